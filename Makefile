@@ -1,0 +1,149 @@
+# copse: one Makefile, non-recursive. Quiet by default; V=1 shows the full commands.
+#
+#   make                build/copse, build/libcopse.so, build/libcopse.a
+#   make check          every test, plain and under ASan and UBSan; threads under TSan
+#   make demo           the main job, end to end
+#   make bench          speed, measured
+#   make lint           includes, symbols, formatting
+#   make install        PREFIX=/usr/local DESTDIR=
+#
+# VARIANT=release|asan|tsan picks a set of flags and a folder under build/.
+
+VARIANT ?= release
+PREFIX  ?= /usr/local
+DESTDIR ?=
+CC      ?= cc
+AR      ?= ar
+PKG_CONFIG ?= pkg-config
+V       ?= 0
+Q       := $(if $(filter 0,$(V)),@,)
+say      = $(if $(filter 0,$(V)),@echo '  $(1)  $(2)',)
+
+VERSION := $(shell sed -n 's/^.define COPSE_VERSION_STRING "\(.*\)"/\1/p' include/copse/copse.h)
+SOMAJOR := 0
+
+# ---- tools and libraries ----------------------------------------------------------
+LIB_PACKAGES := libcjson libxml-2.0 gmp libmd
+NEEDS_BUILD  := $(filter-out clean install-% bootstrap,$(or $(MAKECMDGOALS),all))
+ifneq ($(NEEDS_BUILD),)
+MISSING := $(strip $(foreach p,$(LIB_PACKAGES),$(shell $(PKG_CONFIG) --exists $(p) || echo $(p))))
+ifneq ($(MISSING),)
+$(error missing: $(MISSING). Run ./scripts/bootstrap, which installs what copse builds with)
+endif
+endif
+LIB_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(LIB_PACKAGES) 2>/dev/null)
+LIB_LIBS   := $(shell $(PKG_CONFIG) --libs $(LIB_PACKAGES) 2>/dev/null) -lm
+
+WARNINGS := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
+            -Wpointer-arith -Wwrite-strings $(if $(WERROR),-Werror)
+CPPFLAGS_ALL = -D_GNU_SOURCE -Iinclude -Isrc $(LIB_CFLAGS) $(CPPFLAGS)
+CFLAGS_ALL   = -std=c11 -g -fPIC -fvisibility=hidden -pthread $(WARNINGS) $(VARIANT_FLAGS) $(CFLAGS)
+LDFLAGS_ALL  = -pthread $(VARIANT_LD) $(LDFLAGS)
+
+ifeq ($(VARIANT),release)
+  OUT := build
+  VARIANT_FLAGS := -O2
+else ifeq ($(VARIANT),asan)
+  OUT := build/asan
+  VARIANT_FLAGS := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
+  VARIANT_LD := -fsanitize=address,undefined
+else ifeq ($(VARIANT),tsan)
+  OUT := build/tsan
+  VARIANT_FLAGS := -O1 -fsanitize=thread
+  VARIANT_LD := -fsanitize=thread
+else
+  $(error unknown VARIANT '$(VARIANT)': release, asan or tsan)
+endif
+OBJ := $(OUT)/obj
+
+# ---- what is built ------------------------------------------------------------------
+MODULES  := base topology solver schedule codegen runtime
+LIB_SRC  := $(wildcard $(MODULES:%=src/%/*.c)) $(wildcard src/*.c)
+CLI_SRC  := $(wildcard src/cli/*.c)
+TEST_SRC := $(wildcard tests/*/test_*.c)
+TEST_LIB := $(wildcard tests/support/*.c)
+LIB_OBJ  := $(LIB_SRC:%.c=$(OBJ)/%.o)
+CLI_OBJ  := $(CLI_SRC:%.c=$(OBJ)/%.o)
+TEST_LIB_OBJ := $(TEST_LIB:%.c=$(OBJ)/%.o)
+TESTS    := $(TEST_SRC:tests/%.c=$(OUT)/tests/%)
+
+.PHONY: all tests check check-tests demo bench lint format install uninstall clean bootstrap
+all: $(OUT)/copse $(OUT)/libcopse.so $(OUT)/libcopse.a
+
+# A change of flags rebuilds what they touch.
+FLAGS_TEXT := $(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) $(LDFLAGS_ALL)
+$(OBJ)/.flags: FORCE
+	$(Q)mkdir -p $(@D); echo '$(FLAGS_TEXT)' | cmp -s - $@ || echo '$(FLAGS_TEXT)' >$@
+FORCE:
+
+$(OBJ)/%.o: %.c $(OBJ)/.flags
+	$(call say,CC,$<)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS_ALL) $(if $(filter tests/%,$<),-Itests $(CHECK_CFLAGS)) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
+
+$(OUT)/libcopse.a: $(LIB_OBJ)
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+$(OUT)/libcopse.so: $(LIB_OBJ)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,-soname,libcopse.so.$(SOMAJOR) -Wl,--no-undefined -o $@ $^ $(LIB_LIBS)
+	$(Q)ln -sf libcopse.so $(OUT)/libcopse.so.$(SOMAJOR)
+
+$(OUT)/copse: $(CLI_OBJ) $(OUT)/libcopse.a
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(CLI_OBJ) $(OUT)/libcopse.a $(LIB_LIBS)
+
+# ---- tests --------------------------------------------------------------------------
+CHECK_CFLAGS = $(shell $(PKG_CONFIG) --cflags check)
+CHECK_LIBS   = $(shell $(PKG_CONFIG) --libs check) -lglpk
+$(OUT)/tests/%: $(OBJ)/tests/%.o $(TEST_LIB_OBJ) $(OUT)/libcopse.a
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ $(LIB_LIBS) $(CHECK_LIBS)
+
+tests: all $(TESTS)
+# Runs this variant's tests only.
+check-tests: tests
+	$(Q)scripts/run_tests $(OUT)
+check:
+	$(Q)$(MAKE) --no-print-directory VARIANT=release tests
+	$(Q)$(MAKE) --no-print-directory VARIANT=asan tests
+	$(Q)$(MAKE) --no-print-directory VARIANT=tsan tests
+	$(Q)scripts/run_tests build build/asan build/tsan
+
+demo: all
+	$(Q)scripts/demo --no-bootstrap
+bench: all
+	$(Q)scripts/bench
+lint:
+	$(Q)scripts/check_includes
+format:
+	$(Q)clang-format -i $(shell git ls-files '*.c' '*.h')
+bootstrap:
+	$(Q)scripts/bootstrap
+
+# ---- install ------------------------------------------------------------------------
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include/copse \
+	  $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/share/man/man1 \
+	  $(DESTDIR)$(PREFIX)/share/copse/topologies
+	install -m 755 build/copse $(DESTDIR)$(PREFIX)/bin/copse
+	install -m 644 include/copse/*.h $(DESTDIR)$(PREFIX)/include/copse/
+	install -m 644 build/libcopse.a $(DESTDIR)$(PREFIX)/lib/
+	install -m 755 build/libcopse.so $(DESTDIR)$(PREFIX)/lib/libcopse.so.$(VERSION)
+	ln -sf libcopse.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libcopse.so.$(SOMAJOR)
+	ln -sf libcopse.so.$(SOMAJOR) $(DESTDIR)$(PREFIX)/lib/libcopse.so
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' scripts/copse.pc.in \
+	  >$(DESTDIR)$(PREFIX)/lib/pkgconfig/copse.pc
+	sed -e 's|@VERSION@|$(VERSION)|' scripts/copse.1.in >$(DESTDIR)$(PREFIX)/share/man/man1/copse.1
+	install -m 644 $(wildcard topologies/*.json topologies/*.xml) $(DESTDIR)$(PREFIX)/share/copse/topologies/
+uninstall:
+	rm -rf $(DESTDIR)$(PREFIX)/bin/copse $(DESTDIR)$(PREFIX)/include/copse \
+	  $(DESTDIR)$(PREFIX)/lib/libcopse.* $(DESTDIR)$(PREFIX)/lib/pkgconfig/copse.pc \
+	  $(DESTDIR)$(PREFIX)/share/man/man1/copse.1 $(DESTDIR)$(PREFIX)/share/copse
+
+clean:
+	rm -rf build
+
+-include $(shell find $(OBJ) -name '*.d' 2>/dev/null)

@@ -1,0 +1,52 @@
+/*
+ * Status and errors. Every fallible function returns a copse_status and takes a
+ * nullable `struct copse_err *` last; the first error set in it wins, so that the
+ * cause is kept while callers unwind.
+ */
+#ifndef COPSE_BASE_ERR_H
+#define COPSE_BASE_ERR_H
+
+#include "copse/copse.h"
+
+struct copse_err {
+  copse_status status;
+  char text[512]; /* one line, printable, no trailing newline */
+};
+
+#define COPSE_ERR_INIT {COPSE_OK, ""}
+
+/*
+ * Sets `err` (if not NULL and not set yet) and returns `status`. The text is
+ * "FILE:LINE: message"; file NULL or line <= 0 leave that part out. Bytes that do not
+ * print (hostile names) become '?'; text that is too long ends in "...".
+ */
+copse_status copse_fail(struct copse_err *err, copse_status status, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+copse_status copse_fail_at(struct copse_err *err, copse_status status, const char *file, long line,
+                           const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+
+/* The same for an allocation that failed. */
+copse_status copse_fail_nomem(struct copse_err *err);
+
+/* Jumps to the function's single `out:` label; needs a local `status`. */
+#define COPSE_TRY(call)                    \
+  do {                                     \
+    status = (call);                       \
+    if (status != COPSE_OK) goto out;      \
+  } while (0)
+
+/*
+ * Remarks that are no errors ("a link to a device that the file lacks is left out").
+ * Readers report them here; a NULL sink drops them. The text is one line.
+ */
+struct copse_notes {
+  void (*note)(void *ctx, const char *text);
+  void *ctx;
+};
+void copse_note(const struct copse_notes *notes, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* What copse_last_error() returns: copies err's text to this thread's slot. */
+copse_status copse_publish_error(const struct copse_err *err);
+
+#endif

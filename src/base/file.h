@@ -1,0 +1,41 @@
+/*
+ * Whole files in and out. "-" is standard input or output. Output is written beside
+ * its target and renamed, so that a reader never sees half a file.
+ */
+#ifndef COPSE_BASE_FILE_H
+#define COPSE_BASE_FILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+/* Inputs beyond this are refused: no topology, schedule or plan comes near it. */
+#define COPSE_FILE_MAX_BYTES ((size_t)1 << 30)
+
+/*
+ * Reads all of `path`. *data has a NUL after its *size bytes; the caller frees it.
+ * COPSE_IO where it can't be read (a folder, no such file), COPSE_BAD_INPUT beyond
+ * COPSE_FILE_MAX_BYTES.
+ */
+copse_status copse_file_read(const char *path, char **data, size_t *size, struct copse_err *err)
+    COPSE_CHECKED;
+
+/* Writes `size` bytes to `path`, whole or not at all. */
+copse_status copse_file_write(const char *path, const void *data, size_t size,
+                              struct copse_err *err) COPSE_CHECKED;
+
+/* How messages name an input: the path, or "<stdin>" for "-". */
+const char *copse_file_label(const char *path);
+
+/* `name` relative to the folder of `base` (as it is if absolute); the caller frees it. */
+copse_status copse_file_beside(const char *base, const char *name, char **out,
+                               struct copse_err *err) COPSE_CHECKED;
+
+/* SHA-256 in lower-case hex (FIPS 180-4, by libmd). */
+#define COPSE_SHA256_HEX 65
+void copse_sha256_hex(const void *data, size_t size, char hex[COPSE_SHA256_HEX]);
+#define COPSE_SHA256_BYTES 32
+void copse_sha256(const void *data, size_t size, uint8_t digest[COPSE_SHA256_BYTES]);
+
+#endif

@@ -1,0 +1,288 @@
+#include "base/json.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+
+/*
+ * Marks that no document can contain: strings with control characters are refused, so a
+ * string that begins with MARK is a rewritten number and a key of MARK is a line.
+ */
+#define MARK '\x01'
+#define LINE_KEY "\x01"
+#define MAX_DEPTH 64
+
+struct pass {
+  const char *file, *p, *end;
+  long line;
+  char nesting[MAX_DEPTH]; /* '{' or '[' */
+  int depth;
+  struct copse_text out;
+  struct copse_err *err;
+};
+
+static copse_status refuse(const struct pass *s, const char *what) {
+  return copse_fail_at(s->err, COPSE_BAD_INPUT, s->file, s->line, "%s", what);
+}
+
+/* \u0000 to \u001f would smuggle control characters (and our marks) past the raw check. */
+static bool escapes_control(const char *p, const char *end) {
+  return end - p >= 6 && p[1] == 'u' && p[2] == '0' && p[3] == '0' && (p[4] == '0' || p[4] == '1');
+}
+
+static copse_status copy_string(struct pass *s) {
+  const char *from = s->p++;
+  for (; s->p < s->end && *s->p != '"'; s->p++) {
+    if ((unsigned char)*s->p < 0x20) return refuse(s, "a control character inside a string");
+    if (*s->p != '\\') continue;
+    if (escapes_control(s->p, s->end)) return refuse(s, "a control character inside a string");
+    if (++s->p == s->end) break;
+  }
+  if (s->p >= s->end) return refuse(s, "the file ends inside a string");
+  s->p++;
+  copse_text_append(&s->out, from, (size_t)(s->p - from));
+  return COPSE_OK;
+}
+
+static bool in_number(char c) {
+  return (c >= '0' && c <= '9') || c == '-' || c == '+' || c == '.' || c == 'e' || c == 'E';
+}
+
+/* The next byte that is no white space, 0 at the end. */
+static char next_byte(const char *p, const char *end) {
+  while (p < end && *p && strchr(" \t\r\n", *p)) p++;
+  return p < end ? *p : '\0';
+}
+
+/* The digits go on as they are; whoever asks for the value checks them. */
+static copse_status mark_number(struct pass *s) {
+  const char *from = s->p;
+  while (s->p < s->end && in_number(*s->p)) s->p++;
+  if (s->p - from > 400) return refuse(s, "a number of more than 400 digits");
+  /* Rewritten to a string it would pass for a key. */
+  if (next_byte(s->p, s->end) == ':') return refuse(s, "a number where a key was expected");
+  copse_text_add(&s->out, "\"%c%ld:%.*s\"", MARK, s->line, (int)(s->p - from), from);
+  return COPSE_OK;
+}
+
+/* An empty object must not get "line", and then a comma before '}'. */
+static bool next_is_brace(const struct pass *s) { return next_byte(s->p + 1, s->end) == '}'; }
+
+static copse_status open_container(struct pass *s) {
+  if (s->depth == MAX_DEPTH) return refuse(s, "nested more than 64 levels deep");
+  s->nesting[s->depth++] = *s->p;
+  if (*s->p == '[')
+    copse_text_add(&s->out, "[");
+  else
+    copse_text_add(&s->out, "{\"%s\":\"%ld\"%s", LINE_KEY, s->line, next_is_brace(s) ? "" : ",");
+  s->p++;
+  return COPSE_OK;
+}
+
+static copse_status close_container(struct pass *s) {
+  char opener = *s->p == '}' ? '{' : '[';
+  if (s->depth == 0 || s->nesting[s->depth - 1] != opener)
+    return refuse(s, *s->p == '}' ? "'}' closes nothing" : "']' closes nothing");
+  s->depth--;
+  copse_text_append(&s->out, s->p++, 1);
+  return COPSE_OK;
+}
+
+/* One token, or one run of bytes that pass through. */
+static copse_status step(struct pass *s) {
+  char c = *s->p;
+  if (c == '"') return copy_string(s);
+  if (c == '-' || (c >= '0' && c <= '9')) return mark_number(s);
+  if (c == '{' || c == '[') return open_container(s);
+  if (c == '}' || c == ']') return close_container(s);
+  if (c == '\n') s->line++;
+  if (!strchr(" \t\r\n,:truefalsn", c) || c == '\0')
+    return refuse(s, (unsigned char)c >= 0x80 || c < 0x20 ? "not JSON: a byte outside of text"
+                                                          : "not JSON: an unexpected character");
+  copse_text_append(&s->out, s->p++, 1);
+  return COPSE_OK;
+}
+
+static copse_status annotate(struct pass *s) {
+  if (s->end - s->p >= 3 && memcmp(s->p, "\xef\xbb\xbf", 3) == 0) s->p += 3; /* a BOM */
+  while (s->p < s->end) {
+    copse_status status = step(s);
+    if (status != COPSE_OK) return status;
+  }
+  if (s->depth > 0) return refuse(s, "the file ends inside an object or array");
+  return copse_text_status(&s->out, s->err);
+}
+
+static long count_lines(const char *from, const char *to) {
+  long lines = 1;
+  for (; from < to; from++) lines += *from == '\n';
+  return lines;
+}
+
+copse_status copse_json_parse(const char *file, const char *data, size_t size,
+                              struct copse_json *out, struct copse_err *err) {
+  struct pass s = {.file = file, .p = data, .end = data + size, .line = 1, .err = err};
+  copse_status status;
+  *out = (struct copse_json){NULL, file};
+  COPSE_TRY(annotate(&s));
+  if (s.out.size == 0) {
+    status = refuse(&s, "empty, where JSON was expected");
+    goto out;
+  }
+  const char *stop = NULL;
+  out->root = cJSON_ParseWithLengthOpts(s.out.data, s.out.size + 1, &stop, true);
+  if (!out->root) {
+    long line = stop ? count_lines(s.out.data, stop) : 0;
+    status = copse_fail_at(err, COPSE_BAD_INPUT, file, line, "not valid JSON");
+  }
+out:
+  copse_text_free(&s.out);
+  return status;
+}
+
+void copse_json_free(struct copse_json *json) {
+  cJSON_Delete(json->root);
+  json->root = NULL;
+}
+
+bool copse_json_is_object(const cJSON *item) { return cJSON_IsObject(item); }
+bool copse_json_is_array(const cJSON *item) { return cJSON_IsArray(item); }
+bool copse_json_is_number(const cJSON *item) {
+  return cJSON_IsString(item) && item->valuestring[0] == MARK;
+}
+bool copse_json_is_string(const cJSON *item) {
+  return cJSON_IsString(item) && item->valuestring[0] != MARK;
+}
+
+static bool is_line_member(const cJSON *item) {
+  return item->string && strcmp(item->string, LINE_KEY) == 0;
+}
+
+const cJSON *copse_json_first(const cJSON *container) {
+  const cJSON *first = container->child;
+  return first && is_line_member(first) ? first->next : first;
+}
+
+long copse_json_line(const cJSON *item, const cJSON *parent) {
+  if (item && copse_json_is_object(item) && item->child && is_line_member(item->child))
+    return strtol(item->child->valuestring, NULL, 10);
+  if (item && copse_json_is_number(item)) return strtol(item->valuestring + 1, NULL, 10);
+  return parent ? copse_json_line(parent, NULL) : 0;
+}
+
+const cJSON *copse_json_get(const cJSON *object, const char *key) {
+  COPSE_JSON_EACH (item, object)
+    if (strcmp(item->string, key) == 0) return item;
+  return NULL;
+}
+
+static bool listed(const char *key, const char *const keys[]) {
+  for (; *keys; keys++)
+    if (strcmp(*keys, key) == 0) return true;
+  return false;
+}
+
+copse_status copse_json_expect_object(const struct copse_json *json, const cJSON *item,
+                                      const cJSON *parent, const char *what,
+                                      const char *const keys[], struct copse_err *err) {
+  long line = copse_json_line(item, parent);
+  if (!copse_json_is_object(item))
+    return copse_fail_at(err, COPSE_BAD_INPUT, json->file, line, "%s must be an object", what);
+  COPSE_JSON_EACH (member, item) {
+    if (!listed(member->string, keys))
+      return copse_fail_at(err, COPSE_BAD_INPUT, json->file, line, "unknown key \"%.60s\" in %s",
+                           member->string, what);
+    if (copse_json_get(item, member->string) != member)
+      return copse_fail_at(err, COPSE_BAD_INPUT, json->file, line, "key \"%s\" twice in %s",
+                           member->string, what);
+  }
+  return COPSE_OK;
+}
+
+static copse_status bad_member(const struct copse_json *json, const cJSON *object, const char *key,
+                               const char *problem, struct copse_err *err) {
+  const cJSON *item = copse_json_get(object, key);
+  long line = copse_json_line(item, object);
+  if (!item) return copse_fail_at(err, COPSE_BAD_INPUT, json->file, line, "\"%s\" is missing", key);
+  return copse_fail_at(err, COPSE_BAD_INPUT, json->file, line, "\"%s\" %s", key, problem);
+}
+
+copse_status copse_json_get_string(const struct copse_json *json, const cJSON *object,
+                                   const char *key, const char **out, struct copse_err *err) {
+  const cJSON *item = copse_json_get(object, key);
+  if (!item || !copse_json_is_string(item))
+    return bad_member(json, object, key, "must be a string", err);
+  *out = item->valuestring;
+  return COPSE_OK;
+}
+
+copse_status copse_json_get_array(const struct copse_json *json, const cJSON *object,
+                                  const char *key, const cJSON **out, struct copse_err *err) {
+  *out = copse_json_get(object, key);
+  if (!*out || !copse_json_is_array(*out))
+    return bad_member(json, object, key, "must be an array", err);
+  return COPSE_OK;
+}
+
+copse_status copse_json_get_bool_or(const struct copse_json *json, const cJSON *object,
+                                    const char *key, bool fallback, bool *out,
+                                    struct copse_err *err) {
+  const cJSON *item = copse_json_get(object, key);
+  if (item && !cJSON_IsBool(item))
+    return bad_member(json, object, key, "must be true or false", err);
+  *out = item ? cJSON_IsTrue(item) : fallback;
+  return COPSE_OK;
+}
+
+copse_status copse_json_int(const struct copse_json *json, const cJSON *item, const cJSON *parent,
+                            const char *what, int64_t min, int64_t max, int64_t *out,
+                            struct copse_err *err) {
+  struct copse_q q;
+  struct copse_err ignored = COPSE_ERR_INIT;
+  if (!copse_json_is_number(item) ||
+      copse_q_parse_decimal(strchr(item->valuestring, ':') + 1, &q, &ignored) != COPSE_OK ||
+      q.den != 1 || q.num < min || q.num > max)
+    return copse_fail_at(err, COPSE_BAD_INPUT, json->file, copse_json_line(item, parent),
+                         "%s must be an integer from %" PRId64 " to %" PRId64, what, min, max);
+  *out = q.num;
+  return COPSE_OK;
+}
+
+copse_status copse_json_get_int(const struct copse_json *json, const cJSON *object, const char *key,
+                                int64_t min, int64_t max, int64_t *out, struct copse_err *err) {
+  const cJSON *item = copse_json_get(object, key);
+  char what[80];
+  if (!item) return bad_member(json, object, key, "", err);
+  snprintf(what, sizeof what, "\"%s\"", key);
+  return copse_json_int(json, item, object, what, min, max, out, err);
+}
+
+copse_status copse_json_rational(const struct copse_json *json, const cJSON *item,
+                                 const cJSON *parent, const char *what, struct copse_q *out,
+                                 struct copse_err *err) {
+  long line = copse_json_line(item, parent);
+  struct copse_err local = COPSE_ERR_INIT;
+  copse_status status;
+  if (copse_json_is_number(item))
+    status = copse_q_parse_decimal(strchr(item->valuestring, ':') + 1, out, &local);
+  else if (copse_json_is_string(item))
+    status = copse_q_parse_fraction(item->valuestring, out, &local);
+  else
+    return copse_fail_at(err, COPSE_BAD_INPUT, json->file, line,
+                         "%s must be a number or a string \"p/q\"", what);
+  if (status != COPSE_OK)
+    return copse_fail_at(err, COPSE_BAD_INPUT, json->file, line, "%s: %s", what, local.text);
+  return COPSE_OK;
+}
+
+copse_status copse_json_get_rational(const struct copse_json *json, const cJSON *object,
+                                     const char *key, struct copse_q *out, struct copse_err *err) {
+  const cJSON *item = copse_json_get(object, key);
+  char what[80];
+  if (!item) return bad_member(json, object, key, "", err);
+  snprintf(what, sizeof what, "\"%s\"", key);
+  return copse_json_rational(json, item, object, what, out, err);
+}

@@ -1,0 +1,89 @@
+/*
+ * JSON input on cJSON, with what copse needs beyond it: the exact digits of numbers,
+ * the line of every object and number, and strictness (no duplicate or unknown keys,
+ * no control characters, bounded nesting).
+ *
+ * How: before cJSON parses, a lexical pass rewrites number literals into marked strings
+ * that hold line and digits, and gives every object a hidden first member with its
+ * line. The pass keeps line breaks, so cJSON's own error position is the file's.
+ */
+#ifndef COPSE_BASE_JSON_H
+#define COPSE_BASE_JSON_H
+
+#include <cjson/cJSON.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/rational.h"
+
+/* One parsed document; `file` is borrowed and names it in messages. */
+struct copse_json {
+  cJSON *root;
+  const char *file;
+};
+
+copse_status copse_json_parse(const char *file, const char *data, size_t size,
+                              struct copse_json *out, struct copse_err *err) COPSE_CHECKED;
+void copse_json_free(struct copse_json *json);
+
+/* The line of an object or number; for other values that of `parent`, 0 if unknown. */
+long copse_json_line(const cJSON *item, const cJSON *parent);
+
+bool copse_json_is_object(const cJSON *item);
+bool copse_json_is_array(const cJSON *item);
+bool copse_json_is_string(const cJSON *item); /* a real string, not a marked number */
+bool copse_json_is_number(const cJSON *item);
+
+/* The member `key`, NULL if there is none. */
+const cJSON *copse_json_get(const cJSON *object, const char *key);
+
+/*
+ * Checks that `item` is an object (`what` names it in messages) whose keys are all in
+ * `keys` (NULL-terminated) and occur once each.
+ */
+copse_status copse_json_expect_object(const struct copse_json *json, const cJSON *item,
+                                      const cJSON *parent, const char *what,
+                                      const char *const keys[], struct copse_err *err)
+    COPSE_CHECKED;
+
+/*
+ * Typed members of `object`. A required member that is missing, and any of the wrong
+ * type, is COPSE_BAD_INPUT naming the key and the line. The _or variants give a
+ * default for a missing member. Strings are borrowed from the document.
+ */
+copse_status copse_json_get_string(const struct copse_json *json, const cJSON *object,
+                                   const char *key, const char **out, struct copse_err *err)
+    COPSE_CHECKED;
+copse_status copse_json_get_array(const struct copse_json *json, const cJSON *object,
+                                  const char *key, const cJSON **out, struct copse_err *err)
+    COPSE_CHECKED;
+copse_status copse_json_get_bool_or(const struct copse_json *json, const cJSON *object,
+                                    const char *key, bool fallback, bool *out,
+                                    struct copse_err *err) COPSE_CHECKED;
+/* An integer in [min, max]. */
+copse_status copse_json_get_int(const struct copse_json *json, const cJSON *object,
+                                const char *key, int64_t min, int64_t max, int64_t *out,
+                                struct copse_err *err) COPSE_CHECKED;
+/* A number with its exact digits, or a string "p/q". */
+copse_status copse_json_get_rational(const struct copse_json *json, const cJSON *object,
+                                     const char *key, struct copse_q *out, struct copse_err *err)
+    COPSE_CHECKED;
+
+/* The exact value of a number item or "p/q" string; `what` names it in messages. */
+copse_status copse_json_rational(const struct copse_json *json, const cJSON *item,
+                                 const cJSON *parent, const char *what, struct copse_q *out,
+                                 struct copse_err *err) COPSE_CHECKED;
+/* The value of a number item that is an integer in [min, max]. */
+copse_status copse_json_int(const struct copse_json *json, const cJSON *item, const cJSON *parent,
+                            const char *what, int64_t min, int64_t max, int64_t *out,
+                            struct copse_err *err) COPSE_CHECKED;
+
+/* Iterates over the real members of an object or the elements of an array. */
+#define COPSE_JSON_EACH(item, container)                                        \
+  for (const cJSON *item = (container) ? copse_json_first(container) : NULL; item; \
+       item = item->next)
+const cJSON *copse_json_first(const cJSON *container);
+
+#endif

@@ -1,0 +1,77 @@
+#include "base/memory.h"
+
+#include <stdalign.h>
+#include <stdlib.h>
+#include <string.h>
+
+copse_status copse_calloc(size_t n, size_t size, void *out_pointer, struct copse_err *err) {
+  void *p = calloc(n ? n : 1, size);
+  if (!p) return copse_fail_nomem(err);
+  *(void **)out_pointer = p;
+  return COPSE_OK;
+}
+
+copse_status copse_grow(void *array, size_t *capacity, size_t need, size_t size,
+                        struct copse_err *err) {
+  if (need <= *capacity) return COPSE_OK;
+  size_t grown = *capacity < 8 ? 8 : *capacity;
+  size_t bytes;
+  while (grown < need)
+    if (__builtin_mul_overflow(grown, (size_t)2, &grown)) return copse_fail_nomem(err);
+  if (__builtin_mul_overflow(grown, size, &bytes)) return copse_fail_nomem(err);
+  void *p = realloc(*(void **)array, bytes);
+  if (!p) return copse_fail_nomem(err);
+  *(void **)array = p;
+  *capacity = grown;
+  return COPSE_OK;
+}
+
+struct copse_arena_block {
+  struct copse_arena_block *next;
+  size_t used, size;
+  alignas(max_align_t) char data[];
+};
+
+#define ARENA_BLOCK_BYTES ((size_t)64 << 10)
+
+/* Under AddressSanitizer each request has a block of its own, so that neighbours are guarded. */
+#if defined(__SANITIZE_ADDRESS__)
+#define ARENA_SHARES_BLOCKS 0
+#else
+#define ARENA_SHARES_BLOCKS 1
+#endif
+
+void *copse_arena_alloc(struct copse_arena *arena, size_t n, size_t size) {
+  size_t bytes;
+  if (__builtin_mul_overflow(n, size, &bytes)) return NULL;
+  if (__builtin_add_overflow(bytes, alignof(max_align_t) - 1, &bytes)) return NULL;
+  bytes &= ~(alignof(max_align_t) - 1);
+  struct copse_arena_block *block = arena->head;
+  if (!ARENA_SHARES_BLOCKS || !block || block->size - block->used < bytes) {
+    size_t room = ARENA_SHARES_BLOCKS && bytes < ARENA_BLOCK_BYTES ? ARENA_BLOCK_BYTES : bytes;
+    if (room > SIZE_MAX - sizeof *block) return NULL;
+    block = calloc(1, sizeof *block + room);
+    if (!block) return NULL;
+    block->size = room;
+    block->next = arena->head;
+    arena->head = block;
+  }
+  void *p = block->data + block->used;
+  block->used += bytes;
+  return p;
+}
+
+char *copse_arena_strdup(struct copse_arena *arena, const char *text) {
+  size_t bytes = strlen(text) + 1;
+  char *copy = copse_arena_alloc(arena, bytes, 1);
+  if (copy) memcpy(copy, text, bytes);
+  return copy;
+}
+
+void copse_arena_free(struct copse_arena *arena) {
+  while (arena->head) {
+    struct copse_arena_block *next = arena->head->next;
+    free(arena->head);
+    arena->head = next;
+  }
+}

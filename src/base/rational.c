@@ -1,0 +1,213 @@
+#include "base/rational.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef __int128 wide;
+
+static wide wide_gcd(wide a, wide b) {
+  if (a < 0) a = -a;
+  if (b < 0) b = -b;
+  while (b) {
+    wide t = a % b;
+    a = b;
+    b = t;
+  }
+  return a;
+}
+
+int64_t copse_gcd(int64_t a, int64_t b) {
+  return (int64_t)wide_gcd(a, b); /* |INT64_MIN| can only come back if both are; callers hold less */
+}
+
+copse_status copse_lcm(int64_t a, int64_t b, int64_t *lcm, struct copse_err *err) {
+  int64_t g = copse_gcd(a, b);
+  if (g == 0) {
+    *lcm = 0;
+    return COPSE_OK;
+  }
+  if (copse_mul_overflows(a / g, b, lcm))
+    return copse_fail(err, COPSE_OVERFLOW, "a common denominator needs more than 64 bits");
+  return COPSE_OK;
+}
+
+/* Reduces a 128-bit fraction and range-checks it. The only way a copse_q is made. */
+static copse_status reduce(wide num, wide den, struct copse_q *out, struct copse_err *err) {
+  if (den == 0) return copse_fail(err, COPSE_INVALID, "division by zero");
+  if (den < 0) {
+    num = -num;
+    den = -den;
+  }
+  wide g = wide_gcd(num, den);
+  num /= g;
+  den /= g;
+  if (num > INT64_MAX || num < -INT64_MAX || den > INT64_MAX)
+    return copse_fail(err, COPSE_OVERFLOW, "an exact fraction needs more than 64 bits");
+  out->num = (int64_t)num;
+  out->den = (int64_t)den;
+  return COPSE_OK;
+}
+
+copse_status copse_q_make(int64_t num, int64_t den, struct copse_q *out, struct copse_err *err) {
+  return reduce(num, den, out, err);
+}
+
+/* |num| and den are below 2^63, so a product is below 2^126 and a sum of two below 2^127. */
+copse_status copse_q_add(struct copse_q a, struct copse_q b, struct copse_q *out,
+                         struct copse_err *err) {
+  return reduce((wide)a.num * b.den + (wide)b.num * a.den, (wide)a.den * b.den, out, err);
+}
+
+copse_status copse_q_sub(struct copse_q a, struct copse_q b, struct copse_q *out,
+                         struct copse_err *err) {
+  b.num = -b.num;
+  return copse_q_add(a, b, out, err);
+}
+
+copse_status copse_q_mul(struct copse_q a, struct copse_q b, struct copse_q *out,
+                         struct copse_err *err) {
+  return reduce((wide)a.num * b.num, (wide)a.den * b.den, out, err);
+}
+
+copse_status copse_q_div(struct copse_q a, struct copse_q b, struct copse_q *out,
+                         struct copse_err *err) {
+  return reduce((wide)a.num * b.den, (wide)a.den * b.num, out, err);
+}
+
+int copse_q_cmp(struct copse_q a, struct copse_q b) {
+  wide l = (wide)a.num * b.den;
+  wide r = (wide)b.num * a.den;
+  return (l > r) - (l < r);
+}
+
+double copse_q_to_double(struct copse_q q) { return (double)q.num / (double)q.den; }
+
+const char *copse_q_text(struct copse_q q, char buffer[COPSE_Q_TEXT]) {
+  if (q.den == 1)
+    snprintf(buffer, COPSE_Q_TEXT, "%" PRId64, q.num);
+  else
+    snprintf(buffer, COPSE_Q_TEXT, "%" PRId64 "/%" PRId64, q.num, q.den);
+  return buffer;
+}
+
+static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+static copse_status not_a_number(const char *text, struct copse_err *err) {
+  return copse_fail(err, COPSE_BAD_INPUT, "'%.40s' is not a number", text);
+}
+
+static copse_status too_precise(const char *text, struct copse_err *err) {
+  return copse_fail(err, COPSE_OVERFLOW, "%.40s is out of the range that is held exactly", text);
+}
+
+/* mantissa * 10^exponent; zeros that end the digits are counted, not multiplied in. */
+struct decimal {
+  wide mantissa;
+  int64_t exponent;
+  int64_t trailing_zeros;
+};
+
+#define MANTISSA_MAX ((wide)1 << 120)
+
+/* Appends a digit; false when the value outgrows what is held exactly. */
+static bool push_digit(struct decimal *d, char c) {
+  if (c == '0') {
+    d->trailing_zeros++;
+    return true;
+  }
+  for (; d->trailing_zeros > 0 && d->mantissa != 0; d->trailing_zeros--) {
+    d->mantissa *= 10;
+    if (d->mantissa > MANTISSA_MAX) return false;
+  }
+  d->trailing_zeros = 0; /* leading zeros */
+  d->mantissa = d->mantissa * 10 + (c - '0');
+  return d->mantissa <= MANTISSA_MAX;
+}
+
+static copse_status parse_exponent(const char *p, const char *text, int64_t *exponent,
+                                   struct copse_err *err) {
+  int sign = 1;
+  if (*p == '+' || *p == '-') sign = *p++ == '-' ? -1 : 1;
+  if (!is_digit(*p)) return not_a_number(text, err);
+  int64_t e = 0;
+  for (; is_digit(*p); p++)
+    if (e < 100000) e = e * 10 + (*p - '0');
+  if (*p) return not_a_number(text, err);
+  *exponent += sign * e;
+  return COPSE_OK;
+}
+
+static copse_status scale_decimal(struct decimal d, bool negative, const char *text,
+                                  struct copse_q *out, struct copse_err *err) {
+  if (d.mantissa == 0) {
+    *out = COPSE_Q_ZERO;
+    return COPSE_OK;
+  }
+  wide den = 1;
+  for (; d.exponent > 0; d.exponent--) {
+    d.mantissa *= 10;
+    if (d.mantissa > MANTISSA_MAX) return too_precise(text, err);
+  }
+  for (; d.exponent < 0; d.exponent++) {
+    den *= 10;
+    if (den > MANTISSA_MAX) return too_precise(text, err);
+  }
+  struct copse_err local = COPSE_ERR_INIT;
+  if (reduce(negative ? -d.mantissa : d.mantissa, den, out, &local) != COPSE_OK)
+    return too_precise(text, err);
+  return COPSE_OK;
+}
+
+copse_status copse_q_parse_decimal(const char *text, struct copse_q *out, struct copse_err *err) {
+  struct decimal d = {0, 0, 0};
+  const char *p = text;
+  bool negative = *p == '-';
+  if (negative) p++;
+  if (!is_digit(*p) || (*p == '0' && is_digit(p[1]))) return not_a_number(text, err);
+  for (; is_digit(*p); p++)
+    if (!push_digit(&d, *p)) return too_precise(text, err);
+  if (*p == '.') {
+    p++;
+    if (!is_digit(*p)) return not_a_number(text, err);
+    for (; is_digit(*p); p++, d.exponent--)
+      if (!push_digit(&d, *p)) return too_precise(text, err);
+  }
+  d.exponent += d.trailing_zeros;
+  if (*p == 'e' || *p == 'E') {
+    copse_status status = parse_exponent(p + 1, text, &d.exponent, err);
+    if (status != COPSE_OK) return status;
+  } else if (*p) {
+    return not_a_number(text, err);
+  }
+  return scale_decimal(d, negative, text, out, err);
+}
+
+static copse_status parse_integer(const char **p, int64_t *out, const char *text,
+                                  struct copse_err *err) {
+  bool negative = **p == '-';
+  if (negative) (*p)++;
+  if (!is_digit(**p)) return not_a_number(text, err);
+  int64_t v = 0;
+  for (; is_digit(**p); (*p)++)
+    if (copse_mul_overflows(v, 10, &v) || copse_add_overflows(v, **p - '0', &v))
+      return too_precise(text, err);
+  *out = negative ? -v : v;
+  return COPSE_OK;
+}
+
+copse_status copse_q_parse_fraction(const char *text, struct copse_q *out, struct copse_err *err) {
+  const char *p = text;
+  int64_t num, den = 1;
+  copse_status status = parse_integer(&p, &num, text, err);
+  if (status != COPSE_OK) return status;
+  if (*p == '/') {
+    p++;
+    if (!is_digit(*p)) return not_a_number(text, err);
+    status = parse_integer(&p, &den, text, err);
+    if (status != COPSE_OK) return status;
+  }
+  if (*p) return not_a_number(text, err);
+  if (den == 0) return copse_fail(err, COPSE_BAD_INPUT, "'%.40s' divides by zero", text);
+  return reduce(num, den, out, err);
+}

@@ -1,0 +1,72 @@
+/*
+ * Checked integers and exact rationals of 64 bits. All intermediate products are taken
+ * in 128 bits, reduced, and range-checked: a result either is exact or is
+ * COPSE_OVERFLOW, never silently wrong.
+ */
+#ifndef COPSE_BASE_RATIONAL_H
+#define COPSE_BASE_RATIONAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+/* Always in lowest terms with den > 0; zero is 0/1. */
+struct copse_q {
+  int64_t num;
+  int64_t den;
+};
+
+#define COPSE_Q_ZERO ((struct copse_q){0, 1})
+#define COPSE_Q_ONE ((struct copse_q){1, 1})
+
+/* True on overflow, like the compiler's builtins that they wrap. */
+static inline bool copse_add_overflows(int64_t a, int64_t b, int64_t *sum) {
+  return __builtin_add_overflow(a, b, sum);
+}
+static inline bool copse_mul_overflows(int64_t a, int64_t b, int64_t *product) {
+  return __builtin_mul_overflow(a, b, product);
+}
+
+int64_t copse_gcd(int64_t a, int64_t b); /* of absolute values; gcd(0, 0) = 0 */
+copse_status copse_lcm(int64_t a, int64_t b, int64_t *lcm, struct copse_err *err) COPSE_CHECKED;
+
+/* num/den in lowest terms; den != 0. */
+copse_status copse_q_make(int64_t num, int64_t den, struct copse_q *out, struct copse_err *err)
+    COPSE_CHECKED;
+copse_status copse_q_add(struct copse_q a, struct copse_q b, struct copse_q *out,
+                         struct copse_err *err) COPSE_CHECKED;
+copse_status copse_q_sub(struct copse_q a, struct copse_q b, struct copse_q *out,
+                         struct copse_err *err) COPSE_CHECKED;
+copse_status copse_q_mul(struct copse_q a, struct copse_q b, struct copse_q *out,
+                         struct copse_err *err) COPSE_CHECKED;
+/* b != 0, else COPSE_INVALID. */
+copse_status copse_q_div(struct copse_q a, struct copse_q b, struct copse_q *out,
+                         struct copse_err *err) COPSE_CHECKED;
+
+/* Negative, zero or positive like memcmp; exact, never fails. */
+int copse_q_cmp(struct copse_q a, struct copse_q b);
+static inline bool copse_q_eq(struct copse_q a, struct copse_q b) {
+  return a.num == b.num && a.den == b.den;
+}
+
+/* For reports only. */
+double copse_q_to_double(struct copse_q q);
+
+/* "3/65", or "7" when the denominator is 1. Needs 44 bytes. */
+#define COPSE_Q_TEXT 44
+const char *copse_q_text(struct copse_q q, char buffer[COPSE_Q_TEXT]);
+
+/*
+ * Parses a JSON-style decimal ("25", "0.5", "-1.25e3"): its digits are exact. Whole
+ * text only. COPSE_BAD_INPUT for anything else (NaN, hex, "1."), COPSE_OVERFLOW where
+ * the exact value doesn't fit 64/64 bits (1e400). err's text has no place; callers add it.
+ */
+copse_status copse_q_parse_decimal(const char *text, struct copse_q *out, struct copse_err *err)
+    COPSE_CHECKED;
+
+/* Parses "p/q" or "p", integers with an optional leading minus, q > 0. */
+copse_status copse_q_parse_fraction(const char *text, struct copse_q *out, struct copse_err *err)
+    COPSE_CHECKED;
+
+#endif

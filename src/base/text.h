@@ -1,0 +1,29 @@
+/* A growable text buffer that writers print into; failure is kept and reported once. */
+#ifndef COPSE_BASE_TEXT_H
+#define COPSE_BASE_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+
+/* Zero-initialise; free `data` with copse_text_free. */
+struct copse_text {
+  char *data; /* NUL-terminated once anything was added */
+  size_t size, capacity;
+  bool failed; /* memory ran out; further additions do nothing */
+};
+
+void copse_text_add(struct copse_text *text, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+/* `n` bytes as they are; the fast way for long runs. */
+void copse_text_append(struct copse_text *text, const char *bytes, size_t n);
+/* `s` as a JSON string, quotes included. */
+void copse_text_add_json_string(struct copse_text *text, const char *s);
+/* `v` as a JSON number with up to 10 significant digits, or null where it isn't finite. */
+void copse_text_add_json_number(struct copse_text *text, double v);
+/* COPSE_NOMEM if any addition failed. */
+copse_status copse_text_status(const struct copse_text *text, struct copse_err *err) COPSE_CHECKED;
+void copse_text_free(struct copse_text *text);
+
+#endif

@@ -1,0 +1,107 @@
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static int exit_of(copse_status status) {
+  switch (status) {
+    case COPSE_OK: return COPSE_EXIT_DONE;
+    case COPSE_REFUTED: return COPSE_EXIT_REFUTED;
+    case COPSE_INVALID:
+    case COPSE_BAD_INPUT:
+    case COPSE_IO:
+    case COPSE_UNSUPPORTED: return COPSE_EXIT_USAGE;
+    case COPSE_INFEASIBLE: return COPSE_EXIT_INFEASIBLE;
+    case COPSE_OVERFLOW:
+    case COPSE_NOMEM:
+    case COPSE_INTERNAL: return COPSE_EXIT_INTERNAL;
+  }
+  return COPSE_EXIT_INTERNAL;
+}
+
+int copse_cli_fail(const struct copse_err *err) {
+  fflush(stdout);
+  fprintf(stderr, "copse: %s\n", err->text[0] ? err->text : copse_status_string(err->status));
+  return exit_of(err->status);
+}
+
+int copse_cli_usage(const char *command, const char *fmt, ...) {
+  char text[400];
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(text, sizeof text, fmt, ap);
+  va_end(ap);
+  fprintf(stderr, "copse: %s: %s (see 'copse %s --help')\n", command, text, command);
+  return COPSE_EXIT_USAGE;
+}
+
+int copse_cli_bad_option(const char *command, char **argv, int option) {
+  if (option == ':')
+    return copse_cli_usage(command, "option '%s' needs a value", argv[optind - 1]);
+  if (optopt && optopt < 256)
+    return copse_cli_usage(command, "unknown option '-%c'", optopt);
+  return copse_cli_usage(command, "option '%s' is unknown or takes no value", argv[optind - 1]);
+}
+
+bool copse_cli_parse_int(const char *text, int64_t min, int64_t max, int64_t *out) {
+  char *end;
+  errno = 0;
+  if (!(text[0] == '-' || (text[0] >= '0' && text[0] <= '9'))) return false;
+  int64_t v = strtoimax(text, &end, 10);
+  if (errno != 0 || *end || end == text || v < min || v > max) return false;
+  *out = v;
+  return true;
+}
+
+bool copse_cli_parse_links(const char *text, enum copse_link_mode *out) {
+  if (strcmp(text, "nvlink") == 0)
+    *out = COPSE_LINKS_NVLINK;
+  else if (strcmp(text, "all") == 0)
+    *out = COPSE_LINKS_ALL;
+  else if (strcmp(text, "default") == 0)
+    *out = COPSE_LINKS_DEFAULT;
+  else
+    return false;
+  return true;
+}
+
+static void print_note(void *ctx, const char *text) {
+  (void)ctx;
+  fprintf(stderr, "copse: note: %s\n", text);
+}
+
+const struct copse_notes copse_cli_notes = {print_note, NULL};
+
+double copse_cli_now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* At most ten lines a second, overwriting each other; nothing in the first half second. */
+static void show_progress(void *ctx, const char *phase, int64_t done, int64_t total) {
+  struct copse_cli_progress *state = ctx;
+  double now = copse_cli_now();
+  if (now - state->last < (state->shown ? 0.1 : 0.5)) return;
+  state->last = now;
+  state->shown = true;
+  fprintf(stderr, "\r%-8s %3d %%", phase, total > 0 ? (int)(100 * done / total) : 0);
+  fflush(stderr);
+}
+
+struct copse_progress copse_cli_progress_start(struct copse_cli_progress *state, bool asked) {
+  *state = (struct copse_cli_progress){.enabled = asked || isatty(STDERR_FILENO),
+                                       .last = copse_cli_now()};
+  return (struct copse_progress){state->enabled ? show_progress : NULL, state};
+}
+
+void copse_cli_progress_end(struct copse_cli_progress *state) {
+  if (state->shown) fprintf(stderr, "\r              \r");
+}

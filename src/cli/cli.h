@@ -1,0 +1,59 @@
+/*
+ * What the commands share: exit statuses, one-line diagnostics, progress, options.
+ */
+#ifndef COPSE_CLI_CLI_H
+#define COPSE_CLI_CLI_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "solver/network.h"
+#include "topology/topology.h"
+
+/* CONTRACT section 1. */
+enum copse_exit {
+  COPSE_EXIT_DONE = 0,
+  COPSE_EXIT_REFUTED = 1,
+  COPSE_EXIT_USAGE = 2,
+  COPSE_EXIT_INFEASIBLE = 3,
+  COPSE_EXIT_INTERNAL = 4
+};
+
+/* Prints "copse: TEXT" to standard error; returns the exit status for err's code. */
+int copse_cli_fail(const struct copse_err *err);
+
+/* Prints "copse: COMMAND: TEXT (see 'copse COMMAND --help')"; returns COPSE_EXIT_USAGE. */
+int copse_cli_usage(const char *command, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* After getopt_long returned '?' or ':' with opterr = 0: says what was wrong. */
+int copse_cli_bad_option(const char *command, char **argv, int option);
+
+/* A whole number in [min, max]; false for anything else. */
+bool copse_cli_parse_int(const char *text, int64_t min, int64_t max, int64_t *out);
+
+/* "nvlink", "all" or "default". */
+bool copse_cli_parse_links(const char *text, enum copse_link_mode *out);
+
+/* Notes of readers, as "copse: note: TEXT" on standard error. */
+extern const struct copse_notes copse_cli_notes;
+
+/* Progress on standard error: on a terminal, or when the user asks for it. */
+struct copse_cli_progress {
+  bool enabled, shown;
+  double last;
+};
+struct copse_progress copse_cli_progress_start(struct copse_cli_progress *state, bool asked);
+void copse_cli_progress_end(struct copse_cli_progress *state);
+
+double copse_cli_now(void); /* seconds, monotonic */
+
+int copse_cmd_topo(int argc, char **argv);
+int copse_cmd_solve(int argc, char **argv);
+int copse_cmd_verify(int argc, char **argv);
+int copse_cmd_lower(int argc, char **argv);
+int copse_cmd_check(int argc, char **argv);
+int copse_cmd_run(int argc, char **argv);
+
+#endif

@@ -1,0 +1,260 @@
+/* copse solve TOPO -c COLLECTIVE -o SCHEDULE: the exact optimum and a schedule that reaches it. */
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "cli/cli.h"
+#include "schedule/collective.h"
+#include "schedule/solve.h"
+#include "schedule/verify.h"
+
+static const char help[] =
+    "usage: copse solve TOPO -c COLLECTIVE [-o SCHEDULE.json] [options]\n\n"
+    "Computes an exactly optimal schedule and the cut that proves the optimum. The\n"
+    "schedule is verified before it is written.\n\n"
+    "  -c, --collective C  allgather, reduce_scatter, allreduce, broadcast or reduce\n"
+    "  -r, --root R        the root rank of a broadcast or reduce\n"
+    "  -k, --k K           exactly K trees per root (the optimum may need many)\n"
+    "  -b, --bound-only    the optimum and its cut, no trees\n"
+    "  -l, --links MODE    what to keep of an XML topology: nvlink, all or default\n"
+    "  -o, --output FILE   where to write the schedule (- for standard output)\n"
+    "  -j, --json          the report as one JSON object\n"
+    "      --progress      show progress even where standard error is no terminal\n\n"
+    "example: copse solve topologies/a100-x2.json -c allreduce -o a100-x2.allreduce.json\n";
+
+struct options {
+  const char *input, *output;
+  struct copse_topology_options topology;
+  struct copse_solve_options solve;
+  bool has_collective, json, progress;
+};
+
+struct seconds {
+  double read, verify, write, total;
+  struct copse_solve_seconds solve;
+};
+
+static void add_cut(struct copse_text *text, const struct copse_schedule *s, const int *cut, int n) {
+  copse_text_add(text, "[");
+  for (int i = 0; i < n; i++) {
+    if (i > 0) copse_text_add(text, ", ");
+    copse_text_add_json_string(text, s->nodes[cut[i]]);
+  }
+  copse_text_add(text, "]");
+}
+
+static copse_status print_json(const struct copse_topology *t, const struct copse_schedule *s,
+                               bool bound_only, const struct seconds *sec, struct copse_err *err) {
+  struct copse_text text = {0};
+  char time[COPSE_Q_TEXT], bound[COPSE_Q_TEXT];
+  copse_text_add(&text, "{\"collective\": \"%s\", \"nranks\": %d, \"nodes\": %d, \"links\": %d,\n",
+                 copse_schedule_collective_name(s->collective), t->n_ranks, t->n_nodes, t->n_links);
+  copse_text_add(&text, " \"time_per_GB\": \"%s\", \"algbw_GBps\": ",
+                 copse_q_text(s->time_per_GB, time));
+  copse_text_add_json_number(&text, copse_schedule_algbw(s));
+  copse_text_add(&text, ", \"bound_time_per_GB\": \"%s\", \"bound_kind\": \"%s\",\n",
+                 copse_q_text(s->bound.time_per_GB, bound),
+                 s->bound.kind == COPSE_BOUND_PHASES ? "phases" : "cut");
+  if (bound_only)
+    copse_text_add(&text, " \"k\": null, \"trees\": null, \"max_height\": null,\n");
+  else
+    copse_text_add(&text, " \"k\": %" PRId64 ", \"trees\": %d, \"max_height\": %d,\n", s->k,
+                   s->n_trees, copse_schedule_height(s));
+  copse_text_add(&text, " \"cut\": ");
+  add_cut(&text, s, s->bound.cut, s->bound.n_cut);
+  if (s->bound.kind == COPSE_BOUND_PHASES) {
+    copse_text_add(&text, ",\n \"reduce_cut\": ");
+    add_cut(&text, s, s->bound.reduce_cut, s->bound.n_reduce_cut);
+  }
+  copse_text_add(&text,
+                 ",\n \"seconds\": {\"read\": %.6f, \"optimum\": %.6f, \"split\": %.6f, \"pack\": "
+                 "%.6f, \"verify\": %.6f, \"write\": %.6f, \"total\": %.6f}}\n",
+                 sec->read, sec->solve.optimum, sec->solve.split, sec->solve.pack, sec->verify,
+                 sec->write, sec->total);
+  copse_status status = copse_text_status(&text, err);
+  if (status == COPSE_OK) fputs(text.data, stdout);
+  copse_text_free(&text);
+  return status;
+}
+
+/* The smaller side of the cut, by ranks: what a reader looks for on the machine. */
+static void print_cut(const struct copse_topology *t, const struct copse_schedule *s) {
+  char *inside = calloc((size_t)t->n_nodes, 1);
+  int ranks_inside = 0, shown = 0;
+  if (!inside) return;
+  for (int i = 0; i < s->bound.n_cut; i++) inside[s->bound.cut[i]] = 1;
+  for (int r = 0; r < t->n_ranks; r++) ranks_inside += inside[t->rank_nodes[r]];
+  bool show_inside = 2 * ranks_inside <= t->n_ranks;
+  int ranks = show_inside ? ranks_inside : t->n_ranks - ranks_inside;
+  bool reduces = copse_collective_aggregates(s->collective) && s->collective != COPSE_ALLREDUCE;
+  struct copse_q through = COPSE_Q_ZERO;
+  bool exact = true;
+  for (int i = 0; i < t->n_links; i++) {
+    const struct copse_link *l = &t->links[i];
+    bool crosses = reduces ? !inside[l->src] && inside[l->dst] : inside[l->src] && !inside[l->dst];
+    if (crosses && copse_q_add(through, l->bandwidth, &through, NULL) != COPSE_OK) exact = false;
+  }
+  printf("bottleneck: the links %s", show_inside == reduces ? "into" : "out of");
+  for (int r = 0; r < t->n_ranks; r++) {
+    if ((bool)inside[t->rank_nodes[r]] != show_inside) continue;
+    if (shown < 8) printf("%s%s", shown ? ", " : " ", t->nodes[t->rank_nodes[r]].id);
+    shown++;
+  }
+  if (shown > 8) printf(", ... (%d ranks)", ranks);
+  if (exact) printf(": %.10g GB/s", copse_q_to_double(through));
+  printf("\n");
+  free(inside);
+}
+
+static void print_text(const struct copse_topology *t, const struct copse_schedule *s,
+                       bool bound_only, const struct seconds *sec) {
+  char time[COPSE_Q_TEXT], bound[COPSE_Q_TEXT];
+  printf("%s of %s: %s s/GB, %.10g GB/s\n", copse_schedule_collective_name(s->collective), t->name,
+         copse_q_text(s->time_per_GB, time), copse_schedule_algbw(s));
+  if (t->n_ranks == 1) {
+    printf("a single rank: nothing moves\n");
+    return;
+  }
+  if (copse_q_eq(s->time_per_GB, s->bound.time_per_GB)) {
+    printf(s->bound.kind == COPSE_BOUND_PHASES
+               ? "optimal: reduce_scatter and allgather each at their bound\n"
+               : "optimal: equal to the bound\n");
+  } else if (s->collective == COPSE_ALLREDUCE && s->bound.kind == COPSE_BOUND_CUT) {
+    printf("reduce_scatter and allgather each at their bound, faster together than in turn;\n"
+           "no allreduce can be faster than %s s/GB\n",
+           copse_q_text(s->bound.time_per_GB, bound));
+  } else {
+    printf("bound: %s s/GB; this is %.3g %% above it\n", copse_q_text(s->bound.time_per_GB, bound),
+           100 * (copse_q_to_double(s->time_per_GB) / copse_q_to_double(s->bound.time_per_GB) - 1));
+  }
+  print_cut(t, s);
+  if (!bound_only)
+    printf("k = %" PRId64 ", %d trees, at most %d hops high\n", s->k, s->n_trees,
+           copse_schedule_height(s));
+  printf("seconds: optimum %.3f, split %.3f, pack %.3f, verify %.3f, total %.3f\n",
+         sec->solve.optimum, sec->solve.split, sec->solve.pack, sec->verify, sec->total);
+}
+
+/* A schedule that its own verifier refuses must never reach a file. */
+static copse_status self_check(const struct copse_schedule *schedule,
+                               const struct copse_topology *topology, struct copse_err *err) {
+  struct copse_verify_report report;
+  struct copse_err local = COPSE_ERR_INIT;
+  copse_status status = copse_verify_schedule(schedule, topology, "schedule", &report, &local);
+  if (status == COPSE_OK) return COPSE_OK;
+  return copse_fail(err, status == COPSE_REFUTED ? COPSE_INTERNAL : status,
+                    "the computed schedule fails verification: %s", local.text);
+}
+
+static int run(struct options *o) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *topology = NULL;
+  struct copse_schedule *schedule = NULL;
+  struct copse_cli_progress bar;
+  struct copse_progress progress = copse_cli_progress_start(&bar, o->progress);
+  struct seconds sec = {0};
+  char *text = NULL;
+  size_t size;
+  copse_status status;
+  double start = copse_cli_now(), mark = start;
+  o->solve.label = copse_file_label(o->input);
+  o->solve.progress = &progress;
+  COPSE_TRY(copse_topology_load(o->input, &o->topology, &topology, &err));
+  sec.read = copse_cli_now() - mark;
+  COPSE_TRY(copse_solve_schedule(topology, &o->solve, &schedule, &sec.solve, &err));
+  mark = copse_cli_now();
+  if (!o->solve.bound_only) COPSE_TRY(self_check(schedule, topology, &err));
+  sec.verify = copse_cli_now() - mark;
+  mark = copse_cli_now();
+  if (o->output) {
+    COPSE_TRY(copse_schedule_to_json(schedule, &text, &size, &err));
+    COPSE_TRY(copse_file_write(o->output, text, size, &err));
+  }
+  sec.write = copse_cli_now() - mark;
+  sec.total = copse_cli_now() - start;
+  copse_cli_progress_end(&bar);
+  if (o->json)
+    status = print_json(topology, schedule, o->solve.bound_only, &sec, &err);
+  else if (!o->output || strcmp(o->output, "-") != 0)
+    print_text(topology, schedule, o->solve.bound_only, &sec);
+out:
+  if (status != COPSE_OK) copse_cli_progress_end(&bar);
+  free(text);
+  copse_schedule_release(schedule);
+  copse_topology_release(topology);
+  return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);
+}
+
+static int check(const struct options *o) {
+  if (!o->has_collective) return copse_cli_usage("solve", "name a collective with -c");
+  if (copse_collective_rooted(o->solve.collective) && o->solve.root < 0)
+    return copse_cli_usage("solve", "%s needs --root",
+                           copse_schedule_collective_name(o->solve.collective));
+  if (!copse_collective_rooted(o->solve.collective) && o->solve.root >= 0)
+    return copse_cli_usage("solve", "--root is for broadcast and reduce");
+  if (o->solve.bound_only && (o->output || o->solve.k > 0))
+    return copse_cli_usage("solve", "--bound-only makes no schedule: leave out -o and --k");
+  if (o->json && o->output && strcmp(o->output, "-") == 0)
+    return copse_cli_usage("solve", "--json and -o - both want standard output");
+  return COPSE_EXIT_DONE;
+}
+
+static int parse_option(int c, struct options *o) {
+  int64_t value;
+  switch (c) {
+    case 'c':
+      o->has_collective = copse_schedule_collective_parse(optarg, &o->solve.collective);
+      if (!o->has_collective)
+        return copse_cli_usage("solve", "unknown collective '%.40s': allgather, reduce_scatter, "
+                               "allreduce, broadcast or reduce", optarg);
+      break;
+    case 'r':
+      if (!copse_cli_parse_int(optarg, 0, INT32_MAX, &value))
+        return copse_cli_usage("solve", "--root must be a rank");
+      o->solve.root = (int)value;
+      break;
+    case 'k':
+      if (!copse_cli_parse_int(optarg, 1, 1 << 20, &o->solve.k))
+        return copse_cli_usage("solve", "--k must be from 1 to %d", 1 << 20);
+      break;
+    case 'b': o->solve.bound_only = true; break;
+    case 'l':
+      if (!copse_cli_parse_links(optarg, &o->topology.links))
+        return copse_cli_usage("solve", "--links must be nvlink, all or default");
+      break;
+    case 'o': o->output = optarg; break;
+    case 'j': o->json = true; break;
+    case 'p': o->progress = true; break;
+  }
+  return COPSE_EXIT_DONE;
+}
+
+int copse_cmd_solve(int argc, char **argv) {
+  static const struct option longs[] = {{"collective", required_argument, NULL, 'c'},
+                                        {"root", required_argument, NULL, 'r'},
+                                        {"k", required_argument, NULL, 'k'},
+                                        {"bound-only", no_argument, NULL, 'b'},
+                                        {"links", required_argument, NULL, 'l'},
+                                        {"output", required_argument, NULL, 'o'},
+                                        {"json", no_argument, NULL, 'j'},
+                                        {"progress", no_argument, NULL, 'p'},
+                                        {"help", no_argument, NULL, 'h'},
+                                        {NULL, 0, NULL, 0}};
+  struct options o = {.topology = {COPSE_LINKS_DEFAULT, &copse_cli_notes}, .solve = {.root = -1}};
+  opterr = 0;
+  for (int c; (c = getopt_long(argc, argv, ":c:r:k:bl:o:jh", longs, NULL)) != -1;) {
+    if (c == 'h') {
+      fputs(help, stdout);
+      return COPSE_EXIT_DONE;
+    }
+    int bad = c == '?' || c == ':' ? copse_cli_bad_option("solve", argv, c) : parse_option(c, &o);
+    if (bad) return bad;
+  }
+  if (argc - optind != 1) return copse_cli_usage("solve", "give one topology file");
+  o.input = argv[optind];
+  int bad = check(&o);
+  return bad ? bad : run(&o);
+}

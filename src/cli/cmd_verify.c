@@ -1,0 +1,109 @@
+/* copse verify SCHEDULE -t TOPO: an independent exact check. */
+#include <getopt.h>
+#include <stdio.h>
+
+#include "base/text.h"
+#include "cli/cli.h"
+#include "schedule/collective.h"
+#include "schedule/verify.h"
+
+static const char help[] =
+    "usage: copse verify SCHEDULE -t TOPO [--links MODE] [--json]\n\n"
+    "Checks a schedule exactly and independently of the solver: trees, order, paths,\n"
+    "shares, loads, time, and the bound from its cut. Exit status 1 if anything is wrong.\n\n"
+    "  -t, --topology FILE  the topology, in any input format\n"
+    "  -l, --links MODE     what to keep of an XML topology: nvlink, all or default\n"
+    "  -j, --json           the report as one JSON object\n\n"
+    "example: copse verify a100-x2.allreduce.json -t topologies/a100-x2.json\n";
+
+struct options {
+  const char *schedule, *topology;
+  struct copse_topology_options read;
+  bool json;
+};
+
+static void print_report(const struct copse_schedule *s, const struct copse_topology *t,
+                         const struct copse_verify_report *r) {
+  char time[COPSE_Q_TEXT], bound[COPSE_Q_TEXT];
+  printf("%s of %s: verified, %d trees on %d ranks\n",
+         copse_schedule_collective_name(s->collective), t->name, s->n_trees, t->n_ranks);
+  printf("time %s s/GB (%.10g GB/s), bound %s s/GB: %s", copse_q_text(r->time_per_GB, time),
+         copse_schedule_algbw(s), copse_q_text(r->bound, bound),
+         r->optimal ? "optimal" : "above the bound");
+  if (!r->optimal)
+    printf(" by %.3g %%", 100 * (copse_q_to_double(r->time_per_GB) / copse_q_to_double(r->bound) - 1));
+  printf("\n");
+  if (r->busiest_links > 0)
+    printf("most loaded: %s -> %s%s\n", t->nodes[r->busiest_src].id, t->nodes[r->busiest_dst].id,
+           r->busiest_links > 1 ? " and others alike" : "");
+}
+
+static void print_json(const struct copse_schedule *s, const struct copse_verify_report *r) {
+  char time[COPSE_Q_TEXT], bound[COPSE_Q_TEXT];
+  printf("{\"verified\": true, \"collective\": \"%s\", \"nranks\": %d, \"trees\": %d, "
+         "\"time_per_GB\": \"%s\", \"bound_time_per_GB\": \"%s\", \"optimal\": %s, "
+         "\"same_topology\": %s}\n",
+         copse_schedule_collective_name(s->collective), s->n_ranks, s->n_trees,
+         copse_q_text(r->time_per_GB, time), copse_q_text(r->bound, bound),
+         r->optimal ? "true" : "false", r->same_topology ? "true" : "false");
+}
+
+/* With --json also a refutation is exactly one object on standard output. */
+static void print_json_refuted(const struct copse_err *err) {
+  struct copse_text text = {0};
+  copse_text_add(&text, "{\"verified\": false, \"reason\": ");
+  copse_text_add_json_string(&text, err->text);
+  copse_text_add(&text, "}\n");
+  if (!text.failed) fputs(text.data, stdout);
+  copse_text_free(&text);
+}
+
+static int run(const struct options *o) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *topology = NULL;
+  struct copse_schedule *schedule = NULL;
+  struct copse_verify_report report;
+  copse_status status;
+  COPSE_TRY(copse_schedule_load(o->schedule, &schedule, &err));
+  COPSE_TRY(copse_topology_load(o->topology, &o->read, &topology, &err));
+  COPSE_TRY(copse_verify_schedule(schedule, topology, copse_file_label(o->schedule), &report, &err));
+  if (!report.same_topology)
+    copse_note(&copse_cli_notes, "%s was made for another topology than %s, or names none; it is "
+               "checked against the one given", copse_file_label(o->schedule),
+               copse_file_label(o->topology));
+  if (o->json)
+    print_json(schedule, &report);
+  else
+    print_report(schedule, topology, &report);
+out:
+  if (o->json && status == COPSE_REFUTED) print_json_refuted(&err);
+  copse_schedule_release(schedule);
+  copse_topology_release(topology);
+  return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);
+}
+
+int copse_cmd_verify(int argc, char **argv) {
+  static const struct option longs[] = {{"topology", required_argument, NULL, 't'},
+                                        {"links", required_argument, NULL, 'l'},
+                                        {"json", no_argument, NULL, 'j'},
+                                        {"help", no_argument, NULL, 'h'},
+                                        {NULL, 0, NULL, 0}};
+  struct options o = {.read = {COPSE_LINKS_DEFAULT, &copse_cli_notes}};
+  opterr = 0;
+  for (int c; (c = getopt_long(argc, argv, ":t:l:jh", longs, NULL)) != -1;) {
+    switch (c) {
+      case 't': o.topology = optarg; break;
+      case 'l':
+        if (!copse_cli_parse_links(optarg, &o.read.links))
+          return copse_cli_usage("verify", "--links must be nvlink, all or default");
+        break;
+      case 'j': o.json = true; break;
+      case 'h': fputs(help, stdout); return COPSE_EXIT_DONE;
+      default: return copse_cli_bad_option("verify", argv, c);
+    }
+  }
+  if (argc - optind != 1) return copse_cli_usage("verify", "give one schedule file");
+  if (!o.topology) return copse_cli_usage("verify", "name the topology with -t");
+  o.schedule = argv[optind];
+  return run(&o);
+}

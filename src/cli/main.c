@@ -1,0 +1,59 @@
+/* copse COMMAND [options] [files] */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+static const struct command {
+  const char *name;
+  int (*run)(int argc, char **argv);
+  const char *does;
+} commands[] = {
+    {"topo", copse_cmd_topo, "read a topology, check it, print a summary"},
+    {"solve", copse_cmd_solve, "compute an exactly optimal schedule"},
+    {"verify", copse_cmd_verify, "prove a schedule and its bound against a topology"},
+    {"lower", copse_cmd_lower, "turn a schedule into an executable plan"},
+    {"check", copse_cmd_check, "prove a plan: right result, no deadlock, no race"},
+    {"run", copse_cmd_run, "execute a plan and compare every element"},
+};
+enum { N_COMMANDS = sizeof commands / sizeof *commands };
+
+static void print_help(FILE *to) {
+  fprintf(to,
+          "usage: copse COMMAND [options] [files]\n\n"
+          "copse compiles collective communication: from a cluster's topology to provably\n"
+          "optimal schedules, to plans that run.\n\ncommands:\n");
+  for (int i = 0; i < N_COMMANDS; i++)
+    fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].does);
+  fprintf(to,
+          "\n'copse COMMAND --help' shows a command's options and an example.\n"
+          "A file named - is standard input or output.\n"
+          "exit status: 0 done, 1 a check failed, 2 bad usage or input, 3 no solution,\n"
+          "4 out of resources or an internal error\n");
+}
+
+int main(int argc, char **argv) {
+  if (argc < 2) {
+    fprintf(stderr, "copse: a command is missing (see 'copse --help')\n");
+    return COPSE_EXIT_USAGE;
+  }
+  if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+    print_help(stdout);
+    return COPSE_EXIT_DONE;
+  }
+  if (strcmp(argv[1], "--version") == 0) {
+    printf("copse %s\n", copse_version());
+    return COPSE_EXIT_DONE;
+  }
+  for (int i = 0; i < N_COMMANDS; i++) {
+    if (strcmp(argv[1], commands[i].name) != 0) continue;
+    int status = commands[i].run(argc - 1, argv + 1);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+      fprintf(stderr, "copse: <stdout>: cannot write\n");
+      return COPSE_EXIT_INTERNAL;
+    }
+    return status;
+  }
+  fprintf(stderr, "copse: unknown command '%.60s' (see 'copse --help')\n", argv[1]);
+  return COPSE_EXIT_USAGE;
+}

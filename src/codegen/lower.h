@@ -1,0 +1,36 @@
+/*
+ * From a schedule to a native plan. src/codegen/README.md tells the design.
+ */
+#ifndef COPSE_CODEGEN_LOWER_H
+#define COPSE_CODEGEN_LOWER_H
+
+#include "runtime/plan.h"
+#include "schedule/schedule.h"
+
+struct copse_lower_options {
+  int max_workers;         /* workers per rank, >= 1 (allreduce: >= 2); 0: 32 */
+  int instances;           /* parts that each tree is cut into, for more workers; 0: 1 */
+  int fifo;                /* slots of a staged edge, 1..64; 0: 4 */
+  int pipeline_chunks;     /* chunks to aim for on shorter messages; 0: 16 */
+  int64_t chunk_bytes;     /* largest chunk of a piece; 0: 512 KiB */
+  int64_t min_chunk_bytes; /* smallest chunk for the sake of pipelining; 0: 16 KiB */
+};
+
+/*
+ * Makes the plan of a schedule: each tree moves one piece of the buffer, chunk by chunk;
+ * broadcasts put straight into the peers' output, reductions go through FIFO slots with
+ * credits. Workers are shared by pieces in the same order on all ranks, so that no two
+ * wait for each other.
+ * The plan owns its memory (copse_plan_release). COPSE_INVALID for options out of range,
+ * COPSE_OVERFLOW where cuts need more than 64 bits, COPSE_NOMEM. Deterministic.
+ * Complexity: linear in trees * ranks.
+ */
+copse_status copse_lower_schedule(const struct copse_schedule *schedule,
+                                  const struct copse_lower_options *options,
+                                  struct copse_plan **out, struct copse_err *err) COPSE_CHECKED;
+
+/* The plan as JSON for people: every worker's operations in words. The caller frees it. */
+copse_status copse_plan_to_text(const struct copse_plan *plan, char **text, size_t *size,
+                                struct copse_err *err) COPSE_CHECKED;
+
+#endif

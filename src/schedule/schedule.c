@@ -1,0 +1,42 @@
+#include "schedule/schedule.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+void copse_schedule_release(struct copse_schedule *schedule) {
+  if (!schedule) return;
+  copse_arena_free(&schedule->arena);
+  free(schedule);
+}
+
+/* Edges come in an order in which one end's depth is known before it is needed: from the
+ * root outwards in a broadcast tree, and so backwards in a reduce tree. */
+static int tree_height(const struct copse_schedule_tree *tree, int *depth) {
+  int height = 0;
+  depth[tree->root] = 0;
+  for (int i = 0; i < tree->n_edges; i++) {
+    bool reduce = tree->phase == COPSE_PHASE_REDUCE;
+    const struct copse_schedule_edge *edge = &tree->edges[reduce ? tree->n_edges - 1 - i : i];
+    int parent = reduce ? edge->dst : edge->src, child = reduce ? edge->src : edge->dst;
+    depth[child] = depth[parent] + 1;
+    if (depth[child] > height) height = depth[child];
+  }
+  return height;
+}
+
+int copse_schedule_height(const struct copse_schedule *schedule) {
+  int height = 0;
+  int *depth = calloc((size_t)schedule->n_ranks, sizeof *depth);
+  if (!depth) return -1;
+  for (int i = 0; i < schedule->n_trees; i++) {
+    int h = tree_height(&schedule->trees[i], depth);
+    if (h > height) height = h;
+  }
+  free(depth);
+  return height;
+}
+
+double copse_schedule_algbw(const struct copse_schedule *schedule) {
+  struct copse_q t = schedule->time_per_GB;
+  return t.num == 0 ? (double)INFINITY : (double)t.den / (double)t.num;
+}

@@ -1,0 +1,96 @@
+/*
+ * A schedule: weighted spanning trees over physical paths, with the bound that shows how
+ * good they are. What solve makes, verify proves and lower turns into a plan.
+ */
+#ifndef COPSE_SCHEDULE_SCHEDULE_H
+#define COPSE_SCHEDULE_SCHEDULE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/rational.h"
+
+enum copse_phase { COPSE_PHASE_BROADCAST, COPSE_PHASE_REDUCE };
+
+struct copse_schedule_edge {
+  int src, dst;    /* ranks */
+  const int *path; /* [n_path] indices into `nodes`, from src's to dst's */
+  int n_path;
+};
+
+/*
+ * Broadcast: edges lead away from the root, each src reached before. Reduce: edges lead
+ * to the root, each src after all of its children. Both span all ranks.
+ */
+struct copse_schedule_tree {
+  int root; /* rank */
+  enum copse_phase phase;
+  struct copse_q weight; /* fraction of M, > 0 */
+  int n_edges;           /* n_ranks - 1 */
+  const struct copse_schedule_edge *edges;
+};
+
+/*
+ * COPSE_BOUND_CUT: one cut; for an allreduce it holds for any algorithm.
+ * COPSE_BOUND_PHASES: an allreduce's two phases, each at its own optimum, one after the
+ * other, with equal shares: the sum of two cut bounds.
+ */
+enum copse_bound_kind { COPSE_BOUND_CUT, COPSE_BOUND_PHASES };
+
+/*
+ * Node sets S, as indices into `nodes`. `cut` bounds what must leave S in a broadcast
+ * phase, `reduce_cut` what must enter S in a reduce phase; a collective of one phase
+ * has the one that fits it, in `cut` (that is how files carry it).
+ */
+struct copse_bound {
+  enum copse_bound_kind kind;
+  struct copse_q time_per_GB;
+  const int *cut;
+  int n_cut;
+  const int *reduce_cut; /* COPSE_BOUND_PHASES only */
+  int n_reduce_cut;
+};
+
+struct copse_schedule {
+  copse_collective collective;
+  int root; /* broadcast, reduce; else -1 */
+  const char *topology_name;
+  const char *topology_sha256; /* "" if the file has none */
+  int n_ranks;
+  const int *rank_nodes; /* [n_ranks] index into nodes */
+  int n_nodes;
+  const char *const *nodes; /* ids */
+  int64_t k;                /* trees per root (of weight 1/(N k) each); 0 if not stated */
+  struct copse_q time_per_GB; /* seconds per GB; 0 for a single rank */
+  struct copse_bound bound;
+  int n_trees;
+  const struct copse_schedule_tree *trees;
+  struct copse_arena arena;
+};
+
+void copse_schedule_release(struct copse_schedule *schedule);
+
+/* Longest way from a root, in hops between ranks, over all trees. */
+int copse_schedule_height(const struct copse_schedule *schedule);
+
+/* M / T in GB/s; infinity for a single rank. For reports. */
+double copse_schedule_algbw(const struct copse_schedule *schedule);
+
+/* Schedule JSON (CONTRACT section 3). The caller frees *text. */
+copse_status copse_schedule_to_json(const struct copse_schedule *schedule, char **text,
+                                    size_t *size, struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * Reads schedule JSON and checks all that needs no topology: known keys, ids, spanning
+ * trees in order, weights that add up to the shares. COPSE_BAD_INPUT with the line.
+ */
+copse_status copse_schedule_parse(const char *label, const char *data, size_t size,
+                                  struct copse_schedule **out, struct copse_err *err)
+    COPSE_CHECKED;
+copse_status copse_schedule_load(const char *path, struct copse_schedule **out,
+                                 struct copse_err *err) COPSE_CHECKED;
+
+#endif

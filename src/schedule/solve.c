@@ -1,0 +1,346 @@
+#include "schedule/solve.h"
+
+#include <string.h>
+
+#include "schedule/collective.h"
+#include "schedule/instance.h"
+#include "solver/forest.h"
+
+/* One phase as solved: a broadcast forest, on the reversed graph for a reduce phase. */
+struct phase {
+  struct copse_instance instance;
+  struct copse_forest forest;
+  bool used;
+};
+
+struct build {
+  const struct copse_topology *topology;
+  const struct copse_solve_options *options;
+  struct copse_schedule *schedule;
+  struct phase broadcast, reduce;
+  bool mirrored; /* the reduce phase is the broadcast phase turned around */
+};
+
+static copse_status refuse_unreached(const struct build *b, const struct phase *phase,
+                                     bool reversed, struct copse_err *err) {
+  const struct copse_topology *topology = b->topology;
+  const struct copse_optimum *optimum = &phase->forest.optimum;
+  int from = -1, to = topology->nodes[optimum->unreached].rank;
+  for (int i = 0; i < phase->instance.network.n_roots && from < 0; i++) {
+    int node = phase->instance.network.roots[i].node;
+    if (optimum->in_cut[node]) from = topology->nodes[node].rank;
+  }
+  if (reversed) {
+    int t = from;
+    from = to;
+    to = t;
+  }
+  return copse_fail_at(err, COPSE_INFEASIBLE, b->options->label, 0,
+                       "rank %d (%s) can't be reached from rank %d (%s)", to,
+                       topology->nodes[topology->rank_nodes[to]].id, from,
+                       topology->nodes[topology->rank_nodes[from]].id);
+}
+
+static copse_status solve_phase(struct build *b, bool reversed, struct phase *phase,
+                                struct copse_solve_seconds *seconds, struct copse_err *err) {
+  const struct copse_solve_options *o = b->options;
+  struct copse_forest_options options = {o->k, o->bound_only, o->progress};
+  copse_status status;
+  phase->used = true;
+  COPSE_TRY(copse_instance_make(b->topology, o->label, o->root, reversed, &phase->instance, err));
+  COPSE_TRY(copse_forest_solve(&phase->instance.network, &options, &phase->forest, err));
+  seconds->optimum += phase->forest.seconds_optimum;
+  seconds->split += phase->forest.seconds_split;
+  seconds->pack += phase->forest.seconds_pack;
+  if (phase->forest.optimum.x.num == 0 && b->topology->n_ranks > 1)
+    status = refuse_unreached(b, phase, reversed, err);
+out:
+  return status;
+}
+
+/* T/M at the optimum: 1 / (W x), with x in units of the instance's scale. */
+static copse_status phase_time(const struct phase *phase, struct copse_q *time,
+                               struct copse_err *err) {
+  struct copse_q x = phase->forest.optimum.x, scale, total;
+  copse_status status;
+  *time = COPSE_Q_ZERO;
+  if (x.num == 0) return COPSE_OK; /* a single rank */
+  COPSE_TRY(copse_q_make(phase->instance.scale, 1, &scale, err));
+  COPSE_TRY(copse_q_make(phase->instance.network.n_roots, 1, &total, err));
+  COPSE_TRY(copse_q_mul(x, total, &total, err));
+  COPSE_TRY(copse_q_div(scale, total, time, err));
+out:
+  return status;
+}
+
+static void *take(struct copse_schedule *schedule, int n, size_t size) {
+  return copse_arena_alloc(&schedule->arena, n > 0 ? (size_t)n : 1, size);
+}
+
+static copse_status copy_cut(struct build *b, const struct phase *phase, const int **cut, int *n,
+                             struct copse_err *err) {
+  int *nodes = take(b->schedule, b->topology->n_nodes, sizeof *nodes);
+  if (!nodes) return copse_fail_nomem(err);
+  *n = 0;
+  for (int i = 0; i < b->topology->n_nodes; i++)
+    if (phase->forest.optimum.in_cut[i]) nodes[(*n)++] = i;
+  *cut = nodes;
+  return COPSE_OK;
+}
+
+/* A forest edge as a schedule edge; turned around for a reduce phase. */
+static copse_status convert_edge(struct build *b, const struct copse_forest_edge *from, bool turn,
+                                 struct copse_schedule_edge *to, struct copse_err *err) {
+  const struct copse_node *nodes = b->topology->nodes;
+  int *path = take(b->schedule, from->n_path, sizeof *path);
+  if (!path) return copse_fail_nomem(err);
+  for (int i = 0; i < from->n_path; i++)
+    path[turn ? from->n_path - 1 - i : i] = from->path[i];
+  to->src = nodes[turn ? from->dst : from->src].rank;
+  to->dst = nodes[turn ? from->src : from->dst].rank;
+  to->path = path;
+  to->n_path = from->n_path;
+  return COPSE_OK;
+}
+
+static copse_status convert_tree(struct build *b, const struct phase *phase,
+                                 const struct copse_forest_tree *from, bool turn,
+                                 struct copse_schedule_tree *to, struct copse_err *err) {
+  int n = b->topology->n_ranks - 1;
+  copse_status status;
+  int64_t whole;
+  struct copse_schedule_edge *edges = take(b->schedule, n, sizeof *edges);
+  if (!edges) return copse_fail_nomem(err);
+  for (int i = 0; i < n; i++)
+    COPSE_TRY(convert_edge(b, &from->edges[i], turn, &edges[turn ? n - 1 - i : i], err));
+  if (copse_mul_overflows(phase->forest.k, phase->instance.network.n_roots, &whole))
+    return copse_fail(err, COPSE_OVERFLOW, "the number of trees needs more than 63 bits");
+  COPSE_TRY(copse_q_make(from->multiplicity, whole, &to->weight, err));
+  to->root = b->topology->nodes[from->root].rank;
+  to->phase = turn ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST;
+  to->n_edges = n;
+  to->edges = edges;
+out:
+  return status;
+}
+
+static copse_status convert_trees(struct build *b, struct copse_err *err) {
+  const struct phase *reduce = b->mirrored ? &b->broadcast : &b->reduce;
+  bool reduces = copse_collective_aggregates(b->options->collective);
+  bool broadcasts = copse_collective_broadcasts(b->options->collective);
+  int n_reduce = reduces ? reduce->forest.n_trees : 0;
+  int n_broadcast = broadcasts ? b->broadcast.forest.n_trees : 0;
+  copse_status status = COPSE_OK;
+  struct copse_schedule_tree *trees = take(b->schedule, n_reduce + n_broadcast, sizeof *trees);
+  if (!trees) return copse_fail_nomem(err);
+  for (int i = 0; i < n_reduce; i++)
+    COPSE_TRY(convert_tree(b, reduce, &reduce->forest.trees[i], true, &trees[i], err));
+  for (int i = 0; i < n_broadcast; i++)
+    COPSE_TRY(convert_tree(b, &b->broadcast, &b->broadcast.forest.trees[i], false,
+                           &trees[n_reduce + i], err));
+  b->schedule->trees = trees;
+  b->schedule->n_trees = n_reduce + n_broadcast;
+out:
+  return status;
+}
+
+/* Adds a tree's weight to every link that it crosses; once per tree where switches copy
+ * (into a multicast switch) or combine (out of an aggregation switch). */
+static copse_status add_tree_load(const struct copse_topology *topology,
+                                  const struct copse_schedule_tree *tree, int stamp, int *stamps,
+                                  struct copse_q *loads, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  for (int e = 0; e < tree->n_edges; e++) {
+    const struct copse_schedule_edge *edge = &tree->edges[e];
+    for (int i = 0; i + 1 < edge->n_path; i++) {
+      int link = copse_topology_find_link(topology, edge->path[i], edge->path[i + 1]);
+      bool once = tree->phase == COPSE_PHASE_BROADCAST
+                      ? topology->nodes[edge->path[i + 1]].multicast
+                      : topology->nodes[edge->path[i]].aggregation;
+      if (once && stamps[link] == stamp) continue;
+      stamps[link] = stamp;
+      COPSE_TRY(copse_q_add(loads[link], tree->weight, &loads[link], err));
+    }
+  }
+out:
+  return status;
+}
+
+/* T/M of the schedule as built: the most loaded link's load over its bandwidth. */
+static copse_status loaded_time(struct build *b, struct copse_q *time, struct copse_err *err) {
+  const struct copse_topology *topology = b->topology;
+  struct copse_arena scratch = {0};
+  copse_status status = COPSE_OK;
+  size_t n = (size_t)topology->n_links + 1;
+  struct copse_q *loads = copse_arena_alloc(&scratch, n, sizeof *loads);
+  int *stamps = copse_arena_alloc(&scratch, n, sizeof *stamps);
+  if (!loads || !stamps) {
+    status = copse_fail_nomem(err);
+    goto out;
+  }
+  for (int i = 0; i < topology->n_links; i++) loads[i] = COPSE_Q_ZERO;
+  for (int i = 0; i < b->schedule->n_trees; i++)
+    COPSE_TRY(add_tree_load(topology, &b->schedule->trees[i], i + 1, stamps, loads, err));
+  *time = COPSE_Q_ZERO;
+  for (int i = 0; i < topology->n_links; i++) {
+    struct copse_q t;
+    COPSE_TRY(copse_q_div(loads[i], topology->links[i].bandwidth, &t, err));
+    if (copse_q_cmp(t, *time) > 0) *time = t;
+  }
+out:
+  copse_arena_free(&scratch);
+  return status;
+}
+
+/* Any allreduce: M must leave every set that separates ranks; the narrowest one. */
+static copse_status bound_by_narrowest_cut(struct build *b, struct copse_err *err) {
+  struct copse_bound *bound = &b->schedule->bound;
+  struct copse_solve_seconds ignored = {0};
+  struct copse_solve_options options = *b->options;
+  struct build narrow = {.topology = b->topology, .options = &options, .schedule = b->schedule};
+  struct copse_q out_of, into;
+  copse_status status;
+  options.root = 0;
+  options.bound_only = true;
+  COPSE_TRY(solve_phase(&narrow, false, &narrow.broadcast, &ignored, err));
+  COPSE_TRY(solve_phase(&narrow, true, &narrow.reduce, &ignored, err));
+  COPSE_TRY(phase_time(&narrow.broadcast, &out_of, err));
+  COPSE_TRY(phase_time(&narrow.reduce, &into, err));
+  bound->kind = COPSE_BOUND_CUT;
+  if (copse_q_cmp(out_of, into) >= 0) {
+    bound->time_per_GB = out_of;
+    COPSE_TRY(copy_cut(&narrow, &narrow.broadcast, &bound->cut, &bound->n_cut, err));
+  } else { /* what must enter S leaves the rest: turn S around */
+    bound->time_per_GB = into;
+    for (int i = 0; i < b->topology->n_nodes; i++)
+      narrow.reduce.forest.optimum.in_cut[i] = !narrow.reduce.forest.optimum.in_cut[i];
+    COPSE_TRY(copy_cut(&narrow, &narrow.reduce, &bound->cut, &bound->n_cut, err));
+  }
+out:
+  copse_forest_free(&narrow.broadcast.forest);
+  copse_forest_free(&narrow.reduce.forest);
+  copse_instance_free(&narrow.broadcast.instance);
+  copse_instance_free(&narrow.reduce.instance);
+  return status;
+}
+
+/* The optimum and its certificate; an allreduce adds up its phases. */
+static copse_status set_bound(struct build *b, struct copse_err *err) {
+  struct copse_bound *bound = &b->schedule->bound;
+  const struct phase *reduce = b->mirrored ? &b->broadcast : &b->reduce;
+  copse_status status;
+  struct copse_q time;
+  if (b->options->collective != COPSE_ALLREDUCE) {
+    const struct phase *only = b->broadcast.used ? &b->broadcast : &b->reduce;
+    COPSE_TRY(phase_time(only, &bound->time_per_GB, err));
+    COPSE_TRY(copy_cut(b, only, &bound->cut, &bound->n_cut, err));
+    return COPSE_OK;
+  }
+  bound->kind = COPSE_BOUND_PHASES;
+  COPSE_TRY(phase_time(&b->broadcast, &bound->time_per_GB, err));
+  COPSE_TRY(phase_time(reduce, &time, err));
+  COPSE_TRY(copse_q_add(bound->time_per_GB, time, &bound->time_per_GB, err));
+  COPSE_TRY(copy_cut(b, &b->broadcast, &bound->cut, &bound->n_cut, err));
+  COPSE_TRY(copy_cut(b, reduce, &bound->reduce_cut, &bound->n_reduce_cut, err));
+out:
+  return status;
+}
+
+static copse_status describe(struct build *b, struct copse_err *err) {
+  struct copse_schedule *schedule = b->schedule;
+  const struct copse_topology *topology = b->topology;
+  char sha256[COPSE_SHA256_HEX];
+  const char **ids = take(schedule, topology->n_nodes, sizeof *ids);
+  int *ranks = take(schedule, topology->n_ranks, sizeof *ranks);
+  copse_status status = copse_topology_sha256(topology, sha256, err);
+  if (status != COPSE_OK) return status;
+  schedule->collective = b->options->collective;
+  schedule->root = b->options->root;
+  schedule->topology_name = copse_arena_strdup(&schedule->arena, topology->name);
+  schedule->topology_sha256 = copse_arena_strdup(&schedule->arena, sha256);
+  if (!ids || !ranks || !schedule->topology_name || !schedule->topology_sha256)
+    return copse_fail_nomem(err);
+  for (int i = 0; i < topology->n_nodes; i++)
+    if (!(ids[i] = copse_arena_strdup(&schedule->arena, topology->nodes[i].id)))
+      return copse_fail_nomem(err);
+  memcpy(ranks, topology->rank_nodes, (size_t)topology->n_ranks * sizeof *ranks);
+  schedule->nodes = ids;
+  schedule->n_nodes = topology->n_nodes;
+  schedule->rank_nodes = ranks;
+  schedule->n_ranks = topology->n_ranks;
+  return COPSE_OK;
+}
+
+static copse_status solve_phases(struct build *b, struct copse_solve_seconds *seconds,
+                                 struct copse_err *err) {
+  copse_collective collective = b->options->collective;
+  copse_status status = COPSE_OK;
+  bool reduces = copse_collective_aggregates(collective);
+  b->mirrored = reduces && copse_instance_is_symmetric(b->topology);
+  if (copse_collective_broadcasts(collective) || b->mirrored)
+    COPSE_TRY(solve_phase(b, false, &b->broadcast, seconds, err));
+  if (reduces && !b->mirrored) COPSE_TRY(solve_phase(b, true, &b->reduce, seconds, err));
+  const struct phase *any = b->broadcast.used ? &b->broadcast : &b->reduce;
+  b->schedule->k = any->forest.k;
+out:
+  return status;
+}
+
+static copse_status check_options(const struct copse_topology *topology,
+                                  const struct copse_solve_options *options,
+                                  struct copse_err *err) {
+  const char *name = copse_schedule_collective_name(options->collective);
+  if (options->collective == COPSE_ALLTOALL)
+    return copse_fail(err, COPSE_UNSUPPORTED, "alltoall is not in this version");
+  if (copse_collective_rooted(options->collective)) {
+    if (options->root < 0 || options->root >= topology->n_ranks)
+      return copse_fail(err, COPSE_INVALID, "%s needs a root from 0 to %d", name,
+                        topology->n_ranks - 1);
+  } else if (options->root >= 0) {
+    return copse_fail(err, COPSE_INVALID, "%s has no root", name);
+  }
+  if (options->k < 0 || options->k > (1 << 20))
+    return copse_fail(err, COPSE_INVALID, "k must be from 1 to %d", 1 << 20);
+  return COPSE_OK;
+}
+
+/* Trees, their time, and the bound that belongs to it. */
+static copse_status fill(struct build *b, struct copse_err *err) {
+  struct copse_schedule *schedule = b->schedule;
+  copse_status status;
+  COPSE_TRY(set_bound(b, err));
+  schedule->time_per_GB = schedule->bound.time_per_GB;
+  if (b->options->bound_only) return COPSE_OK;
+  COPSE_TRY(convert_trees(b, err));
+  COPSE_TRY(loaded_time(b, &schedule->time_per_GB, err));
+  /* The phases of an allreduce may load different links: then together they are faster
+   * than one after the other, and only a bound for any allreduce is one. */
+  if (copse_q_cmp(schedule->time_per_GB, schedule->bound.time_per_GB) < 0)
+    COPSE_TRY(bound_by_narrowest_cut(b, err));
+out:
+  return status;
+}
+
+copse_status copse_solve_schedule(const struct copse_topology *topology,
+                                  const struct copse_solve_options *options,
+                                  struct copse_schedule **out, struct copse_solve_seconds *seconds,
+                                  struct copse_err *err) {
+  struct build b = {.topology = topology, .options = options};
+  copse_status status;
+  *out = NULL;
+  *seconds = (struct copse_solve_seconds){0};
+  COPSE_TRY(check_options(topology, options, err));
+  COPSE_TRY(copse_calloc(1, sizeof *b.schedule, &b.schedule, err));
+  COPSE_TRY(describe(&b, err));
+  COPSE_TRY(solve_phases(&b, seconds, err));
+  COPSE_TRY(fill(&b, err));
+  *out = b.schedule;
+  b.schedule = NULL;
+out:
+  copse_forest_free(&b.broadcast.forest);
+  copse_forest_free(&b.reduce.forest);
+  copse_instance_free(&b.broadcast.instance);
+  copse_instance_free(&b.reduce.instance);
+  copse_schedule_release(b.schedule);
+  return status;
+}

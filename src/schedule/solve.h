@@ -1,0 +1,38 @@
+/*
+ * From a topology to an optimal schedule.
+ */
+#ifndef COPSE_SCHEDULE_SOLVE_H
+#define COPSE_SCHEDULE_SOLVE_H
+
+#include "schedule/schedule.h"
+#include "solver/network.h"
+#include "topology/topology.h"
+
+struct copse_solve_options {
+  copse_collective collective;
+  int root;        /* broadcast, reduce; else -1 */
+  int64_t k;       /* 0: exact; else exactly this many trees per root */
+  bool bound_only; /* no trees; time_per_GB is the optimum */
+  const char *label; /* names the topology's file in messages */
+  const struct copse_progress *progress;
+};
+
+struct copse_solve_seconds {
+  double optimum, split, pack;
+};
+
+/*
+ * Computes the exactly optimal schedule (with options.k: the best of k trees per root) and
+ * the cut that proves the optimum. An allreduce is a reduce_scatter and an allgather with
+ * equal shares, each optimal; its time_per_GB is the most loaded link's with both loads
+ * added, so at most the sum of the two.
+ * The caller frees *out. COPSE_INFEASIBLE naming two ranks; COPSE_BAD_INPUT for an
+ * unbalanced relay; COPSE_INVALID for a root out of range; COPSE_OVERFLOW; COPSE_NOMEM.
+ * Deterministic: the same topology gives the same bytes.
+ */
+copse_status copse_solve_schedule(const struct copse_topology *topology,
+                                  const struct copse_solve_options *options,
+                                  struct copse_schedule **out, struct copse_solve_seconds *seconds,
+                                  struct copse_err *err) COPSE_CHECKED;
+
+#endif

@@ -1,0 +1,255 @@
+#include "solver/flow.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/rational.h"
+
+/*
+ * One entry at each end of an unordered pair of nodes; the pair's other entry holds the
+ * opposite direction. Antiparallel links, the common case, thus share their residuals.
+ */
+struct arc {
+  int to;
+  int twin; /* index of the other entry in nodes[to].arcs */
+  int64_t capacity;
+  int64_t residual;
+};
+
+struct node {
+  struct arc *arcs;
+  size_t capacity;
+  int n_arcs;
+  int level;   /* hops to the sink in the residual graph, -1 where there is no way */
+  int current; /* next arc to look at in this sweep */
+};
+
+struct copse_flow {
+  int n_nodes;
+  struct node *nodes;
+  int *queue;       /* [n_nodes] breadth-first search */
+  int *path_node;   /* [n_nodes] augmenting path: nodes and the arc taken from each */
+  int *path_arc;
+  int *list_nodes;  /* [n_nodes] what the neighbour queries return */
+  int64_t *list_capacities;
+};
+
+copse_status copse_flow_new(int n_nodes, struct copse_flow **out, struct copse_err *err) {
+  copse_status status;
+  size_t n = (size_t)n_nodes;
+  struct copse_flow *flow = NULL;
+  *out = NULL;
+  COPSE_TRY(copse_calloc(1, sizeof *flow, &flow, err));
+  flow->n_nodes = n_nodes;
+  COPSE_TRY(copse_calloc(n, sizeof *flow->nodes, &flow->nodes, err));
+  COPSE_TRY(copse_calloc(n, sizeof(int), &flow->queue, err));
+  COPSE_TRY(copse_calloc(n, sizeof(int), &flow->path_node, err));
+  COPSE_TRY(copse_calloc(n, sizeof(int), &flow->path_arc, err));
+  COPSE_TRY(copse_calloc(n, sizeof(int), &flow->list_nodes, err));
+  COPSE_TRY(copse_calloc(n, sizeof(int64_t), &flow->list_capacities, err));
+  *out = flow;
+  return COPSE_OK;
+out:
+  copse_flow_free(flow);
+  return status;
+}
+
+void copse_flow_free(struct copse_flow *flow) {
+  if (!flow) return;
+  for (int i = 0; flow->nodes && i < flow->n_nodes; i++) free(flow->nodes[i].arcs);
+  free(flow->nodes);
+  free(flow->queue);
+  free(flow->path_node);
+  free(flow->path_arc);
+  free(flow->list_nodes);
+  free(flow->list_capacities);
+  free(flow);
+}
+
+static struct arc *find_arc(const struct copse_flow *flow, int src, int dst) {
+  const struct node *a = &flow->nodes[src], *b = &flow->nodes[dst];
+  if (a->n_arcs <= b->n_arcs) {
+    for (int i = 0; i < a->n_arcs; i++)
+      if (a->arcs[i].to == dst) return &a->arcs[i];
+    return NULL;
+  }
+  for (int i = 0; i < b->n_arcs; i++)
+    if (b->arcs[i].to == src) return &a->arcs[b->arcs[i].twin];
+  return NULL;
+}
+
+static copse_status add_pair(struct copse_flow *flow, int src, int dst, struct copse_err *err) {
+  struct node *a = &flow->nodes[src], *b = &flow->nodes[dst];
+  copse_status status;
+  COPSE_TRY(copse_grow(&a->arcs, &a->capacity, (size_t)a->n_arcs + 1, sizeof *a->arcs, err));
+  COPSE_TRY(copse_grow(&b->arcs, &b->capacity, (size_t)b->n_arcs + 1, sizeof *b->arcs, err));
+  a->arcs[a->n_arcs] = (struct arc){.to = dst, .twin = b->n_arcs};
+  b->arcs[b->n_arcs] = (struct arc){.to = src, .twin = a->n_arcs};
+  a->n_arcs++;
+  b->n_arcs++;
+out:
+  return status;
+}
+
+copse_status copse_flow_change(struct copse_flow *flow, int src, int dst, int64_t amount,
+                               struct copse_err *err) {
+  struct arc *arc = find_arc(flow, src, dst);
+  if (!arc) {
+    copse_status status = add_pair(flow, src, dst, err);
+    if (status != COPSE_OK) return status;
+    arc = &flow->nodes[src].arcs[flow->nodes[src].n_arcs - 1];
+  }
+  int64_t sum;
+  if (copse_add_overflows(arc->capacity, amount, &sum) || sum > COPSE_FLOW_MAX || sum < 0)
+    return copse_fail(err, sum < 0 ? COPSE_INTERNAL : COPSE_OVERFLOW,
+                      "a link's capacity leaves the range of exact flows");
+  arc->capacity = sum;
+  return COPSE_OK;
+}
+
+int64_t copse_flow_capacity(const struct copse_flow *flow, int src, int dst) {
+  const struct arc *arc = find_arc(flow, src, dst);
+  return arc ? arc->capacity : 0;
+}
+
+static int64_t twin_capacity(const struct copse_flow *flow, const struct arc *arc) {
+  return flow->nodes[arc->to].arcs[arc->twin].capacity;
+}
+
+static struct copse_flow_neighbours neighbours(struct copse_flow *flow, int node, bool leaving) {
+  int n = 0;
+  for (int i = 0; i < flow->nodes[node].n_arcs; i++) {
+    const struct arc *arc = &flow->nodes[node].arcs[i];
+    int64_t capacity = leaving ? arc->capacity : twin_capacity(flow, arc);
+    if (capacity == 0) continue;
+    flow->list_nodes[n] = arc->to;
+    flow->list_capacities[n++] = capacity;
+  }
+  return (struct copse_flow_neighbours){n, flow->list_nodes, flow->list_capacities};
+}
+
+struct copse_flow_neighbours copse_flow_leaving(struct copse_flow *flow, int node) {
+  return neighbours(flow, node, true);
+}
+
+struct copse_flow_neighbours copse_flow_entering(struct copse_flow *flow, int node) {
+  return neighbours(flow, node, false);
+}
+
+/* Moves the last arc of a node into slot i and tells its twin. */
+static void drop_arc(struct copse_flow *flow, int node, int i) {
+  struct node *v = &flow->nodes[node];
+  v->n_arcs--;
+  if (i == v->n_arcs) return;
+  v->arcs[i] = v->arcs[v->n_arcs];
+  flow->nodes[v->arcs[i].to].arcs[v->arcs[i].twin].twin = i;
+}
+
+void copse_flow_compact(struct copse_flow *flow) {
+  for (int node = 0; node < flow->n_nodes; node++) {
+    for (int i = flow->nodes[node].n_arcs - 1; i >= 0; i--) {
+      struct arc *arc = &flow->nodes[node].arcs[i];
+      if (arc->capacity != 0 || twin_capacity(flow, arc) != 0) continue;
+      int other = arc->to, twin = arc->twin;
+      drop_arc(flow, node, i);
+      drop_arc(flow, other, twin);
+    }
+  }
+}
+
+static void reset_residuals(struct copse_flow *flow) {
+  for (int node = 0; node < flow->n_nodes; node++) {
+    struct node *v = &flow->nodes[node];
+    for (int i = 0; i < v->n_arcs; i++) v->arcs[i].residual = v->arcs[i].capacity;
+  }
+}
+
+/* Levels from the sink backwards; stops at the source's level. False: no way is left. */
+static bool find_levels(struct copse_flow *flow, int s, int t) {
+  for (int i = 0; i < flow->n_nodes; i++) {
+    flow->nodes[i].level = -1;
+    flow->nodes[i].current = 0;
+  }
+  int head = 0, tail = 0;
+  flow->queue[tail++] = t;
+  flow->nodes[t].level = 0;
+  while (head < tail && flow->nodes[s].level < 0) {
+    const struct node *v = &flow->nodes[flow->queue[head++]];
+    for (int i = 0; i < v->n_arcs; i++) {
+      struct node *u = &flow->nodes[v->arcs[i].to];
+      if (u->level >= 0 || u->arcs[v->arcs[i].twin].residual == 0) continue;
+      u->level = v->level + 1;
+      flow->queue[tail++] = v->arcs[i].to;
+    }
+  }
+  return flow->nodes[s].level >= 0;
+}
+
+/* Sends what fits along the path of `length` arcs; returns how much of it stays valid. */
+static int push_path(struct copse_flow *flow, int length, int64_t limit, int64_t *pushed) {
+  int64_t amount = limit;
+  for (int i = 0; i < length; i++) {
+    const struct arc *arc = &flow->nodes[flow->path_node[i]].arcs[flow->path_arc[i]];
+    if (arc->residual < amount) amount = arc->residual;
+  }
+  int keep = length;
+  for (int i = length - 1; i >= 0; i--) {
+    struct arc *arc = &flow->nodes[flow->path_node[i]].arcs[flow->path_arc[i]];
+    arc->residual -= amount;
+    flow->nodes[arc->to].arcs[arc->twin].residual += amount;
+    if (arc->residual == 0) keep = i;
+  }
+  *pushed = amount;
+  return keep;
+}
+
+/* The next arc of `node` that goes one level down, or -1. */
+static int next_arc(struct copse_flow *flow, int node) {
+  struct node *v = &flow->nodes[node];
+  for (; v->current < v->n_arcs; v->current++) {
+    const struct arc *arc = &v->arcs[v->current];
+    if (arc->residual > 0 && flow->nodes[arc->to].level == v->level - 1) return v->current;
+  }
+  return -1;
+}
+
+/* A blocking flow in the level graph, cut off at limit. */
+static int64_t blocking_flow(struct copse_flow *flow, int s, int t, int64_t limit) {
+  int64_t total = 0;
+  int length = 0, node = s;
+  while (total < limit) {
+    if (node == t) {
+      int64_t pushed;
+      length = push_path(flow, length, limit - total, &pushed);
+      total += pushed;
+      node = flow->path_node[length];
+      continue;
+    }
+    int i = next_arc(flow, node);
+    if (i >= 0) {
+      flow->path_node[length] = node;
+      flow->path_arc[length++] = i;
+      node = flow->nodes[node].arcs[i].to;
+    } else if (length == 0) {
+      break;
+    } else {
+      flow->nodes[node].level = -2; /* a dead end for this sweep */
+      node = flow->path_node[--length];
+      flow->nodes[node].current++;
+    }
+  }
+  return total;
+}
+
+int64_t copse_flow_max(struct copse_flow *flow, int s, int t, int64_t limit) {
+  int64_t total = 0;
+  reset_residuals(flow);
+  while (total < limit && find_levels(flow, s, t))
+    total += blocking_flow(flow, s, t, limit - total);
+  return total;
+}
+
+bool copse_flow_on_source_side(const struct copse_flow *flow, int node) {
+  return flow->nodes[node].level < 0;
+}

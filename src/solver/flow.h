@@ -1,0 +1,55 @@
+/*
+ * Maximum flow on a graph whose capacities change between runs: the solver's one
+ * oracle, asked thousands of times on the same graph.
+ */
+#ifndef COPSE_SOLVER_FLOW_H
+#define COPSE_SOLVER_FLOW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+/* No capacity, flow or sum of capacities at a node may reach this. */
+#define COPSE_FLOW_MAX ((int64_t)1 << 61)
+
+struct copse_flow;
+
+copse_status copse_flow_new(int n_nodes, struct copse_flow **out, struct copse_err *err)
+    COPSE_CHECKED;
+void copse_flow_free(struct copse_flow *flow);
+
+/*
+ * Adds `amount` (may be negative) to the capacity of src -> dst, making the arc when it
+ * isn't there. Amortised O(degree). The capacity must stay in 0..COPSE_FLOW_MAX.
+ */
+copse_status copse_flow_change(struct copse_flow *flow, int src, int dst, int64_t amount,
+                               struct copse_err *err) COPSE_CHECKED;
+int64_t copse_flow_capacity(const struct copse_flow *flow, int src, int dst);
+
+/* The neighbours that `node` has links to (from), with their capacities. */
+struct copse_flow_neighbours {
+  int n;
+  const int *nodes;          /* [n], valid until the next call on this flow */
+  const int64_t *capacities; /* [n] */
+};
+struct copse_flow_neighbours copse_flow_leaving(struct copse_flow *flow, int node);
+struct copse_flow_neighbours copse_flow_entering(struct copse_flow *flow, int node);
+
+/* Forgets arcs without capacity, so that later runs don't walk over them. */
+void copse_flow_compact(struct copse_flow *flow);
+
+/*
+ * The value of a maximum flow from s to t, cut off at `limit`. Dinic's algorithm (E. A.
+ * Dinic, 1970), levels from the sink: O(n^2 m) at worst, a few sweeps in practice. The
+ * capacities are not changed.
+ */
+int64_t copse_flow_max(struct copse_flow *flow, int s, int t, int64_t limit);
+
+/*
+ * After a run that did not reach its limit: whether `node` is on the source's side of
+ * the minimum cut that is nearest to the sink.
+ */
+bool copse_flow_on_source_side(const struct copse_flow *flow, int node);
+
+#endif

@@ -1,0 +1,277 @@
+#include "solver/pack.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+struct link {
+  int dst;
+  int64_t left;    /* capacity not yet used by trees */
+  int blocked_for; /* the family that can't use it any more; a tight cut stays tight */
+};
+
+/* A family of equal trees of one root, finished up to `n_edges`. */
+struct family {
+  int64_t multiplicity;
+  int n_edges;
+  struct copse_packed_edge *edges; /* [n_terminals - 1] */
+};
+
+struct packer {
+  const struct copse_network *network;
+  int64_t k;
+  struct copse_flow *flow; /* node `hub`: where the other families' needs hang */
+  int hub;
+  struct copse_packing *out;
+  struct link *links; /* by source: links[first_link[v]] .. */
+  int *first_link;    /* [n_nodes + 1] */
+  int64_t others;     /* sum of multiplicities of all unfinished families but the current */
+  struct family *waiting; /* copies split off the current root's families */
+  int n_waiting;
+  struct family current;
+  int root, family_id;
+  int *order;      /* [n_terminals] vertices of the tree in the order they joined */
+  int n_order, first_open; /* vertices before first_open have no usable link left */
+  bool *in_tree;   /* [n_nodes] */
+};
+
+/* Effectively infinite, and sums of a few stay in range. */
+#define UNBOUNDED (COPSE_FLOW_MAX / 4)
+
+static copse_status list_links(struct packer *p, struct copse_flow *graph, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  size_t n = 0, capacity = 0;
+  for (int v = 0; v < p->network->n_nodes; v++) {
+    struct copse_flow_neighbours leaving = copse_flow_leaving(graph, v);
+    p->first_link[v] = (int)n;
+    COPSE_TRY(copse_grow(&p->links, &capacity, n + (size_t)leaving.n, sizeof *p->links, err));
+    for (int i = 0; i < leaving.n; i++)
+      p->links[n++] = (struct link){leaving.nodes[i], leaving.capacities[i], 0};
+  }
+  p->first_link[p->network->n_nodes] = (int)n;
+out:
+  return status;
+}
+
+static copse_status build_graph(struct packer *p, struct copse_err *err) {
+  const struct copse_network *network = p->network;
+  copse_status status;
+  COPSE_TRY(copse_flow_new(network->n_nodes + 1 + network->n_terminals, &p->flow, err));
+  for (int v = 0; v < network->n_nodes; v++)
+    for (int i = p->first_link[v]; i < p->first_link[v + 1]; i++)
+      COPSE_TRY(copse_flow_change(p->flow, v, p->links[i].dst, p->links[i].left, err));
+  for (int i = 0; i < network->n_roots; i++) {
+    int64_t need = network->roots[i].weight * p->k;
+    COPSE_TRY(copse_flow_change(p->flow, p->hub, network->roots[i].node, need, err));
+    p->others += need;
+  }
+out:
+  return status;
+}
+
+static copse_status prepare(struct packer *p, struct copse_flow *graph, struct copse_err *err) {
+  size_t nodes = (size_t)p->network->n_nodes, terminals = (size_t)p->network->n_terminals;
+  copse_status status;
+  p->hub = p->network->n_nodes;
+  COPSE_TRY(copse_calloc(nodes + 1, sizeof(int), &p->first_link, err));
+  COPSE_TRY(copse_calloc(terminals + 1, sizeof *p->waiting, &p->waiting, err));
+  COPSE_TRY(copse_calloc(terminals, sizeof(int), &p->order, err));
+  COPSE_TRY(copse_calloc(nodes, 1, &p->in_tree, err));
+  for (size_t i = 0; i <= terminals; i++)
+    COPSE_TRY(copse_calloc(terminals, sizeof(struct copse_packed_edge), &p->waiting[i].edges, err));
+  COPSE_TRY(copse_calloc(terminals, sizeof(struct copse_packed_edge), &p->current.edges, err));
+  COPSE_TRY(list_links(p, graph, err));
+  COPSE_TRY(build_graph(p, err));
+out:
+  return status;
+}
+
+static void release(struct packer *p) {
+  copse_flow_free(p->flow);
+  for (int i = 0; p->waiting && i <= p->network->n_terminals; i++) free(p->waiting[i].edges);
+  free(p->waiting);
+  free(p->current.edges);
+  free(p->links);
+  free(p->first_link);
+  free(p->order);
+  free(p->in_tree);
+}
+
+/* How much of `want` the current family may be extended over x -> y (see the header). */
+static copse_status safe_amount(struct packer *p, int x, const struct link *link, int64_t want,
+                                int64_t *safe, struct copse_err *err) {
+  copse_status status;
+  if (link->left < want) want = link->left;
+  COPSE_TRY(copse_flow_change(p->flow, x, p->hub, UNBOUNDED, err));
+  int64_t value = copse_flow_max(p->flow, x, link->dst, p->others + want);
+  COPSE_TRY(copse_flow_change(p->flow, x, p->hub, -UNBOUNDED, err));
+  *safe = value - p->others;
+  if (*safe < 0)
+    return copse_fail(err, COPSE_INTERNAL, "tree packing: the graph doesn't carry its trees");
+out:
+  return status;
+}
+
+/* The auxiliary node through which waiting family `slot` receives what it still needs. */
+static int waiting_node(const struct packer *p, int slot) { return p->hub + 1 + slot; }
+
+/* Ties (sign = 1) or unties (-1) a waiting family to all vertices that it has. */
+static copse_status tie_waiting(struct packer *p, int slot, int64_t sign, struct copse_err *err) {
+  const struct family *family = &p->waiting[slot];
+  int node = waiting_node(p, slot);
+  copse_status status;
+  COPSE_TRY(copse_flow_change(p->flow, p->hub, node, sign * family->multiplicity, err));
+  COPSE_TRY(copse_flow_change(p->flow, node, p->root, sign * UNBOUNDED, err));
+  for (int i = 0; i < family->n_edges; i++)
+    COPSE_TRY(copse_flow_change(p->flow, node, family->edges[i].dst, sign * UNBOUNDED, err));
+  p->others += sign * family->multiplicity;
+out:
+  return status;
+}
+
+/* The current family goes on with `amount`; the rest waits as a copy of what it is now. */
+static copse_status split_family(struct packer *p, int64_t amount, struct copse_err *err) {
+  struct family *copy = &p->waiting[p->n_waiting];
+  copy->multiplicity = p->current.multiplicity - amount;
+  copy->n_edges = p->current.n_edges;
+  memcpy(copy->edges, p->current.edges, (size_t)copy->n_edges * sizeof *copy->edges);
+  p->current.multiplicity = amount;
+  return tie_waiting(p, p->n_waiting++, 1, err);
+}
+
+static copse_status extend(struct packer *p, int x, struct link *link, int64_t amount,
+                           struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  if (amount < p->current.multiplicity) COPSE_TRY(split_family(p, amount, err));
+  COPSE_TRY(copse_flow_change(p->flow, x, link->dst, -amount, err));
+  link->left -= amount;
+  p->current.edges[p->current.n_edges++] = (struct copse_packed_edge){x, link->dst};
+  p->in_tree[link->dst] = true;
+  p->order[p->n_order++] = link->dst;
+out:
+  return status;
+}
+
+/*
+ * The best extension from x: the whole family over one link if that is safe, else the
+ * largest part found. NULL: x has no usable link any more.
+ */
+static copse_status best_extension(struct packer *p, int x, struct link **best, int64_t *amount,
+                                   struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  *best = NULL;
+  *amount = 0;
+  for (int i = p->first_link[x]; i < p->first_link[x + 1]; i++) {
+    struct link *link = &p->links[i];
+    if (link->left == 0 || p->in_tree[link->dst] || link->blocked_for == p->family_id) continue;
+    if (link->left <= *amount) continue;
+    int64_t safe;
+    COPSE_TRY(safe_amount(p, x, link, p->current.multiplicity, &safe, err));
+    if (safe == 0) link->blocked_for = p->family_id;
+    if (safe <= *amount) continue;
+    *best = link;
+    *amount = safe;
+    if (safe == p->current.multiplicity) break;
+  }
+out:
+  return status;
+}
+
+static copse_status grow_current(struct packer *p, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  int target = p->network->n_terminals - 1;
+  p->first_open = 0;
+  p->family_id++;
+  while (p->current.n_edges < target) {
+    struct link *best;
+    int64_t amount;
+    if (p->first_open == p->n_order)
+      return copse_fail(err, COPSE_INTERNAL, "tree packing: a tree can't be finished");
+    int x = p->order[p->first_open];
+    COPSE_TRY(best_extension(p, x, &best, &amount, err));
+    if (best)
+      COPSE_TRY(extend(p, x, best, amount, err));
+    else
+      p->first_open++;
+  }
+out:
+  return status;
+}
+
+static copse_status emit_current(struct packer *p, struct copse_err *err) {
+  struct copse_packing *out = p->out;
+  size_t n = (size_t)p->current.n_edges;
+  copse_status status;
+  COPSE_TRY(copse_grow(&out->trees, &out->trees_capacity, out->n_trees + 1, sizeof *out->trees,
+                       err));
+  COPSE_TRY(copse_grow(&out->edges, &out->edges_capacity, out->n_edges + n, sizeof *out->edges,
+                       err));
+  out->trees[out->n_trees++] =
+      (struct copse_packed_tree){p->root, p->current.multiplicity, out->n_edges};
+  memcpy(out->edges + out->n_edges, p->current.edges, n * sizeof *out->edges);
+  out->n_edges += n;
+out:
+  return status;
+}
+
+/* Makes the vertex set that the current family's edges imply. */
+static void restart_vertices(struct packer *p) {
+  memset(p->in_tree, 0, (size_t)p->network->n_nodes);
+  p->n_order = 0;
+  p->order[p->n_order++] = p->root;
+  p->in_tree[p->root] = true;
+  for (int i = 0; i < p->current.n_edges; i++) {
+    p->order[p->n_order++] = p->current.edges[i].dst;
+    p->in_tree[p->current.edges[i].dst] = true;
+  }
+}
+
+/* All trees of one root: the family, then every copy that was split off on the way. */
+static copse_status pack_root(struct packer *p, const struct copse_net_root *root,
+                              struct copse_err *err) {
+  copse_status status;
+  int64_t need = root->weight * p->k;
+  p->root = root->node;
+  p->current.multiplicity = need;
+  p->current.n_edges = 0;
+  COPSE_TRY(copse_flow_change(p->flow, p->hub, root->node, -need, err));
+  p->others -= need;
+  for (;;) {
+    restart_vertices(p);
+    COPSE_TRY(grow_current(p, err));
+    COPSE_TRY(emit_current(p, err));
+    if (p->n_waiting == 0) break;
+    COPSE_TRY(tie_waiting(p, --p->n_waiting, -1, err));
+    const struct family *next = &p->waiting[p->n_waiting];
+    p->current.multiplicity = next->multiplicity;
+    p->current.n_edges = next->n_edges;
+    memcpy(p->current.edges, next->edges, (size_t)next->n_edges * sizeof *next->edges);
+  }
+  copse_flow_compact(p->flow);
+out:
+  return status;
+}
+
+copse_status copse_pack_trees(const struct copse_network *network, struct copse_flow *flow,
+                              int64_t k, const struct copse_progress *progress,
+                              struct copse_packing *out, struct copse_err *err) {
+  struct packer p = {.network = network, .k = k, .out = out};
+  copse_status status;
+  *out = (struct copse_packing){0};
+  COPSE_TRY(prepare(&p, flow, err));
+  for (int i = 0; i < network->n_roots; i++) {
+    COPSE_TRY(pack_root(&p, &network->roots[i], err));
+    copse_progress_report(progress, "pack", i + 1, network->n_roots);
+  }
+out:
+  release(&p);
+  if (status != COPSE_OK) copse_packing_free(out);
+  return status;
+}
+
+void copse_packing_free(struct copse_packing *packing) {
+  free(packing->trees);
+  free(packing->edges);
+  *packing = (struct copse_packing){0};
+}

@@ -1,0 +1,43 @@
+/*
+ * Packing spanning trees: on a graph without relays, k out-trees for every unit of root
+ * weight, each link used at most as often as its capacity says.
+ */
+#ifndef COPSE_SOLVER_PACK_H
+#define COPSE_SOLVER_PACK_H
+
+#include <stddef.h>
+
+#include "solver/flow.h"
+#include "solver/network.h"
+
+/* `multiplicity` equal trees; edges in an order in which every src has the data. */
+struct copse_packed_tree {
+  int root;
+  int64_t multiplicity;
+  size_t first_edge; /* into copse_packing.edges; n_terminals - 1 of them */
+};
+struct copse_packed_edge {
+  int src, dst;
+};
+struct copse_packing {
+  struct copse_packed_tree *trees;
+  size_t n_trees, trees_capacity;
+  struct copse_packed_edge *edges;
+  size_t n_edges, edges_capacity;
+};
+
+/*
+ * Grows the trees of one root after the other, link by link, each by the largest safe
+ * multiplicity: Berczi and Frank, "Packing arborescences", RIMS Kokyuroku Bessatsu B23
+ * (2010); Tarjan, "A good algorithm for edge-disjoint branching", IPL 3 (1974).
+ * Breadth-first, so that trees stay shallow. `flow` holds the capacities (those of relays
+ * are zero) and is used up.
+ * COPSE_INTERNAL if the graph doesn't carry the trees.
+ * Complexity: about trees * terminals maximum flows.
+ */
+copse_status copse_pack_trees(const struct copse_network *network, struct copse_flow *flow,
+                              int64_t k, const struct copse_progress *progress,
+                              struct copse_packing *out, struct copse_err *err) COPSE_CHECKED;
+void copse_packing_free(struct copse_packing *packing);
+
+#endif

@@ -1,0 +1,401 @@
+#include "solver/split.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/rational.h"
+
+/* `amount` of (u, w) and (w, t) to be replaced by (u, t). */
+struct step {
+  int u, t;
+  int64_t amount;
+};
+
+struct splitter {
+  const struct copse_network *network;
+  struct copse_flow *flow; /* node n_nodes is the source of all roots */
+  struct copse_paths *paths;
+  int64_t demand;     /* what every terminal must be able to receive */
+  int *order;         /* [n_terminals] terminals, those that failed lately first */
+  bool *is_terminal;  /* [n_nodes] */
+  struct step *steps; /* the guess for one relay */
+  size_t n_steps, steps_capacity;
+  int *entering, *leaving; /* [n_nodes] neighbours of the relay at hand */
+  int *group;              /* [n_nodes] union-find by fast links */
+  int *members;            /* [n_nodes] neighbours sorted by group */
+  int *group_start;        /* [n_nodes + 1] */
+};
+
+/* Changes the flow graph by +-amount of a step; loops (u = t) just vanish. */
+static copse_status change(struct splitter *s, int w, const struct step *step, int64_t amount,
+                           struct copse_err *err) {
+  copse_status status;
+  COPSE_TRY(copse_flow_change(s->flow, step->u, w, -amount, err));
+  COPSE_TRY(copse_flow_change(s->flow, w, step->t, -amount, err));
+  if (step->u != step->t) COPSE_TRY(copse_flow_change(s->flow, step->u, step->t, amount, err));
+out:
+  return status;
+}
+
+/* A terminal that failed is likely to fail again: ask it first next time. */
+static void move_to_front(struct splitter *s, int i) {
+  int terminal = s->order[i];
+  memmove(s->order + 1, s->order, (size_t)i * sizeof *s->order);
+  s->order[0] = terminal;
+}
+
+/* Whether every terminal still receives its demand. */
+static bool all_served(struct splitter *s) {
+  for (int i = 0; i < s->network->n_terminals; i++) {
+    if (copse_flow_max(s->flow, s->network->n_nodes, s->order[i], s->demand) == s->demand)
+      continue;
+    move_to_front(s, i);
+    return false;
+  }
+  return true;
+}
+
+/*
+ * Splits by the largest safe amount, at most step->amount. A split lowers a cut by the
+ * amount or leaves it, so a terminal that comes up short by d is served again exactly
+ * when the amount is lowered by d.
+ */
+static copse_status split_largest(struct splitter *s, int w, struct step step,
+                                  struct copse_err *err) {
+  copse_status status;
+  COPSE_TRY(change(s, w, &step, step.amount, err));
+  for (int i = 0; i < s->network->n_terminals && step.amount > 0; i++) {
+    int64_t got = copse_flow_max(s->flow, s->network->n_nodes, s->order[i], s->demand);
+    if (got == s->demand) continue;
+    int64_t less = s->demand - got;
+    if (less > step.amount)
+      return copse_fail(err, COPSE_INTERNAL, "edge splitting: the network can't carry its trees");
+    COPSE_TRY(change(s, w, &step, -less, err));
+    step.amount -= less;
+    move_to_front(s, i);
+  }
+  if (step.amount > 0)
+    COPSE_TRY(copse_paths_split(s->paths, step.u, w, step.t, step.amount, err));
+out:
+  return status;
+}
+
+/* Does steps [from, to) if all together are safe; else halves, down to none for one. */
+static copse_status try_steps(struct splitter *s, int w, size_t from, size_t to,
+                              struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  if (from == to) return COPSE_OK;
+  for (size_t i = from; i < to; i++)
+    COPSE_TRY(change(s, w, &s->steps[i], s->steps[i].amount, err));
+  if (all_served(s)) {
+    for (size_t i = from; i < to; i++)
+      COPSE_TRY(copse_paths_split(s->paths, s->steps[i].u, w, s->steps[i].t, s->steps[i].amount,
+                                  err));
+    return COPSE_OK;
+  }
+  for (size_t i = from; i < to; i++)
+    COPSE_TRY(change(s, w, &s->steps[i], -s->steps[i].amount, err));
+  if (to - from == 1) return COPSE_OK; /* left for the pairwise rule */
+  COPSE_TRY(try_steps(s, w, from, from + (to - from) / 2, err));
+  COPSE_TRY(try_steps(s, w, from + (to - from) / 2, to, err));
+out:
+  return status;
+}
+
+static int copy_neighbours(struct copse_flow_neighbours list, int *nodes) {
+  memcpy(nodes, list.nodes, (size_t)list.n * sizeof *nodes);
+  return list.n;
+}
+
+static int compare_int(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
+
+/* The distinct neighbours of w, in or out, sorted; in s->members. */
+static int collect_neighbours(struct splitter *s, int w) {
+  int n = copy_neighbours(copse_flow_entering(s->flow, w), s->members);
+  struct copse_flow_neighbours leaving = copse_flow_leaving(s->flow, w);
+  for (int i = 0; i < leaving.n; i++)
+    if (copse_flow_capacity(s->flow, leaving.nodes[i], w) == 0) s->members[n++] = leaving.nodes[i];
+  qsort(s->members, (size_t)n, sizeof *s->members, compare_int);
+  return n;
+}
+
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static copse_status split_unproved(struct splitter *s, int u, int w, int t,
+                                   struct copse_err *err) {
+  struct step step = {u, t, smaller(copse_flow_capacity(s->flow, u, w),
+                                    copse_flow_capacity(s->flow, w, t))};
+  if (step.amount == 0) return COPSE_OK;
+  copse_status status = change(s, w, &step, step.amount, err);
+  if (status != COPSE_OK) return status;
+  return copse_paths_split(s->paths, u, w, t, step.amount, err);
+}
+
+/*
+ * A balanced relay with at most two neighbours: passing through is all it is good for,
+ * and every cut keeps its value, so no flow is asked.
+ */
+static copse_status contract(struct splitter *s, int w, int n, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  int a = s->members[0], b = s->members[n - 1];
+  if (n == 2) {
+    COPSE_TRY(split_unproved(s, a, w, b, err));
+    COPSE_TRY(split_unproved(s, b, w, a, err));
+  }
+  COPSE_TRY(split_unproved(s, a, w, a, err));
+  if (n == 2) COPSE_TRY(split_unproved(s, b, w, b, err));
+out:
+  return status;
+}
+
+/* Contracting one relay can leave the next with two neighbours, hence the repetition. */
+static copse_status contract_chains(struct splitter *s, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  for (bool again = true; again;) {
+    again = false;
+    for (int w = 0; w < s->network->n_nodes; w++) {
+      if (s->is_terminal[w]) continue;
+      int n = collect_neighbours(s, w);
+      if (n == 0 || n > 2) continue;
+      COPSE_TRY(contract(s, w, n, err));
+      again = true;
+    }
+  }
+  copse_flow_compact(s->flow);
+out:
+  return status;
+}
+
+static int find_group(struct splitter *s, int v) {
+  while (s->group[v] != v) v = s->group[v] = s->group[s->group[v]];
+  return v;
+}
+
+static int64_t fastest_link(struct splitter *s, int w) {
+  int64_t fastest = 0;
+  struct copse_flow_neighbours in = copse_flow_entering(s->flow, w);
+  for (int i = 0; i < in.n; i++)
+    if (in.capacities[i] > fastest) fastest = in.capacities[i];
+  struct copse_flow_neighbours leaving = copse_flow_leaving(s->flow, w);
+  for (int i = 0; i < leaving.n; i++)
+    if (leaving.capacities[i] > fastest) fastest = leaving.capacities[i];
+  return fastest;
+}
+
+/*
+ * Groups w's neighbours by what is joined through links faster than any of w's: for a
+ * network switch these are the hosts, for an NVSwitch every GPU is alone. Leaves the
+ * neighbours in s->members, group by group; returns the number of groups.
+ */
+static int group_neighbours(struct splitter *s, int w, int n) {
+  int64_t fastest = fastest_link(s, w);
+  for (int v = 0; v < s->network->n_nodes; v++) s->group[v] = v;
+  for (int v = 0; v < s->network->n_nodes; v++) {
+    struct copse_flow_neighbours leaving = copse_flow_leaving(s->flow, v);
+    for (int i = 0; i < leaving.n; i++) {
+      if (leaving.capacities[i] <= fastest) continue;
+      int a = find_group(s, v), b = find_group(s, leaving.nodes[i]);
+      if (a < b) s->group[b] = a;
+      if (b < a) s->group[a] = b;
+    }
+  }
+  int n_groups = 0, placed = 0;
+  for (int i = 0; i < n; i++) s->entering[i] = s->members[i];
+  for (int i = 0; i < n; i++) { /* members are sorted, so groups come by smallest member */
+    if (s->entering[i] < 0) continue;
+    int group = find_group(s, s->entering[i]);
+    s->group_start[n_groups++] = placed;
+    for (int j = i; j < n; j++) {
+      if (s->entering[j] < 0 || find_group(s, s->entering[j]) != group) continue;
+      s->members[placed++] = s->entering[j];
+      s->entering[j] = -1;
+    }
+  }
+  s->group_start[n_groups] = placed;
+  if (n_groups == 1) { /* all joined by faster links: treat each as its own group */
+    for (int i = 0; i <= n; i++) s->group_start[i] = i;
+    n_groups = n;
+  }
+  return n_groups;
+}
+
+/* Of `capacity`, what goes to the group r places on: equal parts, the rest spread evenly. */
+static int64_t part_for_offset(int64_t capacity, int64_t r, int64_t n_offsets) {
+  int64_t rest = capacity % n_offsets;
+  return capacity / n_offsets + (r * rest / n_offsets - (r - 1) * rest / n_offsets);
+}
+
+/* The guess: each neighbour spreads its capacity over the others' groups, like to like. */
+static copse_status make_guess(struct splitter *s, int w, int n_groups, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  s->n_steps = 0;
+  for (int r = 1; r < n_groups; r++) {
+    for (int g = 0; g < n_groups; g++) {
+      int target = (g + r) % n_groups;
+      int size = s->group_start[target + 1] - s->group_start[target];
+      for (int i = s->group_start[g]; i < s->group_start[g + 1]; i++) {
+        int u = s->members[i];
+        int t = s->members[s->group_start[target] + (i - s->group_start[g]) % size];
+        int64_t capacity = copse_flow_capacity(s->flow, u, w);
+        struct step step = {u, t, part_for_offset(capacity, r, n_groups - 1)};
+        if (step.amount == 0 || copse_flow_capacity(s->flow, w, t) == 0) continue;
+        COPSE_TRY(copse_grow(&s->steps, &s->steps_capacity, s->n_steps + 1, sizeof *s->steps,
+                             err));
+        s->steps[s->n_steps++] = step;
+      }
+    }
+  }
+out:
+  return status;
+}
+
+/* Where groups differ in size a neighbour may be asked for more than it has: cap that. */
+static void cap_guess(struct splitter *s, int w) {
+  size_t kept = 0;
+  int64_t *room = calloc((size_t)s->network->n_nodes, sizeof *room);
+  if (!room) {
+    s->n_steps = 0; /* the pairwise rule works without a guess */
+    return;
+  }
+  struct copse_flow_neighbours leaving = copse_flow_leaving(s->flow, w);
+  for (int i = 0; i < leaving.n; i++) room[leaving.nodes[i]] = leaving.capacities[i];
+  for (size_t i = 0; i < s->n_steps; i++) {
+    struct step step = s->steps[i];
+    step.amount = smaller(step.amount, room[step.t]);
+    room[step.t] -= step.amount;
+    if (step.amount > 0) s->steps[kept++] = step;
+  }
+  s->n_steps = kept;
+  free(room);
+}
+
+/* The pairwise rule on whatever the guess left; pairs u = t only when nothing else goes. */
+static copse_status split_pairwise(struct splitter *s, int w, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  int n_in = copy_neighbours(copse_flow_entering(s->flow, w), s->entering);
+  int n_out = copy_neighbours(copse_flow_leaving(s->flow, w), s->leaving);
+  for (int loops = 0; loops < 2; loops++) {
+    for (int i = 0; i < n_in; i++) {
+      for (int j = 0; j < n_out; j++) {
+        int u = s->entering[i], t = s->leaving[(i + n_out / 2 + j) % n_out];
+        struct step step = {u, t, smaller(copse_flow_capacity(s->flow, u, w),
+                                          copse_flow_capacity(s->flow, w, t))};
+        if ((u == t) != (loops == 1) || step.amount == 0) continue;
+        COPSE_TRY(split_largest(s, w, step, err));
+      }
+    }
+  }
+  if (copse_flow_entering(s->flow, w).n > 0 || copse_flow_leaving(s->flow, w).n > 0)
+    return copse_fail(err, COPSE_INTERNAL, "edge splitting: relay %d keeps links", w);
+out:
+  return status;
+}
+
+static copse_status split_relay(struct splitter *s, int w, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  int n = collect_neighbours(s, w);
+  if (n == 0) return COPSE_OK;
+  if (n > 2) {
+    COPSE_TRY(make_guess(s, w, group_neighbours(s, w, n), err));
+    cap_guess(s, w);
+    COPSE_TRY(try_steps(s, w, 0, s->n_steps, err));
+    COPSE_TRY(split_pairwise(s, w, err));
+  } else {
+    COPSE_TRY(contract(s, w, n, err));
+  }
+  copse_flow_compact(s->flow);
+out:
+  return status;
+}
+
+/* Slowest first: a network switch is split while its hosts still are small stars. */
+static int slowest_relay(struct splitter *s) {
+  int slowest = -1;
+  int64_t least = 0;
+  for (int w = 0; w < s->network->n_nodes; w++) {
+    if (s->is_terminal[w] || copse_flow_entering(s->flow, w).n == 0) continue;
+    int64_t fastest = fastest_link(s, w);
+    if (slowest >= 0 && fastest >= least) continue;
+    slowest = w;
+    least = fastest;
+  }
+  return slowest;
+}
+
+static copse_status prepare(struct splitter *s, const int64_t *capacities, int64_t k,
+                            struct copse_err *err) {
+  const struct copse_network *network = s->network;
+  size_t n = (size_t)network->n_nodes;
+  copse_status status;
+  COPSE_TRY(copse_flow_new(network->n_nodes + 1, &s->flow, err));
+  COPSE_TRY(copse_calloc((size_t)network->n_terminals, sizeof(int), &s->order, err));
+  COPSE_TRY(copse_calloc(n, 1, &s->is_terminal, err));
+  COPSE_TRY(copse_calloc(n, sizeof(int), &s->entering, err));
+  COPSE_TRY(copse_calloc(n, sizeof(int), &s->leaving, err));
+  COPSE_TRY(copse_calloc(n, sizeof(int), &s->group, err));
+  COPSE_TRY(copse_calloc(n, sizeof(int), &s->members, err));
+  COPSE_TRY(copse_calloc(n + 1, sizeof(int), &s->group_start, err));
+  for (int i = 0; i < network->n_terminals; i++) {
+    s->order[i] = network->terminals[i];
+    s->is_terminal[network->terminals[i]] = true;
+  }
+  for (int i = 0; i < network->n_links; i++)
+    if (capacities[i] > 0)
+      COPSE_TRY(copse_flow_change(s->flow, network->links[i].src, network->links[i].dst,
+                                  capacities[i], err));
+  for (int i = 0; i < network->n_roots; i++) {
+    int64_t amount;
+    if (copse_mul_overflows(network->roots[i].weight, k, &amount) ||
+        copse_add_overflows(s->demand, amount, &s->demand))
+      return copse_fail(err, COPSE_OVERFLOW, "the number of trees needs more than 63 bits");
+    COPSE_TRY(copse_flow_change(s->flow, network->n_nodes, network->roots[i].node, amount, err));
+  }
+out:
+  return status;
+}
+
+static void release(struct splitter *s) {
+  copse_flow_free(s->flow);
+  free(s->order);
+  free(s->is_terminal);
+  free(s->steps);
+  free(s->entering);
+  free(s->leaving);
+  free(s->group);
+  free(s->members);
+  free(s->group_start);
+}
+
+/* The roots' source has done its work: what is left is the relay-free graph alone. */
+static copse_status drop_source(struct splitter *s, int64_t k, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  for (int i = 0; i < s->network->n_roots; i++)
+    COPSE_TRY(copse_flow_change(s->flow, s->network->n_nodes, s->network->roots[i].node,
+                                -s->network->roots[i].weight * k, err));
+  copse_flow_compact(s->flow);
+out:
+  return status;
+}
+
+copse_status copse_split_relays(const struct copse_network *network, const int64_t *capacities,
+                                int64_t k, struct copse_paths *paths,
+                                const struct copse_progress *progress, struct copse_flow **flow,
+                                struct copse_err *err) {
+  struct splitter s = {.network = network, .paths = paths};
+  copse_status status;
+  int64_t relays = network->n_nodes - network->n_terminals, done = 0;
+  *flow = NULL;
+  COPSE_TRY(prepare(&s, capacities, k, err));
+  COPSE_TRY(contract_chains(&s, err));
+  for (int w; (w = slowest_relay(&s)) >= 0;) {
+    COPSE_TRY(split_relay(&s, w, err));
+    copse_progress_report(progress, "split", ++done, relays);
+  }
+  COPSE_TRY(drop_source(&s, k, err));
+  *flow = s.flow;
+  s.flow = NULL;
+out:
+  release(&s);
+  return status;
+}

@@ -1,0 +1,45 @@
+#include "support/support.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+int copse_test_run(Suite *suite) {
+  SRunner *runner = srunner_create(suite);
+  srunner_run_all(runner, CK_NORMAL);
+  int failed = srunner_ntests_failed(runner);
+  int run = srunner_ntests_run(runner);
+  printf("RESULT run=%d failed=%d\n", run, failed);
+  srunner_free(runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+/* Check forks each test, so a skip is handed to the runner through the output. */
+void copse_test_skipped(const char *fmt, ...) {
+  char text[256];
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(text, sizeof text, fmt, ap);
+  va_end(ap);
+  printf("SKIP %s\n", text);
+  fflush(stdout);
+}
+
+const char *copse_test_shared(const char *name) {
+  static char path[512];
+  const char *root = getenv("COPSE_TEST_SHARED");
+  snprintf(path, sizeof path, "%s/%s", root ? root : "../shared", name);
+  return access(path, R_OK) == 0 ? path : NULL;
+}
+
+uint64_t copse_test_random(uint64_t *state) {
+  uint64_t z = (*state += 0x9e3779b97f4a7c15u);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+int copse_test_random_int(uint64_t *state, int low, int high) {
+  return low + (int)(copse_test_random(state) % (uint64_t)(high - low + 1));
+}

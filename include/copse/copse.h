@@ -76,6 +76,69 @@ typedef enum copse_collective {
   COPSE_ALLTOALL = 5
 } copse_collective;
 
+/* ---- topologies ------------------------------------------------------------------- */
+
+typedef struct copse_topology copse_topology;
+
+/*
+ * Reads topology JSON, cluster JSON or an NCCL/RCCL topology XML, told apart by content.
+ * links: what to keep of an XML file, "nvlink", "all" or "default" (NULL: default).
+ * COPSE_BAD_INPUT names file and line; COPSE_IO; COPSE_INVALID for another `links`.
+ */
+COPSE_API copse_status copse_topology_read(const char *path, const char *links,
+                                           copse_topology **out) COPSE_CHECKED;
+COPSE_API int copse_topology_ranks(const copse_topology *topology);
+COPSE_API void copse_topology_free(copse_topology *topology);
+
+/* ---- schedules -------------------------------------------------------------------- */
+
+typedef struct copse_schedule copse_schedule;
+
+/*
+ * The exactly optimal schedule of a collective, deterministic. root: of a broadcast or
+ * reduce, else -1. k: 0 for as many trees per root as the optimum needs, else the best
+ * schedule of exactly k trees per root.
+ * COPSE_INFEASIBLE when a rank can't be reached, COPSE_BAD_INPUT for a relay whose ingress
+ * and egress differ, COPSE_OVERFLOW, COPSE_NOMEM.
+ * Complexity: ranks * trees maximum flows. Method: ForestColl (Zhao et al., arXiv
+ * 2402.06787) with Newton iteration and guess-and-prove edge splitting.
+ */
+COPSE_API copse_status copse_solve(const copse_topology *topology, copse_collective collective,
+                                   int root, int64_t k, copse_schedule **out) COPSE_CHECKED;
+
+/* Schedule JSON, "copse-schedule/1". Written beside and renamed. */
+COPSE_API copse_status copse_schedule_read(const char *path, copse_schedule **out) COPSE_CHECKED;
+COPSE_API copse_status copse_schedule_write(const copse_schedule *schedule, const char *path)
+    COPSE_CHECKED;
+
+/*
+ * Checks trees, paths, shares, loads and the bound exactly, independently of the solver.
+ * COPSE_REFUTED with the first defect. *optimal (may be NULL): the time equals the bound.
+ */
+COPSE_API copse_status copse_schedule_verify(const copse_schedule *schedule,
+                                             const copse_topology *topology, int *optimal)
+    COPSE_CHECKED;
+
+/* Seconds per GB as a fraction: M / T = den / num GB/s. */
+COPSE_API void copse_schedule_time(const copse_schedule *schedule, int64_t *num, int64_t *den);
+COPSE_API void copse_schedule_free(copse_schedule *schedule);
+
+/* ---- plans ------------------------------------------------------------------------ */
+
+typedef struct copse_plan copse_plan;
+
+/* The executable plan of a schedule; at most max_workers workers per rank (0: 32). */
+COPSE_API copse_status copse_lower(const copse_schedule *schedule, int max_workers,
+                                   copse_plan **out) COPSE_CHECKED;
+
+/* The native plan file: versioned, checksummed, fully validated when read. */
+COPSE_API copse_status copse_plan_read(const char *path, copse_plan **out) COPSE_CHECKED;
+COPSE_API copse_status copse_plan_write(const copse_plan *plan, const char *path) COPSE_CHECKED;
+
+/* Proves result, deadlock-freedom and absence of races. COPSE_REFUTED with the place. */
+COPSE_API copse_status copse_plan_check(const copse_plan *plan) COPSE_CHECKED;
+COPSE_API void copse_plan_free(copse_plan *plan);
+
 #ifdef __cplusplus
 }
 #endif

@@ -22,8 +22,7 @@ static copse_status run(struct copse_exec *exec, const struct copse_plan *plan, 
                               plan->header.output_blocks * bytes, &buffers, err),
             err);
   copse_buffers_fill(&buffers, &data, it.in_place);
-  const struct copse_launch launch = {it.count, it.type, it.redop, buffers.inputs,
-                                      buffers.outputs};
+  const struct copse_launch launch = {it.count, it.type, it.redop, buffers.inputs, buffers.outputs};
   copse_status status = copse_exec_run(exec, &launch, err);
   *wrong = copse_buffers_count_wrong(&buffers);
   copse_buffers_free(&buffers);
@@ -49,7 +48,8 @@ int32_t exec_case_root(copse_collective collective, uint32_t n_ranks) {
   return rooted ? (int32_t)(n_ranks / 2) : -1;
 }
 
-static void check_types(struct copse_exec *exec, const struct copse_plan *plan, struct exec_case it) {
+static void check_types(struct copse_exec *exec, const struct copse_plan *plan,
+                        struct exec_case it) {
   copse_collective collective = (copse_collective)plan->header.collective;
   int n_redops = copse_collective_reduces(collective) ? COPSE_N_REDOPS : 1;
   for (int type = 0; type < COPSE_N_TYPES; type++)

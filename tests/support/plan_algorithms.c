@@ -60,8 +60,7 @@ static struct edge *broadcast_edges(struct tree *t) {
 }
 
 /* One position's part of a reduce; `down`: the edges of a broadcast that follows it. */
-static void reduce_at(struct tree *t, const struct edge *up, uint32_t p,
-                      const struct edge *down) {
+static void reduce_at(struct tree *t, const struct edge *up, uint32_t p, const struct edge *down) {
   uint32_t w = t->workers[p], rank = rank_at(t, p);
   for (uint32_t c = first_child(t, p); c < end_child(t, p); c++)
     pb_signal(t->b, w, up[c].ready, COPSE_WHEN_FIRST);
@@ -153,7 +152,8 @@ static void allreduce_tree(struct tree *t) {
 
 static void alltoall(struct plan_builder *b, uint32_t n, uint32_t piece) {
   uint32_t *workers = calloc(n, sizeof *workers);
-  uint32_t *data = calloc((size_t)n * n, sizeof *data), *ready = calloc((size_t)n * n, sizeof *data);
+  uint32_t *data = calloc((size_t)n * n, sizeof *data),
+           *ready = calloc((size_t)n * n, sizeof *data);
   if (!workers || !data || !ready) abort();
   for (uint32_t r = 0; r < n; r++) workers[r] = pb_worker(b, r);
   for (uint32_t s = 0; s < n; s++)

@@ -5,10 +5,10 @@
 #include <string.h>
 
 /* A growable array of T. */
-#define LIST(T) \
-  struct {      \
-    T *at;      \
-    uint32_t n; \
+#define LIST(T)  \
+  struct {       \
+    T *at;       \
+    uint32_t n;  \
     size_t room; \
   }
 
@@ -19,8 +19,8 @@ static void *grown(void *at, uint32_t n, size_t *room, size_t size) {
   if (!at) abort();
   return at;
 }
-#define PUSH(list, value)                                                              \
-  ((list).at = grown((list).at, (list).n, &(list).room, sizeof *(list).at),            \
+#define PUSH(list, value)                                                   \
+  ((list).at = grown((list).at, (list).n, &(list).room, sizeof *(list).at), \
    (list).at[(list).n] = (value), (list).n++)
 
 struct builder_worker {
@@ -56,7 +56,9 @@ struct plan_builder *pb_new(copse_collective collective, uint32_t n_ranks, int32
   return b;
 }
 
-struct copse_plan_header *pb_header(struct plan_builder *b) { return &b->header; }
+struct copse_plan_header *pb_header(struct plan_builder *b) {
+  return &b->header;
+}
 
 uint32_t pb_worker(struct plan_builder *b, uint32_t rank) {
   struct builder_worker worker = {.rank = rank};
@@ -113,13 +115,11 @@ void pb_dst(struct plan_builder *b, struct copse_plan_operand operand) {
 
 void pb_signal(struct plan_builder *b, uint32_t worker, uint32_t channel,
                enum copse_plan_when when) {
-  struct copse_plan_op op = {
-      .kind = COPSE_OP_SIGNAL, .when = (uint8_t)when, .channel = channel};
+  struct copse_plan_op op = {.kind = COPSE_OP_SIGNAL, .when = (uint8_t)when, .channel = channel};
   add_op(b, worker, op);
 }
 
-void pb_wait(struct plan_builder *b, uint32_t worker, uint32_t channel,
-             enum copse_plan_when when) {
+void pb_wait(struct plan_builder *b, uint32_t worker, uint32_t channel, enum copse_plan_when when) {
   struct copse_plan_op op = {.kind = COPSE_OP_WAIT, .when = (uint8_t)when, .channel = channel};
   add_op(b, worker, op);
 }

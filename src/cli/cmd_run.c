@@ -1,0 +1,160 @@
+/* `copse run`: executes a plan and verifies the result. */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/run_memory.h"
+#include "cli/run_options.h"
+#include "cli/run_table.h"
+#include "runtime/executor.h"
+#include "runtime/plan.h"
+#include "runtime/verify_buffers.h"
+
+/* All that a row needs. */
+struct bench {
+  const struct copse_run_options *options;
+  const struct copse_plan *plan;
+  struct copse_exec *exec;
+  struct copse_buffers buffers;
+  struct copse_run_report *report;
+  uint64_t seed; /* other data in every check */
+};
+
+/* Blocks that the message consists of: its size is so many times the count. */
+static uint64_t message_blocks(const struct copse_plan *plan) {
+  const struct copse_plan_header *h = &plan->header;
+  return h->input_blocks > h->output_blocks ? h->input_blocks : h->output_blocks;
+}
+
+static double now_us(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
+}
+
+/* Where somebody watches but doesn't see the rows come. */
+static void show_progress(const struct bench *bench, const struct copse_run_row *row) {
+  bool rows_are_seen = !bench->options->json && isatty(STDOUT_FILENO);
+  if (isatty(STDERR_FILENO) && !rows_are_seen)
+    fprintf(stderr, "\rcopse run: %llu bytes, %s %s \033[K", (unsigned long long)row->size,
+            copse_type_name(row->type), copse_redop_name(row->redop));
+}
+
+static void end_progress(const struct bench *bench) {
+  if (isatty(STDERR_FILENO) && (bench->options->json || !isatty(STDOUT_FILENO)))
+    fprintf(stderr, "\r\033[K");
+}
+
+static void fill(struct bench *bench, const struct copse_run_row *row, bool in_place) {
+  const struct copse_plan_header *h = &bench->plan->header;
+  const struct copse_data data = {.collective = (copse_collective)h->collective,
+                                  .n_ranks = h->n_ranks,
+                                  .root = h->root,
+                                  .count = row->count,
+                                  .type = row->type,
+                                  .redop = row->redop,
+                                  .seed = bench->seed++};
+  copse_buffers_fill(&bench->buffers, &data, in_place);
+}
+
+static copse_status launch(struct bench *bench, const struct copse_run_row *row, uint32_t times,
+                           struct copse_err *err) {
+  const struct copse_launch it = {row->count, row->type, row->redop, bench->buffers.inputs,
+                                  bench->buffers.outputs};
+  copse_status status = COPSE_OK;
+  for (uint32_t i = 0; i < times && status == COPSE_OK; i++)
+    status = copse_exec_run(bench->exec, &it, err);
+  return status;
+}
+
+/* One half of a row: warm up, time, then check on fresh data. */
+static copse_status measure(struct bench *bench, const struct copse_run_row *row, bool in_place,
+                            struct copse_run_result *result, struct copse_err *err) {
+  const struct copse_run_options *o = bench->options;
+  copse_status status;
+  fill(bench, row, in_place);
+  COPSE_TRY(launch(bench, row, o->warmup_iters, err));
+  double start = now_us();
+  COPSE_TRY(launch(bench, row, o->iters, err));
+  result->us = (now_us() - start) / o->iters;
+  for (uint32_t i = 0; i < o->checks && result->wrong == 0; i++) {
+    fill(bench, row, in_place);
+    COPSE_TRY(launch(bench, row, 1, err));
+    result->wrong += copse_buffers_count_wrong(&bench->buffers);
+  }
+  result->was_run = true;
+out:
+  return status;
+}
+
+static copse_status run_row(struct bench *bench, uint64_t bytes, enum copse_type type,
+                            enum copse_redop redop, struct copse_err *err) {
+  copse_collective collective = (copse_collective)bench->plan->header.collective;
+  struct copse_run_row row = {.type = type, .redop = redop};
+  uint64_t whole = message_blocks(bench->plan) * copse_type_bytes(type);
+  copse_status status = COPSE_OK;
+  row.count = bytes / whole;
+  row.size = row.count * whole;
+  show_progress(bench, &row);
+  if (bench->options->out_of_place) COPSE_TRY(measure(bench, &row, false, &row.out_of_place, err));
+  if (bench->options->in_place && copse_buffers_has_in_place(collective))
+    COPSE_TRY(measure(bench, &row, true, &row.in_place, err));
+  copse_run_report_add(bench->report, &row);
+out:
+  return status;
+}
+
+/* As nccl-tests does: all sizes for a type and an operation, then the next. */
+static copse_status run_all(struct bench *bench, struct copse_err *err) {
+  const struct copse_run_options *o = bench->options;
+  bool reduces = copse_collective_reduces((copse_collective)bench->plan->header.collective);
+  for (int type = 0; type < COPSE_N_TYPES; type++)
+    for (int redop = 0; redop < (reduces ? COPSE_N_REDOPS : 1); redop++) {
+      if (!o->types[type] || (reduces && !o->redops[redop])) continue;
+      for (uint64_t size = o->min_bytes; size <= o->max_bytes;
+           size = copse_run_next_size(o, size)) {
+        copse_status status =
+            run_row(bench, size, (enum copse_type)type, (enum copse_redop)redop, err);
+        if (status != COPSE_OK) return status;
+      }
+    }
+  return COPSE_OK;
+}
+
+static copse_status run_bench(const struct copse_run_options *options, uint64_t *wrong,
+                              struct copse_err *err) {
+  struct bench bench = {.options = options};
+  struct copse_plan *plan = NULL;
+  copse_status status;
+  COPSE_TRY(copse_plan_load(options->plan, &plan, err));
+  bench.plan = plan;
+  COPSE_TRY(copse_run_check_memory(options, plan, err));
+  COPSE_TRY(copse_exec_new(plan, options->backend, &bench.exec, err));
+  uint64_t block = options->max_bytes / message_blocks(plan);
+  COPSE_TRY(copse_buffers_new(plan->header.n_ranks, plan->header.input_blocks * block,
+                              plan->header.output_blocks * block, &bench.buffers, err));
+  COPSE_TRY(copse_run_report_new(options, plan, &bench.report, err));
+  COPSE_TRY(run_all(&bench, err));
+  end_progress(&bench);
+  COPSE_TRY(copse_run_report_end(bench.report, wrong, err));
+out:
+  if (status != COPSE_OK) end_progress(&bench);
+  copse_run_report_free(bench.report);
+  copse_buffers_free(&bench.buffers);
+  copse_exec_free(bench.exec);
+  copse_plan_release(plan);
+  return status;
+}
+
+int copse_cmd_run(int argc, char **argv) {
+  struct copse_run_options options;
+  struct copse_err err = COPSE_ERR_INIT;
+  int exit_status;
+  uint64_t wrong = 0;
+  if (copse_run_options_parse(argc, argv, &options, &exit_status) == COPSE_RUN_LEAVE)
+    return exit_status;
+  if (run_bench(&options, &wrong, &err) != COPSE_OK) return copse_cli_fail(&err);
+  return wrong ? 1 : 0;
+}

@@ -1,0 +1,80 @@
+/*
+ * What the executors of this folder share: the state of a plan's execution and the
+ * interpreter of one worker. The backends differ in who runs the workers and in what
+ * waiting means.
+ */
+#ifndef COPSE_RUNTIME_EXEC_INTERNAL_H
+#define COPSE_RUNTIME_EXEC_INTERNAL_H
+
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "runtime/executor.h"
+#include "runtime/layout.h"
+
+/* A line each, so that workers don't disturb their neighbours. */
+#define COPSE_CACHE_LINE 64
+
+struct copse_exec_worker {
+  alignas(COPSE_CACHE_LINE) uint32_t chunk; /* n_chunks when finished */
+  uint32_t op;                              /* within the worker */
+  bool finished;
+};
+
+struct copse_exec_channel {
+  alignas(COPSE_CACHE_LINE) _Atomic uint64_t signals; /* written by the signalling worker */
+  uint64_t waits;                                     /* the waiting worker's own */
+};
+
+struct copse_exec {
+  const struct copse_plan *plan;
+  enum copse_backend backend;
+  double stall_seconds;
+  bool broken; /* a launch failed: counters and scratch are in no defined state */
+  struct copse_layout layout;
+  struct copse_launch launch;          /* the current one */
+  void **scratch;                      /* [n_ranks] */
+  uint64_t *scratch_capacity;          /* [n_ranks] bytes */
+  struct copse_exec_worker *workers;   /* [n_workers] */
+  struct copse_exec_channel *channels; /* [n_channels] persist from launch to launch */
+  struct copse_exec_cpu *cpu;          /* the backend's own, NULL for others */
+  struct copse_exec_threads *threads;
+};
+
+enum copse_exec_step { COPSE_STEP_FINISHED, COPSE_STEP_WAITS, COPSE_STEP_SIGNALLED };
+
+/*
+ * Runs worker w until it is finished, stands at a WAIT that isn't satisfied, or has just
+ * signalled (*channel tells which; the backend decides whether that matters and goes on).
+ * Signals release what was written before, satisfied waits acquire it.
+ */
+enum copse_exec_step copse_exec_advance(struct copse_exec *exec, uint32_t w, uint32_t *channel);
+
+/* Whether the next WAIT on the channel would be satisfied. Acquires. */
+static inline bool copse_exec_is_signalled(const struct copse_exec_channel *channel) {
+  return atomic_load_explicit(&channel->signals, memory_order_acquire) > channel->waits;
+}
+
+/*
+ * COPSE_REFUTED for workers that stand still, with a line that follows who waits for
+ * whom: "deadlock: rank 3 worker 1 waits for rank 5 worker 0 (channel 17, chunk 2), which
+ * waits for ...". `what` is its first word or words.
+ */
+copse_status copse_exec_report_standstill(const struct copse_exec *exec, const char *what,
+                                          struct copse_err *err) COPSE_CHECKED;
+
+/* COPSE_REFUTED where a finished launch left a channel with signals that nobody took. */
+copse_status copse_exec_check_balance(const struct copse_exec *exec,
+                                      struct copse_err *err) COPSE_CHECKED;
+
+/* The backends. run: workers are at their start, layout and scratch are set. */
+copse_status copse_exec_cpu_new(struct copse_exec *exec, struct copse_err *err) COPSE_CHECKED;
+copse_status copse_exec_cpu_run(struct copse_exec *exec, struct copse_err *err) COPSE_CHECKED;
+void copse_exec_cpu_free(struct copse_exec *exec);
+copse_status copse_exec_threads_new(struct copse_exec *exec, struct copse_err *err) COPSE_CHECKED;
+copse_status copse_exec_threads_run(struct copse_exec *exec, struct copse_err *err) COPSE_CHECKED;
+void copse_exec_threads_free(struct copse_exec *exec);
+
+#endif

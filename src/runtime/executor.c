@@ -1,0 +1,128 @@
+/* The executors' common face: state, scratch, and the choice of the backend. */
+#include "runtime/executor.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "runtime/element_move.h"
+#include "runtime/exec_internal.h"
+
+#define DEFAULT_STALL_SECONDS 20.0
+
+/* Like copse_calloc, aligned to cache lines, which calloc doesn't promise. */
+static copse_status calloc_lines(size_t n, size_t size, void *out_pointer, struct copse_err *err) {
+  size_t bytes;
+  if (__builtin_mul_overflow(n ? n : 1, size, &bytes)) return copse_fail_nomem(err);
+  void *p = aligned_alloc(COPSE_CACHE_LINE, bytes); /* size: a multiple of the line */
+  if (!p) return copse_fail_nomem(err);
+  memset(p, 0, bytes);
+  *(void **)out_pointer = p;
+  return COPSE_OK;
+}
+
+copse_status copse_exec_new(const struct copse_plan *plan, enum copse_backend backend,
+                            struct copse_exec **out, struct copse_err *err) {
+  const struct copse_plan_header *h = &plan->header;
+  struct copse_exec *exec = NULL;
+  copse_status status;
+  *out = NULL;
+  COPSE_TRY(copse_calloc(1, sizeof *exec, &exec, err));
+  exec->plan = plan;
+  exec->backend = backend;
+  exec->stall_seconds = DEFAULT_STALL_SECONDS;
+  COPSE_TRY(copse_layout_new(plan, &exec->layout, err));
+  COPSE_TRY(copse_calloc(h->n_ranks, sizeof *exec->scratch, &exec->scratch, err));
+  COPSE_TRY(copse_calloc(h->n_ranks, sizeof *exec->scratch_capacity, &exec->scratch_capacity, err));
+  COPSE_TRY(calloc_lines(h->n_workers, sizeof *exec->workers, &exec->workers, err));
+  COPSE_TRY(calloc_lines(h->n_channels, sizeof *exec->channels, &exec->channels, err));
+  if (backend == COPSE_BACKEND_THREADS)
+    COPSE_TRY(copse_exec_threads_new(exec, err));
+  else
+    COPSE_TRY(copse_exec_cpu_new(exec, err));
+  *out = exec;
+  return COPSE_OK;
+out:
+  copse_exec_free(exec);
+  return status;
+}
+
+void copse_exec_free(struct copse_exec *exec) {
+  if (!exec) return;
+  copse_exec_threads_free(exec); /* first: the threads use the rest */
+  copse_exec_cpu_free(exec);
+  if (exec->scratch)
+    for (uint32_t r = 0; r < exec->plan->header.n_ranks; r++) free(exec->scratch[r]);
+  free(exec->scratch);
+  free(exec->scratch_capacity);
+  free(exec->workers);
+  free(exec->channels);
+  copse_layout_free(&exec->layout);
+  free(exec);
+}
+
+void copse_exec_set_stall_seconds(struct copse_exec *exec, double seconds) {
+  exec->stall_seconds = seconds;
+}
+
+/* Scratch only grows: launches of the same size don't allocate. Its content between
+ * launches means nothing. */
+static copse_status grow_scratch(struct copse_exec *exec, struct copse_err *err) {
+  for (uint32_t r = 0; r < exec->plan->header.n_ranks; r++) {
+    uint64_t bytes = exec->layout.scratch_bytes[r];
+    if (bytes <= exec->scratch_capacity[r]) continue;
+    free(exec->scratch[r]);
+    exec->scratch[r] = NULL;
+    exec->scratch_capacity[r] = 0;
+    copse_status status = copse_calloc((size_t)bytes, 1, &exec->scratch[r], err);
+    if (status != COPSE_OK) return status;
+    exec->scratch_capacity[r] = bytes;
+  }
+  return COPSE_OK;
+}
+
+static copse_status prepare(struct copse_exec *exec, const struct copse_launch *launch,
+                            struct copse_err *err) {
+  if (exec->broken)
+    return copse_fail(err, COPSE_INVALID, "an earlier launch of this executor failed");
+  if ((unsigned)launch->type >= COPSE_N_TYPES || (unsigned)launch->redop >= COPSE_N_REDOPS)
+    return copse_fail(err, COPSE_INVALID, "unknown element type or reduction");
+  copse_status status;
+  COPSE_TRY(copse_layout_set(&exec->layout, launch->count, copse_element_bytes(launch->type), err));
+  COPSE_TRY(grow_scratch(exec, err));
+  exec->launch = *launch;
+  /* Nothing is combined, hence nothing averaged either. */
+  if (!copse_collective_reduces((copse_collective)exec->plan->header.collective))
+    exec->launch.redop = COPSE_SUM;
+  memset(exec->workers, 0, exec->plan->header.n_workers * sizeof *exec->workers);
+out:
+  return status;
+}
+
+copse_status copse_exec_run(struct copse_exec *exec, const struct copse_launch *launch,
+                            struct copse_err *err) {
+  copse_status status;
+  COPSE_TRY(prepare(exec, launch, err));
+  exec->broken = true;
+  if (exec->backend == COPSE_BACKEND_THREADS)
+    COPSE_TRY(copse_exec_threads_run(exec, err));
+  else
+    COPSE_TRY(copse_exec_cpu_run(exec, err));
+  COPSE_TRY(copse_exec_check_balance(exec, err));
+  exec->broken = false;
+out:
+  return status;
+}
+
+copse_status copse_exec_scratch_bytes(const struct copse_plan *plan, uint64_t count,
+                                      enum copse_type type, uint64_t *bytes,
+                                      struct copse_err *err) {
+  struct copse_layout layout;
+  *bytes = 0;
+  copse_status status = copse_layout_new(plan, &layout, err);
+  if (status != COPSE_OK) return status;
+  status = copse_layout_set(&layout, count, copse_element_bytes(type), err);
+  if (status == COPSE_OK) *bytes = layout.total_scratch;
+  copse_layout_free(&layout);
+  return status;
+}

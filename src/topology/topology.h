@@ -1,0 +1,98 @@
+/*
+ * The topology of a cluster: a directed graph of GPUs (the ranks) and relays, with an
+ * exact bandwidth on every link. Immutable once made.
+ */
+#ifndef COPSE_TOPOLOGY_TOPOLOGY_H
+#define COPSE_TOPOLOGY_TOPOLOGY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/rational.h"
+
+struct copse_node {
+  const char *id;
+  const char *type; /* "gpu" is a rank, anything else a relay */
+  int rank;         /* 0..n_ranks-1, or -1 for a relay */
+  bool multicast;   /* a switch that copies: one copy in, many out */
+  bool aggregation; /* a switch that reduces: many in, one out */
+};
+
+/* One direction. Between two nodes there is at most one: parallel links are added up. */
+struct copse_link {
+  int src, dst;             /* node indices */
+  struct copse_q bandwidth; /* GB/s = 10^9 bytes per second, > 0 */
+  struct copse_q latency;   /* microseconds, >= 0; the largest of the parallel links */
+};
+
+struct copse_topology {
+  const char *name;
+  int n_nodes, n_links, n_ranks;
+  const struct copse_node *nodes; /* [n_nodes] in order of appearance */
+  const struct copse_link *links; /* [n_links] in order of first appearance */
+  const int *rank_nodes;          /* [n_ranks] node of each rank */
+};
+
+/* What a reader keeps of an NCCL XML file (CONTRACT section 2). */
+enum copse_link_mode {
+  COPSE_LINKS_DEFAULT, /* nvlink if it joins all GPUs, plus the PCIe ways to NICs; else all */
+  COPSE_LINKS_NVLINK,  /* only nvlink, xgmi and the NVSwitch */
+  COPSE_LINKS_ALL
+};
+
+struct copse_topology_options {
+  enum copse_link_mode links;      /* for XML inputs, also as a cluster's host */
+  const struct copse_notes *notes; /* where remarks go; may be NULL */
+};
+
+/* Limits that keep hostile files from eating the machine. */
+#define COPSE_TOPOLOGY_MAX_NODES (1 << 22)
+#define COPSE_TOPOLOGY_MAX_LINKS (1 << 24)
+
+/*
+ * Reads a topology from `path` ("-": standard input), told apart by content: topology
+ * JSON, cluster JSON, NCCL or RCCL topology XML. options may be NULL for the defaults.
+ * The caller frees *out with copse_topology_free.
+ * Returns COPSE_BAD_INPUT with file and line for every refusal of CONTRACT section 2,
+ * COPSE_IO, COPSE_OVERFLOW (a sum of parallel links), COPSE_NOMEM.
+ */
+copse_status copse_topology_load(const char *path, const struct copse_topology_options *options,
+                                 struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
+
+/* The same from memory; `label` names the input in messages and places relative hosts. */
+copse_status copse_topology_parse(const char *label, const char *data, size_t size,
+                                  const struct copse_topology_options *options,
+                                  struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
+
+void copse_topology_release(struct copse_topology *topology);
+
+/* The node with this id, or -1. O(1). */
+int copse_topology_find(const struct copse_topology *topology, const char *id);
+
+/* The link src -> dst, or -1. O(log links). */
+int copse_topology_find_link(const struct copse_topology *topology, int src, int dst);
+
+/*
+ * The first relay whose ingress and egress bandwidth differ (tree packing needs them
+ * equal), or -1. in and out (may be NULL) get both sums. COPSE_OVERFLOW.
+ */
+copse_status copse_topology_find_unbalanced(const struct copse_topology *topology, int *node,
+                                            struct copse_q *in, struct copse_q *out,
+                                            struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * Canonical topology JSON: what `copse topo -o` writes, byte for byte; one node and one
+ * link per line, two directions of equal bandwidth and latency as one duplex link.
+ * Reading it back gives the same topology, and writing that the same bytes.
+ * The caller frees *text.
+ */
+copse_status copse_topology_to_json(const struct copse_topology *topology, char **text,
+                                    size_t *size, struct copse_err *err) COPSE_CHECKED;
+
+/* SHA-256 of the canonical JSON, as schedules carry it. */
+copse_status copse_topology_sha256(const struct copse_topology *topology,
+                                   char hex[COPSE_SHA256_HEX], struct copse_err *err) COPSE_CHECKED;
+
+#endif

@@ -1,0 +1,65 @@
+/*
+ * Inside src/topology only: how readers make a topology. Nodes and links are added with
+ * their line for messages; the build checks ids, ranks and bandwidths once for all
+ * formats.
+ */
+#ifndef COPSE_TOPOLOGY_BUILDER_H
+#define COPSE_TOPOLOGY_BUILDER_H
+
+#include "base/json.h"
+#include "topology/topology.h"
+
+struct copse_topology_builder;
+
+/* `file` is borrowed and names the input in messages. */
+copse_status copse_builder_new(const char *file, struct copse_topology_builder **out,
+                               struct copse_err *err) COPSE_CHECKED;
+void copse_builder_free(struct copse_topology_builder *builder);
+
+copse_status copse_builder_set_name(struct copse_topology_builder *builder, const char *name,
+                                    struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * Adds a node; strings are copied. rank < 0: none stated. *index (may be NULL) gets its
+ * number. Refuses a duplicate or empty id and a rank on a node that is no gpu.
+ */
+copse_status copse_builder_add_node(struct copse_topology_builder *builder, long line,
+                                    const struct copse_node *node, int *index,
+                                    struct copse_err *err) COPSE_CHECKED;
+
+/* The node with this id so far, or -1. */
+int copse_builder_find(const struct copse_topology_builder *builder, const char *id);
+
+/*
+ * Adds src -> dst; bandwidths of parallel links add up. Refuses a self-link, a bandwidth
+ * that isn't positive, a negative latency.
+ */
+copse_status copse_builder_add_link(struct copse_topology_builder *builder, long line, int src,
+                                    int dst, struct copse_q bandwidth, struct copse_q latency,
+                                    struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * Checks and freezes. Ranks: as stated if every gpu states one (they must be
+ * 0..n-1, each once), else in order of appearance. Refuses a topology without a gpu.
+ * The builder is used up, whatever the outcome, and must still be freed.
+ */
+copse_status copse_builder_finish(struct copse_topology_builder *builder,
+                                  struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
+
+/* The three readers. `depth` counts clusters within clusters. */
+copse_status copse_read_topology_json(const char *label, const char *data, size_t size,
+                                      const struct copse_topology_options *options, int depth,
+                                      struct copse_topology **out,
+                                      struct copse_err *err) COPSE_CHECKED;
+/* The part of it for cluster JSON, from the parsed document. */
+copse_status copse_read_cluster(const struct copse_json *json,
+                                const struct copse_topology_options *options, int depth,
+                                struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
+copse_status copse_read_nccl_xml(const char *label, const char *data, size_t size,
+                                 const struct copse_topology_options *options,
+                                 struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
+copse_status copse_topology_load_at(const char *path, const struct copse_topology_options *options,
+                                    int depth, struct copse_topology **out,
+                                    struct copse_err *err) COPSE_CHECKED;
+
+#endif

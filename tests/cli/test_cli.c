@@ -1,0 +1,450 @@
+/*
+ * The command line, end to end, as a user's script sees it: exit statuses, one-line
+ * diagnostics, whole files, exactly one JSON object.
+ */
+#include <cjson/cJSON.h>
+#include <dirent.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "support/fabric.h"
+#include "support/support.h"
+
+static char dir[] = "/tmp/copse-test-XXXXXX";
+
+struct result {
+  int status;
+  char out[1 << 16], err[4096];
+};
+static struct result result;
+
+static void slurp(const char *name, char *to, size_t size) {
+  char path[128];
+  snprintf(path, sizeof path, "%s/%s", dir, name);
+  FILE *f = fopen(path, "rb");
+  size_t n = f ? fread(to, 1, size - 1, f) : 0;
+  to[n] = '\0';
+  if (f) fclose(f);
+}
+
+/* Runs a shell command in which @ is the tool and % the test's folder. */
+static int run(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+static int run(const char *fmt, ...) {
+  char line[2048], command[8192];
+  const char *bin = getenv("COPSE_BIN");
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(line, sizeof line, fmt, ap);
+  va_end(ap);
+  size_t n = (size_t)snprintf(command, sizeof command, "{ ");
+  for (const char *p = line; *p && n + 256 < sizeof command; p++) {
+    if (*p == '@' && (p == line || p[-1] == ' ' || p[-1] == '|'))
+      n += (size_t)snprintf(command + n, sizeof command - n, "%s", bin ? bin : "build/copse");
+    else if (*p == '%')
+      n += (size_t)snprintf(command + n, sizeof command - n, "%s", dir);
+    else
+      command[n++] = *p;
+  }
+  snprintf(command + n, sizeof command - n, "; } >%s/out 2>%s/err", dir, dir);
+  int status = system(command);
+  ck_assert_msg(WIFEXITED(status), "%s: killed by a signal", line);
+  result.status = WEXITSTATUS(status);
+  slurp("out", result.out, sizeof result.out);
+  slurp("err", result.err, sizeof result.err);
+  return result.status;
+}
+
+static void write_bytes(const char *name, const void *data, size_t size) {
+  char path[128];
+  snprintf(path, sizeof path, "%s/%s", dir, name);
+  FILE *f = fopen(path, "wb");
+  ck_assert_ptr_nonnull(f);
+  ck_assert_uint_eq(fwrite(data, 1, size, f), size);
+  fclose(f);
+}
+
+static void write_text(const char *name, const char *text) { write_bytes(name, text, strlen(text)); }
+
+static bool exists(const char *name) {
+  char path[128];
+  snprintf(path, sizeof path, "%s/%s", dir, name);
+  return access(path, F_OK) == 0;
+}
+
+/* One line that starts with "copse: " and nothing on standard output. */
+static void assert_one_line(const char *what) {
+  size_t n = strlen(result.err);
+  ck_assert_msg(strncmp(result.err, "copse: ", 7) == 0, "%s: '%s'", what, result.err);
+  ck_assert_msg(n > 0 && strchr(result.err, '\n') == result.err + n - 1, "%s: not one line: '%s'",
+                what, result.err);
+  ck_assert_msg(result.out[0] == '\0', "%s: output in spite of an error", what);
+}
+
+static void assert_refused(const char *name, int status, const char *part) {
+  const char *const commands[] = {"topo", "solve -c allgather"};
+  for (int i = 0; i < 2; i++) {
+    run("@ %s %%/%s", commands[i], name);
+    ck_assert_msg(result.status == status, "%s: exit status %d, '%s'", name, result.status,
+                  result.err);
+    assert_one_line(name);
+    ck_assert_msg(strstr(result.err, part) != NULL, "%s: '%s' lacks '%s'", name, result.err, part);
+  }
+}
+
+/* ---- topologies -------------------------------------------------------------------- */
+
+#define NODES "{\"format\":\"copse-topology/1\",\"name\":\"t\",\n\"nodes\":[{\"id\":\"a\",\"type\":\"gpu\"}," \
+              "{\"id\":\"b\",\"type\":\"gpu\"}],\n\"links\":[\n"
+static const struct {
+  const char *name, *text, *part;
+} bad_topologies[] = {
+    {"empty.json", "", "empty"},
+    {"blank.json", " \n\n", ""},
+    {"truncated.json", NODES "{\"src\":\"a\",", "truncated.json:4: "},
+    {"string.json", "{\"format\": \"copse-topo", "string.json:1: "},
+    {"nan.json", NODES "{\"src\":\"a\",\"dst\":\"b\",\"bandwidth\":NaN}]}", "nan.json:4: "},
+    {"inf.json", NODES "{\"src\":\"a\",\"dst\":\"b\",\"bandwidth\":Infinity}]}", "inf.json:4: "},
+    {"huge.json", NODES "{\"src\":\"a\",\"dst\":\"b\",\"bandwidth\":1e400}]}", "huge.json:4: "},
+    {"negative.json", NODES "{\"src\":\"a\",\"dst\":\"b\",\"bandwidth\":-3}]}", "negative.json:4: "},
+    {"zero.json", NODES "{\"src\":\"a\",\"dst\":\"b\",\"bandwidth\":0}]}", "zero.json:4: "},
+    {"zeroq.json", NODES "{\"src\":\"a\",\"dst\":\"b\",\"bandwidth\":\"1/0\"}]}", "zeroq.json:4: "},
+    {"text.json", NODES "{\"src\":\"a\",\"dst\":\"b\",\"bandwidth\":\"fast\"}]}", "text.json:4: "},
+    {"type.json", NODES "{\"src\":1,\"dst\":\"b\",\"bandwidth\":1}]}", "type.json:4: "},
+    {"missing.json", NODES "{\"src\":\"a\",\"bandwidth\":1}]}", "missing.json:4: \"dst\" is missing"},
+    {"end.json", NODES "{\"src\":\"a\",\"dst\":\"zz\",\"bandwidth\":1}]}", "end.json:4: "},
+    {"self.json", NODES "{\"src\":\"a\",\"dst\":\"a\",\"bandwidth\":1}]}", "self.json:4: "},
+    {"key.json", NODES "{\"src\":\"a\",\"dst\":\"b\",\"bandwidth\":1,\"speed\":2}]}", "\"speed\""},
+    {"twice.json",
+     "{\"format\":\"copse-topology/1\",\"name\":\"t\",\n\"nodes\":[{\"id\":\"a\",\"type\":\"gpu\"},\n"
+     "{\"id\":\"a\",\"type\":\"gpu\"}],\"links\":[]}",
+     "twice.json:3: "},
+    {"version.json", "{\"format\":\"copse-topology/2\",\"nodes\":[],\"links\":[]}", "copse-topology/1"},
+    {"format.json", "{\"format\":\"something\"}", "something"},
+    {"noformat.json", "{\"nodes\":[],\"links\":[]}", "format"},
+    {"array.json", "[1, 2]", ""},
+    {"nogpu.json",
+     "{\"format\":\"copse-topology/1\",\"name\":\"t\",\"nodes\":[{\"id\":\"s\",\"type\":\"switch\"}],"
+     "\"links\":[]}",
+     "gpu"},
+    {"laughs.xml",
+     "<?xml version=\"1.0\"?>\n<!DOCTYPE lolz [<!ENTITY a \"ha\"><!ENTITY b \"&a;&a;&a;&a;&a;&a;\">"
+     "<!ENTITY c \"&b;&b;&b;&b;&b;&b;&b;&b;\"><!ENTITY d \"&c;&c;&c;&c;&c;&c;&c;&c;&c;&c;\">]>\n"
+     "<system version=\"1\"><cpu numaid=\"&d;&d;&d;\"/></system>",
+     "DOCTYPE"},
+    {"external.xml",
+     "<!DOCTYPE s [<!ENTITY x SYSTEM \"file:///etc/passwd\">]>\n<system version=\"1\">&x;</system>",
+     "DOCTYPE"},
+    {"net.xml",
+     "<!DOCTYPE s SYSTEM \"http://127.0.0.1:9/x.dtd\">\n<system version=\"1\"></system>", "DOCTYPE"},
+    {"cut.xml", "<system version=\"1\">\n<cpu numaid=\"0\">\n", "cut.xml:"},
+    {"root.xml", "<topology/>", "root.xml:1: "},
+    {"xmlversion.xml", "<system version=\"77\"/>", "77"},
+};
+
+START_TEST(bad_topologies_exit_2_with_one_line) {
+  int i = _i;
+  write_text(bad_topologies[i].name, bad_topologies[i].text);
+  assert_refused(bad_topologies[i].name, 2, bad_topologies[i].part);
+}
+END_TEST
+
+START_TEST(binary_and_huge_nesting_exit_2) {
+  unsigned char noise[4096];
+  uint64_t seed = 5;
+  for (size_t i = 0; i < sizeof noise; i++) noise[i] = (unsigned char)copse_test_random(&seed);
+  noise[0] = 0x7f;
+  write_bytes("noise.bin", noise, sizeof noise);
+  assert_refused("noise.bin", 2, "noise.bin");
+  size_t n = (size_t)100 << 20;
+  char *brackets = malloc(n);
+  ck_assert_ptr_nonnull(brackets);
+  memset(brackets, '[', n);
+  write_bytes("deep.json", brackets, n);
+  free(brackets);
+  assert_refused("deep.json", 2, "64 levels");
+  run("@ topo %%");
+  ck_assert_int_eq(result.status, 2);
+  assert_one_line("a folder");
+  run("@ topo %%/there-is-no-such-file");
+  ck_assert_int_eq(result.status, 2);
+  assert_one_line("no file");
+}
+END_TEST
+
+START_TEST(unbalanced_relay_is_named_with_both_sums) {
+  write_text("relay.json",
+             "{\"format\":\"copse-topology/1\",\"name\":\"t\",\"nodes\":[{\"id\":\"a\",\"type\":\"gpu\"},"
+             "{\"id\":\"b\",\"type\":\"gpu\"},{\"id\":\"sw9\",\"type\":\"switch\"}],\"links\":["
+             "{\"src\":\"a\",\"dst\":\"sw9\",\"bandwidth\":7},{\"src\":\"b\",\"dst\":\"sw9\",\"bandwidth\":5},"
+             "{\"src\":\"sw9\",\"dst\":\"a\",\"bandwidth\":0.5,\"duplex\":false}]}");
+  ck_assert_int_eq(run("@ topo %%/relay.json --json"), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "\"eulerian\": false"));
+  ck_assert_int_eq(run("@ solve %%/relay.json -c allreduce"), 2);
+  assert_one_line("relay");
+  ck_assert_ptr_nonnull(strstr(result.err, "sw9"));
+  ck_assert_ptr_nonnull(strstr(result.err, " 12 GB/s"));
+  ck_assert_ptr_nonnull(strstr(result.err, " 25/2 GB/s"));
+}
+END_TEST
+
+START_TEST(unreachable_rank_exits_3_and_is_named) {
+  write_text("apart.json",
+             "{\"format\":\"copse-topology/1\",\"name\":\"t\",\"nodes\":[{\"id\":\"a\",\"type\":\"gpu\"},"
+             "{\"id\":\"b\",\"type\":\"gpu\"},{\"id\":\"lost\",\"type\":\"gpu\"}],\"links\":["
+             "{\"src\":\"a\",\"dst\":\"b\",\"bandwidth\":7},"
+             "{\"src\":\"lost\",\"dst\":\"a\",\"bandwidth\":7,\"duplex\":false}]}");
+  const char *const collectives[] = {"allgather", "reduce_scatter", "allreduce", "broadcast -r 0"};
+  for (int i = 0; i < 4; i++) {
+    run("@ solve %%/apart.json -c %s -o %%/apart.out", collectives[i]);
+    ck_assert_int_eq(result.status, 3);
+    assert_one_line(collectives[i]);
+    ck_assert_ptr_nonnull(strstr(result.err, "lost"));
+    ck_assert(!exists("apart.out"));
+  }
+  ck_assert_int_eq(run("@ solve %%/apart.json -c broadcast -r 2"), 0);
+}
+END_TEST
+
+/* Bandwidths without a common denominator in 64 bits: refused, never wrong. */
+START_TEST(overflow_is_reported_with_status_4) {
+  char text[4096];
+  size_t n = (size_t)snprintf(text, sizeof text,
+                              "{\"format\":\"copse-topology/1\",\"name\":\"t\",\"nodes\":["
+                              "{\"id\":\"a\",\"type\":\"gpu\"},{\"id\":\"b\",\"type\":\"gpu\"},"
+                              "{\"id\":\"c\",\"type\":\"gpu\"}],\"links\":[");
+  const char *const ends[][2] = {{"a", "b"}, {"b", "c"}, {"c", "a"}};
+  const char *const odd[] = {"1/1000000007", "1/998244353", "1/2147483647"};
+  for (int i = 0; i < 3; i++)
+    n += (size_t)snprintf(text + n, sizeof text - n,
+                          "%s{\"src\":\"%s\",\"dst\":\"%s\",\"bandwidth\":\"%s\"}", i ? "," : "",
+                          ends[i][0], ends[i][1], odd[i]);
+  snprintf(text + n, sizeof text - n, "]}");
+  write_text("odd.json", text);
+  ck_assert_int_eq(run("@ solve %%/odd.json -c allgather -o %%/odd.out"), 4);
+  assert_one_line("overflow");
+  ck_assert_ptr_nonnull(strstr(result.err, "64 bits"));
+  ck_assert(!exists("odd.out"));
+}
+END_TEST
+
+/* ---- usage ------------------------------------------------------------------------- */
+
+START_TEST(bad_usage_exits_2_with_one_line) {
+  static const char *const lines[] = {
+      "@",
+      "@ frobnicate",
+      "@ topo",
+      "@ topo a b",
+      "@ topo %/f.json --links some",
+      "@ topo %/f.json --frob",
+      "@ topo %/f.json -o",
+      "@ topo %/f.json --json -o -",
+      "@ solve %/f.json",
+      "@ solve %/f.json -c gossip",
+      "@ solve %/f.json -c broadcast",
+      "@ solve %/f.json -c broadcast --root 99",
+      "@ solve %/f.json -c broadcast --root x",
+      "@ solve %/f.json -c allgather --root 0",
+      "@ solve %/f.json -c allgather --k 0",
+      "@ solve %/f.json -c allgather --k 1.5",
+      "@ solve %/f.json -c allgather --bound-only -o %/x",
+      "@ solve %/f.json -c alltoall",
+      "@ verify %/f.schedule",
+      "@ verify -t %/f.json",
+      "@ verify %/f.json -t %/f.json",
+      "@ lower %/f.schedule -o %/x",
+      "@ lower %/f.schedule --to plan",
+      "@ lower %/f.schedule --to elf -o %/x",
+      "@ lower %/f.schedule --to plan -o %/x --workers 0",
+      "@ lower %/f.json --to plan -o %/x",
+      "@ check",
+      "@ check %/f.json",
+      "@ run",
+      "@ run %/f.json",
+      "@ run %/f.plan --backend cray",
+      "@ run %/f.plan -b 2K -e 1K",
+      "@ run %/f.plan -b x",
+      "@ run %/f.plan -f 1",
+      "@ run %/f.plan -d quaternion",
+      "@ run %/f.plan -o xor",
+  };
+  write_text("f.json", copse_test_fabrics[2]);
+  ck_assert_int_eq(run("@ solve %%/f.json -c allreduce -o %%/f.schedule"), 0);
+  ck_assert_int_eq(run("@ lower %%/f.schedule --to plan -o %%/f.plan"), 0);
+  for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+    run("%s", lines[i]);
+    ck_assert_msg(result.status == 2, "%s: exit status %d: %s", lines[i], result.status, result.err);
+    assert_one_line(lines[i]);
+    ck_assert_msg(!exists("x"), "%s: left a file", lines[i]);
+  }
+}
+END_TEST
+
+START_TEST(every_command_has_help_with_an_example) {
+  const char *const commands[] = {"topo", "solve", "verify", "lower", "check", "run"};
+  ck_assert_int_eq(run("@ --help"), 0);
+  for (int i = 0; i < 6; i++) ck_assert_ptr_nonnull(strstr(result.out, commands[i]));
+  for (int i = 0; i < 6; i++) {
+    ck_assert_int_eq(run("@ %s --help", commands[i]), 0);
+    ck_assert_ptr_nonnull(strstr(result.out, "example: copse "));
+    ck_assert_str_eq(result.err, "");
+  }
+  ck_assert_int_eq(run("@ --version"), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "copse 0."));
+}
+END_TEST
+
+/* ---- the chain --------------------------------------------------------------------- */
+
+/* Exactly one JSON object, and nothing after it. */
+static cJSON *parse_output(void) {
+  const char *end;
+  cJSON *json = cJSON_ParseWithOpts(result.out, &end, false);
+  ck_assert_msg(json != NULL, "not JSON: %s", result.out);
+  ck_assert_msg(cJSON_IsObject(json), "not an object");
+  ck_assert_msg(strspn(end, " \n") == strlen(end), "more than one object");
+  return json;
+}
+
+static const char *const rooted[] = {"allgather", "reduce_scatter", "allreduce", "broadcast -r 0",
+                                     "reduce -r 0"};
+
+START_TEST(the_whole_chain_works_on_every_fabric) {
+  for (int f = 0; f < copse_test_n_fabrics; f++) {
+    write_text("f.json", copse_test_fabrics[f]);
+    for (int c = 0; c < 5; c++) {
+      ck_assert_msg(run("@ solve %%/f.json -c %s -o %%/s.json --json", rooted[c]) == 0, "%s",
+                    result.err);
+      cJSON *json = parse_output();
+      const char *const keys[] = {"collective", "nranks", "nodes", "links", "time_per_GB",
+                                  "algbw_GBps", "bound_time_per_GB", "k", "trees", "max_height",
+                                  "cut", "seconds"};
+      for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        ck_assert_msg(cJSON_GetObjectItem(json, keys[i]) != NULL, "no \"%s\"", keys[i]);
+      cJSON_Delete(json);
+      ck_assert_msg(run("@ verify %%/s.json -t %%/f.json") == 0, "%s", result.err);
+      ck_assert_msg(run("@ lower %%/s.json --to plan -o %%/p.plan --chunk 256") == 0, "%s", result.err);
+      ck_assert_msg(run("@ check %%/p.plan") == 0, "%s", result.err);
+      ck_assert_msg(run("@ run %%/p.plan -b 1 -e 4K -f 4 -n 1 --json") == 0, "%s%s", result.err,
+                    result.out);
+      cJSON_Delete(parse_output());
+      ck_assert_msg(run("@ run %%/p.plan --backend threads -b 1K -e 1K -n 1") == 0, "%s", result.err);
+    }
+  }
+}
+END_TEST
+
+START_TEST(dash_is_standard_input_and_output) {
+  write_text("f.json", copse_test_fabrics[2]);
+  ck_assert_int_eq(run("cat %%/f.json | @ topo - -o - >%%/c1.json"), 0);
+  ck_assert_int_eq(run("@ topo %%/c1.json -o %%/c2.json && cmp %%/c1.json %%/c2.json"), 0);
+  ck_assert_int_eq(run("cat %%/f.json | @ solve - -c allgather -o - >%%/s.json"), 0);
+  ck_assert_int_eq(run("cat %%/s.json | @ verify - -t %%/f.json"), 0);
+  ck_assert_int_eq(run("cat %%/s.json | @ lower - --to plan -o - >%%/p.plan"), 0);
+  ck_assert_int_eq(run("cat %%/p.plan | @ check -"), 0);
+  ck_assert_int_eq(run("cat %%/p.plan | @ run - -b 64 -e 64 -n 1"), 0);
+}
+END_TEST
+
+START_TEST(a_schedule_for_another_fabric_is_refuted_with_status_1) {
+  write_text("f.json", copse_test_fabrics[2]);
+  ck_assert_int_eq(run("@ solve %%/f.json -c allgather -o %%/s.json"), 0);
+  ck_assert_int_eq(run("sed 's/12.5/12.25/' %%/f.json >%%/g.json"), 0);
+  ck_assert_int_eq(run("@ verify %%/s.json -t %%/g.json --json"), 1);
+  cJSON *json = parse_output();
+  ck_assert(cJSON_IsFalse(cJSON_GetObjectItem(json, "verified")));
+  cJSON_Delete(json);
+}
+END_TEST
+
+/* Every byte of a plan file, changed: the checksum refuses it. */
+START_TEST(a_changed_plan_file_is_refused) {
+  write_text("f.json", copse_test_fabrics[4]);
+  ck_assert_int_eq(run("@ solve %%/f.json -c allgather -o %%/s.json"), 0);
+  ck_assert_int_eq(run("@ lower %%/s.json --to plan -o %%/p.plan"), 0);
+  char plan[1 << 14];
+  char path[128];
+  snprintf(path, sizeof path, "%s/p.plan", dir);
+  FILE *f = fopen(path, "rb");
+  size_t n = fread(plan, 1, sizeof plan, f);
+  fclose(f);
+  ck_assert_uint_lt(n, sizeof plan);
+  for (size_t i = 0; i < n; i += 37) {
+    plan[i] ^= 0x20;
+    write_bytes("q.plan", plan, n);
+    plan[i] ^= 0x20;
+    ck_assert_int_eq(run("@ run %%/q.plan -b 64 -e 64"), 2);
+    assert_one_line("changed plan");
+  }
+  write_bytes("q.plan", plan, n / 2);
+  ck_assert_int_eq(run("@ check %%/q.plan"), 2);
+}
+END_TEST
+
+/* A failed write leaves what was there, and nothing beside it. */
+START_TEST(output_files_are_whole_or_untouched) {
+  write_text("f.json", copse_test_fabrics[0]);
+  write_text("keep.json", "precious");
+  ck_assert_int_eq(run("@ solve %%/missing.json -c allgather -o %%/keep.json"), 2);
+  ck_assert_int_eq(run("cat %%/keep.json"), 0);
+  ck_assert_str_eq(result.out, "precious");
+  ck_assert_int_eq(run("@ solve %%/f.json -c allgather -o %%/no/such/folder.json"), 2);
+  assert_one_line("folder");
+  ck_assert_int_eq(run("mkdir -p %%/w && @ solve %%/f.json -c allgather -o %%/w/s.json && ls %%/w"), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "s.json\n"));
+  ck_assert_ptr_null(strstr(result.out, "s.json."));
+  ck_assert_int_eq(run("@ topo %%/f.json -o /dev/null"), 0);
+}
+END_TEST
+
+/* ---- real files -------------------------------------------------------------------- */
+
+START_TEST(the_reference_topologies_go_through_the_whole_chain) {
+  static const char *const names[] = {"a100-x2", "a100-x2-degraded", "mi250-x1", "random-1",
+                                      "dgx1-v100", "torus-4x4"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    char name[64];
+    snprintf(name, sizeof name, "reference/%s.json", names[i]);
+    const char *path = copse_test_shared(name);
+    if (!path) COPSE_SKIP("the reference topologies are not here");
+    for (int c = 0; c < 5; c++) {
+      ck_assert_msg(run("@ solve %s -c %s -o %%/s.json", path, rooted[c]) == 0, "%s", result.err);
+      ck_assert_msg(run("@ verify %%/s.json -t %s --json", path) == 0, "%s", result.err);
+      ck_assert_ptr_nonnull(strstr(result.out, "\"optimal\": true"));
+      ck_assert_msg(run("@ lower %%/s.json --to plan -o %%/p.plan") == 0, "%s", result.err);
+      ck_assert_msg(run("@ check %%/p.plan") == 0, "%s", result.err);
+      ck_assert_msg(run("@ run %%/p.plan -b 1K -e 64K -f 8 -n 1 -w 0") == 0, "%s", result.err);
+    }
+  }
+}
+END_TEST
+
+int main(void) {
+  if (!mkdtemp(dir)) return EXIT_FAILURE;
+  Suite *suite = suite_create("cli/cli");
+  TCase *tc = tcase_create("all");
+  tcase_add_loop_test(tc, bad_topologies_exit_2_with_one_line, 0,
+                      (int)(sizeof bad_topologies / sizeof *bad_topologies));
+  tcase_add_test(tc, binary_and_huge_nesting_exit_2);
+  tcase_add_test(tc, unbalanced_relay_is_named_with_both_sums);
+  tcase_add_test(tc, unreachable_rank_exits_3_and_is_named);
+  tcase_add_test(tc, overflow_is_reported_with_status_4);
+  tcase_add_test(tc, bad_usage_exits_2_with_one_line);
+  tcase_add_test(tc, every_command_has_help_with_an_example);
+  tcase_add_test(tc, the_whole_chain_works_on_every_fabric);
+  tcase_add_test(tc, dash_is_standard_input_and_output);
+  tcase_add_test(tc, a_schedule_for_another_fabric_is_refuted_with_status_1);
+  tcase_add_test(tc, a_changed_plan_file_is_refused);
+  tcase_add_test(tc, output_files_are_whole_or_untouched);
+  tcase_add_test(tc, the_reference_topologies_go_through_the_whole_chain);
+  suite_add_tcase(suite, tc);
+  int status = copse_test_run(suite);
+  char command[128];
+  snprintf(command, sizeof command, "rm -rf %s", dir);
+  return system(command) == 0 ? status : EXIT_FAILURE;
+}

@@ -1,0 +1,288 @@
+/*
+ * The symbolic proof must refuse broken plans. Every plan here is a real one with a single
+ * fault: an operation dropped, doubled, swapped with the next, or redirected. A mutant that
+ * the proof accepts must be one of the few that change nothing, and must really run right.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "codegen/check_plan.h"
+#include "codegen/lower.h"
+#include "runtime/executor.h"
+#include "runtime/verify_buffers.h"
+#include "support/fabric.h"
+#include "support/support.h"
+
+/* A plan whose tables can be changed; the operations of a worker may grow by one. */
+struct mutant {
+  struct copse_plan plan;
+  struct copse_plan_rank *ranks;
+  struct copse_plan_worker *workers;
+  struct copse_plan_op *ops;
+  struct copse_plan_operand *operands;
+};
+
+static void *copy(const void *from, size_t n, size_t size, size_t extra) {
+  void *to = calloc(n + extra + 1, size);
+  ck_assert_ptr_nonnull(to);
+  if (n > 0) memcpy(to, from, n * size);
+  return to;
+}
+
+static struct mutant copy_plan(const struct copse_plan *plan) {
+  const struct copse_plan_header *h = &plan->header;
+  struct mutant m = {.plan = *plan};
+  m.ranks = copy(plan->ranks, h->n_ranks, sizeof *m.ranks, 0);
+  m.workers = copy(plan->workers, h->n_workers, sizeof *m.workers, 0);
+  m.ops = copy(plan->ops, h->n_ops, sizeof *m.ops, 1);
+  m.operands = copy(plan->operands, h->n_operands, sizeof *m.operands, 0);
+  m.plan.ranks = m.ranks;
+  m.plan.workers = m.workers;
+  m.plan.ops = m.ops;
+  m.plan.operands = m.operands;
+  return m;
+}
+
+static void free_mutant(struct mutant *m) {
+  free(m->ranks);
+  free(m->workers);
+  free(m->ops);
+  free(m->operands);
+}
+
+static uint32_t worker_of(const struct copse_plan *plan, uint32_t op) {
+  uint32_t w = 0;
+  while (op >= plan->workers[w].first_op + plan->workers[w].n_ops) w++;
+  return w;
+}
+
+static void shift_workers(struct mutant *m, uint32_t after, int by) {
+  for (uint32_t w = after + 1; w < m->plan.header.n_workers; w++)
+    m->workers[w].first_op = (uint32_t)((int)m->workers[w].first_op + by);
+}
+
+static void drop_op(struct mutant *m, uint32_t op) {
+  uint32_t w = worker_of(&m->plan, op);
+  memmove(m->ops + op, m->ops + op + 1, (m->plan.header.n_ops - op - 1) * sizeof *m->ops);
+  m->plan.header.n_ops--;
+  m->workers[w].n_ops--;
+  shift_workers(m, w, -1);
+}
+
+static void double_op(struct mutant *m, uint32_t op) {
+  uint32_t w = worker_of(&m->plan, op);
+  memmove(m->ops + op + 1, m->ops + op, (m->plan.header.n_ops - op) * sizeof *m->ops);
+  m->plan.header.n_ops++;
+  m->workers[w].n_ops++;
+  shift_workers(m, w, 1);
+}
+
+/* Accepted: the plan is valid and proved. */
+static bool accepted(const struct copse_plan *plan) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_check_report report;
+  copse_status status = copse_plan_validate(plan, "mutant", &err);
+  if (status == COPSE_OK) status = copse_check_plan(plan, "mutant", &report, &err);
+  ck_assert_msg(status == COPSE_OK || status == COPSE_BAD_INPUT || status == COPSE_REFUTED,
+                "unexpected: %s", err.text);
+  if (status != COPSE_OK) ck_assert_msg(strlen(err.text) > 10, "a refusal without a reason");
+  return status == COPSE_OK;
+}
+
+/* Runs a plan on real data in both modes: the number of wrong elements. */
+static uint64_t count_wrong(const struct copse_plan *plan) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_buffers buffers;
+  struct copse_exec *exec;
+  uint64_t wrong = 0, count = 1237;
+  uint64_t in = count * plan->header.input_blocks * 4, out = count * plan->header.output_blocks * 4;
+  ASSERT_OK(copse_exec_new(plan, COPSE_BACKEND_CPU, &exec, &err), &err);
+  ASSERT_OK(copse_buffers_new(plan->header.n_ranks, in, out, &buffers, &err), &err);
+  for (int in_place = 0; in_place < 2; in_place++) {
+    struct copse_data data = {(copse_collective)plan->header.collective, plan->header.n_ranks,
+                              plan->header.root, count, COPSE_INT32, COPSE_SUM, 7};
+    copse_buffers_fill(&buffers, &data, in_place);
+    struct copse_launch launch = {count, COPSE_INT32, COPSE_SUM, buffers.inputs, buffers.outputs};
+    ASSERT_OK(copse_exec_run(exec, &launch, &err), &err);
+    wrong += copse_buffers_count_wrong(&buffers);
+  }
+  copse_buffers_free(&buffers);
+  copse_exec_free(exec);
+  return wrong;
+}
+
+/* Small chunks, so that the runs wrap around the FIFO many times. */
+static struct copse_plan *make_plan(const char *fabric, copse_collective collective) {
+  struct copse_lower_options options = {.max_workers = 3, .fifo = 2, .chunk_bytes = 64,
+                                        .min_chunk_bytes = 16};
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_plan *plan;
+  struct copse_schedule *schedule = copse_test_solve(fabric, collective, 0);
+  if (collective != COPSE_ALLREDUCE) options.max_workers = 2;
+  ASSERT_OK(copse_lower_schedule(schedule, &options, &plan, &err), &err);
+  copse_schedule_release(schedule);
+  return plan;
+}
+
+static void for_every_plan(void (*test)(const struct copse_plan *plan)) {
+  for (int f = 0; f < copse_test_n_fabrics; f++) {
+    for (int c = COPSE_ALLGATHER; c <= COPSE_REDUCE; c++) {
+      struct copse_plan *plan = make_plan(copse_test_fabrics[f], (copse_collective)c);
+      ck_assert_msg(accepted(plan), "fabric %d, %s: the plan itself is refused", f,
+                    copse_collective_name((copse_collective)c));
+      test(plan);
+      copse_plan_release(plan);
+    }
+  }
+}
+
+static void run_right(const struct copse_plan *plan) { ck_assert_uint_eq(count_wrong(plan), 0); }
+
+START_TEST(proved_plans_run_right) { for_every_plan(run_right); }
+END_TEST
+
+static void drop_each(const struct copse_plan *plan) {
+  for (uint32_t op = 0; op < plan->header.n_ops; op++) {
+    struct mutant m = copy_plan(plan);
+    drop_op(&m, op);
+    ck_assert_msg(!accepted(&m.plan), "op %u of kind %d dropped and accepted", op,
+                  plan->ops[op].kind);
+    free_mutant(&m);
+  }
+}
+START_TEST(a_dropped_operation_is_refused) { for_every_plan(drop_each); }
+END_TEST
+
+static void double_each(const struct copse_plan *plan) {
+  for (uint32_t op = 0; op < plan->header.n_ops; op++) {
+    struct mutant m = copy_plan(plan);
+    double_op(&m, op);
+    ck_assert_msg(!accepted(&m.plan), "op %u of kind %d doubled and accepted", op,
+                  plan->ops[op].kind);
+    free_mutant(&m);
+  }
+}
+START_TEST(a_doubled_operation_is_refused) { for_every_plan(double_each); }
+END_TEST
+
+/* A MOVE before the wait that guards it, or after the signal that announces it, is an
+ * error; other neighbours may commute, and then the plan must still be right. */
+static int swaps_refused, swaps_accepted;
+static void swap_each(const struct copse_plan *plan) {
+  for (uint32_t op = 0; op + 1 < plan->header.n_ops; op++) {
+    if (worker_of(plan, op) != worker_of(plan, op + 1)) continue;
+    struct mutant m = copy_plan(plan);
+    m.ops[op] = plan->ops[op + 1];
+    m.ops[op + 1] = plan->ops[op];
+    if (accepted(&m.plan)) {
+      swaps_accepted++;
+      ck_assert_msg(count_wrong(&m.plan) == 0, "ops %u and %u swapped, accepted and wrong", op,
+                    op + 1);
+    } else {
+      swaps_refused++;
+    }
+    free_mutant(&m);
+  }
+}
+START_TEST(a_swap_is_refused_or_harmless) {
+  for_every_plan(swap_each);
+  ck_assert_int_gt(swaps_refused, 500);
+}
+END_TEST
+
+/* For each MOVE's guard: the wait just before it, swapped, is always a race. */
+static void swap_guards(const struct copse_plan *plan) {
+  for (uint32_t op = 0; op + 1 < plan->header.n_ops; op++) {
+    bool data_wait = plan->ops[op].kind == COPSE_OP_WAIT && plan->ops[op].when == COPSE_WHEN_ALWAYS;
+    if (!data_wait || plan->ops[op + 1].kind != COPSE_OP_MOVE) continue;
+    if (worker_of(plan, op) != worker_of(plan, op + 1)) continue;
+    struct mutant m = copy_plan(plan);
+    m.ops[op] = plan->ops[op + 1];
+    m.ops[op + 1] = plan->ops[op];
+    ck_assert_msg(!accepted(&m.plan), "op %u moved before its wait and accepted", op + 1);
+    free_mutant(&m);
+  }
+}
+START_TEST(a_move_before_its_wait_is_refused) { for_every_plan(swap_guards); }
+END_TEST
+
+/* Another piece, rank, block, region, channel, moment or finality: one field changed. */
+static void redirect_each(const struct copse_plan *plan) {
+  const struct copse_plan_header *h = &plan->header;
+  uint64_t seed = h->n_ops;
+  for (uint32_t op = 0; op < h->n_ops; op++) {
+    for (int field = 0; field < 6; field++) {
+      struct mutant m = copy_plan(plan);
+      struct copse_plan_op *o = &m.ops[op];
+      bool is_move = o->kind == COPSE_OP_MOVE;
+      uint32_t operands = is_move ? (uint32_t)o->n_src + o->n_dst : 1;
+      struct copse_plan_operand *operand =
+          &m.operands[o->operand + copse_test_random(&seed) % operands];
+      uint32_t step = 1 + (uint32_t)(copse_test_random(&seed) % 5);
+      if (field == 0 && is_move) o->piece = (o->piece + step) % h->n_pieces;
+      if (field == 1 && is_move) operand->rank = (operand->rank + step) % h->n_ranks;
+      if (field == 2 && is_move) {
+        uint32_t range = operand->buffer == COPSE_BUFFER_SCRATCH ? h->n_regions
+                         : operand->buffer == COPSE_BUFFER_INPUT ? h->input_blocks
+                                                                 : h->output_blocks;
+        operand->index = (operand->index + step) % range;
+      }
+      if (field == 3 && is_move) o->flags ^= COPSE_MOVE_FINAL;
+      if (field == 4 && !is_move) o->channel = (o->channel + step) % h->n_channels;
+      if (field == 5) o->when = (uint8_t)((o->when + step) % 4);
+      bool same = memcmp(o, &plan->ops[op], sizeof *o) == 0 &&
+                  (h->n_operands == 0 ||
+                   memcmp(m.operands, plan->operands, h->n_operands * sizeof *m.operands) == 0);
+      /* pieces of other blocks may be the same fractions: then nothing has changed */
+      if (is_move && memcmp(&plan->pieces[o->piece], &plan->pieces[plan->ops[op].piece],
+                            sizeof *plan->pieces) == 0 && field == 0)
+        same = true;
+      if (!same)
+        ck_assert_msg(!accepted(&m.plan), "op %u: field %d changed by %u and accepted", op, field,
+                      step);
+      free_mutant(&m);
+    }
+  }
+}
+START_TEST(a_redirected_operation_is_refused) { for_every_plan(redirect_each); }
+END_TEST
+
+/* The order of addition may be any: two children's slots swapped give other bits, and the
+ * same sum. The proof is about contributions, so it accepts; the executor agrees. */
+START_TEST(sources_in_another_order_are_accepted_and_right) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_plan *plan;
+  struct copse_schedule *schedule = copse_test_star(5, COPSE_REDUCE);
+  ASSERT_OK(copse_lower_schedule(schedule, NULL, &plan, &err), &err);
+  copse_schedule_release(schedule);
+  int swapped = 0;
+  for (uint32_t op = 0; op < plan->header.n_ops; op++) {
+    const struct copse_plan_op *o = &plan->ops[op];
+    if (o->kind != COPSE_OP_MOVE || o->n_src < 3) continue;
+    struct mutant m = copy_plan(plan);
+    struct copse_plan_operand t = m.operands[o->operand + 1];
+    m.operands[o->operand + 1] = m.operands[o->operand + 2];
+    m.operands[o->operand + 2] = t;
+    ck_assert(accepted(&m.plan));
+    ck_assert_uint_eq(count_wrong(&m.plan), 0);
+    swapped++;
+    free_mutant(&m);
+  }
+  ck_assert_int_gt(swapped, 0);
+  copse_plan_release(plan);
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("codegen/check_plan");
+  TCase *tc = tcase_create("all");
+  tcase_add_test(tc, proved_plans_run_right);
+  tcase_add_test(tc, a_dropped_operation_is_refused);
+  tcase_add_test(tc, a_doubled_operation_is_refused);
+  tcase_add_test(tc, a_swap_is_refused_or_harmless);
+  tcase_add_test(tc, a_move_before_its_wait_is_refused);
+  tcase_add_test(tc, a_redirected_operation_is_refused);
+  tcase_add_test(tc, sources_in_another_order_are_accepted_and_right);
+  suite_add_tcase(suite, tc);
+  return copse_test_run(suite);
+}

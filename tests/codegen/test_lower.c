@@ -1,0 +1,134 @@
+/* Lowering: what plans of real schedules look like, and that all of them are proved. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "codegen/check_plan.h"
+#include "codegen/lower.h"
+#include "runtime/plan_math.h"
+#include "schedule/solve.h"
+#include "support/fabric.h"
+#include "support/support.h"
+
+static void prove(const struct copse_schedule *schedule, struct copse_lower_options options) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_plan *plan;
+  struct copse_check_report report;
+  ASSERT_OK(copse_lower_schedule(schedule, &options, &plan, &err), &err);
+  ASSERT_OK(copse_check_plan(plan, "plan", &report, &err), &err);
+  ck_assert_int_ge(report.runs, 4);
+  for (uint32_t r = 0; r < plan->header.n_ranks; r++)
+    ck_assert_int_le((int)plan->ranks[r].n_workers, options.max_workers ? options.max_workers : 32);
+  copse_plan_release(plan);
+}
+
+START_TEST(every_collective_on_every_fabric_is_proved) {
+  for (int f = 0; f < copse_test_n_fabrics; f++) {
+    for (int c = COPSE_ALLGATHER; c <= COPSE_REDUCE; c++) {
+      struct copse_schedule *schedule = copse_test_solve(copse_test_fabrics[f], (copse_collective)c, 0);
+      prove(schedule, (struct copse_lower_options){0});
+      prove(schedule, (struct copse_lower_options){.max_workers = 2, .fifo = 1});
+      prove(schedule, (struct copse_lower_options){.max_workers = 5, .fifo = 3, .instances = 3});
+      copse_schedule_release(schedule);
+    }
+  }
+}
+END_TEST
+
+/* A star of 600 ranks: the root has more children than one MOVE takes operands. */
+START_TEST(more_children_than_a_move_has_operands_take_several) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_plan *plan;
+  struct copse_check_report report;
+  for (int c = COPSE_BROADCAST; c <= COPSE_REDUCE; c++) {
+    struct copse_schedule *schedule = copse_test_star(600, (copse_collective)c);
+    ASSERT_OK(copse_lower_schedule(schedule, NULL, &plan, &err), &err);
+    ASSERT_OK(copse_check_plan(plan, "plan", &report, &err), &err);
+    int moves = 0;
+    const struct copse_plan_worker *root = &plan->workers[plan->ranks[0].first_worker];
+    for (uint32_t i = 0; i < root->n_ops; i++)
+      moves += plan->ops[root->first_op + i].kind == COPSE_OP_MOVE;
+    ck_assert_int_eq(moves, 3); /* 599 children, 254 at a time */
+    copse_plan_release(plan);
+    copse_schedule_release(schedule);
+  }
+}
+END_TEST
+
+/* Pieces of a block meet end to end for every count: nothing is lost, nothing is twice. */
+START_TEST(pieces_tile_every_block_for_any_count) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_plan *plan;
+  struct copse_schedule *schedule = copse_test_solve(copse_test_fabrics[0], COPSE_ALLREDUCE, 0);
+  ASSERT_OK(copse_lower_schedule(schedule, NULL, &plan, &err), &err);
+  uint64_t counts[] = {0, 1, 2, 3, 5, 7, 16, 31, 1000, 4097, 1u << 20, (1ull << 40) + 3};
+  for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+    for (uint32_t unit = 1; unit <= 16; unit *= 2) {
+      uint64_t at = 0;
+      for (uint32_t p = 0; p < plan->header.n_pieces; p++) {
+        struct copse_span span = copse_piece_span(&plan->pieces[p], counts[i], unit);
+        ck_assert_uint_eq(span.first, at);
+        at = span.first + span.count;
+        const struct copse_plan_piece *piece = &plan->pieces[p];
+        double share = (double)counts[i] * ((double)piece->hi_num / (double)piece->hi_den -
+                                            (double)piece->lo_num / (double)piece->lo_den);
+        /* within one alignment unit of its share, the last one up to the end */
+        ck_assert(fabs((double)span.count - share) <= unit + 1e-3 * share);
+      }
+      ck_assert_uint_eq(at, counts[i]);
+    }
+  }
+  copse_plan_release(plan);
+  copse_schedule_release(schedule);
+}
+END_TEST
+
+START_TEST(options_out_of_range_are_refused) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_plan *plan;
+  struct copse_schedule *schedule = copse_test_solve(copse_test_fabrics[0], COPSE_ALLREDUCE, 0);
+  ASSERT_FAILS(copse_lower_schedule(schedule, &(struct copse_lower_options){.max_workers = 1},
+                                    &plan, &err),
+               COPSE_INVALID, &err, "workers must be from 2");
+  err = (struct copse_err)COPSE_ERR_INIT;
+  ASSERT_FAILS(copse_lower_schedule(schedule, &(struct copse_lower_options){.fifo = 65}, &plan, &err),
+               COPSE_INVALID, &err, "FIFO depth");
+  err = (struct copse_err)COPSE_ERR_INIT;
+  ASSERT_FAILS(copse_lower_schedule(schedule, &(struct copse_lower_options){.chunk_bytes = 8}, &plan,
+                                    &err),
+               COPSE_INVALID, &err, "chunk size");
+  copse_schedule_release(schedule);
+}
+END_TEST
+
+START_TEST(the_same_schedule_gives_the_same_bytes) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_schedule *schedule = copse_test_solve(copse_test_fabrics[2], COPSE_ALLREDUCE, 0);
+  char *bytes[2];
+  size_t size[2];
+  for (int i = 0; i < 2; i++) {
+    struct copse_plan *plan;
+    ASSERT_OK(copse_lower_schedule(schedule, NULL, &plan, &err), &err);
+    ASSERT_OK(copse_plan_encode(plan, &bytes[i], &size[i], &err), &err);
+    copse_plan_release(plan);
+  }
+  ck_assert_uint_eq(size[0], size[1]);
+  ck_assert_mem_eq(bytes[0], bytes[1], size[0]);
+  free(bytes[0]);
+  free(bytes[1]);
+  copse_schedule_release(schedule);
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("codegen/lower");
+  TCase *tc = tcase_create("all");
+  tcase_add_test(tc, every_collective_on_every_fabric_is_proved);
+  tcase_add_test(tc, more_children_than_a_move_has_operands_take_several);
+  tcase_add_test(tc, pieces_tile_every_block_for_any_count);
+  tcase_add_test(tc, options_out_of_range_are_refused);
+  tcase_add_test(tc, the_same_schedule_gives_the_same_bytes);
+  suite_add_tcase(suite, tc);
+  return copse_test_run(suite);
+}

@@ -1,0 +1,19 @@
+/* Small fabrics of different kinds, as topology JSON, and schedules of them. */
+#ifndef COPSE_TESTS_FABRIC_H
+#define COPSE_TESTS_FABRIC_H
+
+#include "schedule/schedule.h"
+#include "topology/topology.h"
+
+/* A switch, a ring, two hosts with NICs, uneven links both ways, two ranks, one rank. */
+extern const char *const copse_test_fabrics[];
+extern const int copse_test_n_fabrics;
+
+/* Both fail the running test on an error; root 0 where the collective has one. */
+struct copse_topology *copse_test_topology(const char *json);
+struct copse_schedule *copse_test_solve(const char *json, copse_collective collective, int64_t k);
+
+/* One tree, rank 0 next to all others; made by hand, without a solver. */
+struct copse_schedule *copse_test_star(int n_ranks, copse_collective collective);
+
+#endif

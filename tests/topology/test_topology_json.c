@@ -1,0 +1,275 @@
+/* Topology JSON: what is read, and every refusal with its line. */
+#include "helpers.h"
+
+#define HEAD "{\"format\": \"copse-topology/1\", \"name\": \"x\",\n"
+#define NODES                                                                              \
+  " \"nodes\": [{\"id\": \"a\", \"type\": \"gpu\"}, {\"id\": \"b\", \"type\": \"gpu\"},\n" \
+  "   {\"id\": \"s\", \"type\": \"switch\"}],\n"
+#define DOC(links) HEAD NODES " \"links\": [\n" links "]}"
+#define LINK(rest) "{\"src\": \"a\", \"dst\": \"b\"" rest "}"
+
+START_TEST(contract_example_is_read) {
+  struct copse_topology *t = read_good(
+      "{\"format\": \"copse-topology/1\", \"name\": \"two-gpus\",\n"
+      " \"nodes\": [{\"id\": \"gpu0\", \"type\": \"gpu\"}, {\"id\": \"gpu1\", \"type\": \"gpu\"},"
+      " {\"id\": \"sw\", \"type\": \"switch\", \"multicast\": true}],\n"
+      " \"links\": [{\"src\": \"gpu0\", \"dst\": \"sw\", \"bandwidth\": 300, \"latency\": 0.5},"
+      " {\"src\": \"gpu1\", \"dst\": \"sw\", \"bandwidth\": \"625/2\"}]}",
+      COPSE_LINKS_DEFAULT);
+  ck_assert_str_eq(t->name, "two-gpus");
+  ck_assert_int_eq(t->n_nodes, 3);
+  ck_assert_int_eq(t->n_ranks, 2);
+  ck_assert_int_eq(t->n_links, 4);
+  ck_assert_str_eq(bandwidth(t, "gpu0", "sw"), "300");
+  ck_assert_str_eq(bandwidth(t, "sw", "gpu1"), "625/2");
+  ck_assert_str_eq(bandwidth(t, "gpu0", "gpu1"), "none");
+  ck_assert_int_eq(t->links[0].latency.num, 1);
+  ck_assert_int_eq(t->links[0].latency.den, 2);
+  ck_assert(t->nodes[2].multicast && !t->nodes[2].aggregation && !t->nodes[0].multicast);
+  ck_assert_int_eq(t->nodes[2].rank, -1);
+  ck_assert_int_eq(t->rank_nodes[1], 1);
+  ck_assert_int_eq(copse_topology_find(t, "nobody"), -1);
+  copse_topology_release(t);
+}
+END_TEST
+
+START_TEST(parallel_links_add_up_exactly) {
+  struct copse_topology *t = read_good(
+      DOC(LINK(", \"bandwidth\": 0.1, \"latency\": 2") "," LINK(
+          ", \"bandwidth\": 0.2, \"latency\": 7, \"duplex\": false") "," LINK(", \"bandwidth\": "
+                                                                              "\"1/3\"")),
+      COPSE_LINKS_DEFAULT);
+  ck_assert_int_eq(t->n_links, 2);
+  ck_assert_str_eq(bandwidth(t, "a", "b"), "19/30");
+  ck_assert_str_eq(bandwidth(t, "b", "a"), "13/30");
+  ck_assert_int_eq(t->links[0].latency.num, 7);
+  ck_assert_int_eq(t->links[1].latency.num, 2);
+  copse_topology_release(t);
+}
+END_TEST
+
+START_TEST(parallel_sum_beyond_64_bits_is_overflow) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *t = NULL;
+  ASSERT_FAILS(
+      parse_as(DOC(LINK(", \"bandwidth\": 9223372036854775807") ",\n" LINK(", \"bandwidth\": 1")),
+               COPSE_LINKS_ALL, &t, &err),
+      COPSE_OVERFLOW, &err, "t:6: the sum of the parallel links from \"a\" to \"b\"");
+}
+END_TEST
+
+START_TEST(stated_ranks_are_used) {
+  struct copse_topology *t =
+      read_good(HEAD
+                " \"nodes\": [{\"id\": \"a\", \"type\": \"gpu\", \"rank\": 1},"
+                "{\"id\": \"b\", \"type\": \"gpu\", \"rank\": 0}], \"links\": []}",
+                COPSE_LINKS_DEFAULT);
+  ck_assert_int_eq(t->nodes[0].rank, 1);
+  ck_assert_int_eq(t->rank_nodes[0], 1);
+  ck_assert_int_eq(t->rank_nodes[1], 0);
+  ck_assert_str_eq(seen_notes, "");
+  copse_topology_release(t);
+}
+END_TEST
+
+START_TEST(partly_stated_ranks_give_way_to_appearance_with_a_note) {
+  struct copse_topology *t =
+      read_good(HEAD
+                " \"nodes\": [{\"id\": \"a\", \"type\": \"gpu\"},"
+                "{\"id\": \"b\", \"type\": \"gpu\", \"rank\": 0}], \"links\": []}",
+                COPSE_LINKS_DEFAULT);
+  ck_assert_int_eq(t->nodes[0].rank, 0);
+  ck_assert_int_eq(t->nodes[1].rank, 1);
+  ck_assert_ptr_nonnull(strstr(seen_notes, "1 of 2 gpus state no rank"));
+  copse_topology_release(t);
+}
+END_TEST
+
+START_TEST(missing_name_is_the_stem_of_the_file) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *t = NULL;
+  const char *text =
+      "\xef\xbb\xbf {\"format\": \"copse-topology/1\","
+      " \"nodes\": [{\"id\": \"a\", \"type\": \"gpu\"}], \"links\": []}";
+  ASSERT_OK(copse_topology_parse("some/where/box.v2.json", text, strlen(text), NULL, &t, &err),
+            &err);
+  ck_assert_str_eq(t->name, "box.v2");
+  copse_topology_release(t);
+}
+END_TEST
+
+START_TEST(unbalanced_relay_is_found_with_both_sums) {
+  struct copse_topology *t =
+      read_good(DOC("{\"src\": \"a\", \"dst\": \"s\", \"bandwidth\": 5},"
+                    "{\"src\": \"s\", \"dst\": \"b\", \"bandwidth\": 0.5, \"duplex\": false}"),
+                COPSE_LINKS_DEFAULT);
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_q in, out;
+  int node;
+  ASSERT_OK(copse_topology_find_unbalanced(t, &node, &in, &out, &err), &err);
+  ck_assert_int_eq(node, 2);
+  ck_assert(in.num == 5 && in.den == 1);
+  ck_assert(out.num == 11 && out.den == 2);
+  copse_topology_release(t);
+  t = read_good(DOC(LINK(", \"bandwidth\": 5, \"duplex\": false")), COPSE_LINKS_DEFAULT);
+  ASSERT_OK(copse_topology_find_unbalanced(t, &node, NULL, NULL, &err), &err);
+  ck_assert_int_eq(node, -1); /* ranks may be */
+  copse_topology_release(t);
+}
+END_TEST
+
+/* ---- refusals ----------------------------------------------------------------------- */
+
+static const struct {
+  const char *text, *part;
+} refusals[] = {
+    {"", "t:1: empty"},
+    {" \n\t ", "t:1: empty"},
+    {"\x7f"
+     "ELF",
+     "t:1: neither topology JSON"},
+    {"GPU0 GPU1", "t:1: neither topology JSON"},
+    {"[]", "must be a JSON object"},
+    {"{}", "t:1: \"format\" is missing"},
+    {"{\"format\": 1}", "\"format\" must be a string"},
+    {"{\"format\": \"copse-topology/2\"}", "reads \"copse-topology/1\""},
+    {"{\"format\": \"copse-cluster/9\"}", "reads \"copse-cluster/1\""},
+    {"{\"format\": \"copse-schedule/1\"}", "unknown format \"copse-schedule/1\""},
+    {"{\"format\": \"copse-topology/1\"", "ends inside an object"},
+    {HEAD "\"nodes\": [], \"links\": []}", "no node of type \"gpu\""},
+    {HEAD "\"nodes\": [{\"id\": \"s\", \"type\": \"switch\"}], \"links\": []}",
+     "no node of type \"gpu\""},
+    {HEAD "\"links\": []}", "\"nodes\" is missing"},
+    {HEAD "\"nodes\": {}, \"links\": []}", "\"nodes\" must be an array"},
+    {HEAD NODES " \"links\": 7}", "t:4: \"links\" must be an array"},
+    {HEAD NODES " \"links\": [], \"edges\": []}", "unknown key \"edges\""},
+    {HEAD NODES " \"links\": [], \"links\": []}", "key \"links\" twice"},
+    {HEAD "\"nodes\": [7], \"links\": []}", "a node must be an object"},
+    {HEAD "\"nodes\": [{\"id\": 5, \"type\": \"gpu\"}], \"links\": []}", "\"id\" must be a string"},
+    {HEAD "\"nodes\": [{\"id\": \"\", \"type\": \"gpu\"}], \"links\": []}", "id is empty"},
+    {HEAD "\"nodes\": [{\"id\": \"a\", \"type\": \"\"}], \"links\": []}", "type of node \"a\""},
+    {HEAD "\"nodes\": [{\"id\": \"a\"}], \"links\": []}", "t:2: \"type\" is missing"},
+    {HEAD "\"nodes\": [{\"id\": \"a\", \"type\": \"gpu\"},\n{\"id\": \"a\", \"type\": \"nic\"}],"
+          "\"links\": []}",
+     "t:3: node id \"a\" twice (first on line 2)"},
+    {HEAD "\"nodes\": [{\"id\": \"a\", \"type\": \"gpu\", \"memory\": 5}], \"links\": []}",
+     "t:2: unknown key \"memory\" in a node"},
+    {HEAD "\"nodes\": [{\"id\": \"a\", \"type\": \"gpu\", \"multicast\": 1}], \"links\": []}",
+     "\"multicast\" must be true or false"},
+    {HEAD "\"nodes\": [{\"id\": \"a\", \"type\": \"gpu\", \"rank\": 1}], \"links\": []}",
+     "t:2: gpu \"a\" has rank 1; the ranks of 1 gpus must be 0 to 0"},
+    {HEAD "\"nodes\": [{\"id\": \"a\", \"type\": \"gpu\", \"rank\": -1}], \"links\": []}",
+     "\"rank\" must be an integer"},
+    {HEAD "\"nodes\": [{\"id\": \"a\", \"type\": \"gpu\", \"rank\": 0.5}], \"links\": []}",
+     "\"rank\" must be an integer"},
+    {HEAD "\"nodes\": [{\"id\": \"a\", \"type\": \"gpu\", \"rank\": 0},\n"
+          "{\"id\": \"b\", \"type\": \"gpu\", \"rank\": 0}], \"links\": []}",
+     "t:3: rank 0 twice: \"a\" (line 2) and \"b\""},
+    {HEAD "\"nodes\": [{\"id\": \"a\", \"type\": \"gpu\"},\n"
+          "{\"id\": \"s\", \"type\": \"nic\", \"rank\": 0}], \"links\": []}",
+     "t:3: node \"s\" of type \"nic\" has a rank; only a gpu can"},
+    {DOC(LINK("")), "t:5: \"bandwidth\" is missing"},
+    {DOC(LINK(", \"bandwidth\": 0")), "t:5: the bandwidth from \"a\" to \"b\" is 0"},
+    {DOC(LINK(", \"bandwidth\": -3")), "is -3; it must be positive"},
+    {DOC(LINK(", \"bandwidth\": NaN")), "t:5: "},
+    {DOC(LINK(", \"bandwidth\": Infinity")), "t:5: "},
+    {DOC(LINK(", \"bandwidth\": -Infinity")), "t:5: "},
+    {DOC(LINK(", \"bandwidth\": 1e400")), "t:5: \"bandwidth\": 1e400 is out of the range"},
+    {DOC(LINK(", \"bandwidth\": 1e-400")), "t:5: \"bandwidth\": 1e-400 is out of the range"},
+    {DOC(LINK(", \"bandwidth\": \"1/0\"")), "divides by zero"},
+    {DOC(LINK(", \"bandwidth\": \"abc\"")), "'abc' is not a number"},
+    {DOC(LINK(", \"bandwidth\": \"\"")), "is not a number"},
+    {DOC(LINK(", \"bandwidth\": true")), "\"bandwidth\" must be a number or a string"},
+    {DOC(LINK(", \"bandwidth\": null")), "\"bandwidth\" must be a number or a string"},
+    {DOC(LINK(", \"bandwidth\": [5]")), "\"bandwidth\" must be a number or a string"},
+    {DOC(LINK(", \"bandwidth\": 5, \"latency\": -1")),
+     "t:5: the latency from \"a\" to \"b\" is -1"},
+    {DOC(LINK(", \"bandwidth\": 5, \"latency\": \"x\"")), "\"latency\": 'x' is not a number"},
+    {DOC(LINK(", \"bandwidth\": 5, \"duplex\": \"no\"")), "\"duplex\" must be true or false"},
+    {DOC(LINK(", \"bandwidth\": 5, \"colour\": 1")), "t:5: unknown key \"colour\" in a link"},
+    {DOC(LINK(", \"bandwidth\": 5") ",\n{\"src\": \"a\", \"dst\": \"z\", \"bandwidth\": 1}"),
+     "t:6: \"dst\" names \"z\", which is no node's id"},
+    {DOC("{\"src\": \"\", \"dst\": \"b\", \"bandwidth\": 1}"), "\"src\" names \"\""},
+    {DOC("{\"dst\": \"b\", \"bandwidth\": 1}"), "t:5: \"src\" is missing"},
+    {DOC("{\"src\": \"s\", \"dst\": \"s\", \"bandwidth\": 1}"), "t:5: a link from \"s\" to itself"},
+    {DOC(LINK(", \"bandwidth\": 5")) "x", "not"},
+};
+
+START_TEST(bad_input_is_refused_with_its_line) {
+  expect_refusal(refusals[_i].text, refusals[_i].part);
+}
+END_TEST
+
+START_TEST(every_truncation_is_refused) {
+  const char *whole = DOC(LINK(", \"bandwidth\": 12.5, \"latency\": 1"));
+  for (size_t n = 0; n < strlen(whole); n++) {
+    struct copse_err err = COPSE_ERR_INIT;
+    struct copse_topology *t = NULL;
+    copse_status status = copse_topology_parse("t", whole, n, NULL, &t, &err);
+    ck_assert_msg(status == COPSE_BAD_INPUT, "cut at %zu: %s", n, copse_status_string(status));
+    ck_assert_ptr_null(t);
+  }
+}
+END_TEST
+
+START_TEST(a_hundred_megabytes_of_brackets_fail_at_once) {
+  size_t n = (size_t)100 << 20;
+  char *text = malloc(n);
+  ck_assert_ptr_nonnull(text);
+  memset(text, '[', n);
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *t = NULL;
+  ASSERT_FAILS(copse_topology_parse("t", text, n, NULL, &t, &err), COPSE_BAD_INPUT, &err,
+               "nested more than");
+  free(text);
+}
+END_TEST
+
+START_TEST(a_changed_byte_is_read_or_refused) {
+  const char *whole = DOC(LINK(", \"bandwidth\": 12.5, \"latency\": 1"));
+  char text[1024];
+  uint64_t state = 7;
+  for (int i = 0; i < 4000; i++) {
+    size_t n = strlen(whole);
+    memcpy(text, whole, n + 1);
+    text[copse_test_random(&state) % n] = (char)copse_test_random(&state);
+    struct copse_err err = COPSE_ERR_INIT;
+    struct copse_topology *t = NULL;
+    copse_status status = copse_topology_parse("t", text, n, NULL, &t, &err);
+    ck_assert(status == COPSE_OK || status == COPSE_BAD_INPUT);
+    ck_assert((status == COPSE_OK) == (t != NULL));
+    copse_topology_release(t);
+  }
+}
+END_TEST
+
+START_TEST(a_missing_file_is_an_io_error) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *t = NULL;
+  ASSERT_FAILS(copse_topology_load("/nowhere/x.json", NULL, &t, &err), COPSE_IO, &err,
+               "/nowhere/x.json: cannot open");
+  struct copse_err folder = COPSE_ERR_INIT;
+  ASSERT_FAILS(copse_topology_load("/tmp", NULL, &t, &folder), COPSE_IO, &folder, "/tmp: cannot");
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("topology/topology_json");
+  TCase *good = tcase_create("reading"), *bad = tcase_create("refusals");
+  tcase_add_test(good, contract_example_is_read);
+  tcase_add_test(good, parallel_links_add_up_exactly);
+  tcase_add_test(good, parallel_sum_beyond_64_bits_is_overflow);
+  tcase_add_test(good, stated_ranks_are_used);
+  tcase_add_test(good, partly_stated_ranks_give_way_to_appearance_with_a_note);
+  tcase_add_test(good, missing_name_is_the_stem_of_the_file);
+  tcase_add_test(good, unbalanced_relay_is_found_with_both_sums);
+  tcase_add_loop_test(bad, bad_input_is_refused_with_its_line, 0,
+                      (int)(sizeof refusals / sizeof *refusals));
+  tcase_add_test(bad, every_truncation_is_refused);
+  tcase_add_test(bad, a_hundred_megabytes_of_brackets_fail_at_once);
+  tcase_add_test(bad, a_changed_byte_is_read_or_refused);
+  tcase_add_test(bad, a_missing_file_is_an_io_error);
+  suite_add_tcase(suite, good);
+  suite_add_tcase(suite, bad);
+  return copse_test_run(suite);
+}

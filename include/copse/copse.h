@@ -44,15 +44,15 @@ extern "C" {
 /* Values are stable: new ones are added at the end. */
 typedef enum copse_status {
   COPSE_OK = 0,
-  COPSE_REFUTED = 1,      /* a check ran to its end and failed (verify, check, run) */
-  COPSE_INVALID = 2,      /* the caller's argument makes no sense */
-  COPSE_BAD_INPUT = 3,    /* a file's content is wrong; the text names the place */
-  COPSE_IO = 4,           /* a file can't be opened, read or written */
-  COPSE_INFEASIBLE = 5,   /* the problem has no solution: a rank can't be reached */
-  COPSE_OVERFLOW = 6,     /* exact arithmetic would leave 64 bits */
-  COPSE_NOMEM = 7,        /* memory or another resource ran out */
-  COPSE_UNSUPPORTED = 8,  /* valid, and not covered by this version */
-  COPSE_INTERNAL = 9      /* a bug in copse */
+  COPSE_REFUTED = 1,     /* a check ran to its end and failed (verify, check, run) */
+  COPSE_INVALID = 2,     /* the caller's argument makes no sense */
+  COPSE_BAD_INPUT = 3,   /* a file's content is wrong; the text names the place */
+  COPSE_IO = 4,          /* a file can't be opened, read or written */
+  COPSE_INFEASIBLE = 5,  /* the problem has no solution: a rank can't be reached */
+  COPSE_OVERFLOW = 6,    /* exact arithmetic would leave 64 bits */
+  COPSE_NOMEM = 7,       /* memory or another resource ran out */
+  COPSE_UNSUPPORTED = 8, /* valid, and not covered by this version */
+  COPSE_INTERNAL = 9     /* a bug in copse */
 } copse_status;
 
 /* The enum's name in words, such as "bad input"; never NULL. */
@@ -108,16 +108,16 @@ COPSE_API copse_status copse_solve(const copse_topology *topology, copse_collect
 
 /* Schedule JSON, "copse-schedule/1". Written beside and renamed. */
 COPSE_API copse_status copse_schedule_read(const char *path, copse_schedule **out) COPSE_CHECKED;
-COPSE_API copse_status copse_schedule_write(const copse_schedule *schedule, const char *path)
-    COPSE_CHECKED;
+COPSE_API copse_status copse_schedule_write(const copse_schedule *schedule,
+                                            const char *path) COPSE_CHECKED;
 
 /*
  * Checks trees, paths, shares, loads and the bound exactly, independently of the solver.
  * COPSE_REFUTED with the first defect. *optimal (may be NULL): the time equals the bound.
  */
 COPSE_API copse_status copse_schedule_verify(const copse_schedule *schedule,
-                                             const copse_topology *topology, int *optimal)
-    COPSE_CHECKED;
+                                             const copse_topology *topology,
+                                             int *optimal) COPSE_CHECKED;
 
 /* Seconds per GB as a fraction: M / T = den / num GB/s. */
 COPSE_API void copse_schedule_time(const copse_schedule *schedule, int64_t *num, int64_t *den);

@@ -13,7 +13,8 @@ struct copse_err {
   char text[512]; /* one line, printable, no trailing newline */
 };
 
-#define COPSE_ERR_INIT {COPSE_OK, ""}
+#define COPSE_ERR_INIT \
+  { COPSE_OK, "" }
 
 /*
  * Sets `err` (if not NULL and not set yet) and returns `status`. The text is
@@ -29,10 +30,10 @@ copse_status copse_fail_at(struct copse_err *err, copse_status status, const cha
 copse_status copse_fail_nomem(struct copse_err *err);
 
 /* Jumps to the function's single `out:` label; needs a local `status`. */
-#define COPSE_TRY(call)                    \
-  do {                                     \
-    status = (call);                       \
-    if (status != COPSE_OK) goto out;      \
+#define COPSE_TRY(call)               \
+  do {                                \
+    status = (call);                  \
+    if (status != COPSE_OK) goto out; \
   } while (0)
 
 /*

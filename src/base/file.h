@@ -18,8 +18,8 @@
  * COPSE_IO where it can't be read (a folder, no such file), COPSE_BAD_INPUT beyond
  * COPSE_FILE_MAX_BYTES.
  */
-copse_status copse_file_read(const char *path, char **data, size_t *size, struct copse_err *err)
-    COPSE_CHECKED;
+copse_status copse_file_read(const char *path, char **data, size_t *size,
+                             struct copse_err *err) COPSE_CHECKED;
 
 /* Writes `size` bytes to `path`, whole or not at all. */
 copse_status copse_file_write(const char *path, const void *data, size_t size,

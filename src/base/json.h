@@ -45,8 +45,8 @@ const cJSON *copse_json_get(const cJSON *object, const char *key);
  */
 copse_status copse_json_expect_object(const struct copse_json *json, const cJSON *item,
                                       const cJSON *parent, const char *what,
-                                      const char *const keys[], struct copse_err *err)
-    COPSE_CHECKED;
+                                      const char *const keys[],
+                                      struct copse_err *err) COPSE_CHECKED;
 
 /*
  * Typed members of `object`. A required member that is missing, and any of the wrong
@@ -54,22 +54,22 @@ copse_status copse_json_expect_object(const struct copse_json *json, const cJSON
  * default for a missing member. Strings are borrowed from the document.
  */
 copse_status copse_json_get_string(const struct copse_json *json, const cJSON *object,
-                                   const char *key, const char **out, struct copse_err *err)
-    COPSE_CHECKED;
+                                   const char *key, const char **out,
+                                   struct copse_err *err) COPSE_CHECKED;
 copse_status copse_json_get_array(const struct copse_json *json, const cJSON *object,
-                                  const char *key, const cJSON **out, struct copse_err *err)
-    COPSE_CHECKED;
+                                  const char *key, const cJSON **out,
+                                  struct copse_err *err) COPSE_CHECKED;
 copse_status copse_json_get_bool_or(const struct copse_json *json, const cJSON *object,
                                     const char *key, bool fallback, bool *out,
                                     struct copse_err *err) COPSE_CHECKED;
 /* An integer in [min, max]. */
-copse_status copse_json_get_int(const struct copse_json *json, const cJSON *object,
-                                const char *key, int64_t min, int64_t max, int64_t *out,
+copse_status copse_json_get_int(const struct copse_json *json, const cJSON *object, const char *key,
+                                int64_t min, int64_t max, int64_t *out,
                                 struct copse_err *err) COPSE_CHECKED;
 /* A number with its exact digits, or a string "p/q". */
 copse_status copse_json_get_rational(const struct copse_json *json, const cJSON *object,
-                                     const char *key, struct copse_q *out, struct copse_err *err)
-    COPSE_CHECKED;
+                                     const char *key, struct copse_q *out,
+                                     struct copse_err *err) COPSE_CHECKED;
 
 /* The exact value of a number item or "p/q" string; `what` names it in messages. */
 copse_status copse_json_rational(const struct copse_json *json, const cJSON *item,
@@ -81,7 +81,7 @@ copse_status copse_json_int(const struct copse_json *json, const cJSON *item, co
                             struct copse_err *err) COPSE_CHECKED;
 
 /* Iterates over the real members of an object or the elements of an array. */
-#define COPSE_JSON_EACH(item, container)                                        \
+#define COPSE_JSON_EACH(item, container)                                           \
   for (const cJSON *item = (container) ? copse_json_first(container) : NULL; item; \
        item = item->next)
 const cJSON *copse_json_first(const cJSON *container);

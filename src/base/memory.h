@@ -10,8 +10,8 @@
 #include "base/err.h"
 
 /* Zeroed array of n elements; n * size is checked. n = 0 gives a valid pointer. */
-copse_status copse_calloc(size_t n, size_t size, void *out_pointer, struct copse_err *err)
-    COPSE_CHECKED;
+copse_status copse_calloc(size_t n, size_t size, void *out_pointer,
+                          struct copse_err *err) COPSE_CHECKED;
 
 /*
  * Makes room for `need` elements in the array at *array (a T **), doubling *capacity.

@@ -32,8 +32,8 @@ int64_t copse_gcd(int64_t a, int64_t b); /* of absolute values; gcd(0, 0) = 0 */
 copse_status copse_lcm(int64_t a, int64_t b, int64_t *lcm, struct copse_err *err) COPSE_CHECKED;
 
 /* num/den in lowest terms; den != 0. */
-copse_status copse_q_make(int64_t num, int64_t den, struct copse_q *out, struct copse_err *err)
-    COPSE_CHECKED;
+copse_status copse_q_make(int64_t num, int64_t den, struct copse_q *out,
+                          struct copse_err *err) COPSE_CHECKED;
 copse_status copse_q_add(struct copse_q a, struct copse_q b, struct copse_q *out,
                          struct copse_err *err) COPSE_CHECKED;
 copse_status copse_q_sub(struct copse_q a, struct copse_q b, struct copse_q *out,
@@ -62,11 +62,11 @@ const char *copse_q_text(struct copse_q q, char buffer[COPSE_Q_TEXT]);
  * text only. COPSE_BAD_INPUT for anything else (NaN, hex, "1."), COPSE_OVERFLOW where
  * the exact value doesn't fit 64/64 bits (1e400). err's text has no place; callers add it.
  */
-copse_status copse_q_parse_decimal(const char *text, struct copse_q *out, struct copse_err *err)
-    COPSE_CHECKED;
+copse_status copse_q_parse_decimal(const char *text, struct copse_q *out,
+                                   struct copse_err *err) COPSE_CHECKED;
 
 /* Parses "p/q" or "p", integers with an optional leading minus, q > 0. */
-copse_status copse_q_parse_fraction(const char *text, struct copse_q *out, struct copse_err *err)
-    COPSE_CHECKED;
+copse_status copse_q_parse_fraction(const char *text, struct copse_q *out,
+                                    struct copse_err *err) COPSE_CHECKED;
 
 #endif

@@ -43,10 +43,8 @@ int copse_cli_usage(const char *command, const char *fmt, ...) {
 }
 
 int copse_cli_bad_option(const char *command, char **argv, int option) {
-  if (option == ':')
-    return copse_cli_usage(command, "option '%s' needs a value", argv[optind - 1]);
-  if (optopt && optopt < 256)
-    return copse_cli_usage(command, "unknown option '-%c'", optopt);
+  if (option == ':') return copse_cli_usage(command, "option '%s' needs a value", argv[optind - 1]);
+  if (optopt && optopt < 256) return copse_cli_usage(command, "unknown option '-%c'", optopt);
   return copse_cli_usage(command, "option '%s' is unknown or takes no value", argv[optind - 1]);
 }
 

@@ -30,16 +30,18 @@ static void print_report(const struct copse_plan *plan, const struct copse_check
                          bool json) {
   const char *name = copse_collective_name((copse_collective)plan->header.collective);
   if (json)
-    printf("{\"proved\": true, \"collective\": \"%s\", \"nranks\": %u, \"workers\": %u, "
-           "\"operations\": %u, \"channels\": %u, \"runs\": %d, \"symbolic_operations\": %" PRIu64
-           "}\n",
-           name, plan->header.n_ranks, plan->header.n_workers, plan->header.n_ops,
-           plan->header.n_channels, report->runs, report->operations);
+    printf(
+        "{\"proved\": true, \"collective\": \"%s\", \"nranks\": %u, \"workers\": %u, "
+        "\"operations\": %u, \"channels\": %u, \"runs\": %d, \"symbolic_operations\": %" PRIu64
+        "}\n",
+        name, plan->header.n_ranks, plan->header.n_workers, plan->header.n_ops,
+        plan->header.n_channels, report->runs, report->operations);
   else
-    printf("%s of %s: proved for %u ranks, in place and out of place: result, no deadlock, no race\n"
-           "%u operations of %u workers over %u channels, %" PRIu64 " steps followed\n",
-           name, plan->name, plan->header.n_ranks, plan->header.n_ops, plan->header.n_workers,
-           plan->header.n_channels, report->operations);
+    printf(
+        "%s of %s: proved for %u ranks, in place and out of place: result, no deadlock, no race\n"
+        "%u operations of %u workers over %u channels, %" PRIu64 " steps followed\n",
+        name, plan->name, plan->header.n_ranks, plan->header.n_ops, plan->header.n_workers,
+        plan->header.n_channels, report->operations);
 }
 
 /* Foreign formats are told apart by their first character, as they will be read later. */

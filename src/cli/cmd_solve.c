@@ -37,7 +37,8 @@ struct seconds {
   struct copse_solve_seconds solve;
 };
 
-static void add_cut(struct copse_text *text, const struct copse_schedule *s, const int *cut, int n) {
+static void add_cut(struct copse_text *text, const struct copse_schedule *s, const int *cut,
+                    int n) {
   copse_text_add(text, "[");
   for (int i = 0; i < n; i++) {
     if (i > 0) copse_text_add(text, ", ");
@@ -52,8 +53,8 @@ static copse_status print_json(const struct copse_topology *t, const struct cops
   char time[COPSE_Q_TEXT], bound[COPSE_Q_TEXT];
   copse_text_add(&text, "{\"collective\": \"%s\", \"nranks\": %d, \"nodes\": %d, \"links\": %d,\n",
                  copse_schedule_collective_name(s->collective), t->n_ranks, t->n_nodes, t->n_links);
-  copse_text_add(&text, " \"time_per_GB\": \"%s\", \"algbw_GBps\": ",
-                 copse_q_text(s->time_per_GB, time));
+  copse_text_add(&text,
+                 " \"time_per_GB\": \"%s\", \"algbw_GBps\": ", copse_q_text(s->time_per_GB, time));
   copse_text_add_json_number(&text, copse_schedule_algbw(s));
   copse_text_add(&text, ", \"bound_time_per_GB\": \"%s\", \"bound_kind\": \"%s\",\n",
                  copse_q_text(s->bound.time_per_GB, bound),
@@ -123,9 +124,10 @@ static void print_text(const struct copse_topology *t, const struct copse_schedu
                ? "optimal: reduce_scatter and allgather each at their bound\n"
                : "optimal: equal to the bound\n");
   } else if (s->collective == COPSE_ALLREDUCE && s->bound.kind == COPSE_BOUND_CUT) {
-    printf("reduce_scatter and allgather each at their bound, faster together than in turn;\n"
-           "no allreduce can be faster than %s s/GB\n",
-           copse_q_text(s->bound.time_per_GB, bound));
+    printf(
+        "reduce_scatter and allgather each at their bound, faster together than in turn;\n"
+        "no allreduce can be faster than %s s/GB\n",
+        copse_q_text(s->bound.time_per_GB, bound));
   } else {
     printf("bound: %s s/GB; this is %.3g %% above it\n", copse_q_text(s->bound.time_per_GB, bound),
            100 * (copse_q_to_double(s->time_per_GB) / copse_q_to_double(s->bound.time_per_GB) - 1));
@@ -208,8 +210,10 @@ static int parse_option(int c, struct options *o) {
     case 'c':
       o->has_collective = copse_schedule_collective_parse(optarg, &o->solve.collective);
       if (!o->has_collective)
-        return copse_cli_usage("solve", "unknown collective '%.40s': allgather, reduce_scatter, "
-                               "allreduce, broadcast or reduce", optarg);
+        return copse_cli_usage("solve",
+                               "unknown collective '%.40s': allgather, reduce_scatter, "
+                               "allreduce, broadcast or reduce",
+                               optarg);
       break;
     case 'r':
       if (!copse_cli_parse_int(optarg, 0, INT32_MAX, &value))

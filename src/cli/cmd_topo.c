@@ -56,8 +56,9 @@ static copse_status print_json(const struct copse_topology *t, const struct summ
   struct copse_text text = {0};
   copse_text_add(&text, "{\"name\": ");
   copse_text_add_json_string(&text, t->name);
-  copse_text_add(&text, ", \"ranks\": %d, \"nodes\": %d, \"links\": %d, \"bandwidth_GBps\": ",
-                 t->n_ranks, t->n_nodes, t->n_links);
+  copse_text_add(&text,
+                 ", \"ranks\": %d, \"nodes\": %d, \"links\": %d, \"bandwidth_GBps\": ", t->n_ranks,
+                 t->n_nodes, t->n_links);
   copse_text_add_json_number(&text, total_bandwidth(t, s));
   copse_text_add(&text, ", \"eulerian\": %s}\n", s->unbalanced < 0 ? "true" : "false");
   copse_status status = copse_text_status(&text, err);

@@ -31,7 +31,8 @@ static void print_report(const struct copse_schedule *s, const struct copse_topo
          copse_schedule_algbw(s), copse_q_text(r->bound, bound),
          r->optimal ? "optimal" : "above the bound");
   if (!r->optimal)
-    printf(" by %.3g %%", 100 * (copse_q_to_double(r->time_per_GB) / copse_q_to_double(r->bound) - 1));
+    printf(" by %.3g %%",
+           100 * (copse_q_to_double(r->time_per_GB) / copse_q_to_double(r->bound) - 1));
   printf("\n");
   if (r->busiest_links > 0)
     printf("most loaded: %s -> %s%s\n", t->nodes[r->busiest_src].id, t->nodes[r->busiest_dst].id,
@@ -40,12 +41,13 @@ static void print_report(const struct copse_schedule *s, const struct copse_topo
 
 static void print_json(const struct copse_schedule *s, const struct copse_verify_report *r) {
   char time[COPSE_Q_TEXT], bound[COPSE_Q_TEXT];
-  printf("{\"verified\": true, \"collective\": \"%s\", \"nranks\": %d, \"trees\": %d, "
-         "\"time_per_GB\": \"%s\", \"bound_time_per_GB\": \"%s\", \"optimal\": %s, "
-         "\"same_topology\": %s}\n",
-         copse_schedule_collective_name(s->collective), s->n_ranks, s->n_trees,
-         copse_q_text(r->time_per_GB, time), copse_q_text(r->bound, bound),
-         r->optimal ? "true" : "false", r->same_topology ? "true" : "false");
+  printf(
+      "{\"verified\": true, \"collective\": \"%s\", \"nranks\": %d, \"trees\": %d, "
+      "\"time_per_GB\": \"%s\", \"bound_time_per_GB\": \"%s\", \"optimal\": %s, "
+      "\"same_topology\": %s}\n",
+      copse_schedule_collective_name(s->collective), s->n_ranks, s->n_trees,
+      copse_q_text(r->time_per_GB, time), copse_q_text(r->bound, bound),
+      r->optimal ? "true" : "false", r->same_topology ? "true" : "false");
 }
 
 /* With --json also a refutation is exactly one object on standard output. */
@@ -66,11 +68,13 @@ static int run(const struct options *o) {
   copse_status status;
   COPSE_TRY(copse_schedule_load(o->schedule, &schedule, &err));
   COPSE_TRY(copse_topology_load(o->topology, &o->read, &topology, &err));
-  COPSE_TRY(copse_verify_schedule(schedule, topology, copse_file_label(o->schedule), &report, &err));
+  COPSE_TRY(
+      copse_verify_schedule(schedule, topology, copse_file_label(o->schedule), &report, &err));
   if (!report.same_topology)
-    copse_note(&copse_cli_notes, "%s was made for another topology than %s, or names none; it is "
-               "checked against the one given", copse_file_label(o->schedule),
-               copse_file_label(o->topology));
+    copse_note(&copse_cli_notes,
+               "%s was made for another topology than %s, or names none; it is "
+               "checked against the one given",
+               copse_file_label(o->schedule), copse_file_label(o->topology));
   if (o->json)
     print_json(schedule, &report);
   else

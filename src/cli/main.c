@@ -37,7 +37,8 @@ int main(int argc, char **argv) {
     fprintf(stderr, "copse: a command is missing (see 'copse --help')\n");
     return COPSE_EXIT_USAGE;
   }
-  if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+  if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+      strcmp(argv[1], "help") == 0) {
     print_help(stdout);
     return COPSE_EXIT_DONE;
   }

@@ -52,10 +52,9 @@ out:
 
 /* The data block behind an operand: what an allgather's input is to its output. */
 static uint32_t data_block(const struct copse_plan *plan, const struct copse_plan_operand *o) {
-  bool one_of_many = (o->buffer == COPSE_BUFFER_INPUT && plan->header.input_blocks <
-                                                             plan->header.output_blocks) ||
-                     (o->buffer == COPSE_BUFFER_OUTPUT &&
-                      plan->header.output_blocks < plan->header.input_blocks);
+  bool one_of_many =
+      (o->buffer == COPSE_BUFFER_INPUT && plan->header.input_blocks < plan->header.output_blocks) ||
+      (o->buffer == COPSE_BUFFER_OUTPUT && plan->header.output_blocks < plan->header.input_blocks);
   return one_of_many ? o->rank : o->index;
 }
 
@@ -64,7 +63,8 @@ static size_t slot_of(const struct copse_memory *m, const struct copse_place *p)
   size_t slot = (size_t)h & (m->table_size - 1);
   for (; m->table[slot]; slot = (slot + 1) & (m->table_size - 1)) {
     const struct copse_place *q = &m->places[m->table[slot] - 1];
-    if (q->rank == p->rank && q->buffer == p->buffer && q->block == p->block && q->piece == p->piece)
+    if (q->rank == p->rank && q->buffer == p->buffer && q->block == p->block &&
+        q->piece == p->piece)
       break;
   }
   return slot;
@@ -120,10 +120,9 @@ static copse_status map_op(struct copse_memory *m, uint32_t op, size_t *n, size_
     const struct copse_plan_operand *operand = &m->plan->operands[o->operand + i];
     uint32_t place = COPSE_NO_PLACE;
     if (!is_given(m->plan, operand))
-      return copse_fail_at(err, COPSE_REFUTED, label, 0,
-                           "op %u uses the %s of rank %u, which only the root gives", op,
-                           operand->buffer == COPSE_BUFFER_INPUT ? "input" : "output",
-                           operand->rank);
+      return copse_fail_at(
+          err, COPSE_REFUTED, label, 0, "op %u uses the %s of rank %u, which only the root gives",
+          op, operand->buffer == COPSE_BUFFER_INPUT ? "input" : "output", operand->rank);
     if (operand->buffer != COPSE_BUFFER_SCRATCH)
       COPSE_TRY(place_of(m, operand, o->piece, &place, err));
     m->op_places[(*n)++] = place;
@@ -141,7 +140,8 @@ struct row {
 static int compare_rows(const void *a, const void *b) {
   const struct row *x = a, *y = b;
   if (x->block != y->block) return x->block < y->block ? -1 : 1;
-  int lo = compare_fractions(x->piece->lo_num, x->piece->lo_den, y->piece->lo_num, y->piece->lo_den);
+  int lo =
+      compare_fractions(x->piece->lo_num, x->piece->lo_den, y->piece->lo_num, y->piece->lo_den);
   if (lo) return lo;
   return compare_fractions(x->piece->hi_num, x->piece->hi_den, y->piece->hi_num, y->piece->hi_den);
 }

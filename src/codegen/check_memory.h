@@ -40,7 +40,7 @@ struct copse_memory {
     uint32_t rank;
     uint32_t buffer; /* what it is called in messages; in place, input is output */
     uint32_t block, piece;
-  } *places;
+  } * places;
   size_t places_capacity;
   uint32_t *table; /* place + 1 by hash */
   size_t table_size;
@@ -61,8 +61,8 @@ struct copse_memory {
  * the root, a reduce's output away from it).
  */
 copse_status copse_memory_map(struct copse_memory *memory, const struct copse_plan *plan,
-                              bool in_place, const char *label, struct copse_err *err)
-    COPSE_CHECKED;
+                              bool in_place, const char *label,
+                              struct copse_err *err) COPSE_CHECKED;
 void copse_memory_free(struct copse_memory *memory);
 
 /* All cells as at the start of a launch of `chunks` chunks. */

@@ -29,7 +29,7 @@ struct proof {
   struct cursor *cursors; /* [n_workers] */
   uint32_t *ready;        /* [n_workers] workers that may move, as a stack */
   uint32_t n_ready;
-  bool *waiting;          /* [n_workers] */
+  bool *waiting; /* [n_workers] */
   uint32_t n_done;
   int terms[COPSE_MOVE_MAX_OPERANDS];
   uint64_t executed;
@@ -38,11 +38,10 @@ struct proof {
 
 static copse_status refute(struct proof *p, uint32_t worker, const char *what) {
   const struct copse_plan_worker *w = &p->plan->workers[worker];
-  return copse_fail_at(p->err, COPSE_REFUTED, p->label, 0,
-                       "rank %u, worker %u, op %u, chunk %u of %u%s: %s", w->rank,
-                       worker - p->plan->ranks[w->rank].first_worker, p->cursors[worker].op,
-                       p->cursors[worker].chunk, p->chunks, p->memory.in_place ? ", in place" : "",
-                       what);
+  return copse_fail_at(
+      p->err, COPSE_REFUTED, p->label, 0, "rank %u, worker %u, op %u, chunk %u of %u%s: %s",
+      w->rank, worker - p->plan->ranks[w->rank].first_worker, p->cursors[worker].op,
+      p->cursors[worker].chunk, p->chunks, p->memory.in_place ? ", in place" : "", what);
 }
 
 /* "input[0] of rank 3" */
@@ -100,8 +99,7 @@ static copse_status write_destination(struct proof *p, uint32_t worker, struct c
     ordered = copse_clocks_before(p->clocks, r->reader, worker);
   if (!ordered)
     return refute_operand(p, worker, o, "is written while it may still be used: a race");
-  if (o->rank != p->plan->workers[worker].rank &&
-      !copse_clocks_entered(p->clocks, worker, o->rank))
+  if (o->rank != p->plan->workers[worker].rank && !copse_clocks_entered(p->clocks, worker, o->rank))
     return refute_operand(p, worker, o, "is written before its rank has entered the call");
   if (o->buffer == COPSE_BUFFER_SCRATCH) {
     if (cell->writes > 0 && cell->reader.time == 0)
@@ -197,8 +195,7 @@ static copse_status run_worker(struct proof *p, uint32_t worker) {
 static copse_status refute_deadlock(struct proof *p) {
   for (uint32_t w = 0; w < p->plan->header.n_workers; w++) {
     if (!p->waiting[w]) continue;
-    const struct copse_plan_op *op =
-        &p->plan->ops[p->plan->workers[w].first_op + p->cursors[w].op];
+    const struct copse_plan_op *op = &p->plan->ops[p->plan->workers[w].first_op + p->cursors[w].op];
     uint32_t other = p->plan->channels[op->channel].src_worker;
     uint32_t rank = p->plan->workers[other].rank;
     char text[160];
@@ -239,8 +236,8 @@ static copse_status check_all_settled(struct proof *p) {
   copse_status status = COPSE_OK;
   for (uint32_t i = 0; i < p->memory.n_places && status == COPSE_OK; i++)
     for (uint32_t c = 0; c < p->chunks && status == COPSE_OK; c++)
-      status = check_settled(p, &p->memory.cells[(size_t)i * p->chunks + c],
-                             p->memory.places[i].rank);
+      status =
+          check_settled(p, &p->memory.cells[(size_t)i * p->chunks + c], p->memory.places[i].rank);
   for (uint32_t r = 0; r < h->n_regions && status == COPSE_OK; r++) {
     for (uint32_t s = 0; s < h->fifo && status == COPSE_OK; s++) {
       const struct copse_cell *cell = &p->memory.slots[(size_t)r * h->fifo + s];

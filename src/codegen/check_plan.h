@@ -31,7 +31,7 @@ struct copse_check_report {
  * chunk 0: ..."), COPSE_NOMEM.
  */
 copse_status copse_check_plan(const struct copse_plan *plan, const char *label,
-                              struct copse_check_report *report, struct copse_err *err)
-    COPSE_CHECKED;
+                              struct copse_check_report *report,
+                              struct copse_err *err) COPSE_CHECKED;
 
 #endif

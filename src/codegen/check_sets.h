@@ -11,16 +11,16 @@
 
 struct copse_sets;
 
-copse_status copse_sets_new(int n_ranks, struct copse_sets **out, struct copse_err *err)
-    COPSE_CHECKED;
+copse_status copse_sets_new(int n_ranks, struct copse_sets **out,
+                            struct copse_err *err) COPSE_CHECKED;
 void copse_sets_free(struct copse_sets *sets);
 
 /* {rank}. */
-copse_status copse_sets_single(struct copse_sets *sets, int rank, int *set, struct copse_err *err)
-    COPSE_CHECKED;
+copse_status copse_sets_single(struct copse_sets *sets, int rank, int *set,
+                               struct copse_err *err) COPSE_CHECKED;
 /* All ranks, each once. */
-copse_status copse_sets_everyone(struct copse_sets *sets, int *set, struct copse_err *err)
-    COPSE_CHECKED;
+copse_status copse_sets_everyone(struct copse_sets *sets, int *set,
+                                 struct copse_err *err) COPSE_CHECKED;
 /* The sum of n multisets, counts saturating at 255. */
 copse_status copse_sets_sum(struct copse_sets *sets, const int *terms, int n, int *set,
                             struct copse_err *err) COPSE_CHECKED;

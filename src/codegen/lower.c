@@ -10,7 +10,7 @@ enum { PHASE_REDUCE = 0, PHASE_BROADCAST = 1, N_PHASES = 2 };
 /* One phase of one unit, as the channels and workers see it. */
 struct part {
   const struct copse_unit_tree *tree; /* NULL: the unit lacks this phase */
-  int worker;            /* index among the rank's workers, the same on every rank */
+  int worker;                         /* index among the rank's workers, the same on every rank */
   uint32_t data_channel; /* of the edge to the first rank that is no root; see edge_slot */
   uint32_t back_channel; /* ready and credit, against the data; unused without handshake */
   int next_on_worker;    /* next unit of the same worker, -1 at the end */
@@ -141,8 +141,8 @@ static copse_status make_workers(struct lowering *l) {
   for (int p = 0; p < N_PHASES; p++) {
     COPSE_TRY(copse_calloc((size_t)l->units.n_units, sizeof(struct part), &l->parts[p], l->err));
     for (int u = 0; u < l->units.n_units; u++)
-      l->parts[p][u].tree = p == PHASE_REDUCE ? l->units.units[u].reduce
-                                              : l->units.units[u].broadcast;
+      l->parts[p][u].tree =
+          p == PHASE_REDUCE ? l->units.units[u].reduce : l->units.units[u].broadcast;
   }
   if (reduces) COPSE_TRY(assign_workers(l, PHASE_REDUCE, 0, most));
   if (broadcasts) COPSE_TRY(assign_workers(l, PHASE_BROADCAST, l->n_workers[PHASE_REDUCE], most));
@@ -169,7 +169,9 @@ static copse_status add_channel(struct lowering *l, uint32_t src, uint32_t dst) 
 }
 
 /* Edges are named by their child; the root, which has none, is left out of the count. */
-static uint32_t edge_slot(int child, int root) { return (uint32_t)(child < root ? child : child - 1); }
+static uint32_t edge_slot(int child, int root) {
+  return (uint32_t)(child < root ? child : child - 1);
+}
 
 /* Channels along the tree's edges: with the data, or against it. */
 static copse_status add_edge_channels(struct lowering *l, int phase, int u, bool to_parent) {
@@ -179,8 +181,8 @@ static copse_status add_edge_channels(struct lowering *l, int phase, int u, bool
     int parent = part->tree->parent[child];
     if (parent < 0) continue;
     int src = to_parent ? child : parent, dst = to_parent ? parent : child;
-    COPSE_TRY(add_channel(l, global_worker(l, src, part->worker),
-                          global_worker(l, dst, part->worker)));
+    COPSE_TRY(
+        add_channel(l, global_worker(l, src, part->worker), global_worker(l, dst, part->worker)));
   }
 out:
   return status;
@@ -233,8 +235,8 @@ static int child_count(const struct copse_unit_tree *tree, int rank) {
 static copse_status make_regions(struct lowering *l) {
   int n = l->schedule->n_ranks;
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)l->units.n_units * (size_t)n, sizeof(uint32_t), &l->region,
-                         l->err));
+  COPSE_TRY(
+      copse_calloc((size_t)l->units.n_units * (size_t)n, sizeof(uint32_t), &l->region, l->err));
   for (int rank = 0; rank < n; rank++) {
     for (int u = 0; u < l->units.n_units; u++) {
       const struct copse_unit_tree *tree = l->parts[PHASE_REDUCE][u].tree;
@@ -254,7 +256,8 @@ static copse_status make_pieces(struct lowering *l) {
   if (status != COPSE_OK) return status;
   for (int u = 0; u < l->units.n_units; u++) {
     const struct copse_unit *unit = &l->units.units[u];
-    l->pieces[u] = (struct copse_plan_piece){unit->lo.num, unit->lo.den, unit->hi.num, unit->hi.den};
+    l->pieces[u] =
+        (struct copse_plan_piece){unit->lo.num, unit->lo.den, unit->hi.num, unit->hi.den};
   }
   l->header.n_pieces = (uint32_t)l->units.n_units;
   return COPSE_OK;
@@ -263,8 +266,8 @@ static copse_status make_pieces(struct lowering *l) {
 /* ---- operations ------------------------------------------------------------------- */
 
 static copse_status add_op(struct lowering *l, struct copse_plan_op op) {
-  copse_status status = copse_grow(&l->ops, &l->ops_capacity, (size_t)l->header.n_ops + 1,
-                                   sizeof *l->ops, l->err);
+  copse_status status =
+      copse_grow(&l->ops, &l->ops_capacity, (size_t)l->header.n_ops + 1, sizeof *l->ops, l->err);
   if (status == COPSE_OK) l->ops[l->header.n_ops++] = op;
   return status;
 }
@@ -274,9 +277,8 @@ static copse_status add_sync(struct lowering *l, uint8_t kind, uint8_t when, uin
 }
 
 static copse_status add_operand(struct lowering *l, int rank, uint32_t buffer, uint32_t index) {
-  copse_status status =
-      copse_grow(&l->operands, &l->operands_capacity, (size_t)l->header.n_operands + 1,
-                 sizeof *l->operands, l->err);
+  copse_status status = copse_grow(&l->operands, &l->operands_capacity,
+                                   (size_t)l->header.n_operands + 1, sizeof *l->operands, l->err);
   if (status == COPSE_OK)
     l->operands[l->header.n_operands++] =
         (struct copse_plan_operand){(uint32_t)rank, buffer, index};
@@ -398,8 +400,8 @@ static copse_status add_broadcast(struct lowering *l, int u, int rank) {
   bool source = rank == root && !l->units.units[u].reduce;
   copse_status status = COPSE_OK;
   if (rank != root)
-    COPSE_TRY(add_sync(l, COPSE_OP_WAIT, COPSE_WHEN_ALWAYS,
-                       channel_of(part->data_channel, rank, root)));
+    COPSE_TRY(
+        add_sync(l, COPSE_OP_WAIT, COPSE_WHEN_ALWAYS, channel_of(part->data_channel, rank, root)));
   else if (!source)
     COPSE_TRY(add_sync(l, COPSE_OP_WAIT, COPSE_WHEN_ALWAYS, l->local_channel[u]));
   for (int i = from; i < end && l->handshake; i++)
@@ -461,8 +463,7 @@ static copse_status make_ops(struct lowering *l) {
   for (int rank = 0; rank < n; rank++) {
     l->ranks[rank] = (struct copse_plan_rank){l->header.n_workers, (uint32_t)per_rank};
     for (int phase = 0; phase < N_PHASES; phase++)
-      for (int w = 0; w < l->n_workers[phase]; w++)
-        COPSE_TRY(add_worker(l, phase, w, rank));
+      for (int w = 0; w < l->n_workers[phase]; w++) COPSE_TRY(add_worker(l, phase, w, rank));
     if (l->header.n_ops > UINT32_MAX / 2 || l->header.n_operands > UINT32_MAX / 2)
       return copse_fail(l->err, COPSE_NOMEM, "the plan has over 2^31 operations");
   }

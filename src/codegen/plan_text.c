@@ -14,7 +14,8 @@ static void add_fraction(struct copse_text *text, int64_t num, int64_t den) {
 }
 
 /* "input[0]", "scratch[17]", and at a peer "rank3.output[2]". */
-static void add_operand(struct copse_text *text, const struct copse_plan_operand *o, uint32_t rank) {
+static void add_operand(struct copse_text *text, const struct copse_plan_operand *o,
+                        uint32_t rank) {
   static const char *const buffers[] = {"input", "output", "scratch"};
   copse_text_add(text, "\"");
   if (o->rank != rank) copse_text_add(text, "rank%" PRIu32 ".", o->rank);
@@ -44,7 +45,8 @@ static void add_list(struct copse_text *text, const struct copse_plan *plan, con
 static void add_op(struct copse_text *text, const struct copse_plan *plan,
                    const struct copse_plan_op *op, uint32_t rank) {
   if (op->kind == COPSE_OP_MOVE) {
-    copse_text_add(text, "{\"op\": \"%s\", \"piece\": %" PRIu32, move_name(plan, op, rank), op->piece);
+    copse_text_add(text, "{\"op\": \"%s\", \"piece\": %" PRIu32, move_name(plan, op, rank),
+                   op->piece);
     add_list(text, plan, "from", op->operand, op->n_src, rank);
     add_list(text, plan, "to", op->operand + op->n_src, op->n_dst, rank);
     if (op->flags & COPSE_MOVE_FINAL) copse_text_add(text, ", \"final\": true");
@@ -55,7 +57,8 @@ static void add_op(struct copse_text *text, const struct copse_plan *plan,
     copse_text_add(text, "{\"op\": \"%s\", \"channel\": %" PRIu32 ", \"%s\": %" PRIu32,
                    signal ? "signal" : "wait", op->channel, signal ? "to" : "from", peer);
   }
-  if (op->when != COPSE_WHEN_ALWAYS) copse_text_add(text, ", \"when\": \"%s\"", when_names[op->when]);
+  if (op->when != COPSE_WHEN_ALWAYS)
+    copse_text_add(text, ", \"when\": \"%s\"", when_names[op->when]);
   copse_text_add(text, "}");
 }
 
@@ -91,13 +94,15 @@ copse_status copse_plan_to_text(const struct copse_plan *plan, char **out, size_
                                 struct copse_err *err) {
   const struct copse_plan_header *h = &plan->header;
   struct copse_text text = {0};
-  copse_text_add(&text, "{\"format\": \"copse-plan-text/1\", \"collective\": \"%s\", \"topology\": ",
+  copse_text_add(&text,
+                 "{\"format\": \"copse-plan-text/1\", \"collective\": \"%s\", \"topology\": ",
                  copse_collective_name((copse_collective)h->collective));
   copse_text_add_json_string(&text, plan->name);
   copse_text_add(&text,
                  ",\n \"n_ranks\": %" PRIu32 ", \"root\": %" PRId32 ", \"input_blocks\": %" PRIu32
-                 ", \"output_blocks\": %" PRIu32 ",\n \"fifo\": %" PRIu32 ", \"chunk_bytes\": %" PRIu64
-                 ", \"min_chunk_bytes\": %" PRIu64 ", \"pipeline_chunks\": %" PRIu32 ",\n",
+                 ", \"output_blocks\": %" PRIu32 ",\n \"fifo\": %" PRIu32
+                 ", \"chunk_bytes\": %" PRIu64 ", \"min_chunk_bytes\": %" PRIu64
+                 ", \"pipeline_chunks\": %" PRIu32 ",\n",
                  h->n_ranks, h->root, h->input_blocks, h->output_blocks, h->fifo, h->chunk_bytes,
                  h->min_chunk_bytes, h->pipeline_chunks);
   add_tables(&text, plan);

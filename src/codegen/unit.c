@@ -45,8 +45,7 @@ static copse_status add_unit(struct maker *m, const struct copse_unit *unit) {
     size_t grown = m->capacity ? 2 * m->capacity : 64;
     struct copse_unit *units = copse_arena_alloc(&m->out->arena, grown, sizeof *units);
     if (!units) return copse_fail_nomem(m->err);
-    if (m->out->n_units > 0)
-      memcpy(units, m->out->units, (size_t)m->out->n_units * sizeof *units);
+    if (m->out->n_units > 0) memcpy(units, m->out->units, (size_t)m->out->n_units * sizeof *units);
     m->out->units = units;
     m->capacity = grown;
   }

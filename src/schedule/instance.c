@@ -38,9 +38,8 @@ out:
   return status;
 }
 
-copse_status copse_instance_make(const struct copse_topology *topology, const char *label,
-                                 int root, bool reversed, struct copse_instance *out,
-                                 struct copse_err *err) {
+copse_status copse_instance_make(const struct copse_topology *topology, const char *label, int root,
+                                 bool reversed, struct copse_instance *out, struct copse_err *err) {
   copse_status status;
   *out = (struct copse_instance){0};
   COPSE_TRY(refuse_unbalanced(topology, label, err));

@@ -24,8 +24,8 @@ struct copse_instance {
  * the relay and both sums (COPSE_BAD_INPUT with `label` as the place), and bandwidths
  * whose common denominator overflows (COPSE_OVERFLOW). The topology is borrowed.
  */
-copse_status copse_instance_make(const struct copse_topology *topology, const char *label,
-                                 int root, bool reversed, struct copse_instance *out,
+copse_status copse_instance_make(const struct copse_topology *topology, const char *label, int root,
+                                 bool reversed, struct copse_instance *out,
                                  struct copse_err *err) COPSE_CHECKED;
 void copse_instance_free(struct copse_instance *instance);
 

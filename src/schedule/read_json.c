@@ -13,7 +13,7 @@ struct reader {
   size_t n_nodes, nodes_capacity;
   int *table; /* node + 1, 0: free */
   size_t table_size;
-  char *seen;     /* [n_ranks] per tree */
+  char *seen; /* [n_ranks] per tree */
   struct copse_err *err;
 };
 
@@ -31,7 +31,8 @@ static uint64_t hash_text(const char *s) {
 
 static size_t slot_of(const struct reader *r, const char *id) {
   size_t i = hash_text(id) & (r->table_size - 1);
-  while (r->table[i] && strcmp(r->nodes[r->table[i] - 1], id) != 0) i = (i + 1) & (r->table_size - 1);
+  while (r->table[i] && strcmp(r->nodes[r->table[i] - 1], id) != 0)
+    i = (i + 1) & (r->table_size - 1);
   return i;
 }
 
@@ -77,7 +78,7 @@ static copse_status read_nodes(struct reader *r, const cJSON *array, const cJSON
   if (!array || !copse_json_is_array(array)) return refuse(r, array, parent, what);
   nodes = take(r, (size_t)cJSON_GetArraySize(array), sizeof *nodes);
   if (!nodes) return copse_fail_nomem(r->err);
-  COPSE_JSON_EACH(item, array) {
+  COPSE_JSON_EACH (item, array) {
     if (!copse_json_is_string(item)) return refuse(r, item, parent, what);
     COPSE_TRY(intern(r, item->valuestring, &nodes[(*n)++]));
   }
@@ -105,7 +106,8 @@ static copse_status read_topology(struct reader *r) {
   const cJSON *topology = copse_json_get(r->json.root, "topology");
   const char *name = "", *sha256 = "";
   copse_status status;
-  COPSE_TRY(copse_json_expect_object(&r->json, topology, r->json.root, "\"topology\"", keys, r->err));
+  COPSE_TRY(
+      copse_json_expect_object(&r->json, topology, r->json.root, "\"topology\"", keys, r->err));
   COPSE_TRY(copse_json_get_string(&r->json, topology, "name", &name, r->err));
   if (copse_json_get(topology, "sha256"))
     COPSE_TRY(copse_json_get_string(&r->json, topology, "sha256", &sha256, r->err));
@@ -195,7 +197,7 @@ static copse_status read_edges(struct reader *r, const cJSON *item,
   COPSE_TRY(copse_json_get_array(&r->json, item, "edges", &edges, r->err));
   struct copse_schedule_edge *out = take(r, (size_t)cJSON_GetArraySize(edges), sizeof *out);
   if (!out) return copse_fail_nomem(r->err);
-  COPSE_JSON_EACH(edge, edges) COPSE_TRY(read_edge(r, edge, item, &out[tree->n_edges++]));
+  COPSE_JSON_EACH (edge, edges) COPSE_TRY(read_edge(r, edge, item, &out[tree->n_edges++]));
   tree->edges = out;
   status = check_tree(r, item, tree);
 out:
@@ -233,8 +235,7 @@ static copse_status add_shares(struct reader *r, enum copse_phase phase, struct 
   for (int i = 0; i < s->n_trees; i++) {
     const struct copse_schedule_tree *tree = &s->trees[i];
     if (tree->phase != phase) continue;
-    copse_status status =
-        copse_q_add(shares[tree->root], tree->weight, &shares[tree->root], NULL);
+    copse_status status = copse_q_add(shares[tree->root], tree->weight, &shares[tree->root], NULL);
     if (status != COPSE_OK)
       return refuse(r, r->json.root, NULL, "the weights have no common denominator in 64 bits");
   }
@@ -284,7 +285,7 @@ static copse_status read_trees(struct reader *r) {
   COPSE_TRY(copse_json_get_array(&r->json, r->json.root, "trees", &trees, r->err));
   struct copse_schedule_tree *out = take(r, (size_t)cJSON_GetArraySize(trees), sizeof *out);
   if (!out) return copse_fail_nomem(r->err);
-  COPSE_JSON_EACH(tree, trees) COPSE_TRY(read_tree(r, tree, &out[s->n_trees++]));
+  COPSE_JSON_EACH (tree, trees) COPSE_TRY(read_tree(r, tree, &out[s->n_trees++]));
   s->trees = out;
   status = check_shares(r);
 out:
@@ -328,9 +329,8 @@ static copse_status read_root(struct reader *r) {
 }
 
 static copse_status read_document(struct reader *r) {
-  static const char *const keys[] = {"format", "collective",  "root",       "topology",
-                                     "ranks",  "k",           "time_per_GB", "algbw_GBps",
-                                     "bound",  "trees",       NULL};
+  static const char *const keys[] = {"format",      "collective", "root",  "topology", "ranks", "k",
+                                     "time_per_GB", "algbw_GBps", "bound", "trees",    NULL};
   const cJSON *root = r->json.root;
   struct copse_schedule *s = r->schedule;
   const char *format;

@@ -62,8 +62,8 @@ struct copse_schedule {
   int n_ranks;
   const int *rank_nodes; /* [n_ranks] index into nodes */
   int n_nodes;
-  const char *const *nodes; /* ids */
-  int64_t k;                /* trees per root (of weight 1/(N k) each); 0 if not stated */
+  const char *const *nodes;   /* ids */
+  int64_t k;                  /* trees per root (of weight 1/(N k) each); 0 if not stated */
   struct copse_q time_per_GB; /* seconds per GB; 0 for a single rank */
   struct copse_bound bound;
   int n_trees;
@@ -88,8 +88,7 @@ copse_status copse_schedule_to_json(const struct copse_schedule *schedule, char 
  * trees in order, weights that add up to the shares. COPSE_BAD_INPUT with the line.
  */
 copse_status copse_schedule_parse(const char *label, const char *data, size_t size,
-                                  struct copse_schedule **out, struct copse_err *err)
-    COPSE_CHECKED;
+                                  struct copse_schedule **out, struct copse_err *err) COPSE_CHECKED;
 copse_status copse_schedule_load(const char *path, struct copse_schedule **out,
                                  struct copse_err *err) COPSE_CHECKED;
 

@@ -94,8 +94,7 @@ static copse_status convert_edge(struct build *b, const struct copse_forest_edge
   const struct copse_node *nodes = b->topology->nodes;
   int *path = take(b->schedule, from->n_path, sizeof *path);
   if (!path) return copse_fail_nomem(err);
-  for (int i = 0; i < from->n_path; i++)
-    path[turn ? from->n_path - 1 - i : i] = from->path[i];
+  for (int i = 0; i < from->n_path; i++) path[turn ? from->n_path - 1 - i : i] = from->path[i];
   to->src = nodes[turn ? from->dst : from->src].rank;
   to->dst = nodes[turn ? from->src : from->dst].rank;
   to->path = path;

@@ -10,9 +10,9 @@
 
 struct copse_solve_options {
   copse_collective collective;
-  int root;        /* broadcast, reduce; else -1 */
-  int64_t k;       /* 0: exact; else exactly this many trees per root */
-  bool bound_only; /* no trees; time_per_GB is the optimum */
+  int root;          /* broadcast, reduce; else -1 */
+  int64_t k;         /* 0: exact; else exactly this many trees per root */
+  bool bound_only;   /* no trees; time_per_GB is the optimum */
   const char *label; /* names the topology's file in messages */
   const struct copse_progress *progress;
 };

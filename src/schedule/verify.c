@@ -12,10 +12,10 @@ struct checker {
   const struct copse_schedule *schedule;
   const struct copse_topology *topology;
   const char *label;
-  int *node_of;    /* [schedule->n_nodes] topology node, -1 unknown */
-  mpq_t *loads;    /* [n_links] */
-  int *last_tree;  /* [n_links] 1 + the tree that crossed it last */
-  char *reached;   /* [n_ranks] */
+  int *node_of;   /* [schedule->n_nodes] topology node, -1 unknown */
+  mpq_t *loads;   /* [n_links] */
+  int *last_tree; /* [n_links] 1 + the tree that crossed it last */
+  char *reached;  /* [n_ranks] */
   struct copse_err *err;
 };
 
@@ -37,7 +37,8 @@ static void set_q(mpq_t to, struct copse_q from) {
 
 static copse_status get_q(struct checker *c, const mpq_t from, struct copse_q *to) {
   if (!mpz_fits_slong_p(mpq_numref(from)) || !mpz_fits_slong_p(mpq_denref(from)))
-    return copse_fail(c->err, COPSE_OVERFLOW, "%s: an exact time needs more than 64 bits", c->label);
+    return copse_fail(c->err, COPSE_OVERFLOW, "%s: an exact time needs more than 64 bits",
+                      c->label);
   to->num = mpz_get_si(mpq_numref(from));
   to->den = mpz_get_si(mpq_denref(from));
   return COPSE_OK;
@@ -293,8 +294,8 @@ static copse_status check_bound(struct checker *c, struct copse_verify_report *r
   }
   COPSE_TRY(get_q(c, time, &report->bound));
   if (!copse_q_eq(report->bound, bound->time_per_GB))
-    status = refute(c, "the bound is %s, its cut proves %s", copse_q_text(bound->time_per_GB, claimed),
-                    copse_q_text(report->bound, found));
+    status = refute(c, "the bound is %s, its cut proves %s",
+                    copse_q_text(bound->time_per_GB, claimed), copse_q_text(report->bound, found));
   else if (copse_q_cmp(report->time_per_GB, report->bound) < 0)
     status = refute(c, "the time %s is below the bound %s",
                     copse_q_text(report->time_per_GB, claimed), copse_q_text(report->bound, found));

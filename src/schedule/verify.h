@@ -9,10 +9,10 @@
 #include "topology/topology.h"
 
 struct copse_verify_report {
-  bool same_topology;          /* the schedule's sha256 is this topology's */
-  struct copse_q time_per_GB;  /* recomputed from the loads */
-  struct copse_q bound;        /* recomputed from the cut */
-  bool optimal;                /* the two are equal */
+  bool same_topology;           /* the schedule's sha256 is this topology's */
+  struct copse_q time_per_GB;   /* recomputed from the loads */
+  struct copse_q bound;         /* recomputed from the cut */
+  bool optimal;                 /* the two are equal */
   int busiest_src, busiest_dst; /* nodes of a most loaded link; -1 without links */
   int busiest_links;            /* how many links are that loaded */
 };
@@ -31,7 +31,7 @@ struct copse_verify_report {
  */
 copse_status copse_verify_schedule(const struct copse_schedule *schedule,
                                    const struct copse_topology *topology, const char *label,
-                                   struct copse_verify_report *report, struct copse_err *err)
-    COPSE_CHECKED;
+                                   struct copse_verify_report *report,
+                                   struct copse_err *err) COPSE_CHECKED;
 
 #endif

@@ -40,16 +40,16 @@ static void add_tree(struct copse_text *text, const struct copse_schedule *sched
   copse_text_add(text, ", \"edges\": [");
   for (int i = 0; i < tree->n_edges; i++) {
     const struct copse_schedule_edge *edge = &tree->edges[i];
-    copse_text_add(text, "%s\n   {\"src\": %d, \"dst\": %d, \"path\": ", i > 0 ? "," : "", edge->src,
-                   edge->dst);
+    copse_text_add(text, "%s\n   {\"src\": %d, \"dst\": %d, \"path\": ", i > 0 ? "," : "",
+                   edge->src, edge->dst);
     add_nodes(text, schedule, edge->path, edge->n_path);
     copse_text_add(text, "}");
   }
   copse_text_add(text, "]}");
 }
 
-copse_status copse_schedule_to_json(const struct copse_schedule *schedule, char **out,
-                                    size_t *size, struct copse_err *err) {
+copse_status copse_schedule_to_json(const struct copse_schedule *schedule, char **out, size_t *size,
+                                    struct copse_err *err) {
   struct copse_text text = {0};
   copse_text_add(&text, "{\"format\": \"copse-schedule/1\", \"collective\": \"%s\",",
                  copse_schedule_collective_name(schedule->collective));

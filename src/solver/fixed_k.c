@@ -77,8 +77,7 @@ static int compare_int64(const void *a, const void *b) {
 /* The distinct capacities, ascending; n is their number. */
 static copse_status distinct_capacities(const struct copse_network *network, int64_t **out, int *n,
                                         struct copse_err *err) {
-  copse_status status =
-      copse_calloc((size_t)network->n_links, sizeof **out, out, err);
+  copse_status status = copse_calloc((size_t)network->n_links, sizeof **out, out, err);
   if (status != COPSE_OK) return status;
   for (int i = 0; i < network->n_links; i++) (*out)[i] = network->links[i].capacity;
   qsort(*out, (size_t)network->n_links, sizeof **out, compare_int64);

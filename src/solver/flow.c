@@ -28,10 +28,10 @@ struct node {
 struct copse_flow {
   int n_nodes;
   struct node *nodes;
-  int *queue;       /* [n_nodes] breadth-first search */
-  int *path_node;   /* [n_nodes] augmenting path: nodes and the arc taken from each */
+  int *queue;     /* [n_nodes] breadth-first search */
+  int *path_node; /* [n_nodes] augmenting path: nodes and the arc taken from each */
   int *path_arc;
-  int *list_nodes;  /* [n_nodes] what the neighbour queries return */
+  int *list_nodes; /* [n_nodes] what the neighbour queries return */
   int64_t *list_capacities;
 };
 

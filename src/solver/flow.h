@@ -15,8 +15,8 @@
 
 struct copse_flow;
 
-copse_status copse_flow_new(int n_nodes, struct copse_flow **out, struct copse_err *err)
-    COPSE_CHECKED;
+copse_status copse_flow_new(int n_nodes, struct copse_flow **out,
+                            struct copse_err *err) COPSE_CHECKED;
 void copse_flow_free(struct copse_flow *flow);
 
 /*

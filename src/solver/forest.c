@@ -44,8 +44,7 @@ static copse_status add_tree(struct layer *l, int root, const struct copse_packe
                              int64_t multiplicity, struct copse_err *err) {
   size_t n = (size_t)l->network->n_terminals - 1;
   struct copse_forest_tree tree = {.root = root, .multiplicity = multiplicity};
-  struct copse_forest_edge *copy =
-      copse_arena_alloc(&l->forest->arena, n ? n : 1, sizeof *copy);
+  struct copse_forest_edge *copy = copse_arena_alloc(&l->forest->arena, n ? n : 1, sizeof *copy);
   copse_status status;
   if (!copy) return copse_fail_nomem(err);
   l->depth[root] = 0;
@@ -69,8 +68,8 @@ static copse_status lay_tree(struct layer *l, const struct copse_packed_tree *tr
   l->n_pieces = 0;
   for (size_t i = 0; i < n; i++) {
     l->cursor[i] = l->n_pieces;
-    COPSE_TRY(copse_paths_take(l->paths, edges[i].src, edges[i].dst, tree->multiplicity,
-                               &l->pieces, &l->n_pieces, &l->pieces_capacity, err));
+    COPSE_TRY(copse_paths_take(l->paths, edges[i].src, edges[i].dst, tree->multiplicity, &l->pieces,
+                               &l->n_pieces, &l->pieces_capacity, err));
     l->last[i] = l->n_pieces;
   }
   for (int64_t left = tree->multiplicity; left > 0;) {
@@ -152,8 +151,8 @@ static copse_status make_trees(const struct copse_network *network,
   COPSE_TRY(copse_calloc((size_t)network->n_links, sizeof *capacities, &capacities, err));
   COPSE_TRY(choose_capacities(network, options, forest, capacities, err));
   COPSE_TRY(copse_paths_new(network, capacities, &paths, err));
-  COPSE_TRY(copse_split_relays(network, capacities, forest->k, paths, options->progress, &flow,
-                               err));
+  COPSE_TRY(
+      copse_split_relays(network, capacities, forest->k, paths, options->progress, &flow, err));
   forest->seconds_split = now() - start;
   start = now();
   COPSE_TRY(copse_pack_trees(network, flow, forest->k, options->progress, &packing, err));

@@ -12,8 +12,8 @@
 #include "solver/optimum.h"
 
 struct copse_forest_edge {
-  int src, dst;     /* terminals */
-  const int *path;  /* [n_path] nodes from src to dst through relays */
+  int src, dst;    /* terminals */
+  const int *path; /* [n_path] nodes from src to dst through relays */
   int n_path;
 };
 

@@ -158,8 +158,7 @@ void copse_optimum_free(struct copse_optimum *optimum) {
 copse_status copse_optimum_scale(const struct copse_network *network, struct copse_q x,
                                  struct copse_scale *out, struct copse_err *err) {
   int64_t g = x.num; /* 1/x = den/num: n = den, d = num */
-  for (int i = 0; i < network->n_links && g > 1; i++)
-    g = copse_gcd(g, network->links[i].capacity);
+  for (int i = 0; i < network->n_links && g > 1; i++) g = copse_gcd(g, network->links[i].capacity);
   int64_t scaled;
   for (int i = 0; i < network->n_links; i++)
     if (copse_mul_overflows(network->links[i].capacity / g, x.den, &scaled) ||

@@ -57,7 +57,6 @@ copse_status copse_optimum_fixed_k(const struct copse_network *network, struct c
  * Whether capacities [n_links] carry k trees per unit of root weight.
  */
 copse_status copse_optimum_feasible(const struct copse_network *network, const int64_t *capacities,
-                                    int64_t k, bool *feasible, struct copse_err *err)
-    COPSE_CHECKED;
+                                    int64_t k, bool *feasible, struct copse_err *err) COPSE_CHECKED;
 
 #endif

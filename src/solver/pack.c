@@ -24,16 +24,16 @@ struct packer {
   struct copse_flow *flow; /* node `hub`: where the other families' needs hang */
   int hub;
   struct copse_packing *out;
-  struct link *links; /* by source: links[first_link[v]] .. */
-  int *first_link;    /* [n_nodes + 1] */
-  int64_t others;     /* sum of multiplicities of all unfinished families but the current */
+  struct link *links;     /* by source: links[first_link[v]] .. */
+  int *first_link;        /* [n_nodes + 1] */
+  int64_t others;         /* sum of multiplicities of all unfinished families but the current */
   struct family *waiting; /* copies split off the current root's families */
   int n_waiting;
   struct family current;
   int root, family_id;
-  int *order;      /* [n_terminals] vertices of the tree in the order they joined */
+  int *order;              /* [n_terminals] vertices of the tree in the order they joined */
   int n_order, first_open; /* vertices before first_open have no usable link left */
-  bool *in_tree;   /* [n_nodes] */
+  bool *in_tree;           /* [n_nodes] */
 };
 
 /* Effectively infinite, and sums of a few stay in range. */
@@ -203,10 +203,10 @@ static copse_status emit_current(struct packer *p, struct copse_err *err) {
   struct copse_packing *out = p->out;
   size_t n = (size_t)p->current.n_edges;
   copse_status status;
-  COPSE_TRY(copse_grow(&out->trees, &out->trees_capacity, out->n_trees + 1, sizeof *out->trees,
-                       err));
-  COPSE_TRY(copse_grow(&out->edges, &out->edges_capacity, out->n_edges + n, sizeof *out->edges,
-                       err));
+  COPSE_TRY(
+      copse_grow(&out->trees, &out->trees_capacity, out->n_trees + 1, sizeof *out->trees, err));
+  COPSE_TRY(
+      copse_grow(&out->edges, &out->edges_capacity, out->n_edges + n, sizeof *out->edges, err));
   out->trees[out->n_trees++] =
       (struct copse_packed_tree){p->root, p->current.multiplicity, out->n_edges};
   memcpy(out->edges + out->n_edges, p->current.edges, n * sizeof *out->edges);

@@ -21,7 +21,7 @@ struct copse_paths {
   size_t n_paths, paths_capacity;
   struct bundle *table; /* open addressing, a power of two */
   size_t n_bundles, table_size;
-  int *stack;   /* expansion of paths */
+  int *stack; /* expansion of paths */
   size_t stack_capacity;
   int *seen_at; /* [n_nodes] position in the path being expanded, -1 elsewhere */
 };
@@ -77,8 +77,8 @@ static copse_status add_path(struct copse_paths *paths, int left, int right, int
 
 static copse_status add_piece(struct bundle *bundle, struct copse_piece piece,
                               struct copse_err *err) {
-  copse_status status = copse_grow(&bundle->pieces, &bundle->capacity, bundle->n + 1,
-                                   sizeof *bundle->pieces, err);
+  copse_status status =
+      copse_grow(&bundle->pieces, &bundle->capacity, bundle->n + 1, sizeof *bundle->pieces, err);
   if (status == COPSE_OK) bundle->pieces[bundle->n++] = piece;
   return status;
 }

@@ -48,8 +48,7 @@ static void move_to_front(struct splitter *s, int i) {
 /* Whether every terminal still receives its demand. */
 static bool all_served(struct splitter *s) {
   for (int i = 0; i < s->network->n_terminals; i++) {
-    if (copse_flow_max(s->flow, s->network->n_nodes, s->order[i], s->demand) == s->demand)
-      continue;
+    if (copse_flow_max(s->flow, s->network->n_nodes, s->order[i], s->demand) == s->demand) continue;
     move_to_front(s, i);
     return false;
   }
@@ -75,8 +74,7 @@ static copse_status split_largest(struct splitter *s, int w, struct step step,
     step.amount -= less;
     move_to_front(s, i);
   }
-  if (step.amount > 0)
-    COPSE_TRY(copse_paths_split(s->paths, step.u, w, step.t, step.amount, err));
+  if (step.amount > 0) COPSE_TRY(copse_paths_split(s->paths, step.u, w, step.t, step.amount, err));
 out:
   return status;
 }
@@ -86,12 +84,11 @@ static copse_status try_steps(struct splitter *s, int w, size_t from, size_t to,
                               struct copse_err *err) {
   copse_status status = COPSE_OK;
   if (from == to) return COPSE_OK;
-  for (size_t i = from; i < to; i++)
-    COPSE_TRY(change(s, w, &s->steps[i], s->steps[i].amount, err));
+  for (size_t i = from; i < to; i++) COPSE_TRY(change(s, w, &s->steps[i], s->steps[i].amount, err));
   if (all_served(s)) {
     for (size_t i = from; i < to; i++)
-      COPSE_TRY(copse_paths_split(s->paths, s->steps[i].u, w, s->steps[i].t, s->steps[i].amount,
-                                  err));
+      COPSE_TRY(
+          copse_paths_split(s->paths, s->steps[i].u, w, s->steps[i].t, s->steps[i].amount, err));
     return COPSE_OK;
   }
   for (size_t i = from; i < to; i++)
@@ -122,10 +119,9 @@ static int collect_neighbours(struct splitter *s, int w) {
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-static copse_status split_unproved(struct splitter *s, int u, int w, int t,
-                                   struct copse_err *err) {
-  struct step step = {u, t, smaller(copse_flow_capacity(s->flow, u, w),
-                                    copse_flow_capacity(s->flow, w, t))};
+static copse_status split_unproved(struct splitter *s, int u, int w, int t, struct copse_err *err) {
+  struct step step = {
+      u, t, smaller(copse_flow_capacity(s->flow, u, w), copse_flow_capacity(s->flow, w, t))};
   if (step.amount == 0) return COPSE_OK;
   copse_status status = change(s, w, &step, step.amount, err);
   if (status != COPSE_OK) return status;
@@ -240,8 +236,7 @@ static copse_status make_guess(struct splitter *s, int w, int n_groups, struct c
         int64_t capacity = copse_flow_capacity(s->flow, u, w);
         struct step step = {u, t, part_for_offset(capacity, r, n_groups - 1)};
         if (step.amount == 0 || copse_flow_capacity(s->flow, w, t) == 0) continue;
-        COPSE_TRY(copse_grow(&s->steps, &s->steps_capacity, s->n_steps + 1, sizeof *s->steps,
-                             err));
+        COPSE_TRY(copse_grow(&s->steps, &s->steps_capacity, s->n_steps + 1, sizeof *s->steps, err));
         s->steps[s->n_steps++] = step;
       }
     }
@@ -279,8 +274,8 @@ static copse_status split_pairwise(struct splitter *s, int w, struct copse_err *
     for (int i = 0; i < n_in; i++) {
       for (int j = 0; j < n_out; j++) {
         int u = s->entering[i], t = s->leaving[(i + n_out / 2 + j) % n_out];
-        struct step step = {u, t, smaller(copse_flow_capacity(s->flow, u, w),
-                                          copse_flow_capacity(s->flow, w, t))};
+        struct step step = {
+            u, t, smaller(copse_flow_capacity(s->flow, u, w), copse_flow_capacity(s->flow, w, t))};
         if ((u == t) != (loops == 1) || step.amount == 0) continue;
         COPSE_TRY(split_largest(s, w, step, err));
       }

@@ -68,7 +68,9 @@ static void write_bytes(const char *name, const void *data, size_t size) {
   fclose(f);
 }
 
-static void write_text(const char *name, const char *text) { write_bytes(name, text, strlen(text)); }
+static void write_text(const char *name, const char *text) {
+  write_bytes(name, text, strlen(text));
+}
 
 static bool exists(const char *name) {
   char path[128];
@@ -98,8 +100,9 @@ static void assert_refused(const char *name, int status, const char *part) {
 
 /* ---- topologies -------------------------------------------------------------------- */
 
-#define NODES "{\"format\":\"copse-topology/1\",\"name\":\"t\",\n\"nodes\":[{\"id\":\"a\",\"type\":\"gpu\"}," \
-              "{\"id\":\"b\",\"type\":\"gpu\"}],\n\"links\":[\n"
+#define NODES                                                                                     \
+  "{\"format\":\"copse-topology/1\",\"name\":\"t\",\n\"nodes\":[{\"id\":\"a\",\"type\":\"gpu\"}," \
+  "{\"id\":\"b\",\"type\":\"gpu\"}],\n\"links\":[\n"
 static const struct {
   const char *name, *text, *part;
 } bad_topologies[] = {
@@ -110,25 +113,30 @@ static const struct {
     {"nan.json", NODES "{\"src\":\"a\",\"dst\":\"b\",\"bandwidth\":NaN}]}", "nan.json:4: "},
     {"inf.json", NODES "{\"src\":\"a\",\"dst\":\"b\",\"bandwidth\":Infinity}]}", "inf.json:4: "},
     {"huge.json", NODES "{\"src\":\"a\",\"dst\":\"b\",\"bandwidth\":1e400}]}", "huge.json:4: "},
-    {"negative.json", NODES "{\"src\":\"a\",\"dst\":\"b\",\"bandwidth\":-3}]}", "negative.json:4: "},
+    {"negative.json", NODES "{\"src\":\"a\",\"dst\":\"b\",\"bandwidth\":-3}]}",
+     "negative.json:4: "},
     {"zero.json", NODES "{\"src\":\"a\",\"dst\":\"b\",\"bandwidth\":0}]}", "zero.json:4: "},
     {"zeroq.json", NODES "{\"src\":\"a\",\"dst\":\"b\",\"bandwidth\":\"1/0\"}]}", "zeroq.json:4: "},
     {"text.json", NODES "{\"src\":\"a\",\"dst\":\"b\",\"bandwidth\":\"fast\"}]}", "text.json:4: "},
     {"type.json", NODES "{\"src\":1,\"dst\":\"b\",\"bandwidth\":1}]}", "type.json:4: "},
-    {"missing.json", NODES "{\"src\":\"a\",\"bandwidth\":1}]}", "missing.json:4: \"dst\" is missing"},
+    {"missing.json", NODES "{\"src\":\"a\",\"bandwidth\":1}]}",
+     "missing.json:4: \"dst\" is missing"},
     {"end.json", NODES "{\"src\":\"a\",\"dst\":\"zz\",\"bandwidth\":1}]}", "end.json:4: "},
     {"self.json", NODES "{\"src\":\"a\",\"dst\":\"a\",\"bandwidth\":1}]}", "self.json:4: "},
     {"key.json", NODES "{\"src\":\"a\",\"dst\":\"b\",\"bandwidth\":1,\"speed\":2}]}", "\"speed\""},
     {"twice.json",
-     "{\"format\":\"copse-topology/1\",\"name\":\"t\",\n\"nodes\":[{\"id\":\"a\",\"type\":\"gpu\"},\n"
+     "{\"format\":\"copse-topology/"
+     "1\",\"name\":\"t\",\n\"nodes\":[{\"id\":\"a\",\"type\":\"gpu\"},\n"
      "{\"id\":\"a\",\"type\":\"gpu\"}],\"links\":[]}",
      "twice.json:3: "},
-    {"version.json", "{\"format\":\"copse-topology/2\",\"nodes\":[],\"links\":[]}", "copse-topology/1"},
+    {"version.json", "{\"format\":\"copse-topology/2\",\"nodes\":[],\"links\":[]}",
+     "copse-topology/1"},
     {"format.json", "{\"format\":\"something\"}", "something"},
     {"noformat.json", "{\"nodes\":[],\"links\":[]}", "format"},
     {"array.json", "[1, 2]", ""},
     {"nogpu.json",
-     "{\"format\":\"copse-topology/1\",\"name\":\"t\",\"nodes\":[{\"id\":\"s\",\"type\":\"switch\"}],"
+     "{\"format\":\"copse-topology/"
+     "1\",\"name\":\"t\",\"nodes\":[{\"id\":\"s\",\"type\":\"switch\"}],"
      "\"links\":[]}",
      "gpu"},
     {"laughs.xml",
@@ -139,8 +147,8 @@ static const struct {
     {"external.xml",
      "<!DOCTYPE s [<!ENTITY x SYSTEM \"file:///etc/passwd\">]>\n<system version=\"1\">&x;</system>",
      "DOCTYPE"},
-    {"net.xml",
-     "<!DOCTYPE s SYSTEM \"http://127.0.0.1:9/x.dtd\">\n<system version=\"1\"></system>", "DOCTYPE"},
+    {"net.xml", "<!DOCTYPE s SYSTEM \"http://127.0.0.1:9/x.dtd\">\n<system version=\"1\"></system>",
+     "DOCTYPE"},
     {"cut.xml", "<system version=\"1\">\n<cpu numaid=\"0\">\n", "cut.xml:"},
     {"root.xml", "<topology/>", "root.xml:1: "},
     {"xmlversion.xml", "<system version=\"77\"/>", "77"},
@@ -177,11 +185,13 @@ START_TEST(binary_and_huge_nesting_exit_2) {
 END_TEST
 
 START_TEST(unbalanced_relay_is_named_with_both_sums) {
-  write_text("relay.json",
-             "{\"format\":\"copse-topology/1\",\"name\":\"t\",\"nodes\":[{\"id\":\"a\",\"type\":\"gpu\"},"
-             "{\"id\":\"b\",\"type\":\"gpu\"},{\"id\":\"sw9\",\"type\":\"switch\"}],\"links\":["
-             "{\"src\":\"a\",\"dst\":\"sw9\",\"bandwidth\":7},{\"src\":\"b\",\"dst\":\"sw9\",\"bandwidth\":5},"
-             "{\"src\":\"sw9\",\"dst\":\"a\",\"bandwidth\":0.5,\"duplex\":false}]}");
+  write_text(
+      "relay.json",
+      "{\"format\":\"copse-topology/1\",\"name\":\"t\",\"nodes\":[{\"id\":\"a\",\"type\":\"gpu\"},"
+      "{\"id\":\"b\",\"type\":\"gpu\"},{\"id\":\"sw9\",\"type\":\"switch\"}],\"links\":["
+      "{\"src\":\"a\",\"dst\":\"sw9\",\"bandwidth\":7},{\"src\":\"b\",\"dst\":\"sw9\","
+      "\"bandwidth\":5},"
+      "{\"src\":\"sw9\",\"dst\":\"a\",\"bandwidth\":0.5,\"duplex\":false}]}");
   ck_assert_int_eq(run("@ topo %%/relay.json --json"), 0);
   ck_assert_ptr_nonnull(strstr(result.out, "\"eulerian\": false"));
   ck_assert_int_eq(run("@ solve %%/relay.json -c allreduce"), 2);
@@ -193,11 +203,12 @@ START_TEST(unbalanced_relay_is_named_with_both_sums) {
 END_TEST
 
 START_TEST(unreachable_rank_exits_3_and_is_named) {
-  write_text("apart.json",
-             "{\"format\":\"copse-topology/1\",\"name\":\"t\",\"nodes\":[{\"id\":\"a\",\"type\":\"gpu\"},"
-             "{\"id\":\"b\",\"type\":\"gpu\"},{\"id\":\"lost\",\"type\":\"gpu\"}],\"links\":["
-             "{\"src\":\"a\",\"dst\":\"b\",\"bandwidth\":7},"
-             "{\"src\":\"lost\",\"dst\":\"a\",\"bandwidth\":7,\"duplex\":false}]}");
+  write_text(
+      "apart.json",
+      "{\"format\":\"copse-topology/1\",\"name\":\"t\",\"nodes\":[{\"id\":\"a\",\"type\":\"gpu\"},"
+      "{\"id\":\"b\",\"type\":\"gpu\"},{\"id\":\"lost\",\"type\":\"gpu\"}],\"links\":["
+      "{\"src\":\"a\",\"dst\":\"b\",\"bandwidth\":7},"
+      "{\"src\":\"lost\",\"dst\":\"a\",\"bandwidth\":7,\"duplex\":false}]}");
   const char *const collectives[] = {"allgather", "reduce_scatter", "allreduce", "broadcast -r 0"};
   for (int i = 0; i < 4; i++) {
     run("@ solve %%/apart.json -c %s -o %%/apart.out", collectives[i]);
@@ -278,7 +289,8 @@ START_TEST(bad_usage_exits_2_with_one_line) {
   ck_assert_int_eq(run("@ lower %%/f.schedule --to plan -o %%/f.plan"), 0);
   for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
     run("%s", lines[i]);
-    ck_assert_msg(result.status == 2, "%s: exit status %d: %s", lines[i], result.status, result.err);
+    ck_assert_msg(result.status == 2, "%s: exit status %d: %s", lines[i], result.status,
+                  result.err);
     assert_one_line(lines[i]);
     ck_assert_msg(!exists("x"), "%s: left a file", lines[i]);
   }
@@ -321,19 +333,21 @@ START_TEST(the_whole_chain_works_on_every_fabric) {
       ck_assert_msg(run("@ solve %%/f.json -c %s -o %%/s.json --json", rooted[c]) == 0, "%s",
                     result.err);
       cJSON *json = parse_output();
-      const char *const keys[] = {"collective", "nranks", "nodes", "links", "time_per_GB",
-                                  "algbw_GBps", "bound_time_per_GB", "k", "trees", "max_height",
-                                  "cut", "seconds"};
+      const char *const keys[] = {
+          "collective",        "nranks", "nodes", "links",      "time_per_GB", "algbw_GBps",
+          "bound_time_per_GB", "k",      "trees", "max_height", "cut",         "seconds"};
       for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         ck_assert_msg(cJSON_GetObjectItem(json, keys[i]) != NULL, "no \"%s\"", keys[i]);
       cJSON_Delete(json);
       ck_assert_msg(run("@ verify %%/s.json -t %%/f.json") == 0, "%s", result.err);
-      ck_assert_msg(run("@ lower %%/s.json --to plan -o %%/p.plan --chunk 256") == 0, "%s", result.err);
+      ck_assert_msg(run("@ lower %%/s.json --to plan -o %%/p.plan --chunk 256") == 0, "%s",
+                    result.err);
       ck_assert_msg(run("@ check %%/p.plan") == 0, "%s", result.err);
       ck_assert_msg(run("@ run %%/p.plan -b 1 -e 4K -f 4 -n 1 --json") == 0, "%s%s", result.err,
                     result.out);
       cJSON_Delete(parse_output());
-      ck_assert_msg(run("@ run %%/p.plan --backend threads -b 1K -e 1K -n 1") == 0, "%s", result.err);
+      ck_assert_msg(run("@ run %%/p.plan --backend threads -b 1K -e 1K -n 1") == 0, "%s",
+                    result.err);
     }
   }
 }
@@ -395,7 +409,8 @@ START_TEST(output_files_are_whole_or_untouched) {
   ck_assert_str_eq(result.out, "precious");
   ck_assert_int_eq(run("@ solve %%/f.json -c allgather -o %%/no/such/folder.json"), 2);
   assert_one_line("folder");
-  ck_assert_int_eq(run("mkdir -p %%/w && @ solve %%/f.json -c allgather -o %%/w/s.json && ls %%/w"), 0);
+  ck_assert_int_eq(run("mkdir -p %%/w && @ solve %%/f.json -c allgather -o %%/w/s.json && ls %%/w"),
+                   0);
   ck_assert_ptr_nonnull(strstr(result.out, "s.json\n"));
   ck_assert_ptr_null(strstr(result.out, "s.json."));
   ck_assert_int_eq(run("@ topo %%/f.json -o /dev/null"), 0);
@@ -405,8 +420,8 @@ END_TEST
 /* ---- real files -------------------------------------------------------------------- */
 
 START_TEST(the_reference_topologies_go_through_the_whole_chain) {
-  static const char *const names[] = {"a100-x2", "a100-x2-degraded", "mi250-x1", "random-1",
-                                      "dgx1-v100", "torus-4x4"};
+  static const char *const names[] = {"a100-x2",  "a100-x2-degraded", "mi250-x1",
+                                      "random-1", "dgx1-v100",        "torus-4x4"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     char name[64];
     snprintf(name, sizeof name, "reference/%s.json", names[i]);

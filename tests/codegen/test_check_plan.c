@@ -99,8 +99,13 @@ static uint64_t count_wrong(const struct copse_plan *plan) {
   ASSERT_OK(copse_exec_new(plan, COPSE_BACKEND_CPU, &exec, &err), &err);
   ASSERT_OK(copse_buffers_new(plan->header.n_ranks, in, out, &buffers, &err), &err);
   for (int in_place = 0; in_place < 2; in_place++) {
-    struct copse_data data = {(copse_collective)plan->header.collective, plan->header.n_ranks,
-                              plan->header.root, count, COPSE_INT32, COPSE_SUM, 7};
+    struct copse_data data = {(copse_collective)plan->header.collective,
+                              plan->header.n_ranks,
+                              plan->header.root,
+                              count,
+                              COPSE_INT32,
+                              COPSE_SUM,
+                              7};
     copse_buffers_fill(&buffers, &data, in_place);
     struct copse_launch launch = {count, COPSE_INT32, COPSE_SUM, buffers.inputs, buffers.outputs};
     ASSERT_OK(copse_exec_run(exec, &launch, &err), &err);
@@ -113,8 +118,8 @@ static uint64_t count_wrong(const struct copse_plan *plan) {
 
 /* Small chunks, so that the runs wrap around the FIFO many times. */
 static struct copse_plan *make_plan(const char *fabric, copse_collective collective) {
-  struct copse_lower_options options = {.max_workers = 3, .fifo = 2, .chunk_bytes = 64,
-                                        .min_chunk_bytes = 16};
+  struct copse_lower_options options = {
+      .max_workers = 3, .fifo = 2, .chunk_bytes = 64, .min_chunk_bytes = 16};
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_plan *plan;
   struct copse_schedule *schedule = copse_test_solve(fabric, collective, 0);
@@ -234,8 +239,10 @@ static void redirect_each(const struct copse_plan *plan) {
                   (h->n_operands == 0 ||
                    memcmp(m.operands, plan->operands, h->n_operands * sizeof *m.operands) == 0);
       /* pieces of other blocks may be the same fractions: then nothing has changed */
-      if (is_move && memcmp(&plan->pieces[o->piece], &plan->pieces[plan->ops[op].piece],
-                            sizeof *plan->pieces) == 0 && field == 0)
+      if (is_move &&
+          memcmp(&plan->pieces[o->piece], &plan->pieces[plan->ops[op].piece],
+                 sizeof *plan->pieces) == 0 &&
+          field == 0)
         same = true;
       if (!same)
         ck_assert_msg(!accepted(&m.plan), "op %u: field %d changed by %u and accepted", op, field,

@@ -26,7 +26,8 @@ static void prove(const struct copse_schedule *schedule, struct copse_lower_opti
 START_TEST(every_collective_on_every_fabric_is_proved) {
   for (int f = 0; f < copse_test_n_fabrics; f++) {
     for (int c = COPSE_ALLGATHER; c <= COPSE_REDUCE; c++) {
-      struct copse_schedule *schedule = copse_test_solve(copse_test_fabrics[f], (copse_collective)c, 0);
+      struct copse_schedule *schedule =
+          copse_test_solve(copse_test_fabrics[f], (copse_collective)c, 0);
       prove(schedule, (struct copse_lower_options){0});
       prove(schedule, (struct copse_lower_options){.max_workers = 2, .fifo = 1});
       prove(schedule, (struct copse_lower_options){.max_workers = 5, .fifo = 3, .instances = 3});
@@ -88,16 +89,17 @@ START_TEST(options_out_of_range_are_refused) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_plan *plan;
   struct copse_schedule *schedule = copse_test_solve(copse_test_fabrics[0], COPSE_ALLREDUCE, 0);
-  ASSERT_FAILS(copse_lower_schedule(schedule, &(struct copse_lower_options){.max_workers = 1},
-                                    &plan, &err),
-               COPSE_INVALID, &err, "workers must be from 2");
+  ASSERT_FAILS(
+      copse_lower_schedule(schedule, &(struct copse_lower_options){.max_workers = 1}, &plan, &err),
+      COPSE_INVALID, &err, "workers must be from 2");
   err = (struct copse_err)COPSE_ERR_INIT;
-  ASSERT_FAILS(copse_lower_schedule(schedule, &(struct copse_lower_options){.fifo = 65}, &plan, &err),
-               COPSE_INVALID, &err, "FIFO depth");
+  ASSERT_FAILS(
+      copse_lower_schedule(schedule, &(struct copse_lower_options){.fifo = 65}, &plan, &err),
+      COPSE_INVALID, &err, "FIFO depth");
   err = (struct copse_err)COPSE_ERR_INIT;
-  ASSERT_FAILS(copse_lower_schedule(schedule, &(struct copse_lower_options){.chunk_bytes = 8}, &plan,
-                                    &err),
-               COPSE_INVALID, &err, "chunk size");
+  ASSERT_FAILS(
+      copse_lower_schedule(schedule, &(struct copse_lower_options){.chunk_bytes = 8}, &plan, &err),
+      COPSE_INVALID, &err, "chunk size");
   copse_schedule_release(schedule);
 }
 END_TEST

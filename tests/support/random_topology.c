@@ -24,7 +24,8 @@ static int dice(struct maker *m, int low, int high) {
 }
 
 static const char *id_of(const struct maker *m, int node, char text[16]) {
-  snprintf(text, 16, node < m->n_ranks ? "g%d" : "s%d", node < m->n_ranks ? node : node - m->n_ranks);
+  snprintf(text, 16, node < m->n_ranks ? "g%d" : "s%d",
+           node < m->n_ranks ? node : node - m->n_ranks);
   return text;
 }
 
@@ -94,7 +95,7 @@ static void uplink(struct maker *m, int node, int network, bool with_nic, int *n
   duplex(m, node, network);
 }
 
-/* Hosts of equal size; the last one may have lost a few links' bandwidth by chance. */
+/* Equal hosts: a switch each, rails or one network switch between them. */
 static void hosts(struct maker *m) {
   int most = m->options->max_ranks, relays = m->options->max_relays;
   int n_hosts = dice(m, 2, most / 2 < 3 ? most / 2 : 3), gpus = dice(m, 1, most / n_hosts);
@@ -119,15 +120,15 @@ static void hosts(struct maker *m) {
     else if (!rails)
       for (int g = 0; g < gpus; g++) add_link(m, h * gpus + g, m->n_ranks + n_hosts, outer, true);
   }
-  m->n_nodes = next_relay > m->n_ranks + n_hosts + networks ? next_relay
-                                                            : m->n_ranks + n_hosts + networks;
+  m->n_nodes =
+      next_relay > m->n_ranks + n_hosts + networks ? next_relay : m->n_ranks + n_hosts + networks;
 }
 
 /* Two halves, a chain of relays between them, relays that lead nowhere. */
 static void bridges(struct maker *m) {
   int relays = m->options->max_relays, chain = dice(m, 1, relays - 1), next;
-  m->n_ranks = dice(m, m->options->min_ranks < 2 ? 2 : m->options->min_ranks,
-                    m->options->max_ranks);
+  m->n_ranks =
+      dice(m, m->options->min_ranks < 2 ? 2 : m->options->min_ranks, m->options->max_ranks);
   m->n_nodes = m->n_ranks + relays;
   int half = m->n_ranks / 2;
   for (int v = 1; v < half; v++) duplex(m, v, dice(m, 0, v - 1));

@@ -13,30 +13,29 @@
 int copse_test_run(Suite *suite);
 
 /* Leaves the running test and makes the skip visible in the totals. */
-#define COPSE_SKIP(...)               \
-  do {                                \
-    copse_test_skipped(__VA_ARGS__);  \
-    return;                           \
+#define COPSE_SKIP(...)              \
+  do {                               \
+    copse_test_skipped(__VA_ARGS__); \
+    return;                          \
   } while (0)
 void copse_test_skipped(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* Fails with the error's own text. */
-#define ASSERT_OK(call, err)                                                       \
-  do {                                                                             \
-    copse_status assert_ok_ = (call);                                              \
-    ck_assert_msg(assert_ok_ == COPSE_OK, "%s: %s (%s)", #call, (err)->text,       \
-                  copse_status_string(assert_ok_));                                \
+#define ASSERT_OK(call, err)                                                 \
+  do {                                                                       \
+    copse_status assert_ok_ = (call);                                        \
+    ck_assert_msg(assert_ok_ == COPSE_OK, "%s: %s (%s)", #call, (err)->text, \
+                  copse_status_string(assert_ok_));                          \
   } while (0)
 
 /* The call must fail with `expected`, and its text must contain `part`. */
-#define ASSERT_FAILS(call, expected, err, part)                                          \
-  do {                                                                                   \
-    copse_status assert_fails_ = (call);                                                 \
-    ck_assert_msg(assert_fails_ == (expected), "%s: got %s (%s), expected %s", #call,    \
-                  copse_status_string(assert_fails_), (err)->text,                       \
-                  copse_status_string(expected));                                        \
-    ck_assert_msg(strstr((err)->text, (part)) != NULL, "\"%s\" lacks \"%s\"", (err)->text, \
-                  (part));                                                               \
+#define ASSERT_FAILS(call, expected, err, part)                                                    \
+  do {                                                                                             \
+    copse_status assert_fails_ = (call);                                                           \
+    ck_assert_msg(assert_fails_ == (expected), "%s: got %s (%s), expected %s", #call,              \
+                  copse_status_string(assert_fails_), (err)->text, copse_status_string(expected)); \
+    ck_assert_msg(strstr((err)->text, (part)) != NULL, "\"%s\" lacks \"%s\"", (err)->text,         \
+                  (part));                                                                         \
   } while (0)
 
 /* A file of the shared examples, or NULL where they aren't there (users don't have them).

@@ -32,7 +32,7 @@ $(error missing: $(MISSING). Run ./scripts/bootstrap, which installs what copse 
 endif
 endif
 LIB_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(LIB_PACKAGES) 2>/dev/null)
-LIB_LIBS   := $(shell $(PKG_CONFIG) --libs $(LIB_PACKAGES) 2>/dev/null) -lm
+LIB_LIBS   := $(shell $(PKG_CONFIG) --libs $(LIB_PACKAGES) 2>/dev/null) -lglpk -lm
 
 WARNINGS := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
             -Wpointer-arith -Wwrite-strings $(if $(WERROR),-Werror)
@@ -96,7 +96,7 @@ $(OUT)/copse: $(CLI_OBJ) $(OUT)/libcopse.a
 
 # ---- tests --------------------------------------------------------------------------
 CHECK_CFLAGS = $(shell $(PKG_CONFIG) --cflags check)
-CHECK_LIBS   = $(shell $(PKG_CONFIG) --libs check) -lglpk
+CHECK_LIBS   = $(shell $(PKG_CONFIG) --libs check)
 $(OUT)/tests/%: $(OBJ)/tests/%.o $(TEST_LIB_OBJ) $(OUT)/libcopse.a
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D)

@@ -236,7 +236,9 @@ static bool is_alive(const struct copse_exec *exec, uint64_t *steps) {
  * moved for too long. */
 static bool wait_for_all(struct copse_exec *exec) {
   struct copse_exec_threads *team = exec->threads;
-  double slice = exec->stall_seconds / 4 < WATCH_SECONDS ? exec->stall_seconds / 4 : WATCH_SECONDS;
+  double slice = exec->stall_seconds / 4;
+  if (slice > WATCH_SECONDS) slice = WATCH_SECONDS;
+  if (slice < 0.001) slice = 0.001;
   double alive_at = now_seconds();
   uint64_t steps = UINT64_MAX;
   while (team->running > 0) {

@@ -33,12 +33,35 @@ struct copse_schedule_tree {
   const struct copse_schedule_edge *edges;
 };
 
+/* One way of a flow: weight is the fraction of M that takes it, > 0. */
+struct copse_schedule_path {
+  const int *nodes; /* [n_nodes] indices into the schedule's nodes, from src's to dst's;
+                       ranks in between forward (store and forward) */
+  int n_nodes;
+  struct copse_q weight;
+};
+
+/* All that rank src sends to rank dst in an alltoall; at most one flow per pair. */
+struct copse_schedule_flow {
+  int src, dst; /* ranks, src != dst */
+  int n_paths;
+  const struct copse_schedule_path *paths;
+};
+
+/* A length of an alltoall's dual certificate: of the link between two nodes, > 0. */
+struct copse_schedule_length {
+  int src, dst; /* indices into the schedule's nodes */
+  struct copse_q length;
+};
+
 /*
  * COPSE_BOUND_CUT: one cut; for an allreduce it holds for any algorithm.
  * COPSE_BOUND_PHASES: an allreduce's two phases, each at its own optimum, one after the
  * other, with equal shares: the sum of two cut bounds.
+ * COPSE_BOUND_LENGTHS: an alltoall, by linear programming duality (BACKGROUND section 7): for
+ * any link lengths l >= 0, T/M >= sum_ij demand(i,j)/M * dist_l(i,j) / sum_e b_e l_e.
  */
-enum copse_bound_kind { COPSE_BOUND_CUT, COPSE_BOUND_PHASES };
+enum copse_bound_kind { COPSE_BOUND_CUT, COPSE_BOUND_PHASES, COPSE_BOUND_LENGTHS };
 
 /*
  * Node sets S, as indices into `nodes`. `cut` bounds what must leave S in a broadcast
@@ -52,6 +75,8 @@ struct copse_bound {
   int n_cut;
   const int *reduce_cut; /* COPSE_BOUND_PHASES only */
   int n_reduce_cut;
+  const struct copse_schedule_length *lengths; /* COPSE_BOUND_LENGTHS only */
+  int n_lengths;
 };
 
 struct copse_schedule {
@@ -68,6 +93,11 @@ struct copse_schedule {
   struct copse_bound bound;
   int n_trees;
   const struct copse_schedule_tree *trees;
+  int n_flows; /* alltoall: instead of trees; pairs without demand have none */
+  const struct copse_schedule_flow *flows;
+  const int64_t *demand; /* alltoall: [n_ranks * n_ranks] bytes, row = sender; NULL: uniform,
+                            M/N from every rank to every rank (its own block stays) */
+  bool no_forward;       /* alltoall: ranks do not relay; the bound holds under that rule */
   struct copse_arena arena;
 };
 

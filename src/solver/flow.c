@@ -101,8 +101,9 @@ copse_status copse_flow_change(struct copse_flow *flow, int src, int dst, int64_
     arc = &flow->nodes[src].arcs[flow->nodes[src].n_arcs - 1];
   }
   int64_t sum;
-  if (copse_add_overflows(arc->capacity, amount, &sum) || sum > COPSE_FLOW_MAX || sum < 0)
-    return copse_fail(err, sum < 0 ? COPSE_INTERNAL : COPSE_OVERFLOW,
+  bool wrapped = copse_add_overflows(arc->capacity, amount, &sum);
+  if (wrapped || sum > COPSE_FLOW_MAX || sum < 0)
+    return copse_fail(err, !wrapped && sum < 0 ? COPSE_INTERNAL : COPSE_OVERFLOW,
                       "a link's capacity leaves the range of exact flows");
   arc->capacity = sum;
   return COPSE_OK;

@@ -27,6 +27,7 @@ struct packer {
   struct link *links;     /* by source: links[first_link[v]] .. */
   int *first_link;        /* [n_nodes + 1] */
   int64_t others;         /* sum of multiplicities of all unfinished families but the current */
+  int64_t unbounded;      /* that of all families: no flow asked for is larger */
   struct family *waiting; /* copies split off the current root's families */
   int n_waiting;
   struct family current;
@@ -35,9 +36,6 @@ struct packer {
   int n_order, first_open; /* vertices before first_open have no usable link left */
   bool *in_tree;           /* [n_nodes] */
 };
-
-/* Effectively infinite, and sums of a few stay in range. */
-#define UNBOUNDED (COPSE_FLOW_MAX / 4)
 
 static copse_status list_links(struct packer *p, struct copse_flow *graph, struct copse_err *err) {
   copse_status status = COPSE_OK;
@@ -66,6 +64,7 @@ static copse_status build_graph(struct packer *p, struct copse_err *err) {
     COPSE_TRY(copse_flow_change(p->flow, p->hub, network->roots[i].node, need, err));
     p->others += need;
   }
+  p->unbounded = p->others;
 out:
   return status;
 }
@@ -103,9 +102,9 @@ static copse_status safe_amount(struct packer *p, int x, const struct link *link
                                 int64_t *safe, struct copse_err *err) {
   copse_status status;
   if (link->left < want) want = link->left;
-  COPSE_TRY(copse_flow_change(p->flow, x, p->hub, UNBOUNDED, err));
+  COPSE_TRY(copse_flow_change(p->flow, x, p->hub, p->unbounded, err));
   int64_t value = copse_flow_max(p->flow, x, link->dst, p->others + want);
-  COPSE_TRY(copse_flow_change(p->flow, x, p->hub, -UNBOUNDED, err));
+  COPSE_TRY(copse_flow_change(p->flow, x, p->hub, -p->unbounded, err));
   *safe = value - p->others;
   if (*safe < 0)
     return copse_fail(err, COPSE_INTERNAL, "tree packing: the graph doesn't carry its trees");
@@ -122,9 +121,9 @@ static copse_status tie_waiting(struct packer *p, int slot, int64_t sign, struct
   int node = waiting_node(p, slot);
   copse_status status;
   COPSE_TRY(copse_flow_change(p->flow, p->hub, node, sign * family->multiplicity, err));
-  COPSE_TRY(copse_flow_change(p->flow, node, p->root, sign * UNBOUNDED, err));
+  COPSE_TRY(copse_flow_change(p->flow, node, p->root, sign * p->unbounded, err));
   for (int i = 0; i < family->n_edges; i++)
-    COPSE_TRY(copse_flow_change(p->flow, node, family->edges[i].dst, sign * UNBOUNDED, err));
+    COPSE_TRY(copse_flow_change(p->flow, node, family->edges[i].dst, sign * p->unbounded, err));
   p->others += sign * family->multiplicity;
 out:
   return status;

@@ -70,6 +70,25 @@ START_TEST(launches_of_changing_size_and_type_follow_each_other) {
 }
 END_TEST
 
+/* A plan may call its copies final; an operation is given to every launch. */
+START_TEST(the_operation_means_nothing_where_nothing_is_combined) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct plan_builder *b = pb_new(COPSE_BROADCAST, 2, 0);
+  uint32_t w = pb_worker(b, 0), whole = pb_piece(b, 0, 1, 1, 1);
+  pb_move(b, w, whole, COPSE_MOVE_FINAL);
+  pb_src(b, pb_input(0, 0));
+  pb_dst(b, pb_output(0, 0));
+  pb_dst(b, pb_output(1, 0));
+  struct copse_plan *plan = pb_finish(b);
+  struct copse_exec *exec;
+  ASSERT_OK(copse_exec_new(plan, COPSE_BACKEND_CPU, &exec, &err), &err);
+  ck_assert_uint_eq(
+      exec_case_run(exec, plan, (struct exec_case){COPSE_FLOAT, COPSE_AVG, 100, false}), 0);
+  copse_exec_free(exec);
+  pb_free(plan);
+}
+END_TEST
+
 START_TEST(scratch_bytes_cover_all_regions) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_plan *plan = pb_tree_plan(COPSE_REDUCE, 3, 0, one_chunk);
@@ -233,6 +252,7 @@ int main(void) {
   tcase_add_test(tc, alltoall_is_right_for_every_type_and_count);
   tcase_add_test(tc, ring_allgather_is_right);
   tcase_add_test(tc, launches_of_changing_size_and_type_follow_each_other);
+  tcase_add_test(tc, the_operation_means_nothing_where_nothing_is_combined);
   tcase_add_test(tc, scratch_bytes_cover_all_regions);
   tcase_add_test(tc, an_unknown_type_is_refused);
   tcase_add_test(tc, a_deadlock_names_its_cycle);

@@ -22,24 +22,27 @@ extern void *__libc_calloc(size_t, size_t);
 extern void *__libc_realloc(void *, size_t);
 extern void __libc_free(void *);
 
+/* Seen by the libraries too, whatever the build's default visibility. */
+#define EVERYWHERE __attribute__((visibility("default")))
+
 static bool fails(void) { return until_failure >= 0 && until_failure-- == 0; }
 
-void *malloc(size_t size) {
+EVERYWHERE void *malloc(size_t size) {
   void *p = fails() ? NULL : __libc_malloc(size);
   live += p != NULL;
   return p;
 }
-void *calloc(size_t n, size_t size) {
+EVERYWHERE void *calloc(size_t n, size_t size) {
   void *p = fails() ? NULL : __libc_calloc(n, size);
   live += p != NULL;
   return p;
 }
-void *realloc(void *old, size_t size) {
+EVERYWHERE void *realloc(void *old, size_t size) {
   void *p = fails() ? NULL : __libc_realloc(old, size);
   live += p != NULL && old == NULL;
   return p;
 }
-void free(void *p) {
+EVERYWHERE void free(void *p) {
   live -= p != NULL;
   __libc_free(p);
 }

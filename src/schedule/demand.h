@@ -1,0 +1,31 @@
+/*
+ * Demand of an alltoall: how many bytes each rank sends to each.
+ */
+#ifndef COPSE_SCHEDULE_DEMAND_H
+#define COPSE_SCHEDULE_DEMAND_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/rational.h"
+
+/*
+ * Reads {"format": "copse-demand/1", "bytes": [[...]]}: n_ranks rows of n_ranks integers
+ * >= 0. The diagonal (a rank to itself) moves nothing over links; it is kept, and counts
+ * in M as NCCL counts it. The caller frees *bytes. COPSE_BAD_INPUT for a matrix that is not
+ * square or of another size, negative, fractional or too large entries, and all zero.
+ */
+copse_status copse_demand_load(const char *path, int n_ranks, int64_t **bytes,
+                               struct copse_err *err) COPSE_CHECKED;
+copse_status copse_demand_parse(const char *label, const char *data, size_t size, int n_ranks,
+                                int64_t **bytes, struct copse_err *err) COPSE_CHECKED;
+
+/* M: the largest row sum, the diagonal included. COPSE_OVERFLOW. */
+copse_status copse_demand_total(const int64_t *bytes, int n_ranks, int64_t *m,
+                                struct copse_err *err) COPSE_CHECKED;
+
+/* The fraction of M that src sends to dst; uniform (1/n) where bytes is NULL. */
+copse_status copse_demand_share(const int64_t *bytes, int n_ranks, int64_t m, int src, int dst,
+                                struct copse_q *share, struct copse_err *err) COPSE_CHECKED;
+
+#endif

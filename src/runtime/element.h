@@ -117,13 +117,13 @@ COPSE_ELEMENT_INTEGER(uint64, uint64_t, uint64_t, uint64_t)
 #endif
 
 /* T: stored; A: accumulator. */
-#define COPSE_ELEMENT_FLOAT(NAME, T, A, LOAD, STORE, DIVIDE)                                   \
-  COPSE_HD static inline A copse_##NAME##_load(T v) { return LOAD(v); }                        \
-  COPSE_HD static inline T copse_##NAME##_store(A v) { return STORE(v); }                      \
-  COPSE_HD static inline A copse_##NAME##_sum(A a, A b) { return a + b; }                      \
-  COPSE_HD static inline A copse_##NAME##_prod(A a, A b) { return a * b; }                     \
-  COPSE_HD static inline A copse_##NAME##_min(A a, A b) { return (b < a) | (a != a) ? b : a; } \
-  COPSE_HD static inline A copse_##NAME##_max(A a, A b) { return (b > a) | (a != a) ? b : a; } \
+#define COPSE_ELEMENT_FLOAT(NAME, T, A, LOAD, STORE, DIVIDE)                                     \
+  COPSE_HD static inline A copse_##NAME##_load(T v) { return LOAD(v); }                          \
+  COPSE_HD static inline T copse_##NAME##_store(A v) { return STORE(v); }                        \
+  COPSE_HD static inline A copse_##NAME##_sum(A a, A b) { return a + b; }                        \
+  COPSE_HD static inline A copse_##NAME##_prod(A a, A b) { return a * b; }                       \
+  COPSE_HD static inline A copse_##NAME##_min(A a, A b) { return ((b < a) | (a != a)) ? b : a; } \
+  COPSE_HD static inline A copse_##NAME##_max(A a, A b) { return ((b > a) | (a != a)) ? b : a; } \
   COPSE_HD static inline A copse_##NAME##_divide(A a, uint32_t n) { return DIVIDE(a, (A)n); }
 
 #define COPSE_AS_IT_IS(v) (v)

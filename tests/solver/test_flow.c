@@ -32,7 +32,8 @@ static void change(struct pair *p, int src, int dst, int64_t amount) {
 /* Random arcs, antiparallel ones among them; `most` bounds a single change. */
 static void fill(struct pair *p, uint64_t *state, int arcs, int64_t most) {
   for (int i = 0; i < arcs; i++) {
-    int u = copse_test_random_int(state, 0, p->n - 1), v = copse_test_random_int(state, 0, p->n - 1);
+    int u = copse_test_random_int(state, 0, p->n - 1),
+        v = copse_test_random_int(state, 0, p->n - 1);
     if (u != v) change(p, u, v, 1 + (int64_t)(copse_test_random(state) % (uint64_t)most));
   }
 }
@@ -136,8 +137,7 @@ static void check_neighbours(struct pair *p, int node, bool leaving) {
       leaving ? copse_flow_leaving(p->flow, node) : copse_flow_entering(p->flow, node);
   bool seen[MAX_N] = {false};
   int n = 0;
-  for (int v = 0; v < p->n; v++)
-    n += p->matrix[leaving ? node * p->n + v : v * p->n + node] > 0;
+  for (int v = 0; v < p->n; v++) n += p->matrix[leaving ? node * p->n + v : v * p->n + node] > 0;
   ck_assert_int_eq(list.n, n);
   for (int i = 0; i < list.n; i++) {
     int v = list.nodes[i];

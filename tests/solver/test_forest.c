@@ -123,8 +123,7 @@ START_TEST(forests_of_a_given_k_are_right_and_near_the_bound) {
     struct copse_instance instance;
     struct copse_topology *topology = copse_test_random_topology(&state, &shapes[_i]);
     ASSERT_OK(copse_instance_make(topology, NULL, seed % 3 ? -1 : 0, false, &instance, &err), &err);
-    for (int64_t k = 1; k <= 7; k += 2)
-      check_fixed(&instance.network, k, !shapes[_i].asymmetric);
+    for (int64_t k = 1; k <= 7; k += 2) check_fixed(&instance.network, k, !shapes[_i].asymmetric);
     copse_instance_free(&instance);
     copse_topology_release(topology);
   }
@@ -201,8 +200,8 @@ START_TEST(forests_of_huge_coprime_capacities_are_exact_or_overflow) {
     struct copse_forest forest;
     copse_status status = copse_forest_solve(&network, &options, &forest, &err);
     copse_forest_free(&forest);
-    ck_assert_msg(status == COPSE_OK || status == COPSE_OVERFLOW, "seed %d, %d bits: %s",
-                  (int)seed, bits, err.text);
+    ck_assert_msg(status == COPSE_OK || status == COPSE_OVERFLOW, "seed %d, %d bits: %s", (int)seed,
+                  bits, err.text);
     if (status == COPSE_OK) check_forest(&network, true, "huge");
     exact += status == COPSE_OK;
     overflows += status == COPSE_OVERFLOW;

@@ -145,9 +145,8 @@ START_TEST(huge_coprime_capacities_overflow_or_are_exact) {
       m.links[i].capacity = 1 + (int64_t)(copse_test_random(&state) >> (64 - bits));
     copse_status status = copse_optimum_find(&m.network, NULL, &optimum, &err);
     if (status == COPSE_OK) {
-      copse_status scaled = optimum.x.num > 0
-                                ? copse_optimum_scale(&m.network, optimum.x, &scale, &err)
-                                : COPSE_OK;
+      copse_status scaled =
+          optimum.x.num > 0 ? copse_optimum_scale(&m.network, optimum.x, &scale, &err) : COPSE_OK;
       ck_assert(scaled == COPSE_OK || scaled == COPSE_OVERFLOW);
       copse_optimum_free(&optimum);
       check_optimum(&m.network, false, "huge");
@@ -301,8 +300,8 @@ START_TEST(fixed_k_finds_the_smallest_u_of_all_candidates) {
       ck_assert_msg(copse_test_equals_q(best, f.u), "seed %d, k = %d: not the smallest U",
                     60 * _i + (int)seed, k);
       for (int i = 0; i < instance.network.n_links; i++)
-        ck_assert_int_eq(f.capacities[i], (int64_t)((__int128)instance.links[i].capacity *
-                                                    f.u.num / f.u.den));
+        ck_assert_int_eq(f.capacities[i],
+                         (int64_t)((__int128)instance.links[i].capacity * f.u.num / f.u.den));
     }
     mpq_clear(best);
     copse_optimum_free(&optimum);

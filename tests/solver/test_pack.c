@@ -40,9 +40,9 @@ static struct copse_flow *flow_of(const struct copse_network *network, const int
   struct copse_flow *flow;
   ASSERT_OK(copse_flow_new(network->n_nodes + 1, &flow, &err), &err);
   for (int i = 0; i < network->n_links; i++)
-    ASSERT_OK(copse_flow_change(flow, network->links[i].src, network->links[i].dst, capacities[i],
-                                &err),
-              &err);
+    ASSERT_OK(
+        copse_flow_change(flow, network->links[i].src, network->links[i].dst, capacities[i], &err),
+        &err);
   return flow;
 }
 
@@ -78,8 +78,7 @@ static void check_packing(const struct copse_network *network, const int64_t *ca
   for (int i = 0; i < MAX_N * MAX_N; i++) ck_assert_int_eq(used[i], 0); /* only real links */
 }
 
-static void scale_to_optimum(const struct copse_network *network, int64_t *capacities,
-                             int64_t *k) {
+static void scale_to_optimum(const struct copse_network *network, int64_t *capacities, int64_t *k) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_optimum optimum;
   struct copse_scale scale;

@@ -304,7 +304,8 @@ END_TEST
 
 START_TEST(an_unbalanced_relay_is_an_internal_error_not_a_wrong_answer) {
   /* relay 3 takes in 6 and lets out 9 */
-  struct copse_net_link links[] = {{0, 3, 2}, {1, 3, 2}, {2, 3, 2}, {3, 0, 3}, {3, 1, 3}, {3, 2, 3}};
+  struct copse_net_link links[] = {{0, 3, 2}, {1, 3, 2}, {2, 3, 2},
+                                   {3, 0, 3}, {3, 1, 3}, {3, 2, 3}};
   int64_t capacities[] = {2, 2, 2, 3, 3, 3};
   int terminals[] = {0, 1, 2};
   struct copse_net_root roots[] = {{0, 1}, {1, 1}, {2, 1}};

@@ -88,8 +88,8 @@ static long total_weight(const struct copse_test_graph *graph) {
   return sum;
 }
 
-void copse_test_cut_leaving(const struct copse_test_graph *graph, const bool *in_cut,
-                            mpq_t leaving, long *weight) {
+void copse_test_cut_leaving(const struct copse_test_graph *graph, const bool *in_cut, mpq_t leaving,
+                            long *weight) {
   mpq_set_ui(leaving, 0, 1);
   *weight = 0;
   for (int i = 0; i < graph->n_links; i++)
@@ -355,10 +355,10 @@ const char *copse_test_forest_defect(const struct copse_network *network,
 struct judge {
   const struct copse_schedule *schedule;
   const struct copse_topology *topology;
-  int *node_of;   /* [schedule->n_nodes] by comparing every id */
-  mpq_t *loads;   /* [n_links] */
-  bool *crossed;  /* [n_links] by the tree at hand */
-  mpq_t *shares;  /* [2 * n_ranks]: of broadcast trees, then of reduce trees */
+  int *node_of;  /* [schedule->n_nodes] by comparing every id */
+  mpq_t *loads;  /* [n_links] */
+  bool *crossed; /* [n_links] by the tree at hand */
+  mpq_t *shares; /* [2 * n_ranks]: of broadcast trees, then of reduce trees */
 };
 
 static int find_topology_link(const struct copse_topology *topology, int src, int dst) {

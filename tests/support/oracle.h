@@ -41,8 +41,8 @@ bool copse_test_cut_time(const struct copse_test_graph *graph, mpq_t time);
 double copse_test_lp_time(const struct copse_test_graph *graph);
 
 /* The bandwidth that leaves S, and the weight of its roots. */
-void copse_test_cut_leaving(const struct copse_test_graph *graph, const bool *in_cut,
-                            mpq_t leaving, long *weight);
+void copse_test_cut_leaving(const struct copse_test_graph *graph, const bool *in_cut, mpq_t leaving,
+                            long *weight);
 
 /*
  * The value of a maximum flow by plain breadth-first augmenting; capacities is an

@@ -1,0 +1,111 @@
+/*
+ * The master problem on GLPK: mix the trees of each source so that the most loaded orbit of
+ * links takes the least time.
+ *
+ *   minimise T   over T, weight[c] >= 0
+ *   orbit o:     sum_c load[c][o] * weight[c] - capacity[o] * T <= 0     (price: -dual)
+ *   source b:    sum_{c of b} weight[c] = 1                              (share price: dual)
+ */
+#include <glpk.h>
+#include <stdlib.h>
+
+#include "solver/concurrent_internal.h"
+
+struct copse_master {
+  glp_prob *lp;
+  int *index;
+  double *value;
+};
+
+/* Loads and capacities near 1, whatever the units. */
+static double scaled_load(const struct copse_search *s, int64_t load) {
+  return (double)load / (double)s->most_demand;
+}
+static double scaled_capacity(const struct copse_search *s, int orbit) {
+  return (double)s->orbit_capacity[orbit] / (double)s->most_capacity;
+}
+
+copse_status copse_master_new(const struct copse_search *s, struct copse_master **out,
+                              struct copse_err *err) {
+  struct copse_master *m = NULL;
+  size_t rows = (size_t)s->n_orbits + (size_t)s->n_bases;
+  copse_status status;
+  *out = NULL;
+  COPSE_TRY(copse_calloc(1, sizeof *m, &m, err));
+  COPSE_TRY(copse_calloc(rows + 2, sizeof *m->index, &m->index, err));
+  COPSE_TRY(copse_calloc(rows + 2, sizeof *m->value, &m->value, err));
+  glp_term_out(GLP_OFF);
+  m->lp = glp_create_prob();
+  glp_set_obj_dir(m->lp, GLP_MIN);
+  glp_add_rows(m->lp, (int)rows);
+  for (int o = 0; o < s->n_orbits; o++) glp_set_row_bnds(m->lp, o + 1, GLP_UP, 0, 0);
+  for (int b = 0; b < s->n_bases; b++)
+    glp_set_row_bnds(m->lp, s->n_orbits + b + 1, GLP_FX, 1, 1);
+  glp_add_cols(m->lp, 1);
+  glp_set_col_bnds(m->lp, 1, GLP_LO, 0, 0);
+  glp_set_obj_coef(m->lp, 1, 1);
+  for (int o = 0; o < s->n_orbits; o++) {
+    m->index[o + 1] = o + 1;
+    m->value[o + 1] = -scaled_capacity(s, o);
+  }
+  glp_set_mat_col(m->lp, 1, s->n_orbits, m->index, m->value);
+  *out = m;
+  return COPSE_OK;
+out:
+  copse_master_free(m);
+  return status;
+}
+
+void copse_master_free(struct copse_master *m) {
+  if (!m) return;
+  if (m->lp) glp_delete_prob(m->lp);
+  free(m->index);
+  free(m->value);
+  free(m);
+}
+
+copse_status copse_master_add(struct copse_master *m, const struct copse_search *s,
+                              const struct copse_column *column, struct copse_err *err) {
+  (void)err;
+  int j = glp_add_cols(m->lp, 1), n = 0;
+  glp_set_col_bnds(m->lp, j, GLP_LO, 0, 0);
+  for (int i = 0; i < column->n_loads; i++) {
+    m->index[++n] = column->loads[i].orbit + 1;
+    m->value[n] = scaled_load(s, column->loads[i].load);
+  }
+  m->index[++n] = s->n_orbits + column->base + 1;
+  m->value[n] = 1;
+  glp_set_mat_col(m->lp, j, n, m->index, m->value);
+  return COPSE_OK;
+}
+
+copse_status copse_master_solve(struct copse_master *m, struct copse_search *s,
+                                struct copse_err *err) {
+  glp_smcp parameters;
+  glp_init_smcp(&parameters);
+  parameters.msg_lev = GLP_MSG_OFF;
+  parameters.meth = GLP_PRIMAL; /* new columns leave the basis primal feasible */
+  parameters.tol_bnd = parameters.tol_dj = 1e-10;
+  if (s->n_rounds == 1) glp_adv_basis(m->lp, 0);
+  int code = glp_simplex(m->lp, &parameters);
+  if (code != 0 || glp_get_status(m->lp) != GLP_OPT) {
+    /* a numerically bad basis: once more from a fresh one, with two-phase dual simplex */
+    glp_std_basis(m->lp);
+    parameters.meth = GLP_DUALP;
+    code = glp_simplex(m->lp, &parameters);
+  }
+  if (code != 0 || glp_get_status(m->lp) != GLP_OPT)
+    return copse_fail(err, COPSE_INTERNAL, "GLPK gave up on the master problem (code %d)", code);
+  /* one unit of the master's T is most_demand / most_capacity */
+  double unit = (double)s->most_demand / (double)s->most_capacity;
+  s->time = glp_get_col_prim(m->lp, 1) * unit;
+  for (int o = 0; o < s->n_orbits; o++) {
+    double dual = -glp_get_row_dual(m->lp, o + 1);
+    s->price[o] = (dual > 0 ? dual : 0) / (double)s->most_demand * unit;
+  }
+  for (int b = 0; b < s->n_bases; b++)
+    s->share_price[b] = glp_get_row_dual(m->lp, s->n_orbits + b + 1) * unit;
+  for (size_t c = 0; c < s->n_columns; c++)
+    s->columns[c].weight = glp_get_col_prim(m->lp, (int)c + 2);
+  return COPSE_OK;
+}

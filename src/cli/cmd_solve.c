@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "schedule/collective.h"
+#include "schedule/demand.h"
 #include "schedule/solve.h"
 #include "schedule/verify.h"
 
@@ -15,9 +16,15 @@ static const char help[] =
     "usage: copse solve TOPO -c COLLECTIVE [-o SCHEDULE.json] [options]\n\n"
     "Computes an exactly optimal schedule and the cut that proves the optimum. The\n"
     "schedule is verified before it is written.\n\n"
-    "  -c, --collective C  allgather, reduce_scatter, allreduce, broadcast or reduce\n"
+    "  -c, --collective C  allgather, reduce_scatter, allreduce, broadcast, reduce or\n"
+    "                      alltoall\n"
     "  -r, --root R        the root rank of a broadcast or reduce\n"
     "  -k, --k K           exactly K trees per root (the optimum may need many)\n"
+    "  -d, --demand FILE   what each rank sends to each, for alltoall; default: all the same\n"
+    "      --no-forward    ranks do not relay what is not theirs (alltoall)\n"
+    "      --no-symmetry   do not look for a rotation of the hosts (alltoall)\n"
+    "  -e, --tolerance P%  stop within P per cent of the bound (alltoall); default: exact up to\n"
+    "                      64 ranks, 1% beyond\n"
     "  -b, --bound-only    the optimum and its cut, no trees\n"
     "  -l, --links MODE    what to keep of an XML topology: nvlink, all or default\n"
     "  -o, --output FILE   where to write the schedule (- for standard output)\n"
@@ -26,10 +33,10 @@ static const char help[] =
     "example: copse solve topologies/a100-x2.json -c allreduce -o a100-x2.allreduce.json\n";
 
 struct options {
-  const char *input, *output;
+  const char *input, *output, *demand;
   struct copse_topology_options topology;
   struct copse_solve_options solve;
-  bool has_collective, json, progress;
+  bool has_collective, has_tolerance, json, progress;
 };
 
 struct seconds {
@@ -47,6 +54,14 @@ static void add_cut(struct copse_text *text, const struct copse_schedule *s, con
   copse_text_add(text, "]");
 }
 
+static const char *const bound_kinds[] = {"cut", "phases", "lengths"};
+
+static int count_paths(const struct copse_schedule *s) {
+  int n = 0;
+  for (int f = 0; f < s->n_flows; f++) n += s->flows[f].n_paths;
+  return n;
+}
+
 static copse_status print_json(const struct copse_topology *t, const struct copse_schedule *s,
                                bool bound_only, const struct seconds *sec, struct copse_err *err) {
   struct copse_text text = {0};
@@ -58,9 +73,14 @@ static copse_status print_json(const struct copse_topology *t, const struct cops
   copse_text_add_json_number(&text, copse_schedule_algbw(s));
   copse_text_add(&text, ", \"bound_time_per_GB\": \"%s\", \"bound_kind\": \"%s\",\n",
                  copse_q_text(s->bound.time_per_GB, bound),
-                 s->bound.kind == COPSE_BOUND_PHASES ? "phases" : "cut");
+                 bound_kinds[s->bound.kind]);
   if (bound_only)
     copse_text_add(&text, " \"k\": null, \"trees\": null, \"max_height\": null,\n");
+  else if (s->collective == COPSE_ALLTOALL)
+    copse_text_add(&text,
+                   " \"k\": null, \"trees\": null, \"flows\": %d, \"images\": %d, \"paths\": %d, "
+                   "\"max_height\": %d,\n",
+                   s->n_flows, s->rotation.order, count_paths(s), copse_schedule_height(s));
   else
     copse_text_add(&text, " \"k\": %" PRId64 ", \"trees\": %d, \"max_height\": %d,\n", s->k,
                    s->n_trees, copse_schedule_height(s));
@@ -110,6 +130,23 @@ static void print_cut(const struct copse_topology *t, const struct copse_schedul
   free(inside);
 }
 
+/* The links that bound an alltoall: those of the greatest length. */
+static void print_busy_lengths(const struct copse_topology *t, const struct copse_schedule *s) {
+  struct copse_q most = COPSE_Q_ZERO;
+  int n = 0, first = -1;
+  for (int i = 0; i < s->bound.n_lengths; i++)
+    if (copse_q_cmp(s->bound.lengths[i].length, most) > 0) most = s->bound.lengths[i].length;
+  for (int i = 0; i < s->bound.n_lengths; i++) {
+    if (!copse_q_eq(s->bound.lengths[i].length, most)) continue;
+    if (n++ == 0) first = i;
+  }
+  if (first < 0) return;
+  printf("bottleneck: %s -> %s", s->nodes[s->bound.lengths[first].src],
+         s->nodes[s->bound.lengths[first].dst]);
+  if (n > 1) printf(" and %d links like it", n - 1);
+  printf(" (%d of %d links count in the bound)\n", s->bound.n_lengths, t->n_links);
+}
+
 static void print_text(const struct copse_topology *t, const struct copse_schedule *s,
                        bool bound_only, const struct seconds *sec) {
   char time[COPSE_Q_TEXT], bound[COPSE_Q_TEXT];
@@ -131,6 +168,18 @@ static void print_text(const struct copse_topology *t, const struct copse_schedu
   } else {
     printf("bound: %s s/GB; this is %.3g %% above it\n", copse_q_text(s->bound.time_per_GB, bound),
            100 * (copse_q_to_double(s->time_per_GB) / copse_q_to_double(s->bound.time_per_GB) - 1));
+  }
+  if (s->collective == COPSE_ALLTOALL) {
+    print_busy_lengths(t, s);
+    if (!bound_only)
+      printf("%d flows%s over %d paths, at most %d hops\n", s->n_flows,
+             s->rotation.order > 1 ? " of base ranks" : "", count_paths(s),
+             copse_schedule_height(s));
+    if (!bound_only && s->rotation.order > 1)
+      printf("the others are their images under a rotation of %d hosts\n", s->rotation.order);
+    printf("seconds: flow %.3f, paths %.3f, verify %.3f, total %.3f\n", sec->solve.optimum,
+           sec->solve.pack, sec->verify, sec->total);
+    return;
   }
   print_cut(t, s);
   if (!bound_only)
@@ -159,12 +208,17 @@ static int run(struct options *o) {
   struct copse_progress progress = copse_cli_progress_start(&bar, o->progress);
   struct seconds sec = {0};
   char *text = NULL;
+  int64_t *demand = NULL;
   size_t size;
   copse_status status;
   double start = copse_cli_now(), mark = start;
   o->solve.label = copse_file_label(o->input);
   o->solve.progress = &progress;
   COPSE_TRY(copse_topology_load(o->input, &o->topology, &topology, &err));
+  if (o->demand) COPSE_TRY(copse_demand_load(o->demand, topology->n_ranks, &demand, &err));
+  o->solve.demand = demand;
+  /* beyond this the exact optimum is often out of reach, and 1 % is what users ask for */
+  if (!o->has_tolerance && topology->n_ranks > 64) o->solve.tolerance = (struct copse_q){1, 100};
   sec.read = copse_cli_now() - mark;
   COPSE_TRY(copse_solve_schedule(topology, &o->solve, &schedule, &sec.solve, &err));
   mark = copse_cli_now();
@@ -185,9 +239,24 @@ static int run(struct options *o) {
 out:
   if (status != COPSE_OK) copse_cli_progress_end(&bar);
   free(text);
+  free(demand);
   copse_schedule_release(schedule);
   copse_topology_release(topology);
   return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);
+}
+
+/* "1%", "0.5 %" or a fraction "0.01". */
+static bool parse_tolerance(const char *text, struct copse_q *out) {
+  char number[64];
+  size_t n = strcspn(text, " %");
+  struct copse_q hundred = {100, 1};
+  struct copse_err ignored = COPSE_ERR_INIT;
+  if (n >= sizeof number || (text[n] && strcmp(text + n, "%") != 0 && strcmp(text + n, " %") != 0))
+    return false;
+  memcpy(number, text, n);
+  number[n] = '\0';
+  if (copse_q_parse_decimal(number, out, &ignored) != COPSE_OK || out->num < 0) return false;
+  return !text[n] || copse_q_div(*out, hundred, out, &ignored) == COPSE_OK;
 }
 
 static int check(const struct options *o) {
@@ -197,6 +266,10 @@ static int check(const struct options *o) {
                            copse_schedule_collective_name(o->solve.collective));
   if (!copse_collective_rooted(o->solve.collective) && o->solve.root >= 0)
     return copse_cli_usage("solve", "--root is for broadcast and reduce");
+  if (o->solve.collective != COPSE_ALLTOALL && (o->demand || o->solve.no_forward))
+    return copse_cli_usage("solve", "--demand and --no-forward are for alltoall");
+  if (o->solve.collective == COPSE_ALLTOALL && o->solve.k > 0)
+    return copse_cli_usage("solve", "--k is for trees; an alltoall has flows");
   if (o->solve.bound_only && (o->output || o->solve.k > 0))
     return copse_cli_usage("solve", "--bound-only makes no schedule: leave out -o and --k");
   if (o->json && o->output && strcmp(o->output, "-") == 0)
@@ -212,7 +285,7 @@ static int parse_option(int c, struct options *o) {
       if (!o->has_collective)
         return copse_cli_usage("solve",
                                "unknown collective '%.40s': allgather, reduce_scatter, "
-                               "allreduce, broadcast or reduce",
+                               "allreduce, broadcast, reduce or alltoall",
                                optarg);
       break;
     case 'r':
@@ -225,6 +298,14 @@ static int parse_option(int c, struct options *o) {
         return copse_cli_usage("solve", "--k must be from 1 to %d", 1 << 20);
       break;
     case 'b': o->solve.bound_only = true; break;
+    case 'd': o->demand = optarg; break;
+    case 'f': o->solve.no_forward = true; break;
+    case 's': o->solve.no_symmetry = true; break;
+    case 'e':
+      o->has_tolerance = parse_tolerance(optarg, &o->solve.tolerance);
+      if (!o->has_tolerance)
+        return copse_cli_usage("solve", "--tolerance must be a part such as 1%% or 0.01");
+      break;
     case 'l':
       if (!copse_cli_parse_links(optarg, &o->topology.links))
         return copse_cli_usage("solve", "--links must be nvlink, all or default");
@@ -241,15 +322,19 @@ int copse_cmd_solve(int argc, char **argv) {
                                         {"root", required_argument, NULL, 'r'},
                                         {"k", required_argument, NULL, 'k'},
                                         {"bound-only", no_argument, NULL, 'b'},
+                                        {"demand", required_argument, NULL, 'd'},
+                                        {"no-forward", no_argument, NULL, 'f'},
+                                        {"no-symmetry", no_argument, NULL, 's'},
+                                        {"tolerance", required_argument, NULL, 'e'},
                                         {"links", required_argument, NULL, 'l'},
                                         {"output", required_argument, NULL, 'o'},
                                         {"json", no_argument, NULL, 'j'},
                                         {"progress", no_argument, NULL, 'p'},
                                         {"help", no_argument, NULL, 'h'},
                                         {NULL, 0, NULL, 0}};
-  struct options o = {.topology = {COPSE_LINKS_DEFAULT, &copse_cli_notes}, .solve = {.root = -1}};
+  struct options o = {.topology = {COPSE_LINKS_DEFAULT, &copse_cli_notes}, .solve = {.root = -1, .tolerance = COPSE_Q_ZERO}};
   opterr = 0;
-  for (int c; (c = getopt_long(argc, argv, ":c:r:k:bl:o:jh", longs, NULL)) != -1;) {
+  for (int c; (c = getopt_long(argc, argv, ":c:r:k:bd:e:l:o:jh", longs, NULL)) != -1;) {
     if (c == 'h') {
       fputs(help, stdout);
       return COPSE_EXIT_DONE;

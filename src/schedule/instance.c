@@ -38,23 +38,17 @@ out:
   return status;
 }
 
-copse_status copse_instance_make(const struct copse_topology *topology, const char *label, int root,
-                                 bool reversed, struct copse_instance *out, struct copse_err *err) {
+static copse_status make(const struct copse_topology *topology, bool reversed,
+                         struct copse_instance *out, struct copse_err *err) {
   copse_status status;
   *out = (struct copse_instance){0};
-  COPSE_TRY(refuse_unbalanced(topology, label, err));
   COPSE_TRY(copse_calloc((size_t)topology->n_links, sizeof *out->links, &out->links, err));
   COPSE_TRY(copse_calloc((size_t)topology->n_ranks, sizeof *out->roots, &out->roots, err));
   COPSE_TRY(scale_links(topology, reversed, out, err));
-  int n_roots = 0;
-  for (int r = 0; r < topology->n_ranks; r++)
-    if (root < 0 || r == root)
-      out->roots[n_roots++] = (struct copse_net_root){topology->rank_nodes[r], 1};
   out->network = (struct copse_network){
       .n_nodes = topology->n_nodes,
       .n_links = topology->n_links,
       .n_terminals = topology->n_ranks,
-      .n_roots = n_roots,
       .links = out->links,
       .terminals = topology->rank_nodes,
       .roots = out->roots,
@@ -63,6 +57,24 @@ copse_status copse_instance_make(const struct copse_topology *topology, const ch
 out:
   copse_instance_free(out);
   return status;
+}
+
+copse_status copse_instance_make(const struct copse_topology *topology, const char *label, int root,
+                                 bool reversed, struct copse_instance *out,
+                                 struct copse_err *err) {
+  *out = (struct copse_instance){0};
+  copse_status status = refuse_unbalanced(topology, label, err);
+  if (status == COPSE_OK) status = make(topology, reversed, out, err);
+  if (status != COPSE_OK) return status;
+  for (int r = 0; r < topology->n_ranks; r++)
+    if (root < 0 || r == root)
+      out->roots[out->network.n_roots++] = (struct copse_net_root){topology->rank_nodes[r], 1};
+  return COPSE_OK;
+}
+
+copse_status copse_instance_scale(const struct copse_topology *topology,
+                                  struct copse_instance *out, struct copse_err *err) {
+  return make(topology, false, out, err);
 }
 
 void copse_instance_free(struct copse_instance *instance) {

@@ -27,6 +27,9 @@ struct copse_instance {
 copse_status copse_instance_make(const struct copse_topology *topology, const char *label, int root,
                                  bool reversed, struct copse_instance *out,
                                  struct copse_err *err) COPSE_CHECKED;
+/* The same for flows, which need no balanced relays: every rank a terminal, no roots. */
+copse_status copse_instance_scale(const struct copse_topology *topology,
+                                  struct copse_instance *out, struct copse_err *err) COPSE_CHECKED;
 void copse_instance_free(struct copse_instance *instance);
 
 /* Whether every link has an opposite of the same bandwidth, and switches' multicast and

@@ -1,106 +1,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "schedule/collective.h"
-#include "schedule/schedule.h"
+#include "schedule/read_internal.h"
 
-/* Node ids seen so far, by open addressing; ids are copied into the schedule's arena. */
-struct reader {
-  struct copse_json json;
-  struct copse_schedule *schedule;
-  const char **nodes;
-  size_t n_nodes, nodes_capacity;
-  int *table; /* node + 1, 0: free */
-  size_t table_size;
-  char *seen; /* [n_ranks] per tree */
-  struct copse_err *err;
-};
-
-static copse_status refuse(struct reader *r, const cJSON *item, const cJSON *parent,
-                           const char *what) {
-  return copse_fail_at(r->err, COPSE_BAD_INPUT, r->json.file, copse_json_line(item, parent), "%s",
-                       what);
-}
-
-static uint64_t hash_text(const char *s) {
-  uint64_t h = 0xcbf29ce484222325u;
-  for (; *s; s++) h = (h ^ (unsigned char)*s) * 0x100000001b3u;
-  return h ^ (h >> 29);
-}
-
-static size_t slot_of(const struct reader *r, const char *id) {
-  size_t i = hash_text(id) & (r->table_size - 1);
-  while (r->table[i] && strcmp(r->nodes[r->table[i] - 1], id) != 0)
-    i = (i + 1) & (r->table_size - 1);
-  return i;
-}
-
-static copse_status grow_table(struct reader *r) {
-  size_t size = r->table_size ? 2 * r->table_size : 256;
-  int *table;
-  copse_status status = copse_calloc(size, sizeof *table, &table, r->err);
-  if (status != COPSE_OK) return status;
-  free(r->table);
-  r->table = table;
-  r->table_size = size;
-  for (size_t i = 0; i < r->n_nodes; i++) table[slot_of(r, r->nodes[i])] = (int)i + 1;
-  return COPSE_OK;
-}
-
-/* The index of a node id, new ones appended. */
-static copse_status intern(struct reader *r, const char *id, int *index) {
-  copse_status status = COPSE_OK;
-  if (2 * (r->n_nodes + 1) > r->table_size) COPSE_TRY(grow_table(r));
-  size_t slot = slot_of(r, id);
-  if (r->table[slot] == 0) {
-    char *copy = copse_arena_strdup(&r->schedule->arena, id);
-    if (!copy) return copse_fail_nomem(r->err);
-    COPSE_TRY(copse_grow(&r->nodes, &r->nodes_capacity, r->n_nodes + 1, sizeof *r->nodes, r->err));
-    r->nodes[r->n_nodes++] = copy;
-    r->table[slot] = (int)r->n_nodes;
-  }
-  *index = r->table[slot] - 1;
-out:
-  return status;
-}
-
-static void *take(struct reader *r, size_t n, size_t size) {
-  return copse_arena_alloc(&r->schedule->arena, n ? n : 1, size);
-}
-
-/* An array of node ids. */
-static copse_status read_nodes(struct reader *r, const cJSON *array, const cJSON *parent,
-                               const char *what, const int **out, int *n) {
-  copse_status status = COPSE_OK;
-  int *nodes = NULL;
-  *n = 0;
-  if (!array || !copse_json_is_array(array)) return refuse(r, array, parent, what);
-  nodes = take(r, (size_t)cJSON_GetArraySize(array), sizeof *nodes);
-  if (!nodes) return copse_fail_nomem(r->err);
-  COPSE_JSON_EACH (item, array) {
-    if (!copse_json_is_string(item)) return refuse(r, item, parent, what);
-    COPSE_TRY(intern(r, item->valuestring, &nodes[(*n)++]));
-  }
-  *out = nodes;
-out:
-  return status;
-}
-
-static copse_status read_ranks(struct reader *r) {
+static copse_status read_ranks(struct copse_schedule_reader *r) {
   struct copse_schedule *s = r->schedule;
   copse_status status;
-  COPSE_TRY(read_nodes(r, copse_json_get(r->json.root, "ranks"), r->json.root,
+  COPSE_TRY(copse_reader_nodes(r, copse_json_get(r->json.root, "ranks"), r->json.root,
                        "\"ranks\" must be an array of node ids", &s->rank_nodes, &s->n_ranks));
-  if (s->n_ranks == 0) return refuse(r, r->json.root, NULL, "\"ranks\" is empty");
+  if (s->n_ranks == 0) return copse_reader_refuse(r, r->json.root, NULL, "\"ranks\" is empty");
   if ((size_t)s->n_ranks != r->n_nodes)
-    return refuse(r, r->json.root, NULL, "a node stands twice in \"ranks\"");
+    return copse_reader_refuse(r, r->json.root, NULL, "a node stands twice in \"ranks\"");
   COPSE_TRY(copse_calloc((size_t)s->n_ranks, 1, &r->seen, r->err));
 out:
   return status;
 }
 
-static copse_status read_topology(struct reader *r) {
+static copse_status read_topology(struct copse_schedule_reader *r) {
   static const char *const keys[] = {"name", "sha256", NULL};
   struct copse_schedule *s = r->schedule;
   const cJSON *topology = copse_json_get(r->json.root, "topology");
@@ -118,30 +35,32 @@ out:
   return status;
 }
 
-static copse_status read_bound(struct reader *r) {
-  static const char *const keys[] = {"time_per_GB", "cut", "kind", "reduce_cut", NULL};
+static copse_status read_bound(struct copse_schedule_reader *r) {
+  static const char *const keys[] = {"time_per_GB", "cut", "kind", "reduce_cut", "lengths", NULL};
   struct copse_bound *b = &r->schedule->bound;
   const cJSON *bound = copse_json_get(r->json.root, "bound");
   copse_status status;
   COPSE_TRY(copse_json_expect_object(&r->json, bound, r->json.root, "\"bound\"", keys, r->err));
   COPSE_TRY(copse_json_get_rational(&r->json, bound, "time_per_GB", &b->time_per_GB, r->err));
-  COPSE_TRY(read_nodes(r, copse_json_get(bound, "cut"), bound,
+  if (r->schedule->collective == COPSE_ALLTOALL && copse_json_get(bound, "lengths"))
+    return copse_reader_lengths(r, bound);
+  COPSE_TRY(copse_reader_nodes(r, copse_json_get(bound, "cut"), bound,
                        "\"cut\" must be an array of node ids", &b->cut, &b->n_cut));
   if (!copse_json_get(bound, "kind")) return COPSE_OK;
   const char *kind;
   COPSE_TRY(copse_json_get_string(&r->json, bound, "kind", &kind, r->err));
   if (strcmp(kind, "cut") == 0) return COPSE_OK;
   if (strcmp(kind, "phases") != 0 || r->schedule->collective != COPSE_ALLREDUCE)
-    return refuse(r, bound, NULL, "\"kind\" must be \"cut\", or for an allreduce \"phases\"");
+    return copse_reader_refuse(r, bound, NULL, "\"kind\" must be \"cut\", or for an allreduce \"phases\"");
   b->kind = COPSE_BOUND_PHASES;
-  COPSE_TRY(read_nodes(r, copse_json_get(bound, "reduce_cut"), bound,
+  COPSE_TRY(copse_reader_nodes(r, copse_json_get(bound, "reduce_cut"), bound,
                        "\"reduce_cut\" must be an array of node ids", &b->reduce_cut,
                        &b->n_reduce_cut));
 out:
   return status;
 }
 
-static copse_status read_edge(struct reader *r, const cJSON *item, const cJSON *parent,
+static copse_status read_edge(struct copse_schedule_reader *r, const cJSON *item, const cJSON *parent,
                               struct copse_schedule_edge *edge) {
   static const char *const keys[] = {"src", "dst", "path", NULL};
   const struct copse_schedule *s = r->schedule;
@@ -150,13 +69,13 @@ static copse_status read_edge(struct reader *r, const cJSON *item, const cJSON *
   COPSE_TRY(copse_json_expect_object(&r->json, item, parent, "an edge", keys, r->err));
   COPSE_TRY(copse_json_get_int(&r->json, item, "src", 0, s->n_ranks - 1, &src, r->err));
   COPSE_TRY(copse_json_get_int(&r->json, item, "dst", 0, s->n_ranks - 1, &dst, r->err));
-  COPSE_TRY(read_nodes(r, copse_json_get(item, "path"), item,
+  COPSE_TRY(copse_reader_nodes(r, copse_json_get(item, "path"), item,
                        "\"path\" must be an array of node ids", &edge->path, &edge->n_path));
   edge->src = (int)src;
   edge->dst = (int)dst;
   if (edge->n_path < 2 || edge->path[0] != s->rank_nodes[src] ||
       edge->path[edge->n_path - 1] != s->rank_nodes[dst])
-    status = refuse(r, item, NULL, "\"path\" must lead from the node of src to the node of dst");
+    status = copse_reader_refuse(r, item, NULL, "\"path\" must lead from the node of src to the node of dst");
 out:
   return status;
 }
@@ -165,23 +84,23 @@ out:
  * Broadcast: each src is the root or was a dst before, each dst is new. Reduce: each src
  * is new and not the root, each dst still waits for its children.
  */
-static copse_status check_tree(struct reader *r, const cJSON *item,
+static copse_status check_tree(struct copse_schedule_reader *r, const cJSON *item,
                                const struct copse_schedule_tree *tree) {
   memset(r->seen, 0, (size_t)r->schedule->n_ranks);
   if (tree->n_edges != r->schedule->n_ranks - 1)
-    return refuse(r, item, NULL, "a tree must span all ranks: one edge fewer than ranks");
+    return copse_reader_refuse(r, item, NULL, "a tree must span all ranks: one edge fewer than ranks");
   if (tree->phase == COPSE_PHASE_BROADCAST) r->seen[tree->root] = 1;
   for (int i = 0; i < tree->n_edges; i++) {
     const struct copse_schedule_edge *edge = &tree->edges[i];
     if (tree->phase == COPSE_PHASE_BROADCAST) {
       if (!r->seen[edge->src] || r->seen[edge->dst])
-        return refuse(r, item, NULL,
+        return copse_reader_refuse(r, item, NULL,
                       "edges of a broadcast tree must reach every rank once, each src before");
       r->seen[edge->dst] = 1;
     } else {
       if (r->seen[edge->src] || r->seen[edge->dst] || edge->src == tree->root ||
           edge->src == edge->dst)
-        return refuse(r, item, NULL,
+        return copse_reader_refuse(r, item, NULL,
                       "edges of a reduce tree must leave every rank but the root once, each "
                       "after those that lead to it");
       r->seen[edge->src] = 1;
@@ -190,12 +109,12 @@ static copse_status check_tree(struct reader *r, const cJSON *item,
   return COPSE_OK;
 }
 
-static copse_status read_edges(struct reader *r, const cJSON *item,
+static copse_status read_edges(struct copse_schedule_reader *r, const cJSON *item,
                                struct copse_schedule_tree *tree) {
   copse_status status;
   const cJSON *edges;
   COPSE_TRY(copse_json_get_array(&r->json, item, "edges", &edges, r->err));
-  struct copse_schedule_edge *out = take(r, (size_t)cJSON_GetArraySize(edges), sizeof *out);
+  struct copse_schedule_edge *out = copse_reader_take(r, (size_t)cJSON_GetArraySize(edges), sizeof *out);
   if (!out) return copse_fail_nomem(r->err);
   COPSE_JSON_EACH (edge, edges) COPSE_TRY(read_edge(r, edge, item, &out[tree->n_edges++]));
   tree->edges = out;
@@ -204,7 +123,7 @@ out:
   return status;
 }
 
-static copse_status read_tree(struct reader *r, const cJSON *item,
+static copse_status read_tree(struct copse_schedule_reader *r, const cJSON *item,
                               struct copse_schedule_tree *tree) {
   static const char *const keys[] = {"root", "phase", "weight", "edges", NULL};
   const struct copse_schedule *s = r->schedule;
@@ -221,15 +140,15 @@ static copse_status read_tree(struct reader *r, const cJSON *item,
   else if (strcmp(phase, "reduce") == 0 && copse_collective_aggregates(s->collective))
     tree->phase = COPSE_PHASE_REDUCE;
   else
-    return refuse(r, item, NULL, "\"phase\" must be one that the collective has");
-  if (tree->weight.num <= 0) return refuse(r, item, NULL, "\"weight\" must be positive");
+    return copse_reader_refuse(r, item, NULL, "\"phase\" must be one that the collective has");
+  if (tree->weight.num <= 0) return copse_reader_refuse(r, item, NULL, "\"weight\" must be positive");
   status = read_edges(r, item, tree);
 out:
   return status;
 }
 
 /* The share of each root in a phase, added up over its trees. */
-static copse_status add_shares(struct reader *r, enum copse_phase phase, struct copse_q *shares) {
+static copse_status add_shares(struct copse_schedule_reader *r, enum copse_phase phase, struct copse_q *shares) {
   const struct copse_schedule *s = r->schedule;
   for (int i = 0; i < s->n_ranks; i++) shares[i] = COPSE_Q_ZERO;
   for (int i = 0; i < s->n_trees; i++) {
@@ -237,12 +156,12 @@ static copse_status add_shares(struct reader *r, enum copse_phase phase, struct 
     if (tree->phase != phase) continue;
     copse_status status = copse_q_add(shares[tree->root], tree->weight, &shares[tree->root], NULL);
     if (status != COPSE_OK)
-      return refuse(r, r->json.root, NULL, "the weights have no common denominator in 64 bits");
+      return copse_reader_refuse(r, r->json.root, NULL, "the weights have no common denominator in 64 bits");
   }
   return COPSE_OK;
 }
 
-static copse_status check_phase_shares(struct reader *r, const struct copse_q *shares) {
+static copse_status check_phase_shares(struct copse_schedule_reader *r, const struct copse_q *shares) {
   const struct copse_schedule *s = r->schedule;
   struct copse_q whole = COPSE_Q_ZERO, equal = {1, s->n_ranks};
   for (int i = 0; i < s->n_ranks; i++) {
@@ -250,16 +169,16 @@ static copse_status check_phase_shares(struct reader *r, const struct copse_q *s
                              ? (i == s->root ? COPSE_Q_ONE : COPSE_Q_ZERO)
                              : equal;
     if (s->collective != COPSE_ALLREDUCE && !copse_q_eq(shares[i], due))
-      return refuse(r, r->json.root, NULL, "the weights of a root don't add up to its share");
+      return copse_reader_refuse(r, r->json.root, NULL, "the weights of a root don't add up to its share");
     if (copse_q_add(whole, shares[i], &whole, NULL) != COPSE_OK)
-      return refuse(r, r->json.root, NULL, "the weights have no common denominator in 64 bits");
+      return copse_reader_refuse(r, r->json.root, NULL, "the weights have no common denominator in 64 bits");
   }
   if (!copse_q_eq(whole, COPSE_Q_ONE))
-    return refuse(r, r->json.root, NULL, "the weights of a phase don't add up to 1");
+    return copse_reader_refuse(r, r->json.root, NULL, "the weights of a phase don't add up to 1");
   return COPSE_OK;
 }
 
-static copse_status check_shares(struct reader *r) {
+static copse_status check_shares(struct copse_schedule_reader *r) {
   const struct copse_schedule *s = r->schedule;
   size_t n = (size_t)s->n_ranks;
   copse_status status;
@@ -272,18 +191,18 @@ static copse_status check_shares(struct reader *r) {
   if (broadcasts) COPSE_TRY(check_phase_shares(r, shares));
   if (aggregates) COPSE_TRY(check_phase_shares(r, shares + n));
   if (broadcasts && aggregates && memcmp(shares, shares + n, n * sizeof *shares) != 0)
-    status = refuse(r, r->json.root, NULL, "a root's shares differ between the two phases");
+    status = copse_reader_refuse(r, r->json.root, NULL, "a root's shares differ between the two phases");
 out:
   free(shares);
   return status;
 }
 
-static copse_status read_trees(struct reader *r) {
+static copse_status read_trees(struct copse_schedule_reader *r) {
   struct copse_schedule *s = r->schedule;
   const cJSON *trees;
   copse_status status;
   COPSE_TRY(copse_json_get_array(&r->json, r->json.root, "trees", &trees, r->err));
-  struct copse_schedule_tree *out = take(r, (size_t)cJSON_GetArraySize(trees), sizeof *out);
+  struct copse_schedule_tree *out = copse_reader_take(r, (size_t)cJSON_GetArraySize(trees), sizeof *out);
   if (!out) return copse_fail_nomem(r->err);
   COPSE_JSON_EACH (tree, trees) COPSE_TRY(read_tree(r, tree, &out[s->n_trees++]));
   s->trees = out;
@@ -292,35 +211,32 @@ out:
   return status;
 }
 
-static copse_status read_collective(struct reader *r) {
+static copse_status read_collective(struct copse_schedule_reader *r) {
   struct copse_schedule *s = r->schedule;
   const char *name;
   copse_status status;
   COPSE_TRY(copse_json_get_string(&r->json, r->json.root, "collective", &name, r->err));
   if (!copse_schedule_collective_parse(name, &s->collective))
-    return refuse(r, r->json.root, NULL,
+    return copse_reader_refuse(r, r->json.root, NULL,
                   "\"collective\" must be allgather, reduce_scatter, allreduce, broadcast, reduce "
                   "or alltoall");
-  if (s->collective == COPSE_ALLTOALL)
-    return copse_fail_at(r->err, COPSE_UNSUPPORTED, r->json.file, 0,
-                         "alltoall is not in this version");
 out:
   return status;
 }
 
 /* Optional: older or foreign files say it through the trees alone. */
-static copse_status read_root(struct reader *r) {
+static copse_status read_root(struct copse_schedule_reader *r) {
   struct copse_schedule *s = r->schedule;
   const cJSON *first = copse_json_get(r->json.root, "trees");
   const cJSON *holder = copse_json_get(r->json.root, "root") ? r->json.root : NULL;
   s->root = -1;
   if (!copse_collective_rooted(s->collective)) {
-    if (holder) return refuse(r, r->json.root, NULL, "\"root\" is for broadcast and reduce");
+    if (holder) return copse_reader_refuse(r, r->json.root, NULL, "\"root\" is for broadcast and reduce");
     return COPSE_OK;
   }
   if (!holder && first && copse_json_is_array(first)) holder = copse_json_first(first);
   if (!holder || !copse_json_is_object(holder))
-    return refuse(r, r->json.root, NULL, "\"root\" is missing");
+    return copse_reader_refuse(r, r->json.root, NULL, "\"root\" is missing");
   int64_t root;
   copse_status status =
       copse_json_get_int(&r->json, holder, "root", 0, s->n_ranks - 1, &root, r->err);
@@ -328,17 +244,24 @@ static copse_status read_root(struct reader *r) {
   return status;
 }
 
-static copse_status read_document(struct reader *r) {
-  static const char *const keys[] = {"format",      "collective", "root",  "topology", "ranks", "k",
-                                     "time_per_GB", "algbw_GBps", "bound", "trees",    NULL};
+static copse_status read_document(struct copse_schedule_reader *r) {
+  static const char *const tree_keys[] = {"format", "collective",  "root",       "topology",
+                                          "ranks",  "k",           "time_per_GB", "algbw_GBps",
+                                          "bound",  "trees",       NULL};
+  static const char *const flow_keys[] = {"format",     "collective", "topology", "ranks",
+                                          "time_per_GB", "algbw_GBps", "bound",    "flows",
+                                          "demand",     "forward",    "rotation", NULL};
   const cJSON *root = r->json.root;
   struct copse_schedule *s = r->schedule;
   const char *format;
   copse_status status;
-  COPSE_TRY(copse_json_expect_object(&r->json, root, NULL, "a schedule", keys, r->err));
+  const cJSON *name = copse_json_is_object(root) ? copse_json_get(root, "collective") : NULL;
+  bool flows = name && copse_json_is_string(name) && strcmp(name->valuestring, "alltoall") == 0;
+  COPSE_TRY(copse_json_expect_object(&r->json, root, NULL, "a schedule",
+                                     flows ? flow_keys : tree_keys, r->err));
   COPSE_TRY(copse_json_get_string(&r->json, root, "format", &format, r->err));
   if (strcmp(format, "copse-schedule/1") != 0)
-    return refuse(r, root, NULL, "unknown \"format\"; this version reads copse-schedule/1");
+    return copse_reader_refuse(r, root, NULL, "unknown \"format\"; this version reads copse-schedule/1");
   COPSE_TRY(read_collective(r));
   COPSE_TRY(read_ranks(r));
   COPSE_TRY(read_root(r));
@@ -347,8 +270,12 @@ static copse_status read_document(struct reader *r) {
     COPSE_TRY(copse_json_get_int(&r->json, root, "k", 0, INT64_MAX, &s->k, r->err));
   COPSE_TRY(copse_json_get_rational(&r->json, root, "time_per_GB", &s->time_per_GB, r->err));
   COPSE_TRY(read_bound(r));
-  COPSE_TRY(read_trees(r));
-  const char **nodes = take(r, r->n_nodes, sizeof *nodes);
+  s->rotation.order = 1;
+  if (flows)
+    COPSE_TRY(copse_reader_flows(r));
+  else
+    COPSE_TRY(read_trees(r));
+  const char **nodes = copse_reader_take(r, r->n_nodes, sizeof *nodes);
   if (!nodes) return copse_fail_nomem(r->err);
   memcpy(nodes, r->nodes, r->n_nodes * sizeof *nodes);
   s->nodes = nodes;
@@ -359,7 +286,7 @@ out:
 
 copse_status copse_schedule_parse(const char *label, const char *data, size_t size,
                                   struct copse_schedule **out, struct copse_err *err) {
-  struct reader r = {.err = err};
+  struct copse_schedule_reader r = {.err = err};
   copse_status status;
   *out = NULL;
   COPSE_TRY(copse_json_parse(label, data, size, &r.json, err));

@@ -79,6 +79,15 @@ struct copse_bound {
   int n_lengths;
 };
 
+/*
+ * Compact form: the flows in the file are those of base ranks; the others are their images
+ * under the powers 1 .. order-1 of one permutation of the nodes. order 1: all are listed.
+ */
+struct copse_schedule_rotation {
+  int order;
+  const int *image; /* [n_nodes of the schedule], NULL when order is 1 */
+};
+
 struct copse_schedule {
   copse_collective collective;
   int root; /* broadcast, reduce; else -1 */
@@ -97,13 +106,21 @@ struct copse_schedule {
   const struct copse_schedule_flow *flows;
   const int64_t *demand; /* alltoall: [n_ranks * n_ranks] bytes, row = sender; NULL: uniform,
                             M/N from every rank to every rank (its own block stays) */
+  struct copse_schedule_rotation rotation;
   bool no_forward;       /* alltoall: ranks do not relay; the bound holds under that rule */
   struct copse_arena arena;
 };
 
 void copse_schedule_release(struct copse_schedule *schedule);
 
-/* Longest way from a root, in hops between ranks, over all trees. */
+/*
+ * Lists all flows of a compact schedule, in place: rotation.order becomes 1. Nothing to do
+ * for others. COPSE_NOMEM leaves the schedule as it was.
+ */
+copse_status copse_schedule_expand(struct copse_schedule *schedule, struct copse_err *err)
+    COPSE_CHECKED;
+
+/* Longest way in hops between ranks: from a root over all trees, or over all flows' paths. */
 int copse_schedule_height(const struct copse_schedule *schedule);
 
 /* M / T in GB/s; infinity for a single rank. For reports. */

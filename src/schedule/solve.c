@@ -267,6 +267,7 @@ static copse_status describe(struct build *b, struct copse_err *err) {
   schedule->n_nodes = topology->n_nodes;
   schedule->rank_nodes = ranks;
   schedule->n_ranks = topology->n_ranks;
+  schedule->rotation.order = 1;
   return COPSE_OK;
 }
 
@@ -289,8 +290,10 @@ static copse_status check_options(const struct copse_topology *topology,
                                   const struct copse_solve_options *options,
                                   struct copse_err *err) {
   const char *name = copse_schedule_collective_name(options->collective);
-  if (options->collective == COPSE_ALLTOALL)
-    return copse_fail(err, COPSE_UNSUPPORTED, "alltoall is not in this version");
+  if (options->collective == COPSE_ALLTOALL && options->k > 0)
+    return copse_fail(err, COPSE_INVALID, "an alltoall has flows, not k trees");
+  if (options->collective != COPSE_ALLTOALL && (options->demand || options->no_forward))
+    return copse_fail(err, COPSE_INVALID, "a demand or no-forward is for alltoall");
   if (copse_collective_rooted(options->collective)) {
     if (options->root < 0 || options->root >= topology->n_ranks)
       return copse_fail(err, COPSE_INVALID, "%s needs a root from 0 to %d", name,
@@ -331,8 +334,12 @@ copse_status copse_solve_schedule(const struct copse_topology *topology,
   COPSE_TRY(check_options(topology, options, err));
   COPSE_TRY(copse_calloc(1, sizeof *b.schedule, &b.schedule, err));
   COPSE_TRY(describe(&b, err));
-  COPSE_TRY(solve_phases(&b, seconds, err));
-  COPSE_TRY(fill(&b, err));
+  if (options->collective == COPSE_ALLTOALL) {
+    COPSE_TRY(copse_solve_alltoall(topology, options, b.schedule, seconds, err));
+  } else {
+    COPSE_TRY(solve_phases(&b, seconds, err));
+    COPSE_TRY(fill(&b, err));
+  }
   *out = b.schedule;
   b.schedule = NULL;
 out:

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "schedule/collective.h"
+#include "schedule/verify_flows.h"
 
 struct checker {
   const struct copse_schedule *schedule;
@@ -287,14 +288,17 @@ static copse_status check_bound(struct checker *c, struct copse_verify_report *r
   mpq_t time, second;
   copse_status status;
   mpq_inits(time, second, NULL);
-  COPSE_TRY(cut_time(c, bound->cut, bound->n_cut, entering, allreduce && !phases, time));
+  if (c->schedule->collective == COPSE_ALLTOALL)
+    COPSE_TRY(copse_verify_flow_bound(c->schedule, c->topology, c->node_of, c->label, time, c->err));
+  else
+    COPSE_TRY(cut_time(c, bound->cut, bound->n_cut, entering, allreduce && !phases, time));
   if (phases) {
     COPSE_TRY(cut_time(c, bound->reduce_cut, bound->n_reduce_cut, true, false, second));
     mpq_add(time, time, second);
   }
   COPSE_TRY(get_q(c, time, &report->bound));
   if (!copse_q_eq(report->bound, bound->time_per_GB))
-    status = refute(c, "the bound is %s, its cut proves %s",
+    status = refute(c, "the bound is %s, its certificate proves %s",
                     copse_q_text(bound->time_per_GB, claimed), copse_q_text(report->bound, found));
   else if (copse_q_cmp(report->time_per_GB, report->bound) < 0)
     status = refute(c, "the time %s is below the bound %s",
@@ -327,7 +331,10 @@ copse_status copse_verify_schedule(const struct copse_schedule *schedule,
   COPSE_TRY(compare_topology(&c, report));
   COPSE_TRY(check_ranks(&c));
   for (int t = 0; t < schedule->n_trees; t++) COPSE_TRY(check_tree(&c, t));
-  COPSE_TRY(check_all_shares(&c));
+  if (schedule->collective == COPSE_ALLTOALL)
+    COPSE_TRY(copse_verify_flows(schedule, topology, c.node_of, label, c.loads, err));
+  else
+    COPSE_TRY(check_all_shares(&c));
   COPSE_TRY(check_time(&c, report));
   COPSE_TRY(check_bound(&c, report));
 out:

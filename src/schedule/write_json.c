@@ -19,16 +19,40 @@ static void add_nodes(struct copse_text *text, const struct copse_schedule *sche
   copse_text_add(text, "]");
 }
 
+/* "src>dst": length, integers as numbers. */
+static void add_lengths(struct copse_text *text, const struct copse_schedule *schedule) {
+  const struct copse_bound *bound = &schedule->bound;
+  copse_text_add(text, ",\n  \"lengths\": {");
+  for (int i = 0; i < bound->n_lengths; i++) {
+    const struct copse_schedule_length *l = &bound->lengths[i];
+    struct copse_text key = {0};
+    copse_text_add(&key, "%s>%s", schedule->nodes[l->src], schedule->nodes[l->dst]);
+    if (key.failed) text->failed = true;
+    copse_text_add(text, "%s\n   ", i > 0 ? "," : "");
+    if (!key.failed) copse_text_add_json_string(text, key.data);
+    copse_text_add(text, ": ");
+    if (l->length.den == 1)
+      copse_text_add(text, "%" PRId64, l->length.num);
+    else
+      add_rational(text, l->length);
+    copse_text_free(&key);
+  }
+  copse_text_add(text, "}");
+}
+
 static void add_bound(struct copse_text *text, const struct copse_schedule *schedule) {
   const struct copse_bound *bound = &schedule->bound;
   copse_text_add(text, " \"bound\": {\"time_per_GB\": ");
   add_rational(text, bound->time_per_GB);
-  copse_text_add(text, ", \"cut\": ");
-  add_nodes(text, schedule, bound->cut, bound->n_cut);
+  if (bound->kind != COPSE_BOUND_LENGTHS) {
+    copse_text_add(text, ", \"cut\": ");
+    add_nodes(text, schedule, bound->cut, bound->n_cut);
+  }
   if (bound->kind == COPSE_BOUND_PHASES) {
     copse_text_add(text, ",\n  \"kind\": \"phases\", \"reduce_cut\": ");
     add_nodes(text, schedule, bound->reduce_cut, bound->n_reduce_cut);
   }
+  if (bound->kind == COPSE_BOUND_LENGTHS) add_lengths(text, schedule);
   copse_text_add(text, "},\n");
 }
 
@@ -48,6 +72,66 @@ static void add_tree(struct copse_text *text, const struct copse_schedule *sched
   copse_text_add(text, "]}");
 }
 
+static void add_flow(struct copse_text *text, const struct copse_schedule *schedule,
+                     const struct copse_schedule_flow *flow) {
+  copse_text_add(text, "  {\"src\": %d, \"dst\": %d, \"paths\": [", flow->src, flow->dst);
+  for (int i = 0; i < flow->n_paths; i++) {
+    copse_text_add(text, "%s\n   {\"path\": ", i > 0 ? "," : "");
+    add_nodes(text, schedule, flow->paths[i].nodes, flow->paths[i].n_nodes);
+    copse_text_add(text, ", \"weight\": ");
+    add_rational(text, flow->paths[i].weight);
+    copse_text_add(text, "}");
+  }
+  copse_text_add(text, "]}");
+}
+
+static void add_demand(struct copse_text *text, const struct copse_schedule *schedule) {
+  int n = schedule->n_ranks;
+  copse_text_add(text, " \"demand\": [");
+  for (int i = 0; i < n; i++) {
+    copse_text_add(text, "%s\n  [", i > 0 ? "," : "");
+    for (int j = 0; j < n; j++)
+      copse_text_add(text, "%s%" PRId64, j > 0 ? "," : "",
+                     schedule->demand[(size_t)i * (size_t)n + (size_t)j]);
+    copse_text_add(text, "]");
+  }
+  copse_text_add(text, "],\n");
+}
+
+/* The compact form's permutation: a list of nodes and the list of their images. */
+static void add_rotation(struct copse_text *text, const struct copse_schedule *schedule) {
+  copse_text_add(text, " \"rotation\": {\"order\": %d,\n  \"nodes\": [",
+                 schedule->rotation.order);
+  for (int v = 0; v < schedule->n_nodes; v++) {
+    if (v > 0) copse_text_add(text, ",");
+    copse_text_add_json_string(text, schedule->nodes[v]);
+  }
+  copse_text_add(text, "],\n  \"images\": ");
+  add_nodes(text, schedule, schedule->rotation.image, schedule->n_nodes);
+  copse_text_add(text, "},\n");
+}
+
+static void add_flows(struct copse_text *text, const struct copse_schedule *schedule) {
+  if (schedule->demand) add_demand(text, schedule);
+  if (schedule->no_forward) copse_text_add(text, " \"forward\": false,\n");
+  if (schedule->rotation.order > 1) add_rotation(text, schedule);
+  copse_text_add(text, " \"flows\": [");
+  for (int i = 0; i < schedule->n_flows; i++) {
+    copse_text_add(text, "%s\n", i > 0 ? "," : "");
+    add_flow(text, schedule, &schedule->flows[i]);
+  }
+  copse_text_add(text, "\n ]}\n");
+}
+
+static void add_trees(struct copse_text *text, const struct copse_schedule *schedule) {
+  copse_text_add(text, " \"trees\": [");
+  for (int i = 0; i < schedule->n_trees; i++) {
+    copse_text_add(text, "%s\n", i > 0 ? "," : "");
+    add_tree(text, schedule, &schedule->trees[i]);
+  }
+  copse_text_add(text, "\n ]}\n");
+}
+
 copse_status copse_schedule_to_json(const struct copse_schedule *schedule, char **out, size_t *size,
                                     struct copse_err *err) {
   struct copse_text text = {0};
@@ -58,18 +142,18 @@ copse_status copse_schedule_to_json(const struct copse_schedule *schedule, char 
   copse_text_add_json_string(&text, schedule->topology_name);
   copse_text_add(&text, ", \"sha256\": \"%s\"},\n \"ranks\": ", schedule->topology_sha256);
   add_nodes(&text, schedule, schedule->rank_nodes, schedule->n_ranks);
-  copse_text_add(&text, ", \"k\": %" PRId64 ",\n \"time_per_GB\": ", schedule->k);
+  if (schedule->collective != COPSE_ALLTOALL)
+    copse_text_add(&text, ", \"k\": %" PRId64, schedule->k);
+  copse_text_add(&text, ",\n \"time_per_GB\": ");
   add_rational(&text, schedule->time_per_GB);
   copse_text_add(&text, ", \"algbw_GBps\": ");
   copse_text_add_json_number(&text, copse_schedule_algbw(schedule));
   copse_text_add(&text, ",\n");
   add_bound(&text, schedule);
-  copse_text_add(&text, " \"trees\": [");
-  for (int i = 0; i < schedule->n_trees; i++) {
-    copse_text_add(&text, "%s\n", i > 0 ? "," : "");
-    add_tree(&text, schedule, &schedule->trees[i]);
-  }
-  copse_text_add(&text, "\n ]}\n");
+  if (schedule->collective == COPSE_ALLTOALL)
+    add_flows(&text, schedule);
+  else
+    add_trees(&text, schedule);
   copse_status status = copse_text_status(&text, err);
   if (status != COPSE_OK) {
     copse_text_free(&text);

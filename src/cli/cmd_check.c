@@ -38,10 +38,11 @@ static void print_report(const struct copse_plan *plan, const struct copse_check
         plan->header.n_channels, report->runs, report->operations);
   else
     printf(
-        "%s of %s: proved for %u ranks, in place and out of place: result, no deadlock, no race\n"
+        "%s of %s: proved for %u ranks, %s: result, no deadlock, no race\n"
         "%u operations of %u workers over %u channels, %" PRIu64 " steps followed\n",
-        name, plan->name, plan->header.n_ranks, plan->header.n_ops, plan->header.n_workers,
-        plan->header.n_channels, report->operations);
+        name, plan->name, plan->header.n_ranks,
+        plan->header.collective == COPSE_ALLTOALL ? "out of place" : "in place and out of place",
+        plan->header.n_ops, plan->header.n_workers, plan->header.n_channels, report->operations);
 }
 
 /* Foreign formats are told apart by their first character, as they will be read later. */

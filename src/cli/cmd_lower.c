@@ -36,6 +36,9 @@ static int run(const struct options *o) {
   size_t size;
   copse_status status;
   COPSE_TRY(copse_schedule_load(o->input, &schedule, &err));
+  /* a compact schedule is written out, as long as the plan stays of a size to run */
+  if ((int64_t)schedule->rotation.order * schedule->n_flows <= 1 << 18)
+    COPSE_TRY(copse_schedule_expand(schedule, &err));
   COPSE_TRY(copse_lower_schedule(schedule, &o->lower, &plan, &err));
   if (o->text)
     COPSE_TRY(copse_plan_to_text(plan, &bytes, &size, &err));

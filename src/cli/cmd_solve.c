@@ -72,8 +72,7 @@ static copse_status print_json(const struct copse_topology *t, const struct cops
                  " \"time_per_GB\": \"%s\", \"algbw_GBps\": ", copse_q_text(s->time_per_GB, time));
   copse_text_add_json_number(&text, copse_schedule_algbw(s));
   copse_text_add(&text, ", \"bound_time_per_GB\": \"%s\", \"bound_kind\": \"%s\",\n",
-                 copse_q_text(s->bound.time_per_GB, bound),
-                 bound_kinds[s->bound.kind]);
+                 copse_q_text(s->bound.time_per_GB, bound), bound_kinds[s->bound.kind]);
   if (bound_only)
     copse_text_add(&text, " \"k\": null, \"trees\": null, \"max_height\": null,\n");
   else if (s->collective == COPSE_ALLTOALL)
@@ -332,7 +331,8 @@ int copse_cmd_solve(int argc, char **argv) {
                                         {"progress", no_argument, NULL, 'p'},
                                         {"help", no_argument, NULL, 'h'},
                                         {NULL, 0, NULL, 0}};
-  struct options o = {.topology = {COPSE_LINKS_DEFAULT, &copse_cli_notes}, .solve = {.root = -1, .tolerance = COPSE_Q_ZERO}};
+  struct options o = {.topology = {COPSE_LINKS_DEFAULT, &copse_cli_notes},
+                      .solve = {.root = -1, .tolerance = COPSE_Q_ZERO}};
   opterr = 0;
   for (int c; (c = getopt_long(argc, argv, ":c:r:k:bd:e:l:o:jh", longs, NULL)) != -1;) {
     if (c == 'h') {

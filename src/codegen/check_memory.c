@@ -52,10 +52,19 @@ out:
 
 /* The data block behind an operand: what an allgather's input is to its output. */
 static uint32_t data_block(const struct copse_plan *plan, const struct copse_plan_operand *o) {
-  bool one_of_many =
-      (o->buffer == COPSE_BUFFER_INPUT && plan->header.input_blocks < plan->header.output_blocks) ||
-      (o->buffer == COPSE_BUFFER_OUTPUT && plan->header.output_blocks < plan->header.input_blocks);
+  const struct copse_plan_header *h = &plan->header;
+  if (h->collective == COPSE_ALLTOALL) /* a block per sender and receiver */
+    return o->buffer == COPSE_BUFFER_INPUT ? o->rank * h->n_ranks + o->index
+                                           : o->index * h->n_ranks + o->rank;
+  bool one_of_many = (o->buffer == COPSE_BUFFER_INPUT && h->input_blocks < h->output_blocks) ||
+                     (o->buffer == COPSE_BUFFER_OUTPUT && h->output_blocks < h->input_blocks);
   return one_of_many ? o->rank : o->index;
+}
+
+uint32_t copse_memory_blocks(const struct copse_plan *plan) {
+  const struct copse_plan_header *h = &plan->header;
+  if (h->collective == COPSE_ALLTOALL) return h->n_ranks * h->n_ranks;
+  return h->input_blocks > h->output_blocks ? h->input_blocks : h->output_blocks;
 }
 
 static size_t slot_of(const struct copse_memory *m, const struct copse_place *p) {

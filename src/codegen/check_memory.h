@@ -14,7 +14,8 @@
 
 /*
  * What a cell holds: the sum over a multiset of ranks of their inputs at (block, piece,
- * chunk). `block` counts data blocks: in an allgather rank r's input is data block r.
+ * chunk). `block` counts data blocks: in an allgather rank r's input is data block r, in an
+ * alltoall what rank i sends to rank j is data block i * n_ranks + j.
  */
 struct copse_value {
   int set; /* -1: nothing */
@@ -64,6 +65,9 @@ copse_status copse_memory_map(struct copse_memory *memory, const struct copse_pl
                               bool in_place, const char *label,
                               struct copse_err *err) COPSE_CHECKED;
 void copse_memory_free(struct copse_memory *memory);
+
+/* How many data blocks there are: see struct copse_value. */
+uint32_t copse_memory_blocks(const struct copse_plan *plan);
 
 /* All cells as at the start of a launch of `chunks` chunks. */
 copse_status copse_memory_start(struct copse_memory *memory, uint32_t chunks,

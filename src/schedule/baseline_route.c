@@ -233,7 +233,7 @@ static copse_status add_routes_from(struct search *s, int src, struct copse_rout
   search_from(s, src, host);
   memcpy(inside, s->before, n * sizeof *inside);
   memcpy(distance, s->distance, n * sizeof *distance);
-  if (s->hosts->n_hosts > 1) search_from(s, src, -1);
+  search_from(s, src, -1);
   for (int dst = 0; dst < t->n_ranks; dst++) {
     size_t pair = (size_t)src * (size_t)r->n_ranks + (size_t)dst;
     struct search local = *s;

@@ -41,7 +41,7 @@ copse_status copse_reader_lengths(struct copse_schedule_reader *r, const cJSON *
   struct copse_schedule_length *lengths =
       copse_reader_take(r, (size_t)cJSON_GetArraySize(object), sizeof *lengths);
   if (!lengths) return copse_fail_nomem(r->err);
-  COPSE_JSON_EACH(item, object) {
+  COPSE_JSON_EACH (item, object) {
     struct copse_schedule_length *l = &lengths[b->n_lengths++];
     COPSE_TRY(split_key(r, item, object, l));
     COPSE_TRY(copse_json_rational(&r->json, item, object, "a length", &l->length, r->err));
@@ -91,8 +91,7 @@ static copse_status read_flow(struct copse_schedule_reader *r, const cJSON *item
   struct copse_schedule_path *out =
       copse_reader_take(r, (size_t)cJSON_GetArraySize(paths), sizeof *out);
   if (!out) return copse_fail_nomem(r->err);
-  COPSE_JSON_EACH(path, paths)
-  COPSE_TRY(read_path(r, path, item, flow, &out[flow->n_paths++]));
+  COPSE_JSON_EACH (path, paths) COPSE_TRY(read_path(r, path, item, flow, &out[flow->n_paths++]));
   flow->paths = out;
 out:
   return status;
@@ -106,12 +105,13 @@ static copse_status read_demand(struct copse_schedule_reader *r, const cJSON *ro
     return copse_reader_refuse(r, rows, r->json.root, "\"demand\" must have a row per rank");
   int64_t *bytes = copse_reader_take(r, (size_t)n * (size_t)n, sizeof *bytes);
   if (!bytes) return copse_fail_nomem(r->err);
-  COPSE_JSON_EACH(row, rows) {
+  COPSE_JSON_EACH (row, rows) {
     if (!copse_json_is_array(row) || cJSON_GetArraySize(row) != n)
-      return copse_reader_refuse(r, row, r->json.root, "a row of \"demand\" must have a number per rank");
-    COPSE_JSON_EACH(item, row)
-    COPSE_TRY(copse_json_int(&r->json, item, r->json.root, "an entry of \"demand\"", 0,
-                             (int64_t)1 << 42, &bytes[at++], r->err));
+      return copse_reader_refuse(r, row, r->json.root,
+                                 "a row of \"demand\" must have a number per rank");
+    COPSE_JSON_EACH (item, row)
+      COPSE_TRY(copse_json_int(&r->json, item, r->json.root, "an entry of \"demand\"", 0,
+                               (int64_t)1 << 42, &bytes[at++], r->err));
   }
   r->schedule->demand = bytes;
 out:
@@ -143,8 +143,8 @@ static copse_status read_rotation(struct copse_schedule_reader *r, const cJSON *
     hit[images[i]] = 1;
   }
   if (!good)
-    return copse_reader_refuse(r, item, NULL,
-                               "\"rotation\" must map every node of the schedule to one, each once");
+    return copse_reader_refuse(
+        r, item, NULL, "\"rotation\" must map every node of the schedule to one, each once");
   s->rotation = (struct copse_schedule_rotation){(int)order, image};
 out:
   return status;
@@ -161,7 +161,7 @@ copse_status copse_reader_flows(struct copse_schedule_reader *r) {
   struct copse_schedule_flow *out =
       copse_reader_take(r, (size_t)cJSON_GetArraySize(flows), sizeof *out);
   if (!out) return copse_fail_nomem(r->err);
-  COPSE_JSON_EACH(flow, flows) COPSE_TRY(read_flow(r, flow, &out[s->n_flows++]));
+  COPSE_JSON_EACH (flow, flows) COPSE_TRY(read_flow(r, flow, &out[s->n_flows++]));
   s->flows = out;
   if (copse_json_get(root, "demand")) COPSE_TRY(read_demand(r, copse_json_get(root, "demand")));
   if (copse_json_get(root, "rotation"))

@@ -8,7 +8,8 @@ static copse_status read_ranks(struct copse_schedule_reader *r) {
   struct copse_schedule *s = r->schedule;
   copse_status status;
   COPSE_TRY(copse_reader_nodes(r, copse_json_get(r->json.root, "ranks"), r->json.root,
-                       "\"ranks\" must be an array of node ids", &s->rank_nodes, &s->n_ranks));
+                               "\"ranks\" must be an array of node ids", &s->rank_nodes,
+                               &s->n_ranks));
   if (s->n_ranks == 0) return copse_reader_refuse(r, r->json.root, NULL, "\"ranks\" is empty");
   if ((size_t)s->n_ranks != r->n_nodes)
     return copse_reader_refuse(r, r->json.root, NULL, "a node stands twice in \"ranks\"");
@@ -45,23 +46,24 @@ static copse_status read_bound(struct copse_schedule_reader *r) {
   if (r->schedule->collective == COPSE_ALLTOALL && copse_json_get(bound, "lengths"))
     return copse_reader_lengths(r, bound);
   COPSE_TRY(copse_reader_nodes(r, copse_json_get(bound, "cut"), bound,
-                       "\"cut\" must be an array of node ids", &b->cut, &b->n_cut));
+                               "\"cut\" must be an array of node ids", &b->cut, &b->n_cut));
   if (!copse_json_get(bound, "kind")) return COPSE_OK;
   const char *kind;
   COPSE_TRY(copse_json_get_string(&r->json, bound, "kind", &kind, r->err));
   if (strcmp(kind, "cut") == 0) return COPSE_OK;
   if (strcmp(kind, "phases") != 0 || r->schedule->collective != COPSE_ALLREDUCE)
-    return copse_reader_refuse(r, bound, NULL, "\"kind\" must be \"cut\", or for an allreduce \"phases\"");
+    return copse_reader_refuse(r, bound, NULL,
+                               "\"kind\" must be \"cut\", or for an allreduce \"phases\"");
   b->kind = COPSE_BOUND_PHASES;
   COPSE_TRY(copse_reader_nodes(r, copse_json_get(bound, "reduce_cut"), bound,
-                       "\"reduce_cut\" must be an array of node ids", &b->reduce_cut,
-                       &b->n_reduce_cut));
+                               "\"reduce_cut\" must be an array of node ids", &b->reduce_cut,
+                               &b->n_reduce_cut));
 out:
   return status;
 }
 
-static copse_status read_edge(struct copse_schedule_reader *r, const cJSON *item, const cJSON *parent,
-                              struct copse_schedule_edge *edge) {
+static copse_status read_edge(struct copse_schedule_reader *r, const cJSON *item,
+                              const cJSON *parent, struct copse_schedule_edge *edge) {
   static const char *const keys[] = {"src", "dst", "path", NULL};
   const struct copse_schedule *s = r->schedule;
   int64_t src, dst;
@@ -70,12 +72,14 @@ static copse_status read_edge(struct copse_schedule_reader *r, const cJSON *item
   COPSE_TRY(copse_json_get_int(&r->json, item, "src", 0, s->n_ranks - 1, &src, r->err));
   COPSE_TRY(copse_json_get_int(&r->json, item, "dst", 0, s->n_ranks - 1, &dst, r->err));
   COPSE_TRY(copse_reader_nodes(r, copse_json_get(item, "path"), item,
-                       "\"path\" must be an array of node ids", &edge->path, &edge->n_path));
+                               "\"path\" must be an array of node ids", &edge->path,
+                               &edge->n_path));
   edge->src = (int)src;
   edge->dst = (int)dst;
   if (edge->n_path < 2 || edge->path[0] != s->rank_nodes[src] ||
       edge->path[edge->n_path - 1] != s->rank_nodes[dst])
-    status = copse_reader_refuse(r, item, NULL, "\"path\" must lead from the node of src to the node of dst");
+    status = copse_reader_refuse(r, item, NULL,
+                                 "\"path\" must lead from the node of src to the node of dst");
 out:
   return status;
 }
@@ -88,21 +92,23 @@ static copse_status check_tree(struct copse_schedule_reader *r, const cJSON *ite
                                const struct copse_schedule_tree *tree) {
   memset(r->seen, 0, (size_t)r->schedule->n_ranks);
   if (tree->n_edges != r->schedule->n_ranks - 1)
-    return copse_reader_refuse(r, item, NULL, "a tree must span all ranks: one edge fewer than ranks");
+    return copse_reader_refuse(r, item, NULL,
+                               "a tree must span all ranks: one edge fewer than ranks");
   if (tree->phase == COPSE_PHASE_BROADCAST) r->seen[tree->root] = 1;
   for (int i = 0; i < tree->n_edges; i++) {
     const struct copse_schedule_edge *edge = &tree->edges[i];
     if (tree->phase == COPSE_PHASE_BROADCAST) {
       if (!r->seen[edge->src] || r->seen[edge->dst])
-        return copse_reader_refuse(r, item, NULL,
-                      "edges of a broadcast tree must reach every rank once, each src before");
+        return copse_reader_refuse(
+            r, item, NULL, "edges of a broadcast tree must reach every rank once, each src before");
       r->seen[edge->dst] = 1;
     } else {
       if (r->seen[edge->src] || r->seen[edge->dst] || edge->src == tree->root ||
           edge->src == edge->dst)
-        return copse_reader_refuse(r, item, NULL,
-                      "edges of a reduce tree must leave every rank but the root once, each "
-                      "after those that lead to it");
+        return copse_reader_refuse(
+            r, item, NULL,
+            "edges of a reduce tree must leave every rank but the root once, each "
+            "after those that lead to it");
       r->seen[edge->src] = 1;
     }
   }
@@ -114,7 +120,8 @@ static copse_status read_edges(struct copse_schedule_reader *r, const cJSON *ite
   copse_status status;
   const cJSON *edges;
   COPSE_TRY(copse_json_get_array(&r->json, item, "edges", &edges, r->err));
-  struct copse_schedule_edge *out = copse_reader_take(r, (size_t)cJSON_GetArraySize(edges), sizeof *out);
+  struct copse_schedule_edge *out =
+      copse_reader_take(r, (size_t)cJSON_GetArraySize(edges), sizeof *out);
   if (!out) return copse_fail_nomem(r->err);
   COPSE_JSON_EACH (edge, edges) COPSE_TRY(read_edge(r, edge, item, &out[tree->n_edges++]));
   tree->edges = out;
@@ -141,14 +148,16 @@ static copse_status read_tree(struct copse_schedule_reader *r, const cJSON *item
     tree->phase = COPSE_PHASE_REDUCE;
   else
     return copse_reader_refuse(r, item, NULL, "\"phase\" must be one that the collective has");
-  if (tree->weight.num <= 0) return copse_reader_refuse(r, item, NULL, "\"weight\" must be positive");
+  if (tree->weight.num <= 0)
+    return copse_reader_refuse(r, item, NULL, "\"weight\" must be positive");
   status = read_edges(r, item, tree);
 out:
   return status;
 }
 
 /* The share of each root in a phase, added up over its trees. */
-static copse_status add_shares(struct copse_schedule_reader *r, enum copse_phase phase, struct copse_q *shares) {
+static copse_status add_shares(struct copse_schedule_reader *r, enum copse_phase phase,
+                               struct copse_q *shares) {
   const struct copse_schedule *s = r->schedule;
   for (int i = 0; i < s->n_ranks; i++) shares[i] = COPSE_Q_ZERO;
   for (int i = 0; i < s->n_trees; i++) {
@@ -156,12 +165,14 @@ static copse_status add_shares(struct copse_schedule_reader *r, enum copse_phase
     if (tree->phase != phase) continue;
     copse_status status = copse_q_add(shares[tree->root], tree->weight, &shares[tree->root], NULL);
     if (status != COPSE_OK)
-      return copse_reader_refuse(r, r->json.root, NULL, "the weights have no common denominator in 64 bits");
+      return copse_reader_refuse(r, r->json.root, NULL,
+                                 "the weights have no common denominator in 64 bits");
   }
   return COPSE_OK;
 }
 
-static copse_status check_phase_shares(struct copse_schedule_reader *r, const struct copse_q *shares) {
+static copse_status check_phase_shares(struct copse_schedule_reader *r,
+                                       const struct copse_q *shares) {
   const struct copse_schedule *s = r->schedule;
   struct copse_q whole = COPSE_Q_ZERO, equal = {1, s->n_ranks};
   for (int i = 0; i < s->n_ranks; i++) {
@@ -169,9 +180,11 @@ static copse_status check_phase_shares(struct copse_schedule_reader *r, const st
                              ? (i == s->root ? COPSE_Q_ONE : COPSE_Q_ZERO)
                              : equal;
     if (s->collective != COPSE_ALLREDUCE && !copse_q_eq(shares[i], due))
-      return copse_reader_refuse(r, r->json.root, NULL, "the weights of a root don't add up to its share");
+      return copse_reader_refuse(r, r->json.root, NULL,
+                                 "the weights of a root don't add up to its share");
     if (copse_q_add(whole, shares[i], &whole, NULL) != COPSE_OK)
-      return copse_reader_refuse(r, r->json.root, NULL, "the weights have no common denominator in 64 bits");
+      return copse_reader_refuse(r, r->json.root, NULL,
+                                 "the weights have no common denominator in 64 bits");
   }
   if (!copse_q_eq(whole, COPSE_Q_ONE))
     return copse_reader_refuse(r, r->json.root, NULL, "the weights of a phase don't add up to 1");
@@ -191,7 +204,8 @@ static copse_status check_shares(struct copse_schedule_reader *r) {
   if (broadcasts) COPSE_TRY(check_phase_shares(r, shares));
   if (aggregates) COPSE_TRY(check_phase_shares(r, shares + n));
   if (broadcasts && aggregates && memcmp(shares, shares + n, n * sizeof *shares) != 0)
-    status = copse_reader_refuse(r, r->json.root, NULL, "a root's shares differ between the two phases");
+    status =
+        copse_reader_refuse(r, r->json.root, NULL, "a root's shares differ between the two phases");
 out:
   free(shares);
   return status;
@@ -202,7 +216,8 @@ static copse_status read_trees(struct copse_schedule_reader *r) {
   const cJSON *trees;
   copse_status status;
   COPSE_TRY(copse_json_get_array(&r->json, r->json.root, "trees", &trees, r->err));
-  struct copse_schedule_tree *out = copse_reader_take(r, (size_t)cJSON_GetArraySize(trees), sizeof *out);
+  struct copse_schedule_tree *out =
+      copse_reader_take(r, (size_t)cJSON_GetArraySize(trees), sizeof *out);
   if (!out) return copse_fail_nomem(r->err);
   COPSE_JSON_EACH (tree, trees) COPSE_TRY(read_tree(r, tree, &out[s->n_trees++]));
   s->trees = out;
@@ -217,9 +232,10 @@ static copse_status read_collective(struct copse_schedule_reader *r) {
   copse_status status;
   COPSE_TRY(copse_json_get_string(&r->json, r->json.root, "collective", &name, r->err));
   if (!copse_schedule_collective_parse(name, &s->collective))
-    return copse_reader_refuse(r, r->json.root, NULL,
-                  "\"collective\" must be allgather, reduce_scatter, allreduce, broadcast, reduce "
-                  "or alltoall");
+    return copse_reader_refuse(
+        r, r->json.root, NULL,
+        "\"collective\" must be allgather, reduce_scatter, allreduce, broadcast, reduce "
+        "or alltoall");
 out:
   return status;
 }
@@ -231,7 +247,8 @@ static copse_status read_root(struct copse_schedule_reader *r) {
   const cJSON *holder = copse_json_get(r->json.root, "root") ? r->json.root : NULL;
   s->root = -1;
   if (!copse_collective_rooted(s->collective)) {
-    if (holder) return copse_reader_refuse(r, r->json.root, NULL, "\"root\" is for broadcast and reduce");
+    if (holder)
+      return copse_reader_refuse(r, r->json.root, NULL, "\"root\" is for broadcast and reduce");
     return COPSE_OK;
   }
   if (!holder && first && copse_json_is_array(first)) holder = copse_json_first(first);
@@ -245,12 +262,12 @@ static copse_status read_root(struct copse_schedule_reader *r) {
 }
 
 static copse_status read_document(struct copse_schedule_reader *r) {
-  static const char *const tree_keys[] = {"format", "collective",  "root",       "topology",
-                                          "ranks",  "k",           "time_per_GB", "algbw_GBps",
-                                          "bound",  "trees",       NULL};
-  static const char *const flow_keys[] = {"format",     "collective", "topology", "ranks",
+  static const char *const tree_keys[] = {"format", "collective", "root",        "topology",
+                                          "ranks",  "k",          "time_per_GB", "algbw_GBps",
+                                          "bound",  "trees",      NULL};
+  static const char *const flow_keys[] = {"format",      "collective", "topology", "ranks",
                                           "time_per_GB", "algbw_GBps", "bound",    "flows",
-                                          "demand",     "forward",    "rotation", NULL};
+                                          "demand",      "forward",    "rotation", NULL};
   const cJSON *root = r->json.root;
   struct copse_schedule *s = r->schedule;
   const char *format;
@@ -261,7 +278,8 @@ static copse_status read_document(struct copse_schedule_reader *r) {
                                      flows ? flow_keys : tree_keys, r->err));
   COPSE_TRY(copse_json_get_string(&r->json, root, "format", &format, r->err));
   if (strcmp(format, "copse-schedule/1") != 0)
-    return copse_reader_refuse(r, root, NULL, "unknown \"format\"; this version reads copse-schedule/1");
+    return copse_reader_refuse(r, root, NULL,
+                               "unknown \"format\"; this version reads copse-schedule/1");
   COPSE_TRY(read_collective(r));
   COPSE_TRY(read_ranks(r));
   COPSE_TRY(read_root(r));

@@ -4,8 +4,8 @@
 
 #include "schedule/read_internal.h"
 
-copse_status copse_reader_refuse(struct copse_schedule_reader *r, const cJSON *item, const cJSON *parent,
-                           const char *what) {
+copse_status copse_reader_refuse(struct copse_schedule_reader *r, const cJSON *item,
+                                 const cJSON *parent, const char *what) {
   return copse_fail_at(r->err, COPSE_BAD_INPUT, r->json.file, copse_json_line(item, parent), "%s",
                        what);
 }
@@ -55,8 +55,8 @@ void *copse_reader_take(struct copse_schedule_reader *r, size_t n, size_t size) 
   return copse_arena_alloc(&r->schedule->arena, n ? n : 1, size);
 }
 
-copse_status copse_reader_nodes(struct copse_schedule_reader *r, const cJSON *array, const cJSON *parent,
-                               const char *what, const int **out, int *n) {
+copse_status copse_reader_nodes(struct copse_schedule_reader *r, const cJSON *array,
+                                const cJSON *parent, const char *what, const int **out, int *n) {
   copse_status status = COPSE_OK;
   int *nodes = NULL;
   *n = 0;

@@ -289,7 +289,8 @@ static copse_status check_bound(struct checker *c, struct copse_verify_report *r
   copse_status status;
   mpq_inits(time, second, NULL);
   if (c->schedule->collective == COPSE_ALLTOALL)
-    COPSE_TRY(copse_verify_flow_bound(c->schedule, c->topology, c->node_of, c->label, time, c->err));
+    COPSE_TRY(
+        copse_verify_flow_bound(c->schedule, c->topology, c->node_of, c->label, time, c->err));
   else
     COPSE_TRY(cut_time(c, bound->cut, bound->n_cut, entering, allreduce && !phases, time));
   if (phases) {

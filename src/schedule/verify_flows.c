@@ -70,7 +70,8 @@ static copse_status check_rotation(struct checker *c) {
   copse_status status = copse_calloc((size_t)t->n_nodes, sizeof(int), &c->image, c->err);
   if (status != COPSE_OK) return status;
   for (int v = 0; v < s->n_nodes; v++) {
-    if (c->node_of[v] < 0) return refute(c, "the rotation names '%s', which is unknown", s->nodes[v]);
+    if (c->node_of[v] < 0)
+      return refute(c, "the rotation names '%s', which is unknown", s->nodes[v]);
     c->image[c->node_of[v]] = c->node_of[s->rotation.image[v]];
   }
   for (int v = 0; v < t->n_nodes; v++)
@@ -132,7 +133,8 @@ static copse_status walk_path(struct checker *c, int f, const struct copse_sched
   copse_status status = COPSE_OK;
   if (path->n_nodes < 2 || path->nodes[0] != s->rank_nodes[flow->src] ||
       path->nodes[path->n_nodes - 1] != s->rank_nodes[flow->dst] || path->weight.num <= 0)
-    return refute(c, "flow %d: a path doesn't lead from rank %d to rank %d", f, flow->src, flow->dst);
+    return refute(c, "flow %d: a path doesn't lead from rank %d to rank %d", f, flow->src,
+                  flow->dst);
   mpq_init(weight);
   set_q(weight, path->weight);
   c->n_walked++;
@@ -159,7 +161,8 @@ static copse_status walk_path(struct checker *c, int f, const struct copse_sched
 /* The pair and, in the compact form, its images are served by this flow alone. */
 static copse_status cover_pairs(struct checker *c, int f) {
   const struct copse_schedule *s = c->schedule;
-  int src = c->topology->rank_nodes[s->flows[f].src], dst = c->topology->rank_nodes[s->flows[f].dst];
+  int src = c->topology->rank_nodes[s->flows[f].src],
+      dst = c->topology->rank_nodes[s->flows[f].dst];
   for (int g = 0; g < s->rotation.order; g++) {
     size_t pair = (size_t)c->rank_of[src] * (size_t)s->n_ranks + (size_t)c->rank_of[dst];
     if (c->covered[pair])
@@ -434,13 +437,9 @@ out:
 copse_status copse_verify_flow_bound(const struct copse_schedule *schedule,
                                      const struct copse_topology *topology, const int *node_of,
                                      const char *label, mpq_t bound, struct copse_err *err) {
-  struct checker c = {.schedule = schedule,
-                      .topology = topology,
-                      .node_of = node_of,
-                      .label = label,
-                      .err = err};
-  copse_status status =
-      copse_calloc((size_t)topology->n_nodes, sizeof(int), &c.rank_of, err);
+  struct checker c = {
+      .schedule = schedule, .topology = topology, .node_of = node_of, .label = label, .err = err};
+  copse_status status = copse_calloc((size_t)topology->n_nodes, sizeof(int), &c.rank_of, err);
   if (status != COPSE_OK) return status;
   for (int v = 0; v < topology->n_nodes; v++) c.rank_of[v] = topology->nodes[v].rank;
   if (schedule->bound.kind == COPSE_BOUND_LENGTHS && schedule->bound.n_lengths > 0)

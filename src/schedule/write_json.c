@@ -100,8 +100,7 @@ static void add_demand(struct copse_text *text, const struct copse_schedule *sch
 
 /* The compact form's permutation: a list of nodes and the list of their images. */
 static void add_rotation(struct copse_text *text, const struct copse_schedule *schedule) {
-  copse_text_add(text, " \"rotation\": {\"order\": %d,\n  \"nodes\": [",
-                 schedule->rotation.order);
+  copse_text_add(text, " \"rotation\": {\"order\": %d,\n  \"nodes\": [", schedule->rotation.order);
   for (int v = 0; v < schedule->n_nodes; v++) {
     if (v > 0) copse_text_add(text, ",");
     copse_text_add_json_string(text, schedule->nodes[v]);

@@ -21,7 +21,8 @@ static copse_status check_model(const struct copse_online_model *m,
       return copse_fail(err, COPSE_INVALID, "a bandwidth must be in 1..2^48, not %" PRId64, all[i]);
   if (m->rank_out < 0 || m->rank_in < 0 || m->host_out < 0 || m->host_in < 0)
     return copse_fail(err, COPSE_INVALID, "the bandwidth of a cut can't be negative");
-  if (o && (o->steps < 0 || o->steps > 1 << 20 || o->min_message < 0 || o->tail_divisor < -1))
+  if (o && (o->steps < 0 || o->steps > 1 << 20 || o->min_message < 0 ||
+            o->min_message > (int64_t)1 << 40 || o->tail_divisor < -1))
     return copse_fail(err, COPSE_INVALID, "a planner option is out of range");
   return COPSE_OK;
 }
@@ -32,7 +33,7 @@ static void set_up(struct copse_online *o, const struct copse_online_model *mode
   if (options) o->options = *options;
   if (o->options.steps == 0) o->options.steps = 64;
   if (o->options.min_message == 0) o->options.min_message = 65536;
-  if (o->options.tail_divisor == 0) o->options.tail_divisor = 1024;
+  if (o->options.tail_divisor == 0) o->options.tail_divisor = 4096;
   struct copse_online_model *m = &o->model;
   o->h = m->hosts;
   o->g = m->ranks_per_host;

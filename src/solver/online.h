@@ -35,9 +35,12 @@
  *
  * Guarantees. Integers only: the same counts give the same plan on every rank and machine. No
  * allocation after creation. Every byte is in exactly one piece. The sum of the stages is at
- * least the largest row or column sum R of the host matrix, and at most R + R / tail_divisor
- * (+ 1 byte per stage); equal to R where the tail is empty or tail_divisor is 0. The NICs of a
- * host differ by at most one byte per pair of hosts.
+ * least the largest row or column sum R of the host matrix; it is R without a tail
+ * (tail_divisor -1), else at most R + (1 + 2 ln H) R / tail_divisor: the tail's stages are at
+ * most twice the sum over j of the largest j-th heaviest entry of a row or column, which is
+ * at most 1/j of the time left. (That holds unless 8192 + 2 H stages are used up before, which
+ * takes a matrix made for it; then the rest, whatever it is, is the tail.) The NICs of a host
+ * differ by at most one byte per pair of hosts.
  * Threads: one planner, one thread at a time; different planners share nothing.
  * Proof: tests/solver/test_online.c.
  */
@@ -68,7 +71,7 @@ struct copse_online_model {
 struct copse_online_options {
   int steps;           /* steps that the whole is cut into, about; default 64 */
   int64_t min_message; /* bytes on a NIC below which steps are not cut; default 65536 */
-  int tail_divisor;    /* default 1024; -1: no tail, to the last byte by permutations */
+  int tail_divisor;    /* default 4096; -1: no tail, to the last byte by permutations */
 };
 
 struct copse_online;
@@ -99,7 +102,8 @@ enum copse_online_limit {
   COPSE_ONLINE_RANK_OUT,
   COPSE_ONLINE_RANK_IN,
   COPSE_ONLINE_HOST_OUT,
-  COPSE_ONLINE_HOST_IN
+  COPSE_ONLINE_HOST_IN,
+  COPSE_ONLINE_CUT /* another set of nodes (schedule/online.h) */
 };
 
 /* No schedule whatsoever is faster than bytes / bandwidth: a cut around one rank or host. */
@@ -148,7 +152,8 @@ enum copse_online_kind {
   COPSE_ONLINE_BALANCE, /* origin -> via_src */
   COPSE_ONLINE_LOCAL,   /* origin -> final, same host */
   COPSE_ONLINE_INTER,   /* via_src -> via_dst */
-  COPSE_ONLINE_SCATTER  /* via_dst -> final */
+  COPSE_ONLINE_SCATTER, /* via_dst -> final */
+  COPSE_ONLINE_ROUTE    /* along an offline path (schedule/online.h) */
 };
 
 /* One hop of a piece. */

@@ -46,7 +46,8 @@ struct copse_online {
 
   /* expansion */
   struct copse_online_visit *visits; /* [max_stages] */
-  int *head, *last;                  /* [h] first and last visit of each pair */
+  int *head, *last;                  /* [h] first and last visit, by partner */
+  bool leaving;                      /* visits of the pairs that leave the host, or enter */
   int64_t *done;                     /* [h] */
   int64_t *counts;                   /* [5 * (max_stages + steps) + 1] hops by step and kind */
 };

@@ -264,7 +264,11 @@ START_TEST(bad_usage_exits_2_with_one_line) {
       "@ solve %/f.json -c allgather --k 0",
       "@ solve %/f.json -c allgather --k 1.5",
       "@ solve %/f.json -c allgather --bound-only -o %/x",
-      "@ solve %/f.json -c alltoall",
+      "@ solve %/f.json -c alltoall --k 2",
+      "@ solve %/f.json -c allgather --demand %/f.json",
+      "@ solve %/f.json -c allgather --no-forward",
+      "@ solve %/f.json -c alltoall --demand %/f.json",
+      "@ solve %/f.json -c alltoall --tolerance lots",
       "@ verify %/f.schedule",
       "@ verify -t %/f.json",
       "@ verify %/f.json -t %/f.json",
@@ -324,12 +328,12 @@ static cJSON *parse_output(void) {
 }
 
 static const char *const rooted[] = {"allgather", "reduce_scatter", "allreduce", "broadcast -r 0",
-                                     "reduce -r 0"};
+                                     "reduce -r 0", "alltoall"};
 
 START_TEST(the_whole_chain_works_on_every_fabric) {
   for (int f = 0; f < copse_test_n_fabrics; f++) {
     write_text("f.json", copse_test_fabrics[f]);
-    for (int c = 0; c < 5; c++) {
+    for (int c = 0; c < 6; c++) {
       ck_assert_msg(run("@ solve %%/f.json -c %s -o %%/s.json --json", rooted[c]) == 0, "%s",
                     result.err);
       cJSON *json = parse_output();
@@ -427,7 +431,7 @@ START_TEST(the_reference_topologies_go_through_the_whole_chain) {
     snprintf(name, sizeof name, "reference/%s.json", names[i]);
     const char *path = copse_test_shared(name);
     if (!path) COPSE_SKIP("the reference topologies are not here");
-    for (int c = 0; c < 5; c++) {
+    for (int c = 0; c < 6; c++) {
       ck_assert_msg(run("@ solve %s -c %s -o %%/s.json", path, rooted[c]) == 0, "%s", result.err);
       ck_assert_msg(run("@ verify %%/s.json -t %s --json", path) == 0, "%s", result.err);
       ck_assert_ptr_nonnull(strstr(result.out, "\"optimal\": true"));

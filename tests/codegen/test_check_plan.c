@@ -98,7 +98,8 @@ static uint64_t count_wrong(const struct copse_plan *plan) {
   uint64_t in = count * plan->header.input_blocks * 4, out = count * plan->header.output_blocks * 4;
   ASSERT_OK(copse_exec_new(plan, COPSE_BACKEND_CPU, &exec, &err), &err);
   ASSERT_OK(copse_buffers_new(plan->header.n_ranks, in, out, &buffers, &err), &err);
-  for (int in_place = 0; in_place < 2; in_place++) {
+  for (int in_place = 0; in_place < (plan->header.collective == COPSE_ALLTOALL ? 1 : 2);
+       in_place++) {
     struct copse_data data = {(copse_collective)plan->header.collective,
                               plan->header.n_ranks,
                               plan->header.root,
@@ -131,7 +132,7 @@ static struct copse_plan *make_plan(const char *fabric, copse_collective collect
 
 static void for_every_plan(void (*test)(const struct copse_plan *plan)) {
   for (int f = 0; f < copse_test_n_fabrics; f++) {
-    for (int c = COPSE_ALLGATHER; c <= COPSE_REDUCE; c++) {
+    for (int c = COPSE_ALLGATHER; c <= COPSE_ALLTOALL; c++) {
       struct copse_plan *plan = make_plan(copse_test_fabrics[f], (copse_collective)c);
       ck_assert_msg(accepted(plan), "fabric %d, %s: the plan itself is refused", f,
                     copse_collective_name((copse_collective)c));

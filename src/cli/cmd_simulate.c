@@ -1,0 +1,376 @@
+/* copse simulate SCHEDULE -t TOPO: predicted times, beside today's algorithms. */
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "cli/cli.h"
+#include "schedule/baseline.h"
+#include "schedule/collective.h"
+#include "schedule/simulate.h"
+
+#define MAX_BYTES ((uint64_t)1 << 48)
+#define MAX_COLUMNS (1 + COPSE_N_BASELINES)
+
+static const char help[] =
+    "usage: copse simulate SCHEDULE -t TOPO [options]\n\n"
+    "Predicts the time of a schedule over message sizes, beside ring, double binary tree and\n"
+    "direct exchange, or for an alltoall pairwise, spread-out, 2dh (Tutel) and birkhoff (FAST),\n"
+    "on the same topology and demand. An alpha-beta model with a queue at every link: each link\n"
+    "costs its latency and bytes / bandwidth, each hop from rank to rank alpha. Incast, memory\n"
+    "and arithmetic cost nothing. SCHEDULE is a file that 'copse solve' wrote, or -.\n\n"
+    "  -t, --topology FILE    the topology, in any input format\n"
+    "  -l, --links MODE       what to keep of an XML topology: nvlink, all or default\n"
+    "  -b, --minbytes N       smallest size (default 1K); K, M, G: times 1024, ...\n"
+    "  -e, --maxbytes N       largest size (default 10G)\n"
+    "  -f, --stepfactor F     next size = size * F (default 4)\n"
+    "  -a, --alpha US         software cost of a hop from rank to rank (default 2 us)\n"
+    "      --no-baselines     the schedule alone\n"
+    "  -j, --json             one JSON object instead of the table\n\n"
+    "The size is M: for an allgather the gathered buffer, for an alltoall what a rank sends\n"
+    "(with a demand, the rank that sends most). algbw is M / time.\n\n"
+    "example: copse simulate a100-x2.allreduce.json -t topologies/a100-x2.json -b 64K -e 1G\n";
+
+struct options {
+  const char *schedule, *topology;
+  struct copse_topology_options read;
+  uint64_t min_bytes, max_bytes, factor;
+  struct copse_sim_options sim;
+  bool no_baselines, json;
+};
+
+/* One algorithm of the table. */
+struct column {
+  const char *name;
+  struct copse_sim_dag dag;
+  struct copse_q time_per_GB;
+  struct copse_err why; /* status COPSE_OK: it is there; else why it isn't */
+};
+
+struct job {
+  const struct options *o;
+  struct copse_topology *topology;
+  struct copse_schedule *schedule;
+  struct column columns[MAX_COLUMNS];
+  int n_columns;
+  struct copse_text text; /* the JSON object, written when it is whole */
+  struct copse_err *err;
+};
+
+/* ---- the algorithms -------------------------------------------------------------------- */
+
+static copse_status add_schedule(struct job *job) {
+  struct column *c = &job->columns[job->n_columns++];
+  c->name = "copse";
+  c->time_per_GB = job->schedule->time_per_GB;
+  return copse_sim_dag_of_schedule(job->schedule, job->topology, &c->dag, job->err);
+}
+
+static copse_status add_baseline(struct job *job, enum copse_baseline kind) {
+  struct column *c = &job->columns[job->n_columns++];
+  struct copse_baseline_options options = {.collective = job->schedule->collective,
+                                           .root = job->schedule->root,
+                                           .demand = job->schedule->demand,
+                                           .like = job->schedule};
+  struct copse_schedule *schedule = NULL;
+  c->name = copse_baseline_name(kind);
+  copse_status status =
+      copse_baseline_make(job->topology, kind, &options, &schedule, &c->dag, &c->why);
+  if (status == COPSE_OK) c->time_per_GB = schedule->time_per_GB;
+  copse_schedule_release(schedule);
+  if (status == COPSE_OK || status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW)
+    return COPSE_OK; /* said below the table */
+  return copse_fail(job->err, status, "%s", c->why.text);
+}
+
+static copse_status check_ranks(const struct job *job) {
+  const struct copse_schedule *s = job->schedule;
+  const struct copse_topology *t = job->topology;
+  if (s->n_ranks != t->n_ranks)
+    return copse_fail_at(job->err, COPSE_BAD_INPUT, copse_file_label(job->o->schedule), 0,
+                         "the schedule has %d ranks, the topology %d", s->n_ranks, t->n_ranks);
+  for (int r = 0; r < s->n_ranks; r++)
+    if (strcmp(s->nodes[s->rank_nodes[r]], t->nodes[t->rank_nodes[r]].id) != 0)
+      return copse_fail_at(job->err, COPSE_BAD_INPUT, copse_file_label(job->o->schedule), 0,
+                           "rank %d is '%s' in the schedule and '%s' in the topology", r,
+                           s->nodes[s->rank_nodes[r]], t->nodes[t->rank_nodes[r]].id);
+  return COPSE_OK;
+}
+
+/* ---- the table ------------------------------------------------------------------------- */
+
+static bool is_there(const struct column *c) { return c->why.status == COPSE_OK; }
+
+static void print_cell(const char *what) { printf("  %18s", what); }
+
+static void print_head(const struct job *job) {
+  const struct options *o = job->o;
+  printf("# copse simulate: %s, %d ranks, topology %s\n",
+         copse_schedule_collective_name(job->schedule->collective), job->topology->n_ranks,
+         job->topology->name);
+  printf("# minBytes %" PRIu64 " maxBytes %" PRIu64 " step: %" PRIu64
+         "(factor) alpha: %g us; a model, not a measurement\n",
+         o->min_bytes, o->max_bytes, o->factor, o->sim.alpha_us);
+  for (int i = 0; i < job->n_columns; i++) {
+    char time[COPSE_Q_TEXT];
+    const struct column *c = &job->columns[i];
+    if (is_there(c))
+      printf("# %-10s %s s/GB, %.10g GB/s at most\n", c->name, copse_q_text(c->time_per_GB, time),
+             c->time_per_GB.num ? 1 / copse_q_to_double(c->time_per_GB) : 0.0);
+    else
+      printf("# %-10s not applicable: %s\n", c->name, c->why.text);
+  }
+  printf("#\n# %12s", "size");
+  for (int i = 0; i < job->n_columns; i++)
+    if (is_there(&job->columns[i])) print_cell(job->columns[i].name);
+  printf("  %10s\n# %12s", "copse to", "");
+  for (int i = 0; i < job->n_columns; i++)
+    if (is_there(&job->columns[i])) print_cell("time      algbw");
+  printf("  %10s\n# %12s", "the best", "(B)");
+  for (int i = 0; i < job->n_columns; i++)
+    if (is_there(&job->columns[i])) print_cell("(us)     (GB/s)");
+  printf("  %10s\n", "other");
+}
+
+/* The shortest time of the baselines, 0 if there is none. */
+static double best_other(const struct job *job, const double *us) {
+  double best = 0;
+  for (int i = 1; i < job->n_columns; i++)
+    if (is_there(&job->columns[i]) && (best == 0 || us[i] < best)) best = us[i];
+  return best;
+}
+
+static void print_row(const struct job *job, uint64_t size, const double *us) {
+  double best = best_other(job, us);
+  printf("  %12" PRIu64, size);
+  for (int i = 0; i < job->n_columns; i++)
+    if (is_there(&job->columns[i]))
+      printf("  %10.*f %7.2f", us[i] < 1e5 ? 2 : 0, us[i],
+             us[i] > 0 ? 1e-3 * (double)size / us[i] : 0.0);
+  if (best > 0)
+    printf("  %10.3f\n", us[0] / best);
+  else
+    printf("  %10s\n", "-");
+}
+
+/* ---- JSON ------------------------------------------------------------------------------ */
+
+static void add_json_head(struct job *job) {
+  struct copse_text *text = &job->text;
+  bool first = true;
+  copse_text_add(text, "{\"collective\": \"%s\", \"nranks\": %d, \"topology\": ",
+                 copse_schedule_collective_name(job->schedule->collective),
+                 job->topology->n_ranks);
+  copse_text_add_json_string(text, job->topology->name);
+  copse_text_add(text, ", \"alpha_us\": ");
+  copse_text_add_json_number(text, job->o->sim.alpha_us);
+  copse_text_add(text, ", \"algorithms\": [");
+  for (int i = 0; i < job->n_columns; i++) {
+    const struct column *c = &job->columns[i];
+    char time[COPSE_Q_TEXT];
+    copse_text_add(text, "%s{\"name\": \"%s\", ", i > 0 ? ", " : "", c->name);
+    if (is_there(c)) {
+      copse_text_add(text, "\"time_per_GB\": \"%s\"}", copse_q_text(c->time_per_GB, time));
+    } else {
+      copse_text_add(text, "\"not_applicable\": ");
+      copse_text_add_json_string(text, c->why.text);
+      copse_text_add(text, "}");
+    }
+  }
+  copse_text_add(text, "], \"unit\": {\"time\": \"us\", \"algbw\": \"GB/s\"}, \"rows\": [");
+  (void)first;
+}
+
+static void add_json_row(struct job *job, uint64_t size, const double *us, bool first) {
+  struct copse_text *text = &job->text;
+  double best = best_other(job, us);
+  bool comma = false;
+  copse_text_add(text, "%s\n {\"size\": %" PRIu64 ", \"times\": {", first ? "" : ",", size);
+  for (int i = 0; i < job->n_columns; i++) {
+    if (!is_there(&job->columns[i])) continue;
+    copse_text_add(text, "%s\"%s\": {\"time\": ", comma ? ", " : "", job->columns[i].name);
+    copse_text_add_json_number(text, us[i]);
+    copse_text_add(text, ", \"algbw\": ");
+    copse_text_add_json_number(text, us[i] > 0 ? 1e-3 * (double)size / us[i] : 0);
+    copse_text_add(text, "}");
+    comma = true;
+  }
+  copse_text_add(text, "}, \"to_best_other\": ");
+  if (best > 0)
+    copse_text_add_json_number(text, us[0] / best);
+  else
+    copse_text_add(text, "null");
+  copse_text_add(text, "}");
+}
+
+/* ---- all together ---------------------------------------------------------------------- */
+
+static copse_status run_sizes(struct job *job) {
+  const struct options *o = job->o;
+  copse_status status = COPSE_OK;
+  bool first = true;
+  for (uint64_t size = o->min_bytes; size <= o->max_bytes; size *= o->factor) {
+    double us[MAX_COLUMNS] = {0};
+    for (int i = 0; i < job->n_columns; i++) {
+      struct copse_sim_result result;
+      if (!is_there(&job->columns[i])) continue;
+      COPSE_TRY(copse_simulate(job->topology, &job->columns[i].dag, &o->sim, (double)size, &result,
+                               NULL, job->err));
+      us[i] = result.us;
+    }
+    if (o->json)
+      add_json_row(job, size, us, first);
+    else
+      print_row(job, size, us);
+    first = false;
+    if (size == 0 || size > o->max_bytes / o->factor) break;
+  }
+out:
+  return status;
+}
+
+/* A plan says so in its first bytes; its schedule has the same transfers. */
+static copse_status load_schedule(const struct options *o, struct copse_schedule **schedule,
+                                  struct copse_err *err) {
+  char *data = NULL;
+  size_t size;
+  copse_status status;
+  COPSE_TRY(copse_file_read(o->schedule, &data, &size, err));
+  if (size >= 4 && memcmp(data, PLAN_MAGIC, 4) == 0)
+    status = copse_fail_at(err, COPSE_UNSUPPORTED, copse_file_label(o->schedule), 0,
+                           "this is a plan, which this version can't simulate; give the schedule "
+                           "that it was lowered from");
+  else
+    status = copse_schedule_parse(copse_file_label(o->schedule), data, size, schedule, err);
+out:
+  free(data);
+  return status;
+}
+
+static copse_status simulate(struct job *job) {
+  const struct options *o = job->o;
+  copse_status status;
+  COPSE_TRY(load_schedule(o, &job->schedule, job->err));
+  COPSE_TRY(copse_topology_load(o->topology, &o->read, &job->topology, job->err));
+  COPSE_TRY(check_ranks(job));
+  COPSE_TRY(add_schedule(job));
+  for (int kind = 0; kind < COPSE_N_BASELINES && !o->no_baselines; kind++)
+    if (copse_baseline_exists((enum copse_baseline)kind, job->schedule->collective))
+      COPSE_TRY(add_baseline(job, (enum copse_baseline)kind));
+  if (o->json)
+    add_json_head(job);
+  else
+    print_head(job);
+  COPSE_TRY(run_sizes(job));
+  if (!o->json) goto out;
+  copse_text_add(&job->text, "\n]}\n");
+  COPSE_TRY(copse_text_status(&job->text, job->err));
+  fwrite(job->text.data, 1, job->text.size, stdout);
+out:
+  return status;
+}
+
+static int run(const struct options *o) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct job job = {.o = o, .err = &err};
+  copse_status status = simulate(&job);
+  for (int i = 0; i < job.n_columns; i++) copse_sim_dag_free(&job.columns[i].dag);
+  copse_text_free(&job.text);
+  copse_schedule_release(job.schedule);
+  copse_topology_release(job.topology);
+  return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);
+}
+
+/* ---- options --------------------------------------------------------------------------- */
+
+/* Digits with an optional K, M, G or T (times 1024, ...). */
+static bool parse_size(const char *text, uint64_t *out) {
+  static const char letters[] = "kKmMgGtT";
+  size_t digits = strspn(text, "0123456789");
+  int64_t v;
+  char number[20];
+  unsigned shift = 0;
+  if (digits == 0 || digits >= sizeof number) return false;
+  memcpy(number, text, digits);
+  number[digits] = '\0';
+  if (!copse_cli_parse_int(number, 0, (int64_t)MAX_BYTES, &v)) return false;
+  if (text[digits]) {
+    const char *letter = strchr(letters, text[digits]);
+    if (!letter || text[digits + 1]) return false;
+    shift = 10 * ((unsigned)(letter - letters) / 2 + 1);
+  }
+  if ((uint64_t)v > MAX_BYTES >> shift) return false;
+  *out = (uint64_t)v << shift;
+  return true;
+}
+
+static bool parse_alpha(const char *text, double *out) {
+  struct copse_q q;
+  if (copse_q_parse_decimal(text, &q, NULL) != COPSE_OK || q.num < 0) return false;
+  *out = copse_q_to_double(q);
+  return true;
+}
+
+/* 0, or the exit status after what was wrong has been said. */
+static int parse_one(struct options *o, int c, char **argv) {
+  int64_t factor;
+  switch (c) {
+    case 't': o->topology = optarg; return 0;
+    case 'l':
+      if (copse_cli_parse_links(optarg, &o->read.links)) return 0;
+      return copse_cli_usage("simulate", "--links must be nvlink, all or default");
+    case 'b':
+      if (parse_size(optarg, &o->min_bytes)) return 0;
+      return copse_cli_usage("simulate", "-b must be a number of bytes, such as 1000, 64K or 1G");
+    case 'e':
+      if (parse_size(optarg, &o->max_bytes)) return 0;
+      return copse_cli_usage("simulate", "-e must be a number of bytes, such as 1000, 64K or 1G");
+    case 'f':
+      if (!copse_cli_parse_int(optarg, 2, INT32_MAX, &factor))
+        return copse_cli_usage("simulate", "-f must be an integer of at least 2");
+      o->factor = (uint64_t)factor;
+      return 0;
+    case 'a':
+      if (parse_alpha(optarg, &o->sim.alpha_us)) return 0;
+      return copse_cli_usage("simulate", "--alpha must be microseconds, 0 or more");
+    case 'n': o->no_baselines = true; return 0;
+    case 'j': o->json = true; return 0;
+    default: return copse_cli_bad_option("simulate", argv, c);
+  }
+}
+
+int copse_cmd_simulate(int argc, char **argv) {
+  static const struct option longs[] = {{"topology", required_argument, NULL, 't'},
+                                        {"links", required_argument, NULL, 'l'},
+                                        {"minbytes", required_argument, NULL, 'b'},
+                                        {"maxbytes", required_argument, NULL, 'e'},
+                                        {"stepfactor", required_argument, NULL, 'f'},
+                                        {"alpha", required_argument, NULL, 'a'},
+                                        {"no-baselines", no_argument, NULL, 'n'},
+                                        {"json", no_argument, NULL, 'j'},
+                                        {"help", no_argument, NULL, 'h'},
+                                        {NULL, 0, NULL, 0}};
+  struct options o = {.read = {COPSE_LINKS_DEFAULT, &copse_cli_notes},
+                      .min_bytes = 1024,
+                      .max_bytes = (uint64_t)10 << 30,
+                      .factor = 4,
+                      .sim = copse_sim_defaults};
+  opterr = 0;
+  for (int c; (c = getopt_long(argc, argv, ":t:l:b:e:f:a:jh", longs, NULL)) != -1;) {
+    if (c == 'h') {
+      fputs(help, stdout);
+      return COPSE_EXIT_DONE;
+    }
+    int exit = parse_one(&o, c, argv);
+    if (exit != 0) return exit;
+  }
+  if (argc - optind != 1) return copse_cli_usage("simulate", "give one schedule file");
+  if (!o.topology) return copse_cli_usage("simulate", "name the topology with -t");
+  if (o.min_bytes < 1 || o.min_bytes > o.max_bytes)
+    return copse_cli_usage("simulate", "-b must be at least 1 and not more than -e");
+  o.schedule = argv[optind];
+  return run(&o);
+}

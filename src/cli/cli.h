@@ -55,5 +55,7 @@ int copse_cmd_verify(int argc, char **argv);
 int copse_cmd_lower(int argc, char **argv);
 int copse_cmd_check(int argc, char **argv);
 int copse_cmd_run(int argc, char **argv);
+int copse_cmd_simulate(int argc, char **argv);
+int copse_cmd_place(int argc, char **argv);
 
 #endif

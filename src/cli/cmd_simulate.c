@@ -160,10 +160,8 @@ static void print_row(const struct job *job, uint64_t size, const double *us) {
 
 static void add_json_head(struct job *job) {
   struct copse_text *text = &job->text;
-  bool first = true;
   copse_text_add(text, "{\"collective\": \"%s\", \"nranks\": %d, \"topology\": ",
-                 copse_schedule_collective_name(job->schedule->collective),
-                 job->topology->n_ranks);
+                 copse_schedule_collective_name(job->schedule->collective), job->topology->n_ranks);
   copse_text_add_json_string(text, job->topology->name);
   copse_text_add(text, ", \"alpha_us\": ");
   copse_text_add_json_number(text, job->o->sim.alpha_us);
@@ -181,7 +179,6 @@ static void add_json_head(struct job *job) {
     }
   }
   copse_text_add(text, "], \"unit\": {\"time\": \"us\", \"algbw\": \"GB/s\"}, \"rows\": [");
-  (void)first;
 }
 
 static void add_json_row(struct job *job, uint64_t size, const double *us, bool first) {
@@ -239,7 +236,7 @@ static copse_status load_schedule(const struct options *o, struct copse_schedule
   size_t size;
   copse_status status;
   COPSE_TRY(copse_file_read(o->schedule, &data, &size, err));
-  if (size >= 4 && memcmp(data, PLAN_MAGIC, 4) == 0)
+  if (size >= 8 && memcmp(data, "COPSEPLN", 8) == 0)
     status = copse_fail_at(err, COPSE_UNSUPPORTED, copse_file_label(o->schedule), 0,
                            "this is a plan, which this version can't simulate; give the schedule "
                            "that it was lowered from");
@@ -256,6 +253,7 @@ static copse_status simulate(struct job *job) {
   COPSE_TRY(load_schedule(o, &job->schedule, job->err));
   COPSE_TRY(copse_topology_load(o->topology, &o->read, &job->topology, job->err));
   COPSE_TRY(check_ranks(job));
+  COPSE_TRY(copse_schedule_expand(job->schedule, job->err));
   COPSE_TRY(add_schedule(job));
   for (int kind = 0; kind < COPSE_N_BASELINES && !o->no_baselines; kind++)
     if (copse_baseline_exists((enum copse_baseline)kind, job->schedule->collective))

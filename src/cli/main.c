@@ -14,6 +14,7 @@ static const struct command {
     {"verify", copse_cmd_verify, "prove a schedule and its bound against a topology"},
     {"lower", copse_cmd_lower, "turn a schedule into an executable plan"},
     {"check", copse_cmd_check, "prove a plan: right result, no deadlock, no race"},
+    {"simulate", copse_cmd_simulate, "predict times over message sizes, beside baselines"},
     {"run", copse_cmd_run, "execute a plan and compare every element"},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };

@@ -41,6 +41,7 @@ static copse_status describe(struct copse_baseline_work *w) {
   if (status != COPSE_OK) return status;
   s->collective = w->options->collective;
   s->root = w->options->root;
+  s->rotation.order = 1;
   s->topology_name = copse_arena_strdup(&s->arena, t->name);
   s->topology_sha256 = copse_arena_strdup(&s->arena, sha256);
   if (!ids || !ranks || !s->topology_name || !s->topology_sha256) return copse_fail_nomem(w->err);
@@ -123,6 +124,18 @@ static copse_status merge_shipments(struct copse_baseline_work *w) {
   return COPSE_OK;
 }
 
+/* Leaves out the loops: a schedule's path comes through every node once. */
+static int without_loops(int *nodes, int n) {
+  int kept = 0;
+  for (int i = 0; i < n; i++) {
+    int before = 0;
+    while (before < kept && nodes[before] != nodes[i]) before++;
+    nodes[before] = nodes[i];
+    kept = before + 1;
+  }
+  return kept;
+}
+
 /* The routes between the stops, end to end. */
 static copse_status make_path(struct copse_baseline_work *w, const struct copse_shipment *shipment,
                               struct copse_schedule_path *path) {
@@ -143,6 +156,7 @@ static copse_status make_path(struct copse_baseline_work *w, const struct copse_
     memcpy(nodes + path->n_nodes, route + skip, (size_t)(leg - skip) * sizeof *nodes);
     path->n_nodes += leg - skip;
   }
+  path->n_nodes = without_loops(nodes, path->n_nodes);
   return copse_q_make(shipment->units, w->whole, &path->weight, w->err);
 }
 
@@ -215,6 +229,7 @@ static copse_status make(struct copse_baseline_work *w, enum copse_baseline kind
   COPSE_TRY(copse_hosts_find(w->topology, &w->hosts, w->err));
   COPSE_TRY(check_hosts(w, kind));
   COPSE_TRY(copse_routes_find(w->topology, &w->hosts, &w->routes, w->err));
+  w->arena = &w->schedule->arena;
   COPSE_TRY(describe(w));
   if (kinds[kind].flows) {
     COPSE_TRY(read_demand(w));

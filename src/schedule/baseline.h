@@ -16,16 +16,22 @@
  *                ranks of equal place to each other, and what arrives is handed on inside
  *                the host. For a uniform demand: hosts - 1 rotations
  *   ring         trees that are chains in rank order, or, where neighbours have no link or
- *                relay between them, in the order of a ring found by search; both ways
- *                round, with half the data each, where that is faster
+ *                relay between them, in the order of a ring found by search
  *   tree         double binary trees (Sanders, Speck, Träff 2009; NCCL): two trees with half
  *                the data each, inner ranks of one being leaves of the other, as far as the
- *                root allows; a collective with a root at every rank has such a pair for each
+ *                root allows; a collective with a root at every rank has such a pair for each.
+ *                Rings and trees come in the fastest of three ways: once; rings in both
+ *                directions with half the data each; and, where hosts are equally large, once
+ *                for each place in a host with its part of the data (NCCL's channels), host by
+ *                host, the order of the ranks inside turned on by one each time, so that every
+ *                NIC is used
  *   direct       every root to every rank over a shortest path (and back for a reduction)
  *
- * Routes: fewest links, among those the widest bottleneck, among those by (source + node), as
- * switches spread flows. Between ranks of one host inside the host, where that is possible.
- * Ranks on a route forward. A host is a set of ranks whose ids begin with the same "hN.", if
+ * Routes: fewest links, among those the widest bottleneck, among those the links that other
+ * routes use least. Between ranks of one host inside the host, where that is possible.
+ * Ranks on a route forward. Where 2dh or birkhoff come through a node twice (a PCIe switch on
+ * the way to a neighbour and back), the schedule's path, which may not, leaves out the loop; the
+ * transfers keep it. A host is a set of ranks whose ids begin with the same "hN.", if
  * all ranks have one; else there is one host. 2dh and birkhoff need at least two hosts, of
  * equally many ranks.
  */

@@ -6,6 +6,9 @@
 
 #include "base/memory.h"
 
+/* The first pass routes pair by pair, the others each pair anew among all the rest. */
+#define PASSES 4
+
 /* ---- hosts ----------------------------------------------------------------------------- */
 
 /* The length of "hN." at the start of an id, 0 if it has none. */
@@ -78,6 +81,13 @@ void copse_hosts_free(struct copse_hosts *h) {
 
 /* ---- routes ---------------------------------------------------------------------------- */
 
+/* The way chosen to a node, for the route with this number. */
+struct way {
+  int64_t route;
+  int link; /* that comes to the node */
+  double use;
+};
+
 /* Breadth-first search from one rank; links into each node are in the order of their source. */
 struct search {
   const struct copse_topology *topology;
@@ -86,8 +96,10 @@ struct search {
   int *out_first, *out;  /* links by source */
   int *in_first, *in;    /* links by destination */
   int *distance, *width; /* [n_nodes] from the source: links, narrowest link */
-  int *before;           /* [n_nodes] the node before on the chosen way */
   int *queue;            /* [n_nodes] */
+  double *used;          /* [n_links] routes over the link / its bandwidth */
+  struct way *ways;      /* [n_nodes] */
+  int64_t n_routes;
 };
 
 struct ordered_link {
@@ -135,7 +147,8 @@ static void search_free(struct search *s) {
   free(s->in);
   free(s->distance);
   free(s->width);
-  free(s->before);
+  free(s->used);
+  free(s->ways);
   free(s->queue);
 }
 
@@ -149,7 +162,8 @@ static copse_status search_start(struct search *s, struct copse_err *err) {
   COPSE_TRY(copse_calloc(links, sizeof(int), &s->in, err));
   COPSE_TRY(copse_calloc(nodes, sizeof(int), &s->distance, err));
   COPSE_TRY(copse_calloc(nodes, sizeof(int), &s->width, err));
-  COPSE_TRY(copse_calloc(nodes, sizeof(int), &s->before, err));
+  COPSE_TRY(copse_calloc(links, sizeof(double), &s->used, err));
+  COPSE_TRY(copse_calloc(nodes, sizeof *s->ways, &s->ways, err));
   COPSE_TRY(copse_calloc(nodes, sizeof(int), &s->queue, err));
   index_links(s->topology, true, s->out_first, s->out);
   index_links(s->topology, false, s->in_first, s->in);
@@ -166,20 +180,33 @@ static int width_over(const struct search *s, int v, int link) {
 }
 
 /* A prefix of a widest shortest way may be replaced by a wider shortest one: so one pass over
- * the nodes by distance finds all, and the chosen ways form a tree. */
-static void choose_way(struct search *s, int source_rank, int v) {
-  int widest = -1, equal = 0, chosen;
+ * the nodes by distance finds the widths of all. */
+static void find_width(struct search *s, int v) {
+  s->width[v] = -1;
   for (int i = s->in_first[v]; i < s->in_first[v + 1]; i++) {
     int width = width_over(s, v, s->in[i]);
-    if (width > widest) equal = 0;
-    if (width > widest) widest = width;
-    if (width >= 0 && width == widest) equal++;
+    if (width > s->width[v]) s->width[v] = width;
   }
-  s->width[v] = widest;
-  chosen = (source_rank + v) % equal;
-  for (int i = s->in_first[v]; i < s->in_first[v + 1]; i++)
-    if (width_over(s, v, s->in[i]) == widest && chosen-- == 0)
-      s->before[v] = s->topology->links[s->in[i]].src;
+}
+
+/* By how much this route would raise the sum of all squared uses: the least over the widest
+ * shortest ways to v, found backwards from v over what can lie on them. */
+static double least_use(struct search *s, int v) {
+  struct way *way = &s->ways[v];
+  if (s->distance[v] == 0) return 0;
+  if (way->route == s->n_routes) return way->use;
+  way->route = s->n_routes;
+  way->link = -1;
+  for (int i = s->in_first[v]; i < s->in_first[v + 1]; i++) {
+    int link = s->in[i];
+    if (width_over(s, v, link) != s->width[v]) continue;
+    double more = 1 / copse_q_to_double(s->topology->links[link].bandwidth);
+    double use = (2 * s->used[link] + more) * more + least_use(s, s->topology->links[link].src);
+    if (way->link >= 0 && use >= way->use) continue;
+    way->link = link;
+    way->use = use;
+  }
+  return way->use;
 }
 
 /* Ways from a rank to all nodes, or with host >= 0 to those of that host alone. */
@@ -189,11 +216,10 @@ static void search_from(struct search *s, int rank, int host) {
   for (int v = 0; v < t->n_nodes; v++) s->distance[v] = -1;
   s->distance[source] = 0;
   s->width[source] = INT_MAX;
-  s->before[source] = -1;
   s->queue[n++] = source;
   for (int head = 0; head < n; head++) {
     int u = s->queue[head];
-    if (head > 0) choose_way(s, rank, u);
+    if (head > 0) find_width(s, u);
     for (int i = s->out_first[u]; i < s->out_first[u + 1]; i++) {
       int v = t->links[s->out[i]].dst;
       if (s->distance[v] >= 0 || (host >= 0 && s->hosts->of_node[v] != host)) continue;
@@ -203,50 +229,65 @@ static void search_from(struct search *s, int rank, int host) {
   }
 }
 
-static copse_status add_route(const struct search *s, int src, int dst, struct copse_routes *r,
+/* Counts the route's links as used once more (sign 1) or less (-1). */
+static void count_route(struct search *s, const int *nodes, int n, int sign) {
+  for (int i = 0; i + 1 < n; i++) {
+    int link = copse_topology_find_link(s->topology, nodes[i], nodes[i + 1]);
+    s->used[link] += sign / copse_q_to_double(s->topology->links[link].bandwidth);
+  }
+}
+
+/* The best route as things are; in a later pass instead of the one that the pair had. */
+static copse_status set_route(struct search *s, int src, int dst, struct copse_routes *r,
                               struct copse_err *err) {
   const struct copse_topology *t = s->topology;
   int v = t->rank_nodes[dst];
-  size_t pair = (size_t)src * (size_t)r->n_ranks + (size_t)dst, first = r->first[pair];
+  size_t pair = (size_t)src * (size_t)r->n_ranks + (size_t)dst;
   if (s->distance[v] < 0)
     return copse_fail(err, COPSE_INFEASIBLE, "rank %d (%s) can't be reached from rank %d (%s)", dst,
                       t->nodes[v].id, src, t->nodes[t->rank_nodes[src]].id);
-  size_t n = (size_t)s->distance[v] + 1;
-  copse_status status = copse_grow(&r->nodes, &r->nodes_capacity, first + n, sizeof *r->nodes, err);
-  if (status != COPSE_OK) return status;
-  for (size_t i = n; i-- > 0; v = s->before[v]) r->nodes[first + i] = v;
-  r->first[pair + 1] = first + n;
+  int n = s->distance[v] + 1;
+  if (r->length[pair] == 0) {
+    copse_status status =
+        copse_grow(&r->nodes, &r->nodes_capacity, r->n_nodes + (size_t)n, sizeof *r->nodes, err);
+    if (status != COPSE_OK) return status;
+    r->first[pair] = r->n_nodes;
+    r->length[pair] = n;
+    r->n_nodes += (size_t)n;
+  } else {
+    count_route(s, r->nodes + r->first[pair], n, -1);
+  }
+  int *nodes = r->nodes + r->first[pair];
+  s->n_routes++;
+  (void)least_use(s, v);
+  for (int i = n - 1; i > 0; i--) {
+    nodes[i] = v;
+    v = t->links[s->ways[v].link].src;
+  }
+  nodes[0] = v;
+  count_route(s, nodes, n, 1);
   return COPSE_OK;
 }
 
-/* The routes of one source, by destination: first those that stay in the host are known. */
-static copse_status add_routes_from(struct search *s, int src, struct copse_routes *r,
-                                    struct copse_err *err) {
+/* The routes of one source: first those that can stay inside its host, then the others. */
+static copse_status route_from(struct search *s, int src, struct copse_routes *r,
+                               struct copse_err *err) {
   const struct copse_topology *t = s->topology;
   int host = s->hosts->of_rank[src];
-  int *inside = NULL; /* [n_nodes] the node before, inside the host; -2: not reached */
-  int *distance = NULL;
+  char *done = NULL; /* [n_ranks] */
   copse_status status;
-  size_t n = (size_t)t->n_nodes;
-  COPSE_TRY(copse_calloc(n, sizeof *inside, &inside, err));
-  COPSE_TRY(copse_calloc(n, sizeof *distance, &distance, err));
-  search_from(s, src, host);
-  memcpy(inside, s->before, n * sizeof *inside);
-  memcpy(distance, s->distance, n * sizeof *distance);
-  search_from(s, src, -1);
-  for (int dst = 0; dst < t->n_ranks; dst++) {
-    size_t pair = (size_t)src * (size_t)r->n_ranks + (size_t)dst;
-    struct search local = *s;
-    local.before = inside;
-    local.distance = distance;
-    r->first[pair + 1] = r->first[pair];
-    if (dst == src) continue;
-    bool stays = s->hosts->of_rank[dst] == host && distance[t->rank_nodes[dst]] >= 0;
-    COPSE_TRY(add_route(stays ? &local : s, src, dst, r, err));
+  COPSE_TRY(copse_calloc((size_t)t->n_ranks, 1, &done, err));
+  for (int outside = 0; outside < 2; outside++) {
+    search_from(s, src, outside ? -1 : host);
+    for (int k = 1; k < t->n_ranks; k++) {
+      int dst = (src + k) % t->n_ranks;
+      if (done[dst] || (!outside && s->distance[t->rank_nodes[dst]] < 0)) continue;
+      done[dst] = 1;
+      COPSE_TRY(set_route(s, src, dst, r, err));
+    }
   }
 out:
-  free(inside);
-  free(distance);
+  free(done);
   return status;
 }
 
@@ -254,13 +295,14 @@ copse_status copse_routes_find(const struct copse_topology *topology,
                                const struct copse_hosts *hosts, struct copse_routes *routes,
                                struct copse_err *err) {
   struct search s = {.topology = topology, .hosts = hosts};
-  size_t ranks = (size_t)topology->n_ranks;
+  size_t pairs = (size_t)topology->n_ranks * (size_t)topology->n_ranks;
   copse_status status;
   *routes = (struct copse_routes){.n_ranks = topology->n_ranks};
   COPSE_TRY(search_start(&s, err));
-  COPSE_TRY(copse_calloc(ranks * ranks + 1, sizeof *routes->first, &routes->first, err));
-  for (int src = 0; src < topology->n_ranks; src++)
-    COPSE_TRY(add_routes_from(&s, src, routes, err));
+  COPSE_TRY(copse_calloc(pairs, sizeof *routes->first, &routes->first, err));
+  COPSE_TRY(copse_calloc(pairs, sizeof *routes->length, &routes->length, err));
+  for (int pass = 0; pass < PASSES; pass++)
+    for (int src = 0; src < topology->n_ranks; src++) COPSE_TRY(route_from(&s, src, routes, err));
 out:
   search_free(&s);
   if (status != COPSE_OK) copse_routes_free(routes);
@@ -269,6 +311,7 @@ out:
 
 void copse_routes_free(struct copse_routes *routes) {
   free(routes->first);
+  free(routes->length);
   free(routes->nodes);
   *routes = (struct copse_routes){0};
 }

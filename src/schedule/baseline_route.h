@@ -22,15 +22,13 @@ void copse_hosts_free(struct copse_hosts *hosts);
 /* One route per ordered pair of ranks, as topology nodes; see baseline.h for which. */
 struct copse_routes {
   int n_ranks;
-  size_t *first; /* [n_ranks * n_ranks + 1] into nodes; the diagonal is empty */
+  size_t *first; /* [n_ranks * n_ranks] into nodes */
+  int *length;   /* [n_ranks * n_ranks] nodes of the route, 0 on the diagonal */
   int *nodes;
-  size_t nodes_capacity;
+  size_t n_nodes, nodes_capacity;
 };
 
-/*
- * Finds the routes. COPSE_INFEASIBLE naming two ranks; COPSE_NOMEM. The routes of a source
- * to the ranks of other hosts form a tree; so do those within the host.
- */
+/* Finds the routes. COPSE_INFEASIBLE naming two ranks; COPSE_NOMEM. */
 copse_status copse_routes_find(const struct copse_topology *topology,
                                const struct copse_hosts *hosts, struct copse_routes *routes,
                                struct copse_err *err) COPSE_CHECKED;
@@ -39,7 +37,7 @@ void copse_routes_free(struct copse_routes *routes);
 /* The route's nodes, both ends included; *n of them. */
 static inline const int *copse_route(const struct copse_routes *routes, int src, int dst, int *n) {
   size_t pair = (size_t)src * (size_t)routes->n_ranks + (size_t)dst;
-  *n = (int)(routes->first[pair + 1] - routes->first[pair]);
+  *n = routes->length[pair];
   return routes->nodes + routes->first[pair];
 }
 

@@ -34,7 +34,7 @@ struct grower {
 };
 
 static void *take(struct copse_baseline_work *w, size_t n, size_t size) {
-  return copse_arena_alloc(&w->schedule->arena, n > 0 ? n : 1, size);
+  return copse_arena_alloc(w->arena, n > 0 ? n : 1, size);
 }
 
 static copse_status add_edge(struct grower *g, const int *route, int n, int parent, int child) {
@@ -118,12 +118,6 @@ static bool has_root(const struct copse_baseline_work *w, int rank) {
   return w->options->root < 0 || w->options->root == rank;
 }
 
-/* The share of each root. */
-static struct copse_q share_of(const struct copse_baseline_work *w, int parts) {
-  int64_t roots = w->options->root < 0 ? w->topology->n_ranks : 1;
-  return (struct copse_q){1, roots * parts};
-}
-
 /* ---- ring ------------------------------------------------------------------------------ */
 
 /* Whether data gets from one rank to the other without a third. */
@@ -182,52 +176,137 @@ out:
   return status;
 }
 
-/* Chains from every root, forwards, backwards, or half the data each way. */
-static copse_status grow_rings(struct copse_baseline_work *w, const int *ring, bool both,
-                               struct shape *shape) {
-  int n = w->topology->n_ranks;
-  struct copse_q weight = share_of(w, both ? 2 : 1);
-  copse_status status = COPSE_OK;
-  w->n_trees = 0;
-  for (int start = 0; start < n; start++) {
-    if (!has_root(w, ring[start])) continue;
-    for (int way = 0; way < (both ? 2 : 1); way++) {
-      int step = way == 0 ? 1 : n - 1;
-      shape->n = 0;
-      for (int i = 0; i + 1 < n; i++)
-        add_link(shape, ring[(start + i * step) % n], ring[(start + (i + 1) * step) % n]);
-      COPSE_TRY(grow_phases(w, ring[start], weight, shape));
+/* ---- channels -------------------------------------------------------------------------- */
+
+/* More edges than that are not worth trying: the simulator's time, and the reader's. */
+#define MOST_EDGES 2000000
+
+/* How rings and trees are laid out. */
+struct layout {
+  const int *ring; /* [n_ranks] the order of channel 0 */
+  int channels;
+  bool both_ways;
+};
+
+/* What grows the trees of one channel in an order of the ranks. */
+typedef copse_status grow_fn(struct copse_baseline_work *w, const int *order, struct copse_q weight,
+                             struct shape *shape);
+
+/* Channel c: host by host, each host's ranks in the ring's order turned on by c; every other
+ * host backwards, so that a rank hands over to its like. */
+static void order_channel(const struct copse_baseline_work *w, const struct layout *l, int c,
+                          int *order) {
+  int n = w->topology->n_ranks, places = w->hosts.first[1], filled = 0;
+  for (int h = 0; h < w->hosts.n_hosts && l->channels > 1; h++) {
+    int *start = order + filled, k = 0;
+    for (int i = 0; i < n; i++) {
+      if (w->hosts.of_rank[l->ring[i]] != h) continue;
+      int turned = (k++ - c + places) % places;
+      start[h % 2 == 0 ? turned : places - 1 - turned] = l->ring[i];
     }
+    filled += places;
+  }
+  if (l->channels == 1) memcpy(order, l->ring, (size_t)n * sizeof *order);
+}
+
+static void turn_around(int *order, int n) {
+  for (int i = 0, j = n - 1; i < j; i++, j--) {
+    int rank = order[i];
+    order[i] = order[j];
+    order[j] = rank;
+  }
+}
+
+static copse_status lay_out(struct copse_baseline_work *w, const struct layout *l, grow_fn *grow) {
+  size_t n = (size_t)w->topology->n_ranks;
+  int ways = l->both_ways ? 2 : 1;
+  struct copse_q weight = {1, (int64_t)l->channels * ways};
+  struct shape shape = {0};
+  int *order = NULL;
+  copse_status status;
+  w->n_trees = 0;
+  COPSE_TRY(copse_calloc(n + 1, sizeof *shape.links, &shape.links, w->err));
+  COPSE_TRY(copse_calloc(n, sizeof *order, &order, w->err));
+  for (int c = 0; c < l->channels; c++) {
+    for (int way = 0; way < ways; way++) {
+      order_channel(w, l, c, order);
+      if (way == 1) turn_around(order, (int)n);
+      COPSE_TRY(grow(w, order, weight, &shape));
+    }
+  }
+out:
+  free(shape.links);
+  free(order);
+  return status;
+}
+
+/* Builds the layout in a place of its own and looks at the time. */
+static copse_status time_of(struct copse_baseline_work *w, const struct layout *l, grow_fn *grow,
+                            struct copse_q *time) {
+  struct copse_arena scratch = {0}, *arena = w->arena;
+  copse_status status;
+  w->arena = &scratch;
+  COPSE_TRY(lay_out(w, l, grow));
+  status = copse_baseline_tree_time(w->topology, w->trees, w->n_trees, time, w->err);
+out:
+  w->arena = arena;
+  copse_arena_free(&scratch);
+  return status;
+}
+
+/* Of all layouts the fastest, of equals the simplest. `factor`: trees per order and way. */
+static copse_status lay_out_best(struct copse_baseline_work *w, const int *ring, bool directed,
+                                 int64_t factor, grow_fn *grow) {
+  int64_t n = w->topology->n_ranks;
+  int channels = w->hosts.n_hosts > 1 && w->hosts.even ? w->hosts.first[1] : 1;
+  struct layout best = {ring, 1, false};
+  struct copse_q best_time, time;
+  copse_status status;
+  COPSE_TRY(time_of(w, &best, grow, &best_time));
+  for (int way = 0; way < 4; way++) {
+    struct layout l = {ring, way / 2 == 0 ? 1 : channels, way % 2 == 1};
+    int64_t edges = factor * n * l.channels * (l.both_ways ? 2 : 1);
+    if (way == 0 || (way >= 2 && channels == 1) || (l.both_ways && !directed)) continue;
+    if (edges > MOST_EDGES) continue;
+    COPSE_TRY(time_of(w, &l, grow, &time));
+    if (copse_q_cmp(time, best_time) >= 0) continue;
+    best = l;
+    best_time = time;
+  }
+  status = lay_out(w, &best, grow);
+out:
+  return status;
+}
+
+static int64_t roots_of(const struct copse_baseline_work *w) {
+  return w->options->root < 0 ? w->topology->n_ranks : 1;
+}
+
+/* ---- rings ----------------------------------------------------------------------------- */
+
+static copse_status grow_chains(struct copse_baseline_work *w, const int *order,
+                                struct copse_q weight, struct shape *shape) {
+  int n = w->topology->n_ranks;
+  copse_status status = COPSE_OK;
+  weight.den *= roots_of(w);
+  for (int start = 0; start < n; start++) {
+    if (!has_root(w, order[start])) continue;
+    shape->n = 0;
+    for (int i = 0; i + 1 < n; i++)
+      add_link(shape, order[(start + i) % n], order[(start + i + 1) % n]);
+    COPSE_TRY(grow_phases(w, order[start], weight, shape));
   }
 out:
   return status;
 }
 
-static copse_status ring_time(struct copse_baseline_work *w, struct copse_q *time) {
-  return copse_baseline_tree_time(w->topology, w->trees, w->n_trees, time, w->err);
-}
-
-static copse_status shape_start(struct copse_baseline_work *w, struct shape *shape) {
-  shape->n = 0;
-  return copse_calloc((size_t)w->topology->n_ranks + 1, sizeof *shape->links, &shape->links,
-                      w->err);
-}
-
 copse_status copse_baseline_ring(struct copse_baseline_work *w) {
-  struct shape shape = {0};
-  struct copse_q one_way, both_ways;
   int *ring = NULL;
   copse_status status;
-  COPSE_TRY(shape_start(w, &shape));
   COPSE_TRY(copse_calloc((size_t)w->topology->n_ranks, sizeof *ring, &ring, w->err));
   COPSE_TRY(find_ring(w, ring));
-  COPSE_TRY(grow_rings(w, ring, false, &shape));
-  COPSE_TRY(ring_time(w, &one_way));
-  COPSE_TRY(grow_rings(w, ring, true, &shape));
-  COPSE_TRY(ring_time(w, &both_ways));
-  if (copse_q_cmp(one_way, both_ways) <= 0) COPSE_TRY(grow_rings(w, ring, false, &shape));
+  status = lay_out_best(w, ring, true, roots_of(w), grow_chains);
 out:
-  free(shape.links);
   free(ring);
   return status;
 }
@@ -241,12 +320,14 @@ static int label_of(int i, int n, bool second) {
 }
 
 struct in_order {
-  int n, base, n_ranks; /* labels 1 ... n are the ranks (base + label) mod n_ranks */
+  int n; /* labels 1 ... n are the ranks after place `base` of the order, going round */
+  const int *order;
+  int base, n_ranks;
   bool second;
 };
 
 static int rank_of(const struct in_order *o, int i) {
-  return (o->base + label_of(i, o->n, o->second)) % o->n_ranks;
+  return o->order[(o->base + label_of(i, o->n, o->second)) % o->n_ranks];
 }
 
 /* The in-order tree of labels low ... high: the left part is full, so that odd labels are
@@ -262,26 +343,35 @@ static int add_in_order(const struct in_order *o, int low, int high, int parent,
   return rank;
 }
 
-copse_status copse_baseline_tree(struct copse_baseline_work *w) {
-  struct shape shape = {0};
+/* Where the root is free (allreduce), all ranks are in the in-order trees; else all but it. */
+static copse_status grow_binary(struct copse_baseline_work *w, const int *order,
+                                struct copse_q weight, struct shape *shape) {
   int n = w->topology->n_ranks;
   bool free_roots = w->options->collective == COPSE_ALLREDUCE;
-  copse_status status;
-  COPSE_TRY(shape_start(w, &shape));
-  for (int root = 0; root < (free_roots ? 1 : n); root++) {
-    if (!has_root(w, root)) continue;
+  copse_status status = COPSE_OK;
+  weight.den *= 2 * (free_roots ? 1 : roots_of(w));
+  for (int start = 0; start < (free_roots ? 1 : n); start++) {
+    if (!free_roots && !has_root(w, order[start])) continue;
     for (int second = 0; second < 2; second++) {
-      /* Where the root is free, all ranks are in the in-order tree; else all but the root. */
-      struct in_order o = {free_roots ? n : n - 1, free_roots ? n - 1 : root, n, second};
-      struct copse_q weight = free_roots ? (struct copse_q){1, 2} : share_of(w, 2);
-      int top = root;
-      shape.n = 0;
-      if (o.n > 0) top = add_in_order(&o, 1, o.n, free_roots ? -1 : root, &shape);
-      COPSE_TRY(grow_phases(w, free_roots ? top : root, weight, &shape));
+      struct in_order o = {free_roots ? n : n - 1, order, free_roots ? n - 1 : start, n, second};
+      int root = order[start], top = root;
+      shape->n = 0;
+      if (o.n > 0) top = add_in_order(&o, 1, o.n, free_roots ? -1 : root, shape);
+      COPSE_TRY(grow_phases(w, free_roots ? top : root, weight, shape));
     }
   }
 out:
-  free(shape.links);
+  return status;
+}
+
+copse_status copse_baseline_tree(struct copse_baseline_work *w) {
+  int *order = NULL;
+  copse_status status;
+  COPSE_TRY(copse_calloc((size_t)w->topology->n_ranks, sizeof *order, &order, w->err));
+  for (int i = 0; i < w->topology->n_ranks; i++) order[i] = i;
+  status = lay_out_best(w, order, false, 2 * roots_of(w), grow_binary);
+out:
+  free(order);
   return status;
 }
 
@@ -291,12 +381,12 @@ copse_status copse_baseline_direct(struct copse_baseline_work *w) {
   struct shape shape = {0};
   int n = w->topology->n_ranks;
   copse_status status;
-  COPSE_TRY(shape_start(w, &shape));
+  COPSE_TRY(copse_calloc((size_t)n + 1, sizeof *shape.links, &shape.links, w->err));
   for (int root = 0; root < n; root++) {
     if (!has_root(w, root)) continue;
     shape.n = 0;
     for (int i = 1; i < n; i++) add_link(&shape, root, (root + i) % n);
-    COPSE_TRY(grow_phases(w, root, share_of(w, 1), &shape));
+    COPSE_TRY(grow_phases(w, root, (struct copse_q){1, w->options->root < 0 ? n : 1}, &shape));
   }
 out:
   free(shape.links);

@@ -26,7 +26,8 @@ struct copse_baseline_work {
   int64_t whole;  /* M in the shipments' units: m, or a multiple of it */
   struct copse_shipment *shipments;
   size_t n_shipments, shipments_capacity;
-  /* trees, in the schedule's arena once made */
+  /* trees, their edges in `arena` */
+  struct copse_arena *arena;
   struct copse_schedule_tree *trees;
   size_t n_trees, trees_capacity;
   struct copse_err *err;
@@ -42,7 +43,7 @@ copse_status copse_baseline_spread_out(struct copse_baseline_work *w) COPSE_CHEC
 copse_status copse_baseline_2dh(struct copse_baseline_work *w) COPSE_CHECKED;
 copse_status copse_baseline_birkhoff(struct copse_baseline_work *w) COPSE_CHECKED;
 
-/* Trees of the other ones, with weights and edges in the schedule's arena. */
+/* Trees of the other ones, with weights, and edges in w->arena. */
 copse_status copse_baseline_ring(struct copse_baseline_work *w) COPSE_CHECKED;
 copse_status copse_baseline_tree(struct copse_baseline_work *w) COPSE_CHECKED;
 copse_status copse_baseline_direct(struct copse_baseline_work *w) COPSE_CHECKED;

@@ -38,7 +38,9 @@ void copse_planner_release(struct copse_planner *p) {
   free(p);
 }
 
-struct copse_online *copse_planner_two_tier(struct copse_planner *p) { return p->online; }
+struct copse_online *copse_planner_two_tier(struct copse_planner *p) {
+  return p->online;
+}
 
 copse_status copse_planner_plan(struct copse_planner *p, const int64_t *bytes,
                                 struct copse_err *err) {

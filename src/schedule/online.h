@@ -90,8 +90,9 @@ copse_status copse_planner_transfers(struct copse_planner *planner, int rank, in
 
 /*
  * Appends the plan to a simulation, in bytes (unit_bytes 1). Two tiers: the pieces of a step
- * between two ranks are one transfer; a NIC has two steps under way, both at the sender and at
- * the receiver; BALANCE runs up to two steps ahead, one after the other; LOCAL keeps step.
+ * between two ranks are one transfer. Nothing waits for a whole step: a NIC has two steps under
+ * way at most, or as many short ones as make 256 KiB, at the sender and at the receiver; BALANCE
+ * runs as far ahead of the NIC it is for, in order; LOCAL keeps step with the sender's NIC.
  */
 copse_status copse_planner_add_to_sim(struct copse_planner *planner, struct copse_sim_dag *dag,
                                       struct copse_err *err) COPSE_CHECKED;

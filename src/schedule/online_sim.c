@@ -5,14 +5,23 @@
 #include "base/memory.h"
 #include "schedule/online_internal.h"
 
-enum { AHEAD = 2 }; /* steps under way on a NIC */
+/* What a NIC has under way, at the sender and at the receiver: two steps, or more where they are
+ * short, until they fill the time that the word of an arrival needs (256 KiB: 10 us at 25
+ * GB/s). */
+enum { HISTORY = 16, WINDOW_BYTES = 256 << 10 };
+
+/* The last transfers of a NIC, newest at (n - 1) % HISTORY. */
+struct history {
+  int n, id[HISTORY];
+  int64_t bytes[HISTORY];
+};
 
 /* Bytes of each step, [steps * ranks * g] by the sender and the receiver's index. */
 struct loads {
   int n, g;
   int64_t *balance, *local, *scatter;
-  int64_t *inter;   /* [steps * ranks] by the sender */
-  int *inter_to;    /* [steps * ranks] */
+  int64_t *inter; /* [steps * ranks] by the sender */
+  int *inter_to;  /* [steps * ranks] */
 };
 
 struct sim {
@@ -20,12 +29,12 @@ struct sim {
   struct copse_sim_dag *dag;
   struct copse_err *err;
   struct loads loads;
-  int *sent, *received; /* [AHEAD * ranks] the last INTER of each NIC, by age; -1 */
-  int *balanced;        /* [ranks * g] BALANCE of the step by receiver, then sender; -1 */
-  int *handed;          /* [ranks * g] last BALANCE by sender, then receiver; -1 */
-  int *entered;         /* [ranks] INTER of this step that enters a rank; -1 */
-  int *left;            /* [ranks] INTER of this step that leaves a rank; -1 */
-  int *path;            /* nodes of one way */
+  struct history *sent, *received; /* [ranks] INTER */
+  int *balanced; /* [ranks * g] BALANCE of the step by receiver, then sender; -1 */
+  int *handed;   /* [ranks * g] last BALANCE by sender, then receiver; -1 */
+  int *entered;  /* [ranks] INTER of this step that enters a rank; -1 */
+  int *left;     /* [ranks] INTER of this step that leaves a rank; -1 */
+  int *path;     /* nodes of one way */
 };
 
 static void collect(void *ctx, const struct copse_online_piece *p) {
@@ -50,11 +59,8 @@ static copse_status add_inside(struct sim *s, int from, int to, int64_t bytes, c
                                int n_after, int *id) {
   const struct copse_topology *t = s->p->topology;
   int nodes[3] = {t->rank_nodes[from], s->p->tier.hub[from / s->loads.g], t->rank_nodes[to]};
-  struct copse_sim_transfer transfer = {.amount = (double)bytes /* at the end for seconds */};
-  transfer.after = after;
-  for (int i = 0; i < n_after; i++)
-    if (after[i] < 0) transfer.after = NULL;
-  int list[8], n = 0;
+  struct copse_sim_transfer transfer = {.amount = (double)bytes /* for simulated seconds */};
+  int list[2], n = 0;
   for (int i = 0; i < n_after; i++)
     if (after[i] >= 0) list[n++] = after[i];
   transfer.after = list;
@@ -66,16 +72,34 @@ static copse_status add_inside(struct sim *s, int from, int to, int64_t bytes, c
 static copse_status add_between(struct sim *s, int from, int to, int64_t bytes, const int *after,
                                 int n_after, int *id) {
   const struct copse_two_tier *tier = &s->p->tier;
-  struct copse_sim_transfer transfer = {.amount = (double)bytes /* at the end for seconds */,
-                                        .after = after,
-                                        .n_after = n_after};
+  struct copse_sim_transfer transfer = {
+      .amount = (double)bytes /* for simulated seconds */, .after = after, .n_after = n_after};
   int n = 0;
   for (int k = tier->up_start[from]; k < tier->up_start[from + 1]; k++) s->path[n++] = tier->up[k];
   for (int k = tier->up_start[to + 1] - 2; k >= tier->up_start[to]; k--) s->path[n++] = tier->up[k];
   return copse_sim_dag_add_path(s->dag, s->p->topology, s->path, n, &transfer, id, s->err);
 }
 
-/* ---- one step --------------------------------------------------------------------------------- */
+/* ---- what must be over first ------------------------------------------------------------------
+ */
+
+static void remember(struct history *h, int id, int64_t bytes) {
+  h->id[h->n % HISTORY] = id;
+  h->bytes[h->n++ % HISTORY] = bytes;
+}
+
+/* The transfer that must have arrived before the NIC's next one starts; -1: none. */
+static int must_be_over(const struct history *h) {
+  int64_t under_way = 0;
+  for (int k = 1; k < HISTORY && k < h->n; k++) {
+    under_way += h->bytes[(h->n - k) % HISTORY];
+    if (under_way >= WINDOW_BYTES) return h->id[(h->n - k - 1) % HISTORY];
+  }
+  return h->n > HISTORY ? h->id[h->n % HISTORY] : -1;
+}
+
+/* ---- one step ---------------------------------------------------------------------------------
+ */
 
 /* BALANCE waits for the sender's last one to the same rank and for its NIC to be two steps
  * behind at most; LOCAL likewise keeps step with the NIC. */
@@ -87,7 +111,7 @@ static copse_status add_balance(struct sim *s, int step) {
     for (size_t j = 0; j < g; j++) {
       int64_t bytes = s->loads.balance[((size_t)step * n + r) * g + j];
       size_t to = r / g * g + j;
-      const int after[] = {s->handed[r * g + j], s->sent[(AHEAD - 1) * n + to]};
+      const int after[] = {s->handed[r * g + j], must_be_over(&s->sent[to])};
       if (bytes == 0) continue;
       COPSE_TRY(add_inside(s, (int)r, (int)to, bytes, after, 2, &s->balanced[to * g + r % g]));
       s->handed[r * g + j] = s->balanced[to * g + r % g];
@@ -107,9 +131,9 @@ static copse_status add_inter(struct sim *s, int step) {
     if (bytes == 0) continue;
     for (size_t i = 0; i < g; i++)
       if (s->balanced[r * g + i] >= 0) after[n_after++] = s->balanced[r * g + i];
-    int before = s->sent[(AHEAD - 1) * n + r];
+    int before = must_be_over(&s->sent[r]);
     if (before >= 0) after[n_after++] = before;
-    before = s->received[(AHEAD - 1) * n + (size_t)to];
+    before = must_be_over(&s->received[to]);
     if (before >= 0) after[n_after++] = before;
     COPSE_TRY(add_between(s, (int)r, to, bytes, after, n_after, &s->left[r]));
     s->entered[to] = s->left[r];
@@ -124,28 +148,28 @@ static copse_status add_scatter(struct sim *s, int step) {
   for (size_t r = 0; r < n; r++)
     for (size_t j = 0; j < g; j++) {
       size_t at = ((size_t)step * n + r) * g + j;
-      int to = (int)(r / g * g + j);
+      int to = (int)(r / g * g + j), before = must_be_over(&s->sent[r]);
       if (s->loads.scatter[at] > 0)
         COPSE_TRY(add_inside(s, (int)r, to, s->loads.scatter[at], &s->entered[r], 1, NULL));
       if (s->loads.local[at] > 0)
-        COPSE_TRY(add_inside(s, (int)r, to, s->loads.local[at], &s->sent[(AHEAD - 1) * n + r], 1,
-                             NULL));
+        COPSE_TRY(add_inside(s, (int)r, to, s->loads.local[at], &before, 1, NULL));
     }
 out:
   return status;
 }
 
-/* NICs that did nothing in this step keep what they did last. */
-static void grow_older(struct sim *s, int *ages, const int *now) {
+static void end_step(struct sim *s, int step) {
   size_t n = (size_t)s->loads.n;
   for (size_t r = 0; r < n; r++) {
-    if (now[r] < 0) continue;
-    for (size_t k = AHEAD - 1; k > 0; k--) ages[k * n + r] = ages[(k - 1) * n + r];
-    ages[r] = now[r];
+    size_t at = (size_t)step * n + r;
+    if (s->left[r] < 0) continue;
+    remember(&s->sent[r], s->left[r], s->loads.inter[at]);
+    remember(&s->received[s->loads.inter_to[at]], s->left[r], s->loads.inter[at]);
   }
 }
 
-/* ---- the whole ----------------------------------------------------------------------------------- */
+/* ---- the whole
+ * ----------------------------------------------------------------------------------- */
 
 static copse_status allocate(struct sim *s, struct copse_err *err) {
   struct loads *l = &s->loads;
@@ -158,15 +182,13 @@ static copse_status allocate(struct sim *s, struct copse_err *err) {
   COPSE_TRY(copse_calloc(steps * n * g, sizeof *l->scatter, &l->scatter, err));
   COPSE_TRY(copse_calloc(steps * n, sizeof *l->inter, &l->inter, err));
   COPSE_TRY(copse_calloc(steps * n, sizeof *l->inter_to, &l->inter_to, err));
-  COPSE_TRY(copse_calloc(AHEAD * n, sizeof *s->sent, &s->sent, err));
-  COPSE_TRY(copse_calloc(AHEAD * n, sizeof *s->received, &s->received, err));
+  COPSE_TRY(copse_calloc(n, sizeof *s->sent, &s->sent, err));
+  COPSE_TRY(copse_calloc(n, sizeof *s->received, &s->received, err));
   COPSE_TRY(copse_calloc(n * g, sizeof *s->balanced, &s->balanced, err));
   COPSE_TRY(copse_calloc(n * g, sizeof *s->handed, &s->handed, err));
   COPSE_TRY(copse_calloc(n, sizeof *s->entered, &s->entered, err));
   COPSE_TRY(copse_calloc(n, sizeof *s->left, &s->left, err));
   COPSE_TRY(copse_calloc(2 * (size_t)s->p->topology->n_nodes, sizeof *s->path, &s->path, err));
-  memset(s->sent, 0xff, AHEAD * n * sizeof *s->sent);
-  memset(s->received, 0xff, AHEAD * n * sizeof *s->received);
   memset(s->handed, 0xff, n * g * sizeof *s->handed);
 out:
   return status;
@@ -189,8 +211,7 @@ copse_status copse_online_add_to_sim(struct copse_planner *planner, struct copse
     COPSE_TRY(add_balance(&s, step));
     COPSE_TRY(add_inter(&s, step));
     COPSE_TRY(add_scatter(&s, step));
-    grow_older(&s, s.sent, s.left);
-    grow_older(&s, s.received, s.entered);
+    end_step(&s, step);
   }
 out:
   release(&s);

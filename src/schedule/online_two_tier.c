@@ -120,7 +120,8 @@ static bool find_hub(struct search *s, int h) {
       s->tier->hub[h] = v;
     }
   }
-  return s->tier->hub[h] >= 0 || no(s, "no switch joins the ranks of host of", id_of(s, rank_node(s, h * g)));
+  return s->tier->hub[h] >= 0 ||
+         no(s, "no switch joins the ranks of host of", id_of(s, rank_node(s, h * g)));
 }
 
 static bool find_hubs(struct search *s) {
@@ -169,8 +170,7 @@ static bool find_way(struct search *s, int rank) {
     for (int i = s->link_start[v]; i < s->link_start[v + 1]; i++) {
       int e = s->link_of[i], w = s->t->links[e].dst;
       if (s->parent[w] != -2 || s->claimed[e] || between(s, w, v) != s->units[e] ||
-          s->t->nodes[w].rank >= 0 || w == s->tier->hub[h] ||
-          (s->host[w] != h && s->host[w] != -1))
+          s->t->nodes[w].rank >= 0 || w == s->tier->hub[h] || (s->host[w] != h && s->host[w] != -1))
         continue;
       s->parent[w] = v;
       if (s->host[w] == -1) {
@@ -214,7 +214,8 @@ static bool find_ways(struct search *s) {
   return true;
 }
 
-/* ---- cuts --------------------------------------------------------------------------------------- */
+/* ---- cuts ---------------------------------------------------------------------------------------
+ */
 
 /* What leaves and enters one rank at most, and one host; a host with more than its NICs is
  * another shape: the plan would leave some of it idle. */
@@ -249,7 +250,8 @@ static bool look(struct search *s) {
   return find_hosts(s) && check_no_mesh(s) && find_hubs(s) && find_ways(s) && find_cuts(s);
 }
 
-/* ---- the whole ----------------------------------------------------------------------------------- */
+/* ---- the whole
+ * ----------------------------------------------------------------------------------- */
 
 static copse_status allocate(struct search *s, struct copse_err *err) {
   size_t nodes = (size_t)s->t->n_nodes, links = (size_t)s->t->n_links;

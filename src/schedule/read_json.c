@@ -47,10 +47,14 @@ static copse_status read_bound(struct copse_schedule_reader *r) {
     return copse_reader_lengths(r, bound);
   COPSE_TRY(copse_reader_nodes(r, copse_json_get(bound, "cut"), bound,
                                "\"cut\" must be an array of node ids", &b->cut, &b->n_cut));
-  if (!copse_json_get(bound, "kind")) return COPSE_OK;
-  const char *kind;
-  COPSE_TRY(copse_json_get_string(&r->json, bound, "kind", &kind, r->err));
-  if (strcmp(kind, "cut") == 0) return COPSE_OK;
+  const char *kind = "cut";
+  if (copse_json_get(bound, "kind"))
+    COPSE_TRY(copse_json_get_string(&r->json, bound, "kind", &kind, r->err));
+  if (strcmp(kind, "cut") == 0) {
+    if (copse_json_get(bound, "reduce_cut"))
+      return copse_reader_refuse(r, bound, NULL, "\"reduce_cut\" needs \"kind\": \"phases\"");
+    return COPSE_OK;
+  }
   if (strcmp(kind, "phases") != 0 || r->schedule->collective != COPSE_ALLREDUCE)
     return copse_reader_refuse(r, bound, NULL,
                                "\"kind\" must be \"cut\", or for an allreduce \"phases\"");
@@ -261,6 +265,37 @@ static copse_status read_root(struct copse_schedule_reader *r) {
   return status;
 }
 
+/* "k" says that every tree of a phase carries a multiple of 1/(roots * k). */
+static copse_status check_k(struct copse_schedule_reader *r) {
+  const struct copse_schedule *s = r->schedule;
+  bool broadcasts = copse_collective_broadcasts(s->collective);
+  int64_t roots = copse_collective_rooted(s->collective) ? 1 : s->n_ranks, whole;
+  for (int t = 0; t < s->n_trees && s->k > 0; t++) {
+    const struct copse_schedule_tree *tree = &s->trees[t];
+    if (broadcasts && tree->phase == COPSE_PHASE_REDUCE) continue; /* may have a k of its own */
+    if (copse_mul_overflows(s->k, roots, &whole) || whole % tree->weight.den != 0)
+      return copse_reader_refuse(
+          r, r->json.root, NULL,
+          "\"k\" doesn't fit the weights: each must be a multiple of 1/(roots * k)");
+  }
+  return COPSE_OK;
+}
+
+/* The rounded inverse of the time, for readers; a wrong one would mislead them. */
+static copse_status check_algbw(struct copse_schedule_reader *r) {
+  const struct copse_schedule *s = r->schedule;
+  const cJSON *item = copse_json_get(r->json.root, "algbw_GBps");
+  struct copse_q algbw;
+  if (!item || (cJSON_IsNull(item) && s->time_per_GB.num == 0)) return COPSE_OK;
+  copse_status status =
+      copse_json_rational(&r->json, item, r->json.root, "\"algbw_GBps\"", &algbw, r->err);
+  if (status != COPSE_OK) return status;
+  double algbw_by_time = copse_q_to_double(algbw) * copse_q_to_double(s->time_per_GB);
+  if (algbw_by_time < 1 - 1e-6 || algbw_by_time > 1 + 1e-6)
+    return copse_reader_refuse(r, item, r->json.root, "\"algbw_GBps\" is not 1 / \"time_per_GB\"");
+  return COPSE_OK;
+}
+
 static copse_status read_document(struct copse_schedule_reader *r) {
   static const char *const tree_keys[] = {"format", "collective", "root",        "topology",
                                           "ranks",  "k",          "time_per_GB", "algbw_GBps",
@@ -287,12 +322,14 @@ static copse_status read_document(struct copse_schedule_reader *r) {
   if (copse_json_get(root, "k"))
     COPSE_TRY(copse_json_get_int(&r->json, root, "k", 0, INT64_MAX, &s->k, r->err));
   COPSE_TRY(copse_json_get_rational(&r->json, root, "time_per_GB", &s->time_per_GB, r->err));
+  COPSE_TRY(check_algbw(r));
   COPSE_TRY(read_bound(r));
   s->rotation.order = 1;
   if (flows)
     COPSE_TRY(copse_reader_flows(r));
   else
     COPSE_TRY(read_trees(r));
+  COPSE_TRY(check_k(r));
   const char **nodes = copse_reader_take(r, r->n_nodes, sizeof *nodes);
   if (!nodes) return copse_fail_nomem(r->err);
   memcpy(nodes, r->nodes, r->n_nodes * sizeof *nodes);

@@ -125,7 +125,8 @@ copse_status copse_simulate(const struct copse_topology *topology, const struct 
  * reached its source, a reduce edge what all children brought; the broadcast of an allreduce
  * starts with the pieces that its reduction has finished. Each path of a flow runs on its own.
  * Paths that share a link into a multicast switch or out of an aggregation switch take it
- * once per tree. COPSE_INVALID for a path or rank that the topology lacks.
+ * once per tree. COPSE_INVALID for a path or rank that the topology lacks, and for a compact
+ * schedule: copse_schedule_expand it first.
  */
 copse_status copse_sim_dag_of_schedule(const struct copse_schedule *schedule,
                                        const struct copse_topology *topology,

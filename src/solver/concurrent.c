@@ -157,14 +157,13 @@ static copse_status keep_tree(struct copse_search *s, int base, struct copse_err
   struct copse_column column = {.base = base};
   copse_status status;
   for (int o = 0; o < s->n_orbits; o++) column.n_loads += s->loads[o] > 0;
-  COPSE_TRY(copse_grow(&s->columns, &s->columns_capacity, s->n_columns + 1, sizeof *s->columns,
-                       err));
+  COPSE_TRY(
+      copse_grow(&s->columns, &s->columns_capacity, s->n_columns + 1, sizeof *s->columns, err));
   COPSE_TRY(copse_calloc((size_t)column.n_loads, sizeof *column.loads, &column.loads, err));
   s->columns[s->n_columns++] = column; /* owned from here on */
   struct copse_column *kept = &s->columns[s->n_columns - 1];
   COPSE_TRY(copse_calloc((size_t)network->n_nodes, sizeof(int), &kept->via, err));
-  for (int v = 0; v < network->n_nodes; v++)
-    kept->via[v] = copse_shortest_link(s->shortest, v);
+  for (int v = 0; v < network->n_nodes; v++) kept->via[v] = copse_shortest_link(s->shortest, v);
   int n = 0;
   for (int o = 0; o < s->n_orbits; o++)
     if (s->loads[o] > 0) kept->loads[n++] = (struct copse_column_load){o, s->loads[o]};
@@ -224,6 +223,8 @@ out:
   return status;
 }
 
+#define MAX_STALLED_ROUNDS 500
+
 /* ---- the search ------------------------------------------------------------------- */
 
 /*
@@ -233,7 +234,9 @@ out:
  */
 static copse_status search(struct copse_search *s, struct copse_concurrent *out,
                            struct copse_err *err) {
-  double tolerance = copse_q_to_double(s->problem->tolerance);
+  double tolerance = s->problem->tolerance.num > 0 ? copse_q_to_double(s->problem->tolerance) : 0;
+  double last_time = INFINITY;
+  int stalled = 0;
   struct pricing pricing;
   copse_status status;
   double *smoothed = NULL;
@@ -245,8 +248,11 @@ static copse_status search(struct copse_search *s, struct copse_concurrent *out,
   for (s->n_rounds = 1; s->n_rounds < COPSE_MAX_ROUNDS; s->n_rounds++) {
     COPSE_TRY(copse_master_solve(s->master, s, err));
     if (s->time <= s->best_bound * (1 + tolerance)) break;
-    for (int o = 0; o < s->n_orbits; o++)
-      smoothed[o] = 0.5 * s->price[o] + 0.5 * s->best_price[o];
+    /* neither side moves: degenerate steps, and rounding noise at the optimum */
+    stalled = s->time < last_time * (1 - 1e-12) ? 0 : stalled + 1;
+    if (stalled > MAX_STALLED_ROUNDS) break;
+    last_time = s->time;
+    for (int o = 0; o < s->n_orbits; o++) smoothed[o] = 0.5 * s->price[o] + 0.5 * s->best_price[o];
     COPSE_TRY(price_columns(s, smoothed, &pricing, out, err));
     const double *used = smoothed;
     if (pricing.improving == 0) {
@@ -255,6 +261,7 @@ static copse_status search(struct copse_search *s, struct copse_concurrent *out,
     }
     if (pricing.bound > s->best_bound) {
       s->best_bound = pricing.bound;
+      stalled = 0;
       memcpy(s->best_price, used, (size_t)s->n_orbits * sizeof *used);
     }
     if (pricing.improving == 0) break;

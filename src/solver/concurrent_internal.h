@@ -72,6 +72,14 @@ copse_status copse_master_add(struct copse_master *master, const struct copse_se
 copse_status copse_master_solve(struct copse_master *master, struct copse_search *s,
                                 struct copse_err *err) COPSE_CHECKED;
 
+/*
+ * Weights of the columns as integers over a common denominator, which is returned: those that
+ * fill exactly the orbits that the master fills, at the given time. 0 where there are none
+ * that fit 48 bits; the caller then rounds.
+ */
+int64_t copse_concurrent_exact_weights(const struct copse_search *s, struct copse_q time,
+                                       int64_t *weights);
+
 copse_status copse_concurrent_round_bound(struct copse_search *s, struct copse_concurrent *out,
                                           struct copse_err *err) COPSE_CHECKED;
 copse_status copse_concurrent_round_paths(struct copse_search *s, struct copse_concurrent *out,

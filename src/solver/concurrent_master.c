@@ -39,8 +39,7 @@ copse_status copse_master_new(const struct copse_search *s, struct copse_master 
   glp_set_obj_dir(m->lp, GLP_MIN);
   glp_add_rows(m->lp, (int)rows);
   for (int o = 0; o < s->n_orbits; o++) glp_set_row_bnds(m->lp, o + 1, GLP_UP, 0, 0);
-  for (int b = 0; b < s->n_bases; b++)
-    glp_set_row_bnds(m->lp, s->n_orbits + b + 1, GLP_FX, 1, 1);
+  for (int b = 0; b < s->n_bases; b++) glp_set_row_bnds(m->lp, s->n_orbits + b + 1, GLP_FX, 1, 1);
   glp_add_cols(m->lp, 1);
   glp_set_col_bnds(m->lp, 1, GLP_LO, 0, 0);
   glp_set_obj_coef(m->lp, 1, 1);

@@ -37,8 +37,7 @@ static void grid_lengths(const struct copse_search *s, const double *price, doub
                          int64_t grid, int64_t *lengths) {
   for (int e = 0; e < s->problem->network->n_links; e++) {
     int o = s->orbit[e];
-    lengths[e] =
-        (int64_t)llround(price[o] * copse_orbit_factor(s, o) / most * (double)grid);
+    lengths[e] = (int64_t)llround(price[o] * copse_orbit_factor(s, o) / most * (double)grid);
   }
 }
 
@@ -146,7 +145,7 @@ static bool measure(const struct copse_search *s, int64_t whole, const int64_t *
   return true;
 }
 
-/* The best denominator: the one that the weights have, else a fine grid. */
+/* The best denominator: the one that the weights show or turn out to have, else a grid. */
 static copse_status choose_weights(struct copse_search *s, struct copse_concurrent *out,
                                    int64_t *weights, struct copse_err *err) {
   double *values = NULL;
@@ -160,17 +159,20 @@ static copse_status choose_weights(struct copse_search *s, struct copse_concurre
   COPSE_TRY(copse_calloc((size_t)s->n_orbits, sizeof *load, &load, err));
   for (size_t c = 0; c < s->n_columns; c++)
     if (s->columns[c].weight >= LEAST_WEIGHT) values[n++] = s->columns[c].weight;
-  int64_t wholes[] = {copse_common_denominator(values, n, 10000000, 1e-6), (int64_t)1 << 30,
+  int64_t wholes[] = {copse_common_denominator(values, n, 10000000, 1e-6), 0, (int64_t)1 << 30,
                       (int64_t)1 << 20, (int64_t)1 << 12};
   for (size_t i = 0; i < sizeof wholes / sizeof *wholes; i++) {
     struct copse_q time;
-    if (wholes[i] == 0 || !round_weights(s, wholes[i], trial) ||
-        !measure(s, wholes[i], trial, load, &time))
-      continue;
+    int64_t whole = wholes[i];
+    if (i == 1) /* not fractions that one sees: solve for them */
+      whole = copse_concurrent_exact_weights(s, out->bound, trial);
+    else if (whole > 0 && !round_weights(s, whole, trial))
+      whole = 0;
+    if (whole == 0 || !measure(s, whole, trial, load, &time)) continue;
     if (any && copse_q_cmp(time, out->time) >= 0) continue;
     any = true;
     out->time = time;
-    out->whole = wholes[i];
+    out->whole = whole;
     memcpy(weights, trial, s->n_columns * sizeof *weights);
     if (copse_q_eq(time, out->bound)) break;
   }

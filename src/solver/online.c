@@ -31,8 +31,8 @@ static void set_up(struct copse_online *o, const struct copse_online_model *mode
                    const struct copse_online_options *options) {
   o->model = *model;
   if (options) o->options = *options;
-  if (o->options.steps == 0) o->options.steps = 64;
-  if (o->options.min_message == 0) o->options.min_message = 65536;
+  if (o->options.steps == 0) o->options.steps = 128;
+  if (o->options.min_message == 0) o->options.min_message = 131072;
   if (o->options.tail_divisor == 0) o->options.tail_divisor = 4096;
   struct copse_online_model *m = &o->model;
   o->h = m->hosts;

@@ -69,8 +69,8 @@ struct copse_online_model {
 
 /* Zeros mean the defaults. */
 struct copse_online_options {
-  int steps;           /* steps that the whole is cut into, about; default 64 */
-  int64_t min_message; /* bytes on a NIC below which steps are not cut; default 65536 */
+  int steps;           /* steps that the whole is cut into, about; default 128 */
+  int64_t min_message; /* bytes on a NIC below which steps are not cut; default 131072 */
   int tail_divisor;    /* default 4096; -1: no tail, to the last byte by permutations */
 };
 

@@ -271,18 +271,21 @@ static void pick_entering(void *ctx, const struct copse_online_piece *p) {
   if (p->final != p->via_dst) pick(ctx, COPSE_ONLINE_SCATTER, p->via_dst, p->final, p);
 }
 
+/* What a rank sends is on its own lane but for what it gives away; it receives from all. */
 static void pick_all(struct picker *c) {
   struct copse_online *o = c->o;
-  int host = c->rank / o->g, lane = c->rank % o->g;
+  int host = c->rank / o->g, own = c->rank % o->g;
+  bool receives = c->which & COPSE_ONLINE_RECEIVES;
   copse_online_walk_local(o, host, pick_local, c);
   copse_online_list_visits(o, host, true);
-  for (int b = 0; b < o->h; b++)
-    if (b != host) copse_online_walk_pair(o, host, b, -1, pick_leaving, c);
-  /* what a rank sends of the entering bytes is on its own lane; it receives from all */
-  if (c->which & COPSE_ONLINE_RECEIVES) lane = -1;
+  for (int b = 0; b < o->h; b++) {
+    struct pair pair = {.o = o, .a = host, .b = b};
+    bool gives = has(&pair, own) > quota(&pair, own);
+    if (b != host) copse_online_walk_pair(o, host, b, gives ? -1 : own, pick_leaving, c);
+  }
   copse_online_list_visits(o, host, false);
   for (int a = 0; a < o->h; a++)
-    if (a != host) copse_online_walk_pair(o, a, host, lane, pick_entering, c);
+    if (a != host) copse_online_walk_pair(o, a, host, receives ? -1 : own, pick_entering, c);
 }
 
 copse_status copse_online_transfers(struct copse_online *o, int rank, int which,

@@ -47,7 +47,8 @@ copse_status copse_optimum_scale(const struct copse_network *network, struct cop
  * The best rate with exactly k trees per unit of root weight: the smallest U such that
  * capacities floor(U * b) carry k trees per root (BACKGROUND section 3, "fixed k"). The
  * rate is k / U. capacities [n_links] receives the floors. Relays that the floors leave
- * unbalanced are trimmed back to balance (links of different bandwidth in and out).
+ * unbalanced are trimmed back to balance (links of different bandwidth in and out); there U is
+ * feasible, and the smallest only among those that bisection looks at.
  */
 copse_status copse_optimum_fixed_k(const struct copse_network *network, struct copse_q x_optimum,
                                    int64_t k, struct copse_q *u, int64_t *capacities,

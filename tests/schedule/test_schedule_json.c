@@ -226,6 +226,26 @@ START_TEST(refusals_name_the_line_and_the_cause) {
 }
 END_TEST
 
+START_TEST(shares_that_differ_between_the_phases_are_refused) {
+#define PHASE(phase, first, second, src, dst)                                    \
+  "{\"root\":0,\"phase\":\"" phase "\",\"weight\":\"" first "\",\"edges\":[" src \
+  "]},"                                                                          \
+  "{\"root\":1,\"phase\":\"" phase "\",\"weight\":\"" second "\",\"edges\":[" dst "]}"
+#define A_TO_B "{\"src\":0,\"dst\":1,\"path\":[\"a\",\"b\"]}"
+#define B_TO_A "{\"src\":1,\"dst\":0,\"path\":[\"b\",\"a\"]}"
+  static const char text[] =
+      "{\"format\":\"copse-schedule/1\",\"collective\":\"allreduce\",\n"
+      "\"topology\":{\"name\":\"t\"},\"ranks\":[\"a\",\"b\"],\"time_per_GB\":1,\n"
+      "\"bound\":{\"time_per_GB\":1,\"cut\":[\"a\"]},\"trees\":[" PHASE(
+          "reduce", "1/2", "1/2", B_TO_A, A_TO_B) "," PHASE("broadcast", "1/3", "2/3", A_TO_B,
+                                                            B_TO_A) "]}";
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_schedule *s = NULL;
+  ASSERT_FAILS(copse_schedule_parse("s.json", text, strlen(text), &s, &err), COPSE_BAD_INPUT, &err,
+               "differ between");
+}
+END_TEST
+
 START_TEST(white_space_moves_the_lines_and_nothing_else) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_schedule *s = NULL;
@@ -441,6 +461,7 @@ int main(void) {
   tcase_add_test(tests, written_schedules_read_back_the_same_and_write_the_same_bytes);
   tcase_add_test(tests, the_small_schedule_is_right_and_verifies);
   tcase_add_loop_test(tests, refusals_name_the_line_and_the_cause, 0, N_REFUSALS);
+  tcase_add_test(tests, shares_that_differ_between_the_phases_are_refused);
   tcase_add_test(tests, white_space_moves_the_lines_and_nothing_else);
   tcase_add_test(tests, optional_members_may_be_missing);
   tcase_add_test(tests, any_byte_changed_is_refused_or_still_right);

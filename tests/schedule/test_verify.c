@@ -101,6 +101,19 @@ static void move_weight(struct mutant *m) { /* sums per root may stay right */
   ASSERT_OK(copse_q_add(b->weight, part, &b->weight, &err), &err);
 }
 static void change_root(struct mutant *m) { tree_of(m)->root = dice(m, 0, m->s->n_ranks - 1); }
+/* One tree as two of weights w + 1 and -1: sums and loads stay, the sign alone is wrong. */
+static void split_into_negative(struct mutant *m) {
+  int n = m->s->n_trees;
+  struct copse_schedule_tree *trees = copse_arena_alloc(&m->s->arena, (size_t)n + 1, sizeof *trees);
+  struct copse_err err = COPSE_ERR_INIT;
+  ck_assert_ptr_nonnull(trees);
+  memcpy(trees, m->s->trees, (size_t)n * sizeof *trees);
+  trees[n] = trees[m->tree];
+  trees[n].weight = (struct copse_q){-1, 1};
+  ASSERT_OK(copse_q_add(trees[m->tree].weight, COPSE_Q_ONE, &trees[m->tree].weight, &err), &err);
+  m->s->trees = trees;
+  m->s->n_trees++;
+}
 static void flip_phase(struct mutant *m) {
   struct copse_schedule_tree *tree = tree_of(m);
   tree->phase = tree->phase == COPSE_PHASE_REDUCE ? COPSE_PHASE_BROADCAST : COPSE_PHASE_REDUCE;
@@ -224,6 +237,14 @@ static void permute_ranks(struct mutant *m) {
   ranks[i] = ranks[j];
   ranks[j] = copy;
 }
+static void swap_ids(struct mutant *m) { /* ranks and paths renamed alike: another numbering */
+  const char **ids = (const char **)m->s->nodes, *copy;
+  int i = m->s->rank_nodes[dice(m, 0, m->s->n_ranks - 1)];
+  int j = m->s->rank_nodes[dice(m, 0, m->s->n_ranks - 1)];
+  copy = ids[i];
+  ids[i] = ids[j];
+  ids[j] = copy;
+}
 static void change_id(struct mutant *m) { /* a node that the topology lacks, if it is used */
   ((const char **)m->s->nodes)[dice(m, 0, m->s->n_nodes - 1)] = "nowhere";
 }
@@ -231,38 +252,39 @@ static void change_id(struct mutant *m) { /* a node that the topology lacks, if 
 static const struct {
   void (*damage)(struct mutant *);
   const char *name;
-  bool needs_edge;
 } damages[] = {
-#define DAMAGE(f, needs_edge) \
-  { f, #f, needs_edge }
-    DAMAGE(change_weight, false),
-    DAMAGE(negate_weight, false),
-    DAMAGE(move_weight, false),
-    DAMAGE(change_root, false),
-    DAMAGE(flip_phase, false),
-    DAMAGE(redirect_edge, true),
-    DAMAGE(move_edge_to_other_source, true),
-    DAMAGE(turn_edge, true),
-    DAMAGE(swap_edges, true),
-    DAMAGE(repeat_edge, true),
-    DAMAGE(drop_edge, true),
-    DAMAGE(replace_node, true),
-    DAMAGE(insert_node, true),
-    DAMAGE(drop_node, true),
-    DAMAGE(take_other_path, true),
-    DAMAGE(drop_tree, false),
-    DAMAGE(double_tree, false),
-    DAMAGE(change_time, false),
-    DAMAGE(change_bound, false),
-    DAMAGE(bound_zero, false),
-    DAMAGE(time_to_bound, false),
-    DAMAGE(flip_cut_node, false),
-    DAMAGE(empty_cut, false),
-    DAMAGE(whole_cut, false),
-    DAMAGE(repeat_cut_node, false),
-    DAMAGE(swap_cuts, false),
-    DAMAGE(permute_ranks, false),
-    DAMAGE(change_id, false)};
+#define DAMAGE(f) \
+  { f, #f }
+    DAMAGE(change_weight),
+    DAMAGE(negate_weight),
+    DAMAGE(move_weight),
+    DAMAGE(change_root),
+    DAMAGE(flip_phase),
+    DAMAGE(redirect_edge),
+    DAMAGE(move_edge_to_other_source),
+    DAMAGE(turn_edge),
+    DAMAGE(swap_edges),
+    DAMAGE(repeat_edge),
+    DAMAGE(drop_edge),
+    DAMAGE(replace_node),
+    DAMAGE(insert_node),
+    DAMAGE(drop_node),
+    DAMAGE(take_other_path),
+    DAMAGE(drop_tree),
+    DAMAGE(double_tree),
+    DAMAGE(change_time),
+    DAMAGE(change_bound),
+    DAMAGE(bound_zero),
+    DAMAGE(time_to_bound),
+    DAMAGE(flip_cut_node),
+    DAMAGE(empty_cut),
+    DAMAGE(whole_cut),
+    DAMAGE(repeat_cut_node),
+    DAMAGE(swap_cuts),
+    DAMAGE(permute_ranks),
+    DAMAGE(change_id),
+    DAMAGE(swap_ids),
+    DAMAGE(split_into_negative)};
 #undef DAMAGE
 #define N_DAMAGES ((int)(sizeof damages / sizeof *damages))
 
@@ -446,6 +468,18 @@ START_TEST(a_bound_is_what_its_cut_proves_and_no_more) {
 }
 END_TEST
 
+/* On a symmetric fabric everything else about it is right. */
+START_TEST(ranks_in_another_order_are_refused) {
+  check_case(STAR(""),
+             "{\"format\":\"copse-schedule/1\",\"collective\":\"broadcast\",\"root\":0,"
+             "\"topology\":{\"name\":\"t\"},\"ranks\":[\"b\",\"a\",\"c\"],"
+             "\"time_per_GB\":\"1/5\",\"bound\":{\"time_per_GB\":\"1/10\","
+             "\"cut\":[\"a\",\"b\",\"s\"]},\"trees\":[{\"root\":0,\"phase\":\"broadcast\","
+             "\"weight\":1,\"edges\":[" EDGE(0, 1, "b", "a") "," EDGE(0, 2, "b", "c") "]}]}",
+             COPSE_REFUTED, "rank 0 is 'b'");
+}
+END_TEST
+
 START_TEST(a_refusal_names_tree_edge_and_nodes) {
 #define PATHS(path)                                                 \
   SCHEDULE("broadcast", ",\"root\":0", "broadcast", "1/5", "\"a\"", \
@@ -485,6 +519,7 @@ int main(void) {
   tcase_add_test(tests, a_multicast_switch_takes_one_copy_in);
   tcase_add_test(tests, an_aggregation_switch_lets_one_sum_out);
   tcase_add_test(tests, a_bound_is_what_its_cut_proves_and_no_more);
+  tcase_add_test(tests, ranks_in_another_order_are_refused);
   tcase_add_test(tests, a_refusal_names_tree_edge_and_nodes);
   tcase_add_test(tests, the_report_names_the_busiest_link_and_the_topology);
   suite_add_tcase(suite, tests);

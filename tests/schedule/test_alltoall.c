@@ -1,0 +1,448 @@
+/*
+ * All-to-all: optima against an independent linear programme (source-aggregated edge flows
+ * on GLPK) and against every cut, exactness, demand files, the compact form, and mutants of
+ * schedules, which the verifier must refuse.
+ */
+#include <glpk.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "schedule/demand.h"
+#include "schedule/solve.h"
+#include "schedule/verify.h"
+#include "support/fabric.h"
+#include "support/random_topology.h"
+#include "support/support.h"
+
+static struct copse_schedule *solve(const struct copse_topology *t,
+                                    struct copse_solve_options options) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_solve_seconds seconds;
+  struct copse_schedule *s = NULL;
+  options.collective = COPSE_ALLTOALL;
+  options.root = -1;
+  options.label = "test";
+  ASSERT_OK(copse_solve_schedule(t, &options, &s, &seconds, &err), &err);
+  return s;
+}
+
+static double demand_share(const int64_t *demand, int n, int i, int j) {
+  double most = 0;
+  if (i == j) return 0;
+  if (!demand) return 1.0 / n;
+  for (int a = 0; a < n; a++) {
+    double row = 0;
+    for (int b = 0; b < n; b++) row += (double)demand[a * n + b];
+    if (row > most) most = row;
+  }
+  return (double)demand[i * n + j] / most;
+}
+
+/* ---- the independent linear programme: flow of source i on link e, column 1 + i m + e ---- */
+
+struct lp {
+  glp_prob *p;
+  int rows, *ia, *ja, n;
+  double *ar;
+};
+
+static void put(struct lp *lp, int row, int column, double value) {
+  lp->n++;
+  lp->ia[lp->n] = row;
+  lp->ja[lp->n] = column;
+  lp->ar[lp->n] = value;
+}
+
+/* Maximise theta: every rank j takes theta * share(i, j) of source i's flow; T = 1 / theta. */
+static double lp_time(const struct copse_topology *t, const int64_t *demand, bool forward) {
+  int n = t->n_ranks, m = t->n_links, size = 3 * n * m + n * t->n_nodes + 10 + m;
+  struct lp lp = {.p = glp_create_prob()};
+  lp.ia = calloc((size_t)size, sizeof(int));
+  lp.ja = calloc((size_t)size, sizeof(int));
+  lp.ar = calloc((size_t)size, sizeof(double));
+  glp_term_out(GLP_OFF);
+  glp_set_obj_dir(lp.p, GLP_MAX);
+  glp_add_cols(lp.p, 1 + n * m);
+  for (int c = 1; c <= 1 + n * m; c++) glp_set_col_bnds(lp.p, c, GLP_LO, 0, 0);
+  glp_set_obj_coef(lp.p, 1, 1);
+  glp_add_rows(lp.p, m + n * t->n_nodes);
+  for (int e = 0; e < m; e++) {
+    glp_set_row_bnds(lp.p, e + 1, GLP_UP, 0, copse_q_to_double(t->links[e].bandwidth));
+    for (int i = 0; i < n; i++) put(&lp, e + 1, 2 + i * m + e, 1);
+  }
+  for (int i = 0; i < n; i++) {
+    for (int v = 0; v < t->n_nodes; v++) {
+      int row = m + i * t->n_nodes + v + 1, rank = t->nodes[v].rank;
+      bool source = rank == i;
+      glp_set_row_bnds(lp.p, row, source ? GLP_FR : GLP_FX, 0, 0);
+      if (!source && rank >= 0 && demand_share(demand, n, i, rank) > 0)
+        put(&lp, row, 1, -demand_share(demand, n, i, rank));
+      for (int e = 0; e < m; e++) {
+        bool out = t->links[e].src == v, in = t->links[e].dst == v;
+        bool barred = out && !source && rank >= 0 && !forward;
+        if (barred) glp_set_col_bnds(lp.p, 2 + i * m + e, GLP_FX, 0, 0);
+        if (in || out) put(&lp, row, 2 + i * m + e, in ? 1 : -1);
+      }
+    }
+  }
+  glp_load_matrix(lp.p, lp.n, lp.ia, lp.ja, lp.ar);
+  glp_smcp parameters;
+  glp_init_smcp(&parameters);
+  parameters.msg_lev = GLP_MSG_OFF;
+  ck_assert_int_eq(glp_simplex(lp.p, &parameters), 0);
+  double theta = glp_get_obj_val(lp.p);
+  glp_delete_prob(lp.p);
+  free(lp.ia);
+  free(lp.ja);
+  free(lp.ar);
+  return 1 / theta;
+}
+
+/* No cut is beaten: what must leave S over the bandwidth that leaves S. */
+static double cut_time(const struct copse_topology *t, const int64_t *demand) {
+  double worst = 0;
+  for (unsigned cut = 1; cut + 1 < 1u << t->n_nodes; cut++) {
+    double need = 0, room = 0;
+    for (int i = 0; i < t->n_ranks; i++)
+      for (int j = 0; j < t->n_ranks; j++)
+        if ((cut >> t->rank_nodes[i] & 1) && !(cut >> t->rank_nodes[j] & 1))
+          need += demand_share(demand, t->n_ranks, i, j);
+    for (int e = 0; e < t->n_links; e++)
+      if ((cut >> t->links[e].src & 1) && !(cut >> t->links[e].dst & 1))
+        room += copse_q_to_double(t->links[e].bandwidth);
+    if (need > 0 && need / room > worst) worst = need / room;
+  }
+  return worst;
+}
+
+static bool near(double a, double b) { return fabs(a - b) <= 1e-7 * b; }
+
+static void check_against_lp(const struct copse_topology *t, const int64_t *demand, bool forward) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_verify_report report;
+  struct copse_schedule *s =
+      solve(t, (struct copse_solve_options){.demand = demand, .no_forward = !forward});
+  ASSERT_OK(copse_verify_schedule(s, t, "schedule", &report, &err), &err);
+  double time = copse_q_to_double(s->time_per_GB), bound = copse_q_to_double(s->bound.time_per_GB);
+  double expected = lp_time(t, demand, forward);
+  ck_assert_msg(near(time, expected), "time %.12g, LP %.12g", time, expected);
+  ck_assert_msg(near(bound, expected), "bound %.12g, LP %.12g", bound, expected);
+  if (t->n_nodes <= 12) ck_assert(time >= cut_time(t, demand) * (1 - 1e-12));
+  copse_schedule_release(s);
+}
+
+static int64_t *random_demand(uint64_t *seed, int n) {
+  int64_t *d = calloc((size_t)n * (size_t)n, sizeof *d);
+  ck_assert_ptr_nonnull(d);
+  for (int i = 0; i < n * n; i++)
+    d[i] = copse_test_random_int(seed, 0, 3) ? copse_test_random_int(seed, 0, 1000) : 0;
+  d[1] += 1; /* never all zero */
+  return d;
+}
+
+START_TEST(optimum_is_the_linear_programmes_and_no_cut_is_beaten) {
+  struct copse_test_random_options options = {2, 7, 5, true, true};
+  uint64_t seed = 11 + (uint64_t)_i;
+  for (int round = 0; round < 12; round++) {
+    struct copse_topology *t = copse_test_random_topology(&seed, &options);
+    check_against_lp(t, NULL, true);
+    int64_t *demand = random_demand(&seed, t->n_ranks);
+    check_against_lp(t, demand, true);
+    free(demand);
+    copse_topology_release(t);
+  }
+}
+END_TEST
+
+/* Where every pair is joined through relays alone, ranks need not forward. */
+START_TEST(without_forwarding_the_optimum_is_the_restricted_programmes) {
+  for (int f = 0; f < 3; f += 2) {
+    struct copse_topology *t = copse_test_topology(copse_test_fabrics[f]);
+    check_against_lp(t, NULL, false);
+    uint64_t seed = 5;
+    int64_t *demand = random_demand(&seed, t->n_ranks);
+    check_against_lp(t, demand, false);
+    free(demand);
+    copse_topology_release(t);
+  }
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_solve_seconds seconds;
+  struct copse_schedule *s = NULL;
+  struct copse_topology *ring = copse_test_topology(copse_test_fabrics[1]);
+  struct copse_solve_options options = {
+      .collective = COPSE_ALLTOALL, .root = -1, .no_forward = true, .label = "ring.json"};
+  ASSERT_FAILS(copse_solve_schedule(ring, &options, &s, &seconds, &err), COPSE_INFEASIBLE, &err,
+               "without passing through ranks");
+  copse_topology_release(ring);
+}
+END_TEST
+
+/* ---- exactness, symmetry --------------------------------------------------------------- */
+
+/* Hosts in a row of NICs on one switch, named so that the rotation is found. */
+static struct copse_topology *cluster(int hosts, int gpus, int odd_bandwidth) {
+  static char text[1 << 20];
+  size_t n = 0, room = sizeof text;
+  n += (size_t)snprintf(text + n, room - n,
+                        "{\"format\":\"copse-topology/1\",\"name\":\"c\",\"nodes\":[");
+  for (int h = 0; h < hosts; h++)
+    for (int g = 0; g < gpus; g++)
+      n += (size_t)snprintf(text + n, room - n, "{\"id\":\"h%d.gpu%d\",\"type\":\"gpu\"},", h, g);
+  for (int h = 0; h < hosts; h++)
+    n += (size_t)snprintf(text + n, room - n, "{\"id\":\"h%d.sw\",\"type\":\"nvswitch\"},", h);
+  n += (size_t)snprintf(text + n, room - n, "{\"id\":\"ib\",\"type\":\"switch\"}],\"links\":[");
+  for (int h = 0; h < hosts; h++)
+    for (int g = 0; g < gpus; g++)
+      n += (size_t)snprintf(text + n, room - n,
+                            "%s{\"src\":\"h%d.gpu%d\",\"dst\":\"h%d.sw\",\"bandwidth\":300},"
+                            "{\"src\":\"h%d.gpu%d\",\"dst\":\"ib\",\"bandwidth\":%d}",
+                            h + g ? "," : "", h, g, h, h, g, h == 0 && g == 0 ? odd_bandwidth : 25);
+  snprintf(text + n, room - n, "]}");
+  return copse_test_topology(text);
+}
+
+START_TEST(a_rotation_of_hosts_is_found_proved_and_changes_nothing) {
+  struct copse_err err = COPSE_ERR_INIT;
+  int order, *image;
+  struct copse_topology *t = cluster(5, 3, 25);
+  ASSERT_OK(copse_find_host_rotation(t, &order, &image, &err), &err);
+  ck_assert_int_eq(order, 5);
+  free(image);
+  struct copse_schedule *with = solve(t, (struct copse_solve_options){.collective = 0});
+  struct copse_schedule *without = solve(t, (struct copse_solve_options){.no_symmetry = true});
+  ck_assert(copse_q_eq(with->time_per_GB, without->time_per_GB));
+  ck_assert(copse_q_eq(with->time_per_GB, with->bound.time_per_GB));
+  /* 12 of 15 shares leave each host through 3 NICs of 25 GB/s: 12/15 * 3 / 75 */
+  ck_assert(copse_q_eq(with->time_per_GB, (struct copse_q){4, 125}));
+  copse_schedule_release(with);
+  copse_schedule_release(without);
+  copse_topology_release(t);
+  t = cluster(5, 3, 24); /* one NIC is slower: the hosts are not alike */
+  ASSERT_OK(copse_find_host_rotation(t, &order, &image, &err), &err);
+  ck_assert_int_eq(order, 1);
+  ck_assert_ptr_null(image);
+  copse_topology_release(t);
+}
+END_TEST
+
+/* More ranks than are listed: the file holds base flows and a rotation, and reads back. */
+START_TEST(the_compact_form_is_verified_and_expands_to_the_same) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_verify_report report;
+  struct copse_topology *t = cluster(36, 4, 25);
+  struct copse_schedule *s = solve(t, (struct copse_solve_options){.collective = 0}), *back;
+  char *text;
+  size_t size;
+  ck_assert_int_eq(s->rotation.order, 36);
+  ASSERT_OK(copse_schedule_to_json(s, &text, &size, &err), &err);
+  ASSERT_OK(copse_schedule_parse("compact.json", text, size, &back, &err), &err);
+  ASSERT_OK(copse_verify_schedule(back, t, "compact", &report, &err), &err);
+  ck_assert(report.optimal);
+  ck_assert_int_eq(back->n_flows, 4 * 143);
+  ASSERT_OK(copse_schedule_expand(back, &err), &err);
+  ck_assert_int_eq(back->n_flows, 144 * 143);
+  ASSERT_OK(copse_verify_schedule(back, t, "expanded", &report, &err), &err);
+  ck_assert(report.optimal);
+  /* a permutation that is no automorphism is refused */
+  struct copse_schedule *bad;
+  ASSERT_OK(copse_schedule_parse("compact.json", text, size, &bad, &err), &err);
+  int *image = (int *)(uintptr_t)bad->rotation.image, swap = image[0];
+  image[0] = image[1];
+  image[1] = swap;
+  ck_assert_int_eq(copse_verify_schedule(bad, t, "bad", &report, &err), COPSE_REFUTED);
+  free(text);
+  copse_schedule_release(bad);
+  copse_schedule_release(back);
+  copse_schedule_release(s);
+  copse_topology_release(t);
+}
+END_TEST
+
+START_TEST(small_and_irregular_fabrics_are_exact) {
+  struct copse_test_random_options options = {2, 8, 4, true, false};
+  uint64_t seed = 77;
+  int exact = 0;
+  for (int round = 0; round < 60; round++) {
+    struct copse_topology *t = copse_test_random_topology(&seed, &options);
+    struct copse_schedule *s = solve(t, (struct copse_solve_options){.collective = 0});
+    double gap = copse_q_to_double(s->time_per_GB) / copse_q_to_double(s->bound.time_per_GB) - 1;
+    exact += copse_q_eq(s->time_per_GB, s->bound.time_per_GB);
+    ck_assert_msg(gap < 1e-6, "gap %g", gap);
+    copse_schedule_release(s);
+    copse_topology_release(t);
+  }
+  ck_assert_int_ge(exact, 55); /* the rest: weights whose denominators outgrow 48 bits */
+}
+END_TEST
+
+START_TEST(reference_optima_are_met) {
+  static const struct {
+    const char *name;
+    double time;
+    bool exact;
+  } cases[] = {{"ring-8", 0.02, true},          {"full-8", 0.005, true},
+               {"torus-4x4", 0.005, false},     {"hypercube-4", 0.01, false},
+               {"dgx1-v100", 1 / 75.0, true},   {"a100-x1", 7 / 2400.0, true},
+               {"a100-x2", 0.02, true},         {"a100-x4", 0.03, true},
+               {"mi250-x1", 1 / 75.0, true},    {"mi250-x2", 1 / 32.0, true},
+               {"dgx2-x2", 0.08, true},         {"h100-x2", 0.01, true},
+               {"random-1", 0.064, true},       {"random-2", 8 / 85.0, true},
+               {"mixed-a100-h100", 0.02, true}, {"a100-x2-degraded", 4 / 175.0, true}};
+  struct copse_err err = COPSE_ERR_INIT;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char name[64];
+    struct copse_topology *t;
+    snprintf(name, sizeof name, "reference/%s.json", cases[i].name);
+    const char *path = copse_test_shared(name);
+    if (!path) COPSE_SKIP("the reference topologies are not here");
+    ASSERT_OK(copse_topology_load(path, NULL, &t, &err), &err);
+    struct copse_schedule *s = solve(t, (struct copse_solve_options){.collective = 0});
+    ck_assert_msg(fabs(copse_q_to_double(s->time_per_GB) / cases[i].time - 1) < 1e-7, "%s", name);
+    if (cases[i].exact)
+      ck_assert_msg(copse_q_eq(s->time_per_GB, s->bound.time_per_GB), "%s is not exact", name);
+    copse_schedule_release(s);
+    copse_topology_release(t);
+  }
+}
+END_TEST
+
+/* ---- demand files ---------------------------------------------------------------------- */
+
+#define DEMAND "{\"format\":\"copse-demand/1\",\"bytes\":"
+static const struct {
+  const char *text, *part;
+} bad_demands[] = {
+    {DEMAND "[[0,1],[1,0],[1,1]]}", "2 rows"},
+    {DEMAND "[[0,1,2],[1,0,2]]}", "2 numbers"},
+    {DEMAND "[[0,1],[1]]}", "2 numbers"},
+    {DEMAND "[[0,-1],[1,0]]}", "from 0 to"},
+    {DEMAND "[[0,NaN],[1,0]]}", "not JSON"},
+    {DEMAND "[[0,1.5],[1,0]]}", "from 0 to"},
+    {DEMAND "[[0,1e400],[1,0]]}", "from 0 to"},
+    {DEMAND "[[0,\"1\"],[1,0]]}", "from 0 to"},
+    {DEMAND "[[0,0],[0,0]]}", "all entries of \"bytes\" are zero"},
+    {DEMAND "7}", "must be an array"},
+    {"{\"format\":\"copse-demand/2\",\"bytes\":[[0,1],[1,0]]}", "copse-demand/1"},
+    {"", "empty"},
+};
+
+START_TEST(bad_demands_are_refused) {
+  struct copse_err err = COPSE_ERR_INIT;
+  int64_t *bytes;
+  ASSERT_FAILS(copse_demand_parse("d.json", bad_demands[_i].text, strlen(bad_demands[_i].text), 2,
+                                  &bytes, &err),
+               COPSE_BAD_INPUT, &err, bad_demands[_i].part);
+  ck_assert_ptr_null(bytes);
+}
+END_TEST
+
+/* What a rank keeps moves over no link, and still counts in M. */
+START_TEST(a_rank_sending_to_itself_costs_nothing_but_counts) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_verify_report report;
+  struct copse_topology *t = copse_test_topology(copse_test_fabrics[4]); /* two ranks, 10 GB/s */
+  int64_t demand[] = {30, 10, 5, 0};
+  struct copse_schedule *s = solve(t, (struct copse_solve_options){.demand = demand});
+  /* M = 40; a quarter of it takes 1/40 s per GB at 10 GB/s */
+  ck_assert(copse_q_eq(s->time_per_GB, (struct copse_q){1, 40}));
+  ASSERT_OK(copse_verify_schedule(s, t, "schedule", &report, &err), &err);
+  copse_schedule_release(s);
+  int64_t own[] = {30, 0, 0, 7};
+  s = solve(t, (struct copse_solve_options){.demand = own});
+  ck_assert(copse_q_eq(s->time_per_GB, COPSE_Q_ZERO));
+  ck_assert_int_eq(s->n_flows, 0);
+  ASSERT_OK(copse_verify_schedule(s, t, "schedule", &report, &err), &err);
+  copse_schedule_release(s);
+  copse_topology_release(t);
+}
+END_TEST
+
+/* ---- mutants --------------------------------------------------------------------------- */
+
+/* Changes one number or name of a schedule file: the reader or the verifier must refuse it. */
+static bool still_accepted(const char *text, const struct copse_topology *t) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_verify_report report;
+  struct copse_schedule *s;
+  copse_status status = copse_schedule_parse("mutant", text, strlen(text), &s, &err);
+  if (status != COPSE_OK) return false;
+  status = copse_verify_schedule(s, t, "mutant", &report, &err);
+  copse_schedule_release(s);
+  return status == COPSE_OK;
+}
+
+/* The k-th occurrence of `from` replaced; NULL when there are fewer. */
+static char *replace(const char *text, const char *from, const char *to, int k) {
+  const char *at = text;
+  for (int i = 0; (at = strstr(at, from)) != NULL && i < k; i++) at++;
+  if (!at) return NULL;
+  size_t before = (size_t)(at - text), n = strlen(text) + strlen(to) + 1;
+  char *copy = malloc(n);
+  ck_assert_ptr_nonnull(copy);
+  snprintf(copy, n, "%.*s%s%s", (int)before, text, to, at + strlen(from));
+  return copy;
+}
+
+START_TEST(mutants_are_refused) {
+  static const char *const changes[][2] = {
+      {"\"weight\": \"1/6\"", "\"weight\": \"1/7\""},
+      {"\"weight\": \"1/6\"", "\"weight\": \"2/6\""},
+      {"\"weight\": \"1/12\"", "\"weight\": \"1/13\""},
+      {"\"weight\": \"1/6\"", "\"weight\": \"-1/6\""},
+      {"\"src\": 1", "\"src\": 2"},
+      {"\"dst\": 0", "\"dst\": 3"},
+      {"\"a\",\"s\",\"b\"", "\"a\",\"t\",\"b\""},
+      {"\"a\",\"s\",\"b\"", "\"a\",\"b\""},
+      {"\"a\",\"s\",\"b\"", "\"a\",\"s\",\"c\",\"s\",\"b\""},
+      {"\"time_per_GB\": \"3/125\"", "\"time_per_GB\": \"3/126\""},
+      {"\"time_per_GB\": \"3/125\"", "\"time_per_GB\": \"1/40\""},
+      {"n>x\": 1", "n>x\": 2"},
+      {"n>x\": 1", "s>x\": 1"},
+      {"\"flows\"", "\"forward\": false, \"flows\""},
+      {"\"flows\"",
+       "\"demand\": [[0,1,1,1,1,1],[1,0,1,1,1,1],[1,1,0,1,1,1],[1,1,1,0,1,1],"
+       "[1,1,1,1,0,1],[1,1,1,1,2,0]], \"flows\""},
+  };
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *t = copse_test_topology(copse_test_fabrics[2]);
+  struct copse_schedule *s = solve(t, (struct copse_solve_options){.collective = 0});
+  char *text;
+  size_t size;
+  int tried = 0;
+  ASSERT_OK(copse_schedule_to_json(s, &text, &size, &err), &err);
+  ck_assert(still_accepted(text, t));
+  for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+    for (int k = 0; k < 4; k++) {
+      char *mutant = replace(text, changes[i][0], changes[i][1], k);
+      if (!mutant) break;
+      tried++;
+      ck_assert_msg(!still_accepted(mutant, t), "%s -> %s (%d) is accepted", changes[i][0],
+                    changes[i][1], k);
+      free(mutant);
+    }
+  }
+  ck_assert_int_ge(tried, 20);
+  free(text);
+  copse_schedule_release(s);
+  copse_topology_release(t);
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("schedule/alltoall");
+  TCase *tc = tcase_create("all");
+  tcase_add_loop_test(tc, optimum_is_the_linear_programmes_and_no_cut_is_beaten, 0, 8);
+  tcase_add_test(tc, without_forwarding_the_optimum_is_the_restricted_programmes);
+  tcase_add_test(tc, a_rotation_of_hosts_is_found_proved_and_changes_nothing);
+  tcase_add_test(tc, the_compact_form_is_verified_and_expands_to_the_same);
+  tcase_add_test(tc, small_and_irregular_fabrics_are_exact);
+  tcase_add_test(tc, reference_optima_are_met);
+  tcase_add_loop_test(tc, bad_demands_are_refused, 0,
+                      (int)(sizeof bad_demands / sizeof *bad_demands));
+  tcase_add_test(tc, a_rank_sending_to_itself_costs_nothing_but_counts);
+  tcase_add_test(tc, mutants_are_refused);
+  suite_add_tcase(suite, tc);
+  return copse_test_run(suite);
+}

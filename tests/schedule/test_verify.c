@@ -90,6 +90,7 @@ static void nudge(struct mutant *m, struct copse_q *q) {
 static void change_weight(struct mutant *m) { nudge(m, &tree_of(m)->weight); }
 static void negate_weight(struct mutant *m) { tree_of(m)->weight.num *= -1; }
 static void move_weight(struct mutant *m) { /* sums per root may stay right */
+  m->s->k = 0; /* the new weights are no multiples of the old part; the judge knows no k */
   struct copse_schedule_tree *a = tree_of(m);
   m->tree = dice(m, 0, m->s->n_trees - 1);
   struct copse_schedule_tree *b = tree_of(m);

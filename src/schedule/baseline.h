@@ -16,7 +16,7 @@
  *                ranks of equal place to each other, and what arrives is handed on inside
  *                the host. For a uniform demand: hosts - 1 rotations
  *   ring         trees that are chains in rank order, or, where neighbours have no link or
- *                relay between them, in the order of a ring found by search
+ *                relay between them, in the order of a ring found by search, if it is faster
  *   tree         double binary trees (Sanders, Speck, Träff 2009; NCCL): two trees with half
  *                the data each, inner ranks of one being leaves of the other, as far as the
  *                root allows; a collective with a root at every rank has such a pair for each.
@@ -27,13 +27,13 @@
  *                NIC is used
  *   direct       every root to every rank over a shortest path (and back for a reduction)
  *
- * Routes: fewest links, among those the widest bottleneck, among those the links that other
- * routes use least. Between ranks of one host inside the host, where that is possible.
- * Ranks on a route forward. Where 2dh or birkhoff come through a node twice (a PCIe switch on
- * the way to a neighbour and back), the schedule's path, which may not, leaves out the loop; the
- * transfers keep it. A host is a set of ranks whose ids begin with the same "hN.", if
- * all ranks have one; else there is one host. 2dh and birkhoff need at least two hosts, of
- * equally many ranks.
+ * Routes: fewest links, among those the widest bottleneck, among those such that the
+ * sum of squared link uses is small (each pair routed once, then three times anew). Between ranks
+ * of one host inside the host, where that is possible. Ranks on a route forward. Where 2dh or
+ * birkhoff come through a node twice (a PCIe switch on the way to a neighbour and back), the
+ * schedule's path, which may not, leaves out the loop; the transfers keep it. A host is a set of
+ * ranks whose ids begin with the same "hN.", if all ranks have one; else there is one host. 2dh and
+ * birkhoff need at least two hosts, of equally many ranks.
  */
 #ifndef COPSE_SCHEDULE_BASELINE_H
 #define COPSE_SCHEDULE_BASELINE_H

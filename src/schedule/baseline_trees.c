@@ -254,26 +254,34 @@ out:
   return status;
 }
 
-/* Of all layouts the fastest, of equals the simplest. `factor`: trees per order and way. */
-static copse_status lay_out_best(struct copse_baseline_work *w, const int *ring, bool directed,
-                                 int64_t factor, grow_fn *grow) {
+/* What lay_out_best chooses from. */
+struct choice {
+  grow_fn *grow;
+  bool directed;        /* the two ways round differ */
+  int64_t trees;        /* per order and way */
+  const int *orders[2]; /* that found by search, and that of the ranks; may be the same */
+};
+
+/* Of all layouts the fastest, of equals the simplest. */
+static copse_status lay_out_best(struct copse_baseline_work *w, const struct choice *choice) {
   int64_t n = w->topology->n_ranks;
   int channels = w->hosts.n_hosts > 1 && w->hosts.even ? w->hosts.first[1] : 1;
-  struct layout best = {ring, 1, false};
+  struct layout best = {choice->orders[0], 1, false};
   struct copse_q best_time, time;
   copse_status status;
-  COPSE_TRY(time_of(w, &best, grow, &best_time));
-  for (int way = 0; way < 4; way++) {
-    struct layout l = {ring, way / 2 == 0 ? 1 : channels, way % 2 == 1};
-    int64_t edges = factor * n * l.channels * (l.both_ways ? 2 : 1);
-    if (way == 0 || (way >= 2 && channels == 1) || (l.both_ways && !directed)) continue;
-    if (edges > MOST_EDGES) continue;
-    COPSE_TRY(time_of(w, &l, grow, &time));
+  COPSE_TRY(time_of(w, &best, choice->grow, &best_time));
+  for (int way = 1; way < 8; way++) {
+    struct layout l = {choice->orders[way / 4], way / 2 % 2 == 0 ? 1 : channels, way % 2 == 1};
+    int64_t edges = choice->trees * n * l.channels * (l.both_ways ? 2 : 1);
+    bool again = way >= 4 && choice->orders[1] == choice->orders[0];
+    if (again || edges > MOST_EDGES || (l.both_ways && !choice->directed)) continue;
+    if (way / 2 % 2 == 1 && channels == 1) continue;
+    COPSE_TRY(time_of(w, &l, choice->grow, &time));
     if (copse_q_cmp(time, best_time) >= 0) continue;
     best = l;
     best_time = time;
   }
-  status = lay_out(w, &best, grow);
+  status = lay_out(w, &best, choice->grow);
 out:
   return status;
 }
@@ -301,13 +309,19 @@ out:
 }
 
 copse_status copse_baseline_ring(struct copse_baseline_work *w) {
-  int *ring = NULL;
+  int *ring = NULL, *ranks = NULL;
+  size_t n = (size_t)w->topology->n_ranks;
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)w->topology->n_ranks, sizeof *ring, &ring, w->err));
+  COPSE_TRY(copse_calloc(n, sizeof *ring, &ring, w->err));
+  COPSE_TRY(copse_calloc(n, sizeof *ranks, &ranks, w->err));
   COPSE_TRY(find_ring(w, ring));
-  status = lay_out_best(w, ring, true, roots_of(w), grow_chains);
+  for (size_t i = 0; i < n; i++) ranks[i] = (int)i;
+  bool same = memcmp(ring, ranks, n * sizeof *ring) == 0;
+  struct choice choice = {grow_chains, true, roots_of(w), {ring, same ? ring : ranks}};
+  status = lay_out_best(w, &choice);
 out:
   free(ring);
+  free(ranks);
   return status;
 }
 
@@ -369,7 +383,8 @@ copse_status copse_baseline_tree(struct copse_baseline_work *w) {
   copse_status status;
   COPSE_TRY(copse_calloc((size_t)w->topology->n_ranks, sizeof *order, &order, w->err));
   for (int i = 0; i < w->topology->n_ranks; i++) order[i] = i;
-  status = lay_out_best(w, order, false, 2 * roots_of(w), grow_binary);
+  struct choice choice = {grow_binary, false, 2 * roots_of(w), {order, order}};
+  status = lay_out_best(w, &choice);
 out:
   free(order);
   return status;

@@ -1,0 +1,151 @@
+/*
+ * The public C API, through include/copse/copse.h alone, and an installed copy: header,
+ * shared library, pkg-config file and manual page, as a user would build against them.
+ */
+#include "copse/copse.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "support/support.h"
+
+static const char ring[] =
+    "{\"format\":\"copse-topology/1\",\"name\":\"ring\",\"nodes\":[{\"id\":\"a\",\"type\":\"gpu\"},"
+    "{\"id\":\"b\",\"type\":\"gpu\"},{\"id\":\"c\",\"type\":\"gpu\"}],\"links\":["
+    "{\"src\":\"a\",\"dst\":\"b\",\"bandwidth\":10},{\"src\":\"b\",\"dst\":\"c\",\"bandwidth\":10},"
+    "{\"src\":\"c\",\"dst\":\"a\",\"bandwidth\":10}]}";
+
+static char dir[] = "/tmp/copse-api-XXXXXX";
+static char path[256];
+
+static const char *in_dir(const char *name) {
+  snprintf(path, sizeof path, "%s/%s", dir, name);
+  return path;
+}
+
+static copse_topology *read_ring(void) {
+  copse_topology *t;
+  FILE *f = fopen(in_dir("ring.json"), "w");
+  ck_assert_ptr_nonnull(f);
+  fputs(ring, f);
+  fclose(f);
+  ck_assert_int_eq(copse_topology_read(in_dir("ring.json"), NULL, &t), COPSE_OK);
+  ck_assert_int_eq(copse_topology_ranks(t), 3);
+  return t;
+}
+
+START_TEST(the_chain_from_topology_to_proved_plan) {
+  copse_topology *t = read_ring();
+  for (int c = COPSE_ALLGATHER; c <= COPSE_ALLTOALL; c++) {
+    copse_schedule *s, *back;
+    copse_plan *plan, *again;
+    int root = c == COPSE_BROADCAST || c == COPSE_REDUCE ? 1 : -1, optimal = 0;
+    int64_t num, den;
+    ck_assert_msg(copse_solve(t, (copse_collective)c, root, 0, &s) == COPSE_OK, "%s",
+                  copse_last_error());
+    ck_assert_int_eq(copse_schedule_write(s, in_dir("s.json")), COPSE_OK);
+    ck_assert_int_eq(copse_schedule_read(in_dir("s.json"), &back), COPSE_OK);
+    ck_assert_int_eq(copse_schedule_verify(back, t, &optimal), COPSE_OK);
+    ck_assert_int_eq(optimal, 1);
+    copse_schedule_time(back, &num, &den);
+    /* each rank takes in two of three shards over two links of 10 GB/s: 2/3 / 20 */
+    if (c == COPSE_ALLGATHER) ck_assert(num == 1 && den == 30);
+    ck_assert_int_eq(copse_lower(back, 0, &plan), COPSE_OK);
+    ck_assert_int_eq(copse_plan_write(plan, in_dir("p.plan")), COPSE_OK);
+    ck_assert_int_eq(copse_plan_read(in_dir("p.plan"), &again), COPSE_OK);
+    ck_assert_int_eq(copse_plan_check(again), COPSE_OK);
+    copse_plan_free(again);
+    copse_plan_free(plan);
+    copse_schedule_free(back);
+    copse_schedule_free(s);
+  }
+  copse_topology_free(t);
+}
+END_TEST
+
+START_TEST(errors_leave_null_and_a_text) {
+  copse_topology *t = (copse_topology *)(uintptr_t)1;
+  copse_schedule *s = (copse_schedule *)(uintptr_t)1;
+  copse_plan *p = (copse_plan *)(uintptr_t)1;
+  ck_assert_int_eq(copse_topology_read(in_dir("no-such-file"), NULL, &t), COPSE_IO);
+  ck_assert_ptr_null(t);
+  ck_assert_ptr_nonnull(strstr(copse_last_error(), "no-such-file"));
+  ck_assert_int_eq(copse_schedule_read(in_dir("no-such-file"), &s), COPSE_IO);
+  ck_assert_ptr_null(s);
+  ck_assert_int_eq(copse_plan_read(in_dir("no-such-file"), &p), COPSE_IO);
+  ck_assert_ptr_null(p);
+  ck_assert_int_eq(copse_topology_read(NULL, NULL, &t), COPSE_INVALID);
+  ck_assert_int_eq(copse_topology_read("x", "some", &t), COPSE_INVALID);
+  ck_assert_int_eq(copse_topology_read("x", NULL, NULL), COPSE_INVALID);
+  t = read_ring();
+  ck_assert_int_eq(copse_solve(t, COPSE_BROADCAST, 3, 0, &s), COPSE_INVALID);
+  ck_assert_ptr_null(s);
+  ck_assert_int_eq(copse_solve(t, COPSE_BROADCAST, -1, 0, &s), COPSE_INVALID);
+  ck_assert_int_eq(copse_solve(t, COPSE_ALLGATHER, 0, 0, &s), COPSE_INVALID);
+  ck_assert_int_eq(copse_solve(t, COPSE_ALLGATHER, -1, -5, &s), COPSE_INVALID);
+  ck_assert_int_eq(copse_solve(t, (copse_collective)99, -1, 0, &s), COPSE_INVALID);
+  ck_assert_int_eq(copse_solve(NULL, COPSE_ALLGATHER, -1, 0, &s), COPSE_INVALID);
+  copse_topology_free(t);
+  copse_topology_free(NULL);
+  copse_schedule_free(NULL);
+  copse_plan_free(NULL);
+  ck_assert_str_eq(copse_version(), COPSE_VERSION_STRING);
+  for (int i = COPSE_OK; i <= COPSE_INTERNAL; i++)
+    ck_assert_str_ne(copse_status_string((copse_status)i), "unknown status");
+}
+END_TEST
+
+static const char program[] =
+    "#include <copse/copse.h>\n#include <stdio.h>\n#include <string.h>\n"
+    "int main(int argc, char **argv) {\n"
+    "  copse_topology *t; copse_schedule *s; int optimal;\n"
+    "  if (argc != 2 || strcmp(copse_version(), COPSE_VERSION_STRING)) return 2;\n"
+    "  if (copse_topology_read(argv[1], NULL, &t) || copse_solve(t, COPSE_ALLREDUCE, -1, 0, &s) "
+    "||\n"
+    "      copse_schedule_verify(s, t, &optimal)) return puts(copse_last_error()), 1;\n"
+    "  copse_schedule_free(s); copse_topology_free(t);\n  return !optimal;\n}\n";
+
+static int shell(const char *fmt, const char *a, const char *b) {
+  char command[2048];
+  snprintf(command, sizeof command, fmt, a, b);
+  int status = system(command);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* Only the release build is installed. */
+START_TEST(an_installed_copy_builds_and_runs_a_program) {
+  const char *bin = getenv("COPSE_BIN");
+  if (bin && strcmp(bin, "build/copse") != 0) COPSE_SKIP("only the release build is installed");
+  copse_topology_free(read_ring());
+  FILE *f = fopen(in_dir("user.c"), "w");
+  ck_assert_ptr_nonnull(f);
+  fputs(program, f);
+  fclose(f);
+  ck_assert_int_eq(shell("make -s install PREFIX=%s/usr >%s/log 2>&1", dir, dir), 0);
+  ck_assert_int_eq(
+      shell("cd %s && PKG_CONFIG_PATH=%s/usr/lib/pkgconfig && export PKG_CONFIG_PATH && "
+            "cc -Wall -Werror user.c -o user $(pkg-config --cflags --libs copse)",
+            dir, dir),
+      0);
+  ck_assert_int_eq(shell("cd %s && LD_LIBRARY_PATH=%s/usr/lib ./user ring.json", dir, dir), 0);
+  ck_assert_int_eq(shell("%s/usr/bin/copse topo %s/ring.json >/dev/null", dir, dir), 0);
+  ck_assert_int_eq(shell("grep -q '^.TH COPSE 1' %s/usr/share/man/man1/copse.1 %s", dir, ""), 0);
+  ck_assert_int_eq(shell("make -s uninstall PREFIX=%s/usr && test ! -e %s/usr/bin/copse", dir, dir),
+                   0);
+}
+END_TEST
+
+int main(void) {
+  if (!mkdtemp(dir)) return EXIT_FAILURE;
+  Suite *suite = suite_create("api/api");
+  TCase *tc = tcase_create("all");
+  tcase_add_test(tc, the_chain_from_topology_to_proved_plan);
+  tcase_add_test(tc, errors_leave_null_and_a_text);
+  tcase_add_test(tc, an_installed_copy_builds_and_runs_a_program);
+  suite_add_tcase(suite, tc);
+  int status = copse_test_run(suite);
+  return shell("rm -rf %s %s", dir, "") == 0 ? status : EXIT_FAILURE;
+}

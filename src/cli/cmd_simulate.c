@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/collective.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "schedule/baseline.h"
-#include "schedule/collective.h"
 #include "schedule/simulate.h"
 
 #define MAX_BYTES ((uint64_t)1 << 48)
@@ -109,7 +109,7 @@ static void print_cell(const char *what) { printf("  %18s", what); }
 static void print_head(const struct job *job) {
   const struct options *o = job->o;
   printf("# copse simulate: %s, %d ranks, topology %s\n",
-         copse_schedule_collective_name(job->schedule->collective), job->topology->n_ranks,
+         copse_collective_name(job->schedule->collective), job->topology->n_ranks,
          job->topology->name);
   printf("# minBytes %" PRIu64 " maxBytes %" PRIu64 " step: %" PRIu64
          "(factor) alpha: %g us; a model, not a measurement\n",
@@ -161,7 +161,7 @@ static void print_row(const struct job *job, uint64_t size, const double *us) {
 static void add_json_head(struct job *job) {
   struct copse_text *text = &job->text;
   copse_text_add(text, "{\"collective\": \"%s\", \"nranks\": %d, \"topology\": ",
-                 copse_schedule_collective_name(job->schedule->collective), job->topology->n_ranks);
+                 copse_collective_name(job->schedule->collective), job->topology->n_ranks);
   copse_text_add_json_string(text, job->topology->name);
   copse_text_add(text, ", \"alpha_us\": ");
   copse_text_add_json_number(text, job->o->sim.alpha_us);

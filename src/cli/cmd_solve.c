@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/collective.h"
 #include "base/text.h"
 #include "cli/cli.h"
-#include "schedule/collective.h"
 #include "schedule/demand.h"
 #include "schedule/solve.h"
 #include "schedule/verify.h"
@@ -67,7 +67,7 @@ static copse_status print_json(const struct copse_topology *t, const struct cops
   struct copse_text text = {0};
   char time[COPSE_Q_TEXT], bound[COPSE_Q_TEXT];
   copse_text_add(&text, "{\"collective\": \"%s\", \"nranks\": %d, \"nodes\": %d, \"links\": %d,\n",
-                 copse_schedule_collective_name(s->collective), t->n_ranks, t->n_nodes, t->n_links);
+                 copse_collective_name(s->collective), t->n_ranks, t->n_nodes, t->n_links);
   copse_text_add(&text,
                  " \"time_per_GB\": \"%s\", \"algbw_GBps\": ", copse_q_text(s->time_per_GB, time));
   copse_text_add_json_number(&text, copse_schedule_algbw(s));
@@ -109,7 +109,7 @@ static void print_cut(const struct copse_topology *t, const struct copse_schedul
   for (int r = 0; r < t->n_ranks; r++) ranks_inside += inside[t->rank_nodes[r]];
   bool show_inside = 2 * ranks_inside <= t->n_ranks;
   int ranks = show_inside ? ranks_inside : t->n_ranks - ranks_inside;
-  bool reduces = copse_collective_aggregates(s->collective) && s->collective != COPSE_ALLREDUCE;
+  bool reduces = copse_collective_reduces(s->collective) && s->collective != COPSE_ALLREDUCE;
   struct copse_q through = COPSE_Q_ZERO;
   bool exact = true;
   for (int i = 0; i < t->n_links; i++) {
@@ -149,7 +149,7 @@ static void print_busy_lengths(const struct copse_topology *t, const struct cops
 static void print_text(const struct copse_topology *t, const struct copse_schedule *s,
                        bool bound_only, const struct seconds *sec) {
   char time[COPSE_Q_TEXT], bound[COPSE_Q_TEXT];
-  printf("%s of %s: %s s/GB, %.10g GB/s\n", copse_schedule_collective_name(s->collective), t->name,
+  printf("%s of %s: %s s/GB, %.10g GB/s\n", copse_collective_name(s->collective), t->name,
          copse_q_text(s->time_per_GB, time), copse_schedule_algbw(s));
   if (t->n_ranks == 1) {
     printf("a single rank: nothing moves\n");
@@ -262,7 +262,7 @@ static int check(const struct options *o) {
   if (!o->has_collective) return copse_cli_usage("solve", "name a collective with -c");
   if (copse_collective_rooted(o->solve.collective) && o->solve.root < 0)
     return copse_cli_usage("solve", "%s needs --root",
-                           copse_schedule_collective_name(o->solve.collective));
+                           copse_collective_name(o->solve.collective));
   if (!copse_collective_rooted(o->solve.collective) && o->solve.root >= 0)
     return copse_cli_usage("solve", "--root is for broadcast and reduce");
   if (o->solve.collective != COPSE_ALLTOALL && (o->demand || o->solve.no_forward))
@@ -280,7 +280,7 @@ static int parse_option(int c, struct options *o) {
   int64_t value;
   switch (c) {
     case 'c':
-      o->has_collective = copse_schedule_collective_parse(optarg, &o->solve.collective);
+      o->has_collective = copse_collective_from_name(optarg, &o->solve.collective);
       if (!o->has_collective)
         return copse_cli_usage("solve",
                                "unknown collective '%.40s': allgather, reduce_scatter, "

@@ -2,9 +2,9 @@
 #include <getopt.h>
 #include <stdio.h>
 
+#include "base/collective.h"
 #include "base/text.h"
 #include "cli/cli.h"
-#include "schedule/collective.h"
 #include "schedule/verify.h"
 
 static const char help[] =
@@ -26,7 +26,7 @@ static void print_report(const struct copse_schedule *s, const struct copse_topo
                          const struct copse_verify_report *r) {
   char time[COPSE_Q_TEXT], bound[COPSE_Q_TEXT];
   printf("%s of %s: verified, %d trees on %d ranks\n",
-         copse_schedule_collective_name(s->collective), t->name, s->n_trees, t->n_ranks);
+         copse_collective_name(s->collective), t->name, s->n_trees, t->n_ranks);
   printf("time %s s/GB (%.10g GB/s), bound %s s/GB: %s", copse_q_text(r->time_per_GB, time),
          copse_schedule_algbw(s), copse_q_text(r->bound, bound),
          r->optimal ? "optimal" : "above the bound");
@@ -45,7 +45,7 @@ static void print_json(const struct copse_schedule *s, const struct copse_verify
       "{\"verified\": true, \"collective\": \"%s\", \"nranks\": %d, \"trees\": %d, "
       "\"time_per_GB\": \"%s\", \"bound_time_per_GB\": \"%s\", \"optimal\": %s, "
       "\"same_topology\": %s}\n",
-      copse_schedule_collective_name(s->collective), s->n_ranks, s->n_trees,
+      copse_collective_name(s->collective), s->n_ranks, s->n_trees,
       copse_q_text(r->time_per_GB, time), copse_q_text(r->bound, bound),
       r->optimal ? "true" : "false", r->same_topology ? "true" : "false");
 }

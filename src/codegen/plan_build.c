@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "schedule/collective.h"
+#include "base/collective.h"
 
 static copse_status check_range(struct copse_plan_build *b, const char *what, int64_t value,
                                 int64_t min, int64_t max) {

@@ -9,28 +9,6 @@
 /* Far beyond any message, and small enough that adding one to it can't wrap around. */
 #define MAX_CHUNK_BYTES ((uint64_t)1 << 62)
 
-static const char *const collective_names[] = {"allgather", "reduce_scatter", "allreduce",
-                                               "broadcast", "reduce",         "alltoall"};
-#define N_COLLECTIVES (sizeof collective_names / sizeof collective_names[0])
-
-const char *copse_collective_name(copse_collective collective) {
-  return (size_t)collective < N_COLLECTIVES ? collective_names[collective] : "unknown";
-}
-
-bool copse_collective_from_name(const char *name, copse_collective *out) {
-  for (size_t i = 0; i < N_COLLECTIVES; i++)
-    if (strcmp(collective_names[i], name) == 0) {
-      *out = (copse_collective)i;
-      return true;
-    }
-  return false;
-}
-
-bool copse_collective_reduces(copse_collective collective) {
-  return collective == COPSE_REDUCE_SCATTER || collective == COPSE_ALLREDUCE ||
-         collective == COPSE_REDUCE;
-}
-
 /* What the checks below share. */
 struct checker {
   const struct copse_plan *plan;
@@ -47,20 +25,20 @@ static copse_status check_blocks(const struct checker *check) {
   if (h->collective == COPSE_REDUCE_SCATTER || h->collective == COPSE_ALLTOALL) in = h->n_ranks;
   if (h->input_blocks != in || h->output_blocks != out)
     return BAD(check, "header: %s over %u ranks has %u input and %u output blocks, not %u and %u",
-               collective_names[h->collective], h->n_ranks, in, out, h->input_blocks,
-               h->output_blocks);
-  bool rooted = h->collective == COPSE_BROADCAST || h->collective == COPSE_REDUCE;
+               copse_collective_name((copse_collective)h->collective), h->n_ranks, in, out,
+               h->input_blocks, h->output_blocks);
+  bool rooted = copse_collective_rooted((copse_collective)h->collective);
   if (rooted && (h->root < 0 || (uint32_t)h->root >= h->n_ranks))
     return BAD(check, "header: root %d is no rank of 0..%u", h->root, h->n_ranks - 1);
   if (!rooted && h->root != -1)
     return BAD(check, "header: %s has no root, the field must be -1, not %d",
-               collective_names[h->collective], h->root);
+               copse_collective_name((copse_collective)h->collective), h->root);
   return COPSE_OK;
 }
 
 static copse_status check_header(const struct checker *check) {
   const struct copse_plan_header *h = &check->plan->header;
-  if (h->collective >= N_COLLECTIVES)
+  if (h->collective >= (uint32_t)COPSE_N_COLLECTIVES)
     return BAD(check, "header: unknown collective %u", h->collective);
   if (h->n_ranks < 1 || h->n_ranks > MAX_RANKS)
     return BAD(check, "header: %u ranks, must be 1..%u", h->n_ranks, MAX_RANKS);

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/collective.h"
 #include "base/err.h"
 #include "runtime/plan_abi.h"
 
@@ -49,9 +50,5 @@ copse_status copse_plan_load(const char *path, struct copse_plan **out,
                              struct copse_err *err) COPSE_CHECKED;
 void copse_plan_release(struct copse_plan *plan);
 
-const char *copse_collective_name(copse_collective collective); /* "reduce_scatter" */
-bool copse_collective_from_name(const char *name, copse_collective *out);
-/* Whether ranks' data is combined: reduce_scatter, allreduce, reduce. */
-bool copse_collective_reduces(copse_collective collective);
 
 #endif

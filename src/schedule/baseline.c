@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/collective.h"
 #include "schedule/baseline_work.h"
-#include "schedule/collective.h"
 
 static const struct {
   const char *name;
@@ -112,6 +112,7 @@ static int by_way(const void *a, const void *b) {
 /* Equal ways become one. */
 static copse_status merge_shipments(struct copse_baseline_work *w) {
   size_t n = 0;
+  if (w->n_shipments == 0) return COPSE_OK; /* only ranks to themselves */
   qsort(w->shipments, w->n_shipments, sizeof *w->shipments, by_way);
   for (size_t i = 0; i < w->n_shipments; i++) {
     struct copse_shipment *last = n > 0 ? &w->shipments[n - 1] : NULL;
@@ -204,7 +205,7 @@ static copse_status check(const struct copse_baseline_work *w, enum copse_baseli
   bool rooted = copse_collective_rooted(o->collective);
   if (!copse_baseline_exists(kind, o->collective))
     return copse_fail(w->err, COPSE_UNSUPPORTED, "%s is not for %s", kinds[kind].name,
-                      copse_schedule_collective_name(o->collective));
+                      copse_collective_name(o->collective));
   if (rooted ? o->root < 0 || o->root >= w->topology->n_ranks : o->root >= 0)
     return copse_fail(w->err, COPSE_INVALID, "the root doesn't fit the collective");
   if (w->topology->n_ranks < 1)

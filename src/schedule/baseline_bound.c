@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/collective.h"
 #include "schedule/baseline_work.h"
-#include "schedule/collective.h"
 
 /* ---- times ----------------------------------------------------------------------------- */
 
@@ -204,7 +204,7 @@ static copse_status data_across(const struct cut *c, struct copse_q *share) {
 
 /* A set whose sums leave 64 bits is passed over: any cut will do, the best is not needed. */
 static void try_cut(struct cut *c) {
-  bool reduces = copse_collective_aggregates(c->w->options->collective) &&
+  bool reduces = copse_collective_reduces(c->w->options->collective) &&
                  c->w->options->collective != COPSE_ALLREDUCE;
   struct copse_q share, bandwidth, time;
   if (data_across(c, &share) != COPSE_OK || share.num == 0) return;

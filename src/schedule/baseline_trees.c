@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/collective.h"
 #include "schedule/baseline_work.h"
-#include "schedule/collective.h"
 
 /* Tries of the search for a ring; then the ring is in rank order, whatever its links. */
 #define RING_TRIES 200000
@@ -106,7 +106,7 @@ static copse_status grow_phases(struct copse_baseline_work *w, int root, struct 
                                 const struct shape *shape) {
   copse_collective collective = w->options->collective;
   copse_status status = COPSE_OK;
-  if (copse_collective_aggregates(collective))
+  if (copse_collective_reduces(collective))
     COPSE_TRY(grow_tree(w, COPSE_PHASE_REDUCE, root, weight, shape));
   if (copse_collective_broadcasts(collective))
     COPSE_TRY(grow_tree(w, COPSE_PHASE_BROADCAST, root, weight, shape));

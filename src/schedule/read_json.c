@@ -1,7 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "schedule/collective.h"
+#include "base/collective.h"
 #include "schedule/read_internal.h"
 
 static copse_status read_ranks(struct copse_schedule_reader *r) {
@@ -148,7 +148,7 @@ static copse_status read_tree(struct copse_schedule_reader *r, const cJSON *item
   tree->root = (int)root;
   if (strcmp(phase, "broadcast") == 0 && copse_collective_broadcasts(s->collective))
     tree->phase = COPSE_PHASE_BROADCAST;
-  else if (strcmp(phase, "reduce") == 0 && copse_collective_aggregates(s->collective))
+  else if (strcmp(phase, "reduce") == 0 && copse_collective_reduces(s->collective))
     tree->phase = COPSE_PHASE_REDUCE;
   else
     return copse_reader_refuse(r, item, NULL, "\"phase\" must be one that the collective has");
@@ -201,7 +201,7 @@ static copse_status check_shares(struct copse_schedule_reader *r) {
   copse_status status;
   struct copse_q *shares = NULL;
   bool broadcasts = copse_collective_broadcasts(s->collective);
-  bool aggregates = copse_collective_aggregates(s->collective);
+  bool aggregates = copse_collective_reduces(s->collective);
   COPSE_TRY(copse_calloc(2 * n, sizeof *shares, &shares, r->err));
   COPSE_TRY(add_shares(r, COPSE_PHASE_BROADCAST, shares));
   COPSE_TRY(add_shares(r, COPSE_PHASE_REDUCE, shares + n));
@@ -235,7 +235,7 @@ static copse_status read_collective(struct copse_schedule_reader *r) {
   const char *name;
   copse_status status;
   COPSE_TRY(copse_json_get_string(&r->json, r->json.root, "collective", &name, r->err));
-  if (!copse_schedule_collective_parse(name, &s->collective))
+  if (!copse_collective_from_name(name, &s->collective))
     return copse_reader_refuse(
         r, r->json.root, NULL,
         "\"collective\" must be allgather, reduce_scatter, allreduce, broadcast, reduce "

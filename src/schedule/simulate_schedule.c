@@ -1,6 +1,6 @@
 #include <stdlib.h>
 
-#include "schedule/collective.h"
+#include "base/collective.h"
 #include "schedule/simulate.h"
 
 /* What the transfers of one schedule are made with. */

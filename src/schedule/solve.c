@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "schedule/collective.h"
+#include "base/collective.h"
 #include "schedule/instance.h"
 #include "solver/forest.h"
 
@@ -125,7 +125,7 @@ out:
 
 static copse_status convert_trees(struct build *b, struct copse_err *err) {
   const struct phase *reduce = b->mirrored ? &b->broadcast : &b->reduce;
-  bool reduces = copse_collective_aggregates(b->options->collective);
+  bool reduces = copse_collective_reduces(b->options->collective);
   bool broadcasts = copse_collective_broadcasts(b->options->collective);
   int n_reduce = reduces ? reduce->forest.n_trees : 0;
   int n_broadcast = broadcasts ? b->broadcast.forest.n_trees : 0;
@@ -275,7 +275,7 @@ static copse_status solve_phases(struct build *b, struct copse_solve_seconds *se
                                  struct copse_err *err) {
   copse_collective collective = b->options->collective;
   copse_status status = COPSE_OK;
-  bool reduces = copse_collective_aggregates(collective);
+  bool reduces = copse_collective_reduces(collective);
   b->mirrored = reduces && copse_instance_is_symmetric(b->topology);
   if (copse_collective_broadcasts(collective) || b->mirrored)
     COPSE_TRY(solve_phase(b, false, &b->broadcast, seconds, err));
@@ -289,7 +289,7 @@ out:
 static copse_status check_options(const struct copse_topology *topology,
                                   const struct copse_solve_options *options,
                                   struct copse_err *err) {
-  const char *name = copse_schedule_collective_name(options->collective);
+  const char *name = copse_collective_name(options->collective);
   if (options->collective == COPSE_ALLTOALL && options->k > 0)
     return copse_fail(err, COPSE_INVALID, "an alltoall has flows, not k trees");
   if (options->collective != COPSE_ALLTOALL && (options->demand || options->no_forward))

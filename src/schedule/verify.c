@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "schedule/collective.h"
+#include "base/collective.h"
 #include "schedule/verify_flows.h"
 
 struct checker {
@@ -169,7 +169,7 @@ static copse_status check_all_shares(struct checker *c) {
   const struct copse_schedule *s = c->schedule;
   mpq_t *out_shares = new_rationals(s->n_ranks), *in_shares = new_rationals(s->n_ranks);
   bool out = copse_collective_broadcasts(s->collective);
-  bool in = copse_collective_aggregates(s->collective);
+  bool in = copse_collective_reduces(s->collective);
   copse_status status = out_shares && in_shares ? COPSE_OK : copse_fail_nomem(c->err);
   if (status == COPSE_OK && out) status = check_shares(c, COPSE_PHASE_BROADCAST, out_shares);
   if (status == COPSE_OK && in) status = check_shares(c, COPSE_PHASE_REDUCE, in_shares);
@@ -283,7 +283,7 @@ static copse_status check_bound(struct checker *c, struct copse_verify_report *r
   const struct copse_bound *bound = &c->schedule->bound;
   bool allreduce = c->schedule->collective == COPSE_ALLREDUCE;
   bool phases = bound->kind == COPSE_BOUND_PHASES;
-  bool entering = !allreduce && copse_collective_aggregates(c->schedule->collective);
+  bool entering = !allreduce && copse_collective_reduces(c->schedule->collective);
   char claimed[COPSE_Q_TEXT], found[COPSE_Q_TEXT];
   mpq_t time, second;
   copse_status status;

@@ -1,7 +1,7 @@
 #include <inttypes.h>
 
 #include "base/text.h"
-#include "schedule/collective.h"
+#include "base/collective.h"
 #include "schedule/schedule.h"
 
 static void add_rational(struct copse_text *text, struct copse_q q) {
@@ -135,7 +135,7 @@ copse_status copse_schedule_to_json(const struct copse_schedule *schedule, char 
                                     struct copse_err *err) {
   struct copse_text text = {0};
   copse_text_add(&text, "{\"format\": \"copse-schedule/1\", \"collective\": \"%s\",",
-                 copse_schedule_collective_name(schedule->collective));
+                 copse_collective_name(schedule->collective));
   if (schedule->root >= 0) copse_text_add(&text, " \"root\": %d,", schedule->root);
   copse_text_add(&text, "\n \"topology\": {\"name\": ");
   copse_text_add_json_string(&text, schedule->topology_name);

@@ -21,7 +21,7 @@ static copse_status check_model(const struct copse_online_model *m,
       return copse_fail(err, COPSE_INVALID, "a bandwidth must be in 1..2^48, not %" PRId64, all[i]);
   if (m->rank_out < 0 || m->rank_in < 0 || m->host_out < 0 || m->host_in < 0)
     return copse_fail(err, COPSE_INVALID, "the bandwidth of a cut can't be negative");
-  if (o && (o->steps < 0 || o->steps > 1 << 20 || o->min_message < 0 ||
+  if (o && (o->steps < 0 || o->steps > COPSE_ONLINE_MAX_STEPS || o->min_message < 0 ||
             o->min_message > (int64_t)1 << 40 || o->tail_divisor < -1))
     return copse_fail(err, COPSE_INVALID, "a planner option is out of range");
   return COPSE_OK;
@@ -78,6 +78,7 @@ out:
 
 static copse_status allocate(struct copse_online *o, struct copse_err *err) {
   size_t h = (size_t)o->h, n = (size_t)o->n, stages = (size_t)o->max_stages;
+  size_t steps = (size_t)o->options.steps;
   copse_status status;
   COPSE_TRY(copse_calloc(n * h, sizeof *o->to_host, &o->to_host, err));
   COPSE_TRY(copse_calloc(n, sizeof *o->into, &o->into, err));
@@ -93,8 +94,8 @@ static copse_status allocate(struct copse_online *o, struct copse_err *err) {
   COPSE_TRY(copse_calloc(h, sizeof *o->head, &o->head, err));
   COPSE_TRY(copse_calloc(h, sizeof *o->last, &o->last, err));
   COPSE_TRY(copse_calloc(h, sizeof *o->done, &o->done, err));
-  COPSE_TRY(copse_calloc(5 * (2 * stages + (size_t)o->options.steps + 1) + 1, sizeof *o->counts,
-                         &o->counts, err));
+  /* the sum of the stages is below 20 times what is needed, even if all of them are tail */
+  COPSE_TRY(copse_calloc(5 * (stages + 20 * steps + 1), sizeof *o->counts, &o->counts, err));
 out:
   return status;
 }

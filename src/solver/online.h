@@ -55,6 +55,7 @@
 /* Ranks are numbered host by host: rank = host * ranks_per_host + index. */
 #define COPSE_ONLINE_MAX_HOSTS 2048
 #define COPSE_ONLINE_MAX_LOCAL 256
+#define COPSE_ONLINE_MAX_STEPS (1 << 16)
 
 /* Bandwidths are integers in one unit: `scale` of them are 1 GB/s. All > 0. */
 struct copse_online_model {

@@ -49,7 +49,7 @@ struct copse_online {
   int *head, *last;                  /* [h] first and last visit, by partner */
   bool leaving;                      /* visits of the pairs that leave the host, or enter */
   int64_t *done;                     /* [h] */
-  int64_t *counts;                   /* [5 * (max_stages + steps) + 1] hops by step and kind */
+  int64_t *counts;                   /* [5 * (max_stages + 20 * steps + 1)] hops by step and kind */
 };
 
 /* Cuts online->total into stages and steps. */

@@ -47,7 +47,7 @@ static void ok(copse_status status, const struct copse_err *err) {
 
 static const char *const demands[] = {"uniform",   "random",     "zipf 1.0",       "zipf 1.5",
                                       "hot rank",  "one host",   "one host, zipf", "one rank",
-                                      "hot pairs", "empty rows", "heavy tail"};
+                                      "hot pairs", "empty rows", "heavy tail",     "all tight"};
 enum { N_DEMANDS = sizeof demands / sizeof *demands };
 
 /* Popularity of the experts: rank^-s in a random order, adding up to 1. */
@@ -77,9 +77,33 @@ static double entry(const char *what, const double *share, int n, int i, int j, 
   return m / n / 3 * pow(uniform() + 1e-6, -0.7); /* heavy tail */
 }
 
+/* Every host sends and receives the same: 400 permutations of hosts, added up. No NIC may ever
+ * rest. */
+static void add_permutations(int64_t *bytes, int n, double m) {
+  int h = n / 8, *p = must(malloc((size_t)h * sizeof *p));
+  for (int a = 0; a < h; a++) p[a] = a;
+  for (int round = 0; round < 400; round++) {
+    double each = m / 200 * uniform();
+    for (int a = h - 1; a > 0; a--) {
+      int b = (int)(uniform() * (a + 1)), t = p[a];
+      p[a] = p[b];
+      p[b] = t;
+    }
+    for (int i = 0; i < n; i++)
+      bytes[(size_t)i * (size_t)n + (size_t)(p[i / 8] * 8 + (i * 5 + round) % 8)] += (int64_t)each;
+  }
+  free(p);
+}
+
 static void fill(int64_t *bytes, int n, const char *what, double m) {
   double *share = must(malloc((size_t)n * sizeof *share));
   state = 42;
+  if (strcmp(what, "all tight") == 0) {
+    memset(bytes, 0, (size_t)n * (size_t)n * sizeof *bytes);
+    add_permutations(bytes, n, m);
+    free(share);
+    return;
+  }
   zipf(share, n, strstr(what, "1.5") ? 1.5 : 1.0);
   for (int i = 0; i < n; i++)
     for (int j = 0; j < n; j++)

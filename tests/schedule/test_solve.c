@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "schedule/collective.h"
+#include "base/collective.h"
 #include "schedule/verify.h"
 #include "support/oracle.h"
 #include "support/random_topology.h"
@@ -62,7 +62,7 @@ static void expected_time(const struct copse_topology *topology, copse_collectiv
   mpq_init(phase);
   mpq_set_ui(time, 0, 1);
   for (int reversed = 0; reversed < 2; reversed++) {
-    bool used = reversed ? copse_collective_aggregates(collective)
+    bool used = reversed ? copse_collective_reduces(collective)
                          : copse_collective_broadcasts(collective);
     if (!used) continue;
     struct copse_test_graph *graph =
@@ -113,7 +113,7 @@ START_TEST(every_collective_is_optimal_on_random_fabrics) {
     struct copse_topology *topology = copse_test_random_topology(&state, &copse_test_random_small);
     int root = copse_test_random_int(&state, 0, topology->n_ranks - 1);
     char what[60];
-    snprintf(what, sizeof what, "%s, seed %d", copse_schedule_collective_name(all[_i]), (int)seed);
+    snprintf(what, sizeof what, "%s, seed %d", copse_collective_name(all[_i]), (int)seed);
     check_exact(topology, all[_i], root, what);
     copse_topology_release(topology);
   }
@@ -128,7 +128,7 @@ START_TEST(with_k_given_schedules_are_right_and_never_below_the_bound) {
     for (int64_t k = 1; k <= 4; k++) {
       struct copse_schedule *schedule = solve(topology, options_of(all[_i], root, k));
       char what[60];
-      snprintf(what, sizeof what, "%s, k = %d, seed %d", copse_schedule_collective_name(all[_i]),
+      snprintf(what, sizeof what, "%s, k = %d, seed %d", copse_collective_name(all[_i]),
                (int)k, (int)seed);
       check_verified(topology, schedule, what);
       ck_assert_int_eq(schedule->k, topology->n_ranks == 1 ? schedule->k : k);
@@ -203,7 +203,7 @@ static void check_reference(const struct copse_topology *topology, copse_collect
   struct copse_verify_report report;
   char text[COPSE_Q_TEXT];
   ck_assert_msg(copse_test_equals_q(expected, schedule->time_per_GB), "%s %s: time %s",
-                topology->name, copse_schedule_collective_name(collective),
+                topology->name, copse_collective_name(collective),
                 copse_q_text(schedule->time_per_GB, text));
   ck_assert(copse_test_equals_q(expected, schedule->bound.time_per_GB));
   ASSERT_OK(copse_verify_schedule(schedule, topology, "s.json", &report, &err), &err);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "schedule/collective.h"
+#include "base/collective.h"
 #include "schedule/solve.h"
 #include "support/oracle.h"
 #include "support/random_topology.h"

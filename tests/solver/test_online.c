@@ -9,10 +9,10 @@
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define COUNTS_ALLOCATIONS 0
-static long allocations;
+static volatile long allocations;
 #else
 #define COUNTS_ALLOCATIONS 1
-static long allocations;
+static volatile long allocations; /* volatile: the compiler knows that malloc changes nothing */
 #define HOOK __attribute__((visibility("default")))
 extern void *__libc_malloc(size_t);
 extern void *__libc_calloc(size_t, size_t);
@@ -30,6 +30,12 @@ HOOK void *realloc(void *p, size_t size) {
   return __libc_realloc(p, size);
 }
 #endif
+
+/* Check's own assertions talk to the parent each time; these hold for every single piece. */
+#define REQUIRE(what)                               \
+  do {                                              \
+    if (!(what)) ck_abort_msg("not so: %s", #what); \
+  } while (0)
 
 /* ---- what every plan must satisfy, computed from its pieces alone ---------------------------- */
 
@@ -103,29 +109,29 @@ static int by_message(const void *x, const void *y) {
 static void check_every_byte_once(struct fixture *f) {
   const struct copse_online_piece *p = f->pieces.all;
   size_t k = 0;
-  qsort(f->pieces.all, f->pieces.n, sizeof *p, by_message);
+  if (f->pieces.n > 0) qsort(f->pieces.all, f->pieces.n, sizeof *p, by_message);
   for (int i = 0; i < f->n; i++)
     for (int j = 0; j < f->n; j++) {
       int64_t at = 0;
       for (; k < f->pieces.n && p[k].origin == i && p[k].final == j; k++) {
-        ck_assert_int_eq(p[k].offset, at);
-        ck_assert_int_gt(p[k].bytes, 0);
+        REQUIRE(p[k].offset == at);
+        REQUIRE(p[k].bytes > 0);
         at += p[k].bytes;
       }
-      ck_assert_int_eq(at, *cell(f, i, j));
+      REQUIRE(at == *cell(f, i, j));
     }
-  ck_assert_uint_eq(k, f->pieces.n);
+  REQUIRE(k == f->pieces.n);
 }
 
 static void check_route(const struct fixture *f, const struct copse_online_piece *p) {
-  ck_assert(p->step >= 0 && p->step < copse_online_steps(f->online));
+  REQUIRE(p->step >= 0 && p->step < copse_online_steps(f->online));
   if (p->origin / f->g == p->final / f->g) {
-    ck_assert(p->via_src == -1 && p->via_dst == -1);
+    REQUIRE(p->via_src == -1 && p->via_dst == -1);
     return;
   }
-  ck_assert_int_eq(p->via_src / f->g, p->origin / f->g);
-  ck_assert_int_eq(p->via_dst / f->g, p->final / f->g);
-  ck_assert_int_eq(p->via_src % f->g, p->via_dst % f->g); /* rails join equal indices */
+  REQUIRE(p->via_src / f->g == p->origin / f->g);
+  REQUIRE(p->via_dst / f->g == p->final / f->g);
+  REQUIRE(p->via_src % f->g == p->via_dst % f->g); /* rails join equal indices */
 }
 
 static int by_lane(const void *x, const void *y) {
@@ -138,7 +144,7 @@ static int by_lane(const void *x, const void *y) {
 /* A lane's places are taken once, in the order of steps; lanes of a pair of hosts are even. */
 static void check_lanes(struct fixture *f) {
   const struct copse_online_piece *p = f->pieces.all;
-  qsort(f->pieces.all, f->pieces.n, sizeof *p, by_lane);
+  if (f->pieces.n > 0) qsort(f->pieces.all, f->pieces.n, sizeof *p, by_lane);
   for (size_t k = 0; k < f->pieces.n;) {
     size_t first = k;
     int64_t at = 0, total = 0;
@@ -150,14 +156,14 @@ static void check_lanes(struct fixture *f) {
     for (; k < f->pieces.n && p[k].via_src == p[first].via_src && p[k].via_dst == p[first].via_dst;
          k++) {
       check_route(f, &p[k]);
-      ck_assert_int_eq(p[k].lane_offset, at);
-      if (k > first) ck_assert_int_ge(p[k].step, p[k - 1].step);
+      REQUIRE(p[k].lane_offset == at);
+      if (k > first) REQUIRE(p[k].step >= p[k - 1].step);
       at += p[k].bytes;
     }
     int a = p[first].via_src / f->g, b = p[first].via_dst / f->g;
     for (int i = 0; i < f->g * f->g; i++)
       total += *cell(f, a * f->g + i / f->g, b * f->g + i % f->g);
-    ck_assert(at == total / f->g || at == total / f->g + (total % f->g > 0));
+    REQUIRE(at == total / f->g || at == total / f->g + (total % f->g > 0));
   }
 }
 
@@ -165,7 +171,7 @@ static void check_lanes(struct fixture *f) {
 static void check_no_incast(const struct fixture *f) {
   size_t cells = (size_t)copse_online_steps(f->online) * (size_t)f->n;
   int *to = malloc(cells * sizeof *to), *from = malloc(cells * sizeof *from);
-  ck_assert(to && from);
+  REQUIRE(to && from);
   memset(to, 0xff, cells * sizeof *to);
   memset(from, 0xff, cells * sizeof *from);
   for (size_t k = 0; k < f->pieces.n; k++) {
@@ -173,8 +179,8 @@ static void check_no_incast(const struct fixture *f) {
     if (p->via_src < 0) continue;
     int *t = &to[(size_t)p->step * (size_t)f->n + (size_t)p->via_src];
     int *s = &from[(size_t)p->step * (size_t)f->n + (size_t)p->via_dst];
-    ck_assert(*t == -1 || *t == p->via_dst);
-    ck_assert(*s == -1 || *s == p->via_src);
+    REQUIRE(*t == -1 || *t == p->via_dst);
+    REQUIRE(*s == -1 || *s == p->via_src);
     *t = p->via_dst;
     *s = p->via_src;
   }
@@ -198,8 +204,9 @@ static int64_t host_bound(const struct fixture *f) {
   return best;
 }
 
-/* Stages are one-to-one, carry every host's bytes, and together last as long as they must. */
-static void check_stages(const struct fixture *f, bool exact) {
+/* Stages are one-to-one, carry every host's bytes, and together last as long as they must, and
+ * at most so many percent longer. */
+static void check_stages(const struct fixture *f, int percent) {
   int64_t *rest = calloc((size_t)(f->h * f->h), sizeof *rest), bound, sum, total = 0;
   ck_assert_ptr_nonnull(rest);
   for (int i = 0; i < f->n; i++)
@@ -213,19 +220,18 @@ static void check_stages(const struct fixture *f, bool exact) {
     for (int a = 0; a < f->h; a++) {
       if (dst[a] < 0) continue;
       int64_t *r = &rest[a * f->h + dst[a]];
-      ck_assert(dst[a] != a && !(seen[dst[a] / 64] >> dst[a] % 64 & 1));
+      REQUIRE(dst[a] != a && !(seen[dst[a] / 64] >> dst[a] % 64 & 1));
       seen[dst[a] / 64] |= (uint64_t)1 << dst[a] % 64;
       *r -= *r < bytes ? *r : bytes;
     }
     total += bytes;
   }
-  for (int i = 0; i < f->h * f->h; i++) ck_assert_int_eq(rest[i], 0);
+  for (int i = 0; i < f->h * f->h; i++) REQUIRE(rest[i] == 0);
   copse_online_inter(f->online, &bound, &sum);
-  ck_assert_int_eq(bound, host_bound(f));
-  ck_assert_int_eq(sum, total);
-  ck_assert_int_ge(total, bound);
-  if (exact) ck_assert_int_eq(total, bound);
-  ck_assert_int_le(total, bound + bound / 100 + 2 * f->h);
+  REQUIRE(bound == host_bound(f));
+  REQUIRE(sum == total);
+  REQUIRE(total >= bound);
+  REQUIRE(total - bound <= bound / 100 * percent + percent);
   free(rest);
 }
 
@@ -245,17 +251,17 @@ static void check_nic_time(const struct fixture *f) {
     total += most;
   }
   copse_online_inter(f->online, &bound, &stage_bytes);
-  ck_assert_int_le(total, stage_bytes / f->g + 2 * (int64_t)steps); /* rounding: 2 bytes a step */
+  REQUIRE(total <= stage_bytes / f->g + 2 * (int64_t)steps); /* rounding: 2 bytes a step */
   free(load);
 }
 
-static void check_plan(struct fixture *f, bool exact) {
+static void check_plan(struct fixture *f, int percent) {
   plan(f);
   check_no_incast(f);
   check_nic_time(f);
   check_lanes(f);
   check_every_byte_once(f);
-  check_stages(f, exact);
+  check_stages(f, percent);
 }
 
 /* ---- demands ------------------------------------------------------------------------------------
@@ -294,7 +300,7 @@ START_TEST(every_byte_goes_once_without_incast_at_the_bound) {
       set_up(&f, h, g, -1);
       for (int which = 0; which < DEMANDS; which++) {
         fill(&f, which, 100000, &state);
-        check_plan(&f, true);
+        check_plan(&f, 0);
       }
       tear_down(&f);
     }
@@ -308,9 +314,23 @@ START_TEST(with_a_tail_the_excess_stays_small) {
       struct fixture f;
       set_up(&f, h, 4, 0);
       fill(&f, which, 1000000, &state);
-      check_plan(&f, false);
+      check_plan(&f, 1);
       tear_down(&f);
     }
+}
+END_TEST
+
+/* At most twice the harmonic number of 33 hosts, 4.09; a plan of one message per pair of hosts. */
+START_TEST(a_plan_that_is_all_tail_has_few_stages) {
+  uint64_t state = 14;
+  for (int which = 0; which < DEMANDS; which++) {
+    struct fixture f;
+    set_up(&f, 33, 2, 1);
+    fill(&f, which, 1000000, &state);
+    check_plan(&f, 718);
+    ck_assert_int_le(copse_online_stages(f.online), 2 * 32 - 1);
+    tear_down(&f);
+  }
 }
 END_TEST
 
@@ -325,7 +345,7 @@ START_TEST(random_shapes_hold) {
       if (copse_test_random_int(&state, 1, 10) <= fullness)
         f.bytes[i] =
             (int64_t)(copse_test_random(&state) % 1000000) >> copse_test_random_int(&state, 0, 19);
-    check_plan(&f, round % 2);
+    check_plan(&f, round % 2 ? 0 : 1);
     tear_down(&f);
   }
 }
@@ -394,13 +414,13 @@ static uint64_t listed_hops(const struct fixture *f, int which, int64_t *n) {
     ck_assert_ptr_nonnull(out);
     out[m].from = -77; /* must stay */
     ASSERT_OK(copse_online_transfers(f->online, r, which, out, m, &again, &err), &err);
-    ck_assert_int_eq(m, again);
-    ck_assert_int_eq(out[m].from, -77);
+    REQUIRE(m == again);
+    REQUIRE(out[m].from == -77);
     for (int64_t k = 0; k < m; k++) {
-      ck_assert_int_eq(which == COPSE_ONLINE_SENDS ? out[k].from : out[k].to, r);
+      REQUIRE((which == COPSE_ONLINE_SENDS ? out[k].from : out[k].to) == r);
       if (k > 0)
-        ck_assert_int_ge(out[k].piece.step * 8 + (int)out[k].kind,
-                         out[k - 1].piece.step * 8 + (int)out[k - 1].kind);
+        REQUIRE(out[k].piece.step * 8 + (int)out[k].kind >=
+                out[k - 1].piece.step * 8 + (int)out[k - 1].kind);
       sum += hash(&out[k]);
     }
     *n += m;
@@ -465,8 +485,8 @@ START_TEST(every_rank_computes_the_same_plan) {
     for (size_t k = 0; k < f.pieces.n; k++) {
       struct copse_online_transfer a = {.piece = f.pieces.all[k]},
                                    b = {.piece = other.pieces.all[k]};
-      ck_assert_uint_eq(hash(&a), hash(&b));
-      ck_assert(a.piece.via_src == b.piece.via_src && a.piece.via_dst == b.piece.via_dst);
+      REQUIRE(hash(&a) == hash(&b));
+      REQUIRE(a.piece.via_src == b.piece.via_src && a.piece.via_dst == b.piece.via_dst);
     }
   }
   tear_down(&f);
@@ -482,7 +502,8 @@ START_TEST(planning_allocates_nothing) {
   if (!COUNTS_ALLOCATIONS) COPSE_SKIP("allocations are not counted under a sanitizer");
   set_up(&f, 8, 8, 0);
   long before = allocations;
-  free(calloc(1, (size_t)copse_test_random_int(&state, 1, 64)));
+  void *volatile p = malloc(16);
+  free(p);
   ck_assert_int_gt(allocations, before); /* the counter counts */
   for (int which = 0; which < DEMANDS; which++) {
     int64_t n;
@@ -540,7 +561,7 @@ START_TEST(counts_up_to_the_limit_are_exact) {
   int64_t most = ((int64_t)1 << 62) / (6 * 2), bound, sum;
   set_up(&f, 3, 2, 0);
   for (int i = 0; i < 36; i++) f.bytes[i] = most;
-  check_plan(&f, true);
+  check_plan(&f, 0);
   copse_online_inter(f.online, &bound, &sum);
   ck_assert_int_eq(bound, 8 * most);
   f.bytes[35] = most + 1;
@@ -597,6 +618,7 @@ int main(void) {
   TCase *tests = tcase_create("all");
   tcase_add_test(tests, every_byte_goes_once_without_incast_at_the_bound);
   tcase_add_test(tests, with_a_tail_the_excess_stays_small);
+  tcase_add_test(tests, a_plan_that_is_all_tail_has_few_stages);
   tcase_add_test(tests, random_shapes_hold);
   tcase_add_test(tests, nothing_to_send_is_an_empty_plan);
   tcase_add_test(tests, sends_and_receives_are_the_hops_of_the_pieces);

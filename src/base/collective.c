@@ -1,4 +1,4 @@
-#include "schedule/collective.h"
+#include "base/collective.h"
 
 #include <string.h>
 
@@ -14,11 +14,11 @@ static const struct {
     [COPSE_ALLTOALL] = {"alltoall", false, false, false},
 };
 
-const char *copse_schedule_collective_name(copse_collective collective) {
-  return table[collective].name;
+const char *copse_collective_name(copse_collective collective) {
+  return (unsigned)collective < COPSE_N_COLLECTIVES ? table[collective].name : "unknown";
 }
 
-bool copse_schedule_collective_parse(const char *name, copse_collective *out) {
+bool copse_collective_from_name(const char *name, copse_collective *out) {
   for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
     if (strcmp(table[i].name, name) != 0) continue;
     *out = (copse_collective)i;
@@ -30,7 +30,5 @@ bool copse_schedule_collective_parse(const char *name, copse_collective *out) {
 bool copse_collective_broadcasts(copse_collective collective) {
   return table[collective].broadcasts;
 }
-bool copse_collective_aggregates(copse_collective collective) {
-  return table[collective].aggregates;
-}
+bool copse_collective_reduces(copse_collective collective) { return table[collective].aggregates; }
 bool copse_collective_rooted(copse_collective collective) { return table[collective].rooted; }

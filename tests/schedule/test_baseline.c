@@ -1,0 +1,584 @@
+/* Baselines as schedules: verified independently, simulated, and what they are known for. */
+#include "schedule/baseline.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/collective.h"
+#include "schedule/baseline_birkhoff.h"
+#include "schedule/solve.h"
+#include "schedule/verify.h"
+#include "support/fabric.h"
+#include "support/random_topology.h"
+#include "support/sim_fabric.h"
+#include "support/support.h"
+
+static struct copse_baseline_options options_of(copse_collective collective,
+                                                const int64_t *demand) {
+  bool rooted = copse_collective_rooted(collective);
+  return (struct copse_baseline_options){
+      .collective = collective, .root = rooted ? 0 : -1, .demand = demand};
+}
+
+static struct copse_schedule *make(const struct copse_topology *t, enum copse_baseline kind,
+                                   const struct copse_baseline_options *options,
+                                   struct copse_sim_dag *dag) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_schedule *schedule = NULL;
+  ASSERT_OK(copse_baseline_make(t, kind, options, &schedule, dag, &err), &err);
+  return schedule;
+}
+
+static void verify(const struct copse_topology *t, const struct copse_schedule *s,
+                   const char *what) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_verify_report report;
+  copse_status status = copse_verify_schedule(s, t, what, &report, &err);
+  ck_assert_msg(status == COPSE_OK, "%s", err.text);
+  ck_assert(report.same_topology);
+}
+
+static struct copse_sim_result simulate(const struct copse_topology *t,
+                                        const struct copse_sim_dag *dag, double m) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_sim_result result;
+  ASSERT_OK(copse_simulate(t, dag, NULL, m, &result, NULL, &err), &err);
+  return result;
+}
+
+/* The transfers carry what the schedule says: the same busiest link; with two tiers perhaps
+ * more, where the schedule leaves out loops. */
+static void check_transfers(const struct copse_topology *t, const struct copse_schedule *s,
+                            const struct copse_sim_dag *dag, enum copse_baseline kind) {
+  double m = 1e8, exact = m * 1e-3 * copse_q_to_double(s->time_per_GB);
+  struct copse_sim_result r = simulate(t, dag, m);
+  bool loops = kind == COPSE_BASELINE_2DH || kind == COPSE_BASELINE_BIRKHOFF;
+  ck_assert_double_ge(r.busiest_us, exact * (1 - 1e-9));
+  if (!loops) ck_assert_double_le(r.busiest_us, exact * (1 + 1e-9) + 1e-9);
+  ck_assert_double_ge(r.us, r.busiest_us);
+}
+
+/* All baselines of a collective, verified and simulated; how many apply. */
+static int check_all(const struct copse_topology *t, const struct copse_baseline_options *options,
+                     const char *what) {
+  int n = 0;
+  for (int k = 0; k < COPSE_N_BASELINES; k++) {
+    enum copse_baseline kind = (enum copse_baseline)k;
+    struct copse_err err = COPSE_ERR_INIT;
+    struct copse_schedule *s = NULL;
+    struct copse_sim_dag dag = {0};
+    char label[120];
+    snprintf(label, sizeof label, "%s: %s", what, copse_baseline_name(kind));
+    copse_status status = copse_baseline_make(t, kind, options, &s, &dag, &err);
+    if (status == COPSE_UNSUPPORTED) {
+      ck_assert_ptr_null(s);
+      ck_assert_int_eq(dag.n_transfers, 0);
+      continue;
+    }
+    ck_assert_msg(status == COPSE_OK, "%s: %s", label, err.text);
+    verify(t, s, label);
+    check_transfers(t, s, &dag, kind);
+    copse_schedule_release(s);
+    copse_sim_dag_free(&dag);
+    n++;
+  }
+  return n;
+}
+
+/* ---- every collective ------------------------------------------------------------------ */
+
+static const copse_collective all[] = {COPSE_ALLGATHER, COPSE_REDUCE_SCATTER, COPSE_ALLREDUCE,
+                                       COPSE_BROADCAST, COPSE_REDUCE,         COPSE_ALLTOALL};
+#define N_ALL ((int)(sizeof all / sizeof *all))
+
+START_TEST(baselines_verify_on_random_fabrics) {
+  struct copse_baseline_options options = options_of(all[_i], NULL);
+  for (uint64_t seed = 0; seed < 60; seed++) {
+    uint64_t state = seed;
+    struct copse_topology *t = copse_test_random_topology(&state, &copse_test_random_small);
+    char what[60];
+    snprintf(what, sizeof what, "%s, seed %d", copse_collective_name(all[_i]), (int)seed);
+    if (copse_collective_rooted(all[_i]))
+      options.root = copse_test_random_int(&state, 0, t->n_ranks - 1);
+    ck_assert_int_ge(check_all(t, &options, what), 2);
+    copse_topology_release(t);
+  }
+}
+END_TEST
+
+START_TEST(baselines_verify_on_hosts) {
+  struct copse_baseline_options options = options_of(all[_i], NULL);
+  for (int hosts = 2; hosts <= 5; hosts++) {
+    for (int gpus = 1; gpus <= 4; gpus++) {
+      struct copse_topology *t = copse_test_sim_hosts(hosts, gpus, gpus % 2 == 0);
+      char what[60];
+      snprintf(what, sizeof what, "%s, %d hosts of %d", copse_collective_name(all[_i]), hosts,
+               gpus);
+      ck_assert_int_eq(check_all(t, &options, what), all[_i] == COPSE_ALLTOALL ? 4 : 3);
+      copse_topology_release(t);
+    }
+  }
+}
+END_TEST
+
+/* Beside an optimal schedule: its bound is taken over, and holds. */
+START_TEST(the_bound_of_the_optimum_binds_every_baseline) {
+  for (int f = 0; f + 1 < copse_test_n_fabrics; f++) {
+    struct copse_topology *t = copse_test_topology(copse_test_fabrics[f]);
+    struct copse_baseline_options options = options_of(all[_i], NULL);
+    struct copse_solve_options solve = {
+        .collective = all[_i], .root = options.root, .label = "test.json"};
+    struct copse_solve_seconds seconds;
+    struct copse_schedule *like = NULL;
+    struct copse_err err = COPSE_ERR_INIT;
+    ASSERT_OK(copse_solve_schedule(t, &solve, &like, &seconds, &err), &err);
+    options.like = like;
+    for (int k = 0; k < COPSE_N_BASELINES; k++) {
+      if (!copse_baseline_exists((enum copse_baseline)k, all[_i])) continue;
+      if (k == COPSE_BASELINE_2DH || k == COPSE_BASELINE_BIRKHOFF) continue; /* one host */
+      struct copse_schedule *s = make(t, (enum copse_baseline)k, &options, NULL);
+      verify(t, s, copse_baseline_name((enum copse_baseline)k));
+      ck_assert_int_ge(copse_q_cmp(s->time_per_GB, like->time_per_GB), 0);
+      copse_schedule_release(s);
+    }
+    copse_schedule_release(like);
+    copse_topology_release(t);
+  }
+}
+END_TEST
+
+/* Over a switch nobody forwards: the bound for schedules that don't is taken over, with its rule.
+ * In a ring ranks must, so the bound is a cut of our own. */
+START_TEST(a_bound_without_forwarding_binds_only_its_like) {
+  struct copse_topology *t = copse_test_topology(copse_test_fabrics[0]);
+  struct copse_baseline_options options = options_of(COPSE_ALLTOALL, NULL);
+  struct copse_solve_options solve = {
+      .collective = COPSE_ALLTOALL, .root = -1, .no_forward = true, .label = "test.json"};
+  struct copse_solve_seconds seconds;
+  struct copse_schedule *like = NULL;
+  struct copse_err err = COPSE_ERR_INIT;
+  ASSERT_OK(copse_solve_schedule(t, &solve, &like, &seconds, &err), &err);
+  options.like = like;
+  struct copse_schedule *s = make(t, COPSE_BASELINE_SPREAD_OUT, &options, NULL);
+  ck_assert(s->no_forward);
+  verify(t, s, "switch");
+  copse_schedule_release(s);
+  copse_topology_release(t);
+  t = copse_test_topology(copse_test_fabrics[1]);
+  s = make(t, COPSE_BASELINE_SPREAD_OUT, &options, NULL);
+  ck_assert(!s->no_forward);
+  verify(t, s, "ring");
+  copse_schedule_release(s);
+  copse_schedule_release(like);
+  copse_topology_release(t);
+}
+END_TEST
+
+static void check_time(const struct copse_topology *t, enum copse_baseline kind,
+                       copse_collective collective, int64_t num, int64_t den) {
+  struct copse_baseline_options options = options_of(collective, NULL);
+  struct copse_schedule *s = make(t, kind, &options, NULL);
+  char text[COPSE_Q_TEXT];
+  ck_assert_msg(s->time_per_GB.num == num && s->time_per_GB.den == den, "%s of %s: %s",
+                copse_baseline_name(kind), copse_collective_name(collective),
+                copse_q_text(s->time_per_GB, text));
+  copse_schedule_release(s);
+}
+
+/* A switch of 300 GB/s a rank: a ring's rank receives 3/4 M, direct sends each shard 3 times;
+ * an allreduce does so twice; a broadcast in a chain sends M over each link once. Five ranks in
+ * a ring of 50 GB/s: 4/5 M, half each way round. */
+START_TEST(times_are_those_of_the_textbook) {
+  struct copse_topology *t = copse_test_topology(copse_test_fabrics[0]);
+  check_time(t, COPSE_BASELINE_RING, COPSE_ALLGATHER, 1, 400);
+  check_time(t, COPSE_BASELINE_DIRECT, COPSE_ALLGATHER, 1, 400);
+  check_time(t, COPSE_BASELINE_RING, COPSE_ALLREDUCE, 1, 200);
+  check_time(t, COPSE_BASELINE_RING, COPSE_BROADCAST, 1, 300);
+  check_time(t, COPSE_BASELINE_DIRECT, COPSE_BROADCAST, 1, 100);
+  check_time(t, COPSE_BASELINE_SPREAD_OUT, COPSE_ALLTOALL, 1, 400);
+  copse_topology_release(t);
+  t = copse_test_topology(copse_test_fabrics[1]);
+  check_time(t, COPSE_BASELINE_RING, COPSE_ALLGATHER, 1, 125);
+  copse_topology_release(t);
+}
+END_TEST
+
+/* Two hosts of four, a rail a GPU: 7/8 M takes every edge of a ring, so it leaves a host once a
+ * channel; four channels, a quarter each, leave by four NICs of 25 GB/s. */
+START_TEST(rings_use_every_nic) {
+  struct copse_topology *t = copse_test_sim_hosts(2, 4, true);
+  struct copse_baseline_options options = options_of(COPSE_ALLGATHER, NULL);
+  struct copse_schedule *s = make(t, COPSE_BASELINE_RING, &options, NULL);
+  ck_assert_int_eq(s->time_per_GB.num, 7);
+  ck_assert_int_eq(s->time_per_GB.den, 8 * 4 * 25);
+  copse_schedule_release(s);
+  copse_topology_release(t);
+}
+END_TEST
+
+/* ---- alltoall -------------------------------------------------------------------------- */
+
+/* A mesh of 10 GB/s: M/N takes one link; pairwise does N - 1 such rounds of itself and alpha,
+ * spread-out all at once. Four ranks (XOR) and five (rotation). */
+START_TEST(pairwise_pays_for_every_round) {
+  for (int n = 4; n <= 5; n++) {
+    struct copse_topology *t = copse_test_sim_mesh(n);
+    struct copse_baseline_options options = options_of(COPSE_ALLTOALL, NULL);
+    double m = 1e6, one = m / n / 1e4 + 2;
+    struct copse_sim_dag rounds = {0}, at_once = {0};
+    copse_schedule_release(make(t, COPSE_BASELINE_PAIRWISE, &options, &rounds));
+    copse_schedule_release(make(t, COPSE_BASELINE_SPREAD_OUT, &options, &at_once));
+    ck_assert_int_eq(rounds.n_transfers, n * (n - 1));
+    ck_assert_double_eq_tol(simulate(t, &rounds, m).us, (n - 1) * one, 1e-6);
+    ck_assert_double_eq_tol(simulate(t, &at_once, m).us, one, 1e-6);
+    copse_sim_dag_free(&rounds);
+    copse_sim_dag_free(&at_once);
+    copse_topology_release(t);
+  }
+}
+END_TEST
+
+static bool passes(const struct copse_schedule *s, const struct copse_schedule_path *path,
+                   int rank) {
+  for (int i = 0; i < path->n_nodes; i++)
+    if (path->nodes[i] == s->rank_nodes[rank]) return true;
+  return false;
+}
+
+/* Ranks of places a and b in different hosts meet at place b of the sender's host. */
+START_TEST(a_2dh_path_turns_at_the_receivers_place) {
+  int gpus = 3;
+  struct copse_topology *t = copse_test_sim_hosts(3, gpus, true);
+  struct copse_baseline_options options = options_of(COPSE_ALLTOALL, NULL);
+  struct copse_schedule *s = make(t, COPSE_BASELINE_2DH, &options, NULL);
+  ck_assert_int_eq(s->n_flows, 9 * 8);
+  for (int f = 0; f < s->n_flows; f++) {
+    const struct copse_schedule_flow *flow = &s->flows[f];
+    int turn = flow->src / gpus * gpus + flow->dst % gpus;
+    ck_assert_int_eq(flow->n_paths, 1);
+    ck_assert(passes(s, &flow->paths[0], turn));
+    for (int r = 0; r < s->n_ranks; r++)
+      ck_assert(passes(s, &flow->paths[0], r) == (r == flow->src || r == flow->dst || r == turn));
+  }
+  copse_schedule_release(s);
+  copse_topology_release(t);
+}
+END_TEST
+
+/* All of M is to go from one GPU to one of another host: over all rails, a third each. */
+START_TEST(birkhoff_spreads_one_hot_pair_over_the_rails) {
+  int64_t demand[36] = {[0 * 6 + 4] = 700};
+  struct copse_topology *t = copse_test_sim_hosts(2, 3, true);
+  struct copse_baseline_options options = options_of(COPSE_ALLTOALL, demand);
+  struct copse_schedule *s = make(t, COPSE_BASELINE_BIRKHOFF, &options, NULL);
+  verify(t, s, "birkhoff");
+  ck_assert_int_eq(s->n_flows, 1);
+  ck_assert_int_eq(s->flows[0].n_paths, 3);
+  ck_assert_int_eq(s->time_per_GB.num, 1);
+  ck_assert_int_eq(s->time_per_GB.den, 75);
+  ck_assert(s->bound.time_per_GB.num == 1);
+  copse_schedule_release(s);
+  s = make(t, COPSE_BASELINE_2DH, &options, NULL); /* one NIC */
+  ck_assert_int_eq(s->time_per_GB.den, 25);
+  copse_schedule_release(s);
+  copse_topology_release(t);
+}
+END_TEST
+
+static void check_demand(const struct copse_topology *t, const int64_t *demand, const char *what) {
+  struct copse_baseline_options options = options_of(COPSE_ALLTOALL, demand);
+  ck_assert_int_ge(check_all(t, &options, what), 2);
+}
+
+START_TEST(demands_of_every_shape_are_served) {
+  enum { N = 6 };
+  struct copse_topology *hosts = copse_test_sim_hosts(2, 3, _i == 0);
+  int64_t d[N * N];
+  uint64_t state = 7;
+  memset(d, 0, sizeof d); /* one hot column, and its own rank */
+  for (int i = 0; i < N; i++) d[i * N + 2] = 1000 + i;
+  check_demand(hosts, d, "hot column");
+  for (int j = 0; j < N; j++) d[1 * N + j] = d[4 * N + j] = 0;
+  check_demand(hosts, d, "empty rows");
+  memset(d, 0, sizeof d);
+  for (int i = 0; i < N; i++) d[i * N + i] = 5;
+  check_demand(hosts, d, "diagonal");
+  d[5] = (int64_t)1 << 41;
+  check_demand(hosts, d, "one pair");
+  for (int round = 0; round < 30; round++) {
+    for (int i = 0; i < N * N; i++)
+      d[i] = copse_test_random_int(&state, 0, 3) == 0 ? 0 : copse_test_random_int(&state, 1, 99999);
+    check_demand(hosts, d, "random");
+  }
+  for (int i = 0; i < N * N; i++) d[i] = i / N < 3 ? 100 : 0;
+  check_demand(hosts, d, "one host sends all");
+  copse_topology_release(hosts);
+}
+END_TEST
+
+static void check_refused(const struct copse_topology *t, enum copse_baseline kind,
+                          const struct copse_baseline_options *options, copse_status expected,
+                          const char *part) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_schedule *s = (struct copse_schedule *)&err;
+  struct copse_sim_dag dag = {0};
+  ASSERT_FAILS(copse_baseline_make(t, kind, options, &s, &dag, &err), expected, &err, part);
+  ck_assert_ptr_null(s);
+  ck_assert_int_eq(dag.n_transfers, 0);
+}
+
+START_TEST(what_does_not_apply_is_refused) {
+  struct copse_topology *mesh = copse_test_sim_mesh(2);
+  int64_t nothing[4] = {0}, less[4] = {1, -1, 0, 0};
+  struct copse_baseline_options o = options_of(COPSE_ALLTOALL, nothing);
+  check_refused(mesh, COPSE_BASELINE_PAIRWISE, &o, COPSE_INVALID, "zero");
+  o.demand = less;
+  check_refused(mesh, COPSE_BASELINE_SPREAD_OUT, &o, COPSE_INVALID, "negative");
+  o.demand = NULL;
+  check_refused(mesh, COPSE_BASELINE_2DH, &o, COPSE_UNSUPPORTED, "two hosts");
+  check_refused(mesh, COPSE_BASELINE_BIRKHOFF, &o, COPSE_UNSUPPORTED, "two hosts");
+  check_refused(mesh, COPSE_BASELINE_RING, &o, COPSE_UNSUPPORTED, "alltoall");
+  copse_topology_release(mesh);
+  struct copse_topology *one_way = copse_test_sim_parse(
+      "{\"format\":\"copse-topology/1\",\"name\":\"t\",\"nodes\":[{\"id\":\"a\",\"type\":\"gpu\"},"
+      "{\"id\":\"b\",\"type\":\"gpu\"}],\"links\":[{\"src\":\"a\",\"dst\":\"b\",\"bandwidth\":1,"
+      "\"duplex\":false}]}");
+  check_refused(one_way, COPSE_BASELINE_PAIRWISE, &o, COPSE_INFEASIBLE, "rank 0 (a)");
+  copse_topology_release(one_way);
+}
+END_TEST
+
+/* Small demands or large, the same bytes: the schedule's JSON does not change. */
+START_TEST(the_same_input_gives_the_same_schedule) {
+  struct copse_topology *t = copse_test_sim_hosts(3, 2, true);
+  for (int k = 0; k < COPSE_N_BASELINES; k++) {
+    enum copse_baseline kind = (enum copse_baseline)k;
+    struct copse_baseline_options options = options_of(
+        copse_baseline_exists(kind, COPSE_ALLTOALL) ? COPSE_ALLTOALL : COPSE_ALLREDUCE, NULL);
+    struct copse_schedule *a = make(t, kind, &options, NULL), *b = make(t, kind, &options, NULL);
+    struct copse_err err = COPSE_ERR_INIT;
+    char *text_a = NULL, *text_b = NULL;
+    size_t size_a, size_b;
+    ASSERT_OK(copse_schedule_to_json(a, &text_a, &size_a, &err), &err);
+    ASSERT_OK(copse_schedule_to_json(b, &text_b, &size_b, &err), &err);
+    ck_assert_uint_eq(size_a, size_b);
+    ck_assert_mem_eq(text_a, text_b, size_a);
+    struct copse_schedule *read = NULL;
+    ASSERT_OK(copse_schedule_parse("b.json", text_a, size_a, &read, &err), &err);
+    verify(t, read, "as read back");
+    copse_schedule_release(read);
+    free(text_a);
+    free(text_b);
+    copse_schedule_release(a);
+    copse_schedule_release(b);
+  }
+  copse_topology_release(t);
+}
+END_TEST
+
+/* ---- Birkhoff -------------------------------------------------------------------------- */
+
+static int64_t largest_sum(const int64_t *m, int n) {
+  int64_t most = 0;
+  for (int i = 0; i < n; i++) {
+    int64_t row = 0, column = 0;
+    for (int j = 0; j < n; j++) {
+      row += m[i * n + j];
+      column += m[j * n + i];
+    }
+    if (row > most) most = row;
+    if (column > most) most = column;
+  }
+  return most;
+}
+
+static void check_decomposition(const int64_t *m, int n) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_birkhoff b;
+  int64_t left[64], total = 0;
+  ASSERT_OK(copse_birkhoff_decompose(m, n, &b, &err), &err);
+  memcpy(left, m, (size_t)(n * n) * sizeof *left);
+  for (int s = 0; s < b.n_steps; s++) {
+    unsigned columns = 0;
+    ck_assert_int_gt(b.amounts[s], 0);
+    total += b.amounts[s];
+    for (int i = 0; i < n; i++) {
+      ck_assert(b.sent[s * n + i] >= 0 && b.sent[s * n + i] <= b.amounts[s]);
+      columns |= 1u << b.to[s * n + i];
+      left[i * n + b.to[s * n + i]] -= b.sent[s * n + i];
+    }
+    ck_assert_uint_eq(columns, (1u << n) - 1); /* a permutation */
+  }
+  for (int i = 0; i < n * n; i++) ck_assert_int_eq(left[i], 0);
+  ck_assert_int_eq(total, largest_sum(m, n));
+  ck_assert_int_le(b.n_steps, n * n - 2 * n + 2);
+  copse_birkhoff_free(&b);
+}
+
+START_TEST(a_decomposition_sends_all_in_the_shortest_time) {
+  uint64_t state = 3;
+  for (int round = 0; round < 300; round++) {
+    int n = copse_test_random_int(&state, 2, 8);
+    int64_t m[64];
+    int most = round % 3 == 0 ? 3 : 1000000;
+    for (int i = 0; i < n * n; i++)
+      m[i] = i % (n + 1) == 0 && round % 2 ? 0 : copse_test_random_int(&state, 0, most);
+    check_decomposition(m, n);
+  }
+}
+END_TEST
+
+START_TEST(uniform_demand_gives_rotations) {
+  for (int n = 2; n <= 8; n++) {
+    struct copse_err err = COPSE_ERR_INIT;
+    struct copse_birkhoff b;
+    int64_t m[64];
+    for (int i = 0; i < n * n; i++) m[i] = i % (n + 1) == 0 ? 0 : 12;
+    check_decomposition(m, n);
+    ASSERT_OK(copse_birkhoff_decompose(m, n, &b, &err), &err);
+    ck_assert_int_eq(b.n_steps, n - 1);
+    for (int s = 0; s < b.n_steps; s++)
+      for (int i = 0; i < n; i++)
+        ck_assert_int_eq((b.to[s * n + i] - i + n) % n, (b.to[s * n] + n) % n);
+    copse_birkhoff_free(&b);
+  }
+}
+END_TEST
+
+START_TEST(nothing_to_send_takes_no_step) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_birkhoff b;
+  int64_t zero[4] = {0}, less[4] = {0, -1, 0, 0};
+  ASSERT_OK(copse_birkhoff_decompose(zero, 2, &b, &err), &err);
+  ck_assert_int_eq(b.n_steps, 0);
+  copse_birkhoff_free(&b);
+  ASSERT_FAILS(copse_birkhoff_decompose(less, 2, &b, &err), COPSE_INVALID, &err, "negative");
+}
+END_TEST
+
+/* ---- memory ---------------------------------------------------------------------------- */
+
+/* The C library's allocator counts and fails on demand, which the sanitizers don't allow. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define REPLACES_MALLOC 0
+#else
+#define REPLACES_MALLOC 1
+#endif
+
+static long live, until_failure = -1;
+
+#if REPLACES_MALLOC
+extern void *__libc_malloc(size_t);
+extern void *__libc_calloc(size_t, size_t);
+extern void *__libc_realloc(void *, size_t);
+extern void __libc_free(void *);
+
+static bool fails(void) { return until_failure >= 0 && until_failure-- == 0; }
+
+static void *counted(void *p) {
+  live += p != NULL;
+  return p;
+}
+
+void *malloc(size_t size) { return fails() ? NULL : counted(__libc_malloc(size)); }
+void *calloc(size_t n, size_t size) { return fails() ? NULL : counted(__libc_calloc(n, size)); }
+void *realloc(void *old, size_t size) {
+  void *p = fails() ? NULL : __libc_realloc(old, size);
+  live += p != NULL && old == NULL;
+  return p;
+}
+void free(void *p) {
+  live -= p != NULL;
+  __libc_free(p);
+}
+#endif
+
+static copse_status make_and_simulate(const struct copse_topology *t, enum copse_baseline kind,
+                                      struct copse_err *err) {
+  struct copse_baseline_options options = options_of(
+      copse_baseline_exists(kind, COPSE_ALLTOALL) ? COPSE_ALLTOALL : COPSE_ALLREDUCE, NULL);
+  struct copse_schedule *s = NULL;
+  struct copse_sim_dag dag = {0};
+  struct copse_sim_result result;
+  copse_status status;
+  COPSE_TRY(copse_baseline_make(t, kind, &options, &s, &dag, err));
+  status = copse_simulate(t, &dag, NULL, 1e6, &result, NULL, err);
+out:
+  copse_schedule_release(s);
+  copse_sim_dag_free(&dag);
+  return status;
+}
+
+START_TEST(every_failing_allocation_is_reported_and_nothing_leaks) {
+  if (!REPLACES_MALLOC) COPSE_SKIP("the sanitizer has its own allocator");
+  struct copse_topology *t = copse_test_sim_hosts(2, 2, true);
+  int failures = 0;
+  for (bool reached = true; reached; failures++) {
+    long before = live;
+    struct copse_err err = COPSE_ERR_INIT;
+    until_failure = failures;
+    copse_status status = make_and_simulate(t, (enum copse_baseline)_i, &err);
+    reached = until_failure < 0;
+    until_failure = -1;
+    ck_assert_int_eq(live, before);
+    ck_assert_msg(status == (reached ? COPSE_NOMEM : COPSE_OK), "allocation %d: %s", failures,
+                  err.text);
+  }
+  ck_assert_int_gt(failures, 20);
+  copse_topology_release(t);
+}
+END_TEST
+
+/* ---- reference fabrics ----------------------------------------------------------------- */
+
+static const char *const references[] = {
+    "reference/a100-x2.json",        "reference/a100-x2-degraded.json", "reference/mi250-x2.json",
+    "reference/dgx1-v100.json",      "reference/random-1.json",         "reference/torus-4x4.json",
+    "reference/mixed-a100-h100.json"};
+#define N_REFERENCES ((int)(sizeof references / sizeof *references))
+
+START_TEST(baselines_verify_on_reference_fabrics) {
+  const char *path = copse_test_shared(references[_i]);
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *t = NULL;
+  if (!path) COPSE_SKIP("%s is not there", references[_i]);
+  ASSERT_OK(copse_topology_load(path, NULL, &t, &err), &err);
+  for (int c = 0; c < N_ALL; c++) {
+    struct copse_baseline_options options = options_of(all[c], NULL);
+    ck_assert_int_ge(check_all(t, &options, references[_i]), 2);
+  }
+  copse_topology_release(t);
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("schedule/baseline");
+  TCase *fabrics = tcase_create("fabrics"), *alltoall = tcase_create("alltoall");
+  TCase *birkhoff = tcase_create("birkhoff");
+  tcase_set_timeout(fabrics, 240);
+  tcase_set_timeout(alltoall, 120);
+  tcase_set_timeout(birkhoff, 60);
+  tcase_add_loop_test(fabrics, baselines_verify_on_random_fabrics, 0, N_ALL);
+  tcase_add_loop_test(fabrics, baselines_verify_on_hosts, 0, N_ALL);
+  tcase_add_loop_test(fabrics, the_bound_of_the_optimum_binds_every_baseline, 0, N_ALL);
+  tcase_add_test(fabrics, a_bound_without_forwarding_binds_only_its_like);
+  tcase_add_test(fabrics, times_are_those_of_the_textbook);
+  tcase_add_test(fabrics, rings_use_every_nic);
+  tcase_add_loop_test(fabrics, baselines_verify_on_reference_fabrics, 0, N_REFERENCES);
+  tcase_add_test(alltoall, pairwise_pays_for_every_round);
+  tcase_add_test(alltoall, a_2dh_path_turns_at_the_receivers_place);
+  tcase_add_test(alltoall, birkhoff_spreads_one_hot_pair_over_the_rails);
+  tcase_add_loop_test(alltoall, demands_of_every_shape_are_served, 0, 2);
+  tcase_add_test(alltoall, what_does_not_apply_is_refused);
+  tcase_add_test(alltoall, the_same_input_gives_the_same_schedule);
+  tcase_add_test(birkhoff, a_decomposition_sends_all_in_the_shortest_time);
+  tcase_add_test(birkhoff, uniform_demand_gives_rotations);
+  tcase_add_test(birkhoff, nothing_to_send_takes_no_step);
+  tcase_add_loop_test(fabrics, every_failing_allocation_is_reported_and_nothing_leaks, 0,
+                      COPSE_N_BASELINES);
+  suite_add_tcase(suite, fabrics);
+  suite_add_tcase(suite, alltoall);
+  suite_add_tcase(suite, birkhoff);
+  return copse_test_run(suite);
+}

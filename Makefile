@@ -114,8 +114,14 @@ check:
 
 demo: all
 	$(Q)scripts/demo --no-bootstrap
-bench: all
+$(OUT)/bench/%: $(OBJ)/tests/bench/%.o $(OUT)/libcopse.a
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ $(LIB_LIBS)
+
+bench: all $(OUT)/bench/bench_online
 	$(Q)scripts/bench
+	$(Q)scripts/bench_online
 lint:
 	$(Q)scripts/check_includes
 format:

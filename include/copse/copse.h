@@ -11,6 +11,7 @@
  *   turn a schedule into an executable plan         copse_lower
  *   read or write a plan                            copse_plan_read, _write
  *   prove a plan                                    copse_plan_check
+ *   plan an alltoallv at run time                   copse_alltoallv_create, _plan
  *
  * Conventions. Every function returns a copse_status; on anything but COPSE_OK the
  * calling thread's copse_last_error() has one line of text, `T **out` is NULL and
@@ -138,6 +139,57 @@ COPSE_API copse_status copse_plan_write(const copse_plan *plan, const char *path
 /* Proves result, deadlock-freedom and absence of races. COPSE_REFUTED with the place. */
 COPSE_API copse_status copse_plan_check(const copse_plan *plan) COPSE_CHECKED;
 COPSE_API void copse_plan_free(copse_plan *plan);
+
+/* ---- alltoallv, planned at run time ----------------------------------------------- */
+
+typedef struct copse_alltoallv copse_alltoallv;
+
+/*
+ * One hop: `bytes` of what rank `origin` sends to rank `final`, from byte `offset` of it on,
+ * go from rank `from` to rank `to`. A hop may start when the hop before it of the same bytes
+ * has arrived; a rank does its hops in the order given. `step` numbers one-to-one rounds
+ * between hosts: in a round each NIC has one partner.
+ */
+typedef struct copse_transfer {
+  int from, to, origin, final, step;
+  int64_t offset, bytes;
+} copse_transfer;
+
+/*
+ * A planner for demands that change with every step, as in a Mixture-of-Experts layer. On
+ * clusters of alike hosts with a NIC per GPU it balances inside the host and sends between
+ * hosts one to one (after FAST, arXiv 2505.09764); on other topologies it splits every pair's
+ * bytes over the paths of `offline`, an alltoall schedule, which may be NULL for the former.
+ * The topology must outlive the planner. All memory is taken here: planning allocates
+ * nothing. COPSE_UNSUPPORTED where offline is needed and missing; the text says why.
+ */
+COPSE_API copse_status copse_alltoallv_create(const copse_topology *topology,
+                                              const copse_schedule *offline,
+                                              copse_alltoallv **out) COPSE_CHECKED;
+
+/*
+ * Plans bytes[src * n_ranks + dst], borrowed until the next plan. Deterministic: the same
+ * counts give the same plan on every rank. One thread at a time per planner.
+ */
+COPSE_API copse_status copse_alltoallv_plan(copse_alltoallv *planner,
+                                            const int64_t *bytes) COPSE_CHECKED;
+
+/* Seconds that no schedule of this demand can beat, and for which the plan keeps its busiest
+ * NIC or link: how far from optimal each step is. Either may be NULL. */
+COPSE_API void copse_alltoallv_bound(const copse_alltoallv *planner, double *bound_seconds,
+                                     double *busiest_seconds);
+
+/*
+ * What `rank` sends (receives: what it receives), in order: at most `capacity` hops into out,
+ * *n gets how many there are. out may be NULL with capacity 0.
+ */
+COPSE_API copse_status copse_alltoallv_sends(copse_alltoallv *planner, int rank,
+                                             copse_transfer *out, int64_t capacity,
+                                             int64_t *n) COPSE_CHECKED;
+COPSE_API copse_status copse_alltoallv_receives(copse_alltoallv *planner, int rank,
+                                                copse_transfer *out, int64_t capacity,
+                                                int64_t *n) COPSE_CHECKED;
+COPSE_API void copse_alltoallv_free(copse_alltoallv *planner);
 
 #ifdef __cplusplus
 }

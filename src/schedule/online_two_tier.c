@@ -48,6 +48,7 @@ struct search {
   int *host;                 /* [nodes]; -1: outside of all hosts */
   int *link_start, *link_of; /* links that leave each node */
   bool *claimed;             /* [links] on some rank's way out */
+  bool *outside;             /* [nodes] of a cut */
   int *parent, *queue;       /* [nodes] */
   int n_up;
 };
@@ -217,8 +218,38 @@ static bool find_ways(struct search *s) {
 /* ---- cuts ---------------------------------------------------------------------------------------
  */
 
-/* What leaves and enters one rank at most, and one host; a host with more than its NICs is
- * another shape: the plan would leave some of it idle. */
+/* Puts the relays of a rank's way that come after its narrowest link outside of the cut. */
+static void leave_out(struct search *s, int rank) {
+  int end = s->tier->up_start[rank + 1];
+  for (int k = end - 2; k >= s->tier->up_start[rank]; k--) {
+    if (between(s, s->tier->up[k], s->tier->up[k + 1]) == s->tier->model.nic) return;
+    s->outside[s->tier->up[k]] = true;
+  }
+}
+
+/* What leaves (or enters) a host at most, by two cuts: around all of it, and through the
+ * narrowest links of its ranks' ways, where a NIC is narrower inside than outside. */
+static int64_t host_cut(struct search *s, int h, bool entering) {
+  int g = s->tier->model.ranks_per_host;
+  int64_t all = 0, inner = 0;
+  bool *outside = s->outside;
+  for (int v = 0; v < s->t->n_nodes; v++) outside[v] = s->host[v] != h;
+  for (int i = 0; i < g; i++) leave_out(s, h * g + i);
+  for (int e = 0; e < s->t->n_links; e++) {
+    int a = s->t->links[e].src, b = s->t->links[e].dst;
+    if (entering) {
+      int swap = a;
+      a = b;
+      b = swap;
+    }
+    if (s->host[a] == h && s->host[b] != h) all += s->units[e];
+    if (!outside[a] && outside[b]) inner += s->units[e];
+  }
+  return all < inner ? all : inner;
+}
+
+/* Cuts around each rank and host; a host with more than its NICs is another shape: the plan
+ * would leave some of it idle. */
 static bool find_cuts(struct search *s) {
   struct copse_online_model *m = &s->tier->model;
   const struct copse_topology *t = s->t;
@@ -231,18 +262,11 @@ static bool find_cuts(struct search *s) {
     if (out > m->rank_out) m->rank_out = out;
     if (in > m->rank_in) m->rank_in = in;
   }
-  for (int h = 0; h < m->hosts && m->hosts > 1; h++) {
-    int64_t out = 0, in = 0;
-    for (int e = 0; e < t->n_links; e++) {
-      int a = s->host[t->links[e].src], b = s->host[t->links[e].dst];
-      if (a == h && b != h) out += s->units[e];
-      if (b == h && a != h) in += s->units[e];
-    }
-    m->host_out = m->host_in = (int64_t)m->ranks_per_host * m->nic;
-    if (out != m->host_out || in != m->host_in)
+  m->host_out = m->host_in = (int64_t)m->ranks_per_host * m->nic;
+  for (int h = 0; h < m->hosts && m->hosts > 1; h++)
+    if (host_cut(s, h, false) != m->host_out || host_cut(s, h, true) != m->host_in)
       return no(s, "more or other bandwidth out of the host than one NIC per rank: host of",
                 id_of(s, rank_node(s, h * m->ranks_per_host)));
-  }
   return true;
 }
 
@@ -262,6 +286,7 @@ static copse_status allocate(struct search *s, struct copse_err *err) {
   COPSE_TRY(copse_calloc(nodes + 2, sizeof *s->link_start, &s->link_start, err));
   COPSE_TRY(copse_calloc(links, sizeof *s->link_of, &s->link_of, err));
   COPSE_TRY(copse_calloc(links, sizeof *s->claimed, &s->claimed, err));
+  COPSE_TRY(copse_calloc(nodes, sizeof *s->outside, &s->outside, err));
   COPSE_TRY(copse_calloc(nodes, sizeof *s->parent, &s->parent, err));
   COPSE_TRY(copse_calloc(nodes, sizeof *s->queue, &s->queue, err));
   COPSE_TRY(copse_calloc((size_t)s->t->n_ranks, sizeof *tier->hub, &tier->hub, err));
@@ -292,6 +317,7 @@ out:
   free(s.link_start);
   free(s.link_of);
   free(s.claimed);
+  free(s.outside);
   free(s.parent);
   free(s.queue);
   if (status != COPSE_OK) copse_two_tier_release(tier);

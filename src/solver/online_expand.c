@@ -72,12 +72,14 @@ static void begin_visit(struct lane *l, int visit) {
   end_step(l);
 }
 
-/* Puts a run of bytes of one message on the lane, cut where steps end. */
+/* Puts a run of bytes of one message on the lane, cut where steps end. (The plan has room for all
+ * of them; were the caller to change the counts after planning, what is too much is dropped.) */
 static void put_run(struct lane *l, int origin, int final, int64_t offset, int64_t bytes) {
   l->p.origin = origin;
   l->p.final = final;
   while (bytes > 0) {
-    while (l->at == l->until) {
+    while (l->at >= l->until) {
+      if (l->visit < 0) return;
       if (++l->step < l->steps)
         end_step(l);
       else
@@ -142,14 +144,17 @@ static void start_giver(struct pair *p, int i) {
 static void put_given(struct pair *p, struct lane *l, int64_t need) {
   int g = p->o->g;
   while (need > 0) {
-    while (p->to_give <= 0) start_giver(p, p->giver + 1);
+    while (p->to_give <= 0 || p->k == g) { /* k == g: only if counts changed after planning */
+      if (p->giver + 1 == g) return;
+      start_giver(p, p->giver + 1);
+    }
     int j = (p->giver + 1 + p->k) % g;
     int64_t n = smaller(smaller(need, p->to_give), message(p, p->giver, j) - p->offset);
     if (l && n > 0) put_run(l, p->a * g + p->giver, p->b * g + j, p->offset, n);
     need -= n;
     p->to_give -= n;
     p->offset += n;
-    if (p->offset == message(p, p->giver, j)) {
+    if (p->offset >= message(p, p->giver, j)) {
       p->k++;
       p->offset = 0;
     }

@@ -98,6 +98,39 @@ START_TEST(errors_leave_null_and_a_text) {
 }
 END_TEST
 
+/* Three ranks in a ring are no two tiers: the planner wants offline paths, and splits by them. */
+START_TEST(an_alltoallv_is_planned_at_run_time) {
+  copse_topology *t = read_ring();
+  copse_schedule *offline;
+  copse_alltoallv *planner;
+  copse_transfer hops[64];
+  int64_t bytes[9] = {5, 1000, 1, 0, 7, 300, 64, 0, 9}, n, got[9] = {0};
+  double bound, busiest;
+  ck_assert_int_eq(copse_solve(t, COPSE_ALLTOALL, -1, 0, &offline), COPSE_OK);
+  ck_assert_int_eq(copse_alltoallv_create(t, NULL, &planner), COPSE_UNSUPPORTED);
+  ck_assert_ptr_null(planner);
+  ck_assert_int_eq(copse_alltoallv_create(t, offline, &planner), COPSE_OK);
+  ck_assert_int_eq(copse_alltoallv_plan(planner, bytes), COPSE_OK);
+  copse_alltoallv_bound(planner, &bound, &busiest);
+  ck_assert(bound > 0 && bound <= busiest);
+  for (int rank = 0; rank < 3; rank++) {
+    ck_assert_int_eq(copse_alltoallv_receives(planner, rank, hops, 64, &n), COPSE_OK);
+    for (int64_t i = 0; i < n; i++)
+      if (hops[i].to == hops[i].final) got[3 * hops[i].origin + hops[i].final] += hops[i].bytes;
+  }
+  ck_assert_mem_eq(got, bytes, sizeof got); /* every byte arrives once */
+  ck_assert_int_eq(copse_alltoallv_sends(planner, 3, hops, 64, &n), COPSE_INVALID);
+  ck_assert_int_eq(copse_alltoallv_sends(planner, 0, NULL, 0, &n), COPSE_OK);
+  ck_assert_int_gt(n, 0);
+  bytes[1] = -1;
+  ck_assert_int_eq(copse_alltoallv_plan(planner, bytes), COPSE_INVALID);
+  copse_alltoallv_free(planner);
+  copse_alltoallv_free(NULL);
+  copse_schedule_free(offline);
+  copse_topology_free(t);
+}
+END_TEST
+
 static const char program[] =
     "#include <copse/copse.h>\n#include <stdio.h>\n#include <string.h>\n"
     "int main(int argc, char **argv) {\n"
@@ -144,6 +177,7 @@ int main(void) {
   TCase *tc = tcase_create("all");
   tcase_add_test(tc, the_chain_from_topology_to_proved_plan);
   tcase_add_test(tc, errors_leave_null_and_a_text);
+  tcase_add_test(tc, an_alltoallv_is_planned_at_run_time);
   tcase_add_test(tc, an_installed_copy_builds_and_runs_a_program);
   suite_add_tcase(suite, tc);
   int status = copse_test_run(suite);

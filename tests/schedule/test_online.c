@@ -17,7 +17,17 @@ struct text {
   ((text)->n +=        \
    (size_t)snprintf((text)->data + (text)->n, sizeof(text)->data - (text)->n, __VA_ARGS__))
 
-enum damage { WHOLE, SLOW_NIC, SLOW_SWITCH, NO_NIC, EXTRA_NIC, MESH, CROSSED, SHARED_NIC };
+enum damage {
+  WHOLE,
+  NARROW_PCIE,
+  SLOW_NIC,
+  SLOW_SWITCH,
+  NO_NIC,
+  EXTRA_NIC,
+  MESH,
+  CROSSED,
+  SHARED_NIC
+};
 
 static void add_host(struct text *t, int h, int g, bool flat, enum damage damage) {
   ADD(t, "{\"src\": \"h%d.sw\", \"dst\": \"h%d.gpu0\", \"bandwidth\": %s},", h, h,
@@ -28,8 +38,8 @@ static void add_host(struct text *t, int h, int g, bool flat, enum damage damage
     if (i > 0)
       ADD(t, "{\"src\": \"h%d.gpu%d\", \"dst\": \"h%d.sw\", \"bandwidth\": 300},", h, i, h);
     if (damage == NO_NIC && last) continue;
-    ADD(t, "{\"src\": \"h%d.gpu%d\", \"dst\": \"h%d.nic%d\", \"bandwidth\": \"65/2\"},", h, i, h,
-        damage == SHARED_NIC && last ? 0 : i);
+    ADD(t, "{\"src\": \"h%d.gpu%d\", \"dst\": \"h%d.nic%d\", \"bandwidth\": \"%s\"},", h, i, h,
+        damage == SHARED_NIC && last ? 0 : i, damage == NARROW_PCIE ? "24" : "65/2");
     ADD(t, "{\"src\": \"h%d.nic%d\", \"dst\": \"rail%d\", \"bandwidth\": %s, \"latency\": 1},", h,
         i, rail, damage == SLOW_NIC && last ? "12.5" : "25");
   }
@@ -83,6 +93,19 @@ START_TEST(rails_and_flat_fabrics_are_two_tiers) {
       copse_two_tier_release(&tier);
       copse_topology_release(t);
     }
+}
+END_TEST
+
+START_TEST(a_nic_may_be_narrower_inside_than_outside) {
+  struct copse_topology *t = cluster(2, 4, false, NARROW_PCIE);
+  struct copse_two_tier tier;
+  struct copse_err err = COPSE_ERR_INIT;
+  ASSERT_OK(copse_two_tier_find(t, &tier, &err), &err);
+  ck_assert_msg(tier.found, "%s", tier.why_not);
+  ck_assert_int_eq(tier.model.nic, 24 * tier.model.scale);
+  ck_assert_int_eq(tier.model.host_out, 4 * 24 * tier.model.scale);
+  copse_two_tier_release(&tier);
+  copse_topology_release(t);
 }
 END_TEST
 
@@ -423,6 +446,7 @@ int main(void) {
   Suite *suite = suite_create("schedule/online");
   TCase *tests = tcase_create("all");
   tcase_add_test(tests, rails_and_flat_fabrics_are_two_tiers);
+  tcase_add_test(tests, a_nic_may_be_narrower_inside_than_outside);
   tcase_add_test(tests, other_shapes_are_not);
   tcase_add_test(tests, reference_topologies_are_recognised);
   tcase_add_test(tests, two_tiers_are_within_5_percent_of_the_bound);

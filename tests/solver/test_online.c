@@ -544,7 +544,7 @@ START_TEST(the_bound_is_the_worst_port_or_host) {
     for (int which = 0; which < DEMANDS; which++) {
       struct fixture f;
       struct copse_online_bound bound;
-      set_up(&f, h, 3, 0);
+      set_up(&f, h, which % 2 ? 8 : 3, 0); /* 8 a host are read by code of their own */
       fill(&f, which, 1 << 20, &state);
       plan(&f);
       copse_online_bound(f.online, &bound);
@@ -593,6 +593,25 @@ START_TEST(a_negative_count_is_named) {
 }
 END_TEST
 
+START_TEST(counts_changed_after_planning_do_no_harm) {
+  uint64_t state = 15;
+  for (int which = 0; which < DEMANDS; which++) {
+    struct fixture f;
+    struct copse_err err = COPSE_ERR_INIT;
+    struct copse_online_transfer out[50];
+    int64_t n;
+    set_up(&f, 4, 3, 0);
+    fill(&f, 3, 10000, &state);
+    plan(&f);
+    fill(&f, which, 20000, &state);
+    copse_online_walk(f.online, -1, keep, &f.pieces);
+    for (int r = 0; r < f.n; r++)
+      ASSERT_OK(copse_online_transfers(f.online, r, 3, out, 50, &n, &err), &err);
+    tear_down(&f);
+  }
+}
+END_TEST
+
 START_TEST(models_out_of_range_are_refused) {
   struct copse_online_model good = {
       .hosts = 2, .ranks_per_host = 2, .intra_out = 3, .intra_in = 3, .nic = 1, .scale = 1};
@@ -628,6 +647,7 @@ int main(void) {
   tcase_add_test(tests, the_bound_is_the_worst_port_or_host);
   tcase_add_test(tests, counts_up_to_the_limit_are_exact);
   tcase_add_test(tests, a_negative_count_is_named);
+  tcase_add_test(tests, counts_changed_after_planning_do_no_harm);
   tcase_add_test(tests, models_out_of_range_are_refused);
   suite_add_tcase(suite, tests);
   return copse_test_run(suite);

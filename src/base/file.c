@@ -81,10 +81,20 @@ static bool is_special(const char *path) {
   return stat(path, &st) == 0 && !S_ISREG(st.st_mode);
 }
 
+/* What the new file's permissions are: the old one's, else as for any new file. */
+static mode_t mode_for(const char *path) {
+  struct stat st;
+  if (stat(path, &st) == 0) return st.st_mode & 07777;
+  mode_t mask = umask(0);
+  umask(mask);
+  return 0666 & ~mask;
+}
+
 static copse_status write_beside(const char *path, const void *data, size_t size,
                                  struct copse_err *err) {
   copse_status status;
   char *temporary = NULL;
+  if (access(path, F_OK) == 0 && access(path, W_OK) != 0) return cannot("write", path, errno, err);
   size_t bytes = strlen(path) + sizeof ".XXXXXX";
   COPSE_TRY(copse_calloc(bytes, 1, &temporary, err));
   snprintf(temporary, bytes, "%s.XXXXXX", path);
@@ -93,9 +103,7 @@ static copse_status write_beside(const char *path, const void *data, size_t size
     status = cannot("write", path, errno, err);
     goto out;
   }
-  mode_t mask = umask(0);
-  umask(mask);
-  if (fchmod(fd, 0666 & ~mask) != 0) status = cannot("write", path, errno, err);
+  if (fchmod(fd, mode_for(path)) != 0) status = cannot("write", path, errno, err);
   copse_status wrote = write_and_close(fd, path, data, size, err);
   if (status == COPSE_OK) status = wrote;
   if (status == COPSE_OK && rename(temporary, path) != 0)
@@ -113,7 +121,12 @@ copse_status copse_file_write(const char *path, const void *data, size_t size,
       return cannot("write", "<stdout>", errno, err);
     return COPSE_OK;
   }
-  if (!is_special(path)) return write_beside(path, data, size, err);
+  if (!is_special(path)) { /* behind a link: the file that it leads to */
+    char *target = realpath(path, NULL);
+    copse_status status = write_beside(target ? target : path, data, size, err);
+    free(target);
+    return status;
+  }
   int fd = open(path, O_WRONLY | O_CLOEXEC);
   if (fd < 0) return cannot("write", path, errno, err);
   return write_and_close(fd, path, data, size, err);

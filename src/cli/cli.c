@@ -34,16 +34,19 @@ int copse_cli_fail(const struct copse_err *err) {
 
 int copse_cli_usage(const char *command, const char *fmt, ...) {
   char text[400];
+  struct copse_err err = COPSE_ERR_INIT; /* for its care with what does not print */
   va_list ap;
   va_start(ap, fmt);
   vsnprintf(text, sizeof text, fmt, ap);
   va_end(ap);
-  fprintf(stderr, "copse: %s: %s (see 'copse %s --help')\n", command, text, command);
-  return COPSE_EXIT_USAGE;
+  (void)copse_fail(&err, COPSE_INVALID, "%s: %s (see 'copse %s --help')", command, text, command);
+  return copse_cli_fail(&err);
 }
 
 int copse_cli_bad_option(const char *command, char **argv, int option) {
   if (option == ':') return copse_cli_usage(command, "option '%s' needs a value", argv[optind - 1]);
+  if (strncmp(argv[optind - 1], "--", 2) == 0 && strchr(argv[optind - 1], '='))
+    return copse_cli_usage(command, "option '%s' is unknown or takes no value", argv[optind - 1]);
   if (optopt && optopt < 256) return copse_cli_usage(command, "unknown option '-%c'", optopt);
   return copse_cli_usage(command, "option '%s' is unknown or takes no value", argv[optind - 1]);
 }
@@ -70,12 +73,26 @@ bool copse_cli_parse_links(const char *text, enum copse_link_mode *out) {
   return true;
 }
 
-static void print_note(void *ctx, const char *text) {
+/* Notes wait until the command has succeeded: an error is one line and no more. */
+#define MAX_NOTES 32
+static char *notes[MAX_NOTES];
+static int n_notes;
+
+static void keep_note(void *ctx, const char *text) {
   (void)ctx;
-  fprintf(stderr, "copse: note: %s\n", text);
+  if (n_notes < MAX_NOTES) notes[n_notes] = strdup(text);
+  n_notes++;
 }
 
-const struct copse_notes copse_cli_notes = {print_note, NULL};
+const struct copse_notes copse_cli_notes = {keep_note, NULL};
+
+void copse_cli_print_notes(void) {
+  for (int i = 0; i < n_notes && i < MAX_NOTES; i++) {
+    if (notes[i]) fprintf(stderr, "copse: note: %s\n", notes[i]);
+    free(notes[i]);
+  }
+  if (n_notes > MAX_NOTES) fprintf(stderr, "copse: note: and %d more\n", n_notes - MAX_NOTES);
+}
 
 double copse_cli_now(void) {
   struct timespec t;

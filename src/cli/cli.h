@@ -36,8 +36,9 @@ bool copse_cli_parse_int(const char *text, int64_t min, int64_t max, int64_t *ou
 /* "nvlink", "all" or "default". */
 bool copse_cli_parse_links(const char *text, enum copse_link_mode *out);
 
-/* Notes of readers, as "copse: note: TEXT" on standard error. */
+/* Notes of readers; main prints them as "copse: note: TEXT" once the command succeeded. */
 extern const struct copse_notes copse_cli_notes;
+void copse_cli_print_notes(void);
 
 /* Progress on standard error: on a terminal, or when the user asks for it. */
 struct copse_cli_progress {

@@ -57,9 +57,10 @@ out:
   return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);
 }
 
-static int number(const char *name, int64_t max, int64_t *out) {
-  if (copse_cli_parse_int(optarg, 1, max, out)) return COPSE_EXIT_DONE;
-  return copse_cli_usage("lower", "--%s must be from 1 to %lld", name, (long long)max);
+static int number(const char *name, int64_t min, int64_t max, int64_t *out) {
+  if (copse_cli_parse_int(optarg, min, max, out)) return COPSE_EXIT_DONE;
+  return copse_cli_usage("lower", "--%s must be from %lld to %lld", name, (long long)min,
+                         (long long)max);
 }
 
 static int parse_option(int c, struct options *o) {
@@ -70,21 +71,25 @@ static int parse_option(int c, struct options *o) {
     case 'o': o->output = optarg; break;
     case 'x': o->text = true; break;
     case 'w':
-      bad = number("workers", 1024, &v);
+      bad = number("workers", 1, 1024, &v);
       o->lower.max_workers = (int)v;
       break;
     case 'I':
-      bad = number("instances", 64, &v);
+      bad = number("instances", 1, 64, &v);
       o->lower.instances = (int)v;
       break;
     case 'F':
-      bad = number("fifo", 64, &v);
+      bad = number("fifo", 1, 64, &v);
       o->lower.fifo = (int)v;
       break;
-    case 'C': bad = number("chunk", 1LL << 40, &o->lower.chunk_bytes); break;
-    case 'm': bad = number("min-chunk", 1LL << 40, &o->lower.min_chunk_bytes); break;
+    case 'C':
+      bad = number("chunk", COPSE_PLAN_ALIGN_BYTES, 1LL << 40, &o->lower.chunk_bytes);
+      break;
+    case 'm':
+      bad = number("min-chunk", COPSE_PLAN_ALIGN_BYTES, 1LL << 40, &o->lower.min_chunk_bytes);
+      break;
     case 'p':
-      bad = number("pipeline-chunks", 1 << 20, &v);
+      bad = number("pipeline-chunks", 1, 1 << 20, &v);
       o->lower.pipeline_chunks = (int)v;
       break;
   }

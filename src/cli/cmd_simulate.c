@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/simulate_overlap.h"
 #include "schedule/baseline.h"
 #include "schedule/simulate.h"
 
@@ -35,7 +36,7 @@ static const char help[] =
     "example: copse simulate a100-x2.allreduce.json -t topologies/a100-x2.json -b 64K -e 1G\n";
 
 struct options {
-  const char *schedule, *topology;
+  const char *schedule, *topology, *overlap;
   struct copse_topology_options read;
   uint64_t min_bytes, max_bytes, factor;
   struct copse_sim_options sim;
@@ -57,6 +58,7 @@ struct job {
   struct column columns[MAX_COLUMNS];
   int n_columns;
   struct copse_text text; /* the JSON object, written when it is whole */
+  int overlap_status;     /* exit status of --overlap, which prints for itself */
   struct copse_err *err;
 };
 
@@ -253,6 +255,11 @@ static copse_status simulate(struct job *job) {
   COPSE_TRY(load_schedule(o, &job->schedule, job->err));
   COPSE_TRY(copse_topology_load(o->topology, &o->read, &job->topology, job->err));
   COPSE_TRY(check_ranks(job));
+  if (o->overlap) {
+    job->overlap_status =
+        copse_cli_overlap(o->overlap, job->schedule, job->topology, &o->sim, o->json);
+    goto out;
+  }
   COPSE_TRY(copse_schedule_expand(job->schedule, job->err));
   COPSE_TRY(add_schedule(job));
   for (int kind = 0; kind < COPSE_N_BASELINES && !o->no_baselines; kind++)
@@ -279,7 +286,7 @@ static int run(const struct options *o) {
   copse_text_free(&job.text);
   copse_schedule_release(job.schedule);
   copse_topology_release(job.topology);
-  return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);
+  return status == COPSE_OK ? job.overlap_status : copse_cli_fail(&err);
 }
 
 /* ---- options --------------------------------------------------------------------------- */
@@ -335,6 +342,7 @@ static int parse_one(struct options *o, int c, char **argv) {
       if (parse_alpha(optarg, &o->sim.alpha_us)) return 0;
       return copse_cli_usage("simulate", "--alpha must be microseconds, 0 or more");
     case 'n': o->no_baselines = true; return 0;
+    case 'O': o->overlap = optarg; return 0;
     case 'j': o->json = true; return 0;
     default: return copse_cli_bad_option("simulate", argv, c);
   }
@@ -348,6 +356,7 @@ int copse_cmd_simulate(int argc, char **argv) {
                                         {"stepfactor", required_argument, NULL, 'f'},
                                         {"alpha", required_argument, NULL, 'a'},
                                         {"no-baselines", no_argument, NULL, 'n'},
+                                        {"overlap", required_argument, NULL, 'O'},
                                         {"json", no_argument, NULL, 'j'},
                                         {"help", no_argument, NULL, 'h'},
                                         {NULL, 0, NULL, 0}};
@@ -360,6 +369,7 @@ int copse_cmd_simulate(int argc, char **argv) {
   for (int c; (c = getopt_long(argc, argv, ":t:l:b:e:f:a:jh", longs, NULL)) != -1;) {
     if (c == 'h') {
       fputs(help, stdout);
+      fputs(copse_cli_overlap_help, stdout);
       return COPSE_EXIT_DONE;
     }
     int exit = parse_one(&o, c, argv);

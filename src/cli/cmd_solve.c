@@ -23,8 +23,9 @@ static const char help[] =
     "  -d, --demand FILE   what each rank sends to each, for alltoall; default: all the same\n"
     "      --no-forward    ranks do not relay what is not theirs (alltoall)\n"
     "      --no-symmetry   do not look for a rotation of the hosts (alltoall)\n"
-    "  -e, --tolerance P%  stop within P per cent of the bound (alltoall); default: exact up to\n"
-    "                      64 ranks, 1% beyond\n"
+    "  -e, --tolerance P%  trees: the fewest per root within P per cent of the bound; alltoall:\n"
+    "                      stop within P per cent (default: as exact as 64-bit fractions\n"
+    "                      allow, beyond 64 ranks 1%)\n"
     "  -b, --bound-only    the optimum and its cut, no trees\n"
     "  -l, --links MODE    what to keep of an XML topology: nvlink, all or default\n"
     "  -o, --output FILE   where to write the schedule (- for standard output)\n"
@@ -146,28 +147,36 @@ static void print_busy_lengths(const struct copse_topology *t, const struct cops
   printf(" (%d of %d links count in the bound)\n", s->bound.n_lengths, t->n_links);
 }
 
+/* How good it is, and by which bound. */
+static void print_standing(const struct copse_schedule *s, bool bound_only) {
+  char bound[COPSE_Q_TEXT];
+  bool equal = copse_q_eq(s->time_per_GB, s->bound.time_per_GB);
+  copse_q_text(s->bound.time_per_GB, bound);
+  if (s->bound.kind == COPSE_BOUND_PHASES && equal)
+    printf("reduce_scatter and allgather, equal shares, each at its bound%s\n",
+           bound_only ? "; overlapped they may be faster" : "");
+  else if (equal)
+    printf("optimal: equal to the bound\n");
+  else if (s->collective == COPSE_ALLREDUCE && s->bound.kind == COPSE_BOUND_CUT)
+    printf(
+        "reduce_scatter and allgather load different links, so they are faster than in turn;\n"
+        "no allreduce is faster than %s s/GB\n",
+        bound);
+  else
+    printf("bound: %s s/GB; this is %.3g %% above it\n", bound,
+           100 * (copse_q_to_double(s->time_per_GB) / copse_q_to_double(s->bound.time_per_GB) - 1));
+}
+
 static void print_text(const struct copse_topology *t, const struct copse_schedule *s,
                        bool bound_only, const struct seconds *sec) {
-  char time[COPSE_Q_TEXT], bound[COPSE_Q_TEXT];
+  char time[COPSE_Q_TEXT];
   printf("%s of %s: %s s/GB, %.10g GB/s\n", copse_collective_name(s->collective), t->name,
          copse_q_text(s->time_per_GB, time), copse_schedule_algbw(s));
   if (t->n_ranks == 1) {
     printf("a single rank: nothing moves\n");
     return;
   }
-  if (copse_q_eq(s->time_per_GB, s->bound.time_per_GB)) {
-    printf(s->bound.kind == COPSE_BOUND_PHASES
-               ? "optimal: reduce_scatter and allgather each at their bound\n"
-               : "optimal: equal to the bound\n");
-  } else if (s->collective == COPSE_ALLREDUCE && s->bound.kind == COPSE_BOUND_CUT) {
-    printf(
-        "reduce_scatter and allgather each at their bound, faster together than in turn;\n"
-        "no allreduce can be faster than %s s/GB\n",
-        copse_q_text(s->bound.time_per_GB, bound));
-  } else {
-    printf("bound: %s s/GB; this is %.3g %% above it\n", copse_q_text(s->bound.time_per_GB, bound),
-           100 * (copse_q_to_double(s->time_per_GB) / copse_q_to_double(s->bound.time_per_GB) - 1));
-  }
+  print_standing(s, bound_only);
   if (s->collective == COPSE_ALLTOALL) {
     print_busy_lengths(t, s);
     if (!bound_only)
@@ -217,7 +226,8 @@ static int run(struct options *o) {
   if (o->demand) COPSE_TRY(copse_demand_load(o->demand, topology->n_ranks, &demand, &err));
   o->solve.demand = demand;
   /* beyond this the exact optimum is often out of reach, and 1 % is what users ask for */
-  if (!o->has_tolerance && topology->n_ranks > 64) o->solve.tolerance = (struct copse_q){1, 100};
+  if (!o->has_tolerance && o->solve.collective == COPSE_ALLTOALL && topology->n_ranks > 64)
+    o->solve.tolerance = (struct copse_q){1, 100};
   sec.read = copse_cli_now() - mark;
   COPSE_TRY(copse_solve_schedule(topology, &o->solve, &schedule, &sec.solve, &err));
   mark = copse_cli_now();
@@ -241,6 +251,12 @@ out:
   free(demand);
   copse_schedule_release(schedule);
   copse_topology_release(topology);
+  if (status == COPSE_OVERFLOW) { /* these come from deep inside, without a place */
+    struct copse_err placed = COPSE_ERR_INIT;
+    (void)copse_fail_at(&placed, status, copse_file_label(o->input), 0,
+                        "%s; bandwidths and demands of fewer digits would fit", err.text);
+    return copse_cli_fail(&placed);
+  }
   return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);
 }
 
@@ -261,12 +277,14 @@ static bool parse_tolerance(const char *text, struct copse_q *out) {
 static int check(const struct options *o) {
   if (!o->has_collective) return copse_cli_usage("solve", "name a collective with -c");
   if (copse_collective_rooted(o->solve.collective) && o->solve.root < 0)
-    return copse_cli_usage("solve", "%s needs --root",
-                           copse_collective_name(o->solve.collective));
+    return copse_cli_usage("solve", "%s needs --root", copse_collective_name(o->solve.collective));
   if (!copse_collective_rooted(o->solve.collective) && o->solve.root >= 0)
     return copse_cli_usage("solve", "--root is for broadcast and reduce");
-  if (o->solve.collective != COPSE_ALLTOALL && (o->demand || o->solve.no_forward))
-    return copse_cli_usage("solve", "--demand and --no-forward are for alltoall");
+  if (o->solve.collective != COPSE_ALLTOALL &&
+      (o->demand || o->solve.no_forward || o->solve.no_symmetry))
+    return copse_cli_usage("solve", "--demand, --no-forward and --no-symmetry are for alltoall");
+  if (o->has_tolerance && o->solve.k > 0)
+    return copse_cli_usage("solve", "--k and --tolerance both choose the number of trees");
   if (o->solve.collective == COPSE_ALLTOALL && o->solve.k > 0)
     return copse_cli_usage("solve", "--k is for trees; an alltoall has flows");
   if (o->solve.bound_only && (o->output || o->solve.k > 0))

@@ -25,15 +25,24 @@ struct options {
 static void print_report(const struct copse_schedule *s, const struct copse_topology *t,
                          const struct copse_verify_report *r) {
   char time[COPSE_Q_TEXT], bound[COPSE_Q_TEXT];
-  printf("%s of %s: verified, %d trees on %d ranks\n",
-         copse_collective_name(s->collective), t->name, s->n_trees, t->n_ranks);
-  printf("time %s s/GB (%.10g GB/s), bound %s s/GB: %s", copse_q_text(r->time_per_GB, time),
-         copse_schedule_algbw(s), copse_q_text(r->bound, bound),
-         r->optimal ? "optimal" : "above the bound");
-  if (!r->optimal)
-    printf(" by %.3g %%",
+  bool flows = s->collective == COPSE_ALLTOALL;
+  printf("%s of %s: verified, %d %s on %d ranks\n", copse_collective_name(s->collective), t->name,
+         flows ? s->n_flows * s->rotation.order : s->n_trees, flows ? "flows" : "trees",
+         t->n_ranks);
+  printf("time %s s/GB (%.10g GB/s), ", copse_q_text(r->time_per_GB, time),
+         copse_schedule_algbw(s));
+  if (s->bound.kind == COPSE_BOUND_PHASES)
+    printf("reduce_scatter and allgather in turn at least %s s/GB: ",
+           copse_q_text(r->bound, bound));
+  else
+    printf("bound %s s/GB: ", copse_q_text(r->bound, bound));
+  if (r->optimal)
+    printf("optimal\n");
+  else if (r->phases_optimal)
+    printf("both phases optimal\n");
+  else
+    printf("above it by %.3g %%\n",
            100 * (copse_q_to_double(r->time_per_GB) / copse_q_to_double(r->bound) - 1));
-  printf("\n");
   if (r->busiest_links > 0)
     printf("most loaded: %s -> %s%s\n", t->nodes[r->busiest_src].id, t->nodes[r->busiest_dst].id,
            r->busiest_links > 1 ? " and others alike" : "");
@@ -42,12 +51,13 @@ static void print_report(const struct copse_schedule *s, const struct copse_topo
 static void print_json(const struct copse_schedule *s, const struct copse_verify_report *r) {
   char time[COPSE_Q_TEXT], bound[COPSE_Q_TEXT];
   printf(
-      "{\"verified\": true, \"collective\": \"%s\", \"nranks\": %d, \"trees\": %d, "
+      "{\"verified\": true, \"collective\": \"%s\", \"nranks\": %d, \"trees\": %d, \"flows\": %d, "
       "\"time_per_GB\": \"%s\", \"bound_time_per_GB\": \"%s\", \"optimal\": %s, "
-      "\"same_topology\": %s}\n",
-      copse_collective_name(s->collective), s->n_ranks, s->n_trees,
+      "\"phases_optimal\": %s, \"same_topology\": %s}\n",
+      copse_collective_name(s->collective), s->n_ranks, s->n_trees, s->n_flows * s->rotation.order,
       copse_q_text(r->time_per_GB, time), copse_q_text(r->bound, bound),
-      r->optimal ? "true" : "false", r->same_topology ? "true" : "false");
+      r->optimal ? "true" : "false", r->phases_optimal ? "true" : "false",
+      r->same_topology ? "true" : "false");
 }
 
 /* With --json also a refutation is exactly one object on standard output. */

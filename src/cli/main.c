@@ -15,6 +15,7 @@ static const struct command {
     {"lower", copse_cmd_lower, "turn a schedule into an executable plan"},
     {"check", copse_cmd_check, "prove a plan: right result, no deadlock, no race"},
     {"simulate", copse_cmd_simulate, "predict times over message sizes, beside baselines"},
+    {"place", copse_cmd_place, "put experts on GPUs for a routing trace"},
     {"run", copse_cmd_run, "execute a plan and compare every element"},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
@@ -33,29 +34,34 @@ static void print_help(FILE *to) {
           "4 out of resources or an internal error\n");
 }
 
+static int run_command(int argc, char **argv) {
+  const char *name = argv[1];
+  if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
+    print_help(stdout);
+    return COPSE_EXIT_DONE;
+  }
+  if (strcmp(name, "--version") == 0) {
+    printf("copse %s\n", copse_version());
+    return COPSE_EXIT_DONE;
+  }
+  for (int i = 0; i < N_COMMANDS; i++)
+    if (strcmp(name, commands[i].name) == 0) return commands[i].run(argc - 1, argv + 1);
+  struct copse_err err = COPSE_ERR_INIT; /* for its care with what does not print */
+  (void)copse_fail(&err, COPSE_INVALID, "unknown command '%.60s' (see 'copse --help')", name);
+  return copse_cli_fail(&err);
+}
+
 int main(int argc, char **argv) {
   if (argc < 2) {
     fprintf(stderr, "copse: a command is missing (see 'copse --help')\n");
     return COPSE_EXIT_USAGE;
   }
-  if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
-      strcmp(argv[1], "help") == 0) {
-    print_help(stdout);
-    return COPSE_EXIT_DONE;
+  int status = run_command(argc, argv);
+  bool lost = fflush(stdout) != 0 || ferror(stdout);
+  if (lost && status <= COPSE_EXIT_REFUTED) { /* else a line has been printed already */
+    fprintf(stderr, "copse: <stdout>: cannot write\n");
+    return COPSE_EXIT_INTERNAL;
   }
-  if (strcmp(argv[1], "--version") == 0) {
-    printf("copse %s\n", copse_version());
-    return COPSE_EXIT_DONE;
-  }
-  for (int i = 0; i < N_COMMANDS; i++) {
-    if (strcmp(argv[1], commands[i].name) != 0) continue;
-    int status = commands[i].run(argc - 1, argv + 1);
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-      fprintf(stderr, "copse: <stdout>: cannot write\n");
-      return COPSE_EXIT_INTERNAL;
-    }
-    return status;
-  }
-  fprintf(stderr, "copse: unknown command '%.60s' (see 'copse --help')\n", argv[1]);
-  return COPSE_EXIT_USAGE;
+  if (status <= COPSE_EXIT_REFUTED) copse_cli_print_notes();
+  return status;
 }

@@ -16,7 +16,7 @@ static copse_status read_row(const struct copse_json *json, const cJSON *row, co
   if (!copse_json_is_array(row) || cJSON_GetArraySize(row) != n_ranks)
     return copse_fail_at(err, COPSE_BAD_INPUT, json->file, copse_json_line(parent, NULL),
                          "each row of \"bytes\" must have %d numbers, one per rank", n_ranks);
-  COPSE_JSON_EACH(item, row) {
+  COPSE_JSON_EACH (item, row) {
     copse_status status =
         copse_json_int(json, item, parent, "an entry of \"bytes\"", 0, MAX_BYTES, &out[n++], err);
     if (status != COPSE_OK) return status;
@@ -41,8 +41,8 @@ static copse_status read_matrix(const struct copse_json *json, int n_ranks, int6
   if (cJSON_GetArraySize(rows) != n_ranks)
     return copse_fail_at(err, COPSE_BAD_INPUT, json->file, copse_json_line(json->root, NULL),
                          "\"bytes\" must have %d rows, one per rank", n_ranks);
-  COPSE_JSON_EACH(row, rows)
-  COPSE_TRY(read_row(json, row, json->root, n_ranks, &bytes[(size_t)n_ranks * (size_t)n++], err));
+  COPSE_JSON_EACH (row, rows)
+    COPSE_TRY(read_row(json, row, json->root, n_ranks, &bytes[(size_t)n_ranks * (size_t)n++], err));
   for (size_t i = 0; i < (size_t)n_ranks * (size_t)n_ranks; i++) any = any || bytes[i] > 0;
   if (!any)
     status = copse_fail_at(err, COPSE_BAD_INPUT, json->file, copse_json_line(json->root, NULL),

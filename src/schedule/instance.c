@@ -60,8 +60,7 @@ out:
 }
 
 copse_status copse_instance_make(const struct copse_topology *topology, const char *label, int root,
-                                 bool reversed, struct copse_instance *out,
-                                 struct copse_err *err) {
+                                 bool reversed, struct copse_instance *out, struct copse_err *err) {
   *out = (struct copse_instance){0};
   copse_status status = refuse_unbalanced(topology, label, err);
   if (status == COPSE_OK) status = make(topology, reversed, out, err);
@@ -72,8 +71,8 @@ copse_status copse_instance_make(const struct copse_topology *topology, const ch
   return COPSE_OK;
 }
 
-copse_status copse_instance_scale(const struct copse_topology *topology,
-                                  struct copse_instance *out, struct copse_err *err) {
+copse_status copse_instance_scale(const struct copse_topology *topology, struct copse_instance *out,
+                                  struct copse_err *err) {
   return make(topology, false, out, err);
 }
 

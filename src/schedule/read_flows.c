@@ -146,6 +146,7 @@ static copse_status read_rotation(struct copse_schedule_reader *r, const cJSON *
     return copse_reader_refuse(
         r, item, NULL, "\"rotation\" must map every node of the schedule to one, each once");
   s->rotation = (struct copse_schedule_rotation){(int)order, image};
+  r->n_rotation_nodes = r->n_nodes;
 out:
   return status;
 }

@@ -16,7 +16,8 @@ struct copse_schedule_reader {
   size_t n_nodes, nodes_capacity;
   int *table; /* node + 1, 0: free */
   size_t table_size;
-  char *seen; /* [n_ranks] per tree */
+  char *seen;              /* [n_ranks] per tree */
+  size_t n_rotation_nodes; /* nodes that the rotation maps, 0 without one */
   struct copse_err *err;
 };
 

@@ -323,12 +323,14 @@ static copse_status read_document(struct copse_schedule_reader *r) {
     COPSE_TRY(copse_json_get_int(&r->json, root, "k", 0, INT64_MAX, &s->k, r->err));
   COPSE_TRY(copse_json_get_rational(&r->json, root, "time_per_GB", &s->time_per_GB, r->err));
   COPSE_TRY(check_algbw(r));
-  COPSE_TRY(read_bound(r));
   s->rotation.order = 1;
   if (flows)
     COPSE_TRY(copse_reader_flows(r));
   else
     COPSE_TRY(read_trees(r));
+  COPSE_TRY(read_bound(r)); /* last: keys "src>dst" are split by the ids known by then */
+  if (r->n_rotation_nodes > 0 && r->n_rotation_nodes != r->n_nodes)
+    return copse_reader_refuse(r, root, NULL, "\"rotation\" must map every node of the schedule");
   COPSE_TRY(check_k(r));
   const char **nodes = copse_reader_take(r, r->n_nodes, sizeof *nodes);
   if (!nodes) return copse_fail_nomem(r->err);

@@ -77,9 +77,9 @@ static bool map_flow(struct copse_schedule *s, const struct copse_schedule_flow 
     for (int i = 0; i < path->n_nodes; i++) nodes[i] = power[path->nodes[i]];
     paths[p] = (struct copse_schedule_path){nodes, path->n_nodes, path->weight};
   }
-  *to = (struct copse_schedule_flow){rank_of[power[s->rank_nodes[from->src]]],
-                                     rank_of[power[s->rank_nodes[from->dst]]], from->n_paths,
-                                     paths};
+  *to =
+      (struct copse_schedule_flow){rank_of[power[s->rank_nodes[from->src]]],
+                                   rank_of[power[s->rank_nodes[from->dst]]], from->n_paths, paths};
   return true;
 }
 

@@ -1,5 +1,6 @@
 #include "schedule/solve.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/collective.h"
@@ -18,7 +19,8 @@ struct build {
   const struct copse_solve_options *options;
   struct copse_schedule *schedule;
   struct phase broadcast, reduce;
-  bool mirrored; /* the reduce phase is the broadcast phase turned around */
+  struct copse_solve_options chosen; /* options with the k that a tolerance leads to */
+  bool mirrored;                     /* the reduce phase is the broadcast phase turned around */
 };
 
 static copse_status refuse_unreached(const struct build *b, const struct phase *phase,
@@ -271,12 +273,53 @@ static copse_status describe(struct build *b, struct copse_err *err) {
   return COPSE_OK;
 }
 
+/* More trees than this per root are as good as the exact number, and slow to try. */
+#define MAX_TRIED_K 4096
+
+/* The smallest k whose best schedule is within the tolerance; 0 (exact) if none is. */
+static copse_status smallest_k(const struct build *b, bool reversed, int64_t *k,
+                               struct copse_err *err) {
+  const struct copse_solve_options *o = b->options;
+  struct copse_instance instance = {0};
+  struct copse_optimum optimum = {.x = COPSE_Q_ZERO};
+  struct copse_scale exact;
+  struct copse_q limit, loss, u, inverse;
+  int64_t *capacities = NULL;
+  copse_status status;
+  *k = 0;
+  COPSE_TRY(copse_instance_make(b->topology, o->label, o->root, reversed, &instance, err));
+  COPSE_TRY(copse_calloc((size_t)b->topology->n_links, sizeof *capacities, &capacities, err));
+  COPSE_TRY(copse_optimum_find(&instance.network, o->progress, &optimum, err));
+  if (optimum.x.num == 0) goto out; /* the phase itself says who can't be reached */
+  COPSE_TRY(copse_optimum_scale(&instance.network, optimum.x, &exact, err));
+  COPSE_TRY(copse_q_add(COPSE_Q_ONE, o->tolerance, &limit, err));
+  for (int64_t tried = 1; tried < exact.k && tried <= MAX_TRIED_K && *k == 0; tried++) {
+    COPSE_TRY(copse_optimum_fixed_k(&instance.network, optimum.x, tried, &u, capacities, err));
+    COPSE_TRY(copse_q_make(1, tried, &inverse, err));
+    COPSE_TRY(copse_q_mul(u, optimum.x, &loss, err)); /* time over the optimum: U x / k */
+    COPSE_TRY(copse_q_mul(loss, inverse, &loss, err));
+    if (copse_q_cmp(loss, limit) <= 0) *k = tried;
+    copse_progress_report(o->progress, "k", tried, exact.k);
+  }
+out:
+  free(capacities);
+  copse_optimum_free(&optimum);
+  copse_instance_free(&instance);
+  return status;
+}
+
 static copse_status solve_phases(struct build *b, struct copse_solve_seconds *seconds,
                                  struct copse_err *err) {
   copse_collective collective = b->options->collective;
   copse_status status = COPSE_OK;
   bool reduces = copse_collective_reduces(collective);
   b->mirrored = reduces && copse_instance_is_symmetric(b->topology);
+  if (b->options->tolerance.num > 0 && b->options->k == 0 && !b->options->bound_only) {
+    bool reversed = !copse_collective_broadcasts(collective) && !b->mirrored;
+    b->chosen = *b->options;
+    COPSE_TRY(smallest_k(b, reversed, &b->chosen.k, err));
+    b->options = &b->chosen;
+  }
   if (copse_collective_broadcasts(collective) || b->mirrored)
     COPSE_TRY(solve_phase(b, false, &b->broadcast, seconds, err));
   if (reduces && !b->mirrored) COPSE_TRY(solve_phase(b, true, &b->reduce, seconds, err));

@@ -16,7 +16,8 @@ struct copse_solve_options {
   const int64_t *demand;    /* alltoall: [n_ranks * n_ranks] bytes, NULL: uniform */
   bool no_forward;          /* alltoall: ranks do not relay */
   bool no_symmetry;         /* alltoall: do not look for a rotation of hosts */
-  struct copse_q tolerance; /* alltoall: stop within this of the bound; 0: exact */
+  struct copse_q tolerance; /* trees: the fewest per root within this of the optimum; alltoall:
+                               stop within this of the bound; 0: exact */
   const char *label; /* names the topology's file in messages */
   const struct copse_progress *progress;
 };

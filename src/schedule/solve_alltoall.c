@@ -17,7 +17,8 @@ struct build {
   struct copse_schedule *schedule;
   struct copse_instance instance;
   struct copse_concurrent result;
-  int64_t m; /* M in units of the demand */
+  int64_t *reduced; /* the demand divided by its greatest common divisor, NULL: uniform */
+  int64_t m;        /* M in units of the reduced demand */
   int order;
   int *image;
   struct copse_err *err;
@@ -33,12 +34,22 @@ static double now(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* Times and weights are fractions of whole * M * capacity: that must fit 62 bits. */
+static int64_t unit_limit(const struct build *b) {
+  int64_t most = 1, product;
+  for (int e = 0; e < b->instance.network.n_links; e++)
+    if (b->instance.links[e].capacity > most) most = b->instance.links[e].capacity;
+  if (copse_mul_overflows(most, b->m, &product) || product > INT64_MAX / 4) return 1;
+  return INT64_MAX / 4 / product;
+}
+
 static copse_status solve_flow(struct build *b) {
   const struct copse_solve_options *o = b->options;
   struct copse_concurrent_problem problem = {.network = &b->instance.network,
-                                             .demand = o->demand,
+                                             .demand = b->reduced,
                                              .forward = !o->no_forward,
                                              .rotation = {b->order, b->image},
+                                             .unit_limit = unit_limit(b),
                                              .tolerance = o->tolerance,
                                              .progress = o->progress};
   copse_status status = copse_concurrent_solve(&problem, &b->result, b->err);
@@ -85,8 +96,8 @@ static copse_status fill_path(struct build *b, const struct copse_concurrent_pat
   int *nodes = take(b, (size_t)from->n_nodes, sizeof *nodes);
   if (!nodes) return copse_fail_nomem(b->err);
   memcpy(nodes, from->nodes, (size_t)from->n_nodes * sizeof *nodes);
-  COPSE_TRY(copse_demand_share(b->options->demand, b->topology->n_ranks, b->m, from->source,
-                               from->sink, &share, b->err));
+  COPSE_TRY(copse_demand_share(b->reduced, b->topology->n_ranks, b->m, from->source, from->sink,
+                               &share, b->err));
   COPSE_TRY(copse_q_make(from->amount, b->result.whole, &part, b->err));
   COPSE_TRY(copse_q_mul(share, part, &to->weight, b->err));
   to->nodes = nodes;
@@ -125,7 +136,13 @@ static copse_status set_demand(struct build *b) {
   if (!copy) return copse_fail_nomem(b->err);
   memcpy(copy, b->options->demand, n * sizeof *copy);
   b->schedule->demand = copy;
-  return copse_demand_total(copy, b->topology->n_ranks, &b->m, b->err);
+  int64_t common = 0;
+  for (size_t i = 0; i < n; i++) common = copse_gcd(common, copy[i]);
+  if (common == 0) return copse_fail(b->err, COPSE_INVALID, "the demand is all zero");
+  copse_status status = copse_calloc(n, sizeof *b->reduced, &b->reduced, b->err);
+  if (status != COPSE_OK) return status;
+  for (size_t i = 0; i < n; i++) b->reduced[i] = copy[i] / common;
+  return copse_demand_total(b->reduced, b->topology->n_ranks, &b->m, b->err);
 }
 
 static copse_status set_rotation(struct build *b) {
@@ -167,5 +184,6 @@ out:
   copse_concurrent_free(&b.result);
   copse_instance_free(&b.instance);
   free(b.image);
+  free(b.reduced);
   return status;
 }

@@ -304,7 +304,9 @@ static copse_status check_bound(struct checker *c, struct copse_verify_report *r
   else if (copse_q_cmp(report->time_per_GB, report->bound) < 0)
     status = refute(c, "the time %s is below the bound %s",
                     copse_q_text(report->time_per_GB, claimed), copse_q_text(report->bound, found));
-  report->optimal = copse_q_eq(report->time_per_GB, report->bound);
+  bool equal = copse_q_eq(report->time_per_GB, report->bound);
+  report->optimal = equal && !phases;
+  report->phases_optimal = equal && phases;
 out:
   mpq_clears(time, second, NULL);
   return status;

@@ -12,7 +12,8 @@ struct copse_verify_report {
   bool same_topology;           /* the schedule's sha256 is this topology's */
   struct copse_q time_per_GB;   /* recomputed from the loads */
   struct copse_q bound;         /* recomputed from the cut */
-  bool optimal;                 /* the two are equal */
+  bool optimal;                 /* the two are equal, and the bound holds for any algorithm */
+  bool phases_optimal;          /* allreduce: equal to its phases' bounds, one after the other */
   int busiest_src, busiest_dst; /* nodes of a most loaded link; -1 without links */
   int busiest_links;            /* how many links are that loaded */
 };

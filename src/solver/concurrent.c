@@ -154,7 +154,8 @@ static copse_status load_tree(struct copse_search *s, int base, struct copse_con
 /* Keeps the tree as a column, its loads as a sparse list. */
 static copse_status keep_tree(struct copse_search *s, int base, struct copse_err *err) {
   const struct copse_network *network = s->problem->network;
-  struct copse_column column = {.base = base};
+  /* the first tree of each source is a solution by itself, should no master be solved */
+  struct copse_column column = {.base = base, .weight = s->n_rounds == 0 ? 1 : 0};
   copse_status status;
   for (int o = 0; o < s->n_orbits; o++) column.n_loads += s->loads[o] > 0;
   COPSE_TRY(
@@ -247,6 +248,7 @@ static copse_status search(struct copse_search *s, struct copse_concurrent *out,
   s->best_bound = pricing.bound;
   for (s->n_rounds = 1; s->n_rounds < COPSE_MAX_ROUNDS; s->n_rounds++) {
     COPSE_TRY(copse_master_solve(s->master, s, err));
+    if (s->stuck) break;
     if (s->time <= s->best_bound * (1 + tolerance)) break;
     /* neither side moves: degenerate steps, and rounding noise at the optimum */
     stalled = s->time < last_time * (1 - 1e-12) ? 0 : stalled + 1;

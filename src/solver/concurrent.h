@@ -26,6 +26,7 @@ struct copse_concurrent_problem {
   const int64_t *demand; /* [n_terminals * n_terminals], row = source, >= 0; NULL: all 1 */
   bool forward;          /* terminals may pass on what is not theirs */
   struct copse_rotation rotation;
+  int64_t unit_limit; /* denominators of weights stay below this, for the caller's sake; 0: any */
   struct copse_q tolerance; /* stop when time <= (1 + tolerance) * bound; 0: go for exact */
   const struct copse_progress *progress;
 };

@@ -46,6 +46,7 @@ struct copse_search {
   size_t n_columns, columns_capacity;
   struct copse_master *master;
   int n_rounds;
+  bool stuck; /* GLPK gave up on the last master: its values are of the one before */
   double time;         /* the master's: demand units over capacity units */
   double *price;       /* [n_orbits] the master's duals, >= 0 */
   double *share_price; /* [n_bases] */

@@ -7,6 +7,7 @@
  *   source b:    sum_{c of b} weight[c] = 1                              (share price: dual)
  */
 #include <glpk.h>
+#include <limits.h>
 #include <stdlib.h>
 
 #include "solver/concurrent_internal.h"
@@ -78,23 +79,38 @@ copse_status copse_master_add(struct copse_master *m, const struct copse_search 
   return COPSE_OK;
 }
 
-copse_status copse_master_solve(struct copse_master *m, struct copse_search *s,
-                                struct copse_err *err) {
+/* Far more steps than a master of this size takes, unless it cycles in rounding noise. */
+static int step_limit(const struct copse_search *s) {
+  return 20000 + 50 * (s->n_orbits + s->n_bases);
+}
+
+/* One attempt; false if GLPK gives up or runs into the limit. */
+static bool run_simplex(struct copse_master *m, const struct copse_search *s, int method) {
   glp_smcp parameters;
   glp_init_smcp(&parameters);
   parameters.msg_lev = GLP_MSG_OFF;
-  parameters.meth = GLP_PRIMAL; /* new columns leave the basis primal feasible */
+  parameters.meth = method;
   parameters.tol_bnd = parameters.tol_dj = 1e-10;
+  int taken = glp_get_it_cnt(m->lp);
+  parameters.it_lim = taken < INT_MAX - step_limit(s) ? step_limit(s) : INT_MAX;
+  parameters.tm_lim = 30000;
+  return glp_simplex(m->lp, &parameters) == 0 && glp_get_status(m->lp) == GLP_OPT;
+}
+
+copse_status copse_master_solve(struct copse_master *m, struct copse_search *s,
+                                struct copse_err *err) {
+  (void)err;
   if (s->n_rounds == 1) glp_adv_basis(m->lp, 0);
-  int code = glp_simplex(m->lp, &parameters);
-  if (code != 0 || glp_get_status(m->lp) != GLP_OPT) {
-    /* a numerically bad basis: once more from a fresh one, with two-phase dual simplex */
+  s->stuck = false;
+  if (!run_simplex(m, s, GLP_PRIMAL)) { /* new columns leave the basis primal feasible */
+    /* a numerically bad basis: once more from a fresh one, scaled, by the dual simplex */
+    glp_scale_prob(m->lp, GLP_SF_AUTO);
     glp_std_basis(m->lp);
-    parameters.meth = GLP_DUALP;
-    code = glp_simplex(m->lp, &parameters);
+    if (!run_simplex(m, s, GLP_DUALP)) {
+      s->stuck = true; /* what was found so far stands, and its gap is stated */
+      return COPSE_OK;
+    }
   }
-  if (code != 0 || glp_get_status(m->lp) != GLP_OPT)
-    return copse_fail(err, COPSE_INTERNAL, "GLPK gave up on the master problem (code %d)", code);
   /* one unit of the master's T is most_demand / most_capacity */
   double unit = (double)s->most_demand / (double)s->most_capacity;
   s->time = glp_get_col_prim(m->lp, 1) * unit;

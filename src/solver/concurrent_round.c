@@ -159,8 +159,14 @@ static copse_status choose_weights(struct copse_search *s, struct copse_concurre
   COPSE_TRY(copse_calloc((size_t)s->n_orbits, sizeof *load, &load, err));
   for (size_t c = 0; c < s->n_columns; c++)
     if (s->columns[c].weight >= LEAST_WEIGHT) values[n++] = s->columns[c].weight;
-  int64_t wholes[] = {copse_common_denominator(values, n, 10000000, 1e-6), 0, (int64_t)1 << 30,
-                      (int64_t)1 << 20, (int64_t)1 << 12};
+  int64_t wholes[] = {copse_common_denominator(values, n, 10000000, 1e-6),
+                      0,
+                      (int64_t)1 << 30,
+                      (int64_t)1 << 24,
+                      (int64_t)1 << 18,
+                      (int64_t)1 << 12,
+                      (int64_t)1 << 8,
+                      1};
   for (size_t i = 0; i < sizeof wholes / sizeof *wholes; i++) {
     struct copse_q time;
     int64_t whole = wholes[i];
@@ -168,7 +174,8 @@ static copse_status choose_weights(struct copse_search *s, struct copse_concurre
       whole = copse_concurrent_exact_weights(s, out->bound, trial);
     else if (whole > 0 && !round_weights(s, whole, trial))
       whole = 0;
-    if (whole == 0 || !measure(s, whole, trial, load, &time)) continue;
+    bool fits = s->problem->unit_limit == 0 || whole <= s->problem->unit_limit;
+    if (whole == 0 || !fits || !measure(s, whole, trial, load, &time)) continue;
     if (any && copse_q_cmp(time, out->time) >= 0) continue;
     any = true;
     out->time = time;

@@ -78,6 +78,11 @@ static copse_status check_node(const struct copse_topology_builder *builder, lon
     return copse_fail_at(err, COPSE_BAD_INPUT, builder->file, line,
                          "the type of node \"%.80s\" is empty; \"gpu\" is a rank, others relay",
                          node->id);
+  for (const char *c = node->id; *c; c++)
+    if ((unsigned char)*c < 0x20 || *c == 0x7f)
+      return copse_fail_at(err, COPSE_BAD_INPUT, builder->file, line,
+                           "the id \"%.80s\" holds a control character; it could not be read back",
+                           node->id);
   int twin = copse_builder_find(builder, node->id);
   if (twin >= 0)
     return copse_fail_at(err, COPSE_BAD_INPUT, builder->file, line,

@@ -103,6 +103,7 @@ static copse_status load_host(struct composer *c, const cJSON *root,
                     "cluster it is part of?");
     goto out;
   }
+  if (strcmp(name, "-") == 0) name = "./-"; /* a file of that name, not standard input */
   COPSE_TRY(copse_file_beside(c->json->file, name, &path, c->err));
   COPSE_TRY(copse_topology_load_at(path, options, depth + 1, &c->host, c->err));
 out:

@@ -60,6 +60,29 @@ static copse_status explain(const xmlParserCtxt *parser, const char *file, struc
                        n > 200 ? 200 : (int)n, message);
 }
 
+/*
+ * libxml2 compares each attribute of a tag with all others: a tag of a megabyte takes it
+ * minutes. Real tags have some hundred bytes. The line of the first that is too long, or 0.
+ */
+#define MAX_TAG_BYTES 65536
+static long long_tag(const char *data, size_t size) {
+  const char *end = data + size, *p = data;
+  long line = 1;
+  while (p < end) {
+    const char *open = memchr(p, '<', (size_t)(end - p));
+    for (const char *q = p; q < (open ? open : end); q++) line += *q == '\n';
+    if (!open) return 0;
+    bool comment = end - open >= 4 && memcmp(open, "<!--", 4) == 0;
+    const char *close = comment ? memmem(open, (size_t)(end - open), "-->", 3)
+                                : memchr(open, '>', (size_t)(end - open));
+    if (!comment && (close ? close : end) - open > MAX_TAG_BYTES) return line;
+    if (!close) return 0;
+    for (const char *q = open; q < close; q++) line += *q == '\n';
+    p = close;
+  }
+  return 0;
+}
+
 copse_status copse_xml_parse(const char *file, const char *data, size_t size, struct copse_xml *out,
                              struct copse_err *err) {
   const int options =
@@ -68,6 +91,10 @@ copse_status copse_xml_parse(const char *file, const char *data, size_t size, st
   *out = (struct copse_xml){NULL, file};
   if (size > INT_MAX)
     return copse_fail_at(err, COPSE_BAD_INPUT, file, 0, "an XML file of more than 2 GiB");
+  long line = long_tag(data, size);
+  if (line > 0)
+    return copse_fail_at(err, COPSE_BAD_INPUT, file, line,
+                         "a tag of more than 64 KiB; those of a topology are short");
   xmlParserCtxt *parser = xmlNewParserCtxt();
   if (!parser) return copse_fail_nomem(err);
   parser->_private = &guard;

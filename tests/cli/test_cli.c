@@ -269,6 +269,17 @@ START_TEST(bad_usage_exits_2_with_one_line) {
       "@ solve %/f.json -c allgather --no-forward",
       "@ solve %/f.json -c alltoall --demand %/f.json",
       "@ solve %/f.json -c alltoall --tolerance lots",
+      "@ solve %/f.json -c allgather --tolerance 1% --k 2",
+      "@ solve %/f.json -c allgather --no-symmetry",
+      "@ solve --json=3 %/f.json -c allgather",
+      "@ lower %/f.schedule --to plan -o %/x --chunk 1",
+      "@ simulate %/f.schedule",
+      "@ simulate %/f.plan -t %/f.json",
+      "@ simulate %/f.schedule -t %/f.json --overlap tokens=1",
+      "@ simulate %/f.schedule -t %/f.json -b 2K -e 1K",
+      "@ place -t %/f.json --experts 4",
+      "@ place -t %/f.json --experts 4 --demand %/f.json",
+      "@ place -t %/f.json --experts x --demand %/f.json",
       "@ verify %/f.schedule",
       "@ verify -t %/f.json",
       "@ verify %/f.json -t %/f.json",
@@ -302,10 +313,11 @@ START_TEST(bad_usage_exits_2_with_one_line) {
 END_TEST
 
 START_TEST(every_command_has_help_with_an_example) {
-  const char *const commands[] = {"topo", "solve", "verify", "lower", "check", "run"};
+  const char *const commands[] = {"topo",  "solve", "verify",   "lower",
+                                  "check", "run",   "simulate", "place"};
   ck_assert_int_eq(run("@ --help"), 0);
-  for (int i = 0; i < 6; i++) ck_assert_ptr_nonnull(strstr(result.out, commands[i]));
-  for (int i = 0; i < 6; i++) {
+  for (int i = 0; i < 8; i++) ck_assert_ptr_nonnull(strstr(result.out, commands[i]));
+  for (int i = 0; i < 8; i++) {
     ck_assert_int_eq(run("@ %s --help", commands[i]), 0);
     ck_assert_ptr_nonnull(strstr(result.out, "example: copse "));
     ck_assert_str_eq(result.err, "");
@@ -327,8 +339,8 @@ static cJSON *parse_output(void) {
   return json;
 }
 
-static const char *const rooted[] = {"allgather", "reduce_scatter", "allreduce", "broadcast -r 0",
-                                     "reduce -r 0", "alltoall"};
+static const char *const rooted[] = {"allgather",      "reduce_scatter", "allreduce",
+                                     "broadcast -r 0", "reduce -r 0",    "alltoall"};
 
 START_TEST(the_whole_chain_works_on_every_fabric) {
   for (int f = 0; f < copse_test_n_fabrics; f++) {
@@ -421,6 +433,97 @@ START_TEST(output_files_are_whole_or_untouched) {
 }
 END_TEST
 
+/* ---- found by trying to break it --------------------------------------------------- */
+
+#define GPU_LINK(a, b, bw) "{\"src\":\"" a "\",\"dst\":\"" b "\",\"bandwidth\":" bw "}"
+
+/* Demands of 1 and 1e9 bytes: the master problem cycled in rounding noise. */
+START_TEST(demands_of_very_different_sizes_end) {
+  write_text("h.json",
+             "{\"format\":\"copse-topology/"
+             "1\",\"name\":\"h\",\"nodes\":[{\"id\":\"a\",\"type\":\"gpu\"},"
+             "{\"id\":\"b\",\"type\":\"gpu\"},{\"id\":\"c\",\"type\":\"gpu\"},{\"id\":\"d\","
+             "\"type\":\"gpu\"},"
+             "{\"id\":\"s\",\"type\":\"switch\"},{\"id\":\"t\",\"type\":\"switch\"}],\"links\":"
+             "[" GPU_LINK("a", "s", "1") "," GPU_LINK("b", "s", "1") "," GPU_LINK(
+                 "c", "s", "1") "," GPU_LINK("t", "b",
+                                             "1") "," GPU_LINK("d", "t",
+                                                               "1") "," GPU_LINK("t", "a",
+                                                                                 "1") "]}");
+  write_text("hd.json",
+             "{\"format\":\"copse-demand/1\",\"bytes\":[[0,1,1000000000,0],[0,0,0,0],"
+             "[0,0,0,0],[0,1000000000,0,0]]}");
+  ck_assert_int_eq(run("timeout 60 @ solve %%/h.json -c alltoall --demand %%/hd.json -o %%/s.json"),
+                   0);
+  ck_assert_int_eq(run("@ verify %%/s.json -t %%/h.json"), 0);
+}
+END_TEST
+
+/* Ids are the user's: '>' stands in the keys of a bound's lengths, and parts them as well. */
+START_TEST(odd_ids_survive_the_chain) {
+  write_text(
+      "gt.json",
+      "{\"format\":\"copse-topology/1\",\"name\":\"a \\\"b\\\" > c\",\"nodes\":[{\"id\":\"g 0\","
+      "\"type\":\"gpu\"},{\"id\":\"g>1\",\"type\":\"gpu\"},{\"id\":\"a>\u00fc\",\"type\":"
+      "\"switch\"}],"
+      "\"links\":[" GPU_LINK("a>\u00fc", "g 0", "1") "," GPU_LINK("a>\u00fc", "g>1", "2") "]}");
+  for (int c = 0; c < 6; c++) {
+    ck_assert_msg(run("@ solve %%/gt.json -c %s -o %%/s.json", rooted[c]) == 0, "%s", result.err);
+    ck_assert_msg(run("@ verify %%/s.json -t %%/gt.json") == 0, "%s", result.err);
+  }
+  write_text("nl.json",
+             "{\"format\":\"copse-topology/1\",\"nodes\":[{\"id\":\"a\\nb\",\"type\":\"gpu\"}],"
+             "\"links\":[]}");
+  assert_refused("nl.json", 2, "control character");
+  write_text("latin.json",
+             "{\"format\":\"copse-topology/1\",\"nodes\":[{\"id\":\"a\xe7\",\"type\":\"gpu\"}],"
+             "\"links\":[]}");
+  assert_refused("latin.json", 2, "UTF-8");
+}
+END_TEST
+
+START_TEST(a_tag_with_endless_attributes_is_refused_at_once) {
+  ck_assert_int_eq(run("awk 'BEGIN { printf \"<system \"; for (i = 0; i < 200000; i++) printf "
+                       "\"a%%d=\\\"1\\\" \", i; print \"/>\" }' >%%/many.xml; "
+                       "timeout 20 @ topo %%/many.xml"),
+                   2);
+  assert_one_line("many.xml");
+}
+END_TEST
+
+START_TEST(an_error_is_one_line_even_when_output_is_lost) {
+  write_text("f.json", copse_test_fabrics[0]);
+  const char *const lines[] = {"@ solve %/f.json -c allgather -o - >/dev/full",
+                               "@ topo %/f.json >/dev/full", "@ --help >/dev/full",
+                               "@ --version >/dev/full"};
+  for (int i = 0; i < 4; i++) {
+    ck_assert_msg(run("%s", lines[i]) != 0, "%s: success", lines[i]);
+    assert_one_line(lines[i]);
+  }
+  write_text("note.xml", "<system version=\"1\"><include/></system>");
+  assert_refused("note.xml", 2, "note.xml");
+}
+END_TEST
+
+/* The fewest trees per root within a tolerance: fewer than exact, and within it. */
+START_TEST(a_tolerance_gives_fewer_trees) {
+  write_text("f.json", copse_test_fabrics[2]);
+  ck_assert_int_eq(run("@ solve %%/f.json -c allgather -o %%/s.json --json"), 0);
+  cJSON *exact = parse_output();
+  ck_assert_int_eq(run("@ solve %%/f.json -c allgather --tolerance 0.2 -o %%/s.json --json"), 0);
+  cJSON *near = parse_output();
+  ck_assert_int_eq(run("@ verify %%/s.json -t %%/f.json"), 0);
+  double k = cJSON_GetObjectItem(exact, "k")->valuedouble;
+  double fewer = cJSON_GetObjectItem(near, "k")->valuedouble;
+  double best = cJSON_GetObjectItem(exact, "algbw_GBps")->valuedouble;
+  double reached = cJSON_GetObjectItem(near, "algbw_GBps")->valuedouble;
+  ck_assert(fewer < k);
+  ck_assert(reached >= best / 1.2 * (1 - 1e-9) && reached <= best);
+  cJSON_Delete(exact);
+  cJSON_Delete(near);
+}
+END_TEST
+
 /* ---- real files -------------------------------------------------------------------- */
 
 START_TEST(the_reference_topologies_go_through_the_whole_chain) {
@@ -435,7 +538,9 @@ START_TEST(the_reference_topologies_go_through_the_whole_chain) {
       ck_assert_msg(run("@ solve %s -c %s -o %%/s.json", path, rooted[c]) == 0, "%s", result.err);
       ck_assert_msg(run("@ verify %%/s.json -t %s --json", path) == 0, "%s", result.err);
       /* the alltoall of a torus is left with a gap of 1e-9: see src/solver/concurrent.h */
-      if (c < 5 || strcmp(names[i], "torus-4x4") != 0)
+      if (c == 2) /* allreduce: proved for its two phases, not against every other allreduce */
+        ck_assert_ptr_nonnull(strstr(result.out, "\"phases_optimal\": true"));
+      else if (c < 5 || strcmp(names[i], "torus-4x4") != 0)
         ck_assert_ptr_nonnull(strstr(result.out, "\"optimal\": true"));
       ck_assert_msg(run("@ lower %%/s.json --to plan -o %%/p.plan") == 0, "%s", result.err);
       ck_assert_msg(run("@ check %%/p.plan") == 0, "%s", result.err);
@@ -462,6 +567,11 @@ int main(void) {
   tcase_add_test(tc, a_schedule_for_another_fabric_is_refuted_with_status_1);
   tcase_add_test(tc, a_changed_plan_file_is_refused);
   tcase_add_test(tc, output_files_are_whole_or_untouched);
+  tcase_add_test(tc, demands_of_very_different_sizes_end);
+  tcase_add_test(tc, odd_ids_survive_the_chain);
+  tcase_add_test(tc, a_tag_with_endless_attributes_is_refused_at_once);
+  tcase_add_test(tc, an_error_is_one_line_even_when_output_is_lost);
+  tcase_add_test(tc, a_tolerance_gives_fewer_trees);
   tcase_add_test(tc, the_reference_topologies_go_through_the_whole_chain);
   suite_add_tcase(suite, tc);
   int status = copse_test_run(suite);

@@ -12,6 +12,7 @@
  *   read or write a plan                            copse_plan_read, _write
  *   prove a plan                                    copse_plan_check
  *   plan an alltoallv at run time                   copse_alltoallv_create, _plan
+ *   overlap it with the experts' computing          copse_overlap_degree
  *
  * Conventions. Every function returns a copse_status; on anything but COPSE_OK the
  * calling thread's copse_last_error() has one line of text, `T **out` is NULL and
@@ -113,8 +114,10 @@ COPSE_API copse_status copse_schedule_write(const copse_schedule *schedule,
                                             const char *path) COPSE_CHECKED;
 
 /*
- * Checks trees, paths, shares, loads and the bound exactly, independently of the solver.
- * COPSE_REFUTED with the first defect. *optimal (may be NULL): the time equals the bound.
+ * Checks trees or flows, paths, shares, loads and the bound exactly, independently of the
+ * solver. COPSE_REFUTED with the first defect. *optimal (may be NULL): 1 if the time equals
+ * a bound that holds for any algorithm; 2 for an allreduce whose reduce_scatter and
+ * allgather both are at their bounds; else 0.
  */
 COPSE_API copse_status copse_schedule_verify(const copse_schedule *schedule,
                                              const copse_topology *topology,
@@ -190,6 +193,28 @@ COPSE_API copse_status copse_alltoallv_receives(copse_alltoallv *planner, int ra
                                                 copse_transfer *out, int64_t capacity,
                                                 int64_t *n) COPSE_CHECKED;
 COPSE_API void copse_alltoallv_free(copse_alltoallv *planner);
+
+/* ---- overlapping all-to-all and experts --------------------------------------------- */
+
+/* A Mixture-of-Experts layer: what one rank sends, and how long its experts compute. */
+typedef struct copse_moe_layer {
+  double bytes;                  /* that a rank dispatches: tokens * bytes of a token */
+  double tokens;                 /* of a rank; the busiest expert's follow from the schedule */
+  double alpha_us, us_per_token; /* time of the experts of a rank: alpha + tokens * this */
+} copse_moe_layer;
+
+/*
+ * In how many parts (1, 2, 4, ... 64) to cut the tokens, so that the all-to-all of one part
+ * runs while the experts compute another (Tutel, arXiv 2206.03382): the degree of the shortest
+ * step as the simulator predicts it, one all-to-all on the network at a time. `alltoall`
+ * is a schedule for `topology`, not compact. *step_us and *plain_us (either may be NULL): the
+ * predicted step with that degree, and without overlap.
+ * COPSE_INVALID for another collective, a compact schedule or figures that make no sense.
+ */
+COPSE_API copse_status copse_overlap_degree(const copse_topology *topology,
+                                            const copse_schedule *alltoall,
+                                            const copse_moe_layer *layer, int *degree,
+                                            double *step_us, double *plain_us) COPSE_CHECKED;
 
 #ifdef __cplusplus
 }

@@ -50,9 +50,8 @@ static int utf8_length(const char *text, const char *end) {
   return n;
 }
 
-/* Escapes of control characters would smuggle them (and our marks) past the raw check. */
+/* \u0000 to \u001f would smuggle control characters (and our marks) past the raw check. */
 static bool escapes_control(const char *p, const char *end) {
-  if (end - p >= 2 && strchr("bfnrt", p[1]) && p[1]) return true;
   return end - p >= 6 && p[1] == 'u' && p[2] == '0' && p[3] == '0' && (p[4] == '0' || p[4] == '1');
 }
 

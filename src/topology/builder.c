@@ -43,6 +43,11 @@ void copse_builder_free(struct copse_topology_builder *builder) {
 
 copse_status copse_builder_set_name(struct copse_topology_builder *builder, const char *name,
                                     struct copse_err *err) {
+  for (const char *c = name; *c; c++)
+    if ((unsigned char)*c < 0x20 || *c == 0x7f)
+      return copse_fail_at(
+          err, COPSE_BAD_INPUT, builder->file, 0,
+          "the name \"%.80s\" holds a control character; it could not be read back", name);
   builder->name = copse_arena_strdup(&builder->arena, name);
   return builder->name ? COPSE_OK : copse_fail_nomem(err);
 }

@@ -61,6 +61,26 @@ bool copse_cli_parse_int(const char *text, int64_t min, int64_t max, int64_t *ou
   return true;
 }
 
+bool copse_cli_parse_size(const char *text, uint64_t most, uint64_t *out) {
+  uint64_t v = 0;
+  const char *p = text;
+  for (; *p >= '0' && *p <= '9'; p++)
+    if (__builtin_mul_overflow(v, 10u, &v) || __builtin_add_overflow(v, (uint64_t)(*p - '0'), &v))
+      return false;
+  if (p == text) return false;
+  if (*p) {
+    const char *letters = "kKmMgGtT", *found = strchr(letters, *p);
+    if (!found) return false;
+    unsigned shift = 10 * ((unsigned)(found - letters) / 2 + 1);
+    if (v > UINT64_MAX >> shift) return false;
+    v <<= shift;
+    p++;
+  }
+  if (*p || v > most) return false;
+  *out = v;
+  return true;
+}
+
 bool copse_cli_parse_links(const char *text, enum copse_link_mode *out) {
   if (strcmp(text, "nvlink") == 0)
     *out = COPSE_LINKS_NVLINK;

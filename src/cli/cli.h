@@ -33,6 +33,10 @@ int copse_cli_bad_option(const char *command, char **argv, int option);
 /* A whole number in [min, max]; false for anything else. */
 bool copse_cli_parse_int(const char *text, int64_t min, int64_t max, int64_t *out);
 
+/* Digits with an optional K, M, G or T (times 1024, ...), small or capital; false for anything
+ * else and beyond `most`. */
+bool copse_cli_parse_size(const char *text, uint64_t most, uint64_t *out);
+
 /* "nvlink", "all" or "default". */
 bool copse_cli_parse_links(const char *text, enum copse_link_mode *out);
 

@@ -291,25 +291,9 @@ static int run(const struct options *o) {
 
 /* ---- options --------------------------------------------------------------------------- */
 
-/* Digits with an optional K, M, G or T (times 1024, ...). */
+/* At most 19 digits, zeros in front included. */
 static bool parse_size(const char *text, uint64_t *out) {
-  static const char letters[] = "kKmMgGtT";
-  size_t digits = strspn(text, "0123456789");
-  int64_t v;
-  char number[20];
-  unsigned shift = 0;
-  if (digits == 0 || digits >= sizeof number) return false;
-  memcpy(number, text, digits);
-  number[digits] = '\0';
-  if (!copse_cli_parse_int(number, 0, (int64_t)MAX_BYTES, &v)) return false;
-  if (text[digits]) {
-    const char *letter = strchr(letters, text[digits]);
-    if (!letter || text[digits + 1]) return false;
-    shift = 10 * ((unsigned)(letter - letters) / 2 + 1);
-  }
-  if ((uint64_t)v > MAX_BYTES >> shift) return false;
-  *out = (uint64_t)v << shift;
-  return true;
+  return strspn(text, "0123456789") < 20 && copse_cli_parse_size(text, MAX_BYTES, out);
 }
 
 static bool parse_alpha(const char *text, double *out) {

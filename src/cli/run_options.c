@@ -71,24 +71,9 @@ uint64_t copse_run_next_size(const struct copse_run_options *options, uint64_t s
   return size > MAX_BYTES / options->step_factor ? UINT64_MAX : size * options->step_factor;
 }
 
-/* Digits with an optional K, M, G or T; false for anything else and beyond `most`. */
-static bool parse_number(const char *text, bool suffix, uint64_t most, uint64_t *out) {
-  uint64_t v = 0;
-  const char *p = text;
-  for (; *p >= '0' && *p <= '9'; p++)
-    if (__builtin_mul_overflow(v, 10u, &v) || __builtin_add_overflow(v, (uint64_t)(*p - '0'), &v))
-      return false;
-  if (p == text) return false;
-  if (suffix && *p) {
-    const char *letters = "kKmMgGtT", *found = strchr(letters, *p);
-    if (!found) return false;
-    unsigned shift = 10 * ((unsigned)(found - letters) / 2 + 1);
-    if (v > UINT64_MAX >> shift) return false;
-    v <<= shift;
-    p++;
-  }
-  *out = v;
-  return *p == '\0' && v <= most;
+/* Digits alone; false for anything else and beyond `most`. */
+static bool parse_number(const char *text, uint64_t most, uint64_t *out) {
+  return text[strspn(text, "0123456789")] == '\0' && copse_cli_parse_size(text, most, out);
 }
 
 /* What parsing needs beside the result. */
@@ -102,13 +87,13 @@ static int bad_value(const char *name, const char *text, const char *right) {
 }
 
 static int parse_size(const char *name, const char *text, uint64_t *out) {
-  if (parse_number(text, true, MAX_BYTES, out)) return 0;
+  if (copse_cli_parse_size(text, MAX_BYTES, out)) return 0;
   return bad_value(name, text, "a number of bytes, such as 1000, 64K or 1G");
 }
 
 static int parse_count(const char *name, const char *text, uint32_t least, uint32_t *out) {
   uint64_t v;
-  if (!parse_number(text, false, MAX_ITERS, &v) || v < least)
+  if (!parse_number(text, MAX_ITERS, &v) || v < least)
     return bad_value(name, text, least ? "an integer of at least 1" : "an integer of at least 0");
   *out = (uint32_t)v;
   return 0;
@@ -150,11 +135,11 @@ static int parse_one(struct parser *parser, int option, const char *text) {
     case 'e': parser->has_max = true; return parse_size("-e", text, &o->max_bytes);
     case 'i':
       parser->has_step = true;
-      if (parse_number(text, true, MAX_BYTES, &o->step_bytes) && o->step_bytes > 0) return 0;
+      if (copse_cli_parse_size(text, MAX_BYTES, &o->step_bytes) && o->step_bytes > 0) return 0;
       return bad_value("-i", text, "a number of bytes of at least 1");
     case 'f':
       parser->has_factor = true;
-      if (parse_number(text, false, MAX_BYTES, &o->step_factor) && o->step_factor >= 2) return 0;
+      if (parse_number(text, MAX_BYTES, &o->step_factor) && o->step_factor >= 2) return 0;
       return bad_value("-f", text, "an integer of at least 2");
     case 'n': return parse_count("-n", text, 1, &o->iters);
     case 'w': return parse_count("-w", text, 0, &o->warmup_iters);
@@ -165,7 +150,7 @@ static int parse_one(struct parser *parser, int option, const char *text) {
     case OPT_IN_PLACE: o->in_place = true; return 0;
     case OPT_OUT_OF_PLACE: o->out_of_place = true; return 0;
     case OPT_MAX_MEMORY:
-      if (parse_number(text, true, UINT64_MAX, &o->max_memory) && o->max_memory > 0) return 0;
+      if (copse_cli_parse_size(text, UINT64_MAX, &o->max_memory) && o->max_memory > 0) return 0;
       return bad_value("--max-memory", text, "a number of bytes of at least 1, such as 4G");
     default: o->json = true; return 0;
   }

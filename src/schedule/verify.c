@@ -8,6 +8,7 @@
 
 #include "base/collective.h"
 #include "schedule/verify_flows.h"
+#include "schedule/verify_internal.h"
 
 struct checker {
   const struct copse_schedule *schedule;
@@ -20,20 +21,13 @@ struct checker {
   struct copse_err *err;
 };
 
-static copse_status refute(struct checker *c, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
-static copse_status refute(struct checker *c, const char *fmt, ...) {
+copse_status copse_verify_refute(struct copse_err *err, const char *label, const char *fmt, ...) {
   char text[400];
   va_list ap;
   va_start(ap, fmt);
   vsnprintf(text, sizeof text, fmt, ap);
   va_end(ap);
-  return copse_fail_at(c->err, COPSE_REFUTED, c->label, 0, "%s", text);
-}
-
-static void set_q(mpq_t to, struct copse_q from) {
-  mpz_set_si(mpq_numref(to), from.num);
-  mpz_set_si(mpq_denref(to), from.den);
+  return copse_fail_at(err, COPSE_REFUTED, label, 0, "%s", text);
 }
 
 static copse_status get_q(struct checker *c, const mpq_t from, struct copse_q *to) {

@@ -1,9 +1,8 @@
 #include "schedule/verify_flows.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
+
+#include "schedule/verify_internal.h"
 
 struct checker {
   const struct copse_schedule *schedule;
@@ -18,22 +17,6 @@ struct checker {
   int n_walked;
   struct copse_err *err;
 };
-
-static copse_status refute(struct checker *c, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
-static copse_status refute(struct checker *c, const char *fmt, ...) {
-  char text[400];
-  va_list ap;
-  va_start(ap, fmt);
-  vsnprintf(text, sizeof text, fmt, ap);
-  va_end(ap);
-  return copse_fail_at(c->err, COPSE_REFUTED, c->label, 0, "%s", text);
-}
-
-static void set_q(mpq_t to, struct copse_q from) {
-  mpz_set_si(mpq_numref(to), from.num);
-  mpz_set_si(mpq_denref(to), from.den);
-}
 
 /* ---- demand ----------------------------------------------------------------------- */
 
@@ -348,6 +331,20 @@ out:
   return status;
 }
 
+/* need / (m * room), what a certificate proves; `vain` refutes one without room. */
+static copse_status time_of(struct checker *c, const mpz_t need, const mpz_t m, const mpq_t room,
+                            const char *vain, mpq_t bound) {
+  mpq_t unit;
+  if (mpq_sgn(room) == 0) return refute(c, "%s", vain);
+  mpq_init(unit);
+  mpq_set_z(bound, need);
+  mpq_set_z(unit, m);
+  mpq_div(bound, bound, unit);
+  mpq_div(bound, bound, room);
+  mpq_clear(unit);
+  return COPSE_OK;
+}
+
 /* sum of demand * distance / (M * sum of bandwidth * length) */
 static copse_status lengths_bound(struct checker *c, mpq_t bound) {
   const struct copse_topology *t = c->topology;
@@ -371,14 +368,7 @@ static copse_status lengths_bound(struct checker *c, mpq_t bound) {
     mpq_mul(q, q, length);
     mpq_add(room, room, q);
   }
-  if (mpq_sgn(room) == 0) {
-    status = refute(c, "the bound's lengths are all zero");
-    goto out;
-  }
-  mpq_set_z(bound, need);
-  mpq_set_z(q, m);
-  mpq_div(bound, bound, q);
-  mpq_div(bound, bound, room);
+  status = time_of(c, need, m, room, "the bound's lengths are all zero", bound);
 out:
   mpz_clears(need, m, NULL);
   mpq_clears(room, q, length, NULL);
@@ -419,14 +409,7 @@ static copse_status cut_bound(struct checker *c, mpq_t bound) {
     set_q(q, t->links[e].bandwidth);
     mpq_add(room, room, q);
   }
-  if (mpq_sgn(room) == 0) {
-    status = refute(c, "nothing leaves the bound's cut");
-    goto out;
-  }
-  mpq_set_z(bound, need);
-  mpq_set_z(q, m);
-  mpq_div(bound, bound, q);
-  mpq_div(bound, bound, room);
+  status = time_of(c, need, m, room, "nothing leaves the bound's cut", bound);
 out:
   mpz_clears(need, m, NULL);
   mpq_clears(room, q, NULL);

@@ -1,53 +1,15 @@
 /*
  * Every allocation of loading and running a plan fails once: each must be reported, and
- * what was taken before given back. The C library's allocator is replaced by one that
- * counts, which the sanitizers don't allow; under them the test is skipped.
+ * what was taken before given back. Under the sanitizers the test is skipped.
  */
 #include <stdlib.h>
 
 #include "runtime/executor.h"
 #include "runtime/verify_buffers.h"
 #include "support/exec_support.h"
+#include "support/failing_malloc.h"
 #include "support/plan_builder.h"
 #include "support/support.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define REPLACES_MALLOC 0
-#else
-#define REPLACES_MALLOC 1
-#endif
-
-static long live, until_failure = -1;
-
-#if REPLACES_MALLOC
-extern void *__libc_malloc(size_t);
-extern void *__libc_calloc(size_t, size_t);
-extern void *__libc_realloc(void *, size_t);
-extern void *__libc_memalign(size_t, size_t);
-extern void __libc_free(void *);
-
-static bool fails(void) { return until_failure >= 0 && until_failure-- == 0; }
-
-static void *counted(void *p) {
-  live += p != NULL;
-  return p;
-}
-
-void *malloc(size_t size) { return fails() ? NULL : counted(__libc_malloc(size)); }
-void *calloc(size_t n, size_t size) { return fails() ? NULL : counted(__libc_calloc(n, size)); }
-void *aligned_alloc(size_t alignment, size_t size) {
-  return fails() ? NULL : counted(__libc_memalign(alignment, size));
-}
-void *realloc(void *old, size_t size) {
-  void *p = fails() ? NULL : __libc_realloc(old, size);
-  live += p != NULL && old == NULL;
-  return p;
-}
-void free(void *p) {
-  live -= p != NULL;
-  __libc_free(p);
-}
-#endif
 
 /* A plan is decoded, run once on buffers, and everything freed. */
 static copse_status whole_life(const char *bytes, size_t size, struct copse_err *err) {

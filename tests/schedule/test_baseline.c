@@ -10,6 +10,7 @@
 #include "schedule/solve.h"
 #include "schedule/verify.h"
 #include "support/fabric.h"
+#include "support/failing_malloc.h"
 #include "support/random_topology.h"
 #include "support/sim_fabric.h"
 #include "support/support.h"
@@ -458,41 +459,6 @@ START_TEST(nothing_to_send_takes_no_step) {
 END_TEST
 
 /* ---- memory ---------------------------------------------------------------------------- */
-
-/* The C library's allocator counts and fails on demand, which the sanitizers don't allow. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define REPLACES_MALLOC 0
-#else
-#define REPLACES_MALLOC 1
-#endif
-
-static long live, until_failure = -1;
-
-#if REPLACES_MALLOC
-extern void *__libc_malloc(size_t);
-extern void *__libc_calloc(size_t, size_t);
-extern void *__libc_realloc(void *, size_t);
-extern void __libc_free(void *);
-
-static bool fails(void) { return until_failure >= 0 && until_failure-- == 0; }
-
-static void *counted(void *p) {
-  live += p != NULL;
-  return p;
-}
-
-void *malloc(size_t size) { return fails() ? NULL : counted(__libc_malloc(size)); }
-void *calloc(size_t n, size_t size) { return fails() ? NULL : counted(__libc_calloc(n, size)); }
-void *realloc(void *old, size_t size) {
-  void *p = fails() ? NULL : __libc_realloc(old, size);
-  live += p != NULL && old == NULL;
-  return p;
-}
-void free(void *p) {
-  live -= p != NULL;
-  __libc_free(p);
-}
-#endif
 
 static copse_status make_and_simulate(const struct copse_topology *t, enum copse_baseline kind,
                                       struct copse_err *err) {

@@ -1,51 +1,13 @@
 /*
  * Every allocation of a reading fails once: the reader must say so and free what it has.
- * The C library's allocator is replaced by one that counts, which AddressSanitizer doesn't
- * allow; under it (and ThreadSanitizer) the test is skipped.
+ * Under the sanitizers the test is skipped.
  */
 #include "helpers.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define REPLACES_MALLOC 0
-#else
-#define REPLACES_MALLOC 1
-#endif
-
-static long live, until_failure = -1;
+#include "support/failing_malloc.h"
 
 #if REPLACES_MALLOC
 #include <libxml/parser.h>
 #include <libxml/xmlmemory.h>
-
-extern void *__libc_malloc(size_t);
-extern void *__libc_calloc(size_t, size_t);
-extern void *__libc_realloc(void *, size_t);
-extern void __libc_free(void *);
-
-/* Seen by the libraries too, whatever the build's default visibility. */
-#define EVERYWHERE __attribute__((visibility("default")))
-
-static bool fails(void) { return until_failure >= 0 && until_failure-- == 0; }
-
-EVERYWHERE void *malloc(size_t size) {
-  void *p = fails() ? NULL : __libc_malloc(size);
-  live += p != NULL;
-  return p;
-}
-EVERYWHERE void *calloc(size_t n, size_t size) {
-  void *p = fails() ? NULL : __libc_calloc(n, size);
-  live += p != NULL;
-  return p;
-}
-EVERYWHERE void *realloc(void *old, size_t size) {
-  void *p = fails() ? NULL : __libc_realloc(old, size);
-  live += p != NULL && old == NULL;
-  return p;
-}
-EVERYWHERE void free(void *p) {
-  live -= p != NULL;
-  __libc_free(p);
-}
 
 /* libxml2 keeps what it has once set up, and isn't what is tested: it goes uncounted. */
 static char *uncounted_strdup(const char *text) {

@@ -35,6 +35,7 @@ struct packer {
   int *order;              /* [n_terminals] vertices of the tree in the order they joined */
   int n_order, first_open; /* vertices before first_open have no usable link left */
   bool *in_tree;           /* [n_nodes] */
+  int64_t *need;           /* [n_nodes] of roots not begun yet: the capacity of hub -> root */
 };
 
 static copse_status list_links(struct packer *p, struct copse_flow *graph, struct copse_err *err) {
@@ -62,6 +63,7 @@ static copse_status build_graph(struct packer *p, struct copse_err *err) {
   for (int i = 0; i < network->n_roots; i++) {
     int64_t need = network->roots[i].weight * p->k;
     COPSE_TRY(copse_flow_change(p->flow, p->hub, network->roots[i].node, need, err));
+    p->need[network->roots[i].node] = need;
     p->others += need;
   }
   p->unbounded = p->others;
@@ -77,6 +79,7 @@ static copse_status prepare(struct packer *p, struct copse_flow *graph, struct c
   COPSE_TRY(copse_calloc(terminals + 1, sizeof *p->waiting, &p->waiting, err));
   COPSE_TRY(copse_calloc(terminals, sizeof(int), &p->order, err));
   COPSE_TRY(copse_calloc(nodes, 1, &p->in_tree, err));
+  COPSE_TRY(copse_calloc(nodes, sizeof *p->need, &p->need, err));
   for (size_t i = 0; i <= terminals; i++)
     COPSE_TRY(copse_calloc(terminals, sizeof(struct copse_packed_edge), &p->waiting[i].edges, err));
   COPSE_TRY(copse_calloc(terminals, sizeof(struct copse_packed_edge), &p->current.edges, err));
@@ -95,6 +98,25 @@ static void release(struct packer *p) {
   free(p->first_link);
   free(p->order);
   free(p->in_tree);
+  free(p->need);
+}
+
+/*
+ * What certainly flows from x to y: over the link itself, and for every other family over
+ * hub -> root -> y. These ways share no link. On complete graphs (a switch) this is all there
+ * is to know, and no search is needed.
+ */
+static int64_t evident_flow(struct packer *p, int x, int y) {
+  struct copse_flow_neighbours in = copse_flow_entering(p->flow, y);
+  int64_t sum = 0;
+  for (int i = 0; i < in.n; i++) {
+    int v = in.nodes[i];
+    if (v == x || v == p->hub)
+      sum += in.capacities[i];
+    else if (v < p->network->n_nodes)
+      sum += in.capacities[i] < p->need[v] ? in.capacities[i] : p->need[v];
+  }
+  return sum;
 }
 
 /* How much of `want` the current family may be extended over x -> y (see the header). */
@@ -102,6 +124,8 @@ static copse_status safe_amount(struct packer *p, int x, const struct link *link
                                 int64_t *safe, struct copse_err *err) {
   copse_status status;
   if (link->left < want) want = link->left;
+  *safe = want;
+  if (evident_flow(p, x, link->dst) >= p->others + want) return COPSE_OK;
   COPSE_TRY(copse_flow_change(p->flow, x, p->hub, p->unbounded, err));
   int64_t value = copse_flow_max(p->flow, x, link->dst, p->others + want);
   COPSE_TRY(copse_flow_change(p->flow, x, p->hub, -p->unbounded, err));
@@ -235,6 +259,7 @@ static copse_status pack_root(struct packer *p, const struct copse_net_root *roo
   p->current.multiplicity = need;
   p->current.n_edges = 0;
   COPSE_TRY(copse_flow_change(p->flow, p->hub, root->node, -need, err));
+  p->need[root->node] = 0;
   p->others -= need;
   for (;;) {
     restart_vertices(p);

@@ -22,12 +22,6 @@ struct bench {
   uint64_t seed; /* other data in every check */
 };
 
-/* Blocks that the message consists of: its size is so many times the count. */
-static uint64_t message_blocks(const struct copse_plan *plan) {
-  const struct copse_plan_header *h = &plan->header;
-  return h->input_blocks > h->output_blocks ? h->input_blocks : h->output_blocks;
-}
-
 static double now_us(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
@@ -55,6 +49,7 @@ static void fill(struct bench *bench, const struct copse_run_row *row, bool in_p
                                   .count = row->count,
                                   .type = row->type,
                                   .redop = row->redop,
+                                  .extents = h->n_extents > 0 ? bench->plan->extents : NULL,
                                   .seed = bench->seed++};
   copse_buffers_fill(&bench->buffers, &data, in_place);
 }
@@ -93,10 +88,9 @@ static copse_status run_row(struct bench *bench, uint64_t bytes, enum copse_type
                             enum copse_redop redop, struct copse_err *err) {
   copse_collective collective = (copse_collective)bench->plan->header.collective;
   struct copse_run_row row = {.type = type, .redop = redop};
-  uint64_t whole = message_blocks(bench->plan) * copse_type_bytes(type);
   copse_status status = COPSE_OK;
-  row.count = bytes / whole;
-  row.size = row.count * whole;
+  row.count = copse_run_block_bytes(bench->plan, bytes) / copse_type_bytes(type);
+  row.size = copse_run_message_bytes(bench->plan, row.count * copse_type_bytes(type));
   show_progress(bench, &row);
   if (bench->options->out_of_place) COPSE_TRY(measure(bench, &row, false, &row.out_of_place, err));
   if (bench->options->in_place && copse_buffers_has_in_place(collective))
@@ -132,7 +126,7 @@ static copse_status run_bench(const struct copse_run_options *options, uint64_t 
   bench.plan = plan;
   COPSE_TRY(copse_run_check_memory(options, plan, err));
   COPSE_TRY(copse_exec_new(plan, options->backend, &bench.exec, err));
-  uint64_t block = options->max_bytes / message_blocks(plan);
+  uint64_t block = copse_run_block_bytes(plan, options->max_bytes);
   COPSE_TRY(copse_buffers_new(plan->header.n_ranks, plan->header.input_blocks * block,
                               plan->header.output_blocks * block, &bench.buffers, err));
   COPSE_TRY(copse_run_report_new(options, plan, &bench.report, err));

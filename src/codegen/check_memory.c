@@ -11,7 +11,8 @@ static int compare_fractions(int64_t an, int64_t ad, int64_t bn, int64_t bd) {
 }
 
 static bool same_piece(const struct copse_plan_piece *a, const struct copse_plan_piece *b) {
-  return compare_fractions(a->lo_num, a->lo_den, b->lo_num, b->lo_den) == 0 &&
+  return a->extent == b->extent &&
+         compare_fractions(a->lo_num, a->lo_den, b->lo_num, b->lo_den) == 0 &&
          compare_fractions(a->hi_num, a->hi_den, b->hi_num, b->hi_den) == 0;
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "codegen/plan_build.h"
+#include "schedule/demand.h"
 
 /* A piece and its chain: ranks[0] sends, ranks[n - 1] keeps, the others forward. */
 struct chain {
@@ -32,6 +33,7 @@ struct lowering {
   struct role *roles; /* by rank, worker, hop, chain: the order in which they run */
   size_t n_roles, roles_capacity;
   int n_workers; /* per rank */
+  int64_t m;     /* M in bytes of the demand; 0 when uniform */
   int *rank_of;  /* [schedule->n_nodes] -1 for relays */
 };
 
@@ -62,8 +64,12 @@ static bool same_ranks(const struct chain *a, const struct chain *b) {
 /* A plan speaks of ranks: paths that differ only in relays are one chain. */
 static copse_status add_flow(struct lowering *l, const struct copse_schedule_flow *flow) {
   size_t first = l->n_chains;
-  struct copse_q at = COPSE_Q_ZERO, n = {l->schedule->n_ranks, 1};
-  copse_status status = COPSE_OK;
+  struct copse_q at = COPSE_Q_ZERO, n, share;
+  copse_status status;
+  /* weights are parts of M; a piece is a part of what this pair sends */
+  COPSE_TRY(copse_demand_share(l->schedule->demand, l->schedule->n_ranks, l->m, flow->src,
+                               flow->dst, &share, l->b.err));
+  COPSE_TRY(copse_q_div(COPSE_Q_ONE, share, &n, l->b.err));
   for (int p = 0; p < flow->n_paths; p++) { /* widths first, in hi */
     struct chain chain = {.n = 0};
     size_t i = first;
@@ -84,12 +90,35 @@ out:
   return status;
 }
 
+/*
+ * By demand the blocks are as large as the largest pair's, and each has the extent that its
+ * pair sends.
+ */
+static copse_status make_extents(struct lowering *l) {
+  const int64_t *demand = l->schedule->demand;
+  size_t n = (size_t)l->schedule->n_ranks * (size_t)l->schedule->n_ranks;
+  int64_t most = 1;
+  copse_status status = COPSE_OK;
+  if (!demand) return COPSE_OK;
+  COPSE_TRY(copse_demand_total(demand, l->schedule->n_ranks, &l->m, l->b.err));
+  COPSE_TRY(copse_calloc(n, sizeof *l->b.extents, &l->b.extents, l->b.err));
+  for (size_t i = 0; i < n; i++)
+    if (demand[i] > most) most = demand[i];
+  for (size_t i = 0; i < n; i++) l->b.extents[i] = (struct copse_plan_extent){demand[i], most};
+  l->b.header.n_extents = (uint32_t)n;
+out:
+  return status;
+}
+
 /* A rank's block for itself is a chain of one. */
 static copse_status add_own(struct lowering *l, int rank) {
+  int64_t n = l->schedule->n_ranks;
+  if (l->schedule->demand && l->schedule->demand[rank * n + rank] == 0) return COPSE_OK;
   int *ranks = copse_arena_alloc(&l->arena, 1, sizeof *ranks);
   if (!ranks) return copse_fail_nomem(l->b.err);
   ranks[0] = rank;
-  return add_chain(l, &(struct chain){.n = 1, .ranks = ranks, .lo = COPSE_Q_ZERO, .hi = COPSE_Q_ONE});
+  return add_chain(l,
+                   &(struct chain){.n = 1, .ranks = ranks, .lo = COPSE_Q_ZERO, .hi = COPSE_Q_ONE});
 }
 
 static int offset_of(const struct lowering *l, const struct chain *c) {
@@ -111,6 +140,7 @@ static copse_status make_chains(struct lowering *l) {
   const struct copse_schedule *s = l->schedule;
   copse_status status;
   COPSE_TRY(copse_calloc((size_t)s->n_nodes, sizeof(int), &l->rank_of, l->b.err));
+  COPSE_TRY(make_extents(l));
   for (int v = 0; v < s->n_nodes; v++) l->rank_of[v] = -1;
   for (int r = 0; r < s->n_ranks; r++) l->rank_of[s->rank_nodes[r]] = r;
   for (int r = 0; r < s->n_ranks; r++) COPSE_TRY(add_own(l, r));
@@ -121,6 +151,9 @@ static copse_status make_chains(struct lowering *l) {
   for (size_t i = 0; i < l->n_chains; i++) {
     l->chains[i].worker = offset_of(l, &l->chains[i]) % l->n_workers;
     COPSE_TRY(copse_build_piece(&l->b, l->chains[i].lo, l->chains[i].hi));
+    if (s->demand)
+      l->b.pieces[i].extent = (uint32_t)(l->chains[i].ranks[0] * s->n_ranks +
+                                         l->chains[i].ranks[l->chains[i].n - 1] + 1);
   }
 out:
   return status;
@@ -275,10 +308,6 @@ copse_status copse_lower_flows(const struct copse_schedule *schedule,
                                struct copse_err *err) {
   struct lowering l = {.schedule = schedule};
   copse_status status;
-  if (schedule->demand)
-    return copse_fail(
-        err, COPSE_UNSUPPORTED,
-        "a plan's blocks are all of one size: only a uniform alltoall can be lowered");
   if (schedule->rotation.order > 1)
     return copse_fail(err, COPSE_UNSUPPORTED,
                       "a compact schedule must be expanded before it is lowered");

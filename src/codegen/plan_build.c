@@ -82,6 +82,7 @@ void copse_build_free(struct copse_plan_build *b) {
   free(b->pieces);
   free(b->regions);
   free(b->channels);
+  free(b->extents);
 }
 
 /* Counts live in 32 bits of the file. */
@@ -113,7 +114,8 @@ copse_status copse_build_piece(struct copse_plan_build *b, struct copse_q lo, st
   copse_status status =
       room(b, &b->pieces, &b->pieces_capacity, b->header.n_pieces, sizeof *b->pieces);
   if (status == COPSE_OK)
-    b->pieces[b->header.n_pieces++] = (struct copse_plan_piece){lo.num, lo.den, hi.num, hi.den};
+    b->pieces[b->header.n_pieces++] = (struct copse_plan_piece){
+        .lo_num = lo.num, .lo_den = lo.den, .hi_num = hi.num, .hi_den = hi.den};
   return status;
 }
 
@@ -168,6 +170,7 @@ copse_status copse_build_finish(struct copse_plan_build *b, struct copse_plan **
                             .pieces = b->pieces,
                             .regions = b->regions,
                             .channels = b->channels,
+                            .extents = b->extents,
                             .name = b->name};
   char *bytes = NULL;
   size_t size;

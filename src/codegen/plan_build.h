@@ -23,7 +23,8 @@ struct copse_plan_build {
   size_t regions_capacity;
   struct copse_plan_channel *channels;
   size_t channels_capacity;
-  const char *name; /* borrowed */
+  struct copse_plan_extent *extents; /* [n_extents] alltoall by demand */
+  const char *name;                  /* borrowed */
   struct copse_err *err;
 };
 

@@ -81,6 +81,11 @@ static void add_tables(struct copse_text *text, const struct copse_plan *plan) {
     add_fraction(text, p->lo_num, p->lo_den);
     copse_text_add(text, ", ");
     add_fraction(text, p->hi_num, p->hi_den);
+    if (p->extent > 0) { /* of so much of the block */
+      const struct copse_plan_extent *e = &plan->extents[p->extent - 1];
+      copse_text_add(text, ", ");
+      add_fraction(text, e->num, e->den);
+    }
     copse_text_add(text, "]");
   }
   copse_text_add(text, "],\n \"regions\": [");

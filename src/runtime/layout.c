@@ -74,7 +74,7 @@ copse_status copse_layout_set(struct copse_layout *layout, uint64_t count, uint3
   layout->unit = COPSE_PLAN_ALIGN_BYTES / element_bytes;
   uint64_t largest = 0;
   for (uint32_t p = 0; p < plan->header.n_pieces; p++) {
-    layout->pieces[p] = copse_piece_span(&plan->pieces[p], count, layout->unit);
+    layout->pieces[p] = copse_piece_span(&plan->pieces[p], plan->extents, count, layout->unit);
     if (layout->pieces[p].count > largest) largest = layout->pieces[p].count;
   }
   layout->n_chunks = copse_chunk_count(&plan->header, largest * element_bytes);

@@ -42,6 +42,11 @@ static copse_status check_header(const struct checker *check) {
     return BAD(check, "header: unknown collective %u", h->collective);
   if (h->n_ranks < 1 || h->n_ranks > MAX_RANKS)
     return BAD(check, "header: %u ranks, must be 1..%u", h->n_ranks, MAX_RANKS);
+  uint64_t pairs = (uint64_t)h->n_ranks * h->n_ranks;
+  if (h->zero != 0 || (h->n_extents != 0 && h->n_extents != pairs) ||
+      (h->n_extents != 0 && h->collective != COPSE_ALLTOALL))
+    return BAD(check, "header: %u extents, only an alltoall has some, one per pair of ranks",
+               h->n_extents);
   if (h->fifo < 1 || h->fifo > MAX_FIFO)
     return BAD(check, "header: fifo of %u slots, must be 1..%u", h->fifo, MAX_FIFO);
   if (h->pipeline_chunks < 1 || h->pipeline_chunks > MAX_PIPELINE_CHUNKS)
@@ -102,7 +107,13 @@ static copse_status check_tables(const struct checker *check) {
       return BAD(check, "piece %u: [%lld/%lld, %lld/%lld) is not an interval within [0, 1)", p,
                  (long long)it->lo_num, (long long)it->lo_den, (long long)it->hi_num,
                  (long long)it->hi_den);
+    if (it->extent > h->n_extents || (it->extent == 0) != (h->n_extents == 0) || it->zero != 0)
+      return BAD(check, "piece %u: extent %u of %u", p, it->extent, h->n_extents);
   }
+  for (uint32_t i = 0; i < h->n_extents; i++)
+    if (!is_fraction(plan->extents[i].num, plan->extents[i].den))
+      return BAD(check, "extent %u: %lld/%lld is not a fraction", i,
+                 (long long)plan->extents[i].num, (long long)plan->extents[i].den);
   for (uint32_t i = 0; i < h->n_regions; i++) {
     const struct copse_plan_region *it = &plan->regions[i];
     if (it->rank >= h->n_ranks) return BAD(check, "region %u: no rank %u", i, it->rank);
@@ -143,6 +154,12 @@ static copse_status check_operand(const struct checker *check, uint32_t i, uint3
     return BAD(check, "op %u: operand %u: writes an input", i, o);
   if (it->index >= limit)
     return BAD(check, "op %u: operand %u: index %u, must be below %u", i, o, it->index, limit);
+  if (it->buffer != COPSE_BUFFER_SCRATCH && h->n_extents > 0) {
+    uint32_t pair = it->buffer == COPSE_BUFFER_INPUT ? it->rank * h->n_ranks + it->index
+                                                     : it->index * h->n_ranks + it->rank;
+    if (plan->pieces[op->piece].extent != pair + 1)
+      return BAD(check, "op %u: operand %u: a piece of another block's extent", i, o);
+  }
   if (it->buffer != COPSE_BUFFER_SCRATCH) return COPSE_OK;
   const struct copse_plan_region *region = &plan->regions[it->index];
   if (region->rank != it->rank)

@@ -21,6 +21,7 @@ struct copse_plan {
   const struct copse_plan_piece *pieces;     /* [n_pieces] */
   const struct copse_plan_region *regions;   /* [n_regions], grouped by rank */
   const struct copse_plan_channel *channels; /* [n_channels] */
+  const struct copse_plan_extent *extents;   /* [n_extents], NULL without */
   const char *name;
 };
 
@@ -49,6 +50,5 @@ copse_status copse_plan_decode(const char *label, const char *bytes, size_t size
 copse_status copse_plan_load(const char *path, struct copse_plan **out,
                              struct copse_err *err) COPSE_CHECKED;
 void copse_plan_release(struct copse_plan *plan);
-
 
 #endif

@@ -66,10 +66,21 @@ struct copse_plan_operand {
   uint32_t index;  /* block or region */
 };
 
-/* [lo, hi) as fractions of a block: 0 <= lo <= hi <= 1, denominators > 0. */
+/* [lo, hi) as fractions of a block's extent: 0 <= lo <= hi <= 1, denominators > 0. */
 struct copse_plan_piece {
   int64_t lo_num, lo_den;
   int64_t hi_num, hi_den;
+  uint32_t extent; /* 1 + index of an extent; 0: the block is full */
+  uint32_t zero;
+};
+
+/*
+ * An alltoall by demand: how much of the block from rank i to rank j there is, extent i *
+ * n_ranks + j, as a fraction of `count`: its first floor(count * num / den) elements. The
+ * rest of the block is neither read nor written.
+ */
+struct copse_plan_extent {
+  int64_t num, den;
 };
 
 struct copse_plan_region {
@@ -108,6 +119,8 @@ struct copse_plan_header {
   uint64_t min_chunk_bytes;             /* no smaller for the sake of pipelining */
   uint32_t n_ranks, n_workers, n_ops, n_operands, n_pieces, n_regions, n_channels;
   uint32_t name_bytes; /* the topology's name, no NUL */
+  uint32_t n_extents;  /* 0, or for an alltoall n_ranks * n_ranks */
+  uint32_t zero;
   uint8_t topology_sha256[32];
 };
 

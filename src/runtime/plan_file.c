@@ -19,23 +19,25 @@ struct format {
 static const struct format header_format = {sizeof(struct copse_plan_header),
                                             "11111111"
                                             "448444444"
-                                            "8844444444" CHECKSUM_FIELDS};
+                                            "884444444444" CHECKSUM_FIELDS};
 static const struct format rank_format = {sizeof(struct copse_plan_rank), "44"};
 static const struct format worker_format = {sizeof(struct copse_plan_worker), "444"};
 static const struct format op_format = {sizeof(struct copse_plan_op), "11111111444"};
 static const struct format operand_format = {sizeof(struct copse_plan_operand), "444"};
-static const struct format piece_format = {sizeof(struct copse_plan_piece), "8888"};
+static const struct format piece_format = {sizeof(struct copse_plan_piece), "888844"};
 static const struct format region_format = {sizeof(struct copse_plan_region), "44"};
 static const struct format channel_format = {sizeof(struct copse_plan_channel), "44"};
+static const struct format extent_format = {sizeof(struct copse_plan_extent), "88"};
 
-_Static_assert(sizeof(struct copse_plan_header) == 128, "the file's header");
+_Static_assert(sizeof(struct copse_plan_header) == 136, "the file's header");
 _Static_assert(sizeof(struct copse_plan_rank) == 8, "the file's rank");
 _Static_assert(sizeof(struct copse_plan_worker) == 12, "the file's worker");
 _Static_assert(sizeof(struct copse_plan_op) == 20, "the file's operation");
 _Static_assert(sizeof(struct copse_plan_operand) == 12, "the file's operand");
-_Static_assert(sizeof(struct copse_plan_piece) == 32, "the file's piece");
+_Static_assert(sizeof(struct copse_plan_piece) == 40, "the file's piece");
 _Static_assert(sizeof(struct copse_plan_region) == 8, "the file's region");
 _Static_assert(sizeof(struct copse_plan_channel) == 8, "the file's channel");
+_Static_assert(sizeof(struct copse_plan_extent) == 16, "the file's extent");
 
 /* Turns fields of this machine's byte order into little-endian ones and back (the same
  * exchange); on little-endian machines a copy. */
@@ -56,7 +58,7 @@ static void copy_records(const struct format *format, size_t n, void *to, const 
 #endif
 }
 
-#define N_TABLES 7
+#define N_TABLES 8
 struct table {
   const struct format *format;
   size_t n;
@@ -72,12 +74,13 @@ static void list_tables(const struct copse_plan *plan, struct table tables[N_TAB
       {&operand_format, h->n_operands, (const void *const *)&plan->operands},
       {&piece_format, h->n_pieces, (const void *const *)&plan->pieces},
       {&region_format, h->n_regions, (const void *const *)&plan->regions},
-      {&channel_format, h->n_channels, (const void *const *)&plan->channels}};
+      {&channel_format, h->n_channels, (const void *const *)&plan->channels},
+      {&extent_format, h->n_extents, (const void *const *)&plan->extents}};
   memcpy(tables, list, sizeof list);
 }
 
-/* Bytes of a file with these counts. No overflow: eight counts below 2^32, times at most
- * 32 bytes each. */
+/* Bytes of a file with these counts. No overflow: nine counts below 2^32, times at most
+ * 40 bytes each. */
 static uint64_t file_bytes(const struct copse_plan *plan) {
   struct table tables[N_TABLES];
   list_tables(plan, tables);

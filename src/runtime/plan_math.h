@@ -29,12 +29,21 @@ COPSE_HD static inline uint64_t copse_cut(uint64_t count, int64_t num, int64_t d
   return copse_fraction_of(count, num, den) / unit * unit;
 }
 
-/* `unit`: elements in COPSE_PLAN_ALIGN_BYTES. */
+/* Elements that a block of `count` really has, for pieces of this extent. */
+COPSE_HD static inline uint64_t copse_extent_count(const struct copse_plan_extent *extents,
+                                                   uint32_t extent, uint64_t count) {
+  if (extent == 0) return count;
+  return copse_fraction_of(count, extents[extent - 1].num, extents[extent - 1].den);
+}
+
+/* `unit`: elements in COPSE_PLAN_ALIGN_BYTES; `extents` the plan's. */
 COPSE_HD static inline struct copse_span copse_piece_span(const struct copse_plan_piece *piece,
+                                                          const struct copse_plan_extent *extents,
                                                           uint64_t count, uint32_t unit) {
   struct copse_span span;
-  span.first = copse_cut(count, piece->lo_num, piece->lo_den, unit);
-  span.count = copse_cut(count, piece->hi_num, piece->hi_den, unit) - span.first;
+  uint64_t there = copse_extent_count(extents, piece->extent, count);
+  span.first = copse_cut(there, piece->lo_num, piece->lo_den, unit);
+  span.count = copse_cut(there, piece->hi_num, piece->hi_den, unit) - span.first;
   return span;
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "runtime/plan_math.h"
 
 #define GUARD_BYTE 0xa7
 #define STALE_BYTE 0xff      /* as a float a NaN, which no reduction here gives */
@@ -119,7 +120,16 @@ static uint64_t count_not(const unsigned char *bytes, uint64_t n, unsigned char 
   return different;
 }
 
-/* Elements [first, first + n) of all outputs. Where all ranks' are the same the reference
+/* Of elements [first, first + n) of rank r's output, within one block, those that there are. */
+static uint64_t valid_part(const struct copse_data *data, uint32_t r, uint64_t first, uint64_t n) {
+  if (!data->extents) return n;
+  uint64_t pair = first / data->count * data->n_ranks + r, at = first % data->count;
+  uint64_t there = copse_extent_count(data->extents, (uint32_t)pair + 1, data->count);
+  return there <= at ? 0 : there - at < n ? there - at : n;
+}
+
+/* Elements [first, first + n) of all outputs; beyond a block's extent nothing may be written.
+ * Where all ranks' are the same the reference
  * is computed once. */
 static uint64_t check_outputs(const struct copse_buffers *buffers, uint64_t first, uint64_t n,
                               void *reference) {
@@ -130,7 +140,10 @@ static uint64_t check_outputs(const struct copse_buffers *buffers, uint64_t firs
     if (!copse_data_is_promised(data, r)) continue;
     if (!have) copse_data_output(data, r, first, n, reference);
     have = copse_data_is_common(data);
-    wrong += count_different((char *)buffers->outputs[r] + first * bytes, reference, n, bytes);
+    uint64_t valid = valid_part(data, r, first, n);
+    unsigned char *output = (unsigned char *)buffers->outputs[r] + first * bytes;
+    wrong += count_different(output, reference, valid, bytes);
+    wrong += count_not(output + valid * bytes, (n - valid) * bytes, STALE_BYTE);
   }
   return wrong;
 }

@@ -22,6 +22,7 @@
 
 #include "copse/copse.h"
 #include "runtime/element_types.h"
+#include "runtime/plan_abi.h"
 
 struct copse_data {
   copse_collective collective;
@@ -30,7 +31,9 @@ struct copse_data {
   uint64_t count; /* elements of a block */
   enum copse_type type;
   enum copse_redop redop;
-  uint64_t seed; /* other seeds, other data */
+  uint64_t seed;                           /* other seeds, other data */
+  const struct copse_plan_extent *extents; /* alltoall: [n_ranks * n_ranks] of struct copse_plan,
+                                              how much of each block there is; NULL: all */
 };
 
 /* Elements [first, first + n) of a rank's input. */

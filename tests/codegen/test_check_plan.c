@@ -106,7 +106,8 @@ static uint64_t count_wrong(const struct copse_plan *plan) {
                               count,
                               COPSE_INT32,
                               COPSE_SUM,
-                              7};
+                              7,
+                              NULL};
     copse_buffers_fill(&buffers, &data, in_place);
     struct copse_launch launch = {count, COPSE_INT32, COPSE_SUM, buffers.inputs, buffers.outputs};
     ASSERT_OK(copse_exec_run(exec, &launch, &err), &err);

@@ -6,7 +6,9 @@
 
 #include "codegen/check_plan.h"
 #include "codegen/lower.h"
+#include "runtime/executor.h"
 #include "runtime/plan_math.h"
+#include "runtime/verify_buffers.h"
 #include "schedule/solve.h"
 #include "support/fabric.h"
 #include "support/support.h"
@@ -34,6 +36,97 @@ START_TEST(every_collective_on_every_fabric_is_proved) {
       copse_schedule_release(schedule);
     }
   }
+}
+END_TEST
+
+/* Random demands, rows and pairs without any among them: proved, and run bit for bit at
+ * counts that the shares do not divide. */
+START_TEST(alltoalls_by_demand_are_proved_and_run_right) {
+  struct copse_err err = COPSE_ERR_INIT;
+  uint64_t seed = 3;
+  for (int round = 0; round < 12; round++) {
+    struct copse_topology *t = copse_test_topology(copse_test_fabrics[round % 4]);
+    int n = t->n_ranks;
+    int64_t demand[64] = {0};
+    for (int i = 0; i < n * n; i++)
+      if (copse_test_random_int(&seed, 0, 2)) demand[i] = copse_test_random_int(&seed, 0, 5000);
+    for (int j = 0; j < n && round % 3 == 0; j++) demand[j] = 0; /* rank 0 sends nothing */
+    demand[n + 2] = 5001;
+    struct copse_solve_options options = {
+        .collective = COPSE_ALLTOALL, .root = -1, .demand = demand, .label = "test"};
+    struct copse_solve_seconds seconds;
+    struct copse_schedule *schedule;
+    struct copse_plan *plan;
+    struct copse_check_report report;
+    struct copse_exec *exec;
+    struct copse_buffers buffers;
+    struct copse_lower_options lower = {
+        .max_workers = 3, .fifo = 2, .chunk_bytes = 512, .min_chunk_bytes = 64};
+    ASSERT_OK(copse_solve_schedule(t, &options, &schedule, &seconds, &err), &err);
+    ASSERT_OK(copse_lower_schedule(schedule, &lower, &plan, &err), &err);
+    ASSERT_OK(copse_check_plan(plan, "plan", &report, &err), &err);
+    ck_assert_uint_eq(plan->header.n_extents, (uint32_t)(n * n));
+    ASSERT_OK(copse_exec_new(plan, COPSE_BACKEND_CPU, &exec, &err), &err);
+    uint64_t counts[] = {0, 1, 7, 1237, 5001};
+    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+      uint64_t bytes = counts[c] * (uint64_t)n * 4;
+      ASSERT_OK(copse_buffers_new((uint32_t)n, bytes, bytes, &buffers, &err), &err);
+      struct copse_data data = {.collective = COPSE_ALLTOALL,
+                                .n_ranks = (uint32_t)n,
+                                .root = -1,
+                                .count = counts[c],
+                                .type = COPSE_INT32,
+                                .redop = COPSE_SUM,
+                                .seed = 9,
+                                .extents = plan->extents};
+      copse_buffers_fill(&buffers, &data, false);
+      struct copse_launch launch = {counts[c], COPSE_INT32, COPSE_SUM, buffers.inputs,
+                                    buffers.outputs};
+      ASSERT_OK(copse_exec_run(exec, &launch, &err), &err);
+      ck_assert_uint_eq(copse_buffers_count_wrong(&buffers), 0);
+      data.extents = NULL; /* a full alltoall is not what this plan does */
+      if (counts[c] > 100) {
+        buffers.data.extents = NULL;
+        ck_assert_uint_gt(copse_buffers_count_wrong(&buffers), 0);
+      }
+      copse_buffers_free(&buffers);
+    }
+    copse_exec_free(exec);
+    copse_plan_release(plan);
+    copse_schedule_release(schedule);
+    copse_topology_release(t);
+  }
+}
+END_TEST
+
+/* A plan by demand that leaves out a block with elements is refused, one without is not. */
+START_TEST(a_missing_block_is_missed_only_if_it_has_elements) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_check_report report;
+  struct copse_topology *t = copse_test_topology(copse_test_fabrics[4]); /* two ranks */
+  int64_t demand[] = {0, 10, 0, 0};
+  struct copse_solve_options options = {
+      .collective = COPSE_ALLTOALL, .root = -1, .demand = demand, .label = "test"};
+  struct copse_solve_seconds seconds;
+  struct copse_schedule *schedule;
+  struct copse_plan *plan;
+  ASSERT_OK(copse_solve_schedule(t, &options, &schedule, &seconds, &err), &err);
+  ASSERT_OK(copse_lower_schedule(schedule, NULL, &plan, &err), &err);
+  ASSERT_OK(copse_check_plan(plan, "plan", &report, &err), &err);
+  for (int pair = 0; pair < 4; pair++) {
+    struct copse_plan_extent extents[4];
+    struct copse_plan changed = *plan;
+    memcpy(extents, plan->extents, sizeof extents);
+    if (extents[pair].num > 0) continue;
+    extents[pair] = (struct copse_plan_extent){1, 2};
+    changed.extents = extents;
+    struct copse_err e = COPSE_ERR_INIT;
+    ASSERT_FAILS(copse_check_plan(&changed, "plan", &report, &e), COPSE_REFUTED, &e,
+                 "is never moved");
+  }
+  copse_plan_release(plan);
+  copse_schedule_release(schedule);
+  copse_topology_release(t);
 }
 END_TEST
 
@@ -68,7 +161,7 @@ START_TEST(pieces_tile_every_block_for_any_count) {
     for (uint32_t unit = 1; unit <= 16; unit *= 2) {
       uint64_t at = 0;
       for (uint32_t p = 0; p < plan->header.n_pieces; p++) {
-        struct copse_span span = copse_piece_span(&plan->pieces[p], counts[i], unit);
+        struct copse_span span = copse_piece_span(&plan->pieces[p], plan->extents, counts[i], unit);
         ck_assert_uint_eq(span.first, at);
         at = span.first + span.count;
         const struct copse_plan_piece *piece = &plan->pieces[p];
@@ -127,6 +220,8 @@ int main(void) {
   Suite *suite = suite_create("codegen/lower");
   TCase *tc = tcase_create("all");
   tcase_add_test(tc, every_collective_on_every_fabric_is_proved);
+  tcase_add_test(tc, alltoalls_by_demand_are_proved_and_run_right);
+  tcase_add_test(tc, a_missing_block_is_missed_only_if_it_has_elements);
   tcase_add_test(tc, more_children_than_a_move_has_operands_take_several);
   tcase_add_test(tc, pieces_tile_every_block_for_any_count);
   tcase_add_test(tc, options_out_of_range_are_refused);

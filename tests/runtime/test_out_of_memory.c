@@ -22,7 +22,7 @@ static copse_status whole_life(const char *bytes, size_t size, struct copse_err 
   COPSE_TRY(copse_exec_scratch_bytes(plan, 100, COPSE_FLOAT, &scratch, err));
   COPSE_TRY(copse_exec_new(plan, COPSE_BACKEND_CPU, &exec, err));
   COPSE_TRY(copse_buffers_new(4, 400, 400, &buffers, err));
-  const struct copse_data data = {COPSE_ALLREDUCE, 4, -1, 100, COPSE_FLOAT, COPSE_SUM, 1};
+  const struct copse_data data = {COPSE_ALLREDUCE, 4, -1, 100, COPSE_FLOAT, COPSE_SUM, 1, NULL};
   copse_buffers_fill(&buffers, &data, false);
   const struct copse_launch launch = {100, COPSE_FLOAT, COPSE_SUM, buffers.inputs, buffers.outputs};
   COPSE_TRY(copse_exec_run(exec, &launch, err));

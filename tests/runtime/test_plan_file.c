@@ -99,7 +99,7 @@ END_TEST
 START_TEST(the_first_fields_are_little_endian) {
   struct copse_plan *plan = sample(COPSE_REDUCE);
   struct bytes b = encode(plan);
-  ck_assert_mem_eq(b.at, "COPSEPLN\x01\0\0\0\x80\0\0\0", 16);
+  ck_assert_mem_eq(b.at, "COPSEPLN\x01\0\0\0\x88\0\0\0", 16);
   ck_assert_int_eq(b.at[24], COPSE_REDUCE);
   ck_assert_int_eq(b.at[28], 1); /* root */
   ck_assert_mem_eq(b.at + b.size - COPSE_SHA256_BYTES - 10, "hand-built", 10);

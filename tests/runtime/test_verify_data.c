@@ -47,7 +47,8 @@ START_TEST(sums_are_exact_in_any_order_for_any_number_of_ranks) {
   static const uint32_t rank_counts[] = {1, 2, 3, 8, 63, 64, 65, 512, 4096, 65536};
   for (int t = 0; t < 4; t++)
     for (int k = 0; k < 10; k++) {
-      struct copse_data data = {COPSE_ALLREDUCE, rank_counts[k], -1, 100, floats[t], COPSE_SUM, 5};
+      struct copse_data data = {COPSE_ALLREDUCE, rank_counts[k], -1, 100,
+                                floats[t],       COPSE_SUM,      5,  NULL};
       for (uint64_t e = 0; e < 3; e++) {
         double sum = 0, magnitude = 0, out;
         uint64_t bits;
@@ -69,8 +70,8 @@ END_TEST
 START_TEST(every_rank_matters_somewhere) {
   for (int redop = 0; redop < COPSE_N_REDOPS; redop++)
     for (int t = 0; t < 4; t++) {
-      struct copse_data data = {COPSE_ALLREDUCE,         512, -1, 20000, floats[t],
-                                (enum copse_redop)redop, 9};
+      struct copse_data data = {COPSE_ALLREDUCE,         512, -1,  20000, floats[t],
+                                (enum copse_redop)redop, 9,   NULL};
       for (uint32_t r = 0; r < 512; r += 73) {
         int active = 0;
         double neutral = redop == COPSE_PROD ? 1 : 0;
@@ -84,7 +85,7 @@ END_TEST
 
 START_TEST(products_stay_exact_powers_of_two) {
   for (int t = 0; t < 4; t++) {
-    struct copse_data data = {COPSE_ALLREDUCE, 1000, -1, 100, floats[t], COPSE_PROD, 5};
+    struct copse_data data = {COPSE_ALLREDUCE, 1000, -1, 100, floats[t], COPSE_PROD, 5, NULL};
     for (uint64_t e = 0; e < 20; e++) {
       double product = 1, low = 1, high = 1;
       for (uint32_t r = 0; r < 1000; r++) {
@@ -104,7 +105,7 @@ START_TEST(products_stay_exact_powers_of_two) {
 END_TEST
 
 START_TEST(extremes_and_integers_are_what_plain_arithmetic_gives) {
-  struct copse_data data = {COPSE_ALLREDUCE, 17, -1, 100, COPSE_INT32, COPSE_MIN, 3};
+  struct copse_data data = {COPSE_ALLREDUCE, 17, -1, 100, COPSE_INT32, COPSE_MIN, 3, NULL};
   for (int redop = COPSE_SUM; redop < COPSE_N_REDOPS; redop++)
     for (uint64_t e = 0; e < 100; e++) {
       data.redop = (enum copse_redop)redop;
@@ -129,7 +130,7 @@ END_TEST
 
 START_TEST(min_and_max_have_both_signs) {
   for (int t = 0; t < 4; t++) {
-    struct copse_data data = {COPSE_ALLREDUCE, 2, -1, 100, floats[t], COPSE_MAX, 3};
+    struct copse_data data = {COPSE_ALLREDUCE, 2, -1, 100, floats[t], COPSE_MAX, 3, NULL};
     int negative = 0, positive = 0;
     for (uint64_t e = 0; e < 100; e++) {
       uint64_t bits;
@@ -146,7 +147,7 @@ START_TEST(min_and_max_have_both_signs) {
 END_TEST
 
 START_TEST(averages_are_the_rounded_quotient) {
-  struct copse_data data = {COPSE_ALLREDUCE, 48, -1, 300, COPSE_HALF, COPSE_AVG, 3};
+  struct copse_data data = {COPSE_ALLREDUCE, 48, -1, 300, COPSE_HALF, COPSE_AVG, 3, NULL};
   for (int t = 0; t < 4; t++)
     for (uint64_t e = 0; e < 300; e++) {
       data.type = floats[t];
@@ -173,7 +174,7 @@ START_TEST(averages_are_the_rounded_quotient) {
 END_TEST
 
 START_TEST(copied_data_has_all_kinds_of_bits) {
-  struct copse_data data = {COPSE_ALLGATHER, 4, -1, 5000, COPSE_HALF, COPSE_SUM, 3};
+  struct copse_data data = {COPSE_ALLGATHER, 4, -1, 5000, COPSE_HALF, COPSE_SUM, 3, NULL};
   uint16_t v[5000];
   int nans = 0;
   copse_data_input(&data, 2, 0, 5000, v);
@@ -202,7 +203,7 @@ static struct done run(copse_collective collective, struct exec_case it) {
   ASSERT_OK(copse_buffers_new(4, d.plan->header.input_blocks * bytes,
                               d.plan->header.output_blocks * bytes, &d.buffers, &err),
             &err);
-  struct copse_data data = {collective, 4, root, it.count, it.type, it.redop, 77};
+  struct copse_data data = {collective, 4, root, it.count, it.type, it.redop, 77, NULL};
   copse_buffers_fill(&d.buffers, &data, it.in_place);
   ASSERT_OK(copse_exec_new(d.plan, COPSE_BACKEND_CPU, &exec, &err), &err);
   const struct copse_launch launch = {it.count, it.type, it.redop, d.buffers.inputs,

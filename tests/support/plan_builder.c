@@ -67,7 +67,7 @@ uint32_t pb_worker(struct plan_builder *b, uint32_t rank) {
 
 uint32_t pb_piece(struct plan_builder *b, int64_t lo_num, int64_t lo_den, int64_t hi_num,
                   int64_t hi_den) {
-  struct copse_plan_piece piece = {lo_num, lo_den, hi_num, hi_den};
+  struct copse_plan_piece piece = {lo_num, lo_den, hi_num, hi_den, 0, 0};
   return PUSH(b->pieces, piece);
 }
 

@@ -456,6 +456,9 @@ START_TEST(demands_of_very_different_sizes_end) {
   ck_assert_int_eq(run("timeout 60 @ solve %%/h.json -c alltoall --demand %%/hd.json -o %%/s.json"),
                    0);
   ck_assert_int_eq(run("@ verify %%/s.json -t %%/h.json"), 0);
+  ck_assert_int_eq(run("@ lower %%/s.json --to plan -o %%/p.plan && @ check %%/p.plan && "
+                       "@ run %%/p.plan -b 1 -e 64K -f 4 -n 1"),
+                   0);
 }
 END_TEST
 

@@ -306,7 +306,7 @@ int copse_cmd_place(int argc, char **argv) {
       .read = {COPSE_LINKS_DEFAULT, &copse_cli_notes},
       .place = {.seconds = 60},
       .spec = {
-          .n_steps = 16, .tokens = 1024, .top_k = 2, .zipf = 1, .token_bytes = 8192, .seed = 1}};
+          .n_steps = 16, .tokens = 1024, .top_k = 0, .zipf = 1, .token_bytes = 8192, .seed = 1}};
   opterr = 0;
   for (int c; (c = getopt_long(argc, argv, ":d:E:t:l:c:T:o:jgh", longs, NULL)) != -1;) {
     if (c == 'h') {
@@ -316,6 +316,7 @@ int copse_cmd_place(int argc, char **argv) {
     int exit = parse_one(&o, c, argv);
     if (exit != 0) return exit;
   }
+  if (o.spec.top_k == 0) o.spec.top_k = o.experts == 1 ? 1 : 2; /* a lone expert takes all */
   int exit = check_options(&o, argc - optind);
   return exit != 0 ? exit : run(&o);
 }

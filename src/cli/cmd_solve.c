@@ -253,8 +253,10 @@ out:
   copse_topology_release(topology);
   if (status == COPSE_OVERFLOW) { /* these come from deep inside, without a place */
     struct copse_err placed = COPSE_ERR_INIT;
-    (void)copse_fail_at(&placed, status, copse_file_label(o->input), 0,
-                        "%s; bandwidths and demands of fewer digits would fit", err.text);
+    (void)copse_fail_at(&placed, status, copse_file_label(o->input), 0, "%s%s", err.text,
+                        strstr(err.text, "fewer digits") || strstr(err.text, "tolerance")
+                            ? ""
+                            : "; bandwidths and demands of fewer digits would fit");
     return copse_cli_fail(&placed);
   }
   return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);

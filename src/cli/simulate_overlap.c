@@ -29,6 +29,7 @@ struct spec {
   int64_t tokens, token_bytes;
   const char *compute;
   int degrees[MAX_DEGREES], n_degrees;
+  bool degrees_given;
   enum copse_overlap_network network;
 };
 
@@ -61,6 +62,7 @@ static bool parse_affine(const char *text, struct copse_compute *out) {
 static bool parse_degrees(char *text, struct spec *s) {
   char *rest = NULL;
   s->n_degrees = 0;
+  s->degrees_given = true;
   for (char *d = strtok_r(text, ":", &rest); d; d = strtok_r(NULL, ":", &rest)) {
     int64_t v;
     if (s->n_degrees == MAX_DEGREES || !copse_cli_parse_int(d, 1, COPSE_OVERLAP_MAX_DEGREE, &v))
@@ -109,6 +111,8 @@ static const char *parse_spec(char *text, struct spec *s) {
   }
   if (s->tokens == 0) return "--overlap: say how many tokens a rank sends, tokens=N";
   if (!s->compute) return "--overlap: say how long experts compute, compute=ALPHA:BETA or a file";
+  if (!s->degrees_given) /* of our own choice leave out what can't be */
+    while (s->n_degrees > 1 && s->degrees[s->n_degrees - 1] > s->tokens) s->n_degrees--;
   for (int i = 0; i < s->n_degrees; i++)
     if (s->degrees[i] > s->tokens) return "--overlap: a degree is larger than the tokens";
   return NULL;

@@ -34,22 +34,14 @@ static double now(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Times and weights are fractions of whole * M * capacity: that must fit 62 bits. */
-static int64_t unit_limit(const struct build *b) {
-  int64_t most = 1, product;
-  for (int e = 0; e < b->instance.network.n_links; e++)
-    if (b->instance.links[e].capacity > most) most = b->instance.links[e].capacity;
-  if (copse_mul_overflows(most, b->m, &product) || product > INT64_MAX / 4) return 1;
-  return INT64_MAX / 4 / product;
-}
-
 static copse_status solve_flow(struct build *b) {
   const struct copse_solve_options *o = b->options;
   struct copse_concurrent_problem problem = {.network = &b->instance.network,
                                              .demand = b->reduced,
                                              .forward = !o->no_forward,
                                              .rotation = {b->order, b->image},
-                                             .unit_limit = unit_limit(b),
+                                             .total = b->m,
+                                             .time_unit = b->instance.scale,
                                              .tolerance = o->tolerance,
                                              .progress = o->progress};
   copse_status status = copse_concurrent_solve(&problem, &b->result, b->err);
@@ -61,16 +53,6 @@ static copse_status solve_flow(struct build *b) {
                        b->topology->nodes[b->topology->rank_nodes[to]].id, from,
                        b->topology->nodes[b->topology->rank_nodes[from]].id,
                        o->no_forward ? " without passing through ranks" : "");
-}
-
-/* Seconds per GB from demand units over capacity units. */
-static copse_status to_time(struct build *b, struct copse_q q, struct copse_q *time) {
-  struct copse_q unit;
-  copse_status status;
-  COPSE_TRY(copse_q_make(b->instance.scale, b->m, &unit, b->err));
-  COPSE_TRY(copse_q_mul(q, unit, time, b->err));
-out:
-  return status;
 }
 
 static copse_status set_lengths(struct build *b) {
@@ -86,20 +68,18 @@ static copse_status set_lengths(struct build *b) {
     if (b->result.lengths[e] > 0)
       lengths[bound->n_lengths++] = (struct copse_schedule_length){
           t->links[e].src, t->links[e].dst, {b->result.lengths[e], 1}};
-  return to_time(b, b->result.bound, &bound->time_per_GB);
+  bound->time_per_GB = b->result.bound;
+  return COPSE_OK;
 }
 
 static copse_status fill_path(struct build *b, const struct copse_concurrent_path *from,
                               struct copse_schedule_path *to) {
-  struct copse_q share, part;
   copse_status status;
   int *nodes = take(b, (size_t)from->n_nodes, sizeof *nodes);
   if (!nodes) return copse_fail_nomem(b->err);
   memcpy(nodes, from->nodes, (size_t)from->n_nodes * sizeof *nodes);
-  COPSE_TRY(copse_demand_share(b->reduced, b->topology->n_ranks, b->m, from->source, from->sink,
-                               &share, b->err));
-  COPSE_TRY(copse_q_make(from->amount, b->result.whole, &part, b->err));
-  COPSE_TRY(copse_q_mul(share, part, &to->weight, b->err));
+  /* the solver has seen to it that this product fits */
+  COPSE_TRY(copse_q_make(from->amount, b->m * b->result.whole, &to->weight, b->err));
   to->nodes = nodes;
   to->n_nodes = from->n_nodes;
 out:
@@ -124,6 +104,22 @@ static copse_status set_flows(struct build *b) {
           (struct copse_schedule_flow){p->source, p->sink, 1, &paths[i]};
   }
   b->schedule->flows = flows;
+out:
+  return status;
+}
+
+/* A user who names a tolerance relies on it. */
+static copse_status check_tolerance(struct build *b) {
+  struct copse_q limit;
+  copse_status status = COPSE_OK;
+  if (b->options->tolerance.num == 0) return COPSE_OK;
+  COPSE_TRY(copse_q_add(COPSE_Q_ONE, b->options->tolerance, &limit, b->err));
+  if (copse_q_to_double(b->result.time) >
+      copse_q_to_double(b->result.bound) * copse_q_to_double(limit))
+    return copse_fail(b->err, COPSE_OVERFLOW,
+                      "the tolerance is not met: flows in 64-bit fractions come within a factor of "
+                      "%.6g of the bound",
+                      copse_q_to_double(b->result.time) / copse_q_to_double(b->result.bound));
 out:
   return status;
 }
@@ -176,7 +172,8 @@ copse_status copse_solve_alltoall(const struct copse_topology *topology,
     goto out;
   }
   start = now();
-  COPSE_TRY(to_time(&b, b.result.time, &schedule->time_per_GB));
+  schedule->time_per_GB = b.result.time;
+  COPSE_TRY(check_tolerance(&b));
   COPSE_TRY(set_flows(&b));
   COPSE_TRY(set_rotation(&b));
   seconds->pack = now() - start;

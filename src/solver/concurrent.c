@@ -93,8 +93,6 @@ static copse_status prepare(struct copse_search *s, struct copse_err *err) {
         return copse_fail(err, COPSE_OVERFLOW, "the demand of a rank is too large");
     if (sum > s->most_demand) s->most_demand = sum;
   }
-  for (int o = 0; o < s->n_orbits; o++)
-    if (s->orbit_capacity[o] > s->most_capacity) s->most_capacity = s->orbit_capacity[o];
 out:
   return status;
 }
@@ -224,6 +222,24 @@ out:
   return status;
 }
 
+/* The time that the first trees take by themselves sets the scale of the master. */
+static copse_status estimate_unit(struct copse_search *s, const double *price,
+                                  struct copse_concurrent *out) {
+  copse_status status = COPSE_OK;
+  set_lengths(s, price);
+  for (int b = 0; b < s->n_bases; b++) {
+    copse_shortest_run(s->shortest, s->problem->network->terminals[s->base[b]], s->lengths,
+                       s->blocked);
+    COPSE_TRY(load_tree(s, b, out));
+    for (int o = 0; o < s->n_orbits; o++) {
+      double time = (double)s->loads[o] / (double)s->orbit_capacity[o];
+      if (time > s->unit) s->unit = time;
+    }
+  }
+out:
+  return status;
+}
+
 #define MAX_STALLED_ROUNDS 500
 
 /* ---- the search ------------------------------------------------------------------- */
@@ -244,6 +260,7 @@ static copse_status search(struct copse_search *s, struct copse_concurrent *out,
   if (tolerance < 1e-11) tolerance = 1e-11;
   COPSE_TRY(copse_calloc((size_t)s->n_orbits, sizeof *smoothed, &smoothed, err));
   for (int o = 0; o < s->n_orbits; o++) s->best_price[o] = 1 / (double)s->orbit_capacity[o];
+  COPSE_TRY(estimate_unit(s, s->best_price, out));
   COPSE_TRY(price_columns(s, s->best_price, &pricing, out, err));
   s->best_bound = pricing.bound;
   for (s->n_rounds = 1; s->n_rounds < COPSE_MAX_ROUNDS; s->n_rounds++) {
@@ -283,7 +300,7 @@ copse_status copse_concurrent_solve(const struct copse_concurrent_problem *probl
   *out = (struct copse_concurrent){.whole = 1, .unreached_source = -1, .unreached_sink = -1};
   COPSE_TRY(prepare(&s, err));
   COPSE_TRY(copse_calloc((size_t)problem->network->n_links, sizeof(int64_t), &out->lengths, err));
-  out->time = out->bound = COPSE_Q_ZERO;
+  out->time = out->bound = out->bound_in_units = COPSE_Q_ZERO;
   if (s.most_demand == 0) goto out;
   COPSE_TRY(copse_master_new(&s, &s.master, err));
   status = search(&s, out, err);

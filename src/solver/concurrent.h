@@ -26,12 +26,14 @@ struct copse_concurrent_problem {
   const int64_t *demand; /* [n_terminals * n_terminals], row = source, >= 0; NULL: all 1 */
   bool forward;          /* terminals may pass on what is not theirs */
   struct copse_rotation rotation;
-  int64_t unit_limit; /* denominators of weights stay below this, for the caller's sake; 0: any */
+  int64_t total;     /* M in units of the demand: path amounts are fractions of it, exact in 64
+                        bits; > 0 */
+  int64_t time_unit; /* times are load * time_unit / (capacity * total); > 0 */
   struct copse_q tolerance; /* stop when time <= (1 + tolerance) * bound; 0: go for exact */
   const struct copse_progress *progress;
 };
 
-/* A way from a source to a sink (terminal indices): `amount` of `whole` takes it. */
+/* A way from a source to a sink (terminal indices): amount / whole units of demand take it. */
 struct copse_concurrent_path {
   int source, sink;
   int64_t amount;
@@ -40,13 +42,14 @@ struct copse_concurrent_path {
 };
 
 /*
- * `time` is the largest load / capacity with demands as given; no routing is faster than
- * `bound`, by duality with the lengths: sum demand * distance / sum capacity * length.
+ * `time` is the largest load / capacity, in the problem's unit of time; no routing is faster
+ * than `bound`, by duality with the lengths: sum demand * distance / sum capacity * length.
  * Both are exact whatever the rounding inside. Paths are those of base sources, and for
- * each pair the amounts add up to `whole`.
+ * each pair the amounts add up to its demand * whole.
  */
 struct copse_concurrent {
   struct copse_q time, bound;
+  struct copse_q bound_in_units; /* load over capacity; 0 where that doesn't fit */
   int64_t whole;
   int n_paths;
   const struct copse_concurrent_path *paths; /* by source, then sink */
@@ -67,8 +70,8 @@ struct copse_concurrent {
  * COPSE_OK with unreached_source >= 0 where a demand has no way. COPSE_OVERFLOW.
  */
 copse_status copse_concurrent_solve(const struct copse_concurrent_problem *problem,
-                                    struct copse_concurrent *out, struct copse_err *err)
-    COPSE_CHECKED;
+                                    struct copse_concurrent *out,
+                                    struct copse_err *err) COPSE_CHECKED;
 void copse_concurrent_free(struct copse_concurrent *result);
 
 #endif

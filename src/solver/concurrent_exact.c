@@ -164,7 +164,7 @@ int64_t copse_concurrent_exact_weights(const struct copse_search *s, struct cops
   double *load = calloc((size_t)s->n_orbits, sizeof *load);
   y.column = calloc(s->n_columns, sizeof *y.column);
   y.pivot_row = calloc(s->n_columns, sizeof *y.pivot_row);
-  if (!load || !y.column || !y.pivot_row) goto out;
+  if (!load || !y.column || !y.pivot_row || time.num == 0) goto out;
   float_loads(s, load);
   for (size_t c = 0; c < s->n_columns; c++)
     if (s->columns[c].weight >= LEAST_WEIGHT) y.column[y.n++] = c;

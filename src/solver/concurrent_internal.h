@@ -35,9 +35,10 @@ struct copse_search {
   int64_t *orbit_capacity;
   int *base; /* [n_bases] terminals that are routed */
   int n_bases;
-  int64_t most_demand, most_capacity; /* for scaling */
-  bool *blocked;    /* [n_nodes] may not be passed */
-  int *terminal_of; /* [n_nodes] terminal index, -1 */
+  int64_t most_demand; /* of a base source */
+  double unit;         /* time that is about 1 in the master: of the first tree with a load */
+  bool *blocked;       /* [n_nodes] may not be passed */
+  int *terminal_of;    /* [n_nodes] terminal index, -1 */
   struct copse_shortest *shortest;
   int64_t *below;   /* [n_nodes] scratch */
   int64_t *lengths; /* [n_links] scratch */
@@ -46,7 +47,7 @@ struct copse_search {
   size_t n_columns, columns_capacity;
   struct copse_master *master;
   int n_rounds;
-  bool stuck; /* GLPK gave up on the last master: its values are of the one before */
+  bool stuck;          /* GLPK gave up on the last master: its values are of the one before */
   double time;         /* the master's: demand units over capacity units */
   double *price;       /* [n_orbits] the master's duals, >= 0 */
   double *share_price; /* [n_bases] */
@@ -67,8 +68,8 @@ copse_status copse_master_new(const struct copse_search *s, struct copse_master 
                               struct copse_err *err) COPSE_CHECKED;
 void copse_master_free(struct copse_master *master);
 copse_status copse_master_add(struct copse_master *master, const struct copse_search *s,
-                              const struct copse_column *column, struct copse_err *err)
-    COPSE_CHECKED;
+                              const struct copse_column *column,
+                              struct copse_err *err) COPSE_CHECKED;
 /* Sets time, prices and the columns' weights. */
 copse_status copse_master_solve(struct copse_master *master, struct copse_search *s,
                                 struct copse_err *err) COPSE_CHECKED;

@@ -3,7 +3,7 @@
  * links takes the least time.
  *
  *   minimise T   over T, weight[c] >= 0
- *   orbit o:     sum_c load[c][o] * weight[c] - capacity[o] * T <= 0     (price: -dual)
+ *   orbit o:     sum_c load[c][o] / capacity[o] * weight[c] - T <= 0     (price: -dual)
  *   source b:    sum_{c of b} weight[c] = 1                              (share price: dual)
  */
 #include <glpk.h>
@@ -18,12 +18,9 @@ struct copse_master {
   double *value;
 };
 
-/* Loads and capacities near 1, whatever the units. */
-static double scaled_load(const struct copse_search *s, int64_t load) {
-  return (double)load / (double)s->most_demand;
-}
-static double scaled_capacity(const struct copse_search *s, int orbit) {
-  return (double)s->orbit_capacity[orbit] / (double)s->most_capacity;
+/* Each row in its own capacity, and T near 1, whatever the units and however they differ. */
+static double scaled_load(const struct copse_search *s, const struct copse_column_load *load) {
+  return (double)load->load / (double)s->orbit_capacity[load->orbit] / s->unit;
 }
 
 copse_status copse_master_new(const struct copse_search *s, struct copse_master **out,
@@ -46,7 +43,7 @@ copse_status copse_master_new(const struct copse_search *s, struct copse_master 
   glp_set_obj_coef(m->lp, 1, 1);
   for (int o = 0; o < s->n_orbits; o++) {
     m->index[o + 1] = o + 1;
-    m->value[o + 1] = -scaled_capacity(s, o);
+    m->value[o + 1] = -1;
   }
   glp_set_mat_col(m->lp, 1, s->n_orbits, m->index, m->value);
   *out = m;
@@ -71,7 +68,7 @@ copse_status copse_master_add(struct copse_master *m, const struct copse_search 
   glp_set_col_bnds(m->lp, j, GLP_LO, 0, 0);
   for (int i = 0; i < column->n_loads; i++) {
     m->index[++n] = column->loads[i].orbit + 1;
-    m->value[n] = scaled_load(s, column->loads[i].load);
+    m->value[n] = scaled_load(s, &column->loads[i]);
   }
   m->index[++n] = s->n_orbits + column->base + 1;
   m->value[n] = 1;
@@ -111,15 +108,13 @@ copse_status copse_master_solve(struct copse_master *m, struct copse_search *s,
       return COPSE_OK;
     }
   }
-  /* one unit of the master's T is most_demand / most_capacity */
-  double unit = (double)s->most_demand / (double)s->most_capacity;
-  s->time = glp_get_col_prim(m->lp, 1) * unit;
+  s->time = glp_get_col_prim(m->lp, 1) * s->unit;
   for (int o = 0; o < s->n_orbits; o++) {
     double dual = -glp_get_row_dual(m->lp, o + 1);
-    s->price[o] = (dual > 0 ? dual : 0) / (double)s->most_demand * unit;
+    s->price[o] = (dual > 0 ? dual : 0) / (double)s->orbit_capacity[o];
   }
   for (int b = 0; b < s->n_bases; b++)
-    s->share_price[b] = glp_get_row_dual(m->lp, s->n_orbits + b + 1) * unit;
+    s->share_price[b] = glp_get_row_dual(m->lp, s->n_orbits + b + 1) * s->unit;
   for (size_t c = 0; c < s->n_columns; c++)
     s->columns[c].weight = glp_get_col_prim(m->lp, (int)c + 2);
   return COPSE_OK;

@@ -277,6 +277,45 @@ START_TEST(small_and_irregular_fabrics_are_exact) {
 }
 END_TEST
 
+/* Bandwidths and demands many orders of magnitude apart: the master is scaled row by row, and
+ * amounts are rounded pair by pair, so the gap stays tiny. */
+START_TEST(wide_ranges_of_figures_leave_no_gap) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_verify_report report;
+  const char *text =
+      "{\"format\":\"copse-topology/1\",\"name\":\"w\",\"nodes\":[{\"id\":\"a\",\"type\":\"gpu\"},"
+      "{\"id\":\"b\",\"type\":\"gpu\"},{\"id\":\"c\",\"type\":\"gpu\"},{\"id\":\"d\",\"type\":"
+      "\"gpu\"}],"
+      "\"links\":[{\"src\":\"a\",\"dst\":\"b\",\"bandwidth\":1},{\"src\":\"a\",\"dst\":\"c\","
+      "\"bandwidth\":1},{\"src\":\"c\",\"dst\":\"b\",\"bandwidth\":1},{\"src\":\"c\",\"dst\":\"d\","
+      "\"bandwidth\":1000000000}]}";
+  int64_t demand[16] = {0, 1000000000, 7, 1, 1, 1, 1, 1, 1, 1, 1, 1, 3, 3, 3, 3};
+  struct copse_topology *t = copse_test_topology(text);
+  struct copse_schedule *s = solve(t, (struct copse_solve_options){.demand = demand});
+  ASSERT_OK(copse_verify_schedule(s, t, "schedule", &report, &err), &err);
+  ck_assert(copse_q_to_double(s->time_per_GB) <=
+            copse_q_to_double(s->bound.time_per_GB) * (1 + 1e-8));
+  copse_schedule_release(s);
+  copse_topology_release(t);
+  uint64_t seed = 17;
+  struct copse_test_random_options options = {3, 8, 4, true, true};
+  for (int round = 0; round < 40; round++) {
+    t = copse_test_random_topology(&seed, &options);
+    int n = t->n_ranks;
+    int64_t *big = random_demand(&seed, n);
+    for (int i = 0; i < n * n; i++)
+      big[i] = big[i] * 1000000007 + copse_test_random_int(&seed, 0, 1000000); /* up to 1e12 */
+    s = solve(t, (struct copse_solve_options){.demand = big});
+    ASSERT_OK(copse_verify_schedule(s, t, "schedule", &report, &err), &err);
+    double gap = copse_q_to_double(s->time_per_GB) / copse_q_to_double(s->bound.time_per_GB) - 1;
+    ck_assert_msg(gap < 1e-6, "round %d: gap %g", round, gap);
+    copse_schedule_release(s);
+    copse_topology_release(t);
+    free(big);
+  }
+}
+END_TEST
+
 START_TEST(reference_optima_are_met) {
   static const struct {
     const char *name;
@@ -438,6 +477,7 @@ int main(void) {
   tcase_add_test(tc, a_rotation_of_hosts_is_found_proved_and_changes_nothing);
   tcase_add_test(tc, the_compact_form_is_verified_and_expands_to_the_same);
   tcase_add_test(tc, small_and_irregular_fabrics_are_exact);
+  tcase_add_test(tc, wide_ranges_of_figures_leave_no_gap);
   tcase_add_test(tc, reference_optima_are_met);
   tcase_add_loop_test(tc, bad_demands_are_refused, 0,
                       (int)(sizeof bad_demands / sizeof *bad_demands));

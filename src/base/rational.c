@@ -18,8 +18,8 @@ static wide wide_gcd(wide a, wide b) {
 }
 
 int64_t copse_gcd(int64_t a, int64_t b) {
-  return (int64_t)wide_gcd(a,
-                           b); /* |INT64_MIN| can only come back if both are; callers hold less */
+  /* |INT64_MIN| can only come back if both are; callers hold less */
+  return (int64_t)wide_gcd(a, b);
 }
 
 copse_status copse_lcm(int64_t a, int64_t b, int64_t *lcm, struct copse_err *err) {

@@ -7,8 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "base/clock.h"
+#include "base/text.h"
 
 static int exit_of(copse_status status) {
   switch (status) {
@@ -30,6 +32,15 @@ int copse_cli_fail(const struct copse_err *err) {
   fflush(stdout);
   fprintf(stderr, "copse: %s\n", err->text[0] ? err->text : copse_status_string(err->status));
   return exit_of(err->status);
+}
+
+void copse_cli_print_refuted(const char *key, const struct copse_err *err) {
+  struct copse_text text = {0};
+  copse_text_add(&text, "{\"%s\": false, \"reason\": ", key);
+  copse_text_add_json_string(&text, err->text);
+  copse_text_add(&text, "}\n");
+  if (!text.failed) fputs(text.data, stdout);
+  copse_text_free(&text);
 }
 
 int copse_cli_usage(const char *command, const char *fmt, ...) {
@@ -114,16 +125,10 @@ void copse_cli_print_notes(void) {
   if (n_notes > MAX_NOTES) fprintf(stderr, "copse: note: and %d more\n", n_notes - MAX_NOTES);
 }
 
-double copse_cli_now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* At most ten lines a second, overwriting each other; nothing in the first half second. */
 static void show_progress(void *ctx, const char *phase, int64_t done, int64_t total) {
   struct copse_cli_progress *state = ctx;
-  double now = copse_cli_now();
+  double now = copse_clock_seconds();
   if (now - state->last < (state->shown ? 0.1 : 0.5)) return;
   state->last = now;
   state->shown = true;
@@ -133,7 +138,7 @@ static void show_progress(void *ctx, const char *phase, int64_t done, int64_t to
 
 struct copse_progress copse_cli_progress_start(struct copse_cli_progress *state, bool asked) {
   *state = (struct copse_cli_progress){.enabled = asked || isatty(STDERR_FILENO),
-                                       .last = copse_cli_now()};
+                                       .last = copse_clock_seconds()};
   return (struct copse_progress){state->enabled ? show_progress : NULL, state};
 }
 

@@ -23,6 +23,9 @@ enum copse_exit {
 /* Prints "copse: TEXT" to standard error; returns the exit status for err's code. */
 int copse_cli_fail(const struct copse_err *err);
 
+/* Standard output under --json where a proof failed: {"KEY": false, "reason": TEXT}. */
+void copse_cli_print_refuted(const char *key, const struct copse_err *err);
+
 /* Prints "copse: COMMAND: TEXT (see 'copse COMMAND --help')"; returns COPSE_EXIT_USAGE. */
 int copse_cli_usage(const char *command, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
@@ -51,8 +54,6 @@ struct copse_cli_progress {
 };
 struct copse_progress copse_cli_progress_start(struct copse_cli_progress *state, bool asked);
 void copse_cli_progress_end(struct copse_cli_progress *state);
-
-double copse_cli_now(void); /* seconds, monotonic */
 
 int copse_cmd_topo(int argc, char **argv);
 int copse_cmd_solve(int argc, char **argv);

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/text.h"
 #include "cli/cli.h"
 #include "codegen/check_plan.h"
 
@@ -16,15 +15,6 @@ static const char help[] =
     "with the place of the first defect otherwise.\n\n"
     "  -j, --json  the report as one JSON object\n\n"
     "example: copse check a100-x2.allreduce.plan\n";
-
-static void print_json_refuted(const struct copse_err *err) {
-  struct copse_text text = {0};
-  copse_text_add(&text, "{\"proved\": false, \"reason\": ");
-  copse_text_add_json_string(&text, err->text);
-  copse_text_add(&text, "}\n");
-  if (!text.failed) fputs(text.data, stdout);
-  copse_text_free(&text);
-}
 
 static void print_report(const struct copse_plan *plan, const struct copse_check_report *report,
                          bool json) {
@@ -72,7 +62,7 @@ static int run(const char *path, bool json) {
   COPSE_TRY(copse_check_plan(plan, copse_file_label(path), &report, &err));
   print_report(plan, &report, json);
 out:
-  if (json && status == COPSE_REFUTED) print_json_refuted(&err);
+  if (json && status == COPSE_REFUTED) copse_cli_print_refuted("proved", &err);
   copse_plan_release(plan);
   free(data);
   return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);

@@ -1,9 +1,9 @@
 /* `copse run`: executes a plan and verifies the result. */
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "cli/cli.h"
 #include "cli/run_memory.h"
 #include "cli/run_options.h"
@@ -21,12 +21,6 @@ struct bench {
   struct copse_run_report *report;
   uint64_t seed; /* other data in every check */
 };
-
-static double now_us(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
-}
 
 /* Where somebody watches but doesn't see the rows come. */
 static void show_progress(const struct bench *bench, const struct copse_run_row *row) {
@@ -71,9 +65,9 @@ static copse_status measure(struct bench *bench, const struct copse_run_row *row
   copse_status status;
   fill(bench, row, in_place);
   COPSE_TRY(launch(bench, row, o->warmup_iters, err));
-  double start = now_us();
+  double start = copse_clock_seconds();
   COPSE_TRY(launch(bench, row, o->iters, err));
-  result->us = (now_us() - start) / o->iters;
+  result->us = 1e6 * (copse_clock_seconds() - start) / o->iters;
   for (uint32_t i = 0; i < o->checks && result->wrong == 0; i++) {
     fill(bench, row, in_place);
     COPSE_TRY(launch(bench, row, 1, err));

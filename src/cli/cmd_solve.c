@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/collective.h"
 #include "base/text.h"
 #include "cli/cli.h"
@@ -219,7 +220,7 @@ static int run(struct options *o) {
   int64_t *demand = NULL;
   size_t size;
   copse_status status;
-  double start = copse_cli_now(), mark = start;
+  double start = copse_clock_seconds(), mark = start;
   o->solve.label = copse_file_label(o->input);
   o->solve.progress = &progress;
   COPSE_TRY(copse_topology_load(o->input, &o->topology, &topology, &err));
@@ -228,18 +229,18 @@ static int run(struct options *o) {
   /* beyond this the exact optimum is often out of reach, and 1 % is what users ask for */
   if (!o->has_tolerance && o->solve.collective == COPSE_ALLTOALL && topology->n_ranks > 64)
     o->solve.tolerance = (struct copse_q){1, 100};
-  sec.read = copse_cli_now() - mark;
+  sec.read = copse_clock_seconds() - mark;
   COPSE_TRY(copse_solve_schedule(topology, &o->solve, &schedule, &sec.solve, &err));
-  mark = copse_cli_now();
+  mark = copse_clock_seconds();
   if (!o->solve.bound_only) COPSE_TRY(self_check(schedule, topology, &err));
-  sec.verify = copse_cli_now() - mark;
-  mark = copse_cli_now();
+  sec.verify = copse_clock_seconds() - mark;
+  mark = copse_clock_seconds();
   if (o->output) {
     COPSE_TRY(copse_schedule_to_json(schedule, &text, &size, &err));
     COPSE_TRY(copse_file_write(o->output, text, size, &err));
   }
-  sec.write = copse_cli_now() - mark;
-  sec.total = copse_cli_now() - start;
+  sec.write = copse_clock_seconds() - mark;
+  sec.total = copse_clock_seconds() - start;
   copse_cli_progress_end(&bar);
   if (o->json)
     status = print_json(topology, schedule, o->solve.bound_only, &sec, &err);

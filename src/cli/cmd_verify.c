@@ -3,7 +3,6 @@
 #include <stdio.h>
 
 #include "base/collective.h"
-#include "base/text.h"
 #include "cli/cli.h"
 #include "schedule/verify.h"
 
@@ -61,15 +60,6 @@ static void print_json(const struct copse_schedule *s, const struct copse_verify
 }
 
 /* With --json also a refutation is exactly one object on standard output. */
-static void print_json_refuted(const struct copse_err *err) {
-  struct copse_text text = {0};
-  copse_text_add(&text, "{\"verified\": false, \"reason\": ");
-  copse_text_add_json_string(&text, err->text);
-  copse_text_add(&text, "}\n");
-  if (!text.failed) fputs(text.data, stdout);
-  copse_text_free(&text);
-}
-
 static int run(const struct options *o) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_topology *topology = NULL;
@@ -90,7 +80,7 @@ static int run(const struct options *o) {
   else
     print_report(schedule, topology, &report);
 out:
-  if (o->json && status == COPSE_REFUTED) print_json_refuted(&err);
+  if (o->json && status == COPSE_REFUTED) copse_cli_print_refuted("verified", &err);
   copse_schedule_release(schedule);
   copse_topology_release(topology);
   return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);

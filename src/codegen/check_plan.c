@@ -45,10 +45,8 @@ static copse_status refute(struct proof *p, uint32_t worker, const char *what) {
 }
 
 /* "input[0] of rank 3" */
-static const char *operand_text(const struct proof *p, const struct copse_plan_operand *o,
-                                char buffer[80]) {
+static const char *operand_text(const struct copse_plan_operand *o, char buffer[80]) {
   static const char *const names[] = {"input", "output", "scratch"};
-  (void)p;
   snprintf(buffer, 80, "%s[%u] of rank %u", names[o->buffer], o->index, o->rank);
   return buffer;
 }
@@ -56,7 +54,7 @@ static const char *operand_text(const struct proof *p, const struct copse_plan_o
 static copse_status refute_operand(struct proof *p, uint32_t worker,
                                    const struct copse_plan_operand *o, const char *what) {
   char name[80], text[200];
-  snprintf(text, sizeof text, "%s %s", operand_text(p, o, name), what);
+  snprintf(text, sizeof text, "%s %s", operand_text(o, name), what);
   return refute(p, worker, text);
 }
 

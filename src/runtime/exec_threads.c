@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "runtime/exec_internal.h"
 
@@ -202,12 +203,6 @@ void copse_exec_threads_free(struct copse_exec *exec) {
 
 /* ---- one launch ---------------------------------------------------------------------- */
 
-static double now_seconds(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 static struct timespec time_of(double seconds) {
   struct timespec t;
   t.tv_sec = (time_t)seconds;
@@ -239,12 +234,12 @@ static bool wait_for_all(struct copse_exec *exec) {
   double slice = exec->stall_seconds / 4;
   if (slice > WATCH_SECONDS) slice = WATCH_SECONDS;
   if (slice < 0.001) slice = 0.001;
-  double alive_at = now_seconds();
+  double alive_at = copse_clock_seconds();
   uint64_t steps = UINT64_MAX;
   while (team->running > 0) {
-    struct timespec until = time_of(now_seconds() + slice);
+    struct timespec until = time_of(copse_clock_seconds() + slice);
     if (pthread_cond_timedwait(&team->done, &team->lock, &until) != ETIMEDOUT) continue;
-    double now = now_seconds();
+    double now = copse_clock_seconds();
     if (is_alive(exec, &steps)) alive_at = now;
     if (now - alive_at >= exec->stall_seconds) return true;
   }

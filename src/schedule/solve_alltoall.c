@@ -1,8 +1,8 @@
 /* All-to-all: from a topology to flows over paths, with the lengths that bound them. */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "schedule/demand.h"
 #include "schedule/instance.h"
 #include "schedule/solve.h"
@@ -26,12 +26,6 @@ struct build {
 
 static void *take(struct build *b, size_t n, size_t size) {
   return copse_arena_alloc(&b->schedule->arena, n ? n : 1, size);
-}
-
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 static copse_status solve_flow(struct build *b) {
@@ -158,7 +152,7 @@ copse_status copse_solve_alltoall(const struct copse_topology *topology,
   struct build b = {
       .topology = topology, .options = options, .schedule = schedule, .order = 1, .err = err};
   copse_status status;
-  double start = now();
+  double start = copse_clock_seconds();
   schedule->no_forward = options->no_forward;
   COPSE_TRY(set_demand(&b));
   COPSE_TRY(copse_instance_scale(topology, &b.instance, err));
@@ -166,17 +160,17 @@ copse_status copse_solve_alltoall(const struct copse_topology *topology,
     COPSE_TRY(copse_find_host_rotation(topology, &b.order, &b.image, err));
   COPSE_TRY(solve_flow(&b));
   COPSE_TRY(set_lengths(&b));
-  seconds->optimum = now() - start;
+  seconds->optimum = copse_clock_seconds() - start;
   if (options->bound_only) {
     schedule->time_per_GB = schedule->bound.time_per_GB;
     goto out;
   }
-  start = now();
+  start = copse_clock_seconds();
   schedule->time_per_GB = b.result.time;
   COPSE_TRY(check_tolerance(&b));
   COPSE_TRY(set_flows(&b));
   COPSE_TRY(set_rotation(&b));
-  seconds->pack = now() - start;
+  seconds->pack = copse_clock_seconds() - start;
 out:
   copse_concurrent_free(&b.result);
   copse_instance_free(&b.instance);

@@ -73,7 +73,6 @@ static copse_status prepare(struct copse_search *s, struct copse_err *err) {
   COPSE_TRY(find_orbits(s, err));
   COPSE_TRY(find_bases(s, err));
   COPSE_TRY(copse_calloc(nodes, 1, &s->blocked, err));
-  COPSE_TRY(copse_calloc(nodes, sizeof(int), &s->terminal_of, err));
   COPSE_TRY(copse_calloc(nodes, sizeof(int64_t), &s->below, err));
   COPSE_TRY(copse_calloc(links, sizeof(int64_t), &s->lengths, err));
   COPSE_TRY(copse_calloc((size_t)s->n_orbits, sizeof(int64_t), &s->loads, err));
@@ -81,11 +80,8 @@ static copse_status prepare(struct copse_search *s, struct copse_err *err) {
   COPSE_TRY(copse_calloc((size_t)s->n_orbits, sizeof(double), &s->best_price, err));
   COPSE_TRY(copse_calloc((size_t)s->n_bases, sizeof(double), &s->share_price, err));
   COPSE_TRY(copse_shortest_new(network, &s->shortest, err));
-  for (size_t v = 0; v < nodes; v++) s->terminal_of[v] = -1;
-  for (int i = 0; i < network->n_terminals; i++) {
-    s->terminal_of[network->terminals[i]] = i;
+  for (int i = 0; i < network->n_terminals; i++)
     s->blocked[network->terminals[i]] = !s->problem->forward;
-  }
   for (int b = 0; b < s->n_bases; b++) {
     int64_t sum = 0;
     for (int j = 0; j < network->n_terminals; j++)
@@ -110,7 +106,6 @@ static void release(struct copse_search *s) {
   free(s->orbit_capacity);
   free(s->base);
   free(s->blocked);
-  free(s->terminal_of);
   free(s->below);
   free(s->lengths);
   free(s->loads);
@@ -166,7 +161,7 @@ static copse_status keep_tree(struct copse_search *s, int base, struct copse_err
   int n = 0;
   for (int o = 0; o < s->n_orbits; o++)
     if (s->loads[o] > 0) kept->loads[n++] = (struct copse_column_load){o, s->loads[o]};
-  status = copse_master_add(s->master, s, kept, err);
+  copse_master_add(s->master, s, kept);
 out:
   return status;
 }
@@ -264,7 +259,7 @@ static copse_status search(struct copse_search *s, struct copse_concurrent *out,
   COPSE_TRY(price_columns(s, s->best_price, &pricing, out, err));
   s->best_bound = pricing.bound;
   for (s->n_rounds = 1; s->n_rounds < COPSE_MAX_ROUNDS; s->n_rounds++) {
-    COPSE_TRY(copse_master_solve(s->master, s, err));
+    copse_master_solve(s->master, s);
     if (s->stuck) break;
     if (s->time <= s->best_bound * (1 + tolerance)) break;
     /* neither side moves: degenerate steps, and rounding noise at the optimum */

@@ -9,7 +9,6 @@
 
 #include "solver/concurrent_internal.h"
 
-#define LEAST_WEIGHT 1e-9
 #define FULL_SLACK 1e-8
 #define MAX_EQUATIONS 400 /* elimination is cubic in rationals that grow */
 
@@ -167,7 +166,7 @@ int64_t copse_concurrent_exact_weights(const struct copse_search *s, struct cops
   if (!load || !y.column || !y.pivot_row || time.num == 0) goto out;
   float_loads(s, load);
   for (size_t c = 0; c < s->n_columns; c++)
-    if (s->columns[c].weight >= LEAST_WEIGHT) y.column[y.n++] = c;
+    if (s->columns[c].weight >= COPSE_LEAST_WEIGHT) y.column[y.n++] = c;
   for (int o = 0; o < s->n_orbits; o++) y.rows += is_full(s, load, o);
   if (y.rows > MAX_EQUATIONS || y.n > MAX_EQUATIONS) goto out;
   size_t cells = (size_t)y.rows * (size_t)(y.n + 1);

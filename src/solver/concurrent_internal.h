@@ -38,7 +38,6 @@ struct copse_search {
   int64_t most_demand; /* of a base source */
   double unit;         /* time that is about 1 in the master: of the first tree with a load */
   bool *blocked;       /* [n_nodes] may not be passed */
-  int *terminal_of;    /* [n_nodes] terminal index, -1 */
   struct copse_shortest *shortest;
   int64_t *below;   /* [n_nodes] scratch */
   int64_t *lengths; /* [n_links] scratch */
@@ -67,12 +66,13 @@ copse_status copse_links_image(const struct copse_network *network,
 copse_status copse_master_new(const struct copse_search *s, struct copse_master **out,
                               struct copse_err *err) COPSE_CHECKED;
 void copse_master_free(struct copse_master *master);
-copse_status copse_master_add(struct copse_master *master, const struct copse_search *s,
-                              const struct copse_column *column,
-                              struct copse_err *err) COPSE_CHECKED;
-/* Sets time, prices and the columns' weights. */
-copse_status copse_master_solve(struct copse_master *master, struct copse_search *s,
-                                struct copse_err *err) COPSE_CHECKED;
+void copse_master_add(struct copse_master *master, const struct copse_search *s,
+                      const struct copse_column *column);
+/* Sets time, prices and the columns' weights; or `stuck`, which leaves them as they were. */
+void copse_master_solve(struct copse_master *master, struct copse_search *s);
+
+/* A column of less weight in the master is noise of the simplex method, not part of a solution. */
+#define COPSE_LEAST_WEIGHT 1e-9
 
 /*
  * Weights of the columns as integers over a common denominator, which is returned: those that

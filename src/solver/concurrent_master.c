@@ -61,9 +61,8 @@ void copse_master_free(struct copse_master *m) {
   free(m);
 }
 
-copse_status copse_master_add(struct copse_master *m, const struct copse_search *s,
-                              const struct copse_column *column, struct copse_err *err) {
-  (void)err;
+void copse_master_add(struct copse_master *m, const struct copse_search *s,
+                      const struct copse_column *column) {
   int j = glp_add_cols(m->lp, 1), n = 0;
   glp_set_col_bnds(m->lp, j, GLP_LO, 0, 0);
   for (int i = 0; i < column->n_loads; i++) {
@@ -73,7 +72,6 @@ copse_status copse_master_add(struct copse_master *m, const struct copse_search 
   m->index[++n] = s->n_orbits + column->base + 1;
   m->value[n] = 1;
   glp_set_mat_col(m->lp, j, n, m->index, m->value);
-  return COPSE_OK;
 }
 
 /* Far more steps than a master of this size takes, unless it cycles in rounding noise. */
@@ -94,9 +92,7 @@ static bool run_simplex(struct copse_master *m, const struct copse_search *s, in
   return glp_simplex(m->lp, &parameters) == 0 && glp_get_status(m->lp) == GLP_OPT;
 }
 
-copse_status copse_master_solve(struct copse_master *m, struct copse_search *s,
-                                struct copse_err *err) {
-  (void)err;
+void copse_master_solve(struct copse_master *m, struct copse_search *s) {
   if (s->n_rounds == 1) glp_adv_basis(m->lp, 0);
   s->stuck = false;
   if (!run_simplex(m, s, GLP_PRIMAL)) { /* new columns leave the basis primal feasible */
@@ -105,7 +101,7 @@ copse_status copse_master_solve(struct copse_master *m, struct copse_search *s,
     glp_std_basis(m->lp);
     if (!run_simplex(m, s, GLP_DUALP)) {
       s->stuck = true; /* what was found so far stands, and its gap is stated */
-      return COPSE_OK;
+      return;
     }
   }
   s->time = glp_get_col_prim(m->lp, 1) * s->unit;
@@ -117,5 +113,4 @@ copse_status copse_master_solve(struct copse_master *m, struct copse_search *s,
     s->share_price[b] = glp_get_row_dual(m->lp, s->n_orbits + b + 1) * s->unit;
   for (size_t c = 0; c < s->n_columns; c++)
     s->columns[c].weight = glp_get_col_prim(m->lp, (int)c + 2);
-  return COPSE_OK;
 }

@@ -113,7 +113,6 @@ out:
 
 /* ---- the paths -------------------------------------------------------------------- */
 
-#define LEAST_WEIGHT 1e-9
 #define AMOUNT_MAX ((int64_t)1 << 62)
 
 struct collector {
@@ -182,7 +181,7 @@ out:
 static int64_t amount_of(const struct collector *k, size_t c, int64_t due) {
   const struct copse_column *column = &k->s->columns[c];
   if (k->weights) return due / k->out->whole * k->weights[c];
-  return column->weight < LEAST_WEIGHT ? 0 : (int64_t)floor(column->weight * (double)due);
+  return column->weight < COPSE_LEAST_WEIGHT ? 0 : (int64_t)floor(column->weight * (double)due);
 }
 
 /* The largest share of the pair takes up what rounding leaves. */
@@ -295,15 +294,16 @@ static copse_status try_visible(struct copse_search *s, int64_t *weights,
   copse_status status;
   COPSE_TRY(copse_calloc(s->n_columns, sizeof *values, &values, err));
   for (size_t c = 0; c < s->n_columns; c++)
-    if (s->columns[c].weight >= LEAST_WEIGHT) values[n++] = s->columns[c].weight;
+    if (s->columns[c].weight >= COPSE_LEAST_WEIGHT) values[n++] = s->columns[c].weight;
   int64_t whole = copse_common_denominator(values, n, 10000000, 1e-6);
   bool exact = whole > 0;
   for (int b = 0; b < s->n_bases && exact; b++) {
     int64_t left = whole;
     for (size_t c = 0; c < s->n_columns; c++) {
       if (s->columns[c].base != b) continue;
-      weights[c] =
-          s->columns[c].weight < LEAST_WEIGHT ? 0 : llround(s->columns[c].weight * (double)whole);
+      weights[c] = s->columns[c].weight < COPSE_LEAST_WEIGHT
+                       ? 0
+                       : llround(s->columns[c].weight * (double)whole);
       left -= weights[c];
     }
     exact = left == 0;

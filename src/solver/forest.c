@@ -2,17 +2,11 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "solver/pack.h"
 #include "solver/paths.h"
 #include "solver/split.h"
-
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* Laying packed trees on physical paths. */
 struct layer {
@@ -147,17 +141,17 @@ static copse_status make_trees(const struct copse_network *network,
   struct copse_paths *paths = NULL;
   struct copse_flow *flow = NULL;
   struct copse_packing packing = {0};
-  double start = now();
+  double start = copse_clock_seconds();
   COPSE_TRY(copse_calloc((size_t)network->n_links, sizeof *capacities, &capacities, err));
   COPSE_TRY(choose_capacities(network, options, forest, capacities, err));
   COPSE_TRY(copse_paths_new(network, capacities, &paths, err));
   COPSE_TRY(
       copse_split_relays(network, capacities, forest->k, paths, options->progress, &flow, err));
-  forest->seconds_split = now() - start;
-  start = now();
+  forest->seconds_split = copse_clock_seconds() - start;
+  start = copse_clock_seconds();
   COPSE_TRY(copse_pack_trees(network, flow, forest->k, options->progress, &packing, err));
   COPSE_TRY(lay_all(network, paths, &packing, forest, err));
-  forest->seconds_pack = now() - start;
+  forest->seconds_pack = copse_clock_seconds() - start;
 out:
   copse_packing_free(&packing);
   copse_flow_free(flow);
@@ -183,9 +177,9 @@ copse_status copse_forest_solve(const struct copse_network *network,
                                 struct copse_forest *out, struct copse_err *err) {
   copse_status status;
   *out = (struct copse_forest){0};
-  double start = now();
+  double start = copse_clock_seconds();
   COPSE_TRY(copse_optimum_find(network, options->progress, &out->optimum, err));
-  out->seconds_optimum = now() - start;
+  out->seconds_optimum = copse_clock_seconds() - start;
   if (options->bound_only) goto out;
   if (network->n_terminals == 1)
     COPSE_TRY(lone_terminal(network, out, err));

@@ -2,8 +2,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/rational.h"
 #include "solver/place_internal.h"
@@ -11,14 +11,8 @@
 /* Times stay below this, so that differences and a few sums of them need no care. */
 #define MAX_TIME ((int64_t)1 << 60)
 
-double copse_place_now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 bool copse_place_late(const struct copse_place_model *model) {
-  return model->deadline > 0 && copse_place_now() > model->deadline;
+  return model->deadline > 0 && copse_clock_seconds() > model->deadline;
 }
 
 /* ---- the model --------------------------------------------------------------------------- */
@@ -127,7 +121,7 @@ copse_status copse_place_model_new(const struct copse_place_problem *problem,
   for (size_t g = 0; g < m->n_groups; g++)
     if (problem->groups[g].out_cost != problem->groups[g].in_cost) m->n_kinds = 2;
   m->multiplicity = 2 / m->n_kinds;
-  if (problem->seconds > 0) m->deadline = copse_place_now() + problem->seconds;
+  if (problem->seconds > 0) m->deadline = copse_clock_seconds() + problem->seconds;
   COPSE_TRY(list_groups(m, err));
   status = add_up(m, err);
 out:

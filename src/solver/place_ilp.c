@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "solver/place_internal.h"
 
@@ -196,7 +197,7 @@ static copse_status run(struct ilp *i, struct copse_placement *best, struct cops
   simplex.meth = GLP_DUALP;
   simplex.it_lim = 100000;
   if (i->m->deadline > 0) {
-    double left = 1000 * (i->m->deadline - copse_place_now());
+    double left = 1000 * (i->m->deadline - copse_clock_seconds());
     simplex.tm_lim = left < 1 ? 1 : left < INT_MAX ? (int)left : INT_MAX;
   }
   glp_adv_basis(i->lp, 0);

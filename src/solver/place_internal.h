@@ -19,7 +19,7 @@ struct copse_place_model {
   int *first;                                   /* [n_ranks + 1] into groups_of */
   int *groups_of;                               /* groups of each rank */
   char *inside;                                 /* [g][r] */
-  double deadline;                              /* of copse_place_now; 0: none */
+  double deadline;                              /* of copse_clock_seconds; 0: none */
 };
 
 copse_status copse_place_model_new(const struct copse_place_problem *problem,
@@ -27,7 +27,6 @@ copse_status copse_place_model_new(const struct copse_place_problem *problem,
                                    struct copse_err *err) COPSE_CHECKED;
 void copse_place_model_free(struct copse_place_model *model);
 
-double copse_place_now(void); /* seconds, monotonic */
 bool copse_place_late(const struct copse_place_model *model);
 
 /* Costs of what leaves (in dispatch) and enters a group, in the all-to-all of a kind: in a

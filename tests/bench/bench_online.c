@@ -13,17 +13,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "schedule/online.h"
 
 #define MIB ((double)(1 << 20))
 
-static double now_us(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
-}
+static double now_us(void) { return 1e6 * copse_clock_seconds(); }
 
 static uint64_t state = 1;
 static double uniform(void) {

@@ -66,7 +66,7 @@ static int run(const struct options *o) {
   struct copse_schedule *schedule = NULL;
   struct copse_verify_report report;
   copse_status status;
-  COPSE_TRY(copse_schedule_load(o->schedule, &schedule, &err));
+  COPSE_TRY(copse_schedule_load_claim(o->schedule, &schedule, &err));
   COPSE_TRY(copse_topology_load(o->topology, &o->read, &topology, &err));
   COPSE_TRY(
       copse_verify_schedule(schedule, topology, copse_file_label(o->schedule), &report, &err));

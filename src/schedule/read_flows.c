@@ -69,7 +69,7 @@ static copse_status read_path(struct copse_schedule_reader *r, const cJSON *item
     return copse_reader_refuse(r, item, NULL, "\"weight\" must be positive");
   if (path->n_nodes < 2 || path->nodes[0] != s->rank_nodes[flow->src] ||
       path->nodes[path->n_nodes - 1] != s->rank_nodes[flow->dst])
-    status = copse_reader_refuse(r, item, NULL,
+    status = copse_reader_refute(r, item, NULL,
                                  "\"path\" must lead from the node of src to the node of dst");
 out:
   return status;

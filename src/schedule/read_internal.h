@@ -18,11 +18,15 @@ struct copse_schedule_reader {
   size_t table_size;
   char *seen;              /* [n_ranks] per tree */
   size_t n_rotation_nodes; /* nodes that the rotation maps, 0 without one */
+  copse_status untrue;     /* for what is well formed and wrong: COPSE_BAD_INPUT or COPSE_REFUTED */
   struct copse_err *err;
 };
 
 /* COPSE_BAD_INPUT at the item's line, or its parent's. */
 copse_status copse_reader_refuse(struct copse_schedule_reader *r, const cJSON *item,
+                                 const cJSON *parent, const char *what);
+/* The same for a schedule that is well formed but not one of its collective, with `untrue`. */
+copse_status copse_reader_refute(struct copse_schedule_reader *r, const cJSON *item,
                                  const cJSON *parent, const char *what);
 /* The index of a node id, new ones appended. */
 copse_status copse_reader_intern(struct copse_schedule_reader *r, const char *id, int *index)

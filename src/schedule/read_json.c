@@ -82,7 +82,7 @@ static copse_status read_edge(struct copse_schedule_reader *r, const cJSON *item
   edge->dst = (int)dst;
   if (edge->n_path < 2 || edge->path[0] != s->rank_nodes[src] ||
       edge->path[edge->n_path - 1] != s->rank_nodes[dst])
-    status = copse_reader_refuse(r, item, NULL,
+    status = copse_reader_refute(r, item, NULL,
                                  "\"path\" must lead from the node of src to the node of dst");
 out:
   return status;
@@ -96,20 +96,20 @@ static copse_status check_tree(struct copse_schedule_reader *r, const cJSON *ite
                                const struct copse_schedule_tree *tree) {
   memset(r->seen, 0, (size_t)r->schedule->n_ranks);
   if (tree->n_edges != r->schedule->n_ranks - 1)
-    return copse_reader_refuse(r, item, NULL,
+    return copse_reader_refute(r, item, NULL,
                                "a tree must span all ranks: one edge fewer than ranks");
   if (tree->phase == COPSE_PHASE_BROADCAST) r->seen[tree->root] = 1;
   for (int i = 0; i < tree->n_edges; i++) {
     const struct copse_schedule_edge *edge = &tree->edges[i];
     if (tree->phase == COPSE_PHASE_BROADCAST) {
       if (!r->seen[edge->src] || r->seen[edge->dst])
-        return copse_reader_refuse(
+        return copse_reader_refute(
             r, item, NULL, "edges of a broadcast tree must reach every rank once, each src before");
       r->seen[edge->dst] = 1;
     } else {
       if (r->seen[edge->src] || r->seen[edge->dst] || edge->src == tree->root ||
           edge->src == edge->dst)
-        return copse_reader_refuse(
+        return copse_reader_refute(
             r, item, NULL,
             "edges of a reduce tree must leave every rank but the root once, each "
             "after those that lead to it");
@@ -184,14 +184,14 @@ static copse_status check_phase_shares(struct copse_schedule_reader *r,
                              ? (i == s->root ? COPSE_Q_ONE : COPSE_Q_ZERO)
                              : equal;
     if (s->collective != COPSE_ALLREDUCE && !copse_q_eq(shares[i], due))
-      return copse_reader_refuse(r, r->json.root, NULL,
+      return copse_reader_refute(r, r->json.root, NULL,
                                  "the weights of a root don't add up to its share");
     if (copse_q_add(whole, shares[i], &whole, NULL) != COPSE_OK)
       return copse_reader_refuse(r, r->json.root, NULL,
                                  "the weights have no common denominator in 64 bits");
   }
   if (!copse_q_eq(whole, COPSE_Q_ONE))
-    return copse_reader_refuse(r, r->json.root, NULL, "the weights of a phase don't add up to 1");
+    return copse_reader_refute(r, r->json.root, NULL, "the weights of a phase don't add up to 1");
   return COPSE_OK;
 }
 
@@ -209,7 +209,7 @@ static copse_status check_shares(struct copse_schedule_reader *r) {
   if (aggregates) COPSE_TRY(check_phase_shares(r, shares + n));
   if (broadcasts && aggregates && memcmp(shares, shares + n, n * sizeof *shares) != 0)
     status =
-        copse_reader_refuse(r, r->json.root, NULL, "a root's shares differ between the two phases");
+        copse_reader_refute(r, r->json.root, NULL, "a root's shares differ between the two phases");
 out:
   free(shares);
   return status;
@@ -274,7 +274,7 @@ static copse_status check_k(struct copse_schedule_reader *r) {
     const struct copse_schedule_tree *tree = &s->trees[t];
     if (broadcasts && tree->phase == COPSE_PHASE_REDUCE) continue; /* may have a k of its own */
     if (copse_mul_overflows(s->k, roots, &whole) || whole % tree->weight.den != 0)
-      return copse_reader_refuse(
+      return copse_reader_refute(
           r, r->json.root, NULL,
           "\"k\" doesn't fit the weights: each must be a multiple of 1/(roots * k)");
   }
@@ -292,7 +292,7 @@ static copse_status check_algbw(struct copse_schedule_reader *r) {
   if (status != COPSE_OK) return status;
   double algbw_by_time = copse_q_to_double(algbw) * copse_q_to_double(s->time_per_GB);
   if (algbw_by_time < 1 - 1e-6 || algbw_by_time > 1 + 1e-6)
-    return copse_reader_refuse(r, item, r->json.root, "\"algbw_GBps\" is not 1 / \"time_per_GB\"");
+    return copse_reader_refute(r, item, r->json.root, "\"algbw_GBps\" is not 1 / \"time_per_GB\"");
   return COPSE_OK;
 }
 
@@ -341,9 +341,9 @@ out:
   return status;
 }
 
-copse_status copse_schedule_parse(const char *label, const char *data, size_t size,
-                                  struct copse_schedule **out, struct copse_err *err) {
-  struct copse_schedule_reader r = {.err = err};
+static copse_status parse(const char *label, const char *data, size_t size, copse_status untrue,
+                          struct copse_schedule **out, struct copse_err *err) {
+  struct copse_schedule_reader r = {.untrue = untrue, .err = err};
   copse_status status;
   *out = NULL;
   COPSE_TRY(copse_json_parse(label, data, size, &r.json, err));
@@ -360,15 +360,30 @@ out:
   return status;
 }
 
-copse_status copse_schedule_load(const char *path, struct copse_schedule **out,
-                                 struct copse_err *err) {
+copse_status copse_schedule_parse(const char *label, const char *data, size_t size,
+                                  struct copse_schedule **out, struct copse_err *err) {
+  return parse(label, data, size, COPSE_BAD_INPUT, out, err);
+}
+
+static copse_status load(const char *path, copse_status untrue, struct copse_schedule **out,
+                         struct copse_err *err) {
   char *data = NULL;
   size_t size;
   copse_status status;
   *out = NULL;
   COPSE_TRY(copse_file_read(path, &data, &size, err));
-  status = copse_schedule_parse(copse_file_label(path), data, size, out, err);
+  status = parse(copse_file_label(path), data, size, untrue, out, err);
 out:
   free(data);
   return status;
+}
+
+copse_status copse_schedule_load(const char *path, struct copse_schedule **out,
+                                 struct copse_err *err) {
+  return load(path, COPSE_BAD_INPUT, out, err);
+}
+
+copse_status copse_schedule_load_claim(const char *path, struct copse_schedule **out,
+                                       struct copse_err *err) {
+  return load(path, COPSE_REFUTED, out, err);
 }

@@ -10,6 +10,11 @@ copse_status copse_reader_refuse(struct copse_schedule_reader *r, const cJSON *i
                        what);
 }
 
+copse_status copse_reader_refute(struct copse_schedule_reader *r, const cJSON *item,
+                                 const cJSON *parent, const char *what) {
+  return copse_fail_at(r->err, r->untrue, r->json.file, copse_json_line(item, parent), "%s", what);
+}
+
 static uint64_t hash_text(const char *s) {
   uint64_t h = 0xcbf29ce484222325u;
   for (; *s; s++) h = (h ^ (unsigned char)*s) * 0x100000001b3u;

@@ -138,5 +138,11 @@ copse_status copse_schedule_parse(const char *label, const char *data, size_t si
                                   struct copse_schedule **out, struct copse_err *err) COPSE_CHECKED;
 copse_status copse_schedule_load(const char *path, struct copse_schedule **out,
                                  struct copse_err *err) COPSE_CHECKED;
+/*
+ * The same for a verifier, to whom a wrong schedule is a result: COPSE_REFUTED, not
+ * COPSE_BAD_INPUT, for trees, paths, shares, k and algbw that are well formed but wrong.
+ */
+copse_status copse_schedule_load_claim(const char *path, struct copse_schedule **out,
+                                       struct copse_err *err) COPSE_CHECKED;
 
 #endif

@@ -392,6 +392,29 @@ START_TEST(a_schedule_for_another_fabric_is_refuted_with_status_1) {
 }
 END_TEST
 
+/* Well formed and wrong is what verify is for; to the other commands it is bad input. */
+START_TEST(a_wrong_schedule_is_refuted_by_verify_and_bad_input_elsewhere) {
+  static const char *const edits[] = {
+      "0,/\"weight\": \"[^\"]*\"/s//\"weight\": \"1\\/977\"/",     /* shares */
+      "s/\"algbw_GBps\": [0-9.]*/\"algbw_GBps\": 12345/",          /* algbw */
+      "0,/\"src\": [0-9]/s//\"src\": 3/",                          /* order, or the path's ends */
+      "0,/\"path\": \\[\"[^\"]*\",/s//\"path\": [\"elsewhere\",/", /* the path's ends */
+      "s/\"k\": [0-9]*/\"k\": 977/",                               /* k */
+  };
+  write_text("f.json", copse_test_fabrics[2]);
+  ck_assert_int_eq(run("@ solve %%/f.json -c allgather -o %%/s.json"), 0);
+  for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
+    ck_assert_int_eq(run("sed '%s' %%/s.json >%%/w.json", edits[i]), 0);
+    ck_assert_msg(run("@ verify %%/w.json -t %%/f.json --json") == 1, "%s", edits[i]);
+    cJSON *json = parse_output();
+    ck_assert(cJSON_IsFalse(cJSON_GetObjectItem(json, "verified")));
+    cJSON_Delete(json);
+    ck_assert_msg(run("@ lower %%/w.json --to plan -o %%/w.plan") == 2, "%s", edits[i]);
+    assert_one_line(edits[i]);
+  }
+}
+END_TEST
+
 /* Every byte of a plan file, changed: the checksum refuses it. */
 START_TEST(a_changed_plan_file_is_refused) {
   write_text("f.json", copse_test_fabrics[4]);
@@ -568,6 +591,7 @@ int main(void) {
   tcase_add_test(tc, the_whole_chain_works_on_every_fabric);
   tcase_add_test(tc, dash_is_standard_input_and_output);
   tcase_add_test(tc, a_schedule_for_another_fabric_is_refuted_with_status_1);
+  tcase_add_test(tc, a_wrong_schedule_is_refuted_by_verify_and_bad_input_elsewhere);
   tcase_add_test(tc, a_changed_plan_file_is_refused);
   tcase_add_test(tc, output_files_are_whole_or_untouched);
   tcase_add_test(tc, demands_of_very_different_sizes_end);

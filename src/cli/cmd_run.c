@@ -116,7 +116,7 @@ static copse_status run_bench(const struct copse_run_options *options, uint64_t 
   struct bench bench = {.options = options};
   struct copse_plan *plan = NULL;
   copse_status status;
-  COPSE_TRY(copse_plan_load(options->plan, &plan, err));
+  COPSE_TRY(copse_plan_open(options->plan, &plan, err));
   bench.plan = plan;
   COPSE_TRY(copse_run_check_memory(options, plan, err));
   COPSE_TRY(copse_exec_new(plan, options->backend, &bench.exec, err));

@@ -85,10 +85,10 @@ START_TEST(a_file_is_written_and_loaded) {
   struct copse_plan *plan = sample(COPSE_ALLREDUCE), *back;
   struct bytes b = encode(plan);
   ASSERT_OK(copse_file_write(path, b.at, b.size, &err), &err);
-  ASSERT_OK(copse_plan_load(path, &back, &err), &err);
+  ASSERT_OK(copse_plan_open(path, &back, &err), &err);
   copse_plan_release(back);
   unlink(path);
-  ASSERT_FAILS(copse_plan_load(path, &back, &err), COPSE_IO, &err, path);
+  ASSERT_FAILS(copse_plan_open(path, &back, &err), COPSE_IO, &err, path);
   ck_assert_ptr_null(back);
   copse_plan_release(NULL);
   free(b.at);

@@ -11,8 +11,8 @@
 #ifndef COPSE_RUNTIME_ELEMENT_MOVE_H
 #define COPSE_RUNTIME_ELEMENT_MOVE_H
 
+#include "copse/types.h"
 #include "runtime/element.h"
-#include "runtime/element_types.h"
 
 struct copse_move {
   enum copse_type type;
@@ -93,6 +93,16 @@ struct copse_move {
 #define COPSE_MOVE_A float
 #include "runtime/element_move_type.h"
 
+#define COPSE_MOVE_NAME float8_e4m3
+#define COPSE_MOVE_T uint8_t
+#define COPSE_MOVE_A float
+#include "runtime/element_move_type.h"
+
+#define COPSE_MOVE_NAME float8_e5m2
+#define COPSE_MOVE_T uint8_t
+#define COPSE_MOVE_A float
+#include "runtime/element_move_type.h"
+
 /* For one source and no division: the bits as they are, also those of a NaN. */
 COPSE_HD static inline void copse_move_copy(const struct copse_move *move, uint64_t element_bytes,
                                             uint32_t thread, uint32_t n_threads) {
@@ -115,7 +125,9 @@ COPSE_HD static inline void copse_move_copy(const struct copse_move *move, uint6
 COPSE_HD static inline uint32_t copse_element_bytes(enum copse_type type) {
   switch (type) {
     case COPSE_INT8:
-    case COPSE_UINT8: return 1;
+    case COPSE_UINT8:
+    case COPSE_FLOAT8_E4M3:
+    case COPSE_FLOAT8_E5M2: return 1;
     case COPSE_HALF:
     case COPSE_BFLOAT16: return 2;
     case COPSE_INT64:
@@ -142,6 +154,8 @@ COPSE_HD static inline void copse_move_run(const struct copse_move *move, uint32
     case COPSE_FLOAT: copse_float_move(move, thread, n_threads); break;
     case COPSE_DOUBLE: copse_double_move(move, thread, n_threads); break;
     case COPSE_BFLOAT16: copse_bfloat16_move(move, thread, n_threads); break;
+    case COPSE_FLOAT8_E4M3: copse_float8_e4m3_move(move, thread, n_threads); break;
+    case COPSE_FLOAT8_E5M2: copse_float8_e5m2_move(move, thread, n_threads); break;
     default: break;
   }
 }

@@ -26,6 +26,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "copse/types.h"
+
 #define COPSE_VERSION_MAJOR 0
 #define COPSE_VERSION_MINOR 1
 #define COPSE_VERSION_PATCH 0

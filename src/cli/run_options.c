@@ -25,8 +25,8 @@ static const char help[] =
     "  -w, --warmup_iters N   launches before them (default 1)\n"
     "  -c, --check N          checked launches per row (default 1; 0: no check)\n"
     "  -d, --datatype T       int8 uint8 int32 uint32 int64 uint64 half float double\n"
-    "                         bfloat16, or all (default float)\n"
-    "  -o, --op OP            sum prod min max avg, or all (default sum)\n"
+    "                         bfloat16 f8e4m3 f8e5m2, or all (default float)\n"
+    "  -o, --op OP            sum prod max min avg, or all (default sum)\n"
     "      --backend B        cpu: one thread steps all ranks, reports a deadlock (default)\n"
     "                         threads: a thread for every worker\n"
     "      --out-of-place     only out of place\n"
@@ -104,8 +104,8 @@ static int parse_type(const char *text, struct copse_run_options *options) {
   bool all = strcmp(text, "all") == 0;
   if (!all && !copse_type_from_name(text, &type))
     return bad_value("-d", text,
-                     "all, int8, uint8, int32, uint32, int64, uint64, half, float, double or "
-                     "bfloat16");
+                     "all, int8, uint8, int32, uint32, int64, uint64, half, float, double, "
+                     "bfloat16, f8e4m3 or f8e5m2");
   for (int t = 0; t < COPSE_N_TYPES; t++) options->types[t] = all || t == (int)type;
   return 0;
 }
@@ -114,7 +114,7 @@ static int parse_redop(const char *text, struct copse_run_options *options) {
   enum copse_redop redop;
   bool all = strcmp(text, "all") == 0;
   if (!all && !copse_redop_from_name(text, &redop))
-    return bad_value("-o", text, "all, sum, prod, min, max or avg");
+    return bad_value("-o", text, "all, sum, prod, max, min or avg");
   for (int r = 0; r < COPSE_N_REDOPS; r++) options->redops[r] = all || r == (int)redop;
   return 0;
 }

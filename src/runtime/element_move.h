@@ -112,10 +112,22 @@ struct copse_move {
 #define COPSE_MOVE_A float
 #include "runtime/element_move_type.h"
 
+#define COPSE_MOVE_NAME float8_e4m3
+#define COPSE_MOVE_T uint8_t
+#define COPSE_MOVE_A float
+#include "runtime/element_move_type.h"
+
+#define COPSE_MOVE_NAME float8_e5m2
+#define COPSE_MOVE_T uint8_t
+#define COPSE_MOVE_A float
+#include "runtime/element_move_type.h"
+
 COPSE_HD static inline uint32_t copse_element_bytes(enum copse_type type) {
   switch (type) {
     case COPSE_INT8:
-    case COPSE_UINT8: return 1;
+    case COPSE_UINT8:
+    case COPSE_FLOAT8_E4M3:
+    case COPSE_FLOAT8_E5M2: return 1;
     case COPSE_HALF:
     case COPSE_BFLOAT16: return 2;
     case COPSE_INT64:
@@ -142,6 +154,8 @@ COPSE_MOVE_FUNCTION bool copse_move_run(const struct copse_move *move, uint32_t 
     case COPSE_FLOAT: return copse_float_move(move, thread, n_threads);
     case COPSE_DOUBLE: return copse_double_move(move, thread, n_threads);
     case COPSE_BFLOAT16: return copse_bfloat16_move(move, thread, n_threads);
+    case COPSE_FLOAT8_E4M3: return copse_float8_e4m3_move(move, thread, n_threads);
+    case COPSE_FLOAT8_E5M2: return copse_float8_e5m2_move(move, thread, n_threads);
     default: return false;
   }
 }

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "runtime/element_types.h"
+#include "copse/types.h"
 #include "runtime/plan.h"
 
 size_t copse_type_bytes(enum copse_type type);

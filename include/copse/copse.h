@@ -224,4 +224,7 @@ COPSE_API copse_status copse_overlap_degree(const copse_topology *topology,
 #ifdef __cplusplus
 }
 #endif
+
+#include "copse/comm.h"
+
 #endif

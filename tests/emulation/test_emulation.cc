@@ -310,6 +310,36 @@ START_TEST(memory_that_is_freed_too_early_is_a_fault) {
 }
 END_TEST
 
+START_TEST(copies_go_between_devices) {
+  configure(2, 1, 32, 1 << 20);
+  char id[16];
+  OK(cudaDeviceGetPCIBusId(id, sizeof id, 1));
+  ck_assert_str_eq(id, "0000:02:00.0");
+  int *p[2], *back;
+  for (int d = 0; d < 2; d++) {
+    OK(cudaSetDevice(d));
+    p[d] = new_device<int>(4);
+  }
+  OK(cudaMallocHost(&back, sizeof *back));
+  int value = 77;
+  OK(cudaMemcpy(p[0] + 1, &value, sizeof value, cudaMemcpyDefault));
+  OK(cudaMemcpyPeer(p[1] + 2, 1, p[0] + 1, 0, sizeof value));
+  EXPECT(cudaMemcpyPeer(p[1], 0, p[0], 0, sizeof value), cudaErrorInvalidValue);
+  EXPECT(cudaMemcpyPeer(p[1], 1, p[0], 2, sizeof value), cudaErrorInvalidDevice);
+  OK(cudaDeviceSynchronize()); /* device 1's NULL stream made the copy */
+  OK(cudaSetDevice(0));
+  cudaStream_t stream = new_stream(cudaStreamNonBlocking);
+  OK(cudaMemcpyPeerAsync(p[0] + 3, 0, p[1] + 2, 1, sizeof value, stream));
+  OK(cudaMemcpyAsync(back, p[0] + 3, sizeof value, cudaMemcpyDefault, stream));
+  OK(cudaStreamSynchronize(stream));
+  ck_assert_int_eq(*back, 77);
+  OK(cudaStreamDestroy(stream));
+  for (int *one : p) OK(cudaFree(one));
+  OK(cudaFreeHost(back));
+  finish(1);
+}
+END_TEST
+
 #if defined(__SANITIZE_ADDRESS__)
 START_TEST(sanitizer_knows_the_bounds) {
   char *p, *q;
@@ -382,6 +412,7 @@ START_TEST(the_null_stream_and_blocking_streams_wait_for_each_other) {
   launch(append_kernel, 1, 1, AddArgs{data, 3}, blocking);
   launch(append_kernel, 1, 1, AddArgs{data + 1, 4}, free);
   OK(cudaStreamSynchronize(free));
+  usleep(20000);
   EXPECT(cudaStreamQuery(0), cudaErrorNotReady);
   gate.open();
   OK(cudaStreamSynchronize(0));
@@ -389,6 +420,11 @@ START_TEST(the_null_stream_and_blocking_streams_wait_for_each_other) {
   std::vector<int> values = read_back(data, 2);
   ck_assert_int_eq(values[0], 123);
   ck_assert_int_eq(values[1], 4);
+  Gate second;
+  second.close(free);
+  OK(cudaMemset(data, 0, sizeof *data)); /* doesn't wait for a non-blocking stream */
+  OK(cudaStreamSynchronize(0));
+  second.open();
   OK(cudaFree(data));
   OK(cudaStreamDestroy(blocking));
   OK(cudaStreamDestroy(free));
@@ -414,6 +450,7 @@ START_TEST(events_order_streams_of_all_devices) {
   EXPECT(cudaEventQuery(event), cudaErrorNotReady);
   OK(cudaStreamWaitEvent(other, event));
   launch(append_kernel, 1, 1, AddArgs{data, 6}, other);
+  usleep(20000); /* time to do what it must not */
   EXPECT(cudaStreamQuery(other), cudaErrorNotReady);
   gate.open();
   OK(cudaEventSynchronize(event));
@@ -717,6 +754,15 @@ START_TEST(only_blocks_with_room_are_resident) {
   cudaStream_t streams[2] = {new_stream(cudaStreamNonBlocking), new_stream(cudaStreamNonBlocking)};
   EXPECT(launch_cooperative(crowd_kernel, 7, 2, args, streams[0]),
          cudaErrorCooperativeLaunchTooLarge);
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeCooperative;
+  attributes[0].val.cooperative = 1;
+  cudaLaunchConfig_t config = {7, 2, 0, streams[0], attributes, 1};
+  EXPECT(cudaLaunchKernelEx(&config, crowd_kernel, args), cudaErrorCooperativeLaunchTooLarge);
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {2, 1, 1};
+  config.numAttrs = 2;
+  EXPECT(cudaLaunchKernelEx(&config, crowd_kernel, args), cudaErrorNotSupported);
   OK(launch_cooperative(crowd_kernel, 6, 2, args, streams[0]));
   OK(launch_cooperative(crowd_kernel, 5, 2, args, streams[1])); /* when the first is done */
   launch(crowd_kernel, 40, 2, args, streams[0]);                /* as blocks leave */
@@ -728,6 +774,35 @@ START_TEST(only_blocks_with_room_are_resident) {
   ck_assert_int_eq(values[2], 6 + 5 + 40);
   OK(cudaFree(counts));
   for (cudaStream_t stream : streams) OK(cudaStreamDestroy(stream));
+  finish(1);
+}
+END_TEST
+
+struct HoldArgs {
+  int *started, *leave;
+};
+static __global__ void hold_kernel(HoldArgs a) {
+  atomicAdd(a.started, 1);
+  while (!atomicAdd(a.leave, 0)) __nanosleep(100);
+}
+
+START_TEST(a_cooperative_launch_starts_whole) {
+  configure(1, 2, 96, 1 << 20); /* room for 6 blocks */
+  int *flags = new_device<int>(4);
+  cudaStream_t holder = new_stream(cudaStreamNonBlocking),
+               other = new_stream(cudaStreamNonBlocking);
+  launch(hold_kernel, 3, 1, HoldArgs{flags, flags + 1}, holder);
+  /* the host may look, and write, as with mapped memory */
+  while (__atomic_load_n(&flags[0], __ATOMIC_RELAXED) < 3) usleep(100);
+  OK(launch_cooperative(hold_kernel, 6, 1, HoldArgs{flags + 2, flags + 1}, other));
+  usleep(20000);
+  ck_assert_int_eq(__atomic_load_n(&flags[2], __ATOMIC_RELAXED), 0);
+  __atomic_store_n(&flags[1], 1, __ATOMIC_RELAXED);
+  OK(cudaDeviceSynchronize());
+  ck_assert_int_eq(read_back(flags, 3)[2], 6);
+  OK(cudaFree(flags));
+  OK(cudaStreamDestroy(holder));
+  OK(cudaStreamDestroy(other));
   finish(0);
 }
 END_TEST
@@ -994,6 +1069,10 @@ START_TEST(what_a_capture_forbids_ends_it) {
   OK(cudaGraphExecDestroy(c.end()));
   OK(cudaFree(p));
 
+  c.begin(cudaStreamCaptureModeThreadLocal); /* the capturing thread is */
+  EXPECT(cudaMalloc(&p, 16), cudaErrorStreamCaptureUnsupported);
+  c.end_with(cudaErrorStreamCaptureInvalidated);
+
   c.begin();
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   OK(cudaThreadExchangeStreamCaptureMode(&mode));
@@ -1012,7 +1091,7 @@ START_TEST(what_a_capture_forbids_ends_it) {
   OK(cudaGraphExecDestroy(c.end()));
   OK(cudaFree(p));
   c.close();
-  finish(3);
+  finish(4);
 }
 END_TEST
 
@@ -1120,7 +1199,7 @@ static int ipc_child(const char *hex) {
 
 START_TEST(processes_share_device_memory) {
   char *before, *p, *pool;
-  OK(cudaMalloc(&before, 700)); /* so that it doesn't start on a page */
+  OK(cudaMalloc(&before, 9000)); /* so that it starts neither on a page nor on the first */
   OK(cudaMalloc(&p, 10000));
   OK(cudaMemset(p, 0, 10000));
   OK(cudaDeviceSynchronize());
@@ -1171,6 +1250,7 @@ static Suite *suite() {
   tcase_add_test(t, memory_ends_and_comes_back);
   tcase_add_test(t, pointers_are_told_apart);
   tcase_add_test(t, wrong_pointers_are_refused);
+  tcase_add_test(t, copies_go_between_devices);
   tcase_add_test(t, memory_that_is_freed_too_early_is_a_fault);
 #if defined(__SANITIZE_ADDRESS__)
   tcase_add_test(t, sanitizer_knows_the_bounds);
@@ -1192,6 +1272,7 @@ static Suite *suite() {
   tcase_add_test(t, kernels_are_launched_in_every_form);
   tcase_add_test(t, limits_of_a_launch_are_checked);
   tcase_add_test(t, only_blocks_with_room_are_resident);
+  tcase_add_test(t, a_cooperative_launch_starts_whole);
   tcase_add_test(t, a_cooperative_grid_is_synchronised);
   tcase_add_test(t, kernels_of_two_streams_or_devices_wait_for_each_other);
   tcase_add_test(t, fences_order_plain_memory);

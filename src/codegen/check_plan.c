@@ -46,7 +46,7 @@ static copse_status refute(struct proof *p, uint32_t worker, const char *what) {
 
 /* "input[0] of rank 3" */
 static const char *operand_text(const struct copse_plan_operand *o, char buffer[80]) {
-  static const char *const names[] = {"input", "output", "scratch"};
+  static const char *const names[] = {"input", "output", "scratch", "packets"};
   snprintf(buffer, 80, "%s[%u] of rank %u", names[o->buffer], o->index, o->rank);
   return buffer;
 }

@@ -150,10 +150,9 @@ static copse_status make_chains(struct lowering *l) {
   l->n_workers = s->n_ranks < most ? s->n_ranks : most;
   for (size_t i = 0; i < l->n_chains; i++) {
     l->chains[i].worker = offset_of(l, &l->chains[i]) % l->n_workers;
-    COPSE_TRY(copse_build_piece(&l->b, l->chains[i].lo, l->chains[i].hi));
-    if (s->demand)
-      l->b.pieces[i].extent = (uint32_t)(l->chains[i].ranks[0] * s->n_ranks +
-                                         l->chains[i].ranks[l->chains[i].n - 1] + 1);
+    const struct chain *chain = &l->chains[i];
+    int pair = chain->ranks[0] * s->n_ranks + chain->ranks[chain->n - 1];
+    COPSE_TRY(copse_build_piece(&l->b, chain->lo, chain->hi, (uint32_t)pair + 1));
   }
 out:
   return status;

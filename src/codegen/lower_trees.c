@@ -195,7 +195,7 @@ out:
 static copse_status make_pieces(struct lowering *l) {
   copse_status status = COPSE_OK;
   for (int u = 0; u < l->units.n_units; u++)
-    COPSE_TRY(copse_build_piece(&l->b, l->units.units[u].lo, l->units.units[u].hi));
+    COPSE_TRY(copse_build_piece(&l->b, l->units.units[u].lo, l->units.units[u].hi, 0));
 out:
   return status;
 }

@@ -93,6 +93,11 @@ COPSE_HD static inline struct copse_place copse_view_operand(
   return place;
 }
 
+/* Launches are numbered from 1; 0 flags no packet. Even and odd ones take turns. */
+COPSE_HD static inline uint32_t copse_next_epoch(uint32_t epoch) {
+  return epoch == UINT32_MAX ? 2 : epoch + 1;
+}
+
 /* What the result of a MOVE is divided by. */
 COPSE_HD static inline uint32_t copse_view_divisor(const struct copse_view *view,
                                                    const struct copse_plan_op *op) {

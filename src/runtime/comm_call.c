@@ -127,3 +127,22 @@ copse_status copse_calls_match(const struct copse_call *calls, uint32_t n, uint3
   }
   return COPSE_OK;
 }
+
+#define MAX_NAMED_RANKS 8
+
+void copse_ranks_describe(bool (*holds)(const void *context, uint32_t i), const void *context,
+                          uint32_t first_rank, uint32_t n, char text[COPSE_RANKS_TEXT]) {
+  uint32_t named = 0, more = 0;
+  size_t used = (size_t)snprintf(text, COPSE_RANKS_TEXT, "rank");
+  for (uint32_t i = 0; i < n; i++) {
+    if (!holds(context, i)) continue;
+    if (named == MAX_NAMED_RANKS) {
+      more++;
+      continue;
+    }
+    used += (size_t)snprintf(text + used, COPSE_RANKS_TEXT - used, "%s %u", named ? "," : "",
+                             first_rank + i);
+    named++;
+  }
+  if (more) snprintf(text + used, COPSE_RANKS_TEXT - used, " and %u more", more);
+}

@@ -4,6 +4,7 @@
 #ifndef COPSE_RUNTIME_COMM_CALL_H
 #define COPSE_RUNTIME_COMM_CALL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "runtime/machine.h"
@@ -28,5 +29,10 @@ copse_status copse_call_check(const struct copse_call *call, uint32_t n_ranks, u
  * stream. COPSE_INVALID names two ranks that differ and what they call. */
 copse_status copse_calls_match(const struct copse_call *calls, uint32_t n, uint32_t first_rank,
                                struct copse_err *err) COPSE_CHECKED;
+
+/* "rank 3, 5 and 9 more": those of first_rank .. first_rank + n - 1 whose offset `holds`. */
+#define COPSE_RANKS_TEXT 160
+void copse_ranks_describe(bool (*holds)(const void *context, uint32_t i), const void *context,
+                          uint32_t first_rank, uint32_t n, char text[COPSE_RANKS_TEXT]);
 
 #endif

@@ -1,7 +1,6 @@
 #include "runtime/comm_gather.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -11,7 +10,6 @@
 #include "runtime/comm_call.h"
 
 #define DEFAULT_TIMEOUT_SECONDS 600.0
-#define MAX_NAMED_RANKS 8 /* in a message */
 
 static copse_status init_locks(struct copse_gather *gather, struct copse_err *err) {
   pthread_condattr_t monotonic;
@@ -123,29 +121,17 @@ void copse_gather_submit(struct copse_gather *gather, uint32_t local_rank,
   pthread_mutex_unlock(&gather->lock);
 }
 
-/* "rank 3, 5 and 9 more" of those whose queues are empty. */
-static void name_missing(const struct copse_gather *gather, char *text, size_t size) {
-  uint32_t named = 0, more = 0;
-  size_t used = (size_t)snprintf(text, size, "rank");
-  for (uint32_t r = 0; r < gather->n; r++) {
-    if (gather->queues[r].head) continue;
-    if (named == MAX_NAMED_RANKS) {
-      more++;
-      continue;
-    }
-    used += (size_t)snprintf(text + used, size - used, "%s %u", named ? "," : "",
-                             gather->first_rank + r);
-    named++;
-  }
-  if (more) snprintf(text + used, size - used, " and %u more", more);
+static bool is_missing(const void *context, uint32_t i) {
+  const struct copse_gather *gather = context;
+  return !gather->queues[i].head;
 }
 
 static void break_timeout(struct copse_gather *gather) {
   struct copse_err why = COPSE_ERR_INIT;
-  char missing[160], call[COPSE_CALL_TEXT];
+  char missing[COPSE_RANKS_TEXT], call[COPSE_CALL_TEXT];
   uint32_t first = 0;
   while (!gather->queues[first].head) first++;
-  name_missing(gather, missing, sizeof missing);
+  copse_ranks_describe(is_missing, gather, gather->first_rank, gather->n, missing);
   copse_call_describe(&gather->queues[first].head->call, call);
   (void)copse_fail(&why, COPSE_TIMEOUT, "rank %u has called %s and waited %g s for the call of %s",
                    gather->first_rank + first, call, gather->timeout_seconds, missing);

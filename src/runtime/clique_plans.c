@@ -40,7 +40,7 @@ static copse_status add_all(struct copse_clique *clique, copse_status mine,
                             struct copse_err *err) {
   copse_status status;
   if (mine == COPSE_OK) mine = check_all(clique, plans, n, err);
-  COPSE_TRY(copse_agree_on_plans(&clique->shape, mine, plans, n, err));
+  COPSE_TRY(copse_agree(&clique->shape, mine, plans, n, err));
   COPSE_TRY(prepare_all(clique, plans, n, err));
 out:
   return status;

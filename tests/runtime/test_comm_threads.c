@@ -282,12 +282,14 @@ END_TEST
 static struct {
   double launch_seconds;
   copse_status launch, prepare, poll;
+  int lacks_device; /* the rank whose machine can't be made; 0: every rank's can */
   atomic_int n_launches, n_aborts, n_prepared, n_added, n_removed, n_machines;
 } fake;
 
 static copse_status fake_new(const struct copse_clique_shape *shape, void **machine,
                              struct copse_err *err) {
-  (void)shape, (void)err;
+  if (fake.lacks_device && shape->first_local == (uint32_t)fake.lacks_device)
+    return copse_fail(err, COPSE_DEVICE, "no such GPU");
   atomic_fetch_add(&fake.n_machines, 1);
   *machine = &fake;
   return COPSE_OK;
@@ -459,12 +461,45 @@ static void end_bootstrap(copse_bootstrap *bootstrap) {
   atomic_fetch_add(&bootstraps_ended, 1);
 }
 
-static void new_process(struct rank *rank, copse_comm **comm) {
-  struct copse_err err = COPSE_ERR_INIT;
+static copse_status try_process(struct rank *rank, copse_comm **comm, struct copse_err *err) {
   const copse_bootstrap bootstrap = {gather_over_board, &rank->r};
   const struct copse_clique_shape shape = {N, (uint32_t)rank->r, 1, gpus, &bootstrap};
-  ASSERT_OK(copse_clique_new(&shape, &fake_machine, end_bootstrap, comm, &err), &err);
+  return copse_clique_new(&shape, &fake_machine, end_bootstrap, comm, err);
 }
+
+static void new_process(struct rank *rank, copse_comm **comm) {
+  struct copse_err err = COPSE_ERR_INIT;
+  ASSERT_OK(try_process(rank, comm, &err), &err);
+}
+
+static void *make_and_end(void *context) {
+  struct rank *rank = context;
+  struct copse_err err = COPSE_ERR_INIT;
+  copse_comm *comm;
+  rank->status = try_process(rank, &comm, &err);
+  strcpy(rank->text, err.text);
+  if (rank->status == COPSE_OK) COMM_OK(copse_comm_destroy(comm));
+  return NULL;
+}
+
+START_TEST(processes_are_joined_all_or_none) {
+  struct rank ranks[N];
+  pthread_barrier_init(&barrier, NULL, N);
+  fake.lacks_device = 3;
+  start(ranks, NULL, 0, N, make_and_end);
+  join(ranks, 0, N);
+  assert_all(ranks, 0, 3, COPSE_REFUTED, "rank 3 failed (rank 3: device failure)");
+  assert_all(ranks, 3, 1, COPSE_DEVICE, "no such GPU");
+  ck_assert_int_eq(bootstraps_ended, 0); /* still the caller's */
+  fake.lacks_device = 0;
+  start(ranks, NULL, 0, N, make_and_end);
+  join(ranks, 0, N);
+  assert_all(ranks, 0, N, COPSE_OK, "");
+  ck_assert_int_eq(bootstraps_ended, N);
+  ck_assert_int_eq(fake.n_machines, 0);
+  pthread_barrier_destroy(&barrier);
+}
+END_TEST
 
 static struct copse_plan *plans[3]; /* an allreduce, another, and one for five ranks */
 
@@ -587,6 +622,7 @@ int main(void) {
   tcase_add_test(tc, an_abort_during_a_launch_reaches_the_machine_and_all_callers);
   tcase_add_loop_test(tc, a_failure_of_the_machine_breaks_and_a_refusal_does_not, 0, 2);
   tcase_add_test(tc, a_machine_that_registers_gets_every_buffer);
+  tcase_add_test(tc, processes_are_joined_all_or_none);
   tcase_add_loop_test(tc, processes_add_the_same_plan_or_none, 0, 3);
   tcase_add_test(tc, processes_load_the_same_folder_or_nothing);
   suite_add_tcase(suite, tc);

@@ -73,8 +73,7 @@ copse_status copse_clique_load_plans(struct copse_clique *clique, const char *fo
   struct copse_plan_list list = {NULL, 0, 0};
   *n_loaded = 0;
   copse_status mine = copse_gather_broken(&clique->gather, err);
-  if (mine == COPSE_OK)
-    mine = copse_folder_read_plans(folder, clique->shape.n_ranks, &list, err);
+  if (mine == COPSE_OK) mine = copse_folder_read_plans(folder, clique->shape.n_ranks, &list, err);
   pthread_mutex_lock(&clique->machine_lock);
   size_t first = clique->n_owned, n = list.n;
   if (mine == COPSE_OK) mine = own_all(clique, &list, err);

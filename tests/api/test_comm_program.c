@@ -11,7 +11,8 @@
 
 static const char four[] =
     "{\"format\":\"copse-topology/1\",\"name\":\"four\",\"nodes\":[{\"id\":\"a\",\"type\":\"gpu\"},"
-    "{\"id\":\"b\",\"type\":\"gpu\"},{\"id\":\"c\",\"type\":\"gpu\"},{\"id\":\"d\",\"type\":\"gpu\"}],"
+    "{\"id\":\"b\",\"type\":\"gpu\"},{\"id\":\"c\",\"type\":\"gpu\"},{\"id\":\"d\",\"type\":"
+    "\"gpu\"}],"
     "\"links\":[{\"src\":\"a\",\"dst\":\"b\",\"bandwidth\":10},{\"src\":\"b\",\"dst\":\"c\","
     "\"bandwidth\":10},{\"src\":\"c\",\"dst\":\"d\",\"bandwidth\":10},{\"src\":\"d\",\"dst\":\"a\","
     "\"bandwidth\":10}]}";

@@ -177,8 +177,8 @@ END_TEST
 static void *sum_and_end(void *context) {
   struct rank *rank = context;
   sum_once(rank);
-  keep(rank, rank->status == COPSE_OK ? copse_comm_destroy(rank->job->comms[rank->r])
-                                      : rank->status);
+  keep(rank,
+       rank->status == COPSE_OK ? copse_comm_destroy(rank->job->comms[rank->r]) : rank->status);
   rank->job->comms[rank->r] = NULL;
   return NULL;
 }
@@ -216,8 +216,7 @@ static void *crosswise(void *context) {
                                two[j].comms[r], NULL));
     }
     COMM_OK(copse_group_end());
-    for (int i = 0; i < 4; i++)
-      ck_assert(out[i / 2][i % 2] == (float)(6 + 4 * turn * (i / 2 + 1)));
+    for (int i = 0; i < 4; i++) ck_assert(out[i / 2][i % 2] == (float)(6 + 4 * turn * (i / 2 + 1)));
   }
   return NULL;
 }
@@ -439,7 +438,8 @@ START_TEST(a_machine_that_registers_gets_every_buffer) {
 }
 END_TEST
 
-/* ---- ranks of different processes -------------------------------------------------------------- */
+/* ---- ranks of different processes --------------------------------------------------------------
+ */
 
 static pthread_barrier_t barrier;
 static unsigned char board[N][256];
@@ -518,7 +518,8 @@ static void *add_chosen(void *context) {
   COMM_OK(copse_comm_find_plan(comm, COPSE_ALLREDUCE, -1, 1, COPSE_FLOAT, &plan));
   ck_assert(!plan == !added);
   if (!added) COMM_OK(copse_comm_add_plan(comm, plans[0]));
-  COMM_OK(copse_all_reduce(&x, &x, 1, COPSE_FLOAT, COPSE_SUM, comm, NULL)); /* waits for no thread */
+  COMM_OK(
+      copse_all_reduce(&x, &x, 1, COPSE_FLOAT, COPSE_SUM, comm, NULL)); /* waits for no thread */
   COMM_OK(copse_comm_destroy(comm));
   return NULL;
 }
@@ -587,8 +588,8 @@ START_TEST(processes_load_the_same_folder_or_nothing) {
   strcpy(folder, "/tmp/copse-comm-threads-XXXXXX");
   ck_assert_ptr_nonnull(mkdtemp(folder));
   for (int i = 0; i < 2; i++) {
-    struct copse_plan *plan = pb_tree_plan(i ? COPSE_REDUCE : COPSE_ALLREDUCE, N, i ? 0 : -1,
-                                           PB_OPTIONS_DEFAULT);
+    struct copse_plan *plan =
+        pb_tree_plan(i ? COPSE_REDUCE : COPSE_ALLREDUCE, N, i ? 0 : -1, PB_OPTIONS_DEFAULT);
     snprintf(path, sizeof path, "%s/%d.plan", folder, i);
     COMM_OK(copse_plan_write(plan, path));
     pb_free(plan);

@@ -32,11 +32,13 @@ static copse_status missing(const copse_comm *comm, const char *what) {
 
 /* ---- making and ending ------------------------------------------------------------------- */
 
+#if !defined(COPSE_HAVE_CUDA)
 static copse_status lacks_cuda(struct copse_err *err) {
   return copse_fail(err, COPSE_UNSUPPORTED,
                     "this copse was built without CUDA: only ranks on the CPU "
                     "(COPSE_DEVICE_CPU, copse_comm_init_all)");
 }
+#endif
 
 /* COPSE_INVALID where CPU and GPUs are mixed. */
 static copse_status choose_machine(const int *devices, int n, const struct copse_machine_ops **ops,

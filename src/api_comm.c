@@ -32,7 +32,7 @@ static copse_status missing(const copse_comm *comm, const char *what) {
 
 /* The GPU parts; COPSE_UNSUPPORTED in a build without them. */
 static copse_status need_gpus(const struct copse_gpu_support **gpus, struct copse_err *err) {
-  *gpus = copse_gpu_support();
+  *gpus = copse_gpu();
   if (*gpus) return COPSE_OK;
   return copse_fail(err, COPSE_UNSUPPORTED,
                     "this copse was built without CUDA: only ranks on the CPU "

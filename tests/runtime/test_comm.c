@@ -180,7 +180,7 @@ START_TEST(what_this_build_lacks_is_said_in_one_line) {
              "copse_comm_init_all");
   static const int gpus[2] = {0, 1};
   copse_comm *comms[2];
-  if (!copse_gpu_support()) {
+  if (!copse_gpu()) {
     COMM_FAILS(copse_comm_init_all(comms, 2, gpus), COPSE_UNSUPPORTED, "without CUDA");
     COMM_FAILS(copse_comm_init_rank(&comm, 2, 0, 0, &bootstrap), COPSE_UNSUPPORTED, "without CUDA");
     COMM_FAILS(copse_comm_init_nccl(&comm, comms), COPSE_UNSUPPORTED, "without CUDA");

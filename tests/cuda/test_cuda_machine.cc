@@ -255,6 +255,8 @@ START_TEST(a_graph_can_be_launched_again_and_again) {
       struct repeated r;
       repeated_open(&r, plans[p], 1, streams ? STREAM_PER_RANK : ONE_STREAM, 333);
       repeated_fill(&r, 1);
+      COPSE_SUCCEEDS(device_launch(&r.d, &r.device, &r.host, r.it, NULL, &err), &err);
+      device_wait(&r.d);
       cudaGraph_t graph;
       cudaGraphExec_t exec;
       cudaEvent_t fork, join;
@@ -264,8 +266,10 @@ START_TEST(a_graph_can_be_launched_again_and_again) {
       CUDA_OK(cudaEventRecord(fork, r.d.streams[0]));
       for (uint32_t k = 1; k < 4 && streams; k++)
         CUDA_OK(cudaStreamWaitEvent(r.d.streams[k], fork, 0));
-      for (int twice = 0; twice < 2; twice++)
+      for (int twice = 0; twice < 2; twice++) {
         COPSE_SUCCEEDS(device_launch(&r.d, &r.device, &r.host, r.it, NULL, &err), &err);
+        ck_assert_int_eq(copse_cuda_machine.poll(r.d.machine, &err), COPSE_OK);
+      }
       for (uint32_t k = 1; k < 4 && streams; k++) {
         CUDA_OK(cudaEventRecord(join, r.d.streams[k]));
         CUDA_OK(cudaStreamWaitEvent(r.d.streams[0], join, 0));

@@ -321,6 +321,16 @@ START_TEST(launches_on_changing_streams_come_one_after_the_other) {
 }
 END_TEST
 
+/* What `copse run --backend cuda` uses: buffers of the host, copied there and back. */
+START_TEST(the_cuda_backend_runs_plans_on_host_buffers) {
+  const copse_collective collective = (copse_collective)_i;
+  static const uint64_t counts[] = {0, 1, 700, UINT64_MAX};
+  struct copse_plan *plan = tree_plan(collective, 4);
+  exec_check_all(plan, COPSE_BACKEND_CUDA, counts);
+  pb_free(plan);
+}
+END_TEST
+
 /* ---- what goes wrong ------------------------------------------------------------------------------ */
 
 /* Rank 1 waits for a signal that rank 0 never gives. */
@@ -469,6 +479,7 @@ int main(void) {
   tcase_add_test(tc, an_alltoall_sends_as_much_as_the_device_says);
   tcase_add_test(tc, a_graph_can_be_launched_again_and_again);
   tcase_add_test(tc, launches_on_changing_streams_come_one_after_the_other);
+  tcase_add_loop_test(tc, the_cuda_backend_runs_plans_on_host_buffers, 0, COPSE_N_COLLECTIVES);
   tcase_add_test(tc, a_wait_that_never_ends_is_a_timeout_with_the_place);
   tcase_add_test(tc, an_abort_ends_what_runs);
   tcase_add_test(tc, a_plan_that_does_not_fit_names_the_cap_that_would);

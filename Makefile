@@ -174,7 +174,6 @@ $(OUT)/bench/%: $(OBJ)/tests/bench/%.o $(OUT)/libcopse.a
 # ---- on GPUs: needs CUDA and a GPU, no network; says so and passes where there is none ----
 # The same sources run on emulated GPUs in `make check`. Linked without what a bare GPU machine
 # lacks, so that a program built elsewhere runs there.
-GPU_SRC := tests/cuda/device_case.cc tests/support/plan_builder.c tests/support/plan_algorithms.c
 GPU_STATIC := -Wl,-Bstatic -lmd -Wl,-Bdynamic -static-libstdc++ -static-libgcc
 GPU_OBJ := $(OBJ)/gpu/tests/cuda/device_case.o $(OBJ)/tests/support/plan_builder.o $(OBJ)/tests/support/plan_algorithms.o
 $(OBJ)/gpu/%.o: %.cc $(OBJ)/.flags
@@ -183,6 +182,7 @@ $(OBJ)/gpu/%.o: %.cc $(OBJ)/.flags
 	$(Q)$(NVCC) $(NVCC_FLAGS) -ccbin $(CXX) -Iinclude -Isrc -Itests -MMD -MP -MF $(@:.o=.d) -x cu -c $< -o $@
 build/gpu/%: $(OBJ)/gpu/tests/gpu/test_%.o $(GPU_OBJ) build/libcopse.a
 	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D)
 	$(Q)$(CXX) $(LDFLAGS_ALL) -o $@ $^ $(CUDA_LIBS) $(GPU_STATIC)
 
 gpu-plans: all

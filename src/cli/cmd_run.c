@@ -9,6 +9,7 @@
 #include "cli/run_options.h"
 #include "cli/run_table.h"
 #include "runtime/executor.h"
+#include "runtime/layout.h"
 #include "runtime/plan.h"
 #include "runtime/verify_buffers.h"
 
@@ -51,7 +52,7 @@ static void fill(struct bench *bench, const struct copse_run_row *row, bool in_p
 static copse_status launch(struct bench *bench, const struct copse_run_row *row, uint32_t times,
                            struct copse_err *err) {
   const struct copse_launch it = {row->count, row->type, row->redop, bench->buffers.inputs,
-                                  bench->buffers.outputs};
+                                  bench->buffers.outputs, NULL};
   copse_status status = COPSE_OK;
   for (uint32_t i = 0; i < times && status == COPSE_OK; i++)
     status = copse_exec_run(bench->exec, &it, err);
@@ -83,8 +84,8 @@ static copse_status run_row(struct bench *bench, uint64_t bytes, enum copse_type
   copse_collective collective = (copse_collective)bench->plan->header.collective;
   struct copse_run_row row = {.type = type, .redop = redop};
   copse_status status = COPSE_OK;
-  row.count = copse_run_block_bytes(bench->plan, bytes) / copse_type_bytes(type);
-  row.size = copse_run_message_bytes(bench->plan, row.count * copse_type_bytes(type));
+  row.count = copse_plan_block_bytes(bench->plan, bytes) / copse_type_bytes(type);
+  row.size = copse_plan_message_bytes(bench->plan, row.count * copse_type_bytes(type));
   show_progress(bench, &row);
   if (bench->options->out_of_place) COPSE_TRY(measure(bench, &row, false, &row.out_of_place, err));
   if (bench->options->in_place && copse_buffers_has_in_place(collective))
@@ -120,7 +121,7 @@ static copse_status run_bench(const struct copse_run_options *options, uint64_t 
   bench.plan = plan;
   COPSE_TRY(copse_run_check_memory(options, plan, err));
   COPSE_TRY(copse_exec_new(plan, options->backend, &bench.exec, err));
-  uint64_t block = copse_run_block_bytes(plan, options->max_bytes);
+  uint64_t block = copse_plan_block_bytes(plan, options->max_bytes);
   COPSE_TRY(copse_buffers_new(plan->header.n_ranks, plan->header.input_blocks * block,
                               plan->header.output_blocks * block, &bench.buffers, err));
   COPSE_TRY(copse_run_report_new(options, plan, &bench.report, err));

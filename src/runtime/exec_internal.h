@@ -13,6 +13,7 @@
 
 #include "runtime/executor.h"
 #include "runtime/layout.h"
+#include "runtime/view.h"
 
 /* A line each, so that workers don't disturb their neighbours. */
 #define COPSE_CACHE_LINE 64
@@ -34,21 +35,29 @@ struct copse_exec {
   double stall_seconds;
   bool broken; /* a launch failed: counters and scratch are in no defined state */
   struct copse_layout layout;
-  struct copse_launch launch;          /* the current one */
-  void **scratch;                      /* [n_ranks] */
+  struct copse_view view;              /* the current launch */
+  uint32_t epoch;                      /* its number, from 1: what packets are flagged with */
+  struct copse_rank_memory *memory;    /* [n_ranks] the view's */
   uint64_t *scratch_capacity;          /* [n_ranks] bytes */
+  uint64_t packets_capacity;           /* bytes of one of a rank's two copies */
   struct copse_exec_worker *workers;   /* [n_workers] */
   struct copse_exec_channel *channels; /* [n_channels] persist from launch to launch */
   struct copse_exec_cpu *cpu;          /* the backend's own, NULL for others */
   struct copse_exec_threads *threads;
 };
 
-enum copse_exec_step { COPSE_STEP_FINISHED, COPSE_STEP_WAITS, COPSE_STEP_SIGNALLED };
+enum copse_exec_step {
+  COPSE_STEP_FINISHED,
+  COPSE_STEP_WAITS,
+  COPSE_STEP_SIGNALLED,
+  COPSE_STEP_LOOKS /* packets are missing; nobody tells when they come */
+};
 
 /*
  * Runs worker w until it is finished, stands at a WAIT that isn't satisfied, or has just
  * signalled (*channel tells which; the backend decides whether that matters and goes on).
- * Signals release what was written before, satisfied waits acquire it.
+ * Signals release what was written before, satisfied waits acquire it. Whether packets are
+ * waited for by their channels or by looking at them is the backend's choice.
  */
 enum copse_exec_step copse_exec_advance(struct copse_exec *exec, uint32_t w, uint32_t *channel);
 

@@ -35,6 +35,9 @@ struct copse_launch {
   void *const *outputs; /* [n_ranks] header.output_blocks * count elements each. In place
                            as in NCCL: output == input, for allgather input == output +
                            rank * count, for reduce_scatter output == input + rank * count */
+  const uint64_t *pair_counts; /* alltoall: NULL, or [n_ranks * n_ranks]: of the block from rank i
+                                  to rank j only the first pair_counts[i * n_ranks + j] <= count
+                                  elements are sent. Not for plans with extents or packets */
 };
 
 struct copse_exec;

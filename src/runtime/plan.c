@@ -63,6 +63,8 @@ static copse_status check_header(const struct checker *check) {
                (unsigned long long)h->min_bytes, (unsigned long long)h->max_bytes);
   if (h->protocol > COPSE_PROTOCOL_LOW_LATENCY)
     return BAD(check, "header: unknown protocol %u", h->protocol);
+  if (h->protocol == COPSE_PROTOCOL_LOW_LATENCY && h->n_extents != 0)
+    return BAD(check, "header: an alltoall by demand, whose blocks may be empty, has no packets");
   const char *name = check->plan->name;
   if (!name || strlen(name) != h->name_bytes)
     return BAD(check, "header: the name is not of %u bytes without NUL", h->name_bytes);
@@ -185,6 +187,19 @@ static copse_status check_operand(const struct checker *check, uint32_t i, uint3
   return COPSE_OK;
 }
 
+/* Packets are announced: proofs and reports need to know who sends them. */
+static copse_status check_announced(const struct checker *check, uint32_t i, uint32_t worker) {
+  const struct copse_plan *plan = check->plan;
+  const struct copse_plan_op *op = &plan->ops[i];
+  bool packets = false;
+  for (uint32_t k = 0; k < op->n_src; k++)
+    packets = packets || plan->operands[op->operand + k].buffer == COPSE_BUFFER_PACKETS;
+  if (!packets) return COPSE_OK;
+  for (uint32_t j = plan->workers[worker].first_op; j < i; j++)
+    if (plan->ops[j].kind == COPSE_OP_WAIT) return COPSE_OK;
+  return BAD(check, "op %u: reads packets, and its worker has not waited for any", i);
+}
+
 static copse_status check_move(const struct checker *check, uint32_t i, uint32_t worker) {
   const struct copse_plan_header *h = &check->plan->header;
   const struct copse_plan_op *op = &check->plan->ops[i];
@@ -201,7 +216,7 @@ static copse_status check_move(const struct checker *check, uint32_t i, uint32_t
     copse_status status = check_operand(check, i, worker, op->operand + k);
     if (status != COPSE_OK) return status;
   }
-  return COPSE_OK;
+  return check_announced(check, i, worker);
 }
 
 static copse_status check_channel_op(const struct checker *check, uint32_t i, uint32_t worker) {

@@ -36,6 +36,7 @@ struct copse_data {
   uint64_t seed;                           /* other seeds, other data */
   const struct copse_plan_extent *extents; /* alltoall: [n_ranks * n_ranks] of struct copse_plan,
                                               how much of each block there is; NULL: all */
+  const uint64_t *pair_counts;             /* the same in elements, <= count; or NULL */
 };
 
 /* Elements [first, first + n) of a rank's input. */

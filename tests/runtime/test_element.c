@@ -315,20 +315,25 @@ END_TEST
 
 /* ---- MOVE ----------------------------------------------------------------------------------- */
 
+/* An operand's plain memory. */
+static struct copse_place at(const void *p) {
+  return (struct copse_place){(unsigned char *)(uintptr_t)p, 0};
+}
+
 static void move(enum copse_type type, enum copse_redop redop, uint64_t count,
-                 const void *const *src, uint32_t n_src, void *dst) {
-  void *const dsts[] = {dst};
-  const struct copse_move m = {type, redop, n_src, 1, 1, count, src, dsts};
+                 const struct copse_place *src, uint32_t n_src, void *dst) {
+  const struct copse_place dsts[] = {at(dst)};
+  const struct copse_move m = {type, redop, n_src, 1, 1, count, src, dsts, NULL};
   copse_move_run(&m, 0, 1);
 }
 
 START_TEST(small_floats_accumulate_in_float_and_round_once) {
   uint16_t big = copse_half_from_float(2048), one = copse_half_from_float(1), out;
-  const void *const src[] = {&big, &one, &one};
+  const struct copse_place src[] = {at(&big), at(&one), at(&one)};
   move(COPSE_HALF, COPSE_SUM, 1, src, 3, &out);
   ck_assert_float_eq(copse_half_to_float(out), 2050);
   uint16_t b = copse_bfloat16_from_float(256), b1 = copse_bfloat16_from_float(1);
-  const void *const src2[] = {&b, &b1, &b1};
+  const struct copse_place src2[] = {at(&b), at(&b1), at(&b1)};
   move(COPSE_BFLOAT16, COPSE_SUM, 1, src2, 3, &out);
   ck_assert_float_eq(copse_bfloat16_to_float(out), 258);
   for (int i = 0; i < 2; i++) {
@@ -336,7 +341,7 @@ START_TEST(small_floats_accumulate_in_float_and_round_once) {
     enum copse_type type = i == 0 ? COPSE_FLOAT8_E4M3 : COPSE_FLOAT8_E5M2;
     float big8 = i == 0 ? 16 : 8; /* the next is big8 + 2 */
     uint8_t c = t->from_float(big8), c1 = t->from_float(1), out8;
-    const void *const src3[] = {&c, &c1, &c1};
+    const struct copse_place src3[] = {at(&c), at(&c1), at(&c1)};
     move(type, COPSE_SUM, 1, src3, 3, &out8);
     ck_assert_float_eq(t->to_float(out8), big8 + 2);
   }
@@ -350,15 +355,15 @@ START_TEST(fp8_saturates_where_it_is_stored) {
     enum copse_type type = i == 0 ? COPSE_FLOAT8_E4M3 : COPSE_FLOAT8_E5M2;
     const uint8_t most = t->largest, least = (uint8_t)(t->largest | 0x80);
     uint8_t out;
-    const void *const src[] = {&most, &most, &least};
+    const struct copse_place src[] = {at(&most), at(&most), at(&least)};
     move(type, COPSE_SUM, 1, src, 2, &out);
     ck_assert_uint_eq(out, most);
     move(type, COPSE_SUM, 1, src, 3, &out);
     ck_assert_uint_eq(out, most);
     move(type, COPSE_PROD, 1, src, 3, &out);
     ck_assert_uint_eq(out, least);
-    void *const dst[] = {&out};
-    const struct copse_move avg = {type, COPSE_AVG, 2, 1, 2, 1, src, dst};
+    const struct copse_place dst[] = {at(&out)};
+    const struct copse_move avg = {type, COPSE_AVG, 2, 1, 2, 1, src, dst, NULL};
     copse_move_run(&avg, 0, 1);
     ck_assert_uint_eq(out, most);
   }
@@ -368,7 +373,8 @@ END_TEST
 START_TEST(sources_are_folded_in_the_order_given) {
   const double a = 1e16, b = 1, c = -1e16;
   double out;
-  const void *const abc[] = {&a, &b, &c}, *const acb[] = {&a, &c, &b};
+  const struct copse_place abc[] = {at(&a), at(&b), at(&c)};
+  const struct copse_place acb[] = {at(&a), at(&c), at(&b)};
   move(COPSE_DOUBLE, COPSE_SUM, 1, abc, 3, &out);
   ck_assert_double_eq(out, 0);
   move(COPSE_DOUBLE, COPSE_SUM, 1, acb, 3, &out);
@@ -379,18 +385,18 @@ END_TEST
 START_TEST(one_source_is_copied_bit_for_bit) {
   const uint32_t signalling_nan = 0x7f800001u;
   uint32_t out = 0;
-  const void *const src[] = {&signalling_nan};
+  const struct copse_place src[] = {at(&signalling_nan)};
   move(COPSE_FLOAT, COPSE_SUM, 1, src, 1, &out);
   ck_assert_uint_eq(out, signalling_nan);
   const uint16_t half_nan = 0x7c01;
   uint16_t half_out = 0;
-  const void *const half_src[] = {&half_nan};
+  const struct copse_place half_src[] = {at(&half_nan)};
   move(COPSE_HALF, COPSE_MAX, 1, half_src, 1, &half_out);
   ck_assert_uint_eq(half_out, half_nan);
   for (int bits = 0; bits < 256; bits++) {
     const uint8_t in8 = (uint8_t)bits;
     uint8_t out8 = (uint8_t)~in8;
-    const void *const src8[] = {&in8};
+    const struct copse_place src8[] = {at(&in8)};
     move(COPSE_FLOAT8_E4M3, COPSE_SUM, 1, src8, 1, &out8);
     FAST_ASSERT(out8 == in8, "e4m3 0x%02x became 0x%02x", in8, out8);
     out8 = (uint8_t)~in8;
@@ -404,9 +410,9 @@ START_TEST(a_destination_may_be_a_source) {
   for (uint64_t n = 0; n < 700; n += 13) {
     int32_t a[700], b[700], c[700];
     for (int i = 0; i < 700; i++) a[i] = i, b[i] = 1000 * i, c[i] = -1;
-    const void *const src[] = {a, b};
-    void *const dst[] = {b, c};
-    const struct copse_move m = {COPSE_INT32, COPSE_SUM, 2, 2, 1, n, src, dst};
+    const struct copse_place src[] = {at(a), at(b)};
+    const struct copse_place dst[] = {at(b), at(c)};
+    const struct copse_move m = {COPSE_INT32, COPSE_SUM, 2, 2, 1, n, src, dst, NULL};
     copse_move_run(&m, 0, 1);
     for (int i = 0; i < 700; i++) {
       FAST_ASSERT(a[i] == i, "a source changed");
@@ -429,14 +435,14 @@ START_TEST(threads_share_a_move_without_gap_or_overlap) {
   for (int type = 0; type < COPSE_N_TYPES; type++)
     for (int redop = 0; redop < COPSE_N_REDOPS; redop++)
       for (uint32_t n_threads = 1; n_threads <= 7; n_threads += 3) {
-        const void *const src[] = {a, b};
-        void *const dst[] = {whole};
+        const struct copse_place src[] = {at(a), at(b)};
+        const struct copse_place dst[] = {at(whole)};
         struct copse_move m = {(enum copse_type)type,      (enum copse_redop)redop, 2,   1,
-                               redop == COPSE_AVG ? 3 : 1, (uint64_t)MAX - 1,       src, dst};
+                               redop == COPSE_AVG ? 3 : 1, (uint64_t)MAX - 1,       src, dst, NULL};
         memset(whole, 0, sizeof whole);
         memset(shared, 0, sizeof shared);
         copse_move_run(&m, 0, 1);
-        void *const dst2[] = {shared};
+        const struct copse_place dst2[] = {at(shared)};
         m.dst = dst2;
         for (uint32_t t = 0; t < n_threads; t++) copse_move_run(&m, t, n_threads);
         ck_assert_mem_eq(whole, shared, sizeof whole);
@@ -447,12 +453,12 @@ END_TEST
 START_TEST(avg_divides_once_where_it_is_final) {
   const float a = 1, b = 9;
   float out;
-  const void *const src[] = {&a, &b};
-  void *const dst[] = {&out};
-  const struct copse_move m = {COPSE_FLOAT, COPSE_AVG, 2, 1, 3, 1, src, dst};
+  const struct copse_place src[] = {at(&a), at(&b)};
+  const struct copse_place dst[] = {at(&out)};
+  const struct copse_move m = {COPSE_FLOAT, COPSE_AVG, 2, 1, 3, 1, src, dst, NULL};
   copse_move_run(&m, 0, 1);
   ck_assert_float_eq(out, 10.0f / 3.0f);
-  const struct copse_move one = {COPSE_FLOAT, COPSE_AVG, 1, 1, 3, 1, src, dst};
+  const struct copse_move one = {COPSE_FLOAT, COPSE_AVG, 1, 1, 3, 1, src, dst, NULL};
   copse_move_run(&one, 0, 1);
   ck_assert_float_eq(out, 1.0f / 3.0f);
 }

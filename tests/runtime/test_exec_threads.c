@@ -63,7 +63,7 @@ static unsigned char *run_rough(const struct copse_plan *plan, enum copse_backen
     outputs[r] = out + r * out_bytes;
   }
   ASSERT_OK(copse_exec_new(plan, backend, &exec, &err), &err);
-  const struct copse_launch launch = {it.count, it.type, it.redop, inputs, outputs};
+  const struct copse_launch launch = {it.count, it.type, it.redop, inputs, outputs, NULL};
   ASSERT_OK(copse_exec_run(exec, &launch, &err), &err);
   copse_exec_free(exec);
   free(in);

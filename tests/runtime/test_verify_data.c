@@ -50,12 +50,17 @@ static double exact_limit(enum copse_type type) {
   }
 }
 
+/* An operand's plain memory. */
+static struct copse_place at(const void *p) {
+  return (struct copse_place){(unsigned char *)(uintptr_t)p, 0};
+}
+
 START_TEST(sums_are_exact_in_any_order_for_any_number_of_ranks) {
   static const uint32_t rank_counts[] = {1, 2, 3, 8, 63, 64, 65, 512, 4096, 65536};
   for (int t = 0; t < N_FLOATS; t++)
     for (int k = 0; k < 10; k++) {
       struct copse_data data = {COPSE_ALLREDUCE, rank_counts[k], -1, 100,
-                                floats[t],       COPSE_SUM,      5,  NULL};
+                                floats[t],       COPSE_SUM,      5,  NULL, NULL};
       for (uint64_t e = 0; e < 3; e++) {
         double sum = 0, magnitude = 0, out;
         uint64_t bits;
@@ -82,12 +87,12 @@ START_TEST(rounding_after_every_step_changes_nothing) {
       for (int redop = 0; redop < COPSE_AVG; redop++) {
         const uint32_t n = rank_counts[k];
         const struct copse_data data = {COPSE_ALLREDUCE,         n, -1,  100, floats[t],
-                                        (enum copse_redop)redop, 5, NULL};
+                                        (enum copse_redop)redop, 5, NULL, NULL};
         for (uint64_t e = 0; e < 8; e++) {
           uint64_t total = 0, term = 0, expected = 0;
-          const void *const src[] = {&total, &term};
-          void *const dst[] = {&total};
-          const struct copse_move m = {data.type, data.redop, 2, 1, 1, 1, src, dst};
+          const struct copse_place src[] = {at(&total), at(&term)};
+          const struct copse_place dst[] = {at(&total)};
+          const struct copse_move m = {data.type, data.redop, 2, 1, 1, 1, src, dst, NULL};
           copse_data_input(&data, (uint32_t)e % n, e, 1, &total);
           for (uint32_t r = 1; r < n; r++) {
             copse_data_input(&data, ((uint32_t)e + r) % n, e, 1, &term);
@@ -104,7 +109,7 @@ START_TEST(every_rank_matters_somewhere) {
   for (int redop = 0; redop < COPSE_N_REDOPS; redop++)
     for (int t = 0; t < N_FLOATS; t++) {
       struct copse_data data = {COPSE_ALLREDUCE,         512, -1,  20000, floats[t],
-                                (enum copse_redop)redop, 9,   NULL};
+                                (enum copse_redop)redop, 9,   NULL, NULL};
       for (uint32_t r = 0; r < 512; r += 73) {
         int active = 0;
         double neutral = redop == COPSE_PROD ? 1 : 0;
@@ -118,7 +123,7 @@ END_TEST
 
 START_TEST(products_stay_exact_powers_of_two) {
   for (int t = 0; t < N_FLOATS; t++) {
-    struct copse_data data = {COPSE_ALLREDUCE, 1000, -1, 100, floats[t], COPSE_PROD, 5, NULL};
+    struct copse_data data = {COPSE_ALLREDUCE, 1000, -1, 100, floats[t], COPSE_PROD, 5, NULL, NULL};
     for (uint64_t e = 0; e < 20; e++) {
       double product = 1, low = 1, high = 1;
       for (uint32_t r = 0; r < 1000; r++) {
@@ -138,7 +143,7 @@ START_TEST(products_stay_exact_powers_of_two) {
 END_TEST
 
 START_TEST(extremes_and_integers_are_what_plain_arithmetic_gives) {
-  struct copse_data data = {COPSE_ALLREDUCE, 17, -1, 100, COPSE_INT32, COPSE_MIN, 3, NULL};
+  struct copse_data data = {COPSE_ALLREDUCE, 17, -1, 100, COPSE_INT32, COPSE_MIN, 3, NULL, NULL};
   for (int redop = COPSE_SUM; redop < COPSE_N_REDOPS; redop++)
     for (uint64_t e = 0; e < 100; e++) {
       data.redop = (enum copse_redop)redop;
@@ -163,7 +168,7 @@ END_TEST
 
 START_TEST(min_and_max_have_both_signs) {
   for (int t = 0; t < N_FLOATS; t++) {
-    struct copse_data data = {COPSE_ALLREDUCE, 2, -1, 100, floats[t], COPSE_MAX, 3, NULL};
+    struct copse_data data = {COPSE_ALLREDUCE, 2, -1, 100, floats[t], COPSE_MAX, 3, NULL, NULL};
     int negative = 0, positive = 0;
     for (uint64_t e = 0; e < 100; e++) {
       uint64_t bits;
@@ -180,7 +185,7 @@ START_TEST(min_and_max_have_both_signs) {
 END_TEST
 
 START_TEST(averages_are_the_rounded_quotient) {
-  struct copse_data data = {COPSE_ALLREDUCE, 48, -1, 300, COPSE_HALF, COPSE_AVG, 3, NULL};
+  struct copse_data data = {COPSE_ALLREDUCE, 48, -1, 300, COPSE_HALF, COPSE_AVG, 3, NULL, NULL};
   for (int t = 0; t < N_FLOATS; t++)
     for (uint64_t e = 0; e < 300; e++) {
       data.type = floats[t];
@@ -213,7 +218,7 @@ START_TEST(averages_are_the_rounded_quotient) {
 END_TEST
 
 START_TEST(copied_data_has_all_kinds_of_bits) {
-  struct copse_data data = {COPSE_ALLGATHER, 4, -1, 5000, COPSE_HALF, COPSE_SUM, 3, NULL};
+  struct copse_data data = {COPSE_ALLGATHER, 4, -1, 5000, COPSE_HALF, COPSE_SUM, 3, NULL, NULL};
   uint16_t v[5000];
   int nans = 0;
   copse_data_input(&data, 2, 0, 5000, v);
@@ -242,11 +247,11 @@ static struct done run(copse_collective collective, struct exec_case it) {
   ASSERT_OK(copse_buffers_new(4, d.plan->header.input_blocks * bytes,
                               d.plan->header.output_blocks * bytes, &d.buffers, &err),
             &err);
-  struct copse_data data = {collective, 4, root, it.count, it.type, it.redop, 77, NULL};
+  struct copse_data data = {collective, 4, root, it.count, it.type, it.redop, 77, NULL, NULL};
   copse_buffers_fill(&d.buffers, &data, it.in_place);
   ASSERT_OK(copse_exec_new(d.plan, COPSE_BACKEND_CPU, &exec, &err), &err);
   const struct copse_launch launch = {it.count, it.type, it.redop, d.buffers.inputs,
-                                      d.buffers.outputs};
+                                      d.buffers.outputs, NULL};
   ASSERT_OK(copse_exec_run(exec, &launch, &err), &err);
   copse_exec_free(exec);
   ck_assert_uint_eq(copse_buffers_count_wrong(&d.buffers), 0);

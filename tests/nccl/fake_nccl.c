@@ -68,7 +68,6 @@ struct op {
 struct round {
   struct op ops[16];
   int n_posted, n_computed;
-  ncclComm_t split_made[16];
 };
 
 struct message {
@@ -200,19 +199,27 @@ static void make_child(const struct op *op, const struct round *round) {
   *op->made = new_comm(id, n, rank, op->comm->blocking);
 }
 
-static void finish(const struct op *op, struct round *round) {
-  int n = op->comm->clique->n_ranks;
-  size_t bytes = 0;
-  wait_for(&round->n_posted, n);
-  char *out = op->kind < SEND ? compute(op, round, &bytes) : NULL;
-  if (op->kind == SPLIT) make_child(op, round);
+/* A thread may have several ranks of a round: all of them compute before one of them writes. */
+struct result {
+  struct round *round;
+  char *data;
+  size_t bytes;
+};
+
+static void compute_one(const struct op *op, struct result *result) {
+  wait_for(&result->round->n_posted, op->comm->clique->n_ranks);
+  if (op->kind < SEND) result->data = compute(op, result->round, &result->bytes);
+  if (op->kind == SPLIT) make_child(op, result->round);
   pthread_mutex_lock(&lock);
-  round->n_computed++;
+  result->round->n_computed++;
   pthread_cond_broadcast(&changed);
   pthread_mutex_unlock(&lock);
-  wait_for(&round->n_computed, n);
-  if (bytes > 0) memcpy(op->recv, out, bytes);
-  free(out);
+}
+
+static void write_one(const struct op *op, const struct result *result) {
+  wait_for(&result->round->n_computed, op->comm->clique->n_ranks);
+  if (result->bytes > 0) memcpy(op->recv, result->data, result->bytes);
+  free(result->data);
 }
 
 static void send_message(const struct op *op) {
@@ -251,15 +258,19 @@ static _Thread_local struct op queue[1024];
 static _Thread_local int n_queued;
 static _Thread_local ncclResult_t group_result;
 
+static bool is_pair(const struct op *op) { return op->kind == SEND || op->kind == RECV; }
+
 static void run_queue(void) {
-  struct round *rounds[1024];
+  struct result results[1024] = {{NULL, NULL, 0}};
   for (int i = 0; i < n_queued; i++) {
     if (queue[i].kind == SEND) send_message(&queue[i]);
-    if (queue[i].kind != SEND && queue[i].kind != RECV) rounds[i] = post(&queue[i]);
+    if (!is_pair(&queue[i])) results[i].round = post(&queue[i]);
   }
+  for (int i = 0; i < n_queued; i++)
+    if (!is_pair(&queue[i])) compute_one(&queue[i], &results[i]);
   for (int i = 0; i < n_queued; i++) {
     if (queue[i].kind == RECV) receive_message(&queue[i]);
-    if (queue[i].kind != SEND && queue[i].kind != RECV) finish(&queue[i], rounds[i]);
+    if (!is_pair(&queue[i])) write_one(&queue[i], &results[i]);
   }
   n_queued = 0;
 }

@@ -9,6 +9,7 @@
 #define FORWARD(type, missing, name, params, args) \
   type nccl##name params { return copse_nccl_real_##name args; }
 COPSE_NCCL_FORWARDED(FORWARD)
+COPSE_NCCL_DEVICE_API(FORWARD)
 
 #define FORWARD_PROFILING(type, missing, name, params, args)                         \
   type pnccl##name params {                                                          \
@@ -19,6 +20,7 @@ COPSE_NCCL_FORWARDED(FORWARD)
   }
 COPSE_NCCL_SERVED(FORWARD_PROFILING)
 COPSE_NCCL_FORWARDED(FORWARD_PROFILING)
+COPSE_NCCL_DEVICE_API(FORWARD_PROFILING)
 
 /* Exported by NCCL without a twin. */
 COPSE_NCCL_EXPORT void ncclResetDebugInitInternal(void);

@@ -4,7 +4,7 @@
  *   X(type of the result, result where the real NCCL lacks it, name, parameters, arguments)
  *
  * COPSE_NCCL_SERVED: those that the drop-in looks at (src/runtime/nccl/api_*.c).
- * COPSE_NCCL_FORWARDED: those that it hands on as they are.
+ * COPSE_NCCL_FORWARDED, COPSE_NCCL_DEVICE_API: those that it hands on as they are.
  *
  * Each has a twin named pncclXxx, NCCL's profiling interface, which always means the real NCCL.
  */
@@ -101,7 +101,10 @@
      cudaStream_t stream), (send, recv, count, type, root, comm, stream)) \
   X(ncclResult_t, ncclInvalidUsage, Scatter, \
     (const void *send, void *recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm, \
-     cudaStream_t stream), (send, recv, count, type, root, comm, stream)) \
+     cudaStream_t stream), (send, recv, count, type, root, comm, stream))
+
+/* The host side of its device API (nccl_device.h), handed on too. */
+#define COPSE_NCCL_DEVICE_API(X) \
   X(ncclResult_t, ncclInvalidUsage, DevCommCreate, \
     (ncclComm_t comm, const ncclDevCommRequirements_t *needs, ncclDevComm_t *made), \
     (comm, needs, made)) \

@@ -73,3 +73,4 @@ void *copse_nccl_find(const char *name, void *_Atomic *cache) {
   }
 COPSE_NCCL_SERVED(DEFINE_REAL)
 COPSE_NCCL_FORWARDED(DEFINE_REAL)
+COPSE_NCCL_DEVICE_API(DEFINE_REAL)

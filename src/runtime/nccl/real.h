@@ -21,6 +21,7 @@ void *copse_nccl_find(const char *name, void *_Atomic *cache);
 #define COPSE_NCCL_DECLARE(type, missing, name, params, args) type copse_nccl_real_##name params;
 COPSE_NCCL_SERVED(COPSE_NCCL_DECLARE)
 COPSE_NCCL_FORWARDED(COPSE_NCCL_DECLARE)
+COPSE_NCCL_DEVICE_API(COPSE_NCCL_DECLARE)
 #undef COPSE_NCCL_DECLARE
 
 /*

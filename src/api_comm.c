@@ -32,11 +32,13 @@ static copse_status missing(const copse_comm *comm, const char *what) {
 
 /* ---- making and ending ------------------------------------------------------------------- */
 
+#if !defined(COPSE_HAVE_CUDA)
 static copse_status lacks_cuda(struct copse_err *err) {
   return copse_fail(err, COPSE_UNSUPPORTED,
                     "this copse was built without CUDA: only ranks on the CPU "
                     "(COPSE_DEVICE_CPU, copse_comm_init_all)");
 }
+#endif
 
 /* COPSE_INVALID where CPU and GPUs are mixed. */
 static copse_status choose_machine(const int *devices, int n, const struct copse_machine_ops **ops,
@@ -75,9 +77,8 @@ copse_status copse_comm_init_all(copse_comm **comms, int n_ranks, const int *dev
     devices = cpus;
   }
   COPSE_TRY(choose_machine(devices, n_ranks, &ops, &err));
-  const struct copse_clique_shape shape = {.n_ranks = (uint32_t)n_ranks,
-                                           .n_local = (uint32_t)n_ranks,
-                                           .devices = devices};
+  const struct copse_clique_shape shape = {
+      .n_ranks = (uint32_t)n_ranks, .n_local = (uint32_t)n_ranks, .devices = devices};
   COPSE_TRY(copse_clique_new(&shape, ops, NULL, comms, &err));
 out:
   free(cpus);
@@ -135,10 +136,10 @@ copse_status copse_comm_destroy(copse_comm *comm) {
   if (!comm) return COPSE_OK;
   int rank = rank_of(comm);
   if (copse_group_holds(comm))
-    return done(rank,
-                copse_fail(&err, COPSE_INVALID, "rank %d has calls in a group that is still open",
-                           rank),
-                &err);
+    return done(
+        rank,
+        copse_fail(&err, COPSE_INVALID, "rank %d has calls in a group that is still open", rank),
+        &err);
   return done(rank, copse_clique_leave(comm, &err), &err);
 }
 
@@ -250,15 +251,15 @@ static copse_status run_call(copse_comm *comm, const struct copse_call *call) {
 
 copse_status copse_all_reduce(const void *sendbuff, void *recvbuff, size_t count, copse_type type,
                               copse_redop op, copse_comm *comm, copse_stream stream) {
-  const struct copse_call call = {
-      COPSE_ALLREDUCE, -1, count, type, op, sendbuff, recvbuff, NULL, stream};
+  const struct copse_call call = {COPSE_ALLREDUCE, -1,       count, type,  op,
+                                  sendbuff,        recvbuff, NULL,  stream};
   return run_call(comm, &call);
 }
 
 copse_status copse_all_gather(const void *sendbuff, void *recvbuff, size_t sendcount,
                               copse_type type, copse_comm *comm, copse_stream stream) {
-  const struct copse_call call = {
-      COPSE_ALLGATHER, -1, sendcount, type, COPSE_SUM, sendbuff, recvbuff, NULL, stream};
+  const struct copse_call call = {COPSE_ALLGATHER, -1,       sendcount, type,  COPSE_SUM,
+                                  sendbuff,        recvbuff, NULL,      stream};
   return run_call(comm, &call);
 }
 
@@ -272,30 +273,30 @@ copse_status copse_reduce_scatter(const void *sendbuff, void *recvbuff, size_t r
 
 copse_status copse_broadcast(const void *sendbuff, void *recvbuff, size_t count, copse_type type,
                              int root, copse_comm *comm, copse_stream stream) {
-  const struct copse_call call = {
-      COPSE_BROADCAST, root, count, type, COPSE_SUM, sendbuff, recvbuff, NULL, stream};
+  const struct copse_call call = {COPSE_BROADCAST, root,     count, type,  COPSE_SUM,
+                                  sendbuff,        recvbuff, NULL,  stream};
   return run_call(comm, &call);
 }
 
 copse_status copse_reduce(const void *sendbuff, void *recvbuff, size_t count, copse_type type,
                           copse_redop op, int root, copse_comm *comm, copse_stream stream) {
-  const struct copse_call call = {COPSE_REDUCE, root, count, type, op, sendbuff, recvbuff, NULL,
-                                  stream};
+  const struct copse_call call = {COPSE_REDUCE, root,     count, type,  op,
+                                  sendbuff,     recvbuff, NULL,  stream};
   return run_call(comm, &call);
 }
 
 copse_status copse_all_to_all(const void *sendbuff, void *recvbuff, size_t count, copse_type type,
                               copse_comm *comm, copse_stream stream) {
-  const struct copse_call call = {
-      COPSE_ALLTOALL, -1, count, type, COPSE_SUM, sendbuff, recvbuff, NULL, stream};
+  const struct copse_call call = {COPSE_ALLTOALL, -1,       count, type,  COPSE_SUM,
+                                  sendbuff,       recvbuff, NULL,  stream};
   return run_call(comm, &call);
 }
 
 copse_status copse_all_to_all_v(const void *sendbuff, void *recvbuff, size_t count,
                                 const uint64_t *pair_counts, copse_type type, copse_comm *comm,
                                 copse_stream stream) {
-  const struct copse_call call = {
-      COPSE_ALLTOALL, -1, count, type, COPSE_SUM, sendbuff, recvbuff, pair_counts, stream};
+  const struct copse_call call = {COPSE_ALLTOALL, -1,       count,       type,  COPSE_SUM,
+                                  sendbuff,       recvbuff, pair_counts, stream};
   if (!pair_counts) {
     struct copse_err err = COPSE_ERR_INIT;
     (void)copse_fail(&err, COPSE_INVALID, "pair_counts is NULL");

@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 #include "runtime/clique_launch.h"
+#include "runtime/comm_agree.h"
 #include "runtime/debug.h"
 
 /* Takes NULL, and what is half made; the handles are not its own. */
@@ -78,7 +79,8 @@ copse_status copse_clique_new(const struct copse_clique_shape *shape,
     status = copse_fail_nomem(err);
     goto out;
   }
-  COPSE_TRY(ops->new_machine(&clique->shape, &clique->machine, err));
+  status = ops->new_machine(&clique->shape, &clique->machine, err);
+  COPSE_TRY(copse_agree(&clique->shape, status, NULL, 0, err));
   ops->set_timeout(clique->machine, clique->gather.timeout_seconds);
   COPSE_TRY(new_handles(clique, comms, err));
   clique->free_bootstrap = free_bootstrap;

@@ -29,8 +29,7 @@ out:
   return status;
 }
 
-copse_status copse_clique_deregister(struct copse_comm *comm, void *handle,
-                                     struct copse_err *err) {
+copse_status copse_clique_deregister(struct copse_comm *comm, void *handle, struct copse_err *err) {
   struct copse_clique *clique = comm->clique;
   copse_status status = COPSE_OK;
   pthread_mutex_lock(&clique->machine_lock);
@@ -38,13 +37,13 @@ copse_status copse_clique_deregister(struct copse_comm *comm, void *handle,
   while (*at && (*at != handle || (*at)->rank != comm->rank)) at = &(*at)->next;
   struct copse_registration *it = *at;
   if (!it) {
-    status = copse_fail(err, COPSE_INVALID, "no registration of rank %u has this handle",
-                        comm->rank);
+    status =
+        copse_fail(err, COPSE_INVALID, "no registration of rank %u has this handle", comm->rank);
   } else {
     *at = it->next;
     if (clique->ops->remove_buffer)
-      status = clique->ops->remove_buffer(
-          clique->machine, comm->rank - clique->shape.first_local, it->machine_handle, err);
+      status = clique->ops->remove_buffer(clique->machine, comm->rank - clique->shape.first_local,
+                                          it->machine_handle, err);
   }
   pthread_mutex_unlock(&clique->machine_lock);
   free(it);

@@ -4,8 +4,8 @@
 #include "runtime/debug.h"
 
 static copse_status find(struct copse_clique *clique, const struct copse_call *call,
-                         const struct copse_plan_entry **entry, size_t *n_fitting,
-                         uint64_t *bytes, struct copse_err *err) {
+                         const struct copse_plan_entry **entry, size_t *n_fitting, uint64_t *bytes,
+                         struct copse_err *err) {
   *entry = NULL;
   copse_status status = copse_message_bytes(call->collective, clique->shape.n_ranks, call->count,
                                             call->type, bytes, err);

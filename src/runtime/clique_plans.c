@@ -40,7 +40,7 @@ static copse_status add_all(struct copse_clique *clique, copse_status mine,
                             struct copse_err *err) {
   copse_status status;
   if (mine == COPSE_OK) mine = check_all(clique, plans, n, err);
-  COPSE_TRY(copse_agree_on_plans(&clique->shape, mine, plans, n, err));
+  COPSE_TRY(copse_agree(&clique->shape, mine, plans, n, err));
   COPSE_TRY(prepare_all(clique, plans, n, err));
 out:
   return status;
@@ -73,8 +73,7 @@ copse_status copse_clique_load_plans(struct copse_clique *clique, const char *fo
   struct copse_plan_list list = {NULL, 0, 0};
   *n_loaded = 0;
   copse_status mine = copse_gather_broken(&clique->gather, err);
-  if (mine == COPSE_OK)
-    mine = copse_folder_read_plans(folder, clique->shape.n_ranks, &list, err);
+  if (mine == COPSE_OK) mine = copse_folder_read_plans(folder, clique->shape.n_ranks, &list, err);
   pthread_mutex_lock(&clique->machine_lock);
   size_t first = clique->n_owned, n = list.n;
   if (mine == COPSE_OK) mine = own_all(clique, &list, err);

@@ -48,8 +48,8 @@ static copse_status judge(const struct vote *votes, uint32_t n_ranks, struct cop
   for (uint32_t r = 0; r < n_ranks; r++) {
     if (!has_failed(votes, r)) continue;
     copse_ranks_describe(has_failed, votes, 0, n_ranks, ranks);
-    return copse_fail(err, COPSE_REFUTED, "no plan is added: %s failed (rank %u: %s)", ranks, r,
-                      copse_status_string((copse_status)votes[r].status));
+    return copse_fail(err, COPSE_REFUTED, "stopped on all ranks because %s failed (rank %u: %s)",
+                      ranks, r, copse_status_string((copse_status)votes[r].status));
   }
   for (uint32_t r = 1; r < n_ranks; r++) {
     if (!differs(votes, r)) continue;
@@ -61,9 +61,8 @@ static copse_status judge(const struct vote *votes, uint32_t n_ranks, struct cop
   return COPSE_OK;
 }
 
-copse_status copse_agree_on_plans(const struct copse_clique_shape *shape, copse_status mine,
-                                  const struct copse_plan *const *plans, size_t n,
-                                  struct copse_err *err) {
+copse_status copse_agree(const struct copse_clique_shape *shape, copse_status mine,
+                         const struct copse_plan *const *plans, size_t n, struct copse_err *err) {
   struct vote vote, *votes = NULL;
   copse_status status;
   if (!shape->bootstrap) return mine;

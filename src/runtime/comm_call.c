@@ -22,7 +22,8 @@ static const char *name_of(const struct copse_call *call) {
 void copse_call_describe(const struct copse_call *call, char text[COPSE_CALL_TEXT]) {
   char root[24] = "";
   bool reduces = copse_collective_reduces(call->collective);
-  if (copse_collective_rooted(call->collective)) snprintf(root, sizeof root, ", root %d", call->root);
+  if (copse_collective_rooted(call->collective))
+    snprintf(root, sizeof root, ", root %d", call->root);
   snprintf(text, COPSE_CALL_TEXT, "%s of %llu %s%s%s%s", name_of(call),
            (unsigned long long)call->count, copse_type_name(call->type), reduces ? " " : "",
            reduces ? copse_redop_name(call->redop) : "", root);

@@ -39,8 +39,8 @@ struct copse_gather {
   pthread_mutex_t lock;   /* of all below; never held during a launch */
   pthread_cond_t changed; /* on CLOCK_MONOTONIC */
   bool has_lock, has_changed;
-  uint32_t first_rank, n; /* the ranks of this process */
-  uint32_t n_waiting;     /* queues that are not empty */
+  uint32_t first_rank, n;            /* the ranks of this process */
+  uint32_t n_waiting;                /* queues that are not empty */
   struct copse_gather_queue *queues; /* [n] */
   struct copse_pending **round;      /* [n] that runs */
   struct copse_call *calls;          /* [n] of it */

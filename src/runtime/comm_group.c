@@ -55,8 +55,7 @@ copse_status copse_group_call(struct copse_comm *comm, const struct copse_call *
 
 copse_status copse_group_close(struct copse_err *err) {
   copse_status status = COPSE_OK;
-  if (group.depth == 0)
-    return copse_fail(err, COPSE_INVALID, "a group ends that was not started");
+  if (group.depth == 0) return copse_fail(err, COPSE_INVALID, "a group ends that was not started");
   if (--group.depth > 0) return COPSE_OK;
   if (group.refused.status != COPSE_OK)
     status = copse_fail(err, group.refused.status, "%s", group.refused.text);

@@ -47,8 +47,7 @@ const struct copse_plan_entry *copse_plan_table_find(const struct copse_plan_tab
 static const struct copse_plan_operand *find_unpromised(const struct copse_plan *plan) {
   const struct copse_plan_header *h = &plan->header;
   if (!copse_collective_rooted((copse_collective)h->collective)) return NULL;
-  uint32_t unpromised =
-      h->collective == COPSE_BROADCAST ? COPSE_BUFFER_INPUT : COPSE_BUFFER_OUTPUT;
+  uint32_t unpromised = h->collective == COPSE_BROADCAST ? COPSE_BUFFER_INPUT : COPSE_BUFFER_OUTPUT;
   for (uint32_t i = 0; i < h->n_operands; i++) {
     const struct copse_plan_operand *it = &plan->operands[i];
     if (it->buffer == unpromised && it->rank != (uint32_t)h->root) return it;

@@ -25,8 +25,8 @@ struct copse_plan_table {
 /* What a plan is chosen by. */
 struct copse_plan_want {
   copse_collective collective;
-  int root;              /* broadcast, reduce; else not looked at */
-  bool uneven;           /* all_to_all_v */
+  int root;               /* broadcast, reduce; else not looked at */
+  bool uneven;            /* all_to_all_v */
   uint64_t message_bytes; /* of the whole message, see copse_message_bytes */
 };
 

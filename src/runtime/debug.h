@@ -12,12 +12,7 @@
 
 #include <stdbool.h>
 
-enum copse_debug_level {
-  COPSE_DEBUG_NONE,
-  COPSE_DEBUG_WARN,
-  COPSE_DEBUG_INFO,
-  COPSE_DEBUG_TRACE
-};
+enum copse_debug_level { COPSE_DEBUG_NONE, COPSE_DEBUG_WARN, COPSE_DEBUG_INFO, COPSE_DEBUG_TRACE };
 
 /* Whether lines of this level are wanted; for texts that cost something to make. */
 bool copse_debug_wants(enum copse_debug_level level);

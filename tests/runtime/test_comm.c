@@ -55,8 +55,12 @@ START_TEST(uneven_blocks_move_their_counts_and_nothing_else) {
   uint64_t counts[N * N], state = 7;
   comm_job_new(&job, N, true);
   for (int turn = 0; turn < 20; turn++) {
-    struct copse_data data = {.collective = COPSE_ALLTOALL, .n_ranks = N, .root = -1, .count = 100,
-                              .type = (copse_type)(turn % COPSE_N_TYPES), .pair_counts = counts};
+    struct copse_data data = {.collective = COPSE_ALLTOALL,
+                              .n_ranks = N,
+                              .root = -1,
+                              .count = 100,
+                              .type = (copse_type)(turn % COPSE_N_TYPES),
+                              .pair_counts = counts};
     for (int i = 0; i < N * N; i++)
       counts[i] = turn == 0 ? 0 : (uint64_t)copse_test_random_int(&state, 0, 100);
     ck_assert_uint_eq(comm_run_group(&job, &data, false), 0);
@@ -128,8 +132,7 @@ START_TEST(wrong_arguments_are_refused_by_name) {
   COMM_FAILS(copse_broadcast(NULL, q, 1, COPSE_FLOAT, 1, c, NULL), COPSE_INVALID, "sendbuff");
   COMM_FAILS(copse_reduce(p, NULL, 1, COPSE_FLOAT, COPSE_SUM, 1, c, NULL), COPSE_INVALID,
              "recvbuff");
-  COMM_FAILS(copse_all_to_all_v(p, q, 1, NULL, COPSE_FLOAT, c, NULL), COPSE_INVALID,
-             "pair_counts");
+  COMM_FAILS(copse_all_to_all_v(p, q, 1, NULL, COPSE_FLOAT, c, NULL), COPSE_INVALID, "pair_counts");
   /* in place as in NCCL, or apart */
   COMM_FAILS(copse_all_reduce(p, p + 1, 2, COPSE_FLOAT, COPSE_SUM, c, NULL), COPSE_INVALID,
              "recvbuff == sendbuff");
@@ -137,7 +140,8 @@ START_TEST(wrong_arguments_are_refused_by_name) {
   COMM_FAILS(copse_reduce_scatter(p, p, 2, COPSE_FLOAT, COPSE_SUM, c, NULL), COPSE_INVALID,
              "rank * recvcount");
   COMM_FAILS(copse_all_to_all(p, p, 2, COPSE_FLOAT, c, NULL), COPSE_INVALID, "not done in place");
-  COMM_FAILS(copse_all_to_all(p, p + 7, 2, COPSE_FLOAT, c, NULL), COPSE_INVALID, "not done in place");
+  COMM_FAILS(copse_all_to_all(p, p + 7, 2, COPSE_FLOAT, c, NULL), COPSE_INVALID,
+             "not done in place");
   assert_works(&job); /* none of them counted as rank 1's call */
   comm_job_free(&job);
 }
@@ -230,8 +234,8 @@ START_TEST(uneven_counts_must_be_the_same_and_fit) {
     counts[1][6] = kind == 1 ? 4 : counts[0][6];
     COMM_OK(copse_group_start());
     for (int r = 0; r < N; r++)
-      COMM_OK(copse_all_to_all_v(in[r], out[r], 8, counts[r == 3], COPSE_FLOAT, job.comms[r],
-                                 NULL));
+      COMM_OK(
+          copse_all_to_all_v(in[r], out[r], 8, counts[r == 3], COPSE_FLOAT, job.comms[r], NULL));
     if (kind == 0)
       COMM_FAILS(copse_group_end(), COPSE_INVALID, "9 elements from rank 1 to rank 2");
     else if (kind == 1)
@@ -493,7 +497,8 @@ START_TEST(the_environment_names_the_folder) {
 }
 END_TEST
 
-/* ---- ends ------------------------------------------------------------------------------------- */
+/* ---- ends -------------------------------------------------------------------------------------
+ */
 
 START_TEST(an_abort_breaks_all_ranks_until_they_are_destroyed) {
   struct comm_job job;
@@ -582,7 +587,8 @@ START_TEST(time_limits_must_be_positive) {
 }
 END_TEST
 
-/* ---- diagnostics ------------------------------------------------------------------------------ */
+/* ---- diagnostics ------------------------------------------------------------------------------
+ */
 
 /* What a job says on standard error with COPSE_DEBUG=level (NULL: unset). */
 static void say(const char *level, char *text, size_t size) {
@@ -614,8 +620,9 @@ START_TEST(diagnostics_are_as_loud_as_asked) {
   if (!warns) ck_assert_str_eq(text, "");
   ck_assert(!strstr(text, "COPSE WARN invalid argument: comm is NULL\n") == !warns);
   ck_assert(!strstr(text, " [0] COPSE INFO communicator") == !informs);
-  ck_assert(!strstr(text, "COPSE TRACE all_reduce of 1 float sum, 4 bytes over 4 ranks: plan 3 of 6") ==
-            !traces);
+  ck_assert(
+      !strstr(text, "COPSE TRACE all_reduce of 1 float sum, 4 bytes over 4 ranks: plan 3 of 6") ==
+      !traces);
   ck_assert(!strstr(text, "COPSE_DEBUG is none of") == (_i != 4));
 }
 END_TEST

@@ -177,8 +177,8 @@ END_TEST
 static void *sum_and_end(void *context) {
   struct rank *rank = context;
   sum_once(rank);
-  keep(rank, rank->status == COPSE_OK ? copse_comm_destroy(rank->job->comms[rank->r])
-                                      : rank->status);
+  keep(rank,
+       rank->status == COPSE_OK ? copse_comm_destroy(rank->job->comms[rank->r]) : rank->status);
   rank->job->comms[rank->r] = NULL;
   return NULL;
 }
@@ -216,8 +216,7 @@ static void *crosswise(void *context) {
                                two[j].comms[r], NULL));
     }
     COMM_OK(copse_group_end());
-    for (int i = 0; i < 4; i++)
-      ck_assert(out[i / 2][i % 2] == (float)(6 + 4 * turn * (i / 2 + 1)));
+    for (int i = 0; i < 4; i++) ck_assert(out[i / 2][i % 2] == (float)(6 + 4 * turn * (i / 2 + 1)));
   }
   return NULL;
 }
@@ -282,12 +281,14 @@ END_TEST
 static struct {
   double launch_seconds;
   copse_status launch, prepare, poll;
+  int lacks_device; /* the rank whose machine can't be made; 0: every rank's can */
   atomic_int n_launches, n_aborts, n_prepared, n_added, n_removed, n_machines;
 } fake;
 
 static copse_status fake_new(const struct copse_clique_shape *shape, void **machine,
                              struct copse_err *err) {
-  (void)shape, (void)err;
+  if (fake.lacks_device && shape->first_local == (uint32_t)fake.lacks_device)
+    return copse_fail(err, COPSE_DEVICE, "no such GPU");
   atomic_fetch_add(&fake.n_machines, 1);
   *machine = &fake;
   return COPSE_OK;
@@ -437,7 +438,8 @@ START_TEST(a_machine_that_registers_gets_every_buffer) {
 }
 END_TEST
 
-/* ---- ranks of different processes -------------------------------------------------------------- */
+/* ---- ranks of different processes --------------------------------------------------------------
+ */
 
 static pthread_barrier_t barrier;
 static unsigned char board[N][256];
@@ -459,12 +461,45 @@ static void end_bootstrap(copse_bootstrap *bootstrap) {
   atomic_fetch_add(&bootstraps_ended, 1);
 }
 
-static void new_process(struct rank *rank, copse_comm **comm) {
-  struct copse_err err = COPSE_ERR_INIT;
+static copse_status try_process(struct rank *rank, copse_comm **comm, struct copse_err *err) {
   const copse_bootstrap bootstrap = {gather_over_board, &rank->r};
   const struct copse_clique_shape shape = {N, (uint32_t)rank->r, 1, gpus, &bootstrap};
-  ASSERT_OK(copse_clique_new(&shape, &fake_machine, end_bootstrap, comm, &err), &err);
+  return copse_clique_new(&shape, &fake_machine, end_bootstrap, comm, err);
 }
+
+static void new_process(struct rank *rank, copse_comm **comm) {
+  struct copse_err err = COPSE_ERR_INIT;
+  ASSERT_OK(try_process(rank, comm, &err), &err);
+}
+
+static void *make_and_end(void *context) {
+  struct rank *rank = context;
+  struct copse_err err = COPSE_ERR_INIT;
+  copse_comm *comm;
+  rank->status = try_process(rank, &comm, &err);
+  strcpy(rank->text, err.text);
+  if (rank->status == COPSE_OK) COMM_OK(copse_comm_destroy(comm));
+  return NULL;
+}
+
+START_TEST(processes_are_joined_all_or_none) {
+  struct rank ranks[N];
+  pthread_barrier_init(&barrier, NULL, N);
+  fake.lacks_device = 3;
+  start(ranks, NULL, 0, N, make_and_end);
+  join(ranks, 0, N);
+  assert_all(ranks, 0, 3, COPSE_REFUTED, "rank 3 failed (rank 3: device failure)");
+  assert_all(ranks, 3, 1, COPSE_DEVICE, "no such GPU");
+  ck_assert_int_eq(bootstraps_ended, 0); /* still the caller's */
+  fake.lacks_device = 0;
+  start(ranks, NULL, 0, N, make_and_end);
+  join(ranks, 0, N);
+  assert_all(ranks, 0, N, COPSE_OK, "");
+  ck_assert_int_eq(bootstraps_ended, N);
+  ck_assert_int_eq(fake.n_machines, 0);
+  pthread_barrier_destroy(&barrier);
+}
+END_TEST
 
 static struct copse_plan *plans[3]; /* an allreduce, another, and one for five ranks */
 
@@ -483,7 +518,8 @@ static void *add_chosen(void *context) {
   COMM_OK(copse_comm_find_plan(comm, COPSE_ALLREDUCE, -1, 1, COPSE_FLOAT, &plan));
   ck_assert(!plan == !added);
   if (!added) COMM_OK(copse_comm_add_plan(comm, plans[0]));
-  COMM_OK(copse_all_reduce(&x, &x, 1, COPSE_FLOAT, COPSE_SUM, comm, NULL)); /* waits for no thread */
+  COMM_OK(
+      copse_all_reduce(&x, &x, 1, COPSE_FLOAT, COPSE_SUM, comm, NULL)); /* waits for no thread */
   COMM_OK(copse_comm_destroy(comm));
   return NULL;
 }
@@ -552,8 +588,8 @@ START_TEST(processes_load_the_same_folder_or_nothing) {
   strcpy(folder, "/tmp/copse-comm-threads-XXXXXX");
   ck_assert_ptr_nonnull(mkdtemp(folder));
   for (int i = 0; i < 2; i++) {
-    struct copse_plan *plan = pb_tree_plan(i ? COPSE_REDUCE : COPSE_ALLREDUCE, N, i ? 0 : -1,
-                                           PB_OPTIONS_DEFAULT);
+    struct copse_plan *plan =
+        pb_tree_plan(i ? COPSE_REDUCE : COPSE_ALLREDUCE, N, i ? 0 : -1, PB_OPTIONS_DEFAULT);
     snprintf(path, sizeof path, "%s/%d.plan", folder, i);
     COMM_OK(copse_plan_write(plan, path));
     pb_free(plan);
@@ -587,6 +623,7 @@ int main(void) {
   tcase_add_test(tc, an_abort_during_a_launch_reaches_the_machine_and_all_callers);
   tcase_add_loop_test(tc, a_failure_of_the_machine_breaks_and_a_refusal_does_not, 0, 2);
   tcase_add_test(tc, a_machine_that_registers_gets_every_buffer);
+  tcase_add_test(tc, processes_are_joined_all_or_none);
   tcase_add_loop_test(tc, processes_add_the_same_plan_or_none, 0, 3);
   tcase_add_test(tc, processes_load_the_same_folder_or_nothing);
   suite_add_tcase(suite, tc);

@@ -35,8 +35,7 @@ void comm_job_free(struct comm_job *job) {
   for (int i = 0; i < job->n_plans; i++) pb_free(job->plans[i]);
 }
 
-copse_status comm_call(copse_comm *comm, const struct copse_data *d, const void *send,
-                       void *recv) {
+copse_status comm_call(copse_comm *comm, const struct copse_data *d, const void *send, void *recv) {
   switch (d->collective) {
     case COPSE_ALLGATHER: return copse_all_gather(send, recv, d->count, d->type, comm, NULL);
     case COPSE_REDUCE_SCATTER:

@@ -11,21 +11,21 @@
 #define COMM_MAX_PLANS 8
 
 /* A call that must succeed; fails the test with copse_last_error(). */
-#define COMM_OK(call) \
-  do { \
-    copse_status comm_ok_ = (call); \
+#define COMM_OK(call)                                                         \
+  do {                                                                        \
+    copse_status comm_ok_ = (call);                                           \
     ck_assert_msg(comm_ok_ == COPSE_OK, "%s: %s", #call, copse_last_error()); \
   } while (0)
 
 /* A call that must fail with `expected` and a text that contains `part`. */
-#define COMM_FAILS(call, expected, part) \
-  do { \
-    copse_status comm_fails_ = (call); \
-    ck_assert_msg(comm_fails_ == (expected), "%s: got %s (%s), expected %s", #call, \
-                  copse_status_string(comm_fails_), copse_last_error(), \
-                  copse_status_string(expected)); \
+#define COMM_FAILS(call, expected, part)                                             \
+  do {                                                                               \
+    copse_status comm_fails_ = (call);                                               \
+    ck_assert_msg(comm_fails_ == (expected), "%s: got %s (%s), expected %s", #call,  \
+                  copse_status_string(comm_fails_), copse_last_error(),              \
+                  copse_status_string(expected));                                    \
     ck_assert_msg(strstr(copse_last_error(), (part)) != NULL, "\"%s\" lacks \"%s\"", \
-                  copse_last_error(), (part)); \
+                  copse_last_error(), (part));                                       \
   } while (0)
 
 struct comm_job {

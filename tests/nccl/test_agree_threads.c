@@ -1,9 +1,10 @@
 /*
  * Ranks that differ must decide alike: some without plans, with other plans, with trouble; and a
  * process per rank. Linked with --wrap: each rank's thread may have an environment and a
- * process of its own, and copse_comm_init_nccl makes ranks on the CPU.
+ * process of its own, and copse_comm_init_rank makes ranks on the CPU.
  */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,25 +35,25 @@ pid_t __wrap_getpid(void) { return process ? process : __real_getpid(); }
 /* The ranks' communicators are made by the first of them, or fail at `failing_rank`. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static copse_comm *comms[N];
+static copse_bootstrap bootstraps[N];
 static int failing_rank = -1, n_inits;
+static atomic_int n_barriers;
 
-copse_status __real_copse_comm_init_nccl(copse_comm **comm, void *nccl_comm);
-copse_status __wrap_copse_comm_init_nccl(copse_comm **comm, void *nccl_comm);
-copse_status __wrap_copse_comm_init_nccl(copse_comm **comm, void *nccl_comm) {
-  int n, rank, device;
-  if (process == 0) return __real_copse_comm_init_nccl(comm, nccl_comm);
+copse_status __wrap_copse_comm_init_rank(copse_comm **comm, int n, int rank, int device,
+                                         const copse_bootstrap *bootstrap);
+copse_status __wrap_copse_comm_init_rank(copse_comm **comm, int n, int rank, int device,
+                                         const copse_bootstrap *bootstrap) {
+  int32_t ranks[N], turned = 10 * rank;
   *comm = NULL;
-  /* as in copse: through the public names, which in this process are the drop-in's */
-  if (ncclCommCount(nccl_comm, &n) != ncclSuccess ||
-      ncclCommUserRank(nccl_comm, &rank) != ncclSuccess ||
-      ncclCommCuDevice(nccl_comm, &device) != ncclSuccess)
-    return COPSE_DEVICE;
-  char all[N];
-  if (ncclAllGather(&all[rank], all, 1, NCCL_INT8, nccl_comm, NULL) != ncclSuccess)
-    return COPSE_DEVICE;
+  ck_assert_int_eq(n, N);
+  ck_assert_int_eq(device, COPSE_DEVICE_CPU);
+  ck_assert_int_eq(bootstrap->all_gather(bootstrap->context, &turned, ranks, sizeof turned),
+                   COPSE_OK);
+  for (int r = 0; r < N; r++) ck_assert_int_eq(ranks[r], 10 * r);
   pthread_mutex_lock(&lock);
   copse_status status = COPSE_OK;
   if (!comms[0]) status = copse_comm_init_all(comms, n, NULL);
+  bootstraps[rank] = *bootstrap;
   n_inits++;
   pthread_mutex_unlock(&lock);
   if (rank == failing_rank) return copse_comm_load_plans(comms[rank], "/nowhere", &n);
@@ -60,10 +61,24 @@ copse_status __wrap_copse_comm_init_nccl(copse_comm **comm, void *nccl_comm) {
   return status;
 }
 
+/* Ends with a barrier of all processes, as copse's does. */
+copse_status __real_copse_comm_destroy(copse_comm *comm);
+copse_status __wrap_copse_comm_destroy(copse_comm *comm);
+copse_status __wrap_copse_comm_destroy(copse_comm *comm) {
+  char here = 0, all[N];
+  if (comm && comm == comms[copse_comm_user_rank(comm)] && failing_rank < 0) {
+    const copse_bootstrap *it = &bootstraps[copse_comm_user_rank(comm)];
+    ck_assert_int_eq(it->all_gather(it->context, &here, all, 1), COPSE_OK);
+    n_barriers++;
+  }
+  return __real_copse_comm_destroy(comm);
+}
+
 /* ---- a job of ranks that differ ----------------------------------------------------------------- */
 
 struct scene {
   const char *folders[N], *exchanges[N];
+  bool end_in_group;
   int processes[N];
   ncclUniqueId id;
 };
@@ -77,6 +92,10 @@ static void sum_once(struct nccl_rank *it) {
   NCCL_OK(ncclCommInitRank(&it->comm, N, scene->id, it->rank));
   NCCL_OK(ncclAllReduce(&in, &out, 1, NCCL_FLOAT, NCCL_SUM, it->comm, NULL));
   ck_assert(out == 10);
+  if (!scene->end_in_group) return;
+  NCCL_OK(ncclGroupStart());
+  NCCL_OK(ncclCommFinalize(it->comm));
+  NCCL_OK(ncclGroupEnd());
 }
 
 static void run(struct scene *scene) {
@@ -159,8 +178,10 @@ END_TEST
 
 START_TEST(a_process_each_is_served) {
   struct scene scene = four_processes;
+  scene.end_in_group = _i == 1;
   run(&scene);
   ck_assert_int_eq(n_inits, N);
+  ck_assert_int_eq(n_barriers, N);
   ck_assert_int_eq(fake_nccl_calls("AllReduce"), 0);
   ck_assert_int_eq(nccl_logged("NCCL AllReduce: served by", ""), N);
 }
@@ -177,7 +198,7 @@ int main(void) {
   tcase_add_test(tc, two_ranks_in_one_process_of_several_make_all_pass);
   tcase_add_loop_test(tc, a_damaged_plan_makes_all_pass, 0, 2);
   tcase_add_test(tc, one_rank_that_fails_makes_all_pass);
-  tcase_add_test(tc, a_process_each_is_served);
+  tcase_add_loop_test(tc, a_process_each_is_served, 0, 2);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);
 }

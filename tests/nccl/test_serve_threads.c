@@ -2,6 +2,7 @@
  * The drop-in over a fake NCCL and copse's communicators on the CPU, a thread per rank: which calls
  * are served and which are passed, results, groups, errors, and the log.
  */
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -464,6 +465,33 @@ static void churn(struct nccl_rank *it) {
 START_TEST(communicators_come_and_go) { nccl_run(N, churn, NULL); }
 END_TEST
 
+/* ---- the driver ---------------------------------------------------------------------------------- */
+
+static void *of_driver(const char *name) {
+  void *driver = dlopen("libcuda.so.1", RTLD_LAZY);
+  ck_assert_ptr_nonnull(driver);
+  void *function = dlsym(driver, name);
+  ck_assert_ptr_nonnull(function);
+  return function;
+}
+
+START_TEST(the_memory_of_the_agreement_is_given_back) {
+  int what = ALL_REDUCE;
+  nccl_run(N, work_once, &what);
+  int (*allocated)(void) = (int (*)(void))of_driver("fake_driver_allocated");
+  ck_assert_int_eq(allocated(), 0);
+}
+END_TEST
+
+START_TEST(without_memory_for_the_agreement_all_is_passed) {
+  int what = ALL_REDUCE;
+  void (*run_out)(bool) = (void (*)(bool))of_driver("fake_driver_run_out_of_memory");
+  run_out(true);
+  nccl_run(N, work_once, &what);
+  ck_assert_int_eq(passed("AllReduce", "cuMemAlloc_v2: out of memory"), N);
+}
+END_TEST
+
 /* ---- what breaks --------------------------------------------------------------------------------- */
 
 /* Rank 0 alone calls; the others wait until it has got its error. */
@@ -546,6 +574,8 @@ static Suite *make_suite(void) {
   tcase_add_test(tc, a_non_blocking_communicator_is_left_alone);
   tcase_add_test(tc, a_config_and_a_finalize_change_nothing);
   tcase_add_test(tc, communicators_come_and_go);
+  tcase_add_test(tc, the_memory_of_the_agreement_is_given_back);
+  tcase_add_test(tc, without_memory_for_the_agreement_all_is_passed);
   tcase_add_test(tc, a_peer_that_does_not_come_is_a_remote_error);
   tcase_add_loop_test(tc, an_abort_ends_the_calls_of_others, 0, 2);
   tcase_add_test(tc, a_refused_argument_is_an_invalid_argument);

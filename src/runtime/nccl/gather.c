@@ -1,5 +1,6 @@
 #include "runtime/nccl/gather.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "base/memory.h"
@@ -34,7 +35,6 @@ copse_status copse_nccl_gather_all(const struct copse_nccl_gather *items, size_t
                                    struct copse_err *err) {
   copse_status status = COPSE_OK;
   struct copse_nccl_scratch *scratch = NULL;
-  int mode = copse_nccl_capture_mode(COPSE_NCCL_CAPTURE_RELAXED);
   COPSE_TRY(copse_calloc(n, sizeof *scratch, &scratch, err));
   for (size_t i = 0; i < n; i++) {
     const struct copse_nccl_gather *it = &items[i];
@@ -48,6 +48,25 @@ copse_status copse_nccl_gather_all(const struct copse_nccl_gather *items, size_t
 out:
   for (size_t i = 0; scratch && i < n; i++) copse_nccl_scratch_free(&scratch[i]);
   free(scratch);
-  (void)copse_nccl_capture_mode(mode);
   return status;
+}
+
+struct apart {
+  const struct copse_nccl_gather *item;
+  struct copse_err *err;
+  copse_status status;
+};
+
+static void *run_apart(void *context) {
+  struct apart *it = context;
+  it->status = copse_nccl_gather_all(it->item, 1, it->err);
+  return NULL;
+}
+
+copse_status copse_nccl_gather_apart(const struct copse_nccl_gather *item, struct copse_err *err) {
+  struct apart apart = {item, err, COPSE_OK};
+  pthread_t thread;
+  if (pthread_create(&thread, NULL, run_apart, &apart) != 0) return copse_fail_nomem(err);
+  pthread_join(thread, NULL);
+  return apart.status;
 }

@@ -24,4 +24,8 @@ struct copse_nccl_gather {
 copse_status copse_nccl_gather_all(const struct copse_nccl_gather *items, size_t n,
                                    struct copse_err *err) COPSE_CHECKED;
 
+/* One of them, on a thread of its own: the calling thread's NCCL group stays what it is. */
+copse_status copse_nccl_gather_apart(const struct copse_nccl_gather *item,
+                                     struct copse_err *err) COPSE_CHECKED;
+
 #endif

@@ -5,7 +5,9 @@
 #include "runtime/debug.h"
 #include "runtime/nccl/clique.h"
 #include "runtime/nccl/comm_internal.h"
+#include "runtime/nccl/driver.h"
 #include "runtime/nccl/gather.h"
+#include "runtime/nccl/group.h"
 #include "runtime/nccl/real.h"
 #include "runtime/nccl/record.h"
 
@@ -111,13 +113,26 @@ static void judge(struct newcomer *new, size_t n, const char *folder) {
   }
 }
 
+/* copse's bootstrap: the very NCCL that made the communicator. A communicator may also end in a
+ * group. */
+static copse_status all_gather(void *context, const void *mine, void *all, size_t bytes) {
+  const struct copse_nccl_comm *comm = context;
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_nccl_gather item = {comm->nccl, comm->device, comm->n_ranks, mine, all, bytes};
+  copse_status status = copse_nccl_in_group() ? copse_nccl_gather_apart(&item, &err)
+                                              : copse_nccl_gather_all(&item, 1, &err);
+  return status == COPSE_OK ? status : copse_publish_error(&err);
+}
+
 static copse_status open_copse(struct newcomer *it, const char *folder, int *n_plans,
                                struct copse_err *err) {
   struct copse_nccl_comm *comm = it->comm;
   if (it->way == COPSE_NCCL_ONE_PROCESS)
     return copse_nccl_clique_take(it->all, comm->n_ranks, comm->rank, folder, &comm->copse, n_plans,
                                   err);
-  copse_status status = copse_comm_init_nccl(&comm->copse, comm->nccl);
+  const copse_bootstrap bootstrap = {all_gather, comm};
+  copse_status status = copse_comm_init_rank(&comm->copse, comm->n_ranks, comm->rank, comm->device,
+                                             &bootstrap);
   if (status == COPSE_OK) status = copse_comm_load_plans(comm->copse, folder, n_plans);
   return status == COPSE_OK ? status : copse_fail(err, status, "%s", copse_last_error());
 }
@@ -191,6 +206,7 @@ void copse_nccl_comms_made(const struct copse_nccl_made *made, size_t n) {
   struct newcomer *new = NULL;
   size_t n_new = 0;
   const char *folder = getenv("COPSE_PLAN_DIR");
+  int mode = copse_nccl_capture_mode(COPSE_NCCL_CAPTURE_RELAXED);
   copse_nccl_enter();
   COPSE_TRY(copse_calloc(n, sizeof *new, &new, &err));
   for (size_t i = 0; i < n; i++) {
@@ -205,4 +221,5 @@ out:
   if (status != COPSE_OK) copse_debug(COPSE_DEBUG_WARN, -1, "%s", err.text);
   free_newcomers(new, n);
   copse_nccl_leave();
+  (void)copse_nccl_capture_mode(mode);
 }

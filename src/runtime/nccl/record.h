@@ -41,7 +41,7 @@ void copse_nccl_record_fill(struct copse_nccl_record *mine, const char *folder, 
 enum copse_nccl_way {
   COPSE_NCCL_PASS,         /* nothing is served */
   COPSE_NCCL_ONE_PROCESS,  /* copse_comm_init_all */
-  COPSE_NCCL_PROCESS_EACH, /* copse_comm_init_nccl */
+  COPSE_NCCL_PROCESS_EACH, /* copse_comm_init_rank */
 };
 
 /* A pure function of what all ranks have. why: the reason of COPSE_NCCL_PASS, else untouched.

@@ -1,6 +1,9 @@
 #include "runtime/nccl/tally.h"
 
+#include <stdio.h>
+
 #include "runtime/debug.h"
+#include "runtime/layout.h"
 #include "runtime/plan.h"
 
 static const char *const kind_names[COPSE_NCCL_N_KINDS] = {
@@ -35,9 +38,12 @@ void copse_nccl_tally_served(struct copse_nccl_comm *comm, int kind, const copse
   if (tally->said == plan) return;
   tally->said = plan;
   const struct copse_plan_header *h = &plan->header;
+  char most[40] = "any size";
+  if (h->max_bytes < COPSE_BUFFER_MAX_BYTES)
+    snprintf(most, sizeof most, "%llu bytes", (unsigned long long)h->max_bytes);
   copse_debug(COPSE_DEBUG_INFO, comm->rank,
-              "NCCL %s: served by the plan for %s, %llu to %llu bytes, %s", kind_names[kind],
-              plan->name, (unsigned long long)h->min_bytes, (unsigned long long)h->max_bytes,
+              "NCCL %s: served by the plan for %s, %llu bytes to %s, %s", kind_names[kind],
+              plan->name, (unsigned long long)h->min_bytes, most,
               h->protocol == COPSE_PROTOCOL_LOW_LATENCY ? "low latency" : "bandwidth");
 }
 

@@ -27,10 +27,10 @@ static ncclResult_t called(const char *name) {
   pthread_mutex_unlock(&lock);
   return result;
 }
-#define CALLED(name)                                   \
-  do {                                                 \
-    ncclResult_t called_ = called(name);               \
-    if (called_ != ncclSuccess) return called_;        \
+#define CALLED(name)                            \
+  do {                                          \
+    ncclResult_t called_ = called(name);        \
+    if (called_ != ncclSuccess) return called_; \
   } while (0)
 
 int fake_nccl_calls(const char *name) {
@@ -50,8 +50,18 @@ void fake_nccl_fail(const char *name) {
 
 /* ---- communicators ------------------------------------------------------------------------- */
 
-enum kind { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, REDUCE, ALL_TO_ALL, SEND, RECV,
-            JOIN, SPLIT };
+enum kind {
+  ALL_REDUCE,
+  ALL_GATHER,
+  REDUCE_SCATTER,
+  BROADCAST,
+  REDUCE,
+  ALL_TO_ALL,
+  SEND,
+  RECV,
+  JOIN,
+  SPLIT
+};
 
 struct op {
   enum kind kind;
@@ -158,8 +168,7 @@ static char *compute(const struct op *op, const struct round *round, size_t *byt
     if (op->kind == ALL_TO_ALL) memcpy(out + (size_t)s * block, send + (size_t)r * block, block);
     if (op->kind == BROADCAST && s == op->root) memcpy(out, send, block);
     if (op->kind == ALL_REDUCE || op->kind == REDUCE) sum(out, send, op->count, op->type);
-    if (op->kind == REDUCE_SCATTER)
-      sum(out, send + (size_t)r * block, op->count, op->type);
+    if (op->kind == REDUCE_SCATTER) sum(out, send + (size_t)r * block, op->count, op->type);
   }
   if (op->kind == REDUCE && r != op->root) *bytes = 0;
   return out;
@@ -306,7 +315,8 @@ FAKE ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *info) {
   return called("GroupSimulateEnd");
 }
 
-/* ---- the functions ---------------------------------------------------------------------------- */
+/* ---- the functions ----------------------------------------------------------------------------
+ */
 
 FAKE ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
   static int n;
@@ -326,8 +336,7 @@ FAKE ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n_ranks, ncclUniq
                                          ncclConfig_t *config) {
   bool blocking = !config || config->blocking != 0;
   *comm = new_comm(id.internal, n_ranks, rank, blocking);
-  ncclResult_t result =
-      enqueue("CommInitRankConfig", (struct op){.kind = JOIN, .comm = *comm});
+  ncclResult_t result = enqueue("CommInitRankConfig", (struct op){.kind = JOIN, .comm = *comm});
   return result == ncclSuccess && !blocking ? ncclInProgress : result;
 }
 
@@ -425,9 +434,7 @@ FAKE ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, nccl
   return enqueue("AllReduce", (struct op){ALL_REDUCE, send, recv, count, type, -1, comm, NULL});
 }
 FAKE ncclResult_t pncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
-                                 ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream);
-ncclResult_t pncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
-                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+                                 ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
   (void)op, (void)stream;
   return enqueue("pncclAllReduce",
                  (struct op){ALL_REDUCE, send, recv, count, type, -1, comm, NULL});
@@ -437,9 +444,8 @@ FAKE ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, nccl
   (void)stream;
   return enqueue("AllGather", (struct op){ALL_GATHER, send, recv, count, type, -1, comm, NULL});
 }
-FAKE ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count,
-                                    ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
-                                    cudaStream_t stream) {
+FAKE ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclDataType_t type,
+                                    ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
   (void)op, (void)stream;
   return enqueue("ReduceScatter",
                  (struct op){REDUCE_SCATTER, send, recv, count, type, -1, comm, NULL});
@@ -470,8 +476,8 @@ FAKE ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t type, 
   (void)stream;
   return enqueue("Send", (struct op){SEND, send, NULL, count, type, peer, comm, NULL});
 }
-FAKE ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t type, int peer,
-                           ncclComm_t comm, cudaStream_t stream) {
+FAKE ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                           cudaStream_t stream) {
   (void)stream;
   return enqueue("Recv", (struct op){RECV, NULL, recv, count, type, peer, comm, NULL});
 }

@@ -14,7 +14,9 @@
 #define FAKE __attribute__((visibility("default")))
 
 /* The functions of nccl.h that tests call. */
-#define FAKE_DECLARE(type, missing, name, params, args) type nccl##name params;
+#define FAKE_DECLARE(type, missing, name, params, args) \
+  type nccl##name params;                               \
+  type pnccl##name params;
 COPSE_NCCL_SERVED(FAKE_DECLARE)
 COPSE_NCCL_FORWARDED(FAKE_DECLARE)
 #undef FAKE_DECLARE

@@ -12,11 +12,10 @@
 #define NCCL_SUM 0u
 
 /* NCCL calls succeed. */
-#define NCCL_OK(call)                                                     \
-  do {                                                                    \
-    ncclResult_t nccl_ok_ = (call);                                       \
-    ck_assert_msg(nccl_ok_ == ncclSuccess, "%s: %d, %s", #call, nccl_ok_, \
-                  ncclGetLastError(NULL));                                \
+#define NCCL_OK(call)                                                                              \
+  do {                                                                                             \
+    ncclResult_t nccl_ok_ = (call);                                                                \
+    ck_assert_msg(nccl_ok_ == ncclSuccess, "%s: %d, %s", #call, nccl_ok_, ncclGetLastError(NULL)); \
   } while (0)
 
 struct nccl_rank {

@@ -24,7 +24,7 @@
 #if defined(NCCL_MAJOR) && NCCL_VERSION_CODE >= 22800
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
-#define SAME_PROTOTYPE(type, missing, name, params, args)                                      \
+#define SAME_PROTOTYPE(type, missing, name, params, args)                                       \
   _Static_assert(__builtin_types_compatible_p(__typeof__(&nccl##name), type(*) params), #name); \
   _Static_assert(__builtin_types_compatible_p(__typeof__(&pnccl##name), type(*) params), #name);
 COPSE_NCCL_SERVED(SAME_PROTOTYPE)
@@ -75,7 +75,8 @@ START_TEST(prototypes_and_values_are_those_of_nccl_h) {
 END_TEST
 #endif
 
-/* ---- libnccl.so.2 ------------------------------------------------------------------------------ */
+/* ---- libnccl.so.2 ------------------------------------------------------------------------------
+ */
 
 /* Where toolkits and packages put it; the fake one of the tests is not meant. */
 static const char *find_real(void) {

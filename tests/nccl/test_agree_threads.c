@@ -74,7 +74,8 @@ copse_status __wrap_copse_comm_destroy(copse_comm *comm) {
   return __real_copse_comm_destroy(comm);
 }
 
-/* ---- a job of ranks that differ ----------------------------------------------------------------- */
+/* ---- a job of ranks that differ -----------------------------------------------------------------
+ */
 
 struct scene {
   const char *folders[N], *exchanges[N];

@@ -10,14 +10,19 @@ static struct copse_nccl_call calls[64], found[8];
 static size_t n_calls, n_found;
 
 static struct copse_nccl_call send_to(int peer, size_t count) {
-  return (struct copse_nccl_call){.function = COPSE_NCCL_SEND, .send = in + (size_t)peer * count * 4,
-                                  .count = count, .type = NCCL_INT32, .root = peer};
+  return (struct copse_nccl_call){.function = COPSE_NCCL_SEND,
+                                  .send = in + (size_t)peer * count * 4,
+                                  .count = count,
+                                  .type = NCCL_INT32,
+                                  .root = peer};
 }
 
 static struct copse_nccl_call recv_from(int peer, size_t count) {
   return (struct copse_nccl_call){.function = COPSE_NCCL_RECV,
-                                  .recv = out + (size_t)peer * count * 4, .count = count,
-                                  .type = NCCL_INT32, .root = peer};
+                                  .recv = out + (size_t)peer * count * 4,
+                                  .count = count,
+                                  .type = NCCL_INT32,
+                                  .root = peer};
 }
 
 /* As PyTorch and nccl-tests issue it. */
@@ -85,14 +90,20 @@ START_TEST(near_misses_are_none) {
     case 7: c->root = N; break;                         /* nobody */
     case 8: c->root = -1; break;
     case 9: calls[n_calls++] = send_to(1, 5); break; /* one more */
-    case 10: add_exchange(9); calls[9].count++; break;
+    case 10:
+      add_exchange(9);
+      calls[9].count++;
+      break;
     case 11:
       for (int i = 0; i < 2 * N; i += 2) calls[i].send = calls[i + 1].recv; /* in place */
       break;
     case 12: /* blocks in the order of ranks backwards */
       for (int i = 0; i < 2 * N; i += 2) calls[i].send = in + (3 - i / 2) * 20;
       break;
-    case 13: c->function = COPSE_NCCL_RECV; c->recv = out; break;
+    case 13:
+      c->function = COPSE_NCCL_RECV;
+      c->recv = out;
+      break;
     case 14: n_calls = 0; break;
     case 15:
       for (int i = 0; i < 2 * N; i++) calls[i].count = SIZE_MAX / 2;

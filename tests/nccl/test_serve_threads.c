@@ -49,8 +49,17 @@ static void fill(struct buffers *b, int rank) {
   }
 }
 
-enum { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, BCAST, REDUCE, ALL_TO_ALL, EXCHANGE,
-       N_CALLS };
+enum {
+  ALL_REDUCE,
+  ALL_GATHER,
+  REDUCE_SCATTER,
+  BROADCAST,
+  BCAST,
+  REDUCE,
+  ALL_TO_ALL,
+  EXCHANGE,
+  N_CALLS
+};
 
 static ncclResult_t exchange(struct nccl_rank *it, struct buffers *b) {
   ncclResult_t result = ncclGroupStart();
@@ -145,7 +154,20 @@ START_TEST(each_collective_is_passed_without) {
 }
 END_TEST
 
-/* ---- what is passed although there are plans -------------------------------------------------- */
+static void profile(struct nccl_rank *it) {
+  float x = 1;
+  NCCL_OK(pncclAllReduce(&x, &x, 1, NCCL_FLOAT, NCCL_SUM, it->comm, NULL));
+  ck_assert(x == N);
+}
+
+START_TEST(profiling_names_mean_the_real_nccl) {
+  nccl_run(N, profile, NULL);
+  ck_assert_int_eq(fake_nccl_calls("pncclAllReduce"), N);
+}
+END_TEST
+
+/* ---- what is passed although there are plans --------------------------------------------------
+ */
 
 static void sum_passed(struct nccl_rank *it, size_t count, ncclRedOp_t op, const char *reason) {
   float *in = calloc(count + 1, sizeof *in), *out = calloc(count + 1, sizeof *out);
@@ -198,7 +220,8 @@ START_TEST(what_copse_does_not_do_is_passed) {
 }
 END_TEST
 
-/* ---- sends and receives ----------------------------------------------------------------------- */
+/* ---- sends and receives -----------------------------------------------------------------------
+ */
 
 /* Rank r sends r + p + 1 elements to rank p. */
 static void uneven(struct nccl_rank *it) {
@@ -259,7 +282,8 @@ START_TEST(communicators_of_a_group_are_told_apart) {
 }
 END_TEST
 
-/* ---- groups ----------------------------------------------------------------------------------- */
+/* ---- groups -----------------------------------------------------------------------------------
+ */
 
 /* Served and passed calls on the same communicator, nested. */
 static void mixed_group(struct nccl_rank *it) {
@@ -369,7 +393,8 @@ START_TEST(a_simulated_group_runs_nothing) {
 }
 END_TEST
 
-/* ---- communicators ------------------------------------------------------------------------------ */
+/* ---- communicators ------------------------------------------------------------------------------
+ */
 
 /* Ranks 0 and 2 get one of two ranks, served by the plan for 2; rank 1 none; rank 3 one alone. */
 static void split(struct nccl_rank *it) {
@@ -465,7 +490,8 @@ static void churn(struct nccl_rank *it) {
 START_TEST(communicators_come_and_go) { nccl_run(N, churn, NULL); }
 END_TEST
 
-/* ---- the driver ---------------------------------------------------------------------------------- */
+/* ---- the driver
+ * ---------------------------------------------------------------------------------- */
 
 static void *of_driver(const char *name) {
   void *driver = dlopen("libcuda.so.1", RTLD_LAZY);
@@ -492,7 +518,8 @@ START_TEST(without_memory_for_the_agreement_all_is_passed) {
 }
 END_TEST
 
-/* ---- what breaks --------------------------------------------------------------------------------- */
+/* ---- what breaks
+ * --------------------------------------------------------------------------------- */
 
 /* Rank 0 alone calls; the others wait until it has got its error. */
 static void late(struct nccl_rank *it) {
@@ -560,6 +587,7 @@ static Suite *make_suite(void) {
   tcase_add_checked_fixture(tc, nccl_setup, nccl_teardown);
   tcase_add_loop_test(tc, each_collective_is_served_with_a_plan, 0, N_CALLS);
   tcase_add_loop_test(tc, each_collective_is_passed_without, 0, N_CALLS);
+  tcase_add_test(tc, profiling_names_mean_the_real_nccl);
   tcase_add_loop_test(tc, what_copse_does_not_do_is_passed, 0, 7);
   tcase_add_test(tc, an_uneven_exchange_is_passed);
   tcase_add_test(tc, an_exchange_is_passed_unless_promised);

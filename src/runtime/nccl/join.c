@@ -131,8 +131,8 @@ static copse_status open_copse(struct newcomer *it, const char *folder, int *n_p
     return copse_nccl_clique_take(it->all, comm->n_ranks, comm->rank, folder, &comm->copse, n_plans,
                                   err);
   const copse_bootstrap bootstrap = {all_gather, comm};
-  copse_status status = copse_comm_init_rank(&comm->copse, comm->n_ranks, comm->rank, comm->device,
-                                             &bootstrap);
+  copse_status status =
+      copse_comm_init_rank(&comm->copse, comm->n_ranks, comm->rank, comm->device, &bootstrap);
   if (status == COPSE_OK) status = copse_comm_load_plans(comm->copse, folder, n_plans);
   return status == COPSE_OK ? status : copse_fail(err, status, "%s", copse_last_error());
 }

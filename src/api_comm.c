@@ -6,9 +6,7 @@
 #include "runtime/comm_call.h"
 #include "runtime/comm_group.h"
 #include "runtime/debug.h"
-#if defined(COPSE_HAVE_CUDA)
-#include "runtime/cuda/nccl_bootstrap.h"
-#endif
+#include "runtime/gpu.h"
 
 /* As many as a plan may have. */
 #define MAX_RANKS 65536
@@ -32,13 +30,14 @@ static copse_status missing(const copse_comm *comm, const char *what) {
 
 /* ---- making and ending ------------------------------------------------------------------- */
 
-#if !defined(COPSE_HAVE_CUDA)
-static copse_status lacks_cuda(struct copse_err *err) {
+/* The GPU parts; COPSE_UNSUPPORTED in a build without them. */
+static copse_status need_gpus(const struct copse_gpu_support **gpus, struct copse_err *err) {
+  *gpus = copse_gpu();
+  if (*gpus) return COPSE_OK;
   return copse_fail(err, COPSE_UNSUPPORTED,
                     "this copse was built without CUDA: only ranks on the CPU "
                     "(COPSE_DEVICE_CPU, copse_comm_init_all)");
 }
-#endif
 
 /* COPSE_INVALID where CPU and GPUs are mixed. */
 static copse_status choose_machine(const int *devices, int n, const struct copse_machine_ops **ops,
@@ -52,12 +51,10 @@ static copse_status choose_machine(const int *devices, int n, const struct copse
                         "ranks 0 and %d: one on the CPU and one on a GPU, must be alike", r);
   }
   if (devices[0] == COPSE_DEVICE_CPU) return COPSE_OK;
-#if defined(COPSE_HAVE_CUDA)
-  *ops = &copse_cuda_machine;
-  return COPSE_OK;
-#else
-  return lacks_cuda(err);
-#endif
+  const struct copse_gpu_support *gpus;
+  copse_status status = need_gpus(&gpus, err);
+  if (status == COPSE_OK) *ops = gpus->machine;
+  return status;
 }
 
 copse_status copse_comm_init_all(copse_comm **comms, int n_ranks, const int *devices) {
@@ -101,34 +98,31 @@ copse_status copse_comm_init_rank(copse_comm **comm, int n_ranks, int rank, int 
                            "one process per rank on the CPU is not covered; "
                            "copse_comm_init_all makes CPU ranks in one process"),
                 &err);
-#if defined(COPSE_HAVE_CUDA)
+  const struct copse_gpu_support *gpus;
+  copse_status status = need_gpus(&gpus, &err);
+  if (status != COPSE_OK) return done(rank, status, &err);
   const struct copse_clique_shape shape = {(uint32_t)n_ranks, (uint32_t)rank, 1, &device,
                                            bootstrap};
-  return done(rank, copse_clique_new(&shape, &copse_cuda_machine, NULL, comm, &err), &err);
-#else
-  return done(rank, lacks_cuda(&err), &err);
-#endif
+  return done(rank, copse_clique_new(&shape, gpus->machine, NULL, comm, &err), &err);
 }
 
 copse_status copse_comm_init_nccl(copse_comm **comm, void *nccl_comm) {
   struct copse_err err = COPSE_ERR_INIT;
+  const struct copse_gpu_support *gpus;
+  int n_ranks, rank = -1, device;
+  copse_bootstrap bootstrap = {NULL, NULL};
+  copse_status status;
   if (!comm) return missing(NULL, "comm");
   *comm = NULL;
   if (!nccl_comm) return missing(NULL, "nccl_comm");
-#if defined(COPSE_HAVE_CUDA)
-  int n_ranks, rank, device;
-  copse_bootstrap bootstrap = {NULL, NULL};
-  copse_status status =
-      copse_nccl_bootstrap_new(nccl_comm, &n_ranks, &rank, &device, &bootstrap, &err);
-  if (status != COPSE_OK) return done(-1, status, &err);
+  COPSE_TRY(need_gpus(&gpus, &err));
+  COPSE_TRY(gpus->nccl_bootstrap_new(nccl_comm, &n_ranks, &rank, &device, &bootstrap, &err));
   const struct copse_clique_shape shape = {(uint32_t)n_ranks, (uint32_t)rank, 1, &device,
                                            &bootstrap};
-  status = copse_clique_new(&shape, &copse_cuda_machine, copse_nccl_bootstrap_free, comm, &err);
-  if (status != COPSE_OK) copse_nccl_bootstrap_free(&bootstrap);
+  status = copse_clique_new(&shape, gpus->machine, gpus->nccl_bootstrap_free, comm, &err);
+  if (status != COPSE_OK) gpus->nccl_bootstrap_free(&bootstrap);
+out:
   return done(rank, status, &err);
-#else
-  return done(-1, lacks_cuda(&err), &err);
-#endif
 }
 
 copse_status copse_comm_destroy(copse_comm *comm) {

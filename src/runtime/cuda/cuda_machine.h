@@ -75,11 +75,10 @@ struct copse_cuda_machine {
   uint32_t n_plans;
 };
 
-/* Outputs that aren't registered are written in parts of so many bytes of a block at most. */
-#define COPSE_STAGING_BYTES ((uint64_t)32 << 20)
-
-/* Threads of a block; launch.cu. */
+/* launch.cu. Threads of a block; and what outputs that aren't registered are written in: parts of
+ * so many bytes of each block at most. Tests make them small. */
 extern uint32_t copse_cuda_threads;
+extern uint64_t copse_cuda_staging_bytes;
 
 /* prepare.cu */
 copse_status copse_cuda_prepare(void *machine, const struct copse_plan *plan, void **prepared,
@@ -91,9 +90,14 @@ copse_status copse_cuda_launch(void *machine, void *prepared, const struct copse
                                struct copse_err *err);
 
 /*
- * share.cu. mapped[r] gets the address of rank r's memory in this process: what it gave itself
- * (`mine`) for the local rank. Collective across processes: a rank that has none to give says
- * so with NULL, and then all fail.
+ * share.cu. A process's status, or the first other one's that isn't COPSE_OK, so that all go on or
+ * none does. Without other processes: its own.
+ */
+copse_status copse_cuda_agree(struct copse_cuda_machine *machine, copse_status mine,
+                              struct copse_err *err);
+/*
+ * mapped[r] gets the address of rank r's memory in this process: what it gave itself (`mine`)
+ * for the local rank. Collective across processes.
  */
 copse_status copse_cuda_share(struct copse_cuda_machine *machine, unsigned char *mine,
                               unsigned char **mapped, void **opened, struct copse_err *err);

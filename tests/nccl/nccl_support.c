@@ -26,7 +26,8 @@ void nccl_setup(void) {
   strcpy(folder, "/tmp/copse-nccl-XXXXXX");
   ck_assert_ptr_nonnull(mkdtemp(folder));
   for (int c = COPSE_ALLGATHER; c <= COPSE_ALLTOALL; c++)
-    write_plan((copse_collective)c, N, c == COPSE_ALLREDUCE ? 1 << 20 : (uint64_t)1 << 40);
+    write_plan((copse_collective)c, N,
+               c == COPSE_ALLREDUCE || c == COPSE_ALLTOALL ? 1 << 20 : (uint64_t)1 << 40);
   write_plan(COPSE_ALLREDUCE, 2, (uint64_t)1 << 40);
   snprintf(log_path, sizeof log_path, "%s/log", folder);
   ck_assert_ptr_nonnull(freopen(log_path, "w", stderr));

@@ -31,7 +31,7 @@ void nccl_run_bare(int n, void (*work)(struct nccl_rank *), void *context);
 
 /*
  * For each test: COPSE_DEBUG=INFO into a file, and COPSE_PLAN_DIR a new folder with plans of all
- * collectives for N ranks (roots 0; all sizes, but allreduce up to 1 MiB), and for 2.
+ * collectives for N ranks (roots 0; all sizes, but allreduce and alltoall up to 1 MiB), and for 2.
  */
 void nccl_setup(void);
 void nccl_teardown(void);

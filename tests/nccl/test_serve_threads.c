@@ -255,6 +255,50 @@ START_TEST(an_exchange_is_passed_unless_promised) {
 }
 END_TEST
 
+/* Two exchanges in one group, as nccl-tests' aggregated iterations. */
+static void twice(struct nccl_rank *it) {
+  struct buffers *b = malloc(2 * sizeof *b);
+  NCCL_OK(ncclGroupStart());
+  for (int i = 0; i < 2; i++) {
+    fill(&b[i], it->rank);
+    NCCL_OK(exchange(it, &b[i]));
+  }
+  NCCL_OK(ncclGroupEnd());
+  for (int i = 0; i < 2; i++) check(EXCHANGE, it->rank, &b[i]);
+  free(b);
+}
+
+START_TEST(two_exchanges_of_a_group_are_both_served) {
+  setenv("COPSE_NCCL_ALLTOALL", "1", 1);
+  nccl_run(N, twice, NULL);
+  ck_assert_int_eq(fake_nccl_calls("Send"), 0);
+  ck_assert_int_eq(nccl_logged("2 served, 0 passed in all", "AlltoAll"), N);
+}
+END_TEST
+
+static void large_exchange(struct nccl_rank *it) {
+  size_t count = 100000;
+  int *in = malloc(N * count * sizeof *in), *out = malloc(N * count * sizeof *out);
+  for (size_t i = 0; i < N * count; i++) in[i] = it->rank * N + (int)(i / count);
+  NCCL_OK(ncclGroupStart());
+  for (int p = 0; p < N; p++) {
+    NCCL_OK(ncclSend(in + (size_t)p * count, count, NCCL_INT32, p, it->comm, NULL));
+    NCCL_OK(ncclRecv(out + (size_t)p * count, count, NCCL_INT32, p, it->comm, NULL));
+  }
+  NCCL_OK(ncclGroupEnd());
+  for (size_t i = 0; i < N * count; i++) ck_assert_int_eq(out[i], (int)(i / count) * N + it->rank);
+  free(in);
+  free(out);
+}
+
+START_TEST(an_exchange_without_a_plan_is_passed) {
+  setenv("COPSE_NCCL_ALLTOALL", "1", 1);
+  nccl_run(N, large_exchange, NULL);
+  ck_assert_int_eq(fake_nccl_calls("Send"), N * N);
+  ck_assert_int_eq(passed("Send/Recv", "no plan"), N);
+}
+END_TEST
+
 /* Two communicators in one group: an exchange on the first, a ring on the second. */
 static void two_comms(struct nccl_rank *it) {
   ncclComm_t other;
@@ -591,6 +635,8 @@ static Suite *make_suite(void) {
   tcase_add_loop_test(tc, what_copse_does_not_do_is_passed, 0, 7);
   tcase_add_test(tc, an_uneven_exchange_is_passed);
   tcase_add_test(tc, an_exchange_is_passed_unless_promised);
+  tcase_add_test(tc, two_exchanges_of_a_group_are_both_served);
+  tcase_add_test(tc, an_exchange_without_a_plan_is_passed);
   tcase_add_test(tc, communicators_of_a_group_are_told_apart);
   tcase_add_test(tc, groups_mix_and_nest);
   tcase_add_test(tc, one_thread_may_be_all_ranks_by_init_all);

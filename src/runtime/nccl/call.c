@@ -98,12 +98,13 @@ static enum copse_nccl_reason decide(const struct copse_nccl_comm *comm,
   if (!comm->copse) return COPSE_NCCL_NO_COPSE;
   if (pair && !comm->exchanges) return COPSE_NCCL_NOT_PROMISED;
   if (pair && !copse_nccl_in_group()) return COPSE_NCCL_ALONE;
-  if (call->count == 0) return COPSE_NCCL_EMPTY;
   if (call->type >= COPSE_N_TYPES) return COPSE_NCCL_OTHER_TYPE;
+  if (pair) return COPSE_NCCL_SERVE; /* perhaps: the end of the group decides */
+  if (call->count == 0) return COPSE_NCCL_EMPTY;
   if (reduces(call->function) && call->op >= COPSE_N_REDOPS) return COPSE_NCCL_OTHER_REDOP;
   if (call->function == COPSE_NCCL_ALL_TO_ALL && call->send == call->recv)
     return COPSE_NCCL_IN_PLACE;
-  int kind = pair ? COPSE_ALLTOALL : copse_nccl_call_kind(call);
+  int kind = copse_nccl_call_kind(call);
   bool rooted = kind == COPSE_BROADCAST || kind == COPSE_REDUCE;
   copse_status status =
       copse_comm_find_plan(comm->copse, (copse_collective)kind, rooted ? call->root : -1,

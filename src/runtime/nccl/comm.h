@@ -51,6 +51,8 @@ void copse_nccl_comms_made(const struct copse_nccl_made *made, size_t n);
 
 /* The communicator, kept alive until it is released; NULL where the drop-in doesn't know it. */
 struct copse_nccl_comm *copse_nccl_acquire(ncclComm_t nccl);
+/* One user more of a communicator that the caller uses. */
+void copse_nccl_use(struct copse_nccl_comm *comm);
 /* What ending copse's communicator said, if this was the last user. Takes NULL. */
 copse_status copse_nccl_release(struct copse_nccl_comm *comm);
 

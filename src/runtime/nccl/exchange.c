@@ -33,7 +33,8 @@ static uintptr_t address(const struct copse_nccl_call *call) {
 static bool is_uniform(const struct copse_nccl_call **round, size_t n_ranks) {
   const struct copse_nccl_call *first = round[0];
   uintptr_t block;
-  if (__builtin_mul_overflow(first->count, copse_type_bytes((copse_type)first->type), &block))
+  if (first->count == 0 ||
+      __builtin_mul_overflow(first->count, copse_type_bytes((copse_type)first->type), &block))
     return false;
   for (size_t i = 0; i < 2 * n_ranks; i++) {
     const struct copse_nccl_call *it = round[i];

@@ -63,30 +63,51 @@ static bool is_open_pair(const struct held *it) {
   return it->comm && copse_nccl_call_kind(&it->call) == COPSE_NCCL_SEND_RECV;
 }
 
-/* The all-to-alls that a communicator's sends and receives are, else these themselves to NCCL. */
-static ncclResult_t settle(struct group *group, struct copse_nccl_comm *comm,
-                           const struct copse_nccl_call *calls, size_t n,
-                           struct copse_nccl_call *all_to_alls) {
+/* calls[0 .. n-1] are a communicator's. Why they are not all served, or COPSE_NCCL_SERVE. */
+static enum copse_nccl_reason find_all_to_alls(const struct copse_nccl_comm *comm,
+                                               const struct copse_nccl_call *calls, size_t n,
+                                               struct copse_nccl_call *found,
+                                               const copse_plan **plans, size_t *n_found) {
+  if (copse_nccl_find_exchanges(calls, n, comm->n_ranks, found, n_found, NULL) != COPSE_OK ||
+      *n_found == 0)
+    return COPSE_NCCL_NO_EXCHANGE;
+  for (size_t i = 0; i < *n_found; i++)
+    if (copse_comm_find_plan(comm->copse, COPSE_ALLTOALL, -1, found[i].count,
+                             (copse_type)found[i].type, &plans[i]) != COPSE_OK ||
+        !plans[i])
+      return COPSE_NCCL_NO_PLAN;
+  return COPSE_NCCL_SERVE;
+}
+
+static ncclResult_t pass_all(struct copse_nccl_comm *comm, const struct copse_nccl_call *calls,
+                             size_t n, enum copse_nccl_reason reason) {
   ncclResult_t result = ncclSuccess;
-  size_t n_found = 0;
-  if (copse_nccl_find_exchanges(calls, n, comm->n_ranks, all_to_alls, &n_found, NULL) != COPSE_OK)
-    return ncclSystemError;
-  for (size_t i = 0; i < n && n_found == 0; i++) {
-    copse_nccl_tally_passed(comm, COPSE_NCCL_SEND_RECV, COPSE_NCCL_NO_EXCHANGE, calls[i].count,
-                            calls[i].type);
+  for (size_t i = 0; i < n; i++) {
+    copse_nccl_tally_passed(comm, COPSE_NCCL_SEND_RECV, reason, calls[i].count, calls[i].type);
     ncclResult_t sent = copse_nccl_call_real(&calls[i]);
     if (result == ncclSuccess) result = sent;
   }
-  for (size_t i = 0; i < n_found; i++) {
-    const copse_plan *plan = NULL;
-    if (copse_comm_find_plan(comm->copse, COPSE_ALLTOALL, -1, all_to_alls[i].count,
-                             (copse_type)all_to_alls[i].type, &plan) == COPSE_OK &&
-        plan)
-      copse_nccl_tally_served(comm, COPSE_ALLTOALL, plan);
-    if (add(group, &all_to_alls[i], copse_nccl_acquire(comm->nccl)) != COPSE_OK)
-      return ncclSystemError;
-  }
   return result;
+}
+
+/* Room for what the sends and receives of one communicator may be, [n] each. */
+struct room {
+  struct copse_nccl_call *calls, *found;
+  const copse_plan **plans;
+};
+
+static ncclResult_t settle(struct group *group, struct copse_nccl_comm *comm, struct room *room,
+                           size_t n) {
+  size_t n_found = 0;
+  enum copse_nccl_reason reason =
+      find_all_to_alls(comm, room->calls, n, room->found, room->plans, &n_found);
+  if (reason != COPSE_NCCL_SERVE) return pass_all(comm, room->calls, n, reason);
+  for (size_t i = 0; i < n_found; i++) {
+    copse_nccl_tally_served(comm, COPSE_ALLTOALL, room->plans[i]);
+    if (add(group, &room->found[i], comm) != COPSE_OK) return ncclSystemError;
+    copse_nccl_use(comm);
+  }
+  return ncclSuccess;
 }
 
 /* What of the group belongs to the same communicator as its i-th call, moved to calls. */
@@ -105,18 +126,23 @@ static size_t take_pairs(struct group *group, size_t i, struct copse_nccl_call *
 
 static ncclResult_t settle_pairs(struct group *group) {
   ncclResult_t result = ncclSuccess;
-  size_t n = group->n_held; /* settling adds all-to-alls behind them */
-  struct copse_nccl_call *calls = NULL;
-  for (size_t i = 0; i < n; i++) {
-    if (!is_open_pair(&group->held[i])) continue;
-    if (!calls && copse_calloc(2 * n, sizeof *calls, &calls, NULL) != COPSE_OK)
-      return ncclSystemError;
+  size_t n = group->n_held, i = 0; /* settling adds all-to-alls behind them */
+  struct room room = {NULL, NULL, NULL};
+  while (i < n && !is_open_pair(&group->held[i])) i++;
+  if (i == n) return result;
+  if (copse_calloc(n, sizeof *room.calls, &room.calls, NULL) != COPSE_OK ||
+      copse_calloc(n, sizeof *room.found, &room.found, NULL) != COPSE_OK ||
+      copse_calloc(n, sizeof *room.plans, &room.plans, NULL) != COPSE_OK)
+    result = ncclSystemError;
+  for (; i < n && result == ncclSuccess; i++) {
     struct copse_nccl_comm *comm = group->held[i].comm;
-    ncclResult_t settled = settle(group, comm, calls, take_pairs(group, i, calls), calls + n);
+    if (!is_open_pair(&group->held[i])) continue;
+    result = settle(group, comm, &room, take_pairs(group, i, room.calls));
     (void)copse_nccl_release(comm);
-    if (result == ncclSuccess) result = settled;
   }
-  free(calls);
+  free(room.calls);
+  free(room.found);
+  free(room.plans);
   return result;
 }
 

@@ -29,13 +29,13 @@ static void pass(struct newcomer *it, const char *why) {
   snprintf(it->comm->why_not, sizeof it->comm->why_not, "%s", why);
 }
 
-static void free_newcomers(struct newcomer *new, size_t n) {
-  for (size_t i = 0; new &&i < n; i++) {
-    free(new[i].comm); /* not taken over by the registry */
-    free(new[i].all);
-    free(new[i].outcomes);
+static void free_newcomers(struct newcomer *fresh, size_t n) {
+  for (size_t i = 0; fresh && i < n; i++) {
+    free(fresh[i].comm); /* not taken over by the registry */
+    free(fresh[i].all);
+    free(fresh[i].outcomes);
   }
-  free(new);
+  free(fresh);
 }
 
 /* Who is it? Left with comm NULL where NCCL doesn't say. It can't be asked while a non-blocking
@@ -66,13 +66,13 @@ out:
 }
 
 /* Gathers what `mine` and `all` select, of those that are not passed yet. */
-static copse_status gather(struct newcomer *new, size_t n, bool outcomes, struct copse_err *err) {
+static copse_status gather(struct newcomer *fresh, size_t n, bool outcomes, struct copse_err *err) {
   copse_status status = COPSE_OK;
   struct copse_nccl_gather *items = NULL;
   size_t n_items = 0;
   COPSE_TRY(copse_calloc(n, sizeof *items, &items, err));
   for (size_t i = 0; i < n; i++) {
-    struct newcomer *it = &new[i];
+    struct newcomer *it = &fresh[i];
     if (it->way == COPSE_NCCL_PASS) continue;
     items[n_items++] = (struct copse_nccl_gather){
         .comm = it->comm->nccl,
@@ -89,19 +89,19 @@ out:
   return status;
 }
 
-static void judge(struct newcomer *new, size_t n, const char *folder) {
+static void judge(struct newcomer *fresh, size_t n, const char *folder) {
   struct copse_err err = COPSE_ERR_INIT;
   for (size_t i = 0; i < n; i++) {
-    struct newcomer *it = &new[i];
+    struct newcomer *it = &fresh[i];
     struct copse_err reading = COPSE_ERR_INIT;
     if (it->way == COPSE_NCCL_PASS) continue;
     copse_nccl_record_fill(&it->mine, folder, it->comm->n_ranks, it->comm->device, &reading);
     if (reading.status != COPSE_OK)
       copse_debug(COPSE_DEBUG_WARN, it->comm->rank, "COPSE_PLAN_DIR: %s", reading.text);
   }
-  copse_status status = gather(new, n, false, &err);
+  copse_status status = gather(fresh, n, false, &err);
   for (size_t i = 0; i < n; i++) {
-    struct newcomer *it = &new[i];
+    struct newcomer *it = &fresh[i];
     if (it->way == COPSE_NCCL_PASS) continue;
     char why[160] = "";
     if (status == COPSE_OK)
@@ -171,55 +171,56 @@ static void conclude(struct newcomer *it, copse_status gathered, const struct co
   it->way = COPSE_NCCL_PASS;
 }
 
-static void open_all(struct newcomer *new, size_t n, const char *folder) {
-  qsort(new, n, sizeof *new, by_clique);
-  for (size_t i = 0; i < n && new[i].way != COPSE_NCCL_PASS; i++) {
+static void open_all(struct newcomer *fresh, size_t n, const char *folder) {
+  qsort(fresh, n, sizeof *fresh, by_clique);
+  for (size_t i = 0; i < n && fresh[i].way != COPSE_NCCL_PASS; i++) {
     struct copse_err err = COPSE_ERR_INIT;
     int n_plans = 0;
-    copse_status status = open_copse(&new[i], folder, &n_plans, &err);
-    new[i].outcome = (struct outcome){(uint32_t)status, (uint32_t)n_plans};
+    copse_status status = open_copse(&fresh[i], folder, &n_plans, &err);
+    fresh[i].outcome = (struct outcome){(uint32_t)status, (uint32_t)n_plans};
     if (status != COPSE_OK)
-      snprintf(new[i].comm->why_not, sizeof new[i].comm->why_not, "%s", err.text);
+      snprintf(fresh[i].comm->why_not, sizeof fresh[i].comm->why_not, "%s", err.text);
   }
   struct copse_err err = COPSE_ERR_INIT;
-  copse_status gathered = gather(new, n, true, &err);
-  for (size_t i = 0; i < n && new[i].way != COPSE_NCCL_PASS; i++) conclude(&new[i], gathered, &err);
+  copse_status gathered = gather(fresh, n, true, &err);
+  for (size_t i = 0; i < n && fresh[i].way != COPSE_NCCL_PASS; i++)
+    conclude(&fresh[i], gathered, &err);
 }
 
-static void register_all(struct newcomer *new, size_t n) {
+static void register_all(struct newcomer *fresh, size_t n) {
   for (size_t i = 0; i < n; i++) {
-    struct copse_nccl_comm *comm = new[i].comm;
+    struct copse_nccl_comm *comm = fresh[i].comm;
     if (comm->copse)
       copse_debug(COPSE_DEBUG_INFO, comm->rank, "NCCL communicator of %d ranks: %u plans",
-                  comm->n_ranks, new[i].outcome.n_plans);
+                  comm->n_ranks, fresh[i].outcome.n_plans);
     else
       copse_debug(COPSE_DEBUG_INFO, comm->rank, "NCCL communicator: calls are passed, %s",
                   comm->why_not);
     copse_nccl_register(comm);
-    new[i].comm = NULL;
+    fresh[i].comm = NULL;
   }
 }
 
 void copse_nccl_comms_made(const struct copse_nccl_made *made, size_t n) {
   copse_status status = COPSE_OK;
   struct copse_err err = COPSE_ERR_INIT;
-  struct newcomer *new = NULL;
+  struct newcomer *fresh = NULL;
   size_t n_new = 0;
   const char *folder = getenv("COPSE_PLAN_DIR");
   int mode = copse_nccl_capture_mode(COPSE_NCCL_CAPTURE_RELAXED);
   copse_nccl_enter();
-  COPSE_TRY(copse_calloc(n, sizeof *new, &new, &err));
+  COPSE_TRY(copse_calloc(n, sizeof *fresh, &fresh, &err));
   for (size_t i = 0; i < n; i++) {
     if (!*made[i].where) continue;
-    COPSE_TRY(identify(&new[n_new], *made[i].where, made[i].blocking, &err));
-    if (new[n_new].comm) n_new++;
+    COPSE_TRY(identify(&fresh[n_new], *made[i].where, made[i].blocking, &err));
+    if (fresh[n_new].comm) n_new++;
   }
-  judge(new, n_new, folder);
-  open_all(new, n_new, folder);
-  register_all(new, n_new);
+  judge(fresh, n_new, folder);
+  open_all(fresh, n_new, folder);
+  register_all(fresh, n_new);
 out:
   if (status != COPSE_OK) copse_debug(COPSE_DEBUG_WARN, -1, "%s", err.text);
-  free_newcomers(new, n);
+  free_newcomers(fresh, n);
   copse_nccl_leave();
   (void)copse_nccl_capture_mode(mode);
 }

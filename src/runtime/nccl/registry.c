@@ -16,12 +16,14 @@ void copse_nccl_register(struct copse_nccl_comm *comm) {
   pthread_rwlock_unlock(&lock);
 }
 
+void copse_nccl_use(struct copse_nccl_comm *comm) { atomic_fetch_add(&comm->users, 1); }
+
 struct copse_nccl_comm *copse_nccl_acquire(ncclComm_t nccl) {
   if (!nccl) return NULL;
   pthread_rwlock_rdlock(&lock);
   struct copse_nccl_comm *it = comms;
   while (it && it->nccl != nccl) it = it->next;
-  if (it) atomic_fetch_add(&it->users, 1);
+  if (it) copse_nccl_use(it);
   pthread_rwlock_unlock(&lock);
   return it;
 }

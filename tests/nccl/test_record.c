@@ -59,6 +59,7 @@ static const char *const reasons[] = {
     "the plans in COPSE_PLAN_DIR of ranks 0 and 2 differ",
     "COPSE_NCCL_ALLTOALL of ranks 0 and 2 differs",
     "no plan for 4 ranks",
+    "ranks 0 and 2 are on different hosts",
 };
 
 START_TEST(one_odd_rank_makes_all_pass) {
@@ -72,6 +73,7 @@ START_TEST(one_odd_rank_makes_all_pass) {
     case 6:
       for (int r = 0; r < N; r++) all[r].n_plans = 0;
       break;
+    case 7: all[2].host++; break;
   }
   ck_assert_int_eq(judge(), COPSE_NCCL_PASS);
   ck_assert_msg(strstr(why, reasons[_i]) != NULL, "%s", why);
@@ -136,7 +138,7 @@ int main(void) {
   tcase_add_checked_fixture(tc, setup, nccl_teardown);
   tcase_add_test(tc, a_process_each);
   tcase_add_test(tc, all_in_one_process);
-  tcase_add_loop_test(tc, one_odd_rank_makes_all_pass, 0, 7);
+  tcase_add_loop_test(tc, one_odd_rank_makes_all_pass, 0, 8);
   tcase_add_test(tc, only_plans_for_the_ranks_count);
   tcase_add_test(tc, the_checksum_is_that_of_names_and_contents);
   tcase_add_test(tc, a_missing_folder_is_told);

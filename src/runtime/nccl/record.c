@@ -78,7 +78,7 @@ out:
 /* ---- this rank -------------------------------------------------------------------------- */
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static uint64_t process_number;
+static uint64_t process_number, host_number;
 
 static uint64_t random_number(void) {
   uint64_t number = 0;
@@ -87,15 +87,33 @@ static uint64_t random_number(void) {
   return number;
 }
 
-static void draw_process_number(void) { process_number = random_number(); }
+/* The kernel draws its boot id anew at every start: containers share it, hosts don't. */
+static uint64_t number_of_host(void) {
+  char id[64] = "";
+  uint8_t digest[COPSE_SHA256_BYTES];
+  uint64_t number;
+  FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
+  bool known = file && fgets(id, sizeof id, file);
+  if (file) fclose(file);
+  if (!known && gethostname(id, sizeof id - 1) != 0) return random_number();
+  copse_sha256(id, strlen(id), digest);
+  memcpy(&number, digest, sizeof number);
+  return number;
+}
+
+static void find_identity(void) {
+  process_number = random_number();
+  host_number = number_of_host();
+}
 
 void copse_nccl_record_fill(struct copse_nccl_record *mine, const char *folder, int n_ranks,
                             int device, struct copse_err *err) {
-  (void)pthread_once(&once, draw_process_number);
+  (void)pthread_once(&once, find_identity);
   const char *exchanges = getenv("COPSE_NCCL_ALLTOALL");
   *mine = (struct copse_nccl_record){.version = COPSE_NCCL_RECORD_VERSION,
                                      .process = {process_number, (uint64_t)getpid()},
                                      .clique = random_number(),
+                                     .host = host_number,
                                      .device = device,
                                      .exchanges = exchanges && strcmp(exchanges, "1") == 0};
   if (!folder || !*folder)
@@ -139,6 +157,8 @@ enum copse_nccl_way copse_nccl_judge(const struct copse_nccl_record *all, int n_
       snprintf(why, n_why, "ranks 0 and %d have different versions of copse", r);
     else if (it->trouble != COPSE_NCCL_NO_TROUBLE)
       snprintf(why, n_why, "rank %d %s", r, trouble_text(it->trouble));
+    else if (it->host != all[0].host)
+      snprintf(why, n_why, "ranks 0 and %d are on different hosts", r);
     else if (memcmp(it->folder, all[0].folder, sizeof it->folder) != 0)
       snprintf(why, n_why, "the plans in COPSE_PLAN_DIR of ranks 0 and %d differ", r);
     else if (it->exchanges != all[0].exchanges)

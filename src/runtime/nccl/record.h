@@ -22,7 +22,8 @@ struct copse_nccl_record {
   uint32_t exchanges; /* COPSE_NCCL_ALLTOALL=1 */
   uint32_t zero[3];
   uint8_t folder[32]; /* a checksum of the names and contents of its plans */
-  uint8_t unused[40];
+  uint64_t host;      /* the same for all processes of a host */
+  uint8_t unused[32];
 };
 
 enum copse_nccl_trouble {

@@ -266,6 +266,7 @@ static _Thread_local int depth;
 static _Thread_local struct op queue[1024];
 static _Thread_local int n_queued;
 static _Thread_local ncclResult_t group_result;
+static _Thread_local bool group_in_progress;
 
 static bool is_pair(const struct op *op) { return op->kind == SEND || op->kind == RECV; }
 
@@ -288,6 +289,7 @@ static ncclResult_t enqueue(const char *name, struct op op) {
   ncclResult_t result = called(name);
   if (result == ncclSuccess) queue[n_queued++] = op;
   if (depth > 0 && result != ncclSuccess) group_result = result;
+  if (depth > 0 && op.kind == JOIN && !op.comm->blocking) group_in_progress = true;
   if (depth == 0) run_queue();
   return result;
 }
@@ -303,8 +305,10 @@ FAKE ncclResult_t ncclGroupEnd(void) {
   if (--depth > 0) return result;
   if (result == ncclSuccess) result = group_result;
   if (result == ncclSuccess) run_queue();
+  if (result == ncclSuccess && group_in_progress) result = ncclInProgress;
   n_queued = 0;
   group_result = ncclSuccess;
+  group_in_progress = false;
   return result;
 }
 

@@ -503,6 +503,31 @@ START_TEST(a_non_blocking_communicator_is_left_alone) {
 }
 END_TEST
 
+/* Two in a group, one of them non-blocking: NCCL finishes neither before the group returns. */
+static void half_blocking(struct nccl_rank *it) {
+  const ncclUniqueId *ids = it->context;
+  ncclConfig_t config = {.size = sizeof config, .blocking = 0};
+  ncclComm_t other;
+  float x = 1;
+  NCCL_OK(ncclGroupStart());
+  NCCL_OK(ncclCommInitRank(&it->comm, N, ids[0], it->rank));
+  ck_assert_int_eq(ncclCommInitRankConfig(&other, N, ids[1], it->rank, &config), ncclInProgress);
+  ck_assert_int_eq(ncclGroupEnd(), ncclInProgress);
+  NCCL_OK(ncclAllReduce(&x, &x, 1, NCCL_FLOAT, NCCL_SUM, it->comm, NULL));
+  ck_assert(x == N);
+  NCCL_OK(ncclCommDestroy(other));
+}
+
+START_TEST(a_group_with_a_non_blocking_communicator_is_left_alone) {
+  ncclUniqueId ids[2];
+  NCCL_OK(ncclGetUniqueId(&ids[0]));
+  NCCL_OK(ncclGetUniqueId(&ids[1]));
+  nccl_run_bare(N, half_blocking, ids);
+  ck_assert_int_eq(fake_nccl_calls("AllGather"), 0);
+  ck_assert_int_eq(passed("AllReduce", "non-blocking"), N);
+}
+END_TEST
+
 static void with_config(struct nccl_rank *it) {
   ncclConfig_t config = {.size = sizeof config, .blocking = 1};
   NCCL_OK(ncclCommInitRankConfig(&it->comm, N, *(ncclUniqueId *)it->context, it->rank,
@@ -646,6 +671,7 @@ static Suite *make_suite(void) {
   tcase_add_test(tc, a_split_is_a_communicator_of_its_own);
   tcase_add_test(tc, a_shrunk_communicator_is_served_anew);
   tcase_add_test(tc, a_non_blocking_communicator_is_left_alone);
+  tcase_add_test(tc, a_group_with_a_non_blocking_communicator_is_left_alone);
   tcase_add_test(tc, a_config_and_a_finalize_change_nothing);
   tcase_add_test(tc, communicators_come_and_go);
   tcase_add_test(tc, the_memory_of_the_agreement_is_given_back);

@@ -172,6 +172,8 @@ static ncclResult_t end_group(struct group *group) {
   if (result != ncclSuccess && result != ncclInProgress) return result;
   ncclResult_t served = serve(group);
   if (served != ncclSuccess) return served;
+  /* one non-blocking communicator makes the whole group so */
+  for (size_t i = 0; i < group->n_made; i++) group->made[i].blocking &= result == ncclSuccess;
   if (group->n_made > 0) copse_nccl_comms_made(group->made, group->n_made);
   return result;
 }

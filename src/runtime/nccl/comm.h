@@ -49,6 +49,9 @@ struct copse_nccl_made {
  */
 void copse_nccl_comms_made(const struct copse_nccl_made *made, size_t n);
 
+/* Takes over a complete communicator; its first user is the registry. */
+void copse_nccl_register(struct copse_nccl_comm *comm);
+
 /* The communicator, kept alive until it is released; NULL where the drop-in doesn't know it. */
 struct copse_nccl_comm *copse_nccl_acquire(ncclComm_t nccl);
 /* One user more of a communicator that the caller uses. */

@@ -4,7 +4,7 @@
 #include "base/memory.h"
 #include "runtime/debug.h"
 #include "runtime/nccl/clique.h"
-#include "runtime/nccl/comm_internal.h"
+#include "runtime/nccl/comm.h"
 #include "runtime/nccl/driver.h"
 #include "runtime/nccl/gather.h"
 #include "runtime/nccl/group.h"

@@ -1,7 +1,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "runtime/nccl/comm_internal.h"
+#include "runtime/nccl/comm.h"
 #include "runtime/nccl/real.h"
 #include "runtime/nccl/tally.h"
 

@@ -107,7 +107,9 @@ copse_status copse_cuda_add_buffer(void *machine, uint32_t local_rank, void *buf
 copse_status copse_cuda_remove_buffer(void *machine, uint32_t local_rank, void *handle,
                                       struct copse_err *err);
 
-/* The machine's state in words; COPSE_OK while it works. machine.cu */
+/* machine.cu. Why kernels left before their end, or COPSE_OK; poll also asks CUDA. */
+copse_status copse_cuda_check_left(const struct copse_cuda_machine *machine,
+                                   struct copse_err *err);
 copse_status copse_cuda_poll(void *machine, struct copse_err *err);
 
 #endif

@@ -131,6 +131,7 @@ copse_status copse_cuda_add_buffer(void *machine, uint32_t local_rank, void *buf
   b->bytes = bytes;
   copse_status status = copse_calloc(m->n_ranks, sizeof *b->mapped, &b->mapped, err);
   if (status == COPSE_OK) status = copse_calloc(m->n_ranks, sizeof *b->opened, &b->opened, err);
+  status = copse_cuda_agree(m, status, err);
   if (status == COPSE_OK) {
     struct copse_err why = COPSE_ERR_INIT;
     if (offset_in_allocation(buffer, &offer.offset, &why) != COPSE_OK)

@@ -344,10 +344,8 @@ int copse_cmd_simulate(int argc, char **argv) {
                                         {"json", no_argument, NULL, 'j'},
                                         {"help", no_argument, NULL, 'h'},
                                         {NULL, 0, NULL, 0}};
-  struct options o = {.min_bytes = 1024,
-                      .max_bytes = (uint64_t)10 << 30,
-                      .factor = 4,
-                      .sim = copse_sim_defaults};
+  struct options o = {
+      .min_bytes = 1024, .max_bytes = (uint64_t)10 << 30, .factor = 4, .sim = copse_sim_defaults};
   opterr = 0;
   for (int c; (c = getopt_long(argc, argv, ":t:l:b:e:f:a:jh", longs, NULL)) != -1;) {
     if (c == 'h') {

@@ -254,7 +254,8 @@ out:
   copse_topology_release(topology);
   if (status == COPSE_OVERFLOW) { /* these come from deep inside, without a place */
     struct copse_err placed = COPSE_ERR_INIT;
-    (void)copse_fail_at(&placed, status, copse_cli_topology_label(&o->topology), 0, "%s%s", err.text,
+    (void)copse_fail_at(&placed, status, copse_cli_topology_label(&o->topology), 0, "%s%s",
+                        err.text,
                         strstr(err.text, "fewer digits") || strstr(err.text, "tolerance")
                             ? ""
                             : "; bandwidths and demands of fewer digits would fit");

@@ -161,16 +161,20 @@ static int list_catalogue(bool json) {
   copse_status status;
   COPSE_TRY(copse_catalogue_list(copse_cli_catalogue(), &catalogue, &err));
   if (catalogue.n == 0) {
-    status = copse_fail(&err, COPSE_IO, "no catalogue beside this program; COPSE_TOPOLOGIES can "
-                                        "name its folder");
+    status = copse_fail(&err, COPSE_IO,
+                        "no catalogue beside this program; COPSE_TOPOLOGIES can "
+                        "name its folder");
     goto out;
   }
   copse_text_add(&text, json ? "{\"topologies\": [" : "%-24s %5s  %s\n", "name", "ranks", "what");
   for (int i = 0; i < catalogue.n; i++)
-    if (!add_entry(&text, &catalogue.entries[i], json, i == 0)) status = COPSE_BAD_INPUT;
+    if (!add_entry(&text, &catalogue.entries[i], json, i == 0))
+      status = copse_fail(&err, COPSE_BAD_INPUT, "entries of the catalogue can't be read (above)");
   if (json) copse_text_add(&text, "]}\n");
-  COPSE_TRY(copse_text_status(&text, &err));
-  fputs(text.data, stdout);
+  if (text.failed)
+    status = copse_text_status(&text, &err);
+  else
+    fputs(text.data, stdout);
 out:
   copse_text_free(&text);
   copse_catalogue_free(&catalogue);

@@ -36,11 +36,10 @@ copse_status copse_fabric_plug(const struct copse_composer *c, const struct cops
 
 copse_status copse_fabric_check_size(const struct copse_composer *c, int64_t nodes, int64_t links) {
   if (nodes <= COPSE_TOPOLOGY_MAX_NODES && links <= COPSE_TOPOLOGY_MAX_LINKS) return COPSE_OK;
-  return copse_fail_at(c->err, COPSE_BAD_INPUT, c->file, c->fabric->line,
-                       "%d hosts make %" PRId64 " nodes and %" PRId64
-                       " links; at most %d and %d are possible",
-                       c->n_hosts, nodes, links, COPSE_TOPOLOGY_MAX_NODES,
-                       COPSE_TOPOLOGY_MAX_LINKS);
+  return copse_fail_at(
+      c->err, COPSE_BAD_INPUT, c->file, c->fabric->line,
+      "%d hosts make %" PRId64 " nodes and %" PRId64 " links; at most %d and %d are possible",
+      c->n_hosts, nodes, links, COPSE_TOPOLOGY_MAX_NODES, COPSE_TOPOLOGY_MAX_LINKS);
 }
 
 /* ---- hosts ---------------------------------------------------------------------------- */
@@ -100,7 +99,8 @@ static copse_status add_host_nodes(struct copse_composer *c, const struct copse_
     if (node.rank >= 0) node.rank += first_rank;
     COPSE_TRY(copse_builder_add_node(c->builder, 0, &node, NULL, c->err));
     if (strcmp(node.type, type) == 0)
-      c->ports[c->n_ports++] = (struct copse_port){first + i, h, place++, bandwidth, host->nodes[i].id};
+      c->ports[c->n_ports++] =
+          (struct copse_port){first + i, h, place++, bandwidth, host->nodes[i].id};
     free(id);
     id = NULL;
   }

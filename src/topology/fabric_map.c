@@ -54,8 +54,7 @@ static int compare_ports(const void *x, const void *y) {
 }
 
 void copse_fabric_map_sort(struct copse_fabric_map *map) {
-  if (map->n_ports > 0)
-    qsort(map->ports, (size_t)map->n_ports, sizeof *map->ports, compare_ports);
+  if (map->n_ports > 0) qsort(map->ports, (size_t)map->n_ports, sizeof *map->ports, compare_ports);
 }
 
 static struct rows find_rows(const struct copse_fabric_map *map, const char *host) {
@@ -99,8 +98,7 @@ static copse_status plug_host(struct plugging *p, int h, const char *name, long 
   struct rows rows = find_rows(p->map, name);
   bool named = true;
   if (rows.n == 0 || p->taken[rows.first])
-    return copse_fail_at(p->c->err, COPSE_BAD_INPUT, p->c->file, line,
-                         "host \"%.80s\" is %s", name,
+    return copse_fail_at(p->c->err, COPSE_BAD_INPUT, p->c->file, line, "host \"%.80s\" is %s", name,
                          rows.n ? "named twice" : "not in the fabric's file");
   for (int i = 0; i < n && named; i++) named = find_row(p, rows, device_of(&ports[i])) >= 0;
   bool whole = p->map->ports[rows.first].device[0] == '\0';
@@ -201,8 +199,8 @@ copse_status copse_fabric_add_map(const struct copse_composer *c) {
   COPSE_TRY(copse_calloc((size_t)p.map->n_ports, sizeof *p.taken, &p.taken, c->err));
   for (int i = 0; i < c->n_ports; i++) p.first_port[c->ports[i].host + 1] = i + 1;
   for (int i = 0; i < p.map->n_switches; i++)
-    COPSE_TRY(copse_fabric_add_switch(c, i == 0 ? &p.first_switch : NULL, "%s",
-                                      p.map->switches[i].id));
+    COPSE_TRY(
+        copse_fabric_add_switch(c, i == 0 ? &p.first_switch : NULL, "%s", p.map->switches[i].id));
   COPSE_TRY(plug_hosts(&p));
   status = join_switches(&p);
 out:

@@ -67,8 +67,8 @@ static copse_status join_spines(const struct copse_composer *c, const struct lea
     COPSE_TRY(fabric->spines == 1 ? copse_fabric_add_switch(c, index, "spine")
                                   : copse_fabric_add_switch(c, index, "spine%d", s));
   }
-  COPSE_TRY(copse_q_mul(fabric->oversubscription, (struct copse_q){fabric->spines, 1}, &divisor,
-                        c->err));
+  COPSE_TRY(
+      copse_q_mul(fabric->oversubscription, (struct copse_q){fabric->spines, 1}, &divisor, c->err));
   for (int i = 0; i < n_leaves; i++) {
     if (leaves[i].down.num == 0) continue;
     COPSE_TRY(copse_q_div(leaves[i].down, divisor, &up, c->err));
@@ -178,7 +178,8 @@ copse_status copse_fabric_add_torus(const struct copse_composer *c) {
   for (int i = 0; i < n; i++)
     for (int d = 0; d < fabric->n_dims; d++) {
       int next = copse_torus_next(fabric->dims, fabric->n_dims, i, d);
-      if (next >= 0) COPSE_TRY(copse_fabric_join(c, first + i, first + next, fabric->link_bandwidth));
+      if (next >= 0)
+        COPSE_TRY(copse_fabric_join(c, first + i, first + next, fabric->link_bandwidth));
     }
 out:
   return status;

@@ -33,10 +33,12 @@ struct copse_matrix_rates {
 
 /*
  * The class that the options name, else `guess`; over it the profile. Refuses an unknown
- * name and one of the other vendor. Notes what no file or option has said.
+ * name and one of the other vendor. Notes what no file or option has said; own_links: the
+ * file says what its links carry.
  */
 copse_status copse_matrix_rates(const char *file, const struct copse_topology_options *options,
-                                bool amd, const char *guess, struct copse_matrix_rates *out,
+                                bool amd, bool own_links, const char *guess,
+                                struct copse_matrix_rates *out,
                                 struct copse_err *err) COPSE_CHECKED;
 
 #endif

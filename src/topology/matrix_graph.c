@@ -231,11 +231,10 @@ copse_status copse_matrix_build(const struct copse_matrix *matrix,
                                 const struct copse_matrix_rates *rates,
                                 const struct copse_topology_options *options,
                                 struct copse_topology **out, struct copse_err *err) {
-  struct build b = {
-      .m = matrix,
-      .rates = rates,
-      .err = err,
-      .graph = {.file = matrix->file, .notes = options->notes, .n_hosts = 1}};
+  struct build b = {.m = matrix,
+                    .rates = rates,
+                    .err = err,
+                    .graph = {.file = matrix->file, .notes = options->notes, .n_hosts = 1}};
   size_t n = (size_t)matrix->n;
   int *ints = NULL;
   copse_status status;

@@ -92,7 +92,7 @@ out:
 
 static copse_status read_parts(const struct copse_json *json, struct copse_profile *profile,
                                struct copse_err *err) {
-  static const char *const keys[] = {"format", "name", "description", "source",
+  static const char *const keys[] = {"format", "name",  "description", "source",
                                      "rates",  "links", NULL};
   const cJSON *root = json->root, *rates = NULL, *links = NULL;
   const char *format = NULL;
@@ -200,8 +200,8 @@ static copse_status copy_changed(const struct copse_profile *profile,
       used[rule] = true;
       COPSE_TRY(change(&profile->rules[rule], &link, err));
     }
-    COPSE_TRY(copse_builder_add_link(builder, 0, link.src, link.dst, link.bandwidth, link.latency,
-                                     err));
+    COPSE_TRY(
+        copse_builder_add_link(builder, 0, link.src, link.dst, link.bandwidth, link.latency, err));
   }
 out:
   return status;

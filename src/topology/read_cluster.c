@@ -91,8 +91,8 @@ static copse_status read_dims(struct reader *r, const cJSON *item) {
   COPSE_JSON_EACH (dim, dims) {
     if (r->fabric.n_dims == COPSE_MAX_DIMENSIONS)
       return refuse(r, r->fabric.line, "\"dims\" has more than 8 dimensions");
-    COPSE_TRY(copse_json_int(r->json, dim, item, "a dimension", 1, COPSE_TOPOLOGY_MAX_NODES, &n,
-                             r->err));
+    COPSE_TRY(
+        copse_json_int(r->json, dim, item, "a dimension", 1, COPSE_TOPOLOGY_MAX_NODES, &n, r->err));
     r->fabric.dims[r->fabric.n_dims++] = (int)n;
   }
   if (r->fabric.n_dims == 0) status = refuse(r, r->fabric.line, "\"dims\" is empty");
@@ -281,8 +281,8 @@ static copse_status read_names(struct reader *r, const cJSON *item, const char *
   naming.names = copse_arena_alloc(&r->arena, (size_t)naming.count, sizeof *naming.names);
   if (!naming.names) return copse_fail_nomem(r->err);
   group->names = naming.names;
-  status = copse_hostlist(file, group->line, list, COPSE_TOPOLOGY_MAX_NODES, take_name, &naming,
-                          r->err);
+  status =
+      copse_hostlist(file, group->line, list, COPSE_TOPOLOGY_MAX_NODES, take_name, &naming, r->err);
 out:
   return status;
 }
@@ -349,8 +349,8 @@ static copse_status read_group(struct reader *r, const cJSON *item, const cJSON 
   COPSE_TRY(read_names(r, item, count_key, &group));
   COPSE_TRY(read_rational(r, item, "bandwidth", true, &group.bandwidth));
   COPSE_TRY(read_host_options(r, item, &options));
-  COPSE_TRY(copse_grow(&r->groups, &r->group_capacity, (size_t)r->n_groups + 1, sizeof group,
-                       r->err));
+  COPSE_TRY(
+      copse_grow(&r->groups, &r->group_capacity, (size_t)r->n_groups + 1, sizeof group, r->err));
   COPSE_TRY(load_host(r, item, &options, &group.host));
   r->groups[r->n_groups++] = group;
 out:
@@ -383,9 +383,9 @@ out:
 }
 
 static copse_status read_parts(struct reader *r) {
-  static const char *const keys[] = {"format",      "name",   "host",  "hosts", "fabric",
-                                     "names",       "links",  "gpu",   "nvlink_switch",
-                                     "description", "source", NULL};
+  static const char *const keys[] = {"format",        "name",        "host",   "hosts",
+                                     "fabric",        "names",       "links",  "gpu",
+                                     "nvlink_switch", "description", "source", NULL};
   const cJSON *root = r->json->root;
   copse_status status;
   COPSE_TRY(copse_json_expect_object(r->json, root, NULL, "a cluster", keys, r->err));

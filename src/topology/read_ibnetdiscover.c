@@ -50,9 +50,9 @@ static bool lane_rate(const char *name, struct copse_q *out) {
   static const struct {
     const char *name;
     struct copse_q rate;
-  } known[] = {{"SDR", {1, 4}},    {"DDR", {1, 2}},   {"QDR", {1, 1}},
-               {"FDR10", {5, 4}},  {"FDR", {75, 44}}, {"EDR", {25, 8}},
-               {"HDR", {25, 4}},   {"NDR", {25, 2}},  {"XDR", {25, 1}}};
+  } known[] = {{"SDR", {1, 4}},   {"DDR", {1, 2}},   {"QDR", {1, 1}},
+               {"FDR10", {5, 4}}, {"FDR", {75, 44}}, {"EDR", {25, 8}},
+               {"HDR", {25, 4}},  {"NDR", {25, 2}},  {"XDR", {25, 1}}};
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
     if (strcmp(known[i].name, name) == 0) {
       *out = known[i].rate;
@@ -145,8 +145,8 @@ static copse_status read_cable(struct reader *r, char *line) {
     cable.b = node, cable.b_port = port;
   }
   if (r->n_cables >= COPSE_TOPOLOGY_MAX_LINKS) return refuse(r, "more ports than links can be");
-  COPSE_TRY(copse_grow(&r->cables, &r->cable_capacity, (size_t)r->n_cables + 1, sizeof cable,
-                       r->err));
+  COPSE_TRY(
+      copse_grow(&r->cables, &r->cable_capacity, (size_t)r->n_cables + 1, sizeof cable, r->err));
   r->cables[r->n_cables++] = cable;
 out:
   return status;
@@ -222,8 +222,7 @@ static copse_status add_port(struct reader *r, const struct element *adapter, in
 static copse_status add_cables(struct reader *r) {
   struct copse_fabric_map *map = r->map;
   copse_status status = COPSE_OK;
-  if (r->n_cables > 0)
-    qsort(r->cables, (size_t)r->n_cables, sizeof *r->cables, compare_cables);
+  if (r->n_cables > 0) qsort(r->cables, (size_t)r->n_cables, sizeof *r->cables, compare_cables);
   for (int i = 0; i < r->n_cables; i++) {
     const struct cable *cable = &r->cables[i];
     const struct element *a = &r->elements[cable->a], *b = &r->elements[cable->b];
@@ -253,8 +252,9 @@ copse_status copse_read_ibnetdiscover(const char *file, const char *data, size_t
   COPSE_TRY(add_switches(&r));
   COPSE_TRY(add_cables(&r));
   if (map->n_switches == 0)
-    status = copse_fail_at(err, COPSE_BAD_INPUT, file, 0,
-                           "no switch in it; ibnetdiscover prints lines such as Switch 40 \"S-..\"");
+    status =
+        copse_fail_at(err, COPSE_BAD_INPUT, file, 0,
+                      "no switch in it; ibnetdiscover prints lines such as Switch 40 \"S-..\"");
 out:
   copse_lines_free(&lines);
   copse_index_map_free(&r.ids);

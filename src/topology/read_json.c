@@ -65,8 +65,8 @@ out:
   return status;
 }
 
-static copse_status read_string_or(const struct copse_json *json, const char *key,
-                                   const char **out, struct copse_err *err) {
+static copse_status read_string_or(const struct copse_json *json, const char *key, const char **out,
+                                   struct copse_err *err) {
   if (!copse_json_get(json->root, key)) return COPSE_OK;
   return copse_json_get_string(json, json->root, key, out, err);
 }
@@ -85,7 +85,7 @@ out:
 }
 
 static copse_status read_parts(struct reader *r) {
-  static const char *const keys[] = {"format", "name",   "nodes", "links",
+  static const char *const keys[] = {"format",      "name",   "nodes", "links",
                                      "description", "source", NULL};
   const cJSON *root = r->json->root, *nodes = NULL, *links = NULL;
   copse_status status;
@@ -127,7 +127,8 @@ static copse_status read_synthetic(const struct copse_json *json, struct copse_t
   COPSE_TRY(copse_json_expect_object(json, json->root, NULL, "a synthetic topology", keys, err));
   COPSE_TRY(copse_read_about(json, builder, err));
   COPSE_TRY(copse_json_get_string(json, json->root, "synthetic", &spec, err));
-  COPSE_TRY(copse_build_synthetic(builder, json->file, copse_json_line(json->root, NULL), spec, err));
+  COPSE_TRY(
+      copse_build_synthetic(builder, json->file, copse_json_line(json->root, NULL), spec, err));
   status = copse_builder_finish(builder, out, err);
 out:
   copse_builder_free(builder);

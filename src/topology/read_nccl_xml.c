@@ -532,9 +532,9 @@ static copse_status read_gpu_links(struct reader *r) {
     const xmlNode *e = gpu.element ? copse_xml_first(gpu.element) : NULL;
     for (; e; e = copse_xml_next(e)) {
       bool is_link = copse_xml_is(e, "nvlink") || copse_xml_is(e, "xgmi");
-      COPSE_TRY(is_link                   ? read_nvlink(r, e, &gpu)
+      COPSE_TRY(is_link                  ? read_nvlink(r, e, &gpu)
                 : copse_xml_is(e, "c2c") ? read_c2c(r, e, &gpu)
-                                          : pass_over(r, e));
+                                         : pass_over(r, e));
     }
   }
 out:
@@ -588,10 +588,24 @@ static bool names_devices(const xmlNode *element) {
   return false;
 }
 
+/* A file may say what it is in a comment before its root: "description: ..", "source: ..". */
+static copse_status read_remark(struct reader *r, const char *key, const char **out) {
+  size_t n = 0;
+  const char *text = copse_xml_remark(&r->xml, key, &n);
+  if (!text) return COPSE_OK;
+  char *copy = copse_arena_alloc(&r->graph.arena, n + 1, 1);
+  if (!copy) return copse_fail_nomem(r->err);
+  memcpy(copy, text, n);
+  *out = copy;
+  return COPSE_OK;
+}
+
 static copse_status read_system(struct reader *r) {
   const xmlNode *root = copse_xml_root(&r->xml);
   copse_status status;
   COPSE_TRY(check_root(r, root));
+  COPSE_TRY(read_remark(r, "description", &r->graph.description));
+  COPSE_TRY(read_remark(r, "source", &r->graph.source));
   r->by_class = !names_devices(root);
   COPSE_TRY(find_hosts(r, root));
   for (const xmlNode *e = copse_xml_first(root); e; e = copse_xml_next(e))

@@ -37,8 +37,8 @@ static bool parse_cell(const char *word, struct copse_matrix_cell *out) {
   static const struct {
     const char *word;
     enum copse_near near;
-  } known[] = {{"PIX", COPSE_NEAR_PIX},  {"PXB", COPSE_NEAR_PXB}, {"PHB", COPSE_NEAR_NODE},
-               {"NODE", COPSE_NEAR_NODE}, {"SYS", COPSE_NEAR_SYS}, {"SOC", COPSE_NEAR_SYS},
+  } known[] = {{"PIX", COPSE_NEAR_PIX},   {"PXB", COPSE_NEAR_PXB},    {"PHB", COPSE_NEAR_NODE},
+               {"NODE", COPSE_NEAR_NODE}, {"SYS", COPSE_NEAR_SYS},    {"SOC", COPSE_NEAR_SYS},
                {"X", COPSE_NEAR_UNKNOWN}, {"N/A", COPSE_NEAR_UNKNOWN}};
   *out = (struct copse_matrix_cell){.bandwidth = COPSE_Q_ZERO};
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
@@ -267,7 +267,7 @@ copse_status copse_read_nvidia_smi(const char *label, const char *data, size_t s
   *out = NULL;
   COPSE_TRY(copse_lines_open(label, data, size, &r.lines, err));
   COPSE_TRY(read_matrix(&r));
-  COPSE_TRY(copse_matrix_rates(label, options, false, guess_class(&r.matrix), &rates, err));
+  COPSE_TRY(copse_matrix_rates(label, options, false, false, guess_class(&r.matrix), &rates, err));
   status = copse_matrix_build(&r.matrix, &rates, options, out, err);
 out:
   copse_lines_free(&r.lines);

@@ -161,7 +161,8 @@ out:
   return status;
 }
 
-/* ---- what the tables mean --------------------------------------------------------------------- */
+/* ---- what the tables mean ---------------------------------------------------------------------
+ */
 
 static int least_weight(const struct reader *r) {
   int least = 0, n = r->matrix.n;
@@ -180,9 +181,14 @@ static int count_links(const struct reader *r, const struct pair *pair, int dire
   return pair->least > 0 ? (int)(pair->most / pair->least) : 0;
 }
 
+/* The bandwidth table counts, unless the user knows better. */
+static bool has_own_links(const struct reader *r, const struct copse_topology_options *options) {
+  return r->seen[TABLE_BANDWIDTH] && !options->gpu && !options->profile;
+}
+
 static copse_status fill_cells(struct reader *r, const struct copse_topology_options *options) {
   struct copse_matrix *m = &r->matrix;
-  bool own = r->seen[TABLE_BANDWIDTH] && !options->gpu && !options->profile;
+  bool own = has_own_links(r, options);
   int n = m->n, direct = least_weight(r);
   for (int i = 0; i < n; i++)
     for (int j = 0; j < n; j++) {
@@ -210,17 +216,6 @@ static const char *guess_class(const struct copse_matrix *m) {
   return m->n == 8 && sum == 7 && pair == 1 ? "mi300x" : "mi250";
 }
 
-static void note_reading(const struct reader *r, const struct copse_topology_options *options) {
-  if (!r->seen[TABLE_BANDWIDTH])
-    copse_note(options->notes,
-               "%s: the tables don't say how many links join two GPUs; taken for one "
-               "(rocm-smi --shownodesbw says it)",
-               r->file);
-  else if (!options->gpu && !options->profile)
-    copse_note(options->notes, "%s: xGMI bandwidths are those of the file's bandwidth table",
-               r->file);
-}
-
 copse_status copse_read_rocm_smi(const char *label, const char *data, size_t size,
                                  const struct copse_topology_options *options,
                                  struct copse_topology **out, struct copse_err *err) {
@@ -231,9 +226,14 @@ copse_status copse_read_rocm_smi(const char *label, const char *data, size_t siz
   COPSE_TRY(copse_lines_open(label, data, size, &r.lines, err));
   COPSE_TRY(read_tables(&r));
   COPSE_TRY(fill_cells(&r, options));
-  COPSE_TRY(copse_matrix_rates(label, options, true, guess_class(&r.matrix), &rates, err));
+  COPSE_TRY(copse_matrix_rates(label, options, true, has_own_links(&r, options),
+                               guess_class(&r.matrix), &rates, err));
   rates.max_links = INT32_MAX; /* there is no switch */
-  note_reading(&r, options);
+  if (!r.seen[TABLE_BANDWIDTH])
+    copse_note(options->notes,
+               "%s: the tables don't say how many links join two GPUs; taken for one "
+               "(rocm-smi --shownodesbw says it)",
+               label);
   status = copse_matrix_build(&r.matrix, &rates, options, out, err);
 out:
   copse_lines_free(&r.lines);

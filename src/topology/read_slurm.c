@@ -43,7 +43,8 @@ static copse_status intern(struct reader *r, const char *name, int *out) {
       return COPSE_OK;
     }
   if (n >= COPSE_TOPOLOGY_MAX_NODES) return refuse(r, name, "is one switch too many");
-  COPSE_TRY(copse_grow(&map->switches, &map->switch_capacity, n + 1, sizeof *map->switches, r->err));
+  COPSE_TRY(
+      copse_grow(&map->switches, &map->switch_capacity, n + 1, sizeof *map->switches, r->err));
   COPSE_TRY(copse_grow(&r->defined, &r->defined_capacity, n + 1, sizeof *r->defined, r->err));
   COPSE_TRY(copse_grow(&r->child, &r->child_capacity, n + 1, sizeof *r->child, r->err));
   const char *id = copse_arena_strdup(&map->arena, name);
@@ -66,8 +67,7 @@ static copse_status add_host(void *ctx, const char *name) {
   if (status != COPSE_OK) return status;
   const char *host = copse_arena_strdup(&map->arena, name);
   if (!host) return copse_fail_nomem(r->err);
-  map->ports[map->n_ports++] =
-      (struct copse_map_port){host, "", r->current, COPSE_Q_ZERO, r->line};
+  map->ports[map->n_ports++] = (struct copse_map_port){host, "", r->current, COPSE_Q_ZERO, r->line};
   return COPSE_OK;
 }
 
@@ -104,8 +104,7 @@ static copse_status read_switch(struct reader *r, char **words, int n) {
     else if (strncasecmp(words[i], "LinkSpeed=", 10) != 0)
       return refuse(r, words[i], "isn't known; Nodes=, Switches= and LinkSpeed= are");
   }
-  if (!nodes == !switches)
-    return refuse(r, words[0], "needs Nodes= or Switches=, one of them");
+  if (!nodes == !switches) return refuse(r, words[0], "needs Nodes= or Switches=, one of them");
   COPSE_TRY(intern(r, words[0] + 11, &r->current));
   if (r->defined[r->current]) return refuse(r, words[0], "twice");
   r->defined[r->current] = true;

@@ -65,7 +65,7 @@ static copse_status cut(struct line *l) {
 static copse_status parse_speed(const struct line *l, const char *text, struct copse_q *out) {
   struct copse_err local = COPSE_ERR_INIT;
   bool fraction = text && strchr(text, '/');
-  copse_status status = !text    ? COPSE_BAD_INPUT
+  copse_status status = !text      ? COPSE_BAD_INPUT
                         : fraction ? copse_q_parse_fraction(text, out, &local)
                                    : copse_q_parse_decimal(text, out, &local);
   if (status == COPSE_OK && out->num > 0) return COPSE_OK;
@@ -202,10 +202,10 @@ static copse_status build_regular(const struct line *l) {
   bool ring = strcmp(word->key, "ring") == 0, torus = strcmp(word->key, "torus") == 0;
   int n = 0;
   copse_status status;
-  if (l->n_words > 1) return refuse(l, "more than one word", "this kind has one, such as ring:8@50");
+  if (l->n_words > 1)
+    return refuse(l, "more than one word", "this kind has one, such as ring:8@50");
   COPSE_TRY(parse_speed(l, word->speed, &bandwidth));
-  if (torus || strcmp(word->key, "mesh") == 0)
-    return build_torus(l, word->value, bandwidth, torus);
+  if (torus || strcmp(word->key, "mesh") == 0) return build_torus(l, word->value, bandwidth, torus);
   COPSE_TRY(parse_count(l, word->value, 1, &n));
   if (ring || strcmp(word->key, "line") == 0) return build_ring(l, n, bandwidth, ring);
   if (strcmp(word->key, "full") == 0) return build_full(l, n, bandwidth);
@@ -369,7 +369,8 @@ copse_status copse_build_synthetic(struct copse_topology_builder *builder, const
   return cluster ? build_cluster(&l) : build_regular(&l);
 }
 
-copse_status copse_topology_synthetic(const char *spec, const struct copse_topology_options *options,
+copse_status copse_topology_synthetic(const char *spec,
+                                      const struct copse_topology_options *options,
                                       struct copse_topology **out, struct copse_err *err) {
   struct copse_topology_builder *builder = NULL;
   copse_status status;

@@ -5,8 +5,9 @@
 
 #include "base/memory.h"
 
-/* ESC [ parameters letter. */
+/* ESC [ parameters letter; of nvidia-smi's underlining also what pasting leaves of it. */
 static size_t escape_length(const char *p, const char *end) {
+  if (end - p >= 3 && (memcmp(p, "[4m", 3) == 0 || memcmp(p, "[0m", 3) == 0)) return 3;
   if (end - p < 2 || p[0] != 033 || p[1] != '[') return 0;
   const char *q = p + 2;
   while (q < end && *q >= 0x20 && *q < 0x40) q++;
@@ -61,8 +62,8 @@ int copse_split_words(char *line, char **words, int max) {
 }
 
 int copse_numbered(const char *word, const char *prefix) {
-  size_t n = strlen(prefix), digits = strspn(word + (strncmp(word, prefix, n) == 0 ? n : 0),
-                                             "0123456789");
+  size_t n = strlen(prefix),
+         digits = strspn(word + (strncmp(word, prefix, n) == 0 ? n : 0), "0123456789");
   if (strncmp(word, prefix, n) != 0 || digits == 0 || digits > 6 || word[n + digits]) return -1;
   return atoi(word + n);
 }

@@ -340,6 +340,8 @@ static copse_status read_group(struct reader *r, const cJSON *item, const cJSON 
   struct copse_topology_options options = *r->options;
   struct copse_host_group group = {
       .count = 1, .bandwidth = COPSE_Q_ZERO, .line = copse_json_line(item, parent)};
+  if (copse_json_get(item, count_key))
+    group.line = copse_json_line(copse_json_get(item, count_key), item);
   copse_status status;
   if (r->depth >= MAX_DEPTH)
     return refuse(r, group.line,

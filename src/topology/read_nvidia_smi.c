@@ -50,11 +50,12 @@ static bool parse_cell(const char *word, struct copse_matrix_cell *out) {
   return out->links > 0 && out->links <= 64;
 }
 
-/* The header begins with GPU0 and goes on with names, not with what a cell says. */
+/* The header begins with GPU0 and goes on with a device's name (numbered) or its end. */
 static bool is_header(char **words, int n) {
   struct copse_matrix_cell cell;
   if (n < 1 || copse_numbered(words[0], "GPU") < 0) return false;
-  return n > 1 && !parse_cell(words[1], &cell);
+  if (n < 2 || parse_cell(words[1], &cell)) return false;
+  return strcmp(words[1], "CPU") == 0 || strpbrk(words[1], "0123456789") != NULL;
 }
 
 static int count_columns(char **words, int n) {

@@ -304,7 +304,7 @@ START_TEST(ranks_are_numbered_in_their_order) {
 END_TEST
 
 START_TEST(unknown_elements_are_noted_and_not_endlessly) {
-  char text[8192] = "<system version=\"1\"><cpu numaid=\"0\">" GPU(A, "", "<c2c count=\"1\"/>");
+  char text[8192] = "<system version=\"1\"><cpu numaid=\"0\">" GPU(A, "", "<c3c count=\"1\"/>");
   for (int i = 0; i < 100; i++) strcat(text, "<what/>");
   strcat(text, "</cpu></system>");
   struct copse_topology *t = read_good(text, COPSE_LINKS_ALL);

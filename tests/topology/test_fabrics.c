@@ -97,7 +97,7 @@ START_TEST(dragonfly_groups_are_all_joined_and_evenly) {
       CLUSTER("one.json", "15",
               "{\"type\": \"dragonfly\", \"bandwidth\": 1, \"group_routers\": 3,"
               " \"local_bandwidth\": 10, \"global_bandwidth\": 4, \"global_links\": 2}"));
-  char a[32], b[32];
+  char a[48], b[48];
   for (int g = 0; g < GROUPS; g++) {
     for (int h = 0; h < GROUPS; h++) {
       struct copse_q sum = COPSE_Q_ZERO;

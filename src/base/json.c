@@ -302,3 +302,14 @@ copse_status copse_json_get_rational(const struct copse_json *json, const cJSON 
   snprintf(what, sizeof what, "\"%s\"", key);
   return copse_json_rational(json, item, object, what, out, err);
 }
+
+copse_status copse_json_get_amount_or(const struct copse_json *json, const cJSON *object,
+                                      const char *key, bool positive, struct copse_q *out,
+                                      struct copse_err *err) {
+  if (!copse_json_get(object, key)) return COPSE_OK;
+  copse_status status = copse_json_get_rational(json, object, key, out, err);
+  if (status != COPSE_OK || out->num > 0 || (out->num == 0 && !positive)) return status;
+  return copse_fail_at(err, COPSE_BAD_INPUT, json->file,
+                       copse_json_line(copse_json_get(object, key), object), "\"%s\" must %s", key,
+                       positive ? "be positive" : "not be negative");
+}

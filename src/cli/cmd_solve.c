@@ -298,7 +298,7 @@ static int check(const struct options *o) {
   return COPSE_EXIT_DONE;
 }
 
-static int parse_option(int c, struct options *o) {
+static int parse_option(int c, struct options *o, char **argv) {
   int64_t value;
   switch (c) {
     case 'c':
@@ -330,7 +330,7 @@ static int parse_option(int c, struct options *o) {
     case 'o': o->output = optarg; break;
     case 'j': o->json = true; break;
     case 'p': o->progress = true; break;
-    default: return copse_cli_topology_option(&o->topology, "solve", c);
+    default: return copse_cli_topology_option(&o->topology, "solve", argv, c);
   }
   return COPSE_EXIT_DONE;
 }
@@ -358,7 +358,7 @@ int copse_cmd_solve(int argc, char **argv) {
       fputs(copse_cli_topology_help, stdout);
       return COPSE_EXIT_DONE;
     }
-    int bad = c == '?' || c == ':' ? copse_cli_bad_option("solve", argv, c) : parse_option(c, &o);
+    int bad = parse_option(c, &o, argv);
     if (bad) return bad;
   }
   if (argc - optind != (o.topology.synthetic ? 0 : 1))

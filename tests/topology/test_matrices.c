@@ -126,6 +126,23 @@ START_TEST(affinity_places_gpus_that_nvlink_hides) {
 }
 END_TEST
 
+START_TEST(affinity_unites_no_gpus_that_their_nics_show_apart) {
+  struct copse_topology *t = read_as(
+      "GPU0 GPU1 NIC0 NIC1 CPU Affinity NUMA Affinity\n"
+      "GPU0 X NV4 PXB SYS 0-103 0\nGPU1 NV4 X SYS PXB 0-103 0\n"
+      "NIC0 PXB SYS X SYS\nNIC1 SYS PXB SYS X\n",
+      COPSE_LINKS_ALL, "a100");
+  ck_assert_int_eq(count_type(t, "cpu"), 2);
+  ck_assert_ptr_null(strstr(seen_notes, "different CPUs"));
+  copse_topology_release(t);
+  t = read_as("GPU0 GPU1 GPU2\nGPU0 X PHB SYS\nGPU1 PHB X PHB\nGPU2 SYS PHB X\n",
+              COPSE_LINKS_ALL, "a100");
+  ck_assert_int_eq(count_type(t, "cpu"), 1);
+  ck_assert_ptr_nonnull(strstr(seen_notes, "gpu0 and gpu2 (and 0 pairs more) are said to be"));
+  copse_topology_release(t);
+}
+END_TEST
+
 /* Two GPUs of a board with a switch: their cable carries as much. */
 START_TEST(a_slice_of_two_is_a_cable) {
   struct copse_topology *t = read_as("GPU0 GPU1 CPU Affinity NUMA Affinity GPU NUMA ID\n"
@@ -249,6 +266,7 @@ int main(void) {
   tcase_add_test(all, few_links_are_cables_and_nic_rows_may_be_missing);
   tcase_add_test(all, pcie_alone_makes_a_tree);
   tcase_add_test(all, affinity_places_gpus_that_nvlink_hides);
+  tcase_add_test(all, affinity_unites_no_gpus_that_their_nics_show_apart);
   tcase_add_test(all, a_slice_of_two_is_a_cable);
   tcase_add_loop_test(all, bad_matrices_are_refused, 0, N(bad_nvidia));
   tcase_add_test(all, xgmi_cables_are_told_by_the_weight);

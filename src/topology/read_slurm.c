@@ -148,7 +148,6 @@ copse_status copse_read_slurm(const char *file, const char *data, size_t size,
   char *words[MAX_WORDS];
   copse_status status;
   COPSE_TRY(copse_lines_open(file, data, size, &lines, err));
-  map->file = file;
   for (char *line; (line = copse_lines_next(&lines));) {
     line[strcspn(line, "#")] = '\0';
     int n = copse_split_words(line, words, MAX_WORDS);

@@ -162,6 +162,20 @@ START_TEST(kinds_of_hosts_follow_each_other) {
 }
 END_TEST
 
+START_TEST(some_nics_may_not_be_on_the_fabric) {
+  struct copse_topology *t = load_good(
+      "{\"format\": \"copse-cluster/1\", \"host\": \"two.json\", \"hosts\": 2, \"nics\": \"*[1-9]\","
+      " \"fabric\": {\"type\": \"rails\", \"bandwidth\": 25}}");
+  ck_assert_str_eq(bandwidth(t, "h1.nic1", "rail0"), "25");
+  ck_assert_str_eq(bandwidth(t, "h1.nic0", "rail0"), "none");
+  ck_assert_int_eq(copse_topology_find(t, "rail1"), -1);
+  copse_topology_release(t);
+  load_bad("{\"format\": \"copse-cluster/1\", \"host\": \"two.json\", \"hosts\": 2, \"nics\": \"mlx*\","
+           " \"fabric\": {\"type\": \"rails\", \"bandwidth\": 25}}",
+           "or \"net\" with an id like mlx* and can't join a fabric");
+}
+END_TEST
+
 START_TEST(kinds_of_hosts_are_refused_where_they_make_no_sense) {
   load_bad(MIXED("", "{\"type\": \"flat\", \"bandwidth\": 1}"), "\"hosts\" is empty");
   load_bad(MIXED("7", "{\"type\": \"flat\", \"bandwidth\": 1}"), "a kind of hosts must be");
@@ -351,6 +365,7 @@ int main(void) {
   tcase_add_test(all, dragonfly_groups_are_all_joined_and_evenly);
   tcase_add_test(all, a_torus_of_routers_has_hosts_in_order);
   tcase_add_test(all, kinds_of_hosts_follow_each_other);
+  tcase_add_test(all, some_nics_may_not_be_on_the_fabric);
   tcase_add_test(all, kinds_of_hosts_are_refused_where_they_make_no_sense);
   tcase_add_test(all, slurm_switches_carry_what_the_whole_file_can_send);
   tcase_add_loop_test(all, bad_slurm_files_are_refused, 0, COUNT(bad_slurm));

@@ -200,7 +200,7 @@ END_TEST
 #define SLURM                                       \
   "# a comment\n"                                   \
   "SwitchName=leaf1 Nodes=n[01-02],x LinkSpeed=7\n" \
-  "SwitchName=leaf2 Nodes=n[03-04]\n"               \
+  "SwitchName=leaf2 \\\r\n  Nodes=n[03-04]\n"       \
   "switchname=top Switches=leaf[1-2]\n"
 #define ON_SLURM(names, rest)                                                                   \
   "{\"format\": \"copse-cluster/1\", \"host\": \"two.json\", \"names\": \"" names               \

@@ -149,17 +149,26 @@ static copse_status prepare(struct copse_exec *exec, const struct copse_launch *
   /* Nothing is combined, hence nothing averaged either. */
   if (!copse_collective_reduces((copse_collective)plan->header.collective))
     view->redop = COPSE_SUM;
-  exec->epoch = copse_next_epoch(exec->epoch);
   memset(exec->workers, 0, plan->header.n_workers * sizeof *exec->workers);
 out:
   return status;
+}
+
+/* Once in 2^32 launches the flags start again, and packets of long ago must not pass for new. */
+static void next_epoch(struct copse_exec *exec) {
+  uint32_t before = exec->epoch;
+  exec->epoch = copse_next_epoch(before);
+  for (uint32_t r = 0; exec->epoch < before && r < exec->plan->header.n_ranks; r++)
+    if (exec->memory[r].packets) memset(exec->memory[r].packets, 0, 2 * exec->packets_capacity);
 }
 
 copse_status copse_exec_run(struct copse_exec *exec, const struct copse_launch *launch,
                             struct copse_err *err) {
   copse_status status;
   COPSE_TRY(prepare(exec, launch, err));
-  if (launch->count == 0) return COPSE_OK; /* on no machine: packets would say nothing */
+  /* on no machine, and without a number: nobody would hear of anybody */
+  if (launch->count == 0) return COPSE_OK;
+  next_epoch(exec);
   exec->broken = true;
   if (exec->backend == COPSE_BACKEND_THREADS)
     COPSE_TRY(copse_exec_threads_run(exec, err));

@@ -154,12 +154,12 @@ out:
   return status;
 }
 
-/* Once in 2^32 launches the flags start again, and packets of long ago must not pass for new. */
-static void next_epoch(struct copse_exec *exec) {
-  uint32_t before = exec->epoch;
-  exec->epoch = copse_next_epoch(before);
-  for (uint32_t r = 0; exec->epoch < before && r < exec->plan->header.n_ranks; r++)
-    if (exec->memory[r].packets) memset(exec->memory[r].packets, 0, 2 * exec->packets_capacity);
+/* See copse_epoch_is_last. */
+static void clear_packets(struct copse_exec *exec) {
+  uint64_t bytes = exec->packets_capacity;
+  for (uint32_t r = 0; r < exec->plan->header.n_ranks; r++)
+    if (exec->memory[r].packets)
+      memset(exec->memory[r].packets + (exec->epoch & 1) * bytes, 0, (size_t)bytes);
 }
 
 copse_status copse_exec_run(struct copse_exec *exec, const struct copse_launch *launch,
@@ -168,13 +168,14 @@ copse_status copse_exec_run(struct copse_exec *exec, const struct copse_launch *
   COPSE_TRY(prepare(exec, launch, err));
   /* on no machine, and without a number: nobody would hear of anybody */
   if (launch->count == 0) return COPSE_OK;
-  next_epoch(exec);
+  exec->epoch = copse_next_epoch(exec->epoch);
   exec->broken = true;
   if (exec->backend == COPSE_BACKEND_THREADS)
     COPSE_TRY(copse_exec_threads_run(exec, err));
   else
     COPSE_TRY(copse_exec_cpu_run(exec, err));
   COPSE_TRY(copse_exec_check_balance(exec, err));
+  if (copse_epoch_is_last(exec->epoch)) clear_packets(exec);
   exec->broken = false;
 out:
   return status;

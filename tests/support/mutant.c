@@ -90,9 +90,11 @@ uint64_t mutant_wrong(const struct copse_plan *plan, enum copse_backend backend,
                               COPSE_INT32,
                               COPSE_SUM,
                               7,
-                              NULL, NULL};
+                              NULL,
+                              NULL};
     copse_buffers_fill(&buffers, &data, in_place);
-    struct copse_launch launch = {count, COPSE_INT32, COPSE_SUM, buffers.inputs, buffers.outputs, NULL};
+    struct copse_launch launch = {count,          COPSE_INT32,     COPSE_SUM,
+                                  buffers.inputs, buffers.outputs, NULL};
     ASSERT_OK(copse_exec_run(exec, &launch, &err), &err);
     wrong += copse_buffers_count_wrong(&buffers);
   }

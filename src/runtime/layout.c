@@ -133,7 +133,8 @@ copse_status copse_layout_shape(const struct copse_layout *layout, uint64_t coun
   shape->unit = COPSE_PLAN_ALIGN_BYTES / element_bytes;
   shape->n_chunks = copse_chunk_count(h, largest);
   /* or chunks were larger than the plan says, and than what is kept for them */
-  if (h->protocol == COPSE_PROTOCOL_BANDWIDTH && largest / shape->n_chunks > h->chunk_bytes)
+  uint64_t chunk = (largest + shape->n_chunks - 1) / shape->n_chunks;
+  if (h->protocol == COPSE_PROTOCOL_BANDWIDTH && chunk > h->chunk_bytes)
     return copse_fail(err, COPSE_INVALID,
                       "%llu elements a block need more than 2^30 chunks of %llu bytes",
                       (unsigned long long)count, (unsigned long long)h->chunk_bytes);

@@ -107,21 +107,22 @@ static struct copse_plan *silent(uint32_t n_ranks) {
   return pb_finish(b);
 }
 
+/* Also where so many look that one or another is always awake. */
 START_TEST(packets_that_never_come_are_reported) {
-  static const uint32_t sizes[] = {2, 3, 24};
-  for (int i = 0; i < 3; i++) {
+  static const uint32_t sizes[] = {2, 200};
+  for (int i = 0; i < 2; i++) {
     struct copse_err err = COPSE_ERR_INIT;
     struct copse_plan *plan = silent(sizes[i]);
     struct copse_exec *exec;
     struct exec_case it = {COPSE_FLOAT, COPSE_SUM, 100, false};
     ASSERT_OK(copse_plan_validate(plan, "plan", &err), &err);
     ASSERT_OK(copse_exec_new(plan, COPSE_BACKEND_THREADS, &exec, &err), &err);
-    copse_exec_set_stall_seconds(exec, 0.3);
+    copse_exec_set_stall_seconds(exec, 1);
     time_t start = time(NULL);
     ck_assert_int_eq(exec_case_status(exec, plan, it, &err), COPSE_REFUTED);
-    ck_assert_int_lt(time(NULL) - start, 20);
+    ck_assert_int_lt(time(NULL) - start, 60);
     ck_assert_str_eq(err.text,
-                     "nothing moved for 0.3 s: rank 1 worker 0 waits for rank 0 worker 0 (channel "
+                     "nothing moved for 1 s: rank 1 worker 0 waits for rank 0 worker 0 (channel "
                      "0, chunk 0), which has finished");
     copse_exec_free(exec);
     pb_free(plan);

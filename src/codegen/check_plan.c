@@ -82,7 +82,8 @@ static copse_status add_read(struct proof *p, struct copse_cell *cell, struct co
 /* Packets are there when the reader sees them; but it must have been told that they come, or an
  * executor that goes by signals would read too early and a report name nobody. */
 static copse_status read_packets(struct proof *p, uint32_t worker,
-                                 const struct copse_plan_operand *o, const struct copse_cell *cell) {
+                                 const struct copse_plan_operand *o,
+                                 const struct copse_cell *cell) {
   if (!copse_clocks_before(p->told, cell->writer, worker))
     return refute_operand(p, worker, o, "is read before a signal tells that it was sent");
   copse_heard_read(p->heard, worker, o->index);

@@ -112,8 +112,8 @@ copse_status copse_plan_to_text(const struct copse_plan *plan, char **out, size_
                  ", \"chunk_bytes\": %" PRIu64 ", \"min_chunk_bytes\": %" PRIu64
                  ", \"pipeline_chunks\": %" PRIu32 ",\n",
                  h->protocol == COPSE_PROTOCOL_LOW_LATENCY ? "low-latency" : "bandwidth",
-                 h->min_bytes, h->max_bytes, h->n_ranks, h->root, h->input_blocks, h->output_blocks, h->fifo, h->chunk_bytes,
-                 h->min_chunk_bytes, h->pipeline_chunks);
+                 h->min_bytes, h->max_bytes, h->n_ranks, h->root, h->input_blocks, h->output_blocks,
+                 h->fifo, h->chunk_bytes, h->min_chunk_bytes, h->pipeline_chunks);
   add_tables(&text, plan);
   copse_text_add(&text, " \"ranks\": [");
   for (uint32_t r = 0; r < h->n_ranks; r++) {

@@ -16,7 +16,7 @@ struct copse_exec_cpu {
   uint32_t *queue; /* [n_workers] ring of those that can move; each is in it at most once */
   uint32_t head, used;
   uint32_t *waiting_on; /* [n_workers] channel, or NO_CHANNEL */
-  uint32_t missing; /* a worker that reads packets which nobody has sent, or NO_WORKER */
+  uint32_t missing;     /* a worker that reads packets which nobody has sent, or NO_WORKER */
 };
 
 copse_status copse_exec_cpu_new(struct copse_exec *exec, struct copse_err *err) {

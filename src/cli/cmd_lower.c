@@ -20,10 +20,11 @@ static const char help[] =
     "  -C, --chunk BYTES       largest chunk; default 524288\n"
     "      --min-chunk BYTES   smallest chunk for the sake of pipelining; default 16384\n"
     "      --pipeline-chunks N chunks to aim for on shorter messages; default 16\n"
-    "  -L, --low-latency       packets, each with its flag, instead of chunks and signals: for\n"
-    "                          small messages\n"
+    "  -L, --low-latency       packets, 4 bytes and a flag each, instead of chunks and signals:\n"
+    "                          for small messages; --chunk, --fifo and the like have no effect\n"
     "      --min-size BYTES    smallest message that the plan is meant for; default 0\n"
-    "      --max-size BYTES    largest; default: any, with --low-latency 262144\n\n"
+    "      --max-size BYTES    largest; default: any; with --low-latency 262144, at most\n"
+    "                          16777216, and larger messages are refused\n\n"
     "The library picks among plans by the message's size: the narrowest range that holds it.\n\n"
     "example: copse lower a100-x2.allreduce.json --to plan -o a100-x2.allreduce.plan\n";
 

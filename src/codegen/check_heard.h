@@ -4,7 +4,7 @@
  * whoever writes launch e + 2's packets must know that their reader has left launch e: it does
  * if in launch e + 1 it heard, over any chain of packets, that the reader had entered that. Only
  * packets that are sent for every message count: those of a block's last piece, the one piece
- * that is never empty.
+ * that is never empty. And only launches with elements have a number.
  */
 #ifndef COPSE_CODEGEN_CHECK_HEARD_H
 #define COPSE_CODEGEN_CHECK_HEARD_H

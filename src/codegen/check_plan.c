@@ -25,6 +25,7 @@ struct proof {
   const char *label;
   struct copse_sets *sets;
   struct copse_clocks *clocks;
+  struct copse_clocks *told; /* packets' signals count as well; NULL in a plan without packets */
   struct copse_heard *heard;
   struct copse_memory memory;
   uint32_t chunks;
@@ -60,6 +61,11 @@ static copse_status refute_operand(struct proof *p, uint32_t worker,
   return refute(p, worker, text);
 }
 
+static struct copse_event tick(struct proof *p, uint32_t worker) {
+  if (p->told) copse_clocks_tick(p->told, worker);
+  return copse_clocks_tick(p->clocks, worker);
+}
+
 static copse_status add_read(struct proof *p, struct copse_cell *cell, struct copse_event now) {
   if (cell->reader.time == 0) {
     cell->reader = now;
@@ -73,15 +79,26 @@ static copse_status add_read(struct proof *p, struct copse_cell *cell, struct co
   return COPSE_OK;
 }
 
+/* Packets are there when the reader sees them; but it must have been told that they come, or an
+ * executor that goes by signals would read too early and a report name nobody. */
+static copse_status read_packets(struct proof *p, uint32_t worker,
+                                 const struct copse_plan_operand *o,
+                                 const struct copse_cell *cell) {
+  if (!copse_clocks_before(p->told, cell->writer, worker))
+    return refute_operand(p, worker, o, "is read before a signal tells that it was sent");
+  copse_heard_read(p->heard, worker, o->index);
+  return COPSE_OK;
+}
+
 /* One source: written before, ordered after its writer, and the same data as the others. */
 static copse_status read_source(struct proof *p, uint32_t worker, struct copse_event now,
                                 const struct copse_plan_operand *o, struct copse_cell *cell,
                                 const struct copse_value *like) {
   const struct copse_value *v = &cell->value;
-  bool packets = o->buffer == COPSE_BUFFER_PACKETS;
+  copse_status status = COPSE_OK;
   if (v->set < 0) return refute_operand(p, worker, o, "is read before anything is written");
-  if (packets)
-    copse_heard_read(p->heard, worker, o->index);
+  if (o->buffer == COPSE_BUFFER_PACKETS)
+    COPSE_TRY(read_packets(p, worker, o, cell));
   else if (!copse_clocks_before(p->clocks, cell->writer, worker))
     return refute_operand(p, worker, o, "is read while it may still be written: a race");
   if (v->chunk != p->cursors[worker].chunk)
@@ -89,7 +106,9 @@ static copse_status read_source(struct proof *p, uint32_t worker, struct copse_e
   if (like && (v->block != like->block || v->piece != like->piece))
     return refute_operand(p, worker, o, "holds other data than the sources before it");
   if (v->scaled && like) return refute_operand(p, worker, o, "is final and must not be summed");
-  return add_read(p, cell, now);
+  status = add_read(p, cell, now);
+out:
+  return status;
 }
 
 static void write_cell(struct copse_cell *cell, struct copse_event now,
@@ -138,7 +157,7 @@ static copse_status write_destination(struct proof *p, uint32_t worker, struct c
 static copse_status do_move(struct proof *p, uint32_t worker, uint32_t op) {
   const struct copse_plan_op *o = &p->plan->ops[op];
   const struct copse_plan_operand *operands = &p->plan->operands[o->operand];
-  struct copse_event now = copse_clocks_tick(p->clocks, worker);
+  struct copse_event now = tick(p, worker);
   uint32_t c = p->cursors[worker].chunk;
   struct copse_value value = {-1, 0, 0, 0, false};
   copse_status status = COPSE_OK;
@@ -168,6 +187,29 @@ out:
   return status;
 }
 
+static copse_status do_signal(struct proof *p, uint32_t worker, uint32_t channel) {
+  uint32_t receiver = p->plan->channels[channel].dst_worker;
+  copse_status status = COPSE_OK;
+  tick(p, worker);
+  if (p->waiting[receiver]) {
+    p->waiting[receiver] = false;
+    p->ready[p->n_ready++] = receiver;
+  }
+  if (p->told) COPSE_TRY(copse_clocks_signal(p->told, channel, p->err));
+  status = copse_clocks_signal(p->clocks, channel, p->err);
+out:
+  return status;
+}
+
+static void do_wait(struct proof *p, uint32_t worker, const struct copse_plan_op *op) {
+  tick(p, worker);
+  if (p->told) copse_clocks_wait(p->told, op->channel);
+  if (op->flags & COPSE_SYNC_IN_DATA) /* tells that packets come, and orders nothing */
+    copse_clocks_drop(p->clocks, op->channel);
+  else
+    copse_clocks_wait(p->clocks, op->channel);
+}
+
 /* Does the worker's operation; *blocked if it waits for a signal that is not there yet. */
 static copse_status do_op(struct proof *p, uint32_t worker, bool *blocked) {
   uint32_t index = p->plan->workers[worker].first_op + p->cursors[worker].op;
@@ -177,25 +219,13 @@ static copse_status do_op(struct proof *p, uint32_t worker, bool *blocked) {
   if (!copse_op_runs(op->when, p->cursors[worker].chunk, p->chunks, h->fifo)) return COPSE_OK;
   p->executed++;
   if (op->kind == COPSE_OP_MOVE) return do_move(p, worker, index);
-  if (op->kind == COPSE_OP_SIGNAL) {
-    copse_clocks_tick(p->clocks, worker);
-    uint32_t receiver = p->plan->channels[op->channel].dst_worker;
-    if (p->waiting[receiver]) {
-      p->waiting[receiver] = false;
-      p->ready[p->n_ready++] = receiver;
-    }
-    return copse_clocks_signal(p->clocks, op->channel, p->err);
-  }
+  if (op->kind == COPSE_OP_SIGNAL) return do_signal(p, worker, op->channel);
   if (!copse_clocks_pending(p->clocks, op->channel)) {
     *blocked = true;
     p->executed--;
     return COPSE_OK;
   }
-  copse_clocks_tick(p->clocks, worker);
-  if (op->flags & COPSE_SYNC_IN_DATA) /* tells that packets come, and orders nothing */
-    copse_clocks_drop(p->clocks, op->channel);
-  else
-    copse_clocks_wait(p->clocks, op->channel);
+  do_wait(p, worker, op);
   return COPSE_OK;
 }
 
@@ -386,6 +416,7 @@ static copse_status prove_run(struct proof *p, uint32_t chunks) {
   copse_status status;
   p->chunks = chunks;
   copse_clocks_reset(p->clocks);
+  if (p->told) copse_clocks_reset(p->told);
   copse_heard_reset(p->heard);
   COPSE_TRY(copse_memory_start(&p->memory, chunks, p->sets, p->err));
   memset(p->cursors, 0, n * sizeof *p->cursors);
@@ -419,14 +450,37 @@ out:
   return status;
 }
 
+/* Machines that look at packets skip the signals and waits that packets make superfluous: both
+ * ends of a channel or none. */
+static copse_status check_channel_kinds(const struct proof *p) {
+  enum { PLAIN = 1, IN_DATA = 2 };
+  uint8_t *seen = NULL;
+  copse_status status = copse_calloc(p->plan->header.n_channels, 1, &seen, p->err);
+  for (uint32_t i = 0; i < p->plan->header.n_ops && status == COPSE_OK; i++) {
+    const struct copse_plan_op *op = &p->plan->ops[i];
+    if (op->kind == COPSE_OP_MOVE) continue;
+    seen[op->channel] |= op->flags & COPSE_SYNC_IN_DATA ? IN_DATA : PLAIN;
+    if (seen[op->channel] == (PLAIN | IN_DATA))
+      status = copse_fail_at(p->err, COPSE_REFUTED, p->label, 0,
+                             "op %u: channel %u belongs to packets in one operation and not in "
+                             "another: who looks at packets skips the one and not the other",
+                             i, op->channel);
+  }
+  free(seen);
+  return status;
+}
+
 copse_status copse_check_plan(const struct copse_plan *plan, const char *label,
                               struct copse_check_report *report, struct copse_err *err) {
   struct proof p = {.plan = plan, .label = label, .err = err};
   size_t n = plan->header.n_workers;
   copse_status status;
   *report = (struct copse_check_report){0};
+  COPSE_TRY(check_channel_kinds(&p));
   COPSE_TRY(copse_sets_new((int)plan->header.n_ranks, &p.sets, err));
   COPSE_TRY(copse_clocks_new(plan, &p.clocks, err));
+  if (plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY)
+    COPSE_TRY(copse_clocks_new(plan, &p.told, err));
   COPSE_TRY(copse_heard_new(plan, &p.heard, err));
   COPSE_TRY(copse_calloc(n, sizeof *p.cursors, &p.cursors, err));
   COPSE_TRY(copse_calloc(n, sizeof *p.ready, &p.ready, err));
@@ -438,6 +492,7 @@ copse_status copse_check_plan(const struct copse_plan *plan, const char *label,
 out:
   copse_sets_free(p.sets);
   copse_clocks_free(p.clocks);
+  copse_clocks_free(p.told);
   copse_heard_free(p.heard);
   free(p.cursors);
   free(p.ready);

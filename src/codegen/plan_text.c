@@ -56,6 +56,7 @@ static void add_op(struct copse_text *text, const struct copse_plan *plan,
     uint32_t peer = plan->workers[signal ? ch->dst_worker : ch->src_worker].rank;
     copse_text_add(text, "{\"op\": \"%s\", \"channel\": %" PRIu32 ", \"%s\": %" PRIu32,
                    signal ? "signal" : "wait", op->channel, signal ? "to" : "from", peer);
+    if (op->flags & COPSE_SYNC_IN_DATA) copse_text_add(text, ", \"in_data\": true");
   }
   if (op->when != COPSE_WHEN_ALWAYS)
     copse_text_add(text, ", \"when\": \"%s\"", when_names[op->when]);
@@ -90,8 +91,9 @@ static void add_tables(struct copse_text *text, const struct copse_plan *plan) {
   }
   copse_text_add(text, "],\n \"regions\": [");
   for (uint32_t i = 0; i < h->n_regions; i++)
-    copse_text_add(text, "%s{\"rank\": %" PRIu32 ", \"piece\": %" PRIu32 "}", i > 0 ? ", " : "",
-                   plan->regions[i].rank, plan->regions[i].piece);
+    copse_text_add(text, "%s{\"rank\": %" PRIu32 ", \"piece\": %" PRIu32 "%s}", i > 0 ? ", " : "",
+                   plan->regions[i].rank, plan->regions[i].piece,
+                   plan->regions[i].kind == COPSE_REGION_PACKETS ? ", \"packets\": true" : "");
   copse_text_add(text, "],\n");
 }
 
@@ -104,12 +106,14 @@ copse_status copse_plan_to_text(const struct copse_plan *plan, char **out, size_
                  copse_collective_name((copse_collective)h->collective));
   copse_text_add_json_string(&text, plan->name);
   copse_text_add(&text,
+                 ",\n \"protocol\": \"%s\", \"min_bytes\": %" PRIu64 ", \"max_bytes\": %" PRIu64
                  ",\n \"n_ranks\": %" PRIu32 ", \"root\": %" PRId32 ", \"input_blocks\": %" PRIu32
                  ", \"output_blocks\": %" PRIu32 ",\n \"fifo\": %" PRIu32
                  ", \"chunk_bytes\": %" PRIu64 ", \"min_chunk_bytes\": %" PRIu64
                  ", \"pipeline_chunks\": %" PRIu32 ",\n",
-                 h->n_ranks, h->root, h->input_blocks, h->output_blocks, h->fifo, h->chunk_bytes,
-                 h->min_chunk_bytes, h->pipeline_chunks);
+                 h->protocol == COPSE_PROTOCOL_LOW_LATENCY ? "low-latency" : "bandwidth",
+                 h->min_bytes, h->max_bytes, h->n_ranks, h->root, h->input_blocks, h->output_blocks,
+                 h->fifo, h->chunk_bytes, h->min_chunk_bytes, h->pipeline_chunks);
   add_tables(&text, plan);
   copse_text_add(&text, " \"ranks\": [");
   for (uint32_t r = 0; r < h->n_ranks; r++) {

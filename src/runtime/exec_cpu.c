@@ -10,12 +10,13 @@
 
 /* Not a channel: the worker waits for none. */
 #define NO_CHANNEL UINT32_MAX
+#define NO_WORKER UINT32_MAX
 
 struct copse_exec_cpu {
   uint32_t *queue; /* [n_workers] ring of those that can move; each is in it at most once */
   uint32_t head, used;
   uint32_t *waiting_on; /* [n_workers] channel, or NO_CHANNEL */
-  bool missing_packets; /* a worker reads packets that nobody has sent */
+  uint32_t missing;     /* a worker that reads packets which nobody has sent, or NO_WORKER */
 };
 
 copse_status copse_exec_cpu_new(struct copse_exec *exec, struct copse_err *err) {
@@ -58,7 +59,7 @@ static bool run_worker(struct copse_exec *exec, uint32_t w) {
     enum copse_exec_step step = copse_exec_advance(exec, w, &channel);
     if (step == COPSE_STEP_FINISHED) return true;
     if (step == COPSE_STEP_LOOKS) { /* its channels said that they are there */
-      exec->cpu->missing_packets = true;
+      exec->cpu->missing = w;
       return false;
     }
     if (step == COPSE_STEP_WAITS) {
@@ -70,15 +71,21 @@ static bool run_worker(struct copse_exec *exec, uint32_t w) {
   }
 }
 
+static copse_status report_missing(const struct copse_exec *exec, struct copse_err *err) {
+  uint32_t w = exec->cpu->missing, rank = exec->plan->workers[w].rank;
+  return copse_fail(err, COPSE_REFUTED,
+                    "rank %u worker %u, op %u: reads packets that nobody has sent before", rank,
+                    w - exec->plan->ranks[rank].first_worker, exec->workers[w].op);
+}
+
 copse_status copse_exec_cpu_run(struct copse_exec *exec, struct copse_err *err) {
   uint32_t n = exec->plan->header.n_workers, finished = 0;
   exec->cpu->head = exec->cpu->used = 0;
-  exec->cpu->missing_packets = false;
+  exec->cpu->missing = NO_WORKER;
   for (uint32_t w = 0; w < n; w++) enqueue(exec, w);
   while (exec->cpu->used > 0)
     if (run_worker(exec, dequeue(exec))) finished++;
-  if (exec->cpu->missing_packets)
-    return copse_fail(err, COPSE_REFUTED, "a worker reads packets that nobody has sent before");
+  if (exec->cpu->missing != NO_WORKER) return report_missing(exec, err);
   if (finished < n) return copse_exec_report_standstill(exec, "deadlock", err);
   return COPSE_OK;
 }

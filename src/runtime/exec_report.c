@@ -15,13 +15,23 @@ static void add_worker(const struct copse_exec *exec, uint32_t w, char *text, si
   snprintf(text + used, size - used, "rank %u worker %u", rank, w - plan->ranks[rank].first_worker);
 }
 
-/* The channel that an unfinished worker stands at: its current operation is a WAIT, or a MOVE
- * of packets whose WAIT came before it (a valid plan has one). */
+/*
+ * The channel that an unfinished worker stands at: its current operation is a WAIT, or a MOVE of
+ * packets. Those were announced before it (a valid plan has a WAIT there), and of the senders
+ * one that isn't through is the better guess.
+ */
 static uint32_t waited_channel(const struct copse_exec *exec, uint32_t w) {
-  const struct copse_plan_op *op =
-      &exec->plan->ops[exec->plan->workers[w].first_op + exec->workers[w].op];
-  while (op->kind != COPSE_OP_WAIT) op--;
-  return op->channel;
+  const struct copse_plan_op *first = &exec->plan->ops[exec->plan->workers[w].first_op];
+  const struct copse_plan_op *op = first + exec->workers[w].op, *guess = NULL;
+  if (op->kind == COPSE_OP_WAIT) return op->channel;
+  while (op-- > first && !(guess && op->kind == COPSE_OP_MOVE)) {
+    if (op->kind != COPSE_OP_WAIT) continue;
+    bool in_data = op->flags & COPSE_SYNC_IN_DATA;
+    if (in_data && !exec->workers[exec->plan->channels[op->channel].src_worker].finished)
+      return op->channel;
+    if (!guess || (in_data && !(guess->flags & COPSE_SYNC_IN_DATA))) guess = op;
+  }
+  return guess->channel;
 }
 
 static uint32_t waits_for(const struct copse_exec *exec, uint32_t w) {

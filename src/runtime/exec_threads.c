@@ -30,7 +30,7 @@ struct thread {
   pthread_cond_t wake;
   alignas(COPSE_CACHE_LINE) _Atomic uint32_t sleeping; /* 1 from before it looks a last time */
   _Atomic uint32_t finished;
-  _Atomic uint64_t steps; /* signals and waits passed: the watchdog's sign of life */
+  _Atomic uint64_t steps; /* signals, waits and looks passed: the watchdog's sign of life */
 };
 
 struct copse_exec_threads {
@@ -97,8 +97,16 @@ static void wake_waiter(struct copse_exec *exec, uint32_t channel) {
   if (atomic_fetch_or_explicit(&waiter->sleeping, 0, memory_order_acq_rel)) wake(waiter);
 }
 
-/* Nobody wakes a worker for packets: it looks, then yields, then sleeps a little, and then
- * counts as asleep for the watchdog. False when the launch is given up. */
+/* A sign of life for the watchdog. */
+static void count_step(struct thread *self) {
+  uint64_t steps = atomic_load_explicit(&self->steps, memory_order_relaxed);
+  atomic_store_explicit(&self->steps, steps + 1, memory_order_relaxed);
+  atomic_store_explicit(&self->sleeping, 0, memory_order_relaxed);
+}
+
+/* Nobody wakes a worker for packets: it looks, then yields, then naps. From its first nap until
+ * its packets have come it counts as asleep: of many that look, one or another is always awake.
+ * False when the launch is given up. */
 static bool look_again(struct thread *self, uint32_t *looks) {
   const struct copse_exec_threads *team = self->exec->threads;
   const struct timespec nap = {0, 50000};
@@ -110,30 +118,34 @@ static bool look_again(struct thread *self, uint32_t *looks) {
   } else {
     atomic_store_explicit(&self->sleeping, 1, memory_order_relaxed);
     nanosleep(&nap, NULL);
-    atomic_store_explicit(&self->sleeping, 0, memory_order_relaxed);
   }
   return !atomic_load_explicit(&team->leave, memory_order_relaxed);
 }
 
 static void run_worker(struct thread *self) {
   struct copse_exec *exec = self->exec;
-  uint32_t looks = 0;
+  const struct copse_exec_worker *at = &exec->workers[self->worker];
+  uint32_t looks = 0, looks_at = UINT32_MAX;
   for (;;) {
     uint32_t channel;
     enum copse_exec_step step = copse_exec_advance(exec, self->worker, &channel);
     if (step == COPSE_STEP_FINISHED) break;
     if (step == COPSE_STEP_LOOKS) {
+      if (at->op != looks_at) { /* those of another operation: the ones before have come */
+        count_step(self);
+        looks_at = at->op;
+        looks = 0;
+      }
       if (!look_again(self, &looks)) return;
       continue;
     }
-    looks = 0;
     if (step == COPSE_STEP_SIGNALLED)
       wake_waiter(exec, channel);
     else if (!wait_for(self, &exec->channels[channel]))
       return;
-    uint64_t steps = atomic_load_explicit(&self->steps, memory_order_relaxed);
-    atomic_store_explicit(&self->steps, steps + 1, memory_order_relaxed);
+    count_step(self);
   }
+  count_step(self);
   atomic_store_explicit(&self->finished, 1, memory_order_relaxed);
 }
 

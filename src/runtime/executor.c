@@ -152,23 +152,33 @@ static copse_status prepare(struct copse_exec *exec, const struct copse_launch *
   /* Nothing is combined, hence nothing averaged either. */
   if (!copse_collective_reduces((copse_collective)plan->header.collective))
     view->redop = COPSE_SUM;
-  exec->epoch = copse_next_epoch(exec->epoch);
   memset(exec->workers, 0, plan->header.n_workers * sizeof *exec->workers);
 out:
   return status;
+}
+
+/* See copse_epoch_is_last. */
+static void clear_packets(struct copse_exec *exec) {
+  uint64_t bytes = exec->packets_capacity;
+  for (uint32_t r = 0; r < exec->plan->header.n_ranks; r++)
+    if (exec->memory[r].packets)
+      memset(exec->memory[r].packets + (exec->epoch & 1) * bytes, 0, (size_t)bytes);
 }
 
 static copse_status run_on_cpu(struct copse_exec *exec, const struct copse_launch *launch,
                                struct copse_err *err) {
   copse_status status;
   COPSE_TRY(prepare(exec, launch, err));
-  if (launch->count == 0) return COPSE_OK; /* on no machine: packets would say nothing */
+  /* on no machine, and without a number: nobody would hear of anybody */
+  if (launch->count == 0) return COPSE_OK;
+  exec->epoch = copse_next_epoch(exec->epoch);
   exec->broken = true;
   if (exec->backend == COPSE_BACKEND_THREADS)
     COPSE_TRY(copse_exec_threads_run(exec, err));
   else
     COPSE_TRY(copse_exec_cpu_run(exec, err));
   COPSE_TRY(copse_exec_check_balance(exec, err));
+  if (copse_epoch_is_last(exec->epoch)) clear_packets(exec);
   exec->broken = false;
 out:
   return status;

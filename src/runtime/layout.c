@@ -114,6 +114,13 @@ static uint64_t slot_bytes_of(const struct copse_layout *layout, const struct co
   return copse_region_start(shape, end->total, end->n) * shape->fifo * shape->element_bytes;
 }
 
+/* About as many elements as the regions of a rank have: in doubles, as a guard only, since in
+ * 64 bits a rank's might overflow. */
+static double row_elements(const struct copse_shape *shape, const struct copse_region_end *end) {
+  return (double)shape->chunk_base * ((double)end->total / (double)ONE) +
+         (double)end->n * COPSE_REGION_SLACK * shape->unit;
+}
+
 copse_status copse_layout_shape(const struct copse_layout *layout, uint64_t count,
                                 uint32_t element_bytes, struct copse_shape *shape,
                                 struct copse_err *err) {
@@ -125,17 +132,19 @@ copse_status copse_layout_shape(const struct copse_layout *layout, uint64_t coun
   shape->element_bytes = element_bytes;
   shape->unit = COPSE_PLAN_ALIGN_BYTES / element_bytes;
   shape->n_chunks = copse_chunk_count(h, largest);
+  /* or chunks were larger than the plan says, and than what is kept for them */
+  uint64_t chunk = (largest + shape->n_chunks - 1) / shape->n_chunks;
+  if (h->protocol == COPSE_PROTOCOL_BANDWIDTH && chunk > h->chunk_bytes)
+    return copse_fail(err, COPSE_INVALID,
+                      "%llu elements a block need more than 2^30 chunks of %llu bytes",
+                      (unsigned long long)count, (unsigned long long)h->chunk_bytes);
   shape->chunk_base = count / shape->n_chunks + 1;
   shape->fifo = h->fifo;
-  /* A rank's scratch is below (2^48 * 2^32 * 2^-32 * regions): in doubles, as a guard only. */
   double total = 0;
-  for (uint32_t r = 0; r < h->n_ranks; r++) {
-    const struct copse_region_end *end = &layout->slots[r];
-    double elements = (double)shape->chunk_base * ((double)end->total / (double)ONE) +
-                      (double)end->n * COPSE_REGION_SLACK * shape->unit;
-    total += elements * shape->fifo * element_bytes;
-  }
-  if (total > (double)COPSE_BUFFER_MAX_BYTES)
+  for (uint32_t r = 0; r < h->n_ranks; r++)
+    total += row_elements(shape, &layout->slots[r]) * shape->fifo +
+             row_elements(shape, &layout->packets[r]) * 4; /* two copies, twice as large */
+  if (total * element_bytes > (double)COPSE_BUFFER_MAX_BYTES)
     return copse_fail(err, COPSE_INVALID,
                       "%llu elements a block need more scratch than 2^48 bytes",
                       (unsigned long long)count);
@@ -176,5 +185,6 @@ uint64_t copse_layout_most_packet_bytes(const struct copse_layout *layout, uint3
   const struct copse_region_end *end = &layout->packets[rank];
   if (end->n == 0) return 0;
   uint64_t block = copse_plan_block_bytes(layout->plan, layout->plan->header.max_bytes);
+  if (block > COPSE_BUFFER_MAX_BYTES) block = COPSE_BUFFER_MAX_BYTES;
   return 2 * most_row(end, (unsigned __int128)block + 32);
 }

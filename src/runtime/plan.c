@@ -188,19 +188,16 @@ static copse_status check_operand(const struct checker *check, uint32_t i, uint3
 }
 
 /* Packets are announced: proofs and reports need to know who sends them. */
-static copse_status check_announced(const struct checker *check, uint32_t i, uint32_t worker) {
-  const struct copse_plan *plan = check->plan;
-  const struct copse_plan_op *op = &plan->ops[i];
-  bool packets = false;
-  for (uint32_t k = 0; k < op->n_src; k++)
-    packets = packets || plan->operands[op->operand + k].buffer == COPSE_BUFFER_PACKETS;
-  if (!packets) return COPSE_OK;
-  for (uint32_t j = plan->workers[worker].first_op; j < i; j++)
-    if (plan->ops[j].kind == COPSE_OP_WAIT) return COPSE_OK;
-  return BAD(check, "op %u: reads packets, and its worker has not waited for any", i);
+static copse_status check_announced(const struct checker *check, uint32_t i, bool has_waited) {
+  const struct copse_plan_op *op = &check->plan->ops[i];
+  for (uint32_t k = 0; k < op->n_src && !has_waited; k++)
+    if (check->plan->operands[op->operand + k].buffer == COPSE_BUFFER_PACKETS)
+      return BAD(check, "op %u: reads packets, and its worker has not waited for any", i);
+  return COPSE_OK;
 }
 
-static copse_status check_move(const struct checker *check, uint32_t i, uint32_t worker) {
+static copse_status check_move(const struct checker *check, uint32_t i, uint32_t worker,
+                               bool has_waited) {
   const struct copse_plan_header *h = &check->plan->header;
   const struct copse_plan_op *op = &check->plan->ops[i];
   uint32_t n = (uint32_t)op->n_src + op->n_dst;
@@ -216,7 +213,7 @@ static copse_status check_move(const struct checker *check, uint32_t i, uint32_t
     copse_status status = check_operand(check, i, worker, op->operand + k);
     if (status != COPSE_OK) return status;
   }
-  return check_announced(check, i, worker);
+  return check_announced(check, i, has_waited);
 }
 
 static copse_status check_channel_op(const struct checker *check, uint32_t i, uint32_t worker) {
@@ -239,14 +236,16 @@ static copse_status check_channel_op(const struct checker *check, uint32_t i, ui
   return COPSE_OK;
 }
 
-static copse_status check_op(const struct checker *check, uint32_t i, uint32_t worker) {
+/* has_waited: an operation of the worker before this one is a WAIT. */
+static copse_status check_op(const struct checker *check, uint32_t i, uint32_t worker,
+                             bool has_waited) {
   const struct copse_plan_op *op = &check->plan->ops[i];
   if (op->when > COPSE_WHEN_BEFORE_FIFO)
     return BAD(check, "op %u: unknown condition %u", i, op->when);
   if (op->zero[0] || op->zero[1] || op->zero[2])
     return BAD(check, "op %u: reserved bytes must be 0", i);
   switch (op->kind) {
-    case COPSE_OP_MOVE: return check_move(check, i, worker);
+    case COPSE_OP_MOVE: return check_move(check, i, worker, has_waited);
     case COPSE_OP_SIGNAL:
     case COPSE_OP_WAIT: return check_channel_op(check, i, worker);
     default: return BAD(check, "op %u: unknown kind %u", i, op->kind);
@@ -260,9 +259,14 @@ copse_status copse_plan_validate(const struct copse_plan *plan, const char *labe
   COPSE_TRY(check_header(&check));
   COPSE_TRY(check_partition(&check));
   COPSE_TRY(check_tables(&check));
-  for (uint32_t w = 0; w < plan->header.n_workers; w++)
-    for (uint32_t i = 0; i < plan->workers[w].n_ops; i++)
-      COPSE_TRY(check_op(&check, plan->workers[w].first_op + i, w));
+  for (uint32_t w = 0; w < plan->header.n_workers; w++) {
+    const struct copse_plan_worker *worker = &plan->workers[w];
+    bool has_waited = false;
+    for (uint32_t i = worker->first_op; i < worker->first_op + worker->n_ops; i++) {
+      COPSE_TRY(check_op(&check, i, w, has_waited));
+      has_waited = has_waited || plan->ops[i].kind == COPSE_OP_WAIT;
+    }
+  }
 out:
   return status;
 }

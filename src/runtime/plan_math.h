@@ -25,10 +25,18 @@ COPSE_HD static inline uint64_t copse_fraction_of(uint64_t a, int64_t num, int64
   return (uint64_t)((unsigned __int128)a * (uint64_t)num / (uint64_t)den);
 }
 
+/* Units are powers of two: no divisions, which cost more than all the rest here. */
+COPSE_HD static inline uint64_t copse_round_down(uint64_t a, uint64_t unit) {
+  return a & ~(unit - 1);
+}
+COPSE_HD static inline uint64_t copse_round_up(uint64_t a, uint64_t unit) {
+  return copse_round_down(a + unit - 1, unit);
+}
+
 /* The cut of a block of `count` elements at a fraction: aligned down, the end exact. */
 COPSE_HD static inline uint64_t copse_cut(uint64_t count, int64_t num, int64_t den, uint32_t unit) {
   if (num >= den) return count;
-  return copse_fraction_of(count, num, den) / unit * unit;
+  return copse_round_down(copse_fraction_of(count, num, den), unit);
 }
 
 /* A piece of a block that holds `there` elements. `unit`: elements in COPSE_PLAN_ALIGN_BYTES. */
@@ -87,10 +95,6 @@ struct copse_shape {
 /* floor(a * share), for a share in 1/2^32. */
 COPSE_HD static inline uint64_t copse_share_of(uint64_t a, uint64_t share) {
   return (uint64_t)((unsigned __int128)a * share >> 32);
-}
-
-COPSE_HD static inline uint64_t copse_round_up(uint64_t a, uint64_t unit) {
-  return (a + unit - 1) / unit * unit;
 }
 
 /* Units that a region may have beyond its exact share: chunks are cut at units, and shares are

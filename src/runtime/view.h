@@ -94,10 +94,22 @@ COPSE_HD static inline struct copse_place copse_view_operand(
   return place;
 }
 
-/* Launches are numbered from 1; 0 flags no packet. Even and odd ones take turns. */
+/*
+ * Launches are numbered from 1; 0 flags no packet. Even and odd ones take turns. A launch of no
+ * elements sends no packets and has no number: in the launch between two that use the same copy
+ * everybody must hear of everybody.
+ */
 COPSE_HD static inline uint32_t copse_next_epoch(uint32_t epoch) {
   return epoch == UINT32_MAX ? 2 : epoch + 1;
 }
+
+/*
+ * Where the numbers start again, flags of long ago would pass for new ones: a small message leaves
+ * the packets of a larger one before it as they are. So a rank clears its copy that a last launch
+ * used, when it has left that launch and before it enters the next. Nobody writes there then, for
+ * the same reason that nobody overwrites packets unread.
+ */
+COPSE_HD static inline bool copse_epoch_is_last(uint32_t epoch) { return epoch >= UINT32_MAX - 1; }
 
 /* What the result of a MOVE is divided by. */
 COPSE_HD static inline uint32_t copse_view_divisor(const struct copse_view *view,

@@ -6,117 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codegen/check_plan.h"
 #include "codegen/lower.h"
-#include "runtime/executor.h"
-#include "runtime/verify_buffers.h"
 #include "support/fabric.h"
+#include "support/mutant.h"
 #include "support/support.h"
-
-/* A plan whose tables can be changed; the operations of a worker may grow by one. */
-struct mutant {
-  struct copse_plan plan;
-  struct copse_plan_rank *ranks;
-  struct copse_plan_worker *workers;
-  struct copse_plan_op *ops;
-  struct copse_plan_operand *operands;
-};
-
-static void *copy(const void *from, size_t n, size_t size, size_t extra) {
-  void *to = calloc(n + extra + 1, size);
-  ck_assert_ptr_nonnull(to);
-  if (n > 0) memcpy(to, from, n * size);
-  return to;
-}
-
-static struct mutant copy_plan(const struct copse_plan *plan) {
-  const struct copse_plan_header *h = &plan->header;
-  struct mutant m = {.plan = *plan};
-  m.ranks = copy(plan->ranks, h->n_ranks, sizeof *m.ranks, 0);
-  m.workers = copy(plan->workers, h->n_workers, sizeof *m.workers, 0);
-  m.ops = copy(plan->ops, h->n_ops, sizeof *m.ops, 1);
-  m.operands = copy(plan->operands, h->n_operands, sizeof *m.operands, 0);
-  m.plan.ranks = m.ranks;
-  m.plan.workers = m.workers;
-  m.plan.ops = m.ops;
-  m.plan.operands = m.operands;
-  return m;
-}
-
-static void free_mutant(struct mutant *m) {
-  free(m->ranks);
-  free(m->workers);
-  free(m->ops);
-  free(m->operands);
-}
-
-static uint32_t worker_of(const struct copse_plan *plan, uint32_t op) {
-  uint32_t w = 0;
-  while (op >= plan->workers[w].first_op + plan->workers[w].n_ops) w++;
-  return w;
-}
-
-static void shift_workers(struct mutant *m, uint32_t after, int by) {
-  for (uint32_t w = after + 1; w < m->plan.header.n_workers; w++)
-    m->workers[w].first_op = (uint32_t)((int)m->workers[w].first_op + by);
-}
-
-static void drop_op(struct mutant *m, uint32_t op) {
-  uint32_t w = worker_of(&m->plan, op);
-  memmove(m->ops + op, m->ops + op + 1, (m->plan.header.n_ops - op - 1) * sizeof *m->ops);
-  m->plan.header.n_ops--;
-  m->workers[w].n_ops--;
-  shift_workers(m, w, -1);
-}
-
-static void double_op(struct mutant *m, uint32_t op) {
-  uint32_t w = worker_of(&m->plan, op);
-  memmove(m->ops + op + 1, m->ops + op, (m->plan.header.n_ops - op) * sizeof *m->ops);
-  m->plan.header.n_ops++;
-  m->workers[w].n_ops++;
-  shift_workers(m, w, 1);
-}
-
-/* Accepted: the plan is valid and proved. */
-static bool accepted(const struct copse_plan *plan) {
-  struct copse_err err = COPSE_ERR_INIT;
-  struct copse_check_report report;
-  copse_status status = copse_plan_validate(plan, "mutant", &err);
-  if (status == COPSE_OK) status = copse_check_plan(plan, "mutant", &report, &err);
-  ck_assert_msg(status == COPSE_OK || status == COPSE_BAD_INPUT || status == COPSE_REFUTED,
-                "unexpected: %s", err.text);
-  if (status != COPSE_OK) ck_assert_msg(strlen(err.text) > 10, "a refusal without a reason");
-  return status == COPSE_OK;
-}
-
-/* Runs a plan on real data in both modes: the number of wrong elements. */
-static uint64_t count_wrong(const struct copse_plan *plan) {
-  struct copse_err err = COPSE_ERR_INIT;
-  struct copse_buffers buffers;
-  struct copse_exec *exec;
-  uint64_t wrong = 0, count = 1237;
-  uint64_t in = count * plan->header.input_blocks * 4, out = count * plan->header.output_blocks * 4;
-  ASSERT_OK(copse_exec_new(plan, COPSE_BACKEND_CPU, &exec, &err), &err);
-  ASSERT_OK(copse_buffers_new(plan->header.n_ranks, in, out, &buffers, &err), &err);
-  for (int in_place = 0; in_place < (plan->header.collective == COPSE_ALLTOALL ? 1 : 2);
-       in_place++) {
-    struct copse_data data = {(copse_collective)plan->header.collective,
-                              plan->header.n_ranks,
-                              plan->header.root,
-                              count,
-                              COPSE_INT32,
-                              COPSE_SUM,
-                              7,
-                              NULL, NULL};
-    copse_buffers_fill(&buffers, &data, in_place);
-    struct copse_launch launch = {count, COPSE_INT32, COPSE_SUM, buffers.inputs, buffers.outputs, NULL};
-    ASSERT_OK(copse_exec_run(exec, &launch, &err), &err);
-    wrong += copse_buffers_count_wrong(&buffers);
-  }
-  copse_buffers_free(&buffers);
-  copse_exec_free(exec);
-  return wrong;
-}
 
 /* Small chunks, so that the runs wrap around the FIFO many times. */
 static struct copse_plan *make_plan(const char *fabric, copse_collective collective) {
@@ -135,7 +28,7 @@ static void for_every_plan(void (*test)(const struct copse_plan *plan)) {
   for (int f = 0; f < copse_test_n_fabrics; f++) {
     for (int c = COPSE_ALLGATHER; c <= COPSE_ALLTOALL; c++) {
       struct copse_plan *plan = make_plan(copse_test_fabrics[f], (copse_collective)c);
-      ck_assert_msg(accepted(plan), "fabric %d, %s: the plan itself is refused", f,
+      ck_assert_msg(mutant_accepted(plan), "fabric %d, %s: the plan itself is refused", f,
                     copse_collective_name((copse_collective)c));
       test(plan);
       copse_plan_release(plan);
@@ -143,18 +36,18 @@ static void for_every_plan(void (*test)(const struct copse_plan *plan)) {
   }
 }
 
-static void run_right(const struct copse_plan *plan) { ck_assert_uint_eq(count_wrong(plan), 0); }
+static void run_right(const struct copse_plan *plan) { ck_assert_uint_eq(mutant_wrong(plan, COPSE_BACKEND_CPU, 1237), 0); }
 
 START_TEST(proved_plans_run_right) { for_every_plan(run_right); }
 END_TEST
 
 static void drop_each(const struct copse_plan *plan) {
   for (uint32_t op = 0; op < plan->header.n_ops; op++) {
-    struct mutant m = copy_plan(plan);
-    drop_op(&m, op);
-    ck_assert_msg(!accepted(&m.plan), "op %u of kind %d dropped and accepted", op,
+    struct mutant m = mutant_of(plan);
+    mutant_drop(&m, op);
+    ck_assert_msg(!mutant_accepted(&m.plan), "op %u of kind %d dropped and accepted", op,
                   plan->ops[op].kind);
-    free_mutant(&m);
+    mutant_free(&m);
   }
 }
 START_TEST(a_dropped_operation_is_refused) { for_every_plan(drop_each); }
@@ -162,11 +55,11 @@ END_TEST
 
 static void double_each(const struct copse_plan *plan) {
   for (uint32_t op = 0; op < plan->header.n_ops; op++) {
-    struct mutant m = copy_plan(plan);
-    double_op(&m, op);
-    ck_assert_msg(!accepted(&m.plan), "op %u of kind %d doubled and accepted", op,
+    struct mutant m = mutant_of(plan);
+    mutant_double(&m, op);
+    ck_assert_msg(!mutant_accepted(&m.plan), "op %u of kind %d doubled and accepted", op,
                   plan->ops[op].kind);
-    free_mutant(&m);
+    mutant_free(&m);
   }
 }
 START_TEST(a_doubled_operation_is_refused) { for_every_plan(double_each); }
@@ -177,18 +70,18 @@ END_TEST
 static int swaps_refused, swaps_accepted;
 static void swap_each(const struct copse_plan *plan) {
   for (uint32_t op = 0; op + 1 < plan->header.n_ops; op++) {
-    if (worker_of(plan, op) != worker_of(plan, op + 1)) continue;
-    struct mutant m = copy_plan(plan);
+    if (mutant_worker(plan, op) != mutant_worker(plan, op + 1)) continue;
+    struct mutant m = mutant_of(plan);
     m.ops[op] = plan->ops[op + 1];
     m.ops[op + 1] = plan->ops[op];
-    if (accepted(&m.plan)) {
+    if (mutant_accepted(&m.plan)) {
       swaps_accepted++;
-      ck_assert_msg(count_wrong(&m.plan) == 0, "ops %u and %u swapped, accepted and wrong", op,
+      ck_assert_msg(mutant_wrong(&m.plan, COPSE_BACKEND_CPU, 1237) == 0, "ops %u and %u swapped, accepted and wrong", op,
                     op + 1);
     } else {
       swaps_refused++;
     }
-    free_mutant(&m);
+    mutant_free(&m);
   }
 }
 START_TEST(a_swap_is_refused_or_harmless) {
@@ -202,12 +95,12 @@ static void swap_guards(const struct copse_plan *plan) {
   for (uint32_t op = 0; op + 1 < plan->header.n_ops; op++) {
     bool data_wait = plan->ops[op].kind == COPSE_OP_WAIT && plan->ops[op].when == COPSE_WHEN_ALWAYS;
     if (!data_wait || plan->ops[op + 1].kind != COPSE_OP_MOVE) continue;
-    if (worker_of(plan, op) != worker_of(plan, op + 1)) continue;
-    struct mutant m = copy_plan(plan);
+    if (mutant_worker(plan, op) != mutant_worker(plan, op + 1)) continue;
+    struct mutant m = mutant_of(plan);
     m.ops[op] = plan->ops[op + 1];
     m.ops[op + 1] = plan->ops[op];
-    ck_assert_msg(!accepted(&m.plan), "op %u moved before its wait and accepted", op + 1);
-    free_mutant(&m);
+    ck_assert_msg(!mutant_accepted(&m.plan), "op %u moved before its wait and accepted", op + 1);
+    mutant_free(&m);
   }
 }
 START_TEST(a_move_before_its_wait_is_refused) { for_every_plan(swap_guards); }
@@ -219,7 +112,7 @@ static void redirect_each(const struct copse_plan *plan) {
   uint64_t seed = h->n_ops;
   for (uint32_t op = 0; op < h->n_ops; op++) {
     for (int field = 0; field < 6; field++) {
-      struct mutant m = copy_plan(plan);
+      struct mutant m = mutant_of(plan);
       struct copse_plan_op *o = &m.ops[op];
       bool is_move = o->kind == COPSE_OP_MOVE;
       uint32_t operands = is_move ? (uint32_t)o->n_src + o->n_dst : 1;
@@ -247,9 +140,9 @@ static void redirect_each(const struct copse_plan *plan) {
           field == 0)
         same = true;
       if (!same)
-        ck_assert_msg(!accepted(&m.plan), "op %u: field %d changed by %u and accepted", op, field,
+        ck_assert_msg(!mutant_accepted(&m.plan), "op %u: field %d changed by %u and accepted", op, field,
                       step);
-      free_mutant(&m);
+      mutant_free(&m);
     }
   }
 }
@@ -268,14 +161,14 @@ START_TEST(sources_in_another_order_are_accepted_and_right) {
   for (uint32_t op = 0; op < plan->header.n_ops; op++) {
     const struct copse_plan_op *o = &plan->ops[op];
     if (o->kind != COPSE_OP_MOVE || o->n_src < 3) continue;
-    struct mutant m = copy_plan(plan);
+    struct mutant m = mutant_of(plan);
     struct copse_plan_operand t = m.operands[o->operand + 1];
     m.operands[o->operand + 1] = m.operands[o->operand + 2];
     m.operands[o->operand + 2] = t;
-    ck_assert(accepted(&m.plan));
-    ck_assert_uint_eq(count_wrong(&m.plan), 0);
+    ck_assert(mutant_accepted(&m.plan));
+    ck_assert_uint_eq(mutant_wrong(&m.plan, COPSE_BACKEND_CPU, 1237), 0);
     swapped++;
-    free_mutant(&m);
+    mutant_free(&m);
   }
   ck_assert_int_gt(swapped, 0);
   copse_plan_release(plan);

@@ -165,8 +165,162 @@ START_TEST(sizes_beyond_64_bits_are_refused) {
   ASSERT_OK(copse_layout_new(plan, &layout, &err), &err);
   struct copse_shape shape;
   ASSERT_OK(copse_layout_shape(&layout, (uint64_t)1 << 29, 8, &shape, &err), &err); /* 2^48 */
-  ASSERT_FAILS(copse_layout_shape(&layout, ((uint64_t)1 << 29) + 1, 8, &shape, &err),
-               COPSE_INVALID, &err, "elements a block, the most is 536870912");
+  ASSERT_FAILS(copse_layout_shape(&layout, ((uint64_t)1 << 29) + 1, 8, &shape, &err), COPSE_INVALID,
+               &err, "elements a block, the most is 536870912");
+  copse_layout_free(&layout);
+  pb_free(plan);
+}
+END_TEST
+
+/* ---- extreme sizes ------------------------------------------------------------------------ */
+
+/* A fraction near 0, near 1, or anywhere, with a denominator of up to 62 bits. */
+static int64_t random_part(uint64_t *state, int64_t den) {
+  uint64_t r = copse_test_random(state), small = copse_test_random(state) % 8;
+  if (small > (uint64_t)den) small = (uint64_t)den;
+  if (r % 4 == 0) return (int64_t)small;
+  if (r % 4 == 1) return den - (int64_t)small;
+  return (int64_t)(copse_test_random(state) % ((uint64_t)den + 1));
+}
+
+static struct copse_plan *extreme_plan(uint64_t *state, bool packets) {
+  struct plan_builder *b = pb_new(COPSE_REDUCE, 1, 0);
+  struct copse_plan_header *h = pb_header(b);
+  int most_pieces = 1 << copse_test_random_int(state, 0, 4);
+  int n_pieces = copse_test_random_int(state, 1, most_pieces);
+  int n_regions = 1 << copse_test_random_int(state, 0, copse_test_random_int(state, 0, 16));
+  h->fifo = (uint32_t)(1 << copse_test_random_int(state, 0, 6));
+  h->pipeline_chunks = (uint32_t)1 << copse_test_random_int(state, 0, 20);
+  h->chunk_bytes = (uint64_t)1 << copse_test_random_int(state, 0, 62);
+  h->chunk_bytes -= copse_test_random(state) % h->chunk_bytes;
+  h->min_chunk_bytes = 1 + copse_test_random(state) % h->chunk_bytes;
+  h->max_bytes =
+      packets ? copse_test_random(state) >> copse_test_random_int(state, 0, 63) : 1 << 30;
+  for (int i = 0; i < n_pieces; i++) {
+    int64_t den = (int64_t)1 << copse_test_random_int(state, 0, 62);
+    if (den > 2) den -= (int64_t)(copse_test_random(state) % ((uint64_t)den / 2));
+    int64_t x = random_part(state, den), y = random_part(state, den);
+    pb_piece(b, x < y ? x : y, den, x < y ? y : x, den);
+  }
+  for (int i = 0; i < n_regions; i++) {
+    uint32_t piece = (uint32_t)copse_test_random_int(state, 0, n_pieces - 1);
+    if (packets)
+      pb_packets(b, 0, piece);
+    else
+      pb_region(b, 0, piece);
+  }
+  return pb_finish(b);
+}
+
+/* The largest chunk of a region's piece, by some that are likely to be. */
+static uint64_t largest_chunk(const struct copse_view *view, uint32_t piece, uint64_t *state) {
+  uint32_t n = view->shape.n_chunks, tries[6] = {0, n - 1, n / 2, n / 3};
+  uint64_t most = 0;
+  tries[4] = (uint32_t)(copse_test_random(state) % n);
+  tries[5] = n > 1 ? n - 2 : 0;
+  for (int i = 0; i < 6; i++) {
+    uint64_t count = copse_view_chunk(view, piece, tries[i]).count;
+    if (count > most) most = count;
+  }
+  return most;
+}
+
+/* In 128 bits: where a region starts. */
+static unsigned __int128 wide_start(const struct copse_shape *shape, uint64_t start, uint32_t n) {
+  unsigned __int128 share = (unsigned __int128)shape->chunk_base * start >> 32;
+  return (share + shape->unit - 1) / shape->unit * shape->unit +
+         (unsigned __int128)n * COPSE_REGION_SLACK * shape->unit;
+}
+
+static void check_extreme(const struct copse_layout *layout, const struct copse_shape *shape,
+                          bool packets, uint64_t *state) {
+  const struct copse_plan *plan = layout->plan;
+  struct copse_view view = view_of(layout, shape);
+  uint64_t bytes = shape->element_bytes, end = 0;
+  for (uint32_t i = 0; i < plan->header.n_regions; i++) {
+    const struct copse_region_place *place = &layout->places[i];
+    uint64_t slot = copse_slot_elements(shape, place);
+    if (i < 64) FAST_ASSERT(largest_chunk(&view, plan->regions[i].piece, state) <= slot);
+    FAST_ASSERT(copse_region_start(shape, place->start, place->ordinal) ==
+                wide_start(shape, place->start, place->ordinal));
+    uint64_t first = packets ? copse_view_packets(shape, place) : copse_view_slot(shape, place, 0);
+    uint64_t last = packets ? first : copse_view_slot(shape, place, shape->fifo - 1);
+    FAST_ASSERT(first >= end && first % COPSE_PLAN_ALIGN_BYTES == 0);
+    FAST_ASSERT(last - first == (packets ? 0 : (shape->fifo - 1) * slot * bytes));
+    end = last + (packets ? 2 : 1) * slot * bytes;
+  }
+  uint64_t now = packets ? copse_layout_packet_bytes(layout, shape, 0)
+                         : copse_layout_slot_bytes(layout, shape, 0);
+  uint64_t most =
+      packets ? copse_layout_most_packet_bytes(layout, 0) : copse_layout_most_slot_bytes(layout, 0);
+  FAST_ASSERT(end <= now && now <= most && now <= COPSE_BUFFER_MAX_BYTES + (1 << 20));
+}
+
+/* Sizes up to the largest, shares of next to nothing and next to all, up to 2^16 regions: either
+ * refused, or without overlap and overflow and within what is allocated once. */
+START_TEST(extreme_sizes_are_refused_or_fit) {
+  uint64_t state = (uint64_t)_i + 100;
+  struct copse_err err = COPSE_ERR_INIT;
+  int fit = 0;
+  for (int round = 0; round < 150; round++) {
+    bool packets = round % 2;
+    struct copse_plan *plan = extreme_plan(&state, packets);
+    struct copse_layout layout;
+    ASSERT_OK(copse_plan_validate(plan, "plan", &err), &err);
+    ASSERT_OK(copse_layout_new(plan, &layout, &err), &err);
+    for (int k = 0; k < 6; k++) {
+      uint32_t bytes = 1u << copse_test_random_int(&state, 0, 3);
+      uint64_t most = COPSE_BUFFER_MAX_BYTES / bytes;
+      if (packets && plan->header.max_bytes / bytes < most) most = plan->header.max_bytes / bytes;
+      uint64_t count = most >> (k % 2 ? copse_test_random_int(&state, 0, 47) : 0);
+      if (k > 1 && count > 0) count -= copse_test_random(&state) % count;
+      struct copse_shape shape;
+      struct copse_err e = COPSE_ERR_INIT;
+      copse_status status = copse_layout_shape(&layout, count, bytes, &shape, &e);
+      FAST_ASSERT(status == COPSE_OK || status == COPSE_INVALID);
+      if (status != COPSE_OK) continue;
+      fit++;
+      check_extreme(&layout, &shape, packets, &state);
+    }
+    copse_layout_free(&layout);
+    pb_free(plan);
+  }
+  ck_assert_int_gt(fit, 100);
+}
+END_TEST
+
+START_TEST(more_chunks_than_2_to_the_30_are_refused) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct plan_builder *b = pb_new(COPSE_REDUCE, 1, 0);
+  pb_header(b)->chunk_bytes = pb_header(b)->min_chunk_bytes = 16;
+  pb_region(b, 0, pb_piece(b, 0, 1, 1, 1));
+  struct copse_plan *plan = pb_finish(b);
+  struct copse_layout layout;
+  struct copse_shape shape;
+  ASSERT_OK(copse_layout_new(plan, &layout, &err), &err);
+  ASSERT_OK(copse_layout_shape(&layout, (uint64_t)1 << 34, 1, &shape, &err), &err);
+  ck_assert_uint_eq(shape.n_chunks, 1u << 30);
+  ASSERT_FAILS(copse_layout_shape(&layout, ((uint64_t)1 << 34) + 1, 1, &shape, &err), COPSE_INVALID,
+               &err, "17179869185 elements a block need more than 2^30 chunks of 16 bytes");
+  copse_layout_free(&layout);
+  pb_free(plan);
+}
+END_TEST
+
+/* A plan of packets for any message: only memory bounds it. */
+START_TEST(packets_beyond_memory_are_refused) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct plan_builder *b = pb_new(COPSE_REDUCE, 1, 0);
+  uint32_t piece = pb_piece(b, 0, 1, 1, 1);
+  for (int i = 0; i < 1 << 16; i++) pb_packets(b, 0, piece);
+  pb_header(b)->max_bytes = UINT64_MAX;
+  struct copse_plan *plan = pb_finish(b);
+  struct copse_layout layout;
+  struct copse_shape shape;
+  ASSERT_OK(copse_layout_new(plan, &layout, &err), &err);
+  ASSERT_OK(copse_layout_shape(&layout, 1000, 1, &shape, &err), &err);
+  ASSERT_FAILS(copse_layout_shape(&layout, (uint64_t)1 << 48, 1, &shape, &err), COPSE_INVALID, &err,
+               "need more scratch than 2^48 bytes");
   copse_layout_free(&layout);
   pb_free(plan);
 }
@@ -179,6 +333,9 @@ int main(void) {
   tcase_add_test(tc, the_number_of_chunks_follows_the_largest_piece);
   tcase_add_test(tc, regions_of_a_rank_do_not_overlap);
   tcase_add_test(tc, sizes_beyond_64_bits_are_refused);
+  tcase_add_loop_test(tc, extreme_sizes_are_refused_or_fit, 0, 4);
+  tcase_add_test(tc, more_chunks_than_2_to_the_30_are_refused);
+  tcase_add_test(tc, packets_beyond_memory_are_refused);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);
 }

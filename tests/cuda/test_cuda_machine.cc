@@ -2,6 +2,7 @@
  * threads against the CPU executors' test data. */
 
 #include "cuda/device_case.h"
+#include "runtime/cuda/cuda_machine.h"
 #include "emulation/emulation.h"
 
 extern "C" {
@@ -149,6 +150,38 @@ START_TEST(packets_carry_every_type_and_size) {
     device_plan_close(&d);
     pb_free(plans[p]);
   }
+}
+END_TEST
+
+/* Where launch numbers start again, what larger messages left behind must not pass for new. */
+START_TEST(numbers_that_start_again_find_no_old_packets) {
+  struct copse_plan *plan = packet_allreduce(4);
+  for (uint32_t back = 1; back < 6; back++) {
+    struct device_plan d;
+    device_plan_open(&d, plan, 2, ONE_STREAM);
+    const struct copse_cuda_plan *p = (const struct copse_cuda_plan *)d.prepared;
+    struct exec_case large = {COPSE_FLOAT, COPSE_SUM, 2000, false};
+    struct exec_case small_one = {COPSE_FLOAT, COPSE_SUM, 5, false};
+    /* launches 1 to 4 are large, the last ones before the end small, then large again */
+    for (int i = 0; i < 4; i++) ck_assert_uint_eq(device_case_run(&d, large), 0);
+    for (int s = 0; s < 2; s++)
+      for (uint32_t w = 0; w < plan->header.n_workers; w++) {
+        uint32_t epoch = UINT32_MAX - back;
+        CUDA_OK(cudaMemcpy(p->sites[s].device.epochs + w, &epoch, 4, cudaMemcpyHostToDevice));
+      }
+    for (uint32_t i = 0; i < back; i++) ck_assert_uint_eq(device_case_run(&d, small_one), 0);
+    for (uint32_t r = 0; r < 4; r++) { /* after the last two launches nothing is left */
+      uint64_t n = 2 * p->shape.packets_copy / 8, found = 0, *copy = (uint64_t *)malloc(8 * n);
+      CUDA_OK(cudaMemcpy(copy, p->arenas[r] + p->shape.signals_bytes + p->shape.slots_bytes, 8 * n,
+                         cudaMemcpyDeviceToHost));
+      for (uint64_t i = 0; i < n; i++) found += copy[i] != 0;
+      free(copy);
+      ck_assert_msg(back < 2 || found == 0, "%llu packets are left", (unsigned long long)found);
+    }
+    for (int i = 0; i < 4; i++) ck_assert_uint_eq(device_case_run(&d, large), 0);
+    device_plan_close(&d);
+  }
+  pb_free(plan);
 }
 END_TEST
 
@@ -476,6 +509,7 @@ int main(void) {
   tcase_add_loop_test(tc, every_collective_is_right, 0, COPSE_N_COLLECTIVES);
   tcase_add_loop_test(tc, devices_and_streams_of_their_own, 0, COPSE_N_COLLECTIVES);
   tcase_add_test(tc, packets_carry_every_type_and_size);
+  tcase_add_test(tc, numbers_that_start_again_find_no_old_packets);
   tcase_add_test(tc, an_alltoall_sends_as_much_as_the_device_says);
   tcase_add_test(tc, a_graph_can_be_launched_again_and_again);
   tcase_add_test(tc, launches_on_changing_streams_come_one_after_the_other);

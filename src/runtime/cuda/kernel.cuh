@@ -11,6 +11,8 @@
 #ifndef COPSE_RUNTIME_CUDA_KERNEL_CUH
 #define COPSE_RUNTIME_CUDA_KERNEL_CUH
 
+#include <cooperative_groups.h>
+
 #include "runtime/cuda/launch.h"
 #include "runtime/cuda/order.cuh"
 #include "runtime/cuda/patience.cuh"
@@ -139,6 +141,16 @@ __device__ static inline bool copse_do(const struct copse_device_plan &plan,
   return true;
 }
 
+/* See copse_epoch_is_last: once all blocks of this device are through, each rank's copy. */
+__device__ static inline void copse_clear_packets(const struct copse_device_plan &plan,
+                                                  uint32_t rank, uint32_t epoch) {
+  cooperative_groups::this_grid().sync();
+  uint64_t *packets =
+      reinterpret_cast<uint64_t *>(plan.arenas[rank].packets + (epoch & 1) * plan.packets_copy);
+  for (uint64_t i = threadIdx.x; i < plan.packets_copy / sizeof(uint64_t); i += blockDim.x)
+    copse_packet_store(&packets[i], 0);
+}
+
 template <typename MOVER>
 __device__ static inline void copse_run_worker(const struct copse_launch_args &args,
                                                struct copse_block *block) {
@@ -157,6 +169,8 @@ __device__ static inline void copse_run_worker(const struct copse_launch_args &a
       if (!copse_do<MOVER>(plan, &self, op, c)) return;
     }
   if (threadIdx.x == 0) plan.epochs[w] = self.epoch;
+  if (plan.low_latency && copse_epoch_is_last(self.epoch))
+    copse_clear_packets(plan, worker.rank, self.epoch);
 }
 
 #endif

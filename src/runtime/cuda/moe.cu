@@ -1,0 +1,214 @@
+/*
+ * The steps of a Mixture-of-Experts layer on a GPU: how they are launched. What they do is in
+ * runtime/moe_steps.h. No launch depends on what a routing holds, so all of it can be captured.
+ */
+#include <cuda_runtime.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "runtime/cuda/order.cuh"
+
+extern "C" {
+#include "runtime/moe_steps.h"
+}
+
+#if defined(__CUDACC__)
+#define COPSE_MOE_JOB const __grid_constant__ copse_moe_job
+#else
+#define COPSE_MOE_JOB const copse_moe_job
+#endif
+
+#define LANES 256u          /* threads of a block that moves rows */
+#define LOCATE_THREADS 1024u /* at most, of a block that locates */
+#define SHARED_WORDS 10240u /* below the 48 KiB that need no asking */
+#define BLOCKS_PER_SM 8u
+
+/* ---- LOCATE: a block per bin ---------------------------------------------------------------- */
+
+/* The sum over all threads before this one; `part` is [blockDim.x] of shared memory. */
+__device__ static inline uint32_t sum_before(uint32_t *part, uint32_t value) {
+  const uint32_t thread = threadIdx.x;
+  part[thread] = value;
+  __syncthreads();
+  for (uint32_t distance = 1; distance < blockDim.x; distance *= 2) {
+    const uint32_t left = thread >= distance ? part[thread - distance] : 0;
+    __syncthreads();
+    part[thread] += left;
+    __syncthreads();
+  }
+  return part[thread] - value;
+}
+
+__global__ void __launch_bounds__(LOCATE_THREADS) copse_moe_locate_kernel(COPSE_MOE_JOB job) {
+  COPSE_SHARED_MEMORY(uint32_t, sums); /* [top_k][blockDim.x], then [blockDim.x] */
+  const uint32_t bin = blockIdx.x, thread = threadIdx.x, n_threads = blockDim.x;
+  uint32_t *part = sums + job.top_k * n_threads;
+  copse_moe_count_run(&job, bin, sums, thread, n_threads);
+  __syncthreads();
+  const uint32_t mine = copse_moe_add_part(&job, sums, thread);
+  const uint32_t before = sum_before(part, mine);
+  copse_moe_scan_part(&job, sums, before, thread);
+  if (thread == n_threads - 1) copse_moe_set_chosen(&job, bin, before + mine);
+  __syncthreads();
+  copse_moe_place_run(&job, bin, sums, thread, n_threads);
+}
+
+/* ---- PLAN: one block ------------------------------------------------------------------------- */
+
+__global__ void __launch_bounds__(LANES) copse_moe_plan_kernel(COPSE_MOE_JOB job) {
+  copse_moe_plan_pairs(&job, threadIdx.x, blockDim.x);
+  __syncthreads();
+  copse_moe_plan_offsets(&job, threadIdx.x, blockDim.x);
+  __syncthreads();
+  copse_moe_plan_places(&job, threadIdx.x, blockDim.x);
+}
+
+/* ---- the others: blocks of (lanes of a row, rows) -------------------------------------------- */
+
+__device__ static inline copse_moe_lane lane_of(void) {
+  return copse_moe_lane{blockIdx.x * blockDim.y + threadIdx.y, gridDim.x * blockDim.y, threadIdx.x,
+                        blockDim.x};
+}
+
+__global__ void __launch_bounds__(LANES) copse_moe_pack_kernel(COPSE_MOE_JOB job) {
+  copse_moe_pack(&job, lane_of());
+}
+__global__ void __launch_bounds__(LANES) copse_moe_unpack_kernel(COPSE_MOE_JOB job) {
+  copse_moe_unpack(&job, lane_of());
+}
+__global__ void __launch_bounds__(LANES) copse_moe_collect_kernel(COPSE_MOE_JOB job) {
+  copse_moe_collect(&job, lane_of());
+}
+__global__ void __launch_bounds__(LANES) copse_moe_reduce_kernel(COPSE_MOE_JOB job) {
+  copse_moe_reduce(&job, lane_of());
+}
+
+/* ---- launching -------------------------------------------------------------------------------- */
+
+typedef void (*moe_kernel)(const copse_moe_job);
+
+static copse_status check(cudaError_t error, const char *call, struct copse_err *err) {
+  if (error == cudaSuccess) return COPSE_OK;
+  (void)cudaGetLastError(); /* it is reported here, not by somebody else's next call */
+  if (error == cudaErrorMemoryAllocation)
+    return copse_fail(err, COPSE_NOMEM, "%s: %s", call, cudaGetErrorString(error));
+  return copse_fail(err, COPSE_DEVICE, "%s: %s", call, cudaGetErrorString(error));
+}
+
+static copse_status launch(moe_kernel kernel, dim3 grid, dim3 block, size_t shared,
+                           const struct copse_moe_job *job, copse_stream stream,
+                           struct copse_err *err) {
+  copse_moe_job copy = *job;
+  void *args[] = {&copy};
+  return check(cudaLaunchKernel(kernel, grid, block, args, shared, (cudaStream_t)stream),
+               "cudaLaunchKernel", err);
+}
+
+/* As many threads as tokens keep busy, up to what their sums leave room for. */
+static copse_status launch_locate(const struct copse_moe_job *job, copse_stream stream,
+                                  struct copse_err *err) {
+  uint32_t threads = 32;
+  while (threads < LOCATE_THREADS && 2 * threads * (job->top_k + 1) <= SHARED_WORDS &&
+         threads * 2 < job->n_tokens)
+    threads *= 2;
+  return launch(copse_moe_locate_kernel, dim3(copse_moe_bins(job)), dim3(threads),
+                (size_t)threads * (job->top_k + 1) * sizeof(uint32_t), job, stream, err);
+}
+
+/* `rows`: an upper bound. Each lane moves a few units of a row, unless it is too short. */
+static copse_status launch_rows(moe_kernel kernel, uint64_t rows, int device,
+                                const struct copse_moe_job *job, copse_stream stream,
+                                struct copse_err *err) {
+  int multiprocessors = 0;
+  if (rows == 0) return COPSE_OK;
+  copse_status status = check(
+      cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
+      "cudaDeviceGetAttribute", err);
+  if (status != COPSE_OK) return status;
+  uint32_t lanes = 1;
+  while (lanes < LANES && (uint64_t)lanes * COPSE_MOE_IN_FLIGHT * job->unit < job->row_bytes)
+    lanes *= 2;
+  const uint32_t rows_of_block = LANES / lanes;
+  uint64_t blocks = (rows + rows_of_block - 1) / rows_of_block;
+  const uint64_t most = (uint64_t)multiprocessors * BLOCKS_PER_SM;
+  if (blocks > most) blocks = most;
+  return launch(kernel, dim3((uint32_t)blocks), dim3(lanes, rows_of_block), 0, job, stream, err);
+}
+
+static copse_status run_here(int device, enum copse_moe_step step,
+                             const struct copse_moe_job *job, copse_stream stream,
+                             struct copse_err *err) {
+  const uint64_t most = copse_moe_rows_at_most(job);
+  switch (step) {
+    case COPSE_MOE_LOCATE: return launch_locate(job, stream, err);
+    case COPSE_MOE_PLAN:
+      return launch(copse_moe_plan_kernel, dim3(1), dim3(LANES), 0, job, stream, err);
+    case COPSE_MOE_PACK:
+      return launch_rows(copse_moe_pack_kernel, job->n_tokens, device, job, stream, err);
+    case COPSE_MOE_UNPACK:
+      return launch_rows(copse_moe_unpack_kernel, most, device, job, stream, err);
+    case COPSE_MOE_COLLECT:
+      return launch_rows(copse_moe_collect_kernel, most, device, job, stream, err);
+    case COPSE_MOE_REDUCE:
+      return launch_rows(copse_moe_reduce_kernel, job->n_tokens, device, job, stream, err);
+  }
+  return copse_fail(err, COPSE_INTERNAL, "no such step of a layer: %d", (int)step);
+}
+
+/* ---- the machine: each call on its device, the caller's device as it was ------------------------ */
+
+static copse_status enter(int device, int *before, struct copse_err *err) {
+  copse_status status = check(cudaGetDevice(before), "cudaGetDevice", err);
+  if (status == COPSE_OK && *before != device)
+    status = check(cudaSetDevice(device), "cudaSetDevice", err);
+  return status;
+}
+
+static copse_status leave(int device, int before, copse_status status, struct copse_err *err) {
+  if (before == device) return status;
+  copse_status left = check(cudaSetDevice(before), "cudaSetDevice", err);
+  return status != COPSE_OK ? status : left;
+}
+
+static copse_status take_here(uint64_t bytes, void **memory, struct copse_err *err) {
+  copse_status status = check(cudaMalloc(memory, (size_t)bytes), "cudaMalloc", err);
+  if (status != COPSE_OK) {
+    *memory = NULL;
+    return status;
+  }
+  status = check(cudaMemset(*memory, 0, (size_t)bytes), "cudaMemset", err);
+  /* any stream may use it from now on, not only those that wait for the default one */
+  if (status == COPSE_OK) status = check(cudaDeviceSynchronize(), "cudaDeviceSynchronize", err);
+  if (status == COPSE_OK) return COPSE_OK;
+  (void)cudaFree(*memory);
+  *memory = NULL;
+  return status;
+}
+
+static copse_status take(int device, uint64_t bytes, void **memory, struct copse_err *err) {
+  int before = device;
+  *memory = NULL;
+  copse_status status = enter(device, &before, err);
+  if (status != COPSE_OK) return status;
+  return leave(device, before, take_here(bytes, memory, err), err);
+}
+
+static void give_back(int device, void *memory) {
+  int before = device;
+  if (!memory || enter(device, &before, NULL) != COPSE_OK) return;
+  (void)cudaFree(memory);
+  (void)leave(device, before, COPSE_OK, NULL);
+}
+
+static copse_status run(int device, enum copse_moe_step step, const struct copse_moe_job *job,
+                        copse_stream stream, struct copse_err *err) {
+  int before = device;
+  copse_status status = enter(device, &before, err);
+  if (status != COPSE_OK) return status;
+  return leave(device, before, run_here(device, step, job, stream, err), err);
+}
+
+extern "C" {
+extern const struct copse_moe_ops copse_moe_cuda;
+const struct copse_moe_ops copse_moe_cuda = {take, give_back, run};
+}

@@ -151,6 +151,34 @@ START_TEST(lanes_of_a_row_move_all_of_it_and_nothing_else) {
 }
 END_TEST
 
+START_TEST(blocks_have_room_for_what_can_come_and_no_more) {
+  struct copse_err err = COPSE_ERR_INIT;
+  copse_moe_config config = {.n_experts = 10, .top_k = 3, .max_tokens = 7, .row = {4, COPSE_INT8}};
+  static const struct {
+    int64_t capacity;
+    uint32_t block_rows; /* the most experts of a rank: 3 */
+    int padded;
+    uint64_t rows[4]; /* 2, 3, 2 and 3 experts, 4 sources */
+  } right[] = {{COPSE_MOE_EXACT, 21, 0, {84, 84, 84, 84}},
+               {0, 0, 0, {0, 0, 0, 0}},
+               {2, 6, 0, {16, 24, 16, 24}},
+               {2, 6, 1, {16, 24, 16, 24}},
+               {7, 21, 0, {56, 84, 56, 84}},
+               {8, 21, 0, {64, 84, 64, 84}},
+               {8, 21, 1, {64, 96, 64, 96}},
+               {INT64_MAX, 21, 0, {84, 84, 84, 84}}};
+  for (size_t i = 0; i < sizeof right / sizeof *right; i++)
+    for (uint32_t rank = 0; rank < 4; rank++) {
+      struct copse_moe_job job;
+      config.capacity = right[i].capacity;
+      config.padded = right[i].padded;
+      ASSERT_OK(copse_moe_shape(&config, 4, rank, &job, &err), &err);
+      ck_assert_uint_eq(job.block_rows, right[i].block_rows);
+      ck_assert_uint_eq(copse_moe_rows_at_most(&job), right[i].rows[rank]);
+    }
+}
+END_TEST
+
 /* An order that is no permutation must not make the steps leave their memory (ASan looks). */
 START_TEST(a_wrong_order_stays_within_memory) {
   static const int32_t wrong[] = {-1, 0, 7, 8, INT32_MIN, INT32_MAX, 3, 3};
@@ -177,6 +205,8 @@ START_TEST(a_wrong_order_stays_within_memory) {
       job.order = k ? order : NULL;
       for (int step = COPSE_MOE_LOCATE; step <= COPSE_MOE_UNPACK; step++)
         ASSERT_OK(copse_moe_cpu.run(0, (enum copse_moe_step)step, &job, NULL, &err), &err);
+      uint32_t sums[2 * 4];
+      locate_by_runs(&job, 4, sums);
     }
     copse_moe_cpu.give_back(0, memory);
   }
@@ -192,6 +222,7 @@ int main(void) {
   tcase_add_test(tc, dispatch_and_combine_with_identity_experts_give_back_the_tokens);
   tcase_add_test(tc, runs_of_many_threads_locate_as_one_thread_does);
   tcase_add_test(tc, lanes_of_a_row_move_all_of_it_and_nothing_else);
+  tcase_add_test(tc, blocks_have_room_for_what_can_come_and_no_more);
   tcase_add_test(tc, a_wrong_order_stays_within_memory);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);

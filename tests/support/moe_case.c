@@ -15,24 +15,6 @@ static void *allocate(size_t bytes) {
 
 /* ---- single elements ---------------------------------------------------------------------- */
 
-/* A value of the middle of the type's range, whose products and sums round. */
-static void put_rough(unsigned char *at, copse_type type, uint64_t *state) {
-  uint64_t bits = copse_test_random(state);
-  double v = (double)copse_test_random_int(state, -1000000, 1000000) / 12345.0;
-  float f = (float)v;
-  uint16_t half = (uint16_t)((bits & 0x8fff) + 0x3000), bfloat = (uint16_t)((bits & 0x81ff) + 0x3e80);
-  uint8_t e4m3 = (uint8_t)((bits & 0x9f) + 0x20), e5m2 = (uint8_t)((bits & 0x9f) + 0x30);
-  switch (type) {
-    case COPSE_FLOAT: memcpy(at, &f, sizeof f); break;
-    case COPSE_DOUBLE: memcpy(at, &v, sizeof v); break;
-    case COPSE_HALF: memcpy(at, &half, sizeof half); break;
-    case COPSE_BFLOAT16: memcpy(at, &bfloat, sizeof bfloat); break;
-    case COPSE_FLOAT8_E4M3: *at = e4m3; break;
-    case COPSE_FLOAT8_E5M2: *at = e5m2; break;
-    default: memcpy(at, &bits, copse_type_bytes(type));
-  }
-}
-
 /* Every type's value is a double exactly; floats of all widths but double fit float. */
 static double get(const unsigned char *at, copse_type type) {
   float f;
@@ -65,6 +47,30 @@ static void put(unsigned char *at, copse_type type, double v) {
     case COPSE_FLOAT8_E4M3: *at = copse_float8_e4m3_store(f); break;
     case COPSE_FLOAT8_E5M2: *at = copse_float8_e5m2_store(f); break;
     default: ck_abort_msg("no float");
+  }
+}
+
+static bool is_float(copse_type type) { return type >= COPSE_HALF; }
+
+/* A value of the middle of the type's range, whose products and sums round; or a zero. */
+static void put_rough(unsigned char *at, copse_type type, uint64_t *state) {
+  uint64_t bits = copse_test_random(state);
+  if (is_float(type) && bits >> 60 == 0) {
+    put(at, type, bits & 1 ? 0.0 : -0.0);
+    return;
+  }
+  double v = (double)copse_test_random_int(state, -1000000, 1000000) / 12345.0;
+  float f = (float)v;
+  uint16_t half = (uint16_t)((bits & 0x8fff) + 0x3000), bfloat = (uint16_t)((bits & 0x81ff) + 0x3e80);
+  uint8_t e4m3 = (uint8_t)((bits & 0x9f) + 0x20), e5m2 = (uint8_t)((bits & 0x9f) + 0x30);
+  switch (type) {
+    case COPSE_FLOAT: memcpy(at, &f, sizeof f); break;
+    case COPSE_DOUBLE: memcpy(at, &v, sizeof v); break;
+    case COPSE_HALF: memcpy(at, &half, sizeof half); break;
+    case COPSE_BFLOAT16: memcpy(at, &bfloat, sizeof bfloat); break;
+    case COPSE_FLOAT8_E4M3: *at = e4m3; break;
+    case COPSE_FLOAT8_E5M2: *at = e5m2; break;
+    default: memcpy(at, &bits, copse_type_bytes(type));
   }
 }
 
@@ -239,8 +245,6 @@ static void expect_combined(const struct moe_case *c, struct moe_rank *r,
       put(r->combined + (size_t)t * c->combined_bytes + (size_t)i * element, row->type, total);
     }
 }
-
-static bool is_float(copse_type type) { return type >= COPSE_HALF; }
 
 static struct place **find_rows(struct moe_case *c) {
   const struct moe_options *o = &c->options;

@@ -13,6 +13,7 @@ VARIANT ?= release
 PREFIX  ?= /usr/local
 DESTDIR ?=
 CC      ?= cc
+CXX     ?= g++
 AR      ?= ar
 PKG_CONFIG ?= pkg-config
 V       ?= 0
@@ -34,10 +35,11 @@ endif
 LIB_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(LIB_PACKAGES) 2>/dev/null)
 LIB_LIBS   := $(shell $(PKG_CONFIG) --libs $(LIB_PACKAGES) 2>/dev/null) -lglpk -lm
 
-WARNINGS := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
-            -Wpointer-arith -Wwrite-strings $(if $(WERROR),-Werror)
+CXX_WARNINGS := -Wall -Wextra -Wshadow -Wvla -Wpointer-arith -Wwrite-strings $(if $(WERROR),-Werror)
+WARNINGS := $(CXX_WARNINGS) -Wstrict-prototypes -Wmissing-prototypes
 CPPFLAGS_ALL = -D_GNU_SOURCE -Iinclude -Isrc $(LIB_CFLAGS) $(CPPFLAGS)
 CFLAGS_ALL   = -std=c11 -g -fPIC -fvisibility=hidden -pthread $(WARNINGS) $(VARIANT_FLAGS) $(CFLAGS)
+CXXFLAGS_ALL = -std=c++17 -g -fPIC -fvisibility=hidden -pthread $(CXX_WARNINGS) $(VARIANT_FLAGS) $(CXXFLAGS)
 LDFLAGS_ALL  = -pthread $(VARIANT_LD) $(LDFLAGS)
 
 ifeq ($(VARIANT),release)
@@ -65,13 +67,19 @@ TEST_LIB := $(wildcard tests/support/*.c)
 LIB_OBJ  := $(LIB_SRC:%.c=$(OBJ)/%.o)
 CLI_OBJ  := $(CLI_SRC:%.c=$(OBJ)/%.o)
 TEST_LIB_OBJ := $(TEST_LIB:%.c=$(OBJ)/%.o)
-TESTS    := $(TEST_SRC:tests/%.c=$(OUT)/tests/%)
+# The CUDA runtime on threads of the CPU (tests/emulation), and copse's CUDA sources built for it.
+EMULATED_SRC  := $(filter-out tests/emulation/test_%,$(wildcard tests/emulation/*.cc)) \
+                 $(wildcard src/runtime/cuda/*.cu)
+EMULATED_OBJ  := $(patsubst %,$(OBJ)/emulated/%.o,$(basename $(EMULATED_SRC)))
+EMULATED_TEST := $(wildcard tests/*/test_*.cc)
+TESTS    := $(TEST_SRC:tests/%.c=$(OUT)/tests/%) $(EMULATED_TEST:tests/%.cc=$(OUT)/tests/%)
 
+.SECONDARY: # no object is removed once its program is linked
 .PHONY: all tests check check-tests demo bench lint format install uninstall clean bootstrap
 all: $(OUT)/copse $(OUT)/libcopse.so $(OUT)/libcopse.a
 
 # A change of flags rebuilds what they touch.
-FLAGS_TEXT := $(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) $(LDFLAGS_ALL)
+FLAGS_TEXT := $(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) $(CXX) $(CXXFLAGS_ALL) $(LDFLAGS_ALL)
 $(OBJ)/.flags: FORCE
 	$(Q)mkdir -p $(@D); echo '$(FLAGS_TEXT)' | cmp -s - $@ || echo '$(FLAGS_TEXT)' >$@
 FORCE:
@@ -101,6 +109,22 @@ $(OUT)/tests/%: $(OBJ)/tests/%.o $(TEST_LIB_OBJ) $(OUT)/libcopse.a
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ $(LIB_LIBS) $(CHECK_LIBS)
+
+# In C++, with the emulation instead of CUDA. The emulation's folder comes before a CUDA
+# toolkit's that may be in the environment.
+COMPILE_EMULATED = $(CXX) $(CPPFLAGS_ALL) -Itests/emulation -Itests $(CHECK_CFLAGS) $(CXXFLAGS_ALL) -MMD -MP
+$(OBJ)/emulated/%.o: %.cc $(OBJ)/.flags
+	$(call say,CXX,$<)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(COMPILE_EMULATED) -c $< -o $@
+$(OBJ)/emulated/%.o: %.cu $(OBJ)/.flags
+	$(call say,CXX,$<)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(COMPILE_EMULATED) -x c++ -c $< -o $@
+$(OUT)/tests/%: $(OBJ)/emulated/tests/%.o $(EMULATED_OBJ) $(TEST_LIB_OBJ) $(OUT)/libcopse.a
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CXX) $(LDFLAGS_ALL) -o $@ $^ $(LIB_LIBS) $(CHECK_LIBS)
 
 tests: all $(TESTS)
 # Runs this variant's tests only.

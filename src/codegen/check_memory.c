@@ -133,7 +133,7 @@ static copse_status map_op(struct copse_memory *m, uint32_t op, size_t *n, size_
       return copse_fail_at(
           err, COPSE_REFUTED, label, 0, "op %u uses the %s of rank %u, which only the root gives",
           op, operand->buffer == COPSE_BUFFER_INPUT ? "input" : "output", operand->rank);
-    if (operand->buffer != COPSE_BUFFER_SCRATCH)
+    if (operand->buffer == COPSE_BUFFER_INPUT || operand->buffer == COPSE_BUFFER_OUTPUT)
       COPSE_TRY(place_of(m, operand, o->piece, &place, err));
     m->op_places[(*n)++] = place;
   }

@@ -214,5 +214,6 @@ copse_status copse_lower_schedule(const struct copse_schedule *schedule,
                                   struct copse_plan **out, struct copse_err *err) {
   *out = NULL;
   if (schedule->collective == COPSE_ALLTOALL) return copse_lower_flows(schedule, options, out, err);
+  if (options && options->low_latency) return copse_lower_packets(schedule, options, out, err);
   return copse_lower_trees(schedule, options, out, err);
 }

@@ -62,10 +62,13 @@ copse_status copse_build_worker(struct copse_plan_build *b, int rank,
 /* Through the file format, so that what runs is what a file would hold. */
 copse_status copse_build_finish(struct copse_plan_build *b, struct copse_plan **out) COPSE_CHECKED;
 
-/* The two code generators behind copse_lower_schedule. */
+/* The code generators behind copse_lower_schedule. */
 copse_status copse_lower_trees(const struct copse_schedule *schedule,
                                const struct copse_lower_options *options, struct copse_plan **out,
                                struct copse_err *err) COPSE_CHECKED;
+copse_status copse_lower_packets(const struct copse_schedule *schedule,
+                                 const struct copse_lower_options *options,
+                                 struct copse_plan **out, struct copse_err *err) COPSE_CHECKED;
 copse_status copse_lower_flows(const struct copse_schedule *schedule,
                                const struct copse_lower_options *options, struct copse_plan **out,
                                struct copse_err *err) COPSE_CHECKED;

@@ -38,7 +38,7 @@ struct copse_move {
   uint32_t divisor;      /* avg, final: the number of ranks; else 1 */
   uint64_t count;        /* elements */
   const struct copse_place *src, *dst;
-  struct copse_patience *patience; /* a GPU's: how long to look for packets */
+  const struct copse_patience *patience; /* a GPU's: how long to look for packets */
 };
 
 /* A .cu file moves elements on the GPU only (or, for tests, as the GPU would). */

@@ -121,7 +121,7 @@ copse_status copse_layout_shape(const struct copse_layout *layout, uint64_t coun
   copse_status status = check_size(layout, count, element_bytes, err);
   if (status != COPSE_OK) return status;
   uint64_t largest = copse_share_of(count, layout->largest) * element_bytes;
-  shape->count = count;
+  shape->count = shape->input_stride = shape->output_stride = count;
   shape->element_bytes = element_bytes;
   shape->unit = COPSE_PLAN_ALIGN_BYTES / element_bytes;
   shape->n_chunks = copse_chunk_count(h, largest);

@@ -63,6 +63,8 @@ static copse_status check_header(const struct checker *check) {
                (unsigned long long)h->min_bytes, (unsigned long long)h->max_bytes);
   if (h->protocol > COPSE_PROTOCOL_LOW_LATENCY)
     return BAD(check, "header: unknown protocol %u", h->protocol);
+  if (h->protocol == COPSE_PROTOCOL_LOW_LATENCY && h->n_extents != 0)
+    return BAD(check, "header: an alltoall by demand, whose blocks may be empty, has no packets");
   const char *name = check->plan->name;
   if (!name || strlen(name) != h->name_bytes)
     return BAD(check, "header: the name is not of %u bytes without NUL", h->name_bytes);

@@ -54,10 +54,11 @@ COPSE_HD static inline struct copse_span copse_chunk_span(struct copse_span piec
 /* Which slot of a region chunk c uses. */
 COPSE_HD static inline uint64_t copse_slot_of(uint32_t c, uint32_t fifo) { return c % fifo; }
 
-/* Elements from the start of an input or output to a chunk of its block `block`. */
-COPSE_HD static inline uint64_t copse_block_offset(uint32_t block, uint64_t count,
+/* Elements from the start of an input or output to a chunk of its block `block`. stride: from
+ * one block to the next. */
+COPSE_HD static inline uint64_t copse_block_offset(uint32_t block, uint64_t stride,
                                                    struct copse_span chunk) {
-  return block * count + chunk.first;
+  return block * stride + chunk.first;
 }
 
 /* ---- the shape of a launch ---------------------------------------------------------------
@@ -74,6 +75,8 @@ struct copse_region_place {
 
 struct copse_shape {
   uint64_t count;      /* elements of a block */
+  uint64_t input_stride, output_stride; /* elements from one block to the next: count, but for a
+                                           part of a larger message */
   uint64_t chunk_base; /* count / n_chunks + 1 */
   uint32_t element_bytes;
   uint32_t unit; /* elements in COPSE_PLAN_ALIGN_BYTES */

@@ -86,9 +86,10 @@ COPSE_HD static inline struct copse_place copse_view_operand(
                copse_view_packets(&view->shape, &view->places[operand->index]);
     place.epoch = epoch;
   } else {
-    unsigned char *base = operand->buffer == COPSE_BUFFER_INPUT ? memory->input : memory->output;
-    place.at = base + copse_block_offset(operand->index, view->shape.count, chunk) *
-                          view->shape.element_bytes;
+    bool input = operand->buffer == COPSE_BUFFER_INPUT;
+    uint64_t stride = input ? view->shape.input_stride : view->shape.output_stride;
+    place.at = (input ? memory->input : memory->output) +
+               copse_block_offset(operand->index, stride, chunk) * view->shape.element_bytes;
   }
   return place;
 }

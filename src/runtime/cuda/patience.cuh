@@ -8,26 +8,32 @@
 #include "runtime/cuda/launch.h"
 #include "runtime/cuda/order.cuh"
 
-/* What a worker was doing when it lost patience; one of a block's threads at a time. */
+/* What a worker is at, for the report if it waits for too long. */
 struct copse_patience {
   struct copse_control *control;
   uint64_t limit_ns;
-  uint32_t worker, op, chunk;
-  uint64_t since; /* 0: not waiting yet */
+  uint32_t plan, worker, op, chunk;
+};
+
+/* One wait. */
+struct copse_wait {
+  uint64_t since;
+  uint32_t looks;
 };
 
 /* Between two looks at the control block, which lies across the bus. */
 #define COPSE_LOOKS 1024u
 
-/* After a look in vain; false when it is time to leave. `looks` is the caller's count. */
-__device__ static inline bool copse_keep_waiting(struct copse_patience *patience,
-                                                 uint32_t *looks) {
-  if (++*looks % COPSE_LOOKS != 0) return true;
+/* After a look in vain; false when it is time to leave. */
+__device__ static inline bool copse_keep_waiting(const struct copse_patience *patience,
+                                                 struct copse_wait *wait) {
+  if (++wait->looks % COPSE_LOOKS != 0) return true;
   if (copse_word_load(&patience->control->leave)) return false;
   uint64_t now = copse_device_clock();
-  if (patience->since == 0) patience->since = now;
-  if (now - patience->since < patience->limit_ns) return true;
+  if (wait->looks == COPSE_LOOKS) wait->since = now;
+  if (now - wait->since < patience->limit_ns) return true;
   if (copse_word_claim(&patience->control->claimed, 1)) {
+    patience->control->plan = patience->plan;
     patience->control->worker = patience->worker;
     patience->control->op = patience->op;
     patience->control->chunk = patience->chunk;

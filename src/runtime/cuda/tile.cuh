@@ -19,8 +19,10 @@
 #define COPSE_TILE_LANES(T) (COPSE_VECTORS * COPSE_VECTOR_BYTES / (uint32_t)sizeof(T))
 #if defined(__CUDACC__)
 #define COPSE_TILE_UNROLL _Pragma("unroll")
+#define COPSE_NOINLINE __noinline__
 #else
 #define COPSE_TILE_UNROLL
+#define COPSE_NOINLINE __attribute__((noinline))
 #endif
 
 /* The vectors first, first + step, ... of a move; of the one numbered `full`, which is the
@@ -119,21 +121,27 @@ __device__ static inline void copse_vector_scatter(unsigned char *at, copse_vect
     reinterpret_cast<T *>(at)[i] = lane[i];
 }
 
-/* By the address's alignment, which all vectors of an operand share. */
-__device__ static inline copse_vector copse_vector_load(const unsigned char *at) {
+/* Whether an operand's vectors lie at 16 bytes; all of one do, or none. */
+__device__ static inline bool copse_is_aligned(const unsigned char *at) {
+  return (uint32_t)(uintptr_t)at % COPSE_VECTOR_BYTES == 0;
+}
+
+/*
+ * The vectors that are no plain 16 bytes: misaligned, cut off, or packets. Functions of their
+ * own, since inlined into every loop they would make the kernels several times as large.
+ */
+__device__ static COPSE_NOINLINE copse_vector copse_vector_load_uneven(const unsigned char *at) {
   uint32_t low = (uint32_t)(uintptr_t)at;
-  if (low % 16 == 0) return *reinterpret_cast<const copse_vector *>(at);
   if (low % 8 == 0) return copse_vector_gather<uint64_t>(at);
   if (low % 4 == 0) return copse_vector_gather<uint32_t>(at);
   if (low % 2 == 0) return copse_vector_gather<uint16_t>(at);
   return copse_vector_gather<uint8_t>(at);
 }
 
-__device__ static inline void copse_vector_store(unsigned char *at, copse_vector v) {
+__device__ static COPSE_NOINLINE void copse_vector_store_uneven(unsigned char *at,
+                                                                copse_vector v) {
   uint32_t low = (uint32_t)(uintptr_t)at;
-  if (low % 16 == 0)
-    *reinterpret_cast<copse_vector *>(at) = v;
-  else if (low % 8 == 0)
+  if (low % 8 == 0)
     copse_vector_scatter<uint64_t>(at, v);
   else if (low % 4 == 0)
     copse_vector_scatter<uint32_t>(at, v);
@@ -143,14 +151,17 @@ __device__ static inline void copse_vector_store(unsigned char *at, copse_vector
     copse_vector_scatter<uint8_t>(at, v);
 }
 
-/* The first `bytes` bytes of a vector, element by element. */
-__device__ static inline copse_vector copse_vector_load_rest(const unsigned char *at,
-                                                             uint32_t bytes, uint32_t width) {
-  union {
-    copse_vector v;
-    uint8_t byte[COPSE_VECTOR_BYTES];
-    uint16_t half[COPSE_VECTOR_BYTES / 2];
-  } u;
+union copse_vector_parts {
+  copse_vector v;
+  uint8_t byte[COPSE_VECTOR_BYTES];
+  uint16_t half[COPSE_VECTOR_BYTES / 2];
+};
+
+/* The first `bytes` bytes of a vector, element by element; width: of an element, or a part. */
+__device__ static COPSE_NOINLINE copse_vector copse_vector_load_rest(const unsigned char *at,
+                                                                     uint32_t bytes,
+                                                                     uint32_t width) {
+  union copse_vector_parts u;
   u.v = copse_vector{{0, 0, 0, 0}};
   if (width == 1)
     for (uint32_t i = 0; i < bytes; i++) u.byte[i] = at[i];
@@ -163,13 +174,9 @@ __device__ static inline copse_vector copse_vector_load_rest(const unsigned char
   return u.v;
 }
 
-__device__ static inline void copse_vector_store_rest(unsigned char *at, copse_vector v,
-                                                      uint32_t bytes, uint32_t width) {
-  union {
-    copse_vector v;
-    uint8_t byte[COPSE_VECTOR_BYTES];
-    uint16_t half[COPSE_VECTOR_BYTES / 2];
-  } u;
+__device__ static COPSE_NOINLINE void copse_vector_store_rest(unsigned char *at, copse_vector v,
+                                                              uint32_t bytes, uint32_t width) {
+  union copse_vector_parts u;
   u.v = v;
   if (width == 1)
     for (uint32_t i = 0; i < bytes; i++) at[i] = u.byte[i];
@@ -182,31 +189,33 @@ __device__ static inline void copse_vector_store_rest(unsigned char *at, copse_v
 
 /* ---- packets: a vector's four words lie in four packets ------------------------------------ */
 
-__device__ static inline bool copse_vector_receive(const struct copse_move *move,
-                                                   const struct copse_place *place, uint64_t index,
-                                                   copse_vector *v) {
+struct copse_received {
+  copse_vector v;
+  bool ok; /* false: lost patience */
+};
+
+__device__ static COPSE_NOINLINE copse_received
+copse_vector_receive(const struct copse_patience *patience, const struct copse_place *place,
+                     uint64_t index) {
   uint64_t *packets = reinterpret_cast<uint64_t *>(place->at) + 4 * index;
-  uint32_t looks = 0;
+  struct copse_wait wait = {0, 0};
+  struct copse_received got;
   for (;;) {
     uint64_t packet[4];
-    bool there = true;
+    got.ok = true;
     COPSE_TILE_UNROLL
     for (uint32_t i = 0; i < 4; i++) packet[i] = copse_packet_load(&packets[i]);
     COPSE_TILE_UNROLL
     for (uint32_t i = 0; i < 4; i++) {
-      there = there && (uint32_t)(packet[i] >> 32) == place->epoch;
-      v->word[i] = (uint32_t)packet[i];
+      got.ok = got.ok && (uint32_t)(packet[i] >> 32) == place->epoch;
+      got.v.word[i] = (uint32_t)packet[i];
     }
-    if (there) return true;
-    /* each thread waits for itself, so the time of its wait is its own too */
-    struct copse_patience patience = *move->patience;
-    if (looks == 0) patience.since = 0;
-    if (!copse_keep_waiting(&patience, &looks)) return false;
+    if (got.ok || !copse_keep_waiting(patience, &wait)) return got;
   }
 }
 
-__device__ static inline void copse_vector_send(const struct copse_place *place, uint64_t index,
-                                                copse_vector v) {
+__device__ static COPSE_NOINLINE void copse_vector_send(const struct copse_place *place,
+                                                        uint64_t index, copse_vector v) {
   uint64_t *packets = reinterpret_cast<uint64_t *>(place->at) + 4 * index;
   COPSE_TILE_UNROLL
   for (uint32_t i = 0; i < 4; i++)
@@ -215,24 +224,39 @@ __device__ static inline void copse_vector_send(const struct copse_place *place,
 
 /* ---- tiles ------------------------------------------------------------------------------------ */
 
+/* Vectors of one operand. The first case is the one that bandwidth comes from: loads that
+ * don't depend on each other. */
 template <uint32_t N>
 __device__ static inline bool copse_vectors_read(const struct copse_move *move,
                                                  const struct copse_place *place,
                                                  const struct copse_tile &tile,
                                                  uint32_t element_bytes, copse_vector (&v)[N]) {
+  const unsigned char *base = place->at + tile.offset;
+  const bool plain = place->epoch == 0, aligned = copse_is_aligned(base);
   bool ok = true;
   COPSE_TILE_UNROLL
   for (uint32_t u = 0; u < N; u++) {
     uint64_t index = tile.first + (uint64_t)u * tile.step;
-    const unsigned char *at = place->at + tile.offset + index * COPSE_VECTOR_BYTES;
+    const unsigned char *at = base + index * COPSE_VECTOR_BYTES;
     v[u] = copse_vector{{0, 0, 0, 0}};
+    if (plain && aligned && index < tile.full)
+      v[u] = *reinterpret_cast<const copse_vector *>(at);
+  }
+  if (plain && aligned && tile.first + (uint64_t)(N - 1) * tile.step < tile.full) return true;
+  COPSE_TILE_UNROLL
+  for (uint32_t u = 0; u < N; u++) {
+    uint64_t index = tile.first + (uint64_t)u * tile.step;
+    const unsigned char *at = base + index * COPSE_VECTOR_BYTES;
     if (index > tile.full || (index == tile.full && tile.rest == 0)) continue;
-    if (place->epoch)
-      ok = ok && copse_vector_receive(move, place, index, &v[u]);
-    else if (index < tile.full)
-      v[u] = copse_vector_load(at);
-    else
+    if (!plain) {
+      struct copse_received got = copse_vector_receive(move->patience, place, index);
+      v[u] = got.v;
+      ok = ok && got.ok;
+    } else if (index == tile.full) {
       v[u] = copse_vector_load_rest(at, tile.rest, element_bytes);
+    } else if (!aligned) {
+      v[u] = copse_vector_load_uneven(at);
+    }
   }
   return ok;
 }
@@ -242,17 +266,26 @@ __device__ static inline void copse_vectors_write(const struct copse_place *plac
                                                   const struct copse_tile &tile,
                                                   uint32_t element_bytes,
                                                   const copse_vector (&v)[N]) {
+  unsigned char *base = place->at + tile.offset;
+  const bool plain = place->epoch == 0, aligned = copse_is_aligned(base);
   COPSE_TILE_UNROLL
   for (uint32_t u = 0; u < N; u++) {
     uint64_t index = tile.first + (uint64_t)u * tile.step;
-    unsigned char *at = place->at + tile.offset + index * COPSE_VECTOR_BYTES;
+    unsigned char *at = base + index * COPSE_VECTOR_BYTES;
+    if (plain && aligned && index < tile.full) *reinterpret_cast<copse_vector *>(at) = v[u];
+  }
+  if (plain && aligned && tile.first + (uint64_t)(N - 1) * tile.step < tile.full) return;
+  COPSE_TILE_UNROLL
+  for (uint32_t u = 0; u < N; u++) {
+    uint64_t index = tile.first + (uint64_t)u * tile.step;
+    unsigned char *at = base + index * COPSE_VECTOR_BYTES;
     if (index > tile.full || (index == tile.full && tile.rest == 0)) continue;
-    if (place->epoch)
+    if (!plain)
       copse_vector_send(place, index, v[u]);
-    else if (index < tile.full)
-      copse_vector_store(at, v[u]);
-    else
+    else if (index == tile.full)
       copse_vector_store_rest(at, v[u], tile.rest, element_bytes);
+    else if (!aligned)
+      copse_vector_store_uneven(at, v[u]);
   }
 }
 
@@ -278,7 +311,7 @@ __device__ static __forceinline__ void copse_tile_write(const struct copse_place
   copse_vectors_write<COPSE_VECTORS>(place, tile, element_bytes, v);
 }
 
-__device__ static inline bool copse_move_copy(const struct copse_move *move,
+__device__ static COPSE_NOINLINE bool copse_move_copy(const struct copse_move *move,
                                               uint32_t element_bytes, uint32_t thread,
                                               uint32_t n_threads) {
   struct copse_tiles tiles =

@@ -106,10 +106,12 @@ COPSE_HD static inline void copse_moe_store(unsigned char *at, struct copse_moe_
 COPSE_HD static inline void copse_moe_copy_row(const struct copse_moe_job *job, unsigned char *to,
                                                const unsigned char *from,
                                                struct copse_moe_lane at) {
+#if !defined(__CUDA_ARCH__)
   if (at.n_lanes == 1) {
     memcpy(to, from, job->row_bytes);
     return;
   }
+#endif
   const uint32_t units = (uint32_t)(job->row_bytes / job->unit);
   for (uint32_t base = at.lane; base < units; base += COPSE_MOE_IN_FLIGHT * at.n_lanes) {
     struct copse_moe_unit v[COPSE_MOE_IN_FLIGHT];

@@ -81,9 +81,7 @@ struct copse_moe_ops {
 };
 
 extern const struct copse_moe_ops copse_moe_cpu;
-#if defined(COPSE_HAVE_CUDA)
-extern const struct copse_moe_ops copse_moe_cuda;
-#endif
+extern const struct copse_moe_ops copse_moe_cuda; /* where the build has CUDA */
 
 /* ---- a layer's memory, moe_layout.c ------------------------------------------------------- */
 

@@ -2,21 +2,15 @@
  * The steps of a Mixture-of-Experts layer on a GPU: how they are launched. What they do is in
  * runtime/moe_steps.h. No launch depends on what a routing holds, so all of it can be captured.
  */
-#include <cuda_runtime.h>
-#include <stdint.h>
-#include <string.h>
-
+#include "runtime/cuda/host.h"
+#include "runtime/cuda/kernels.h"
 #include "runtime/cuda/order.cuh"
 
 extern "C" {
 #include "runtime/moe_steps.h"
 }
 
-#if defined(__CUDACC__)
-#define COPSE_MOE_JOB const __grid_constant__ copse_moe_job
-#else
-#define COPSE_MOE_JOB const copse_moe_job
-#endif
+#define COPSE_MOE_JOB const COPSE_GRID_CONSTANT struct copse_moe_job
 
 #define LANES 256u          /* threads of a block that moves rows */
 #define LOCATE_THREADS 1024u /* at most, of a block that locates */
@@ -65,7 +59,7 @@ __global__ void __launch_bounds__(LANES) copse_moe_plan_kernel(COPSE_MOE_JOB job
 
 /* ---- the others: blocks of (lanes of a row, rows) -------------------------------------------- */
 
-__device__ static inline copse_moe_lane lane_of(void) {
+__device__ static inline struct copse_moe_lane lane_of(void) {
   return copse_moe_lane{blockIdx.x * blockDim.y + threadIdx.y, gridDim.x * blockDim.y, threadIdx.x,
                         blockDim.x};
 }
@@ -85,23 +79,16 @@ __global__ void __launch_bounds__(LANES) copse_moe_reduce_kernel(COPSE_MOE_JOB j
 
 /* ---- launching -------------------------------------------------------------------------------- */
 
-typedef void (*moe_kernel)(const copse_moe_job);
-
-static copse_status check(cudaError_t error, const char *call, struct copse_err *err) {
-  if (error == cudaSuccess) return COPSE_OK;
-  (void)cudaGetLastError(); /* it is reported here, not by somebody else's next call */
-  if (error == cudaErrorMemoryAllocation)
-    return copse_fail(err, COPSE_NOMEM, "%s: %s", call, cudaGetErrorString(error));
-  return copse_fail(err, COPSE_DEVICE, "%s: %s", call, cudaGetErrorString(error));
-}
+typedef void (*moe_kernel)(const struct copse_moe_job);
 
 static copse_status launch(moe_kernel kernel, dim3 grid, dim3 block, size_t shared,
                            const struct copse_moe_job *job, copse_stream stream,
                            struct copse_err *err) {
-  copse_moe_job copy = *job;
+  struct copse_moe_job copy = *job;
   void *args[] = {&copy};
-  return check(cudaLaunchKernel(kernel, grid, block, args, shared, (cudaStream_t)stream),
-               "cudaLaunchKernel", err);
+  COPSE_CUDA(cudaLaunchKernel(COPSE_KERNEL_ADDRESS(kernel), grid, block, args, shared,
+                              (cudaStream_t)stream));
+  return COPSE_OK;
 }
 
 /* As many threads as tokens keep busy, up to what their sums leave room for. */
@@ -121,10 +108,7 @@ static copse_status launch_rows(moe_kernel kernel, uint64_t rows, int device,
                                 struct copse_err *err) {
   int multiprocessors = 0;
   if (rows == 0) return COPSE_OK;
-  copse_status status = check(
-      cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
-      "cudaDeviceGetAttribute", err);
-  if (status != COPSE_OK) return status;
+  COPSE_CUDA(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
   uint32_t lanes = 1;
   while (lanes < LANES && (uint64_t)lanes * COPSE_MOE_IN_FLIGHT * job->unit < job->row_bytes)
     lanes *= 2;
@@ -135,9 +119,9 @@ static copse_status launch_rows(moe_kernel kernel, uint64_t rows, int device,
   return launch(kernel, dim3((uint32_t)blocks), dim3(lanes, rows_of_block), 0, job, stream, err);
 }
 
-static copse_status run_here(int device, enum copse_moe_step step,
-                             const struct copse_moe_job *job, copse_stream stream,
-                             struct copse_err *err) {
+static copse_status run(int device, enum copse_moe_step step, const struct copse_moe_job *job,
+                        copse_stream stream, struct copse_err *err) {
+  copse_on_device here(device);
   const uint64_t most = copse_moe_rows_at_most(job);
   switch (step) {
     case COPSE_MOE_LOCATE: return launch_locate(job, stream, err);
@@ -155,60 +139,31 @@ static copse_status run_here(int device, enum copse_moe_step step,
   return copse_fail(err, COPSE_INTERNAL, "no such step of a layer: %d", (int)step);
 }
 
-/* ---- the machine: each call on its device, the caller's device as it was ------------------------ */
+/* ---- memory ------------------------------------------------------------------------------------ */
 
-static copse_status enter(int device, int *before, struct copse_err *err) {
-  copse_status status = check(cudaGetDevice(before), "cudaGetDevice", err);
-  if (status == COPSE_OK && *before != device)
-    status = check(cudaSetDevice(device), "cudaSetDevice", err);
-  return status;
+static void give_back(int device, void *memory) {
+  copse_on_device here(device);
+  (void)cudaFree(memory);
 }
 
-static copse_status leave(int device, int before, copse_status status, struct copse_err *err) {
-  if (before == device) return status;
-  copse_status left = check(cudaSetDevice(before), "cudaSetDevice", err);
-  return status != COPSE_OK ? status : left;
-}
-
-static copse_status take_here(uint64_t bytes, void **memory, struct copse_err *err) {
-  copse_status status = check(cudaMalloc(memory, (size_t)bytes), "cudaMalloc", err);
-  if (status != COPSE_OK) {
-    *memory = NULL;
-    return status;
-  }
-  status = check(cudaMemset(*memory, 0, (size_t)bytes), "cudaMemset", err);
+static copse_status clear(void *memory, uint64_t bytes, struct copse_err *err) {
+  COPSE_CUDA(cudaMemset(memory, 0, (size_t)bytes));
   /* any stream may use it from now on, not only those that wait for the default one */
-  if (status == COPSE_OK) status = check(cudaDeviceSynchronize(), "cudaDeviceSynchronize", err);
-  if (status == COPSE_OK) return COPSE_OK;
-  (void)cudaFree(*memory);
-  *memory = NULL;
-  return status;
+  COPSE_CUDA(cudaDeviceSynchronize());
+  return COPSE_OK;
 }
 
 static copse_status take(int device, uint64_t bytes, void **memory, struct copse_err *err) {
-  int before = device;
+  copse_on_device here(device);
   *memory = NULL;
-  copse_status status = enter(device, &before, err);
-  if (status != COPSE_OK) return status;
-  return leave(device, before, take_here(bytes, memory, err), err);
-}
-
-static void give_back(int device, void *memory) {
-  int before = device;
-  if (!memory || enter(device, &before, NULL) != COPSE_OK) return;
-  (void)cudaFree(memory);
-  (void)leave(device, before, COPSE_OK, NULL);
-}
-
-static copse_status run(int device, enum copse_moe_step step, const struct copse_moe_job *job,
-                        copse_stream stream, struct copse_err *err) {
-  int before = device;
-  copse_status status = enter(device, &before, err);
-  if (status != COPSE_OK) return status;
-  return leave(device, before, run_here(device, step, job, stream, err), err);
+  COPSE_CUDA(cudaMalloc(memory, (size_t)bytes));
+  copse_status status = clear(*memory, bytes, err);
+  if (status == COPSE_OK) return COPSE_OK;
+  give_back(device, *memory);
+  *memory = NULL;
+  return status;
 }
 
 extern "C" {
-extern const struct copse_moe_ops copse_moe_cuda;
 const struct copse_moe_ops copse_moe_cuda = {take, give_back, run};
 }

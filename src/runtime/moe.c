@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "runtime/comm_group.h"
 #include "runtime/executor.h"
 #include "runtime/moe_job.h"
 
@@ -274,7 +275,7 @@ static copse_status check_ranks(copse_moe *const *moes, const void *args, int n,
                       n < 1 ? "n must be at least 1" : moes ? "args is NULL" : "moes is NULL");
   for (int i = 0; i < n; i++)
     if (!moes[i]) return copse_fail(err, COPSE_INVALID, "layer %d of %d is NULL", i, n);
-  if (copse_comm_in_group() && moes[0]->job.n_ranks > 1)
+  if (copse_group_is_open() && moes[0]->job.n_ranks > 1)
     return copse_fail(err, COPSE_INVALID,
                       "a layer can't run between copse_group_start and copse_group_end: "
                       "copse_moe_dispatch_all and copse_moe_combine_all take several ranks");

@@ -68,7 +68,7 @@ LIB_OBJ  := $(LIB_SRC:%.c=$(OBJ)/%.o)
 CLI_OBJ  := $(CLI_SRC:%.c=$(OBJ)/%.o)
 TEST_LIB_OBJ := $(TEST_LIB:%.c=$(OBJ)/%.o)
 # The CUDA runtime on threads of the CPU (tests/emulation), and copse's CUDA sources built for it.
-EMULATED_SRC  := $(filter-out tests/emulation/test_%,$(wildcard tests/emulation/*.cc)) \
+EMULATED_SRC  := $(filter-out tests/emulation/test_% tests/cuda/test_%,$(wildcard tests/emulation/*.cc tests/cuda/*.cc)) \
                  $(wildcard src/runtime/cuda/*.cu)
 EMULATED_OBJ  := $(patsubst %,$(OBJ)/emulated/%.o,$(basename $(EMULATED_SRC)))
 EMULATED_TEST := $(wildcard tests/*/test_*.cc)
@@ -112,7 +112,7 @@ $(OUT)/tests/%: $(OBJ)/tests/%.o $(TEST_LIB_OBJ) $(OUT)/libcopse.a
 
 # In C++, with the emulation instead of CUDA. The emulation's folder comes before a CUDA
 # toolkit's that may be in the environment.
-COMPILE_EMULATED = $(CXX) $(CPPFLAGS_ALL) -Itests/emulation -Itests $(CHECK_CFLAGS) $(CXXFLAGS_ALL) -MMD -MP
+COMPILE_EMULATED = $(CXX) -DCOPSE_HAVE_CUDA=1 $(CPPFLAGS_ALL) -Itests/emulation -Itests $(CHECK_CFLAGS) $(CXXFLAGS_ALL) -MMD -MP
 $(OBJ)/emulated/%.o: %.cc $(OBJ)/.flags
 	$(call say,CXX,$<)
 	$(Q)mkdir -p $(@D)
@@ -120,7 +120,7 @@ $(OBJ)/emulated/%.o: %.cc $(OBJ)/.flags
 $(OBJ)/emulated/%.o: %.cu $(OBJ)/.flags
 	$(call say,CXX,$<)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(COMPILE_EMULATED) -x c++ -c $< -o $@
+	$(Q)$(COMPILE_EMULATED) -DCOPSE_DEVICE_CODE=1 -x c++ -c $< -o $@
 $(OUT)/tests/%: $(OBJ)/emulated/tests/%.o $(EMULATED_OBJ) $(TEST_LIB_OBJ) $(OUT)/libcopse.a
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D)

@@ -43,6 +43,7 @@ struct copse_move {
 
 /* A .cu file moves elements on the GPU only (or, for tests, as the GPU would). */
 #if defined(__CUDACC__)
+#undef COPSE_DEVICE_CODE
 #define COPSE_DEVICE_CODE 1
 #define COPSE_MOVE_FUNCTION __device__ static inline
 #define COPSE_MOVE_INLINE __device__ static __forceinline__

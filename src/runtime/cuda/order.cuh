@@ -68,6 +68,9 @@ __device__ static inline uint64_t copse_device_clock(void) {
   return ns;
 }
 
+/* Between two looks: a GPU's other warps run anyway. */
+__device__ static inline void copse_pause(void) {}
+
 /* The block's dynamic shared memory. */
 #define COPSE_SHARED_MEMORY(T, name)                          \
   extern __shared__ __align__(16) unsigned char copse_shared[]; \
@@ -75,6 +78,7 @@ __device__ static inline uint64_t copse_device_clock(void) {
 
 #else /* the same code on CPU threads, for tests */
 
+#include <sched.h>
 #include <time.h>
 
 static inline void copse_signal_store(uint64_t *signal, uint64_t value, bool) {
@@ -100,6 +104,7 @@ static inline bool copse_word_claim(uint32_t *word, uint32_t value) {
 static inline void copse_word_release(uint32_t *word, uint32_t value) {
   __atomic_store_n(word, value, __ATOMIC_RELEASE);
 }
+static inline void copse_pause(void) { sched_yield(); }
 static inline uint64_t copse_device_clock(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);

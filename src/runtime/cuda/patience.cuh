@@ -22,11 +22,16 @@ struct copse_wait {
 };
 
 /* Between two looks at the control block, which lies across the bus. */
+#if defined(__CUDACC__)
 #define COPSE_LOOKS 1024u
+#else
+#define COPSE_LOOKS 64u
+#endif
 
 /* After a look in vain; false when it is time to leave. */
 __device__ static inline bool copse_keep_waiting(const struct copse_patience *patience,
                                                  struct copse_wait *wait) {
+  copse_pause();
   if (++wait->looks % COPSE_LOOKS != 0) return true;
   if (copse_word_load(&patience->control->leave)) return false;
   uint64_t now = copse_device_clock();

@@ -19,7 +19,13 @@ struct copse_moe {
   bool dispatched;
 };
 
-/* ---- making --------------------------------------------------------------------------------- */
+static copse_status missing(const char *what) {
+  struct copse_err err = COPSE_ERR_INIT;
+  (void)copse_fail(&err, COPSE_INVALID, "%s is NULL", what);
+  return copse_publish_error(&err);
+}
+
+/* ---- making ------------------------------------------------------------------------------ */
 
 static const struct copse_moe_ops *ops_of(int device) {
 #if defined(COPSE_HAVE_CUDA)
@@ -47,8 +53,8 @@ static copse_status need_plans(const struct copse_moe *moe, struct copse_err *er
   const struct copse_moe_row back = copse_moe_combined_row(&moe->config);
   copse_status status = COPSE_OK;
   if (job->n_ranks == 1) return COPSE_OK;
-  COPSE_TRY(need_plan(moe->comm, COPSE_ALLGATHER, job->n_experts, COPSE_UINT32, "an allgather",
-                      err));
+  COPSE_TRY(
+      need_plan(moe->comm, COPSE_ALLGATHER, job->n_experts, COPSE_UINT32, "an allgather", err));
   if (job->block_rows == 0) return COPSE_OK;
   COPSE_TRY(need_plan(moe->comm, COPSE_ALLTOALL, job->block_rows * job->dispatched_elements,
                       moe->config.row.type, "an alltoall", err));
@@ -63,11 +69,8 @@ copse_status copse_moe_create(copse_comm *comm, const copse_moe_config *config, 
   struct copse_moe *moe = NULL;
   copse_status status;
   if (out) *out = NULL;
-  if (!comm || !config || !out) {
-    (void)copse_fail(&err, COPSE_INVALID, "%s is NULL",
-                     !comm ? "comm" : !config ? "config" : "out");
-    return copse_publish_error(&err);
-  }
+  if (!comm) return missing("comm");
+  if (!config || !out) return missing(config ? "out" : "config");
   COPSE_TRY(copse_calloc(1, sizeof *moe, &moe, &err));
   moe->comm = comm;
   moe->device = copse_comm_device(comm);
@@ -90,14 +93,10 @@ void copse_moe_free(copse_moe *moe) {
   free(moe);
 }
 
-/* ---- asking --------------------------------------------------------------------------------- */
+/* ---- asking ------------------------------------------------------------------------------ */
 
 copse_status copse_moe_get_view(const copse_moe *moe, copse_moe_view *view) {
-  struct copse_err err = COPSE_ERR_INIT;
-  if (!moe || !view) {
-    (void)copse_fail(&err, COPSE_INVALID, "%s is NULL", moe ? "view" : "moe");
-    return copse_publish_error(&err);
-  }
+  if (!moe || !view) return missing(moe ? "view" : "moe");
   const struct copse_moe_job *job = &moe->job;
   /* all counts fit int32: copse_moe_shape */
   *view = (copse_moe_view){(const int32_t *)job->expert_counts,
@@ -125,7 +124,7 @@ int64_t copse_moe_tutel_capacity(int64_t n_tokens, int n_experts, int top_k, dou
   return capacity < INT32_MAX ? (int64_t)capacity : INT32_MAX;
 }
 
-/* ---- calling -------------------------------------------------------------------------------- */
+/* ---- calling ----------------------------------------------------------------------------- */
 
 static bool is_float(copse_type type) {
   return type == COPSE_HALF || type == COPSE_FLOAT || type == COPSE_DOUBLE ||
@@ -154,7 +153,8 @@ static copse_status begin_dispatch(struct copse_moe *moe, const copse_moe_dispat
   const size_t element = copse_type_bytes(row->type);
   copse_status status;
   if (args->n_tokens < 0 || args->n_tokens > moe->config.max_tokens)
-    return copse_fail(err, COPSE_INVALID, "n_tokens is %lld, must be 0 to %lld, the max_tokens "
+    return copse_fail(err, COPSE_INVALID,
+                      "n_tokens is %lld, must be 0 to %lld, the max_tokens "
                       "that the layer was made for",
                       (long long)args->n_tokens, (long long)moe->config.max_tokens);
   if (args->scales && !is_float(row->type))
@@ -229,9 +229,9 @@ static copse_status send_rows(struct copse_moe *moe) {
 
 static copse_status return_rows(struct copse_moe *moe) {
   const struct copse_moe_job *job = &moe->job;
-  return copse_all_to_all_v(job->far_rows, job->near_rows,
-                            job->block_rows * job->combined_elements, job->pairs_back,
-                            copse_moe_combined_row(&moe->config).type, moe->comm, moe->stream);
+  return copse_all_to_all_v(job->far_rows, job->near_rows, job->block_rows * job->combined_elements,
+                            job->pairs_back, copse_moe_combined_row(&moe->config).type, moe->comm,
+                            moe->stream);
 }
 
 static copse_status run_collective(copse_moe *const *moes, int n,
@@ -272,7 +272,9 @@ static copse_status check_ranks(copse_moe *const *moes, const void *args, int n,
                                 struct copse_err *err) {
   if (!moes || !args || n < 1)
     return copse_fail(err, COPSE_INVALID, "%s",
-                      n < 1 ? "n must be at least 1" : moes ? "args is NULL" : "moes is NULL");
+                      n < 1  ? "n must be at least 1"
+                      : moes ? "args is NULL"
+                             : "moes is NULL");
   for (int i = 0; i < n; i++)
     if (!moes[i]) return copse_fail(err, COPSE_INVALID, "layer %d of %d is NULL", i, n);
   if (copse_group_is_open() && moes[0]->job.n_ranks > 1)

@@ -29,7 +29,7 @@ struct copse_moe_lane {
 
 /* A product and a sum that no compiler contracts into one operation. */
 #if defined(__CUDA_ARCH__)
-#define COPSE_MOE_ROUNDED(A, fn_product, fn_sum)                                      \
+#define COPSE_MOE_ROUNDED(A, fn_product, fn_sum)                                          \
   COPSE_HD static inline A copse_moe_##A##_product(A a, A b) { return fn_product(a, b); } \
   COPSE_HD static inline A copse_moe_##A##_sum(A a, A b) { return fn_sum(a, b); }
 COPSE_MOE_ROUNDED(float, __fmul_rn, __fadd_rn)
@@ -39,14 +39,14 @@ COPSE_MOE_ROUNDED(double, __dmul_rn, __dadd_rn)
 #error "-ffast-math changes the bits of results"
 #endif
 /* Across functions neither gcc in ISO mode nor clang contracts. */
-#define COPSE_MOE_ROUNDED(A)                                                  \
+#define COPSE_MOE_ROUNDED(A)                                                   \
   COPSE_HD static inline A copse_moe_##A##_product(A a, A b) { return a * b; } \
   COPSE_HD static inline A copse_moe_##A##_sum(A a, A b) { return a + b; }
 COPSE_MOE_ROUNDED(float)
 COPSE_MOE_ROUNDED(double)
 #endif
 
-/* ---- a unit: 16 bytes in registers, of which the first `unit` count ------------------------ */
+/* ---- a unit: 16 bytes in registers, of which the first `unit` count ---------------------- */
 
 struct copse_moe_unit {
   uint32_t word[4];
@@ -99,7 +99,7 @@ COPSE_HD static inline void copse_moe_store(unsigned char *at, struct copse_moe_
   }
 }
 
-/* ---- rows as they are ---------------------------------------------------------------------- */
+/* ---- rows as they are -------------------------------------------------------------------- */
 
 #define COPSE_MOE_IN_FLIGHT 4u /* units that a thread reads before it writes the first */
 
@@ -136,7 +136,7 @@ COPSE_HD static inline void copse_moe_clear_row(const struct copse_moe_job *job,
     copse_moe_store(to + (uint64_t)u * job->unit, zero, job->unit);
 }
 
-/* ---- rows as numbers: NAME is the type's in element.h, T stored, A its accumulator ---------- */
+/* ---- rows as numbers: NAME is the type's in element.h, T stored, A its accumulator ------- */
 
 #define COPSE_MOE_ELEMENTS(NAME, T, A)                                                             \
   /* to = factor * from */                                                                         \
@@ -174,8 +174,7 @@ COPSE_HD static inline void copse_moe_clear_row(const struct copse_moe_job *job,
       COPSE_MOE_UNROLL                                                                             \
       for (uint32_t i = 0; i < COPSE_MOE_UNIT_BYTES / sizeof(T); i++) {                            \
         A term = copse_##NAME##_load(e[i]);                                                        \
-        if (job->weights)                                                                          \
-          term = copse_moe_##A##_product(((const A *)job->weights)[choice], term);                 \
+        if (job->weights) term = copse_moe_##A##_product(((const A *)job->weights)[choice], term); \
         total[i] = any ? copse_moe_##A##_sum(total[i], term) : term; /* keeps a first -0 */        \
       }                                                                                            \
       any = 1;                                                                                     \

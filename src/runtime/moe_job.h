@@ -66,7 +66,8 @@ struct copse_moe_job {
 };
 
 /* The first expert of a rank. */
-COPSE_HD static inline uint32_t copse_moe_first_of(uint32_t rank, uint32_t n_ranks, uint32_t n_experts) {
+COPSE_HD static inline uint32_t copse_moe_first_of(uint32_t rank, uint32_t n_ranks,
+                                                   uint32_t n_experts) {
   return (uint32_t)((uint64_t)rank * n_experts / n_ranks);
 }
 
@@ -83,12 +84,11 @@ struct copse_moe_ops {
 extern const struct copse_moe_ops copse_moe_cpu;
 extern const struct copse_moe_ops copse_moe_cuda; /* where the build has CUDA */
 
-/* ---- a layer's memory, moe_layout.c ------------------------------------------------------- */
+/* ---- a layer's memory, moe_layout.c ------------------------------------------------------ */
 
 /* Checks the figures and works out the shape; no memory yet. Owns nothing. */
-copse_status copse_moe_shape(const struct copse_moe_config *config, uint32_t n_ranks,
-                             uint32_t rank, struct copse_moe_job *job,
-                             struct copse_err *err) COPSE_CHECKED;
+copse_status copse_moe_shape(const struct copse_moe_config *config, uint32_t n_ranks, uint32_t rank,
+                             struct copse_moe_job *job, struct copse_err *err) COPSE_CHECKED;
 
 /* The most rows that this rank can get. */
 uint64_t copse_moe_rows_at_most(const struct copse_moe_job *job);

@@ -22,8 +22,7 @@ static copse_status check_config(const struct copse_moe_config *config, struct c
   COPSE_TRY(check_row(&config->row, "row", err));
   if (config->combined.elements != 0) COPSE_TRY(check_row(&config->combined, "combined", err));
   if (config->n_experts < 1)
-    return copse_fail(err, COPSE_INVALID, "n_experts is %d, must be at least 1",
-                      config->n_experts);
+    return copse_fail(err, COPSE_INVALID, "n_experts is %d, must be at least 1", config->n_experts);
   if (config->top_k < 1 || config->top_k > COPSE_MOE_MAX_TOP_K)
     return copse_fail(err, COPSE_INVALID, "top_k is %d, must be 1 to %d", config->top_k,
                       COPSE_MOE_MAX_TOP_K);
@@ -65,8 +64,8 @@ static copse_status bound_rows(const struct copse_moe_config *config, struct cop
   return COPSE_OK;
 }
 
-copse_status copse_moe_shape(const struct copse_moe_config *config, uint32_t n_ranks,
-                             uint32_t rank, struct copse_moe_job *job, struct copse_err *err) {
+copse_status copse_moe_shape(const struct copse_moe_config *config, uint32_t n_ranks, uint32_t rank,
+                             struct copse_moe_job *job, struct copse_err *err) {
   copse_status status;
   *job = (struct copse_moe_job){0};
   COPSE_TRY(check_config(config, err));
@@ -77,8 +76,8 @@ copse_status copse_moe_shape(const struct copse_moe_config *config, uint32_t n_r
   job->first_expert = copse_moe_first_of(rank, n_ranks, job->n_experts);
   job->n_local = copse_moe_first_of(rank + 1, n_ranks, job->n_experts) - job->first_expert;
   if ((uint64_t)job->n_experts * n_ranks > INT32_MAX)
-    return copse_fail(err, COPSE_OVERFLOW, "%d experts on %u ranks are too many",
-                      config->n_experts, n_ranks);
+    return copse_fail(err, COPSE_OVERFLOW, "%d experts on %u ranks are too many", config->n_experts,
+                      n_ranks);
   job->n_places = job->n_local * n_ranks;
   job->dispatched_elements = (uint64_t)config->row.elements;
   job->combined_elements = (uint64_t)copse_moe_combined_row(config).elements;
@@ -94,7 +93,7 @@ uint64_t copse_moe_rows_at_most(const struct copse_moe_job *job) {
   return job->padded || cut < most ? cut : most;
 }
 
-/* ---- memory --------------------------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------------------------ */
 
 #define ALIGNMENT 256u
 

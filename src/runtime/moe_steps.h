@@ -110,11 +110,11 @@ COPSE_HD static inline void copse_moe_locate_alone(const struct copse_moe_job *j
   for (uint32_t bin = 0; bin < n_bins; bin++) copse_moe_set_chosen(job, bin, job->chosen[bin]);
 }
 
-/* ---- PLAN ---------------------------------------------------------------------------------- */
+/* ---- PLAN -------------------------------------------------------------------------------- */
 
 /* What rank `source` sends to experts lo .. hi - 1. */
-COPSE_HD static inline uint32_t copse_moe_taken_of(const struct copse_moe_job *job,
-                                                   uint32_t source, uint32_t lo, uint32_t hi) {
+COPSE_HD static inline uint32_t copse_moe_taken_of(const struct copse_moe_job *job, uint32_t source,
+                                                   uint32_t lo, uint32_t hi) {
   const uint32_t *row = job->taken + (uint64_t)source * job->n_experts;
   uint32_t total = 0;
   for (uint32_t e = lo; e < hi; e++) total += row[e];
@@ -132,9 +132,8 @@ COPSE_HD static inline void copse_moe_plan_pairs(const struct copse_moe_job *job
   const uint32_t n = job->n_ranks;
   for (uint32_t i = thread; i < n * n; i += n_threads) {
     const uint32_t from = i / n, to = i % n;
-    const uint64_t rows =
-        copse_moe_taken_of(job, from, copse_moe_first_of(to, n, job->n_experts),
-                           copse_moe_first_of(to + 1, n, job->n_experts));
+    const uint64_t rows = copse_moe_taken_of(job, from, copse_moe_first_of(to, n, job->n_experts),
+                                             copse_moe_first_of(to + 1, n, job->n_experts));
     job->pairs[i] = rows * job->dispatched_elements;
     job->pairs_back[to * n + from] = rows * job->combined_elements;
   }
@@ -151,8 +150,8 @@ COPSE_HD static inline void copse_moe_plan_pairs(const struct copse_moe_job *job
 }
 
 /* Where this rank's experts start, from their counts. */
-COPSE_HD static inline void copse_moe_plan_offsets(const struct copse_moe_job *job,
-                                                   uint32_t thread, uint32_t n_threads) {
+COPSE_HD static inline void copse_moe_plan_offsets(const struct copse_moe_job *job, uint32_t thread,
+                                                   uint32_t n_threads) {
   for (uint32_t e = thread; e <= job->n_local; e += n_threads) {
     uint32_t offset = 0;
     if (job->padded)
@@ -181,7 +180,7 @@ COPSE_HD static inline void copse_moe_plan_places(const struct copse_moe_job *jo
   if (thread == 0) job->place_row[job->n_places] = job->expert_offsets[job->n_local];
 }
 
-/* ---- PACK ---------------------------------------------------------------------------------- */
+/* ---- PACK -------------------------------------------------------------------------------- */
 
 /* The row of near that a choice goes to. What was never located, where the caller's order is no
  * permutation, lands somewhere in the block or nowhere. */
@@ -212,7 +211,7 @@ COPSE_HD static inline void copse_moe_pack(const struct copse_moe_job *job,
   }
 }
 
-/* ---- UNPACK, COLLECT ------------------------------------------------------------------------ */
+/* ---- UNPACK, COLLECT --------------------------------------------------------------------- */
 
 /* The row of far that belongs to a row of `rows`; COPSE_MOE_NONE for padding. */
 COPSE_HD static inline uint32_t copse_moe_far_of(const struct copse_moe_job *job, uint32_t row) {
@@ -254,7 +253,7 @@ COPSE_HD static inline void copse_moe_collect(const struct copse_moe_job *job,
   }
 }
 
-/* ---- REDUCE --------------------------------------------------------------------------------- */
+/* ---- REDUCE ------------------------------------------------------------------------------ */
 
 COPSE_HD static inline void copse_moe_reduce(const struct copse_moe_job *job,
                                              struct copse_moe_lane at) {

@@ -14,7 +14,7 @@
 
 #define MAX_RANKS 8
 
-/* ---- communicators with the plans that a layer needs ----------------------------------------- */
+/* ---- communicators with the plans that a layer needs ------------------------------------- */
 
 static struct copse_plan *plans[MAX_RANKS + 1][2]; /* allgather, alltoall */
 static copse_comm *comms[MAX_RANKS + 1][MAX_RANKS];
@@ -44,7 +44,7 @@ static void free_comms(void) {
   memset(plans, 0, sizeof plans);
 }
 
-/* ---- one rank's calls ----------------------------------------------------------------------------- */
+/* ---- one rank's calls -------------------------------------------------------------------- */
 
 struct seat {
   const struct moe_case *c;
@@ -86,8 +86,7 @@ static void check(struct seat *s) {
   OK(copse_moe_get_view(s->moe, &view));
   ck_assert_int_eq(view.first_expert, (int)r->first_expert);
   ck_assert_int_eq(view.n_local, (int)r->n_local);
-  moe_check_counts(s->c, s->rank, view.expert_counts, view.expert_offsets, view.taken,
-                   view.chosen);
+  moe_check_counts(s->c, s->rank, view.expert_counts, view.expert_offsets, view.taken, view.chosen);
   moe_check_rows(s->c, s->rank, s->rows, copse_moe_max_rows(s->moe));
   moe_check_combined(s->c, s->rank, s->tokens);
   free(s->rows);
@@ -148,7 +147,7 @@ static void run_layer(const struct moe_options *options, bool threads, uint64_t 
   for (uint32_t r = 0; r < n; r++) copse_moe_free(seats[r].moe);
 }
 
-/* ---- right ------------------------------------------------------------------------------------------ */
+/* ---- right ------------------------------------------------------------------------------- */
 
 START_TEST(random_layers_with_a_thread_per_rank) {
   uint64_t state = 21;
@@ -239,19 +238,21 @@ START_TEST(capacities_are_those_of_tutel) {
 }
 END_TEST
 
-/* ---- refused ------------------------------------------------------------------------------------------ */
+/* ---- refused ----------------------------------------------------------------------------- */
 
-#define REFUSED(call, status, part)                                                        \
-  do {                                                                                     \
-    ck_assert_int_eq((call), (status));                                                    \
-    ck_assert_msg(strstr(copse_last_error(), (part)) != NULL, "\"%s\" lacks \"%s\"",       \
-                  copse_last_error(), (part));                                             \
-    ck_assert_msg(strchr(copse_last_error(), '\n') == NULL, "more than one line");         \
+#define REFUSED(call, status, part)                                                  \
+  do {                                                                               \
+    ck_assert_int_eq((call), (status));                                              \
+    ck_assert_msg(strstr(copse_last_error(), (part)) != NULL, "\"%s\" lacks \"%s\"", \
+                  copse_last_error(), (part));                                       \
+    ck_assert_msg(strchr(copse_last_error(), '\n') == NULL, "more than one line");   \
   } while (0)
 
-static const copse_moe_config good = {
-    .n_experts = 4, .top_k = 2, .max_tokens = 8, .capacity = COPSE_MOE_EXACT,
-    .row = {4, COPSE_FLOAT}};
+static const copse_moe_config good = {.n_experts = 4,
+                                      .top_k = 2,
+                                      .max_tokens = 8,
+                                      .capacity = COPSE_MOE_EXACT,
+                                      .row = {4, COPSE_FLOAT}};
 
 static void refuse_config(const copse_moe_config *config, copse_status status, const char *part) {
   copse_moe *moe = (copse_moe *)(void *)&status;
@@ -318,10 +319,10 @@ START_TEST(arguments_that_make_no_sense_are_refused) {
   const copse_moe_dispatch_args right = {
       .tokens = tokens, .n_tokens = 8, .expert_ids = ids, .rows = rows};
   const copse_moe_combine_args back = {.rows = rows, .tokens = tokens};
-#define REFUSE(change, part)                                     \
-  do {                                                           \
-    copse_moe_dispatch_args it = right;                          \
-    it.change;                                                   \
+#define REFUSE(change, part)                                      \
+  do {                                                            \
+    copse_moe_dispatch_args it = right;                           \
+    it.change;                                                    \
     REFUSED(copse_moe_dispatch(moe, &it), COPSE_INVALID, (part)); \
   } while (0)
   REFUSED(copse_moe_combine(moe, &back), COPSE_INVALID, "needs a copse_moe_dispatch before");

@@ -23,7 +23,7 @@ START_TEST(random_layers_are_those_of_the_reference) {
 }
 END_TEST
 
-/* ---- every type, capacity and routing at least once ---------------------------------------------- */
+/* ---- every type, capacity and routing at least once -------------------------------------- */
 
 static struct moe_options plain(copse_type type, int top_k) {
   return (struct moe_options){
@@ -79,7 +79,7 @@ START_TEST(dispatch_and_combine_with_identity_experts_give_back_the_tokens) {
 }
 END_TEST
 
-/* ---- what GPUs do with many threads ---------------------------------------------------------------- */
+/* ---- what GPUs do with many threads ------------------------------------------------------ */
 
 /* The kernel's order of work (cuda/moe.cu), its threads one after the other. */
 static void locate_by_runs(const struct copse_moe_job *job, uint32_t n_threads, uint32_t *sums) {

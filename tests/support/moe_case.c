@@ -13,7 +13,7 @@ static void *allocate(size_t bytes) {
   return p;
 }
 
-/* ---- single elements ---------------------------------------------------------------------- */
+/* ---- single elements --------------------------------------------------------------------- */
 
 /* Every type's value is a double exactly; floats of all widths but double fit float. */
 static double get(const unsigned char *at, copse_type type) {
@@ -61,7 +61,8 @@ static void put_rough(unsigned char *at, copse_type type, uint64_t *state) {
   }
   double v = (double)copse_test_random_int(state, -1000000, 1000000) / 12345.0;
   float f = (float)v;
-  uint16_t half = (uint16_t)((bits & 0x8fff) + 0x3000), bfloat = (uint16_t)((bits & 0x81ff) + 0x3e80);
+  uint16_t half = (uint16_t)((bits & 0x8fff) + 0x3000),
+           bfloat = (uint16_t)((bits & 0x81ff) + 0x3e80);
   uint8_t e4m3 = (uint8_t)((bits & 0x9f) + 0x20), e5m2 = (uint8_t)((bits & 0x9f) + 0x30);
   switch (type) {
     case COPSE_FLOAT: memcpy(at, &f, sizeof f); break;
@@ -92,7 +93,7 @@ static void set_weight(void *weights, int64_t choice, copse_type type, double v)
     ((float *)weights)[choice] = (float)v;
 }
 
-/* ---- what ranks give ------------------------------------------------------------------------ */
+/* ---- what ranks give --------------------------------------------------------------------- */
 
 static int32_t random_id(const struct moe_options *o, uint64_t *state) {
   const int n = o->config.n_experts;
@@ -155,13 +156,12 @@ static void give(const struct moe_case *c, uint32_t rank, uint64_t *state) {
     fill_rows(r->tokens, r->n_tokens, &o->config.row, state);
   if (o->order) r->order = random_permutation(r->n_tokens, state);
   if (o->scales) r->scales = random_weights(choices, o->config.row.type, state);
-  if (o->weights || o->identity)
-    r->weights = random_weights(choices, c->combined_row.type, state);
+  if (o->weights || o->identity) r->weights = random_weights(choices, c->combined_row.type, state);
   for (int64_t i = 0; o->identity && i < choices; i++)
     set_weight(r->weights, i, c->combined_row.type, 1.0 / o->config.top_k);
 }
 
-/* ---- what must come of it --------------------------------------------------------------------- */
+/* ---- what must come of it ---------------------------------------------------------------- */
 
 /* For each choice of rank `source`, in the order in which experts take them. */
 static int64_t choice_at(const struct moe_case *c, uint32_t source, int64_t i) {
@@ -278,7 +278,7 @@ static void answer(struct moe_case *c, struct place *const *places, uint64_t *st
   for (uint32_t d = 0; d < c->options.n_ranks; d++) {
     struct moe_rank *r = &c->ranks[d];
     r->answers = allocate((size_t)r->n_rows * c->combined_bytes);
-    if (c->options.identity)
+    if (c->options.identity || c->options.echo)
       memcpy(r->answers, r->rows, (size_t)r->n_rows * c->row_bytes);
     else
       fill_rows(r->answers, r->n_rows, &c->combined_row, state);
@@ -301,8 +301,7 @@ struct moe_case *moe_case_new(const struct moe_options *options, uint64_t *state
   c->options = *options;
   c->combined_row = config->combined.elements ? config->combined : config->row;
   c->row_bytes = (size_t)config->row.elements * copse_type_bytes(config->row.type);
-  c->combined_bytes =
-      (size_t)c->combined_row.elements * copse_type_bytes(c->combined_row.type);
+  c->combined_bytes = (size_t)c->combined_row.elements * copse_type_bytes(c->combined_row.type);
   c->ranks = allocate(options->n_ranks * sizeof *c->ranks);
   c->taken = allocate(options->n_ranks * (size_t)config->n_experts * sizeof(int32_t));
   for (uint32_t r = 0; r < options->n_ranks; r++) give(c, r, state);
@@ -365,7 +364,7 @@ struct moe_options moe_options_random(uint64_t *state) {
   return o;
 }
 
-/* ---- checks ------------------------------------------------------------------------------------ */
+/* ---- checks ------------------------------------------------------------------------------ */
 
 static void check_numbers(const char *what, uint32_t rank, const int32_t *got, const int32_t *want,
                           int64_t n) {
@@ -392,8 +391,7 @@ static void check_bytes(const char *what, uint32_t rank, const unsigned char *go
       ck_abort_msg("rank %u: %s %lld of %lld differs", rank, what, (long long)i, (long long)n);
 }
 
-void moe_check_rows(const struct moe_case *c, uint32_t rank, const unsigned char *rows,
-                    int64_t n) {
+void moe_check_rows(const struct moe_case *c, uint32_t rank, const unsigned char *rows, int64_t n) {
   const struct moe_rank *r = &c->ranks[rank];
   if (n < r->n_rows)
     ck_abort_msg("rank %u: %lld rows at most, but there are %lld", rank, (long long)n,

@@ -29,9 +29,9 @@ struct moe_options {
   enum moe_routing routing;
   bool scales, weights, order; /* else NULL */
   bool idle;                   /* some ranks have no tokens; rank 0 never */
-  /* The experts answer with what they get, all weights are 1 / top_k and all elements small
-   * integers: combining must give back the tokens where nothing is dropped and top_k is 1, 2 or
-   * 4. For float rows, not scaled, and combined as dispatched. */
+  bool echo;                   /* the experts answer with what they get; combined as dispatched */
+  /* And all weights are 1 / top_k and all elements small integers: combining must give back the
+   * tokens where nothing is dropped and top_k is 1, 2 or 4. For float rows, not scaled. */
   bool identity;
 };
 
@@ -65,7 +65,7 @@ void moe_case_free(struct moe_case *c);
 /* A random configuration and routing, small enough for thousands of them. */
 struct moe_options moe_options_random(uint64_t *state);
 
-/* ---- what a rank got; each fails the test, naming what is wrong ------------------------------- */
+/* ---- what a rank got; each fails the test, naming what is wrong -------------------------- */
 
 #define MOE_POISON 0xa5
 

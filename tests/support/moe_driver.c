@@ -48,7 +48,7 @@ static void run(const struct moe_driver *driver, struct seat *seats, uint32_t n,
     ASSERT_OK(driver->ops->run(driver->device, step, &seats[r].job, NULL, &err), &err);
 }
 
-/* ---- in place of the collectives -------------------------------------------------------------- */
+/* ---- in place of the collectives --------------------------------------------------------- */
 
 static void gather_counts(const struct moe_driver *driver, struct seat *seats, uint32_t n) {
   const size_t n_experts = seats[0].job.n_experts;
@@ -83,15 +83,14 @@ static void exchange(const struct moe_driver *driver, struct seat *seats, uint32
   }
 }
 
-/* ---- one rank ----------------------------------------------------------------------------------- */
+/* ---- one rank ---------------------------------------------------------------------------- */
 
 static void begin_dispatch(const struct moe_driver *driver, const struct moe_case *c, uint32_t rank,
                            struct seat *seat) {
   const struct moe_rank *r = &c->ranks[rank];
   struct copse_moe_job *job = &seat->job;
   const size_t choices = (size_t)r->n_tokens * (size_t)c->options.config.top_k;
-  const size_t weight =
-      c->options.config.row.type == COPSE_DOUBLE ? sizeof(double) : sizeof(float);
+  const size_t weight = c->options.config.row.type == COPSE_DOUBLE ? sizeof(double) : sizeof(float);
   job->n_tokens = (uint32_t)r->n_tokens;
   job->expert_ids = take(driver, r->expert_ids, choices * sizeof(int32_t));
   job->order = take(driver, r->order, (size_t)r->n_tokens * sizeof(int32_t));
@@ -147,7 +146,7 @@ static void end_combine(const struct moe_driver *driver, const struct moe_case *
   give_back(driver, job->tokens_out);
 }
 
-/* ---- all ranks ---------------------------------------------------------------------------------- */
+/* ---- all ranks --------------------------------------------------------------------------- */
 
 static void dispatch(const struct moe_driver *driver, const struct moe_case *c,
                      struct seat *seats) {
@@ -162,8 +161,7 @@ static void dispatch(const struct moe_driver *driver, const struct moe_case *c,
   for (uint32_t r = 0; r < n; r++) end_dispatch(driver, c, r, &seats[r]);
 }
 
-static void combine(const struct moe_driver *driver, const struct moe_case *c,
-                    struct seat *seats) {
+static void combine(const struct moe_driver *driver, const struct moe_case *c, struct seat *seats) {
   const uint32_t n = c->options.n_ranks;
   for (uint32_t r = 0; r < n; r++) begin_combine(driver, c, r, &seats[r]);
   run(driver, seats, n, COPSE_MOE_COLLECT);
@@ -181,9 +179,9 @@ void moe_drive(const struct moe_driver *driver, const struct moe_options *option
   for (uint32_t r = 0; r < options->n_ranks; r++) {
     struct seat *seat = &seats[r];
     ASSERT_OK(copse_moe_shape(config, options->n_ranks, r, &seat->job, &err), &err);
-    ASSERT_OK(copse_moe_furnish(&seat->job, config, driver->ops, driver->device, &seat->memory,
-                                &err),
-              &err);
+    ASSERT_OK(
+        copse_moe_furnish(&seat->job, config, driver->ops, driver->device, &seat->memory, &err),
+        &err);
     seat->n_rows = copse_moe_rows_at_most(&seat->job);
   }
   for (int round = 0; round < 2; round++) {

@@ -20,8 +20,7 @@ struct moe_driver {
 };
 
 /* Dispatches and combines twice on the same memory: nothing of the first must matter. */
-void moe_drive(const struct moe_driver *driver, const struct moe_options *options,
-               uint64_t *state);
+void moe_drive(const struct moe_driver *driver, const struct moe_options *options, uint64_t *state);
 
 #ifdef __cplusplus
 }

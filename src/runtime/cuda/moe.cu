@@ -12,12 +12,12 @@ extern "C" {
 
 #define COPSE_MOE_JOB const COPSE_GRID_CONSTANT struct copse_moe_job
 
-#define LANES 256u          /* threads of a block that moves rows */
+#define LANES 256u           /* threads of a block that moves rows */
 #define LOCATE_THREADS 1024u /* at most, of a block that locates */
-#define SHARED_WORDS 10240u /* below the 48 KiB that need no asking */
+#define SHARED_WORDS 10240u  /* below the 48 KiB that need no asking */
 #define BLOCKS_PER_SM 8u
 
-/* ---- LOCATE: a block per bin ---------------------------------------------------------------- */
+/* ---- LOCATE: a block per bin ------------------------------------------------------------- */
 
 /* The sum over all threads before this one; `part` is [blockDim.x] of shared memory. */
 __device__ static inline uint32_t sum_before(uint32_t *part, uint32_t value) {
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(LOCATE_THREADS) copse_moe_locate_kernel(COPSE_
   copse_moe_place_run(&job, bin, sums, thread, n_threads);
 }
 
-/* ---- PLAN: one block ------------------------------------------------------------------------- */
+/* ---- PLAN: one block --------------------------------------------------------------------- */
 
 __global__ void __launch_bounds__(LANES) copse_moe_plan_kernel(COPSE_MOE_JOB job) {
   copse_moe_plan_pairs(&job, threadIdx.x, blockDim.x);
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(LANES) copse_moe_plan_kernel(COPSE_MOE_JOB job
   copse_moe_plan_places(&job, threadIdx.x, blockDim.x);
 }
 
-/* ---- the others: blocks of (lanes of a row, rows) -------------------------------------------- */
+/* ---- the others: blocks of (lanes of a row, rows) ---------------------------------------- */
 
 __device__ static inline struct copse_moe_lane lane_of(void) {
   return copse_moe_lane{blockIdx.x * blockDim.y + threadIdx.y, gridDim.x * blockDim.y, threadIdx.x,
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(LANES) copse_moe_reduce_kernel(COPSE_MOE_JOB j
   copse_moe_reduce(&job, lane_of());
 }
 
-/* ---- launching -------------------------------------------------------------------------------- */
+/* ---- launching --------------------------------------------------------------------------- */
 
 typedef void (*moe_kernel)(const struct copse_moe_job);
 
@@ -139,7 +139,7 @@ static copse_status run(int device, enum copse_moe_step step, const struct copse
   return copse_fail(err, COPSE_INTERNAL, "no such step of a layer: %d", (int)step);
 }
 
-/* ---- memory ------------------------------------------------------------------------------------ */
+/* ---- memory ------------------------------------------------------------------------------ */
 
 static void give_back(int device, void *memory) {
   copse_on_device here(device);

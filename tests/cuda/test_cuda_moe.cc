@@ -1,0 +1,172 @@
+/* The kernels of a Mixture-of-Experts layer (cuda/moe.cu) on the emulated GPU: the same cases and
+ * the same bits as on the CPU. */
+#include <cuda_runtime.h>
+#include <emulation.h>
+
+extern "C" {
+#include "support/moe_driver.h"
+#include "support/support.h"
+}
+
+static void copy(void *to, const void *from, size_t bytes) {
+  ck_assert_int_eq(cudaMemcpy(to, from, bytes, cudaMemcpyDefault), cudaSuccess);
+}
+
+static const struct moe_driver gpu = {&copse_moe_cuda, 0, copy};
+
+static void start(void) {
+  copse_emulated_config config = copse_emulated_defaults();
+  config.multiprocessors = 2; /* so that blocks have more rows than one */
+  copse_emulated_configure(&config);
+}
+
+static void end(void) {
+  ck_assert_int_eq(cudaDeviceSynchronize(), cudaSuccess);
+  ck_assert_int_eq(copse_emulated_leaks(), 0);
+  ck_assert_int_eq(copse_emulated_misuses(), 0);
+}
+
+START_TEST(random_layers_are_those_of_the_reference) {
+  uint64_t state = 11;
+  start();
+  for (int i = 0; i < 12; i++) {
+    struct moe_options options = moe_options_random(&state);
+    moe_drive(&gpu, &options, &state);
+  }
+  end();
+}
+END_TEST
+
+/* Many tokens: runs of several tokens a thread, blocks of several rows, rows of several units. */
+START_TEST(large_layers_are_those_of_the_reference) {
+  uint64_t state = 12;
+  start();
+  for (int i = 0; i < 4; i++) {
+    struct moe_options options = moe_options_random(&state);
+    options.n_ranks = 2;
+    options.config.n_experts = 3;
+    options.config.max_tokens = 300;
+    options.config.capacity = i % 2 ? COPSE_MOE_EXACT : 100;
+    options.config.padded = i == 0;
+    options.config.row.elements = i % 2 ? 520 : 77;
+    options.routing = i % 2 ? MOE_UNIFORM : MOE_DROPPED;
+    moe_drive(&gpu, &options, &state);
+  }
+  end();
+}
+END_TEST
+
+START_TEST(every_float_type_is_scaled_and_summed_bit_for_bit) {
+  uint64_t state = 13;
+  start();
+  for (int type = COPSE_HALF; type < COPSE_N_TYPES; type++) {
+    struct moe_options options = {};
+    options.n_ranks = 2;
+    options.config.n_experts = 2;
+    options.config.top_k = 2;
+    options.config.max_tokens = 9;
+    options.config.capacity = COPSE_MOE_EXACT;
+    options.config.row = {19, (copse_type)type};
+    options.weights = options.scales = true;
+    moe_drive(&gpu, &options, &state);
+  }
+  end();
+}
+END_TEST
+
+/* A layer of one rank in a graph: captured once, replayed on what lies in its buffers then. */
+START_TEST(a_captured_layer_is_replayed_with_new_routings) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_moe_job job;
+  void *memory, *ids, *tokens, *rows, *weights, *combined;
+  uint64_t state = 14;
+  cudaStream_t stream;
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  struct moe_options options = {};
+  options.n_ranks = 1;
+  options.config.n_experts = 5;
+  options.config.top_k = 3;
+  options.config.max_tokens = 40; /* rank 0 always has as many */
+  options.config.capacity = 20;
+  options.config.row = {12, COPSE_HALF};
+  options.routing = MOE_DROPPED;
+  options.weights = options.echo = true;
+  const size_t choices = 120 * 4, row_bytes = 24, n_rows = 100;
+  start();
+  ASSERT_OK(copse_moe_shape(&options.config, 1, 0, &job, &err), &err);
+  ck_assert_uint_eq(copse_moe_rows_at_most(&job), n_rows);
+  ASSERT_OK(copse_moe_furnish(&job, &options.config, &copse_moe_cuda, 0, &memory, &err), &err);
+  void **const buffers[] = {&ids, &weights, &tokens, &combined, &rows};
+  const size_t sizes[] = {choices, choices, 40 * row_bytes, 40 * row_bytes, n_rows * row_bytes};
+  for (int i = 0; i < 5; i++) ASSERT_OK(copse_moe_cuda.take(0, sizes[i], buffers[i], &err), &err);
+  job.n_tokens = 40;
+  job.expert_ids = static_cast<int32_t *>(ids);
+  job.tokens_in = static_cast<unsigned char *>(tokens);
+  job.tokens_out = static_cast<unsigned char *>(combined);
+  job.rows = static_cast<unsigned char *>(rows);
+  copse_moe_set_row(&job, &options.config.row, tokens, rows);
+  ck_assert_int_eq(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+  ck_assert_int_eq(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaSuccess);
+  for (int step = COPSE_MOE_LOCATE; step <= COPSE_MOE_REDUCE; step++) {
+    job.weights = step == COPSE_MOE_REDUCE ? weights : NULL;
+    ASSERT_OK(copse_moe_cuda.run(0, (enum copse_moe_step)step, &job, stream, &err), &err);
+  }
+  ck_assert_int_eq(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+  ck_assert_int_eq(cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
+  for (int round = 0; round < 3; round++) {
+    struct moe_case *c = moe_case_new(&options, &state);
+    struct moe_rank *r = &c->ranks[0];
+    /* the rows that come are what the experts answer */
+    unsigned char got[n_rows * row_bytes], sums[40 * row_bytes];
+    copy(ids, r->expert_ids, choices);
+    copy(weights, r->weights, choices);
+    copy(tokens, r->tokens, sizeof sums);
+    ck_assert_int_eq(cudaMemset(rows, MOE_POISON, sizeof got), cudaSuccess);
+    ck_assert_int_eq(cudaDeviceSynchronize(), cudaSuccess);
+    ck_assert_int_eq(cudaGraphLaunch(exec, stream), cudaSuccess);
+    ck_assert_int_eq(cudaStreamSynchronize(stream), cudaSuccess);
+    copy(got, rows, sizeof got);
+    copy(sums, combined, sizeof sums);
+    moe_check_rows(c, 0, got, (int64_t)n_rows);
+    moe_check_combined(c, 0, sums);
+    moe_case_free(c);
+  }
+  ck_assert_int_eq(cudaGraphExecDestroy(exec), cudaSuccess);
+  ck_assert_int_eq(cudaGraphDestroy(graph), cudaSuccess);
+  ck_assert_int_eq(cudaStreamDestroy(stream), cudaSuccess);
+  for (int i = 0; i < 5; i++) copse_moe_cuda.give_back(0, *buffers[i]);
+  copse_moe_cuda.give_back(0, memory);
+  end();
+}
+END_TEST
+
+START_TEST(memory_that_is_not_there_is_reported) {
+  struct copse_err err = COPSE_ERR_INIT;
+  void *memory;
+  start();
+  ASSERT_FAILS(copse_moe_cuda.take(0, (uint64_t)1 << 50, &memory, &err), COPSE_NOMEM, &err,
+               "cudaMalloc");
+  ck_assert_ptr_null(memory);
+  static const char *const calls[] = {"cudaMemset", "cudaDeviceSynchronize"};
+  for (const char *call : calls) {
+    err = COPSE_ERR_INIT;
+    copse_emulated_fail(call, 1, cudaErrorLaunchFailure);
+    ASSERT_FAILS(copse_moe_cuda.take(0, 1000, &memory, &err), COPSE_DEVICE, &err, call);
+    ck_assert_ptr_null(memory);
+  }
+  ck_assert_int_eq(copse_emulated_leaks(), 0);
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("cuda/moe");
+  TCase *tc = tcase_create("moe");
+  tcase_add_test(tc, random_layers_are_those_of_the_reference);
+  tcase_add_test(tc, large_layers_are_those_of_the_reference);
+  tcase_add_test(tc, every_float_type_is_scaled_and_summed_bit_for_bit);
+  tcase_add_test(tc, a_captured_layer_is_replayed_with_new_routings);
+  tcase_add_test(tc, memory_that_is_not_there_is_reported);
+  suite_add_tcase(suite, tc);
+  return copse_test_run(suite);
+}

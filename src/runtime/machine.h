@@ -62,8 +62,6 @@ struct copse_machine_ops {
 };
 
 extern const struct copse_machine_ops copse_cpu_machine;
-#if defined(COPSE_HAVE_CUDA)
-extern const struct copse_machine_ops copse_cuda_machine;
-#endif
+extern const struct copse_machine_ops copse_cuda_machine; /* only in builds with CUDA: see gpu.h */
 
 #endif

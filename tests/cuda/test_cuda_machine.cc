@@ -1,9 +1,12 @@
 /* The CUDA machine on emulated GPUs: the kernels and host code of src/runtime/cuda, run by CPU
  * threads against the CPU executors' test data. */
-#include <check.h>
 
 #include "cuda/device_case.h"
 #include "emulation/emulation.h"
+
+extern "C" {
+#include "support/support.h"
+}
 
 extern uint32_t copse_cuda_threads;
 
@@ -77,9 +80,5 @@ int main(void) {
   tcase_add_loop_test(tc, every_collective_is_right, 0, COPSE_N_COLLECTIVES);
   tcase_add_loop_test(tc, devices_and_streams_of_their_own, 0, COPSE_N_COLLECTIVES);
   suite_add_tcase(suite, tc);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_NORMAL);
-  int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed ? 1 : 0;
+  return copse_test_run(suite);
 }

@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "runtime/comm_group.h"
 #include "runtime/executor.h"
+#include "runtime/gpu.h"
 #include "runtime/moe_job.h"
 
 struct copse_moe {
@@ -26,14 +27,6 @@ static copse_status missing(const char *what) {
 }
 
 /* ---- making ------------------------------------------------------------------------------ */
-
-static const struct copse_moe_ops *ops_of(int device) {
-#if defined(COPSE_HAVE_CUDA)
-  if (device != COPSE_DEVICE_CPU) return &copse_moe_cuda;
-#endif
-  (void)device;
-  return &copse_moe_cpu;
-}
 
 static copse_status need_plan(const copse_comm *comm, copse_collective collective, size_t count,
                               copse_type type, const char *name, struct copse_err *err) {
@@ -74,7 +67,8 @@ copse_status copse_moe_create(copse_comm *comm, const copse_moe_config *config, 
   COPSE_TRY(copse_calloc(1, sizeof *moe, &moe, &err));
   moe->comm = comm;
   moe->device = copse_comm_device(comm);
-  moe->ops = ops_of(moe->device);
+  /* a communicator on GPUs is one of a build with CUDA */
+  moe->ops = moe->device == COPSE_DEVICE_CPU ? &copse_moe_cpu : copse_gpu_support()->moe;
   moe->config = *config;
   COPSE_TRY(copse_moe_shape(config, (uint32_t)copse_comm_count(comm),
                             (uint32_t)copse_comm_user_rank(comm), &moe->job, &err));

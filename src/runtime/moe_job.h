@@ -82,7 +82,7 @@ struct copse_moe_ops {
 };
 
 extern const struct copse_moe_ops copse_moe_cpu;
-extern const struct copse_moe_ops copse_moe_cuda; /* where the build has CUDA */
+extern const struct copse_moe_ops copse_moe_cuda; /* only in builds with CUDA: see gpu.h */
 
 /* ---- a layer's memory, moe_layout.c ------------------------------------------------------ */
 

@@ -12,7 +12,8 @@ extern "C" {
 
 #define COPSE_MOE_JOB const COPSE_GRID_CONSTANT struct copse_moe_job
 
-#define LANES 256u           /* threads of a block that moves rows */
+#define LANES 256u /* threads of a block that moves rows */
+#define WARP 32u
 #define LOCATE_THREADS 1024u /* at most, of a block that locates */
 #define SHARED_WORDS 10240u  /* below the 48 KiB that need no asking */
 #define BLOCKS_PER_SM 8u
@@ -94,12 +95,21 @@ static copse_status launch(moe_kernel kernel, dim3 grid, dim3 block, size_t shar
 /* As many threads as tokens keep busy, up to what their sums leave room for. */
 static copse_status launch_locate(const struct copse_moe_job *job, copse_stream stream,
                                   struct copse_err *err) {
-  uint32_t threads = 32;
+  uint32_t threads = WARP;
   while (threads < LOCATE_THREADS && 2 * threads * (job->top_k + 1) <= SHARED_WORDS &&
          threads * 2 < job->n_tokens)
     threads *= 2;
   return launch(copse_moe_locate_kernel, dim3(copse_moe_bins(job)), dim3(threads),
                 (size_t)threads * (job->top_k + 1) * sizeof(uint32_t), job, stream, err);
+}
+
+/* As many threads as the longer loops have turns. */
+static copse_status launch_plan(const struct copse_moe_job *job, copse_stream stream,
+                                struct copse_err *err) {
+  uint32_t threads = WARP;
+  while (threads < LANES && (threads < job->n_experts || threads < job->n_ranks * job->n_ranks))
+    threads *= 2;
+  return launch(copse_moe_plan_kernel, dim3(1), dim3(threads), 0, job, stream, err);
 }
 
 /* `rows`: an upper bound. Each lane moves a few units of a row, unless it is too short. */
@@ -112,7 +122,11 @@ static copse_status launch_rows(moe_kernel kernel, uint64_t rows, int device,
   uint32_t lanes = 1;
   while (lanes < LANES && (uint64_t)lanes * COPSE_MOE_IN_FLIGHT * job->unit < job->row_bytes)
     lanes *= 2;
-  const uint32_t rows_of_block = LANES / lanes;
+  /* few rows are spread over the multiprocessors */
+  uint32_t rows_of_block = LANES / lanes;
+  while (rows_of_block > 1 && rows_of_block * lanes > WARP &&
+         rows / rows_of_block < (uint64_t)multiprocessors)
+    rows_of_block /= 2;
   uint64_t blocks = (rows + rows_of_block - 1) / rows_of_block;
   const uint64_t most = (uint64_t)multiprocessors * BLOCKS_PER_SM;
   if (blocks > most) blocks = most;
@@ -125,8 +139,7 @@ static copse_status run(int device, enum copse_moe_step step, const struct copse
   const uint64_t most = copse_moe_rows_at_most(job);
   switch (step) {
     case COPSE_MOE_LOCATE: return launch_locate(job, stream, err);
-    case COPSE_MOE_PLAN:
-      return launch(copse_moe_plan_kernel, dim3(1), dim3(LANES), 0, job, stream, err);
+    case COPSE_MOE_PLAN: return launch_plan(job, stream, err);
     case COPSE_MOE_PACK:
       return launch_rows(copse_moe_pack_kernel, job->n_tokens, device, job, stream, err);
     case COPSE_MOE_UNPACK:

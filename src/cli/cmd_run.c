@@ -49,14 +49,22 @@ static void fill(struct bench *bench, const struct copse_run_row *row, bool in_p
   copse_buffers_fill(&bench->buffers, &data, in_place);
 }
 
-static copse_status launch(struct bench *bench, const struct copse_run_row *row, uint32_t times,
+/* On what is loaded, to the end. */
+static copse_status launch(struct bench *bench, const struct copse_launch *it, uint32_t times,
                            struct copse_err *err) {
-  const struct copse_launch it = {row->count, row->type, row->redop, bench->buffers.inputs,
-                                  bench->buffers.outputs, NULL};
   copse_status status = COPSE_OK;
   for (uint32_t i = 0; i < times && status == COPSE_OK; i++)
-    status = copse_exec_run(bench->exec, &it, err);
-  return status;
+    status = copse_exec_start(bench->exec, it, err);
+  return status == COPSE_OK ? copse_exec_finish(bench->exec, err) : status;
+}
+
+static struct copse_launch launch_of(const struct bench *bench, const struct copse_run_row *row) {
+  return (struct copse_launch){row->count,
+                               row->type,
+                               row->redop,
+                               bench->buffers.inputs,
+                               bench->buffers.outputs,
+                               NULL};
 }
 
 /* One half of a row: warm up, time, then check on fresh data. */
@@ -65,13 +73,16 @@ static copse_status measure(struct bench *bench, const struct copse_run_row *row
   const struct copse_run_options *o = bench->options;
   copse_status status;
   fill(bench, row, in_place);
-  COPSE_TRY(launch(bench, row, o->warmup_iters, err));
+  struct copse_launch it = launch_of(bench, row);
+  COPSE_TRY(copse_exec_load(bench->exec, &it, err));
+  COPSE_TRY(launch(bench, &it, o->warmup_iters, err));
   double start = copse_clock_seconds();
-  COPSE_TRY(launch(bench, row, o->iters, err));
+  COPSE_TRY(launch(bench, &it, o->iters, err));
   result->us = 1e6 * (copse_clock_seconds() - start) / o->iters;
   for (uint32_t i = 0; i < o->checks && result->wrong == 0; i++) {
     fill(bench, row, in_place);
-    COPSE_TRY(launch(bench, row, 1, err));
+    it = launch_of(bench, row);
+    COPSE_TRY(copse_exec_run(bench->exec, &it, err));
     result->wrong += copse_buffers_count_wrong(&bench->buffers);
   }
   result->was_run = true;

@@ -29,6 +29,7 @@ static const char help[] =
     "  -o, --op OP            sum prod max min avg, or all (default sum)\n"
     "      --backend B        cpu: one thread steps all ranks, reports a deadlock (default)\n"
     "                         threads: a thread for every worker\n"
+    "                         cuda: the GPUs of this machine; ranks beyond their number share\n"
     "      --out-of-place     only out of place\n"
     "      --in-place         only in place\n"
     "      --max-memory N     refuse to take more (default: what is available)\n"
@@ -61,7 +62,7 @@ static const struct option long_options[] = {
     {"help", no_argument, NULL, OPT_HELP},
     {NULL, 0, NULL, 0}};
 
-static const char *const backend_names[] = {"cpu", "threads"};
+static const char *const backend_names[] = {"cpu", "threads", "cuda"};
 
 const char *copse_run_backend_name(enum copse_backend backend) { return backend_names[backend]; }
 
@@ -120,12 +121,12 @@ static int parse_redop(const char *text, struct copse_run_options *options) {
 }
 
 static int parse_backend(const char *text, struct copse_run_options *options) {
-  for (int b = 0; b < 2; b++)
+  for (size_t b = 0; b < sizeof backend_names / sizeof *backend_names; b++)
     if (strcmp(text, backend_names[b]) == 0) {
       options->backend = (enum copse_backend)b;
       return 0;
     }
-  return copse_cli_usage("run", "no backend '%s' in this build, which has cpu and threads", text);
+  return copse_cli_usage("run", "no backend '%s'; there are cpu, threads and cuda", text);
 }
 
 static int parse_one(struct parser *parser, int option, const char *text) {

@@ -133,6 +133,14 @@ COPSE_HD static inline uint8_t copse_float8_e5m2_from_float(float v) {
 
 /* ---- the operations ----------------------------------------------------------------- */
 
+/* An average divides every element of a tile; on a GPU, where tiles are unrolled and integers are
+ * divided in software, that is a call instead of a hundred copies. */
+#if defined(__CUDACC__)
+#define COPSE_DIVISION COPSE_HD static __noinline__
+#else
+#define COPSE_DIVISION static inline
+#endif
+
 /* T: stored and accumulated; U: unsigned of T's width, in which sums and products wrap
  * without undefined behaviour; W: 64 bits wide of T's signedness, for the division. */
 #define COPSE_ELEMENT_INTEGER(NAME, T, U, W)                                             \
@@ -142,7 +150,7 @@ COPSE_HD static inline uint8_t copse_float8_e5m2_from_float(float v) {
   COPSE_HD static inline T copse_##NAME##_prod(T a, T b) { return (T)(U)((U)a * (U)b); } \
   COPSE_HD static inline T copse_##NAME##_min(T a, T b) { return b < a ? b : a; }        \
   COPSE_HD static inline T copse_##NAME##_max(T a, T b) { return b > a ? b : a; }        \
-  COPSE_HD static inline T copse_##NAME##_divide(T a, uint32_t n) { return (T)((W)a / (W)n); }
+  COPSE_DIVISION T copse_##NAME##_divide(T a, uint32_t n) { return (T)((W)a / (W)n); }
 
 COPSE_ELEMENT_INTEGER(int8, int8_t, uint8_t, int64_t)
 COPSE_ELEMENT_INTEGER(uint8, uint8_t, uint8_t, uint64_t)

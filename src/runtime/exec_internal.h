@@ -44,6 +44,7 @@ struct copse_exec {
   struct copse_exec_channel *channels; /* [n_channels] persist from launch to launch */
   struct copse_exec_cpu *cpu;          /* the backend's own, NULL for others */
   struct copse_exec_threads *threads;
+  struct copse_exec_gpu *gpu;
 };
 
 enum copse_exec_step {
@@ -85,5 +86,18 @@ void copse_exec_cpu_free(struct copse_exec *exec);
 copse_status copse_exec_threads_new(struct copse_exec *exec, struct copse_err *err) COPSE_CHECKED;
 copse_status copse_exec_threads_run(struct copse_exec *exec, struct copse_err *err) COPSE_CHECKED;
 void copse_exec_threads_free(struct copse_exec *exec);
+
+/* The GPUs' backend shares nothing with the others but the plan: the interpreter is the one
+ * of view.h and element_move.h, run by the kernel. See executor.h for what the parts do. */
+copse_status copse_exec_gpu_new(struct copse_exec *exec, struct copse_err *err) COPSE_CHECKED;
+void copse_exec_gpu_free(struct copse_exec *exec);
+void copse_exec_gpu_set_stall_seconds(struct copse_exec *exec);
+copse_status copse_exec_gpu_load(struct copse_exec *exec, const struct copse_launch *launch,
+                                 struct copse_err *err) COPSE_CHECKED;
+copse_status copse_exec_gpu_store(struct copse_exec *exec, const struct copse_launch *launch,
+                                  struct copse_err *err) COPSE_CHECKED;
+copse_status copse_exec_gpu_start(struct copse_exec *exec, const struct copse_launch *launch,
+                                  struct copse_err *err) COPSE_CHECKED;
+copse_status copse_exec_gpu_finish(struct copse_exec *exec, struct copse_err *err) COPSE_CHECKED;
 
 #endif

@@ -36,10 +36,11 @@ copse_status copse_exec_new(const struct copse_plan *plan, enum copse_backend ba
   COPSE_TRY(copse_calloc(h->n_ranks, sizeof *exec->scratch_capacity, &exec->scratch_capacity, err));
   COPSE_TRY(calloc_lines(h->n_workers, sizeof *exec->workers, &exec->workers, err));
   COPSE_TRY(calloc_lines(h->n_channels, sizeof *exec->channels, &exec->channels, err));
-  if (backend == COPSE_BACKEND_THREADS)
-    COPSE_TRY(copse_exec_threads_new(exec, err));
-  else
-    COPSE_TRY(copse_exec_cpu_new(exec, err));
+  switch (backend) {
+    case COPSE_BACKEND_CUDA: COPSE_TRY(copse_exec_gpu_new(exec, err)); break;
+    case COPSE_BACKEND_THREADS: COPSE_TRY(copse_exec_threads_new(exec, err)); break;
+    default: COPSE_TRY(copse_exec_cpu_new(exec, err)); break;
+  }
   *out = exec;
   return COPSE_OK;
 out:
@@ -51,6 +52,7 @@ void copse_exec_free(struct copse_exec *exec) {
   if (!exec) return;
   copse_exec_threads_free(exec); /* first: the threads use the rest */
   copse_exec_cpu_free(exec);
+  copse_exec_gpu_free(exec);
   if (exec->memory)
     for (uint32_t r = 0; r < exec->plan->header.n_ranks; r++) {
       free(exec->memory[r].scratch);
@@ -66,6 +68,7 @@ void copse_exec_free(struct copse_exec *exec) {
 
 void copse_exec_set_stall_seconds(struct copse_exec *exec, double seconds) {
   exec->stall_seconds = seconds;
+  if (exec->gpu) copse_exec_gpu_set_stall_seconds(exec);
 }
 
 /* Scratch only grows: launches of the same size don't allocate. Its content between
@@ -155,8 +158,8 @@ out:
   return status;
 }
 
-copse_status copse_exec_run(struct copse_exec *exec, const struct copse_launch *launch,
-                            struct copse_err *err) {
+static copse_status run_on_cpu(struct copse_exec *exec, const struct copse_launch *launch,
+                               struct copse_err *err) {
   copse_status status;
   COPSE_TRY(prepare(exec, launch, err));
   if (launch->count == 0) return COPSE_OK; /* on no machine: packets would say nothing */
@@ -167,6 +170,41 @@ copse_status copse_exec_run(struct copse_exec *exec, const struct copse_launch *
     COPSE_TRY(copse_exec_cpu_run(exec, err));
   COPSE_TRY(copse_exec_check_balance(exec, err));
   exec->broken = false;
+out:
+  return status;
+}
+
+copse_status copse_exec_load(struct copse_exec *exec, const struct copse_launch *launch,
+                             struct copse_err *err) {
+  if (exec->backend != COPSE_BACKEND_CUDA) return COPSE_OK;
+  copse_status status = check_launch(exec, launch, err);
+  return status == COPSE_OK ? copse_exec_gpu_load(exec, launch, err) : status;
+}
+
+copse_status copse_exec_start(struct copse_exec *exec, const struct copse_launch *launch,
+                              struct copse_err *err) {
+  if (exec->backend != COPSE_BACKEND_CUDA) return run_on_cpu(exec, launch, err);
+  copse_status status = check_launch(exec, launch, err);
+  if (status != COPSE_OK || launch->count == 0) return status;
+  return copse_exec_gpu_start(exec, launch, err);
+}
+
+copse_status copse_exec_finish(struct copse_exec *exec, struct copse_err *err) {
+  return exec->backend == COPSE_BACKEND_CUDA ? copse_exec_gpu_finish(exec, err) : COPSE_OK;
+}
+
+copse_status copse_exec_store(struct copse_exec *exec, const struct copse_launch *launch,
+                              struct copse_err *err) {
+  return exec->backend == COPSE_BACKEND_CUDA ? copse_exec_gpu_store(exec, launch, err) : COPSE_OK;
+}
+
+copse_status copse_exec_run(struct copse_exec *exec, const struct copse_launch *launch,
+                            struct copse_err *err) {
+  copse_status status;
+  COPSE_TRY(copse_exec_load(exec, launch, err));
+  COPSE_TRY(copse_exec_start(exec, launch, err));
+  COPSE_TRY(copse_exec_finish(exec, err));
+  COPSE_TRY(copse_exec_store(exec, launch, err));
 out:
   return status;
 }

@@ -29,6 +29,6 @@ struct copse_gpu_support {
 };
 
 /* NULL in a build without CUDA. */
-const struct copse_gpu_support *copse_gpu_support(void);
+const struct copse_gpu_support *copse_gpu(void);
 
 #endif

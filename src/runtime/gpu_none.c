@@ -1,3 +1,3 @@
 #include "runtime/gpu.h"
 
-const struct copse_gpu_support *copse_gpu_support(void) { return NULL; }
+const struct copse_gpu_support *copse_gpu(void) { return NULL; }

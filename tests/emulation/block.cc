@@ -1,7 +1,6 @@
 /* The device side: barriers, warps, fences, time. */
 #include <linux/futex.h>
 #include <limits.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
@@ -17,9 +16,7 @@ namespace copse_emulation {
 
 namespace {
 
-constexpr int yields = 4;      /* before a thread sleeps at a barrier */
-constexpr unsigned polls = 16; /* of __nanosleep, before it sleeps in truth */
-constexpr long doze = 20000;   /* nanoseconds */
+constexpr unsigned doze = 20000; /* nanoseconds, the least that __nanosleep sleeps */
 
 struct Self {
   Block *block;
@@ -83,12 +80,10 @@ unsigned Barrier::meet(unsigned number) {
     open();
     return sum.load(std::memory_order_relaxed);
   }
-  for (int i = 0; i < yields && generation_.load() == now; i++) sched_yield();
-  if (generation_.load() == now) {
-    sleepers_.fetch_add(1);
-    while (generation_.load() == now) futex(&generation_, FUTEX_WAIT_PRIVATE, now);
-    sleepers_.fetch_sub(1);
-  }
+  /* No spinning, and no yielding: on a busy machine a yield costs a time slice. */
+  sleepers_.fetch_add(1);
+  while (generation_.load() == now) futex(&generation_, FUTEX_WAIT_PRIVATE, now);
+  sleepers_.fetch_sub(1);
   return sum.load(std::memory_order_relaxed);
 }
 
@@ -161,15 +156,7 @@ void copse_emulated_fence(void) {
 #endif
 }
 
-void __nanosleep(unsigned nanoseconds) {
-  static thread_local unsigned n_polls = 0;
-  if (nanoseconds > doze)
-    sleep_for(nanoseconds);
-  else if (++n_polls % polls == 0)
-    sleep_for(doze);
-  else
-    sched_yield();
-}
+void __nanosleep(unsigned nanoseconds) { sleep_for(nanoseconds > doze ? nanoseconds : doze); }
 
 unsigned long long copse_emulated_globaltimer(void) {
   struct timespec t;

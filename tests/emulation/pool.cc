@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 
 #include "internal.h"
 
@@ -29,6 +30,7 @@ Pool &pool() {
 
 void *worker_main(void *argument) {
   Worker *self = static_cast<Worker *>(argument);
+  prctl(PR_SET_TIMERSLACK, 1000); /* nanoseconds: kernels that wait sleep briefly */
   for (;;) {
     Work work;
     {

@@ -41,4 +41,4 @@ static const struct copse_gpu_support support = {&copse_cuda_machine,
                                                  release,
                                                  copy};
 
-extern "C" const struct copse_gpu_support *copse_gpu_support(void) { return &support; }
+extern "C" const struct copse_gpu_support *copse_gpu(void) { return &support; }

@@ -66,8 +66,9 @@ __device__ static inline struct copse_tiles copse_tiles_make(const struct copse_
   tiles.total = move->count * element_bytes;
   tiles.tile.step = n_threads;
   /* packets need none: they and what is cut with them start at 16 bytes of the chunk */
-  bool packets = move->dst[0].epoch != 0;
+  bool packets = false;
   for (uint32_t k = 0; k < move->n_src; k++) packets = packets || move->src[k].epoch != 0;
+  for (uint32_t k = 0; k < move->n_dst; k++) packets = packets || move->dst[k].epoch != 0;
   uint64_t head = (0 - (uint64_t)(uintptr_t)move->dst[0].at) & (COPSE_VECTOR_BYTES - 1);
   if (packets) head = 0;
   copse_tiles_part(&tiles, 0, head < tiles.total ? head : tiles.total);

@@ -68,7 +68,7 @@ copse_status copse_moe_create(copse_comm *comm, const copse_moe_config *config, 
   moe->comm = comm;
   moe->device = copse_comm_device(comm);
   /* a communicator on GPUs is one of a build with CUDA */
-  moe->ops = moe->device == COPSE_DEVICE_CPU ? &copse_moe_cpu : copse_gpu_support()->moe;
+  moe->ops = moe->device == COPSE_DEVICE_CPU ? &copse_moe_cpu : copse_gpu()->moe;
   moe->config = *config;
   COPSE_TRY(copse_moe_shape(config, (uint32_t)copse_comm_count(comm),
                             (uint32_t)copse_comm_user_rank(comm), &moe->job, &err));

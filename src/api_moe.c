@@ -5,6 +5,7 @@
 
 #include "base/memory.h"
 #include "runtime/comm_group.h"
+#include "runtime/debug.h"
 #include "runtime/executor.h"
 #include "runtime/gpu.h"
 #include "runtime/moe_job.h"
@@ -20,10 +21,17 @@ struct copse_moe {
   bool dispatched;
 };
 
-static copse_status missing(const char *what) {
+/* The end of every function here: an error is kept for copse_last_error. */
+static copse_status done(const struct copse_comm *comm, struct copse_err *err) {
+  copse_debug(COPSE_DEBUG_WARN, comm ? copse_comm_user_rank(comm) : -1, "%s: %s",
+              copse_status_string(err->status), err->text);
+  return copse_publish_error(err);
+}
+
+static copse_status missing(const struct copse_comm *comm, const char *what) {
   struct copse_err err = COPSE_ERR_INIT;
   (void)copse_fail(&err, COPSE_INVALID, "%s is NULL", what);
-  return copse_publish_error(&err);
+  return done(comm, &err);
 }
 
 /* ---- making ------------------------------------------------------------------------------ */
@@ -62,8 +70,8 @@ copse_status copse_moe_create(copse_comm *comm, const copse_moe_config *config, 
   struct copse_moe *moe = NULL;
   copse_status status;
   if (out) *out = NULL;
-  if (!comm) return missing("comm");
-  if (!config || !out) return missing(config ? "out" : "config");
+  if (!comm) return missing(NULL, "comm");
+  if (!config || !out) return missing(comm, config ? "out" : "config");
   COPSE_TRY(copse_calloc(1, sizeof *moe, &moe, &err));
   moe->comm = comm;
   moe->device = copse_comm_device(comm);
@@ -78,7 +86,7 @@ copse_status copse_moe_create(copse_comm *comm, const copse_moe_config *config, 
   return COPSE_OK;
 out:
   free(moe);
-  return copse_publish_error(&err);
+  return done(comm, &err);
 }
 
 void copse_moe_free(copse_moe *moe) {
@@ -90,7 +98,7 @@ void copse_moe_free(copse_moe *moe) {
 /* ---- asking ------------------------------------------------------------------------------ */
 
 copse_status copse_moe_get_view(const copse_moe *moe, copse_moe_view *view) {
-  if (!moe || !view) return missing(moe ? "view" : "moe");
+  if (!moe || !view) return missing(moe ? moe->comm : NULL, moe ? "view" : "moe");
   const struct copse_moe_job *job = &moe->job;
   /* all counts fit int32: copse_moe_shape */
   *view = (copse_moe_view){(const int32_t *)job->expert_counts,
@@ -278,6 +286,11 @@ static copse_status check_ranks(copse_moe *const *moes, const void *args, int n,
   return COPSE_OK;
 }
 
+/* Whose rank an error's line names. */
+static const struct copse_comm *any_comm(copse_moe *const *moes, int n) {
+  return moes && n > 0 && moes[0] ? moes[0]->comm : NULL;
+}
+
 copse_status copse_moe_dispatch_all(copse_moe *const *moes, const copse_moe_dispatch_args *args,
                                     int n) {
   struct copse_err err = COPSE_ERR_INIT;
@@ -288,7 +301,7 @@ copse_status copse_moe_dispatch_all(copse_moe *const *moes, const copse_moe_disp
   for (int i = 0; i < n; i++) moes[i]->dispatched = true;
   return COPSE_OK;
 out:
-  return copse_publish_error(&err);
+  return done(any_comm(moes, n), &err);
 }
 
 copse_status copse_moe_combine_all(copse_moe *const *moes, const copse_moe_combine_args *args,
@@ -300,7 +313,7 @@ copse_status copse_moe_combine_all(copse_moe *const *moes, const copse_moe_combi
   COPSE_TRY(combine(moes, n, &err));
   return COPSE_OK;
 out:
-  return copse_publish_error(&err);
+  return done(any_comm(moes, n), &err);
 }
 
 copse_status copse_moe_dispatch(copse_moe *moe, const copse_moe_dispatch_args *args) {

@@ -228,6 +228,5 @@ COPSE_API copse_status copse_overlap_degree(const copse_topology *topology,
 #endif
 
 #include "copse/comm.h"
-#include "copse/moe.h"
 
 #endif

@@ -145,7 +145,7 @@ static void give(const struct moe_case *c, uint32_t rank, uint64_t *state) {
   struct moe_rank *r = &c->ranks[rank];
   bool idle = o->idle && rank != 0 && copse_test_random_int(state, 0, 1);
   r->n_tokens = idle ? 0 : copse_test_random_int(state, 0, (int)o->config.max_tokens);
-  if (rank == 0) r->n_tokens = o->config.max_tokens;
+  if (rank == 0 || o->full) r->n_tokens = o->config.max_tokens;
   const int64_t choices = r->n_tokens * o->config.top_k;
   r->expert_ids = allocate((size_t)choices * sizeof(int32_t));
   for (int64_t i = 0; i < choices; i++) r->expert_ids[i] = random_id(o, state);

@@ -29,6 +29,7 @@ struct moe_options {
   enum moe_routing routing;
   bool scales, weights, order; /* else NULL */
   bool idle;                   /* some ranks have no tokens; rank 0 never */
+  bool full;                   /* all ranks have max_tokens tokens */
   bool echo;                   /* the experts answer with what they get; combined as dispatched */
   /* And all weights are 1 / top_k and all elements small integers: combining must give back the
    * tokens where nothing is dropped and top_k is 1, 2 or 4. For float rows, not scaled. */

@@ -339,6 +339,7 @@ START_TEST(a_wait_that_never_ends_is_a_timeout_with_the_place) {
   struct copse_err err = COPSE_ERR_INIT, later = COPSE_ERR_INIT;
   struct repeated r;
   repeated_open(&r, plan, 1, ONE_STREAM, 100);
+  repeated_fill(&r, 1);
   copse_cuda_machine.set_timeout(r.d.machine, 0.2);
   COPSE_SUCCEEDS(device_launch(&r.d, &r.device, &r.host, r.it, NULL, &err), &err);
   ck_assert_int_eq(copse_cuda_machine.finish(r.d.machine, &err), COPSE_TIMEOUT);
@@ -355,6 +356,7 @@ START_TEST(an_abort_ends_what_runs) {
   struct copse_err err = COPSE_ERR_INIT;
   struct repeated r;
   repeated_open(&r, plan, 1, ONE_STREAM, 100);
+  repeated_fill(&r, 1);
   COPSE_SUCCEEDS(device_launch(&r.d, &r.device, &r.host, r.it, NULL, &err), &err);
   ck_assert_int_eq(copse_cuda_machine.poll(r.d.machine, &err), COPSE_OK);
   copse_cuda_machine.abort(r.d.machine);

@@ -2,6 +2,11 @@
  * The steps of a Mixture-of-Experts layer on a GPU: how they are launched. What they do is in
  * runtime/moe_steps.h. No launch depends on what a routing holds, so all of it can be captured.
  */
+#if defined(__CUDACC__)
+/* nvcc's host code lacks the `inline` of some functions that it has no use for */
+#pragma GCC diagnostic ignored "-Wunused-function"
+#endif
+
 #include "runtime/cuda/host.h"
 #include "runtime/cuda/kernels.h"
 #include "runtime/cuda/order.cuh"

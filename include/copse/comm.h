@@ -25,13 +25,31 @@
  * from one thread between copse_group_start and copse_group_end. Several ranks may name the same
  * GPU ("virtual ranks"): they run in one kernel.
  *
- * Errors. A wait that lasts longer than the communicator's time limit (copse_comm_set_timeout),
- * a peer's abort and a failed launch break the communicator on this rank: the call, or a later
- * one, and copse_comm_get_async_error say why; outputs are then undefined, and the
- * communicator can only be destroyed. Nothing hangs.
+ * Errors. What is refused leaves a communicator as it was; what fails breaks it:
+ *
+ *   what                                             status             and then
+ *   ----------------------------------------------   ----------------   ---------------------
+ *   an argument that is wrong by itself              COPSE_INVALID      usable; the call hasn't
+ *                                                                       happened for its peers
+ *   local ranks' calls differ: refused at all        COPSE_INVALID      usable
+ *   no plan covers the call: refused at all          COPSE_UNSUPPORTED  usable
+ *   a rank of the process has been destroyed         COPSE_INVALID      to be destroyed
+ *   a wait beyond the time limit                     COPSE_TIMEOUT      broken
+ *   copse_comm_abort                                 COPSE_ABORTED      broken
+ *   a launch fails                                   COPSE_DEVICE, ...  broken
+ *
+ * When a communicator breaks, all its waiting calls end with the reason, later ones get it at
+ * once, and copse_comm_get_async_error tells it; outputs are undefined, and it can only be
+ * destroyed. Nothing hangs; but what a bootstrap does within its all_gather is its own affair.
  *
  * Threads. As with NCCL, one thread at a time uses a communicator; different communicators, of
- * the same process too, may be used at the same time.
+ * the same process too, may be used at the same time. copse_comm_abort, _get_async_error,
+ * _find_plan and _set_timeout may be called at any time from any thread.
+ *
+ * Environment. COPSE_PLAN_DIR: the folder of copse_comm_load_plans. COPSE_DEBUG=WARN, INFO or
+ * TRACE, as NCCL_DEBUG: lines on standard error with errors (WARN), communicators and plans
+ * loaded (INFO), and for each collective the plan that runs it (TRACE). Read once, off by
+ * default, and the only exception to "no function prints".
  */
 #ifndef COPSE_COMM_H
 #define COPSE_COMM_H
@@ -91,7 +109,13 @@ COPSE_API copse_status copse_comm_init_rank(copse_comm **comm, int n_ranks, int 
  */
 COPSE_API copse_status copse_comm_init_nccl(copse_comm **comm, void *nccl_comm) COPSE_CHECKED;
 
-/* Waits for what is enqueued, then frees. Takes NULL. Collective across processes. */
+/*
+ * Waits for what is enqueued (on a broken communicator: ends it), then frees; the handle is gone
+ * whatever the status, which tells of errors that nobody has seen yet. Takes NULL. Collective
+ * across processes; in one process in any order and from any threads, but calls of ranks that
+ * are left are refused from then on. COPSE_INVALID, and nothing is freed, while the calling
+ * thread's group has calls on it.
+ */
 COPSE_API copse_status copse_comm_destroy(copse_comm *comm);
 
 /*
@@ -119,14 +143,17 @@ COPSE_API copse_status copse_comm_set_timeout(copse_comm *comm, double seconds);
  * For ranks of one process: once, on any of them. Across processes: collective, and every rank
  * must give the same plan (checksums are compared; COPSE_REFUTED names the ranks that differ).
  * COPSE_UNSUPPORTED where a GPU can't hold the plan's workers at once; the text says how many
- * would fit (copse lower --workers).
+ * would fit (copse lower --workers), and for an alltoall by demand: it moves no more than its own
+ * demand, so it can serve no call (copse_all_to_all_v with any other plan does).
  */
 COPSE_API copse_status copse_comm_add_plan(copse_comm *comm, const copse_plan *plan) COPSE_CHECKED;
 
 /*
  * Adds every plan file (*.plan) of a folder that is for this number of ranks, in order of name;
- * NULL: the folder that the environment variable COPSE_PLAN_DIR names. *n_loaded (may be NULL)
- * gets how many. A damaged file is an error, and then none is added. The communicator owns them.
+ * NULL: the folder that the environment variable COPSE_PLAN_DIR names. Plans for other numbers of
+ * ranks and alltoalls by demand are passed over. *n_loaded (may be NULL) gets how many; none is
+ * no error. After an error (a damaged file, a plan that doesn't fit the GPU) none is added. The
+ * communicator owns them. Else as copse_comm_add_plan.
  */
 COPSE_API copse_status copse_comm_load_plans(copse_comm *comm, const char *folder,
                                              int *n_loaded) COPSE_CHECKED;
@@ -134,8 +161,10 @@ COPSE_API copse_status copse_comm_load_plans(copse_comm *comm, const char *folde
 /*
  * Which plan a call would run: of those for the collective (and root) whose range of message
  * sizes holds it, the one with the narrowest range, then the one added first. The size is that
- * of the whole message as nccl-tests counts it. *plan is NULL where there is none.
- * count as in the collective's own argument.
+ * of the whole message as nccl-tests counts it: for all_gather, reduce_scatter and all_to_all
+ * n_ranks * count elements. *plan is NULL where there is none. root is -1 where there is none,
+ * count as in the collective's own argument. copse_all_to_all_v runs only plans of the bandwidth
+ * protocol, else it chooses like copse_all_to_all.
  */
 COPSE_API copse_status copse_comm_find_plan(const copse_comm *comm, copse_collective collective,
                                             int root, size_t count, copse_type type,
@@ -153,7 +182,13 @@ COPSE_API copse_status copse_comm_deregister(copse_comm *comm, void *handle);
 
 /* ---- collectives: NCCL's arguments ------------------------------------------------------ */
 
-/* COPSE_UNSUPPORTED where no plan covers the call (copse_comm_find_plan). */
+/*
+ * COPSE_UNSUPPORTED where no plan covers the call (copse_comm_find_plan). A count of 0 returns at
+ * once and needs no plan. Buffers are aligned to their elements, and apart or in place as in
+ * NCCL: recvbuff == sendbuff, for all_gather sendbuff == recvbuff + rank * sendcount, for
+ * reduce_scatter recvbuff == sendbuff + rank * recvcount. NULL may be what NCCL ignores: sendbuff
+ * of a broadcast and recvbuff of a reduce at ranks that aren't the root.
+ */
 COPSE_API copse_status copse_all_reduce(const void *sendbuff, void *recvbuff, size_t count,
                                         copse_type type, copse_redop op, copse_comm *comm,
                                         copse_stream stream) COPSE_CHECKED;
@@ -178,15 +213,18 @@ COPSE_API copse_status copse_all_to_all(const void *sendbuff, void *recvbuff, si
  * An all-to-all of uneven blocks: blocks lie `count` elements apart as in copse_all_to_all, and
  * of the block from rank i to rank j the first pair_counts[i * n_ranks + j] <= count elements are
  * sent; nothing else is read or written. pair_counts is the same matrix at every rank and is
- * read when the operation runs: device memory on a GPU (elements beyond count are cut off there).
+ * read when the operation runs: device memory on a GPU, where counts beyond `count` are cut off;
+ * on the CPU counts that are too large or differ between ranks are COPSE_INVALID.
  */
 COPSE_API copse_status copse_all_to_all_v(const void *sendbuff, void *recvbuff, size_t count,
                                           const uint64_t *pair_counts, copse_type type,
                                           copse_comm *comm, copse_stream stream) COPSE_CHECKED;
 
 /*
- * Between start and end calls only queue up; the end starts them, in order, and reports the
- * first error. Groups nest. Of the calling thread, over any communicators.
+ * Between start and end collectives only queue up; the end of the outermost group starts them, in
+ * order, and reports the first error. Of the calling thread, over any communicators. A call
+ * that is refused at once keeps its whole group from starting, and the end reports it; where one
+ * of several calls fails later, the others run.
  */
 COPSE_API copse_status copse_group_start(void);
 COPSE_API copse_status copse_group_end(void) COPSE_CHECKED;

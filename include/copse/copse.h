@@ -18,9 +18,9 @@
  *
  * Conventions. Every function returns a copse_status; on anything but COPSE_OK the
  * calling thread's copse_last_error() has one line of text, `T **out` is NULL and
- * nothing was written. No function prints, exits or reads the environment. Objects
- * are immutable once made and may be shared between threads; whoever receives one
- * frees it with the matching _free, which takes NULL.
+ * nothing was written. No function prints, exits or reads the environment (communicators
+ * do when asked: copse/comm.h). Objects are immutable once made and may be shared between
+ * threads; whoever receives one frees it with the matching _free, which takes NULL.
  */
 #ifndef COPSE_COPSE_H
 #define COPSE_COPSE_H

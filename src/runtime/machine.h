@@ -1,6 +1,6 @@
 /*
  * Inside src/runtime: what a communicator needs of the machine that its ranks run on. A clique
- * is the ranks of one communicator that live in this process; comm.c brings their calls
+ * is the ranks of one communicator that live in this process; it (clique.h) brings their calls
  * together and picks the plan, a machine runs it. The CPU's is comm_cpu.c, CUDA's is in cuda/.
  */
 #ifndef COPSE_RUNTIME_MACHINE_H
@@ -32,20 +32,24 @@ struct copse_clique_shape {
 };
 
 /*
- * All functions are called with the clique's lock held, but for abort, which any thread may call
- * at any time. `machine` is what new_machine made, `prepared` what prepare made.
+ * All functions are called with the clique's machine_lock held, but for abort, which any thread
+ * may call at any time. `machine` is what new_machine made, `prepared` what prepare made.
  */
 struct copse_machine_ops {
   copse_status (*new_machine)(const struct copse_clique_shape *shape, void **machine,
                               struct copse_err *err);
   void (*free_machine)(void *machine); /* after finish; frees what is prepared */
 
-  /* Makes a plan ready to run: memory, counters, co-residency. Collective across processes.
-   * The plan is borrowed until free_machine. */
+  /* Makes a plan ready to run: memory, counters, co-residency. Collective across processes: it
+   * fails at all of them or at none. The plan is borrowed until free_machine, also where another
+   * plan of the same folder fails and neither is used. */
   copse_status (*prepare)(void *machine, const struct copse_plan *plan, void **prepared,
                           struct copse_err *err);
 
-  /* Runs (CPU) or enqueues (GPU) one collective. calls[i] is that of local rank i. */
+  /* Runs (CPU) or enqueues (GPU) one collective. calls[i] is that of local rank i. After
+   * COPSE_INVALID and COPSE_UNSUPPORTED (refused alike in every process), and after COPSE_NOMEM
+   * where all ranks are local, nothing has started and the machine is as before; any other
+   * error breaks the communicator. */
   copse_status (*launch)(void *machine, void *prepared, const struct copse_call *calls,
                          struct copse_err *err);
 

@@ -75,11 +75,10 @@ struct copse_cuda_machine {
   uint32_t n_plans;
 };
 
-/* Outputs that aren't registered are written in parts of so many bytes of a block at most. */
-#define COPSE_STAGING_BYTES ((uint64_t)32 << 20)
-
-/* Threads of a block; launch.cu. */
+/* launch.cu. Threads of a block; and what outputs that aren't registered are written in: parts of
+ * so many bytes of each block at most. Tests make them small. */
 extern uint32_t copse_cuda_threads;
+extern uint64_t copse_cuda_staging_bytes;
 
 /* prepare.cu */
 copse_status copse_cuda_prepare(void *machine, const struct copse_plan *plan, void **prepared,

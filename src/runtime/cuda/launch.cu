@@ -1,8 +1,8 @@
 /* One collective on the GPUs: arguments, streams, and parts for outputs that aren't shared. */
 #include "runtime/cuda/cuda_machine.h"
 
-/* Threads of a block. Tests, which emulate each by one of the CPU's, want fewer. */
 uint32_t copse_cuda_threads = COPSE_CUDA_MAX_THREADS;
+uint64_t copse_cuda_staging_bytes = (uint64_t)32 << 20;
 
 /* ---- streams --------------------------------------------------------------------------- */
 
@@ -179,7 +179,7 @@ copse_status copse_cuda_launch(void *machine, void *prepared, const struct copse
   if (calls[0].pair_counts)
     return copse_fail(err, COPSE_UNSUPPORTED,
                       "all_to_all_v across processes needs a registered receive buffer");
-  uint64_t most = COPSE_STAGING_BYTES / bytes;
+  uint64_t most = copse_cuda_staging_bytes / bytes;
   for (part.first = 0; part.first < count; part.first += part.count) {
     part.count = count - part.first < most ? count - part.first : most;
     COPSE_CHECK(launch_part(m, p, calls, &part, err));

@@ -229,7 +229,7 @@ static copse_status make_memory(struct copse_cuda_machine *m, struct copse_cuda_
   if (m->many_processes) {
     COPSE_CHECK(allocate_shared(m, bytes, p->arenas, p->opened, err));
     if (!p->puts) return COPSE_OK;
-    return allocate_shared(m, COPSE_STAGING_BYTES * p->plan->header.output_blocks, p->staging,
+    return allocate_shared(m, copse_cuda_staging_bytes * p->plan->header.output_blocks, p->staging,
                            p->opened + m->n_ranks, err);
   }
   for (uint32_t i = 0; i < m->n_local; i++)

@@ -44,7 +44,7 @@ static copse_status share(struct copse_cuda_machine *m, struct offer *mine, unsi
   struct offer *all = NULL;
   copse_on_device here(m->sites[0].device);
   mine->ok = mine->why[0] == '\0';
-  cudaError_t error = mine->ok ? cudaIpcGetMemHandle(&mine->handle, memory) : cudaSuccess;
+  cudaError_t error = mine->ok ? cudaIpcGetMemHandle(&mine->handle, memory - mine->offset) : cudaSuccess;
   if (error != cudaSuccess) {
     (void)cudaGetLastError();
     mine->ok = 0;

@@ -167,6 +167,7 @@ static copse_status begin_dispatch(struct copse_moe *moe, const copse_moe_dispat
   COPSE_TRY(need_memory(args->scales, false, weight_bytes(row->type), "scales", err));
   COPSE_TRY(need_memory(args->order, false, sizeof(int32_t), "order", err));
   COPSE_TRY(need_memory(args->rows, copse_moe_max_rows(moe) > 0, element, "rows", err));
+  moe->dispatched = false; /* until it is done, combining would take rows of two dispatches */
   job->n_tokens = (uint32_t)args->n_tokens;
   job->expert_ids = args->expert_ids;
   job->order = args->order;
@@ -270,15 +271,30 @@ out:
   return status;
 }
 
+static bool same_configuration(const struct copse_moe *a, const struct copse_moe *b) {
+  const struct copse_moe_row row_a = copse_moe_combined_row(&a->config);
+  const struct copse_moe_row row_b = copse_moe_combined_row(&b->config);
+  return a->job.n_ranks == b->job.n_ranks && a->job.n_experts == b->job.n_experts &&
+         a->job.top_k == b->job.top_k && a->job.capacity == b->job.capacity &&
+         a->job.padded == b->job.padded && a->config.max_tokens == b->config.max_tokens &&
+         a->config.row.type == b->config.row.type &&
+         a->config.row.elements == b->config.row.elements && row_a.type == row_b.type &&
+         row_a.elements == row_b.elements;
+}
+
 static copse_status check_ranks(copse_moe *const *moes, const void *args, int n,
                                 struct copse_err *err) {
-  if (!moes || !args || n < 1)
-    return copse_fail(err, COPSE_INVALID, "%s",
-                      n < 1  ? "n must be at least 1"
-                      : moes ? "args is NULL"
-                             : "moes is NULL");
-  for (int i = 0; i < n; i++)
+  if (n < 1) return copse_fail(err, COPSE_INVALID, "n must be at least 1");
+  if (!moes || !args) return copse_fail(err, COPSE_INVALID, "%s is NULL", moes ? "args" : "moes");
+  for (int i = 0; i < n; i++) {
     if (!moes[i]) return copse_fail(err, COPSE_INVALID, "layer %d of %d is NULL", i, n);
+    if (!same_configuration(moes[0], moes[i]))
+      return copse_fail(err, COPSE_INVALID, "layers 0 and %d differ in their configuration", i);
+    for (int k = 0; k < i; k++)
+      if (moes[k]->job.rank == moes[i]->job.rank)
+        return copse_fail(err, COPSE_INVALID, "layers %d and %d are both of rank %u", k, i,
+                          moes[i]->job.rank);
+  }
   if (copse_group_is_open() && moes[0]->job.n_ranks > 1)
     return copse_fail(err, COPSE_INVALID,
                       "a layer can't run between copse_group_start and copse_group_end: "

@@ -363,6 +363,47 @@ START_TEST(arguments_that_make_no_sense_are_refused) {
 }
 END_TEST
 
+START_TEST(layers_that_do_not_belong_together_are_refused) {
+  copse_moe *moes[2], *other;
+  const copse_moe_dispatch_args args[2] = {{.n_tokens = 0}, {.n_tokens = 0}};
+  copse_moe_config config = good;
+  for (int r = 0; r < 2; r++) OK(copse_moe_create(comms_of(2)[r], &good, &moes[r]));
+  config.top_k = 3;
+  OK(copse_moe_create(comms_of(2)[1], &config, &other));
+  copse_moe *mixed[2] = {moes[0], other}, *twice[2] = {moes[1], moes[1]};
+  REFUSED(copse_moe_dispatch_all(mixed, args, 2), COPSE_INVALID, "layers 0 and 1 differ");
+  REFUSED(copse_moe_dispatch_all(twice, args, 2), COPSE_INVALID, "are both of rank 1");
+  for (int r = 0; r < 2; r++) copse_moe_free(moes[r]);
+  copse_moe_free(other);
+  free_comms();
+}
+END_TEST
+
+/* What a failed dispatch left half done is not combined. */
+START_TEST(combining_after_a_failed_dispatch_is_refused) {
+  float tokens[8 * 4] = {0}, rows[32 * 4];
+  int32_t ids[16] = {0};
+  copse_moe *moes[2];
+  copse_moe_dispatch_args dispatch[2];
+  copse_moe_combine_args combine[2];
+  for (int r = 0; r < 2; r++) {
+    OK(copse_moe_create(comms_of(2)[r], &good, &moes[r]));
+    dispatch[r] =
+        (copse_moe_dispatch_args){.tokens = tokens, .n_tokens = r, .expert_ids = ids, .rows = rows};
+    combine[r] = (copse_moe_combine_args){.rows = rows, .tokens = tokens};
+  }
+  float other[32 * 4];
+  dispatch[1].rows = other;
+  OK(copse_moe_dispatch_all(moes, dispatch, 2));
+  dispatch[0].n_tokens = 8;
+  dispatch[1].n_tokens = 9;
+  REFUSED(copse_moe_dispatch_all(moes, dispatch, 2), COPSE_INVALID, "n_tokens is 9");
+  REFUSED(copse_moe_combine_all(moes, combine, 2), COPSE_INVALID, "needs a copse_moe_dispatch");
+  for (int r = 0; r < 2; r++) copse_moe_free(moes[r]);
+  free_comms();
+}
+END_TEST
+
 /* Calls of a group run at its end, but a layer's steps need the collectives' results. */
 START_TEST(a_layer_in_a_group_is_refused) {
   copse_moe *moe;
@@ -406,6 +447,8 @@ int main(void) {
   tcase_add_test(tc, configurations_that_make_no_sense_are_refused);
   tcase_add_test(tc, a_communicator_without_plans_is_refused);
   tcase_add_test(tc, arguments_that_make_no_sense_are_refused);
+  tcase_add_test(tc, layers_that_do_not_belong_together_are_refused);
+  tcase_add_test(tc, combining_after_a_failed_dispatch_is_refused);
   tcase_add_test(tc, a_layer_in_a_group_is_refused);
   tcase_add_test(tc, a_missing_rank_is_a_timeout);
   suite_add_tcase(suite, tc);

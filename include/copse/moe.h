@@ -27,7 +27,8 @@
  * Numbers. Dispatching copies bits unless it scales. A combined token is the sum of weight *
  * row over its choices that were not dropped, in the order of the choices; each product and each
  * sum is rounded to the accumulator's type (float, for double rows double), the total
- * once to the element's; without any choice it is +0. The bits are the same on every machine.
+ * once to the element's; without any choice it is +0. The bits are the same on every machine, but
+ * for which NaN an operation gives.
  *
  * Streams, threads, errors: as in copse/comm.h. Dispatching and combining allocate nothing and
  * never wait for the GPU, so both may be captured into a CUDA graph. All ranks make the same
@@ -71,8 +72,8 @@ typedef struct copse_moe_config {
  * A layer on a communicator, which must outlive it and must have its plans already: an allgather
  * (of n_experts uint32) and an alltoall, unless it has one rank. All memory is taken here, on
  * the communicator's device: 2 * n_ranks blocks of min(max_tokens * top_k, the most experts of a
- * rank * capacity) rows, and a little. Not collective. COPSE_INVALID for figures
- * that make no sense, COPSE_UNSUPPORTED where a plan is missing, COPSE_OVERFLOW where rows
+ * rank * capacity) rows, and a little. Not collective. COPSE_INVALID for figures that make no
+ * sense, COPSE_UNSUPPORTED where a plan is missing, COPSE_OVERFLOW where rows
  * don't fit int32, COPSE_NOMEM, COPSE_DEVICE.
  */
 COPSE_API copse_status copse_moe_create(copse_comm *comm, const copse_moe_config *config,

@@ -437,8 +437,8 @@ START_TEST(a_missing_rank_is_a_timeout) {
 END_TEST
 
 int main(void) {
-  Suite *suite = suite_create("runtime/moe");
-  TCase *tc = tcase_create("moe");
+  Suite *suite = suite_create("runtime/moe_threads");
+  TCase *tc = tcase_create("moe_threads");
   tcase_add_test(tc, random_layers_with_a_thread_per_rank);
   tcase_add_test(tc, random_layers_from_one_thread);
   tcase_add_test(tc, identity_experts_give_back_the_tokens);

@@ -4,6 +4,7 @@
 #   make check          every test, plain and under ASan and UBSan; threads under TSan
 #   make demo           the main job, end to end
 #   make bench          speed, measured
+#   make check-gpu      right results on this machine's GPUs; make bench-gpu: their speed
 #   make lint           includes, symbols, formatting
 #   make install        PREFIX=/usr/local DESTDIR=
 #
@@ -169,6 +170,26 @@ $(OUT)/bench/%: $(OBJ)/tests/bench/%.o $(OUT)/libcopse.a
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ $(LIB_LIBS) $(CUDA_LIBS)
+
+# ---- on GPUs: needs CUDA and a GPU, no network; says so and passes where there is none ----
+# The same sources run on emulated GPUs in `make check`. Linked without what a bare GPU machine
+# lacks, so that a program built elsewhere runs there.
+GPU_SRC := tests/cuda/device_case.cc tests/support/plan_builder.c tests/support/plan_algorithms.c
+GPU_STATIC := -Wl,-Bstatic -lmd -Wl,-Bdynamic -static-libstdc++ -static-libgcc
+GPU_OBJ := $(OBJ)/gpu/tests/cuda/device_case.o $(OBJ)/tests/support/plan_builder.o $(OBJ)/tests/support/plan_algorithms.o
+$(OBJ)/gpu/%.o: %.cc $(OBJ)/.flags
+	$(call say,NVCC,$<)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(NVCC) $(NVCC_FLAGS) -ccbin $(CXX) -Iinclude -Isrc -Itests -MMD -MP -MF $(@:.o=.d) -x cu -c $< -o $@
+build/gpu/%: $(OBJ)/gpu/tests/gpu/test_%.o $(GPU_OBJ) build/libcopse.a
+	$(call say,LD,$@)
+	$(Q)$(CXX) $(LDFLAGS_ALL) -o $@ $^ $(CUDA_LIBS) $(GPU_STATIC)
+
+gpu-plans: all
+	$(Q)scripts/gpu_plans
+check-gpu bench-gpu:
+	$(Q)scripts/run_gpu $@
+.PHONY: gpu-plans check-gpu bench-gpu
 
 bench: all $(OUT)/bench/bench_online
 	$(Q)scripts/bench

@@ -90,9 +90,14 @@ copse_status copse_cuda_launch(void *machine, void *prepared, const struct copse
                                struct copse_err *err);
 
 /*
- * share.cu. mapped[r] gets the address of rank r's memory in this process: what it gave itself
- * (`mine`) for the local rank. Collective across processes: a rank that has none to give says
- * so with NULL, and then all fail.
+ * share.cu. A process's status, or the first other one's that isn't COPSE_OK, so that all go on or
+ * none does. Without other processes: its own.
+ */
+copse_status copse_cuda_agree(struct copse_cuda_machine *machine, copse_status mine,
+                              struct copse_err *err);
+/*
+ * mapped[r] gets the address of rank r's memory in this process: what it gave itself (`mine`)
+ * for the local rank. Collective across processes.
  */
 copse_status copse_cuda_share(struct copse_cuda_machine *machine, unsigned char *mine,
                               unsigned char **mapped, void **opened, struct copse_err *err);
@@ -102,7 +107,9 @@ copse_status copse_cuda_add_buffer(void *machine, uint32_t local_rank, void *buf
 copse_status copse_cuda_remove_buffer(void *machine, uint32_t local_rank, void *handle,
                                       struct copse_err *err);
 
-/* The machine's state in words; COPSE_OK while it works. machine.cu */
+/* machine.cu. Why kernels left before their end, or COPSE_OK; poll also asks CUDA. */
+copse_status copse_cuda_check_left(const struct copse_cuda_machine *machine,
+                                   struct copse_err *err);
 copse_status copse_cuda_poll(void *machine, struct copse_err *err);
 
 #endif

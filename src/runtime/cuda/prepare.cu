@@ -195,20 +195,6 @@ static copse_status allocate(struct copse_cuda_machine *m, uint32_t rank, uint64
   return COPSE_OK;
 }
 
-/* The same at every rank; addresses[r] as this process reaches it. All fail, or none does. */
-static copse_status allocate_shared(struct copse_cuda_machine *m, uint64_t bytes,
-                                    unsigned char **addresses, void **opened,
-                                    struct copse_err *err) {
-  struct copse_err shared = COPSE_ERR_INIT;
-  unsigned char *mine = NULL;
-  copse_status status = allocate(m, m->first_local, bytes, &mine, err);
-  addresses[m->first_local] = mine;
-  copse_status others = copse_cuda_share(m, mine, addresses, opened, &shared);
-  if (status == COPSE_OK && others != COPSE_OK)
-    return copse_fail(err, others, "%s", shared.text);
-  return status;
-}
-
 /* Whether some worker writes another rank's output. */
 static bool plan_puts(const struct copse_plan *plan) {
   for (uint32_t w = 0; w < plan->header.n_workers; w++)
@@ -222,18 +208,16 @@ static bool plan_puts(const struct copse_plan *plan) {
   return false;
 }
 
+/* This process's ranks' own memory. */
 static copse_status make_memory(struct copse_cuda_machine *m, struct copse_cuda_plan *p,
                                 struct copse_err *err) {
   uint64_t bytes = p->shape.signals_bytes + p->shape.slots_bytes + 2 * p->shape.packets_copy;
   uint32_t first = m->first_local;
-  if (m->many_processes) {
-    COPSE_CHECK(allocate_shared(m, bytes, p->arenas, p->opened, err));
-    if (!p->puts) return COPSE_OK;
-    return allocate_shared(m, copse_cuda_staging_bytes * p->plan->header.output_blocks, p->staging,
-                           p->opened + m->n_ranks, err);
-  }
   for (uint32_t i = 0; i < m->n_local; i++)
     COPSE_CHECK(allocate(m, first + i, bytes, &p->arenas[first + i], err));
+  if (m->many_processes && p->puts)
+    COPSE_CHECK(allocate(m, first, copse_cuda_staging_bytes * p->plan->header.output_blocks,
+                         &p->staging[first], err));
   return COPSE_OK;
 }
 
@@ -254,8 +238,8 @@ void copse_cuda_plan_free(struct copse_cuda_machine *m, struct copse_cuda_plan *
   free(p);
 }
 
-static copse_status prepare(struct copse_cuda_machine *m, struct copse_cuda_plan *p,
-                            struct copse_err *err) {
+static copse_status make_own(struct copse_cuda_machine *m, struct copse_cuda_plan *p,
+                             struct copse_err *err) {
   COPSE_CHECK(copse_layout_new(p->plan, &p->layout, err));
   COPSE_CHECK(copse_calloc(m->n_ranks, sizeof *p->arenas, &p->arenas, err));
   COPSE_CHECK(copse_calloc(m->n_ranks, sizeof *p->staging, &p->staging, err));
@@ -263,9 +247,28 @@ static copse_status prepare(struct copse_cuda_machine *m, struct copse_cuda_plan
   COPSE_CHECK(copse_calloc(m->n_sites, sizeof *p->sites, &p->sites, err));
   p->puts = plan_puts(p->plan);
   shape_arena(p);
-  COPSE_CHECK(make_memory(m, p, err));
+  return make_memory(m, p, err);
+}
+
+static copse_status make_sites(struct copse_cuda_machine *m, struct copse_cuda_plan *p,
+                               struct copse_err *err) {
   for (uint32_t s = 0; s < m->n_sites; s++) COPSE_CHECK(make_site(m, p, s, err));
   return COPSE_OK;
+}
+
+/* Step by step, and after each the processes agree, so that none waits for one that gave up. */
+static copse_status prepare(struct copse_cuda_machine *m, struct copse_cuda_plan *p,
+                            struct copse_err *err) {
+  uint32_t own = m->first_local;
+  COPSE_CHECK(copse_cuda_agree(m, make_own(m, p, err), err));
+  if (m->many_processes) {
+    COPSE_CHECK(
+        copse_cuda_agree(m, copse_cuda_share(m, p->arenas[own], p->arenas, p->opened, err), err));
+    if (p->puts)
+      COPSE_CHECK(copse_cuda_agree(
+          m, copse_cuda_share(m, p->staging[own], p->staging, p->opened + m->n_ranks, err), err));
+  }
+  return copse_cuda_agree(m, make_sites(m, p, err), err);
 }
 
 copse_status copse_cuda_prepare(void *machine, const struct copse_plan *plan, void **prepared,

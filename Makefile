@@ -174,9 +174,9 @@ $(OUT)/bench/%: $(OBJ)/tests/bench/%.o $(OUT)/libcopse.a
 # ---- on GPUs: needs CUDA and a GPU, no network; says so and passes where there is none ----
 # The same sources run on emulated GPUs in `make check`. Linked without what a bare GPU machine
 # lacks, so that a program built elsewhere runs there.
-GPU_SRC := tests/cuda/device_case.cc tests/support/plan_builder.c tests/support/plan_algorithms.c
 GPU_STATIC := -Wl,-Bstatic -lmd -Wl,-Bdynamic -static-libstdc++ -static-libgcc
-GPU_OBJ := $(OBJ)/gpu/tests/cuda/device_case.o $(OBJ)/tests/support/plan_builder.o $(OBJ)/tests/support/plan_algorithms.o
+GPU_OBJ := $(OBJ)/gpu/tests/cuda/device_case.o \
+  $(patsubst %,$(OBJ)/tests/support/%.o,plan_builder plan_algorithms moe_case moe_driver random)
 $(OBJ)/gpu/%.o: %.cc $(OBJ)/.flags
 	$(call say,NVCC,$<)
 	$(Q)mkdir -p $(@D)

@@ -1,11 +1,22 @@
 #include "support/moe_case.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/element.h"
 #include "runtime/executor.h"
-#include "support/support.h"
+#include "support/random.h"
+
+void moe_fail(const char *fmt, ...) {
+  va_list arguments;
+  va_start(arguments, fmt);
+  vfprintf(stderr, fmt, arguments);
+  va_end(arguments);
+  fputc('\n', stderr);
+  abort();
+}
 
 static void *allocate(size_t bytes) {
   void *p = calloc(bytes ? bytes : 1, 1);
@@ -28,7 +39,7 @@ static double get(const unsigned char *at, copse_type type) {
     case COPSE_BFLOAT16: return (double)copse_bfloat16_load(h);
     case COPSE_FLOAT8_E4M3: return (double)copse_float8_e4m3_load(*at);
     case COPSE_FLOAT8_E5M2: return (double)copse_float8_e5m2_load(*at);
-    default: ck_abort_msg("no float"); return 0;
+    default: moe_fail("no float");
   }
 }
 
@@ -46,7 +57,7 @@ static void put(unsigned char *at, copse_type type, double v) {
       break;
     case COPSE_FLOAT8_E4M3: *at = copse_float8_e4m3_store(f); break;
     case COPSE_FLOAT8_E5M2: *at = copse_float8_e5m2_store(f); break;
-    default: ck_abort_msg("no float");
+    default: moe_fail("no float");
   }
 }
 
@@ -370,8 +381,7 @@ static void check_numbers(const char *what, uint32_t rank, const int32_t *got, c
                           int64_t n) {
   for (int64_t i = 0; i < n; i++)
     if (got[i] != want[i])
-      ck_abort_msg("rank %u: %s %lld is %d, should be %d", rank, what, (long long)i, got[i],
-                   want[i]);
+      moe_fail("rank %u: %s %lld is %d, should be %d", rank, what, (long long)i, got[i], want[i]);
 }
 
 void moe_check_counts(const struct moe_case *c, uint32_t rank, const int32_t *expert_counts,
@@ -388,17 +398,17 @@ static void check_bytes(const char *what, uint32_t rank, const unsigned char *go
                         const unsigned char *want, int64_t n, size_t bytes) {
   for (int64_t i = 0; i < n; i++)
     if (memcmp(got + (size_t)i * bytes, want + (size_t)i * bytes, bytes) != 0)
-      ck_abort_msg("rank %u: %s %lld of %lld differs", rank, what, (long long)i, (long long)n);
+      moe_fail("rank %u: %s %lld of %lld differs", rank, what, (long long)i, (long long)n);
 }
 
 void moe_check_rows(const struct moe_case *c, uint32_t rank, const unsigned char *rows, int64_t n) {
   const struct moe_rank *r = &c->ranks[rank];
   if (n < r->n_rows)
-    ck_abort_msg("rank %u: %lld rows at most, but there are %lld", rank, (long long)n,
-                 (long long)r->n_rows);
+    moe_fail("rank %u: %lld rows at most, but there are %lld", rank, (long long)n,
+             (long long)r->n_rows);
   check_bytes("row", rank, rows, r->rows, r->n_rows, c->row_bytes);
   for (size_t i = (size_t)r->n_rows * c->row_bytes; i < (size_t)n * c->row_bytes; i++)
-    if (rows[i] != MOE_POISON) ck_abort_msg("rank %u: something lies beyond the rows", rank);
+    if (rows[i] != MOE_POISON) moe_fail("rank %u: something lies beyond the rows", rank);
 }
 
 void moe_check_combined(const struct moe_case *c, uint32_t rank, const unsigned char *tokens) {

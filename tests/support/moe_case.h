@@ -1,7 +1,8 @@
 /*
  * Random Mixture-of-Experts routings and what must come of them, worked out choice by choice
  * from the words of copse/moe.h. Nothing here is shared with the runtime but the conversions of
- * single elements (tests/runtime/test_element.c).
+ * single elements (tests/runtime/test_element.c). Needs no Check, so that `make check-gpu` has it
+ * too: what is wrong is said on standard error, and the program ends.
  */
 #ifndef COPSE_TESTS_MOE_CASE_H
 #define COPSE_TESTS_MOE_CASE_H
@@ -66,7 +67,9 @@ void moe_case_free(struct moe_case *c);
 /* A random configuration and routing, small enough for thousands of them. */
 struct moe_options moe_options_random(uint64_t *state);
 
-/* ---- what a rank got; each fails the test, naming what is wrong -------------------------- */
+void moe_fail(const char *fmt, ...) __attribute__((noreturn, format(printf, 1, 2)));
+
+/* ---- what a rank got; each fails with what is wrong -------------------------- */
 
 #define MOE_POISON 0xa5
 

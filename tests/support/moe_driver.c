@@ -3,7 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/support.h"
+static void must(copse_status status, const struct copse_err *err) {
+  if (status != COPSE_OK) moe_fail("%s (%s)", err->text, copse_status_string(status));
+}
 
 /* One rank's memory on the machine. */
 struct seat {
@@ -16,7 +18,7 @@ static void *take(const struct moe_driver *driver, const void *from, size_t byte
   struct copse_err err = COPSE_ERR_INIT;
   void *p;
   if (!from) return NULL;
-  ASSERT_OK(driver->ops->take(driver->device, bytes, &p, &err), &err);
+  must(driver->ops->take(driver->device, bytes, &p, &err), &err);
   driver->copy(p, from, bytes);
   return p;
 }
@@ -45,7 +47,7 @@ static void run(const struct moe_driver *driver, struct seat *seats, uint32_t n,
                 enum copse_moe_step step) {
   struct copse_err err = COPSE_ERR_INIT;
   for (uint32_t r = 0; r < n; r++)
-    ASSERT_OK(driver->ops->run(driver->device, step, &seats[r].job, NULL, &err), &err);
+    must(driver->ops->run(driver->device, step, &seats[r].job, NULL, &err), &err);
 }
 
 /* ---- in place of the collectives --------------------------------------------------------- */
@@ -71,7 +73,7 @@ static void exchange(const struct moe_driver *driver, struct seat *seats, uint32
     uint64_t *pairs = fetch(driver, back ? job->pairs_back : job->pairs, n * n * sizeof *pairs);
     for (uint32_t to = 0; to < n; to++) {
       const uint64_t bytes = pairs[from * n + to] * (job->row_bytes / elements);
-      ck_assert_uint_le(bytes, block);
+      if (bytes > block) moe_fail("rank %u sends more to rank %u than fits", from, to);
       unsigned char *source = (back ? job->far_rows : job->near_rows) + to * block;
       unsigned char *target =
           (back ? seats[to].job.near_rows : seats[to].job.far_rows) + from * block;
@@ -178,10 +180,9 @@ void moe_drive(const struct moe_driver *driver, const struct moe_options *option
   if (!seats) abort();
   for (uint32_t r = 0; r < options->n_ranks; r++) {
     struct seat *seat = &seats[r];
-    ASSERT_OK(copse_moe_shape(config, options->n_ranks, r, &seat->job, &err), &err);
-    ASSERT_OK(
-        copse_moe_furnish(&seat->job, config, driver->ops, driver->device, &seat->memory, &err),
-        &err);
+    must(copse_moe_shape(config, options->n_ranks, r, &seat->job, &err), &err);
+    must(copse_moe_furnish(&seat->job, config, driver->ops, driver->device, &seat->memory, &err),
+         &err);
     seat->n_rows = copse_moe_rows_at_most(&seat->job);
   }
   for (int round = 0; round < 2; round++) {

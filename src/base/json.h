@@ -66,10 +66,19 @@ copse_status copse_json_get_bool_or(const struct copse_json *json, const cJSON *
 copse_status copse_json_get_int(const struct copse_json *json, const cJSON *object, const char *key,
                                 int64_t min, int64_t max, int64_t *out,
                                 struct copse_err *err) COPSE_CHECKED;
+/* The same from 1 to `most`, if it is there; else *out stays. */
+copse_status copse_json_get_count_or(const struct copse_json *json, const cJSON *object,
+                                     const char *key, int most, int *out,
+                                     struct copse_err *err) COPSE_CHECKED;
 /* A number with its exact digits, or a string "p/q". */
 copse_status copse_json_get_rational(const struct copse_json *json, const cJSON *object,
                                      const char *key, struct copse_q *out,
                                      struct copse_err *err) COPSE_CHECKED;
+
+/* The same, if it is there, and not negative (`positive`: above zero); else *out stays. */
+copse_status copse_json_get_amount_or(const struct copse_json *json, const cJSON *object,
+                                      const char *key, bool positive, struct copse_q *out,
+                                      struct copse_err *err) COPSE_CHECKED;
 
 /* The exact value of a number item or "p/q" string; `what` names it in messages. */
 copse_status copse_json_rational(const struct copse_json *json, const cJSON *item,

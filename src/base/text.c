@@ -69,3 +69,30 @@ void copse_text_free(struct copse_text *text) {
   free(text->data);
   *text = (struct copse_text){0};
 }
+
+int copse_utf8_length(const char *text, const char *end) {
+  const unsigned char *p = (const unsigned char *)text;
+  ptrdiff_t left = end - text;
+  int n = p[0] < 0x80   ? 1
+          : p[0] < 0xc2 ? 0
+          : p[0] < 0xe0 ? 2
+          : p[0] < 0xf0 ? 3
+          : p[0] < 0xf5 ? 4
+                        : 0;
+  if (n == 0 || n > left) return 0;
+  for (int i = 1; i < n; i++)
+    if ((p[i] & 0xc0) != 0x80) return 0;
+  if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f)) return 0;
+  if ((p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f)) return 0;
+  return n;
+}
+
+bool copse_text_prints(const char *text) {
+  const char *end = text + strlen(text);
+  while (text < end) {
+    int n = copse_utf8_length(text, end);
+    if (n == 0 || (n == 1 && ((unsigned char)*text < 0x20 || *text == 0x7f))) return false;
+    text += n;
+  }
+  return true;
+}

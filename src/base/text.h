@@ -26,4 +26,9 @@ void copse_text_add_json_number(struct copse_text *text, double v);
 copse_status copse_text_status(const struct copse_text *text, struct copse_err *err) COPSE_CHECKED;
 void copse_text_free(struct copse_text *text);
 
+/* Bytes of the UTF-8 character at p, 0 if it is none (overlong forms and surrogates too). */
+int copse_utf8_length(const char *text, const char *end);
+/* UTF-8 without control characters: what a name may be that JSON is to carry. */
+bool copse_text_prints(const char *text);
+
 #endif

@@ -7,6 +7,7 @@
  *
  *   machine.cu   sites, life, errors        share.cu    memory of other processes
  *   prepare.cu   a plan's tables and memory launch.cu   one collective
+ *   nccl_bootstrap.cu, nccl_windows.cu      what comes from the job's NCCL
  */
 #ifndef COPSE_RUNTIME_CUDA_MACHINE_H
 #define COPSE_RUNTIME_CUDA_MACHINE_H
@@ -39,6 +40,11 @@ struct copse_arena_shape {
   uint64_t signals_bytes, slots_bytes, packets_copy;
 };
 
+/* Memory that NCCL shares: nccl_windows.h. */
+struct copse_nccl_window {
+  void *memory, *window;
+};
+
 struct copse_cuda_plan {
   const struct copse_plan *plan;
   struct copse_cuda_plan *next;
@@ -48,6 +54,7 @@ struct copse_cuda_plan {
   unsigned char **arenas;              /* [n_ranks] as this process addresses them */
   unsigned char **staging;             /* [n_ranks] outputs that peers write, likewise */
   void **opened; /* [2 * n_ranks] what was opened for arenas and staging, or NULL */
+  struct copse_nccl_window windows[2]; /* of the arenas and of the staging, instead of IPC */
   bool puts;                           /* peers write a rank's output */
   struct copse_site_plan *sites;       /* [machine->n_sites] */
 };

@@ -208,7 +208,8 @@ $(OUT)/bench/%: $(OBJ)/tests/bench/%.o $(OUT)/libcopse.a
 # The same sources run on emulated GPUs in `make check`. Linked without what a bare GPU machine
 # lacks, so that a program built elsewhere runs there.
 GPU_STATIC := -Wl,-Bstatic -lmd -Wl,-Bdynamic -static-libstdc++ -static-libgcc
-GPU_OBJ := $(OBJ)/gpu/tests/cuda/device_case.o $(OBJ)/tests/support/plan_builder.o $(OBJ)/tests/support/plan_algorithms.o
+GPU_OBJ := $(OBJ)/gpu/tests/cuda/device_case.o \
+  $(patsubst %,$(OBJ)/tests/support/%.o,plan_builder plan_algorithms moe_case moe_driver random)
 $(OBJ)/gpu/%.o: %.cc $(OBJ)/.flags
 	$(call say,NVCC,$<)
 	$(Q)mkdir -p $(@D)

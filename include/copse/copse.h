@@ -13,6 +13,8 @@
  *   prove a plan                                    copse_plan_check
  *   plan an alltoallv at run time                   copse_alltoallv_create, _plan
  *   overlap it with the experts' computing          copse_overlap_degree
+ *   run collectives inside a job                    copse/comm.h
+ *   dispatch and combine the tokens of a MoE layer  copse/moe.h
  *
  * Conventions. Every function returns a copse_status; on anything but COPSE_OK the
  * calling thread's copse_last_error() has one line of text, `T **out` is NULL and

@@ -22,6 +22,8 @@ void copse_group_refuse(const struct copse_err *err) {
   if (group.depth > 0 && group.refused.status == COPSE_OK) group.refused = *err;
 }
 
+bool copse_group_is_open(void) { return group.depth > 0; }
+
 bool copse_group_holds(const struct copse_comm *comm) {
   for (size_t i = 0; i < group.n; i++)
     if (group.calls[i].comm == comm) return true;

@@ -22,6 +22,9 @@ copse_status copse_group_call(struct copse_comm *comm, const struct copse_call *
                               struct copse_err *err) COPSE_CHECKED;
 void copse_group_refuse(const struct copse_err *err);
 
+/* Whether the thread has a group open: its calls run only at the end. */
+bool copse_group_is_open(void);
+
 /* Whether the thread's open group has calls on the communicator. */
 bool copse_group_holds(const struct copse_comm *comm);
 

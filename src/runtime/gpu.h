@@ -8,8 +8,11 @@
 
 #include "runtime/machine.h"
 
+struct copse_moe_ops;
+
 struct copse_gpu_support {
   const struct copse_machine_ops *machine;
+  const struct copse_moe_ops *moe; /* moe_job.h */
   int (*device_count)(void); /* usable GPUs; 0 where there is none or no driver */
 
   /* A bootstrap over an ncclComm_t, and its rank, size and device. COPSE_UNSUPPORTED where no

@@ -5,6 +5,10 @@
  */
 #include "gpu/gpu_support.h"
 
+extern "C" {
+#include "support/moe_driver.h"
+}
+
 struct options {
   bool small;
   long soak;
@@ -342,6 +346,30 @@ static void check_busy(const struct copse_plan *small, const struct copse_plan *
   soak_close(&s, "a wrong sum", it);
 }
 
+/* ---- layers of experts ----------------------------------------------------------------------- */
+
+static void copy_ordered(void *to, const void *from, size_t bytes) {
+  CUDA_OK(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
+}
+
+/* The kernels of dispatch and combination against the reference, bit for bit; the program ends
+ * at the first that differs. */
+static void check_moe(const struct options *options) {
+  static const struct moe_driver driver = {&copse_moe_cuda, 0, copy_ordered};
+  uint64_t state = 77;
+  begin("layers of experts, steps");
+  for (int i = 0; i < (GPU_IS_REAL ? options->small ? 40 : 400 : 3); i++) {
+    struct moe_options layer = moe_options_random(&state);
+    if (!options->small && i % 4 == 0) {
+      layer.config.max_tokens *= 20;
+      layer.config.row.elements *= 16;
+      if (layer.config.capacity != COPSE_MOE_EXACT) layer.config.capacity *= 20;
+    }
+    moe_drive(&driver, &layer, &state);
+    passed++;
+  }
+}
+
 /* ---- main ---------------------------------------------------------------------------------------- */
 
 static struct options parse(int argc, char **argv) {
@@ -375,6 +403,7 @@ int main(int argc, char **argv) {
   check_large(&options, &folder);
   check_graph(small, large);
   check_busy(small, large);
+  check_moe(&options);
   check_soak(&options, small, large);
   pb_free(textbook);
   plan_folder_close(&folder);

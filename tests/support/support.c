@@ -32,14 +32,3 @@ const char *copse_test_shared(const char *name) {
   snprintf(path, sizeof path, "%s/%s", root ? root : "../shared", name);
   return access(path, R_OK) == 0 ? path : NULL;
 }
-
-uint64_t copse_test_random(uint64_t *state) {
-  uint64_t z = (*state += 0x9e3779b97f4a7c15u);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
-int copse_test_random_int(uint64_t *state, int low, int high) {
-  return low + (int)(copse_test_random(state) % (uint64_t)(high - low + 1));
-}

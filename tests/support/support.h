@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "support/random.h"
 
 /* Runs a suite: one line a failure, a closing line that scripts/run_tests adds up. */
 int copse_test_run(Suite *suite);
@@ -41,9 +42,5 @@ void copse_test_skipped(const char *fmt, ...) __attribute__((format(printf, 1, 2
 /* A file of the shared examples, or NULL where they aren't there (users don't have them).
  * `name` such as "reference/ring-8.json". The path is valid until the next call. */
 const char *copse_test_shared(const char *name);
-
-/* A repeatable random number generator (splitmix64). */
-uint64_t copse_test_random(uint64_t *state);
-int copse_test_random_int(uint64_t *state, int low, int high); /* both included */
 
 #endif

@@ -4,6 +4,7 @@
 
 extern "C" {
 #include "runtime/gpu.h"
+#include "runtime/moe_job.h"
 }
 
 static int device_count(void) {
@@ -32,6 +33,7 @@ static copse_status copy(int device, void *to, const void *from, size_t bytes,
 }
 
 static const struct copse_gpu_support support = {&copse_cuda_machine,
+                                                 &copse_moe_cuda,
                                                  device_count,
                                                  copse_nccl_bootstrap_new,
                                                  copse_nccl_bootstrap_free,

@@ -27,6 +27,7 @@ struct copse_view {
   const struct copse_region_place *places; /* [n_regions] */
   const struct copse_rank_memory *ranks;   /* [n_ranks] */
   const uint64_t *pair_counts;             /* [n_ranks * n_ranks] alltoall; NULL: full */
+  uint64_t pair_first;                     /* elements of each block that came in earlier parts */
   uint64_t packets_copy;                   /* bytes from the even launches' copy to the odd ones' */
   struct copse_shape shape;
   uint32_t n_ranks;
@@ -34,13 +35,18 @@ struct copse_view {
   copse_redop redop;
 };
 
+/* Of the first `there` elements of something, those in [first, first + count). */
+COPSE_HD static inline uint64_t copse_part_of(uint64_t there, uint64_t first, uint64_t count) {
+  uint64_t left = there > first ? there - first : 0;
+  return left < count ? left : count;
+}
+
 /* Elements that the block which a piece belongs to holds. */
 COPSE_HD static inline uint64_t copse_view_there(const struct copse_view *view, uint32_t pair) {
   uint64_t count = view->shape.count;
   if (pair == 0) return count;
   if (view->pair_counts) {
-    uint64_t there = view->pair_counts[pair - 1];
-    return there < count ? there : count;
+    return copse_part_of(view->pair_counts[pair - 1], view->pair_first, count);
   }
   if (!view->extents) return count;
   return copse_fraction_of(count, view->extents[pair - 1].num, view->extents[pair - 1].den);

@@ -50,6 +50,7 @@ __device__ static inline void copse_thread_enter(const struct copse_launch_args 
   self->view.places = plan.places;
   self->view.ranks = block->ranks;
   self->view.pair_counts = args.pair_counts;
+  self->view.pair_first = args.pair_first;
   self->view.packets_copy = plan.packets_copy;
   self->view.shape = args.shape;
   self->view.n_ranks = plan.n_ranks;

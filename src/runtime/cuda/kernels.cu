@@ -60,4 +60,20 @@ copse_kernel copse_kernel_of(copse_type type, bool reduces) {
   }
 }
 
+__global__ void copse_kernel_unstage(const COPSE_GRID_CONSTANT struct copse_unstage_args args) {
+  uint64_t there = args.pair_counts[(uint64_t)blockIdx.x * args.n_ranks + args.rank];
+  struct copse_place from = {args.from + blockIdx.x * args.count * args.element_bytes, 0};
+  struct copse_place to = {
+      args.to + (blockIdx.x * args.whole + args.first) * args.element_bytes, 0};
+  struct copse_move move;
+  memset(&move, 0, sizeof move);
+  move.n_src = move.n_dst = 1;
+  move.count = copse_part_of(there, args.first, args.count);
+  move.src = &from;
+  move.dst = &to;
+  copse_move_copy(&move, args.element_bytes, threadIdx.x, blockDim.x);
+}
+
+copse_unstage_kernel_type copse_unstage_kernel(void) { return copse_kernel_unstage; }
+
 size_t copse_kernel_shared_bytes(void) { return sizeof(struct copse_block); }

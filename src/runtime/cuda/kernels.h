@@ -26,6 +26,10 @@ typedef void (*copse_kernel)(const struct copse_launch_args args);
 /* The kernel for an element type; reduces: of a collective that does. */
 copse_kernel copse_kernel_of(copse_type type, bool reduces);
 
+/* A block of threads per sending rank. */
+typedef void (*copse_unstage_kernel_type)(const struct copse_unstage_args args);
+copse_unstage_kernel_type copse_unstage_kernel(void);
+
 /* Dynamic shared memory of each block. */
 size_t copse_kernel_shared_bytes(void);
 

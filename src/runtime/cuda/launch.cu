@@ -98,10 +98,33 @@ static void fill_buffers(const struct copse_cuda_machine *m, const struct copse_
         part->buffer ? part->buffer->mapped[r] + offset + skip : p->staging[r];
 }
 
+/* Where a block isn't full, what lies behind its end stays as it is. */
+static copse_status unstage_pairs(const struct copse_cuda_machine *m,
+                                  const struct copse_cuda_plan *p, const struct copse_call *call,
+                                  const struct part *part, uint32_t element_bytes,
+                                  struct copse_err *err) {
+  struct copse_unstage_args args = {p->staging[m->first_local],
+                                    (unsigned char *)call->recv,
+                                    call->pair_counts,
+                                    part->first,
+                                    part->count,
+                                    part->whole,
+                                    m->n_ranks,
+                                    m->first_local,
+                                    element_bytes};
+  void *arguments[] = {&args};
+  COPSE_CUDA(cudaLaunchKernel(COPSE_KERNEL_ADDRESS(copse_unstage_kernel()), dim3(m->n_ranks),
+                              dim3(copse_cuda_threads), arguments, 0,
+                              (cudaStream_t)call->stream));
+  return COPSE_OK;
+}
+
 /* From the staging buffer to where the caller wants it. */
 static copse_status unstage(const struct copse_cuda_machine *m, const struct copse_cuda_plan *p,
                             const struct copse_call *call, const struct part *part,
                             uint32_t element_bytes, struct copse_err *err) {
+  if (part->staged && call->pair_counts)
+    return unstage_pairs(m, p, call, part, element_bytes, err);
   unsigned char *to = (unsigned char *)call->recv + part->first * element_bytes;
   uint64_t row = part->count * element_bytes;
   if (part->staged && to)
@@ -147,6 +170,7 @@ static copse_status launch_part(struct copse_cuda_machine *m, struct copse_cuda_
   args.shape.input_stride = part->whole;
   args.shape.output_stride = part->staged ? part->count : part->whole;
   args.pair_counts = calls[0].pair_counts;
+  args.pair_first = part->first;
   args.limit_ns = (uint64_t)(m->timeout_seconds * 1e9);
   args.type = (uint32_t)calls[0].type;
   args.redop = (uint32_t)calls[0].redop;
@@ -177,9 +201,6 @@ copse_status copse_cuda_launch(void *machine, void *prepared, const struct copse
     part.staged = part.buffer == NULL;
   }
   if (!part.staged) return launch_part(m, p, calls, &part, err);
-  if (calls[0].pair_counts)
-    return copse_fail(err, COPSE_UNSUPPORTED,
-                      "all_to_all_v across processes needs a registered receive buffer");
   uint64_t most = copse_cuda_staging_bytes / bytes;
   for (part.first = 0; part.first < count; part.first += part.count) {
     part.count = count - part.first < most ? count - part.first : most;

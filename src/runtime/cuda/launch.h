@@ -66,11 +66,21 @@ struct copse_launch_args {
   struct copse_device_plan plan;
   struct copse_shape shape;
   const uint64_t *pair_counts;
+  uint64_t pair_first;
   uint64_t limit_ns; /* patience */
   uint32_t type, redop;
   struct copse_rank_buffers {
     unsigned char *input, *output;
   } buffers[COPSE_CUDA_MAX_RANKS]; /* of ranks in other processes only the output */
+};
+
+/* From a staging buffer to where the caller wants it: of the block from each rank, elements
+ * [first, first + count), as many as there are. Blocks lie `count` apart in from, `whole` in to. */
+struct copse_unstage_args {
+  unsigned char *from, *to;
+  const uint64_t *pair_counts;
+  uint64_t first, count, whole;
+  uint32_t n_ranks, rank, element_bytes;
 };
 
 #endif

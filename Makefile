@@ -3,6 +3,7 @@
 #   make                build/copse, build/libcopse.so, build/libcopse.a
 #   make check          every test, plain and under ASan and UBSan; threads under TSan
 #   make demo           the main job, end to end
+#   make quality        schedules of topologies/ compared with schedules/quality.txt
 #   make bench          speed, measured
 #   make lint           includes, symbols, formatting
 #   make install        PREFIX=/usr/local DESTDIR=
@@ -67,7 +68,7 @@ CLI_OBJ  := $(CLI_SRC:%.c=$(OBJ)/%.o)
 TEST_LIB_OBJ := $(TEST_LIB:%.c=$(OBJ)/%.o)
 TESTS    := $(TEST_SRC:tests/%.c=$(OUT)/tests/%)
 
-.PHONY: all tests check check-tests demo bench lint format install uninstall clean bootstrap
+.PHONY: all tests check check-tests quality demo bench lint format install uninstall clean bootstrap
 all: $(OUT)/copse $(OUT)/libcopse.so $(OUT)/libcopse.a
 
 # A change of flags rebuilds what they touch.
@@ -111,6 +112,10 @@ check:
 	$(Q)$(MAKE) --no-print-directory VARIANT=asan tests
 	$(Q)$(MAKE) --no-print-directory VARIANT=tsan tests
 	$(Q)scripts/run_tests build build/asan build/tsan
+
+# QUALITY_FLAGS=--update takes the present results as the new measure.
+quality: all
+	$(Q)$(OUT)/copse quality topologies --table schedules/quality.txt $(QUALITY_FLAGS)
 
 demo: all
 	$(Q)scripts/demo --no-bootstrap

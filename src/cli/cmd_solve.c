@@ -9,9 +9,8 @@
 #include "base/collective.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/solve_checked.h"
 #include "schedule/demand.h"
-#include "schedule/solve.h"
-#include "schedule/verify.h"
 
 static const char help[] =
     "usage: copse solve TOPO -c COLLECTIVE [-o SCHEDULE.json] [options]\n\n"
@@ -198,17 +197,6 @@ static void print_text(const struct copse_topology *t, const struct copse_schedu
          sec->solve.optimum, sec->solve.split, sec->solve.pack, sec->verify, sec->total);
 }
 
-/* A schedule that its own verifier refuses must never reach a file. */
-static copse_status self_check(const struct copse_schedule *schedule,
-                               const struct copse_topology *topology, struct copse_err *err) {
-  struct copse_verify_report report;
-  struct copse_err local = COPSE_ERR_INIT;
-  copse_status status = copse_verify_schedule(schedule, topology, "schedule", &report, &local);
-  if (status == COPSE_OK) return COPSE_OK;
-  return copse_fail(err, status == COPSE_REFUTED ? COPSE_INTERNAL : status,
-                    "the computed schedule fails verification: %s", local.text);
-}
-
 static int run(struct options *o) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_topology *topology = NULL;
@@ -226,14 +214,9 @@ static int run(struct options *o) {
   COPSE_TRY(copse_topology_load(o->input, &o->topology, &topology, &err));
   if (o->demand) COPSE_TRY(copse_demand_load(o->demand, topology->n_ranks, &demand, &err));
   o->solve.demand = demand;
-  /* beyond this the exact optimum is often out of reach, and 1 % is what users ask for */
-  if (!o->has_tolerance && o->solve.collective == COPSE_ALLTOALL && topology->n_ranks > 64)
-    o->solve.tolerance = (struct copse_q){1, 100};
   sec.read = copse_clock_seconds() - mark;
-  COPSE_TRY(copse_solve_schedule(topology, &o->solve, &schedule, &sec.solve, &err));
-  mark = copse_clock_seconds();
-  if (!o->solve.bound_only) COPSE_TRY(self_check(schedule, topology, &err));
-  sec.verify = copse_clock_seconds() - mark;
+  COPSE_TRY(copse_cli_solve_checked(topology, &o->solve, o->has_tolerance, &schedule, &sec.solve,
+                                    &sec.verify, &err));
   mark = copse_clock_seconds();
   if (o->output) {
     COPSE_TRY(copse_schedule_to_json(schedule, &text, &size, &err));

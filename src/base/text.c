@@ -54,6 +54,39 @@ void copse_text_add_json_string(struct copse_text *text, const char *s) {
   copse_text_add(text, "%s\"", from);
 }
 
+/* The length of the character at s that XML allows, 0 if there is none. */
+static size_t xml_character(const unsigned char *s) {
+  static const unsigned least[] = {0, 0, 0x80, 0x800, 0x10000};
+  if (s[0] < 0x80) return s[0] >= 0x20 || s[0] == '\t' || s[0] == '\n' ? 1 : 0;
+  size_t n = s[0] >= 0xf8 ? 0 : s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 : s[0] >= 0xc0 ? 2 : 0;
+  unsigned code = n ? s[0] & (0xffu >> (n + 1)) : 0;
+  for (size_t i = 1; i < n; i++) {
+    if ((s[i] & 0xc0) != 0x80) return 0;
+    code = code << 6 | (s[i] & 0x3f);
+  }
+  bool surrogate = code >= 0xd800 && code < 0xe000, none = code == 0xfffe || code == 0xffff;
+  return n == 0 || code < least[n] || code > 0x10ffff || surrogate || none ? 0 : n;
+}
+
+void copse_text_add_xml(struct copse_text *text, const char *s) {
+  while (*s) {
+    size_t n = xml_character((const unsigned char *)s);
+    switch (*s) {
+      case '&': copse_text_add(text, "&amp;"); break;
+      case '<': copse_text_add(text, "&lt;"); break;
+      case '>': copse_text_add(text, "&gt;"); break;
+      case '"': copse_text_add(text, "&quot;"); break;
+      case '\'': copse_text_add(text, "&#39;"); break;
+      default:
+        if (n > 0)
+          copse_text_append(text, s, n);
+        else
+          copse_text_add(text, "\xef\xbf\xbd");
+    }
+    s += n > 0 ? n : 1;
+  }
+}
+
 void copse_text_add_json_number(struct copse_text *text, double v) {
   if (isfinite(v))
     copse_text_add(text, "%.10g", v);

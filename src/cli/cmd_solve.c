@@ -11,6 +11,7 @@
 #include "cli/cli.h"
 #include "cli/solve_checked.h"
 #include "schedule/demand.h"
+#include "schedule/draw_schedule.h"
 
 static const char help[] =
     "usage: copse solve TOPO -c COLLECTIVE [-o SCHEDULE.json] [options]\n\n"
@@ -29,12 +30,16 @@ static const char help[] =
     "  -b, --bound-only    the optimum and its cut, no trees\n"
     "  -l, --links MODE    what to keep of an XML topology: nvlink, all or default\n"
     "  -o, --output FILE   where to write the schedule (- for standard output)\n"
+    "      --draw FILE     a picture of the links' loads as SVG: the bottleneck, the cut; laid\n"
+    "                      out by Graphviz (the program 'dot'), at most 2500 nodes\n"
+    "      --tree I        draw tree I (from 0) instead, of an alltoall what rank I sends\n"
     "  -j, --json          the report as one JSON object\n"
     "      --progress      show progress even where standard error is no terminal\n\n"
     "example: copse solve topologies/a100-x2.json -c allreduce -o a100-x2.allreduce.json\n";
 
 struct options {
-  const char *input, *output, *demand;
+  const char *input, *output, *demand, *draw;
+  int tree; /* to draw; -1: the loads */
   struct copse_topology_options topology;
   struct copse_solve_options solve;
   bool has_collective, has_tolerance, json, progress;
@@ -197,10 +202,30 @@ static void print_text(const struct copse_topology *t, const struct copse_schedu
          sec->solve.optimum, sec->solve.split, sec->solve.pack, sec->verify, sec->total);
 }
 
+/* Expands a compact schedule. */
+static copse_status draw(const struct options *o, const struct copse_topology *topology,
+                         const struct copse_arrangement *arrangement,
+                         struct copse_schedule *schedule, struct copse_err *err) {
+  struct copse_text text = {0};
+  copse_status status;
+  COPSE_TRY(copse_schedule_expand(schedule, err));
+  if (o->tree >= 0)
+    COPSE_TRY(copse_schedule_draw_part(schedule, topology, arrangement, o->tree, false, &text, err));
+  else
+    COPSE_TRY(copse_schedule_draw_load(schedule, topology, arrangement, false, &text, err));
+  status = copse_file_write(o->draw, text.data, text.size, err);
+out:
+  copse_text_free(&text);
+  return status;
+}
+
+static bool to_stdout(const char *path) { return path && strcmp(path, "-") == 0; }
+
 static int run(struct options *o) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_topology *topology = NULL;
   struct copse_schedule *schedule = NULL;
+  struct copse_arrangement *arrangement = NULL;
   struct copse_cli_progress bar;
   struct copse_progress progress = copse_cli_progress_start(&bar, o->progress);
   struct seconds sec = {0};
@@ -215,6 +240,9 @@ static int run(struct options *o) {
   if (o->demand) COPSE_TRY(copse_demand_load(o->demand, topology->n_ranks, &demand, &err));
   o->solve.demand = demand;
   sec.read = copse_clock_seconds() - mark;
+  mark = copse_clock_seconds();
+  if (o->draw) COPSE_TRY(copse_arrangement_make(topology, &arrangement, &err));
+  start += copse_clock_seconds() - mark; /* a picture is no part of solving */
   COPSE_TRY(copse_cli_solve_checked(topology, &o->solve, o->has_tolerance, &schedule, &sec.solve,
                                     &sec.verify, &err));
   mark = copse_clock_seconds();
@@ -225,14 +253,17 @@ static int run(struct options *o) {
   sec.write = copse_clock_seconds() - mark;
   sec.total = copse_clock_seconds() - start;
   copse_cli_progress_end(&bar);
+  struct copse_schedule as_written = *schedule; /* what is told of; its lists stay as they are */
+  if (o->draw) COPSE_TRY(draw(o, topology, arrangement, schedule, &err));
   if (o->json)
-    status = print_json(topology, schedule, o->solve.bound_only, &sec, &err);
-  else if (!o->output || strcmp(o->output, "-") != 0)
-    print_text(topology, schedule, o->solve.bound_only, &sec);
+    status = print_json(topology, &as_written, o->solve.bound_only, &sec, &err);
+  else if (!to_stdout(o->output) && !to_stdout(o->draw))
+    print_text(topology, &as_written, o->solve.bound_only, &sec);
 out:
   if (status != COPSE_OK) copse_cli_progress_end(&bar);
   free(text);
   free(demand);
+  copse_arrangement_free(arrangement);
   copse_schedule_release(schedule);
   copse_topology_release(topology);
   if (status == COPSE_OVERFLOW) { /* these come from deep inside, without a place */
@@ -273,10 +304,12 @@ static int check(const struct options *o) {
     return copse_cli_usage("solve", "--k and --tolerance both choose the number of trees");
   if (o->solve.collective == COPSE_ALLTOALL && o->solve.k > 0)
     return copse_cli_usage("solve", "--k is for trees; an alltoall has flows");
-  if (o->solve.bound_only && (o->output || o->solve.k > 0))
-    return copse_cli_usage("solve", "--bound-only makes no schedule: leave out -o and --k");
-  if (o->json && o->output && strcmp(o->output, "-") == 0)
-    return copse_cli_usage("solve", "--json and -o - both want standard output");
+  if (o->solve.bound_only && (o->output || o->draw || o->solve.k > 0))
+    return copse_cli_usage("solve", "--bound-only makes no schedule: leave out -o, --draw and --k");
+  if (o->tree >= 0 && !o->draw) return copse_cli_usage("solve", "--tree is for --draw");
+  if (o->json + to_stdout(o->output) + to_stdout(o->draw) > 1)
+    return copse_cli_usage("solve",
+                           "of --json, -o - and --draw - only one can have standard output");
   return COPSE_EXIT_DONE;
 }
 
@@ -316,6 +349,12 @@ static int parse_option(int c, struct options *o) {
     case 'o': o->output = optarg; break;
     case 'j': o->json = true; break;
     case 'p': o->progress = true; break;
+    case 'D': o->draw = optarg; break;
+    case 't':
+      if (!copse_cli_parse_int(optarg, 0, INT32_MAX, &value))
+        return copse_cli_usage("solve", "--tree must be a tree's number, from 0");
+      o->tree = (int)value;
+      break;
   }
   return COPSE_EXIT_DONE;
 }
@@ -331,11 +370,14 @@ int copse_cmd_solve(int argc, char **argv) {
                                         {"tolerance", required_argument, NULL, 'e'},
                                         {"links", required_argument, NULL, 'l'},
                                         {"output", required_argument, NULL, 'o'},
+                                        {"draw", required_argument, NULL, 'D'},
+                                        {"tree", required_argument, NULL, 't'},
                                         {"json", no_argument, NULL, 'j'},
                                         {"progress", no_argument, NULL, 'p'},
                                         {"help", no_argument, NULL, 'h'},
                                         {NULL, 0, NULL, 0}};
   struct options o = {.topology = {COPSE_LINKS_DEFAULT, &copse_cli_notes},
+                      .tree = -1,
                       .solve = {.root = -1, .tolerance = COPSE_Q_ZERO}};
   opterr = 0;
   for (int c; (c = getopt_long(argc, argv, ":c:r:k:bd:e:l:o:jh", longs, NULL)) != -1;) {

@@ -6,12 +6,15 @@
 
 #include "base/text.h"
 #include "cli/cli.h"
+#include "topology/draw.h"
 
 static const char help[] =
-    "usage: copse topo FILE [--links nvlink|all|default] [-o FILE.json] [--json]\n\n"
+    "usage: copse topo FILE [--links nvlink|all|default] [-o FILE.json] [--draw FILE.svg] [--json]\n\n"
     "Reads topology JSON, cluster JSON or an NCCL/RCCL topology XML, checks it and prints\n"
     "a summary.\n\n"
     "  -o, --output FILE  write it as canonical topology JSON\n"
+    "  -d, --draw FILE    a picture as SVG, laid out by Graphviz (the program 'dot'), at most\n"
+    "                     2500 nodes\n"
     "  -l, --links MODE   what to keep of an XML file: nvlink (GPU links and NVSwitch only),\n"
     "                     all, or default (GPU links if they join all GPUs, with the PCIe\n"
     "                     ways to the NICs; else all)\n"
@@ -19,7 +22,7 @@ static const char help[] =
     "example: copse topo topologies/dgx-a100.xml --links nvlink -o dgx-a100.json\n";
 
 struct options {
-  const char *input, *output;
+  const char *input, *output, *draw;
   struct copse_topology_options topology;
   bool json;
 };
@@ -99,6 +102,21 @@ static void print_text(const struct copse_topology *t, const struct summary *s) 
            t->nodes[s->unbalanced].id, copse_q_text(s->in, a), copse_q_text(s->out, b));
 }
 
+static copse_status draw(const struct copse_topology *t, const char *path, struct copse_err *err) {
+  struct copse_arrangement *arrangement = NULL;
+  struct copse_text text = {0};
+  copse_status status;
+  COPSE_TRY(copse_arrangement_make(t, &arrangement, err));
+  COPSE_TRY(copse_topology_draw(t, arrangement, false, &text, err));
+  status = copse_file_write(path, text.data, text.size, err);
+out:
+  copse_text_free(&text);
+  copse_arrangement_free(arrangement);
+  return status;
+}
+
+static bool to_stdout(const char *path) { return path && strcmp(path, "-") == 0; }
+
 static int run(const struct options *o) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_topology *topology = NULL;
@@ -111,8 +129,9 @@ static int run(const struct options *o) {
   if (o->output) {
     COPSE_TRY(copse_topology_to_json(topology, &text, &size, &err));
     COPSE_TRY(copse_file_write(o->output, text, size, &err));
-    if (strcmp(o->output, "-") == 0) goto out; /* the topology is the output */
   }
+  if (o->draw) COPSE_TRY(draw(topology, o->draw, &err));
+  if (to_stdout(o->output) || to_stdout(o->draw)) goto out; /* that is the output */
   if (o->json)
     status = print_json(topology, &summary, &err);
   else
@@ -125,15 +144,17 @@ out:
 
 int copse_cmd_topo(int argc, char **argv) {
   static const struct option longs[] = {{"output", required_argument, NULL, 'o'},
+                                        {"draw", required_argument, NULL, 'd'},
                                         {"links", required_argument, NULL, 'l'},
                                         {"json", no_argument, NULL, 'j'},
                                         {"help", no_argument, NULL, 'h'},
                                         {NULL, 0, NULL, 0}};
   struct options o = {.topology = {COPSE_LINKS_DEFAULT, &copse_cli_notes}};
   opterr = 0;
-  for (int c; (c = getopt_long(argc, argv, ":o:l:jh", longs, NULL)) != -1;) {
+  for (int c; (c = getopt_long(argc, argv, ":o:d:l:jh", longs, NULL)) != -1;) {
     switch (c) {
       case 'o': o.output = optarg; break;
+      case 'd': o.draw = optarg; break;
       case 'l':
         if (!copse_cli_parse_links(optarg, &o.topology.links))
           return copse_cli_usage("topo", "--links must be nvlink, all or default");
@@ -145,7 +166,7 @@ int copse_cmd_topo(int argc, char **argv) {
   }
   if (argc - optind != 1) return copse_cli_usage("topo", "give one topology file");
   o.input = argv[optind];
-  if (o.json && o.output && strcmp(o.output, "-") == 0)
-    return copse_cli_usage("topo", "--json and -o - both want standard output");
+  if (o.json + to_stdout(o.output) + to_stdout(o.draw) > 1)
+    return copse_cli_usage("topo", "of --json, -o - and --draw - only one can have standard output");
   return run(&o);
 }

@@ -205,7 +205,7 @@ START_TEST(skipped_ones_are_said_and_their_rows_kept) {
   ck_assert_str_eq(whole, after);
   free(after);
   /* one collective, one file: only those rows are looked at and replaced */
-  edit("star%203.json", " allreduce ", 7, "1");
+  edit("star%203.json", " allreduce ", 8, "1");
   edit("pair.json", " allgather ", 6, "1/1000");
   run("@ quality %%/t/pair.json -c allgather --table %%/q.txt --quiet");
   ck_assert_int_eq(result.status, 1);

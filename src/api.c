@@ -21,7 +21,7 @@ static copse_status missing(const char *what) {
 }
 
 copse_status copse_topology_read(const char *path, const char *links, copse_topology **out) {
-  struct copse_topology_options options = {COPSE_LINKS_DEFAULT, NULL};
+  struct copse_topology_options options = {.links = COPSE_LINKS_DEFAULT};
   struct copse_err err = COPSE_ERR_INIT;
   if (!path || !out) return missing(path ? "out" : "path");
   *out = NULL;

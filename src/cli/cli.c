@@ -92,18 +92,6 @@ bool copse_cli_parse_size(const char *text, uint64_t most, uint64_t *out) {
   return true;
 }
 
-bool copse_cli_parse_links(const char *text, enum copse_link_mode *out) {
-  if (strcmp(text, "nvlink") == 0)
-    *out = COPSE_LINKS_NVLINK;
-  else if (strcmp(text, "all") == 0)
-    *out = COPSE_LINKS_ALL;
-  else if (strcmp(text, "default") == 0)
-    *out = COPSE_LINKS_DEFAULT;
-  else
-    return false;
-  return true;
-}
-
 /* Notes wait until the command has succeeded: an error is one line and no more. */
 #define MAX_NOTES 32
 static char *notes[MAX_NOTES];

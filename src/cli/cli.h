@@ -40,9 +40,6 @@ bool copse_cli_parse_int(const char *text, int64_t min, int64_t max, int64_t *ou
  * else and beyond `most`. */
 bool copse_cli_parse_size(const char *text, uint64_t most, uint64_t *out);
 
-/* "nvlink", "all" or "default". */
-bool copse_cli_parse_links(const char *text, enum copse_link_mode *out);
-
 /* Notes of readers; main prints them as "copse: note: TEXT" once the command succeeded. */
 extern const struct copse_notes copse_cli_notes;
 void copse_cli_print_notes(void);

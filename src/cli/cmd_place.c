@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/topology_args.h"
 #include "schedule/place.h"
 
 static const char help[] =
@@ -21,7 +22,6 @@ static const char help[] =
     "                        rank, in it how many tokens the rank has for each expert\n"
     "  -E, --experts E       how many experts there are; the trace must agree\n"
     "  -t, --topology FILE   the topology, in any input format\n"
-    "  -l, --links MODE      what to keep of an XML topology: nvlink, all or default\n"
     "  -c, --capacity C      at most so many experts on a GPU (default experts / GPUs, rounded "
     "up)\n"
     "  -T, --time-limit S    stop after about S seconds (default 60; 0: none). A result that was\n"
@@ -44,8 +44,8 @@ static const char help[] =
     "         copse place --demand trace.json --experts 64 -t topologies/a100-x4.json\n";
 
 struct options {
-  const char *trace, *topology, *output;
-  struct copse_topology_options read;
+  const char *trace, *output;
+  struct copse_cli_topology topology;
   struct copse_place_options place;
   struct copse_trace_spec spec;
   int experts, ranks;
@@ -164,7 +164,8 @@ static int run(const struct options *o) {
   struct copse_topology *topology = NULL;
   struct copse_place_report report = {0};
   copse_status status = COPSE_OK;
-  if (o->topology) COPSE_TRY(copse_topology_load(o->topology, &o->read, &topology, &err));
+  if (copse_cli_has_topology(&o->topology))
+    COPSE_TRY(copse_cli_load_topology(&o->topology, &topology, &err));
   if (o->generate)
     COPSE_TRY(generate(o, topology, &err));
   else
@@ -234,14 +235,11 @@ static int parse_one(struct options *o, int c, char **argv) {
   if (whole >= 0) return whole;
   switch (c) {
     case 'd': o->trace = optarg; return 0;
-    case 't': o->topology = optarg; return 0;
+    case 't': o->topology.path = optarg; return 0;
     case 'o': o->output = optarg; return 0;
     case 'g': o->generate = true; return 0;
     case 'j': o->json = true; return 0;
     case PROGRESS: o->progress = true; return 0;
-    case 'l':
-      if (copse_cli_parse_links(optarg, &o->read.links)) return 0;
-      return copse_cli_usage("place", "--links must be nvlink, all or default");
     case 'T':
       if (parse_decimal(optarg, 1e6, &o->place.seconds)) return 0;
       return copse_cli_usage("place", "--time-limit must be seconds, 0 to 1000000");
@@ -256,7 +254,10 @@ static int parse_one(struct options *o, int c, char **argv) {
         return copse_cli_usage("place", "--seed must be an integer of at least 0");
       o->spec.seed = (uint64_t)v;
       return 0;
-    default: return copse_cli_bad_option("place", argv, c);
+    default: {
+      int exit = copse_cli_topology_option(&o->topology, "place", c);
+      return exit < 0 ? copse_cli_bad_option("place", argv, c) : exit;
+    }
   }
 }
 
@@ -265,7 +266,7 @@ static int check_options(const struct options *o, int left) {
   if (o->generate) {
     if (o->trace) return copse_cli_usage("place", "--generate makes a trace; leave out --demand");
     if (o->experts == 0) return copse_cli_usage("place", "say how many --experts");
-    if (!o->topology == !o->ranks)
+    if (copse_cli_has_topology(&o->topology) == (o->ranks != 0))
       return copse_cli_usage("place", "say how many --ranks, or name a topology with -t");
     if (o->json) return copse_cli_usage("place", "--generate writes a trace; leave out --json");
     if ((int64_t)o->spec.n_steps * o->spec.tokens > (int64_t)1 << 32)
@@ -273,7 +274,8 @@ static int check_options(const struct options *o, int left) {
     return 0;
   }
   if (!o->trace) return copse_cli_usage("place", "name the trace with --demand");
-  if (!o->topology) return copse_cli_usage("place", "name the topology with -t");
+  if (!copse_cli_has_topology(&o->topology))
+    return copse_cli_usage("place", "name the topology with -t or --synthetic");
   if (o->ranks) return copse_cli_usage("place", "--ranks is for --generate");
   if (o->json && o->output && strcmp(o->output, "-") == 0)
     return copse_cli_usage("place", "--json and -o - would both write to standard output");
@@ -284,7 +286,7 @@ int copse_cmd_place(int argc, char **argv) {
   static const struct option longs[] = {{"demand", required_argument, NULL, 'd'},
                                         {"experts", required_argument, NULL, 'E'},
                                         {"topology", required_argument, NULL, 't'},
-                                        {"links", required_argument, NULL, 'l'},
+                                        COPSE_CLI_TOPOLOGY_OPTIONS,
                                         {"capacity", required_argument, NULL, 'c'},
                                         {"time-limit", required_argument, NULL, 'T'},
                                         {"output", required_argument, NULL, 'o'},
@@ -303,7 +305,6 @@ int copse_cmd_place(int argc, char **argv) {
                                         {"help", no_argument, NULL, 'h'},
                                         {NULL, 0, NULL, 0}};
   struct options o = {
-      .read = {COPSE_LINKS_DEFAULT, &copse_cli_notes},
       .place = {.seconds = 60},
       .spec = {
           .n_steps = 16, .tokens = 1024, .top_k = 0, .zipf = 1, .token_bytes = 8192, .seed = 1}};
@@ -311,6 +312,7 @@ int copse_cmd_place(int argc, char **argv) {
   for (int c; (c = getopt_long(argc, argv, ":d:E:t:l:c:T:o:jgh", longs, NULL)) != -1;) {
     if (c == 'h') {
       fputs(help, stdout);
+      fputs(copse_cli_topology_help, stdout);
       return COPSE_EXIT_DONE;
     }
     int exit = parse_one(&o, c, argv);

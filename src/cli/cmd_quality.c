@@ -29,7 +29,6 @@ static const char help[] =
     "  -n, --max-ranks N     skip topologies of more ranks, and say so (default 128)\n"
     "  -T, --time-limit S    for each topology and collective (default 60 s)\n"
     "  -J, --jobs N          so many at the same time (default: one per processor)\n"
-    "  -l, --links MODE      what to keep of XML topologies: nvlink, all or default\n"
     "  -q, --quiet           only what differs\n"
     "  -j, --json            one JSON object\n\n"
     "In a CI of your own: run 'copse quality FOLDER --table FILE --update' once, commit FILE,\n"
@@ -41,7 +40,7 @@ struct options {
   char *const *inputs;
   int n_inputs;
   const char *table;
-  struct copse_topology_options read;
+  struct copse_cli_topology read;
   struct copse_quality_limits limits;
   bool update, quiet, json, some_collectives;
 };
@@ -392,12 +391,12 @@ static int parse_option(struct options *o, int c, char **argv) {
     case 'n': return parse_number("--max-ranks", INT32_MAX, &o->limits.max_ranks);
     case 'T': return parse_number("--time-limit", 86400, &o->limits.seconds);
     case 'J': return parse_number("--jobs", 1024, &o->limits.jobs);
-    case 'l':
-      if (copse_cli_parse_links(optarg, &o->read.links)) return COPSE_EXIT_DONE;
-      return copse_cli_usage("quality", "--links must be nvlink, all or default");
     case 'q': o->quiet = true; return COPSE_EXIT_DONE;
     case 'j': o->json = true; return COPSE_EXIT_DONE;
-    default: return copse_cli_bad_option("quality", argv, c);
+    default: {
+      int exit = copse_cli_topology_option(&o->read, "quality", c);
+      return exit < 0 ? copse_cli_bad_option("quality", argv, c) : exit;
+    }
   }
 }
 
@@ -413,19 +412,19 @@ int copse_cmd_quality(int argc, char **argv) {
                                         {"max-ranks", required_argument, NULL, 'n'},
                                         {"time-limit", required_argument, NULL, 'T'},
                                         {"jobs", required_argument, NULL, 'J'},
-                                        {"links", required_argument, NULL, 'l'},
+                                        COPSE_CLI_TOPOLOGY_OPTIONS,
                                         {"quiet", no_argument, NULL, 'q'},
                                         {"json", no_argument, NULL, 'j'},
                                         {"help", no_argument, NULL, 'h'},
                                         {NULL, 0, NULL, 0}};
   struct options o = {.table = "schedules/quality.txt",
-                      .read = {COPSE_LINKS_DEFAULT, NULL},
                       .limits = {.max_ranks = 128, .seconds = 60, .jobs = processors()}};
   for (int c = 0; c < COPSE_N_COLLECTIVES; c++) o.limits.collectives[c] = true;
   opterr = 0;
   for (int c; (c = getopt_long(argc, argv, ":t:uc:n:T:J:l:qjh", longs, NULL)) != -1;) {
     if (c == 'h') {
       fputs(help, stdout);
+      fputs(copse_cli_topology_help, stdout);
       return COPSE_EXIT_DONE;
     }
     int bad = parse_option(&o, c, argv);
@@ -433,6 +432,7 @@ int copse_cmd_quality(int argc, char **argv) {
   }
   o.inputs = argv + optind;
   o.n_inputs = argc - optind;
+  if (o.read.synthetic) return copse_cli_usage("quality", "--synthetic is no file to watch");
   if (strcmp(o.table, "-") == 0)
     return copse_cli_usage("quality", "--table must be a file, not '-'");
   return run(&o);

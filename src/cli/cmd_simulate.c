@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/topology_args.h"
 #include "cli/simulate_overlap.h"
 #include "schedule/baseline.h"
 #include "schedule/simulate.h"
@@ -24,7 +25,6 @@ static const char help[] =
     "costs its latency and bytes / bandwidth, each hop from rank to rank alpha. Incast, memory\n"
     "and arithmetic cost nothing. SCHEDULE is a file that 'copse solve' wrote, or -.\n\n"
     "  -t, --topology FILE    the topology, in any input format\n"
-    "  -l, --links MODE       what to keep of an XML topology: nvlink, all or default\n"
     "  -b, --minbytes N       smallest size (default 1K); K, M, G: times 1024, ...\n"
     "  -e, --maxbytes N       largest size (default 10G)\n"
     "  -f, --stepfactor F     next size = size * F (default 4)\n"
@@ -36,8 +36,8 @@ static const char help[] =
     "example: copse simulate a100-x2.allreduce.json -t topologies/a100-x2.json -b 64K -e 1G\n";
 
 struct options {
-  const char *schedule, *topology, *overlap;
-  struct copse_topology_options read;
+  const char *schedule, *overlap;
+  struct copse_cli_topology topology;
   uint64_t min_bytes, max_bytes, factor;
   struct copse_sim_options sim;
   bool no_baselines, json;
@@ -253,7 +253,7 @@ static copse_status simulate(struct job *job) {
   const struct options *o = job->o;
   copse_status status;
   COPSE_TRY(load_schedule(o, &job->schedule, job->err));
-  COPSE_TRY(copse_topology_load(o->topology, &o->read, &job->topology, job->err));
+  COPSE_TRY(copse_cli_load_topology(&o->topology, &job->topology, job->err));
   COPSE_TRY(check_ranks(job));
   if (o->overlap) {
     job->overlap_status =
@@ -307,10 +307,7 @@ static bool parse_alpha(const char *text, double *out) {
 static int parse_one(struct options *o, int c, char **argv) {
   int64_t factor;
   switch (c) {
-    case 't': o->topology = optarg; return 0;
-    case 'l':
-      if (copse_cli_parse_links(optarg, &o->read.links)) return 0;
-      return copse_cli_usage("simulate", "--links must be nvlink, all or default");
+    case 't': o->topology.path = optarg; return 0;
     case 'b':
       if (parse_size(optarg, &o->min_bytes)) return 0;
       return copse_cli_usage("simulate", "-b must be a number of bytes, such as 1000, 64K or 1G");
@@ -328,13 +325,16 @@ static int parse_one(struct options *o, int c, char **argv) {
     case 'n': o->no_baselines = true; return 0;
     case 'O': o->overlap = optarg; return 0;
     case 'j': o->json = true; return 0;
-    default: return copse_cli_bad_option("simulate", argv, c);
+    default: {
+      int exit = copse_cli_topology_option(&o->topology, "simulate", c);
+      return exit < 0 ? copse_cli_bad_option("simulate", argv, c) : exit;
+    }
   }
 }
 
 int copse_cmd_simulate(int argc, char **argv) {
   static const struct option longs[] = {{"topology", required_argument, NULL, 't'},
-                                        {"links", required_argument, NULL, 'l'},
+                                        COPSE_CLI_TOPOLOGY_OPTIONS,
                                         {"minbytes", required_argument, NULL, 'b'},
                                         {"maxbytes", required_argument, NULL, 'e'},
                                         {"stepfactor", required_argument, NULL, 'f'},
@@ -344,23 +344,22 @@ int copse_cmd_simulate(int argc, char **argv) {
                                         {"json", no_argument, NULL, 'j'},
                                         {"help", no_argument, NULL, 'h'},
                                         {NULL, 0, NULL, 0}};
-  struct options o = {.read = {COPSE_LINKS_DEFAULT, &copse_cli_notes},
-                      .min_bytes = 1024,
-                      .max_bytes = (uint64_t)10 << 30,
-                      .factor = 4,
-                      .sim = copse_sim_defaults};
+  struct options o = {
+      .min_bytes = 1024, .max_bytes = (uint64_t)10 << 30, .factor = 4, .sim = copse_sim_defaults};
   opterr = 0;
   for (int c; (c = getopt_long(argc, argv, ":t:l:b:e:f:a:jh", longs, NULL)) != -1;) {
     if (c == 'h') {
       fputs(help, stdout);
       fputs(copse_cli_overlap_help, stdout);
+      fputs(copse_cli_topology_help, stdout);
       return COPSE_EXIT_DONE;
     }
     int exit = parse_one(&o, c, argv);
     if (exit != 0) return exit;
   }
   if (argc - optind != 1) return copse_cli_usage("simulate", "give one schedule file");
-  if (!o.topology) return copse_cli_usage("simulate", "name the topology with -t");
+  if (!copse_cli_has_topology(&o.topology))
+    return copse_cli_usage("simulate", "name the topology with -t or --synthetic");
   if (o.min_bytes < 1 || o.min_bytes > o.max_bytes)
     return copse_cli_usage("simulate", "-b must be at least 1 and not more than -e");
   o.schedule = argv[optind];

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/solve_checked.h"
+#include "cli/topology_args.h"
 #include "schedule/demand.h"
 #include "schedule/draw_schedule.h"
 
@@ -28,7 +29,6 @@ static const char help[] =
     "                      stop within P per cent (default: as exact as 64-bit fractions\n"
     "                      allow, beyond 64 ranks 1%)\n"
     "  -b, --bound-only    the optimum and its cut, no trees\n"
-    "  -l, --links MODE    what to keep of an XML topology: nvlink, all or default\n"
     "  -o, --output FILE   where to write the schedule (- for standard output)\n"
     "      --draw FILE     a picture of the links' loads as SVG: the bottleneck, the cut; laid\n"
     "                      out by Graphviz (the program 'dot'), at most 2500 nodes\n"
@@ -38,9 +38,9 @@ static const char help[] =
     "example: copse solve topologies/a100-x2.json -c allreduce -o a100-x2.allreduce.json\n";
 
 struct options {
-  const char *input, *output, *demand, *draw;
+  const char *output, *demand, *draw;
   int tree; /* to draw; -1: the loads */
-  struct copse_topology_options topology;
+  struct copse_cli_topology topology;
   struct copse_solve_options solve;
   bool has_collective, has_tolerance, json, progress;
 };
@@ -234,9 +234,9 @@ static int run(struct options *o) {
   size_t size;
   copse_status status;
   double start = copse_clock_seconds(), mark = start;
-  o->solve.label = copse_file_label(o->input);
+  o->solve.label = copse_cli_topology_label(&o->topology);
   o->solve.progress = &progress;
-  COPSE_TRY(copse_topology_load(o->input, &o->topology, &topology, &err));
+  COPSE_TRY(copse_cli_load_topology(&o->topology, &topology, &err));
   if (o->demand) COPSE_TRY(copse_demand_load(o->demand, topology->n_ranks, &demand, &err));
   o->solve.demand = demand;
   sec.read = copse_clock_seconds() - mark;
@@ -268,7 +268,8 @@ out:
   copse_topology_release(topology);
   if (status == COPSE_OVERFLOW) { /* these come from deep inside, without a place */
     struct copse_err placed = COPSE_ERR_INIT;
-    (void)copse_fail_at(&placed, status, copse_file_label(o->input), 0, "%s%s", err.text,
+    (void)copse_fail_at(&placed, status, copse_cli_topology_label(&o->topology), 0, "%s%s",
+                        err.text,
                         strstr(err.text, "fewer digits") || strstr(err.text, "tolerance")
                             ? ""
                             : "; bandwidths and demands of fewer digits would fit");
@@ -342,10 +343,6 @@ static int parse_option(int c, struct options *o) {
       if (!o->has_tolerance)
         return copse_cli_usage("solve", "--tolerance must be a part such as 1%% or 0.01");
       break;
-    case 'l':
-      if (!copse_cli_parse_links(optarg, &o->topology.links))
-        return copse_cli_usage("solve", "--links must be nvlink, all or default");
-      break;
     case 'o': o->output = optarg; break;
     case 'j': o->json = true; break;
     case 'p': o->progress = true; break;
@@ -355,6 +352,7 @@ static int parse_option(int c, struct options *o) {
         return copse_cli_usage("solve", "--tree must be a tree's number, from 0");
       o->tree = (int)value;
       break;
+    default: return copse_cli_topology_option(&o->topology, "solve", c);
   }
   return COPSE_EXIT_DONE;
 }
@@ -368,7 +366,7 @@ int copse_cmd_solve(int argc, char **argv) {
                                         {"no-forward", no_argument, NULL, 'f'},
                                         {"no-symmetry", no_argument, NULL, 's'},
                                         {"tolerance", required_argument, NULL, 'e'},
-                                        {"links", required_argument, NULL, 'l'},
+                                        COPSE_CLI_TOPOLOGY_OPTIONS,
                                         {"output", required_argument, NULL, 'o'},
                                         {"draw", required_argument, NULL, 'D'},
                                         {"tree", required_argument, NULL, 't'},
@@ -376,20 +374,20 @@ int copse_cmd_solve(int argc, char **argv) {
                                         {"progress", no_argument, NULL, 'p'},
                                         {"help", no_argument, NULL, 'h'},
                                         {NULL, 0, NULL, 0}};
-  struct options o = {.topology = {COPSE_LINKS_DEFAULT, &copse_cli_notes},
-                      .tree = -1,
-                      .solve = {.root = -1, .tolerance = COPSE_Q_ZERO}};
+  struct options o = {.tree = -1, .solve = {.root = -1, .tolerance = COPSE_Q_ZERO}};
   opterr = 0;
   for (int c; (c = getopt_long(argc, argv, ":c:r:k:bd:e:l:o:jh", longs, NULL)) != -1;) {
     if (c == 'h') {
       fputs(help, stdout);
+      fputs(copse_cli_topology_help, stdout);
       return COPSE_EXIT_DONE;
     }
     int bad = c == '?' || c == ':' ? copse_cli_bad_option("solve", argv, c) : parse_option(c, &o);
     if (bad) return bad;
   }
-  if (argc - optind != 1) return copse_cli_usage("solve", "give one topology file");
-  o.input = argv[optind];
+  if (argc - optind != (o.topology.synthetic ? 0 : 1))
+    return copse_cli_usage("solve", "give one topology: a file, a name or --synthetic");
+  o.topology.path = argv[optind];
   int bad = check(&o);
   return bad ? bad : run(&o);
 }

@@ -6,25 +6,29 @@
 
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/topology_args.h"
+#include "topology/catalogue.h"
 #include "topology/draw.h"
 
 static const char help[] =
-    "usage: copse topo FILE [--links nvlink|all|default] [-o FILE.json] [--draw FILE.svg] [--json]\n\n"
-    "Reads topology JSON, cluster JSON or an NCCL/RCCL topology XML, checks it and prints\n"
-    "a summary.\n\n"
-    "  -o, --output FILE  write it as canonical topology JSON\n"
-    "  -d, --draw FILE    a picture as SVG, laid out by Graphviz (the program 'dot'), at most\n"
-    "                     2500 nodes\n"
-    "  -l, --links MODE   what to keep of an XML file: nvlink (GPU links and NVSwitch only),\n"
-    "                     all, or default (GPU links if they join all GPUs, with the PCIe\n"
-    "                     ways to the NICs; else all)\n"
-    "  -j, --json         the summary as one JSON object\n\n"
-    "example: copse topo topologies/dgx-a100.xml --links nvlink -o dgx-a100.json\n";
+    "usage: copse topo TOPO [-o FILE.json] [--draw FILE.svg] [--json] [options]\n"
+    "       copse topo --list [--json]\n\n"
+    "Reads a topology in any input format, checks it and prints a summary.\n\n"
+    "  -o, --output FILE       write it as canonical topology JSON\n"
+    "  -d, --draw FILE         a picture as SVG, laid out by Graphviz (the program 'dot'); at\n"
+    "                          most 2500 nodes\n"
+    "      --list              the names of the catalogue: usable wherever a file is\n"
+    "  -j, --json              the summary as one JSON object\n";
+static const char examples[] =
+    "\nexamples: copse topo topologies/dgx-a100.xml --links nvlink -o dgx-a100.json\n"
+    "          copse topo dgx-h100 --draw dgx-h100.svg\n"
+    "          copse topo --synthetic 'torus:4x4x4@100'\n"
+    "          nvidia-smi topo -m | copse topo - --gpu h100 --json\n";
 
 struct options {
-  const char *input, *output, *draw;
-  struct copse_topology_options topology;
-  bool json;
+  const char *output, *draw;
+  struct copse_cli_topology topology;
+  bool json, list;
 };
 
 struct summary {
@@ -124,7 +128,7 @@ static int run(const struct options *o) {
   char *text = NULL;
   size_t size;
   copse_status status;
-  COPSE_TRY(copse_topology_load(o->input, &o->topology, &topology, &err));
+  COPSE_TRY(copse_cli_load_topology(&o->topology, &topology, &err));
   COPSE_TRY(summarise(topology, &summary, &err));
   if (o->output) {
     COPSE_TRY(copse_topology_to_json(topology, &text, &size, &err));
@@ -142,30 +146,98 @@ out:
   return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);
 }
 
+/* ---- the catalogue ---------------------------------------------------------------------- */
+
+/* An entry that can't be read is said to be so, and the others are listed. */
+static bool add_entry(struct copse_text *text, const struct copse_catalogue_entry *entry, bool json,
+                      bool first) {
+  const struct copse_topology_options options = {.catalogue = copse_cli_catalogue()};
+  struct copse_topology *t = NULL;
+  struct copse_err err = COPSE_ERR_INIT;
+  bool good = copse_topology_load(entry->path, &options, &t, &err) == COPSE_OK;
+  const char *about = good ? t->description : err.text;
+  if (json) {
+    copse_text_add(text, "%s\n  {\"name\": ", first ? "" : ",");
+    copse_text_add_json_string(text, entry->name);
+    copse_text_add(text, ", \"file\": ");
+    copse_text_add_json_string(text, entry->path);
+    if (good) copse_text_add(text, ", \"ranks\": %d", t->n_ranks);
+    copse_text_add(text, ", \"%s\": ", good ? "description" : "error");
+    copse_text_add_json_string(text, about ? about : "");
+    copse_text_add(text, ", \"source\": ");
+    copse_text_add_json_string(text, good && t->source ? t->source : "");
+    copse_text_add(text, "}");
+  } else {
+    copse_text_add(text, "%-24s %5d  %s\n", entry->name, good ? t->n_ranks : 0, about ? about : "");
+  }
+  copse_topology_release(t);
+  return good;
+}
+
+static int list_catalogue(bool json) {
+  struct copse_catalogue catalogue = {0};
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_text text = {0};
+  copse_status status;
+  COPSE_TRY(copse_catalogue_list(copse_cli_catalogue(), &catalogue, &err));
+  if (catalogue.n == 0) {
+    status = copse_fail(&err, COPSE_IO,
+                        "no catalogue beside this program; COPSE_TOPOLOGIES can "
+                        "name its folder");
+    goto out;
+  }
+  copse_text_add(&text, json ? "{\"topologies\": [" : "%-24s %5s  %s\n", "name", "ranks", "what");
+  for (int i = 0; i < catalogue.n; i++)
+    if (!add_entry(&text, &catalogue.entries[i], json, i == 0))
+      status = copse_fail(&err, COPSE_BAD_INPUT, "entries of the catalogue can't be read (above)");
+  if (json) copse_text_add(&text, "]}\n");
+  if (text.failed)
+    status = copse_text_status(&text, &err);
+  else
+    fputs(text.data, stdout);
+out:
+  copse_text_free(&text);
+  copse_catalogue_free(&catalogue);
+  return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);
+}
+
+enum { LIST = 0x100 };
+
 int copse_cmd_topo(int argc, char **argv) {
   static const struct option longs[] = {{"output", required_argument, NULL, 'o'},
                                         {"draw", required_argument, NULL, 'd'},
-                                        {"links", required_argument, NULL, 'l'},
+                                        {"list", no_argument, NULL, LIST},
+                                        COPSE_CLI_TOPOLOGY_OPTIONS,
                                         {"json", no_argument, NULL, 'j'},
                                         {"help", no_argument, NULL, 'h'},
                                         {NULL, 0, NULL, 0}};
-  struct options o = {.topology = {COPSE_LINKS_DEFAULT, &copse_cli_notes}};
+  struct options o = {0};
   opterr = 0;
   for (int c; (c = getopt_long(argc, argv, ":o:d:l:jh", longs, NULL)) != -1;) {
     switch (c) {
       case 'o': o.output = optarg; break;
       case 'd': o.draw = optarg; break;
-      case 'l':
-        if (!copse_cli_parse_links(optarg, &o.topology.links))
-          return copse_cli_usage("topo", "--links must be nvlink, all or default");
-        break;
       case 'j': o.json = true; break;
-      case 'h': fputs(help, stdout); return COPSE_EXIT_DONE;
-      default: return copse_cli_bad_option("topo", argv, c);
+      case LIST: o.list = true; break;
+      case 'h':
+        fputs(help, stdout);
+        fputs(copse_cli_topology_help, stdout);
+        fputs(examples, stdout);
+        return COPSE_EXIT_DONE;
+      default: {
+        int exit = copse_cli_topology_option(&o.topology, "topo", c);
+        if (exit != 0) return exit < 0 ? copse_cli_bad_option("topo", argv, c) : exit;
+      }
     }
   }
-  if (argc - optind != 1) return copse_cli_usage("topo", "give one topology file");
-  o.input = argv[optind];
+  if (o.list) {
+    if (argc != optind || o.output || o.draw || o.topology.synthetic)
+      return copse_cli_usage("topo", "--list takes no topology and no output file");
+    return list_catalogue(o.json);
+  }
+  if (argc - optind != (o.topology.synthetic ? 0 : 1))
+    return copse_cli_usage("topo", "give one topology: a file, a name or --synthetic");
+  o.topology.path = argv[optind];
   if (o.json + to_stdout(o.output) + to_stdout(o.draw) > 1)
     return copse_cli_usage("topo", "of --json, -o - and --draw - only one can have standard output");
   return run(&o);

@@ -4,6 +4,7 @@
 
 #include "base/collective.h"
 #include "cli/cli.h"
+#include "cli/topology_args.h"
 #include "schedule/verify.h"
 
 static const char help[] =
@@ -11,13 +12,12 @@ static const char help[] =
     "Checks a schedule exactly and independently of the solver: trees, order, paths,\n"
     "shares, loads, time, and the bound from its cut. Exit status 1 if anything is wrong.\n\n"
     "  -t, --topology FILE  the topology, in any input format\n"
-    "  -l, --links MODE     what to keep of an XML topology: nvlink, all or default\n"
     "  -j, --json           the report as one JSON object\n\n"
     "example: copse verify a100-x2.allreduce.json -t topologies/a100-x2.json\n";
 
 struct options {
-  const char *schedule, *topology;
-  struct copse_topology_options read;
+  const char *schedule;
+  struct copse_cli_topology topology;
   bool json;
 };
 
@@ -67,14 +67,14 @@ static int run(const struct options *o) {
   struct copse_verify_report report;
   copse_status status;
   COPSE_TRY(copse_schedule_load_claim(o->schedule, &schedule, &err));
-  COPSE_TRY(copse_topology_load(o->topology, &o->read, &topology, &err));
+  COPSE_TRY(copse_cli_load_topology(&o->topology, &topology, &err));
   COPSE_TRY(
       copse_verify_schedule(schedule, topology, copse_file_label(o->schedule), &report, &err));
   if (!report.same_topology)
     copse_note(&copse_cli_notes,
                "%s was made for another topology than %s, or names none; it is "
                "checked against the one given",
-               copse_file_label(o->schedule), copse_file_label(o->topology));
+               copse_file_label(o->schedule), copse_cli_topology_label(&o->topology));
   if (o->json)
     print_json(schedule, &report);
   else
@@ -88,26 +88,29 @@ out:
 
 int copse_cmd_verify(int argc, char **argv) {
   static const struct option longs[] = {{"topology", required_argument, NULL, 't'},
-                                        {"links", required_argument, NULL, 'l'},
+                                        COPSE_CLI_TOPOLOGY_OPTIONS,
                                         {"json", no_argument, NULL, 'j'},
                                         {"help", no_argument, NULL, 'h'},
                                         {NULL, 0, NULL, 0}};
-  struct options o = {.read = {COPSE_LINKS_DEFAULT, &copse_cli_notes}};
+  struct options o = {0};
   opterr = 0;
   for (int c; (c = getopt_long(argc, argv, ":t:l:jh", longs, NULL)) != -1;) {
     switch (c) {
-      case 't': o.topology = optarg; break;
-      case 'l':
-        if (!copse_cli_parse_links(optarg, &o.read.links))
-          return copse_cli_usage("verify", "--links must be nvlink, all or default");
-        break;
+      case 't': o.topology.path = optarg; break;
       case 'j': o.json = true; break;
-      case 'h': fputs(help, stdout); return COPSE_EXIT_DONE;
-      default: return copse_cli_bad_option("verify", argv, c);
+      case 'h':
+        fputs(help, stdout);
+        fputs(copse_cli_topology_help, stdout);
+        return COPSE_EXIT_DONE;
+      default: {
+        int exit = copse_cli_topology_option(&o.topology, "verify", c);
+        if (exit != 0) return exit < 0 ? copse_cli_bad_option("verify", argv, c) : exit;
+      }
     }
   }
   if (argc - optind != 1) return copse_cli_usage("verify", "give one schedule file");
-  if (!o.topology) return copse_cli_usage("verify", "name the topology with -t");
+  if (!copse_cli_has_topology(&o.topology))
+    return copse_cli_usage("verify", "name the topology with -t or --synthetic");
   o.schedule = argv[optind];
   return run(&o);
 }

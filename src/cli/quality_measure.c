@@ -263,12 +263,14 @@ out:
 }
 
 copse_status copse_quality_pool_add(struct copse_quality_pool *pool, const char *path,
-                                    const char *name, const struct copse_topology_options *read,
+                                    const char *name, const struct copse_cli_topology *read,
                                     struct copse_quality_table *table, struct copse_err *err) {
+  struct copse_cli_topology file = *read;
   struct copse_err refused = COPSE_ERR_INIT;
   struct copse_topology *topology = NULL;
   char sha256[COPSE_SHA256_HEX];
-  copse_status status = copse_topology_load(path, read, &topology, &refused);
+  file.path = path;
+  copse_status status = copse_cli_load_topology(&file, &topology, &refused);
   if (status == COPSE_NOMEM) return copse_fail_nomem(err);
   if (status != COPSE_OK) return add_unreadable(name, refused.text, table, err);
   COPSE_TRY(copse_topology_sha256(topology, sha256, err));

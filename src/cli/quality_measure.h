@@ -6,7 +6,7 @@
 
 #include "base/collective.h"
 #include "cli/quality_table.h"
-#include "topology/topology.h"
+#include "cli/topology_args.h"
 
 struct copse_quality_limits {
   bool collectives[COPSE_N_COLLECTIVES]; /* which to solve */
@@ -23,13 +23,13 @@ copse_status copse_quality_pool_new(const struct copse_quality_limits *limits,
 void copse_quality_pool_free(struct copse_quality_pool *pool); /* ends what still runs */
 
 /*
- * Reads the file and starts to solve each collective, waiting for a free place. Rows are added
+ * Reads the file (as `read` says, whose path doesn't matter) and starts to solve each collective, waiting for a free place. Rows are added
  * to `table` under `name` as results come in; a file that can't be read is a row too.
  * Whatever happens in the solving process (out of memory, a crash, too long) is a row. Errors are
  * COPSE_NOMEM and COPSE_IO of this process.
  */
 copse_status copse_quality_pool_add(struct copse_quality_pool *pool, const char *path,
-                                    const char *name, const struct copse_topology_options *read,
+                                    const char *name, const struct copse_cli_topology *read,
                                     struct copse_quality_table *table,
                                     struct copse_err *err) COPSE_CHECKED;
 

@@ -10,6 +10,7 @@
 struct copse_topology_builder {
   const char *file;
   const char *name; /* NULL: the file's stem */
+  const char *description, *source;
   struct copse_arena arena;
   struct copse_node *nodes; /* rank: as stated, -1 if not */
   long *node_lines;
@@ -50,6 +51,24 @@ copse_status copse_builder_set_name(struct copse_topology_builder *builder, cons
           "the name \"%.80s\" holds a control character; it could not be read back", name);
   builder->name = copse_arena_strdup(&builder->arena, name);
   return builder->name ? COPSE_OK : copse_fail_nomem(err);
+}
+
+static copse_status keep_line(struct copse_topology_builder *builder, const char *text,
+                              const char **out, struct copse_err *err) {
+  if (!text) return COPSE_OK;
+  char *copy = copse_arena_strdup(&builder->arena, text);
+  if (!copy) return copse_fail_nomem(err);
+  for (char *p = copy; *p; p++)
+    if ((unsigned char)*p < 0x20 || *p == 0x7f) *p = ' ';
+  *out = copy;
+  return COPSE_OK;
+}
+
+copse_status copse_builder_set_about(struct copse_topology_builder *builder,
+                                     const char *description, const char *source,
+                                     struct copse_err *err) {
+  copse_status status = keep_line(builder, description, &builder->description, err);
+  return status == COPSE_OK ? keep_line(builder, source, &builder->source, err) : status;
 }
 
 /* "dir/dgx-a100.xml" is "dgx-a100". Control characters could not be read back. */
@@ -270,6 +289,8 @@ static void hand_over(struct copse_topology_builder *builder, struct copse_topol
   box->ids = builder->ids;
   box->arena = builder->arena;
   box->view.name = builder->name;
+  box->view.description = builder->description;
+  box->view.source = builder->source;
   box->view.n_nodes = builder->n_nodes;
   box->view.n_links = builder->n_links;
   box->view.nodes = box->nodes;

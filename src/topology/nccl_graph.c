@@ -188,6 +188,7 @@ copse_status copse_nccl_build(struct copse_nccl_graph *graph, struct copse_topol
   copse_status status;
   COPSE_TRY(number_ranks(graph, err));
   COPSE_TRY(copse_builder_new(graph->file, &builder, err));
+  COPSE_TRY(copse_builder_set_about(builder, graph->description, graph->source, err));
   COPSE_TRY(copse_calloc((size_t)graph->n_nodes, sizeof *index_of, &index_of, err));
   COPSE_TRY(add_kept(graph, index_of, builder, err));
   if (graph->n_notes > MAX_NOTES)

@@ -47,6 +47,7 @@ struct copse_nccl_link {
 
 struct copse_nccl_graph {
   const char *file;
+  const char *description, *source; /* as the topology has them; may be NULL */
   const struct copse_notes *notes;
   int n_notes;
   struct copse_nccl_node *nodes;

@@ -1,257 +1,397 @@
-/* Cluster JSON (copse-cluster/1): identical hosts on a fabric. */
+/* Cluster JSON (copse-cluster/1): hosts on a fabric. */
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
-#include "topology/topology_builder.h"
+#include "topology/fabric.h"
 
 /* A host may itself be a cluster, so many levels deep; a file that names itself is not one. */
 #define MAX_DEPTH 4
 
-enum fabric_type { FABRIC_FLAT, FABRIC_RAILS };
-
-struct fabric {
-  enum fabric_type type;
-  struct copse_q bandwidth, latency;
-  struct copse_q spine_bandwidth; /* zero: no spine */
-  long line;
+/* A file that several entries name is read once. */
+struct loaded {
+  char *path;
+  struct copse_topology_options options;
+  struct copse_topology *host;
 };
 
-struct composer {
+struct reader {
   const struct copse_json *json;
+  const struct copse_topology_options *options;
+  int depth;
   struct copse_err *err;
-  struct copse_topology *host;
-  int hosts;
-  struct fabric fabric;
-  int *nics; /* [n_nics] nodes of a host that attach to the fabric */
-  int n_nics;
+  struct copse_fabric fabric;
+  struct copse_fabric_map map;
+  struct copse_host_group *groups;
+  struct loaded *loaded;
+  size_t group_capacity, loaded_capacity;
+  int n_groups, n_loaded;
+  struct copse_arena arena; /* names of hosts */
   struct copse_topology_builder *builder;
 };
 
-static copse_status refuse(const struct composer *c, long line, const char *text) {
-  return copse_fail_at(c->err, COPSE_BAD_INPUT, c->json->file, line, "%s", text);
+static copse_status refuse(const struct reader *r, long line, const char *text) {
+  return copse_fail_at(r->err, COPSE_BAD_INPUT, r->json->file, line, "%s", text);
 }
 
-/* ---- the fabric's description ------------------------------------------------------- */
+/* ---- typed members ---------------------------------------------------------------------- */
 
-static copse_status read_fabric_type(struct composer *c, const cJSON *item) {
-  const char *type = NULL;
-  copse_status status = copse_json_get_string(c->json, item, "type", &type, c->err);
-  if (status != COPSE_OK) return status;
-  if (strcmp(type, "flat") == 0) {
-    c->fabric.type = FABRIC_FLAT;
-    return COPSE_OK;
-  }
-  if (strcmp(type, "rails") == 0) {
-    c->fabric.type = FABRIC_RAILS;
-    return COPSE_OK;
-  }
-  if (strcmp(type, "clos") == 0)
-    return refuse(c, c->fabric.line,
-                  "fabric type \"clos\" is not supported yet; \"flat\" and \"rails\" are");
-  return copse_fail_at(c->err, COPSE_BAD_INPUT, c->json->file, c->fabric.line,
-                       "unknown fabric type \"%.60s\"; \"flat\" and \"rails\" are known", type);
-}
-
-static copse_status read_rational_or_zero(const struct composer *c, const cJSON *item,
-                                          const char *key, struct copse_q *out) {
-  *out = COPSE_Q_ZERO;
+/* A missing one is what `out` holds. */
+static copse_status read_rational(const struct reader *r, const cJSON *item, const char *key,
+                                  bool positive, struct copse_q *out) {
   if (!copse_json_get(item, key)) return COPSE_OK;
-  copse_status status = copse_json_get_rational(c->json, item, key, out, c->err);
-  if (status != COPSE_OK || out->num >= 0) return status;
-  return copse_fail_at(c->err, COPSE_BAD_INPUT, c->json->file,
-                       copse_json_line(copse_json_get(item, key), item),
-                       "\"%s\" must not be negative", key);
+  copse_status status = copse_json_get_rational(r->json, item, key, out, r->err);
+  if (status != COPSE_OK || out->num > 0 || (out->num == 0 && !positive)) return status;
+  return copse_fail_at(r->err, COPSE_BAD_INPUT, r->json->file,
+                       copse_json_line(copse_json_get(item, key), item), "\"%s\" must %s", key,
+                       positive ? "be positive" : "not be negative");
 }
 
-static copse_status read_fabric(struct composer *c, const cJSON *root) {
-  static const char *const flat_keys[] = {"type", "bandwidth", "latency", NULL};
-  static const char *const rails_keys[] = {"type", "bandwidth", "latency", "spine_bandwidth", NULL};
-  const cJSON *item = copse_json_get(root, "fabric");
+static copse_status require_bandwidth(const struct reader *r, const cJSON *item, const char *key,
+                                      struct copse_q *out) {
+  copse_status status = copse_json_get_rational(r->json, item, key, out, r->err);
+  return status == COPSE_OK ? read_rational(r, item, key, true, out) : status;
+}
+
+static copse_status read_count(const struct reader *r, const cJSON *item, const char *key, int most,
+                               int *out) {
+  int64_t n = 0;
+  if (!copse_json_get(item, key)) return COPSE_OK;
+  copse_status status = copse_json_get_int(r->json, item, key, 1, most, &n, r->err);
+  if (status == COPSE_OK) *out = (int)n;
+  return status;
+}
+
+static copse_status require_count(const struct reader *r, const cJSON *item, const char *key,
+                                  int *out) {
+  int64_t n = 0;
+  copse_status status =
+      copse_json_get_int(r->json, item, key, 1, COPSE_TOPOLOGY_MAX_NODES, &n, r->err);
+  if (status == COPSE_OK) *out = (int)n;
+  return status;
+}
+
+/* A path as the file has it: "-" is a file of that name, not standard input. */
+static copse_status read_path(const struct reader *r, const cJSON *item, const char *key,
+                              char **out) {
+  const char *name = NULL;
+  copse_status status = copse_json_get_string(r->json, item, key, &name, r->err);
+  if (status != COPSE_OK) return status;
+  return copse_file_beside(r->json->file, strcmp(name, "-") == 0 ? "./-" : name, out, r->err);
+}
+
+/* ---- the fabric ------------------------------------------------------------------------- */
+
+static copse_status read_dims(struct reader *r, const cJSON *item) {
+  const cJSON *dims = NULL;
+  int64_t n = 0;
   copse_status status;
-  if (!item) return refuse(c, copse_json_line(root, NULL), "\"fabric\" is missing");
-  c->fabric.line = copse_json_line(item, root);
-  if (!copse_json_is_object(item)) return refuse(c, c->fabric.line, "\"fabric\" must be an object");
-  COPSE_TRY(read_fabric_type(c, item));
-  bool rails = c->fabric.type == FABRIC_RAILS;
-  COPSE_TRY(copse_json_expect_object(c->json, item, root,
-                                     rails ? "a rails fabric" : "a flat fabric",
-                                     rails ? rails_keys : flat_keys, c->err));
-  COPSE_TRY(copse_json_get_rational(c->json, item, "bandwidth", &c->fabric.bandwidth, c->err));
-  COPSE_TRY(read_rational_or_zero(c, item, "latency", &c->fabric.latency));
-  COPSE_TRY(read_rational_or_zero(c, item, "spine_bandwidth", &c->fabric.spine_bandwidth));
-  if (c->fabric.bandwidth.num <= 0)
-    status = refuse(c, copse_json_line(copse_json_get(item, "bandwidth"), item),
-                    "the fabric's \"bandwidth\" must be positive");
+  COPSE_TRY(copse_json_get_array(r->json, item, "dims", &dims, r->err));
+  COPSE_JSON_EACH (dim, dims) {
+    if (r->fabric.n_dims == COPSE_MAX_DIMENSIONS)
+      return refuse(r, r->fabric.line, "\"dims\" has more than 8 dimensions");
+    COPSE_TRY(
+        copse_json_int(r->json, dim, item, "a dimension", 1, COPSE_TOPOLOGY_MAX_NODES, &n, r->err));
+    r->fabric.dims[r->fabric.n_dims++] = (int)n;
+  }
+  if (r->fabric.n_dims == 0) status = refuse(r, r->fabric.line, "\"dims\" is empty");
 out:
   return status;
 }
 
-/* ---- the host ----------------------------------------------------------------------- */
-
-static copse_status load_host(struct composer *c, const cJSON *root,
-                              const struct copse_topology_options *options, int depth) {
-  const char *name = NULL;
-  char *path = NULL;
+static copse_status read_map(struct reader *r, const cJSON *item, bool slurm) {
+  char *path = NULL, *data = NULL;
+  size_t size = 0;
   copse_status status;
-  COPSE_TRY(copse_json_get_string(c->json, root, "host", &name, c->err));
-  if (depth >= MAX_DEPTH) {
-    status = refuse(c, copse_json_line(root, NULL),
-                    "clusters within clusters more than 4 levels deep; does a host name the "
-                    "cluster it is part of?");
-    goto out;
-  }
-  if (strcmp(name, "-") == 0) name = "./-"; /* a file of that name, not standard input */
-  COPSE_TRY(copse_file_beside(c->json->file, name, &path, c->err));
-  COPSE_TRY(copse_topology_load_at(path, options, depth + 1, &c->host, c->err));
+  COPSE_TRY(read_path(r, item, "file", &path));
+  COPSE_TRY(copse_file_read(path, &data, &size, r->err));
+  COPSE_TRY(slurm ? copse_read_slurm(path, data, size, r->options->notes, &r->map, r->err)
+                  : copse_read_ibnetdiscover(path, data, size, &r->map, r->err));
+  copse_fabric_map_sort(&r->map);
+  r->fabric.map = &r->map;
 out:
   free(path);
+  free(data);
   return status;
 }
 
-static int count_type(const struct copse_topology *host, const char *type) {
-  int n = 0;
-  for (int i = 0; i < host->n_nodes; i++) n += strcmp(host->nodes[i].type, type) == 0;
-  return n;
+static copse_status read_rails(struct reader *r, const cJSON *item) {
+  return read_rational(r, item, "spine_bandwidth", false, &r->fabric.spine_bandwidth);
 }
 
-/* An NCCL dump has a net port behind each NIC, which is what the cable is in; else the NIC is. */
-static copse_status find_nics(struct composer *c, const cJSON *root) {
-  const char *type = count_type(c->host, "net") > 0 ? "net" : "nic";
-  int n = count_type(c->host, type);
-  if (n == 0)
-    return copse_fail_at(c->err, COPSE_BAD_INPUT, c->json->file, copse_json_line(root, NULL),
-                         "host \"%.80s\" has no node of type \"nic\" or \"net\" (--links nvlink "
-                         "leaves them out) and can't join a fabric",
-                         c->host->name);
-  copse_status status = copse_calloc((size_t)n, sizeof *c->nics, &c->nics, c->err);
-  if (status != COPSE_OK) return status;
-  for (int i = 0; i < c->host->n_nodes; i++)
-    if (strcmp(c->host->nodes[i].type, type) == 0) c->nics[c->n_nics++] = i;
+static copse_status read_clos(struct reader *r, const cJSON *item) {
+  struct copse_fabric *f = &r->fabric;
+  copse_status status;
+  COPSE_TRY(require_count(r, item, "leaf_hosts", &f->leaf_hosts));
+  COPSE_TRY(read_rational(r, item, "oversubscription", true, &f->oversubscription));
+  COPSE_TRY(read_count(r, item, "spines", 1 << 16, &f->spines));
+  status = copse_json_get_bool_or(r->json, item, "rails", false, &f->leaf_rails, r->err);
+out:
+  return status;
+}
+
+static copse_status read_dragonfly(struct reader *r, const cJSON *item) {
+  struct copse_fabric *f = &r->fabric;
+  copse_status status;
+  COPSE_TRY(read_count(r, item, "router_hosts", COPSE_TOPOLOGY_MAX_NODES, &f->router_hosts));
+  COPSE_TRY(require_count(r, item, "group_routers", &f->group_routers));
+  COPSE_TRY(require_bandwidth(r, item, "local_bandwidth", &f->local_bandwidth));
+  COPSE_TRY(require_bandwidth(r, item, "global_bandwidth", &f->global_bandwidth));
+  status = read_count(r, item, "global_links", 1 << 16, &f->global_links);
+out:
+  return status;
+}
+
+static copse_status read_torus(struct reader *r, const cJSON *item) {
+  struct copse_fabric *f = &r->fabric;
+  copse_status status;
+  COPSE_TRY(read_count(r, item, "router_hosts", COPSE_TOPOLOGY_MAX_NODES, &f->router_hosts));
+  COPSE_TRY(require_bandwidth(r, item, "link_bandwidth", &f->link_bandwidth));
+  status = read_dims(r, item);
+out:
+  return status;
+}
+
+static copse_status read_ibnetdiscover(struct reader *r, const cJSON *item) {
+  return read_map(r, item, false);
+}
+
+static copse_status read_slurm(struct reader *r, const cJSON *item) {
+  copse_status status =
+      read_rational(r, item, "oversubscription", true, &r->fabric.oversubscription);
+  return status == COPSE_OK ? read_map(r, item, true) : status;
+}
+
+static copse_status read_nothing_more(struct reader *r, const cJSON *item) {
+  (void)r;
+  (void)item;
   return COPSE_OK;
 }
 
-/* Before anything of that size is allocated. */
-static copse_status check_size(const struct composer *c, const cJSON *root) {
-  int64_t nodes = (int64_t)c->hosts * c->host->n_nodes + c->n_nics + 1;
-  int64_t links = (int64_t)c->hosts * (c->host->n_links + 2 * c->n_nics) + 2 * c->n_nics;
-  if (nodes <= COPSE_TOPOLOGY_MAX_NODES && links <= COPSE_TOPOLOGY_MAX_LINKS) return COPSE_OK;
-  return copse_fail_at(
-      c->err, COPSE_BAD_INPUT, c->json->file, copse_json_line(copse_json_get(root, "hosts"), root),
-      "%d hosts make %" PRId64 " nodes and %" PRId64 " links; at most %d and %d are possible",
-      c->hosts, nodes, links, COPSE_TOPOLOGY_MAX_NODES, COPSE_TOPOLOGY_MAX_LINKS);
+static const struct kind {
+  const char *name, *what;
+  enum copse_fabric_type type;
+  const char *const *keys;
+  copse_status (*read)(struct reader *r, const cJSON *item);
+} kinds[] = {
+    {"flat", "a flat fabric", COPSE_FABRIC_FLAT,
+     (const char *const[]){"type", "bandwidth", "latency", NULL}, read_nothing_more},
+    {"rails", "a rails fabric", COPSE_FABRIC_RAILS,
+     (const char *const[]){"type", "bandwidth", "latency", "spine_bandwidth", NULL}, read_rails},
+    {"clos", "a clos fabric", COPSE_FABRIC_CLOS,
+     (const char *const[]){"type", "bandwidth", "latency", "leaf_hosts", "oversubscription",
+                           "spines", "rails", NULL},
+     read_clos},
+    {"dragonfly", "a dragonfly fabric", COPSE_FABRIC_DRAGONFLY,
+     (const char *const[]){"type", "bandwidth", "latency", "router_hosts", "group_routers",
+                           "local_bandwidth", "global_bandwidth", "global_links", NULL},
+     read_dragonfly},
+    {"torus", "a torus fabric", COPSE_FABRIC_TORUS,
+     (const char *const[]){"type", "bandwidth", "latency", "router_hosts", "link_bandwidth", "dims",
+                           NULL},
+     read_torus},
+    {"ibnetdiscover", "an ibnetdiscover fabric", COPSE_FABRIC_MAP,
+     (const char *const[]){"type", "bandwidth", "latency", "file", NULL}, read_ibnetdiscover},
+    {"slurm", "a slurm fabric", COPSE_FABRIC_MAP,
+     (const char *const[]){"type", "bandwidth", "latency", "file", "oversubscription", NULL},
+     read_slurm}};
+
+static const struct kind *find_kind(const char *name) {
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+    if (strcmp(kinds[i].name, name) == 0) return &kinds[i];
+  return NULL;
 }
 
-/* ---- composition -------------------------------------------------------------------- */
-
-static copse_status add_host_nodes(const struct composer *c, int h) {
-  const struct copse_topology *host = c->host;
-  char prefix[16];
-  int n = snprintf(prefix, sizeof prefix, "h%d.", h);
-  copse_status status = COPSE_OK;
-  char *id = NULL;
-  for (int i = 0; i < host->n_nodes; i++) {
-    struct copse_node node = host->nodes[i];
-    size_t bytes = strlen(node.id) + (size_t)n + 1;
-    COPSE_TRY(copse_calloc(bytes, 1, &id, c->err));
-    snprintf(id, bytes, "%s%s", prefix, node.id);
-    node.id = id;
-    if (node.rank >= 0) node.rank += h * host->n_ranks;
-    COPSE_TRY(copse_builder_add_node(c->builder, 0, &node, NULL, c->err));
-    free(id);
-    id = NULL;
-  }
-out:
-  free(id);
-  return status;
-}
-
-static copse_status add_host_links(const struct composer *c, int h) {
-  const struct copse_topology *host = c->host;
-  int first = h * host->n_nodes;
-  copse_status status = COPSE_OK;
-  for (int i = 0; i < host->n_links && status == COPSE_OK; i++) {
-    const struct copse_link *link = &host->links[i];
-    status = copse_builder_add_link(c->builder, 0, first + link->src, first + link->dst,
-                                    link->bandwidth, link->latency, c->err);
-  }
-  return status;
-}
-
-static copse_status add_duplex(const struct composer *c, int a, int b, struct copse_q bandwidth) {
-  struct copse_q latency = c->fabric.latency;
-  long line = c->fabric.line;
-  copse_status status = copse_builder_add_link(c->builder, line, a, b, bandwidth, latency, c->err);
-  if (status != COPSE_OK) return status;
-  return copse_builder_add_link(c->builder, line, b, a, bandwidth, latency, c->err);
-}
-
-static copse_status add_switch(const struct composer *c, const char *id, int *index) {
-  struct copse_node node = {.id = id, .type = "switch", .rank = -1};
-  return copse_builder_add_node(c->builder, c->fabric.line, &node, index, c->err);
-}
-
-/* One switch for every NIC (flat), or for the i-th NIC of every host (rails). */
-static copse_status add_fabric_nodes(const struct composer *c, int *first_switch, int *spine) {
-  bool flat = c->fabric.type == FABRIC_FLAT;
+static copse_status read_fabric(struct reader *r, const cJSON *root) {
+  const cJSON *item = copse_json_get(root, "fabric");
+  const char *type = NULL;
+  struct copse_fabric *f = &r->fabric;
   copse_status status;
-  *spine = -1;
-  COPSE_TRY(add_switch(c, flat ? "fabric" : "rail0", first_switch));
-  for (int i = 1; !flat && i < c->n_nics; i++) {
-    char id[24];
-    snprintf(id, sizeof id, "rail%d", i);
-    COPSE_TRY(add_switch(c, id, NULL));
+  if (!item) return refuse(r, copse_json_line(root, NULL), "\"fabric\" is missing");
+  *f = (struct copse_fabric){.line = copse_json_line(item, root),
+                             .latency = COPSE_Q_ZERO,
+                             .bandwidth = COPSE_Q_ZERO,
+                             .spine_bandwidth = COPSE_Q_ZERO,
+                             .oversubscription = COPSE_Q_ONE,
+                             .spines = 1,
+                             .router_hosts = 1,
+                             .global_links = 1};
+  if (!copse_json_is_object(item)) return refuse(r, f->line, "\"fabric\" must be an object");
+  COPSE_TRY(copse_json_get_string(r->json, item, "type", &type, r->err));
+  const struct kind *kind = find_kind(type);
+  if (!kind)
+    return copse_fail_at(r->err, COPSE_BAD_INPUT, r->json->file, f->line,
+                         "unknown fabric type \"%.60s\"; flat, rails, clos, dragonfly, torus, "
+                         "ibnetdiscover and slurm are known",
+                         type);
+  f->type = kind->type;
+  COPSE_TRY(copse_json_expect_object(r->json, item, root, kind->what, kind->keys, r->err));
+  COPSE_TRY(kind->read == read_ibnetdiscover
+                ? read_rational(r, item, "bandwidth", true, &f->bandwidth)
+                : require_bandwidth(r, item, "bandwidth", &f->bandwidth));
+  COPSE_TRY(read_rational(r, item, "latency", false, &f->latency));
+  status = kind->read(r, item);
+out:
+  return status;
+}
+
+/* ---- the hosts -------------------------------------------------------------------------- */
+
+struct naming {
+  struct reader *r;
+  const char **names;
+  int n, count;
+};
+
+static copse_status take_name(void *ctx, const char *name) {
+  struct naming *naming = ctx;
+  char *copy = copse_arena_strdup(&naming->r->arena, name);
+  if (!copy) return copse_fail_nomem(naming->r->err);
+  naming->names[naming->n++] = copy;
+  return COPSE_OK;
+}
+
+static copse_status count_name(void *ctx, const char *name) {
+  (void)name;
+  ((struct naming *)ctx)->count++;
+  return COPSE_OK;
+}
+
+/* "names": a Slurm host list. As many as hosts; without "count" they say how many. */
+static copse_status read_names(struct reader *r, const cJSON *item, const char *count_key,
+                               struct copse_host_group *group) {
+  const char *file = r->json->file, *list = NULL;
+  struct naming naming = {.r = r};
+  copse_status status = COPSE_OK;
+  if (!copse_json_get(item, "names")) {
+    if (r->fabric.type != COPSE_FABRIC_MAP) return COPSE_OK;
+    return refuse(r, group->line,
+                  "the fabric's file knows hosts by name: give their \"names\", such as "
+                  "\"node[01-04]\"");
   }
-  if (c->fabric.spine_bandwidth.num > 0) status = add_switch(c, "spine", spine);
+  COPSE_TRY(copse_json_get_string(r->json, item, "names", &list, r->err));
+  COPSE_TRY(copse_hostlist(file, group->line, list, COPSE_TOPOLOGY_MAX_NODES, count_name, &naming,
+                           r->err));
+  if (!copse_json_get(item, count_key)) group->count = naming.count;
+  if (naming.count != group->count)
+    return copse_fail_at(r->err, COPSE_BAD_INPUT, file, group->line,
+                         "\"names\" are %d and \"%s\" is %d; they must agree", naming.count,
+                         count_key, group->count);
+  naming.names = copse_arena_alloc(&r->arena, (size_t)naming.count, sizeof *naming.names);
+  if (!naming.names) return copse_fail_nomem(r->err);
+  group->names = naming.names;
+  status =
+      copse_hostlist(file, group->line, list, COPSE_TOPOLOGY_MAX_NODES, take_name, &naming, r->err);
 out:
   return status;
 }
 
-static copse_status add_fabric_links(const struct composer *c, int first_switch, int spine) {
-  bool flat = c->fabric.type == FABRIC_FLAT;
+/* What of the options a host has its own of. */
+static copse_status read_host_options(const struct reader *r, const cJSON *item,
+                                      struct copse_topology_options *options) {
+  const char *links = NULL;
   copse_status status = COPSE_OK;
-  for (int h = 0; h < c->hosts; h++)
-    for (int i = 0; i < c->n_nics; i++)
-      COPSE_TRY(add_duplex(c, h * c->host->n_nodes + c->nics[i], first_switch + (flat ? 0 : i),
-                           c->fabric.bandwidth));
-  for (int i = 0; spine >= 0 && i < c->n_nics; i++)
-    COPSE_TRY(add_duplex(c, first_switch + i, spine, c->fabric.spine_bandwidth));
+  if (copse_json_get(item, "links")) {
+    COPSE_TRY(copse_json_get_string(r->json, item, "links", &links, r->err));
+    if (!copse_link_mode_from_name(links, &options->links))
+      return refuse(r, copse_json_line(item, NULL),
+                    "\"links\" must be \"nvlink\", \"all\" or \"default\"");
+  }
+  if (copse_json_get(item, "gpu"))
+    COPSE_TRY(copse_json_get_string(r->json, item, "gpu", &options->gpu, r->err));
+  status = read_rational(r, item, "nvlink_switch", true, &options->nvlink_switch);
 out:
   return status;
 }
 
-static copse_status compose(const struct composer *c) {
-  int first_switch = -1, spine = -1;
-  copse_status status = COPSE_OK;
-  for (int h = 0; h < c->hosts; h++) COPSE_TRY(add_host_nodes(c, h));
-  COPSE_TRY(add_fabric_nodes(c, &first_switch, &spine));
-  for (int h = 0; h < c->hosts; h++) COPSE_TRY(add_host_links(c, h));
-  status = add_fabric_links(c, first_switch, spine);
-out:
-  return status;
+static bool same_options(const struct copse_topology_options *a,
+                         const struct copse_topology_options *b) {
+  bool same_gpu = a->gpu == b->gpu || (a->gpu && b->gpu && strcmp(a->gpu, b->gpu) == 0);
+  return same_gpu && a->links == b->links && copse_q_eq(a->nvlink_switch, b->nvlink_switch);
 }
 
-static copse_status read_parts(struct composer *c, const struct copse_topology_options *options,
-                               int depth) {
-  static const char *const keys[] = {"format", "name", "host", "hosts", "fabric", NULL};
-  const cJSON *root = c->json->root;
-  const char *name = NULL;
-  int64_t hosts = 0;
+static copse_status load_host(struct reader *r, const cJSON *item,
+                              const struct copse_topology_options *options,
+                              struct copse_topology **out) {
+  struct loaded new = {NULL, *options, NULL};
+  size_t n = (size_t)r->n_loaded;
   copse_status status;
-  COPSE_TRY(copse_json_expect_object(c->json, root, NULL, "a cluster", keys, c->err));
-  if (copse_json_get(root, "name")) {
-    COPSE_TRY(copse_json_get_string(c->json, root, "name", &name, c->err));
-    COPSE_TRY(copse_builder_set_name(c->builder, name, c->err));
+  COPSE_TRY(read_path(r, item, "host", &new.path));
+  for (size_t i = 0; i < n; i++) {
+    if (strcmp(r->loaded[i].path, new.path) != 0) continue;
+    if (!same_options(&r->loaded[i].options, options)) continue;
+    *out = r->loaded[i].host;
+    goto out;
   }
+  COPSE_TRY(copse_grow(&r->loaded, &r->loaded_capacity, n + 1, sizeof new, r->err));
+  COPSE_TRY(copse_topology_load_at(new.path, options, r->depth + 1, &new.host, r->err));
+  r->loaded[r->n_loaded++] = new;
+  *out = new.host;
+  return COPSE_OK;
+out:
+  free(new.path);
+  return status;
+}
+
+/* `item` is the root for equal hosts, else an entry of "hosts". */
+static copse_status read_group(struct reader *r, const cJSON *item, const cJSON *parent,
+                               const char *count_key) {
+  struct copse_topology_options options = *r->options;
+  struct copse_host_group group = {
+      .count = 1, .bandwidth = COPSE_Q_ZERO, .line = copse_json_line(item, parent)};
+  copse_status status;
+  if (r->depth >= MAX_DEPTH)
+    return refuse(r, group.line,
+                  "clusters within clusters more than 4 levels deep; does a host name the "
+                  "cluster it is part of?");
+  COPSE_TRY(read_count(r, item, count_key, COPSE_TOPOLOGY_MAX_NODES, &group.count));
+  COPSE_TRY(read_names(r, item, count_key, &group));
+  COPSE_TRY(read_rational(r, item, "bandwidth", true, &group.bandwidth));
+  COPSE_TRY(read_host_options(r, item, &options));
   COPSE_TRY(
-      copse_json_get_int(c->json, root, "hosts", 1, COPSE_TOPOLOGY_MAX_NODES, &hosts, c->err));
-  c->hosts = (int)hosts;
-  COPSE_TRY(read_fabric(c, root));
-  COPSE_TRY(load_host(c, root, options, depth));
-  COPSE_TRY(find_nics(c, root));
-  status = check_size(c, root);
+      copse_grow(&r->groups, &r->group_capacity, (size_t)r->n_groups + 1, sizeof group, r->err));
+  COPSE_TRY(load_host(r, item, &options, &group.host));
+  r->groups[r->n_groups++] = group;
+out:
+  return status;
+}
+
+static copse_status read_hosts(struct reader *r, const cJSON *root) {
+  static const char *const keys[] = {"host",  "count", "bandwidth",     "names",
+                                     "links", "gpu",   "nvlink_switch", NULL};
+  const cJSON *hosts = copse_json_get(root, "hosts");
+  int n = 0;
+  copse_status status = COPSE_OK;
+  if (!copse_json_is_array(hosts)) {
+    if (hosts || !copse_json_get(root, "names")) COPSE_TRY(require_count(r, root, "hosts", &n));
+    return read_group(r, root, NULL, "hosts");
+  }
+  static const char *const own[] = {"host", "names", "links", "gpu", "nvlink_switch"};
+  for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+    if (copse_json_get(root, own[i]))
+      return copse_fail_at(r->err, COPSE_BAD_INPUT, r->json->file, copse_json_line(root, NULL),
+                           "\"%s\" beside a list of \"hosts\"; each of its entries has its own",
+                           own[i]);
+  COPSE_JSON_EACH (item, hosts) {
+    COPSE_TRY(copse_json_expect_object(r->json, item, root, "a kind of hosts", keys, r->err));
+    COPSE_TRY(read_group(r, item, root, "count"));
+  }
+  if (r->n_groups == 0) status = refuse(r, copse_json_line(root, NULL), "\"hosts\" is empty");
+out:
+  return status;
+}
+
+static copse_status read_parts(struct reader *r) {
+  static const char *const keys[] = {"format",        "name",        "host",   "hosts",
+                                     "fabric",        "names",       "links",  "gpu",
+                                     "nvlink_switch", "description", "source", NULL};
+  const cJSON *root = r->json->root;
+  copse_status status;
+  COPSE_TRY(copse_json_expect_object(r->json, root, NULL, "a cluster", keys, r->err));
+  COPSE_TRY(copse_read_about(r->json, r->builder, r->err));
+  COPSE_TRY(read_fabric(r, root));
+  status = read_hosts(r, root);
 out:
   return status;
 }
@@ -259,16 +399,22 @@ out:
 copse_status copse_read_cluster(const struct copse_json *json,
                                 const struct copse_topology_options *options, int depth,
                                 struct copse_topology **out, struct copse_err *err) {
-  struct composer c = {.json = json, .err = err};
+  struct reader r = {.json = json, .options = options, .depth = depth, .err = err};
   *out = NULL;
   copse_status status;
-  COPSE_TRY(copse_builder_new(json->file, &c.builder, err));
-  COPSE_TRY(read_parts(&c, options, depth));
-  COPSE_TRY(compose(&c));
-  status = copse_builder_finish(c.builder, out, err);
+  COPSE_TRY(copse_builder_new(json->file, &r.builder, err));
+  COPSE_TRY(read_parts(&r));
+  COPSE_TRY(copse_compose(r.builder, json->file, &r.fabric, r.groups, r.n_groups, err));
+  status = copse_builder_finish(r.builder, out, err);
 out:
-  copse_builder_free(c.builder);
-  copse_topology_release(c.host);
-  free(c.nics);
+  copse_builder_free(r.builder);
+  for (int i = 0; i < r.n_loaded; i++) {
+    copse_topology_release(r.loaded[i].host);
+    free(r.loaded[i].path);
+  }
+  free(r.loaded);
+  free(r.groups);
+  copse_fabric_map_free(&r.map);
+  copse_arena_free(&r.arena);
   return status;
 }

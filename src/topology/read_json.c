@@ -65,16 +65,32 @@ out:
   return status;
 }
 
+static copse_status read_string_or(const struct copse_json *json, const char *key, const char **out,
+                                   struct copse_err *err) {
+  if (!copse_json_get(json->root, key)) return COPSE_OK;
+  return copse_json_get_string(json, json->root, key, out, err);
+}
+
+copse_status copse_read_about(const struct copse_json *json, struct copse_topology_builder *builder,
+                              struct copse_err *err) {
+  const char *name = NULL, *description = NULL, *source = NULL;
+  copse_status status;
+  COPSE_TRY(read_string_or(json, "name", &name, err));
+  COPSE_TRY(read_string_or(json, "description", &description, err));
+  COPSE_TRY(read_string_or(json, "source", &source, err));
+  if (name) COPSE_TRY(copse_builder_set_name(builder, name, err));
+  status = copse_builder_set_about(builder, description, source, err);
+out:
+  return status;
+}
+
 static copse_status read_parts(struct reader *r) {
-  static const char *const keys[] = {"format", "name", "nodes", "links", NULL};
+  static const char *const keys[] = {"format",      "name",   "nodes", "links",
+                                     "description", "source", NULL};
   const cJSON *root = r->json->root, *nodes = NULL, *links = NULL;
-  const char *name = NULL;
   copse_status status;
   COPSE_TRY(copse_json_expect_object(r->json, root, NULL, "a topology", keys, r->err));
-  if (copse_json_get(root, "name")) {
-    COPSE_TRY(copse_json_get_string(r->json, root, "name", &name, r->err));
-    COPSE_TRY(copse_builder_set_name(r->builder, name, r->err));
-  }
+  COPSE_TRY(copse_read_about(r->json, r->builder, r->err));
   COPSE_TRY(copse_json_get_array(r->json, root, "nodes", &nodes, r->err));
   COPSE_TRY(copse_json_get_array(r->json, root, "links", &links, r->err));
   COPSE_JSON_EACH (node, nodes) COPSE_TRY(read_node(r, node, root));
@@ -100,10 +116,29 @@ out:
   return status;
 }
 
+/* {"format": "copse-synthetic/1", "synthetic": "ring:8@50"}: a one-liner that has a name. */
+static copse_status read_synthetic(const struct copse_json *json, struct copse_topology **out,
+                                   struct copse_err *err) {
+  static const char *const keys[] = {"format", "name", "synthetic", "description", "source", NULL};
+  struct copse_topology_builder *builder = NULL;
+  const char *spec = NULL;
+  copse_status status;
+  COPSE_TRY(copse_builder_new(json->file, &builder, err));
+  COPSE_TRY(copse_json_expect_object(json, json->root, NULL, "a synthetic topology", keys, err));
+  COPSE_TRY(copse_read_about(json, builder, err));
+  COPSE_TRY(copse_json_get_string(json, json->root, "synthetic", &spec, err));
+  COPSE_TRY(
+      copse_build_synthetic(builder, json->file, copse_json_line(json->root, NULL), spec, err));
+  status = copse_builder_finish(builder, out, err);
+out:
+  copse_builder_free(builder);
+  return status;
+}
+
 /* What to say about a "format" that is none of ours. */
 static copse_status refuse_format(const struct copse_json *json, const char *format,
                                   struct copse_err *err) {
-  static const char *const known[] = {"copse-topology", "copse-cluster"};
+  static const char *const known[] = {"copse-topology", "copse-cluster", "copse-synthetic"};
   long line = copse_json_line(json->root, NULL);
   for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
     size_t n = strlen(known[i]);
@@ -113,8 +148,8 @@ static copse_status refuse_format(const struct copse_json *json, const char *for
                            format, known[i]);
   }
   return copse_fail_at(err, COPSE_BAD_INPUT, json->file, line,
-                       "unknown format \"%.60s\"; a topology's is \"copse-topology/1\" or "
-                       "\"copse-cluster/1\"",
+                       "unknown format \"%.60s\"; a topology's is \"copse-topology/1\", "
+                       "\"copse-cluster/1\" or \"copse-synthetic/1\"",
                        format);
 }
 
@@ -136,6 +171,8 @@ copse_status copse_read_topology_json(const char *label, const char *data, size_
     status = read_topology(&json, options, out, err);
   else if (strcmp(format, "copse-cluster/1") == 0)
     status = copse_read_cluster(&json, options, depth, out, err);
+  else if (strcmp(format, "copse-synthetic/1") == 0)
+    status = read_synthetic(&json, out, err);
   else
     status = refuse_format(&json, format, err);
 out:

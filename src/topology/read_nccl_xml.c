@@ -8,6 +8,7 @@
  *       <pci busid class link_speed ..>   a bridge of further <pci>, or a device:
  *         <gpu rank sm gcn>               a GPU
  *           <nvlink target count tclass/> its links; RCCL says <xgmi>
+ *           <c2c bw count/>             to its CPU (Grace); bw is MB/s of one
  *         <nic><net name speed/></nic>    a NIC and its ports
  */
 #include <stdio.h>
@@ -17,6 +18,7 @@
 
 #include "topology/nccl_bandwidth.h"
 #include "topology/nccl_graph.h"
+#include "topology/profile.h"
 #include "topology/topology_builder.h"
 #include "topology/xml_document.h"
 
@@ -27,6 +29,7 @@ struct host {
   const char *hash;
   char prefix[16]; /* of node ids; empty in a file of one host */
   int nvswitch;    /* node or -1 */
+  bool has_links;  /* NVLink or xGMI between its GPUs */
   int first_cpu, n_cpus;
 };
 
@@ -48,6 +51,7 @@ struct reader {
   struct copse_xml xml;
   struct copse_err *err;
   struct copse_nccl_graph graph;
+  const struct copse_topology_options *options;
   bool by_class; /* a cloud image's file: no gpu or nic elements, the class tells */
   struct host *hosts;
   struct cpu *cpus;
@@ -78,8 +82,8 @@ static void note_unknown(struct reader *r, const xmlNode *element) {
  * over a whole GPU in silence would give a wrong answer.
  */
 static copse_status pass_over(struct reader *r, const xmlNode *element) {
-  static const char *const known[] = {"system", "cpu", "pci",    "gpu",
-                                      "nic",    "net", "nvlink", "xgmi"};
+  static const char *const known[] = {"system", "cpu", "pci",    "gpu", "nic",
+                                      "net",    "c2c", "nvlink", "xgmi"};
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
     if (copse_xml_is(element, known[i]))
       return copse_fail_at(r->err, COPSE_BAD_INPUT, r->xml.file, copse_xml_line(element),
@@ -171,6 +175,7 @@ static copse_status join_parent(struct reader *r, const xmlNode *pci, int node, 
   copse_status status;
   COPSE_TRY(copse_xml_get_int(&r->xml, pci, width, &lanes, NULL, r->err));
   COPSE_TRY(copse_nccl_pci(lanes, copse_xml_attribute(pci, "link_speed"), &link.bandwidth, r->err));
+  link.bandwidth = copse_profile_rate(r->options->profile, COPSE_RATE_PCIE, link.bandwidth);
   status = copse_nccl_add_duplex(&r->graph, &link, r->err);
 out:
   return status;
@@ -190,6 +195,7 @@ static copse_status read_net(struct reader *r, const xmlNode *net, int nic) {
   if (!name || !name[0]) name = "unnamed";
   COPSE_TRY(copse_xml_get_int(&r->xml, net, speed, &mbps, NULL, r->err));
   COPSE_TRY(copse_nccl_net(mbps, &link.bandwidth, r->err));
+  link.bandwidth = copse_profile_rate(r->options->profile, COPSE_RATE_NET, link.bandwidth);
   COPSE_TRY(add_node(r, net, node, "net", name, &link.dst));
   COPSE_TRY(copse_nccl_add_duplex(&r->graph, &link, r->err));
   for (const xmlNode *child = copse_xml_first(net); child; child = copse_xml_next(child))
@@ -406,9 +412,10 @@ static copse_status join_cpus(struct reader *r) {
     const struct cpu *from = &r->cpus[a];
     int host = r->graph.nodes[from->node].host;
     for (int b = r->hosts[host].first_cpu; b >= 0; b = r->cpus[b].next) {
-      struct copse_nccl_link link = {COPSE_NCCL_SYS,  from->node,
-                                     r->cpus[b].node, copse_nccl_inter_cpu(&from->model),
-                                     from->line,      false};
+      struct copse_q bandwidth = copse_profile_rate(r->options->profile, COPSE_RATE_INTER_CPU,
+                                                    copse_nccl_inter_cpu(&from->model));
+      struct copse_nccl_link link = {COPSE_NCCL_SYS, from->node, r->cpus[b].node,
+                                     bandwidth,      from->line, false};
       if (a != b) COPSE_TRY(copse_nccl_add_link(&r->graph, &link, r->err));
     }
   }
@@ -456,11 +463,12 @@ static copse_status read_link_bandwidth(struct reader *r, const xmlNode *element
   if (!present) return refuse(r, element, "a link without count");
   if (copse_xml_is(element, "xgmi")) {
     one = copse_nccl_xgmi(copse_xml_attribute(gpu, "gcn"));
+    one = copse_profile_rate(r->options->profile, COPSE_RATE_XGMI, one);
   } else {
     COPSE_TRY(copse_xml_get_int(&r->xml, gpu, sm_attribute, &sm, &present, r->err));
     if (!present)
       return refuse(r, gpu, "a <gpu> without sm, by which the bandwidth of its nvlinks goes");
-    one = copse_nccl_nvlink(sm);
+    one = copse_profile_rate(r->options->profile, COPSE_RATE_NVLINK, copse_nccl_nvlink(sm));
   }
   status = copse_q_mul(one, (struct copse_q){count, 1}, out, r->err);
 out:
@@ -476,7 +484,11 @@ static copse_status read_nvlink(struct reader *r, const xmlNode *element, const 
   copse_status status;
   COPSE_TRY(read_link_bandwidth(r, element, &link.bandwidth));
   link.dst = target ? find_target(r, target, host) : -1;
-  if (link.dst == gpu->node) return refuse(r, element, "a link from a GPU to itself");
+  if (link.dst == gpu->node) { /* virtual machines of one NVLink domain report it */
+    copse_nccl_note(&r->graph, link.line, "a link from a GPU to itself is left out");
+    return COPSE_OK;
+  }
+  r->hosts[host].has_links = true;
   if (link.dst >= 0) return copse_nccl_add_link(&r->graph, &link, r->err);
   if (tclass && strcasecmp(tclass, "0x068000") == 0) {
     COPSE_TRY(find_nvswitch(r, element, host, &link.dst));
@@ -493,6 +505,26 @@ out:
   return status;
 }
 
+/* Counted with PCIe: it leads to the CPU, and NVLink alone says whether GPUs are joined. */
+static copse_status read_c2c(struct reader *r, const xmlNode *element, const struct gpu *gpu) {
+  const struct copse_xml_int count_attribute = {"count", 0, 1, 1 << 20};
+  const struct copse_xml_int bw_attribute = {"bw", 0, 1, INT32_MAX};
+  struct copse_nccl_link link = {.kind = COPSE_NCCL_PCI,
+                                 .src = gpu->node,
+                                 .dst = gpu->cpu_node,
+                                 .line = copse_xml_line(element)};
+  bool has_count = false, has_bw = false;
+  int64_t count = 0, bw = 0;
+  copse_status status;
+  COPSE_TRY(copse_xml_get_int(&r->xml, element, count_attribute, &count, &has_count, r->err));
+  COPSE_TRY(copse_xml_get_int(&r->xml, element, bw_attribute, &bw, &has_bw, r->err));
+  if (!has_count || !has_bw) return refuse(r, element, "a <c2c> without count and bw (MB/s)");
+  COPSE_TRY(copse_q_make(count * bw, 1000, &link.bandwidth, r->err));
+  status = copse_nccl_add_duplex(&r->graph, &link, r->err);
+out:
+  return status;
+}
+
 static copse_status read_gpu_links(struct reader *r) {
   copse_status status = COPSE_OK;
   for (int i = 0; i < r->n_gpus; i++) {
@@ -500,9 +532,37 @@ static copse_status read_gpu_links(struct reader *r) {
     const xmlNode *e = gpu.element ? copse_xml_first(gpu.element) : NULL;
     for (; e; e = copse_xml_next(e)) {
       bool is_link = copse_xml_is(e, "nvlink") || copse_xml_is(e, "xgmi");
-      COPSE_TRY(is_link ? read_nvlink(r, e, &gpu) : pass_over(r, e));
+      COPSE_TRY(is_link                  ? read_nvlink(r, e, &gpu)
+                : copse_xml_is(e, "c2c") ? read_c2c(r, e, &gpu)
+                                         : pass_over(r, e));
     }
   }
+out:
+  return status;
+}
+
+/* The user's word for hosts whose file shows no NVLink, as in a cloud's images. */
+static copse_status add_nvlink_switches(struct reader *r) {
+  struct copse_nccl_link link = {.kind = COPSE_NCCL_NVLINK, .bandwidth = r->options->nvlink_switch};
+  bool added = false;
+  copse_status status = COPSE_OK;
+  for (int i = 0; link.bandwidth.num > 0 && i < r->n_gpus; i++) {
+    const struct copse_nccl_node *gpu = &r->graph.nodes[r->gpus[i].node];
+    const struct copse_nccl_node nvswitch = {
+        .kind = COPSE_NCCL_NVSWITCH, .host = gpu->host, .rank = -1};
+    struct host *host = &r->hosts[gpu->host];
+    if (host->has_links) continue;
+    if (host->nvswitch < 0)
+      COPSE_TRY(add_node(r, copse_xml_root(&r->xml), nvswitch, "nvswitch", "", &host->nvswitch));
+    link.src = r->gpus[i].node;
+    link.dst = host->nvswitch;
+    COPSE_TRY(copse_nccl_add_duplex(&r->graph, &link, r->err));
+    added = true;
+  }
+  if (link.bandwidth.num > 0 && !added)
+    status = copse_fail_at(r->err, COPSE_BAD_INPUT, r->xml.file, 0,
+                           "an NVLink switch was asked for, and the file has NVLinks of its own; "
+                           "leave --nvlink-switch out");
 out:
   return status;
 }
@@ -528,17 +588,32 @@ static bool names_devices(const xmlNode *element) {
   return false;
 }
 
+/* A file may say what it is in a comment before its root: "description: ..", "source: ..". */
+static copse_status read_remark(struct reader *r, const char *key, const char **out) {
+  size_t n = 0;
+  const char *text = copse_xml_remark(&r->xml, key, &n);
+  if (!text) return COPSE_OK;
+  char *copy = copse_arena_alloc(&r->graph.arena, n + 1, 1);
+  if (!copy) return copse_fail_nomem(r->err);
+  memcpy(copy, text, n);
+  *out = copy;
+  return COPSE_OK;
+}
+
 static copse_status read_system(struct reader *r) {
   const xmlNode *root = copse_xml_root(&r->xml);
   copse_status status;
   COPSE_TRY(check_root(r, root));
+  COPSE_TRY(read_remark(r, "description", &r->graph.description));
+  COPSE_TRY(read_remark(r, "source", &r->graph.source));
   r->by_class = !names_devices(root);
   COPSE_TRY(find_hosts(r, root));
   for (const xmlNode *e = copse_xml_first(root); e; e = copse_xml_next(e))
     COPSE_TRY(copse_xml_is(e, "cpu") ? read_cpu(r, e) : pass_over(r, e));
   if (r->n_gpus == 0) return refuse(r, root, "no GPU; a topology needs at least one rank");
   COPSE_TRY(join_cpus(r));
-  status = read_gpu_links(r);
+  COPSE_TRY(read_gpu_links(r));
+  status = add_nvlink_switches(r);
 out:
   return status;
 }
@@ -546,7 +621,8 @@ out:
 copse_status copse_read_nccl_xml(const char *label, const char *data, size_t size,
                                  const struct copse_topology_options *options,
                                  struct copse_topology **out, struct copse_err *err) {
-  struct reader r = {.err = err, .graph = {.file = label, .notes = options->notes}};
+  struct reader r = {
+      .err = err, .options = options, .graph = {.file = label, .notes = options->notes}};
   copse_status status;
   *out = NULL;
   COPSE_TRY(copse_xml_parse(label, data, size, &r.xml, err));

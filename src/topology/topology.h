@@ -29,6 +29,7 @@ struct copse_link {
 
 struct copse_topology {
   const char *name;
+  const char *description, *source; /* one line each, as the file says; NULL: it doesn't */
   int n_nodes, n_links, n_ranks;
   const struct copse_node *nodes; /* [n_nodes] in order of appearance */
   const struct copse_link *links; /* [n_links] in order of first appearance */
@@ -42,9 +43,19 @@ enum copse_link_mode {
   COPSE_LINKS_ALL
 };
 
+/* "nvlink", "all" or "default". */
+bool copse_link_mode_from_name(const char *name, enum copse_link_mode *out);
+
+/* Zero-initialised: the defaults. What concerns one kind of input does so as a cluster's host too. */
 struct copse_topology_options {
-  enum copse_link_mode links;      /* for XML inputs, also as a cluster's host */
-  const struct copse_notes *notes; /* where remarks go; may be NULL */
+  enum copse_link_mode links;          /* for XML and matrices */
+  const struct copse_notes *notes;     /* where remarks go; may be NULL */
+  struct copse_q nvlink_switch;        /* for XML without NVLinks: GB/s of each GPU to a switch
+                                          of its host; zero: none */
+  const char *gpu;                     /* for matrices: the GPUs' class, such as "a100"; or NULL */
+  const struct copse_profile *profile; /* measured numbers over nominal ones; may be NULL */
+  const char *const *catalogue;        /* folders, NULL-terminated, where a name that is no file
+                                          is looked for; may be NULL */
 };
 
 /* Limits that keep hostile files from eating the machine. */
@@ -52,9 +63,10 @@ struct copse_topology_options {
 #define COPSE_TOPOLOGY_MAX_LINKS (1 << 24)
 
 /*
- * Reads a topology from `path` ("-": standard input), told apart by content: topology
- * JSON, cluster JSON, NCCL or RCCL topology XML. options may be NULL for the defaults.
- * The caller frees *out with copse_topology_free.
+ * Reads a topology from `path` ("-": standard input), told apart by content: topology,
+ * cluster or synthetic JSON, NCCL or RCCL topology XML, what `nvidia-smi topo -m` and
+ * `rocm-smi --showtopo` print. A path that is no file may be a name of the catalogue.
+ * options may be NULL for the defaults. The caller frees *out with copse_topology_free.
  * Returns COPSE_BAD_INPUT with file and line for every refusal of CONTRACT section 2,
  * COPSE_IO, COPSE_OVERFLOW (a sum of parallel links), COPSE_NOMEM.
  */
@@ -65,6 +77,11 @@ copse_status copse_topology_load(const char *path, const struct copse_topology_o
 copse_status copse_topology_parse(const char *label, const char *data, size_t size,
                                   const struct copse_topology_options *options,
                                   struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
+
+/* A synthetic topology from its one line, such as "ring:8@50" (src/topology/README.md). */
+copse_status copse_topology_synthetic(const char *spec, const struct copse_topology_options *options,
+                                      struct copse_topology **out,
+                                      struct copse_err *err) COPSE_CHECKED;
 
 void copse_topology_release(struct copse_topology *topology);
 

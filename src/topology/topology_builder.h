@@ -19,6 +19,14 @@ void copse_builder_free(struct copse_topology_builder *builder);
 copse_status copse_builder_set_name(struct copse_topology_builder *builder, const char *name,
                                     struct copse_err *err) COPSE_CHECKED;
 
+/* What the topology says of itself; either may be NULL. Copied. */
+copse_status copse_builder_set_about(struct copse_topology_builder *builder,
+                                     const char *description, const char *source,
+                                     struct copse_err *err) COPSE_CHECKED;
+/* "name", "description" and "source" of a document's root, as far as they are there. */
+copse_status copse_read_about(const struct copse_json *json, struct copse_topology_builder *builder,
+                              struct copse_err *err) COPSE_CHECKED;
+
 /*
  * Adds a node; strings are copied. rank < 0: none stated. *index (may be NULL) gets its
  * number. Refuses a duplicate or empty id and a rank on a node that is no gpu.
@@ -46,7 +54,7 @@ copse_status copse_builder_add_link(struct copse_topology_builder *builder, long
 copse_status copse_builder_finish(struct copse_topology_builder *builder,
                                   struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
 
-/* The three readers. `depth` counts clusters within clusters. */
+/* The readers. `depth` counts clusters within clusters. */
 copse_status copse_read_topology_json(const char *label, const char *data, size_t size,
                                       const struct copse_topology_options *options, int depth,
                                       struct copse_topology **out,
@@ -58,6 +66,19 @@ copse_status copse_read_cluster(const struct copse_json *json,
 copse_status copse_read_nccl_xml(const char *label, const char *data, size_t size,
                                  const struct copse_topology_options *options,
                                  struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
+/* The text of `nvidia-smi topo -m`; and whether a text is one. */
+copse_status copse_read_nvidia_smi(const char *label, const char *data, size_t size,
+                                   const struct copse_topology_options *options,
+                                   struct copse_topology **out,
+                                   struct copse_err *err) COPSE_CHECKED;
+bool copse_is_nvidia_smi(const char *data, size_t size);
+/* The text of `rocm-smi --showtopo`, and of --shownodesbw with it. */
+copse_status copse_read_rocm_smi(const char *label, const char *data, size_t size,
+                                 const struct copse_topology_options *options,
+                                 struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
+/* A synthetic line; `label` and line for messages. The name is the builder's own or `spec`. */
+copse_status copse_build_synthetic(struct copse_topology_builder *builder, const char *label,
+                                   long line, const char *spec, struct copse_err *err) COPSE_CHECKED;
 copse_status copse_topology_load_at(const char *path, const struct copse_topology_options *options,
                                     int depth, struct copse_topology **out,
                                     struct copse_err *err) COPSE_CHECKED;

@@ -139,6 +139,26 @@ const xmlNode *copse_xml_child(const xmlNode *element, const char *name) {
   return child;
 }
 
+const char *copse_xml_remark(const struct copse_xml *xml, const char *key, size_t *length) {
+  size_t n = strlen(key);
+  for (const xmlNode *node = xml->doc->children; node; node = node->next) {
+    if (node->type == XML_ELEMENT_NODE) return NULL;
+    const char *line = node->type == XML_COMMENT_NODE ? (const char *)node->content : NULL;
+    for (const char *end; line; line = *end ? end + 1 : NULL) {
+      line += strspn(line, " \t");
+      end = line + strcspn(line, "\r\n");
+      if (strncmp(line, key, n) != 0 || line[n] != ':') continue;
+      line += n + 1;
+      line += strspn(line, " \t");
+      while (end > line && strchr(" \t", end[-1])) end--;
+      if (end == line) return NULL;
+      *length = (size_t)(end - line);
+      return line;
+    }
+  }
+  return NULL;
+}
+
 const char *copse_xml_name(const xmlNode *element) { return (const char *)element->name; }
 
 bool copse_xml_is(const xmlNode *element, const char *name) {

@@ -28,6 +28,12 @@ const xmlNode *copse_xml_next(const xmlNode *element);
 /* The first child element of that name, or NULL. */
 const xmlNode *copse_xml_child(const xmlNode *element, const char *name);
 
+/*
+ * What stands behind "KEY:" on a line of a comment before the root element, without the blanks
+ * around it; NULL if there is none. *length gets its bytes.
+ */
+const char *copse_xml_remark(const struct copse_xml *xml, const char *key, size_t *length);
+
 const char *copse_xml_name(const xmlNode *element);
 bool copse_xml_is(const xmlNode *element, const char *name);
 long copse_xml_line(const xmlNode *element);

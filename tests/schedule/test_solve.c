@@ -286,7 +286,7 @@ static const struct {
 START_TEST(real_dumps_have_the_known_optima) {
   for (int mode = 0; mode < 2; mode++) {
     struct copse_err err = COPSE_ERR_INIT;
-    struct copse_topology_options links = {mode ? COPSE_LINKS_ALL : COPSE_LINKS_NVLINK, NULL};
+    struct copse_topology_options links = {.links = mode ? COPSE_LINKS_ALL : COPSE_LINKS_NVLINK};
     struct copse_topology *topology = NULL;
     char name[80];
     snprintf(name, sizeof name, "topologies/%s", dumps[_i].file);

@@ -20,7 +20,7 @@ static inline void take_note(void *ctx, const char *text) {
 static inline copse_status parse_as(const char *text, enum copse_link_mode links,
                                     struct copse_topology **out, struct copse_err *err) {
   const struct copse_notes notes = {take_note, NULL};
-  const struct copse_topology_options options = {links, &notes};
+  const struct copse_topology_options options = {.links = links, .notes = &notes};
   seen_notes[0] = '\0';
   return copse_topology_parse("t", text, strlen(text), &options, out, err);
 }

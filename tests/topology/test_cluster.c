@@ -21,7 +21,7 @@ static void tear_down(void) { remove_folder(folder); }
 
 static copse_status load(const char *text, struct copse_topology **t, struct copse_err *err) {
   const struct copse_notes notes = {take_note, NULL};
-  const struct copse_topology_options options = {COPSE_LINKS_DEFAULT, &notes};
+  const struct copse_topology_options options = {.notes = &notes};
   return copse_topology_load(temp_file(folder, "cluster.json", text), &options, t, err);
 }
 

@@ -400,8 +400,6 @@ static const struct {
     {SYSTEM(CPU("0", GPU(A, "sm=\"80\"", NVLINK(B, "-1", "0x03")))), "count=\"-1\" of <nvlink>"},
     {SYSTEM(CPU("0", GPU(A, "sm=\"80\"", NVLINK(B, "99999999999999999999", "0x03")))),
      "of <nvlink> must be an integer"},
-    {SYSTEM(CPU("0", GPU(A, "sm=\"80\"", "\n" NVLINK(A, "1", "0x03")))),
-     "t:2: a link from a GPU to itself"},
     {SYSTEM(CPU("0", "<pci busid=\"" A "\" link_width=\"-4\"><gpu/></pci>")),
      "link_width=\"-4\" of <pci> must be"},
     {SYSTEM(CPU("0", GPU(A, "", "") PCI(B, "0x02", "<nic><net speed=\"fast\"/></nic>"))),

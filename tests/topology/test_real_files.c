@@ -35,7 +35,7 @@ static const struct {
 static struct copse_topology *load(const char *path, enum copse_link_mode mode) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_topology *t = NULL;
-  const struct copse_topology_options options = {mode, NULL};
+  const struct copse_topology_options options = {.links = mode};
   ASSERT_OK(copse_topology_load(path, &options, &t, &err), &err);
   return t;
 }

@@ -1,0 +1,55 @@
+/* How every command takes its topology: a file or name, or a synthetic line, and how to read it. */
+#ifndef COPSE_CLI_TOPOLOGY_ARGS_H
+#define COPSE_CLI_TOPOLOGY_ARGS_H
+
+#include "cli/cli.h"
+#include "topology/profile.h"
+
+struct copse_cli_topology {
+  const char *path; /* a file, "-" or a name of the catalogue; or NULL */
+  const char *synthetic;
+  const char *profile;
+  struct copse_topology_options options;
+};
+
+/* For the long options of a command; -l is --links. Values no command has of its own. */
+enum {
+  COPSE_CLI_SYNTHETIC = 0x10000,
+  COPSE_CLI_PROFILE,
+  COPSE_CLI_NVLINK_SWITCH,
+  COPSE_CLI_GPU
+};
+#define COPSE_CLI_TOPOLOGY_OPTIONS                                                       \
+  {"links", required_argument, NULL, 'l'},                                               \
+      {"synthetic", required_argument, NULL, COPSE_CLI_SYNTHETIC},                       \
+      {"profile", required_argument, NULL, COPSE_CLI_PROFILE},                           \
+      {"nvlink-switch", required_argument, NULL, COPSE_CLI_NVLINK_SWITCH}, {             \
+    "gpu", required_argument, NULL, COPSE_CLI_GPU                                        \
+  }
+extern const char copse_cli_topology_help[];
+
+/*
+ * Takes one of these options: 0, or the exit status after what was wrong has been said.
+ * -1: the option is none of them.
+ */
+int copse_cli_topology_option(struct copse_cli_topology *args, const char *command, int option);
+
+/* Whether a topology is given, as a path or a line; both is COPSE_INVALID. */
+bool copse_cli_has_topology(const struct copse_cli_topology *args);
+
+/* As messages name it. */
+const char *copse_cli_topology_label(const struct copse_cli_topology *args);
+
+/* Reads it, notes to copse_cli_notes. The caller releases *out. */
+copse_status copse_cli_load_topology(const struct copse_cli_topology *args,
+                                     struct copse_topology **out,
+                                     struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * The catalogue's folders, NULL-terminated: $COPSE_TOPOLOGIES alone if it is set; else
+ * share/copse/topologies where copse is installed, and topologies/ of the source where it was
+ * built. Owned by the function; found once.
+ */
+const char *const *copse_cli_catalogue(void);
+
+#endif

@@ -64,7 +64,7 @@ CLI_SRC  := $(wildcard src/cli/*.c)
 TEST_SRC := $(wildcard tests/*/test_*.c)
 TEST_LIB := $(wildcard tests/support/*.c)
 LIB_OBJ  := $(LIB_SRC:%.c=$(OBJ)/%.o)
-CLI_OBJ  := $(CLI_SRC:%.c=$(OBJ)/%.o)
+CLI_OBJ  := $(CLI_SRC:%.c=$(OBJ)/%.o) $(OBJ)/report_assets.o
 TEST_LIB_OBJ := $(TEST_LIB:%.c=$(OBJ)/%.o)
 TESTS    := $(TEST_SRC:tests/%.c=$(OUT)/tests/%)
 
@@ -81,6 +81,16 @@ $(OBJ)/%.o: %.c $(OBJ)/.flags
 	$(call say,CC,$<)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS_ALL) $(if $(filter tests/%,$<),-Itests $(CHECK_CFLAGS)) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
+
+# The report's style and script are files of their own, made into C strings.
+$(OBJ)/report_assets.c: src/cli/report.css src/cli/report.js
+	$(call say,GEN,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q){ echo '#include "cli/report.h"'; for f in $^; do \
+	  echo "const char copse_$$(basename $$f | tr . _)[] ="; \
+	  sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/.*/"&\\n"/' $$f; echo ';'; done; } >$@
+$(OBJ)/report_assets.o: $(OBJ)/report_assets.c $(OBJ)/.flags
+	$(Q)$(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
 
 $(OUT)/libcopse.a: $(LIB_OBJ)
 	$(call say,AR,$@)

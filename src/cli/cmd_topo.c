@@ -20,10 +20,10 @@ static const char help[] =
     "      --list              the names of the catalogue: usable wherever a file is\n"
     "  -j, --json              the summary as one JSON object\n";
 static const char examples[] =
-    "\nexamples: copse topo topologies/dgx-a100.xml --links nvlink -o dgx-a100.json\n"
-    "          copse topo dgx-h100 --draw dgx-h100.svg\n"
-    "          copse topo --synthetic 'torus:4x4x4@100'\n"
-    "          nvidia-smi topo -m | copse topo - --gpu h100 --json\n";
+    "\nexample: copse topo topologies/dgx-a100.xml --links nvlink -o dgx-a100.json\n"
+    "         copse topo dgx-h100 --draw dgx-h100.svg\n"
+    "         copse topo --synthetic 'torus:4x4x4@100'\n"
+    "         nvidia-smi topo -m | copse topo - --gpu h100 --json\n";
 
 struct options {
   const char *output, *draw;

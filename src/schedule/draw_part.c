@@ -117,6 +117,19 @@ static void describe_part(struct copse_schedule_picture *p, int part) {
                            copse_draw_quantity(tree->weight, "of M", weight));
 }
 
+static copse_status start_part(struct marking *m, int part) {
+  struct copse_schedule_picture *p = m->picture;
+  copse_status status;
+  COPSE_TRY(copse_picture_start(p));
+  m->uses = copse_arena_alloc(&p->arena, (size_t)p->topology->n_links, sizeof *m->uses);
+  if (!m->uses) return copse_fail_nomem(p->err);
+  status = copse_schedule_walk(p->schedule, part, mark_hop, m, p->err);
+out:
+  return status;
+}
+
+static const char *last_colour(int i) { return i + 1 == COPSE_LINK_HOPS ? " and later" : ""; }
+
 copse_status copse_schedule_draw_part(const struct copse_schedule *schedule,
                                       const struct copse_topology *topology,
                                       const struct copse_arrangement *arrangement, int part,
@@ -125,20 +138,43 @@ copse_status copse_schedule_draw_part(const struct copse_schedule *schedule,
   struct copse_schedule_picture p = {.schedule = schedule, .topology = topology, .err = err};
   struct marking m = {.picture = &p};
   copse_status status;
-  COPSE_TRY(copse_picture_start(&p));
-  m.uses = copse_arena_alloc(&p.arena, (size_t)topology->n_links, sizeof *m.uses);
-  if (!m.uses) {
-    status = copse_fail_nomem(err);
-    goto out;
-  }
-  COPSE_TRY(copse_schedule_walk(schedule, part, mark_hop, &m, err));
+  COPSE_TRY(start_part(&m, part));
   describe_part(&p, part);
   for (int i = 0; i < COPSE_LINK_HOPS && i < m.last; i++)
-    copse_picture_explain(&p, COPSE_LEGEND_LINK, COPSE_LINK_HOP + i,
-                          copse_picture_format(&p, "step %d%s \xc3\x97 %d", i + 1,
-                                               i + 1 == COPSE_LINK_HOPS ? " and later" : "",
-                                               m.counts[i]));
+    copse_picture_explain(
+        &p, COPSE_LEGEND_LINK, COPSE_LINK_HOP + i,
+        copse_picture_format(&p, "step %d%s \xc3\x97 %d", i + 1, last_colour(i), m.counts[i]));
   status = copse_picture_finish(&p, arrangement, inlined, text);
+out:
+  copse_arena_free(&p.arena);
+  return status;
+}
+
+static copse_status find_last(void *ctx, const struct copse_schedule_hop *hop) {
+  int *last = ctx;
+  if (hop->step > *last) *last = hop->step;
+  return COPSE_OK;
+}
+
+copse_status copse_schedule_draw_stepper(const struct copse_schedule *schedule,
+                                         const struct copse_topology *topology,
+                                         const struct copse_arrangement *arrangement,
+                                         struct copse_text *text, struct copse_err *err) {
+  struct copse_schedule_picture p = {.schedule = schedule, .topology = topology, .err = err};
+  struct marking m = {.picture = &p};
+  copse_status status;
+  int last = 0;
+  COPSE_TRY(start_part(&m, 0));
+  for (int part = 0; part < copse_schedule_parts(schedule); part++)
+    COPSE_TRY(copse_schedule_walk(schedule, part, find_last, &last, err));
+  describe_part(&p, 0);
+  p.title = copse_picture_format(&p, "%s of %s, step by step",
+                                 copse_collective_name(schedule->collective), topology->name);
+  p.subtitle = "a colour is a step from rank to rank; dark blue: the root";
+  for (int i = 0; i < COPSE_LINK_HOPS && i < last; i++)
+    copse_picture_explain(&p, COPSE_LEGEND_LINK, COPSE_LINK_HOP + i,
+                          copse_picture_format(&p, "step %d%s", i + 1, last_colour(i)));
+  status = copse_picture_finish(&p, arrangement, true, text);
 out:
   copse_arena_free(&p.arena);
   return status;

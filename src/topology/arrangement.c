@@ -7,9 +7,9 @@
 #include "topology/arrangement_internal.h"
 
 #define MARGIN 24.0
-#define FRAME 14.0  /* between a host's frame and what is in it */
+#define FRAME 12.0  /* between a host's frame and what is in it */
 #define TITLE 18.0  /* above it */
-#define GAP 26.0    /* between hosts */
+#define GAP 18.0    /* between hosts */
 #define ROW 88.0    /* between rows of the fabric */
 #define MAX_LEVELS 4 /* fabrics of more are left to Graphviz */
 #define ASPECT 1.7    /* wished for */
@@ -349,25 +349,48 @@ static copse_status route_links(struct copse_arrangement_work *w, double width) 
 
 /* ---- all together ------------------------------------------------------------------------------ */
 
+/* What is inside of a host: boxes, and the arcs over them. */
+struct extent {
+  double left, right, top, bottom;
+};
+
+static void extend(struct extent *e, double x, double y, double width, double height) {
+  e->left = fmin(e->left, x - width / 2);
+  e->right = fmax(e->right, x + width / 2);
+  e->top = fmin(e->top, y - height / 2);
+  e->bottom = fmax(e->bottom, y + height / 2);
+}
+
+static struct extent find_extent(const struct copse_arrangement_work *w, int g) {
+  struct extent e = {INFINITY, -INFINITY, INFINITY, -INFINITY};
+  for (int i = 0; i < w->parts[g].n_members; i++) {
+    const struct copse_arrangement_box *box = &w->nodes[w->parts[g].members[i]];
+    extend(&e, box->x, box->y, box->width, box->height);
+  }
+  for (int i = 0; i < w->topology->n_links; i++) {
+    const struct copse_link *l = &w->topology->links[i];
+    const struct copse_point *p = w->curves[i].points;
+    if (w->group_of[l->src] != g || w->group_of[l->dst] != g) continue;
+    for (int j = 0; j + 3 < w->curves[i].n_points; j += 3) /* the middle of each curve */
+      extend(&e, (p[j].x + 3 * p[j + 1].x + 3 * p[j + 2].x + p[j + 3].x) / 8,
+             (p[j].y + 3 * p[j + 1].y + 3 * p[j + 2].y + p[j + 3].y) / 8, 0, 0);
+  }
+  return e;
+}
+
 static copse_status make_frames(const struct copse_arrangement_work *w, struct copse_arrangement *arrangement) {
   if (!w->framed) return COPSE_OK;
   struct copse_arrangement_group *groups =
       copse_arena_alloc(w->arena, (size_t)w->n_parts, sizeof *groups);
   if (!groups) return copse_fail_nomem(w->err);
   for (int g = 0; g < w->n_parts; g++) {
-    double left = INFINITY, right = -INFINITY, top = INFINITY, bottom = -INFINITY;
-    for (int i = 0; i < w->parts[g].n_members; i++) {
-      const struct copse_arrangement_box *box = &w->nodes[w->parts[g].members[i]];
-      left = fmin(left, box->x - box->width / 2);
-      right = fmax(right, box->x + box->width / 2);
-      top = fmin(top, box->y - box->height / 2);
-      bottom = fmax(bottom, box->y + box->height / 2);
-    }
-    top -= TITLE;
-    if (right - left < 92) right = left + 92;
+    struct extent e = find_extent(w, g);
+    e.top -= TITLE;
+    e.right = fmax(e.right, e.left + 92); /* room for the name */
     groups[g].name = w->parts[g].name;
-    groups[g].box = (struct copse_arrangement_box){(left + right) / 2, (top + bottom) / 2,
-                                              right - left + 2 * FRAME, bottom - top + 2 * FRAME};
+    groups[g].box = (struct copse_arrangement_box){
+        (e.left + e.right) / 2, (e.top + e.bottom) / 2, e.right - e.left + 2 * FRAME,
+        e.bottom - e.top + 2 * FRAME};
   }
   arrangement->n_groups = w->n_parts;
   arrangement->groups = groups;

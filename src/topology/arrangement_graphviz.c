@@ -13,7 +13,7 @@
 
 void copse_arrangement_graph_begin(struct copse_text *text, enum copse_arrangement_shape shape) {
   static const char *const settings[] = {
-      [COPSE_SHAPE_ROWS] = "layout=dot; rankdir=TB; nodesep=0.14; ranksep=0.5; splines=true;",
+      [COPSE_SHAPE_ROWS] = "layout=dot; rankdir=TB; nodesep=0.11; ranksep=0.5; splines=true;",
       [COPSE_SHAPE_CIRCLE] = "layout=circo; mindist=0.75; splines=line;",
       [COPSE_SHAPE_SPRINGS] =
           "layout=neato; mode=KK; overlap=false; splines=true; sep=\"+9\"; esep=\"+4\";"};

@@ -42,7 +42,7 @@ static struct copse_arrangement_box size_of(const struct copse_node *node, const
   static const struct {
     const char *type;
     double width, height;
-  } sizes[] = {{"gpu", 50, 36},  {"nvswitch", 110, 26}, {"nic", 44, 22},
+  } sizes[] = {{"gpu", 54, 36},  {"nvswitch", 110, 26}, {"nic", 44, 22},
                {"pcie", 56, 22}, {"cpu", 60, 28},       {"switch", 72, 26}};
   struct copse_arrangement_box box = {0, 0, 56, 24};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)

@@ -1,5 +1,5 @@
 /* The inside of each host, by Graphviz; hosts that are alike are laid out once. */
-#include <stdlib.h>
+#include <math.h>
 #include <string.h>
 
 #include "topology/arrangement_internal.h"
@@ -19,7 +19,14 @@ static bool inside(const struct copse_arrangement_work *w, const struct copse_li
 /* In a circle up to this many nodes: every link is a straight chord. */
 #define MOST_IN_A_CIRCLE 12
 
-/* Where ranks are joined directly there are no rows to show. */
+static bool has_fabric(const struct copse_arrangement_work *w) {
+  for (int v = 0; v < w->topology->n_nodes; v++)
+    if (w->group_of[v] < 0) return true;
+  return false;
+}
+
+/* Where ranks are joined directly there are no rows to show, but for a host at a fabric: its
+ * ranks are a row with arcs over it, so that its NICs face the fabric. */
 static enum copse_arrangement_shape choose_shape(const struct copse_arrangement_work *w, int g) {
   const struct copse_topology *t = w->topology;
   int direct = 0, others = 0, n = w->parts[g].n_members;
@@ -28,7 +35,7 @@ static enum copse_arrangement_shape choose_shape(const struct copse_arrangement_
     if (!inside(w, l, g)) continue;
     *(t->nodes[l->src].rank >= 0 && t->nodes[l->dst].rank >= 0 ? &direct : &others) += 1;
   }
-  if (direct == 0) return COPSE_SHAPE_ROWS;
+  if (direct == 0 || has_fabric(w)) return COPSE_SHAPE_ROWS;
   return n <= MOST_IN_A_CIRCLE && direct + others >= 3 * n ? COPSE_SHAPE_CIRCLE
                                                           : COPSE_SHAPE_SPRINGS;
 }
@@ -72,13 +79,15 @@ static void add_edges(struct copse_text *text, const struct copse_arrangement_wo
   for (int i = 0; i < t->n_links; i++) {
     const struct copse_link *l = &t->links[i];
     if (!inside(w, l, g) || !is_first_of_pair(t, i)) continue;
+    bool direct = t->nodes[l->src].rank >= 0 && t->nodes[l->dst].rank >= 0;
+    if (layer && direct) continue; /* arcs */
     int a = w->local[l->src], b = w->local[l->dst];
     bool down = !layer || layer[l->src] <= layer[l->dst];
     copse_text_add(text, " %d -- %d", down ? a : b, down ? b : a);
     if (layer)
       copse_text_add(text, ";\n");
     else
-      copse_text_add(text, " [len=%.2f];\n", 1.5 + w->parts[g].n_members / 40.0);
+      copse_text_add(text, " [len=%.2f];\n", direct ? 1.5 + w->parts[g].n_members / 40.0 : 1.0);
   }
 }
 
@@ -157,6 +166,43 @@ out:
   return status;
 }
 
+/* ---- arcs over a row of ranks ---------------------------------------------------------------- */
+
+static double arc_height(double from, double to) { return 12 + 0.28 * fabs(to - from); }
+
+static bool is_arc(const struct copse_arrangement_work *w, int i, int g) {
+  return inside(w, &w->topology->links[i], g) && w->curves[i].n_points == 0;
+}
+
+/* Links that Graphviz was not told of, and room for them above all else. */
+static copse_status add_arcs(struct copse_arrangement_work *w, int g) {
+  struct copse_arrangement_part *part = &w->parts[g];
+  const struct copse_topology *t = w->topology;
+  double lowest = 0;
+  for (int i = 0; i < t->n_links; i++) {
+    if (!is_arc(w, i, g)) continue;
+    const struct copse_arrangement_box *a = &part->boxes[w->local[t->links[i].src]];
+    const struct copse_arrangement_box *b = &part->boxes[w->local[t->links[i].dst]];
+    struct copse_point *p = copse_arena_alloc(w->arena, 4, sizeof *p);
+    if (!p) return copse_fail_nomem(w->err);
+    double ya = a->y - a->height / 2, yb = b->y - b->height / 2, up = arc_height(a->x, b->x);
+    /* ends apart from each other, towards where they go */
+    double side = b->x > a->x ? 1 : -1, apart = fmin(0.3 * a->width, 0.04 * fabs(b->x - a->x));
+    p[0] = (struct copse_point){a->x + side * apart, ya};
+    p[1] = (struct copse_point){p[0].x, ya - up};
+    p[3] = (struct copse_point){b->x - side * apart, yb};
+    p[2] = (struct copse_point){p[3].x, yb - up};
+    w->curves[i] = (struct copse_arrangement_curve){4, p};
+    lowest = fmin(lowest, fmin(ya, yb) - 0.75 * up); /* the top of the curve itself */
+  }
+  for (int i = 0; i < part->n_members; i++) part->boxes[i].y -= lowest;
+  for (int i = 0; i < t->n_links; i++)
+    for (int j = 0; inside(w, &t->links[i], g) && j < w->curves[i].n_points; j++)
+      ((struct copse_point *)w->curves[i].points)[j].y -= lowest;
+  part->height -= lowest;
+  return COPSE_OK;
+}
+
 /* ---- all together -------------------------------------------------------------------------- */
 
 /* Parts with the same text share a graph. */
@@ -191,6 +237,7 @@ copse_status copse_arrangement_parts(struct copse_arrangement_work *w) {
     for (int i = 0; i < w->parts[g].n_members; i++)
       if (w->parts[g].boxes[i].width <= 0)
         status = copse_fail(w->err, COPSE_IO, "dot: a node has no place");
+  for (int g = 0; g < w->n_parts && status == COPSE_OK; g++) status = add_arcs(w, g);
 out:
   for (int g = 0; g < w->n_parts; g++) copse_text_free(&p.texts[g]);
   copse_text_free(&all);

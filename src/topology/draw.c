@@ -9,6 +9,9 @@
 #define CHARACTER_WIDTH 6.9 /* of the legend's font */
 #define LEGEND_SAMPLE 44.0
 #define DENSE 300         /* links; beyond, lines are thinner */
+#define BIG_LABEL 5       /* characters that fit a rank's box in large letters */
+#define LEGIBLE 1300.0    /* pixels; a wider picture will be looked at smaller, so its title and
+                             legend are larger */
 #define APART 2.3 /* how far each direction of a link is from the middle */
 
 const char *copse_draw_quantity(struct copse_q q, const char *unit,
@@ -174,7 +177,8 @@ static void add_node(struct copse_text *text, const struct copse_drawing *d, int
   if (d->nodes && d->nodes[v].ring)
     add_box(text, "ring", b->x, b->y, b->width + 8, b->height + 8, pill ? b->height / 2 + 4 : 8);
   add_box(text, "box", b->x, b->y, b->width, b->height, pill ? b->height / 2 : rank ? 6 : 2);
-  copse_text_add(text, "<text class=\"label\" x=\"%.1f\" y=\"%.1f\">", b->x,
+  copse_text_add(text, "<text class=\"label%s\" x=\"%.1f\" y=\"%.1f\">",
+                 rank && strlen(d->arrangement->labels[v]) <= BIG_LABEL ? " big" : "", b->x,
                  b->y + (rank ? -1 : 4));
   copse_text_add_xml(text, d->arrangement->labels[v]);
   copse_text_add(text, "</text>");
@@ -283,32 +287,41 @@ static double add_legend(const struct copse_drawing *d, struct copse_text *text,
 
 /* ---- all together -------------------------------------------------------------------------- */
 
+static void add_text(struct copse_text *text, const char *css, double x, double y,
+                     const char *what) {
+  copse_text_add(text, "<text class=\"%s\" x=\"%.0f\" y=\"%.0f\">", css, x, y);
+  copse_text_add_xml(text, what);
+  copse_text_add(text, "</text>\n");
+}
+
 void copse_draw(const struct copse_drawing *d, bool inlined, struct copse_text *text) {
   const double margin = 24;
-  double width = fmax(d->arrangement->width, 640), inside = width - 2 * margin;
+  double width = fmax(d->arrangement->width, 640), scale = fmax(1, width / LEGIBLE);
+  double inside = width / scale - 2 * margin;
   double legend = add_legend(d, NULL, inside);
-  double height = HEADER + d->arrangement->height + legend + margin;
+  double height = d->arrangement->height + scale * (HEADER + legend + margin);
   if (!inlined) copse_text_add(text, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
   copse_text_add(text,
-                 "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"cp%s\" viewBox=\"0 0 %.0f %.0f\" "
-                 "width=\"%.0f\" height=\"%.0f\" role=\"img\">\n<title>",
+                 "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"cp%s\" viewBox=\"0 0 %.0f "
+                 "%.0f\" width=\"%.0f\" height=\"%.0f\" role=\"img\">\n<title>",
                  d->topology->n_links > DENSE ? " dense" : "", width, height, width, height);
   copse_text_add_xml(text, d->title);
   copse_text_add(text, "</title>\n");
   if (!inlined) copse_text_add(text, "<style>\n%s</style>\n", copse_draw_css);
-  copse_text_add(text, "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n");
-  copse_text_add(text, "<text class=\"title\" x=\"%.0f\" y=\"30\">", margin);
-  copse_text_add_xml(text, d->title);
-  copse_text_add(text, "</text>\n<text class=\"subtitle\" x=\"%.0f\" y=\"50\">", margin);
-  copse_text_add_xml(text, d->subtitle);
-  copse_text_add(text, "</text>\n<g transform=\"translate(%.1f,%.1f)\">\n",
-                 (width - d->arrangement->width) / 2, HEADER);
+  copse_text_add(text,
+                 "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n"
+                 "<g transform=\"scale(%.3f)\">\n",
+                 scale);
+  add_text(text, "title", margin, 30, d->title);
+  add_text(text, "subtitle", margin, 50, d->subtitle);
+  copse_text_add(text, "</g>\n<g transform=\"translate(%.1f,%.1f)\">\n",
+                 (width - d->arrangement->width) / 2, scale * HEADER);
   add_hosts(text, d);
   add_links(text, d);
   add_host_names(text, d);
   for (int v = 0; v < d->topology->n_nodes; v++) add_node(text, d, v);
-  copse_text_add(text, "</g>\n<g transform=\"translate(%.1f,%.1f)\">\n", margin,
-                 HEADER + d->arrangement->height);
+  copse_text_add(text, "</g>\n<g transform=\"translate(%.1f,%.1f) scale(%.3f)\">\n",
+                 scale * margin, scale * HEADER + d->arrangement->height, scale);
   add_legend(d, text, inside);
   copse_text_add(text, "</g>\n</svg>\n");
 }

@@ -87,6 +87,12 @@ void copse_text_add_xml(struct copse_text *text, const char *s) {
   }
 }
 
+size_t copse_utf8_length(const char *s) {
+  size_t n = 0;
+  for (; *s; s++) n += ((unsigned char)*s & 0xc0) != 0x80;
+  return n;
+}
+
 void copse_text_add_json_number(struct copse_text *text, double v) {
   if (isfinite(v))
     copse_text_add(text, "%.10g", v);

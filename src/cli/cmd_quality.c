@@ -312,24 +312,26 @@ static void print_text(const struct job *job) {
     printf("%s: written, %zu results of %d files\n", o->table, job->now.n_rows, job->n_files);
     return;
   }
-  printf("%s: %d files, %zu results: %d as before, %d better, %d lost, %d changed, %d new, %d gone, "
-         "%d not compared\n",
-         failures(job) > 0 ? "NOT OK" : "ok", job->n_files, job->now.n_rows, n[COPSE_QUALITY_SAME],
-         n[COPSE_QUALITY_GAIN], n[COPSE_QUALITY_LOSS], n[COPSE_QUALITY_CHANGED],
-         n[COPSE_QUALITY_NEW], n[COPSE_QUALITY_GONE], n[COPSE_QUALITY_UNCOMPARED]);
+  printf(
+      "%s: %d files, %zu results: %d as before, %d better, %d lost, %d changed, %d new, %d gone, "
+      "%d not compared\n",
+      failures(job) > 0 ? "NOT OK" : "ok", job->n_files, job->now.n_rows, n[COPSE_QUALITY_SAME],
+      n[COPSE_QUALITY_GAIN], n[COPSE_QUALITY_LOSS], n[COPSE_QUALITY_CHANGED], n[COPSE_QUALITY_NEW],
+      n[COPSE_QUALITY_GONE], n[COPSE_QUALITY_UNCOMPARED]);
   if (failures(job) > 0 || n[COPSE_QUALITY_GAIN] > 0)
     printf("to take these results as the new measure: copse quality ... --table %s --update\n",
            o->table);
 }
 
 static void print_json(const struct job *job) {
-  printf("{\"ok\": %s, \"files\": %d, \"losses\": %d, \"changed\": %d, \"new\": %d, \"gone\": %d, "
-         "\"better\": %d, \"same\": %d, \"not_compared\": %d, \"rows\": [%s\n]}\n",
-         failures(job) > 0 ? "false" : "true", job->n_files, job->counts[COPSE_QUALITY_LOSS],
-         job->counts[COPSE_QUALITY_CHANGED], job->counts[COPSE_QUALITY_NEW],
-         job->counts[COPSE_QUALITY_GONE], job->counts[COPSE_QUALITY_GAIN],
-         job->counts[COPSE_QUALITY_SAME], job->counts[COPSE_QUALITY_UNCOMPARED],
-         job->json.data ? job->json.data : "");
+  printf(
+      "{\"ok\": %s, \"files\": %d, \"losses\": %d, \"changed\": %d, \"new\": %d, \"gone\": %d, "
+      "\"better\": %d, \"same\": %d, \"not_compared\": %d, \"rows\": [%s\n]}\n",
+      failures(job) > 0 ? "false" : "true", job->n_files, job->counts[COPSE_QUALITY_LOSS],
+      job->counts[COPSE_QUALITY_CHANGED], job->counts[COPSE_QUALITY_NEW],
+      job->counts[COPSE_QUALITY_GONE], job->counts[COPSE_QUALITY_GAIN],
+      job->counts[COPSE_QUALITY_SAME], job->counts[COPSE_QUALITY_UNCOMPARED],
+      job->json.data ? job->json.data : "");
 }
 
 static bool any_failed(const struct job *job) {

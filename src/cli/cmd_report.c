@@ -1,4 +1,5 @@
-/* copse report TOPO -c COLLECTIVE -o FILE.html: the schedule, its proof and predictions on a page. */
+/* copse report TOPO -c COLLECTIVE -o FILE.html: the schedule, its proof and predictions on a page.
+ */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>

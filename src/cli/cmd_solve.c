@@ -200,7 +200,8 @@ static copse_status draw(const struct options *o, const struct copse_topology *t
   copse_status status;
   COPSE_TRY(copse_schedule_expand(schedule, err));
   if (o->tree >= 0)
-    COPSE_TRY(copse_schedule_draw_part(schedule, topology, arrangement, o->tree, false, &text, err));
+    COPSE_TRY(
+        copse_schedule_draw_part(schedule, topology, arrangement, o->tree, false, &text, err));
   else
     COPSE_TRY(copse_schedule_draw_load(schedule, topology, arrangement, false, &text, err));
   status = copse_file_write(o->draw, text.data, text.size, err);
@@ -235,8 +236,8 @@ static int run(struct options *o) {
   mark = copse_clock_seconds();
   if (o->draw) COPSE_TRY(copse_arrangement_make(topology, &arrangement, &err));
   start += copse_clock_seconds() - mark; /* a picture is no part of solving */
-  COPSE_TRY(copse_cli_solve_checked(topology, solve, o->what.has_tolerance, &schedule,
-                                    &sec.solve, &sec.verify, &err));
+  COPSE_TRY(copse_cli_solve_checked(topology, solve, o->what.has_tolerance, &schedule, &sec.solve,
+                                    &sec.verify, &err));
   mark = copse_clock_seconds();
   if (o->output) {
     COPSE_TRY(copse_schedule_to_json(schedule, &text, &size, &err));
@@ -304,7 +305,8 @@ int copse_cmd_solve(int argc, char **argv) {
                                         {NULL, 0, NULL, 0}};
   struct options o = {.what = COPSE_CLI_SOLVE_INIT, .tree = -1};
   opterr = 0;
-  for (int c; (c = getopt_long(argc, argv, ":" COPSE_CLI_SOLVE_SHORTS "bo:jh", longs, NULL)) != -1;) {
+  for (int c;
+       (c = getopt_long(argc, argv, ":" COPSE_CLI_SOLVE_SHORTS "bo:jh", longs, NULL)) != -1;) {
     if (c == 'h') {
       fputs(help, stdout);
       fputs(copse_cli_solve_help, stdout);

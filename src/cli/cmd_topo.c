@@ -239,6 +239,7 @@ int copse_cmd_topo(int argc, char **argv) {
     return copse_cli_usage("topo", "give one topology: a file, a name or --synthetic");
   o.topology.path = argv[optind];
   if (o.json + to_stdout(o.output) + to_stdout(o.draw) > 1)
-    return copse_cli_usage("topo", "of --json, -o - and --draw - only one can have standard output");
+    return copse_cli_usage("topo",
+                           "of --json, -o - and --draw - only one can have standard output");
   return run(&o);
 }

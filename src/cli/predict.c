@@ -15,8 +15,7 @@ static copse_status add_baseline(const struct copse_schedule *like,
       .collective = like->collective, .root = like->root, .demand = like->demand, .like = like};
   struct copse_schedule *schedule = NULL;
   p->name = copse_baseline_name(kind);
-  copse_status status =
-      copse_baseline_make(topology, kind, &options, &schedule, &p->dag, &p->why);
+  copse_status status = copse_baseline_make(topology, kind, &options, &schedule, &p->dag, &p->why);
   if (status == COPSE_OK) p->time_per_GB = schedule->time_per_GB;
   copse_schedule_release(schedule);
   if (status == COPSE_OK || status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW)
@@ -34,8 +33,8 @@ copse_status copse_predict(const struct copse_schedule *schedule,
   COPSE_TRY(add_schedule(schedule, topology, &predictions[(*n)++], err));
   for (int kind = 0; kind < COPSE_N_BASELINES && baselines; kind++)
     if (copse_baseline_exists((enum copse_baseline)kind, schedule->collective))
-      COPSE_TRY(add_baseline(schedule, topology, (enum copse_baseline)kind, &predictions[(*n)++],
-                             err));
+      COPSE_TRY(
+          add_baseline(schedule, topology, (enum copse_baseline)kind, &predictions[(*n)++], err));
 out:
   return status;
 }

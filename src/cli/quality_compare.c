@@ -12,7 +12,7 @@
 #define SAME_ALLTOALL 1e-6
 
 const char *copse_quality_verdict_name(enum copse_quality_verdict verdict) {
-  static const char *const names[] = {"same", "not compared", "better",  "new",
+  static const char *const names[] = {"same", "not compared", "better", "new",
                                       "gone", "changed",      "LOSS"};
   return names[verdict];
 }

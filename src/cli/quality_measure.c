@@ -275,8 +275,7 @@ copse_status copse_quality_pool_add(struct copse_quality_pool *pool, const char 
   if (status != COPSE_OK) return add_unreadable(name, refused.text, table, err);
   COPSE_TRY(copse_topology_sha256(topology, sha256, err));
   for (int c = 0; c < COPSE_N_COLLECTIVES; c++) {
-    struct copse_quality_row row = {
-        .topology = name, .collective = c, .ranks = topology->n_ranks};
+    struct copse_quality_row row = {.topology = name, .collective = c, .ranks = topology->n_ranks};
     if (!pool->limits.collectives[c]) continue;
     memcpy(row.sha256, sha256, COPSE_QUALITY_SHA - 1);
     COPSE_TRY(add_collective(pool, topology, path, &row, table, err));

@@ -23,10 +23,10 @@ copse_status copse_quality_pool_new(const struct copse_quality_limits *limits,
 void copse_quality_pool_free(struct copse_quality_pool *pool); /* ends what still runs */
 
 /*
- * Reads the file (as `read` says, whose path doesn't matter) and starts to solve each collective, waiting for a free place. Rows are added
- * to `table` under `name` as results come in; a file that can't be read is a row too.
- * Whatever happens in the solving process (out of memory, a crash, too long) is a row. Errors are
- * COPSE_NOMEM and COPSE_IO of this process.
+ * Reads the file (as `read` says, whose path doesn't matter) and starts to solve each collective,
+ * waiting for a free place. Rows are added to `table` under `name` as results come in; a file that
+ * can't be read is a row too. Whatever happens in the solving process (out of memory, a crash, too
+ * long) is a row. Errors are COPSE_NOMEM and COPSE_IO of this process.
  */
 copse_status copse_quality_pool_add(struct copse_quality_pool *pool, const char *path,
                                     const char *name, const struct copse_cli_topology *read,

@@ -270,13 +270,15 @@ static void write_row(struct copse_text *text, const struct copse_quality_row *r
 }
 
 void copse_quality_table_write(const struct copse_quality_table *table, struct copse_text *text) {
-  copse_text_add(text, FORMAT
-                 "\n"
-                 "# Written by 'copse quality --update'; 'copse quality' compares with it.\n"
-                 "# bound and achieved: seconds per GB; us: predicted microseconds by message size\n"
-                 "# %-26s %-16s %-14s %5s %-10s %-16s %-16s %5s %6s %6s",
-                 "topology", "sha256", "collective", "ranks", "outcome", "bound", "achieved", "k",
-                 "trees", "height");
+  copse_text_add(
+      text,
+      FORMAT
+      "\n"
+      "# Written by 'copse quality --update'; 'copse quality' compares with it.\n"
+      "# bound and achieved: seconds per GB; us: predicted microseconds by message size\n"
+      "# %-26s %-16s %-14s %5s %-10s %-16s %-16s %5s %6s %6s",
+      "topology", "sha256", "collective", "ranks", "outcome", "bound", "achieved", "k", "trees",
+      "height");
   for (int i = 0; i < COPSE_QUALITY_SIZES; i++)
     copse_text_add(text, " %7s@%s", "us", copse_quality_size_names[i]);
   copse_text_add(text, "\n");

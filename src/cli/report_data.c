@@ -30,9 +30,8 @@ static copse_status add_hop(void *ctx, const struct copse_schedule_hop *hop) {
   struct writer *w = ctx;
   copse_text_add(w->text, "%s[%d,%d,%d,[", w->first ? "" : ",", hop->src, hop->dst, hop->step);
   for (int i = 0; i + 1 < hop->n_path; i++)
-    copse_text_add(
-        w->text, "%s%d", i > 0 ? "," : "",
-        copse_topology_find_link(w->report->topology, hop->path[i], hop->path[i + 1]));
+    copse_text_add(w->text, "%s%d", i > 0 ? "," : "",
+                   copse_topology_find_link(w->report->topology, hop->path[i], hop->path[i + 1]));
   copse_text_add(w->text, "]]");
   w->first = false;
   return COPSE_OK;

@@ -23,8 +23,7 @@ const char *copse_report_size_name(int i, char text[16]) {
 static void add_exact(struct copse_text *text, struct copse_q q, const char *unit) {
   char exact[COPSE_Q_TEXT];
   copse_text_add(text, "<span class=\"exact\">%s</span> %s", copse_q_text(q, exact), unit);
-  if (q.den != 1)
-    copse_text_add(text, " <small>= %.6g</small>", copse_q_to_double(q));
+  if (q.den != 1) copse_text_add(text, " <small>= %.6g</small>", copse_q_to_double(q));
 }
 
 /* ---- the head ------------------------------------------------------------------------------ */
@@ -35,7 +34,8 @@ static void add_card(struct copse_text *text, const char *title) {
 
 static const char *standing(const struct copse_schedule *s) {
   if (!copse_q_eq(s->time_per_GB, s->bound.time_per_GB)) return NULL;
-  return s->bound.kind == COPSE_BOUND_PHASES ? "both phases optimal" : "optimal: equal to the bound";
+  return s->bound.kind == COPSE_BOUND_PHASES ? "both phases optimal"
+                                             : "optimal: equal to the bound";
 }
 
 static void add_cards(struct copse_text *text, const struct copse_report *r) {
@@ -53,10 +53,9 @@ static void add_cards(struct copse_text *text, const struct copse_report *r) {
   if (good)
     copse_text_add(text, "<br/><span class=\"good\">%s</span></p></div>\n", good);
   else
-    copse_text_add(text, "<br/><span class=\"gap\">%.3g %% above it</span></p></div>\n",
-                   100 * (copse_q_to_double(s->time_per_GB) /
-                              copse_q_to_double(s->bound.time_per_GB) -
-                          1));
+    copse_text_add(
+        text, "<br/><span class=\"gap\">%.3g %% above it</span></p></div>\n",
+        100 * (copse_q_to_double(s->time_per_GB) / copse_q_to_double(s->bound.time_per_GB) - 1));
   add_card(text, s->collective == COPSE_ALLTOALL ? "Flows" : "Trees");
   if (s->collective == COPSE_ALLTOALL)
     copse_text_add(text, "<b>%d</b> flows", s->n_flows);
@@ -72,17 +71,19 @@ static void add_cards(struct copse_text *text, const struct copse_report *r) {
 
 static void add_head(struct copse_text *text, const struct copse_report *r) {
   const char *collective = copse_collective_name(r->schedule->collective);
-  copse_text_add(text, "<!DOCTYPE html>\n<html xmlns=\"http://www.w3.org/1999/xhtml\" lang=\"en\">\n"
-                       "<head><meta charset=\"utf-8\"/><meta name=\"viewport\" "
-                       "content=\"width=device-width\"/>\n<title>%s of ",
+  copse_text_add(text,
+                 "<!DOCTYPE html>\n<html xmlns=\"http://www.w3.org/1999/xhtml\" lang=\"en\">\n"
+                 "<head><meta charset=\"utf-8\"/><meta name=\"viewport\" "
+                 "content=\"width=device-width\"/>\n<title>%s of ",
                  collective);
   copse_text_add_xml(text, r->topology->name);
   copse_text_add(text, "</title>\n<style>\n%s%s</style>\n</head>\n<body>\n<header><h1>%s of ",
                  copse_report_css, copse_draw_css, collective);
   copse_text_add_xml(text, r->topology->name);
-  copse_text_add(text, "</h1>\n<nav><a href=\"#topology\">topology</a> <a href=\"#load\">load and "
-                       "cut</a> <a href=\"#steps\">%s</a> <a href=\"#predictions\">predictions</a> "
-                       "<a href=\"#links\">all links</a></nav></header>\n<main>\n",
+  copse_text_add(text,
+                 "</h1>\n<nav><a href=\"#topology\">topology</a> <a href=\"#load\">load and "
+                 "cut</a> <a href=\"#steps\">%s</a> <a href=\"#predictions\">predictions</a> "
+                 "<a href=\"#links\">all links</a></nav></header>\n<main>\n",
                  r->schedule->collective == COPSE_ALLTOALL ? "flows" : "trees");
   add_cards(text, r);
 }
@@ -95,8 +96,9 @@ static void begin_section(struct copse_text *text, const char *id, const char *t
 /* ---- pictures ------------------------------------------------------------------------------ */
 
 static void begin_picture(struct copse_text *text) {
-  copse_text_add(text, "<div class=\"picture\"><button type=\"button\" class=\"zoom\">actual "
-                       "size</button>\n");
+  copse_text_add(text,
+                 "<div class=\"picture\"><button type=\"button\" class=\"zoom\">actual "
+                 "size</button>\n");
 }
 
 static copse_status add_topology(struct copse_text *text, const struct copse_report *r,
@@ -149,10 +151,11 @@ static copse_status add_steps(struct copse_text *text, const struct copse_report
                  "<div id=\"stepper\">");
   begin_picture(text);
   status = copse_schedule_draw_stepper(r->schedule, r->topology, r->arrangement, text, err);
-  copse_text_add(text, "</div></div>\n<noscript><p>Only the first is shown: stepping needs "
-                       "JavaScript.</p></noscript>\n<details><summary>its hops</summary><table "
-                       "id=\"hops\"><thead><tr><th>step</th><th>from</th><th>to</th><th>over"
-                       "</th></tr></thead><tbody></tbody></table></details></section>\n");
+  copse_text_add(text,
+                 "</div></div>\n<noscript><p>Only the first is shown: stepping needs "
+                 "JavaScript.</p></noscript>\n<details><summary>its hops</summary><table "
+                 "id=\"hops\"><thead><tr><th>step</th><th>from</th><th>to</th><th>over"
+                 "</th></tr></thead><tbody></tbody></table></details></section>\n");
   return status;
 }
 
@@ -192,10 +195,11 @@ static void add_prediction_table(struct copse_text *text, const struct copse_rep
 }
 
 static void add_predictions(struct copse_text *text, const struct copse_report *r) {
-  begin_section(text, "predictions", "Predicted bandwidth and time",
-                "A model, not a measurement: each link costs its latency and bytes / bandwidth with "
-                "a queue, each hop from rank to rank 2 us. Beside copse what today's libraries do, "
-                "on the same topology.");
+  begin_section(
+      text, "predictions", "Predicted bandwidth and time",
+      "A model, not a measurement: each link costs its latency and bytes / bandwidth with "
+      "a queue, each hop from rank to rank 2 us. Beside copse what today's libraries do, "
+      "on the same topology.");
   copse_text_add(text, "<div class=\"charts\">\n");
   copse_report_bandwidth_chart(r, text);
   copse_report_time_chart(r, text);
@@ -263,10 +267,9 @@ static void add_link_row(struct copse_text *text, const struct copse_report *r,
   copse_text_add(text, "</td><td>");
   add_exact(text, row->seconds, "");
   copse_text_add(text, "</td><td>%.4g %%</td></tr>\n",
-                 r->schedule->time_per_GB.num > 0
-                     ? 100 * copse_q_to_double(row->seconds) /
-                           copse_q_to_double(r->schedule->time_per_GB)
-                     : 0.0);
+                 r->schedule->time_per_GB.num > 0 ? 100 * copse_q_to_double(row->seconds) /
+                                                        copse_q_to_double(r->schedule->time_per_GB)
+                                                  : 0.0);
 }
 
 static copse_status add_links(struct copse_text *text, const struct copse_report *r,
@@ -281,12 +284,14 @@ static copse_status add_links(struct copse_text *text, const struct copse_report
     goto out;
   }
   COPSE_TRY(find_rows(r, loads, rows, err));
-  begin_section(text, "links", "All links, the busiest first",
-                "Load is the part of M that crosses the link; load over bandwidth is how long it is "
-                "busy for each GB of M.");
-  copse_text_add(text, "<details><summary>%d links</summary><table class=\"numbers\"><thead><tr>"
-                       "<th>link</th><th>GB/s</th><th>load (of M)</th><th>s/GB</th><th>of the time"
-                       "</th></tr></thead><tbody>\n",
+  begin_section(
+      text, "links", "All links, the busiest first",
+      "Load is the part of M that crosses the link; load over bandwidth is how long it is "
+      "busy for each GB of M.");
+  copse_text_add(text,
+                 "<details><summary>%d links</summary><table class=\"numbers\"><thead><tr>"
+                 "<th>link</th><th>GB/s</th><th>load (of M)</th><th>s/GB</th><th>of the time"
+                 "</th></tr></thead><tbody>\n",
                  r->topology->n_links);
   for (int i = 0; i < r->topology->n_links && i < MAX_LINK_ROWS; i++)
     add_link_row(text, r, &rows[i]);
@@ -310,8 +315,9 @@ copse_status copse_report_page(const struct copse_report *r, struct copse_text *
   COPSE_TRY(add_steps(text, r, err));
   add_predictions(text, r);
   COPSE_TRY(add_links(text, r, err));
-  copse_text_add(text, "</main>\n<footer>copse %s</footer>\n<script type=\"application/json\" "
-                       "id=\"data\">",
+  copse_text_add(text,
+                 "</main>\n<footer>copse %s</footer>\n<script type=\"application/json\" "
+                 "id=\"data\">",
                  copse_version());
   COPSE_TRY(copse_report_data(r, text, err));
   copse_text_add(text, "</script>\n<script>//<![CDATA[\n%s//]]></script>\n</body>\n</html>\n",

@@ -19,8 +19,8 @@ static copse_status self_check(const struct copse_schedule *schedule,
 }
 
 copse_status copse_cli_solve_checked(const struct copse_topology *topology,
-                                     const struct copse_solve_options *options,
-                                     bool has_tolerance, struct copse_schedule **out,
+                                     const struct copse_solve_options *options, bool has_tolerance,
+                                     struct copse_schedule **out,
                                      struct copse_solve_seconds *seconds, double *verify_seconds,
                                      struct copse_err *err) {
   struct copse_solve_options chosen = *options;

@@ -10,8 +10,8 @@
  * 1 %. verify_seconds may be NULL. The caller releases *out.
  */
 copse_status copse_cli_solve_checked(const struct copse_topology *topology,
-                                     const struct copse_solve_options *options,
-                                     bool has_tolerance, struct copse_schedule **out,
+                                     const struct copse_solve_options *options, bool has_tolerance,
+                                     struct copse_schedule **out,
                                      struct copse_solve_seconds *seconds, double *verify_seconds,
                                      struct copse_err *err) COPSE_CHECKED;
 

@@ -13,7 +13,8 @@ int copse_schedule_parts(const struct copse_schedule *s) {
 
 /* A broadcast hop waits for the one that reached its source, a reduce hop for all into it: both
  * have been seen before, and `ready` has the last step into each rank. */
-static copse_status walk_tree(const struct copse_schedule *s, const struct copse_schedule_tree *tree,
+static copse_status walk_tree(const struct copse_schedule *s,
+                              const struct copse_schedule_tree *tree,
                               copse_status (*hop)(void *, const struct copse_schedule_hop *),
                               void *ctx, struct copse_err *err) {
   int *ready = NULL;
@@ -100,8 +101,8 @@ static void describe_part(struct copse_schedule_picture *p, int part) {
   char weight[COPSE_DRAW_QUANTITY];
   const char *collective = copse_collective_name(s->collective);
   if (s->collective == COPSE_ALLTOALL) {
-    p->title = copse_picture_format(p, "%s of %s: what rank %d sends", collective, p->topology->name,
-                                    part);
+    p->title = copse_picture_format(p, "%s of %s: what rank %d sends", collective,
+                                    p->topology->name, part);
     p->nodes[s->rank_nodes[part]].solid = true;
     p->subtitle = "each colour a step from rank to rank";
     return;
@@ -111,10 +112,9 @@ static void describe_part(struct copse_schedule_picture *p, int part) {
   p->title = copse_picture_format(p, "%s of %s: %s tree %d of %d", collective, p->topology->name,
                                   tree->phase == COPSE_PHASE_REDUCE ? "reduce" : "broadcast", part,
                                   s->n_trees);
-  p->subtitle =
-      copse_picture_format(p, "%s rank %d, carries %s",
-                           tree->phase == COPSE_PHASE_REDUCE ? "to" : "from", tree->root,
-                           copse_draw_quantity(tree->weight, "of M", weight));
+  p->subtitle = copse_picture_format(p, "%s rank %d, carries %s",
+                                     tree->phase == COPSE_PHASE_REDUCE ? "to" : "from", tree->root,
+                                     copse_draw_quantity(tree->weight, "of M", weight));
 }
 
 static copse_status start_part(struct marking *m, int part) {

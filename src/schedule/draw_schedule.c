@@ -9,7 +9,8 @@
 #include "schedule/draw_internal.h"
 #include "schedule/loads.h"
 
-/* ---- what all pictures share ------------------------------------------------------------------- */
+/* ---- what all pictures share -------------------------------------------------------------------
+ */
 
 copse_status copse_picture_start(struct copse_schedule_picture *p) {
   const struct copse_schedule *s = p->schedule;
@@ -65,14 +66,15 @@ copse_status copse_picture_finish(struct copse_schedule_picture *p,
   return copse_text_status(text, p->err);
 }
 
-/* ---- loads ------------------------------------------------------------------------------------- */
+/* ---- loads -------------------------------------------------------------------------------------
+ */
 
 static const struct {
   int percent; /* more than this of the time */
   const char *text;
 } levels[COPSE_LINK_LOADS] = {
-    {-1, "idle"},         {0, "to 25 %"},    {25, "to 50 %"},
-    {50, "to 75 %"},      {75, "below 100 %"}, {100, "100 %: the bottleneck"},
+    {-1, "idle"},    {0, "to 25 %"},      {25, "to 50 %"},
+    {50, "to 75 %"}, {75, "below 100 %"}, {100, "100 %: the bottleneck"},
 };
 
 /* How a link's load compares with the time: the last level is exact. */
@@ -84,9 +86,10 @@ static copse_status level_of(const struct copse_schedule_picture *p, struct cops
   if (seconds.num == 0) return COPSE_OK;
   COPSE_TRY(copse_q_div(seconds, p->schedule->time_per_GB, &part, p->err));
   *level = COPSE_LINK_LOADS - 1;
-  while (*level > 1 && (*level == COPSE_LINK_LOADS - 1
-                            ? copse_q_cmp(part, COPSE_Q_ONE) < 0
-                            : copse_q_cmp(part, (struct copse_q){levels[*level].percent, 100}) <= 0))
+  while (*level > 1 &&
+         (*level == COPSE_LINK_LOADS - 1
+              ? copse_q_cmp(part, COPSE_Q_ONE) < 0
+              : copse_q_cmp(part, (struct copse_q){levels[*level].percent, 100}) <= 0))
     --*level;
 out:
   return status;
@@ -103,9 +106,9 @@ static copse_status mark_loads(struct copse_schedule_picture *p, const struct co
     COPSE_TRY(level_of(p, seconds, &level));
     counts[level]++;
     p->links[i].style = COPSE_LINK_LOAD + level;
-    p->links[i].note = copse_picture_format(p, "load %s, takes %s",
-                                            copse_draw_quantity(loads[i], "of M", load),
-                                            copse_draw_quantity(seconds, "s/GB", time));
+    p->links[i].note =
+        copse_picture_format(p, "load %s, takes %s", copse_draw_quantity(loads[i], "of M", load),
+                             copse_draw_quantity(seconds, "s/GB", time));
   }
   for (int level = COPSE_LINK_LOADS - 1; level >= 0; level--)
     if (counts[level] > 0)
@@ -116,7 +119,8 @@ out:
   return status;
 }
 
-/* ---- the bound --------------------------------------------------------------------------------- */
+/* ---- the bound ---------------------------------------------------------------------------------
+ */
 
 static copse_status mark_inside(struct copse_schedule_picture *p, const int *cut, int n,
                                 bool **inside) {
@@ -160,10 +164,9 @@ static copse_status mark_cut(struct copse_schedule_picture *p) {
   for (int r = 0; r < t->n_ranks; r++) ranks += inside[t->rank_nodes[r]];
   bool smaller = 2 * ranks <= t->n_ranks;
   for (int v = 0; v < t->n_nodes; v++) p->nodes[v].ring = inside[v] == smaller;
-  copse_picture_explain(
-      p, COPSE_LEGEND_RING, 0,
-      copse_picture_format(p, "one side of the cut: %d of %d ranks",
-                           smaller ? ranks : t->n_ranks - ranks, t->n_ranks));
+  copse_picture_explain(p, COPSE_LEGEND_RING, 0,
+                        copse_picture_format(p, "one side of the cut: %d of %d ranks",
+                                             smaller ? ranks : t->n_ranks - ranks, t->n_ranks));
   bool reduces = copse_collective_reduces(p->schedule->collective);
   glow(p, inside, reduces && p->schedule->collective != COPSE_ALLREDUCE);
   if (bound->kind != COPSE_BOUND_PHASES) return COPSE_OK;
@@ -194,9 +197,8 @@ static void mark_lengths(struct copse_schedule_picture *p) {
 static void describe_load(struct copse_schedule_picture *p) {
   const struct copse_schedule *s = p->schedule;
   char time[COPSE_DRAW_QUANTITY], bound[COPSE_DRAW_QUANTITY];
-  p->title =
-      copse_picture_format(p, "%s of %s: load of the links", copse_collective_name(s->collective),
-                           p->topology->name);
+  p->title = copse_picture_format(p, "%s of %s: load of the links",
+                                  copse_collective_name(s->collective), p->topology->name);
   p->subtitle = copse_picture_format(
       p, "%s, %.6g GB/s; bound %s: %s", copse_draw_quantity(s->time_per_GB, "s/GB", time),
       copse_schedule_algbw(s), copse_draw_quantity(s->bound.time_per_GB, "s/GB", bound),

@@ -7,11 +7,11 @@
 #include "topology/arrangement_internal.h"
 
 #define MARGIN 24.0
-#define FRAME 12.0  /* between a host's frame and what is in it */
-#define TITLE 18.0  /* above it */
-#define GAP 18.0    /* between hosts */
-#define ROW 88.0    /* between rows of the fabric */
-#define MAX_LEVELS 4 /* fabrics of more are left to Graphviz */
+#define FRAME 12.0    /* between a host's frame and what is in it */
+#define TITLE 18.0    /* above it */
+#define GAP 18.0      /* between hosts */
+#define ROW 88.0      /* between rows of the fabric */
+#define MAX_LEVELS 4  /* fabrics of more are left to Graphviz */
 #define ASPECT 1.7    /* wished for */
 #define ROW_COST 0.35 /* links from a second row run behind the hosts of the first */
 
@@ -19,12 +19,12 @@
 
 struct placing {
   struct copse_arrangement_work *w;
-  int *level;     /* [n_nodes] of the fabric: links to the next host; 0 for nodes of hosts */
-  int *row;       /* [n_nodes] of the fabric */
-  int n_levels;   /* the largest */
+  int *level;   /* [n_nodes] of the fabric: links to the next host; 0 for nodes of hosts */
+  int *row;     /* [n_nodes] of the fabric */
+  int n_levels; /* the largest */
   int n_fabric;
-  int columns;    /* of hosts */
-  int above;      /* hosts above the fabric */
+  int columns; /* of hosts */
+  int above;   /* hosts above the fabric */
   double cell_width, cell_height;
   double width, height;
 };
@@ -68,13 +68,14 @@ static double cost(const struct placing *p, int above, int columns) {
   return fabs(log(width / height / ASPECT)) + ROW_COST * rows;
 }
 
-/* The columns, and how many hosts go above the fabric: half, or all where hosts are high. */
+/* The columns, and how many hosts go above the fabric: half, or all in one row where hosts are
+ * high. */
 static void choose_columns(struct placing *p) {
   int n = p->w->n_parts, half = (n + 1) / 2;
   bool high = p->cell_height > 0.8 * p->cell_width;
   double best = INFINITY;
   for (int above = half; above <= n; above += high && half < n ? n - half : n)
-    for (int columns = 1; columns <= above; columns++) {
+    for (int columns = above > half ? above : 1; columns <= above; columns++) {
       double now = cost(p, above, columns);
       if (now >= best) continue;
       best = now;
@@ -108,7 +109,8 @@ static void put_part(struct placing *p, int g, double x, double y, bool turned) 
 static double put_hosts(struct placing *p, int from, int to, double top, bool turned) {
   for (int g = from; g < to; g++) {
     int column = (g - from) % p->columns, row = (g - from) / p->columns;
-    int in_row = to - from - row * p->columns < p->columns ? to - from - row * p->columns : p->columns;
+    int in_row =
+        to - from - row * p->columns < p->columns ? to - from - row * p->columns : p->columns;
     double indent = (p->width - in_row * (p->cell_width + GAP) + GAP) / 2;
     double x = indent + column * (p->cell_width + GAP) + p->cell_width / 2;
     double y = top + row * (p->cell_height + GAP) + (p->cell_height + TITLE) / 2;
@@ -201,8 +203,7 @@ static void widen_for_rows(struct placing *p, int n_rows) {
 
 static copse_status place_around_fabric(struct placing *p) {
   struct copse_arrangement_work *w = p->w;
-  struct seat *seats =
-      copse_arena_alloc(w->arena, (size_t)w->topology->n_nodes, sizeof *seats);
+  struct seat *seats = copse_arena_alloc(w->arena, (size_t)w->topology->n_nodes, sizeof *seats);
   if (!seats) return copse_fail_nomem(w->err);
   choose_columns(p);
   choose_rows(p);
@@ -212,11 +213,12 @@ static copse_status place_around_fabric(struct placing *p) {
   for (int row = 0; row < n_rows; row++) seat_row(p, seats, row, y + (row + 1) * ROW);
   y += (n_rows + 1) * ROW;
   y = put_hosts(p, p->above, w->n_parts, y, true);
-  p->height = w->n_parts > p->above ? y - GAP : y - ROW / 2;
+  p->height = y - GAP;
   return COPSE_OK;
 }
 
-/* ---- hosts joined directly: Graphviz places them as boxes -------------------------------------- */
+/* ---- hosts joined directly: Graphviz places them as boxes --------------------------------------
+ */
 
 static copse_status take_graph(void *ctx, int graph, double width, double height) {
   struct placing *p = ctx;
@@ -255,10 +257,10 @@ static copse_status place_by_graphviz(struct placing *p) {
   const struct copse_arrangement_reader reader = {p, take_graph, take_node, take_edge};
   struct copse_text text = {0};
   copse_status status;
-  copse_arrangement_graph_begin(&text, COPSE_SHAPE_SPRINGS);
+  copse_arrangement_graph_begin(&text, COPSE_SHAPE_SPRINGS, 0);
   for (int g = 0; g < w->n_parts; g++)
     copse_arrangement_graph_node(&text, g, fmax(w->parts[g].width + 2 * FRAME, 120) + GAP,
-                            w->parts[g].height + 2 * FRAME + TITLE + GAP);
+                                 w->parts[g].height + 2 * FRAME + TITLE + GAP);
   for (int v = 0; v < t->n_nodes; v++)
     if (w->group_of[v] < 0)
       copse_arrangement_graph_node(&text, w->n_parts + v, w->nodes[v].width, w->nodes[v].height);
@@ -297,7 +299,8 @@ static copse_status place(struct placing *p) {
                                                        : place_by_graphviz(p);
 }
 
-/* ---- links between hosts ----------------------------------------------------------------------- */
+/* ---- links between hosts -----------------------------------------------------------------------
+ */
 
 /* Where on a wide box a link to something at x ends: spread as what it is joined to. */
 static double port(const struct copse_arrangement_box *box, double x, double width) {
@@ -319,7 +322,7 @@ static void route(const struct copse_arrangement_box *a, const struct copse_arra
     to[3] = (struct copse_point){xb, y1};
     return;
   }
-  double side = dx > 0 ? 1 : -1, bow = 0.18 * fabs(dx) - 8;
+  double side = dx > 0 ? 1 : -1, bow = fmin(0.14 * fabs(dx) - 6, 0.8 * ROW);
   double x0 = a->x + side * a->width / 2, x1 = b->x - side * b->width / 2;
   if (bow < 0) bow = 0;
   to[0] = (struct copse_point){x0, a->y};
@@ -347,7 +350,8 @@ static copse_status route_links(struct copse_arrangement_work *w, double width) 
   return COPSE_OK;
 }
 
-/* ---- all together ------------------------------------------------------------------------------ */
+/* ---- all together ------------------------------------------------------------------------------
+ */
 
 /* What is inside of a host: boxes, and the arcs over them. */
 struct extent {
@@ -378,7 +382,8 @@ static struct extent find_extent(const struct copse_arrangement_work *w, int g) 
   return e;
 }
 
-static copse_status make_frames(const struct copse_arrangement_work *w, struct copse_arrangement *arrangement) {
+static copse_status make_frames(const struct copse_arrangement_work *w,
+                                struct copse_arrangement *arrangement) {
   if (!w->framed) return COPSE_OK;
   struct copse_arrangement_group *groups =
       copse_arena_alloc(w->arena, (size_t)w->n_parts, sizeof *groups);
@@ -388,9 +393,9 @@ static copse_status make_frames(const struct copse_arrangement_work *w, struct c
     e.top -= TITLE;
     e.right = fmax(e.right, e.left + 92); /* room for the name */
     groups[g].name = w->parts[g].name;
-    groups[g].box = (struct copse_arrangement_box){
-        (e.left + e.right) / 2, (e.top + e.bottom) / 2, e.right - e.left + 2 * FRAME,
-        e.bottom - e.top + 2 * FRAME};
+    groups[g].box =
+        (struct copse_arrangement_box){(e.left + e.right) / 2, (e.top + e.bottom) / 2,
+                                       e.right - e.left + 2 * FRAME, e.bottom - e.top + 2 * FRAME};
   }
   arrangement->n_groups = w->n_parts;
   arrangement->groups = groups;
@@ -401,12 +406,13 @@ static copse_status check_size(const struct copse_topology *t, struct copse_err 
   if (t->n_nodes > COPSE_ARRANGEMENT_MAX_NODES || t->n_links > COPSE_ARRANGEMENT_MAX_LINKS)
     return copse_fail(err, COPSE_UNSUPPORTED,
                       "%d nodes and %d links are too many for a picture: at most %d and %d",
-                      t->n_nodes, t->n_links, COPSE_ARRANGEMENT_MAX_NODES, COPSE_ARRANGEMENT_MAX_LINKS);
+                      t->n_nodes, t->n_links, COPSE_ARRANGEMENT_MAX_NODES,
+                      COPSE_ARRANGEMENT_MAX_LINKS);
   return COPSE_OK;
 }
 
 copse_status copse_arrangement_make(const struct copse_topology *t, struct copse_arrangement **out,
-                               struct copse_err *err) {
+                                    struct copse_err *err) {
   struct copse_arrangement *arrangement = NULL;
   copse_status status;
   size_t n = (size_t)t->n_nodes;

@@ -37,10 +37,10 @@ struct copse_arrangement_group {
 struct copse_arrangement {
   double width, height;
   const struct copse_arrangement_box *nodes;    /* [n_nodes of the topology] */
-  const char *const *labels;               /* [n_nodes] what fits into the box: a short id */
-  const struct copse_arrangement_curve *curves; /* [n_links], from src to dst; the other direction of
-                                              a link has the same curve turned around */
-  int n_groups;                            /* hosts; 0 where there are none to tell */
+  const char *const *labels;                    /* [n_nodes] what fits into the box: a short id */
+  const struct copse_arrangement_curve *curves; /* [n_links], from src to dst; the other direction
+                                              of a link has the same curve turned around */
+  int n_groups;                                 /* hosts; 0 where there are none to tell */
   const struct copse_arrangement_group *groups;
   const int *group_of; /* [n_nodes], -1: in the fabric */
   struct copse_arena arena;
@@ -52,8 +52,9 @@ struct copse_arrangement {
  * Graphviz takes longer than a minute), COPSE_IO. The same topology gives the same arrangement with
  * the same version of Graphviz.
  */
-copse_status copse_arrangement_make(const struct copse_topology *topology, struct copse_arrangement **out,
-                               struct copse_err *err) COPSE_CHECKED;
+copse_status copse_arrangement_make(const struct copse_topology *topology,
+                                    struct copse_arrangement **out,
+                                    struct copse_err *err) COPSE_CHECKED;
 void copse_arrangement_free(struct copse_arrangement *arrangement);
 
 #endif

@@ -1,5 +1,5 @@
 /* Graphviz as a filter: graphs of numbered boxes in, places and curves out. */
-#include <stdio.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,18 +7,24 @@
 #include "topology/arrangement_internal.h"
 
 #define PIXELS_PER_INCH 72.0
+#define RING_PIXELS 66.0 /* of a ring for a rank */
 #define SECONDS 60
 #define MAX_BYTES ((size_t)64 << 20)
 #define MAX_POINTS 4096 /* of one curve */
 
-void copse_arrangement_graph_begin(struct copse_text *text, enum copse_arrangement_shape shape) {
+void copse_arrangement_graph_begin(struct copse_text *text, enum copse_arrangement_shape shape,
+                                   int ring) {
   static const char *const settings[] = {
       [COPSE_SHAPE_ROWS] = "layout=dot; rankdir=TB; nodesep=0.11; ranksep=0.5; splines=true;",
       [COPSE_SHAPE_CIRCLE] = "layout=circo; mindist=0.75; splines=line;",
       [COPSE_SHAPE_SPRINGS] =
-          "layout=neato; mode=KK; overlap=false; splines=true; sep=\"+9\"; esep=\"+4\";"};
+          "layout=neato; mode=KK; overlap=false; splines=true; sep=\"+9\"; esep=\"+4\";",
+      [COPSE_SHAPE_RINGS] = "layout=twopi; splines=line;"};
   copse_text_add(text, "graph g {\n %s\n node [shape=box, fixedsize=true, label=\"\"];\n",
                  settings[shape]);
+  if (shape == COPSE_SHAPE_RINGS)
+    copse_text_add(text, " ranksep=\"%.2f:1.0\";\n",
+                   ring * RING_PIXELS / (2 * M_PI * PIXELS_PER_INCH));
 }
 
 void copse_arrangement_graph_node(struct copse_text *text, int i, double width, double height) {
@@ -107,7 +113,8 @@ out:
 }
 
 copse_status copse_arrangement_run(const struct copse_text *graphs,
-                              const struct copse_arrangement_reader *reader, struct copse_err *err) {
+                                   const struct copse_arrangement_reader *reader,
+                                   struct copse_err *err) {
   static char name[] = "dot", format[] = "-Tplain";
   char *const argv[] = {name, format, NULL};
   struct copse_err why = COPSE_ERR_INIT;

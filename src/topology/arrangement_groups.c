@@ -6,7 +6,7 @@
 
 /* ---- labels -------------------------------------------------------------------------------- */
 
-#define LABEL_CHARACTERS 12
+#define LABEL_CHARACTERS 16
 #define CHARACTER_WIDTH 6.4 /* of the 11 pixel font */
 
 /* The length of "NAME." at the start of an id, NAME a word; 0 if it has none. */
@@ -19,18 +19,12 @@ static size_t prefix_length(const char *id) {
   return id[n] == '.' && id[n + 1] ? n + 1 : 0;
 }
 
-static size_t characters(const char *text) {
-  size_t n = 0;
-  for (; *text; text++) n += ((unsigned char)*text & 0xc0) != 0x80;
-  return n;
-}
-
 /* "h3.gpu0": "gpu0"; "gpu@0000:c1:00.0": "c1:00.0"; of what is still too long the end. */
 static const char *short_label(struct copse_arena *arena, const char *id, bool in_host) {
   const char *text = id + (in_host ? prefix_length(id) : 0), *at = strrchr(text, '@');
   if (at && at[1]) text = at + 1;
   if (strncmp(text, "0000:", 5) == 0 && text[5]) text += 5;
-  size_t n = characters(text);
+  size_t n = copse_utf8_length(text);
   if (n <= LABEL_CHARACTERS) return copse_arena_strdup(arena, text);
   for (; n > LABEL_CHARACTERS - 1; text++) n -= ((unsigned char)text[1] & 0xc0) != 0x80;
   char *label = copse_arena_alloc(arena, strlen(text) + 4, 1);
@@ -48,7 +42,7 @@ static struct copse_arrangement_box size_of(const struct copse_node *node, const
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
     if (strcmp(sizes[i].type, node->type) == 0)
       box = (struct copse_arrangement_box){0, 0, sizes[i].width, sizes[i].height};
-  double text = (double)characters(label) * CHARACTER_WIDTH + 12;
+  double text = (double)copse_utf8_length(label) * CHARACTER_WIDTH + 12;
   if (text > box.width) box.width = text;
   return box;
 }

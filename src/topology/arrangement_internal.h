@@ -11,7 +11,7 @@
 struct copse_arrangement_part {
   const char *name; /* "" for no frame */
   int n_members;
-  const int *members;             /* node indices */
+  const int *members;                  /* node indices */
   struct copse_arrangement_box *boxes; /* [n_members] inside the part, set by Graphviz */
   double width, height;
 };
@@ -37,9 +37,16 @@ copse_status copse_arrangement_find_parts(struct copse_arrangement_work *work) C
 copse_status copse_arrangement_parts(struct copse_arrangement_work *work) COPSE_CHECKED;
 
 /* A graph of boxes, node i being named i, and how Graphviz is to lay it out: in rows, in a
- * circle, or by springs (the length of an edge in inches as its `len`). */
-enum copse_arrangement_shape { COPSE_SHAPE_ROWS, COPSE_SHAPE_CIRCLE, COPSE_SHAPE_SPRINGS };
-void copse_arrangement_graph_begin(struct copse_text *text, enum copse_arrangement_shape shape);
+ * circle, by springs (the length of an edge in inches as its `len`), or in rings around the
+ * middle, the first of which has room for so many boxes. */
+enum copse_arrangement_shape {
+  COPSE_SHAPE_ROWS,
+  COPSE_SHAPE_CIRCLE,
+  COPSE_SHAPE_SPRINGS,
+  COPSE_SHAPE_RINGS
+};
+void copse_arrangement_graph_begin(struct copse_text *text, enum copse_arrangement_shape shape,
+                                   int ring);
 void copse_arrangement_graph_node(struct copse_text *text, int i, double width, double height);
 
 /*
@@ -54,7 +61,7 @@ struct copse_arrangement_reader {
                        int n_points);
 };
 copse_status copse_arrangement_run(const struct copse_text *graphs,
-                              const struct copse_arrangement_reader *reader,
-                              struct copse_err *err) COPSE_CHECKED;
+                                   const struct copse_arrangement_reader *reader,
+                                   struct copse_err *err) COPSE_CHECKED;
 
 #endif

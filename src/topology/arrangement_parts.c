@@ -18,6 +18,8 @@ static bool inside(const struct copse_arrangement_work *w, const struct copse_li
 
 /* In a circle up to this many nodes: every link is a straight chord. */
 #define MOST_IN_A_CIRCLE 12
+/* More ranks than this are no row any more, but a ring around what joins them. */
+#define MOST_IN_A_ROW 24
 
 static bool has_fabric(const struct copse_arrangement_work *w) {
   for (int v = 0; v < w->topology->n_nodes; v++)
@@ -27,7 +29,8 @@ static bool has_fabric(const struct copse_arrangement_work *w) {
 
 /* Where ranks are joined directly there are no rows to show, but for a host at a fabric: its
  * ranks are a row with arcs over it, so that its NICs face the fabric. */
-static enum copse_arrangement_shape choose_shape(const struct copse_arrangement_work *w, int g) {
+static enum copse_arrangement_shape choose_shape(const struct copse_arrangement_work *w, int g,
+                                                 int n_ranks) {
   const struct copse_topology *t = w->topology;
   int direct = 0, others = 0, n = w->parts[g].n_members;
   for (int i = 0; i < t->n_links; i++) {
@@ -35,9 +38,10 @@ static enum copse_arrangement_shape choose_shape(const struct copse_arrangement_
     if (!inside(w, l, g)) continue;
     *(t->nodes[l->src].rank >= 0 && t->nodes[l->dst].rank >= 0 ? &direct : &others) += 1;
   }
+  if (direct == 0 && n_ranks > MOST_IN_A_ROW) return COPSE_SHAPE_RINGS;
   if (direct == 0 || has_fabric(w)) return COPSE_SHAPE_ROWS;
   return n <= MOST_IN_A_CIRCLE && direct + others >= 3 * n ? COPSE_SHAPE_CIRCLE
-                                                          : COPSE_SHAPE_SPRINGS;
+                                                           : COPSE_SHAPE_SPRINGS;
 }
 
 /* NVSwitches 0, ranks 1, everything else by its distance from the ranks. */
@@ -95,12 +99,15 @@ static copse_status describe(struct parts *p, int g, int *layer) {
   struct copse_arrangement_work *w = p->w;
   const struct copse_arrangement_part *part = &w->parts[g];
   struct copse_text *text = &p->texts[g];
-  enum copse_arrangement_shape shape = choose_shape(w, g);
+  int n_ranks = 0;
+  for (int i = 0; i < part->n_members; i++)
+    n_ranks += w->topology->nodes[part->members[i]].rank >= 0;
+  enum copse_arrangement_shape shape = choose_shape(w, g, n_ranks);
   bool layered = shape == COPSE_SHAPE_ROWS;
-  copse_arrangement_graph_begin(text, shape);
+  copse_arrangement_graph_begin(text, shape, n_ranks);
   for (int i = 0; i < part->n_members; i++)
     copse_arrangement_graph_node(text, i, w->nodes[part->members[i]].width,
-                            w->nodes[part->members[i]].height);
+                                 w->nodes[part->members[i]].height);
   if (layered) {
     find_layers(w, g, layer);
     add_layers(text, part, layer);

@@ -8,10 +8,11 @@
 #define LEGEND_ROW 22.0
 #define CHARACTER_WIDTH 6.9 /* of the legend's font */
 #define LEGEND_SAMPLE 44.0
-#define DENSE 300         /* links; beyond, lines are thinner */
-#define BIG_LABEL 5       /* characters that fit a rank's box in large letters */
-#define LEGIBLE 1300.0    /* pixels; a wider picture will be looked at smaller, so its title and
-                             legend are larger */
+#define DENSE 300       /* links; beyond, lines are thinner */
+#define LARGE_WIDTH 9.0 /* of a character of a box's label in large letters */
+#define LEGIBLE                                                                          \
+  1300.0          /* pixels; a wider picture will be looked at smaller, so its title and \
+                     legend are larger */
 #define APART 2.3 /* how far each direction of a link is from the middle */
 
 const char *copse_draw_quantity(struct copse_q q, const char *unit,
@@ -47,7 +48,8 @@ static struct copse_point beside(struct copse_point p, struct copse_point from,
   return (struct copse_point){p.x - distance * dy / length, p.y + distance * dx / length};
 }
 
-static struct copse_point point_of(const struct copse_arrangement_curve *c, int i, double distance) {
+static struct copse_point point_of(const struct copse_arrangement_curve *c, int i,
+                                   double distance) {
   int before = i > 0 ? i - 1 : 0, after = i + 1 < c->n_points ? i + 1 : i;
   return beside(c->points[i], c->points[before], c->points[after], distance);
 }
@@ -60,7 +62,8 @@ static void add_curve(struct copse_text *text, const struct copse_arrangement_cu
   }
 }
 
-static void add_head(struct copse_text *text, const struct copse_arrangement_curve *c, double distance) {
+static void add_head(struct copse_text *text, const struct copse_arrangement_curve *c,
+                     double distance) {
   int n = c->n_points;
   struct copse_point tip = point_of(c, n - 1, distance), before = c->points[n - 2];
   double dx = c->points[n - 1].x - before.x, dy = c->points[n - 1].y - before.y;
@@ -141,14 +144,18 @@ static void add_links(struct copse_text *text, const struct copse_drawing *d) {
 /* ---- nodes --------------------------------------------------------------------------------- */
 
 static const char *const types[] = {"gpu", "nvswitch", "switch", "nic", "pcie", "cpu", "net"};
-static const char *const type_texts[] = {"GPU (a rank)", "NVSwitch", "network switch",
-                                         "NIC",          "PCIe",     "CPU", "network port"};
+static const char *const type_texts[] = {"GPU (a rank)", "NVSwitch", "network switch", "NIC",
+                                         "PCIe",         "CPU",      "network port"};
 enum { N_TYPES = sizeof types / sizeof *types };
 
 static int type_of(const struct copse_node *node) {
   for (int i = 0; i < N_TYPES; i++)
     if (strcmp(types[i], node->type) == 0) return i;
   return -1;
+}
+
+static bool fits_large(const char *label, double width) {
+  return (double)copse_utf8_length(label) * LARGE_WIDTH + 8 <= width;
 }
 
 static void add_box(struct copse_text *text, const char *css, double x, double y, double width,
@@ -178,8 +185,8 @@ static void add_node(struct copse_text *text, const struct copse_drawing *d, int
     add_box(text, "ring", b->x, b->y, b->width + 8, b->height + 8, pill ? b->height / 2 + 4 : 8);
   add_box(text, "box", b->x, b->y, b->width, b->height, pill ? b->height / 2 : rank ? 6 : 2);
   copse_text_add(text, "<text class=\"label%s\" x=\"%.1f\" y=\"%.1f\">",
-                 rank && strlen(d->arrangement->labels[v]) <= BIG_LABEL ? " big" : "", b->x,
-                 b->y + (rank ? -1 : 4));
+                 fits_large(d->arrangement->labels[v], b->width) ? " big" : "", b->x,
+                 b->y + (rank ? -1 : 4.5));
   copse_text_add_xml(text, d->arrangement->labels[v]);
   copse_text_add(text, "</text>");
   if (rank)
@@ -217,9 +224,7 @@ struct legend {
 
 /* A place for an entry with so many characters of text; on the next row if need be. */
 static void take_place(struct legend *l, const char *what, double *x, double *y) {
-  size_t n = 0;
-  for (const char *p = what; *p; p++) n += ((unsigned char)*p & 0xc0) != 0x80;
-  double need = LEGEND_SAMPLE + (double)n * CHARACTER_WIDTH + 18;
+  double need = LEGEND_SAMPLE + (double)copse_utf8_length(what) * CHARACTER_WIDTH + 18;
   if (l->x > 0 && l->x + need > l->width) {
     l->x = 0;
     l->y += LEGEND_ROW;
@@ -247,8 +252,7 @@ static void add_entry(struct legend *l, const struct copse_legend_entry *e) {
   if (e->kind == COPSE_LEGEND_TEXT) x -= LEGEND_SAMPLE - 6;
   if (!l->text) return;
   if (e->kind == COPSE_LEGEND_LINK)
-    copse_text_add(l->text,
-                   "<g class=\"%s\"><path class=\"line\" d=\"M%.1f,%.1f h30\"/></g>",
+    copse_text_add(l->text, "<g class=\"%s\"><path class=\"line\" d=\"M%.1f,%.1f h30\"/></g>",
                    style_name(e->style, name), x, y);
   else if (e->kind == COPSE_LEGEND_GLOW)
     copse_text_add(l->text, "<path class=\"glow\" d=\"M%.1f,%.1f h30\"/>", x, y);
@@ -320,8 +324,8 @@ void copse_draw(const struct copse_drawing *d, bool inlined, struct copse_text *
   add_links(text, d);
   add_host_names(text, d);
   for (int v = 0; v < d->topology->n_nodes; v++) add_node(text, d, v);
-  copse_text_add(text, "</g>\n<g transform=\"translate(%.1f,%.1f) scale(%.3f)\">\n",
-                 scale * margin, scale * HEADER + d->arrangement->height, scale);
+  copse_text_add(text, "</g>\n<g transform=\"translate(%.1f,%.1f) scale(%.3f)\">\n", scale * margin,
+                 scale * HEADER + d->arrangement->height, scale);
   add_legend(d, text, inside);
   copse_text_add(text, "</g>\n</svg>\n");
 }

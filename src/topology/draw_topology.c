@@ -53,8 +53,9 @@ static char *band_text(struct copse_arena *arena, const struct band *band) {
   return text;
 }
 
-copse_status copse_topology_draw(const struct copse_topology *t, const struct copse_arrangement *arrangement,
-                                 bool inlined, struct copse_text *text, struct copse_err *err) {
+copse_status copse_topology_draw(const struct copse_topology *t,
+                                 const struct copse_arrangement *arrangement, bool inlined,
+                                 struct copse_text *text, struct copse_err *err) {
   struct copse_arena arena = {0};
   struct band bands[COPSE_LINK_BANDS];
   struct copse_legend_entry legend[COPSE_LINK_BANDS + 1];

@@ -96,14 +96,21 @@ static int json_int(const char *key) {
   return value;
 }
 
-/* ---- topologies ------------------------------------------------------------------------------- */
+/* ---- topologies -------------------------------------------------------------------------------
+ */
 
 static const char *const files[] = {
-    "topologies/a100-host.json",  "topologies/a100-x2.json", "topologies/a100-x4.json",
-    "topologies/dgx-a100.xml",    "../shared/reference/a100-x8.json",
-    "../shared/reference/dgx1-v100.json", "../shared/reference/mi250-x2.json",
-    "../shared/reference/torus-4x4x2.json", "../shared/reference/random-1.json",
-    "../shared/topologies/rccl_topo_16p1h.xml", "../shared/topologies/azure_ndv4.xml",
+    "topologies/a100-host.json",
+    "topologies/a100-x2.json",
+    "topologies/a100-x4.json",
+    "topologies/dgx-a100.xml",
+    "../shared/reference/a100-x8.json",
+    "../shared/reference/dgx1-v100.json",
+    "../shared/reference/mi250-x2.json",
+    "../shared/reference/torus-4x4x2.json",
+    "../shared/reference/random-1.json",
+    "../shared/topologies/rccl_topo_16p1h.xml",
+    "../shared/topologies/azure_ndv4.xml",
 };
 
 START_TEST(a_topology_s_picture_is_well_formed_and_complete) {
@@ -143,7 +150,7 @@ START_TEST(nodes_do_not_overlap) {
   xmlXPathObjectPtr found =
       xmlXPathEvalExpression(BAD_CAST "//s:g[@data-node]/s:rect[@class='box']", p.context);
   int n = found->nodesetval->nodeNr;
-  double (*box)[4] = calloc((size_t)n, sizeof *box);
+  double(*box)[4] = calloc((size_t)n, sizeof *box);
   static const char *const names[4] = {"x", "y", "width", "height"};
   for (int i = 0; i < n; i++)
     for (int j = 0; j < 4; j++) {
@@ -202,7 +209,8 @@ START_TEST(hostile_names_are_text) {
 }
 END_TEST
 
-/* ---- schedules -------------------------------------------------------------------------------- */
+/* ---- schedules --------------------------------------------------------------------------------
+ */
 
 static double fraction(const char *text) {
   char *end;
@@ -210,23 +218,33 @@ static double fraction(const char *text) {
   return *end == '/' ? value / strtod(end + 1, NULL) : value;
 }
 
-/* The load that a schedule file puts on src -> dst: in plain terms, without multicast. */
-static double load_of(const cJSON *schedule, const char *src, const char *dst) {
-  const cJSON *tree, *edge, *hop, *flow, *path;
+/* How often a path goes straight from src to dst. */
+static int uses(const cJSON *path, const char *src, const char *dst) {
+  int n = 0;
+  for (const cJSON *hop = path->child; hop && hop->next; hop = hop->next)
+    n += strcmp(hop->valuestring, src) == 0 && strcmp(hop->next->valuestring, dst) == 0;
+  return n;
+}
+
+/* The weights of all parts that cross src -> dst, each part having a list of paths. */
+static double load_of_parts(const cJSON *parts, const char *list, const char *src,
+                            const char *dst) {
+  const cJSON *part, *one;
   double sum = 0;
-  cJSON_ArrayForEach(tree, cJSON_GetObjectItem(schedule, "trees")) {
-    double weight = fraction(cJSON_GetObjectItem(tree, "weight")->valuestring);
-    cJSON_ArrayForEach(edge, cJSON_GetObjectItem(tree, "edges"))
-        cJSON_ArrayForEach(hop, cJSON_GetObjectItem(edge, "path")) if (hop->next &&
-            strcmp(hop->valuestring, src) == 0 && strcmp(hop->next->valuestring, dst) == 0) sum +=
-        weight;
+  cJSON_ArrayForEach(part, parts) {
+    cJSON_ArrayForEach(one, cJSON_GetObjectItem(part, list)) {
+      const cJSON *owner = cJSON_GetObjectItem(one, "weight") ? one : part;
+      sum += fraction(cJSON_GetObjectItem(owner, "weight")->valuestring) *
+             uses(cJSON_GetObjectItem(one, "path"), src, dst);
+    }
   }
-  cJSON_ArrayForEach(flow, cJSON_GetObjectItem(schedule, "flows"))
-      cJSON_ArrayForEach(path, cJSON_GetObjectItem(flow, "paths"))
-          cJSON_ArrayForEach(hop, cJSON_GetObjectItem(path, "path")) if (hop->next &&
-              strcmp(hop->valuestring, src) == 0 && strcmp(hop->next->valuestring, dst) == 0) sum +=
-      fraction(cJSON_GetObjectItem(path, "weight")->valuestring);
   return sum;
+}
+
+/* The load that a schedule file puts on src -> dst; no switch copies or combines. */
+static double load_of(const cJSON *schedule, const char *src, const char *dst) {
+  return load_of_parts(cJSON_GetObjectItem(schedule, "trees"), "edges", src, dst) +
+         load_of_parts(cJSON_GetObjectItem(schedule, "flows"), "paths", src, dst);
 }
 
 static const char *const collectives[] = {"allgather",      "reduce_scatter", "allreduce",
@@ -295,10 +313,12 @@ START_TEST(a_tree_s_picture_has_its_links_and_no_others) {
 }
 END_TEST
 
-/* ---- refusals --------------------------------------------------------------------------------- */
+/* ---- refusals ---------------------------------------------------------------------------------
+ */
 
 START_TEST(without_graphviz_one_line_says_what_to_install) {
-  run("rm -f %%/*.svg; mkdir -p %%/empty; PATH=%%/empty @ topo topologies/a100-x2.json --draw %%/t.svg");
+  run("rm -f %%/*.svg; mkdir -p %%/empty; PATH=%%/empty @ topo topologies/a100-x2.json --draw "
+      "%%/t.svg");
   copse_test_refused(2, "apt-get install graphviz");
   run("PATH=%%/empty @ solve topologies/a100-x2.json -c allgather -o %%/n.json --draw %%/t.svg");
   copse_test_refused(2, "apt-get install graphviz");

@@ -86,10 +86,10 @@ START_TEST(the_table_has_the_results_known_by_hand) {
   double us[4];
   line = strstr(table, "\nstar%203.json ");
   ck_assert_ptr_nonnull(line);
-  ck_assert_int_eq(sscanf(line, " %63s %31s allgather %d ok %15s %15s %d %d %d %lf %lf %lf %lf",
-                          name, sha, &ranks, bound, achieved, &k, &trees, &height, &us[0], &us[1],
-                          &us[2], &us[3]),
-                   12);
+  ck_assert_int_eq(
+      sscanf(line, " %63s %31s allgather %d ok %15s %15s %d %d %d %lf %lf %lf %lf", name, sha,
+             &ranks, bound, achieved, &k, &trees, &height, &us[0], &us[1], &us[2], &us[3]),
+      12);
   ck_assert_str_eq(bound, "1/30");
   ck_assert_str_eq(achieved, "1/30");
   ck_assert_int_eq(ranks, 3);
@@ -164,8 +164,8 @@ START_TEST(predictions_may_differ_in_the_last_digits_only) {
   update();
   table = copse_test_read("q.txt");
   line = strstr(table, "\nstar%203.json ");
-  ck_assert_int_eq(sscanf(line, " %31s %31s allgather %d ok %31s %31s %15s %d %d %lf %lf", name, sha,
-                          &n[0], bound, achieved, k, &n[1], &n[2], &us[0], &us[1]),
+  ck_assert_int_eq(sscanf(line, " %31s %31s allgather %d ok %31s %31s %15s %d %d %lf %lf", name,
+                          sha, &n[0], bound, achieved, k, &n[1], &n[2], &us[0], &us[1]),
                    10);
   snprintf(near, sizeof near, "%.9g", us[1] * (1 - 5e-5));
   snprintf(far, sizeof far, "%.9g", us[1] * (1 - 5e-4));
@@ -246,8 +246,7 @@ START_TEST(a_time_limit_ends_what_takes_too_long) {
   FILE *f = fopen(path, "w");
   ck_assert_ptr_nonnull(f);
   fprintf(f, "{\"format\":\"copse-topology/1\",\"name\":\"torus\",\"nodes\":[");
-  for (int i = 0; i < 1000; i++)
-    fprintf(f, "%s{\"id\":\"g%d\",\"type\":\"gpu\"}", i ? "," : "", i);
+  for (int i = 0; i < 1000; i++) fprintf(f, "%s{\"id\":\"g%d\",\"type\":\"gpu\"}", i ? "," : "", i);
   fprintf(f, "],\"links\":[");
   for (int i = 0; i < 1000; i++)
     for (int d = 0, step = 1; d < 3; d++, step *= 10)

@@ -122,7 +122,8 @@ static void compare_trees(const cJSON *data, const cJSON *schedule) {
 
 START_TEST(the_page_s_numbers_are_the_schedule_s) {
   NEED_GRAPHVIZ();
-  run("@ solve topologies/a100-x2.json -c %s -o %%/s.json && @ report topologies/a100-x2.json -c %s "
+  run("@ solve topologies/a100-x2.json -c %s -o %%/s.json && @ report topologies/a100-x2.json -c "
+      "%s "
       "-o %%/r.html",
       collectives[_i], collectives[_i]);
   ck_assert_msg(result.status == 0, "%s", result.err);
@@ -133,10 +134,12 @@ START_TEST(the_page_s_numbers_are_the_schedule_s) {
   char *time = text_of(&p, "//h:div[@class='card']//h:span[@class='exact']", 0);
   char *bound = text_of(&p, "//h:div[@class='card']//h:span[@class='exact']", 1);
   ck_assert_str_eq(time, cJSON_GetObjectItem(schedule, "time_per_GB")->valuestring);
-  ck_assert_str_eq(bound, cJSON_GetObjectItem(cJSON_GetObjectItem(schedule, "bound"), "time_per_GB")
-                              ->valuestring);
+  ck_assert_str_eq(
+      bound,
+      cJSON_GetObjectItem(cJSON_GetObjectItem(schedule, "bound"), "time_per_GB")->valuestring);
   char *algbw = text_of(&p, "//h:div[@class='card']//h:b", 0);
-  ck_assert(fabs(atof(algbw) / cJSON_GetObjectItem(schedule, "algbw_GBps")->valuedouble - 1) < 1e-5);
+  ck_assert(fabs(atof(algbw) / cJSON_GetObjectItem(schedule, "algbw_GBps")->valuedouble - 1) <
+            1e-5);
   cJSON *data = data_of(&p);
   if (_i < 5)
     compare_trees(data, schedule);
@@ -176,8 +179,7 @@ START_TEST(predictions_are_those_of_simulate) {
     for (int a = 0; a < 4; a++) {
       char *us = text_of(&p, path, 2 * a);
       const cJSON *times = cJSON_GetObjectItem(cJSON_GetArrayItem(rows, i), "times");
-      double want =
-          cJSON_GetObjectItem(cJSON_GetObjectItem(times, names[a]), "time")->valuedouble;
+      double want = cJSON_GetObjectItem(cJSON_GetObjectItem(times, names[a]), "time")->valuedouble;
       ck_assert_msg(fabs(atof(us) / want - 1) < 1e-4, "%s: %s, not %g", names[a], us, want);
       free(us);
     }
@@ -190,11 +192,12 @@ END_TEST
 
 START_TEST(hostile_names_are_text) {
   NEED_GRAPHVIZ();
-  copse_test_write("hostile.json",
-                   "{\"format\":\"copse-topology/1\",\"name\":\"</title><script>alert(1)</script>\","
-                   "\"nodes\":[{\"id\":\"</script><script>x()//\",\"type\":\"gpu\"},"
-                   "{\"id\":\"]]>&amp;<b>\",\"type\":\"gpu\"}],\"links\":["
-                   "{\"src\":\"</script><script>x()//\",\"dst\":\"]]>&amp;<b>\",\"bandwidth\":1}]}");
+  copse_test_write(
+      "hostile.json",
+      "{\"format\":\"copse-topology/1\",\"name\":\"</title><script>alert(1)</script>\","
+      "\"nodes\":[{\"id\":\"</script><script>x()//\",\"type\":\"gpu\"},"
+      "{\"id\":\"]]>&amp;<b>\",\"type\":\"gpu\"}],\"links\":["
+      "{\"src\":\"</script><script>x()//\",\"dst\":\"]]>&amp;<b>\",\"bandwidth\":1}]}");
   run("@ report %%/hostile.json -c allgather -o %%/r.html");
   ck_assert_msg(result.status == 0, "%s", result.err);
   struct page p = open_page("r.html");
@@ -214,8 +217,9 @@ END_TEST
 
 START_TEST(a_single_rank_has_a_page) {
   NEED_GRAPHVIZ();
-  copse_test_write("one.json", "{\"format\":\"copse-topology/1\",\"name\":\"one\",\"nodes\":["
-                               "{\"id\":\"a\",\"type\":\"gpu\"}],\"links\":[]}");
+  copse_test_write("one.json",
+                   "{\"format\":\"copse-topology/1\",\"name\":\"one\",\"nodes\":["
+                   "{\"id\":\"a\",\"type\":\"gpu\"}],\"links\":[]}");
   for (int i = 0; i < 3; i++) {
     run("@ report %%/one.json -c %s -o %%/r.html", collectives[i]);
     ck_assert_msg(result.status == 0, "%s", result.err);
@@ -235,7 +239,8 @@ START_TEST(bad_usage_is_one_line) {
   copse_test_refused(2, "name a collective with -c");
   run("@ report topologies/a100-x2.json -c broadcast -o %%/r.html");
   copse_test_refused(2, "broadcast needs --root");
-  run("mkdir -p %%/empty; PATH=%%/empty @ report topologies/a100-x2.json -c allgather -o %%/r.html");
+  run("mkdir -p %%/empty; PATH=%%/empty @ report topologies/a100-x2.json -c allgather -o "
+      "%%/r.html");
   copse_test_refused(2, "apt-get install graphviz");
   ck_assert(!copse_test_exists("r.html"));
 }

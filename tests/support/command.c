@@ -77,8 +77,8 @@ int copse_test_command(const char *fmt, ...) {
   ck_assert_msg(WIFEXITED(status), "%s: killed by a signal", line);
   free(copse_test_result.out);
   free(copse_test_result.err);
-  copse_test_result = (struct copse_test_result){
-      WEXITSTATUS(status), copse_test_read(".out"), copse_test_read(".err")};
+  copse_test_result = (struct copse_test_result){WEXITSTATUS(status), copse_test_read(".out"),
+                                                 copse_test_read(".err")};
   return copse_test_result.status;
 }
 

@@ -32,24 +32,6 @@ static copse_status refuse(const struct pass *s, const char *what) {
   return copse_fail_at(s->err, COPSE_BAD_INPUT, s->file, s->line, "%s", what);
 }
 
-/* Bytes of the UTF-8 character at p, 0 if it is none (overlong forms and surrogates too). */
-static int utf8_length(const char *text, const char *end) {
-  const unsigned char *p = (const unsigned char *)text;
-  ptrdiff_t left = end - text;
-  int n = p[0] < 0x80   ? 1
-          : p[0] < 0xc2 ? 0
-          : p[0] < 0xe0 ? 2
-          : p[0] < 0xf0 ? 3
-          : p[0] < 0xf5 ? 4
-                        : 0;
-  if (n == 0 || n > left) return 0;
-  for (int i = 1; i < n; i++)
-    if ((p[i] & 0xc0) != 0x80) return 0;
-  if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f)) return 0;
-  if ((p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f)) return 0;
-  return n;
-}
-
 /* \u0000 to \u001f would smuggle control characters (and our marks) past the raw check. */
 static bool escapes_control(const char *p, const char *end) {
   return end - p >= 6 && p[1] == 'u' && p[2] == '0' && p[3] == '0' && (p[4] == '0' || p[4] == '1');
@@ -58,7 +40,7 @@ static bool escapes_control(const char *p, const char *end) {
 static copse_status copy_string(struct pass *s) {
   const char *from = s->p++;
   for (; s->p < s->end && *s->p != '"'; s->p++) {
-    int n = utf8_length(s->p, s->end);
+    int n = copse_utf8_length(s->p, s->end);
     if (n == 0) return refuse(s, "a string that is not UTF-8");
     s->p += n - 1;
     if ((unsigned char)*s->p < 0x20) return refuse(s, "a control character inside a string");
@@ -319,4 +301,15 @@ copse_status copse_json_get_rational(const struct copse_json *json, const cJSON 
   if (!item) return bad_member(json, object, key, "", err);
   snprintf(what, sizeof what, "\"%s\"", key);
   return copse_json_rational(json, item, object, what, out, err);
+}
+
+copse_status copse_json_get_amount_or(const struct copse_json *json, const cJSON *object,
+                                      const char *key, bool positive, struct copse_q *out,
+                                      struct copse_err *err) {
+  if (!copse_json_get(object, key)) return COPSE_OK;
+  copse_status status = copse_json_get_rational(json, object, key, out, err);
+  if (status != COPSE_OK || out->num > 0 || (out->num == 0 && !positive)) return status;
+  return copse_fail_at(err, COPSE_BAD_INPUT, json->file,
+                       copse_json_line(copse_json_get(object, key), object), "\"%s\" must %s", key,
+                       positive ? "be positive" : "not be negative");
 }

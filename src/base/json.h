@@ -71,6 +71,11 @@ copse_status copse_json_get_rational(const struct copse_json *json, const cJSON 
                                      const char *key, struct copse_q *out,
                                      struct copse_err *err) COPSE_CHECKED;
 
+/* The same, if it is there, and not negative (`positive`: above zero); else *out stays. */
+copse_status copse_json_get_amount_or(const struct copse_json *json, const cJSON *object,
+                                      const char *key, bool positive, struct copse_q *out,
+                                      struct copse_err *err) COPSE_CHECKED;
+
 /* The exact value of a number item or "p/q" string; `what` names it in messages. */
 copse_status copse_json_rational(const struct copse_json *json, const cJSON *item,
                                  const cJSON *parent, const char *what, struct copse_q *out,

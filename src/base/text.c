@@ -54,23 +54,17 @@ void copse_text_add_json_string(struct copse_text *text, const char *s) {
   copse_text_add(text, "%s\"", from);
 }
 
-/* The length of the character at s that XML allows, 0 if there is none. */
-static size_t xml_character(const unsigned char *s) {
-  static const unsigned least[] = {0, 0, 0x80, 0x800, 0x10000};
-  if (s[0] < 0x80) return s[0] >= 0x20 || s[0] == '\t' || s[0] == '\n' ? 1 : 0;
-  size_t n = s[0] >= 0xf8 ? 0 : s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 : s[0] >= 0xc0 ? 2 : 0;
-  unsigned code = n ? s[0] & (0xffu >> (n + 1)) : 0;
-  for (size_t i = 1; i < n; i++) {
-    if ((s[i] & 0xc0) != 0x80) return 0;
-    code = code << 6 | (s[i] & 0x3f);
-  }
-  bool surrogate = code >= 0xd800 && code < 0xe000, none = code == 0xfffe || code == 0xffff;
-  return n == 0 || code < least[n] || code > 0x10ffff || surrogate || none ? 0 : n;
+/* The bytes of the character at s that XML allows, 0 if it is none. */
+static int xml_character(const char *s, const char *end) {
+  int n = copse_utf8_length(s, end);
+  bool control = n == 1 && (unsigned char)*s < 0x20 && *s != '\t' && *s != '\n';
+  bool none = n == 3 && memcmp(s, "\xef\xbf", 2) == 0 && (unsigned char)s[2] >= 0xbe;
+  return control || none ? 0 : n;
 }
 
 void copse_text_add_xml(struct copse_text *text, const char *s) {
-  while (*s) {
-    size_t n = xml_character((const unsigned char *)s);
+  for (const char *end = s + strlen(s); s < end;) {
+    int n = xml_character(s, end);
     switch (*s) {
       case '&': copse_text_add(text, "&amp;"); break;
       case '<': copse_text_add(text, "&lt;"); break;
@@ -79,7 +73,7 @@ void copse_text_add_xml(struct copse_text *text, const char *s) {
       case '\'': copse_text_add(text, "&#39;"); break;
       default:
         if (n > 0)
-          copse_text_append(text, s, n);
+          copse_text_append(text, s, (size_t)n);
         else
           copse_text_add(text, "\xef\xbf\xbd");
     }
@@ -87,7 +81,7 @@ void copse_text_add_xml(struct copse_text *text, const char *s) {
   }
 }
 
-size_t copse_utf8_length(const char *s) {
+size_t copse_text_characters(const char *s) {
   size_t n = 0;
   for (; *s; s++) n += ((unsigned char)*s & 0xc0) != 0x80;
   return n;
@@ -107,4 +101,31 @@ copse_status copse_text_status(const struct copse_text *text, struct copse_err *
 void copse_text_free(struct copse_text *text) {
   free(text->data);
   *text = (struct copse_text){0};
+}
+
+int copse_utf8_length(const char *text, const char *end) {
+  const unsigned char *p = (const unsigned char *)text;
+  ptrdiff_t left = end - text;
+  int n = p[0] < 0x80   ? 1
+          : p[0] < 0xc2 ? 0
+          : p[0] < 0xe0 ? 2
+          : p[0] < 0xf0 ? 3
+          : p[0] < 0xf5 ? 4
+                        : 0;
+  if (n == 0 || n > left) return 0;
+  for (int i = 1; i < n; i++)
+    if ((p[i] & 0xc0) != 0x80) return 0;
+  if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f)) return 0;
+  if ((p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f)) return 0;
+  return n;
+}
+
+bool copse_text_prints(const char *text) {
+  const char *end = text + strlen(text);
+  while (text < end) {
+    int n = copse_utf8_length(text, end);
+    if (n == 0 || (n == 1 && ((unsigned char)*text < 0x20 || *text == 0x7f))) return false;
+    text += n;
+  }
+  return true;
 }

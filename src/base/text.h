@@ -24,11 +24,16 @@ void copse_text_add_json_string(struct copse_text *text, const char *s);
  * (control characters, bytes that are no UTF-8) becomes U+FFFD. */
 void copse_text_add_xml(struct copse_text *text, const char *s);
 /* How many characters UTF-8 text has. */
-size_t copse_utf8_length(const char *s);
+size_t copse_text_characters(const char *s);
 /* `v` as a JSON number with up to 10 significant digits, or null where it isn't finite. */
 void copse_text_add_json_number(struct copse_text *text, double v);
 /* COPSE_NOMEM if any addition failed. */
 copse_status copse_text_status(const struct copse_text *text, struct copse_err *err) COPSE_CHECKED;
 void copse_text_free(struct copse_text *text);
+
+/* Bytes of the UTF-8 character at p, 0 if it is none (overlong forms and surrogates too). */
+int copse_utf8_length(const char *text, const char *end);
+/* UTF-8 without control characters: what a name may be that JSON is to carry. */
+bool copse_text_prints(const char *text);
 
 #endif

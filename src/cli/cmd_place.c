@@ -254,10 +254,7 @@ static int parse_one(struct options *o, int c, char **argv) {
         return copse_cli_usage("place", "--seed must be an integer of at least 0");
       o->spec.seed = (uint64_t)v;
       return 0;
-    default: {
-      int exit = copse_cli_topology_option(&o->topology, "place", c);
-      return exit < 0 ? copse_cli_bad_option("place", argv, c) : exit;
-    }
+    default: return copse_cli_topology_option(&o->topology, "place", argv, c);
   }
 }
 

@@ -395,10 +395,7 @@ static int parse_option(struct options *o, int c, char **argv) {
     case 'J': return parse_number("--jobs", 1024, &o->limits.jobs);
     case 'q': o->quiet = true; return COPSE_EXIT_DONE;
     case 'j': o->json = true; return COPSE_EXIT_DONE;
-    default: {
-      int exit = copse_cli_topology_option(&o->read, "quality", c);
-      return exit < 0 ? copse_cli_bad_option("quality", argv, c) : exit;
-    }
+    default: return copse_cli_topology_option(&o->read, "quality", argv, c);
   }
 }
 

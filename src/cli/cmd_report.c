@@ -96,13 +96,10 @@ static int run(struct options *o) {
 }
 
 static int parse_option(int c, struct options *o, char **argv) {
-  int exit;
   switch (c) {
     case 'o': o->output = optarg; return COPSE_EXIT_DONE;
     case 'p': o->progress = true; return COPSE_EXIT_DONE;
-    default:
-      exit = copse_cli_solve_option(&o->what, "report", c);
-      return exit < 0 ? copse_cli_bad_option("report", argv, c) : exit;
+    default: return copse_cli_solve_option(&o->what, "report", argv, c);
   }
 }
 

@@ -286,10 +286,7 @@ static int parse_one(struct options *o, int c, char **argv) {
     case 'n': o->no_baselines = true; return 0;
     case 'O': o->overlap = optarg; return 0;
     case 'j': o->json = true; return 0;
-    default: {
-      int exit = copse_cli_topology_option(&o->topology, "simulate", c);
-      return exit < 0 ? copse_cli_bad_option("simulate", argv, c) : exit;
-    }
+    default: return copse_cli_topology_option(&o->topology, "simulate", argv, c);
   }
 }
 

@@ -274,7 +274,6 @@ static int check(const struct options *o) {
 
 static int parse_option(int c, struct options *o, char **argv) {
   int64_t value;
-  int exit;
   switch (c) {
     case 'b': o->what.solve.bound_only = true; break;
     case 'o': o->output = optarg; break;
@@ -286,9 +285,7 @@ static int parse_option(int c, struct options *o, char **argv) {
         return copse_cli_usage("solve", "--tree must be a tree's number, from 0");
       o->tree = (int)value;
       break;
-    default:
-      exit = copse_cli_solve_option(&o->what, "solve", c);
-      return exit < 0 ? copse_cli_bad_option("solve", argv, c) : exit;
+    default: return copse_cli_solve_option(&o->what, "solve", argv, c);
   }
   return COPSE_EXIT_DONE;
 }

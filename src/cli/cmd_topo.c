@@ -225,8 +225,8 @@ int copse_cmd_topo(int argc, char **argv) {
         fputs(examples, stdout);
         return COPSE_EXIT_DONE;
       default: {
-        int exit = copse_cli_topology_option(&o.topology, "topo", c);
-        if (exit != 0) return exit < 0 ? copse_cli_bad_option("topo", argv, c) : exit;
+        int exit = copse_cli_topology_option(&o.topology, "topo", argv, c);
+        if (exit != 0) return exit;
       }
     }
   }

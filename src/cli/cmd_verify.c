@@ -103,8 +103,8 @@ int copse_cmd_verify(int argc, char **argv) {
         fputs(copse_cli_topology_help, stdout);
         return COPSE_EXIT_DONE;
       default: {
-        int exit = copse_cli_topology_option(&o.topology, "verify", c);
-        if (exit != 0) return exit < 0 ? copse_cli_bad_option("verify", argv, c) : exit;
+        int exit = copse_cli_topology_option(&o.topology, "verify", argv, c);
+        if (exit != 0) return exit;
       }
     }
   }

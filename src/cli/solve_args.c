@@ -31,7 +31,7 @@ static bool parse_tolerance(const char *text, struct copse_q *out) {
   return !text[n] || copse_q_div(*out, hundred, out, &ignored) == COPSE_OK;
 }
 
-int copse_cli_solve_option(struct copse_cli_solve *a, const char *command, int c) {
+int copse_cli_solve_option(struct copse_cli_solve *a, const char *command, char **argv, int c) {
   int64_t value;
   switch (c) {
     case 'c':
@@ -59,7 +59,7 @@ int copse_cli_solve_option(struct copse_cli_solve *a, const char *command, int c
       if (!a->has_tolerance)
         return copse_cli_usage(command, "--tolerance must be a part such as 1%% or 0.01");
       break;
-    default: return copse_cli_topology_option(&a->topology, command, c);
+    default: return copse_cli_topology_option(&a->topology, command, argv, c);
   }
   return COPSE_EXIT_DONE;
 }

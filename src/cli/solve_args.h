@@ -27,8 +27,9 @@ enum { COPSE_CLI_NO_FORWARD = 0x20000, COPSE_CLI_NO_SYMMETRY };
 #define COPSE_CLI_SOLVE_SHORTS "c:r:k:d:e:l:"
 extern const char copse_cli_solve_help[];
 
-/* 0, or the exit status after what was wrong has been said; -1: none of these options. */
-int copse_cli_solve_option(struct copse_cli_solve *args, const char *command, int option);
+/* 0, or the exit status after what was wrong has been said, also of an unknown option. */
+int copse_cli_solve_option(struct copse_cli_solve *args, const char *command, char **argv,
+                           int option);
 
 /* Takes the topology from what is left of the arguments, and checks that all goes together. */
 int copse_cli_solve_check(struct copse_cli_solve *args, const char *command, int n_left,

@@ -22,7 +22,8 @@ const char copse_cli_topology_help[] =
     "      --gpu CLASS         the GPUs of a matrix, which has no speeds: a100, h100, mi300x ..\n"
     "      --profile FILE      measured bandwidths over nominal ones (copse-profile/1)\n";
 
-int copse_cli_topology_option(struct copse_cli_topology *args, const char *command, int option) {
+int copse_cli_topology_option(struct copse_cli_topology *args, const char *command, char **argv,
+                              int option) {
   struct copse_q *bw = &args->options.nvlink_switch;
   switch (option) {
     case 'l':
@@ -35,7 +36,7 @@ int copse_cli_topology_option(struct copse_cli_topology *args, const char *comma
       if (copse_q_parse_decimal(optarg, bw, NULL) == COPSE_OK && bw->num > 0) return 0;
       if (copse_q_parse_fraction(optarg, bw, NULL) == COPSE_OK && bw->num > 0) return 0;
       return copse_cli_usage(command, "--nvlink-switch must be GB/s above 0, such as 240");
-    default: return -1;
+    default: return copse_cli_bad_option(command, argv, option);
   }
 }
 

@@ -29,10 +29,11 @@ enum {
 extern const char copse_cli_topology_help[];
 
 /*
- * Takes one of these options: 0, or the exit status after what was wrong has been said.
- * -1: the option is none of them.
+ * Takes an option that a command has none of its own for: 0, or the exit status after what was
+ * wrong with it has been said.
  */
-int copse_cli_topology_option(struct copse_cli_topology *args, const char *command, int option);
+int copse_cli_topology_option(struct copse_cli_topology *args, const char *command, char **argv,
+                              int option);
 
 /* Whether a topology is given, as a path or a line; both is COPSE_INVALID. */
 bool copse_cli_has_topology(const struct copse_cli_topology *args);

@@ -24,7 +24,7 @@ static const char *short_label(struct copse_arena *arena, const char *id, bool i
   const char *text = id + (in_host ? prefix_length(id) : 0), *at = strrchr(text, '@');
   if (at && at[1]) text = at + 1;
   if (strncmp(text, "0000:", 5) == 0 && text[5]) text += 5;
-  size_t n = copse_utf8_length(text);
+  size_t n = copse_text_characters(text);
   if (n <= LABEL_CHARACTERS) return copse_arena_strdup(arena, text);
   for (; n > LABEL_CHARACTERS - 1; text++) n -= ((unsigned char)text[1] & 0xc0) != 0x80;
   char *label = copse_arena_alloc(arena, strlen(text) + 4, 1);
@@ -42,7 +42,7 @@ static struct copse_arrangement_box size_of(const struct copse_node *node, const
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
     if (strcmp(sizes[i].type, node->type) == 0)
       box = (struct copse_arrangement_box){0, 0, sizes[i].width, sizes[i].height};
-  double text = (double)copse_utf8_length(label) * CHARACTER_WIDTH + 12;
+  double text = (double)copse_text_characters(label) * CHARACTER_WIDTH + 12;
   if (text > box.width) box.width = text;
   return box;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/text.h"
 #include "topology/index_map.h"
 #include "topology/topology_builder.h"
 #include "topology/topology_internal.h"
@@ -44,11 +45,11 @@ void copse_builder_free(struct copse_topology_builder *builder) {
 
 copse_status copse_builder_set_name(struct copse_topology_builder *builder, const char *name,
                                     struct copse_err *err) {
-  for (const char *c = name; *c; c++)
-    if ((unsigned char)*c < 0x20 || *c == 0x7f)
-      return copse_fail_at(
-          err, COPSE_BAD_INPUT, builder->file, 0,
-          "the name \"%.80s\" holds a control character; it could not be read back", name);
+  if (!copse_text_prints(name))
+    return copse_fail_at(err, COPSE_BAD_INPUT, builder->file, 0,
+                         "the name \"%.80s\" holds a control character or is no UTF-8; it could "
+                         "not be read back",
+                         name);
   builder->name = copse_arena_strdup(&builder->arena, name);
   return builder->name ? COPSE_OK : copse_fail_nomem(err);
 }
@@ -78,8 +79,8 @@ static copse_status name_after_file(struct copse_topology_builder *builder, stru
   if (!stem) return copse_fail_nomem(err);
   char *dot = strrchr(stem, '.');
   if (dot && dot != stem) *dot = '\0';
-  for (char *p = stem; *p; p++)
-    if ((unsigned char)*p < 0x20) *p = '_';
+  for (char *p = stem; !copse_text_prints(stem) && *p; p++)
+    if ((unsigned char)*p < 0x20 || (unsigned char)*p >= 0x7f) *p = '_';
   builder->name = strcmp(stem, "<stdin>") == 0 ? "stdin" : stem;
   return COPSE_OK;
 }
@@ -102,11 +103,11 @@ static copse_status check_node(const struct copse_topology_builder *builder, lon
     return copse_fail_at(err, COPSE_BAD_INPUT, builder->file, line,
                          "the type of node \"%.80s\" is empty; \"gpu\" is a rank, others relay",
                          node->id);
-  for (const char *c = node->id; *c; c++)
-    if ((unsigned char)*c < 0x20 || *c == 0x7f)
-      return copse_fail_at(err, COPSE_BAD_INPUT, builder->file, line,
-                           "the id \"%.80s\" holds a control character; it could not be read back",
-                           node->id);
+  if (!copse_text_prints(node->id) || !copse_text_prints(node->type))
+    return copse_fail_at(err, COPSE_BAD_INPUT, builder->file, line,
+                         "the id \"%.80s\" or its type holds a control character or is no UTF-8; "
+                         "it could not be read back",
+                         node->id);
   int twin = copse_builder_find(builder, node->id);
   if (twin >= 0)
     return copse_fail_at(err, COPSE_BAD_INPUT, builder->file, line,

@@ -34,12 +34,17 @@ copse_status copse_fabric_plug(const struct copse_composer *c, const struct cops
   return copse_fabric_join(c, port->node, to, port->bandwidth);
 }
 
-copse_status copse_fabric_check_size(const struct copse_composer *c, int64_t nodes, int64_t links) {
+static copse_status check_size(const struct copse_composer *c, long line, int64_t nodes,
+                               int64_t links) {
   if (nodes <= COPSE_TOPOLOGY_MAX_NODES && links <= COPSE_TOPOLOGY_MAX_LINKS) return COPSE_OK;
   return copse_fail_at(
-      c->err, COPSE_BAD_INPUT, c->file, c->fabric->line,
+      c->err, COPSE_BAD_INPUT, c->file, line,
       "%d hosts make %" PRId64 " nodes and %" PRId64 " links; at most %d and %d are possible",
       c->n_hosts, nodes, links, COPSE_TOPOLOGY_MAX_NODES, COPSE_TOPOLOGY_MAX_LINKS);
+}
+
+copse_status copse_fabric_check_size(const struct copse_composer *c, int64_t nodes, int64_t links) {
+  return check_size(c, c->fabric->line, nodes, links);
 }
 
 /* ---- hosts ---------------------------------------------------------------------------- */
@@ -75,7 +80,7 @@ static copse_status measure(struct copse_composer *c) {
     links += (int64_t)group->count * group->host->n_links;
   }
   c->n_hosts = hosts > COPSE_TOPOLOGY_MAX_NODES ? COPSE_TOPOLOGY_MAX_NODES : (int)hosts;
-  copse_status status = copse_fabric_check_size(c, nodes + 1, links + 2 * ports);
+  copse_status status = check_size(c, c->groups[0].line, nodes + 1, links + 2 * ports);
   if (status != COPSE_OK) return status;
   c->n_hosts = (int)hosts;
   return copse_calloc((size_t)ports, sizeof *c->ports, &c->ports, c->err);

@@ -155,7 +155,7 @@ static int type_of(const struct copse_node *node) {
 }
 
 static bool fits_large(const char *label, double width) {
-  return (double)copse_utf8_length(label) * LARGE_WIDTH + 8 <= width;
+  return (double)copse_text_characters(label) * LARGE_WIDTH + 8 <= width;
 }
 
 static void add_box(struct copse_text *text, const char *css, double x, double y, double width,
@@ -224,7 +224,7 @@ struct legend {
 
 /* A place for an entry with so many characters of text; on the next row if need be. */
 static void take_place(struct legend *l, const char *what, double *x, double *y) {
-  double need = LEGEND_SAMPLE + (double)copse_utf8_length(what) * CHARACTER_WIDTH + 18;
+  double need = LEGEND_SAMPLE + (double)copse_text_characters(what) * CHARACTER_WIDTH + 18;
   if (l->x > 0 && l->x + need > l->width) {
     l->x = 0;
     l->y += LEGEND_ROW;

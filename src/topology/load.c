@@ -40,10 +40,12 @@ static copse_status parse_text(const char *label, const char *data, size_t size,
                                const struct copse_topology_options *options,
                                struct copse_topology **out, struct copse_err *err) {
   bool slurm = contains(data, size, "SwitchName="), ib = contains(data, size, "switchguid=");
+  bool matrix = false;
   if (contains(data, size, "between two GPUs"))
     return copse_read_rocm_smi(label, data, size, options, out, err);
-  if (copse_is_nvidia_smi(data, size))
-    return copse_read_nvidia_smi(label, data, size, options, out, err);
+  copse_status status = copse_find_nvidia_smi(data, size, &matrix, err);
+  if (status != COPSE_OK) return status;
+  if (matrix) return copse_read_nvidia_smi(label, data, size, options, out, err);
   if (slurm || ib)
     return copse_fail_at(err, COPSE_BAD_INPUT, label, 1,
                          "%s, which is a fabric without its hosts; name it in cluster JSON: "

@@ -36,16 +36,6 @@ void copse_profile_free(struct copse_profile *profile) {
   free(profile);
 }
 
-static copse_status read_rational(const struct copse_json *json, const cJSON *item, const char *key,
-                                  bool positive, struct copse_q *out, struct copse_err *err) {
-  if (!copse_json_get(item, key)) return COPSE_OK;
-  copse_status status = copse_json_get_rational(json, item, key, out, err);
-  if (status != COPSE_OK || out->num > 0 || (out->num == 0 && !positive)) return status;
-  return copse_fail_at(err, COPSE_BAD_INPUT, json->file,
-                       copse_json_line(copse_json_get(item, key), item), "\"%s\" must %s", key,
-                       positive ? "be positive" : "not be negative");
-}
-
 static copse_status read_text(const struct copse_json *json, const cJSON *item, const char *key,
                               struct copse_profile *profile, const char **out,
                               struct copse_err *err) {
@@ -70,9 +60,9 @@ static copse_status read_rule(const struct copse_json *json, const cJSON *item, 
   COPSE_TRY(read_text(json, item, "dst", profile, &rule.dst, err));
   COPSE_TRY(read_text(json, item, "src_type", profile, &rule.src_type, err));
   COPSE_TRY(read_text(json, item, "dst_type", profile, &rule.dst_type, err));
-  COPSE_TRY(read_rational(json, item, "bandwidth", true, &rule.bandwidth, err));
-  COPSE_TRY(read_rational(json, item, "scale", true, &rule.scale, err));
-  COPSE_TRY(read_rational(json, item, "latency", false, &rule.latency, err));
+  COPSE_TRY(copse_json_get_amount_or(json, item, "bandwidth", true, &rule.bandwidth, err));
+  COPSE_TRY(copse_json_get_amount_or(json, item, "scale", true, &rule.scale, err));
+  COPSE_TRY(copse_json_get_amount_or(json, item, "latency", false, &rule.latency, err));
   COPSE_TRY(copse_json_get_bool_or(json, item, "duplex", true, &rule.duplex, err));
   if (rule.bandwidth.num > 0 && rule.scale.num > 0)
     return copse_fail_at(err, COPSE_BAD_INPUT, json->file, rule.line,
@@ -106,7 +96,8 @@ static copse_status read_parts(const struct copse_json *json, struct copse_profi
   if (rates) {
     COPSE_TRY(copse_json_expect_object(json, rates, root, "\"rates\"", rate_names, err));
     for (int i = 0; i < COPSE_N_RATES; i++)
-      COPSE_TRY(read_rational(json, rates, rate_names[i], true, &profile->rates[i], err));
+      COPSE_TRY(
+          copse_json_get_amount_or(json, rates, rate_names[i], true, &profile->rates[i], err));
   }
   if (copse_json_get(root, "links")) {
     COPSE_TRY(copse_json_get_array(json, root, "links", &links, err));

@@ -37,15 +37,9 @@ static copse_status refuse(const struct reader *r, long line, const char *text) 
 
 /* ---- typed members ---------------------------------------------------------------------- */
 
-/* A missing one is what `out` holds. */
 static copse_status read_rational(const struct reader *r, const cJSON *item, const char *key,
                                   bool positive, struct copse_q *out) {
-  if (!copse_json_get(item, key)) return COPSE_OK;
-  copse_status status = copse_json_get_rational(r->json, item, key, out, r->err);
-  if (status != COPSE_OK || out->num > 0 || (out->num == 0 && !positive)) return status;
-  return copse_fail_at(r->err, COPSE_BAD_INPUT, r->json->file,
-                       copse_json_line(copse_json_get(item, key), item), "\"%s\" must %s", key,
-                       positive ? "be positive" : "not be negative");
+  return copse_json_get_amount_or(r->json, item, key, positive, out, r->err);
 }
 
 static copse_status require_bandwidth(const struct reader *r, const cJSON *item, const char *key,
@@ -340,6 +334,8 @@ static copse_status read_group(struct reader *r, const cJSON *item, const cJSON 
   struct copse_topology_options options = *r->options;
   struct copse_host_group group = {
       .count = 1, .bandwidth = COPSE_Q_ZERO, .line = copse_json_line(item, parent)};
+  if (copse_json_get(item, count_key))
+    group.line = copse_json_line(copse_json_get(item, count_key), item);
   copse_status status;
   if (r->depth >= MAX_DEPTH)
     return refuse(r, group.line,

@@ -50,11 +50,12 @@ static bool parse_cell(const char *word, struct copse_matrix_cell *out) {
   return out->links > 0 && out->links <= 64;
 }
 
-/* The header begins with GPU0 and goes on with names, not with what a cell says. */
+/* The header begins with GPU0 and goes on with a device's name (numbered) or its end. */
 static bool is_header(char **words, int n) {
   struct copse_matrix_cell cell;
   if (n < 1 || copse_numbered(words[0], "GPU") < 0) return false;
-  return n > 1 && !parse_cell(words[1], &cell);
+  if (n < 2 || parse_cell(words[1], &cell)) return false;
+  return strcmp(words[1], "CPU") == 0 || strpbrk(words[1], "0123456789") != NULL;
 }
 
 static int count_columns(char **words, int n) {
@@ -65,17 +66,19 @@ static int count_columns(char **words, int n) {
   return n;
 }
 
-bool copse_is_nvidia_smi(const char *data, size_t size) {
+copse_status copse_find_nvidia_smi(const char *data, size_t size, bool *found,
+                                   struct copse_err *err) {
   struct copse_lines lines;
   char *words[2];
-  bool found = false;
-  if (copse_lines_open("", data, size, &lines, NULL) != COPSE_OK) return false;
-  for (char *line; !found && (line = copse_lines_next(&lines));) {
+  *found = false;
+  if (memchr(data, '\0', size)) return COPSE_OK; /* no text at all */
+  copse_status status = copse_lines_open("", data, size, &lines, err);
+  for (char *line; status == COPSE_OK && !*found && (line = copse_lines_next(&lines));) {
     int n = copse_split_words(line, words, 2);
-    found = is_header(words, n < 2 ? n : 2);
+    *found = is_header(words, n < 2 ? n : 2);
   }
   copse_lines_free(&lines);
-  return found;
+  return status;
 }
 
 static copse_status refuse(const struct reader *r, const char *text) {

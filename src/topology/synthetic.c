@@ -3,7 +3,7 @@
  *
  *   KIND:SIZE@GBPS      ring, line, full, switch: a number of GPUs; hypercube: dimensions;
  *                       torus, mesh: sizes such as 4x4x2 (a ring of two has two links)
- *   hosts:H gpus:G@GBPS [nics:N@GBPS] [FABRIC]
+ *   [hosts:H] gpus:G@GBPS [nics:N@GBPS] [FABRIC]
  *                       G GPUs on an NVSwitch, N NICs, GPU i at NIC i (or its share of them)
  *   FABRIC              flat | rails | clos:LEAF_HOSTS[/OVERSUBSCRIPTION] | torus:4x4@GBPS |
  *                       dragonfly:GROUP_ROUTERS@LOCAL_GBPS/GLOBAL_GBPS, and spine@GBPS for rails
@@ -293,8 +293,7 @@ static copse_status parse_cluster(const struct line *l, struct cluster *c) {
       COPSE_TRY(parse_fabric(l, word, c));
     }
   }
-  if (c->hosts == 0 || c->gpus == 0)
-    return refuse(l, "hosts: or gpus: is missing", "both are needed: hosts:4 gpus:8@300 nics:8@25");
+  if (c->gpus == 0) return refuse(l, "gpus: is missing", "such as hosts:4 gpus:8@300 nics:8@25");
   if (c->nics == 0 && (c->hosts > 1 || c->has_fabric))
     return refuse(l, "hosts without NICs can't reach each other", "say how many: nics:8@25");
   if (spine && c->fabric.type != COPSE_FABRIC_RAILS)
@@ -335,7 +334,8 @@ out:
 }
 
 static copse_status build_cluster(const struct line *l) {
-  struct cluster c = {.fabric = {.type = COPSE_FABRIC_FLAT,
+  struct cluster c = {.hosts = 1,
+                      .fabric = {.type = COPSE_FABRIC_FLAT,
                                  .latency = COPSE_Q_ZERO,
                                  .spine_bandwidth = COPSE_Q_ZERO,
                                  .oversubscription = COPSE_Q_ONE,

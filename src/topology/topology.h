@@ -101,7 +101,8 @@ copse_status copse_topology_find_unbalanced(const struct copse_topology *topolog
 
 /*
  * Canonical topology JSON: what `copse topo -o` writes, byte for byte; one node and one
- * link per line, two directions of equal bandwidth and latency as one duplex link.
+ * link per line, two directions of equal bandwidth and latency as one duplex link. Without
+ * description and source, so that a remark changes no checksum.
  * Reading it back gives the same topology, and writing that the same bytes.
  * The caller frees *text.
  */

@@ -552,6 +552,38 @@ END_TEST
 
 /* ---- real files -------------------------------------------------------------------- */
 
+START_TEST(names_and_synthetic_lines_stand_for_files) {
+  ck_assert_int_eq(run("@ topo --list"), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "\ngb200-nvl72 "));
+  ck_assert_int_eq(run("@ topo --list --json"), 0);
+  cJSON *list = cJSON_Parse(result.out);
+  ck_assert_int_ge(cJSON_GetArraySize(cJSON_GetObjectItem(list, "topologies")), 30);
+  cJSON_Delete(list);
+  ck_assert_int_eq(run("@ topo elsewhere/dgx1-v100"), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "dgx1-v100: 8 ranks"));
+  ck_assert_int_eq(run("@ solve ring-8 -c allgather -o %%/s.json"), 0);
+  ck_assert_int_eq(run("@ verify %%/s.json -t ring-8"), 0);
+  ck_assert_ptr_null(strstr(result.err, "made for another topology"));
+  ck_assert_int_eq(run("@ verify %%/s.json --synthetic ring:8@50"), 0);
+  ck_assert_int_eq(run("@ simulate %%/s.json --synthetic ring:8@50 -e 4K"), 0);
+  ck_assert_int_eq(run("@ solve --synthetic ring:8@50 -c broadcast -r 0 --bound-only"), 0);
+  ck_assert_int_eq(run("@ place --generate --experts 8 --synthetic ring:8@50 -o %%/t.json"), 0);
+}
+END_TEST
+
+START_TEST(ways_to_name_a_topology_exclude_each_other) {
+  ck_assert_int_eq(run("@ topo ring-8 --synthetic ring:8@50"), 2);
+  ck_assert_int_eq(run("@ topo"), 2);
+  ck_assert_int_eq(run("@ topo --list ring-8"), 2);
+  ck_assert_int_eq(run("@ solve ring-8 --synthetic ring:8@50 -c allgather"), 2);
+  ck_assert_int_eq(run("@ topo no-such-machine"), 2);
+  ck_assert_ptr_nonnull(strstr(result.err, "no-such-machine: cannot open"));
+  ck_assert_int_eq(run("COPSE_TOPOLOGIES=/nowhere @ topo ring-8"), 2);
+  ck_assert_int_eq(run("@ topo ring-8 --nvlink-switch -3"), 2);
+  ck_assert_int_eq(run("@ topo ring-8 --profile /nowhere"), 2);
+}
+END_TEST
+
 START_TEST(the_reference_topologies_go_through_the_whole_chain) {
   static const char *const names[] = {"a100-x2",  "a100-x2-degraded", "mi250-x1",
                                       "random-1", "dgx1-v100",        "torus-4x4"};
@@ -599,6 +631,8 @@ int main(void) {
   tcase_add_test(tc, a_tag_with_endless_attributes_is_refused_at_once);
   tcase_add_test(tc, an_error_is_one_line_even_when_output_is_lost);
   tcase_add_test(tc, a_tolerance_gives_fewer_trees);
+  tcase_add_test(tc, names_and_synthetic_lines_stand_for_files);
+  tcase_add_test(tc, ways_to_name_a_topology_exclude_each_other);
   tcase_add_test(tc, the_reference_topologies_go_through_the_whole_chain);
   suite_add_tcase(suite, tc);
   int status = copse_test_run(suite);

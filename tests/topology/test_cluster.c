@@ -140,8 +140,21 @@ END_TEST
 static const struct {
   const char *text, *part;
 } refusals[] = {
-    {CLUSTER("2", "{\"type\": \"clos\", \"bandwidth\": 25, \"leaf_hosts\": 2}"),
-     "cluster.json:3: fabric type \"clos\" is not supported yet; \"flat\" and \"rails\" are"},
+    {CLUSTER("2", "{\"type\": \"clos\", \"bandwidth\": 25}"), "\"leaf_hosts\" is missing"},
+    {CLUSTER("2", "{\"type\": \"clos\", \"bandwidth\": 25, \"leaf_hosts\": 0}"),
+     "\"leaf_hosts\" must be an integer from 1"},
+    {CLUSTER("2", "{\"type\": \"clos\", \"bandwidth\": 25, \"leaf_hosts\": 2,"
+                  " \"oversubscription\": 0}"),
+     "\"oversubscription\" must be positive"},
+    {CLUSTER("2", "{\"type\": \"dragonfly\", \"bandwidth\": 1, \"group_routers\": 2,"
+                  " \"local_bandwidth\": 1}"),
+     "\"global_bandwidth\" is missing"},
+    {CLUSTER("3", "{\"type\": \"torus\", \"bandwidth\": 1, \"link_bandwidth\": 1,"
+                  " \"dims\": [2, 2]}"),
+     "cluster.json:3: 3 hosts, 1 on a router, need a torus of 3 routers; \"dims\" multiply to at "
+     "least 4"},
+    {CLUSTER("3", "{\"type\": \"torus\", \"bandwidth\": 1, \"link_bandwidth\": 1, \"dims\": []}"),
+     "\"dims\" is empty"},
     {CLUSTER("2", "{\"type\": \"ring\", \"bandwidth\": 25}"), "unknown fabric type \"ring\""},
     {CLUSTER("2", "{\"type\": \"flat\"}"), "cluster.json:3: \"bandwidth\" is missing"},
     {CLUSTER("2", "{\"type\": \"flat\", \"bandwidth\": 0}"), "\"bandwidth\" must be positive"},
@@ -159,7 +172,7 @@ static const struct {
     {CLUSTER("1.5", "{\"type\": \"flat\", \"bandwidth\": 1}"), "\"hosts\" must be an integer"},
     {CLUSTER("\"2\"", "{\"type\": \"flat\", \"bandwidth\": 1}"), "\"hosts\" must be an integer"},
     {CLUSTER("4000000", "{\"type\": \"flat\", \"bandwidth\": 1}"),
-     "cluster.json:2: 4000000 hosts make 16000003 nodes"},
+     "cluster.json:2: 4000000 hosts make 16000001 nodes"},
     {CLUSTER("99999999999999999999", "{\"type\": \"flat\", \"bandwidth\": 1}"), "\"hosts\" must"},
     {"{\"format\": \"copse-cluster/1\", \"hosts\": 1, \"host\": \"host.json\"}",
      "\"fabric\" is missing"},

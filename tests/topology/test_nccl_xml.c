@@ -304,12 +304,87 @@ START_TEST(ranks_are_numbered_in_their_order) {
 END_TEST
 
 START_TEST(unknown_elements_are_noted_and_not_endlessly) {
-  char text[8192] = "<system version=\"1\"><cpu numaid=\"0\">" GPU(A, "", "<c2c count=\"1\"/>");
+  char text[8192] = "<system version=\"1\"><cpu numaid=\"0\">" GPU(A, "", "<c3c count=\"1\"/>");
   for (int i = 0; i < 100; i++) strcat(text, "<what/>");
   strcat(text, "</cpu></system>");
   struct copse_topology *t = read_good(text, COPSE_LINKS_ALL);
   ck_assert_ptr_nonnull(strstr(seen_notes, "<what> in <cpu> is left out"));
   ck_assert_ptr_nonnull(strstr(seen_notes, "and 85 more remarks like these"));
+  copse_topology_release(t);
+}
+END_TEST
+
+START_TEST(c2c_leads_to_the_cpu) {
+  const char *text = SYSTEM(CPU("0", GPU(A, "sm=\"90\"",
+                                         "<c2c bw=\"44712\" count=\"10\"/>" NVLINK(B, "6", "0x0302"))
+                                         GPU(B, "sm=\"90\"", NVLINK(A, "6", "0x0302"))));
+  struct copse_topology *t = read_good(text, COPSE_LINKS_ALL);
+  ck_assert_str_eq(bandwidth(t, "gpu@" A, "cpu@0"), "11778/25"); /* 447.12 and PCIe's 24 */
+  ck_assert_str_eq(bandwidth(t, "cpu@0", "gpu@" B), "24");
+  copse_topology_release(t);
+  t = read_good(text, COPSE_LINKS_DEFAULT);
+  ck_assert_str_eq(bandwidth(t, "gpu@" A, "gpu@" B), "618/5");
+  ck_assert_int_eq(copse_topology_find(t, "cpu@0"), -1);
+  copse_topology_release(t);
+  expect_refusal(SYSTEM(CPU("0", GPU(A, "", "<c2c count=\"1\"/>"))), "a <c2c> without count and bw");
+}
+END_TEST
+
+START_TEST(a_link_to_itself_is_noted_and_left_out) {
+  struct copse_topology *t = read_good(
+      SYSTEM(CPU("0", GPU(A, "sm=\"80\"", NVLINK(A, "12", "0x0302")) GPU(B, "sm=\"80\"", ""))),
+      COPSE_LINKS_DEFAULT);
+  ck_assert_ptr_nonnull(strstr(seen_notes, "t:1: a link from a GPU to itself is left out"));
+  ck_assert_str_eq(bandwidth(t, "gpu@" A, "cpu@0"), "24"); /* no NVLink joins them: all is kept */
+  copse_topology_release(t);
+}
+END_TEST
+
+static copse_status read_switched(const char *text, struct copse_topology **t,
+                                  struct copse_err *err) {
+  const struct copse_topology_options options = {.nvlink_switch = {240, 1}};
+  return copse_topology_parse("t", text, strlen(text), &options, t, err);
+}
+
+START_TEST(a_switch_can_be_put_into_cloud_images) {
+  struct copse_topology *t = NULL;
+  struct copse_err err = COPSE_ERR_INIT;
+  ASSERT_OK(read_switched(SYSTEM(CPU("0", PCI(A, "0x030200", "") PCI(B, "0x030200", "")
+                                              PCI("0000:0c:00.0", "0x020700", ""))),
+                          &t, &err),
+            &err);
+  ck_assert_str_eq(bandwidth(t, "gpu@" A, "nvswitch"), "240");
+  ck_assert_str_eq(bandwidth(t, "nvswitch", "gpu@" B), "240");
+  ck_assert_str_eq(bandwidth(t, "nic@0000:0c:00.0", "cpu@0"), "24"); /* the way to the NIC */
+  copse_topology_release(t);
+  ASSERT_FAILS(read_switched(SYSTEM(CPU("0", GPU(A, "sm=\"80\"", NVLINK(B, "1", "0x0302"))
+                                                 GPU(B, "sm=\"80\"", ""))),
+                             &t, &err),
+               COPSE_BAD_INPUT, &err, "the file has NVLinks of its own");
+}
+END_TEST
+
+START_TEST(a_switch_is_put_into_each_host_without_nvlink) {
+  const char *text = SYSTEM("<cpu numaid=\"0\" host_hash=\"1\">" GPU(A, "sm=\"80\"", NVLINK(
+      B, "1", "0x0302")) GPU(B, "sm=\"80\"", NVLINK(A, "1", "0x0302")) "</cpu>"
+      "<cpu numaid=\"0\" host_hash=\"2\">" GPU(A, "sm=\"80\"", "") "</cpu>");
+  struct copse_topology *t = NULL;
+  struct copse_err err = COPSE_ERR_INIT;
+  ASSERT_OK(read_switched(text, &t, &err), &err);
+  ck_assert_str_eq(bandwidth(t, "h1.gpu@" A, "h1.nvswitch"), "240");
+  ck_assert_str_eq(bandwidth(t, "h0.gpu@" A, "h0.gpu@" B), "20");
+  ck_assert_int_eq(copse_topology_find(t, "h0.nvswitch"), -1);
+  copse_topology_release(t);
+}
+END_TEST
+
+START_TEST(a_comment_can_say_what_it_is) {
+  struct copse_topology *t = read_good(
+      "<?xml version=\"1.0\"?><!-- a\n  description:  two words \n source: me -->\n" SYSTEM(
+          "<!-- description: no --><cpu numaid=\"0\">" GPU(A, "", "") "</cpu>"),
+      COPSE_LINKS_ALL);
+  ck_assert_str_eq(t->description, "two words");
+  ck_assert_str_eq(t->source, "me");
   copse_topology_release(t);
 }
 END_TEST
@@ -516,6 +591,11 @@ int main(void) {
   suite_add_tcase(suite, tc);
   tc = tcase_create("refusals");
   tcase_add_loop_test(tc, bad_input_is_refused_with_its_line, 0, COUNT(refusals));
+  tcase_add_test(tc, c2c_leads_to_the_cpu);
+  tcase_add_test(tc, a_link_to_itself_is_noted_and_left_out);
+  tcase_add_test(tc, a_switch_can_be_put_into_cloud_images);
+  tcase_add_test(tc, a_switch_is_put_into_each_host_without_nvlink);
+  tcase_add_test(tc, a_comment_can_say_what_it_is);
   tcase_add_test(tc, every_truncation_is_refused);
   tcase_add_test(tc, deep_nesting_is_refused);
   tcase_add_test(tc, endless_elements_are_refused_before_memory_ends);

@@ -128,7 +128,8 @@ static const struct {
     {"\x7f"
      "ELF",
      "t:1: neither topology JSON"},
-    {"GPU0 GPU1", "t:1: neither topology JSON"},
+    {"GPU0 GPU1", "t:1: the row of GPU0 is missing"},
+    {"GPU0 is a GPU", "t:1: neither topology JSON"},
     {"[]", "must be a JSON object"},
     {"{}", "t:1: \"format\" is missing"},
     {"{\"format\": 1}", "\"format\" must be a string"},

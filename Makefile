@@ -14,6 +14,7 @@ VARIANT ?= release
 PREFIX  ?= /usr/local
 DESTDIR ?=
 CC      ?= cc
+CXX     ?= g++
 AR      ?= ar
 PKG_CONFIG ?= pkg-config
 V       ?= 0
@@ -35,10 +36,26 @@ endif
 LIB_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(LIB_PACKAGES) 2>/dev/null)
 LIB_LIBS   := $(shell $(PKG_CONFIG) --libs $(LIB_PACKAGES) 2>/dev/null) -lglpk -lm
 
-WARNINGS := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
-            -Wpointer-arith -Wwrite-strings $(if $(WERROR),-Werror)
+# CUDA, where nvcc is there: on the PATH, or NVCC=... ; NVCC= builds without. CUDA_ARCHS: what
+# the GPU code is compiled for; the last one's PTX serves what is newer.
+NVCC ?= $(shell command -v nvcc)
+CUDA_ARCHS ?= 80 90 100
+ifeq ($(VARIANT),release)
+HAVE_CUDA := $(if $(NVCC),1)
+endif
+CUDA_HOME := $(patsubst %/bin/,%,$(dir $(realpath $(NVCC))))
+CUDA_LIBDIRS := $(wildcard $(foreach d,lib64 lib targets/x86_64-linux/lib,$(CUDA_HOME)/$(d)))
+CUDA_LIBS := $(if $(HAVE_CUDA),$(CUDA_LIBDIRS:%=-L%) -lcudart_static -ldl -lrt -lstdc++)
+# Without contraction of a * b + c: the GPU's bits are the CPU's.
+NVCC_FLAGS = -std=c++17 -O3 --fmad=false $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
+  -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS)) --threads 2 \
+  -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-pthread
+
+CXX_WARNINGS := -Wall -Wextra -Wshadow -Wvla -Wpointer-arith -Wwrite-strings $(if $(WERROR),-Werror)
+WARNINGS := $(CXX_WARNINGS) -Wstrict-prototypes -Wmissing-prototypes
 CPPFLAGS_ALL = -D_GNU_SOURCE -Iinclude -Isrc $(LIB_CFLAGS) $(CPPFLAGS)
 CFLAGS_ALL   = -std=c11 -g -fPIC -fvisibility=hidden -pthread $(WARNINGS) $(VARIANT_FLAGS) $(CFLAGS)
+CXXFLAGS_ALL = -std=c++17 -g -fPIC -fvisibility=hidden -pthread $(CXX_WARNINGS) $(VARIANT_FLAGS) $(CXXFLAGS)
 LDFLAGS_ALL  = -pthread $(VARIANT_LD) $(LDFLAGS)
 
 ifeq ($(VARIANT),release)
@@ -63,16 +80,29 @@ LIB_SRC  := $(wildcard $(MODULES:%=src/%/*.c)) $(wildcard src/*.c)
 CLI_SRC  := $(wildcard src/cli/*.c)
 TEST_SRC := $(wildcard tests/*/test_*.c)
 TEST_LIB := $(wildcard tests/support/*.c)
-LIB_OBJ  := $(LIB_SRC:%.c=$(OBJ)/%.o)
+CUDA_SRC := $(if $(HAVE_CUDA),$(wildcard src/runtime/cuda/*.cu))
+CUDA_OBJ := $(CUDA_SRC:%.cu=$(OBJ)/%.cu.o)
+LIB_OBJ  := $(patsubst %.c,$(OBJ)/%.o,$(if $(HAVE_CUDA),$(filter-out src/runtime/gpu_none.c,$(LIB_SRC)),$(LIB_SRC))) $(CUDA_OBJ)
 CLI_OBJ  := $(CLI_SRC:%.c=$(OBJ)/%.o) $(OBJ)/report_assets.o
 TEST_LIB_OBJ := $(TEST_LIB:%.c=$(OBJ)/%.o)
-TESTS    := $(TEST_SRC:tests/%.c=$(OUT)/tests/%)
+# The CUDA runtime on threads of the CPU (tests/emulation), and copse's CUDA sources built for it.
+EMULATED_SRC  := $(filter-out tests/emulation/test_% tests/cuda/test_%,$(wildcard tests/emulation/*.cc tests/cuda/*.cc)) \
+                 $(wildcard src/runtime/cuda/*.cu)
+EMULATED_OBJ  := $(patsubst %,$(OBJ)/emulated/%.o,$(basename $(EMULATED_SRC)))
+EMULATED_TEST := $(wildcard tests/*/test_*.cc)
+TESTS    := $(TEST_SRC:tests/%.c=$(OUT)/tests/%) $(EMULATED_TEST:tests/%.cc=$(OUT)/tests/%)
 
+.SECONDARY: # no object is removed once its program is linked
 .PHONY: all tests check check-tests quality demo bench lint format install uninstall clean bootstrap
-all: $(OUT)/copse $(OUT)/libcopse.so $(OUT)/libcopse.a
+all: $(OUT)/copse $(OUT)/libcopse.so $(OUT)/libcopse.a $(OBJ)/.without-cuda
+
+# Says once that the GPU parts are left out.
+$(OBJ)/.without-cuda: $(OBJ)/.flags
+	$(Q)$(if $(HAVE_CUDA)$(filter-out release,$(VARIANT)),:,echo 'no nvcc: copse is built without its GPU parts, everything else is there')
+	$(Q)touch $@
 
 # A change of flags rebuilds what they touch.
-FLAGS_TEXT := $(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) $(LDFLAGS_ALL)
+FLAGS_TEXT := $(if $(HAVE_CUDA),$(NVCC) $(NVCC_FLAGS)) $(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) $(CXX) $(CXXFLAGS_ALL) $(LDFLAGS_ALL)
 $(OBJ)/.flags: FORCE
 	$(Q)mkdir -p $(@D); echo '$(FLAGS_TEXT)' | cmp -s - $@ || echo '$(FLAGS_TEXT)' >$@
 FORCE:
@@ -92,18 +122,23 @@ $(OBJ)/report_assets.c: src/cli/report.css src/cli/report.js
 $(OBJ)/report_assets.o: $(OBJ)/report_assets.c $(OBJ)/.flags
 	$(Q)$(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
 
+$(OBJ)/%.cu.o: %.cu $(OBJ)/.flags
+	$(call say,NVCC,$<)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(NVCC) $(NVCC_FLAGS) -ccbin $(CXX) -Iinclude -Isrc -MMD -MP -MF $(@:.o=.d) -c $< -o $@
+
 $(OUT)/libcopse.a: $(LIB_OBJ)
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 $(OUT)/libcopse.so: $(LIB_OBJ)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,-soname,libcopse.so.$(SOMAJOR) -Wl,--no-undefined -o $@ $^ $(LIB_LIBS)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,-soname,libcopse.so.$(SOMAJOR) -Wl,--no-undefined -Wl,--exclude-libs,ALL -o $@ $^ $(LIB_LIBS) $(CUDA_LIBS)
 	$(Q)ln -sf libcopse.so $(OUT)/libcopse.so.$(SOMAJOR)
 
 $(OUT)/copse: $(CLI_OBJ) $(OUT)/libcopse.a
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(CLI_OBJ) $(OUT)/libcopse.a $(LIB_LIBS)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(CLI_OBJ) $(OUT)/libcopse.a $(LIB_LIBS) $(CUDA_LIBS)
 
 # ---- tests --------------------------------------------------------------------------
 CHECK_CFLAGS = $(shell $(PKG_CONFIG) --cflags check)
@@ -111,7 +146,23 @@ CHECK_LIBS   = $(shell $(PKG_CONFIG) --libs check)
 $(OUT)/tests/%: $(OBJ)/tests/%.o $(TEST_LIB_OBJ) $(OUT)/libcopse.a
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ $(LIB_LIBS) $(CHECK_LIBS)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ $(LIB_LIBS) $(CUDA_LIBS) $(CHECK_LIBS)
+
+# In C++, with the emulation instead of CUDA. The emulation's folder comes before a CUDA
+# toolkit's that may be in the environment.
+COMPILE_EMULATED = $(CXX) -DCOPSE_HAVE_CUDA=1 $(CPPFLAGS_ALL) -Itests/emulation -Itests $(CHECK_CFLAGS) $(CXXFLAGS_ALL) -MMD -MP
+$(OBJ)/emulated/%.o: %.cc $(OBJ)/.flags
+	$(call say,CXX,$<)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(COMPILE_EMULATED) -c $< -o $@
+$(OBJ)/emulated/%.o: %.cu $(OBJ)/.flags
+	$(call say,CXX,$<)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(COMPILE_EMULATED) -DCOPSE_DEVICE_CODE=1 -x c++ -c $< -o $@
+$(OUT)/tests/%: $(OBJ)/emulated/tests/%.o $(EMULATED_OBJ) $(TEST_LIB_OBJ) $(OUT)/libcopse.a
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CXX) $(LDFLAGS_ALL) -o $@ $^ $(LIB_LIBS) $(CUDA_LIBS) $(CHECK_LIBS)
 
 tests: all $(TESTS)
 # Runs this variant's tests only.
@@ -132,7 +183,7 @@ demo: all
 $(OUT)/bench/%: $(OBJ)/tests/bench/%.o $(OUT)/libcopse.a
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ $(LIB_LIBS)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ $(LIB_LIBS) $(CUDA_LIBS)
 
 bench: all $(OUT)/bench/bench_online
 	$(Q)scripts/bench

@@ -103,10 +103,10 @@ copse_status copse_lower(const copse_schedule *schedule, int max_workers, copse_
   return status == COPSE_OK ? COPSE_OK : copse_publish_error(&err);
 }
 
-copse_status copse_plan_read(const char *path, copse_plan **out) {
+copse_status copse_plan_load(const char *path, copse_plan **out) {
   struct copse_err err = COPSE_ERR_INIT;
   if (!path || !out) return missing(path ? "out" : "path");
-  copse_status status = copse_plan_load(path, out, &err);
+  copse_status status = copse_plan_open(path, out, &err);
   return status == COPSE_OK ? COPSE_OK : copse_publish_error(&err);
 }
 

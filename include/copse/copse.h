@@ -9,22 +9,24 @@
  *   read or write a schedule                        copse_schedule_read, _write
  *   prove a schedule against a topology             copse_schedule_verify
  *   turn a schedule into an executable plan         copse_lower
- *   read or write a plan                            copse_plan_read, _write
+ *   load or write a plan                            copse_plan_load, _write
  *   prove a plan                                    copse_plan_check
  *   plan an alltoallv at run time                   copse_alltoallv_create, _plan
  *   overlap it with the experts' computing          copse_overlap_degree
  *
  * Conventions. Every function returns a copse_status; on anything but COPSE_OK the
  * calling thread's copse_last_error() has one line of text, `T **out` is NULL and
- * nothing was written. No function prints, exits or reads the environment. Objects
- * are immutable once made and may be shared between threads; whoever receives one
- * frees it with the matching _free, which takes NULL.
+ * nothing was written. No function prints, exits or reads the environment (communicators
+ * do when asked: copse/comm.h). Objects are immutable once made and may be shared between
+ * threads; whoever receives one frees it with the matching _free, which takes NULL.
  */
 #ifndef COPSE_COPSE_H
 #define COPSE_COPSE_H
 
 #include <stddef.h>
 #include <stdint.h>
+
+#include "copse/types.h"
 
 #define COPSE_VERSION_MAJOR 0
 #define COPSE_VERSION_MINOR 1
@@ -54,7 +56,10 @@ typedef enum copse_status {
   COPSE_OVERFLOW = 6,    /* exact arithmetic would leave 64 bits */
   COPSE_NOMEM = 7,       /* memory or another resource ran out */
   COPSE_UNSUPPORTED = 8, /* valid, and not covered by this version */
-  COPSE_INTERNAL = 9     /* a bug in copse */
+  COPSE_INTERNAL = 9,    /* a bug in copse */
+  COPSE_DEVICE = 10,     /* CUDA, NCCL or a GPU failed; the text says which call */
+  COPSE_TIMEOUT = 11,    /* a rank waited longer than the communicator's limit */
+  COPSE_ABORTED = 12     /* somebody called copse_comm_abort */
 } copse_status;
 
 /* The enum's name in words, such as "bad input"; never NULL. */
@@ -136,7 +141,7 @@ COPSE_API copse_status copse_lower(const copse_schedule *schedule, int max_worke
                                    copse_plan **out) COPSE_CHECKED;
 
 /* The native plan file: versioned, checksummed, fully validated when read. */
-COPSE_API copse_status copse_plan_read(const char *path, copse_plan **out) COPSE_CHECKED;
+COPSE_API copse_status copse_plan_load(const char *path, copse_plan **out) COPSE_CHECKED;
 COPSE_API copse_status copse_plan_write(const copse_plan *plan, const char *path) COPSE_CHECKED;
 
 /* Proves result, deadlock-freedom and absence of races. COPSE_REFUTED with the place. */
@@ -219,4 +224,7 @@ COPSE_API copse_status copse_overlap_degree(const copse_topology *topology,
 #ifdef __cplusplus
 }
 #endif
+
+#include "copse/comm.h"
+
 #endif

@@ -78,6 +78,9 @@ const char *copse_status_string(copse_status status) {
     case COPSE_NOMEM: return "out of memory";
     case COPSE_UNSUPPORTED: return "unsupported";
     case COPSE_INTERNAL: return "internal error";
+    case COPSE_DEVICE: return "device failure";
+    case COPSE_TIMEOUT: return "timed out";
+    case COPSE_ABORTED: return "aborted";
   }
   return "unknown status";
 }

@@ -23,6 +23,9 @@ static int exit_of(copse_status status) {
     case COPSE_INFEASIBLE: return COPSE_EXIT_INFEASIBLE;
     case COPSE_OVERFLOW:
     case COPSE_NOMEM:
+    case COPSE_DEVICE:
+    case COPSE_TIMEOUT:
+    case COPSE_ABORTED:
     case COPSE_INTERNAL: return COPSE_EXIT_INTERNAL;
   }
   return COPSE_EXIT_INTERNAL;

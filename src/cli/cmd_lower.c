@@ -19,7 +19,12 @@ static const char help[] =
     "  -F, --fifo N            slots of a staged edge; default 4\n"
     "  -C, --chunk BYTES       largest chunk; default 524288\n"
     "      --min-chunk BYTES   smallest chunk for the sake of pipelining; default 16384\n"
-    "      --pipeline-chunks N chunks to aim for on shorter messages; default 16\n\n"
+    "      --pipeline-chunks N chunks to aim for on shorter messages; default 16\n"
+    "  -L, --low-latency       packets, each with its flag, instead of chunks and signals: for\n"
+    "                          small messages\n"
+    "      --min-size BYTES    smallest message that the plan is meant for; default 0\n"
+    "      --max-size BYTES    largest; default: any, with --low-latency 262144\n\n"
+    "The library picks among plans by the message's size: the narrowest range that holds it.\n\n"
     "example: copse lower a100-x2.allreduce.json --to plan -o a100-x2.allreduce.plan\n";
 
 struct options {
@@ -88,6 +93,9 @@ static int parse_option(int c, struct options *o) {
     case 'm':
       bad = number("min-chunk", COPSE_PLAN_ALIGN_BYTES, 1LL << 40, &o->lower.min_chunk_bytes);
       break;
+    case 'L': o->lower.low_latency = true; break;
+    case 'a': bad = number("min-size", 0, INT64_MAX, &o->lower.min_bytes); break;
+    case 'z': bad = number("max-size", 1, INT64_MAX, &o->lower.max_bytes); break;
     case 'p':
       bad = number("pipeline-chunks", 1, 1 << 20, &v);
       o->lower.pipeline_chunks = (int)v;
@@ -116,11 +124,14 @@ int copse_cmd_lower(int argc, char **argv) {
                                         {"chunk", required_argument, NULL, 'C'},
                                         {"min-chunk", required_argument, NULL, 'm'},
                                         {"pipeline-chunks", required_argument, NULL, 'p'},
+                                        {"low-latency", no_argument, NULL, 'L'},
+                                        {"min-size", required_argument, NULL, 'a'},
+                                        {"max-size", required_argument, NULL, 'z'},
                                         {"help", no_argument, NULL, 'h'},
                                         {NULL, 0, NULL, 0}};
   struct options o = {0};
   opterr = 0;
-  for (int c; (c = getopt_long(argc, argv, ":t:o:w:I:F:C:h", longs, NULL)) != -1;) {
+  for (int c; (c = getopt_long(argc, argv, ":t:o:w:I:F:C:Lh", longs, NULL)) != -1;) {
     if (c == 'h') {
       fputs(help, stdout);
       return COPSE_EXIT_DONE;

@@ -9,6 +9,7 @@
 #include "cli/run_options.h"
 #include "cli/run_table.h"
 #include "runtime/executor.h"
+#include "runtime/layout.h"
 #include "runtime/plan.h"
 #include "runtime/verify_buffers.h"
 
@@ -48,14 +49,22 @@ static void fill(struct bench *bench, const struct copse_run_row *row, bool in_p
   copse_buffers_fill(&bench->buffers, &data, in_place);
 }
 
-static copse_status launch(struct bench *bench, const struct copse_run_row *row, uint32_t times,
+/* On what is loaded, to the end. */
+static copse_status launch(struct bench *bench, const struct copse_launch *it, uint32_t times,
                            struct copse_err *err) {
-  const struct copse_launch it = {row->count, row->type, row->redop, bench->buffers.inputs,
-                                  bench->buffers.outputs};
   copse_status status = COPSE_OK;
   for (uint32_t i = 0; i < times && status == COPSE_OK; i++)
-    status = copse_exec_run(bench->exec, &it, err);
-  return status;
+    status = copse_exec_start(bench->exec, it, err);
+  return status == COPSE_OK ? copse_exec_finish(bench->exec, err) : status;
+}
+
+static struct copse_launch launch_of(const struct bench *bench, const struct copse_run_row *row) {
+  return (struct copse_launch){row->count,
+                               row->type,
+                               row->redop,
+                               bench->buffers.inputs,
+                               bench->buffers.outputs,
+                               NULL};
 }
 
 /* One half of a row: warm up, time, then check on fresh data. */
@@ -64,13 +73,16 @@ static copse_status measure(struct bench *bench, const struct copse_run_row *row
   const struct copse_run_options *o = bench->options;
   copse_status status;
   fill(bench, row, in_place);
-  COPSE_TRY(launch(bench, row, o->warmup_iters, err));
+  struct copse_launch it = launch_of(bench, row);
+  COPSE_TRY(copse_exec_load(bench->exec, &it, err));
+  COPSE_TRY(launch(bench, &it, o->warmup_iters, err));
   double start = copse_clock_seconds();
-  COPSE_TRY(launch(bench, row, o->iters, err));
+  COPSE_TRY(launch(bench, &it, o->iters, err));
   result->us = 1e6 * (copse_clock_seconds() - start) / o->iters;
   for (uint32_t i = 0; i < o->checks && result->wrong == 0; i++) {
     fill(bench, row, in_place);
-    COPSE_TRY(launch(bench, row, 1, err));
+    it = launch_of(bench, row);
+    COPSE_TRY(copse_exec_run(bench->exec, &it, err));
     result->wrong += copse_buffers_count_wrong(&bench->buffers);
   }
   result->was_run = true;
@@ -83,8 +95,8 @@ static copse_status run_row(struct bench *bench, uint64_t bytes, enum copse_type
   copse_collective collective = (copse_collective)bench->plan->header.collective;
   struct copse_run_row row = {.type = type, .redop = redop};
   copse_status status = COPSE_OK;
-  row.count = copse_run_block_bytes(bench->plan, bytes) / copse_type_bytes(type);
-  row.size = copse_run_message_bytes(bench->plan, row.count * copse_type_bytes(type));
+  row.count = copse_plan_block_bytes(bench->plan, bytes) / copse_type_bytes(type);
+  row.size = copse_plan_message_bytes(bench->plan, row.count * copse_type_bytes(type));
   show_progress(bench, &row);
   if (bench->options->out_of_place) COPSE_TRY(measure(bench, &row, false, &row.out_of_place, err));
   if (bench->options->in_place && copse_buffers_has_in_place(collective))
@@ -116,11 +128,11 @@ static copse_status run_bench(const struct copse_run_options *options, uint64_t 
   struct bench bench = {.options = options};
   struct copse_plan *plan = NULL;
   copse_status status;
-  COPSE_TRY(copse_plan_load(options->plan, &plan, err));
+  COPSE_TRY(copse_plan_open(options->plan, &plan, err));
   bench.plan = plan;
   COPSE_TRY(copse_run_check_memory(options, plan, err));
   COPSE_TRY(copse_exec_new(plan, options->backend, &bench.exec, err));
-  uint64_t block = copse_run_block_bytes(plan, options->max_bytes);
+  uint64_t block = copse_plan_block_bytes(plan, options->max_bytes);
   COPSE_TRY(copse_buffers_new(plan->header.n_ranks, plan->header.input_blocks * block,
                               plan->header.output_blocks * block, &bench.buffers, err));
   COPSE_TRY(copse_run_report_new(options, plan, &bench.report, err));

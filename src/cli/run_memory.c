@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/layout.h"
 #include "runtime/verify_buffers.h"
 
 /* One number from a file such as cgroup's memory.max; false for "max" and no file. */
@@ -31,43 +32,12 @@ static uint64_t available_memory(void) {
   return available;
 }
 
-/*
- * Blocks that a message consists of, in millionths: its size is so many times a block's. By
- * demand a message is the most that a rank sends, and blocks are as large as the largest
- * pair's.
- */
-static uint64_t message_millionths(const struct copse_plan *plan) {
-  const struct copse_plan_header *h = &plan->header;
-  uint64_t blocks = h->input_blocks > h->output_blocks ? h->input_blocks : h->output_blocks;
-  double most = 0;
-  if (h->n_extents == 0) return blocks * 1000000;
-  for (uint32_t i = 0; i < h->n_ranks; i++) {
-    double row = 0;
-    for (uint32_t j = 0; j < h->n_ranks; j++) {
-      const struct copse_plan_extent *e = &plan->extents[i * h->n_ranks + j];
-      row += (double)e->num / (double)e->den;
-    }
-    if (row > most) most = row;
-  }
-  return most > 1e-6 ? (uint64_t)(most * 1e6 + 0.5) : 1000000;
-}
-
-uint64_t copse_run_block_bytes(const struct copse_plan *plan, uint64_t message_bytes) {
-  unsigned __int128 scaled = (unsigned __int128)message_bytes * 1000000;
-  return (uint64_t)(scaled / message_millionths(plan));
-}
-
-uint64_t copse_run_message_bytes(const struct copse_plan *plan, uint64_t block_bytes) {
-  unsigned __int128 scaled = (unsigned __int128)block_bytes * message_millionths(plan);
-  return (uint64_t)(scaled / 1000000);
-}
-
 /* Inputs, outputs and scratch for messages of `bytes`, with the type that takes most. */
 static copse_status needed_memory(const struct copse_run_options *options,
                                   const struct copse_plan *plan, uint64_t bytes, uint64_t *needed,
                                   struct copse_err *err) {
   const struct copse_plan_header *h = &plan->header;
-  uint64_t block = copse_run_block_bytes(plan, bytes), most = 0;
+  uint64_t block = copse_plan_block_bytes(plan, bytes), most = 0;
   for (int t = 0; t < COPSE_N_TYPES; t++) {
     uint64_t scratch;
     if (!options->types[t]) continue;

@@ -11,8 +11,4 @@ copse_status copse_run_check_memory(const struct copse_run_options *options,
                                     const struct copse_plan *plan,
                                     struct copse_err *err) COPSE_CHECKED;
 
-/* Bytes of a block for a message of so many bytes, and the other way round. */
-uint64_t copse_run_block_bytes(const struct copse_plan *plan, uint64_t message_bytes);
-uint64_t copse_run_message_bytes(const struct copse_plan *plan, uint64_t block_bytes);
-
 #endif

@@ -25,10 +25,11 @@ static const char help[] =
     "  -w, --warmup_iters N   launches before them (default 1)\n"
     "  -c, --check N          checked launches per row (default 1; 0: no check)\n"
     "  -d, --datatype T       int8 uint8 int32 uint32 int64 uint64 half float double\n"
-    "                         bfloat16, or all (default float)\n"
-    "  -o, --op OP            sum prod min max avg, or all (default sum)\n"
+    "                         bfloat16 f8e4m3 f8e5m2, or all (default float)\n"
+    "  -o, --op OP            sum prod max min avg, or all (default sum)\n"
     "      --backend B        cpu: one thread steps all ranks, reports a deadlock (default)\n"
     "                         threads: a thread for every worker\n"
+    "                         cuda: the GPUs of this machine; ranks beyond their number share\n"
     "      --out-of-place     only out of place\n"
     "      --in-place         only in place\n"
     "      --max-memory N     refuse to take more (default: what is available)\n"
@@ -61,7 +62,7 @@ static const struct option long_options[] = {
     {"help", no_argument, NULL, OPT_HELP},
     {NULL, 0, NULL, 0}};
 
-static const char *const backend_names[] = {"cpu", "threads"};
+static const char *const backend_names[] = {"cpu", "threads", "cuda"};
 
 const char *copse_run_backend_name(enum copse_backend backend) { return backend_names[backend]; }
 
@@ -104,8 +105,8 @@ static int parse_type(const char *text, struct copse_run_options *options) {
   bool all = strcmp(text, "all") == 0;
   if (!all && !copse_type_from_name(text, &type))
     return bad_value("-d", text,
-                     "all, int8, uint8, int32, uint32, int64, uint64, half, float, double or "
-                     "bfloat16");
+                     "all, int8, uint8, int32, uint32, int64, uint64, half, float, double, "
+                     "bfloat16, f8e4m3 or f8e5m2");
   for (int t = 0; t < COPSE_N_TYPES; t++) options->types[t] = all || t == (int)type;
   return 0;
 }
@@ -114,18 +115,18 @@ static int parse_redop(const char *text, struct copse_run_options *options) {
   enum copse_redop redop;
   bool all = strcmp(text, "all") == 0;
   if (!all && !copse_redop_from_name(text, &redop))
-    return bad_value("-o", text, "all, sum, prod, min, max or avg");
+    return bad_value("-o", text, "all, sum, prod, max, min or avg");
   for (int r = 0; r < COPSE_N_REDOPS; r++) options->redops[r] = all || r == (int)redop;
   return 0;
 }
 
 static int parse_backend(const char *text, struct copse_run_options *options) {
-  for (int b = 0; b < 2; b++)
+  for (size_t b = 0; b < sizeof backend_names / sizeof *backend_names; b++)
     if (strcmp(text, backend_names[b]) == 0) {
       options->backend = (enum copse_backend)b;
       return 0;
     }
-  return copse_cli_usage("run", "no backend '%s' in this build, which has cpu and threads", text);
+  return copse_cli_usage("run", "no backend '%s'; there are cpu, threads and cuda", text);
 }
 
 static int parse_one(struct parser *parser, int option, const char *text) {

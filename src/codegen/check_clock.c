@@ -128,6 +128,12 @@ void copse_clocks_wait(struct copse_clocks *c, uint32_t channel) {
   free(snapshot);
 }
 
+void copse_clocks_drop(struct copse_clocks *c, uint32_t channel) {
+  struct queue *q = &c->queues[channel];
+  free(q->clocks[q->head++]);
+  q->n--;
+}
+
 bool copse_clocks_before(const struct copse_clocks *c, struct copse_event event, uint32_t worker) {
   if (event.time == 0 || event.worker == worker) return true;
   return c->component[event.worker] == c->component[worker] &&

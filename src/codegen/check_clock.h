@@ -29,6 +29,8 @@ struct copse_event copse_clocks_tick(struct copse_clocks *clocks, uint32_t worke
 /* Sends the worker's clock along a channel; takes the oldest one in at the other end. */
 copse_status copse_clocks_signal(struct copse_clocks *clocks, uint32_t channel,
                                  struct copse_err *err) COPSE_CHECKED;
+/* Takes the oldest one in and learns nothing from it. */
+void copse_clocks_drop(struct copse_clocks *clocks, uint32_t channel);
 bool copse_clocks_pending(const struct copse_clocks *clocks, uint32_t channel);
 void copse_clocks_wait(struct copse_clocks *clocks, uint32_t channel);
 uint32_t copse_clocks_unclaimed(const struct copse_clocks *clocks, uint32_t channel);

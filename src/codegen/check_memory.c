@@ -11,7 +11,7 @@ static int compare_fractions(int64_t an, int64_t ad, int64_t bn, int64_t bd) {
 }
 
 static bool same_piece(const struct copse_plan_piece *a, const struct copse_plan_piece *b) {
-  return a->extent == b->extent &&
+  return a->pair == b->pair &&
          compare_fractions(a->lo_num, a->lo_den, b->lo_num, b->lo_den) == 0 &&
          compare_fractions(a->hi_num, a->hi_den, b->hi_num, b->hi_den) == 0;
 }
@@ -39,7 +39,7 @@ static copse_status classify_pieces(struct copse_memory *m, struct copse_err *er
   COPSE_TRY(copse_calloc(size, sizeof *table, &table, err));
   for (uint32_t i = 0; i < n; i++) {
     const struct copse_plan_piece *p = &plan->pieces[i];
-    uint64_t h = hash_fraction(hash_fraction(1, p->lo_num, p->lo_den), p->hi_num, p->hi_den);
+    uint64_t h = hash_fraction(hash_fraction(p->pair, p->lo_num, p->lo_den), p->hi_num, p->hi_den);
     size_t slot = (size_t)h & (size - 1);
     while (table[slot] && !same_piece(&plan->pieces[table[slot] - 1], p))
       slot = (slot + 1) & (size - 1);
@@ -133,7 +133,7 @@ static copse_status map_op(struct copse_memory *m, uint32_t op, size_t *n, size_
       return copse_fail_at(
           err, COPSE_REFUTED, label, 0, "op %u uses the %s of rank %u, which only the root gives",
           op, operand->buffer == COPSE_BUFFER_INPUT ? "input" : "output", operand->rank);
-    if (operand->buffer != COPSE_BUFFER_SCRATCH)
+    if (operand->buffer == COPSE_BUFFER_INPUT || operand->buffer == COPSE_BUFFER_OUTPUT)
       COPSE_TRY(place_of(m, operand, o->piece, &place, err));
     m->op_places[(*n)++] = place;
   }

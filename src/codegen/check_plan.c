@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "codegen/check_clock.h"
+#include "codegen/check_heard.h"
 #include "codegen/check_memory.h"
 #include "codegen/check_sets.h"
 #include "runtime/plan_math.h"
@@ -24,6 +25,7 @@ struct proof {
   const char *label;
   struct copse_sets *sets;
   struct copse_clocks *clocks;
+  struct copse_heard *heard;
   struct copse_memory memory;
   uint32_t chunks;
   struct cursor *cursors; /* [n_workers] */
@@ -46,7 +48,7 @@ static copse_status refute(struct proof *p, uint32_t worker, const char *what) {
 
 /* "input[0] of rank 3" */
 static const char *operand_text(const struct copse_plan_operand *o, char buffer[80]) {
-  static const char *const names[] = {"input", "output", "scratch"};
+  static const char *const names[] = {"input", "output", "scratch", "packets"};
   snprintf(buffer, 80, "%s[%u] of rank %u", names[o->buffer], o->index, o->rank);
   return buffer;
 }
@@ -76,8 +78,11 @@ static copse_status read_source(struct proof *p, uint32_t worker, struct copse_e
                                 const struct copse_plan_operand *o, struct copse_cell *cell,
                                 const struct copse_value *like) {
   const struct copse_value *v = &cell->value;
+  bool packets = o->buffer == COPSE_BUFFER_PACKETS;
   if (v->set < 0) return refute_operand(p, worker, o, "is read before anything is written");
-  if (!copse_clocks_before(p->clocks, cell->writer, worker))
+  if (packets)
+    copse_heard_read(p->heard, worker, o->index);
+  else if (!copse_clocks_before(p->clocks, cell->writer, worker))
     return refute_operand(p, worker, o, "is read while it may still be written: a race");
   if (v->chunk != p->cursors[worker].chunk)
     return refute_operand(p, worker, o, "holds another chunk");
@@ -85,6 +90,27 @@ static copse_status read_source(struct proof *p, uint32_t worker, struct copse_e
     return refute_operand(p, worker, o, "holds other data than the sources before it");
   if (v->scaled && like) return refute_operand(p, worker, o, "is final and must not be summed");
   return add_read(p, cell, now);
+}
+
+static void write_cell(struct copse_cell *cell, struct copse_event now,
+                       const struct copse_value *value) {
+  cell->value = *value;
+  cell->writer = now;
+  cell->reader.time = 0;
+  cell->more = NULL;
+  cell->writes++;
+}
+
+/* Packets: readers look for the launch's flag, which must come once. */
+static copse_status write_packets(struct proof *p, uint32_t worker, struct copse_event now,
+                                  const struct copse_plan_operand *o, struct copse_cell *cell,
+                                  const struct copse_value *value) {
+  if (cell->writes > 0) return refute_operand(p, worker, o, "is sent twice in a launch");
+  bool entered = o->rank == p->plan->workers[worker].rank ||
+                 copse_clocks_entered(p->clocks, worker, o->rank);
+  copse_heard_write(p->heard, worker, o->index, entered);
+  write_cell(cell, now, value);
+  return COPSE_OK;
 }
 
 /* A destination: nobody may still read or write it, and its owner must have entered. */
@@ -105,11 +131,7 @@ static copse_status write_destination(struct proof *p, uint32_t worker, struct c
   } else if (cell->writes > 0) {
     return refute_operand(p, worker, o, "is written twice");
   }
-  cell->value = *value;
-  cell->writer = now;
-  cell->reader.time = 0;
-  cell->more = NULL;
-  cell->writes++;
+  write_cell(cell, now, value);
   return COPSE_OK;
 }
 
@@ -134,9 +156,14 @@ static copse_status do_move(struct proof *p, uint32_t worker, uint32_t op) {
     if (value.scaled) return refute(p, worker, "a value is made final twice");
     value.scaled = true;
   }
-  for (uint32_t i = 0; i < o->n_dst; i++)
-    COPSE_TRY(write_destination(p, worker, now, &operands[o->n_src + i],
-                                copse_memory_cell(&p->memory, op, o->n_src + i, c), &value));
+  for (uint32_t i = 0; i < o->n_dst; i++) {
+    const struct copse_plan_operand *dst = &operands[o->n_src + i];
+    struct copse_cell *cell = copse_memory_cell(&p->memory, op, o->n_src + i, c);
+    if (dst->buffer == COPSE_BUFFER_PACKETS)
+      COPSE_TRY(write_packets(p, worker, now, dst, cell, &value));
+    else
+      COPSE_TRY(write_destination(p, worker, now, dst, cell, &value));
+  }
 out:
   return status;
 }
@@ -165,7 +192,10 @@ static copse_status do_op(struct proof *p, uint32_t worker, bool *blocked) {
     return COPSE_OK;
   }
   copse_clocks_tick(p->clocks, worker);
-  copse_clocks_wait(p->clocks, op->channel);
+  if (op->flags & COPSE_SYNC_IN_DATA) /* tells that packets come, and orders nothing */
+    copse_clocks_drop(p->clocks, op->channel);
+  else
+    copse_clocks_wait(p->clocks, op->channel);
   return COPSE_OK;
 }
 
@@ -239,11 +269,12 @@ static copse_status check_all_settled(struct proof *p) {
   for (uint32_t r = 0; r < h->n_regions && status == COPSE_OK; r++) {
     for (uint32_t s = 0; s < h->fifo && status == COPSE_OK; s++) {
       const struct copse_cell *cell = &p->memory.slots[(size_t)r * h->fifo + s];
-      status = check_settled(p, cell, p->plan->regions[r].rank);
+      bool packets = p->plan->regions[r].kind == COPSE_REGION_PACKETS;
+      if (!packets) status = check_settled(p, cell, p->plan->regions[r].rank);
       if (status == COPSE_OK && cell->writes > 0 && cell->reader.time == 0)
         status = copse_fail_at(p->err, COPSE_REFUTED, p->label, 0,
-                               "scratch[%u] of rank %u is written and never read (%u chunks)", r,
-                               p->plan->regions[r].rank, p->chunks);
+                               "%s[%u] of rank %u is written and never read (%u chunks)",
+                               packets ? "packets" : "scratch", r, p->plan->regions[r].rank, p->chunks);
     }
   }
   return status;
@@ -355,6 +386,7 @@ static copse_status prove_run(struct proof *p, uint32_t chunks) {
   copse_status status;
   p->chunks = chunks;
   copse_clocks_reset(p->clocks);
+  copse_heard_reset(p->heard);
   COPSE_TRY(copse_memory_start(&p->memory, chunks, p->sets, p->err));
   memset(p->cursors, 0, n * sizeof *p->cursors);
   memset(p->waiting, 0, n * sizeof *p->waiting);
@@ -366,6 +398,7 @@ static copse_status prove_run(struct proof *p, uint32_t chunks) {
   COPSE_TRY(check_balance(p));
   COPSE_TRY(check_all_settled(p));
   COPSE_TRY(check_result(p));
+  COPSE_TRY(copse_heard_check(p->heard, p->label, p->err));
 out:
   return status;
 }
@@ -377,6 +410,7 @@ static copse_status prove_mode(struct proof *p, bool in_place, struct copse_chec
   COPSE_TRY(copse_memory_map(&p->memory, p->plan, in_place, p->label, p->err));
   for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
     if (i > 0 && counts[i] <= counts[i - 1]) continue;
+    if (i > 0 && p->plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY) break;
     COPSE_TRY(prove_run(p, counts[i]));
     report->runs++;
   }
@@ -393,6 +427,7 @@ copse_status copse_check_plan(const struct copse_plan *plan, const char *label,
   *report = (struct copse_check_report){0};
   COPSE_TRY(copse_sets_new((int)plan->header.n_ranks, &p.sets, err));
   COPSE_TRY(copse_clocks_new(plan, &p.clocks, err));
+  COPSE_TRY(copse_heard_new(plan, &p.heard, err));
   COPSE_TRY(copse_calloc(n, sizeof *p.cursors, &p.cursors, err));
   COPSE_TRY(copse_calloc(n, sizeof *p.ready, &p.ready, err));
   COPSE_TRY(copse_calloc(n, sizeof *p.waiting, &p.waiting, err));
@@ -403,6 +438,7 @@ copse_status copse_check_plan(const struct copse_plan *plan, const char *label,
 out:
   copse_sets_free(p.sets);
   copse_clocks_free(p.clocks);
+  copse_heard_free(p.heard);
   free(p.cursors);
   free(p.ready);
   free(p.waiting);

@@ -23,9 +23,12 @@ struct copse_check_report {
  * - no race: any two accesses to the same bytes of which one writes are ordered by program
  *   order and signals (vector clocks), no peer writes before a rank has entered or after
  *   it has left the launch, nothing is written twice or overwritten unread.
+ * - packets: each region is written once a launch and carries its data with it; who writes it
+ *   hears of its reader in the same launch, so that two launches later it is free again.
  * Message sizes: operations depend on the number of chunks n only through c = 0, c >= f
  * and c + f < n, and chunk c touches chunk c of pieces and slot c mod f; n = 1, 2, f + 1 and
- * 2 f + 1 contain every such neighbourhood, longer runs repeat them.
+ * 2 f + 1 contain every such neighbourhood, longer runs repeat them. A low-latency plan always
+ * has one chunk.
  *
  * Returns COPSE_REFUTED with the first defect and its place ("rank 3, worker 1, op 7,
  * chunk 0: ..."), COPSE_NOMEM.

@@ -14,6 +14,9 @@ struct copse_lower_options {
   int pipeline_chunks;     /* chunks to aim for on shorter messages; 0: 16 */
   int64_t chunk_bytes;     /* largest chunk of a piece; 0: 512 KiB */
   int64_t min_chunk_bytes; /* smallest chunk for the sake of pipelining; 0: 16 KiB */
+  bool low_latency;        /* packets instead of chunks and signals, for small messages */
+  int64_t min_bytes;       /* the message sizes that the plan is meant for, from */
+  int64_t max_bytes;       /* to; 0: no limit, low_latency 256 KiB (at most 16 MiB) */
 };
 
 /*

@@ -150,10 +150,9 @@ static copse_status make_chains(struct lowering *l) {
   l->n_workers = s->n_ranks < most ? s->n_ranks : most;
   for (size_t i = 0; i < l->n_chains; i++) {
     l->chains[i].worker = offset_of(l, &l->chains[i]) % l->n_workers;
-    COPSE_TRY(copse_build_piece(&l->b, l->chains[i].lo, l->chains[i].hi));
-    if (s->demand)
-      l->b.pieces[i].extent = (uint32_t)(l->chains[i].ranks[0] * s->n_ranks +
-                                         l->chains[i].ranks[l->chains[i].n - 1] + 1);
+    const struct chain *chain = &l->chains[i];
+    int pair = chain->ranks[0] * s->n_ranks + chain->ranks[chain->n - 1];
+    COPSE_TRY(copse_build_piece(&l->b, chain->lo, chain->hi, (uint32_t)pair + 1));
   }
 out:
   return status;
@@ -220,7 +219,8 @@ static copse_status make_regions(struct lowering *l) {
   for (size_t i = 0; i < l->n_roles; i++) {
     const struct role *role = &l->roles[i];
     struct chain *chain = &l->chains[role->chain];
-    if (role->hop == 0 || role->hop == chain->n - 1) continue;
+    bool last = role->hop == chain->n - 1;
+    if (role->hop == 0 || (last && !l->b.options.low_latency)) continue;
     COPSE_TRY(copse_build_region(&l->b, role->rank, role->chain, &chain->region[role->hop]));
   }
 out:
@@ -229,12 +229,19 @@ out:
 
 /* ---- operations ------------------------------------------------------------------- */
 
-/* The memory of hop i: the sender's input, a forwarder's slots, the receiver's output. */
+static copse_status add_output(struct lowering *l, const struct chain *c) {
+  return copse_build_operand(&l->b, c->ranks[c->n - 1], COPSE_BUFFER_OUTPUT,
+                             (uint32_t)c->ranks[0]);
+}
+
+/* The memory of hop i: the sender's input, a forwarder's slots, the receiver's output; packets
+ * at all but the sender. */
 static copse_status add_place(struct lowering *l, const struct chain *c, int hop) {
   int src = c->ranks[0], dst = c->ranks[c->n - 1];
   if (hop == 0) return copse_build_operand(&l->b, src, COPSE_BUFFER_INPUT, (uint32_t)dst);
-  if (hop == c->n - 1) return copse_build_operand(&l->b, dst, COPSE_BUFFER_OUTPUT, (uint32_t)src);
-  return copse_build_operand(&l->b, c->ranks[hop], COPSE_BUFFER_SCRATCH, c->region[hop]);
+  if (hop == c->n - 1 && !l->b.options.low_latency) return add_output(l, c);
+  return copse_build_operand(&l->b, c->ranks[hop], copse_build_region_buffer(&l->b),
+                             c->region[hop]);
 }
 
 static copse_status add_put(struct lowering *l, const struct role *role) {
@@ -242,8 +249,8 @@ static copse_status add_put(struct lowering *l, const struct role *role) {
   uint32_t first = l->b.header.n_operands;
   copse_status status;
   COPSE_TRY(add_place(l, c, role->hop));
-  if (c->n == 1) /* the rank's own block */
-    COPSE_TRY(copse_build_operand(&l->b, role->rank, COPSE_BUFFER_OUTPUT, (uint32_t)role->rank));
+  if (role->hop == c->n - 1) /* the rank's own block, or out of the packets */
+    COPSE_TRY(add_output(l, c));
   else
     COPSE_TRY(add_place(l, c, role->hop + 1));
   status = copse_build_move(&l->b, role->chain, first, 1, 0);
@@ -251,7 +258,22 @@ out:
   return status;
 }
 
+/* With packets nobody asks: every rank hears of every other in every alltoall. */
+static copse_status add_packet_role(struct lowering *l, const struct role *role) {
+  const struct chain *c = &l->chains[role->chain];
+  uint32_t hop = (uint32_t)role->hop;
+  copse_status status = COPSE_OK;
+  if (hop > 0)
+    COPSE_TRY(copse_build_data_sync(&l->b, COPSE_OP_WAIT, c->data_channel + hop - 1));
+  COPSE_TRY(add_put(l, role));
+  if (role->hop < c->n - 1)
+    COPSE_TRY(copse_build_data_sync(&l->b, COPSE_OP_SIGNAL, c->data_channel + hop));
+out:
+  return status;
+}
+
 static copse_status add_role(struct lowering *l, const struct role *role) {
+  if (l->b.options.low_latency) return add_packet_role(l, role);
   const struct chain *c = &l->chains[role->chain];
   uint32_t hop = (uint32_t)role->hop;
   bool last = role->hop == c->n - 1, next_is_slot = role->hop + 1 < c->n - 1;
@@ -278,7 +300,7 @@ static copse_status add_worker(struct lowering *l, int rank, size_t from, size_t
   uint32_t first_op = l->b.header.n_ops;
   copse_status status = COPSE_OK;
   for (size_t i = from; i < to; i++)
-    if (l->roles[i].hop > 0)
+    if (l->roles[i].hop > 0 && !l->b.options.low_latency)
       COPSE_TRY(copse_build_sync(
           &l->b, COPSE_OP_SIGNAL, COPSE_WHEN_FIRST,
           l->chains[l->roles[i].chain].back_channel + (uint32_t)l->roles[i].hop - 1));
@@ -311,6 +333,9 @@ copse_status copse_lower_flows(const struct copse_schedule *schedule,
   if (schedule->rotation.order > 1)
     return copse_fail(err, COPSE_UNSUPPORTED,
                       "a compact schedule must be expanded before it is lowered");
+  if (options && options->low_latency && schedule->demand)
+    return copse_fail(err, COPSE_UNSUPPORTED,
+                      "an alltoall by demand has no low-latency plan: its blocks may be empty");
   COPSE_TRY(copse_build_start(&l.b, schedule, options, 1, err));
   COPSE_TRY(make_chains(&l));
   COPSE_TRY(make_roles(&l));

@@ -36,59 +36,27 @@ static bool both_phases(const struct lowering *l) {
 
 /* ---- workers ---------------------------------------------------------------------- */
 
-struct sized {
-  double size;
-  int unit;
-};
-
-static int larger_first(const void *a, const void *b) {
-  const struct sized *x = a, *y = b;
-  if (x->size != y->size) return x->size < y->size ? 1 : -1;
-  return x->unit - y->unit;
-}
-
-static int least_loaded(const double *load, int n) {
-  int best = 0;
-  for (int w = 1; w < n; w++)
-    if (load[w] < load[best]) best = w;
-  return best;
-}
-
 /*
- * Spreads the units of a phase over the rank's workers: largest first to the least loaded
- * one. The choice is the same on all ranks, and a worker does its units in ascending
- * order: whatever waits, waits for a smaller (chunk, unit) or for the same one further
- * down or up its tree, so no ring of waits can close.
+ * The choice is the same on all ranks, and a worker does its units in ascending order:
+ * whatever waits, waits for a smaller (chunk, unit) or for the same one further down or up
+ * its tree, so no ring of waits can close.
  */
 static copse_status assign_workers(struct lowering *l, int phase, int first, int most) {
-  size_t n = (size_t)l->units.n_units;
-  int workers = l->units.n_units < most ? l->units.n_units : most;
-  struct sized *sized = NULL;
-  double *load = NULL;
+  int *worker_of = NULL, workers;
   copse_status status;
-  COPSE_TRY(copse_calloc(n, sizeof *sized, &sized, l->err));
-  COPSE_TRY(copse_calloc((size_t)workers, sizeof *load, &load, l->err));
+  COPSE_TRY(copse_calloc((size_t)l->units.n_units, sizeof(int), &worker_of, l->err));
+  COPSE_TRY(copse_units_spread(&l->units, most, worker_of, &workers, l->err));
   COPSE_TRY(copse_calloc((size_t)workers, sizeof(int), &l->first_on_worker[phase], l->err));
-  for (int u = 0; u < l->units.n_units; u++) {
-    const struct copse_unit *unit = &l->units.units[u];
-    sized[u] = (struct sized){copse_q_to_double(unit->hi) - copse_q_to_double(unit->lo), u};
-  }
-  qsort(sized, n, sizeof *sized, larger_first);
-  for (size_t i = 0; i < n; i++) {
-    int w = least_loaded(load, workers);
-    load[w] += sized[i].size;
-    l->parts[phase][sized[i].unit].worker = first + w;
-  }
   for (int w = 0; w < workers; w++) l->first_on_worker[phase][w] = -1;
   for (int u = l->units.n_units - 1; u >= 0; u--) {
     struct part *part = &l->parts[phase][u];
-    part->next_on_worker = l->first_on_worker[phase][part->worker - first];
-    l->first_on_worker[phase][part->worker - first] = u;
+    part->worker = first + worker_of[u];
+    part->next_on_worker = l->first_on_worker[phase][worker_of[u]];
+    l->first_on_worker[phase][worker_of[u]] = u;
   }
   l->n_workers[phase] = workers;
 out:
-  free(sized);
-  free(load);
+  free(worker_of);
   return status;
 }
 
@@ -195,7 +163,7 @@ out:
 static copse_status make_pieces(struct lowering *l) {
   copse_status status = COPSE_OK;
   for (int u = 0; u < l->units.n_units; u++)
-    COPSE_TRY(copse_build_piece(&l->b, l->units.units[u].lo, l->units.units[u].hi));
+    COPSE_TRY(copse_build_piece(&l->b, l->units.units[u].lo, l->units.units[u].hi, 0));
 out:
   return status;
 }

@@ -12,6 +12,8 @@ static copse_status check_range(struct copse_plan_build *b, const char *what, in
                     (long long)max);
 }
 
+#define LOW_LATENCY_MOST ((int64_t)16 << 20)
+
 static copse_status fill_options(struct copse_plan_build *b,
                                  const struct copse_lower_options *given, int least_workers) {
   struct copse_lower_options *o = &b->options;
@@ -23,6 +25,14 @@ static copse_status fill_options(struct copse_plan_build *b,
   if (o->pipeline_chunks == 0) o->pipeline_chunks = 16;
   if (o->chunk_bytes == 0) o->chunk_bytes = 512 << 10;
   if (o->min_chunk_bytes == 0) o->min_chunk_bytes = o->chunk_bytes < 16384 ? o->chunk_bytes : 16384;
+  if (o->max_bytes == 0) o->max_bytes = o->low_latency ? 256 << 10 : INT64_MAX;
+  if (o->low_latency && o->max_bytes > LOW_LATENCY_MOST)
+    return copse_fail(b->err, COPSE_INVALID,
+                      "a low-latency plan is for messages of at most %lld bytes, all of which its "
+                      "packets must hold at once",
+                      (long long)LOW_LATENCY_MOST);
+  COPSE_TRY(check_range(b, "the largest message", o->max_bytes, 1, INT64_MAX));
+  COPSE_TRY(check_range(b, "the smallest message", o->min_bytes, 0, o->max_bytes));
   COPSE_TRY(check_range(b, "the number of workers", o->max_workers, least_workers, 1024));
   COPSE_TRY(check_range(b, "the number of instances", o->instances, 1, 64));
   COPSE_TRY(check_range(b, "the FIFO depth", o->fifo, 1, 64));
@@ -68,6 +78,9 @@ copse_status copse_build_start(struct copse_plan_build *b, const struct copse_sc
   h->pipeline_chunks = (uint32_t)b->options.pipeline_chunks;
   h->chunk_bytes = (uint64_t)b->options.chunk_bytes;
   h->min_chunk_bytes = (uint64_t)b->options.min_chunk_bytes;
+  h->min_bytes = (uint64_t)b->options.min_bytes;
+  h->max_bytes = (uint64_t)b->options.max_bytes;
+  h->protocol = b->options.low_latency ? COPSE_PROTOCOL_LOW_LATENCY : COPSE_PROTOCOL_BANDWIDTH;
   h->n_ranks = n;
   h->name_bytes = (uint32_t)strlen(s->topology_name);
   fill_sha256(h, s->topology_sha256);
@@ -106,16 +119,23 @@ copse_status copse_build_region(struct copse_plan_build *b, int rank, int piece,
       room(b, &b->regions, &b->regions_capacity, b->header.n_regions, sizeof *b->regions);
   if (status != COPSE_OK) return status;
   *index = b->header.n_regions;
-  b->regions[b->header.n_regions++] = (struct copse_plan_region){(uint32_t)rank, (uint32_t)piece};
+  b->regions[b->header.n_regions++] = (struct copse_plan_region){
+      (uint32_t)rank, (uint32_t)piece,
+      b->options.low_latency ? COPSE_REGION_PACKETS : COPSE_REGION_SLOTS};
   return COPSE_OK;
 }
 
-copse_status copse_build_piece(struct copse_plan_build *b, struct copse_q lo, struct copse_q hi) {
+uint32_t copse_build_region_buffer(const struct copse_plan_build *b) {
+  return b->options.low_latency ? COPSE_BUFFER_PACKETS : COPSE_BUFFER_SCRATCH;
+}
+
+copse_status copse_build_piece(struct copse_plan_build *b, struct copse_q lo, struct copse_q hi,
+                               uint32_t pair) {
   copse_status status =
       room(b, &b->pieces, &b->pieces_capacity, b->header.n_pieces, sizeof *b->pieces);
   if (status == COPSE_OK)
     b->pieces[b->header.n_pieces++] = (struct copse_plan_piece){
-        .lo_num = lo.num, .lo_den = lo.den, .hi_num = hi.num, .hi_den = hi.den};
+        .lo_num = lo.num, .lo_den = lo.den, .hi_num = hi.num, .hi_den = hi.den, .pair = pair};
   return status;
 }
 
@@ -128,6 +148,13 @@ static copse_status add_op(struct copse_plan_build *b, struct copse_plan_op op) 
 copse_status copse_build_sync(struct copse_plan_build *b, uint8_t kind, uint8_t when,
                               uint32_t channel) {
   return add_op(b, (struct copse_plan_op){.kind = kind, .when = when, .channel = channel});
+}
+
+copse_status copse_build_data_sync(struct copse_plan_build *b, uint8_t kind, uint32_t channel) {
+  return add_op(b, (struct copse_plan_op){.kind = kind,
+                                          .when = COPSE_WHEN_ALWAYS,
+                                          .flags = b->options.low_latency ? COPSE_SYNC_IN_DATA : 0,
+                                          .channel = channel});
 }
 
 copse_status copse_build_operand(struct copse_plan_build *b, int rank, uint32_t buffer,
@@ -187,5 +214,6 @@ copse_status copse_lower_schedule(const struct copse_schedule *schedule,
                                   struct copse_plan **out, struct copse_err *err) {
   *out = NULL;
   if (schedule->collective == COPSE_ALLTOALL) return copse_lower_flows(schedule, options, out, err);
+  if (options && options->low_latency) return copse_lower_packets(schedule, options, out, err);
   return copse_lower_trees(schedule, options, out, err);
 }

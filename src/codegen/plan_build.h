@@ -36,13 +36,20 @@ void copse_build_free(struct copse_plan_build *b);
 
 copse_status copse_build_channel(struct copse_plan_build *b, uint32_t src_worker,
                                  uint32_t dst_worker) COPSE_CHECKED;
+/* Of slots, or in a low-latency plan of packets. */
 copse_status copse_build_region(struct copse_plan_build *b, int rank, int piece,
                                 uint32_t *index) COPSE_CHECKED;
-copse_status copse_build_piece(struct copse_plan_build *b, struct copse_q lo,
-                               struct copse_q hi) COPSE_CHECKED;
+/* pair: 0, or of an alltoall's block. */
+copse_status copse_build_piece(struct copse_plan_build *b, struct copse_q lo, struct copse_q hi,
+                               uint32_t pair) COPSE_CHECKED;
 /* SIGNAL or WAIT. */
 copse_status copse_build_sync(struct copse_plan_build *b, uint8_t kind, uint8_t when,
                               uint32_t channel) COPSE_CHECKED;
+/* SIGNAL or WAIT for every chunk of data: in a low-latency plan the packets tell. */
+copse_status copse_build_data_sync(struct copse_plan_build *b, uint8_t kind,
+                                   uint32_t channel) COPSE_CHECKED;
+/* The buffer that regions are: slots or packets. */
+uint32_t copse_build_region_buffer(const struct copse_plan_build *b);
 copse_status copse_build_operand(struct copse_plan_build *b, int rank, uint32_t buffer,
                                  uint32_t index) COPSE_CHECKED;
 /* A MOVE of the operands added since `first`; the last n_dst are stored to. */
@@ -55,10 +62,13 @@ copse_status copse_build_worker(struct copse_plan_build *b, int rank,
 /* Through the file format, so that what runs is what a file would hold. */
 copse_status copse_build_finish(struct copse_plan_build *b, struct copse_plan **out) COPSE_CHECKED;
 
-/* The two code generators behind copse_lower_schedule. */
+/* The code generators behind copse_lower_schedule. */
 copse_status copse_lower_trees(const struct copse_schedule *schedule,
                                const struct copse_lower_options *options, struct copse_plan **out,
                                struct copse_err *err) COPSE_CHECKED;
+copse_status copse_lower_packets(const struct copse_schedule *schedule,
+                                 const struct copse_lower_options *options,
+                                 struct copse_plan **out, struct copse_err *err) COPSE_CHECKED;
 copse_status copse_lower_flows(const struct copse_schedule *schedule,
                                const struct copse_lower_options *options, struct copse_plan **out,
                                struct copse_err *err) COPSE_CHECKED;

@@ -16,7 +16,7 @@ static void add_fraction(struct copse_text *text, int64_t num, int64_t den) {
 /* "input[0]", "scratch[17]", and at a peer "rank3.output[2]". */
 static void add_operand(struct copse_text *text, const struct copse_plan_operand *o,
                         uint32_t rank) {
-  static const char *const buffers[] = {"input", "output", "scratch"};
+  static const char *const buffers[] = {"input", "output", "scratch", "packets"};
   copse_text_add(text, "\"");
   if (o->rank != rank) copse_text_add(text, "rank%" PRIu32 ".", o->rank);
   copse_text_add(text, "%s[%" PRIu32 "]\"", buffers[o->buffer], o->index);
@@ -81,8 +81,8 @@ static void add_tables(struct copse_text *text, const struct copse_plan *plan) {
     add_fraction(text, p->lo_num, p->lo_den);
     copse_text_add(text, ", ");
     add_fraction(text, p->hi_num, p->hi_den);
-    if (p->extent > 0) { /* of so much of the block */
-      const struct copse_plan_extent *e = &plan->extents[p->extent - 1];
+    if (p->pair > 0 && h->n_extents > 0) { /* of so much of the block */
+      const struct copse_plan_extent *e = &plan->extents[p->pair - 1];
       copse_text_add(text, ", ");
       add_fraction(text, e->num, e->den);
     }

@@ -1,5 +1,6 @@
 #include "codegen/unit.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 struct maker {
@@ -155,6 +156,52 @@ copse_status copse_units_make(const struct copse_schedule *schedule, int instanc
   }
 out:
   if (status != COPSE_OK) copse_units_free(out);
+  return status;
+}
+
+/* ---- spreading over workers -------------------------------------------------------- */
+
+struct sized {
+  double size;
+  int unit;
+};
+
+static int larger_first(const void *a, const void *b) {
+  const struct sized *x = a, *y = b;
+  if (x->size != y->size) return x->size < y->size ? 1 : -1;
+  return x->unit - y->unit;
+}
+
+static int least_loaded(const double *load, int n) {
+  int best = 0;
+  for (int w = 1; w < n; w++)
+    if (load[w] < load[best]) best = w;
+  return best;
+}
+
+copse_status copse_units_spread(const struct copse_units *units, int most, int *worker_of,
+                                int *n_workers, struct copse_err *err) {
+  size_t n = (size_t)units->n_units;
+  int workers = units->n_units < most ? units->n_units : most;
+  struct sized *sized = NULL;
+  double *load = NULL;
+  copse_status status;
+  COPSE_TRY(copse_calloc(n, sizeof *sized, &sized, err));
+  COPSE_TRY(copse_calloc((size_t)workers, sizeof *load, &load, err));
+  for (int u = 0; u < units->n_units; u++) {
+    const struct copse_unit *unit = &units->units[u];
+    sized[u] = (struct sized){copse_q_to_double(unit->hi) - copse_q_to_double(unit->lo), u};
+  }
+  qsort(sized, n, sizeof *sized, larger_first);
+  for (size_t i = 0; i < n; i++) {
+    int w = least_loaded(load, workers);
+    load[w] += sized[i].size;
+    worker_of[sized[i].unit] = w;
+  }
+  *n_workers = workers;
+out:
+  free(sized);
+  free(load);
   return status;
 }
 

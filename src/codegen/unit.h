@@ -33,6 +33,13 @@ struct copse_units {
  */
 copse_status copse_units_make(const struct copse_schedule *schedule, int instances,
                               struct copse_units *out, struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * Spreads units over at most `most` workers, largest first to the least loaded one:
+ * worker_of[u], and how many are used. The same on every rank.
+ */
+copse_status copse_units_spread(const struct copse_units *units, int most, int *worker_of,
+                                int *n_workers, struct copse_err *err) COPSE_CHECKED;
 void copse_units_free(struct copse_units *units);
 
 #endif

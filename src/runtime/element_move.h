@@ -1,18 +1,35 @@
 /*
  * One MOVE on elements: folds the sources in the order given and stores the result in
  * every destination. In the common subset of C11, C++17 and CUDA C++; the loops are
- * generated once per type and operation from element_move_type.h.
+ * generated once per type and operation from element_move_type.h. How a tile of elements
+ * comes from memory and goes there is the machine's: element_tile_cpu.h, cuda/tile.cuh.
  *
  * Calling threads: `n_threads` threads (a thread block; 1 on a CPU) call with the same
  * move, each with its own `thread` in [0, n_threads). They write disjoint elements and
  * are not synchronised. Sources and destinations may be identical addresses, never
- * overlap otherwise. Pointers are aligned to the element.
+ * overlap otherwise. Pointers are aligned to the element, those of packets to 16 bytes.
  */
 #ifndef COPSE_RUNTIME_ELEMENT_MOVE_H
 #define COPSE_RUNTIME_ELEMENT_MOVE_H
 
+#include <stdbool.h>
+
+#include "copse/types.h"
 #include "runtime/element.h"
-#include "runtime/element_types.h"
+
+/* Memory of one operand. epoch 0: elements as they are; else packets with this flag. */
+struct copse_place {
+  unsigned char *at;
+  uint32_t epoch;
+};
+
+/* 4 bytes of data below, the flag above: one 8-byte store. */
+#define COPSE_PACKET_DATA_BYTES 4u
+COPSE_HD static inline uint64_t copse_packet_of(uint32_t data, uint32_t epoch) {
+  return (uint64_t)epoch << 32 | data;
+}
+
+struct copse_patience;
 
 struct copse_move {
   enum copse_type type;
@@ -20,22 +37,25 @@ struct copse_move {
   uint32_t n_src, n_dst; /* both >= 1 */
   uint32_t divisor;      /* avg, final: the number of ranks; else 1 */
   uint64_t count;        /* elements */
-  const void *const *src;
-  void *const *dst;
+  const struct copse_place *src, *dst;
+  const struct copse_patience *patience; /* a GPU's: how long to look for packets */
 };
 
-/* Elements that a thread takes at once: 16 bytes on a GPU, where they are registers; on a
- * CPU a run that vectorises and stays in the first cache. */
-#if defined(__CUDA_ARCH__)
-#define COPSE_MOVE_LANES(T) (16u / (uint32_t)sizeof(T))
+/* A .cu file moves elements on the GPU only (or, for tests, as the GPU would). */
+#if defined(__CUDACC__)
+#undef COPSE_DEVICE_CODE
+#define COPSE_DEVICE_CODE 1
+#define COPSE_MOVE_FUNCTION __device__ static inline
+#define COPSE_MOVE_INLINE __device__ static __forceinline__
 #else
-#define COPSE_MOVE_LANES(T) 128u
+#define COPSE_MOVE_FUNCTION static inline
+#define COPSE_MOVE_INLINE static inline __attribute__((always_inline))
 #endif
 
-#if defined(__CUDACC__)
-#define COPSE_MOVE_INLINE COPSE_HD static __forceinline__
+#if defined(COPSE_DEVICE_CODE)
+#include "runtime/cuda/tile.cuh"
 #else
-#define COPSE_MOVE_INLINE static inline __attribute__((always_inline))
+#include "runtime/element_tile_cpu.h"
 #endif
 
 #define COPSE_JOIN3_NOW(a, b, c) a##b##c
@@ -93,29 +113,22 @@ struct copse_move {
 #define COPSE_MOVE_A float
 #include "runtime/element_move_type.h"
 
-/* For one source and no division: the bits as they are, also those of a NaN. */
-COPSE_HD static inline void copse_move_copy(const struct copse_move *move, uint64_t element_bytes,
-                                            uint32_t thread, uint32_t n_threads) {
-#if defined(__CUDA_ARCH__)
-  for (uint32_t k = 0; k < move->n_dst; k++) {
-    const unsigned char *src = (const unsigned char *)move->src[0];
-    unsigned char *dst = (unsigned char *)move->dst[k];
-    for (uint64_t i = thread; i < move->count; i += n_threads)
-      memcpy(dst + i * element_bytes, src + i * element_bytes, element_bytes);
-  }
-#else
-  if (thread != 0) return;
-  (void)n_threads;
-  for (uint32_t k = 0; k < move->n_dst; k++)
-    if (move->dst[k] != move->src[0])
-      memcpy(move->dst[k], move->src[0], (size_t)(move->count * element_bytes));
-#endif
-}
+#define COPSE_MOVE_NAME float8_e4m3
+#define COPSE_MOVE_T uint8_t
+#define COPSE_MOVE_A float
+#include "runtime/element_move_type.h"
+
+#define COPSE_MOVE_NAME float8_e5m2
+#define COPSE_MOVE_T uint8_t
+#define COPSE_MOVE_A float
+#include "runtime/element_move_type.h"
 
 COPSE_HD static inline uint32_t copse_element_bytes(enum copse_type type) {
   switch (type) {
     case COPSE_INT8:
-    case COPSE_UINT8: return 1;
+    case COPSE_UINT8:
+    case COPSE_FLOAT8_E4M3:
+    case COPSE_FLOAT8_E5M2: return 1;
     case COPSE_HALF:
     case COPSE_BFLOAT16: return 2;
     case COPSE_INT64:
@@ -125,24 +138,26 @@ COPSE_HD static inline uint32_t copse_element_bytes(enum copse_type type) {
   }
 }
 
-COPSE_HD static inline void copse_move_run(const struct copse_move *move, uint32_t thread,
+/* False when a GPU's threads lost patience with a packet; then part of the move was done. */
+COPSE_MOVE_FUNCTION bool copse_move_run(const struct copse_move *move, uint32_t thread,
                                            uint32_t n_threads) {
-  if (move->n_src == 1 && move->divisor == 1) {
-    copse_move_copy(move, copse_element_bytes(move->type), thread, n_threads);
-    return;
-  }
+  /* One source and no division: the bits as they are, also those of a NaN. */
+  if (move->n_src == 1 && move->divisor == 1)
+    return copse_move_copy(move, copse_element_bytes(move->type), thread, n_threads);
   switch (move->type) {
-    case COPSE_INT8: copse_int8_move(move, thread, n_threads); break;
-    case COPSE_UINT8: copse_uint8_move(move, thread, n_threads); break;
-    case COPSE_INT32: copse_int32_move(move, thread, n_threads); break;
-    case COPSE_UINT32: copse_uint32_move(move, thread, n_threads); break;
-    case COPSE_INT64: copse_int64_move(move, thread, n_threads); break;
-    case COPSE_UINT64: copse_uint64_move(move, thread, n_threads); break;
-    case COPSE_HALF: copse_half_move(move, thread, n_threads); break;
-    case COPSE_FLOAT: copse_float_move(move, thread, n_threads); break;
-    case COPSE_DOUBLE: copse_double_move(move, thread, n_threads); break;
-    case COPSE_BFLOAT16: copse_bfloat16_move(move, thread, n_threads); break;
-    default: break;
+    case COPSE_INT8: return copse_int8_move(move, thread, n_threads);
+    case COPSE_UINT8: return copse_uint8_move(move, thread, n_threads);
+    case COPSE_INT32: return copse_int32_move(move, thread, n_threads);
+    case COPSE_UINT32: return copse_uint32_move(move, thread, n_threads);
+    case COPSE_INT64: return copse_int64_move(move, thread, n_threads);
+    case COPSE_UINT64: return copse_uint64_move(move, thread, n_threads);
+    case COPSE_HALF: return copse_half_move(move, thread, n_threads);
+    case COPSE_FLOAT: return copse_float_move(move, thread, n_threads);
+    case COPSE_DOUBLE: return copse_double_move(move, thread, n_threads);
+    case COPSE_BFLOAT16: return copse_bfloat16_move(move, thread, n_threads);
+    case COPSE_FLOAT8_E4M3: return copse_float8_e4m3_move(move, thread, n_threads);
+    case COPSE_FLOAT8_E5M2: return copse_float8_e5m2_move(move, thread, n_threads);
+    default: return false;
   }
 }
 

@@ -7,36 +7,48 @@
 #define COPSE_MOVE_LOOP COPSE_JOIN4(copse_, COPSE_MOVE_NAME, _move_, COPSE_MOVE_OP)
 #define COPSE_MOVE_BLOCK COPSE_JOIN4(copse_, COPSE_MOVE_NAME, _block_, COPSE_MOVE_OP)
 
-/* n elements from `first` on, n <= lanes. All sources are read before any destination is
- * written, so that they may be the same memory. */
-COPSE_MOVE_INLINE void COPSE_MOVE_BLOCK(const struct copse_move *move, uint64_t first, uint32_t n) {
-  COPSE_MOVE_A total[COPSE_MOVE_LANES(COPSE_MOVE_T)];
-  const COPSE_MOVE_T *head = (const COPSE_MOVE_T *)move->src[0] + first;
+/* One tile. All sources are read before any destination is written, so that they may be the
+ * same memory. */
+COPSE_MOVE_INLINE bool COPSE_MOVE_BLOCK(const struct copse_move *move, struct copse_tile tile) {
+  COPSE_MOVE_A total[COPSE_TILE_LANES(COPSE_MOVE_T)];
+  COPSE_MOVE_T part[COPSE_TILE_LANES(COPSE_MOVE_T)];
+  const uint32_t n = COPSE_TILE_SIZE(COPSE_MOVE_T, tile);
+  if (!copse_tile_read(move, &move->src[0], tile, part, sizeof *part)) return false;
+  const COPSE_MOVE_T *head = COPSE_TILE_IN(COPSE_MOVE_T, move->src[0], tile, part);
+  COPSE_TILE_UNROLL
   for (uint32_t i = 0; i < n; i++) total[i] = COPSE_MOVE_FN(_load)(head[i]);
   for (uint32_t k = 1; k < move->n_src; k++) {
-    const COPSE_MOVE_T *src = (const COPSE_MOVE_T *)move->src[k] + first;
+    if (!copse_tile_read(move, &move->src[k], tile, part, sizeof *part)) return false;
+    const COPSE_MOVE_T *next = COPSE_TILE_IN(COPSE_MOVE_T, move->src[k], tile, part);
+    COPSE_TILE_UNROLL
     for (uint32_t i = 0; i < n; i++)
-      total[i] = COPSE_MOVE_FOLD(total[i], COPSE_MOVE_FN(_load)(src[i]));
+      total[i] = COPSE_MOVE_FOLD(total[i], COPSE_MOVE_FN(_load)(next[i]));
   }
-  if (move->divisor != 1)
+  if (move->divisor != 1) {
+    COPSE_TILE_UNROLL
     for (uint32_t i = 0; i < n; i++) total[i] = COPSE_MOVE_FN(_divide)(total[i], move->divisor);
-  for (uint32_t k = 0; k < move->n_dst; k++) {
-    COPSE_MOVE_T *dst = (COPSE_MOVE_T *)move->dst[k] + first;
-    for (uint32_t i = 0; i < n; i++) dst[i] = COPSE_MOVE_FN(_store)(total[i]);
   }
+  for (uint32_t k = 0; k < move->n_dst; k++) {
+    COPSE_MOVE_T *out = COPSE_TILE_OUT(COPSE_MOVE_T, move->dst[k], tile, part);
+    COPSE_TILE_UNROLL
+    for (uint32_t i = 0; i < n; i++) out[i] = COPSE_MOVE_FN(_store)(total[i]);
+    copse_tile_write(&move->dst[k], tile, part, sizeof *part);
+  }
+  return true;
 }
 
-COPSE_HD static inline void COPSE_MOVE_LOOP(const struct copse_move *move, uint32_t thread,
+COPSE_MOVE_FUNCTION bool COPSE_MOVE_LOOP(const struct copse_move *move, uint32_t thread,
                                             uint32_t n_threads) {
-  const uint32_t lanes = COPSE_MOVE_LANES(COPSE_MOVE_T);
-  const uint64_t step = (uint64_t)lanes * n_threads;
-  for (uint64_t first = (uint64_t)lanes * thread; first < move->count; first += step) {
-    uint64_t left = move->count - first;
-    if (left >= lanes) /* a constant length, for which the compiler vectorises */
-      COPSE_MOVE_BLOCK(move, first, lanes);
+  struct copse_tiles tiles = copse_tiles_of(move, thread, n_threads, sizeof(COPSE_MOVE_T));
+  struct copse_tile tile;
+  bool ok = true;
+  while (ok && copse_tiles_next(&tiles, &tile)) {
+    if (COPSE_TILE_IS_FULL(COPSE_MOVE_T, tile)) /* a constant length, which vectorises */
+      ok = COPSE_MOVE_BLOCK(move, COPSE_TILE_FULL(COPSE_MOVE_T, tile));
     else
-      COPSE_MOVE_BLOCK(move, first, (uint32_t)left);
+      ok = COPSE_MOVE_BLOCK(move, tile);
   }
+  return ok;
 }
 
 #undef COPSE_MOVE_FN

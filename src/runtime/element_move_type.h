@@ -12,16 +12,17 @@
 #define COPSE_MOVE_OP max
 #include "runtime/element_move_op.h"
 
-COPSE_HD static inline void COPSE_JOIN3(copse_, COPSE_MOVE_NAME,
+COPSE_MOVE_FUNCTION bool COPSE_JOIN3(copse_, COPSE_MOVE_NAME,
                                         _move)(const struct copse_move *move, uint32_t thread,
                                                uint32_t n_threads) {
   switch (move->redop) {
     case COPSE_PROD:
-      COPSE_JOIN3(copse_, COPSE_MOVE_NAME, _move_prod)(move, thread, n_threads);
-      break;
-    case COPSE_MIN: COPSE_JOIN3(copse_, COPSE_MOVE_NAME, _move_min)(move, thread, n_threads); break;
-    case COPSE_MAX: COPSE_JOIN3(copse_, COPSE_MOVE_NAME, _move_max)(move, thread, n_threads); break;
-    default: COPSE_JOIN3(copse_, COPSE_MOVE_NAME, _move_sum)(move, thread, n_threads); break;
+      return COPSE_JOIN3(copse_, COPSE_MOVE_NAME, _move_prod)(move, thread, n_threads);
+    case COPSE_MIN:
+      return COPSE_JOIN3(copse_, COPSE_MOVE_NAME, _move_min)(move, thread, n_threads);
+    case COPSE_MAX:
+      return COPSE_JOIN3(copse_, COPSE_MOVE_NAME, _move_max)(move, thread, n_threads);
+    default: return COPSE_JOIN3(copse_, COPSE_MOVE_NAME, _move_sum)(move, thread, n_threads);
   }
 }
 

@@ -15,6 +15,7 @@ struct copse_exec_cpu {
   uint32_t *queue; /* [n_workers] ring of those that can move; each is in it at most once */
   uint32_t head, used;
   uint32_t *waiting_on; /* [n_workers] channel, or NO_CHANNEL */
+  bool missing_packets; /* a worker reads packets that nobody has sent */
 };
 
 copse_status copse_exec_cpu_new(struct copse_exec *exec, struct copse_err *err) {
@@ -56,6 +57,10 @@ static bool run_worker(struct copse_exec *exec, uint32_t w) {
     uint32_t channel;
     enum copse_exec_step step = copse_exec_advance(exec, w, &channel);
     if (step == COPSE_STEP_FINISHED) return true;
+    if (step == COPSE_STEP_LOOKS) { /* its channels said that they are there */
+      exec->cpu->missing_packets = true;
+      return false;
+    }
     if (step == COPSE_STEP_WAITS) {
       exec->cpu->waiting_on[w] = channel;
       return false;
@@ -68,9 +73,12 @@ static bool run_worker(struct copse_exec *exec, uint32_t w) {
 copse_status copse_exec_cpu_run(struct copse_exec *exec, struct copse_err *err) {
   uint32_t n = exec->plan->header.n_workers, finished = 0;
   exec->cpu->head = exec->cpu->used = 0;
+  exec->cpu->missing_packets = false;
   for (uint32_t w = 0; w < n; w++) enqueue(exec, w);
   while (exec->cpu->used > 0)
     if (run_worker(exec, dequeue(exec))) finished++;
+  if (exec->cpu->missing_packets)
+    return copse_fail(err, COPSE_REFUTED, "a worker reads packets that nobody has sent before");
   if (finished < n) return copse_exec_report_standstill(exec, "deadlock", err);
   return COPSE_OK;
 }

@@ -13,6 +13,7 @@
 
 #include "runtime/executor.h"
 #include "runtime/layout.h"
+#include "runtime/view.h"
 
 /* A line each, so that workers don't disturb their neighbours. */
 #define COPSE_CACHE_LINE 64
@@ -34,21 +35,30 @@ struct copse_exec {
   double stall_seconds;
   bool broken; /* a launch failed: counters and scratch are in no defined state */
   struct copse_layout layout;
-  struct copse_launch launch;          /* the current one */
-  void **scratch;                      /* [n_ranks] */
+  struct copse_view view;              /* the current launch */
+  uint32_t epoch;                      /* its number, from 1: what packets are flagged with */
+  struct copse_rank_memory *memory;    /* [n_ranks] the view's */
   uint64_t *scratch_capacity;          /* [n_ranks] bytes */
+  uint64_t packets_capacity;           /* bytes of one of a rank's two copies */
   struct copse_exec_worker *workers;   /* [n_workers] */
   struct copse_exec_channel *channels; /* [n_channels] persist from launch to launch */
   struct copse_exec_cpu *cpu;          /* the backend's own, NULL for others */
   struct copse_exec_threads *threads;
+  struct copse_exec_gpu *gpu;
 };
 
-enum copse_exec_step { COPSE_STEP_FINISHED, COPSE_STEP_WAITS, COPSE_STEP_SIGNALLED };
+enum copse_exec_step {
+  COPSE_STEP_FINISHED,
+  COPSE_STEP_WAITS,
+  COPSE_STEP_SIGNALLED,
+  COPSE_STEP_LOOKS /* packets are missing; nobody tells when they come */
+};
 
 /*
  * Runs worker w until it is finished, stands at a WAIT that isn't satisfied, or has just
  * signalled (*channel tells which; the backend decides whether that matters and goes on).
- * Signals release what was written before, satisfied waits acquire it.
+ * Signals release what was written before, satisfied waits acquire it. Whether packets are
+ * waited for by their channels or by looking at them is the backend's choice.
  */
 enum copse_exec_step copse_exec_advance(struct copse_exec *exec, uint32_t w, uint32_t *channel);
 
@@ -76,5 +86,18 @@ void copse_exec_cpu_free(struct copse_exec *exec);
 copse_status copse_exec_threads_new(struct copse_exec *exec, struct copse_err *err) COPSE_CHECKED;
 copse_status copse_exec_threads_run(struct copse_exec *exec, struct copse_err *err) COPSE_CHECKED;
 void copse_exec_threads_free(struct copse_exec *exec);
+
+/* The GPUs' backend shares nothing with the others but the plan: the interpreter is the one
+ * of view.h and element_move.h, run by the kernel. See executor.h for what the parts do. */
+copse_status copse_exec_gpu_new(struct copse_exec *exec, struct copse_err *err) COPSE_CHECKED;
+void copse_exec_gpu_free(struct copse_exec *exec);
+void copse_exec_gpu_set_stall_seconds(struct copse_exec *exec);
+copse_status copse_exec_gpu_load(struct copse_exec *exec, const struct copse_launch *launch,
+                                 struct copse_err *err) COPSE_CHECKED;
+copse_status copse_exec_gpu_store(struct copse_exec *exec, const struct copse_launch *launch,
+                                  struct copse_err *err) COPSE_CHECKED;
+copse_status copse_exec_gpu_start(struct copse_exec *exec, const struct copse_launch *launch,
+                                  struct copse_err *err) COPSE_CHECKED;
+copse_status copse_exec_gpu_finish(struct copse_exec *exec, struct copse_err *err) COPSE_CHECKED;
 
 #endif

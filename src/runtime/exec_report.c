@@ -15,10 +15,13 @@ static void add_worker(const struct copse_exec *exec, uint32_t w, char *text, si
   snprintf(text + used, size - used, "rank %u worker %u", rank, w - plan->ranks[rank].first_worker);
 }
 
-/* The channel that an unfinished worker stands at: its current operation is a WAIT. */
+/* The channel that an unfinished worker stands at: its current operation is a WAIT, or a MOVE
+ * of packets whose WAIT came before it (a valid plan has one). */
 static uint32_t waited_channel(const struct copse_exec *exec, uint32_t w) {
-  const struct copse_plan_worker *worker = &exec->plan->workers[w];
-  return exec->plan->ops[worker->first_op + exec->workers[w].op].channel;
+  const struct copse_plan_op *op =
+      &exec->plan->ops[exec->plan->workers[w].first_op + exec->workers[w].op];
+  while (op->kind != COPSE_OP_WAIT) op--;
+  return op->channel;
 }
 
 static uint32_t waits_for(const struct copse_exec *exec, uint32_t w) {

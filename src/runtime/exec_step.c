@@ -2,36 +2,40 @@
 #include "runtime/element_move.h"
 #include "runtime/exec_internal.h"
 
-static void *operand_address(const struct copse_exec *exec,
-                             const struct copse_plan_operand *operand, struct copse_span chunk,
-                             uint32_t c) {
-  void *base;
-  switch (operand->buffer) {
-    case COPSE_BUFFER_INPUT: base = exec->launch.inputs[operand->rank]; break;
-    case COPSE_BUFFER_OUTPUT: base = exec->launch.outputs[operand->rank]; break;
-    default: base = exec->scratch[operand->rank]; break;
-  }
-  return (char *)base + copse_layout_offset(&exec->layout, operand, chunk, c);
+/* Where an operation finds its data, on the stack of the worker that does it. */
+struct places {
+  struct copse_place src[COPSE_MOVE_MAX_OPERANDS], dst[COPSE_MOVE_MAX_OPERANDS];
+};
+
+static void find_places(const struct copse_exec *exec, const struct copse_plan_op *op,
+                        struct copse_span chunk, uint32_t c, struct places *places) {
+  const struct copse_plan_operand *operand = &exec->view.operands[op->operand];
+  for (uint32_t k = 0; k < op->n_src; k++)
+    places->src[k] = copse_view_operand(&exec->view, operand++, chunk, c, exec->epoch);
+  for (uint32_t k = 0; k < op->n_dst; k++)
+    places->dst[k] = copse_view_operand(&exec->view, operand++, chunk, c, exec->epoch);
 }
 
-static void run_move(const struct copse_exec *exec, const struct copse_plan_op *op, uint32_t c) {
-  struct copse_span chunk = copse_layout_chunk(&exec->layout, op->piece, c);
-  if (chunk.count == 0) return;
-  const void *src[COPSE_MOVE_MAX_OPERANDS];
-  void *dst[COPSE_MOVE_MAX_OPERANDS];
-  const struct copse_plan_operand *operand = &exec->plan->operands[op->operand];
-  for (uint32_t k = 0; k < op->n_src; k++) src[k] = operand_address(exec, operand++, chunk, c);
-  for (uint32_t k = 0; k < op->n_dst; k++) dst[k] = operand_address(exec, operand++, chunk, c);
-  bool divides = exec->launch.redop == COPSE_AVG && (op->flags & COPSE_MOVE_FINAL);
-  const struct copse_move move = {.type = exec->launch.type,
-                                  .redop = exec->launch.redop,
+/* False when packets that it reads aren't there yet; then nothing was done. */
+static bool run_move(const struct copse_exec *exec, const struct copse_plan_op *op, uint32_t c) {
+  const struct copse_view *view = &exec->view;
+  struct copse_span chunk = copse_view_chunk(view, op->piece, c);
+  if (chunk.count == 0) return true;
+  struct places places;
+  find_places(exec, op, chunk, c, &places);
+  for (uint32_t k = 0; k < op->n_src; k++)
+    if (places.src[k].epoch &&
+        !copse_packets_are_there(&places.src[k], chunk.count * view->shape.element_bytes))
+      return false;
+  const struct copse_move move = {.type = view->type,
+                                  .redop = view->redop,
                                   .n_src = op->n_src,
                                   .n_dst = op->n_dst,
-                                  .divisor = divides ? exec->plan->header.n_ranks : 1,
+                                  .divisor = copse_view_divisor(view, op),
                                   .count = chunk.count,
-                                  .src = src,
-                                  .dst = dst};
-  copse_move_run(&move, 0, 1);
+                                  .src = places.src,
+                                  .dst = places.dst};
+  return copse_move_run(&move, 0, 1);
 }
 
 /* The worker is the only writer of the counter, so no read-modify-write is needed. */
@@ -43,7 +47,8 @@ static void raise_signal(struct copse_exec_channel *channel) {
 enum copse_exec_step copse_exec_advance(struct copse_exec *exec, uint32_t w, uint32_t *channel) {
   const struct copse_plan_worker *worker = &exec->plan->workers[w];
   const struct copse_plan_op *ops = &exec->plan->ops[worker->first_op];
-  const uint32_t n_chunks = exec->layout.n_chunks, fifo = exec->plan->header.fifo;
+  const uint32_t n_chunks = exec->view.shape.n_chunks, fifo = exec->view.shape.fifo;
+  const bool looks = exec->backend != COPSE_BACKEND_CPU;
   struct copse_exec_worker *at = &exec->workers[w];
   if (worker->n_ops == 0) at->chunk = n_chunks;
   for (; at->chunk < n_chunks; at->chunk++, at->op = 0)
@@ -54,7 +59,11 @@ enum copse_exec_step copse_exec_advance(struct copse_exec *exec, uint32_t w, uin
         continue;
       }
       if (op->kind == COPSE_OP_MOVE) {
-        run_move(exec, op, at->chunk);
+        if (!run_move(exec, op, at->chunk)) return COPSE_STEP_LOOKS;
+        at->op++;
+        continue;
+      }
+      if (looks && (op->flags & COPSE_SYNC_IN_DATA)) { /* the packets themselves tell */
         at->op++;
         continue;
       }

@@ -97,12 +97,36 @@ static void wake_waiter(struct copse_exec *exec, uint32_t channel) {
   if (atomic_fetch_or_explicit(&waiter->sleeping, 0, memory_order_acq_rel)) wake(waiter);
 }
 
+/* Nobody wakes a worker for packets: it looks, then yields, then sleeps a little, and then
+ * counts as asleep for the watchdog. False when the launch is given up. */
+static bool look_again(struct thread *self, uint32_t *looks) {
+  const struct copse_exec_threads *team = self->exec->threads;
+  const struct timespec nap = {0, 50000};
+  uint32_t n = ++*looks;
+  if (n <= (uint32_t)team->spins) {
+    relax();
+  } else if (n <= (uint32_t)team->spins + 100) {
+    sched_yield();
+  } else {
+    atomic_store_explicit(&self->sleeping, 1, memory_order_relaxed);
+    nanosleep(&nap, NULL);
+    atomic_store_explicit(&self->sleeping, 0, memory_order_relaxed);
+  }
+  return !atomic_load_explicit(&team->leave, memory_order_relaxed);
+}
+
 static void run_worker(struct thread *self) {
   struct copse_exec *exec = self->exec;
+  uint32_t looks = 0;
   for (;;) {
     uint32_t channel;
     enum copse_exec_step step = copse_exec_advance(exec, self->worker, &channel);
     if (step == COPSE_STEP_FINISHED) break;
+    if (step == COPSE_STEP_LOOKS) {
+      if (!look_again(self, &looks)) return;
+      continue;
+    }
+    looks = 0;
     if (step == COPSE_STEP_SIGNALLED)
       wake_waiter(exec, channel);
     else if (!wait_for(self, &exec->channels[channel]))

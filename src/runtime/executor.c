@@ -32,14 +32,15 @@ copse_status copse_exec_new(const struct copse_plan *plan, enum copse_backend ba
   exec->backend = backend;
   exec->stall_seconds = DEFAULT_STALL_SECONDS;
   COPSE_TRY(copse_layout_new(plan, &exec->layout, err));
-  COPSE_TRY(copse_calloc(h->n_ranks, sizeof *exec->scratch, &exec->scratch, err));
+  COPSE_TRY(copse_calloc(h->n_ranks, sizeof *exec->memory, &exec->memory, err));
   COPSE_TRY(copse_calloc(h->n_ranks, sizeof *exec->scratch_capacity, &exec->scratch_capacity, err));
   COPSE_TRY(calloc_lines(h->n_workers, sizeof *exec->workers, &exec->workers, err));
   COPSE_TRY(calloc_lines(h->n_channels, sizeof *exec->channels, &exec->channels, err));
-  if (backend == COPSE_BACKEND_THREADS)
-    COPSE_TRY(copse_exec_threads_new(exec, err));
-  else
-    COPSE_TRY(copse_exec_cpu_new(exec, err));
+  switch (backend) {
+    case COPSE_BACKEND_CUDA: COPSE_TRY(copse_exec_gpu_new(exec, err)); break;
+    case COPSE_BACKEND_THREADS: COPSE_TRY(copse_exec_threads_new(exec, err)); break;
+    default: COPSE_TRY(copse_exec_cpu_new(exec, err)); break;
+  }
   *out = exec;
   return COPSE_OK;
 out:
@@ -51,9 +52,13 @@ void copse_exec_free(struct copse_exec *exec) {
   if (!exec) return;
   copse_exec_threads_free(exec); /* first: the threads use the rest */
   copse_exec_cpu_free(exec);
-  if (exec->scratch)
-    for (uint32_t r = 0; r < exec->plan->header.n_ranks; r++) free(exec->scratch[r]);
-  free(exec->scratch);
+  copse_exec_gpu_free(exec);
+  if (exec->memory)
+    for (uint32_t r = 0; r < exec->plan->header.n_ranks; r++) {
+      free(exec->memory[r].scratch);
+      free(exec->memory[r].packets);
+    }
+  free(exec->memory);
   free(exec->scratch_capacity);
   free(exec->workers);
   free(exec->channels);
@@ -63,46 +68,101 @@ void copse_exec_free(struct copse_exec *exec) {
 
 void copse_exec_set_stall_seconds(struct copse_exec *exec, double seconds) {
   exec->stall_seconds = seconds;
+  if (exec->gpu) copse_exec_gpu_set_stall_seconds(exec);
 }
 
 /* Scratch only grows: launches of the same size don't allocate. Its content between
  * launches means nothing. */
 static copse_status grow_scratch(struct copse_exec *exec, struct copse_err *err) {
   for (uint32_t r = 0; r < exec->plan->header.n_ranks; r++) {
-    uint64_t bytes = exec->layout.scratch_bytes[r];
+    uint64_t bytes = copse_layout_slot_bytes(&exec->layout, &exec->view.shape, r);
     if (bytes <= exec->scratch_capacity[r]) continue;
-    free(exec->scratch[r]);
-    exec->scratch[r] = NULL;
+    free(exec->memory[r].scratch);
+    exec->memory[r].scratch = NULL;
     exec->scratch_capacity[r] = 0;
-    copse_status status = copse_calloc((size_t)bytes, 1, &exec->scratch[r], err);
+    copse_status status = copse_calloc((size_t)bytes, 1, &exec->memory[r].scratch, err);
     if (status != COPSE_OK) return status;
     exec->scratch_capacity[r] = bytes;
   }
   return COPSE_OK;
 }
 
-static copse_status prepare(struct copse_exec *exec, const struct copse_launch *launch,
-                            struct copse_err *err) {
+/* The two copies lie at a distance that doesn't depend on the size, or the packets of one
+ * launch could lie on those of the launch before. New ones have no launch's flag. */
+static copse_status grow_packets(struct copse_exec *exec, struct copse_err *err) {
+  uint32_t n = exec->plan->header.n_ranks;
+  uint64_t most = 0;
+  for (uint32_t r = 0; r < n; r++) {
+    uint64_t bytes = copse_layout_packet_bytes(&exec->layout, &exec->view.shape, r);
+    if (bytes > most) most = bytes;
+  }
+  most = copse_round_up(most, COPSE_CACHE_LINE);
+  if (most <= exec->packets_capacity) return COPSE_OK;
+  exec->packets_capacity = 0;
+  for (uint32_t r = 0; r < n; r++) {
+    free(exec->memory[r].packets);
+    exec->memory[r].packets = NULL;
+    if (exec->layout.packets[r].n == 0) continue;
+    copse_status status = copse_calloc((size_t)most, 2, &exec->memory[r].packets, err);
+    if (status != COPSE_OK) return status;
+  }
+  exec->packets_capacity = most;
+  return COPSE_OK;
+}
+
+static copse_status check_launch(const struct copse_exec *exec, const struct copse_launch *launch,
+                                 struct copse_err *err) {
+  const struct copse_plan_header *h = &exec->plan->header;
   if (exec->broken)
     return copse_fail(err, COPSE_INVALID, "an earlier launch of this executor failed");
   if ((unsigned)launch->type >= COPSE_N_TYPES || (unsigned)launch->redop >= COPSE_N_REDOPS)
     return copse_fail(err, COPSE_INVALID, "unknown element type or reduction");
+  if (launch->pair_counts &&
+      (h->collective != COPSE_ALLTOALL || h->n_extents > 0 ||
+       h->protocol != COPSE_PROTOCOL_BANDWIDTH))
+    return copse_fail(err, COPSE_INVALID, "counts of pairs, and a plan that takes none");
+  return COPSE_OK;
+}
+
+static copse_status prepare(struct copse_exec *exec, const struct copse_launch *launch,
+                            struct copse_err *err) {
+  const struct copse_plan *plan = exec->plan;
+  struct copse_view *view = &exec->view;
   copse_status status;
-  COPSE_TRY(copse_layout_set(&exec->layout, launch->count, copse_element_bytes(launch->type), err));
+  COPSE_TRY(check_launch(exec, launch, err));
+  *view = (struct copse_view){.ops = plan->ops,
+                              .operands = plan->operands,
+                              .pieces = plan->pieces,
+                              .extents = plan->header.n_extents > 0 ? plan->extents : NULL,
+                              .places = exec->layout.places,
+                              .ranks = exec->memory,
+                              .pair_counts = launch->pair_counts,
+                              .n_ranks = plan->header.n_ranks,
+                              .type = launch->type,
+                              .redop = launch->redop};
+  COPSE_TRY(copse_layout_shape(&exec->layout, launch->count, copse_element_bytes(launch->type),
+                               &view->shape, err));
   COPSE_TRY(grow_scratch(exec, err));
-  exec->launch = *launch;
+  COPSE_TRY(grow_packets(exec, err));
+  view->packets_copy = exec->packets_capacity;
+  for (uint32_t r = 0; r < view->n_ranks; r++) {
+    exec->memory[r].input = launch->inputs[r];
+    exec->memory[r].output = launch->outputs[r];
+  }
   /* Nothing is combined, hence nothing averaged either. */
-  if (!copse_collective_reduces((copse_collective)exec->plan->header.collective))
-    exec->launch.redop = COPSE_SUM;
-  memset(exec->workers, 0, exec->plan->header.n_workers * sizeof *exec->workers);
+  if (!copse_collective_reduces((copse_collective)plan->header.collective))
+    view->redop = COPSE_SUM;
+  exec->epoch = copse_next_epoch(exec->epoch);
+  memset(exec->workers, 0, plan->header.n_workers * sizeof *exec->workers);
 out:
   return status;
 }
 
-copse_status copse_exec_run(struct copse_exec *exec, const struct copse_launch *launch,
-                            struct copse_err *err) {
+static copse_status run_on_cpu(struct copse_exec *exec, const struct copse_launch *launch,
+                               struct copse_err *err) {
   copse_status status;
   COPSE_TRY(prepare(exec, launch, err));
+  if (launch->count == 0) return COPSE_OK; /* on no machine: packets would say nothing */
   exec->broken = true;
   if (exec->backend == COPSE_BACKEND_THREADS)
     COPSE_TRY(copse_exec_threads_run(exec, err));
@@ -114,15 +174,53 @@ out:
   return status;
 }
 
+copse_status copse_exec_load(struct copse_exec *exec, const struct copse_launch *launch,
+                             struct copse_err *err) {
+  if (exec->backend != COPSE_BACKEND_CUDA) return COPSE_OK;
+  copse_status status = check_launch(exec, launch, err);
+  return status == COPSE_OK ? copse_exec_gpu_load(exec, launch, err) : status;
+}
+
+copse_status copse_exec_start(struct copse_exec *exec, const struct copse_launch *launch,
+                              struct copse_err *err) {
+  if (exec->backend != COPSE_BACKEND_CUDA) return run_on_cpu(exec, launch, err);
+  copse_status status = check_launch(exec, launch, err);
+  if (status != COPSE_OK || launch->count == 0) return status;
+  return copse_exec_gpu_start(exec, launch, err);
+}
+
+copse_status copse_exec_finish(struct copse_exec *exec, struct copse_err *err) {
+  return exec->backend == COPSE_BACKEND_CUDA ? copse_exec_gpu_finish(exec, err) : COPSE_OK;
+}
+
+copse_status copse_exec_store(struct copse_exec *exec, const struct copse_launch *launch,
+                              struct copse_err *err) {
+  return exec->backend == COPSE_BACKEND_CUDA ? copse_exec_gpu_store(exec, launch, err) : COPSE_OK;
+}
+
+copse_status copse_exec_run(struct copse_exec *exec, const struct copse_launch *launch,
+                            struct copse_err *err) {
+  copse_status status;
+  COPSE_TRY(copse_exec_load(exec, launch, err));
+  COPSE_TRY(copse_exec_start(exec, launch, err));
+  COPSE_TRY(copse_exec_finish(exec, err));
+  COPSE_TRY(copse_exec_store(exec, launch, err));
+out:
+  return status;
+}
+
 copse_status copse_exec_scratch_bytes(const struct copse_plan *plan, uint64_t count,
                                       enum copse_type type, uint64_t *bytes,
                                       struct copse_err *err) {
   struct copse_layout layout;
+  struct copse_shape shape;
   *bytes = 0;
   copse_status status = copse_layout_new(plan, &layout, err);
   if (status != COPSE_OK) return status;
-  status = copse_layout_set(&layout, count, copse_element_bytes(type), err);
-  if (status == COPSE_OK) *bytes = layout.total_scratch;
+  status = copse_layout_shape(&layout, count, copse_element_bytes(type), &shape, err);
+  for (uint32_t r = 0; r < plan->header.n_ranks && status == COPSE_OK; r++)
+    *bytes += copse_layout_slot_bytes(&layout, &shape, r) +
+              2 * copse_layout_packet_bytes(&layout, &shape, r);
   copse_layout_free(&layout);
   return status;
 }

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "runtime/element_types.h"
+#include "copse/types.h"
 #include "runtime/plan.h"
 
 size_t copse_type_bytes(enum copse_type type);
@@ -21,8 +21,9 @@ bool copse_type_from_name(const char *name, enum copse_type *out);
 bool copse_redop_from_name(const char *name, enum copse_redop *out);
 
 enum copse_backend {
-  COPSE_BACKEND_CPU,    /* one thread steps all workers in turn; reports a deadlock */
-  COPSE_BACKEND_THREADS /* a thread per worker, C11 atomics */
+  COPSE_BACKEND_CPU,     /* one thread steps all workers in turn; reports a deadlock */
+  COPSE_BACKEND_THREADS, /* a thread per worker, C11 atomics */
+  COPSE_BACKEND_CUDA     /* all ranks on this process's GPUs; several may share one */
 };
 
 /* One collective call on all ranks. */
@@ -35,6 +36,9 @@ struct copse_launch {
   void *const *outputs; /* [n_ranks] header.output_blocks * count elements each. In place
                            as in NCCL: output == input, for allgather input == output +
                            rank * count, for reduce_scatter output == input + rank * count */
+  const uint64_t *pair_counts; /* alltoall: NULL, or [n_ranks * n_ranks]: of the block from rank i
+                                  to rank j only the first pair_counts[i * n_ranks + j] <= count
+                                  elements are sent. Not for plans with extents or packets */
 };
 
 struct copse_exec;
@@ -52,6 +56,19 @@ copse_status copse_exec_new(const struct copse_plan *plan, enum copse_backend ba
  */
 copse_status copse_exec_run(struct copse_exec *exec, const struct copse_launch *launch,
                             struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * The same in steps, for timing. load and store copy inputs and outputs to where the executor
+ * works and back (to and from a GPU; nothing on CPUs); start begins a launch on what is there,
+ * and may return before its end, finish waits for all that were started.
+ */
+copse_status copse_exec_load(struct copse_exec *exec, const struct copse_launch *launch,
+                             struct copse_err *err) COPSE_CHECKED;
+copse_status copse_exec_start(struct copse_exec *exec, const struct copse_launch *launch,
+                              struct copse_err *err) COPSE_CHECKED;
+copse_status copse_exec_finish(struct copse_exec *exec, struct copse_err *err) COPSE_CHECKED;
+copse_status copse_exec_store(struct copse_exec *exec, const struct copse_launch *launch,
+                              struct copse_err *err) COPSE_CHECKED;
 void copse_exec_set_stall_seconds(struct copse_exec *exec, double seconds); /* default 20 */
 /* Bytes of scratch over all ranks that a launch of this size takes. */
 copse_status copse_exec_scratch_bytes(const struct copse_plan *plan, uint64_t count,

@@ -1,7 +1,6 @@
 /*
- * The layout of a launch: how many chunks, where each piece lies in a block, and where
- * each region lies in its rank's scratch. Depends on the plan, the count and the element
- * size; the executors compute it once per launch.
+ * What an executor computes of a plan: once, where each region lies among those of its rank;
+ * for each size, the shape of a launch and the memory it takes.
  */
 #ifndef COPSE_RUNTIME_LAYOUT_H
 #define COPSE_RUNTIME_LAYOUT_H
@@ -15,41 +14,44 @@
 /* A buffer may have this many bytes; keeps all arithmetic on sizes from overflowing. */
 #define COPSE_BUFFER_MAX_BYTES ((uint64_t)1 << 48)
 
-struct copse_layout {
-  const struct copse_plan *plan;
-  uint64_t count; /* elements of a block */
-  uint32_t element_bytes;
-  uint32_t unit; /* elements in COPSE_PLAN_ALIGN_BYTES */
-  uint32_t n_chunks;
-  struct copse_span *pieces; /* [n_pieces] within a block, in elements */
-  uint64_t *region_offsets;  /* [n_regions] bytes from the start of the rank's scratch */
-  uint64_t *slot_bytes;      /* [n_regions] */
-  uint64_t *scratch_bytes;   /* [n_ranks] */
-  uint64_t total_scratch;    /* over all ranks */
+/* Of the regions of one kind at one rank: as in struct copse_region_place, the end of all. */
+struct copse_region_end {
+  uint64_t total;
+  uint32_t n;
 };
 
-/* Allocates for `plan`, which is borrowed; copse_layout_set must follow. */
+struct copse_layout {
+  const struct copse_plan *plan;
+  uint64_t largest;                  /* of all pieces' shares of a block, in 1/2^32 */
+  struct copse_region_place *places; /* [n_regions] */
+  struct copse_region_end *slots;    /* [n_ranks] */
+  struct copse_region_end *packets;  /* [n_ranks] */
+};
+
+/* For `plan`, which is borrowed. */
 copse_status copse_layout_new(const struct copse_plan *plan, struct copse_layout *layout,
-                              struct copse_err *err) COPSE_CHECKED;
-/* COPSE_INVALID where buffers or scratch would exceed COPSE_BUFFER_MAX_BYTES. */
-copse_status copse_layout_set(struct copse_layout *layout, uint64_t count, uint32_t element_bytes,
                               struct copse_err *err) COPSE_CHECKED;
 void copse_layout_free(struct copse_layout *layout);
 
-/* The part of piece `piece` that is chunk c. */
-static inline struct copse_span copse_layout_chunk(const struct copse_layout *layout,
-                                                   uint32_t piece, uint32_t c) {
-  return copse_chunk_span(layout->pieces[piece], c, layout->n_chunks, layout->unit);
-}
+/*
+ * The shape of a launch of `count` elements a block. COPSE_INVALID where buffers or all ranks'
+ * scratch would exceed COPSE_BUFFER_MAX_BYTES, or a plan of packets isn't meant for so much.
+ */
+copse_status copse_layout_shape(const struct copse_layout *layout, uint64_t count,
+                                uint32_t element_bytes, struct copse_shape *shape,
+                                struct copse_err *err) COPSE_CHECKED;
 
-/* Bytes from the start of the operand's buffer to its part for `chunk`, the c-th. */
-static inline uint64_t copse_layout_offset(const struct copse_layout *layout,
-                                           const struct copse_plan_operand *operand,
-                                           struct copse_span chunk, uint32_t c) {
-  if (operand->buffer == COPSE_BUFFER_SCRATCH)
-    return layout->region_offsets[operand->index] +
-           copse_slot_of(c, layout->plan->header.fifo) * layout->slot_bytes[operand->index];
-  return copse_block_offset(operand->index, layout->count, chunk) * layout->element_bytes;
-}
+/* Bytes at a rank: all slots, and one of the two copies of its packets. */
+uint64_t copse_layout_slot_bytes(const struct copse_layout *layout, const struct copse_shape *shape,
+                                 uint32_t rank);
+uint64_t copse_layout_packet_bytes(const struct copse_layout *layout,
+                                   const struct copse_shape *shape, uint32_t rank);
+/* The same, enough for any launch: chunks have a largest size, and packets a largest message. */
+uint64_t copse_layout_most_slot_bytes(const struct copse_layout *layout, uint32_t rank);
+uint64_t copse_layout_most_packet_bytes(const struct copse_layout *layout, uint32_t rank);
+
+/* Bytes of the whole message as nccl-tests counts them, and of a block of such a message. */
+uint64_t copse_plan_message_bytes(const struct copse_plan *plan, uint64_t block_bytes);
+uint64_t copse_plan_block_bytes(const struct copse_plan *plan, uint64_t message_bytes);
 
 #endif

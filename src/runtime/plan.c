@@ -43,7 +43,7 @@ static copse_status check_header(const struct checker *check) {
   if (h->n_ranks < 1 || h->n_ranks > MAX_RANKS)
     return BAD(check, "header: %u ranks, must be 1..%u", h->n_ranks, MAX_RANKS);
   uint64_t pairs = (uint64_t)h->n_ranks * h->n_ranks;
-  if (h->zero != 0 || (h->n_extents != 0 && h->n_extents != pairs) ||
+  if ((h->n_extents != 0 && h->n_extents != pairs) ||
       (h->n_extents != 0 && h->collective != COPSE_ALLTOALL))
     return BAD(check, "header: %u extents, only an alltoall has some, one per pair of ranks",
                h->n_extents);
@@ -58,6 +58,13 @@ static copse_status check_header(const struct checker *check) {
   if (h->min_chunk_bytes < 1 || h->min_chunk_bytes > h->chunk_bytes)
     return BAD(check, "header: smallest chunk of %llu bytes, must be 1..%llu (the largest)",
                (unsigned long long)h->min_chunk_bytes, (unsigned long long)h->chunk_bytes);
+  if (h->min_bytes > h->max_bytes)
+    return BAD(check, "header: for messages from %llu to %llu bytes: none",
+               (unsigned long long)h->min_bytes, (unsigned long long)h->max_bytes);
+  if (h->protocol > COPSE_PROTOCOL_LOW_LATENCY)
+    return BAD(check, "header: unknown protocol %u", h->protocol);
+  if (h->protocol == COPSE_PROTOCOL_LOW_LATENCY && h->n_extents != 0)
+    return BAD(check, "header: an alltoall by demand, whose blocks may be empty, has no packets");
   const char *name = check->plan->name;
   if (!name || strlen(name) != h->name_bytes)
     return BAD(check, "header: the name is not of %u bytes without NUL", h->name_bytes);
@@ -100,6 +107,7 @@ static bool is_fraction(int64_t num, int64_t den) { return den > 0 && num >= 0 &
 static copse_status check_tables(const struct checker *check) {
   const struct copse_plan *plan = check->plan;
   const struct copse_plan_header *h = &plan->header;
+  const uint64_t pairs = h->collective == COPSE_ALLTOALL ? (uint64_t)h->n_ranks * h->n_ranks : 0;
   for (uint32_t p = 0; p < h->n_pieces; p++) {
     const struct copse_plan_piece *it = &plan->pieces[p];
     if (!is_fraction(it->lo_num, it->lo_den) || !is_fraction(it->hi_num, it->hi_den) ||
@@ -107,8 +115,8 @@ static copse_status check_tables(const struct checker *check) {
       return BAD(check, "piece %u: [%lld/%lld, %lld/%lld) is not an interval within [0, 1)", p,
                  (long long)it->lo_num, (long long)it->lo_den, (long long)it->hi_num,
                  (long long)it->hi_den);
-    if (it->extent > h->n_extents || (it->extent == 0) != (h->n_extents == 0) || it->zero != 0)
-      return BAD(check, "piece %u: extent %u of %u", p, it->extent, h->n_extents);
+    if (it->pair > pairs || (it->pair == 0) != (pairs == 0) || it->zero != 0)
+      return BAD(check, "piece %u: pair %u of %llu", p, it->pair, (unsigned long long)pairs);
   }
   for (uint32_t i = 0; i < h->n_extents; i++)
     if (!is_fraction(plan->extents[i].num, plan->extents[i].den))
@@ -118,6 +126,10 @@ static copse_status check_tables(const struct checker *check) {
     const struct copse_plan_region *it = &plan->regions[i];
     if (it->rank >= h->n_ranks) return BAD(check, "region %u: no rank %u", i, it->rank);
     if (it->piece >= h->n_pieces) return BAD(check, "region %u: no piece %u", i, it->piece);
+    if (it->kind > COPSE_REGION_PACKETS)
+      return BAD(check, "region %u: unknown kind %u", i, it->kind);
+    if (it->kind == COPSE_REGION_PACKETS && h->protocol != COPSE_PROTOCOL_LOW_LATENCY)
+      return BAD(check, "region %u: packets, in a plan of another protocol", i);
     if (i > 0 && it->rank < plan->regions[i - 1].rank)
       return BAD(check, "region %u: rank %u after rank %u, regions must be grouped by rank", i,
                  it->rank, plan->regions[i - 1].rank);
@@ -147,28 +159,45 @@ static copse_status check_operand(const struct checker *check, uint32_t i, uint3
   switch (it->buffer) {
     case COPSE_BUFFER_INPUT: limit = h->input_blocks; break;
     case COPSE_BUFFER_OUTPUT: limit = h->output_blocks; break;
-    case COPSE_BUFFER_SCRATCH: limit = h->n_regions; break;
+    case COPSE_BUFFER_SCRATCH:
+    case COPSE_BUFFER_PACKETS: limit = h->n_regions; break;
     default: return BAD(check, "op %u: operand %u: unknown buffer %u", i, o, it->buffer);
   }
   if (!is_source && it->buffer == COPSE_BUFFER_INPUT)
     return BAD(check, "op %u: operand %u: writes an input", i, o);
   if (it->index >= limit)
     return BAD(check, "op %u: operand %u: index %u, must be below %u", i, o, it->index, limit);
-  if (it->buffer != COPSE_BUFFER_SCRATCH && h->n_extents > 0) {
+  bool is_region = it->buffer == COPSE_BUFFER_SCRATCH || it->buffer == COPSE_BUFFER_PACKETS;
+  if (!is_region && h->collective == COPSE_ALLTOALL) {
     uint32_t pair = it->buffer == COPSE_BUFFER_INPUT ? it->rank * h->n_ranks + it->index
                                                      : it->index * h->n_ranks + it->rank;
-    if (plan->pieces[op->piece].extent != pair + 1)
-      return BAD(check, "op %u: operand %u: a piece of another block's extent", i, o);
+    if (plan->pieces[op->piece].pair != pair + 1)
+      return BAD(check, "op %u: operand %u: a piece of another block", i, o);
   }
-  if (it->buffer != COPSE_BUFFER_SCRATCH) return COPSE_OK;
+  if (!is_region) return COPSE_OK;
   const struct copse_plan_region *region = &plan->regions[it->index];
   if (region->rank != it->rank)
     return BAD(check, "op %u: operand %u: region %u is at rank %u, not %u", i, o, it->index,
                region->rank, it->rank);
+  if ((region->kind == COPSE_REGION_PACKETS) != (it->buffer == COPSE_BUFFER_PACKETS))
+    return BAD(check, "op %u: operand %u: region %u is of the other kind", i, o, it->index);
   if (region->piece != op->piece)
     return BAD(check, "op %u: operand %u: region %u is for piece %u, the operation's is %u", i, o,
                it->index, region->piece, op->piece);
   return COPSE_OK;
+}
+
+/* Packets are announced: proofs and reports need to know who sends them. */
+static copse_status check_announced(const struct checker *check, uint32_t i, uint32_t worker) {
+  const struct copse_plan *plan = check->plan;
+  const struct copse_plan_op *op = &plan->ops[i];
+  bool packets = false;
+  for (uint32_t k = 0; k < op->n_src; k++)
+    packets = packets || plan->operands[op->operand + k].buffer == COPSE_BUFFER_PACKETS;
+  if (!packets) return COPSE_OK;
+  for (uint32_t j = plan->workers[worker].first_op; j < i; j++)
+    if (plan->ops[j].kind == COPSE_OP_WAIT) return COPSE_OK;
+  return BAD(check, "op %u: reads packets, and its worker has not waited for any", i);
 }
 
 static copse_status check_move(const struct checker *check, uint32_t i, uint32_t worker) {
@@ -187,14 +216,17 @@ static copse_status check_move(const struct checker *check, uint32_t i, uint32_t
     copse_status status = check_operand(check, i, worker, op->operand + k);
     if (status != COPSE_OK) return status;
   }
-  return COPSE_OK;
+  return check_announced(check, i, worker);
 }
 
 static copse_status check_channel_op(const struct checker *check, uint32_t i, uint32_t worker) {
   const struct copse_plan *plan = check->plan;
   const struct copse_plan_op *op = &plan->ops[i];
   bool is_signal = op->kind == COPSE_OP_SIGNAL;
-  if (op->flags || op->n_src || op->n_dst || op->piece || op->operand)
+  bool low_latency = plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY;
+  if (op->flags & ~(low_latency ? COPSE_SYNC_IN_DATA : 0u))
+    return BAD(check, "op %u: unknown flags 0x%x", i, op->flags);
+  if (op->n_src || op->n_dst || op->piece || op->operand)
     return BAD(check, "op %u: a %s has a channel only, the other fields must be 0", i,
                is_signal ? "SIGNAL" : "WAIT");
   if (op->channel >= plan->header.n_channels)

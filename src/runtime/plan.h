@@ -47,7 +47,7 @@ copse_status copse_plan_encode(const struct copse_plan *plan, char **bytes, size
  */
 copse_status copse_plan_decode(const char *label, const char *bytes, size_t size,
                                struct copse_plan **out, struct copse_err *err) COPSE_CHECKED;
-copse_status copse_plan_load(const char *path, struct copse_plan **out,
+copse_status copse_plan_open(const char *path, struct copse_plan **out,
                              struct copse_err *err) COPSE_CHECKED;
 void copse_plan_release(struct copse_plan *plan);
 

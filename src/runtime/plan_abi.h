@@ -18,14 +18,25 @@
  *   before, waits acquire it. Every launch leaves a channel balanced.
  * - A region is scratch at one rank: `fifo` slots of one chunk of a piece; chunk c uses
  *   slot c mod fifo. Credits to the writer are ordinary channels.
+ * - The low-latency protocol sends a message as one chunk in packets: 8-byte words of 4 bytes
+ *   of data and a 4-byte flag, the number of the launch, stored at once. A reader needs no
+ *   signal: it looks until the flag is the present launch's. The SIGNAL and WAIT that belong
+ *   to packets stay in the plan, marked IN_DATA: they prove that nobody waits in vain, and
+ *   machines that look at flags skip them. A packet region has two copies, used by even and
+ *   odd launches.
  */
 #ifndef COPSE_RUNTIME_PLAN_ABI_H
 #define COPSE_RUNTIME_PLAN_ABI_H
 
 #include <stdint.h>
 
-#define COPSE_PLAN_VERSION 1u
+#define COPSE_PLAN_VERSION 2u
 #define COPSE_PLAN_ALIGN_BYTES 16u /* cuts are multiples of this within a block */
+
+enum copse_plan_protocol {
+  COPSE_PROTOCOL_BANDWIDTH = 0,  /* chunks, stored and then signalled */
+  COPSE_PROTOCOL_LOW_LATENCY = 1 /* one chunk; between ranks all data goes in packets */
+};
 
 enum copse_plan_op_kind { COPSE_OP_MOVE = 0, COPSE_OP_SIGNAL = 1, COPSE_OP_WAIT = 2 };
 
@@ -40,18 +51,23 @@ enum copse_plan_when {
 enum copse_plan_buffer {
   COPSE_BUFFER_INPUT = 0,  /* index: block */
   COPSE_BUFFER_OUTPUT = 1, /* index: block */
-  COPSE_BUFFER_SCRATCH = 2 /* index: region */
+  COPSE_BUFFER_SCRATCH = 2, /* index: region of slots */
+  COPSE_BUFFER_PACKETS = 3  /* index: region of packets */
 };
+
+enum copse_plan_region_kind { COPSE_REGION_SLOTS = 0, COPSE_REGION_PACKETS = 1 };
 
 /* The value is complete after this MOVE: avg divides by the number of ranks here. */
 #define COPSE_MOVE_FINAL 1u
+/* SIGNAL, WAIT of the low-latency protocol: the packets themselves tell. */
+#define COPSE_SYNC_IN_DATA 1u
 
 #define COPSE_MOVE_MAX_OPERANDS 255u /* sources, and likewise destinations */
 
 struct copse_plan_op {
   uint8_t kind;  /* enum copse_plan_op_kind */
   uint8_t when;  /* enum copse_plan_when */
-  uint8_t flags; /* MOVE: COPSE_MOVE_FINAL */
+  uint8_t flags; /* MOVE: COPSE_MOVE_FINAL; SIGNAL, WAIT: COPSE_SYNC_IN_DATA */
   uint8_t n_src; /* MOVE: >= 1 */
   uint8_t n_dst; /* MOVE: >= 1 */
   uint8_t zero[3];
@@ -66,18 +82,18 @@ struct copse_plan_operand {
   uint32_t index;  /* block or region */
 };
 
-/* [lo, hi) as fractions of a block's extent: 0 <= lo <= hi <= 1, denominators > 0. */
+/* [lo, hi) as fractions of what a block holds: 0 <= lo <= hi <= 1, denominators > 0. */
 struct copse_plan_piece {
   int64_t lo_num, lo_den;
   int64_t hi_num, hi_den;
-  uint32_t extent; /* 1 + index of an extent; 0: the block is full */
+  uint32_t pair; /* alltoall: 1 + i * n_ranks + j, a piece of the block from i to j; else 0 */
   uint32_t zero;
 };
 
 /*
  * An alltoall by demand: how much of the block from rank i to rank j there is, extent i *
  * n_ranks + j, as a fraction of `count`: its first floor(count * num / den) elements. The
- * rest of the block is neither read nor written.
+ * rest of the block is neither read nor written. (Counts given at launch do the same.)
  */
 struct copse_plan_extent {
   int64_t num, den;
@@ -86,6 +102,7 @@ struct copse_plan_extent {
 struct copse_plan_region {
   uint32_t rank;
   uint32_t piece;
+  uint32_t kind; /* enum copse_plan_region_kind */
 };
 
 /* Workers are numbered over the whole plan. */
@@ -117,10 +134,11 @@ struct copse_plan_header {
   uint32_t pipeline_chunks;             /* chunks to aim for where the message is long enough */
   uint64_t chunk_bytes;                 /* largest chunk of a piece */
   uint64_t min_chunk_bytes;             /* no smaller for the sake of pipelining */
+  uint64_t min_bytes, max_bytes;        /* messages that it is meant for, both included */
   uint32_t n_ranks, n_workers, n_ops, n_operands, n_pieces, n_regions, n_channels;
   uint32_t name_bytes; /* the topology's name, no NUL */
   uint32_t n_extents;  /* 0, or for an alltoall n_ranks * n_ranks */
-  uint32_t zero;
+  uint32_t protocol;   /* enum copse_plan_protocol */
   uint8_t topology_sha256[32];
 };
 

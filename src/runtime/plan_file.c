@@ -19,23 +19,23 @@ struct format {
 static const struct format header_format = {sizeof(struct copse_plan_header),
                                             "11111111"
                                             "448444444"
-                                            "884444444444" CHECKSUM_FIELDS};
+                                            "88884444444444" CHECKSUM_FIELDS};
 static const struct format rank_format = {sizeof(struct copse_plan_rank), "44"};
 static const struct format worker_format = {sizeof(struct copse_plan_worker), "444"};
 static const struct format op_format = {sizeof(struct copse_plan_op), "11111111444"};
 static const struct format operand_format = {sizeof(struct copse_plan_operand), "444"};
 static const struct format piece_format = {sizeof(struct copse_plan_piece), "888844"};
-static const struct format region_format = {sizeof(struct copse_plan_region), "44"};
+static const struct format region_format = {sizeof(struct copse_plan_region), "444"};
 static const struct format channel_format = {sizeof(struct copse_plan_channel), "44"};
 static const struct format extent_format = {sizeof(struct copse_plan_extent), "88"};
 
-_Static_assert(sizeof(struct copse_plan_header) == 136, "the file's header");
+_Static_assert(sizeof(struct copse_plan_header) == 152, "the file's header");
 _Static_assert(sizeof(struct copse_plan_rank) == 8, "the file's rank");
 _Static_assert(sizeof(struct copse_plan_worker) == 12, "the file's worker");
 _Static_assert(sizeof(struct copse_plan_op) == 20, "the file's operation");
 _Static_assert(sizeof(struct copse_plan_operand) == 12, "the file's operand");
 _Static_assert(sizeof(struct copse_plan_piece) == 40, "the file's piece");
-_Static_assert(sizeof(struct copse_plan_region) == 8, "the file's region");
+_Static_assert(sizeof(struct copse_plan_region) == 12, "the file's region");
 _Static_assert(sizeof(struct copse_plan_channel) == 8, "the file's channel");
 _Static_assert(sizeof(struct copse_plan_extent) == 16, "the file's extent");
 
@@ -202,7 +202,7 @@ out:
   return status;
 }
 
-copse_status copse_plan_load(const char *path, struct copse_plan **out, struct copse_err *err) {
+copse_status copse_plan_open(const char *path, struct copse_plan **out, struct copse_err *err) {
   char *bytes = NULL;
   size_t size;
   *out = NULL;

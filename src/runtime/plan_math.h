@@ -18,8 +18,10 @@ struct copse_span {
   uint64_t first, count;
 };
 
-/* floor(a * num / den), exact in 128 bits; 0 <= num <= den. */
+/* floor(a * num / den), exact; 0 <= num <= den. */
 COPSE_HD static inline uint64_t copse_fraction_of(uint64_t a, int64_t num, int64_t den) {
+  /* 128-bit division takes a hundred times as long, above all on a GPU */
+  if (a <= UINT32_MAX && num <= (int64_t)UINT32_MAX) return a * (uint64_t)num / (uint64_t)den;
   return (uint64_t)((unsigned __int128)a * (uint64_t)num / (uint64_t)den);
 }
 
@@ -29,19 +31,10 @@ COPSE_HD static inline uint64_t copse_cut(uint64_t count, int64_t num, int64_t d
   return copse_fraction_of(count, num, den) / unit * unit;
 }
 
-/* Elements that a block of `count` really has, for pieces of this extent. */
-COPSE_HD static inline uint64_t copse_extent_count(const struct copse_plan_extent *extents,
-                                                   uint32_t extent, uint64_t count) {
-  if (extent == 0) return count;
-  return copse_fraction_of(count, extents[extent - 1].num, extents[extent - 1].den);
-}
-
-/* `unit`: elements in COPSE_PLAN_ALIGN_BYTES; `extents` the plan's. */
+/* A piece of a block that holds `there` elements. `unit`: elements in COPSE_PLAN_ALIGN_BYTES. */
 COPSE_HD static inline struct copse_span copse_piece_span(const struct copse_plan_piece *piece,
-                                                          const struct copse_plan_extent *extents,
-                                                          uint64_t count, uint32_t unit) {
+                                                          uint64_t there, uint32_t unit) {
   struct copse_span span;
-  uint64_t there = copse_extent_count(extents, piece->extent, count);
   span.first = copse_cut(there, piece->lo_num, piece->lo_den, unit);
   span.count = copse_cut(there, piece->hi_num, piece->hi_den, unit) - span.first;
   return span;
@@ -58,25 +51,79 @@ COPSE_HD static inline struct copse_span copse_chunk_span(struct copse_span piec
   return chunk;
 }
 
-/* Elements that one slot of a region for this piece must hold: no chunk is larger. */
-COPSE_HD static inline uint64_t copse_slot_elements(struct copse_span piece, uint32_t n,
-                                                    uint32_t unit) {
-  uint64_t even = piece.count / n + 1;
-  return (even + 2 * (uint64_t)unit - 1) / unit * unit;
-}
-
 /* Which slot of a region chunk c uses. */
 COPSE_HD static inline uint64_t copse_slot_of(uint32_t c, uint32_t fifo) { return c % fifo; }
 
-/* Elements from the start of an input or output to a chunk of its block `block`. */
-COPSE_HD static inline uint64_t copse_block_offset(uint32_t block, uint64_t count,
+/* Elements from the start of an input or output to a chunk of its block `block`. stride: from
+ * one block to the next. */
+COPSE_HD static inline uint64_t copse_block_offset(uint32_t block, uint64_t stride,
                                                    struct copse_span chunk) {
-  return block * count + chunk.first;
+  return block * stride + chunk.first;
+}
+
+/* ---- the shape of a launch ---------------------------------------------------------------
+ * What follows from a message's size, in closed form: nothing is computed or uploaded per
+ * region, so that a launch costs little and every rank finds the same numbers by itself. */
+
+/* A region among those of its kind at its rank. Shares of a block in 1/2^32, rounded up. */
+struct copse_region_place {
+  uint64_t start;  /* of all regions before it, added up */
+  uint64_t weight; /* its own */
+  uint32_t ordinal;
+  uint32_t zero;
+};
+
+struct copse_shape {
+  uint64_t count;      /* elements of a block */
+  uint64_t input_stride, output_stride; /* elements from one block to the next: count, but for a
+                                           part of a larger message */
+  uint64_t chunk_base; /* count / n_chunks + 1 */
+  uint32_t element_bytes;
+  uint32_t unit; /* elements in COPSE_PLAN_ALIGN_BYTES */
+  uint32_t n_chunks;
+  uint32_t fifo;
+};
+
+/* floor(a * share), for a share in 1/2^32. */
+COPSE_HD static inline uint64_t copse_share_of(uint64_t a, uint64_t share) {
+  return (uint64_t)((unsigned __int128)a * share >> 32);
+}
+
+COPSE_HD static inline uint64_t copse_round_up(uint64_t a, uint64_t unit) {
+  return (a + unit - 1) / unit * unit;
+}
+
+/* Units that a region may have beyond its exact share: chunks are cut at units, and shares are
+ * rounded. See copse_slot_elements and copse_region_start. */
+#define COPSE_SLOT_SLACK 4u
+#define COPSE_REGION_SLACK 8u
+
+/*
+ * Elements that one slot of a region holds. No chunk is larger: with P <= weight * count + unit
+ * elements in the piece a chunk has at most P / n + 1 + unit, and share_of(chunk_base, weight)
+ * is at least weight * count / n - 1.
+ */
+COPSE_HD static inline uint64_t copse_slot_elements(const struct copse_shape *shape,
+                                                    const struct copse_region_place *place) {
+  return copse_round_up(copse_share_of(shape->chunk_base, place->weight), shape->unit) +
+         COPSE_SLOT_SLACK * shape->unit;
+}
+
+/*
+ * Where the slots of a region start, in elements of one slot's row: `start` and `ordinal` as in
+ * struct copse_region_place, or the totals of a rank for the end of its last region. Regions
+ * don't overlap: from one to the next it is at least share_of(base, weight) + 7 units.
+ */
+COPSE_HD static inline uint64_t copse_region_start(const struct copse_shape *shape, uint64_t start,
+                                                   uint32_t ordinal) {
+  return copse_round_up(copse_share_of(shape->chunk_base, start), shape->unit) +
+         (uint64_t)ordinal * COPSE_REGION_SLACK * shape->unit;
 }
 
 /* Chunks of a launch whose largest piece has `bytes` bytes; at least 1. */
 COPSE_HD static inline uint32_t copse_chunk_count(const struct copse_plan_header *header,
                                                   uint64_t bytes) {
+  if (header->protocol == COPSE_PROTOCOL_LOW_LATENCY) return 1;
   uint64_t fewest = (bytes + header->chunk_bytes - 1) / header->chunk_bytes;
   uint64_t wanted = (bytes + header->min_chunk_bytes - 1) / header->min_chunk_bytes;
   if (wanted > header->pipeline_chunks) wanted = header->pipeline_chunks;

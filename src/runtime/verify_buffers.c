@@ -122,9 +122,11 @@ static uint64_t count_not(const unsigned char *bytes, uint64_t n, unsigned char 
 
 /* Of elements [first, first + n) of rank r's output, within one block, those that there are. */
 static uint64_t valid_part(const struct copse_data *data, uint32_t r, uint64_t first, uint64_t n) {
-  if (!data->extents) return n;
+  if (!data->extents && !data->pair_counts) return n;
   uint64_t pair = first / data->count * data->n_ranks + r, at = first % data->count;
-  uint64_t there = copse_extent_count(data->extents, (uint32_t)pair + 1, data->count);
+  uint64_t there = data->pair_counts ? data->pair_counts[pair]
+                                     : copse_fraction_of(data->count, data->extents[pair].num,
+                                                         data->extents[pair].den);
   return there <= at ? 0 : there - at < n ? there - at : n;
 }
 

@@ -43,17 +43,19 @@ static const struct type_info {
     [COPSE_FLOAT] = {KIND_FLOAT, 4, (int64_t)1 << 24},
     [COPSE_DOUBLE] = {KIND_FLOAT, 8, (int64_t)1 << 53},
     [COPSE_BFLOAT16] = {KIND_FLOAT, 2, (int64_t)1 << 8},
+    [COPSE_FLOAT8_E4M3] = {KIND_FLOAT, 1, 1 << 4},
+    [COPSE_FLOAT8_E5M2] = {KIND_FLOAT, 1, 1 << 3},
 };
 
 /*
- * The bits of v as a float of 16 bits with so many mantissa bits, rounded to nearest
+ * The bits of v as a float with so many bits of exponent and mantissa, rounded to nearest
  * even. Works on the double's own bits; v is finite and within the type's range.
  */
-static uint64_t narrow_bits(double v, int mantissa_bits) {
-  const int bias = (1 << (14 - mantissa_bits)) - 1;
+static uint64_t narrow_bits(double v, int exponent_bits, int mantissa_bits) {
+  const int bias = (1 << (exponent_bits - 1)) - 1;
   uint64_t bits;
   memcpy(&bits, &v, sizeof bits);
-  uint64_t sign = bits >> 63 << 15;
+  uint64_t sign = bits >> 63 << (exponent_bits + mantissa_bits);
   int exponent = (int)(bits >> 52 & 0x7ff) - 1023 + bias;
   uint64_t mantissa = bits & (((uint64_t)1 << 52) - 1);
   int drop = 52 - mantissa_bits;
@@ -74,8 +76,10 @@ static uint64_t float_bits(enum copse_type type, double v) {
   uint64_t bits = 0;
   float f = (float)v;
   switch (type) {
-    case COPSE_HALF: return narrow_bits(v, 10);
-    case COPSE_BFLOAT16: return narrow_bits(v, 7);
+    case COPSE_HALF: return narrow_bits(v, 5, 10);
+    case COPSE_BFLOAT16: return narrow_bits(v, 8, 7);
+    case COPSE_FLOAT8_E4M3: return narrow_bits(v, 4, 3);
+    case COPSE_FLOAT8_E5M2: return narrow_bits(v, 5, 2);
     case COPSE_FLOAT: memcpy(&bits, &f, sizeof f); return bits;
     default: memcpy(&bits, &v, sizeof v); return bits;
   }
@@ -114,7 +118,7 @@ struct pattern {
   int64_t bound; /* sum: magnitudes; active * bound <= exact */
 };
 
-#define PROD_ACTIVE 8u /* 2^-8 .. 2^8: within half's range with room to spare */
+#define PROD_ACTIVE 8u /* 2^-8 .. 2^8: within every type's range (e4m3: 2^-9 .. 448) */
 
 static struct pattern pattern_of(const struct copse_data *data) {
   struct pattern p = {data->n_ranks, 0};
@@ -152,10 +156,11 @@ static int64_t sum_term(const struct pattern *p, uint64_t bits) {
 static bool prod_sign(uint64_t bits) { return bits >> 63; }
 static int prod_power(uint64_t bits) { return (int)(bits % 3) - 1; }
 
-/* A float for min and max: 8 significant bits at most, exact in every type. */
-static double extreme_value(uint64_t bits) {
+/* A float for min and max: so few significant bits that it is exact in the type. */
+static double extreme_value(enum copse_type type, uint64_t bits) {
   static const double scale[8] = {0.125, 0.25, 0.5, 1, 2, 4, 8, 16};
-  return (double)((int)(bits >> 8 & 0xff) - 127) * scale[bits & 7];
+  int64_t most = types[type].exact < 128 ? types[type].exact : 128;
+  return (double)((int64_t)(bits >> 8) % (2 * most) - (most - 1)) * scale[bits & 7];
 }
 
 static double power_of_two(int e) {
@@ -183,7 +188,7 @@ static uint64_t input_bits(const struct copse_data *data, const struct pattern *
       if (prod_sign(bits)) v = -v;
       break;
     case COPSE_MIN:
-    case COPSE_MAX: v = extreme_value(bits); break;
+    case COPSE_MAX: v = extreme_value(data->type, bits); break;
     default: v = is_active(data, p, hash, rank) ? (double)sum_term(p, bits) : 0; break;
   }
   return float_bits(data->type, v);
@@ -229,9 +234,9 @@ static uint64_t reduced_float_prod(const struct copse_data *data, const struct p
 }
 
 static uint64_t reduced_float_extreme(const struct copse_data *data, uint64_t hash) {
-  double best = extreme_value(rank_bits(hash, 0));
+  double best = extreme_value(data->type, rank_bits(hash, 0));
   for (uint32_t rank = 1; rank < data->n_ranks; rank++) {
-    double v = extreme_value(rank_bits(hash, rank));
+    double v = extreme_value(data->type, rank_bits(hash, rank));
     if (data->redop == COPSE_MIN ? v < best : v > best) best = v;
   }
   return float_bits(data->type, best);

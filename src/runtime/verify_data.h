@@ -6,12 +6,15 @@
  * How it is exact in any order of reduction (every partial result is, so no rounding
  * happens anywhere):
  *   sum, avg  floats: integers, bounded so that the sum of all magnitudes is exact in
- *             the type (half 2^11, bfloat16 2^8); with more ranks than that, few of them
- *             contribute something, which ones differs from element to element.
- *             avg divides that exact sum once (half, bfloat16: in float, then rounded).
+ *             the type (half 2^11, bfloat16 2^8, e4m3 2^4, e5m2 2^3); with more ranks than
+ *             that, few of them (for fp8 four and two) contribute something, which ones
+ *             differs from element to element. Nothing changes if partial sums are stored
+ *             in the type after every step.
+ *             avg divides that exact sum once (16 and 8 bits: in float, then rounded).
  *             integers: all bits random, they wrap around.
  *   prod      floats: signs, and powers of two from few ranks. integers: odd, random.
- *   min, max  floats: small integers times powers of two. integers: random.
+ *   min, max  floats: small integers (8 bits; fp8: as many as it holds) times powers of
+ *             two. integers: random.
  *   no reduction: random bits, NaNs among them.
  */
 #ifndef COPSE_RUNTIME_VERIFY_DATA_H
@@ -21,7 +24,6 @@
 #include <stdint.h>
 
 #include "copse/copse.h"
-#include "runtime/element_types.h"
 #include "runtime/plan_abi.h"
 
 struct copse_data {
@@ -34,6 +36,7 @@ struct copse_data {
   uint64_t seed;                           /* other seeds, other data */
   const struct copse_plan_extent *extents; /* alltoall: [n_ranks * n_ranks] of struct copse_plan,
                                               how much of each block there is; NULL: all */
+  const uint64_t *pair_counts;             /* the same in elements, <= count; or NULL */
 };
 
 /* Elements [first, first + n) of a rank's input. */

@@ -55,7 +55,7 @@ START_TEST(the_chain_from_topology_to_proved_plan) {
     if (c == COPSE_ALLGATHER) ck_assert(num == 1 && den == 30);
     ck_assert_int_eq(copse_lower(back, 0, &plan), COPSE_OK);
     ck_assert_int_eq(copse_plan_write(plan, in_dir("p.plan")), COPSE_OK);
-    ck_assert_int_eq(copse_plan_read(in_dir("p.plan"), &again), COPSE_OK);
+    ck_assert_int_eq(copse_plan_load(in_dir("p.plan"), &again), COPSE_OK);
     ck_assert_int_eq(copse_plan_check(again), COPSE_OK);
     copse_plan_free(again);
     copse_plan_free(plan);
@@ -75,7 +75,7 @@ START_TEST(errors_leave_null_and_a_text) {
   ck_assert_ptr_nonnull(strstr(copse_last_error(), "no-such-file"));
   ck_assert_int_eq(copse_schedule_read(in_dir("no-such-file"), &s), COPSE_IO);
   ck_assert_ptr_null(s);
-  ck_assert_int_eq(copse_plan_read(in_dir("no-such-file"), &p), COPSE_IO);
+  ck_assert_int_eq(copse_plan_load(in_dir("no-such-file"), &p), COPSE_IO);
   ck_assert_ptr_null(p);
   ck_assert_int_eq(copse_topology_read(NULL, NULL, &t), COPSE_INVALID);
   ck_assert_int_eq(copse_topology_read("x", "some", &t), COPSE_INVALID);

@@ -107,9 +107,9 @@ static uint64_t count_wrong(const struct copse_plan *plan) {
                               COPSE_INT32,
                               COPSE_SUM,
                               7,
-                              NULL};
+                              NULL, NULL};
     copse_buffers_fill(&buffers, &data, in_place);
-    struct copse_launch launch = {count, COPSE_INT32, COPSE_SUM, buffers.inputs, buffers.outputs};
+    struct copse_launch launch = {count, COPSE_INT32, COPSE_SUM, buffers.inputs, buffers.outputs, NULL};
     ASSERT_OK(copse_exec_run(exec, &launch, &err), &err);
     wrong += copse_buffers_count_wrong(&buffers);
   }

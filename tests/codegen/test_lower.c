@@ -81,7 +81,7 @@ START_TEST(alltoalls_by_demand_are_proved_and_run_right) {
                                 .extents = plan->extents};
       copse_buffers_fill(&buffers, &data, false);
       struct copse_launch launch = {counts[c], COPSE_INT32, COPSE_SUM, buffers.inputs,
-                                    buffers.outputs};
+                                    buffers.outputs, NULL};
       ASSERT_OK(copse_exec_run(exec, &launch, &err), &err);
       ck_assert_uint_eq(copse_buffers_count_wrong(&buffers), 0);
       data.extents = NULL; /* a full alltoall is not what this plan does */
@@ -161,7 +161,7 @@ START_TEST(pieces_tile_every_block_for_any_count) {
     for (uint32_t unit = 1; unit <= 16; unit *= 2) {
       uint64_t at = 0;
       for (uint32_t p = 0; p < plan->header.n_pieces; p++) {
-        struct copse_span span = copse_piece_span(&plan->pieces[p], plan->extents, counts[i], unit);
+        struct copse_span span = copse_piece_span(&plan->pieces[p], counts[i], unit);
         ck_assert_uint_eq(span.first, at);
         at = span.first + span.count;
         const struct copse_plan_piece *piece = &plan->pieces[p];

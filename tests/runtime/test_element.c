@@ -33,14 +33,18 @@ static const struct narrow types[2] = {
     {7, 127, 0x7f80, bfloat16_to_float, bfloat16_from_float},
 };
 
+/* What bits without the sign mean, by definition. */
+static double magnitude_of(int bits, int mantissa_bits, int bias) {
+  int exponent = bits >> mantissa_bits;
+  int mantissa = bits & ((1 << mantissa_bits) - 1);
+  return exponent == 0 ? ldexp(mantissa, 1 - bias - mantissa_bits)
+                       : ldexp((1 << mantissa_bits) + mantissa, exponent - bias - mantissa_bits);
+}
+
 /* The value of finite bits; of infinity's the next power of two, where rounding to it
  * starts from. */
 static double value_of(const struct narrow *t, uint16_t bits) {
-  int exponent = (bits & 0x7fff) >> t->mantissa_bits;
-  int mantissa = bits & ((1 << t->mantissa_bits) - 1);
-  double v = exponent == 0
-                 ? ldexp(mantissa, 1 - t->bias - t->mantissa_bits)
-                 : ldexp((1 << t->mantissa_bits) + mantissa, exponent - t->bias - t->mantissa_bits);
+  double v = magnitude_of(bits & 0x7fff, t->mantissa_bits, t->bias);
   return bits & 0x8000 ? -v : v;
 }
 
@@ -126,6 +130,116 @@ START_TEST(what_is_too_large_becomes_infinity_and_a_nan_stays_one) {
 }
 END_TEST
 
+/* ---- fp8 ------------------------------------------------------------------------------------ */
+
+struct fp8 {
+  int mantissa_bits, bias;
+  uint8_t largest;  /* bits of the largest finite value */
+  uint8_t infinity; /* bits; 0: none */
+  float (*to_float)(uint8_t);
+  uint8_t (*from_float)(float);
+};
+
+static float e4m3_to_float(uint8_t b) { return copse_float8_e4m3_load(b); }
+static uint8_t e4m3_from_float(float v) { return copse_float8_e4m3_store(v); }
+static float e5m2_to_float(uint8_t b) { return copse_float8_e5m2_load(b); }
+static uint8_t e5m2_from_float(float v) { return copse_float8_e5m2_store(v); }
+
+static const struct fp8 fp8s[2] = {
+    {3, 7, 0x7e, 0, e4m3_to_float, e4m3_from_float},
+    {2, 15, 0x7b, 0x7c, e5m2_to_float, e5m2_from_float},
+};
+
+static double fp8_magnitude(const struct fp8 *t, int bits) {
+  return magnitude_of(bits & 0x7f, t->mantissa_bits, t->bias);
+}
+
+/* The nearest finite value, of two the even one, found by trying all. The differences that
+ * decide are exact in double. */
+static uint8_t nearest_fp8(const struct fp8 *t, float v) {
+  double exact = fabs((double)v), best_distance = exact;
+  uint8_t best = 0;
+  if (isnan(v)) return 0x7f;
+  if (exact >= fp8_magnitude(t, t->largest)) best = t->largest;
+  for (uint8_t bits = 1; bits <= t->largest && best != t->largest; bits++) {
+    double distance = fabs(fp8_magnitude(t, bits) - exact);
+    if (distance > best_distance) break; /* they are in order */
+    if (distance < best_distance || bits % 2 == 0) best = bits;
+    best_distance = distance;
+  }
+  return (uint8_t)(best | (signbit(v) ? 0x80 : 0));
+}
+
+static void check_fp8(const struct fp8 *t, float v) {
+  uint8_t got = t->from_float(v), right = nearest_fp8(t, v);
+  FAST_ASSERT(got == right, "%a became 0x%02x, should be 0x%02x", v, got, right);
+}
+
+START_TEST(fp8_limits_are_those_of_the_standard) {
+  static const double largest[2] = {448, 57344};
+  static const int smallest[2] = {-9, -16};
+  const struct fp8 *t = &fp8s[_i];
+  ck_assert_double_eq(t->to_float(t->largest), largest[_i]);
+  ck_assert_double_eq(t->to_float(1), ldexp(1, smallest[_i]));
+  ck_assert(isnan(t->to_float(0x7f)) && isnan(t->to_float(0xff)));
+}
+END_TEST
+
+START_TEST(every_fp8_converts_exactly_and_back) {
+  const struct fp8 *t = &fp8s[_i];
+  for (int bits = 0; bits < 256; bits++) {
+    float f = t->to_float((uint8_t)bits);
+    int sign = bits & 0x80, rest = bits & 0x7f;
+    FAST_ASSERT(!signbit(f) == !sign, "the sign of 0x%02x", bits);
+    if (rest <= t->largest) {
+      FAST_ASSERT(fabs((double)f) == fp8_magnitude(t, rest), "0x%02x is %a", bits, f);
+      FAST_ASSERT(t->from_float(f) == bits, "0x%02x does not come back", bits);
+    } else if (rest == t->infinity) {
+      FAST_ASSERT(isinf(f), "0x%02x is infinite", bits);
+    } else {
+      FAST_ASSERT(isnan(f), "0x%02x is a NaN", bits);
+    }
+  }
+}
+END_TEST
+
+START_TEST(fp8_rounds_to_nearest_even_around_every_tie) {
+  const struct fp8 *t = &fp8s[_i];
+  for (int bits = 0; bits <= t->largest; bits++) { /* the last: towards what is too large */
+    float tie = (float)((fp8_magnitude(t, bits) + fp8_magnitude(t, bits + 1)) / 2);
+    const float around[] = {tie, nextafterf(tie, 0), nextafterf(tie, INFINITY)};
+    for (int k = 0; k < 3; k++) {
+      check_fp8(t, around[k]);
+      check_fp8(t, -around[k]);
+    }
+  }
+}
+END_TEST
+
+START_TEST(fp8_rounding_is_right_all_over_the_floats) {
+  const struct fp8 *t = &fp8s[_i];
+  for (uint64_t bits = 0; bits <= UINT32_MAX; bits += 1021)
+    check_fp8(t, copse_float_from_bits((uint32_t)bits));
+}
+END_TEST
+
+START_TEST(fp8_saturates_and_a_nan_stays_one) {
+  const struct fp8 *t = &fp8s[_i];
+  float largest = (float)fp8_magnitude(t, t->largest);
+  ck_assert_uint_eq(t->from_float(nextafterf(largest, INFINITY)), t->largest);
+  ck_assert_uint_eq(t->from_float(2 * largest), t->largest);
+  ck_assert_uint_eq(t->from_float(-2 * largest), t->largest | 0x80);
+  ck_assert_uint_eq(t->from_float(copse_float_from_bits(0x7f7fffffu)), t->largest);
+  ck_assert_uint_eq(t->from_float(INFINITY), t->largest);
+  ck_assert_uint_eq(t->from_float(-INFINITY), t->largest | 0x80);
+  ck_assert_uint_eq(t->from_float(copse_float_from_bits(0x7f800001u)), 0x7f); /* low payload */
+  ck_assert_uint_eq(t->from_float(copse_float_from_bits(0xffffffffu)), 0x7f);
+  ck_assert_uint_eq(t->from_float(-0.0f), 0x80);
+}
+END_TEST
+
+/* ---- integers, min and max, names ----------------------------------------------------------- */
+
 START_TEST(integers_wrap_around) {
   for (int a = -128; a < 128; a++)
     for (int b = -128; b < 128; b++) {
@@ -168,7 +282,26 @@ START_TEST(min_and_max_prefer_the_number_and_the_first_zero) {
 }
 END_TEST
 
-START_TEST(names_are_those_of_nccl_tests) {
+/* By NCCL's number, which a port may pass. */
+START_TEST(numbers_names_and_sizes_are_those_of_nccl) {
+  static const struct {
+    const char *name;
+    size_t bytes;
+  } nccl[] = {{"int8", 1},   {"uint8", 1},    {"int32", 4},  {"uint32", 4},
+              {"int64", 8},  {"uint64", 8},   {"half", 2},   {"float", 4},
+              {"double", 8}, {"bfloat16", 2}, {"f8e4m3", 1}, {"f8e5m2", 1}};
+  static const char *const ops[] = {"sum", "prod", "max", "min", "avg"};
+  ck_assert_int_eq(COPSE_N_TYPES, 12);
+  for (int i = 0; i < 12; i++) {
+    ck_assert_str_eq(copse_type_name((enum copse_type)i), nccl[i].name);
+    ck_assert_uint_eq(copse_type_bytes((enum copse_type)i), nccl[i].bytes);
+  }
+  ck_assert_int_eq(COPSE_N_REDOPS, 5);
+  for (int i = 0; i < 5; i++) ck_assert_str_eq(copse_redop_name((enum copse_redop)i), ops[i]);
+}
+END_TEST
+
+START_TEST(a_name_is_found_again) {
   enum copse_type type;
   enum copse_redop redop;
   for (int i = 0; i < COPSE_N_TYPES; i++)
@@ -176,38 +309,72 @@ START_TEST(names_are_those_of_nccl_tests) {
   for (int i = 0; i < COPSE_N_REDOPS; i++)
     ck_assert(copse_redop_from_name(copse_redop_name((enum copse_redop)i), &redop) &&
               (int)redop == i);
-  ck_assert_str_eq(copse_type_name(COPSE_BFLOAT16), "bfloat16");
-  ck_assert_uint_eq(copse_type_bytes(COPSE_BFLOAT16), 2);
-  ck_assert_uint_eq(copse_type_bytes(COPSE_DOUBLE), 8);
   ck_assert(!copse_type_from_name("all", &type) && !copse_redop_from_name("", &redop));
 }
 END_TEST
 
 /* ---- MOVE ----------------------------------------------------------------------------------- */
 
+/* An operand's plain memory. */
+static struct copse_place at(const void *p) {
+  return (struct copse_place){(unsigned char *)(uintptr_t)p, 0};
+}
+
 static void move(enum copse_type type, enum copse_redop redop, uint64_t count,
-                 const void *const *src, uint32_t n_src, void *dst) {
-  void *const dsts[] = {dst};
-  const struct copse_move m = {type, redop, n_src, 1, 1, count, src, dsts};
+                 const struct copse_place *src, uint32_t n_src, void *dst) {
+  const struct copse_place dsts[] = {at(dst)};
+  const struct copse_move m = {type, redop, n_src, 1, 1, count, src, dsts, NULL};
   copse_move_run(&m, 0, 1);
 }
 
-START_TEST(half_accumulates_in_float_and_rounds_once) {
+START_TEST(small_floats_accumulate_in_float_and_round_once) {
   uint16_t big = copse_half_from_float(2048), one = copse_half_from_float(1), out;
-  const void *const src[] = {&big, &one, &one};
+  const struct copse_place src[] = {at(&big), at(&one), at(&one)};
   move(COPSE_HALF, COPSE_SUM, 1, src, 3, &out);
   ck_assert_float_eq(copse_half_to_float(out), 2050);
   uint16_t b = copse_bfloat16_from_float(256), b1 = copse_bfloat16_from_float(1);
-  const void *const src2[] = {&b, &b1, &b1};
+  const struct copse_place src2[] = {at(&b), at(&b1), at(&b1)};
   move(COPSE_BFLOAT16, COPSE_SUM, 1, src2, 3, &out);
   ck_assert_float_eq(copse_bfloat16_to_float(out), 258);
+  for (int i = 0; i < 2; i++) {
+    const struct fp8 *t = &fp8s[i];
+    enum copse_type type = i == 0 ? COPSE_FLOAT8_E4M3 : COPSE_FLOAT8_E5M2;
+    float big8 = i == 0 ? 16 : 8; /* the next is big8 + 2 */
+    uint8_t c = t->from_float(big8), c1 = t->from_float(1), out8;
+    const struct copse_place src3[] = {at(&c), at(&c1), at(&c1)};
+    move(type, COPSE_SUM, 1, src3, 3, &out8);
+    ck_assert_float_eq(t->to_float(out8), big8 + 2);
+  }
+}
+END_TEST
+
+/* Only what is stored saturates, not the accumulator. */
+START_TEST(fp8_saturates_where_it_is_stored) {
+  for (int i = 0; i < 2; i++) {
+    const struct fp8 *t = &fp8s[i];
+    enum copse_type type = i == 0 ? COPSE_FLOAT8_E4M3 : COPSE_FLOAT8_E5M2;
+    const uint8_t most = t->largest, least = (uint8_t)(t->largest | 0x80);
+    uint8_t out;
+    const struct copse_place src[] = {at(&most), at(&most), at(&least)};
+    move(type, COPSE_SUM, 1, src, 2, &out);
+    ck_assert_uint_eq(out, most);
+    move(type, COPSE_SUM, 1, src, 3, &out);
+    ck_assert_uint_eq(out, most);
+    move(type, COPSE_PROD, 1, src, 3, &out);
+    ck_assert_uint_eq(out, least);
+    const struct copse_place dst[] = {at(&out)};
+    const struct copse_move avg = {type, COPSE_AVG, 2, 1, 2, 1, src, dst, NULL};
+    copse_move_run(&avg, 0, 1);
+    ck_assert_uint_eq(out, most);
+  }
 }
 END_TEST
 
 START_TEST(sources_are_folded_in_the_order_given) {
   const double a = 1e16, b = 1, c = -1e16;
   double out;
-  const void *const abc[] = {&a, &b, &c}, *const acb[] = {&a, &c, &b};
+  const struct copse_place abc[] = {at(&a), at(&b), at(&c)};
+  const struct copse_place acb[] = {at(&a), at(&c), at(&b)};
   move(COPSE_DOUBLE, COPSE_SUM, 1, abc, 3, &out);
   ck_assert_double_eq(out, 0);
   move(COPSE_DOUBLE, COPSE_SUM, 1, acb, 3, &out);
@@ -218,14 +385,24 @@ END_TEST
 START_TEST(one_source_is_copied_bit_for_bit) {
   const uint32_t signalling_nan = 0x7f800001u;
   uint32_t out = 0;
-  const void *const src[] = {&signalling_nan};
+  const struct copse_place src[] = {at(&signalling_nan)};
   move(COPSE_FLOAT, COPSE_SUM, 1, src, 1, &out);
   ck_assert_uint_eq(out, signalling_nan);
   const uint16_t half_nan = 0x7c01;
   uint16_t half_out = 0;
-  const void *const half_src[] = {&half_nan};
+  const struct copse_place half_src[] = {at(&half_nan)};
   move(COPSE_HALF, COPSE_MAX, 1, half_src, 1, &half_out);
   ck_assert_uint_eq(half_out, half_nan);
+  for (int bits = 0; bits < 256; bits++) {
+    const uint8_t in8 = (uint8_t)bits;
+    uint8_t out8 = (uint8_t)~in8;
+    const struct copse_place src8[] = {at(&in8)};
+    move(COPSE_FLOAT8_E4M3, COPSE_SUM, 1, src8, 1, &out8);
+    FAST_ASSERT(out8 == in8, "e4m3 0x%02x became 0x%02x", in8, out8);
+    out8 = (uint8_t)~in8;
+    move(COPSE_FLOAT8_E5M2, COPSE_MIN, 1, src8, 1, &out8);
+    FAST_ASSERT(out8 == in8, "e5m2 0x%02x became 0x%02x", in8, out8);
+  }
 }
 END_TEST
 
@@ -233,9 +410,9 @@ START_TEST(a_destination_may_be_a_source) {
   for (uint64_t n = 0; n < 700; n += 13) {
     int32_t a[700], b[700], c[700];
     for (int i = 0; i < 700; i++) a[i] = i, b[i] = 1000 * i, c[i] = -1;
-    const void *const src[] = {a, b};
-    void *const dst[] = {b, c};
-    const struct copse_move m = {COPSE_INT32, COPSE_SUM, 2, 2, 1, n, src, dst};
+    const struct copse_place src[] = {at(a), at(b)};
+    const struct copse_place dst[] = {at(b), at(c)};
+    const struct copse_move m = {COPSE_INT32, COPSE_SUM, 2, 2, 1, n, src, dst, NULL};
     copse_move_run(&m, 0, 1);
     for (int i = 0; i < 700; i++) {
       FAST_ASSERT(a[i] == i, "a source changed");
@@ -258,14 +435,14 @@ START_TEST(threads_share_a_move_without_gap_or_overlap) {
   for (int type = 0; type < COPSE_N_TYPES; type++)
     for (int redop = 0; redop < COPSE_N_REDOPS; redop++)
       for (uint32_t n_threads = 1; n_threads <= 7; n_threads += 3) {
-        const void *const src[] = {a, b};
-        void *const dst[] = {whole};
+        const struct copse_place src[] = {at(a), at(b)};
+        const struct copse_place dst[] = {at(whole)};
         struct copse_move m = {(enum copse_type)type,      (enum copse_redop)redop, 2,   1,
-                               redop == COPSE_AVG ? 3 : 1, (uint64_t)MAX - 1,       src, dst};
+                               redop == COPSE_AVG ? 3 : 1, (uint64_t)MAX - 1,       src, dst, NULL};
         memset(whole, 0, sizeof whole);
         memset(shared, 0, sizeof shared);
         copse_move_run(&m, 0, 1);
-        void *const dst2[] = {shared};
+        const struct copse_place dst2[] = {at(shared)};
         m.dst = dst2;
         for (uint32_t t = 0; t < n_threads; t++) copse_move_run(&m, t, n_threads);
         ck_assert_mem_eq(whole, shared, sizeof whole);
@@ -276,12 +453,12 @@ END_TEST
 START_TEST(avg_divides_once_where_it_is_final) {
   const float a = 1, b = 9;
   float out;
-  const void *const src[] = {&a, &b};
-  void *const dst[] = {&out};
-  const struct copse_move m = {COPSE_FLOAT, COPSE_AVG, 2, 1, 3, 1, src, dst};
+  const struct copse_place src[] = {at(&a), at(&b)};
+  const struct copse_place dst[] = {at(&out)};
+  const struct copse_move m = {COPSE_FLOAT, COPSE_AVG, 2, 1, 3, 1, src, dst, NULL};
   copse_move_run(&m, 0, 1);
   ck_assert_float_eq(out, 10.0f / 3.0f);
-  const struct copse_move one = {COPSE_FLOAT, COPSE_AVG, 1, 1, 3, 1, src, dst};
+  const struct copse_move one = {COPSE_FLOAT, COPSE_AVG, 1, 1, 3, 1, src, dst, NULL};
   copse_move_run(&one, 0, 1);
   ck_assert_float_eq(out, 1.0f / 3.0f);
 }
@@ -294,11 +471,18 @@ int main(void) {
   tcase_add_loop_test(tc, rounding_is_to_nearest_even_around_every_tie, 0, 2);
   tcase_add_loop_test(tc, rounding_is_right_for_random_floats, 0, 2);
   tcase_add_loop_test(tc, what_is_too_large_becomes_infinity_and_a_nan_stays_one, 0, 2);
+  tcase_add_loop_test(tc, fp8_limits_are_those_of_the_standard, 0, 2);
+  tcase_add_loop_test(tc, every_fp8_converts_exactly_and_back, 0, 2);
+  tcase_add_loop_test(tc, fp8_rounds_to_nearest_even_around_every_tie, 0, 2);
+  tcase_add_loop_test(tc, fp8_rounding_is_right_all_over_the_floats, 0, 2);
+  tcase_add_loop_test(tc, fp8_saturates_and_a_nan_stays_one, 0, 2);
   tcase_add_test(tc, integers_wrap_around);
   tcase_add_test(tc, integer_averages_truncate_towards_zero);
   tcase_add_test(tc, min_and_max_prefer_the_number_and_the_first_zero);
-  tcase_add_test(tc, names_are_those_of_nccl_tests);
-  tcase_add_test(tc, half_accumulates_in_float_and_rounds_once);
+  tcase_add_test(tc, numbers_names_and_sizes_are_those_of_nccl);
+  tcase_add_test(tc, a_name_is_found_again);
+  tcase_add_test(tc, small_floats_accumulate_in_float_and_round_once);
+  tcase_add_test(tc, fp8_saturates_where_it_is_stored);
   tcase_add_test(tc, sources_are_folded_in_the_order_given);
   tcase_add_test(tc, one_source_is_copied_bit_for_bit);
   tcase_add_test(tc, a_destination_may_be_a_source);

@@ -30,9 +30,11 @@ static void fill_rough(void *memory, uint64_t bytes, enum copse_type type, uint6
     switch (type) {
       case COPSE_FLOAT: ((float *)memory)[i] = (float)v; break;
       case COPSE_DOUBLE: ((double *)memory)[i] = v; break;
-      /* exponents in the middle of both 16-bit types */
+      /* exponents in the middle of the small types */
       case COPSE_HALF: ((uint16_t *)memory)[i] = (uint16_t)((bits & 0x8fff) + 0x3000); break;
       case COPSE_BFLOAT16: ((uint16_t *)memory)[i] = (uint16_t)((bits & 0x81ff) + 0x3e80); break;
+      case COPSE_FLOAT8_E4M3: ((uint8_t *)memory)[i] = (uint8_t)((bits & 0x9f) + 0x28); break;
+      case COPSE_FLOAT8_E5M2: ((uint8_t *)memory)[i] = (uint8_t)((bits & 0x9f) + 0x34); break;
       default: memcpy((char *)memory + i * copse_type_bytes(type), &bits, copse_type_bytes(type));
     }
   }
@@ -61,7 +63,7 @@ static unsigned char *run_rough(const struct copse_plan *plan, enum copse_backen
     outputs[r] = out + r * out_bytes;
   }
   ASSERT_OK(copse_exec_new(plan, backend, &exec, &err), &err);
-  const struct copse_launch launch = {it.count, it.type, it.redop, inputs, outputs};
+  const struct copse_launch launch = {it.count, it.type, it.redop, inputs, outputs, NULL};
   ASSERT_OK(copse_exec_run(exec, &launch, &err), &err);
   copse_exec_free(exec);
   free(in);

@@ -2,6 +2,7 @@
 #include "runtime/layout.h"
 
 #include "runtime/executor.h"
+#include "runtime/view.h"
 #include "support/plan_builder.h"
 #include "support/support.h"
 
@@ -28,17 +29,25 @@ static struct copse_plan *random_plan(uint64_t *state, int n_pieces) {
     if (!(condition)) ck_abort_msg("%s", #condition); \
   } while (0)
 
-static void check_chunks(const struct copse_layout *layout, uint32_t piece) {
-  struct copse_span span = layout->pieces[piece];
+static struct copse_view view_of(const struct copse_layout *layout,
+                                 const struct copse_shape *shape) {
+  return (struct copse_view){
+      .pieces = layout->plan->pieces, .places = layout->places, .shape = *shape};
+}
+
+static void check_chunks(const struct copse_layout *layout, const struct copse_shape *shape,
+                         uint32_t piece) {
+  struct copse_view view = view_of(layout, shape);
+  struct copse_span span = copse_view_piece(&view, piece);
   uint64_t at = span.first;
-  for (uint32_t c = 0; c < layout->n_chunks; c++) {
-    struct copse_span chunk = copse_layout_chunk(layout, piece, c);
+  for (uint32_t c = 0; c < shape->n_chunks; c++) {
+    struct copse_span chunk = copse_view_chunk(&view, piece, c);
     FAST_ASSERT(chunk.first == at);
-    FAST_ASSERT(c == 0 || chunk.count == 0 || (chunk.first - span.first) % layout->unit == 0);
+    FAST_ASSERT(c == 0 || chunk.count == 0 || (chunk.first - span.first) % shape->unit == 0);
     at += chunk.count;
     for (uint32_t i = 0; i < layout->plan->header.n_regions; i++)
       if (layout->plan->regions[i].piece == piece)
-        FAST_ASSERT(chunk.count * layout->element_bytes <= layout->slot_bytes[i]);
+        FAST_ASSERT(chunk.count <= copse_slot_elements(shape, &layout->places[i]));
   }
   ck_assert_uint_eq(at, span.first + span.count);
 }
@@ -55,13 +64,16 @@ START_TEST(pieces_and_chunks_tile_any_count) {
     for (int k = 0; k < 5; k++) {
       uint64_t count = (uint64_t)copse_test_random_int(&state, 0, k == 0 ? 20 : 20000);
       uint32_t bytes = 1u << copse_test_random_int(&state, 0, 3);
-      ASSERT_OK(copse_layout_set(&layout, count, bytes, &err), &err);
+      struct copse_shape shape;
+      ASSERT_OK(copse_layout_shape(&layout, count, bytes, &shape, &err), &err);
+      struct copse_view view = view_of(&layout, &shape);
       uint64_t at = 0;
       for (uint32_t p = 0; p < plan->header.n_pieces; p++) {
-        ck_assert_uint_eq(layout.pieces[p].first, at);
-        ck_assert(layout.pieces[p].count == 0 || at * bytes % COPSE_PLAN_ALIGN_BYTES == 0);
-        at += layout.pieces[p].count;
-        check_chunks(&layout, p);
+        struct copse_span span = copse_view_piece(&view, p);
+        ck_assert_uint_eq(span.first, at);
+        ck_assert(span.count == 0 || at * bytes % COPSE_PLAN_ALIGN_BYTES == 0);
+        at += span.count;
+        check_chunks(&layout, &shape, p);
       }
       ck_assert_uint_eq(at, count);
     }
@@ -85,33 +97,57 @@ START_TEST(the_number_of_chunks_follows_the_largest_piece) {
   /* bytes of the block, chunks: one; by the smallest chunk; by the wish; by the largest */
   const uint64_t expected[][2] = {{0, 1}, {64, 1}, {384, 3}, {3200, 8}, {16000, 12}};
   for (int i = 0; i < 5; i++) {
-    ASSERT_OK(copse_layout_set(&layout, expected[i][0] / 4, 4, &err), &err);
-    ck_assert_uint_eq(layout.n_chunks, expected[i][1]);
+    struct copse_shape shape;
+    ASSERT_OK(copse_layout_shape(&layout, expected[i][0] / 4, 4, &shape, &err), &err);
+    ck_assert_uint_eq(shape.n_chunks, expected[i][1]);
   }
   copse_layout_free(&layout);
   pb_free(plan);
 }
 END_TEST
 
+/* Slot by slot and packet region by packet region, at any size; and what is allocated once for
+ * every size is enough. */
 START_TEST(regions_of_a_rank_do_not_overlap) {
   uint64_t state = 9;
   struct copse_err err = COPSE_ERR_INIT;
-  struct copse_plan *plan = random_plan(&state, 8);
-  struct copse_layout layout;
-  ASSERT_OK(copse_layout_new(plan, &layout, &err), &err);
-  ASSERT_OK(copse_layout_set(&layout, 5000, 2, &err), &err);
-  uint64_t end[2] = {0, 0};
-  for (uint32_t i = 0; i < plan->header.n_regions; i++) {
-    uint32_t r = plan->regions[i].rank;
-    ck_assert_uint_eq(layout.region_offsets[i], end[r]);
-    ck_assert_uint_eq(layout.slot_bytes[i] % COPSE_PLAN_ALIGN_BYTES, 0);
-    end[r] += layout.slot_bytes[i] * plan->header.fifo;
+  for (int round = 0; round < 200; round++) {
+    struct copse_plan *plan = random_plan(&state, copse_test_random_int(&state, 1, 12));
+    bool packets = round % 2;
+    if (packets) {
+      plan->header.protocol = COPSE_PROTOCOL_LOW_LATENCY;
+      plan->header.max_bytes = 100000;
+      for (uint32_t i = 0; i < plan->header.n_regions; i++)
+        ((struct copse_plan_region *)plan->regions)[i].kind = COPSE_REGION_PACKETS;
+    }
+    struct copse_layout layout;
+    struct copse_shape shape;
+    ASSERT_OK(copse_layout_new(plan, &layout, &err), &err);
+    uint32_t bytes = 1u << copse_test_random_int(&state, 0, 3);
+    uint64_t count = (uint64_t)copse_test_random_int(&state, 1, round % 3 ? 50 : 100000) / bytes;
+    ASSERT_OK(copse_layout_shape(&layout, count, bytes, &shape, &err), &err);
+    uint64_t end[2] = {0, 0};
+    for (uint32_t i = 0; i < plan->header.n_regions; i++) {
+      uint32_t r = plan->regions[i].rank;
+      uint64_t slot = copse_slot_elements(&shape, &layout.places[i]) * bytes;
+      FAST_ASSERT(slot % COPSE_PLAN_ALIGN_BYTES == 0);
+      uint64_t first = packets ? copse_view_packets(&shape, &layout.places[i])
+                               : copse_view_slot(&shape, &layout.places[i], 0);
+      uint64_t last = packets ? first : copse_view_slot(&shape, &layout.places[i], shape.fifo - 1);
+      FAST_ASSERT(first >= end[r] && first % COPSE_PLAN_ALIGN_BYTES == 0);
+      FAST_ASSERT(packets || last == first + (shape.fifo - 1) * slot);
+      end[r] = last + (packets ? 2 : 1) * slot;
+    }
+    for (uint32_t r = 0; r < 2; r++) {
+      uint64_t now = packets ? copse_layout_packet_bytes(&layout, &shape, r)
+                             : copse_layout_slot_bytes(&layout, &shape, r);
+      uint64_t most = packets ? copse_layout_most_packet_bytes(&layout, r)
+                              : copse_layout_most_slot_bytes(&layout, r);
+      FAST_ASSERT(end[r] <= now && now <= most);
+    }
+    copse_layout_free(&layout);
+    pb_free(plan);
   }
-  ck_assert_uint_eq(end[0], layout.scratch_bytes[0]);
-  ck_assert_uint_eq(end[1], layout.scratch_bytes[1]);
-  ck_assert_uint_eq(end[0] + end[1], layout.total_scratch);
-  copse_layout_free(&layout);
-  pb_free(plan);
 }
 END_TEST
 
@@ -127,9 +163,10 @@ START_TEST(sizes_beyond_64_bits_are_refused) {
   struct copse_layout layout;
   ASSERT_OK(copse_plan_validate(plan, "plan", &err), &err);
   ASSERT_OK(copse_layout_new(plan, &layout, &err), &err);
-  ASSERT_OK(copse_layout_set(&layout, (uint64_t)1 << 29, 8, &err), &err); /* 2^48 in all */
-  ASSERT_FAILS(copse_layout_set(&layout, ((uint64_t)1 << 29) + 1, 8, &err), COPSE_INVALID, &err,
-               "elements a block, the most is 536870912");
+  struct copse_shape shape;
+  ASSERT_OK(copse_layout_shape(&layout, (uint64_t)1 << 29, 8, &shape, &err), &err); /* 2^48 */
+  ASSERT_FAILS(copse_layout_shape(&layout, ((uint64_t)1 << 29) + 1, 8, &shape, &err),
+               COPSE_INVALID, &err, "elements a block, the most is 536870912");
   copse_layout_free(&layout);
   pb_free(plan);
 }

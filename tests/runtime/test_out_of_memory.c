@@ -22,9 +22,9 @@ static copse_status whole_life(const char *bytes, size_t size, struct copse_err 
   COPSE_TRY(copse_exec_scratch_bytes(plan, 100, COPSE_FLOAT, &scratch, err));
   COPSE_TRY(copse_exec_new(plan, COPSE_BACKEND_CPU, &exec, err));
   COPSE_TRY(copse_buffers_new(4, 400, 400, &buffers, err));
-  const struct copse_data data = {COPSE_ALLREDUCE, 4, -1, 100, COPSE_FLOAT, COPSE_SUM, 1, NULL};
+  const struct copse_data data = {COPSE_ALLREDUCE, 4, -1, 100, COPSE_FLOAT, COPSE_SUM, 1, NULL, NULL};
   copse_buffers_fill(&buffers, &data, false);
-  const struct copse_launch launch = {100, COPSE_FLOAT, COPSE_SUM, buffers.inputs, buffers.outputs};
+  const struct copse_launch launch = {100, COPSE_FLOAT, COPSE_SUM, buffers.inputs, buffers.outputs, NULL};
   COPSE_TRY(copse_exec_run(exec, &launch, err));
   if (copse_buffers_count_wrong(&buffers) != 0) status = COPSE_INTERNAL;
 out:

@@ -85,10 +85,10 @@ START_TEST(a_file_is_written_and_loaded) {
   struct copse_plan *plan = sample(COPSE_ALLREDUCE), *back;
   struct bytes b = encode(plan);
   ASSERT_OK(copse_file_write(path, b.at, b.size, &err), &err);
-  ASSERT_OK(copse_plan_load(path, &back, &err), &err);
+  ASSERT_OK(copse_plan_open(path, &back, &err), &err);
   copse_plan_release(back);
   unlink(path);
-  ASSERT_FAILS(copse_plan_load(path, &back, &err), COPSE_IO, &err, path);
+  ASSERT_FAILS(copse_plan_open(path, &back, &err), COPSE_IO, &err, path);
   ck_assert_ptr_null(back);
   copse_plan_release(NULL);
   free(b.at);
@@ -99,7 +99,7 @@ END_TEST
 START_TEST(the_first_fields_are_little_endian) {
   struct copse_plan *plan = sample(COPSE_REDUCE);
   struct bytes b = encode(plan);
-  ck_assert_mem_eq(b.at, "COPSEPLN\x01\0\0\0\x88\0\0\0", 16);
+  ck_assert_mem_eq(b.at, "COPSEPLN\x02\0\0\0\x98\0\0\0", 16);
   ck_assert_int_eq(b.at[24], COPSE_REDUCE);
   ck_assert_int_eq(b.at[28], 1); /* root */
   ck_assert_mem_eq(b.at + b.size - COPSE_SHA256_BYTES - 10, "hand-built", 10);
@@ -203,7 +203,10 @@ static void expect_refused(enum table table, size_t offset, uint64_t value, size
                  sizeof((struct copse_plan_##type *)0)->field, text)
 
 START_TEST(a_bad_header_is_refused) {
-  REFUSED(HEADER, header, version, 2, "a plan of version 2; this copse reads version 1");
+  REFUSED(HEADER, header, version, 1, "a plan of version 1; this copse reads version 2");
+  REFUSED(HEADER, header, version, 3, "a plan of version 3; this copse reads version 2");
+  REFUSED(HEADER, header, protocol, 2, "unknown protocol 2");
+  REFUSED(HEADER, header, min_bytes, 1u << 31, "for messages from 2147483648 to 1073741824 bytes");
   REFUSED(HEADER, header, header_bytes, 127, "a header of 127 bytes");
   REFUSED(HEADER, header, file_bytes, 1, "its header says 1");
   REFUSED(HEADER, header, n_ops, 0xffffffff, "its tables make");
@@ -242,6 +245,10 @@ START_TEST(a_bad_table_is_refused) {
   REFUSED(REGIONS, region, rank, 3, "region 0: no rank 3");
   REFUSED(REGIONS, region, rank, 2, "after rank 2, regions must be grouped by rank");
   REFUSED(REGIONS, region, piece, 2, "region 0: no piece 2");
+  REFUSED(REGIONS, region, kind, 2, "region 0: unknown kind 2");
+  REFUSED(REGIONS, region, kind, 1, "region 0: packets, in a plan of another protocol");
+  REFUSED(PIECES, piece, pair, 1, "piece 0: pair 1 of 0");
+  REFUSED(PIECES, piece, zero, 1, "piece 0: pair 0 of 0");
   REFUSED(CHANNELS, channel, src_worker, 6, "channel 0: no worker 6");
   REFUSED(CHANNELS, channel, dst_worker, 0xffffffff, "channel 0: no worker 4294967295");
 }
@@ -279,7 +286,7 @@ START_TEST(a_bad_operation_is_refused) {
   REFUSED_OP(LEAF_WAIT, n_src, 1, "op 0: a WAIT has a channel only");
   REFUSED_OP(LEAF_WAIT, kind, COPSE_OP_SIGNAL, "is signalled by worker");
   REFUSED_OP(LEAF_SIGNAL, kind, COPSE_OP_WAIT, "is waited on by worker");
-  REFUSED_OP(LEAF_SIGNAL, flags, 1, "op 3: a SIGNAL has a channel only");
+  REFUSED_OP(LEAF_SIGNAL, flags, 1, "op 3: unknown flags 0x1");
   pb_free(plan);
 }
 END_TEST
@@ -293,7 +300,8 @@ START_TEST(a_bad_operand_is_refused) {
   REFUSED_OPERAND(src, rank, 1, "a source at rank 1, the worker's rank is 0");
   REFUSED_OPERAND(src, rank, 3, "no rank 3");
   REFUSED_OPERAND(src, index, 1, "index 1, must be below 1");
-  REFUSED_OPERAND(src, buffer, 3, "unknown buffer 3");
+  REFUSED_OPERAND(src, buffer, 4, "unknown buffer 4");
+  REFUSED_OPERAND(dst, buffer, COPSE_BUFFER_PACKETS, "is of the other kind");
   REFUSED_OPERAND(dst, buffer, COPSE_BUFFER_INPUT, "writes an input");
   REFUSED_OPERAND(dst, index, plan->header.n_regions, "must be below");
   REFUSED_OPERAND(dst, rank, (to + 1) % 3, "region");

@@ -200,7 +200,7 @@ START_TEST(all_types_and_operations_run) {
   struct outcome it = run("-b 0 -e 300 -i 300 -d all -o all -n 1 -w 0 --json reduce_scatter");
   ck_assert_int_eq(it.exit_status, 0);
   cJSON *json = cJSON_Parse(it.out);
-  ck_assert_int_eq(cJSON_GetArraySize(cJSON_GetObjectItem(json, "results")), 10 * 5 * 2);
+  ck_assert_int_eq(cJSON_GetArraySize(cJSON_GetObjectItem(json, "results")), 12 * 5 * 2);
   ck_assert_int_eq(cJSON_GetObjectItem(json, "out_of_bounds")->valueint, 0);
   cJSON_Delete(json);
 }
@@ -234,7 +234,7 @@ START_TEST(bad_usage_is_one_line_and_exit_status_2) {
       {"-w nan allreduce", "-w 'nan'"},
       {"-d float16 allreduce", "-d 'float16'"},
       {"-o mean allreduce", "-o 'mean'"},
-      {"--backend cuda allreduce", "no backend 'cuda' in this build, which has cpu and threads"},
+      {"--backend gpu allreduce", "no backend 'gpu'; there are cpu, threads and cuda"},
       {"--nonsense allreduce", "--nonsense"},
       {"-b", "needs a value"},
       {"/does/not/exist", "/does/not/exist: cannot open"},

@@ -5,21 +5,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/element.h"
+#include "runtime/element_move.h"
 #include "runtime/executor.h"
 #include "runtime/verify_buffers.h"
 #include "support/exec_support.h"
 #include "support/plan_builder.h"
 #include "support/support.h"
 
-static const enum copse_type floats[] = {COPSE_HALF, COPSE_BFLOAT16, COPSE_FLOAT, COPSE_DOUBLE};
+#define N_FLOATS 6
+static const enum copse_type floats[N_FLOATS] = {
+    COPSE_HALF, COPSE_BFLOAT16, COPSE_FLOAT, COPSE_DOUBLE, COPSE_FLOAT8_E4M3, COPSE_FLOAT8_E5M2};
 
 static double to_double(enum copse_type type, const void *element) {
-  uint16_t narrow;
+  const uint8_t *byte = element;
+  uint16_t narrow = 0;
   float f;
   double d;
-  memcpy(&narrow, element, sizeof narrow);
+  if (copse_type_bytes(type) == 2) memcpy(&narrow, element, sizeof narrow);
   switch (type) {
+    case COPSE_FLOAT8_E4M3: return copse_float8_e4m3_to_float(*byte);
+    case COPSE_FLOAT8_E5M2: return copse_float8_e5m2_to_float(*byte);
     case COPSE_HALF: return copse_half_to_float(narrow);
     case COPSE_BFLOAT16: return copse_bfloat16_to_float(narrow);
     case COPSE_FLOAT: memcpy(&f, element, sizeof f); return f;
@@ -36,6 +41,8 @@ static double input_value(const struct copse_data *data, uint32_t rank, uint64_t
 /* Integers up to here are exact, and so is every sum that stays below. */
 static double exact_limit(enum copse_type type) {
   switch (type) {
+    case COPSE_FLOAT8_E4M3: return 16;
+    case COPSE_FLOAT8_E5M2: return 8;
     case COPSE_HALF: return 2048;
     case COPSE_BFLOAT16: return 256;
     case COPSE_FLOAT: return 16777216;
@@ -43,12 +50,17 @@ static double exact_limit(enum copse_type type) {
   }
 }
 
+/* An operand's plain memory. */
+static struct copse_place at(const void *p) {
+  return (struct copse_place){(unsigned char *)(uintptr_t)p, 0};
+}
+
 START_TEST(sums_are_exact_in_any_order_for_any_number_of_ranks) {
   static const uint32_t rank_counts[] = {1, 2, 3, 8, 63, 64, 65, 512, 4096, 65536};
-  for (int t = 0; t < 4; t++)
+  for (int t = 0; t < N_FLOATS; t++)
     for (int k = 0; k < 10; k++) {
       struct copse_data data = {COPSE_ALLREDUCE, rank_counts[k], -1, 100,
-                                floats[t],       COPSE_SUM,      5,  NULL};
+                                floats[t],       COPSE_SUM,      5,  NULL, NULL};
       for (uint64_t e = 0; e < 3; e++) {
         double sum = 0, magnitude = 0, out;
         uint64_t bits;
@@ -67,15 +79,41 @@ START_TEST(sums_are_exact_in_any_order_for_any_number_of_ranks) {
 }
 END_TEST
 
+/* Ranks one after the other, stored in the type after every step, from any rank on. */
+START_TEST(rounding_after_every_step_changes_nothing) {
+  static const uint32_t rank_counts[] = {2, 5, 64, 300};
+  for (int t = 0; t < N_FLOATS; t++)
+    for (int k = 0; k < 4; k++)
+      for (int redop = 0; redop < COPSE_AVG; redop++) {
+        const uint32_t n = rank_counts[k];
+        const struct copse_data data = {COPSE_ALLREDUCE,         n, -1,  100, floats[t],
+                                        (enum copse_redop)redop, 5, NULL, NULL};
+        for (uint64_t e = 0; e < 8; e++) {
+          uint64_t total = 0, term = 0, expected = 0;
+          const struct copse_place src[] = {at(&total), at(&term)};
+          const struct copse_place dst[] = {at(&total)};
+          const struct copse_move m = {data.type, data.redop, 2, 1, 1, 1, src, dst, NULL};
+          copse_data_input(&data, (uint32_t)e % n, e, 1, &total);
+          for (uint32_t r = 1; r < n; r++) {
+            copse_data_input(&data, ((uint32_t)e + r) % n, e, 1, &term);
+            copse_move_run(&m, 0, 1);
+          }
+          copse_data_output(&data, 0, e, 1, &expected);
+          ck_assert_uint_eq(total, expected);
+        }
+      }
+}
+END_TEST
+
 START_TEST(every_rank_matters_somewhere) {
   for (int redop = 0; redop < COPSE_N_REDOPS; redop++)
-    for (int t = 0; t < 4; t++) {
+    for (int t = 0; t < N_FLOATS; t++) {
       struct copse_data data = {COPSE_ALLREDUCE,         512, -1,  20000, floats[t],
-                                (enum copse_redop)redop, 9,   NULL};
+                                (enum copse_redop)redop, 9,   NULL, NULL};
       for (uint32_t r = 0; r < 512; r += 73) {
         int active = 0;
         double neutral = redop == COPSE_PROD ? 1 : 0;
-        for (uint64_t e = 0; e < 500 && !active; e++) active = input_value(&data, r, e) != neutral;
+        for (uint64_t e = 0; e < 5000 && !active; e++) active = input_value(&data, r, e) != neutral;
         ck_assert_msg(active, "rank %u of %s %s", r, copse_type_name(floats[t]),
                       copse_redop_name((enum copse_redop)redop));
       }
@@ -84,8 +122,8 @@ START_TEST(every_rank_matters_somewhere) {
 END_TEST
 
 START_TEST(products_stay_exact_powers_of_two) {
-  for (int t = 0; t < 4; t++) {
-    struct copse_data data = {COPSE_ALLREDUCE, 1000, -1, 100, floats[t], COPSE_PROD, 5, NULL};
+  for (int t = 0; t < N_FLOATS; t++) {
+    struct copse_data data = {COPSE_ALLREDUCE, 1000, -1, 100, floats[t], COPSE_PROD, 5, NULL, NULL};
     for (uint64_t e = 0; e < 20; e++) {
       double product = 1, low = 1, high = 1;
       for (uint32_t r = 0; r < 1000; r++) {
@@ -105,7 +143,7 @@ START_TEST(products_stay_exact_powers_of_two) {
 END_TEST
 
 START_TEST(extremes_and_integers_are_what_plain_arithmetic_gives) {
-  struct copse_data data = {COPSE_ALLREDUCE, 17, -1, 100, COPSE_INT32, COPSE_MIN, 3, NULL};
+  struct copse_data data = {COPSE_ALLREDUCE, 17, -1, 100, COPSE_INT32, COPSE_MIN, 3, NULL, NULL};
   for (int redop = COPSE_SUM; redop < COPSE_N_REDOPS; redop++)
     for (uint64_t e = 0; e < 100; e++) {
       data.redop = (enum copse_redop)redop;
@@ -129,8 +167,8 @@ START_TEST(extremes_and_integers_are_what_plain_arithmetic_gives) {
 END_TEST
 
 START_TEST(min_and_max_have_both_signs) {
-  for (int t = 0; t < 4; t++) {
-    struct copse_data data = {COPSE_ALLREDUCE, 2, -1, 100, floats[t], COPSE_MAX, 3, NULL};
+  for (int t = 0; t < N_FLOATS; t++) {
+    struct copse_data data = {COPSE_ALLREDUCE, 2, -1, 100, floats[t], COPSE_MAX, 3, NULL, NULL};
     int negative = 0, positive = 0;
     for (uint64_t e = 0; e < 100; e++) {
       uint64_t bits;
@@ -147,8 +185,8 @@ START_TEST(min_and_max_have_both_signs) {
 END_TEST
 
 START_TEST(averages_are_the_rounded_quotient) {
-  struct copse_data data = {COPSE_ALLREDUCE, 48, -1, 300, COPSE_HALF, COPSE_AVG, 3, NULL};
-  for (int t = 0; t < 4; t++)
+  struct copse_data data = {COPSE_ALLREDUCE, 48, -1, 300, COPSE_HALF, COPSE_AVG, 3, NULL, NULL};
+  for (int t = 0; t < N_FLOATS; t++)
     for (uint64_t e = 0; e < 300; e++) {
       data.type = floats[t];
       data.redop = COPSE_SUM;
@@ -166,6 +204,12 @@ START_TEST(averages_are_the_rounded_quotient) {
         case COPSE_BFLOAT16:
           ck_assert_double_eq(avg, copse_bfloat16_to_float(copse_bfloat16_from_float(quotient)));
           break;
+        case COPSE_FLOAT8_E4M3:
+          ck_assert_double_eq(avg, copse_float8_e4m3_load(copse_float8_e4m3_store(quotient)));
+          break;
+        case COPSE_FLOAT8_E5M2:
+          ck_assert_double_eq(avg, copse_float8_e5m2_load(copse_float8_e5m2_store(quotient)));
+          break;
         case COPSE_FLOAT: ck_assert_double_eq(avg, quotient); break;
         default: ck_assert_double_eq(avg, sum / 48.0); break;
       }
@@ -174,7 +218,7 @@ START_TEST(averages_are_the_rounded_quotient) {
 END_TEST
 
 START_TEST(copied_data_has_all_kinds_of_bits) {
-  struct copse_data data = {COPSE_ALLGATHER, 4, -1, 5000, COPSE_HALF, COPSE_SUM, 3, NULL};
+  struct copse_data data = {COPSE_ALLGATHER, 4, -1, 5000, COPSE_HALF, COPSE_SUM, 3, NULL, NULL};
   uint16_t v[5000];
   int nans = 0;
   copse_data_input(&data, 2, 0, 5000, v);
@@ -203,11 +247,11 @@ static struct done run(copse_collective collective, struct exec_case it) {
   ASSERT_OK(copse_buffers_new(4, d.plan->header.input_blocks * bytes,
                               d.plan->header.output_blocks * bytes, &d.buffers, &err),
             &err);
-  struct copse_data data = {collective, 4, root, it.count, it.type, it.redop, 77, NULL};
+  struct copse_data data = {collective, 4, root, it.count, it.type, it.redop, 77, NULL, NULL};
   copse_buffers_fill(&d.buffers, &data, it.in_place);
   ASSERT_OK(copse_exec_new(d.plan, COPSE_BACKEND_CPU, &exec, &err), &err);
   const struct copse_launch launch = {it.count, it.type, it.redop, d.buffers.inputs,
-                                      d.buffers.outputs};
+                                      d.buffers.outputs, NULL};
   ASSERT_OK(copse_exec_run(exec, &launch, &err), &err);
   copse_exec_free(exec);
   ck_assert_uint_eq(copse_buffers_count_wrong(&d.buffers), 0);
@@ -305,6 +349,7 @@ int main(void) {
   Suite *suite = suite_create("runtime/verify_data");
   TCase *tc = tcase_create("verify_data");
   tcase_add_test(tc, sums_are_exact_in_any_order_for_any_number_of_ranks);
+  tcase_add_test(tc, rounding_after_every_step_changes_nothing);
   tcase_add_test(tc, every_rank_matters_somewhere);
   tcase_add_test(tc, products_stay_exact_powers_of_two);
   tcase_add_test(tc, extremes_and_integers_are_what_plain_arithmetic_gives);

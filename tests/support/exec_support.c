@@ -22,7 +22,7 @@ static copse_status run(struct copse_exec *exec, const struct copse_plan *plan, 
                               plan->header.output_blocks * bytes, &buffers, err),
             err);
   copse_buffers_fill(&buffers, &data, it.in_place);
-  const struct copse_launch launch = {it.count, it.type, it.redop, buffers.inputs, buffers.outputs};
+  const struct copse_launch launch = {it.count, it.type, it.redop, buffers.inputs, buffers.outputs, NULL};
   copse_status status = copse_exec_run(exec, &launch, err);
   *wrong = copse_buffers_count_wrong(&buffers);
   copse_buffers_free(&buffers);

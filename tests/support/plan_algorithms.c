@@ -150,7 +150,8 @@ static void allreduce_tree(struct tree *t) {
   free(down_workers);
 }
 
-static void alltoall(struct plan_builder *b, uint32_t n, uint32_t piece) {
+/* The part [lo / den, hi / den) of every block, straight to its receiver. */
+static void alltoall(struct plan_builder *b, uint32_t n, int64_t lo, int64_t hi, int64_t den) {
   uint32_t *workers = calloc(n, sizeof *workers);
   uint32_t *data = calloc((size_t)n * n, sizeof *data),
            *ready = calloc((size_t)n * n, sizeof *data);
@@ -168,7 +169,7 @@ static void alltoall(struct plan_builder *b, uint32_t n, uint32_t piece) {
     for (uint32_t step = 0; step < n; step++) {
       uint32_t d = (r + step) % n;
       if (d != r) pb_wait(b, workers[r], ready[r * n + d], COPSE_WHEN_FIRST);
-      pb_move(b, workers[r], piece, 0);
+      pb_move(b, workers[r], pb_pair_piece(b, r, d, lo, den, hi, den), 0);
       pb_src(b, pb_input(r, d));
       pb_dst(b, pb_output(d, r));
       if (d != r) pb_signal(b, workers[r], data[r * n + d], COPSE_WHEN_ALWAYS);
@@ -225,12 +226,13 @@ struct copse_plan *pb_tree_plan(copse_collective collective, uint32_t n_ranks, i
                                 struct pb_options options) {
   struct plan_builder *b = begin(collective, n_ranks, root, &options);
   for (uint32_t i = 0; i < options.n_trees; i++) {
+    if (collective == COPSE_ALLTOALL) {
+      alltoall(b, n_ranks, i, i + 1, options.n_trees);
+      continue;
+    }
     uint32_t piece = pb_piece(b, i, options.n_trees, i + 1, options.n_trees);
     struct tree t = {.b = b, .n = n_ranks, .arity = options.arity, .piece = piece};
-    if (collective == COPSE_ALLTOALL)
-      alltoall(b, n_ranks, piece);
-    else
-      add_trees(&t, collective, root, i);
+    add_trees(&t, collective, root, i);
   }
   return pb_finish(b);
 }

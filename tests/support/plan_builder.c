@@ -53,6 +53,7 @@ struct plan_builder *pb_new(copse_collective collective, uint32_t n_ranks, int32
   h->pipeline_chunks = 4;
   h->chunk_bytes = 1 << 20;
   h->min_chunk_bytes = 1 << 10;
+  h->max_bytes = 1 << 30;
   return b;
 }
 
@@ -71,8 +72,21 @@ uint32_t pb_piece(struct plan_builder *b, int64_t lo_num, int64_t lo_den, int64_
   return PUSH(b->pieces, piece);
 }
 
+uint32_t pb_pair_piece(struct plan_builder *b, uint32_t src, uint32_t dst, int64_t lo_num,
+                       int64_t lo_den, int64_t hi_num, int64_t hi_den) {
+  uint32_t piece = pb_piece(b, lo_num, lo_den, hi_num, hi_den);
+  b->pieces.at[piece].pair = src * b->header.n_ranks + dst + 1;
+  return piece;
+}
+
 uint32_t pb_region(struct plan_builder *b, uint32_t rank, uint32_t piece) {
-  struct copse_plan_region region = {rank, piece};
+  struct copse_plan_region region = {rank, piece, COPSE_REGION_SLOTS};
+  return PUSH(b->regions, region);
+}
+
+uint32_t pb_packets(struct plan_builder *b, uint32_t rank, uint32_t piece) {
+  struct copse_plan_region region = {rank, piece, COPSE_REGION_PACKETS};
+  b->header.protocol = COPSE_PROTOCOL_LOW_LATENCY;
   return PUSH(b->regions, region);
 }
 
@@ -89,6 +103,9 @@ struct copse_plan_operand pb_output(uint32_t rank, uint32_t block) {
 }
 struct copse_plan_operand pb_scratch(uint32_t rank, uint32_t region) {
   return (struct copse_plan_operand){rank, COPSE_BUFFER_SCRATCH, region};
+}
+struct copse_plan_operand pb_packet(uint32_t rank, uint32_t region) {
+  return (struct copse_plan_operand){rank, COPSE_BUFFER_PACKETS, region};
 }
 
 static void add_op(struct plan_builder *b, uint32_t worker, struct copse_plan_op op) {
@@ -121,6 +138,18 @@ void pb_signal(struct plan_builder *b, uint32_t worker, uint32_t channel,
 
 void pb_wait(struct plan_builder *b, uint32_t worker, uint32_t channel, enum copse_plan_when when) {
   struct copse_plan_op op = {.kind = COPSE_OP_WAIT, .when = (uint8_t)when, .channel = channel};
+  add_op(b, worker, op);
+}
+
+void pb_data_signal(struct plan_builder *b, uint32_t worker, uint32_t channel) {
+  struct copse_plan_op op = {
+      .kind = COPSE_OP_SIGNAL, .flags = COPSE_SYNC_IN_DATA, .channel = channel};
+  add_op(b, worker, op);
+}
+
+void pb_data_wait(struct plan_builder *b, uint32_t worker, uint32_t channel) {
+  struct copse_plan_op op = {
+      .kind = COPSE_OP_WAIT, .flags = COPSE_SYNC_IN_DATA, .channel = channel};
   add_op(b, worker, op);
 }
 
@@ -184,7 +213,7 @@ static void finish_regions(struct plan_builder *b, struct copse_plan *plan) {
   uint32_t *new_id = order_by_rank(ranks, n, b->header.n_ranks);
   for (uint32_t i = 0; i < n; i++) regions[new_id[i]] = b->regions.at[i];
   for (uint32_t i = 0; i < b->operands.n; i++)
-    if (b->operands.at[i].buffer == COPSE_BUFFER_SCRATCH)
+    if (b->operands.at[i].buffer >= COPSE_BUFFER_SCRATCH)
       b->operands.at[i].index = new_id[b->operands.at[i].index];
   plan->regions = regions;
   free(ranks);

@@ -18,12 +18,17 @@ struct copse_plan_header *pb_header(struct plan_builder *b);
 uint32_t pb_worker(struct plan_builder *b, uint32_t rank);
 uint32_t pb_piece(struct plan_builder *b, int64_t lo_num, int64_t lo_den, int64_t hi_num,
                   int64_t hi_den);
+/* A piece of an alltoall's block from rank src to rank dst. */
+uint32_t pb_pair_piece(struct plan_builder *b, uint32_t src, uint32_t dst, int64_t lo_num,
+                       int64_t lo_den, int64_t hi_num, int64_t hi_den);
+uint32_t pb_packets(struct plan_builder *b, uint32_t rank, uint32_t piece);
 uint32_t pb_region(struct plan_builder *b, uint32_t rank, uint32_t piece);
 uint32_t pb_channel(struct plan_builder *b, uint32_t src_worker, uint32_t dst_worker);
 
 struct copse_plan_operand pb_input(uint32_t rank, uint32_t block);
 struct copse_plan_operand pb_output(uint32_t rank, uint32_t block);
 struct copse_plan_operand pb_scratch(uint32_t rank, uint32_t region);
+struct copse_plan_operand pb_packet(uint32_t rank, uint32_t region);
 
 /* A MOVE is begun, gets its operands (sources first), and ends with the next operation. */
 void pb_move(struct plan_builder *b, uint32_t worker, uint32_t piece, uint8_t flags);
@@ -32,6 +37,9 @@ void pb_dst(struct plan_builder *b, struct copse_plan_operand operand);
 void pb_signal(struct plan_builder *b, uint32_t worker, uint32_t channel,
                enum copse_plan_when when);
 void pb_wait(struct plan_builder *b, uint32_t worker, uint32_t channel, enum copse_plan_when when);
+/* Of packets: COPSE_SYNC_IN_DATA. */
+void pb_data_signal(struct plan_builder *b, uint32_t worker, uint32_t channel);
+void pb_data_wait(struct plan_builder *b, uint32_t worker, uint32_t channel);
 
 /* Orders the tables and ends the builder; the plan is freed with pb_free. Not validated. */
 struct copse_plan *pb_finish(struct plan_builder *b);

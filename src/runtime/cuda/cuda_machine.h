@@ -1,0 +1,108 @@
+/*
+ * Inside src/runtime/cuda only: the machine that runs plans on NVIDIA GPUs.
+ *
+ * A site is a device with one or more ranks of the clique. All workers of a site's ranks run in
+ * one cooperative kernel, so that ranks which share a device are resident together; sites run at
+ * the same time because they are different devices.
+ *
+ *   machine.cu   sites, life, errors        share.cu    memory of other processes
+ *   prepare.cu   a plan's tables and memory launch.cu   one collective
+ */
+#ifndef COPSE_RUNTIME_CUDA_MACHINE_H
+#define COPSE_RUNTIME_CUDA_MACHINE_H
+
+#include "runtime/cuda/host.h"
+#include "runtime/cuda/kernels.h"
+#include "runtime/cuda/launch.h"
+
+#define COPSE_CUDA_MAX_SITES 64u
+
+struct copse_site {
+  int device;
+  uint32_t n_multiprocessors;
+  cudaEvent_t entered; /* a rank's stream, up to the launch */
+  cudaEvent_t done;    /* the last launch */
+  cudaStream_t last;   /* its stream */
+  bool launched;
+  unsigned long long capture; /* of the last launch; 0: not captured */
+};
+
+/* A plan at one site. */
+struct copse_site_plan {
+  unsigned char *tables; /* device memory: everything that device.* points to, but for arenas */
+  struct copse_device_plan device;
+  uint32_t n_blocks;
+};
+
+/* A rank's memory for a plan: signals, slots, two copies of packets, in this order. */
+struct copse_arena_shape {
+  uint64_t signals_bytes, slots_bytes, packets_copy;
+};
+
+struct copse_cuda_plan {
+  const struct copse_plan *plan;
+  struct copse_cuda_plan *next;
+  uint32_t number;
+  struct copse_layout layout;
+  struct copse_arena_shape shape;      /* the largest of all ranks, the same for each */
+  unsigned char **arenas;              /* [n_ranks] as this process addresses them */
+  unsigned char **staging;             /* [n_ranks] outputs that peers write, likewise */
+  void **opened; /* [2 * n_ranks] what was opened for arenas and staging, or NULL */
+  bool puts;                           /* peers write a rank's output */
+  struct copse_site_plan *sites;       /* [machine->n_sites] */
+};
+
+/* A buffer that its owner registered, and how this process addresses everybody's. */
+struct copse_cuda_buffer {
+  struct copse_cuda_buffer *next;
+  unsigned char *start; /* of this process's rank */
+  size_t bytes;
+  unsigned char **mapped; /* [n_ranks] */
+  void **opened;          /* [n_ranks] what to close, or NULL */
+};
+
+struct copse_cuda_machine {
+  uint32_t n_ranks, first_local, n_local;
+  copse_bootstrap bootstrap; /* all_gather NULL: all ranks are local */
+  bool many_processes;
+  uint32_t n_sites;
+  struct copse_site sites[COPSE_CUDA_MAX_SITES];
+  uint32_t site_of[COPSE_CUDA_MAX_RANKS]; /* of local ranks */
+  struct copse_control *control;
+  double timeout_seconds;
+  struct copse_cuda_plan *plans;
+  struct copse_cuda_buffer *buffers;
+  uint32_t n_plans;
+};
+
+/* launch.cu. Threads of a block; and what outputs that aren't registered are written in: parts of
+ * so many bytes of each block at most. Tests make them small. */
+extern uint32_t copse_cuda_threads;
+extern uint64_t copse_cuda_staging_bytes;
+
+/* prepare.cu */
+copse_status copse_cuda_prepare(void *machine, const struct copse_plan *plan, void **prepared,
+                                struct copse_err *err);
+void copse_cuda_plan_free(struct copse_cuda_machine *machine, struct copse_cuda_plan *plan);
+
+/* launch.cu */
+copse_status copse_cuda_launch(void *machine, void *prepared, const struct copse_call *calls,
+                               struct copse_err *err);
+
+/*
+ * share.cu. mapped[r] gets the address of rank r's memory in this process: what it gave itself
+ * (`mine`) for the local rank. Collective across processes: a rank that has none to give says
+ * so with NULL, and then all fail.
+ */
+copse_status copse_cuda_share(struct copse_cuda_machine *machine, unsigned char *mine,
+                              unsigned char **mapped, void **opened, struct copse_err *err);
+void copse_cuda_unshare(struct copse_cuda_machine *machine, void **opened);
+copse_status copse_cuda_add_buffer(void *machine, uint32_t local_rank, void *buffer, size_t bytes,
+                                   void **handle, struct copse_err *err);
+copse_status copse_cuda_remove_buffer(void *machine, uint32_t local_rank, void *handle,
+                                      struct copse_err *err);
+
+/* The machine's state in words; COPSE_OK while it works. machine.cu */
+copse_status copse_cuda_poll(void *machine, struct copse_err *err);
+
+#endif

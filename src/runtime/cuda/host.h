@@ -1,0 +1,64 @@
+/*
+ * Inside src/runtime/cuda only: the rest of the runtime, which is C, for .cu files.
+ */
+#ifndef COPSE_RUNTIME_CUDA_HOST_H
+#define COPSE_RUNTIME_CUDA_HOST_H
+
+#include <cuda_runtime.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "copse/comm.h"
+
+extern "C" {
+#include "base/err.h"
+#include "base/memory.h"
+#include "runtime/executor.h"
+#include "runtime/layout.h"
+#include "runtime/machine.h"
+#include "runtime/plan.h"
+}
+
+/* COPSE_DEVICE with the call's name and what CUDA says; also clears CUDA's last error. */
+static inline copse_status copse_cuda_check(cudaError_t error, const char *call,
+                                            struct copse_err *err) {
+  if (error == cudaSuccess) return COPSE_OK;
+  (void)cudaGetLastError();
+  if (error == cudaErrorMemoryAllocation)
+    return copse_fail(err, COPSE_NOMEM, "%s: the GPU is out of memory", call);
+  return copse_fail(err, COPSE_DEVICE, "%s: %s (%s)", call, cudaGetErrorString(error),
+                    cudaGetErrorName(error));
+}
+
+/* In functions that clean up nothing. */
+#define COPSE_CUDA(call)                                               \
+  do {                                                                 \
+    copse_status cuda_status = copse_cuda_check((call), #call, err);   \
+    if (cuda_status != COPSE_OK) return cuda_status;                   \
+  } while (0)
+#define COPSE_CHECK(call)                          \
+  do {                                             \
+    copse_status check_status = (call);            \
+    if (check_status != COPSE_OK) return check_status; \
+  } while (0)
+
+/* Makes a device current, and the one before it again at the end of the scope. */
+class copse_on_device {
+ public:
+  explicit copse_on_device(int device) {
+    (void)cudaGetDevice(&before_);
+    (void)cudaSetDevice(device);
+  }
+  ~copse_on_device() { (void)cudaSetDevice(before_); }
+  copse_on_device(const copse_on_device &) = delete;
+  copse_on_device &operator=(const copse_on_device &) = delete;
+
+ private:
+  int before_ = 0;
+};
+
+#endif

@@ -1,0 +1,63 @@
+/* The kernels: one that copies, and one per element type that reduces. */
+#include "runtime/cuda/kernels.h"
+
+#include "runtime/cuda/kernel.cuh"
+
+/* Collectives that only move data: the bits as they are. */
+struct copse_copier {
+  __device__ static bool run(const struct copse_move *move) {
+    return copse_move_copy(move, copse_element_bytes(move->type), threadIdx.x, blockDim.x);
+  }
+};
+
+__global__ void __launch_bounds__(COPSE_CUDA_MAX_THREADS, 1)
+    copse_kernel_copy(const COPSE_GRID_CONSTANT struct copse_launch_args args) {
+  COPSE_SHARED_MEMORY(struct copse_block, block);
+  copse_run_worker<copse_copier>(args, block);
+}
+
+#define COPSE_KERNEL(NAME)                                                                     \
+  struct copse_mover_##NAME {                                                                  \
+    __device__ static bool run(const struct copse_move *move) {                                \
+      if (move->n_src == 1 && move->divisor == 1) return copse_copier::run(move);              \
+      return copse_##NAME##_move(move, threadIdx.x, blockDim.x);                               \
+    }                                                                                          \
+  };                                                                                           \
+  __global__ void __launch_bounds__(COPSE_CUDA_MAX_THREADS, 1)                                 \
+      copse_kernel_##NAME(const COPSE_GRID_CONSTANT struct copse_launch_args args) {           \
+    COPSE_SHARED_MEMORY(struct copse_block, block);                                            \
+    copse_run_worker<copse_mover_##NAME>(args, block);                                         \
+  }
+
+COPSE_KERNEL(int8)
+COPSE_KERNEL(uint8)
+COPSE_KERNEL(int32)
+COPSE_KERNEL(uint32)
+COPSE_KERNEL(int64)
+COPSE_KERNEL(uint64)
+COPSE_KERNEL(half)
+COPSE_KERNEL(float)
+COPSE_KERNEL(double)
+COPSE_KERNEL(bfloat16)
+COPSE_KERNEL(float8_e4m3)
+COPSE_KERNEL(float8_e5m2)
+
+copse_kernel copse_kernel_of(copse_type type, bool reduces) {
+  if (!reduces) return copse_kernel_copy;
+  switch (type) {
+    case COPSE_INT8: return copse_kernel_int8;
+    case COPSE_UINT8: return copse_kernel_uint8;
+    case COPSE_INT32: return copse_kernel_int32;
+    case COPSE_UINT32: return copse_kernel_uint32;
+    case COPSE_INT64: return copse_kernel_int64;
+    case COPSE_UINT64: return copse_kernel_uint64;
+    case COPSE_HALF: return copse_kernel_half;
+    case COPSE_FLOAT: return copse_kernel_float;
+    case COPSE_DOUBLE: return copse_kernel_double;
+    case COPSE_BFLOAT16: return copse_kernel_bfloat16;
+    case COPSE_FLOAT8_E4M3: return copse_kernel_float8_e4m3;
+    default: return copse_kernel_float8_e5m2;
+  }
+}
+
+size_t copse_kernel_shared_bytes(void) { return sizeof(struct copse_block); }

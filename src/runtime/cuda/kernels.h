@@ -1,0 +1,32 @@
+/*
+ * Inside src/runtime/cuda only: the kernels as the host sees them.
+ */
+#ifndef COPSE_RUNTIME_CUDA_KERNELS_H
+#define COPSE_RUNTIME_CUDA_KERNELS_H
+
+#include <stddef.h>
+
+#include "copse/types.h"
+#include "runtime/cuda/launch.h"
+
+/* Threads of a block, at most; their registers must fit a multiprocessor. */
+#define COPSE_CUDA_MAX_THREADS 512
+
+#if defined(__CUDACC__)
+#define COPSE_GRID_CONSTANT __grid_constant__
+/* What the untyped launch functions take; the emulation learns a kernel's type here. */
+#define COPSE_KERNEL_ADDRESS(kernel) reinterpret_cast<const void *>(kernel)
+#else
+#define COPSE_GRID_CONSTANT
+#define COPSE_KERNEL_ADDRESS(kernel) (kernel)
+#endif
+
+typedef void (*copse_kernel)(const struct copse_launch_args args);
+
+/* The kernel for an element type; reduces: of a collective that does. */
+copse_kernel copse_kernel_of(copse_type type, bool reduces);
+
+/* Dynamic shared memory of each block. */
+size_t copse_kernel_shared_bytes(void);
+
+#endif

@@ -1,0 +1,188 @@
+/* One collective on the GPUs: arguments, streams, and parts for outputs that aren't shared. */
+#include "runtime/cuda/cuda_machine.h"
+
+uint32_t copse_cuda_threads = COPSE_CUDA_MAX_THREADS;
+uint64_t copse_cuda_staging_bytes = (uint64_t)32 << 20;
+
+/* ---- streams --------------------------------------------------------------------------- */
+
+/* The capture that a stream is in, or 0. */
+static unsigned long long capture_of(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  unsigned long long id = 0;
+  if (cudaStreamGetCaptureInfo(stream, &status, &id) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return 0;
+  }
+  return status == cudaStreamCaptureStatusActive ? id : 0;
+}
+
+/* The streams of a site's ranks meet in the first one's. */
+static copse_status join_streams(struct copse_cuda_machine *m, uint32_t s,
+                                 const struct copse_call *calls, cudaStream_t stream,
+                                 struct copse_err *err) {
+  struct copse_site *site = &m->sites[s];
+  for (uint32_t i = 0; i < m->n_local; i++) {
+    cudaStream_t other = (cudaStream_t)calls[i].stream;
+    if (m->site_of[i] != s || other == stream) continue;
+    COPSE_CUDA(cudaEventRecord(site->entered, other));
+    COPSE_CUDA(cudaStreamWaitEvent(stream, site->entered, 0));
+  }
+  /* Launches of a communicator come one after the other, whatever their streams. Those of
+   * another graph, or outside of this one, are ordered by whoever launches the graph. */
+  unsigned long long capture = capture_of(stream);
+  if (site->launched && site->last != stream && site->capture == capture)
+    COPSE_CUDA(cudaStreamWaitEvent(stream, site->done, 0));
+  site->capture = capture;
+  return COPSE_OK;
+}
+
+static copse_status split_streams(struct copse_cuda_machine *m, uint32_t s,
+                                  const struct copse_call *calls, cudaStream_t stream,
+                                  struct copse_err *err) {
+  struct copse_site *site = &m->sites[s];
+  COPSE_CUDA(cudaEventRecord(site->done, stream));
+  site->last = stream;
+  site->launched = true;
+  for (uint32_t i = 0; i < m->n_local; i++) {
+    cudaStream_t other = (cudaStream_t)calls[i].stream;
+    if (m->site_of[i] == s && other != stream)
+      COPSE_CUDA(cudaStreamWaitEvent(other, site->done, 0));
+  }
+  return COPSE_OK;
+}
+
+static cudaStream_t stream_of_site(const struct copse_cuda_machine *m, uint32_t s,
+                                   const struct copse_call *calls) {
+  for (uint32_t i = 0; i < m->n_local; i++)
+    if (m->site_of[i] == s) return (cudaStream_t)calls[i].stream;
+  return NULL;
+}
+
+/* ---- outputs that peers write ---------------------------------------------------------------- */
+
+/* The registered buffer that holds the output, or NULL. */
+static const struct copse_cuda_buffer *registered(const struct copse_cuda_machine *m,
+                                                  const void *output, uint64_t bytes) {
+  const unsigned char *at = (const unsigned char *)output;
+  for (const struct copse_cuda_buffer *b = m->buffers; b; b = b->next)
+    if (at >= b->start && bytes <= b->bytes && (uint64_t)(at - b->start) <= b->bytes - bytes)
+      return b;
+  return NULL;
+}
+
+/* One part of a message: elements [first, first + count) of every block. */
+struct part {
+  uint64_t first, count, whole;
+  bool staged;
+  const struct copse_cuda_buffer *buffer;
+};
+
+static void fill_buffers(const struct copse_cuda_machine *m, const struct copse_cuda_plan *p,
+                         const struct copse_call *calls, const struct part *part,
+                         uint32_t element_bytes, struct copse_launch_args *args) {
+  uint64_t skip = part->first * element_bytes;
+  for (uint32_t r = 0; r < m->n_ranks; r++) args->buffers[r].input = args->buffers[r].output = NULL;
+  for (uint32_t i = 0; i < m->n_local; i++) {
+    struct copse_launch_args::copse_rank_buffers *own = &args->buffers[m->first_local + i];
+    own->input = (unsigned char *)(uintptr_t)calls[i].send;
+    own->output = (unsigned char *)calls[i].recv;
+    if (own->input) own->input += skip;
+    if (own->output) own->output += skip;
+  }
+  if (!m->many_processes || !p->puts) return;
+  uint64_t offset = part->buffer ? (uint64_t)((unsigned char *)calls[0].recv - part->buffer->start)
+                                 : 0;
+  for (uint32_t r = 0; r < m->n_ranks; r++)
+    args->buffers[r].output =
+        part->buffer ? part->buffer->mapped[r] + offset + skip : p->staging[r];
+}
+
+/* From the staging buffer to where the caller wants it. */
+static copse_status unstage(const struct copse_cuda_machine *m, const struct copse_cuda_plan *p,
+                            const struct copse_call *call, const struct part *part,
+                            uint32_t element_bytes, struct copse_err *err) {
+  unsigned char *to = (unsigned char *)call->recv + part->first * element_bytes;
+  uint64_t row = part->count * element_bytes;
+  if (part->staged && to)
+    COPSE_CUDA(cudaMemcpy2DAsync(to, part->whole * element_bytes, p->staging[m->first_local], row,
+                                 row, p->plan->header.output_blocks, cudaMemcpyDeviceToDevice,
+                                 (cudaStream_t)call->stream));
+  return COPSE_OK;
+}
+
+/* ---- launching --------------------------------------------------------------------------------- */
+
+static copse_status launch_site(const struct copse_cuda_machine *m, const struct copse_cuda_plan *p,
+                                uint32_t s, cudaStream_t stream, struct copse_launch_args *args,
+                                struct copse_err *err) {
+  bool reduces = copse_collective_reduces((copse_collective)p->plan->header.collective);
+  const struct copse_site_plan *site = &p->sites[s];
+  if (site->n_blocks == 0) return COPSE_OK;
+  args->plan = site->device;
+  cudaLaunchAttribute together = cudaLaunchAttribute();
+  together.id = cudaLaunchAttributeCooperative;
+  together.val.cooperative = 1;
+  cudaLaunchConfig_t config = cudaLaunchConfig_t();
+  config.gridDim = dim3(site->n_blocks);
+  config.blockDim = dim3(copse_cuda_threads);
+  config.dynamicSmemBytes = copse_kernel_shared_bytes();
+  config.stream = stream;
+  config.attrs = &together;
+  config.numAttrs = 1;
+  void *arguments[] = {args};
+  copse_on_device here(m->sites[s].device);
+  copse_kernel kernel = copse_kernel_of((copse_type)args->type, reduces);
+  COPSE_CUDA(cudaLaunchKernelExC(&config, COPSE_KERNEL_ADDRESS(kernel), arguments));
+  return COPSE_OK;
+}
+
+static copse_status launch_part(struct copse_cuda_machine *m, struct copse_cuda_plan *p,
+                                const struct copse_call *calls, const struct part *part,
+                                struct copse_err *err) {
+  struct copse_launch_args args;
+  uint32_t element_bytes = (uint32_t)copse_type_bytes(calls[0].type);
+  memset(&args, 0, sizeof args);
+  COPSE_CHECK(copse_layout_shape(&p->layout, part->count, element_bytes, &args.shape, err));
+  args.shape.input_stride = part->whole;
+  args.shape.output_stride = part->staged ? part->count : part->whole;
+  args.pair_counts = calls[0].pair_counts;
+  args.limit_ns = (uint64_t)(m->timeout_seconds * 1e9);
+  args.type = (uint32_t)calls[0].type;
+  args.redop = (uint32_t)calls[0].redop;
+  if (!copse_collective_reduces((copse_collective)p->plan->header.collective))
+    args.redop = COPSE_SUM;
+  fill_buffers(m, p, calls, part, element_bytes, &args);
+  for (uint32_t s = 0; s < m->n_sites; s++) {
+    cudaStream_t stream = stream_of_site(m, s, calls);
+    copse_on_device here(m->sites[s].device);
+    COPSE_CHECK(join_streams(m, s, calls, stream, err));
+    COPSE_CHECK(launch_site(m, p, s, stream, &args, err));
+    COPSE_CHECK(unstage(m, p, &calls[0], part, element_bytes, err));
+    COPSE_CHECK(split_streams(m, s, calls, stream, err));
+  }
+  return COPSE_OK;
+}
+
+copse_status copse_cuda_launch(void *machine, void *prepared, const struct copse_call *calls,
+                               struct copse_err *err) {
+  struct copse_cuda_machine *m = (struct copse_cuda_machine *)machine;
+  struct copse_cuda_plan *p = (struct copse_cuda_plan *)prepared;
+  uint64_t count = calls[0].count, bytes = copse_type_bytes(calls[0].type);
+  struct part part = {0, count, count, false, NULL};
+  COPSE_CHECK(copse_cuda_poll(m, err));
+  if (m->many_processes && p->puts) {
+    part.buffer = registered(m, calls[0].recv, count * bytes * p->plan->header.output_blocks);
+    part.staged = part.buffer == NULL;
+  }
+  if (!part.staged) return launch_part(m, p, calls, &part, err);
+  if (calls[0].pair_counts)
+    return copse_fail(err, COPSE_UNSUPPORTED,
+                      "all_to_all_v across processes needs a registered receive buffer");
+  uint64_t most = copse_cuda_staging_bytes / bytes;
+  for (part.first = 0; part.first < count; part.first += part.count) {
+    part.count = count - part.first < most ? count - part.first : most;
+    COPSE_CHECK(launch_part(m, p, calls, &part, err));
+  }
+  return COPSE_OK;
+}

@@ -1,0 +1,76 @@
+/*
+ * Inside src/runtime/cuda only: what host and kernel hand each other. Plain data; C++ and
+ * CUDA C++.
+ */
+#ifndef COPSE_RUNTIME_CUDA_LAUNCH_H
+#define COPSE_RUNTIME_CUDA_LAUNCH_H
+
+#include <stdint.h>
+
+#include "runtime/plan_abi.h"
+#include "runtime/plan_math.h"
+
+/* Ranks of a plan; their addresses travel as a kernel's argument, which has 4 KB. */
+#define COPSE_CUDA_MAX_RANKS 128u
+
+/* Why a kernel leaves before its end. */
+enum copse_leave { COPSE_LEAVE_NOT = 0, COPSE_LEAVE_ABORT = 1, COPSE_LEAVE_TIMEOUT = 2 };
+
+/*
+ * In pinned host memory that the GPUs see: one per clique and process. The host sets `leave` to
+ * end all kernels; a worker that has waited too long claims the report, fills it in and then sets
+ * it too.
+ */
+struct copse_control {
+  uint32_t leave; /* enum copse_leave */
+  uint32_t claimed;
+  uint32_t plan, worker, op, chunk; /* where it waited: the plan's number, the plan's worker */
+};
+
+/* A channel: its counter lies where it is waited on. */
+struct copse_channel_place {
+  uint32_t rank;    /* of the waiting worker */
+  uint32_t ordinal; /* of the counter among the rank's */
+};
+
+/* A rank's memory for one plan, at the device that holds this. */
+struct copse_rank_arena {
+  unsigned char *scratch, *packets;
+  uint64_t *signals; /* counters of the channels waited on there */
+};
+
+/* A plan on one device; all pointers are this device's. */
+struct copse_device_plan {
+  const struct copse_plan_op *ops;
+  const struct copse_plan_operand *operands;
+  const struct copse_plan_piece *pieces;
+  const struct copse_plan_extent *extents; /* NULL: blocks are full */
+  const struct copse_region_place *places;
+  const struct copse_plan_worker *workers;
+  const struct copse_channel_place *channels;
+  const uint32_t *worker_of_block; /* [gridDim.x] the plan's workers that run here */
+  const struct copse_rank_arena *arenas; /* [n_ranks] */
+  uint64_t *sent;   /* [n_channels] how often each was raised, by workers that run here */
+  uint64_t *taken;  /* [n_channels] how often each was waited for */
+  uint32_t *epochs; /* [n_workers] launches so far */
+  struct copse_control *control;
+  uint64_t packets_copy;
+  uint32_t n_ranks, fifo;
+  uint32_t low_latency;
+  uint32_t system; /* some rank is on another device or in another process */
+  uint32_t number; /* of the plan, for reports */
+};
+
+/* A launch, passed by value. */
+struct copse_launch_args {
+  struct copse_device_plan plan;
+  struct copse_shape shape;
+  const uint64_t *pair_counts;
+  uint64_t limit_ns; /* patience */
+  uint32_t type, redop;
+  struct copse_rank_buffers {
+    unsigned char *input, *output;
+  } buffers[COPSE_CUDA_MAX_RANKS]; /* of ranks in other processes only the output */
+};
+
+#endif

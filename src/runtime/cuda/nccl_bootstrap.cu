@@ -1,0 +1,139 @@
+/*
+ * all_gather over NCCL: bytes go through a small buffer on the device and a stream of their own.
+ * NCCL is found at run time, so that the library loads where there is none; the few names that
+ * are needed have had the same signatures since NCCL 2.0.
+ */
+#include "runtime/cuda/nccl_bootstrap.h"
+
+#include <dlfcn.h>
+
+typedef int nccl_result; /* 0: success */
+#define NCCL_UINT8 1     /* ncclDataType_t */
+
+struct nccl {
+  void *library; /* what was opened, or NULL */
+  nccl_result (*comm_count)(void *comm, int *count);
+  nccl_result (*comm_user_rank)(void *comm, int *rank);
+  nccl_result (*comm_device)(void *comm, int *device);
+  nccl_result (*all_gather)(const void *send, void *recv, size_t count, int type, void *comm,
+                            cudaStream_t stream);
+  const char *(*error_string)(nccl_result result);
+};
+
+struct context {
+  struct nccl nccl;
+  void *comm;
+  int n_ranks, device;
+  cudaStream_t stream;
+  unsigned char *memory; /* on the device: mine, then everybody's */
+  size_t bytes;          /* room for so many of each rank */
+};
+
+static copse_status check(const struct nccl *nccl, nccl_result result, const char *call,
+                          struct copse_err *err) {
+  if (result == 0) return COPSE_OK;
+  return copse_fail(err, COPSE_DEVICE, "%s: %s", call, nccl->error_string(result));
+}
+
+/* A function of the process's own NCCL. */
+static bool find(struct nccl *nccl, const char *name, void *function) {
+  void *symbol = dlsym(nccl->library ? nccl->library : RTLD_DEFAULT, name);
+  memcpy(function, &symbol, sizeof symbol);
+  return symbol != NULL;
+}
+
+static copse_status find_nccl(struct nccl *nccl, struct copse_err *err) {
+  nccl->library = NULL;
+  if (!dlsym(RTLD_DEFAULT, "ncclAllGather")) {
+    nccl->library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
+    if (!nccl->library) nccl->library = dlopen("libnccl.so.2", RTLD_NOW);
+    if (!nccl->library)
+      return copse_fail(err, COPSE_UNSUPPORTED, "no NCCL in this process: %s", dlerror());
+  }
+  if (find(nccl, "ncclCommCount", &nccl->comm_count) &&
+      find(nccl, "ncclCommUserRank", &nccl->comm_user_rank) &&
+      find(nccl, "ncclCommCuDevice", &nccl->comm_device) &&
+      find(nccl, "ncclAllGather", &nccl->all_gather) &&
+      find(nccl, "ncclGetErrorString", &nccl->error_string))
+    return COPSE_OK;
+  if (nccl->library) dlclose(nccl->library);
+  return copse_fail(err, COPSE_UNSUPPORTED, "the NCCL of this process lacks functions");
+}
+
+static copse_status grow(struct context *c, size_t bytes, struct copse_err *err) {
+  if (bytes <= c->bytes) return COPSE_OK;
+  if (c->memory) (void)cudaFree(c->memory);
+  c->memory = NULL;
+  c->bytes = 0;
+  void *memory = NULL;
+  COPSE_CUDA(cudaMalloc(&memory, bytes * ((size_t)c->n_ranks + 1)));
+  c->memory = (unsigned char *)memory;
+  c->bytes = bytes;
+  return COPSE_OK;
+}
+
+static copse_status gather(struct context *c, const void *mine, void *all, size_t bytes,
+                           struct copse_err *err) {
+  copse_on_device here(c->device);
+  COPSE_CHECK(grow(c, bytes, err));
+  unsigned char *everybodys = c->memory + c->bytes;
+  COPSE_CUDA(cudaMemcpyAsync(c->memory, mine, bytes, cudaMemcpyHostToDevice, c->stream));
+  COPSE_CHECK(check(&c->nccl,
+                    c->nccl.all_gather(c->memory, everybodys, bytes, NCCL_UINT8, c->comm,
+                                       c->stream),
+                    "ncclAllGather", err));
+  COPSE_CUDA(cudaMemcpyAsync(all, everybodys, bytes * (size_t)c->n_ranks, cudaMemcpyDeviceToHost,
+                             c->stream));
+  COPSE_CUDA(cudaStreamSynchronize(c->stream));
+  return COPSE_OK;
+}
+
+static copse_status all_gather(void *context, const void *mine, void *all, size_t bytes) {
+  struct copse_err err = COPSE_ERR_INIT;
+  copse_status status = gather((struct context *)context, mine, all, bytes, &err);
+  return status == COPSE_OK ? status : copse_publish_error(&err);
+}
+
+static copse_status open_context(struct context *c, int *rank, struct copse_err *err) {
+  const struct nccl *nccl = &c->nccl;
+  COPSE_CHECK(check(nccl, nccl->comm_count(c->comm, &c->n_ranks), "ncclCommCount", err));
+  COPSE_CHECK(check(nccl, nccl->comm_user_rank(c->comm, rank), "ncclCommUserRank", err));
+  COPSE_CHECK(check(nccl, nccl->comm_device(c->comm, &c->device), "ncclCommCuDevice", err));
+  copse_on_device here(c->device);
+  COPSE_CUDA(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking));
+  return COPSE_OK;
+}
+
+static void free_context(struct context *c) {
+  if (c->memory) (void)cudaFree(c->memory);
+  if (c->stream) (void)cudaStreamDestroy(c->stream);
+  if (c->nccl.library) dlclose(c->nccl.library);
+  free(c);
+}
+
+copse_status copse_nccl_bootstrap_new(void *nccl_comm, int *n_ranks, int *rank, int *device,
+                                      copse_bootstrap *out, struct copse_err *err) {
+  struct context *c = NULL;
+  COPSE_CHECK(copse_calloc(1, sizeof *c, &c, err));
+  c->comm = nccl_comm;
+  copse_status status = find_nccl(&c->nccl, err);
+  if (status != COPSE_OK) {
+    free(c);
+    return status;
+  }
+  status = open_context(c, rank, err);
+  if (status != COPSE_OK) {
+    free_context(c);
+    return status;
+  }
+  *n_ranks = c->n_ranks;
+  *device = c->device;
+  out->all_gather = all_gather;
+  out->context = c;
+  return COPSE_OK;
+}
+
+void copse_nccl_bootstrap_free(copse_bootstrap *bootstrap) {
+  if (bootstrap->context) free_context((struct context *)bootstrap->context);
+  bootstrap->context = NULL;
+}

@@ -1,0 +1,18 @@
+/*
+ * Inside src/runtime/cuda only: a job's NCCL communicator as the bootstrap of ours.
+ */
+#ifndef COPSE_RUNTIME_CUDA_NCCL_BOOTSTRAP_H
+#define COPSE_RUNTIME_CUDA_NCCL_BOOTSTRAP_H
+
+#include "runtime/cuda/host.h"
+
+/*
+ * nccl_comm: an ncclComm_t, which must outlive the bootstrap. NCCL's functions are those that the
+ * process has (whoever made the communicator loaded them), else libnccl.so.2's; COPSE_UNSUPPORTED
+ * where there are none. COPSE_DEVICE for what NCCL or CUDA say, COPSE_NOMEM.
+ */
+copse_status copse_nccl_bootstrap_new(void *nccl_comm, int *n_ranks, int *rank, int *device,
+                                      copse_bootstrap *out, struct copse_err *err);
+void copse_nccl_bootstrap_free(copse_bootstrap *bootstrap);
+
+#endif

@@ -1,0 +1,150 @@
+/* Memory of other processes, by CUDA IPC. The processes meet through the bootstrap. */
+#include "runtime/cuda/cuda_machine.h"
+
+/* What a rank tells of its memory. */
+struct offer {
+  cudaIpcMemHandle_t handle;
+  uint64_t offset; /* from the start of the allocation */
+  uint64_t bytes;
+  int32_t ok;
+  char why[100];
+};
+
+/* Every rank hears whether all could offer, so that all fail or none does. */
+static copse_status exchange(const struct copse_cuda_machine *m, const struct offer *mine,
+                             struct offer *all, struct copse_err *err) {
+  copse_status status = m->bootstrap.all_gather(m->bootstrap.context, mine, all, sizeof *mine);
+  if (status != COPSE_OK)
+    return copse_fail(err, status, "the bootstrap's all_gather failed");
+  for (uint32_t r = 0; r < m->n_ranks; r++)
+    if (!all[r].ok)
+      return copse_fail(err, COPSE_UNSUPPORTED, "rank %u can't share its memory: %.99s", r,
+                        all[r].why);
+  return COPSE_OK;
+}
+
+static copse_status open_all(struct copse_cuda_machine *m, const struct offer *all,
+                             unsigned char *mine, unsigned char **mapped, void **opened,
+                             struct copse_err *err) {
+  copse_on_device here(m->sites[0].device);
+  for (uint32_t r = 0; r < m->n_ranks; r++) {
+    if (r == m->first_local) {
+      mapped[r] = mine;
+      continue;
+    }
+    COPSE_CUDA(
+        cudaIpcOpenMemHandle(&opened[r], all[r].handle, cudaIpcMemLazyEnablePeerAccess));
+    mapped[r] = (unsigned char *)opened[r] + all[r].offset;
+  }
+  return COPSE_OK;
+}
+
+static copse_status share(struct copse_cuda_machine *m, struct offer *mine, unsigned char *memory,
+                          unsigned char **mapped, void **opened, struct copse_err *err) {
+  struct offer *all = NULL;
+  copse_on_device here(m->sites[0].device);
+  mine->ok = mine->why[0] == '\0';
+  cudaError_t error = mine->ok ? cudaIpcGetMemHandle(&mine->handle, memory - mine->offset) : cudaSuccess;
+  if (error != cudaSuccess) {
+    (void)cudaGetLastError();
+    mine->ok = 0;
+    snprintf(mine->why, sizeof mine->why, "cudaIpcGetMemHandle: %s", cudaGetErrorString(error));
+  }
+  COPSE_CHECK(copse_calloc(m->n_ranks, sizeof *all, &all, err));
+  copse_status status = exchange(m, mine, all, err);
+  for (uint32_t r = 0; r < m->n_ranks && status == COPSE_OK; r++)
+    if (all[r].bytes != mine->bytes)
+      status = copse_fail(err, COPSE_INVALID, "rank %u gives %llu bytes where rank %u gives %llu",
+                          r, (unsigned long long)all[r].bytes, m->first_local,
+                          (unsigned long long)mine->bytes);
+  if (status == COPSE_OK) status = open_all(m, all, memory, mapped, opened, err);
+  free(all);
+  return status;
+}
+
+copse_status copse_cuda_share(struct copse_cuda_machine *m, unsigned char *mine,
+                              unsigned char **mapped, void **opened, struct copse_err *err) {
+  struct offer offer;
+  memset(&offer, 0, sizeof offer); /* the start of an allocation of our own */
+  if (!mine) snprintf(offer.why, sizeof offer.why, "it has too little");
+  return share(m, &offer, mine, mapped, opened, err);
+}
+
+void copse_cuda_unshare(struct copse_cuda_machine *m, void **opened) {
+  for (uint32_t r = 0; r < m->n_ranks; r++) {
+    if (opened[r]) (void)cudaIpcCloseMemHandle(opened[r]);
+    opened[r] = NULL;
+  }
+}
+
+/* ---- buffers of the user ------------------------------------------------------------------- */
+
+/* A handle names a whole allocation: where in it does the buffer start? The driver knows. */
+static copse_status offset_in_allocation(const void *buffer, uint64_t *offset,
+                                         struct copse_err *err) {
+  typedef int (*address_range)(uint64_t *base, size_t *size, uint64_t pointer);
+  void *symbol = NULL;
+  cudaDriverEntryPointQueryResult found;
+  COPSE_CUDA(cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &symbol, 12000,
+                                              cudaEnableDefault, &found));
+  uint64_t base = 0;
+  size_t size = 0;
+  if (found != cudaDriverEntryPointSuccess || !symbol ||
+      ((address_range)symbol)(&base, &size, (uint64_t)(uintptr_t)buffer) != 0)
+    return copse_fail(err, COPSE_INVALID, "not memory that cudaMalloc gave");
+  *offset = (uint64_t)(uintptr_t)buffer - base;
+  return COPSE_OK;
+}
+
+static void free_buffer(struct copse_cuda_machine *m, struct copse_cuda_buffer *b) {
+  if (b->opened) copse_cuda_unshare(m, b->opened);
+  free(b->mapped);
+  free(b->opened);
+  free(b);
+}
+
+copse_status copse_cuda_add_buffer(void *machine, uint32_t local_rank, void *buffer, size_t bytes,
+                                   void **handle, struct copse_err *err) {
+  struct copse_cuda_machine *m = (struct copse_cuda_machine *)machine;
+  struct copse_cuda_buffer *b = NULL;
+  struct offer offer;
+  (void)local_rank;
+  *handle = NULL;
+  if (!m->many_processes) return COPSE_OK; /* peers of this process reach everything */
+  memset(&offer, 0, sizeof offer);
+  offer.bytes = bytes;
+  COPSE_CHECK(copse_calloc(1, sizeof *b, &b, err));
+  b->start = (unsigned char *)buffer;
+  b->bytes = bytes;
+  copse_status status = copse_calloc(m->n_ranks, sizeof *b->mapped, &b->mapped, err);
+  if (status == COPSE_OK) status = copse_calloc(m->n_ranks, sizeof *b->opened, &b->opened, err);
+  if (status == COPSE_OK) {
+    struct copse_err why = COPSE_ERR_INIT;
+    if (offset_in_allocation(buffer, &offer.offset, &why) != COPSE_OK)
+      snprintf(offer.why, sizeof offer.why, "%.99s", why.text);
+    status = share(m, &offer, b->start, b->mapped, b->opened, err);
+  }
+  if (status != COPSE_OK) {
+    free_buffer(m, b);
+    return status;
+  }
+  b->next = m->buffers;
+  m->buffers = b;
+  *handle = b;
+  return COPSE_OK;
+}
+
+copse_status copse_cuda_remove_buffer(void *machine, uint32_t local_rank, void *handle,
+                                      struct copse_err *err) {
+  struct copse_cuda_machine *m = (struct copse_cuda_machine *)machine;
+  (void)local_rank;
+  if (!handle) return COPSE_OK;
+  for (struct copse_cuda_buffer **at = &m->buffers; *at; at = &(*at)->next)
+    if (*at == handle) {
+      struct copse_cuda_buffer *b = *at;
+      *at = b->next;
+      free_buffer(m, b);
+      return COPSE_OK;
+    }
+  return copse_fail(err, COPSE_INVALID, "not a handle of copse_comm_register");
+}

@@ -1,0 +1,244 @@
+#include "cuda/device_case.h"
+
+#include <stdarg.h>
+
+void device_fail(const char *file, int line, const char *format, ...) {
+  va_list arguments;
+  fprintf(stderr, "%s:%d: ", file, line);
+  va_start(arguments, format);
+  vfprintf(stderr, format, arguments);
+  va_end(arguments);
+  fputc('\n', stderr);
+  abort();
+}
+
+template <typename T>
+static T *new_array(uint32_t n) {
+  T *p = (T *)calloc(n ? n : 1, sizeof(T));
+  if (!p) abort();
+  return p;
+}
+
+/* ---- plans ------------------------------------------------------------------------------- */
+
+void device_plan_open(struct device_plan *d, const struct copse_plan *plan, int n_devices,
+                      enum device_streams streams) {
+  struct copse_err err = COPSE_ERR_INIT;
+  uint32_t n = plan->header.n_ranks;
+  memset(d, 0, sizeof *d);
+  d->plan = plan;
+  d->n_ranks = n;
+  d->streams = new_array<cudaStream_t>(n);
+  d->devices = new_array<int>(n);
+  for (uint32_t r = 0; r < n; r++) {
+    d->devices[r] = (int)r % n_devices;
+    CUDA_OK(cudaSetDevice(d->devices[r]));
+    if (streams == STREAM_PER_RANK || r < (uint32_t)n_devices)
+      CUDA_OK(cudaStreamCreateWithFlags(&d->streams[r], cudaStreamNonBlocking));
+    else
+      d->streams[r] = d->streams[d->devices[r]];
+  }
+  const struct copse_clique_shape shape = {n, 0, n, d->devices, NULL};
+  COPSE_SUCCEEDS(copse_cuda_machine.new_machine(&shape, &d->machine, &err), &err);
+  copse_cuda_machine.set_timeout(d->machine, 60);
+  COPSE_SUCCEEDS(copse_cuda_machine.prepare(d->machine, plan, &d->prepared, &err), &err);
+}
+
+void device_plan_close(struct device_plan *d) {
+  struct copse_err err = COPSE_ERR_INIT;
+  (void)copse_cuda_machine.finish(d->machine, &err);
+  copse_cuda_machine.free_machine(d->machine);
+  for (uint32_t r = 0; r < d->n_ranks; r++) {
+    bool first = true;
+    for (uint32_t s = 0; s < r; s++) first = first && d->streams[s] != d->streams[r];
+    if (first) CUDA_OK(cudaStreamDestroy(d->streams[r]));
+  }
+  free(d->streams);
+  free(d->devices);
+}
+
+/* ---- memory ------------------------------------------------------------------------------- */
+
+static unsigned char *device_memory(int device, uint64_t bytes) {
+  void *p = NULL;
+  CUDA_OK(cudaSetDevice(device));
+  CUDA_OK(cudaMalloc(&p, bytes));
+  return (unsigned char *)p;
+}
+
+void device_buffers_new(struct device_buffers *d, const struct device_plan *plan,
+                        const struct copse_buffers *host) {
+  d->n_ranks = plan->n_ranks;
+  d->input_bytes = host->input_capacity + 2 * COPSE_GUARD_BYTES;
+  d->output_bytes = host->output_capacity + 2 * COPSE_GUARD_BYTES;
+  d->inputs = new_array<unsigned char *>(d->n_ranks);
+  d->outputs = new_array<unsigned char *>(d->n_ranks);
+  for (uint32_t r = 0; r < d->n_ranks; r++) {
+    d->inputs[r] = device_memory(plan->devices[r], d->input_bytes);
+    d->outputs[r] = device_memory(plan->devices[r], d->output_bytes);
+  }
+}
+
+void device_buffers_free(struct device_buffers *d) {
+  for (uint32_t r = 0; r < d->n_ranks; r++) {
+    CUDA_OK(cudaFree(d->inputs[r]));
+    CUDA_OK(cudaFree(d->outputs[r]));
+  }
+  free(d->inputs);
+  free(d->outputs);
+}
+
+void device_upload(const struct device_buffers *d, const struct copse_buffers *host) {
+  for (uint32_t r = 0; r < d->n_ranks; r++) {
+    CUDA_OK(cudaMemcpy(d->inputs[r], host->input_memory[r], d->input_bytes,
+                       cudaMemcpyHostToDevice));
+    CUDA_OK(cudaMemcpy(d->outputs[r], host->output_memory[r], d->output_bytes,
+                       cudaMemcpyHostToDevice));
+  }
+  CUDA_OK(cudaDeviceSynchronize());
+}
+
+void device_download(const struct device_buffers *d, struct copse_buffers *host) {
+  for (uint32_t r = 0; r < d->n_ranks; r++) {
+    CUDA_OK(cudaMemcpy(host->input_memory[r], d->inputs[r], d->input_bytes,
+                       cudaMemcpyDeviceToHost));
+    CUDA_OK(cudaMemcpy(host->output_memory[r], d->outputs[r], d->output_bytes,
+                       cudaMemcpyDeviceToHost));
+  }
+}
+
+/* The device's address of what lies at `p` in the host's buffers. */
+static void *on_device(const struct device_buffers *d, const struct copse_buffers *host, uint32_t r,
+                       const void *p) {
+  const unsigned char *at = (const unsigned char *)p;
+  const unsigned char *input = host->input_memory[r], *output = host->output_memory[r];
+  if (!p) return NULL;
+  if (at >= input && at < input + d->input_bytes) return d->inputs[r] + (at - input);
+  return d->outputs[r] + (at - output);
+}
+
+/* ---- launches ------------------------------------------------------------------------------- */
+
+copse_status device_launch(const struct device_plan *d, const struct device_buffers *buffers,
+                           const struct copse_buffers *host, struct exec_case it,
+                           const uint64_t *pair_counts, struct copse_err *err) {
+  struct copse_call *calls = new_array<struct copse_call>(d->n_ranks);
+  for (uint32_t r = 0; r < d->n_ranks; r++) {
+    struct copse_call *call = &calls[r];
+    call->collective = (copse_collective)d->plan->header.collective;
+    call->root = d->plan->header.root;
+    call->count = it.count;
+    call->type = it.type;
+    call->redop = it.redop;
+    call->send = on_device(buffers, host, r, host->inputs[r]);
+    call->recv = on_device(buffers, host, r, host->outputs[r]);
+    call->pair_counts = pair_counts;
+    call->stream = d->streams[r];
+  }
+  copse_status status = copse_cuda_machine.launch(d->machine, d->prepared, calls, err);
+  free(calls);
+  return status;
+}
+
+void device_wait(const struct device_plan *d) {
+  struct copse_err err = COPSE_ERR_INIT;
+  COPSE_SUCCEEDS(copse_cuda_machine.finish(d->machine, &err), &err);
+}
+
+static void make_host(const struct device_plan *d, struct exec_case it,
+                      struct copse_buffers *buffers) {
+  struct copse_err err = COPSE_ERR_INIT;
+  const struct copse_plan_header *h = &d->plan->header;
+  uint64_t block = it.count * copse_type_bytes(it.type);
+  COPSE_SUCCEEDS(copse_buffers_new(h->n_ranks, h->input_blocks * block, h->output_blocks * block,
+                                   buffers, &err),
+                 &err);
+  static uint64_t seed = 1;
+  struct copse_data data;
+  memset(&data, 0, sizeof data);
+  data.collective = (copse_collective)h->collective;
+  data.n_ranks = h->n_ranks;
+  data.root = h->root;
+  data.count = it.count;
+  data.type = it.type;
+  data.redop = it.redop;
+  data.seed = seed++;
+  data.extents = h->n_extents > 0 ? d->plan->extents : NULL;
+  copse_buffers_fill(buffers, &data, it.in_place);
+}
+
+uint64_t device_case_run(const struct device_plan *d, struct exec_case it) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_buffers host;
+  struct device_buffers device;
+  make_host(d, it, &host);
+  device_buffers_new(&device, d, &host);
+  device_upload(&device, &host);
+  COPSE_SUCCEEDS(device_launch(d, &device, &host, it, NULL, &err), &err);
+  device_wait(d);
+  device_download(&device, &host);
+  uint64_t wrong = copse_buffers_count_wrong(&host);
+  device_buffers_free(&device);
+  copse_buffers_free(&host);
+  return wrong;
+}
+
+/* ---- the CPU's bits ----------------------------------------------------------------------------- */
+
+static uint64_t next_random(uint64_t *state) {
+  *state = *state * 6364136223846793005u + 1442695040888963407u;
+  return *state >> 11;
+}
+
+/* Values that round when they are summed, and no NaN, whose bits are the machine's choice. */
+static void fill_rough(struct exec_case it, void *memory, uint64_t n, uint64_t seed) {
+  uint64_t state = seed;
+  for (uint64_t i = 0; i < n; i++) {
+    uint64_t r = next_random(&state);
+    double v = ((double)(r % 2000001) - 1000000) / 65536;
+    switch (it.type) {
+      case COPSE_FLOAT: ((float *)memory)[i] = (float)v; break;
+      case COPSE_DOUBLE: ((double *)memory)[i] = v / 3; break;
+      case COPSE_HALF: ((uint16_t *)memory)[i] = (uint16_t)(0x3000 + r % 0x1800); break;
+      case COPSE_BFLOAT16: ((uint16_t *)memory)[i] = (uint16_t)(0x3e00 + r % 0x0300); break;
+      case COPSE_FLOAT8_E4M3:
+      case COPSE_FLOAT8_E5M2: ((uint8_t *)memory)[i] = (uint8_t)(0x20 + r % 0x18); break;
+      default: memcpy((char *)memory + i * copse_type_bytes(it.type), &r, copse_type_bytes(it.type));
+    }
+  }
+}
+
+uint64_t device_case_compare(const struct device_plan *d, struct exec_case it, uint64_t seed) {
+  struct copse_err err = COPSE_ERR_INIT;
+  const struct copse_plan_header *h = &d->plan->header;
+  struct copse_buffers host, cpu;
+  struct device_buffers device;
+  uint64_t bytes = copse_type_bytes(it.type), wrong = 0;
+  make_host(d, it, &host);
+  make_host(d, it, &cpu);
+  for (uint32_t r = 0; r < h->n_ranks; r++) {
+    fill_rough(it, host.inputs[r], h->input_blocks * it.count, seed * 1000 + r);
+    memcpy(cpu.inputs[r], host.inputs[r], h->input_blocks * it.count * bytes);
+  }
+  device_buffers_new(&device, d, &host);
+  device_upload(&device, &host);
+  COPSE_SUCCEEDS(device_launch(d, &device, &host, it, NULL, &err), &err);
+  struct copse_exec *exec;
+  COPSE_SUCCEEDS(copse_exec_new(d->plan, COPSE_BACKEND_CPU, &exec, &err), &err);
+  const struct copse_launch launch = {it.count, it.type, it.redop, cpu.inputs, cpu.outputs, NULL};
+  COPSE_SUCCEEDS(copse_exec_run(exec, &launch, &err), &err);
+  device_wait(d);
+  device_download(&device, &host);
+  for (uint32_t r = 0; r < h->n_ranks; r++) {
+    if (!copse_data_is_promised(&host.data, r)) continue;
+    const unsigned char *a = (const unsigned char *)host.outputs[r];
+    const unsigned char *b = (const unsigned char *)cpu.outputs[r];
+    for (uint64_t i = 0; i < h->output_blocks * it.count; i++)
+      wrong += memcmp(a + i * bytes, b + i * bytes, bytes) != 0;
+  }
+  copse_exec_free(exec);
+  device_buffers_free(&device);
+  copse_buffers_free(&host);
+  copse_buffers_free(&cpu);
+  return wrong;
+}

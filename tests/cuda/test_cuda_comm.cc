@@ -1,0 +1,130 @@
+/*
+ * Communicators on (emulated) GPUs through the public functions: virtual ranks of one GPU and
+ * ranks of two, a thread per rank, on streams. What the machine itself does is in
+ * test_cuda_machine.cc, what communicators do on any machine in tests/runtime/test_comm*.c.
+ */
+#include <cuda_runtime.h>
+#include <pthread.h>
+#include <string.h>
+
+extern "C" {
+#include "copse/copse.h"
+#include "support/plan_builder.h"
+#include "support/support.h"
+}
+
+#define N 4
+#define COUNT 1000
+#define TURNS 5
+
+#define COMM_OK(call) ck_assert_msg((call) == COPSE_OK, "%s: %s", #call, copse_last_error())
+#define CUDA_OK(call) ck_assert_int_eq((call), cudaSuccess)
+
+struct rank {
+  pthread_t thread;
+  copse_comm *comm;
+  cudaStream_t stream;
+  float *data;
+};
+
+static struct rank ranks[N];
+static struct copse_plan *plan;
+
+static void begin(const int *devices) {
+  copse_comm *comms[N];
+  plan = pb_tree_plan(COPSE_ALLREDUCE, N, -1, PB_OPTIONS_DEFAULT);
+  COMM_OK(copse_comm_init_all(comms, N, devices));
+  COMM_OK(copse_comm_add_plan(comms[0], plan));
+  for (int r = 0; r < N; r++) {
+    float host[COUNT];
+    ranks[r].comm = comms[r];
+    ck_assert_int_eq(copse_comm_device(comms[r]), devices[r]);
+    CUDA_OK(cudaSetDevice(devices[r]));
+    CUDA_OK(cudaMalloc((void **)&ranks[r].data, sizeof host));
+    CUDA_OK(cudaStreamCreateWithFlags(&ranks[r].stream, cudaStreamNonBlocking));
+    for (int i = 0; i < COUNT; i++) host[i] = (float)(4 * r + i);
+    CUDA_OK(cudaMemcpy(ranks[r].data, host, sizeof host, cudaMemcpyHostToDevice));
+  }
+}
+
+static void end() {
+  for (int r = 0; r < N; r++) {
+    COMM_OK(copse_comm_destroy(ranks[r].comm));
+    CUDA_OK(cudaStreamDestroy(ranks[r].stream));
+    CUDA_OK(cudaFree(ranks[r].data));
+  }
+  pb_free(plan);
+}
+
+/* The average of 4 r + i is 6 + i, and so is the average of those. */
+static void *average(void *context) {
+  struct rank *rank = (struct rank *)context;
+  for (int turn = 0; turn < TURNS; turn++)
+    COMM_OK(copse_all_reduce(rank->data, rank->data, COUNT, COPSE_FLOAT, COPSE_AVG, rank->comm,
+                             rank->stream));
+  CUDA_OK(cudaStreamSynchronize(rank->stream));
+  return NULL;
+}
+
+static void average_on(const int *devices) {
+  begin(devices);
+  for (int r = 0; r < N; r++)
+    ck_assert_int_eq(pthread_create(&ranks[r].thread, NULL, average, &ranks[r]), 0);
+  for (int r = 0; r < N; r++) pthread_join(ranks[r].thread, NULL);
+  for (int r = 0; r < N; r++) {
+    float host[COUNT];
+    CUDA_OK(cudaMemcpy(host, ranks[r].data, sizeof host, cudaMemcpyDeviceToHost));
+    for (int i = 0; i < COUNT; i++) ck_assert(host[i] == (float)(6 + i));
+  }
+  end();
+}
+
+START_TEST(virtual_ranks_call_from_a_thread_each) {
+  static const int devices[N] = {0, 0, 0, 0};
+  average_on(devices);
+}
+END_TEST
+
+START_TEST(ranks_of_two_gpus_call_from_a_thread_each) {
+  static const int devices[N] = {0, 1, 1, 0};
+  average_on(devices);
+}
+END_TEST
+
+START_TEST(a_missing_call_is_a_timeout_on_gpus_too) {
+  static const int devices[N] = {0, 0, 0, 0};
+  copse_status async;
+  begin(devices);
+  COMM_OK(copse_comm_set_timeout(ranks[0].comm, 0.2));
+  COMM_OK(copse_group_start());
+  for (int r = 0; r < N - 1; r++)
+    COMM_OK(copse_all_reduce(ranks[r].data, ranks[r].data, COUNT, COPSE_FLOAT, COPSE_SUM,
+                             ranks[r].comm, ranks[r].stream));
+  ck_assert_int_eq(copse_group_end(), COPSE_TIMEOUT);
+  ck_assert_ptr_nonnull(strstr(copse_last_error(), "the call of rank 3"));
+  COMM_OK(copse_comm_get_async_error(ranks[1].comm, &async));
+  ck_assert_int_eq(async, COPSE_TIMEOUT);
+  end();
+}
+END_TEST
+
+START_TEST(a_gpu_that_is_not_there_is_refused) {
+  static const int devices[2] = {0, 77};
+  copse_comm *comms[2];
+  ck_assert_int_eq(copse_comm_init_all(comms, 2, devices), COPSE_INVALID);
+  ck_assert_ptr_nonnull(strstr(copse_last_error(), "77"));
+  ck_assert_ptr_null(comms[0]);
+}
+END_TEST
+
+int main() {
+  setenv("COPSE_EMULATED_DEVICES", "2", 1);
+  Suite *suite = suite_create("cuda/comm");
+  TCase *tc = tcase_create("all");
+  tcase_add_test(tc, virtual_ranks_call_from_a_thread_each);
+  tcase_add_test(tc, ranks_of_two_gpus_call_from_a_thread_each);
+  tcase_add_test(tc, a_missing_call_is_a_timeout_on_gpus_too);
+  tcase_add_test(tc, a_gpu_that_is_not_there_is_refused);
+  suite_add_tcase(suite, tc);
+  return copse_test_run(suite);
+}

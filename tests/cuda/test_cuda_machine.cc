@@ -1,0 +1,475 @@
+/* The CUDA machine on emulated GPUs: the kernels and host code of src/runtime/cuda, run by CPU
+ * threads against the CPU executors' test data. */
+
+#include "cuda/device_case.h"
+#include "emulation/emulation.h"
+
+extern "C" {
+#include "support/support.h"
+}
+
+extern uint32_t copse_cuda_threads;
+
+static const struct pb_options small = {2, 2, 2, 3, 512, 64};
+
+static void setup(void) {
+  copse_emulated_config config = copse_emulated_defaults();
+  config.devices = 3;
+  config.multiprocessors = 64;
+  copse_emulated_configure(&config);
+  copse_cuda_threads = 3;
+}
+
+static void teardown(void) {
+  ck_assert_int_eq(copse_emulated_misuses(), 0);
+  ck_assert_int_eq(copse_emulated_leaks(), 0);
+}
+
+static struct copse_plan *tree_plan(copse_collective collective, uint32_t n) {
+  return pb_tree_plan(collective, n, exec_case_root(collective, n), small);
+}
+
+/* Every collective, type, reduction and a few counts, in and out of place. */
+START_TEST(every_collective_is_right) {
+  const copse_collective collective = (copse_collective)_i;
+  static const uint64_t counts[] = {1, 37, 1000};
+  struct copse_plan *plan = tree_plan(collective, 3);
+  struct device_plan d;
+  device_plan_open(&d, plan, 1, ONE_STREAM);
+  int redops = copse_collective_reduces(collective) ? COPSE_N_REDOPS : 1;
+  for (int type = 0; type < COPSE_N_TYPES; type++)
+    for (int redop = 0; redop < redops; redop++)
+      for (int k = 0; k < 3; k++) {
+        bool in_place = copse_buffers_has_in_place(collective) && (type + redop + k) % 2;
+        struct exec_case it = {(copse_type)type, (copse_redop)redop, counts[k], in_place};
+        DEVICE_ASSERT(device_case_run(&d, it) == 0, "%s of %llu %s, %s, in place %d",
+                      copse_collective_name(collective), (unsigned long long)it.count,
+                      copse_type_name(it.type), copse_redop_name(it.redop), in_place);
+        if (k == 2)
+          DEVICE_ASSERT(device_case_compare(&d, it, (uint64_t)(type * 7 + redop)) == 0,
+                        "bits of %s of %s, %s", copse_collective_name(collective),
+                        copse_type_name(it.type), copse_redop_name(it.redop));
+      }
+  device_plan_close(&d);
+  pb_free(plan);
+}
+END_TEST
+
+START_TEST(devices_and_streams_of_their_own) {
+  const copse_collective collective = (copse_collective)_i;
+  struct copse_plan *plan = tree_plan(collective, 4);
+  for (int devices = 1; devices <= 3; devices++) {
+    struct device_plan d;
+    device_plan_open(&d, plan, devices, STREAM_PER_RANK);
+    for (int round = 0; round < 4; round++) {
+      struct exec_case it = {COPSE_FLOAT, COPSE_SUM, (uint64_t)(100 + 333 * round), false};
+      DEVICE_ASSERT(device_case_run(&d, it) == 0, "%s on %d devices",
+                    copse_collective_name(collective), devices);
+    }
+    device_plan_close(&d);
+  }
+  pb_free(plan);
+}
+END_TEST
+
+/* ---- packets, counts of pairs ---------------------------------------------------------------- */
+
+/* Allgather by packets from everybody to everybody: each rank hears of all. */
+static struct copse_plan *packet_allgather(uint32_t n) {
+  struct plan_builder *b = pb_new(COPSE_ALLGATHER, n, -1);
+  uint32_t piece = pb_piece(b, 0, 1, 1, 1);
+  uint32_t regions[8][8], channels[8][8];
+  pb_header(b)->max_bytes = 1 << 16;
+  for (uint32_t r = 0; r < n; r++) pb_worker(b, r);
+  for (uint32_t r = 0; r < n; r++)
+    for (uint32_t s = 0; s < n; s++)
+      if (r != s) {
+        regions[r][s] = pb_packets(b, r, piece); /* at r, from s */
+        channels[r][s] = pb_channel(b, s, r);
+      }
+  for (uint32_t r = 0; r < n; r++) {
+    pb_move(b, r, piece, 0);
+    pb_src(b, pb_input(r, 0));
+    pb_dst(b, pb_output(r, r));
+    for (uint32_t s = 0; s < n; s++)
+      if (s != r) pb_dst(b, pb_packet(s, regions[s][r]));
+    for (uint32_t s = 0; s < n; s++)
+      if (s != r) pb_data_signal(b, r, channels[s][r]);
+    for (uint32_t s = 0; s < n; s++) {
+      if (s == r) continue;
+      pb_data_wait(b, r, channels[r][s]);
+      pb_move(b, r, piece, 0);
+      pb_src(b, pb_packet(r, regions[r][s]));
+      pb_dst(b, pb_output(r, s));
+    }
+  }
+  return pb_finish(b);
+}
+
+/* Sums by packets from everybody, in the order of the ranks' distance. */
+static struct copse_plan *packet_allreduce(uint32_t n) {
+  struct plan_builder *b = pb_new(COPSE_ALLREDUCE, n, -1);
+  uint32_t piece = pb_piece(b, 0, 1, 1, 1);
+  uint32_t regions[8][8], channels[8][8];
+  pb_header(b)->max_bytes = 1 << 16;
+  for (uint32_t r = 0; r < n; r++) pb_worker(b, r);
+  for (uint32_t r = 0; r < n; r++)
+    for (uint32_t s = 0; s < n; s++) {
+      regions[r][s] = pb_packets(b, r, piece);
+      channels[r][s] = pb_channel(b, s, r);
+    }
+  for (uint32_t r = 0; r < n; r++) {
+    pb_move(b, r, piece, 0);
+    pb_src(b, pb_input(r, 0));
+    for (uint32_t s = 0; s < n; s++) pb_dst(b, pb_packet(s, regions[s][r]));
+    for (uint32_t s = 0; s < n; s++) pb_data_signal(b, r, channels[s][r]);
+    for (uint32_t s = 0; s < n; s++) pb_data_wait(b, r, channels[r][s]);
+    pb_move(b, r, piece, COPSE_MOVE_FINAL);
+    for (uint32_t s = 0; s < n; s++) pb_src(b, pb_packet(r, regions[r][s]));
+    pb_dst(b, pb_output(r, 0));
+  }
+  return pb_finish(b);
+}
+
+START_TEST(packets_carry_every_type_and_size) {
+  struct copse_plan *plans[] = {packet_allgather(4), packet_allreduce(4)};
+  for (int p = 0; p < 2; p++) {
+    struct device_plan d;
+    device_plan_open(&d, plans[p], 2, ONE_STREAM);
+    for (int round = 0; round < 150; round++) { /* small and large take turns */
+      struct exec_case it;
+      it.type = (copse_type)(round % COPSE_N_TYPES);
+      it.redop = p == 0 ? COPSE_SUM : (copse_redop)(round % COPSE_N_REDOPS);
+      it.count = (uint64_t)(round % 3 == 0 ? 1 + round : round % 3 == 1 ? 1000 - round : 7);
+      it.in_place = round % 2;
+      DEVICE_ASSERT(device_case_run(&d, it) == 0, "plan %d, round %d", p, round);
+      if (p == 1 && round % 7 == 0)
+        DEVICE_ASSERT(device_case_compare(&d, it, (uint64_t)round) == 0, "bits, round %d", round);
+    }
+    device_plan_close(&d);
+    pb_free(plans[p]);
+  }
+}
+END_TEST
+
+START_TEST(an_alltoall_sends_as_much_as_the_device_says) {
+  const uint32_t n = 4;
+  struct copse_plan *plan = tree_plan(COPSE_ALLTOALL, n);
+  struct device_plan d;
+  struct copse_err err = COPSE_ERR_INIT;
+  uint64_t state = 4;
+  device_plan_open(&d, plan, 1, ONE_STREAM);
+  for (int round = 0; round < 20; round++) {
+    const uint64_t count = (uint64_t)(1 + 70 * round);
+    uint64_t counts[16], *on_device;
+    for (int i = 0; i < 16; i++)
+      counts[i] = (uint64_t)copse_test_random_int(&state, 0, (int)count) * (uint64_t)(i % 3 != 0);
+    CUDA_OK(cudaMalloc((void **)&on_device, sizeof counts));
+    CUDA_OK(cudaMemcpy(on_device, counts, sizeof counts, cudaMemcpyHostToDevice));
+    struct copse_buffers host;
+    struct device_buffers device;
+    COPSE_SUCCEEDS(copse_buffers_new(n, n * count * 4, n * count * 4, &host, &err), &err);
+    struct copse_data data;
+    memset(&data, 0, sizeof data);
+    data.collective = COPSE_ALLTOALL;
+    data.n_ranks = n;
+    data.root = -1;
+    data.count = count;
+    data.type = COPSE_FLOAT;
+    data.seed = (uint64_t)round;
+    data.pair_counts = counts;
+    copse_buffers_fill(&host, &data, false);
+    device_buffers_new(&device, &d, &host);
+    device_upload(&device, &host);
+    const struct exec_case it = {COPSE_FLOAT, COPSE_SUM, count, false};
+    COPSE_SUCCEEDS(device_launch(&d, &device, &host, it, on_device, &err), &err);
+    device_wait(&d);
+    device_download(&device, &host);
+    ck_assert_uint_eq(copse_buffers_count_wrong(&host), 0);
+    device_buffers_free(&device);
+    copse_buffers_free(&host);
+    CUDA_OK(cudaFree(on_device));
+  }
+  device_plan_close(&d);
+  pb_free(plan);
+}
+END_TEST
+
+/* ---- streams and graphs ------------------------------------------------------------------------ */
+
+/* What a graph's launch needs to be repeated on new data. */
+struct repeated {
+  struct device_plan d;
+  struct copse_buffers host;
+  struct device_buffers device;
+  struct exec_case it;
+};
+
+static void repeated_open(struct repeated *r, const struct copse_plan *plan, int devices,
+                          enum device_streams streams, uint64_t count) {
+  struct copse_err err = COPSE_ERR_INIT;
+  const struct copse_plan_header *h = &plan->header;
+  device_plan_open(&r->d, plan, devices, streams);
+  r->it.type = COPSE_FLOAT;
+  r->it.redop = COPSE_SUM;
+  r->it.count = count;
+  r->it.in_place = false;
+  COPSE_SUCCEEDS(copse_buffers_new(h->n_ranks, h->input_blocks * count * 4,
+                                   h->output_blocks * count * 4, &r->host, &err),
+                 &err);
+  device_buffers_new(&r->device, &r->d, &r->host);
+}
+
+static void repeated_fill(struct repeated *r, uint64_t seed) {
+  const struct copse_plan_header *h = &r->d.plan->header;
+  struct copse_data data;
+  memset(&data, 0, sizeof data);
+  data.collective = (copse_collective)h->collective;
+  data.n_ranks = h->n_ranks;
+  data.root = h->root;
+  data.count = r->it.count;
+  data.type = r->it.type;
+  data.redop = r->it.redop;
+  data.seed = seed;
+  copse_buffers_fill(&r->host, &data, false);
+  device_upload(&r->device, &r->host);
+}
+
+static uint64_t repeated_wrong(struct repeated *r) {
+  device_download(&r->device, &r->host);
+  return copse_buffers_count_wrong(&r->host);
+}
+
+static void repeated_close(struct repeated *r) {
+  device_plan_close(&r->d);
+  device_buffers_free(&r->device);
+  copse_buffers_free(&r->host);
+}
+
+START_TEST(a_graph_can_be_launched_again_and_again) {
+  struct copse_plan *plans[] = {tree_plan(COPSE_ALLREDUCE, 4), packet_allreduce(4),
+                                tree_plan(COPSE_ALLGATHER, 4)};
+  for (int p = 0; p < 3; p++) {
+    for (int streams = 0; streams < 2; streams++) {
+      struct copse_err err = COPSE_ERR_INIT;
+      struct repeated r;
+      repeated_open(&r, plans[p], 1, streams ? STREAM_PER_RANK : ONE_STREAM, 333);
+      repeated_fill(&r, 1);
+      cudaGraph_t graph;
+      cudaGraphExec_t exec;
+      cudaEvent_t fork, join;
+      CUDA_OK(cudaEventCreateWithFlags(&fork, cudaEventDisableTiming));
+      CUDA_OK(cudaEventCreateWithFlags(&join, cudaEventDisableTiming));
+      CUDA_OK(cudaStreamBeginCapture(r.d.streams[0], cudaStreamCaptureModeThreadLocal));
+      CUDA_OK(cudaEventRecord(fork, r.d.streams[0]));
+      for (uint32_t k = 1; k < 4 && streams; k++)
+        CUDA_OK(cudaStreamWaitEvent(r.d.streams[k], fork, 0));
+      for (int twice = 0; twice < 2; twice++)
+        COPSE_SUCCEEDS(device_launch(&r.d, &r.device, &r.host, r.it, NULL, &err), &err);
+      for (uint32_t k = 1; k < 4 && streams; k++) {
+        CUDA_OK(cudaEventRecord(join, r.d.streams[k]));
+        CUDA_OK(cudaStreamWaitEvent(r.d.streams[0], join, 0));
+      }
+      CUDA_OK(cudaStreamEndCapture(r.d.streams[0], &graph));
+      CUDA_OK(cudaGraphInstantiate(&exec, graph, 0));
+      for (uint64_t seed = 2; seed < 8; seed++) {
+        repeated_fill(&r, seed);
+        CUDA_OK(cudaGraphLaunch(exec, r.d.streams[0]));
+        if (seed % 2) /* launches outside of the graph in between */
+          COPSE_SUCCEEDS(device_launch(&r.d, &r.device, &r.host, r.it, NULL, &err), &err);
+        device_wait(&r.d);
+        ck_assert_uint_eq(repeated_wrong(&r), 0);
+      }
+      CUDA_OK(cudaGraphExecDestroy(exec));
+      CUDA_OK(cudaGraphDestroy(graph));
+      CUDA_OK(cudaEventDestroy(fork));
+      CUDA_OK(cudaEventDestroy(join));
+      repeated_close(&r);
+    }
+    pb_free(plans[p]);
+  }
+}
+END_TEST
+
+START_TEST(launches_on_changing_streams_come_one_after_the_other) {
+  struct copse_plan *plan = tree_plan(COPSE_ALLREDUCE, 3);
+  struct copse_err err = COPSE_ERR_INIT;
+  struct repeated r;
+  cudaStream_t streams[3], own[3];
+  repeated_open(&r, plan, 1, STREAM_PER_RANK, 500);
+  for (int i = 0; i < 3; i++) {
+    CUDA_OK(cudaStreamCreateWithFlags(&streams[i], cudaStreamNonBlocking));
+    own[i] = r.d.streams[i];
+  }
+  repeated_fill(&r, 5);
+  for (int i = 0; i < 60; i++) {
+    for (int k = 0; k < 3; k++) r.d.streams[k] = streams[(i + k) % 3];
+    COPSE_SUCCEEDS(device_launch(&r.d, &r.device, &r.host, r.it, NULL, &err), &err);
+  }
+  device_wait(&r.d);
+  ck_assert_uint_eq(repeated_wrong(&r), 0);
+  for (int i = 0; i < 3; i++) {
+    CUDA_OK(cudaStreamDestroy(streams[i]));
+    r.d.streams[i] = own[i];
+  }
+  repeated_close(&r);
+  pb_free(plan);
+}
+END_TEST
+
+/* ---- what goes wrong ------------------------------------------------------------------------------ */
+
+/* Rank 1 waits for a signal that rank 0 never gives. */
+static struct copse_plan *hanging_plan(void) {
+  struct plan_builder *b = pb_new(COPSE_ALLREDUCE, 2, -1);
+  uint32_t piece = pb_piece(b, 0, 1, 1, 1);
+  for (uint32_t r = 0; r < 2; r++) pb_worker(b, r);
+  uint32_t channel = pb_channel(b, 0, 1);
+  for (uint32_t r = 0; r < 2; r++) {
+    if (r == 1) pb_wait(b, r, channel, COPSE_WHEN_ALWAYS);
+    pb_move(b, r, piece, COPSE_MOVE_FINAL);
+    pb_src(b, pb_input(r, 0));
+    pb_dst(b, pb_output(r, 0));
+  }
+  return pb_finish(b);
+}
+
+START_TEST(a_wait_that_never_ends_is_a_timeout_with_the_place) {
+  struct copse_plan *plan = hanging_plan();
+  struct copse_err err = COPSE_ERR_INIT, later = COPSE_ERR_INIT;
+  struct repeated r;
+  repeated_open(&r, plan, 1, ONE_STREAM, 100);
+  repeated_fill(&r, 1);
+  copse_cuda_machine.set_timeout(r.d.machine, 0.2);
+  COPSE_SUCCEEDS(device_launch(&r.d, &r.device, &r.host, r.it, NULL, &err), &err);
+  ck_assert_int_eq(copse_cuda_machine.finish(r.d.machine, &err), COPSE_TIMEOUT);
+  ck_assert_ptr_nonnull(strstr(
+      err.text, "rank 1, worker 0 waited over 0.2 s for rank 0 (channel 0, chunk 0)"));
+  ck_assert_int_eq(device_launch(&r.d, &r.device, &r.host, r.it, NULL, &later), COPSE_TIMEOUT);
+  repeated_close(&r);
+  pb_free(plan);
+}
+END_TEST
+
+START_TEST(an_abort_ends_what_runs) {
+  struct copse_plan *plan = hanging_plan();
+  struct copse_err err = COPSE_ERR_INIT;
+  struct repeated r;
+  repeated_open(&r, plan, 1, ONE_STREAM, 100);
+  repeated_fill(&r, 1);
+  COPSE_SUCCEEDS(device_launch(&r.d, &r.device, &r.host, r.it, NULL, &err), &err);
+  ck_assert_int_eq(copse_cuda_machine.poll(r.d.machine, &err), COPSE_OK);
+  copse_cuda_machine.abort(r.d.machine);
+  ck_assert_int_eq(copse_cuda_machine.finish(r.d.machine, &err), COPSE_ABORTED);
+  repeated_close(&r);
+  pb_free(plan);
+}
+END_TEST
+
+START_TEST(a_plan_that_does_not_fit_names_the_cap_that_would) {
+  copse_emulated_config config = copse_emulated_defaults();
+  config.multiprocessors = 3; /* of 2048 threads: 12 blocks of 512 */
+  copse_emulated_configure(&config);
+  struct pb_options many = small;
+  many.n_trees = 4; /* an allreduce takes two workers a tree and rank */
+  struct copse_plan *plan = pb_tree_plan(COPSE_ALLREDUCE, 3, -1, many);
+  struct copse_err err = COPSE_ERR_INIT;
+  const int devices[] = {0, 0, 0};
+  const struct copse_clique_shape shape = {3, 0, 3, devices, NULL};
+  void *machine, *prepared;
+  COPSE_SUCCEEDS(copse_cuda_machine.new_machine(&shape, &machine, &err), &err);
+  ck_assert_int_eq(copse_cuda_machine.prepare(machine, plan, &prepared, &err), COPSE_UNSUPPORTED);
+  char expected[200];
+  snprintf(expected, sizeof expected,
+           "the plan takes %u thread blocks on GPU 0 (3 ranks), which holds 12 at once; copse lower "
+           "--workers 4 fits",
+           plan->header.n_workers);
+  ck_assert_str_eq(err.text, expected);
+  copse_cuda_machine.free_machine(machine);
+  pb_free(plan);
+}
+END_TEST
+
+START_TEST(devices_that_are_not_there_are_refused) {
+  struct copse_err err = COPSE_ERR_INIT;
+  const int devices[] = {0, 3};
+  const struct copse_clique_shape shape = {2, 0, 2, devices, NULL};
+  void *machine;
+  ck_assert_int_eq(copse_cuda_machine.new_machine(&shape, &machine, &err), COPSE_INVALID);
+  ck_assert_str_eq(err.text, "no GPU 3, there are 3");
+  ck_assert_ptr_null(machine);
+}
+END_TEST
+
+/* One whole life; the status of the first call that fails. */
+static copse_status whole_life(const struct copse_plan *plan) {
+  struct copse_err err = COPSE_ERR_INIT;
+  const int devices[] = {0, 1, 1};
+  const struct copse_clique_shape shape = {3, 0, 3, devices, NULL};
+  struct copse_call calls[3];
+  void *machine, *prepared;
+  copse_status status = copse_cuda_machine.new_machine(&shape, &machine, &err);
+  if (status != COPSE_OK) return status;
+  unsigned char *memory = NULL;
+  CUDA_OK(cudaMalloc((void **)&memory, 6 * 256));
+  CUDA_OK(cudaMemset(memory, 0, 6 * 256));
+  memset(calls, 0, sizeof calls);
+  for (int r = 0; r < 3; r++) {
+    calls[r].collective = COPSE_ALLREDUCE;
+    calls[r].root = -1;
+    calls[r].count = 50;
+    calls[r].type = COPSE_FLOAT;
+    calls[r].send = memory + r * 256;
+    calls[r].recv = memory + (r + 3) * 256;
+  }
+  status = copse_cuda_machine.prepare(machine, plan, &prepared, &err);
+  if (status == COPSE_OK) status = copse_cuda_machine.launch(machine, prepared, calls, &err);
+  if (status == COPSE_OK) status = copse_cuda_machine.finish(machine, &err);
+  if (status != COPSE_OK) {
+    ck_assert_str_ne(err.text, "");
+    copse_cuda_machine.abort(machine); /* a part of the launch may be waiting for the rest */
+    (void)copse_cuda_machine.finish(machine, &err);
+  }
+  copse_cuda_machine.free_machine(machine);
+  CUDA_OK(cudaFree(memory));
+  return status;
+}
+
+/* Each call of CUDA fails once: an error in words, nothing leaks (teardown), nothing hangs. */
+START_TEST(any_call_of_cuda_may_fail) {
+  static const char *const functions[] = {
+      "cudaGetDeviceCount",     "cudaDeviceGetAttribute", "cudaEventCreateWithFlags",
+      "cudaDeviceCanAccessPeer", "cudaDeviceEnablePeerAccess", "cudaHostAlloc",
+      "cudaOccupancyMaxActiveBlocksPerMultiprocessor", "cudaStreamWaitEvent",
+      "cudaEventRecord",        "cudaLaunchKernelExC",    "cudaDeviceSynchronize"};
+  struct copse_plan *plan = tree_plan(COPSE_ALLREDUCE, 3);
+  ck_assert_int_eq(whole_life(plan), COPSE_OK);
+  for (size_t f = 0; f < sizeof functions / sizeof *functions; f++)
+    for (int nth = 1; nth <= 3; nth++) {
+      copse_emulated_fail(functions[f], nth, cudaErrorUnknown);
+      (void)whole_life(plan);
+      copse_emulated_fail(NULL, 0, cudaSuccess);
+    }
+  pb_free(plan);
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("cuda/machine");
+  TCase *tc = tcase_create("machine");
+  tcase_add_checked_fixture(tc, setup, teardown);
+  tcase_set_timeout(tc, 120);
+  tcase_add_loop_test(tc, every_collective_is_right, 0, COPSE_N_COLLECTIVES);
+  tcase_add_loop_test(tc, devices_and_streams_of_their_own, 0, COPSE_N_COLLECTIVES);
+  tcase_add_test(tc, packets_carry_every_type_and_size);
+  tcase_add_test(tc, an_alltoall_sends_as_much_as_the_device_says);
+  tcase_add_test(tc, a_graph_can_be_launched_again_and_again);
+  tcase_add_test(tc, launches_on_changing_streams_come_one_after_the_other);
+  tcase_add_test(tc, a_wait_that_never_ends_is_a_timeout_with_the_place);
+  tcase_add_test(tc, an_abort_ends_what_runs);
+  tcase_add_test(tc, a_plan_that_does_not_fit_names_the_cap_that_would);
+  tcase_add_test(tc, devices_that_are_not_there_are_refused);
+  tcase_add_test(tc, any_call_of_cuda_may_fail);
+  suite_add_tcase(suite, tc);
+  return copse_test_run(suite);
+}

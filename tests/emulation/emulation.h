@@ -1,0 +1,37 @@
+/*
+ * What tests ask of the emulation itself. The environment sets the same things for programs
+ * that don't call copse_emulated_configure: COPSE_EMULATED_DEVICES, _MULTIPROCESSORS, _THREADS
+ * (of a multiprocessor) and _MEMORY (bytes of a device).
+ */
+#ifndef COPSE_EMULATION_H
+#define COPSE_EMULATION_H
+
+#include "cuda_runtime_api.h"
+
+struct copse_emulated_config {
+  int devices;         /* 1; 0 for a machine without a GPU */
+  int multiprocessors; /* 8, of each device */
+  int threads;         /* 2048, resident on one multiprocessor */
+  size_t memory;       /* 1 GiB, of each device */
+};
+copse_emulated_config copse_emulated_defaults(void);
+
+/* Starts afresh with these devices. Ends the program when something of the old ones is alive. */
+void copse_emulated_configure(const copse_emulated_config *config);
+
+/* How many allocations, mappings, streams, events, graphs and peers' memory are alive; each is
+ * named on standard error. Waits for the devices first. */
+int copse_emulated_leaks(void);
+
+/* How often the runtime was misused so far: each time is one line on standard error. */
+int copse_emulated_misuses(void);
+
+/* The `nth` call from now (1: the next) of the named function, or of any where it is NULL,
+ * does nothing but fail with `error`. cudaSuccess takes the order back. */
+void copse_emulated_fail(const char *function, int nth, cudaError_t error);
+
+/* How many calls of the runtime there have been: what a test that lets each call fail in turn
+ * counts to. */
+int copse_emulated_calls(void);
+
+#endif

@@ -31,8 +31,8 @@ copse_status copse_schedule_walk(const struct copse_schedule *schedule, int part
                                                      const struct copse_schedule_hop *hop),
                                  void *ctx, struct copse_err *err) COPSE_CHECKED;
 
-/* Both: the schedule's node numbers must be the topology's, as those of a schedule that was
- * solved on it (else COPSE_INVALID), and a compact one must have been expanded. */
+/* For the pictures the schedule's node numbers must be the topology's, as those of a schedule that
+ * was solved on it (else COPSE_INVALID), and a compact one must have been expanded. */
 
 /*
  * Each direction of each link by its load over bandwidth, as a part of the time that the

@@ -118,12 +118,6 @@ static int groups_by_links(struct copse_arrangement_work *w) {
   return n >= 2 ? n : 0;
 }
 
-static bool has_gpu_type_switch(const struct copse_topology *t) {
-  for (int r = 0; r < t->n_ranks; r++)
-    if (is_fabric(&t->nodes[t->rank_nodes[r]])) return true;
-  return false;
-}
-
 static const char *part_name(struct copse_arrangement_work *w, int v, int g, bool by_name) {
   const char *id = w->topology->nodes[v].id;
   char *name = copse_arena_alloc(w->arena, strlen(id) + 24, 1);
@@ -163,7 +157,7 @@ copse_status copse_arrangement_find_parts(struct copse_arrangement_work *w) {
   copse_status status;
   bool by_name = true;
   w->n_parts = groups_by_name(w);
-  if (w->n_parts == 0 && !has_gpu_type_switch(w->topology)) {
+  if (w->n_parts == 0) {
     by_name = false;
     w->n_parts = groups_by_links(w);
   }

@@ -27,7 +27,7 @@ static const char help[] =
     "                        were not measured stay, those of files that have gone go\n"
     "  -c, --collective C    only this one; may be given several times\n"
     "  -n, --max-ranks N     skip topologies of more ranks, and say so (default 128)\n"
-    "  -T, --time-limit S    for each topology and collective (default 60 s)\n"
+    "  -T, --time-limit S    of processor time, for each topology and collective (default 60 s)\n"
     "  -J, --jobs N          so many at the same time (default: one per processor)\n"
     "  -q, --quiet           only what differs\n"
     "  -j, --json            one JSON object\n\n"

@@ -6,12 +6,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "cli/solve_checked.h"
 #include "schedule/simulate.h"
+
+/* How many times the limit of processor time a process may take by the clock. */
+#define PATIENCE 30
 
 /* ---- one measurement, in a process of its own ---------------------------------------------- */
 
@@ -113,7 +117,6 @@ static void end_worker(struct worker *w, int *status) {
   kill(w->pid, SIGKILL); /* without effect on one that has left */
   while (waitpid(w->pid, status, 0) < 0 && errno == EINTR) continue;
   close(w->from);
-  free(w->topology);
   *w = (struct worker){0};
 }
 
@@ -121,7 +124,10 @@ void copse_quality_pool_free(struct copse_quality_pool *pool) {
   int ignored;
   if (!pool) return;
   for (int i = 0; pool->workers && i < pool->limits.jobs; i++)
-    if (pool->workers[i].pid > 0) end_worker(&pool->workers[i], &ignored);
+    if (pool->workers[i].pid > 0) {
+      free(pool->workers[i].topology);
+      end_worker(&pool->workers[i], &ignored);
+    }
   free(pool->workers);
   free(pool->polled);
   free(pool);
@@ -130,27 +136,29 @@ void copse_quality_pool_free(struct copse_quality_pool *pool) {
 /* The row of a worker that has spoken, left or run out of time. */
 static copse_status collect(const struct copse_quality_pool *pool, struct worker *w,
                             struct copse_quality_table *table, struct copse_err *err) {
-  struct copse_quality_result *result = &w->row.result;
+  struct copse_quality_row row = w->row;
   struct copse_quality_result received;
   bool late = copse_clock_seconds() >= w->deadline;
+  char *name = w->topology;
   int left = 0;
-  /* a pipe hands so few bytes on whole */
-  ssize_t n = -1;
   struct pollfd ready = {.fd = w->from, .events = POLLIN};
-  if (poll(&ready, 1, 0) > 0) n = read(w->from, &received, sizeof received);
-  w->row.topology = w->topology;
+  /* a pipe hands so few bytes on whole */
+  ssize_t n = poll(&ready, 1, 0) > 0 ? read(w->from, &received, sizeof received) : -1;
+  end_worker(w, &left);
+  row.topology = name;
   if (n == (ssize_t)sizeof received) {
-    *result = received;
-  } else if (late && n < 0) {
-    result->outcome = COPSE_QUALITY_TIMEOUT;
-    snprintf(result->reason, sizeof result->reason, "no schedule within %d s",
+    row.result = received;
+  } else if ((WIFSIGNALED(left) && WTERMSIG(left) == SIGXCPU) || (late && n < 0)) {
+    row.result.outcome = COPSE_QUALITY_TIMEOUT;
+    snprintf(row.result.reason, sizeof row.result.reason, "no schedule within %d s",
              pool->limits.seconds);
   } else {
-    result->outcome = COPSE_QUALITY_FAILED;
-    snprintf(result->reason, sizeof result->reason, "the solving process ended without a result");
+    row.result.outcome = COPSE_QUALITY_FAILED;
+    snprintf(row.result.reason, sizeof row.result.reason,
+             "the solving process ended without a result");
   }
-  copse_status status = copse_quality_table_add(table, &w->row, err);
-  end_worker(w, &left);
+  copse_status status = copse_quality_table_add(table, &row, err);
+  free(name);
   return status;
 }
 
@@ -192,10 +200,13 @@ copse_status copse_quality_pool_finish(struct copse_quality_pool *pool,
   return COPSE_OK;
 }
 
-/* In the child: measures, hands the result on, and leaves without the parent's exit handlers. */
+/* In the child: measures, hands the result on, and leaves without the parent's exit handlers.
+ * The limit is on processor time, so that a busy machine makes no difference. */
 static void work(int to, const struct copse_topology *topology, const char *label,
-                 copse_collective collective) {
+                 copse_collective collective, int seconds) {
   struct copse_quality_result result;
+  struct rlimit limit = {(rlim_t)seconds, (rlim_t)seconds + 1};
+  setrlimit(RLIMIT_CPU, &limit);
   memset(&result, 0, sizeof result); /* padding too, for it goes through a pipe */
   result.bound = result.achieved = COPSE_Q_ZERO;
   measure(topology, label, collective, &result);
@@ -219,7 +230,7 @@ static copse_status start(struct copse_quality_pool *pool, const struct copse_to
   pid_t pid = fork();
   if (pid == 0) {
     close(ends[0]);
-    work(ends[1], topology, label, (copse_collective)row->collective);
+    work(ends[1], topology, label, (copse_collective)row->collective, pool->limits.seconds);
   }
   close(ends[1]);
   if (pid < 0) {
@@ -229,7 +240,7 @@ static copse_status start(struct copse_quality_pool *pool, const struct copse_to
   }
   *w = (struct worker){.pid = pid,
                        .from = ends[0],
-                       .deadline = copse_clock_seconds() + pool->limits.seconds,
+                       .deadline = copse_clock_seconds() + PATIENCE * (double)pool->limits.seconds,
                        .topology = name,
                        .row = *row};
   return COPSE_OK;

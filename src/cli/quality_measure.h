@@ -11,7 +11,7 @@
 struct copse_quality_limits {
   bool collectives[COPSE_N_COLLECTIVES]; /* which to solve */
   int max_ranks;                         /* larger topologies are skipped */
-  int seconds;                           /* for each topology and collective */
+  int seconds;                           /* of a processor, for each topology and collective */
   int jobs;                              /* at the same time */
 };
 

@@ -10,6 +10,8 @@
 
 /* Rows of the table of links; the rest is said to be left out. */
 #define MAX_LINK_ROWS 2000
+/* Ranks of a cut that are named. */
+#define MAX_CUT_RANKS 24
 
 uint64_t copse_report_size(int i) { return (uint64_t)1024 << (2 * i); }
 
@@ -123,13 +125,45 @@ static const char *load_about(const struct copse_schedule *s) {
                "everything that they have to hand on, or must get, passes the pink links.";
 }
 
+/* The ranks on the smaller side of a cut, by name. */
+static copse_status add_cut(struct copse_text *text, const struct copse_report *r, const int *cut,
+                            int n_cut, const char *of, struct copse_err *err) {
+  const struct copse_topology *t = r->topology;
+  bool *inside = NULL;
+  int n = 0, shown = 0;
+  copse_status status = COPSE_OK;
+  if (n_cut == 0) return COPSE_OK;
+  COPSE_TRY(copse_calloc((size_t)t->n_nodes, sizeof *inside, &inside, err));
+  for (int i = 0; i < n_cut; i++) inside[cut[i]] = true;
+  for (int i = 0; i < t->n_ranks; i++) n += inside[t->rank_nodes[i]];
+  bool side = 2 * n <= t->n_ranks;
+  copse_text_add(text, "<p class=\"cut\">The cut%s, its smaller side: ", of);
+  for (int i = 0; i < t->n_ranks; i++) {
+    if (inside[t->rank_nodes[i]] != side || shown++ >= MAX_CUT_RANKS) continue;
+    copse_text_add(text, "%s", shown > 1 ? ", " : "");
+    copse_text_add_xml(text, t->nodes[t->rank_nodes[i]].id);
+  }
+  copse_text_add(text, "%s (%d of %d ranks).</p>\n", shown > MAX_CUT_RANKS ? ", ..." : "", shown,
+                 t->n_ranks);
+out:
+  free(inside);
+  return status;
+}
+
 static copse_status add_load(struct copse_text *text, const struct copse_report *r,
                              struct copse_err *err) {
+  const struct copse_bound *bound = &r->schedule->bound;
   begin_section(text, "load", "Load and cut", load_about(r->schedule));
   begin_picture(text);
   copse_status status =
       copse_schedule_draw_load(r->schedule, r->topology, r->arrangement, true, text, err);
-  copse_text_add(text, "</div></section>\n");
+  if (status != COPSE_OK) return status;
+  copse_text_add(text, "</div>\n");
+  bool two = bound->kind == COPSE_BOUND_PHASES;
+  COPSE_TRY(add_cut(text, r, bound->cut, bound->n_cut, two ? " of the broadcast" : "", err));
+  COPSE_TRY(add_cut(text, r, bound->reduce_cut, bound->n_reduce_cut, " of the reduction", err));
+  copse_text_add(text, "</section>\n");
+out:
   return status;
 }
 

@@ -140,6 +140,25 @@ START_TEST(the_page_s_numbers_are_the_schedule_s) {
   char *algbw = text_of(&p, "//h:div[@class='card']//h:b", 0);
   ck_assert(fabs(atof(algbw) / cJSON_GetObjectItem(schedule, "algbw_GBps")->valuedouble - 1) <
             1e-5);
+  const cJSON *cut = cJSON_GetObjectItem(cJSON_GetObjectItem(schedule, "bound"), "cut");
+  ck_assert_int_eq(count(&p, "//h:p[@class='cut']"), _i == 5 ? 0 : _i == 2 ? 2 : 1);
+  if (cut) { /* named by its smaller side: here one rank, in the file or not in it */
+    char *named = text_of(&p, "//h:p[@class='cut']", 0);
+    const cJSON *rank;
+    bool smaller = cJSON_GetArraySize(cut) < 21;
+    cJSON_ArrayForEach(rank, cJSON_GetObjectItem(schedule, "ranks")) {
+      const cJSON *node;
+      bool inside = false;
+      char name[64];
+      snprintf(name, sizeof name, ": %s (", rank->valuestring);
+      cJSON_ArrayForEach(node, cut) {
+        inside = inside || strcmp(node->valuestring, rank->valuestring) == 0;
+      }
+      if (strstr(named, " (1 of 16 ranks)"))
+        ck_assert_int_eq(strstr(named, name) != NULL, inside == smaller);
+    }
+    free(named);
+  }
   cJSON *data = data_of(&p);
   if (_i < 5)
     compare_trees(data, schedule);

@@ -1,10 +1,11 @@
 # copse: one Makefile, non-recursive. Quiet by default; V=1 shows the full commands.
 #
-#   make                build/copse, build/libcopse.so, build/libcopse.a
+#   make                build/copse, build/libcopse.so, build/libcopse.a, build/libcopse-nccl.so
 #   make check          every test, plain and under ASan and UBSan; threads under TSan
 #   make demo           the main job, end to end
 #   make quality        schedules of topologies/ compared with schedules/quality.txt
 #   make bench          speed, measured
+#   make check-gpu      right results on this machine's GPUs; make bench-gpu: their speed
 #   make lint           includes, symbols, formatting
 #   make install        PREFIX=/usr/local DESTDIR=
 #
@@ -83,6 +84,7 @@ TEST_LIB := $(wildcard tests/support/*.c)
 CUDA_SRC := $(if $(HAVE_CUDA),$(wildcard src/runtime/cuda/*.cu))
 CUDA_OBJ := $(CUDA_SRC:%.cu=$(OBJ)/%.cu.o)
 LIB_OBJ  := $(patsubst %.c,$(OBJ)/%.o,$(if $(HAVE_CUDA),$(filter-out src/runtime/gpu_none.c,$(LIB_SRC)),$(LIB_SRC))) $(CUDA_OBJ)
+NCCL_OBJ := $(patsubst %.c,$(OBJ)/%.o,$(wildcard src/runtime/nccl/*.c))
 CLI_OBJ  := $(CLI_SRC:%.c=$(OBJ)/%.o) $(OBJ)/report_assets.o
 TEST_LIB_OBJ := $(TEST_LIB:%.c=$(OBJ)/%.o)
 # The CUDA runtime on threads of the CPU (tests/emulation), and copse's CUDA sources built for it.
@@ -94,7 +96,7 @@ TESTS    := $(TEST_SRC:tests/%.c=$(OUT)/tests/%) $(EMULATED_TEST:tests/%.cc=$(OU
 
 .SECONDARY: # no object is removed once its program is linked
 .PHONY: all tests check check-tests quality demo bench lint format install uninstall clean bootstrap
-all: $(OUT)/copse $(OUT)/libcopse.so $(OUT)/libcopse.a $(OBJ)/.without-cuda
+all: $(OUT)/copse $(OUT)/libcopse.so $(OUT)/libcopse.a $(OUT)/libcopse-nccl.so $(OBJ)/.without-cuda
 
 # Says once that the GPU parts are left out.
 $(OBJ)/.without-cuda: $(OBJ)/.flags
@@ -136,6 +138,16 @@ $(OUT)/libcopse.so: $(LIB_OBJ)
 	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,-soname,libcopse.so.$(SOMAJOR) -Wl,--no-undefined -Wl,--exclude-libs,ALL -o $@ $^ $(LIB_LIBS) $(CUDA_LIBS)
 	$(Q)ln -sf libcopse.so $(OUT)/libcopse.so.$(SOMAJOR)
 
+# The drop-in for NCCL: one file to preload. copse is inside, and only NCCL's names are visible,
+# so that it and a libcopse.so in the same process are strangers. A preloaded library comes into
+# every process of a job: it should need nothing but the C library (and libmd if that has no archive).
+STATIC_MD := $(filter /%,$(shell $(CC) -print-file-name=libmd.a))
+$(OUT)/libcopse-nccl.so: $(NCCL_OBJ) $(OUT)/libcopse.a
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,-soname,libcopse-nccl.so.$(SOMAJOR) -Wl,--no-undefined \
+	  -Wl,--exclude-libs,ALL -Wl,--as-needed -o $@ $^ $(STATIC_MD) $(LIB_LIBS) $(CUDA_LIBS) -ldl
+	$(Q)ln -sf libcopse-nccl.so $(OUT)/libcopse-nccl.so.$(SOMAJOR)
+
 $(OUT)/copse: $(CLI_OBJ) $(OUT)/libcopse.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(CLI_OBJ) $(OUT)/libcopse.a $(LIB_LIBS) $(CUDA_LIBS)
@@ -147,6 +159,28 @@ $(OUT)/tests/%: $(OBJ)/tests/%.o $(TEST_LIB_OBJ) $(OUT)/libcopse.a
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ $(LIB_LIBS) $(CUDA_LIBS) $(CHECK_LIBS)
+
+# The drop-in in the test program itself, over the fake NCCL and driver beside it. DT_RPATH: also
+# what the sanitizers load for others is found there.
+FAKE_NCCL := $(OUT)/tests/nccl/fake/libnccl.so.2 $(OUT)/tests/nccl/fake/libcuda.so.1
+LD_FAKE    = -Wl,--disable-new-dtags -Wl,-rpath,'$$ORIGIN$(1)' -Wl,--no-as-needed
+$(OUT)/tests/nccl/fake/libnccl.so.2: $(OBJ)/tests/nccl/fake_nccl.o
+$(OUT)/tests/nccl/fake/libcuda.so.1: $(OBJ)/tests/nccl/fake_driver.o
+$(FAKE_NCCL):
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,-soname,$(@F) -o $@ $<
+$(OUT)/tests/nccl/fake/job: $(OBJ)/tests/nccl/job.o $(FAKE_NCCL)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $(call LD_FAKE,) -o $@ $< $(@D)/libnccl.so.2 -ldl
+$(OUT)/tests/nccl/%: $(OBJ)/tests/nccl/%.o $(OBJ)/tests/nccl/nccl_support.o $(NCCL_OBJ) \
+                     $(TEST_LIB_OBJ) $(OUT)/libcopse.a $(FAKE_NCCL) $(OUT)/tests/nccl/fake/job
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $(NCCL_TEST_LD) $(call LD_FAKE,/fake) -o $@ \
+	  $(filter %.o %.a,$^) $(@D)/fake/libnccl.so.2 $(LIB_LIBS) $(CUDA_LIBS) $(CHECK_LIBS) -ldl
+# Ranks without the others' environment; each thread a process of its own.
+$(OUT)/tests/nccl/test_agree_threads: NCCL_TEST_LD = \
+  -Wl,--wrap=getenv,--wrap=getpid,--wrap=copse_comm_init_rank,--wrap=copse_comm_destroy
 
 # In C++, with the emulation instead of CUDA. The emulation's folder comes before a CUDA
 # toolkit's that may be in the environment.
@@ -185,6 +219,26 @@ $(OUT)/bench/%: $(OBJ)/tests/bench/%.o $(OUT)/libcopse.a
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ $(LIB_LIBS) $(CUDA_LIBS)
 
+# ---- on GPUs: needs CUDA and a GPU, no network; says so and passes where there is none ----
+# The same sources run on emulated GPUs in `make check`. Linked without what a bare GPU machine
+# lacks, so that a program built elsewhere runs there.
+GPU_STATIC := -Wl,-Bstatic -lmd -Wl,-Bdynamic -static-libstdc++ -static-libgcc
+GPU_OBJ := $(OBJ)/gpu/tests/cuda/device_case.o $(OBJ)/tests/support/plan_builder.o $(OBJ)/tests/support/plan_algorithms.o
+$(OBJ)/gpu/%.o: %.cc $(OBJ)/.flags
+	$(call say,NVCC,$<)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(NVCC) $(NVCC_FLAGS) -ccbin $(CXX) -Iinclude -Isrc -Itests -MMD -MP -MF $(@:.o=.d) -x cu -c $< -o $@
+build/gpu/%: $(OBJ)/gpu/tests/gpu/test_%.o $(GPU_OBJ) build/libcopse.a
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CXX) $(LDFLAGS_ALL) -o $@ $^ $(CUDA_LIBS) $(GPU_STATIC)
+
+gpu-plans: all
+	$(Q)scripts/gpu_plans
+check-gpu bench-gpu:
+	$(Q)scripts/run_gpu $@
+.PHONY: gpu-plans check-gpu bench-gpu
+
 bench: all $(OUT)/bench/bench_online
 	$(Q)scripts/bench
 	$(Q)scripts/bench_online
@@ -206,13 +260,16 @@ install: all
 	install -m 755 build/libcopse.so $(DESTDIR)$(PREFIX)/lib/libcopse.so.$(VERSION)
 	ln -sf libcopse.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libcopse.so.$(SOMAJOR)
 	ln -sf libcopse.so.$(SOMAJOR) $(DESTDIR)$(PREFIX)/lib/libcopse.so
+	install -m 755 build/libcopse-nccl.so $(DESTDIR)$(PREFIX)/lib/libcopse-nccl.so.$(VERSION)
+	ln -sf libcopse-nccl.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libcopse-nccl.so.$(SOMAJOR)
+	ln -sf libcopse-nccl.so.$(SOMAJOR) $(DESTDIR)$(PREFIX)/lib/libcopse-nccl.so
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' scripts/copse.pc.in \
 	  >$(DESTDIR)$(PREFIX)/lib/pkgconfig/copse.pc
 	sed -e 's|@VERSION@|$(VERSION)|' scripts/copse.1.in >$(DESTDIR)$(PREFIX)/share/man/man1/copse.1
 	install -m 644 $(wildcard topologies/*.json topologies/*.xml) $(DESTDIR)$(PREFIX)/share/copse/topologies/
 uninstall:
 	rm -rf $(DESTDIR)$(PREFIX)/bin/copse $(DESTDIR)$(PREFIX)/include/copse \
-	  $(DESTDIR)$(PREFIX)/lib/libcopse.* $(DESTDIR)$(PREFIX)/lib/pkgconfig/copse.pc \
+	  $(DESTDIR)$(PREFIX)/lib/libcopse.* $(DESTDIR)$(PREFIX)/lib/libcopse-nccl.* $(DESTDIR)$(PREFIX)/lib/pkgconfig/copse.pc \
 	  $(DESTDIR)$(PREFIX)/share/man/man1/copse.1 $(DESTDIR)$(PREFIX)/share/copse
 
 clean:

@@ -88,8 +88,9 @@ typedef enum copse_collective {
 typedef struct copse_topology copse_topology;
 
 /*
- * Reads topology JSON, cluster JSON or an NCCL/RCCL topology XML, told apart by content.
- * links: what to keep of an XML file, "nvlink", "all" or "default" (NULL: default).
+ * Reads topology, cluster or synthetic JSON, an NCCL/RCCL topology XML, or what nvidia-smi topo
+ * -m or rocm-smi --showtopo print, told apart by content.
+ * links: what to keep of XML and matrices, "nvlink", "all" or "default" (NULL: default).
  * COPSE_BAD_INPUT names file and line; COPSE_IO; COPSE_INVALID for another `links`.
  */
 COPSE_API copse_status copse_topology_read(const char *path, const char *links,

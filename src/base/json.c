@@ -276,6 +276,15 @@ copse_status copse_json_get_int(const struct copse_json *json, const cJSON *obje
   return copse_json_int(json, item, object, what, min, max, out, err);
 }
 
+copse_status copse_json_get_count_or(const struct copse_json *json, const cJSON *object,
+                                     const char *key, int most, int *out, struct copse_err *err) {
+  int64_t n = 0;
+  if (!copse_json_get(object, key)) return COPSE_OK;
+  copse_status status = copse_json_get_int(json, object, key, 1, most, &n, err);
+  if (status == COPSE_OK) *out = (int)n;
+  return status;
+}
+
 copse_status copse_json_rational(const struct copse_json *json, const cJSON *item,
                                  const cJSON *parent, const char *what, struct copse_q *out,
                                  struct copse_err *err) {

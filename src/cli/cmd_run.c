@@ -123,13 +123,22 @@ static copse_status run_all(struct bench *bench, struct copse_err *err) {
   return COPSE_OK;
 }
 
-static copse_status run_bench(const struct copse_run_options *options, uint64_t *wrong,
+/* A low-latency plan's packets hold messages up to a limit. */
+static void fit_range(struct copse_run_options *options, const struct copse_plan *plan) {
+  const struct copse_plan_header *h = &plan->header;
+  bool limited = h->protocol == COPSE_PROTOCOL_LOW_LATENCY && options->max_is_default;
+  if (limited && options->max_bytes > h->max_bytes && options->min_bytes <= h->max_bytes)
+    options->max_bytes = h->max_bytes;
+}
+
+static copse_status run_bench(struct copse_run_options *options, uint64_t *wrong,
                               struct copse_err *err) {
   struct bench bench = {.options = options};
   struct copse_plan *plan = NULL;
   copse_status status;
   COPSE_TRY(copse_plan_open(options->plan, &plan, err));
   bench.plan = plan;
+  fit_range(options, plan);
   COPSE_TRY(copse_run_check_memory(options, plan, err));
   COPSE_TRY(copse_exec_new(plan, options->backend, &bench.exec, err));
   uint64_t block = copse_plan_block_bytes(plan, options->max_bytes);

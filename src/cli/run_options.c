@@ -18,7 +18,7 @@ static const char help[] =
     "prints the table of nccl-tests. PLAN is a file that 'copse lower' wrote, or -.\n"
     "\n"
     "  -b, --minbytes N       smallest size (default 8); K, M, G: times 1024, ...\n"
-    "  -e, --maxbytes N       largest size (default 32M)\n"
+    "  -e, --maxbytes N       largest size (default 32M, or what a low-latency plan takes)\n"
     "  -f, --stepfactor F     next size = size * F (default 2); after 0 comes 8\n"
     "  -i, --stepbytes N      next size = size + N instead\n"
     "  -n, --iters N          timed launches per row (default 5)\n"
@@ -162,6 +162,7 @@ static int settle(struct parser *parser) {
   struct copse_run_options *o = parser->options;
   if (parser->has_step && parser->has_factor)
     return copse_cli_usage("run", "give -i or -f, not both");
+  o->max_is_default = !parser->has_max;
   if (!parser->has_max && o->min_bytes > o->max_bytes) o->max_bytes = o->min_bytes;
   if (!parser->has_min && o->min_bytes > o->max_bytes) o->min_bytes = o->max_bytes;
   if (o->min_bytes > o->max_bytes)

@@ -10,6 +10,7 @@
 struct copse_run_options {
   const char *plan; /* path or "-" */
   uint64_t min_bytes, max_bytes;
+  bool max_is_default; /* nobody asked for max_bytes */
   uint64_t step_bytes; /* 0: by the factor */
   uint64_t step_factor;
   uint32_t iters, warmup_iters, checks;

@@ -136,7 +136,7 @@ COPSE_HD static inline uint8_t copse_float8_e5m2_from_float(float v) {
 /* An average divides every element of a tile; on a GPU, where tiles are unrolled and integers are
  * divided in software, that is a call instead of a hundred copies. */
 #if defined(__CUDACC__)
-#define COPSE_DIVISION COPSE_HD static __noinline__
+#define COPSE_DIVISION COPSE_HD static __noinline__ __attribute__((unused))
 #else
 #define COPSE_DIVISION static inline
 #endif

@@ -100,7 +100,8 @@ static struct pair pair_of(const struct copse_exec *exec, const struct copse_lau
                    h->input_blocks * block, h->output_blocks * block};
   if (!p.host_in) p.in = NULL;
   if (!p.host_out) p.out = NULL;
-  if (p.host_in && within(p.host_in, p.host_out, p.out_bytes))
+  /* the smaller one lies within the larger */
+  if (p.out_bytes > p.in_bytes && p.host_in && within(p.host_in, p.host_out, p.out_bytes))
     p.in = p.out + (p.host_in - p.host_out);
   else if (p.host_out && within(p.host_out, p.host_in, p.in_bytes))
     p.out = p.in + (p.host_out - p.host_in);

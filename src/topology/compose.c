@@ -1,3 +1,4 @@
+#include <fnmatch.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -56,10 +57,15 @@ static const char *port_type(const struct copse_topology *host) {
   return "nic";
 }
 
-static int count_ports(const struct copse_topology *host) {
-  const char *type = port_type(host);
+static bool is_port(const struct copse_host_group *group, const char *type, int node) {
+  const struct copse_node *n = &group->host->nodes[node];
+  return strcmp(n->type, type) == 0 && (!group->nics || fnmatch(group->nics, n->id, 0) == 0);
+}
+
+static int count_ports(const struct copse_host_group *group) {
+  const char *type = port_type(group->host);
   int n = 0;
-  for (int i = 0; i < host->n_nodes; i++) n += strcmp(host->nodes[i].type, type) == 0;
+  for (int i = 0; i < group->host->n_nodes; i++) n += is_port(group, type, i);
   return n;
 }
 
@@ -67,12 +73,13 @@ static copse_status measure(struct copse_composer *c) {
   int64_t nodes = 0, links = 0, hosts = 0, ports = 0;
   for (int g = 0; g < c->n_groups; g++) {
     const struct copse_host_group *group = &c->groups[g];
-    int n = count_ports(group->host);
+    int n = count_ports(group);
     if (n == 0)
       return copse_fail_at(c->err, COPSE_BAD_INPUT, c->file, group->line,
-                           "host \"%.80s\" has no node of type \"nic\" or \"net\" (--links nvlink "
-                           "leaves them out) and can't join a fabric",
-                           group->host->name);
+                           "host \"%.80s\" has no node of type \"nic\" or \"net\"%s%.80s and can't "
+                           "join a fabric",
+                           group->host->name, group->nics ? " with an id like " : "",
+                           group->nics ? group->nics : " (--links nvlink leaves them out)");
     if (n > c->n_places) c->n_places = n;
     hosts += group->count;
     ports += (int64_t)group->count * n;
@@ -103,7 +110,7 @@ static copse_status add_host_nodes(struct copse_composer *c, const struct copse_
     node.id = id;
     if (node.rank >= 0) node.rank += first_rank;
     COPSE_TRY(copse_builder_add_node(c->builder, 0, &node, NULL, c->err));
-    if (strcmp(node.type, type) == 0)
+    if (is_port(group, type, i))
       c->ports[c->n_ports++] =
           (struct copse_port){first + i, h, place++, bandwidth, host->nodes[i].id};
     free(id);

@@ -29,7 +29,6 @@ struct copse_map_switch {
 };
 
 struct copse_fabric_map {
-  const char *file;
   struct copse_map_switch *switches;
   struct copse_map_port *ports; /* once sorted by host, its devices in natural order */
   struct copse_map_cable *cables;

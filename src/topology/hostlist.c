@@ -57,6 +57,7 @@ static copse_status with_bracket(struct list *l, const char *p, size_t used, int
     if (*p == '-' && (p++, !parse_number(&p, &high, &ignored)))
       return refuse(l, "a range without an end");
     if (high < low) return refuse(l, "a range that ends before it begins");
+    if (high - low >= l->limit - l->n) return refuse(l, "too many hosts");
     for (long v = low; v <= high; v++) COPSE_TRY(with_number(l, v, width, end + 1, used, brackets));
     if (p == end) break;
     if (*p++ != ',') return refuse(l, "something else than numbers in brackets");

@@ -62,11 +62,44 @@ static void classify(struct build *b) {
       if (near == COPSE_NEAR_PIX) unite(b->pix, i, j);
       if (near == COPSE_NEAR_PIX || near == COPSE_NEAR_PXB) unite(b->pxb, i, j);
       if (near != COPSE_NEAR_UNKNOWN && near != COPSE_NEAR_SYS) unite(b->cpu, i, j);
-      if (near == COPSE_NEAR_UNKNOWN && same_affinity(&m->devices[i], &m->devices[j]))
-        unite(b->cpu, i, j);
       if (cell(m, i, j)->links > 0) unite(b->hive, i, j);
     }
-  for (int i = 0; i < m->n; i++) {
+}
+
+/*
+ * Equal affinity puts devices at one CPU where NVLink hides what lies between them; but not what
+ * others show to be apart: virtual machines give all their GPUs the same affinity.
+ */
+static copse_status unite_by_affinity(struct build *b) {
+  const struct copse_matrix *m = b->m;
+  size_t n = (size_t)m->n;
+  bool *apart = NULL; /* [n * n] by the classes' first devices */
+  copse_status status;
+  COPSE_TRY(copse_calloc(n * n, sizeof *apart, &apart, b->err));
+  for (int i = 0; i < m->n; i++)
+    for (int j = 0; j < m->n; j++)
+      if (cell(m, i, j)->near == COPSE_NEAR_SYS)
+        apart[(size_t)find(b->cpu, i) * n + (size_t)find(b->cpu, j)] = true;
+  for (int i = 0; i < m->n; i++)
+    for (int j = 0; j < i; j++) {
+      size_t p = (size_t)find(b->cpu, i), q = (size_t)find(b->cpu, j);
+      bool hidden = cell(m, i, j)->near == COPSE_NEAR_UNKNOWN;
+      if (!hidden || p == q || apart[p * n + q] || !same_affinity(&m->devices[i], &m->devices[j]))
+        continue;
+      unite(b->cpu, i, j);
+      size_t stays = p < q ? p : q, goes = p < q ? q : p;
+      for (size_t k = 0; k < n; k++) {
+        apart[stays * n + k] |= apart[goes * n + k];
+        apart[k * n + stays] |= apart[k * n + goes];
+      }
+    }
+out:
+  free(apart);
+  return status;
+}
+
+static void name_classes(struct build *b) {
+  for (int i = 0; i < b->m->n; i++) {
     b->pix[i] = find(b->pix, i);
     b->pxb[i] = find(b->pxb, i);
     b->cpu[i] = find(b->cpu, i);
@@ -77,13 +110,16 @@ static void classify(struct build *b) {
 /* What nearness leads to by way of third devices, against what the pair itself says. */
 static void note_contradictions(struct build *b) {
   const struct copse_matrix *m = b->m;
+  int pairs = 0, first = -1, second = -1;
   for (int i = 0; i < m->n; i++)
     for (int j = 0; j < i; j++)
-      if (cell(m, i, j)->near == COPSE_NEAR_SYS && b->cpu[i] == b->cpu[j])
-        copse_nccl_note(&b->graph, m->devices[i].line,
-                        "%s and %s are said to be at different CPUs, and by other devices at one; "
-                        "taken for one",
-                        m->devices[j].id, m->devices[i].id);
+      if (cell(m, i, j)->near == COPSE_NEAR_SYS && b->cpu[i] == b->cpu[j] && pairs++ == 0)
+        first = j, second = i;
+  if (pairs > 0)
+    copse_nccl_note(&b->graph, m->devices[second].line,
+                    "%s and %s (and %d pairs more) are said to be at different CPUs, and by other "
+                    "devices at one; taken for one",
+                    m->devices[first].id, m->devices[second].id, pairs - 1);
 }
 
 /* ---- nodes and links ----------------------------------------------------------------------- */
@@ -247,6 +283,8 @@ copse_status copse_matrix_build(const struct copse_matrix *matrix,
   b.above = ints + 4 * n;
   b.node = ints + 5 * n; /* devices, outer bridges, inner bridges */
   classify(&b);
+  COPSE_TRY(unite_by_affinity(&b));
+  name_classes(&b);
   note_contradictions(&b);
   COPSE_TRY(add_all(&b));
   COPSE_TRY(copse_nccl_select(&b.graph, options->links, err));

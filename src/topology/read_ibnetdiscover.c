@@ -247,7 +247,6 @@ copse_status copse_read_ibnetdiscover(const char *file, const char *data, size_t
   struct copse_lines lines;
   copse_status status;
   COPSE_TRY(copse_lines_open(file, data, size, &lines, err));
-  map->file = file;
   COPSE_TRY(read_lines(&r, &lines));
   COPSE_TRY(add_switches(&r));
   COPSE_TRY(add_cables(&r));

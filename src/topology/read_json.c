@@ -84,6 +84,14 @@ out:
   return status;
 }
 
+copse_status copse_read_path(const struct copse_json *json, const cJSON *object, const char *key,
+                             char **out, struct copse_err *err) {
+  const char *name = NULL;
+  copse_status status = copse_json_get_string(json, object, key, &name, err);
+  if (status != COPSE_OK) return status;
+  return copse_file_beside(json->file, strcmp(name, "-") == 0 ? "./-" : name, out, err);
+}
+
 static copse_status read_parts(struct reader *r) {
   static const char *const keys[] = {"format",      "name",   "nodes", "links",
                                      "description", "source", NULL};

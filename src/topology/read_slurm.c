@@ -140,6 +140,19 @@ out:
   return status;
 }
 
+/* A line that ends in a backslash goes on in the next: in the text they lie side by side. */
+static char *next_line(struct copse_lines *lines, long *number) {
+  char *line = copse_lines_next(lines), *tail = line;
+  *number = lines->line;
+  for (size_t n; tail && (n = strlen(tail)) > 0 && tail[n - 1] == '\\';) {
+    char *more = copse_lines_next(lines);
+    tail[n - 1] = ' ';
+    for (char *p = tail + n; more && p < more; p++) *p = ' ';
+    tail = more;
+  }
+  return line;
+}
+
 copse_status copse_read_slurm(const char *file, const char *data, size_t size,
                               const struct copse_notes *notes, struct copse_fabric_map *map,
                               struct copse_err *err) {
@@ -148,11 +161,9 @@ copse_status copse_read_slurm(const char *file, const char *data, size_t size,
   char *words[MAX_WORDS];
   copse_status status;
   COPSE_TRY(copse_lines_open(file, data, size, &lines, err));
-  map->file = file;
-  for (char *line; (line = copse_lines_next(&lines));) {
+  for (char *line; (line = next_line(&lines, &r.line));) {
     line[strcspn(line, "#")] = '\0';
     int n = copse_split_words(line, words, MAX_WORDS);
-    r.line = lines.line;
     if (n == 0) continue;
     if (n > MAX_WORDS || strncasecmp(words[0], "SwitchName=", 11) != 0 || !words[0][11]) {
       status = refuse(&r, words[0], "where SwitchName=NAME was expected");

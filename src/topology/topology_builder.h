@@ -27,6 +27,10 @@ copse_status copse_builder_set_about(struct copse_topology_builder *builder,
 copse_status copse_read_about(const struct copse_json *json, struct copse_topology_builder *builder,
                               struct copse_err *err) COPSE_CHECKED;
 
+/* A path, relative to the document; "-" is a file of that name. The caller frees *out. */
+copse_status copse_read_path(const struct copse_json *json, const cJSON *object, const char *key,
+                             char **out, struct copse_err *err) COPSE_CHECKED;
+
 /*
  * Adds a node; strings are copied. rank < 0: none stated. *index (may be NULL) gets its
  * number. Refuses a duplicate or empty id and a rank on a node that is no gpu.

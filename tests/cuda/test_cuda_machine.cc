@@ -255,6 +255,8 @@ START_TEST(a_graph_can_be_launched_again_and_again) {
       struct repeated r;
       repeated_open(&r, plans[p], 1, streams ? STREAM_PER_RANK : ONE_STREAM, 333);
       repeated_fill(&r, 1);
+      COPSE_SUCCEEDS(device_launch(&r.d, &r.device, &r.host, r.it, NULL, &err), &err);
+      device_wait(&r.d);
       cudaGraph_t graph;
       cudaGraphExec_t exec;
       cudaEvent_t fork, join;
@@ -264,8 +266,10 @@ START_TEST(a_graph_can_be_launched_again_and_again) {
       CUDA_OK(cudaEventRecord(fork, r.d.streams[0]));
       for (uint32_t k = 1; k < 4 && streams; k++)
         CUDA_OK(cudaStreamWaitEvent(r.d.streams[k], fork, 0));
-      for (int twice = 0; twice < 2; twice++)
+      for (int twice = 0; twice < 2; twice++) {
         COPSE_SUCCEEDS(device_launch(&r.d, &r.device, &r.host, r.it, NULL, &err), &err);
+        ck_assert_int_eq(copse_cuda_machine.poll(r.d.machine, &err), COPSE_OK);
+      }
       for (uint32_t k = 1; k < 4 && streams; k++) {
         CUDA_OK(cudaEventRecord(join, r.d.streams[k]));
         CUDA_OK(cudaStreamWaitEvent(r.d.streams[0], join, 0));
@@ -313,6 +317,16 @@ START_TEST(launches_on_changing_streams_come_one_after_the_other) {
     r.d.streams[i] = own[i];
   }
   repeated_close(&r);
+  pb_free(plan);
+}
+END_TEST
+
+/* What `copse run --backend cuda` uses: buffers of the host, copied there and back. */
+START_TEST(the_cuda_backend_runs_plans_on_host_buffers) {
+  const copse_collective collective = (copse_collective)_i;
+  static const uint64_t counts[] = {0, 1, 700, UINT64_MAX};
+  struct copse_plan *plan = tree_plan(collective, 4);
+  exec_check_all(plan, COPSE_BACKEND_CUDA, counts);
   pb_free(plan);
 }
 END_TEST
@@ -465,6 +479,7 @@ int main(void) {
   tcase_add_test(tc, an_alltoall_sends_as_much_as_the_device_says);
   tcase_add_test(tc, a_graph_can_be_launched_again_and_again);
   tcase_add_test(tc, launches_on_changing_streams_come_one_after_the_other);
+  tcase_add_loop_test(tc, the_cuda_backend_runs_plans_on_host_buffers, 0, COPSE_N_COLLECTIVES);
   tcase_add_test(tc, a_wait_that_never_ends_is_a_timeout_with_the_place);
   tcase_add_test(tc, an_abort_ends_what_runs);
   tcase_add_test(tc, a_plan_that_does_not_fit_names_the_cap_that_would);

@@ -2,7 +2,7 @@
 #include "helpers.h"
 #include "topology/fabric_map.h"
 
-#define HOST(name, gpus)                                                                   \
+#define HOST(name, gpus) \
   "{\"format\": \"copse-synthetic/1\", \"name\": \"" name "\", \"synthetic\": \"" gpus "\"}"
 
 static const char *folder;
@@ -37,7 +37,7 @@ static void load_bad(const char *text, const char *part) {
   ck_assert_ptr_null(t);
 }
 
-#define CLUSTER(host, hosts, fabric)                                           \
+#define CLUSTER(host, hosts, fabric)                                            \
   "{\"format\": \"copse-cluster/1\", \"host\": \"" host "\", \"hosts\": " hosts \
   ",\n \"fabric\": " fabric "}"
 
@@ -93,10 +93,10 @@ END_TEST
 /* Every two groups have their cables, and every router as many as another, give or take one. */
 START_TEST(dragonfly_groups_are_all_joined_and_evenly) {
   enum { GROUPS = 5, ROUTERS = 3 };
-  struct copse_topology *t = load_good(
-      CLUSTER("one.json", "15",
-              "{\"type\": \"dragonfly\", \"bandwidth\": 1, \"group_routers\": 3,"
-              " \"local_bandwidth\": 10, \"global_bandwidth\": 4, \"global_links\": 2}"));
+  struct copse_topology *t =
+      load_good(CLUSTER("one.json", "15",
+                        "{\"type\": \"dragonfly\", \"bandwidth\": 1, \"group_routers\": 3,"
+                        " \"local_bandwidth\": 10, \"global_bandwidth\": 4, \"global_links\": 2}"));
   char a[48], b[48];
   for (int g = 0; g < GROUPS; g++) {
     for (int h = 0; h < GROUPS; h++) {
@@ -104,8 +104,10 @@ START_TEST(dragonfly_groups_are_all_joined_and_evenly) {
       for (int i = 0; i < ROUTERS * ROUTERS; i++) {
         snprintf(a, sizeof a, "group%d.router%d", g, i / ROUTERS);
         snprintf(b, sizeof b, "group%d.router%d", h, i % ROUTERS);
-        int link = copse_topology_find_link(t, copse_topology_find(t, a), copse_topology_find(t, b));
-        if (link >= 0) ck_assert(copse_q_add(sum, t->links[link].bandwidth, &sum, NULL) == COPSE_OK);
+        int link =
+            copse_topology_find_link(t, copse_topology_find(t, a), copse_topology_find(t, b));
+        if (link >= 0)
+          ck_assert(copse_q_add(sum, t->links[link].bandwidth, &sum, NULL) == COPSE_OK);
       }
       ck_assert_int_eq(sum.num, g == h ? 60 : 8);
     }
@@ -162,29 +164,48 @@ START_TEST(kinds_of_hosts_follow_each_other) {
 }
 END_TEST
 
+START_TEST(some_nics_may_not_be_on_the_fabric) {
+  struct copse_topology *t = load_good(
+      "{\"format\": \"copse-cluster/1\", \"host\": \"two.json\", \"hosts\": 2, \"nics\": "
+      "\"*[1-9]\","
+      " \"fabric\": {\"type\": \"rails\", \"bandwidth\": 25}}");
+  ck_assert_str_eq(bandwidth(t, "h1.nic1", "rail0"), "25");
+  ck_assert_str_eq(bandwidth(t, "h1.nic0", "rail0"), "none");
+  ck_assert_int_eq(copse_topology_find(t, "rail1"), -1);
+  copse_topology_release(t);
+  load_bad(
+      "{\"format\": \"copse-cluster/1\", \"host\": \"two.json\", \"hosts\": 2, \"nics\": \"mlx*\","
+      " \"fabric\": {\"type\": \"rails\", \"bandwidth\": 25}}",
+      "or \"net\" with an id like mlx* and can't join a fabric");
+}
+END_TEST
+
 START_TEST(kinds_of_hosts_are_refused_where_they_make_no_sense) {
   load_bad(MIXED("", "{\"type\": \"flat\", \"bandwidth\": 1}"), "\"hosts\" is empty");
   load_bad(MIXED("7", "{\"type\": \"flat\", \"bandwidth\": 1}"), "a kind of hosts must be");
   load_bad(MIXED("{\"host\": \"one.json\", \"size\": 2}", "{\"type\": \"flat\", \"bandwidth\": 1}"),
            "unknown key \"size\" in a kind of hosts");
-  load_bad(MIXED("{\"host\": \"one.json\", \"count\": 0}", "{\"type\": \"flat\", \"bandwidth\": 1}"),
-           "\"count\" must be an integer from 1");
-  load_bad("{\"format\": \"copse-cluster/1\", \"host\": \"one.json\", \"hosts\": [],"
-           " \"fabric\": {\"type\": \"flat\", \"bandwidth\": 1}}",
-           "\"host\" beside a list of \"hosts\"");
+  load_bad(
+      MIXED("{\"host\": \"one.json\", \"count\": 0}", "{\"type\": \"flat\", \"bandwidth\": 1}"),
+      "\"count\" must be an integer from 1");
+  load_bad(
+      "{\"format\": \"copse-cluster/1\", \"host\": \"one.json\", \"hosts\": [],"
+      " \"fabric\": {\"type\": \"flat\", \"bandwidth\": 1}}",
+      "\"host\" beside a list of \"hosts\"");
 }
 END_TEST
 
 /* ---- Slurm -------------------------------------------------------------------------------- */
 
-#define SLURM                                     \
-  "# a comment\n"                                 \
+#define SLURM                                       \
+  "# a comment\n"                                   \
   "SwitchName=leaf1 Nodes=n[01-02],x LinkSpeed=7\n" \
-  "SwitchName=leaf2 Nodes=n[03-04]\n"             \
+  "SwitchName=leaf2 \\\r\n  Nodes=n[03-04]\n"       \
   "switchname=top Switches=leaf[1-2]\n"
-#define ON_SLURM(names, rest)                                                                     \
-  "{\"format\": \"copse-cluster/1\", \"host\": \"two.json\", \"names\": \"" names                 \
-  "\",\n \"fabric\": {\"type\": \"slurm\", \"file\": \"topology.conf\", \"bandwidth\": 25" rest "}}"
+#define ON_SLURM(names, rest)                                                                   \
+  "{\"format\": \"copse-cluster/1\", \"host\": \"two.json\", \"names\": \"" names               \
+  "\",\n \"fabric\": {\"type\": \"slurm\", \"file\": \"topology.conf\", \"bandwidth\": 25" rest \
+  "}}"
 
 START_TEST(slurm_switches_carry_what_the_whole_file_can_send) {
   temp_file(folder, "topology.conf", SLURM);
@@ -233,10 +254,11 @@ START_TEST(names_must_fit) {
   load_bad(CLUSTER("two.json", "2",
                    "{\"type\": \"slurm\", \"file\": \"topology.conf\", \"bandwidth\": 25}"),
            "give their \"names\"");
-  load_bad("{\"format\": \"copse-cluster/1\", \"host\": \"two.json\", \"hosts\": 3,"
-           " \"names\": \"n[01-02]\", \"fabric\": {\"type\": \"slurm\","
-           " \"file\": \"topology.conf\", \"bandwidth\": 25}}",
-           "\"names\" are 2 and \"hosts\" is 3");
+  load_bad(
+      "{\"format\": \"copse-cluster/1\", \"host\": \"two.json\", \"hosts\": 3,"
+      " \"names\": \"n[01-02]\", \"fabric\": {\"type\": \"slurm\","
+      " \"file\": \"topology.conf\", \"bandwidth\": 25}}",
+      "\"names\" are 2 and \"hosts\" is 3");
 }
 END_TEST
 
@@ -267,25 +289,26 @@ START_TEST(host_lists_are_slurms) {
 }
 END_TEST
 
-/* ---- ibnetdiscover ---------------------------------------------------------------------------- */
+/* ---- ibnetdiscover ----------------------------------------------------------------------------
+ */
 
-#define IB                                                                                    \
-  "# Topology file: generated on ..\n\nvendid=0x2c9\nswitchguid=0xa(a)\n"                     \
-  "Switch\t41 \"S-a\"\t\t# \"leaf one\" enhanced port 0 lid 7 lmc 0\n"                        \
-  "[1]\t\"H-1\"[1](1) \t\t# \"n01 mlx5_0\" lid 12 4xHDR\n"                                    \
-  "[2]\t\"H-2\"[1](2) \t\t# \"n01 mlx5_10\" lid 13 4xHDR\n"                                   \
-  "[39]\t\"S-b\"[1]\t\t# \"leaf two\" lid 9 4xHDR\n"                                          \
-  "[40]\t\"S-b\"[2]\t\t# \"leaf two\" lid 9 4xHDR\n\n"                                        \
-  "Switch\t41 \"S-b\"\t\t# \"leaf two\" enhanced port 0 lid 9 lmc 0\n"                        \
-  "[1]\t\"S-a\"[39]\t\t# \"leaf one\" lid 7 4xHDR\n"                                          \
-  "[2]\t\"S-a\"[40]\t\t# \"leaf one\" lid 7 4xHDR\n"                                          \
-  "[3]\t\"H-3\"[1](3) \t\t# \"n02 mlx5_2\" lid 14 4xNDR\n"                                    \
-  "[4]\t\"H-4\"[1](4) \t\t# \"n02 mlx5_1\" lid 15 2xFDR\n"                                    \
-  "[5]\t\"R-4\"[1](4) \t\t# \"a router\" lid 15 2xFDR\n\n"                                    \
-  "Ca\t1 \"H-1\"\t\t# \"n01 mlx5_0\"\n"                                                       \
+#define IB                                                                \
+  "# Topology file: generated on ..\n\nvendid=0x2c9\nswitchguid=0xa(a)\n" \
+  "Switch\t41 \"S-a\"\t\t# \"leaf one\" enhanced port 0 lid 7 lmc 0\n"    \
+  "[1]\t\"H-1\"[1](1) \t\t# \"n01 mlx5_0\" lid 12 4xHDR\n"                \
+  "[2]\t\"H-2\"[1](2) \t\t# \"n01 mlx5_10\" lid 13 4xHDR\n"               \
+  "[39]\t\"S-b\"[1]\t\t# \"leaf two\" lid 9 4xHDR\n"                      \
+  "[40]\t\"S-b\"[2]\t\t# \"leaf two\" lid 9 4xHDR\n\n"                    \
+  "Switch\t41 \"S-b\"\t\t# \"leaf two\" enhanced port 0 lid 9 lmc 0\n"    \
+  "[1]\t\"S-a\"[39]\t\t# \"leaf one\" lid 7 4xHDR\n"                      \
+  "[2]\t\"S-a\"[40]\t\t# \"leaf one\" lid 7 4xHDR\n"                      \
+  "[3]\t\"H-3\"[1](3) \t\t# \"n02 mlx5_2\" lid 14 4xNDR\n"                \
+  "[4]\t\"H-4\"[1](4) \t\t# \"n02 mlx5_1\" lid 15 2xFDR\n"                \
+  "[5]\t\"R-4\"[1](4) \t\t# \"a router\" lid 15 2xFDR\n\n"                \
+  "Ca\t1 \"H-1\"\t\t# \"n01 mlx5_0\"\n"                                   \
   "[1](1) \t\"S-a\"[1]\t\t# lid 12 lmc 0 \"leaf one\" lid 7 4xHDR\n"
-#define ON_IB                                                                                 \
-  "{\"format\": \"copse-cluster/1\", \"host\": \"two.json\", \"names\": \"n[01-02]\",\n"      \
+#define ON_IB                                                                            \
+  "{\"format\": \"copse-cluster/1\", \"host\": \"two.json\", \"names\": \"n[01-02]\",\n" \
   " \"fabric\": {\"type\": \"ibnetdiscover\", \"file\": \"ib.txt\"}}"
 
 START_TEST(infiniband_cables_count_once_at_their_own_speed) {
@@ -351,6 +374,7 @@ int main(void) {
   tcase_add_test(all, dragonfly_groups_are_all_joined_and_evenly);
   tcase_add_test(all, a_torus_of_routers_has_hosts_in_order);
   tcase_add_test(all, kinds_of_hosts_follow_each_other);
+  tcase_add_test(all, some_nics_may_not_be_on_the_fabric);
   tcase_add_test(all, kinds_of_hosts_are_refused_where_they_make_no_sense);
   tcase_add_test(all, slurm_switches_carry_what_the_whole_file_can_send);
   tcase_add_loop_test(all, bad_slurm_files_are_refused, 0, COUNT(bad_slurm));

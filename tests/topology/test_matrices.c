@@ -21,16 +21,16 @@ static int count_type(const struct copse_topology *t, const char *type) {
 /* ---- nvidia-smi --------------------------------------------------------------------------- */
 
 /* A DGX A100's first half, with a prompt, the underlining and both legends. */
-#define A100                                                                                  \
-  "$ nvidia-smi topo -m\n"                                                                    \
-  "\t\033[4mGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID"     \
-  "\033[0m\r\n"                                                                               \
-  "GPU0\t X \tNV12\tNV12\tNV12\tPXB\tSYS\t48-63,176-191\t3\t\tN/A\r\n"                        \
-  "GPU1\tNV12\t X \tNV12\tNV12\tPXB\tSYS\t48-63,176-191\t3\t\tN/A\r\n"                        \
-  "GPU2\tNV12\tNV12\t X \tNV12\tSYS\tPXB\t16-31,144-159\t1\t\tN/A\r\n"                        \
-  "GPU3\tNV12\tNV12\tNV12\t X \tSYS\tPXB\t16-31,144-159\t1\t\tN/A\r\n"                        \
-  "NIC0\tPXB\tPXB\tSYS\tSYS\t X \tSYS\t\t\t\t\r\n"                                            \
-  "NIC1\tSYS\tSYS\tPXB\tPXB\tSYS\t X \t\t\t\t\r\n\r\n"                                        \
+#define A100                                                                                     \
+  "$ nvidia-smi topo -m\n"                                                                       \
+  "\t\033[4mGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID"        \
+  "\033[0m\r\n"                                                                                  \
+  "GPU0\t X \tNV12\tNV12\tNV12\tPXB\tSYS\t48-63,176-191\t3\t\tN/A\r\n"                           \
+  "GPU1\tNV12\t X \tNV12\tNV12\tPXB\tSYS\t48-63,176-191\t3\t\tN/A\r\n"                           \
+  "GPU2\tNV12\tNV12\t X \tNV12\tSYS\tPXB\t16-31,144-159\t1\t\tN/A\r\n"                           \
+  "GPU3\tNV12\tNV12\tNV12\t X \tSYS\tPXB\t16-31,144-159\t1\t\tN/A\r\n"                           \
+  "NIC0\tPXB\tPXB\tSYS\tSYS\t X \tSYS\t\t\t\t\r\n"                                               \
+  "NIC1\tSYS\tSYS\tPXB\tPXB\tSYS\t X \t\t\t\t\r\n\r\n"                                           \
   "Legend:\r\n\r\n  X    = Self\r\n  NV#  = Connection traversing a bonded set of # NVLinks\r\n" \
   "\r\nNIC Legend:\r\n\r\n  NIC0: mlx5_0\r\n  NIC1: mlx5_4\r\n"
 
@@ -68,15 +68,15 @@ START_TEST(the_class_or_a_noted_guess_gives_the_speeds) {
 END_TEST
 
 /* DGX-1 with V100 and four NICs, in the older layout. */
-#define DGX1                                                                               \
+#define DGX1                                                                                   \
   "        GPU0 GPU1 GPU2 GPU3 GPU4 GPU5 GPU6 GPU7 mlx5_0 mlx5_2 mlx5_1 mlx5_3 CPU Affinity\n" \
-  "GPU0     X   NV1  NV1  NV2  NV2  SYS  SYS  SYS  PIX SYS PHB SYS 0-19,40-59\n"           \
-  "GPU1    NV1   X   NV2  NV1  SYS  NV2  SYS  SYS  PIX SYS PHB SYS 0-19,40-59\n"           \
-  "GPU2    NV1  NV2   X   NV2  SYS  SYS  NV1  SYS  PHB SYS PIX SYS 0-19,40-59\n"           \
-  "GPU3    NV2  NV1  NV2   X   SYS  SYS  SYS  NV1  PHB SYS PIX SYS 0-19,40-59\n"           \
-  "GPU4    NV2  SYS  SYS  SYS   X   NV1  NV1  NV2  SYS PIX SYS PHB 20-39,60-79\n"          \
-  "GPU5    SYS  NV2  SYS  SYS  NV1   X   NV2  NV1  SYS PIX SYS PHB 20-39,60-79\n"          \
-  "GPU6    SYS  SYS  NV1  SYS  NV1  NV2   X   NV2  SYS PHB SYS PIX 20-39,60-79\n"          \
+  "GPU0     X   NV1  NV1  NV2  NV2  SYS  SYS  SYS  PIX SYS PHB SYS 0-19,40-59\n"               \
+  "GPU1    NV1   X   NV2  NV1  SYS  NV2  SYS  SYS  PIX SYS PHB SYS 0-19,40-59\n"               \
+  "GPU2    NV1  NV2   X   NV2  SYS  SYS  NV1  SYS  PHB SYS PIX SYS 0-19,40-59\n"               \
+  "GPU3    NV2  NV1  NV2   X   SYS  SYS  SYS  NV1  PHB SYS PIX SYS 0-19,40-59\n"               \
+  "GPU4    NV2  SYS  SYS  SYS   X   NV1  NV1  NV2  SYS PIX SYS PHB 20-39,60-79\n"              \
+  "GPU5    SYS  NV2  SYS  SYS  NV1   X   NV2  NV1  SYS PIX SYS PHB 20-39,60-79\n"              \
+  "GPU6    SYS  SYS  NV1  SYS  NV1  NV2   X   NV2  SYS PHB SYS PIX 20-39,60-79\n"              \
   "GPU7    SYS  SYS  SYS  NV1  NV2  NV1  NV2   X   SYS PHB SYS PIX 20-39,60-79\n"
 
 START_TEST(few_links_are_cables_and_nic_rows_may_be_missing) {
@@ -126,11 +126,29 @@ START_TEST(affinity_places_gpus_that_nvlink_hides) {
 }
 END_TEST
 
+START_TEST(affinity_unites_no_gpus_that_their_nics_show_apart) {
+  struct copse_topology *t = read_as(
+      "GPU0 GPU1 NIC0 NIC1 CPU Affinity NUMA Affinity\n"
+      "GPU0 X NV4 PXB SYS 0-103 0\nGPU1 NV4 X SYS PXB 0-103 0\n"
+      "NIC0 PXB SYS X SYS\nNIC1 SYS PXB SYS X\n",
+      COPSE_LINKS_ALL, "a100");
+  ck_assert_int_eq(count_type(t, "cpu"), 2);
+  ck_assert_ptr_null(strstr(seen_notes, "different CPUs"));
+  copse_topology_release(t);
+  t = read_as("GPU0 GPU1 GPU2\nGPU0 X PHB SYS\nGPU1 PHB X PHB\nGPU2 SYS PHB X\n", COPSE_LINKS_ALL,
+              "a100");
+  ck_assert_int_eq(count_type(t, "cpu"), 1);
+  ck_assert_ptr_nonnull(strstr(seen_notes, "gpu0 and gpu2 (and 0 pairs more) are said to be"));
+  copse_topology_release(t);
+}
+END_TEST
+
 /* Two GPUs of a board with a switch: their cable carries as much. */
 START_TEST(a_slice_of_two_is_a_cable) {
-  struct copse_topology *t = read_as("GPU0 GPU1 CPU Affinity NUMA Affinity GPU NUMA ID\n"
-                                     "GPU0 X NV18 0-95 0-1 N/A\nGPU1 NV18 X 0-95 0-1 N/A\n",
-                                     COPSE_LINKS_NVLINK, "h100");
+  struct copse_topology *t = read_as(
+      "GPU0 GPU1 CPU Affinity NUMA Affinity GPU NUMA ID\n"
+      "GPU0 X NV18 0-95 0-1 N/A\nGPU1 NV18 X 0-95 0-1 N/A\n",
+      COPSE_LINKS_NVLINK, "h100");
   ck_assert_str_eq(bandwidth(t, "gpu0", "gpu1"), "1854/5");
   copse_topology_release(t);
 }
@@ -158,34 +176,37 @@ END_TEST
 /* ---- rocm-smi ------------------------------------------------------------------------------- */
 
 #define TITLE "============================ ROCm System Management Interface =================\n"
-#define WEIGHTS                                                                \
+#define WEIGHTS                                                                 \
   "======================== Weight between two GPUs ========================\n" \
-  "       GPU0         GPU1         GPU2         GPU3         \n"                \
-  "GPU0   0            15           15           30           \n"                \
-  "GPU1   15           0            30           15           \n"                \
-  "GPU2   15           30           0            15           \n"                \
+  "       GPU0         GPU1         GPU2         GPU3         \n"               \
+  "GPU0   0            15           15           30           \n"               \
+  "GPU1   15           0            30           15           \n"               \
+  "GPU2   15           30           0            15           \n"               \
   "GPU3   30           15           15           0            \n\n"
-#define TYPES(between)                                                            \
-  "======================= Link Type between two GPUs =======================\n"  \
-  "       GPU0         GPU1         GPU2         GPU3         \n"                  \
-  "GPU0   0            " between " " between " " between "\n"                      \
-  "GPU1   " between " 0            " between " " between "\n"                      \
-  "GPU2   " between " " between " 0            " between "\n"                      \
+#define TYPES(between)                                                           \
+  "======================= Link Type between two GPUs =======================\n" \
+  "       GPU0         GPU1         GPU2         GPU3         \n"                \
+  "GPU0   0            " between " " between " " between                         \
+  "\n"                                                                           \
+  "GPU1   " between " 0            " between " " between                         \
+  "\n"                                                                           \
+  "GPU2   " between " " between " 0            " between                         \
+  "\n"                                                                           \
   "GPU3   " between " " between " " between " 0           \n\n"
-#define NUMA                                                       \
-  "=============================== Numa Nodes =================\n" \
+#define NUMA                                                                       \
+  "=============================== Numa Nodes =================\n"                 \
   "GPU[0]\t\t: (Topology) Numa Node: 0\nGPU[0]\t\t: (Topology) Numa Affinity: 0\n" \
   "GPU[1]\t\t: (Topology) Numa Node: 0\nGPU[2]\t\t: (Topology) Numa Node: 1\n"     \
   "GPU[3]\t\t: (Topology) Numa Node: 1\n"                                          \
   "==================== End of ROCm SMI Log ====================\n"
-#define BANDWIDTHS                                                             \
-  "================================= Bandwidth ===========================\n"  \
-  "       GPU0         GPU1         GPU2         GPU3         \n"               \
-  "GPU0   N/A          50000-200000 50000-50000  0-0\n"                         \
-  "GPU1   50000-200000 N/A          0-0          50000-100000\n"                \
-  "GPU2   50000-50000  0-0          N/A          50000-200000\n"                \
-  "GPU3   0-0          50000-100000 50000-200000 N/A\n"                         \
-  "Format: min-max; Units: mps\n"                                               \
+#define BANDWIDTHS                                                            \
+  "================================= Bandwidth ===========================\n" \
+  "       GPU0         GPU1         GPU2         GPU3         \n"             \
+  "GPU0   N/A          50000-200000 50000-50000  0-0\n"                       \
+  "GPU1   50000-200000 N/A          0-0          50000-100000\n"              \
+  "GPU2   50000-50000  0-0          N/A          50000-200000\n"              \
+  "GPU3   0-0          50000-100000 50000-200000 N/A\n"                       \
+  "Format: min-max; Units: mps\n"                                             \
   "\"0-0\" min-max bandwidth indicates devices are not connected directly\n"
 
 START_TEST(xgmi_cables_are_told_by_the_weight) {
@@ -249,6 +270,7 @@ int main(void) {
   tcase_add_test(all, few_links_are_cables_and_nic_rows_may_be_missing);
   tcase_add_test(all, pcie_alone_makes_a_tree);
   tcase_add_test(all, affinity_places_gpus_that_nvlink_hides);
+  tcase_add_test(all, affinity_unites_no_gpus_that_their_nics_show_apart);
   tcase_add_test(all, a_slice_of_two_is_a_cable);
   tcase_add_loop_test(all, bad_matrices_are_refused, 0, N(bad_nvidia));
   tcase_add_test(all, xgmi_cables_are_told_by_the_weight);

@@ -48,8 +48,9 @@ static const char profile_text[] =
 
 /* A few changes of kinds that parsers stumble over. The caller frees the text. */
 static char *damage(const char *text, size_t *size, uint64_t *state) {
-  static const char *const bits[] = {"\"", "[", "]", "{", "<", ">", "@", ":", "-", "9999999999",
-                                     "0", "\n", "x", "/", ",", " ", "\t", "GPU0", "[1-9]", "-1"};
+  static const char *const bits[] = {"\"", "[", "]",          "{",    "<",     ">", "@",
+                                     ":",  "-", "9999999999", "0",    "\n",    "x", "/",
+                                     ",",  " ", "\t",         "GPU0", "[1-9]", "-1"};
   size_t n = strlen(text), capacity = n + 256;
   char *copy = calloc(capacity, 1);
   memcpy(copy, text, n);
@@ -117,9 +118,9 @@ START_TEST(damaged_topologies_are_read_or_refused) {
     size_t size = 0;
     char *text = damage(topologies[_i], &size, &state);
     const struct copse_notes notes = {take_note, NULL};
-    const struct copse_topology_options options = {
-        .links = (enum copse_link_mode)(round % 3), .notes = &notes,
-        .nvlink_switch = {round % 2, 1}};
+    const struct copse_topology_options options = {.links = (enum copse_link_mode)(round % 3),
+                                                   .notes = &notes,
+                                                   .nvlink_switch = {round % 2, 1}};
     struct copse_err err = COPSE_ERR_INIT;
     struct copse_topology *t = NULL;
     seen_notes[0] = '\0';

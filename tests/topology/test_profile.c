@@ -3,14 +3,14 @@
 #include "topology/profile.h"
 
 #define PROFILE(rest) "{\"format\": \"copse-profile/1\", \"source\": \"a test\", " rest "}"
-#define XML                                                                                 \
-  "<system version=\"1\"><cpu numaid=\"0\" arch=\"x86_64\" vendor=\"AuthenticAMD\">"         \
-  "<pci busid=\"0000:01:00.0\" class=\"0x0302\" link_speed=\"16 GT/s\" link_width=\"16\">"    \
+#define XML                                                                                    \
+  "<system version=\"1\"><cpu numaid=\"0\" arch=\"x86_64\" vendor=\"AuthenticAMD\">"           \
+  "<pci busid=\"0000:01:00.0\" class=\"0x0302\" link_speed=\"16 GT/s\" link_width=\"16\">"     \
   "<gpu sm=\"80\"><nvlink target=\"0000:02:00.0\" count=\"2\" tclass=\"0x0302\"/></gpu></pci>" \
-  "<pci busid=\"0000:02:00.0\" class=\"0x0302\" link_speed=\"16 GT/s\" link_width=\"16\">"    \
+  "<pci busid=\"0000:02:00.0\" class=\"0x0302\" link_speed=\"16 GT/s\" link_width=\"16\">"     \
   "<gpu sm=\"80\"><nvlink target=\"0000:01:00.0\" count=\"2\" tclass=\"0x0302\"/></gpu></pci>" \
-  "<pci busid=\"0000:03:00.0\" class=\"0x0200\" link_speed=\"16 GT/s\" link_width=\"16\">"    \
-  "<nic><net name=\"m\" speed=\"200000\"/></nic></pci></cpu>"                                \
+  "<pci busid=\"0000:03:00.0\" class=\"0x0200\" link_speed=\"16 GT/s\" link_width=\"16\">"     \
+  "<nic><net name=\"m\" speed=\"200000\"/></nic></pci></cpu>"                                  \
   "<cpu numaid=\"1\" arch=\"x86_64\" vendor=\"AuthenticAMD\"/></system>"
 
 static struct copse_topology *read_with(const char *profile_text, const char *text) {
@@ -41,19 +41,19 @@ START_TEST(rates_replace_the_constants_of_xml) {
 END_TEST
 
 START_TEST(rates_replace_the_constants_of_matrices) {
-  struct copse_topology *t = read_with(PROFILE("\"rates\": {\"nvlink\": 23}"),
-                                       "GPU0 GPU1\nGPU0 X NV4\nGPU1 NV4 X\n");
+  struct copse_topology *t =
+      read_with(PROFILE("\"rates\": {\"nvlink\": 23}"), "GPU0 GPU1\nGPU0 X NV4\nGPU1 NV4 X\n");
   ck_assert_str_eq(bandwidth(t, "gpu0", "gpu1"), "92");
   ck_assert_ptr_nonnull(strstr(seen_notes, "taken for v100 and the profile: 23 GB/s an NVLink"));
   copse_topology_release(t);
 }
 END_TEST
 
-#define STAR                                                                                  \
+#define STAR                                                                                    \
   "{\"format\": \"copse-topology/1\", \"name\": \"star\", \"description\": \"d\", \"nodes\": [" \
-  "{\"id\": \"g0\", \"type\": \"gpu\"}, {\"id\": \"g1\", \"type\": \"gpu\"},"                 \
-  "{\"id\": \"sw\", \"type\": \"switch\", \"multicast\": true}], \"links\": ["               \
-  "{\"src\": \"g0\", \"dst\": \"sw\", \"bandwidth\": 100},"                                   \
+  "{\"id\": \"g0\", \"type\": \"gpu\"}, {\"id\": \"g1\", \"type\": \"gpu\"},"                   \
+  "{\"id\": \"sw\", \"type\": \"switch\", \"multicast\": true}], \"links\": ["                  \
+  "{\"src\": \"g0\", \"dst\": \"sw\", \"bandwidth\": 100},"                                     \
   "{\"src\": \"g1\", \"dst\": \"sw\", \"bandwidth\": 100, \"latency\": 1}]}"
 
 START_TEST(the_last_rule_that_matches_counts) {
@@ -75,10 +75,10 @@ START_TEST(the_last_rule_that_matches_counts) {
 END_TEST
 
 START_TEST(one_direction_can_be_meant) {
-  struct copse_topology *t = read_with(
-      PROFILE("\"links\": [{\"src\": \"g0\", \"dst\": \"*\", \"bandwidth\": 80,"
-              " \"duplex\": false},\n {\"src\": \"h*\", \"scale\": 2}]"),
-      STAR);
+  struct copse_topology *t =
+      read_with(PROFILE("\"links\": [{\"src\": \"g0\", \"dst\": \"*\", \"bandwidth\": 80,"
+                        " \"duplex\": false},\n {\"src\": \"h*\", \"scale\": 2}]"),
+                STAR);
   ck_assert_str_eq(bandwidth(t, "g0", "sw"), "80");
   ck_assert_str_eq(bandwidth(t, "sw", "g0"), "100");
   ck_assert_ptr_nonnull(strstr(seen_notes, "p:2: the rule changes no link of star"));

@@ -108,12 +108,41 @@ START_TEST(our_own_dump_is_an_nvswitch_host) {
 }
 END_TEST
 
+/* A cloud's image as a host: the user's switch, and only the ways to the NICs beside it. */
+START_TEST(a_cloud_image_with_a_switch_can_be_a_host) {
+  const char *path = copse_test_shared("topologies/azure_ndv4.xml");
+  if (!path) COPSE_SKIP("azure_ndv4.xml isn't here");
+  char text[512];
+  snprintf(text, sizeof text,
+           "{\"format\": \"copse-cluster/1\", \"host\": \"%s\", \"hosts\": 2,"
+           " \"nvlink_switch\": 240, \"fabric\": {\"type\": \"rails\", \"bandwidth\": 25}}",
+           path);
+  struct copse_topology *t = read_good(text, COPSE_LINKS_DEFAULT);
+  int switches = 0, cpus = 0, joined = 0;
+  for (int i = 0; i < t->n_nodes; i++) {
+    switches += strcmp(t->nodes[i].type, "nvswitch") == 0;
+    cpus += strcmp(t->nodes[i].type, "cpu") == 0;
+  }
+  for (int r = 0; r < t->n_ranks; r++)
+    joined +=
+        strcmp(bandwidth(t, t->nodes[t->rank_nodes[r]].id, r < 8 ? "h0.nvswitch" : "h1.nvswitch"),
+               "240") == 0;
+  ck_assert_int_eq(t->n_ranks, 16);
+  ck_assert_int_eq(joined, 16);
+  ck_assert_int_eq(switches, 2);
+  ck_assert_int_eq(cpus, 0);
+  ck_assert_int_ge(copse_topology_find(t, "rail7"), 0);
+  copse_topology_release(t);
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("topology/real_files");
   TCase *tc = tcase_create("files");
   tcase_add_loop_test(tc, dumps_give_the_known_graph, 0, (int)(sizeof dumps / sizeof *dumps));
   tcase_add_test(tc, reference_topologies_have_the_stated_counts);
   tcase_add_test(tc, our_own_dump_is_an_nvswitch_host);
+  tcase_add_test(tc, a_cloud_image_with_a_switch_can_be_a_host);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);
 }

@@ -78,7 +78,9 @@ START_TEST(neighbours_are_the_right_ones) {
 END_TEST
 
 /* The node ids and links of a topology as one sorted text, whatever their order. */
-static int by_text(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+static int by_text(const void *a, const void *b) {
+  return strcmp(*(char *const *)a, *(char *const *)b);
+}
 static char *sorted_text(const struct copse_topology *t) {
   size_t n = (size_t)(t->n_nodes + t->n_links), used = 0;
   char **lines = calloc(n, sizeof *lines), *text = malloc(n * 160 + 1);

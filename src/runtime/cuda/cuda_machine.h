@@ -7,6 +7,7 @@
  *
  *   machine.cu   sites, life, errors        share.cu    memory of other processes
  *   prepare.cu   a plan's tables and memory launch.cu   one collective
+ *   nccl_bootstrap.cu, nccl_windows.cu      what comes from the job's NCCL
  */
 #ifndef COPSE_RUNTIME_CUDA_MACHINE_H
 #define COPSE_RUNTIME_CUDA_MACHINE_H
@@ -39,6 +40,11 @@ struct copse_arena_shape {
   uint64_t signals_bytes, slots_bytes, packets_copy;
 };
 
+/* Memory that NCCL shares: nccl_windows.h. */
+struct copse_nccl_window {
+  void *memory, *window;
+};
+
 struct copse_cuda_plan {
   const struct copse_plan *plan;
   struct copse_cuda_plan *next;
@@ -48,6 +54,7 @@ struct copse_cuda_plan {
   unsigned char **arenas;              /* [n_ranks] as this process addresses them */
   unsigned char **staging;             /* [n_ranks] outputs that peers write, likewise */
   void **opened; /* [2 * n_ranks] what was opened for arenas and staging, or NULL */
+  struct copse_nccl_window windows[2]; /* of the arenas and of the staging, instead of IPC */
   bool puts;                           /* peers write a rank's output */
   struct copse_site_plan *sites;       /* [machine->n_sites] */
 };
@@ -90,9 +97,14 @@ copse_status copse_cuda_launch(void *machine, void *prepared, const struct copse
                                struct copse_err *err);
 
 /*
- * share.cu. mapped[r] gets the address of rank r's memory in this process: what it gave itself
- * (`mine`) for the local rank. Collective across processes: a rank that has none to give says
- * so with NULL, and then all fail.
+ * share.cu. A process's status, or the first other one's that isn't COPSE_OK, so that all go on or
+ * none does. Without other processes: its own.
+ */
+copse_status copse_cuda_agree(struct copse_cuda_machine *machine, copse_status mine,
+                              struct copse_err *err);
+/*
+ * mapped[r] gets the address of rank r's memory in this process: what it gave itself (`mine`)
+ * for the local rank. Collective across processes.
  */
 copse_status copse_cuda_share(struct copse_cuda_machine *machine, unsigned char *mine,
                               unsigned char **mapped, void **opened, struct copse_err *err);
@@ -102,7 +114,9 @@ copse_status copse_cuda_add_buffer(void *machine, uint32_t local_rank, void *buf
 copse_status copse_cuda_remove_buffer(void *machine, uint32_t local_rank, void *handle,
                                       struct copse_err *err);
 
-/* The machine's state in words; COPSE_OK while it works. machine.cu */
+/* machine.cu. Why kernels left before their end, or COPSE_OK; poll also asks CUDA. */
+copse_status copse_cuda_check_left(const struct copse_cuda_machine *machine,
+                                   struct copse_err *err);
 copse_status copse_cuda_poll(void *machine, struct copse_err *err);
 
 #endif

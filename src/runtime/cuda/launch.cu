@@ -170,7 +170,7 @@ copse_status copse_cuda_launch(void *machine, void *prepared, const struct copse
   struct copse_cuda_plan *p = (struct copse_cuda_plan *)prepared;
   uint64_t count = calls[0].count, bytes = copse_type_bytes(calls[0].type);
   struct part part = {0, count, count, false, NULL};
-  COPSE_CHECK(copse_cuda_poll(m, err));
+  COPSE_CHECK(copse_cuda_check_left(m, err));
   if (m->many_processes && p->puts) {
     part.buffer = registered(m, calls[0].recv, count * bytes * p->plan->header.output_blocks);
     part.staged = part.buffer == NULL;

@@ -155,16 +155,29 @@ static copse_status report_timeout(const struct copse_cuda_machine *m, struct co
                     m->timeout_seconds, whom);
 }
 
-copse_status copse_cuda_poll(void *machine, struct copse_err *err) {
-  struct copse_cuda_machine *m = (struct copse_cuda_machine *)machine;
+copse_status copse_cuda_check_left(const struct copse_cuda_machine *m, struct copse_err *err) {
   switch (load_word(&m->control->leave)) {
-    case COPSE_LEAVE_NOT: break;
+    case COPSE_LEAVE_NOT: return COPSE_OK;
     case COPSE_LEAVE_TIMEOUT: return report_timeout(m, err);
     default: return copse_fail(err, COPSE_ABORTED, "the communicator was aborted");
   }
+}
+
+/* Some thread may be capturing a graph, and a query would spoil it in the stricter modes. */
+static cudaError_t query(cudaEvent_t event) {
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  (void)cudaThreadExchangeStreamCaptureMode(&mode);
+  cudaError_t error = cudaEventQuery(event);
+  (void)cudaThreadExchangeStreamCaptureMode(&mode);
+  return error;
+}
+
+copse_status copse_cuda_poll(void *machine, struct copse_err *err) {
+  struct copse_cuda_machine *m = (struct copse_cuda_machine *)machine;
+  COPSE_CHECK(copse_cuda_check_left(m, err));
   for (uint32_t i = 0; i < m->n_sites; i++) {
     if (!m->sites[i].launched || m->sites[i].capture) continue;
-    cudaError_t error = cudaEventQuery(m->sites[i].done);
+    cudaError_t error = query(m->sites[i].done);
     if (error == cudaErrorNotReady)
       (void)cudaGetLastError();
     else

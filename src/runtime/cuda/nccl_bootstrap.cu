@@ -133,6 +133,14 @@ copse_status copse_nccl_bootstrap_new(void *nccl_comm, int *n_ranks, int *rank, 
   return COPSE_OK;
 }
 
+bool copse_nccl_handle_of(const copse_bootstrap *bootstrap, struct copse_nccl_handle *out) {
+  if (bootstrap->all_gather != all_gather) return false;
+  const struct context *c = (const struct context *)bootstrap->context;
+  out->comm = c->comm;
+  out->library = c->nccl.library;
+  return true;
+}
+
 void copse_nccl_bootstrap_free(copse_bootstrap *bootstrap) {
   if (bootstrap->context) free_context((struct context *)bootstrap->context);
   bootstrap->context = NULL;

@@ -1,5 +1,6 @@
 /* A plan on the GPUs: its tables, its counters, its scratch, and whether it fits. */
 #include "runtime/cuda/cuda_machine.h"
+#include "runtime/cuda/nccl_windows.h"
 
 #define ALIGN 256u /* of every table and area */
 
@@ -195,20 +196,6 @@ static copse_status allocate(struct copse_cuda_machine *m, uint32_t rank, uint64
   return COPSE_OK;
 }
 
-/* The same at every rank; addresses[r] as this process reaches it. All fail, or none does. */
-static copse_status allocate_shared(struct copse_cuda_machine *m, uint64_t bytes,
-                                    unsigned char **addresses, void **opened,
-                                    struct copse_err *err) {
-  struct copse_err shared = COPSE_ERR_INIT;
-  unsigned char *mine = NULL;
-  copse_status status = allocate(m, m->first_local, bytes, &mine, err);
-  addresses[m->first_local] = mine;
-  copse_status others = copse_cuda_share(m, mine, addresses, opened, &shared);
-  if (status == COPSE_OK && others != COPSE_OK)
-    return copse_fail(err, others, "%s", shared.text);
-  return status;
-}
-
 /* Whether some worker writes another rank's output. */
 static bool plan_puts(const struct copse_plan *plan) {
   for (uint32_t w = 0; w < plan->header.n_workers; w++)
@@ -222,19 +209,41 @@ static bool plan_puts(const struct copse_plan *plan) {
   return false;
 }
 
+/* The same amount at every rank of every process; addresses[r] as this process reaches it. By
+ * NCCL's windows where it has them, else by CUDA IPC. */
+static copse_status make_shared(struct copse_cuda_machine *m, uint64_t bytes,
+                                unsigned char **addresses, void **opened,
+                                struct copse_nccl_window *window, struct copse_err *err) {
+  struct copse_err why_not = COPSE_ERR_INIT;
+  uint32_t own = m->first_local;
+  if (copse_nccl_window_new(m, bytes, addresses, window, &why_not) == COPSE_OK) return COPSE_OK;
+  memset(addresses, 0, m->n_ranks * sizeof *addresses);
+  COPSE_CHECK(copse_cuda_agree(m, allocate(m, own, bytes, &addresses[own], err), err));
+  return copse_cuda_agree(m, copse_cuda_share(m, addresses[own], addresses, opened, err), err);
+}
+
 static copse_status make_memory(struct copse_cuda_machine *m, struct copse_cuda_plan *p,
                                 struct copse_err *err) {
   uint64_t bytes = p->shape.signals_bytes + p->shape.slots_bytes + 2 * p->shape.packets_copy;
   uint32_t first = m->first_local;
   if (m->many_processes) {
-    COPSE_CHECK(allocate_shared(m, bytes, p->arenas, p->opened, err));
+    COPSE_CHECK(make_shared(m, bytes, p->arenas, p->opened, &p->windows[0], err));
     if (!p->puts) return COPSE_OK;
-    return allocate_shared(m, copse_cuda_staging_bytes * p->plan->header.output_blocks, p->staging,
-                           p->opened + m->n_ranks, err);
+    return make_shared(m, copse_cuda_staging_bytes * p->plan->header.output_blocks, p->staging,
+                       p->opened + m->n_ranks, &p->windows[1], err);
   }
   for (uint32_t i = 0; i < m->n_local; i++)
     COPSE_CHECK(allocate(m, first + i, bytes, &p->arenas[first + i], err));
   return COPSE_OK;
+}
+
+/* Of a local rank: a window's memory goes with the window. */
+static void free_memory(struct copse_cuda_machine *m, struct copse_nccl_window *window,
+                        unsigned char *memory) {
+  if (window->memory)
+    copse_nccl_window_free(m, window);
+  else if (memory)
+    (void)cudaFree(memory);
 }
 
 void copse_cuda_plan_free(struct copse_cuda_machine *m, struct copse_cuda_plan *p) {
@@ -242,8 +251,8 @@ void copse_cuda_plan_free(struct copse_cuda_machine *m, struct copse_cuda_plan *
   if (p->opened) copse_cuda_unshare(m, p->opened);
   if (p->opened) copse_cuda_unshare(m, p->opened + m->n_ranks);
   for (uint32_t i = 0; p->arenas && i < m->n_local; i++)
-    if (p->arenas[m->first_local + i]) (void)cudaFree(p->arenas[m->first_local + i]);
-  if (p->staging && p->staging[m->first_local]) (void)cudaFree(p->staging[m->first_local]);
+    free_memory(m, &p->windows[0], p->arenas[m->first_local + i]);
+  if (p->staging) free_memory(m, &p->windows[1], p->staging[m->first_local]);
   for (uint32_t s = 0; p->sites && s < m->n_sites; s++)
     if (p->sites[s].tables) (void)cudaFree(p->sites[s].tables);
   free(p->arenas);
@@ -254,8 +263,8 @@ void copse_cuda_plan_free(struct copse_cuda_machine *m, struct copse_cuda_plan *
   free(p);
 }
 
-static copse_status prepare(struct copse_cuda_machine *m, struct copse_cuda_plan *p,
-                            struct copse_err *err) {
+static copse_status make_own(struct copse_cuda_machine *m, struct copse_cuda_plan *p,
+                             struct copse_err *err) {
   COPSE_CHECK(copse_layout_new(p->plan, &p->layout, err));
   COPSE_CHECK(copse_calloc(m->n_ranks, sizeof *p->arenas, &p->arenas, err));
   COPSE_CHECK(copse_calloc(m->n_ranks, sizeof *p->staging, &p->staging, err));
@@ -263,9 +272,21 @@ static copse_status prepare(struct copse_cuda_machine *m, struct copse_cuda_plan
   COPSE_CHECK(copse_calloc(m->n_sites, sizeof *p->sites, &p->sites, err));
   p->puts = plan_puts(p->plan);
   shape_arena(p);
-  COPSE_CHECK(make_memory(m, p, err));
+  return COPSE_OK;
+}
+
+static copse_status make_sites(struct copse_cuda_machine *m, struct copse_cuda_plan *p,
+                               struct copse_err *err) {
   for (uint32_t s = 0; s < m->n_sites; s++) COPSE_CHECK(make_site(m, p, s, err));
   return COPSE_OK;
+}
+
+/* Step by step, and after each the processes agree, so that none waits for one that gave up. */
+static copse_status prepare(struct copse_cuda_machine *m, struct copse_cuda_plan *p,
+                            struct copse_err *err) {
+  COPSE_CHECK(copse_cuda_agree(m, make_own(m, p, err), err));
+  COPSE_CHECK(make_memory(m, p, err));
+  return copse_cuda_agree(m, make_sites(m, p, err), err);
 }
 
 copse_status copse_cuda_prepare(void *machine, const struct copse_plan *plan, void **prepared,

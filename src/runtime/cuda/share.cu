@@ -10,6 +10,20 @@ struct offer {
   char why[100];
 };
 
+copse_status copse_cuda_agree(struct copse_cuda_machine *m, copse_status mine,
+                              struct copse_err *err) {
+  if (!m->many_processes) return mine;
+  int32_t own = (int32_t)mine, all[COPSE_CUDA_MAX_RANKS];
+  copse_status status = m->bootstrap.all_gather(m->bootstrap.context, &own, all, sizeof own);
+  if (mine != COPSE_OK) return mine;
+  if (status != COPSE_OK) return copse_fail(err, status, "the bootstrap's all_gather failed");
+  for (uint32_t r = 0; r < m->n_ranks; r++)
+    if (all[r] != COPSE_OK)
+      return copse_fail(err, (copse_status)all[r], "rank %u could not prepare the plan: %s", r,
+                        copse_status_string((copse_status)all[r]));
+  return COPSE_OK;
+}
+
 /* Every rank hears whether all could offer, so that all fail or none does. */
 static copse_status exchange(const struct copse_cuda_machine *m, const struct offer *mine,
                              struct offer *all, struct copse_err *err) {
@@ -66,7 +80,6 @@ copse_status copse_cuda_share(struct copse_cuda_machine *m, unsigned char *mine,
                               unsigned char **mapped, void **opened, struct copse_err *err) {
   struct offer offer;
   memset(&offer, 0, sizeof offer); /* the start of an allocation of our own */
-  if (!mine) snprintf(offer.why, sizeof offer.why, "it has too little");
   return share(m, &offer, mine, mapped, opened, err);
 }
 
@@ -118,6 +131,7 @@ copse_status copse_cuda_add_buffer(void *machine, uint32_t local_rank, void *buf
   b->bytes = bytes;
   copse_status status = copse_calloc(m->n_ranks, sizeof *b->mapped, &b->mapped, err);
   if (status == COPSE_OK) status = copse_calloc(m->n_ranks, sizeof *b->opened, &b->opened, err);
+  status = copse_cuda_agree(m, status, err);
   if (status == COPSE_OK) {
     struct copse_err why = COPSE_ERR_INIT;
     if (offset_in_allocation(buffer, &offer.offset, &why) != COPSE_OK)

@@ -1,0 +1,212 @@
+#!/usr/bin/env python3
+"""PyTorch's collectives with the drop-in for NCCL preloaded, a process per GPU of this machine.
+
+    scripts/check_pytorch.py [--build build] [--ranks N]
+
+Makes plans for that many ranks, runs all_reduce, all_gather_into_tensor, reduce_scatter_tensor,
+broadcast, reduce and all_to_all_single (also with uneven splits, and all_reduce in a CUDA graph),
+compares every element, and looks in the log whether copse served the calls. With one GPU the log
+must say that they were passed to NCCL. Exit status: 0 right, 1 wrong, 77 skipped (no PyTorch, no GPU).
+"""
+
+import argparse
+import itertools
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+
+COLLECTIVES = ("allreduce", "allgather", "reduce_scatter", "broadcast", "reduce", "alltoall")
+# As the log calls them.
+NAMES = ("AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", "AlltoAll")
+COUNTS = (1, 17, 4096, 1 << 20)
+
+
+def skip(why):
+    print(f"SKIP check_pytorch: {why}")
+    sys.exit(77)
+
+
+# ---- a rank ---------------------------------------------------------------------------------
+
+
+def run_rank():
+    import torch
+    import torch.distributed as dist
+
+    rank, n = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    torch.cuda.set_device(rank)
+    dist.init_process_group("nccl", rank=rank, world_size=n)
+
+    def data(r, count):  # small integers: every order of addition gives the same bits
+        return ((torch.arange(count, device="cuda") * (r + 3)) % 101).float()
+
+    def check(what, got, want):
+        if not torch.equal(got, want):
+            wrong = int((got != want).sum())
+            sys.exit(f"rank {rank}: {what} of {got.numel()} elements: {wrong} are wrong")
+
+    for count in COUNTS:
+        mine = data(rank, count)
+        total = sum(data(r, count) for r in range(n))
+        wide = data(rank, n * count)
+        wide_total = sum(data(r, n * count) for r in range(n))
+        part = slice(rank * count, (rank + 1) * count)
+
+        got = mine.clone()
+        dist.all_reduce(got)
+        check("all_reduce", got, total)
+
+        got = torch.empty(n * count, device="cuda")
+        dist.all_gather_into_tensor(got, mine)
+        check("all_gather", got, torch.cat([data(r, count) for r in range(n)]))
+
+        got = torch.empty(count, device="cuda")
+        dist.reduce_scatter_tensor(got, wide)
+        check("reduce_scatter", got, wide_total[part])
+
+        got = mine.clone()
+        dist.broadcast(got, src=0)
+        check("broadcast", got, data(0, count))
+
+        got = mine.clone()
+        dist.reduce(got, dst=0)
+        if rank == 0:
+            check("reduce", got, total)
+
+        got = torch.empty_like(wide)
+        dist.all_to_all_single(got, wide)
+        check("all_to_all_single", got, torch.cat([data(r, n * count)[part] for r in range(n)]))
+
+        # rank r sends (r + p) % 3 + 1 times `count` to rank p
+        sends = [((rank + p) % 3 + 1) * count for p in range(n)]
+        starts = [[sum(((r + q) % 3 + 1) * count for q in range(p)) for p in range(n)]
+                  for r in range(n)]
+        got = torch.empty(sum(sends), device="cuda")  # the counts are symmetric
+        dist.all_to_all_single(got, data(rank, sum(sends)), sends, sends)
+        want = [data(r, starts[r][rank] + sends[r])[starts[r][rank]:] for r in range(n)]
+        check("all_to_all_single, uneven", got, torch.cat(want))
+
+        static = mine.clone()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            dist.all_reduce(static)
+        for _ in range(3):
+            static.copy_(mine)
+            graph.replay()
+        check("all_reduce in a graph", static, total)
+
+    torch.cuda.synchronize()
+    dist.destroy_process_group()
+
+
+# ---- the job --------------------------------------------------------------------------------
+
+
+def make_plans(build, folder, n):
+    if n == 1:
+        return
+    copse = os.path.join(build, "copse")
+    topology, schedule = os.path.join(folder, "topology.json"), os.path.join(folder, "schedule.json")
+
+    def run(*arguments):
+        subprocess.run([copse, *arguments], check=True, stdout=subprocess.DEVNULL)
+
+    ids = [f"gpu{r}" for r in range(n)]
+    with open(topology, "w") as file:
+        json.dump({"format": "copse-topology/1", "name": f"full-{n}",
+                   "nodes": [{"id": i, "type": "gpu"} for i in ids],
+                   "links": [{"src": a, "dst": b, "bandwidth": 50}
+                             for a, b in itertools.combinations(ids, 2)]}, file)
+    for collective in COLLECTIVES:
+        root = ["--root", "0"] if collective in ("broadcast", "reduce") else []
+        run("solve", topology, "-c", collective, *root, "-o", schedule)
+        run("lower", schedule, "--to", "plan", "-o", os.path.join(folder, f"{collective}.plan"))
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def run_job(build, folder, n):
+    environment = dict(
+        os.environ, WORLD_SIZE=str(n), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()),
+        LD_PRELOAD=os.path.join(build, "libcopse-nccl.so"), COPSE_PLAN_DIR=folder,
+        COPSE_DEBUG="INFO", COPSE_NCCL_ALLTOALL="1")
+    logs = [tempfile.TemporaryFile("w+") for _ in range(n)]
+    ranks = [
+        subprocess.Popen([sys.executable, os.path.abspath(__file__), "--as-rank"],
+                         env=dict(environment, RANK=str(r), LOCAL_RANK=str(r)),
+                         stdout=logs[r], stderr=subprocess.STDOUT) for r in range(n)
+    ]
+    failed = False
+    for rank in ranks:
+        try:
+            failed |= rank.wait(timeout=600) != 0
+        except subprocess.TimeoutExpired:
+            print("check_pytorch: a rank hangs")
+            failed = True
+    for rank in ranks:
+        if rank.poll() is None:
+            rank.kill()
+            rank.wait()
+    texts = []
+    for log in logs:
+        log.seek(0)
+        texts.append(log.read())
+    return failed, texts
+
+
+def judge_log(text, rank, n):
+    """What the log lacks, as a list of lines."""
+    lacks = []
+    for name in NAMES:
+        lines = [l for l in text.splitlines() if re.search(rf"COPSE INFO NCCL {name}: ", l)]
+        if not lines and name != "AlltoAll":  # with one rank PyTorch may copy instead
+            lacks.append(f"rank {rank}: the log has nothing on {name}")
+        if n > 1 and lines and not any("served by" in l for l in lines):
+            lacks.append(f"rank {rank}: {name} was not served: {lines[0]}")
+    return lacks
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--build", default="build")
+    parser.add_argument("--ranks", type=int, default=0, help="default: as many as GPUs")
+    parser.add_argument("--as-rank", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.as_rank:
+        run_rank()
+        return
+    try:
+        import torch
+        import torch.distributed as dist
+    except ImportError:
+        skip("PyTorch is not installed")
+    if not torch.cuda.is_available():
+        skip("PyTorch sees no GPU")
+    if not dist.is_nccl_available():
+        skip("this PyTorch has no NCCL")
+    n, build = options.ranks or torch.cuda.device_count(), os.path.abspath(options.build)
+    with tempfile.TemporaryDirectory() as folder:
+        make_plans(build, folder, n)
+        failed, texts = run_job(build, folder, n)
+    lacks = [line for r, text in enumerate(texts) for line in judge_log(text, r, n)]
+    if failed or lacks:
+        for r, text in enumerate(texts):
+            print(f"---- rank {r}\n{text}")
+        print("\n".join(lacks))
+        print("check_pytorch: FAILED")
+        sys.exit(1)
+    how = "served by copse" if n > 1 else "passed to NCCL, as one rank must be"
+    print(f"check_pytorch: {n} rank(s), {len(COUNTS)} sizes: right, and {how}")
+
+
+if __name__ == "__main__":
+    main()

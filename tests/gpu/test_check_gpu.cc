@@ -1,0 +1,384 @@
+/*
+ * make check-gpu: is what copse does on the GPUs of this machine right? Prints a line per
+ * group and the totals. Options: --small (for compute-sanitizer), --soak N (collectives in a row,
+ * default 1000000), --plans FOLDER (default build/gpu/plans).
+ */
+#include "gpu/gpu_support.h"
+
+struct options {
+  bool small;
+  long soak;
+  const char *plans;
+};
+
+static unsigned long passed, failed, skipped;
+static const char *group;
+
+static void begin(const char *name) {
+  group = name;
+  printf("%s ...\n", name);
+  fflush(stdout);
+}
+
+static void expect(bool ok, const struct device_plan *d, struct exec_case it, const char *what) {
+  if (ok) {
+    passed++;
+    return;
+  }
+  failed++;
+  printf("FAIL %s: %s, %s over %u ranks of %s, %llu %s %s%s\n", group, what, d->plan->name,
+         d->n_ranks, copse_collective_name((copse_collective)d->plan->header.collective),
+         (unsigned long long)it.count, copse_type_name(it.type), copse_redop_name(it.redop),
+         it.in_place ? ", in place" : "");
+}
+
+static int n_devices(void) {
+  int n = 0;
+  CUDA_OK(cudaGetDeviceCount(&n));
+  return n;
+}
+
+static int32_t root_of(copse_collective collective, uint32_t n) {
+  return copse_collective_rooted(collective) ? (int32_t)(n / 2) : -1;
+}
+
+static struct exec_case case_of(copse_type type, copse_redop redop, uint64_t count,
+                                bool in_place) {
+  struct exec_case it;
+  memset(&it, 0, sizeof it);
+  it.type = type;
+  it.redop = redop;
+  it.count = count;
+  it.in_place = in_place;
+  return it;
+}
+
+/* Message sizes that a plan takes: a low-latency one has a limit. */
+static bool takes(const struct copse_plan *plan, struct exec_case it) {
+  if (plan->header.protocol != COPSE_PROTOCOL_LOW_LATENCY) return true;
+  return copse_plan_message_bytes(plan, it.count * copse_type_bytes(it.type)) <=
+         plan->header.max_bytes;
+}
+
+static void run_both(const struct device_plan *d, struct exec_case it) {
+  copse_collective collective = (copse_collective)d->plan->header.collective;
+  if (!takes(d->plan, it) || (it.in_place && !copse_buffers_has_in_place(collective))) return;
+  expect(device_case_run(d, it) == 0, d, it, "wrong elements");
+  if (it.count < 100000)
+    expect(device_case_compare(d, it, it.count + 17) == 0, d, it, "bits that are not the CPU's");
+}
+
+/* Every type and reduction, sizes around the edges of vectors and tiles. */
+static void check_matrix(const struct device_plan *d, const uint64_t *counts, int n_counts) {
+  bool reduces = copse_collective_reduces((copse_collective)d->plan->header.collective);
+  for (int type = 0; type < COPSE_N_TYPES; type++)
+    for (int redop = 0; redop < (reduces ? COPSE_N_REDOPS : 1); redop++)
+      for (int k = 0; k < n_counts; k++)
+        run_both(d, case_of((copse_type)type, (copse_redop)redop, counts[k],
+                            (type + redop + k) % 2 == 1));
+}
+
+static void check_built_in(const struct options *options) {
+  static const uint64_t counts[] = {0, 1, 7, 511, 4099, 262147};
+  begin("every collective, type and reduction, textbook plans");
+  for (uint32_t n = 1; n <= (options->small ? 3u : 8u); n += n < 4 ? 1 : 4)
+    for (int c = 0; c < COPSE_N_COLLECTIVES; c++) {
+      copse_collective collective = (copse_collective)c;
+      struct pb_options shape = {2, 2, 2, 4, 64 << 10, 1 << 10};
+      struct copse_plan *plan = pb_tree_plan(collective, n, root_of(collective, n), shape);
+      struct device_plan d;
+      device_plan_open(&d, plan, n_devices() < (int)n ? n_devices() : 1, STREAM_PER_RANK);
+      check_matrix(&d, counts, options->small ? 4 : 6);
+      device_plan_close(&d);
+      pb_free(plan);
+    }
+}
+
+static uint64_t next_random(uint64_t *state) {
+  *state = *state * 6364136223846793005u + 1442695040888963407u;
+  return *state >> 33;
+}
+
+static void check_random(const struct options *options) {
+  uint64_t state = 11;
+  begin("random plans and sizes");
+  for (int round = 0; round < (options->small ? 4 : 200); round++) {
+    copse_collective collective = (copse_collective)(next_random(&state) % COPSE_N_COLLECTIVES);
+    uint32_t n = 1 + (uint32_t)next_random(&state) % 8;
+    struct pb_options shape = {1 + (uint32_t)next_random(&state) % 3,
+                               1 + (uint32_t)next_random(&state) % 3,
+                               1 + (uint32_t)next_random(&state) % 5,
+                               1 + (uint32_t)next_random(&state) % 20,
+                               1000 + next_random(&state) % 100000,
+                               1 + next_random(&state) % 1000};
+    struct copse_plan *plan = pb_tree_plan(collective, n, root_of(collective, n), shape);
+    struct device_plan d;
+    device_plan_open(&d, plan, n_devices(), round % 2 ? STREAM_PER_RANK : ONE_STREAM);
+    for (int k = 0; k < 3; k++)
+      run_both(&d, case_of((copse_type)(next_random(&state) % COPSE_N_TYPES),
+                           (copse_redop)(next_random(&state) % COPSE_N_REDOPS),
+                           next_random(&state) % (options->small ? 2000 : 300000), k == 1));
+    device_plan_close(&d);
+    pb_free(plan);
+  }
+}
+
+static void check_folder(const struct options *options, const struct plan_folder *folder) {
+  static const uint64_t counts[] = {1, 1000, 65537};
+  begin("plans of copse lower");
+  if (folder->n == 0) {
+    printf("SKIP plans of copse lower: none in %s (make gpu-plans)\n", options->plans);
+    skipped++;
+  }
+  for (int i = 0; i < folder->n; i++) {
+    struct device_plan d;
+    device_plan_open(&d, folder->files[i].plan, n_devices(), ONE_STREAM);
+    if (options->small)
+      run_both(&d, case_of(COPSE_FLOAT, COPSE_SUM, 999, false));
+    else
+      check_matrix(&d, counts, 3);
+    device_plan_close(&d);
+  }
+}
+
+/* Up to 1 GiB of message, odd counts. */
+static void check_large(const struct options *options, const struct plan_folder *folder) {
+  static const char *const names[] = {"allreduce-2.plan", "allgather-4.plan",
+                                      "reduce_scatter-4.plan", "alltoall-8.plan"};
+  if (options->small) return;
+  begin("messages of up to 1 GiB");
+  for (int i = 0; i < 4; i++) {
+    const struct copse_plan *plan = plan_named(folder, names[i]);
+    if (!plan) continue;
+    struct device_plan d;
+    device_plan_open(&d, plan, n_devices(), ONE_STREAM);
+    for (uint64_t bytes = GPU_IS_REAL ? 64 << 20 : 1 << 16; bytes <= (GPU_IS_REAL ? 1 << 30 : 1 << 16);
+         bytes *= 4) {
+      uint64_t count = copse_plan_block_bytes(plan, bytes) / 4 - 1;
+      struct exec_case it = case_of(COPSE_FLOAT, COPSE_SUM, count, i % 2 == 0);
+      it.in_place = it.in_place && copse_buffers_has_in_place(
+                                       (copse_collective)plan->header.collective);
+      expect(device_case_run(&d, it) == 0, &d, it, "wrong elements");
+    }
+    device_plan_close(&d);
+  }
+}
+
+/* ---- graphs, busy streams, a million in a row ------------------------------------------------ */
+
+/* Every element of the inputs gets `value` times its rank plus one. */
+struct fill_args {
+  int32_t *inputs[8];
+  uint64_t count;
+  uint32_t n_ranks;
+  int32_t value;
+};
+__global__ void fill_inputs(struct fill_args args) {
+  for (uint64_t i = threadIdx.x; i < args.count; i += blockDim.x)
+    args.inputs[blockIdx.x][i] = args.value * (int32_t)(blockIdx.x + 1) + (int32_t)i;
+}
+
+/* Counts what isn't the sum; poisons what it has read. */
+struct verify_args {
+  int32_t *outputs[8];
+  uint64_t count;
+  uint32_t n_ranks;
+  int32_t value;
+  unsigned int *wrong;
+};
+__global__ void verify_sums(struct verify_args args) {
+  int32_t n = (int32_t)args.n_ranks;
+  for (uint64_t i = threadIdx.x; i < args.count; i += blockDim.x) {
+    int32_t expected = args.value * (n * (n + 1) / 2) + n * (int32_t)i;
+    if (args.outputs[blockIdx.x][i] != expected) args.wrong[blockIdx.x] = 1;
+    args.outputs[blockIdx.x][i] = -1;
+  }
+}
+
+template <typename ARGS>
+static void launch_blocks(void (*kernel)(ARGS), ARGS args, uint32_t n, cudaStream_t stream) {
+  cudaLaunchConfig_t config = cudaLaunchConfig_t();
+  config.gridDim = dim3(n);
+  config.blockDim = dim3(GPU_IS_REAL ? 256 : 2);
+  config.stream = stream;
+  CUDA_OK(cudaLaunchKernelEx(&config, kernel, args));
+}
+
+struct soak {
+  struct device_plan small, large;
+  int32_t *inputs[8], *outputs[8];
+  unsigned int *wrong;
+};
+
+static const uint64_t soak_room = 1 << 16; /* elements of each rank */
+
+static void soak_open(struct soak *s, const struct copse_plan *small,
+                      const struct copse_plan *large) {
+  device_plan_open(&s->small, small, 1, ONE_STREAM);
+  device_plan_open(&s->large, large, 1, ONE_STREAM);
+  for (uint32_t r = 0; r < s->small.n_ranks; r++) {
+    CUDA_OK(cudaMalloc((void **)&s->inputs[r], soak_room * 4));
+    CUDA_OK(cudaMalloc((void **)&s->outputs[r], soak_room * 4));
+    CUDA_OK(cudaMemset(s->outputs[r], 0xff, soak_room * 4));
+  }
+  CUDA_OK(cudaMalloc((void **)&s->wrong, 8 * sizeof *s->wrong));
+  CUDA_OK(cudaMemset(s->wrong, 0, 8 * sizeof *s->wrong));
+  CUDA_OK(cudaDeviceSynchronize());
+}
+
+/* Fill, allreduce, verify: enqueued. */
+static void soak_once(struct soak *s, uint64_t count, int32_t value, bool low_latency) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct device_plan *d = low_latency ? &s->small : &s->large;
+  cudaStream_t stream = s->small.streams[0];
+  uint32_t n = s->small.n_ranks;
+  struct fill_args fill = {{}, count, n, value};
+  struct verify_args verify = {{}, count, n, value, s->wrong};
+  struct copse_call calls[8];
+  memset(calls, 0, sizeof calls);
+  for (uint32_t r = 0; r < n; r++) {
+    fill.inputs[r] = s->inputs[r];
+    verify.outputs[r] = s->outputs[r];
+    calls[r].collective = COPSE_ALLREDUCE;
+    calls[r].root = -1;
+    calls[r].count = count;
+    calls[r].type = COPSE_INT32;
+    calls[r].redop = COPSE_SUM;
+    calls[r].send = s->inputs[r];
+    calls[r].recv = s->outputs[r];
+    calls[r].stream = stream;
+  }
+  launch_blocks(fill_inputs, fill, n, stream);
+  COPSE_SUCCEEDS(copse_cuda_machine.launch(d->machine, d->prepared, calls, &err), &err);
+  launch_blocks(verify_sums, verify, n, stream);
+}
+
+static void soak_close(struct soak *s, const char *what, struct exec_case last) {
+  unsigned int wrong[8], any = 0;
+  device_wait(&s->small);
+  device_wait(&s->large);
+  CUDA_OK(cudaMemcpy(wrong, s->wrong, sizeof wrong, cudaMemcpyDeviceToHost));
+  for (uint32_t r = 0; r < s->small.n_ranks; r++) {
+    any |= wrong[r];
+    CUDA_OK(cudaFree(s->inputs[r]));
+    CUDA_OK(cudaFree(s->outputs[r]));
+  }
+  expect(any == 0, &s->small, last, what);
+  CUDA_OK(cudaFree(s->wrong));
+  device_plan_close(&s->small);
+  device_plan_close(&s->large);
+}
+
+static void check_soak(const struct options *options, const struct copse_plan *small,
+                       const struct copse_plan *large) {
+  struct soak s;
+  struct exec_case it = case_of(COPSE_INT32, COPSE_SUM, 0, false);
+  uint64_t state = 3;
+  char name[100];
+  snprintf(name, sizeof name, "%ld small allreduces of random sizes in a row", options->soak);
+  begin(name);
+  soak_open(&s, small, large);
+  for (long i = 0; i < options->soak; i++) {
+    it.count = 1 + next_random(&state) % (i % 16 == 0 ? soak_room : 1024);
+    soak_once(&s, it.count, (int32_t)i, takes(small, it) && i % 3 != 0);
+    if (i % 1000 == 999) { /* the queue of a stream is finite */
+      device_wait(&s.small);
+      if (i % 100000 == 99999) printf("  %ld\n", i + 1), fflush(stdout);
+    }
+  }
+  soak_close(&s, "a wrong sum", it);
+}
+
+static void check_graph(const struct copse_plan *small, const struct copse_plan *large) {
+  struct soak s;
+  struct exec_case it = case_of(COPSE_INT32, COPSE_SUM, 3001, false);
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  begin("graphs, launched again and again, and launches in between");
+  soak_open(&s, small, large);
+  cudaStream_t stream = s.small.streams[0];
+  CUDA_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  for (int i = 0; i < 6; i++) soak_once(&s, 500 + 499 * (uint64_t)i, i, i % 2);
+  CUDA_OK(cudaStreamEndCapture(stream, &graph));
+  CUDA_OK(cudaGraphInstantiate(&exec, graph, 0));
+  for (int i = 0; i < (GPU_IS_REAL ? 1000 : 5); i++) {
+    CUDA_OK(cudaGraphLaunch(exec, stream));
+    if (i % 3 == 0) soak_once(&s, it.count, i, i % 2);
+  }
+  device_wait(&s.small);
+  CUDA_OK(cudaGraphExecDestroy(exec));
+  CUDA_OK(cudaGraphDestroy(graph));
+  soak_close(&s, "a wrong sum", it);
+}
+
+/* Occupies a part of the GPU for a while. */
+struct busy_args {
+  unsigned int *memory;
+  uint32_t rounds;
+};
+__global__ void keep_busy(struct busy_args args) {
+  unsigned int v = args.memory[blockIdx.x];
+  for (uint32_t i = 0; i < args.rounds; i++) v = v * 1664525u + 1013904223u;
+  args.memory[blockIdx.x] = v;
+}
+
+static void check_busy(const struct copse_plan *small, const struct copse_plan *large) {
+  struct soak s;
+  struct exec_case it = case_of(COPSE_INT32, COPSE_SUM, 2000, false);
+  struct busy_args busy = {NULL, GPU_IS_REAL ? 200000u : 1000u};
+  cudaStream_t other;
+  begin("other kernels on other streams at the same time");
+  soak_open(&s, small, large);
+  CUDA_OK(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+  CUDA_OK(cudaMalloc((void **)&busy.memory, 64 * sizeof *busy.memory));
+  CUDA_OK(cudaMemset(busy.memory, 1, 64 * sizeof *busy.memory));
+  for (int i = 0; i < (GPU_IS_REAL ? 300 : 10); i++) {
+    launch_blocks(keep_busy, busy, GPU_IS_REAL ? 64 : 2, other);
+    soak_once(&s, it.count, i, i % 2);
+  }
+  CUDA_OK(cudaStreamSynchronize(other));
+  CUDA_OK(cudaStreamDestroy(other));
+  CUDA_OK(cudaFree(busy.memory));
+  soak_close(&s, "a wrong sum", it);
+}
+
+/* ---- main ---------------------------------------------------------------------------------------- */
+
+static struct options parse(int argc, char **argv) {
+  struct options o = {!GPU_IS_REAL, GPU_IS_REAL ? 1000000 : 300, "build/gpu/plans"};
+  for (int i = 1; i < argc; i++) {
+    if (strcmp(argv[i], "--small") == 0)
+      o.small = true;
+    else if (strcmp(argv[i], "--soak") == 0 && i + 1 < argc)
+      o.soak = atol(argv[++i]);
+    else if (strcmp(argv[i], "--plans") == 0 && i + 1 < argc)
+      o.plans = argv[++i];
+  }
+  if (o.small && o.soak > 300) o.soak = 300;
+  return o;
+}
+
+int main(int argc, char **argv) {
+  struct options options = parse(argc, argv);
+  struct plan_folder folder;
+  gpu_make_small();
+  if (!gpu_is_there("check_gpu")) return 0;
+  plan_folder_open(&folder, options.plans);
+  struct pb_options few = {2, 2, 2, 4, 64 << 10, 1 << 10};
+  struct copse_plan *textbook = pb_tree_plan(COPSE_ALLREDUCE, 4, -1, few);
+  const struct copse_plan *small = plan_named(&folder, "allreduce-8.ll.plan");
+  const struct copse_plan *large = plan_named(&folder, "allreduce-8.plan");
+  if (!small || !large || !GPU_IS_REAL) small = large = textbook;
+  check_built_in(&options);
+  check_random(&options);
+  if (GPU_IS_REAL) check_folder(&options, &folder);
+  check_large(&options, &folder);
+  check_graph(small, large);
+  check_busy(small, large);
+  check_soak(&options, small, large);
+  pb_free(textbook);
+  plan_folder_close(&folder);
+  printf("%lu passed, %lu failed, %lu skipped\n", passed, failed, skipped);
+  printf("RESULT run=%lu failed=%lu\n", passed + failed, failed);
+  return failed ? 1 : 0;
+}

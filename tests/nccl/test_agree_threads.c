@@ -1,0 +1,205 @@
+/*
+ * Ranks that differ must decide alike: some without plans, with other plans, with trouble; and a
+ * process per rank. Linked with --wrap: each rank's thread may have an environment and a
+ * process of its own, and copse_comm_init_rank makes ranks on the CPU.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "copse/comm.h"
+#include "nccl/nccl_support.h"
+
+/* ---- what is wrapped ------------------------------------------------------------------------- */
+
+static _Thread_local const char *plan_folder; /* NULL: the process's; "": not set */
+static _Thread_local const char *exchanges;
+static _Thread_local int process; /* 0: the real one */
+
+char *__real_getenv(const char *name);
+char *__wrap_getenv(const char *name);
+char *__wrap_getenv(const char *name) {
+  if (plan_folder && strcmp(name, "COPSE_PLAN_DIR") == 0)
+    return *plan_folder ? (char *)(uintptr_t)plan_folder : NULL;
+  if (exchanges && strcmp(name, "COPSE_NCCL_ALLTOALL") == 0) return (char *)(uintptr_t)exchanges;
+  return __real_getenv(name);
+}
+
+pid_t __real_getpid(void);
+pid_t __wrap_getpid(void);
+pid_t __wrap_getpid(void) { return process ? process : __real_getpid(); }
+
+/* The ranks' communicators are made by the first of them, or fail at `failing_rank`. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static copse_comm *comms[N];
+static copse_bootstrap bootstraps[N];
+static int failing_rank = -1, n_inits;
+static atomic_int n_barriers;
+
+copse_status __wrap_copse_comm_init_rank(copse_comm **comm, int n, int rank, int device,
+                                         const copse_bootstrap *bootstrap);
+copse_status __wrap_copse_comm_init_rank(copse_comm **comm, int n, int rank, int device,
+                                         const copse_bootstrap *bootstrap) {
+  int32_t ranks[N], turned = 10 * rank;
+  *comm = NULL;
+  ck_assert_int_eq(n, N);
+  ck_assert_int_eq(device, COPSE_DEVICE_CPU);
+  ck_assert_int_eq(bootstrap->all_gather(bootstrap->context, &turned, ranks, sizeof turned),
+                   COPSE_OK);
+  for (int r = 0; r < N; r++) ck_assert_int_eq(ranks[r], 10 * r);
+  pthread_mutex_lock(&lock);
+  copse_status status = COPSE_OK;
+  if (!comms[0]) status = copse_comm_init_all(comms, n, NULL);
+  bootstraps[rank] = *bootstrap;
+  n_inits++;
+  pthread_mutex_unlock(&lock);
+  if (rank == failing_rank) return copse_comm_load_plans(comms[rank], "/nowhere", &n);
+  if (status == COPSE_OK) *comm = comms[rank];
+  return status;
+}
+
+/* Ends with a barrier of all processes, as copse's does. */
+copse_status __real_copse_comm_destroy(copse_comm *comm);
+copse_status __wrap_copse_comm_destroy(copse_comm *comm);
+copse_status __wrap_copse_comm_destroy(copse_comm *comm) {
+  char here = 0, all[N];
+  if (comm && comm == comms[copse_comm_user_rank(comm)] && failing_rank < 0) {
+    const copse_bootstrap *it = &bootstraps[copse_comm_user_rank(comm)];
+    ck_assert_int_eq(it->all_gather(it->context, &here, all, 1), COPSE_OK);
+    n_barriers++;
+  }
+  return __real_copse_comm_destroy(comm);
+}
+
+/* ---- a job of ranks that differ -----------------------------------------------------------------
+ */
+
+struct scene {
+  const char *folders[N], *exchanges[N];
+  bool end_in_group;
+  int processes[N];
+  ncclUniqueId id;
+};
+
+static void sum_once(struct nccl_rank *it) {
+  const struct scene *scene = it->context;
+  float in = (float)it->rank + 1, out = 0;
+  plan_folder = scene->folders[it->rank];
+  exchanges = scene->exchanges[it->rank];
+  process = scene->processes[it->rank];
+  NCCL_OK(ncclCommInitRank(&it->comm, N, scene->id, it->rank));
+  NCCL_OK(ncclAllReduce(&in, &out, 1, NCCL_FLOAT, NCCL_SUM, it->comm, NULL));
+  ck_assert(out == 10);
+  if (!scene->end_in_group) return;
+  NCCL_OK(ncclGroupStart());
+  NCCL_OK(ncclCommFinalize(it->comm));
+  NCCL_OK(ncclGroupEnd());
+}
+
+static void run(struct scene *scene) {
+  NCCL_OK(ncclGetUniqueId(&scene->id));
+  nccl_run_bare(N, sum_once, scene);
+}
+
+static void assert_all_pass(const char *reason) {
+  ck_assert_int_eq(fake_nccl_calls("AllReduce"), N);
+  ck_assert_int_eq(nccl_logged("NCCL AllReduce: passed", reason), N);
+  ck_assert_int_eq(nccl_logged("served by", ""), 0);
+}
+
+static const struct scene one_process;
+static const struct scene four_processes = {.processes = {1, 2, 3, 4}};
+
+START_TEST(one_rank_without_plans_makes_all_pass) {
+  struct scene scene = _i ? four_processes : one_process;
+  scene.folders[2] = "";
+  run(&scene);
+  assert_all_pass("rank 2 has no COPSE_PLAN_DIR");
+}
+END_TEST
+
+START_TEST(one_rank_with_an_unreadable_folder_makes_all_pass) {
+  struct scene scene = _i ? four_processes : one_process;
+  scene.folders[1] = "/nowhere/at/all";
+  run(&scene);
+  assert_all_pass("rank 1 can't read its COPSE_PLAN_DIR");
+  ck_assert_int_eq(nccl_logged("WARN", "/nowhere/at/all"), 1);
+}
+END_TEST
+
+START_TEST(one_rank_with_other_plans_makes_all_pass) {
+  struct scene scene = _i ? four_processes : one_process;
+  scene.folders[3] = "/";
+  run(&scene);
+  assert_all_pass("the plans in COPSE_PLAN_DIR of ranks 0 and 3 differ");
+}
+END_TEST
+
+START_TEST(one_rank_that_promises_more_makes_all_pass) {
+  struct scene scene = _i ? four_processes : one_process;
+  scene.exchanges[3] = "1";
+  run(&scene);
+  assert_all_pass("COPSE_NCCL_ALLTOALL of ranks 0 and 3 differs");
+}
+END_TEST
+
+START_TEST(two_ranks_in_one_process_of_several_make_all_pass) {
+  struct scene scene = four_processes;
+  scene.processes[3] = scene.processes[2];
+  run(&scene);
+  assert_all_pass("some have more than one rank");
+}
+END_TEST
+
+START_TEST(a_damaged_plan_makes_all_pass) {
+  struct scene scene = _i ? four_processes : one_process;
+  char path[128];
+  snprintf(path, sizeof path, "%s/damaged.plan", nccl_plan_folder());
+  FILE *file = fopen(path, "w");
+  ck_assert(file && fputs("not a plan", file) > 0 && fclose(file) == 0);
+  run(&scene);
+  assert_all_pass("damaged.plan");
+}
+END_TEST
+
+START_TEST(one_rank_that_fails_makes_all_pass) {
+  struct scene scene = four_processes;
+  failing_rank = 1;
+  run(&scene);
+  ck_assert_int_eq(n_inits, N);
+  ck_assert_int_eq(fake_nccl_calls("AllReduce"), N);
+  ck_assert_int_eq(nccl_logged("NCCL AllReduce: passed", "/nowhere"), 1); /* its own reason */
+  ck_assert_int_eq(nccl_logged("NCCL AllReduce: passed", "rank 1: "), N - 1);
+  if (comms[1]) (void)copse_comm_destroy(comms[1]);
+}
+END_TEST
+
+START_TEST(a_process_each_is_served) {
+  struct scene scene = four_processes;
+  scene.end_in_group = _i == 1;
+  run(&scene);
+  ck_assert_int_eq(n_inits, N);
+  ck_assert_int_eq(n_barriers, N);
+  ck_assert_int_eq(fake_nccl_calls("AllReduce"), 0);
+  ck_assert_int_eq(nccl_logged("NCCL AllReduce: served by", ""), N);
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("nccl/agree");
+  TCase *tc = tcase_create("agree");
+  tcase_add_checked_fixture(tc, nccl_setup, nccl_teardown);
+  tcase_add_loop_test(tc, one_rank_without_plans_makes_all_pass, 0, 2);
+  tcase_add_loop_test(tc, one_rank_with_an_unreadable_folder_makes_all_pass, 0, 2);
+  tcase_add_loop_test(tc, one_rank_with_other_plans_makes_all_pass, 0, 2);
+  tcase_add_loop_test(tc, one_rank_that_promises_more_makes_all_pass, 0, 2);
+  tcase_add_test(tc, two_ranks_in_one_process_of_several_make_all_pass);
+  tcase_add_loop_test(tc, a_damaged_plan_makes_all_pass, 0, 2);
+  tcase_add_test(tc, one_rank_that_fails_makes_all_pass);
+  tcase_add_loop_test(tc, a_process_each_is_served, 0, 2);
+  suite_add_tcase(suite, tc);
+  return copse_test_run(suite);
+}

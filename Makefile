@@ -3,6 +3,7 @@
 #   make                build/copse, build/libcopse.so, build/libcopse.a, build/libcopse-nccl.so
 #   make check          every test, plain and under ASan and UBSan; threads under TSan
 #   make demo           the main job, end to end
+#   make quality        schedules of topologies/ compared with schedules/quality.txt
 #   make bench          speed, measured
 #   make check-gpu      right results on this machine's GPUs; make bench-gpu: their speed
 #   make lint           includes, symbols, formatting
@@ -84,7 +85,7 @@ CUDA_SRC := $(if $(HAVE_CUDA),$(wildcard src/runtime/cuda/*.cu))
 CUDA_OBJ := $(CUDA_SRC:%.cu=$(OBJ)/%.cu.o)
 LIB_OBJ  := $(patsubst %.c,$(OBJ)/%.o,$(if $(HAVE_CUDA),$(filter-out src/runtime/gpu_none.c,$(LIB_SRC)),$(LIB_SRC))) $(CUDA_OBJ)
 NCCL_OBJ := $(patsubst %.c,$(OBJ)/%.o,$(wildcard src/runtime/nccl/*.c))
-CLI_OBJ  := $(CLI_SRC:%.c=$(OBJ)/%.o)
+CLI_OBJ  := $(CLI_SRC:%.c=$(OBJ)/%.o) $(OBJ)/report_assets.o
 TEST_LIB_OBJ := $(TEST_LIB:%.c=$(OBJ)/%.o)
 # The CUDA runtime on threads of the CPU (tests/emulation), and copse's CUDA sources built for it.
 EMULATED_SRC  := $(filter-out tests/emulation/test_% tests/cuda/test_%,$(wildcard tests/emulation/*.cc tests/cuda/*.cc)) \
@@ -94,7 +95,7 @@ EMULATED_TEST := $(wildcard tests/*/test_*.cc)
 TESTS    := $(TEST_SRC:tests/%.c=$(OUT)/tests/%) $(EMULATED_TEST:tests/%.cc=$(OUT)/tests/%)
 
 .SECONDARY: # no object is removed once its program is linked
-.PHONY: all tests check check-tests demo bench lint format install uninstall clean bootstrap
+.PHONY: all tests check check-tests quality demo bench lint format install uninstall clean bootstrap
 all: $(OUT)/copse $(OUT)/libcopse.so $(OUT)/libcopse.a $(OUT)/libcopse-nccl.so $(OBJ)/.without-cuda
 
 # Says once that the GPU parts are left out.
@@ -112,6 +113,16 @@ $(OBJ)/%.o: %.c $(OBJ)/.flags
 	$(call say,CC,$<)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS_ALL) $(if $(filter tests/%,$<),-Itests $(CHECK_CFLAGS)) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
+
+# The report's style and script are files of their own, made into C strings.
+$(OBJ)/report_assets.c: src/cli/report.css src/cli/report.js
+	$(call say,GEN,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q){ echo '#include "cli/report.h"'; for f in $^; do \
+	  echo "const char copse_$$(basename $$f | tr . _)[] ="; \
+	  sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/.*/"&\\n"/' $$f; echo ';'; done; } >$@
+$(OBJ)/report_assets.o: $(OBJ)/report_assets.c $(OBJ)/.flags
+	$(Q)$(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
 
 $(OBJ)/%.cu.o: %.cu $(OBJ)/.flags
 	$(call say,NVCC,$<)
@@ -196,6 +207,10 @@ check:
 	$(Q)$(MAKE) --no-print-directory VARIANT=asan tests
 	$(Q)$(MAKE) --no-print-directory VARIANT=tsan tests
 	$(Q)scripts/run_tests build build/asan build/tsan
+
+# QUALITY_FLAGS=--update takes the present results as the new measure.
+quality: all
+	$(Q)$(OUT)/copse quality topologies --table schedules/quality.txt $(QUALITY_FLAGS)
 
 demo: all
 	$(Q)scripts/demo --no-bootstrap

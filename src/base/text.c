@@ -54,6 +54,39 @@ void copse_text_add_json_string(struct copse_text *text, const char *s) {
   copse_text_add(text, "%s\"", from);
 }
 
+/* The bytes of the character at s that XML allows, 0 if it is none. */
+static int xml_character(const char *s, const char *end) {
+  int n = copse_utf8_length(s, end);
+  bool control = n == 1 && (unsigned char)*s < 0x20 && *s != '\t' && *s != '\n';
+  bool none = n == 3 && memcmp(s, "\xef\xbf", 2) == 0 && (unsigned char)s[2] >= 0xbe;
+  return control || none ? 0 : n;
+}
+
+void copse_text_add_xml(struct copse_text *text, const char *s) {
+  for (const char *end = s + strlen(s); s < end;) {
+    int n = xml_character(s, end);
+    switch (*s) {
+      case '&': copse_text_add(text, "&amp;"); break;
+      case '<': copse_text_add(text, "&lt;"); break;
+      case '>': copse_text_add(text, "&gt;"); break;
+      case '"': copse_text_add(text, "&quot;"); break;
+      case '\'': copse_text_add(text, "&#39;"); break;
+      default:
+        if (n > 0)
+          copse_text_append(text, s, (size_t)n);
+        else
+          copse_text_add(text, "\xef\xbf\xbd");
+    }
+    s += n > 0 ? n : 1;
+  }
+}
+
+size_t copse_text_characters(const char *s) {
+  size_t n = 0;
+  for (; *s; s++) n += ((unsigned char)*s & 0xc0) != 0x80;
+  return n;
+}
+
 void copse_text_add_json_number(struct copse_text *text, double v) {
   if (isfinite(v))
     copse_text_add(text, "%.10g", v);

@@ -60,5 +60,7 @@ int copse_cmd_check(int argc, char **argv);
 int copse_cmd_run(int argc, char **argv);
 int copse_cmd_simulate(int argc, char **argv);
 int copse_cmd_place(int argc, char **argv);
+int copse_cmd_quality(int argc, char **argv);
+int copse_cmd_report(int argc, char **argv);
 
 #endif

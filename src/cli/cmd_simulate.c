@@ -10,12 +10,11 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/topology_args.h"
+#include "cli/predict.h"
 #include "cli/simulate_overlap.h"
-#include "schedule/baseline.h"
 #include "schedule/simulate.h"
 
 #define MAX_BYTES ((uint64_t)1 << 48)
-#define MAX_COLUMNS (1 + COPSE_N_BASELINES)
 
 static const char help[] =
     "usage: copse simulate SCHEDULE -t TOPO [options]\n\n"
@@ -43,50 +42,16 @@ struct options {
   bool no_baselines, json;
 };
 
-/* One algorithm of the table. */
-struct column {
-  const char *name;
-  struct copse_sim_dag dag;
-  struct copse_q time_per_GB;
-  struct copse_err why; /* status COPSE_OK: it is there; else why it isn't */
-};
-
 struct job {
   const struct options *o;
   struct copse_topology *topology;
   struct copse_schedule *schedule;
-  struct column columns[MAX_COLUMNS];
+  struct copse_prediction columns[COPSE_MAX_PREDICTIONS];
   int n_columns;
   struct copse_text text; /* the JSON object, written when it is whole */
   int overlap_status;     /* exit status of --overlap, which prints for itself */
   struct copse_err *err;
 };
-
-/* ---- the algorithms -------------------------------------------------------------------- */
-
-static copse_status add_schedule(struct job *job) {
-  struct column *c = &job->columns[job->n_columns++];
-  c->name = "copse";
-  c->time_per_GB = job->schedule->time_per_GB;
-  return copse_sim_dag_of_schedule(job->schedule, job->topology, &c->dag, job->err);
-}
-
-static copse_status add_baseline(struct job *job, enum copse_baseline kind) {
-  struct column *c = &job->columns[job->n_columns++];
-  struct copse_baseline_options options = {.collective = job->schedule->collective,
-                                           .root = job->schedule->root,
-                                           .demand = job->schedule->demand,
-                                           .like = job->schedule};
-  struct copse_schedule *schedule = NULL;
-  c->name = copse_baseline_name(kind);
-  copse_status status =
-      copse_baseline_make(job->topology, kind, &options, &schedule, &c->dag, &c->why);
-  if (status == COPSE_OK) c->time_per_GB = schedule->time_per_GB;
-  copse_schedule_release(schedule);
-  if (status == COPSE_OK || status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW)
-    return COPSE_OK; /* said below the table */
-  return copse_fail(job->err, status, "%s", c->why.text);
-}
 
 static copse_status check_ranks(const struct job *job) {
   const struct copse_schedule *s = job->schedule;
@@ -104,8 +69,6 @@ static copse_status check_ranks(const struct job *job) {
 
 /* ---- the table ------------------------------------------------------------------------- */
 
-static bool is_there(const struct column *c) { return c->why.status == COPSE_OK; }
-
 static void print_cell(const char *what) { printf("  %18s", what); }
 
 static void print_head(const struct job *job) {
@@ -118,8 +81,8 @@ static void print_head(const struct job *job) {
          o->min_bytes, o->max_bytes, o->factor, o->sim.alpha_us);
   for (int i = 0; i < job->n_columns; i++) {
     char time[COPSE_Q_TEXT];
-    const struct column *c = &job->columns[i];
-    if (is_there(c))
+    const struct copse_prediction *c = &job->columns[i];
+    if (copse_prediction_exists(c))
       printf("# %-10s %s s/GB, %.10g GB/s at most\n", c->name, copse_q_text(c->time_per_GB, time),
              c->time_per_GB.num ? 1 / copse_q_to_double(c->time_per_GB) : 0.0);
     else
@@ -127,13 +90,13 @@ static void print_head(const struct job *job) {
   }
   printf("#\n# %12s", "size");
   for (int i = 0; i < job->n_columns; i++)
-    if (is_there(&job->columns[i])) print_cell(job->columns[i].name);
+    if (copse_prediction_exists(&job->columns[i])) print_cell(job->columns[i].name);
   printf("  %10s\n# %12s", "copse to", "");
   for (int i = 0; i < job->n_columns; i++)
-    if (is_there(&job->columns[i])) print_cell("time      algbw");
+    if (copse_prediction_exists(&job->columns[i])) print_cell("time      algbw");
   printf("  %10s\n# %12s", "the best", "(B)");
   for (int i = 0; i < job->n_columns; i++)
-    if (is_there(&job->columns[i])) print_cell("(us)     (GB/s)");
+    if (copse_prediction_exists(&job->columns[i])) print_cell("(us)     (GB/s)");
   printf("  %10s\n", "other");
 }
 
@@ -141,7 +104,7 @@ static void print_head(const struct job *job) {
 static double best_other(const struct job *job, const double *us) {
   double best = 0;
   for (int i = 1; i < job->n_columns; i++)
-    if (is_there(&job->columns[i]) && (best == 0 || us[i] < best)) best = us[i];
+    if (copse_prediction_exists(&job->columns[i]) && (best == 0 || us[i] < best)) best = us[i];
   return best;
 }
 
@@ -149,7 +112,7 @@ static void print_row(const struct job *job, uint64_t size, const double *us) {
   double best = best_other(job, us);
   printf("  %12" PRIu64, size);
   for (int i = 0; i < job->n_columns; i++)
-    if (is_there(&job->columns[i]))
+    if (copse_prediction_exists(&job->columns[i]))
       printf("  %10.*f %7.2f", us[i] < 1e5 ? 2 : 0, us[i],
              us[i] > 0 ? 1e-3 * (double)size / us[i] : 0.0);
   if (best > 0)
@@ -169,10 +132,10 @@ static void add_json_head(struct job *job) {
   copse_text_add_json_number(text, job->o->sim.alpha_us);
   copse_text_add(text, ", \"algorithms\": [");
   for (int i = 0; i < job->n_columns; i++) {
-    const struct column *c = &job->columns[i];
+    const struct copse_prediction *c = &job->columns[i];
     char time[COPSE_Q_TEXT];
     copse_text_add(text, "%s{\"name\": \"%s\", ", i > 0 ? ", " : "", c->name);
-    if (is_there(c)) {
+    if (copse_prediction_exists(c)) {
       copse_text_add(text, "\"time_per_GB\": \"%s\"}", copse_q_text(c->time_per_GB, time));
     } else {
       copse_text_add(text, "\"not_applicable\": ");
@@ -189,7 +152,7 @@ static void add_json_row(struct job *job, uint64_t size, const double *us, bool 
   bool comma = false;
   copse_text_add(text, "%s\n {\"size\": %" PRIu64 ", \"times\": {", first ? "" : ",", size);
   for (int i = 0; i < job->n_columns; i++) {
-    if (!is_there(&job->columns[i])) continue;
+    if (!copse_prediction_exists(&job->columns[i])) continue;
     copse_text_add(text, "%s\"%s\": {\"time\": ", comma ? ", " : "", job->columns[i].name);
     copse_text_add_json_number(text, us[i]);
     copse_text_add(text, ", \"algbw\": ");
@@ -212,10 +175,10 @@ static copse_status run_sizes(struct job *job) {
   copse_status status = COPSE_OK;
   bool first = true;
   for (uint64_t size = o->min_bytes; size <= o->max_bytes; size *= o->factor) {
-    double us[MAX_COLUMNS] = {0};
+    double us[COPSE_MAX_PREDICTIONS] = {0};
     for (int i = 0; i < job->n_columns; i++) {
       struct copse_sim_result result;
-      if (!is_there(&job->columns[i])) continue;
+      if (!copse_prediction_exists(&job->columns[i])) continue;
       COPSE_TRY(copse_simulate(job->topology, &job->columns[i].dag, &o->sim, (double)size, &result,
                                NULL, job->err));
       us[i] = result.us;
@@ -261,10 +224,8 @@ static copse_status simulate(struct job *job) {
     goto out;
   }
   COPSE_TRY(copse_schedule_expand(job->schedule, job->err));
-  COPSE_TRY(add_schedule(job));
-  for (int kind = 0; kind < COPSE_N_BASELINES && !o->no_baselines; kind++)
-    if (copse_baseline_exists((enum copse_baseline)kind, job->schedule->collective))
-      COPSE_TRY(add_baseline(job, (enum copse_baseline)kind));
+  COPSE_TRY(copse_predict(job->schedule, job->topology, !o->no_baselines, job->columns,
+                          &job->n_columns, job->err));
   if (o->json)
     add_json_head(job);
   else
@@ -282,7 +243,7 @@ static int run(const struct options *o) {
   struct copse_err err = COPSE_ERR_INIT;
   struct job job = {.o = o, .err = &err};
   copse_status status = simulate(&job);
-  for (int i = 0; i < job.n_columns; i++) copse_sim_dag_free(&job.columns[i].dag);
+  copse_predictions_free(job.columns, job.n_columns);
   copse_text_free(&job.text);
   copse_schedule_release(job.schedule);
   copse_topology_release(job.topology);

@@ -9,36 +9,30 @@
 #include "base/collective.h"
 #include "base/text.h"
 #include "cli/cli.h"
-#include "cli/topology_args.h"
+#include "cli/solve_args.h"
+#include "cli/solve_checked.h"
 #include "schedule/demand.h"
-#include "schedule/solve.h"
-#include "schedule/verify.h"
+#include "schedule/draw_schedule.h"
 
 static const char help[] =
     "usage: copse solve TOPO -c COLLECTIVE [-o SCHEDULE.json] [options]\n\n"
     "Computes an exactly optimal schedule and the cut that proves the optimum. The\n"
-    "schedule is verified before it is written.\n\n"
-    "  -c, --collective C  allgather, reduce_scatter, allreduce, broadcast, reduce or\n"
-    "                      alltoall\n"
-    "  -r, --root R        the root rank of a broadcast or reduce\n"
-    "  -k, --k K           exactly K trees per root (the optimum may need many)\n"
-    "  -d, --demand FILE   what each rank sends to each, for alltoall; default: all the same\n"
-    "      --no-forward    ranks do not relay what is not theirs (alltoall)\n"
-    "      --no-symmetry   do not look for a rotation of the hosts (alltoall)\n"
-    "  -e, --tolerance P%  trees: the fewest per root within P per cent of the bound; alltoall:\n"
-    "                      stop within P per cent (default: as exact as 64-bit fractions\n"
-    "                      allow, beyond 64 ranks 1%)\n"
+    "schedule is verified before it is written.\n\n";
+static const char more_help[] =
     "  -b, --bound-only    the optimum and its cut, no trees\n"
     "  -o, --output FILE   where to write the schedule (- for standard output)\n"
+    "      --draw FILE     a picture of the links' loads as SVG: the bottleneck, the cut; laid\n"
+    "                      out by Graphviz (the program 'dot'), at most 2500 nodes\n"
+    "      --tree I        draw tree I (from 0) instead, of an alltoall what rank I sends\n"
     "  -j, --json          the report as one JSON object\n"
     "      --progress      show progress even where standard error is no terminal\n\n"
     "example: copse solve topologies/a100-x2.json -c allreduce -o a100-x2.allreduce.json\n";
 
 struct options {
-  const char *output, *demand;
-  struct copse_cli_topology topology;
-  struct copse_solve_options solve;
-  bool has_collective, has_tolerance, json, progress;
+  struct copse_cli_solve what;
+  const char *output, *draw;
+  int tree; /* to draw; -1: the loads */
+  bool json, progress;
 };
 
 struct seconds {
@@ -198,21 +192,31 @@ static void print_text(const struct copse_topology *t, const struct copse_schedu
          sec->solve.optimum, sec->solve.split, sec->solve.pack, sec->verify, sec->total);
 }
 
-/* A schedule that its own verifier refuses must never reach a file. */
-static copse_status self_check(const struct copse_schedule *schedule,
-                               const struct copse_topology *topology, struct copse_err *err) {
-  struct copse_verify_report report;
-  struct copse_err local = COPSE_ERR_INIT;
-  copse_status status = copse_verify_schedule(schedule, topology, "schedule", &report, &local);
-  if (status == COPSE_OK) return COPSE_OK;
-  return copse_fail(err, status == COPSE_REFUTED ? COPSE_INTERNAL : status,
-                    "the computed schedule fails verification: %s", local.text);
+/* Expands a compact schedule. */
+static copse_status draw(const struct options *o, const struct copse_topology *topology,
+                         const struct copse_arrangement *arrangement,
+                         struct copse_schedule *schedule, struct copse_err *err) {
+  struct copse_text text = {0};
+  copse_status status;
+  COPSE_TRY(copse_schedule_expand(schedule, err));
+  if (o->tree >= 0)
+    COPSE_TRY(
+        copse_schedule_draw_part(schedule, topology, arrangement, o->tree, false, &text, err));
+  else
+    COPSE_TRY(copse_schedule_draw_load(schedule, topology, arrangement, false, &text, err));
+  status = copse_file_write(o->draw, text.data, text.size, err);
+out:
+  copse_text_free(&text);
+  return status;
 }
+
+static bool to_stdout(const char *path) { return path && strcmp(path, "-") == 0; }
 
 static int run(struct options *o) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_topology *topology = NULL;
   struct copse_schedule *schedule = NULL;
+  struct copse_arrangement *arrangement = NULL;
   struct copse_cli_progress bar;
   struct copse_progress progress = copse_cli_progress_start(&bar, o->progress);
   struct seconds sec = {0};
@@ -221,19 +225,19 @@ static int run(struct options *o) {
   size_t size;
   copse_status status;
   double start = copse_clock_seconds(), mark = start;
-  o->solve.label = copse_cli_topology_label(&o->topology);
-  o->solve.progress = &progress;
-  COPSE_TRY(copse_cli_load_topology(&o->topology, &topology, &err));
-  if (o->demand) COPSE_TRY(copse_demand_load(o->demand, topology->n_ranks, &demand, &err));
-  o->solve.demand = demand;
-  /* beyond this the exact optimum is often out of reach, and 1 % is what users ask for */
-  if (!o->has_tolerance && o->solve.collective == COPSE_ALLTOALL && topology->n_ranks > 64)
-    o->solve.tolerance = (struct copse_q){1, 100};
+  struct copse_solve_options *solve = &o->what.solve;
+  solve->label = copse_cli_topology_label(&o->what.topology);
+  solve->progress = &progress;
+  COPSE_TRY(copse_cli_load_topology(&o->what.topology, &topology, &err));
+  if (o->what.demand)
+    COPSE_TRY(copse_demand_load(o->what.demand, topology->n_ranks, &demand, &err));
+  solve->demand = demand;
   sec.read = copse_clock_seconds() - mark;
-  COPSE_TRY(copse_solve_schedule(topology, &o->solve, &schedule, &sec.solve, &err));
   mark = copse_clock_seconds();
-  if (!o->solve.bound_only) COPSE_TRY(self_check(schedule, topology, &err));
-  sec.verify = copse_clock_seconds() - mark;
+  if (o->draw) COPSE_TRY(copse_arrangement_make(topology, &arrangement, &err));
+  start += copse_clock_seconds() - mark; /* a picture is no part of solving */
+  COPSE_TRY(copse_cli_solve_checked(topology, solve, o->what.has_tolerance, &schedule, &sec.solve,
+                                    &sec.verify, &err));
   mark = copse_clock_seconds();
   if (o->output) {
     COPSE_TRY(copse_schedule_to_json(schedule, &text, &size, &err));
@@ -242,128 +246,75 @@ static int run(struct options *o) {
   sec.write = copse_clock_seconds() - mark;
   sec.total = copse_clock_seconds() - start;
   copse_cli_progress_end(&bar);
+  struct copse_schedule as_written = *schedule; /* what is told of; its lists stay as they are */
+  if (o->draw) COPSE_TRY(draw(o, topology, arrangement, schedule, &err));
   if (o->json)
-    status = print_json(topology, schedule, o->solve.bound_only, &sec, &err);
-  else if (!o->output || strcmp(o->output, "-") != 0)
-    print_text(topology, schedule, o->solve.bound_only, &sec);
+    status = print_json(topology, &as_written, solve->bound_only, &sec, &err);
+  else if (!to_stdout(o->output) && !to_stdout(o->draw))
+    print_text(topology, &as_written, solve->bound_only, &sec);
 out:
   if (status != COPSE_OK) copse_cli_progress_end(&bar);
   free(text);
   free(demand);
+  copse_arrangement_free(arrangement);
   copse_schedule_release(schedule);
   copse_topology_release(topology);
-  if (status == COPSE_OVERFLOW) { /* these come from deep inside, without a place */
-    struct copse_err placed = COPSE_ERR_INIT;
-    (void)copse_fail_at(&placed, status, copse_cli_topology_label(&o->topology), 0, "%s%s",
-                        err.text,
-                        strstr(err.text, "fewer digits") || strstr(err.text, "tolerance")
-                            ? ""
-                            : "; bandwidths and demands of fewer digits would fit");
-    return copse_cli_fail(&placed);
-  }
-  return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);
-}
-
-/* "1%", "0.5 %" or a fraction "0.01". */
-static bool parse_tolerance(const char *text, struct copse_q *out) {
-  char number[64];
-  size_t n = strcspn(text, " %");
-  struct copse_q hundred = {100, 1};
-  struct copse_err ignored = COPSE_ERR_INIT;
-  if (n >= sizeof number || (text[n] && strcmp(text + n, "%") != 0 && strcmp(text + n, " %") != 0))
-    return false;
-  memcpy(number, text, n);
-  number[n] = '\0';
-  if (copse_q_parse_decimal(number, out, &ignored) != COPSE_OK || out->num < 0) return false;
-  return !text[n] || copse_q_div(*out, hundred, out, &ignored) == COPSE_OK;
+  return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_solve_fail(&o->what, &err);
 }
 
 static int check(const struct options *o) {
-  if (!o->has_collective) return copse_cli_usage("solve", "name a collective with -c");
-  if (copse_collective_rooted(o->solve.collective) && o->solve.root < 0)
-    return copse_cli_usage("solve", "%s needs --root", copse_collective_name(o->solve.collective));
-  if (!copse_collective_rooted(o->solve.collective) && o->solve.root >= 0)
-    return copse_cli_usage("solve", "--root is for broadcast and reduce");
-  if (o->solve.collective != COPSE_ALLTOALL &&
-      (o->demand || o->solve.no_forward || o->solve.no_symmetry))
-    return copse_cli_usage("solve", "--demand, --no-forward and --no-symmetry are for alltoall");
-  if (o->has_tolerance && o->solve.k > 0)
-    return copse_cli_usage("solve", "--k and --tolerance both choose the number of trees");
-  if (o->solve.collective == COPSE_ALLTOALL && o->solve.k > 0)
-    return copse_cli_usage("solve", "--k is for trees; an alltoall has flows");
-  if (o->solve.bound_only && (o->output || o->solve.k > 0))
-    return copse_cli_usage("solve", "--bound-only makes no schedule: leave out -o and --k");
-  if (o->json && o->output && strcmp(o->output, "-") == 0)
-    return copse_cli_usage("solve", "--json and -o - both want standard output");
+  if (o->what.solve.bound_only && (o->output || o->draw || o->what.solve.k > 0))
+    return copse_cli_usage("solve", "--bound-only makes no schedule: leave out -o, --draw and --k");
+  if (o->tree >= 0 && !o->draw) return copse_cli_usage("solve", "--tree is for --draw");
+  if (o->json + to_stdout(o->output) + to_stdout(o->draw) > 1)
+    return copse_cli_usage("solve",
+                           "of --json, -o - and --draw - only one can have standard output");
   return COPSE_EXIT_DONE;
 }
 
 static int parse_option(int c, struct options *o, char **argv) {
   int64_t value;
   switch (c) {
-    case 'c':
-      o->has_collective = copse_collective_from_name(optarg, &o->solve.collective);
-      if (!o->has_collective)
-        return copse_cli_usage("solve",
-                               "unknown collective '%.40s': allgather, reduce_scatter, "
-                               "allreduce, broadcast, reduce or alltoall",
-                               optarg);
-      break;
-    case 'r':
-      if (!copse_cli_parse_int(optarg, 0, INT32_MAX, &value))
-        return copse_cli_usage("solve", "--root must be a rank");
-      o->solve.root = (int)value;
-      break;
-    case 'k':
-      if (!copse_cli_parse_int(optarg, 1, 1 << 20, &o->solve.k))
-        return copse_cli_usage("solve", "--k must be from 1 to %d", 1 << 20);
-      break;
-    case 'b': o->solve.bound_only = true; break;
-    case 'd': o->demand = optarg; break;
-    case 'f': o->solve.no_forward = true; break;
-    case 's': o->solve.no_symmetry = true; break;
-    case 'e':
-      o->has_tolerance = parse_tolerance(optarg, &o->solve.tolerance);
-      if (!o->has_tolerance)
-        return copse_cli_usage("solve", "--tolerance must be a part such as 1%% or 0.01");
-      break;
+    case 'b': o->what.solve.bound_only = true; break;
     case 'o': o->output = optarg; break;
     case 'j': o->json = true; break;
     case 'p': o->progress = true; break;
-    default: return copse_cli_topology_option(&o->topology, "solve", argv, c);
+    case 'D': o->draw = optarg; break;
+    case 't':
+      if (!copse_cli_parse_int(optarg, 0, INT32_MAX, &value))
+        return copse_cli_usage("solve", "--tree must be a tree's number, from 0");
+      o->tree = (int)value;
+      break;
+    default: return copse_cli_solve_option(&o->what, "solve", argv, c);
   }
   return COPSE_EXIT_DONE;
 }
 
 int copse_cmd_solve(int argc, char **argv) {
-  static const struct option longs[] = {{"collective", required_argument, NULL, 'c'},
-                                        {"root", required_argument, NULL, 'r'},
-                                        {"k", required_argument, NULL, 'k'},
+  static const struct option longs[] = {COPSE_CLI_SOLVE_OPTIONS,
                                         {"bound-only", no_argument, NULL, 'b'},
-                                        {"demand", required_argument, NULL, 'd'},
-                                        {"no-forward", no_argument, NULL, 'f'},
-                                        {"no-symmetry", no_argument, NULL, 's'},
-                                        {"tolerance", required_argument, NULL, 'e'},
-                                        COPSE_CLI_TOPOLOGY_OPTIONS,
                                         {"output", required_argument, NULL, 'o'},
+                                        {"draw", required_argument, NULL, 'D'},
+                                        {"tree", required_argument, NULL, 't'},
                                         {"json", no_argument, NULL, 'j'},
                                         {"progress", no_argument, NULL, 'p'},
                                         {"help", no_argument, NULL, 'h'},
                                         {NULL, 0, NULL, 0}};
-  struct options o = {.solve = {.root = -1, .tolerance = COPSE_Q_ZERO}};
+  struct options o = {.what = COPSE_CLI_SOLVE_INIT, .tree = -1};
   opterr = 0;
-  for (int c; (c = getopt_long(argc, argv, ":c:r:k:bd:e:l:o:jh", longs, NULL)) != -1;) {
+  for (int c;
+       (c = getopt_long(argc, argv, ":" COPSE_CLI_SOLVE_SHORTS "bo:jh", longs, NULL)) != -1;) {
     if (c == 'h') {
       fputs(help, stdout);
+      fputs(copse_cli_solve_help, stdout);
+      fputs(more_help, stdout);
       fputs(copse_cli_topology_help, stdout);
       return COPSE_EXIT_DONE;
     }
     int bad = parse_option(c, &o, argv);
     if (bad) return bad;
   }
-  if (argc - optind != (o.topology.synthetic ? 0 : 1))
-    return copse_cli_usage("solve", "give one topology: a file, a name or --synthetic");
-  o.topology.path = argv[optind];
-  int bad = check(&o);
+  int bad = copse_cli_solve_check(&o.what, "solve", argc - optind, argv + optind);
+  if (!bad) bad = check(&o);
   return bad ? bad : run(&o);
 }

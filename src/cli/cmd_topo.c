@@ -8,21 +8,25 @@
 #include "cli/cli.h"
 #include "cli/topology_args.h"
 #include "topology/catalogue.h"
+#include "topology/draw.h"
 
 static const char help[] =
-    "usage: copse topo TOPO [-o FILE.json] [--json] [options]\n"
+    "usage: copse topo TOPO [-o FILE.json] [--draw FILE.svg] [--json] [options]\n"
     "       copse topo --list [--json]\n\n"
     "Reads a topology in any input format, checks it and prints a summary.\n\n"
     "  -o, --output FILE       write it as canonical topology JSON\n"
+    "  -d, --draw FILE         a picture as SVG, laid out by Graphviz (the program 'dot'); at\n"
+    "                          most 2500 nodes\n"
     "      --list              the names of the catalogue: usable wherever a file is\n"
     "  -j, --json              the summary as one JSON object\n";
 static const char examples[] =
     "\nexample: copse topo topologies/dgx-a100.xml --links nvlink -o dgx-a100.json\n"
+    "         copse topo dgx-h100 --draw dgx-h100.svg\n"
     "         copse topo --synthetic 'torus:4x4x4@100'\n"
     "         nvidia-smi topo -m | copse topo - --gpu h100 --json\n";
 
 struct options {
-  const char *output;
+  const char *output, *draw;
   struct copse_cli_topology topology;
   bool json, list;
 };
@@ -102,6 +106,21 @@ static void print_text(const struct copse_topology *t, const struct summary *s) 
            t->nodes[s->unbalanced].id, copse_q_text(s->in, a), copse_q_text(s->out, b));
 }
 
+static copse_status draw(const struct copse_topology *t, const char *path, struct copse_err *err) {
+  struct copse_arrangement *arrangement = NULL;
+  struct copse_text text = {0};
+  copse_status status;
+  COPSE_TRY(copse_arrangement_make(t, &arrangement, err));
+  COPSE_TRY(copse_topology_draw(t, arrangement, false, &text, err));
+  status = copse_file_write(path, text.data, text.size, err);
+out:
+  copse_text_free(&text);
+  copse_arrangement_free(arrangement);
+  return status;
+}
+
+static bool to_stdout(const char *path) { return path && strcmp(path, "-") == 0; }
+
 static int run(const struct options *o) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_topology *topology = NULL;
@@ -114,8 +133,9 @@ static int run(const struct options *o) {
   if (o->output) {
     COPSE_TRY(copse_topology_to_json(topology, &text, &size, &err));
     COPSE_TRY(copse_file_write(o->output, text, size, &err));
-    if (strcmp(o->output, "-") == 0) goto out; /* the topology is the output */
   }
+  if (o->draw) COPSE_TRY(draw(topology, o->draw, &err));
+  if (to_stdout(o->output) || to_stdout(o->draw)) goto out; /* that is the output */
   if (o->json)
     status = print_json(topology, &summary, &err);
   else
@@ -185,6 +205,7 @@ enum { LIST = 0x100 };
 
 int copse_cmd_topo(int argc, char **argv) {
   static const struct option longs[] = {{"output", required_argument, NULL, 'o'},
+                                        {"draw", required_argument, NULL, 'd'},
                                         {"list", no_argument, NULL, LIST},
                                         COPSE_CLI_TOPOLOGY_OPTIONS,
                                         {"json", no_argument, NULL, 'j'},
@@ -192,9 +213,10 @@ int copse_cmd_topo(int argc, char **argv) {
                                         {NULL, 0, NULL, 0}};
   struct options o = {0};
   opterr = 0;
-  for (int c; (c = getopt_long(argc, argv, ":o:l:jh", longs, NULL)) != -1;) {
+  for (int c; (c = getopt_long(argc, argv, ":o:d:l:jh", longs, NULL)) != -1;) {
     switch (c) {
       case 'o': o.output = optarg; break;
+      case 'd': o.draw = optarg; break;
       case 'j': o.json = true; break;
       case LIST: o.list = true; break;
       case 'h':
@@ -209,14 +231,15 @@ int copse_cmd_topo(int argc, char **argv) {
     }
   }
   if (o.list) {
-    if (argc != optind || o.output || o.topology.synthetic)
+    if (argc != optind || o.output || o.draw || o.topology.synthetic)
       return copse_cli_usage("topo", "--list takes no topology and no output file");
     return list_catalogue(o.json);
   }
   if (argc - optind != (o.topology.synthetic ? 0 : 1))
     return copse_cli_usage("topo", "give one topology: a file, a name or --synthetic");
   o.topology.path = argv[optind];
-  if (o.json && o.output && strcmp(o.output, "-") == 0)
-    return copse_cli_usage("topo", "--json and -o - both want standard output");
+  if (o.json + to_stdout(o.output) + to_stdout(o.draw) > 1)
+    return copse_cli_usage("topo",
+                           "of --json, -o - and --draw - only one can have standard output");
   return run(&o);
 }

@@ -16,6 +16,8 @@ static const struct command {
     {"check", copse_cmd_check, "prove a plan: right result, no deadlock, no race"},
     {"simulate", copse_cmd_simulate, "predict times over message sizes, beside baselines"},
     {"place", copse_cmd_place, "put experts on GPUs for a routing trace"},
+    {"report", copse_cmd_report, "write a page: topology, proof, trees, predictions"},
+    {"quality", copse_cmd_quality, "compare the schedules of many topologies with a table"},
     {"run", copse_cmd_run, "execute a plan and compare every element"},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };

@@ -5,6 +5,7 @@
 
 #include "base/collective.h"
 #include "schedule/baseline_work.h"
+#include "schedule/loads.h"
 
 static const struct {
   const char *name;
@@ -179,7 +180,7 @@ static copse_status make_flows(struct copse_baseline_work *w) {
   }
   w->schedule->flows = flows;
   w->schedule->n_flows = n;
-  status = copse_baseline_flow_time(w->topology, flows, n, &w->schedule->time_per_GB, w->err);
+  status = copse_flow_time(w->topology, flows, n, &w->schedule->time_per_GB, w->err);
 out:
   return status;
 }
@@ -192,7 +193,7 @@ static copse_status make_trees(struct copse_baseline_work *w) {
   if (w->n_trees > 0) memcpy(trees, w->trees, w->n_trees * sizeof *trees);
   s->trees = trees;
   s->n_trees = (int)w->n_trees;
-  COPSE_TRY(copse_baseline_tree_time(w->topology, trees, w->n_trees, &s->time_per_GB, w->err));
+  COPSE_TRY(copse_tree_time(w->topology, trees, w->n_trees, &s->time_per_GB, w->err));
   if (w->dag) status = copse_sim_dag_of_schedule(s, w->topology, w->dag, w->err);
 out:
   return status;

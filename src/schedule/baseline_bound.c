@@ -1,93 +1,9 @@
-/* Exact times of baselines, and the bounds that stand beside them. */
+/* The bounds that stand beside the times of baselines. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/collective.h"
 #include "schedule/baseline_work.h"
-
-/* ---- times ----------------------------------------------------------------------------- */
-
-struct loads {
-  const struct copse_topology *topology;
-  struct copse_q *of; /* [n_links] fraction of M */
-  int *stamps;        /* [n_links] 1 + the tree that crossed it last */
-  struct copse_err *err;
-};
-
-static copse_status loads_start(struct loads *l) {
-  size_t n = (size_t)l->topology->n_links;
-  copse_status status;
-  COPSE_TRY(copse_calloc(n, sizeof *l->of, &l->of, l->err));
-  COPSE_TRY(copse_calloc(n, sizeof *l->stamps, &l->stamps, l->err));
-  for (size_t i = 0; i < n; i++) l->of[i] = COPSE_Q_ZERO;
-out:
-  return status;
-}
-
-static void loads_free(struct loads *l) {
-  free(l->of);
-  free(l->stamps);
-}
-
-/* Adds to the links of a path; with a phase, once per tree where switches copy or combine. */
-static copse_status add_path(struct loads *l, const int *nodes, int n, struct copse_q weight,
-                             const struct copse_schedule_tree *tree, int stamp) {
-  const struct copse_node *all = l->topology->nodes;
-  for (int i = 0; i + 1 < n; i++) {
-    int link = copse_topology_find_link(l->topology, nodes[i], nodes[i + 1]);
-    bool once = tree && (tree->phase == COPSE_PHASE_BROADCAST ? all[nodes[i + 1]].multicast
-                                                              : all[nodes[i]].aggregation);
-    if (once && l->stamps[link] == stamp) continue;
-    l->stamps[link] = stamp;
-    copse_status status = copse_q_add(l->of[link], weight, &l->of[link], l->err);
-    if (status != COPSE_OK) return status;
-  }
-  return COPSE_OK;
-}
-
-static copse_status most_loaded(const struct loads *l, struct copse_q *time) {
-  copse_status status = COPSE_OK;
-  *time = COPSE_Q_ZERO;
-  for (int i = 0; i < l->topology->n_links; i++) {
-    struct copse_q t;
-    COPSE_TRY(copse_q_div(l->of[i], l->topology->links[i].bandwidth, &t, l->err));
-    if (copse_q_cmp(t, *time) > 0) *time = t;
-  }
-out:
-  return status;
-}
-
-copse_status copse_baseline_tree_time(const struct copse_topology *topology,
-                                      const struct copse_schedule_tree *trees, size_t n_trees,
-                                      struct copse_q *time, struct copse_err *err) {
-  struct loads l = {.topology = topology, .err = err};
-  copse_status status;
-  COPSE_TRY(loads_start(&l));
-  for (size_t t = 0; t < n_trees; t++)
-    for (int e = 0; e < trees[t].n_edges; e++)
-      COPSE_TRY(add_path(&l, trees[t].edges[e].path, trees[t].edges[e].n_path, trees[t].weight,
-                         &trees[t], (int)t + 1));
-  status = most_loaded(&l, time);
-out:
-  loads_free(&l);
-  return status;
-}
-
-copse_status copse_baseline_flow_time(const struct copse_topology *topology,
-                                      const struct copse_schedule_flow *flows, int n_flows,
-                                      struct copse_q *time, struct copse_err *err) {
-  struct loads l = {.topology = topology, .err = err};
-  copse_status status;
-  COPSE_TRY(loads_start(&l));
-  for (int f = 0; f < n_flows; f++)
-    for (int p = 0; p < flows[f].n_paths; p++)
-      COPSE_TRY(add_path(&l, flows[f].paths[p].nodes, flows[f].paths[p].n_nodes,
-                         flows[f].paths[p].weight, NULL, 0));
-  status = most_loaded(&l, time);
-out:
-  loads_free(&l);
-  return status;
-}
 
 /* ---- the bound of another schedule ----------------------------------------------------- */
 

@@ -4,6 +4,7 @@
 
 #include "base/collective.h"
 #include "schedule/baseline_work.h"
+#include "schedule/loads.h"
 
 /* Tries of the search for a ring; then the ring is in rank order, whatever its links. */
 #define RING_TRIES 200000
@@ -247,7 +248,7 @@ static copse_status time_of(struct copse_baseline_work *w, const struct layout *
   copse_status status;
   w->arena = &scratch;
   COPSE_TRY(lay_out(w, l, grow));
-  status = copse_baseline_tree_time(w->topology, w->trees, w->n_trees, time, w->err);
+  status = copse_tree_time(w->topology, w->trees, w->n_trees, time, w->err);
 out:
   w->arena = arena;
   copse_arena_free(&scratch);

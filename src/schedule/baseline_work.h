@@ -56,14 +56,6 @@ copse_status copse_baseline_send(struct copse_baseline_work *w, int src, int dst
                                  const struct copse_sim_transfer *transfer,
                                  int *last) COPSE_CHECKED;
 
-/* Exact time_per_GB of trees or flows: the largest load over bandwidth. */
-copse_status copse_baseline_tree_time(const struct copse_topology *topology,
-                                      const struct copse_schedule_tree *trees, size_t n_trees,
-                                      struct copse_q *time, struct copse_err *err) COPSE_CHECKED;
-copse_status copse_baseline_flow_time(const struct copse_topology *topology,
-                                      const struct copse_schedule_flow *flows, int n_flows,
-                                      struct copse_q *time, struct copse_err *err) COPSE_CHECKED;
-
 /* Fills in the schedule's bound; its time, trees and flows must be there. */
 copse_status copse_baseline_bound(struct copse_baseline_work *w) COPSE_CHECKED;
 

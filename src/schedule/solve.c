@@ -5,6 +5,7 @@
 
 #include "base/collective.h"
 #include "schedule/instance.h"
+#include "schedule/loads.h"
 #include "solver/forest.h"
 
 /* One phase as solved: a broadcast forest, on the reversed graph for a reduce phase. */
@@ -142,54 +143,6 @@ static copse_status convert_trees(struct build *b, struct copse_err *err) {
   b->schedule->trees = trees;
   b->schedule->n_trees = n_reduce + n_broadcast;
 out:
-  return status;
-}
-
-/* Adds a tree's weight to every link that it crosses; once per tree where switches copy
- * (into a multicast switch) or combine (out of an aggregation switch). */
-static copse_status add_tree_load(const struct copse_topology *topology,
-                                  const struct copse_schedule_tree *tree, int stamp, int *stamps,
-                                  struct copse_q *loads, struct copse_err *err) {
-  copse_status status = COPSE_OK;
-  for (int e = 0; e < tree->n_edges; e++) {
-    const struct copse_schedule_edge *edge = &tree->edges[e];
-    for (int i = 0; i + 1 < edge->n_path; i++) {
-      int link = copse_topology_find_link(topology, edge->path[i], edge->path[i + 1]);
-      bool once = tree->phase == COPSE_PHASE_BROADCAST
-                      ? topology->nodes[edge->path[i + 1]].multicast
-                      : topology->nodes[edge->path[i]].aggregation;
-      if (once && stamps[link] == stamp) continue;
-      stamps[link] = stamp;
-      COPSE_TRY(copse_q_add(loads[link], tree->weight, &loads[link], err));
-    }
-  }
-out:
-  return status;
-}
-
-/* T/M of the schedule as built: the most loaded link's load over its bandwidth. */
-static copse_status loaded_time(struct build *b, struct copse_q *time, struct copse_err *err) {
-  const struct copse_topology *topology = b->topology;
-  struct copse_arena scratch = {0};
-  copse_status status = COPSE_OK;
-  size_t n = (size_t)topology->n_links + 1;
-  struct copse_q *loads = copse_arena_alloc(&scratch, n, sizeof *loads);
-  int *stamps = copse_arena_alloc(&scratch, n, sizeof *stamps);
-  if (!loads || !stamps) {
-    status = copse_fail_nomem(err);
-    goto out;
-  }
-  for (int i = 0; i < topology->n_links; i++) loads[i] = COPSE_Q_ZERO;
-  for (int i = 0; i < b->schedule->n_trees; i++)
-    COPSE_TRY(add_tree_load(topology, &b->schedule->trees[i], i + 1, stamps, loads, err));
-  *time = COPSE_Q_ZERO;
-  for (int i = 0; i < topology->n_links; i++) {
-    struct copse_q t;
-    COPSE_TRY(copse_q_div(loads[i], topology->links[i].bandwidth, &t, err));
-    if (copse_q_cmp(t, *time) > 0) *time = t;
-  }
-out:
-  copse_arena_free(&scratch);
   return status;
 }
 
@@ -357,7 +310,8 @@ static copse_status fill(struct build *b, struct copse_err *err) {
   schedule->time_per_GB = schedule->bound.time_per_GB;
   if (b->options->bound_only) return COPSE_OK;
   COPSE_TRY(convert_trees(b, err));
-  COPSE_TRY(loaded_time(b, &schedule->time_per_GB, err));
+  COPSE_TRY(copse_tree_time(b->topology, schedule->trees, (size_t)schedule->n_trees,
+                            &schedule->time_per_GB, err));
   /* The phases of an allreduce may load different links: then together they are faster
    * than one after the other, and only a bound for any allreduce is one. */
   if (copse_q_cmp(schedule->time_per_GB, schedule->bound.time_per_GB) < 0)

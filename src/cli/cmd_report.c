@@ -1,0 +1,129 @@
+/* copse report TOPO -c COLLECTIVE -o FILE.html: the schedule, its proof and predictions on a page.
+ */
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/collective.h"
+#include "cli/cli.h"
+#include "cli/report.h"
+#include "cli/solve_args.h"
+#include "cli/solve_checked.h"
+#include "schedule/demand.h"
+
+static const char help[] =
+    "usage: copse report TOPO -c COLLECTIVE -o FILE.html [options]\n\n"
+    "Solves as 'copse solve' does and writes one page that needs nothing else: the topology,\n"
+    "the load of its links and the cut that bounds them, the trees to step through, and\n"
+    "predicted bandwidth and time over message sizes beside today's algorithms. Pictures are\n"
+    "laid out by Graphviz (the program 'dot'), at most 2500 nodes.\n\n"
+    "  -o, --output FILE   the page (- for standard output)\n";
+static const char more_help[] =
+    "      --progress      show progress even where standard error is no terminal\n\n"
+    "example: copse report topologies/a100-x2.json -c allreduce -o a100-x2.html\n";
+
+struct options {
+  struct copse_cli_solve what;
+  const char *output;
+  bool progress;
+};
+
+struct job {
+  struct copse_topology *topology;
+  struct copse_arrangement *arrangement;
+  struct copse_schedule *schedule;
+  int64_t *demand;
+  struct copse_report report;
+  struct copse_text page;
+};
+
+static copse_status predict(struct copse_report *r, struct copse_err *err) {
+  copse_status status;
+  COPSE_TRY(copse_predict(r->schedule, r->topology, true, r->predictions, &r->n_predictions, err));
+  for (int a = 0; a < r->n_predictions; a++)
+    for (int i = 0; i < COPSE_REPORT_SIZES && copse_prediction_exists(&r->predictions[a]); i++) {
+      struct copse_sim_result result;
+      COPSE_TRY(copse_simulate(r->topology, &r->predictions[a].dag, &copse_sim_defaults,
+                               (double)copse_report_size(i), &result, NULL, err));
+      r->us[a][i] = result.us;
+    }
+out:
+  return status;
+}
+
+static copse_status make(struct options *o, struct job *job, struct copse_err *err) {
+  struct copse_solve_seconds seconds;
+  struct copse_solve_options *solve = &o->what.solve;
+  copse_status status;
+  COPSE_TRY(copse_cli_load_topology(&o->what.topology, &job->topology, err));
+  if (o->what.demand)
+    COPSE_TRY(copse_demand_load(o->what.demand, job->topology->n_ranks, &job->demand, err));
+  solve->label = copse_cli_topology_label(&o->what.topology);
+  solve->demand = job->demand;
+  COPSE_TRY(copse_arrangement_make(job->topology, &job->arrangement, err));
+  COPSE_TRY(copse_cli_solve_checked(job->topology, solve, o->what.has_tolerance, &job->schedule,
+                                    &seconds, NULL, err));
+  COPSE_TRY(copse_schedule_expand(job->schedule, err));
+  job->report.topology = job->topology;
+  job->report.schedule = job->schedule;
+  job->report.arrangement = job->arrangement;
+  COPSE_TRY(predict(&job->report, err));
+  COPSE_TRY(copse_report_page(&job->report, &job->page, err));
+  status = copse_file_write(o->output, job->page.data, job->page.size, err);
+out:
+  return status;
+}
+
+static int run(struct options *o) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_cli_progress bar;
+  struct copse_progress progress = copse_cli_progress_start(&bar, o->progress);
+  struct job job = {0};
+  o->what.solve.progress = &progress;
+  copse_status status = make(o, &job, &err);
+  copse_cli_progress_end(&bar);
+  if (status == COPSE_OK && strcmp(o->output, "-") != 0)
+    printf("%s of %s: %s, %zu KiB\n", copse_collective_name(job.schedule->collective),
+           job.topology->name, o->output, (job.page.size + 1023) / 1024);
+  copse_predictions_free(job.report.predictions, job.report.n_predictions);
+  copse_text_free(&job.page);
+  free(job.demand);
+  copse_arrangement_free(job.arrangement);
+  copse_schedule_release(job.schedule);
+  copse_topology_release(job.topology);
+  return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_solve_fail(&o->what, &err);
+}
+
+static int parse_option(int c, struct options *o, char **argv) {
+  switch (c) {
+    case 'o': o->output = optarg; return COPSE_EXIT_DONE;
+    case 'p': o->progress = true; return COPSE_EXIT_DONE;
+    default: return copse_cli_solve_option(&o->what, "report", argv, c);
+  }
+}
+
+int copse_cmd_report(int argc, char **argv) {
+  static const struct option longs[] = {COPSE_CLI_SOLVE_OPTIONS,
+                                        {"output", required_argument, NULL, 'o'},
+                                        {"progress", no_argument, NULL, 'p'},
+                                        {"help", no_argument, NULL, 'h'},
+                                        {NULL, 0, NULL, 0}};
+  struct options o = {.what = COPSE_CLI_SOLVE_INIT};
+  opterr = 0;
+  for (int c; (c = getopt_long(argc, argv, ":" COPSE_CLI_SOLVE_SHORTS "o:h", longs, NULL)) != -1;) {
+    if (c == 'h') {
+      fputs(help, stdout);
+      fputs(copse_cli_solve_help, stdout);
+      fputs(more_help, stdout);
+      fputs(copse_cli_topology_help, stdout);
+      return COPSE_EXIT_DONE;
+    }
+    int bad = parse_option(c, &o, argv);
+    if (bad) return bad;
+  }
+  int bad = copse_cli_solve_check(&o.what, "report", argc - optind, argv + optind);
+  if (bad) return bad;
+  if (!o.output) return copse_cli_usage("report", "name the page with -o");
+  return run(&o);
+}

@@ -1,0 +1,97 @@
+/*
+ * The table of schedule quality that `copse quality` keeps in a repository: one line per
+ * topology and collective, made to be read and to be diffed by line.
+ *
+ *   # copse-quality/1
+ *   TOPOLOGY SHA256 COLLECTIVE RANKS OUTCOME BOUND ACHIEVED K TREES HEIGHT US US US US
+ *
+ * Fields are separated by blanks; what does not print in a topology's name, blanks, '#' and
+ * '%' are written %XX. A '-' stands for a value that there is none of. Times are s/GB as exact
+ * fractions, predictions microseconds. How long solving took is not in the table.
+ */
+#ifndef COPSE_CLI_QUALITY_TABLE_H
+#define COPSE_CLI_QUALITY_TABLE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/memory.h"
+#include "base/rational.h"
+#include "base/text.h"
+
+/* The message sizes of the predictions, in bytes. */
+#define COPSE_QUALITY_SIZES 4
+extern const uint64_t copse_quality_sizes[COPSE_QUALITY_SIZES];
+extern const char *const copse_quality_size_names[COPSE_QUALITY_SIZES];
+
+enum copse_quality_outcome {
+  COPSE_QUALITY_OK,
+  COPSE_QUALITY_REFUSED,    /* the topology can't have such a schedule: an unbalanced relay */
+  COPSE_QUALITY_INFEASIBLE, /* a rank that can't be reached */
+  COPSE_QUALITY_OVERFLOW,   /* the exact result doesn't fit 64 bits */
+  COPSE_QUALITY_UNREADABLE, /* the file is no topology; one row, no collective */
+  /* never in a table: */
+  COPSE_QUALITY_SKIPPED, /* more ranks than asked for */
+  COPSE_QUALITY_TIMEOUT,
+  COPSE_QUALITY_FAILED /* out of memory, killed, an error of copse */
+};
+const char *copse_quality_outcome_name(enum copse_quality_outcome outcome);
+
+/* What was found out about one topology and collective. The values count for _OK only. */
+struct copse_quality_result {
+  enum copse_quality_outcome outcome;
+  struct copse_q bound, achieved; /* s/GB */
+  int64_t k;                      /* 0: none (alltoall) */
+  int trees;                      /* alltoall: paths */
+  int height;                     /* hops between ranks */
+  double us[COPSE_QUALITY_SIZES]; /* predicted */
+  double seconds;                 /* of solving; not in the table */
+  char reason[256];               /* of other outcomes; not in the table */
+};
+
+#define COPSE_QUALITY_SHA 17 /* the first 16 hex digits of the topology's sha256 */
+#define COPSE_QUALITY_NO_COLLECTIVE (-1)
+struct copse_quality_row {
+  const char *topology; /* file name */
+  char sha256[COPSE_QUALITY_SHA];
+  int collective; /* copse_collective, or COPSE_QUALITY_NO_COLLECTIVE */
+  int ranks;
+  long line; /* in the file it was read from */
+  struct copse_quality_result result;
+};
+
+/* Zero-initialise; free with copse_quality_table_free. Rows have copies of all they name. */
+struct copse_quality_table {
+  struct copse_quality_row *rows;
+  size_t n_rows, capacity;
+  struct copse_arena arena;
+};
+void copse_quality_table_free(struct copse_quality_table *table);
+
+/* Appends a copy of `row`. */
+copse_status copse_quality_table_add(struct copse_quality_table *table,
+                                     const struct copse_quality_row *row,
+                                     struct copse_err *err) COPSE_CHECKED;
+
+/* By topology and collective. */
+int copse_quality_row_order(const struct copse_quality_row *a, const struct copse_quality_row *b);
+void copse_quality_table_sort(struct copse_quality_table *table);
+
+/* In a sorted table; NULL if there is none. O(log rows). */
+const struct copse_quality_row *copse_quality_table_find(const struct copse_quality_table *table,
+                                                         const struct copse_quality_row *like);
+
+/*
+ * Reads a table and sorts it. COPSE_BAD_INPUT with file and line for anything that
+ * copse_quality_table_write does not write, and for two rows of the same topology and
+ * collective.
+ */
+copse_status copse_quality_table_parse(const char *label, char *data, size_t size,
+                                       struct copse_quality_table *table,
+                                       struct copse_err *err) COPSE_CHECKED;
+
+/* Appends the table as a file has it, rows as they stand. Reading it back gives the same. */
+void copse_quality_table_write(const struct copse_quality_table *table, struct copse_text *text);
+
+#endif

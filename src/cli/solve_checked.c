@@ -1,0 +1,42 @@
+#include "cli/solve_checked.h"
+
+#include "base/clock.h"
+#include "schedule/verify.h"
+
+/* Beyond this the exact optimum of an alltoall is often out of reach, and 1 % is what users ask
+ * for. */
+#define EXACT_ALLTOALL_RANKS 64
+
+/* A schedule that its own verifier refuses must never reach a file. */
+static copse_status self_check(const struct copse_schedule *schedule,
+                               const struct copse_topology *topology, struct copse_err *err) {
+  struct copse_verify_report report;
+  struct copse_err local = COPSE_ERR_INIT;
+  copse_status status = copse_verify_schedule(schedule, topology, "schedule", &report, &local);
+  if (status == COPSE_OK) return COPSE_OK;
+  return copse_fail(err, status == COPSE_REFUTED ? COPSE_INTERNAL : status,
+                    "the computed schedule fails verification: %s", local.text);
+}
+
+copse_status copse_cli_solve_checked(const struct copse_topology *topology,
+                                     const struct copse_solve_options *options, bool has_tolerance,
+                                     struct copse_schedule **out,
+                                     struct copse_solve_seconds *seconds, double *verify_seconds,
+                                     struct copse_err *err) {
+  struct copse_solve_options chosen = *options;
+  struct copse_schedule *schedule = NULL;
+  copse_status status;
+  *out = NULL;
+  if (!has_tolerance && chosen.collective == COPSE_ALLTOALL &&
+      topology->n_ranks > EXACT_ALLTOALL_RANKS)
+    chosen.tolerance = (struct copse_q){1, 100};
+  COPSE_TRY(copse_solve_schedule(topology, &chosen, &schedule, seconds, err));
+  double mark = copse_clock_seconds();
+  if (!chosen.bound_only) COPSE_TRY(self_check(schedule, topology, err));
+  if (verify_seconds) *verify_seconds = copse_clock_seconds() - mark;
+  *out = schedule;
+  schedule = NULL;
+out:
+  copse_schedule_release(schedule);
+  return status;
+}

@@ -1,0 +1,18 @@
+/* Solving as every command does it: checked before anybody sees it. */
+#ifndef COPSE_CLI_SOLVE_CHECKED_H
+#define COPSE_CLI_SOLVE_CHECKED_H
+
+#include "schedule/solve.h"
+
+/*
+ * copse_solve_schedule, then (but for bound_only) copse_verify_schedule: a schedule that its own
+ * verifier refuses is COPSE_INTERNAL. Without has_tolerance an alltoall of many ranks gets
+ * 1 %. verify_seconds may be NULL. The caller releases *out.
+ */
+copse_status copse_cli_solve_checked(const struct copse_topology *topology,
+                                     const struct copse_solve_options *options, bool has_tolerance,
+                                     struct copse_schedule **out,
+                                     struct copse_solve_seconds *seconds, double *verify_seconds,
+                                     struct copse_err *err) COPSE_CHECKED;
+
+#endif

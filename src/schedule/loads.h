@@ -1,0 +1,28 @@
+/*
+ * What trees and flows put on the links: exact fractions of M. Paths are in the topology's node
+ * numbers and over its links. A link into a multicast switch counts once per broadcast tree, one
+ * out of an aggregation switch once per reduce tree. (The verifier has its own.)
+ */
+#ifndef COPSE_SCHEDULE_LOADS_H
+#define COPSE_SCHEDULE_LOADS_H
+
+#include "schedule/schedule.h"
+#include "topology/topology.h"
+
+/* Sets loads[n_links]. COPSE_OVERFLOW, COPSE_NOMEM. */
+copse_status copse_tree_loads(const struct copse_topology *topology,
+                              const struct copse_schedule_tree *trees, size_t n_trees,
+                              struct copse_q *loads, struct copse_err *err) COPSE_CHECKED;
+copse_status copse_flow_loads(const struct copse_topology *topology,
+                              const struct copse_schedule_flow *flows, int n_flows,
+                              struct copse_q *loads, struct copse_err *err) COPSE_CHECKED;
+
+/* time_per_GB: the largest load over bandwidth. */
+copse_status copse_tree_time(const struct copse_topology *topology,
+                             const struct copse_schedule_tree *trees, size_t n_trees,
+                             struct copse_q *time, struct copse_err *err) COPSE_CHECKED;
+copse_status copse_flow_time(const struct copse_topology *topology,
+                             const struct copse_schedule_flow *flows, int n_flows,
+                             struct copse_q *time, struct copse_err *err) COPSE_CHECKED;
+
+#endif

@@ -1,0 +1,110 @@
+/* Another program as a filter: whole text both ways, and every way in which it can go wrong. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/process.h"
+#include "base/text.h"
+#include "support/support.h"
+
+static copse_status filter(const char *script, const char *input, size_t size, size_t most,
+                           char **out, size_t *out_size, struct copse_err *err) {
+  char shell[] = "sh", option[] = "-c", text[256];
+  char *const argv[] = {shell, option, text, NULL};
+  snprintf(text, sizeof text, "%s", script);
+  return copse_process_filter(argv, input, size, 1, most, out, out_size, err);
+}
+
+START_TEST(more_than_a_pipe_holds_goes_through_whole) {
+  struct copse_err err = COPSE_ERR_INIT;
+  size_t size = (size_t)3 << 20, n;
+  char *input = malloc(size), *out;
+  for (size_t i = 0; i < size; i++) input[i] = (char)('a' + i * i % 23);
+  ASSERT_OK(filter("cat", input, size, size, &out, &n, &err), &err);
+  ck_assert_uint_eq(n, size);
+  ck_assert_int_eq(memcmp(out, input, size), 0);
+  ck_assert_int_eq(out[n], '\0');
+  free(out);
+  ASSERT_FAILS(filter("cat", input, size, size - 1, &out, &n, &err), COPSE_IO, &err, "wrote more");
+  ck_assert_ptr_null(out);
+  free(input);
+}
+END_TEST
+
+START_TEST(no_input_and_no_output_are_fine) {
+  struct copse_err err = COPSE_ERR_INIT;
+  char *out;
+  size_t n;
+  ASSERT_OK(filter("cat", "", 0, 10, &out, &n, &err), &err);
+  ck_assert_uint_eq(n, 0);
+  free(out);
+  /* one that does not read is no broken pipe of ours */
+  char *input = calloc(1, 1 << 20);
+  ASSERT_OK(filter("exec 0<&-; echo x", input, 1 << 20, 10, &out, &n, &err), &err);
+  ck_assert_str_eq(out, "x\n");
+  free(out);
+  free(input);
+}
+END_TEST
+
+START_TEST(failures_are_told_apart) {
+  struct copse_err err = COPSE_ERR_INIT;
+  char none[] = "no-such-program-of-copse", *out;
+  char *const argv[] = {none, NULL};
+  size_t n;
+  ASSERT_FAILS(copse_process_filter(argv, "", 0, 1, 10, &out, &n, &err), COPSE_UNSUPPORTED, &err,
+               "no-such-program-of-copse");
+  err = (struct copse_err)COPSE_ERR_INIT;
+  ASSERT_FAILS(filter("echo x; exit 3", "", 0, 10, &out, &n, &err), COPSE_IO, &err, "failed");
+  ck_assert_ptr_null(out);
+  err = (struct copse_err)COPSE_ERR_INIT;
+  ASSERT_FAILS(filter("kill -9 $$", "", 0, 10, &out, &n, &err), COPSE_IO, &err, "failed");
+}
+END_TEST
+
+START_TEST(what_takes_too_long_is_ended) {
+  struct copse_err err = COPSE_ERR_INIT;
+  char *out;
+  size_t n;
+  double start = copse_clock_seconds();
+  ASSERT_FAILS(filter("exec sleep 60", "", 0, 10, &out, &n, &err), COPSE_NOMEM, &err,
+               "not done within 1 s");
+  ck_assert(copse_clock_seconds() - start < 30);
+}
+END_TEST
+
+START_TEST(xml_text_is_escaped_and_valid) {
+  static const struct {
+    const char *in, *out;
+  } cases[] = {
+      {"a<b>&\"c'", "a&lt;b&gt;&amp;&quot;c&#39;"},
+      {"\xe6\xbc\xa2 \xf0\x9f\x8c\xb3", "\xe6\xbc\xa2 \xf0\x9f\x8c\xb3"},
+      {"\x01x\x1b", "\xef\xbf\xbdx\xef\xbf\xbd"},
+      {"\xff\xc0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
+      {"\xef\xbf\xbf!", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd!"},
+      {"\xe6\xbc", "\xef\xbf\xbd\xef\xbf\xbd"},
+      {"", ""},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct copse_text text = {0};
+    copse_text_append(&text, "", 0);
+    copse_text_add_xml(&text, cases[i].in);
+    ck_assert_str_eq(text.data, cases[i].out);
+    copse_text_free(&text);
+  }
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("base/process");
+  TCase *tests = tcase_create("process");
+  tcase_add_test(tests, more_than_a_pipe_holds_goes_through_whole);
+  tcase_add_test(tests, no_input_and_no_output_are_fine);
+  tcase_add_test(tests, failures_are_told_apart);
+  tcase_add_test(tests, what_takes_too_long_is_ended);
+  tcase_add_test(tests, xml_text_is_escaped_and_valid);
+  suite_add_tcase(suite, tests);
+  return copse_test_run(suite);
+}

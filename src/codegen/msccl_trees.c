@@ -298,7 +298,9 @@ copse_status copse_msccl_emit_trees(const struct copse_msccl_job *job,
     choose_channels(&w, channels, false);
     if (span->unit->reduce) COPSE_TRY(reduce(&w, &have));
     choose_channels(&w, channels, true);
-    if (span->unit->broadcast) COPSE_TRY(pass_down(&w, span->unit->root, 0, have));
+    if (span->unit->broadcast)
+      COPSE_TRY(pass_down(&w, span->unit->root,
+                          span->unit->broadcast->first_child[span->unit->root], have));
   }
 out:
   free(own);

@@ -30,7 +30,9 @@ static const char help[] =
     "msccl:\n"
     "  -E, --executor E        any: steps that RCCL has as well (s, r, cpy, re, nop); nccl: also\n"
     "                          rcs, rrs, rrc, which receive and send at once; default any\n"
-    "      --channels N        use N channels, 1 to 32; default: as many as are of use\n"
+    "      --channels N        at most N channels, 1 to 32; default 32\n"
+    "      --chunks N          chunks of a rank's block (allreduce: of the message); shares are\n"
+    "                          rounded to them; default: as many as the shares need exactly\n"
     "      --protocol P        Simple, LL or LL128; default Simple\n"
     "      --layout L          calls that it serves: both, in-place or out-of-place; default both\n"
     "      --min-bytes N       smallest message that it serves (K, M, G: times 1024, ...)\n"
@@ -82,8 +84,9 @@ static copse_status to_msccl(const struct options *o, const struct copse_schedul
                  schedule->n_ranks, sum.blocks, sum.channels, sum.chunks, sum.scratch, *size);
   if (sum.multiple & (sum.multiple - 1))
     copse_note(&copse_cli_notes,
-               "the executor takes this file only for element counts that are multiples of %d; a "
-               "schedule with another --k may serve powers of two",
+               "the executor takes this file only for element counts that are multiples of %d; "
+               "--chunks with a power of two, or a schedule with another --k, serves the usual "
+               "sizes",
                sum.multiple);
   return COPSE_OK;
 }
@@ -152,6 +155,10 @@ static int parse_msccl(int c, struct copse_msccl_options *o) {
       bad = number("channels", 1, 32, &v);
       o->channels = (int)v;
       break;
+    case 'k':
+      bad = number("chunks", 1, 32767, &v);
+      o->chunks = (int)v;
+      break;
     case 'P':
       if ((i = one_of(protocols)) < 0)
         return copse_cli_usage("lower", "--protocol must be Simple, LL or LL128");
@@ -172,7 +179,7 @@ static int parse_option(int c, struct options *o) {
   int64_t v = 0;
   int bad = COPSE_EXIT_DONE;
   if (strchr("xFCmp", c)) o->for_plan = true;
-  if (strchr("EcPLbe", c)) {
+  if (strchr("EckPLbe", c)) {
     o->for_msccl = true;
     return parse_msccl(c, &o->msccl);
   }
@@ -218,9 +225,10 @@ static int check(const struct options *o) {
                            "--text, --fifo, --chunk, --min-chunk and --pipeline-chunks "
                            "are for --to plan");
   if (o->for_msccl && !msccl)
-    return copse_cli_usage("lower",
-                           "--executor, --channels, --protocol, --layout, --min-bytes and "
-                           "--max-bytes are for --to msccl");
+    return copse_cli_usage(
+        "lower",
+        "--executor, --channels, --chunks, --protocol, --layout, --min-bytes and "
+        "--max-bytes are for --to msccl");
   if (!o->output) return copse_cli_usage("lower", "name the output with -o");
   return COPSE_EXIT_DONE;
 }
@@ -237,6 +245,7 @@ int copse_cmd_lower(int argc, char **argv) {
                                         {"pipeline-chunks", required_argument, NULL, 'p'},
                                         {"executor", required_argument, NULL, 'E'},
                                         {"channels", required_argument, NULL, 'c'},
+                                        {"chunks", required_argument, NULL, 'k'},
                                         {"protocol", required_argument, NULL, 'P'},
                                         {"layout", required_argument, NULL, 'L'},
                                         {"min-bytes", required_argument, NULL, 'b'},

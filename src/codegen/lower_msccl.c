@@ -20,8 +20,10 @@ static copse_status add_span(struct copse_msccl_job *job, const struct copse_msc
   return status;
 }
 
+/* Where a cut falls: on its chunk if block is a multiple of its denominator, else the nearest. */
 static int chunk_of(const struct copse_msccl_job *job, struct copse_q at) {
-  return (int)(at.num * (job->block / at.den)); /* block is a multiple of every denominator */
+  __int128 twice = 2 * (__int128)at.num * job->block;
+  return (int)((twice + at.den) / (2 * (__int128)at.den));
 }
 
 /* The chunks of [lo, hi) of a block. */
@@ -38,23 +40,29 @@ out:
   return status;
 }
 
-static copse_status cut_into_chunks(struct copse_msccl_job *job, struct copse_err *err) {
-  const struct copse_schedule *s = job->schedule;
-  int64_t block = 1, blocks = s->collective == COPSE_ALLREDUCE ? 1 : s->n_ranks;
+/* The fewest chunks of a block on which every cut falls, as far as they can be numbered. */
+static copse_status exact_chunks(const struct copse_msccl_job *job, int64_t *block,
+                                 struct copse_err *err) {
   copse_status status = COPSE_OK;
-  for (int i = 0; i < job->units.n_units && block <= COPSE_MSCCL_MAX_CHUNKS; i++)
-    COPSE_TRY(copse_lcm(block, job->units.units[i].hi.den, &block, err));
-  for (int i = 0; i < job->chains.n_chains && block <= COPSE_MSCCL_MAX_CHUNKS; i++)
-    COPSE_TRY(copse_lcm(block, job->chains.chains[i].hi.den, &block, err));
-  if (block * blocks > COPSE_MSCCL_MAX_CHUNKS)
-    return copse_fail(err, COPSE_UNSUPPORTED,
-                      "the cuts of this schedule need a message of %lld chunks%s; MSCCL numbers "
-                      "at most %d: solve again with a small --k, such as --k 1%s",
-                      (long long)(block * blocks), block > COPSE_MSCCL_MAX_CHUNKS ? " or more" : "",
-                      COPSE_MSCCL_MAX_CHUNKS,
-                      job->options.instances > 1 ? ", or take fewer --instances" : "");
-  job->block = (int)block;
-  job->chunks = (int)(block * blocks);
+  *block = 1;
+  for (int i = 0; i < job->units.n_units && *block <= COPSE_MSCCL_MAX_CHUNKS; i++)
+    COPSE_TRY(copse_lcm(*block, job->units.units[i].hi.den, block, err));
+  for (int i = 0; i < job->chains.n_chains && *block <= COPSE_MSCCL_MAX_CHUNKS; i++)
+    COPSE_TRY(copse_lcm(*block, job->chains.chains[i].hi.den, block, err));
+out:
+  return status;
+}
+
+/* How many blocks the message has. */
+static int blocks_of(const struct copse_msccl_job *job) {
+  return job->schedule->collective == COPSE_ALLREDUCE ? 1 : job->schedule->n_ranks;
+}
+
+static copse_status cut_into_chunks(struct copse_msccl_job *job, int block, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  job->block = block;
+  job->chunks = block * blocks_of(job);
+  job->n_spans = 0;
   for (int i = 0; i < job->units.n_units; i++) {
     const struct copse_unit *u = &job->units.units[i];
     COPSE_TRY(
@@ -101,16 +109,16 @@ static bool fits(const struct copse_msccl_job *job, const struct copse_msccl_pro
 }
 
 /* One attempt; COPSE_UNSUPPORTED with *m where it doesn't fit. */
-static copse_status attempt(const struct copse_msccl_job *job, int channels, bool pair,
-                            struct copse_msccl_program *p, struct misfit *m,
-                            struct copse_err *err) {
+static copse_status attempt(const struct copse_msccl_job *job, int channels,
+                            enum copse_msccl_sharing sharing, struct copse_msccl_program *p,
+                            struct misfit *m, struct copse_err *err) {
   struct copse_err why = COPSE_ERR_INIT;
   copse_status status;
   *m = (struct misfit){"connections in one channel", 0, COPSE_MSCCL_MAX_CONNECTIONS + 1,
                        COPSE_MSCCL_MAX_CONNECTIONS};
   COPSE_TRY(copse_msccl_program_start(p, job->schedule->n_ranks, &why));
   p->end_channel = channels;
-  p->pair = pair;
+  p->sharing = sharing;
   COPSE_TRY(job->schedule->collective == COPSE_ALLTOALL ? copse_msccl_emit_chains(job, p)
                                                         : copse_msccl_emit_trees(job, p));
   if (!fits(job, p, m)) status = COPSE_UNSUPPORTED;
@@ -121,16 +129,16 @@ out:
 }
 
 /*
- * The most channels from `most` down to `least` that fit: sends and receives in blocks of
+ * The most channels up to `most` that fit: sends and receives in blocks of
  * their own run at once, so sharing a block comes after fewer channels.
  */
-static copse_status search(const struct copse_msccl_job *job, int most, int least,
+static copse_status search(const struct copse_msccl_job *job, int most,
                            struct copse_msccl_program *p, int *channels, struct misfit *m,
                            struct copse_err *err) {
   struct misfit first = {0};
-  for (int pair = 0; pair < 2; pair++) {
-    for (*channels = most; *channels >= least; --*channels) {
-      copse_status status = attempt(job, *channels, pair, p, m, err);
+  for (int sharing = COPSE_MSCCL_SHARE_NONE; sharing <= COPSE_MSCCL_SHARE_ALL; sharing++) {
+    for (*channels = most; *channels >= 1; --*channels) {
+      copse_status status = attempt(job, *channels, (enum copse_msccl_sharing)sharing, p, m, err);
       if (status != COPSE_UNSUPPORTED) return status;
       /* what stands in the way of the fewest blocks says most */
       if (!first.what || m->need - m->limit <= first.need - first.limit) first = *m;
@@ -140,32 +148,77 @@ static copse_status search(const struct copse_msccl_job *job, int most, int leas
   return COPSE_UNSUPPORTED;
 }
 
-static copse_status say_misfit(const struct copse_msccl_job *job, const struct misfit *m,
-                               struct copse_err *err) {
-  const struct copse_schedule *s = job->schedule;
+/* Whether the job fits with so many channels; *channels gets how many are used. */
+static copse_status try_channels(const struct copse_msccl_job *job, int most, int *channels,
+                                 struct copse_err *err) {
   struct copse_msccl_program p;
-  struct misfit other;
-  char hint[160] = "; no number of channels helps (--to plan has no such limit)";
-  int channels;
-  int64_t k = s->k * m->limit / m->need;
+  struct misfit m;
+  copse_status status = search(job, most, &p, channels, &m, err);
+  if (status == COPSE_OK) copse_msccl_program_free(&p);
+  return status;
+}
+
+/* The largest power of two of chunks per block that fits, shares rounded; 0 if none does. */
+static copse_status try_chunks(struct copse_msccl_job *job, int *chunks, struct copse_err *err) {
+  int used;
   copse_status status = COPSE_UNSUPPORTED;
-  if (job->options.channels > 0)
-    status = search(job, COPSE_MSCCL_MAX_CHANNELS, 1, &p, &channels, &other, err);
-  if (status == COPSE_OK) {
-    snprintf(hint, sizeof hint, "; --channels %d fits", channels);
-    copse_msccl_program_free(&p);
-  } else if (status != COPSE_UNSUPPORTED) {
-    return status;
-  } else if (job->options.instances > 1) {
-    snprintf(hint, sizeof hint, "; take fewer --instances than %d", job->options.instances);
-  } else if (s->k > 1) {
-    snprintf(hint, sizeof hint, "; solve again with --k %lld or less",
-             (long long)(k < 1      ? 1
-                         : k < s->k ? k
-                                    : s->k - 1));
+  for (*chunks = 64; *chunks > 0 && status == COPSE_UNSUPPORTED; *chunks /= 2) {
+    if (*chunks * blocks_of(job) > COPSE_MSCCL_MAX_CHUNKS) continue;
+    status = cut_into_chunks(job, *chunks, err);
+    if (status == COPSE_OK) status = try_channels(job, COPSE_MSCCL_MAX_CHANNELS, &used, err);
+    if (status == COPSE_OK) return COPSE_OK;
   }
-  return copse_fail(err, COPSE_UNSUPPORTED, "rank %d needs %d %s, of which MSCCL has %d%s", m->rank,
+  return status == COPSE_UNSUPPORTED ? COPSE_OK : status;
+}
+
+/* What would fit, in words. */
+static copse_status find_hint(struct copse_msccl_job *job, int64_t k, char *hint, size_t size,
+                              struct copse_err *err) {
+  int n;
+  copse_status status;
+  if (job->options.channels > 0 && job->block > 0) {
+    status = try_channels(job, COPSE_MSCCL_MAX_CHANNELS, &n, err);
+    if (status == COPSE_OK) snprintf(hint, size, "--channels %d fits", n);
+    if (status != COPSE_UNSUPPORTED) return status;
+  }
+  COPSE_TRY(try_chunks(job, &n, err));
+  if (job->options.instances > 1)
+    snprintf(hint, size, "take fewer --instances than %d", job->options.instances);
+  else if (job->schedule->k > 1 && n > 0)
+    snprintf(hint, size,
+             "solve again with --k %lld or less, or --chunks %d fits, which rounds "
+             "the shares",
+             (long long)k, n);
+  else if (job->schedule->k > 1)
+    snprintf(hint, size, "solve again with --k %lld or less", (long long)k);
+  else if (n > 0)
+    snprintf(hint, size, "--chunks %d fits, which rounds the shares", n);
+  else
+    snprintf(hint, size, "only a native plan (--to plan) has no such limit");
+out:
+  return status;
+}
+
+static copse_status say_misfit(struct copse_msccl_job *job, const struct misfit *m,
+                               struct copse_err *err) {
+  int64_t k = job->schedule->k * m->limit / m->need;
+  char hint[160];
+  copse_status status = find_hint(job, k < 1 ? 1 : k, hint, sizeof hint, err);
+  if (status != COPSE_OK) return status;
+  return copse_fail(err, COPSE_UNSUPPORTED, "rank %d needs %d %s and may have %d; %s", m->rank,
                     m->need, m->what, m->limit, hint);
+}
+
+static copse_status say_too_fine(struct copse_msccl_job *job, int64_t block,
+                                 struct copse_err *err) {
+  char hint[160];
+  copse_status status = find_hint(job, 1, hint, sizeof hint, err);
+  if (status != COPSE_OK) return status;
+  return copse_fail(err, COPSE_UNSUPPORTED,
+                    "the shares of this schedule are parts of %lld%s of a message, and MSCCL "
+                    "numbers at most %d chunks; %s",
+                    (long long)(block * blocks_of(job)),
+                    block > COPSE_MSCCL_MAX_CHUNKS ? " or more" : "", COPSE_MSCCL_MAX_CHUNKS, hint);
 }
 
 /* ---- all together --------------------------------------------------------------------- */
@@ -183,6 +236,8 @@ static copse_status check_options(struct copse_msccl_job *job, struct copse_err 
                       COPSE_MSCCL_MAX_CHANNELS);
   if (o->instances < 1 || o->instances > 64)
     return copse_fail(err, COPSE_INVALID, "instances must be from 1 to 64");
+  if (o->chunks < 0 || o->chunks > COPSE_MSCCL_MAX_CHUNKS)
+    return copse_fail(err, COPSE_INVALID, "chunks must be from 1 to %d", COPSE_MSCCL_MAX_CHUNKS);
   if (o->min_bytes < 0 || o->max_bytes < 0 || (o->max_bytes > 0 && o->max_bytes < o->min_bytes))
     return copse_fail(err, COPSE_INVALID, "the smallest message must not exceed the largest");
   if (job->schedule->collective == COPSE_ALLTOALL) {
@@ -207,7 +262,10 @@ static copse_status cut(struct copse_msccl_job *job, struct copse_err *err) {
     COPSE_TRY(copse_chains_make(s, job->options.instances, &job->chains, err));
   else
     COPSE_TRY(copse_units_make(s, job->options.instances, &job->units, err));
-  COPSE_TRY(cut_into_chunks(job, err));
+  int64_t block = job->options.chunks;
+  if (block == 0) COPSE_TRY(exact_chunks(job, &block, err));
+  if (block * blocks_of(job) > COPSE_MSCCL_MAX_CHUNKS) return say_too_fine(job, block, err);
+  COPSE_TRY(cut_into_chunks(job, (int)block, err));
 out:
   return status;
 }
@@ -246,8 +304,7 @@ copse_status copse_lower_msccl(const struct copse_schedule *schedule,
   COPSE_TRY(cut(&job, err));
   bound_bytes(&job);
   int most = job.options.channels ? job.options.channels : COPSE_MSCCL_MAX_CHANNELS;
-  int least = job.options.channels ? job.options.channels : 1;
-  status = search(&job, most, least, &p, &channels, &misfit, err);
+  status = search(&job, most, &p, &channels, &misfit, err);
   if (status == COPSE_UNSUPPORTED) status = say_misfit(&job, &misfit, err);
   if (status != COPSE_OK) goto out;
   copse_msccl_renumber_channels(&p);

@@ -28,8 +28,9 @@ struct copse_msccl_options {
   enum copse_msccl_protocol protocol;
   enum copse_msccl_layout layout; /* an alltoall is out of place in any case */
   int max_blocks;                 /* of a rank; 0: 64, or 108 for COPSE_MSCCL_NCCL */
-  int channels;                   /* at most 32; 0: as many as are of use */
+  int channels;                   /* at most so many, 1..32; 0: 32 */
   int instances;                  /* parts that each tree is cut into; 0: 1 */
+  int chunks;                     /* of a rank's block: shares are rounded to it; 0: exact */
   int64_t min_bytes, max_bytes;   /* of the message; 0: no bound but the executors' */
 };
 

@@ -52,6 +52,10 @@ int copse_msccl_channel(struct copse_msccl_program *p, int src, int dst, int wis
   int best = -1;
   for (int c = p->first_channel; c < p->end_channel; c++) {
     int load = *load_of(p, src, dst, c);
+    if (p->sharing == COPSE_MSCCL_SHARE_ALL && load > 0) {
+      best = c;
+      break;
+    }
     int least = best < 0 ? 0 : *load_of(p, src, dst, best);
     if ((best < 0 || load < least || (load == least && c == wish)) && has_room(p, src, dst, c))
       best = c;
@@ -105,12 +109,10 @@ copse_status copse_msccl_block(struct copse_msccl_program *p, int rank, int send
   int peer = sends ? send : recv;
   if (peer < 0) return local_block(p, rank, block);
   *block = owner(p, rank, peer, channel, sends);
-  if (*block < 0 && p->pair) {
+  if (*block < 0 && p->sharing != COPSE_MSCCL_SHARE_NONE) {
     for (int i = 0; i < r->n && *block < 0; i++) {
       struct copse_msccl_block *b = &p->blocks[r->ids[i]];
-      if (b->channel == channel && (b->send >= 0 || b->recv >= 0) &&
-          (sends ? b->send : b->recv) < 0)
-        *block = r->ids[i];
+      if (b->channel == channel && (sends ? b->send : b->recv) < 0) *block = r->ids[i];
     }
     if (*block >= 0) *(sends ? &p->blocks[*block].send : &p->blocks[*block].recv) = peer;
   }

@@ -62,10 +62,17 @@ struct copse_msccl_block {
   size_t capacity;
 };
 
+/* How a program saves blocks, from the fastest to the most sparing way. */
+enum copse_msccl_sharing {
+  COPSE_MSCCL_SHARE_NONE,   /* sends and receives run at once, in blocks of their own */
+  COPSE_MSCCL_SHARE_BLOCKS, /* a send and a receive of one channel share a block */
+  COPSE_MSCCL_SHARE_ALL     /* and two ranks have one connection, if channels have room */
+};
+
 struct copse_msccl_program {
   int n_ranks;
   int first_channel, end_channel; /* those that copse_msccl_channel chooses from */
-  bool pair;      /* a send and a receive of one channel share a block where they can */
+  enum copse_msccl_sharing sharing;
   int n_channels; /* in use, once they are renumbered */
   struct copse_msccl_block *blocks;
   int n_blocks;

@@ -171,6 +171,27 @@ static copse_status try_chunks(struct copse_msccl_job *job, int *chunks, struct 
   return status == COPSE_UNSUPPORTED ? COPSE_OK : status;
 }
 
+static int default_blocks(const struct copse_msccl_options *o) {
+  return o->executor == COPSE_MSCCL_NCCL ? 108 : 64;
+}
+
+/* The least number of blocks that is enough, more of them never being worse; 0: none is. */
+static copse_status try_blocks(struct copse_msccl_job *job, int *least, struct copse_err *err) {
+  int given = job->options.max_blocks, low = given, high = default_blocks(&job->options) + 1, used;
+  int most = high;
+  copse_status status = COPSE_OK;
+  while (low + 1 < high) { /* low is too few, high enough (or out of range) */
+    job->options.max_blocks = high == most ? most - 1 : low + (high - low) / 2;
+    status = try_channels(job, COPSE_MSCCL_MAX_CHANNELS, &used, err);
+    if (status != COPSE_OK && status != COPSE_UNSUPPORTED) return status;
+    if (status == COPSE_UNSUPPORTED && high == most) break;
+    *(status == COPSE_OK ? &high : &low) = job->options.max_blocks;
+  }
+  job->options.max_blocks = given;
+  *least = high < most ? high : 0;
+  return COPSE_OK;
+}
+
 /* What would fit, in words. */
 static copse_status find_hint(struct copse_msccl_job *job, int64_t k, char *hint, size_t size,
                               struct copse_err *err) {
@@ -180,6 +201,13 @@ static copse_status find_hint(struct copse_msccl_job *job, int64_t k, char *hint
     status = try_channels(job, COPSE_MSCCL_MAX_CHANNELS, &n, err);
     if (status == COPSE_OK) snprintf(hint, size, "--channels %d fits", n);
     if (status != COPSE_UNSUPPORTED) return status;
+  }
+  if (job->options.max_blocks < default_blocks(&job->options) && job->block > 0) {
+    COPSE_TRY(try_blocks(job, &n, err));
+    if (n > 0) {
+      snprintf(hint, size, "--workers %d fits", n);
+      return COPSE_OK;
+    }
   }
   COPSE_TRY(try_chunks(job, &n, err));
   if (job->options.instances > 1)
@@ -227,7 +255,7 @@ static copse_status check_options(struct copse_msccl_job *job, struct copse_err 
   struct copse_msccl_options *o = &job->options;
   bool nccl = o->executor == COPSE_MSCCL_NCCL;
   int blocks = nccl ? COPSE_MSCCL_MAX_DEP_BLOCK : 64;
-  if (o->max_blocks == 0) o->max_blocks = nccl ? 108 : 64;
+  if (o->max_blocks == 0) o->max_blocks = default_blocks(o);
   if (o->instances == 0) o->instances = 1;
   if (o->max_blocks < 1 || o->max_blocks > blocks)
     return copse_fail(err, COPSE_INVALID, "workers must be from 1 to %d for this executor", blocks);

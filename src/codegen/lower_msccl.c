@@ -335,7 +335,7 @@ copse_status copse_lower_msccl(const struct copse_schedule *schedule,
   status = search(&job, most, &p, &channels, &misfit, err);
   if (status == COPSE_UNSUPPORTED) status = say_misfit(&job, &misfit, err);
   if (status != COPSE_OK) goto out;
-  copse_msccl_renumber_channels(&p);
+  COPSE_TRY(copse_msccl_finish(&p));
   COPSE_TRY(copse_msccl_write(&job, &p, &out, err));
   summarize(&job, &p, summary);
   *text = out.data;

@@ -146,6 +146,13 @@ static copse_status append(struct copse_msccl_program *p, struct copse_msccl_blo
   return status;
 }
 
+/* Whether an earlier step of the block has waited for `ref` or what comes after it. */
+static bool waited(const struct copse_msccl_block *b, struct copse_msccl_ref ref) {
+  for (int s = 0; s < b->n_steps; s++)
+    if (b->steps[s].after.block == ref.block && b->steps[s].after.step >= ref.step) return true;
+  return false;
+}
+
 copse_status copse_msccl_add(struct copse_msccl_program *p, int block,
                              const struct copse_msccl_step *step,
                              const struct copse_msccl_ref *after, int n_after,
@@ -156,7 +163,7 @@ copse_status copse_msccl_add(struct copse_msccl_program *p, int block,
   real.after = COPSE_MSCCL_NO_REF;
   real.awaited = false;
   for (int i = 0; i < n_after; i++) {
-    if (after[i].block < 0 || after[i].block == block) continue;
+    if (after[i].block < 0 || after[i].block == block || waited(b, after[i])) continue;
     if (real.after.block >= 0)
       COPSE_TRY(append(
           p, b,
@@ -178,11 +185,16 @@ struct copse_msccl_place copse_msccl_scratch(struct copse_msccl_program *p, int 
   return (struct copse_msccl_place){'s', at};
 }
 
-void copse_msccl_renumber_channels(struct copse_msccl_program *p) {
-  int number[COPSE_MSCCL_MAX_CHANNELS] = {0}, n = 0;
+copse_status copse_msccl_finish(struct copse_msccl_program *p) {
+  int number[COPSE_MSCCL_MAX_CHANNELS] = {0}, n = 0, block;
+  copse_status status = COPSE_OK;
+  for (int r = 0; r < p->n_ranks; r++)
+    if (p->ranks[r].n == 0) COPSE_TRY(local_block(p, r, &block));
   for (int b = 0; b < p->n_blocks; b++) number[p->blocks[b].channel] = 1;
   for (int c = 0; c < COPSE_MSCCL_MAX_CHANNELS; c++)
     if (number[c]) number[c] = n++;
   for (int b = 0; b < p->n_blocks; b++) p->blocks[b].channel = number[p->blocks[b].channel];
   p->n_channels = n;
+out:
+  return status;
 }

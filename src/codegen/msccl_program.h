@@ -107,7 +107,7 @@ copse_status copse_msccl_block_of_both(struct copse_msccl_program *p, int rank, 
 
 /*
  * Adds a step that starts after all of `after` (n_after refs; those of the same block and
- * COPSE_MSCCL_NO_REF cost nothing, others a nop each but for the last).
+ * COPSE_MSCCL_NO_REF and those waited for before cost nothing, others a nop each but the last).
  */
 copse_status copse_msccl_add(struct copse_msccl_program *p, int block,
                              const struct copse_msccl_step *step,
@@ -117,7 +117,7 @@ copse_status copse_msccl_add(struct copse_msccl_program *p, int block,
 /* `count` chunks of scratch of the rank. */
 struct copse_msccl_place copse_msccl_scratch(struct copse_msccl_program *p, int rank, int count);
 
-/* When all steps are there: channels 0, 1, ... without gaps. */
-void copse_msccl_renumber_channels(struct copse_msccl_program *p);
+/* When all steps are there: a block for every rank, channels 0, 1, ... without gaps. */
+copse_status copse_msccl_finish(struct copse_msccl_program *p) COPSE_CHECKED;
 
 #endif

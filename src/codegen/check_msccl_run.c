@@ -148,6 +148,8 @@ static copse_status compute(struct run *r, int t, const struct copse_mx_run_op *
       else
         v = own;
     }
+    /* a chunk copied onto itself, as in-place calls have it, is only read */
+    if (!adds && copse_cells_same(r->cells, dst, cell_at(tb, op->step->src, j))) continue;
     COPSE_TRY(copse_cells_write(r->cells, action, dst, v, r->err));
   }
 out:

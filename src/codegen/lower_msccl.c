@@ -1,5 +1,5 @@
 /*
- * Lowering to MSCCL: the cut into chunks, the search for numbers of channels that keep every
+ * Lowering to MSCCL: the search for numbers of channels that keep every
  * rank within the executors' limits, and what to say where there are none.
  */
 #include <stdio.h>
@@ -9,72 +9,6 @@
 #include "base/collective.h"
 #include "base/memory.h"
 #include "codegen/msccl_emit.h"
-
-/* ---- chunks --------------------------------------------------------------------------- */
-
-static copse_status add_span(struct copse_msccl_job *job, const struct copse_msccl_span *span,
-                             struct copse_err *err) {
-  copse_status status =
-      copse_grow(&job->spans, &job->spans_capacity, job->n_spans + 1, sizeof *job->spans, err);
-  if (status == COPSE_OK) job->spans[job->n_spans++] = *span;
-  return status;
-}
-
-/* Where a cut falls: on its chunk if block is a multiple of its denominator, else the nearest. */
-static int chunk_of(const struct copse_msccl_job *job, struct copse_q at) {
-  __int128 twice = 2 * (__int128)at.num * job->block;
-  return (int)((twice + at.den) / (2 * (__int128)at.den));
-}
-
-/* The chunks of [lo, hi) of a block. */
-static copse_status add_spans(struct copse_msccl_job *job, struct copse_msccl_span span,
-                              struct copse_q lo, struct copse_q hi, struct copse_err *err) {
-  int end = chunk_of(job, hi);
-  copse_status status = COPSE_OK;
-  for (span.offset = chunk_of(job, lo); span.offset < end; span.offset += span.count) {
-    int stop = (span.offset / COPSE_MSCCL_MAX_COUNT + 1) * COPSE_MSCCL_MAX_COUNT;
-    span.count = (stop < end ? stop : end) - span.offset;
-    COPSE_TRY(add_span(job, &span, err));
-  }
-out:
-  return status;
-}
-
-/* The fewest chunks of a block on which every cut falls, as far as they can be numbered. */
-static copse_status exact_chunks(const struct copse_msccl_job *job, int64_t *block,
-                                 struct copse_err *err) {
-  copse_status status = COPSE_OK;
-  *block = 1;
-  for (int i = 0; i < job->units.n_units && *block <= COPSE_MSCCL_MAX_CHUNKS; i++)
-    COPSE_TRY(copse_lcm(*block, job->units.units[i].hi.den, block, err));
-  for (int i = 0; i < job->chains.n_chains && *block <= COPSE_MSCCL_MAX_CHUNKS; i++)
-    COPSE_TRY(copse_lcm(*block, job->chains.chains[i].hi.den, block, err));
-out:
-  return status;
-}
-
-/* How many blocks the message has. */
-static int blocks_of(const struct copse_msccl_job *job) {
-  return job->schedule->collective == COPSE_ALLREDUCE ? 1 : job->schedule->n_ranks;
-}
-
-static copse_status cut_into_chunks(struct copse_msccl_job *job, int block, struct copse_err *err) {
-  copse_status status = COPSE_OK;
-  job->block = block;
-  job->chunks = block * blocks_of(job);
-  job->n_spans = 0;
-  for (int i = 0; i < job->units.n_units; i++) {
-    const struct copse_unit *u = &job->units.units[i];
-    COPSE_TRY(
-        add_spans(job, (struct copse_msccl_span){.block = u->block, .unit = u}, u->lo, u->hi, err));
-  }
-  for (int i = 0; i < job->chains.n_chains; i++) {
-    const struct copse_chain *c = &job->chains.chains[i];
-    COPSE_TRY(add_spans(job, (struct copse_msccl_span){.chain = c}, c->lo, c->hi, err));
-  }
-out:
-  return status;
-}
 
 /* ---- limits --------------------------------------------------------------------------- */
 
@@ -163,8 +97,8 @@ static copse_status try_chunks(struct copse_msccl_job *job, int *chunks, struct 
   int used;
   copse_status status = COPSE_UNSUPPORTED;
   for (*chunks = 64; *chunks > 0 && status == COPSE_UNSUPPORTED; *chunks /= 2) {
-    if (*chunks * blocks_of(job) > COPSE_MSCCL_MAX_CHUNKS) continue;
-    status = cut_into_chunks(job, *chunks, err);
+    if (*chunks * job->cut.blocks > COPSE_MSCCL_MAX_CHUNKS) continue;
+    status = copse_cut_into(&job->cut, *chunks, err);
     if (status == COPSE_OK) status = try_channels(job, COPSE_MSCCL_MAX_CHANNELS, &used, err);
     if (status == COPSE_OK) return COPSE_OK;
   }
@@ -197,12 +131,12 @@ static copse_status find_hint(struct copse_msccl_job *job, int64_t k, char *hint
                               struct copse_err *err) {
   int n;
   copse_status status;
-  if (job->options.channels > 0 && job->block > 0) {
+  if (job->options.channels > 0 && job->cut.block > 0) {
     status = try_channels(job, COPSE_MSCCL_MAX_CHANNELS, &n, err);
     if (status == COPSE_OK) snprintf(hint, size, "--channels %d fits", n);
     if (status != COPSE_UNSUPPORTED) return status;
   }
-  if (job->options.max_blocks < default_blocks(&job->options) && job->block > 0) {
+  if (job->options.max_blocks < default_blocks(&job->options) && job->cut.block > 0) {
     COPSE_TRY(try_blocks(job, &n, err));
     if (n > 0) {
       snprintf(hint, size, "--workers %d fits", n);
@@ -245,7 +179,7 @@ static copse_status say_too_fine(struct copse_msccl_job *job, int64_t block,
   return copse_fail(err, COPSE_UNSUPPORTED,
                     "the shares of this schedule are parts of %lld%s of a message, and MSCCL "
                     "numbers at most %d chunks; %s",
-                    (long long)(block * blocks_of(job)),
+                    (long long)(block * job->cut.blocks),
                     block > COPSE_MSCCL_MAX_CHUNKS ? " or more" : "", COPSE_MSCCL_MAX_CHUNKS, hint);
 }
 
@@ -279,21 +213,13 @@ static copse_status check_options(struct copse_msccl_job *job, struct copse_err 
 }
 
 static copse_status cut(struct copse_msccl_job *job, struct copse_err *err) {
-  const struct copse_schedule *s = job->schedule;
-  copse_status status;
-  if (copse_collective_rooted(s->collective))
-    return copse_fail(err, COPSE_UNSUPPORTED,
-                      "MSCCL does not look at a call's root, so a %s is not lowered to it (--to "
-                      "plan does it)",
-                      copse_collective_name(s->collective));
-  if (s->collective == COPSE_ALLTOALL)
-    COPSE_TRY(copse_chains_make(s, job->options.instances, &job->chains, err));
-  else
-    COPSE_TRY(copse_units_make(s, job->options.instances, &job->units, err));
   int64_t block = job->options.chunks;
-  if (block == 0) COPSE_TRY(exact_chunks(job, &block, err));
-  if (block * blocks_of(job) > COPSE_MSCCL_MAX_CHUNKS) return say_too_fine(job, block, err);
-  COPSE_TRY(cut_into_chunks(job, (int)block, err));
+  copse_status status;
+  COPSE_TRY(copse_cut_start(&job->cut, job->schedule, job->options.instances, COPSE_MSCCL_MAX_COUNT,
+                            err));
+  if (block == 0) COPSE_TRY(copse_cut_exact(&job->cut, COPSE_MSCCL_MAX_CHUNKS, &block, err));
+  if (block * job->cut.blocks > COPSE_MSCCL_MAX_CHUNKS) return say_too_fine(job, block, err);
+  COPSE_TRY(copse_cut_into(&job->cut, (int)block, err));
 out:
   return status;
 }
@@ -301,7 +227,7 @@ out:
 /* The loop counter of the executors ends at 65536 slots of this size for every chunk. */
 static void bound_bytes(struct copse_msccl_job *job) {
   static const int64_t slot[] = {2097152, 16384, 50176};
-  int64_t most = slot[job->options.protocol] * 65536 * job->chunks;
+  int64_t most = slot[job->options.protocol] * 65536 * job->cut.chunks;
   struct copse_msccl_options *o = &job->options;
   if (o->protocol == COPSE_MSCCL_SIMPLE && o->max_bytes == 0) return; /* 128 GiB a chunk */
   if (o->max_bytes == 0 || o->max_bytes > most) o->max_bytes = most;
@@ -310,7 +236,7 @@ static void bound_bytes(struct copse_msccl_job *job) {
 static void summarize(const struct copse_msccl_job *job, const struct copse_msccl_program *p,
                       struct copse_msccl_summary *out) {
   *out = (struct copse_msccl_summary){
-      .channels = p->n_channels, .chunks = job->chunks, .multiple = job->block};
+      .channels = p->n_channels, .chunks = job->cut.chunks, .multiple = job->cut.block};
   for (int r = 0; r < p->n_ranks; r++) {
     if (p->ranks[r].n > out->blocks) out->blocks = p->ranks[r].n;
     if (p->ranks[r].scratch > out->scratch) out->scratch = p->ranks[r].scratch;
@@ -344,8 +270,6 @@ copse_status copse_lower_msccl(const struct copse_schedule *schedule,
 out:
   copse_text_free(&out);
   copse_msccl_program_free(&p);
-  copse_units_free(&job.units);
-  copse_chains_free(&job.chains);
-  free(job.spans);
+  copse_cut_free(&job.cut);
   return status;
 }

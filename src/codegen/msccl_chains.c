@@ -1,8 +1,8 @@
 /* An alltoall's chains as MSCCL steps: from the sender's input over scratch to the output. */
 #include "codegen/msccl_emit.h"
 
-static copse_status add(const struct copse_msccl_span *span, struct copse_msccl_program *p,
-                        int block, enum copse_msccl_op op, struct copse_msccl_place src,
+static copse_status add(const struct copse_span *span, struct copse_msccl_program *p, int block,
+                        enum copse_msccl_op op, struct copse_msccl_place src,
                         struct copse_msccl_place dst, struct copse_msccl_ref *ref) {
   struct copse_msccl_step step = {.op = op, .src = src, .dst = dst, .count = span->count};
   struct copse_msccl_ref after = *ref;
@@ -11,12 +11,12 @@ static copse_status add(const struct copse_msccl_span *span, struct copse_msccl_
 
 /* The place of the span at the chain's stop `i`. */
 static struct copse_msccl_place place(const struct copse_msccl_job *job,
-                                      const struct copse_msccl_span *span,
-                                      struct copse_msccl_program *p, int i) {
+                                      const struct copse_span *span, struct copse_msccl_program *p,
+                                      int i) {
   const struct copse_chain *c = span->chain;
   int first = c->ranks[0], last = c->ranks[c->n - 1];
-  if (i == c->n - 1) return (struct copse_msccl_place){'o', first * job->block + span->offset};
-  if (i == 0) return (struct copse_msccl_place){'i', last * job->block + span->offset};
+  if (i == c->n - 1) return (struct copse_msccl_place){'o', first * job->cut.block + span->offset};
+  if (i == 0) return (struct copse_msccl_place){'i', last * job->cut.block + span->offset};
   return copse_msccl_scratch(p, c->ranks[i], span->count);
 }
 
@@ -35,7 +35,7 @@ out:
   return status;
 }
 
-static copse_status emit(const struct copse_msccl_job *job, const struct copse_msccl_span *span,
+static copse_status emit(const struct copse_msccl_job *job, const struct copse_span *span,
                          struct copse_msccl_program *p) {
   const struct copse_chain *c = span->chain;
   struct copse_msccl_place at = place(job, span, p, 0);
@@ -76,7 +76,7 @@ out:
 copse_status copse_msccl_emit_chains(const struct copse_msccl_job *job,
                                      struct copse_msccl_program *p) {
   copse_status status = COPSE_OK;
-  for (size_t i = 0; i < job->n_spans; i++) COPSE_TRY(emit(job, &job->spans[i], p));
+  for (size_t i = 0; i < job->cut.n_spans; i++) COPSE_TRY(emit(job, &job->cut.spans[i], p));
 out:
   return status;
 }

@@ -11,7 +11,7 @@
 struct walk {
   const struct copse_msccl_job *job;
   struct copse_msccl_program *p;
-  const struct copse_msccl_span *span;
+  const struct copse_span *span;
   struct copse_msccl_place in, out; /* of the span, at every rank that has it there */
 };
 
@@ -266,11 +266,11 @@ static copse_status copy_own(const struct copse_msccl_job *job, struct copse_msc
     int block;
     COPSE_TRY(copse_msccl_block(p, r, -1, -1, 0, &block));
     for (int i = 0; i < stretches; i++) {
-      int at = i * COPSE_MSCCL_MAX_COUNT, left = job->block - at;
+      int at = i * COPSE_MSCCL_MAX_COUNT, left = job->cut.block - at;
       struct copse_msccl_step copy = {
           .op = COPSE_MSCCL_CPY,
           .src = {'i', at},
-          .dst = {'o', r * job->block + at},
+          .dst = {'o', r * job->cut.block + at},
           .count = left < COPSE_MSCCL_MAX_COUNT ? left : COPSE_MSCCL_MAX_COUNT};
       COPSE_TRY(copse_msccl_add(p, block, &copy, NULL, 0, &refs[r * stretches + i]));
     }
@@ -281,16 +281,16 @@ out:
 
 copse_status copse_msccl_emit_trees(const struct copse_msccl_job *job,
                                     struct copse_msccl_program *p) {
-  int stretches = (job->block - 1) / COPSE_MSCCL_MAX_COUNT + 1, channels = p->end_channel;
+  int stretches = (job->cut.block - 1) / COPSE_MSCCL_MAX_COUNT + 1, channels = p->end_channel;
   size_t n_refs = (size_t)p->n_ranks * (size_t)stretches;
   struct copse_msccl_ref *own = NULL;
   copse_status status;
   COPSE_TRY(copse_calloc(n_refs, sizeof *own, &own, p->err));
   for (size_t i = 0; i < n_refs; i++) own[i] = COPSE_MSCCL_NO_REF;
   if (job->schedule->collective == COPSE_ALLGATHER) COPSE_TRY(copy_own(job, p, stretches, own));
-  for (size_t i = 0; i < job->n_spans; i++) {
-    const struct copse_msccl_span *span = &job->spans[i];
-    int whole = span->block * job->block + span->offset;
+  for (size_t i = 0; i < job->cut.n_spans; i++) {
+    const struct copse_span *span = &job->cut.spans[i];
+    int whole = span->block * job->cut.block + span->offset;
     struct walk w = {job, p, span, {'i', whole}, {'o', whole}};
     struct copse_msccl_ref have =
         own[span->unit->root * stretches + span->offset / COPSE_MSCCL_MAX_COUNT];

@@ -31,8 +31,9 @@ static void add_rank(struct copse_text *text, const struct copse_msccl_job *job,
                      const struct copse_msccl_program *p, int rank) {
   copse_collective c = job->schedule->collective;
   copse_text_add(text, "  <gpu id=\"%d\" i_chunks=\"%d\" o_chunks=\"%d\" s_chunks=\"%d\">\n", rank,
-                 c == COPSE_ALLGATHER ? job->block : job->chunks,
-                 c == COPSE_REDUCE_SCATTER ? job->block : job->chunks, p->ranks[rank].scratch);
+                 c == COPSE_ALLGATHER ? job->cut.block : job->cut.chunks,
+                 c == COPSE_REDUCE_SCATTER ? job->cut.block : job->cut.chunks,
+                 p->ranks[rank].scratch);
   for (int i = 0; i < p->ranks[rank].n; i++) {
     const struct copse_msccl_block *b = &p->blocks[p->ranks[rank].ids[i]];
     copse_text_add(text, "    <tb id=\"%d\" send=\"%d\" recv=\"%d\" chan=\"%d\">\n", b->id, b->send,
@@ -51,14 +52,14 @@ copse_status copse_msccl_write(const struct copse_msccl_job *job,
   const char *coll = copse_collective_name(job->schedule->collective);
   if (job->schedule->collective == COPSE_REDUCE_SCATTER) coll = "reducescatter";
   copse_text_add(text, "<!-- written by copse %s; counts that are multiples of %d are served -->\n",
-                 COPSE_VERSION_STRING, job->block);
+                 COPSE_VERSION_STRING, job->cut.block);
   copse_text_add(text, "<algo name=\"");
   add_name(text, job->schedule->topology_name);
   copse_text_add(text,
                  "_%s\" proto=\"%s\" nchannels=\"%d\" nchunksperloop=\"%d\" ngpus=\"%d\" "
                  "coll=\"%s\" inplace=\"%d\" outofplace=\"%d\" minBytes=\"%" PRId64
                  "\" maxBytes=\"%" PRId64 "\">\n",
-                 coll, protocols[o->protocol], p->n_channels, job->chunks, p->n_ranks, coll,
+                 coll, protocols[o->protocol], p->n_channels, job->cut.chunks, p->n_ranks, coll,
                  o->layout != COPSE_MSCCL_OUT_OF_PLACE, o->layout != COPSE_MSCCL_IN_PLACE,
                  o->min_bytes, o->max_bytes);
   for (int r = 0; r < p->n_ranks; r++) add_rank(text, job, p, r);

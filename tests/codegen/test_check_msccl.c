@@ -161,7 +161,7 @@ START_TEST(defects_are_named_with_their_place) {
   REFUTED(PAIR(OWN(0) SEND(0, 1) TB(2, -1, 1, 0, ST(0, r, o, 0, o, 0, 1, -1, -1, 0)), GOOD_1),
           "gpu 0 tb 2 step 0 writes o[0] of gpu 0, which gpu 0 tb 0 step 0 writes too: a race");
   REFUTED(PAIR(TB(0, -1, -1, 0, "") SEND(0, 1) RECV(0, 1), GOOD_1),
-          "o[0] of gpu 0 is never written (out of place): it needs chunk 0 of rank 0");
+          "o[0] of gpu 0 is never written (out of place): it needs chunk 0 of ranks 0");
   REFUTED(PAIR(OWN(0) TB(1, 1, -1, 0, ST(0, s, s, 0, s, 0, 1, -1, -1, 0)) RECV(0, 1), GOOD_1),
           "gpu 0 tb 1 step 0 reads undefined memory for o[0] of gpu 1");
   REFUTED(PAIR(OWN(0) TB(1, 1, -1, 0, ST(0, s, i, 1, i, 1, 1, -1, -1, 0)) RECV(0, 1), GOOD_1),

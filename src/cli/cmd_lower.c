@@ -9,13 +9,14 @@
 #include "cli/cli.h"
 #include "codegen/lower.h"
 #include "codegen/msccl.h"
+#include "codegen/mscclpp.h"
 
 static const char help[] =
     "usage: copse lower SCHEDULE --to FORMAT -o FILE [options]\n\n"
     "Turns a schedule into a plan that 'copse run' and the library execute, or into a program\n"
-    "for another executor.\n\n"
-    "  -t, --to FORMAT         plan (the native format), or msccl (MSCCL XML: MSCCL, its NCCL\n"
-    "                          executor, RCCL; allgather, reduce_scatter, allreduce, alltoall)\n"
+    "for another executor (allgather, reduce_scatter, allreduce, alltoall).\n\n"
+    "  -t, --to FORMAT         plan (the native format), msccl (algorithm XML for MSCCL, its NCCL\n"
+    "                          executor and RCCL) or mscclpp (execution plan JSON for MSCCL++)\n"
     "  -o, --output FILE       where to write it (- for standard output)\n"
     "  -w, --workers N         at most N workers per rank: thread blocks on a GPU, which all\n"
     "                          must be resident at once (an H100 has 132 SMs); default 32,\n"
@@ -27,25 +28,32 @@ static const char help[] =
     "  -C, --chunk BYTES       largest chunk; default 524288\n"
     "      --min-chunk BYTES   smallest chunk for the sake of pipelining; default 16384\n"
     "      --pipeline-chunks N chunks to aim for on shorter messages; default 16\n\n"
+    "msccl and mscclpp:\n"
+    "      --chunks N          chunks of a rank's block (allreduce: of the message); shares are\n"
+    "                          rounded to them; default: as many as the shares need exactly\n"
+    "      --layout L          calls that it serves: in-place, out-of-place or (msccl) both;\n"
+    "                          default both, mscclpp: in-place; an alltoall is out-of-place\n"
+    "      --min-bytes N       smallest message that it serves (K, M, G: times 1024, ...)\n"
+    "      --max-bytes N       largest; default: as far as the executor goes\n\n"
     "msccl:\n"
     "  -E, --executor E        any: steps that RCCL has as well (s, r, cpy, re, nop); nccl: also\n"
     "                          rcs, rrs, rrc, which receive and send at once; default any\n"
     "      --channels N        at most N channels, 1 to 32; default 32\n"
-    "      --chunks N          chunks of a rank's block (allreduce: of the message); shares are\n"
-    "                          rounded to them; default: as many as the shares need exactly\n"
-    "      --protocol P        Simple, LL or LL128; default Simple\n"
-    "      --layout L          calls that it serves: both, in-place or out-of-place; default both\n"
-    "      --min-bytes N       smallest message that it serves (K, M, G: times 1024, ...)\n"
-    "      --max-bytes N       largest; default: no bound\n\n"
+    "      --protocol P        Simple, LL or LL128; default Simple\n\n"
+    "mscclpp:\n"
+    "      --ranks-per-host N  ranks of one host write to each other's memory, others go through\n"
+    "                          ports; default: by the ids, h3.gpu0 being on host h3\n\n"
     "example: copse lower a100-x2.allreduce.json --to plan -o a100-x2.allreduce.plan\n"
     "         copse lower mi300x.allgather.json --to msccl -o msccl-algorithms/allgather.xml\n";
 
 struct options {
   const char *input, *output, *to;
   struct copse_lower_options lower;
-  struct copse_msccl_options msccl;
-  bool text;
-  bool for_plan, for_msccl; /* an option was given that only this format has */
+  struct copse_msccl_options msccl; /* mscclpp takes what it has of these */
+  int ranks_per_host;
+  bool text, layout;
+  /* an option was given that only this format has, or both foreign ones */
+  bool for_plan, for_msccl, for_mscclpp, for_foreign;
 };
 
 static copse_status to_plan(const struct options *o, const struct copse_schedule *schedule,
@@ -91,6 +99,32 @@ static copse_status to_msccl(const struct options *o, const struct copse_schedul
   return COPSE_OK;
 }
 
+static copse_status to_mscclpp(const struct options *o, const struct copse_schedule *schedule,
+                               char **bytes, size_t *size, struct copse_text *said,
+                               struct copse_err *err) {
+  struct copse_mscclpp_options options = {
+      .out_of_place = o->msccl.layout == COPSE_MSCCL_OUT_OF_PLACE,
+      .max_blocks = o->lower.max_workers,
+      .instances = o->lower.instances,
+      .chunks = o->msccl.chunks,
+      .ranks_per_host = o->ranks_per_host,
+      .min_bytes = o->msccl.min_bytes,
+      .max_bytes = o->msccl.max_bytes};
+  struct copse_mscclpp_summary sum;
+  copse_status status = copse_lower_mscclpp(schedule, &options, bytes, size, &sum, err);
+  if (status != COPSE_OK) return status;
+  copse_text_add(said,
+                 "%s of %s: %d ranks on %d host%s, %d thread blocks each, at most %d operations, "
+                 "%d chunks (%d of scratch), %zu bytes\n",
+                 copse_collective_name(schedule->collective), schedule->topology_name,
+                 schedule->n_ranks, sum.hosts, sum.hosts == 1 ? "" : "s", sum.blocks, sum.ops,
+                 sum.chunks, sum.scratch, *size);
+  copse_note(&copse_cli_notes,
+             "the executor takes this plan only for messages that are multiples of %lld bytes",
+             (long long)sum.multiple);
+  return COPSE_OK;
+}
+
 static int run(const struct options *o) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_schedule *schedule = NULL;
@@ -104,6 +138,8 @@ static int run(const struct options *o) {
     COPSE_TRY(copse_schedule_expand(schedule, &err));
   if (strcmp(o->to, "msccl") == 0)
     COPSE_TRY(to_msccl(o, schedule, &bytes, &size, &said, &err));
+  else if (strcmp(o->to, "mscclpp") == 0)
+    COPSE_TRY(to_mscclpp(o, schedule, &bytes, &size, &said, &err));
   else
     COPSE_TRY(to_plan(o, schedule, &bytes, &size, &said, &err));
   COPSE_TRY(copse_text_status(&said, &err));
@@ -138,8 +174,9 @@ static int bytes_option(const char *name, int64_t *out) {
   return COPSE_EXIT_DONE;
 }
 
-/* Options of --to msccl alone. */
-static int parse_msccl(int c, struct copse_msccl_options *o) {
+/* Options of the foreign formats. */
+static int parse_foreign(int c, struct options *all) {
+  struct copse_msccl_options *o = &all->msccl;
   static const char *const executors[] = {"any", "nccl", NULL};
   static const char *const protocols[] = {"Simple", "LL", "LL128", NULL};
   static const char *const layouts[] = {"both", "in-place", "out-of-place", NULL};
@@ -168,6 +205,11 @@ static int parse_msccl(int c, struct copse_msccl_options *o) {
       if ((i = one_of(layouts)) < 0)
         return copse_cli_usage("lower", "--layout must be both, in-place or out-of-place");
       o->layout = (enum copse_msccl_layout)i;
+      all->layout = true;
+      break;
+    case 'H':
+      bad = number("ranks-per-host", 1, 1 << 20, &v);
+      all->ranks_per_host = (int)v;
       break;
     case 'b': bad = bytes_option("min-bytes", &o->min_bytes); break;
     case 'e': bad = bytes_option("max-bytes", &o->max_bytes); break;
@@ -179,10 +221,10 @@ static int parse_option(int c, struct options *o) {
   int64_t v = 0;
   int bad = COPSE_EXIT_DONE;
   if (strchr("xFCmp", c)) o->for_plan = true;
-  if (strchr("EckPLbe", c)) {
-    o->for_msccl = true;
-    return parse_msccl(c, &o->msccl);
-  }
+  if (strchr("EcP", c)) o->for_msccl = true;
+  if (c == 'H') o->for_mscclpp = true;
+  if (strchr("kLbe", c)) o->for_foreign = true;
+  if (strchr("EcPHkLbe", c)) return parse_foreign(c, o);
   switch (c) {
     case 't': o->to = optarg; break;
     case 'o': o->output = optarg; break;
@@ -214,21 +256,27 @@ static int parse_option(int c, struct options *o) {
 }
 
 static int check(const struct options *o) {
-  if (!o->to) return copse_cli_usage("lower", "name the format with --to plan or --to msccl");
+  if (!o->to)
+    return copse_cli_usage("lower", "name the format with --to plan, --to msccl or --to mscclpp");
   bool plan = strcmp(o->to, "plan") == 0, msccl = strcmp(o->to, "msccl") == 0;
-  if (strcmp(o->to, "mscclpp") == 0)
-    return copse_cli_usage("lower", "--to mscclpp is not in this version; plan and msccl are");
-  if (!plan && !msccl)
-    return copse_cli_usage("lower", "unknown format '%.40s'; plan and msccl are there", o->to);
+  bool mscclpp = strcmp(o->to, "mscclpp") == 0;
+  if (!plan && !msccl && !mscclpp)
+    return copse_cli_usage("lower", "unknown format '%.40s'; plan, msccl and mscclpp are there",
+                           o->to);
   if (o->for_plan && !plan)
     return copse_cli_usage("lower",
-                           "--text, --fifo, --chunk, --min-chunk and --pipeline-chunks "
-                           "are for --to plan");
+                           "--text, --fifo, --chunk, --min-chunk and --pipeline-chunks are for "
+                           "--to plan");
   if (o->for_msccl && !msccl)
-    return copse_cli_usage(
-        "lower",
-        "--executor, --channels, --chunks, --protocol, --layout, --min-bytes and "
-        "--max-bytes are for --to msccl");
+    return copse_cli_usage("lower", "--executor, --channels and --protocol are for --to msccl");
+  if (o->for_mscclpp && !mscclpp)
+    return copse_cli_usage("lower", "--ranks-per-host is for --to mscclpp");
+  if (o->for_foreign && plan)
+    return copse_cli_usage("lower",
+                           "--chunks, --layout, --min-bytes and --max-bytes are for --to msccl and "
+                           "--to mscclpp");
+  if (mscclpp && o->layout && o->msccl.layout == COPSE_MSCCL_BOTH)
+    return copse_cli_usage("lower", "an MSCCL++ plan has one --layout, in-place or out-of-place");
   if (!o->output) return copse_cli_usage("lower", "name the output with -o");
   return COPSE_EXIT_DONE;
 }
@@ -248,6 +296,7 @@ int copse_cmd_lower(int argc, char **argv) {
                                         {"chunks", required_argument, NULL, 'k'},
                                         {"protocol", required_argument, NULL, 'P'},
                                         {"layout", required_argument, NULL, 'L'},
+                                        {"ranks-per-host", required_argument, NULL, 'H'},
                                         {"min-bytes", required_argument, NULL, 'b'},
                                         {"max-bytes", required_argument, NULL, 'e'},
                                         {"help", no_argument, NULL, 'h'},

@@ -31,16 +31,17 @@ static const char letters[] = "ios";
 /* ---- where things are ----------------------------------------------------------------- */
 
 int copse_cells_size(const struct copse_cells *c, int rank, enum copse_buffer_letter letter) {
-  if (letter == COPSE_LETTER_S) return c->of.scratch[rank];
-  if (letter == COPSE_LETTER_I)
-    return c->of.collective == COPSE_ALLGATHER ? c->of.block : c->of.chunks;
-  return c->of.collective == COPSE_REDUCE_SCATTER ? c->of.block : c->of.chunks;
+  copse_collective part = letter == COPSE_LETTER_I ? COPSE_ALLGATHER : COPSE_REDUCE_SCATTER;
+  int chunks = letter == COPSE_LETTER_S   ? c->of.scratch[rank]
+               : c->of.collective == part ? c->of.block
+                                          : c->of.chunks;
+  return chunks * c->of.slices;
 }
 
 /* In place, one of input and output is a part of the other or both are the same. */
 static size_t index_of(const struct copse_cells *c, struct copse_cell_at at) {
   if (c->of.in_place) {
-    int own = at.rank * c->of.block;
+    int own = at.rank * c->of.block * c->of.slices;
     if (c->of.collective == COPSE_REDUCE_SCATTER && at.letter == COPSE_LETTER_O)
       at = (struct copse_cell_at){at.rank, COPSE_LETTER_I, own + at.offset};
     else if (c->of.collective == COPSE_ALLGATHER && at.letter == COPSE_LETTER_I)
@@ -78,7 +79,7 @@ static void fill_inputs(struct copse_cells *c) {
   for (size_t i = 0; i < c->n_cells; i++) c->cells[i].value.set = COPSE_SET_UNDEFINED;
   for (int r = 0; r < c->of.n_ranks; r++) {
     int n = copse_cells_size(c, r, COPSE_LETTER_I);
-    int first = c->of.collective == COPSE_ALLGATHER ? r * c->of.block : 0;
+    int first = c->of.collective == COPSE_ALLGATHER ? r * c->of.block * c->of.slices : 0;
     for (int j = 0; j < n; j++)
       c->cells[index_of(c, (struct copse_cell_at){r, COPSE_LETTER_I, j})].value =
           (struct copse_value){c->singles[r], first + j, {0, 0}};
@@ -92,7 +93,8 @@ copse_status copse_cells_new(const struct copse_cells_of *of, struct copse_cells
   *out = NULL;
   COPSE_TRY(copse_calloc(1, sizeof *c, &c, err));
   c->of = *of;
-  COPSE_TRY(copse_threads_new(of->n_threads, &c->threads, err));
+  if (c->of.slices == 0) c->of.slices = 1;
+  COPSE_TRY(copse_threads_new(of->n_threads, of->n_loose, &c->threads, err));
   COPSE_TRY(copse_sets_new(of->n_ranks, &c->sets, err));
   COPSE_TRY(copse_calloc((size_t)of->n_ranks, sizeof *c->singles, &c->singles, err));
   for (int r = 0; r < of->n_ranks; r++)
@@ -132,7 +134,7 @@ static copse_status refute_race(struct copse_cells *c, struct copse_action now, 
   c->of.name(c->of.ctx, other, there);
   return copse_fail_at(err, COPSE_REFUTED, c->of.label, line,
                        "%s %s %c[%d] of gpu %d, which %s %s: a race, nothing orders the two", here,
-                       does, letters[at.letter], at.offset, at.rank, there, did);
+                       does, letters[at.letter], at.offset / c->of.slices, at.rank, there, did);
 }
 
 copse_status copse_cells_read(struct copse_cells *c, struct copse_action action,
@@ -189,19 +191,43 @@ out:
   return status;
 }
 
+copse_status copse_cells_check_left(struct copse_cells *c, int first_end, int exempt,
+                                    struct copse_err *err) {
+  for (int r = 0; r < c->of.n_ranks; r++)
+    for (int l = 0; l < COPSE_N_LETTERS; l++)
+      for (int j = 0; j < copse_cells_size(c, r, (enum copse_buffer_letter)l); j++) {
+        struct copse_cell_at at = {r, (enum copse_buffer_letter)l, j};
+        const struct cell *cell = &c->cells[index_of(c, at)];
+        struct copse_action late = {0, 0};
+        if (!copse_threads_before(c->threads, cell->written, first_end + r)) late = cell->written;
+        for (int i = 0; i < cell->n_reads; i++)
+          if (cell->reads[i].thread < exempt &&
+              !copse_threads_before(c->threads, cell->reads[i], first_end + r))
+            late = cell->reads[i];
+        if (late.time == 0) continue;
+        char step[64];
+        long line = c->of.name(c->of.ctx, late, step);
+        return copse_fail_at(err, COPSE_REFUTED, c->of.label, line,
+                             "%s uses %c[%d] of gpu %d, which may have left by then: it waits for "
+                             "no word of it",
+                             step, letters[l], j / c->of.slices, r);
+      }
+  return COPSE_OK;
+}
+
 /* ---- the result ----------------------------------------------------------------------- */
 
 /* What o[j] of the rank must be; set COPSE_SET_UNDEFINED: anything. */
 static struct copse_value expected(const struct copse_cells *c, int rank, int j, int root) {
   struct copse_value v = {c->everyone, j, {0, 0}};
-  int block = j / c->of.block;
+  int size = c->of.block * c->of.slices, block = j / size;
   switch (c->of.collective) {
     case COPSE_ALLREDUCE: break;
-    case COPSE_REDUCE_SCATTER: v.position = rank * c->of.block + j; break;
+    case COPSE_REDUCE_SCATTER: v.position = rank * size + j; break;
     case COPSE_ALLGATHER: v.set = c->singles[block]; break;
     case COPSE_ALLTOALL:
       v.set = c->singles[block];
-      v.position = rank * c->of.block + j % c->of.block;
+      v.position = rank * size + j % size;
       break;
     case COPSE_BROADCAST: v.set = c->singles[root]; break;
     case COPSE_REDUCE:
@@ -229,7 +255,8 @@ static void describe(struct copse_cells *c, struct copse_value v, char *text, si
   else if (v.set == COPSE_SET_MIXED)
     snprintf(text, size, "a sum of different chunks");
   else
-    snprintf(text, size, "chunk %d of %s", v.position, copse_sets_text(c->sets, v.set));
+    snprintf(text, size, "chunk %d of %s", v.position / c->of.slices,
+             copse_sets_text(c->sets, v.set));
 }
 
 static copse_status refute_result(struct copse_cells *c, struct copse_cell_at at,
@@ -242,8 +269,8 @@ static copse_status refute_result(struct copse_cells *c, struct copse_cell_at at
   const char *place = c->of.in_place ? "in place" : "out of place";
   if (blame.time == 0)
     return copse_fail_at(err, COPSE_REFUTED, c->of.label, 0,
-                         "o[%d] of gpu %d is never written (%s): it needs %.100s", at.offset,
-                         at.rank, place, wanted);
+                         "o[%d] of gpu %d is never written (%s): it needs %.100s",
+                         at.offset / c->of.slices, at.rank, place, wanted);
   long line = c->of.name(c->of.ctx, blame, step);
   const char *why = cell->value.fault.time == 0              ? "writes the last value of"
                     : cell->value.set == COPSE_SET_UNDEFINED ? "reads undefined memory for"
@@ -251,7 +278,7 @@ static copse_status refute_result(struct copse_cells *c, struct copse_cell_at at
                                                              : "adds a rank twice for";
   return copse_fail_at(err, COPSE_REFUTED, c->of.label, line,
                        "%s %s o[%d] of gpu %d, which ends as %.110s instead of %.110s (%s)", step,
-                       why, at.offset, at.rank, has, wanted, place);
+                       why, at.offset / c->of.slices, at.rank, has, wanted, place);
 }
 
 copse_status copse_cells_check_result(struct copse_cells *c, struct copse_err *err) {

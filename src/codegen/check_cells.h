@@ -26,6 +26,8 @@ struct copse_cells;
 /* What the cells belong to, and how messages name places in it. */
 struct copse_cells_of {
   int n_ranks, n_threads;
+  int n_loose; /* the first so many threads are loose (check_history.h) */
+  int slices;  /* cells of a chunk; 0: 1. Offsets count cells, `chunks` and the like chunks */
   copse_collective collective;
   int chunks, block; /* of the whole message and of a rank's part of it */
   bool in_place;
@@ -67,6 +69,13 @@ copse_status copse_cells_write(struct copse_cells *cells, struct copse_action ac
 copse_status copse_cells_add(struct copse_cells *cells, struct copse_action action,
                              struct copse_value *a, struct copse_value b,
                              struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * COPSE_REFUTED where something done to a rank's memory may still go on when the rank leaves:
+ * rank r's last word is thread first_end + r. Reads by threads from `exempt` on don't count.
+ */
+copse_status copse_cells_check_left(struct copse_cells *cells, int first_end, int exempt,
+                                    struct copse_err *err) COPSE_CHECKED;
 
 /* COPSE_REFUTED where an output is not what the collective promises, with the step. A broadcast
  * or reduce may have any one root. */

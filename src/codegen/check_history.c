@@ -12,20 +12,23 @@ struct copse_history {
 
 struct thread {
   uint32_t time;
+  uint32_t met; /* the time up to which its actions are ordered before its next ones */
   struct copse_history *known; /* NULL: nothing; its own entry may be behind `time` */
 };
 
 struct copse_threads {
-  int n;
+  int n, n_loose;
   struct thread *threads;
 };
 
-copse_status copse_threads_new(int n, struct copse_threads **out, struct copse_err *err) {
+copse_status copse_threads_new(int n, int n_loose, struct copse_threads **out,
+                               struct copse_err *err) {
   struct copse_threads *t = NULL;
   copse_status status;
   *out = NULL;
   COPSE_TRY(copse_calloc(1, sizeof *t, &t, err));
   t->n = n;
+  t->n_loose = n_loose;
   COPSE_TRY(copse_calloc((size_t)n, sizeof *t->threads, &t->threads, err));
   *out = t;
   return COPSE_OK;
@@ -42,7 +45,13 @@ void copse_threads_free(struct copse_threads *t) {
 }
 
 struct copse_action copse_threads_act(struct copse_threads *t, int thread) {
-  return (struct copse_action){thread, ++t->threads[thread].time};
+  struct copse_action action = {thread, ++t->threads[thread].time};
+  if (thread >= t->n_loose) copse_threads_meet(t, thread);
+  return action;
+}
+
+void copse_threads_meet(struct copse_threads *t, int thread) {
+  t->threads[thread].met = t->threads[thread].time;
 }
 
 uint32_t copse_threads_time(const struct copse_threads *t, int thread) {
@@ -85,7 +94,7 @@ copse_status copse_history_take(struct copse_threads *t, int thread, struct cops
   struct thread *me = &t->threads[thread];
   copse_status status;
   COPSE_TRY(new_history(1, &own, err));
-  own->last[own->n++] = (struct copse_action){thread, me->time};
+  own->last[own->n++] = (struct copse_action){thread, me->met};
   if (me->known) {
     COPSE_TRY(merge(me->known, own, &all, err));
     copse_history_drop(me->known);
@@ -132,7 +141,9 @@ out:
 
 bool copse_threads_before(const struct copse_threads *t, struct copse_action action, int thread) {
   const struct copse_history *h = t->threads[thread].known;
-  if (action.time == 0 || action.thread == thread) return true;
+  if (action.time == 0) return true;
+  if (action.thread == thread)
+    return action.time <= t->threads[thread].met || action.time == t->threads[thread].time;
   int low = 0, high = h ? h->n : 0;
   while (low < high) {
     int middle = low + (high - low) / 2;

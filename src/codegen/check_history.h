@@ -20,13 +20,20 @@ struct copse_action {
 struct copse_history; /* a snapshot; owned by whoever took it */
 struct copse_threads;
 
-copse_status copse_threads_new(int n, struct copse_threads **out,
+/*
+ * The first n_loose threads are loose: groups whose members are ordered only where they meet.
+ * What one does is before its next actions, and part of its history, once they have met.
+ */
+copse_status copse_threads_new(int n, int n_loose, struct copse_threads **out,
                                struct copse_err *err) COPSE_CHECKED;
 void copse_threads_free(struct copse_threads *threads);
 
 /* The thread does its next action. */
 struct copse_action copse_threads_act(struct copse_threads *threads, int thread);
 uint32_t copse_threads_time(const struct copse_threads *threads, int thread);
+
+/* A loose thread's members meet. */
+void copse_threads_meet(struct copse_threads *threads, int thread);
 
 /* What the thread has done and knows by now. Release it with copse_history_drop. */
 copse_status copse_history_take(struct copse_threads *threads, int thread,

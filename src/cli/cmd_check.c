@@ -1,4 +1,4 @@
-/* copse check FILE: the symbolic proof of a plan. */
+/* copse check FILE: the symbolic proof of a plan, native or foreign. */
 #include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -8,15 +8,18 @@
 #include "base/collective.h"
 #include "cli/cli.h"
 #include "codegen/check_msccl.h"
+#include "codegen/check_mscclpp.h"
 #include "codegen/check_plan.h"
 
 static const char help[] =
-    "usage: copse check PLAN [--json]\n\n"
-    "Proves a plan for every message size and interleaving, in place and out of place:\n"
-    "right result at every rank, no deadlock, no race, channels balanced. Exit status 1\n"
-    "with the place of the first defect otherwise.\n\n"
+    "usage: copse check FILE [--json]\n\n"
+    "Proves a plan for every interleaving: right result at every rank, no deadlock, no race,\n"
+    "channels balanced. Exit status 1 with the place of the first defect otherwise. FILE, told\n"
+    "apart by content, is a native plan (proved for every message size, in place and out of\n"
+    "place), MSCCL algorithm XML or an MSCCL++ execution plan (JSON), of any origin.\n\n"
     "  -j, --json  the report as one JSON object\n\n"
-    "example: copse check a100-x2.allreduce.plan\n";
+    "example: copse check a100-x2.allreduce.plan\n"
+    "         copse check msccl-algorithms/allreduce.xml\n";
 
 static void print_report(const struct copse_plan *plan, const struct copse_check_report *report,
                          bool json) {
@@ -93,6 +96,27 @@ static copse_status check_msccl(const char *label, const char *data, size_t size
   return COPSE_OK;
 }
 
+static copse_status check_mscclpp(const char *label, const char *data, size_t size, bool json,
+                                  struct copse_err *err) {
+  struct copse_check_mscclpp_report r;
+  copse_status status = copse_check_mscclpp(label, data, size, &r, err);
+  if (status != COPSE_OK) return status;
+  const char *name = copse_collective_name(r.collective);
+  if (json)
+    printf(
+        "{\"proved\": true, \"format\": \"mscclpp\", \"collective\": \"%s\", \"nranks\": %d, "
+        "\"thread_blocks\": %d, \"operations\": %d, \"chunks\": %d, \"in_place\": %s, "
+        "\"out_of_place\": %s}\n",
+        name, r.n_ranks, r.n_blocks, r.n_ops, r.chunks, r.in_place ? "true" : "false",
+        r.in_place ? "false" : "true");
+  else
+    printf(
+        "%s (MSCCL++ JSON): proved for %d ranks, %s: result, no deadlock, no race\n"
+        "%d operations of %d thread blocks\n",
+        name, r.n_ranks, r.in_place ? "in place" : "out of place", r.n_ops, r.n_blocks);
+  return COPSE_OK;
+}
+
 static int run(const char *path, bool json) {
   struct copse_err err = COPSE_ERR_INIT;
   const char *label = copse_file_label(path);
@@ -102,10 +126,7 @@ static int run(const char *path, bool json) {
   COPSE_TRY(copse_file_read(path, &data, &size, &err));
   switch (first_character(data, size)) {
     case '<': status = check_msccl(label, data, size, json, &err); break;
-    case '{':
-      status = copse_fail_at(&err, COPSE_UNSUPPORTED, label, 0,
-                             "JSON is not read by this version; give a native plan or MSCCL XML");
-      break;
+    case '{': status = check_mscclpp(label, data, size, json, &err); break;
     default: status = check_plan(label, data, size, json, &err);
   }
 out:
@@ -126,6 +147,6 @@ int copse_cmd_check(int argc, char **argv) {
       default: return copse_cli_bad_option("check", argv, c);
     }
   }
-  if (argc - optind != 1) return copse_cli_usage("check", "give one plan file");
+  if (argc - optind != 1) return copse_cli_usage("check", "give one file");
   return run(argv[optind], json);
 }

@@ -68,6 +68,13 @@ void copse_history_drop(struct copse_history *h) {
   if (h && --h->refs == 0) free(h);
 }
 
+copse_status copse_history_of(struct copse_action action, struct copse_history **out,
+                              struct copse_err *err) {
+  copse_status status = new_history(1, out, err);
+  if (status == COPSE_OK) (*out)->last[(*out)->n++] = action;
+  return status;
+}
+
 /* The union, the later action of each thread. */
 static copse_status merge(const struct copse_history *a, const struct copse_history *b,
                           struct copse_history **out, struct copse_err *err) {
@@ -93,8 +100,7 @@ copse_status copse_history_take(struct copse_threads *t, int thread, struct cops
   struct copse_history *own = NULL, *all = NULL;
   struct thread *me = &t->threads[thread];
   copse_status status;
-  COPSE_TRY(new_history(1, &own, err));
-  own->last[own->n++] = (struct copse_action){thread, me->met};
+  COPSE_TRY(copse_history_of((struct copse_action){thread, me->met}, &own, err));
   if (me->known) {
     COPSE_TRY(merge(me->known, own, &all, err));
     copse_history_drop(me->known);

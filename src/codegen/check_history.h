@@ -38,6 +38,9 @@ void copse_threads_meet(struct copse_threads *threads, int thread);
 /* What the thread has done and knows by now. Release it with copse_history_drop. */
 copse_status copse_history_take(struct copse_threads *threads, int thread,
                                 struct copse_history **out, struct copse_err *err) COPSE_CHECKED;
+/* One action alone. */
+copse_status copse_history_of(struct copse_action action, struct copse_history **out,
+                              struct copse_err *err) COPSE_CHECKED;
 void copse_history_drop(struct copse_history *history);
 /* The thread learns all that the history holds. */
 copse_status copse_history_learn(struct copse_threads *threads, int thread,

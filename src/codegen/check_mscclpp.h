@@ -22,7 +22,7 @@ struct copse_check_mscclpp_report {
 /*
  * Proves, for every interleaving:
  * - result: as the collective promises, each contribution once;
- * - no deadlock, and every signal, semaphore and packet used up, so that a next launch starts
+ * - no deadlock, and every signal and semaphore used up, so that a next launch starts
  *   like this one;
  * - no race: within a block too, whose threads meet only at a nop or barrier; nothing is written
  *   to a rank before it has entered or after it may have left;

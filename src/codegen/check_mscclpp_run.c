@@ -1,7 +1,9 @@
 /*
  * One symbolic run of an MSCCL++ plan. Threads, as far as order goes: every block (loose: its
  * members are ordered only where they meet), every rank's entry, every port's proxy, every
- * rank's end. Every block does what it can until it has to wait.
+ * rank's end, and for every op with packets its reads, its writes and what a packet tells: a
+ * packet orders what was read for it, element by element, and nothing else. Every block does
+ * what it can until it has to wait.
  */
 #include "codegen/check_mscclpp_run.h"
 
@@ -11,7 +13,10 @@
 
 #include "base/rational.h"
 
-enum { MAX_SLICES = 64 };
+enum { MAX_SLICES = 64, MAX_OPS = 64 };
+
+/* Threads of an op with packets. */
+enum { PACKET_READS, PACKET_WRITES, PACKET_TELLS, N_PACKET_THREADS };
 
 struct history_list {
   struct copse_history **v;
@@ -41,7 +46,7 @@ struct semaphore {
 /* A chunk's slice in packet form. */
 struct packet {
   struct copse_value value;
-  bool there;
+  struct copse_history *history; /* of the reads that it is made from; NULL: not there */
 };
 
 struct run {
@@ -52,7 +57,7 @@ struct run {
   struct end_state *ends;
   struct semaphore *semaphores;
   struct packet **packets; /* [n_ranks][scratch * slices], where a rank has any */
-  int first_entry, first_proxy, first_end;
+  int first_entry, first_proxy, first_end, first_packet;
   int slices;
   int64_t chunk_bytes;
   uint64_t *actions;
@@ -71,6 +76,10 @@ static long name_action(const void *ctx, struct copse_action action, char text[6
   const struct run *r = ctx;
   if (action.thread < r->f->n_blocks)
     return name_op(r, action.thread, r->states[action.thread].op_of[action.time - 1], text);
+  if (action.thread >= r->first_packet) {
+    int op = (action.thread - r->first_packet) / N_PACKET_THREADS;
+    return name_op(r, op / MAX_OPS, op % MAX_OPS, text);
+  }
   if (action.thread >= r->first_proxy && action.thread < r->first_end) {
     const struct copse_pj_end *e = &r->f->ends[action.thread - r->first_proxy];
     snprintf(text, 64, "a put through the port of gpu %d to gpu %d", e->rank, e->peer);
@@ -175,6 +184,11 @@ static struct packet *packet_of(struct run *r, const struct copse_pj_place *at, 
   return &r->packets[at->rank][at->index * r->slices + slice];
 }
 
+/* One of the threads of the op at which the block stands. */
+static int packet_thread(const struct run *r, int block, int which) {
+  return r->first_packet + (block * MAX_OPS + r->states[block].op) * N_PACKET_THREADS + which;
+}
+
 /* Whether entry i of an op is in packet form; sums start with a plain one of their own. */
 static bool in_packets(const struct copse_pj_op *op, bool pkt, int i) {
   bool plain_first = op->type->kind == COPSE_PJ_SUM && strcmp(op->type->name, "rppkt") != 0;
@@ -227,7 +241,7 @@ static bool packets_there(struct run *r, int block, const struct copse_pj_op *op
     if (!in_packets(op, op->type->pkt_src, i)) continue;
     slices_of(r, block, op, op->src[i].size, &from, &to);
     for (int j = from; j < to; j++)
-      if (!packet_of(r, &op->src[i], j)->there) return false;
+      if (!packet_of(r, &op->src[i], j)->history) return false;
   }
   return true;
 }
@@ -258,11 +272,88 @@ static copse_status write_slice(struct run *r, int block, const struct copse_pj_
   if (!packets)
     return copse_cells_write(r->cells, action, cell_of(r, at, at->rank, slice), v, r->err);
   struct packet *p = packet_of(r, at, slice);
-  if (p->there) return refute(r, block, "writes packets that are there already");
-  *p = (struct packet){v, true};
+  if (p->history) return refute(r, block, "writes packets that are there already");
+  p->value = v;
+  COPSE_TRY(
+      copse_history_take(r->threads, packet_thread(r, block, PACKET_TELLS), &p->history, r->err));
 out:
   return status;
 }
+
+/* ---- ops with packets ------------------------------------------------------------------ */
+
+static copse_status tell(struct run *r, int from, int to) {
+  struct copse_history *h;
+  copse_status status = copse_history_take(r->threads, from, &h, r->err);
+  if (status != COPSE_OK) return status;
+  status = copse_history_learn(r->threads, to, h, r->err);
+  copse_history_drop(h);
+  return status;
+}
+
+/* What the packets of a slice tell, to the op's reads and on to the packets that it makes. */
+static copse_status take_packets(struct run *r, int block, const struct copse_pj_op *op,
+                                 int slice) {
+  copse_status status = COPSE_OK;
+  for (int i = 0; i < op->n_src; i++) {
+    if (!in_packets(op, op->type->pkt_src, i)) continue;
+    struct copse_history *h = packet_of(r, &op->src[i], slice)->history;
+    COPSE_TRY(copse_history_learn(r->threads, packet_thread(r, block, PACKET_READS), h, r->err));
+    COPSE_TRY(copse_history_learn(r->threads, packet_thread(r, block, PACKET_TELLS), h, r->err));
+  }
+out:
+  return status;
+}
+
+static copse_status do_packet_slice(struct run *r, int block, const struct copse_pj_op *op,
+                                    int slice) {
+  int reads = packet_thread(r, block, PACKET_READS),
+      writes = packet_thread(r, block, PACKET_WRITES);
+  bool moves = op->type->kind == COPSE_PJ_MOVE;
+  struct copse_value sum = {0}, v;
+  struct copse_history *h;
+  copse_status status;
+  COPSE_TRY(take_packets(r, block, op, slice));
+  for (int i = 0; i < op->n_src; i++) {
+    struct copse_action action = copse_threads_act(r->threads, reads);
+    COPSE_TRY(read_slice(r, block, op, i, slice, action, &v));
+    COPSE_TRY(copse_history_of(action, &h, r->err));
+    status = copse_history_learn(r->threads, packet_thread(r, block, PACKET_TELLS), h, r->err);
+    copse_history_drop(h);
+    if (status != COPSE_OK) return status;
+    if (!moves && i > 0)
+      COPSE_TRY(copse_cells_add(r->cells, action, &sum, v, r->err));
+    else
+      sum = v;
+    if (!moves) continue;
+    COPSE_TRY(tell(r, reads, writes));
+    action = copse_threads_act(r->threads, writes);
+    COPSE_TRY(write_slice(r, block, op, i, slice, action, v));
+  }
+  COPSE_TRY(tell(r, reads, writes));
+  for (int i = 0; i < op->n_dst && !moves; i++)
+    COPSE_TRY(write_slice(r, block, op, i, slice, copse_threads_act(r->threads, writes), sum));
+out:
+  return status;
+}
+
+static copse_status do_packets(struct run *r, int block, const struct copse_pj_op *op) {
+  int from, to;
+  struct copse_history *h;
+  copse_status status;
+  if (op->channel == COPSE_PJ_PORT)
+    return copse_fail_at(r->err, COPSE_UNSUPPORTED, r->f->label, op->line,
+                         "packets through a port, which this checker does not follow");
+  COPSE_TRY(tell(r, block, packet_thread(r, block, PACKET_READS)));
+  slices_of(r, block, op, op->src[0].size, &from, &to);
+  for (int j = from; j < to; j++) COPSE_TRY(do_packet_slice(r, block, op, j));
+  COPSE_TRY(copse_history_take(r->threads, packet_thread(r, block, PACKET_WRITES), &h, r->err));
+  COPSE_TRY(append(r, &r->states[block].learned, h));
+out:
+  return status;
+}
+
+/* ---- other ops with data --------------------------------------------------------------- */
 
 /* dst[i] = src[i], by the block or, through a port, by the proxy of its channel. */
 static copse_status do_move(struct run *r, int block, const struct copse_pj_op *op) {
@@ -514,6 +605,7 @@ static copse_status do_data(struct run *r, int block, const struct copse_pj_op *
   COPSE_TRY(check_data(r, block, op));
   *done = packets_there(r, block, op);
   if (!*done) return COPSE_OK;
+  if (op->type->pkt_src || op->type->pkt_dst) return do_packets(r, block, op);
   switch (op->type->kind) {
     case COPSE_PJ_MOVE: COPSE_TRY(do_move(r, block, op)); break;
     case COPSE_PJ_SUM: COPSE_TRY(do_sum(r, block, op)); break;
@@ -627,18 +719,20 @@ static copse_status make_cells(struct run *r) {
   r->first_entry = f->n_blocks;
   r->first_proxy = r->first_entry + f->n_ranks;
   r->first_end = r->first_proxy + f->n_ends;
-  struct copse_cells_of of = {.n_ranks = f->n_ranks,
-                              .n_threads = r->first_end + f->n_ranks,
-                              .n_loose = f->n_blocks,
-                              .slices = r->slices,
-                              .collective = f->collective,
-                              .chunks = f->chunks,
-                              .block = f->block,
-                              .in_place = f->in_place,
-                              .scratch = f->scratch,
-                              .label = f->label,
-                              .name = name_action,
-                              .ctx = r};
+  r->first_packet = r->first_end + f->n_ranks;
+  struct copse_cells_of of = {
+      .n_ranks = f->n_ranks,
+      .n_threads = r->first_packet + f->n_blocks * MAX_OPS * N_PACKET_THREADS,
+      .n_loose = f->n_blocks,
+      .slices = r->slices,
+      .collective = f->collective,
+      .chunks = f->chunks,
+      .block = f->block,
+      .in_place = f->in_place,
+      .scratch = f->scratch,
+      .label = f->label,
+      .name = name_action,
+      .ctx = r};
   copse_status status = copse_cells_new(&of, &r->cells, r->err);
   if (status == COPSE_OK) r->threads = copse_cells_threads(r->cells);
   return status;
@@ -725,7 +819,11 @@ static void free_run(struct run *r) {
   for (int e = 0; r->ends && e < r->f->n_ends; e++) free_list(&r->ends[e].in);
   for (int s = 0; r->semaphores && s < r->f->n_semaphores; s++)
     free_list(&r->semaphores[s].released);
-  for (int g = 0; r->packets && g < r->f->n_ranks; g++) free(r->packets[g]);
+  for (int g = 0; r->packets && g < r->f->n_ranks; g++) {
+    for (int i = 0; r->packets[g] && i < r->f->scratch[g] * r->slices; i++)
+      copse_history_drop(r->packets[g][i].history);
+    free(r->packets[g]);
+  }
   free(r->states);
   free(r->ends);
   free(r->semaphores);

@@ -194,7 +194,7 @@ out:
 copse_status copse_cells_check_left(struct copse_cells *c, int first_end, int exempt,
                                     struct copse_err *err) {
   for (int r = 0; r < c->of.n_ranks; r++)
-    for (int l = 0; l < COPSE_N_LETTERS; l++)
+    for (int l = COPSE_N_LETTERS - 1; l >= 0; l--) /* in place, o is the better name than i */
       for (int j = 0; j < copse_cells_size(c, r, (enum copse_buffer_letter)l); j++) {
         struct copse_cell_at at = {r, (enum copse_buffer_letter)l, j};
         const struct cell *cell = &c->cells[index_of(c, at)];

@@ -66,6 +66,7 @@ struct reader {
   struct copse_pj_file *file;
   struct rank_tables *tables; /* [n_ranks] */
   size_t ends_capacity, semaphores_capacity, blocks_capacity;
+  int rank, tb, op; /* being read, for messages */
   struct copse_err *err;
 };
 
@@ -118,6 +119,14 @@ static copse_status get_letter(struct reader *r, const cJSON *object, const char
   }
   return copse_fail_at(r->err, COPSE_BAD_INPUT, r->json.file, copse_json_line(object, NULL),
                        "\"%s\": \"%.20s\" must be i, o or s", key, text);
+}
+
+/* A number that names one of n things of the op's block. */
+static copse_status check_id(struct reader *r, long line, const char *key, int id, int n) {
+  if (id < n) return COPSE_OK;
+  return copse_fail_at(r->err, COPSE_REFUTED, r->json.file, line,
+                       "gpu %d tb %d op %d: %s %d, of which its block has %d", r->rank, r->tb,
+                       r->op, key, id, n);
 }
 
 /* ---- channels and remote buffers ------------------------------------------------------- */
@@ -293,7 +302,9 @@ static copse_status read_switch(struct reader *r, const cJSON *entry, int rank,
   const cJSON *declared = r->tables[rank].switches, *ranks;
   int id, letter, n = 0, *members;
   copse_status status;
-  COPSE_TRY(get_int(r, entry, "switch_channel_id", 0, lists->channels[COPSE_PJ_SWITCH].n - 1, &id));
+  COPSE_TRY(get_int(r, entry, "switch_channel_id", 0, MAX_CHUNKS, &id));
+  COPSE_TRY(check_id(r, copse_json_line(entry, NULL), "switch_channel_id", id,
+                     lists->channels[COPSE_PJ_SWITCH].n));
   COPSE_TRY(get_letter(r, declared, "buffer_type", &letter));
   const cJSON *group = copse_json_first(copse_json_get(declared, "rank_groups"));
   for (int i = 0; i < lists->channels[COPSE_PJ_SWITCH].v[id]; i++) group = group->next;
@@ -324,7 +335,8 @@ static copse_status read_place(struct reader *r, const cJSON *entry, int rank,
       return copse_fail_at(r->err, COPSE_BAD_INPUT, r->json.file, op->line,
                            "an op with a buffer_id needs \"channel_type\" memory or port");
     const struct ints *remotes = &lists->remotes[op->channel];
-    COPSE_TRY(get_int(r, entry, "buffer_id", 0, remotes->n - 1, &id));
+    COPSE_TRY(get_int(r, entry, "buffer_id", 0, MAX_CHUNKS, &id));
+    COPSE_TRY(check_id(r, op->line, "buffer_id", id, remotes->n));
     out->rank = r->tables[rank].remote_rank.v[remotes->v[id]];
     letter = r->tables[rank].remote_letter.v[remotes->v[id]];
   } else if (copse_json_get(entry, "type")) {
@@ -365,7 +377,8 @@ static copse_status read_ids(struct reader *r, const cJSON *object, const char *
     if (op->n_ends == max)
       return copse_fail_at(r->err, COPSE_REFUTED, r->json.file, op->line,
                            "more than %d in %s, for which an op has no room", max, key);
-    COPSE_TRY(item_int(r, i, object, key, 0, n - 1, &id));
+    COPSE_TRY(item_int(r, i, object, key, 0, MAX_CHUNKS, &id));
+    COPSE_TRY(check_id(r, op->line, key, id, n));
     op->ends[op->n_ends++] = list ? list->v[id] : base + id;
   }
 out:
@@ -416,6 +429,7 @@ static copse_status read_ops(struct reader *r, const cJSON *list, int rank,
       return copse_fail_at(r->err, COPSE_REFUTED, r->json.file, copse_json_line(o, list),
                            "gpu %d tb %d has more than %d operations, which the executor refuses",
                            block->rank, block->id, MAX_OPS);
+    r->op = block->n_ops;
     struct copse_pj_op *op = &block->ops[block->n_ops++];
     const cJSON *context, *ops;
     COPSE_TRY(read_op(r, o, rank, lists, op));
@@ -454,6 +468,8 @@ static copse_status read_block(struct reader *r, const cJSON *tb, int rank, int 
                        r->err));
   block = &f->blocks[f->n_blocks++];
   *block = (struct copse_pj_block){.rank = rank, .id = id};
+  r->rank = rank;
+  r->tb = id;
   COPSE_TRY(read_block_lists(r, tb, rank, &lists));
   COPSE_TRY(copse_json_get_array(&r->json, tb, "ops", &ops, r->err));
   block->ops = copse_arena_alloc(&f->arena, MAX_OPS + 1, sizeof *block->ops);

@@ -35,6 +35,8 @@ struct state {
 struct end_state {
   struct history_list in; /* signals on their way to this end */
   int waiter, signaller;  /* the one block that does, -1: none yet */
+  int *op_of;             /* [n_times] block and op of each action of the port's proxy */
+  size_t n_times, times_capacity;
 };
 
 struct semaphore {
@@ -81,11 +83,10 @@ static long name_action(const void *ctx, struct copse_action action, char text[6
     return name_op(r, op / MAX_OPS, op % MAX_OPS, text);
   }
   if (action.thread >= r->first_proxy && action.thread < r->first_end) {
-    const struct copse_pj_end *e = &r->f->ends[action.thread - r->first_proxy];
-    snprintf(text, 64, "a put through the port of gpu %d to gpu %d", e->rank, e->peer);
-  } else {
-    snprintf(text, 64, "gpu %d itself", action.thread - r->first_entry);
+    int op = r->ends[action.thread - r->first_proxy].op_of[action.time - 1];
+    return name_op(r, op / MAX_OPS, op % MAX_OPS, text);
   }
+  snprintf(text, 64, "gpu %d itself", action.thread - r->first_entry);
   return 0;
 }
 
@@ -113,6 +114,16 @@ static void drop_all(struct history_list *list) {
   list->first = list->n = 0;
 }
 
+/* What one thread knows, to another. */
+static copse_status tell(struct run *r, int from, int to) {
+  struct copse_history *h;
+  copse_status status = copse_history_take(r->threads, from, &h, r->err);
+  if (status != COPSE_OK) return status;
+  status = copse_history_learn(r->threads, to, h, r->err);
+  copse_history_drop(h);
+  return status;
+}
+
 /* The block's threads meet: each knows what any did and learned. */
 static copse_status meet(struct run *r, int block) {
   struct history_list *learned = &r->states[block].learned;
@@ -133,6 +144,18 @@ static copse_status act(struct run *r, int block, struct copse_action *action) {
   s->op_of[s->n_times++] = s->op;
   *action = copse_threads_act(r->threads, block);
   return COPSE_OK;
+}
+
+/* The proxy of a port acts, after all that the block has done before it last met. */
+static copse_status act_through(struct run *r, int block, int end, struct copse_action *action) {
+  struct end_state *e = &r->ends[end];
+  copse_status status;
+  COPSE_TRY(tell(r, block, r->first_proxy + end));
+  COPSE_TRY(copse_grow(&e->op_of, &e->times_capacity, e->n_times + 1, sizeof *e->op_of, r->err));
+  e->op_of[e->n_times++] = block * MAX_OPS + r->states[block].op;
+  *action = copse_threads_act(r->threads, r->first_proxy + end);
+out:
+  return status;
 }
 
 /* ---- data ------------------------------------------------------------------------------ */
@@ -282,15 +305,6 @@ out:
 
 /* ---- ops with packets ------------------------------------------------------------------ */
 
-static copse_status tell(struct run *r, int from, int to) {
-  struct copse_history *h;
-  copse_status status = copse_history_take(r->threads, from, &h, r->err);
-  if (status != COPSE_OK) return status;
-  status = copse_history_learn(r->threads, to, h, r->err);
-  copse_history_drop(h);
-  return status;
-}
-
 /* What the packets of a slice tell, to the op's reads and on to the packets that it makes. */
 static copse_status take_packets(struct run *r, int block, const struct copse_pj_op *op,
                                  int slice) {
@@ -359,19 +373,11 @@ out:
 static copse_status do_move(struct run *r, int block, const struct copse_pj_op *op) {
   copse_status status = COPSE_OK;
   struct copse_action action = {0, 0};
-  struct copse_history *h = NULL;
   bool port = op->channel == COPSE_PJ_PORT;
   if (!port) COPSE_TRY(act(r, block, &action));
   for (int i = 0; i < op->n_dst; i++) {
     int from, to;
-    if (port) {
-      int proxy = r->first_proxy + op->ends[i];
-      COPSE_TRY(copse_history_take(r->threads, block, &h, r->err));
-      COPSE_TRY(copse_history_learn(r->threads, proxy, h, r->err));
-      copse_history_drop(h);
-      h = NULL;
-      action = copse_threads_act(r->threads, proxy);
-    }
+    if (port) COPSE_TRY(act_through(r, block, op->ends[i], &action));
     slices_of(r, block, op, op->src[i].size, &from, &to);
     for (int j = from; j < to; j++) {
       struct copse_value v;
@@ -380,7 +386,6 @@ static copse_status do_move(struct run *r, int block, const struct copse_pj_op *
     }
   }
 out:
-  copse_history_drop(h);
   return status;
 }
 
@@ -453,10 +458,7 @@ static copse_status signal(struct run *r, int block, int end, bool relaxed) {
   mine->signaller = block;
   if (e->type == COPSE_PJ_PORT) { /* after what went through this port before */
     from = r->first_proxy + end;
-    COPSE_TRY(copse_history_take(r->threads, block, &h, r->err));
-    status = copse_history_learn(r->threads, from, h, r->err);
-    copse_history_drop(h);
-    if (status != COPSE_OK) return status;
+    COPSE_TRY(tell(r, block, from));
   }
   COPSE_TRY(copse_history_take(r->threads, relaxed ? entry : from, &h, r->err));
   COPSE_TRY(append(r, &r->ends[e->partner].in, h));
@@ -758,12 +760,8 @@ out:
 static copse_status leave(struct run *r) {
   copse_status status = COPSE_OK;
   for (int b = 0; b < r->f->n_blocks; b++) {
-    struct copse_history *h;
     COPSE_TRY(meet(r, b));
-    COPSE_TRY(copse_history_take(r->threads, b, &h, r->err));
-    status = copse_history_learn(r->threads, r->first_end + r->f->blocks[b].rank, h, r->err);
-    copse_history_drop(h);
-    if (status != COPSE_OK) return status;
+    COPSE_TRY(tell(r, b, r->first_end + r->f->blocks[b].rank));
   }
   COPSE_TRY(copse_cells_check_left(r->cells, r->first_end, r->first_proxy, r->err));
 out:
@@ -816,7 +814,10 @@ static void free_run(struct run *r) {
     free(r->states[b].op_of);
     free_list(&r->states[b].learned);
   }
-  for (int e = 0; r->ends && e < r->f->n_ends; e++) free_list(&r->ends[e].in);
+  for (int e = 0; r->ends && e < r->f->n_ends; e++) {
+    free_list(&r->ends[e].in);
+    free(r->ends[e].op_of);
+  }
   for (int s = 0; r->semaphores && s < r->f->n_semaphores; s++)
     free_list(&r->semaphores[s].released);
   for (int g = 0; r->packets && g < r->f->n_ranks; g++) {

@@ -50,7 +50,7 @@ static copse_status attempt(const struct copse_msccl_job *job, int channels,
   copse_status status;
   *m = (struct misfit){"connections in one channel", 0, COPSE_MSCCL_MAX_CONNECTIONS + 1,
                        COPSE_MSCCL_MAX_CONNECTIONS};
-  COPSE_TRY(copse_msccl_program_start(p, job->schedule->n_ranks, &why));
+  COPSE_TRY(copse_msccl_program_start(p, job->schedule->n_ranks, job->options.max_blocks, &why));
   p->end_channel = channels;
   p->sharing = sharing;
   COPSE_TRY(job->schedule->collective == COPSE_ALLTOALL ? copse_msccl_emit_chains(job, p)
@@ -58,6 +58,8 @@ static copse_status attempt(const struct copse_msccl_job *job, int channels,
   if (!fits(job, p, m)) status = COPSE_UNSUPPORTED;
 out:
   if (status == COPSE_OK) return COPSE_OK;
+  if (status == COPSE_UNSUPPORTED && p->crowded_rank >= 0)
+    over(m, "thread blocks", p->crowded_rank, 2 * p->max_blocks, p->max_blocks);
   copse_msccl_program_free(p);
   return status == COPSE_UNSUPPORTED ? status : copse_fail(err, status, "%s", why.text);
 }

@@ -4,11 +4,12 @@
 
 #include "base/memory.h"
 
-copse_status copse_msccl_program_start(struct copse_msccl_program *p, int n_ranks,
+copse_status copse_msccl_program_start(struct copse_msccl_program *p, int n_ranks, int max_blocks,
                                        struct copse_err *err) {
   size_t n = (size_t)n_ranks;
   copse_status status;
-  *p = (struct copse_msccl_program){.n_ranks = n_ranks, .err = err};
+  *p = (struct copse_msccl_program){
+      .n_ranks = n_ranks, .max_blocks = max_blocks, .crowded_rank = -1, .err = err};
   COPSE_TRY(copse_calloc(n, sizeof *p->ranks, &p->ranks, err));
   COPSE_TRY(copse_calloc(n * n, COPSE_MSCCL_MAX_CHANNELS * sizeof *p->load, &p->load, err));
 out:
@@ -71,6 +72,10 @@ static copse_status add_block(struct copse_msccl_program *p, int rank, int send,
                               int channel, int *block) {
   struct rank_blocks *r = &p->ranks[rank];
   copse_status status;
+  if (r->n >= 2 * p->max_blocks) {
+    p->crowded_rank = rank;
+    return COPSE_UNSUPPORTED;
+  }
   COPSE_TRY(
       copse_grow(&p->blocks, &p->capacity, (size_t)p->n_blocks + 1, sizeof *p->blocks, p->err));
   COPSE_TRY(copse_grow(&r->ids, &r->capacity, (size_t)r->n + 1, sizeof *r->ids, p->err));

@@ -73,7 +73,9 @@ struct copse_msccl_program {
   int n_ranks;
   int first_channel, end_channel; /* those that copse_msccl_channel chooses from */
   enum copse_msccl_sharing sharing;
-  int n_channels; /* in use, once they are renumbered */
+  int max_blocks;   /* of a rank: with twice as many an attempt ends */
+  int crowded_rank; /* the rank that had them, -1: none */
+  int n_channels;   /* in use, once they are renumbered */
   struct copse_msccl_block *blocks;
   int n_blocks;
   size_t capacity;
@@ -87,7 +89,7 @@ struct copse_msccl_program {
   struct copse_err *err;
 };
 
-copse_status copse_msccl_program_start(struct copse_msccl_program *p, int n_ranks,
+copse_status copse_msccl_program_start(struct copse_msccl_program *p, int n_ranks, int max_blocks,
                                        struct copse_err *err) COPSE_CHECKED;
 void copse_msccl_program_free(struct copse_msccl_program *p);
 

@@ -336,6 +336,13 @@ static bool is(cJSON *ops, int i, const char *name) {
   return strcmp(cJSON_GetObjectItem(cJSON_GetArrayItem(ops, i), "name")->valuestring, name) == 0;
 }
 
+/* cJSON's own insertion fails but at the front in some versions. */
+static void insert(cJSON *ops, int i, cJSON *item) {
+  int n = cJSON_GetArraySize(ops);
+  cJSON_AddItemToArray(ops, item);
+  for (int j = i; j < n; j++) cJSON_AddItemToArray(ops, cJSON_DetachItemFromArray(ops, i));
+}
+
 static bool drop(cJSON *ops, int i) {
   if (is(ops, i, "nop")) return false;
   cJSON_DeleteItemFromArray(ops, i);
@@ -365,20 +372,20 @@ END_TEST
 
 static bool repeat(cJSON *ops, int i) {
   if (is(ops, i, "nop") || is(ops, i, "copy") || is(ops, i, "put")) return false;
-  return cJSON_InsertItemInArray(ops, i, cJSON_Duplicate(cJSON_GetArrayItem(ops, i), true));
+  insert(ops, i, cJSON_Duplicate(cJSON_GetArrayItem(ops, i), true));
+  return true;
 }
 
 START_TEST(a_doubled_operation_is_refuted) {
   struct tally t = mutate(repeat);
-  ck_assert_int_gt(t.refuted, 100);
+  ck_assert_int_gt(t.refuted, 400);
   ck_assert_int_eq(t.harmless, 0);
 }
 END_TEST
 
 static bool swap(cJSON *ops, int i) {
   if (i + 1 == cJSON_GetArraySize(ops)) return false;
-  cJSON *op = cJSON_DetachItemFromArray(ops, i);
-  cJSON_InsertItemInArray(ops, i + 1, op);
+  insert(ops, i + 1, cJSON_DetachItemFromArray(ops, i));
   return true;
 }
 

@@ -261,6 +261,10 @@ static copse_status load_schedule(struct job *job, const char *data, size_t size
     return copse_fail_at(job->err, COPSE_UNSUPPORTED, label, 0,
                          "this is a plan, which this version can't simulate; give the schedule "
                          "that it was lowered from");
+  if (strstr(data, "\"threadblocks\""))
+    return copse_fail_at(job->err, COPSE_UNSUPPORTED, label, 0,
+                         "this is an MSCCL++ plan, which this version can't simulate; give the "
+                         "schedule that it was lowered from, or MSCCL XML");
   COPSE_TRY(copse_schedule_parse(label, data, size, &job->schedule, job->err));
   job->what = (struct copse_foreign){job->schedule->collective, job->schedule->root,
                                      job->schedule->time_per_GB};

@@ -1,6 +1,8 @@
 #include "codegen/cut.h"
 
+#include <ctype.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/collective.h"
 
@@ -77,4 +79,11 @@ copse_status copse_cut_into(struct copse_cut *cut, int block, struct copse_err *
   }
 out:
   return status;
+}
+
+void copse_cut_add_name(const struct copse_cut *cut, struct copse_text *text) {
+  const char *name = cut->schedule->topology_name;
+  for (int i = 0; i < 100 && name[i]; i++)
+    copse_text_add(text, "%c",
+                   isalnum((unsigned char)name[i]) || strchr("_.-", name[i]) ? name[i] : '_');
 }

@@ -5,6 +5,7 @@
 #ifndef COPSE_CODEGEN_CUT_H
 #define COPSE_CODEGEN_CUT_H
 
+#include "base/text.h"
 #include "codegen/chain.h"
 #include "codegen/unit.h"
 
@@ -39,5 +40,8 @@ copse_status copse_cut_exact(const struct copse_cut *cut, int most, int64_t *blo
 
 /* Blocks of `block` chunks; a boundary within a chunk goes to the nearest. */
 copse_status copse_cut_into(struct copse_cut *cut, int block, struct copse_err *err) COPSE_CHECKED;
+
+/* The topology's name in letters that no format reads as its own; other programs key by it. */
+void copse_cut_add_name(const struct copse_cut *cut, struct copse_text *text);
 
 #endif

@@ -57,6 +57,7 @@ static copse_status attempt(const struct copse_msccl_job *job, int channels,
                                                         : copse_msccl_emit_trees(job, p));
   if (!fits(job, p, m)) status = COPSE_UNSUPPORTED;
 out:
+  p->err = err;
   if (status == COPSE_OK) return COPSE_OK;
   if (status == COPSE_UNSUPPORTED && p->crowded_rank >= 0)
     over(m, "thread blocks", p->crowded_rank, 2 * p->max_blocks, p->max_blocks);

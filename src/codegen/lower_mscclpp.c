@@ -3,7 +3,6 @@
  * does its parts in one order over all ranks, so that what a channel signals first is what its
  * other end waits for first (README).
  */
-#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -413,12 +412,6 @@ out:
   return status;
 }
 
-static void write_name(struct copse_text *text, const char *name) {
-  for (int i = 0; i < 100 && name[i]; i++)
-    copse_text_add(text, "%c",
-                   isalnum((unsigned char)name[i]) || strchr("_.-", name[i]) ? name[i] : '_');
-}
-
 /* Contexts are kept by name: two different plans must not share one. */
 static void write_plan(const struct job *j, struct copse_text *text) {
   const struct copse_schedule *s = j->schedule;
@@ -427,7 +420,7 @@ static void write_plan(const struct job *j, struct copse_text *text) {
   int in = c == COPSE_ALLGATHER ? j->cut.block : j->cut.chunks;
   int out = c == COPSE_REDUCE_SCATTER ? j->cut.block : j->cut.chunks;
   copse_text_add(text, "{\"name\": \"copse_");
-  write_name(text, s->topology_name);
+  copse_cut_add_name(&j->cut, text);
   copse_text_add(text, "_%s_%s_%d_%d_%" PRId64 "\",\n", coll,
                  j->options.out_of_place ? "out" : "in", j->cut.chunks, j->p.n_blocks,
                  j->options.max_bytes);

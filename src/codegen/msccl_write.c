@@ -2,20 +2,11 @@
  * MSCCL XML. The executors read it with a scanner of their own: no prolog, no tabs, all
  * attributes on one line, no entities, a comment whose first word has no '='.
  */
-#include <ctype.h>
 #include <inttypes.h>
-#include <string.h>
 
 #include "codegen/msccl_emit.h"
 
 static const char *const op_names[] = {"s", "r", "rcs", "rrs", "rrc", "cpy", "re", "nop"};
-
-/* What can't be misread as markup; values end at 255 bytes. */
-static void add_name(struct copse_text *text, const char *name) {
-  for (int i = 0; i < 100 && name[i]; i++)
-    copse_text_add(text, "%c",
-                   isalnum((unsigned char)name[i]) || strchr("_.-", name[i]) ? name[i] : '_');
-}
 
 static void add_step(struct copse_text *text, const struct copse_msccl_program *p,
                      const struct copse_msccl_step *s, int number) {
@@ -54,7 +45,7 @@ copse_status copse_msccl_write(const struct copse_msccl_job *job,
   copse_text_add(text, "<!-- written by copse %s; counts that are multiples of %d are served -->\n",
                  COPSE_VERSION_STRING, job->cut.block);
   copse_text_add(text, "<algo name=\"");
-  add_name(text, job->schedule->topology_name);
+  copse_cut_add_name(&job->cut, text);
   copse_text_add(text,
                  "_%s\" proto=\"%s\" nchannels=\"%d\" nchunksperloop=\"%d\" ngpus=\"%d\" "
                  "coll=\"%s\" inplace=\"%d\" outofplace=\"%d\" minBytes=\"%" PRId64

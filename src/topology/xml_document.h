@@ -1,5 +1,5 @@
 /*
- * Inside src/topology only: XML input on libxml2, hardened. No DOCTYPE, hence no entities
+ * For readers in src/topology and of MSCCL XML: XML input on libxml2, hardened. No DOCTYPE, hence no entities
  * of the file's own; nothing is fetched; nesting is bounded by libxml2. Comments,
  * processing instructions and text between elements are passed over.
  */

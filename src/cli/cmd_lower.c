@@ -42,7 +42,9 @@ static const char help[] =
     "      --protocol P        Simple, LL or LL128; default Simple\n\n"
     "mscclpp:\n"
     "      --ranks-per-host N  ranks of one host write to each other's memory, others go through\n"
-    "                          ports; default: by the ids, h3.gpu0 being on host h3\n\n"
+    "                          ports; default: by the ids, h3.gpu0 being on host h3\n"
+    "      --pipeline BYTES    pass data on in pieces of so many bytes, a multiple of 16, such as\n"
+    "                          512K: worth it where ranks forward; default: whole chunks\n\n"
     "example: copse lower a100-x2.allreduce.json --to plan -o a100-x2.allreduce.plan\n"
     "         copse lower mi300x.allgather.json --to msccl -o msccl-algorithms/allgather.xml\n";
 
@@ -51,6 +53,7 @@ struct options {
   struct copse_lower_options lower;
   struct copse_msccl_options msccl; /* mscclpp takes what it has of these */
   int ranks_per_host;
+  int64_t pipeline_bytes;
   bool text, layout;
   /* an option was given that only this format has, or both foreign ones */
   bool for_plan, for_msccl, for_mscclpp, for_foreign;
@@ -108,6 +111,7 @@ static copse_status to_mscclpp(const struct options *o, const struct copse_sched
       .instances = o->lower.instances,
       .chunks = o->msccl.chunks,
       .ranks_per_host = o->ranks_per_host,
+      .pipeline_bytes = o->pipeline_bytes,
       .min_bytes = o->msccl.min_bytes,
       .max_bytes = o->msccl.max_bytes};
   struct copse_mscclpp_summary sum;
@@ -211,6 +215,7 @@ static int parse_foreign(int c, struct options *all) {
       bad = number("ranks-per-host", 1, 1 << 20, &v);
       all->ranks_per_host = (int)v;
       break;
+    case 'q': bad = bytes_option("pipeline", &all->pipeline_bytes); break;
     case 'b': bad = bytes_option("min-bytes", &o->min_bytes); break;
     case 'e': bad = bytes_option("max-bytes", &o->max_bytes); break;
   }
@@ -222,9 +227,9 @@ static int parse_option(int c, struct options *o) {
   int bad = COPSE_EXIT_DONE;
   if (strchr("xFCmp", c)) o->for_plan = true;
   if (strchr("EcP", c)) o->for_msccl = true;
-  if (c == 'H') o->for_mscclpp = true;
+  if (strchr("Hq", c)) o->for_mscclpp = true;
   if (strchr("kLbe", c)) o->for_foreign = true;
-  if (strchr("EcPHkLbe", c)) return parse_foreign(c, o);
+  if (strchr("EcPHqkLbe", c)) return parse_foreign(c, o);
   switch (c) {
     case 't': o->to = optarg; break;
     case 'o': o->output = optarg; break;
@@ -270,7 +275,7 @@ static int check(const struct options *o) {
   if (o->for_msccl && !msccl)
     return copse_cli_usage("lower", "--executor, --channels and --protocol are for --to msccl");
   if (o->for_mscclpp && !mscclpp)
-    return copse_cli_usage("lower", "--ranks-per-host is for --to mscclpp");
+    return copse_cli_usage("lower", "--ranks-per-host and --pipeline are for --to mscclpp");
   if (o->for_foreign && plan)
     return copse_cli_usage("lower",
                            "--chunks, --layout, --min-bytes and --max-bytes are for --to msccl and "
@@ -297,6 +302,7 @@ int copse_cmd_lower(int argc, char **argv) {
                                         {"protocol", required_argument, NULL, 'P'},
                                         {"layout", required_argument, NULL, 'L'},
                                         {"ranks-per-host", required_argument, NULL, 'H'},
+                                        {"pipeline", required_argument, NULL, 'q'},
                                         {"min-bytes", required_argument, NULL, 'b'},
                                         {"max-bytes", required_argument, NULL, 'e'},
                                         {"help", no_argument, NULL, 'h'},

@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/simulate_overlap.h"
-#include "codegen/simulate_msccl.h"
+#include "codegen/simulate_foreign.h"
 #include "schedule/baseline.h"
 #include "schedule/simulate.h"
 
@@ -23,8 +23,9 @@ static const char help[] =
     "direct exchange, or for an alltoall pairwise, spread-out, 2dh (Tutel) and birkhoff (FAST),\n"
     "on the same topology and demand. An alpha-beta model with a queue at every link: each link\n"
     "costs its latency and bytes / bandwidth, each hop from rank to rank alpha. Incast, memory\n"
-    "and arithmetic cost nothing. SCHEDULE is a file that 'copse solve' wrote, an MSCCL algorithm\n"
-    "(XML of any origin; its ranks are the topology's, each pair on its shortest route), or -.\n\n"
+    "and arithmetic cost nothing. SCHEDULE is a file that 'copse solve' wrote, MSCCL XML or\n"
+    "an MSCCL++ plan of any origin (its ranks are the topology's, each pair on its shortest\n"
+    "route), or -.\n\n"
     "  -t, --topology FILE    the topology, in any input format\n"
     "  -l, --links MODE       what to keep of an XML topology: nvlink, all or default\n"
     "  -b, --minbytes N       smallest size (default 1K); K, M, G: times 1024, ...\n"
@@ -233,21 +234,29 @@ out:
   return status;
 }
 
-/* An MSCCL algorithm, which is XML and so starts with a tag. */
-static bool is_msccl(const char *data, size_t size) {
+/* What a file is: MSCCL is XML and so starts with a tag, MSCCL++ JSON that speaks of blocks. */
+enum kind { KIND_SCHEDULE, KIND_MSCCL, KIND_MSCCLPP };
+
+static enum kind kind_of(const char *data, size_t size) {
   size_t blanks = strspn(data, " \t\r\n");
-  return blanks < size && data[blanks] == '<';
+  if (blanks < size && data[blanks] == '<') return KIND_MSCCL;
+  return strstr(data, "\"threadblocks\"") ? KIND_MSCCLPP : KIND_SCHEDULE;
 }
 
-static copse_status add_msccl(struct job *job, const char *data, size_t size) {
+static copse_status add_foreign(struct job *job, enum kind kind, const char *data, size_t size) {
   struct column *c = &job->columns[job->n_columns++];
+  const char *label = copse_file_label(job->o->schedule);
   copse_status status;
-  c->name = "msccl";
+  c->name = kind == KIND_MSCCL ? "msccl" : "mscclpp";
   if (job->o->overlap)
-    return copse_fail_at(job->err, COPSE_UNSUPPORTED, copse_file_label(job->o->schedule), 0,
+    return copse_fail_at(job->err, COPSE_UNSUPPORTED, label, 0,
                          "--overlap needs a schedule, not a plan");
-  COPSE_TRY(copse_sim_dag_of_msccl(copse_file_label(job->o->schedule), data, size, job->topology,
-                                   &c->dag, &job->what, job->err));
+  if (kind == KIND_MSCCL)
+    COPSE_TRY(
+        copse_sim_dag_of_msccl(label, data, size, job->topology, &c->dag, &job->what, job->err));
+  else
+    COPSE_TRY(
+        copse_sim_dag_of_mscclpp(label, data, size, job->topology, &c->dag, &job->what, job->err));
   c->time_per_GB = job->what.time_per_GB;
 out:
   return status;
@@ -261,10 +270,6 @@ static copse_status load_schedule(struct job *job, const char *data, size_t size
     return copse_fail_at(job->err, COPSE_UNSUPPORTED, label, 0,
                          "this is a plan, which this version can't simulate; give the schedule "
                          "that it was lowered from");
-  if (strstr(data, "\"threadblocks\""))
-    return copse_fail_at(job->err, COPSE_UNSUPPORTED, label, 0,
-                         "this is an MSCCL++ plan, which this version can't simulate; give the "
-                         "schedule that it was lowered from, or MSCCL XML");
   COPSE_TRY(copse_schedule_parse(label, data, size, &job->schedule, job->err));
   job->what = (struct copse_foreign){job->schedule->collective, job->schedule->root,
                                      job->schedule->time_per_GB};
@@ -279,11 +284,11 @@ static copse_status add_first(struct job *job) {
   size_t size;
   copse_status status;
   COPSE_TRY(copse_file_read(o->schedule, &data, &size, job->err));
-  bool msccl = is_msccl(data, size);
-  if (!msccl) COPSE_TRY(load_schedule(job, data, size));
+  enum kind kind = kind_of(data, size);
+  if (kind == KIND_SCHEDULE) COPSE_TRY(load_schedule(job, data, size));
   COPSE_TRY(copse_topology_load(o->topology, &o->read, &job->topology, job->err));
-  if (msccl) {
-    COPSE_TRY(add_msccl(job, data, size));
+  if (kind != KIND_SCHEDULE) {
+    COPSE_TRY(add_foreign(job, kind, data, size));
     goto out;
   }
   COPSE_TRY(check_ranks(job));

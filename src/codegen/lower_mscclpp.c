@@ -110,6 +110,16 @@ out:
   return status;
 }
 
+/* What a block does with a span, whole or piece by piece; ends with end_span. */
+static void start_span(struct job *j, int rank, size_t i) {
+  if (j->options.pipeline_bytes > 0)
+    copse_pp_loop(&j->p, rank, j->block[i], j->options.pipeline_bytes, j->cut.spans[i].count);
+}
+
+static void end_span(struct job *j, int rank, size_t i) {
+  copse_pp_end_loop(&j->p, rank, j->block[i]);
+}
+
 /* ---- trees ----------------------------------------------------------------------------- */
 
 /* A rank's part of a reduction: its children's sums and its own, up or, at the root, out. */
@@ -187,8 +197,10 @@ static copse_status emit_trees(struct job *j) {
   for (int phase = 0; phase < 2; phase++)
     for (size_t i = 0; i < j->cut.n_spans; i++)
       for (int r = 0; r < j->schedule->n_ranks; r++) {
+        start_span(j, r, i);
         if (phase == 0 && j->cut.spans[i].unit->reduce) COPSE_TRY(reduce_at(j, i, r));
         if (phase == 1 && j->cut.spans[i].unit->broadcast) COPSE_TRY(broadcast_at(j, i, r));
+        end_span(j, r, i);
       }
 out:
   return status;
@@ -227,7 +239,10 @@ static copse_status emit_chains(struct job *j) {
     for (size_t i = 0; i < j->cut.n_spans; i++) {
       if (hop >= j->cut.spans[i].chain->n) continue;
       more = true;
+      int rank = j->cut.spans[i].chain->ranks[hop];
+      start_span(j, rank, i);
       COPSE_TRY(chain_at(j, i, hop, &at[i]));
+      end_span(j, rank, i);
     }
   }
 out:
@@ -358,6 +373,13 @@ static copse_status find_hosts(struct job *j) {
   return COPSE_OK;
 }
 
+static int longest_span(const struct job *j) {
+  int most = 1;
+  for (size_t i = 0; i < j->cut.n_spans; i++)
+    if (j->cut.spans[i].count > most) most = j->cut.spans[i].count;
+  return most;
+}
+
 /* Offsets are 32 bits, of scratch as well. */
 static copse_status bound_bytes(struct job *j, struct copse_mscclpp_summary *summary) {
   struct copse_mscclpp_options *o = &j->options;
@@ -366,6 +388,10 @@ static copse_status bound_bytes(struct job *j, struct copse_mscclpp_summary *sum
     if (j->p.scratch[r] > most) most = j->p.scratch[r];
   int64_t chunk = (((int64_t)1 << 32) - 1) / most / 16 * 16, largest = chunk * j->cut.chunks;
   summary->multiple = (int64_t)16 * j->cut.chunks;
+  if (o->pipeline_bytes > 0) { /* at most 65535 rounds of the longest span */
+    int64_t rounds = 65535 * o->pipeline_bytes / longest_span(j) / 16 * 16;
+    if (rounds * j->cut.chunks < largest) largest = rounds * j->cut.chunks;
+  }
   if (o->min_bytes == 0) o->min_bytes = summary->multiple;
   if (o->max_bytes == 0 || o->max_bytes > largest) o->max_bytes = largest;
   if (o->min_bytes > o->max_bytes || o->min_bytes > INT32_MAX)
@@ -387,6 +413,8 @@ static copse_status check_options(struct job *j) {
     return copse_fail(j->err, COPSE_INVALID, "instances must be from 1 to 64");
   if (o->chunks < 0 || o->chunks > MAX_CHUNKS || o->ranks_per_host < 0)
     return copse_fail(j->err, COPSE_INVALID, "chunks must be from 1 to %d", MAX_CHUNKS);
+  if (o->pipeline_bytes < 0 || o->pipeline_bytes % 16 != 0 || o->pipeline_bytes > INT32_MAX)
+    return copse_fail(j->err, COPSE_INVALID, "pieces must be of a multiple of 16 bytes");
   if (o->min_bytes < 0 || o->max_bytes < 0)
     return copse_fail(j->err, COPSE_INVALID, "sizes must not be negative");
   if (j->schedule->collective == COPSE_ALLTOALL) o->out_of_place = true;
@@ -421,9 +449,9 @@ static void write_plan(const struct job *j, struct copse_text *text) {
   int out = c == COPSE_REDUCE_SCATTER ? j->cut.block : j->cut.chunks;
   copse_text_add(text, "{\"name\": \"copse_");
   copse_cut_add_name(&j->cut, text);
-  copse_text_add(text, "_%s_%s_%d_%d_%" PRId64 "\",\n", coll,
+  copse_text_add(text, "_%s_%s_%d_%d_%" PRId64 "_%" PRId64 "\",\n", coll,
                  j->options.out_of_place ? "out" : "in", j->cut.chunks, j->p.n_blocks,
-                 j->options.max_bytes);
+                 j->options.pipeline_bytes, j->options.max_bytes);
   copse_text_add(text,
                  " \"collective\": \"%s\", \"protocol\": \"Simple\", \"inplace\": %s,\n"
                  " \"reuse_resources\": false, \"num_threads_per_block\": 1024, "

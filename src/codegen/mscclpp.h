@@ -18,6 +18,7 @@ struct copse_mscclpp_options {
   int instances;                /* parts that each tree is cut into; 0: 1 */
   int chunks;                   /* of a rank's block: shares are rounded to it; 0: exact */
   int ranks_per_host;           /* 0: by the ids, "h3.gpu0" being on host h3 */
+  int64_t pipeline_bytes;       /* pieces in which ranks pass on, a multiple of 16; 0: whole */
   int64_t min_bytes, max_bytes; /* of the message; 0: what the format allows */
 };
 

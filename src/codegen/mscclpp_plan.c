@@ -1,5 +1,6 @@
 #include "codegen/mscclpp_plan.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,10 +92,39 @@ out:
 
 /* ---- operations ------------------------------------------------------------------------ */
 
+/* A pipeline starts with its first op: one without any would be none. */
+static void open_loop(struct copse_pp_block *b) {
+  copse_text_add(&b->ops,
+                 "%s\n        {\"name\": \"pipeline\", \"iter_context\": {\"unit_size\": %" PRId64
+                 ", \"num_chunks\": %d}, \"ops\": [",
+                 b->listed ? "," : "", b->loop_bytes, b->loop_chunks);
+  b->n_ops++;
+  b->loop_chunks = 0;
+  b->listed = false;
+  b->in_loop = true;
+}
+
 static struct copse_text *start_op(struct copse_pp_block *b, const char *name) {
-  copse_text_add(&b->ops, "%s\n        {\"name\": \"%s\"", b->n_ops++ > 0 ? "," : "", name);
+  if (b->loop_chunks > 0) open_loop(b);
+  copse_text_add(&b->ops, "%s\n        {\"name\": \"%s\"", b->listed ? "," : "", name);
+  b->n_ops++;
+  b->listed = true;
   b->met = false;
   return &b->ops;
+}
+
+void copse_pp_loop(struct copse_pp_plan *p, int rank, int block, int64_t bytes, int chunks) {
+  struct copse_pp_block *b = block_of(p, rank, block);
+  b->loop_bytes = bytes;
+  b->loop_chunks = chunks;
+}
+
+void copse_pp_end_loop(struct copse_pp_plan *p, int rank, int block) {
+  struct copse_pp_block *b = block_of(p, rank, block);
+  if (b->in_loop) copse_text_add(&b->ops, "]}");
+  if (b->in_loop) b->listed = true;
+  b->in_loop = false;
+  b->loop_chunks = 0;
 }
 
 void copse_pp_meet(struct copse_pp_plan *p, int rank, int block) {

@@ -6,6 +6,7 @@
 #define COPSE_CODEGEN_MSCCLPP_PLAN_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/text.h"
 
@@ -40,7 +41,11 @@ struct copse_pp_block {
   size_t remotes_capacity;
   struct copse_text ops;
   int n_ops;
-  bool met; /* the last op was a nop: all threads have met since any data op */
+  bool met;        /* the last op was a nop: all threads have met since any data op */
+  bool listed;     /* the list at hand, of the block or of a pipeline, has an op */
+  int loop_chunks; /* of a pipeline that starts with the next op, 0: none does */
+  int64_t loop_bytes;
+  bool in_loop;
 };
 
 struct copse_pp_plan {
@@ -60,6 +65,10 @@ copse_status copse_pp_link(struct copse_pp_plan *p, int block, int a, int b) COP
 
 bool copse_pp_same_host(const struct copse_pp_plan *p, int a, int b);
 struct copse_pp_place copse_pp_scratch(struct copse_pp_plan *p, int rank, int count);
+
+/* What is added until the end runs once for every `bytes` of `chunks` chunks. */
+void copse_pp_loop(struct copse_pp_plan *p, int rank, int block, int64_t bytes, int chunks);
+void copse_pp_end_loop(struct copse_pp_plan *p, int rank, int block);
 
 /* Each adds to a rank's block; `count` chunks. */
 void copse_pp_meet(struct copse_pp_plan *p, int rank, int block); /* a nop, where none is yet */

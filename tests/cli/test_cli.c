@@ -440,6 +440,7 @@ START_TEST(foreign_formats_are_written_and_proved) {
     ck_assert_msg(run("@ lower %%/s.json --to mscclpp -o %%/f.pp") == 0, "%s", result.err);
     ck_assert_msg(run("@ check %%/f.pp --json") == 0, "%s", result.err);
     ck_assert(strstr(result.out, "\"format\": \"mscclpp\""));
+    ck_assert_msg(run("@ simulate %%/f.pp -t %%/f.json -b 1M -e 4M") == 0, "%s", result.err);
     ck_assert_int_eq(run("sed '0,/\"wait\"/{/\"wait\"/d}' %%/f.pp >%%/g.pp"), 0);
     int status = run("@ check %%/g.pp"); /* 2 where the last comma of a list is left over */
     ck_assert_int_ge(status, 1);

@@ -248,6 +248,31 @@ START_TEST(what_is_written_is_proved_and_runs_right) {
 }
 END_TEST
 
+/* Piece by piece; the proof runs pipelines one, two and three times. */
+START_TEST(pipelines_are_proved) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_check_mscclpp_report report;
+  for (int f = 0; f < copse_test_n_fabrics; f++)
+    for (size_t c = 0; c < sizeof collectives / sizeof *collectives; c++)
+      for (int k = 0; k < 4; k++) {
+        struct copse_mscclpp_options o = {.ranks_per_host = k / 2 * 2,
+                                          .out_of_place = k % 2,
+                                          .pipeline_bytes = 4096,
+                                          .max_blocks = 8};
+        char *text = lower(copse_test_fabrics[f], collectives[c], o);
+        ASSERT_OK(copse_check_mscclpp("p.json", text, strlen(text), &report, &err), &err);
+        char *wait = strstr(text, "\"wait\""); /* what it waited for is left over */
+        if (wait) {
+          memcpy(wait, "\"nop\" ", 6);
+          struct copse_err e = COPSE_ERR_INIT;
+          ASSERT_FAILS(copse_check_mscclpp("p.json", text, strlen(text), &report, &e),
+                       COPSE_REFUTED, &e, "gpu ");
+        }
+        free(text);
+      }
+}
+END_TEST
+
 /* A star of 40: more than an op's eight peers, more than a block's sixteen channels. */
 START_TEST(what_does_not_fit_is_refused_with_what_would) {
   struct copse_err err = COPSE_ERR_INIT;
@@ -463,6 +488,7 @@ int main(void) {
   TCase *tc = tcase_create("all");
   tcase_set_timeout(tc, 120);
   tcase_add_test(tc, what_is_written_is_proved_and_runs_right);
+  tcase_add_test(tc, pipelines_are_proved);
   tcase_add_test(tc, what_does_not_fit_is_refused_with_what_would);
   tcase_add_test(tc, a_dropped_operation_is_refuted);
   tcase_add_test(tc, a_dropped_nop_is_refuted_or_harmless);

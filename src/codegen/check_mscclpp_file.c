@@ -313,6 +313,9 @@ static copse_status read_switch(struct reader *r, const cJSON *entry, int rank,
   if (!members) return copse_fail_nomem(r->err);
   COPSE_JSON_EACH (m, ranks)
     COPSE_TRY(item_int(r, m, group, "a rank of a group", 0, r->file->n_ranks - 1, &members[n++]));
+  if (n == 0)
+    return copse_fail_at(r->err, COPSE_BAD_INPUT, r->json.file, copse_json_line(group, declared),
+                         "a rank group without ranks");
   out->rank = -1;
   out->members = members;
   out->n_members = n;

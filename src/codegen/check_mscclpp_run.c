@@ -244,6 +244,8 @@ static copse_status check_data(struct run *r, int block, const struct copse_pj_o
     bool pkt = side ? op->type->pkt_dst : op->type->pkt_src;
     for (int i = 0; i < (side ? op->n_dst : op->n_src); i++) {
       if (at[i].size != size) return refute(r, block, "has entries of different sizes");
+      if (at[i].rank < 0 && op->type->kind != COPSE_PJ_MULTIMEM)
+        return refute(r, block, "can't go through a switch channel");
       COPSE_TRY(check_place(r, block, &at[i]));
       if (in_packets(op, pkt, i)) COPSE_TRY(check_packet(r, block, &at[i]));
     }
@@ -561,6 +563,8 @@ static copse_status try_acquire(struct run *r, int block, const struct copse_pj_
       return copse_fail_at(r->err, COPSE_UNSUPPORTED, r->f->label, op->line,
                            "two blocks acquire one semaphore, which this checker does not follow");
     s->acquirer = block;
+    for (int k = 0; k < i; k++)
+      if (op->ends[k] == op->ends[i]) return refute(r, block, "names a semaphore twice");
     if (s->value < 1) *done = false;
   }
   for (int i = 0; i < op->n_ends && *done; i++) {

@@ -66,6 +66,35 @@ static bool packets_there(const struct work *w, const struct copse_pj_op *op) {
   return true;
 }
 
+/* What the checker would refute, and what would lead astray here. */
+static copse_status check_op(const struct work *w, int block, const struct copse_pj_op *op) {
+  const char *what = op->n_src == 0 || op->n_dst == 0 ? "lacks a source or destination" : NULL;
+  int own = w->file.blocks[block].rank;
+  for (int i = 0; i < op->n_src + op->n_dst; i++) {
+    bool dst = i >= op->n_src;
+    const struct copse_pj_place *at = dst ? &op->dst[i - op->n_src] : &op->src[i];
+    bool packet =
+        dst ? is_packet(op, op->type->pkt_dst, i - op->n_src) : is_packet(op, op->type->pkt_src, i);
+    if (at->rank < 0) what = "can't go through a switch channel";
+    if (packet && at->rank >= 0 &&
+        (at->index + at->size > w->file.scratch[at->rank] || (!dst && at->rank != own)))
+      what = "uses packets that are not in scratch";
+  }
+  for (int i = 0; i < op->n_ends; i++)
+    if (op->type->signals && w->file.ends[op->ends[i]].partner < 0)
+      what = "signals a peer that has no such channel back";
+  if (!what) return COPSE_OK;
+  return copse_fail_at(w->err, COPSE_REFUTED, w->file.label, op->line, "gpu %d tb %d op %d (%s) %s",
+                       own, w->file.blocks[block].id, w->next[block], op->type->name, what);
+}
+
+/* How often an op names the i-th of its channels or semaphores before. */
+static int named_before(const struct copse_pj_op *op, int i) {
+  int n = 0;
+  for (int k = 0; k < i; k++) n += op->ends[k] == op->ends[i];
+  return n;
+}
+
 /* To or from another rank, after what the op needs so far. */
 static copse_status carry(struct work *w, int block, const struct copse_pj_op *op, int src, int dst,
                           int size, int *arrival) {
@@ -132,7 +161,7 @@ static copse_status do_sync(struct work *w, int block, const struct copse_pj_op 
   *done = true;
   for (int i = 0; i < op->n_ends && op->type->waits; i++) {
     const struct nodes *in = &w->signals[op->ends[i]];
-    if (in->first == in->n) *done = false;
+    if (in->first + (size_t)named_before(op, i) >= in->n) *done = false;
   }
   if (!*done) return COPSE_OK;
   if (op->type->waits) COPSE_TRY(need(w, w->last[block]));
@@ -158,7 +187,7 @@ static copse_status do_semaphores(struct work *w, int block, const struct copse_
   copse_status status = COPSE_OK;
   *done = true;
   for (int i = 0; i < op->n_ends && acquires; i++)
-    if (w->acquired[op->ends[i]] >=
+    if (w->acquired[op->ends[i]] + named_before(op, i) >=
         w->file.semaphores[op->ends[i]] + (int)w->released[op->ends[i]].n)
       *done = false;
   if (!*done) return COPSE_OK;
@@ -226,6 +255,8 @@ static copse_status place(struct work *w, int block, const struct copse_pj_op *o
                            "switch channels are not simulated");
     default: break;
   }
+  copse_status status = check_op(w, block, op);
+  if (status != COPSE_OK) return status;
   *done = packets_there(w, op);
   return *done ? do_data(w, block, op) : COPSE_OK;
 }

@@ -10,15 +10,14 @@
 #define ST(s, type, sb, so, db, dof, n, d, p, h)                                              \
   "<step s=\"" #s "\" type=\"" #type "\" srcbuf=\"" #sb "\" srcoff=\"" #so "\" dstbuf=\"" #db \
   "\" dstoff=\"" #dof "\" cnt=\"" #n "\" depid=\"" #d "\" deps=\"" #p "\" hasdep=\"" #h "\"/>\n"
-#define TB(id, send, recv, chan, steps)                                               \
-  "<tb id=\"" #id "\" send=\"" #send "\" recv=\"" #recv "\" chan=\"" #chan "\">\n" steps \
-  "</tb>\n"
-#define GPU(id, i, o, s, tbs)                                                               \
+#define TB(id, send, recv, chan, steps) \
+  "<tb id=\"" #id "\" send=\"" #send "\" recv=\"" #recv "\" chan=\"" #chan "\">\n" steps "</tb>\n"
+#define GPU(id, i, o, s, tbs)                                                              \
   "<gpu id=\"" #id "\" i_chunks=\"" #i "\" o_chunks=\"" #o "\" s_chunks=\"" #s "\">\n" tbs \
   "</gpu>\n"
-#define ALGO_OF(proto, coll, c, n, in, out, max, gpus)                                       \
+#define ALGO_OF(proto, coll, c, n, in, out, max, gpus)                                          \
   "<algo name=\"t\" proto=\"" #proto "\" nchannels=\"2\" nchunksperloop=\"" #c "\" ngpus=\"" #n \
-  "\" coll=\"" #coll "\" inplace=\"" #in "\" outofplace=\"" #out                             \
+  "\" coll=\"" #coll "\" inplace=\"" #in "\" outofplace=\"" #out                                \
   "\" minBytes=\"0\" maxBytes=\"" #max "\">\n" gpus "</algo>\n"
 #define ALGO(coll, c, n, in, out, gpus) ALGO_OF(Simple, coll, c, n, in, out, 0, gpus)
 
@@ -45,9 +44,9 @@ static void refused(const char *xml, copse_status status, const char *part) {
 /* ---- right ones ------------------------------------------------------------------------ */
 
 /* A ring of two: send, then add what comes, pass it on and keep it. */
-#define RING_GPU(id, peer, own, other)                                            \
-  GPU(id, 2, 2, 0,                                                                \
-      TB(0, peer, peer, 0,                                                        \
+#define RING_GPU(id, peer, own, other)                                                        \
+  GPU(id, 2, 2, 0,                                                                            \
+      TB(0, peer, peer, 0,                                                                    \
          ST(0, s, o, own, o, own, 1, -1, -1, 0) ST(1, rrcs, o, other, o, other, 1, -1, -1, 0) \
              ST(2, r, o, own, o, own, 1, -1, -1, 0)))
 
@@ -73,17 +72,16 @@ START_TEST(root_of_a_broadcast_or_reduce_is_found) {
 END_TEST
 
 /* Waits name positions in the file: nops and the re that run as one count. */
-#define GATHER(first, second, third, waiter)                                                 \
-  ALGO(reduce, 1, 4, 0, 1,                                                                   \
-       GPU(0, 1, 1, 4,                                                                       \
-           TB(0, -1, 1, 0, ST(0, r, s, 0, s, 0, 1, -1, -1, 1))                               \
-               TB(1, -1, 2, 0, ST(0, r, s, 1, s, 1, 1, -1, -1, 1))                           \
-                   TB(2, -1, 3, 0, ST(0, r, s, 2, s, 2, 1, -1, -1, 1))                       \
-                       TB(3, -1, -1, 0,                                                      \
-                          ST(0, nop, i, -1, o, -1, 0, 0, 0, 0) first second third)           \
-                           TB(4, -1, -1, 0, waiter))                                         \
-           GPU(1, 1, 1, 0, TB(0, 0, -1, 0, ST(0, s, i, 0, i, 0, 1, -1, -1, 0)))              \
-               GPU(2, 1, 1, 0, TB(0, 0, -1, 0, ST(0, s, i, 0, i, 0, 1, -1, -1, 0)))          \
+#define GATHER(first, second, third, waiter)                                                     \
+  ALGO(reduce, 1, 4, 0, 1,                                                                       \
+       GPU(0, 1, 1, 4,                                                                           \
+           TB(0, -1, 1, 0, ST(0, r, s, 0, s, 0, 1, -1, -1, 1))                                   \
+               TB(1, -1, 2, 0, ST(0, r, s, 1, s, 1, 1, -1, -1, 1))                               \
+                   TB(2, -1, 3, 0, ST(0, r, s, 2, s, 2, 1, -1, -1, 1))                           \
+                       TB(3, -1, -1, 0, ST(0, nop, i, -1, o, -1, 0, 0, 0, 0) first second third) \
+                           TB(4, -1, -1, 0, waiter))                                             \
+           GPU(1, 1, 1, 0, TB(0, 0, -1, 0, ST(0, s, i, 0, i, 0, 1, -1, -1, 0)))                  \
+               GPU(2, 1, 1, 0, TB(0, 0, -1, 0, ST(0, s, i, 0, i, 0, 1, -1, -1, 0)))              \
                    GPU(3, 1, 1, 0, TB(0, 0, -1, 0, ST(0, s, i, 0, i, 0, 1, -1, -1, 0))))
 #define FIRST ST(1, nop, i, -1, o, -1, 0, 1, 0, 0) ST(2, re, s, 1, s, 0, 1, 2, 0, 0)
 #define SECOND ST(3, re, s, 2, s, 0, 1, -1, -1, 0)
@@ -122,15 +120,15 @@ END_TEST
 /* ---- wrong ones ------------------------------------------------------------------------ */
 
 #define EXCHANGE(proto, n, max)                                                                 \
-  ALGO_OF(proto, alltoall, 6, 2, 0, 1, max,                                                     \
-          GPU(0, 6, 6, 0,                                                                       \
-              TB(0, 1, 1, 0,                                                                    \
-                 ST(0, s, i, 3, i, 3, n, -1, -1, 0) ST(1, r, o, 3, o, 3, n, -1, -1, 0))         \
-                  TB(1, -1, -1, 0, ST(0, cpy, i, 0, o, 0, 3, -1, -1, 0)))                       \
-              GPU(1, 6, 6, 0,                                                                   \
-                  TB(0, 0, 0, 0,                                                                \
-                     ST(0, s, i, 0, i, 0, n, -1, -1, 0) ST(1, r, o, 0, o, 0, n, -1, -1, 0))     \
-                      TB(1, -1, -1, 0, ST(0, cpy, i, 3, o, 3, 3, -1, -1, 0))))
+  ALGO_OF(                                                                                      \
+      proto, alltoall, 6, 2, 0, 1, max,                                                         \
+      GPU(0, 6, 6, 0,                                                                           \
+          TB(0, 1, 1, 0, ST(0, s, i, 3, i, 3, n, -1, -1, 0) ST(1, r, o, 3, o, 3, n, -1, -1, 0)) \
+              TB(1, -1, -1, 0, ST(0, cpy, i, 0, o, 0, 3, -1, -1, 0)))                           \
+          GPU(1, 6, 6, 0,                                                                       \
+              TB(0, 0, 0, 0,                                                                    \
+                 ST(0, s, i, 0, i, 0, n, -1, -1, 0) ST(1, r, o, 0, o, 0, n, -1, -1, 0))         \
+                  TB(1, -1, -1, 0, ST(0, cpy, i, 3, o, 3, 3, -1, -1, 0))))
 
 /* Three chunks of up to 128 GiB are three groups, for which Simple has no room; where the file is
  * for short messages they are one. LL has room for eight. */
@@ -173,11 +171,11 @@ START_TEST(defects_are_named_with_their_place) {
   REFUTED(PAIR(OWN(0) SEND(0, 1) RECV(0, 1) TB(3, 1, -1, 0, ST(0, s, i, 0, i, 0, 1, -1, -1, 0)),
                GOOD_1),
           "tb 1 and tb 3 both send to gpu 1 on channel 0");
-  REFUTED(PAIR(OWN(0) SEND(0, 1) RECV(0, 1),
-               OWN(1) SEND(1, 0) TB(2, -1, 0, 0,
-                                    ST(0, r, o, 0, o, 0, 1, -1, -1, 0)
-                                        ST(1, r, o, 0, o, 0, 1, -1, -1, 0))),
-          "gpu 1 tb 2 step 1 waits forever on channel 0");
+  REFUTED(
+      PAIR(OWN(0) SEND(0, 1) RECV(0, 1),
+           OWN(1) SEND(1, 0) TB(
+               2, -1, 0, 0, ST(0, r, o, 0, o, 0, 1, -1, -1, 0) ST(1, r, o, 0, o, 0, 1, -1, -1, 0))),
+      "gpu 1 tb 2 step 1 waits forever on channel 0");
   REFUTED(PAIR(OWN(0) SEND(0, 1) TB(2, -1, 1, 0, ST(0, r, i, 0, i, 0, 1, -1, -1, 0)), GOOD_1),
           "writes the caller's input");
   REFUTED(PAIR(OWN(0) SEND(0, 1) TB(2, -1, 1, 0, ST(1, r, o, 1, o, 1, 1, -1, -1, 0)), GOOD_1),
@@ -201,13 +199,13 @@ END_TEST
 
 /* In place i[0] is o[0] or o[1]: what is right out of place overwrites what is still to be sent. */
 START_TEST(each_layout_is_proved_by_itself) {
-#define LATE(in, out)                                                                          \
-  ALGO(allreduce, 1, 2, in, out,                                                               \
-       GPU(0, 1, 1, 1,                                                                         \
-           TB(0, 1, -1, 0, ST(0, s, i, 0, i, 0, 1, -1, -1, 0))                                 \
-               TB(1, -1, 1, 0, ST(0, rrc, i, 0, o, 0, 1, -1, -1, 0)))                          \
-           GPU(1, 1, 1, 1,                                                                     \
-               TB(0, 0, -1, 0, ST(0, s, i, 0, i, 0, 1, -1, -1, 0))                             \
+#define LATE(in, out)                                                 \
+  ALGO(allreduce, 1, 2, in, out,                                      \
+       GPU(0, 1, 1, 1,                                                \
+           TB(0, 1, -1, 0, ST(0, s, i, 0, i, 0, 1, -1, -1, 0))        \
+               TB(1, -1, 1, 0, ST(0, rrc, i, 0, o, 0, 1, -1, -1, 0))) \
+           GPU(1, 1, 1, 1,                                            \
+               TB(0, 0, -1, 0, ST(0, s, i, 0, i, 0, 1, -1, -1, 0))    \
                    TB(1, -1, 0, 0, ST(0, rrc, i, 0, o, 0, 1, -1, -1, 0))))
   proved(LATE(0, 1));
   REFUTED(LATE(1, 0), "writes o[0] of gpu");

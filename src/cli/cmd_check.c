@@ -1,20 +1,25 @@
-/* copse check FILE: the symbolic proof of a plan. */
+/* copse check FILE: the symbolic proof of a plan, native or foreign. */
 #include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/collective.h"
 #include "cli/cli.h"
+#include "codegen/check_msccl.h"
+#include "codegen/check_mscclpp.h"
 #include "codegen/check_plan.h"
 
 static const char help[] =
-    "usage: copse check PLAN [--json]\n\n"
-    "Proves a plan for every message size and interleaving, in place and out of place:\n"
-    "right result at every rank, no deadlock, no race, channels balanced. Exit status 1\n"
-    "with the place of the first defect otherwise.\n\n"
+    "usage: copse check FILE [--json]\n\n"
+    "Proves a plan for every interleaving: right result at every rank, no deadlock, no race,\n"
+    "channels balanced. Exit status 1 with the place of the first defect otherwise. FILE, told\n"
+    "apart by content, is a native plan (proved for every message size, in place and out of\n"
+    "place), MSCCL algorithm XML or an MSCCL++ execution plan (JSON), of any origin.\n\n"
     "  -j, --json  the report as one JSON object\n\n"
-    "example: copse check a100-x2.allreduce.plan\n";
+    "example: copse check a100-x2.allreduce.plan\n"
+    "         copse check msccl-algorithms/allreduce.xml\n";
 
 static void print_report(const struct copse_plan *plan, const struct copse_check_report *report,
                          bool json) {
@@ -35,35 +40,97 @@ static void print_report(const struct copse_plan *plan, const struct copse_check
         plan->header.n_ops, plan->header.n_workers, plan->header.n_channels, report->operations);
 }
 
-/* Foreign formats are told apart by their first character, as they will be read later. */
-static copse_status refuse_foreign(const char *label, const char *data, size_t size,
-                                   struct copse_err *err) {
+/* Foreign formats are told apart by their first character. */
+static char first_character(const char *data, size_t size) {
   size_t i = 0;
   while (i < size && strchr(" \t\r\n", data[i]) && data[i]) i++;
-  if (i < size && data[i] == '<')
-    return copse_fail_at(err, COPSE_UNSUPPORTED, label, 0,
-                         "MSCCL XML is not read by this version; give a native plan");
-  if (i < size && data[i] == '{')
-    return copse_fail_at(err, COPSE_UNSUPPORTED, label, 0,
-                         "JSON is not read by this version; give a native plan");
+  return i < size ? data[i] : '\0';
+}
+
+static copse_status check_plan(const char *label, const char *data, size_t size, bool json,
+                               struct copse_err *err) {
+  struct copse_plan *plan = NULL;
+  struct copse_check_report report;
+  copse_status status;
+  COPSE_TRY(copse_plan_decode(label, data, size, &plan, err));
+  COPSE_TRY(copse_check_plan(plan, label, &report, err));
+  print_report(plan, &report, json);
+out:
+  copse_plan_release(plan);
+  return status;
+}
+
+static void print_msccl(const struct copse_check_msccl_report *r, bool json) {
+  const char *layout = !r->in_place      ? "out of place"
+                       : r->out_of_place ? "in place and out of place"
+                                         : "in place";
+  if (json) {
+    printf(
+        "{\"proved\": true, \"format\": \"msccl\", \"collective\": \"%s\", \"nranks\": %d, "
+        "\"thread_blocks\": %d, \"steps\": %d, \"channels\": %d, \"chunks\": %d, "
+        "\"in_place\": %s, \"out_of_place\": %s, \"runs_on_rccl\": %s}\n",
+        copse_collective_name(r->collective), r->n_ranks, r->n_tbs, r->n_steps, r->n_channels,
+        r->chunks, r->in_place ? "true" : "false", r->out_of_place ? "true" : "false",
+        r->on_rccl ? "true" : "false");
+    return;
+  }
+  printf("%s (MSCCL XML): proved for %d ranks, %s: result, no deadlock, no race\n",
+         copse_collective_name(r->collective), r->n_ranks, layout);
+  printf(
+      "%d steps of %d thread blocks over %d channels; runs on %s\n", r->n_steps, r->n_tbs,
+      r->n_channels,
+      r->on_rccl ? "MSCCL, its NCCL executor and RCCL" : "MSCCL and its NCCL executor, not RCCL");
+}
+
+static copse_status check_msccl(const char *label, const char *data, size_t size, bool json,
+                                struct copse_err *err) {
+  struct copse_check_msccl_report report;
+  copse_status status = copse_check_msccl(label, data, size, &report, err);
+  if (status != COPSE_OK) return status;
+  if (report.missing)
+    copse_note(
+        &copse_cli_notes,
+        "%s: today's executors refuse it for want of %s=\"...\", which MSCCL once did without",
+        label, report.missing);
+  print_msccl(&report, json);
+  return COPSE_OK;
+}
+
+static copse_status check_mscclpp(const char *label, const char *data, size_t size, bool json,
+                                  struct copse_err *err) {
+  struct copse_check_mscclpp_report r;
+  copse_status status = copse_check_mscclpp(label, data, size, &r, err);
+  if (status != COPSE_OK) return status;
+  const char *name = copse_collective_name(r.collective);
+  if (json)
+    printf(
+        "{\"proved\": true, \"format\": \"mscclpp\", \"collective\": \"%s\", \"nranks\": %d, "
+        "\"thread_blocks\": %d, \"operations\": %d, \"chunks\": %d, \"in_place\": %s, "
+        "\"out_of_place\": %s}\n",
+        name, r.n_ranks, r.n_blocks, r.n_ops, r.chunks, r.in_place ? "true" : "false",
+        r.in_place ? "false" : "true");
+  else
+    printf(
+        "%s (MSCCL++ JSON): proved for %d ranks, %s: result, no deadlock, no race\n"
+        "%d operations of %d thread blocks\n",
+        name, r.n_ranks, r.in_place ? "in place" : "out of place", r.n_ops, r.n_blocks);
   return COPSE_OK;
 }
 
 static int run(const char *path, bool json) {
   struct copse_err err = COPSE_ERR_INIT;
-  struct copse_plan *plan = NULL;
-  struct copse_check_report report;
+  const char *label = copse_file_label(path);
   char *data = NULL;
   size_t size;
   copse_status status;
   COPSE_TRY(copse_file_read(path, &data, &size, &err));
-  COPSE_TRY(refuse_foreign(copse_file_label(path), data, size, &err));
-  COPSE_TRY(copse_plan_decode(copse_file_label(path), data, size, &plan, &err));
-  COPSE_TRY(copse_check_plan(plan, copse_file_label(path), &report, &err));
-  print_report(plan, &report, json);
+  switch (first_character(data, size)) {
+    case '<': status = check_msccl(label, data, size, json, &err); break;
+    case '{': status = check_mscclpp(label, data, size, json, &err); break;
+    default: status = check_plan(label, data, size, json, &err);
+  }
 out:
   if (json && status == COPSE_REFUTED) copse_cli_print_refuted("proved", &err);
-  copse_plan_release(plan);
   free(data);
   return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);
 }
@@ -80,6 +147,6 @@ int copse_cmd_check(int argc, char **argv) {
       default: return copse_cli_bad_option("check", argv, c);
     }
   }
-  if (argc - optind != 1) return copse_cli_usage("check", "give one plan file");
+  if (argc - optind != 1) return copse_cli_usage("check", "give one file");
   return run(argv[optind], json);
 }

@@ -12,6 +12,7 @@
 #include "cli/topology_args.h"
 #include "cli/predict.h"
 #include "cli/simulate_overlap.h"
+#include "codegen/simulate_foreign.h"
 #include "schedule/simulate.h"
 
 #define MAX_BYTES ((uint64_t)1 << 48)
@@ -22,7 +23,9 @@ static const char help[] =
     "direct exchange, or for an alltoall pairwise, spread-out, 2dh (Tutel) and birkhoff (FAST),\n"
     "on the same topology and demand. An alpha-beta model with a queue at every link: each link\n"
     "costs its latency and bytes / bandwidth, each hop from rank to rank alpha. Incast, memory\n"
-    "and arithmetic cost nothing. SCHEDULE is a file that 'copse solve' wrote, or -.\n\n"
+    "and arithmetic cost nothing. SCHEDULE is a file that 'copse solve' wrote, MSCCL XML or\n"
+    "an MSCCL++ plan of any origin (its ranks are the topology's, each pair on its shortest\n"
+    "route), or -.\n\n"
     "  -t, --topology FILE    the topology, in any input format\n"
     "  -b, --minbytes N       smallest size (default 1K); K, M, G: times 1024, ...\n"
     "  -e, --maxbytes N       largest size (default 10G)\n"
@@ -45,7 +48,8 @@ struct options {
 struct job {
   const struct options *o;
   struct copse_topology *topology;
-  struct copse_schedule *schedule;
+  struct copse_schedule *schedule; /* NULL: a foreign plan */
+  struct copse_foreign what;       /* of either: what it does */
   struct copse_prediction columns[COPSE_MAX_PREDICTIONS];
   int n_columns;
   struct copse_text text; /* the JSON object, written when it is whole */
@@ -74,8 +78,7 @@ static void print_cell(const char *what) { printf("  %18s", what); }
 static void print_head(const struct job *job) {
   const struct options *o = job->o;
   printf("# copse simulate: %s, %d ranks, topology %s\n",
-         copse_collective_name(job->schedule->collective), job->topology->n_ranks,
-         job->topology->name);
+         copse_collective_name(job->what.collective), job->topology->n_ranks, job->topology->name);
   printf("# minBytes %" PRIu64 " maxBytes %" PRIu64 " step: %" PRIu64
          "(factor) alpha: %g us; a model, not a measurement\n",
          o->min_bytes, o->max_bytes, o->factor, o->sim.alpha_us);
@@ -91,7 +94,7 @@ static void print_head(const struct job *job) {
   printf("#\n# %12s", "size");
   for (int i = 0; i < job->n_columns; i++)
     if (copse_prediction_exists(&job->columns[i])) print_cell(job->columns[i].name);
-  printf("  %10s\n# %12s", "copse to", "");
+  printf("  %7.7s to\n# %12s", job->columns[0].name, "");
   for (int i = 0; i < job->n_columns; i++)
     if (copse_prediction_exists(&job->columns[i])) print_cell("time      algbw");
   printf("  %10s\n# %12s", "the best", "(B)");
@@ -126,7 +129,7 @@ static void print_row(const struct job *job, uint64_t size, const double *us) {
 static void add_json_head(struct job *job) {
   struct copse_text *text = &job->text;
   copse_text_add(text, "{\"collective\": \"%s\", \"nranks\": %d, \"topology\": ",
-                 copse_collective_name(job->schedule->collective), job->topology->n_ranks);
+                 copse_collective_name(job->what.collective), job->topology->n_ranks);
   copse_text_add_json_string(text, job->topology->name);
   copse_text_add(text, ", \"alpha_us\": ");
   copse_text_add_json_number(text, job->o->sim.alpha_us);
@@ -194,19 +197,68 @@ out:
   return status;
 }
 
-/* A plan says so in its first bytes; its schedule has the same transfers. */
-static copse_status load_schedule(const struct options *o, struct copse_schedule **schedule,
-                                  struct copse_err *err) {
+/* What a file is: MSCCL is XML and so starts with a tag, MSCCL++ JSON that speaks of blocks. */
+enum kind { KIND_SCHEDULE, KIND_MSCCL, KIND_MSCCLPP };
+
+static enum kind kind_of(const char *data, size_t size) {
+  size_t blanks = strspn(data, " \t\r\n");
+  if (blanks < size && data[blanks] == '<') return KIND_MSCCL;
+  return strstr(data, "\"threadblocks\"") ? KIND_MSCCLPP : KIND_SCHEDULE;
+}
+
+static copse_status add_foreign(struct job *job, enum kind kind, const char *data, size_t size) {
+  struct copse_prediction *c = &job->columns[job->n_columns++];
+  const char *label = copse_file_label(job->o->schedule);
+  copse_status status;
+  c->name = kind == KIND_MSCCL ? "msccl" : "mscclpp";
+  if (job->o->overlap)
+    return copse_fail_at(job->err, COPSE_UNSUPPORTED, label, 0,
+                         "--overlap needs a schedule, not a plan");
+  if (kind == KIND_MSCCL)
+    COPSE_TRY(
+        copse_sim_dag_of_msccl(label, data, size, job->topology, &c->dag, &job->what, job->err));
+  else
+    COPSE_TRY(
+        copse_sim_dag_of_mscclpp(label, data, size, job->topology, &c->dag, &job->what, job->err));
+  c->time_per_GB = job->what.time_per_GB;
+out:
+  return status;
+}
+
+/* A native plan says so in its first bytes; its schedule has the same transfers. */
+static copse_status load_schedule(struct job *job, const char *data, size_t size) {
+  const char *label = copse_file_label(job->o->schedule);
+  copse_status status;
+  if (size >= 8 && memcmp(data, "COPSEPLN", 8) == 0)
+    return copse_fail_at(job->err, COPSE_UNSUPPORTED, label, 0,
+                         "this is a plan, which this version can't simulate; give the schedule "
+                         "that it was lowered from");
+  COPSE_TRY(copse_schedule_parse(label, data, size, &job->schedule, job->err));
+  job->what = (struct copse_foreign){job->schedule->collective, job->schedule->root,
+                                     job->schedule->time_per_GB};
+out:
+  return status;
+}
+
+/* The first column, of whatever the file is. */
+static copse_status add_first(struct job *job) {
+  const struct options *o = job->o;
   char *data = NULL;
   size_t size;
   copse_status status;
-  COPSE_TRY(copse_file_read(o->schedule, &data, &size, err));
-  if (size >= 8 && memcmp(data, "COPSEPLN", 8) == 0)
-    status = copse_fail_at(err, COPSE_UNSUPPORTED, copse_file_label(o->schedule), 0,
-                           "this is a plan, which this version can't simulate; give the schedule "
-                           "that it was lowered from");
-  else
-    status = copse_schedule_parse(copse_file_label(o->schedule), data, size, schedule, err);
+  COPSE_TRY(copse_file_read(o->schedule, &data, &size, job->err));
+  enum kind kind = kind_of(data, size);
+  if (kind == KIND_SCHEDULE) COPSE_TRY(load_schedule(job, data, size));
+  COPSE_TRY(copse_cli_load_topology(&o->topology, &job->topology, job->err));
+  if (kind != KIND_SCHEDULE) {
+    COPSE_TRY(add_foreign(job, kind, data, size));
+    goto out;
+  }
+  COPSE_TRY(check_ranks(job));
+  if (o->overlap) goto out;
+  COPSE_TRY(copse_schedule_expand(job->schedule, job->err));
+  COPSE_TRY(copse_predict(job->schedule, job->topology, false, job->columns, &job->n_columns,
+                          job->err));
 out:
   free(data);
   return status;
@@ -215,17 +267,19 @@ out:
 static copse_status simulate(struct job *job) {
   const struct options *o = job->o;
   copse_status status;
-  COPSE_TRY(load_schedule(o, &job->schedule, job->err));
-  COPSE_TRY(copse_cli_load_topology(&o->topology, &job->topology, job->err));
-  COPSE_TRY(check_ranks(job));
+  COPSE_TRY(add_first(job));
   if (o->overlap) {
     job->overlap_status =
         copse_cli_overlap(o->overlap, job->schedule, job->topology, &o->sim, o->json);
     goto out;
   }
-  COPSE_TRY(copse_schedule_expand(job->schedule, job->err));
-  COPSE_TRY(copse_predict(job->schedule, job->topology, !o->no_baselines, job->columns,
-                          &job->n_columns, job->err));
+  const struct copse_baseline_options like = {.collective = job->what.collective,
+                                              .root = job->what.root,
+                                              .demand = job->schedule ? job->schedule->demand : NULL,
+                                              .like = job->schedule};
+  if (!o->no_baselines)
+    COPSE_TRY(copse_predict_baselines(&like, job->topology, job->columns, &job->n_columns,
+                                      job->err));
   if (o->json)
     add_json_head(job);
   else

@@ -8,14 +8,12 @@ static copse_status add_schedule(const struct copse_schedule *schedule,
   return copse_sim_dag_of_schedule(schedule, topology, &p->dag, err);
 }
 
-static copse_status add_baseline(const struct copse_schedule *like,
+static copse_status add_baseline(const struct copse_baseline_options *like,
                                  const struct copse_topology *topology, enum copse_baseline kind,
                                  struct copse_prediction *p, struct copse_err *err) {
-  struct copse_baseline_options options = {
-      .collective = like->collective, .root = like->root, .demand = like->demand, .like = like};
   struct copse_schedule *schedule = NULL;
   p->name = copse_baseline_name(kind);
-  copse_status status = copse_baseline_make(topology, kind, &options, &schedule, &p->dag, &p->why);
+  copse_status status = copse_baseline_make(topology, kind, like, &schedule, &p->dag, &p->why);
   if (status == COPSE_OK) p->time_per_GB = schedule->time_per_GB;
   copse_schedule_release(schedule);
   if (status == COPSE_OK || status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW)
@@ -23,18 +21,33 @@ static copse_status add_baseline(const struct copse_schedule *like,
   return copse_fail(err, status, "%s", p->why.text);
 }
 
+copse_status copse_predict_baselines(const struct copse_baseline_options *like,
+                                     const struct copse_topology *topology,
+                                     struct copse_prediction predictions[COPSE_MAX_PREDICTIONS],
+                                     int *n, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  for (int kind = 0; kind < COPSE_N_BASELINES; kind++) {
+    if (!copse_baseline_exists((enum copse_baseline)kind, like->collective)) continue;
+    predictions[*n] = (struct copse_prediction){0};
+    COPSE_TRY(add_baseline(like, topology, (enum copse_baseline)kind, &predictions[(*n)++], err));
+  }
+out:
+  return status;
+}
+
 copse_status copse_predict(const struct copse_schedule *schedule,
                            const struct copse_topology *topology, bool baselines,
                            struct copse_prediction predictions[COPSE_MAX_PREDICTIONS], int *n,
                            struct copse_err *err) {
+  const struct copse_baseline_options like = {.collective = schedule->collective,
+                                              .root = schedule->root,
+                                              .demand = schedule->demand,
+                                              .like = schedule};
   copse_status status;
   *n = 0;
-  for (int i = 0; i < COPSE_MAX_PREDICTIONS; i++) predictions[i] = (struct copse_prediction){0};
+  predictions[0] = (struct copse_prediction){0};
   COPSE_TRY(add_schedule(schedule, topology, &predictions[(*n)++], err));
-  for (int kind = 0; kind < COPSE_N_BASELINES && baselines; kind++)
-    if (copse_baseline_exists((enum copse_baseline)kind, schedule->collective))
-      COPSE_TRY(
-          add_baseline(schedule, topology, (enum copse_baseline)kind, &predictions[(*n)++], err));
+  if (baselines) COPSE_TRY(copse_predict_baselines(&like, topology, predictions, n, err));
 out:
   return status;
 }

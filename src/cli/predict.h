@@ -26,6 +26,11 @@ copse_status copse_predict(const struct copse_schedule *schedule,
                            const struct copse_topology *topology, bool baselines,
                            struct copse_prediction predictions[COPSE_MAX_PREDICTIONS], int *n,
                            struct copse_err *err) COPSE_CHECKED;
+/* The baselines alone, after the *n that are there; of like->collective and so on. */
+copse_status copse_predict_baselines(const struct copse_baseline_options *like,
+                                     const struct copse_topology *topology,
+                                     struct copse_prediction predictions[COPSE_MAX_PREDICTIONS],
+                                     int *n, struct copse_err *err) COPSE_CHECKED;
 void copse_predictions_free(struct copse_prediction *predictions, int n);
 
 #endif

@@ -107,6 +107,12 @@ copse_status copse_sets_sum(struct copse_sets *sets, const int *terms, int n, in
   return intern(sets, set, err);
 }
 
+bool copse_sets_repeats(const struct copse_sets *sets, int set) {
+  for (int i = 0; i < sets->n_ranks; i++)
+    if (sets->counts[set][i] > 1) return true;
+  return false;
+}
+
 const char *copse_sets_text(struct copse_sets *sets, int set) {
   const uint8_t *counts = sets->counts[set];
   size_t used = (size_t)snprintf(sets->text, sizeof sets->text, "ranks");

@@ -5,6 +5,7 @@
 #ifndef COPSE_CODEGEN_CHECK_SETS_H
 #define COPSE_CODEGEN_CHECK_SETS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -24,6 +25,9 @@ copse_status copse_sets_everyone(struct copse_sets *sets, int *set,
 /* The sum of n multisets, counts saturating at 255. */
 copse_status copse_sets_sum(struct copse_sets *sets, const int *terms, int n, int *set,
                             struct copse_err *err) COPSE_CHECKED;
+
+/* Whether some rank is in the multiset more than once. */
+bool copse_sets_repeats(const struct copse_sets *sets, int set);
 
 /* "ranks 0-3, 5 (twice)", for messages; valid until the next call. */
 const char *copse_sets_text(struct copse_sets *sets, int set);

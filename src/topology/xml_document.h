@@ -1,6 +1,6 @@
 /*
- * Inside src/topology only: XML input on libxml2, hardened. No DOCTYPE, hence no entities
- * of the file's own; nothing is fetched; nesting is bounded by libxml2. Comments,
+ * For readers in src/topology and of MSCCL XML: XML input on libxml2, hardened. No DOCTYPE,
+ * hence no entities of the file's own; nothing is fetched; nesting is bounded by libxml2. Comments,
  * processing instructions and text between elements are passed over.
  */
 #ifndef COPSE_TOPOLOGY_XML_DOCUMENT_H

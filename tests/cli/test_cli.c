@@ -288,6 +288,12 @@ START_TEST(bad_usage_exits_2_with_one_line) {
       "@ lower %/f.schedule --to elf -o %/x",
       "@ lower %/f.schedule --to plan -o %/x --workers 0",
       "@ lower %/f.json --to plan -o %/x",
+      "@ lower %/f.schedule --to msccl -o %/x --fifo 2",
+      "@ lower %/f.schedule --to plan -o %/x --channels 2",
+      "@ lower %/f.schedule --to mscclpp -o %/x --executor any",
+      "@ lower %/f.schedule --to mscclpp -o %/x --layout both",
+      "@ lower %/f.schedule --to msccl -o %/x --executor mpi",
+      "@ lower %/f.schedule --to msccl -o %/x --min-bytes 2K --max-bytes 1K",
       "@ check",
       "@ check %/f.json",
       "@ run",
@@ -412,6 +418,38 @@ START_TEST(a_wrong_schedule_is_refuted_by_verify_and_bad_input_elsewhere) {
     ck_assert_msg(run("@ lower %%/w.json --to plan -o %%/w.plan") == 2, "%s", edits[i]);
     assert_one_line(edits[i]);
   }
+}
+END_TEST
+
+/* Foreign formats, told apart by content; a step taken out is named. */
+START_TEST(foreign_formats_are_written_and_proved) {
+  static const char *const collectives[] = {"allgather", "reduce_scatter", "allreduce", "alltoall"};
+  write_text("f.json", copse_test_fabrics[0]);
+  for (size_t i = 0; i < 4; i++) {
+    ck_assert_int_eq(run("@ solve %%/f.json -c %s -o %%/s.json", collectives[i]), 0);
+    ck_assert_msg(run("@ lower %%/s.json --to msccl -o %%/f.xml") == 0, "%s", result.err);
+    ck_assert_msg(run("@ check - <%%/f.xml") == 0, "%s", result.err);
+    ck_assert(strstr(result.out, "MSCCL XML") && strstr(result.out, "RCCL"));
+    ck_assert_int_eq(run("@ simulate %%/f.xml -t %%/f.json -b 1M -e 4M --json"), 0);
+    cJSON *report = cJSON_Parse(result.out);
+    ck_assert(cJSON_IsArray(cJSON_GetObjectItem(report, "rows")));
+    cJSON_Delete(report);
+    ck_assert_int_eq(run("sed '0,/type=\"r\"/{/type=\"r\"/d}' %%/f.xml >%%/g.xml"), 0);
+    ck_assert_int_eq(run("@ check --json %%/g.xml"), 1);
+    ck_assert(strstr(result.out, "\"proved\": false") && strstr(result.out, "gpu "));
+    ck_assert_msg(run("@ lower %%/s.json --to mscclpp -o %%/f.pp") == 0, "%s", result.err);
+    ck_assert_msg(run("@ check %%/f.pp --json") == 0, "%s", result.err);
+    ck_assert(strstr(result.out, "\"format\": \"mscclpp\""));
+    ck_assert_msg(run("@ simulate %%/f.pp -t %%/f.json -b 1M -e 4M") == 0, "%s", result.err);
+    ck_assert_int_eq(run("sed '0,/\"wait\"/{/\"wait\"/d}' %%/f.pp >%%/g.pp"), 0);
+    int status = run("@ check %%/g.pp"); /* 2 where the last comma of a list is left over */
+    ck_assert_int_ge(status, 1);
+    ck_assert_int_le(status, 2);
+    assert_one_line("mutant");
+  }
+  ck_assert_int_eq(run("@ solve %%/f.json -c broadcast --root 0 -o %%/s.json"), 0);
+  ck_assert_int_eq(run("@ lower %%/s.json --to msccl -o %%/x"), 2);
+  ck_assert(strstr(result.err, "root"));
 }
 END_TEST
 
@@ -633,6 +671,7 @@ int main(void) {
   tcase_add_test(tc, a_tolerance_gives_fewer_trees);
   tcase_add_test(tc, names_and_synthetic_lines_stand_for_files);
   tcase_add_test(tc, ways_to_name_a_topology_exclude_each_other);
+  tcase_add_test(tc, foreign_formats_are_written_and_proved);
   tcase_add_test(tc, the_reference_topologies_go_through_the_whole_chain);
   suite_add_tcase(suite, tc);
   int status = copse_test_run(suite);

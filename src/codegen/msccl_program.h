@@ -1,0 +1,125 @@
+/*
+ * Inside src/codegen only: an MSCCL program while it grows. A program is a list of thread
+ * blocks, each with one peer to send to, one to receive from and a list of steps. Steps are
+ * added in one global order in which every step needs only what was added before (README).
+ */
+#ifndef COPSE_CODEGEN_MSCCL_PROGRAM_H
+#define COPSE_CODEGEN_MSCCL_PROGRAM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+/* What the executors take; formats of both, the smaller where they differ. */
+enum {
+  COPSE_MSCCL_MAX_CHANNELS = 32,
+  COPSE_MSCCL_MAX_STEPS = 64,       /* of a thread block, nops included */
+  COPSE_MSCCL_MAX_COUNT = 71,       /* chunks of a step */
+  COPSE_MSCCL_MAX_CHUNKS = 32767,   /* of a buffer: offsets are int16 */
+  COPSE_MSCCL_MAX_CONNECTIONS = 32, /* of a channel, rank and direction */
+  COPSE_MSCCL_MAX_NODES = 4095,     /* of a rank: 1 + ngpus + its blocks + its steps */
+  COPSE_MSCCL_MAX_DEP_BLOCK = 127,  /* block ids in depid are int8 */
+  COPSE_MSCCL_MAX_FUSED = 15        /* re steps that run as one */
+};
+
+enum copse_msccl_op {
+  COPSE_MSCCL_S,
+  COPSE_MSCCL_R,
+  COPSE_MSCCL_RCS,
+  COPSE_MSCCL_RRS,
+  COPSE_MSCCL_RRC,
+  COPSE_MSCCL_CPY,
+  COPSE_MSCCL_RE,
+  COPSE_MSCCL_NOP
+};
+
+/* A step of a block; block -1: none. */
+struct copse_msccl_ref {
+  int block, step;
+};
+#define COPSE_MSCCL_NO_REF ((struct copse_msccl_ref){-1, -1})
+
+/* Chunks of a rank's memory: 'i', 'o' or 's'. */
+struct copse_msccl_place {
+  char buffer;
+  int offset;
+};
+
+struct copse_msccl_step {
+  enum copse_msccl_op op;
+  struct copse_msccl_place src, dst;
+  int count;
+  struct copse_msccl_ref after; /* of the same rank, another block */
+  bool awaited;
+};
+
+struct copse_msccl_block {
+  int rank, send, recv, channel; /* peers: -1 for none */
+  int id;                        /* among the rank's */
+  struct copse_msccl_step *steps;
+  int n_steps;
+  size_t capacity;
+};
+
+/* How a program saves blocks, from the fastest to the most sparing way. */
+enum copse_msccl_sharing {
+  COPSE_MSCCL_SHARE_NONE,   /* sends and receives run at once, in blocks of their own */
+  COPSE_MSCCL_SHARE_BLOCKS, /* a send and a receive of one channel share a block */
+  COPSE_MSCCL_SHARE_ALL     /* and two ranks have one connection, if channels have room */
+};
+
+struct copse_msccl_program {
+  int n_ranks;
+  int first_channel, end_channel; /* those that copse_msccl_channel chooses from */
+  enum copse_msccl_sharing sharing;
+  int max_blocks;   /* of a rank: with twice as many an attempt ends */
+  int crowded_rank; /* the rank that had them, -1: none */
+  int n_channels;   /* in use, once they are renumbered */
+  struct copse_msccl_block *blocks;
+  int n_blocks;
+  size_t capacity;
+  struct rank_blocks {
+    int *ids; /* indices into blocks */
+    int n;
+    size_t capacity;
+    int scratch; /* chunks taken */
+  } * ranks;     /* [n_ranks] */
+  int *load;     /* [n_ranks * n_ranks * COPSE_MSCCL_MAX_CHANNELS] chunks by connection */
+  struct copse_err *err;
+};
+
+copse_status copse_msccl_program_start(struct copse_msccl_program *p, int n_ranks, int max_blocks,
+                                       struct copse_err *err) COPSE_CHECKED;
+void copse_msccl_program_free(struct copse_msccl_program *p);
+
+/*
+ * The channel for `count` more chunks from src to dst: the least loaded, `wish` (-1: none)
+ * where it is among those, else the first. Channels whose blocks are all taken are passed
+ * over; -1 if none is left.
+ */
+int copse_msccl_channel(struct copse_msccl_program *p, int src, int dst, int wish, int count);
+
+/* The block of a rank that sends to `send` and receives from `recv` (-1: neither wanted). */
+copse_status copse_msccl_block(struct copse_msccl_program *p, int rank, int send, int recv,
+                               int channel, int *block) COPSE_CHECKED;
+/* The same for a block that must do both; *block is -1 where the connections have two. */
+copse_status copse_msccl_block_of_both(struct copse_msccl_program *p, int rank, int send, int recv,
+                                       int channel, int *block) COPSE_CHECKED;
+
+/*
+ * Adds a step that starts after all of `after` (n_after refs; those of the same block and
+ * COPSE_MSCCL_NO_REF and those waited for before cost nothing, others a nop each but the last).
+ */
+copse_status copse_msccl_add(struct copse_msccl_program *p, int block,
+                             const struct copse_msccl_step *step,
+                             const struct copse_msccl_ref *after, int n_after,
+                             struct copse_msccl_ref *out) COPSE_CHECKED;
+
+/* `count` chunks of scratch of the rank. */
+struct copse_msccl_place copse_msccl_scratch(struct copse_msccl_program *p, int rank, int count);
+
+/* When all steps are there: a block for every rank, channels 0, 1, ... without gaps. */
+copse_status copse_msccl_finish(struct copse_msccl_program *p) COPSE_CHECKED;
+
+#endif

@@ -13,6 +13,22 @@ struct cell {
   struct copse_action *reads;  /* [n_reads] since then, the last of each thread */
   int n_reads;
   size_t capacity;
+  size_t n_late; /* reads of the launch before: late->reads[first_late ..] */
+  size_t first_late;
+};
+
+/* A read that goes on when its rank has left. */
+struct late_read {
+  size_t cell;
+  char step[64];
+};
+
+struct copse_late_reads {
+  struct late_read *reads; /* [n] by cell */
+  size_t n, capacity;
+  bool *heard; /* [n][n_ranks] whether the rank knew of the read when it left */
+  size_t heard_capacity;
+  int n_ranks;
 };
 
 struct copse_cells {
@@ -24,6 +40,8 @@ struct copse_cells {
   struct cell *cells;
   size_t n_cells;
   size_t *first; /* [n_ranks * COPSE_N_LETTERS] */
+  const struct copse_late_reads *late;
+  int first_entry;
 };
 
 static const char letters[] = "ios";
@@ -158,6 +176,29 @@ out:
   return status;
 }
 
+/* The first write of a launch, and what may still be read there since the launch before. */
+static copse_status check_late(struct copse_cells *c, const struct cell *cell,
+                               struct copse_action action, struct copse_cell_at at,
+                               struct copse_err *err) {
+  for (size_t i = cell->first_late; i < cell->first_late + cell->n_late; i++) {
+    const bool *heard = &c->late->heard[i * (size_t)c->late->n_ranks];
+    bool safe = false;
+    for (int q = 0; q < c->late->n_ranks && !safe; q++)
+      safe =
+          heard[q] && copse_threads_before(c->threads, (struct copse_action){c->first_entry + q, 1},
+                                           action.thread);
+    if (safe) continue;
+    char here[64];
+    long line = c->of.name(c->of.ctx, action, here);
+    return copse_fail_at(err, COPSE_REFUTED, c->of.label, line,
+                         "%s writes %c[%d] of gpu %d, which %s of the launch before may still read "
+                         "through its port: a race, nothing tells that it has",
+                         here, letters[at.letter], at.offset / c->of.slices, at.rank,
+                         c->late->reads[i].step);
+  }
+  return COPSE_OK;
+}
+
 copse_status copse_cells_write(struct copse_cells *c, struct copse_action action,
                                struct copse_cell_at at, struct copse_value value,
                                struct copse_err *err) {
@@ -167,6 +208,10 @@ copse_status copse_cells_write(struct copse_cells *c, struct copse_action action
   for (int i = 0; i < cell->n_reads; i++)
     if (!copse_threads_before(c->threads, cell->reads[i], action.thread))
       return refute_race(c, action, "writes", at, cell->reads[i], "reads", err);
+  if (cell->n_late > 0 && cell->written.time == 0) {
+    copse_status status = check_late(c, cell, action, at, err);
+    if (status != COPSE_OK) return status;
+  }
   cell->n_reads = 0;
   cell->written = action;
   cell->value = value;
@@ -213,6 +258,65 @@ copse_status copse_cells_check_left(struct copse_cells *c, int first_end, int ex
                              step, letters[l], j / c->of.slices, r);
       }
   return COPSE_OK;
+}
+
+/* ---- from one launch to the next ------------------------------------------------------ */
+
+static copse_status add_late(const struct copse_cells *c, struct copse_late_reads *late,
+                             struct late_read read, struct copse_action action, int first_end,
+                             struct copse_err *err) {
+  size_t row = late->n * (size_t)c->of.n_ranks;
+  copse_status status;
+  COPSE_TRY(copse_grow(&late->reads, &late->capacity, late->n + 1, sizeof *late->reads, err));
+  COPSE_TRY(copse_grow(&late->heard, &late->heard_capacity, row + (size_t)c->of.n_ranks,
+                       sizeof *late->heard, err));
+  late->reads[late->n++] = read;
+  for (int q = 0; q < c->of.n_ranks; q++)
+    late->heard[row + (size_t)q] = copse_threads_before(c->threads, action, first_end + q);
+out:
+  return status;
+}
+
+copse_status copse_late_reads_take(const struct copse_cells *c, int first, int first_end,
+                                   struct copse_late_reads **out, struct copse_err *err) {
+  struct copse_late_reads *late = NULL;
+  copse_status status;
+  *out = NULL;
+  COPSE_TRY(copse_calloc(1, sizeof *late, &late, err));
+  late->n_ranks = c->of.n_ranks;
+  for (size_t i = 0; i < c->n_cells; i++)
+    for (int k = 0; k < c->cells[i].n_reads; k++) {
+      struct copse_action action = c->cells[i].reads[k];
+      struct late_read read = {.cell = i};
+      if (action.thread < first || action.thread >= first_end) continue;
+      if (c->cells[i].written.time == 0) continue; /* nor will it be in the next launch */
+      c->of.name(c->of.ctx, action, read.step);
+      COPSE_TRY(add_late(c, late, read, action, first_end, err));
+    }
+  if (late->n > 0) {
+    *out = late;
+    late = NULL;
+  }
+out:
+  copse_late_reads_free(late);
+  return status;
+}
+
+void copse_late_reads_free(struct copse_late_reads *late) {
+  if (!late) return;
+  free(late->reads);
+  free(late->heard);
+  free(late);
+}
+
+void copse_cells_guard(struct copse_cells *c, const struct copse_late_reads *late,
+                       int first_entry) {
+  c->late = late;
+  c->first_entry = first_entry;
+  for (size_t i = 0; late && i < late->n; i++) {
+    struct cell *cell = &c->cells[late->reads[i].cell];
+    if (cell->n_late++ == 0) cell->first_late = i;
+  }
 }
 
 /* ---- the result ----------------------------------------------------------------------- */

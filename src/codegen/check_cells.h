@@ -72,10 +72,26 @@ copse_status copse_cells_add(struct copse_cells *cells, struct copse_action acti
 
 /*
  * COPSE_REFUTED where something done to a rank's memory may still go on when the rank leaves:
- * rank r's last word is thread first_end + r. Reads by threads from `exempt` on don't count.
+ * rank r's last word is thread first_end + r. Reads by threads from `exempt` on don't
+ * count; see below.
  */
 copse_status copse_cells_check_left(struct copse_cells *cells, int first_end, int exempt,
                                     struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * What `exempt` reads mean for the next launch: they may still go on when the place is first
+ * written then. The writer must know that a rank has entered which, when it left before, knew of
+ * the read. Take the reads of threads [first, first_end) when all is done; a second run of the
+ * same program, on cells that guard them, refutes a writer that need not know.
+ */
+struct copse_late_reads;
+copse_status copse_late_reads_take(const struct copse_cells *cells, int first, int first_end,
+                                   struct copse_late_reads **out,
+                                   struct copse_err *err) COPSE_CHECKED;
+void copse_late_reads_free(struct copse_late_reads *late);
+/* Thread first_entry + r stands for the entry of rank r. `late` is borrowed; NULL: none. */
+void copse_cells_guard(struct copse_cells *cells, const struct copse_late_reads *late,
+                       int first_entry);
 
 /* COPSE_REFUTED where an output is not what the collective promises, with the step. A broadcast
  * or reduce may have any one root. */

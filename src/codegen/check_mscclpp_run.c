@@ -836,14 +836,17 @@ static void free_run(struct run *r) {
   copse_cells_free(r->cells);
 }
 
-copse_status copse_pj_run(const struct copse_pj_file *file, int rounds, uint64_t *actions,
-                          struct copse_err *err) {
+/* One launch. `before`: reads that the one before may have left going on, `after`: its own. */
+static copse_status launch(const struct copse_pj_file *file, int rounds, uint64_t *actions,
+                           const struct copse_late_reads *before, struct copse_late_reads **after,
+                           struct copse_err *err) {
   struct run r = {.f = file, .actions = actions, .err = err};
   bool progress = true;
   copse_status status;
   COPSE_TRY(make_states(&r));
   COPSE_TRY(choose_slices(&r, rounds));
   COPSE_TRY(make_cells(&r));
+  copse_cells_guard(r.cells, before, r.first_entry);
   COPSE_TRY(enter(&r));
   while (progress) {
     progress = false;
@@ -857,7 +860,20 @@ copse_status copse_pj_run(const struct copse_pj_file *file, int rounds, uint64_t
   COPSE_TRY(leave(&r));
   COPSE_TRY(copse_cells_check_result(r.cells, err));
   COPSE_TRY(check_balance(&r));
+  if (after) status = copse_late_reads_take(r.cells, r.first_proxy, r.first_end, after, err);
 out:
   free_run(&r);
+  return status;
+}
+
+copse_status copse_pj_run(const struct copse_pj_file *file, int rounds, uint64_t *actions,
+                          struct copse_err *err) {
+  struct copse_late_reads *late = NULL;
+  copse_status status = launch(file, rounds, actions, NULL, &late, err);
+  if (status == COPSE_OK && late) {
+    uint64_t again = 0;
+    status = launch(file, rounds, &again, late, NULL, err);
+  }
+  copse_late_reads_free(late);
   return status;
 }

@@ -51,8 +51,22 @@ static struct copse_pp_place output(const struct job *j, const struct copse_span
 /* ---- moving data ----------------------------------------------------------------------- */
 
 /*
- * One place of a rank to the same span at peers, and the word that it is there. What goes through
- * a port is copied to scratch first: ports read buffers from where their allocation starts.
+ * A copy in scratch for a port to read. Ports read buffers from where their allocation starts, so
+ * these won't do; and they may still read when the rank has left. Only its own block writes to
+ * this place, in the next launch after the receiver's greeting, and so not too early.
+ */
+static copse_status stage(struct job *j, int rank, int block, struct copse_pp_place *at,
+                          int count) {
+  struct copse_pp_place staged = copse_pp_scratch(&j->p, rank, count);
+  copse_status status = copse_pp_data(&j->p, rank, block, "copy", at, 1, &staged, 1, count);
+  copse_pp_meet(&j->p, rank, block);
+  *at = staged;
+  return status;
+}
+
+/*
+ * One place of a rank to the same span at peers, and the word that it is there. What is in
+ * scratch must be fit for ports (stage).
  */
 static copse_status put(struct job *j, int rank, int block, struct copse_pp_place src,
                         const struct copse_pp_place *dst, int n_dst, int count) {
@@ -63,11 +77,7 @@ static copse_status put(struct job *j, int rank, int block, struct copse_pp_plac
     n = 0;
     for (int i = 0; i < n_dst; i++) {
       if (copse_pp_same_host(&j->p, rank, dst[i].rank) == !far) {
-        if (far && staged.buffer != 's') {
-          staged = copse_pp_scratch(&j->p, rank, count);
-          COPSE_TRY(copse_pp_data(&j->p, rank, block, "copy", &src, 1, &staged, 1, count));
-          copse_pp_meet(&j->p, rank, block);
-        }
+        if (far && staged.buffer != 's') COPSE_TRY(stage(j, rank, block, &staged, count));
         peers[n] = dst[i].rank;
         from[n] = far ? staged : src;
         to[n++] = dst[i];
@@ -135,7 +145,10 @@ static copse_status reduce_at(struct job *j, size_t i, int rank) {
   for (int c = 0; c < n; c++)
     src[c + 1] = (struct copse_pp_place){rank, 's', j->slot[i][children[c]]};
   wait_for(j, rank, j->block[i], children, n);
-  if (parent >= 0) acc = n > 0 ? src[1] : src[0];
+  if (parent >= 0 && n == 0) acc = src[0];
+  if (parent >= 0 && n > 0) /* a child's next sum must not overtake a port that reads this one */
+    acc =
+        copse_pp_same_host(&j->p, rank, parent) ? src[1] : copse_pp_scratch(&j->p, rank, s->count);
   if (n > 0) COPSE_TRY(sum(j, rank, j->block[i], src, n + 1, acc, s->count));
   if (n == 0 && parent < 0 && j->options.out_of_place)
     COPSE_TRY(copse_pp_data(&j->p, rank, j->block[i], "copy", src, 1, &acc, 1, s->count));
@@ -225,6 +238,10 @@ static copse_status chain_at(struct job *j, size_t i, int hop, struct copse_pp_p
   if (hop > 0) copse_pp_meet(&j->p, rank, j->block[i]);
   if (hop + 2 < c->n) next = copse_pp_scratch(&j->p, c->ranks[hop + 1], s->count);
   *at = next;
+  if (hop > 0 && !copse_pp_same_host(&j->p, rank, next.rank)) {
+    copse_status status = stage(j, rank, j->block[i], &in, s->count);
+    if (status != COPSE_OK) return status;
+  }
   return put(j, rank, j->block[i], in, &next, 1, s->count);
 }
 

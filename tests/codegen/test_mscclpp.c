@@ -450,6 +450,59 @@ START_TEST(moved_and_redirected_data_are_refuted) {
 }
 END_TEST
 
+static cJSON *index_in(cJSON *ops, int i, const char *list, int entry) {
+  cJSON *places = cJSON_GetObjectItem(cJSON_GetArrayItem(ops, i), list);
+  return cJSON_GetObjectItem(cJSON_GetArrayItem(places, entry), "index");
+}
+
+/* Sums stand where the first child's came in, and a port reads them there. */
+static int sum_in_place(cJSON *ops) {
+  int changed = 0;
+  for (int i = 0; i < cJSON_GetArraySize(ops); i++) {
+    if (!is(ops, i, "re")) continue;
+    cJSON *dst = index_in(ops, i, "dst_buff", 0);
+    int own = dst->valueint, slot = index_in(ops, i, "src_buff", 1)->valueint;
+    for (int k = i + 1; k < cJSON_GetArraySize(ops); k++)
+      if (is(ops, k, "pws") && index_in(ops, k, "src_buff", 0)->valueint == own) {
+        cJSON_SetNumberValue(index_in(ops, k, "src_buff", 0), slot);
+        cJSON_SetNumberValue(dst, slot);
+        changed++;
+        break;
+      }
+  }
+  return changed;
+}
+
+/* A port may read when its rank has left; the child's sum of the next launch is then too early. */
+START_TEST(what_a_port_reads_must_outlast_the_launch) {
+  struct copse_mscclpp_options options = {.ranks_per_host = 2, .out_of_place = true};
+  for (int pipelined = 0; pipelined < 2; pipelined++) {
+    struct copse_check_mscclpp_report report;
+    struct copse_err err = COPSE_ERR_INIT;
+    int changed = 0;
+    options.pipeline_bytes = pipelined * 4096;
+    char *text = lower(copse_test_fabrics[1], COPSE_REDUCE_SCATTER, options);
+    cJSON *plan = cJSON_Parse(text), *gpu, *block, *op;
+    free(text);
+    cJSON_ArrayForEach(gpu, cJSON_GetObjectItem(plan, "gpus")) {
+      cJSON_ArrayForEach(block, cJSON_GetObjectItem(gpu, "threadblocks")) {
+        changed += sum_in_place(cJSON_GetObjectItem(block, "ops"));
+        cJSON_ArrayForEach(op, cJSON_GetObjectItem(block, "ops")) {
+          if (cJSON_HasObjectItem(op, "ops"))
+            changed += sum_in_place(cJSON_GetObjectItem(op, "ops"));
+        }
+      }
+    }
+    ck_assert_int_gt(changed, 0);
+    text = cJSON_PrintUnformatted(plan);
+    cJSON_Delete(plan);
+    ASSERT_FAILS(copse_check_mscclpp("p.json", text, strlen(text), &report, &err), COPSE_REFUTED,
+                 &err, "of the launch before may still read through its port");
+    free(text);
+  }
+}
+END_TEST
+
 static bool other_channel(cJSON *ops, int i) {
   cJSON *id = cJSON_GetArrayItem(cJSON_GetObjectItem(cJSON_GetArrayItem(ops, i), "channel_ids"), 0);
   if (id) cJSON_SetNumberValue(id, id->valueint + 1);
@@ -495,6 +548,7 @@ int main(void) {
   tcase_add_test(tc, a_doubled_operation_is_refuted);
   tcase_add_test(tc, swapped_operations_are_refuted_or_harmless);
   tcase_add_test(tc, moved_and_redirected_data_are_refuted);
+  tcase_add_test(tc, what_a_port_reads_must_outlast_the_launch);
   tcase_add_test(tc, another_channel_is_refuted);
   tcase_add_test(tc, damaged_files_are_answered);
   suite_add_tcase(suite, tc);

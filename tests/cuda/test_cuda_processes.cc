@@ -253,6 +253,14 @@ START_TEST(outputs_that_are_not_registered_are_staged) {
 }
 END_TEST
 
+/* CUDA copies in rows only up to some distance between them. */
+START_TEST(blocks_far_apart_are_copied_one_by_one) {
+  setenv("COPSE_EMULATED_PITCH", "4000", 1);
+  run_all((copse_collective)_i, "staged", 2);
+  unsetenv("COPSE_EMULATED_PITCH");
+}
+END_TEST
+
 START_TEST(registered_outputs_are_written_straight) {
   run_all((copse_collective)_i, "registered", 2);
 }
@@ -272,6 +280,7 @@ int main(int argc, char **argv) {
   TCase *tc = tcase_create("processes");
   tcase_set_timeout(tc, 150);
   tcase_add_loop_test(tc, outputs_that_are_not_registered_are_staged, 0, COPSE_N_COLLECTIVES);
+  tcase_add_loop_test(tc, blocks_far_apart_are_copied_one_by_one, 0, COPSE_N_COLLECTIVES);
   tcase_add_loop_test(tc, registered_outputs_are_written_straight, 0, COPSE_N_COLLECTIVES);
   tcase_add_test(tc, a_process_that_dies_is_a_timeout_for_the_others);
   suite_add_tcase(suite, tc);

@@ -98,8 +98,12 @@ static copse_status offset_in_allocation(const void *buffer, uint64_t *offset,
   typedef int (*address_range)(uint64_t *base, size_t *size, uint64_t pointer);
   void *symbol = NULL;
   cudaDriverEntryPointQueryResult found;
+#if CUDART_VERSION >= 12050
   COPSE_CUDA(cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &symbol, 12000,
                                               cudaEnableDefault, &found));
+#else
+  COPSE_CUDA(cudaGetDriverEntryPoint("cuMemGetAddressRange", &symbol, cudaEnableDefault, &found));
+#endif
   uint64_t base = 0;
   size_t size = 0;
   if (found != cudaDriverEntryPointSuccess || !symbol ||

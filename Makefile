@@ -264,7 +264,8 @@ install: all
 	install -m 755 build/libcopse-nccl.so $(DESTDIR)$(PREFIX)/lib/libcopse-nccl.so.$(VERSION)
 	ln -sf libcopse-nccl.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libcopse-nccl.so.$(SOMAJOR)
 	ln -sf libcopse-nccl.so.$(SOMAJOR) $(DESTDIR)$(PREFIX)/lib/libcopse-nccl.so
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' scripts/copse.pc.in \
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' \
+	  -e 's|@CUDA_LIBS@|$(CUDA_LIBS:%= %)|' scripts/copse.pc.in \
 	  >$(DESTDIR)$(PREFIX)/lib/pkgconfig/copse.pc
 	sed -e 's|@VERSION@|$(VERSION)|' scripts/copse.1.in >$(DESTDIR)$(PREFIX)/share/man/man1/copse.1
 	install -m 644 $(wildcard topologies/*.json topologies/*.xml) $(DESTDIR)$(PREFIX)/share/copse/topologies/

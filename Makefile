@@ -107,6 +107,7 @@ $(OBJ)/.without-cuda: $(OBJ)/.flags
 FLAGS_TEXT := $(if $(HAVE_CUDA),$(NVCC) $(NVCC_FLAGS)) $(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) $(CXX) $(CXXFLAGS_ALL) $(LDFLAGS_ALL)
 $(OBJ)/.flags: FORCE
 	$(Q)mkdir -p $(@D); echo '$(FLAGS_TEXT)' | cmp -s - $@ || echo '$(FLAGS_TEXT)' >$@
+.PHONY: FORCE # else .SECONDARY, above, makes a file of it that needs no making
 FORCE:
 
 $(OBJ)/%.o: %.c $(OBJ)/.flags

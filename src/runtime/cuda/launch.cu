@@ -214,7 +214,9 @@ copse_status copse_cuda_launch(void *machine, void *prepared, const struct copse
   COPSE_CHECK(copse_cuda_check_left(m, err));
   if (count == 0) return COPSE_OK; /* packets would say nothing: see copse_next_epoch */
   if (m->many_processes && p->puts) {
-    part.buffer = registered(m, calls[0].recv, count * bytes * p->plan->header.output_blocks);
+    /* of a reduction only the root need give an output: no rank knows of another's */
+    if (calls[0].collective != COPSE_REDUCE)
+      part.buffer = registered(m, calls[0].recv, count * bytes * p->plan->header.output_blocks);
     part.staged = part.buffer == NULL;
   }
   if (!part.staged) return launch_part(m, p, calls, &part, err);

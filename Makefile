@@ -143,10 +143,11 @@ $(OUT)/libcopse.so: $(LIB_OBJ)
 # so that it and a libcopse.so in the same process are strangers. A preloaded library comes into
 # every process of a job: it should need nothing but the C library (and libmd if that has no archive).
 STATIC_MD := $(filter /%,$(shell $(CC) -print-file-name=libmd.a))
+NCCL_CUDA_LIBS := $(if $(CUDA_LIBS),$(CUDA_LIBS:-lstdc++=-l:libstdc++.a) -static-libgcc)
 $(OUT)/libcopse-nccl.so: $(NCCL_OBJ) $(OUT)/libcopse.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,-soname,libcopse-nccl.so.$(SOMAJOR) -Wl,--no-undefined \
-	  -Wl,--exclude-libs,ALL -Wl,--as-needed -o $@ $^ $(STATIC_MD) $(LIB_LIBS) $(CUDA_LIBS) -ldl
+	  -Wl,--exclude-libs,ALL -Wl,--as-needed -o $@ $^ $(STATIC_MD) $(LIB_LIBS) $(NCCL_CUDA_LIBS) -ldl
 	$(Q)ln -sf libcopse-nccl.so $(OUT)/libcopse-nccl.so.$(SOMAJOR)
 
 $(OUT)/copse: $(CLI_OBJ) $(OUT)/libcopse.a

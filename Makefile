@@ -107,6 +107,7 @@ $(OBJ)/.without-cuda: $(OBJ)/.flags
 FLAGS_TEXT := $(if $(HAVE_CUDA),$(NVCC) $(NVCC_FLAGS)) $(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) $(CXX) $(CXXFLAGS_ALL) $(LDFLAGS_ALL)
 $(OBJ)/.flags: FORCE
 	$(Q)mkdir -p $(@D); echo '$(FLAGS_TEXT)' | cmp -s - $@ || echo '$(FLAGS_TEXT)' >$@
+.PHONY: FORCE # else .SECONDARY, above, makes a file of it that needs no making
 FORCE:
 
 $(OBJ)/%.o: %.c $(OBJ)/.flags
@@ -142,10 +143,11 @@ $(OUT)/libcopse.so: $(LIB_OBJ)
 # so that it and a libcopse.so in the same process are strangers. A preloaded library comes into
 # every process of a job: it should need nothing but the C library (and libmd if that has no archive).
 STATIC_MD := $(filter /%,$(shell $(CC) -print-file-name=libmd.a))
+NCCL_CUDA_LIBS := $(if $(CUDA_LIBS),$(CUDA_LIBS:-lstdc++=-l:libstdc++.a) -static-libgcc)
 $(OUT)/libcopse-nccl.so: $(NCCL_OBJ) $(OUT)/libcopse.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,-soname,libcopse-nccl.so.$(SOMAJOR) -Wl,--no-undefined \
-	  -Wl,--exclude-libs,ALL -Wl,--as-needed -o $@ $^ $(STATIC_MD) $(LIB_LIBS) $(CUDA_LIBS) -ldl
+	  -Wl,--exclude-libs,ALL -Wl,--as-needed -o $@ $^ $(STATIC_MD) $(LIB_LIBS) $(NCCL_CUDA_LIBS) -ldl
 	$(Q)ln -sf libcopse-nccl.so $(OUT)/libcopse-nccl.so.$(SOMAJOR)
 
 $(OUT)/copse: $(CLI_OBJ) $(OUT)/libcopse.a
@@ -264,7 +266,8 @@ install: all
 	install -m 755 build/libcopse-nccl.so $(DESTDIR)$(PREFIX)/lib/libcopse-nccl.so.$(VERSION)
 	ln -sf libcopse-nccl.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libcopse-nccl.so.$(SOMAJOR)
 	ln -sf libcopse-nccl.so.$(SOMAJOR) $(DESTDIR)$(PREFIX)/lib/libcopse-nccl.so
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' scripts/copse.pc.in \
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' \
+	  -e 's|@CUDA_LIBS@|$(CUDA_LIBS:%= %)|' scripts/copse.pc.in \
 	  >$(DESTDIR)$(PREFIX)/lib/pkgconfig/copse.pc
 	sed -e 's|@VERSION@|$(VERSION)|' scripts/copse.1.in >$(DESTDIR)$(PREFIX)/share/man/man1/copse.1
 	install -m 644 $(wildcard topologies/*.json topologies/*.xml) $(DESTDIR)$(PREFIX)/share/copse/topologies/

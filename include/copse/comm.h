@@ -17,9 +17,14 @@
  * and reductions (copse/types.h), the same rules for working in place.
  *
  * Streams. On GPUs a collective is enqueued on the caller's stream and returns; it may be
- * captured into a CUDA graph. On the CPU there are no streams (the argument is ignored) and a
- * call returns when the rank's result is there. Within a communicator all ranks make the same
- * calls in the same order; a call that differs is refused on every rank that can see it.
+ * captured into a CUDA graph. The collectives of a communicator run in the order of their calls,
+ * also on different streams; when a graph with some is launched, its launches and the
+ * communicator's other calls must be ordered by streams or events. cudaStreamPerThread is taken
+ * for that of the thread whose call is the last: ranks of one process need streams of their own
+ * there, unless one thread calls for all. On the CPU there are no streams (the argument is
+ * ignored) and a call returns when the rank's result is there. Within a communicator all ranks
+ * make the same calls in the same order; a call that differs is refused on every rank that can
+ * see it.
  *
  * Ranks of one process. A collective starts when all its ranks have called: from a thread each, or
  * from one thread between copse_group_start and copse_group_end. Several ranks may name the same
@@ -173,8 +178,8 @@ COPSE_API copse_status copse_comm_find_plan(const copse_comm *comm, copse_collec
 /*
  * Lets peers write straight into [buffer, buffer + bytes) instead of a staging buffer that is
  * then copied. Across processes: collective, and in a call all ranks use the same offset from
- * the start of their buffers. Needless (and harmless) for the ranks of one process. Deregister
- * before the memory is freed.
+ * the start of their buffers; all deregister between the same calls, before the memory is freed.
+ * Needless (and harmless) for the ranks of one process.
  */
 COPSE_API copse_status copse_comm_register(copse_comm *comm, void *buffer, size_t bytes,
                                            void **handle) COPSE_CHECKED;

@@ -137,6 +137,7 @@ copse_status copse_clique_poll(struct copse_clique *clique, struct copse_err *er
   if (status != COPSE_OK || pthread_mutex_trylock(&clique->machine_lock) != 0) return status;
   struct copse_err why = COPSE_ERR_INIT;
   why.status = status = clique->ops->poll(clique->machine, &why);
+  if (status != COPSE_OK) clique->ops->abort(clique->machine); /* on the GPUs that still work */
   pthread_mutex_unlock(&clique->machine_lock);
   if (status == COPSE_OK) return COPSE_OK;
   copse_gather_break(&clique->gather, &why);

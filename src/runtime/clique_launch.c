@@ -80,7 +80,9 @@ copse_status copse_clique_launch(void *context, const struct copse_call *calls, 
   trace(clique, &calls[0], bytes, entry, n_fitting);
   status = clique->ops->launch(clique->machine, entry->prepared, calls, err);
 out:
-  pthread_mutex_unlock(&clique->machine_lock);
   *breaks = breaks_clique(clique, status);
+  /* what a failed launch has started on some GPUs would wait for the rest */
+  if (*breaks) clique->ops->abort(clique->machine);
+  pthread_mutex_unlock(&clique->machine_lock);
   return status;
 }

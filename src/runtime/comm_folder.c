@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/memory.h"
 #include "runtime/debug.h"
@@ -81,6 +82,10 @@ static bool is_wanted(const struct copse_plan *plan, const char *path, uint32_t 
 static copse_status read_plan(const char *path, uint32_t n_ranks, struct copse_plan_list *list,
                               struct copse_err *err) {
   struct copse_plan *plan;
+  struct stat st;
+  /* to open a pipe would wait for somebody to write into it */
+  if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+    return copse_fail(err, COPSE_IO, "%s: is no regular file, plans must be", path);
   copse_status status =
       copse_grow(&list->plans, &list->capacity, list->n + 1, sizeof *list->plans, err);
   if (status == COPSE_OK) status = copse_plan_open(path, &plan, err);

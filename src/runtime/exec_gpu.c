@@ -29,7 +29,7 @@ copse_status copse_exec_gpu_new(struct copse_exec *exec, struct copse_err *err) 
   struct copse_exec_gpu *self = NULL;
   int *devices = NULL;
   copse_status status;
-  if (!gpu) return copse_fail(err, COPSE_UNSUPPORTED, "this build of copse has no GPU parts");
+  if (!gpu) return copse_fail(err, COPSE_UNSUPPORTED, "this copse was built without CUDA: backends cpu and threads");
   int n_devices = gpu->device_count();
   COPSE_TRY(copse_calloc(1, sizeof *self, &self, err));
   exec->gpu = self;

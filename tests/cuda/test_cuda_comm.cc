@@ -12,6 +12,7 @@ extern "C" {
 #include "support/plan_builder.h"
 #include "support/support.h"
 }
+#include "emulation/emulation.h"
 
 #define N 4
 #define COUNT 1000
@@ -108,6 +109,25 @@ START_TEST(a_missing_call_is_a_timeout_on_gpus_too) {
 }
 END_TEST
 
+/* What one GPU has begun doesn't wait for the other, which has got nothing. */
+START_TEST(a_launch_that_fails_on_one_gpu_ends_on_the_others) {
+  static const int devices[N] = {0, 1, 1, 0};
+  copse_status async;
+  begin(devices);
+  copse_emulated_fail("cudaLaunchKernelExC", 2, cudaErrorUnknown);
+  COMM_OK(copse_group_start());
+  for (int r = 0; r < N; r++)
+    COMM_OK(copse_all_reduce(ranks[r].data, ranks[r].data, COUNT, COPSE_FLOAT, COPSE_SUM,
+                             ranks[r].comm, ranks[r].stream));
+  ck_assert_int_eq(copse_group_end(), COPSE_DEVICE);
+  ck_assert_ptr_nonnull(strstr(copse_last_error(), "cudaLaunchKernelExC"));
+  for (int r = 0; r < N; r++) CUDA_OK(cudaStreamSynchronize(ranks[r].stream));
+  COMM_OK(copse_comm_get_async_error(ranks[1].comm, &async));
+  ck_assert_int_eq(async, COPSE_DEVICE);
+  end();
+}
+END_TEST
+
 START_TEST(a_gpu_that_is_not_there_is_refused) {
   static const int devices[2] = {0, 77};
   copse_comm *comms[2];
@@ -124,6 +144,7 @@ int main() {
   tcase_add_test(tc, virtual_ranks_call_from_a_thread_each);
   tcase_add_test(tc, ranks_of_two_gpus_call_from_a_thread_each);
   tcase_add_test(tc, a_missing_call_is_a_timeout_on_gpus_too);
+  tcase_add_test(tc, a_launch_that_fails_on_one_gpu_ends_on_the_others);
   tcase_add_test(tc, a_gpu_that_is_not_there_is_refused);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);

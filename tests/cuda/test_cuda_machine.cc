@@ -3,7 +3,8 @@
 
 #include "cuda/device_case.h"
 #include "runtime/cuda/cuda_machine.h"
-#include "emulation/emulation.h"
+#include "runtime/cuda/patience.cuh"
+#include "emulation/emulation_tests.h"
 
 extern "C" {
 #include "support/support.h"
@@ -354,6 +355,41 @@ START_TEST(launches_on_changing_streams_come_one_after_the_other) {
 }
 END_TEST
 
+/* A capture in between takes part in no order, and changes none. */
+START_TEST(a_capture_between_two_launches_does_not_part_them) {
+  struct copse_plan *plan = tree_plan(COPSE_ALLREDUCE, 3);
+  struct copse_err err = COPSE_ERR_INIT;
+  struct repeated r;
+  cudaStream_t streams[3];
+  cudaGraph_t graph;
+  Gate gate;
+  repeated_open(&r, plan, 1, ONE_STREAM, 500);
+  cudaStream_t own = r.d.streams[0];
+  for (int i = 0; i < 3; i++) streams[i] = new_stream(cudaStreamNonBlocking);
+  repeated_fill(&r, 6);
+  gate.close(streams[0]);
+  CUDA_OK(cudaStreamBeginCapture(streams[1], cudaStreamCaptureModeThreadLocal));
+  for (int i = 0; i < 3; i++) {
+    for (int k = 0; k < 3; k++) r.d.streams[k] = streams[i];
+    COPSE_SUCCEEDS(device_launch(&r.d, &r.device, &r.host, r.it, NULL, &err), &err);
+  }
+  CUDA_OK(cudaStreamEndCapture(streams[1], &graph));
+  usleep(100000);
+  ck_assert_int_eq(cudaStreamQuery(streams[2]), cudaErrorNotReady);
+  ck_assert_int_eq(copse_cuda_machine.poll(r.d.machine, &err), COPSE_OK);
+  gate.open();
+  CUDA_OK(cudaDeviceSynchronize());
+  ck_assert_uint_eq(repeated_wrong(&r), 0);
+  CUDA_OK(cudaGraphDestroy(graph));
+  for (int i = 0; i < 3; i++) {
+    CUDA_OK(cudaStreamDestroy(streams[i]));
+    r.d.streams[i] = own;
+  }
+  repeated_close(&r);
+  pb_free(plan);
+}
+END_TEST
+
 /* What `copse run --backend cuda` uses: buffers of the host, copied there and back. */
 START_TEST(the_cuda_backend_runs_plans_on_host_buffers) {
   const copse_collective collective = (copse_collective)_i;
@@ -395,6 +431,55 @@ START_TEST(a_wait_that_never_ends_is_a_timeout_with_the_place) {
   ck_assert_int_eq(device_launch(&r.d, &r.device, &r.host, r.it, NULL, &later), COPSE_TIMEOUT);
   repeated_close(&r);
   pb_free(plan);
+}
+END_TEST
+
+/* Rank 1 waits for packets that rank 0 never sends. */
+static struct copse_plan *packetless_plan(void) {
+  struct plan_builder *b = pb_new(COPSE_ALLREDUCE, 2, -1);
+  uint32_t piece = pb_piece(b, 0, 1, 1, 1);
+  pb_header(b)->max_bytes = 1 << 16;
+  for (uint32_t r = 0; r < 2; r++) pb_worker(b, r);
+  uint32_t region = pb_packets(b, 1, piece), channel = pb_channel(b, 0, 1);
+  for (uint32_t r = 0; r < 2; r++) {
+    if (r == 1) pb_data_wait(b, r, channel);
+    pb_move(b, r, piece, COPSE_MOVE_FINAL);
+    pb_src(b, r == 1 ? pb_packet(r, region) : pb_input(r, 0));
+    pb_dst(b, pb_output(r, 0));
+  }
+  return pb_finish(b);
+}
+
+/* Where launch numbers start again all blocks meet, also those that have given up. */
+START_TEST(packets_that_never_come_are_a_timeout_in_any_launch) {
+  struct copse_plan *plan = packetless_plan();
+  for (uint32_t back = 1; back < 4; back++) {
+    struct copse_err err = COPSE_ERR_INIT;
+    struct repeated r;
+    repeated_open(&r, plan, 1, ONE_STREAM, 100);
+    repeated_fill(&r, 1);
+    const struct copse_cuda_plan *p = (const struct copse_cuda_plan *)r.d.prepared;
+    const uint32_t epochs[2] = {UINT32_MAX - back, UINT32_MAX - back};
+    CUDA_OK(cudaMemcpy(p->sites[0].device.epochs, epochs, sizeof epochs, cudaMemcpyHostToDevice));
+    copse_cuda_machine.set_timeout(r.d.machine, 0.2);
+    COPSE_SUCCEEDS(device_launch(&r.d, &r.device, &r.host, r.it, NULL, &err), &err);
+    ck_assert_int_eq(copse_cuda_machine.finish(r.d.machine, &err), COPSE_TIMEOUT);
+    ck_assert_ptr_nonnull(strstr(err.text, "rank 1, worker 0 waited over 0.2 s for rank 0"));
+    repeated_close(&r);
+  }
+  pb_free(plan);
+}
+END_TEST
+
+/* A limit of hours: the count of looks wraps around before it is over. */
+START_TEST(looks_may_wrap_around) {
+  struct copse_control control;
+  memset(&control, 0, sizeof control);
+  const struct copse_patience patience = {&control, 5000000000u, 7, 6, 5, 4};
+  struct copse_wait wait = {copse_device_clock() - 10000000000u, COPSE_LOOKS - 1};
+  ck_assert(!copse_keep_waiting(&patience, &wait));
+  ck_assert_uint_eq(control.leave, COPSE_LEAVE_TIMEOUT);
+  ck_assert_uint_eq(control.plan, 7);
 }
 END_TEST
 
@@ -513,8 +598,11 @@ int main(void) {
   tcase_add_test(tc, an_alltoall_sends_as_much_as_the_device_says);
   tcase_add_test(tc, a_graph_can_be_launched_again_and_again);
   tcase_add_test(tc, launches_on_changing_streams_come_one_after_the_other);
+  tcase_add_test(tc, a_capture_between_two_launches_does_not_part_them);
   tcase_add_loop_test(tc, the_cuda_backend_runs_plans_on_host_buffers, 0, COPSE_N_COLLECTIVES);
   tcase_add_test(tc, a_wait_that_never_ends_is_a_timeout_with_the_place);
+  tcase_add_test(tc, packets_that_never_come_are_a_timeout_in_any_launch);
+  tcase_add_test(tc, looks_may_wrap_around);
   tcase_add_test(tc, an_abort_ends_what_runs);
   tcase_add_test(tc, a_plan_that_does_not_fit_names_the_cap_that_would);
   tcase_add_test(tc, devices_that_are_not_there_are_refused);

@@ -188,6 +188,12 @@ static void run_rank(struct meeting meeting, copse_collective collective, const 
   unsigned char *buffer = memory + 256;
   if (strcmp(mode, "registered") == 0)
     COPSE_SUCCEEDS(copse_cuda_machine.add_buffer(p.machine, 0, buffer, room, &handle, &err), &err);
+  if (strcmp(mode, "unregistered") == 0) { /* what fails at one rank fails at all */
+    if (meeting.rank == 1) copse_emulated_fail("cudaIpcOpenMemHandle", 1, cudaErrorUnknown);
+    copse_status status =
+        copse_cuda_machine.add_buffer(p.machine, 0, buffer, room, &handle, &err);
+    DEVICE_ASSERT(status == COPSE_DEVICE && !handle, "%s", copse_status_string(status));
+  }
   static const uint64_t counts[] = {1, 100, 1023, 3000};
   for (uint64_t i = 0; i < 8; i++)
     check_one(&p, counts[i / 2], i, i % 2 == 1, buffer, room);
@@ -253,8 +259,21 @@ START_TEST(outputs_that_are_not_registered_are_staged) {
 }
 END_TEST
 
+/* CUDA copies in rows only up to some distance between them. */
+START_TEST(blocks_far_apart_are_copied_one_by_one) {
+  setenv("COPSE_EMULATED_PITCH", "4000", 1);
+  run_all((copse_collective)_i, "staged", 2);
+  unsetenv("COPSE_EMULATED_PITCH");
+}
+END_TEST
+
 START_TEST(registered_outputs_are_written_straight) {
   run_all((copse_collective)_i, "registered", 2);
+}
+END_TEST
+
+START_TEST(a_registration_that_fails_at_one_rank_is_none) {
+  run_all(COPSE_ALLGATHER, "unregistered", 3);
 }
 END_TEST
 
@@ -272,7 +291,9 @@ int main(int argc, char **argv) {
   TCase *tc = tcase_create("processes");
   tcase_set_timeout(tc, 150);
   tcase_add_loop_test(tc, outputs_that_are_not_registered_are_staged, 0, COPSE_N_COLLECTIVES);
+  tcase_add_loop_test(tc, blocks_far_apart_are_copied_one_by_one, 0, COPSE_N_COLLECTIVES);
   tcase_add_loop_test(tc, registered_outputs_are_written_straight, 0, COPSE_N_COLLECTIVES);
+  tcase_add_test(tc, a_registration_that_fails_at_one_rank_is_none);
   tcase_add_test(tc, a_process_that_dies_is_a_timeout_for_the_others);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);

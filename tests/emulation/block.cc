@@ -104,10 +104,18 @@ void enter_block(Block *block, unsigned index) {
   self = {block, &block->warps[index / 32], index % 32};
 }
 
+/* A GPU's grid waits for threads that have left, for ever. */
+static void check_grid(bool is_wrong) {
+  if (is_wrong) give_up("the grid is synchronised by some threads only, a GPU would hang");
+}
+
 void leave_block() {
   self.warp->barrier.leave();
   self.block->barrier.leave();
-  if (self.block->grid) self.block->grid->leave();
+  if (self.block->grid) {
+    check_grid(self.block->grid->has_waiting());
+    self.block->grid->leave();
+  }
   self = {nullptr, nullptr, 0};
 }
 
@@ -144,6 +152,7 @@ bool copse_emulated_shuffle(unsigned mask, unsigned lane, unsigned long long *va
 void copse_emulated_grid_sync(void) {
   Barrier *grid = own_block().grid;
   if (!grid) give_up("the grid can't be synchronised: the launch is not cooperative");
+  check_grid(grid->has_left());
   grid->meet(0);
 }
 

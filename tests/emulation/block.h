@@ -13,13 +13,16 @@ namespace copse_emulation {
  * that has left isn't waited for. Sleeps soon: there are more threads than cores. */
 class Barrier {
  public:
-  void start(unsigned threads) { state_ = (uint64_t)threads << 32; }
+  void start(unsigned threads) { state_ = (uint64_t)(threads_ = threads) << 32; }
   unsigned meet(unsigned number);
   void leave();
+  bool has_waiting() const { return (uint32_t)state_.load() != 0; }
+  bool has_left() const { return state_.load() >> 32 != threads_; }
 
  private:
   bool arrive(uint64_t change); /* true: this was the last one */
   void open();
+  unsigned threads_ = 0;
   std::atomic<uint64_t> state_{0}; /* expected in the upper half, arrived in the lower */
   std::atomic<uint32_t> generation_{0};
   std::atomic<unsigned> sleepers_{0};

@@ -19,6 +19,7 @@
   X(cudaErrorMemoryAllocation, 2, "out of memory")                                 \
   X(cudaErrorInitializationError, 3, "the runtime cannot be used here")            \
   X(cudaErrorInvalidConfiguration, 9, "invalid launch configuration")              \
+  X(cudaErrorInvalidPitchValue, 12, "invalid pitch")                               \
   X(cudaErrorInvalidDevicePointer, 17, "invalid device pointer")                   \
   X(cudaErrorInvalidMemcpyDirection, 21, "invalid direction of a copy")            \
   X(cudaErrorInsufficientDriver, 35, "the driver is older than the runtime")       \
@@ -143,6 +144,7 @@ enum cudaStreamCaptureMode {
 enum cudaDeviceAttr {
   cudaDevAttrMaxThreadsPerBlock = 1,
   cudaDevAttrMaxSharedMemoryPerBlock = 8,
+  cudaDevAttrMaxPitch = 11,
   cudaDevAttrWarpSize = 10,
   cudaDevAttrMultiProcessorCount = 16,
   cudaDevAttrIntegrated = 18,

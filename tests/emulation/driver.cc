@@ -8,7 +8,9 @@ using namespace copse_emulation;
 cudaError_t cudaMemcpy2DAsync(void *dst, size_t dst_pitch, const void *src, size_t src_pitch,
                               size_t width, size_t height, enum cudaMemcpyKind kind,
                               cudaStream_t stream) {
-  if (width > dst_pitch || width > src_pitch) return cudaErrorInvalidValue;
+  size_t most = (size_t)config().pitch;
+  if (width > dst_pitch || width > src_pitch || dst_pitch > most || src_pitch > most)
+    return cudaErrorInvalidPitchValue;
   for (size_t row = 0; row < height; row++) {
     cudaError_t error =
         cudaMemcpyAsync(static_cast<char *>(dst) + row * dst_pitch,

@@ -1,7 +1,7 @@
 /*
  * What tests ask of the emulation itself. The environment sets the same things for programs
  * that don't call copse_emulated_configure: COPSE_EMULATED_DEVICES, _MULTIPROCESSORS, _THREADS
- * (of a multiprocessor) and _MEMORY (bytes of a device).
+ * (of a multiprocessor), _MEMORY (bytes of a device) and _PITCH.
  */
 #ifndef COPSE_EMULATION_H
 #define COPSE_EMULATION_H
@@ -13,6 +13,7 @@ struct copse_emulated_config {
   int multiprocessors; /* 8, of each device */
   int threads;         /* 2048, resident on one multiprocessor */
   size_t memory;       /* 1 GiB, of each device */
+  int pitch;           /* 2^31 - 1, bytes from row to row of a copy, at most */
 };
 copse_emulated_config copse_emulated_defaults(void);
 

@@ -109,7 +109,8 @@ copse_emulated_config copse_emulated_defaults(void) {
   return {(int)from_environment("COPSE_EMULATED_DEVICES", 1),
           (int)from_environment("COPSE_EMULATED_MULTIPROCESSORS", 8),
           (int)from_environment("COPSE_EMULATED_THREADS", 2048),
-          (size_t)from_environment("COPSE_EMULATED_MEMORY", 1LL << 30)};
+          (size_t)from_environment("COPSE_EMULATED_MEMORY", 1LL << 30),
+          (int)from_environment("COPSE_EMULATED_PITCH", INT32_MAX)};
 }
 
 void copse_emulated_configure(const copse_emulated_config *wanted) {

@@ -1,5 +1,6 @@
 /* Emulated kernels: barriers, warps, launches, residency, and kernels that wait for others. */
 #include <cooperative_groups.h>
+#include <signal.h>
 
 #include "emulation_tests.h"
 
@@ -296,6 +297,17 @@ START_TEST(a_cooperative_grid_is_synchronised) {
 }
 END_TEST
 
+static __global__ void part_of_grid_kernel(GridArgs) {
+  if (blockIdx.x > 0) cooperative_groups::this_grid().sync();
+}
+
+/* Aborts: on a GPU it would hang. */
+START_TEST(a_block_that_leaves_does_not_meet_the_grid) {
+  (void)launch_cooperative(part_of_grid_kernel, 2, 3, GridArgs{nullptr, nullptr}, 0);
+  (void)cudaDeviceSynchronize();
+}
+END_TEST
+
 START_TEST(kernels_of_two_streams_or_devices_wait_for_each_other) {
   configure(2, 2, 256, 1 << 20);
   const int rounds = 9;
@@ -369,6 +381,7 @@ static Suite *suite() {
   tcase_add_test(t, only_blocks_with_room_are_resident);
   tcase_add_test(t, a_cooperative_launch_starts_whole);
   tcase_add_test(t, a_cooperative_grid_is_synchronised);
+  tcase_add_test_raise_signal(t, a_block_that_leaves_does_not_meet_the_grid, SIGABRT);
   tcase_add_test(t, kernels_of_two_streams_or_devices_wait_for_each_other);
   tcase_add_test(t, fences_order_plain_memory);
   tcase_add_test(t, thousands_of_small_kernels);

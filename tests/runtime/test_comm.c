@@ -470,6 +470,9 @@ START_TEST(a_damaged_file_adds_nothing) {
   ck_assert_int_eq(mkdir(in_folder("b.plan"), 0700), 0);
   COMM_FAILS(copse_comm_load_plans(job.comms[0], folder, NULL), COPSE_IO, "b.plan");
   rmdir(in_folder("b.plan"));
+  ck_assert_int_eq(mkfifo(in_folder("b.plan"), 0600), 0); /* not waited for */
+  COMM_FAILS(copse_comm_load_plans(job.comms[0], folder, NULL), COPSE_IO, "b.plan");
+  unlink(in_folder("b.plan"));
   COMM_OK(copse_comm_load_plans(job.comms[0], folder, NULL));
   assert_works(&job);
   comm_job_free(&job);

@@ -18,14 +18,20 @@
 
 #define COPSE_CUDA_MAX_SITES 64u
 
+/* The last launch of a site, outside of captures or inside of one. */
+struct copse_last_launch {
+  cudaEvent_t done;
+  bool launched;
+  unsigned long long stream; /* its id: a handle may be used again for another stream */
+};
+
 struct copse_site {
   int device;
   uint32_t n_multiprocessors;
+  uint64_t max_pitch;  /* of copies in rows */
   cudaEvent_t entered; /* a rank's stream, up to the launch */
-  cudaEvent_t done;    /* the last launch */
-  cudaStream_t last;   /* its stream */
-  bool launched;
-  unsigned long long capture; /* of the last launch; 0: not captured */
+  struct copse_last_launch eager, captured;
+  unsigned long long capture; /* that the captured one is in */
 };
 
 /* A plan at one site. */

@@ -49,16 +49,21 @@ static inline copse_status copse_cuda_check(cudaError_t error, const char *call,
 /* Makes a device current, and the one before it again at the end of the scope. */
 class copse_on_device {
  public:
+  /* No call where nothing changes: to set a device makes a context on it. */
   explicit copse_on_device(int device) {
-    (void)cudaGetDevice(&before_);
+    if (cudaGetDevice(&before_) == cudaSuccess && before_ == device) return;
+    changed_ = true;
     (void)cudaSetDevice(device);
   }
-  ~copse_on_device() { (void)cudaSetDevice(before_); }
+  ~copse_on_device() {
+    if (changed_) (void)cudaSetDevice(before_);
+  }
   copse_on_device(const copse_on_device &) = delete;
   copse_on_device &operator=(const copse_on_device &) = delete;
 
  private:
   int before_ = 0;
+  bool changed_ = false;
 };
 
 #endif

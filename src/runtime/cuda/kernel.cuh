@@ -142,7 +142,8 @@ __device__ static inline bool copse_do(const struct copse_device_plan &plan,
   return true;
 }
 
-/* See copse_epoch_is_last: once all blocks of this device are through, each rank's copy. */
+/* See copse_epoch_is_last: once all blocks of this device are through, each rank's copy. All
+ * blocks come here, also those that leave before their end. */
 __device__ static inline void copse_clear_packets(const struct copse_device_plan &plan,
                                                   uint32_t rank, uint32_t epoch) {
   cooperative_groups::this_grid().sync();
@@ -150,6 +151,22 @@ __device__ static inline void copse_clear_packets(const struct copse_device_plan
       reinterpret_cast<uint64_t *>(plan.arenas[rank].packets + (epoch & 1) * plan.packets_copy);
   for (uint64_t i = threadIdx.x; i < plan.packets_copy / sizeof(uint64_t); i += blockDim.x)
     copse_packet_store(&packets[i], 0);
+}
+
+/* All operations, or as many as are done before the block is to leave. */
+template <typename MOVER>
+__device__ static inline void copse_run_ops(const struct copse_launch_args &args,
+                                            const struct copse_plan_worker &worker,
+                                            struct copse_thread *self) {
+  const struct copse_device_plan &plan = args.plan;
+  for (uint32_t c = 0; c < args.shape.n_chunks; c++)
+    for (uint32_t i = 0; i < worker.n_ops; i++) {
+      const struct copse_plan_op op = plan.ops[worker.first_op + i];
+      if (!copse_op_runs(op.when, c, args.shape.n_chunks, plan.fifo)) continue;
+      self->patience.op = i;
+      self->patience.chunk = c;
+      if (!copse_do<MOVER>(plan, self, op, c)) return;
+    }
 }
 
 template <typename MOVER>
@@ -160,15 +177,8 @@ __device__ static inline void copse_run_worker(const struct copse_launch_args &a
   const struct copse_plan_worker worker = plan.workers[w];
   struct copse_thread self;
   copse_thread_enter(args, block, w, &self);
-  if (!copse_meet(&self)) return; /* block->ranks is there */
-  for (uint32_t c = 0; c < args.shape.n_chunks; c++)
-    for (uint32_t i = 0; i < worker.n_ops; i++) {
-      const struct copse_plan_op op = plan.ops[worker.first_op + i];
-      if (!copse_op_runs(op.when, c, args.shape.n_chunks, plan.fifo)) continue;
-      self.patience.op = i;
-      self.patience.chunk = c;
-      if (!copse_do<MOVER>(plan, &self, op, c)) return;
-    }
+  (void)copse_meet(&self); /* block->ranks is there */
+  copse_run_ops<MOVER>(args, worker, &self);
   if (threadIdx.x == 0) plan.epochs[w] = self.epoch;
   if (plan.low_latency && copse_epoch_is_last(self.epoch))
     copse_clear_packets(plan, worker.rank, self.epoch);

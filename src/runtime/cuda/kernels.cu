@@ -60,7 +60,8 @@ copse_kernel copse_kernel_of(copse_type type, bool reduces) {
   }
 }
 
-__global__ void copse_kernel_unstage(const COPSE_GRID_CONSTANT struct copse_unstage_args args) {
+__global__ void __launch_bounds__(COPSE_CUDA_MAX_THREADS)
+    copse_kernel_unstage(const COPSE_GRID_CONSTANT struct copse_unstage_args args) {
   uint64_t there = args.pair_counts[(uint64_t)blockIdx.x * args.n_ranks + args.rank];
   struct copse_place from = {args.from + blockIdx.x * args.count * args.element_bytes, 0};
   struct copse_place to = {

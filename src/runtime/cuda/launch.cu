@@ -17,11 +17,12 @@ static unsigned long long capture_of(cudaStream_t stream) {
   return status == cudaStreamCaptureStatusActive ? id : 0;
 }
 
-/* The streams of a site's ranks meet in the first one's. */
+/* The streams of a site's ranks meet in the first one's. *last: where to note this launch. */
 static copse_status join_streams(struct copse_cuda_machine *m, uint32_t s,
                                  const struct copse_call *calls, cudaStream_t stream,
-                                 struct copse_err *err) {
+                                 struct copse_last_launch **last, struct copse_err *err) {
   struct copse_site *site = &m->sites[s];
+  unsigned long long id = 0;
   for (uint32_t i = 0; i < m->n_local; i++) {
     cudaStream_t other = (cudaStream_t)calls[i].stream;
     if (m->site_of[i] != s || other == stream) continue;
@@ -31,23 +32,25 @@ static copse_status join_streams(struct copse_cuda_machine *m, uint32_t s,
   /* Launches of a communicator come one after the other, whatever their streams. Those of
    * another graph, or outside of this one, are ordered by whoever launches the graph. */
   unsigned long long capture = capture_of(stream);
-  if (site->launched && site->last != stream && site->capture == capture)
-    COPSE_CUDA(cudaStreamWaitEvent(stream, site->done, 0));
-  site->capture = capture;
+  *last = capture ? &site->captured : &site->eager;
+  if (capture && capture != site->capture) site->captured.launched = false;
+  if (capture) site->capture = capture;
+  COPSE_CUDA(cudaStreamGetId(stream, &id));
+  if ((*last)->launched && (*last)->stream != id)
+    COPSE_CUDA(cudaStreamWaitEvent(stream, (*last)->done, 0));
+  (*last)->stream = id;
   return COPSE_OK;
 }
 
 static copse_status split_streams(struct copse_cuda_machine *m, uint32_t s,
                                   const struct copse_call *calls, cudaStream_t stream,
-                                  struct copse_err *err) {
-  struct copse_site *site = &m->sites[s];
-  COPSE_CUDA(cudaEventRecord(site->done, stream));
-  site->last = stream;
-  site->launched = true;
+                                  struct copse_last_launch *last, struct copse_err *err) {
+  COPSE_CUDA(cudaEventRecord(last->done, stream));
+  last->launched = true;
   for (uint32_t i = 0; i < m->n_local; i++) {
     cudaStream_t other = (cudaStream_t)calls[i].stream;
     if (m->site_of[i] == s && other != stream)
-      COPSE_CUDA(cudaStreamWaitEvent(other, site->done, 0));
+      COPSE_CUDA(cudaStreamWaitEvent(other, last->done, 0));
   }
   return COPSE_OK;
 }
@@ -119,6 +122,21 @@ static copse_status unstage_pairs(const struct copse_cuda_machine *m,
   return COPSE_OK;
 }
 
+/* `n` rows of `row` bytes that lie one after the other, to rows `pitch` bytes apart. */
+static copse_status copy_rows(const struct copse_cuda_machine *m, unsigned char *to,
+                              uint64_t pitch, const unsigned char *from, uint64_t row, uint32_t n,
+                              cudaStream_t stream, struct copse_err *err) {
+  if (n > 1 && pitch <= m->sites[0].max_pitch) {
+    COPSE_CUDA(
+        cudaMemcpy2DAsync(to, pitch, from, row, row, n, cudaMemcpyDeviceToDevice, stream));
+    return COPSE_OK;
+  }
+  for (uint32_t i = 0; i < n; i++)
+    COPSE_CUDA(cudaMemcpyAsync(to + i * pitch, from + i * row, row, cudaMemcpyDeviceToDevice,
+                               stream));
+  return COPSE_OK;
+}
+
 /* From the staging buffer to where the caller wants it. */
 static copse_status unstage(const struct copse_cuda_machine *m, const struct copse_cuda_plan *p,
                             const struct copse_call *call, const struct part *part,
@@ -126,12 +144,10 @@ static copse_status unstage(const struct copse_cuda_machine *m, const struct cop
   if (part->staged && call->pair_counts)
     return unstage_pairs(m, p, call, part, element_bytes, err);
   unsigned char *to = (unsigned char *)call->recv + part->first * element_bytes;
-  uint64_t row = part->count * element_bytes;
-  if (part->staged && to)
-    COPSE_CUDA(cudaMemcpy2DAsync(to, part->whole * element_bytes, p->staging[m->first_local], row,
-                                 row, p->plan->header.output_blocks, cudaMemcpyDeviceToDevice,
-                                 (cudaStream_t)call->stream));
-  return COPSE_OK;
+  if (!part->staged || !to) return COPSE_OK;
+  return copy_rows(m, to, part->whole * element_bytes, p->staging[m->first_local],
+                   part->count * element_bytes, p->plan->header.output_blocks,
+                   (cudaStream_t)call->stream, err);
 }
 
 /* ---- launching --------------------------------------------------------------------------------- */
@@ -180,10 +196,11 @@ static copse_status launch_part(struct copse_cuda_machine *m, struct copse_cuda_
   for (uint32_t s = 0; s < m->n_sites; s++) {
     cudaStream_t stream = stream_of_site(m, s, calls);
     copse_on_device here(m->sites[s].device);
-    COPSE_CHECK(join_streams(m, s, calls, stream, err));
+    struct copse_last_launch *last;
+    COPSE_CHECK(join_streams(m, s, calls, stream, &last, err));
     COPSE_CHECK(launch_site(m, p, s, stream, &args, err));
     COPSE_CHECK(unstage(m, p, &calls[0], part, element_bytes, err));
-    COPSE_CHECK(split_streams(m, s, calls, stream, err));
+    COPSE_CHECK(split_streams(m, s, calls, stream, last, err));
   }
   return COPSE_OK;
 }
@@ -197,7 +214,9 @@ copse_status copse_cuda_launch(void *machine, void *prepared, const struct copse
   COPSE_CHECK(copse_cuda_check_left(m, err));
   if (count == 0) return COPSE_OK; /* packets would say nothing: see copse_next_epoch */
   if (m->many_processes && p->puts) {
-    part.buffer = registered(m, calls[0].recv, count * bytes * p->plan->header.output_blocks);
+    /* of a reduction only the root need give an output: no rank knows of another's */
+    if (calls[0].collective != COPSE_REDUCE)
+      part.buffer = registered(m, calls[0].recv, count * bytes * p->plan->header.output_blocks);
     part.staged = part.buffer == NULL;
   }
   if (!part.staged) return launch_part(m, p, calls, &part, err);

@@ -14,17 +14,20 @@ static copse_status add_site(struct copse_cuda_machine *m, int device, int n_dev
   if (m->n_sites == COPSE_CUDA_MAX_SITES)
     return copse_fail(err, COPSE_UNSUPPORTED, "more than %u GPUs", COPSE_CUDA_MAX_SITES);
   struct copse_site *site = &m->sites[m->n_sites];
-  int cooperative = 0, multiprocessors = 0;
+  int cooperative = 0, multiprocessors = 0, max_pitch = 0;
   COPSE_CUDA(cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, device));
   COPSE_CUDA(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
+  COPSE_CUDA(cudaDeviceGetAttribute(&max_pitch, cudaDevAttrMaxPitch, device));
   if (!cooperative)
     return copse_fail(err, COPSE_UNSUPPORTED, "GPU %d has no cooperative launch", device);
   site->device = device;
   site->n_multiprocessors = (uint32_t)multiprocessors;
+  site->max_pitch = (uint64_t)max_pitch;
   m->n_sites++;
   copse_on_device here(device);
   COPSE_CUDA(cudaEventCreateWithFlags(&site->entered, cudaEventDisableTiming));
-  COPSE_CUDA(cudaEventCreateWithFlags(&site->done, cudaEventDisableTiming));
+  COPSE_CUDA(cudaEventCreateWithFlags(&site->eager.done, cudaEventDisableTiming));
+  COPSE_CUDA(cudaEventCreateWithFlags(&site->captured.done, cudaEventDisableTiming));
   return COPSE_OK;
 }
 
@@ -93,7 +96,8 @@ static void free_machine(void *machine) {
   }
   for (uint32_t i = 0; i < m->n_sites; i++) {
     if (m->sites[i].entered) (void)cudaEventDestroy(m->sites[i].entered);
-    if (m->sites[i].done) (void)cudaEventDestroy(m->sites[i].done);
+    if (m->sites[i].eager.done) (void)cudaEventDestroy(m->sites[i].eager.done);
+    if (m->sites[i].captured.done) (void)cudaEventDestroy(m->sites[i].captured.done);
   }
   if (m->control) (void)cudaFreeHost(m->control);
   free(m);
@@ -176,8 +180,8 @@ copse_status copse_cuda_poll(void *machine, struct copse_err *err) {
   struct copse_cuda_machine *m = (struct copse_cuda_machine *)machine;
   COPSE_CHECK(copse_cuda_check_left(m, err));
   for (uint32_t i = 0; i < m->n_sites; i++) {
-    if (!m->sites[i].launched || m->sites[i].capture) continue;
-    cudaError_t error = query(m->sites[i].done);
+    if (!m->sites[i].eager.launched) continue;
+    cudaError_t error = query(m->sites[i].eager.done);
     if (error == cudaErrorNotReady)
       (void)cudaGetLastError();
     else

@@ -58,18 +58,22 @@ static copse_status read_addresses(struct copse_cuda_machine *m, ncclWindow_t wi
   size_t bytes = m->n_ranks * sizeof *mapped;
   COPSE_CUDA(cudaMalloc(&on_device, bytes));
   window_addresses<<<1, 128>>>(window, (int)m->n_ranks, (unsigned char **)on_device);
-  cudaError_t error = cudaMemcpy(mapped, on_device, bytes, cudaMemcpyDeviceToHost);
+  cudaError_t error = cudaGetLastError(); /* of the launch; the copy tells what came later */
+  if (error == cudaSuccess)
+    error = cudaMemcpy(mapped, on_device, bytes, cudaMemcpyDeviceToHost);
   (void)cudaFree(on_device);
-  return copse_cuda_check(error, "cudaMemcpy", err);
+  return copse_cuda_check(error, "the addresses of NCCL's windows", err);
 }
 
-/* Every rank writes its number into its own memory and reads everybody's. */
+/* Every rank writes its number into its own memory and reads everybody's. All take part in every
+ * agreement, whatever has failed before. */
 static copse_status try_addresses(struct copse_cuda_machine *m, unsigned char *const *mapped,
                                   struct copse_err *err) {
   uint64_t mine = 0xc0b5e0000u + m->first_local, zero = 0;
-  COPSE_CUDA(cudaMemcpy(mapped[m->first_local], &mine, sizeof mine, cudaMemcpyHostToDevice));
-  COPSE_CHECK(copse_cuda_agree(m, COPSE_OK, err));
-  copse_status status = COPSE_OK;
+  unsigned char *own = mapped[m->first_local];
+  copse_status status = copse_cuda_check(
+      cudaMemcpy(own, &mine, sizeof mine, cudaMemcpyHostToDevice), "cudaMemcpy", err);
+  COPSE_CHECK(copse_cuda_agree(m, status, err));
   for (uint32_t r = 0; r < m->n_ranks && status == COPSE_OK; r++) {
     uint64_t theirs = 0;
     status = copse_cuda_check(
@@ -78,8 +82,9 @@ static copse_status try_addresses(struct copse_cuda_machine *m, unsigned char *c
       status = copse_fail(err, COPSE_UNSUPPORTED, "rank %u is out of reach of NCCL's windows", r);
   }
   COPSE_CHECK(copse_cuda_agree(m, status, err));
-  COPSE_CUDA(cudaMemcpy(mapped[m->first_local], &zero, sizeof zero, cudaMemcpyHostToDevice));
-  return copse_cuda_agree(m, COPSE_OK, err); /* nobody starts before all are zero again */
+  status = copse_cuda_check(cudaMemcpy(own, &zero, sizeof zero, cudaMemcpyHostToDevice),
+                            "cudaMemcpy", err);
+  return copse_cuda_agree(m, status, err); /* nobody starts before all are zero again */
 }
 
 static copse_status make(struct copse_cuda_machine *m, const struct copse_nccl_handle *nccl,

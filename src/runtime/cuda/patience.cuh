@@ -17,8 +17,8 @@ struct copse_patience {
 
 /* One wait. */
 struct copse_wait {
-  uint64_t since;
-  uint32_t looks;
+  uint64_t since; /* of the first look at the clock; 0: not yet */
+  uint32_t looks; /* may wrap around */
 };
 
 /* Between two looks at the control block, which lies across the bus. */
@@ -35,7 +35,7 @@ __device__ static inline bool copse_keep_waiting(const struct copse_patience *pa
   if (++wait->looks % COPSE_LOOKS != 0) return true;
   if (copse_word_load(&patience->control->leave)) return false;
   uint64_t now = copse_device_clock();
-  if (wait->looks == COPSE_LOOKS) wait->since = now;
+  if (wait->since == 0) wait->since = now;
   if (now - wait->since < patience->limit_ns) return true;
   if (copse_word_claim(&patience->control->claimed, 1)) {
     patience->control->plan = patience->plan;

@@ -19,7 +19,7 @@ copse_status copse_cuda_agree(struct copse_cuda_machine *m, copse_status mine,
   if (status != COPSE_OK) return copse_fail(err, status, "the bootstrap's all_gather failed");
   for (uint32_t r = 0; r < m->n_ranks; r++)
     if (all[r] != COPSE_OK)
-      return copse_fail(err, (copse_status)all[r], "rank %u could not prepare the plan: %s", r,
+      return copse_fail(err, (copse_status)all[r], "stopped because rank %u failed: %s", r,
                         copse_status_string((copse_status)all[r]));
   return COPSE_OK;
 }
@@ -55,7 +55,7 @@ static copse_status open_all(struct copse_cuda_machine *m, const struct offer *a
 
 static copse_status share(struct copse_cuda_machine *m, struct offer *mine, unsigned char *memory,
                           unsigned char **mapped, void **opened, struct copse_err *err) {
-  struct offer *all = NULL;
+  struct offer all[COPSE_CUDA_MAX_RANKS]; /* no memory that could be out: the others wait */
   copse_on_device here(m->sites[0].device);
   mine->ok = mine->why[0] == '\0';
   cudaError_t error = mine->ok ? cudaIpcGetMemHandle(&mine->handle, memory - mine->offset) : cudaSuccess;
@@ -64,7 +64,6 @@ static copse_status share(struct copse_cuda_machine *m, struct offer *mine, unsi
     mine->ok = 0;
     snprintf(mine->why, sizeof mine->why, "cudaIpcGetMemHandle: %s", cudaGetErrorString(error));
   }
-  COPSE_CHECK(copse_calloc(m->n_ranks, sizeof *all, &all, err));
   copse_status status = exchange(m, mine, all, err);
   for (uint32_t r = 0; r < m->n_ranks && status == COPSE_OK; r++)
     if (all[r].bytes != mine->bytes)
@@ -72,7 +71,6 @@ static copse_status share(struct copse_cuda_machine *m, struct offer *mine, unsi
                           r, (unsigned long long)all[r].bytes, m->first_local,
                           (unsigned long long)mine->bytes);
   if (status == COPSE_OK) status = open_all(m, all, memory, mapped, opened, err);
-  free(all);
   return status;
 }
 
@@ -98,8 +96,12 @@ static copse_status offset_in_allocation(const void *buffer, uint64_t *offset,
   typedef int (*address_range)(uint64_t *base, size_t *size, uint64_t pointer);
   void *symbol = NULL;
   cudaDriverEntryPointQueryResult found;
+#if CUDART_VERSION >= 12050
   COPSE_CUDA(cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &symbol, 12000,
                                               cudaEnableDefault, &found));
+#else
+  COPSE_CUDA(cudaGetDriverEntryPoint("cuMemGetAddressRange", &symbol, cudaEnableDefault, &found));
+#endif
   uint64_t base = 0;
   size_t size = 0;
   if (found != cudaDriverEntryPointSuccess || !symbol ||
@@ -109,7 +111,17 @@ static copse_status offset_in_allocation(const void *buffer, uint64_t *offset,
   return COPSE_OK;
 }
 
+static copse_status new_buffer(const struct copse_cuda_machine *m, void *buffer, size_t bytes,
+                               struct copse_cuda_buffer **out, struct copse_err *err) {
+  COPSE_CHECK(copse_calloc(1, sizeof **out, out, err));
+  (*out)->start = (unsigned char *)buffer;
+  (*out)->bytes = bytes;
+  COPSE_CHECK(copse_calloc(m->n_ranks, sizeof *(*out)->mapped, &(*out)->mapped, err));
+  return copse_calloc(m->n_ranks, sizeof *(*out)->opened, &(*out)->opened, err);
+}
+
 static void free_buffer(struct copse_cuda_machine *m, struct copse_cuda_buffer *b) {
+  if (!b) return;
   if (b->opened) copse_cuda_unshare(m, b->opened);
   free(b->mapped);
   free(b->opened);
@@ -126,17 +138,13 @@ copse_status copse_cuda_add_buffer(void *machine, uint32_t local_rank, void *buf
   if (!m->many_processes) return COPSE_OK; /* peers of this process reach everything */
   memset(&offer, 0, sizeof offer);
   offer.bytes = bytes;
-  COPSE_CHECK(copse_calloc(1, sizeof *b, &b, err));
-  b->start = (unsigned char *)buffer;
-  b->bytes = bytes;
-  copse_status status = copse_calloc(m->n_ranks, sizeof *b->mapped, &b->mapped, err);
-  if (status == COPSE_OK) status = copse_calloc(m->n_ranks, sizeof *b->opened, &b->opened, err);
-  status = copse_cuda_agree(m, status, err);
+  copse_status status = copse_cuda_agree(m, new_buffer(m, buffer, bytes, &b, err), err);
   if (status == COPSE_OK) {
     struct copse_err why = COPSE_ERR_INIT;
     if (offset_in_allocation(buffer, &offer.offset, &why) != COPSE_OK)
       snprintf(offer.why, sizeof offer.why, "%.99s", why.text);
-    status = share(m, &offer, b->start, b->mapped, b->opened, err);
+    /* registered at all ranks or at none: whoever writes an output must know where it is */
+    status = copse_cuda_agree(m, share(m, &offer, b->start, b->mapped, b->opened, err), err);
   }
   if (status != COPSE_OK) {
     free_buffer(m, b);

@@ -13,6 +13,7 @@
 #include "cli/predict.h"
 #include "cli/simulate_overlap.h"
 #include "codegen/simulate_foreign.h"
+#include "schedule/ranks.h"
 #include "schedule/simulate.h"
 
 #define MAX_BYTES ((uint64_t)1 << 48)
@@ -254,6 +255,7 @@ static copse_status add_first(struct job *job) {
     COPSE_TRY(add_foreign(job, kind, data, size));
     goto out;
   }
+  COPSE_TRY(copse_schedule_choose_ranks(job->schedule, &job->topology, job->err));
   COPSE_TRY(check_ranks(job));
   if (o->overlap) goto out;
   COPSE_TRY(copse_schedule_expand(job->schedule, job->err));

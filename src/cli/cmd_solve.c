@@ -11,6 +11,7 @@
 #include "cli/cli.h"
 #include "cli/solve_args.h"
 #include "cli/solve_checked.h"
+#include "cli/solve_failures.h"
 #include "cli/solve_healthy.h"
 #include "cli/solve_pareto.h"
 #include "schedule/demand.h"
@@ -24,6 +25,9 @@ static const char more_help[] =
     "  -b, --bound-only    the optimum and its cut, no trees\n"
     "      --pareto        a table instead of a schedule: the best time of k trees per root, for\n"
     "                      each k up to the optimum's, at most 64 or --k K\n"
+    "      --each-failure TYPE\n"
+    "                      solve also for the failure of each single node of a type: nic, switch\n"
+    "                      ...; with -o FOLDER healthy.json, down-ID.json, index.json\n"
     "  -o, --output FILE   where to write the schedule (- for standard output)\n"
     "      --draw FILE     a picture of the links' loads as SVG: the bottleneck, the cut; laid\n"
     "                      out by Graphviz (the program 'dot'), at most 2500 nodes\n"
@@ -34,7 +38,7 @@ static const char more_help[] =
 
 struct options {
   struct copse_cli_solve what;
-  const char *output, *draw;
+  const char *output, *draw, *each_failure;
   int tree; /* to draw; -1: the loads */
   bool json, progress, pareto;
 };
@@ -275,7 +279,22 @@ out:
   return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_solve_fail(&o->what, &err);
 }
 
+static int check_failures(const struct options *o) {
+  const struct copse_cli_solve *what = &o->what;
+  if (o->draw || o->pareto || to_stdout(o->output))
+    return copse_cli_usage("solve",
+                           "--each-failure makes many schedules: leave out --draw and --pareto, "
+                           "and give a folder to -o");
+  if (strcmp(o->each_failure, "gpu") == 0 &&
+      (what->topology.ranks || what->demand || what->solve.root >= 0))
+    return copse_cli_usage("solve",
+                           "the failure of a gpu moves ranks: leave out --ranks, --demand and "
+                           "--root");
+  return COPSE_EXIT_DONE;
+}
+
 static int check(const struct options *o) {
+  if (o->each_failure) return check_failures(o);
   if (o->pareto && (o->what.solve.collective == COPSE_ALLTOALL || o->what.has_tolerance ||
                     o->what.solve.bound_only || o->output || o->draw))
     return copse_cli_usage("solve",
@@ -299,6 +318,7 @@ static int parse_option(int c, struct options *o, char **argv) {
     case 'p': o->progress = true; break;
     case 'D': o->draw = optarg; break;
     case 'P': o->pareto = true; break;
+    case 'F': o->each_failure = optarg; break;
     case 't':
       if (!copse_cli_parse_int(optarg, 0, INT32_MAX, &value))
         return copse_cli_usage("solve", "--tree must be a tree's number, from 0");
@@ -315,6 +335,7 @@ int copse_cmd_solve(int argc, char **argv) {
                                         {"output", required_argument, NULL, 'o'},
                                         {"draw", required_argument, NULL, 'D'},
                                         {"pareto", no_argument, NULL, 'P'},
+                                        {"each-failure", required_argument, NULL, 'F'},
                                         {"tree", required_argument, NULL, 't'},
                                         {"json", no_argument, NULL, 'j'},
                                         {"progress", no_argument, NULL, 'p'},
@@ -337,5 +358,9 @@ int copse_cmd_solve(int argc, char **argv) {
   int bad = copse_cli_solve_check(&o.what, "solve", argc - optind, argv + optind);
   if (!bad) bad = check(&o);
   if (bad) return bad;
+  if (o.each_failure) {
+    const struct copse_cli_failures failures = {o.each_failure, o.output, o.json, o.progress};
+    return copse_cli_solve_failures(&o.what, &failures);
+  }
   return o.pareto ? copse_cli_solve_pareto(&o.what, o.json, o.progress) : run(&o);
 }

@@ -6,8 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/memory.h"
-
 const char copse_cli_topology_help[] =
     "\nThe topology is a file (topology, cluster or synthetic JSON, NCCL or RCCL XML, what\n"
     "'nvidia-smi topo -m' or 'rocm-smi --showtopo' print), - or a name that 'copse topo --list'\n"
@@ -97,8 +95,8 @@ const char *copse_cli_topology_label(const struct copse_cli_topology *args) {
   return args->synthetic ? args->synthetic : copse_file_label(args->path);
 }
 
-static copse_status load(const struct copse_cli_topology *args, struct copse_topology **out,
-                         struct copse_err *err) {
+copse_status copse_cli_load_whole(const struct copse_cli_topology *args,
+                                  struct copse_topology **out, struct copse_err *err) {
   struct copse_topology_options options = args->options;
   struct copse_profile *profile = NULL;
   copse_status status;
@@ -119,58 +117,72 @@ out:
   return status;
 }
 
-/* Replaces *topology by its choice of the nodes [n] of `whole`, which it may lack when broken. */
-static copse_status choose(const struct copse_cli_topology *args,
-                           const struct copse_topology *whole, const int *nodes, int n,
-                           struct copse_topology **topology, struct copse_err *err) {
+/* Replaces *topology, which may lack some of them, by its choice of the ranks of `whole`. */
+static copse_status choose_ranks(const struct copse_cli_topology *args,
+                                 const struct copse_topology *whole,
+                                 struct copse_topology **topology, struct copse_err *err) {
+  const char *label = copse_cli_topology_label(args);
   struct copse_topology *chosen = NULL;
-  int *there = NULL;
+  int *nodes = NULL, n;
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)n, sizeof *there, &there, err));
+  COPSE_TRY(copse_topology_parse_ranks(whole, label, args->ranks, &nodes, &n, err));
   for (int r = 0; r < n; r++) {
     const char *id = whole->nodes[nodes[r]].id;
-    there[r] = copse_topology_find(*topology, id);
-    if (there[r] >= 0) continue;
-    status = copse_fail_at(err, COPSE_BAD_INPUT, copse_cli_topology_label(args), 0,
+    nodes[r] = copse_topology_find(*topology, id);
+    if (nodes[r] >= 0) continue;
+    status = copse_fail_at(err, COPSE_BAD_INPUT, label, 0,
                            "'%.80s' can't be down and one of --ranks", id);
     goto out;
   }
-  COPSE_TRY(copse_topology_choose_ranks(*topology, there, n, args->exclude_others, &chosen, err));
+  COPSE_TRY(copse_topology_choose_ranks(*topology, nodes, n, args->exclude_others, &chosen, err));
   copse_topology_release(*topology);
   *topology = chosen;
 out:
-  free(there);
+  free(nodes);
+  return status;
+}
+
+copse_status copse_cli_change_topology(const struct copse_cli_topology *args,
+                                       const struct copse_topology *whole,
+                                       const struct copse_fault *faults, int n_faults,
+                                       struct copse_topology **out, struct copse_err *err) {
+  copse_status status = copse_topology_break(whole, copse_cli_topology_label(args), faults,
+                                             n_faults, out, err);
+  if (status == COPSE_OK && args->ranks) status = choose_ranks(args, whole, out, err);
+  if (status == COPSE_OK) return COPSE_OK;
+  copse_topology_release(*out);
+  *out = NULL;
   return status;
 }
 
 copse_status copse_cli_load_topologies(const struct copse_cli_topology *args,
                                        struct copse_topology **out,
                                        struct copse_topology **healthy, struct copse_err *err) {
-  const char *label = copse_cli_topology_label(args);
-  struct copse_topology *whole = NULL, *left = NULL;
-  int *nodes = NULL, n = 0;
+  struct copse_topology *whole = NULL;
   copse_status status;
   *out = *healthy = NULL;
-  COPSE_TRY(load(args, &whole, err));
-  if (args->n_faults > 0)
-    COPSE_TRY(copse_topology_break(whole, label, args->faults, args->n_faults, &left, err));
-  if (args->ranks) {
-    COPSE_TRY(copse_topology_parse_ranks(whole, label, args->ranks, &nodes, &n, err));
-    if (left) COPSE_TRY(choose(args, whole, nodes, n, &left, err));
-    if (n < whole->n_ranks && !args->has_others)
-      copse_note(&copse_cli_notes,
-                 "%d GPUs are no ranks and forward as switches do; --others exclude leaves them "
-                 "out",
-                 whole->n_ranks - n);
-    COPSE_TRY(choose(args, whole, nodes, n, &whole, err));
+  COPSE_TRY(copse_cli_load_whole(args, &whole, err));
+  if (args->n_faults == 0 && !args->ranks) {
+    *out = whole;
+    return COPSE_OK;
   }
-  *out = left ? left : whole;
-  *healthy = left ? whole : NULL;
-  whole = left = NULL;
+  COPSE_TRY(copse_cli_change_topology(args, whole, args->faults, args->n_faults, out, err));
+  if (args->ranks && !args->has_others && (*out)->n_ranks < whole->n_ranks)
+    copse_note(&copse_cli_notes,
+               "the GPUs that are no ranks forward as switches do; --others exclude leaves them "
+               "out");
+  if (args->n_faults > 0 && args->ranks)
+    COPSE_TRY(copse_cli_change_topology(args, whole, NULL, 0, healthy, err));
+  if (args->n_faults > 0 && !args->ranks) {
+    *healthy = whole;
+    whole = NULL;
+  }
 out:
   copse_topology_release(whole);
-  copse_topology_release(left);
-  free(nodes);
+  if (status != COPSE_OK) {
+    copse_topology_release(*out);
+    *out = NULL;
+  }
   return status;
 }
 

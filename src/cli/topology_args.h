@@ -73,6 +73,16 @@ copse_status copse_cli_load_topologies(const struct copse_cli_topology *args,
                                        struct copse_topology **healthy,
                                        struct copse_err *err) COPSE_CHECKED;
 
+/* The two steps of it: as the file has it; and the choice of ranks from `whole` after these faults
+ * (the arguments' own are not looked at). The caller releases *out. */
+copse_status copse_cli_load_whole(const struct copse_cli_topology *args,
+                                  struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
+copse_status copse_cli_change_topology(const struct copse_cli_topology *args,
+                                       const struct copse_topology *whole,
+                                       const struct copse_fault *faults, int n_faults,
+                                       struct copse_topology **out,
+                                       struct copse_err *err) COPSE_CHECKED;
+
 /*
  * The catalogue's folders, NULL-terminated: $COPSE_TOPOLOGIES alone if it is set; else
  * share/copse/topologies where copse is installed, and topologies/ of the source where it was

@@ -349,6 +349,7 @@ static int parse_one(struct options *o, int c, char **argv) {
 int copse_cmd_simulate(int argc, char **argv) {
   static const struct option longs[] = {{"topology", required_argument, NULL, 't'},
                                         COPSE_CLI_TOPOLOGY_OPTIONS,
+                                        COPSE_CLI_CHANGE_OPTIONS,
                                         {"minbytes", required_argument, NULL, 'b'},
                                         {"maxbytes", required_argument, NULL, 'e'},
                                         {"stepfactor", required_argument, NULL, 'f'},
@@ -366,6 +367,7 @@ int copse_cmd_simulate(int argc, char **argv) {
       fputs(help, stdout);
       fputs(copse_cli_overlap_help, stdout);
       fputs(copse_cli_topology_help, stdout);
+      fputs(copse_cli_change_help, stdout);
       return COPSE_EXIT_DONE;
     }
     int exit = parse_one(&o, c, argv);

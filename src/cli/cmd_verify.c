@@ -57,17 +57,18 @@ static void print_report(const struct copse_schedule *s, const struct copse_topo
            r->busiest_links > 1 ? " and others alike" : "");
 }
 
-static void print_json(const struct copse_schedule *s, int n_gpus, const struct copse_verify_report *r) {
+static void print_json(const struct copse_schedule *s, int n_gpus,
+                       const struct copse_verify_report *r) {
   char time[COPSE_Q_TEXT], bound[COPSE_Q_TEXT];
   printf(
-      "{\"verified\": true, \"collective\": \"%s\", \"nranks\": %d, \"gpus\": %d, \"trees\": %d, \"flows\": %d, "
+      "{\"verified\": true, \"collective\": \"%s\", \"nranks\": %d, \"gpus\": %d, \"trees\": %d, "
+      "\"flows\": %d, "
       "\"time_per_GB\": \"%s\", \"bound_time_per_GB\": \"%s\", \"optimal\": %s, "
       "\"phases_optimal\": %s, \"same_topology\": %s}\n",
       copse_collective_name(s->collective), s->n_ranks, n_gpus, s->n_trees,
-      s->n_flows * s->rotation.order,
-      copse_q_text(r->time_per_GB, time), copse_q_text(r->bound, bound),
-      r->optimal ? "true" : "false", r->phases_optimal ? "true" : "false",
-      r->same_topology ? "true" : "false");
+      s->n_flows * s->rotation.order, copse_q_text(r->time_per_GB, time),
+      copse_q_text(r->bound, bound), r->optimal ? "true" : "false",
+      r->phases_optimal ? "true" : "false", r->same_topology ? "true" : "false");
 }
 
 /* With --json also a refutation is exactly one object on standard output. */
@@ -103,6 +104,7 @@ out:
 int copse_cmd_verify(int argc, char **argv) {
   static const struct option longs[] = {{"topology", required_argument, NULL, 't'},
                                         COPSE_CLI_TOPOLOGY_OPTIONS,
+                                        COPSE_CLI_CHANGE_OPTIONS,
                                         {"json", no_argument, NULL, 'j'},
                                         {"help", no_argument, NULL, 'h'},
                                         {NULL, 0, NULL, 0}};
@@ -115,6 +117,7 @@ int copse_cmd_verify(int argc, char **argv) {
       case 'h':
         fputs(help, stdout);
         fputs(copse_cli_topology_help, stdout);
+        fputs(copse_cli_change_help, stdout);
         return COPSE_EXIT_DONE;
       default: {
         int exit = copse_cli_topology_option(&o.topology, "verify", argv, c);

@@ -117,11 +117,11 @@ static copse_status break_one(const struct job *j, int node, struct copse_topolo
 static copse_status solve(struct job *j, const struct copse_topology *topology,
                           struct copse_schedule **out, struct copse_err *err) {
   struct copse_solve_seconds ignored;
-  return copse_cli_solve_checked(topology, &j->options, j->args->has_tolerance, out, &ignored,
-                                 NULL, err);
+  return copse_cli_solve_checked(topology, &j->options, j->args->has_tolerance, out, &ignored, NULL,
+                                 err);
 }
 
-/* The schedule for the failure of `node`, turned by one host to fit that of image[node]. */
+/* A schedule for one failure, turned by one host to fit the failure of node `to`. */
 static copse_status turn(struct job *j, int to, const struct copse_schedule *from,
                          struct copse_schedule **out) {
   struct copse_topology *topology = NULL;
@@ -271,9 +271,11 @@ static void print_table(const struct job *j, double seconds) {
     else
       printf("no solution: %s\n", o->why.text);
   }
-  printf("%d failures, %d of them solved and the others their images under a rotation of hosts, "
-         "%.3f seconds\n",
-         j->n, solved, seconds);
+  printf("%d failures, %.3f seconds", j->n, seconds);
+  if (solved < j->n)
+    printf("; %d solved, the others are their images under a rotation of %d hosts", solved,
+           j->order);
+  printf("\n");
 }
 
 static copse_status tell(struct job *j, double seconds) {

@@ -32,8 +32,8 @@ copse_status copse_cli_compare_healthy(const struct copse_topology *healthy,
     const char *root = broken->nodes[broken->rank_nodes[options->root]].id;
     like.root = healthy->nodes[copse_topology_find(healthy, root)].rank;
   }
-  status = copse_cli_solve_checked(healthy, &like, has_tolerance, &schedule, &ignored, NULL,
-                                   &local);
+  status =
+      copse_cli_solve_checked(healthy, &like, has_tolerance, &schedule, &ignored, NULL, &local);
   if (status == COPSE_INFEASIBLE) {
     out->why = "a rank can't be reached there either";
     return COPSE_OK;
@@ -62,8 +62,8 @@ void copse_cli_add_healthy(struct copse_text *text, const struct copse_cli_healt
   if (!h->known && !h->why) return;
   copse_text_add(text, ",\n \"healthy\": {\"nranks\": %d", h->n_ranks);
   if (h->known) {
-    copse_text_add(text, ", \"time_per_GB\": \"%s\", \"algbw_GBps\": ",
-                   copse_q_text(h->time_per_GB, time));
+    copse_text_add(
+        text, ", \"time_per_GB\": \"%s\", \"algbw_GBps\": ", copse_q_text(h->time_per_GB, time));
     copse_text_add_json_number(text, 1 / copse_q_to_double(h->time_per_GB));
     copse_text_add(text, ", \"slowdown\": ");
     copse_text_add_json_number(text, h->slowdown);

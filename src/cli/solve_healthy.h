@@ -6,11 +6,11 @@
 #include "schedule/solve.h"
 
 struct copse_cli_healthy {
-  bool known;       /* false: not asked for, or `why` */
-  const char *why;  /* NULL, or why there is nothing to compare with */
+  bool known;      /* false: not asked for, or `why` */
+  const char *why; /* NULL, or why there is nothing to compare with */
   int n_ranks;
   struct copse_q time_per_GB;
-  double slowdown;  /* time of what is left over this; less than 1 where ranks were lost */
+  double slowdown; /* time of what is left over this; less than 1 where ranks were lost */
 };
 
 /*

@@ -31,8 +31,8 @@ static copse_status add_row(struct curve *c, int64_t k, struct copse_err *err) {
   struct row *row = &c->rows[c->n];
   copse_status status;
   c->options.k = k;
-  COPSE_TRY(copse_cli_solve_checked(c->topology, &c->options, false, &schedule, &ignored, NULL,
-                                    err));
+  COPSE_TRY(
+      copse_cli_solve_checked(c->topology, &c->options, false, &schedule, &ignored, NULL, err));
   *row = (struct row){schedule->k, schedule->time_per_GB, schedule->n_trees,
                       copse_schedule_height(schedule), true};
   if (k == 0) {
@@ -91,8 +91,7 @@ static copse_status print_json(const struct curve *c, struct copse_err *err) {
                  "{\"collective\": \"%s\", \"nranks\": %d, \"nodes\": %d, \"links\": %d,\n"
                  " \"bound_time_per_GB\": \"%s\", \"exact_k\": %" PRId64 ", \"rows\": [",
                  copse_collective_name(c->options.collective), c->topology->n_ranks,
-                 c->topology->n_nodes, c->topology->n_links, copse_q_text(c->bound, q),
-                 c->exact_k);
+                 c->topology->n_nodes, c->topology->n_links, copse_q_text(c->bound, q), c->exact_k);
   for (int i = 0; i < c->n; i++) {
     const struct row *row = &c->rows[i];
     copse_text_add(&text, "%s\n  {\"k\": %" PRId64 ", \"time_per_GB\": \"%s\", \"algbw_GBps\": ",

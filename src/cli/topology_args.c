@@ -20,7 +20,9 @@ const char copse_cli_topology_help[] =
     "      --nvlink-switch BW  XML without NVLinks (cloud images): every GPU has BW GB/s to an\n"
     "                          NVSwitch of its host\n"
     "      --gpu CLASS         the GPUs of a matrix, which has no speeds: a100, h100, mi300x ..\n"
-    "      --profile FILE      measured bandwidths over nominal ones (copse-profile/1)\n"
+    "      --profile FILE      measured bandwidths over nominal ones (copse-profile/1)\n";
+const char copse_cli_change_help[] =
+    "\nWith something changed (verify and simulate see from the schedule which its ranks are):\n"
     "      --ranks LIST        only these GPUs are ranks, in this order: 0-3,8 or their ids\n"
     "      --others relay      the other GPUs forward as switches do (default), or\n"
     "      --others exclude    are left out with their links\n"
@@ -52,8 +54,9 @@ static int add_fault(struct copse_cli_topology *args, const char *command, bool 
   char *equals = strrchr(optarg, '=');
   if (!equals || !copse_cli_parse_part(equals + 1, &fault->left) || fault->left.num == 0 ||
       copse_q_cmp(fault->left, COPSE_Q_ONE) > 0)
-    return copse_cli_usage(command, "--derate must be NODE=50%% or SRC>DST=50%%, above 0 and at "
-                                    "most 100%%; --down takes all");
+    return copse_cli_usage(command,
+                           "--derate must be NODE=50%% or SRC>DST=50%%, above 0 and at "
+                           "most 100%%; --down takes all");
   *equals = '\0';
   return 0;
 }
@@ -105,7 +108,8 @@ copse_status copse_cli_load_whole(const struct copse_cli_topology *args,
     return copse_fail(err, COPSE_INVALID, "both a topology file (%.80s) and --synthetic; give one",
                       args->path);
   if (args->has_others && !args->ranks)
-    return copse_fail(err, COPSE_INVALID, "--others is for --ranks, which says what the others are");
+    return copse_fail(err, COPSE_INVALID,
+                      "--others is for --ranks, which says what the others are");
   if (args->profile) COPSE_TRY(copse_profile_load(args->profile, &profile, err));
   options.profile = profile;
   options.notes = &copse_cli_notes;
@@ -146,8 +150,8 @@ copse_status copse_cli_change_topology(const struct copse_cli_topology *args,
                                        const struct copse_topology *whole,
                                        const struct copse_fault *faults, int n_faults,
                                        struct copse_topology **out, struct copse_err *err) {
-  copse_status status = copse_topology_break(whole, copse_cli_topology_label(args), faults,
-                                             n_faults, out, err);
+  copse_status status =
+      copse_topology_break(whole, copse_cli_topology_label(args), faults, n_faults, out, err);
   if (status == COPSE_OK && args->ranks) status = choose_ranks(args, whole, out, err);
   if (status == COPSE_OK) return COPSE_OK;
   copse_topology_release(*out);
@@ -156,8 +160,8 @@ copse_status copse_cli_change_topology(const struct copse_cli_topology *args,
 }
 
 copse_status copse_cli_load_topologies(const struct copse_cli_topology *args,
-                                       struct copse_topology **out,
-                                       struct copse_topology **healthy, struct copse_err *err) {
+                                       struct copse_topology **out, struct copse_topology **healthy,
+                                       struct copse_err *err) {
   struct copse_topology *whole = NULL;
   copse_status status;
   *out = *healthy = NULL;

@@ -34,14 +34,17 @@ enum {
   {"links", required_argument, NULL, 'l'},                                               \
       {"synthetic", required_argument, NULL, COPSE_CLI_SYNTHETIC},                       \
       {"profile", required_argument, NULL, COPSE_CLI_PROFILE},                           \
-      {"nvlink-switch", required_argument, NULL, COPSE_CLI_NVLINK_SWITCH},               \
-      {"ranks", required_argument, NULL, COPSE_CLI_RANKS},                               \
-      {"others", required_argument, NULL, COPSE_CLI_OTHERS},                             \
-      {"down", required_argument, NULL, COPSE_CLI_DOWN},                                 \
-      {"derate", required_argument, NULL, COPSE_CLI_DERATE}, {                           \
+      {"nvlink-switch", required_argument, NULL, COPSE_CLI_NVLINK_SWITCH}, {             \
     "gpu", required_argument, NULL, COPSE_CLI_GPU                                        \
   }
-extern const char copse_cli_topology_help[];
+/* For commands where it may be changed as well: other ranks, broken parts. */
+#define COPSE_CLI_CHANGE_OPTIONS                             \
+  {"ranks", required_argument, NULL, COPSE_CLI_RANKS},       \
+      {"others", required_argument, NULL, COPSE_CLI_OTHERS}, \
+      {"down", required_argument, NULL, COPSE_CLI_DOWN}, {   \
+    "derate", required_argument, NULL, COPSE_CLI_DERATE      \
+  }
+extern const char copse_cli_topology_help[], copse_cli_change_help[];
 
 /*
  * Takes an option that a command has none of its own for: 0, or the exit status after what was

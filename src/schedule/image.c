@@ -87,8 +87,8 @@ out:
 }
 
 copse_status copse_schedule_image(const struct copse_schedule *schedule, const char *const *ids,
-                                  const struct copse_topology *target,
-                                  struct copse_schedule **out, struct copse_err *err) {
+                                  const struct copse_topology *target, struct copse_schedule **out,
+                                  struct copse_err *err) {
   struct mapping m = {.from = schedule, .err = err};
   char sha256[COPSE_SHA256_HEX];
   copse_status status;

@@ -13,7 +13,7 @@
  * id that target lacks, and for a schedule of another kind.
  */
 copse_status copse_schedule_image(const struct copse_schedule *schedule, const char *const *ids,
-                                  const struct copse_topology *target,
-                                  struct copse_schedule **out, struct copse_err *err) COPSE_CHECKED;
+                                  const struct copse_topology *target, struct copse_schedule **out,
+                                  struct copse_err *err) COPSE_CHECKED;
 
 #endif

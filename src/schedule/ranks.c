@@ -6,8 +6,7 @@
 #include "topology/modify.h"
 
 copse_status copse_schedule_choose_ranks(const struct copse_schedule *schedule,
-                                         struct copse_topology **topology,
-                                         struct copse_err *err) {
+                                         struct copse_topology **topology, struct copse_err *err) {
   const struct copse_topology *t = *topology;
   struct copse_topology *chosen = NULL;
   bool same = schedule->n_ranks == t->n_ranks, known = !t->chosen_from;

@@ -19,8 +19,7 @@ struct copy {
 
 static copse_status start(struct copy *c) {
   copse_status status;
-  COPSE_TRY(
-      copse_calloc((size_t)c->from->n_nodes, sizeof *c->number, &c->number, c->err));
+  COPSE_TRY(copse_calloc((size_t)c->from->n_nodes, sizeof *c->number, &c->number, c->err));
   COPSE_TRY(copse_builder_new(c->from->name, &c->builder, c->err));
   COPSE_TRY(copse_builder_set_name(c->builder, c->from->name, c->err));
   status = copse_builder_set_about(c->builder, c->from->description, c->from->source, c->err);
@@ -126,8 +125,8 @@ static copse_status name_broken(struct copy *c, const struct copse_fault *faults
   copse_status status = COPSE_OK;
   copse_text_add(&name, "%s", c->from->name);
   for (int f = 0; f < n && f < NAMED_FAULTS; f++) {
-    copse_text_add(&name, "%s %s %s", f > 0 ? "," : "",
-                   faults[f].left.num ? "with" : "without", faults[f].what);
+    copse_text_add(&name, "%s %s %s", f > 0 ? "," : "", faults[f].left.num ? "with" : "without",
+                   faults[f].what);
     if (faults[f].left.num == 0) continue;
     COPSE_TRY(copse_q_mul(faults[f].left, hundred, &percent, c->err));
     copse_text_add(&name, " at %s%%", copse_q_text(percent, text));

@@ -41,9 +41,10 @@ START_TEST(chosen_ranks_go_through_the_whole_tool) {
   const char *with[] = {"1/200", "1/200", "1/100", "1/200"};
   const char *without[] = {"1/50", "1/50", "1/25", "1/50"};
   for (int exclude = 0; exclude < 2; exclude++) {
-    ck_assert_int_eq(run("@ solve " FABRIC " -c %s --ranks h1.gpu0,0 --others %s -o %%/s.json --json",
-                         c, exclude ? "exclude" : "relay"),
-                     0);
+    ck_assert_int_eq(
+        run("@ solve " FABRIC " -c %s --ranks h1.gpu0,0 --others %s -o %%/s.json --json", c,
+            exclude ? "exclude" : "relay"),
+        0);
     cJSON *json = parsed();
     ck_assert_str_eq(text_of(json, "time_per_GB"), exclude ? without[_i] : with[_i]);
     ck_assert_int_eq((int)number_of(json, "nranks"), 2);
@@ -72,9 +73,10 @@ START_TEST(chosen_ranks_go_through_the_whole_tool) {
 END_TEST
 
 START_TEST(a_schedule_whose_ranks_are_no_gpus_is_refuted) {
-  ck_assert_int_eq(run("@ solve --synthetic ring:4@50 -c allgather --ranks 0,1 --others relay -o "
-                       "%%/s.json; sed -i 's/\\[\"gpu0\",\"gpu1\"\\]/[\"gpu0\",\"gpu7\"]/' %%/s.json"),
-                   0);
+  ck_assert_int_eq(
+      run("@ solve --synthetic ring:4@50 -c allgather --ranks 0,1 --others relay -o "
+          "%%/s.json; sed -i 's/\\[\"gpu0\",\"gpu1\"\\]/[\"gpu0\",\"gpu7\"]/' %%/s.json"),
+      0);
   ck_assert_int_eq(run("@ verify %%/s.json --synthetic ring:4@50"), 1);
 }
 END_TEST
@@ -184,9 +186,8 @@ END_TEST
 
 static void check_failure(const cJSON *entry, const char *collective) {
   const char *down = text_of(entry, "down");
-  ck_assert_int_eq(run("@ verify %%/set/%s " FABRIC " --down '%s' --json", text_of(entry, "file"),
-                       down),
-                   0);
+  ck_assert_int_eq(
+      run("@ verify %%/set/%s " FABRIC " --down '%s' --json", text_of(entry, "file"), down), 0);
   cJSON *verified = parsed();
   ck_assert(cJSON_IsTrue(cJSON_GetObjectItem(verified, "same_topology")));
   ck_assert_str_eq(text_of(verified, "time_per_GB"), text_of(entry, "time_per_GB"));
@@ -204,14 +205,13 @@ START_TEST(each_failure_has_the_schedule_that_it_would_get_alone) {
   int images = 0, n = 0;
   const cJSON *entry;
   run("rm -rf %%/set");
-  ck_assert_int_eq(run("@ solve " FABRIC " -c %s --each-failure nic -o %%/set --json",
-                       collectives[_i]),
-                   0);
+  ck_assert_int_eq(
+      run("@ solve " FABRIC " -c %s --each-failure nic -o %%/set --json", collectives[_i]), 0);
   char *index = copse_test_read("set/index.json");
   ck_assert_str_eq(index, result.out);
   cJSON *json = cJSON_Parse(index);
   ck_assert_ptr_nonnull(json);
-  cJSON_ArrayForEach (entry, cJSON_GetObjectItem(json, "failures")) {
+  cJSON_ArrayForEach(entry, cJSON_GetObjectItem(json, "failures")) {
     check_failure(entry, collectives[_i]);
     images += cJSON_HasObjectItem(entry, "image_of");
     n++;
@@ -249,7 +249,7 @@ START_TEST(the_curve_is_that_of_single_solves) {
   const cJSON *rows = cJSON_GetObjectItem(json, "rows");
   int exact = (int)number_of(json, "exact_k");
   ck_assert_int_eq(cJSON_GetArraySize(rows), exact);
-  cJSON_ArrayForEach (row, rows) {
+  cJSON_ArrayForEach(row, rows) {
     int k = (int)number_of(row, "k");
     double time = 1 / number_of(row, "algbw_GBps");
     ck_assert_int_eq(k, ++at);

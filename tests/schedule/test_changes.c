@@ -17,8 +17,7 @@
 
 static copse_status solve(const struct copse_topology *topology, copse_collective collective,
                           struct copse_schedule **out, struct copse_err *err) {
-  struct copse_solve_options options = {
-      .collective = collective, .root = -1, .label = "test.json"};
+  struct copse_solve_options options = {.collective = collective, .root = -1, .label = "test.json"};
   struct copse_solve_seconds seconds;
   return copse_solve_schedule(topology, &options, out, &seconds, err);
 }
@@ -247,8 +246,7 @@ static struct copse_fault draw_fault(uint64_t *state, const struct copse_topolog
     int link = copse_test_random_int(state, 0, t->n_links - 1);
     for (int i = 0; i < g->n_links; i++)
       if (i == link || (g->src[i] == g->dst[link] && g->dst[i] == g->src[link])) scale(g, i, left);
-    snprintf(text, size, "%s>%s", t->nodes[t->links[link].src].id,
-             t->nodes[t->links[link].dst].id);
+    snprintf(text, size, "%s>%s", t->nodes[t->links[link].src].id, t->nodes[t->links[link].dst].id);
   }
   return (struct copse_fault){text, left.num ? left : COPSE_Q_ZERO};
 }
@@ -290,10 +288,14 @@ END_TEST
 START_TEST(a_fault_that_fits_nothing_is_refused) {
   static const struct {
     const char *what, *part;
-  } cases[] = {{"gpu9", "no node \"gpu9\""},       {"gpu0>gpu9", "nor a link"},
-               {"gpu0>gpu2", "no link from"},      {"", "no node \"\""},
-               {">", "no node \">\""},             {"gpu0>gpu1>gpu2", "nor a link"},
-               {"gpu2>one-way", "only the other"}, {"gpu0>gpu0", "no link from"}};
+  } cases[] = {{"gpu9", "no node \"gpu9\""},
+               {"gpu0>gpu9", "nor a link"},
+               {"gpu0>gpu2", "no link from"},
+               {"", "no node \"\""},
+               {">", "no node \">\""},
+               {"gpu0>gpu1>gpu2", "nor a link"},
+               {"gpu2>one-way", "only the other"},
+               {"gpu0>gpu0", "no link from"}};
   static const char json[] =
       "{\"format\": \"copse-topology/1\", \"name\": \"t\", \"nodes\": ["
       "{\"id\": \"gpu0\", \"type\": \"gpu\"}, {\"id\": \"gpu1\", \"type\": \"gpu\"},"
@@ -310,7 +312,8 @@ START_TEST(a_fault_that_fits_nothing_is_refused) {
                  &local, cases[i].part);
     ck_assert_ptr_null(left);
   }
-  struct copse_fault all[] = {{"gpu0", COPSE_Q_ZERO}, {"gpu1", COPSE_Q_ZERO}, {"gpu2", COPSE_Q_ZERO}};
+  struct copse_fault all[] = {
+      {"gpu0", COPSE_Q_ZERO}, {"gpu1", COPSE_Q_ZERO}, {"gpu2", COPSE_Q_ZERO}};
   ASSERT_FAILS(copse_topology_break(t, "t.json", all, 3, &left, &err), COPSE_BAD_INPUT, &err,
                "no node of type \"gpu\"");
   copse_topology_release(t);

@@ -117,6 +117,7 @@ int copse_cmd_report(int argc, char **argv) {
       fputs(copse_cli_solve_help, stdout);
       fputs(more_help, stdout);
       fputs(copse_cli_topology_help, stdout);
+      fputs(copse_cli_change_help, stdout);
       return COPSE_EXIT_DONE;
     }
     int bad = parse_option(c, &o, argv);

@@ -13,6 +13,7 @@
 #include "cli/predict.h"
 #include "cli/simulate_overlap.h"
 #include "codegen/simulate_foreign.h"
+#include "schedule/ranks.h"
 #include "schedule/simulate.h"
 
 #define MAX_BYTES ((uint64_t)1 << 48)
@@ -254,6 +255,7 @@ static copse_status add_first(struct job *job) {
     COPSE_TRY(add_foreign(job, kind, data, size));
     goto out;
   }
+  COPSE_TRY(copse_schedule_choose_ranks(job->schedule, &job->topology, job->err));
   COPSE_TRY(check_ranks(job));
   if (o->overlap) goto out;
   COPSE_TRY(copse_schedule_expand(job->schedule, job->err));
@@ -347,6 +349,7 @@ static int parse_one(struct options *o, int c, char **argv) {
 int copse_cmd_simulate(int argc, char **argv) {
   static const struct option longs[] = {{"topology", required_argument, NULL, 't'},
                                         COPSE_CLI_TOPOLOGY_OPTIONS,
+                                        COPSE_CLI_CHANGE_OPTIONS,
                                         {"minbytes", required_argument, NULL, 'b'},
                                         {"maxbytes", required_argument, NULL, 'e'},
                                         {"stepfactor", required_argument, NULL, 'f'},
@@ -364,6 +367,7 @@ int copse_cmd_simulate(int argc, char **argv) {
       fputs(help, stdout);
       fputs(copse_cli_overlap_help, stdout);
       fputs(copse_cli_topology_help, stdout);
+      fputs(copse_cli_change_help, stdout);
       return COPSE_EXIT_DONE;
     }
     int exit = parse_one(&o, c, argv);

@@ -11,6 +11,9 @@
 #include "cli/cli.h"
 #include "cli/solve_args.h"
 #include "cli/solve_checked.h"
+#include "cli/solve_failures.h"
+#include "cli/solve_healthy.h"
+#include "cli/solve_pareto.h"
 #include "schedule/demand.h"
 #include "schedule/draw_schedule.h"
 
@@ -20,6 +23,11 @@ static const char help[] =
     "schedule is verified before it is written.\n\n";
 static const char more_help[] =
     "  -b, --bound-only    the optimum and its cut, no trees\n"
+    "      --pareto        a table instead of a schedule: the best time of k trees per root, for\n"
+    "                      each k up to the optimum's, at most 64 or --k K\n"
+    "      --each-failure TYPE\n"
+    "                      solve also for the failure of each single node of a type: nic, switch\n"
+    "                      ...; with -o FOLDER healthy.json, down-ID.json, index.json\n"
     "  -o, --output FILE   where to write the schedule (- for standard output)\n"
     "      --draw FILE     a picture of the links' loads as SVG: the bottleneck, the cut; laid\n"
     "                      out by Graphviz (the program 'dot'), at most 2500 nodes\n"
@@ -30,9 +38,9 @@ static const char more_help[] =
 
 struct options {
   struct copse_cli_solve what;
-  const char *output, *draw;
+  const char *output, *draw, *each_failure;
   int tree; /* to draw; -1: the loads */
-  bool json, progress;
+  bool json, progress, pareto;
 };
 
 struct seconds {
@@ -59,7 +67,8 @@ static int count_paths(const struct copse_schedule *s) {
 }
 
 static copse_status print_json(const struct copse_topology *t, const struct copse_schedule *s,
-                               bool bound_only, const struct seconds *sec, struct copse_err *err) {
+                               const struct copse_cli_healthy *healthy, bool bound_only,
+                               const struct seconds *sec, struct copse_err *err) {
   struct copse_text text = {0};
   char time[COPSE_Q_TEXT], bound[COPSE_Q_TEXT];
   copse_text_add(&text, "{\"collective\": \"%s\", \"nranks\": %d, \"nodes\": %d, \"links\": %d,\n",
@@ -85,6 +94,7 @@ static copse_status print_json(const struct copse_topology *t, const struct cops
     copse_text_add(&text, ",\n \"reduce_cut\": ");
     add_cut(&text, s, s->bound.reduce_cut, s->bound.n_reduce_cut);
   }
+  copse_cli_add_healthy(&text, healthy);
   copse_text_add(&text,
                  ",\n \"seconds\": {\"read\": %.6f, \"optimum\": %.6f, \"split\": %.6f, \"pack\": "
                  "%.6f, \"verify\": %.6f, \"write\": %.6f, \"total\": %.6f}}\n",
@@ -163,7 +173,8 @@ static void print_standing(const struct copse_schedule *s, bool bound_only) {
 }
 
 static void print_text(const struct copse_topology *t, const struct copse_schedule *s,
-                       bool bound_only, const struct seconds *sec) {
+                       const struct copse_cli_healthy *healthy, bool bound_only,
+                       const struct seconds *sec) {
   char time[COPSE_Q_TEXT];
   printf("%s of %s: %s s/GB, %.10g GB/s\n", copse_collective_name(s->collective), t->name,
          copse_q_text(s->time_per_GB, time), copse_schedule_algbw(s));
@@ -172,6 +183,7 @@ static void print_text(const struct copse_topology *t, const struct copse_schedu
     return;
   }
   print_standing(s, bound_only);
+  copse_cli_print_healthy(healthy);
   if (s->collective == COPSE_ALLTOALL) {
     print_busy_lengths(t, s);
     if (!bound_only)
@@ -214,9 +226,10 @@ static bool to_stdout(const char *path) { return path && strcmp(path, "-") == 0;
 
 static int run(struct options *o) {
   struct copse_err err = COPSE_ERR_INIT;
-  struct copse_topology *topology = NULL;
+  struct copse_topology *topology = NULL, *whole = NULL;
   struct copse_schedule *schedule = NULL;
   struct copse_arrangement *arrangement = NULL;
+  struct copse_cli_healthy healthy = {0};
   struct copse_cli_progress bar;
   struct copse_progress progress = copse_cli_progress_start(&bar, o->progress);
   struct seconds sec = {0};
@@ -228,7 +241,7 @@ static int run(struct options *o) {
   struct copse_solve_options *solve = &o->what.solve;
   solve->label = copse_cli_topology_label(&o->what.topology);
   solve->progress = &progress;
-  COPSE_TRY(copse_cli_load_topology(&o->what.topology, &topology, &err));
+  COPSE_TRY(copse_cli_load_topologies(&o->what.topology, &topology, &whole, &err));
   if (o->what.demand)
     COPSE_TRY(copse_demand_load(o->what.demand, topology->n_ranks, &demand, &err));
   solve->demand = demand;
@@ -245,13 +258,16 @@ static int run(struct options *o) {
   }
   sec.write = copse_clock_seconds() - mark;
   sec.total = copse_clock_seconds() - start;
+  if (whole)
+    COPSE_TRY(copse_cli_compare_healthy(whole, topology, solve, o->what.has_tolerance,
+                                        schedule->time_per_GB, &healthy, &err));
   copse_cli_progress_end(&bar);
   struct copse_schedule as_written = *schedule; /* what is told of; its lists stay as they are */
   if (o->draw) COPSE_TRY(draw(o, topology, arrangement, schedule, &err));
   if (o->json)
-    status = print_json(topology, &as_written, solve->bound_only, &sec, &err);
+    status = print_json(topology, &as_written, &healthy, solve->bound_only, &sec, &err);
   else if (!to_stdout(o->output) && !to_stdout(o->draw))
-    print_text(topology, &as_written, solve->bound_only, &sec);
+    print_text(topology, &as_written, &healthy, solve->bound_only, &sec);
 out:
   if (status != COPSE_OK) copse_cli_progress_end(&bar);
   free(text);
@@ -259,10 +275,31 @@ out:
   copse_arrangement_free(arrangement);
   copse_schedule_release(schedule);
   copse_topology_release(topology);
+  copse_topology_release(whole);
   return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_solve_fail(&o->what, &err);
 }
 
+static int check_failures(const struct options *o) {
+  const struct copse_cli_solve *what = &o->what;
+  if (o->draw || o->pareto || to_stdout(o->output))
+    return copse_cli_usage("solve",
+                           "--each-failure makes many schedules: leave out --draw and --pareto, "
+                           "and give a folder to -o");
+  if (strcmp(o->each_failure, "gpu") == 0 &&
+      (what->topology.ranks || what->demand || what->solve.root >= 0))
+    return copse_cli_usage("solve",
+                           "the failure of a gpu moves ranks: leave out --ranks, --demand and "
+                           "--root");
+  return COPSE_EXIT_DONE;
+}
+
 static int check(const struct options *o) {
+  if (o->each_failure) return check_failures(o);
+  if (o->pareto && (o->what.solve.collective == COPSE_ALLTOALL || o->what.has_tolerance ||
+                    o->what.solve.bound_only || o->output || o->draw))
+    return copse_cli_usage("solve",
+                           "--pareto makes a table about trees: leave out alltoall, --tolerance, "
+                           "--bound-only, -o and --draw");
   if (o->what.solve.bound_only && (o->output || o->draw || o->what.solve.k > 0))
     return copse_cli_usage("solve", "--bound-only makes no schedule: leave out -o, --draw and --k");
   if (o->tree >= 0 && !o->draw) return copse_cli_usage("solve", "--tree is for --draw");
@@ -280,6 +317,8 @@ static int parse_option(int c, struct options *o, char **argv) {
     case 'j': o->json = true; break;
     case 'p': o->progress = true; break;
     case 'D': o->draw = optarg; break;
+    case 'P': o->pareto = true; break;
+    case 'F': o->each_failure = optarg; break;
     case 't':
       if (!copse_cli_parse_int(optarg, 0, INT32_MAX, &value))
         return copse_cli_usage("solve", "--tree must be a tree's number, from 0");
@@ -295,6 +334,8 @@ int copse_cmd_solve(int argc, char **argv) {
                                         {"bound-only", no_argument, NULL, 'b'},
                                         {"output", required_argument, NULL, 'o'},
                                         {"draw", required_argument, NULL, 'D'},
+                                        {"pareto", no_argument, NULL, 'P'},
+                                        {"each-failure", required_argument, NULL, 'F'},
                                         {"tree", required_argument, NULL, 't'},
                                         {"json", no_argument, NULL, 'j'},
                                         {"progress", no_argument, NULL, 'p'},
@@ -309,6 +350,7 @@ int copse_cmd_solve(int argc, char **argv) {
       fputs(copse_cli_solve_help, stdout);
       fputs(more_help, stdout);
       fputs(copse_cli_topology_help, stdout);
+      fputs(copse_cli_change_help, stdout);
       return COPSE_EXIT_DONE;
     }
     int bad = parse_option(c, &o, argv);
@@ -316,5 +358,10 @@ int copse_cmd_solve(int argc, char **argv) {
   }
   int bad = copse_cli_solve_check(&o.what, "solve", argc - optind, argv + optind);
   if (!bad) bad = check(&o);
-  return bad ? bad : run(&o);
+  if (bad) return bad;
+  if (o.each_failure) {
+    const struct copse_cli_failures failures = {o.each_failure, o.output, o.json, o.progress};
+    return copse_cli_solve_failures(&o.what, &failures);
+  }
+  return o.pareto ? copse_cli_solve_pareto(&o.what, o.json, o.progress) : run(&o);
 }

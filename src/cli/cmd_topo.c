@@ -208,6 +208,7 @@ int copse_cmd_topo(int argc, char **argv) {
                                         {"draw", required_argument, NULL, 'd'},
                                         {"list", no_argument, NULL, LIST},
                                         COPSE_CLI_TOPOLOGY_OPTIONS,
+                                        COPSE_CLI_CHANGE_OPTIONS,
                                         {"json", no_argument, NULL, 'j'},
                                         {"help", no_argument, NULL, 'h'},
                                         {NULL, 0, NULL, 0}};
@@ -222,6 +223,7 @@ int copse_cmd_topo(int argc, char **argv) {
       case 'h':
         fputs(help, stdout);
         fputs(copse_cli_topology_help, stdout);
+        fputs(copse_cli_change_help, stdout);
         fputs(examples, stdout);
         return COPSE_EXIT_DONE;
       default: {

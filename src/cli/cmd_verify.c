@@ -5,6 +5,7 @@
 #include "base/collective.h"
 #include "cli/cli.h"
 #include "cli/topology_args.h"
+#include "schedule/ranks.h"
 #include "schedule/verify.h"
 
 static const char help[] =
@@ -21,13 +22,22 @@ struct options {
   bool json;
 };
 
-static void print_report(const struct copse_schedule *s, const struct copse_topology *t,
+/* Of how many GPUs, where the schedule is not for all of them. */
+static void print_ranks(const struct copse_topology *t, int n_gpus) {
+  if (t->n_ranks == n_gpus)
+    printf("%d ranks%s\n", n_gpus, t->chosen_from ? ", in an order of their own" : "");
+  else
+    printf("%d of %d GPUs, the others %s\n", t->n_ranks, n_gpus,
+           t->others_excluded ? "left out" : "relays");
+}
+
+static void print_report(const struct copse_schedule *s, const struct copse_topology *t, int n_gpus,
                          const struct copse_verify_report *r) {
   char time[COPSE_Q_TEXT], bound[COPSE_Q_TEXT];
   bool flows = s->collective == COPSE_ALLTOALL;
-  printf("%s of %s: verified, %d %s on %d ranks\n", copse_collective_name(s->collective), t->name,
-         flows ? s->n_flows * s->rotation.order : s->n_trees, flows ? "flows" : "trees",
-         t->n_ranks);
+  printf("%s of %s: verified, %d %s on ", copse_collective_name(s->collective), t->name,
+         flows ? s->n_flows * s->rotation.order : s->n_trees, flows ? "flows" : "trees");
+  print_ranks(t, n_gpus);
   printf("time %s s/GB (%.10g GB/s), ", copse_q_text(r->time_per_GB, time),
          copse_schedule_algbw(s));
   if (s->bound.kind == COPSE_BOUND_PHASES)
@@ -47,16 +57,18 @@ static void print_report(const struct copse_schedule *s, const struct copse_topo
            r->busiest_links > 1 ? " and others alike" : "");
 }
 
-static void print_json(const struct copse_schedule *s, const struct copse_verify_report *r) {
+static void print_json(const struct copse_schedule *s, int n_gpus,
+                       const struct copse_verify_report *r) {
   char time[COPSE_Q_TEXT], bound[COPSE_Q_TEXT];
   printf(
-      "{\"verified\": true, \"collective\": \"%s\", \"nranks\": %d, \"trees\": %d, \"flows\": %d, "
+      "{\"verified\": true, \"collective\": \"%s\", \"nranks\": %d, \"gpus\": %d, \"trees\": %d, "
+      "\"flows\": %d, "
       "\"time_per_GB\": \"%s\", \"bound_time_per_GB\": \"%s\", \"optimal\": %s, "
       "\"phases_optimal\": %s, \"same_topology\": %s}\n",
-      copse_collective_name(s->collective), s->n_ranks, s->n_trees, s->n_flows * s->rotation.order,
-      copse_q_text(r->time_per_GB, time), copse_q_text(r->bound, bound),
-      r->optimal ? "true" : "false", r->phases_optimal ? "true" : "false",
-      r->same_topology ? "true" : "false");
+      copse_collective_name(s->collective), s->n_ranks, n_gpus, s->n_trees,
+      s->n_flows * s->rotation.order, copse_q_text(r->time_per_GB, time),
+      copse_q_text(r->bound, bound), r->optimal ? "true" : "false",
+      r->phases_optimal ? "true" : "false", r->same_topology ? "true" : "false");
 }
 
 /* With --json also a refutation is exactly one object on standard output. */
@@ -65,9 +77,12 @@ static int run(const struct options *o) {
   struct copse_topology *topology = NULL;
   struct copse_schedule *schedule = NULL;
   struct copse_verify_report report;
+  int n_gpus;
   copse_status status;
   COPSE_TRY(copse_schedule_load_claim(o->schedule, &schedule, &err));
   COPSE_TRY(copse_cli_load_topology(&o->topology, &topology, &err));
+  n_gpus = topology->n_ranks;
+  COPSE_TRY(copse_schedule_choose_ranks(schedule, &topology, &err));
   COPSE_TRY(
       copse_verify_schedule(schedule, topology, copse_file_label(o->schedule), &report, &err));
   if (!report.same_topology)
@@ -76,9 +91,9 @@ static int run(const struct options *o) {
                "checked against the one given",
                copse_file_label(o->schedule), copse_cli_topology_label(&o->topology));
   if (o->json)
-    print_json(schedule, &report);
+    print_json(schedule, n_gpus, &report);
   else
-    print_report(schedule, topology, &report);
+    print_report(schedule, topology, n_gpus, &report);
 out:
   if (o->json && status == COPSE_REFUTED) copse_cli_print_refuted("verified", &err);
   copse_schedule_release(schedule);
@@ -89,6 +104,7 @@ out:
 int copse_cmd_verify(int argc, char **argv) {
   static const struct option longs[] = {{"topology", required_argument, NULL, 't'},
                                         COPSE_CLI_TOPOLOGY_OPTIONS,
+                                        COPSE_CLI_CHANGE_OPTIONS,
                                         {"json", no_argument, NULL, 'j'},
                                         {"help", no_argument, NULL, 'h'},
                                         {NULL, 0, NULL, 0}};
@@ -101,6 +117,7 @@ int copse_cmd_verify(int argc, char **argv) {
       case 'h':
         fputs(help, stdout);
         fputs(copse_cli_topology_help, stdout);
+        fputs(copse_cli_change_help, stdout);
         return COPSE_EXIT_DONE;
       default: {
         int exit = copse_cli_topology_option(&o.topology, "verify", argv, c);

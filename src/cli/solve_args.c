@@ -17,20 +17,6 @@ const char copse_cli_solve_help[] =
     "                      stop within P per cent (default: as exact as 64-bit fractions\n"
     "                      allow, beyond 64 ranks 1%)\n";
 
-/* "1%", "0.5 %" or a fraction "0.01". */
-static bool parse_tolerance(const char *text, struct copse_q *out) {
-  char number[64];
-  size_t n = strcspn(text, " %");
-  struct copse_q hundred = {100, 1};
-  struct copse_err ignored = COPSE_ERR_INIT;
-  if (n >= sizeof number || (text[n] && strcmp(text + n, "%") != 0 && strcmp(text + n, " %") != 0))
-    return false;
-  memcpy(number, text, n);
-  number[n] = '\0';
-  if (copse_q_parse_decimal(number, out, &ignored) != COPSE_OK || out->num < 0) return false;
-  return !text[n] || copse_q_div(*out, hundred, out, &ignored) == COPSE_OK;
-}
-
 int copse_cli_solve_option(struct copse_cli_solve *a, const char *command, char **argv, int c) {
   int64_t value;
   switch (c) {
@@ -55,7 +41,7 @@ int copse_cli_solve_option(struct copse_cli_solve *a, const char *command, char 
     case COPSE_CLI_NO_FORWARD: a->solve.no_forward = true; break;
     case COPSE_CLI_NO_SYMMETRY: a->solve.no_symmetry = true; break;
     case 'e':
-      a->has_tolerance = parse_tolerance(optarg, &a->solve.tolerance);
+      a->has_tolerance = copse_cli_parse_part(optarg, &a->solve.tolerance);
       if (!a->has_tolerance)
         return copse_cli_usage(command, "--tolerance must be a part such as 1%% or 0.01");
       break;

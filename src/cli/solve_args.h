@@ -23,7 +23,7 @@ enum { COPSE_CLI_NO_FORWARD = 0x20000, COPSE_CLI_NO_SYMMETRY };
       {"k", required_argument, NULL, 'k'}, {"demand", required_argument, NULL, 'd'},    \
       {"no-forward", no_argument, NULL, COPSE_CLI_NO_FORWARD},                          \
       {"no-symmetry", no_argument, NULL, COPSE_CLI_NO_SYMMETRY},                        \
-      {"tolerance", required_argument, NULL, 'e'}, COPSE_CLI_TOPOLOGY_OPTIONS
+      {"tolerance", required_argument, NULL, 'e'}, COPSE_CLI_TOPOLOGY_OPTIONS, COPSE_CLI_CHANGE_OPTIONS
 #define COPSE_CLI_SOLVE_SHORTS "c:r:k:d:e:l:"
 extern const char copse_cli_solve_help[];
 

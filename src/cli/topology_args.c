@@ -21,6 +21,52 @@ const char copse_cli_topology_help[] =
     "                          NVSwitch of its host\n"
     "      --gpu CLASS         the GPUs of a matrix, which has no speeds: a100, h100, mi300x ..\n"
     "      --profile FILE      measured bandwidths over nominal ones (copse-profile/1)\n";
+const char copse_cli_change_help[] =
+    "\nWith something changed (verify and simulate see from the schedule which its ranks are):\n"
+    "      --ranks LIST        only these GPUs are ranks, in this order: 0-3,8 or their ids\n"
+    "      --others relay      the other GPUs forward as switches do (default), or\n"
+    "      --others exclude    are left out with their links\n"
+    "      --down WHAT         without a node (its id), or a link SRC>DST, both directions of it;\n"
+    "                          as often as needed\n"
+    "      --derate WHAT=50%   with so much of the bandwidth of a node's links, or of a link's\n";
+
+bool copse_cli_parse_part(const char *text, struct copse_q *out) {
+  char number[64];
+  size_t n = strcspn(text, " %");
+  struct copse_q hundred = {100, 1};
+  struct copse_err ignored = COPSE_ERR_INIT;
+  if (n >= sizeof number || (text[n] && strcmp(text + n, "%") != 0 && strcmp(text + n, " %") != 0))
+    return false;
+  memcpy(number, text, n);
+  number[n] = '\0';
+  if (copse_q_parse_decimal(number, out, &ignored) != COPSE_OK || out->num < 0) return false;
+  return !text[n] || copse_q_div(*out, hundred, out, &ignored) == COPSE_OK;
+}
+
+/* optarg as WHAT for --down, as WHAT=PART for --derate; ids may have "=" in them. */
+static int add_fault(struct copse_cli_topology *args, const char *command, bool down) {
+  struct copse_fault *fault = &args->faults[args->n_faults];
+  if (args->n_faults == COPSE_CLI_MAX_FAULTS)
+    return copse_cli_usage(command, "at most %d --down and --derate in all", COPSE_CLI_MAX_FAULTS);
+  *fault = (struct copse_fault){optarg, COPSE_Q_ZERO};
+  args->n_faults++;
+  if (down) return 0;
+  char *equals = strrchr(optarg, '=');
+  if (!equals || !copse_cli_parse_part(equals + 1, &fault->left) || fault->left.num == 0 ||
+      copse_q_cmp(fault->left, COPSE_Q_ONE) > 0)
+    return copse_cli_usage(command,
+                           "--derate must be NODE=50%% or SRC>DST=50%%, above 0 and at "
+                           "most 100%%; --down takes all");
+  *equals = '\0';
+  return 0;
+}
+
+static int set_others(struct copse_cli_topology *args, const char *command) {
+  args->has_others = true;
+  args->exclude_others = strcmp(optarg, "exclude") == 0;
+  if (args->exclude_others || strcmp(optarg, "relay") == 0) return 0;
+  return copse_cli_usage(command, "--others must be relay or exclude");
+}
 
 int copse_cli_topology_option(struct copse_cli_topology *args, const char *command, char **argv,
                               int option) {
@@ -32,6 +78,10 @@ int copse_cli_topology_option(struct copse_cli_topology *args, const char *comma
     case COPSE_CLI_SYNTHETIC: args->synthetic = optarg; return 0;
     case COPSE_CLI_PROFILE: args->profile = optarg; return 0;
     case COPSE_CLI_GPU: args->options.gpu = optarg; return 0;
+    case COPSE_CLI_RANKS: args->ranks = optarg; return 0;
+    case COPSE_CLI_OTHERS: return set_others(args, command);
+    case COPSE_CLI_DOWN: return add_fault(args, command, true);
+    case COPSE_CLI_DERATE: return add_fault(args, command, false);
     case COPSE_CLI_NVLINK_SWITCH:
       if (copse_q_parse_decimal(optarg, bw, NULL) == COPSE_OK && bw->num > 0) return 0;
       if (copse_q_parse_fraction(optarg, bw, NULL) == COPSE_OK && bw->num > 0) return 0;
@@ -48,8 +98,8 @@ const char *copse_cli_topology_label(const struct copse_cli_topology *args) {
   return args->synthetic ? args->synthetic : copse_file_label(args->path);
 }
 
-copse_status copse_cli_load_topology(const struct copse_cli_topology *args,
-                                     struct copse_topology **out, struct copse_err *err) {
+copse_status copse_cli_load_whole(const struct copse_cli_topology *args,
+                                  struct copse_topology **out, struct copse_err *err) {
   struct copse_topology_options options = args->options;
   struct copse_profile *profile = NULL;
   copse_status status;
@@ -57,6 +107,9 @@ copse_status copse_cli_load_topology(const struct copse_cli_topology *args,
   if (args->path && args->synthetic)
     return copse_fail(err, COPSE_INVALID, "both a topology file (%.80s) and --synthetic; give one",
                       args->path);
+  if (args->has_others && !args->ranks)
+    return copse_fail(err, COPSE_INVALID,
+                      "--others is for --ranks, which says what the others are");
   if (args->profile) COPSE_TRY(copse_profile_load(args->profile, &profile, err));
   options.profile = profile;
   options.notes = &copse_cli_notes;
@@ -65,6 +118,83 @@ copse_status copse_cli_load_topology(const struct copse_cli_topology *args,
                            : copse_topology_load(args->path, &options, out, err);
 out:
   copse_profile_free(profile);
+  return status;
+}
+
+/* Replaces *topology, which may lack some of them, by its choice of the ranks of `whole`. */
+static copse_status choose_ranks(const struct copse_cli_topology *args,
+                                 const struct copse_topology *whole,
+                                 struct copse_topology **topology, struct copse_err *err) {
+  const char *label = copse_cli_topology_label(args);
+  struct copse_topology *chosen = NULL;
+  int *nodes = NULL, n;
+  copse_status status;
+  COPSE_TRY(copse_topology_parse_ranks(whole, label, args->ranks, &nodes, &n, err));
+  for (int r = 0; r < n; r++) {
+    const char *id = whole->nodes[nodes[r]].id;
+    nodes[r] = copse_topology_find(*topology, id);
+    if (nodes[r] >= 0) continue;
+    status = copse_fail_at(err, COPSE_BAD_INPUT, label, 0,
+                           "'%.80s' can't be down and one of --ranks", id);
+    goto out;
+  }
+  COPSE_TRY(copse_topology_choose_ranks(*topology, nodes, n, args->exclude_others, &chosen, err));
+  copse_topology_release(*topology);
+  *topology = chosen;
+out:
+  free(nodes);
+  return status;
+}
+
+copse_status copse_cli_change_topology(const struct copse_cli_topology *args,
+                                       const struct copse_topology *whole,
+                                       const struct copse_fault *faults, int n_faults,
+                                       struct copse_topology **out, struct copse_err *err) {
+  copse_status status =
+      copse_topology_break(whole, copse_cli_topology_label(args), faults, n_faults, out, err);
+  if (status == COPSE_OK && args->ranks) status = choose_ranks(args, whole, out, err);
+  if (status == COPSE_OK) return COPSE_OK;
+  copse_topology_release(*out);
+  *out = NULL;
+  return status;
+}
+
+copse_status copse_cli_load_topologies(const struct copse_cli_topology *args,
+                                       struct copse_topology **out, struct copse_topology **healthy,
+                                       struct copse_err *err) {
+  struct copse_topology *whole = NULL;
+  copse_status status;
+  *out = *healthy = NULL;
+  COPSE_TRY(copse_cli_load_whole(args, &whole, err));
+  if (args->n_faults == 0 && !args->ranks) {
+    *out = whole;
+    return COPSE_OK;
+  }
+  COPSE_TRY(copse_cli_change_topology(args, whole, args->faults, args->n_faults, out, err));
+  if (args->ranks && !args->has_others && (*out)->n_ranks < whole->n_ranks)
+    copse_note(&copse_cli_notes,
+               "the GPUs that are no ranks forward as switches do; --others exclude leaves them "
+               "out");
+  if (args->n_faults > 0 && args->ranks)
+    COPSE_TRY(copse_cli_change_topology(args, whole, NULL, 0, healthy, err));
+  if (args->n_faults > 0 && !args->ranks) {
+    *healthy = whole;
+    whole = NULL;
+  }
+out:
+  copse_topology_release(whole);
+  if (status != COPSE_OK) {
+    copse_topology_release(*out);
+    *out = NULL;
+  }
+  return status;
+}
+
+copse_status copse_cli_load_topology(const struct copse_cli_topology *args,
+                                     struct copse_topology **out, struct copse_err *err) {
+  struct copse_topology *healthy = NULL;
+  copse_status status = copse_cli_load_topologies(args, out, &healthy, err);
+  copse_topology_release(healthy);
   return status;
 }
 

@@ -18,6 +18,19 @@ out:
   return status;
 }
 
+/* Optional: "exclude" or "relay". */
+static copse_status read_others(struct copse_schedule_reader *r) {
+  const char *others = "relay";
+  copse_status status = COPSE_OK;
+  if (copse_json_get(r->json.root, "others"))
+    COPSE_TRY(copse_json_get_string(&r->json, r->json.root, "others", &others, r->err));
+  r->schedule->others_excluded = strcmp(others, "exclude") == 0;
+  if (!r->schedule->others_excluded && strcmp(others, "relay") != 0)
+    return copse_reader_refuse(r, r->json.root, NULL, "\"others\" must be relay or exclude");
+out:
+  return status;
+}
+
 static copse_status read_topology(struct copse_schedule_reader *r) {
   static const char *const keys[] = {"name", "sha256", NULL};
   struct copse_schedule *s = r->schedule;
@@ -299,10 +312,11 @@ static copse_status check_algbw(struct copse_schedule_reader *r) {
 static copse_status read_document(struct copse_schedule_reader *r) {
   static const char *const tree_keys[] = {"format", "collective", "root",        "topology",
                                           "ranks",  "k",          "time_per_GB", "algbw_GBps",
-                                          "bound",  "trees",      NULL};
+                                          "bound",  "trees",      "others",      NULL};
   static const char *const flow_keys[] = {"format",      "collective", "topology", "ranks",
                                           "time_per_GB", "algbw_GBps", "bound",    "flows",
-                                          "demand",      "forward",    "rotation", NULL};
+                                          "demand",      "forward",    "rotation", "others",
+                                          NULL};
   const cJSON *root = r->json.root;
   struct copse_schedule *s = r->schedule;
   const char *format;
@@ -317,6 +331,7 @@ static copse_status read_document(struct copse_schedule_reader *r) {
                                "unknown \"format\"; this version reads copse-schedule/1");
   COPSE_TRY(read_collective(r));
   COPSE_TRY(read_ranks(r));
+  COPSE_TRY(read_others(r));
   COPSE_TRY(read_root(r));
   COPSE_TRY(read_topology(r));
   if (copse_json_get(root, "k"))

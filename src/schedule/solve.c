@@ -223,6 +223,7 @@ static copse_status describe(struct build *b, struct copse_err *err) {
   schedule->rank_nodes = ranks;
   schedule->n_ranks = topology->n_ranks;
   schedule->rotation.order = 1;
+  schedule->others_excluded = topology->others_excluded;
   return COPSE_OK;
 }
 

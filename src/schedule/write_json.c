@@ -141,6 +141,7 @@ copse_status copse_schedule_to_json(const struct copse_schedule *schedule, char 
   copse_text_add_json_string(&text, schedule->topology_name);
   copse_text_add(&text, ", \"sha256\": \"%s\"},\n \"ranks\": ", schedule->topology_sha256);
   add_nodes(&text, schedule, schedule->rank_nodes, schedule->n_ranks);
+  if (schedule->others_excluded) copse_text_add(&text, ", \"others\": \"exclude\"");
   if (schedule->collective != COPSE_ALLTOALL)
     copse_text_add(&text, ", \"k\": %" PRId64, schedule->k);
   copse_text_add(&text, ",\n \"time_per_GB\": ");

@@ -34,6 +34,10 @@ struct copse_topology {
   const struct copse_node *nodes; /* [n_nodes] in order of appearance */
   const struct copse_link *links; /* [n_links] in order of first appearance */
   const int *rank_nodes;          /* [n_ranks] node of each rank */
+  /* A choice of ranks (modify.h): the checksum of the topology it was made from, or NULL; and
+   * whether its other GPUs are left out rather than relays. */
+  const char *chosen_from;
+  bool others_excluded;
 };
 
 /* What a reader keeps of an NCCL XML file (CONTRACT section 2). */
@@ -109,7 +113,8 @@ copse_status copse_topology_find_unbalanced(const struct copse_topology *topolog
 copse_status copse_topology_to_json(const struct copse_topology *topology, char **text,
                                     size_t *size, struct copse_err *err) COPSE_CHECKED;
 
-/* SHA-256 of the canonical JSON, as schedules carry it. */
+/* SHA-256 of the canonical JSON, as schedules carry it; of a choice of ranks, that of the topology
+ * that it was made from. */
 copse_status copse_topology_sha256(const struct copse_topology *topology,
                                    char hex[COPSE_SHA256_HEX], struct copse_err *err) COPSE_CHECKED;
 

@@ -1,0 +1,320 @@
+#include "topology/modify.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "topology/topology_builder.h"
+#include "topology/topology_internal.h"
+
+/* A copy under construction: which nodes stay, and as what number. */
+struct copy {
+  const struct copse_topology *from;
+  struct copse_topology_builder *builder;
+  int *number; /* [n_nodes of from], -1: left out */
+  struct copse_err *err;
+};
+
+static copse_status start(struct copy *c) {
+  copse_status status;
+  COPSE_TRY(copse_calloc((size_t)c->from->n_nodes, sizeof *c->number, &c->number, c->err));
+  COPSE_TRY(copse_builder_new(c->from->name, &c->builder, c->err));
+  COPSE_TRY(copse_builder_set_name(c->builder, c->from->name, c->err));
+  status = copse_builder_set_about(c->builder, c->from->description, c->from->source, c->err);
+out:
+  return status;
+}
+
+static copse_status add_link(struct copy *c, int link, struct copse_q bandwidth) {
+  const struct copse_link *l = &c->from->links[link];
+  if (c->number[l->src] < 0 || c->number[l->dst] < 0) return COPSE_OK;
+  return copse_builder_add_link(c->builder, 0, c->number[l->src], c->number[l->dst], bandwidth,
+                                l->latency, c->err);
+}
+
+static void end(struct copy *c) {
+  copse_builder_free(c->builder);
+  free(c->number);
+}
+
+/* ---- what is broken ---------------------------------------------------------------------- */
+
+/* What is left of each part. */
+struct left {
+  struct copse_q *of_link; /* [n_links] */
+  bool *node_down;         /* [n_nodes] */
+};
+
+static copse_status scale(struct copse_q *left, struct copse_q by, struct copse_err *err) {
+  return copse_q_mul(*left, by, left, err);
+}
+
+static copse_status break_node(const struct copse_topology *t, int node, struct copse_q rate,
+                               struct left *left, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  if (rate.num == 0) left->node_down[node] = true;
+  for (int i = 0; i < t->n_links && status == COPSE_OK; i++)
+    if (t->links[i].src == node || t->links[i].dst == node)
+      status = scale(&left->of_link[i], rate, err);
+  return status;
+}
+
+/* Ids may have ">" in them: the split is where both halves are nodes. */
+static bool find_ends(const struct copse_topology *t, char *what, int *src, int *dst) {
+  for (char *at = strchr(what, '>'); at; at = strchr(at + 1, '>')) {
+    *at = '\0';
+    *src = copse_topology_find(t, what);
+    *at = '>';
+    *dst = copse_topology_find(t, at + 1);
+    if (*src >= 0 && *dst >= 0) return true;
+  }
+  return false;
+}
+
+static copse_status break_link(const struct copse_topology *t, const char *label,
+                               const struct copse_fault *fault, struct left *left,
+                               struct copse_err *err) {
+  int src, dst, there, back;
+  copse_status status = COPSE_OK;
+  char *what = strdup(fault->what);
+  if (!what) return copse_fail_nomem(err);
+  bool found = find_ends(t, what, &src, &dst);
+  free(what);
+  if (!found)
+    return copse_fail_at(err, COPSE_BAD_INPUT, label, 0,
+                         "no node \"%.120s\", nor a link: a link is SRC>DST, two ids of nodes",
+                         fault->what);
+  there = copse_topology_find_link(t, src, dst);
+  back = copse_topology_find_link(t, dst, src);
+  if (there < 0)
+    return copse_fail_at(err, COPSE_BAD_INPUT, label, 0, "no link from \"%.80s\" to \"%.80s\"%s",
+                         t->nodes[src].id, t->nodes[dst].id,
+                         back < 0 ? "" : ", only the other way round");
+  COPSE_TRY(scale(&left->of_link[there], fault->left, err));
+  if (back >= 0) COPSE_TRY(scale(&left->of_link[back], fault->left, err));
+out:
+  return status;
+}
+
+static copse_status measure(const struct copse_topology *t, const char *label,
+                            const struct copse_fault *faults, int n, struct left *left,
+                            struct copse_err *err) {
+  copse_status status;
+  COPSE_TRY(copse_calloc((size_t)t->n_links, sizeof *left->of_link, &left->of_link, err));
+  COPSE_TRY(copse_calloc((size_t)t->n_nodes, sizeof *left->node_down, &left->node_down, err));
+  for (int i = 0; i < t->n_links; i++) left->of_link[i] = COPSE_Q_ONE;
+  for (int f = 0; f < n; f++) {
+    int node = copse_topology_find(t, faults[f].what);
+    if (node >= 0)
+      COPSE_TRY(break_node(t, node, faults[f].left, left, err));
+    else
+      COPSE_TRY(break_link(t, label, &faults[f], left, err));
+  }
+out:
+  return status;
+}
+
+/* "a100-x2 without h0.nic3, with h1.nic0 at 50%": plans and logs show nothing else of it. */
+#define NAMED_FAULTS 3
+static copse_status name_broken(struct copy *c, const struct copse_fault *faults, int n) {
+  struct copse_text name = {0};
+  struct copse_q percent, hundred = {100, 1};
+  char text[COPSE_Q_TEXT];
+  copse_status status = COPSE_OK;
+  copse_text_add(&name, "%s", c->from->name);
+  for (int f = 0; f < n && f < NAMED_FAULTS; f++) {
+    copse_text_add(&name, "%s %s %s", f > 0 ? "," : "", faults[f].left.num ? "with" : "without",
+                   faults[f].what);
+    if (faults[f].left.num == 0) continue;
+    COPSE_TRY(copse_q_mul(faults[f].left, hundred, &percent, c->err));
+    copse_text_add(&name, " at %s%%", copse_q_text(percent, text));
+  }
+  if (n > NAMED_FAULTS) copse_text_add(&name, " and %d more faults", n - NAMED_FAULTS);
+  COPSE_TRY(copse_text_status(&name, c->err));
+  status = copse_builder_set_name(c->builder, name.data, c->err);
+out:
+  copse_text_free(&name);
+  return status;
+}
+
+static copse_status copy_rest(struct copy *c, const struct left *left) {
+  const struct copse_topology *t = c->from;
+  copse_status status = COPSE_OK;
+  int lost = 0, *moved = NULL; /* [n_ranks] what a rank becomes */
+  COPSE_TRY(copse_calloc((size_t)t->n_ranks, sizeof *moved, &moved, c->err));
+  for (int r = 0; r < t->n_ranks; r++) {
+    moved[r] = r - lost;
+    lost += left->node_down[t->rank_nodes[r]];
+  }
+  for (int i = 0; i < t->n_nodes; i++) {
+    struct copse_node node = t->nodes[i];
+    c->number[i] = -1;
+    if (left->node_down[i]) continue;
+    if (node.rank >= 0) node.rank = moved[node.rank];
+    COPSE_TRY(copse_builder_add_node(c->builder, 0, &node, &c->number[i], c->err));
+  }
+  for (int i = 0; i < t->n_links; i++) {
+    struct copse_q bandwidth;
+    if (left->of_link[i].num == 0) continue;
+    COPSE_TRY(copse_q_mul(t->links[i].bandwidth, left->of_link[i], &bandwidth, c->err));
+    COPSE_TRY(add_link(c, i, bandwidth));
+  }
+out:
+  free(moved);
+  return status;
+}
+
+copse_status copse_topology_break(const struct copse_topology *topology, const char *label,
+                                  const struct copse_fault *faults, int n_faults,
+                                  struct copse_topology **out, struct copse_err *err) {
+  struct copy c = {.from = topology, .err = err};
+  struct left left = {0};
+  copse_status status;
+  *out = NULL;
+  COPSE_TRY(start(&c));
+  COPSE_TRY(measure(topology, label, faults, n_faults, &left, err));
+  COPSE_TRY(name_broken(&c, faults, n_faults));
+  COPSE_TRY(copy_rest(&c, &left));
+  status = copse_builder_finish(c.builder, out, err);
+out:
+  free(left.of_link);
+  free(left.node_down);
+  end(&c);
+  return status;
+}
+
+/* ---- a choice of ranks ------------------------------------------------------------------- */
+
+struct list {
+  const struct copse_topology *topology;
+  const char *label;
+  bool *taken; /* [n_nodes] */
+  int *nodes;  /* [n_ranks] */
+  int n;
+  struct copse_err *err;
+};
+
+static copse_status take(struct list *l, int node) {
+  if (l->taken[node])
+    return copse_fail_at(l->err, COPSE_BAD_INPUT, l->label, 0,
+                         "rank %d ('%.80s') twice in the list of ranks",
+                         l->topology->nodes[node].rank, l->topology->nodes[node].id);
+  l->taken[node] = true;
+  l->nodes[l->n++] = node;
+  return COPSE_OK;
+}
+
+/* Digits, then what follows; false where there are none or too many. */
+static bool read_number(const char **at, int64_t *out) {
+  size_t digits = strspn(*at, "0123456789");
+  if (digits < 1 || digits > 9) return false;
+  *out = strtoll(*at, NULL, 10);
+  *at += digits;
+  return true;
+}
+
+/* "5" or "0-3". */
+static bool read_range(const char *item, int64_t *first, int64_t *last) {
+  const char *at = item;
+  if (!read_number(&at, first)) return false;
+  *last = *first;
+  if (*at == '-') {
+    at++;
+    if (!read_number(&at, last)) return false;
+  }
+  return *at == '\0';
+}
+
+static copse_status take_item(struct list *l, const char *item) {
+  const struct copse_topology *t = l->topology;
+  int64_t first, last;
+  copse_status status = COPSE_OK;
+  if (!read_range(item, &first, &last)) {
+    int node = copse_topology_find(t, item);
+    if (node >= 0 && t->nodes[node].rank >= 0) return take(l, node);
+    return copse_fail_at(l->err, COPSE_BAD_INPUT, l->label, 0,
+                         "\"%.80s\" in the list of ranks is %s; list ranks (0 to %d), ranges such "
+                         "as 0-3, or ids of GPUs",
+                         item, node < 0 ? "no node" : "no GPU", t->n_ranks - 1);
+  }
+  if (first > last)
+    return copse_fail_at(l->err, COPSE_BAD_INPUT, l->label, 0,
+                         "the range %.40s in the list of ranks runs backwards", item);
+  if (last >= t->n_ranks)
+    return copse_fail_at(l->err, COPSE_BAD_INPUT, l->label, 0,
+                         "%.40s in the list of ranks; the topology has ranks 0 to %d", item,
+                         t->n_ranks - 1);
+  for (int64_t r = first; r <= last; r++) COPSE_TRY(take(l, t->rank_nodes[r]));
+out:
+  return status;
+}
+
+copse_status copse_topology_parse_ranks(const struct copse_topology *topology, const char *label,
+                                        const char *list, int **nodes, int *n,
+                                        struct copse_err *err) {
+  struct list l = {.topology = topology, .label = label, .err = err};
+  char *text = strdup(list), *rest = text, *item;
+  copse_status status = text ? COPSE_OK : copse_fail_nomem(err);
+  *nodes = NULL;
+  *n = 0;
+  if (status != COPSE_OK) return status;
+  COPSE_TRY(copse_calloc((size_t)topology->n_nodes, sizeof *l.taken, &l.taken, err));
+  COPSE_TRY(copse_calloc((size_t)topology->n_ranks, sizeof *l.nodes, &l.nodes, err));
+  while ((item = strsep(&rest, ","))) COPSE_TRY(take_item(&l, item));
+  *nodes = l.nodes;
+  *n = l.n;
+  l.nodes = NULL;
+out:
+  free(l.taken);
+  free(l.nodes);
+  free(text);
+  return status;
+}
+
+static copse_status copy_chosen(struct copy *c, const int *nodes, int n, bool exclude) {
+  const struct copse_topology *t = c->from;
+  copse_status status = COPSE_OK;
+  int *rank = NULL; /* [n_nodes] */
+  COPSE_TRY(copse_calloc((size_t)t->n_nodes, sizeof *rank, &rank, c->err));
+  for (int i = 0; i < t->n_nodes; i++) rank[i] = -1;
+  for (int r = 0; r < n; r++) rank[nodes[r]] = r;
+  for (int i = 0; i < t->n_nodes; i++) {
+    struct copse_node node = t->nodes[i];
+    bool other = node.rank >= 0 && rank[i] < 0;
+    c->number[i] = -1;
+    if (other && exclude) continue;
+    if (other) node.type = "relay";
+    node.rank = rank[i];
+    COPSE_TRY(copse_builder_add_node(c->builder, 0, &node, &c->number[i], c->err));
+  }
+  for (int i = 0; i < t->n_links; i++) COPSE_TRY(add_link(c, i, t->links[i].bandwidth));
+out:
+  free(rank);
+  return status;
+}
+
+copse_status copse_topology_choose_ranks(const struct copse_topology *topology, const int *nodes,
+                                         int n, bool exclude, struct copse_topology **out,
+                                         struct copse_err *err) {
+  struct copy c = {.from = topology, .err = err};
+  char sha256[COPSE_SHA256_HEX];
+  copse_status status;
+  *out = NULL;
+  COPSE_TRY(copse_topology_sha256(topology, sha256, err));
+  COPSE_TRY(start(&c));
+  COPSE_TRY(copy_chosen(&c, nodes, n, exclude));
+  COPSE_TRY(copse_builder_finish(c.builder, out, err));
+  struct copse_topology_box *box = (struct copse_topology_box *)*out;
+  box->view.chosen_from = copse_arena_strdup(&box->arena, sha256);
+  box->view.others_excluded = exclude && n < topology->n_ranks;
+  if (!box->view.chosen_from) status = copse_fail_nomem(err);
+out:
+  if (status != COPSE_OK) {
+    copse_topology_release(*out);
+    *out = NULL;
+  }
+  end(&c);
+  return status;
+}

@@ -1,0 +1,47 @@
+/*
+ * A topology with something changed: broken or slow parts, or fewer ranks. Each makes a new one;
+ * the old stays as it is.
+ */
+#ifndef COPSE_TOPOLOGY_MODIFY_H
+#define COPSE_TOPOLOGY_MODIFY_H
+
+#include "topology/topology.h"
+
+/* The id of a node, with all its links, or "SRC>DST", a cable: both directions, where both are. */
+struct copse_fault {
+  const char *what;
+  struct copse_q left; /* what is left of the bandwidth: 0 is down, else at most 1 */
+};
+
+/*
+ * The topology without what is down and with the bandwidths that are left. Faults of the same
+ * link multiply. A GPU that is down is no rank any more: those behind it move up. The name says
+ * what is broken, the checksum is that of what is left. Relays may come out unbalanced where the
+ * two directions of a cable differ; trees refuse them as ever. COPSE_BAD_INPUT naming a fault
+ * that fits no node and no link (`label` is the place), or when no GPU is left; COPSE_OVERFLOW.
+ * The caller releases *out.
+ */
+copse_status copse_topology_break(const struct copse_topology *topology, const char *label,
+                                  const struct copse_fault *faults, int n_faults,
+                                  struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * A list such as "0-3,8,h1.gpu2": ranks of the topology, ranges of them, ids of GPUs. *nodes, [*n]
+ * in the order of the list, is the caller's to free. COPSE_BAD_INPUT for what isn't there and
+ * for a GPU named twice. An id of digits, or of two numbers and a dash, is taken for ranks.
+ */
+copse_status copse_topology_parse_ranks(const struct copse_topology *topology, const char *label,
+                                        const char *list, int **nodes, int *n,
+                                        struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * The same fabric with these GPUs, nodes [n], as ranks 0 .. n-1 in this order. The others become
+ * relays (type "relay"), or with `exclude` leave with their links. Choosing ranks makes no other
+ * fabric: the name stays, and copse_topology_sha256 gives that of `topology`. The caller releases
+ * *out.
+ */
+copse_status copse_topology_choose_ranks(const struct copse_topology *topology, const int *nodes,
+                                         int n, bool exclude, struct copse_topology **out,
+                                         struct copse_err *err) COPSE_CHECKED;
+
+#endif

@@ -1,0 +1,290 @@
+/* Chosen ranks, broken parts, failures in advance and the curve over k, as users ask for them. */
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/command.h"
+#include "support/support.h"
+
+#define run copse_test_command
+#define result copse_test_result
+
+static cJSON *parsed(void) {
+  cJSON *json = cJSON_Parse(result.out);
+  ck_assert_msg(json != NULL, "no JSON: %s%s", result.out, result.err);
+  return json;
+}
+
+static const char *text_of(const cJSON *object, const char *key) {
+  const cJSON *item = cJSON_GetObjectItem(object, key);
+  ck_assert_msg(cJSON_IsString(item), "no string \"%s\"", key);
+  return item->valuestring;
+}
+
+static double number_of(const cJSON *object, const char *key) {
+  const cJSON *item = cJSON_GetObjectItem(object, key);
+  ck_assert_msg(cJSON_IsNumber(item), "no number \"%s\"", key);
+  return item->valuedouble;
+}
+
+/* Two hosts of four GPUs, a NIC each, on rails: small enough to know the answers. */
+#define FABRIC "--synthetic 'hosts:2 gpus:4@300 nics:4@25 rails'"
+
+/* ---- ranks ------------------------------------------------------------------------------- */
+
+/* One GPU of each host: with relays all four NICs carry, 1/2 M over 100 GB/s; without, one. */
+START_TEST(chosen_ranks_go_through_the_whole_tool) {
+  static const char *const collectives[] = {"allgather", "reduce_scatter", "allreduce", "alltoall"};
+  const char *c = collectives[_i];
+  const char *with[] = {"1/200", "1/200", "1/100", "1/200"};
+  const char *without[] = {"1/50", "1/50", "1/25", "1/50"};
+  for (int exclude = 0; exclude < 2; exclude++) {
+    ck_assert_int_eq(
+        run("@ solve " FABRIC " -c %s --ranks h1.gpu0,0 --others %s -o %%/s.json --json", c,
+            exclude ? "exclude" : "relay"),
+        0);
+    cJSON *json = parsed();
+    ck_assert_str_eq(text_of(json, "time_per_GB"), exclude ? without[_i] : with[_i]);
+    ck_assert_int_eq((int)number_of(json, "nranks"), 2);
+    cJSON_Delete(json);
+    char *file = copse_test_read("s.json");
+    ck_assert_ptr_nonnull(strstr(file, "\"ranks\": [\"h1.gpu0\",\"h0.gpu0\"]"));
+    ck_assert((strstr(file, "\"others\": \"exclude\"") != NULL) == exclude);
+    free(file);
+    ck_assert_int_eq(run("@ verify %%/s.json " FABRIC " --json"), 0);
+    json = parsed();
+    ck_assert_int_eq((int)number_of(json, "nranks"), 2);
+    ck_assert_int_eq((int)number_of(json, "gpus"), 8);
+    ck_assert(cJSON_IsTrue(cJSON_GetObjectItem(json, "same_topology")));
+    cJSON_Delete(json);
+    ck_assert_int_eq(run("@ verify %%/s.json " FABRIC), 0);
+    ck_assert_ptr_nonnull(
+        strstr(result.out, exclude ? "2 of 8 GPUs, the others left out" : "the others relays"));
+    ck_assert_int_eq(run("@ simulate %%/s.json " FABRIC " -b 1M -e 1M"), 0);
+    ck_assert_int_eq(run("@ lower %%/s.json --to plan -o %%/s.plan && @ check %%/s.plan && "
+                         "@ run %%/s.plan -b 64K -e 64K -n 1"),
+                     0);
+    ck_assert_ptr_nonnull(strstr(result.out, "proved for 2 ranks"));
+    ck_assert_ptr_nonnull(strstr(result.out, "Out of bounds values : 0 OK"));
+  }
+}
+END_TEST
+
+START_TEST(a_schedule_whose_ranks_are_no_gpus_is_refuted) {
+  ck_assert_int_eq(
+      run("@ solve --synthetic ring:4@50 -c allgather --ranks 0,1 --others relay -o "
+          "%%/s.json; sed -i 's/\\[\"gpu0\",\"gpu1\"\\]/[\"gpu0\",\"gpu7\"]/' %%/s.json"),
+      0);
+  ck_assert_int_eq(run("@ verify %%/s.json --synthetic ring:4@50"), 1);
+}
+END_TEST
+
+START_TEST(all_ranks_in_another_order_are_a_choice_too) {
+  ck_assert_int_eq(run("@ solve --synthetic ring:4@50 -c broadcast --root 0 --ranks 3,0-2 -o "
+                       "%%/s.json && @ verify %%/s.json --synthetic ring:4@50"),
+                   0);
+  ck_assert_ptr_nonnull(strstr(result.out, "4 ranks, in an order of their own"));
+  char *file = copse_test_read("s.json");
+  ck_assert_ptr_nonnull(strstr(file, "\"ranks\": [\"gpu3\",\"gpu0\",\"gpu1\",\"gpu2\"]"));
+  free(file);
+}
+END_TEST
+
+START_TEST(bad_choices_are_one_line) {
+  static const struct {
+    int status;
+    const char *options, *part;
+  } cases[] = {
+      {2, "--ranks 0,0", "rank 0 ('gpu0') twice"},
+      {2, "--ranks 0-8", "the topology has ranks 0 to 7"},
+      {2, "--ranks 3-1", "runs backwards"},
+      {2, "--ranks gpu9", "is no node"},
+      {2, "--ranks ''", "\"\" in the list of ranks"},
+      {2, "--ranks 99999999999999999999", "is no node"},
+      {2, "--others relay", "--others is for --ranks"},
+      {2, "--ranks 0 --others both", "must be relay or exclude"},
+      {2, "--ranks 0-3 --down gpu2", "'gpu2' can't be down and one of --ranks"},
+      {3, "--ranks 0,4 --others exclude", "can't be reached"},
+      {2, "--down gpu8", "no node \"gpu8\""},
+      {2, "--down 'gpu0>gpu4'", "no link from \"gpu0\" to \"gpu4\""},
+      {2, "--derate gpu0", "--derate must be"},
+      {2, "--derate gpu0=0", "above 0"},
+      {2, "--derate gpu0=1.01", "at most 100%"},
+      {2, "--derate gpu0=-0.05", "--derate must be"},
+      {3, "--down 'gpu0>gpu1' --down 'gpu0>gpu7'", "can't be reached"},
+      {2, "--pareto -o x", "--pareto makes a table"},
+      {2, "--each-failure nic", "no node of type \"nic\""},
+      {2, "--each-failure gpu --ranks 0-3", "moves ranks"},
+      {2, "--each-failure gpu -o -", "give a folder"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    run("@ solve --synthetic ring:8@50 -c allgather %s", cases[i].options);
+    copse_test_refused(cases[i].status, cases[i].part);
+  }
+}
+END_TEST
+
+/* ---- broken parts ------------------------------------------------------------------------ */
+
+/* The changed topology, written and solved as it is, gives the same; so does verify's. */
+START_TEST(what_is_left_is_that_of_the_written_topology) {
+  static const char *const changes[] = {"--down h0.nic1", "--derate 'h0.gpu0>h0.nic0=0.5'",
+                                        "--down h1.gpu3 --derate h0.nic2=0.125",
+                                        "--down 'rail0>h1.nic0'"};
+  const char *change = changes[_i];
+  ck_assert_int_eq(run("@ topo " FABRIC " %s -o %%/t.json", change), 0);
+  ck_assert_int_eq(run("@ solve %%/t.json -c allgather -o %%/a.json"), 0);
+  ck_assert_int_eq(run("@ solve " FABRIC " %s -c allgather -o %%/b.json --json", change), 0);
+  cJSON *json = parsed();
+  const cJSON *healthy = cJSON_GetObjectItem(json, "healthy");
+  ck_assert_str_eq(text_of(healthy, "time_per_GB"), "1/200"); /* 4/8 M over 100 GB/s */
+  double slowdown = number_of(json, "algbw_GBps") * number_of(healthy, "slowdown");
+  ck_assert(fabs(slowdown - number_of(healthy, "algbw_GBps")) < 1e-6);
+  cJSON_Delete(json);
+  char *a = copse_test_read("a.json"), *b = copse_test_read("b.json");
+  ck_assert_str_eq(a, b);
+  free(a);
+  free(b);
+  ck_assert_int_eq(run("@ verify %%/b.json " FABRIC " %s --json", change), 0);
+  json = parsed();
+  ck_assert(cJSON_IsTrue(cJSON_GetObjectItem(json, "same_topology")));
+  cJSON_Delete(json);
+  ck_assert_int_eq(run("@ verify %%/b.json " FABRIC), 1); /* the healthy fabric could do better */
+}
+END_TEST
+
+/* A NIC of four at half speed: 4/8 M over 87.5 GB/s; none is left: 4/8 M over 75. */
+START_TEST(the_loss_is_told) {
+  ck_assert_int_eq(run("@ solve " FABRIC " -c allgather --derate h0.nic1=50$(printf '\\045')"), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "1/175 s/GB, 175 GB/s"));
+  ck_assert_ptr_nonnull(strstr(result.out, "what is left takes 1.143 times as long"));
+  ck_assert_int_eq(run("@ solve " FABRIC " -c allreduce --down h0.nic1"), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "1/75 s/GB, 75 GB/s"));
+  ck_assert_ptr_nonnull(strstr(result.out, "healthy: 1/100 s/GB, 100 GB/s on 8 ranks"));
+}
+END_TEST
+
+/* A link whose directions differ leaves the relay behind it unbalanced: refused by name. */
+START_TEST(an_unbalanced_rest_is_refused_by_name) {
+  copse_test_write(
+      "uneven.json",
+      "{\"format\": \"copse-topology/1\", \"name\": \"u\", \"nodes\": [{\"id\": \"a\", \"type\": "
+      "\"gpu\"}, {\"id\": \"b\", \"type\": \"gpu\"}, {\"id\": \"sw\", \"type\": \"switch\"}],"
+      "\"links\": [{\"src\": \"a\", \"dst\": \"sw\", \"bandwidth\": 10, \"duplex\": false},"
+      "{\"src\": \"sw\", \"dst\": \"a\", \"bandwidth\": 20, \"duplex\": false},"
+      "{\"src\": \"b\", \"dst\": \"sw\", \"bandwidth\": 20, \"duplex\": false},"
+      "{\"src\": \"sw\", \"dst\": \"b\", \"bandwidth\": 10, \"duplex\": false}]}");
+  ck_assert_int_eq(run("@ solve %%/uneven.json -c allgather"), 0);
+  run("@ solve %%/uneven.json -c allgather --derate 'a>sw=0.5'");
+  copse_test_refused(2, "relay 'sw' takes in 25 GB/s and lets out 20 GB/s");
+}
+END_TEST
+
+/* ---- every failure in advance ------------------------------------------------------------ */
+
+static void check_failure(const cJSON *entry, const char *collective) {
+  const char *down = text_of(entry, "down");
+  ck_assert_int_eq(
+      run("@ verify %%/set/%s " FABRIC " --down '%s' --json", text_of(entry, "file"), down), 0);
+  cJSON *verified = parsed();
+  ck_assert(cJSON_IsTrue(cJSON_GetObjectItem(verified, "same_topology")));
+  ck_assert_str_eq(text_of(verified, "time_per_GB"), text_of(entry, "time_per_GB"));
+  cJSON_Delete(verified);
+  ck_assert_int_eq(run("@ solve " FABRIC " -c %s --down '%s' --json", collective, down), 0);
+  cJSON *alone = parsed();
+  ck_assert_str_eq(text_of(alone, "time_per_GB"), text_of(entry, "time_per_GB"));
+  ck_assert(fabs(number_of(cJSON_GetObjectItem(alone, "healthy"), "slowdown") -
+                 number_of(entry, "slowdown")) < 1e-9);
+  cJSON_Delete(alone);
+}
+
+START_TEST(each_failure_has_the_schedule_that_it_would_get_alone) {
+  static const char *const collectives[] = {"allgather", "allreduce", "alltoall"};
+  int images = 0, n = 0;
+  const cJSON *entry;
+  run("rm -rf %%/set");
+  ck_assert_int_eq(
+      run("@ solve " FABRIC " -c %s --each-failure nic -o %%/set --json", collectives[_i]), 0);
+  char *index = copse_test_read("set/index.json");
+  ck_assert_str_eq(index, result.out);
+  cJSON *json = cJSON_Parse(index);
+  ck_assert_ptr_nonnull(json);
+  cJSON_ArrayForEach(entry, cJSON_GetObjectItem(json, "failures")) {
+    check_failure(entry, collectives[_i]);
+    images += cJSON_HasObjectItem(entry, "image_of");
+    n++;
+  }
+  ck_assert_int_eq(n, 8);
+  ck_assert_int_eq(images, 4); /* the second host's are those of the first, turned */
+  ck_assert_int_eq(run("@ verify %%/set/healthy.json " FABRIC), 0);
+  cJSON_Delete(json);
+  free(index);
+}
+END_TEST
+
+/* Losing the only switch of a star leaves nothing; that is an answer, not an error. */
+START_TEST(a_failure_without_a_solution_is_told) {
+  ck_assert_int_eq(run("@ solve --synthetic switch:4@50 -c allgather --each-failure switch"), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "no solution:"));
+  ck_assert_int_eq(run("@ solve --synthetic ring:4@50 -c allgather --each-failure gpu --json"), 0);
+  cJSON *json = parsed();
+  const cJSON *failures = cJSON_GetObjectItem(json, "failures");
+  ck_assert_int_eq(cJSON_GetArraySize(failures), 4);
+  /* a line of three: 2/3 M into its ends */
+  ck_assert_str_eq(text_of(cJSON_GetArrayItem(failures, 2), "time_per_GB"), "1/75");
+  cJSON_Delete(json);
+}
+END_TEST
+
+/* ---- the curve over k -------------------------------------------------------------------- */
+
+START_TEST(the_curve_is_that_of_single_solves) {
+  int at = 0;
+  const cJSON *row;
+  double best = INFINITY;
+  ck_assert_int_eq(run("@ solve topologies/a100-x2.json -c allgather --pareto --json"), 0);
+  cJSON *json = parsed();
+  const cJSON *rows = cJSON_GetObjectItem(json, "rows");
+  int exact = (int)number_of(json, "exact_k");
+  ck_assert_int_eq(cJSON_GetArraySize(rows), exact);
+  cJSON_ArrayForEach(row, rows) {
+    int k = (int)number_of(row, "k");
+    double time = 1 / number_of(row, "algbw_GBps");
+    ck_assert_int_eq(k, ++at);
+    ck_assert_int_eq(cJSON_IsTrue(cJSON_GetObjectItem(row, "pareto")), time < best * (1 - 1e-12));
+    if (time < best) best = time;
+    ck_assert_int_eq(run("@ solve topologies/a100-x2.json -c allgather --k %d --json", k), 0);
+    cJSON *alone = parsed();
+    ck_assert_str_eq(text_of(alone, "time_per_GB"), text_of(row, "time_per_GB"));
+    ck_assert_int_eq((int)number_of(alone, "trees"), (int)number_of(row, "trees"));
+    ck_assert_int_eq((int)number_of(alone, "max_height"), (int)number_of(row, "max_height"));
+    cJSON_Delete(alone);
+  }
+  ck_assert_str_eq(text_of(cJSON_GetArrayItem(rows, exact - 1), "time_per_GB"),
+                   text_of(json, "bound_time_per_GB"));
+  cJSON_Delete(json);
+  ck_assert_int_eq(run("@ solve topologies/a100-x2.json -c allgather --pareto --k 3"), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "\n      13 "));
+  ck_assert_ptr_null(strstr(result.out, "\n       4 "));
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("cli/changes");
+  TCase *tests = tcase_create("changes");
+  copse_test_folder();
+  tcase_add_loop_test(tests, chosen_ranks_go_through_the_whole_tool, 0, 4);
+  tcase_add_test(tests, a_schedule_whose_ranks_are_no_gpus_is_refuted);
+  tcase_add_test(tests, all_ranks_in_another_order_are_a_choice_too);
+  tcase_add_test(tests, bad_choices_are_one_line);
+  tcase_add_loop_test(tests, what_is_left_is_that_of_the_written_topology, 0, 4);
+  tcase_add_test(tests, the_loss_is_told);
+  tcase_add_test(tests, an_unbalanced_rest_is_refused_by_name);
+  tcase_add_loop_test(tests, each_failure_has_the_schedule_that_it_would_get_alone, 0, 3);
+  tcase_add_test(tests, a_failure_without_a_solution_is_told);
+  tcase_add_test(tests, the_curve_is_that_of_single_solves);
+  suite_add_tcase(suite, tests);
+  return copse_test_run(suite);
+}

@@ -46,6 +46,7 @@ static copse_status open_all(struct copse_cuda_machine *m, const struct offer *a
       mapped[r] = mine;
       continue;
     }
+    if (m->host_of[r] != m->host_of[m->first_local]) continue;
     COPSE_CUDA(
         cudaIpcOpenMemHandle(&opened[r], all[r].handle, cudaIpcMemLazyEnablePeerAccess));
     mapped[r] = (unsigned char *)opened[r] + all[r].offset;
@@ -132,6 +133,7 @@ copse_status copse_cuda_add_buffer(void *machine, uint32_t local_rank, void *buf
   copse_status status = copse_calloc(m->n_ranks, sizeof *b->mapped, &b->mapped, err);
   if (status == COPSE_OK) status = copse_calloc(m->n_ranks, sizeof *b->opened, &b->opened, err);
   status = copse_cuda_agree(m, status, err);
+  if (status == COPSE_OK) status = copse_cuda_find_hosts(m, err);
   if (status == COPSE_OK) {
     struct copse_err why = COPSE_ERR_INIT;
     if (offset_in_allocation(buffer, &offer.offset, &why) != COPSE_OK)

@@ -22,14 +22,13 @@ copse_status meeting_all_gather(void *context, const void *mine, void *all, size
 
 /* ---- one rank ---------------------------------------------------------------------------- */
 
-void process_open(struct process *p, copse_collective collective,
+void process_open(struct process *p, copse_collective collective, struct pb_options trees,
                   const copse_bootstrap *bootstrap) {
-  static const struct pb_options small = {2, 2, 2, 3, 512, 64};
   struct copse_err err = COPSE_ERR_INIT;
   uint32_t n = (uint32_t)p->meeting.n, rank = (uint32_t)p->meeting.rank;
   const int device = 0;
   const struct copse_clique_shape shape = {n, rank, 1, &device, bootstrap};
-  p->plan = pb_tree_plan(collective, n, exec_case_root(collective, n), small);
+  p->plan = pb_tree_plan(collective, n, exec_case_root(collective, n), trees);
   COPSE_SUCCEEDS(copse_cuda_machine.new_machine(&shape, &p->machine, &err), &err);
   copse_cuda_machine.set_timeout(p->machine, 60);
   COPSE_SUCCEEDS(copse_cuda_machine.prepare(p->machine, p->plan, &p->prepared, &err), &err);
@@ -43,7 +42,7 @@ void process_close(struct process *p) {
 }
 
 copse_status process_launch(struct process *p, const struct copse_data *data, void *send,
-                                   void *recv, struct copse_err *err) {
+                            void *recv, struct copse_err *err) {
   struct copse_call call;
   memset(&call, 0, sizeof call);
   call.collective = data->collective;

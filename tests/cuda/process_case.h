@@ -31,15 +31,16 @@ struct meeting {
 /* Of a copse_bootstrap whose context is a struct meeting. */
 copse_status meeting_all_gather(void *context, const void *mine, void *all, size_t bytes);
 
-/* A rank's machine with one plan: trees of small chunks. */
+/* A rank's machine with one plan. */
 struct process {
   struct meeting meeting;
   const struct copse_plan *plan;
   void *machine, *prepared;
   cudaStream_t stream;
 };
-void process_open(struct process *p, copse_collective collective,
+void process_open(struct process *p, copse_collective collective, struct pb_options trees,
                   const copse_bootstrap *bootstrap);
+#define PROCESS_TREES ((struct pb_options){2, 2, 2, 3, 512, 64}) /* small chunks */
 void process_close(struct process *p);
 
 struct copse_data process_data(const struct process *p, uint64_t count, uint64_t seed);

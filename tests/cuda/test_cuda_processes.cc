@@ -64,7 +64,7 @@ static void run_rank(struct meeting meeting, copse_collective collective, const 
   copse_cuda_threads = 3;
   copse_cuda_staging_bytes = 1024;
   const copse_bootstrap bootstrap = {meeting_all_gather, &p.meeting};
-  process_open(&p, collective, &bootstrap);
+  process_open(&p, collective, PROCESS_TREES, &bootstrap);
   const uint64_t room = 64 << 10;
   unsigned char *memory;
   void *handle = NULL;

@@ -111,8 +111,8 @@ COPSE_API copse_status copse_comm_init_rank(copse_comm **comm, int n_ranks, int 
  * Ranks may be on several hosts (told apart by name and boot of the kernel): within a host they
  * reach each other's memory, between hosts what a plan moves goes by ncclSend and ncclRecv of that
  * communicator, on the call's stream, under NCCL's rules for the order of calls. Then low-latency
- * plans are COPSE_UNSUPPORTED to add, copse_all_to_all_v is at the call, and a wait for a message of
- * another host has no time limit: copse_comm_abort doesn't end it, but ncclCommAbort does.
+ * plans are COPSE_UNSUPPORTED to add, copse_all_to_all_v is at the call, and a wait for a message
+ * of another host has no time limit: copse_comm_abort doesn't end it, but ncclCommAbort does.
  */
 COPSE_API copse_status copse_comm_init_nccl(copse_comm **comm, void *nccl_comm) COPSE_CHECKED;
 

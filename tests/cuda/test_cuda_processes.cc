@@ -107,7 +107,9 @@ START_TEST(registered_outputs_are_written_straight) {
 }
 END_TEST
 
-START_TEST(a_process_that_dies_is_a_timeout_for_the_others) { processes_run(COPSE_ALLREDUCE, "dies", 3); }
+START_TEST(a_process_that_dies_is_a_timeout_for_the_others) {
+  processes_run(COPSE_ALLREDUCE, "dies", 3);
+}
 END_TEST
 
 int main(int argc, char **argv) {

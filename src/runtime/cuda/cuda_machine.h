@@ -60,8 +60,8 @@ struct copse_nccl_window {
 };
 
 struct copse_cuda_plan {
-  const struct copse_plan *plan; /* as it was given, or over several hosts split->local */
-  struct copse_split *split;     /* NULL where all ranks share a host */
+  const struct copse_plan *plan;    /* as it was given, or over several hosts split->local */
+  struct copse_split *split;        /* NULL where all ranks share a host */
   struct copse_cuda_rounds *rounds; /* so far: graphs may hold them until the plan is freed */
   struct copse_cuda_plan *next;
   uint32_t number;

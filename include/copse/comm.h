@@ -100,7 +100,8 @@ typedef struct copse_bootstrap {
 } copse_bootstrap;
 
 /*
- * One rank per process, all on GPUs of one host that reach each other's memory (CUDA IPC). Two
+ * One rank per process, all on GPUs of one host that reach each other's memory (CUDA IPC; ranks
+ * of several hosts: copse_comm_init_nccl). Two
  * ranks may share a GPU only if the driver lets their kernels run at the same time.
  * Collective. The bootstrap is copied; its context must outlive the communicator.
  */
@@ -111,6 +112,12 @@ COPSE_API copse_status copse_comm_init_rank(copse_comm **comm, int n_ranks, int 
  * One rank per process, bootstrapped by the NCCL communicator (an ncclComm_t) that the job
  * already has; same ranks, same device. NCCL is found in the process, or by dlopen of
  * libnccl.so.2. Collective over the NCCL communicator, which must outlive this one.
+ *
+ * Ranks may be on several hosts (told apart by name and boot of the kernel): within a host they
+ * reach each other's memory, between hosts what a plan moves goes by ncclSend and ncclRecv of that
+ * communicator, on the call's stream, under NCCL's rules for the order of calls. Then low-latency
+ * plans are COPSE_UNSUPPORTED to add, copse_all_to_all_v is at the call, and a wait for a message
+ * of another host has no time limit: copse_comm_abort doesn't end it, but ncclCommAbort does.
  */
 COPSE_API copse_status copse_comm_init_nccl(copse_comm **comm, void *nccl_comm) COPSE_CHECKED;
 

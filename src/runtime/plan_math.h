@@ -136,6 +136,11 @@ COPSE_HD static inline uint32_t copse_chunk_count(const struct copse_plan_header
   return fewest > (1u << 30) ? 1u << 30 : (uint32_t)fewest;
 }
 
+/* Where a worker stands: before this operation of its list, for this chunk. */
+struct copse_cursor {
+  uint32_t chunk, op;
+};
+
 /* Whether an operation runs for chunk c of n. */
 COPSE_HD static inline int copse_op_runs(uint8_t when, uint32_t c, uint32_t n, uint32_t fifo) {
   switch (when) {

@@ -7,6 +7,7 @@
  *
  *   machine.cu   sites, life, errors        share.cu    memory of other processes
  *   prepare.cu   a plan's tables and memory launch.cu   one collective
+ *   hosts.cu     which ranks share a host   rounds.cu   data between hosts
  *   nccl_bootstrap.cu, nccl_windows.cu      what comes from the job's NCCL
  */
 #ifndef COPSE_RUNTIME_CUDA_MACHINE_H
@@ -15,6 +16,11 @@
 #include "runtime/cuda/host.h"
 #include "runtime/cuda/kernels.h"
 #include "runtime/cuda/launch.h"
+#include "runtime/cuda/nccl_bootstrap.h"
+
+extern "C" {
+#include "runtime/rounds.h"
+}
 
 #define COPSE_CUDA_MAX_SITES 64u
 
@@ -41,9 +47,17 @@ struct copse_site_plan {
   uint32_t n_blocks;
 };
 
-/* A rank's memory for a plan: signals, slots, two copies of packets, in this order. */
+/* A rank's memory for a plan: signals, slots, two copies of packets, words, in this order. */
 struct copse_arena_shape {
   uint64_t signals_bytes, slots_bytes, packets_copy;
+  uint64_t words_bytes; /* 0 where all ranks share a host */
+};
+
+/* The rounds of a plan for one number of chunks, and their cursors on the device. */
+struct copse_cuda_rounds {
+  struct copse_cuda_rounds *next;
+  struct copse_rounds *rounds;
+  struct copse_cursor *cursors;
 };
 
 /* Memory that NCCL shares: nccl_windows.h. */
@@ -52,7 +66,9 @@ struct copse_nccl_window {
 };
 
 struct copse_cuda_plan {
-  const struct copse_plan *plan;
+  const struct copse_plan *plan;    /* as it was given, or over several hosts split->local */
+  struct copse_split *split;        /* NULL where all ranks share a host */
+  struct copse_cuda_rounds *rounds; /* so far: graphs may hold them until the plan is freed */
   struct copse_cuda_plan *next;
   uint32_t number;
   struct copse_layout layout;
@@ -78,6 +94,10 @@ struct copse_cuda_machine {
   uint32_t n_ranks, first_local, n_local;
   copse_bootstrap bootstrap; /* all_gather NULL: all ranks are local */
   bool many_processes;
+  uint32_t n_hosts; /* 0: not yet known. Ranks of a host reach each other's memory */
+  uint32_t host_of[COPSE_CUDA_MAX_RANKS];
+  struct copse_nccl_links links; /* where there are several hosts */
+  cudaStream_t upload;           /* likewise: of nobody else's, for cursors */
   uint32_t n_sites;
   struct copse_site sites[COPSE_CUDA_MAX_SITES];
   uint32_t site_of[COPSE_CUDA_MAX_RANKS]; /* of local ranks */
@@ -92,6 +112,25 @@ struct copse_cuda_machine {
  * so many bytes of each block at most. Tests make them small. */
 extern uint32_t copse_cuda_threads;
 extern uint64_t copse_cuda_staging_bytes;
+
+/* Tests: this process's host; 0: the one it runs on. */
+extern uint64_t copse_cuda_host;
+
+/* hosts.cu. Collective across processes at its first call: which rank is on which host. */
+copse_status copse_cuda_find_hosts(struct copse_cuda_machine *machine, struct copse_err *err);
+
+/* rounds.cu. Cuts a split plan for so many chunks, unless it was before; may be called while some
+ * stream is captured. */
+copse_status copse_cuda_find_rounds(struct copse_cuda_machine *machine,
+                                    struct copse_cuda_plan *plan, uint32_t n_chunks,
+                                    const struct copse_cuda_rounds **out, struct copse_err *err);
+void copse_cuda_free_rounds(struct copse_cuda_plan *plan);
+/* Messages of a round, from and to this process's rank. `view` is that of the split plan. */
+copse_status copse_cuda_exchange(struct copse_cuda_machine *machine,
+                                 const struct copse_cuda_plan *plan,
+                                 const struct copse_rounds *rounds, uint32_t round,
+                                 const struct copse_launch_args *args, cudaStream_t stream,
+                                 struct copse_err *err);
 
 /* prepare.cu */
 copse_status copse_cuda_prepare(void *machine, const struct copse_plan *plan, void **prepared,

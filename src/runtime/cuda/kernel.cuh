@@ -31,10 +31,17 @@ struct copse_thread {
   struct copse_patience patience;
   struct copse_block *block;
   uint32_t epoch;
-  bool left; /* this thread, the first, has lost patience; the others hear of it when they meet */
+  bool left; /* this thread, as a rule the first, has lost patience; the others hear of it when they meet */
   bool wrote, waited; /* since the threads last met */
   uint32_t turn;      /* of copse_block.places */
 };
+
+/* A rank of another host has left, or blocks of this one: so does this block. */
+__device__ static inline void copse_follow(const struct copse_device_plan &plan,
+                                           struct copse_thread *self, uint32_t rank) {
+  self->left = true;
+  if (rank != plan.own_word) copse_word_claim(&plan.control->leave, COPSE_LEAVE_PEER + rank);
+}
 
 __device__ static inline void copse_thread_enter(const struct copse_launch_args &args,
                                                  struct copse_block *block, uint32_t worker,
@@ -64,6 +71,8 @@ __device__ static inline void copse_thread_enter(const struct copse_launch_args 
   self->epoch = copse_next_epoch(plan.epochs[worker]);
   self->left = self->wrote = self->waited = false;
   self->turn = 0;
+  for (uint32_t r = threadIdx.x; plan.words && r < plan.n_ranks; r += blockDim.x)
+    if (copse_word_load(&plan.words[r])) copse_follow(plan, self, r);
 }
 
 /* All threads of the block; false when the block is to leave. */
@@ -153,20 +162,25 @@ __device__ static inline void copse_clear_packets(const struct copse_device_plan
     copse_packet_store(&packets[i], 0);
 }
 
-/* All operations, or as many as are done before the block is to leave. */
+/* From one cursor to another, all threads of the block; false when the block is to leave. */
 template <typename MOVER>
-__device__ static inline void copse_run_ops(const struct copse_launch_args &args,
-                                            const struct copse_plan_worker &worker,
-                                            struct copse_thread *self) {
+__device__ static inline bool copse_run_range(const struct copse_launch_args &args,
+                                              struct copse_thread *self, uint32_t w,
+                                              struct copse_cursor from, struct copse_cursor to) {
   const struct copse_device_plan &plan = args.plan;
-  for (uint32_t c = 0; c < args.shape.n_chunks; c++)
-    for (uint32_t i = 0; i < worker.n_ops; i++) {
+  const struct copse_plan_worker worker = plan.workers[w];
+  if (!copse_meet(self)) return false; /* block->ranks is there */
+  for (uint32_t c = from.chunk; c <= to.chunk; c++) {
+    const uint32_t end = c < to.chunk ? worker.n_ops : to.op;
+    for (uint32_t i = c == from.chunk ? from.op : 0; i < end; i++) {
       const struct copse_plan_op op = plan.ops[worker.first_op + i];
       if (!copse_op_runs(op.when, c, args.shape.n_chunks, plan.fifo)) continue;
       self->patience.op = i;
       self->patience.chunk = c;
-      if (!copse_do<MOVER>(plan, self, op, c)) return;
+      if (!copse_do<MOVER>(plan, self, op, c)) return false;
     }
+  }
+  return true;
 }
 
 template <typename MOVER>
@@ -174,14 +188,19 @@ __device__ static inline void copse_run_worker(const struct copse_launch_args &a
                                                struct copse_block *block) {
   const struct copse_device_plan &plan = args.plan;
   const uint32_t w = plan.worker_of_block[blockIdx.x];
-  const struct copse_plan_worker worker = plan.workers[w];
   struct copse_thread self;
+  struct copse_cursor from = {0, 0}, to = {args.shape.n_chunks, 0};
+  if (args.from) {
+    from = args.from[blockIdx.x];
+    to = args.to[blockIdx.x];
+  }
   copse_thread_enter(args, block, w, &self);
-  (void)copse_meet(&self); /* block->ranks is there */
-  copse_run_ops<MOVER>(args, worker, &self);
+  bool done = copse_run_range<MOVER>(args, &self, w, from, to);
+  if (!done && plan.words && threadIdx.x == 0)
+    copse_word_release(&plan.words[plan.own_word], 1);
   if (threadIdx.x == 0) plan.epochs[w] = self.epoch;
   if (plan.low_latency && copse_epoch_is_last(self.epoch))
-    copse_clear_packets(plan, worker.rank, self.epoch);
+    copse_clear_packets(plan, plan.workers[w].rank, self.epoch);
 }
 
 #endif

@@ -97,8 +97,9 @@ static void fill_buffers(const struct copse_cuda_machine *m, const struct copse_
   uint64_t offset = part->buffer ? (uint64_t)((unsigned char *)calls[0].recv - part->buffer->start)
                                  : 0;
   for (uint32_t r = 0; r < m->n_ranks; r++)
-    args->buffers[r].output =
-        part->buffer ? part->buffer->mapped[r] + offset + skip : p->staging[r];
+    if (m->host_of[r] == m->host_of[m->first_local])
+      args->buffers[r].output =
+          part->buffer ? part->buffer->mapped[r] + offset + skip : p->staging[r];
 }
 
 /* Where a block isn't full, what lies behind its end stays as it is. */
@@ -176,6 +177,23 @@ static copse_status launch_site(const struct copse_cuda_machine *m, const struct
   return COPSE_OK;
 }
 
+/* Over several hosts: round after round, and after each what has to change hosts. */
+static copse_status launch_rounds(struct copse_cuda_machine *m, struct copse_cuda_plan *p,
+                                  cudaStream_t stream, struct copse_launch_args *args,
+                                  struct copse_err *err) {
+  const struct copse_cuda_rounds *it;
+  COPSE_CHECK(copse_cuda_find_rounds(m, p, args->shape.n_chunks, &it, err));
+  args->plan = p->sites[0].device;
+  for (uint32_t round = 0; round < it->rounds->n_rounds; round++) {
+    args->from = it->cursors + (size_t)round * it->rounds->n_workers;
+    args->to = args->from + it->rounds->n_workers;
+    if (copse_rounds_moves(it->rounds, round))
+      COPSE_CHECK(launch_site(m, p, 0, stream, args, err));
+    COPSE_CHECK(copse_cuda_exchange(m, p, it->rounds, round, args, stream, err));
+  }
+  return COPSE_OK;
+}
+
 static copse_status launch_part(struct copse_cuda_machine *m, struct copse_cuda_plan *p,
                                 const struct copse_call *calls, const struct part *part,
                                 struct copse_err *err) {
@@ -183,6 +201,7 @@ static copse_status launch_part(struct copse_cuda_machine *m, struct copse_cuda_
   uint32_t element_bytes = (uint32_t)copse_type_bytes(calls[0].type);
   memset(&args, 0, sizeof args);
   COPSE_CHECK(copse_layout_shape(&p->layout, part->count, element_bytes, &args.shape, err));
+  if (p->split) copse_rounds_shape(&args.shape);
   args.shape.input_stride = part->whole;
   args.shape.output_stride = part->staged ? part->count : part->whole;
   args.pair_counts = calls[0].pair_counts;
@@ -198,7 +217,8 @@ static copse_status launch_part(struct copse_cuda_machine *m, struct copse_cuda_
     copse_on_device here(m->sites[s].device);
     struct copse_last_launch *last;
     COPSE_CHECK(join_streams(m, s, calls, stream, &last, err));
-    COPSE_CHECK(launch_site(m, p, s, stream, &args, err));
+    COPSE_CHECK(p->split ? launch_rounds(m, p, stream, &args, err)
+                         : launch_site(m, p, s, stream, &args, err));
     COPSE_CHECK(unstage(m, p, &calls[0], part, element_bytes, err));
     COPSE_CHECK(split_streams(m, s, calls, stream, last, err));
   }
@@ -212,6 +232,10 @@ copse_status copse_cuda_launch(void *machine, void *prepared, const struct copse
   uint64_t count = calls[0].count, bytes = copse_type_bytes(calls[0].type);
   struct part part = {0, count, count, false, NULL};
   COPSE_CHECK(copse_cuda_check_left(m, err));
+  if (p->split && calls[0].pair_counts)
+    return copse_fail(err, COPSE_UNSUPPORTED,
+                      "counts of pairs are on the GPUs, and messages between hosts need them here: "
+                      "no all_to_all_v over several hosts");
   if (count == 0) return COPSE_OK; /* packets would say nothing: see copse_next_epoch */
   if (m->many_processes && p->puts) {
     /* of a reduction only the root need give an output: no rank knows of another's */

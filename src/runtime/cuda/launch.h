@@ -14,7 +14,12 @@
 #define COPSE_CUDA_MAX_RANKS 128u
 
 /* Why a kernel leaves before its end. */
-enum copse_leave { COPSE_LEAVE_NOT = 0, COPSE_LEAVE_ABORT = 1, COPSE_LEAVE_TIMEOUT = 2 };
+enum copse_leave {
+  COPSE_LEAVE_NOT = 0,
+  COPSE_LEAVE_ABORT = 1,
+  COPSE_LEAVE_TIMEOUT = 2,
+  COPSE_LEAVE_PEER = 3 /* and more: rank `leave - COPSE_LEAVE_PEER`, of another host, has left */
+};
 
 /*
  * In pinned host memory that the GPUs see: one per clique and process. The host sets `leave` to
@@ -53,6 +58,10 @@ struct copse_device_plan {
   uint64_t *sent;   /* [n_channels] how often each was raised, by workers that run here */
   uint64_t *taken;  /* [n_channels] how often each was waited for */
   uint32_t *epochs; /* [n_workers] launches so far */
+  /* With ranks of other hosts, NULL without: [n_ranks] the words that came from each at the end
+   * of the last round, and at its own place what this rank sends: 0, or 1 when it has left. */
+  uint32_t *words;
+  uint32_t own_word;
   struct copse_control *control;
   uint64_t packets_copy;
   uint32_t n_ranks, fifo;
@@ -64,6 +73,8 @@ struct copse_device_plan {
 /* A launch, passed by value. */
 struct copse_launch_args {
   struct copse_device_plan plan;
+  /* [gridDim.x] a round: from where to where each block runs. NULL: the whole plan. */
+  const struct copse_cursor *from, *to;
   struct copse_shape shape;
   const uint64_t *pair_counts;
   uint64_t pair_first;

@@ -99,6 +99,7 @@ static void free_machine(void *machine) {
     if (m->sites[i].eager.done) (void)cudaEventDestroy(m->sites[i].eager.done);
     if (m->sites[i].captured.done) (void)cudaEventDestroy(m->sites[i].captured.done);
   }
+  if (m->upload) (void)cudaStreamDestroy(m->upload);
   if (m->control) (void)cudaFreeHost(m->control);
   free(m);
 }
@@ -160,10 +161,14 @@ static copse_status report_timeout(const struct copse_cuda_machine *m, struct co
 }
 
 copse_status copse_cuda_check_left(const struct copse_cuda_machine *m, struct copse_err *err) {
-  switch (load_word(&m->control->leave)) {
+  uint32_t leave = load_word(&m->control->leave);
+  switch (leave) {
     case COPSE_LEAVE_NOT: return COPSE_OK;
     case COPSE_LEAVE_TIMEOUT: return report_timeout(m, err);
-    default: return copse_fail(err, COPSE_ABORTED, "the communicator was aborted");
+    case COPSE_LEAVE_ABORT: return copse_fail(err, COPSE_ABORTED, "the communicator was aborted");
+    default:
+      return copse_fail(err, COPSE_ABORTED, "rank %u, on another host, gave up; its error says why",
+                        leave - COPSE_LEAVE_PEER);
   }
 }
 

@@ -8,7 +8,6 @@
 #include <dlfcn.h>
 
 typedef int nccl_result; /* 0: success */
-#define NCCL_UINT8 1     /* ncclDataType_t */
 
 struct nccl {
   void *library; /* what was opened, or NULL */
@@ -36,7 +35,7 @@ static copse_status check(const struct nccl *nccl, nccl_result result, const cha
 }
 
 /* A function of the process's own NCCL. */
-static bool find(struct nccl *nccl, const char *name, void *function) {
+static bool find(const struct nccl *nccl, const char *name, void *function) {
   void *symbol = dlsym(nccl->library ? nccl->library : RTLD_DEFAULT, name);
   memcpy(function, &symbol, sizeof symbol);
   return symbol != NULL;
@@ -79,7 +78,7 @@ static copse_status gather(struct context *c, const void *mine, void *all, size_
   unsigned char *everybodys = c->memory + c->bytes;
   COPSE_CUDA(cudaMemcpyAsync(c->memory, mine, bytes, cudaMemcpyHostToDevice, c->stream));
   COPSE_CHECK(check(&c->nccl,
-                    c->nccl.all_gather(c->memory, everybodys, bytes, NCCL_UINT8, c->comm,
+                    c->nccl.all_gather(c->memory, everybodys, bytes, COPSE_NCCL_UINT8, c->comm,
                                        c->stream),
                     "ncclAllGather", err));
   COPSE_CUDA(cudaMemcpyAsync(all, everybodys, bytes * (size_t)c->n_ranks, cudaMemcpyDeviceToHost,
@@ -139,6 +138,28 @@ bool copse_nccl_handle_of(const copse_bootstrap *bootstrap, struct copse_nccl_ha
   out->comm = c->comm;
   out->library = c->nccl.library;
   return true;
+}
+
+copse_status copse_nccl_links_of(const copse_bootstrap *bootstrap, struct copse_nccl_links *out,
+                                 struct copse_err *err) {
+  if (bootstrap->all_gather != all_gather)
+    return copse_fail(err, COPSE_UNSUPPORTED,
+                      "ranks on several hosts are joined by NCCL only: copse_comm_init_nccl");
+  const struct context *c = (const struct context *)bootstrap->context;
+  out->comm = c->comm;
+  out->error_string = c->nccl.error_string;
+  if (find(&c->nccl, "ncclGroupStart", &out->group_start) &&
+      find(&c->nccl, "ncclGroupEnd", &out->group_end) &&
+      find(&c->nccl, "ncclSend", &out->send) && find(&c->nccl, "ncclRecv", &out->recv))
+    return COPSE_OK;
+  return copse_fail(err, COPSE_UNSUPPORTED,
+                    "ranks on several hosts, and this NCCL has no ncclSend (2.7 has)");
+}
+
+copse_status copse_nccl_check(const struct copse_nccl_links *links, int result, const char *call,
+                              struct copse_err *err) {
+  if (result == 0) return COPSE_OK;
+  return copse_fail(err, COPSE_DEVICE, "%s: %s", call, links->error_string(result));
 }
 
 void copse_nccl_bootstrap_free(copse_bootstrap *bootstrap) {

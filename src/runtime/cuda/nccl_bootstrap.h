@@ -22,4 +22,22 @@ struct copse_nccl_handle {
 };
 bool copse_nccl_handle_of(const copse_bootstrap *bootstrap, struct copse_nccl_handle *out);
 
+/* Point-to-point messages of that communicator, bytes on a stream. What stands between start and
+ * end of a group moves at the same time; messages between two ranks match in order. */
+struct copse_nccl_links {
+  void *comm;
+  int (*group_start)(void);
+  int (*group_end)(void);
+  int (*send)(const void *from, size_t count, int type, int peer, void *comm, cudaStream_t stream);
+  int (*recv)(void *to, size_t count, int type, int peer, void *comm, cudaStream_t stream);
+  const char *(*error_string)(int result);
+};
+#define COPSE_NCCL_UINT8 1 /* ncclDataType_t */
+
+/* COPSE_UNSUPPORTED where the bootstrap is another one, or NCCL is older than 2.7. */
+copse_status copse_nccl_links_of(const copse_bootstrap *bootstrap, struct copse_nccl_links *out,
+                                 struct copse_err *err);
+copse_status copse_nccl_check(const struct copse_nccl_links *links, int result, const char *call,
+                              struct copse_err *err);
+
 #endif

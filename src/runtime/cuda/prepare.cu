@@ -119,6 +119,7 @@ static copse_status make_parts(const struct copse_cuda_machine *m, const struct 
   for (uint32_t w = 0; w < h->n_workers; w++)
     if (is_at_site(m, plan->workers[w].rank, site)) parts->worker_of_block[block++] = w;
   for (uint32_t r = 0; r < h->n_ranks; r++) {
+    if (!p->arenas[r]) continue; /* of another host */
     parts->arenas[r].signals = (uint64_t *)p->arenas[r];
     parts->arenas[r].scratch = p->arenas[r] + slots;
     parts->arenas[r].packets = p->arenas[r] + packets;
@@ -150,6 +151,11 @@ static copse_status upload(struct copse_cuda_machine *m, struct copse_cuda_plan 
   return copse_cuda_check(error, "cudaMemcpy", err);
 }
 
+static uint64_t arena_bytes(const struct copse_cuda_plan *p) {
+  return p->shape.signals_bytes + p->shape.slots_bytes + 2 * p->shape.packets_copy +
+         p->shape.words_bytes;
+}
+
 static copse_status make_site(struct copse_cuda_machine *m, struct copse_cuda_plan *p,
                               uint32_t site, struct copse_err *err) {
   struct parts parts = {NULL, NULL, NULL};
@@ -166,6 +172,10 @@ static copse_status make_site(struct copse_cuda_machine *m, struct copse_cuda_pl
   d->low_latency = p->plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY;
   d->system = m->n_sites > 1 || m->many_processes;
   d->number = p->number;
+  if (p->split) {
+    d->own_word = m->first_local;
+    d->words = (uint32_t *)(p->arenas[d->own_word] + arena_bytes(p) - p->shape.words_bytes);
+  }
   return status;
 }
 
@@ -182,6 +192,7 @@ static void shape_arena(struct copse_cuda_plan *p) {
     if (slots > s->slots_bytes) s->slots_bytes = slots;
     if (packets > s->packets_copy) s->packets_copy = packets;
   }
+  if (p->split) s->words_bytes = aligned(plan->header.n_ranks * sizeof(uint32_t));
 }
 
 /* Zeroed memory of a local rank, on its device. */
@@ -216,7 +227,9 @@ static copse_status make_shared(struct copse_cuda_machine *m, uint64_t bytes,
                                 struct copse_nccl_window *window, struct copse_err *err) {
   struct copse_err why_not = COPSE_ERR_INIT;
   uint32_t own = m->first_local;
-  if (copse_nccl_window_new(m, bytes, addresses, window, &why_not) == COPSE_OK) return COPSE_OK;
+  if (m->n_hosts == 1 &&
+      copse_nccl_window_new(m, bytes, addresses, window, &why_not) == COPSE_OK)
+    return COPSE_OK;
   memset(addresses, 0, m->n_ranks * sizeof *addresses);
   COPSE_CHECK(copse_cuda_agree(m, allocate(m, own, bytes, &addresses[own], err), err));
   return copse_cuda_agree(m, copse_cuda_share(m, addresses[own], addresses, opened, err), err);
@@ -224,7 +237,7 @@ static copse_status make_shared(struct copse_cuda_machine *m, uint64_t bytes,
 
 static copse_status make_memory(struct copse_cuda_machine *m, struct copse_cuda_plan *p,
                                 struct copse_err *err) {
-  uint64_t bytes = p->shape.signals_bytes + p->shape.slots_bytes + 2 * p->shape.packets_copy;
+  uint64_t bytes = arena_bytes(p);
   uint32_t first = m->first_local;
   if (m->many_processes) {
     COPSE_CHECK(make_shared(m, bytes, p->arenas, p->opened, &p->windows[0], err));
@@ -255,6 +268,8 @@ void copse_cuda_plan_free(struct copse_cuda_machine *m, struct copse_cuda_plan *
   if (p->staging) free_memory(m, &p->windows[1], p->staging[m->first_local]);
   for (uint32_t s = 0; p->sites && s < m->n_sites; s++)
     if (p->sites[s].tables) (void)cudaFree(p->sites[s].tables);
+  copse_cuda_free_rounds(p);
+  copse_split_free(p->split);
   free(p->arenas);
   free(p->staging);
   free(p->opened);
@@ -265,6 +280,10 @@ void copse_cuda_plan_free(struct copse_cuda_machine *m, struct copse_cuda_plan *
 
 static copse_status make_own(struct copse_cuda_machine *m, struct copse_cuda_plan *p,
                              struct copse_err *err) {
+  if (m->n_hosts > 1) {
+    COPSE_CHECK(copse_split_new(p->plan, m->host_of, &p->split, err));
+    p->plan = &p->split->local;
+  }
   COPSE_CHECK(copse_layout_new(p->plan, &p->layout, err));
   COPSE_CHECK(copse_calloc(m->n_ranks, sizeof *p->arenas, &p->arenas, err));
   COPSE_CHECK(copse_calloc(m->n_ranks, sizeof *p->staging, &p->staging, err));
@@ -278,12 +297,18 @@ static copse_status make_own(struct copse_cuda_machine *m, struct copse_cuda_pla
 static copse_status make_sites(struct copse_cuda_machine *m, struct copse_cuda_plan *p,
                                struct copse_err *err) {
   for (uint32_t s = 0; s < m->n_sites; s++) COPSE_CHECK(make_site(m, p, s, err));
+  if (!p->split) return COPSE_OK;
+  /* a plan that stands still does so for one of these, and is refused before it is used */
+  const uint32_t fifo = p->plan->header.fifo, chunks[] = {1, fifo + 1, 2 * fifo + 1};
+  const struct copse_cuda_rounds *rounds;
+  for (uint32_t n : chunks) COPSE_CHECK(copse_cuda_find_rounds(m, p, n, &rounds, err));
   return COPSE_OK;
 }
 
 /* Step by step, and after each the processes agree, so that none waits for one that gave up. */
 static copse_status prepare(struct copse_cuda_machine *m, struct copse_cuda_plan *p,
                             struct copse_err *err) {
+  COPSE_CHECK(copse_cuda_find_hosts(m, err));
   COPSE_CHECK(copse_cuda_agree(m, make_own(m, p, err), err));
   COPSE_CHECK(make_memory(m, p, err));
   return copse_cuda_agree(m, make_sites(m, p, err), err);

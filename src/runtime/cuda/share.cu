@@ -46,6 +46,7 @@ static copse_status open_all(struct copse_cuda_machine *m, const struct offer *a
       mapped[r] = mine;
       continue;
     }
+    if (m->host_of[r] != m->host_of[m->first_local]) continue;
     COPSE_CUDA(
         cudaIpcOpenMemHandle(&opened[r], all[r].handle, cudaIpcMemLazyEnablePeerAccess));
     mapped[r] = (unsigned char *)opened[r] + all[r].offset;
@@ -139,6 +140,7 @@ copse_status copse_cuda_add_buffer(void *machine, uint32_t local_rank, void *buf
   memset(&offer, 0, sizeof offer);
   offer.bytes = bytes;
   copse_status status = copse_cuda_agree(m, new_buffer(m, buffer, bytes, &b, err), err);
+  if (status == COPSE_OK) status = copse_cuda_find_hosts(m, err);
   if (status == COPSE_OK) {
     struct copse_err why = COPSE_ERR_INIT;
     if (offset_in_allocation(buffer, &offer.offset, &why) != COPSE_OK)

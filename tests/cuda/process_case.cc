@@ -1,0 +1,166 @@
+#include "cuda/process_case.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern "C" {
+#include "support/support.h"
+}
+
+copse_status meeting_all_gather(void *context, const void *mine, void *all, size_t bytes) {
+  struct meeting *m = (struct meeting *)context;
+  if (bytes > MAX_GATHER) return COPSE_NOMEM;
+  memcpy(m->place->gathered[m->rank], mine, bytes);
+  pthread_barrier_wait(&m->place->barrier);
+  for (int r = 0; r < m->n; r++) memcpy((char *)all + r * bytes, m->place->gathered[r], bytes);
+  pthread_barrier_wait(&m->place->barrier);
+  return COPSE_OK;
+}
+
+/* ---- one rank ---------------------------------------------------------------------------- */
+
+void process_open(struct process *p, copse_collective collective, struct pb_options trees,
+                  const copse_bootstrap *bootstrap) {
+  struct copse_err err = COPSE_ERR_INIT;
+  uint32_t n = (uint32_t)p->meeting.n, rank = (uint32_t)p->meeting.rank;
+  const int device = 0;
+  const struct copse_clique_shape shape = {n, rank, 1, &device, bootstrap};
+  p->plan = pb_tree_plan(collective, n, exec_case_root(collective, n), trees);
+  COPSE_SUCCEEDS(copse_cuda_machine.new_machine(&shape, &p->machine, &err), &err);
+  copse_cuda_machine.set_timeout(p->machine, 60);
+  COPSE_SUCCEEDS(copse_cuda_machine.prepare(p->machine, p->plan, &p->prepared, &err), &err);
+  CUDA_OK(cudaStreamCreateWithFlags(&p->stream, cudaStreamNonBlocking));
+}
+
+void process_close(struct process *p) {
+  copse_cuda_machine.free_machine(p->machine);
+  CUDA_OK(cudaStreamDestroy(p->stream));
+  pb_free((struct copse_plan *)p->plan);
+}
+
+copse_status process_launch(struct process *p, const struct copse_data *data, void *send,
+                            void *recv, struct copse_err *err) {
+  struct copse_call call;
+  memset(&call, 0, sizeof call);
+  call.collective = data->collective;
+  call.root = data->root;
+  call.count = data->count;
+  call.type = data->type;
+  call.redop = data->redop;
+  call.send = send;
+  call.recv = recv;
+  call.stream = p->stream;
+  return copse_cuda_machine.launch(p->machine, p->prepared, &call, err);
+}
+
+struct copse_data process_data(const struct process *p, uint64_t count, uint64_t seed) {
+  const struct copse_plan_header *h = &p->plan->header;
+  struct copse_data data;
+  memset(&data, 0, sizeof data);
+  data.collective = (copse_collective)h->collective;
+  data.n_ranks = h->n_ranks;
+  data.root = h->root;
+  data.count = count;
+  data.type = seed % 2 ? COPSE_FLOAT : COPSE_HALF;
+  data.redop = COPSE_SUM;
+  data.seed = seed;
+  return data;
+}
+
+static void launch(struct process *p, const struct process_call *it, const struct copse_data *data,
+                   void *send, void *recv) {
+  struct copse_err err = COPSE_ERR_INIT;
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  if (it->graph_launches == 0) {
+    COPSE_SUCCEEDS(process_launch(p, data, send, recv, &err), &err);
+    return;
+  }
+  CUDA_OK(cudaStreamBeginCapture(p->stream, cudaStreamCaptureModeGlobal));
+  COPSE_SUCCEEDS(process_launch(p, data, send, recv, &err), &err);
+  CUDA_OK(cudaStreamEndCapture(p->stream, &graph));
+  CUDA_OK(cudaGraphInstantiate(&exec, graph, 0));
+  for (int i = 0; i < it->graph_launches; i++) CUDA_OK(cudaGraphLaunch(exec, p->stream));
+  CUDA_OK(cudaStreamSynchronize(p->stream));
+  CUDA_OK(cudaGraphExecDestroy(exec));
+  CUDA_OK(cudaGraphDestroy(graph));
+}
+
+void process_check(struct process *p, const struct process_call *it, unsigned char *memory,
+                   uint64_t room) {
+  const struct copse_plan_header *h = &p->plan->header;
+  const struct copse_data data = process_data(p, it->count, it->seed);
+  struct copse_err err = COPSE_ERR_INIT;
+  uint32_t rank = (uint32_t)p->meeting.rank;
+  uint64_t bytes = copse_type_bytes(data.type), in = h->input_blocks * it->count * bytes,
+           out = h->output_blocks * it->count * bytes;
+  unsigned char *host = (unsigned char *)calloc(in + 2 * out + 1, 1), *recv = memory;
+  unsigned char *send = memory + room;
+  if (it->in_place && h->collective == COPSE_ALLGATHER) send = recv + rank * it->count * bytes;
+  if (it->in_place && h->collective == COPSE_ALLREDUCE) send = recv;
+  copse_data_input(&data, rank, 0, h->input_blocks * it->count, host);
+  CUDA_OK(cudaMemset(recv, 0xa5, out));
+  CUDA_OK(cudaMemcpy(send, host, in, cudaMemcpyHostToDevice));
+  CUDA_OK(cudaDeviceSynchronize());
+  launch(p, it, &data, send, recv);
+  COPSE_SUCCEEDS(copse_cuda_machine.finish(p->machine, &err), &err);
+  CUDA_OK(cudaMemcpy(host + in, recv, out, cudaMemcpyDeviceToHost));
+  if (copse_data_is_promised(&data, rank)) {
+    copse_data_output(&data, rank, 0, h->output_blocks * it->count, host + in + out);
+    DEVICE_ASSERT(memcmp(host + in, host + in + out, out) == 0,
+                  "rank %u: wrong %s of %llu elements, in place %d, graph %d", rank,
+                  copse_collective_name(data.collective), (unsigned long long)it->count,
+                  it->in_place, it->graph_launches);
+  }
+  free(host);
+}
+
+/* ---- all ranks ------------------------------------------------------------------------------- */
+
+static struct meeting_place *map_place(int file) {
+  void *p = mmap(NULL, sizeof(struct meeting_place), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (p == MAP_FAILED) abort();
+  return (struct meeting_place *)p;
+}
+
+static void start_rank(int file, int rank, int n, copse_collective collective, const char *mode,
+                       pid_t *child) {
+  *child = fork();
+  if (*child != 0) return;
+  char texts[4][16];
+  const int numbers[] = {file, rank, n, (int)collective};
+  for (int i = 0; i < 4; i++) snprintf(texts[i], sizeof texts[i], "%d", numbers[i]);
+  execl("/proc/self/exe", "rank", texts[0], texts[1], texts[2], texts[3], mode, (char *)NULL);
+  _exit(127);
+}
+
+void processes_run(copse_collective collective, const char *mode, int n) {
+  int file = memfd_create("meeting", 0);
+  ck_assert(file >= 0 && ftruncate(file, sizeof(struct meeting_place)) == 0);
+  struct meeting_place *place = map_place(file);
+  pthread_barrierattr_t shared;
+  pthread_barrierattr_init(&shared);
+  pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
+  pthread_barrier_init(&place->barrier, &shared, (unsigned)n);
+  pid_t children[MAX_PROCESSES];
+  for (int r = 0; r < n; r++) start_rank(file, r, n, collective, mode, &children[r]);
+  for (int r = 0; r < n; r++) {
+    int status = -1;
+    ck_assert_int_eq(waitpid(children[r], &status, 0), children[r]);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "rank %d: status 0x%x", r, status);
+  }
+  munmap(place, sizeof *place);
+  close(file);
+}
+
+bool process_is_rank(int argc, char **argv, struct process_arguments *out) {
+  if (argc != 6 || strcmp(argv[0], "rank") != 0) return false;
+  alarm(120);
+  out->meeting = {map_place(atoi(argv[1])), atoi(argv[2]), atoi(argv[3])};
+  out->collective = (copse_collective)atoi(argv[4]);
+  out->mode = argv[5];
+  return true;
+}

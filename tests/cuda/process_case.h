@@ -1,0 +1,73 @@
+/*
+ * One rank per process, on emulated GPUs: the program runs itself once per rank, and the ranks
+ * find each other through a file that they map.
+ */
+#ifndef COPSE_TESTS_PROCESS_CASE_H
+#define COPSE_TESTS_PROCESS_CASE_H
+
+#include <pthread.h>
+
+#include "cuda/device_case.h"
+
+enum { MAX_PROCESSES = 4, MAX_GATHER = 1 << 16, MAX_RING = 1 << 12 };
+
+/* Bytes on their way from one rank to another. */
+struct meeting_ring {
+  uint64_t put, taken; /* ever; atomically */
+  unsigned char bytes[MAX_RING];
+};
+
+struct meeting_place {
+  pthread_barrier_t barrier;
+  unsigned char gathered[MAX_PROCESSES][MAX_GATHER];
+  struct meeting_ring rings[MAX_PROCESSES][MAX_PROCESSES]; /* from, to */
+};
+
+struct meeting {
+  struct meeting_place *place;
+  int rank, n;
+};
+
+/* Of a copse_bootstrap whose context is a struct meeting. */
+copse_status meeting_all_gather(void *context, const void *mine, void *all, size_t bytes);
+
+/* A rank's machine with one plan. */
+struct process {
+  struct meeting meeting;
+  const struct copse_plan *plan;
+  void *machine, *prepared;
+  cudaStream_t stream;
+};
+void process_open(struct process *p, copse_collective collective, struct pb_options trees,
+                  const copse_bootstrap *bootstrap);
+#define PROCESS_TREES ((struct pb_options){2, 2, 2, 3, 512, 64}) /* small chunks */
+void process_close(struct process *p);
+
+struct copse_data process_data(const struct process *p, uint64_t count, uint64_t seed);
+copse_status process_launch(struct process *p, const struct copse_data *data, void *send,
+                            void *recv, struct copse_err *err);
+
+/*
+ * One collective on `memory`, twice `room` bytes, or `launches` times as one graph; the output,
+ * poisoned before, must be right to the last element.
+ */
+struct process_call {
+  uint64_t count, seed;
+  bool in_place;
+  int graph_launches; /* 0: no graph */
+};
+void process_check(struct process *p, const struct process_call *it, unsigned char *memory,
+                   uint64_t room);
+
+/* Runs the program n times as argv {"rank", ...}; all must leave with 0. */
+void processes_run(copse_collective collective, const char *mode, int n);
+
+/* What argv says in such a process. */
+struct process_arguments {
+  struct meeting meeting;
+  copse_collective collective;
+  const char *mode;
+};
+bool process_is_rank(int argc, char **argv, struct process_arguments *out);
+
+#endif

@@ -403,16 +403,28 @@ static bool check_and_learn(struct splitter *s, int w) {
   return failed == 0;
 }
 
+/* The tight cuts nearest to the terminals: hosts, as a rule. Nothing is split yet, or all
+ * that is has been proved. */
+static void learn_tight(struct splitter *s) {
+  for (int i = 0; i < s->network->n_terminals; i++) {
+    copse_flow_max(s->flow, s->network->n_nodes, s->order[i], s->demand);
+    copse_flow_find_sides(s->flow, s->order[i]);
+    learn(s, 0, -1);
+  }
+}
+
 /*
  * The whole relay at once within the known cuts, proved; again with the cuts that the proof
  * found broken. Leaves the relay as it was where that does not get there.
  */
-static copse_status split_by_cuts(struct splitter *s, int w, struct copse_err *err) {
+static copse_status split_by_cuts(struct splitter *s, int w, bool *done, struct copse_err *err) {
   copse_status status = COPSE_OK;
+  *done = false;
   for (int attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
     COPSE_TRY(take_within_cuts(s, w, err));
     bool empty = is_empty(s, w), served = check_and_learn(s, empty ? w : -1);
-    if (served) return commit(s, err); /* proved, though perhaps not all of the relay */
+    *done = served; /* proved, though perhaps not all of the relay */
+    if (served) return commit(s, err);
     COPSE_TRY(undo(s, err));
   }
 out:
@@ -422,12 +434,13 @@ out:
 static copse_status split_relay(struct splitter *s, int w, struct copse_err *err) {
   copse_status status = COPSE_OK;
   int n = collect_neighbours(s, w);
+  bool done;
   if (n == 0) return COPSE_OK;
   if (n > 2) {
     COPSE_TRY(make_guess(s, w, group_neighbours(s, w, n), err));
     cap_guess(s, w);
-    COPSE_TRY(split_by_cuts(s, w, err));
-    if (!is_empty(s, w)) COPSE_TRY(try_steps(s, w, 0, s->n_steps, err));
+    COPSE_TRY(split_by_cuts(s, w, &done, err));
+    if (!done) COPSE_TRY(try_steps(s, w, 0, s->n_steps, err));
     COPSE_TRY(split_pairwise(s, w, err));
   } else {
     COPSE_TRY(contract(s, w, n, err));
@@ -501,19 +514,25 @@ static void release(struct splitter *s) {
   copse_cuts_free(&s->cuts);
 }
 
-/* All relays by their guesses and one proof for all; or nothing is changed. */
-static copse_status split_by_guess(struct splitter *s, struct copse_err *err) {
+/* A relay by its guess, or within the known cuts; unproved. */
+static copse_status take_relay(struct splitter *s, int w, bool within_cuts, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  int n = collect_neighbours(s, w);
+  if (n <= 2) return contract(s, w, n, err);
+  COPSE_TRY(make_guess(s, w, group_neighbours(s, w, n), err));
+  cap_guess(s, w);
+  if (within_cuts) return take_within_cuts(s, w, err);
+  for (size_t i = 0; i < s->n_steps; i++) COPSE_TRY(take(s, w, s->steps[i], err));
+out:
+  return status;
+}
+
+/* All relays and one proof for all; or nothing is changed. */
+static copse_status split_all(struct splitter *s, bool within_cuts, struct copse_err *err) {
   copse_status status = COPSE_OK;
   bool complete = true;
   for (int w; complete && (w = slowest_relay(s)) >= 0;) {
-    int n = collect_neighbours(s, w);
-    if (n > 2) {
-      COPSE_TRY(make_guess(s, w, group_neighbours(s, w, n), err));
-      cap_guess(s, w);
-      for (size_t i = 0; i < s->n_steps; i++) COPSE_TRY(take(s, w, s->steps[i], err));
-    } else {
-      COPSE_TRY(contract(s, w, n, err));
-    }
+    COPSE_TRY(take_relay(s, w, within_cuts, err));
     complete = is_empty(s, w);
     copse_flow_compact(s->flow);
   }
@@ -545,7 +564,11 @@ copse_status copse_split_relays(const struct copse_network *network, const int64
   *flow = NULL;
   COPSE_TRY(prepare(&s, capacities, k, err));
   COPSE_TRY(contract_chains(&s, err));
-  COPSE_TRY(split_by_guess(&s, err));
+  COPSE_TRY(split_all(&s, false, err));
+  if (slowest_relay(&s) >= 0) {
+    learn_tight(&s);
+    COPSE_TRY(split_all(&s, true, err));
+  }
   for (int w; (w = slowest_relay(&s)) >= 0;) {
     COPSE_TRY(split_relay(&s, w, err));
     copse_progress_report(progress, "split", ++done, relays);

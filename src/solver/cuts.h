@@ -17,6 +17,8 @@ struct copse_cuts {
   int n_nodes, n, most;
   int64_t *slack;          /* [n] by how much the links into the set exceed what must enter */
   unsigned char *member;   /* [n_nodes * most] by node: whether it is in cut c */
+  int *n_holding;          /* [n_nodes] the same as lists: */
+  int *holding;            /* [n_nodes * most] by node: the cuts it is in */
 };
 
 copse_status copse_cuts_new(int n_nodes, struct copse_cuts *out, struct copse_err *err) COPSE_CHECKED;
@@ -24,6 +26,9 @@ void copse_cuts_free(struct copse_cuts *cuts);
 
 /* Which cuts hold `node`: [n] flags. */
 const unsigned char *copse_cuts_of(const struct copse_cuts *cuts, int node);
+
+/* The cuts that hold `node`: [cuts.n_holding[node]]. */
+const int *copse_cuts_holding(const struct copse_cuts *cuts, int node);
 
 /* Adds the set given by flags [n_nodes]; -1 where it is known, else its place. */
 int copse_cuts_add(struct copse_cuts *cuts, const unsigned char *inside, int64_t slack);

@@ -123,18 +123,23 @@ static void release(struct packer *p) {
  * entered no more, except for what it can spare.
  */
 static int64_t spared_by_cuts(const struct packer *p, int x, int y, int64_t want) {
-  const unsigned char *of_x = copse_cuts_of(&p->cuts, x), *of_y = copse_cuts_of(&p->cuts, y);
-  for (int c = 0; c < p->cuts.n; c++)
-    if (of_y[c] & p->touched[c] & !of_x[c] && p->cuts.slack[c] < want) want = p->cuts.slack[c];
+  const unsigned char *of_x = copse_cuts_of(&p->cuts, x);
+  const int *entered = copse_cuts_holding(&p->cuts, y);
+  for (int i = 0; i < p->cuts.n_holding[y]; i++) {
+    int c = entered[i];
+    if (p->touched[c] && !of_x[c] && p->cuts.slack[c] < want) want = p->cuts.slack[c];
+  }
   return want;
 }
 
 /* The same after x -> y was taken. */
 static void enter_cuts(struct packer *p, int x, int y, int64_t amount) {
-  const unsigned char *of_x = copse_cuts_of(&p->cuts, x), *of_y = copse_cuts_of(&p->cuts, y);
-  for (int c = 0; c < p->cuts.n; c++) {
-    if (of_y[c] & p->touched[c] & !of_x[c]) p->cuts.slack[c] -= amount;
-    p->touched[c] |= of_y[c];
+  const unsigned char *of_x = copse_cuts_of(&p->cuts, x);
+  const int *entered = copse_cuts_holding(&p->cuts, y);
+  for (int i = 0; i < p->cuts.n_holding[y]; i++) {
+    int c = entered[i];
+    if (p->touched[c] && !of_x[c]) p->cuts.slack[c] -= amount;
+    p->touched[c] = true;
   }
 }
 
@@ -305,8 +310,9 @@ static void restart_vertices(struct packer *p) {
   for (int i = 0; i < p->current.n_edges; i++) {
     p->order[p->n_order++] = p->current.edges[i].dst;
     p->in_tree[p->current.edges[i].dst] = true;
-    const unsigned char *of = copse_cuts_of(&p->cuts, p->current.edges[i].dst);
-    for (int c = 0; c < p->cuts.n; c++) p->touched[c] |= of[c];
+    const int *entered = copse_cuts_holding(&p->cuts, p->current.edges[i].dst);
+    for (int j = 0; j < p->cuts.n_holding[p->current.edges[i].dst]; j++)
+      p->touched[entered[j]] = true;
   }
 }
 
@@ -387,10 +393,9 @@ static void measure_cuts(struct packer *p) {
     const unsigned char *of_v = copse_cuts_of(&p->cuts, v);
     for (int c = 0; c < p->cuts.n; c++) slack[c] += of_v[c] ? p->need[v] : 0;
     for (int i = p->first_link[v]; i < p->first_link[v + 1]; i++) {
-      const struct link *link = &p->links[i];
-      const unsigned char *of_dst = copse_cuts_of(&p->cuts, link->dst);
-      if (link->left == 0) continue;
-      for (int c = 0; c < p->cuts.n; c++) slack[c] += of_dst[c] & !of_v[c] ? link->left : 0;
+      const int *entered = copse_cuts_holding(&p->cuts, p->links[i].dst);
+      for (int j = 0; j < p->cuts.n_holding[p->links[i].dst]; j++)
+        if (!of_v[entered[j]]) slack[entered[j]] += p->links[i].left;
     }
   }
 }

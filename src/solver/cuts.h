@@ -15,13 +15,14 @@
  * replaces the one that can spare most. */
 struct copse_cuts {
   int n_nodes, n, most;
-  int64_t *slack;          /* [n] by how much the links into the set exceed what must enter */
-  unsigned char *member;   /* [n_nodes * most] by node: whether it is in cut c */
-  int *n_holding;          /* [n_nodes] the same as lists: */
-  int *holding;            /* [n_nodes * most] by node: the cuts it is in */
+  int64_t *slack;        /* [n] by how much the links into the set exceed what must enter */
+  unsigned char *member; /* [n_nodes * most] by node: whether it is in cut c */
+  int *n_holding;        /* [n_nodes] the same as lists: */
+  int *holding;          /* [n_nodes * most] by node: the cuts it is in */
 };
 
-copse_status copse_cuts_new(int n_nodes, struct copse_cuts *out, struct copse_err *err) COPSE_CHECKED;
+copse_status copse_cuts_new(int n_nodes, struct copse_cuts *out,
+                            struct copse_err *err) COPSE_CHECKED;
 void copse_cuts_free(struct copse_cuts *cuts);
 
 /* Which cuts hold `node`: [n] flags. */

@@ -54,7 +54,8 @@ static copse_status list_links(struct packer *p, struct copse_flow *graph, struc
     p->first_link[v] = (int)n;
     COPSE_TRY(copse_grow(&p->links, &capacity, n + (size_t)leaving.n, sizeof *p->links, err));
     for (int i = 0; i < leaving.n; i++)
-      p->links[n++] = (struct link){leaving.nodes[i], leaving.capacities[i], leaving.capacities[i], 0};
+      p->links[n++] =
+          (struct link){leaving.nodes[i], leaving.capacities[i], leaving.capacities[i], 0};
   }
   p->first_link[p->network->n_nodes] = (int)n;
 out:

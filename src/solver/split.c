@@ -46,8 +46,8 @@ static copse_status change(struct splitter *s, int w, const struct step *step, i
   COPSE_TRY(copse_flow_change(s->flow, step->u, w, -amount, err));
   COPSE_TRY(copse_flow_change(s->flow, w, step->t, -amount, err));
   if (step->u != step->t) COPSE_TRY(copse_flow_change(s->flow, step->u, step->t, amount, err));
-  const unsigned char *of_u = copse_cuts_of(&s->cuts, step->u),
-                      *of_w = copse_cuts_of(&s->cuts, w), *of_t = copse_cuts_of(&s->cuts, step->t);
+  const unsigned char *of_u = copse_cuts_of(&s->cuts, step->u), *of_w = copse_cuts_of(&s->cuts, w),
+                      *of_t = copse_cuts_of(&s->cuts, step->t);
   for (int c = 0; c < s->cuts.n; c++)
     if ((of_u[c] ^ of_w[c]) & (of_t[c] ^ of_w[c])) s->cuts.slack[c] -= amount;
 out:
@@ -56,8 +56,8 @@ out:
 
 /* What the known cuts leave of a step. */
 static int64_t spared_by_cuts(const struct splitter *s, int w, const struct step *step) {
-  const unsigned char *of_u = copse_cuts_of(&s->cuts, step->u),
-                      *of_w = copse_cuts_of(&s->cuts, w), *of_t = copse_cuts_of(&s->cuts, step->t);
+  const unsigned char *of_u = copse_cuts_of(&s->cuts, step->u), *of_w = copse_cuts_of(&s->cuts, w),
+                      *of_t = copse_cuts_of(&s->cuts, step->t);
   int64_t amount = step->amount;
   for (int c = 0; c < s->cuts.n; c++)
     if (((of_u[c] ^ of_w[c]) & (of_t[c] ^ of_w[c])) && s->cuts.slack[c] < amount)

@@ -25,8 +25,16 @@ struct node {
   int current; /* next arc to look at in this sweep */
 };
 
+/* An arc that carries flow of the last run; the twin's residual changed with it. */
+struct touched {
+  int node, arc;
+};
+
 struct copse_flow {
   int n_nodes;
+  struct touched *touched; /* [n_touched], to put residuals back without a walk over all arcs */
+  int n_touched, touched_capacity;
+  bool lost_track; /* more were touched than there is room for */
   struct node *nodes;
   int *queue;     /* [n_nodes] breadth-first search */
   int *path_node; /* [n_nodes] augmenting path: nodes and the arc taken from each */
@@ -34,6 +42,8 @@ struct copse_flow {
   int *list_nodes; /* [n_nodes] what the neighbour queries return */
   int64_t *list_capacities;
 };
+
+#define TOUCHED_PER_NODE 16
 
 copse_status copse_flow_new(int n_nodes, struct copse_flow **out, struct copse_err *err) {
   copse_status status;
@@ -48,6 +58,8 @@ copse_status copse_flow_new(int n_nodes, struct copse_flow **out, struct copse_e
   COPSE_TRY(copse_calloc(n, sizeof(int), &flow->path_arc, err));
   COPSE_TRY(copse_calloc(n, sizeof(int), &flow->list_nodes, err));
   COPSE_TRY(copse_calloc(n, sizeof(int64_t), &flow->list_capacities, err));
+  flow->touched_capacity = TOUCHED_PER_NODE * n_nodes;
+  COPSE_TRY(copse_calloc(n * TOUCHED_PER_NODE, sizeof *flow->touched, &flow->touched, err));
   *out = flow;
   return COPSE_OK;
 out:
@@ -64,6 +76,7 @@ void copse_flow_free(struct copse_flow *flow) {
   free(flow->path_arc);
   free(flow->list_nodes);
   free(flow->list_capacities);
+  free(flow->touched);
   free(flow);
 }
 
@@ -92,8 +105,25 @@ out:
   return status;
 }
 
+/* Between runs every residual is the capacity. */
+static void reset_residuals(struct copse_flow *flow) {
+  for (int node = 0; flow->lost_track && node < flow->n_nodes; node++) {
+    struct node *v = &flow->nodes[node];
+    for (int i = 0; i < v->n_arcs; i++) v->arcs[i].residual = v->arcs[i].capacity;
+  }
+  for (int i = 0; i < flow->n_touched; i++) {
+    struct arc *arc = &flow->nodes[flow->touched[i].node].arcs[flow->touched[i].arc];
+    struct arc *twin = &flow->nodes[arc->to].arcs[arc->twin];
+    arc->residual = arc->capacity;
+    twin->residual = twin->capacity;
+  }
+  flow->n_touched = 0;
+  flow->lost_track = false;
+}
+
 copse_status copse_flow_change(struct copse_flow *flow, int src, int dst, int64_t amount,
                                struct copse_err *err) {
+  reset_residuals(flow);
   struct arc *arc = find_arc(flow, src, dst);
   if (!arc) {
     copse_status status = add_pair(flow, src, dst, err);
@@ -105,7 +135,7 @@ copse_status copse_flow_change(struct copse_flow *flow, int src, int dst, int64_
   if (wrapped || sum > COPSE_FLOW_MAX || sum < 0)
     return copse_fail(err, !wrapped && sum < 0 ? COPSE_INTERNAL : COPSE_OVERFLOW,
                       "a link's capacity leaves the range of exact flows");
-  arc->capacity = sum;
+  arc->capacity = arc->residual = sum;
   return COPSE_OK;
 }
 
@@ -148,6 +178,7 @@ static void drop_arc(struct copse_flow *flow, int node, int i) {
 }
 
 void copse_flow_compact(struct copse_flow *flow) {
+  reset_residuals(flow);
   for (int node = 0; node < flow->n_nodes; node++) {
     for (int i = flow->nodes[node].n_arcs - 1; i >= 0; i--) {
       struct arc *arc = &flow->nodes[node].arcs[i];
@@ -159,14 +190,8 @@ void copse_flow_compact(struct copse_flow *flow) {
   }
 }
 
-static void reset_residuals(struct copse_flow *flow) {
-  for (int node = 0; node < flow->n_nodes; node++) {
-    struct node *v = &flow->nodes[node];
-    for (int i = 0; i < v->n_arcs; i++) v->arcs[i].residual = v->arcs[i].capacity;
-  }
-}
-
-/* Levels from the sink backwards; stops at the source's level. False: no way is left. */
+/* Levels from the sink backwards; stops at the source's level (s < 0: at none). False: no way
+ * is left. */
 static bool find_levels(struct copse_flow *flow, int s, int t) {
   for (int i = 0; i < flow->n_nodes; i++) {
     flow->nodes[i].level = -1;
@@ -175,7 +200,7 @@ static bool find_levels(struct copse_flow *flow, int s, int t) {
   int head = 0, tail = 0;
   flow->queue[tail++] = t;
   flow->nodes[t].level = 0;
-  while (head < tail && flow->nodes[s].level < 0) {
+  while (head < tail && (s < 0 || flow->nodes[s].level < 0)) {
     const struct node *v = &flow->nodes[flow->queue[head++]];
     for (int i = 0; i < v->n_arcs; i++) {
       struct node *u = &flow->nodes[v->arcs[i].to];
@@ -184,7 +209,7 @@ static bool find_levels(struct copse_flow *flow, int s, int t) {
       flow->queue[tail++] = v->arcs[i].to;
     }
   }
-  return flow->nodes[s].level >= 0;
+  return s >= 0 && flow->nodes[s].level >= 0;
 }
 
 /* Sends what fits along the path of `length` arcs; returns how much of it stays valid. */
@@ -200,6 +225,10 @@ static int push_path(struct copse_flow *flow, int length, int64_t limit, int64_t
     arc->residual -= amount;
     flow->nodes[arc->to].arcs[arc->twin].residual += amount;
     if (arc->residual == 0) keep = i;
+    if (flow->n_touched < flow->touched_capacity)
+      flow->touched[flow->n_touched++] = (struct touched){flow->path_node[i], flow->path_arc[i]};
+    else
+      flow->lost_track = true;
   }
   *pushed = amount;
   return keep;
@@ -250,6 +279,8 @@ int64_t copse_flow_max(struct copse_flow *flow, int s, int t, int64_t limit) {
     total += blocking_flow(flow, s, t, limit - total);
   return total;
 }
+
+void copse_flow_find_sides(struct copse_flow *flow, int t) { find_levels(flow, -1, t); }
 
 bool copse_flow_on_source_side(const struct copse_flow *flow, int node) {
   return flow->nodes[node].level < 0;

@@ -47,6 +47,13 @@ void copse_flow_compact(struct copse_flow *flow);
 int64_t copse_flow_max(struct copse_flow *flow, int s, int t, int64_t limit);
 
 /*
+ * After a run to t that reached its limit, where the limit is the most that can leave s:
+ * makes copse_flow_on_source_side tell the sides of the minimum cut nearest to t. Only until
+ * the flow is changed.
+ */
+void copse_flow_find_sides(struct copse_flow *flow, int t);
+
+/*
  * After a run that did not reach its limit: whether `node` is on the source's side of
  * the minimum cut that is nearest to the sink.
  */

@@ -4,10 +4,12 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "solver/cuts.h"
 
 struct link {
   int dst;
   int64_t left;    /* capacity not yet used by trees */
+  int64_t in_flow; /* what the flow graph believes of it */
   int blocked_for; /* the family that can't use it any more; a tight cut stays tight */
 };
 
@@ -36,6 +38,12 @@ struct packer {
   int n_order, first_open; /* vertices before first_open have no usable link left */
   bool *in_tree;           /* [n_nodes] */
   int64_t *need;           /* [n_nodes] of roots not begun yet: the capacity of hub -> root */
+  struct copse_cuts cuts;
+  unsigned char *touched; /* [cuts.most] whether the current family is in the cut already */
+  unsigned char *inside;  /* [n_nodes] scratch: one cut */
+  bool trusting;          /* only the known cuts are asked, and the flow graph is not kept */
+  bool stuck;             /* a tree could not be finished by trust */
+  int64_t *saved_left;    /* [n_links] at the beginning of a batch */
 };
 
 static copse_status list_links(struct packer *p, struct copse_flow *graph, struct copse_err *err) {
@@ -46,7 +54,8 @@ static copse_status list_links(struct packer *p, struct copse_flow *graph, struc
     p->first_link[v] = (int)n;
     COPSE_TRY(copse_grow(&p->links, &capacity, n + (size_t)leaving.n, sizeof *p->links, err));
     for (int i = 0; i < leaving.n; i++)
-      p->links[n++] = (struct link){leaving.nodes[i], leaving.capacities[i], 0};
+      p->links[n++] =
+          (struct link){leaving.nodes[i], leaving.capacities[i], leaving.capacities[i], 0};
   }
   p->first_link[p->network->n_nodes] = (int)n;
 out:
@@ -83,7 +92,12 @@ static copse_status prepare(struct packer *p, struct copse_flow *graph, struct c
   for (size_t i = 0; i <= terminals; i++)
     COPSE_TRY(copse_calloc(terminals, sizeof(struct copse_packed_edge), &p->waiting[i].edges, err));
   COPSE_TRY(copse_calloc(terminals, sizeof(struct copse_packed_edge), &p->current.edges, err));
+  COPSE_TRY(copse_calloc(nodes, 1, &p->inside, err));
+  COPSE_TRY(copse_cuts_new(p->network->n_nodes, &p->cuts, err));
+  COPSE_TRY(copse_calloc((size_t)p->cuts.most, 1, &p->touched, err));
   COPSE_TRY(list_links(p, graph, err));
+  size_t links = (size_t)p->first_link[nodes];
+  COPSE_TRY(copse_calloc(links ? links : 1, sizeof *p->saved_left, &p->saved_left, err));
   COPSE_TRY(build_graph(p, err));
 out:
   return status;
@@ -99,6 +113,43 @@ static void release(struct packer *p) {
   free(p->order);
   free(p->in_tree);
   free(p->need);
+  copse_cuts_free(&p->cuts);
+  free(p->touched);
+  free(p->inside);
+  free(p->saved_left);
+}
+
+/*
+ * What the known cuts leave for x -> y: a cut that the current family is in already must be
+ * entered no more, except for what it can spare.
+ */
+static int64_t spared_by_cuts(const struct packer *p, int x, int y, int64_t want) {
+  const unsigned char *of_x = copse_cuts_of(&p->cuts, x);
+  const int *entered = copse_cuts_holding(&p->cuts, y);
+  for (int i = 0; i < p->cuts.n_holding[y]; i++) {
+    int c = entered[i];
+    if (p->touched[c] && !of_x[c] && p->cuts.slack[c] < want) want = p->cuts.slack[c];
+  }
+  return want;
+}
+
+/* The same after x -> y was taken. */
+static void enter_cuts(struct packer *p, int x, int y, int64_t amount) {
+  const unsigned char *of_x = copse_cuts_of(&p->cuts, x);
+  const int *entered = copse_cuts_holding(&p->cuts, y);
+  for (int i = 0; i < p->cuts.n_holding[y]; i++) {
+    int c = entered[i];
+    if (p->touched[c] && !of_x[c]) p->cuts.slack[c] -= amount;
+    p->touched[c] = true;
+  }
+}
+
+/* After a flow that fell short: its cut can spare `slack`, and the current family is in it. */
+static void learn_from_flow(struct packer *p, int64_t slack) {
+  for (int v = 0; v < p->network->n_nodes; v++)
+    p->inside[v] = !copse_flow_on_source_side(p->flow, v);
+  int c = copse_cuts_add(&p->cuts, p->inside, slack);
+  if (c >= 0) p->touched[c] = true;
 }
 
 /*
@@ -124,10 +175,13 @@ static copse_status safe_amount(struct packer *p, int x, const struct link *link
                                 int64_t *safe, struct copse_err *err) {
   copse_status status;
   if (link->left < want) want = link->left;
+  want = spared_by_cuts(p, x, link->dst, want);
   *safe = want;
+  if (want == 0 || p->trusting) return COPSE_OK;
   if (evident_flow(p, x, link->dst) >= p->others + want) return COPSE_OK;
   COPSE_TRY(copse_flow_change(p->flow, x, p->hub, p->unbounded, err));
   int64_t value = copse_flow_max(p->flow, x, link->dst, p->others + want);
+  if (value < p->others + want) learn_from_flow(p, value - p->others);
   COPSE_TRY(copse_flow_change(p->flow, x, p->hub, -p->unbounded, err));
   *safe = value - p->others;
   if (*safe < 0)
@@ -144,6 +198,7 @@ static copse_status tie_waiting(struct packer *p, int slot, int64_t sign, struct
   const struct family *family = &p->waiting[slot];
   int node = waiting_node(p, slot);
   copse_status status;
+  if (p->trusting) return COPSE_OK;
   COPSE_TRY(copse_flow_change(p->flow, p->hub, node, sign * family->multiplicity, err));
   COPSE_TRY(copse_flow_change(p->flow, node, p->root, sign * p->unbounded, err));
   for (int i = 0; i < family->n_edges; i++)
@@ -167,8 +222,12 @@ static copse_status extend(struct packer *p, int x, struct link *link, int64_t a
                            struct copse_err *err) {
   copse_status status = COPSE_OK;
   if (amount < p->current.multiplicity) COPSE_TRY(split_family(p, amount, err));
-  COPSE_TRY(copse_flow_change(p->flow, x, link->dst, -amount, err));
+  if (!p->trusting) {
+    COPSE_TRY(copse_flow_change(p->flow, x, link->dst, -amount, err));
+    link->in_flow -= amount;
+  }
   link->left -= amount;
+  enter_cuts(p, x, link->dst, amount);
   p->current.edges[p->current.n_edges++] = (struct copse_packed_edge){x, link->dst};
   p->in_tree[link->dst] = true;
   p->order[p->n_order++] = link->dst;
@@ -209,6 +268,10 @@ static copse_status grow_current(struct packer *p, struct copse_err *err) {
   while (p->current.n_edges < target) {
     struct link *best;
     int64_t amount;
+    if (p->first_open == p->n_order && p->trusting) {
+      p->stuck = true;
+      return COPSE_OK;
+    }
     if (p->first_open == p->n_order)
       return copse_fail(err, COPSE_INTERNAL, "tree packing: a tree can't be finished");
     int x = p->order[p->first_open];
@@ -244,9 +307,13 @@ static void restart_vertices(struct packer *p) {
   p->n_order = 0;
   p->order[p->n_order++] = p->root;
   p->in_tree[p->root] = true;
+  memcpy(p->touched, copse_cuts_of(&p->cuts, p->root), (size_t)p->cuts.n);
   for (int i = 0; i < p->current.n_edges; i++) {
     p->order[p->n_order++] = p->current.edges[i].dst;
     p->in_tree[p->current.edges[i].dst] = true;
+    const int *entered = copse_cuts_holding(&p->cuts, p->current.edges[i].dst);
+    for (int j = 0; j < p->cuts.n_holding[p->current.edges[i].dst]; j++)
+      p->touched[entered[j]] = true;
   }
 }
 
@@ -258,12 +325,14 @@ static copse_status pack_root(struct packer *p, const struct copse_net_root *roo
   p->root = root->node;
   p->current.multiplicity = need;
   p->current.n_edges = 0;
+  p->n_waiting = 0;
   COPSE_TRY(copse_flow_change(p->flow, p->hub, root->node, -need, err));
   p->need[root->node] = 0;
   p->others -= need;
   for (;;) {
     restart_vertices(p);
     COPSE_TRY(grow_current(p, err));
+    if (p->stuck) break;
     COPSE_TRY(emit_current(p, err));
     if (p->n_waiting == 0) break;
     COPSE_TRY(tie_waiting(p, --p->n_waiting, -1, err));
@@ -272,7 +341,137 @@ static copse_status pack_root(struct packer *p, const struct copse_net_root *roo
     p->current.n_edges = next->n_edges;
     memcpy(p->current.edges, next->edges, (size_t)next->n_edges * sizeof *next->edges);
   }
-  copse_flow_compact(p->flow);
+  if (!p->trusting) copse_flow_compact(p->flow);
+out:
+  return status;
+}
+
+/* Tells the flow graph what was taken by trust. */
+static copse_status sync_flow(struct packer *p, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  for (int v = 0; v < p->network->n_nodes; v++) {
+    for (int i = p->first_link[v]; i < p->first_link[v + 1]; i++) {
+      struct link *link = &p->links[i];
+      if (link->left == link->in_flow) continue;
+      COPSE_TRY(copse_flow_change(p->flow, v, link->dst, link->left - link->in_flow, err));
+      link->in_flow = link->left;
+    }
+  }
+out:
+  return status;
+}
+
+/*
+ * Whether the links left carry all trees of the roots not begun (Edmonds): one flow per
+ * terminal. The cuts nearest to the terminals are remembered, narrow or broken.
+ */
+static copse_status check_rest(struct packer *p, bool *carried, struct copse_err *err) {
+  const struct copse_network *network = p->network;
+  copse_status status;
+  COPSE_TRY(sync_flow(p, err));
+  *carried = true;
+  for (int i = 0; i < network->n_terminals; i++) {
+    int v = network->terminals[i];
+    if (copse_flow_max(p->flow, p->hub, v, p->others) < p->others)
+      *carried = false;
+    else
+      copse_flow_find_sides(p->flow, v);
+    int n = 0;
+    for (int u = 0; u < network->n_nodes; u++)
+      n += p->inside[u] = !copse_flow_on_source_side(p->flow, u);
+    if (n > 1) copse_cuts_add(&p->cuts, p->inside, 0);
+  }
+out:
+  return status;
+}
+
+/* What every known cut can spare, between two roots: links into it less trees into it. */
+static void measure_cuts(struct packer *p) {
+  const struct copse_network *network = p->network;
+  int64_t *slack = p->cuts.slack;
+  for (int c = 0; c < p->cuts.n; c++) slack[c] = -p->others;
+  for (int v = 0; v < network->n_nodes; v++) {
+    const unsigned char *of_v = copse_cuts_of(&p->cuts, v);
+    for (int c = 0; c < p->cuts.n; c++) slack[c] += of_v[c] ? p->need[v] : 0;
+    for (int i = p->first_link[v]; i < p->first_link[v + 1]; i++) {
+      const int *entered = copse_cuts_holding(&p->cuts, p->links[i].dst);
+      for (int j = 0; j < p->cuts.n_holding[p->links[i].dst]; j++)
+        if (!of_v[entered[j]]) slack[entered[j]] += p->links[i].left;
+    }
+  }
+}
+
+/* How far trust has been found to carry. */
+struct trust {
+  int done;             /* roots that are packed for good */
+  int batch;            /* roots to try at once */
+  int tries;            /* of this batch that taught new cuts */
+  int careful, penalty; /* roots to pack by flows before trusting again; grows with failures */
+};
+
+/* With the same batch again where new cuts promise more, at most this often. */
+#define MOST_TRIES 3
+
+static copse_status restore(struct packer *p, const struct trust *trust, size_t n_trees,
+                            size_t n_edges, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  int n_links = p->first_link[p->network->n_nodes];
+  for (int i = 0; i < n_links; i++) p->links[i].left = p->saved_left[i];
+  p->out->n_trees = n_trees;
+  p->out->n_edges = n_edges;
+  p->stuck = false;
+  for (int i = 0; i < trust->batch; i++) {
+    const struct copse_net_root *root = &p->network->roots[trust->done + i];
+    int64_t need = root->weight * p->k, missing = need - p->need[root->node];
+    COPSE_TRY(copse_flow_change(p->flow, p->hub, root->node, missing, err));
+    p->need[root->node] = need;
+    p->others += missing;
+  }
+  COPSE_TRY(sync_flow(p, err));
+  measure_cuts(p);
+out:
+  return status;
+}
+
+/* The batch did not hold: what to try instead. `finished` of its roots got their trees. */
+static void lower_trust(struct trust *trust, int finished, bool learned) {
+  if (learned && trust->tries++ < MOST_TRIES) return;
+  trust->tries = 0;
+  if (finished < trust->batch && finished > 0) {
+    trust->batch = finished;
+  } else if (trust->batch > 1) {
+    trust->batch /= 2;
+  } else {
+    trust->careful = trust->penalty;
+    trust->penalty *= 2;
+  }
+}
+
+/* Packs the next roots by trust; done only if what is left still carries the others. */
+static copse_status pack_batch(struct packer *p, struct trust *trust, struct copse_err *err) {
+  int n_links = p->first_link[p->network->n_nodes], finished = 0, known = p->cuts.n;
+  size_t n_trees = p->out->n_trees, n_edges = p->out->n_edges;
+  bool carried = false;
+  copse_status status = COPSE_OK;
+  if (trust->batch > p->network->n_roots - trust->done)
+    trust->batch = p->network->n_roots - trust->done;
+  for (int i = 0; i < n_links; i++) p->saved_left[i] = p->links[i].left;
+  p->trusting = true;
+  while (finished < trust->batch && !p->stuck) {
+    COPSE_TRY(pack_root(p, &p->network->roots[trust->done + finished], err));
+    if (!p->stuck) finished++;
+  }
+  p->trusting = false;
+  if (finished == trust->batch && p->others > 0) COPSE_TRY(check_rest(p, &carried, err));
+  if (finished == trust->batch && p->others == 0) carried = true;
+  if (carried) {
+    trust->done += trust->batch;
+    trust->batch *= 2;
+    trust->tries = 0;
+    return COPSE_OK;
+  }
+  COPSE_TRY(restore(p, trust, n_trees, n_edges, err));
+  lower_trust(trust, finished, p->cuts.n > known);
 out:
   return status;
 }
@@ -281,12 +480,21 @@ copse_status copse_pack_trees(const struct copse_network *network, struct copse_
                               int64_t k, const struct copse_progress *progress,
                               struct copse_packing *out, struct copse_err *err) {
   struct packer p = {.network = network, .k = k, .out = out};
+  struct trust trust = {.batch = network->n_roots, .penalty = 1};
+  bool carried;
   copse_status status;
   *out = (struct copse_packing){0};
   COPSE_TRY(prepare(&p, flow, err));
-  for (int i = 0; i < network->n_roots; i++) {
-    COPSE_TRY(pack_root(&p, &network->roots[i], err));
-    copse_progress_report(progress, "pack", i + 1, network->n_roots);
+  COPSE_TRY(check_rest(&p, &carried, err));
+  measure_cuts(&p);
+  while (trust.done < network->n_roots) {
+    if (trust.careful == 0) {
+      COPSE_TRY(pack_batch(&p, &trust, err));
+    } else {
+      COPSE_TRY(pack_root(&p, &network->roots[trust.done++], err));
+      trust.careful--;
+    }
+    copse_progress_report(progress, "pack", trust.done, network->n_roots);
   }
 out:
   release(&p);

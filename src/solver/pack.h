@@ -30,10 +30,15 @@ struct copse_packing {
  * Grows the trees of one root after the other, link by link, each by the largest safe
  * multiplicity: Berczi and Frank, "Packing arborescences", RIMS Kokyuroku Bessatsu B23
  * (2010); Tarjan, "A good algorithm for edge-disjoint branching", IPL 3 (1974).
- * Breadth-first, so that trees stay shallow. `flow` holds the capacities (those of relays
+ * Breadth-first, so that trees stay shallow. Runs ahead of the proof: the trees of many roots
+ * are grown within the cuts known to be narrow (solver/cuts.h), asking no flow; one flow per
+ * terminal then proves that the rest can still be packed (Edmonds 1973), and after the last
+ * root the trees are their own proof. Where trust fails the cuts found broken join, the batch
+ * is halved, and at last a root is packed link by link as above. `flow` holds the capacities (those of relays
  * are zero) and is used up.
  * COPSE_INTERNAL if the graph doesn't carry the trees.
- * Complexity: about trees * terminals maximum flows.
+ * Complexity: at worst about trees * terminals maximum flows; where trust holds, two per
+ * terminal.
  */
 copse_status copse_pack_trees(const struct copse_network *network, struct copse_flow *flow,
                               int64_t k, const struct copse_progress *progress,

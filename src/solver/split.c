@@ -5,11 +5,18 @@
 
 #include "base/memory.h"
 #include "base/rational.h"
+#include "solver/cuts.h"
 
 /* `amount` of (u, w) and (w, t) to be replaced by (u, t). */
 struct step {
   int u, t;
   int64_t amount;
+};
+
+/* A step that the flow graph has seen and the paths have not. */
+struct taken {
+  int w;
+  struct step step;
 };
 
 struct splitter {
@@ -21,21 +28,85 @@ struct splitter {
   bool *is_terminal;  /* [n_nodes] */
   struct step *steps; /* the guess for one relay */
   size_t n_steps, steps_capacity;
+  struct taken *taken; /* steps to be proved, to be undone if that fails */
+  size_t n_taken, taken_capacity;
+  struct copse_cuts cuts;  /* with what they can spare now */
+  unsigned char *inside;   /* [n_nodes] scratch: one cut */
   int *entering, *leaving; /* [n_nodes] neighbours of the relay at hand */
   int *group;              /* [n_nodes] union-find by fast links */
   int *members;            /* [n_nodes] neighbours sorted by group */
   int *group_start;        /* [n_nodes + 1] */
 };
 
-/* Changes the flow graph by +-amount of a step; loops (u = t) just vanish. */
+/* Changes the flow graph by +-amount of a step; loops (u = t) just vanish. A cut loses the
+ * amount if it has w on one side, u and t on the other. */
 static copse_status change(struct splitter *s, int w, const struct step *step, int64_t amount,
                            struct copse_err *err) {
   copse_status status;
   COPSE_TRY(copse_flow_change(s->flow, step->u, w, -amount, err));
   COPSE_TRY(copse_flow_change(s->flow, w, step->t, -amount, err));
   if (step->u != step->t) COPSE_TRY(copse_flow_change(s->flow, step->u, step->t, amount, err));
+  const unsigned char *of_u = copse_cuts_of(&s->cuts, step->u), *of_w = copse_cuts_of(&s->cuts, w),
+                      *of_t = copse_cuts_of(&s->cuts, step->t);
+  for (int c = 0; c < s->cuts.n; c++)
+    if ((of_u[c] ^ of_w[c]) & (of_t[c] ^ of_w[c])) s->cuts.slack[c] -= amount;
 out:
   return status;
+}
+
+/* What the known cuts leave of a step. */
+static int64_t spared_by_cuts(const struct splitter *s, int w, const struct step *step) {
+  const unsigned char *of_u = copse_cuts_of(&s->cuts, step->u), *of_w = copse_cuts_of(&s->cuts, w),
+                      *of_t = copse_cuts_of(&s->cuts, step->t);
+  int64_t amount = step->amount;
+  for (int c = 0; c < s->cuts.n; c++)
+    if (((of_u[c] ^ of_w[c]) & (of_t[c] ^ of_w[c])) && s->cuts.slack[c] < amount)
+      amount = s->cuts.slack[c];
+  return amount > 0 ? amount : 0;
+}
+
+/* A step on trust: proved, then committed, or undone. */
+static copse_status take(struct splitter *s, int w, struct step step, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  if (step.amount == 0) return COPSE_OK;
+  COPSE_TRY(change(s, w, &step, step.amount, err));
+  COPSE_TRY(copse_grow(&s->taken, &s->taken_capacity, s->n_taken + 1, sizeof *s->taken, err));
+  s->taken[s->n_taken++] = (struct taken){w, step};
+out:
+  return status;
+}
+
+static copse_status commit(struct splitter *s, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  for (size_t i = 0; i < s->n_taken; i++) {
+    const struct taken *taken = &s->taken[i];
+    COPSE_TRY(copse_paths_split(s->paths, taken->step.u, taken->w, taken->step.t,
+                                taken->step.amount, err));
+  }
+  s->n_taken = 0;
+out:
+  return status;
+}
+
+static copse_status undo(struct splitter *s, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  while (s->n_taken > 0) {
+    const struct taken *taken = &s->taken[--s->n_taken];
+    COPSE_TRY(change(s, taken->w, &taken->step, -taken->step.amount, err));
+  }
+out:
+  return status;
+}
+
+/* After a flow that fell short by `less`: its cut, and the same with relay w on the other side
+ * if that has no links (w >= 0). */
+static void learn(struct splitter *s, int64_t less, int w) {
+  for (int v = 0; v < s->network->n_nodes; v++)
+    s->inside[v] = !copse_flow_on_source_side(s->flow, v);
+  copse_cuts_add(&s->cuts, s->inside, -less);
+  if (w < 0) return;
+  s->inside[w] = !s->inside[w];
+  copse_cuts_add(&s->cuts, s->inside, -less);
 }
 
 /* A terminal that failed is likely to fail again: ask it first next time. */
@@ -63,11 +134,14 @@ static bool all_served(struct splitter *s) {
 static copse_status split_largest(struct splitter *s, int w, struct step step,
                                   struct copse_err *err) {
   copse_status status;
+  step.amount = spared_by_cuts(s, w, &step);
+  if (step.amount == 0) return COPSE_OK;
   COPSE_TRY(change(s, w, &step, step.amount, err));
   for (int i = 0; i < s->network->n_terminals && step.amount > 0; i++) {
     int64_t got = copse_flow_max(s->flow, s->network->n_nodes, s->order[i], s->demand);
     if (got == s->demand) continue;
     int64_t less = s->demand - got;
+    learn(s, less, -1);
     if (less > step.amount)
       return copse_fail(err, COPSE_INTERNAL, "edge splitting: the network can't carry its trees");
     COPSE_TRY(change(s, w, &step, -less, err));
@@ -119,13 +193,13 @@ static int collect_neighbours(struct splitter *s, int w) {
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-static copse_status split_unproved(struct splitter *s, int u, int w, int t, struct copse_err *err) {
+/* The most that is left for u -> w -> t, by trust; within the known cuts where asked. */
+static copse_status take_all(struct splitter *s, int u, int w, int t, bool within_cuts,
+                             struct copse_err *err) {
   struct step step = {
       u, t, smaller(copse_flow_capacity(s->flow, u, w), copse_flow_capacity(s->flow, w, t))};
-  if (step.amount == 0) return COPSE_OK;
-  copse_status status = change(s, w, &step, step.amount, err);
-  if (status != COPSE_OK) return status;
-  return copse_paths_split(s->paths, u, w, t, step.amount, err);
+  if (step.amount > 0 && within_cuts) step.amount = spared_by_cuts(s, w, &step);
+  return take(s, w, step, err);
 }
 
 /*
@@ -136,11 +210,11 @@ static copse_status contract(struct splitter *s, int w, int n, struct copse_err 
   copse_status status = COPSE_OK;
   int a = s->members[0], b = s->members[n - 1];
   if (n == 2) {
-    COPSE_TRY(split_unproved(s, a, w, b, err));
-    COPSE_TRY(split_unproved(s, b, w, a, err));
+    COPSE_TRY(take_all(s, a, w, b, false, err));
+    COPSE_TRY(take_all(s, b, w, a, false, err));
   }
-  COPSE_TRY(split_unproved(s, a, w, a, err));
-  if (n == 2) COPSE_TRY(split_unproved(s, b, w, b, err));
+  COPSE_TRY(take_all(s, a, w, a, false, err));
+  if (n == 2) COPSE_TRY(take_all(s, b, w, b, false, err));
 out:
   return status;
 }
@@ -155,6 +229,7 @@ static copse_status contract_chains(struct splitter *s, struct copse_err *err) {
       int n = collect_neighbours(s, w);
       if (n == 0 || n > 2) continue;
       COPSE_TRY(contract(s, w, n, err));
+      COPSE_TRY(commit(s, err));
       again = true;
     }
   }
@@ -265,6 +340,10 @@ static void cap_guess(struct splitter *s, int w) {
   free(room);
 }
 
+static bool is_empty(struct splitter *s, int w) {
+  return copse_flow_entering(s->flow, w).n == 0 && copse_flow_leaving(s->flow, w).n == 0;
+}
+
 /* The pairwise rule on whatever the guess left; pairs u = t only when nothing else goes. */
 static copse_status split_pairwise(struct splitter *s, int w, struct copse_err *err) {
   copse_status status = COPSE_OK;
@@ -281,8 +360,73 @@ static copse_status split_pairwise(struct splitter *s, int w, struct copse_err *
       }
     }
   }
-  if (copse_flow_entering(s->flow, w).n > 0 || copse_flow_leaving(s->flow, w).n > 0)
+  if (!is_empty(s, w))
     return copse_fail(err, COPSE_INTERNAL, "edge splitting: relay %d keeps links", w);
+out:
+  return status;
+}
+
+/* The guess as far as the known cuts allow, then any pairs; unproved. */
+static copse_status take_within_cuts(struct splitter *s, int w, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  for (size_t i = 0; i < s->n_steps; i++) {
+    struct step step = s->steps[i];
+    step.amount = spared_by_cuts(s, w, &step);
+    COPSE_TRY(take(s, w, step, err));
+  }
+  int n_in = copy_neighbours(copse_flow_entering(s->flow, w), s->entering);
+  int n_out = copy_neighbours(copse_flow_leaving(s->flow, w), s->leaving);
+  for (int loops = 0; loops < 2; loops++)
+    for (int i = 0; i < n_in; i++)
+      for (int j = 0; j < n_out; j++) {
+        int u = s->entering[i], t = s->leaving[(i + n_out / 2 + j) % n_out];
+        if ((u == t) == (loops == 1)) COPSE_TRY(take_all(s, u, w, t, true, err));
+      }
+out:
+  return status;
+}
+
+/* So many broken cuts are learned from one attempt, and so many attempts made for a relay. */
+#define CUTS_PER_ATTEMPT 16
+#define MOST_ATTEMPTS 24
+
+/* Whether all terminals are served with relay w gone; the cuts that are broken are learned. */
+static bool check_and_learn(struct splitter *s, int w) {
+  int failed = 0;
+  for (int i = 0; i < s->network->n_terminals && failed < CUTS_PER_ATTEMPT; i++) {
+    int64_t got = copse_flow_max(s->flow, s->network->n_nodes, s->order[i], s->demand);
+    if (got == s->demand) continue;
+    failed++;
+    learn(s, s->demand - got, w);
+    move_to_front(s, i);
+  }
+  return failed == 0;
+}
+
+/* The tight cuts nearest to the terminals: hosts, as a rule. Nothing is split yet, or all
+ * that is has been proved. */
+static void learn_tight(struct splitter *s) {
+  for (int i = 0; i < s->network->n_terminals; i++) {
+    copse_flow_max(s->flow, s->network->n_nodes, s->order[i], s->demand);
+    copse_flow_find_sides(s->flow, s->order[i]);
+    learn(s, 0, -1);
+  }
+}
+
+/*
+ * The whole relay at once within the known cuts, proved; again with the cuts that the proof
+ * found broken. Leaves the relay as it was where that does not get there.
+ */
+static copse_status split_by_cuts(struct splitter *s, int w, bool *done, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  *done = false;
+  for (int attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
+    COPSE_TRY(take_within_cuts(s, w, err));
+    bool empty = is_empty(s, w), served = check_and_learn(s, empty ? w : -1);
+    *done = served; /* proved, though perhaps not all of the relay */
+    if (served) return commit(s, err);
+    COPSE_TRY(undo(s, err));
+  }
 out:
   return status;
 }
@@ -290,14 +434,17 @@ out:
 static copse_status split_relay(struct splitter *s, int w, struct copse_err *err) {
   copse_status status = COPSE_OK;
   int n = collect_neighbours(s, w);
+  bool done;
   if (n == 0) return COPSE_OK;
   if (n > 2) {
     COPSE_TRY(make_guess(s, w, group_neighbours(s, w, n), err));
     cap_guess(s, w);
-    COPSE_TRY(try_steps(s, w, 0, s->n_steps, err));
+    COPSE_TRY(split_by_cuts(s, w, &done, err));
+    if (!done) COPSE_TRY(try_steps(s, w, 0, s->n_steps, err));
     COPSE_TRY(split_pairwise(s, w, err));
   } else {
     COPSE_TRY(contract(s, w, n, err));
+    COPSE_TRY(commit(s, err));
   }
   copse_flow_compact(s->flow);
 out:
@@ -331,6 +478,8 @@ static copse_status prepare(struct splitter *s, const int64_t *capacities, int64
   COPSE_TRY(copse_calloc(n, sizeof(int), &s->group, err));
   COPSE_TRY(copse_calloc(n, sizeof(int), &s->members, err));
   COPSE_TRY(copse_calloc(n + 1, sizeof(int), &s->group_start, err));
+  COPSE_TRY(copse_calloc(n, 1, &s->inside, err));
+  COPSE_TRY(copse_cuts_new(network->n_nodes, &s->cuts, err));
   for (int i = 0; i < network->n_terminals; i++) {
     s->order[i] = network->terminals[i];
     s->is_terminal[network->terminals[i]] = true;
@@ -360,6 +509,38 @@ static void release(struct splitter *s) {
   free(s->group);
   free(s->members);
   free(s->group_start);
+  free(s->taken);
+  free(s->inside);
+  copse_cuts_free(&s->cuts);
+}
+
+/* A relay by its guess, or within the known cuts; unproved. */
+static copse_status take_relay(struct splitter *s, int w, bool within_cuts, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  int n = collect_neighbours(s, w);
+  if (n <= 2) return contract(s, w, n, err);
+  COPSE_TRY(make_guess(s, w, group_neighbours(s, w, n), err));
+  cap_guess(s, w);
+  if (within_cuts) return take_within_cuts(s, w, err);
+  for (size_t i = 0; i < s->n_steps; i++) COPSE_TRY(take(s, w, s->steps[i], err));
+out:
+  return status;
+}
+
+/* All relays and one proof for all; or nothing is changed. */
+static copse_status split_all(struct splitter *s, bool within_cuts, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  bool complete = true;
+  for (int w; complete && (w = slowest_relay(s)) >= 0;) {
+    COPSE_TRY(take_relay(s, w, within_cuts, err));
+    complete = is_empty(s, w);
+    copse_flow_compact(s->flow);
+  }
+  if (complete && all_served(s)) return commit(s, err);
+  COPSE_TRY(undo(s, err));
+  copse_flow_compact(s->flow);
+out:
+  return status;
 }
 
 /* The roots' source has done its work: what is left is the relay-free graph alone. */
@@ -383,6 +564,11 @@ copse_status copse_split_relays(const struct copse_network *network, const int64
   *flow = NULL;
   COPSE_TRY(prepare(&s, capacities, k, err));
   COPSE_TRY(contract_chains(&s, err));
+  COPSE_TRY(split_all(&s, false, err));
+  if (slowest_relay(&s) >= 0) {
+    learn_tight(&s);
+    COPSE_TRY(split_all(&s, true, err));
+  }
   for (int w; (w = slowest_relay(&s)) >= 0;) {
     COPSE_TRY(split_relay(&s, w, err));
     copse_progress_report(progress, "split", ++done, relays);

@@ -168,6 +168,68 @@ START_TEST(neighbours_are_the_links_with_capacity_also_after_compaction) {
 }
 END_TEST
 
+/* Tight: everything that leaves the source arrives. The sides then are those of a cut of the
+ * same value, and no other such cut holds fewer nodes on the sink's side. */
+START_TEST(the_sides_of_a_tight_flow_are_the_nearest_tight_cut) {
+  int tight = 0;
+  for (uint64_t seed = 0; seed < 400; seed++) {
+    uint64_t state = seed;
+    struct pair p = new_pair(copse_test_random_int(&state, 3, 8));
+    int n = p.n, t = n - 1;
+    fill(&p, &state, 3 * n, 4);
+    int64_t demand = 0;
+    for (int v = 0; v < n; v++) demand += p.matrix[v];
+    if (demand > 0 && copse_flow_max(p.flow, 0, t, demand) == demand) {
+      tight++;
+      copse_flow_find_sides(p.flow, t);
+      int smallest = n, found = 0;
+      for (unsigned set = 0; set < 1u << n; set++) { /* the sink's side */
+        int64_t into = 0;
+        if (!(set >> t & 1) || set & 1) continue;
+        for (int u = 0; u < n; u++)
+          for (int v = 0; v < n; v++)
+            if (!(set >> u & 1) && set >> v & 1) into += p.matrix[u * n + v];
+        if (into == demand && __builtin_popcount(set) < smallest)
+          smallest = __builtin_popcount(set);
+      }
+      int64_t into = 0;
+      for (int v = 0; v < n; v++) {
+        if (copse_flow_on_source_side(p.flow, v)) continue;
+        found++;
+        for (int u = 0; u < n; u++)
+          if (copse_flow_on_source_side(p.flow, u)) into += p.matrix[u * n + v];
+      }
+      ck_assert_int_eq(found, smallest);
+      ck_assert_int_eq(into, demand);
+    }
+    copse_flow_free(p.flow);
+  }
+  ck_assert_int_gt(tight, 50);
+}
+END_TEST
+
+/* More paths of unit width over one long chain than a flow keeps track of: what it leaves
+ * behind must not show in the next. */
+START_TEST(a_flow_over_very_many_arcs_leaves_nothing_behind) {
+  enum { WIDTH = 40, LENGTH = 30, SIZE = WIDTH + LENGTH + 2 };
+  struct copse_flow *flow;
+  struct copse_err err = COPSE_ERR_INIT;
+  ASSERT_OK(copse_flow_new(SIZE, &flow, &err), &err);
+  for (int i = 0; i < WIDTH; i++) {
+    ASSERT_OK(copse_flow_change(flow, 0, 1 + i, 1, &err), &err);
+    ASSERT_OK(copse_flow_change(flow, 1 + i, WIDTH + 1, 1, &err), &err);
+  }
+  for (int i = WIDTH + 1; i + 1 < SIZE; i++)
+    ASSERT_OK(copse_flow_change(flow, i, i + 1, WIDTH, &err), &err);
+  for (int again = 0; again < 3; again++)
+    for (int t = SIZE - 1; t > WIDTH; t -= 7)
+      ck_assert_int_eq(copse_flow_max(flow, 0, t, COPSE_FLOW_MAX), WIDTH);
+  ASSERT_OK(copse_flow_change(flow, SIZE - 2, SIZE - 1, -1, &err), &err);
+  ck_assert_int_eq(copse_flow_max(flow, 0, SIZE - 1, COPSE_FLOW_MAX), WIDTH - 1);
+  copse_flow_free(flow);
+}
+END_TEST
+
 START_TEST(capacities_out_of_range_are_refused_and_change_nothing) {
   struct copse_err err = COPSE_ERR_INIT;
   struct pair p = new_pair(2);
@@ -191,6 +253,8 @@ int main(void) {
   tcase_add_test(tests, a_disconnected_pair_has_no_flow);
   tcase_add_test(tests, capacities_changed_back_and_forth_are_remembered);
   tcase_add_test(tests, neighbours_are_the_links_with_capacity_also_after_compaction);
+  tcase_add_test(tests, the_sides_of_a_tight_flow_are_the_nearest_tight_cut);
+  tcase_add_test(tests, a_flow_over_very_many_arcs_leaves_nothing_behind);
   tcase_add_test(tests, capacities_out_of_range_are_refused_and_change_nothing);
   suite_add_tcase(suite, tests);
   return copse_test_run(suite);

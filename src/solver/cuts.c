@@ -5,6 +5,8 @@
 
 #include "base/memory.h"
 
+int copse_trust_from = 129;
+
 /* Enough for every host of a cluster and every pair of neighbours in a mid-sized fabric. */
 #define MOST_CUTS 1024
 

@@ -34,4 +34,11 @@ const int *copse_cuts_holding(const struct copse_cuts *cuts, int node);
 /* Adds the set given by flags [n_nodes]; -1 where it is known, else its place. */
 int copse_cuts_add(struct copse_cuts *cuts, const unsigned char *inside, int64_t slack);
 
+/*
+ * Networks of so many roots are split and packed by trust in known cuts: many guesses under one
+ * proof, which is faster. Smaller ones take the careful way, relay by relay and root by root,
+ * whose trees are lower. Tests set it.
+ */
+extern int copse_trust_from;
+
 #endif

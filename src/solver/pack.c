@@ -481,6 +481,7 @@ copse_status copse_pack_trees(const struct copse_network *network, struct copse_
                               struct copse_packing *out, struct copse_err *err) {
   struct packer p = {.network = network, .k = k, .out = out};
   struct trust trust = {.batch = network->n_roots, .penalty = 1};
+  if (network->n_roots < copse_trust_from) trust.careful = network->n_roots;
   bool carried;
   copse_status status;
   *out = (struct copse_packing){0};

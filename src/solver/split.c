@@ -26,6 +26,7 @@ struct splitter {
   int64_t demand;     /* what every terminal must be able to receive */
   int *order;         /* [n_terminals] terminals, those that failed lately first */
   bool *is_terminal;  /* [n_nodes] */
+  bool trusts;
   struct step *steps; /* the guess for one relay */
   size_t n_steps, steps_capacity;
   struct taken *taken; /* steps to be proved, to be undone if that fails */
@@ -434,12 +435,12 @@ out:
 static copse_status split_relay(struct splitter *s, int w, struct copse_err *err) {
   copse_status status = COPSE_OK;
   int n = collect_neighbours(s, w);
-  bool done;
+  bool done = false;
   if (n == 0) return COPSE_OK;
   if (n > 2) {
     COPSE_TRY(make_guess(s, w, group_neighbours(s, w, n), err));
     cap_guess(s, w);
-    COPSE_TRY(split_by_cuts(s, w, &done, err));
+    if (s->trusts) COPSE_TRY(split_by_cuts(s, w, &done, err));
     if (!done) COPSE_TRY(try_steps(s, w, 0, s->n_steps, err));
     COPSE_TRY(split_pairwise(s, w, err));
   } else {
@@ -558,14 +559,15 @@ copse_status copse_split_relays(const struct copse_network *network, const int64
                                 int64_t k, struct copse_paths *paths,
                                 const struct copse_progress *progress, struct copse_flow **flow,
                                 struct copse_err *err) {
-  struct splitter s = {.network = network, .paths = paths};
+  struct splitter s = {
+      .network = network, .paths = paths, .trusts = network->n_roots >= copse_trust_from};
   copse_status status;
   int64_t relays = network->n_nodes - network->n_terminals, done = 0;
   *flow = NULL;
   COPSE_TRY(prepare(&s, capacities, k, err));
   COPSE_TRY(contract_chains(&s, err));
-  COPSE_TRY(split_all(&s, false, err));
-  if (slowest_relay(&s) >= 0) {
+  if (s.trusts) COPSE_TRY(split_all(&s, false, err));
+  if (s.trusts && slowest_relay(&s) >= 0) {
     learn_tight(&s);
     COPSE_TRY(split_all(&s, true, err));
   }

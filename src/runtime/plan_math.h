@@ -147,6 +147,7 @@ COPSE_HD static inline int copse_op_runs(uint8_t when, uint32_t c, uint32_t n, u
     case COPSE_WHEN_FIRST: return c == 0;
     case COPSE_WHEN_AFTER_FIFO: return c >= fifo;
     case COPSE_WHEN_BEFORE_FIFO: return (uint64_t)c + fifo < n;
+    case COPSE_WHEN_LAST: return c + 1 == n;
     default: return 1;
   }
 }

@@ -101,9 +101,12 @@ static void fill_pattern(unsigned char *memory, uint64_t bytes, uint32_t rank) {
     uint32_t bits = 0x3f800000u | ((i * 2654435761u + rank * 40503u) >> 9);
     memcpy(block + i, &bits, 4);
   }
-  for (uint64_t at = 0; at < bytes; at += BLOCK)
-    CUDA_OK(cudaMemcpy(memory + at, block, bytes - at < BLOCK ? bytes - at : BLOCK,
-                       cudaMemcpyHostToDevice));
+  uint64_t done = bytes < BLOCK ? bytes : BLOCK;
+  CUDA_OK(cudaMemcpy(memory, block, done, cudaMemcpyHostToDevice));
+  for (uint64_t more; done < bytes; done += more) {
+    more = bytes - done < done ? bytes - done : done;
+    CUDA_OK(cudaMemcpy(memory + done, memory, more, cudaMemcpyDeviceToDevice));
+  }
 }
 
 static void running_open(struct running *r, const struct copse_plan *plan, uint64_t count) {

@@ -52,6 +52,7 @@ COPSE_HD static inline struct copse_span copse_piece_span(const struct copse_pla
 COPSE_HD static inline struct copse_span copse_chunk_span(struct copse_span piece, uint32_t c,
                                                           uint32_t n, uint32_t unit) {
   struct copse_span chunk;
+  if (n == 1) return piece; /* no divisions */
   uint64_t lo = copse_cut(piece.count, (int64_t)c, (int64_t)n, unit);
   uint64_t hi = copse_cut(piece.count, (int64_t)c + 1, (int64_t)n, unit);
   chunk.first = piece.first + lo;

@@ -181,10 +181,59 @@ static void enqueue_graph(void *context, cudaStream_t stream) {
   CUDA_OK(cudaGraphLaunch(((struct graph *)context)->exec, stream));
 }
 
+struct nothing {
+  int zero;
+};
+__global__ void do_nothing(struct nothing) {}
+
+/* A kernel that does nothing, of as many threads as a GPU's multiprocessors hold at 512 each. */
+static void enqueue_nothing(void *context, cudaStream_t stream) {
+  cudaLaunchAttribute together = cudaLaunchAttribute();
+  together.id = cudaLaunchAttributeCooperative;
+  together.val.cooperative = *(int *)context;
+  cudaLaunchConfig_t config = cudaLaunchConfig_t();
+  config.gridDim = dim3(GPU_IS_REAL ? 128 : 2);
+  config.blockDim = dim3(GPU_IS_REAL ? 512 : 2);
+  config.stream = stream;
+  config.attrs = &together;
+  config.numAttrs = 1;
+  CUDA_OK(cudaLaunchKernelEx(&config, do_nothing, nothing{0}));
+}
+
+/* Microseconds of a graph of one launch, and of a tenth of a graph of ten. */
+static void time_graphs(const struct timed *launch, double us[2]) {
+  for (int k = 0; k < 2; k++) {
+    cudaGraph_t graph;
+    struct graph g;
+    CUDA_OK(cudaStreamBeginCapture(launch->stream, cudaStreamCaptureModeThreadLocal));
+    for (int i = 0; i < (k ? 10 : 1); i++) launch->enqueue(launch->context, launch->stream);
+    CUDA_OK(cudaStreamEndCapture(launch->stream, &graph));
+    CUDA_OK(cudaGraphInstantiate(&g.exec, graph, 0));
+    struct timed t = {enqueue_graph, &g, launch->stream, 1};
+    us[k] = 1e3 * milliseconds(&t) / (k ? 10 : 1);
+    CUDA_OK(cudaGraphExecDestroy(g.exec));
+    CUDA_OK(cudaGraphDestroy(graph));
+  }
+}
+
+static void bench_floor(void) {
+  cudaStream_t stream;
+  double us[2];
+  CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  printf("\n# in a graph, us                      one     one of ten\n");
+  for (int cooperative = 0; cooperative < 2; cooperative++) {
+    struct timed t = {enqueue_nothing, &cooperative, stream, 1};
+    time_graphs(&t, us);
+    printf("  an empty kernel%-16s %8.2f     %8.2f\n", cooperative ? ", cooperative" : "", us[0],
+           us[1]);
+  }
+  CUDA_OK(cudaStreamDestroy(stream));
+}
+
 /* Launch to completion of a graph of one collective, seen from the host's clock of events; and of
  * ten in one graph, a tenth of it. */
 static void bench_latency(const struct plan_folder *folder) {
-  printf("\n# allreduce in a graph, us             one     one of ten\n");
+  bench_floor();
   for (int n = 2; n <= MOST_RANKS; n *= 2)
     for (int protocol = 0; protocol < 2; protocol++)
       for (uint64_t bytes = 1024; bytes <= 65536; bytes *= 4) {
@@ -195,18 +244,8 @@ static void bench_latency(const struct plan_folder *folder) {
         struct running r;
         running_open(&r, plan, bytes / 4);
         double us[2];
-        for (int k = 0; k < 2; k++) {
-          cudaGraph_t graph;
-          struct graph g;
-          CUDA_OK(cudaStreamBeginCapture(r.d.streams[0], cudaStreamCaptureModeThreadLocal));
-          for (int i = 0; i < (k ? 10 : 1); i++) enqueue_plan(&r, r.d.streams[0]);
-          CUDA_OK(cudaStreamEndCapture(r.d.streams[0], &graph));
-          CUDA_OK(cudaGraphInstantiate(&g.exec, graph, 0));
-          struct timed t = {enqueue_graph, &g, r.d.streams[0], 1};
-          us[k] = 1e3 * milliseconds(&t) / (k ? 10 : 1);
-          CUDA_OK(cudaGraphExecDestroy(g.exec));
-          CUDA_OK(cudaGraphDestroy(graph));
-        }
+        struct timed launch = {enqueue_plan, &r, r.d.streams[0], 1};
+        time_graphs(&launch, us);
         printf("  %d ranks, %5llu bytes, %-11s %8.2f     %8.2f\n", n, (unsigned long long)bytes,
                protocol ? "bandwidth" : "low latency", us[0], us[1]);
         fflush(stdout);

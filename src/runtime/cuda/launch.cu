@@ -174,7 +174,7 @@ static copse_status launch_site(const struct copse_cuda_machine *m, const struct
   together.val.cooperative = 1;
   cudaLaunchConfig_t config = cudaLaunchConfig_t();
   config.gridDim = dim3(site->n_blocks);
-  config.blockDim = dim3(copse_cuda_threads);
+  config.blockDim = dim3(site->n_threads);
   config.dynamicSmemBytes = copse_kernel_shared_bytes();
   config.stream = stream;
   config.attrs = &together;

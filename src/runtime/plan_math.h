@@ -39,7 +39,7 @@ COPSE_HD static inline uint64_t copse_cut(uint64_t count, int64_t num, int64_t d
   return copse_round_down(copse_fraction_of(count, num, den), unit);
 }
 
-/* A piece of a block that holds `there` elements. `unit`: elements in COPSE_PLAN_ALIGN_BYTES. */
+/* A piece of a block that holds `there` elements. `unit`: elements of an aligned part. */
 COPSE_HD static inline struct copse_span copse_piece_span(const struct copse_plan_piece *piece,
                                                           uint64_t there, uint32_t unit) {
   struct copse_span span;
@@ -88,7 +88,7 @@ struct copse_shape {
                                            part of a larger message */
   uint64_t chunk_base; /* count / n_chunks + 1 */
   uint32_t element_bytes;
-  uint32_t unit; /* elements in COPSE_PLAN_ALIGN_BYTES */
+  uint32_t unit; /* elements that cuts are multiples of: copse_align_bytes */
   uint32_t n_chunks;
   uint32_t fifo;
 };
@@ -135,6 +135,14 @@ COPSE_HD static inline uint32_t copse_chunk_count(const struct copse_plan_header
   if (wanted > fewest) fewest = wanted;
   if (fewest < 1) fewest = 1;
   return fewest > (1u << 30) ? 1u << 30 : (uint32_t)fewest;
+}
+
+/* What cuts are multiples of in a launch whose largest piece has `bytes` bytes. */
+COPSE_HD static inline uint32_t copse_align_bytes(const struct copse_plan_header *header,
+                                                  uint64_t bytes) {
+  return header->protocol == COPSE_PROTOCOL_BANDWIDTH && bytes >= COPSE_PLAN_WIDE_PIECE_BYTES
+             ? COPSE_PLAN_WIDE_ALIGN_BYTES
+             : COPSE_PLAN_ALIGN_BYTES;
 }
 
 /* Where a worker stands: before this operation of its list, for this chunk. */

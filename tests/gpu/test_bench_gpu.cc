@@ -5,7 +5,9 @@
  */
 #include "gpu/gpu_support.h"
 
-#include "runtime/plan_math.h"
+extern "C" {
+#include "runtime/layout.h"
+}
 
 static const uint64_t MiB = 1 << 20;
 static const int MOST_RANKS = GPU_IS_REAL ? 8 : 2;
@@ -77,12 +79,17 @@ static double copy_rate(void) {
 
 /* Bytes that the plan's operations read and write for blocks of `count` elements. */
 static double plan_bytes(const struct copse_plan *plan, uint64_t count, uint32_t element_bytes) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_layout layout;
+  struct copse_shape shape;
   double total = 0;
+  COPSE_SUCCEEDS(copse_layout_new(plan, &layout, &err), &err);
+  COPSE_SUCCEEDS(copse_layout_shape(&layout, count, element_bytes, &shape, &err), &err);
+  copse_layout_free(&layout);
   for (uint32_t i = 0; i < plan->header.n_ops; i++) {
     const struct copse_plan_op *op = &plan->ops[i];
     if (op->kind != COPSE_OP_MOVE) continue;
-    struct copse_span span = copse_piece_span(&plan->pieces[op->piece], count,
-                                              COPSE_PLAN_ALIGN_BYTES / element_bytes);
+    struct copse_span span = copse_piece_span(&plan->pieces[op->piece], count, shape.unit);
     total += (double)span.count * element_bytes * (op->n_src + op->n_dst);
   }
   return total;

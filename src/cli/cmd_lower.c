@@ -31,8 +31,9 @@ static const char help[] =
     "      --text              JSON for people instead of the binary file\n"
     "  -F, --fifo N            slots of a staged edge; default 4\n"
     "  -C, --chunk BYTES       largest chunk; default 524288\n"
-    "      --min-chunk BYTES   smallest chunk for the sake of pipelining; default 16384\n"
-    "      --pipeline-chunks N chunks to aim for on shorter messages; default 16\n"
+    "      --min-chunk BYTES   smallest chunk for the sake of pipelining; default 131072\n"
+    "      --pipeline-chunks N chunks to aim for on shorter messages; default 4 for each hop after\n"
+    "                          the first\n"
     "  -L, --low-latency       packets, 4 bytes and a flag each, instead of chunks and signals:\n"
     "                          for small messages; larger ones than --max-bytes are refused, and\n"
     "                          --chunk, --fifo and the like have no effect\n"
@@ -196,6 +197,13 @@ static int bytes_option(const char *name, int64_t *out) {
   return COPSE_EXIT_DONE;
 }
 
+static int chunk_option(const char *name, int64_t *out) {
+  int bad = bytes_option(name, out);
+  if (bad || (*out >= COPSE_PLAN_ALIGN_BYTES && *out <= 1LL << 40)) return bad;
+  return copse_cli_usage("lower", "--%s must be from %u to %lld bytes", name,
+                         COPSE_PLAN_ALIGN_BYTES, 1LL << 40);
+}
+
 /* Options of the foreign formats, and the range of sizes that all have. */
 static int parse_foreign(int c, struct options *all) {
   struct copse_msccl_options *o = &all->msccl;
@@ -271,10 +279,10 @@ static int parse_option(int c, struct options *o) {
       o->lower.fifo = (int)v;
       break;
     case 'C':
-      bad = number("chunk", COPSE_PLAN_ALIGN_BYTES, 1LL << 40, &o->lower.chunk_bytes);
+      bad = chunk_option("chunk", &o->lower.chunk_bytes);
       break;
     case 'm':
-      bad = number("min-chunk", COPSE_PLAN_ALIGN_BYTES, 1LL << 40, &o->lower.min_chunk_bytes);
+      bad = chunk_option("min-chunk", &o->lower.min_chunk_bytes);
       break;
     case 'p':
       bad = number("pipeline-chunks", 1, 1 << 20, &v);

@@ -6,7 +6,7 @@
 
 /* Workers that are busy for this part of the time are balanced well enough, and this many
  * roles are enough: a plan with more would cost more than it gains. */
-#define ENOUGH_BALANCE 0.95
+#define ENOUGH_BALANCE 0.92
 #define ENOUGH_ROLES (1 << 18)
 
 static int larger_first(const void *a, const void *b) {

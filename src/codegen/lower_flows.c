@@ -467,6 +467,10 @@ copse_status copse_lower_flows(const struct copse_schedule *schedule,
   COPSE_TRY(make_ranks(&l));
   COPSE_TRY(make_extents(&l));
   COPSE_TRY(copse_deal_instances(&l, cut_into, l.b.options.instances, err));
+  int levels = 0;
+  for (size_t i = 0; i < l.n_chains; i++)
+    if (l.chains[i].n - 1 > levels) levels = l.chains[i].n - 1;
+  copse_build_levels(&l.b, levels);
   COPSE_TRY(make_pieces(&l));
   COPSE_TRY(make_channels(&l));
   COPSE_TRY(make_regions(&l));

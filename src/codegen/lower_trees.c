@@ -533,6 +533,19 @@ out:
   return status;
 }
 
+/* Moves one after the other: up the deepest tree, and down. */
+static int count_levels(const struct lowering *l) {
+  int levels = 0;
+  for (int p = 0; p < N_PHASES; p++) {
+    int most = 0;
+    for (int u = 0; u < l->units.n_units; u++)
+      for (int rank = 0; rank < l->schedule->n_ranks && l->parts[p][u].tree; rank++)
+        if (l->parts[p][u].level[rank] > most) most = l->parts[p][u].level[rank];
+    levels += most;
+  }
+  return levels;
+}
+
 /* ---- all of it ---------------------------------------------------------------------- */
 
 static void release_workers(struct lowering *l) {
@@ -568,6 +581,7 @@ copse_status copse_lower_trees(const struct copse_schedule *schedule,
   /* In an allreduce a rank's output is written only after its input went into the sum. */
   l.handshake = !both_phases(&l);
   COPSE_TRY(copse_deal_instances(&l, cut_into, l.b.options.instances, err));
+  copse_build_levels(&l.b, count_levels(&l));
   COPSE_TRY(make_channels(&l));
   COPSE_TRY(make_regions(&l));
   COPSE_TRY(make_pieces(&l));

@@ -12,6 +12,7 @@ static copse_status check_range(struct copse_plan_build *b, const char *what, in
                     (long long)max);
 }
 
+#define MIN_CHUNK (128 << 10)
 #define LOW_LATENCY_MOST ((int64_t)16 << 20)
 
 static copse_status fill_options(struct copse_plan_build *b,
@@ -23,9 +24,9 @@ static copse_status fill_options(struct copse_plan_build *b,
   if (o->instances == COPSE_LOWER_AUTO && o->low_latency) o->instances = 1;
   if (o->instances == 0) o->instances = 1;
   if (o->fifo == 0) o->fifo = 4;
-  if (o->pipeline_chunks == 0) o->pipeline_chunks = 16;
   if (o->chunk_bytes == 0) o->chunk_bytes = 512 << 10;
-  if (o->min_chunk_bytes == 0) o->min_chunk_bytes = o->chunk_bytes < 16384 ? o->chunk_bytes : 16384;
+  if (o->min_chunk_bytes == 0)
+    o->min_chunk_bytes = o->chunk_bytes < MIN_CHUNK ? o->chunk_bytes : MIN_CHUNK;
   if (o->max_bytes == 0) o->max_bytes = o->low_latency ? 256 << 10 : INT64_MAX;
   if (o->low_latency && o->max_bytes > LOW_LATENCY_MOST)
     return copse_fail(b->err, COPSE_INVALID,
@@ -39,7 +40,7 @@ static copse_status fill_options(struct copse_plan_build *b,
     COPSE_TRY(check_range(b, "the number of instances", o->instances, 1,
                           COPSE_LOWER_MOST_INSTANCES));
   COPSE_TRY(check_range(b, "the FIFO depth", o->fifo, 1, 64));
-  COPSE_TRY(check_range(b, "the number of chunks", o->pipeline_chunks, 1, 1 << 20));
+  COPSE_TRY(check_range(b, "the number of chunks", o->pipeline_chunks, 0, 1 << 20));
   COPSE_TRY(check_range(b, "the chunk size", o->chunk_bytes, COPSE_PLAN_ALIGN_BYTES, 1LL << 40));
   COPSE_TRY(check_range(b, "the smallest chunk size", o->min_chunk_bytes, COPSE_PLAN_ALIGN_BYTES,
                         o->chunk_bytes));
@@ -78,7 +79,7 @@ copse_status copse_build_start(struct copse_plan_build *b, const struct copse_sc
   h->input_blocks = many_in ? n : 1;
   h->output_blocks = many_out ? n : 1;
   h->fifo = (uint32_t)b->options.fifo;
-  h->pipeline_chunks = (uint32_t)b->options.pipeline_chunks;
+  h->pipeline_chunks = (uint32_t)(b->options.pipeline_chunks ? b->options.pipeline_chunks : 1);
   h->chunk_bytes = (uint64_t)b->options.chunk_bytes;
   h->min_chunk_bytes = (uint64_t)b->options.min_chunk_bytes;
   h->min_bytes = (uint64_t)b->options.min_bytes;
@@ -99,6 +100,11 @@ void copse_build_free(struct copse_plan_build *b) {
   free(b->regions);
   free(b->channels);
   free(b->extents);
+}
+
+void copse_build_levels(struct copse_plan_build *b, int levels) {
+  if (b->options.pipeline_chunks == 0)
+    b->header.pipeline_chunks = levels > 1 ? 4 * (uint32_t)(levels - 1) : 1;
 }
 
 /* Counts live in 32 bits of the file. */

@@ -34,6 +34,10 @@ copse_status copse_build_start(struct copse_plan_build *b, const struct copse_sc
                                struct copse_err *err) COPSE_CHECKED;
 void copse_build_free(struct copse_plan_build *b);
 
+/* How many ranks the data goes through, one after the other: chunks to aim for, unless the options
+ * say. */
+void copse_build_levels(struct copse_plan_build *b, int levels);
+
 copse_status copse_build_channel(struct copse_plan_build *b, uint32_t src_worker,
                                  uint32_t dst_worker) COPSE_CHECKED;
 /* Of slots, or in a low-latency plan of packets. */

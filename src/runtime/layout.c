@@ -22,12 +22,25 @@ static uint64_t piece_share(const struct copse_plan *plan, uint32_t piece) {
   return copse_share_of(share, ceil_share(extent->num, extent->den)) + 1;
 }
 
+/* Whether all that workers tell each other is that they have entered, and that they are done. */
+static bool is_flat(const struct copse_plan *plan) {
+  if (plan->header.n_regions > 0) return false;
+  for (uint32_t i = 0; i < plan->header.n_ops; i++) {
+    const struct copse_plan_op *op = &plan->ops[i];
+    if (op->kind == COPSE_OP_MOVE ? op->when != COPSE_WHEN_ALWAYS
+                                  : op->when != COPSE_WHEN_FIRST && op->when != COPSE_WHEN_LAST)
+      return false;
+  }
+  return true;
+}
+
 copse_status copse_layout_new(const struct copse_plan *plan, struct copse_layout *layout,
                               struct copse_err *err) {
   const struct copse_plan_header *h = &plan->header;
   copse_status status;
   memset(layout, 0, sizeof *layout);
   layout->plan = plan;
+  layout->flat = is_flat(plan);
   COPSE_TRY(copse_calloc(h->n_regions, sizeof *layout->places, &layout->places, err));
   COPSE_TRY(copse_calloc(h->n_ranks, sizeof *layout->slots, &layout->slots, err));
   COPSE_TRY(copse_calloc(h->n_ranks, sizeof *layout->packets, &layout->packets, err));
@@ -131,10 +144,10 @@ copse_status copse_layout_shape(const struct copse_layout *layout, uint64_t coun
   shape->count = shape->input_stride = shape->output_stride = count;
   shape->element_bytes = element_bytes;
   shape->unit = copse_align_bytes(h, largest) / element_bytes;
-  shape->n_chunks = copse_chunk_count(h, largest);
+  shape->n_chunks = layout->flat ? 1 : copse_chunk_count(h, largest);
   /* or chunks were larger than the plan says, and than what is kept for them */
   uint64_t chunk = (largest + shape->n_chunks - 1) / shape->n_chunks;
-  if (h->protocol == COPSE_PROTOCOL_BANDWIDTH && chunk > h->chunk_bytes)
+  if (h->protocol == COPSE_PROTOCOL_BANDWIDTH && !layout->flat && chunk > h->chunk_bytes)
     return copse_fail(err, COPSE_INVALID,
                       "%llu elements a block need more than 2^30 chunks of %llu bytes",
                       (unsigned long long)count, (unsigned long long)h->chunk_bytes);

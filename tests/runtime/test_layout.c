@@ -90,7 +90,8 @@ START_TEST(the_number_of_chunks_follows_the_largest_piece) {
   pb_header(b)->min_chunk_bytes = 100;
   pb_header(b)->chunk_bytes = 1000;
   pb_piece(b, 0, 1, 1, 4);
-  pb_piece(b, 1, 4, 1, 1); /* 3/4 */
+  uint32_t large = pb_piece(b, 1, 4, 1, 1); /* 3/4 */
+  pb_region(b, 0, large); /* something to pass on */
   struct copse_plan *plan = pb_finish(b);
   struct copse_layout layout;
   ASSERT_OK(copse_layout_new(plan, &layout, &err), &err);
@@ -101,6 +102,53 @@ START_TEST(the_number_of_chunks_follows_the_largest_piece) {
     ASSERT_OK(copse_layout_shape(&layout, expected[i][0] / 4, 4, &shape, &err), &err);
     ck_assert_uint_eq(shape.n_chunks, expected[i][1]);
   }
+  copse_layout_free(&layout);
+  pb_free(plan);
+}
+END_TEST
+
+/* A plan of puts with `when`: does it go in chunks? */
+static uint32_t chunks_of_puts(enum copse_plan_when when) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct plan_builder *b = pb_new(COPSE_BROADCAST, 2, 0);
+  pb_header(b)->min_chunk_bytes = pb_header(b)->chunk_bytes = 1000;
+  uint32_t piece = pb_piece(b, 0, 1, 1, 1), from = pb_worker(b, 0), to = pb_worker(b, 1);
+  uint32_t channel = pb_channel(b, from, to);
+  pb_move(b, from, piece, 0);
+  pb_src(b, pb_input(0, 0));
+  pb_dst(b, pb_output(1, 0));
+  pb_signal(b, from, channel, when);
+  pb_wait(b, to, channel, when);
+  struct copse_plan *plan = pb_finish(b);
+  struct copse_layout layout;
+  struct copse_shape shape;
+  ASSERT_OK(copse_layout_new(plan, &layout, &err), &err);
+  ASSERT_OK(copse_layout_shape(&layout, 1000000, 4, &shape, &err), &err);
+  copse_layout_free(&layout);
+  pb_free(plan);
+  return shape.n_chunks;
+}
+START_TEST(who_passes_nothing_on_needs_no_chunks) {
+  ck_assert_uint_eq(chunks_of_puts(COPSE_WHEN_LAST), 1);
+  ck_assert_uint_eq(chunks_of_puts(COPSE_WHEN_ALWAYS), 4000);
+}
+END_TEST
+
+START_TEST(large_pieces_start_at_lines_of_memory) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct plan_builder *b = pb_new(COPSE_REDUCE, 2, 0);
+  pb_piece(b, 0, 1, 1, 3);
+  pb_piece(b, 1, 3, 1, 1);
+  struct copse_plan *plan = pb_finish(b);
+  struct copse_layout layout;
+  struct copse_shape shape;
+  ASSERT_OK(copse_layout_new(plan, &layout, &err), &err);
+  ASSERT_OK(copse_layout_shape(&layout, 1000003, 2, &shape, &err), &err);
+  struct copse_span second = copse_piece_span(&plan->pieces[1], 1000003, shape.unit);
+  ck_assert_uint_eq(second.first, 1000003 / 3 / 256 * 256);
+  ck_assert_uint_eq(second.first + second.count, 1000003);
+  ASSERT_OK(copse_layout_shape(&layout, 1003, 2, &shape, &err), &err);
+  ck_assert_uint_eq(copse_piece_span(&plan->pieces[1], 1003, shape.unit).first, 1003 / 3 / 8 * 8);
   copse_layout_free(&layout);
   pb_free(plan);
 }
@@ -331,6 +379,8 @@ int main(void) {
   TCase *tc = tcase_create("layout");
   tcase_add_test(tc, pieces_and_chunks_tile_any_count);
   tcase_add_test(tc, the_number_of_chunks_follows_the_largest_piece);
+  tcase_add_test(tc, who_passes_nothing_on_needs_no_chunks);
+  tcase_add_test(tc, large_pieces_start_at_lines_of_memory);
   tcase_add_test(tc, regions_of_a_rank_do_not_overlap);
   tcase_add_test(tc, sizes_beyond_64_bits_are_refused);
   tcase_add_loop_test(tc, extreme_sizes_are_refused_or_fit, 0, 4);

@@ -18,7 +18,8 @@ __global__ void __launch_bounds__(COPSE_CUDA_MAX_THREADS, 1)
 
 #define COPSE_KERNEL(NAME)                                                                     \
   struct copse_mover_##NAME {                                                                  \
-    __device__ static bool run(const struct copse_move *move) {                                \
+    /* no part of the kernel: its registers are for the data alone */                          \
+    __device__ static COPSE_NOINLINE bool run(const struct copse_move *move) {                 \
       if (move->n_src == 1 && move->divisor == 1) return copse_copier::run(move);              \
       return copse_##NAME##_move(move, threadIdx.x, blockDim.x);                               \
     }                                                                                          \

@@ -316,6 +316,7 @@ static copse_status make_own(struct copse_cuda_machine *m, struct copse_cuda_pla
     p->plan = &p->split->local;
   }
   COPSE_CHECK(copse_layout_new(p->plan, &p->layout, err));
+  if (p->split) p->layout.flat = false; /* what goes to other hosts is kept until it is sent */
   COPSE_CHECK(copse_calloc(m->n_ranks, sizeof *p->arenas, &p->arenas, err));
   COPSE_CHECK(copse_calloc(m->n_ranks, sizeof *p->staging, &p->staging, err));
   COPSE_CHECK(copse_calloc(2 * m->n_ranks, sizeof *p->opened, &p->opened, err));

@@ -16,7 +16,10 @@
 #define COPSE_VECTORS 4u      /* of a tile that is reduced: its accumulators are registers */
 #define COPSE_COPY_VECTORS 8u /* of one that is copied */
 
-#define COPSE_TILE_LANES(T) (COPSE_VECTORS * COPSE_VECTOR_BYTES / (uint32_t)sizeof(T))
+/* Small elements are wider where they are summed: fewer vectors, or registers don't hold them. */
+#define COPSE_TILE_VECTORS(T) (sizeof(T) == 1 ? 2 : sizeof(T) == 2 ? 3 : COPSE_VECTORS)
+#define COPSE_VECTOR_LANES(T) (COPSE_VECTOR_BYTES / (uint32_t)sizeof(T))
+#define COPSE_TILE_LANES(T) (COPSE_TILE_VECTORS(T) * COPSE_VECTOR_LANES(T))
 #if defined(__CUDACC__)
 #define COPSE_TILE_UNROLL _Pragma("unroll")
 #define COPSE_NOINLINE __noinline__
@@ -80,7 +83,10 @@ __device__ static inline struct copse_tiles copse_tiles_make(const struct copse_
 __device__ static inline struct copse_tiles copse_tiles_of(const struct copse_move *move,
                                                            uint32_t thread, uint32_t n_threads,
                                                            uint32_t element_bytes) {
-  return copse_tiles_make(move, thread, n_threads, element_bytes, COPSE_VECTORS);
+  uint32_t vectors = element_bytes == 1   ? COPSE_TILE_VECTORS(uint8_t)
+                     : element_bytes == 2 ? COPSE_TILE_VECTORS(uint16_t)
+                                          : COPSE_TILE_VECTORS(uint32_t);
+  return copse_tiles_make(move, thread, n_threads, element_bytes, vectors);
 }
 
 __device__ static inline bool copse_tiles_next(struct copse_tiles *tiles,
@@ -326,9 +332,9 @@ __device__ static __forceinline__ bool copse_tile_read(const struct copse_move *
                                                        const struct copse_place *place,
                                                        const struct copse_tile &tile,
                                                        T (&part)[LANES], uint32_t element_bytes) {
-  copse_vector v[COPSE_VECTORS];
+  copse_vector v[COPSE_TILE_VECTORS(T)];
   static_assert(sizeof v == sizeof part, "a tile is its vectors");
-  copse_vectors_read<COPSE_VECTORS>(place, tile, element_bytes, v);
+  copse_vectors_read<COPSE_TILE_VECTORS(T)>(place, tile, element_bytes, v);
   memcpy(part, v, sizeof v);
   return true;
 }
@@ -338,9 +344,9 @@ __device__ static __forceinline__ void copse_tile_write(const struct copse_place
                                                         const struct copse_tile &tile,
                                                         const T (&part)[LANES],
                                                         uint32_t element_bytes) {
-  copse_vector v[COPSE_VECTORS];
+  copse_vector v[COPSE_TILE_VECTORS(T)];
   memcpy(v, part, sizeof v);
-  copse_vectors_write<COPSE_VECTORS>(place, tile, element_bytes, v);
+  copse_vectors_write<COPSE_TILE_VECTORS(T)>(place, tile, element_bytes, v);
 }
 
 /* With packets a tile is one vector, and several sources are read at a time. */
@@ -367,19 +373,26 @@ __device__ static __forceinline__ void copse_destinations_write(const struct cop
   copse_vector_send(move, &tile, sizeof(T), v);
 }
 
+__device__ static COPSE_NOINLINE bool copse_move_copy_packets(const struct copse_move *move,
+                                                              uint32_t element_bytes,
+                                                              struct copse_tiles tiles) {
+  struct copse_tile tile;
+  while (copse_tiles_next(&tiles, &tile)) {
+    copse_vector v[COPSE_VECTORS];
+    if (!copse_sources_receive(move, 0, 1, &tile, element_bytes, v)) return false;
+    copse_vector_send(move, &tile, element_bytes, v[0]);
+  }
+  return true;
+}
+
 __device__ static COPSE_NOINLINE bool copse_move_copy(const struct copse_move *move,
                                               uint32_t element_bytes, uint32_t thread,
                                               uint32_t n_threads) {
   struct copse_tiles tiles =
       copse_tiles_make(move, thread, n_threads, element_bytes, COPSE_COPY_VECTORS);
   struct copse_tile tile;
+  if (tiles.tile.packets) return copse_move_copy_packets(move, element_bytes, tiles);
   while (copse_tiles_next(&tiles, &tile)) {
-    if (tile.packets) {
-      copse_vector v[COPSE_VECTORS];
-      if (!copse_sources_receive(move, 0, 1, &tile, element_bytes, v)) return false;
-      copse_vector_send(move, &tile, element_bytes, v[0]);
-      continue;
-    }
     copse_vector v[COPSE_COPY_VECTORS];
     copse_vectors_read<COPSE_COPY_VECTORS>(&move->src[0], tile, element_bytes, v);
     for (uint32_t k = 0; k < move->n_dst; k++)

@@ -179,6 +179,15 @@ $(OUT)/tests/%: $(OBJ)/tests/%.o $(TEST_LIB_OBJ) $(OUT)/libcopse.a
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ $(LIB_LIBS) $(CUDA_LIBS) $(CHECK_LIBS)
 
+# A job for mpirun, which test_mpi starts; without MPI the test skips.
+MPI_JOB := $(if $(HAVE_MPI),$(OUT)/tests/runtime/mpi/job)
+$(OBJ)/tests/runtime/mpi/job.o: CPPFLAGS += $(MPI_CFLAGS)
+$(OUT)/tests/runtime/mpi/job: $(OBJ)/tests/runtime/mpi/job.o $(TEST_LIB_OBJ) $(OUT)/libcopse.a $(OUT)/libcopse-mpi.so
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS_ALL) -Wl,-rpath,'$$ORIGIN/../../..' -o $@ $^ $(LIB_LIBS) $(CUDA_LIBS) $(MPI_LIBS) $(CHECK_LIBS)
+$(OUT)/tests/runtime/test_mpi: | $(MPI_JOB) $(OUT)/copse
+
 # The drop-in in the test program itself, over the fake NCCL and driver beside it. DT_RPATH: also
 # what the sanitizers load for others is found there.
 FAKE_NCCL := $(OUT)/tests/nccl/fake/libnccl.so.2 $(OUT)/tests/nccl/fake/libcuda.so.1

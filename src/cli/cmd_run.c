@@ -155,6 +155,11 @@ static copse_status prepare(struct bench *bench, struct copse_run_options *optio
   const struct copse_job *job = &bench->job;
   uint32_t n = plan->header.n_ranks, first = job->mesh ? job->rank : 0;
   copse_status status;
+  if (job->mesh && copse_mesh_size(job->mesh) != n)
+    return copse_fail(err, COPSE_INVALID,
+                      "the plan is for %u ranks and the job has %u processes; start it with "
+                      "mpirun -n %u",
+                      n, copse_mesh_size(job->mesh), n);
   fit_range(options, plan);
   COPSE_TRY(copse_run_check_memory(options, plan, copse_job_ranks_here(job, n), err));
   COPSE_TRY(new_exec(bench, err));
@@ -198,6 +203,10 @@ int copse_cmd_run(int argc, char **argv) {
   uint64_t wrong = 0;
   if (copse_run_options_parse(argc, argv, &options, &exit_status) == COPSE_RUN_LEAVE)
     return exit_status;
-  if (run_bench(&options, &wrong, &err) != COPSE_OK) return copse_cli_fail(&err);
+  if (run_bench(&options, &wrong, &err) != COPSE_OK) {
+    exit_status = copse_cli_fail(&err);
+    if (options.backend == COPSE_BACKEND_MPI) copse_job_linger();
+    return exit_status;
+  }
   return wrong ? 1 : 0;
 }

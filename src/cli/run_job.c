@@ -55,13 +55,6 @@ copse_status copse_job_start(struct copse_job *job, double timeout_seconds,
   return copse_mesh_new(&wire, timeout_seconds, &job->mesh, err);
 }
 
-/* mpirun ends a job with the first process that fails: the others get the time to say why. */
-static void linger(void) {
-  static const struct timespec while_others_speak = {1, 0};
-  fflush(stdout);
-  nanosleep(&while_others_speak, NULL);
-}
-
 static void add_rank(const struct copse_job *job, struct copse_err *err) {
   struct copse_err text = COPSE_ERR_INIT;
   (void)copse_fail(&text, err->status, "rank %u: %s", job->rank, err->text);
@@ -75,7 +68,11 @@ void copse_job_end(struct copse_job *job, copse_status status, struct copse_err 
     add_rank(job, err);
   }
   copse_mesh_free(job->mesh);
-  if (status != COPSE_OK) linger();
+}
+
+void copse_job_linger(void) {
+  static const struct timespec while_others_speak = {1, 0};
+  nanosleep(&while_others_speak, NULL);
 }
 
 copse_status copse_job_agree(const struct copse_job *job, copse_status mine,

@@ -16,8 +16,11 @@ struct copse_job {
  * there is no MPI. */
 copse_status copse_job_start(struct copse_job *job, double timeout_seconds,
                              struct copse_err *err) COPSE_CHECKED;
-/* Also without a job. After an error: tells the others, and lets them say so before this ends. */
+/* Also without a job. After an error tells the others; the text says which rank this is. */
 void copse_job_end(struct copse_job *job, copse_status status, struct copse_err *err);
+/* mpirun ends a job with the first process that fails. Between an error message and the end of
+ * this process: so that the others get to say theirs. */
+void copse_job_linger(void);
 
 /* How it went here so far; the same plan everywhere. Fails alike at all ranks. */
 copse_status copse_job_agree(const struct copse_job *job, copse_status mine,

@@ -80,10 +80,18 @@ out:
   return status;
 }
 
+static void refuse_aborted(struct copse_mesh *mesh) {
+  struct copse_err why = COPSE_ERR_INIT;
+  if (mesh->broken.status != COPSE_OK || !atomic_load(&mesh->aborted)) return;
+  (void)copse_fail(&why, COPSE_ABORTED, "copse_comm_abort was called on rank %u", mesh->me);
+  (void)copse_mesh_fail(mesh, &why);
+}
+
 /* After a failure the wire may still write to what has been started, and read what goes out: that
  * memory, a few pages, is left to it. */
 void copse_mesh_free(struct copse_mesh *mesh) {
   if (!mesh) return;
+  refuse_aborted(mesh); /* others still wait */
   bool orderly = mesh->broken.status == COPSE_OK && mesh->n_outgoing == 0;
   mesh->wire.end(mesh->wire.context, orderly);
   for (uint32_t r = 0; orderly && mesh->peers && r < mesh->n; r++) {
@@ -295,11 +303,7 @@ copse_status copse_mesh_end(struct copse_mesh *mesh, struct copse_err *err) {
 }
 
 copse_status copse_mesh_step(struct copse_mesh *mesh, bool moved, struct copse_err *err) {
-  if (mesh->broken.status == COPSE_OK && atomic_load(&mesh->aborted)) {
-    struct copse_err why = COPSE_ERR_INIT;
-    (void)copse_fail(&why, COPSE_ABORTED, "copse_comm_abort was called on rank %u", mesh->me);
-    (void)copse_mesh_fail(mesh, &why);
-  }
+  refuse_aborted(mesh);
   if (mesh->broken.status == COPSE_OK) moved = copse_mesh_take_in(mesh) || moved;
   if (mesh->broken.status == COPSE_OK) moved = copse_mesh_push_out(mesh) || moved;
   if (mesh->broken.status == COPSE_OK) copse_mesh_watch(mesh, moved);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "runtime/executor.h"
 #include "runtime/mesh_internal.h"
 
 /* Of a message of the mesh's own; more is nothing that copse has sent. */
@@ -139,6 +140,13 @@ static bool take_own(struct copse_mesh *mesh, uint32_t from, struct copse_letter
  * A peer's messages are started as soon as it is known where they go, and count in the order in
  * which they were sent. */
 
+static const char *type_name(uint32_t type) {
+  return type < COPSE_N_TYPES ? copse_type_name((enum copse_type)type) : "?";
+}
+static const char *redop_name(uint32_t redop) {
+  return redop < COPSE_N_REDOPS ? copse_redop_name((enum copse_redop)redop) : "?";
+}
+
 void copse_mesh_compare_calls(struct copse_mesh *mesh, uint32_t from) {
   const struct copse_mesh_call *mine = &mesh->call, *other = &mesh->peers[from].call;
   struct copse_err why = COPSE_ERR_INIT;
@@ -151,10 +159,10 @@ void copse_mesh_compare_calls(struct copse_mesh *mesh, uint32_t from) {
                      mesh->me, from);
   else
     (void)copse_fail(&why, COPSE_REFUTED,
-                     "rank %u calls with count %llu, type %u, op %u and rank %u with count %llu, "
-                     "type %u, op %u",
-                     mesh->me, (unsigned long long)mine->count, mine->type, mine->redop, from,
-                     (unsigned long long)other->count, other->type, other->redop);
+                     "rank %u calls with %llu elements of %s, %s, and rank %u with %llu of %s, %s",
+                     mesh->me, (unsigned long long)mine->count, type_name(mine->type),
+                     redop_name(mine->redop), from, (unsigned long long)other->count,
+                     type_name(other->type), redop_name(other->redop));
   refuse(mesh, &why);
 }
 

@@ -23,7 +23,7 @@ struct bench {
   struct copse_run_report *report; /* NULL: another process prints */
   struct copse_job job;
   uint64_t wrong; /* elements so far */
-  uint64_t seed; /* other data in every check */
+  uint64_t seed;  /* other data in every check */
 };
 
 /* Where somebody watches but doesn't see the rows come. */
@@ -64,12 +64,8 @@ static copse_status launch(struct bench *bench, const struct copse_launch *it, u
 }
 
 static struct copse_launch launch_of(const struct bench *bench, const struct copse_run_row *row) {
-  return (struct copse_launch){row->count,
-                               row->type,
-                               row->redop,
-                               bench->buffers.inputs,
-                               bench->buffers.outputs,
-                               NULL};
+  return (struct copse_launch){
+      row->count, row->type, row->redop, bench->buffers.inputs, bench->buffers.outputs, NULL};
 }
 
 /* One half of a row: warm up, time, then check on fresh data. */

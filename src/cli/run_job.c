@@ -42,8 +42,7 @@ static copse_status find_start(start_function **start, struct copse_err *err) {
                     why ? why : LIBRARY);
 }
 
-copse_status copse_job_start(struct copse_job *job, double timeout_seconds,
-                             struct copse_err *err) {
+copse_status copse_job_start(struct copse_job *job, double timeout_seconds, struct copse_err *err) {
   start_function *start;
   copse_wire wire;
   char text[300] = "";

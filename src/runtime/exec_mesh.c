@@ -21,11 +21,11 @@
 
 /* All messages with one tag from one rank. */
 struct stream {
-  const struct copse_plan_op *op;             /* of data, else NULL */
-  const struct copse_plan_operand *operand;   /* its destination here */
-  uint32_t channel;                           /* of signals */
-  uint32_t chunk;                             /* the next */
-  unsigned char *packed;                      /* data to become packets */
+  const struct copse_plan_op *op;           /* of data, else NULL */
+  const struct copse_plan_operand *operand; /* its destination here */
+  uint32_t channel;                         /* of signals */
+  uint32_t chunk;                           /* the next */
+  unsigned char *packed;                    /* data to become packets */
 };
 
 /* A rank, as one from which messages come. */
@@ -104,11 +104,11 @@ static copse_status make_streams(struct copse_exec *exec, struct copse_err *err)
     struct source *source = &mesh->sources[r];
     uint32_t most = it.n_from[r] > it.n_to[r] ? it.n_from[r] : it.n_to[r];
     if (most > copse_mesh_most_tag(mesh->mesh) - COPSE_MESH_FIRST_TAG) {
-      status = copse_fail(err, COPSE_UNSUPPORTED,
-                          "the plan has %u transfers between ranks %u and %u; the transport can "
-                          "tell %u apart",
-                          most, mesh->me, r,
-                          copse_mesh_most_tag(mesh->mesh) - COPSE_MESH_FIRST_TAG);
+      status =
+          copse_fail(err, COPSE_UNSUPPORTED,
+                     "the plan has %u transfers between ranks %u and %u; the transport can "
+                     "tell %u apart",
+                     most, mesh->me, r, copse_mesh_most_tag(mesh->mesh) - COPSE_MESH_FIRST_TAG);
       goto out;
     }
     source->n = it.n_from[r];
@@ -121,7 +121,8 @@ out:
   return status;
 }
 
-/* ---- what comes in ---------------------------------------------------------------------------- */
+/* ---- what comes in ----------------------------------------------------------------------------
+ */
 
 static copse_status surprise(uint32_t from, unsigned tag, size_t n, struct copse_err *err) {
   return copse_fail(err, COPSE_REFUTED,
@@ -152,8 +153,7 @@ static copse_status place(void *context, uint32_t from, unsigned tag, size_t n, 
   struct stream *stream = &source->streams[s];
   if (!stream->op) return n == 0 ? COPSE_OK : surprise(from, tag, n, err);
   struct copse_span chunk = next_chunk(view, stream);
-  if (n == 0 || chunk.count * view->shape.element_bytes != n)
-    return surprise(from, tag, n, err);
+  if (n == 0 || chunk.count * view->shape.element_bytes != n) return surprise(from, tag, n, err);
   struct copse_place there =
       copse_view_operand(view, stream->operand, chunk, stream->chunk++, exec->epoch);
   if (!there.epoch) {
@@ -194,7 +194,8 @@ static void arrived(void *context, uint32_t from, unsigned tag) {
     unpack(exec, stream);
 }
 
-/* ---- what goes out ------------------------------------------------------------------------------ */
+/* ---- what goes out ------------------------------------------------------------------------------
+ */
 
 unsigned char *copse_exec_mesh_stage(const struct copse_exec *exec, size_t bytes) {
   exec->mesh->stage = copse_mesh_new_parcel(exec->mesh->mesh, bytes);
@@ -218,7 +219,8 @@ static void send_signal(struct copse_exec *exec, uint32_t c) {
   exec->channels[c].waits++;
 }
 
-/* ---- running -------------------------------------------------------------------------------------- */
+/* ---- running
+ * -------------------------------------------------------------------------------------- */
 
 /* Whether it got on. */
 static bool run_worker(struct copse_exec *exec, uint32_t w, bool *finished) {
@@ -318,7 +320,8 @@ copse_status copse_exec_mesh_run(struct copse_exec *exec, struct copse_err *err)
   return copse_fail(err, ended, "%s", late.text);
 }
 
-/* ---- life --------------------------------------------------------------------------------------- */
+/* ---- life ---------------------------------------------------------------------------------------
+ */
 
 copse_status copse_exec_mesh_new(struct copse_exec *exec, struct copse_mesh *mesh,
                                  struct copse_err *err) {

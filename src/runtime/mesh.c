@@ -204,8 +204,8 @@ static void post(struct copse_mesh *mesh, uint32_t to, unsigned tag, struct cops
     (void)copse_mesh_out_of_memory(mesh);
     return;
   }
-  copse_status status = mesh->wire.send(mesh->wire.context, (int)to, tag, parcel->bytes, parcel->n,
-                                        &it->request);
+  copse_status status =
+      mesh->wire.send(mesh->wire.context, (int)to, tag, parcel->bytes, parcel->n, &it->request);
   if (status != COPSE_OK) {
     free(it);
     (void)copse_mesh_wire_failed(mesh, "sending to", to, status);

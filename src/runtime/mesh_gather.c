@@ -36,8 +36,7 @@ copse_status copse_mesh_all_gather(void *context, const void *mine, void *all, s
   for (uint32_t r = 0; r < mesh->n && mesh->broken.status == COPSE_OK; r++) {
     if (r == mesh->me) continue;
     mesh->gather_waits_for = r;
-    while (mesh->broken.status == COPSE_OK &&
-           !take_part(mesh, r, (char *)all + r * bytes, bytes))
+    while (mesh->broken.status == COPSE_OK && !take_part(mesh, r, (char *)all + r * bytes, bytes))
       (void)!copse_mesh_step(mesh, false, NULL);
   }
   mesh->gather_waits_for = COPSE_MESH_NOBODY;

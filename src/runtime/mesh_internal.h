@@ -22,7 +22,7 @@ struct copse_mesh_pong {
 
 struct copse_mesh_reason {
   uint32_t status, zero;
-  char text[sizeof ((struct copse_err *)0)->text];
+  char text[sizeof((struct copse_err *)0)->text];
 };
 
 /* A message that has come in. */

@@ -24,8 +24,8 @@ static void rest(struct copse_mesh *mesh) {
 
 uint32_t copse_mesh_waits_for(const struct copse_mesh *mesh, char *text, size_t size) {
   if (mesh->reader) return mesh->reader->waits_for(mesh->reader->context, text, size);
-  if (text) snprintf(text, size, "rank %u waits for rank %u to come", mesh->me,
-                     mesh->gather_waits_for);
+  if (text)
+    snprintf(text, size, "rank %u waits for rank %u to come", mesh->me, mesh->gather_waits_for);
   return mesh->gather_waits_for;
 }
 

@@ -146,8 +146,8 @@ START_TEST(wrong_elements_of_any_rank_fail_the_run) {
   ASSERT_OK(copse_file_write(path, bytes, size, &err), &err);
   free(bytes);
   pb_free(plan);
-  int status = copse_test_command(MPIRUN
-                                  "-n 2 @ run --backend mpi -b 64 -e 64 --out-of-place %%/wrong.plan");
+  int status = copse_test_command(
+      MPIRUN "-n 2 @ run --backend mpi -b 64 -e 64 --out-of-place %%/wrong.plan");
   ck_assert_msg(status == 1, "exit status %d %s", status, copse_test_result.err);
   ck_assert_int_eq(count_of(copse_test_result.out, "# Out of bounds values : 16 FAILED"), 1);
 }
@@ -156,9 +156,9 @@ END_TEST
 START_TEST(different_plans_and_wrong_numbers_are_refused_by_all) {
   NEED_MPI();
   write_plans("trees", 3);
-  int status = copse_test_command(
-      MPIRUN "-n 2 @ run --backend mpi -e 64 %%/trees/allreduce.plan : "
-             "-n 1 @ run --backend mpi -e 64 %%/trees/allgather.plan");
+  int status = copse_test_command(MPIRUN
+                                  "-n 2 @ run --backend mpi -e 64 %%/trees/allreduce.plan : "
+                                  "-n 1 @ run --backend mpi -e 64 %%/trees/allgather.plan");
   ck_assert_int_eq(status, 1);
   ck_assert_msg(count_of(copse_test_result.err, ": no plan is added: rank 2 has not") == 3, "%s",
                 copse_test_result.err);
@@ -179,8 +179,9 @@ START_TEST(survivors_of_a_killed_rank_name_it_in_time) {
                    "[ \"$OMPI_COMM_WORLD_RANK\" = 2 ] && { sleep 1.5; kill -9 $$; } &\n"
                    "exec \"$@\"\n");
   double start = seconds();
-  copse_test_command(MPIRUN "--enable-recovery -n 4 sh %%/victim @ run --backend mpi -b 64K -e 64K "
-                            "-n 1000000 --timeout 2 %%/trees/allreduce.plan");
+  copse_test_command(MPIRUN
+                     "--enable-recovery -n 4 sh %%/victim @ run --backend mpi -b 64K -e 64K "
+                     "-n 1000000 --timeout 2 %%/trees/allreduce.plan");
   double took = seconds() - start;
   for (int r = 0; r < 4; r++) {
     char line[64];

@@ -230,8 +230,7 @@ copse_status copse_mpi_start(const char *version, double timeout_seconds, copse_
   *out = functions;
   out->context = wire;
   out->end = end_process;
-  copse_status status =
-      code == MPI_SUCCESS ? describe(wire, out) : failed(wire, "MPI_Init", code);
+  copse_status status = code == MPI_SUCCESS ? describe(wire, out) : failed(wire, "MPI_Init", code);
   if (status != COPSE_OK) {
     snprintf(text, size, "%s", wire->text);
     free(wire);

@@ -50,7 +50,7 @@ static void add_cut(struct copse_text *text, const struct copse_schedule *s, con
   copse_text_add(text, "]");
 }
 
-static const char *const bound_kinds[] = {"cut", "phases", "lengths"};
+static const char *const bound_kinds[] = {"cut", "phases", "lengths", "forests"};
 
 static int count_paths(const struct copse_schedule *s) {
   int n = 0;
@@ -150,6 +150,8 @@ static void print_standing(const struct copse_schedule *s, bool bound_only) {
   if (s->bound.kind == COPSE_BOUND_PHASES && equal)
     printf("reduce_scatter and allgather, equal shares, each at its bound%s\n",
            bound_only ? "; overlapped they may be faster" : "");
+  else if (s->bound.kind == COPSE_BOUND_FORESTS && equal)
+    printf("optimal among all reduce and broadcast forests with common shares, run together\n");
   else if (equal)
     printf("optimal: equal to the bound\n");
   else if (s->collective == COPSE_ALLREDUCE && s->bound.kind == COPSE_BOUND_CUT)
@@ -184,7 +186,10 @@ static void print_text(const struct copse_topology *t, const struct copse_schedu
            sec->solve.pack, sec->verify, sec->total);
     return;
   }
-  print_cut(t, s);
+  if (s->bound.kind == COPSE_BOUND_FORESTS)
+    printf("bottleneck: %d cuts, of both phases\n", s->bound.n_cuts);
+  else
+    print_cut(t, s);
   if (!bound_only)
     printf("k = %" PRId64 ", %d trees, at most %d hops high\n", s->k, s->n_trees,
            copse_schedule_height(s));

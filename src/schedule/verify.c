@@ -8,6 +8,7 @@
 
 #include "base/collective.h"
 #include "schedule/verify_flows.h"
+#include "schedule/verify_forests.h"
 #include "schedule/verify_internal.h"
 
 struct checker {
@@ -285,6 +286,9 @@ static copse_status check_bound(struct checker *c, struct copse_verify_report *r
   if (c->schedule->collective == COPSE_ALLTOALL)
     COPSE_TRY(
         copse_verify_flow_bound(c->schedule, c->topology, c->node_of, c->label, time, c->err));
+  else if (bound->kind == COPSE_BOUND_FORESTS)
+    COPSE_TRY(
+        copse_verify_forest_bound(c->schedule, c->topology, c->node_of, c->label, time, c->err));
   else
     COPSE_TRY(cut_time(c, bound->cut, bound->n_cut, entering, allreduce && !phases, time));
   if (phases) {
@@ -299,8 +303,9 @@ static copse_status check_bound(struct checker *c, struct copse_verify_report *r
     status = refute(c, "the time %s is below the bound %s",
                     copse_q_text(report->time_per_GB, claimed), copse_q_text(report->bound, found));
   bool equal = copse_q_eq(report->time_per_GB, report->bound);
-  report->optimal = equal && !phases;
   report->phases_optimal = equal && phases;
+  report->forests_optimal = equal && bound->kind == COPSE_BOUND_FORESTS;
+  report->optimal = equal && !report->phases_optimal && !report->forests_optimal;
 out:
   mpq_clears(time, second, NULL);
   return status;

@@ -163,6 +163,29 @@ out:
   return status;
 }
 
+/*
+ * Cuts for the solution at hand. They are looked for half way to a point that is known to be
+ * good first: such cuts are tight near the optimum, where those of the corners that the simplex
+ * method wanders through are not, and far fewer are needed. Ben-Ameur and Neto, "Acceleration of
+ * cutting-plane and column generation algorithms", Networks 49 (2007).
+ */
+static copse_status add_cuts(struct copse_shares_search *s, struct copse_err *err) {
+  const struct copse_network *network = s->network;
+  size_t before = s->n_rows;
+  copse_status status;
+  for (int i = 0; i < network->n_terminals; i++)
+    s->middle_x[i] = s->inner_x[i] + (s->x[i] - s->inner_x[i]) / 2;
+  for (int e = 0; e < network->n_links; e++)
+    s->middle_a[e] = s->inner_a[e] + (s->a[e] - s->inner_a[e]) / 2;
+  COPSE_TRY(separate(s, (struct solution){s->middle_x, s->middle_a, s->b}, slack_of(s), err));
+  if (s->n_rows > before) return COPSE_OK;
+  memcpy(s->inner_x, s->middle_x, (size_t)network->n_terminals * sizeof *s->x);
+  memcpy(s->inner_a, s->middle_a, (size_t)network->n_links * sizeof *s->a);
+  COPSE_TRY(separate(s, (struct solution){s->x, s->a, s->b}, slack_of(s), err));
+out:
+  return status;
+}
+
 static copse_status run_rounds(struct copse_shares_search *s,
                                const struct copse_shares_options *options,
                                struct copse_shares *out, struct copse_err *err) {
@@ -181,7 +204,9 @@ static copse_status run_rounds(struct copse_shares_search *s,
       break;
     }
     copse_progress_report(options->progress, "shares", out->rounds, 0);
-    COPSE_TRY(separate(s, (struct solution){s->x, s->a, s->b}, slack_of(s), err));
+    if (out->rounds == 1) /* without shares, any division of the links will do */
+      for (int e = 0; e < s->network->n_links; e++) s->inner_a[e] = s->b[e] / 2;
+    COPSE_TRY(add_cuts(s, err));
     if (s->n_rows > taken) continue;
     bool done;
     COPSE_TRY(try_exact(s, out, &done, err));
@@ -201,6 +226,10 @@ static copse_status prepare(struct copse_shares_search *s, struct copse_err *err
   COPSE_TRY(copse_calloc((size_t)network->n_terminals, sizeof *s->x, &s->x, err));
   COPSE_TRY(copse_calloc((size_t)network->n_links, sizeof *s->a, &s->a, err));
   COPSE_TRY(copse_calloc((size_t)network->n_links, sizeof *s->b, &s->b, err));
+  COPSE_TRY(copse_calloc((size_t)network->n_terminals, sizeof *s->x, &s->inner_x, err));
+  COPSE_TRY(copse_calloc((size_t)network->n_links, sizeof *s->a, &s->inner_a, err));
+  COPSE_TRY(copse_calloc((size_t)network->n_terminals, sizeof *s->x, &s->middle_x, err));
+  COPSE_TRY(copse_calloc((size_t)network->n_links, sizeof *s->a, &s->middle_a, err));
   for (int i = 0; i < network->n_terminals; i++) terminal[network->terminals[i]] = true;
   for (int v = 0; v < network->n_nodes; v++)
     if (!terminal[v]) s->relays[s->n_relays++] = v;
@@ -219,6 +248,10 @@ static void release(struct copse_shares_search *s) {
   free(s->x);
   free(s->a);
   free(s->b);
+  free(s->inner_x);
+  free(s->inner_a);
+  free(s->middle_x);
+  free(s->middle_a);
 }
 
 copse_status copse_shares_find(const struct copse_network *network,

@@ -24,6 +24,8 @@ struct copse_shares_search {
   int64_t *x; /* [n_terminals] */
   int64_t *a; /* [n_links] */
   int64_t *b; /* [n_links] the capacities in the same units */
+  int64_t *inner_x, *inner_a;   /* a point that no cut forbids */
+  int64_t *middle_x, *middle_a; /* half way from it to the solution */
   struct copse_shares_master *master;
 };
 

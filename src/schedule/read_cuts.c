@@ -12,8 +12,7 @@ static copse_status read_cut(struct copse_schedule_reader *r, const cJSON *item,
   COPSE_TRY(copse_json_get_string(&r->json, item, "phase", &phase, r->err));
   COPSE_TRY(copse_json_get_rational(&r->json, item, "weight", &cut->weight, r->err));
   COPSE_TRY(copse_reader_nodes(r, copse_json_get(item, "cut"), item,
-                               "\"cut\" must be an array of node ids", &cut->nodes,
-                               &cut->n_nodes));
+                               "\"cut\" must be an array of node ids", &cut->nodes, &cut->n_nodes));
   cut->phase = strcmp(phase, "reduce") == 0 ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST;
   if (cut->phase == COPSE_PHASE_BROADCAST && strcmp(phase, "broadcast") != 0)
     return copse_reader_refuse(r, item, NULL, "\"phase\" must be broadcast or reduce");

@@ -379,8 +379,8 @@ static copse_status fill(struct build *b, struct copse_solve_seconds *seconds,
                          struct copse_err *err) {
   const struct copse_solve_options *o = b->options;
   struct copse_schedule *schedule = b->schedule;
-  bool may_differ = o->collective == COPSE_ALLREDUCE && !o->equal_shares && o->k == 0 &&
-                    o->tolerance.num == 0;
+  bool may_differ =
+      o->collective == COPSE_ALLREDUCE && !o->equal_shares && o->k == 0 && o->tolerance.num == 0;
   copse_status status;
   COPSE_TRY(set_bound(b, err));
   schedule->time_per_GB = schedule->bound.time_per_GB;

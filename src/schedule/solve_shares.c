@@ -5,8 +5,8 @@
 /* Ranks and links; beyond, the simplex method takes minutes. */
 #define MAX_COLUMNS 1200
 
-static void say_outcome(const struct copse_solve_options *options, const struct copse_shares *shares,
-                        int columns) {
+static void say_outcome(const struct copse_solve_options *options,
+                        const struct copse_shares *shares, int columns) {
   if (shares->outcome == COPSE_SHARES_TOO_LARGE)
     copse_note(options->notes,
                "%s: equal shares, not proved to be the best: %d ranks and links are too many to "
@@ -94,13 +94,10 @@ copse_status copse_free_shares_bound(const struct copse_topology *topology,
   struct copse_schedule_potential *potentials =
       copse_arena_alloc(&schedule->arena, (size_t)topology->n_nodes, sizeof *potentials);
   if (!cuts || !potentials) return copse_fail_nomem(err);
-  schedule->bound = (struct copse_bound){.kind = COPSE_BOUND_FORESTS,
-                                         .time_per_GB = time,
-                                         .cuts = cuts,
-                                         .potentials = potentials};
+  schedule->bound = (struct copse_bound){
+      .kind = COPSE_BOUND_FORESTS, .time_per_GB = time, .cuts = cuts, .potentials = potentials};
   for (int i = 0; i < shares->n_cuts; i++)
-    COPSE_TRY(
-        copy_cut(topology, &shares->cuts[i], schedule, &cuts[schedule->bound.n_cuts++], err));
+    COPSE_TRY(copy_cut(topology, &shares->cuts[i], schedule, &cuts[schedule->bound.n_cuts++], err));
   for (int v = 0; v < topology->n_nodes; v++)
     if (shares->potentials[v].num != 0)
       potentials[schedule->bound.n_potentials++] =

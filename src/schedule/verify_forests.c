@@ -10,24 +10,13 @@ struct checker {
   const struct copse_topology *topology;
   const int *node_of;
   const char *label;
-  char *inside;                           /* [n_nodes] of the cut at hand */
-  mpq_t *leaving, *entering;              /* [n_links] weights of the cuts that the link crosses */
-  mpq_t *around;                          /* [n_ranks] weights of the cuts that hold the rank */
-  mpq_t *potential;                       /* [n_nodes] */
+  char *inside;              /* [n_nodes] of the cut at hand */
+  mpq_t *leaving, *entering; /* [n_links] weights of the cuts that the link crosses */
+  mpq_t *around;             /* [n_ranks] weights of the cuts that hold the rank */
+  mpq_t *potential;          /* [n_nodes] */
   int n_links, n_ranks, n_nodes;
   struct copse_err *err;
 };
-
-static mpq_t *new_rationals(int n) {
-  mpq_t *q = calloc((size_t)(n > 0 ? n : 1), sizeof *q);
-  for (int i = 0; q && i < n; i++) mpq_init(q[i]);
-  return q;
-}
-
-static void free_rationals(mpq_t *q, int n) {
-  for (int i = 0; q && i < n; i++) mpq_clear(q[i]);
-  free(q);
-}
 
 static copse_status mark_cut(struct checker *c, int index, const struct copse_schedule_cut *cut) {
   memset(c->inside, 0, (size_t)c->n_nodes);
@@ -51,7 +40,8 @@ static copse_status add_cut(struct checker *c, int index) {
   int ranks_inside = 0;
   copse_status status = mark_cut(c, index, cut);
   if (status != COPSE_OK) return status;
-  if (cut->weight.num <= 0) return refute(c, "cut %d of the bound: its weight is not positive", index);
+  if (cut->weight.num <= 0)
+    return refute(c, "cut %d of the bound: its weight is not positive", index);
   mpq_t weight;
   mpq_init(weight);
   set_q(weight, cut->weight);
@@ -77,8 +67,10 @@ static copse_status set_potentials(struct checker *c) {
   const struct copse_topology *t = c->topology;
   for (int v = 0; v < t->n_nodes && bound->n_potentials > 0; v++)
     if (t->nodes[v].multicast || t->nodes[v].aggregation)
-      return refute(c, "the bound has potentials, which prove nothing beside '%s', a switch that "
-                    "copies or adds", t->nodes[v].id);
+      return refute(c,
+                    "the bound has potentials, which prove nothing beside '%s', a switch that "
+                    "copies or adds",
+                    t->nodes[v].id);
   for (int i = 0; i < bound->n_potentials; i++) {
     const char *id = c->schedule->nodes[bound->potentials[i].node];
     int node = c->node_of[bound->potentials[i].node];
@@ -134,18 +126,18 @@ copse_status copse_verify_forest_bound(const struct copse_schedule *schedule,
                       .err = err};
   copse_status status;
   c.inside = calloc((size_t)c.n_nodes, 1);
-  c.leaving = new_rationals(c.n_links);
-  c.entering = new_rationals(c.n_links);
-  c.around = new_rationals(c.n_ranks);
-  c.potential = new_rationals(c.n_nodes);
+  c.leaving = copse_verify_rationals(c.n_links);
+  c.entering = copse_verify_rationals(c.n_links);
+  c.around = copse_verify_rationals(c.n_ranks);
+  c.potential = copse_verify_rationals(c.n_nodes);
   if (c.inside && c.leaving && c.entering && c.around && c.potential)
     status = prove(&c, time);
   else
     status = copse_fail_nomem(err);
   free(c.inside);
-  free_rationals(c.leaving, c.n_links);
-  free_rationals(c.entering, c.n_links);
-  free_rationals(c.around, c.n_ranks);
-  free_rationals(c.potential, c.n_nodes);
+  copse_verify_rationals_free(c.leaving, c.n_links);
+  copse_verify_rationals_free(c.entering, c.n_links);
+  copse_verify_rationals_free(c.around, c.n_ranks);
+  copse_verify_rationals_free(c.potential, c.n_nodes);
   return status;
 }

@@ -143,8 +143,8 @@ static int64_t slack_of(const struct copse_shares_search *s) {
 }
 
 /* The exact solution of the basis at hand: proved, or violating cuts that are added. */
-static copse_status try_exact(struct copse_shares_search *s, struct copse_shares *out,
-                              bool *done, struct copse_err *err) {
+static copse_status try_exact(struct copse_shares_search *s, struct copse_shares *out, bool *done,
+                              struct copse_err *err) {
   copse_status status;
   bool found;
   int64_t *whole_b = NULL;
@@ -187,8 +187,8 @@ out:
 }
 
 static copse_status run_rounds(struct copse_shares_search *s,
-                               const struct copse_shares_options *options,
-                               struct copse_shares *out, struct copse_err *err) {
+                               const struct copse_shares_options *options, struct copse_shares *out,
+                               struct copse_err *err) {
   copse_status status = COPSE_OK;
   size_t taken = 0;
   out->outcome = COPSE_SHARES_TOO_LARGE;
@@ -255,8 +255,8 @@ static void release(struct copse_shares_search *s) {
 }
 
 copse_status copse_shares_find(const struct copse_network *network,
-                               const struct copse_shares_options *options,
-                               struct copse_shares *out, struct copse_err *err) {
+                               const struct copse_shares_options *options, struct copse_shares *out,
+                               struct copse_err *err) {
   struct copse_shares_search s = {.network = network};
   copse_status status;
   *out = (struct copse_shares){.outcome = COPSE_SHARES_TOO_LARGE, .rate = COPSE_Q_ZERO};

@@ -39,7 +39,7 @@ struct copse_shares {
   enum copse_shares_outcome outcome;
   struct copse_q rate;
   int64_t whole;
-  const int64_t *weights;           /* [n_terminals] */
+  const int64_t *weights;            /* [n_terminals] */
   const int64_t *broadcast, *reduce; /* [n_links] */
   int n_cuts;
   const struct copse_shares_cut *cuts;
@@ -78,8 +78,8 @@ struct copse_shares {
  * Deterministic. Complexity: rounds (some tens) * (2 terminals * max flow + simplex).
  */
 copse_status copse_shares_find(const struct copse_network *network,
-                               const struct copse_shares_options *options,
-                               struct copse_shares *out, struct copse_err *err) COPSE_CHECKED;
+                               const struct copse_shares_options *options, struct copse_shares *out,
+                               struct copse_err *err) COPSE_CHECKED;
 void copse_shares_free(struct copse_shares *shares);
 
 #endif

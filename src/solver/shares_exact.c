@@ -16,8 +16,8 @@
 /* sum_j a[i][j] z[j] = a[i][n], i < n. */
 struct system {
   int n;
-  mpq_t *a;         /* [n * (n + 1)] */
-  mpq_t *z;         /* [n] */
+  mpq_t *a;          /* [n * (n + 1)] */
+  mpq_t *z;          /* [n] */
   int *row, *column; /* [n] of each pivot, in their order */
   bool *row_used, *column_used;
 };
@@ -139,10 +139,10 @@ struct basis {
   const struct copse_shares_search *s;
   struct copse_shares *out;
   int n;
-  int *rows, *columns;  /* [n] tight rows, basic columns */
-  int n_columns;        /* all */
-  mpq_t *solution;      /* [n_columns] */
-  mpq_t *multipliers;   /* [all rows] */
+  int *rows, *columns; /* [n] tight rows, basic columns */
+  int n_columns;       /* all */
+  mpq_t *solution;     /* [n_columns] */
+  mpq_t *multipliers;  /* [all rows] */
   mpq_t rate;
   bool good;
 };
@@ -177,6 +177,7 @@ static copse_status solve_primal(struct basis *b, struct copse_err *err) {
   copse_status status;
   mpq_t q;
   mpq_init(q);
+  y = (struct system){.n = 0};
   COPSE_TRY(system_new(b->n, &y, err));
   for (int j = 0; j < b->n_columns; j++)
     if (copse_shares_master_column(s->master, j) == COPSE_SHARES_AT_UPPER)
@@ -206,6 +207,7 @@ out:
 static copse_status solve_dual(struct basis *b, struct copse_err *err) {
   struct system y;
   copse_status status;
+  y = (struct system){.n = 0};
   COPSE_TRY(system_new(b->n, &y, err));
   for (int j = 0; j < b->n; j++) {
     mpq_set_ui(*at(&y, j, b->n), b->columns[j] < b->s->network->n_terminals, 1);

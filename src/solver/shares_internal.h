@@ -21,9 +21,9 @@ struct copse_shares_search {
   int n_relays, *relays; /* nodes */
   struct copse_shares_row *rows;
   size_t n_rows, rows_capacity;
-  int64_t *x; /* [n_terminals] */
-  int64_t *a; /* [n_links] */
-  int64_t *b; /* [n_links] the capacities in the same units */
+  int64_t *x;                   /* [n_terminals] */
+  int64_t *a;                   /* [n_links] */
+  int64_t *b;                   /* [n_links] the capacities in the same units */
   int64_t *inner_x, *inner_a;   /* a point that no cut forbids */
   int64_t *middle_x, *middle_a; /* half way from it to the solution */
   struct copse_shares_master *master;

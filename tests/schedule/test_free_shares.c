@@ -40,11 +40,11 @@ static copse_status verify(const struct copse_schedule *schedule,
 
 static const struct copse_test_random_options tiny = {2, 5, 3, true, true};
 
-#define THREE(rest)                                                                           \
-  "{\"format\": \"copse-topology/1\", \"name\": \"three\", \"nodes\": [{\"id\": \"g0\", "     \
-  "\"type\": \"gpu\"}, {\"id\": \"g1\", \"type\": \"gpu\"}, {\"id\": \"g2\", \"type\": "      \
-  "\"gpu\"}], \"links\": [{\"src\": \"g0\", \"dst\": \"g1\", \"bandwidth\": 5}, {\"src\": "   \
-  "\"g0\", \"dst\": \"g2\", \"bandwidth\": 5}, {\"src\": \"g1\", \"dst\": \"g2\", "           \
+#define THREE(rest)                                                                         \
+  "{\"format\": \"copse-topology/1\", \"name\": \"three\", \"nodes\": [{\"id\": \"g0\", "   \
+  "\"type\": \"gpu\"}, {\"id\": \"g1\", \"type\": \"gpu\"}, {\"id\": \"g2\", \"type\": "    \
+  "\"gpu\"}], \"links\": [{\"src\": \"g0\", \"dst\": \"g1\", \"bandwidth\": 5}, {\"src\": " \
+  "\"g0\", \"dst\": \"g2\", \"bandwidth\": 5}, {\"src\": \"g1\", \"dst\": \"g2\", "         \
   "\"bandwidth\": " rest "}]}"
 
 /* Worked out by hand: of 31 parts g0 takes 29, each other 1, all of the slow link is used. */
@@ -184,14 +184,15 @@ struct damaged {
   int nodes[64];
 };
 
-static bool damage(struct copse_bound *b, struct damaged *d, int kind, const struct copse_topology *t,
-                   uint64_t *state) {
+static bool damage(struct copse_bound *b, struct damaged *d, int kind,
+                   const struct copse_topology *t, uint64_t *state) {
   int i = copse_test_random_int(state, 0, b->n_cuts - 1);
   struct copse_schedule_cut *cut = &d->cuts[i];
   switch (kind) {
     case 0: cut->weight.den *= 2; return cut->weight.num % 2 != 0; /* stays in lowest terms */
     case 1: cut->weight.num *= -1; return true;
-    case 2: cut->phase = cut->phase == COPSE_PHASE_REDUCE ? COPSE_PHASE_BROADCAST : COPSE_PHASE_REDUCE;
+    case 2:
+      cut->phase = cut->phase == COPSE_PHASE_REDUCE ? COPSE_PHASE_BROADCAST : COPSE_PHASE_REDUCE;
       return true;
     case 3: d->cuts[i] = d->cuts[--b->n_cuts]; return true;
     case 4: cut->n_nodes--; return true;
@@ -232,8 +233,9 @@ START_TEST(a_damaged_certificate_is_refused) {
       if (damage(&s->bound, &d, _i, t, &state)) {
         const char *defect = copse_test_schedule_defect(s, t);
         copse_status status = verify(s, t, &report, &err);
-        ck_assert_msg((defect == NULL) == (status == COPSE_OK), "seed %d: judge '%s', verifier '%s'",
-                      (int)seed, defect ? defect : "good", err.text);
+        ck_assert_msg((defect == NULL) == (status == COPSE_OK),
+                      "seed %d: judge '%s', verifier '%s'", (int)seed, defect ? defect : "good",
+                      err.text);
         tried++;
         refused += status == COPSE_REFUTED;
       }

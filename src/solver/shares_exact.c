@@ -177,7 +177,6 @@ static copse_status solve_primal(struct basis *b, struct copse_err *err) {
   copse_status status;
   mpq_t q;
   mpq_init(q);
-  y = (struct system){.n = 0};
   COPSE_TRY(system_new(b->n, &y, err));
   for (int j = 0; j < b->n_columns; j++)
     if (copse_shares_master_column(s->master, j) == COPSE_SHARES_AT_UPPER)
@@ -207,7 +206,6 @@ out:
 static copse_status solve_dual(struct basis *b, struct copse_err *err) {
   struct system y;
   copse_status status;
-  y = (struct system){.n = 0};
   COPSE_TRY(system_new(b->n, &y, err));
   for (int j = 0; j < b->n; j++) {
     mpq_set_ui(*at(&y, j, b->n), b->columns[j] < b->s->network->n_terminals, 1);

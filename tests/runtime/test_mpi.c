@@ -238,7 +238,6 @@ static void find_job(void) {
 }
 
 int main(void) {
-  setenv("ASAN_OPTIONS", "detect_leaks=0", 1); /* of the ranks: Open MPI leaks */
   copse_test_folder();
   find_job();
   /* Open MPI leaves much at its end, and sanitizers' memory is not for others to read */

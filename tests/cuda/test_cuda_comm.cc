@@ -137,7 +137,10 @@ START_TEST(a_gpu_that_is_not_there_is_refused) {
 }
 END_TEST
 
+extern uint32_t copse_cuda_threads;
+
 int main() {
+  copse_cuda_threads = 3; /* each of a block's is one of the CPU's */
   setenv("COPSE_EMULATED_DEVICES", "2", 1);
   Suite *suite = suite_create("cuda/comm");
   TCase *tc = tcase_create("all");

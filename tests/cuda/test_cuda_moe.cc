@@ -190,7 +190,6 @@ static void layer_open(struct layer *l, const struct moe_options *options, const
   const copse_moe_config *config = &options->config;
   l->n = options->n_ranks;
   l->options = *options;
-  copse_cuda_threads = 3;
   API_OK(copse_comm_init_all(l->comms, (int)l->n, devices));
   l->plans[0] = pb_ring_allgather(l->n, small);
   l->plans[1] = pb_tree_plan(COPSE_ALLTOALL, l->n, -1, small);
@@ -352,6 +351,7 @@ START_TEST(memory_that_is_not_there_is_reported) {
 END_TEST
 
 int main(void) {
+  copse_cuda_threads = 3; /* each of a block's is one of the CPU's */
   Suite *suite = suite_create("cuda/moe");
   TCase *tc = tcase_create("moe");
   tcase_set_timeout(tc, 300);

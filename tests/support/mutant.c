@@ -102,3 +102,23 @@ uint64_t mutant_wrong(const struct copse_plan *plan, enum copse_backend backend,
   copse_exec_free(exec);
   return wrong;
 }
+
+void mutant_refuse_dropped(const struct copse_plan *plan) {
+  for (uint32_t op = 0; op < plan->header.n_ops; op++) {
+    struct mutant m = mutant_of(plan);
+    mutant_drop(&m, op);
+    ck_assert_msg(!mutant_accepted(&m.plan), "op %u of kind %d dropped and accepted", op,
+                  plan->ops[op].kind);
+    mutant_free(&m);
+  }
+}
+
+void mutant_refuse_doubled(const struct copse_plan *plan) {
+  for (uint32_t op = 0; op < plan->header.n_ops; op++) {
+    struct mutant m = mutant_of(plan);
+    mutant_double(&m, op);
+    ck_assert_msg(!mutant_accepted(&m.plan), "op %u of kind %d doubled and accepted", op,
+                  plan->ops[op].kind);
+    mutant_free(&m);
+  }
+}

@@ -26,4 +26,8 @@ bool mutant_accepted(const struct copse_plan *plan);
 /* Runs a plan on real data, out of place and in place: the number of wrong elements. */
 uint64_t mutant_wrong(const struct copse_plan *plan, enum copse_backend backend, uint64_t count);
 
+/* Every operation dropped, or done twice, one at a time: fails the test where the proof accepts. */
+void mutant_refuse_dropped(const struct copse_plan *plan);
+void mutant_refuse_doubled(const struct copse_plan *plan);
+
 #endif

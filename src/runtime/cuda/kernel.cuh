@@ -32,7 +32,7 @@ struct copse_thread {
   struct copse_block *block;
   uint32_t epoch;
   bool left; /* this thread, as a rule the first, has lost patience; the others hear of it when they meet */
-  bool wrote, waited; /* since the threads last met */
+  bool wrote; /* since the threads last met */
   uint32_t turn;      /* of copse_block.places */
 };
 
@@ -69,7 +69,7 @@ __device__ static inline void copse_thread_enter(const struct copse_launch_args 
   self->patience.worker = worker;
   self->block = block;
   self->epoch = copse_next_epoch(plan.epochs[worker]);
-  self->left = self->wrote = self->waited = false;
+  self->left = self->wrote = false;
   self->turn = 0;
   for (uint32_t r = threadIdx.x; plan.words && r < plan.n_ranks; r += blockDim.x)
     if (copse_word_load(&plan.words[r])) copse_follow(plan, self, r);
@@ -77,7 +77,7 @@ __device__ static inline void copse_thread_enter(const struct copse_launch_args 
 
 /* All threads of the block; false when the block is to leave. */
 __device__ static inline bool copse_meet(struct copse_thread *self) {
-  self->wrote = self->waited = false;
+  self->wrote = false;
   return __syncthreads_or(self->left) == 0;
 }
 
@@ -142,7 +142,6 @@ __device__ static inline bool copse_do(const struct copse_device_plan &plan,
   if (op.flags & COPSE_SYNC_IN_DATA) return true; /* the packets themselves tell */
   if (op.kind == COPSE_OP_WAIT) {
     if (threadIdx.x == 0) copse_wait_for(plan, self, op.channel);
-    self->waited = true;
     return true;
   }
   /* A signal speaks for all threads of the block. */

@@ -25,7 +25,8 @@ COPSE_API copse_status copse_wire_new_mpi(MPI_Comm comm, double timeout_seconds,
 /*
  * A communicator of the ranks of an MPI communicator, each on the CPU of its process: see
  * copse_comm_init_wire. Collective over mpi_comm, which may be freed afterwards; destroy the
- * copse_comm before MPI_Finalize.
+ * copse_comm before MPI_Finalize. A job that is to outlive one of its processes ignores SIGPIPE:
+ * over TCP Open MPI writes to the sockets of the dead.
  */
 COPSE_CHECKED static inline copse_status copse_comm_init_mpi(copse_comm **comm, MPI_Comm mpi_comm) {
   copse_wire wire;

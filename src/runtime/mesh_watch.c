@@ -13,6 +13,11 @@
 #define NAP_NANOSECONDS 50000
 /* Looking at the clock takes longer than a step. */
 #define STEPS_A_LOOK 32u
+/* Parts of the time limit: when a rank that stands still begins to ask, and again after as long;
+ * and for how long one that is asked must be silent to be at fault. Many ranks may share a core, so
+ * that a living one takes its time. */
+#define ASK_AFTER 0.125
+#define SILENT_FOR 0.75
 
 static void rest(struct copse_mesh *mesh) {
   static const struct timespec nap = {0, NAP_NANOSECONDS};
@@ -66,12 +71,11 @@ static void blame_standstill(struct copse_mesh *mesh) {
 
 /*
  * From who this rank waits for to who that one waits for: a rank that doesn't answer is at fault;
- * where one still moves there is hope. Others have asked for half the time limit, in which a rank
- * that makes progress answers.
+ * where one still moves there is hope.
  */
 static void judge(struct copse_mesh *mesh, double now) {
   uint32_t rank = copse_mesh_waits_for(mesh, NULL, 0);
-  double recent = now - mesh->timeout / 2;
+  double recent = now - SILENT_FOR * mesh->timeout;
   for (uint32_t i = 0; i < mesh->n && rank < mesh->n && rank != mesh->me; i++) {
     const struct copse_peer *peer = &mesh->peers[rank];
     if (peer->heard < recent) {
@@ -100,6 +104,7 @@ void copse_mesh_watch(struct copse_mesh *mesh, bool moved) {
   double now = copse_clock_seconds(), quiet = now - mesh->last_move;
   if (quiet >= mesh->timeout)
     judge(mesh, now);
-  else if (quiet >= mesh->timeout / 4 && now - mesh->last_asked >= mesh->timeout / 8)
+  else if (quiet >= ASK_AFTER * mesh->timeout &&
+           now - mesh->last_asked >= ASK_AFTER * mesh->timeout)
     ask_all(mesh, now);
 }

@@ -101,7 +101,7 @@ START_TEST(plans_of_the_solver_run_too) {
 }
 END_TEST
 
-/* By hand: COPSE_TEST_MPI_RANKS=32 build/tests/runtime/test_mpi */
+/* By hand, alone: CK_RUN_CASE=ranks COPSE_TEST_MPI_RANKS=32 build/tests/runtime/test_mpi */
 START_TEST(as_many_ranks_as_wanted) {
   const char *ranks = getenv("COPSE_TEST_MPI_RANKS");
   if (!ranks) return;
@@ -247,7 +247,6 @@ int main(void) {
   TCase *tc = tcase_create("mpi");
   tcase_add_loop_test(tc, all_collectives_give_the_cpu_backends_bits, 0, 3);
   tcase_add_test(tc, plans_of_the_solver_run_too);
-  tcase_add_test(tc, as_many_ranks_as_wanted);
   tcase_add_test(tc, calls_that_go_wrong_name_the_rank_at_all_others);
   tcase_add_test(tc, one_process_prints_the_table_for_all);
   tcase_add_test(tc, wrong_elements_of_any_rank_fail_the_run);
@@ -256,5 +255,8 @@ int main(void) {
   tcase_add_test(tc, a_rank_that_never_starts_is_not_waited_for);
   tcase_add_test(tc, without_mpi_the_backend_is_refused_in_one_line);
   suite_add_tcase(suite, tc);
+  TCase *ranks = tcase_create("ranks");
+  tcase_add_test(ranks, as_many_ranks_as_wanted);
+  suite_add_tcase(suite, ranks);
   return copse_test_run(suite);
 }

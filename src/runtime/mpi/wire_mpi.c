@@ -224,6 +224,7 @@ copse_status copse_mpi_start(const char *version, double timeout_seconds, copse_
   if (!wire) return COPSE_NOMEM;
   wire->comm = MPI_COMM_WORLD;
   finalize_seconds = timeout_seconds;
+  (void)signal(SIGPIPE, SIG_IGN); /* Open MPI writes to the sockets of processes that have died */
   watch("MPI_Init", timeout_seconds, "a process of the job has not started");
   int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &given);
   stop_watching();

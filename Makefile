@@ -5,7 +5,7 @@
 #   make check          every test, plain and under ASan and UBSan; threads under TSan
 #   make demo           the main job, end to end
 #   make quality        schedules of topologies/ compared with schedules/quality.txt
-#   make bench          speed, measured
+#   make bench          speed, measured; make bench-mpi: between hosts, beside Open MPI
 #   make check-gpu      right results on this machine's GPUs; make bench-gpu: their speed
 #   make lint           includes, symbols, formatting
 #   make install        PREFIX=/usr/local DESTDIR=
@@ -102,7 +102,7 @@ EMULATED_TEST := $(wildcard tests/*/test_*.cc)
 TESTS    := $(TEST_SRC:tests/%.c=$(OUT)/tests/%) $(EMULATED_TEST:tests/%.cc=$(OUT)/tests/%)
 
 .SECONDARY: # no object is removed once its program is linked
-.PHONY: all tests check check-tests quality demo bench lint format install uninstall clean bootstrap
+.PHONY: all tests check check-tests quality demo bench bench-mpi lint format install uninstall clean bootstrap
 all: $(OUT)/copse $(OUT)/libcopse.so $(OUT)/libcopse.a $(OUT)/libcopse-nccl.so $(OBJ)/.without-cuda \
      $(if $(HAVE_MPI),$(OUT)/libcopse-mpi.so,$(OBJ)/.without-mpi)
 
@@ -271,6 +271,15 @@ gpu-plans: all
 check-gpu bench-gpu:
 	$(Q)scripts/run_gpu $@
 .PHONY: gpu-plans check-gpu bench-gpu
+
+# Plans over MPI beside Open MPI's own collectives, between hosts made of network namespaces.
+$(OBJ)/tests/bench/bench_mpi.o: CPPFLAGS += $(MPI_CFLAGS)
+$(OUT)/bench/bench_mpi: $(OBJ)/tests/bench/bench_mpi.o $(OUT)/libcopse.a $(OUT)/libcopse-mpi.so
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS_ALL) -Wl,-rpath,'$$ORIGIN/..' -o $@ $^ $(LIB_LIBS) $(CUDA_LIBS) $(MPI_LIBS)
+bench-mpi: all $(if $(HAVE_MPI),$(OUT)/bench/bench_mpi)
+	$(Q)scripts/bench_mpi $(BENCH_MPI_FLAGS)
 
 bench: all $(OUT)/bench/bench_online
 	$(Q)scripts/bench

@@ -42,6 +42,12 @@ static copse_status find_start(start_function **start, struct copse_err *err) {
                     why ? why : LIBRARY);
 }
 
+static void add_rank(const struct copse_job *job, struct copse_err *err) {
+  struct copse_err text = COPSE_ERR_INIT;
+  (void)copse_fail(&text, err->status, "rank %u: %s", job->rank, err->text);
+  *err = text;
+}
+
 copse_status copse_job_start(struct copse_job *job, double timeout_seconds, struct copse_err *err) {
   start_function *start;
   copse_wire wire;
@@ -51,13 +57,9 @@ copse_status copse_job_start(struct copse_job *job, double timeout_seconds, stru
   status = start(COPSE_VERSION_STRING, timeout_seconds, &wire, text, sizeof text);
   if (status != COPSE_OK) return copse_fail(err, status, "backend mpi: %s", text);
   job->rank = (uint32_t)wire.rank;
-  return copse_mesh_new(&wire, timeout_seconds, &job->mesh, err);
-}
-
-static void add_rank(const struct copse_job *job, struct copse_err *err) {
-  struct copse_err text = COPSE_ERR_INIT;
-  (void)copse_fail(&text, err->status, "rank %u: %s", job->rank, err->text);
-  *err = text;
+  status = copse_mesh_new(&wire, timeout_seconds, &job->mesh, err);
+  if (status != COPSE_OK) add_rank(job, err);
+  return status;
 }
 
 void copse_job_end(struct copse_job *job, copse_status status, struct copse_err *err) {

@@ -125,6 +125,7 @@ static bool take_own(struct copse_mesh *mesh, uint32_t from, struct copse_letter
     memset(&pong, 0, sizeof pong);
     pong.moves = mesh->moves;
     pong.waits_for = copse_mesh_waits_for(mesh, NULL, 0);
+    pong.launch = (uint32_t)mesh->call.launch;
     copse_mesh_send_own(mesh, from, COPSE_MESH_PONG, &pong, sizeof pong);
   } else if (it->tag == COPSE_MESH_PONG && it->n == sizeof pong) {
     memcpy(&pong, it->own, sizeof pong);

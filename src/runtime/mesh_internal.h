@@ -17,7 +17,8 @@ enum copse_mesh_tag {
 
 struct copse_mesh_pong {
   uint64_t moves; /* grows whenever the rank gets on */
-  uint32_t waits_for, zero;
+  uint32_t waits_for;
+  uint32_t launch; /* its last, modulo 2^32 */
 };
 
 struct copse_mesh_reason {

@@ -69,9 +69,30 @@ static void blame_standstill(struct copse_mesh *mesh) {
   (void)copse_mesh_fail(mesh, &why);
 }
 
+/* The rank that has been silent for longest, if since before `recent`; else COPSE_MESH_NOBODY. */
+static uint32_t find_silent(const struct copse_mesh *mesh, double recent) {
+  uint32_t found = COPSE_MESH_NOBODY;
+  for (uint32_t r = 0; r < mesh->n; r++) {
+    if (r == mesh->me || mesh->peers[r].heard >= recent) continue;
+    if (found == COPSE_MESH_NOBODY || mesh->peers[r].heard < mesh->peers[found].heard) found = r;
+  }
+  return found;
+}
+
+/* Whether one gets on that may still send to this rank: it has not left for a later launch. */
+static bool any_moves(const struct copse_mesh *mesh, double recent) {
+  for (uint32_t r = 0; r < mesh->n; r++) {
+    const struct copse_peer *peer = &mesh->peers[r];
+    bool is_later = (int32_t)(peer->pong.launch - (uint32_t)mesh->call.launch) > 0;
+    if (r != mesh->me && !is_later && peer->moved > recent) return true;
+  }
+  return false;
+}
+
 /*
  * From who this rank waits for to who that one waits for: a rank that doesn't answer is at fault;
- * where one still moves there is hope.
+ * where one still moves there is hope. A rank's workers may wait for several others, of which it
+ * tells one: where the way leads nowhere, what all ranks do decides.
  */
 static void judge(struct copse_mesh *mesh, double now) {
   uint32_t rank = copse_mesh_waits_for(mesh, NULL, 0);
@@ -88,7 +109,13 @@ static void judge(struct copse_mesh *mesh, double now) {
     }
     rank = peer->pong.waits_for;
   }
-  blame_standstill(mesh);
+  rank = find_silent(mesh, recent);
+  if (rank != COPSE_MESH_NOBODY)
+    blame_silent(mesh, rank, now);
+  else if (any_moves(mesh, recent))
+    mesh->last_move = recent;
+  else
+    blame_standstill(mesh);
 }
 
 void copse_mesh_watch(struct copse_mesh *mesh, bool moved) {

@@ -217,6 +217,45 @@ START_TEST(a_standstill_is_no_dead_rank) {
 }
 END_TEST
 
+/* Workers of ranks 0 and 1 wait for each other's rank, and their other workers for rank 2: who
+ * waits for whom, told of one worker each, leads from 0 to 1 and back. */
+static struct copse_plan *tangled(void) {
+  struct plan_builder *b = pb_new(COPSE_BROADCAST, 3, 0);
+  uint32_t first[2], second[2], piece = pb_piece(b, 0, 1, 1, 1);
+  for (uint32_t r = 0; r < 2; r++) {
+    first[r] = pb_worker(b, r);
+    second[r] = pb_worker(b, r);
+  }
+  uint32_t w2 = pb_worker(b, 2);
+  for (uint32_t r = 0; r < 2; r++) {
+    uint32_t go = pb_channel(b, w2, second[r]), on = pb_channel(b, second[r], first[1 - r]);
+    pb_signal(b, w2, go, COPSE_WHEN_ALWAYS);
+    pb_wait(b, second[r], go, COPSE_WHEN_ALWAYS);
+    pb_signal(b, second[r], on, COPSE_WHEN_ALWAYS);
+    pb_wait(b, first[1 - r], on, COPSE_WHEN_ALWAYS);
+  }
+  pb_move(b, first[0], piece, 0);
+  pb_src(b, pb_input(0, 0));
+  pb_dst(b, pb_output(0, 0));
+  return pb_finish(b);
+}
+
+static copse_status call_but_for_the_last(struct rank *rank) {
+  if (rank->r < 2) return call_once(rank);
+  copse_comm *comm;
+  return join(rank, &comm); /* and never again */
+}
+
+START_TEST(a_dead_rank_is_found_whoever_seems_to_wait_for_whom) {
+  struct job job;
+  job_new(&job, 3, 0);
+  job.plans[job.n_plans++] = tangled();
+  run(&job, call_but_for_the_last);
+  expect(&job, COPSE_TIMEOUT, "rank 2 does not answer", 2);
+  job_free(&job);
+}
+END_TEST
+
 static copse_status call_until_it_fails(struct rank *rank) {
   copse_comm *comm = NULL;
   float in[16] = {0}, out[16];
@@ -280,6 +319,7 @@ int main(void) {
   tcase_add_test(tc, another_version_is_refused_by_name);
   tcase_add_test(tc, a_rank_that_does_not_come_is_named);
   tcase_add_test(tc, a_standstill_is_no_dead_rank);
+  tcase_add_test(tc, a_dead_rank_is_found_whoever_seems_to_wait_for_whom);
   tcase_add_test(tc, data_for_a_launch_that_is_over_is_refused);
   tcase_add_test(tc, a_wire_that_fails_says_why_to_all_it_reaches);
   suite_add_tcase(suite, tc);

@@ -182,8 +182,12 @@ $(OUT)/tests/%: $(OBJ)/tests/%.o $(TEST_LIB_OBJ) $(OUT)/libcopse.a
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ $(LIB_LIBS) $(CUDA_LIBS) $(CHECK_LIBS)
 
 # A job for mpirun, which test_mpi starts; without MPI the test skips.
-MPI_JOB := $(if $(HAVE_MPI),$(OUT)/tests/runtime/mpi/job)
-$(OBJ)/tests/runtime/mpi/job.o: CPPFLAGS += $(MPI_CFLAGS)
+MPI_JOB := $(if $(HAVE_MPI),$(OUT)/tests/runtime/mpi/job $(OUT)/tests/runtime/mpi/hang.so)
+$(OBJ)/tests/runtime/mpi/%.o: CPPFLAGS += $(MPI_CFLAGS)
+$(OUT)/tests/runtime/mpi/hang.so: $(OBJ)/tests/runtime/mpi/hang.o
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^
 $(OUT)/tests/runtime/mpi/job: $(OBJ)/tests/runtime/mpi/job.o $(TEST_LIB_OBJ) $(OUT)/libcopse.a $(OUT)/libcopse-mpi.so
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D)

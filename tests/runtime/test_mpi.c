@@ -15,7 +15,7 @@
 
 #define MPIRUN "mpirun --oversubscribe --allow-run-as-root "
 
-static char job[PATH_MAX + 64];
+static char job[PATH_MAX + 64], hang[PATH_MAX + 64];
 
 /* What is missing, or NULL. */
 static const char *missing(void) {
@@ -189,12 +189,12 @@ START_TEST(survivors_of_a_killed_rank_name_it_in_time) {
   NEED_MPI();
   write_plans("trees", 4);
   copse_test_write("victim",
-                   "[ \"$OMPI_COMM_WORLD_RANK\" = 2 ] && { sleep 1.5; kill -9 $$; } &\n"
+                   "[ \"$OMPI_COMM_WORLD_RANK\" = 2 ] && { sleep 3; kill -9 $$; } &\n"
                    "exec \"$@\"\n");
   double start = seconds();
   copse_test_command(MPIRUN
                      "--enable-recovery -n 4 sh %%/victim @ run --backend mpi -b 64K -e 64K "
-                     "-n 1000000 --timeout 2 %%/trees/allreduce.plan");
+                     "-n 100000000 --timeout 6 %%/trees/allreduce.plan");
   double took = seconds() - start;
   for (int r = 0; r < 4; r++) {
     char line[64];
@@ -203,7 +203,21 @@ START_TEST(survivors_of_a_killed_rank_name_it_in_time) {
                   copse_test_result.err);
   }
   ck_assert_int_eq(count_of(copse_test_result.out, "Out of bounds"), 0);
-  ck_assert_msg(took < 30, "%g s", took);
+  ck_assert_msg(took < 60, "%g s", took);
+}
+END_TEST
+
+START_TEST(a_call_of_mpi_that_does_not_return_is_left) {
+  NEED_MPI();
+  write_plans("trees", 2);
+  copse_test_command("ASAN_OPTIONS=$ASAN_OPTIONS:verify_asan_link_order=0 LD_PRELOAD=%s " MPIRUN
+                     "--enable-recovery -x LD_PRELOAD -n 2 @ run --backend mpi -b 64K -e 64K "
+                     "-n 100000000 --timeout 4 %%/trees/allreduce.plan",
+                     hang);
+  ck_assert_msg(count_of(copse_test_result.err, "copse: rank 0: rank 1 does not answer") == 1, "%s",
+                copse_test_result.err);
+  ck_assert_msg(count_of(copse_test_result.err, "copse: rank 1: MPI has not returned for 6 s") == 1,
+                "%s", copse_test_result.err);
 }
 END_TEST
 
@@ -235,6 +249,7 @@ static void find_job(void) {
   if (!realpath(bin ? bin : "build/copse", path)) return;
   *strrchr(path, '/') = '\0';
   snprintf(job, sizeof job, "%s/tests/runtime/mpi/job", path);
+  snprintf(hang, sizeof hang, "%s/tests/runtime/mpi/hang.so", path);
 }
 
 int main(void) {
@@ -252,6 +267,7 @@ int main(void) {
   tcase_add_test(tc, wrong_elements_of_any_rank_fail_the_run);
   tcase_add_test(tc, different_plans_and_wrong_numbers_are_refused_by_all);
   tcase_add_test(tc, survivors_of_a_killed_rank_name_it_in_time);
+  tcase_add_test(tc, a_call_of_mpi_that_does_not_return_is_left);
   tcase_add_test(tc, a_rank_that_never_starts_is_not_waited_for);
   tcase_add_test(tc, without_mpi_the_backend_is_refused_in_one_line);
   suite_add_tcase(suite, tc);

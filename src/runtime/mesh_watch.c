@@ -47,15 +47,28 @@ static void ask_all(struct copse_mesh *mesh, double now) {
     if (r != mesh->me) copse_mesh_send_own(mesh, r, COPSE_MESH_PING, NULL, 0);
 }
 
-static void blame_silent(struct copse_mesh *mesh, uint32_t rank, double now) {
+/* "; nor does rank 3" and so on: the one that a rank waits for may itself hang over a dead one. */
+static void add_others(const struct copse_mesh *mesh, uint32_t rank, double recent, char *text,
+                       size_t size) {
+  uint32_t n = 0;
+  size_t used = 0;
+  text[0] = '\0';
+  for (uint32_t r = 0; r < mesh->n && used + 20 < size; r++) {
+    if (r == mesh->me || r == rank || mesh->peers[r].heard >= recent) continue;
+    used += (size_t)snprintf(text + used, size - used, n++ ? ", %u" : "; nor does rank %u", r);
+  }
+}
+
+static void blame_silent(struct copse_mesh *mesh, uint32_t rank, double now, double recent) {
   struct copse_err why = COPSE_ERR_INIT;
   double heard = mesh->peers[rank].heard;
-  char since[64] = "nothing was ever heard of it";
+  char since[64] = "nothing was ever heard of it", others[80];
   if (heard > 0) snprintf(since, sizeof since, "last heard of %.1f s ago", now - heard);
+  add_others(mesh, rank, recent, others, sizeof others);
   (void)copse_fail(&why, COPSE_TIMEOUT,
                    "rank %u does not answer (%s; the time limit is %.3g s): dead, stopped, or not "
-                   "in the same call",
-                   rank, since, mesh->timeout);
+                   "in the same call%s",
+                   rank, since, mesh->timeout, others);
   (void)copse_mesh_fail(mesh, &why);
 }
 
@@ -100,7 +113,7 @@ static void judge(struct copse_mesh *mesh, double now) {
   for (uint32_t i = 0; i < mesh->n && rank < mesh->n && rank != mesh->me; i++) {
     const struct copse_peer *peer = &mesh->peers[rank];
     if (peer->heard < recent) {
-      blame_silent(mesh, rank, now);
+      blame_silent(mesh, rank, now, recent);
       return;
     }
     if (peer->moved > recent) {
@@ -111,7 +124,7 @@ static void judge(struct copse_mesh *mesh, double now) {
   }
   rank = find_silent(mesh, recent);
   if (rank != COPSE_MESH_NOBODY)
-    blame_silent(mesh, rank, now);
+    blame_silent(mesh, rank, now, recent);
   else if (any_moves(mesh, recent))
     mesh->last_move = recent;
   else

@@ -1,8 +1,9 @@
 /*
- * copse's plans beside MPI's own collectives, in one job over the same links, turn about: `bench_mpi
- * allgather|allreduce FOLDER MIN MAX FACTOR RUNS` under mpirun; FOLDER has the plan. A line for
- * each size: bytes, median microseconds of copse and of MPI, elements in which the results differ.
- * Each run counts until the last rank is done. scripts/bench_mpi makes hosts, plans and the table.
+ * copse's plans beside MPI's own collectives, in one job over the same links, turn about:
+ * `bench_mpi allgather|allreduce FOLDER MIN MAX FACTOR RUNS` under mpirun; FOLDER has the plan. A
+ * line for each size: bytes, median microseconds of copse and of MPI, elements in which the results
+ * differ. Each run counts until the last rank is done. scripts/bench_mpi makes hosts, plans and the
+ * table.
  */
 #include "copse/mpi.h"
 
@@ -24,12 +25,12 @@ struct bench {
 };
 
 static void die(const char *fmt, ...) {
+  char text[600];
   va_list ap;
   va_start(ap, fmt);
-  fputs("bench_mpi: ", stderr);
-  vfprintf(stderr, fmt, ap);
-  fputc('\n', stderr);
+  vsnprintf(text, sizeof text, fmt, ap);
   va_end(ap);
+  fprintf(stderr, "bench_mpi: %s\n", text);
   MPI_Abort(MPI_COMM_WORLD, 4);
   exit(4);
 }

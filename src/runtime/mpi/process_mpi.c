@@ -57,14 +57,16 @@ static void watch(const char *call, const char *hint) {
   (void)setitimer(ITIMER_REAL, &timer, NULL);
 }
 
-/* All calls that don't block. */
+/* All calls that don't block. The line begins with a newline: Open MPI may be in the midst of one
+ * of its own, the same again and again. */
 static void watch_calls(int rank) {
   const struct timeval period = interval(limit / TICKS_PER_TIMEOUT);
   const struct itimerval timer = {.it_interval = period, .it_value = period};
-  snprintf(last_words, sizeof last_words,
-           "copse: rank %d: MPI has not returned for %.3g s from a call that doesn't wait: another "
-           "process has died\n",
-           rank, limit * MOST_TICKS / TICKS_PER_TIMEOUT);
+  snprintf(
+      last_words, sizeof last_words,
+      "\ncopse: rank %d: MPI has not returned for %.3g s from a call that doesn't wait: another "
+      "process has died\n",
+      rank, limit * MOST_TICKS / TICKS_PER_TIMEOUT);
   (void)signal(SIGALRM, tick);
   (void)setitimer(ITIMER_REAL, &timer, NULL);
 }

@@ -21,7 +21,9 @@ static const char help[] =
     "  -w, --workers N         at most N workers per rank: thread blocks on a GPU, which all\n"
     "                          must be resident at once (an H100 has 132 SMs); default 32,\n"
     "                          msccl: 64, or 108 with --executor nccl\n"
-    "  -I, --instances N       cut each tree into N parts, each with a worker; default 1\n"
+    "  -I, --instances N       cut each tree, or an alltoall's path, into N parts, for more\n"
+    "                          workers; default 1, plan: auto, the fewest with which all workers\n"
+    "                          have about as much to move\n"
     "      --min-bytes N       smallest message that it is for (K, M, G: times 1024, ...)\n"
     "      --max-bytes N       largest; default: any; msccl, mscclpp: as far as the executor\n"
     "                          goes; with --low-latency 256K, at most 16M\n\n"
@@ -64,6 +66,13 @@ struct options {
   bool for_plan, for_msccl, for_mscclpp, for_foreign;
 };
 
+static uint32_t most_workers(const struct copse_plan *plan) {
+  uint32_t most = 0;
+  for (uint32_t r = 0; r < plan->header.n_ranks; r++)
+    if (plan->ranks[r].n_workers > most) most = plan->ranks[r].n_workers;
+  return most;
+}
+
 static copse_status to_plan(const struct options *o, const struct copse_schedule *schedule,
                             char **bytes, size_t *size, struct copse_text *said,
                             struct copse_err *err) {
@@ -72,6 +81,7 @@ static copse_status to_plan(const struct options *o, const struct copse_schedule
   copse_status status;
   options.min_bytes = o->msccl.min_bytes;
   options.max_bytes = o->msccl.max_bytes;
+  if (options.instances == 0) options.instances = COPSE_LOWER_AUTO;
   COPSE_TRY(copse_lower_schedule(schedule, &options, &plan, err));
   if (o->text)
     COPSE_TRY(copse_plan_to_text(plan, bytes, size, err));
@@ -80,7 +90,7 @@ static copse_status to_plan(const struct options *o, const struct copse_schedule
   copse_text_add(said,
                  "%s of %s: %u ranks, %u workers each, %u operations, %u channels, %zu bytes\n",
                  copse_collective_name((copse_collective)plan->header.collective), plan->name,
-                 plan->header.n_ranks, plan->header.n_workers / plan->header.n_ranks,
+                 plan->header.n_ranks, most_workers(plan),
                  plan->header.n_ops, plan->header.n_channels, *size);
 out:
   copse_plan_release(plan);
@@ -248,7 +258,12 @@ static int parse_option(int c, struct options *o) {
       o->lower.max_workers = (int)v;
       break;
     case 'I':
-      bad = number("instances", 1, 64, &v);
+      o->lower.instances = COPSE_LOWER_AUTO;
+      if (strcmp(optarg, "auto") == 0) {
+        o->for_plan = true;
+        break;
+      }
+      bad = number("instances", 1, COPSE_LOWER_MOST_INSTANCES, &v);
       o->lower.instances = (int)v;
       break;
     case 'F':

@@ -470,6 +470,30 @@ static copse_status check_channel_kinds(const struct proof *p) {
   return status;
 }
 
+/*
+ * Whoever waited at an earlier chunk for what is signalled at the last one would wait over all
+ * chunks in between, and so few chunks as are tried here would not show that it stands still
+ * with many: all other waits reach back to the same chunk or to that a FIFO depth before.
+ */
+static copse_status check_channel_moments(const struct proof *p) {
+  enum { LAST_SIGNAL = 1, EARLIER_WAIT = 2 };
+  uint8_t *seen = NULL;
+  copse_status status = copse_calloc(p->plan->header.n_channels, 1, &seen, p->err);
+  for (uint32_t i = 0; i < p->plan->header.n_ops && status == COPSE_OK; i++) {
+    const struct copse_plan_op *op = &p->plan->ops[i];
+    if (op->kind == COPSE_OP_MOVE) continue;
+    bool last = op->when == COPSE_WHEN_LAST;
+    if (last == (op->kind == COPSE_OP_SIGNAL)) seen[op->channel] |= last ? LAST_SIGNAL : EARLIER_WAIT;
+    if (seen[op->channel] == (LAST_SIGNAL | EARLIER_WAIT))
+      status = copse_fail_at(p->err, COPSE_REFUTED, p->label, 0,
+                             "op %u: channel %u is signalled at the last chunk and waited for at "
+                             "an earlier one",
+                             i, op->channel);
+  }
+  free(seen);
+  return status;
+}
+
 copse_status copse_check_plan(const struct copse_plan *plan, const char *label,
                               struct copse_check_report *report, struct copse_err *err) {
   struct proof p = {.plan = plan, .label = label, .err = err};
@@ -477,6 +501,7 @@ copse_status copse_check_plan(const struct copse_plan *plan, const char *label,
   copse_status status;
   *report = (struct copse_check_report){0};
   COPSE_TRY(check_channel_kinds(&p));
+  COPSE_TRY(check_channel_moments(&p));
   COPSE_TRY(copse_sets_new((int)plan->header.n_ranks, &p.sets, err));
   COPSE_TRY(copse_clocks_new(plan, &p.clocks, err));
   if (plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY)

@@ -7,9 +7,14 @@
 #include "runtime/plan.h"
 #include "schedule/schedule.h"
 
+/* Instances: the fewest with which all workers of a rank have about as much to move. */
+#define COPSE_LOWER_AUTO (-1)
+#define COPSE_LOWER_MOST_INSTANCES 256
+
 struct copse_lower_options {
   int max_workers;         /* workers per rank, >= 1 (allreduce: >= 2); 0: 32 */
-  int instances;           /* parts that each tree is cut into, for more workers; 0: 1 */
+  int instances;           /* parts that each tree, or an alltoall's path, is cut into, for more
+                              workers; 0: 1; COPSE_LOWER_AUTO (low_latency: 1) */
   int fifo;                /* slots of a staged edge, 1..64; 0: 4 */
   int pipeline_chunks;     /* chunks to aim for on shorter messages; 0: 16 */
   int64_t chunk_bytes;     /* largest chunk of a piece; 0: 512 KiB */
@@ -22,8 +27,8 @@ struct copse_lower_options {
 /*
  * Makes the plan of a schedule: each tree moves one piece of the buffer, chunk by chunk;
  * broadcasts put straight into the peers' output, reductions go through FIFO slots with
- * credits. Workers are shared by pieces in the same order on all ranks, so that no two
- * wait for each other.
+ * credits. What a rank does is dealt to its workers by the bytes to move, and every worker goes
+ * from the sources on to the ends, so that no two wait for each other.
  * The plan owns its memory (copse_plan_release). COPSE_INVALID for options out of range,
  * COPSE_OVERFLOW where cuts need more than 64 bits, COPSE_NOMEM. Deterministic.
  * Complexity: linear in trees * ranks.

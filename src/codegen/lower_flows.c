@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "codegen/deal.h"
 #include "codegen/plan_build.h"
 #include "schedule/demand.h"
 
@@ -12,8 +13,8 @@
 struct chain {
   int n;
   const int *ranks;
-  struct copse_q lo, hi;
-  int worker;            /* the same index at every rank */
+  struct copse_q lo, hi; /* of the pair's block */
+  int *worker;           /* [n] of each rank's */
   uint32_t data_channel; /* of its first hop; the others follow */
   uint32_t back_channel; /* against the data: ready, and credits of slots */
   uint32_t *region;      /* [n - 2] slots at the forwarding ranks */
@@ -32,7 +33,7 @@ struct lowering {
   size_t n_chains, chains_capacity;
   struct role *roles; /* by rank, worker, hop, chain: the order in which they run */
   size_t n_roles, roles_capacity;
-  int n_workers; /* per rank */
+  int *first_worker; /* [n_ranks + 1] */
   int64_t m;     /* M in bytes of the demand; 0 when uniform */
   int *rank_of;  /* [schedule->n_nodes] -1 for relays */
 };
@@ -126,6 +127,10 @@ static int offset_of(const struct lowering *l, const struct chain *c) {
   return (c->ranks[c->n - 1] - c->ranks[0] + n) % n;
 }
 
+static int pair_of(const struct lowering *l, const struct chain *c) {
+  return c->ranks[0] * l->schedule->n_ranks + c->ranks[c->n - 1];
+}
+
 /* By distance from sender to receiver, then by sender: at any moment the ranks send to
  * different ranks, so none is flooded. */
 static int compare_chains(const void *a, const void *b, void *ctx) {
@@ -136,23 +141,55 @@ static int compare_chains(const void *a, const void *b, void *ctx) {
   return copse_q_cmp(x->lo, y->lo);
 }
 
-static copse_status make_chains(struct lowering *l) {
+static copse_status make_ranks(struct lowering *l) {
   const struct copse_schedule *s = l->schedule;
   copse_status status;
   COPSE_TRY(copse_calloc((size_t)s->n_nodes, sizeof(int), &l->rank_of, l->b.err));
-  COPSE_TRY(make_extents(l));
   for (int v = 0; v < s->n_nodes; v++) l->rank_of[v] = -1;
   for (int r = 0; r < s->n_ranks; r++) l->rank_of[s->rank_nodes[r]] = r;
+out:
+  return status;
+}
+
+static copse_status make_chains(struct lowering *l) {
+  const struct copse_schedule *s = l->schedule;
+  copse_status status = COPSE_OK;
   for (int r = 0; r < s->n_ranks; r++) COPSE_TRY(add_own(l, r));
   for (int f = 0; f < s->n_flows; f++) COPSE_TRY(add_flow(l, &s->flows[f]));
   qsort_r(l->chains, l->n_chains, sizeof *l->chains, compare_chains, l);
-  int most = l->b.options.max_workers;
-  l->n_workers = s->n_ranks < most ? s->n_ranks : most;
+out:
+  return status;
+}
+
+/* Every chain's piece in `parts` equal ones. */
+static copse_status cut_chains(struct lowering *l, int parts) {
+  size_t n = l->n_chains;
+  struct chain *whole = l->chains;
+  copse_status status = COPSE_OK;
+  if (parts == 1) return COPSE_OK;
+  l->chains = NULL;
+  l->n_chains = l->chains_capacity = 0;
+  for (size_t i = 0; i < n; i++) {
+    struct copse_q width, end;
+    COPSE_TRY(copse_q_sub(whole[i].hi, whole[i].lo, &width, l->b.err));
+    struct chain part = whole[i];
+    for (int k = 1; k <= parts; k++) {
+      COPSE_TRY(copse_q_mul(width, (struct copse_q){k, parts}, &end, l->b.err));
+      COPSE_TRY(copse_q_add(whole[i].lo, end, &part.hi, l->b.err));
+      COPSE_TRY(add_chain(l, &part));
+      part.lo = part.hi;
+    }
+  }
+out:
+  free(whole);
+  return status;
+}
+
+static copse_status make_pieces(struct lowering *l) {
+  copse_status status = COPSE_OK;
   for (size_t i = 0; i < l->n_chains; i++) {
-    l->chains[i].worker = offset_of(l, &l->chains[i]) % l->n_workers;
-    const struct chain *chain = &l->chains[i];
-    int pair = chain->ranks[0] * s->n_ranks + chain->ranks[chain->n - 1];
-    COPSE_TRY(copse_build_piece(&l->b, chain->lo, chain->hi, (uint32_t)pair + 1));
+    const struct chain *c = &l->chains[i];
+    COPSE_TRY(copse_build_piece(&l->b, c->lo, c->hi, (uint32_t)pair_of(l, c) + 1));
   }
 out:
   return status;
@@ -176,19 +213,83 @@ static int compare_roles(const void *a, const void *b) {
 static copse_status make_roles(struct lowering *l) {
   copse_status status = COPSE_OK;
   for (size_t c = 0; c < l->n_chains; c++) {
-    const struct chain *chain = &l->chains[c];
+    struct chain *chain = &l->chains[c];
+    chain->worker = copse_arena_alloc(&l->arena, (size_t)chain->n, sizeof *chain->worker);
+    if (!chain->worker) return copse_fail_nomem(l->b.err);
     COPSE_TRY(copse_grow(&l->roles, &l->roles_capacity, l->n_roles + (size_t)chain->n,
                          sizeof *l->roles, l->b.err));
     for (int hop = 0; hop < chain->n; hop++)
-      l->roles[l->n_roles++] = (struct role){chain->ranks[hop], chain->worker, hop, (int)c};
+      l->roles[l->n_roles++] = (struct role){chain->ranks[hop], 0, hop, (int)c};
   }
   qsort(l->roles, l->n_roles, sizeof *l->roles, compare_roles);
 out:
   return status;
 }
 
-static uint32_t global_worker(const struct lowering *l, int rank, int worker) {
-  return (uint32_t)(rank * l->n_workers + worker);
+/* At a chain's end a role only waits; but packets have to be unpacked. */
+static bool moves(const struct lowering *l, const struct role *role) {
+  int n = l->chains[role->chain].n;
+  return n == 1 || role->hop + 1 < n || l->b.options.low_latency;
+}
+
+/* A piece read and written. */
+static double role_cost(const struct lowering *l, const struct role *role) {
+  const struct chain *c = &l->chains[role->chain];
+  const struct copse_plan_extent *extent = l->b.extents ? &l->b.extents[pair_of(l, c)] : NULL;
+  double width = copse_q_to_double(c->hi) - copse_q_to_double(c->lo);
+  if (extent) width *= (double)extent->num / (double)extent->den;
+  return width * (moves(l, role) ? 2 : COPSE_DEAL_WAIT);
+}
+
+/* Deals the roles [from, to) of one rank. */
+static copse_status deal_rank(struct lowering *l, size_t from, size_t to, double *most,
+                              double *cost) {
+  struct copse_deal_role *dealt = NULL;
+  size_t n = to - from, movers = 0;
+  copse_status status;
+  *cost = 0;
+  COPSE_TRY(copse_calloc(n, sizeof *dealt, &dealt, l->b.err));
+  for (size_t i = 0; i < n; i++) {
+    const struct role *role = &l->roles[from + i];
+    dealt[i] = (struct copse_deal_role){.cost = role_cost(l, role), .key = (int)(from + i)};
+    *cost += dealt[i].cost;
+    if (moves(l, role)) movers++;
+  }
+  int workers = l->b.options.max_workers;
+  if ((size_t)workers > movers) workers = movers > 0 ? (int)movers : 1;
+  COPSE_TRY(copse_deal(dealt, n, workers, most, l->b.err));
+  for (size_t i = 0; i < n; i++) {
+    struct role *role = &l->roles[dealt[i].key];
+    role->worker = l->chains[role->chain].worker[role->hop] = dealt[i].worker;
+  }
+out:
+  free(dealt);
+  return status;
+}
+
+/* As in lower_trees.c. */
+static copse_status make_workers(struct lowering *l, double *balance) {
+  double most = 0, cost, most_cost = 0;
+  size_t from = 0;
+  copse_status status;
+  COPSE_TRY(copse_calloc((size_t)l->schedule->n_ranks + 1, sizeof(int), &l->first_worker,
+                         l->b.err));
+  for (int rank = 0; rank < l->schedule->n_ranks; rank++) {
+    size_t to = from;
+    while (to < l->n_roles && l->roles[to].rank == rank) to++;
+    COPSE_TRY(deal_rank(l, from, to, &most, &cost));
+    if (cost > most_cost) most_cost = cost;
+    if (to > from) qsort(l->roles + from, to - from, sizeof *l->roles, compare_roles);
+    int workers = to > from ? l->roles[to - 1].worker + 1 : 1;
+    l->first_worker[rank + 1] = l->first_worker[rank] + workers;
+    from = to;
+  }
+  *balance = most > 0 ? most_cost / (most * l->b.options.max_workers) : 1;
+out:
+  return status;
+}
+static uint32_t global_worker(const struct lowering *l, const struct chain *c, int hop) {
+  return (uint32_t)(l->first_worker[c->ranks[hop]] + c->worker[hop]);
 }
 
 static copse_status make_channels(struct lowering *l) {
@@ -197,11 +298,9 @@ static copse_status make_channels(struct lowering *l) {
     struct chain *chain = &l->chains[c];
     for (int back = 0; back < 2; back++) {
       *(back ? &chain->back_channel : &chain->data_channel) = l->b.header.n_channels;
-      for (int hop = 0; hop + 1 < chain->n; hop++) {
-        uint32_t from = global_worker(l, chain->ranks[hop], chain->worker);
-        uint32_t to = global_worker(l, chain->ranks[hop + 1], chain->worker);
-        COPSE_TRY(copse_build_channel(&l->b, back ? to : from, back ? from : to));
-      }
+      for (int hop = 0; hop + 1 < chain->n; hop++)
+        COPSE_TRY(copse_build_channel(&l->b, global_worker(l, chain, hop + back),
+                                      global_worker(l, chain, hop + 1 - back)));
     }
   }
 out:
@@ -278,8 +377,9 @@ static copse_status add_role(struct lowering *l, const struct role *role) {
   uint32_t hop = (uint32_t)role->hop;
   bool last = role->hop == c->n - 1, next_is_slot = role->hop + 1 < c->n - 1;
   copse_status status = COPSE_OK;
-  if (hop > 0)
-    COPSE_TRY(copse_build_sync(&l->b, COPSE_OP_WAIT, COPSE_WHEN_ALWAYS, c->data_channel + hop - 1));
+  if (hop > 0) /* at the end it is enough to hear that all of it is there */
+    COPSE_TRY(copse_build_sync(&l->b, COPSE_OP_WAIT, last ? COPSE_WHEN_LAST : COPSE_WHEN_ALWAYS,
+                               c->data_channel + hop - 1));
   if (last && c->n > 1) return COPSE_OK;
   if (c->n > 1) /* the next rank has entered; later: a slot is free again */
     COPSE_TRY(copse_build_sync(&l->b, COPSE_OP_WAIT, COPSE_WHEN_FIRST, c->back_channel + hop));
@@ -287,7 +387,9 @@ static copse_status add_role(struct lowering *l, const struct role *role) {
     COPSE_TRY(copse_build_sync(&l->b, COPSE_OP_WAIT, COPSE_WHEN_AFTER_FIFO, c->back_channel + hop));
   COPSE_TRY(add_put(l, role));
   if (c->n > 1)
-    COPSE_TRY(copse_build_sync(&l->b, COPSE_OP_SIGNAL, COPSE_WHEN_ALWAYS, c->data_channel + hop));
+    COPSE_TRY(copse_build_sync(&l->b, COPSE_OP_SIGNAL,
+                               next_is_slot ? COPSE_WHEN_ALWAYS : COPSE_WHEN_LAST,
+                               c->data_channel + hop));
   if (hop > 0)
     COPSE_TRY(copse_build_sync(&l->b, COPSE_OP_SIGNAL, COPSE_WHEN_BEFORE_FIFO,
                                c->back_channel + hop - 1));
@@ -314,13 +416,38 @@ static copse_status make_ops(struct lowering *l) {
   size_t from = 0;
   copse_status status = COPSE_OK;
   for (int rank = 0; rank < l->schedule->n_ranks; rank++) {
-    for (int w = 0; w < l->n_workers; w++) {
+    for (int w = 0; w < l->first_worker[rank + 1] - l->first_worker[rank]; w++) {
       size_t to = from;
       while (to < l->n_roles && l->roles[to].rank == rank && l->roles[to].worker == w) to++;
       COPSE_TRY(add_worker(l, rank, from, to));
       from = to;
     }
   }
+out:
+  return status;
+}
+
+static void release_chains(struct lowering *l) {
+  free(l->chains);
+  free(l->roles);
+  free(l->first_worker);
+  l->chains = NULL;
+  l->roles = NULL;
+  l->first_worker = NULL;
+  l->n_chains = l->chains_capacity = l->n_roles = l->roles_capacity = 0;
+}
+
+static copse_status cut_into(void *lowering, int instances, struct copse_deal_outcome *outcome,
+                             struct copse_err *err) {
+  struct lowering *l = lowering;
+  copse_status status;
+  (void)err; /* the lowering's own */
+  release_chains(l);
+  COPSE_TRY(make_chains(l));
+  COPSE_TRY(cut_chains(l, instances));
+  COPSE_TRY(make_roles(l));
+  COPSE_TRY(make_workers(l, &outcome->balance));
+  outcome->roles = (int64_t)l->n_roles;
 out:
   return status;
 }
@@ -337,15 +464,16 @@ copse_status copse_lower_flows(const struct copse_schedule *schedule,
     return copse_fail(err, COPSE_UNSUPPORTED,
                       "an alltoall by demand has no low-latency plan: its blocks may be empty");
   COPSE_TRY(copse_build_start(&l.b, schedule, options, 1, err));
-  COPSE_TRY(make_chains(&l));
-  COPSE_TRY(make_roles(&l));
+  COPSE_TRY(make_ranks(&l));
+  COPSE_TRY(make_extents(&l));
+  COPSE_TRY(copse_deal_instances(&l, cut_into, l.b.options.instances, err));
+  COPSE_TRY(make_pieces(&l));
   COPSE_TRY(make_channels(&l));
   COPSE_TRY(make_regions(&l));
   COPSE_TRY(make_ops(&l));
   COPSE_TRY(copse_build_finish(&l.b, out));
 out:
-  free(l.chains);
-  free(l.roles);
+  release_chains(&l);
   free(l.rank_of);
   copse_arena_free(&l.arena);
   copse_build_free(&l.b);

@@ -20,6 +20,7 @@ static copse_status fill_options(struct copse_plan_build *b,
   copse_status status;
   if (given) *o = *given;
   if (o->max_workers == 0) o->max_workers = 32;
+  if (o->instances == COPSE_LOWER_AUTO && o->low_latency) o->instances = 1;
   if (o->instances == 0) o->instances = 1;
   if (o->fifo == 0) o->fifo = 4;
   if (o->pipeline_chunks == 0) o->pipeline_chunks = 16;
@@ -34,7 +35,9 @@ static copse_status fill_options(struct copse_plan_build *b,
   COPSE_TRY(check_range(b, "the largest message", o->max_bytes, 1, INT64_MAX));
   COPSE_TRY(check_range(b, "the smallest message", o->min_bytes, 0, o->max_bytes));
   COPSE_TRY(check_range(b, "the number of workers", o->max_workers, least_workers, 1024));
-  COPSE_TRY(check_range(b, "the number of instances", o->instances, 1, 64));
+  if (o->instances != COPSE_LOWER_AUTO)
+    COPSE_TRY(check_range(b, "the number of instances", o->instances, 1,
+                          COPSE_LOWER_MOST_INSTANCES));
   COPSE_TRY(check_range(b, "the FIFO depth", o->fifo, 1, 64));
   COPSE_TRY(check_range(b, "the number of chunks", o->pipeline_chunks, 1, 1 << 20));
   COPSE_TRY(check_range(b, "the chunk size", o->chunk_bytes, COPSE_PLAN_ALIGN_BYTES, 1LL << 40));

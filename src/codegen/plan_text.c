@@ -4,7 +4,7 @@
 #include "base/text.h"
 #include "codegen/lower.h"
 
-static const char *const when_names[] = {"", "first", "after_fifo", "before_fifo"};
+static const char *const when_names[] = {"", "first", "after_fifo", "before_fifo", "last"};
 
 static void add_fraction(struct copse_text *text, int64_t num, int64_t den) {
   if (den == 1)

@@ -130,7 +130,7 @@ copse_status copse_layout_shape(const struct copse_layout *layout, uint64_t coun
   uint64_t largest = copse_share_of(count, layout->largest) * element_bytes;
   shape->count = shape->input_stride = shape->output_stride = count;
   shape->element_bytes = element_bytes;
-  shape->unit = COPSE_PLAN_ALIGN_BYTES / element_bytes;
+  shape->unit = copse_align_bytes(h, largest) / element_bytes;
   shape->n_chunks = copse_chunk_count(h, largest);
   /* or chunks were larger than the plan says, and than what is kept for them */
   uint64_t chunk = (largest + shape->n_chunks - 1) / shape->n_chunks;
@@ -164,9 +164,10 @@ uint64_t copse_layout_packet_bytes(const struct copse_layout *layout,
 }
 
 /* In bytes instead of elements: rounding up and slack cover every element's size. */
-static uint64_t most_row(const struct copse_region_end *end, unsigned __int128 base) {
+static uint64_t most_row(const struct copse_region_end *end, unsigned __int128 base,
+                         uint32_t align_bytes) {
   unsigned __int128 row = base * end->total >> 32;
-  row += (unsigned __int128)(end->n + 1) * COPSE_REGION_SLACK * COPSE_PLAN_ALIGN_BYTES;
+  row += (unsigned __int128)(end->n + 1) * COPSE_REGION_SLACK * align_bytes;
   return row > COPSE_BUFFER_MAX_BYTES ? COPSE_BUFFER_MAX_BYTES : (uint64_t)row;
 }
 
@@ -178,7 +179,7 @@ uint64_t copse_layout_most_slot_bytes(const struct copse_layout *layout, uint32_
    * elements have less than (chunk_bytes + one element) / largest bytes. */
   uint64_t largest = layout->largest ? layout->largest : 1;
   unsigned __int128 base = ((unsigned __int128)(h->chunk_bytes + 8) << 32) / largest + 16;
-  return most_row(end, base) * h->fifo;
+  return most_row(end, base, COPSE_PLAN_WIDE_ALIGN_BYTES) * h->fifo;
 }
 
 uint64_t copse_layout_most_packet_bytes(const struct copse_layout *layout, uint32_t rank) {
@@ -186,5 +187,5 @@ uint64_t copse_layout_most_packet_bytes(const struct copse_layout *layout, uint3
   if (end->n == 0) return 0;
   uint64_t block = copse_plan_block_bytes(layout->plan, layout->plan->header.max_bytes);
   if (block > COPSE_BUFFER_MAX_BYTES) block = COPSE_BUFFER_MAX_BYTES;
-  return 2 * most_row(end, (unsigned __int128)block + 32);
+  return 2 * most_row(end, (unsigned __int128)block + 32, COPSE_PLAN_ALIGN_BYTES);
 }

@@ -240,7 +240,7 @@ static copse_status check_channel_op(const struct checker *check, uint32_t i, ui
 static copse_status check_op(const struct checker *check, uint32_t i, uint32_t worker,
                              bool has_waited) {
   const struct copse_plan_op *op = &check->plan->ops[i];
-  if (op->when > COPSE_WHEN_BEFORE_FIFO)
+  if (op->when > COPSE_WHEN_LAST)
     return BAD(check, "op %u: unknown condition %u", i, op->when);
   if (op->zero[0] || op->zero[1] || op->zero[2])
     return BAD(check, "op %u: reserved bytes must be 0", i);

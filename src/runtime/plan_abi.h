@@ -9,7 +9,7 @@
  * - A piece is a fraction [lo, hi) of a block; a block is `count` elements of a buffer
  *   (the input or output of a rank has one block, or one per rank). Chunk c of a piece
  *   is its c-th part. Cuts fall on element boundaries, aligned to 16 bytes within a
- *   block, so any count works and parts may be empty.
+ *   block (512 where pieces are large), so any count works and parts may be empty.
  * - MOVE folds its sources (in the order given, on the worker's own rank) and stores the
  *   result in each destination (own rank or a peer). One source is a copy or a put, more
  *   are a reduction.
@@ -31,7 +31,11 @@
 #include <stdint.h>
 
 #define COPSE_PLAN_VERSION 2u
-#define COPSE_PLAN_ALIGN_BYTES 16u /* cuts are multiples of this within a block */
+/* Cuts are multiples of this within a block; of the second where the pieces are so large that it
+ * makes no difference to their shares: a GPU writes whole lines of memory faster. */
+#define COPSE_PLAN_ALIGN_BYTES 16u
+#define COPSE_PLAN_WIDE_ALIGN_BYTES 512u
+#define COPSE_PLAN_WIDE_PIECE_BYTES (64u << 10)
 
 enum copse_plan_protocol {
   COPSE_PROTOCOL_BANDWIDTH = 0,  /* chunks, stored and then signalled */
@@ -45,7 +49,8 @@ enum copse_plan_when {
   COPSE_WHEN_ALWAYS = 0,
   COPSE_WHEN_FIRST = 1,      /* c == 0: the handshake */
   COPSE_WHEN_AFTER_FIFO = 2, /* c >= f: a slot is used again */
-  COPSE_WHEN_BEFORE_FIFO = 3 /* c + f < n: the slot will be used again */
+  COPSE_WHEN_BEFORE_FIFO = 3, /* c + f < n: the slot will be used again */
+  COPSE_WHEN_LAST = 4         /* c + 1 == n: all of it is there */
 };
 
 enum copse_plan_buffer {

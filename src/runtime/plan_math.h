@@ -39,7 +39,7 @@ COPSE_HD static inline uint64_t copse_cut(uint64_t count, int64_t num, int64_t d
   return copse_round_down(copse_fraction_of(count, num, den), unit);
 }
 
-/* A piece of a block that holds `there` elements. `unit`: elements in COPSE_PLAN_ALIGN_BYTES. */
+/* A piece of a block that holds `there` elements. `unit`: elements of an aligned part. */
 COPSE_HD static inline struct copse_span copse_piece_span(const struct copse_plan_piece *piece,
                                                           uint64_t there, uint32_t unit) {
   struct copse_span span;
@@ -52,6 +52,7 @@ COPSE_HD static inline struct copse_span copse_piece_span(const struct copse_pla
 COPSE_HD static inline struct copse_span copse_chunk_span(struct copse_span piece, uint32_t c,
                                                           uint32_t n, uint32_t unit) {
   struct copse_span chunk;
+  if (n == 1) return piece; /* no divisions */
   uint64_t lo = copse_cut(piece.count, (int64_t)c, (int64_t)n, unit);
   uint64_t hi = copse_cut(piece.count, (int64_t)c + 1, (int64_t)n, unit);
   chunk.first = piece.first + lo;
@@ -87,7 +88,7 @@ struct copse_shape {
                                            part of a larger message */
   uint64_t chunk_base; /* count / n_chunks + 1 */
   uint32_t element_bytes;
-  uint32_t unit; /* elements in COPSE_PLAN_ALIGN_BYTES */
+  uint32_t unit; /* elements that cuts are multiples of: copse_align_bytes */
   uint32_t n_chunks;
   uint32_t fifo;
 };
@@ -136,6 +137,14 @@ COPSE_HD static inline uint32_t copse_chunk_count(const struct copse_plan_header
   return fewest > (1u << 30) ? 1u << 30 : (uint32_t)fewest;
 }
 
+/* What cuts are multiples of in a launch whose largest piece has `bytes` bytes. */
+COPSE_HD static inline uint32_t copse_align_bytes(const struct copse_plan_header *header,
+                                                  uint64_t bytes) {
+  return header->protocol == COPSE_PROTOCOL_BANDWIDTH && bytes >= COPSE_PLAN_WIDE_PIECE_BYTES
+             ? COPSE_PLAN_WIDE_ALIGN_BYTES
+             : COPSE_PLAN_ALIGN_BYTES;
+}
+
 /* Where a worker stands: before this operation of its list, for this chunk. */
 struct copse_cursor {
   uint32_t chunk, op;
@@ -147,6 +156,7 @@ COPSE_HD static inline int copse_op_runs(uint8_t when, uint32_t c, uint32_t n, u
     case COPSE_WHEN_FIRST: return c == 0;
     case COPSE_WHEN_AFTER_FIFO: return c >= fifo;
     case COPSE_WHEN_BEFORE_FIFO: return (uint64_t)c + fifo < n;
+    case COPSE_WHEN_LAST: return c + 1 == n;
     default: return 1;
   }
 }

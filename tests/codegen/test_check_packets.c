@@ -101,7 +101,7 @@ static void redirect_each(const struct copse_plan *plan) {
       }
       if (field == 3 && is_move) o->flags ^= COPSE_MOVE_FINAL;
       if (field == 4 && !is_move) o->channel = (o->channel + step) % h->n_channels;
-      if (field == 5) o->when = (uint8_t)((o->when + step) % 4);
+      if (field == 5) o->when = (uint8_t)((o->when + step) % 5);
       /* in a single chunk the first is every one */
       if (o->when == COPSE_WHEN_FIRST && plan->ops[op].when == COPSE_WHEN_ALWAYS)
         o->when = COPSE_WHEN_ALWAYS;

@@ -282,6 +282,9 @@ cudaError_t cudaStreamGetId(cudaStream_t handle, unsigned long long *id) {
   return api("cudaStreamGetId", [=] {
     Stream stream = find_stream(handle);
     if (!stream) return cudaErrorInvalidResourceHandle;
+    std::lock_guard<std::mutex> hold(order);
+    cudaError_t error = refuse_captured(*stream); /* so do GPUs, as of driver 580 */
+    if (error) return error;
     *id = stream->id;
     return cudaSuccess;
   });

@@ -5,7 +5,9 @@
  */
 #include "gpu/gpu_support.h"
 
-#include "runtime/plan_math.h"
+extern "C" {
+#include "runtime/layout.h"
+}
 
 static const uint64_t MiB = 1 << 20;
 static const int MOST_RANKS = GPU_IS_REAL ? 8 : 2;
@@ -77,12 +79,17 @@ static double copy_rate(void) {
 
 /* Bytes that the plan's operations read and write for blocks of `count` elements. */
 static double plan_bytes(const struct copse_plan *plan, uint64_t count, uint32_t element_bytes) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_layout layout;
+  struct copse_shape shape;
   double total = 0;
+  COPSE_SUCCEEDS(copse_layout_new(plan, &layout, &err), &err);
+  COPSE_SUCCEEDS(copse_layout_shape(&layout, count, element_bytes, &shape, &err), &err);
+  copse_layout_free(&layout);
   for (uint32_t i = 0; i < plan->header.n_ops; i++) {
     const struct copse_plan_op *op = &plan->ops[i];
     if (op->kind != COPSE_OP_MOVE) continue;
-    struct copse_span span = copse_piece_span(&plan->pieces[op->piece], count,
-                                              COPSE_PLAN_ALIGN_BYTES / element_bytes);
+    struct copse_span span = copse_piece_span(&plan->pieces[op->piece], count, shape.unit);
     total += (double)span.count * element_bytes * (op->n_src + op->n_dst);
   }
   return total;
@@ -101,9 +108,12 @@ static void fill_pattern(unsigned char *memory, uint64_t bytes, uint32_t rank) {
     uint32_t bits = 0x3f800000u | ((i * 2654435761u + rank * 40503u) >> 9);
     memcpy(block + i, &bits, 4);
   }
-  for (uint64_t at = 0; at < bytes; at += BLOCK)
-    CUDA_OK(cudaMemcpy(memory + at, block, bytes - at < BLOCK ? bytes - at : BLOCK,
-                       cudaMemcpyHostToDevice));
+  uint64_t done = bytes < BLOCK ? bytes : BLOCK;
+  CUDA_OK(cudaMemcpy(memory, block, done, cudaMemcpyHostToDevice));
+  for (uint64_t more; done < bytes; done += more) {
+    more = bytes - done < done ? bytes - done : done;
+    CUDA_OK(cudaMemcpy(memory + done, memory, more, cudaMemcpyDeviceToDevice));
+  }
 }
 
 static void running_open(struct running *r, const struct copse_plan *plan, uint64_t count) {
@@ -178,10 +188,59 @@ static void enqueue_graph(void *context, cudaStream_t stream) {
   CUDA_OK(cudaGraphLaunch(((struct graph *)context)->exec, stream));
 }
 
+struct nothing {
+  int zero;
+};
+__global__ void do_nothing(struct nothing) {}
+
+/* A kernel that does nothing, of as many threads as a GPU's multiprocessors hold at 512 each. */
+static void enqueue_nothing(void *context, cudaStream_t stream) {
+  cudaLaunchAttribute together = cudaLaunchAttribute();
+  together.id = cudaLaunchAttributeCooperative;
+  together.val.cooperative = *(int *)context;
+  cudaLaunchConfig_t config = cudaLaunchConfig_t();
+  config.gridDim = dim3(GPU_IS_REAL ? 128 : 2);
+  config.blockDim = dim3(GPU_IS_REAL ? 512 : 2);
+  config.stream = stream;
+  config.attrs = &together;
+  config.numAttrs = 1;
+  CUDA_OK(cudaLaunchKernelEx(&config, do_nothing, nothing{0}));
+}
+
+/* Microseconds of a graph of one launch, and of a tenth of a graph of ten. */
+static void time_graphs(const struct timed *launch, double us[2]) {
+  for (int k = 0; k < 2; k++) {
+    cudaGraph_t graph;
+    struct graph g;
+    CUDA_OK(cudaStreamBeginCapture(launch->stream, cudaStreamCaptureModeThreadLocal));
+    for (int i = 0; i < (k ? 10 : 1); i++) launch->enqueue(launch->context, launch->stream);
+    CUDA_OK(cudaStreamEndCapture(launch->stream, &graph));
+    CUDA_OK(cudaGraphInstantiate(&g.exec, graph, 0));
+    struct timed t = {enqueue_graph, &g, launch->stream, 1};
+    us[k] = 1e3 * milliseconds(&t) / (k ? 10 : 1);
+    CUDA_OK(cudaGraphExecDestroy(g.exec));
+    CUDA_OK(cudaGraphDestroy(graph));
+  }
+}
+
+static void bench_floor(void) {
+  cudaStream_t stream;
+  double us[2];
+  CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  printf("\n# in a graph, us                      one     one of ten\n");
+  for (int cooperative = 0; cooperative < 2; cooperative++) {
+    struct timed t = {enqueue_nothing, &cooperative, stream, 1};
+    time_graphs(&t, us);
+    printf("  an empty kernel%-16s %8.2f     %8.2f\n", cooperative ? ", cooperative" : "", us[0],
+           us[1]);
+  }
+  CUDA_OK(cudaStreamDestroy(stream));
+}
+
 /* Launch to completion of a graph of one collective, seen from the host's clock of events; and of
  * ten in one graph, a tenth of it. */
 static void bench_latency(const struct plan_folder *folder) {
-  printf("\n# allreduce in a graph, us             one     one of ten\n");
+  bench_floor();
   for (int n = 2; n <= MOST_RANKS; n *= 2)
     for (int protocol = 0; protocol < 2; protocol++)
       for (uint64_t bytes = 1024; bytes <= 65536; bytes *= 4) {
@@ -192,18 +251,8 @@ static void bench_latency(const struct plan_folder *folder) {
         struct running r;
         running_open(&r, plan, bytes / 4);
         double us[2];
-        for (int k = 0; k < 2; k++) {
-          cudaGraph_t graph;
-          struct graph g;
-          CUDA_OK(cudaStreamBeginCapture(r.d.streams[0], cudaStreamCaptureModeThreadLocal));
-          for (int i = 0; i < (k ? 10 : 1); i++) enqueue_plan(&r, r.d.streams[0]);
-          CUDA_OK(cudaStreamEndCapture(r.d.streams[0], &graph));
-          CUDA_OK(cudaGraphInstantiate(&g.exec, graph, 0));
-          struct timed t = {enqueue_graph, &g, r.d.streams[0], 1};
-          us[k] = 1e3 * milliseconds(&t) / (k ? 10 : 1);
-          CUDA_OK(cudaGraphExecDestroy(g.exec));
-          CUDA_OK(cudaGraphDestroy(graph));
-        }
+        struct timed launch = {enqueue_plan, &r, r.d.streams[0], 1};
+        time_graphs(&launch, us);
         printf("  %d ranks, %5llu bytes, %-11s %8.2f     %8.2f\n", n, (unsigned long long)bytes,
                protocol ? "bandwidth" : "low latency", us[0], us[1]);
         fflush(stdout);

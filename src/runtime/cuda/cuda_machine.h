@@ -44,7 +44,7 @@ struct copse_site {
 struct copse_site_plan {
   unsigned char *tables; /* device memory: everything that device.* points to, but for arenas */
   struct copse_device_plan device;
-  uint32_t n_blocks;
+  uint32_t n_blocks, n_threads; /* of each launch */
 };
 
 /* A rank's memory for a plan: signals, slots, two copies of packets, words, in this order. */

@@ -4,7 +4,7 @@
  * what an operation means comes from runtime/view.h and runtime/element_move.h, the same code.
  * All blocks of a launch must be resident at once.
  *
- * Within a block: thread 0 waits and signals for all. Waits are passed on to the other
+ * Within a block: the first warp waits and signals for all. Waits are passed on to the other
  * threads, and what they stored is collected before a signal, by __syncthreads; the kernel
  * meets there only where that is needed.
  */
@@ -18,11 +18,25 @@
 #include "runtime/cuda/patience.cuh"
 #include "runtime/view.h"
 
-/* A block's shared memory. The places of two MOVEs: while one is under way by slower threads,
- * faster ones find those of the next. */
+/* Operations that a block keeps at hand; longer lists it reads where they are. */
+#define COPSE_KEPT_OPS 96u
+/* Places of two MOVEs: while one is under way by slower threads, faster ones find those of the
+ * next. Or, where no place changes because the launch is one chunk, those of all of them. */
+#define COPSE_TURN_PLACES (2u * COPSE_MOVE_MAX_OPERANDS)
+#define COPSE_KEPT_PLACES (2u * COPSE_TURN_PLACES)
+
+struct copse_kept_op {
+  struct copse_plan_op op;
+  uint32_t run;            /* SIGNAL, WAIT: so many from here on are done at once */
+  struct copse_span piece; /* MOVE */
+};
+
+/* A block's shared memory. */
 struct copse_block {
   struct copse_rank_memory ranks[COPSE_CUDA_MAX_RANKS];
-  struct copse_place places[2][2 * COPSE_MOVE_MAX_OPERANDS];
+  struct copse_kept_op ops[COPSE_KEPT_OPS];
+  struct copse_place places[COPSE_KEPT_PLACES];
+  uint8_t op_of_place[COPSE_KEPT_PLACES]; /* where all are kept */
 };
 
 /* A thread's own. */
@@ -30,9 +44,11 @@ struct copse_thread {
   struct copse_view view;
   struct copse_patience patience;
   struct copse_block *block;
+  struct copse_block_work work;
   uint32_t epoch;
-  bool left; /* this thread, as a rule the first, has lost patience; the others hear of it when they meet */
-  bool wrote; /* since the threads last met */
+  bool left; /* this thread, as a rule of the first warp, has lost patience; the others hear of it when they meet */
+  bool waited, wrote; /* since the threads last met */
+  bool kept;          /* all places are */
   uint32_t turn;      /* of copse_block.places */
 };
 
@@ -44,13 +60,14 @@ __device__ static inline void copse_follow(const struct copse_device_plan &plan,
 }
 
 __device__ static inline void copse_thread_enter(const struct copse_launch_args &args,
-                                                 struct copse_block *block, uint32_t worker,
+                                                 struct copse_block *block,
                                                  struct copse_thread *self) {
   const struct copse_device_plan &plan = args.plan;
+  self->work = plan.works[blockIdx.x];
   for (uint32_t r = threadIdx.x; r < plan.n_ranks; r += blockDim.x)
     block->ranks[r] = copse_rank_memory{args.buffers[r].input, args.buffers[r].output,
                                         plan.arenas[r].scratch, plan.arenas[r].packets};
-  self->view.ops = plan.ops;
+  self->view.ops = plan.ops + self->work.first_op;
   self->view.operands = plan.operands;
   self->view.pieces = plan.pieces;
   self->view.extents = plan.extents;
@@ -66,10 +83,12 @@ __device__ static inline void copse_thread_enter(const struct copse_launch_args 
   self->patience.control = plan.control;
   self->patience.limit_ns = args.limit_ns;
   self->patience.plan = plan.number;
-  self->patience.worker = worker;
+  self->patience.worker = self->work.worker;
   self->block = block;
-  self->epoch = copse_next_epoch(plan.epochs[worker]);
-  self->left = self->wrote = false;
+  self->epoch = copse_next_epoch(plan.epochs[self->work.worker]);
+  self->left = self->waited = self->wrote = false;
+  self->kept = args.shape.n_chunks == 1 && self->work.n_ops <= COPSE_KEPT_OPS &&
+               self->work.n_operands <= COPSE_KEPT_PLACES;
   self->turn = 0;
   for (uint32_t r = threadIdx.x; plan.words && r < plan.n_ranks; r += blockDim.x)
     if (copse_word_load(&plan.words[r])) copse_follow(plan, self, r);
@@ -77,11 +96,64 @@ __device__ static inline void copse_thread_enter(const struct copse_launch_args 
 
 /* All threads of the block; false when the block is to leave. */
 __device__ static inline bool copse_meet(struct copse_thread *self) {
-  self->wrote = false;
+  self->waited = self->wrote = false;
   return __syncthreads_or(self->left) == 0;
 }
 
-/* Thread 0: a launch that has lost patience waits and signals no more. */
+/* ---- what is kept at hand ------------------------------------------------------------------- */
+
+/* Signals in a row, or waits, are done by a lane each; on channels that differ (they go up, or
+ * down), so that no two count on the same counter. */
+__device__ static inline uint32_t copse_run_of(const struct copse_block *block, uint32_t i,
+                                               uint32_t end) {
+  const struct copse_plan_op *op = &block->ops[i].op;
+  const uint32_t lanes = blockDim.x < warpSize ? blockDim.x : warpSize;
+  uint32_t n = 1;
+  if (op->kind == COPSE_OP_MOVE || i + 1 >= end) return 1;
+  const bool up = op->channel < block->ops[i + 1].op.channel;
+  for (; i + n < end && n < lanes && block->ops[i + n].op.kind == op->kind; n++) {
+    uint32_t last = block->ops[i + n - 1].op.channel, next = block->ops[i + n].op.channel;
+    if (last == next || (last < next) != up) break;
+  }
+  return n;
+}
+
+/* Each thread an operation, then each a place: their loads don't wait for each other. */
+__device__ static inline bool copse_keep(struct copse_thread *self) {
+  struct copse_block *block = self->block;
+  const struct copse_block_work &work = self->work;
+  const uint32_t n = work.n_ops < COPSE_KEPT_OPS ? work.n_ops : COPSE_KEPT_OPS;
+  for (uint32_t i = threadIdx.x; i < n; i += blockDim.x) {
+    const struct copse_plan_op op = self->view.ops[i];
+    block->ops[i].op = op;
+    if (op.kind != COPSE_OP_MOVE) continue;
+    block->ops[i].piece = copse_view_piece(&self->view, op.piece);
+    for (uint32_t k = 0; k < (uint32_t)op.n_src + op.n_dst && self->kept; k++)
+      block->op_of_place[op.operand - work.first_operand + k] = (uint8_t)i;
+  }
+  if (!copse_meet(self)) return false;
+  for (uint32_t i = threadIdx.x; i < n; i += blockDim.x)
+    block->ops[i].run = copse_run_of(block, i, n);
+  for (uint32_t k = threadIdx.x; k < work.n_operands && self->kept; k += blockDim.x)
+    block->places[k] = copse_view_operand(&self->view, &self->view.operands[work.first_operand + k],
+                                          block->ops[block->op_of_place[k]].piece, 0, self->epoch);
+  return copse_meet(self);
+}
+
+__device__ static inline struct copse_kept_op copse_op_at(const struct copse_thread *self,
+                                                          uint32_t i) {
+  if (i < COPSE_KEPT_OPS) return self->block->ops[i];
+  struct copse_kept_op it;
+  it.op = self->view.ops[i];
+  it.run = 1;
+  it.piece = copse_span{0, 0};
+  if (it.op.kind == COPSE_OP_MOVE) it.piece = copse_view_piece(&self->view, it.op.piece);
+  return it;
+}
+
+/* ---- operations ------------------------------------------------------------------------------ */
+
+/* One thread: a launch that has lost patience waits and signals no more. */
 __device__ static inline void copse_wait_for(const struct copse_device_plan &plan,
                                              struct copse_thread *self, uint32_t channel) {
   const struct copse_channel_place place = plan.channels[channel];
@@ -102,19 +174,59 @@ __device__ static inline void copse_raise(const struct copse_device_plan &plan,
   copse_signal_store(&plan.arenas[place.rank].signals[place.ordinal], sent, plan.system != 0);
 }
 
-/* False when the block is to leave. MOVER: of elements of one type, or of none for copies. */
-template <typename MOVER>
-__device__ static inline bool copse_do_move(struct copse_thread *self,
-                                            const struct copse_plan_op &op, uint32_t c) {
-  struct copse_span chunk = copse_view_chunk(&self->view, op.piece, c);
-  if (chunk.count == 0) return true;
-  struct copse_place *places = self->block->places[self->turn];
+/* `n` signals or waits from operation i on, a lane of the first warp each. False when the block is
+ * to leave. */
+__device__ static inline bool copse_do_syncs(const struct copse_launch_args &args,
+                                             struct copse_thread *self, uint8_t kind, uint32_t i,
+                                             uint32_t n, uint32_t c) {
+  /* A signal speaks for all threads of the block. */
+  if (kind == COPSE_OP_SIGNAL && self->wrote && !copse_meet(self)) return false;
+  if (kind == COPSE_OP_WAIT) self->waited = true;
+  if (threadIdx.x >= warpSize) return true;
+  if (threadIdx.x < n) {
+    const struct copse_plan_op op = copse_op_at(self, i + threadIdx.x).op;
+    bool runs = copse_op_runs(op.when, c, args.shape.n_chunks, args.plan.fifo);
+    self->patience.op = i + threadIdx.x;
+    if (!runs || (op.flags & COPSE_SYNC_IN_DATA)) { /* packets tell themselves */
+    } else if (kind == COPSE_OP_WAIT) {
+      copse_wait_for(args.plan, self, op.channel);
+    } else {
+      copse_raise(args.plan, self, op.channel);
+    }
+  }
+  __syncwarp(); /* what one lane has waited for, another one's signal tells of */
+  self->left = __any_sync(0xffffffffu, self->left);
+  return true;
+}
+
+/* The places of a MOVE's operands, or NULL when the block is to leave. */
+__device__ static inline const struct copse_place *copse_places_of(struct copse_thread *self,
+                                                                   const struct copse_plan_op &op,
+                                                                   struct copse_span chunk,
+                                                                   uint32_t c) {
+  if (self->kept) {
+    if ((self->waited || self->wrote) && !copse_meet(self)) return NULL;
+    return self->block->places + (op.operand - self->work.first_operand);
+  }
+  struct copse_place *places = self->block->places + self->turn * COPSE_TURN_PLACES;
   self->turn ^= 1;
-  bool packets = false;
   for (uint32_t k = threadIdx.x; k < (uint32_t)op.n_src + op.n_dst; k += blockDim.x)
     places[k] = copse_view_operand(&self->view, &self->view.operands[op.operand + k], chunk, c,
                                    self->epoch);
-  if (!copse_meet(self)) return false;
+  return copse_meet(self) ? places : NULL;
+}
+
+/* False when the block is to leave. MOVER: of elements of one type, or of none for copies. */
+template <typename MOVER>
+__device__ static inline bool copse_do_move(struct copse_thread *self,
+                                            const struct copse_kept_op &it, uint32_t c) {
+  const struct copse_plan_op &op = it.op;
+  struct copse_span chunk =
+      copse_chunk_span(it.piece, c, self->view.shape.n_chunks, self->view.shape.unit);
+  if (chunk.count == 0) return true;
+  const struct copse_place *places = copse_places_of(self, op, chunk, c);
+  if (!places) return false;
+  bool packets = false;
   for (uint32_t k = 0; k < op.n_src; k++) packets = packets || places[k].epoch != 0;
   const struct copse_move move = {self->view.type,
                                   self->view.redop,
@@ -133,23 +245,6 @@ __device__ static inline bool copse_do_move(struct copse_thread *self,
   return copse_meet(self);
 }
 
-/* False when the block is to leave. */
-template <typename MOVER>
-__device__ static inline bool copse_do(const struct copse_device_plan &plan,
-                                       struct copse_thread *self, const struct copse_plan_op &op,
-                                       uint32_t c) {
-  if (op.kind == COPSE_OP_MOVE) return copse_do_move<MOVER>(self, op, c);
-  if (op.flags & COPSE_SYNC_IN_DATA) return true; /* the packets themselves tell */
-  if (op.kind == COPSE_OP_WAIT) {
-    if (threadIdx.x == 0) copse_wait_for(plan, self, op.channel);
-    return true;
-  }
-  /* A signal speaks for all threads of the block. */
-  if (self->wrote && !copse_meet(self)) return false;
-  if (threadIdx.x == 0) copse_raise(plan, self, op.channel);
-  return true;
-}
-
 /* See copse_epoch_is_last: once all blocks of this device are through, each rank's copy. All
  * blocks come here, also those that leave before their end. */
 __device__ static inline void copse_clear_packets(const struct copse_device_plan &plan,
@@ -157,26 +252,30 @@ __device__ static inline void copse_clear_packets(const struct copse_device_plan
   cooperative_groups::this_grid().sync();
   uint64_t *packets =
       reinterpret_cast<uint64_t *>(plan.arenas[rank].packets + (epoch & 1) * plan.packets_copy);
-  for (uint64_t i = threadIdx.x; i < plan.packets_copy / sizeof(uint64_t); i += blockDim.x)
-    copse_packet_store(&packets[i], 0);
+  for (uint64_t i = 2 * threadIdx.x; i < plan.packets_copy / sizeof(uint64_t); i += 2 * blockDim.x)
+    copse_packets_store(&packets[i], copse_packets{{0, 0}});
 }
 
 /* From one cursor to another, all threads of the block; false when the block is to leave. */
 template <typename MOVER>
 __device__ static inline bool copse_run_range(const struct copse_launch_args &args,
-                                              struct copse_thread *self, uint32_t w,
-                                              struct copse_cursor from, struct copse_cursor to) {
-  const struct copse_device_plan &plan = args.plan;
-  const struct copse_plan_worker worker = plan.workers[w];
-  if (!copse_meet(self)) return false; /* block->ranks is there */
+                                              struct copse_thread *self, struct copse_cursor from,
+                                              struct copse_cursor to) {
+  if (!copse_keep(self)) return false;
   for (uint32_t c = from.chunk; c <= to.chunk; c++) {
-    const uint32_t end = c < to.chunk ? worker.n_ops : to.op;
-    for (uint32_t i = c == from.chunk ? from.op : 0; i < end; i++) {
-      const struct copse_plan_op op = plan.ops[worker.first_op + i];
-      if (!copse_op_runs(op.when, c, args.shape.n_chunks, plan.fifo)) continue;
+    const uint32_t end = c < to.chunk ? self->work.n_ops : to.op;
+    for (uint32_t i = c == from.chunk ? from.op : 0, n; i < end; i += n) {
+      const struct copse_kept_op it = copse_op_at(self, i);
       self->patience.op = i;
       self->patience.chunk = c;
-      if (!copse_do<MOVER>(plan, self, op, c)) return false;
+      n = it.run < end - i ? it.run : end - i;
+      if (it.op.kind == COPSE_OP_MOVE) {
+        if (copse_op_runs(it.op.when, c, args.shape.n_chunks, args.plan.fifo) &&
+            !copse_do_move<MOVER>(self, it, c))
+          return false;
+      } else if (!copse_do_syncs(args, self, it.op.kind, i, n, c)) {
+        return false;
+      }
     }
   }
   return true;
@@ -186,20 +285,19 @@ template <typename MOVER>
 __device__ static inline void copse_run_worker(const struct copse_launch_args &args,
                                                struct copse_block *block) {
   const struct copse_device_plan &plan = args.plan;
-  const uint32_t w = plan.worker_of_block[blockIdx.x];
   struct copse_thread self;
   struct copse_cursor from = {0, 0}, to = {args.shape.n_chunks, 0};
   if (args.from) {
     from = args.from[blockIdx.x];
     to = args.to[blockIdx.x];
   }
-  copse_thread_enter(args, block, w, &self);
-  bool done = copse_run_range<MOVER>(args, &self, w, from, to);
-  if (!done && plan.words && threadIdx.x == 0)
+  copse_thread_enter(args, block, &self);
+  bool done = copse_run_range<MOVER>(args, &self, from, to);
+  if ((!done || self.left) && plan.words && threadIdx.x == 0)
     copse_word_release(&plan.words[plan.own_word], 1);
-  if (threadIdx.x == 0) plan.epochs[w] = self.epoch;
+  if (threadIdx.x == 0) plan.epochs[self.work.worker] = self.epoch;
   if (plan.low_latency && copse_epoch_is_last(self.epoch))
-    copse_clear_packets(plan, plan.workers[w].rank, self.epoch);
+    copse_clear_packets(plan, self.work.rank, self.epoch);
 }
 
 #endif

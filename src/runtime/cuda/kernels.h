@@ -11,6 +11,7 @@
 
 /* Threads of a block, at most; their registers must fit a multiprocessor. */
 #define COPSE_CUDA_MAX_THREADS 512
+#define COPSE_CUDA_LEAST_THREADS 128 /* of a block, where many share a multiprocessor */
 
 #if defined(__CUDACC__)
 #define COPSE_GRID_CONSTANT __grid_constant__

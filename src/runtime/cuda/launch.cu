@@ -17,6 +17,15 @@ static unsigned long long capture_of(cudaStream_t stream) {
   return status == cudaStreamCaptureStatusActive ? id : 0;
 }
 
+/* A number that no other stream has or had; a handle may come again when its stream is gone. A
+ * stream that is being captured stays, and must not be asked. */
+static copse_status identity_of(cudaStream_t stream, unsigned long long capture,
+                                unsigned long long *id, struct copse_err *err) {
+  *id = (unsigned long long)(uintptr_t)stream;
+  if (!capture) COPSE_CUDA(cudaStreamGetId(stream, id));
+  return COPSE_OK;
+}
+
 /* The streams of a site's ranks meet in the first one's. *last: where to note this launch. */
 static copse_status join_streams(struct copse_cuda_machine *m, uint32_t s,
                                  const struct copse_call *calls, cudaStream_t stream,
@@ -35,7 +44,7 @@ static copse_status join_streams(struct copse_cuda_machine *m, uint32_t s,
   *last = capture ? &site->captured : &site->eager;
   if (capture && capture != site->capture) site->captured.launched = false;
   if (capture) site->capture = capture;
-  COPSE_CUDA(cudaStreamGetId(stream, &id));
+  COPSE_CHECK(identity_of(stream, capture, &id, err));
   if ((*last)->launched && (*last)->stream != id)
     COPSE_CUDA(cudaStreamWaitEvent(stream, (*last)->done, 0));
   (*last)->stream = id;
@@ -165,7 +174,7 @@ static copse_status launch_site(const struct copse_cuda_machine *m, const struct
   together.val.cooperative = 1;
   cudaLaunchConfig_t config = cudaLaunchConfig_t();
   config.gridDim = dim3(site->n_blocks);
-  config.blockDim = dim3(copse_cuda_threads);
+  config.blockDim = dim3(site->n_threads);
   config.dynamicSmemBytes = copse_kernel_shared_bytes();
   config.stream = stream;
   config.attrs = &together;

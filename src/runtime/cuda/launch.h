@@ -44,6 +44,14 @@ struct copse_rank_arena {
   uint64_t *signals; /* counters of the channels waited on there */
 };
 
+/* What a block does: one of the plan's workers. Its operands are among those from the first on,
+ * as the operations name them. */
+struct copse_block_work {
+  uint32_t worker, rank;
+  uint32_t first_op, n_ops;
+  uint32_t first_operand, n_operands;
+};
+
 /* A plan on one device; all pointers are this device's. */
 struct copse_device_plan {
   const struct copse_plan_op *ops;
@@ -51,9 +59,8 @@ struct copse_device_plan {
   const struct copse_plan_piece *pieces;
   const struct copse_plan_extent *extents; /* NULL: blocks are full */
   const struct copse_region_place *places;
-  const struct copse_plan_worker *workers;
   const struct copse_channel_place *channels;
-  const uint32_t *worker_of_block; /* [gridDim.x] the plan's workers that run here */
+  const struct copse_block_work *works; /* [gridDim.x] the plan's workers that run here */
   const struct copse_rank_arena *arenas; /* [n_ranks] */
   uint64_t *sent;   /* [n_channels] how often each was raised, by workers that run here */
   uint64_t *taken;  /* [n_channels] how often each was waited for */

@@ -11,6 +11,11 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
+/* Neighbours, at a multiple of 16 bytes. */
+struct copse_packets {
+  uint64_t packet[2];
+};
+
 #if defined(__CUDACC__)
 
 #include <cuda/atomic>
@@ -33,14 +38,21 @@ __device__ static inline uint64_t copse_signal_load(uint64_t *signal, bool syste
       cuda::memory_order_acquire);
 }
 
-__device__ static inline void copse_packet_store(uint64_t *packet, uint64_t value) {
-  cuda::atomic_ref<uint64_t, cuda::thread_scope_system>(*packet).store(value,
-                                                                       cuda::memory_order_relaxed);
+/* Two packets, each of which comes whole (PTX ISA: a vector is as many accesses as it has
+ * elements); atomic_ref has no vectors. */
+__device__ static inline void copse_packets_store(uint64_t *packets, struct copse_packets pair) {
+  asm volatile("st.relaxed.sys.v2.u64 [%0], {%1, %2};" ::"l"(packets), "l"(pair.packet[0]),
+               "l"(pair.packet[1])
+               : "memory");
 }
 
-__device__ static inline uint64_t copse_packet_load(uint64_t *packet) {
-  return cuda::atomic_ref<uint64_t, cuda::thread_scope_system>(*packet).load(
-      cuda::memory_order_relaxed);
+__device__ static inline struct copse_packets copse_packets_load(uint64_t *packets) {
+  struct copse_packets pair;
+  asm volatile("ld.relaxed.sys.v2.u64 {%0, %1}, [%2];"
+               : "=l"(pair.packet[0]), "=l"(pair.packet[1])
+               : "l"(packets)
+               : "memory");
+  return pair;
 }
 
 /* Words that the host and the GPU share. */
@@ -86,11 +98,13 @@ static inline void copse_signal_store(uint64_t *signal, uint64_t value, bool) {
 static inline uint64_t copse_signal_load(uint64_t *signal, bool) {
   return __atomic_load_n(signal, __ATOMIC_ACQUIRE);
 }
-static inline void copse_packet_store(uint64_t *packet, uint64_t value) {
-  __atomic_store_n(packet, value, __ATOMIC_RELAXED);
+static inline void copse_packets_store(uint64_t *packets, struct copse_packets pair) {
+  for (int i = 0; i < 2; i++) __atomic_store_n(&packets[i], pair.packet[i], __ATOMIC_RELAXED);
 }
-static inline uint64_t copse_packet_load(uint64_t *packet) {
-  return __atomic_load_n(packet, __ATOMIC_RELAXED);
+static inline struct copse_packets copse_packets_load(uint64_t *packets) {
+  struct copse_packets pair;
+  for (int i = 0; i < 2; i++) pair.packet[i] = __atomic_load_n(&packets[i], __ATOMIC_RELAXED);
+  return pair;
 }
 static inline uint32_t copse_word_load(uint32_t *word) {
   return __atomic_load_n(word, __ATOMIC_RELAXED);

@@ -30,9 +30,10 @@ static uint32_t blocks_at(const struct copse_cuda_machine *m, const struct copse
   return n;
 }
 
-/* All blocks of a launch wait for each other, so all must be resident at once. */
-static copse_status check_fits(const struct copse_cuda_machine *m, const struct copse_plan *plan,
-                               uint32_t site, uint32_t n_blocks, struct copse_err *err) {
+/* Blocks of so many threads that a device holds at once, of the kernel that takes most. */
+static copse_status room_for(const struct copse_cuda_machine *m, const struct copse_plan *plan,
+                             uint32_t site, uint32_t n_threads, uint32_t *room,
+                             struct copse_err *err) {
   bool reduces = copse_collective_reduces((copse_collective)plan->header.collective);
   int fewest = -1;
   copse_on_device here(m->sites[site].device);
@@ -40,16 +41,31 @@ static copse_status check_fits(const struct copse_cuda_machine *m, const struct 
     copse_kernel kernel = copse_kernel_of((copse_type)type, reduces);
     int blocks = 0;
     COPSE_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-        &blocks, kernel, COPSE_CUDA_MAX_THREADS, copse_kernel_shared_bytes()));
+        &blocks, kernel, (int)n_threads, copse_kernel_shared_bytes()));
     if (fewest < 0 || blocks < fewest) fewest = blocks;
   }
-  uint32_t room = (uint32_t)fewest * m->sites[site].n_multiprocessors;
-  if (n_blocks <= room) return COPSE_OK;
+  *room = (uint32_t)fewest * m->sites[site].n_multiprocessors;
+  return COPSE_OK;
+}
+
+/* All blocks of a launch wait for each other, so all must be resident at once. Where there are
+ * many they are narrower: while some of a multiprocessor's wait, the others move data. */
+static copse_status choose_threads(const struct copse_cuda_machine *m,
+                                   const struct copse_plan *plan, uint32_t site,
+                                   struct copse_site_plan *it, struct copse_err *err) {
+  uint32_t room = 0;
+  it->n_threads = copse_cuda_threads;
+  COPSE_CHECK(room_for(m, plan, site, it->n_threads, &room, err));
+  while (it->n_blocks > room && it->n_threads / 2 >= COPSE_CUDA_LEAST_THREADS) {
+    it->n_threads /= 2;
+    COPSE_CHECK(room_for(m, plan, site, it->n_threads, &room, err));
+  }
+  if (it->n_blocks <= room) return COPSE_OK;
   uint32_t ranks = ranks_at(m, site);
   return copse_fail(err, COPSE_UNSUPPORTED,
                     "the plan takes %u thread blocks on GPU %d (%u ranks), which holds %u at once; "
                     "copse lower --workers %u fits",
-                    n_blocks, m->sites[site].device, ranks, room, room / ranks);
+                    it->n_blocks, m->sites[site].device, ranks, room, room / ranks);
 }
 
 /* ---- tables -------------------------------------------------------------------------------- */
@@ -74,7 +90,7 @@ static T *put(struct writer *w, const T *records, uint64_t n) {
 /* What the tables are made of, beside the plan's own. */
 struct parts {
   struct copse_channel_place *channels; /* [n_channels] */
-  uint32_t *worker_of_block;            /* [n_blocks] */
+  struct copse_block_work *works;       /* [n_blocks] */
   struct copse_rank_arena *arenas;      /* [n_ranks] */
 };
 
@@ -89,13 +105,29 @@ static void put_all(struct writer *w, const struct copse_cuda_plan *p, const str
   d->extents = put(w, plan->extents, h->n_extents);
   if (h->n_extents == 0) d->extents = NULL;
   d->places = put(w, p->layout.places, h->n_regions);
-  d->workers = put(w, plan->workers, h->n_workers);
   d->channels = put(w, parts->channels, h->n_channels);
-  d->worker_of_block = put(w, parts->worker_of_block, site->n_blocks);
+  d->works = put(w, parts->works, site->n_blocks);
   d->arenas = put(w, parts->arenas, h->n_ranks);
   d->sent = put(w, (const uint64_t *)NULL, h->n_channels) ;
   d->taken = put(w, (const uint64_t *)NULL, h->n_channels);
   d->epochs = put(w, (const uint32_t *)NULL, h->n_workers);
+}
+
+static struct copse_block_work work_of(const struct copse_plan *plan, uint32_t worker) {
+  const struct copse_plan_worker *it = &plan->workers[worker];
+  struct copse_block_work work = {worker, it->rank, it->first_op, it->n_ops, 0, 0};
+  uint64_t first = UINT64_MAX, end = 0;
+  for (uint32_t i = 0; i < it->n_ops; i++) {
+    const struct copse_plan_op *op = &plan->ops[it->first_op + i];
+    if (op->kind != COPSE_OP_MOVE) continue;
+    if (op->operand < first) first = op->operand;
+    uint64_t after = (uint64_t)op->operand + op->n_src + op->n_dst;
+    if (after > end) end = after;
+  }
+  if (end == 0) return work;
+  work.first_operand = (uint32_t)first;
+  work.n_operands = (uint32_t)(end - first);
+  return work;
 }
 
 static copse_status make_parts(const struct copse_cuda_machine *m, const struct copse_cuda_plan *p,
@@ -105,8 +137,7 @@ static copse_status make_parts(const struct copse_cuda_machine *m, const struct 
   uint32_t *counters = NULL;
   uint64_t slots = p->shape.signals_bytes, packets = slots + p->shape.slots_bytes;
   COPSE_CHECK(copse_calloc(h->n_channels, sizeof *parts->channels, &parts->channels, err));
-  COPSE_CHECK(copse_calloc(h->n_workers, sizeof *parts->worker_of_block, &parts->worker_of_block,
-                           err));
+  COPSE_CHECK(copse_calloc(h->n_workers, sizeof *parts->works, &parts->works, err));
   COPSE_CHECK(copse_calloc(h->n_ranks, sizeof *parts->arenas, &parts->arenas, err));
   COPSE_CHECK(copse_calloc(h->n_ranks, sizeof *counters, &counters, err));
   for (uint32_t c = 0; c < h->n_channels; c++) {
@@ -117,7 +148,7 @@ static copse_status make_parts(const struct copse_cuda_machine *m, const struct 
   free(counters);
   uint32_t block = 0;
   for (uint32_t w = 0; w < h->n_workers; w++)
-    if (is_at_site(m, plan->workers[w].rank, site)) parts->worker_of_block[block++] = w;
+    if (is_at_site(m, plan->workers[w].rank, site)) parts->works[block++] = work_of(plan, w);
   for (uint32_t r = 0; r < h->n_ranks; r++) {
     if (!p->arenas[r]) continue; /* of another host */
     parts->arenas[r].signals = (uint64_t *)p->arenas[r];
@@ -129,7 +160,7 @@ static copse_status make_parts(const struct copse_cuda_machine *m, const struct 
 
 static void free_parts(struct parts *parts) {
   free(parts->channels);
-  free(parts->worker_of_block);
+  free(parts->works);
   free(parts->arenas);
 }
 
@@ -161,7 +192,7 @@ static copse_status make_site(struct copse_cuda_machine *m, struct copse_cuda_pl
   struct parts parts = {NULL, NULL, NULL};
   struct copse_device_plan *d = &p->sites[site].device;
   p->sites[site].n_blocks = blocks_at(m, p->plan, site);
-  copse_status status = check_fits(m, p->plan, site, p->sites[site].n_blocks, err);
+  copse_status status = choose_threads(m, p->plan, site, &p->sites[site], err);
   if (status == COPSE_OK) status = make_parts(m, p, site, &parts, err);
   if (status == COPSE_OK) status = upload(m, p, site, &parts, err);
   free_parts(&parts);

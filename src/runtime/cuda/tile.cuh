@@ -31,6 +31,7 @@ struct copse_tile {
   uint64_t first, full;
   uint32_t step, rest;
   uint64_t offset; /* bytes from the operands' start to vector 0 */
+  bool packets;    /* some operand's; then the tile is this one vector */
 };
 #define COPSE_TILE_SIZE(T, tile) COPSE_TILE_LANES(T)
 #define COPSE_TILE_IS_FULL(T, tile) true
@@ -61,14 +62,15 @@ __device__ static inline struct copse_tiles copse_tiles_make(const struct copse_
                                                              uint32_t element_bytes,
                                                              uint32_t vectors) {
   struct copse_tiles tiles;
-  tiles.thread = thread;
-  tiles.vectors = vectors;
-  tiles.total = move->count * element_bytes;
-  tiles.tile.step = n_threads;
-  /* packets need none: they and what is cut with them start at 16 bytes of the chunk */
+  /* packets need no head: they and what is cut with them start at 16 bytes of the chunk */
   bool packets = false;
   for (uint32_t k = 0; k < move->n_src; k++) packets = packets || move->src[k].epoch != 0;
   for (uint32_t k = 0; k < move->n_dst; k++) packets = packets || move->dst[k].epoch != 0;
+  tiles.thread = thread;
+  tiles.vectors = packets ? 1 : vectors;
+  tiles.total = move->count * element_bytes;
+  tiles.tile.step = n_threads;
+  tiles.tile.packets = packets;
   uint64_t head = (0 - (uint64_t)(uintptr_t)move->dst[0].at) & (COPSE_VECTOR_BYTES - 1);
   if (packets) head = 0;
   copse_tiles_part(&tiles, 0, head < tiles.total ? head : tiles.total);
@@ -188,78 +190,33 @@ __device__ static COPSE_NOINLINE void copse_vector_store_rest(unsigned char *at,
       reinterpret_cast<uint32_t *>(at)[i] = u.v.word[i];
 }
 
-/* ---- packets: a vector's four words lie in four packets ------------------------------------ */
-
-struct copse_received {
-  copse_vector v;
-  bool ok; /* false: lost patience */
-};
-
-__device__ static COPSE_NOINLINE copse_received
-copse_vector_receive(const struct copse_patience *patience, const struct copse_place *place,
-                     uint64_t index) {
-  uint64_t *packets = reinterpret_cast<uint64_t *>(place->at) + 4 * index;
-  struct copse_wait wait = {0, 0};
-  struct copse_received got;
-  for (;;) {
-    uint64_t packet[4];
-    got.ok = true;
-    COPSE_TILE_UNROLL
-    for (uint32_t i = 0; i < 4; i++) packet[i] = copse_packet_load(&packets[i]);
-    COPSE_TILE_UNROLL
-    for (uint32_t i = 0; i < 4; i++) {
-      got.ok = got.ok && (uint32_t)(packet[i] >> 32) == place->epoch;
-      got.v.word[i] = (uint32_t)packet[i];
-    }
-    if (got.ok || !copse_keep_waiting(patience, &wait)) return got;
-  }
-}
-
-__device__ static COPSE_NOINLINE void copse_vector_send(const struct copse_place *place,
-                                                        uint64_t index, copse_vector v) {
-  uint64_t *packets = reinterpret_cast<uint64_t *>(place->at) + 4 * index;
-  COPSE_TILE_UNROLL
-  for (uint32_t i = 0; i < 4; i++)
-    copse_packet_store(&packets[i], copse_packet_of(v.word[i], place->epoch));
-}
-
-/* ---- tiles ------------------------------------------------------------------------------------ */
+/* ---- tiles of plain operands -------------------------------------------------------------- */
 
 /* Vectors of one operand. The first case is the one that bandwidth comes from: loads that
  * don't depend on each other. */
 template <uint32_t N>
-__device__ static inline bool copse_vectors_read(const struct copse_move *move,
-                                                 const struct copse_place *place,
+__device__ static inline void copse_vectors_read(const struct copse_place *place,
                                                  const struct copse_tile &tile,
                                                  uint32_t element_bytes, copse_vector (&v)[N]) {
   const unsigned char *base = place->at + tile.offset;
-  const bool plain = place->epoch == 0, aligned = copse_is_aligned(base);
-  bool ok = true;
+  const bool aligned = copse_is_aligned(base);
   COPSE_TILE_UNROLL
   for (uint32_t u = 0; u < N; u++) {
     uint64_t index = tile.first + (uint64_t)u * tile.step;
     const unsigned char *at = base + index * COPSE_VECTOR_BYTES;
     v[u] = copse_vector{{0, 0, 0, 0}};
-    if (plain && aligned && index < tile.full)
-      v[u] = *reinterpret_cast<const copse_vector *>(at);
+    if (aligned && index < tile.full) v[u] = *reinterpret_cast<const copse_vector *>(at);
   }
-  if (plain && aligned && tile.first + (uint64_t)(N - 1) * tile.step < tile.full) return true;
+  if (aligned && tile.first + (uint64_t)(N - 1) * tile.step < tile.full) return;
   COPSE_TILE_UNROLL
   for (uint32_t u = 0; u < N; u++) {
     uint64_t index = tile.first + (uint64_t)u * tile.step;
     const unsigned char *at = base + index * COPSE_VECTOR_BYTES;
-    if (index > tile.full || (index == tile.full && tile.rest == 0)) continue;
-    if (!plain) {
-      struct copse_received got = copse_vector_receive(move->patience, place, index);
-      v[u] = got.v;
-      ok = ok && got.ok;
-    } else if (index == tile.full) {
+    if (index == tile.full && tile.rest != 0)
       v[u] = copse_vector_load_rest(at, tile.rest, element_bytes);
-    } else if (!aligned) {
+    else if (index < tile.full && !aligned)
       v[u] = copse_vector_load_uneven(at);
-    }
   }
-  return ok;
 }
 
 template <uint32_t N>
@@ -268,38 +225,112 @@ __device__ static inline void copse_vectors_write(const struct copse_place *plac
                                                   uint32_t element_bytes,
                                                   const copse_vector (&v)[N]) {
   unsigned char *base = place->at + tile.offset;
-  const bool plain = place->epoch == 0, aligned = copse_is_aligned(base);
+  const bool aligned = copse_is_aligned(base);
   COPSE_TILE_UNROLL
   for (uint32_t u = 0; u < N; u++) {
     uint64_t index = tile.first + (uint64_t)u * tile.step;
     unsigned char *at = base + index * COPSE_VECTOR_BYTES;
-    if (plain && aligned && index < tile.full) *reinterpret_cast<copse_vector *>(at) = v[u];
+    if (aligned && index < tile.full) *reinterpret_cast<copse_vector *>(at) = v[u];
   }
-  if (plain && aligned && tile.first + (uint64_t)(N - 1) * tile.step < tile.full) return;
+  if (aligned && tile.first + (uint64_t)(N - 1) * tile.step < tile.full) return;
   COPSE_TILE_UNROLL
   for (uint32_t u = 0; u < N; u++) {
     uint64_t index = tile.first + (uint64_t)u * tile.step;
     unsigned char *at = base + index * COPSE_VECTOR_BYTES;
-    if (index > tile.full || (index == tile.full && tile.rest == 0)) continue;
-    if (!plain)
-      copse_vector_send(place, index, v[u]);
-    else if (index == tile.full)
+    if (index == tile.full && tile.rest != 0)
       copse_vector_store_rest(at, v[u], tile.rest, element_bytes);
-    else if (!aligned)
+    else if (index < tile.full && !aligned)
       copse_vector_store_uneven(at, v[u]);
   }
 }
 
+/* ---- tiles with packets ------------------------------------------------------------------- */
+
+/* A vector's four words lie in four packets. */
+__device__ static inline uint64_t *copse_packets_of(const struct copse_place *place,
+                                                    uint64_t vector) {
+  return reinterpret_cast<uint64_t *>(place->at) + 4 * vector;
+}
+
+__device__ static inline bool copse_vector_open(const struct copse_packets (&pair)[2],
+                                                uint32_t epoch, copse_vector *v) {
+  bool ok = true;
+  COPSE_TILE_UNROLL
+  for (uint32_t i = 0; i < 4; i++) {
+    uint64_t packet = pair[i / 2].packet[i % 2];
+    ok = ok && (uint32_t)(packet >> 32) == epoch;
+    v->word[i] = (uint32_t)packet;
+  }
+  return ok;
+}
+
+/*
+ * The same vector of up to COPSE_VECTORS sources; those that are packets are all looked for at
+ * once, since each look takes long. False: lost patience.
+ */
+__device__ static COPSE_NOINLINE bool copse_sources_receive(const struct copse_move *move,
+                                                            uint32_t first, uint32_t n,
+                                                            const struct copse_tile *tile,
+                                                            uint32_t element_bytes,
+                                                            copse_vector *v) {
+  const struct copse_place *src = move->src + first;
+  struct copse_tile one = *tile;
+  struct copse_wait wait = {0, 0};
+  uint32_t missing = 0;
+  for (uint32_t s = 0; s < n; s++) missing |= (uint32_t)(src[s].epoch != 0) << s;
+  for (bool plain = true; plain || missing; plain = false) {
+    struct copse_packets pairs[COPSE_VECTORS][2];
+    COPSE_TILE_UNROLL
+    for (uint32_t s = 0; s < COPSE_VECTORS; s++)
+      for (uint32_t i = 0; i < 2 && (missing >> s & 1); i++)
+        pairs[s][i] = copse_packets_load(copse_packets_of(&src[s], tile->first) + 2 * i);
+    for (uint32_t s = 0; s < n && plain; s++) {
+      copse_vector own[1];
+      if (src[s].epoch != 0) continue;
+      copse_vectors_read<1>(&src[s], one, element_bytes, own);
+      v[s] = own[0];
+    }
+    COPSE_TILE_UNROLL
+    for (uint32_t s = 0; s < COPSE_VECTORS; s++)
+      if ((missing >> s & 1) && copse_vector_open(pairs[s], src[s].epoch, &v[s]))
+        missing &= ~(1u << s);
+    if (missing && !copse_keep_waiting(move->patience, &wait)) return false;
+  }
+  return true;
+}
+
+__device__ static COPSE_NOINLINE void copse_vector_send(const struct copse_move *move,
+                                                        const struct copse_tile *tile,
+                                                        uint32_t element_bytes, copse_vector v) {
+  const copse_vector vectors[1] = {v};
+  for (uint32_t k = 0; k < move->n_dst; k++) {
+    const struct copse_place *dst = &move->dst[k];
+    uint64_t *packets = copse_packets_of(dst, tile->first);
+    if (dst->epoch == 0) {
+      copse_vectors_write<1>(dst, *tile, element_bytes, vectors);
+      continue;
+    }
+    COPSE_TILE_UNROLL
+    for (uint32_t i = 0; i < 2; i++) {
+      const struct copse_packets pair = {{copse_packet_of(v.word[2 * i], dst->epoch),
+                                          copse_packet_of(v.word[2 * i + 1], dst->epoch)}};
+      copse_packets_store(packets + 2 * i, pair);
+    }
+  }
+}
+
+/* ---- what element_move_op.h takes ------------------------------------------------------------ */
+
 template <typename T, uint32_t LANES>
-__device__ static __forceinline__ bool copse_tile_read(const struct copse_move *move,
+__device__ static __forceinline__ bool copse_tile_read(const struct copse_move *,
                                                        const struct copse_place *place,
                                                        const struct copse_tile &tile,
                                                        T (&part)[LANES], uint32_t element_bytes) {
   copse_vector v[COPSE_VECTORS];
   static_assert(sizeof v == sizeof part, "a tile is its vectors");
-  bool ok = copse_vectors_read<COPSE_VECTORS>(move, place, tile, element_bytes, v);
+  copse_vectors_read<COPSE_VECTORS>(place, tile, element_bytes, v);
   memcpy(part, v, sizeof v);
-  return ok;
+  return true;
 }
 
 template <typename T, uint32_t LANES>
@@ -312,6 +343,30 @@ __device__ static __forceinline__ void copse_tile_write(const struct copse_place
   copse_vectors_write<COPSE_VECTORS>(place, tile, element_bytes, v);
 }
 
+/* With packets a tile is one vector, and several sources are read at a time. */
+#define COPSE_TILE_SOURCES COPSE_VECTORS
+template <typename T, uint32_t LANES>
+__device__ static __forceinline__ bool copse_sources_read(const struct copse_move *move,
+                                                          uint32_t first, uint32_t n,
+                                                          const struct copse_tile &tile,
+                                                          T (&parts)[LANES]) {
+  copse_vector v[COPSE_VECTORS];
+  static_assert(sizeof v == sizeof parts, "a vector of each source");
+  bool ok = copse_sources_receive(move, first, n, &tile, sizeof(T), v);
+  memcpy(parts, v, sizeof v);
+  return ok;
+}
+
+template <typename T, uint32_t LANES>
+__device__ static __forceinline__ void copse_destinations_write(const struct copse_move *move,
+                                                                const struct copse_tile &tile,
+                                                                const T (&part)[LANES]) {
+  copse_vector v;
+  static_assert(sizeof v == sizeof part, "one vector");
+  memcpy(&v, part, sizeof v);
+  copse_vector_send(move, &tile, sizeof(T), v);
+}
+
 __device__ static COPSE_NOINLINE bool copse_move_copy(const struct copse_move *move,
                                               uint32_t element_bytes, uint32_t thread,
                                               uint32_t n_threads) {
@@ -319,9 +374,14 @@ __device__ static COPSE_NOINLINE bool copse_move_copy(const struct copse_move *m
       copse_tiles_make(move, thread, n_threads, element_bytes, COPSE_COPY_VECTORS);
   struct copse_tile tile;
   while (copse_tiles_next(&tiles, &tile)) {
+    if (tile.packets) {
+      copse_vector v[COPSE_VECTORS];
+      if (!copse_sources_receive(move, 0, 1, &tile, element_bytes, v)) return false;
+      copse_vector_send(move, &tile, element_bytes, v[0]);
+      continue;
+    }
     copse_vector v[COPSE_COPY_VECTORS];
-    if (!copse_vectors_read<COPSE_COPY_VECTORS>(move, &move->src[0], tile, element_bytes, v))
-      return false;
+    copse_vectors_read<COPSE_COPY_VECTORS>(&move->src[0], tile, element_bytes, v);
     for (uint32_t k = 0; k < move->n_dst; k++)
       copse_vectors_write<COPSE_COPY_VECTORS>(&move->dst[k], tile, element_bytes, v);
   }

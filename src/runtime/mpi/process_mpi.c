@@ -14,8 +14,8 @@
 #include "runtime/mpi/wire_mpi.h"
 
 #define EXIT_RESOURCES 4
-/* One call that lasts so many ticks, 1.5 times the time limit, doesn't return any more: when the
- * mesh is heard again it has named the rank at fault long since. */
+/* A call that lasts so many ticks, 1.5 times the time limit, won't return: the other ranks have
+ * given up by then. */
 #define TICKS_PER_TIMEOUT 4
 #define MOST_TICKS 6
 
@@ -39,7 +39,7 @@ static void tick(int signal) {
 
 static struct timeval interval(double seconds) {
   struct timeval it = {.tv_sec = (time_t)seconds};
-  it.tv_usec = (suseconds_t)(1e6 * (seconds - (double)it.tv_sec)) + 1;
+  it.tv_usec = (suseconds_t)(1e6 * (seconds - (double)it.tv_sec));
   return it;
 }
 

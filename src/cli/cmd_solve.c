@@ -82,9 +82,9 @@ static copse_status print_json(const struct copse_topology *t, const struct cops
     copse_text_add(&text, " \"k\": null, \"trees\": null, \"max_height\": null,\n");
   else if (s->collective == COPSE_ALLTOALL)
     copse_text_add(&text,
-                   " \"k\": null, \"trees\": null, \"flows\": %d, \"images\": %d, \"paths\": %d, "
+                   " \"k\": null, \"trees\": null, \"flows\": %d, \"images\": %" PRId64 ", \"paths\": %d, "
                    "\"max_height\": %d,\n",
-                   s->n_flows, s->rotation.order, count_paths(s), copse_schedule_height(s));
+                   s->n_flows, copse_schedule_images(s), count_paths(s), copse_schedule_height(s));
   else
     copse_text_add(&text, " \"k\": %" PRId64 ", \"trees\": %d, \"max_height\": %d,\n", s->k,
                    s->n_trees, copse_schedule_height(s));
@@ -188,10 +188,11 @@ static void print_text(const struct copse_topology *t, const struct copse_schedu
     print_busy_lengths(t, s);
     if (!bound_only)
       printf("%d flows%s over %d paths, at most %d hops\n", s->n_flows,
-             s->rotation.order > 1 ? " of base ranks" : "", count_paths(s),
+             s->n_rotations > 0 ? " of base ranks" : "", count_paths(s),
              copse_schedule_height(s));
-    if (!bound_only && s->rotation.order > 1)
-      printf("the others are their images under a rotation of %d hosts\n", s->rotation.order);
+    if (!bound_only && s->n_rotations > 0)
+      printf("the others are their images under a rotation of %d hosts\n",
+             s->rotations[0].order);
     printf("seconds: flow %.3f, paths %.3f, verify %.3f, total %.3f\n", sec->solve.optimum,
            sec->solve.pack, sec->verify, sec->total);
     return;

@@ -15,12 +15,18 @@ struct copse_solve_options {
   bool bound_only;          /* no trees or flows; time_per_GB is the optimum */
   const int64_t *demand;    /* alltoall: [n_ranks * n_ranks] bytes, NULL: uniform */
   bool no_forward;          /* alltoall: ranks do not relay */
-  bool no_symmetry;         /* alltoall: do not look for a rotation of hosts */
+  bool no_symmetry;         /* do not look for symmetries, in an alltoall for a rotation of hosts */
+  bool compact;             /* trees: those of base roots and the symmetries that move them, where
+                               such trees reach the optimum. Beyond COPSE_LISTED_RANKS ranks always */
   struct copse_q tolerance; /* trees: the fewest per root within this of the optimum; alltoall:
                                stop within this of the bound; 0: exact */
   const char *label; /* names the topology's file in messages */
   const struct copse_progress *progress;
 };
+
+/* Trees of more ranks are not listed one by one: they take space by the square, 20 GB for
+ * 16,384. */
+#define COPSE_LISTED_RANKS 4096
 
 struct copse_solve_seconds {
   double optimum, split, pack;
@@ -48,6 +54,8 @@ copse_status copse_solve_alltoall(const struct copse_topology *topology,
  * equal shares, each optimal; its time_per_GB is the most loaded link's with both loads
  * added, so at most the sum of the two. An alltoall is a maximum concurrent flow, exact
  * where the solver's numbers turn out to be fractions, else with a stated tiny gap.
+ * Symmetries (topology/symmetry.h) save maximum flows: one for each orbit of ranks. The optimum is
+ * the same without. The schedule is compact only as options.compact says.
  * The caller frees *out. COPSE_INFEASIBLE naming two ranks; COPSE_BAD_INPUT for an
  * unbalanced relay; COPSE_INVALID for a root out of range; COPSE_OVERFLOW; COPSE_NOMEM.
  * Deterministic: the same topology gives the same bytes.

@@ -28,6 +28,7 @@ struct copse_forest_tree {
 struct copse_forest {
   int64_t k; /* trees per unit of root weight; 0 when only the bound was asked for */
   struct copse_optimum optimum;
+  bool is_template; /* the trees are those of base roots; the others are their images */
   int n_trees;
   const struct copse_forest_tree *trees;
   double seconds_optimum, seconds_split, seconds_pack;
@@ -37,6 +38,9 @@ struct copse_forest {
 struct copse_forest_options {
   int64_t k;       /* 0: exact, as many trees as the optimum needs; else exactly this many */
   bool bound_only; /* optimum and cut, no trees */
+  /* Known symmetries, or NULL. With them trees of base roots are made (solver/template.h), or none
+   * where those are not found: forest.is_template tells. */
+  const struct copse_network_symmetry *symmetry;
   const struct copse_progress *progress;
 };
 

@@ -6,16 +6,19 @@
 #include "base/memory.h"
 #include "solver/flow.h"
 
+/* The terminals to ask a flow for. */
+static int n_sinks(const struct copse_network *network) {
+  return network->sinks ? network->n_sinks : network->n_terminals;
+}
+
+static int sink(const struct copse_network *network, int i) {
+  return network->sinks ? network->sinks[i] : network->terminals[i];
+}
+
 static int64_t total_weight(const struct copse_network *network) {
   int64_t sum = 0;
   for (int i = 0; i < network->n_roots; i++) sum += network->roots[i].weight;
   return sum;
-}
-
-static int64_t weight_at(const struct copse_network *network, int node) {
-  for (int i = 0; i < network->n_roots; i++)
-    if (network->roots[i].node == node) return network->roots[i].weight;
-  return 0;
 }
 
 /* The graph with a super source (node n_nodes): links scaled by `scale`, roots by `rate`. */
@@ -58,37 +61,52 @@ static copse_status rate_of_cut(const struct copse_network *network, const bool 
   return copse_q_make(leaving, weight, x, err);
 }
 
+/* What enters each node, and the weight of its root. */
+static copse_status measure_nodes(const struct copse_network *network, int64_t *entering,
+                                  int64_t *weight, struct copse_err *err) {
+  for (int i = 0; i < network->n_links; i++) {
+    int64_t *sum = &entering[network->links[i].dst];
+    if (copse_add_overflows(*sum, network->links[i].capacity, sum))
+      return copse_fail(err, COPSE_OVERFLOW, "the bandwidths of a cut add up to over 63 bits");
+  }
+  for (int i = 0; i < network->n_roots; i++)
+    weight[network->roots[i].node] = network->roots[i].weight;
+  return COPSE_OK;
+}
+
 /* Start: the tightest of the cuts "everything but one terminal". */
 static copse_status start_rate(const struct copse_network *network, struct copse_optimum *best,
                                struct copse_err *err) {
   copse_status status = COPSE_OK;
-  bool *in_cut = NULL;
+  int64_t *entering = NULL, *weight = NULL, total = total_weight(network);
   best->x = COPSE_Q_ZERO;
   best->unreached = -1;
-  COPSE_TRY(copse_calloc((size_t)network->n_nodes, 1, &in_cut, err));
-  bool any = false;
+  COPSE_TRY(copse_calloc((size_t)network->n_nodes, sizeof *entering, &entering, err));
+  COPSE_TRY(copse_calloc((size_t)network->n_nodes, sizeof *weight, &weight, err));
+  COPSE_TRY(measure_nodes(network, entering, weight, err));
   for (int i = 0; i < network->n_terminals; i++) {
     int v = network->terminals[i];
     struct copse_q x;
-    if (total_weight(network) == weight_at(network, v)) continue; /* no root outside of it */
-    memset(in_cut, true, (size_t)network->n_nodes);
-    in_cut[v] = false;
-    COPSE_TRY(rate_of_cut(network, in_cut, &x, err));
-    if (any && copse_q_cmp(x, best->x) >= 0) continue;
-    any = true;
+    if (total == weight[v]) continue; /* no root outside of it */
+    COPSE_TRY(copse_q_make(entering[v], total - weight[v], &x, err));
+    if (best->unreached >= 0 && copse_q_cmp(x, best->x) >= 0) continue;
     best->x = x;
     best->unreached = v;
-    memcpy(best->in_cut, in_cut, (size_t)network->n_nodes);
   }
+  if (best->unreached < 0) goto out;
+  memset(best->in_cut, true, (size_t)network->n_nodes);
+  best->in_cut[best->unreached] = false;
 out:
-  free(in_cut);
+  free(entering);
+  free(weight);
   return status;
 }
 
 /* One flow to terminal v at the current rate; if it falls short, its cut gives the next. */
-static copse_status improve(const struct copse_network *network, struct copse_flow *flow, int v,
-                            struct copse_optimum *best, bool *improved, struct copse_err *err) {
-  int64_t demand = total_weight(network) * best->x.num;
+static copse_status improve(const struct copse_network *network, struct copse_flow *flow,
+                            int64_t total, int v, struct copse_optimum *best, bool *improved,
+                            struct copse_err *err) {
+  int64_t demand = total * best->x.num;
   *improved = copse_flow_max(flow, network->n_nodes, v, demand) < demand;
   if (!*improved) return COPSE_OK;
   for (int i = 0; i < network->n_nodes; i++) best->in_cut[i] = copse_flow_on_source_side(flow, i);
@@ -112,22 +130,23 @@ static copse_status newton(const struct copse_network *network,
                            struct copse_err *err) {
   copse_status status = COPSE_OK;
   struct copse_flow *flow = NULL;
+  int64_t total = total_weight(network);
   int passed = 0, next = 0;
-  while (passed < network->n_terminals && best->x.num > 0) {
+  while (passed < n_sinks(network) && best->x.num > 0) {
     if (!flow) {
       COPSE_TRY(check_demand(network, best->x, err));
       COPSE_TRY(build_flow(network, NULL, best->x.den, best->x.num, &flow, err));
     }
     bool improved;
-    COPSE_TRY(improve(network, flow, network->terminals[next], best, &improved, err));
-    copse_progress_report(progress, "optimum", passed, network->n_terminals);
+    COPSE_TRY(improve(network, flow, total, sink(network, next), best, &improved, err));
+    copse_progress_report(progress, "optimum", passed, n_sinks(network));
     if (improved) {
       copse_flow_free(flow);
       flow = NULL;
       passed = 0;
     } else {
       passed++;
-      next = (next + 1) % network->n_terminals;
+      next = (next + 1) % n_sinks(network);
     }
   }
 out:

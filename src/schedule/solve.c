@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/collective.h"
 #include "schedule/instance.h"
 #include "schedule/loads.h"
@@ -318,8 +319,10 @@ static copse_status solve_phases(struct build *b, struct copse_solve_seconds *se
     COPSE_TRY(smallest_k(b, reversed, &b->chosen.k, err));
     b->options = &b->chosen;
   }
+  double start = copse_clock_seconds();
   if (!b->options->no_symmetry && b->options->root < 0)
     COPSE_TRY(copse_solve_symmetry_find(b->topology, &b->symmetry, err));
+  seconds->optimum += copse_clock_seconds() - start;
   b->compact = b->symmetry.found.n > 0 && !b->options->bound_only &&
                (b->options->compact || b->topology->n_ranks > COPSE_LISTED_RANKS);
   COPSE_TRY(solve_used_phases(b, seconds, err));

@@ -147,15 +147,23 @@ static bool turn_ranks(struct finder *f, int block, int step) {
 }
 
 /* Whether `order` turns bring every node back, and it commutes with the generators so far. */
-static bool fits(const struct finder *f, int order) {
-  for (int v = 0; v < f->topology->n_nodes; v++) {
-    int length = 1;
-    for (int u = f->image[v]; u != v && length <= order; u = f->image[u]) length++;
-    if (order % length != 0) return false;
-    for (int g = 0; g < f->out->n; g++) {
-      const int *other = f->out->generators[g].image;
-      if (other[f->image[v]] != f->image[other[v]]) return false;
+static bool fits(struct finder *f, int order) {
+  int n = f->topology->n_nodes;
+  uint64_t *done = f->sums;
+  for (int v = 0; v < n; v++) done[v] = 0;
+  for (int v = 0; v < n; v++) {
+    int length = 0;
+    if (done[v]) continue;
+    for (int u = v; !done[u]; u = f->image[u]) {
+      done[u] = 1;
+      length++;
     }
+    if (order % length != 0) return false;
+  }
+  for (int g = 0; g < f->out->n; g++) {
+    const int *other = f->out->generators[g].image;
+    for (int v = 0; v < n; v++)
+      if (other[f->image[v]] != f->image[other[v]]) return false;
   }
   return true;
 }

@@ -7,6 +7,9 @@
 #include "base/rational.h"
 #include "solver/template_cuts.h"
 
+/* So often orbits that ran out are avoided a little more, and all is tried again. */
+#define MOST_LEVELS 8
+
 struct edge {
   int src, dst;
   size_t first; /* its path: grower.path[first] .. */
@@ -25,13 +28,16 @@ struct grower {
   int n_orbits;
   int *orbit;                 /* [n_links] */
   int64_t *left;              /* [n_orbits] what the base trees may still use */
+  int *avoid;                 /* [n_orbits] 0: taken at once; others as a later resort, by number */
   int *first_link, *by_src;   /* links by source: by_src[first_link[v]] .. */
   struct copse_template_cuts cuts;
   bool *is_terminal, *in_tree; /* [n_nodes] */
   unsigned char *touched;      /* [cuts.n] the tree is in the cut already */
   int root;
   int *order; /* [n_terminals] the tree's, as they joined */
-  int n_order, first_open;
+  int n_order;
+  int level, top_level;  /* orbits to be avoided more than `level` are not taken now */
+  int open[MOST_LEVELS]; /* by level: vertices of `order` before it have no way left */
   struct family current;
   struct family *waiting; /* split off, to be finished later */
   size_t n_waiting, waiting_capacity;
@@ -175,7 +181,8 @@ static int64_t path_amount(const struct grower *g, int n, int64_t want) {
     int64_t uses = 1, left = g->left[g->orbit[g->chosen[i]]];
     for (int j = 0; j < i; j++) uses += g->orbit[g->chosen[j]] == g->orbit[g->chosen[i]];
     if (left / uses < want) want = left / uses;
-    if (!ends_inside(g, &g->network->links[g->chosen[i]], end)) return 0;
+    const struct copse_net_link *link = &g->network->links[g->chosen[i]];
+    if (!may_enter(g, link) || !ends_inside(g, link, end)) return 0;
   }
   return want;
 }
@@ -222,7 +229,8 @@ out:
 
 /*
  * From x over relays to terminals that are not in the tree, nearest first. With `part` false,
- * takes all ways that carry the whole family; else finds the way that carries most of it.
+ * takes the ways that carry the whole family: all of them at level 0, else one. With `part`, only
+ * finds the way that carries most of it.
  */
 static copse_status search(struct grower *g, int x, bool part, int64_t *most, int *most_end) {
   int head = 0, tail = 0;
@@ -237,9 +245,9 @@ static copse_status search(struct grower *g, int x, bool part, int64_t *most, in
       int e = g->by_src[i], b = g->network->links[e].dst;
       bool terminal = g->is_terminal[b];
       if (terminal ? g->in_tree[b] : g->stamp[b] == g->n_searches) continue;
-      if (g->left[g->orbit[e]] < (part ? 1 : whole) || !may_enter(g, &g->network->links[e]))
-        continue;
+      if (g->left[g->orbit[e]] < (part ? 1 : whole) || g->avoid[g->orbit[e]] > g->level) continue;
       if (!terminal) {
+        if (!may_enter(g, &g->network->links[e])) continue;
         g->stamp[b] = g->n_searches;
         g->via[b] = e;
         g->queue[tail++] = b;
@@ -247,7 +255,13 @@ static copse_status search(struct grower *g, int x, bool part, int64_t *most, in
       }
       int n = collect_path(g, x, e);
       int64_t amount = path_amount(g, n, whole);
-      if (!part && amount == whole) COPSE_TRY(extend(g, n, whole));
+      if (!part && amount == whole) {
+        COPSE_TRY(extend(g, n, whole));
+        if (g->level > 0) {
+          *most = whole;
+          return COPSE_OK;
+        }
+      }
       if (amount > *most) {
         *most = amount;
         *most_end = e;
@@ -270,23 +284,35 @@ static copse_status grow_part(struct grower *g, bool *stuck) {
     *stuck = false;
     int n = collect_path(g, g->order[i], end);
     COPSE_TRY(extend(g, n, amount));
-    g->first_open = 0; /* fewer go where more did not */
+    memset(g->open, 0, sizeof g->open); /* fewer go where more did not */
   }
 out:
   return status;
 }
 
+/* At each step the lowest level that has a way. What has none stays so: room only shrinks, and
+ * the tree only grows. */
 static copse_status grow_current(struct grower *g, bool *stuck) {
   int target = g->network->n_terminals - 1, ignored;
   int64_t amount;
   copse_status status = COPSE_OK;
   *stuck = false;
-  g->first_open = 0;
+  g->level = 0;
+  memset(g->open, 0, sizeof g->open);
   while (g->current.n_edges < target && !*stuck) {
-    if (g->first_open < g->n_order)
-      COPSE_TRY(search(g, g->order[g->first_open++], false, &amount, &ignored));
-    else
+    int *open = &g->open[g->level];
+    if (*open < g->n_order) {
+      COPSE_TRY(search(g, g->order[*open], false, &amount, &ignored));
+      if (g->level > 0 && amount == g->current.multiplicity)
+        g->level = 0;
+      else
+        ++*open;
+    } else if (g->level < g->top_level) {
+      g->level++;
+    } else {
       COPSE_TRY(grow_part(g, stuck));
+      g->level = 0;
+    }
   }
 out:
   return status;
@@ -371,6 +397,7 @@ static copse_status prepare(struct grower *g) {
   COPSE_TRY(list_links(g));
   COPSE_TRY(copse_calloc(m, sizeof(int), &g->orbit, g->err));
   COPSE_TRY(copse_calloc(m, sizeof(int64_t), &g->left, g->err));
+  COPSE_TRY(copse_calloc(m, sizeof(int), &g->avoid, g->err));
   COPSE_TRY(copse_calloc(n, 1, &g->is_terminal, g->err));
   COPSE_TRY(copse_calloc(n, 1, &g->in_tree, g->err));
   COPSE_TRY(copse_calloc(terminals, sizeof(int), &g->order, g->err));
@@ -391,6 +418,7 @@ static void release(struct grower *g) {
   free(g->waiting);
   free(g->orbit);
   free(g->left);
+  free(g->avoid);
   free(g->first_link);
   free(g->by_src);
   copse_template_cuts_free(&g->cuts);
@@ -409,7 +437,7 @@ static void release(struct grower *g) {
 }
 
 /* k trees of every base root, within what is left. */
-static copse_status grow_all(struct grower *g, int64_t k, const int *bases, int n_bases,
+static copse_status grow_once(struct grower *g, int64_t k, const int *bases, int n_bases,
                              const struct copse_progress *progress, bool *packed) {
   copse_status status = COPSE_OK;
   bool stuck = false;
@@ -425,6 +453,29 @@ static copse_status grow_all(struct grower *g, int64_t k, const int *bases, int 
   while (g->n_waiting > 0) free(g->waiting[--g->n_waiting].edges);
   *packed = !stuck;
 out:
+  return status;
+}
+
+/*
+ * The trees; again where they got stuck, with more care for the orbits that ran out first: what
+ * else there is is used before them.
+ */
+static copse_status grow_all(struct grower *g, int64_t k, const int *bases, int n_bases,
+                             const struct copse_progress *progress, bool *packed) {
+  size_t bytes = (size_t)g->n_orbits * sizeof *g->left;
+  int64_t *all = NULL;
+  copse_status status;
+  COPSE_TRY(copse_calloc((size_t)g->n_orbits, sizeof *all, &all, g->err));
+  memcpy(all, g->left, bytes);
+  memset(g->avoid, 0, (size_t)g->n_orbits * sizeof *g->avoid);
+  for (g->top_level = 0;; g->top_level++) {
+    COPSE_TRY(grow_once(g, k, bases, n_bases, progress, packed));
+    if (*packed || g->top_level + 1 == MOST_LEVELS) break;
+    for (int o = 0; o < g->n_orbits; o++) g->avoid[o] += g->left[o] < g->current.multiplicity;
+    memcpy(g->left, all, bytes);
+  }
+out:
+  free(all);
   return status;
 }
 

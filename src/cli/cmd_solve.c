@@ -86,8 +86,10 @@ static copse_status print_json(const struct copse_topology *t, const struct cops
                    "\"max_height\": %d,\n",
                    s->n_flows, copse_schedule_images(s), count_paths(s), copse_schedule_height(s));
   else
-    copse_text_add(&text, " \"k\": %" PRId64 ", \"trees\": %d, \"max_height\": %d,\n", s->k,
-                   s->n_trees, copse_schedule_height(s));
+    copse_text_add(&text,
+                   " \"k\": %" PRId64 ", \"trees\": %d, \"images\": %" PRId64
+                   ", \"max_height\": %d,\n",
+                   s->k, s->n_trees, copse_schedule_images(s), copse_schedule_height(s));
   copse_text_add(&text, " \"cut\": ");
   add_cut(&text, s, s->bound.cut, s->bound.n_cut);
   if (s->bound.kind == COPSE_BOUND_PHASES) {
@@ -199,8 +201,12 @@ static void print_text(const struct copse_topology *t, const struct copse_schedu
   }
   print_cut(t, s);
   if (!bound_only)
-    printf("k = %" PRId64 ", %d trees, at most %d hops high\n", s->k, s->n_trees,
-           copse_schedule_height(s));
+    printf("k = %" PRId64 ", %d trees%s, at most %d hops high\n", s->k, s->n_trees,
+           s->n_rotations > 0 ? " of base ranks" : "", copse_schedule_height(s));
+  if (!bound_only && s->n_rotations > 0)
+    printf("the others are their images under %d symmetr%s: %" PRId64 " trees in all\n",
+           s->n_rotations, s->n_rotations == 1 ? "y" : "ies",
+           s->n_trees * copse_schedule_images(s));
   printf("seconds: optimum %.3f, split %.3f, pack %.3f, verify %.3f, total %.3f\n",
          sec->solve.optimum, sec->solve.split, sec->solve.pack, sec->verify, sec->total);
 }
@@ -258,6 +264,11 @@ static int run(struct options *o) {
     COPSE_TRY(copse_file_write(o->output, text, size, &err));
   }
   sec.write = copse_clock_seconds() - mark;
+  if (solve->compact && schedule->n_rotations == 0)
+    copse_note(&copse_cli_notes,
+               "no trees of base ranks were found that reach the optimum under the symmetries of "
+               "%s; all trees are listed",
+               solve->label);
   sec.total = copse_clock_seconds() - start;
   if (whole)
     COPSE_TRY(copse_cli_compare_healthy(whole, topology, solve, o->what.has_tolerance,

@@ -8,6 +8,7 @@
 #include "schedule/instance.h"
 #include "schedule/loads.h"
 #include "schedule/solve_symmetry.h"
+#include "solver/cuts.h"
 #include "solver/forest.h"
 
 /* One phase as solved: a broadcast forest, on the reversed graph for a reduce phase. */
@@ -23,7 +24,8 @@ struct build {
   struct copse_schedule *schedule;
   struct phase broadcast, reduce;
   struct copse_solve_symmetry symmetry; /* none for one root */
-  bool compact;                         /* trees of base roots only */
+  bool templates;                       /* trees of base roots are made, */
+  bool compact;                         /* and all that is listed in the end */
   struct copse_solve_options chosen; /* options with the k that a tolerance leads to */
   bool mirrored;                     /* the reduce phase is the broadcast phase turned around */
 };
@@ -54,7 +56,8 @@ static copse_status solve_phase(struct build *b, bool reversed, struct phase *ph
   struct copse_forest_options options = {.k = o->k,
                                          .bound_only = o->bound_only,
                                          .progress = o->progress,
-                                         .symmetry = b->compact ? &b->symmetry.network : NULL};
+                                         .symmetry = b->templates ? &b->symmetry.network : NULL,
+                                         .multiple = b->compact};
   copse_status status;
   phase->used = true;
   COPSE_TRY(copse_instance_make(b->topology, o->label, o->root, reversed, &phase->instance, err));
@@ -323,11 +326,13 @@ static copse_status solve_phases(struct build *b, struct copse_solve_seconds *se
   if (!b->options->no_symmetry && b->options->root < 0)
     COPSE_TRY(copse_solve_symmetry_find(b->topology, &b->symmetry, err));
   seconds->optimum += copse_clock_seconds() - start;
-  b->compact = b->symmetry.found.n > 0 && !b->options->bound_only &&
-               (b->options->compact || b->topology->n_ranks > COPSE_LISTED_RANKS);
+  b->templates = b->symmetry.found.n > 0 && !b->options->bound_only &&
+                 (b->options->compact || b->topology->n_ranks >= copse_trust_from);
+  b->compact =
+      b->templates && (b->options->compact || b->topology->n_ranks > COPSE_LISTED_RANKS);
   COPSE_TRY(solve_used_phases(b, seconds, err));
-  if (b->compact && !all_templates(b)) { /* a schedule is compact in all its phases or in none */
-    b->compact = false;
+  if (b->templates && !all_templates(b)) { /* all phases have base roots, or none has */
+    b->templates = b->compact = false;
     free_phases(b);
     COPSE_TRY(solve_used_phases(b, seconds, err));
   }
@@ -365,7 +370,7 @@ static copse_status fill(struct build *b, struct copse_err *err) {
   schedule->time_per_GB = schedule->bound.time_per_GB;
   if (b->options->bound_only) return COPSE_OK;
   COPSE_TRY(convert_trees(b, err));
-  if (b->compact)
+  if (b->templates)
     COPSE_TRY(copse_solve_symmetry_set(b->topology, &b->symmetry, schedule, err));
   else
     COPSE_TRY(copse_tree_time(b->topology, schedule->trees, (size_t)schedule->n_trees,
@@ -374,6 +379,7 @@ static copse_status fill(struct build *b, struct copse_err *err) {
    * than one after the other, and only a bound for any allreduce is one. */
   if (copse_q_cmp(schedule->time_per_GB, schedule->bound.time_per_GB) < 0)
     COPSE_TRY(bound_by_narrowest_cut(b, err));
+  if (!b->compact) COPSE_TRY(copse_schedule_expand(schedule, err));
 out:
   return status;
 }

@@ -54,8 +54,10 @@ copse_status copse_solve_alltoall(const struct copse_topology *topology,
  * equal shares, each optimal; its time_per_GB is the most loaded link's with both loads
  * added, so at most the sum of the two. An alltoall is a maximum concurrent flow, exact
  * where the solver's numbers turn out to be fractions, else with a stated tiny gap.
- * Symmetries (topology/symmetry.h) save maximum flows: one for each orbit of ranks. The optimum is
- * the same without. The schedule is compact only as options.compact says.
+ * Symmetries (topology/symmetry.h) save maximum flows: one for each orbit of ranks; the optimum is
+ * the same without. For a compact schedule, and from copse_trust_from ranks on (solver/cuts.h),
+ * trees of base ranks that reach it (solver/template.h) are taken where they are found; they are
+ * listed with all their images unless the schedule is a compact one.
  * The caller frees *out. COPSE_INFEASIBLE naming two ranks; COPSE_BAD_INPUT for an
  * unbalanced relay; COPSE_INVALID for a root out of range; COPSE_OVERFLOW; COPSE_NOMEM.
  * Deterministic: the same topology gives the same bytes.

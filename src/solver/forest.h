@@ -41,6 +41,7 @@ struct copse_forest_options {
   /* Known symmetries, or NULL. With them trees of base roots are made (solver/template.h), or none
    * where those are not found: forest.is_template tells. */
   const struct copse_network_symmetry *symmetry;
+  bool multiple; /* such trees may be a multiple of k, where the k asked for is 0 */
   const struct copse_progress *progress;
 };
 

@@ -493,7 +493,7 @@ static copse_status keep_trees(struct grower *g) {
 }
 
 copse_status copse_template_pack(const struct copse_network *network, const int64_t *capacities,
-                                 int64_t k, const struct copse_network_symmetry *symmetry,
+                                 int64_t k, const struct copse_network_symmetry *symmetry, bool multiple,
                                  const struct copse_progress *progress, struct copse_forest *forest,
                                  bool *packed, struct copse_err *err) {
   struct grower g = {.network = network, .forest = forest, .err = err};
@@ -511,7 +511,7 @@ copse_status copse_template_pack(const struct copse_network *network, const int6
   COPSE_TRY(copse_calloc((size_t)g.cuts.n, 1, &g.touched, err));
   COPSE_TRY(make_orbits(&g, capacities, symmetry, 1, &whole));
   COPSE_TRY(grow_all(&g, k, bases, n_bases, progress, packed));
-  if (!*packed && whole > 1 && whole <= MOST_TIMES && !copse_mul_overflows(k, whole, &k)) {
+  if (!*packed && multiple && whole > 1 && whole <= MOST_TIMES && !copse_mul_overflows(k, whole, &k)) {
     COPSE_TRY(make_orbits(&g, capacities, symmetry, whole, &whole));
     COPSE_TRY(grow_all(&g, k, bases, n_bases, progress, packed));
   }

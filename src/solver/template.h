@@ -25,12 +25,12 @@
  * nodes that can be entered only as often as trees must come in (the tight cuts nearest to base
  * roots, and their images) are entered once by a tree. Nothing else is asked of a link but what is
  * left for its orbit: the trees are their own proof. A heuristic, which finds trees on
- * clusters of alike hosts; *packed says whether it did. Sets forest->trees, n_trees and k: a
- * multiple of `k` where the shares of links that stay in place are no integers.
+ * clusters of alike hosts; *packed says whether it did. Sets forest->trees, n_trees and k: with
+ * `multiple` a multiple of `k` where the shares of links that stay in place are no integers.
  * Complexity: (trees) * (links) where no tree has to be split.
  */
 copse_status copse_template_pack(const struct copse_network *network, const int64_t *capacities,
-                                 int64_t k, const struct copse_network_symmetry *symmetry,
+                                 int64_t k, const struct copse_network_symmetry *symmetry, bool multiple,
                                  const struct copse_progress *progress, struct copse_forest *forest,
                                  bool *packed, struct copse_err *err) COPSE_CHECKED;
 

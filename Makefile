@@ -246,6 +246,7 @@ check-gpu bench-gpu:
 
 bench: all $(OUT)/bench/bench_online
 	$(Q)scripts/bench
+	$(Q)scripts/bench_scale
 	$(Q)scripts/bench_online
 lint:
 	$(Q)scripts/check_includes

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/collective.h"
+#include "base/peak.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/solve_args.h"
@@ -99,9 +100,9 @@ static copse_status print_json(const struct copse_topology *t, const struct cops
   copse_cli_add_healthy(&text, healthy);
   copse_text_add(&text,
                  ",\n \"seconds\": {\"read\": %.6f, \"optimum\": %.6f, \"split\": %.6f, \"pack\": "
-                 "%.6f, \"verify\": %.6f, \"write\": %.6f, \"total\": %.6f}}\n",
+                 "%.6f, \"verify\": %.6f, \"write\": %.6f, \"total\": %.6f},\n \"peak_MiB\": %ld}\n",
                  sec->read, sec->solve.optimum, sec->solve.split, sec->solve.pack, sec->verify,
-                 sec->write, sec->total);
+                 sec->write, sec->total, copse_peak_mib());
   copse_status status = copse_text_status(&text, err);
   if (status == COPSE_OK) fputs(text.data, stdout);
   copse_text_free(&text);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/collective.h"
+#include "base/peak.h"
 #include "cli/cli.h"
 #include "cli/topology_args.h"
 #include "schedule/ranks.h"
@@ -65,11 +66,12 @@ static void print_json(const struct copse_schedule *s, int n_gpus,
       "{\"verified\": true, \"collective\": \"%s\", \"nranks\": %d, \"gpus\": %d, \"trees\": %" PRId64 ", "
       "\"flows\": %" PRId64 ", "
       "\"time_per_GB\": \"%s\", \"bound_time_per_GB\": \"%s\", \"optimal\": %s, "
-      "\"phases_optimal\": %s, \"same_topology\": %s}\n",
+      "\"phases_optimal\": %s, \"same_topology\": %s, \"peak_MiB\": %ld}\n",
       copse_collective_name(s->collective), s->n_ranks, n_gpus, s->n_trees * copse_schedule_images(s),
       s->n_flows * copse_schedule_images(s), copse_q_text(r->time_per_GB, time),
       copse_q_text(r->bound, bound), r->optimal ? "true" : "false",
-      r->phases_optimal ? "true" : "false", r->same_topology ? "true" : "false");
+      r->phases_optimal ? "true" : "false", r->same_topology ? "true" : "false",
+      copse_peak_mib());
 }
 
 /* With --json also a refutation is exactly one object on standard output. */

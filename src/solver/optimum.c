@@ -4,46 +4,12 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "solver/flow.h"
-
-/* The terminals to ask a flow for. */
-static int n_sinks(const struct copse_network *network) {
-  return network->sinks ? network->n_sinks : network->n_terminals;
-}
-
-static int sink(const struct copse_network *network, int i) {
-  return network->sinks ? network->sinks[i] : network->terminals[i];
-}
+#include "solver/sinks.h"
 
 static int64_t total_weight(const struct copse_network *network) {
   int64_t sum = 0;
   for (int i = 0; i < network->n_roots; i++) sum += network->roots[i].weight;
   return sum;
-}
-
-/* The graph with a super source (node n_nodes): links scaled by `scale`, roots by `rate`. */
-static copse_status build_flow(const struct copse_network *network, const int64_t *capacities,
-                               int64_t scale, int64_t rate, struct copse_flow **out,
-                               struct copse_err *err) {
-  copse_status status;
-  struct copse_flow *flow = NULL;
-  int64_t capacity;
-  COPSE_TRY(copse_flow_new(network->n_nodes + 1, &flow, err));
-  for (int i = 0; i < network->n_links; i++) {
-    const struct copse_net_link *link = &network->links[i];
-    if (copse_mul_overflows(capacities ? capacities[i] : link->capacity, scale, &capacity))
-      capacity = INT64_MAX;
-    if (capacity > 0) COPSE_TRY(copse_flow_change(flow, link->src, link->dst, capacity, err));
-  }
-  for (int i = 0; i < network->n_roots; i++) {
-    if (copse_mul_overflows(network->roots[i].weight, rate, &capacity)) capacity = INT64_MAX;
-    COPSE_TRY(copse_flow_change(flow, network->n_nodes, network->roots[i].node, capacity, err));
-  }
-  *out = flow;
-  return COPSE_OK;
-out:
-  copse_flow_free(flow);
-  return status;
 }
 
 /* The rate that the cut in_cut allows: capacity leaving it over the weight inside. */
@@ -102,52 +68,46 @@ out:
   return status;
 }
 
-/* One flow to terminal v at the current rate; if it falls short, its cut gives the next. */
-static copse_status improve(const struct copse_network *network, struct copse_flow *flow,
-                            int64_t total, int v, struct copse_optimum *best, bool *improved,
-                            struct copse_err *err) {
-  int64_t demand = total * best->x.num;
-  *improved = copse_flow_max(flow, network->n_nodes, v, demand) < demand;
-  if (!*improved) return COPSE_OK;
-  for (int i = 0; i < network->n_nodes; i++) best->in_cut[i] = copse_flow_on_source_side(flow, i);
-  best->unreached = v;
-  return rate_of_cut(network, best->in_cut, &best->x, err);
-}
-
-static copse_status check_demand(const struct copse_network *network, struct copse_q x,
-                                 struct copse_err *err) {
-  int64_t demand;
-  if (copse_mul_overflows(total_weight(network), x.num, &demand) || demand > COPSE_FLOW_MAX)
+/* What must be proved at the current rate. */
+static copse_status make_check(const struct copse_network *network, struct copse_q x,
+                               struct copse_sink_check *check, struct copse_err *err) {
+  *check = (struct copse_sink_check){
+      .network = network,
+      .scale = x.den,
+      .rate = x.num,
+      .sinks = network->sinks ? network->sinks : network->terminals,
+      .n_sinks = network->sinks ? network->n_sinks : network->n_terminals,
+  };
+  if (copse_mul_overflows(total_weight(network), x.num, &check->demand) ||
+      check->demand > COPSE_FLOW_MAX)
     return copse_fail(err, COPSE_OVERFLOW,
                       "the bandwidths need more than 61 bits once brought to a common "
                       "denominator; use fewer digits");
   return COPSE_OK;
 }
 
-/* Goes on from the terminal that fell short; done after one full round without. */
+/* The cut of a sink that falls short gives the next rate; goes on from that sink, and is done
+ * when none falls short. */
 static copse_status newton(const struct copse_network *network,
                            const struct copse_progress *progress, struct copse_optimum *best,
                            struct copse_err *err) {
   copse_status status = COPSE_OK;
   struct copse_flow *flow = NULL;
-  int64_t total = total_weight(network);
-  int passed = 0, next = 0;
-  while (passed < n_sinks(network) && best->x.num > 0) {
-    if (!flow) {
-      COPSE_TRY(check_demand(network, best->x, err));
-      COPSE_TRY(build_flow(network, NULL, best->x.den, best->x.num, &flow, err));
-    }
-    bool improved;
-    COPSE_TRY(improve(network, flow, total, sink(network, next), best, &improved, err));
-    copse_progress_report(progress, "optimum", passed, n_sinks(network));
-    if (improved) {
-      copse_flow_free(flow);
-      flow = NULL;
-      passed = 0;
-    } else {
-      passed++;
-      next = (next + 1) % n_sinks(network);
-    }
+  struct copse_sink_check check;
+  int64_t round = 0;
+  for (int at = 0; best->x.num > 0;) {
+    COPSE_TRY(make_check(network, best->x, &check, err));
+    COPSE_TRY(copse_sinks_graph(&check, &flow, err));
+    at = copse_sinks_check(&check, flow, at);
+    round++;
+    copse_progress_report(progress, "optimum", round, round + (at >= 0));
+    if (at < 0) break;
+    for (int i = 0; i < network->n_nodes; i++)
+      best->in_cut[i] = copse_flow_on_source_side(flow, i);
+    best->unreached = check.sinks[at];
+    COPSE_TRY(rate_of_cut(network, best->in_cut, &best->x, err));
+    copse_flow_free(flow);
+    flow = NULL;
   }
 out:
   copse_flow_free(flow);
@@ -193,12 +153,15 @@ copse_status copse_optimum_feasible(const struct copse_network *network, const i
                                     int64_t k, bool *feasible, struct copse_err *err) {
   copse_status status;
   struct copse_flow *flow = NULL;
-  *feasible = true;
-  COPSE_TRY(build_flow(network, capacities, 1, k, &flow, err));
-  int64_t demand = total_weight(network) * k;
-  for (int i = 0; i < network->n_terminals && *feasible; i++)
-    if (copse_flow_max(flow, network->n_nodes, network->terminals[i], demand) < demand)
-      *feasible = false;
+  struct copse_sink_check check = {.network = network,
+                                   .capacities = capacities,
+                                   .scale = 1,
+                                   .rate = k,
+                                   .demand = total_weight(network) * k,
+                                   .sinks = network->terminals,
+                                   .n_sinks = network->n_terminals};
+  COPSE_TRY(copse_sinks_graph(&check, &flow, err));
+  *feasible = copse_sinks_check(&check, flow, 0) < 0;
 out:
   copse_flow_free(flow);
   return status;

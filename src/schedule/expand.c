@@ -47,8 +47,8 @@ static copse_status map_flow(struct expansion *x, const struct copse_schedule_fl
     if (!nodes) return copse_fail_nomem(x->err);
     paths[p] = (struct copse_schedule_path){nodes, path->n_nodes, path->weight};
   }
-  x->flows[x->n_flows++] = (struct copse_schedule_flow){map_rank(x, from->src), map_rank(x, from->dst),
-                                                  from->n_paths, paths};
+  x->flows[x->n_flows++] = (struct copse_schedule_flow){
+      map_rank(x, from->src), map_rank(x, from->dst), from->n_paths, paths};
   return COPSE_OK;
 }
 
@@ -132,8 +132,7 @@ copse_status copse_schedule_expand(struct copse_schedule *s, struct copse_err *e
   COPSE_TRY(copse_calloc(nodes, sizeof *x.rank_of, &x.rank_of, err));
   for (int r = 0; r < s->n_ranks; r++) x.rank_of[s->rank_nodes[r]] = r;
   COPSE_TRY(turn(&x, &s->rotations[0], s->trees, s->flows));
-  for (int i = 1; i < s->n_rotations; i++)
-    COPSE_TRY(turn(&x, &s->rotations[i], x.trees, x.flows));
+  for (int i = 1; i < s->n_rotations; i++) COPSE_TRY(turn(&x, &s->rotations[i], x.trees, x.flows));
   qsort(x.flows, x.n_flows, sizeof *x.flows, compare_flows);
   s->trees = x.trees;
   s->flows = x.flows;

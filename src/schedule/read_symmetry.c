@@ -5,8 +5,7 @@
 
 /* One permutation: every node of the file has an image, and is one once. */
 static copse_status read_images(struct copse_schedule_reader *r, const cJSON *item,
-                                const int *nodes, int n_from,
-                                struct copse_schedule_rotation *out) {
+                                const int *nodes, int n_from, struct copse_schedule_rotation *out) {
   const int *images;
   int n_to;
   int64_t order;
@@ -25,8 +24,8 @@ static copse_status read_images(struct copse_schedule_reader *r, const cJSON *it
     hit[images[i]] = 1;
   }
   if (!good)
-    return copse_reader_refuse(
-        r, item, NULL, "\"images\" must map every node of the schedule to one, each once");
+    return copse_reader_refuse(r, item, NULL,
+                               "\"images\" must map every node of the schedule to one, each once");
   *out = (struct copse_schedule_rotation){(int)order, image};
   r->n_rotation_nodes = r->n_nodes;
 out:
@@ -69,8 +68,8 @@ copse_status copse_reader_symmetry(struct copse_schedule_reader *r, const cJSON 
   struct copse_schedule_rotation *out = copse_reader_take(r, (size_t)count, sizeof *out);
   if (!out) return copse_fail_nomem(r->err);
   COPSE_JSON_EACH (generator, generators) {
-    COPSE_TRY(copse_json_expect_object(&r->json, generator, item, "a generator", generator_keys,
-                                       r->err));
+    COPSE_TRY(
+        copse_json_expect_object(&r->json, generator, item, "a generator", generator_keys, r->err));
     COPSE_TRY(read_images(r, generator, nodes, n, &out[s->n_rotations++]));
   }
   s->rotations = out;
@@ -92,8 +91,7 @@ static bool spread(const struct copse_schedule *s, const struct copse_schedule_r
       length++;
     } while (at >= 0 && at != r);
     struct copse_q times = {rotation->order / length, 1};
-    if (at < 0 || rotation->order % length != 0 ||
-        copse_q_mul(sum, times, &sum, NULL) != COPSE_OK)
+    if (at < 0 || rotation->order % length != 0 || copse_q_mul(sum, times, &sum, NULL) != COPSE_OK)
       return false;
     do {
       shares[at] = sum;

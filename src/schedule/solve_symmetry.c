@@ -43,8 +43,8 @@ copse_status copse_solve_symmetry_find(const struct copse_topology *topology,
   COPSE_TRY(copse_topology_symmetry(topology, &out->found, err));
   COPSE_TRY(copse_calloc((size_t)out->found.n, sizeof *out->generators, &out->generators, err));
   for (int g = 0; g < out->found.n; g++)
-    out->generators[g] = (struct copse_rotation){out->found.generators[g].order,
-                                                 out->found.generators[g].image};
+    out->generators[g] =
+        (struct copse_rotation){out->found.generators[g].order, out->found.generators[g].image};
   out->network = (struct copse_network_symmetry){out->found.n, out->generators};
   status = find_sinks(topology, out, err);
 out:

@@ -19,14 +19,12 @@ static copse_status map_nodes(struct checker *c, int i) {
   const struct copse_topology *t = c->topology;
   int *image;
   copse_status status;
-  if (s->n_nodes != t->n_nodes)
-    return refute(c, "a rotation must map every node of the topology");
+  if (s->n_nodes != t->n_nodes) return refute(c, "a rotation must map every node of the topology");
   COPSE_TRY(copse_calloc((size_t)t->n_nodes, sizeof *image, &c->out->nodes[i], c->err));
   image = c->out->nodes[i];
   for (int v = 0; v < t->n_nodes; v++) image[v] = -1;
   for (int v = 0; v < s->n_nodes; v++) {
-    if (c->node_of[v] < 0)
-      return refute(c, "a rotation names '%s', which is unknown", s->nodes[v]);
+    if (c->node_of[v] < 0) return refute(c, "a rotation names '%s', which is unknown", s->nodes[v]);
     image[c->node_of[v]] = c->node_of[s->rotations[i].image[v]];
   }
 out:
@@ -60,12 +58,11 @@ static copse_status map_links(struct checker *c, int i) {
     const struct copse_link *l = &t->links[e];
     int f = copse_topology_find_link(t, image[l->src], image[l->dst]);
     if (f < 0 || !copse_q_eq(t->links[f].bandwidth, l->bandwidth))
-      return refute(c, "a rotation maps the link '%s' -> '%s' to none like it",
-                    t->nodes[l->src].id, t->nodes[l->dst].id);
+      return refute(c, "a rotation maps the link '%s' -> '%s' to none like it", t->nodes[l->src].id,
+                    t->nodes[l->dst].id);
     c->out->links[i][e] = f;
   }
-  for (int r = 0; r < t->n_ranks; r++)
-    c->out->ranks[i][r] = t->nodes[image[t->rank_nodes[r]]].rank;
+  for (int r = 0; r < t->n_ranks; r++) c->out->ranks[i][r] = t->nodes[image[t->rank_nodes[r]]].rank;
 out:
   return status;
 }

@@ -65,8 +65,7 @@ static bool evidently_flows(struct copse_flow *flow, int u, int v, int64_t deman
   int64_t sum = 0;
   for (int i = 0; i < leaving.n && sum < demand; i++) {
     int64_t first = leaving.capacities[i];
-    int64_t second =
-        leaving.nodes[i] == v ? first : copse_flow_capacity(flow, leaving.nodes[i], v);
+    int64_t second = leaving.nodes[i] == v ? first : copse_flow_capacity(flow, leaving.nodes[i], v);
     sum += first < second ? first : second;
   }
   return sum >= demand;

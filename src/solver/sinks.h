@@ -9,8 +9,8 @@
 
 /*
  * What is to be proved: with links of capacities [n_links] (NULL: the network's) times `scale`,
- * and a source, node n_nodes, joined to each root by its weight times `rate`, `demand` flows to each
- * of `sinks`. A product beyond 63 bits counts as without limit.
+ * and a source, node n_nodes, joined to each root by its weight times `rate`, `demand` flows to
+ * each of `sinks`. A product beyond 63 bits counts as without limit.
  */
 struct copse_sink_check {
   const struct copse_network *network;

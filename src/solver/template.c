@@ -26,10 +26,10 @@ struct family {
 struct grower {
   const struct copse_network *network;
   int n_orbits;
-  int *orbit;                 /* [n_links] */
-  int64_t *left;              /* [n_orbits] what the base trees may still use */
-  int *avoid;                 /* [n_orbits] 0: taken at once; others as a later resort, by number */
-  int *first_link, *by_src;   /* links by source: by_src[first_link[v]] .. */
+  int *orbit;               /* [n_links] */
+  int64_t *left;            /* [n_orbits] what the base trees may still use */
+  int *avoid;               /* [n_orbits] 0: taken at once; others as a later resort, by number */
+  int *first_link, *by_src; /* links by source: by_src[first_link[v]] .. */
   struct copse_template_cuts cuts;
   bool *is_terminal, *in_tree; /* [n_nodes] */
   unsigned char *touched;      /* [cuts.n] the tree is in the cut already */
@@ -46,8 +46,8 @@ struct grower {
   int *via;   /* [n_nodes] the link by which the search came to a relay */
   int *stamp; /* [n_nodes] the search that saw it last */
   int n_searches;
-  int *queue;   /* [n_nodes] */
-  int *chosen;  /* [n_nodes] links of the path at hand, last first */
+  int *queue;  /* [n_nodes] */
+  int *chosen; /* [n_nodes] links of the path at hand, last first */
   struct copse_forest *forest;
   struct copse_forest_tree *trees;
   size_t n_trees, trees_capacity;
@@ -70,8 +70,8 @@ static void join_sets(int *parent, int a, int b) {
 }
 
 /* Parents of a union-find over links: links that some product exchanges are in one set. */
-static copse_status join_links(const struct grower *g, const struct copse_network_symmetry *symmetry,
-                               int *parent) {
+static copse_status join_links(const struct grower *g,
+                               const struct copse_network_symmetry *symmetry, int *parent) {
   copse_status status = COPSE_OK;
   int *image = NULL;
   for (int e = 0; e < g->network->n_links; e++) parent[e] = e;
@@ -121,8 +121,9 @@ out:
 }
 
 /* The first root of every orbit. */
-static copse_status find_bases(const struct grower *g, const struct copse_network_symmetry *symmetry,
-                               int *bases, int *n_bases) {
+static copse_status find_bases(const struct grower *g,
+                               const struct copse_network_symmetry *symmetry, int *bases,
+                               int *n_bases) {
   int n = g->network->n_nodes;
   int *parent = NULL;
   bool *taken = NULL;
@@ -189,8 +190,8 @@ static int64_t path_amount(const struct grower *g, int n, int64_t want) {
 
 static copse_status split_family(struct grower *g, int64_t amount) {
   copse_status status;
-  COPSE_TRY(copse_grow(&g->waiting, &g->waiting_capacity, g->n_waiting + 1, sizeof *g->waiting,
-                       g->err));
+  COPSE_TRY(
+      copse_grow(&g->waiting, &g->waiting_capacity, g->n_waiting + 1, sizeof *g->waiting, g->err));
   struct family *copy = &g->waiting[g->n_waiting];
   *copy = (struct family){g->current.multiplicity - amount, g->current.n_edges, NULL};
   COPSE_TRY(copse_calloc((size_t)copy->n_edges, sizeof *copy->edges, &copy->edges, g->err));
@@ -407,8 +408,7 @@ static copse_status prepare(struct grower *g) {
   COPSE_TRY(copse_calloc(n, sizeof(int), &g->queue, g->err));
   COPSE_TRY(copse_calloc(n, sizeof(int), &g->chosen, g->err));
   COPSE_TRY(copse_calloc(n, sizeof(int), &g->depth, g->err));
-  for (int i = 0; i < g->network->n_terminals; i++)
-    g->is_terminal[g->network->terminals[i]] = true;
+  for (int i = 0; i < g->network->n_terminals; i++) g->is_terminal[g->network->terminals[i]] = true;
 out:
   return status;
 }
@@ -438,7 +438,7 @@ static void release(struct grower *g) {
 
 /* k trees of every base root, within what is left. */
 static copse_status grow_once(struct grower *g, int64_t k, const int *bases, int n_bases,
-                             const struct copse_progress *progress, bool *packed) {
+                              const struct copse_progress *progress, bool *packed) {
   copse_status status = COPSE_OK;
   bool stuck = false;
   int64_t multiplicity;
@@ -483,8 +483,7 @@ out:
 #define MOST_TIMES 4096
 
 static copse_status keep_trees(struct grower *g) {
-  struct copse_forest_tree *trees =
-      copse_arena_alloc(&g->forest->arena, g->n_trees, sizeof *trees);
+  struct copse_forest_tree *trees = copse_arena_alloc(&g->forest->arena, g->n_trees, sizeof *trees);
   if (!trees) return copse_fail_nomem(g->err);
   memcpy(trees, g->trees, g->n_trees * sizeof *trees);
   g->forest->trees = trees;
@@ -493,9 +492,9 @@ static copse_status keep_trees(struct grower *g) {
 }
 
 copse_status copse_template_pack(const struct copse_network *network, const int64_t *capacities,
-                                 int64_t k, const struct copse_network_symmetry *symmetry, bool multiple,
-                                 const struct copse_progress *progress, struct copse_forest *forest,
-                                 bool *packed, struct copse_err *err) {
+                                 int64_t k, const struct copse_network_symmetry *symmetry,
+                                 bool multiple, const struct copse_progress *progress,
+                                 struct copse_forest *forest, bool *packed, struct copse_err *err) {
   struct grower g = {.network = network, .forest = forest, .err = err};
   int *bases = NULL, *sinks = NULL, n_bases;
   int64_t whole;
@@ -506,12 +505,13 @@ copse_status copse_template_pack(const struct copse_network *network, const int6
   COPSE_TRY(prepare(&g));
   COPSE_TRY(find_bases(&g, symmetry, bases, &n_bases));
   for (int i = 0; i < n_bases; i++) sinks[i] = network->roots[bases[i]].node;
-  COPSE_TRY(copse_template_cuts_find(network, capacities, k, symmetry, sinks, n_bases, &g.cuts,
-                                     err));
+  COPSE_TRY(
+      copse_template_cuts_find(network, capacities, k, symmetry, sinks, n_bases, &g.cuts, err));
   COPSE_TRY(copse_calloc((size_t)g.cuts.n, 1, &g.touched, err));
   COPSE_TRY(make_orbits(&g, capacities, symmetry, 1, &whole));
   COPSE_TRY(grow_all(&g, k, bases, n_bases, progress, packed));
-  if (!*packed && multiple && whole > 1 && whole <= MOST_TIMES && !copse_mul_overflows(k, whole, &k)) {
+  if (!*packed && multiple && whole > 1 && whole <= MOST_TIMES &&
+      !copse_mul_overflows(k, whole, &k)) {
     COPSE_TRY(make_orbits(&g, capacities, symmetry, whole, &whole));
     COPSE_TRY(grow_all(&g, k, bases, n_bases, progress, packed));
   }

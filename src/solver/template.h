@@ -30,8 +30,9 @@
  * Complexity: (trees) * (links) where no tree has to be split.
  */
 copse_status copse_template_pack(const struct copse_network *network, const int64_t *capacities,
-                                 int64_t k, const struct copse_network_symmetry *symmetry, bool multiple,
-                                 const struct copse_progress *progress, struct copse_forest *forest,
-                                 bool *packed, struct copse_err *err) COPSE_CHECKED;
+                                 int64_t k, const struct copse_network_symmetry *symmetry,
+                                 bool multiple, const struct copse_progress *progress,
+                                 struct copse_forest *forest, bool *packed,
+                                 struct copse_err *err) COPSE_CHECKED;
 
 #endif

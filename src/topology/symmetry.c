@@ -14,12 +14,13 @@ struct coloured {
 struct finder {
   const struct copse_topology *topology;
   struct copse_symmetry *out;
-  uint64_t *link_colour;     /* [n_links] */
-  uint64_t *alike;           /* [n_nodes] colours of the topology itself */
-  uint64_t *left, *right;    /* [n_nodes] with the ranks told apart, before and after */
-  uint64_t *sums;            /* [n_nodes] scratch of a round */
+  uint64_t *link_colour;  /* [n_links] */
+  uint64_t *alike;        /* [n_nodes] colours of the topology itself */
+  uint64_t *left, *right; /* [n_nodes] with the ranks told apart, before and after */
+  uint64_t *sums;         /* [n_nodes] scratch of a round */
   struct coloured *sorted_left, *sorted_right; /* [n_nodes] the relays */
-  int *image;                /* [n_nodes] */
+  int *image;                                  /* [n_nodes] */
+  int n_tried;                                 /* candidates that the colours did not refuse */
   struct copse_err *err;
 };
 
@@ -168,9 +169,13 @@ static bool fits(struct finder *f, int order) {
   return true;
 }
 
+/* Where ranks are alike but numbered anyhow, no candidate holds: so many are enough to give up. */
+#define MOST_TRIED 128
+
 static copse_status try_turn(struct finder *f, int block, int step, bool *good) {
   struct copse_symmetry *out = f->out;
-  *good = turn_ranks(f, block, step) && extend_to_relays(f) && fits(f, block / step);
+  *good = turn_ranks(f, block, step) && f->n_tried++ < MOST_TRIED && extend_to_relays(f) &&
+          fits(f, block / step);
   if (!*good) return COPSE_OK;
   copse_status status = copse_topology_is_automorphism(f->topology, f->image, good, f->err);
   if (status != COPSE_OK || !*good) return status;

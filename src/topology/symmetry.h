@@ -37,7 +37,7 @@ copse_status copse_topology_is_automorphism(const struct copse_topology *topolog
  * one, or all GPUs of every host by one place. What happens to the relays follows by colour
  * refinement from the ranks that they are joined to. A candidate counts once it has been checked
  * as above, and commutes with those before. No generators where none is found.
- * Complexity: at most some hundred candidates, most refused by their colours alone, each of
+ * Complexity: at most 128 candidates that are not refused by their colours alone, each of
  * O(links * log links).
  */
 copse_status copse_topology_symmetry(const struct copse_topology *topology,

@@ -237,8 +237,7 @@ START_TEST(listed_schedules_of_large_clusters_are_expanded) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_topology *t;
   ASSERT_OK(copse_topology_synthetic("hosts:20 gpus:8@300 nics:8@25 rails", NULL, &t, &err), &err);
-  struct copse_schedule *s =
-      solve(t, (struct copse_solve_options){.collective = COPSE_ALLGATHER});
+  struct copse_schedule *s = solve(t, (struct copse_solve_options){.collective = COPSE_ALLGATHER});
   ck_assert_int_eq(s->n_rotations, 0);
   ck_assert_int_eq(s->n_trees, 160);
   ck_assert_int_le(copse_schedule_height(s), 2);

@@ -155,7 +155,8 @@ START_TEST(a_difference_anywhere_is_seen) {
       "{\"format\":\"copse-topology/1\",\"name\":\"t\",\"nodes\":[{\"id\":\"a\",\"type\":\"gpu\"},"
       "{\"id\":\"b\",\"type\":\"gpu\"},{\"id\":\"s\",\"type\":\"switch\"},"
       "{\"id\":\"t\",\"type\":\"switch\"}],\"links\":["
-      "{\"src\":\"a\",\"dst\":\"s\",\"bandwidth\":1},{\"src\":\"b\",\"dst\":\"t\",\"bandwidth\":\"4/3\"},"
+      "{\"src\":\"a\",\"dst\":\"s\",\"bandwidth\":1},{\"src\":\"b\",\"dst\":\"t\",\"bandwidth\":"
+      "\"4/3\"},"
       "{\"src\":\"s\",\"dst\":\"t\",\"bandwidth\":1}]}",
   };
   for (size_t i = 0; i < 2; i++) {

@@ -83,14 +83,14 @@ static copse_status print_json(const struct copse_topology *t, const struct cops
     copse_text_add(&text, " \"k\": null, \"trees\": null, \"max_height\": null,\n");
   else if (s->collective == COPSE_ALLTOALL)
     copse_text_add(&text,
-                   " \"k\": null, \"trees\": null, \"flows\": %d, \"images\": %" PRId64 ", \"paths\": %d, "
+                   " \"k\": null, \"trees\": null, \"flows\": %d, \"images\": %" PRId64
+                   ", \"paths\": %d, "
                    "\"max_height\": %d,\n",
                    s->n_flows, copse_schedule_images(s), count_paths(s), copse_schedule_height(s));
   else
-    copse_text_add(&text,
-                   " \"k\": %" PRId64 ", \"trees\": %d, \"images\": %" PRId64
-                   ", \"max_height\": %d,\n",
-                   s->k, s->n_trees, copse_schedule_images(s), copse_schedule_height(s));
+    copse_text_add(
+        &text, " \"k\": %" PRId64 ", \"trees\": %d, \"images\": %" PRId64 ", \"max_height\": %d,\n",
+        s->k, s->n_trees, copse_schedule_images(s), copse_schedule_height(s));
   copse_text_add(&text, " \"cut\": ");
   add_cut(&text, s, s->bound.cut, s->bound.n_cut);
   if (s->bound.kind == COPSE_BOUND_PHASES) {
@@ -98,11 +98,12 @@ static copse_status print_json(const struct copse_topology *t, const struct cops
     add_cut(&text, s, s->bound.reduce_cut, s->bound.n_reduce_cut);
   }
   copse_cli_add_healthy(&text, healthy);
-  copse_text_add(&text,
-                 ",\n \"seconds\": {\"read\": %.6f, \"optimum\": %.6f, \"split\": %.6f, \"pack\": "
-                 "%.6f, \"verify\": %.6f, \"write\": %.6f, \"total\": %.6f},\n \"peak_MiB\": %ld}\n",
-                 sec->read, sec->solve.optimum, sec->solve.split, sec->solve.pack, sec->verify,
-                 sec->write, sec->total, copse_peak_mib());
+  copse_text_add(
+      &text,
+      ",\n \"seconds\": {\"read\": %.6f, \"optimum\": %.6f, \"split\": %.6f, \"pack\": "
+      "%.6f, \"verify\": %.6f, \"write\": %.6f, \"total\": %.6f},\n \"peak_MiB\": %ld}\n",
+      sec->read, sec->solve.optimum, sec->solve.split, sec->solve.pack, sec->verify, sec->write,
+      sec->total, copse_peak_mib());
   copse_status status = copse_text_status(&text, err);
   if (status == COPSE_OK) fputs(text.data, stdout);
   copse_text_free(&text);
@@ -191,11 +192,9 @@ static void print_text(const struct copse_topology *t, const struct copse_schedu
     print_busy_lengths(t, s);
     if (!bound_only)
       printf("%d flows%s over %d paths, at most %d hops\n", s->n_flows,
-             s->n_rotations > 0 ? " of base ranks" : "", count_paths(s),
-             copse_schedule_height(s));
+             s->n_rotations > 0 ? " of base ranks" : "", count_paths(s), copse_schedule_height(s));
     if (!bound_only && s->n_rotations > 0)
-      printf("the others are their images under a rotation of %d hosts\n",
-             s->rotations[0].order);
+      printf("the others are their images under a rotation of %d hosts\n", s->rotations[0].order);
     printf("seconds: flow %.3f, paths %.3f, verify %.3f, total %.3f\n", sec->solve.optimum,
            sec->solve.pack, sec->verify, sec->total);
     return;

@@ -63,15 +63,18 @@ static void print_json(const struct copse_schedule *s, int n_gpus,
                        const struct copse_verify_report *r) {
   char time[COPSE_Q_TEXT], bound[COPSE_Q_TEXT];
   printf(
-      "{\"verified\": true, \"collective\": \"%s\", \"nranks\": %d, \"gpus\": %d, \"trees\": %" PRId64 ", "
-      "\"flows\": %" PRId64 ", "
+      "{\"verified\": true, \"collective\": \"%s\", \"nranks\": %d, \"gpus\": %d, \"trees\": "
+      "%" PRId64
+      ", "
+      "\"flows\": %" PRId64
+      ", "
       "\"time_per_GB\": \"%s\", \"bound_time_per_GB\": \"%s\", \"optimal\": %s, "
       "\"phases_optimal\": %s, \"same_topology\": %s, \"peak_MiB\": %ld}\n",
-      copse_collective_name(s->collective), s->n_ranks, n_gpus, s->n_trees * copse_schedule_images(s),
-      s->n_flows * copse_schedule_images(s), copse_q_text(r->time_per_GB, time),
-      copse_q_text(r->bound, bound), r->optimal ? "true" : "false",
-      r->phases_optimal ? "true" : "false", r->same_topology ? "true" : "false",
-      copse_peak_mib());
+      copse_collective_name(s->collective), s->n_ranks, n_gpus,
+      s->n_trees * copse_schedule_images(s), s->n_flows * copse_schedule_images(s),
+      copse_q_text(r->time_per_GB, time), copse_q_text(r->bound, bound),
+      r->optimal ? "true" : "false", r->phases_optimal ? "true" : "false",
+      r->same_topology ? "true" : "false", copse_peak_mib());
 }
 
 /* With --json also a refutation is exactly one object on standard output. */

@@ -69,8 +69,9 @@ int copse_cli_solve_check(struct copse_cli_solve *a, const char *command, int n_
   if (a->solve.compact && (collective == COPSE_ALLTOALL || a->solve.root >= 0))
     return copse_cli_usage(command, "--compact is for allgather, reduce_scatter and allreduce");
   if (a->solve.compact && (a->solve.no_symmetry || a->solve.bound_only))
-    return copse_cli_usage(command, "--compact needs symmetries and trees: leave out "
-                                    "--no-symmetry and --bound-only");
+    return copse_cli_usage(command,
+                           "--compact needs symmetries and trees: leave out "
+                           "--no-symmetry and --bound-only");
   if (a->has_tolerance && a->solve.k > 0)
     return copse_cli_usage(command, "--k and --tolerance both choose the number of trees");
   if (collective == COPSE_ALLTOALL && a->solve.k > 0)

@@ -24,7 +24,8 @@ enum { COPSE_CLI_NO_FORWARD = 0x20000, COPSE_CLI_NO_SYMMETRY, COPSE_CLI_COMPACT 
       {"no-forward", no_argument, NULL, COPSE_CLI_NO_FORWARD},                          \
       {"no-symmetry", no_argument, NULL, COPSE_CLI_NO_SYMMETRY},                        \
       {"compact", no_argument, NULL, COPSE_CLI_COMPACT},                                \
-      {"tolerance", required_argument, NULL, 'e'}, COPSE_CLI_TOPOLOGY_OPTIONS, COPSE_CLI_CHANGE_OPTIONS
+      {"tolerance", required_argument, NULL, 'e'}, COPSE_CLI_TOPOLOGY_OPTIONS,          \
+      COPSE_CLI_CHANGE_OPTIONS
 #define COPSE_CLI_SOLVE_SHORTS "c:r:k:d:e:l:"
 extern const char copse_cli_solve_help[];
 

@@ -144,8 +144,7 @@ copse_status copse_template_time(const struct copse_topology *topology,
   struct copse_q *loads = NULL;
   copse_status status;
   COPSE_TRY(copse_calloc((size_t)topology->n_links, sizeof *loads, &loads, err));
-  COPSE_TRY(
-      copse_tree_loads(topology, schedule->trees, (size_t)schedule->n_trees, loads, err));
+  COPSE_TRY(copse_tree_loads(topology, schedule->trees, (size_t)schedule->n_trees, loads, err));
   COPSE_TRY(spread_all(topology, schedule, loads, err));
   status = most_loaded(topology, loads, time, err);
 out:

@@ -316,10 +316,9 @@ static copse_status check_algbw(struct copse_schedule_reader *r) {
 }
 
 static copse_status read_document(struct copse_schedule_reader *r) {
-  static const char *const tree_keys[] = {"format", "collective", "root",        "topology",
-                                          "ranks",  "k",          "time_per_GB", "algbw_GBps",
-                                          "bound",  "trees",      "others",      "symmetry",
-                                          NULL};
+  static const char *const tree_keys[] = {
+      "format",     "collective", "root",  "topology", "ranks",    "k", "time_per_GB",
+      "algbw_GBps", "bound",      "trees", "others",   "symmetry", NULL};
   static const char *const flow_keys[] = {"format",      "collective", "topology", "ranks",
                                           "time_per_GB", "algbw_GBps", "bound",    "flows",
                                           "demand",      "forward",    "rotation", "others",
@@ -351,7 +350,8 @@ static copse_status read_document(struct copse_schedule_reader *r) {
     COPSE_TRY(read_trees(r));
   COPSE_TRY(read_bound(r)); /* last: keys "src>dst" are split by the ids known by then */
   if (r->n_rotation_nodes > 0 && r->n_rotation_nodes != r->n_nodes)
-    return copse_reader_refuse(r, root, NULL, "\"rotation\" or \"symmetry\" must map every node of the schedule");
+    return copse_reader_refuse(r, root, NULL,
+                               "\"rotation\" or \"symmetry\" must map every node of the schedule");
   COPSE_TRY(check_k(r));
   const char **nodes = copse_reader_take(r, r->n_nodes, sizeof *nodes);
   if (!nodes) return copse_fail_nomem(r->err);

@@ -108,7 +108,7 @@ struct copse_schedule {
   const struct copse_schedule_flow *flows;
   const int64_t *demand; /* alltoall: [n_ranks * n_ranks] bytes, row = sender; NULL: uniform,
                             M/N from every rank to every rank (its own block stays) */
-  int n_rotations; /* 0: all trees or flows are listed */
+  int n_rotations;       /* 0: all trees or flows are listed */
   const struct copse_schedule_rotation *rotations;
   bool no_forward;       /* alltoall: ranks do not relay; the bound holds under that rule */
   bool others_excluded;  /* GPUs that are no ranks, and their links, are left out, and the bound

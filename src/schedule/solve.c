@@ -328,8 +328,7 @@ static copse_status solve_phases(struct build *b, struct copse_solve_seconds *se
   seconds->optimum += copse_clock_seconds() - start;
   b->templates = b->symmetry.found.n > 0 && !b->options->bound_only &&
                  (b->options->compact || b->topology->n_ranks >= copse_trust_from);
-  b->compact =
-      b->templates && (b->options->compact || b->topology->n_ranks > COPSE_LISTED_RANKS);
+  b->compact = b->templates && (b->options->compact || b->topology->n_ranks > COPSE_LISTED_RANKS);
   COPSE_TRY(solve_used_phases(b, seconds, err));
   if (b->templates && !all_templates(b)) { /* all phases have base roots, or none has */
     b->templates = b->compact = false;

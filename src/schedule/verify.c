@@ -133,7 +133,8 @@ static copse_status check_shares(struct checker *c, enum copse_phase phase, mpq_
     set_q(q, s->trees[t].weight);
     mpq_add(shares[s->trees[t].root], shares[s->trees[t].root], q);
   }
-  status = copse_verify_spread(&c->symmetry, c->symmetry.ranks, s->n_ranks, shares, c->label, c->err);
+  status =
+      copse_verify_spread(&c->symmetry, c->symmetry.ranks, s->n_ranks, shares, c->label, c->err);
   mpq_set_ui(q, 0, 1);
   for (int r = 0; r < s->n_ranks && status == COPSE_OK; r++) {
     mpq_add(q, q, shares[r]);
@@ -337,8 +338,8 @@ copse_status copse_verify_schedule(const struct copse_schedule *schedule,
     COPSE_TRY(copse_verify_flows(schedule, topology, c.node_of, label, c.loads, err));
   else
     COPSE_TRY(check_all_shares(&c));
-  COPSE_TRY(copse_verify_spread(&c.symmetry, c.symmetry.links, topology->n_links, c.loads, label,
-                                err));
+  COPSE_TRY(
+      copse_verify_spread(&c.symmetry, c.symmetry.links, topology->n_links, c.loads, label, err));
   COPSE_TRY(check_time(&c, report));
   COPSE_TRY(check_bound(&c, report));
 out:

@@ -147,7 +147,8 @@ static copse_status make_trees(const struct copse_network *network,
   COPSE_TRY(choose_capacities(network, options, forest, capacities, err));
   if (options->symmetry && options->symmetry->n > 0) {
     COPSE_TRY(copse_template_pack(network, capacities, forest->k, options->symmetry,
-                                  options->multiple && options->k == 0, options->progress, forest, &forest->is_template, err));
+                                  options->multiple && options->k == 0, options->progress, forest,
+                                  &forest->is_template, err));
     forest->seconds_pack = copse_clock_seconds() - start;
     goto out;
   }

@@ -102,8 +102,7 @@ static copse_status newton(const struct copse_network *network,
     round++;
     copse_progress_report(progress, "optimum", round, round + (at >= 0));
     if (at < 0) break;
-    for (int i = 0; i < network->n_nodes; i++)
-      best->in_cut[i] = copse_flow_on_source_side(flow, i);
+    for (int i = 0; i < network->n_nodes; i++) best->in_cut[i] = copse_flow_on_source_side(flow, i);
     best->unreached = check.sinks[at];
     COPSE_TRY(rate_of_cut(network, best->in_cut, &best->x, err));
     copse_flow_free(flow);

@@ -122,8 +122,8 @@ static void redirect_each(const struct copse_plan *plan) {
           field == 0)
         same = true;
       if (!same)
-        ck_assert_msg(!mutant_accepted(&m.plan), "op %u: field %d changed by %u and accepted", op,
-                      field, step);
+        ck_assert_msg(!mutant_accepted(&m.plan), "op %u: field %d changed by %u and accepted", op, field,
+                      step);
       mutant_free(&m);
     }
   }

@@ -53,7 +53,7 @@ struct copse_device_plan {
   const struct copse_region_place *places;
   const struct copse_plan_worker *workers;
   const struct copse_channel_place *channels;
-  const uint32_t *worker_of_block;       /* [gridDim.x] the plan's workers that run here */
+  const uint32_t *worker_of_block; /* [gridDim.x] the plan's workers that run here */
   const struct copse_rank_arena *arenas; /* [n_ranks] */
   uint64_t *sent;   /* [n_channels] how often each was raised, by workers that run here */
   uint64_t *taken;  /* [n_channels] how often each was waited for */

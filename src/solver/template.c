@@ -470,7 +470,9 @@ static copse_status grow_all(struct grower *g, int64_t k, const int *bases, int 
   memset(g->avoid, 0, (size_t)g->n_orbits * sizeof *g->avoid);
   for (g->top_level = 0;; g->top_level++) {
     COPSE_TRY(grow_once(g, k, bases, n_bases, progress, packed));
-    if (*packed || g->top_level + 1 == MOST_LEVELS) break;
+    if (*packed) break;
+    copse_arena_free(&g->forest->arena); /* nothing else is in it yet */
+    if (g->top_level + 1 == MOST_LEVELS) break;
     for (int o = 0; o < g->n_orbits; o++) g->avoid[o] += g->left[o] < g->current.multiplicity;
     memcpy(g->left, all, bytes);
   }
@@ -481,6 +483,8 @@ out:
 
 /* Beyond, the numbers of trees are no use to anybody. */
 #define MOST_TIMES 4096
+/* Base roots times terminals: symmetry that leaves more is not worth much, and takes memory. */
+#define MOST_TO_GROW (1 << 24)
 
 static copse_status keep_trees(struct grower *g) {
   struct copse_forest_tree *trees = copse_arena_alloc(&g->forest->arena, g->n_trees, sizeof *trees);
@@ -504,6 +508,7 @@ copse_status copse_template_pack(const struct copse_network *network, const int6
   COPSE_TRY(copse_calloc((size_t)network->n_roots, sizeof(int), &sinks, err));
   COPSE_TRY(prepare(&g));
   COPSE_TRY(find_bases(&g, symmetry, bases, &n_bases));
+  if ((int64_t)n_bases * network->n_terminals > MOST_TO_GROW) goto out;
   for (int i = 0; i < n_bases; i++) sinks[i] = network->roots[bases[i]].node;
   COPSE_TRY(
       copse_template_cuts_find(network, capacities, k, symmetry, sinks, n_bases, &g.cuts, err));

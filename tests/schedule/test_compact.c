@@ -42,53 +42,95 @@ __attribute__((format(printf, 2, 3))) static void add_item(struct text *t, const
   t->n += (size_t)n;
 }
 
-/*
- * Alike hosts of 1 to 4 GPUs with a switch or links of their own, each GPU on a rail or all on one
- * switch; ids say nothing of hosts. Or a circulant: rank i to i + d, bandwidths by d.
- */
-static struct copse_topology *random_symmetric(uint64_t *state, int most_nodes) {
-  static char data[1 << 16];
-  struct text t = {.data = data, .room = sizeof data};
-  bool circulant = copse_test_random_int(state, 0, 2) == 0;
-  add(&t, "{\"format\":\"copse-topology/1\",\"name\":\"r\",\"nodes\":[");
-  if (circulant) {
-    int n = copse_test_random_int(state, 3, most_nodes < 12 ? most_nodes : 12);
-    for (int i = 0; i < n; i++) add_item(&t, "{\"id\":\"n%d\",\"type\":\"gpu\"}", i);
-    add(&t, "],\"links\":[");
-    t.comma = false;
-    for (int d = 1; d < n; d++) {
-      int bw = copse_test_random_int(state, d == 1 ? 1 : -6, 9);
-      for (int i = 0; i < n && bw > 0; i++)
-        add_item(&t, "{\"src\":\"n%d\",\"dst\":\"n%d\",\"bandwidth\":%d,\"duplex\":false}", i,
-                 (i + d) % n, bw);
-    }
-  } else {
-    int gpus = copse_test_random_int(state, 1, 4), fabric = copse_test_random_int(state, 0, 1);
-    bool box = copse_test_random_int(state, 0, 1), rails = fabric == 1;
-    int switches = rails ? gpus : 1, per_host = gpus + box;
-    int most_hosts = (most_nodes - switches) / per_host;
-    int hosts = copse_test_random_int(state, 2, most_hosts < 6 ? most_hosts : 6);
-    for (int h = 0; h < hosts; h++) {
-      for (int g = 0; g < gpus; g++) add_item(&t, "{\"id\":\"g%d-%d\",\"type\":\"gpu\"}", h, g);
-      if (box) add_item(&t, "{\"id\":\"b%d\",\"type\":\"nvswitch\"}", h);
-    }
-    for (int s = 0; s < switches; s++) add_item(&t, "{\"id\":\"s%d\",\"type\":\"switch\"}", s);
-    add(&t, "],\"links\":[");
-    t.comma = false;
-    int inner = copse_test_random_int(state, 1, 30), outer = copse_test_random_int(state, 1, 9);
-    bool uneven = copse_test_random_int(state, 0, 2) == 0;
-    for (int h = 0; h < hosts; h++) {
-      for (int g = 0; g < gpus; g++) {
-        add_item(&t, "{\"src\":\"g%d-%d\",\"dst\":\"s%d\",\"bandwidth\":%d}", h, g, rails ? g : 0,
-                 outer + (uneven && g == 0));
-        if (box)
-          add_item(&t, "{\"src\":\"g%d-%d\",\"dst\":\"b%d\",\"bandwidth\":%d}", h, g, h, inner);
-        else if (g > 0)
-          add_item(&t, "{\"src\":\"g%d-%d\",\"dst\":\"g%d-%d\",\"bandwidth\":%d}", h, g, h, g - 1,
-                   inner);
-      }
+/* Rank i to i + d, bandwidths by d. */
+static void add_circulant(struct text *t, uint64_t *state, int most_nodes) {
+  int n = copse_test_random_int(state, 3, most_nodes < 12 ? most_nodes : 12);
+  for (int i = 0; i < n; i++) add_item(t, "{\"id\":\"n%d\",\"type\":\"gpu\"}", i);
+  add(t, "],\"links\":[");
+  t->comma = false;
+  for (int d = 1; d < n; d++) {
+    int bw = copse_test_random_int(state, d == 1 ? 1 : -6, 9);
+    for (int i = 0; i < n && bw > 0; i++)
+      add_item(t, "{\"src\":\"n%d\",\"dst\":\"n%d\",\"bandwidth\":%d,\"duplex\":false}", i,
+               (i + d) % n, bw);
+  }
+}
+
+/* Alike hosts with a switch or a chain inside, each GPU on a rail or all on one switch. */
+static void add_cluster(struct text *t, uint64_t *state, int most_nodes) {
+  int gpus = copse_test_random_int(state, 1, 4);
+  bool box = copse_test_random_int(state, 0, 1), rails = copse_test_random_int(state, 0, 1);
+  int switches = rails ? gpus : 1, most_hosts = (most_nodes - switches) / (gpus + box);
+  int hosts = copse_test_random_int(state, 2, most_hosts < 6 ? most_hosts : 6);
+  int inner = copse_test_random_int(state, 1, 30), outer = copse_test_random_int(state, 1, 9);
+  bool uneven = copse_test_random_int(state, 0, 2) == 0;
+  for (int h = 0; h < hosts; h++) {
+    for (int g = 0; g < gpus; g++) add_item(t, "{\"id\":\"g%d-%d\",\"type\":\"gpu\"}", h, g);
+    if (box) add_item(t, "{\"id\":\"b%d\",\"type\":\"nvswitch\"}", h);
+  }
+  for (int s = 0; s < switches; s++) add_item(t, "{\"id\":\"s%d\",\"type\":\"switch\"}", s);
+  add(t, "],\"links\":[");
+  t->comma = false;
+  for (int h = 0; h < hosts; h++) {
+    for (int g = 0; g < gpus; g++) {
+      add_item(t, "{\"src\":\"g%d-%d\",\"dst\":\"s%d\",\"bandwidth\":%d}", h, g, rails ? g : 0,
+               outer + (uneven && g == 0));
+      if (box)
+        add_item(t, "{\"src\":\"g%d-%d\",\"dst\":\"b%d\",\"bandwidth\":%d}", h, g, h, inner);
+      else if (g > 0)
+        add_item(t, "{\"src\":\"g%d-%d\",\"dst\":\"g%d-%d\",\"bandwidth\":%d}", h, g, h, g - 1,
+                 inner);
     }
   }
+}
+
+/* Hosts alike but uneven inside: GPUs with links of any bandwidth, one of them, perhaps all, on a
+ * switch. The narrowest cut may be around any of them. */
+static void add_uneven_hosts(struct text *t, uint64_t *state, int most_nodes) {
+  int gpus = copse_test_random_int(state, 3, 5), most_hosts = (most_nodes - 1) / gpus, links[5][5];
+  int hosts = copse_test_random_int(state, 2, most_hosts < 5 ? most_hosts : 5), up[5];
+  for (int a = 0; a < gpus; a++) {
+    up[a] = copse_test_random_int(state, a == 0 ? 4 : -6, 9);
+    for (int b = 0; b < a; b++) links[a][b] = copse_test_random_int(state, b == a - 1 ? 1 : -8, 9);
+  }
+  for (int h = 0; h < hosts; h++)
+    for (int g = 0; g < gpus; g++) add_item(t, "{\"id\":\"g%d-%d\",\"type\":\"gpu\"}", h, g);
+  add_item(t, "{\"id\":\"s\",\"type\":\"switch\"}");
+  add(t, "],\"links\":[");
+  t->comma = false;
+  for (int h = 0; h < hosts; h++) {
+    for (int a = 0; a < gpus; a++) {
+      if (up[a] > 0)
+        add_item(t, "{\"src\":\"g%d-%d\",\"dst\":\"s\",\"bandwidth\":%d}", h, a, up[a]);
+      for (int b = 0; b < a; b++)
+        if (links[a][b] > 0)
+          add_item(t, "{\"src\":\"g%d-%d\",\"dst\":\"g%d-%d\",\"bandwidth\":%d}", h, a, h, b,
+                   links[a][b]);
+    }
+  }
+}
+
+/* Two halves on a switch each, joined by a link that every symmetry leaves in place. */
+static void add_halves(struct text *t, uint64_t *state, int most_nodes) {
+  int most = (most_nodes - 2) / 2, n = copse_test_random_int(state, 2, most < 6 ? most : 6);
+  int leaf = copse_test_random_int(state, 3, 9), trunk = copse_test_random_int(state, 1, 3 * n);
+  for (int i = 0; i < 2 * n; i++) add_item(t, "{\"id\":\"n%d\",\"type\":\"gpu\"}", i);
+  for (int h = 0; h < 2; h++) add_item(t, "{\"id\":\"s%d\",\"type\":\"switch\"}", h);
+  add(t, "],\"links\":[");
+  t->comma = false;
+  for (int i = 0; i < 2 * n; i++)
+    add_item(t, "{\"src\":\"n%d\",\"dst\":\"s%d\",\"bandwidth\":%d}", i, i / n, leaf);
+  add_item(t, "{\"src\":\"s0\",\"dst\":\"s1\",\"bandwidth\":%d}", trunk);
+}
+
+/* One of the above by chance; ids say nothing of hosts. */
+static struct copse_topology *random_symmetric(uint64_t *state, int most_nodes) {
+  static void (*const kinds[])(struct text *, uint64_t *, int) = {add_circulant, add_cluster,
+                                                                  add_uneven_hosts, add_halves};
+  static char data[1 << 16];
+  struct text t = {.data = data, .room = sizeof data};
+  add(&t, "{\"format\":\"copse-topology/1\",\"name\":\"r\",\"nodes\":[");
+  kinds[copse_test_random_int(state, 0, 3)](&t, state, most_nodes);
   add(&t, "]}");
   return copse_test_topology(data);
 }
@@ -304,6 +346,36 @@ START_TEST(damaged_symmetries_are_refused) {
 }
 END_TEST
 
+/* A schedule for a healthy cluster, against one with a slower link anywhere: the symmetries are
+ * none there, whatever the loads. */
+START_TEST(symmetries_of_another_cluster_are_refused) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_verify_report report;
+  struct copse_topology *t;
+  char *text, *healthy;
+  size_t size;
+  ASSERT_OK(copse_topology_synthetic("hosts:3 gpus:2@300 nics:2@25 rails", NULL, &t, &err), &err);
+  struct copse_schedule *s = compact_of(t, &text);
+  ASSERT_OK(copse_topology_to_json(t, &healthy, &size, &err), &err);
+  int changed = 0;
+  for (char *at = healthy; (at = strstr(at, "\"bandwidth\": ")); changed++) {
+    at += strlen("\"bandwidth\": ");
+    char kept = *at;
+    *at = kept == '9' ? '8' : (char)(kept + 1);
+    struct copse_topology *other = copse_test_topology(healthy);
+    ASSERT_FAILS(copse_verify_schedule(s, other, "other", &report, &err), COPSE_REFUTED, &err,
+                 "to none like it");
+    copse_topology_release(other);
+    *at = kept;
+  }
+  ck_assert_int_eq(changed, t->n_links / 2);
+  free(healthy);
+  free(text);
+  copse_schedule_release(s);
+  copse_topology_release(t);
+}
+END_TEST
+
 static char *replaced(const char *text, const char *from, const char *to) {
   const char *at = strstr(text, from);
   ck_assert_msg(at != NULL, "the file lacks %s", from);
@@ -379,6 +451,7 @@ int main(void) {
                       sizeof clusters / sizeof *clusters);
   tcase_add_test(tc, listed_schedules_of_large_clusters_are_expanded);
   tcase_add_test(tc, damaged_symmetries_are_refused);
+  tcase_add_test(tc, symmetries_of_another_cluster_are_refused);
   tcase_add_loop_test(tc, damaged_files_are_refused, 0, sizeof changes / sizeof *changes);
   tcase_add_test(tc, what_is_too_large_to_list_is_not_tried);
   suite_add_tcase(suite, tc);

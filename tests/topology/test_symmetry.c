@@ -2,6 +2,7 @@
  * Symmetries: what is found on clusters and fabrics whose symmetries are known, each generator
  * checked here once more in the simplest way, and damaged ones refused.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -144,6 +145,33 @@ START_TEST(damaged_permutations_are_refused) {
 }
 END_TEST
 
+/* The right links, but one of them faster: turning such a ring is no automorphism; nor is turning
+ * a switch that copies into one that doesn't, or a rank into a relay. */
+START_TEST(bandwidths_and_kinds_of_nodes_count) {
+  static const char *const rings[] = {"\"bandwidth\":1", "\"bandwidth\":2"};
+  static const char *const kinds[] = {"\"gpu\"", "\"switch\"", "\"gpu\",\"multicast\":true",
+                                      "\"gpu\",\"aggregation\":true"};
+  int turned[] = {1, 2, 3, 0};
+  for (int odd = 0; odd < 5; odd++) {
+    struct copse_err err = COPSE_ERR_INIT;
+    struct copse_topology *t;
+    char text[1024];
+    int n = snprintf(text, sizeof text,
+                     "{\"format\":\"copse-topology/1\",\"name\":\"t\",\"nodes\":["
+                     "{\"id\":\"a\",\"type\":\"gpu\"},{\"id\":\"b\",\"type\":\"gpu\"},"
+                     "{\"id\":\"c\",\"type\":\"gpu\"},{\"id\":\"d\",\"type\":%s}],\"links\":["
+                     "{\"src\":\"a\",\"dst\":\"b\",\"bandwidth\":1},"
+                     "{\"src\":\"b\",\"dst\":\"c\",\"bandwidth\":1},"
+                     "{\"src\":\"c\",\"dst\":\"d\",\"bandwidth\":1},"
+                     "{\"src\":\"d\",\"dst\":\"a\",%s}]}",
+                     kinds[odd < 4 ? odd : 0], rings[odd == 4]);
+    ASSERT_OK(copse_topology_parse("t", text, (size_t)n, NULL, &t, &err), &err);
+    ck_assert_int_eq(is_automorphism(t, turned), odd == 0);
+    copse_topology_release(t);
+  }
+}
+END_TEST
+
 /* A switch that copies is none like one that doesn't; a slower link is no link like another. */
 START_TEST(a_difference_anywhere_is_seen) {
   static const char *const fabrics[] = {
@@ -180,6 +208,7 @@ int main(void) {
   tcase_add_loop_test(tc, known_symmetries_are_found_whole, 0, sizeof known / sizeof *known);
   tcase_add_loop_test(tc, claims_on_random_fabrics_hold, 0, 5);
   tcase_add_test(tc, damaged_permutations_are_refused);
+  tcase_add_test(tc, bandwidths_and_kinds_of_nodes_count);
   tcase_add_test(tc, a_difference_anywhere_is_seen);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);

@@ -376,6 +376,34 @@ START_TEST(symmetries_of_another_cluster_are_refused) {
 }
 END_TEST
 
+/* Two switches alike folded into one: every link has an image like it, and it is no permutation. */
+START_TEST(a_folded_cluster_is_refused) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_verify_report report;
+  struct copse_topology *t = copse_test_topology(
+      "{\"format\":\"copse-topology/1\",\"name\":\"t\",\"nodes\":[{\"id\":\"a\",\"type\":\"gpu\"},"
+      "{\"id\":\"b\",\"type\":\"gpu\"},{\"id\":\"s\",\"type\":\"switch\"},"
+      "{\"id\":\"z\",\"type\":\"switch\"}],\"links\":["
+      "{\"src\":\"a\",\"dst\":\"s\",\"bandwidth\":1},{\"src\":\"b\",\"dst\":\"s\",\"bandwidth\":1},"
+      "{\"src\":\"a\",\"dst\":\"z\",\"bandwidth\":1},{\"src\":\"b\",\"dst\":\"z\",\"bandwidth\":1}]"
+      "}");
+  struct copse_schedule *s =
+      solve(t, (struct copse_solve_options){.collective = COPSE_ALLGATHER, .compact = true});
+  ck_assert_int_eq(s->n_rotations, 1);
+  int *image = (int *)(uintptr_t)s->rotations[0].image;
+  for (int v = 2; v < 4; v++) {
+    int kept = image[v];
+    image[v] = image[5 - v];
+    ASSERT_FAILS(copse_verify_schedule(s, t, "bad", &report, &err), COPSE_REFUTED, &err,
+                 "one to one");
+    image[v] = kept;
+  }
+  verify(s, t);
+  copse_schedule_release(s);
+  copse_topology_release(t);
+}
+END_TEST
+
 static char *replaced(const char *text, const char *from, const char *to) {
   const char *at = strstr(text, from);
   ck_assert_msg(at != NULL, "the file lacks %s", from);
@@ -452,6 +480,7 @@ int main(void) {
   tcase_add_test(tc, listed_schedules_of_large_clusters_are_expanded);
   tcase_add_test(tc, damaged_symmetries_are_refused);
   tcase_add_test(tc, symmetries_of_another_cluster_are_refused);
+  tcase_add_test(tc, a_folded_cluster_is_refused);
   tcase_add_loop_test(tc, damaged_files_are_refused, 0, sizeof changes / sizeof *changes);
   tcase_add_test(tc, what_is_too_large_to_list_is_not_tried);
   suite_add_tcase(suite, tc);

@@ -156,6 +156,13 @@ static copse_status keep_trees(struct copse_grower *g) {
   return COPSE_OK;
 }
 
+/* A root's trees are the image of another's only where both have the same weight. */
+static bool same_weights(const struct copse_network *network) {
+  for (int i = 1; i < network->n_roots; i++)
+    if (network->roots[i].weight != network->roots[0].weight) return false;
+  return true;
+}
+
 copse_status copse_template_pack(const struct copse_network *network, const int64_t *capacities,
                                  int64_t k, const struct copse_network_symmetry *symmetry,
                                  bool multiple, const struct copse_progress *progress,
@@ -169,7 +176,7 @@ copse_status copse_template_pack(const struct copse_network *network, const int6
   COPSE_TRY(copse_calloc((size_t)network->n_roots, sizeof(int), &sinks, err));
   COPSE_TRY(copse_grower_prepare(&g));
   COPSE_TRY(find_bases(&g, symmetry, bases, &n_bases));
-  if ((int64_t)n_bases * network->n_terminals > MOST_TO_GROW) goto out;
+  if ((int64_t)n_bases * network->n_terminals > MOST_TO_GROW || !same_weights(network)) goto out;
   for (int i = 0; i < n_bases; i++) sinks[i] = network->roots[bases[i]].node;
   COPSE_TRY(
       copse_template_cuts_find(network, capacities, k, symmetry, sinks, n_bases, &g.cuts, err));

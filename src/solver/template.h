@@ -25,7 +25,8 @@
  * nodes that can be entered only as often as trees must come in (the tight cuts nearest to base
  * roots, and their images) are entered once by a tree. Nothing else is asked of a link but what is
  * left for its orbit: the trees are their own proof. A heuristic, which finds trees on
- * clusters of alike hosts; *packed says whether it did. Sets forest->trees, n_trees and k: with
+ * clusters of alike hosts; *packed says whether it did. Roots of different weights are not
+ * tried. Sets forest->trees, n_trees and k: with
  * `multiple` a multiple of `k` where the shares of links that stay in place are no integers.
  * Complexity: (trees) * (links) where no tree has to be split.
  */

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/collective.h"
+#include "base/peak.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/solve_args.h"
@@ -82,12 +83,14 @@ static copse_status print_json(const struct copse_topology *t, const struct cops
     copse_text_add(&text, " \"k\": null, \"trees\": null, \"max_height\": null,\n");
   else if (s->collective == COPSE_ALLTOALL)
     copse_text_add(&text,
-                   " \"k\": null, \"trees\": null, \"flows\": %d, \"images\": %d, \"paths\": %d, "
+                   " \"k\": null, \"trees\": null, \"flows\": %d, \"images\": %" PRId64
+                   ", \"paths\": %d, "
                    "\"max_height\": %d,\n",
-                   s->n_flows, s->rotation.order, count_paths(s), copse_schedule_height(s));
+                   s->n_flows, copse_schedule_images(s), count_paths(s), copse_schedule_height(s));
   else
-    copse_text_add(&text, " \"k\": %" PRId64 ", \"trees\": %d, \"max_height\": %d,\n", s->k,
-                   s->n_trees, copse_schedule_height(s));
+    copse_text_add(
+        &text, " \"k\": %" PRId64 ", \"trees\": %d, \"images\": %" PRId64 ", \"max_height\": %d,\n",
+        s->k, s->n_trees, copse_schedule_images(s), copse_schedule_height(s));
   copse_text_add(&text, " \"cut\": ");
   add_cut(&text, s, s->bound.cut, s->bound.n_cut);
   if (s->bound.kind == COPSE_BOUND_PHASES) {
@@ -95,11 +98,12 @@ static copse_status print_json(const struct copse_topology *t, const struct cops
     add_cut(&text, s, s->bound.reduce_cut, s->bound.n_reduce_cut);
   }
   copse_cli_add_healthy(&text, healthy);
-  copse_text_add(&text,
-                 ",\n \"seconds\": {\"read\": %.6f, \"optimum\": %.6f, \"split\": %.6f, \"pack\": "
-                 "%.6f, \"verify\": %.6f, \"write\": %.6f, \"total\": %.6f}}\n",
-                 sec->read, sec->solve.optimum, sec->solve.split, sec->solve.pack, sec->verify,
-                 sec->write, sec->total);
+  copse_text_add(
+      &text,
+      ",\n \"seconds\": {\"read\": %.6f, \"optimum\": %.6f, \"split\": %.6f, \"pack\": "
+      "%.6f, \"verify\": %.6f, \"write\": %.6f, \"total\": %.6f},\n \"peak_MiB\": %ld}\n",
+      sec->read, sec->solve.optimum, sec->solve.split, sec->solve.pack, sec->verify, sec->write,
+      sec->total, copse_peak_mib());
   copse_status status = copse_text_status(&text, err);
   if (status == COPSE_OK) fputs(text.data, stdout);
   copse_text_free(&text);
@@ -190,10 +194,9 @@ static void print_text(const struct copse_topology *t, const struct copse_schedu
     print_busy_lengths(t, s);
     if (!bound_only)
       printf("%d flows%s over %d paths, at most %d hops\n", s->n_flows,
-             s->rotation.order > 1 ? " of base ranks" : "", count_paths(s),
-             copse_schedule_height(s));
-    if (!bound_only && s->rotation.order > 1)
-      printf("the others are their images under a rotation of %d hosts\n", s->rotation.order);
+             s->n_rotations > 0 ? " of base ranks" : "", count_paths(s), copse_schedule_height(s));
+    if (!bound_only && s->n_rotations > 0)
+      printf("the others are their images under a rotation of %d hosts\n", s->rotations[0].order);
     printf("seconds: flow %.3f, paths %.3f, verify %.3f, total %.3f\n", sec->solve.optimum,
            sec->solve.pack, sec->verify, sec->total);
     return;
@@ -203,8 +206,12 @@ static void print_text(const struct copse_topology *t, const struct copse_schedu
   else
     print_cut(t, s);
   if (!bound_only)
-    printf("k = %" PRId64 ", %d trees, at most %d hops high\n", s->k, s->n_trees,
-           copse_schedule_height(s));
+    printf("k = %" PRId64 ", %d trees%s, at most %d hops high\n", s->k, s->n_trees,
+           s->n_rotations > 0 ? " of base ranks" : "", copse_schedule_height(s));
+  if (!bound_only && s->n_rotations > 0)
+    printf("the others are their images under %d symmetr%s: %" PRId64 " trees in all\n",
+           s->n_rotations, s->n_rotations == 1 ? "y" : "ies",
+           s->n_trees * copse_schedule_images(s));
   printf("seconds: optimum %.3f, split %.3f, pack %.3f, verify %.3f, total %.3f\n",
          sec->solve.optimum, sec->solve.split, sec->solve.pack, sec->verify, sec->total);
 }
@@ -263,6 +270,11 @@ static int run(struct options *o) {
     COPSE_TRY(copse_file_write(o->output, text, size, &err));
   }
   sec.write = copse_clock_seconds() - mark;
+  if (solve->compact && schedule->n_rotations == 0)
+    copse_note(&copse_cli_notes,
+               "no trees of base ranks were found that reach the optimum under the symmetries of "
+               "%s; all trees are listed",
+               solve->label);
   sec.total = copse_clock_seconds() - start;
   if (whole)
     COPSE_TRY(copse_cli_compare_healthy(whole, topology, solve, o->what.has_tolerance,

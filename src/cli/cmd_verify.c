@@ -1,8 +1,10 @@
 /* copse verify SCHEDULE -t TOPO: an independent exact check. */
 #include <getopt.h>
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "base/collective.h"
+#include "base/peak.h"
 #include "cli/cli.h"
 #include "cli/topology_args.h"
 #include "schedule/ranks.h"
@@ -35,8 +37,8 @@ static void print_report(const struct copse_schedule *s, const struct copse_topo
                          const struct copse_verify_report *r) {
   char time[COPSE_Q_TEXT], bound[COPSE_Q_TEXT];
   bool flows = s->collective == COPSE_ALLTOALL;
-  printf("%s of %s: verified, %d %s on ", copse_collective_name(s->collective), t->name,
-         flows ? s->n_flows * s->rotation.order : s->n_trees, flows ? "flows" : "trees");
+  printf("%s of %s: verified, %" PRId64 " %s on ", copse_collective_name(s->collective), t->name,
+         (flows ? s->n_flows : s->n_trees) * copse_schedule_images(s), flows ? "flows" : "trees");
   print_ranks(t, n_gpus);
   printf("time %s s/GB (%.10g GB/s), ", copse_q_text(r->time_per_GB, time),
          copse_schedule_algbw(s));
@@ -63,15 +65,19 @@ static void print_json(const struct copse_schedule *s, int n_gpus,
                        const struct copse_verify_report *r) {
   char time[COPSE_Q_TEXT], bound[COPSE_Q_TEXT];
   printf(
-      "{\"verified\": true, \"collective\": \"%s\", \"nranks\": %d, \"gpus\": %d, \"trees\": %d, "
-      "\"flows\": %d, "
+      "{\"verified\": true, \"collective\": \"%s\", \"nranks\": %d, \"gpus\": %d, \"trees\": "
+      "%" PRId64
+      ", "
+      "\"flows\": %" PRId64
+      ", "
       "\"time_per_GB\": \"%s\", \"bound_time_per_GB\": \"%s\", \"optimal\": %s, "
-      "\"phases_optimal\": %s, \"forests_optimal\": %s, \"same_topology\": %s}\n",
-      copse_collective_name(s->collective), s->n_ranks, n_gpus, s->n_trees,
-      s->n_flows * s->rotation.order, copse_q_text(r->time_per_GB, time),
-      copse_q_text(r->bound, bound), r->optimal ? "true" : "false",
-      r->phases_optimal ? "true" : "false", r->forests_optimal ? "true" : "false",
-      r->same_topology ? "true" : "false");
+      "\"phases_optimal\": %s, \"forests_optimal\": %s, \"same_topology\": %s, \"peak_MiB\": "
+      "%ld}\n",
+      copse_collective_name(s->collective), s->n_ranks, n_gpus,
+      s->n_trees * copse_schedule_images(s), s->n_flows * copse_schedule_images(s),
+      copse_q_text(r->time_per_GB, time), copse_q_text(r->bound, bound),
+      r->optimal ? "true" : "false", r->phases_optimal ? "true" : "false",
+      r->forests_optimal ? "true" : "false", r->same_topology ? "true" : "false", copse_peak_mib());
 }
 
 /* With --json also a refutation is exactly one object on standard output. */

@@ -93,7 +93,7 @@ copse_status copse_schedule_image(const struct copse_schedule *schedule, const c
   char sha256[COPSE_SHA256_HEX];
   copse_status status;
   *out = NULL;
-  if (schedule->root >= 0 || schedule->demand || schedule->rotation.order > 1)
+  if (schedule->root >= 0 || schedule->demand || schedule->n_rotations > 0)
     return copse_fail(err, COPSE_INVALID,
                       "only a schedule without root and demand, expanded, has an image");
   COPSE_TRY(copse_topology_sha256(target, sha256, err));

@@ -1,6 +1,7 @@
 #include "schedule/loads.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Adds to the links of a path; with a tree, once where switches copy or combine: stamps[link] is
  * the number of the tree that crossed it last. */
@@ -82,6 +83,69 @@ copse_status copse_flow_time(const struct copse_topology *topology,
   copse_status status;
   COPSE_TRY(copse_calloc((size_t)topology->n_links, sizeof *loads, &loads, err));
   COPSE_TRY(copse_flow_loads(topology, flows, n_flows, loads, err));
+  status = most_loaded(topology, loads, time, err);
+out:
+  free(loads);
+  return status;
+}
+
+/* Loads under all powers of a rotation, image [n_links]: a link takes what lies on its cycle, so
+ * often as the powers go around it. */
+static copse_status spread(int order, const int *image, int n, char *done, struct copse_q *loads,
+                           struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  for (int e = 0; e < n; e++) {
+    struct copse_q sum = COPSE_Q_ZERO;
+    int length = 0, f = e;
+    if (done[e]) continue;
+    do {
+      COPSE_TRY(copse_q_add(sum, loads[f], &sum, err));
+      f = image[f];
+      length++;
+    } while (f != e);
+    COPSE_TRY(copse_q_mul(sum, (struct copse_q){order / length, 1}, &sum, err));
+    do {
+      loads[f] = sum;
+      done[f] = 1;
+      f = image[f];
+    } while (f != e);
+  }
+out:
+  return status;
+}
+
+static copse_status spread_all(const struct copse_topology *topology,
+                               const struct copse_schedule *schedule, struct copse_q *loads,
+                               struct copse_err *err) {
+  int *image = NULL;
+  char *done = NULL;
+  copse_status status;
+  COPSE_TRY(copse_calloc((size_t)topology->n_links, sizeof *image, &image, err));
+  COPSE_TRY(copse_calloc((size_t)topology->n_links, 1, &done, err));
+  for (int i = 0; i < schedule->n_rotations; i++) {
+    const struct copse_schedule_rotation *rotation = &schedule->rotations[i];
+    for (int e = 0; e < topology->n_links; e++) {
+      const struct copse_link *link = &topology->links[e];
+      image[e] = copse_topology_find_link(topology, rotation->image[link->src],
+                                          rotation->image[link->dst]);
+    }
+    memset(done, 0, (size_t)topology->n_links);
+    COPSE_TRY(spread(rotation->order, image, topology->n_links, done, loads, err));
+  }
+out:
+  free(image);
+  free(done);
+  return status;
+}
+
+copse_status copse_template_time(const struct copse_topology *topology,
+                                 const struct copse_schedule *schedule, struct copse_q *time,
+                                 struct copse_err *err) {
+  struct copse_q *loads = NULL;
+  copse_status status;
+  COPSE_TRY(copse_calloc((size_t)topology->n_links, sizeof *loads, &loads, err));
+  COPSE_TRY(copse_tree_loads(topology, schedule->trees, (size_t)schedule->n_trees, loads, err));
+  COPSE_TRY(spread_all(topology, schedule, loads, err));
   status = most_loaded(topology, loads, time, err);
 out:
   free(loads);

@@ -8,6 +8,8 @@
 #include "schedule/instance.h"
 #include "schedule/loads.h"
 #include "schedule/solve_shares.h"
+#include "schedule/solve_symmetry.h"
+#include "solver/cuts.h"
 #include "solver/forest.h"
 
 /* One phase as solved: a broadcast forest, on the reversed graph for a reduce phase. */
@@ -22,6 +24,9 @@ struct build {
   const struct copse_solve_options *options;
   struct copse_schedule *schedule;
   struct phase broadcast, reduce;
+  struct copse_solve_symmetry symmetry; /* none for one root */
+  bool templates;                       /* trees of base roots are made, */
+  bool compact;                         /* and all that is listed in the end */
   struct copse_solve_options chosen; /* options with the k that a tolerance leads to */
   bool mirrored;                     /* the reduce phase is the broadcast phase turned around */
 };
@@ -31,6 +36,7 @@ static void free_phases(struct build *b) {
   copse_forest_free(&b->reduce.forest);
   copse_instance_free(&b->broadcast.instance);
   copse_instance_free(&b->reduce.instance);
+  b->broadcast = b->reduce = (struct phase){0};
 }
 
 static copse_status refuse_unreached(const struct build *b, const struct phase *phase,
@@ -56,11 +62,16 @@ static copse_status refuse_unreached(const struct build *b, const struct phase *
 static copse_status solve_phase(struct build *b, bool reversed, struct phase *phase,
                                 struct copse_solve_seconds *seconds, struct copse_err *err) {
   const struct copse_solve_options *o = b->options;
-  struct copse_forest_options options = {
-      .k = o->k, .bound_only = o->bound_only, .progress = o->progress};
+  struct copse_forest_options options = {.k = o->k,
+                                         .bound_only = o->bound_only,
+                                         .progress = o->progress,
+                                         .symmetry = b->templates ? &b->symmetry.network : NULL,
+                                         .multiple = b->compact};
   copse_status status;
   phase->used = true;
   COPSE_TRY(copse_instance_make(b->topology, o->label, o->root, reversed, &phase->instance, err));
+  phase->instance.network.sinks = b->symmetry.sinks;
+  phase->instance.network.n_sinks = b->symmetry.n_sinks;
   COPSE_TRY(copse_forest_solve(&phase->instance.network, &options, &phase->forest, err));
   seconds->optimum += phase->forest.seconds_optimum;
   seconds->split += phase->forest.seconds_split;
@@ -231,7 +242,6 @@ static copse_status describe(struct build *b, struct copse_err *err) {
   schedule->n_nodes = topology->n_nodes;
   schedule->rank_nodes = ranks;
   schedule->n_ranks = topology->n_ranks;
-  schedule->rotation.order = 1;
   schedule->others_excluded = topology->others_excluded;
   return COPSE_OK;
 }
@@ -271,6 +281,35 @@ out:
   return status;
 }
 
+static bool all_templates(const struct build *b) {
+  return (!b->broadcast.used || b->broadcast.forest.is_template) &&
+         (!b->reduce.used || b->reduce.forest.is_template);
+}
+
+/* Listed trees of so many ranks don't fit any memory: better said than tried. */
+static copse_status check_listed(const struct build *b, struct copse_err *err) {
+  if (b->compact || b->options->bound_only || b->options->root >= 0 ||
+      b->topology->n_ranks <= COPSE_LISTED_RANKS)
+    return COPSE_OK;
+  return copse_fail(err, COPSE_NOMEM,
+                    "no symmetric trees are known for these %d ranks, and more than %d are not "
+                    "listed one by one; --bound-only has the optimum and its proof",
+                    b->topology->n_ranks, COPSE_LISTED_RANKS);
+}
+
+static copse_status solve_used_phases(struct build *b, struct copse_solve_seconds *seconds,
+                                      struct copse_err *err) {
+  copse_collective collective = b->options->collective;
+  bool reduces = copse_collective_reduces(collective);
+  copse_status status;
+  COPSE_TRY(check_listed(b, err));
+  if (copse_collective_broadcasts(collective) || b->mirrored)
+    COPSE_TRY(solve_phase(b, false, &b->broadcast, seconds, err));
+  if (reduces && !b->mirrored) COPSE_TRY(solve_phase(b, true, &b->reduce, seconds, err));
+out:
+  return status;
+}
+
 static copse_status solve_phases(struct build *b, struct copse_solve_seconds *seconds,
                                  struct copse_err *err) {
   copse_collective collective = b->options->collective;
@@ -283,9 +322,19 @@ static copse_status solve_phases(struct build *b, struct copse_solve_seconds *se
     COPSE_TRY(smallest_k(b, reversed, &b->chosen.k, err));
     b->options = &b->chosen;
   }
-  if (copse_collective_broadcasts(collective) || b->mirrored)
-    COPSE_TRY(solve_phase(b, false, &b->broadcast, seconds, err));
-  if (reduces && !b->mirrored) COPSE_TRY(solve_phase(b, true, &b->reduce, seconds, err));
+  double start = copse_clock_seconds();
+  if (!b->options->no_symmetry && b->options->root < 0)
+    COPSE_TRY(copse_solve_symmetry_find(b->topology, &b->symmetry, err));
+  seconds->optimum += copse_clock_seconds() - start;
+  b->templates = b->symmetry.found.n > 0 && !b->options->bound_only &&
+                 (b->options->compact || b->topology->n_ranks >= copse_trust_from);
+  b->compact = b->templates && (b->options->compact || b->topology->n_ranks > COPSE_LISTED_RANKS);
+  COPSE_TRY(solve_used_phases(b, seconds, err));
+  if (b->templates && !all_templates(b)) { /* all phases have base roots, or none has */
+    b->templates = b->compact = false;
+    free_phases(b);
+    COPSE_TRY(solve_used_phases(b, seconds, err));
+  }
   const struct phase *any = b->broadcast.used ? &b->broadcast : &b->reduce;
   b->schedule->k = any->forest.k;
 out:
@@ -336,6 +385,7 @@ static copse_status take_shares(struct build *b, const struct copse_shares *shar
       pack_shares(b, false, &b->broadcast.instance, shares, &unequal.broadcast, seconds, err));
   COPSE_TRY(pack_shares(b, true, &b->broadcast.instance, shares, &unequal.reduce, seconds, err));
   COPSE_TRY(convert_trees(&unequal, err));
+  schedule->n_rotations = 0; /* roots of one orbit may have unequal shares */
   COPSE_TRY(copse_tree_time(b->topology, schedule->trees, (size_t)schedule->n_trees,
                             &schedule->time_per_GB, err));
   /* the smallest k for which 1/(N k) is a unit of all weights */
@@ -387,13 +437,17 @@ static copse_status fill(struct build *b, struct copse_solve_seconds *seconds,
   schedule->time_per_GB = schedule->bound.time_per_GB;
   if (o->bound_only) return may_differ ? try_free_shares(b, seconds, err) : COPSE_OK;
   COPSE_TRY(convert_trees(b, err));
-  COPSE_TRY(copse_tree_time(b->topology, schedule->trees, (size_t)schedule->n_trees,
-                            &schedule->time_per_GB, err));
+  if (b->templates)
+    COPSE_TRY(copse_solve_symmetry_set(b->topology, &b->symmetry, schedule, err));
+  else
+    COPSE_TRY(copse_tree_time(b->topology, schedule->trees, (size_t)schedule->n_trees,
+                              &schedule->time_per_GB, err));
   /* The phases of an allreduce may load different links: then together they are faster
    * than one after the other, and only a bound for any allreduce is one. */
   if (copse_q_cmp(schedule->time_per_GB, schedule->bound.time_per_GB) < 0)
     COPSE_TRY(bound_by_narrowest_cut(b, err));
   if (may_differ) COPSE_TRY(try_free_shares(b, seconds, err));
+  if (!b->compact) COPSE_TRY(copse_schedule_expand(schedule, err));
 out:
   return status;
 }
@@ -419,6 +473,7 @@ copse_status copse_solve_schedule(const struct copse_topology *topology,
   b.schedule = NULL;
 out:
   free_phases(&b);
+  copse_solve_symmetry_free(&b.symmetry);
   copse_schedule_release(b.schedule);
   return status;
 }

@@ -15,14 +15,20 @@ struct copse_solve_options {
   bool bound_only;          /* no trees or flows; time_per_GB is the optimum */
   const int64_t *demand;    /* alltoall: [n_ranks * n_ranks] bytes, NULL: uniform */
   bool no_forward;          /* alltoall: ranks do not relay */
-  bool no_symmetry;         /* alltoall: do not look for a rotation of hosts */
+  bool no_symmetry;         /* do not look for symmetries, in an alltoall for a rotation of hosts */
   bool free_shares;         /* allreduce: unequal ones where they are faster than 1/N per root */
+  bool compact;             /* trees: those of base roots and the symmetries that move them, where
+                               such trees reach the optimum. Beyond COPSE_LISTED_RANKS ranks always */
   struct copse_q tolerance; /* trees: the fewest per root within this of the optimum; alltoall:
                                stop within this of the bound; 0: exact */
   const char *label; /* names the topology's file in messages */
   const struct copse_notes *notes; /* hears where better shares were not looked for; may be NULL */
   const struct copse_progress *progress;
 };
+
+/* Trees of more ranks are not listed one by one: they take space by the square, 20 GB for
+ * 16,384. */
+#define COPSE_LISTED_RANKS 4096
 
 struct copse_solve_seconds {
   double optimum, split, pack;
@@ -52,6 +58,10 @@ copse_status copse_solve_alltoall(const struct copse_topology *topology,
  * unequal shares are faster, the roots have those of the best pair of forests with common
  * shares (solver/shares.h). An alltoall is a maximum concurrent flow, exact
  * where the solver's numbers turn out to be fractions, else with a stated tiny gap.
+ * Symmetries (topology/symmetry.h) save maximum flows: one for each orbit of ranks; the optimum is
+ * the same without. For a compact schedule, and from copse_trust_from ranks on (solver/cuts.h),
+ * trees of base ranks that reach it (solver/template.h) are taken where they are found; they are
+ * listed with all their images unless the schedule is a compact one.
  * The caller frees *out. COPSE_INFEASIBLE naming two ranks; COPSE_BAD_INPUT for an
  * unbalanced relay; COPSE_INVALID for a root out of range; COPSE_OVERFLOW; COPSE_NOMEM.
  * Deterministic: the same topology gives the same bytes.

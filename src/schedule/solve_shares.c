@@ -53,7 +53,8 @@ copse_status copse_free_shares_instance(const struct copse_instance *instance,
   const int64_t *capacities = reduce ? shares->reduce : shares->broadcast;
   copse_status status;
   *out = (struct copse_instance){.network = *from, .scale = 1};
-  out->network.n_links = out->network.n_roots = 0;
+  out->network.n_links = out->network.n_roots = out->network.n_sinks = 0;
+  out->network.sinks = NULL; /* equal weights only make ranks of an orbit alike */
   COPSE_TRY(copse_calloc((size_t)from->n_links, sizeof *out->links, &out->links, err));
   COPSE_TRY(copse_calloc((size_t)from->n_terminals, sizeof *out->roots, &out->roots, err));
   out->network.links = out->links;

@@ -10,6 +10,7 @@
 #include "schedule/verify_flows.h"
 #include "schedule/verify_forests.h"
 #include "schedule/verify_internal.h"
+#include "schedule/verify_symmetry.h"
 
 struct checker {
   const struct copse_schedule *schedule;
@@ -17,6 +18,7 @@ struct checker {
   const char *label;
   int *node_of;   /* [schedule->n_nodes] topology node, -1 unknown */
   mpq_t *loads;   /* [n_links] */
+  struct copse_verify_symmetry symmetry; /* of a compact schedule of trees */
   int *last_tree; /* [n_links] 1 + the tree that crossed it last */
   char *reached;  /* [n_ranks] */
   struct copse_err *err;
@@ -123,7 +125,7 @@ static copse_status check_tree(struct checker *c, int t) {
 /* Shares of a phase; `first` receives them, or is compared if `compare`. */
 static copse_status check_shares(struct checker *c, enum copse_phase phase, mpq_t *shares) {
   const struct copse_schedule *s = c->schedule;
-  copse_status status = COPSE_OK;
+  copse_status status;
   mpq_t q, due;
   mpq_inits(q, due, NULL);
   for (int r = 0; r < s->n_ranks; r++) mpq_set_ui(shares[r], 0, 1);
@@ -132,6 +134,8 @@ static copse_status check_shares(struct checker *c, enum copse_phase phase, mpq_
     set_q(q, s->trees[t].weight);
     mpq_add(shares[s->trees[t].root], shares[s->trees[t].root], q);
   }
+  status =
+      copse_verify_spread(&c->symmetry, c->symmetry.ranks, s->n_ranks, shares, c->label, c->err);
   mpq_set_ui(q, 0, 1);
   for (int r = 0; r < s->n_ranks && status == COPSE_OK; r++) {
     mpq_add(q, q, shares[r]);
@@ -333,11 +337,15 @@ copse_status copse_verify_schedule(const struct copse_schedule *schedule,
   COPSE_TRY(copse_calloc((size_t)schedule->n_ranks, 1, &c.reached, err));
   COPSE_TRY(compare_topology(&c, report));
   COPSE_TRY(check_ranks(&c));
+  if (schedule->collective != COPSE_ALLTOALL)
+    COPSE_TRY(copse_verify_symmetry_make(schedule, topology, c.node_of, label, &c.symmetry, err));
   for (int t = 0; t < schedule->n_trees; t++) COPSE_TRY(check_tree(&c, t));
   if (schedule->collective == COPSE_ALLTOALL)
     COPSE_TRY(copse_verify_flows(schedule, topology, c.node_of, label, c.loads, err));
   else
     COPSE_TRY(check_all_shares(&c));
+  COPSE_TRY(
+      copse_verify_spread(&c.symmetry, c.symmetry.links, topology->n_links, c.loads, label, err));
   COPSE_TRY(check_time(&c, report));
   COPSE_TRY(check_bound(&c, report));
 out:
@@ -345,5 +353,6 @@ out:
   free(c.node_of);
   free(c.last_tree);
   free(c.reached);
+  copse_verify_symmetry_free(&c.symmetry);
   return status;
 }

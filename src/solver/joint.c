@@ -1,0 +1,235 @@
+#include "solver/joint.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "solver/equations.h"
+#include "solver/flow.h"
+#include "solver/joint_internal.h"
+
+/* Cutting planes take some tens of rounds; beyond this GLPK runs in circles. */
+#define MAX_ROUNDS 400
+/* In the rounded solution a cut may be violated by this part of the rate without telling. */
+#define SLACK_PART ((int64_t)1 << 28)
+
+/* ---- cuts -------------------------------------------------------------------------------- */
+
+/* The graph of a phase: node n_nodes feeds every root its share. */
+static copse_status phase_graph(const struct copse_joint_search *s, bool reduce,
+                                struct copse_flow **out, struct copse_err *err) {
+  const struct copse_network *network = s->network;
+  struct copse_flow *flow = NULL;
+  copse_status status;
+  COPSE_TRY(copse_flow_new(network->n_nodes + 1, &flow, err));
+  for (int v = 0; v < network->n_nodes; v++)
+    if (s->shares[v] > 0)
+      COPSE_TRY(copse_flow_change(flow, network->n_nodes, v, s->shares[v], err));
+  for (int e = 0; e < network->n_links; e++) {
+    const struct copse_net_link *link = &network->links[e];
+    if (s->capacities[e] > 0)
+      COPSE_TRY(copse_flow_change(flow, reduce ? link->dst : link->src,
+                                  reduce ? link->src : link->dst, s->capacities[e], err));
+  }
+  *out = flow;
+  return COPSE_OK;
+out:
+  copse_flow_free(flow);
+  return status;
+}
+
+/* Adds the cuts that s->shares and capacities violate by more than the slack. */
+static copse_status separate_phase(struct copse_joint_search *s, int phase, bool exact,
+                                   struct copse_err *err) {
+  const struct copse_network *network = s->network;
+  const struct copse_joint_group *group = &s->groups[s->phases[phase].group];
+  struct copse_flow *flow = NULL;
+  size_t first = s->n_cuts;
+  int64_t sum = 0;
+  copse_status status;
+  for (int v = 0; v < network->n_nodes; v++) sum += s->shares[v];
+  COPSE_TRY(phase_graph(s, s->phases[phase].reduce, &flow, err));
+  int64_t enough = exact ? sum : sum - sum / SLACK_PART;
+  for (int i = 0; i < group->n_members; i++) {
+    if (copse_flow_max(flow, network->n_nodes, group->members[i], sum) >= enough) continue;
+    bool *inside = NULL;
+    COPSE_TRY(copse_calloc((size_t)network->n_nodes, sizeof *inside, &inside, err));
+    for (int v = 0; v < network->n_nodes; v++) inside[v] = copse_flow_on_source_side(flow, v);
+    COPSE_TRY(copse_joint_add_cut(s, phase, inside, first, err));
+  }
+out:
+  copse_flow_free(flow);
+  return status;
+}
+
+/* The cuts that a point in units violates. */
+static copse_status separate(struct copse_joint_search *s, const int64_t *point,
+                             struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  for (int q = 0; q < s->n_phases; q++) {
+    int group = s->phases[q].group, roots = copse_joint_roots(s, group);
+    memset(s->shares, 0, (size_t)s->network->n_nodes * sizeof *s->shares);
+    for (int i = 0; i < s->groups[group].n_members; i++)
+      if (copse_joint_is_root(&s->groups[group], i))
+        s->shares[s->groups[group].members[i]] =
+            roots > 0 ? point[0] / roots : point[s->first_share[group] + i];
+    for (int e = 0; e < s->network->n_links; e++)
+      s->capacities[e] = s->phases[q].column[e] >= 0 ? point[s->phases[q].column[e]] : 0;
+    COPSE_TRY(separate_phase(s, q, false, err));
+  }
+out:
+  return status;
+}
+
+/* The cuts that parts in whole numbers violate. */
+static copse_status separate_parts(struct copse_joint_search *s, const struct copse_joint *found,
+                                   struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  for (int q = 0; q < s->n_phases; q++) {
+    const struct copse_joint_group *group = &s->groups[s->phases[q].group];
+    const struct copse_joint_part *part = &found->parts[s->phases[q].group];
+    memset(s->shares, 0, (size_t)s->network->n_nodes * sizeof *s->shares);
+    for (int i = 0; i < group->n_members; i++) s->shares[group->members[i]] = part->weights[i];
+    memcpy(s->capacities, s->phases[q].reduce ? part->reduce : part->broadcast,
+           (size_t)s->network->n_links * sizeof *s->capacities);
+    COPSE_TRY(separate_phase(s, q, true, err));
+  }
+out:
+  return status;
+}
+
+/* Half way to a point that is known to be good first: solver/shares.c says why. */
+static copse_status add_cuts(struct copse_joint_search *s, struct copse_err *err) {
+  size_t before = s->n_cuts;
+  copse_status status;
+  for (int j = 0; j < s->n_columns; j++)
+    s->middle[j] = s->inner[j] + (s->value[j] - s->inner[j]) / 2;
+  COPSE_TRY(separate(s, s->middle, err));
+  if (s->n_cuts > before) return COPSE_OK;
+  memcpy(s->inner, s->middle, (size_t)s->n_columns * sizeof *s->inner);
+  COPSE_TRY(separate(s, s->value, err));
+out:
+  return status;
+}
+
+/* ---- rounds ------------------------------------------------------------------------------ */
+
+/* Without anything to send, any division of the links will do. */
+static void set_inner(struct copse_joint_search *s) {
+  int64_t largest = 1;
+  for (int e = 0; e < s->network->n_links; e++)
+    if (s->network->links[e].capacity > largest) largest = s->network->links[e].capacity;
+  for (int e = 0; e < s->network->n_links; e++) {
+    int users = 0;
+    for (int q = 0; q < s->n_phases; q++) users += s->phases[q].column[e] >= 0;
+    for (int q = 0; q < s->n_phases; q++)
+      if (s->phases[q].column[e] >= 0)
+        s->inner[s->phases[q].column[e]] =
+            (int64_t)((__int128)s->network->links[e].capacity * COPSE_LP_UNITS / largest / users);
+  }
+}
+
+/*
+ * The exact solution of the basis at hand. *done: it is proved, and in *out, or can't be. Else
+ * cuts were added that it violates. With `lean` the proof in *out stays, only the parts change.
+ */
+static copse_status try_exact(struct copse_joint_search *s, bool lean, struct copse_joint *out,
+                              bool *done, struct copse_err *err) {
+  size_t columns = (size_t)s->n_columns, rows = (size_t)copse_lp_rows(s->lp), before = s->n_cuts;
+  mpq_t *solution = copse_rationals_new(columns), *multipliers = copse_rationals_new(rows);
+  struct copse_joint found = *out;
+  bool good = false;
+  copse_status status = COPSE_OK;
+  *done = true;
+  if (!solution || !multipliers) {
+    status = copse_fail_nomem(err);
+    goto out;
+  }
+  COPSE_TRY(copse_lp_exact(s->lp, solution, multipliers, &good, err));
+  if (good) COPSE_TRY(copse_joint_parts(s, solution, &found, &good, err));
+  if (good) COPSE_TRY(separate_parts(s, &found, err));
+  *done = s->n_cuts == before;
+  if (good && *done && !lean) COPSE_TRY(copse_joint_proof(s, multipliers, &found, &good, err));
+  if (good && *done) {
+    found.outcome = COPSE_JOINT_PROVED;
+    *out = found;
+  }
+out:
+  out->arena = found.arena;
+  copse_rationals_free(solution, columns);
+  copse_rationals_free(multipliers, rows);
+  return status;
+}
+
+/* Until the optimum of the cuts so far violates none. `lean`: a failure changes nothing. */
+static copse_status run_rounds(struct copse_joint_search *s, bool lean,
+                               const struct copse_progress *progress, struct copse_joint *out,
+                               struct copse_err *err) {
+  enum copse_joint_outcome failed = lean ? out->outcome : COPSE_JOINT_UNPROVED;
+  bool done = false;
+  copse_status status = COPSE_OK;
+  for (int round = 0; round < MAX_ROUNDS && !done; round++) {
+    out->rounds++;
+    out->outcome = failed;
+    if (!copse_lp_solve(s->lp)) goto out;
+    copse_progress_report(progress, "groups", out->rounds, 0);
+    for (int j = 0; j < s->n_columns; j++) s->value[j] = copse_lp_units(s->lp, j);
+    size_t before = s->n_cuts;
+    COPSE_TRY(add_cuts(s, err));
+    if (s->n_cuts == before) COPSE_TRY(try_exact(s, lean, out, &done, err));
+  }
+  if (!done && !lean) out->outcome = COPSE_JOINT_TOO_LARGE;
+out:
+  return status;
+}
+
+static copse_status find_lean(struct copse_joint_search *s, const struct copse_progress *progress,
+                              struct copse_joint *out, struct copse_err *err) {
+  copse_lp_fix(s->lp, 0, out->rate);
+  copse_lp_set_objective(s->lp, 0, 0);
+  for (int q = 0; q < s->n_phases; q++)
+    for (int e = 0; e < s->network->n_links; e++)
+      if (s->phases[q].column[e] >= 0)
+        copse_lp_set_objective(s->lp, s->phases[q].column[e], -1);
+  return run_rounds(s, true, progress, out, err);
+}
+
+static void release(struct copse_joint_search *s) {
+  copse_lp_free(s->lp);
+  for (int q = 0; q < s->n_phases; q++) {
+    free(s->phases[q].column);
+    free(s->phases[q].relay_row);
+    free(s->phases[q].anchor);
+  }
+  for (size_t i = 0; i < s->n_cuts; i++) free(s->cuts[i].inside);
+  free(s->cuts);
+  free(s->phases);
+  free(s->first_share);
+  free(s->terms);
+  free(s->value);
+  free(s->inner);
+  free(s->middle);
+  free(s->shares);
+  free(s->capacities);
+}
+
+copse_status copse_joint_find(const struct copse_network *network,
+                              const struct copse_joint_group *groups, int n_groups,
+                              const struct copse_joint_options *options, struct copse_joint *out,
+                              struct copse_err *err) {
+  struct copse_joint_search s = {.network = network, .groups = groups, .n_groups = n_groups};
+  bool small;
+  copse_status status;
+  *out = (struct copse_joint){.outcome = COPSE_JOINT_TOO_LARGE, .rate = COPSE_Q_ZERO};
+  COPSE_TRY(copse_joint_model(&s, options->max_columns, &small, err));
+  out->columns = s.n_columns;
+  if (!small) goto out;
+  set_inner(&s);
+  COPSE_TRY(run_rounds(&s, false, options->progress, out, err));
+  if (out->outcome == COPSE_JOINT_PROVED && !options->rate_only && out->rate.num > 0)
+    COPSE_TRY(find_lean(&s, options->progress, out, err));
+out:
+  release(&s);
+  return status;
+}
+
+void copse_joint_free(struct copse_joint *joint) { copse_arena_free(&joint->arena); }

@@ -1,0 +1,164 @@
+#include <gmp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "solver/joint_internal.h"
+
+static bool to_q(const mpq_t from, struct copse_q *to) {
+  if (!mpz_fits_slong_p(mpq_numref(from)) || !mpz_fits_slong_p(mpq_denref(from))) return false;
+  *to = (struct copse_q){mpz_get_si(mpq_numref(from)), mpz_get_si(mpq_denref(from))};
+  return true;
+}
+
+/* value * factor / divisor, whole by the choice of the factor; false beyond the flows' range. */
+static bool scale(const mpq_t value, const mpz_t factor, unsigned long divisor, mpz_t t,
+                  int64_t *out) {
+  mpz_divexact(t, factor, mpq_denref(value));
+  mpz_mul(t, t, mpq_numref(value));
+  mpz_divexact_ui(t, t, divisor);
+  if (mpz_sizeinbase(t, 2) > 58) return false; /* sums at a node stay below 61 bits */
+  *out = mpz_get_si(t);
+  return true;
+}
+
+static void common_denominator(const struct copse_joint_search *s, int group, mpq_t *solution,
+                               mpz_t factor) {
+  int members = s->groups[group].n_members;
+  mpz_set(factor, mpq_denref(solution[0]));
+  for (int i = 0; s->first_share[group] >= 0 && i < members; i++)
+    mpz_lcm(factor, factor, mpq_denref(solution[s->first_share[group] + i]));
+  for (int q = 0; q < s->n_phases; q++)
+    for (int e = 0; s->phases[q].group == group && e < s->network->n_links; e++)
+      if (s->phases[q].column[e] >= 0)
+        mpz_lcm(factor, factor, mpq_denref(solution[s->phases[q].column[e]]));
+  if (copse_joint_roots(s, group) > 1)
+    mpz_mul_ui(factor, factor, (unsigned long)copse_joint_roots(s, group));
+}
+
+static void reduce_by(int64_t *values, size_t n, int64_t g) {
+  for (size_t i = 0; values && i < n; i++) values[i] /= g;
+}
+
+static int64_t gcd_of(const int64_t *values, size_t n, int64_t g) {
+  for (size_t i = 0; values && i < n; i++) g = copse_gcd(g, values[i]);
+  return g;
+}
+
+static copse_status set_part(const struct copse_joint_search *s, int group, mpq_t *solution,
+                             struct copse_joint *out, struct copse_joint_part *part, bool *fits,
+                             struct copse_err *err) {
+  const struct copse_joint_group *g = &s->groups[group];
+  size_t members = (size_t)g->n_members, links = (size_t)s->network->n_links;
+  int roots = copse_joint_roots(s, group);
+  int64_t *weights = copse_arena_alloc(&out->arena, members, sizeof *weights);
+  int64_t *by_phase[2] = {NULL, NULL};
+  copse_status status = weights ? COPSE_OK : copse_fail_nomem(err);
+  mpz_t factor, t;
+  mpz_init(t);
+  mpz_init(factor);
+  common_denominator(s, group, solution, factor);
+  for (int i = 0; i < g->n_members && *fits && weights; i++) {
+    int column = roots > 0 ? 0 : s->first_share[group] + i;
+    if (!copse_joint_is_root(g, i)) continue;
+    *fits = scale(solution[column], factor, roots > 0 ? (unsigned long)roots : 1, t, &weights[i]);
+    part->whole += weights[i];
+  }
+  for (int q = 0; q < s->n_phases && *fits && status == COPSE_OK; q++) {
+    const struct copse_joint_phase *phase = &s->phases[q];
+    if (phase->group != group) continue;
+    int64_t *amounts = copse_arena_alloc(&out->arena, links, sizeof *amounts);
+    if (!amounts) status = copse_fail_nomem(err);
+    for (size_t e = 0; e < links && *fits && amounts; e++)
+      if (phase->column[e] >= 0)
+        *fits = scale(solution[phase->column[e]], factor, 1, t, &amounts[e]);
+    by_phase[phase->reduce] = amounts;
+  }
+  mpz_clears(factor, t, NULL);
+  if (status != COPSE_OK || !*fits) return status;
+  int64_t common =
+      gcd_of(by_phase[1], links, gcd_of(by_phase[0], links, gcd_of(weights, members, part->whole)));
+  if (common > 1) {
+    reduce_by(weights, members, common);
+    reduce_by(by_phase[0], links, common);
+    reduce_by(by_phase[1], links, common);
+    part->whole /= common;
+  }
+  part->weights = weights;
+  part->broadcast = by_phase[0];
+  part->reduce = by_phase[1];
+  return COPSE_OK;
+}
+
+copse_status copse_joint_parts(const struct copse_joint_search *s, mpq_t *solution,
+                               struct copse_joint *out, bool *fits, struct copse_err *err) {
+  struct copse_joint_part *parts =
+      copse_arena_alloc(&out->arena, (size_t)s->n_groups, sizeof *parts);
+  copse_status status = COPSE_OK;
+  if (!parts) return copse_fail_nomem(err);
+  *fits = to_q(solution[0], &out->rate);
+  for (int g = 0; g < s->n_groups && *fits; g++)
+    COPSE_TRY(set_part(s, g, solution, out, &parts[g], fits, err));
+  if (!*fits) goto out;
+  for (int g = 0; out->parts && g < s->n_groups; g++) { /* the proof stays with the new parts */
+    parts[g].broadcast_potentials = out->parts[g].broadcast_potentials;
+    parts[g].reduce_potentials = out->parts[g].reduce_potentials;
+  }
+  out->parts = parts;
+out:
+  return status;
+}
+
+static copse_status set_potentials(const struct copse_joint_search *s,
+                                   const struct copse_joint_phase *phase, mpq_t *multipliers,
+                                   struct copse_joint *out, const struct copse_q **to, bool *fits,
+                                   struct copse_err *err) {
+  struct copse_q *p =
+      copse_arena_alloc(&out->arena, (size_t)s->network->n_nodes, sizeof *p);
+  if (!p) return copse_fail_nomem(err);
+  for (int v = 0; v < s->network->n_nodes && *fits; v++) {
+    int row = phase->relay_row[copse_joint_anchor(phase, v)];
+    p[v] = COPSE_Q_ZERO;
+    if (row >= 0) *fits = to_q(multipliers[row], &p[v]);
+  }
+  *to = p;
+  return COPSE_OK;
+}
+
+copse_status copse_joint_proof(const struct copse_joint_search *s, mpq_t *multipliers,
+                               struct copse_joint *out, bool *fits, struct copse_err *err) {
+  struct copse_joint_cut *cuts = copse_arena_alloc(&out->arena, s->n_cuts, sizeof *cuts);
+  size_t nodes = (size_t)s->network->n_nodes;
+  copse_status status = cuts ? COPSE_OK : copse_fail_nomem(err);
+  mpq_t weight, roots;
+  mpq_inits(weight, roots, NULL);
+  *fits = true;
+  out->n_cuts = 0;
+  for (size_t i = 0; cuts && i < s->n_cuts && *fits; i++) {
+    const struct copse_joint_row *row = &s->cuts[i];
+    const struct copse_joint_phase *phase = &s->phases[row->phase];
+    int n_roots = copse_joint_roots(s, phase->group);
+    if (mpq_sgn(multipliers[row->row]) == 0) continue;
+    struct copse_joint_cut *cut = &cuts[out->n_cuts++];
+    bool *inside = copse_arena_alloc(&out->arena, nodes, sizeof *inside);
+    if (!inside) {
+      status = copse_fail_nomem(err);
+      goto out;
+    }
+    memcpy(inside, row->inside, nodes * sizeof *inside);
+    mpq_set_si(roots, n_roots > 0 ? n_roots : 1, 1);
+    mpq_mul(weight, multipliers[row->row], roots); /* of a link in the row */
+    *cut = (struct copse_joint_cut){
+        .group = phase->group, .reduce = phase->reduce, .inside = inside};
+    *fits = to_q(weight, &cut->weight);
+  }
+  out->cuts = cuts;
+  for (int q = 0; q < s->n_phases && *fits && status == COPSE_OK; q++) {
+    struct copse_joint_part *part = &out->parts[s->phases[q].group];
+    status = set_potentials(
+        s, &s->phases[q], multipliers, out,
+        s->phases[q].reduce ? &part->reduce_potentials : &part->broadcast_potentials, fits, err);
+  }
+out:
+  mpq_clears(weight, roots, NULL);
+  return status;
+}

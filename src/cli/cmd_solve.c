@@ -12,6 +12,7 @@
 #include "cli/solve_args.h"
 #include "cli/solve_checked.h"
 #include "cli/solve_failures.h"
+#include "cli/solve_groups.h"
 #include "cli/solve_healthy.h"
 #include "cli/solve_pareto.h"
 #include "schedule/demand.h"
@@ -28,6 +29,8 @@ static const char more_help[] =
     "      --each-failure TYPE\n"
     "                      solve also for the failure of each single node of a type: nic, switch\n"
     "                      ...; with -o FOLDER healthy.json, down-ID.json, index.json\n"
+    "      --groups FILE   schedules for several groups of ranks that run at the same time, a list of\n"
+    "                      ranks a line; with -o FOLDER group-0.json ..., index.json\n"
     "  -o, --output FILE   where to write the schedule (- for standard output)\n"
     "      --draw FILE     a picture of the links' loads as SVG: the bottleneck, the cut; laid\n"
     "                      out by Graphviz (the program 'dot'), at most 2500 nodes\n"
@@ -38,7 +41,7 @@ static const char more_help[] =
 
 struct options {
   struct copse_cli_solve what;
-  const char *output, *draw, *each_failure;
+  const char *output, *draw, *each_failure, *groups;
   int tree; /* to draw; -1: the loads */
   bool json, progress, pareto;
 };
@@ -299,7 +302,21 @@ static int check_failures(const struct options *o) {
   return COPSE_EXIT_DONE;
 }
 
+static int check_groups(const struct options *o) {
+  const struct copse_cli_solve *what = &o->what;
+  if (o->draw || o->pareto || o->each_failure || to_stdout(o->output) || what->topology.ranks ||
+      what->demand || what->solve.k > 0 || what->has_tolerance)
+    return copse_cli_usage("solve",
+                           "--groups makes a schedule for each: leave out --ranks, --k, "
+                           "--tolerance, --demand, --draw, --pareto and --each-failure, and give a "
+                           "folder to -o");
+  if (what->solve.bound_only && o->output)
+    return copse_cli_usage("solve", "--bound-only makes no schedules: leave out -o");
+  return COPSE_EXIT_DONE;
+}
+
 static int check(const struct options *o) {
+  if (o->groups) return check_groups(o);
   if (o->each_failure) return check_failures(o);
   if (o->pareto && (o->what.solve.collective == COPSE_ALLTOALL || o->what.has_tolerance ||
                     o->what.solve.bound_only || o->output || o->draw))
@@ -325,6 +342,7 @@ static int parse_option(int c, struct options *o, char **argv) {
     case 'D': o->draw = optarg; break;
     case 'P': o->pareto = true; break;
     case 'F': o->each_failure = optarg; break;
+    case 'G': o->groups = optarg; break;
     case 't':
       if (!copse_cli_parse_int(optarg, 0, INT32_MAX, &value))
         return copse_cli_usage("solve", "--tree must be a tree's number, from 0");
@@ -342,6 +360,7 @@ int copse_cmd_solve(int argc, char **argv) {
                                         {"draw", required_argument, NULL, 'D'},
                                         {"pareto", no_argument, NULL, 'P'},
                                         {"each-failure", required_argument, NULL, 'F'},
+                                        {"groups", required_argument, NULL, 'G'},
                                         {"tree", required_argument, NULL, 't'},
                                         {"json", no_argument, NULL, 'j'},
                                         {"progress", no_argument, NULL, 'p'},
@@ -368,6 +387,10 @@ int copse_cmd_solve(int argc, char **argv) {
   if (o.each_failure) {
     const struct copse_cli_failures failures = {o.each_failure, o.output, o.json, o.progress};
     return copse_cli_solve_failures(&o.what, &failures);
+  }
+  if (o.groups) {
+    const struct copse_cli_groups groups = {o.groups, o.output, o.json, o.progress};
+    return copse_cli_solve_groups(&o.what, &groups);
   }
   return o.pareto ? copse_cli_solve_pareto(&o.what, o.json, o.progress) : run(&o);
 }

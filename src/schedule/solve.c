@@ -312,13 +312,16 @@ static copse_status check_options(const struct copse_topology *topology,
   return COPSE_OK;
 }
 
-static copse_status pack_shares(struct build *b, bool reduce, const struct copse_instance *instance,
-                                const struct copse_shares *shares, struct phase *phase,
-                                struct copse_solve_seconds *seconds, struct copse_err *err) {
+static copse_status pack_part(struct build *b, bool reduce, const struct copse_instance *instance,
+                              const struct copse_solve_part *part, struct phase *phase,
+                              struct copse_solve_seconds *seconds, struct copse_err *err) {
+  const int64_t *capacities = reduce ? part->reduce : part->broadcast;
   struct copse_forest_options options = {.as_given = true, .progress = b->options->progress};
-  copse_status status;
+  copse_status status = COPSE_OK;
+  if (!capacities) return COPSE_OK;
   phase->used = true;
-  COPSE_TRY(copse_free_shares_instance(instance, shares, reduce, &phase->instance, err));
+  COPSE_TRY(copse_free_shares_instance(instance, part->weights, capacities, reduce,
+                                       &phase->instance, err));
   COPSE_TRY(copse_forest_solve(&phase->instance.network, &options, &phase->forest, err));
   seconds->split += phase->forest.seconds_split;
   seconds->pack += phase->forest.seconds_pack;
@@ -326,22 +329,24 @@ out:
   return status;
 }
 
-/* Puts the trees of unequal shares in the place of the others. */
-static copse_status take_shares(struct build *b, const struct copse_shares *shares,
-                                struct copse_solve_seconds *seconds, struct copse_err *err) {
-  struct build unequal = {.topology = b->topology, .options = b->options, .schedule = b->schedule};
+/* Trees with given shares within a given part of the links, in the place of any others. */
+static copse_status take_part(struct build *b, const struct copse_instance *instance,
+                              const struct copse_solve_part *part,
+                              struct copse_solve_seconds *seconds, struct copse_err *err) {
+  struct build given = {.topology = b->topology, .options = b->options, .schedule = b->schedule};
   struct copse_schedule *schedule = b->schedule;
   copse_status status;
-  COPSE_TRY(
-      pack_shares(b, false, &b->broadcast.instance, shares, &unequal.broadcast, seconds, err));
-  COPSE_TRY(pack_shares(b, true, &b->broadcast.instance, shares, &unequal.reduce, seconds, err));
-  COPSE_TRY(convert_trees(&unequal, err));
+  COPSE_TRY(pack_part(b, false, instance, part, &given.broadcast, seconds, err));
+  COPSE_TRY(pack_part(b, true, instance, part, &given.reduce, seconds, err));
+  COPSE_TRY(convert_trees(&given, err));
   COPSE_TRY(copse_tree_time(b->topology, schedule->trees, (size_t)schedule->n_trees,
                             &schedule->time_per_GB, err));
   /* the smallest k for which 1/(N k) is a unit of all weights */
-  schedule->k = shares->whole / copse_gcd(shares->whole, schedule->n_ranks);
+  schedule->k = part->whole;
+  if (!copse_collective_rooted(schedule->collective))
+    schedule->k /= copse_gcd(part->whole, schedule->n_ranks);
 out:
-  free_phases(&unequal);
+  free_phases(&given);
   return status;
 }
 
@@ -365,7 +370,10 @@ static copse_status try_free_shares(struct build *b, struct copse_solve_seconds 
   if (shares.outcome != COPSE_SHARES_PROVED) goto out;
   int order = copse_q_cmp(time, schedule->time_per_GB);
   if (order < 0 && b->options->bound_only) schedule->time_per_GB = time;
-  if (order < 0 && !b->options->bound_only) COPSE_TRY(take_shares(b, &shares, seconds, err));
+  if (order < 0 && !b->options->bound_only) {
+    struct copse_solve_part part = {shares.whole, shares.weights, shares.broadcast, shares.reduce};
+    COPSE_TRY(take_part(b, &b->broadcast.instance, &part, seconds, err));
+  }
   COPSE_TRY(copse_free_shares_bound(b->topology, &shares, time, schedule, err));
   forests = schedule->bound;
   COPSE_TRY(bound_by_narrowest_cut(b, err)); /* one that holds for any allreduce says more */
@@ -419,6 +427,36 @@ copse_status copse_solve_schedule(const struct copse_topology *topology,
   b.schedule = NULL;
 out:
   free_phases(&b);
+  copse_schedule_release(b.schedule);
+  return status;
+}
+
+copse_status copse_solve_in_part(const struct copse_topology *topology,
+                                 const struct copse_solve_options *options,
+                                 const struct copse_solve_part *part, struct copse_schedule **out,
+                                 struct copse_solve_seconds *seconds, struct copse_err *err) {
+  struct copse_solve_options bound_only = *options;
+  struct build b = {.topology = topology, .options = &bound_only};
+  struct copse_instance instance = {0};
+  copse_status status;
+  *out = NULL;
+  bound_only.bound_only = true;
+  COPSE_TRY(check_options(topology, options, err));
+  COPSE_TRY(copse_calloc(1, sizeof *b.schedule, &b.schedule, err));
+  COPSE_TRY(describe(&b, err));
+  COPSE_TRY(solve_phases(&b, seconds, err));
+  COPSE_TRY(set_bound(&b, err));
+  if (options->collective == COPSE_ALLREDUCE) COPSE_TRY(bound_by_narrowest_cut(&b, err));
+  b.schedule->time_per_GB = b.schedule->bound.time_per_GB;
+  if (part) {
+    COPSE_TRY(copse_instance_make(topology, options->label, -1, false, &instance, err));
+    COPSE_TRY(take_part(&b, &instance, part, seconds, err));
+  }
+  *out = b.schedule;
+  b.schedule = NULL;
+out:
+  free_phases(&b);
+  copse_instance_free(&instance);
   copse_schedule_release(b.schedule);
   return status;
 }

@@ -47,10 +47,10 @@ out:
 }
 
 copse_status copse_free_shares_instance(const struct copse_instance *instance,
-                                        const struct copse_shares *shares, bool reduce,
-                                        struct copse_instance *out, struct copse_err *err) {
+                                        const int64_t *weights, const int64_t *capacities,
+                                        bool reduce, struct copse_instance *out,
+                                        struct copse_err *err) {
   const struct copse_network *from = &instance->network;
-  const int64_t *capacities = reduce ? shares->reduce : shares->broadcast;
   copse_status status;
   *out = (struct copse_instance){.network = *from, .scale = 1};
   out->network.n_links = out->network.n_roots = 0;
@@ -65,9 +65,8 @@ copse_status copse_free_shares_instance(const struct copse_instance *instance,
           reduce ? link->dst : link->src, reduce ? link->src : link->dst, capacities[e]};
   }
   for (int i = 0; i < from->n_terminals; i++)
-    if (shares->weights[i] > 0)
-      out->roots[out->network.n_roots++] =
-          (struct copse_net_root){from->terminals[i], shares->weights[i]};
+    if (weights[i] > 0)
+      out->roots[out->network.n_roots++] = (struct copse_net_root){from->terminals[i], weights[i]};
 out:
   return status;
 }

@@ -31,10 +31,10 @@ copse_status copse_verify_refute(struct copse_err *err, const char *label, const
   return copse_fail_at(err, COPSE_REFUTED, label, 0, "%s", text);
 }
 
-static copse_status get_q(struct checker *c, const mpq_t from, struct copse_q *to) {
+copse_status copse_verify_get_q(const mpq_t from, const char *label, struct copse_q *to,
+                                struct copse_err *err) {
   if (!mpz_fits_slong_p(mpq_numref(from)) || !mpz_fits_slong_p(mpq_denref(from)))
-    return copse_fail(c->err, COPSE_OVERFLOW, "%s: an exact time needs more than 64 bits",
-                      c->label);
+    return copse_fail(err, COPSE_OVERFLOW, "%s: an exact time needs more than 64 bits", label);
   to->num = mpz_get_si(mpq_numref(from));
   to->den = mpz_get_si(mpq_denref(from));
   return COPSE_OK;
@@ -194,7 +194,7 @@ static copse_status check_time(struct checker *c, struct copse_verify_report *re
     report->busiest_src = link->src;
     report->busiest_dst = link->dst;
   }
-  status = get_q(c, most, &report->time_per_GB);
+  status = copse_verify_get_q(most, c->label, &report->time_per_GB, c->err);
   if (status == COPSE_OK && !copse_q_eq(report->time_per_GB, c->schedule->time_per_GB))
     status = refute(c, "time_per_GB is %s, the most loaded link gives %s",
                     copse_q_text(c->schedule->time_per_GB, claimed),
@@ -295,7 +295,7 @@ static copse_status check_bound(struct checker *c, struct copse_verify_report *r
     COPSE_TRY(cut_time(c, bound->reduce_cut, bound->n_reduce_cut, true, false, second));
     mpq_add(time, time, second);
   }
-  COPSE_TRY(get_q(c, time, &report->bound));
+  COPSE_TRY(copse_verify_get_q(time, c->label, &report->bound, c->err));
   if (!copse_q_eq(report->bound, bound->time_per_GB))
     status = refute(c, "the bound is %s, its certificate proves %s",
                     copse_q_text(bound->time_per_GB, claimed), copse_q_text(report->bound, found));
@@ -318,15 +318,15 @@ static copse_status compare_topology(struct checker *c, struct copse_verify_repo
   return status;
 }
 
-copse_status copse_verify_schedule(const struct copse_schedule *schedule,
-                                   const struct copse_topology *topology, const char *label,
-                                   struct copse_verify_report *report, struct copse_err *err) {
-  struct checker c = {.schedule = schedule, .topology = topology, .label = label, .err = err};
+copse_status copse_verify_schedule_loads(const struct copse_schedule *schedule,
+                                         const struct copse_topology *topology, const char *label,
+                                         struct copse_verify_report *report, mpq_t *loads,
+                                         struct copse_err *err) {
+  struct checker c = {
+      .schedule = schedule, .topology = topology, .label = label, .loads = loads, .err = err};
   size_t links = (size_t)topology->n_links;
   copse_status status;
   *report = (struct copse_verify_report){0};
-  c.loads = copse_verify_rationals(topology->n_links);
-  if (!c.loads) return copse_fail_nomem(err);
   COPSE_TRY(copse_calloc((size_t)schedule->n_nodes, sizeof(int), &c.node_of, err));
   COPSE_TRY(copse_calloc(links, sizeof(int), &c.last_tree, err));
   COPSE_TRY(copse_calloc((size_t)schedule->n_ranks, 1, &c.reached, err));
@@ -340,9 +340,18 @@ copse_status copse_verify_schedule(const struct copse_schedule *schedule,
   COPSE_TRY(check_time(&c, report));
   COPSE_TRY(check_bound(&c, report));
 out:
-  copse_verify_rationals_free(c.loads, topology->n_links);
   free(c.node_of);
   free(c.last_tree);
   free(c.reached);
+  return status;
+}
+
+copse_status copse_verify_schedule(const struct copse_schedule *schedule,
+                                   const struct copse_topology *topology, const char *label,
+                                   struct copse_verify_report *report, struct copse_err *err) {
+  mpq_t *loads = copse_verify_rationals(topology->n_links);
+  if (!loads) return copse_fail_nomem(err);
+  copse_status status = copse_verify_schedule_loads(schedule, topology, label, report, loads, err);
+  copse_verify_rationals_free(loads, topology->n_links);
   return status;
 }

@@ -106,7 +106,6 @@ static copse_status refuse_outcome(const struct job *j) {
 
 static copse_status find_joint(struct job *j) {
   struct copse_joint_options options = {.max_columns = MAX_COLUMNS,
-                                        .rate_only = j->options->bound_only,
                                         .progress = j->options->progress};
   double start = copse_clock_seconds();
   struct copse_q scale;

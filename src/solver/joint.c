@@ -11,6 +11,9 @@
 #define MAX_ROUNDS 400
 /* In the rounded solution a cut may be violated by this part of the rate without telling. */
 #define SLACK_PART ((int64_t)1 << 28)
+/* A unit of the rate is worth this times the number of columns in units of links: more than the
+ * last unit costs, or the second search goes for the rate alone. */
+#define RATE_WORTH 16
 
 /* ---- cuts -------------------------------------------------------------------------------- */
 
@@ -128,69 +131,112 @@ static void set_inner(struct copse_joint_search *s) {
   }
 }
 
-/*
- * The exact solution of the basis at hand. *done: it is proved, and in *out, or can't be. Else
- * cuts were added that it violates. With `lean` the proof in *out stays, only the parts change.
- */
-static copse_status try_exact(struct copse_joint_search *s, bool lean, struct copse_joint *out,
+/* What the exact solution of a basis comes to. */
+struct trial {
+  mpq_t *solution, *multipliers;
+  size_t columns, rows;
+  struct copse_lp_proof proof;
+};
+
+static void trial_free(struct trial *t) {
+  copse_rationals_free(t->solution, t->columns);
+  copse_rationals_free(t->multipliers, t->rows);
+}
+
+static copse_status try_basis(const struct copse_joint_search *s, struct trial *t,
+                              struct copse_err *err) {
+  *t = (struct trial){.columns = (size_t)s->n_columns, .rows = (size_t)copse_lp_rows(s->lp)};
+  t->solution = copse_rationals_new(t->columns);
+  t->multipliers = copse_rationals_new(t->rows);
+  if (!t->solution || !t->multipliers) return copse_fail_nomem(err);
+  return copse_lp_exact(s->lp, t->solution, t->multipliers, &t->proof, err);
+}
+
+/* Parts from the basis at hand. *done: they hold and are in *out, or there are none. Else cuts
+ * were added that they violate. */
+static copse_status try_parts(struct copse_joint_search *s, struct copse_joint *out, bool *found,
                               bool *done, struct copse_err *err) {
-  size_t columns = (size_t)s->n_columns, rows = (size_t)copse_lp_rows(s->lp), before = s->n_cuts;
-  mpq_t *solution = copse_rationals_new(columns), *multipliers = copse_rationals_new(rows);
-  struct copse_joint found = *out;
-  bool good = false;
-  copse_status status = COPSE_OK;
+  struct trial trial;
+  size_t before = s->n_cuts;
+  copse_status status;
+  *found = false;
   *done = true;
-  if (!solution || !multipliers) {
-    status = copse_fail_nomem(err);
-    goto out;
-  }
-  COPSE_TRY(copse_lp_exact(s->lp, solution, multipliers, &good, err));
-  if (good) COPSE_TRY(copse_joint_parts(s, solution, &found, &good, err));
-  if (good) COPSE_TRY(separate_parts(s, &found, err));
+  COPSE_TRY(try_basis(s, &trial, err));
+  if (trial.proof.feasible) COPSE_TRY(copse_joint_parts(s, trial.solution, out, found, err));
+  if (*found) COPSE_TRY(separate_parts(s, out, err));
   *done = s->n_cuts == before;
-  if (good && *done && !lean) COPSE_TRY(copse_joint_proof(s, multipliers, &found, &good, err));
-  if (good && *done) {
-    found.outcome = COPSE_JOINT_PROVED;
-    *out = found;
-  }
+  *found = *found && *done;
 out:
-  out->arena = found.arena;
-  copse_rationals_free(solution, columns);
-  copse_rationals_free(multipliers, rows);
+  trial_free(&trial);
   return status;
 }
 
-/* Until the optimum of the cuts so far violates none. `lean`: a failure changes nothing. */
-static copse_status run_rounds(struct copse_joint_search *s, bool lean,
-                               const struct copse_progress *progress, struct copse_joint *out,
-                               struct copse_err *err) {
-  enum copse_joint_outcome failed = lean ? out->outcome : COPSE_JOINT_UNPROVED;
+/* Until the optimum of the cuts so far violates none, in rationals. */
+static copse_status find_parts(struct copse_joint_search *s, const struct copse_progress *progress,
+                               struct copse_joint *out, bool *found, struct copse_err *err) {
   bool done = false;
   copse_status status = COPSE_OK;
+  *found = false;
   for (int round = 0; round < MAX_ROUNDS && !done; round++) {
     out->rounds++;
-    out->outcome = failed;
     if (!copse_lp_solve(s->lp)) goto out;
     copse_progress_report(progress, "groups", out->rounds, 0);
     for (int j = 0; j < s->n_columns; j++) s->value[j] = copse_lp_units(s->lp, j);
     size_t before = s->n_cuts;
     COPSE_TRY(add_cuts(s, err));
-    if (s->n_cuts == before) COPSE_TRY(try_exact(s, lean, out, &done, err));
+    if (s->n_cuts == before) COPSE_TRY(try_parts(s, out, found, &done, err));
   }
-  if (!done && !lean) out->outcome = COPSE_JOINT_TOO_LARGE;
+  if (!done) out->outcome = COPSE_JOINT_TOO_LARGE;
 out:
   return status;
 }
 
-static copse_status find_lean(struct copse_joint_search *s, const struct copse_progress *progress,
-                              struct copse_joint *out, struct copse_err *err) {
-  copse_lp_fix(s->lp, 0, out->rate);
-  copse_lp_set_objective(s->lp, 0, 0);
+/* Whether the cuts so far prove the parts' rate, and how. */
+static copse_status find_proof(struct copse_joint_search *s, struct copse_joint *out, bool *proved,
+                               struct copse_err *err) {
+  struct trial trial = {0};
+  struct copse_q bound;
+  copse_status status = COPSE_OK;
+  *proved = false;
+  if (!copse_lp_solve(s->lp)) goto out;
+  COPSE_TRY(try_basis(s, &trial, err));
+  *proved = trial.proof.optimal && copse_joint_q(trial.solution[0], &bound) &&
+            copse_q_eq(bound, out->rate);
+  if (*proved) COPSE_TRY(copse_joint_proof(s, trial.multipliers, out, proved, err));
+out:
+  trial_free(&trial);
+  return status;
+}
+
+/* R, and less of the links where R does not suffer. */
+static void want_lean(struct copse_joint_search *s) {
+  copse_lp_set_objective(s->lp, 0, (int64_t)RATE_WORTH * s->n_columns);
   for (int q = 0; q < s->n_phases; q++)
     for (int e = 0; e < s->network->n_links; e++)
       if (s->phases[q].column[e] >= 0)
         copse_lp_set_objective(s->lp, s->phases[q].column[e], -1);
-  return run_rounds(s, true, progress, out, err);
+}
+
+static void want_rate(struct copse_joint_search *s) {
+  for (int j = 0; j < s->n_columns; j++) copse_lp_set_objective(s->lp, j, j == 0);
+}
+
+static copse_status search(struct copse_joint_search *s, const struct copse_progress *progress,
+                           struct copse_joint *out, struct copse_err *err) {
+  bool found, proved = false;
+  copse_status status;
+  out->outcome = COPSE_JOINT_UNPROVED;
+  want_lean(s);
+  COPSE_TRY(find_parts(s, progress, out, &found, err));
+  want_rate(s);
+  if (found) COPSE_TRY(find_proof(s, out, &proved, err));
+  if (!proved) {
+    COPSE_TRY(find_parts(s, progress, out, &found, err));
+    if (found) COPSE_TRY(find_proof(s, out, &proved, err));
+  }
+  if (proved) out->outcome = COPSE_JOINT_PROVED;
+out:
+  return status;
 }
 
 static void release(struct copse_joint_search *s) {
@@ -224,9 +270,7 @@ copse_status copse_joint_find(const struct copse_network *network,
   out->columns = s.n_columns;
   if (!small) goto out;
   set_inner(&s);
-  COPSE_TRY(run_rounds(&s, false, options->progress, out, err));
-  if (out->outcome == COPSE_JOINT_PROVED && !options->rate_only && out->rate.num > 0)
-    COPSE_TRY(find_lean(&s, options->progress, out, err));
+  COPSE_TRY(search(&s, options->progress, out, err));
 out:
   release(&s);
   return status;

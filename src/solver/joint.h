@@ -48,7 +48,6 @@ enum copse_joint_outcome {
 
 struct copse_joint_options {
   int max_columns; /* sum over phases of links that may serve it */
-  bool rate_only;  /* no look for parts that take little of the links */
   const struct copse_progress *progress;
 };
 
@@ -78,9 +77,14 @@ struct copse_joint {
  * flow per phase and member for those that its solution violates. With one group that reduces and
  * broadcasts this is solver/shares.h.
  *
- * Rationals show that the optimum of the cuts so far is one (solver/linear_programme.h), maximum
- * flows over integers that no other cut is violated. The proof to hand on: for any weights y >= 0
- * of cuts and any potentials p of relays
+ * What is left of the links when R is as large as it can be allows many solutions; one that takes
+ * the least of them makes short trees and is found in few rounds. So the objective is first
+ * a large number times R less the sum of a, then R alone for the proof; where the two differ in R,
+ * R alone for both.
+ *
+ * Rationals show that R is the optimum of the cuts so far (solver/linear_programme.h), maximum
+ * flows over integers that the solution violates no cut. The proof to hand on: for any weights
+ * y >= 0 of cuts and any potentials p of relays
  *
  *   R * D <= sum_e capacity[e] * max(0, max_q W_q[e] - (p_q[dst] - p_q[src]))
  *
@@ -89,9 +93,6 @@ struct copse_joint {
  * cuts of both phases that hold it), else the mean over its roots. For a tree of root v crosses
  * each cut that holds v, and its load is balanced at relays. PROVED means that both sides are
  * equal.
- *
- * Then, unless rate_only, the same programme with R as it is and the least sum of a, so that the
- * trees take short ways; what this finds counts only if it is proved as above.
  *
  * network->terminals and ->roots are not used. COPSE_OK with the outcome in *out, which the caller
  * frees in every case; R = 0 where some member can't be reached. COPSE_NOMEM; COPSE_OVERFLOW where

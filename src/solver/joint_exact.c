@@ -4,7 +4,7 @@
 
 #include "solver/joint_internal.h"
 
-static bool to_q(const mpq_t from, struct copse_q *to) {
+bool copse_joint_q(const mpq_t from, struct copse_q *to) {
   if (!mpz_fits_slong_p(mpq_numref(from)) || !mpz_fits_slong_p(mpq_denref(from))) return false;
   *to = (struct copse_q){mpz_get_si(mpq_numref(from)), mpz_get_si(mpq_denref(from))};
   return true;
@@ -95,14 +95,10 @@ copse_status copse_joint_parts(const struct copse_joint_search *s, mpq_t *soluti
       copse_arena_alloc(&out->arena, (size_t)s->n_groups, sizeof *parts);
   copse_status status = COPSE_OK;
   if (!parts) return copse_fail_nomem(err);
-  *fits = to_q(solution[0], &out->rate);
+  *fits = copse_joint_q(solution[0], &out->rate);
   for (int g = 0; g < s->n_groups && *fits; g++)
     COPSE_TRY(set_part(s, g, solution, out, &parts[g], fits, err));
   if (!*fits) goto out;
-  for (int g = 0; out->parts && g < s->n_groups; g++) { /* the proof stays with the new parts */
-    parts[g].broadcast_potentials = out->parts[g].broadcast_potentials;
-    parts[g].reduce_potentials = out->parts[g].reduce_potentials;
-  }
   out->parts = parts;
 out:
   return status;
@@ -118,7 +114,7 @@ static copse_status set_potentials(const struct copse_joint_search *s,
   for (int v = 0; v < s->network->n_nodes && *fits; v++) {
     int row = phase->relay_row[copse_joint_anchor(phase, v)];
     p[v] = COPSE_Q_ZERO;
-    if (row >= 0) *fits = to_q(multipliers[row], &p[v]);
+    if (row >= 0) *fits = copse_joint_q(multipliers[row], &p[v]);
   }
   *to = p;
   return COPSE_OK;
@@ -149,7 +145,7 @@ copse_status copse_joint_proof(const struct copse_joint_search *s, mpq_t *multip
     mpq_mul(weight, multipliers[row->row], roots); /* of a link in the row */
     *cut = (struct copse_joint_cut){
         .group = phase->group, .reduce = phase->reduce, .inside = inside};
-    *fits = to_q(weight, &cut->weight);
+    *fits = copse_joint_q(weight, &cut->weight);
   }
   out->cuts = cuts;
   for (int q = 0; q < s->n_phases && *fits && status == COPSE_OK; q++) {

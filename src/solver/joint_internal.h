@@ -52,6 +52,8 @@ copse_status copse_joint_model(struct copse_joint_search *s, int max_columns, bo
 copse_status copse_joint_add_cut(struct copse_joint_search *s, int phase, bool *inside,
                                  size_t first, struct copse_err *err) COPSE_CHECKED;
 
+bool copse_joint_q(const mpq_t from, struct copse_q *to); /* false beyond 64 bits */
+
 /* The parts in whole numbers, into *out. *fits is false where they leave 64 bits. */
 copse_status copse_joint_parts(const struct copse_joint_search *s, mpq_t *solution,
                                struct copse_joint *out, bool *fits,

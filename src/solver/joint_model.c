@@ -82,6 +82,82 @@ out:
   return status;
 }
 
+/* ---- columns to begin with --------------------------------------------------------------- */
+
+/* Breadth-first search from one member over links of use that ends at members: hops [n_nodes],
+ * -1: not reached. */
+static void count_hops(const struct copse_joint_search *s, const struct copse_joint_phase *phase,
+                       const bool *member, int from, int *hops) {
+  for (int v = 0; v < s->network->n_nodes; v++) hops[v] = -1;
+  hops[from] = 0;
+  bool more = true;
+  for (int hop = 0; more; hop++) {
+    more = false;
+    for (int e = 0; e < s->network->n_links; e++) {
+      const struct copse_net_link *link = &s->network->links[e];
+      bool leads_on = link->src == from || !member[link->src];
+      if (phase->column[e] < 0 || hops[link->src] != hop || !leads_on || hops[link->dst] >= 0)
+        continue;
+      hops[link->dst] = hop + 1;
+      more = true;
+    }
+  }
+}
+
+/* Opens the links of all shortest ways from `from` to other members. wanted [n_nodes] is used. */
+static void mark_ways(const struct copse_joint_search *s, const struct copse_joint_phase *phase,
+                      const bool *member, int from, const int *hops, bool *wanted, bool *open) {
+  int most = 0;
+  for (int v = 0; v < s->network->n_nodes; v++) {
+    wanted[v] = member[v] && v != from && hops[v] > 0;
+    if (hops[v] > most) most = hops[v];
+  }
+  for (int hop = most; hop > 0; hop--)
+    for (int e = 0; e < s->network->n_links; e++) {
+      const struct copse_net_link *link = &s->network->links[e];
+      bool leads_on = link->src == from || !member[link->src];
+      if (phase->column[e] < 0 || hops[link->dst] != hop || hops[link->src] != hop - 1 ||
+          !wanted[link->dst] || !leads_on)
+        continue;
+      open[e] = true;
+      wanted[link->src] = true;
+    }
+}
+
+/* Few links are of use in the end: those of shortest ways, and what the programme asks for. */
+static copse_status close_columns(struct copse_joint_search *s, struct copse_err *err) {
+  const struct copse_network *network = s->network;
+  size_t nodes = (size_t)network->n_nodes, links = (size_t)network->n_links;
+  bool *member = NULL, *wanted = NULL, *open = NULL;
+  int *hops = NULL;
+  copse_status status;
+  COPSE_TRY(copse_calloc(nodes, sizeof *member, &member, err));
+  COPSE_TRY(copse_calloc(nodes, sizeof *wanted, &wanted, err));
+  COPSE_TRY(copse_calloc(links, sizeof *open, &open, err));
+  COPSE_TRY(copse_calloc(nodes, sizeof *hops, &hops, err));
+  for (int q = 0; q < s->n_phases; q++) {
+    const struct copse_joint_phase *phase = &s->phases[q];
+    const struct copse_joint_group *group = &s->groups[phase->group];
+    memset(member, 0, nodes * sizeof *member);
+    memset(open, 0, links * sizeof *open);
+    for (int i = 0; i < group->n_members; i++) member[group->members[i]] = true;
+    for (int i = 0; i < group->n_members; i++) {
+      count_hops(s, phase, member, group->members[i], hops);
+      mark_ways(s, phase, member, group->members[i], hops, wanted, open);
+    }
+    for (int e = 0; e < network->n_links; e++)
+      if (phase->column[e] >= 0 && !open[e]) copse_lp_close(s->lp, phase->column[e]);
+  }
+out:
+  free(member);
+  free(wanted);
+  free(open);
+  free(hops);
+  return status;
+}
+
+/* ---- all columns ------------------------------------------------------------------------- */
+
 static copse_status add_columns(struct copse_joint_search *s, int max_columns, bool *small,
                                 struct copse_err *err) {
   bool *member = NULL, *useful = NULL;
@@ -240,6 +316,7 @@ copse_status copse_joint_model(struct copse_joint_search *s, int max_columns, bo
   COPSE_TRY(add_link_rows(s, err));
   for (int q = 0; q < s->n_phases; q++) COPSE_TRY(add_relay_rows(s, &s->phases[q], err));
   COPSE_TRY(add_first_cuts(s, err));
+  status = close_columns(s, err);
 out:
   return status;
 }

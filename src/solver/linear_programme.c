@@ -9,6 +9,7 @@
 #include "solver/equations.h"
 
 #define MAX_EQUATIONS 20000
+#define GAIN 1e-9 /* what is less is rounding */
 
 struct row {
   struct copse_lp_term *terms;
@@ -23,8 +24,6 @@ struct copse_lp {
   int64_t *objective; /* [n_columns] */
   struct row *rows;
   size_t n_rows, rows_capacity;
-  int fixed; /* column, or -1 */
-  struct copse_q fixed_at;
   double unit;
   int *index; /* [n_columns + 1] for handing rows to GLPK */
   double *value;
@@ -38,7 +37,6 @@ copse_status copse_lp_new(int n_columns, int64_t unit, struct copse_lp **out,
   COPSE_TRY(copse_calloc(1, sizeof *lp, &lp, err));
   lp->n_columns = n_columns;
   lp->unit = unit > 0 ? (double)unit : 1;
-  lp->fixed = -1;
   COPSE_TRY(copse_calloc((size_t)n_columns, sizeof *lp->objective, &lp->objective, err));
   COPSE_TRY(copse_calloc((size_t)n_columns + 1, sizeof *lp->index, &lp->index, err));
   COPSE_TRY(copse_calloc((size_t)n_columns + 1, sizeof *lp->value, &lp->value, err));
@@ -70,11 +68,8 @@ void copse_lp_set_objective(struct copse_lp *lp, int column, int64_t value) {
   glp_set_obj_coef(lp->glp, column + 1, (double)value);
 }
 
-void copse_lp_fix(struct copse_lp *lp, int column, struct copse_q value) {
-  double at = copse_q_to_double(value) / lp->unit;
-  lp->fixed = column;
-  lp->fixed_at = value;
-  glp_set_col_bnds(lp->glp, column + 1, GLP_FX, at, at);
+void copse_lp_close(struct copse_lp *lp, int column) {
+  glp_set_col_bnds(lp->glp, column + 1, GLP_FX, 0, 0);
 }
 
 copse_status copse_lp_add_row(struct copse_lp *lp, const struct copse_lp_term *terms, int n,
@@ -111,10 +106,27 @@ static bool run_simplex(struct copse_lp *lp, int method) {
   return glp_simplex(lp->glp, &parameters) == 0 && glp_get_status(lp->glp) == GLP_OPT;
 }
 
-bool copse_lp_solve(struct copse_lp *lp) {
+static bool solve_open(struct copse_lp *lp) {
   if (run_simplex(lp, GLP_DUALP)) return true; /* new rows leave the basis dual feasible */
   glp_std_basis(lp->glp); /* a numerically bad basis: once more from a fresh one */
   return run_simplex(lp, GLP_PRIMAL);
+}
+
+static int open_gaining(struct copse_lp *lp) {
+  int n = 0;
+  for (int j = 1; j <= lp->n_columns; j++) {
+    if (glp_get_col_type(lp->glp, j) != GLP_FX || glp_get_col_dual(lp->glp, j) <= GAIN) continue;
+    glp_set_col_bnds(lp->glp, j, GLP_LO, 0, 0);
+    n++;
+  }
+  return n;
+}
+
+bool copse_lp_solve(struct copse_lp *lp) {
+  do {
+    if (!solve_open(lp)) return false;
+  } while (open_gaining(lp) > 0);
+  return true;
 }
 
 int64_t copse_lp_units(const struct copse_lp *lp, int column) {
@@ -180,40 +192,19 @@ out:
   return status;
 }
 
-static void set_q(mpq_t to, struct copse_q from) {
-  mpq_set_si(to, from.num, (unsigned long)from.den);
-}
-
-/* Columns that are not basic stand at 0, but for the fixed one. */
+/* Columns that are not basic stand at 0. */
 static copse_status solve_primal(const struct basis *b, mpq_t *solution, bool *regular,
                                  struct copse_err *err) {
-  const struct copse_lp *lp = b->lp;
   struct copse_equations *e = NULL;
-  mpq_t *values = copse_rationals_new((size_t)b->n), q;
+  mpq_t *values = copse_rationals_new((size_t)b->n);
   copse_status status;
-  mpq_init(q);
-  if (!values) {
-    status = copse_fail_nomem(err);
-    goto out;
-  }
+  if (!values) return copse_fail_nomem(err);
   COPSE_TRY(fill(b, false, &e, err));
-  for (int j = 0; j < lp->n_columns; j++) mpq_set_ui(solution[j], 0, 1);
-  bool outside = lp->fixed >= 0 && b->place[lp->fixed] < 0;
-  if (outside) set_q(solution[lp->fixed], lp->fixed_at);
-  for (int i = 0; i < b->n; i++) {
-    const struct row *row = &lp->rows[b->rows[i]];
-    mpq_set_si(values[i], row->right, 1);
-    for (int k = 0; outside && k < row->n; k++) {
-      if (row->terms[k].column != lp->fixed) continue;
-      mpq_set_si(q, row->terms[k].value, 1);
-      mpq_mul(q, q, solution[lp->fixed]);
-      mpq_sub(values[i], values[i], q);
-    }
-  }
+  for (int i = 0; i < b->n; i++) mpq_set_si(values[i], b->lp->rows[b->rows[i]].right, 1);
   COPSE_TRY(copse_equations_solve(e, values, regular, err));
+  for (int j = 0; j < b->lp->n_columns; j++) mpq_set_ui(solution[j], 0, 1);
   for (int i = 0; i < b->n && *regular; i++) mpq_set(solution[b->columns[i]], values[i]);
 out:
-  mpq_clear(q);
   copse_equations_free(e);
   copse_rationals_free(values, (size_t)b->n);
   return status;
@@ -241,10 +232,6 @@ static bool solution_holds(const struct copse_lp *lp, mpq_t *solution) {
   bool good = true;
   mpq_inits(sum, q, NULL);
   for (int j = 0; j < lp->n_columns && good; j++) good = mpq_sgn(solution[j]) >= 0;
-  if (lp->fixed >= 0) {
-    set_q(q, lp->fixed_at);
-    good = good && mpq_equal(q, solution[lp->fixed]);
-  }
   for (size_t i = 0; i < lp->n_rows && good; i++) {
     const struct row *row = &lp->rows[i];
     mpq_set_si(sum, -row->right, 1);
@@ -291,21 +278,16 @@ static bool multipliers_hold(const struct copse_lp *lp, mpq_t *multipliers, mpq_
 }
 
 copse_status copse_lp_exact(const struct copse_lp *lp, mpq_t *solution, mpq_t *multipliers,
-                            bool *proved, struct copse_err *err) {
+                            struct copse_lp_proof *proof, struct copse_err *err) {
   struct basis b = {0};
   copse_status status;
   bool regular = false;
-  *proved = false;
+  *proof = (struct copse_lp_proof){false, false};
   COPSE_TRY(list_basis(lp, &b, err));
-  if (!b.square) goto out;
-  COPSE_TRY(solve_primal(&b, solution, &regular, err));
-  if (!regular || !solution_holds(lp, solution)) goto out;
-  if (lp->fixed < 0) {
-    COPSE_TRY(solve_dual(&b, multipliers, &regular, err));
-    *proved = regular && multipliers_hold(lp, multipliers, solution);
-  } else {
-    *proved = true;
-  }
+  if (b.square) COPSE_TRY(solve_primal(&b, solution, &regular, err));
+  proof->feasible = regular && solution_holds(lp, solution);
+  if (regular) COPSE_TRY(solve_dual(&b, multipliers, &regular, err));
+  proof->optimal = proof->feasible && regular && multipliers_hold(lp, multipliers, solution);
 out:
   basis_free(&b);
   return status;

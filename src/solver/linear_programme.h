@@ -10,7 +10,6 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "base/rational.h"
 
 /* Maximise c x over x >= 0 where every row a x is at most, or exactly, its right hand side. */
 struct copse_lp;
@@ -21,9 +20,6 @@ copse_status copse_lp_new(int n_columns, int64_t unit, struct copse_lp **out,
 void copse_lp_free(struct copse_lp *lp);
 
 void copse_lp_set_objective(struct copse_lp *lp, int column, int64_t value);
-/* The column has this value from now on; at most one. */
-void copse_lp_fix(struct copse_lp *lp, int column, struct copse_q value);
-
 struct copse_lp_term {
   int column;
   int64_t value; /* not 0; one term per column */
@@ -32,19 +28,24 @@ copse_status copse_lp_add_row(struct copse_lp *lp, const struct copse_lp_term *t
                               int64_t right, bool exactly, struct copse_err *err) COPSE_CHECKED;
 int copse_lp_rows(const struct copse_lp *lp);
 
-/* False where GLPK gives up. */
+/* Column generation: a closed column stays at 0 until a solution's multipliers say that the
+ * objective would gain by it. */
+void copse_lp_close(struct copse_lp *lp, int column);
+/* An optimum over all columns; false where GLPK gives up. */
 bool copse_lp_solve(struct copse_lp *lp);
 /* After that: the value of a column in units of unit / 2^40, rounded. */
 #define COPSE_LP_UNITS ((int64_t)1 << 40)
 int64_t copse_lp_units(const struct copse_lp *lp, int column);
 
 /*
- * The solution [columns] and the multipliers [rows] of the basis, in rationals. *proved: the
- * solution is feasible, the multipliers are (>= 0 for rows that say "at most", and no column
- * could still gain), and both objectives are the same number: both are optimal. With a fixed
- * column *proved speaks of the solution's feasibility alone.
+ * The solution [columns] and the multipliers [rows] of the basis, in rationals. *feasible: the
+ * solution satisfies all rows, with nothing below 0. *optimal: so do the multipliers (>= 0 for rows
+ * that say "at most", and no column could still gain), and both objectives are the same number.
  */
+struct copse_lp_proof {
+  bool feasible, optimal;
+};
 copse_status copse_lp_exact(const struct copse_lp *lp, mpq_t *solution, mpq_t *multipliers,
-                            bool *proved, struct copse_err *err) COPSE_CHECKED;
+                            struct copse_lp_proof *proof, struct copse_err *err) COPSE_CHECKED;
 
 #endif

@@ -95,11 +95,12 @@ copse_status copse_comm_init_rank(copse_comm **comm, int n_ranks, int rank, int 
   if (device < COPSE_DEVICE_CPU)
     return done(rank, copse_fail(&err, COPSE_INVALID, "%d is no device", device), &err);
   if (device == COPSE_DEVICE_CPU)
-    return done(rank,
-                copse_fail(&err, COPSE_UNSUPPORTED,
-                           "one process per rank on the CPU needs more than a bootstrap: "
-                           "copse_comm_init_mpi, copse_comm_init_wire"),
-                &err);
+    return done(
+        rank,
+        copse_fail(&err, COPSE_UNSUPPORTED,
+                   "ranks on the CPU need more than a bootstrap: copse_comm_init_all for all in "
+                   "one process, copse_comm_init_mpi or copse_comm_init_wire for one each"),
+        &err);
   const struct copse_gpu_support *gpus;
   copse_status status = need_gpus(&gpus, &err);
   if (status != COPSE_OK) return done(rank, status, &err);
@@ -140,8 +141,9 @@ copse_status copse_comm_init_wire(copse_comm **comm, const copse_wire *wire,
   *comm = NULL;
   if (!wire) return missing(NULL, "wire");
   if (wire->n_ranks < 1 || wire->rank < 0 || wire->rank >= wire->n_ranks)
-    return done(-1, copse_fail(&err, COPSE_INVALID, "no ranks to join: %s",
-                               wire->why ? wire->why(wire->context) : "the wire has none"),
+    return done(-1,
+                copse_fail(&err, COPSE_INVALID, "no ranks to join: %s",
+                           wire->why ? wire->why(wire->context) : "the wire has none"),
                 &err);
   COPSE_TRY(copse_mesh_new(wire, timeout_seconds, &mesh, &err));
   const copse_bootstrap bootstrap = {copse_mesh_all_gather, mesh};

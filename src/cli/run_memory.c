@@ -34,8 +34,8 @@ static uint64_t available_memory(void) {
 
 /* Inputs, outputs and scratch for messages of `bytes`, with the type that takes most. */
 static copse_status needed_memory(const struct copse_run_options *options,
-                                  const struct copse_plan *plan, uint32_t ranks_here, uint64_t bytes,
-                                  uint64_t *needed, struct copse_err *err) {
+                                  const struct copse_plan *plan, uint32_t ranks_here,
+                                  uint64_t bytes, uint64_t *needed, struct copse_err *err) {
   const struct copse_plan_header *h = &plan->header;
   uint64_t block = copse_plan_block_bytes(plan, bytes), most = 0;
   for (int t = 0; t < COPSE_N_TYPES; t++) {
@@ -70,6 +70,6 @@ copse_status copse_run_check_memory(const struct copse_run_options *options,
   return copse_fail(err, COPSE_NOMEM,
                     "-e %llu needs %.3g GiB of memory (inputs, outputs and scratch of %u ranks), "
                     "%.3g GiB are %s%s",
-                    (unsigned long long)options->max_bytes, gib(needed), ranks_here,
-                    gib(limit), options->max_memory ? "allowed" : "available", advice);
+                    (unsigned long long)options->max_bytes, gib(needed), ranks_here, gib(limit),
+                    options->max_memory ? "allowed" : "available", advice);
 }

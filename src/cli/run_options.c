@@ -47,7 +47,15 @@ static const char help[] =
     "\n"
     "example: copse run -b 1K -e 16M -f 4 -d half -o avg --backend threads allreduce.plan\n";
 
-enum { OPT_BACKEND = 256, OPT_IN_PLACE, OPT_OUT_OF_PLACE, OPT_MAX_MEMORY, OPT_TIMEOUT, OPT_JSON, OPT_HELP };
+enum {
+  OPT_BACKEND = 256,
+  OPT_IN_PLACE,
+  OPT_OUT_OF_PLACE,
+  OPT_MAX_MEMORY,
+  OPT_TIMEOUT,
+  OPT_JSON,
+  OPT_HELP
+};
 
 static const struct option long_options[] = {
     {"minbytes", required_argument, NULL, 'b'},

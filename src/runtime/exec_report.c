@@ -80,8 +80,8 @@ copse_status copse_exec_report_standstill(const struct copse_exec *exec, const c
       snprintf(text + used, sizeof text - used, "%s waits for ", i ? ", which" : "");
       add_worker(exec, next, text, sizeof text);
       used = strlen(text);
-      snprintf(text + used, sizeof text - used, " (channel %u, chunk %u)", copse_exec_waited_channel(exec, w),
-               exec->workers[w].chunk);
+      snprintf(text + used, sizeof text - used, " (channel %u, chunk %u)",
+               copse_exec_waited_channel(exec, w), exec->workers[w].chunk);
     } else if (i == MAX_LINKS) {
       size_t used = strlen(text);
       snprintf(text + used, sizeof text - used, ", and so on over %u more", length - MAX_LINKS - 1);

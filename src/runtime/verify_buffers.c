@@ -205,9 +205,9 @@ uint64_t copse_buffers_count_wrong(const struct copse_buffers *buffers) {
     n = slice(at, data->count);
     wrong += check_inputs(buffers, at, n, reference);
   }
-  wrong += check_guards(buffers, buffers->input_memory,
-                        input_elements(data) * element_bytes(buffers));
-  wrong += check_guards(buffers, buffers->output_memory,
-                        output_elements(data) * element_bytes(buffers));
+  wrong +=
+      check_guards(buffers, buffers->input_memory, input_elements(data) * element_bytes(buffers));
+  wrong +=
+      check_guards(buffers, buffers->output_memory, output_elements(data) * element_bytes(buffers));
   return wrong;
 }

@@ -162,7 +162,8 @@ void copse_verify_rationals_free(mpq_t *q, int n) {
 
 static copse_status check_all_shares(struct checker *c) {
   const struct copse_schedule *s = c->schedule;
-  mpq_t *out_shares = copse_verify_rationals(s->n_ranks), *in_shares = copse_verify_rationals(s->n_ranks);
+  mpq_t *out_shares = copse_verify_rationals(s->n_ranks),
+        *in_shares = copse_verify_rationals(s->n_ranks);
   bool out = copse_collective_broadcasts(s->collective);
   bool in = copse_collective_reduces(s->collective);
   copse_status status = out_shares && in_shares ? COPSE_OK : copse_fail_nomem(c->err);

@@ -270,7 +270,7 @@ END_TEST
 
 /* After a fault the mesh leaves memory that the wire may still touch, on purpose: LeakSanitizer
  * asks here whether to look. */
-int __lsan_is_turned_off(void);
+__attribute__((visibility("default"))) int __lsan_is_turned_off(void);
 int __lsan_is_turned_off(void) { return 1; }
 
 int main(void) {

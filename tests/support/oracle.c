@@ -233,7 +233,8 @@ static void start_allreduce(struct program *p, const struct copse_topology *t, s
     glp_set_obj_coef(p->lp, r + 1, 1);
   }
   for (int e = 0; e < t->n_links; e++)
-    glp_set_col_bnds(p->lp, t->n_ranks + e + 1, GLP_DB, 0, copse_q_to_double(t->links[e].bandwidth));
+    glp_set_col_bnds(p->lp, t->n_ranks + e + 1, GLP_DB, 0,
+                     copse_q_to_double(t->links[e].bandwidth));
   for (int v = 0; v < t->n_nodes; v++) { /* relays pass on what they get */
     if (t->nodes[v].rank >= 0) continue;
     int row = glp_add_rows(p->lp, 1);
@@ -262,8 +263,7 @@ static void add_allreduce_sink(struct program *p, const struct copse_topology *t
     put(p, row + (reduce ? link->src : link->dst), first + e, -1);
     put(p, limit + e, first + e, 1);
     put(p, limit + e, t->n_ranks + e + 1, reduce ? 1 : -1);
-    glp_set_row_bnds(p->lp, limit + e, GLP_UP, 0,
-                     reduce ? copse_q_to_double(link->bandwidth) : 0);
+    glp_set_row_bnds(p->lp, limit + e, GLP_UP, 0, reduce ? copse_q_to_double(link->bandwidth) : 0);
   }
 }
 
@@ -291,10 +291,10 @@ double copse_test_lp_allreduce_time(const struct copse_topology *t, bool all_cut
   size_t columns = (size_t)(t->n_ranks + t->n_links), n = (size_t)t->n_nodes;
   glp_smcp options;
   if (all_cuts) ck_assert_int_le(t->n_nodes, 10);
-  start_allreduce(&p, t,
-                  1 + n * columns +
-                      (all_cuts ? (2 * columns) << n
-                                : 2 * (size_t)t->n_ranks * (4 * (size_t)t->n_links + n)));
+  start_allreduce(
+      &p, t,
+      1 + n * columns +
+          (all_cuts ? (2 * columns) << n : 2 * (size_t)t->n_ranks * (4 * (size_t)t->n_links + n)));
   for (int reduce = 0; reduce < 2; reduce++) {
     for (unsigned set = 1; all_cuts && set < 1u << t->n_nodes; set++)
       add_allreduce_cut(&p, t, set, reduce);

@@ -171,38 +171,59 @@ out:
   return status;
 }
 
-/* Until the optimum of the cuts so far violates none, in rationals. */
-static copse_status find_parts(struct copse_joint_search *s, const struct copse_progress *progress,
-                               struct copse_joint *out, bool *found, struct copse_err *err) {
+static void take_values(struct copse_joint_search *s) {
+  for (int j = 0; j < s->n_columns; j++) s->value[j] = copse_lp_units(s->lp, j);
+}
+
+/* Until the optimum of the cuts so far violates none, in rationals. Columns are opened, if at all,
+ * only where no cut is missing, else the programme finds ways around those that are not there. */
+static copse_status find_parts(struct copse_joint_search *s, bool open,
+                               const struct copse_progress *progress, struct copse_joint *out,
+                               bool *found, struct copse_err *err) {
   bool done = false;
   copse_status status = COPSE_OK;
   *found = false;
-  for (int round = 0; round < MAX_ROUNDS && !done; round++) {
+  while (!done && out->rounds < MAX_ROUNDS) {
     out->rounds++;
     if (!copse_lp_solve(s->lp)) goto out;
     copse_progress_report(progress, "groups", out->rounds, 0);
-    for (int j = 0; j < s->n_columns; j++) s->value[j] = copse_lp_units(s->lp, j);
+    take_values(s);
     size_t before = s->n_cuts;
     COPSE_TRY(add_cuts(s, err));
-    if (s->n_cuts == before) COPSE_TRY(try_parts(s, out, found, &done, err));
+    if (s->n_cuts == before && (!open || copse_lp_open_gaining(s->lp) == 0))
+      COPSE_TRY(try_parts(s, out, found, &done, err));
   }
   if (!done) out->outcome = COPSE_JOINT_TOO_LARGE;
 out:
   return status;
 }
 
-/* Whether the cuts so far prove the parts' rate, and how. */
+/*
+ * Whether the cuts so far prove the parts' rate over all columns, and how. *more: not yet, but
+ * columns were opened or cuts added that the solution asks for.
+ */
 static copse_status find_proof(struct copse_joint_search *s, struct copse_joint *out, bool *proved,
-                               struct copse_err *err) {
+                               bool *more, struct copse_err *err) {
   struct trial trial = {0};
   struct copse_q bound;
+  size_t before = s->n_cuts;
+  int opened = 0, now;
   copse_status status = COPSE_OK;
-  *proved = false;
-  if (!copse_lp_solve(s->lp)) goto out;
+  *proved = *more = false;
+  do {
+    if (!copse_lp_solve(s->lp)) goto out;
+    opened += now = copse_lp_open_gaining(s->lp);
+  } while (now > 0);
   COPSE_TRY(try_basis(s, &trial, err));
   *proved = trial.proof.optimal && copse_joint_q(trial.solution[0], &bound) &&
             copse_q_eq(bound, out->rate);
-  if (*proved) COPSE_TRY(copse_joint_proof(s, trial.multipliers, out, proved, err));
+  if (*proved) {
+    COPSE_TRY(copse_joint_proof(s, trial.multipliers, out, proved, err));
+  } else {
+    take_values(s);
+    COPSE_TRY(add_cuts(s, err));
+  }
+  *more = opened > 0 || s->n_cuts > before;
 out:
   trial_free(&trial);
   return status;
@@ -223,16 +244,20 @@ static void want_rate(struct copse_joint_search *s) {
 
 static copse_status search(struct copse_joint_search *s, const struct copse_progress *progress,
                            struct copse_joint *out, struct copse_err *err) {
-  bool found, proved = false;
-  copse_status status;
+  bool found = true, proved = false, more = true;
+  copse_status status = COPSE_OK;
   out->outcome = COPSE_JOINT_UNPROVED;
-  want_lean(s);
-  COPSE_TRY(find_parts(s, progress, out, &found, err));
-  want_rate(s);
-  if (found) COPSE_TRY(find_proof(s, out, &proved, err));
-  if (!proved) {
-    COPSE_TRY(find_parts(s, progress, out, &found, err));
-    if (found) COPSE_TRY(find_proof(s, out, &proved, err));
+  while (more && !proved) {
+    want_lean(s);
+    COPSE_TRY(find_parts(s, false, progress, out, &found, err));
+    if (!found) break;
+    want_rate(s);
+    COPSE_TRY(find_proof(s, out, &proved, &more, err));
+  }
+  if (!proved && out->outcome == COPSE_JOINT_UNPROVED) {
+    want_rate(s);
+    COPSE_TRY(find_parts(s, true, progress, out, &found, err));
+    if (found) COPSE_TRY(find_proof(s, out, &proved, &more, err));
   }
   if (proved) out->outcome = COPSE_JOINT_PROVED;
 out:

@@ -78,9 +78,9 @@ struct copse_joint {
  * broadcasts this is solver/shares.h.
  *
  * What is left of the links when R is as large as it can be allows many solutions; one that takes
- * the least of them makes short trees and is found in few rounds. So the objective is first
- * a large number times R less the sum of a, then R alone for the proof; where the two differ in R,
- * R alone for both.
+ * the least of them makes short trees and is found in few rounds, over the links of shortest ways
+ * at first. So the objective is a large number times R less the sum of a; then R alone, over all
+ * links, for the proof, which says what links and cuts are missing if there is none yet.
  *
  * Rationals show that R is the optimum of the cuts so far (solver/linear_programme.h), maximum
  * flows over integers that the solution violates no cut. The proof to hand on: for any weights

@@ -25,6 +25,7 @@ struct copse_lp {
   struct row *rows;
   size_t n_rows, rows_capacity;
   double unit;
+  bool gains_changed; /* since the last solution: its basis may still be feasible, not optimal */
   int *index; /* [n_columns + 1] for handing rows to GLPK */
   double *value;
 };
@@ -64,6 +65,8 @@ void copse_lp_free(struct copse_lp *lp) {
 }
 
 void copse_lp_set_objective(struct copse_lp *lp, int column, int64_t value) {
+  if (lp->objective[column] == value) return;
+  lp->gains_changed = true;
   lp->objective[column] = value;
   glp_set_obj_coef(lp->glp, column + 1, (double)value);
 }
@@ -106,27 +109,24 @@ static bool run_simplex(struct copse_lp *lp, int method) {
   return glp_simplex(lp->glp, &parameters) == 0 && glp_get_status(lp->glp) == GLP_OPT;
 }
 
-static bool solve_open(struct copse_lp *lp) {
-  if (run_simplex(lp, GLP_DUALP)) return true; /* new rows leave the basis dual feasible */
+bool copse_lp_solve(struct copse_lp *lp) {
+  /* new rows leave the basis dual feasible */
+  int method = lp->gains_changed ? GLP_PRIMAL : GLP_DUALP;
+  lp->gains_changed = false;
+  if (run_simplex(lp, method)) return true;
   glp_std_basis(lp->glp); /* a numerically bad basis: once more from a fresh one */
   return run_simplex(lp, GLP_PRIMAL);
 }
 
-static int open_gaining(struct copse_lp *lp) {
+int copse_lp_open_gaining(struct copse_lp *lp) {
   int n = 0;
   for (int j = 1; j <= lp->n_columns; j++) {
     if (glp_get_col_type(lp->glp, j) != GLP_FX || glp_get_col_dual(lp->glp, j) <= GAIN) continue;
     glp_set_col_bnds(lp->glp, j, GLP_LO, 0, 0);
+    lp->gains_changed = true;
     n++;
   }
   return n;
-}
-
-bool copse_lp_solve(struct copse_lp *lp) {
-  do {
-    if (!solve_open(lp)) return false;
-  } while (open_gaining(lp) > 0);
-  return true;
 }
 
 int64_t copse_lp_units(const struct copse_lp *lp, int column) {

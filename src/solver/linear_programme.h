@@ -28,11 +28,12 @@ copse_status copse_lp_add_row(struct copse_lp *lp, const struct copse_lp_term *t
                               int64_t right, bool exactly, struct copse_err *err) COPSE_CHECKED;
 int copse_lp_rows(const struct copse_lp *lp);
 
-/* Column generation: a closed column stays at 0 until a solution's multipliers say that the
- * objective would gain by it. */
-void copse_lp_close(struct copse_lp *lp, int column);
-/* An optimum over all columns; false where GLPK gives up. */
+/* False where GLPK gives up. */
 bool copse_lp_solve(struct copse_lp *lp);
+/* Column generation: a closed column stays at 0 until, after a solution, its multipliers say that
+ * the objective would gain by it. How many were opened: with 0, the solution is one for all. */
+void copse_lp_close(struct copse_lp *lp, int column);
+int copse_lp_open_gaining(struct copse_lp *lp);
 /* After that: the value of a column in units of unit / 2^40, rounded. */
 #define COPSE_LP_UNITS ((int64_t)1 << 40)
 int64_t copse_lp_units(const struct copse_lp *lp, int column);

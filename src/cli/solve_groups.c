@@ -55,8 +55,8 @@ static copse_status load(struct job *j) {
     whole = NULL;
     goto out;
   }
-  COPSE_TRY(copse_cli_change_topology(args, whole, args->faults, args->n_faults, &j->topology,
-                                      j->err));
+  COPSE_TRY(
+      copse_cli_change_topology(args, whole, args->faults, args->n_faults, &j->topology, j->err));
   status = move_list(j, whole);
 out:
   free(data);
@@ -70,8 +70,7 @@ out:
 static copse_status self_check(struct job *j) {
   struct copse_verify_groups_report report;
   struct copse_err local = COPSE_ERR_INIT;
-  copse_status status =
-      copse_verify_groups(j->groups, j->topology, "schedules", &report, &local);
+  copse_status status = copse_verify_groups(j->groups, j->topology, "schedules", &report, &local);
   if (status == COPSE_OK && report.optimal) return COPSE_OK;
   return copse_fail(j->err, status == COPSE_REFUTED || status == COPSE_OK ? COPSE_INTERNAL : status,
                     "the computed schedules fail verification: %s",
@@ -187,8 +186,8 @@ static copse_status run(struct job *j, struct copse_cli_progress *bar,
     copse_note(&copse_cli_notes,
                "GPUs forward for groups that they are not in, as switches do; --others exclude "
                "leaves them out");
-  COPSE_TRY(copse_solve_groups(j->topology, j->list, j->n, &options, &j->groups, &j->seconds,
-                               j->err));
+  COPSE_TRY(
+      copse_solve_groups(j->topology, j->list, j->n, &options, &j->groups, &j->seconds, j->err));
   COPSE_TRY(name_files(j));
   if (!j->args->solve.bound_only) COPSE_TRY(self_check(j));
   if (j->what->folder) COPSE_TRY(write_all(j));

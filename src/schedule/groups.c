@@ -221,8 +221,7 @@ static copse_status read_members(const struct reader *r) {
   COPSE_TRY(copse_json_get_array(&r->json, r->json.root, "groups", &array, r->err));
   int n = cJSON_GetArraySize(array);
   if (n == 0) return refuse(r, array, r->json.root, "\"groups\" is empty");
-  COPSE_TRY(
-      copse_calloc((size_t)n, sizeof *r->groups->members, &r->groups->members, r->err));
+  COPSE_TRY(copse_calloc((size_t)n, sizeof *r->groups->members, &r->groups->members, r->err));
   r->groups->n = n;
   n = 0;
   COPSE_JSON_EACH (item, array)
@@ -247,8 +246,7 @@ static copse_status read_index(const struct reader *r) {
   COPSE_TRY(copse_json_get_rational(&r->json, root, "time_per_GB", &g->time_per_GB, r->err));
   COPSE_TRY(read_members(r));
   COPSE_TRY(copse_json_expect_object(&r->json, bound, root, "\"bound\"", bound_keys, r->err));
-  COPSE_TRY(
-      copse_json_get_rational(&r->json, bound, "time_per_GB", &g->bound_time_per_GB, r->err));
+  COPSE_TRY(copse_json_get_rational(&r->json, bound, "time_per_GB", &g->bound_time_per_GB, r->err));
   COPSE_TRY(read_cuts(r, bound));
   COPSE_TRY(read_potentials(r, bound));
 out:
@@ -269,8 +267,7 @@ bool copse_groups_is_index(const char *data, size_t size) {
   return is;
 }
 
-copse_status copse_groups_load(const char *path, struct copse_groups **out,
-                               struct copse_err *err) {
+copse_status copse_groups_load(const char *path, struct copse_groups **out, struct copse_err *err) {
   struct reader r = {.path = path, .err = err};
   char *data = NULL;
   size_t size;

@@ -47,8 +47,8 @@ static copse_status read_ranks(struct reader *r, const char *list, struct copse_
   copse_status status;
   copse_text_add(&place, "%s:%ld", r->file, r->line);
   COPSE_TRY(copse_text_status(&place, r->err));
-  COPSE_TRY(copse_topology_parse_ranks(r->topology, place.data, list, &group->nodes, &group->n,
-                                       r->err));
+  COPSE_TRY(
+      copse_topology_parse_ranks(r->topology, place.data, list, &group->nodes, &group->n, r->err));
   if (group->n < 2) {
     status = refuse(r, "a group of one rank sends nothing; leave the line out");
   } else if (copse_collective_rooted(group->collective) &&
@@ -91,8 +91,8 @@ out:
 
 copse_status copse_group_list_parse(const char *file, const char *data, size_t size,
                                     const struct copse_topology *topology,
-                                    copse_collective collective, int root,
-                                    struct copse_group **out, int *n, struct copse_err *err) {
+                                    copse_collective collective, int root, struct copse_group **out,
+                                    int *n, struct copse_err *err) {
   struct reader r = {.file = file, .topology = topology, .err = err};
   char *text = NULL, *rest, *line;
   copse_status status;

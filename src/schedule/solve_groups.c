@@ -54,8 +54,7 @@ static copse_status describe_group(struct job *j, int g) {
   member->n_ranks = group->n;
   member->ranks = ids;
   for (int r = 0; r < group->n; r++)
-    if (!(ids[r] =
-              copse_arena_strdup(&j->result->arena, j->topology->nodes[group->nodes[r]].id)))
+    if (!(ids[r] = copse_arena_strdup(&j->result->arena, j->topology->nodes[group->nodes[r]].id)))
       return copse_fail_nomem(j->err);
   return COPSE_OK;
 }
@@ -111,8 +110,8 @@ static copse_status find_joint(struct job *j) {
   struct copse_q scale;
   copse_status status;
   COPSE_TRY(copse_instance_make(j->topology, j->options->label, -1, false, &j->instance, j->err));
-  COPSE_TRY(copse_joint_find(&j->instance.network, j->joint_groups, j->n, &options, &j->joint,
-                             j->err));
+  COPSE_TRY(
+      copse_joint_find(&j->instance.network, j->joint_groups, j->n, &options, &j->joint, j->err));
   j->seconds->optimum += copse_clock_seconds() - start;
   if (j->joint.outcome != COPSE_JOINT_PROVED) return refuse_outcome(j);
   scale = (struct copse_q){j->instance.scale, 1};
@@ -148,8 +147,7 @@ static copse_status pack_group(struct job *j, int g) {
   COPSE_TRY(move_links(j, g, from->broadcast, &broadcast));
   COPSE_TRY(move_links(j, g, from->reduce, &reduce));
   struct copse_solve_part part = {from->whole, from->weights, broadcast, reduce};
-  COPSE_TRY(
-      copse_solve_in_part(j->chosen[g], &options, &part, &schedule, j->seconds, j->err));
+  COPSE_TRY(copse_solve_in_part(j->chosen[g], &options, &part, &schedule, j->seconds, j->err));
   copse_schedule_release(j->result->members[g].schedule);
   j->result->members[g].schedule = schedule;
 out:

@@ -30,8 +30,7 @@ static copse_status compare_member(struct checker *c, int g, int *nodes) {
   const struct copse_groups_member *member = &c->groups->members[g];
   const struct copse_schedule *s = member->schedule;
   if (s->collective != member->collective || s->n_ranks != member->n_ranks)
-    return refute(c, "group %d: '%s' is of another collective or number of ranks", g,
-                  member->file);
+    return refute(c, "group %d: '%s' is of another collective or number of ranks", g, member->file);
   if (s->collective == COPSE_ALLTOALL) return refute(c, "group %d: an alltoall has no trees", g);
   for (int r = 0; r < s->n_ranks; r++) {
     const char *id = s->nodes[s->rank_nodes[r]];
@@ -287,8 +286,7 @@ out:
 
 copse_status copse_verify_groups(const struct copse_groups *groups,
                                  const struct copse_topology *topology, const char *label,
-                                 struct copse_verify_groups_report *report,
-                                 struct copse_err *err) {
+                                 struct copse_verify_groups_report *report, struct copse_err *err) {
   struct checker c = {.groups = groups,
                       .topology = topology,
                       .label = label,

@@ -153,8 +153,7 @@ static copse_status subtract(struct copse_equations *e, int row, int pivot, int 
                              mpq_t *values, mpq_t factor, mpq_t t, struct copse_err *err) {
   copse_status status = COPSE_OK;
   mpq_div(factor, find(e, row, column)->value, find(e, pivot, column)->value);
-  for (size_t k = 0; k < e->rows[row].n; k++)
-    e->place[e->rows[row].entries[k].column] = (int)k + 1;
+  for (size_t k = 0; k < e->rows[row].n; k++) e->place[e->rows[row].entries[k].column] = (int)k + 1;
   for (size_t k = 0; k < e->rows[pivot].n; k++) {
     int j = e->rows[pivot].entries[k].column;
     struct entry *entry = e->place[j] ? &e->rows[row].entries[e->place[j] - 1] : NULL;

@@ -234,8 +234,7 @@ static void want_lean(struct copse_joint_search *s) {
   copse_lp_set_objective(s->lp, 0, (int64_t)RATE_WORTH * s->n_columns);
   for (int q = 0; q < s->n_phases; q++)
     for (int e = 0; e < s->network->n_links; e++)
-      if (s->phases[q].column[e] >= 0)
-        copse_lp_set_objective(s->lp, s->phases[q].column[e], -1);
+      if (s->phases[q].column[e] >= 0) copse_lp_set_objective(s->lp, s->phases[q].column[e], -1);
 }
 
 static void want_rate(struct copse_joint_search *s) {

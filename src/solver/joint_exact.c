@@ -108,8 +108,7 @@ static copse_status set_potentials(const struct copse_joint_search *s,
                                    const struct copse_joint_phase *phase, mpq_t *multipliers,
                                    struct copse_joint *out, const struct copse_q **to, bool *fits,
                                    struct copse_err *err) {
-  struct copse_q *p =
-      copse_arena_alloc(&out->arena, (size_t)s->network->n_nodes, sizeof *p);
+  struct copse_q *p = copse_arena_alloc(&out->arena, (size_t)s->network->n_nodes, sizeof *p);
   if (!p) return copse_fail_nomem(err);
   for (int v = 0; v < s->network->n_nodes && *fits; v++) {
     int row = phase->relay_row[copse_joint_anchor(phase, v)];
@@ -143,8 +142,8 @@ copse_status copse_joint_proof(const struct copse_joint_search *s, mpq_t *multip
     memcpy(inside, row->inside, nodes * sizeof *inside);
     mpq_set_si(roots, n_roots > 0 ? n_roots : 1, 1);
     mpq_mul(weight, multipliers[row->row], roots); /* of a link in the row */
-    *cut = (struct copse_joint_cut){
-        .group = phase->group, .reduce = phase->reduce, .inside = inside};
+    *cut =
+        (struct copse_joint_cut){.group = phase->group, .reduce = phase->reduce, .inside = inside};
     *fits = copse_joint_q(weight, &cut->weight);
   }
   out->cuts = cuts;

@@ -53,7 +53,8 @@ static copse_status prune(const struct copse_joint_search *s, const bool *member
       again = true;
     }
     for (int e = 0; e < network->n_links && again; e++)
-      useful[e] = useful[e] && anchor[network->links[e].src] < 0 && anchor[network->links[e].dst] < 0;
+      useful[e] =
+          useful[e] && anchor[network->links[e].src] < 0 && anchor[network->links[e].dst] < 0;
   }
 out:
   free(ends);

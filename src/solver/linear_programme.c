@@ -26,7 +26,7 @@ struct copse_lp {
   size_t n_rows, rows_capacity;
   double unit;
   bool gains_changed; /* since the last solution: its basis may still be feasible, not optimal */
-  int *index; /* [n_columns + 1] for handing rows to GLPK */
+  int *index;         /* [n_columns + 1] for handing rows to GLPK */
   double *value;
 };
 
@@ -181,8 +181,8 @@ static copse_status fill(const struct basis *b, bool transposed, struct copse_eq
     for (int k = 0; k < row->n; k++) {
       int j = b->place[row->terms[k].column];
       if (j < 0) continue;
-      COPSE_TRY(copse_equations_set(e, transposed ? j : i, transposed ? i : j, row->terms[k].value,
-                                    err));
+      COPSE_TRY(
+          copse_equations_set(e, transposed ? j : i, transposed ? i : j, row->terms[k].value, err));
     }
   }
   *out = e;

@@ -229,7 +229,8 @@ static bool check(int seed) {
   struct copse_err err = COPSE_ERR_INIT;
   draw((uint64_t)seed, &trial);
   copse_status status = solve(&trial, false, &groups, &err);
-  if (status != COPSE_OK) { /* GPUs may make unbalanced relays; without them a group may fall apart */
+  if (status !=
+      COPSE_OK) { /* GPUs may make unbalanced relays; without them a group may fall apart */
     ck_assert_msg((trial.exclude && status == COPSE_INFEASIBLE) ||
                       (status == COPSE_BAD_INPUT && strstr(err.text, "trees need them equal")),
                   "seed %d: %s", seed, err.text);

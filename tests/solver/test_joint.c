@@ -157,10 +157,11 @@ END_TEST
  * so the link between decides, or, where it is wide, the GPUs. */
 START_TEST(tensor_groups_in_boxes_and_data_groups_across) {
   struct copse_net_link links[14];
-  struct copse_joint_group groups[] = {
-      {3, left, true, false, -1, NULL},     {3, right, true, false, -1, NULL},
-      {2, pairs[0], true, false, -1, NULL}, {2, pairs[1], true, false, -1, NULL},
-      {2, pairs[2], true, false, -1, NULL}};
+  struct copse_joint_group groups[] = {{3, left, true, false, -1, NULL},
+                                       {3, right, true, false, -1, NULL},
+                                       {2, pairs[0], true, false, -1, NULL},
+                                       {2, pairs[1], true, false, -1, NULL},
+                                       {2, pairs[2], true, false, -1, NULL}};
   two_boxes(12, 6, links);
   expect_rate(links, groups, 5, (struct copse_q){4, 1});
   two_boxes(12, 600, links);

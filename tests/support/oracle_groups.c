@@ -235,8 +235,8 @@ static void count_link(const struct result *r, int e, mpq_t most, mpq_t sum, mpq
   mpq_set_ui(most, 0, 1);
   for (int g = 0; g < r->n_groups; g++)
     for (int reduce = 0; reduce < 2; reduce++) {
-      const struct copse_q *p = reduce ? r->joint->parts[g].reduce_potentials
-                                       : r->joint->parts[g].broadcast_potentials;
+      const struct copse_q *p =
+          reduce ? r->joint->parts[g].reduce_potentials : r->joint->parts[g].broadcast_potentials;
       if (!part_of(r, g, reduce) || !is_open(&r->groups[g], link)) continue;
       copse_test_set_q(sum, p[link->src]);
       copse_test_set_q(q, p[link->dst]);

@@ -44,16 +44,17 @@ out:
 static copse_status separate_phase(struct copse_joint_search *s, int phase, bool exact,
                                    struct copse_err *err) {
   const struct copse_network *network = s->network;
-  const struct copse_joint_group *group = &s->groups[s->phases[phase].group];
+  const struct copse_joint_phase *q = &s->phases[phase];
   struct copse_flow *flow = NULL;
   size_t first = s->n_cuts;
   int64_t sum = 0;
   copse_status status;
   for (int v = 0; v < network->n_nodes; v++) sum += s->shares[v];
-  COPSE_TRY(phase_graph(s, s->phases[phase].reduce, &flow, err));
+  COPSE_TRY(phase_graph(s, q->reduce, &flow, err));
   int64_t enough = exact ? sum : sum - sum / SLACK_PART;
-  for (int i = 0; i < group->n_members; i++) {
-    if (copse_flow_max(flow, network->n_nodes, group->members[i], sum) >= enough) continue;
+  for (int i = 0; i < copse_joint_terminals(s, q); i++) {
+    if (copse_flow_max(flow, network->n_nodes, copse_joint_terminal(s, q, i), sum) >= enough)
+      continue;
     bool *inside = NULL;
     COPSE_TRY(copse_calloc((size_t)network->n_nodes, sizeof *inside, &inside, err));
     for (int v = 0; v < network->n_nodes; v++) inside[v] = copse_flow_on_source_side(flow, v);
@@ -74,7 +75,8 @@ static copse_status separate(struct copse_joint_search *s, const int64_t *point,
     for (int i = 0; i < s->groups[group].n_members; i++)
       if (copse_joint_is_root(&s->groups[group], i))
         s->shares[s->groups[group].members[i]] =
-            roots > 0 ? point[0] / roots : point[s->first_share[group] + i];
+            roots > 0 ? point[copse_joint_rate_column(s, group)] / roots
+                      : point[s->first_share[group] + i];
     for (int e = 0; e < s->network->n_links; e++)
       s->capacities[e] = s->phases[q].column[e] >= 0 ? point[s->phases[q].column[e]] : 0;
     COPSE_TRY(separate_phase(s, q, false, err));
@@ -198,6 +200,14 @@ out:
   return status;
 }
 
+static bool has_rate(const struct copse_joint_search *s, mpq_t *solution, struct copse_q rate) {
+  struct copse_q sum = COPSE_Q_ZERO, q;
+  bool fits = true;
+  for (int j = 0; j < s->n_rates && fits; j++)
+    fits = copse_joint_q(solution[j], &q) && copse_q_add(sum, q, &sum, NULL) == COPSE_OK;
+  return fits && copse_q_eq(sum, rate);
+}
+
 /*
  * Whether the cuts so far prove the parts' rate over all columns, and how. *more: not yet, but
  * columns were opened or cuts added that the solution asks for.
@@ -205,7 +215,6 @@ out:
 static copse_status find_proof(struct copse_joint_search *s, struct copse_joint *out, bool *proved,
                                bool *more, struct copse_err *err) {
   struct trial trial = {0};
-  struct copse_q bound;
   size_t before = s->n_cuts;
   int opened = 0, now;
   copse_status status = COPSE_OK;
@@ -215,8 +224,7 @@ static copse_status find_proof(struct copse_joint_search *s, struct copse_joint 
     opened += now = copse_lp_open_gaining(s->lp);
   } while (now > 0);
   COPSE_TRY(try_basis(s, &trial, err));
-  *proved = trial.proof.optimal && copse_joint_q(trial.solution[0], &bound) &&
-            copse_q_eq(bound, out->rate);
+  *proved = trial.proof.optimal && has_rate(s, trial.solution, out->rate);
   if (*proved) {
     COPSE_TRY(copse_joint_proof(s, trial.multipliers, out, proved, err));
   } else {
@@ -231,14 +239,15 @@ out:
 
 /* R, and less of the links where R does not suffer. */
 static void want_lean(struct copse_joint_search *s) {
-  copse_lp_set_objective(s->lp, 0, (int64_t)RATE_WORTH * s->n_columns);
+  for (int j = 0; j < s->n_rates; j++)
+    copse_lp_set_objective(s->lp, j, (int64_t)RATE_WORTH * s->n_columns);
   for (int q = 0; q < s->n_phases; q++)
     for (int e = 0; e < s->network->n_links; e++)
       if (s->phases[q].column[e] >= 0) copse_lp_set_objective(s->lp, s->phases[q].column[e], -1);
 }
 
 static void want_rate(struct copse_joint_search *s) {
-  for (int j = 0; j < s->n_columns; j++) copse_lp_set_objective(s->lp, j, j == 0);
+  for (int j = 0; j < s->n_columns; j++) copse_lp_set_objective(s->lp, j, j < s->n_rates);
 }
 
 static copse_status search(struct copse_joint_search *s, const struct copse_progress *progress,
@@ -286,7 +295,10 @@ copse_status copse_joint_find(const struct copse_network *network,
                               const struct copse_joint_group *groups, int n_groups,
                               const struct copse_joint_options *options, struct copse_joint *out,
                               struct copse_err *err) {
-  struct copse_joint_search s = {.network = network, .groups = groups, .n_groups = n_groups};
+  struct copse_joint_search s = {.network = network,
+                                 .groups = groups,
+                                 .n_groups = n_groups,
+                                 .n_rates = options->separate ? n_groups : 1};
   bool small;
   copse_status status;
   *out = (struct copse_joint){.outcome = COPSE_JOINT_TOO_LARGE, .rate = COPSE_Q_ZERO};

@@ -17,6 +17,10 @@ struct copse_joint_group {
   bool broadcasts, reduces;
   int root;           /* its only root, a node; -1: every member is one */
   const bool *closed; /* [n_nodes] nodes it may not use, or NULL */
+  /* Nodes that every tree of the phase must reach besides the members, [0] of the broadcast, [1] of
+   * the reduction: switches that copy, or add. They need not be balanced. */
+  int n_extra[2];
+  const int *extra[2];
 };
 
 /* A node set S of the proof, for one phase of one group. */
@@ -33,7 +37,8 @@ struct copse_joint_cut {
  * the trees of the phase.
  */
 struct copse_joint_part {
-  int64_t whole;
+  struct copse_q rate; /* the group's */
+  int64_t whole;       /* 0 without a rate */
   const int64_t *weights;            /* [n_members] */
   const int64_t *broadcast, *reduce; /* [n_links], NULL without the phase */
   /* [n_nodes] of the proof, 0 for members; NULL without the phase */
@@ -48,12 +53,14 @@ enum copse_joint_outcome {
 
 struct copse_joint_options {
   int max_columns; /* sum over phases of links that may serve it */
+  bool separate;   /* each group has a rate of its own, and the sum is what counts: ways to do one
+                      and the same thing. There is no proof to hand on. */
   const struct copse_progress *progress;
 };
 
 struct copse_joint {
   enum copse_joint_outcome outcome;
-  struct copse_q rate;                  /* of every group: what its roots send in all */
+  struct copse_q rate;                  /* of every group: what its roots send in all; or the sum */
   struct copse_joint_part *parts;       /* [n_groups] */
   int n_cuts;
   const struct copse_joint_cut *cuts;

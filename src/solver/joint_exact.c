@@ -24,7 +24,7 @@ static bool scale(const mpq_t value, const mpz_t factor, unsigned long divisor, 
 static void common_denominator(const struct copse_joint_search *s, int group, mpq_t *solution,
                                mpz_t factor) {
   int members = s->groups[group].n_members;
-  mpz_set(factor, mpq_denref(solution[0]));
+  mpz_set(factor, mpq_denref(solution[copse_joint_rate_column(s, group)]));
   for (int i = 0; s->first_share[group] >= 0 && i < members; i++)
     mpz_lcm(factor, factor, mpq_denref(solution[s->first_share[group] + i]));
   for (int q = 0; q < s->n_phases; q++)
@@ -56,9 +56,10 @@ static copse_status set_part(const struct copse_joint_search *s, int group, mpq_
   mpz_t factor, t;
   mpz_init(t);
   mpz_init(factor);
+  *fits = copse_joint_q(solution[copse_joint_rate_column(s, group)], &part->rate);
   common_denominator(s, group, solution, factor);
   for (int i = 0; i < g->n_members && *fits && weights; i++) {
-    int column = roots > 0 ? 0 : s->first_share[group] + i;
+    int column = roots > 0 ? copse_joint_rate_column(s, group) : s->first_share[group] + i;
     if (!copse_joint_is_root(g, i)) continue;
     *fits = scale(solution[column], factor, roots > 0 ? (unsigned long)roots : 1, t, &weights[i]);
     part->whole += weights[i];
@@ -95,9 +96,12 @@ copse_status copse_joint_parts(const struct copse_joint_search *s, mpq_t *soluti
       copse_arena_alloc(&out->arena, (size_t)s->n_groups, sizeof *parts);
   copse_status status = COPSE_OK;
   if (!parts) return copse_fail_nomem(err);
-  *fits = copse_joint_q(solution[0], &out->rate);
+  out->rate = COPSE_Q_ZERO;
+  *fits = true;
   for (int g = 0; g < s->n_groups && *fits; g++)
     COPSE_TRY(set_part(s, g, solution, out, &parts[g], fits, err));
+  for (int g = 0; g < s->n_rates && *fits; g++)
+    *fits = copse_q_add(out->rate, parts[g].rate, &out->rate, NULL) == COPSE_OK;
   if (!*fits) goto out;
   out->parts = parts;
 out:

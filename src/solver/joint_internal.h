@@ -21,11 +21,12 @@ struct copse_joint_row {
   bool *inside; /* [n_nodes] */
 };
 
-/* Column 0 is R; then the free shares; then the links of the phases. */
+/* First the rates, one for all or one for each group; then the free shares; then the links. */
 struct copse_joint_search {
   const struct copse_network *network;
   const struct copse_joint_group *groups;
   int n_groups, n_phases, n_columns;
+  int n_rates; /* 1 or n_groups */
   struct copse_joint_phase *phases; /* [n_phases] */
   int *first_share;                 /* [n_groups] column, -1: shares are equal */
   struct copse_lp *lp;
@@ -44,6 +45,12 @@ bool copse_joint_is_root(const struct copse_joint_group *group, int member);
 /* The node of use that this one hangs on, or itself: in a proof it stands where that one does, so
  * that the links between them don't count. */
 int copse_joint_anchor(const struct copse_joint_phase *phase, int node);
+
+int copse_joint_rate_column(const struct copse_joint_search *s, int group);
+/* Terminal i of a phase: its group's members, then its extra ones. */
+int copse_joint_terminals(const struct copse_joint_search *s, const struct copse_joint_phase *phase);
+int copse_joint_terminal(const struct copse_joint_search *s, const struct copse_joint_phase *phase,
+                         int i);
 
 /* Columns, and the rows that are no cuts. *small is false where there are too many columns. */
 copse_status copse_joint_model(struct copse_joint_search *s, int max_columns, bool *small,

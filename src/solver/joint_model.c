@@ -14,6 +14,29 @@ bool copse_joint_is_root(const struct copse_joint_group *group, int member) {
   return group->root < 0 || group->members[member] == group->root;
 }
 
+int copse_joint_rate_column(const struct copse_joint_search *s, int group) {
+  return s->n_rates > 1 ? group : 0;
+}
+
+int copse_joint_terminals(const struct copse_joint_search *s,
+                          const struct copse_joint_phase *phase) {
+  return s->groups[phase->group].n_members + s->groups[phase->group].n_extra[phase->reduce];
+}
+
+int copse_joint_terminal(const struct copse_joint_search *s, const struct copse_joint_phase *phase,
+                         int i) {
+  const struct copse_joint_group *group = &s->groups[phase->group];
+  return i < group->n_members ? group->members[i]
+                              : group->extra[phase->reduce][i - group->n_members];
+}
+
+static void mark_terminals(const struct copse_joint_search *s,
+                           const struct copse_joint_phase *phase, bool *terminal) {
+  memset(terminal, 0, (size_t)s->network->n_nodes * sizeof *terminal);
+  for (int i = 0; i < copse_joint_terminals(s, phase); i++)
+    terminal[copse_joint_terminal(s, phase, i)] = true;
+}
+
 /* ---- columns ----------------------------------------------------------------------------- */
 
 /* Whether the links of a phase at a node all lead to one place. */
@@ -66,8 +89,8 @@ int copse_joint_anchor(const struct copse_joint_phase *phase, int node) {
   return node;
 }
 
-static copse_status add_phase(struct copse_joint_search *s, int group, bool reduce,
-                              const bool *useful, const int *anchor, struct copse_err *err) {
+static copse_status add_phase(struct copse_joint_search *s, int group, bool reduce, bool *terminal,
+                              bool *useful, struct copse_err *err) {
   struct copse_joint_phase *phase = &s->phases[s->n_phases++];
   size_t nodes = (size_t)s->network->n_nodes;
   copse_status status;
@@ -76,7 +99,8 @@ static copse_status add_phase(struct copse_joint_search *s, int group, bool redu
   COPSE_TRY(copse_calloc((size_t)s->network->n_links, sizeof(int), &phase->column, err));
   COPSE_TRY(copse_calloc(nodes, sizeof(int), &phase->relay_row, err));
   COPSE_TRY(copse_calloc(nodes, sizeof(int), &phase->anchor, err));
-  memcpy(phase->anchor, anchor, nodes * sizeof *anchor);
+  mark_terminals(s, phase, terminal);
+  COPSE_TRY(prune(s, terminal, s->groups[group].closed, useful, phase->anchor, err));
   for (int e = 0; e < s->network->n_links; e++) phase->column[e] = useful[e] ? s->n_columns++ : -1;
   for (int v = 0; v < s->network->n_nodes; v++) phase->relay_row[v] = -1;
 out:
@@ -85,10 +109,10 @@ out:
 
 /* ---- columns to begin with --------------------------------------------------------------- */
 
-/* Breadth-first search from one member over links of use that ends at members: hops [n_nodes],
+/* Breadth-first search from one terminal over links of use that ends at terminals: hops [n_nodes],
  * -1: not reached. */
 static void count_hops(const struct copse_joint_search *s, const struct copse_joint_phase *phase,
-                       const bool *member, int from, int *hops) {
+                       const bool *terminal, int from, int *hops) {
   for (int v = 0; v < s->network->n_nodes; v++) hops[v] = -1;
   hops[from] = 0;
   bool more = true;
@@ -96,7 +120,7 @@ static void count_hops(const struct copse_joint_search *s, const struct copse_jo
     more = false;
     for (int e = 0; e < s->network->n_links; e++) {
       const struct copse_net_link *link = &s->network->links[e];
-      bool leads_on = link->src == from || !member[link->src];
+      bool leads_on = link->src == from || !terminal[link->src];
       if (phase->column[e] < 0 || hops[link->src] != hop || !leads_on || hops[link->dst] >= 0)
         continue;
       hops[link->dst] = hop + 1;
@@ -105,18 +129,18 @@ static void count_hops(const struct copse_joint_search *s, const struct copse_jo
   }
 }
 
-/* Opens the links of all shortest ways from `from` to other members. wanted [n_nodes] is used. */
+/* Opens the links of all shortest ways from `from` to other terminals. wanted [n_nodes] is used. */
 static void mark_ways(const struct copse_joint_search *s, const struct copse_joint_phase *phase,
-                      const bool *member, int from, const int *hops, bool *wanted, bool *open) {
+                      const bool *terminal, int from, const int *hops, bool *wanted, bool *open) {
   int most = 0;
   for (int v = 0; v < s->network->n_nodes; v++) {
-    wanted[v] = member[v] && v != from && hops[v] > 0;
+    wanted[v] = terminal[v] && v != from && hops[v] > 0;
     if (hops[v] > most) most = hops[v];
   }
   for (int hop = most; hop > 0; hop--)
     for (int e = 0; e < s->network->n_links; e++) {
       const struct copse_net_link *link = &s->network->links[e];
-      bool leads_on = link->src == from || !member[link->src];
+      bool leads_on = link->src == from || !terminal[link->src];
       if (phase->column[e] < 0 || hops[link->dst] != hop || hops[link->src] != hop - 1 ||
           !wanted[link->dst] || !leads_on)
         continue;
@@ -129,28 +153,27 @@ static void mark_ways(const struct copse_joint_search *s, const struct copse_joi
 static copse_status close_columns(struct copse_joint_search *s, struct copse_err *err) {
   const struct copse_network *network = s->network;
   size_t nodes = (size_t)network->n_nodes, links = (size_t)network->n_links;
-  bool *member = NULL, *wanted = NULL, *open = NULL;
+  bool *terminal = NULL, *wanted = NULL, *open = NULL;
   int *hops = NULL;
   copse_status status;
-  COPSE_TRY(copse_calloc(nodes, sizeof *member, &member, err));
+  COPSE_TRY(copse_calloc(nodes, sizeof *terminal, &terminal, err));
   COPSE_TRY(copse_calloc(nodes, sizeof *wanted, &wanted, err));
   COPSE_TRY(copse_calloc(links, sizeof *open, &open, err));
   COPSE_TRY(copse_calloc(nodes, sizeof *hops, &hops, err));
   for (int q = 0; q < s->n_phases; q++) {
     const struct copse_joint_phase *phase = &s->phases[q];
-    const struct copse_joint_group *group = &s->groups[phase->group];
-    memset(member, 0, nodes * sizeof *member);
     memset(open, 0, links * sizeof *open);
-    for (int i = 0; i < group->n_members; i++) member[group->members[i]] = true;
-    for (int i = 0; i < group->n_members; i++) {
-      count_hops(s, phase, member, group->members[i], hops);
-      mark_ways(s, phase, member, group->members[i], hops, wanted, open);
+    mark_terminals(s, phase, terminal);
+    for (int i = 0; i < copse_joint_terminals(s, phase); i++) {
+      int from = copse_joint_terminal(s, phase, i);
+      count_hops(s, phase, terminal, from, hops);
+      mark_ways(s, phase, terminal, from, hops, wanted, open);
     }
     for (int e = 0; e < network->n_links; e++)
       if (phase->column[e] >= 0 && !open[e]) copse_lp_close(s->lp, phase->column[e]);
   }
 out:
-  free(member);
+  free(terminal);
   free(wanted);
   free(open);
   free(hops);
@@ -161,16 +184,14 @@ out:
 
 static copse_status add_columns(struct copse_joint_search *s, int max_columns, bool *small,
                                 struct copse_err *err) {
-  bool *member = NULL, *useful = NULL;
-  int *anchor = NULL;
+  bool *terminal = NULL, *useful = NULL;
   copse_status status;
   *small = true;
   COPSE_TRY(copse_calloc((size_t)s->n_groups, sizeof(int), &s->first_share, err));
   COPSE_TRY(copse_calloc(2 * (size_t)s->n_groups, sizeof *s->phases, &s->phases, err));
-  COPSE_TRY(copse_calloc((size_t)s->network->n_nodes, sizeof *member, &member, err));
+  COPSE_TRY(copse_calloc((size_t)s->network->n_nodes, sizeof *terminal, &terminal, err));
   COPSE_TRY(copse_calloc((size_t)s->network->n_links, sizeof *useful, &useful, err));
-  COPSE_TRY(copse_calloc((size_t)s->network->n_nodes, sizeof *anchor, &anchor, err));
-  s->n_columns = 1;
+  s->n_columns = s->n_rates;
   for (int g = 0; g < s->n_groups; g++) {
     s->first_share[g] = -1;
     if (copse_joint_roots(s, g) > 0) continue;
@@ -178,18 +199,13 @@ static copse_status add_columns(struct copse_joint_search *s, int max_columns, b
     s->n_columns += s->groups[g].n_members;
   }
   for (int g = 0; g < s->n_groups && *small; g++) {
-    const struct copse_joint_group *group = &s->groups[g];
-    memset(member, 0, (size_t)s->network->n_nodes * sizeof *member);
-    for (int i = 0; i < group->n_members; i++) member[group->members[i]] = true;
-    COPSE_TRY(prune(s, member, group->closed, useful, anchor, err));
-    if (group->broadcasts) COPSE_TRY(add_phase(s, g, false, useful, anchor, err));
-    if (group->reduces) COPSE_TRY(add_phase(s, g, true, useful, anchor, err));
+    if (s->groups[g].broadcasts) COPSE_TRY(add_phase(s, g, false, terminal, useful, err));
+    if (s->groups[g].reduces) COPSE_TRY(add_phase(s, g, true, terminal, useful, err));
     *small = s->n_columns <= max_columns;
   }
 out:
-  free(member);
+  free(terminal);
   free(useful);
-  free(anchor);
   return status;
 }
 
@@ -200,7 +216,7 @@ static copse_status add_share_rows(struct copse_joint_search *s, struct copse_er
   for (int g = 0; g < s->n_groups; g++) {
     int n = 0;
     if (s->first_share[g] < 0) continue;
-    s->terms[n++] = (struct copse_lp_term){0, -1};
+    s->terms[n++] = (struct copse_lp_term){copse_joint_rate_column(s, g), -1};
     for (int i = 0; i < s->groups[g].n_members; i++)
       s->terms[n++] = (struct copse_lp_term){s->first_share[g] + i, 1};
     COPSE_TRY(copse_lp_add_row(s->lp, s->terms, n, 0, true, err));
@@ -225,14 +241,13 @@ out:
 
 static copse_status add_relay_rows(struct copse_joint_search *s, struct copse_joint_phase *phase,
                                    struct copse_err *err) {
-  const struct copse_joint_group *group = &s->groups[phase->group];
-  bool *member = NULL;
+  bool *terminal = NULL;
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)s->network->n_nodes, sizeof *member, &member, err));
-  for (int i = 0; i < group->n_members; i++) member[group->members[i]] = true;
+  COPSE_TRY(copse_calloc((size_t)s->network->n_nodes, sizeof *terminal, &terminal, err));
+  mark_terminals(s, phase, terminal);
   for (int w = 0; w < s->network->n_nodes; w++) {
     int n = 0;
-    for (int e = 0; e < s->network->n_links && !member[w]; e++) {
+    for (int e = 0; e < s->network->n_links && !terminal[w]; e++) {
       const struct copse_net_link *link = &s->network->links[e];
       if (phase->column[e] >= 0 && (link->src == w || link->dst == w))
         s->terms[n++] = (struct copse_lp_term){phase->column[e], link->dst == w ? 1 : -1};
@@ -242,7 +257,7 @@ static copse_status add_relay_rows(struct copse_joint_search *s, struct copse_jo
     COPSE_TRY(copse_lp_add_row(s->lp, s->terms, n, 0, true, err));
   }
 out:
-  free(member);
+  free(terminal);
   return status;
 }
 
@@ -263,7 +278,8 @@ copse_status copse_joint_add_cut(struct copse_joint_search *s, int phase, bool *
     held++;
     if (roots == 0) s->terms[n++] = (struct copse_lp_term){s->first_share[q->group] + i, 1};
   }
-  if (roots > 0 && held > 0) s->terms[n++] = (struct copse_lp_term){0, held};
+  if (roots > 0 && held > 0)
+    s->terms[n++] = (struct copse_lp_term){copse_joint_rate_column(s, q->group), held};
   for (int e = 0; e < s->network->n_links; e++) {
     const struct copse_net_link *link = &s->network->links[e];
     int from = q->reduce ? link->dst : link->src, to = q->reduce ? link->src : link->dst;
@@ -279,16 +295,17 @@ out:
   return status;
 }
 
-/* All but one member: what it must receive (send), which is often what binds. */
+/* All but one terminal: what it must receive (send), which is often what binds. */
 static copse_status add_first_cuts(struct copse_joint_search *s, struct copse_err *err) {
   copse_status status = COPSE_OK;
   for (int q = 0; q < s->n_phases; q++) {
-    const struct copse_joint_group *group = &s->groups[s->phases[q].group];
-    for (int i = 0; i < group->n_members; i++) {
+    const struct copse_joint_phase *phase = &s->phases[q];
+    for (int i = 0; i < copse_joint_terminals(s, phase); i++) {
+      int terminal = copse_joint_terminal(s, phase, i);
       bool *inside = NULL;
-      if (group->members[i] == group->root) continue;
+      if (terminal == s->groups[phase->group].root) continue;
       COPSE_TRY(copse_calloc((size_t)s->network->n_nodes, sizeof *inside, &inside, err));
-      for (int v = 0; v < s->network->n_nodes; v++) inside[v] = v != group->members[i];
+      for (int v = 0; v < s->network->n_nodes; v++) inside[v] = v != terminal;
       COPSE_TRY(copse_joint_add_cut(s, q, inside, s->n_cuts, err));
     }
   }
@@ -312,7 +329,6 @@ copse_status copse_joint_model(struct copse_joint_search *s, int max_columns, bo
   COPSE_TRY(copse_calloc((size_t)s->network->n_nodes, sizeof(int64_t), &s->shares, err));
   COPSE_TRY(copse_calloc((size_t)s->network->n_links, sizeof(int64_t), &s->capacities, err));
   COPSE_TRY(copse_lp_new(s->n_columns, largest, &s->lp, err));
-  copse_lp_set_objective(s->lp, 0, 1);
   COPSE_TRY(add_share_rows(s, err));
   COPSE_TRY(add_link_rows(s, err));
   for (int q = 0; q < s->n_phases; q++) COPSE_TRY(add_relay_rows(s, &s->phases[q], err));

@@ -193,12 +193,13 @@ static double expected_time(const struct trial *trial) {
     ck_assert_ptr_nonnull(closed[g]);
     for (int v = 0; v < t->n_nodes; v++) closed[g][v] = t->nodes[v].rank >= 0;
     for (int r = 0; r < from->n; r++) closed[g][from->nodes[r]] = false;
-    groups[g] = (struct copse_joint_group){from->n,
-                                           from->nodes,
-                                           copse_collective_broadcasts(from->collective),
-                                           copse_collective_reduces(from->collective),
-                                           from->root >= 0 ? from->nodes[from->root] : -1,
-                                           trial->exclude ? closed[g] : NULL};
+    groups[g] =
+        (struct copse_joint_group){.n_members = from->n,
+                                   .members = from->nodes,
+                                   .broadcasts = copse_collective_broadcasts(from->collective),
+                                   .reduces = copse_collective_reduces(from->collective),
+                                   .root = from->root >= 0 ? from->nodes[from->root] : -1,
+                                   .closed = trial->exclude ? closed[g] : NULL};
   }
   double rate = copse_test_lp_groups_rate(&instance.network, groups, trial->n, false);
   double time = (double)instance.scale / rate;

@@ -14,6 +14,8 @@
 #include "support/support.h"
 
 #define MOST_GROUPS 3
+#define GROUP(n, nodes, out, in) \
+  { .n_members = n, .members = nodes, .broadcasts = out, .reduces = in, .root = -1 }
 
 /* A fabric with groups on it, at random. */
 struct trial {
@@ -33,7 +35,7 @@ static void draw_group(uint64_t *state, const struct copse_topology *t,
     for (int r = 0; r < t->n_ranks; r++)
       if (copse_test_random_int(state, 0, 2)) members[n++] = t->rank_nodes[r];
   }
-  *g = (struct copse_joint_group){n, members, kind != 1, kind == 1 || kind == 2, -1, NULL};
+  *g = (struct copse_joint_group)GROUP(n, members, kind != 1, kind == 1 || kind == 2);
   if (kind == 3) g->root = members[copse_test_random_int(state, 0, n - 1)];
   if (copse_test_random_int(state, 0, 2) == 0) {
     bool *closed = calloc((size_t)t->n_nodes, sizeof *closed);
@@ -135,8 +137,7 @@ static const int left[] = {0, 1, 2}, right[] = {3, 4, 5}, pairs[3][2] = {{0, 3},
 /* Groups that meet nowhere have what each has alone: an allgather of 3 takes in 2/3 of its data. */
 START_TEST(groups_apart_do_not_slow_each_other) {
   struct copse_net_link links[14];
-  struct copse_joint_group groups[] = {{3, left, true, false, -1, NULL},
-                                       {3, right, true, false, -1, NULL}};
+  struct copse_joint_group groups[] = {GROUP(3, left, true, false), GROUP(3, right, true, false)};
   two_boxes(12, 1, links);
   expect_rate(links, groups, 1, (struct copse_q){18, 1});
   expect_rate(links, groups, 2, (struct copse_q){18, 1});
@@ -145,8 +146,7 @@ END_TEST
 
 START_TEST(alike_groups_get_half_each) {
   struct copse_net_link links[14];
-  struct copse_joint_group groups[] = {{3, left, true, false, -1, NULL},
-                                       {3, left, true, false, -1, NULL}};
+  struct copse_joint_group groups[] = {GROUP(3, left, true, false), GROUP(3, left, true, false)};
   two_boxes(12, 1, links);
   expect_rate(links, groups, 2, (struct copse_q){9, 1});
 }
@@ -157,11 +157,9 @@ END_TEST
  * so the link between decides, or, where it is wide, the GPUs. */
 START_TEST(tensor_groups_in_boxes_and_data_groups_across) {
   struct copse_net_link links[14];
-  struct copse_joint_group groups[] = {{3, left, true, false, -1, NULL},
-                                       {3, right, true, false, -1, NULL},
-                                       {2, pairs[0], true, false, -1, NULL},
-                                       {2, pairs[1], true, false, -1, NULL},
-                                       {2, pairs[2], true, false, -1, NULL}};
+  struct copse_joint_group groups[] = {
+      GROUP(3, left, true, false), GROUP(3, right, true, false), GROUP(2, pairs[0], true, false),
+      GROUP(2, pairs[1], true, false), GROUP(2, pairs[2], true, false)};
   two_boxes(12, 6, links);
   expect_rate(links, groups, 5, (struct copse_q){4, 1});
   two_boxes(12, 600, links);
@@ -179,7 +177,7 @@ START_TEST(one_group_with_free_shares_is_an_allreduce) {
     struct copse_shares_options options = {.at_least = COPSE_Q_ZERO, .max_columns = 10000};
     draw(1000 + seed, &trial);
     const struct copse_network *network = &trial.instance.network;
-    struct copse_joint_group all = {network->n_terminals, network->terminals, true, true, -1, NULL};
+    struct copse_joint_group all = GROUP(network->n_terminals, network->terminals, true, true);
     find(network, &all, 1, &joint);
     ASSERT_OK(copse_shares_find(network, &options, &shares, &err), &err);
     ck_assert_int_eq(joint.outcome, COPSE_JOINT_PROVED);
@@ -194,7 +192,7 @@ END_TEST
 
 START_TEST(too_many_columns_are_not_tried) {
   struct copse_net_link links[14];
-  struct copse_joint_group group = {3, left, true, false, -1, NULL};
+  struct copse_joint_group group = GROUP(3, left, true, false);
   struct copse_network network = {.n_nodes = 8, .n_links = 14, .links = links};
   struct copse_joint_options options = {.max_columns = 5};
   struct copse_joint joint;

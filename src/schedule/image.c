@@ -76,6 +76,9 @@ static copse_status map_all(struct mapping *m) {
   bound->cut = keep(m, s->bound.cut, s->bound.n_cut, sizeof *bound->cut);
   bound->reduce_cut = keep(m, s->bound.reduce_cut, s->bound.n_reduce_cut, sizeof *bound->cut);
   bound->lengths = keep(m, s->bound.lengths, s->bound.n_lengths, sizeof *bound->lengths);
+  m->to->copying = keep(m, s->copying, s->n_copying, sizeof *s->copying);
+  m->to->adding = keep(m, s->adding, s->n_adding, sizeof *s->adding);
+  if (!m->to->copying || !m->to->adding) return copse_fail_nomem(m->err);
   if (!trees || !flows || !bound->cut || !bound->reduce_cut || !bound->lengths)
     return copse_fail_nomem(m->err);
   for (int t = 0; t < s->n_trees; t++) COPSE_TRY(map_edges(m, &trees[t]));

@@ -140,6 +140,10 @@ struct copse_schedule {
                             M/N from every rank to every rank (its own block stays) */
   struct copse_schedule_rotation rotation;
   bool no_forward;       /* alltoall: ranks do not relay; the bound holds under that rule */
+  /* Switches whose copying (multicast) or adding (aggregation) the time counts on: with a copy for
+   * each receiver it would be longer. Indices into nodes. */
+  int n_copying, n_adding;
+  const int *copying, *adding;
   bool others_excluded;  /* GPUs that are no ranks, and their links, are left out, and the bound
                             holds without them; else they relay */
   struct copse_arena arena;

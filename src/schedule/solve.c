@@ -8,6 +8,7 @@
 #include "schedule/instance.h"
 #include "schedule/loads.h"
 #include "schedule/solve_shares.h"
+#include "schedule/solve_switches.h"
 #include "solver/forest.h"
 
 /* One phase as solved: a broadcast forest, on the reversed graph for a reduce phase. */
@@ -383,17 +384,62 @@ out:
   return status;
 }
 
+/* One copy into switches that copy, one out of those that add, where that is faster. The bound is
+ * one that holds for any allreduce, unless its phases' own is reached and says more. */
+static copse_status try_switches(struct build *b, struct copse_solve_seconds *seconds,
+                                 struct copse_err *err) {
+  struct copse_schedule *schedule = b->schedule;
+  struct copse_bound before = schedule->bound;
+  bool faster = false;
+  copse_status status;
+  COPSE_TRY(bound_by_narrowest_cut(b, err));
+  bool open = copse_q_cmp(schedule->bound.time_per_GB, schedule->time_per_GB) < 0;
+  if (open)
+    COPSE_TRY(copse_solve_with_switches(b->topology, b->options, &b->broadcast.instance,
+                                        schedule->time_per_GB, schedule, seconds, &faster, err));
+  if (open && !faster) schedule->bound = before;
+out:
+  return status;
+}
+
+/* Which switches the trees' time counts on, if any. */
+static copse_status list_switches(struct build *b, struct copse_err *err) {
+  struct copse_schedule *s = b->schedule;
+  int *copying = take(s, b->topology->n_nodes, sizeof *copying);
+  int *adding = take(s, b->topology->n_nodes, sizeof *adding);
+  bool *copies = NULL, *adds = NULL, counts;
+  copse_status status;
+  if (!copying || !adding) return copse_fail_nomem(err);
+  COPSE_TRY(copse_calloc((size_t)b->topology->n_nodes, sizeof *copies, &copies, err));
+  COPSE_TRY(copse_calloc((size_t)b->topology->n_nodes, sizeof *adds, &adds, err));
+  COPSE_TRY(copse_tree_switches(b->topology, s->trees, (size_t)s->n_trees, s->time_per_GB,
+                                copies, adds, &counts, err));
+  for (int v = 0; v < b->topology->n_nodes && counts; v++) {
+    if (copies[v]) copying[s->n_copying++] = v;
+    if (adds[v]) adding[s->n_adding++] = v;
+  }
+  s->copying = copying;
+  s->adding = adding;
+out:
+  free(copies);
+  free(adds);
+  return status;
+}
+
 /* Trees, their time, and the bound that belongs to it. */
 static copse_status fill(struct build *b, struct copse_solve_seconds *seconds,
                          struct copse_err *err) {
   const struct copse_solve_options *o = b->options;
   struct copse_schedule *schedule = b->schedule;
-  bool may_differ =
-      o->collective == COPSE_ALLREDUCE && o->free_shares && o->k == 0 && o->tolerance.num == 0;
+  bool exact = o->collective == COPSE_ALLREDUCE && o->k == 0 && o->tolerance.num == 0;
   copse_status status;
   COPSE_TRY(set_bound(b, err));
   schedule->time_per_GB = schedule->bound.time_per_GB;
-  if (o->bound_only) return may_differ ? try_free_shares(b, seconds, err) : COPSE_OK;
+  if (o->bound_only) {
+    if (exact && o->free_shares) COPSE_TRY(try_free_shares(b, seconds, err));
+    if (exact && o->in_network) COPSE_TRY(try_switches(b, seconds, err));
+    return COPSE_OK;
+  }
   COPSE_TRY(convert_trees(b, err));
   COPSE_TRY(copse_tree_time(b->topology, schedule->trees, (size_t)schedule->n_trees,
                             &schedule->time_per_GB, err));
@@ -401,7 +447,9 @@ static copse_status fill(struct build *b, struct copse_solve_seconds *seconds,
    * than one after the other, and only a bound for any allreduce is one. */
   if (copse_q_cmp(schedule->time_per_GB, schedule->bound.time_per_GB) < 0)
     COPSE_TRY(bound_by_narrowest_cut(b, err));
-  if (may_differ) COPSE_TRY(try_free_shares(b, seconds, err));
+  if (exact && o->free_shares) COPSE_TRY(try_free_shares(b, seconds, err));
+  if (exact && o->in_network) COPSE_TRY(try_switches(b, seconds, err));
+  if (o->in_network) COPSE_TRY(list_switches(b, err));
 out:
   return status;
 }

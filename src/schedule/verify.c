@@ -59,6 +59,20 @@ static copse_status check_ranks(struct checker *c) {
   return COPSE_OK;
 }
 
+/* Switches that the schedule names must be able to do what it says. */
+static copse_status check_switches(struct checker *c) {
+  const struct copse_schedule *s = c->schedule;
+  for (int i = 0; i < s->n_copying + s->n_adding; i++) {
+    bool copies = i < s->n_copying;
+    int at = copies ? s->copying[i] : s->adding[i - s->n_copying], node = c->node_of[at];
+    if (node < 0 ||
+        !(copies ? c->topology->nodes[node].multicast : c->topology->nodes[node].aggregation))
+      return refute(c, "\"in_network\" names '%s', which the topology doesn't have for %s",
+                    node_id(c, at), copies ? "multicast" : "aggregation");
+  }
+  return COPSE_OK;
+}
+
 /* Whether this hop's load was counted for this tree already, in a switch that copies. */
 static bool counted_once(struct checker *c, enum copse_phase phase, int src, int dst, int link,
                          int tree) {
@@ -333,6 +347,7 @@ copse_status copse_verify_schedule_loads(const struct copse_schedule *schedule,
   COPSE_TRY(copse_calloc((size_t)schedule->n_ranks, 1, &c.reached, err));
   COPSE_TRY(compare_topology(&c, report));
   COPSE_TRY(check_ranks(&c));
+  COPSE_TRY(check_switches(&c));
   for (int t = 0; t < schedule->n_trees; t++) COPSE_TRY(check_tree(&c, t));
   if (schedule->collective == COPSE_ALLTOALL)
     COPSE_TRY(copse_verify_flows(schedule, topology, c.node_of, label, c.loads, err));

@@ -12,6 +12,7 @@
 
 #define MAX_WAYS 64      /* sets of switches that are tried */
 #define MAX_COLUMNS 8000 /* links, summed over sets and phases */
+#define FEW 2            /* switches, of which every set can be tried */
 
 /* One set of switches: what the trees of both phases reach besides the ranks. */
 struct way {
@@ -106,8 +107,9 @@ static bool same_way(const struct way *a, const struct way *b) {
   return true;
 }
 
-/* The switches next to ranks if `locals`, the others if `others`, and `one` in any case. */
-static copse_status add_way(struct job *j, bool locals, bool others, int one) {
+/* A way in which those of `copying` copy and those of `adding` add, as far as they can. */
+static copse_status add_way(struct job *j, const bool *copying, const bool *adding) {
+  const bool *wanted[2] = {copying, adding};
   struct way *way = &j->ways[j->n_ways];
   copse_status status = COPSE_OK;
   if (j->n_ways == MAX_WAYS) return COPSE_OK;
@@ -115,8 +117,7 @@ static copse_status add_way(struct job *j, bool locals, bool others, int one) {
   for (int i = 0; i < 2; i++) {
     COPSE_TRY(copse_calloc((size_t)j->topology->n_nodes, sizeof(int), &way->nodes[i], j->err));
     for (int v = 0; v < j->topology->n_nodes; v++)
-      if (j->usable[i][v] && j->branches[v] && (v == one || (j->local[v] ? locals : others)))
-        way->nodes[i][way->n[i]++] = v;
+      if (wanted[i][v] && j->usable[i][v] && j->branches[v]) way->nodes[i][way->n[i]++] = v;
   }
   for (int w = 0; w < j->n_ways; w++)
     if (same_way(way, &j->ways[w])) goto out;
@@ -127,15 +128,51 @@ out:
   return status;
 }
 
-static copse_status list_ways(struct job *j) {
-  copse_status status;
-  COPSE_TRY(add_way(j, false, false, -1));
-  COPSE_TRY(add_way(j, true, false, -1));
-  COPSE_TRY(add_way(j, true, true, -1));
+/* The switches next to ranks if `locals`, the others if `others`, and `one` in any case. */
+static copse_status add_tiers(struct job *j, bool *set, bool locals, bool others, int one) {
   for (int v = 0; v < j->topology->n_nodes; v++)
-    if (j->branches[v] && !j->local[v] && (j->usable[0][v] || j->usable[1][v]))
-      COPSE_TRY(add_way(j, true, false, v));
+    set[v] = v == one || (j->local[v] ? locals : others);
+  return add_way(j, set, set);
+}
+
+/* One or two switches: every set of them for copying with every set for adding. */
+static copse_status add_all_sets(struct job *j, const int *nodes, int n, bool *copying,
+                                 bool *adding) {
+  copse_status status = COPSE_OK;
+  for (int sets = 0; sets < 1 << 2 * n; sets++) {
+    for (int i = 0; i < n; i++) {
+      copying[nodes[i]] = sets >> 2 * i & 1;
+      adding[nodes[i]] = sets >> 2 * i & 2;
+    }
+    COPSE_TRY(add_way(j, copying, adding));
+  }
 out:
+  return status;
+}
+
+static copse_status list_ways(struct job *j) {
+  size_t nodes = (size_t)j->topology->n_nodes;
+  bool *copying = NULL, *adding = NULL;
+  int *found = NULL, n = 0;
+  copse_status status;
+  COPSE_TRY(copse_calloc(nodes, sizeof *copying, &copying, j->err));
+  COPSE_TRY(copse_calloc(nodes, sizeof *adding, &adding, j->err));
+  COPSE_TRY(copse_calloc(nodes, sizeof *found, &found, j->err));
+  for (int v = 0; v < j->topology->n_nodes; v++)
+    if (j->branches[v] && (j->usable[0][v] || j->usable[1][v])) found[n++] = v;
+  if (n <= FEW) {
+    status = add_all_sets(j, found, n, copying, adding);
+    goto out;
+  }
+  COPSE_TRY(add_tiers(j, copying, false, false, -1));
+  COPSE_TRY(add_tiers(j, copying, true, false, -1));
+  COPSE_TRY(add_tiers(j, copying, true, true, -1));
+  for (int i = 0; i < n; i++)
+    if (!j->local[found[i]]) COPSE_TRY(add_tiers(j, copying, true, false, found[i]));
+out:
+  free(copying);
+  free(adding);
+  free(found);
   return status;
 }
 

@@ -26,11 +26,12 @@ bool copse_has_clever_switch(const struct copse_topology *topology);
  *
  * How. A switch that copies is a node that a tree may branch at. Trees that span the ranks and a
  * given set Q of such switches are what packing makes when Q are terminals without data of their
- * own; then each of Q is entered by one link. Which sets are best is the Steiner tree problem, so a
- * few are tried, together, each with a rate of its own, and the linear programme of solver/joint.h
- * divides the links and shares between them: no switch; those next to ranks (an NVSwitch in each
- * host); these and one of the others (a SHARP switch per rail); all. The result is a schedule for
- * which the model holds exactly, and optimal where its time is that of the bound.
+ * own; then each of Q is entered by one link. Several sets are tried, together, each with a rate of
+ * its own, and the linear programme of solver/joint.h divides the links and shares between them. Of
+ * one or two switches all sets, for each phase: optimal among all trees, if these are all marked ones. Of
+ * more, where that would be the Steiner tree problem: none; those next to ranks (an NVSwitch in each
+ * host); these and one of the others (a SHARP switch per rail); all. The model holds exactly for the
+ * result in any case, and where its time is that of the bound, it is optimal.
  *
  * Counting once ends where a link's far end does not copy: a switch is used only if all that it is
  * entered from are ranks or such switches too (left to, where it adds). A NIC on the way must be

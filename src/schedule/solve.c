@@ -385,7 +385,8 @@ out:
 }
 
 /* One copy into switches that copy, one out of those that add, where that is faster. The bound is
- * one that holds for any allreduce, unless its phases' own is reached and says more. */
+ * one that holds for any allreduce, or for any trees; if neither is reached without such switches,
+ * what was said before stands. */
 static copse_status try_switches(struct build *b, struct copse_solve_seconds *seconds,
                                  struct copse_err *err) {
   struct copse_schedule *schedule = b->schedule;
@@ -397,7 +398,11 @@ static copse_status try_switches(struct build *b, struct copse_solve_seconds *se
   if (open)
     COPSE_TRY(copse_solve_with_switches(b->topology, b->options, &b->broadcast.instance,
                                         schedule->time_per_GB, schedule, seconds, &faster, err));
-  if (open && !faster) schedule->bound = before;
+  if (copse_q_cmp(schedule->bound.time_per_GB, schedule->time_per_GB) < 0)
+    COPSE_TRY(copse_bound_with_switches(b->topology, b->options, &b->broadcast.instance, schedule,
+                                        seconds, err));
+  if (!faster && copse_q_cmp(schedule->bound.time_per_GB, schedule->time_per_GB) < 0)
+    schedule->bound = before;
 out:
   return status;
 }

@@ -28,7 +28,7 @@ bool copse_has_clever_switch(const struct copse_topology *topology);
  * given set Q of such switches are what packing makes when Q are terminals without data of their
  * own; then each of Q is entered by one link. Several sets are tried, together, each with a rate of
  * its own, and the linear programme of solver/joint.h divides the links and shares between them. Of
- * one or two switches all sets, for each phase: optimal among all trees, if these are all marked ones. Of
+ * one or two switches all sets, for each phase: optimal among all trees, if no others are marked. Of
  * more, where that would be the Steiner tree problem: none; those next to ranks (an NVSwitch in each
  * host); these and one of the others (a SHARP switch per rail); all. The model holds exactly for the
  * result in any case, and where its time is that of the bound, it is optimal.
@@ -46,6 +46,18 @@ copse_status copse_solve_with_switches(const struct copse_topology *topology,
                                        const struct copse_instance *instance,
                                        struct copse_q at_most, struct copse_schedule *schedule,
                                        struct copse_solve_seconds *seconds, bool *faster,
+                                       struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * COPSE_BOUND_FORESTS where that says more than the bound that the schedule has: the programme of
+ * solver/shares.h, but without balance at marked switches and at relays next to them, where loads
+ * that count once do not balance. Any trees obey what is left of it, with one copy or with many.
+ */
+copse_status copse_bound_with_switches(const struct copse_topology *topology,
+                                       const struct copse_solve_options *options,
+                                       const struct copse_instance *instance,
+                                       struct copse_schedule *schedule,
+                                       struct copse_solve_seconds *seconds,
                                        struct copse_err *err) COPSE_CHECKED;
 
 #endif

@@ -17,6 +17,8 @@ struct copse_joint_group {
   bool broadcasts, reduces;
   int root;           /* its only root, a node; -1: every member is one */
   const bool *closed; /* [n_nodes] nodes it may not use, or NULL */
+  const bool *loose;  /* [n_nodes] relays that need not be balanced for it, or NULL: then the rate
+                         and its proof are a bound, and its part may not carry trees */
   /* Nodes that every tree of the phase must reach besides the members, [0] of the broadcast, [1] of
    * the reduction: switches that copy, or add. They need not be balanced. */
   int n_extra[2];

@@ -241,12 +241,14 @@ out:
 
 static copse_status add_relay_rows(struct copse_joint_search *s, struct copse_joint_phase *phase,
                                    struct copse_err *err) {
+  const bool *loose = s->groups[phase->group].loose;
   bool *terminal = NULL;
   copse_status status;
   COPSE_TRY(copse_calloc((size_t)s->network->n_nodes, sizeof *terminal, &terminal, err));
   mark_terminals(s, phase, terminal);
   for (int w = 0; w < s->network->n_nodes; w++) {
     int n = 0;
+    if (loose && loose[w]) continue;
     for (int e = 0; e < s->network->n_links && !terminal[w]; e++) {
       const struct copse_net_link *link = &s->network->links[e];
       if (phase->column[e] >= 0 && (link->src == w || link->dst == w))

@@ -116,6 +116,8 @@ START_TEST(what_makes_no_sense_is_refused) {
       {2, "-c allgather --groups %/groups.txt -b -o %/x", "leave out -o"},
       {2, "--groups %/groups.txt", "collective"},
       {2, "-c allgather --others relay", "--ranks"},
+      {2, "-c allreduce --in-network --groups %/groups.txt", "--in-network"},
+      {2, "-c allgather --in-network", "--in-network is for allreduce"},
   };
   char line[200];
   copse_test_write("groups.txt", DATA);

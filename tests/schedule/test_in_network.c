@@ -153,12 +153,11 @@ START_TEST(one_phase_alone_is_no_faster) {
 }
 END_TEST
 
-/* Two boxes of three; a NIC per GPU, a rail per pair of NICs, which only the boxes' switches copy
- * and add for: the box must send M to the other, over 3 NICs of 2. */
-static struct copse_topology *two_boxes(const char *marks, const char *nic_marks) {
+/* Boxes of three GPUs on a switch, each with a NIC of 2, on a rail. */
+static struct copse_topology *boxes(int n, int box, const char *marks, const char *nic_marks) {
   struct writer w = {.n = 0};
   add(&w, "{\"format\": \"copse-topology/1\", \"name\": \"boxes\", \"nodes\": [");
-  for (int b = 0; b < 2; b++) {
+  for (int b = 0; b < n; b++) {
     for (int g = 0; g < 3; g++)
       add(&w,
           "{\"id\": \"h%d.g%d\", \"type\": \"gpu\"}, {\"id\": \"h%d.n%d\", \"type\": \"nic\"%s}, ",
@@ -168,13 +167,13 @@ static struct copse_topology *two_boxes(const char *marks, const char *nic_marks
   for (int g = 0; g < 3; g++)
     add(&w, "{\"id\": \"r%d\", \"type\": \"switch\"%s}%s", g, nic_marks, g < 2 ? ", " : "");
   add(&w, "], \"links\": [");
-  for (int b = 0; b < 2; b++)
+  for (int b = 0; b < n; b++)
     for (int g = 0; g < 3; g++)
       add(&w,
-          "%s{\"src\": \"h%d.g%d\", \"dst\": \"h%d.s\", \"bandwidth\": 6}, {\"src\": \"h%d.g%d\", "
+          "%s{\"src\": \"h%d.g%d\", \"dst\": \"h%d.s\", \"bandwidth\": %d}, {\"src\": \"h%d.g%d\", "
           "\"dst\": \"h%d.n%d\", \"bandwidth\": 2}, {\"src\": \"h%d.n%d\", \"dst\": \"r%d\", "
           "\"bandwidth\": 2}",
-          b + g ? ", " : "", b, g, b, b, g, b, g, b, g, g);
+          b + g ? ", " : "", b, g, b, box, b, g, b, g, b, g, g);
   add(&w, "]}");
   return parse(w.text);
 }
@@ -196,9 +195,29 @@ static void expect(struct copse_topology *t, struct copse_q time, bool optimal, 
 /* M leaves a box of 6 GB/s in all: 1/6. Marks change nothing there, but in the boxes, where each
  * GPU of 8 GB/s has 5/6 M of each phase to take in and as much to send, 10/48 without them. */
 START_TEST(answers_known_by_hand) {
-  expect(two_boxes("", ""), (struct copse_q){5, 24}, false, 0);
-  expect(two_boxes(MARKED, ""), (struct copse_q){1, 6}, true, 2);
-  expect(two_boxes(MARKED, MARKED), (struct copse_q){1, 6}, true, 2);
+  expect(boxes(2, 6, "", ""), (struct copse_q){5, 24}, false, 0);
+  expect(boxes(2, 6, MARKED, ""), (struct copse_q){1, 6}, true, 2);
+  expect(boxes(2, 6, MARKED, MARKED), (struct copse_q){1, 6}, true, 2);
+  expect(boxes(3, 5, "", ""), (struct copse_q){16, 63}, false, 0);
+}
+END_TEST
+
+/* Three boxes whose rails don't copy: each box takes in 2/3 M in either phase, at 6 GB/s. No cut
+ * says so for any allreduce, the proof over all trees does. */
+START_TEST(the_bound_over_all_trees_knows_switches) {
+  struct copse_topology *t = boxes(3, 5, MARKED, "");
+  struct copse_schedule *s = solve(t, COPSE_ALLREDUCE, true, false);
+  struct copse_verify_report report;
+  struct copse_err err = COPSE_ERR_INIT;
+  verify(s, t, &report, "three boxes");
+  ck_assert(copse_q_eq(s->time_per_GB, (struct copse_q){2, 9}));
+  ck_assert_int_eq(s->bound.kind, COPSE_BOUND_FORESTS);
+  ck_assert(report.forests_optimal && s->bound.n_potentials > 0);
+  ((struct copse_schedule_potential *)s->bound.potentials)[0].node = copse_topology_find(t, "h0.s");
+  ASSERT_FAILS(copse_verify_schedule(s, t, "s.json", &report, &err), COPSE_REFUTED, &err,
+               "proves nothing at or beside");
+  copse_schedule_release(s);
+  copse_topology_release(t);
 }
 END_TEST
 
@@ -221,7 +240,7 @@ END_TEST
 /* ---- the file, and what is made of it ------------------------------------------------------ */
 
 START_TEST(a_schedule_says_what_it_counts_on) {
-  struct copse_topology *t = two_boxes(MARKED, ""), *plain = two_boxes("", "");
+  struct copse_topology *t = boxes(2, 6, MARKED, ""), *plain = boxes(2, 6, "", "");
   struct copse_schedule *s = solve(t, COPSE_ALLREDUCE, true, false), *back;
   struct copse_err err = COPSE_ERR_INIT, wrong = COPSE_ERR_INIT, lowered = COPSE_ERR_INIT;
   struct copse_verify_report report;
@@ -249,7 +268,7 @@ START_TEST(a_schedule_says_what_it_counts_on) {
 END_TEST
 
 START_TEST(without_the_option_nothing_changes) {
-  struct copse_topology *t = two_boxes(MARKED, "");
+  struct copse_topology *t = boxes(2, 6, MARKED, "");
   struct copse_schedule *s = solve(t, COPSE_ALLREDUCE, false, false);
   ck_assert_int_eq(s->n_copying + s->n_adding, 0);
   copse_schedule_release(s);
@@ -265,6 +284,7 @@ int main(void) {
   tcase_add_loop_test(tc, with_three_switches_it_lies_between_both, 0, 4);
   tcase_add_loop_test(tc, one_phase_alone_is_no_faster, 0, 4);
   tcase_add_test(tc, answers_known_by_hand);
+  tcase_add_test(tc, the_bound_over_all_trees_knows_switches);
   tcase_add_test(tc, one_switch_halves_an_allreduce);
   tcase_add_test(tc, a_schedule_says_what_it_counts_on);
   tcase_add_test(tc, without_the_option_nothing_changes);

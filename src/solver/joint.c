@@ -11,6 +11,8 @@
 #define MAX_ROUNDS 400
 /* In the rounded solution a cut may be violated by this part of the rate without telling. */
 #define SLACK_PART ((int64_t)1 << 28)
+/* Units by which two rates may differ before rationals are asked. */
+#define SAME_RATE (COPSE_LP_UNITS >> 26)
 /* A unit of the rate is worth this times the number of columns in units of links: more than the
  * last unit costs, or the second search goes for the rate alone. */
 #define RATE_WORTH 16
@@ -143,6 +145,7 @@ struct trial {
 static void trial_free(struct trial *t) {
   copse_rationals_free(t->solution, t->columns);
   copse_rationals_free(t->multipliers, t->rows);
+  *t = (struct trial){0};
 }
 
 static copse_status try_basis(const struct copse_joint_search *s, struct trial *t,
@@ -208,30 +211,49 @@ static bool has_rate(const struct copse_joint_search *s, mpq_t *solution, struct
   return fits && copse_q_eq(sum, rate);
 }
 
-/*
- * Whether the cuts so far prove the parts' rate over all columns, and how. *more: not yet, but
- * columns were opened or cuts added that the solution asks for.
- */
-static copse_status find_proof(struct copse_joint_search *s, struct copse_joint *out, bool *proved,
-                               bool *more, struct copse_err *err) {
-  struct trial trial = {0};
-  size_t before = s->n_cuts;
-  int opened = 0, now;
-  copse_status status = COPSE_OK;
-  *proved = *more = false;
+static int64_t sum_rates(const struct copse_joint_search *s) {
+  int64_t sum = 0;
+  for (int j = 0; j < s->n_rates; j++) sum += s->value[j];
+  return sum;
+}
+
+/* Over all columns. */
+static bool solve_all_columns(struct copse_joint_search *s) {
   do {
-    if (!copse_lp_solve(s->lp)) goto out;
-    opened += now = copse_lp_open_gaining(s->lp);
-  } while (now > 0);
-  COPSE_TRY(try_basis(s, &trial, err));
-  *proved = trial.proof.optimal && has_rate(s, trial.solution, out->rate);
-  if (*proved) {
-    COPSE_TRY(copse_joint_proof(s, trial.multipliers, out, proved, err));
-  } else {
+    if (!copse_lp_solve(s->lp)) return false;
+  } while (copse_lp_open_gaining(s->lp) > 0);
+  return true;
+}
+
+/*
+ * A proof over all columns that no rate is above the parts', whose values are at hand, with cuts
+ * that its solutions ask for. *better: it found none, since there is one.
+ */
+static copse_status find_proof(struct copse_joint_search *s, const struct copse_progress *progress,
+                               struct copse_joint *out, bool *proved, bool *better,
+                               struct copse_err *err) {
+  struct trial trial = {0};
+  int64_t reached = sum_rates(s);
+  size_t before;
+  copse_status status = COPSE_OK;
+  *proved = *better = false;
+  do {
+    if (out->rounds++ >= MAX_ROUNDS || !solve_all_columns(s)) goto out;
+    copse_progress_report(progress, "groups", out->rounds, 0);
     take_values(s);
+    if (sum_rates(s) - reached < SAME_RATE) {
+      trial_free(&trial);
+      COPSE_TRY(try_basis(s, &trial, err));
+      *proved = trial.proof.optimal && has_rate(s, trial.solution, out->rate);
+    }
+    if (*proved) {
+      status = copse_joint_proof(s, trial.multipliers, out, proved, err);
+      goto out;
+    }
+    before = s->n_cuts;
     COPSE_TRY(add_cuts(s, err));
-  }
-  *more = opened > 0 || s->n_cuts > before;
+  } while (s->n_cuts > before);
+  *better = true;
 out:
   trial_free(&trial);
   return status;
@@ -252,20 +274,22 @@ static void want_rate(struct copse_joint_search *s) {
 
 static copse_status search(struct copse_joint_search *s, const struct copse_progress *progress,
                            struct copse_joint *out, struct copse_err *err) {
-  bool found = true, proved = false, more = true;
+  bool found, proved = false, better = true;
+  struct copse_q before = COPSE_Q_ZERO;
   copse_status status = COPSE_OK;
   out->outcome = COPSE_JOINT_UNPROVED;
-  while (more && !proved) {
+  while (better) {
     want_lean(s);
     COPSE_TRY(find_parts(s, false, progress, out, &found, err));
-    if (!found) break;
+    if (!found || copse_q_cmp(out->rate, before) <= 0) break;
+    before = out->rate;
     want_rate(s);
-    COPSE_TRY(find_proof(s, out, &proved, &more, err));
+    COPSE_TRY(find_proof(s, progress, out, &proved, &better, err));
   }
   if (!proved && out->outcome == COPSE_JOINT_UNPROVED) {
     want_rate(s);
     COPSE_TRY(find_parts(s, true, progress, out, &found, err));
-    if (found) COPSE_TRY(find_proof(s, out, &proved, &more, err));
+    if (found) COPSE_TRY(find_proof(s, progress, out, &proved, &better, err));
   }
   if (proved) out->outcome = COPSE_JOINT_PROVED;
 out:

@@ -77,6 +77,8 @@ int copse_cli_solve_check(struct copse_cli_solve *a, const char *command, int n_
     return copse_cli_usage(command,
                            "--in-network is for allreduce; collectives of one phase are no faster "
                            "with it");
+  if (a->solve.in_network && (a->has_tolerance || a->solve.k > 0))
+    return copse_cli_usage(command, "--in-network is exact: leave out --k and --tolerance");
   if (a->has_tolerance && a->solve.k > 0)
     return copse_cli_usage(command, "--k and --tolerance both choose the number of trees");
   if (collective == COPSE_ALLTOALL && a->solve.k > 0)

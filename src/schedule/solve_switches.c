@@ -385,7 +385,13 @@ copse_status copse_solve_with_switches(const struct copse_topology *topology,
   *faster = false;
   COPSE_TRY(find_switches(&j));
   COPSE_TRY(list_ways(&j));
-  if (j.n_ways == 1) goto out; /* no switch that is of use */
+  if (j.n_ways == 1) {
+    copse_note(options->notes,
+               "%s: no switch is of use: one that copies or adds must be marked, and so must all "
+               "relays between it and the ranks",
+               options->label);
+    goto out;
+  }
   COPSE_TRY(divide(&j));
   if (j.joint.outcome != COPSE_JOINT_PROVED || copse_q_div(scale, j.joint.rate, &time, NULL))
     goto out;

@@ -118,6 +118,7 @@ START_TEST(what_makes_no_sense_is_refused) {
       {2, "-c allgather --others relay", "--ranks"},
       {2, "-c allreduce --in-network --groups %/groups.txt", "--in-network"},
       {2, "-c allgather --in-network", "--in-network is for allreduce"},
+      {2, "-c allreduce --in-network --k 1", "leave out --k"},
   };
   char line[200];
   copse_test_write("groups.txt", DATA);

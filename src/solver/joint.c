@@ -55,7 +55,8 @@ static copse_status separate_phase(struct copse_joint_search *s, int phase, bool
   COPSE_TRY(phase_graph(s, q->reduce, &flow, err));
   int64_t enough = exact ? sum : sum - sum / SLACK_PART;
   for (int i = 0; i < copse_joint_terminals(s, q); i++) {
-    if (copse_flow_max(flow, network->n_nodes, copse_joint_terminal(s, q, i), sum) >= enough)
+    if (!copse_joint_reaches(q, i) ||
+        copse_flow_max(flow, network->n_nodes, copse_joint_terminal(s, q, i), sum) >= enough)
       continue;
     bool *inside = NULL;
     COPSE_TRY(copse_calloc((size_t)network->n_nodes, sizeof *inside, &inside, err));
@@ -96,7 +97,7 @@ static copse_status separate_parts(struct copse_joint_search *s, const struct co
     const struct copse_joint_part *part = &found->parts[s->phases[q].group];
     memset(s->shares, 0, (size_t)s->network->n_nodes * sizeof *s->shares);
     for (int i = 0; i < group->n_members; i++) s->shares[group->members[i]] = part->weights[i];
-    memcpy(s->capacities, s->phases[q].reduce ? part->reduce : part->broadcast,
+    memcpy(s->capacities, copse_joint_amounts(&s->phases[q], part),
            (size_t)s->network->n_links * sizeof *s->capacities);
     COPSE_TRY(separate_phase(s, q, true, err));
   }

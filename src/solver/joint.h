@@ -15,6 +15,9 @@ struct copse_joint_group {
   /* Its phases: out of the roots, into the roots. Where it has both, the roots' shares are common
    * to both and free; else each root has the same. */
   bool broadcasts, reduces;
+  /* Or it has neither: every member sends each member as much, an alltoall, with a phase for what
+   * goes to each. Members pass on what is not theirs. The root is -1. */
+  bool exchanges;
   int root;           /* its only root, a node; -1: every member is one */
   const bool *closed; /* [n_nodes] nodes it may not use, or NULL */
   const bool *loose;  /* [n_nodes] relays that need not be balanced for it, or NULL: then the rate
@@ -29,6 +32,7 @@ struct copse_joint_group {
 struct copse_joint_cut {
   int group;
   bool reduce;           /* counts what enters S in the reduction; else what leaves S */
+  int sink;              /* of an alltoall's phase: a member's place, outside of S; else -1 */
   struct copse_q weight; /* > 0 */
   const bool *inside;    /* [n_nodes] */
 };
@@ -43,6 +47,7 @@ struct copse_joint_part {
   int64_t whole;       /* 0 without a rate */
   const int64_t *weights;            /* [n_members] */
   const int64_t *broadcast, *reduce; /* [n_links], NULL without the phase */
+  const int64_t *const *exchange;    /* [n_members] of an alltoall: to each, not balanced; or NULL */
   /* [n_nodes] of the proof, 0 for members; NULL without the phase */
   const struct copse_q *broadcast_potentials, *reduce_potentials;
 };
@@ -80,6 +85,8 @@ struct copse_joint {
  *                                      x_g(S) <= a_q(entering S), a reduction
  *   for each g:                        sum_v x_g[v] = R, and x_g[v] = R / roots unless free
  *
+ *   of an alltoall, q is what goes to one member, and S misses that one; no balance is needed
+ *
  * is the problem: the loads of trees over paths are such an a, and by Edmonds' theorem, with edge
  * splitting at the relays, which are balanced, every such a carries such trees; the groups meet
  * only in the first row. It is solved by cutting planes: the cuts found so far, and a maximum
@@ -99,7 +106,7 @@ struct copse_joint {
  *
  * where W_q[e] is the weight of those of q's cuts that e crosses, and D adds up, over the groups,
  * the least that the cuts ask for: with free shares the smallest weight around a member (of its
- * cuts of both phases that hold it), else the mean over its roots. For a tree of root v crosses
+ * cuts of both phases that hold it), else the mean over its roots of the weight around each. For a tree of root v crosses
  * each cut that holds v, and its load is balanced at relays. PROVED means that both sides are
  * equal.
  *

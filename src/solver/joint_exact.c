@@ -44,26 +44,24 @@ static int64_t gcd_of(const int64_t *values, size_t n, int64_t g) {
   return g;
 }
 
-static copse_status set_part(const struct copse_joint_search *s, int group, mpq_t *solution,
-                             struct copse_joint *out, struct copse_joint_part *part, bool *fits,
-                             struct copse_err *err) {
-  const struct copse_joint_group *g = &s->groups[group];
-  size_t members = (size_t)g->n_members, links = (size_t)s->network->n_links;
-  int roots = copse_joint_roots(s, group);
-  int64_t *weights = copse_arena_alloc(&out->arena, members, sizeof *weights);
-  int64_t *by_phase[2] = {NULL, NULL};
-  copse_status status = weights ? COPSE_OK : copse_fail_nomem(err);
-  mpz_t factor, t;
+/* Where a phase's amounts stand: the broadcast's, the reduction's, then those to each member. */
+static int slot_of(const struct copse_joint_phase *phase) {
+  return phase->sink >= 0 ? 2 + phase->sink : phase->reduce;
+}
+
+const int64_t *copse_joint_amounts(const struct copse_joint_phase *phase,
+                                   const struct copse_joint_part *part) {
+  if (phase->sink >= 0) return part->exchange[phase->sink];
+  return phase->reduce ? part->reduce : part->broadcast;
+}
+
+static copse_status set_amounts(const struct copse_joint_search *s, int group, mpq_t *solution,
+                                const mpz_t factor, struct copse_joint *out, int64_t **slots,
+                                bool *fits, struct copse_err *err) {
+  size_t links = (size_t)s->network->n_links;
+  copse_status status = COPSE_OK;
+  mpz_t t;
   mpz_init(t);
-  mpz_init(factor);
-  *fits = copse_joint_q(solution[copse_joint_rate_column(s, group)], &part->rate);
-  common_denominator(s, group, solution, factor);
-  for (int i = 0; i < g->n_members && *fits && weights; i++) {
-    int column = roots > 0 ? copse_joint_rate_column(s, group) : s->first_share[group] + i;
-    if (!copse_joint_is_root(g, i)) continue;
-    *fits = scale(solution[column], factor, roots > 0 ? (unsigned long)roots : 1, t, &weights[i]);
-    part->whole += weights[i];
-  }
   for (int q = 0; q < s->n_phases && *fits && status == COPSE_OK; q++) {
     const struct copse_joint_phase *phase = &s->phases[q];
     if (phase->group != group) continue;
@@ -72,22 +70,59 @@ static copse_status set_part(const struct copse_joint_search *s, int group, mpq_
     for (size_t e = 0; e < links && *fits && amounts; e++)
       if (phase->column[e] >= 0)
         *fits = scale(solution[phase->column[e]], factor, 1, t, &amounts[e]);
-    by_phase[phase->reduce] = amounts;
+    slots[slot_of(phase)] = amounts;
   }
-  mpz_clears(factor, t, NULL);
-  if (status != COPSE_OK || !*fits) return status;
-  int64_t common =
-      gcd_of(by_phase[1], links, gcd_of(by_phase[0], links, gcd_of(weights, members, part->whole)));
+  mpz_clear(t);
+  return status;
+}
+
+static void set_weights(const struct copse_joint_search *s, int group, mpq_t *solution,
+                        const mpz_t factor, int64_t *weights, int64_t *whole, bool *fits) {
+  const struct copse_joint_group *g = &s->groups[group];
+  int roots = copse_joint_roots(s, group);
+  mpz_t t;
+  mpz_init(t);
+  for (int i = 0; i < g->n_members && *fits; i++) {
+    int column = roots > 0 ? copse_joint_rate_column(s, group) : s->first_share[group] + i;
+    if (!copse_joint_is_root(g, i)) continue;
+    *fits = scale(solution[column], factor, roots > 0 ? (unsigned long)roots : 1, t, &weights[i]);
+    *whole += weights[i];
+  }
+  mpz_clear(t);
+}
+
+/* The rational solution times a common denominator, less what all have in common. */
+static copse_status set_part(const struct copse_joint_search *s, int group, mpq_t *solution,
+                             struct copse_joint *out, struct copse_joint_part *part, bool *fits,
+                             struct copse_err *err) {
+  const struct copse_joint_group *g = &s->groups[group];
+  size_t members = (size_t)g->n_members, links = (size_t)s->network->n_links;
+  size_t n_slots = 2 + (g->exchanges ? members : 0);
+  int64_t *weights = copse_arena_alloc(&out->arena, members, sizeof *weights), common;
+  int64_t **slots = copse_arena_alloc(&out->arena, n_slots, sizeof *slots);
+  copse_status status;
+  mpz_t factor;
+  if (!weights || !slots) return copse_fail_nomem(err);
+  mpz_init(factor);
+  *fits = copse_joint_q(solution[copse_joint_rate_column(s, group)], &part->rate);
+  common_denominator(s, group, solution, factor);
+  set_weights(s, group, solution, factor, weights, &part->whole, fits);
+  COPSE_TRY(set_amounts(s, group, solution, factor, out, slots, fits, err));
+  if (!*fits) goto out;
+  common = gcd_of(weights, members, part->whole);
+  for (size_t i = 0; i < n_slots; i++) common = gcd_of(slots[i], links, common);
   if (common > 1) {
     reduce_by(weights, members, common);
-    reduce_by(by_phase[0], links, common);
-    reduce_by(by_phase[1], links, common);
+    for (size_t i = 0; i < n_slots; i++) reduce_by(slots[i], links, common);
     part->whole /= common;
   }
   part->weights = weights;
-  part->broadcast = by_phase[0];
-  part->reduce = by_phase[1];
-  return COPSE_OK;
+  part->broadcast = slots[0];
+  part->reduce = slots[1];
+  part->exchange = g->exchanges ? (const int64_t *const *)slots + 2 : NULL;
+out:
+  mpz_clear(factor);
+  return status;
 }
 
 copse_status copse_joint_parts(const struct copse_joint_search *s, mpq_t *solution,
@@ -146,13 +181,14 @@ copse_status copse_joint_proof(const struct copse_joint_search *s, mpq_t *multip
     memcpy(inside, row->inside, nodes * sizeof *inside);
     mpq_set_si(roots, n_roots > 0 ? n_roots : 1, 1);
     mpq_mul(weight, multipliers[row->row], roots); /* of a link in the row */
-    *cut =
-        (struct copse_joint_cut){.group = phase->group, .reduce = phase->reduce, .inside = inside};
+    *cut = (struct copse_joint_cut){
+        .group = phase->group, .reduce = phase->reduce, .sink = phase->sink, .inside = inside};
     *fits = copse_joint_q(weight, &cut->weight);
   }
   out->cuts = cuts;
   for (int q = 0; q < s->n_phases && *fits && status == COPSE_OK; q++) {
     struct copse_joint_part *part = &out->parts[s->phases[q].group];
+    if (s->phases[q].sink >= 0) continue;
     status = set_potentials(
         s, &s->phases[q], multipliers, out,
         s->phases[q].reduce ? &part->reduce_potentials : &part->broadcast_potentials, fits, err);

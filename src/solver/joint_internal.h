@@ -11,6 +11,7 @@
 struct copse_joint_phase {
   int group;
   bool reduce;
+  int sink;       /* the member that all goes to; -1: to every terminal */
   int *column;    /* [n_links] of a_q[e], -1: of no use to it */
   int *relay_row; /* [n_nodes] of the balance, -1: none */
   int *anchor;    /* [n_nodes] the only node that a relay of no use hangs on, -1: of use */
@@ -51,6 +52,12 @@ int copse_joint_rate_column(const struct copse_joint_search *s, int group);
 int copse_joint_terminals(const struct copse_joint_search *s, const struct copse_joint_phase *phase);
 int copse_joint_terminal(const struct copse_joint_search *s, const struct copse_joint_phase *phase,
                          int i);
+
+/* Whether what goes round must reach terminal i. */
+bool copse_joint_reaches(const struct copse_joint_phase *phase, int i);
+/* The amounts of this phase in its group's part. */
+const int64_t *copse_joint_amounts(const struct copse_joint_phase *phase,
+                                   const struct copse_joint_part *part);
 
 /* Columns, and the rows that are no cuts. *small is false where there are too many columns. */
 copse_status copse_joint_model(struct copse_joint_search *s, int max_columns, bool *small,

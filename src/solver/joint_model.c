@@ -30,6 +30,10 @@ int copse_joint_terminal(const struct copse_joint_search *s, const struct copse_
                               : group->extra[phase->reduce][i - group->n_members];
 }
 
+bool copse_joint_reaches(const struct copse_joint_phase *phase, int i) {
+  return phase->sink < 0 || phase->sink == i;
+}
+
 static void mark_terminals(const struct copse_joint_search *s,
                            const struct copse_joint_phase *phase, bool *terminal) {
   memset(terminal, 0, (size_t)s->network->n_nodes * sizeof *terminal);
@@ -89,13 +93,14 @@ int copse_joint_anchor(const struct copse_joint_phase *phase, int node) {
   return node;
 }
 
-static copse_status add_phase(struct copse_joint_search *s, int group, bool reduce, bool *terminal,
-                              bool *useful, struct copse_err *err) {
+static copse_status add_phase(struct copse_joint_search *s, int group, bool reduce, int sink,
+                              bool *terminal, bool *useful, struct copse_err *err) {
   struct copse_joint_phase *phase = &s->phases[s->n_phases++];
   size_t nodes = (size_t)s->network->n_nodes;
   copse_status status;
   phase->group = group;
   phase->reduce = reduce;
+  phase->sink = sink;
   COPSE_TRY(copse_calloc((size_t)s->network->n_links, sizeof(int), &phase->column, err));
   COPSE_TRY(copse_calloc(nodes, sizeof(int), &phase->relay_row, err));
   COPSE_TRY(copse_calloc(nodes, sizeof(int), &phase->anchor, err));
@@ -132,9 +137,9 @@ static void count_hops(const struct copse_joint_search *s, const struct copse_jo
 /* Opens the links of all shortest ways from `from` to other terminals. wanted [n_nodes] is used. */
 static void mark_ways(const struct copse_joint_search *s, const struct copse_joint_phase *phase,
                       const bool *terminal, int from, const int *hops, bool *wanted, bool *open) {
-  int most = 0;
+  int most = 0, sink = phase->sink < 0 ? -1 : copse_joint_terminal(s, phase, phase->sink);
   for (int v = 0; v < s->network->n_nodes; v++) {
-    wanted[v] = terminal[v] && v != from && hops[v] > 0;
+    wanted[v] = terminal[v] && v != from && hops[v] > 0 && (sink < 0 || v == sink);
     if (hops[v] > most) most = hops[v];
   }
   for (int hop = most; hop > 0; hop--)
@@ -185,10 +190,13 @@ out:
 static copse_status add_columns(struct copse_joint_search *s, int max_columns, bool *small,
                                 struct copse_err *err) {
   bool *terminal = NULL, *useful = NULL;
+  size_t most = 0;
   copse_status status;
   *small = true;
   COPSE_TRY(copse_calloc((size_t)s->n_groups, sizeof(int), &s->first_share, err));
-  COPSE_TRY(copse_calloc(2 * (size_t)s->n_groups, sizeof *s->phases, &s->phases, err));
+  for (int g = 0; g < s->n_groups; g++)
+    most += s->groups[g].exchanges ? (size_t)s->groups[g].n_members : 2;
+  COPSE_TRY(copse_calloc(most, sizeof *s->phases, &s->phases, err));
   COPSE_TRY(copse_calloc((size_t)s->network->n_nodes, sizeof *terminal, &terminal, err));
   COPSE_TRY(copse_calloc((size_t)s->network->n_links, sizeof *useful, &useful, err));
   s->n_columns = s->n_rates;
@@ -199,8 +207,12 @@ static copse_status add_columns(struct copse_joint_search *s, int max_columns, b
     s->n_columns += s->groups[g].n_members;
   }
   for (int g = 0; g < s->n_groups && *small; g++) {
-    if (s->groups[g].broadcasts) COPSE_TRY(add_phase(s, g, false, terminal, useful, err));
-    if (s->groups[g].reduces) COPSE_TRY(add_phase(s, g, true, terminal, useful, err));
+    if (s->groups[g].broadcasts) COPSE_TRY(add_phase(s, g, false, -1, terminal, useful, err));
+    if (s->groups[g].reduces) COPSE_TRY(add_phase(s, g, true, -1, terminal, useful, err));
+    for (int i = 0; s->groups[g].exchanges && i < s->groups[g].n_members && *small; i++) {
+      COPSE_TRY(add_phase(s, g, false, i, terminal, useful, err));
+      *small = s->n_columns <= max_columns;
+    }
     *small = s->n_columns <= max_columns;
   }
 out:
@@ -248,7 +260,7 @@ static copse_status add_relay_rows(struct copse_joint_search *s, struct copse_jo
   mark_terminals(s, phase, terminal);
   for (int w = 0; w < s->network->n_nodes; w++) {
     int n = 0;
-    if (loose && loose[w]) continue;
+    if (phase->sink >= 0 || (loose && loose[w])) continue;
     for (int e = 0; e < s->network->n_links && !terminal[w]; e++) {
       const struct copse_net_link *link = &s->network->links[e];
       if (phase->column[e] >= 0 && (link->src == w || link->dst == w))
@@ -305,7 +317,7 @@ static copse_status add_first_cuts(struct copse_joint_search *s, struct copse_er
     for (int i = 0; i < copse_joint_terminals(s, phase); i++) {
       int terminal = copse_joint_terminal(s, phase, i);
       bool *inside = NULL;
-      if (terminal == s->groups[phase->group].root) continue;
+      if (terminal == s->groups[phase->group].root || !copse_joint_reaches(phase, i)) continue;
       COPSE_TRY(copse_calloc((size_t)s->network->n_nodes, sizeof *inside, &inside, err));
       for (int v = 0; v < s->network->n_nodes; v++) inside[v] = v != terminal;
       COPSE_TRY(copse_joint_add_cut(s, q, inside, s->n_cuts, err));

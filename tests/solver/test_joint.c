@@ -28,14 +28,15 @@ struct trial {
 static void draw_group(uint64_t *state, const struct copse_topology *t,
                        struct copse_joint_group *g) {
   int *members = calloc((size_t)t->n_ranks, sizeof *members);
-  int kind = copse_test_random_int(state, 0, 3), n = 0;
+  int kind = copse_test_random_int(state, 0, 4), n = 0;
   ck_assert_ptr_nonnull(members);
   while (n < 2) {
     n = 0;
     for (int r = 0; r < t->n_ranks; r++)
       if (copse_test_random_int(state, 0, 2)) members[n++] = t->rank_nodes[r];
   }
-  *g = (struct copse_joint_group)GROUP(n, members, kind != 1, kind == 1 || kind == 2);
+  *g = (struct copse_joint_group)GROUP(n, members, kind != 1 && kind != 4, kind == 1 || kind == 2);
+  g->exchanges = kind == 4;
   if (kind == 3) g->root = members[copse_test_random_int(state, 0, n - 1)];
   if (copse_test_random_int(state, 0, 2) == 0) {
     bool *closed = calloc((size_t)t->n_nodes, sizeof *closed);

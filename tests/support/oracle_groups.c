@@ -76,11 +76,12 @@ static void add_flow(struct program *p, const struct copse_joint_group *g, int s
   }
 }
 
+/* sink: the member that all goes to, or -1. */
 static void add_cut(struct program *p, const struct copse_joint_group *g, int share, int reserved,
-                    unsigned set, bool reduce) {
+                    unsigned set, bool reduce, int sink) {
   int held = 0, row;
   for (int i = 0; i < g->n_members; i++) held += set >> g->members[i] & 1;
-  if (held == 0 || held == g->n_members) return;
+  if (held == 0 || held == g->n_members || (sink >= 0 && set >> g->members[sink] & 1)) return;
   row = glp_add_rows(p->lp, 1);
   glp_set_row_bnds(p->lp, row, GLP_UP, 0, 0);
   for (int i = 0; i < g->n_members; i++)
@@ -93,7 +94,7 @@ static void add_cut(struct program *p, const struct copse_joint_group *g, int sh
 }
 
 static void add_phase(struct program *p, const struct copse_joint_group *g, int share,
-                      int first_limit, bool reduce, bool all_cuts) {
+                      int first_limit, bool reduce, int sink, bool all_cuts) {
   const struct copse_network *n = p->network;
   int reserved = glp_add_cols(p->lp, n->n_links), balance = glp_add_rows(p->lp, n->n_nodes);
   for (int e = 0; e < n->n_links; e++) {
@@ -105,9 +106,9 @@ static void add_phase(struct program *p, const struct copse_joint_group *g, int 
   for (int v = 0; v < n->n_nodes; v++)
     glp_set_row_bnds(p->lp, balance + v, is_member(g, v) ? GLP_FR : GLP_FX, 0, 0);
   for (unsigned set = 1; all_cuts && set < 1u << n->n_nodes; set++)
-    add_cut(p, g, share, reserved, set, reduce);
+    add_cut(p, g, share, reserved, set, reduce, sink);
   for (int i = 0; i < g->n_members && !all_cuts; i++)
-    add_flow(p, g, share, reserved, g->members[i], reduce);
+    if (sink < 0 || i == sink) add_flow(p, g, share, reserved, g->members[i], reduce);
 }
 
 double copse_test_lp_groups_rate(const struct copse_network *network,
@@ -125,8 +126,10 @@ double copse_test_lp_groups_rate(const struct copse_network *network,
     glp_set_row_bnds(p.lp, limit + e, GLP_UP, 0, (double)network->links[e].capacity);
   for (int g = 0; g < n_groups; g++) {
     int share = add_shares(&p, &groups[g]);
-    if (groups[g].broadcasts) add_phase(&p, &groups[g], share, limit, false, all_cuts);
-    if (groups[g].reduces) add_phase(&p, &groups[g], share, limit, true, all_cuts);
+    if (groups[g].broadcasts) add_phase(&p, &groups[g], share, limit, false, -1, all_cuts);
+    if (groups[g].reduces) add_phase(&p, &groups[g], share, limit, true, -1, all_cuts);
+    for (int i = 0; groups[g].exchanges && i < groups[g].n_members; i++)
+      add_phase(&p, &groups[g], share, limit, false, i, all_cuts);
   }
   glp_load_matrix(p.lp, p.n, p.rows, p.columns, p.values);
   glp_init_smcp(&options);
@@ -152,18 +155,23 @@ struct result {
   const struct copse_joint *joint;
 };
 
-static const int64_t *part_of(const struct result *r, int g, bool reduce) {
-  return reduce ? r->joint->parts[g].reduce : r->joint->parts[g].broadcast;
+/* Phase 0 broadcasts, 1 reduces, 2 + i is what goes to member i; NULL where there is none. */
+static const int64_t *part_of(const struct result *r, int g, int phase) {
+  const struct copse_joint_part *part = &r->joint->parts[g];
+  if (phase > 1) return part->exchange ? part->exchange[phase - 2] : NULL;
+  return phase ? part->reduce : part->broadcast;
 }
+
+static int n_phases(const struct result *r, int g) { return 2 + r->groups[g].n_members; }
 
 /* rate * amount / whole, summed over the phases, is at most the capacity */
 static bool links_hold(const struct result *r, mpq_t sum, mpq_t q) {
   for (int e = 0; e < r->network->n_links; e++) {
     mpq_set_ui(sum, 0, 1);
     for (int g = 0; g < r->n_groups; g++)
-      for (int reduce = 0; reduce < 2; reduce++) {
-        if (!part_of(r, g, reduce)) continue;
-        mpq_set_si(q, part_of(r, g, reduce)[e], (unsigned long)r->joint->parts[g].whole);
+      for (int phase = 0; phase < n_phases(r, g); phase++) {
+        if (!part_of(r, g, phase)) continue;
+        mpq_set_si(q, part_of(r, g, phase)[e], (unsigned long)r->joint->parts[g].whole);
         mpq_canonicalize(q);
         mpq_add(sum, sum, q);
       }
@@ -175,15 +183,16 @@ static bool links_hold(const struct result *r, mpq_t sum, mpq_t q) {
 }
 
 /* A phase's balance and all of its cuts. */
-static const char *phase_defect(const struct result *r, int g, bool reduce) {
+static const char *phase_defect(const struct result *r, int g, int phase) {
   const struct copse_network *n = r->network;
   const struct copse_joint_group *group = &r->groups[g];
-  const int64_t *amounts = part_of(r, g, reduce);
+  const int64_t *amounts = part_of(r, g, phase);
+  bool reduce = phase == 1;
   for (int v = 0; v < n->n_nodes; v++) {
     int64_t gain = 0;
     for (int e = 0; e < n->n_links; e++)
       gain += (n->links[e].dst == v ? amounts[e] : 0) - (n->links[e].src == v ? amounts[e] : 0);
-    if (gain != 0 && !is_member(group, v)) return "a relay is out of balance";
+    if (gain != 0 && phase < 2 && !is_member(group, v)) return "a relay is out of balance";
   }
   for (unsigned set = 1; set < 1u << n->n_nodes; set++) {
     int64_t due = 0, crossing = 0;
@@ -197,7 +206,8 @@ static const char *phase_defect(const struct result *r, int g, bool reduce) {
       bool src = set >> n->links[e].src & 1, dst = set >> n->links[e].dst & 1;
       if (reduce ? !src && dst : src && !dst) crossing += amounts[e];
     }
-    if (held < group->n_members && crossing < due) return "a part breaks a cut";
+    bool binds = phase < 2 ? held < group->n_members : !(set >> group->members[phase - 2] & 1);
+    if (binds && crossing < due) return "a part breaks a cut";
   }
   return NULL;
 }
@@ -234,17 +244,19 @@ static void count_link(const struct result *r, int e, mpq_t most, mpq_t sum, mpq
   const struct copse_net_link *link = &r->network->links[e];
   mpq_set_ui(most, 0, 1);
   for (int g = 0; g < r->n_groups; g++)
-    for (int reduce = 0; reduce < 2; reduce++) {
+    for (int phase = 0; phase < n_phases(r, g); phase++) {
+      bool reduce = phase == 1;
       const struct copse_q *p =
           reduce ? r->joint->parts[g].reduce_potentials : r->joint->parts[g].broadcast_potentials;
-      if (!part_of(r, g, reduce) || !is_open(&r->groups[g], link)) continue;
-      copse_test_set_q(sum, p[link->src]);
-      copse_test_set_q(q, p[link->dst]);
+      if (!part_of(r, g, phase) || !is_open(&r->groups[g], link)) continue;
+      copse_test_set_q(sum, phase < 2 ? p[link->src] : COPSE_Q_ZERO);
+      copse_test_set_q(q, phase < 2 ? p[link->dst] : COPSE_Q_ZERO);
       mpq_sub(sum, sum, q);
       for (int c = 0; c < r->joint->n_cuts; c++) {
         const struct copse_joint_cut *cut = &r->joint->cuts[c];
         bool src = cut->inside[link->src], dst = cut->inside[link->dst];
-        if (cut->group != g || cut->reduce != reduce) continue;
+        if (cut->group != g || cut->reduce != reduce || cut->sink != (phase < 2 ? -1 : phase - 2))
+          continue;
         if (reduce ? src || !dst : !src || dst) continue;
         copse_test_set_q(q, cut->weight);
         mpq_add(sum, sum, q);
@@ -266,7 +278,11 @@ static bool proof_holds(const struct result *r) {
   copse_test_set_q(q, r->joint->rate);
   mpq_mul(q, q, due);
   bool good = mpq_equal(q, bound) && mpq_sgn(due) > 0;
-  for (int c = 0; c < r->joint->n_cuts; c++) good = good && r->joint->cuts[c].weight.num > 0;
+  for (int c = 0; c < r->joint->n_cuts; c++) {
+    const struct copse_joint_cut *cut = &r->joint->cuts[c];
+    good = good && cut->weight.num > 0;
+    if (cut->sink >= 0) good = good && !cut->inside[r->groups[cut->group].members[cut->sink]];
+  }
   mpq_clears(due, bound, sum, most, q, NULL);
   return good;
 }
@@ -280,8 +296,8 @@ const char *copse_test_joint_defect(const struct copse_network *network,
   mpq_inits(sum, q, NULL);
   if (!links_hold(&r, sum, q)) defect = "a link takes more than it has";
   for (int g = 0; g < n_groups && !defect; g++)
-    for (int reduce = 0; reduce < 2 && !defect; reduce++)
-      if (part_of(&r, g, reduce)) defect = phase_defect(&r, g, reduce);
+    for (int phase = 0; phase < n_phases(&r, g) && !defect; phase++)
+      if (part_of(&r, g, phase)) defect = phase_defect(&r, g, phase);
   if (!defect && !proof_holds(&r)) defect = "the proof does not come to the rate";
   mpq_clears(sum, q, NULL);
   return defect;

@@ -305,10 +305,10 @@ static int check_failures(const struct options *o) {
 static int check_groups(const struct options *o) {
   const struct copse_cli_solve *what = &o->what;
   if (o->draw || o->pareto || o->each_failure || to_stdout(o->output) || what->topology.ranks ||
-      what->demand || what->solve.k > 0 || what->has_tolerance || what->solve.in_network)
+      what->demand || what->solve.no_forward || what->solve.k > 0 || what->has_tolerance || what->solve.in_network)
     return copse_cli_usage("solve",
                            "--groups makes a schedule for each: leave out --ranks, --k, "
-                           "--tolerance, --demand, --in-network, --draw, --pareto and "
+                           "--tolerance, --demand, --no-forward, --in-network, --draw, --pareto and "
                            "--each-failure, and give a folder to -o");
   if (what->solve.bound_only && o->output)
     return copse_cli_usage("solve", "--bound-only makes no schedules: leave out -o");

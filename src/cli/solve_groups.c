@@ -118,7 +118,7 @@ static void print_text(const struct job *j) {
   char q[COPSE_Q_TEXT];
   printf("%d groups of %s at the same time: %s s/GB, %.10g GB/s each\n", j->n, j->topology->name,
          copse_q_text(j->groups->time_per_GB, q), rate(j->groups->time_per_GB));
-  printf("optimal among all forests of the groups that run together\n");
+  printf("optimal among all trees and flows of these groups that run together\n");
   printf("%5s %-14s %5s %14s %10s %6s %6s %7s\n", "group", "collective", "ranks", "alone GB/s",
          "slowdown", "k", "trees", "height");
   for (int g = 0; g < j->n; g++) {
@@ -127,6 +127,8 @@ static void print_text(const struct job *j) {
            rate(s->bound.time_per_GB), slowdown(j, g));
     if (j->args->solve.bound_only)
       printf("%6s %6s %7s\n", "-", "-", "-");
+    else if (s->collective == COPSE_ALLTOALL)
+      printf("%6s %6d %7d\n", "-", s->n_flows, copse_schedule_height(s));
     else
       printf("%6" PRId64 " %6d %7d\n", s->k, s->n_trees, copse_schedule_height(s));
   }
@@ -142,8 +144,8 @@ static void add_group(const struct job *j, int g, struct copse_text *text) {
                  copse_collective_name(s->collective), s->n_ranks);
   if (j->what->folder) copse_text_add(text, "\"file\": \"%s\", ", member->file);
   if (!j->args->solve.bound_only)
-    copse_text_add(text, "\"k\": %" PRId64 ", \"trees\": %d, \"max_height\": %d, ", s->k,
-                   s->n_trees, copse_schedule_height(s));
+    copse_text_add(text, "\"k\": %" PRId64 ", \"trees\": %d, \"flows\": %d, \"max_height\": %d, ",
+                   s->k, s->n_trees, s->n_flows, copse_schedule_height(s));
   copse_text_add(text, "\"alone_bound_time_per_GB\": \"%s\", \"slowdown\": ",
                  copse_q_text(s->bound.time_per_GB, q));
   copse_text_add_json_number(text, slowdown(j, g));

@@ -19,14 +19,18 @@ bool copse_cli_is_groups(const char *path) {
 static void print_text(const struct copse_groups *groups, const struct copse_topology *t,
                        const struct copse_verify_groups_report *r) {
   char time[COPSE_Q_TEXT], bound[COPSE_Q_TEXT];
-  int trees = 0;
-  for (int g = 0; g < groups->n; g++) trees += groups->members[g].schedule->n_trees;
-  printf("%d groups of %s: verified, %d trees\n", groups->n, t->name, trees);
+  int trees = 0, flows = 0;
+  for (int g = 0; g < groups->n; g++) {
+    const struct copse_schedule *s = groups->members[g].schedule;
+    trees += s->n_trees;
+    flows += s->n_flows * s->rotation.order;
+  }
+  printf("%d groups of %s: verified, %d trees and %d flows\n", groups->n, t->name, trees, flows);
   printf("all at the same time %s s/GB (%.10g GB/s each), bound %s s/GB: ",
          copse_q_text(r->time_per_GB, time), 1 / copse_q_to_double(r->time_per_GB),
          copse_q_text(r->bound, bound));
   if (r->optimal)
-    printf("optimal among all forests of the groups that run together\n");
+    printf("optimal among all trees and flows of these groups that run together\n");
   else
     printf("above it by %.3g %%\n",
            100 * (copse_q_to_double(r->time_per_GB) / copse_q_to_double(r->bound) - 1));

@@ -44,8 +44,11 @@ static void add_bound(struct copse_text *text, const struct copse_groups *groups
   copse_text_add(text, ",\n  \"cuts\": [");
   for (int c = 0; c < groups->n_cuts; c++) {
     const struct copse_groups_cut *cut = &groups->cuts[c];
-    copse_text_add(text, "%s\n   {\"group\": %d, \"phase\": \"%s\", ", c > 0 ? "," : "", cut->group,
-                   phase_name(cut->phase));
+    copse_text_add(text, "%s\n   {\"group\": %d, ", c > 0 ? "," : "", cut->group);
+    if (cut->sink >= 0)
+      copse_text_add(text, "\"sink\": %d, ", cut->sink);
+    else
+      copse_text_add(text, "\"phase\": \"%s\", ", phase_name(cut->phase));
     add_rational(text, "weight", cut->weight);
     copse_text_add(text, ", ");
     add_ids(text, "cut", cut->nodes, cut->n_nodes);
@@ -140,24 +143,40 @@ static copse_status read_ids(const struct reader *r, const cJSON *object, const 
   return COPSE_OK;
 }
 
-/* "group" and "phase" of a cut or potential; the groups are known by then. */
-static copse_status read_phase(const struct reader *r, const cJSON *item, int *group,
-                               enum copse_phase *phase) {
-  const char *name;
+/* The groups are known by then. */
+static copse_status read_group(const struct reader *r, const cJSON *item, int *group) {
   int64_t number;
-  copse_status status;
-  COPSE_TRY(copse_json_get_int(&r->json, item, "group", 0, r->groups->n - 1, &number, r->err));
-  COPSE_TRY(copse_json_get_string(&r->json, item, "phase", &name, r->err));
-  *group = (int)number;
+  copse_status status =
+      copse_json_get_int(&r->json, item, "group", 0, r->groups->n - 1, &number, r->err);
+  if (status == COPSE_OK) *group = (int)number;
+  return status;
+}
+
+static copse_status read_phase(const struct reader *r, const cJSON *item, enum copse_phase *phase) {
+  const char *name;
+  copse_status status = copse_json_get_string(&r->json, item, "phase", &name, r->err);
+  if (status != COPSE_OK) return status;
   *phase = strcmp(name, "reduce") == 0 ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST;
   if (*phase == COPSE_PHASE_BROADCAST && strcmp(name, "broadcast") != 0)
-    status = refuse(r, item, NULL, "\"phase\" must be broadcast or reduce");
-out:
+    return refuse(r, item, NULL, "\"phase\" must be broadcast or reduce");
+  return COPSE_OK;
+}
+
+/* An alltoall's cuts name the rank that all goes to, others' the phase. */
+static copse_status read_phase_or_sink(const struct reader *r, const cJSON *item,
+                                       struct copse_groups_cut *cut) {
+  const struct copse_groups_member *member = &r->groups->members[cut->group];
+  int64_t sink;
+  cut->sink = -1;
+  if (member->collective != COPSE_ALLTOALL) return read_phase(r, item, &cut->phase);
+  copse_status status =
+      copse_json_get_int(&r->json, item, "sink", 0, member->n_ranks - 1, &sink, r->err);
+  if (status == COPSE_OK) cut->sink = (int)sink;
   return status;
 }
 
 static copse_status read_cuts(const struct reader *r, const cJSON *bound) {
-  static const char *const keys[] = {"group", "phase", "weight", "cut", NULL};
+  static const char *const keys[] = {"group", "phase", "sink", "weight", "cut", NULL};
   const cJSON *array;
   struct copse_groups_cut *cuts;
   copse_status status;
@@ -166,7 +185,8 @@ static copse_status read_cuts(const struct reader *r, const cJSON *bound) {
   COPSE_JSON_EACH (item, array) {
     struct copse_groups_cut *cut = &cuts[r->groups->n_cuts++];
     COPSE_TRY(copse_json_expect_object(&r->json, item, bound, "a cut", keys, r->err));
-    COPSE_TRY(read_phase(r, item, &cut->group, &cut->phase));
+    COPSE_TRY(read_group(r, item, &cut->group));
+    COPSE_TRY(read_phase_or_sink(r, item, cut));
     COPSE_TRY(copse_json_get_rational(&r->json, item, "weight", &cut->weight, r->err));
     COPSE_TRY(read_ids(r, item, "cut", &cut->nodes, &cut->n_nodes));
   }
@@ -185,7 +205,8 @@ static copse_status read_potentials(const struct reader *r, const cJSON *bound) 
   COPSE_JSON_EACH (item, array) {
     struct copse_groups_potential *p = &potentials[r->groups->n_potentials++];
     COPSE_TRY(copse_json_expect_object(&r->json, item, bound, "a potential", keys, r->err));
-    COPSE_TRY(read_phase(r, item, &p->group, &p->phase));
+    COPSE_TRY(read_group(r, item, &p->group));
+    COPSE_TRY(read_phase(r, item, &p->phase));
     COPSE_TRY(copy_string(r, item, "node", &p->node));
     COPSE_TRY(copse_json_get_rational(&r->json, item, "value", &p->value, r->err));
   }

@@ -41,7 +41,8 @@ void copse_group_list_free(struct copse_group *groups, int n);
 /* A node set S of the bound below, for a phase of a group. */
 struct copse_groups_cut {
   int group;
-  enum copse_phase phase;
+  enum copse_phase phase;   /* broadcast where `sink` is given */
+  int sink;                 /* of an alltoall: what goes to this rank, which S misses; else -1 */
   struct copse_q weight;    /* > 0 */
   const char *const *nodes; /* [n_nodes] ids */
   int n_nodes;
@@ -66,15 +67,16 @@ struct copse_groups_member {
 
 /*
  * time_per_GB: T/M of every group while all of them run, the largest load of all together over
- * bandwidth. The bound holds for any schedules of these groups made of trees, an allreduce's of a
- * reduce and a broadcast forest with common shares. With Y_q(e) the weight of the cuts of phase q
+ * bandwidth. The bound holds for any schedules of these groups made of trees and flows, an
+ * allreduce's of a reduce and a broadcast forest with common shares. An alltoall has a phase for
+ * what goes to each rank, and no potentials. With Y_q(e) the weight of the cuts of phase q
  * that link e leaves (broadcast) or enters (reduce), and p_q the potentials of its relays,
  *
  *   T/M >= sum_groups due / sum_links bandwidth * max(0, max_q Y_q(e) - (p_q(dst) - p_q(src)))
  *
  * where a group's due is the least weight of its cuts of both phases around one of its ranks for
  * an allreduce, else the mean weight around its roots. For a tree of root v crosses each cut that
- * holds v and misses a rank, and what trees load relays with is balanced. The maximum is over
+ * holds v and misses a rank (the flow to a rank each cut that misses it), and what trees load relays with is balanced. The maximum is over
  * phases that may use the link at all.
  */
 struct copse_groups {

@@ -56,10 +56,6 @@ static copse_status read_ranks(struct reader *r, const char *list, struct copse_
     status = copse_fail_at(r->err, COPSE_BAD_INPUT, r->file, r->line,
                            "%s needs a root from 0 to %d, a place in the list of ranks",
                            copse_collective_name(group->collective), group->n - 1);
-  } else if (group->collective == COPSE_ALLTOALL) {
-    status = refuse(r,
-                    "the alltoalls of several groups are one alltoall: solve it alone, with "
-                    "--demand, which says who sends to whom");
   }
 out:
   copse_text_free(&place);

@@ -372,7 +372,8 @@ static copse_status try_free_shares(struct build *b, struct copse_solve_seconds 
   int order = copse_q_cmp(time, schedule->time_per_GB);
   if (order < 0 && b->options->bound_only) schedule->time_per_GB = time;
   if (order < 0 && !b->options->bound_only) {
-    struct copse_solve_part part = {shares.whole, shares.weights, shares.broadcast, shares.reduce};
+    struct copse_solve_part part = {shares.whole, shares.weights, shares.broadcast, shares.reduce,
+                                    NULL};
     COPSE_TRY(take_part(b, &b->broadcast.instance, &part, seconds, err));
   }
   COPSE_TRY(copse_free_shares_bound(b->topology, &shares, time, schedule, err));
@@ -488,6 +489,8 @@ copse_status copse_solve_in_part(const struct copse_topology *topology,
                                  const struct copse_solve_options *options,
                                  const struct copse_solve_part *part, struct copse_schedule **out,
                                  struct copse_solve_seconds *seconds, struct copse_err *err) {
+  if (options->collective == COPSE_ALLTOALL)
+    return copse_solve_exchange_in_part(topology, options, part, out, seconds, err);
   struct copse_solve_options bound_only = *options;
   struct build b = {.topology = topology, .options = &bound_only};
   struct copse_instance instance = {0};

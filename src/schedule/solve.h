@@ -70,10 +70,12 @@ struct copse_solve_part {
   int64_t whole;
   const int64_t *weights;            /* [n_ranks] */
   const int64_t *broadcast, *reduce; /* [n_links] */
+  const int64_t *const *exchange;    /* alltoall: [n_ranks] what goes to each, while each rank sends
+                                        each whole / n_ranks */
 };
 
 /*
- * A schedule of trees within such a part. Its time is what its own loads make on the whole links,
+ * A schedule within such a part. Its time is what its own loads make on the whole links,
  * its bound a cut that holds for any schedule of the ranks that has the fabric to itself. Without
  * a part the bound alone, as its time. Otherwise as copse_solve_schedule; adds to *seconds.
  */
@@ -82,5 +84,13 @@ copse_status copse_solve_in_part(const struct copse_topology *topology,
                                  const struct copse_solve_part *part, struct copse_schedule **out,
                                  struct copse_solve_seconds *seconds,
                                  struct copse_err *err) COPSE_CHECKED;
+
+/* The alltoall part of that. */
+copse_status copse_solve_exchange_in_part(const struct copse_topology *topology,
+                                          const struct copse_solve_options *options,
+                                          const struct copse_solve_part *part,
+                                          struct copse_schedule **out,
+                                          struct copse_solve_seconds *seconds,
+                                          struct copse_err *err) COPSE_CHECKED;
 
 #endif

@@ -83,6 +83,7 @@ static copse_status start_group(struct job *j, int g) {
       .members = group->nodes,
       .broadcasts = copse_collective_broadcasts(group->collective),
       .reduces = copse_collective_reduces(group->collective),
+      .exchanges = group->collective == COPSE_ALLTOALL,
       .root = group->root >= 0 ? group->nodes[group->root] : -1,
       .closed = closed,
   };
@@ -138,21 +139,37 @@ out:
   return status;
 }
 
+static copse_status move_exchange(const struct job *j, int g, int64_t ***out) {
+  const struct copse_joint_part *from = &j->joint.parts[g];
+  copse_status status;
+  *out = NULL;
+  if (!from->exchange) return COPSE_OK;
+  COPSE_TRY(copse_calloc((size_t)j->groups[g].n, sizeof **out, out, j->err));
+  for (int r = 0; r < j->groups[g].n; r++)
+    COPSE_TRY(move_links(j, g, from->exchange[r], &(*out)[r]));
+out:
+  return status;
+}
+
 static copse_status pack_group(struct job *j, int g) {
   const struct copse_joint_part *from = &j->joint.parts[g];
   struct copse_solve_options options = options_of(j, g);
   struct copse_schedule *schedule;
-  int64_t *broadcast = NULL, *reduce = NULL;
+  int64_t *broadcast = NULL, *reduce = NULL, **exchange = NULL;
   copse_status status;
   COPSE_TRY(move_links(j, g, from->broadcast, &broadcast));
   COPSE_TRY(move_links(j, g, from->reduce, &reduce));
-  struct copse_solve_part part = {from->whole, from->weights, broadcast, reduce};
+  COPSE_TRY(move_exchange(j, g, &exchange));
+  struct copse_solve_part part = {from->whole, from->weights, broadcast, reduce,
+                                  (const int64_t *const *)exchange};
   COPSE_TRY(copse_solve_in_part(j->chosen[g], &options, &part, &schedule, j->seconds, j->err));
   copse_schedule_release(j->result->members[g].schedule);
   j->result->members[g].schedule = schedule;
 out:
   free(broadcast);
   free(reduce);
+  for (int r = 0; exchange && r < j->groups[g].n; r++) free(exchange[r]);
+  free(exchange);
   return status;
 }
 
@@ -169,6 +186,7 @@ static copse_status copy_cuts(struct job *j) {
     if (!ids) return copse_fail_nomem(j->err);
     to->group = from->group;
     to->phase = from->reduce ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST;
+    to->sink = from->sink;
     to->weight = from->weight;
     to->nodes = ids;
     for (int v = 0; v < j->topology->n_nodes; v++)

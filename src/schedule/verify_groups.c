@@ -31,7 +31,7 @@ static copse_status compare_member(struct checker *c, int g, int *nodes) {
   const struct copse_schedule *s = member->schedule;
   if (s->collective != member->collective || s->n_ranks != member->n_ranks)
     return refute(c, "group %d: '%s' is of another collective or number of ranks", g, member->file);
-  if (s->collective == COPSE_ALLTOALL) return refute(c, "group %d: an alltoall has no trees", g);
+  if (s->demand) return refute(c, "group %d: an alltoall among groups is uniform", g);
   for (int r = 0; r < s->n_ranks; r++) {
     const char *id = s->nodes[s->rank_nodes[r]];
     if (strcmp(id, member->ranks[r]) != 0)
@@ -141,6 +141,9 @@ static copse_status add_cut(struct checker *c, int index) {
       mpq_add(c->crossed[e], c->crossed[e], weight);
   }
   mpq_clear(weight);
+  if (cut->sink >= 0 &&
+      c->inside[copse_topology_find(c->topology, s->nodes[s->rank_nodes[cut->sink]])])
+    return refute(c, "cut %d of the bound holds its sink, rank %d", index, cut->sink);
   if (ranks_inside == 0 || ranks_inside == s->n_ranks)
     return refute(
         c, "cut %d of the bound separates nothing: it must hold a rank of its group and miss one",
@@ -168,23 +171,27 @@ static bool is_open(const struct checker *c, const struct copse_schedule *s, int
   return true;
 }
 
-static copse_status check_phase(struct checker *c, int g, enum copse_phase phase) {
+/* Of an alltoall what goes to rank `sink`; else -1. */
+static copse_status check_phase(struct checker *c, int g, enum copse_phase phase, int sink) {
   const struct copse_groups *all = c->groups;
   const struct copse_schedule *s = all->members[g].schedule;
-  bool has = phase == COPSE_PHASE_REDUCE ? copse_collective_reduces(s->collective)
-                                         : copse_collective_broadcasts(s->collective);
+  bool has =
+      sink >= 0 || (phase == COPSE_PHASE_REDUCE ? copse_collective_reduces(s->collective)
+                                                : copse_collective_broadcasts(s->collective));
   mpq_t q;
   copse_status status = COPSE_OK;
   for (int e = 0; e < c->n_links; e++) mpq_set_ui(c->crossed[e], 0, 1);
   for (int v = 0; v < c->n_nodes; v++) mpq_set_ui(c->potential[v], 0, 1);
   for (int i = 0; i < all->n_cuts; i++) {
-    if (all->cuts[i].group != g || all->cuts[i].phase != phase) continue;
+    if (all->cuts[i].group != g || all->cuts[i].phase != phase || all->cuts[i].sink != sink)
+      continue;
     if (!has) return refute(c, "cut %d of the bound is of a phase that its group lacks", i);
     COPSE_TRY(add_cut(c, i));
   }
   for (int i = 0; i < all->n_potentials; i++)
     if (all->potentials[i].group == g && all->potentials[i].phase == phase)
-      COPSE_TRY(add_potential(c, i));
+      COPSE_TRY(sink >= 0 ? refute(c, "group %d, an alltoall, has potentials", g)
+                          : add_potential(c, i));
   mpq_init(q);
   for (int e = 0; e < c->n_links && has; e++) {
     const struct copse_link *link = &c->topology->links[e];
@@ -224,8 +231,12 @@ static copse_status add_group(struct checker *c, int g) {
     c->member[copse_topology_find(c->topology, s->nodes[s->rank_nodes[r]])] = r + 1;
     mpq_set_ui(c->around[r], 0, 1);
   }
-  COPSE_TRY(check_phase(c, g, COPSE_PHASE_BROADCAST));
-  COPSE_TRY(check_phase(c, g, COPSE_PHASE_REDUCE));
+  if (s->collective == COPSE_ALLTOALL) {
+    for (int r = 0; r < s->n_ranks; r++) COPSE_TRY(check_phase(c, g, COPSE_PHASE_BROADCAST, r));
+  } else {
+    COPSE_TRY(check_phase(c, g, COPSE_PHASE_BROADCAST, -1));
+    COPSE_TRY(check_phase(c, g, COPSE_PHASE_REDUCE, -1));
+  }
   add_due(c, s);
 out:
   return status;

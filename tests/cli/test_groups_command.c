@@ -33,7 +33,8 @@ static void expect_time(const char *list, const char *options, const char *time)
 
 /* Data groups alone: a NIC takes in half of M, 1/50. Tensor groups alone: 3/4 of M into a GPU, by
  * the switch at 300 and the NIC's 25 to spare where GPUs may relay. Together with what is faster
- * the slower decide here. A group twice has half of the link each. */
+ * the slower decide here. A group twice has half of the link each. An alltoall of all sends half of
+ * M to the other host, as every data group does. */
 START_TEST(times_are_those_worked_out_by_hand) {
   expect_time(DATA, "--others exclude", "1/50");
   expect_time(TENSOR, "--others exclude", "1/400");
@@ -42,11 +43,13 @@ START_TEST(times_are_those_worked_out_by_hand) {
   expect_time("0,4\n", "--others relay", "1/200");
   expect_time("allreduce 0,4\n", "--others exclude", "1/25");
   expect_time("0,4\nreduce_scatter 4,0\n", "--others exclude", "1/25");
+  expect_time("alltoall 0-7\n", "--others exclude", "1/50");
+  expect_time(DATA "alltoall 0-7\n", "--others exclude", "1/25");
 }
 END_TEST
 
 START_TEST(each_schedule_goes_through_the_whole_tool) {
-  copse_test_write("groups.txt", TENSOR DATA "allreduce 0-7\n");
+  copse_test_write("groups.txt", TENSOR DATA "alltoall 0-7\n");
   ck_assert_int_eq(
       run("@ solve " FABRIC " -c allgather --groups %%/groups.txt --others exclude -o %%/set"), 0);
   ck_assert_ptr_nonnull(strstr(result.out, "7 groups of "));
@@ -109,7 +112,7 @@ START_TEST(what_makes_no_sense_is_refused) {
   } cases[] = {
       {2, "-c allgather --groups %/none.txt", "none.txt"},
       {2, "-c allgather --groups %/bad.txt", "bad.txt:2: "},
-      {2, "-c alltoall --groups %/groups.txt", "groups.txt:1: "},
+      {2, "-c alltoall --no-forward --groups %/groups.txt", "--no-forward"},
       {2, "-c allgather --groups %/groups.txt -o -", "folder"},
       {2, "-c allgather --groups %/groups.txt --ranks 0-3", "leave out --ranks"},
       {2, "-c allgather --groups %/groups.txt --k 2", "--k"},

@@ -73,7 +73,7 @@ static const struct {
     {"reduce:x 0-3", "a root must be a place"},
     {"reduce: 0-3", "a root must be a place"},
     {"reduce:99999999999 0-3", "a root must be a place"},
-    {"alltoall 0-3", "--demand"},
+    {"alltoall:0 0-3", "a root (':') is for broadcast and reduce"},
     {"0-3 4-7 8", "a list has no blanks"},
     {"allreduce 0, 1", "a list has no blanks"},
     {"gpu99,1", "groups.txt:1: \"gpu99\" in the list of ranks is no node"},
@@ -133,7 +133,7 @@ struct trial {
 static void draw(uint64_t seed, struct trial *trial) {
   static const struct copse_test_random_options tiny = {2, 6, 3, true, true};
   static const copse_collective kinds[] = {COPSE_ALLGATHER, COPSE_REDUCE_SCATTER, COPSE_ALLREDUCE,
-                                           COPSE_BROADCAST, COPSE_REDUCE};
+                                           COPSE_BROADCAST, COPSE_REDUCE,         COPSE_ALLTOALL};
   uint64_t state = seed;
   memset(trial, 0, sizeof *trial);
   trial->topology = copse_test_random_topology(&state, &tiny);
@@ -148,7 +148,7 @@ static void draw(uint64_t seed, struct trial *trial) {
       for (int r = 0; r < t->n_ranks; r++)
         if (copse_test_random_int(&state, 0, 2)) group->nodes[group->n++] = t->rank_nodes[r];
     }
-    group->collective = kinds[copse_test_random_int(&state, 0, 4)];
+    group->collective = kinds[copse_test_random_int(&state, 0, 5)];
     group->root = copse_collective_rooted(group->collective)
                       ? copse_test_random_int(&state, 0, group->n - 1)
                       : -1;
@@ -198,6 +198,7 @@ static double expected_time(const struct trial *trial) {
                                    .members = from->nodes,
                                    .broadcasts = copse_collective_broadcasts(from->collective),
                                    .reduces = copse_collective_reduces(from->collective),
+                                   .exchanges = from->collective == COPSE_ALLTOALL,
                                    .root = from->root >= 0 ? from->nodes[from->root] : -1,
                                    .closed = trial->exclude ? closed[g] : NULL};
   }
@@ -208,6 +209,46 @@ static double expected_time(const struct trial *trial) {
   return time;
 }
 
+/* Every pair's paths add up to 1/N, over links, and load the busiest one for the time. */
+static const char *exchange_defect(const struct copse_schedule *s, const struct copse_topology *t) {
+  const char *defect = NULL;
+  mpq_t *loads = calloc((size_t)t->n_links, sizeof *loads), most, sum, q;
+  ck_assert_ptr_nonnull(loads);
+  mpq_inits(most, sum, q, NULL);
+  for (int e = 0; e < t->n_links; e++) mpq_init(loads[e]);
+  if (s->n_flows != s->n_ranks * (s->n_ranks - 1)) defect = "not a flow for every pair";
+  for (int f = 0; f < s->n_flows && !defect; f++) {
+    mpq_set_si(sum, -1, (unsigned long)s->n_ranks);
+    for (int p = 0; p < s->flows[f].n_paths; p++) {
+      const struct copse_schedule_path *path = &s->flows[f].paths[p];
+      copse_test_set_q(q, path->weight);
+      mpq_add(sum, sum, q);
+      for (int i = 0; i + 1 < path->n_nodes; i++) {
+        int link = copse_topology_find_link(t, copse_topology_find(t, s->nodes[path->nodes[i]]),
+                                            copse_topology_find(t, s->nodes[path->nodes[i + 1]]));
+        if (link >= 0)
+          mpq_add(loads[link], loads[link], q);
+        else
+          defect = "a path without a link";
+      }
+      if (path->nodes[0] != s->rank_nodes[s->flows[f].src] ||
+          path->nodes[path->n_nodes - 1] != s->rank_nodes[s->flows[f].dst])
+        defect = "a path of another pair";
+    }
+    if (mpq_sgn(sum) != 0) defect = "a pair's weights don't add up";
+  }
+  for (int e = 0; e < t->n_links; e++) {
+    copse_test_set_q(q, t->links[e].bandwidth);
+    mpq_div(q, loads[e], q);
+    if (mpq_cmp(q, most) > 0) mpq_set(most, q);
+    mpq_clear(loads[e]);
+  }
+  if (!defect && !copse_test_equals_q(most, s->time_per_GB)) defect = "the time is not the loads'";
+  mpq_clears(most, sum, q, NULL);
+  free(loads);
+  return defect;
+}
+
 /* Each schedule by the tests' own checker. */
 static void check_members(const struct trial *trial, const struct copse_groups *groups, int seed) {
   for (int g = 0; g < trial->n; g++) {
@@ -216,7 +257,9 @@ static void check_members(const struct trial *trial, const struct copse_groups *
     ASSERT_OK(copse_topology_choose_ranks(trial->topology, trial->groups[g].nodes,
                                           trial->groups[g].n, trial->exclude, &chosen, &err),
               &err);
-    const char *defect = copse_test_schedule_defect(groups->members[g].schedule, chosen);
+    const struct copse_schedule *s = groups->members[g].schedule;
+    const char *defect = s->collective == COPSE_ALLTOALL ? exchange_defect(s, chosen)
+                                                         : copse_test_schedule_defect(s, chosen);
     ck_assert_msg(defect == NULL, "seed %d, group %d: %s", seed, g, defect);
     copse_topology_release(chosen);
   }
@@ -260,6 +303,36 @@ START_TEST(schedules_reach_the_joint_optimum) {
 }
 END_TEST
 
+/* All ranks in one group, with a solver that knows nothing of groups. */
+START_TEST(one_alltoall_is_that_of_the_other_solver) {
+  for (int seed = 0; seed < 30; seed++) {
+    struct trial trial;
+    struct copse_groups *groups;
+    struct copse_schedule *alone;
+    struct copse_solve_seconds seconds;
+    struct copse_err err = COPSE_ERR_INIT;
+    struct copse_solve_options options = {
+        .collective = COPSE_ALLTOALL, .root = -1, .label = "t.json"};
+    draw(500 + (uint64_t)seed, &trial);
+    const struct copse_topology *t = trial.topology;
+    memcpy(trial.groups[0].nodes, t->rank_nodes, (size_t)t->n_ranks * sizeof(int));
+    trial.groups[0].n = t->n_ranks;
+    trial.groups[0].collective = COPSE_ALLTOALL;
+    trial.groups[0].root = -1;
+    struct trial one = trial;
+    one.n = 1;
+    ASSERT_OK(solve(&one, false, &groups, &err), &err);
+    ASSERT_OK(copse_solve_schedule(t, &options, &alone, &seconds, &err), &err);
+    ck_assert_msg(copse_q_eq(groups->time_per_GB, alone->time_per_GB) ||
+                      copse_q_cmp(alone->bound.time_per_GB, alone->time_per_GB) < 0,
+                  "seed %d", seed);
+    copse_schedule_release(alone);
+    copse_groups_release(groups);
+    release(&trial);
+  }
+}
+END_TEST
+
 START_TEST(what_a_group_cannot_do_is_said_with_its_line) {
   struct trial trial = {.exclude = true, .n = 1};
   struct copse_groups *groups;
@@ -298,7 +371,7 @@ static void two_groups(struct trial *trial, struct copse_groups **groups) {
   trial->topology = synthetic("full:4@30");
   trial->n = 2;
   trial->groups[0] = (struct copse_group){COPSE_ALLREDUCE, -1, all, 4, 1};
-  trial->groups[1] = (struct copse_group){COPSE_ALLGATHER, -1, some, 2, 2};
+  trial->groups[1] = (struct copse_group){COPSE_ALLTOALL, -1, some, 2, 2};
   ASSERT_OK(solve(trial, false, groups, &err), &err);
 }
 
@@ -316,6 +389,8 @@ enum fault {
   OTHER_RANKS,
   OTHER_COLLECTIVE,
   TREE_WEIGHT,
+  SINK_INSIDE,
+  EXCHANGE_POTENTIAL,
   N_FAULTS
 };
 
@@ -333,13 +408,17 @@ static const char *const said[N_FAULTS] = {
     [OTHER_RANKS] = "rank 0 is",
     [OTHER_COLLECTIVE] = "another collective",
     [TREE_WEIGHT] = "group-0.json",
+    [SINK_INSIDE] = "holds its sink",
+    [EXCHANGE_POTENTIAL] = "has potentials",
 };
 
 static void spoil(struct copse_groups *g, enum fault fault) {
   static const char *strange[] = {"nobody"}, *twice[] = {"gpu0", "gpu0"},
                     *all[] = {"gpu0", "gpu1", "gpu2", "gpu3"}, *others[] = {"gpu1", "gpu3"};
   static struct copse_groups_potential rank = {0, COPSE_PHASE_BROADCAST, "gpu1", {1, 7}},
-                                       nobody = {0, COPSE_PHASE_BROADCAST, "nobody", {1, 7}};
+                                       nobody = {0, COPSE_PHASE_BROADCAST, "nobody", {1, 7}},
+                                       exchange = {1, COPSE_PHASE_BROADCAST, "gpu0", {1, 7}};
+  static const char *both[] = {"gpu2", "gpu3"};
   struct copse_groups_cut *cut = (struct copse_groups_cut *)&g->cuts[0];
   switch (fault) {
     case TIME: g->time_per_GB.num++; break;
@@ -357,6 +436,11 @@ static void spoil(struct copse_groups *g, enum fault fault) {
     case TREE_WEIGHT:
       ((struct copse_schedule_tree *)g->members[0].schedule->trees)[0].weight.num++;
       break;
+    case SINK_INSIDE:
+      cut->group = 1, cut->sink = 0, cut->nodes = both, cut->n_nodes = 2;
+      cut->phase = COPSE_PHASE_BROADCAST;
+      break;
+    case EXCHANGE_POTENTIAL: g->potentials = &exchange, g->n_potentials = 1; break;
     case N_FAULTS: break;
   }
 }
@@ -523,6 +607,7 @@ int main(void) {
                       (int)(sizeof bad_lists / sizeof *bad_lists));
   tcase_add_test(tc, mutilated_lists_do_no_harm);
   tcase_add_loop_test(tc, schedules_reach_the_joint_optimum, 0, 8);
+  tcase_add_test(tc, one_alltoall_is_that_of_the_other_solver);
   tcase_add_test(tc, what_a_group_cannot_do_is_said_with_its_line);
   tcase_add_test(tc, switches_that_copy_are_refused);
   tcase_add_loop_test(tc, every_fault_is_found, 0, N_FAULTS);

@@ -208,6 +208,9 @@ static void print_text(const struct copse_topology *t, const struct copse_schedu
   if (!bound_only)
     printf("k = %" PRId64 ", %d trees, at most %d hops high\n", s->k, s->n_trees,
            copse_schedule_height(s));
+  if (s->n_copying + s->n_adding > 0)
+    printf("the time counts on %d switches to copy and on %d to add, which no plan can ask of them\n",
+           s->n_copying, s->n_adding);
   printf("seconds: optimum %.3f, split %.3f, pack %.3f, verify %.3f, total %.3f\n",
          sec->solve.optimum, sec->solve.split, sec->solve.pack, sec->verify, sec->total);
 }

@@ -110,7 +110,12 @@ static copse_status find_joint(struct job *j) {
   double start = copse_clock_seconds();
   struct copse_q scale;
   copse_status status;
-  COPSE_TRY(copse_instance_make(j->topology, j->options->label, -1, false, &j->instance, j->err));
+  bool trees = false;
+  for (int g = 0; g < j->n; g++) trees = trees || j->groups[g].collective != COPSE_ALLTOALL;
+  status =
+      trees ? copse_instance_make(j->topology, j->options->label, -1, false, &j->instance, j->err)
+            : copse_instance_scale(j->topology, &j->instance, j->err);
+  if (status != COPSE_OK) return status;
   COPSE_TRY(
       copse_joint_find(&j->instance.network, j->joint_groups, j->n, &options, &j->joint, j->err));
   j->seconds->optimum += copse_clock_seconds() - start;

@@ -43,8 +43,8 @@ struct copse_joint_cut {
  * the trees of the phase.
  */
 struct copse_joint_part {
-  struct copse_q rate; /* the group's */
-  int64_t whole;       /* 0 without a rate */
+  struct copse_q rate;               /* the group's */
+  int64_t whole;                     /* 0 without a rate */
   const int64_t *weights;            /* [n_members] */
   const int64_t *broadcast, *reduce; /* [n_links], NULL without the phase */
   const int64_t *const *exchange;    /* [n_members] of an alltoall: to each, not balanced; or NULL */
@@ -67,8 +67,8 @@ struct copse_joint_options {
 
 struct copse_joint {
   enum copse_joint_outcome outcome;
-  struct copse_q rate;                  /* of every group: what its roots send in all; or the sum */
-  struct copse_joint_part *parts;       /* [n_groups] */
+  struct copse_q rate;            /* of every group: what its roots send in all; or the sum */
+  struct copse_joint_part *parts; /* [n_groups] */
   int n_cuts;
   const struct copse_joint_cut *cuts;
   int columns, rounds;
@@ -85,8 +85,7 @@ struct copse_joint {
  *                                      x_g(S) <= a_q(entering S), a reduction
  *   for each g:                        sum_v x_g[v] = R, and x_g[v] = R / roots unless free
  *
- *   of an alltoall, q is what goes to one member, and S misses that one; no balance is needed
- *
+ * (of an alltoall a phase is what goes to one member, S misses that one, and no balance is needed)
  * is the problem: the loads of trees over paths are such an a, and by Edmonds' theorem, with edge
  * splitting at the relays, which are balanced, every such a carries such trees; the groups meet
  * only in the first row. It is solved by cutting planes: the cuts found so far, and a maximum
@@ -105,15 +104,14 @@ struct copse_joint {
  *   R * D <= sum_e capacity[e] * max(0, max_q W_q[e] - (p_q[dst] - p_q[src]))
  *
  * where W_q[e] is the weight of those of q's cuts that e crosses, and D adds up, over the groups,
- * the least that the cuts ask for: with free shares the smallest weight around a member (of its
- * cuts of both phases that hold it), else the mean over its roots of the weight around each. For a tree of root v crosses
- * each cut that holds v, and its load is balanced at relays. PROVED means that both sides are
- * equal.
+ * the least that the cuts ask for: with free shares the smallest weight around a member (of the
+ * group's cuts that hold it), else the mean over its roots of the weight around each. For a tree of
+ * root v crosses each cut that holds v, and its load is balanced at relays. PROVED means that both
+ * sides are equal.
  *
  * network->terminals and ->roots are not used. COPSE_OK with the outcome in *out, which the caller
- * frees in every case; R = 0 where some member can't be reached. COPSE_NOMEM; COPSE_OVERFLOW where
- * capacities leave 61 bits. Deterministic. Complexity: rounds (some tens) * (phases * members *
- * max flow + simplex).
+ * frees in every case; R = 0 where some member can't be reached. COPSE_NOMEM. Deterministic.
+ * Complexity: rounds (some tens) * (phases * members * max flow + simplex).
  */
 copse_status copse_joint_find(const struct copse_network *network,
                               const struct copse_joint_group *groups, int n_groups,

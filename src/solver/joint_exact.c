@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "solver/flow.h"
 #include "solver/joint_internal.h"
 
 bool copse_joint_q(const mpq_t from, struct copse_q *to) {
@@ -16,7 +17,7 @@ static bool scale(const mpq_t value, const mpz_t factor, unsigned long divisor, 
   mpz_divexact(t, factor, mpq_denref(value));
   mpz_mul(t, t, mpq_numref(value));
   mpz_divexact_ui(t, t, divisor);
-  if (mpz_sizeinbase(t, 2) > 58) return false; /* sums at a node stay below 61 bits */
+  if (mpz_sizeinbase(t, 2) > 58) return false;
   *out = mpz_get_si(t);
   return true;
 }
@@ -60,6 +61,7 @@ static copse_status set_amounts(const struct copse_joint_search *s, int group, m
                                 bool *fits, struct copse_err *err) {
   size_t links = (size_t)s->network->n_links;
   copse_status status = COPSE_OK;
+  int64_t sum = 0; /* of all links: more than goes through any node */
   mpz_t t;
   mpz_init(t);
   for (int q = 0; q < s->n_phases && *fits && status == COPSE_OK; q++) {
@@ -67,9 +69,11 @@ static copse_status set_amounts(const struct copse_joint_search *s, int group, m
     if (phase->group != group) continue;
     int64_t *amounts = copse_arena_alloc(&out->arena, links, sizeof *amounts);
     if (!amounts) status = copse_fail_nomem(err);
-    for (size_t e = 0; e < links && *fits && amounts; e++)
-      if (phase->column[e] >= 0)
-        *fits = scale(solution[phase->column[e]], factor, 1, t, &amounts[e]);
+    for (size_t e = 0; e < links && *fits && amounts; e++) {
+      if (phase->column[e] < 0) continue;
+      *fits = scale(solution[phase->column[e]], factor, 1, t, &amounts[e]) &&
+              !copse_add_overflows(sum, amounts[e], &sum) && sum < COPSE_FLOW_MAX / 2;
+    }
     slots[slot_of(phase)] = amounts;
   }
   mpz_clear(t);

@@ -1,7 +1,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "solver/flow.h"
 #include "solver/joint_internal.h"
 
 int copse_joint_roots(const struct copse_joint_search *s, int group) {

@@ -397,11 +397,11 @@ static copse_status try_switches(struct build *b, struct copse_solve_seconds *se
   COPSE_TRY(bound_by_narrowest_cut(b, err));
   bool open = copse_q_cmp(schedule->bound.time_per_GB, schedule->time_per_GB) < 0;
   if (open)
-    COPSE_TRY(copse_solve_with_switches(b->topology, b->options, &b->broadcast.instance,
-                                        schedule->time_per_GB, schedule, seconds, &faster, err));
-  if (copse_q_cmp(schedule->bound.time_per_GB, schedule->time_per_GB) < 0)
     COPSE_TRY(copse_bound_with_switches(b->topology, b->options, &b->broadcast.instance, schedule,
                                         seconds, err));
+  if (open && copse_q_cmp(schedule->bound.time_per_GB, schedule->time_per_GB) < 0)
+    COPSE_TRY(copse_solve_with_switches(b->topology, b->options, &b->broadcast.instance,
+                                        schedule->time_per_GB, schedule, seconds, &faster, err));
   if (!faster && copse_q_cmp(schedule->bound.time_per_GB, schedule->time_per_GB) < 0)
     schedule->bound = before;
 out:

@@ -150,7 +150,8 @@ out:
   return status;
 }
 
-static copse_status list_ways(struct job *j) {
+/* With `all`, every set, if there are few switches: *done then, or where there are more. */
+static copse_status list_ways(struct job *j, bool all, bool *done) {
   size_t nodes = (size_t)j->topology->n_nodes;
   bool *copying = NULL, *adding = NULL;
   int *found = NULL, n = 0;
@@ -160,7 +161,8 @@ static copse_status list_ways(struct job *j) {
   COPSE_TRY(copse_calloc(nodes, sizeof *found, &found, j->err));
   for (int v = 0; v < j->topology->n_nodes; v++)
     if (j->branches[v] && (j->usable[0][v] || j->usable[1][v])) found[n++] = v;
-  if (n <= FEW) {
+  *done = all || n > FEW;
+  if (all) {
     status = add_all_sets(j, found, n, copying, adding);
     goto out;
   }
@@ -201,6 +203,40 @@ static copse_status divide(struct job *j) {
                j->options->label,
                j->joint.outcome == COPSE_JOINT_TOO_LARGE ? "there are too many links"
                                                          : "the fractions don't fit 64 bits");
+  return status;
+}
+
+static void forget_ways(struct job *j) {
+  for (int w = 0; w < j->n_ways; w++)
+    for (int i = 0; i < 2; i++) free(j->ways[w].nodes[i]);
+  j->n_ways = 0;
+  copse_joint_free(&j->joint);
+  j->joint = (struct copse_joint){0};
+}
+
+/* A few sets first; all, if these don't come to the bound. */
+static copse_status choose_ways(struct job *j, struct copse_q *time, bool *found) {
+  struct copse_q scale = {j->instance->scale, 1};
+  bool all = false, done = false;
+  copse_status status = COPSE_OK;
+  *found = false;
+  while (!done) {
+    forget_ways(j);
+    COPSE_TRY(list_ways(j, all, &done));
+    if (j->n_ways == 1) { /* none */
+      copse_note(j->options->notes,
+                 "%s: no switch is of use: one that copies or adds must be marked, and so must all "
+                 "relays between it and the ranks",
+                 j->options->label);
+      goto out;
+    }
+    COPSE_TRY(divide(j));
+    *found = j->joint.outcome == COPSE_JOINT_PROVED &&
+             copse_q_div(scale, j->joint.rate, time, NULL) == COPSE_OK;
+    done = done || (*found && copse_q_eq(*time, j->schedule->bound.time_per_GB));
+    all = true;
+  }
+out:
   return status;
 }
 
@@ -380,31 +416,20 @@ copse_status copse_solve_with_switches(const struct copse_topology *topology,
                   .schedule = schedule,
                   .seconds = seconds,
                   .err = err};
-  struct copse_q time, scale = {instance->scale, 1};
+  struct copse_q time;
+  bool found;
   copse_status status;
   *faster = false;
   COPSE_TRY(find_switches(&j));
-  COPSE_TRY(list_ways(&j));
-  if (j.n_ways == 1) {
-    copse_note(options->notes,
-               "%s: no switch is of use: one that copies or adds must be marked, and so must all "
-               "relays between it and the ranks",
-               options->label);
-    goto out;
-  }
-  COPSE_TRY(divide(&j));
-  if (j.joint.outcome != COPSE_JOINT_PROVED || copse_q_div(scale, j.joint.rate, &time, NULL))
-    goto out;
-  *faster = copse_q_cmp(time, at_most) < 0;
+  COPSE_TRY(choose_ways(&j, &time, &found));
+  *faster = found && copse_q_cmp(time, at_most) < 0;
   if (*faster && options->bound_only) schedule->time_per_GB = time;
   if (*faster && !options->bound_only) COPSE_TRY(make_trees(&j));
 out:
-  for (int w = 0; w < j.n_ways; w++)
-    for (int i = 0; i < 2; i++) free(j.ways[w].nodes[i]);
+  forget_ways(&j);
   for (int i = 0; i < 2; i++) free(j.usable[i]);
   free(j.branches);
   free(j.local);
   free(j.trees);
-  copse_joint_free(&j.joint);
   return status;
 }

@@ -38,8 +38,8 @@ bool copse_has_clever_switch(const struct copse_topology *topology);
  * marked as well, if it passes one copy on.
  *
  * `instance` is the topology's, all ranks roots. Where this is faster than at_most, *faster is set
- * and the schedule gets trees, time and k; with options.bound_only the time alone. Where the
- * programme is too large, options.notes hears of it.
+ * and the schedule gets trees, time and k; with options.bound_only the time alone. The search
+ * ends where schedule->bound is reached. Where the programme is too large, options.notes hears of it.
  */
 copse_status copse_solve_with_switches(const struct copse_topology *topology,
                                        const struct copse_solve_options *options,

@@ -29,8 +29,8 @@ static const char more_help[] =
     "      --each-failure TYPE\n"
     "                      solve also for the failure of each single node of a type: nic, switch\n"
     "                      ...; with -o FOLDER healthy.json, down-ID.json, index.json\n"
-    "      --groups FILE   schedules for several groups of ranks that run at the same time, a list of\n"
-    "                      ranks a line; with -o FOLDER group-0.json ..., index.json\n"
+    "      --groups FILE   schedules for groups of ranks that run at the same time, a list of ranks\n"
+    "                      a line; with -o FOLDER group-0.json ..., index.json\n"
     "  -o, --output FILE   where to write the schedule (- for standard output)\n"
     "      --draw FILE     a picture of the links' loads as SVG: the bottleneck, the cut; laid\n"
     "                      out by Graphviz (the program 'dot'), at most 2500 nodes\n"
@@ -209,7 +209,7 @@ static void print_text(const struct copse_topology *t, const struct copse_schedu
     printf("k = %" PRId64 ", %d trees, at most %d hops high\n", s->k, s->n_trees,
            copse_schedule_height(s));
   if (s->n_copying + s->n_adding > 0)
-    printf("the time counts on %d switches to copy and on %d to add, which no plan can ask of them\n",
+    printf("the time counts on %d switches to copy, on %d to add, which no plan can ask of them\n",
            s->n_copying, s->n_adding);
   printf("seconds: optimum %.3f, split %.3f, pack %.3f, verify %.3f, total %.3f\n",
          sec->solve.optimum, sec->solve.split, sec->solve.pack, sec->verify, sec->total);
@@ -307,12 +307,14 @@ static int check_failures(const struct options *o) {
 
 static int check_groups(const struct options *o) {
   const struct copse_cli_solve *what = &o->what;
-  if (o->draw || o->pareto || o->each_failure || to_stdout(o->output) || what->topology.ranks ||
-      what->demand || what->solve.no_forward || what->solve.k > 0 || what->has_tolerance || what->solve.in_network)
+  const struct copse_solve_options *solve = &what->solve;
+  bool other = o->draw || o->pareto || o->each_failure || what->topology.ranks || what->demand;
+  if (other || to_stdout(o->output) || what->has_tolerance || solve->k > 0 || solve->no_forward ||
+      solve->in_network)
     return copse_cli_usage("solve",
                            "--groups makes a schedule for each: leave out --ranks, --k, "
-                           "--tolerance, --demand, --no-forward, --in-network, --draw, --pareto and "
-                           "--each-failure, and give a folder to -o");
+                           "--tolerance, --demand, --no-forward, --in-network, --draw, --pareto "
+                           "and --each-failure, and give a folder to -o");
   if (what->solve.bound_only && o->output)
     return copse_cli_usage("solve", "--bound-only makes no schedules: leave out -o");
   return COPSE_EXIT_DONE;

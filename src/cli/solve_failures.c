@@ -264,8 +264,7 @@ static copse_status tell(struct job *j, double seconds) {
   add_index(j, &index);
   COPSE_TRY(copse_text_status(&index, j->err));
   if (j->what->folder)
-    COPSE_TRY(
-        copse_cli_write_in(j->what->folder, "index.json", index.data, index.size, j->err));
+    COPSE_TRY(copse_cli_write_in(j->what->folder, "index.json", index.data, index.size, j->err));
   if (j->what->json)
     fputs(index.data, stdout);
   else

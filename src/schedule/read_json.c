@@ -39,8 +39,7 @@ static copse_status read_switches(struct copse_schedule_reader *r) {
   struct copse_schedule *s = r->schedule;
   copse_status status;
   if (!item) return COPSE_OK;
-  COPSE_TRY(
-      copse_json_expect_object(&r->json, item, r->json.root, "\"in_network\"", keys, r->err));
+  COPSE_TRY(copse_json_expect_object(&r->json, item, r->json.root, "\"in_network\"", keys, r->err));
   if (copse_json_get(item, "multicast"))
     COPSE_TRY(copse_reader_nodes(r, copse_json_get(item, "multicast"), item, not_ids, &s->copying,
                                  &s->n_copying));
@@ -334,13 +333,12 @@ static copse_status check_algbw(struct copse_schedule_reader *r) {
 }
 
 static copse_status read_document(struct copse_schedule_reader *r) {
-  static const char *const tree_keys[] = {"format", "collective", "root",        "topology",
-                                          "ranks",  "k",          "time_per_GB", "algbw_GBps",
-                                          "bound",  "trees",      "others",      "in_network", NULL};
-  static const char *const flow_keys[] = {"format",      "collective", "topology", "ranks",
-                                          "time_per_GB", "algbw_GBps", "bound",    "flows",
-                                          "demand",      "forward",    "rotation", "others",
-                                          NULL};
+  static const char *const tree_keys[] = {
+      "format",     "collective", "root",  "topology", "ranks",      "k", "time_per_GB",
+      "algbw_GBps", "bound",      "trees", "others",   "in_network", NULL};
+  static const char *const flow_keys[] = {
+      "format", "collective", "topology", "ranks",    "time_per_GB", "algbw_GBps", "bound",
+      "flows",  "demand",     "forward",  "rotation", "others",      NULL};
   const cJSON *root = r->json.root;
   struct copse_schedule *s = r->schedule;
   const char *format;

@@ -418,8 +418,8 @@ static copse_status list_switches(struct build *b, struct copse_err *err) {
   if (!copying || !adding) return copse_fail_nomem(err);
   COPSE_TRY(copse_calloc((size_t)b->topology->n_nodes, sizeof *copies, &copies, err));
   COPSE_TRY(copse_calloc((size_t)b->topology->n_nodes, sizeof *adds, &adds, err));
-  COPSE_TRY(copse_tree_switches(b->topology, s->trees, (size_t)s->n_trees, s->time_per_GB,
-                                copies, adds, &counts, err));
+  COPSE_TRY(copse_tree_switches(b->topology, s->trees, (size_t)s->n_trees, s->time_per_GB, copies,
+                                adds, &counts, err));
   for (int v = 0; v < b->topology->n_nodes && counts; v++) {
     if (copies[v]) copying[s->n_copying++] = v;
     if (adds[v]) adding[s->n_adding++] = v;

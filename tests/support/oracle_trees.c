@@ -49,8 +49,8 @@ static void count_loads(const struct fabric *f, int root, bool reduce, const int
   memset(loads, 0, (size_t)t->n_links * sizeof *loads);
   for (int v = 0; v < t->n_ranks; v++) {
     if (v == root) continue;
-    const struct way *way = reduce ? &f->ways[v][parent[v]][choice[v]]
-                                   : &f->ways[parent[v]][v][choice[v]];
+    const struct way *way =
+        reduce ? &f->ways[v][parent[v]][choice[v]] : &f->ways[parent[v]][v][choice[v]];
     for (int i = 0; i < way->n; i++) {
       const struct copse_link *link = &t->links[way->links[i]];
       bool once = reduce ? t->nodes[link->src].aggregation : t->nodes[link->dst].multicast;
@@ -124,8 +124,8 @@ static void start(struct fabric *f, copse_collective collective) {
     glp_set_row_bnds(f->lp, e + 1, GLP_UP, 0, copse_q_to_double(f->t->links[e].bandwidth));
   for (int i = 0; i < 2 * n; i++) glp_set_row_bnds(f->lp, links + 1 + i, GLP_FX, 0, 0);
   for (int v = 0; v < n; v++)
-    glp_set_row_bnds(f->lp, links + 2 * n + 1 + v,
-                     collective == COPSE_ALLREDUCE ? GLP_FR : GLP_FX, 0, 0);
+    glp_set_row_bnds(f->lp, links + 2 * n + 1 + v, collective == COPSE_ALLREDUCE ? GLP_FR : GLP_FX,
+                     0, 0);
   glp_add_cols(f->lp, n);
   for (int v = 0; v < n; v++) {
     int rows[6] = {0}, k = 0;

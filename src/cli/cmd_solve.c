@@ -13,6 +13,7 @@
 #include "cli/solve_args.h"
 #include "cli/solve_checked.h"
 #include "cli/solve_failures.h"
+#include "cli/solve_groups.h"
 #include "cli/solve_healthy.h"
 #include "cli/solve_pareto.h"
 #include "schedule/demand.h"
@@ -29,6 +30,8 @@ static const char more_help[] =
     "      --each-failure TYPE\n"
     "                      solve also for the failure of each single node of a type: nic, switch\n"
     "                      ...; with -o FOLDER healthy.json, down-ID.json, index.json\n"
+    "      --groups FILE   schedules for groups of ranks that run at the same time, a list of ranks\n"
+    "                      a line; with -o FOLDER group-0.json ..., index.json\n"
     "  -o, --output FILE   where to write the schedule (- for standard output)\n"
     "      --draw FILE     a picture of the links' loads as SVG: the bottleneck, the cut; laid\n"
     "                      out by Graphviz (the program 'dot'), at most 2500 nodes\n"
@@ -39,7 +42,7 @@ static const char more_help[] =
 
 struct options {
   struct copse_cli_solve what;
-  const char *output, *draw, *each_failure;
+  const char *output, *draw, *each_failure, *groups;
   int tree; /* to draw; -1: the loads */
   bool json, progress, pareto;
 };
@@ -212,6 +215,9 @@ static void print_text(const struct copse_topology *t, const struct copse_schedu
     printf("the others are their images under %d symmetr%s: %" PRId64 " trees in all\n",
            s->n_rotations, s->n_rotations == 1 ? "y" : "ies",
            s->n_trees * copse_schedule_images(s));
+  if (s->n_copying + s->n_adding > 0)
+    printf("the time counts on %d switches to copy, on %d to add, which no plan can ask of them\n",
+           s->n_copying, s->n_adding);
   printf("seconds: optimum %.3f, split %.3f, pack %.3f, verify %.3f, total %.3f\n",
          sec->solve.optimum, sec->solve.split, sec->solve.pack, sec->verify, sec->total);
 }
@@ -311,7 +317,23 @@ static int check_failures(const struct options *o) {
   return COPSE_EXIT_DONE;
 }
 
+static int check_groups(const struct options *o) {
+  const struct copse_cli_solve *what = &o->what;
+  const struct copse_solve_options *solve = &what->solve;
+  bool other = o->draw || o->pareto || o->each_failure || what->topology.ranks || what->demand;
+  if (other || to_stdout(o->output) || what->has_tolerance || solve->k > 0 || solve->no_forward ||
+      solve->in_network || solve->compact)
+    return copse_cli_usage("solve",
+                           "--groups makes a schedule for each: leave out --ranks, --k, "
+                           "--tolerance, --demand, --no-forward, --in-network, --compact, --draw, "
+                           "--pareto and --each-failure, and give a folder to -o");
+  if (what->solve.bound_only && o->output)
+    return copse_cli_usage("solve", "--bound-only makes no schedules: leave out -o");
+  return COPSE_EXIT_DONE;
+}
+
 static int check(const struct options *o) {
+  if (o->groups) return check_groups(o);
   if (o->each_failure) return check_failures(o);
   if (o->pareto && (o->what.solve.collective == COPSE_ALLTOALL || o->what.has_tolerance ||
                     o->what.solve.bound_only || o->output || o->draw))
@@ -337,6 +359,7 @@ static int parse_option(int c, struct options *o, char **argv) {
     case 'D': o->draw = optarg; break;
     case 'P': o->pareto = true; break;
     case 'F': o->each_failure = optarg; break;
+    case 'G': o->groups = optarg; break;
     case 't':
       if (!copse_cli_parse_int(optarg, 0, INT32_MAX, &value))
         return copse_cli_usage("solve", "--tree must be a tree's number, from 0");
@@ -354,6 +377,7 @@ int copse_cmd_solve(int argc, char **argv) {
                                         {"draw", required_argument, NULL, 'D'},
                                         {"pareto", no_argument, NULL, 'P'},
                                         {"each-failure", required_argument, NULL, 'F'},
+                                        {"groups", required_argument, NULL, 'G'},
                                         {"tree", required_argument, NULL, 't'},
                                         {"json", no_argument, NULL, 'j'},
                                         {"progress", no_argument, NULL, 'p'},
@@ -380,6 +404,10 @@ int copse_cmd_solve(int argc, char **argv) {
   if (o.each_failure) {
     const struct copse_cli_failures failures = {o.each_failure, o.output, o.json, o.progress};
     return copse_cli_solve_failures(&o.what, &failures);
+  }
+  if (o.groups) {
+    const struct copse_cli_groups groups = {o.groups, o.output, o.json, o.progress};
+    return copse_cli_solve_groups(&o.what, &groups);
   }
   return o.pareto ? copse_cli_solve_pareto(&o.what, o.json, o.progress) : run(&o);
 }

@@ -7,13 +7,15 @@
 #include "base/peak.h"
 #include "cli/cli.h"
 #include "cli/topology_args.h"
+#include "cli/verify_groups.h"
 #include "schedule/ranks.h"
 #include "schedule/verify.h"
 
 static const char help[] =
     "usage: copse verify SCHEDULE -t TOPO [--links MODE] [--json]\n\n"
     "Checks a schedule exactly and independently of the solver: trees, order, paths,\n"
-    "shares, loads, time, and the bound from its cut. Exit status 1 if anything is wrong.\n\n"
+    "shares, loads, time, and the bound from its cut. Exit status 1 if anything is wrong.\n"
+    "Of an index.json of 'copse solve --groups' all schedules, and what they load together.\n\n"
     "  -t, --topology FILE  the topology, in any input format\n"
     "  -j, --json           the report as one JSON object\n\n"
     "example: copse verify a100-x2.allreduce.json -t topologies/a100-x2.json\n";
@@ -138,5 +140,6 @@ int copse_cmd_verify(int argc, char **argv) {
   if (!copse_cli_has_topology(&o.topology))
     return copse_cli_usage("verify", "name the topology with -t or --synthetic");
   o.schedule = argv[optind];
-  return run(&o);
+  return copse_cli_is_groups(o.schedule) ? copse_cli_verify_groups(o.schedule, &o.topology, o.json)
+                                         : run(&o);
 }

@@ -17,6 +17,8 @@ const char copse_cli_solve_help[] =
     "                      them, where such trees reach the optimum; beyond 4096 ranks always\n"
     "      --free-shares   allreduce: the shares that are fastest instead of equal ones; trees can\n"
     "                      be deeper, and short messages slower\n"
+    "      --in-network    allreduce: switches that are marked copy (multicast) and add\n"
+    "                      (aggregation), as NVLink SHARP and SHARP do; plans can't yet\n"
     "  -e, --tolerance P%  trees: the fewest per root within P per cent of the bound; alltoall:\n"
     "                      stop within P per cent (default: as exact as 64-bit fractions\n"
     "                      allow, beyond 64 ranks 1%)\n";
@@ -46,6 +48,7 @@ int copse_cli_solve_option(struct copse_cli_solve *a, const char *command, char 
     case COPSE_CLI_NO_SYMMETRY: a->solve.no_symmetry = true; break;
     case COPSE_CLI_COMPACT: a->solve.compact = true; break;
     case COPSE_CLI_FREE_SHARES: a->solve.free_shares = true; break;
+    case COPSE_CLI_IN_NETWORK: a->solve.in_network = true; break;
     case 'e':
       a->has_tolerance = copse_cli_parse_part(optarg, &a->solve.tolerance);
       if (!a->has_tolerance)
@@ -75,8 +78,18 @@ int copse_cli_solve_check(struct copse_cli_solve *a, const char *command, int n_
     return copse_cli_usage(command,
                            "--compact needs symmetries and trees: leave out "
                            "--no-symmetry and --bound-only");
+  if (a->solve.compact && (a->solve.free_shares || a->solve.in_network))
+    return copse_cli_usage(command,
+                           "--compact is for trees of equal shares through plain switches: leave "
+                           "out --free-shares and --in-network");
   if (collective != COPSE_ALLREDUCE && a->solve.free_shares)
     return copse_cli_usage(command, "--free-shares is for allreduce");
+  if (collective != COPSE_ALLREDUCE && a->solve.in_network)
+    return copse_cli_usage(command,
+                           "--in-network is for allreduce; collectives of one phase are no faster "
+                           "with it");
+  if (a->solve.in_network && (a->has_tolerance || a->solve.k > 0))
+    return copse_cli_usage(command, "--in-network is exact: leave out --k and --tolerance");
   if (a->has_tolerance && a->solve.k > 0)
     return copse_cli_usage(command, "--k and --tolerance both choose the number of trees");
   if (collective == COPSE_ALLTOALL && a->solve.k > 0)

@@ -76,6 +76,47 @@ out:
   return status;
 }
 
+/* Every copy, and the switches for which add_path would have left some out. */
+static copse_status add_copies(const struct copse_topology *topology,
+                               const struct copse_schedule_tree *tree, int *stamps, int stamp,
+                               struct copse_q *loads, bool *used, struct copse_err *err) {
+  const struct copse_node *all = topology->nodes;
+  bool broadcast = tree->phase == COPSE_PHASE_BROADCAST;
+  copse_status status = COPSE_OK;
+  for (int e = 0; e < tree->n_edges; e++)
+    for (int i = 0; i + 1 < tree->edges[e].n_path; i++) {
+      int src = tree->edges[e].path[i], dst = tree->edges[e].path[i + 1];
+      int link = copse_topology_find_link(topology, src, dst), at = broadcast ? dst : src;
+      bool once = broadcast ? all[dst].multicast : all[src].aggregation;
+      COPSE_TRY(copse_q_add(loads[link], tree->weight, &loads[link], err));
+      if (once && stamps[link] == stamp) used[at] = true;
+      stamps[link] = stamp;
+    }
+out:
+  return status;
+}
+
+copse_status copse_tree_switches(const struct copse_topology *topology,
+                                 const struct copse_schedule_tree *trees, size_t n_trees,
+                                 struct copse_q time, bool *copies, bool *adds, bool *counts,
+                                 struct copse_err *err) {
+  struct copse_q *loads = NULL, with_copies;
+  int *stamps = NULL;
+  copse_status status;
+  COPSE_TRY(copse_calloc((size_t)topology->n_links, sizeof *loads, &loads, err));
+  COPSE_TRY(copse_calloc((size_t)topology->n_links, sizeof *stamps, &stamps, err));
+  for (int i = 0; i < topology->n_links; i++) loads[i] = COPSE_Q_ZERO;
+  for (size_t t = 0; t < n_trees; t++)
+    COPSE_TRY(add_copies(topology, &trees[t], stamps, (int)t + 1, loads,
+                         trees[t].phase == COPSE_PHASE_BROADCAST ? copies : adds, err));
+  COPSE_TRY(most_loaded(topology, loads, &with_copies, err));
+  *counts = copse_q_cmp(with_copies, time) > 0;
+out:
+  free(loads);
+  free(stamps);
+  return status;
+}
+
 copse_status copse_flow_time(const struct copse_topology *topology,
                              const struct copse_schedule_flow *flows, int n_flows,
                              struct copse_q *time, struct copse_err *err) {

@@ -31,6 +31,25 @@ out:
   return status;
 }
 
+/* Optional: the switches that the time counts on. */
+static copse_status read_switches(struct copse_schedule_reader *r) {
+  static const char *const keys[] = {"multicast", "aggregation", NULL};
+  static const char not_ids[] = "\"in_network\" must hold arrays of node ids";
+  const cJSON *item = copse_json_get(r->json.root, "in_network");
+  struct copse_schedule *s = r->schedule;
+  copse_status status;
+  if (!item) return COPSE_OK;
+  COPSE_TRY(copse_json_expect_object(&r->json, item, r->json.root, "\"in_network\"", keys, r->err));
+  if (copse_json_get(item, "multicast"))
+    COPSE_TRY(copse_reader_nodes(r, copse_json_get(item, "multicast"), item, not_ids, &s->copying,
+                                 &s->n_copying));
+  if (copse_json_get(item, "aggregation"))
+    COPSE_TRY(copse_reader_nodes(r, copse_json_get(item, "aggregation"), item, not_ids, &s->adding,
+                                 &s->n_adding));
+out:
+  return status;
+}
+
 static copse_status read_topology(struct copse_schedule_reader *r) {
   static const char *const keys[] = {"name", "sha256", NULL};
   struct copse_schedule *s = r->schedule;
@@ -321,12 +340,11 @@ static copse_status check_algbw(struct copse_schedule_reader *r) {
 
 static copse_status read_document(struct copse_schedule_reader *r) {
   static const char *const tree_keys[] = {
-      "format",     "collective", "root",  "topology", "ranks",    "k", "time_per_GB",
-      "algbw_GBps", "bound",      "trees", "others",   "symmetry", NULL};
-  static const char *const flow_keys[] = {"format",      "collective", "topology", "ranks",
-                                          "time_per_GB", "algbw_GBps", "bound",    "flows",
-                                          "demand",      "forward",    "rotation", "others",
-                                          NULL};
+      "format",     "collective", "root",  "topology", "ranks",    "k",          "time_per_GB",
+      "algbw_GBps", "bound",      "trees", "others",   "symmetry", "in_network", NULL};
+  static const char *const flow_keys[] = {
+      "format", "collective", "topology", "ranks",    "time_per_GB", "algbw_GBps", "bound",
+      "flows",  "demand",     "forward",  "rotation", "others",      NULL};
   const cJSON *root = r->json.root;
   struct copse_schedule *s = r->schedule;
   const char *format;
@@ -348,6 +366,7 @@ static copse_status read_document(struct copse_schedule_reader *r) {
     COPSE_TRY(copse_json_get_int(&r->json, root, "k", 0, INT64_MAX, &s->k, r->err));
   COPSE_TRY(copse_json_get_rational(&r->json, root, "time_per_GB", &s->time_per_GB, r->err));
   COPSE_TRY(check_algbw(r));
+  COPSE_TRY(read_switches(r));
   if (flows)
     COPSE_TRY(copse_reader_flows(r));
   else

@@ -80,8 +80,8 @@ struct copse_schedule_potential {
  * every rank add up to 1 or more, and every cut misses a rank. A tree of root v crosses each
  * cut around v, and along its paths from rank to rank the differences of p add up to 0, so
  *   T/M >= 1 / sum_e b_e max(Z_e, Y_e - (p[dst] - p[src])).
- * Of other algorithms it says nothing. Where a switch is multicast or aggregates, loads along a
- * path are not all counted, and p must be 0.
+ * Of other algorithms it says nothing. Where a switch is multicast or aggregates, loads of its links
+ * are not all counted, and p must be 0 at it and beside it.
  */
 enum copse_bound_kind {
   COPSE_BOUND_CUT,
@@ -143,6 +143,10 @@ struct copse_schedule {
   int n_rotations;       /* 0: all trees or flows are listed */
   const struct copse_schedule_rotation *rotations;
   bool no_forward;       /* alltoall: ranks do not relay; the bound holds under that rule */
+  /* Switches whose copying (multicast) or adding (aggregation) the time counts on: with a copy for
+   * each receiver it would be longer. Indices into nodes. */
+  int n_copying, n_adding;
+  const int *copying, *adding;
   bool others_excluded;  /* GPUs that are no ranks, and their links, are left out, and the bound
                             holds without them; else they relay */
   struct copse_arena arena;

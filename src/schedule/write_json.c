@@ -167,6 +167,14 @@ static void add_flows(struct copse_text *text, const struct copse_schedule *sche
   copse_text_add(text, "\n ]}\n");
 }
 
+static void add_switches(struct copse_text *text, const struct copse_schedule *schedule) {
+  copse_text_add(text, ",\n \"in_network\": {\"multicast\": ");
+  add_nodes(text, schedule, schedule->copying, schedule->n_copying);
+  copse_text_add(text, ", \"aggregation\": ");
+  add_nodes(text, schedule, schedule->adding, schedule->n_adding);
+  copse_text_add(text, "}");
+}
+
 static void add_trees(struct copse_text *text, const struct copse_schedule *schedule) {
   if (schedule->n_rotations > 0) add_symmetry(text, schedule);
   copse_text_add(text, " \"trees\": [");
@@ -188,6 +196,7 @@ copse_status copse_schedule_to_json(const struct copse_schedule *schedule, char 
   copse_text_add(&text, ", \"sha256\": \"%s\"},\n \"ranks\": ", schedule->topology_sha256);
   add_nodes(&text, schedule, schedule->rank_nodes, schedule->n_ranks);
   if (schedule->others_excluded) copse_text_add(&text, ", \"others\": \"exclude\"");
+  if (schedule->n_copying + schedule->n_adding > 0) add_switches(&text, schedule);
   if (schedule->collective != COPSE_ALLTOALL)
     copse_text_add(&text, ", \"k\": %" PRId64, schedule->k);
   copse_text_add(&text, ",\n \"time_per_GB\": ");

@@ -1,0 +1,133 @@
+/*
+ * copse's plans beside MPI's own collectives, in one job over the same links, turn about:
+ * `bench_mpi allgather|allreduce FOLDER MIN MAX FACTOR RUNS` under mpirun; FOLDER has the plan. A
+ * line for each size: bytes, median microseconds of copse and of MPI, elements in which the results
+ * differ. Each run counts until the last rank is done. scripts/bench_mpi makes hosts, plans and the
+ * table.
+ */
+#include "copse/mpi.h"
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TIMEOUT_SECONDS 120
+#define MOST_RUNS 1000
+
+struct bench {
+  copse_comm *comm;
+  int rank, n;
+  bool reduces;
+  float *in, *out[2]; /* copse's, MPI's */
+};
+
+static void die(const char *fmt, ...) {
+  char text[600];
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(text, sizeof text, fmt, ap);
+  va_end(ap);
+  fprintf(stderr, "bench_mpi: %s\n", text);
+  MPI_Abort(MPI_COMM_WORLD, 4);
+  exit(4);
+}
+
+static void ok(copse_status status) {
+  if (status != COPSE_OK) die("%s", copse_last_error());
+}
+
+static float *new_floats(size_t n) {
+  float *it = calloc(n, sizeof *it);
+  if (!it) die("out of memory");
+  return it;
+}
+
+/* Small integers: their sums are the same in any order. */
+static void fill(struct bench *b, size_t in_count, size_t out_count, int seed) {
+  for (size_t i = 0; i < in_count; i++)
+    b->in[i] = (float)((i * 7 + (size_t)b->rank * 13 + (size_t)seed) % 1021);
+  for (int k = 0; k < 2; k++) memset(b->out[k], 0xff, out_count * sizeof(float));
+}
+
+static void call(struct bench *b, bool mpi, size_t count) {
+  int code = MPI_SUCCESS;
+  if (!mpi && b->reduces)
+    ok(copse_all_reduce(b->in, b->out[0], count, COPSE_FLOAT, COPSE_SUM, b->comm, NULL));
+  else if (!mpi)
+    ok(copse_all_gather(b->in, b->out[0], count, COPSE_FLOAT, b->comm, NULL));
+  else if (b->reduces)
+    code = MPI_Allreduce(b->in, b->out[1], (int)count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+  else
+    code = MPI_Allgather(b->in, (int)count, MPI_FLOAT, b->out[1], (int)count, MPI_FLOAT,
+                         MPI_COMM_WORLD);
+  if (code != MPI_SUCCESS) die("MPI: error %d", code);
+}
+
+/* Microseconds until the last rank is done. */
+static double time_call(struct bench *b, bool mpi, size_t count) {
+  double took, slowest;
+  MPI_Barrier(MPI_COMM_WORLD);
+  double start = MPI_Wtime();
+  call(b, mpi, count);
+  took = 1e6 * (MPI_Wtime() - start);
+  MPI_Allreduce(&took, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  return slowest;
+}
+
+static int compare(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static double median(double *times, int n) {
+  qsort(times, (size_t)n, sizeof *times, compare);
+  return (times[(n - 1) / 2] + times[n / 2]) / 2;
+}
+
+static void run_size(struct bench *b, size_t bytes, int runs) {
+  static double times[2][MOST_RUNS];
+  size_t parts = b->reduces ? 1 : (size_t)b->n;
+  size_t count = bytes / sizeof(float) / parts, out_count = count * parts;
+  long long wrong = 0, all_wrong = 0;
+  if (count == 0 || count > INT32_MAX) die("%zu bytes: too few or too many", bytes);
+  b->in = new_floats(count);
+  for (int k = 0; k < 2; k++) b->out[k] = new_floats(out_count);
+  for (int run = -1; run < runs; run++) { /* the first warms up */
+    fill(b, count, out_count, run + 1);
+    for (int mpi = 0; mpi < 2; mpi++) times[mpi][run < 0 ? 0 : run] = time_call(b, mpi, count);
+    for (size_t i = 0; i < out_count; i++) wrong += b->out[0][i] != b->out[1][i];
+  }
+  MPI_Reduce(&wrong, &all_wrong, 1, MPI_LONG_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
+  if (b->rank == 0)
+    printf("%zu %.0f %.0f %lld\n", out_count * sizeof(float), median(times[0], runs),
+           median(times[1], runs), all_wrong);
+  fflush(stdout);
+  free(b->in);
+  for (int k = 0; k < 2; k++) free(b->out[k]);
+}
+
+int main(int argc, char **argv) {
+  struct bench b = {.comm = NULL};
+  int loaded = 0;
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &b.rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &b.n);
+  if (argc != 7) die("usage: bench_mpi allgather|allreduce FOLDER MIN MAX FACTOR RUNS");
+  b.reduces = strcmp(argv[1], "allreduce") == 0;
+  if (!b.reduces && strcmp(argv[1], "allgather") != 0) die("no collective '%s'", argv[1]);
+  size_t most = strtoull(argv[4], NULL, 10), factor = strtoull(argv[5], NULL, 10);
+  int runs = atoi(argv[6]);
+  if (factor < 2 || runs < 1 || runs > MOST_RUNS) die("FACTOR from 2, RUNS from 1 to 1000");
+  ok(copse_comm_init_mpi(&b.comm, MPI_COMM_WORLD));
+  ok(copse_comm_set_timeout(b.comm, TIMEOUT_SECONDS));
+  ok(copse_comm_load_plans(b.comm, argv[2], &loaded));
+  if (loaded == 0) die("no plan for %d ranks in %s", b.n, argv[2]);
+  for (size_t bytes = strtoull(argv[3], NULL, 10); bytes <= most; bytes *= factor)
+    run_size(&b, bytes, runs);
+  ok(copse_comm_destroy(b.comm));
+  MPI_Finalize();
+  return 0;
+}

@@ -57,6 +57,52 @@ START_TEST(every_collective_is_right) {
 }
 END_TEST
 
+static void run_counts(const struct copse_plan *plan) {
+  struct device_plan d;
+  device_plan_open(&d, plan, 1, ONE_STREAM);
+  for (uint64_t count = 1; count < 5000; count = 5 * count + 2) {
+    struct exec_case it = {COPSE_FLOAT, COPSE_SUM, count, false};
+    DEVICE_ASSERT(device_case_run(&d, it) == 0, "%s of %llu", d.plan->name,
+                  (unsigned long long)count);
+  }
+  device_plan_close(&d);
+}
+
+/* Two warps to a block: what the first has waited for must reach the second. */
+START_TEST(blocks_of_several_warps) {
+  struct copse_plan *plan =
+      pb_tree_plan((copse_collective)_i, 2, exec_case_root((copse_collective)_i, 2), small);
+  copse_cuda_threads = 40;
+  run_counts(plan);
+  pb_free(plan);
+}
+END_TEST
+
+/* A broadcast of 60 pieces by one worker, each told of: more operations than a block keeps. */
+START_TEST(a_list_longer_than_a_block_keeps) {
+  enum { PIECES = 60 };
+  struct plan_builder *b = pb_new(COPSE_BROADCAST, 2, 0);
+  uint32_t from = pb_worker(b, 0), to = pb_worker(b, 1), entered = pb_channel(b, to, from);
+  pb_header(b)->min_chunk_bytes = pb_header(b)->chunk_bytes = 64;
+  pb_signal(b, to, entered, COPSE_WHEN_FIRST);
+  pb_wait(b, from, entered, COPSE_WHEN_FIRST);
+  for (int i = 0; i < PIECES; i++) {
+    uint32_t piece = pb_piece(b, i, PIECES, i + 1, PIECES), there = pb_channel(b, from, to);
+    pb_move(b, from, piece, 0);
+    pb_src(b, pb_input(0, 0));
+    pb_dst(b, pb_output(0, 0));
+    pb_dst(b, pb_output(1, 0));
+    enum copse_plan_when when = i % 2 ? COPSE_WHEN_LAST : COPSE_WHEN_ALWAYS;
+    pb_signal(b, from, there, when);
+    pb_wait(b, to, there, when);
+  }
+  struct copse_plan *plan = pb_finish(b);
+  ck_assert_uint_gt(plan->workers[0].n_ops, 96);
+  run_counts(plan);
+  pb_free(plan);
+}
+END_TEST
+
 START_TEST(devices_and_streams_of_their_own) {
   const copse_collective collective = (copse_collective)_i;
   struct copse_plan *plan = tree_plan(collective, 4);
@@ -600,6 +646,8 @@ int main(void) {
   tcase_add_checked_fixture(tc, setup, teardown);
   tcase_set_timeout(tc, 120);
   tcase_add_loop_test(tc, every_collective_is_right, 0, COPSE_N_COLLECTIVES);
+  tcase_add_loop_test(tc, blocks_of_several_warps, 0, COPSE_N_COLLECTIVES);
+  tcase_add_test(tc, a_list_longer_than_a_block_keeps);
   tcase_add_loop_test(tc, devices_and_streams_of_their_own, 0, COPSE_N_COLLECTIVES);
   tcase_add_test(tc, packets_carry_every_type_and_size);
   tcase_add_test(tc, numbers_that_start_again_find_no_old_packets);

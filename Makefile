@@ -287,6 +287,7 @@ bench-mpi: all $(if $(HAVE_MPI),$(OUT)/bench/bench_mpi)
 
 bench: all $(OUT)/bench/bench_online
 	$(Q)scripts/bench
+	$(Q)scripts/bench_scale
 	$(Q)scripts/bench_online
 lint:
 	$(Q)scripts/check_includes

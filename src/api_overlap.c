@@ -8,7 +8,7 @@ static copse_status predict(const copse_topology *topology, const copse_schedule
   struct copse_sim_dag dispatch = {0}, combine = {0};
   double share;
   copse_status status;
-  if (alltoall->collective != COPSE_ALLTOALL || alltoall->rotation.order > 1)
+  if (alltoall->collective != COPSE_ALLTOALL || alltoall->n_rotations > 0)
     return copse_fail(err, COPSE_INVALID, "the schedule must be an alltoall's, and not compact");
   COPSE_TRY(copse_sim_dag_of_schedule(alltoall, topology, &dispatch, err));
   if (alltoall->demand) COPSE_TRY(copse_overlap_add_combine(alltoall, topology, &combine, err));

@@ -55,6 +55,7 @@ void copse_cli_progress_end(struct copse_cli_progress *state);
 int copse_cmd_topo(int argc, char **argv);
 int copse_cmd_solve(int argc, char **argv);
 int copse_cmd_verify(int argc, char **argv);
+int copse_cmd_expand(int argc, char **argv);
 int copse_cmd_lower(int argc, char **argv);
 int copse_cmd_check(int argc, char **argv);
 int copse_cmd_run(int argc, char **argv);

@@ -157,7 +157,7 @@ static int run(const struct options *o) {
   copse_status status;
   COPSE_TRY(copse_schedule_load(o->input, &schedule, &err));
   /* a compact schedule is written out, as long as the plan stays of a size to run */
-  if ((int64_t)schedule->rotation.order * schedule->n_flows <= 1 << 18)
+  if (schedule->n_trees > 0 || copse_schedule_images(schedule) * schedule->n_flows <= 1 << 18)
     COPSE_TRY(copse_schedule_expand(schedule, &err));
   if (strcmp(o->to, "msccl") == 0)
     COPSE_TRY(to_msccl(o, schedule, &bytes, &size, &said, &err));

@@ -7,11 +7,13 @@
 
 #include "base/clock.h"
 #include "base/collective.h"
+#include "base/peak.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/solve_args.h"
 #include "cli/solve_checked.h"
 #include "cli/solve_failures.h"
+#include "cli/solve_groups.h"
 #include "cli/solve_healthy.h"
 #include "cli/solve_pareto.h"
 #include "schedule/demand.h"
@@ -28,6 +30,8 @@ static const char more_help[] =
     "      --each-failure TYPE\n"
     "                      solve also for the failure of each single node of a type: nic, switch\n"
     "                      ...; with -o FOLDER healthy.json, down-ID.json, index.json\n"
+    "      --groups FILE   schedules for groups of ranks that run at the same time, a list of ranks\n"
+    "                      a line; with -o FOLDER group-0.json ..., index.json\n"
     "  -o, --output FILE   where to write the schedule (- for standard output)\n"
     "      --draw FILE     a picture of the links' loads as SVG: the bottleneck, the cut; laid\n"
     "                      out by Graphviz (the program 'dot'), at most 2500 nodes\n"
@@ -38,7 +42,7 @@ static const char more_help[] =
 
 struct options {
   struct copse_cli_solve what;
-  const char *output, *draw, *each_failure;
+  const char *output, *draw, *each_failure, *groups;
   int tree; /* to draw; -1: the loads */
   bool json, progress, pareto;
 };
@@ -82,12 +86,14 @@ static copse_status print_json(const struct copse_topology *t, const struct cops
     copse_text_add(&text, " \"k\": null, \"trees\": null, \"max_height\": null,\n");
   else if (s->collective == COPSE_ALLTOALL)
     copse_text_add(&text,
-                   " \"k\": null, \"trees\": null, \"flows\": %d, \"images\": %d, \"paths\": %d, "
+                   " \"k\": null, \"trees\": null, \"flows\": %d, \"images\": %" PRId64
+                   ", \"paths\": %d, "
                    "\"max_height\": %d,\n",
-                   s->n_flows, s->rotation.order, count_paths(s), copse_schedule_height(s));
+                   s->n_flows, copse_schedule_images(s), count_paths(s), copse_schedule_height(s));
   else
-    copse_text_add(&text, " \"k\": %" PRId64 ", \"trees\": %d, \"max_height\": %d,\n", s->k,
-                   s->n_trees, copse_schedule_height(s));
+    copse_text_add(
+        &text, " \"k\": %" PRId64 ", \"trees\": %d, \"images\": %" PRId64 ", \"max_height\": %d,\n",
+        s->k, s->n_trees, copse_schedule_images(s), copse_schedule_height(s));
   copse_text_add(&text, " \"cut\": ");
   add_cut(&text, s, s->bound.cut, s->bound.n_cut);
   if (s->bound.kind == COPSE_BOUND_PHASES) {
@@ -95,11 +101,12 @@ static copse_status print_json(const struct copse_topology *t, const struct cops
     add_cut(&text, s, s->bound.reduce_cut, s->bound.n_reduce_cut);
   }
   copse_cli_add_healthy(&text, healthy);
-  copse_text_add(&text,
-                 ",\n \"seconds\": {\"read\": %.6f, \"optimum\": %.6f, \"split\": %.6f, \"pack\": "
-                 "%.6f, \"verify\": %.6f, \"write\": %.6f, \"total\": %.6f}}\n",
-                 sec->read, sec->solve.optimum, sec->solve.split, sec->solve.pack, sec->verify,
-                 sec->write, sec->total);
+  copse_text_add(
+      &text,
+      ",\n \"seconds\": {\"read\": %.6f, \"optimum\": %.6f, \"split\": %.6f, \"pack\": "
+      "%.6f, \"verify\": %.6f, \"write\": %.6f, \"total\": %.6f},\n \"peak_MiB\": %ld}\n",
+      sec->read, sec->solve.optimum, sec->solve.split, sec->solve.pack, sec->verify, sec->write,
+      sec->total, copse_peak_mib());
   copse_status status = copse_text_status(&text, err);
   if (status == COPSE_OK) fputs(text.data, stdout);
   copse_text_free(&text);
@@ -190,10 +197,9 @@ static void print_text(const struct copse_topology *t, const struct copse_schedu
     print_busy_lengths(t, s);
     if (!bound_only)
       printf("%d flows%s over %d paths, at most %d hops\n", s->n_flows,
-             s->rotation.order > 1 ? " of base ranks" : "", count_paths(s),
-             copse_schedule_height(s));
-    if (!bound_only && s->rotation.order > 1)
-      printf("the others are their images under a rotation of %d hosts\n", s->rotation.order);
+             s->n_rotations > 0 ? " of base ranks" : "", count_paths(s), copse_schedule_height(s));
+    if (!bound_only && s->n_rotations > 0)
+      printf("the others are their images under a rotation of %d hosts\n", s->rotations[0].order);
     printf("seconds: flow %.3f, paths %.3f, verify %.3f, total %.3f\n", sec->solve.optimum,
            sec->solve.pack, sec->verify, sec->total);
     return;
@@ -203,8 +209,15 @@ static void print_text(const struct copse_topology *t, const struct copse_schedu
   else
     print_cut(t, s);
   if (!bound_only)
-    printf("k = %" PRId64 ", %d trees, at most %d hops high\n", s->k, s->n_trees,
-           copse_schedule_height(s));
+    printf("k = %" PRId64 ", %d trees%s, at most %d hops high\n", s->k, s->n_trees,
+           s->n_rotations > 0 ? " of base ranks" : "", copse_schedule_height(s));
+  if (!bound_only && s->n_rotations > 0)
+    printf("the others are their images under %d symmetr%s: %" PRId64 " trees in all\n",
+           s->n_rotations, s->n_rotations == 1 ? "y" : "ies",
+           s->n_trees * copse_schedule_images(s));
+  if (s->n_copying + s->n_adding > 0)
+    printf("the time counts on %d switches to copy, on %d to add, which no plan can ask of them\n",
+           s->n_copying, s->n_adding);
   printf("seconds: optimum %.3f, split %.3f, pack %.3f, verify %.3f, total %.3f\n",
          sec->solve.optimum, sec->solve.split, sec->solve.pack, sec->verify, sec->total);
 }
@@ -263,6 +276,11 @@ static int run(struct options *o) {
     COPSE_TRY(copse_file_write(o->output, text, size, &err));
   }
   sec.write = copse_clock_seconds() - mark;
+  if (solve->compact && schedule->n_rotations == 0)
+    copse_note(&copse_cli_notes,
+               "no trees of base ranks were found that reach the optimum under the symmetries of "
+               "%s; all trees are listed",
+               solve->label);
   sec.total = copse_clock_seconds() - start;
   if (whole)
     COPSE_TRY(copse_cli_compare_healthy(whole, topology, solve, o->what.has_tolerance,
@@ -299,7 +317,23 @@ static int check_failures(const struct options *o) {
   return COPSE_EXIT_DONE;
 }
 
+static int check_groups(const struct options *o) {
+  const struct copse_cli_solve *what = &o->what;
+  const struct copse_solve_options *solve = &what->solve;
+  bool other = o->draw || o->pareto || o->each_failure || what->topology.ranks || what->demand;
+  if (other || to_stdout(o->output) || what->has_tolerance || solve->k > 0 || solve->no_forward ||
+      solve->in_network || solve->compact)
+    return copse_cli_usage("solve",
+                           "--groups makes a schedule for each: leave out --ranks, --k, "
+                           "--tolerance, --demand, --no-forward, --in-network, --compact, --draw, "
+                           "--pareto and --each-failure, and give a folder to -o");
+  if (what->solve.bound_only && o->output)
+    return copse_cli_usage("solve", "--bound-only makes no schedules: leave out -o");
+  return COPSE_EXIT_DONE;
+}
+
 static int check(const struct options *o) {
+  if (o->groups) return check_groups(o);
   if (o->each_failure) return check_failures(o);
   if (o->pareto && (o->what.solve.collective == COPSE_ALLTOALL || o->what.has_tolerance ||
                     o->what.solve.bound_only || o->output || o->draw))
@@ -325,6 +359,7 @@ static int parse_option(int c, struct options *o, char **argv) {
     case 'D': o->draw = optarg; break;
     case 'P': o->pareto = true; break;
     case 'F': o->each_failure = optarg; break;
+    case 'G': o->groups = optarg; break;
     case 't':
       if (!copse_cli_parse_int(optarg, 0, INT32_MAX, &value))
         return copse_cli_usage("solve", "--tree must be a tree's number, from 0");
@@ -342,6 +377,7 @@ int copse_cmd_solve(int argc, char **argv) {
                                         {"draw", required_argument, NULL, 'D'},
                                         {"pareto", no_argument, NULL, 'P'},
                                         {"each-failure", required_argument, NULL, 'F'},
+                                        {"groups", required_argument, NULL, 'G'},
                                         {"tree", required_argument, NULL, 't'},
                                         {"json", no_argument, NULL, 'j'},
                                         {"progress", no_argument, NULL, 'p'},
@@ -368,6 +404,10 @@ int copse_cmd_solve(int argc, char **argv) {
   if (o.each_failure) {
     const struct copse_cli_failures failures = {o.each_failure, o.output, o.json, o.progress};
     return copse_cli_solve_failures(&o.what, &failures);
+  }
+  if (o.groups) {
+    const struct copse_cli_groups groups = {o.groups, o.output, o.json, o.progress};
+    return copse_cli_solve_groups(&o.what, &groups);
   }
   return o.pareto ? copse_cli_solve_pareto(&o.what, o.json, o.progress) : run(&o);
 }

@@ -1,17 +1,21 @@
 /* copse verify SCHEDULE -t TOPO: an independent exact check. */
 #include <getopt.h>
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "base/collective.h"
+#include "base/peak.h"
 #include "cli/cli.h"
 #include "cli/topology_args.h"
+#include "cli/verify_groups.h"
 #include "schedule/ranks.h"
 #include "schedule/verify.h"
 
 static const char help[] =
     "usage: copse verify SCHEDULE -t TOPO [--links MODE] [--json]\n\n"
     "Checks a schedule exactly and independently of the solver: trees, order, paths,\n"
-    "shares, loads, time, and the bound from its cut. Exit status 1 if anything is wrong.\n\n"
+    "shares, loads, time, and the bound from its cut. Exit status 1 if anything is wrong.\n"
+    "Of an index.json of 'copse solve --groups' all schedules, and what they load together.\n\n"
     "  -t, --topology FILE  the topology, in any input format\n"
     "  -j, --json           the report as one JSON object\n\n"
     "example: copse verify a100-x2.allreduce.json -t topologies/a100-x2.json\n";
@@ -35,8 +39,8 @@ static void print_report(const struct copse_schedule *s, const struct copse_topo
                          const struct copse_verify_report *r) {
   char time[COPSE_Q_TEXT], bound[COPSE_Q_TEXT];
   bool flows = s->collective == COPSE_ALLTOALL;
-  printf("%s of %s: verified, %d %s on ", copse_collective_name(s->collective), t->name,
-         flows ? s->n_flows * s->rotation.order : s->n_trees, flows ? "flows" : "trees");
+  printf("%s of %s: verified, %" PRId64 " %s on ", copse_collective_name(s->collective), t->name,
+         (flows ? s->n_flows : s->n_trees) * copse_schedule_images(s), flows ? "flows" : "trees");
   print_ranks(t, n_gpus);
   printf("time %s s/GB (%.10g GB/s), ", copse_q_text(r->time_per_GB, time),
          copse_schedule_algbw(s));
@@ -63,15 +67,19 @@ static void print_json(const struct copse_schedule *s, int n_gpus,
                        const struct copse_verify_report *r) {
   char time[COPSE_Q_TEXT], bound[COPSE_Q_TEXT];
   printf(
-      "{\"verified\": true, \"collective\": \"%s\", \"nranks\": %d, \"gpus\": %d, \"trees\": %d, "
-      "\"flows\": %d, "
+      "{\"verified\": true, \"collective\": \"%s\", \"nranks\": %d, \"gpus\": %d, \"trees\": "
+      "%" PRId64
+      ", "
+      "\"flows\": %" PRId64
+      ", "
       "\"time_per_GB\": \"%s\", \"bound_time_per_GB\": \"%s\", \"optimal\": %s, "
-      "\"phases_optimal\": %s, \"forests_optimal\": %s, \"same_topology\": %s}\n",
-      copse_collective_name(s->collective), s->n_ranks, n_gpus, s->n_trees,
-      s->n_flows * s->rotation.order, copse_q_text(r->time_per_GB, time),
-      copse_q_text(r->bound, bound), r->optimal ? "true" : "false",
-      r->phases_optimal ? "true" : "false", r->forests_optimal ? "true" : "false",
-      r->same_topology ? "true" : "false");
+      "\"phases_optimal\": %s, \"forests_optimal\": %s, \"same_topology\": %s, \"peak_MiB\": "
+      "%ld}\n",
+      copse_collective_name(s->collective), s->n_ranks, n_gpus,
+      s->n_trees * copse_schedule_images(s), s->n_flows * copse_schedule_images(s),
+      copse_q_text(r->time_per_GB, time), copse_q_text(r->bound, bound),
+      r->optimal ? "true" : "false", r->phases_optimal ? "true" : "false",
+      r->forests_optimal ? "true" : "false", r->same_topology ? "true" : "false", copse_peak_mib());
 }
 
 /* With --json also a refutation is exactly one object on standard output. */
@@ -132,5 +140,6 @@ int copse_cmd_verify(int argc, char **argv) {
   if (!copse_cli_has_topology(&o.topology))
     return copse_cli_usage("verify", "name the topology with -t or --synthetic");
   o.schedule = argv[optind];
-  return run(&o);
+  return copse_cli_is_groups(o.schedule) ? copse_cli_verify_groups(o.schedule, &o.topology, o.json)
+                                         : run(&o);
 }

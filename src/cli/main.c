@@ -12,6 +12,7 @@ static const struct command {
     {"topo", copse_cmd_topo, "read a topology, check it, print a summary"},
     {"solve", copse_cmd_solve, "compute an exactly optimal schedule"},
     {"verify", copse_cmd_verify, "prove a schedule and its bound against a topology"},
+    {"expand", copse_cmd_expand, "write out a compact schedule tree by tree"},
     {"lower", copse_cmd_lower, "turn a schedule into an executable plan"},
     {"check", copse_cmd_check, "prove a plan: right result, no deadlock, no race"},
     {"simulate", copse_cmd_simulate, "predict times over message sizes, beside baselines"},

@@ -12,11 +12,13 @@ const char copse_cli_solve_help[] =
     "  -k, --k K           exactly K trees per root (the optimum may need many)\n"
     "  -d, --demand FILE   what each rank sends to each, for alltoall; default: all the same\n"
     "      --no-forward    ranks do not relay what is not theirs (alltoall)\n"
-    "      --no-symmetry   do not look for a rotation of the hosts (alltoall)\n"
-    "      --free-shares   allreduce: the shares that are fastest instead of equal ones; trees can "
-    "be\n"
-    "                      deeper, and short messages slower\n"
-    "                      (allreduce)\n"
+    "      --no-symmetry   do not look for symmetries of the cluster, which make solving faster\n"
+    "      --compact       write the trees of one rank of each orbit and the symmetries that move\n"
+    "                      them, where such trees reach the optimum; beyond 4096 ranks always\n"
+    "      --free-shares   allreduce: the shares that are fastest instead of equal ones; trees can\n"
+    "                      be deeper, and short messages slower\n"
+    "      --in-network    allreduce: switches that are marked copy (multicast) and add\n"
+    "                      (aggregation), as NVLink SHARP and SHARP do; plans can't yet\n"
     "  -e, --tolerance P%  trees: the fewest per root within P per cent of the bound; alltoall:\n"
     "                      stop within P per cent (default: as exact as 64-bit fractions\n"
     "                      allow, beyond 64 ranks 1%)\n";
@@ -44,7 +46,9 @@ int copse_cli_solve_option(struct copse_cli_solve *a, const char *command, char 
     case 'd': a->demand = optarg; break;
     case COPSE_CLI_NO_FORWARD: a->solve.no_forward = true; break;
     case COPSE_CLI_NO_SYMMETRY: a->solve.no_symmetry = true; break;
+    case COPSE_CLI_COMPACT: a->solve.compact = true; break;
     case COPSE_CLI_FREE_SHARES: a->solve.free_shares = true; break;
+    case COPSE_CLI_IN_NETWORK: a->solve.in_network = true; break;
     case 'e':
       a->has_tolerance = copse_cli_parse_part(optarg, &a->solve.tolerance);
       if (!a->has_tolerance)
@@ -66,10 +70,26 @@ int copse_cli_solve_check(struct copse_cli_solve *a, const char *command, int n_
     return copse_cli_usage(command, "%s needs --root", copse_collective_name(collective));
   if (!copse_collective_rooted(collective) && a->solve.root >= 0)
     return copse_cli_usage(command, "--root is for broadcast and reduce");
-  if (collective != COPSE_ALLTOALL && (a->demand || a->solve.no_forward || a->solve.no_symmetry))
-    return copse_cli_usage(command, "--demand, --no-forward and --no-symmetry are for alltoall");
+  if (collective != COPSE_ALLTOALL && (a->demand || a->solve.no_forward))
+    return copse_cli_usage(command, "--demand and --no-forward are for alltoall");
+  if (a->solve.compact && (collective == COPSE_ALLTOALL || a->solve.root >= 0))
+    return copse_cli_usage(command, "--compact is for allgather, reduce_scatter and allreduce");
+  if (a->solve.compact && (a->solve.no_symmetry || a->solve.bound_only))
+    return copse_cli_usage(command,
+                           "--compact needs symmetries and trees: leave out "
+                           "--no-symmetry and --bound-only");
+  if (a->solve.compact && (a->solve.free_shares || a->solve.in_network))
+    return copse_cli_usage(command,
+                           "--compact is for trees of equal shares through plain switches: leave "
+                           "out --free-shares and --in-network");
   if (collective != COPSE_ALLREDUCE && a->solve.free_shares)
     return copse_cli_usage(command, "--free-shares is for allreduce");
+  if (collective != COPSE_ALLREDUCE && a->solve.in_network)
+    return copse_cli_usage(command,
+                           "--in-network is for allreduce; collectives of one phase are no faster "
+                           "with it");
+  if (a->solve.in_network && (a->has_tolerance || a->solve.k > 0))
+    return copse_cli_usage(command, "--in-network is exact: leave out --k and --tolerance");
   if (a->has_tolerance && a->solve.k > 0)
     return copse_cli_usage(command, "--k and --tolerance both choose the number of trees");
   if (collective == COPSE_ALLTOALL && a->solve.k > 0)

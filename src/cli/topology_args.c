@@ -107,7 +107,7 @@ copse_status copse_cli_load_whole(const struct copse_cli_topology *args,
   if (args->path && args->synthetic)
     return copse_fail(err, COPSE_INVALID, "both a topology file (%.80s) and --synthetic; give one",
                       args->path);
-  if (args->has_others && !args->ranks)
+  if (args->has_others && !args->ranks && !args->has_groups)
     return copse_fail(err, COPSE_INVALID,
                       "--others is for --ranks, which says what the others are");
   if (args->profile) COPSE_TRY(copse_profile_load(args->profile, &profile, err));

@@ -17,6 +17,7 @@ struct copse_cli_topology {
   int n_faults;
   const char *ranks; /* a list, or NULL: all */
   bool exclude_others, has_others;
+  bool has_groups; /* a command that reads ranks elsewhere: others are no error without them */
 };
 
 /* For the long options of a command; -l is --links. Values no command has of its own. */

@@ -117,7 +117,7 @@ copse_status copse_chains_make(const struct copse_schedule *schedule, int instan
     return copse_fail(err, COPSE_UNSUPPORTED,
                       "an alltoall by demand has blocks of different sizes, which only a native "
                       "plan (--to plan) can move");
-  if (schedule->rotation.order > 1)
+  if (schedule->n_rotations > 0)
     return copse_fail(err, COPSE_UNSUPPORTED,
                       "a compact schedule must be expanded before it is lowered");
   COPSE_TRY(copse_calloc((size_t)schedule->n_nodes, sizeof(int), &m.rank_of, err));

@@ -134,12 +134,24 @@ out:
   return status;
 }
 
+/* Every send of a plan goes to one receiver, and every sum is made at a rank. */
+static copse_status refuse_in_network(const struct copse_schedule *s, struct copse_err *err) {
+  if (s->n_copying + s->n_adding == 0) return COPSE_OK;
+  return copse_fail(err, COPSE_UNSUPPORTED,
+                    "the schedule counts on '%s' to %s for its time, which plans can't ask of a "
+                    "switch; solve the topology without \"multicast\" and \"aggregation\" for one "
+                    "that is sent as it says",
+                    s->nodes[s->n_copying > 0 ? s->copying[0] : s->adding[0]],
+                    s->n_copying > 0 ? "copy" : "add");
+}
+
 copse_status copse_units_make(const struct copse_schedule *schedule, int instances,
                               struct copse_units *out, struct copse_err *err) {
   struct maker m = {.schedule = schedule, .out = out, .instances = instances, .err = err};
   bool reduces = false, broadcasts = false;
   copse_status status = COPSE_OK;
   *out = (struct copse_units){0};
+  COPSE_TRY(refuse_in_network(schedule, err));
   m.trees = copse_arena_alloc(&out->arena, (size_t)schedule->n_trees + 1, sizeof *m.trees);
   if (!m.trees) return copse_fail_nomem(err);
   for (int t = 0; t < schedule->n_trees; t++) {

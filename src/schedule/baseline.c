@@ -42,7 +42,6 @@ static copse_status describe(struct copse_baseline_work *w) {
   if (status != COPSE_OK) return status;
   s->collective = w->options->collective;
   s->root = w->options->root;
-  s->rotation.order = 1;
   s->topology_name = copse_arena_strdup(&s->arena, t->name);
   s->topology_sha256 = copse_arena_strdup(&s->arena, sha256);
   if (!ids || !ranks || !s->topology_name || !s->topology_sha256) return copse_fail_nomem(w->err);

@@ -15,7 +15,7 @@
 copse_status copse_picture_start(struct copse_schedule_picture *p) {
   const struct copse_schedule *s = p->schedule;
   const struct copse_topology *t = p->topology;
-  bool same = s->n_nodes == t->n_nodes && s->n_ranks == t->n_ranks && s->rotation.order <= 1;
+  bool same = s->n_nodes == t->n_nodes && s->n_ranks == t->n_ranks && s->n_rotations == 0;
   for (int v = 0; same && v < t->n_nodes; v++) same = strcmp(s->nodes[v], t->nodes[v].id) == 0;
   if (!same) return copse_fail(p->err, COPSE_INVALID, "the schedule is not of this topology");
   p->links = copse_arena_alloc(&p->arena, (size_t)t->n_links, sizeof *p->links);

@@ -67,6 +67,19 @@ static copse_status map_paths(struct mapping *m, struct copse_schedule_flow *flo
   return COPSE_OK;
 }
 
+static copse_status map_cuts(struct mapping *m) {
+  const struct copse_bound *from = &m->from->bound;
+  struct copse_bound *to = &m->to->bound;
+  struct copse_schedule_cut *cuts = keep(m, from->cuts, from->n_cuts, sizeof *cuts);
+  if (!cuts) return copse_fail_nomem(m->err);
+  for (int c = 0; c < from->n_cuts; c++)
+    if (!(cuts[c].nodes = keep(m, cuts[c].nodes, cuts[c].n_nodes, sizeof *cuts[c].nodes)))
+      return copse_fail_nomem(m->err);
+  to->cuts = cuts;
+  to->potentials = keep(m, from->potentials, from->n_potentials, sizeof *to->potentials);
+  return to->potentials ? COPSE_OK : copse_fail_nomem(m->err);
+}
+
 static copse_status map_all(struct mapping *m) {
   const struct copse_schedule *s = m->from;
   struct copse_bound *bound = &m->to->bound;
@@ -76,8 +89,12 @@ static copse_status map_all(struct mapping *m) {
   bound->cut = keep(m, s->bound.cut, s->bound.n_cut, sizeof *bound->cut);
   bound->reduce_cut = keep(m, s->bound.reduce_cut, s->bound.n_reduce_cut, sizeof *bound->cut);
   bound->lengths = keep(m, s->bound.lengths, s->bound.n_lengths, sizeof *bound->lengths);
+  m->to->copying = keep(m, s->copying, s->n_copying, sizeof *s->copying);
+  m->to->adding = keep(m, s->adding, s->n_adding, sizeof *s->adding);
+  if (!m->to->copying || !m->to->adding) return copse_fail_nomem(m->err);
   if (!trees || !flows || !bound->cut || !bound->reduce_cut || !bound->lengths)
     return copse_fail_nomem(m->err);
+  COPSE_TRY(map_cuts(m));
   for (int t = 0; t < s->n_trees; t++) COPSE_TRY(map_edges(m, &trees[t]));
   for (int f = 0; f < s->n_flows; f++) COPSE_TRY(map_paths(m, &flows[f]));
   m->to->trees = trees;
@@ -93,7 +110,7 @@ copse_status copse_schedule_image(const struct copse_schedule *schedule, const c
   char sha256[COPSE_SHA256_HEX];
   copse_status status;
   *out = NULL;
-  if (schedule->root >= 0 || schedule->demand || schedule->rotation.order > 1)
+  if (schedule->root >= 0 || schedule->demand || schedule->n_rotations > 0)
     return copse_fail(err, COPSE_INVALID,
                       "only a schedule without root and demand, expanded, has an image");
   COPSE_TRY(copse_topology_sha256(target, sha256, err));

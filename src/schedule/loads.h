@@ -21,6 +21,20 @@ copse_status copse_flow_loads(const struct copse_topology *topology,
 copse_status copse_tree_time(const struct copse_topology *topology,
                              const struct copse_schedule_tree *trees, size_t n_trees,
                              struct copse_q *time, struct copse_err *err) COPSE_CHECKED;
+/* The same for all images of a compact schedule's trees, which is in the topology's numbers, and
+ * whose rotations are known to be automorphisms. */
+copse_status copse_template_time(const struct copse_topology *topology,
+                                 const struct copse_schedule *schedule, struct copse_q *time,
+                                 struct copse_err *err) COPSE_CHECKED;
+/*
+ * *counts: with a copy for each that a switch sends on to, the time would be longer than `time`.
+ * copies, adds [n_nodes]: the switches into (out of) which some tree crosses a link several times,
+ * counted once.
+ */
+copse_status copse_tree_switches(const struct copse_topology *topology,
+                                 const struct copse_schedule_tree *trees, size_t n_trees,
+                                 struct copse_q time, bool *copies, bool *adds, bool *counts,
+                                 struct copse_err *err) COPSE_CHECKED;
 copse_status copse_flow_time(const struct copse_topology *topology,
                              const struct copse_schedule_flow *flows, int n_flows,
                              struct copse_q *time, struct copse_err *err) COPSE_CHECKED;

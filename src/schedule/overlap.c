@@ -267,7 +267,7 @@ copse_status copse_overlap_add_combine(const struct copse_schedule *s,
   copse_status status;
   if (s->collective != COPSE_ALLTOALL)
     return copse_fail(err, COPSE_INVALID, "only an alltoall has a combine");
-  if (s->rotation.order > 1)
+  if (s->n_rotations > 0)
     return copse_fail(err, COPSE_INVALID, "a compact schedule must be expanded first");
   if (!s->demand) return copse_sim_dag_of_schedule(s, t, dag, err);
   for (int f = 0; f < s->n_flows; f++)

@@ -118,39 +118,6 @@ out:
   return status;
 }
 
-/* Every node of the file must have an image, and be one once. */
-static copse_status read_rotation(struct copse_schedule_reader *r, const cJSON *item) {
-  static const char *const keys[] = {"order", "nodes", "images", NULL};
-  struct copse_schedule *s = r->schedule;
-  const int *nodes, *images;
-  int n_from, n_to;
-  int64_t order;
-  copse_status status;
-  COPSE_TRY(copse_json_expect_object(&r->json, item, r->json.root, "\"rotation\"", keys, r->err));
-  COPSE_TRY(copse_json_get_int(&r->json, item, "order", 2, 1 << 22, &order, r->err));
-  COPSE_TRY(copse_reader_nodes(r, copse_json_get(item, "nodes"), item,
-                               "\"nodes\" must be an array of node ids", &nodes, &n_from));
-  COPSE_TRY(copse_reader_nodes(r, copse_json_get(item, "images"), item,
-                               "\"images\" must be an array of node ids", &images, &n_to));
-  int *image = copse_reader_take(r, r->n_nodes, sizeof *image);
-  char *hit = copse_reader_take(r, r->n_nodes, 1);
-  if (!image || !hit) return copse_fail_nomem(r->err);
-  for (size_t v = 0; v < r->n_nodes; v++) image[v] = -1;
-  bool good = n_from == n_to && (size_t)n_from == r->n_nodes;
-  for (int i = 0; i < n_from && good; i++) {
-    good = image[nodes[i]] < 0 && !hit[images[i]];
-    image[nodes[i]] = images[i];
-    hit[images[i]] = 1;
-  }
-  if (!good)
-    return copse_reader_refuse(
-        r, item, NULL, "\"rotation\" must map every node of the schedule to one, each once");
-  s->rotation = (struct copse_schedule_rotation){(int)order, image};
-  r->n_rotation_nodes = r->n_nodes;
-out:
-  return status;
-}
-
 copse_status copse_reader_flows(struct copse_schedule_reader *r) {
   struct copse_schedule *s = r->schedule;
   const cJSON *flows, *root = r->json.root;
@@ -166,7 +133,7 @@ copse_status copse_reader_flows(struct copse_schedule_reader *r) {
   s->flows = out;
   if (copse_json_get(root, "demand")) COPSE_TRY(read_demand(r, copse_json_get(root, "demand")));
   if (copse_json_get(root, "rotation"))
-    COPSE_TRY(read_rotation(r, copse_json_get(root, "rotation")));
+    COPSE_TRY(copse_reader_rotation(r, copse_json_get(root, "rotation")));
 out:
   return status;
 }

@@ -40,6 +40,15 @@ copse_status copse_reader_nodes(struct copse_schedule_reader *r, const cJSON *ar
                                 const cJSON *parent, const char *what, const int **out, int *n)
     COPSE_CHECKED;
 
+/* The compact form of flows and of trees. */
+copse_status copse_reader_rotation(struct copse_schedule_reader *r,
+                                   const cJSON *item) COPSE_CHECKED;
+copse_status copse_reader_symmetry(struct copse_schedule_reader *r,
+                                   const cJSON *item) COPSE_CHECKED;
+/* shares [n_ranks] of the trees listed become those of all images. */
+copse_status copse_reader_spread(struct copse_schedule_reader *r,
+                                 struct copse_q *shares) COPSE_CHECKED;
+
 /* "flows", "demand", "forward" and "rotation" of an alltoall. */
 copse_status copse_reader_flows(struct copse_schedule_reader *r) COPSE_CHECKED;
 /* "lengths" of its bound. */

@@ -31,6 +31,25 @@ out:
   return status;
 }
 
+/* Optional: the switches that the time counts on. */
+static copse_status read_switches(struct copse_schedule_reader *r) {
+  static const char *const keys[] = {"multicast", "aggregation", NULL};
+  static const char not_ids[] = "\"in_network\" must hold arrays of node ids";
+  const cJSON *item = copse_json_get(r->json.root, "in_network");
+  struct copse_schedule *s = r->schedule;
+  copse_status status;
+  if (!item) return COPSE_OK;
+  COPSE_TRY(copse_json_expect_object(&r->json, item, r->json.root, "\"in_network\"", keys, r->err));
+  if (copse_json_get(item, "multicast"))
+    COPSE_TRY(copse_reader_nodes(r, copse_json_get(item, "multicast"), item, not_ids, &s->copying,
+                                 &s->n_copying));
+  if (copse_json_get(item, "aggregation"))
+    COPSE_TRY(copse_reader_nodes(r, copse_json_get(item, "aggregation"), item, not_ids, &s->adding,
+                                 &s->n_adding));
+out:
+  return status;
+}
+
 static copse_status read_topology(struct copse_schedule_reader *r) {
   static const char *const keys[] = {"name", "sha256", NULL};
   struct copse_schedule *s = r->schedule;
@@ -222,6 +241,10 @@ static copse_status check_shares(struct copse_schedule_reader *r) {
   COPSE_TRY(copse_calloc(2 * n, sizeof *shares, &shares, r->err));
   COPSE_TRY(add_shares(r, COPSE_PHASE_BROADCAST, shares));
   COPSE_TRY(add_shares(r, COPSE_PHASE_REDUCE, shares + n));
+  if (s->n_rotations > 0) {
+    COPSE_TRY(copse_reader_spread(r, shares));
+    COPSE_TRY(copse_reader_spread(r, shares + n));
+  }
   if (broadcasts) COPSE_TRY(check_phase_shares(r, shares));
   if (aggregates) COPSE_TRY(check_phase_shares(r, shares + n));
   if (broadcasts && aggregates && memcmp(shares, shares + n, n * sizeof *shares) != 0)
@@ -236,6 +259,8 @@ static copse_status read_trees(struct copse_schedule_reader *r) {
   struct copse_schedule *s = r->schedule;
   const cJSON *trees;
   copse_status status;
+  if (copse_json_get(r->json.root, "symmetry"))
+    COPSE_TRY(copse_reader_symmetry(r, copse_json_get(r->json.root, "symmetry")));
   COPSE_TRY(copse_json_get_array(&r->json, r->json.root, "trees", &trees, r->err));
   struct copse_schedule_tree *out =
       copse_reader_take(r, (size_t)cJSON_GetArraySize(trees), sizeof *out);
@@ -314,13 +339,12 @@ static copse_status check_algbw(struct copse_schedule_reader *r) {
 }
 
 static copse_status read_document(struct copse_schedule_reader *r) {
-  static const char *const tree_keys[] = {"format", "collective", "root",        "topology",
-                                          "ranks",  "k",          "time_per_GB", "algbw_GBps",
-                                          "bound",  "trees",      "others",      NULL};
-  static const char *const flow_keys[] = {"format",      "collective", "topology", "ranks",
-                                          "time_per_GB", "algbw_GBps", "bound",    "flows",
-                                          "demand",      "forward",    "rotation", "others",
-                                          NULL};
+  static const char *const tree_keys[] = {
+      "format",     "collective", "root",  "topology", "ranks",    "k",          "time_per_GB",
+      "algbw_GBps", "bound",      "trees", "others",   "symmetry", "in_network", NULL};
+  static const char *const flow_keys[] = {
+      "format", "collective", "topology", "ranks",    "time_per_GB", "algbw_GBps", "bound",
+      "flows",  "demand",     "forward",  "rotation", "others",      NULL};
   const cJSON *root = r->json.root;
   struct copse_schedule *s = r->schedule;
   const char *format;
@@ -342,14 +366,15 @@ static copse_status read_document(struct copse_schedule_reader *r) {
     COPSE_TRY(copse_json_get_int(&r->json, root, "k", 0, INT64_MAX, &s->k, r->err));
   COPSE_TRY(copse_json_get_rational(&r->json, root, "time_per_GB", &s->time_per_GB, r->err));
   COPSE_TRY(check_algbw(r));
-  s->rotation.order = 1;
+  COPSE_TRY(read_switches(r));
   if (flows)
     COPSE_TRY(copse_reader_flows(r));
   else
     COPSE_TRY(read_trees(r));
   COPSE_TRY(read_bound(r)); /* last: keys "src>dst" are split by the ids known by then */
   if (r->n_rotation_nodes > 0 && r->n_rotation_nodes != r->n_nodes)
-    return copse_reader_refuse(r, root, NULL, "\"rotation\" must map every node of the schedule");
+    return copse_reader_refuse(r, root, NULL,
+                               "\"rotation\" or \"symmetry\" must map every node of the schedule");
   COPSE_TRY(check_k(r));
   const char **nodes = copse_reader_take(r, r->n_nodes, sizeof *nodes);
   if (!nodes) return copse_fail_nomem(r->err);

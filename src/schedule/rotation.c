@@ -5,6 +5,7 @@
 
 #include "base/memory.h"
 #include "schedule/solve.h"
+#include "topology/symmetry.h"
 
 /* The host number of an id "h12.gpu0" and what follows the dot; -1 for other ids. */
 static int host_of(const char *id, const char **rest) {
@@ -37,21 +38,6 @@ static int image_by_name(const struct copse_topology *topology, int node, int n_
   return n < (int)sizeof id ? copse_topology_find(topology, id) : -1;
 }
 
-static bool is_automorphism(const struct copse_topology *topology, const int *image) {
-  for (int v = 0; v < topology->n_nodes; v++) {
-    const struct copse_node *a = &topology->nodes[v], *b = &topology->nodes[image[v]];
-    if ((a->rank >= 0) != (b->rank >= 0) || a->multicast != b->multicast ||
-        a->aggregation != b->aggregation)
-      return false;
-  }
-  for (int e = 0; e < topology->n_links; e++) {
-    const struct copse_link *link = &topology->links[e];
-    int f = copse_topology_find_link(topology, image[link->src], image[link->dst]);
-    if (f < 0 || !copse_q_eq(topology->links[f].bandwidth, link->bandwidth)) return false;
-  }
-  return true; /* an injection of links into links of a finite graph is a bijection */
-}
-
 copse_status copse_find_host_rotation(const struct copse_topology *topology, int *order,
                                       int **image, struct copse_err *err) {
   int n_hosts = count_hosts(topology);
@@ -69,7 +55,7 @@ copse_status copse_find_host_rotation(const struct copse_topology *topology, int
     (*image)[v] = to;
     hit[to] = true;
   }
-  good = good && is_automorphism(topology, *image);
+  if (good) COPSE_TRY(copse_topology_is_automorphism(topology, *image, &good, err));
   if (good) *order = n_hosts; /* every rank's host moves on, so n_hosts steps and not fewer */
 out:
   free(hit);

@@ -80,8 +80,8 @@ struct copse_schedule_potential {
  * every rank add up to 1 or more, and every cut misses a rank. A tree of root v crosses each
  * cut around v, and along its paths from rank to rank the differences of p add up to 0, so
  *   T/M >= 1 / sum_e b_e max(Z_e, Y_e - (p[dst] - p[src])).
- * Of other algorithms it says nothing. Where a switch is multicast or aggregates, loads along a
- * path are not all counted, and p must be 0.
+ * Of other algorithms it says nothing. Where a switch is multicast or aggregates, loads of its links
+ * are not all counted, and p must be 0 at it and beside it.
  */
 enum copse_bound_kind {
   COPSE_BOUND_CUT,
@@ -111,13 +111,15 @@ struct copse_bound {
 };
 
 /*
- * Compact form: the flows in the file are those of base ranks; the others are their images
- * under the powers 1 .. order-1 of one permutation of the nodes. order 1: all are listed.
+ * Compact form: the trees or flows in the file are those of base ranks. The others are their
+ * images under the powers 1 .. order-1 of a permutation of the nodes; with several permutations,
+ * all those of the first one are moved by the second, and so on. An alltoall has at most one.
  */
 struct copse_schedule_rotation {
-  int order;
-  const int *image; /* [n_nodes of the schedule], NULL when order is 1 */
+  int order;        /* >= 2 */
+  const int *image; /* [n_nodes of the schedule] */
 };
+#define COPSE_SCHEDULE_MAX_ROTATIONS 32
 
 struct copse_schedule {
   copse_collective collective;
@@ -138,8 +140,13 @@ struct copse_schedule {
   const struct copse_schedule_flow *flows;
   const int64_t *demand; /* alltoall: [n_ranks * n_ranks] bytes, row = sender; NULL: uniform,
                             M/N from every rank to every rank (its own block stays) */
-  struct copse_schedule_rotation rotation;
+  int n_rotations;       /* 0: all trees or flows are listed */
+  const struct copse_schedule_rotation *rotations;
   bool no_forward;       /* alltoall: ranks do not relay; the bound holds under that rule */
+  /* Switches whose copying (multicast) or adding (aggregation) the time counts on: with a copy for
+   * each receiver it would be longer. Indices into nodes. */
+  int n_copying, n_adding;
+  const int *copying, *adding;
   bool others_excluded;  /* GPUs that are no ranks, and their links, are left out, and the bound
                             holds without them; else they relay */
   struct copse_arena arena;
@@ -147,9 +154,14 @@ struct copse_schedule {
 
 void copse_schedule_release(struct copse_schedule *schedule);
 
+/* How many images of a compact schedule's trees or flows there are, themselves included; 1 for
+ * others. */
+int64_t copse_schedule_images(const struct copse_schedule *schedule);
+
 /*
- * Lists all flows of a compact schedule, in place: rotation.order becomes 1. Nothing to do
- * for others. COPSE_NOMEM leaves the schedule as it was.
+ * Lists all trees or flows of a compact schedule, in place: n_rotations becomes 0. Nothing to do
+ * for others. COPSE_NOMEM also for what would take more than 8 GiB, with how much it is. After a
+ * failure the schedule is as it was.
  */
 copse_status copse_schedule_expand(struct copse_schedule *schedule, struct copse_err *err)
     COPSE_CHECKED;

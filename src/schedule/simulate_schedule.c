@@ -224,7 +224,7 @@ copse_status copse_sim_dag_of_schedule(const struct copse_schedule *schedule,
                                        struct copse_sim_dag *dag, struct copse_err *err) {
   struct maker m = {.schedule = schedule, .topology = topology, .dag = dag, .err = err};
   copse_status status;
-  if (schedule->rotation.order > 1)
+  if (schedule->n_rotations > 0)
     return copse_fail(err, COPSE_INVALID, "a compact schedule must be expanded to be simulated");
   COPSE_TRY(set_up(&m));
   if (schedule->collective == COPSE_ALLREDUCE)

@@ -8,6 +8,9 @@
 #include "schedule/instance.h"
 #include "schedule/loads.h"
 #include "schedule/solve_shares.h"
+#include "schedule/solve_symmetry.h"
+#include "schedule/solve_switches.h"
+#include "solver/cuts.h"
 #include "solver/forest.h"
 
 /* One phase as solved: a broadcast forest, on the reversed graph for a reduce phase. */
@@ -22,6 +25,9 @@ struct build {
   const struct copse_solve_options *options;
   struct copse_schedule *schedule;
   struct phase broadcast, reduce;
+  struct copse_solve_symmetry symmetry; /* none for one root */
+  bool templates;                       /* trees of base roots are made, */
+  bool compact;                         /* and all that is listed in the end */
   struct copse_solve_options chosen; /* options with the k that a tolerance leads to */
   bool mirrored;                     /* the reduce phase is the broadcast phase turned around */
 };
@@ -31,6 +37,7 @@ static void free_phases(struct build *b) {
   copse_forest_free(&b->reduce.forest);
   copse_instance_free(&b->broadcast.instance);
   copse_instance_free(&b->reduce.instance);
+  b->broadcast = b->reduce = (struct phase){0};
 }
 
 static copse_status refuse_unreached(const struct build *b, const struct phase *phase,
@@ -56,11 +63,16 @@ static copse_status refuse_unreached(const struct build *b, const struct phase *
 static copse_status solve_phase(struct build *b, bool reversed, struct phase *phase,
                                 struct copse_solve_seconds *seconds, struct copse_err *err) {
   const struct copse_solve_options *o = b->options;
-  struct copse_forest_options options = {
-      .k = o->k, .bound_only = o->bound_only, .progress = o->progress};
+  struct copse_forest_options options = {.k = o->k,
+                                         .bound_only = o->bound_only,
+                                         .progress = o->progress,
+                                         .symmetry = b->templates ? &b->symmetry.network : NULL,
+                                         .multiple = b->compact};
   copse_status status;
   phase->used = true;
   COPSE_TRY(copse_instance_make(b->topology, o->label, o->root, reversed, &phase->instance, err));
+  phase->instance.network.sinks = b->symmetry.sinks;
+  phase->instance.network.n_sinks = b->symmetry.n_sinks;
   COPSE_TRY(copse_forest_solve(&phase->instance.network, &options, &phase->forest, err));
   seconds->optimum += phase->forest.seconds_optimum;
   seconds->split += phase->forest.seconds_split;
@@ -231,7 +243,6 @@ static copse_status describe(struct build *b, struct copse_err *err) {
   schedule->n_nodes = topology->n_nodes;
   schedule->rank_nodes = ranks;
   schedule->n_ranks = topology->n_ranks;
-  schedule->rotation.order = 1;
   schedule->others_excluded = topology->others_excluded;
   return COPSE_OK;
 }
@@ -271,6 +282,35 @@ out:
   return status;
 }
 
+static bool all_templates(const struct build *b) {
+  return (!b->broadcast.used || b->broadcast.forest.is_template) &&
+         (!b->reduce.used || b->reduce.forest.is_template);
+}
+
+/* Listed trees of so many ranks don't fit any memory: better said than tried. */
+static copse_status check_listed(const struct build *b, struct copse_err *err) {
+  if (b->compact || b->options->bound_only || b->options->root >= 0 ||
+      b->topology->n_ranks <= COPSE_LISTED_RANKS)
+    return COPSE_OK;
+  return copse_fail(err, COPSE_NOMEM,
+                    "no symmetric trees are known for these %d ranks, and more than %d are not "
+                    "listed one by one; --bound-only has the optimum and its proof",
+                    b->topology->n_ranks, COPSE_LISTED_RANKS);
+}
+
+static copse_status solve_used_phases(struct build *b, struct copse_solve_seconds *seconds,
+                                      struct copse_err *err) {
+  copse_collective collective = b->options->collective;
+  bool reduces = copse_collective_reduces(collective);
+  copse_status status;
+  COPSE_TRY(check_listed(b, err));
+  if (copse_collective_broadcasts(collective) || b->mirrored)
+    COPSE_TRY(solve_phase(b, false, &b->broadcast, seconds, err));
+  if (reduces && !b->mirrored) COPSE_TRY(solve_phase(b, true, &b->reduce, seconds, err));
+out:
+  return status;
+}
+
 static copse_status solve_phases(struct build *b, struct copse_solve_seconds *seconds,
                                  struct copse_err *err) {
   copse_collective collective = b->options->collective;
@@ -283,9 +323,19 @@ static copse_status solve_phases(struct build *b, struct copse_solve_seconds *se
     COPSE_TRY(smallest_k(b, reversed, &b->chosen.k, err));
     b->options = &b->chosen;
   }
-  if (copse_collective_broadcasts(collective) || b->mirrored)
-    COPSE_TRY(solve_phase(b, false, &b->broadcast, seconds, err));
-  if (reduces && !b->mirrored) COPSE_TRY(solve_phase(b, true, &b->reduce, seconds, err));
+  double start = copse_clock_seconds();
+  if (!b->options->no_symmetry && b->options->root < 0)
+    COPSE_TRY(copse_solve_symmetry_find(b->topology, &b->symmetry, err));
+  seconds->optimum += copse_clock_seconds() - start;
+  b->templates = b->symmetry.found.n > 0 && !b->options->bound_only && !b->options->in_network &&
+                 (b->options->compact || b->topology->n_ranks >= copse_trust_from);
+  b->compact = b->templates && (b->options->compact || b->topology->n_ranks > COPSE_LISTED_RANKS);
+  COPSE_TRY(solve_used_phases(b, seconds, err));
+  if (b->templates && !all_templates(b)) { /* all phases have base roots, or none has */
+    b->templates = b->compact = false;
+    free_phases(b);
+    COPSE_TRY(solve_used_phases(b, seconds, err));
+  }
   const struct phase *any = b->broadcast.used ? &b->broadcast : &b->reduce;
   b->schedule->k = any->forest.k;
 out:
@@ -312,13 +362,16 @@ static copse_status check_options(const struct copse_topology *topology,
   return COPSE_OK;
 }
 
-static copse_status pack_shares(struct build *b, bool reduce, const struct copse_instance *instance,
-                                const struct copse_shares *shares, struct phase *phase,
-                                struct copse_solve_seconds *seconds, struct copse_err *err) {
+static copse_status pack_part(struct build *b, bool reduce, const struct copse_instance *instance,
+                              const struct copse_solve_part *part, struct phase *phase,
+                              struct copse_solve_seconds *seconds, struct copse_err *err) {
+  const int64_t *capacities = reduce ? part->reduce : part->broadcast;
   struct copse_forest_options options = {.as_given = true, .progress = b->options->progress};
-  copse_status status;
+  copse_status status = COPSE_OK;
+  if (!capacities) return COPSE_OK;
   phase->used = true;
-  COPSE_TRY(copse_free_shares_instance(instance, shares, reduce, &phase->instance, err));
+  COPSE_TRY(copse_free_shares_instance(instance, part->weights, capacities, reduce,
+                                       &phase->instance, err));
   COPSE_TRY(copse_forest_solve(&phase->instance.network, &options, &phase->forest, err));
   seconds->split += phase->forest.seconds_split;
   seconds->pack += phase->forest.seconds_pack;
@@ -326,22 +379,25 @@ out:
   return status;
 }
 
-/* Puts the trees of unequal shares in the place of the others. */
-static copse_status take_shares(struct build *b, const struct copse_shares *shares,
-                                struct copse_solve_seconds *seconds, struct copse_err *err) {
-  struct build unequal = {.topology = b->topology, .options = b->options, .schedule = b->schedule};
+/* Trees with given shares within a given part of the links, in the place of any others. */
+static copse_status take_part(struct build *b, const struct copse_instance *instance,
+                              const struct copse_solve_part *part,
+                              struct copse_solve_seconds *seconds, struct copse_err *err) {
+  struct build given = {.topology = b->topology, .options = b->options, .schedule = b->schedule};
   struct copse_schedule *schedule = b->schedule;
   copse_status status;
-  COPSE_TRY(
-      pack_shares(b, false, &b->broadcast.instance, shares, &unequal.broadcast, seconds, err));
-  COPSE_TRY(pack_shares(b, true, &b->broadcast.instance, shares, &unequal.reduce, seconds, err));
-  COPSE_TRY(convert_trees(&unequal, err));
+  COPSE_TRY(pack_part(b, false, instance, part, &given.broadcast, seconds, err));
+  COPSE_TRY(pack_part(b, true, instance, part, &given.reduce, seconds, err));
+  COPSE_TRY(convert_trees(&given, err));
+  schedule->n_rotations = 0; /* roots of one orbit may have unequal shares */
   COPSE_TRY(copse_tree_time(b->topology, schedule->trees, (size_t)schedule->n_trees,
                             &schedule->time_per_GB, err));
   /* the smallest k for which 1/(N k) is a unit of all weights */
-  schedule->k = shares->whole / copse_gcd(shares->whole, schedule->n_ranks);
+  schedule->k = part->whole;
+  if (!copse_collective_rooted(schedule->collective))
+    schedule->k /= copse_gcd(part->whole, schedule->n_ranks);
 out:
-  free_phases(&unequal);
+  free_phases(&given);
   return status;
 }
 
@@ -365,7 +421,11 @@ static copse_status try_free_shares(struct build *b, struct copse_solve_seconds 
   if (shares.outcome != COPSE_SHARES_PROVED) goto out;
   int order = copse_q_cmp(time, schedule->time_per_GB);
   if (order < 0 && b->options->bound_only) schedule->time_per_GB = time;
-  if (order < 0 && !b->options->bound_only) COPSE_TRY(take_shares(b, &shares, seconds, err));
+  if (order < 0 && !b->options->bound_only) {
+    struct copse_solve_part part = {shares.whole, shares.weights, shares.broadcast, shares.reduce,
+                                    NULL};
+    COPSE_TRY(take_part(b, &b->broadcast.instance, &part, seconds, err));
+  }
   COPSE_TRY(copse_free_shares_bound(b->topology, &shares, time, schedule, err));
   forests = schedule->bound;
   COPSE_TRY(bound_by_narrowest_cut(b, err)); /* one that holds for any allreduce says more */
@@ -375,25 +435,81 @@ out:
   return status;
 }
 
+/* One copy into switches that copy, one out of those that add, where that is faster. The bound is
+ * one that holds for any allreduce, or for any trees; if neither is reached without such switches,
+ * what was said before stands. */
+static copse_status try_switches(struct build *b, struct copse_solve_seconds *seconds,
+                                 struct copse_err *err) {
+  struct copse_schedule *schedule = b->schedule;
+  struct copse_bound before = schedule->bound;
+  bool faster = false;
+  copse_status status;
+  COPSE_TRY(bound_by_narrowest_cut(b, err));
+  bool open = copse_q_cmp(schedule->bound.time_per_GB, schedule->time_per_GB) < 0;
+  if (open)
+    COPSE_TRY(copse_bound_with_switches(b->topology, b->options, &b->broadcast.instance, schedule,
+                                        seconds, err));
+  if (open && copse_q_cmp(schedule->bound.time_per_GB, schedule->time_per_GB) < 0)
+    COPSE_TRY(copse_solve_with_switches(b->topology, b->options, &b->broadcast.instance,
+                                        schedule->time_per_GB, schedule, seconds, &faster, err));
+  if (!faster && copse_q_cmp(schedule->bound.time_per_GB, schedule->time_per_GB) < 0)
+    schedule->bound = before;
+out:
+  return status;
+}
+
+/* Which switches the trees' time counts on, if any. */
+static copse_status list_switches(struct build *b, struct copse_err *err) {
+  struct copse_schedule *s = b->schedule;
+  int *copying = take(s, b->topology->n_nodes, sizeof *copying);
+  int *adding = take(s, b->topology->n_nodes, sizeof *adding);
+  bool *copies = NULL, *adds = NULL, counts;
+  copse_status status;
+  if (!copying || !adding) return copse_fail_nomem(err);
+  COPSE_TRY(copse_calloc((size_t)b->topology->n_nodes, sizeof *copies, &copies, err));
+  COPSE_TRY(copse_calloc((size_t)b->topology->n_nodes, sizeof *adds, &adds, err));
+  COPSE_TRY(copse_tree_switches(b->topology, s->trees, (size_t)s->n_trees, s->time_per_GB, copies,
+                                adds, &counts, err));
+  for (int v = 0; v < b->topology->n_nodes && counts; v++) {
+    if (copies[v]) copying[s->n_copying++] = v;
+    if (adds[v]) adding[s->n_adding++] = v;
+  }
+  s->copying = copying;
+  s->adding = adding;
+out:
+  free(copies);
+  free(adds);
+  return status;
+}
+
 /* Trees, their time, and the bound that belongs to it. */
 static copse_status fill(struct build *b, struct copse_solve_seconds *seconds,
                          struct copse_err *err) {
   const struct copse_solve_options *o = b->options;
   struct copse_schedule *schedule = b->schedule;
-  bool may_differ =
-      o->collective == COPSE_ALLREDUCE && o->free_shares && o->k == 0 && o->tolerance.num == 0;
+  bool exact = o->collective == COPSE_ALLREDUCE && o->k == 0 && o->tolerance.num == 0;
   copse_status status;
   COPSE_TRY(set_bound(b, err));
   schedule->time_per_GB = schedule->bound.time_per_GB;
-  if (o->bound_only) return may_differ ? try_free_shares(b, seconds, err) : COPSE_OK;
+  if (o->bound_only) {
+    if (exact && o->free_shares) COPSE_TRY(try_free_shares(b, seconds, err));
+    if (exact && o->in_network) COPSE_TRY(try_switches(b, seconds, err));
+    return COPSE_OK;
+  }
   COPSE_TRY(convert_trees(b, err));
-  COPSE_TRY(copse_tree_time(b->topology, schedule->trees, (size_t)schedule->n_trees,
-                            &schedule->time_per_GB, err));
+  if (b->templates)
+    COPSE_TRY(copse_solve_symmetry_set(b->topology, &b->symmetry, schedule, err));
+  else
+    COPSE_TRY(copse_tree_time(b->topology, schedule->trees, (size_t)schedule->n_trees,
+                              &schedule->time_per_GB, err));
   /* The phases of an allreduce may load different links: then together they are faster
    * than one after the other, and only a bound for any allreduce is one. */
   if (copse_q_cmp(schedule->time_per_GB, schedule->bound.time_per_GB) < 0)
     COPSE_TRY(bound_by_narrowest_cut(b, err));
-  if (may_differ) COPSE_TRY(try_free_shares(b, seconds, err));
+  if (exact && o->free_shares) COPSE_TRY(try_free_shares(b, seconds, err));
+  if (exact && o->in_network) COPSE_TRY(try_switches(b, seconds, err));
+  if (o->in_network) COPSE_TRY(list_switches(b, err));
+  if (!b->compact) COPSE_TRY(copse_schedule_expand(schedule, err));
 out:
   return status;
 }
@@ -419,6 +535,39 @@ copse_status copse_solve_schedule(const struct copse_topology *topology,
   b.schedule = NULL;
 out:
   free_phases(&b);
+  copse_solve_symmetry_free(&b.symmetry);
+  copse_schedule_release(b.schedule);
+  return status;
+}
+
+copse_status copse_solve_in_part(const struct copse_topology *topology,
+                                 const struct copse_solve_options *options,
+                                 const struct copse_solve_part *part, struct copse_schedule **out,
+                                 struct copse_solve_seconds *seconds, struct copse_err *err) {
+  if (options->collective == COPSE_ALLTOALL)
+    return copse_solve_exchange_in_part(topology, options, part, out, seconds, err);
+  struct copse_solve_options bound_only = *options;
+  struct build b = {.topology = topology, .options = &bound_only};
+  struct copse_instance instance = {0};
+  copse_status status;
+  *out = NULL;
+  bound_only.bound_only = true;
+  COPSE_TRY(check_options(topology, options, err));
+  COPSE_TRY(copse_calloc(1, sizeof *b.schedule, &b.schedule, err));
+  COPSE_TRY(describe(&b, err));
+  COPSE_TRY(solve_phases(&b, seconds, err));
+  COPSE_TRY(set_bound(&b, err));
+  if (options->collective == COPSE_ALLREDUCE) COPSE_TRY(bound_by_narrowest_cut(&b, err));
+  b.schedule->time_per_GB = b.schedule->bound.time_per_GB;
+  if (part) {
+    COPSE_TRY(copse_instance_make(topology, options->label, -1, false, &instance, err));
+    COPSE_TRY(take_part(&b, &instance, part, seconds, err));
+  }
+  *out = b.schedule;
+  b.schedule = NULL;
+out:
+  free_phases(&b);
+  copse_instance_free(&instance);
   copse_schedule_release(b.schedule);
   return status;
 }

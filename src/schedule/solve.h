@@ -15,14 +15,21 @@ struct copse_solve_options {
   bool bound_only;          /* no trees or flows; time_per_GB is the optimum */
   const int64_t *demand;    /* alltoall: [n_ranks * n_ranks] bytes, NULL: uniform */
   bool no_forward;          /* alltoall: ranks do not relay */
-  bool no_symmetry;         /* alltoall: do not look for a rotation of hosts */
+  bool no_symmetry;         /* do not look for symmetries, in an alltoall for a rotation of hosts */
   bool free_shares;         /* allreduce: unequal ones where they are faster than 1/N per root */
+  bool in_network;          /* allreduce: make use of switches that copy or add */
+  bool compact;             /* trees: those of base roots and the symmetries that move them, where
+                               such trees reach the optimum. Beyond COPSE_LISTED_RANKS ranks always */
   struct copse_q tolerance; /* trees: the fewest per root within this of the optimum; alltoall:
                                stop within this of the bound; 0: exact */
   const char *label; /* names the topology's file in messages */
   const struct copse_notes *notes; /* hears where better shares were not looked for; may be NULL */
   const struct copse_progress *progress;
 };
+
+/* Trees of more ranks are not listed one by one: they take space by the square, 20 GB for
+ * 16,384. */
+#define COPSE_LISTED_RANKS 4096
 
 struct copse_solve_seconds {
   double optimum, split, pack;
@@ -50,8 +57,13 @@ copse_status copse_solve_alltoall(const struct copse_topology *topology,
  * equal shares, each optimal; its time_per_GB is the most loaded link's with both loads
  * added, so at most the sum of the two. With free_shares, without k and tolerance, and where
  * unequal shares are faster, the roots have those of the best pair of forests with common
- * shares (solver/shares.h). An alltoall is a maximum concurrent flow, exact
- * where the solver's numbers turn out to be fractions, else with a stated tiny gap.
+ * shares (solver/shares.h). With in_network, without k and tolerance, marked switches may copy and
+ * add for it (solve_switches.h), and the schedule says which. An alltoall is a maximum concurrent
+ * flow, exact where the solver's numbers turn out to be fractions, else with a stated tiny gap.
+ * Symmetries (topology/symmetry.h) save maximum flows: one for each orbit of ranks; the optimum is
+ * the same without. For a compact schedule, and from copse_trust_from ranks on (solver/cuts.h),
+ * trees of base ranks that reach it (solver/template.h) are taken where they are found; they are
+ * listed with all their images unless the schedule is a compact one.
  * The caller frees *out. COPSE_INFEASIBLE naming two ranks; COPSE_BAD_INPUT for an
  * unbalanced relay; COPSE_INVALID for a root out of range; COPSE_OVERFLOW; COPSE_NOMEM.
  * Deterministic: the same topology gives the same bytes.
@@ -60,5 +72,35 @@ copse_status copse_solve_schedule(const struct copse_topology *topology,
                                   const struct copse_solve_options *options,
                                   struct copse_schedule **out, struct copse_solve_seconds *seconds,
                                   struct copse_err *err) COPSE_CHECKED;
+
+/* A part of the links and the shares of the roots in whole units, `whole` of them in all: while
+ * they go round, rank i is the root of weights[i], and link e takes at most broadcast[e] and
+ * reduce[e], which carry such trees and are balanced at relays. NULL: no such phase. */
+struct copse_solve_part {
+  int64_t whole;
+  const int64_t *weights;            /* [n_ranks] */
+  const int64_t *broadcast, *reduce; /* [n_links] */
+  const int64_t *const *exchange;    /* alltoall: [n_ranks] what goes to each, while each rank sends
+                                        each whole / n_ranks */
+};
+
+/*
+ * A schedule within such a part. Its time is what its own loads make on the whole links,
+ * its bound a cut that holds for any schedule of the ranks that has the fabric to itself. Without
+ * a part the bound alone, as its time. Otherwise as copse_solve_schedule; adds to *seconds.
+ */
+copse_status copse_solve_in_part(const struct copse_topology *topology,
+                                 const struct copse_solve_options *options,
+                                 const struct copse_solve_part *part, struct copse_schedule **out,
+                                 struct copse_solve_seconds *seconds,
+                                 struct copse_err *err) COPSE_CHECKED;
+
+/* The alltoall part of that. */
+copse_status copse_solve_exchange_in_part(const struct copse_topology *topology,
+                                          const struct copse_solve_options *options,
+                                          const struct copse_solve_part *part,
+                                          struct copse_schedule **out,
+                                          struct copse_solve_seconds *seconds,
+                                          struct copse_err *err) COPSE_CHECKED;
 
 #endif

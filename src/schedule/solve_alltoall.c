@@ -137,10 +137,13 @@ static copse_status set_demand(struct build *b) {
 
 static copse_status set_rotation(struct build *b) {
   int *image = take(b, (size_t)b->topology->n_nodes, sizeof *image);
+  struct copse_schedule_rotation *rotation = take(b, 1, sizeof *rotation);
   if (b->order == 1) return COPSE_OK;
-  if (!image) return copse_fail_nomem(b->err);
+  if (!image || !rotation) return copse_fail_nomem(b->err);
   memcpy(image, b->image, (size_t)b->topology->n_nodes * sizeof *image);
-  b->schedule->rotation = (struct copse_schedule_rotation){b->order, image};
+  *rotation = (struct copse_schedule_rotation){b->order, image};
+  b->schedule->rotations = rotation;
+  b->schedule->n_rotations = 1;
   if (b->topology->n_ranks > LIST_ALL_RANKS) return COPSE_OK;
   return copse_schedule_expand(b->schedule, b->err);
 }

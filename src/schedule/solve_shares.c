@@ -1,6 +1,7 @@
 #include "schedule/solve_shares.h"
 
 #include "base/memory.h"
+#include "schedule/solve_switches.h"
 
 /* Ranks and links; beyond, the simplex method takes minutes. */
 #define MAX_COLUMNS 1200
@@ -19,13 +20,6 @@ static void say_outcome(const struct copse_solve_options *options,
                options->label);
 }
 
-/* Switches that copy or add: trees load them less than the programme says. */
-static bool has_clever_switch(const struct copse_topology *topology) {
-  for (int v = 0; v < topology->n_nodes; v++)
-    if (topology->nodes[v].multicast || topology->nodes[v].aggregation) return true;
-  return false;
-}
-
 copse_status copse_free_shares_find(const struct copse_topology *topology,
                                     const struct copse_solve_options *options,
                                     const struct copse_instance *instance, struct copse_q at_most,
@@ -36,7 +30,8 @@ copse_status copse_free_shares_find(const struct copse_topology *topology,
   struct copse_q scale = {instance->scale, 1};
   copse_status status;
   *shares = (struct copse_shares){.outcome = COPSE_SHARES_NOT_BETTER};
-  if (topology->n_ranks == 1 || has_clever_switch(topology)) return COPSE_OK;
+  /* the programme counts every copy */
+  if (topology->n_ranks == 1 || copse_has_clever_switch(topology)) return COPSE_OK;
   if (only_faster) COPSE_TRY(copse_q_div(scale, at_most, &search.at_least, err));
   COPSE_TRY(copse_shares_find(&instance->network, &search, shares, err));
   if (shares->outcome == COPSE_SHARES_PROVED && copse_q_div(scale, shares->rate, time, NULL))
@@ -47,13 +42,14 @@ out:
 }
 
 copse_status copse_free_shares_instance(const struct copse_instance *instance,
-                                        const struct copse_shares *shares, bool reduce,
-                                        struct copse_instance *out, struct copse_err *err) {
+                                        const int64_t *weights, const int64_t *capacities,
+                                        bool reduce, struct copse_instance *out,
+                                        struct copse_err *err) {
   const struct copse_network *from = &instance->network;
-  const int64_t *capacities = reduce ? shares->reduce : shares->broadcast;
   copse_status status;
   *out = (struct copse_instance){.network = *from, .scale = 1};
-  out->network.n_links = out->network.n_roots = 0;
+  out->network.n_links = out->network.n_roots = out->network.n_sinks = 0;
+  out->network.sinks = NULL; /* equal weights only make ranks of an orbit alike */
   COPSE_TRY(copse_calloc((size_t)from->n_links, sizeof *out->links, &out->links, err));
   COPSE_TRY(copse_calloc((size_t)from->n_terminals, sizeof *out->roots, &out->roots, err));
   out->network.links = out->links;
@@ -65,9 +61,8 @@ copse_status copse_free_shares_instance(const struct copse_instance *instance,
           reduce ? link->dst : link->src, reduce ? link->src : link->dst, capacities[e]};
   }
   for (int i = 0; i < from->n_terminals; i++)
-    if (shares->weights[i] > 0)
-      out->roots[out->network.n_roots++] =
-          (struct copse_net_root){from->terminals[i], shares->weights[i]};
+    if (weights[i] > 0)
+      out->roots[out->network.n_roots++] = (struct copse_net_root){from->terminals[i], weights[i]};
 out:
   return status;
 }

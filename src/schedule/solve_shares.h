@@ -21,11 +21,11 @@ copse_status copse_free_shares_find(const struct copse_topology *topology,
                                     bool only_faster, struct copse_shares *shares,
                                     struct copse_q *time, struct copse_err *err) COPSE_CHECKED;
 
-/* What one phase has to pack: its roots with their shares, its part of the links. The same
- * terminals as `instance`, whose topology is borrowed. */
+/* What one phase has to pack: its roots with their shares, weights [n_terminals], and its part of
+ * the links, capacities [n_links]. The same terminals as `instance`, whose topology is borrowed. */
 copse_status copse_free_shares_instance(const struct copse_instance *instance,
-                                        const struct copse_shares *shares, bool reduce,
-                                        struct copse_instance *out,
+                                        const int64_t *weights, const int64_t *capacities,
+                                        bool reduce, struct copse_instance *out,
                                         struct copse_err *err) COPSE_CHECKED;
 
 /* COPSE_BOUND_FORESTS, from the solver's proof. */

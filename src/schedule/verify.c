@@ -10,6 +10,7 @@
 #include "schedule/verify_flows.h"
 #include "schedule/verify_forests.h"
 #include "schedule/verify_internal.h"
+#include "schedule/verify_symmetry.h"
 
 struct checker {
   const struct copse_schedule *schedule;
@@ -17,6 +18,7 @@ struct checker {
   const char *label;
   int *node_of;   /* [schedule->n_nodes] topology node, -1 unknown */
   mpq_t *loads;   /* [n_links] */
+  struct copse_verify_symmetry symmetry; /* of a compact schedule of trees */
   int *last_tree; /* [n_links] 1 + the tree that crossed it last */
   char *reached;  /* [n_ranks] */
   struct copse_err *err;
@@ -31,10 +33,10 @@ copse_status copse_verify_refute(struct copse_err *err, const char *label, const
   return copse_fail_at(err, COPSE_REFUTED, label, 0, "%s", text);
 }
 
-static copse_status get_q(struct checker *c, const mpq_t from, struct copse_q *to) {
+copse_status copse_verify_get_q(const mpq_t from, const char *label, struct copse_q *to,
+                                struct copse_err *err) {
   if (!mpz_fits_slong_p(mpq_numref(from)) || !mpz_fits_slong_p(mpq_denref(from)))
-    return copse_fail(c->err, COPSE_OVERFLOW, "%s: an exact time needs more than 64 bits",
-                      c->label);
+    return copse_fail(err, COPSE_OVERFLOW, "%s: an exact time needs more than 64 bits", label);
   to->num = mpz_get_si(mpq_numref(from));
   to->den = mpz_get_si(mpq_denref(from));
   return COPSE_OK;
@@ -56,6 +58,20 @@ static copse_status check_ranks(struct checker *c) {
       return refute(c, "rank %d is '%s' in the schedule and '%s' in the topology", r,
                     node_id(c, s->rank_nodes[r]),
                     c->topology->nodes[c->topology->rank_nodes[r]].id);
+  return COPSE_OK;
+}
+
+/* Switches that the schedule names must be able to do what it says. */
+static copse_status check_switches(struct checker *c) {
+  const struct copse_schedule *s = c->schedule;
+  for (int i = 0; i < s->n_copying + s->n_adding; i++) {
+    bool copies = i < s->n_copying;
+    int at = copies ? s->copying[i] : s->adding[i - s->n_copying], node = c->node_of[at];
+    if (node < 0 ||
+        !(copies ? c->topology->nodes[node].multicast : c->topology->nodes[node].aggregation))
+      return refute(c, "\"in_network\" names '%s', which the topology doesn't have for %s",
+                    node_id(c, at), copies ? "multicast" : "aggregation");
+  }
   return COPSE_OK;
 }
 
@@ -123,7 +139,7 @@ static copse_status check_tree(struct checker *c, int t) {
 /* Shares of a phase; `first` receives them, or is compared if `compare`. */
 static copse_status check_shares(struct checker *c, enum copse_phase phase, mpq_t *shares) {
   const struct copse_schedule *s = c->schedule;
-  copse_status status = COPSE_OK;
+  copse_status status;
   mpq_t q, due;
   mpq_inits(q, due, NULL);
   for (int r = 0; r < s->n_ranks; r++) mpq_set_ui(shares[r], 0, 1);
@@ -132,6 +148,8 @@ static copse_status check_shares(struct checker *c, enum copse_phase phase, mpq_
     set_q(q, s->trees[t].weight);
     mpq_add(shares[s->trees[t].root], shares[s->trees[t].root], q);
   }
+  status =
+      copse_verify_spread(&c->symmetry, c->symmetry.ranks, s->n_ranks, shares, c->label, c->err);
   mpq_set_ui(q, 0, 1);
   for (int r = 0; r < s->n_ranks && status == COPSE_OK; r++) {
     mpq_add(q, q, shares[r]);
@@ -195,7 +213,7 @@ static copse_status check_time(struct checker *c, struct copse_verify_report *re
     report->busiest_src = link->src;
     report->busiest_dst = link->dst;
   }
-  status = get_q(c, most, &report->time_per_GB);
+  status = copse_verify_get_q(most, c->label, &report->time_per_GB, c->err);
   if (status == COPSE_OK && !copse_q_eq(report->time_per_GB, c->schedule->time_per_GB))
     status = refute(c, "time_per_GB is %s, the most loaded link gives %s",
                     copse_q_text(c->schedule->time_per_GB, claimed),
@@ -296,7 +314,7 @@ static copse_status check_bound(struct checker *c, struct copse_verify_report *r
     COPSE_TRY(cut_time(c, bound->reduce_cut, bound->n_reduce_cut, true, false, second));
     mpq_add(time, time, second);
   }
-  COPSE_TRY(get_q(c, time, &report->bound));
+  COPSE_TRY(copse_verify_get_q(time, c->label, &report->bound, c->err));
   if (!copse_q_eq(report->bound, bound->time_per_GB))
     status = refute(c, "the bound is %s, its certificate proves %s",
                     copse_q_text(bound->time_per_GB, claimed), copse_q_text(report->bound, found));
@@ -319,31 +337,46 @@ static copse_status compare_topology(struct checker *c, struct copse_verify_repo
   return status;
 }
 
-copse_status copse_verify_schedule(const struct copse_schedule *schedule,
-                                   const struct copse_topology *topology, const char *label,
-                                   struct copse_verify_report *report, struct copse_err *err) {
-  struct checker c = {.schedule = schedule, .topology = topology, .label = label, .err = err};
+copse_status copse_verify_schedule_loads(const struct copse_schedule *schedule,
+                                         const struct copse_topology *topology, const char *label,
+                                         struct copse_verify_report *report, mpq_t *loads,
+                                         struct copse_err *err) {
+  struct checker c = {
+      .schedule = schedule, .topology = topology, .label = label, .loads = loads, .err = err};
   size_t links = (size_t)topology->n_links;
   copse_status status;
   *report = (struct copse_verify_report){0};
-  c.loads = copse_verify_rationals(topology->n_links);
-  if (!c.loads) return copse_fail_nomem(err);
   COPSE_TRY(copse_calloc((size_t)schedule->n_nodes, sizeof(int), &c.node_of, err));
   COPSE_TRY(copse_calloc(links, sizeof(int), &c.last_tree, err));
   COPSE_TRY(copse_calloc((size_t)schedule->n_ranks, 1, &c.reached, err));
   COPSE_TRY(compare_topology(&c, report));
   COPSE_TRY(check_ranks(&c));
+  COPSE_TRY(check_switches(&c));
+  if (schedule->collective != COPSE_ALLTOALL)
+    COPSE_TRY(copse_verify_symmetry_make(schedule, topology, c.node_of, label, &c.symmetry, err));
   for (int t = 0; t < schedule->n_trees; t++) COPSE_TRY(check_tree(&c, t));
   if (schedule->collective == COPSE_ALLTOALL)
     COPSE_TRY(copse_verify_flows(schedule, topology, c.node_of, label, c.loads, err));
   else
     COPSE_TRY(check_all_shares(&c));
+  COPSE_TRY(
+      copse_verify_spread(&c.symmetry, c.symmetry.links, topology->n_links, c.loads, label, err));
   COPSE_TRY(check_time(&c, report));
   COPSE_TRY(check_bound(&c, report));
 out:
-  copse_verify_rationals_free(c.loads, topology->n_links);
   free(c.node_of);
   free(c.last_tree);
   free(c.reached);
+  copse_verify_symmetry_free(&c.symmetry);
+  return status;
+}
+
+copse_status copse_verify_schedule(const struct copse_schedule *schedule,
+                                   const struct copse_topology *topology, const char *label,
+                                   struct copse_verify_report *report, struct copse_err *err) {
+  mpq_t *loads = copse_verify_rationals(topology->n_links);
+  if (!loads) return copse_fail_nomem(err);
+  copse_status status = copse_verify_schedule_loads(schedule, topology, label, report, loads, err);
+  copse_verify_rationals_free(loads, topology->n_links);
   return status;
 }

@@ -24,6 +24,8 @@ struct copse_verify_report {
  * Checks, exactly:
  * - the schedule's ranks are the topology's, in order;
  * - every tree spans all ranks, edges in order, paths over existing links and relays;
+ * - in the compact form, the rotations are automorphisms, so that what holds of the trees listed
+ *   holds of their images; shares and loads below are sums over all images;
  * - per phase, each root's weights add up to its share, all shares to 1;
  * - time_per_GB is the largest load / bandwidth over all links (a link into a multicast
  *   switch counts once per broadcast tree, one out of an aggregation switch once per

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "schedule/verify_internal.h"
+#include "schedule/verify_symmetry.h"
 
 struct checker {
   const struct copse_schedule *schedule;
@@ -11,7 +12,8 @@ struct checker {
   const char *label;
   mpq_t *loads;
   int *rank_of;  /* [topology->n_nodes] -1 for relays */
-  int *image;    /* [topology->n_nodes] of the compact form; NULL without */
+  struct copse_verify_symmetry symmetry;
+  const int *image; /* [topology->n_nodes] of the compact form; NULL without */
   char *covered; /* [n_ranks * n_ranks] */
   int *visited;  /* [topology->n_nodes] path that was there last */
   int n_walked;
@@ -44,66 +46,18 @@ static int64_t demand_of(const struct copse_schedule *s, int src, int dst) {
 
 /* ---- the compact form ------------------------------------------------------------- */
 
-/* The permutation must be an automorphism: of ranks, links, bandwidths, and the demand. */
+/* An automorphism of the topology, and of the demand. */
 static copse_status check_rotation(struct checker *c) {
   const struct copse_schedule *s = c->schedule;
-  const struct copse_topology *t = c->topology;
-  if (s->n_nodes != t->n_nodes)
-    return refute(c, "the rotation must map every node of the topology");
-  copse_status status = copse_calloc((size_t)t->n_nodes, sizeof(int), &c->image, c->err);
-  if (status != COPSE_OK) return status;
-  for (int v = 0; v < s->n_nodes; v++) {
-    if (c->node_of[v] < 0)
-      return refute(c, "the rotation names '%s', which is unknown", s->nodes[v]);
-    c->image[c->node_of[v]] = c->node_of[s->rotation.image[v]];
-  }
-  for (int v = 0; v < t->n_nodes; v++)
-    if ((c->rank_of[v] >= 0) != (c->rank_of[c->image[v]] >= 0))
-      return refute(c, "the rotation maps '%s' to '%s'", t->nodes[v].id, t->nodes[c->image[v]].id);
-  for (int e = 0; e < t->n_links; e++) {
-    const struct copse_link *l = &t->links[e];
-    int f = copse_topology_find_link(t, c->image[l->src], c->image[l->dst]);
-    if (f < 0 || !copse_q_eq(t->links[f].bandwidth, l->bandwidth))
-      return refute(c, "the rotation maps the link '%s' -> '%s' to none like it",
-                    t->nodes[l->src].id, t->nodes[l->dst].id);
-  }
+  copse_status status;
+  if (s->n_rotations > 1) return refute(c, "an alltoall has at most one rotation");
+  COPSE_TRY(copse_verify_symmetry_make(s, c->topology, c->node_of, c->label, &c->symmetry, c->err));
+  c->image = c->symmetry.nodes[0];
   for (int i = 0; i < s->n_ranks; i++)
     for (int j = 0; j < s->n_ranks && s->demand; j++)
-      if (demand_of(s, i, j) != demand_of(s, c->rank_of[c->image[t->rank_nodes[i]]],
-                                          c->rank_of[c->image[t->rank_nodes[j]]]))
+      if (demand_of(s, i, j) != demand_of(s, c->symmetry.ranks[0][i], c->symmetry.ranks[0][j]))
         return refute(c, "the rotation does not keep the demand");
-  return COPSE_OK;
-}
-
-/* All powers of the permutation up to the order: how often each link's load repeats. */
-static copse_status spread_loads(struct checker *c) {
-  const struct copse_topology *t = c->topology;
-  char *done = NULL;
-  mpq_t sum, times;
-  copse_status status = copse_calloc((size_t)t->n_links, 1, &done, c->err);
-  if (status != COPSE_OK) return status;
-  mpq_inits(sum, times, NULL);
-  for (int e = 0; e < t->n_links && status == COPSE_OK; e++) {
-    int size = 0, f = e;
-    if (done[e]) continue;
-    mpq_set_ui(sum, 0, 1);
-    do {
-      mpq_add(sum, sum, c->loads[f]);
-      f = copse_topology_find_link(t, c->image[t->links[f].src], c->image[t->links[f].dst]);
-      size++;
-    } while (f != e);
-    if (c->schedule->rotation.order % size != 0)
-      status = refute(c, "the order of the rotation is not %d", c->schedule->rotation.order);
-    mpq_set_ui(times, (unsigned long)(c->schedule->rotation.order / size), 1);
-    mpq_mul(sum, sum, times);
-    do {
-      mpq_set(c->loads[f], sum);
-      done[f] = 1;
-      f = copse_topology_find_link(t, c->image[t->links[f].src], c->image[t->links[f].dst]);
-    } while (f != e);
-  }
-  mpq_clears(sum, times, NULL);
-  free(done);
+out:
   return status;
 }
 
@@ -146,7 +100,7 @@ static copse_status cover_pairs(struct checker *c, int f) {
   const struct copse_schedule *s = c->schedule;
   int src = c->topology->rank_nodes[s->flows[f].src],
       dst = c->topology->rank_nodes[s->flows[f].dst];
-  for (int g = 0; g < s->rotation.order; g++) {
+  for (int64_t g = 0; g < copse_schedule_images(s); g++) {
     size_t pair = (size_t)c->rank_of[src] * (size_t)s->n_ranks + (size_t)c->rank_of[dst];
     if (c->covered[pair])
       return refute(c, "flow %d: rank %d to rank %d has a flow already", f, c->rank_of[src],
@@ -196,7 +150,9 @@ static copse_status check_all_flows(struct checker *c) {
         status = refute(c, "rank %d to rank %d has no flow", i, j);
         goto out;
       }
-  if (c->image) status = spread_loads(c);
+  if (c->image)
+    status = copse_verify_spread(&c->symmetry, c->symmetry.links, c->topology->n_links, c->loads,
+                                 c->label, c->err);
 out:
   mpz_clear(m);
   return status;
@@ -210,7 +166,7 @@ static copse_status prepare(struct checker *c) {
   COPSE_TRY(copse_calloc(nodes, sizeof(int), &c->visited, c->err));
   COPSE_TRY(copse_calloc(n * n, 1, &c->covered, c->err));
   for (int v = 0; v < t->n_nodes; v++) c->rank_of[v] = t->nodes[v].rank;
-  if (c->schedule->rotation.order > 1) COPSE_TRY(check_rotation(c));
+  if (c->schedule->n_rotations > 0) COPSE_TRY(check_rotation(c));
 out:
   return status;
 }
@@ -219,7 +175,7 @@ static void release(struct checker *c) {
   free(c->rank_of);
   free(c->visited);
   free(c->covered);
-  free(c->image);
+  copse_verify_symmetry_free(&c->symmetry);
 }
 
 copse_status copse_verify_flows(const struct copse_schedule *schedule,

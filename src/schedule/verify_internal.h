@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "base/rational.h"
+#include "schedule/verify.h"
 
 /* COPSE_REFUTED with "LABEL: TEXT". */
 copse_status copse_verify_refute(struct copse_err *err, const char *label, const char *fmt, ...)
@@ -23,5 +24,15 @@ static inline void set_q(mpq_t to, struct copse_q from) {
 /* n zeros, NULL when memory ran out; _free accepts NULL. */
 mpq_t *copse_verify_rationals(int n);
 void copse_verify_rationals_free(mpq_t *q, int n);
+
+/* copse_verify_schedule, which adds each link's load to loads [n_links of the topology]: zeros. */
+copse_status copse_verify_schedule_loads(const struct copse_schedule *schedule,
+                                         const struct copse_topology *topology, const char *label,
+                                         struct copse_verify_report *report, mpq_t *loads,
+                                         struct copse_err *err) COPSE_CHECKED;
+
+/* A number that a report can carry; COPSE_OVERFLOW beyond. */
+copse_status copse_verify_get_q(const mpq_t from, const char *label, struct copse_q *to,
+                                struct copse_err *err) COPSE_CHECKED;
 
 #endif

@@ -123,22 +123,42 @@ static void add_demand(struct copse_text *text, const struct copse_schedule *sch
   copse_text_add(text, "],\n");
 }
 
-/* The compact form's permutation: a list of nodes and the list of their images. */
-static void add_rotation(struct copse_text *text, const struct copse_schedule *schedule) {
-  copse_text_add(text, " \"rotation\": {\"order\": %d,\n  \"nodes\": [", schedule->rotation.order);
+static void add_all_nodes(struct copse_text *text, const struct copse_schedule *schedule) {
+  copse_text_add(text, "\"nodes\": [");
   for (int v = 0; v < schedule->n_nodes; v++) {
     if (v > 0) copse_text_add(text, ",");
     copse_text_add_json_string(text, schedule->nodes[v]);
   }
-  copse_text_add(text, "],\n  \"images\": ");
-  add_nodes(text, schedule, schedule->rotation.image, schedule->n_nodes);
+  copse_text_add(text, "]");
+}
+
+/* The compact form's permutation: a list of nodes and the list of their images. */
+static void add_rotation(struct copse_text *text, const struct copse_schedule *schedule) {
+  const struct copse_schedule_rotation *rotation = &schedule->rotations[0];
+  copse_text_add(text, " \"rotation\": {\"order\": %d,\n  ", rotation->order);
+  add_all_nodes(text, schedule);
+  copse_text_add(text, ",\n  \"images\": ");
+  add_nodes(text, schedule, rotation->image, schedule->n_nodes);
   copse_text_add(text, "},\n");
+}
+
+static void add_symmetry(struct copse_text *text, const struct copse_schedule *schedule) {
+  copse_text_add(text, " \"symmetry\": {");
+  add_all_nodes(text, schedule);
+  copse_text_add(text, ",\n  \"generators\": [");
+  for (int i = 0; i < schedule->n_rotations; i++) {
+    copse_text_add(text, "%s\n   {\"order\": %d, \"images\": ", i > 0 ? "," : "",
+                   schedule->rotations[i].order);
+    add_nodes(text, schedule, schedule->rotations[i].image, schedule->n_nodes);
+    copse_text_add(text, "}");
+  }
+  copse_text_add(text, "]},\n");
 }
 
 static void add_flows(struct copse_text *text, const struct copse_schedule *schedule) {
   if (schedule->demand) add_demand(text, schedule);
   if (schedule->no_forward) copse_text_add(text, " \"forward\": false,\n");
-  if (schedule->rotation.order > 1) add_rotation(text, schedule);
+  if (schedule->n_rotations > 0) add_rotation(text, schedule);
   copse_text_add(text, " \"flows\": [");
   for (int i = 0; i < schedule->n_flows; i++) {
     copse_text_add(text, "%s\n", i > 0 ? "," : "");
@@ -147,7 +167,16 @@ static void add_flows(struct copse_text *text, const struct copse_schedule *sche
   copse_text_add(text, "\n ]}\n");
 }
 
+static void add_switches(struct copse_text *text, const struct copse_schedule *schedule) {
+  copse_text_add(text, ",\n \"in_network\": {\"multicast\": ");
+  add_nodes(text, schedule, schedule->copying, schedule->n_copying);
+  copse_text_add(text, ", \"aggregation\": ");
+  add_nodes(text, schedule, schedule->adding, schedule->n_adding);
+  copse_text_add(text, "}");
+}
+
 static void add_trees(struct copse_text *text, const struct copse_schedule *schedule) {
+  if (schedule->n_rotations > 0) add_symmetry(text, schedule);
   copse_text_add(text, " \"trees\": [");
   for (int i = 0; i < schedule->n_trees; i++) {
     copse_text_add(text, "%s\n", i > 0 ? "," : "");
@@ -167,6 +196,7 @@ copse_status copse_schedule_to_json(const struct copse_schedule *schedule, char 
   copse_text_add(&text, ", \"sha256\": \"%s\"},\n \"ranks\": ", schedule->topology_sha256);
   add_nodes(&text, schedule, schedule->rank_nodes, schedule->n_ranks);
   if (schedule->others_excluded) copse_text_add(&text, ", \"others\": \"exclude\"");
+  if (schedule->n_copying + schedule->n_adding > 0) add_switches(&text, schedule);
   if (schedule->collective != COPSE_ALLTOALL)
     copse_text_add(&text, ", \"k\": %" PRId64, schedule->k);
   copse_text_add(&text, ",\n \"time_per_GB\": ");

@@ -11,21 +11,12 @@
 #include "base/rational.h"
 #include "solver/network.h"
 
-/*
- * A known symmetry: the powers of one permutation of the nodes, which maps links to links
- * of equal capacity and demands to equal demands. Only base sources are routed; the others
- * are their images.
- */
-struct copse_rotation {
-  int order;        /* 1: none */
-  const int *image; /* [n_nodes]; NULL when order is 1 */
-};
-
 struct copse_concurrent_problem {
   const struct copse_network *network; /* roots are not used */
   const int64_t *demand; /* [n_terminals * n_terminals], row = source, >= 0; NULL: all 1 */
   bool forward;          /* terminals may pass on what is not theirs */
-  struct copse_rotation rotation;
+  struct copse_rotation rotation; /* keeps the demand, too: only base sources are routed, the
+                                     others are their images */
   int64_t total;     /* M in units of the demand: path amounts are fractions of it, exact in 64
                         bits; > 0 */
   int64_t time_unit; /* times are load * time_unit / (capacity * total); > 0 */

@@ -58,11 +58,6 @@ int64_t copse_column_demand(const struct copse_search *s, int base, int sink);
 /* Images of a base source that put their load on one link of the orbit, per link of it. */
 int copse_orbit_factor(const struct copse_search *s, int orbit);
 
-/* The image of each link; COPSE_INTERNAL if the rotation maps one to no link. */
-copse_status copse_links_image(const struct copse_network *network,
-                               const struct copse_rotation *rotation, int **image,
-                               struct copse_err *err) COPSE_CHECKED;
-
 copse_status copse_master_new(const struct copse_search *s, struct copse_master **out,
                               struct copse_err *err) COPSE_CHECKED;
 void copse_master_free(struct copse_master *master);

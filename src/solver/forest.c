@@ -7,6 +7,7 @@
 #include "solver/pack.h"
 #include "solver/paths.h"
 #include "solver/split.h"
+#include "solver/template.h"
 
 /* Laying packed trees on physical paths. */
 struct layer {
@@ -149,6 +150,13 @@ static copse_status make_trees(const struct copse_network *network,
   double start = copse_clock_seconds();
   COPSE_TRY(copse_calloc((size_t)network->n_links, sizeof *capacities, &capacities, err));
   COPSE_TRY(choose_capacities(network, options, forest, capacities, err));
+  if (options->symmetry && options->symmetry->n > 0) {
+    COPSE_TRY(copse_template_pack(network, capacities, forest->k, options->symmetry,
+                                  options->multiple && options->k == 0, options->progress, forest,
+                                  &forest->is_template, err));
+    forest->seconds_pack = copse_clock_seconds() - start;
+    goto out;
+  }
   COPSE_TRY(copse_paths_new(network, capacities, &paths, err));
   COPSE_TRY(
       copse_split_relays(network, capacities, forest->k, paths, options->progress, &flow, err));

@@ -28,6 +28,7 @@ struct copse_forest_tree {
 struct copse_forest {
   int64_t k; /* trees per unit of root weight; 0 when only the bound was asked for */
   struct copse_optimum optimum;
+  bool is_template; /* the trees are those of base roots; the others are their images */
   int n_trees;
   const struct copse_forest_tree *trees;
   double seconds_optimum, seconds_split, seconds_pack;
@@ -39,6 +40,10 @@ struct copse_forest_options {
   bool bound_only; /* optimum and cut, no trees */
   bool as_given;   /* the capacities carry `weight` trees of every root, which is known: k = 1,
                       no optimum is looked for (optimum.x is 1) */
+  /* Known symmetries, or NULL. With them trees of base roots are made (solver/template.h), or none
+   * where those are not found: forest.is_template tells. */
+  const struct copse_network_symmetry *symmetry;
+  bool multiple; /* such trees may be a multiple of k, where the k asked for is 0 */
   const struct copse_progress *progress;
 };
 

@@ -1,7 +1,8 @@
 /* Images of links under a permutation of the nodes. */
 #include <stdlib.h>
 
-#include "solver/concurrent_internal.h"
+#include "base/memory.h"
+#include "solver/network.h"
 
 struct keyed {
   int64_t key;

@@ -4,43 +4,12 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "solver/flow.h"
+#include "solver/sinks.h"
 
 static int64_t total_weight(const struct copse_network *network) {
   int64_t sum = 0;
   for (int i = 0; i < network->n_roots; i++) sum += network->roots[i].weight;
   return sum;
-}
-
-static int64_t weight_at(const struct copse_network *network, int node) {
-  for (int i = 0; i < network->n_roots; i++)
-    if (network->roots[i].node == node) return network->roots[i].weight;
-  return 0;
-}
-
-/* The graph with a super source (node n_nodes): links scaled by `scale`, roots by `rate`. */
-static copse_status build_flow(const struct copse_network *network, const int64_t *capacities,
-                               int64_t scale, int64_t rate, struct copse_flow **out,
-                               struct copse_err *err) {
-  copse_status status;
-  struct copse_flow *flow = NULL;
-  int64_t capacity;
-  COPSE_TRY(copse_flow_new(network->n_nodes + 1, &flow, err));
-  for (int i = 0; i < network->n_links; i++) {
-    const struct copse_net_link *link = &network->links[i];
-    if (copse_mul_overflows(capacities ? capacities[i] : link->capacity, scale, &capacity))
-      capacity = INT64_MAX;
-    if (capacity > 0) COPSE_TRY(copse_flow_change(flow, link->src, link->dst, capacity, err));
-  }
-  for (int i = 0; i < network->n_roots; i++) {
-    if (copse_mul_overflows(network->roots[i].weight, rate, &capacity)) capacity = INT64_MAX;
-    COPSE_TRY(copse_flow_change(flow, network->n_nodes, network->roots[i].node, capacity, err));
-  }
-  *out = flow;
-  return COPSE_OK;
-out:
-  copse_flow_free(flow);
-  return status;
 }
 
 /* The rate that the cut in_cut allows: capacity leaving it over the weight inside. */
@@ -58,77 +27,86 @@ static copse_status rate_of_cut(const struct copse_network *network, const bool 
   return copse_q_make(leaving, weight, x, err);
 }
 
+/* What enters each node, and the weight of its root. */
+static copse_status measure_nodes(const struct copse_network *network, int64_t *entering,
+                                  int64_t *weight, struct copse_err *err) {
+  for (int i = 0; i < network->n_links; i++) {
+    int64_t *sum = &entering[network->links[i].dst];
+    if (copse_add_overflows(*sum, network->links[i].capacity, sum))
+      return copse_fail(err, COPSE_OVERFLOW, "the bandwidths of a cut add up to over 63 bits");
+  }
+  for (int i = 0; i < network->n_roots; i++)
+    weight[network->roots[i].node] = network->roots[i].weight;
+  return COPSE_OK;
+}
+
 /* Start: the tightest of the cuts "everything but one terminal". */
 static copse_status start_rate(const struct copse_network *network, struct copse_optimum *best,
                                struct copse_err *err) {
   copse_status status = COPSE_OK;
-  bool *in_cut = NULL;
+  int64_t *entering = NULL, *weight = NULL, total = total_weight(network);
   best->x = COPSE_Q_ZERO;
   best->unreached = -1;
-  COPSE_TRY(copse_calloc((size_t)network->n_nodes, 1, &in_cut, err));
-  bool any = false;
+  COPSE_TRY(copse_calloc((size_t)network->n_nodes, sizeof *entering, &entering, err));
+  COPSE_TRY(copse_calloc((size_t)network->n_nodes, sizeof *weight, &weight, err));
+  COPSE_TRY(measure_nodes(network, entering, weight, err));
   for (int i = 0; i < network->n_terminals; i++) {
     int v = network->terminals[i];
     struct copse_q x;
-    if (total_weight(network) == weight_at(network, v)) continue; /* no root outside of it */
-    memset(in_cut, true, (size_t)network->n_nodes);
-    in_cut[v] = false;
-    COPSE_TRY(rate_of_cut(network, in_cut, &x, err));
-    if (any && copse_q_cmp(x, best->x) >= 0) continue;
-    any = true;
+    if (total == weight[v]) continue; /* no root outside of it */
+    COPSE_TRY(copse_q_make(entering[v], total - weight[v], &x, err));
+    if (best->unreached >= 0 && copse_q_cmp(x, best->x) >= 0) continue;
     best->x = x;
     best->unreached = v;
-    memcpy(best->in_cut, in_cut, (size_t)network->n_nodes);
   }
+  if (best->unreached < 0) goto out;
+  memset(best->in_cut, true, (size_t)network->n_nodes);
+  best->in_cut[best->unreached] = false;
 out:
-  free(in_cut);
+  free(entering);
+  free(weight);
   return status;
 }
 
-/* One flow to terminal v at the current rate; if it falls short, its cut gives the next. */
-static copse_status improve(const struct copse_network *network, struct copse_flow *flow, int v,
-                            struct copse_optimum *best, bool *improved, struct copse_err *err) {
-  int64_t demand = total_weight(network) * best->x.num;
-  *improved = copse_flow_max(flow, network->n_nodes, v, demand) < demand;
-  if (!*improved) return COPSE_OK;
-  for (int i = 0; i < network->n_nodes; i++) best->in_cut[i] = copse_flow_on_source_side(flow, i);
-  best->unreached = v;
-  return rate_of_cut(network, best->in_cut, &best->x, err);
-}
-
-static copse_status check_demand(const struct copse_network *network, struct copse_q x,
-                                 struct copse_err *err) {
-  int64_t demand;
-  if (copse_mul_overflows(total_weight(network), x.num, &demand) || demand > COPSE_FLOW_MAX)
+/* What must be proved at the current rate. */
+static copse_status make_check(const struct copse_network *network, struct copse_q x,
+                               struct copse_sink_check *check, struct copse_err *err) {
+  *check = (struct copse_sink_check){
+      .network = network,
+      .scale = x.den,
+      .rate = x.num,
+      .sinks = network->sinks ? network->sinks : network->terminals,
+      .n_sinks = network->sinks ? network->n_sinks : network->n_terminals,
+  };
+  if (copse_mul_overflows(total_weight(network), x.num, &check->demand) ||
+      check->demand > COPSE_FLOW_MAX)
     return copse_fail(err, COPSE_OVERFLOW,
                       "the bandwidths need more than 61 bits once brought to a common "
                       "denominator; use fewer digits");
   return COPSE_OK;
 }
 
-/* Goes on from the terminal that fell short; done after one full round without. */
+/* The cut of a sink that falls short gives the next rate; goes on from that sink, and is done
+ * when none falls short. */
 static copse_status newton(const struct copse_network *network,
                            const struct copse_progress *progress, struct copse_optimum *best,
                            struct copse_err *err) {
   copse_status status = COPSE_OK;
   struct copse_flow *flow = NULL;
-  int passed = 0, next = 0;
-  while (passed < network->n_terminals && best->x.num > 0) {
-    if (!flow) {
-      COPSE_TRY(check_demand(network, best->x, err));
-      COPSE_TRY(build_flow(network, NULL, best->x.den, best->x.num, &flow, err));
-    }
-    bool improved;
-    COPSE_TRY(improve(network, flow, network->terminals[next], best, &improved, err));
-    copse_progress_report(progress, "optimum", passed, network->n_terminals);
-    if (improved) {
-      copse_flow_free(flow);
-      flow = NULL;
-      passed = 0;
-    } else {
-      passed++;
-      next = (next + 1) % network->n_terminals;
-    }
+  struct copse_sink_check check;
+  int64_t round = 0;
+  for (int at = 0; best->x.num > 0;) {
+    COPSE_TRY(make_check(network, best->x, &check, err));
+    COPSE_TRY(copse_sinks_graph(&check, &flow, err));
+    at = copse_sinks_check(&check, flow, at);
+    round++;
+    copse_progress_report(progress, "optimum", round, round + (at >= 0));
+    if (at < 0) break;
+    for (int i = 0; i < network->n_nodes; i++) best->in_cut[i] = copse_flow_on_source_side(flow, i);
+    best->unreached = check.sinks[at];
+    COPSE_TRY(rate_of_cut(network, best->in_cut, &best->x, err));
+    copse_flow_free(flow);
+    flow = NULL;
   }
 out:
   copse_flow_free(flow);
@@ -174,12 +152,15 @@ copse_status copse_optimum_feasible(const struct copse_network *network, const i
                                     int64_t k, bool *feasible, struct copse_err *err) {
   copse_status status;
   struct copse_flow *flow = NULL;
-  *feasible = true;
-  COPSE_TRY(build_flow(network, capacities, 1, k, &flow, err));
-  int64_t demand = total_weight(network) * k;
-  for (int i = 0; i < network->n_terminals && *feasible; i++)
-    if (copse_flow_max(flow, network->n_nodes, network->terminals[i], demand) < demand)
-      *feasible = false;
+  struct copse_sink_check check = {.network = network,
+                                   .capacities = capacities,
+                                   .scale = 1,
+                                   .rate = k,
+                                   .demand = total_weight(network) * k,
+                                   .sinks = network->terminals,
+                                   .n_sinks = network->n_terminals};
+  COPSE_TRY(copse_sinks_graph(&check, &flow, err));
+  *feasible = copse_sinks_check(&check, flow, 0) < 0;
 out:
   copse_flow_free(flow);
   return status;

@@ -6,132 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "solver/equations.h"
 #include "solver/flow.h"
 #include "solver/shares_internal.h"
 
-#define MAX_EQUATIONS 1000 /* elimination is cubic */
-
-/* ---- linear equations ------------------------------------------------------------------ */
-
-/* sum_j a[i][j] z[j] = a[i][n], i < n. */
-struct system {
-  int n;
-  mpq_t *a;          /* [n * (n + 1)] */
-  mpq_t *z;          /* [n] */
-  int *row, *column; /* [n] of each pivot, in their order */
-  bool *row_used, *column_used;
-};
-
-static mpq_t *at(const struct system *y, int i, int j) {
-  return &y->a[(size_t)i * (size_t)(y->n + 1) + (size_t)j];
-}
-
-static mpq_t *new_rationals(size_t n) {
-  mpq_t *q = calloc(n > 0 ? n : 1, sizeof *q);
-  for (size_t i = 0; q && i < n; i++) mpq_init(q[i]);
-  return q;
-}
-
-static void free_rationals(mpq_t *q, size_t n) {
-  for (size_t i = 0; q && i < n; i++) mpq_clear(q[i]);
-  free(q);
-}
-
-static void system_free(struct system *y) {
-  free_rationals(y->a, (size_t)y->n * (size_t)(y->n + 1));
-  free_rationals(y->z, (size_t)y->n);
-  free(y->row);
-  free(y->column);
-  free(y->row_used);
-  free(y->column_used);
-}
-
-static copse_status system_new(int n, struct system *y, struct copse_err *err) {
-  copse_status status;
-  *y = (struct system){.n = n};
-  y->a = new_rationals((size_t)n * (size_t)(n + 1));
-  y->z = new_rationals((size_t)n);
-  if (!y->a || !y->z) return copse_fail_nomem(err);
-  COPSE_TRY(copse_calloc((size_t)n, sizeof(int), &y->row, err));
-  COPSE_TRY(copse_calloc((size_t)n, sizeof(int), &y->column, err));
-  COPSE_TRY(copse_calloc((size_t)n, sizeof(bool), &y->row_used, err));
-  COPSE_TRY(copse_calloc((size_t)n, sizeof(bool), &y->column_used, err));
-out:
-  return status;
-}
-
-/* The row with the fewest entries left, and its entry in the emptiest column (Markowitz). */
-static bool choose_pivot(const struct system *y, int *in_column, int *row, int *column) {
-  int least = y->n + 1;
-  *row = *column = -1;
-  memset(in_column, 0, (size_t)y->n * sizeof *in_column);
-  for (int i = 0; i < y->n; i++) {
-    int entries = 0;
-    for (int j = 0; !y->row_used[i] && j < y->n; j++) {
-      if (y->column_used[j] || mpq_sgn(*at(y, i, j)) == 0) continue;
-      entries++;
-      in_column[j]++;
-    }
-    if (entries == 0 || entries >= least) continue;
-    least = entries;
-    *row = i;
-  }
-  for (int j = 0; *row >= 0 && j < y->n; j++)
-    if (!y->column_used[j] && mpq_sgn(*at(y, *row, j)) != 0 &&
-        (*column < 0 || in_column[j] < in_column[*column]))
-      *column = j;
-  return *row >= 0;
-}
-
-static void clear_column(struct system *y, int row, int column, mpq_t factor, mpq_t t) {
-  for (int i = 0; i < y->n; i++) {
-    if (y->row_used[i] || mpq_sgn(*at(y, i, column)) == 0) continue;
-    mpq_div(factor, *at(y, i, column), *at(y, row, column));
-    for (int j = 0; j <= y->n; j++) {
-      if (mpq_sgn(*at(y, row, j)) == 0 || (j < y->n && y->column_used[j])) continue;
-      mpq_mul(t, factor, *at(y, row, j));
-      mpq_sub(*at(y, i, j), *at(y, i, j), t);
-    }
-    mpq_set_ui(*at(y, i, column), 0, 1);
-  }
-}
-
-/* The last pivot's unknown first; a row of a pivot holds only unknowns of later ones. */
-static void back_substitute(struct system *y, mpq_t t) {
-  for (int p = y->n - 1; p >= 0; p--) {
-    int row = y->row[p], column = y->column[p];
-    mpq_t *z = &y->z[column];
-    mpq_set(*z, *at(y, row, y->n));
-    for (int q = p + 1; q < y->n; q++) {
-      if (mpq_sgn(*at(y, row, y->column[q])) == 0) continue;
-      mpq_mul(t, *at(y, row, y->column[q]), y->z[y->column[q]]);
-      mpq_sub(*z, *z, t);
-    }
-    mpq_div(*z, *z, *at(y, row, column));
-  }
-}
-
-/* *regular false: the basis is singular, so GLPK's numbers were. */
-static copse_status system_solve(struct system *y, bool *regular, struct copse_err *err) {
-  copse_status status;
-  int *in_column = NULL;
-  mpq_t factor, t;
-  mpq_inits(factor, t, NULL);
-  *regular = true;
-  COPSE_TRY(copse_calloc((size_t)y->n, sizeof *in_column, &in_column, err));
-  for (int p = 0; p < y->n && *regular; p++) {
-    *regular = choose_pivot(y, in_column, &y->row[p], &y->column[p]);
-    if (!*regular) break;
-    y->row_used[y->row[p]] = true;
-    clear_column(y, y->row[p], y->column[p], factor, t);
-    y->column_used[y->column[p]] = true;
-  }
-  if (*regular) back_substitute(y, t);
-out:
-  mpq_clears(factor, t, NULL);
-  free(in_column);
-  return status;
-}
+#define MAX_EQUATIONS 1000
 
 /* ---- the basis ------------------------------------------------------------------------- */
 
@@ -152,8 +31,8 @@ static copse_status list_basis(struct basis *b, struct copse_err *err) {
   int rows = s->n_relays + (int)s->n_rows, n_rows = 0;
   copse_status status;
   b->n_columns = s->network->n_terminals + s->network->n_links;
-  b->solution = new_rationals((size_t)b->n_columns);
-  b->multipliers = new_rationals((size_t)rows);
+  b->solution = copse_rationals_new((size_t)b->n_columns);
+  b->multipliers = copse_rationals_new((size_t)rows);
   if (!b->solution || !b->multipliers) return copse_fail_nomem(err);
   COPSE_TRY(copse_calloc((size_t)rows, sizeof(int), &b->rows, err));
   COPSE_TRY(copse_calloc((size_t)b->n_columns, sizeof(int), &b->columns, err));
@@ -170,52 +49,76 @@ static int64_t upper(const struct basis *b, int column) {
   return b->s->network->links[column - b->s->network->n_terminals].capacity;
 }
 
+/* The tight rows on the basic columns; transposed for the multipliers. */
+static copse_status basis_equations(const struct basis *b, bool transposed,
+                                    struct copse_equations **out, struct copse_err *err) {
+  struct copse_equations *e = NULL;
+  copse_status status;
+  COPSE_TRY(copse_equations_new(b->n, &e, err));
+  for (int i = 0; i < b->n; i++)
+    for (int j = 0; j < b->n; j++) {
+      int c = copse_shares_coefficient(b->s, b->rows[i], b->columns[j]);
+      if (c == 0) continue;
+      COPSE_TRY(copse_equations_set(e, transposed ? j : i, transposed ? i : j, c, err));
+    }
+  *out = e;
+  return COPSE_OK;
+out:
+  copse_equations_free(e);
+  return status;
+}
+
+/* The row's right hand side less what the columns that are not basic take of it. */
+static copse_status right_side(const struct basis *b, int row, mpq_t value, mpq_t t,
+                               struct copse_err *err) {
+  int64_t right;
+  copse_status status = copse_shares_right_side(b->s, row, &right, err);
+  if (status != COPSE_OK) return status;
+  mpq_set_si(value, right, 1);
+  for (int j = 0; j < b->n_columns; j++) {
+    int c = mpq_sgn(b->solution[j]) ? copse_shares_coefficient(b->s, row, j) : 0;
+    if (c == 0) continue;
+    mpq_set_si(t, c, 1);
+    mpq_mul(t, t, b->solution[j]);
+    mpq_sub(value, value, t);
+  }
+  return COPSE_OK;
+}
+
 /* Columns that are not basic stand at 0 or, if links, at their capacity. */
 static copse_status solve_primal(struct basis *b, struct copse_err *err) {
-  const struct copse_shares_search *s = b->s;
-  struct system y;
+  struct copse_equations *e = NULL;
+  mpq_t *values = copse_rationals_new((size_t)b->n), t;
   copse_status status;
-  mpq_t q;
-  mpq_init(q);
-  COPSE_TRY(system_new(b->n, &y, err));
+  if (!values) return copse_fail_nomem(err);
+  mpq_init(t);
+  COPSE_TRY(basis_equations(b, false, &e, err));
   for (int j = 0; j < b->n_columns; j++)
-    if (copse_shares_master_column(s->master, j) == COPSE_SHARES_AT_UPPER)
+    if (copse_shares_master_column(b->s->master, j) == COPSE_SHARES_AT_UPPER)
       mpq_set_si(b->solution[j], upper(b, j), 1);
-  for (int i = 0; i < b->n; i++) {
-    int64_t right;
-    COPSE_TRY(copse_shares_right_side(s, b->rows[i], &right, err));
-    mpq_set_si(*at(&y, i, b->n), right, 1);
-    for (int j = 0; j < b->n; j++)
-      mpq_set_si(*at(&y, i, j), copse_shares_coefficient(s, b->rows[i], b->columns[j]), 1);
-    for (int j = 0; j < b->n_columns; j++) {
-      int c = mpq_sgn(b->solution[j]) ? copse_shares_coefficient(s, b->rows[i], j) : 0;
-      if (c == 0) continue;
-      mpq_set_si(q, c, 1);
-      mpq_mul(q, q, b->solution[j]);
-      mpq_sub(*at(&y, i, b->n), *at(&y, i, b->n), q);
-    }
-  }
-  COPSE_TRY(system_solve(&y, &b->good, err));
-  for (int j = 0; j < b->n && b->good; j++) mpq_set(b->solution[b->columns[j]], y.z[j]);
+  for (int i = 0; i < b->n; i++) COPSE_TRY(right_side(b, b->rows[i], values[i], t, err));
+  COPSE_TRY(copse_equations_solve(e, values, &b->good, err));
+  for (int j = 0; j < b->n && b->good; j++) mpq_set(b->solution[b->columns[j]], values[j]);
 out:
-  mpq_clear(q);
-  system_free(&y);
+  mpq_clear(t);
+  copse_equations_free(e);
+  copse_rationals_free(values, (size_t)b->n);
   return status;
 }
 
 static copse_status solve_dual(struct basis *b, struct copse_err *err) {
-  struct system y;
+  struct copse_equations *e = NULL;
+  mpq_t *values = copse_rationals_new((size_t)b->n);
   copse_status status;
-  COPSE_TRY(system_new(b->n, &y, err));
-  for (int j = 0; j < b->n; j++) {
-    mpq_set_ui(*at(&y, j, b->n), b->columns[j] < b->s->network->n_terminals, 1);
-    for (int i = 0; i < b->n; i++)
-      mpq_set_si(*at(&y, j, i), copse_shares_coefficient(b->s, b->rows[i], b->columns[j]), 1);
-  }
-  COPSE_TRY(system_solve(&y, &b->good, err));
-  for (int i = 0; i < b->n && b->good; i++) mpq_set(b->multipliers[b->rows[i]], y.z[i]);
+  if (!values) return copse_fail_nomem(err);
+  COPSE_TRY(basis_equations(b, true, &e, err));
+  for (int j = 0; j < b->n; j++)
+    mpq_set_ui(values[j], b->columns[j] < b->s->network->n_terminals, 1);
+  COPSE_TRY(copse_equations_solve(e, values, &b->good, err));
+  for (int i = 0; i < b->n && b->good; i++) mpq_set(b->multipliers[b->rows[i]], values[i]);
 out:
-  system_free(&y);
+  copse_equations_free(e);
+  copse_rationals_free(values, (size_t)b->n);
   return status;
 }
 
@@ -391,8 +294,8 @@ copse_status copse_shares_exact(const struct copse_shares_search *s, struct cops
   if (b.good) COPSE_TRY(set_proof(&b, err));
 out:
   *found = status == COPSE_OK && b.good;
-  free_rationals(b.solution, (size_t)b.n_columns);
-  free_rationals(b.multipliers, (size_t)s->n_relays + s->n_rows);
+  copse_rationals_free(b.solution, (size_t)b.n_columns);
+  copse_rationals_free(b.multipliers, (size_t)s->n_relays + s->n_rows);
   mpq_clear(b.rate);
   free(b.rows);
   free(b.columns);

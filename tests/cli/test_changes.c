@@ -201,7 +201,8 @@ static void check_failure(const cJSON *entry, const char *collective) {
 }
 
 START_TEST(each_failure_has_the_schedule_that_it_would_get_alone) {
-  static const char *const collectives[] = {"allgather", "allreduce", "alltoall"};
+  static const char *const collectives[] = {"allgather", "allreduce", "alltoall",
+                                            "allreduce --free-shares"};
   int images = 0, n = 0;
   const cJSON *entry;
   run("rm -rf %%/set");
@@ -282,7 +283,7 @@ int main(void) {
   tcase_add_loop_test(tests, what_is_left_is_that_of_the_written_topology, 0, 4);
   tcase_add_test(tests, the_loss_is_told);
   tcase_add_test(tests, an_unbalanced_rest_is_refused_by_name);
-  tcase_add_loop_test(tests, each_failure_has_the_schedule_that_it_would_get_alone, 0, 3);
+  tcase_add_loop_test(tests, each_failure_has_the_schedule_that_it_would_get_alone, 0, 4);
   tcase_add_test(tests, a_failure_without_a_solution_is_told);
   tcase_add_test(tests, the_curve_is_that_of_single_solves);
   suite_add_tcase(suite, tests);

@@ -270,7 +270,13 @@ START_TEST(bad_usage_exits_2_with_one_line) {
       "@ solve %/f.json -c alltoall --demand %/f.json",
       "@ solve %/f.json -c alltoall --tolerance lots",
       "@ solve %/f.json -c allgather --tolerance 1% --k 2",
-      "@ solve %/f.json -c allgather --no-symmetry",
+      "@ solve %/f.json -c allgather --compact --no-symmetry",
+      "@ solve %/f.json -c allgather --compact --bound-only",
+      "@ solve %/f.json -c alltoall --compact",
+      "@ solve %/f.json -c broadcast --root 0 --compact",
+      "@ expand %/f.schedule",
+      "@ expand -o %/x",
+      "@ expand %/f.json -o %/x",
       "@ solve --json=3 %/f.json -c allgather",
       "@ lower %/f.schedule --to plan -o %/x --chunk 1",
       "@ simulate %/f.schedule",
@@ -372,6 +378,28 @@ START_TEST(the_whole_chain_works_on_every_fabric) {
                     result.err);
     }
   }
+}
+END_TEST
+
+/* Template and symmetries: read by every command, written out by expand. */
+START_TEST(a_compact_schedule_goes_through_the_whole_chain) {
+  static const char *const collectives[] = {"allgather", "reduce_scatter", "allreduce"};
+  const char *c = collectives[_i];
+  ck_assert_int_eq(run("@ topo --synthetic 'hosts:2 gpus:2@300 nics:2@25 rails' -o %%/c.json"), 0);
+  ck_assert_int_eq(run("@ solve %%/c.json -c %s --compact -o %%/s.json", c), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "images under"));
+  ck_assert_msg(run("@ verify %%/s.json -t %%/c.json") == 0, "%s", result.err);
+  ck_assert_msg(run("@ expand %%/s.json -o %%/e.json") == 0, "%s", result.err);
+  ck_assert_msg(run("@ verify %%/e.json -t %%/c.json") == 0, "%s", result.err);
+  ck_assert_msg(run("@ simulate %%/s.json -t %%/c.json -b 1M -e 1M") == 0, "%s", result.err);
+  ck_assert_msg(run("@ lower %%/s.json --to plan -o %%/p.plan") == 0, "%s", result.err);
+  ck_assert_msg(run("@ check %%/p.plan") == 0, "%s", result.err);
+  ck_assert_msg(run("@ run %%/p.plan -b 4K -e 4K -n 1") == 0, "%s", result.err);
+  ck_assert_int_eq(run("@ lower %%/e.json --to plan -o %%/q.plan"), 0);
+  ck_assert_msg(run("@ check %%/q.plan") == 0, "%s", result.err);
+  /* where no symmetry is found it says so and lists all */
+  ck_assert_int_eq(run("@ solve %%/c.json -c %s --down h0.nic0 --compact", c), 0);
+  ck_assert_ptr_nonnull(strstr(result.err, "all trees are listed"));
 }
 END_TEST
 
@@ -659,6 +687,7 @@ int main(void) {
   tcase_add_test(tc, bad_usage_exits_2_with_one_line);
   tcase_add_test(tc, every_command_has_help_with_an_example);
   tcase_add_test(tc, the_whole_chain_works_on_every_fabric);
+  tcase_add_loop_test(tc, a_compact_schedule_goes_through_the_whole_chain, 0, 3);
   tcase_add_test(tc, dash_is_standard_input_and_output);
   tcase_add_test(tc, a_schedule_for_another_fabric_is_refuted_with_status_1);
   tcase_add_test(tc, a_wrong_schedule_is_refuted_by_verify_and_bad_input_elsewhere);

@@ -235,7 +235,7 @@ START_TEST(the_compact_form_is_verified_and_expands_to_the_same) {
   struct copse_schedule *s = solve(t, (struct copse_solve_options){.collective = 0}), *back;
   char *text;
   size_t size;
-  ck_assert_int_eq(s->rotation.order, 36);
+  ck_assert_int_eq(copse_schedule_images(s), 36);
   ASSERT_OK(copse_schedule_to_json(s, &text, &size, &err), &err);
   ASSERT_OK(copse_schedule_parse("compact.json", text, size, &back, &err), &err);
   ASSERT_OK(copse_verify_schedule(back, t, "compact", &report, &err), &err);
@@ -248,7 +248,7 @@ START_TEST(the_compact_form_is_verified_and_expands_to_the_same) {
   /* a permutation that is no automorphism is refused */
   struct copse_schedule *bad;
   ASSERT_OK(copse_schedule_parse("compact.json", text, size, &bad, &err), &err);
-  int *image = (int *)(uintptr_t)bad->rotation.image, swap = image[0];
+  int *image = (int *)(uintptr_t)bad->rotations[0].image, swap = image[0];
   image[0] = image[1];
   image[1] = swap;
   ck_assert_int_eq(copse_verify_schedule(bad, t, "bad", &report, &err), COPSE_REFUTED);

@@ -1,0 +1,312 @@
+#include "schedule/groups.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/collective.h"
+#include "base/json.h"
+#include "base/text.h"
+
+#define FORMAT "copse-groups/1"
+
+void copse_groups_release(struct copse_groups *groups) {
+  if (!groups) return;
+  for (int g = 0; groups->members && g < groups->n; g++)
+    copse_schedule_release(groups->members[g].schedule);
+  free(groups->members);
+  copse_arena_free(&groups->arena);
+  free(groups);
+}
+
+/* ---- writing ------------------------------------------------------------------------------- */
+
+static void add_rational(struct copse_text *text, const char *key, struct copse_q q) {
+  char buffer[COPSE_Q_TEXT];
+  copse_text_add(text, "\"%s\": \"%s\"", key, copse_q_text(q, buffer));
+}
+
+static void add_ids(struct copse_text *text, const char *key, const char *const *ids, int n) {
+  copse_text_add(text, "\"%s\": [", key);
+  for (int i = 0; i < n; i++) {
+    if (i > 0) copse_text_add(text, ",");
+    copse_text_add_json_string(text, ids[i]);
+  }
+  copse_text_add(text, "]");
+}
+
+static const char *phase_name(enum copse_phase phase) {
+  return phase == COPSE_PHASE_REDUCE ? "reduce" : "broadcast";
+}
+
+static void add_bound(struct copse_text *text, const struct copse_groups *groups) {
+  copse_text_add(text, " \"bound\": {");
+  add_rational(text, "time_per_GB", groups->bound_time_per_GB);
+  copse_text_add(text, ",\n  \"cuts\": [");
+  for (int c = 0; c < groups->n_cuts; c++) {
+    const struct copse_groups_cut *cut = &groups->cuts[c];
+    copse_text_add(text, "%s\n   {\"group\": %d, ", c > 0 ? "," : "", cut->group);
+    if (cut->sink >= 0)
+      copse_text_add(text, "\"sink\": %d, ", cut->sink);
+    else
+      copse_text_add(text, "\"phase\": \"%s\", ", phase_name(cut->phase));
+    add_rational(text, "weight", cut->weight);
+    copse_text_add(text, ", ");
+    add_ids(text, "cut", cut->nodes, cut->n_nodes);
+    copse_text_add(text, "}");
+  }
+  copse_text_add(text, "],\n  \"potentials\": [");
+  for (int i = 0; i < groups->n_potentials; i++) {
+    const struct copse_groups_potential *p = &groups->potentials[i];
+    copse_text_add(text, "%s\n   {\"group\": %d, \"phase\": \"%s\", \"node\": ", i > 0 ? "," : "",
+                   p->group, phase_name(p->phase));
+    copse_text_add_json_string(text, p->node);
+    copse_text_add(text, ", ");
+    add_rational(text, "value", p->value);
+    copse_text_add(text, "}");
+  }
+  copse_text_add(text, "]},\n");
+}
+
+copse_status copse_groups_to_json(const struct copse_groups *groups, char **out, size_t *size,
+                                  struct copse_err *err) {
+  struct copse_text text = {0};
+  copse_text_add(&text, "{\"format\": \"" FORMAT "\",\n \"topology\": {\"name\": ");
+  copse_text_add_json_string(&text, groups->topology_name);
+  copse_text_add(&text, ", \"sha256\": \"%s\"},\n ", groups->topology_sha256);
+  add_rational(&text, "time_per_GB", groups->time_per_GB);
+  copse_text_add(&text, ",\n");
+  add_bound(&text, groups);
+  copse_text_add(&text, " \"groups\": [");
+  for (int g = 0; g < groups->n; g++) {
+    const struct copse_groups_member *member = &groups->members[g];
+    copse_text_add(&text, "%s\n  {\"file\": ", g > 0 ? "," : "");
+    copse_text_add_json_string(&text, member->file);
+    copse_text_add(&text, ", \"collective\": \"%s\", ", copse_collective_name(member->collective));
+    add_ids(&text, "ranks", member->ranks, member->n_ranks);
+    copse_text_add(&text, "}");
+  }
+  copse_text_add(&text, "\n ]}\n");
+  copse_status status = copse_text_status(&text, err);
+  if (status != COPSE_OK) {
+    copse_text_free(&text);
+    return status;
+  }
+  *out = text.data;
+  *size = text.size;
+  return COPSE_OK;
+}
+
+/* ---- reading ------------------------------------------------------------------------------- */
+
+struct reader {
+  const char *path;
+  struct copse_json json;
+  struct copse_groups *groups;
+  struct copse_err *err;
+};
+
+static copse_status refuse(const struct reader *r, const cJSON *item, const cJSON *parent,
+                           const char *what) {
+  return copse_fail_at(r->err, COPSE_BAD_INPUT, r->json.file, copse_json_line(item, parent), "%s",
+                       what);
+}
+
+static void *take(const struct reader *r, const cJSON *array, size_t size) {
+  int n = cJSON_GetArraySize(array);
+  return copse_arena_alloc(&r->groups->arena, n > 0 ? (size_t)n : 1, size);
+}
+
+static copse_status copy_string(const struct reader *r, const cJSON *object, const char *key,
+                                const char **out) {
+  const char *value;
+  copse_status status = copse_json_get_string(&r->json, object, key, &value, r->err);
+  if (status != COPSE_OK) return status;
+  *out = copse_arena_strdup(&r->groups->arena, value);
+  return *out ? COPSE_OK : copse_fail_nomem(r->err);
+}
+
+static copse_status read_ids(const struct reader *r, const cJSON *object, const char *key,
+                             const char *const **out, int *n) {
+  const cJSON *array;
+  const char **ids;
+  copse_status status = copse_json_get_array(&r->json, object, key, &array, r->err);
+  if (status != COPSE_OK) return status;
+  if (!(ids = take(r, array, sizeof *ids))) return copse_fail_nomem(r->err);
+  *n = 0;
+  COPSE_JSON_EACH (item, array) {
+    if (!copse_json_is_string(item))
+      return refuse(r, item, object, "\"cut\" and \"ranks\" must be arrays of node ids");
+    if (!(ids[(*n)++] = copse_arena_strdup(&r->groups->arena, item->valuestring)))
+      return copse_fail_nomem(r->err);
+  }
+  *out = ids;
+  return COPSE_OK;
+}
+
+/* The groups are known by then. */
+static copse_status read_group(const struct reader *r, const cJSON *item, int *group) {
+  int64_t number;
+  copse_status status =
+      copse_json_get_int(&r->json, item, "group", 0, r->groups->n - 1, &number, r->err);
+  if (status == COPSE_OK) *group = (int)number;
+  return status;
+}
+
+static copse_status read_phase(const struct reader *r, const cJSON *item, enum copse_phase *phase) {
+  const char *name;
+  copse_status status = copse_json_get_string(&r->json, item, "phase", &name, r->err);
+  if (status != COPSE_OK) return status;
+  *phase = strcmp(name, "reduce") == 0 ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST;
+  if (*phase == COPSE_PHASE_BROADCAST && strcmp(name, "broadcast") != 0)
+    return refuse(r, item, NULL, "\"phase\" must be broadcast or reduce");
+  return COPSE_OK;
+}
+
+/* An alltoall's cuts name the rank that all goes to, others' the phase. */
+static copse_status read_phase_or_sink(const struct reader *r, const cJSON *item,
+                                       struct copse_groups_cut *cut) {
+  const struct copse_groups_member *member = &r->groups->members[cut->group];
+  int64_t sink;
+  cut->sink = -1;
+  if (member->collective != COPSE_ALLTOALL) return read_phase(r, item, &cut->phase);
+  copse_status status =
+      copse_json_get_int(&r->json, item, "sink", 0, member->n_ranks - 1, &sink, r->err);
+  if (status == COPSE_OK) cut->sink = (int)sink;
+  return status;
+}
+
+static copse_status read_cuts(const struct reader *r, const cJSON *bound) {
+  static const char *const keys[] = {"group", "phase", "sink", "weight", "cut", NULL};
+  const cJSON *array;
+  struct copse_groups_cut *cuts;
+  copse_status status;
+  COPSE_TRY(copse_json_get_array(&r->json, bound, "cuts", &array, r->err));
+  if (!(cuts = take(r, array, sizeof *cuts))) return copse_fail_nomem(r->err);
+  COPSE_JSON_EACH (item, array) {
+    struct copse_groups_cut *cut = &cuts[r->groups->n_cuts++];
+    COPSE_TRY(copse_json_expect_object(&r->json, item, bound, "a cut", keys, r->err));
+    COPSE_TRY(read_group(r, item, &cut->group));
+    COPSE_TRY(read_phase_or_sink(r, item, cut));
+    COPSE_TRY(copse_json_get_rational(&r->json, item, "weight", &cut->weight, r->err));
+    COPSE_TRY(read_ids(r, item, "cut", &cut->nodes, &cut->n_nodes));
+  }
+  r->groups->cuts = cuts;
+out:
+  return status;
+}
+
+static copse_status read_potentials(const struct reader *r, const cJSON *bound) {
+  static const char *const keys[] = {"group", "phase", "node", "value", NULL};
+  const cJSON *array;
+  struct copse_groups_potential *potentials;
+  copse_status status;
+  COPSE_TRY(copse_json_get_array(&r->json, bound, "potentials", &array, r->err));
+  if (!(potentials = take(r, array, sizeof *potentials))) return copse_fail_nomem(r->err);
+  COPSE_JSON_EACH (item, array) {
+    struct copse_groups_potential *p = &potentials[r->groups->n_potentials++];
+    COPSE_TRY(copse_json_expect_object(&r->json, item, bound, "a potential", keys, r->err));
+    COPSE_TRY(read_group(r, item, &p->group));
+    COPSE_TRY(read_phase(r, item, &p->phase));
+    COPSE_TRY(copy_string(r, item, "node", &p->node));
+    COPSE_TRY(copse_json_get_rational(&r->json, item, "value", &p->value, r->err));
+  }
+  r->groups->potentials = potentials;
+out:
+  return status;
+}
+
+static copse_status read_member(const struct reader *r, const cJSON *item, const cJSON *parent,
+                                struct copse_groups_member *member) {
+  static const char *const keys[] = {"file", "collective", "ranks", NULL};
+  const char *collective;
+  char *path = NULL;
+  copse_status status;
+  COPSE_TRY(copse_json_expect_object(&r->json, item, parent, "a group", keys, r->err));
+  COPSE_TRY(copy_string(r, item, "file", &member->file));
+  if (strchr(member->file, '/') || !*member->file)
+    return refuse(r, item, NULL, "\"file\" must be the name of a file beside this one");
+  COPSE_TRY(copse_json_get_string(&r->json, item, "collective", &collective, r->err));
+  if (!copse_collective_from_name(collective, &member->collective))
+    return refuse(r, item, NULL, "\"collective\" is none that there is");
+  COPSE_TRY(read_ids(r, item, "ranks", &member->ranks, &member->n_ranks));
+  COPSE_TRY(copse_file_beside(r->path, member->file, &path, r->err));
+  COPSE_TRY(copse_schedule_load_claim(path, &member->schedule, r->err));
+out:
+  free(path);
+  return status;
+}
+
+static copse_status read_members(const struct reader *r) {
+  const cJSON *array;
+  copse_status status;
+  COPSE_TRY(copse_json_get_array(&r->json, r->json.root, "groups", &array, r->err));
+  int n = cJSON_GetArraySize(array);
+  if (n == 0) return refuse(r, array, r->json.root, "\"groups\" is empty");
+  COPSE_TRY(copse_calloc((size_t)n, sizeof *r->groups->members, &r->groups->members, r->err));
+  r->groups->n = n;
+  n = 0;
+  COPSE_JSON_EACH (item, array)
+    COPSE_TRY(read_member(r, item, r->json.root, &r->groups->members[n++]));
+out:
+  return status;
+}
+
+static copse_status read_index(const struct reader *r) {
+  static const char *const keys[] = {"format", "topology", "time_per_GB", "bound", "groups", NULL};
+  static const char *const topology_keys[] = {"name", "sha256", NULL};
+  static const char *const bound_keys[] = {"time_per_GB", "cuts", "potentials", NULL};
+  const cJSON *root = r->json.root;
+  struct copse_groups *g = r->groups;
+  copse_status status;
+  COPSE_TRY(copse_json_expect_object(&r->json, root, NULL, "an index of groups", keys, r->err));
+  const cJSON *topology = copse_json_get(root, "topology"), *bound = copse_json_get(root, "bound");
+  COPSE_TRY(
+      copse_json_expect_object(&r->json, topology, root, "\"topology\"", topology_keys, r->err));
+  COPSE_TRY(copy_string(r, topology, "name", &g->topology_name));
+  COPSE_TRY(copy_string(r, topology, "sha256", &g->topology_sha256));
+  COPSE_TRY(copse_json_get_rational(&r->json, root, "time_per_GB", &g->time_per_GB, r->err));
+  COPSE_TRY(read_members(r));
+  COPSE_TRY(copse_json_expect_object(&r->json, bound, root, "\"bound\"", bound_keys, r->err));
+  COPSE_TRY(copse_json_get_rational(&r->json, bound, "time_per_GB", &g->bound_time_per_GB, r->err));
+  COPSE_TRY(read_cuts(r, bound));
+  COPSE_TRY(read_potentials(r, bound));
+out:
+  return status;
+}
+
+static bool has_format(const struct copse_json *json) {
+  const cJSON *format =
+      copse_json_is_object(json->root) ? copse_json_get(json->root, "format") : NULL;
+  return format && copse_json_is_string(format) && strcmp(format->valuestring, FORMAT) == 0;
+}
+
+bool copse_groups_is_index(const char *data, size_t size) {
+  struct copse_json json;
+  if (copse_json_parse("", data, size, &json, NULL) != COPSE_OK) return false;
+  bool is = has_format(&json);
+  copse_json_free(&json);
+  return is;
+}
+
+copse_status copse_groups_load(const char *path, struct copse_groups **out, struct copse_err *err) {
+  struct reader r = {.path = path, .err = err};
+  char *data = NULL;
+  size_t size;
+  copse_status status;
+  *out = NULL;
+  COPSE_TRY(copse_file_read(path, &data, &size, err));
+  COPSE_TRY(copse_json_parse(copse_file_label(path), data, size, &r.json, err));
+  COPSE_TRY(copse_calloc(1, sizeof *r.groups, &r.groups, err));
+  if (!has_format(&r.json))
+    status = refuse(&r, r.json.root, NULL, "\"format\" must be \"" FORMAT "\"");
+  else
+    status = read_index(&r);
+  if (status != COPSE_OK) goto out;
+  *out = r.groups;
+  r.groups = NULL;
+out:
+  copse_json_free(&r.json);
+  copse_groups_release(r.groups);
+  free(data);
+  return status;
+}

@@ -1,0 +1,312 @@
+#include "schedule/solve_groups.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/collective.h"
+#include "base/memory.h"
+#include "schedule/instance.h"
+#include "solver/joint.h"
+#include "topology/modify.h"
+
+/* Links that may serve a phase, summed over phases; beyond, the simplex method takes hours. */
+#define MAX_COLUMNS 20000
+
+struct job {
+  const struct copse_topology *topology;
+  const struct copse_group *groups;
+  int n;
+  const struct copse_solve_groups_options *options;
+  struct copse_groups *result;
+  struct copse_topology **chosen; /* [n] the fabric with a group's ranks */
+  struct copse_joint_group *joint_groups;
+  struct copse_instance instance;
+  struct copse_joint joint;
+  struct copse_solve_seconds *seconds;
+  struct copse_err *err;
+};
+
+static void *take(struct job *j, int n, size_t size) {
+  return copse_arena_alloc(&j->result->arena, n > 0 ? (size_t)n : 1, size);
+}
+
+static struct copse_solve_options options_of(const struct job *j, int g) {
+  return (struct copse_solve_options){.collective = j->groups[g].collective,
+                                      .root = j->groups[g].root,
+                                      .label = j->options->label,
+                                      .progress = j->options->progress};
+}
+
+static copse_status fail_in_group(struct job *j, int g, const struct copse_err *why) {
+  return copse_fail_at(j->err, why->status, j->options->groups_label, j->groups[g].line, "%s",
+                       why->text);
+}
+
+/* ---- each group alone ---------------------------------------------------------------------- */
+
+static copse_status describe_group(struct job *j, int g) {
+  const struct copse_group *group = &j->groups[g];
+  struct copse_groups_member *member = &j->result->members[g];
+  const char **ids = take(j, group->n, sizeof *ids);
+  if (!ids) return copse_fail_nomem(j->err);
+  member->collective = group->collective;
+  member->n_ranks = group->n;
+  member->ranks = ids;
+  for (int r = 0; r < group->n; r++)
+    if (!(ids[r] = copse_arena_strdup(&j->result->arena, j->topology->nodes[group->nodes[r]].id)))
+      return copse_fail_nomem(j->err);
+  return COPSE_OK;
+}
+
+/* Its bound alone, which also shows that its ranks reach each other. */
+static copse_status start_group(struct job *j, int g) {
+  const struct copse_group *group = &j->groups[g];
+  struct copse_joint_group *to = &j->joint_groups[g];
+  struct copse_solve_options options = options_of(j, g);
+  struct copse_err why = COPSE_ERR_INIT;
+  bool *closed = NULL;
+  copse_status status;
+  COPSE_TRY(describe_group(j, g));
+  COPSE_TRY(copse_topology_choose_ranks(j->topology, group->nodes, group->n, j->options->exclude,
+                                        &j->chosen[g], j->err));
+  status = copse_solve_in_part(j->chosen[g], &options, NULL, &j->result->members[g].schedule,
+                               j->seconds, &why);
+  if (status != COPSE_OK) return fail_in_group(j, g, &why);
+  if (j->options->exclude) {
+    if (!(closed = take(j, j->topology->n_nodes, sizeof *closed))) return copse_fail_nomem(j->err);
+    for (int v = 0; v < j->topology->n_nodes; v++) closed[v] = j->topology->nodes[v].rank >= 0;
+    for (int r = 0; r < group->n; r++) closed[group->nodes[r]] = false;
+  }
+  *to = (struct copse_joint_group){
+      .n_members = group->n,
+      .members = group->nodes,
+      .broadcasts = copse_collective_broadcasts(group->collective),
+      .reduces = copse_collective_reduces(group->collective),
+      .exchanges = group->collective == COPSE_ALLTOALL,
+      .root = group->root >= 0 ? group->nodes[group->root] : -1,
+      .closed = closed,
+  };
+out:
+  return status;
+}
+
+/* ---- all together -------------------------------------------------------------------------- */
+
+static copse_status refuse_outcome(const struct job *j) {
+  if (j->joint.outcome == COPSE_JOINT_TOO_LARGE)
+    return copse_fail_at(j->err, COPSE_UNSUPPORTED, j->options->groups_label, 0,
+                         "%d groups on %d links are too much for the joint optimum (%d variables; "
+                         "at most %d); fewer groups, or --others exclude, would do",
+                         j->n, j->topology->n_links, j->joint.columns, MAX_COLUMNS);
+  return copse_fail_at(j->err, COPSE_OVERFLOW, j->options->label, 0,
+                       "the fractions of the groups' joint optimum don't fit 64 bits; bandwidths "
+                       "of fewer digits would do");
+}
+
+static copse_status find_joint(struct job *j) {
+  struct copse_joint_options options = {.max_columns = MAX_COLUMNS,
+                                        .progress = j->options->progress};
+  double start = copse_clock_seconds();
+  struct copse_q scale;
+  copse_status status;
+  bool trees = false;
+  for (int g = 0; g < j->n; g++) trees = trees || j->groups[g].collective != COPSE_ALLTOALL;
+  status =
+      trees ? copse_instance_make(j->topology, j->options->label, -1, false, &j->instance, j->err)
+            : copse_instance_scale(j->topology, &j->instance, j->err);
+  if (status != COPSE_OK) return status;
+  COPSE_TRY(
+      copse_joint_find(&j->instance.network, j->joint_groups, j->n, &options, &j->joint, j->err));
+  j->seconds->optimum += copse_clock_seconds() - start;
+  if (j->joint.outcome != COPSE_JOINT_PROVED) return refuse_outcome(j);
+  scale = (struct copse_q){j->instance.scale, 1};
+  COPSE_TRY(copse_q_div(scale, j->joint.rate, &j->result->bound_time_per_GB, j->err));
+  j->result->time_per_GB = j->result->bound_time_per_GB;
+out:
+  return status;
+}
+
+/* The links' amounts in the numbering of the group's own topology. */
+static copse_status move_links(const struct job *j, int g, const int64_t *from, int64_t **out) {
+  const struct copse_topology *t = j->topology, *to = j->chosen[g];
+  copse_status status;
+  *out = NULL;
+  if (!from) return COPSE_OK;
+  COPSE_TRY(copse_calloc((size_t)to->n_links, sizeof **out, out, j->err));
+  for (int e = 0; e < t->n_links; e++) {
+    if (from[e] == 0) continue;
+    int link = copse_topology_find_link(to, copse_topology_find(to, t->nodes[t->links[e].src].id),
+                                        copse_topology_find(to, t->nodes[t->links[e].dst].id));
+    (*out)[link] = from[e];
+  }
+out:
+  return status;
+}
+
+static copse_status move_exchange(const struct job *j, int g, int64_t ***out) {
+  const struct copse_joint_part *from = &j->joint.parts[g];
+  copse_status status;
+  *out = NULL;
+  if (!from->exchange) return COPSE_OK;
+  COPSE_TRY(copse_calloc((size_t)j->groups[g].n, sizeof **out, out, j->err));
+  for (int r = 0; r < j->groups[g].n; r++)
+    COPSE_TRY(move_links(j, g, from->exchange[r], &(*out)[r]));
+out:
+  return status;
+}
+
+static copse_status pack_group(struct job *j, int g) {
+  const struct copse_joint_part *from = &j->joint.parts[g];
+  struct copse_solve_options options = options_of(j, g);
+  struct copse_schedule *schedule;
+  int64_t *broadcast = NULL, *reduce = NULL, **exchange = NULL;
+  copse_status status;
+  COPSE_TRY(move_links(j, g, from->broadcast, &broadcast));
+  COPSE_TRY(move_links(j, g, from->reduce, &reduce));
+  COPSE_TRY(move_exchange(j, g, &exchange));
+  struct copse_solve_part part = {from->whole, from->weights, broadcast, reduce,
+                                  (const int64_t *const *)exchange};
+  COPSE_TRY(copse_solve_in_part(j->chosen[g], &options, &part, &schedule, j->seconds, j->err));
+  copse_schedule_release(j->result->members[g].schedule);
+  j->result->members[g].schedule = schedule;
+out:
+  free(broadcast);
+  free(reduce);
+  for (int r = 0; exchange && r < j->groups[g].n; r++) free(exchange[r]);
+  free(exchange);
+  return status;
+}
+
+/* ---- the proof ----------------------------------------------------------------------------- */
+
+static copse_status copy_cuts(struct job *j) {
+  struct copse_groups_cut *cuts = take(j, j->joint.n_cuts, sizeof *cuts);
+  if (!cuts) return copse_fail_nomem(j->err);
+  j->result->cuts = cuts;
+  for (int c = 0; c < j->joint.n_cuts; c++) {
+    const struct copse_joint_cut *from = &j->joint.cuts[c];
+    struct copse_groups_cut *to = &cuts[j->result->n_cuts++];
+    const char **ids = take(j, j->topology->n_nodes, sizeof *ids);
+    if (!ids) return copse_fail_nomem(j->err);
+    to->group = from->group;
+    to->phase = from->reduce ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST;
+    to->sink = from->sink;
+    to->weight = from->weight;
+    to->nodes = ids;
+    for (int v = 0; v < j->topology->n_nodes; v++)
+      if (from->inside[v] &&
+          !(ids[to->n_nodes++] = copse_arena_strdup(&j->result->arena, j->topology->nodes[v].id)))
+        return copse_fail_nomem(j->err);
+  }
+  return COPSE_OK;
+}
+
+static const struct copse_q *potentials_of(const struct job *j, int g, int reduce) {
+  const struct copse_joint_part *part = &j->joint.parts[g];
+  return reduce ? part->reduce_potentials : part->broadcast_potentials;
+}
+
+static int count_potentials(const struct job *j) {
+  int n = 0;
+  for (int g = 0; g < j->n; g++)
+    for (int reduce = 0; reduce < 2; reduce++) {
+      const struct copse_q *from = potentials_of(j, g, reduce);
+      for (int v = 0; from && v < j->topology->n_nodes; v++) n += from[v].num != 0;
+    }
+  return n;
+}
+
+static copse_status copy_potentials(struct job *j) {
+  struct copse_groups_potential *all = take(j, count_potentials(j), sizeof *all);
+  if (!all) return copse_fail_nomem(j->err);
+  j->result->potentials = all;
+  for (int g = 0; g < j->n; g++)
+    for (int reduce = 0; reduce < 2; reduce++) {
+      const struct copse_q *from = potentials_of(j, g, reduce);
+      for (int v = 0; from && v < j->topology->n_nodes; v++) {
+        if (from[v].num == 0) continue;
+        struct copse_groups_potential *to = &all[j->result->n_potentials++];
+        to->group = g;
+        to->phase = reduce ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST;
+        to->value = from[v];
+        to->node = copse_arena_strdup(&j->result->arena, j->topology->nodes[v].id);
+        if (!to->node) return copse_fail_nomem(j->err);
+      }
+    }
+  return COPSE_OK;
+}
+
+static copse_status name_topology(struct job *j) {
+  char sha256[COPSE_SHA256_HEX];
+  copse_status status = copse_topology_sha256(j->topology, sha256, j->err);
+  if (status != COPSE_OK) return status;
+  j->result->topology_name = copse_arena_strdup(&j->result->arena, j->topology->name);
+  j->result->topology_sha256 = copse_arena_strdup(&j->result->arena, sha256);
+  if (!j->result->topology_name || !j->result->topology_sha256) return copse_fail_nomem(j->err);
+  return COPSE_OK;
+}
+
+/* A tree loads a link into such a switch once, where the programme counts each copy. */
+static copse_status refuse_clever_switch(const struct job *j) {
+  for (int v = 0; v < j->topology->n_nodes; v++)
+    if (j->topology->nodes[v].multicast || j->topology->nodes[v].aggregation)
+      return copse_fail_at(j->err, COPSE_UNSUPPORTED, j->options->label, 0,
+                           "'%s' is a switch that copies or adds; the joint optimum of groups "
+                           "doesn't cover that",
+                           j->topology->nodes[v].id);
+  return COPSE_OK;
+}
+
+static copse_status solve_all(struct job *j) {
+  size_t n = (size_t)j->n;
+  copse_status status;
+  if (j->n > MAX_COLUMNS) { /* each has a link or two */
+    j->joint = (struct copse_joint){.outcome = COPSE_JOINT_TOO_LARGE, .columns = j->n};
+    return refuse_outcome(j);
+  }
+  COPSE_TRY(refuse_clever_switch(j));
+  COPSE_TRY(name_topology(j));
+  COPSE_TRY(copse_calloc(n, sizeof *j->result->members, &j->result->members, j->err));
+  j->result->n = j->n;
+  COPSE_TRY(copse_calloc(n, sizeof(struct copse_topology *), &j->chosen, j->err));
+  COPSE_TRY(copse_calloc(n, sizeof *j->joint_groups, &j->joint_groups, j->err));
+  for (int g = 0; g < j->n; g++) COPSE_TRY(start_group(j, g));
+  COPSE_TRY(find_joint(j));
+  COPSE_TRY(copy_cuts(j));
+  COPSE_TRY(copy_potentials(j));
+  for (int g = 0; g < j->n && !j->options->bound_only; g++) {
+    COPSE_TRY(pack_group(j, g));
+    copse_progress_report(j->options->progress, "pack", g + 1, j->n);
+  }
+out:
+  return status;
+}
+
+copse_status copse_solve_groups(const struct copse_topology *topology,
+                                const struct copse_group *groups, int n,
+                                const struct copse_solve_groups_options *options,
+                                struct copse_groups **out, struct copse_solve_seconds *seconds,
+                                struct copse_err *err) {
+  struct job j = {.topology = topology,
+                  .groups = groups,
+                  .n = n,
+                  .options = options,
+                  .seconds = seconds,
+                  .err = err};
+  copse_status status;
+  *out = NULL;
+  *seconds = (struct copse_solve_seconds){0};
+  COPSE_TRY(copse_calloc(1, sizeof *j.result, &j.result, err));
+  COPSE_TRY(solve_all(&j));
+  *out = j.result;
+  j.result = NULL;
+out:
+  for (int g = 0; j.chosen && g < n; g++) copse_topology_release(j.chosen[g]);
+  free(j.chosen);
+  free(j.joint_groups);
+  copse_instance_free(&j.instance);
+  copse_joint_free(&j.joint);
+  copse_groups_release(j.result);
+  return status;
+}

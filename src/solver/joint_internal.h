@@ -1,0 +1,80 @@
+/*
+ * Inside src/solver only: one search for a joint optimum. joint.c runs the rounds, joint_model.c
+ * writes the programme's rows, joint_exact.c turns its rational solution into integers.
+ */
+#ifndef COPSE_SOLVER_JOINT_INTERNAL_H
+#define COPSE_SOLVER_JOINT_INTERNAL_H
+
+#include "solver/joint.h"
+#include "solver/linear_programme.h"
+
+struct copse_joint_phase {
+  int group;
+  bool reduce;
+  int sink;       /* the member that all goes to; -1: to every terminal */
+  int *column;    /* [n_links] of a_q[e], -1: of no use to it */
+  int *relay_row; /* [n_nodes] of the balance, -1: none */
+  int *anchor;    /* [n_nodes] the only node that a relay of no use hangs on, -1: of use */
+};
+
+struct copse_joint_row {
+  int phase, row;
+  bool *inside; /* [n_nodes] */
+};
+
+/* First the rates, one for all or one for each group; then the free shares; then the links. */
+struct copse_joint_search {
+  const struct copse_network *network;
+  const struct copse_joint_group *groups;
+  int n_groups, n_phases, n_columns;
+  int n_rates; /* 1 or n_groups */
+  struct copse_joint_phase *phases; /* [n_phases] */
+  int *first_share;                 /* [n_groups] column, -1: shares are equal */
+  struct copse_lp *lp;
+  struct copse_lp_term *terms; /* [n_columns] a row being written */
+  struct copse_joint_row *cuts;
+  size_t n_cuts, cuts_capacity;
+  int64_t *value, *inner, *middle; /* [n_columns] in units: the solution, a point that no cut
+                                      forbids, half way between them */
+  int64_t *shares, *capacities;    /* [n_nodes], [n_links]: a phase to be looked at */
+};
+
+/* Roots of equal share, 0 where they are free. */
+int copse_joint_roots(const struct copse_joint_search *s, int group);
+bool copse_joint_is_root(const struct copse_joint_group *group, int member);
+
+/* The node of use that this one hangs on, or itself: in a proof it stands where that one does, so
+ * that the links between them don't count. */
+int copse_joint_anchor(const struct copse_joint_phase *phase, int node);
+
+int copse_joint_rate_column(const struct copse_joint_search *s, int group);
+/* Terminal i of a phase: its group's members, then its extra ones. */
+int copse_joint_terminals(const struct copse_joint_search *s, const struct copse_joint_phase *phase);
+int copse_joint_terminal(const struct copse_joint_search *s, const struct copse_joint_phase *phase,
+                         int i);
+
+/* Whether what goes round must reach terminal i. */
+bool copse_joint_reaches(const struct copse_joint_phase *phase, int i);
+/* The amounts of this phase in its group's part. */
+const int64_t *copse_joint_amounts(const struct copse_joint_phase *phase,
+                                   const struct copse_joint_part *part);
+
+/* Columns, and the rows that are no cuts. *small is false where there are too many columns. */
+copse_status copse_joint_model(struct copse_joint_search *s, int max_columns, bool *small,
+                               struct copse_err *err) COPSE_CHECKED;
+/* Takes over `inside` in every case; a cut that this phase has from `first` on is dropped. */
+copse_status copse_joint_add_cut(struct copse_joint_search *s, int phase, bool *inside,
+                                 size_t first, struct copse_err *err) COPSE_CHECKED;
+
+bool copse_joint_q(const mpq_t from, struct copse_q *to); /* false beyond 64 bits */
+
+/* The parts in whole numbers, into *out. *fits is false where they leave 64 bits. */
+copse_status copse_joint_parts(const struct copse_joint_search *s, mpq_t *solution,
+                               struct copse_joint *out, bool *fits,
+                               struct copse_err *err) COPSE_CHECKED;
+/* The cuts and potentials, into *out, whose parts are there. */
+copse_status copse_joint_proof(const struct copse_joint_search *s, mpq_t *multipliers,
+                               struct copse_joint *out, bool *fits,
+                               struct copse_err *err) COPSE_CHECKED;
+
+#endif

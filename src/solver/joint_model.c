@@ -1,0 +1,352 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "solver/joint_internal.h"
+
+int copse_joint_roots(const struct copse_joint_search *s, int group) {
+  const struct copse_joint_group *g = &s->groups[group];
+  if (g->broadcasts && g->reduces) return 0;
+  return g->root >= 0 ? 1 : g->n_members;
+}
+
+bool copse_joint_is_root(const struct copse_joint_group *group, int member) {
+  return group->root < 0 || group->members[member] == group->root;
+}
+
+int copse_joint_rate_column(const struct copse_joint_search *s, int group) {
+  return s->n_rates > 1 ? group : 0;
+}
+
+int copse_joint_terminals(const struct copse_joint_search *s,
+                          const struct copse_joint_phase *phase) {
+  return s->groups[phase->group].n_members + s->groups[phase->group].n_extra[phase->reduce];
+}
+
+int copse_joint_terminal(const struct copse_joint_search *s, const struct copse_joint_phase *phase,
+                         int i) {
+  const struct copse_joint_group *group = &s->groups[phase->group];
+  return i < group->n_members ? group->members[i]
+                              : group->extra[phase->reduce][i - group->n_members];
+}
+
+bool copse_joint_reaches(const struct copse_joint_phase *phase, int i) {
+  return phase->sink < 0 || phase->sink == i;
+}
+
+static void mark_terminals(const struct copse_joint_search *s,
+                           const struct copse_joint_phase *phase, bool *terminal) {
+  memset(terminal, 0, (size_t)s->network->n_nodes * sizeof *terminal);
+  for (int i = 0; i < copse_joint_terminals(s, phase); i++)
+    terminal[copse_joint_terminal(s, phase, i)] = true;
+}
+
+/* ---- columns ----------------------------------------------------------------------------- */
+
+/* Whether the links of a phase at a node all lead to one place. */
+struct ends {
+  int n, neighbour;
+  bool several;
+};
+
+static void add_end(struct ends *end, int neighbour) {
+  if (end->n++ == 0) end->neighbour = neighbour;
+  end->several = end->several || end->neighbour != neighbour;
+}
+
+/* Leaves out links at closed nodes, and, again and again, relays from which the only way leads
+ * back: anchor[v] is then where to. */
+static copse_status prune(const struct copse_joint_search *s, const bool *member,
+                          const bool *closed, bool *useful, int *anchor, struct copse_err *err) {
+  const struct copse_network *network = s->network;
+  struct ends *ends = NULL;
+  copse_status status;
+  COPSE_TRY(copse_calloc((size_t)network->n_nodes, sizeof *ends, &ends, err));
+  for (int v = 0; v < network->n_nodes; v++) anchor[v] = -1;
+  for (int e = 0; e < network->n_links; e++)
+    useful[e] = !closed || (!closed[network->links[e].src] && !closed[network->links[e].dst]);
+  for (bool again = true; again;) {
+    again = false;
+    memset(ends, 0, (size_t)network->n_nodes * sizeof *ends);
+    for (int e = 0; e < network->n_links; e++) {
+      if (!useful[e]) continue;
+      add_end(&ends[network->links[e].src], network->links[e].dst);
+      add_end(&ends[network->links[e].dst], network->links[e].src);
+    }
+    for (int v = 0; v < network->n_nodes; v++) {
+      if (member[v] || ends[v].n == 0 || ends[v].several) continue;
+      if (anchor[ends[v].neighbour] == v) continue; /* two relays with nothing but each other */
+      anchor[v] = ends[v].neighbour;
+      again = true;
+    }
+    for (int e = 0; e < network->n_links && again; e++)
+      useful[e] =
+          useful[e] && anchor[network->links[e].src] < 0 && anchor[network->links[e].dst] < 0;
+  }
+out:
+  free(ends);
+  return status;
+}
+
+int copse_joint_anchor(const struct copse_joint_phase *phase, int node) {
+  while (phase->anchor[node] >= 0) node = phase->anchor[node];
+  return node;
+}
+
+static copse_status add_phase(struct copse_joint_search *s, int group, bool reduce, int sink,
+                              bool *terminal, bool *useful, struct copse_err *err) {
+  struct copse_joint_phase *phase = &s->phases[s->n_phases++];
+  size_t nodes = (size_t)s->network->n_nodes;
+  copse_status status;
+  phase->group = group;
+  phase->reduce = reduce;
+  phase->sink = sink;
+  COPSE_TRY(copse_calloc((size_t)s->network->n_links, sizeof(int), &phase->column, err));
+  COPSE_TRY(copse_calloc(nodes, sizeof(int), &phase->relay_row, err));
+  COPSE_TRY(copse_calloc(nodes, sizeof(int), &phase->anchor, err));
+  mark_terminals(s, phase, terminal);
+  COPSE_TRY(prune(s, terminal, s->groups[group].closed, useful, phase->anchor, err));
+  for (int e = 0; e < s->network->n_links; e++) phase->column[e] = useful[e] ? s->n_columns++ : -1;
+  for (int v = 0; v < s->network->n_nodes; v++) phase->relay_row[v] = -1;
+out:
+  return status;
+}
+
+/* ---- columns to begin with --------------------------------------------------------------- */
+
+/* Breadth-first search from one terminal over links of use that ends at terminals: hops [n_nodes],
+ * -1: not reached. */
+static void count_hops(const struct copse_joint_search *s, const struct copse_joint_phase *phase,
+                       const bool *terminal, int from, int *hops) {
+  for (int v = 0; v < s->network->n_nodes; v++) hops[v] = -1;
+  hops[from] = 0;
+  bool more = true;
+  for (int hop = 0; more; hop++) {
+    more = false;
+    for (int e = 0; e < s->network->n_links; e++) {
+      const struct copse_net_link *link = &s->network->links[e];
+      bool leads_on = link->src == from || !terminal[link->src];
+      if (phase->column[e] < 0 || hops[link->src] != hop || !leads_on || hops[link->dst] >= 0)
+        continue;
+      hops[link->dst] = hop + 1;
+      more = true;
+    }
+  }
+}
+
+/* Opens the links of all shortest ways from `from` to other terminals. wanted [n_nodes] is used. */
+static void mark_ways(const struct copse_joint_search *s, const struct copse_joint_phase *phase,
+                      const bool *terminal, int from, const int *hops, bool *wanted, bool *open) {
+  int most = 0, sink = phase->sink < 0 ? -1 : copse_joint_terminal(s, phase, phase->sink);
+  for (int v = 0; v < s->network->n_nodes; v++) {
+    wanted[v] = terminal[v] && v != from && hops[v] > 0 && (sink < 0 || v == sink);
+    if (hops[v] > most) most = hops[v];
+  }
+  for (int hop = most; hop > 0; hop--)
+    for (int e = 0; e < s->network->n_links; e++) {
+      const struct copse_net_link *link = &s->network->links[e];
+      bool leads_on = link->src == from || !terminal[link->src];
+      if (phase->column[e] < 0 || hops[link->dst] != hop || hops[link->src] != hop - 1 ||
+          !wanted[link->dst] || !leads_on)
+        continue;
+      open[e] = true;
+      wanted[link->src] = true;
+    }
+}
+
+/* Few links are of use in the end: those of shortest ways, and what the programme asks for. */
+static copse_status close_columns(struct copse_joint_search *s, struct copse_err *err) {
+  const struct copse_network *network = s->network;
+  size_t nodes = (size_t)network->n_nodes, links = (size_t)network->n_links;
+  bool *terminal = NULL, *wanted = NULL, *open = NULL;
+  int *hops = NULL;
+  copse_status status;
+  COPSE_TRY(copse_calloc(nodes, sizeof *terminal, &terminal, err));
+  COPSE_TRY(copse_calloc(nodes, sizeof *wanted, &wanted, err));
+  COPSE_TRY(copse_calloc(links, sizeof *open, &open, err));
+  COPSE_TRY(copse_calloc(nodes, sizeof *hops, &hops, err));
+  for (int q = 0; q < s->n_phases; q++) {
+    const struct copse_joint_phase *phase = &s->phases[q];
+    memset(open, 0, links * sizeof *open);
+    mark_terminals(s, phase, terminal);
+    for (int i = 0; i < copse_joint_terminals(s, phase); i++) {
+      int from = copse_joint_terminal(s, phase, i);
+      count_hops(s, phase, terminal, from, hops);
+      mark_ways(s, phase, terminal, from, hops, wanted, open);
+    }
+    for (int e = 0; e < network->n_links; e++)
+      if (phase->column[e] >= 0 && !open[e]) copse_lp_close(s->lp, phase->column[e]);
+  }
+out:
+  free(terminal);
+  free(wanted);
+  free(open);
+  free(hops);
+  return status;
+}
+
+/* ---- all columns ------------------------------------------------------------------------- */
+
+static copse_status add_columns(struct copse_joint_search *s, int max_columns, bool *small,
+                                struct copse_err *err) {
+  bool *terminal = NULL, *useful = NULL;
+  size_t most = 0;
+  copse_status status;
+  *small = true;
+  COPSE_TRY(copse_calloc((size_t)s->n_groups, sizeof(int), &s->first_share, err));
+  for (int g = 0; g < s->n_groups; g++)
+    most += s->groups[g].exchanges ? (size_t)s->groups[g].n_members : 2;
+  COPSE_TRY(copse_calloc(most, sizeof *s->phases, &s->phases, err));
+  COPSE_TRY(copse_calloc((size_t)s->network->n_nodes, sizeof *terminal, &terminal, err));
+  COPSE_TRY(copse_calloc((size_t)s->network->n_links, sizeof *useful, &useful, err));
+  s->n_columns = s->n_rates;
+  for (int g = 0; g < s->n_groups; g++) {
+    s->first_share[g] = -1;
+    if (copse_joint_roots(s, g) > 0) continue;
+    s->first_share[g] = s->n_columns;
+    s->n_columns += s->groups[g].n_members;
+  }
+  for (int g = 0; g < s->n_groups && *small; g++) {
+    if (s->groups[g].broadcasts) COPSE_TRY(add_phase(s, g, false, -1, terminal, useful, err));
+    if (s->groups[g].reduces) COPSE_TRY(add_phase(s, g, true, -1, terminal, useful, err));
+    for (int i = 0; s->groups[g].exchanges && i < s->groups[g].n_members && *small; i++) {
+      COPSE_TRY(add_phase(s, g, false, i, terminal, useful, err));
+      *small = s->n_columns <= max_columns;
+    }
+    *small = s->n_columns <= max_columns;
+  }
+out:
+  free(terminal);
+  free(useful);
+  return status;
+}
+
+/* ---- rows -------------------------------------------------------------------------------- */
+
+static copse_status add_share_rows(struct copse_joint_search *s, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  for (int g = 0; g < s->n_groups; g++) {
+    int n = 0;
+    if (s->first_share[g] < 0) continue;
+    s->terms[n++] = (struct copse_lp_term){copse_joint_rate_column(s, g), -1};
+    for (int i = 0; i < s->groups[g].n_members; i++)
+      s->terms[n++] = (struct copse_lp_term){s->first_share[g] + i, 1};
+    COPSE_TRY(copse_lp_add_row(s->lp, s->terms, n, 0, true, err));
+  }
+out:
+  return status;
+}
+
+static copse_status add_link_rows(struct copse_joint_search *s, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  for (int e = 0; e < s->network->n_links; e++) {
+    int n = 0;
+    for (int q = 0; q < s->n_phases; q++)
+      if (s->phases[q].column[e] >= 0)
+        s->terms[n++] = (struct copse_lp_term){s->phases[q].column[e], 1};
+    if (n > 0)
+      COPSE_TRY(copse_lp_add_row(s->lp, s->terms, n, s->network->links[e].capacity, false, err));
+  }
+out:
+  return status;
+}
+
+static copse_status add_relay_rows(struct copse_joint_search *s, struct copse_joint_phase *phase,
+                                   struct copse_err *err) {
+  const bool *loose = s->groups[phase->group].loose;
+  bool *terminal = NULL;
+  copse_status status;
+  COPSE_TRY(copse_calloc((size_t)s->network->n_nodes, sizeof *terminal, &terminal, err));
+  mark_terminals(s, phase, terminal);
+  for (int w = 0; w < s->network->n_nodes; w++) {
+    int n = 0;
+    if (phase->sink >= 0 || (loose && loose[w])) continue;
+    for (int e = 0; e < s->network->n_links && !terminal[w]; e++) {
+      const struct copse_net_link *link = &s->network->links[e];
+      if (phase->column[e] >= 0 && (link->src == w || link->dst == w))
+        s->terms[n++] = (struct copse_lp_term){phase->column[e], link->dst == w ? 1 : -1};
+    }
+    if (n == 0) continue;
+    phase->relay_row[w] = copse_lp_rows(s->lp);
+    COPSE_TRY(copse_lp_add_row(s->lp, s->terms, n, 0, true, err));
+  }
+out:
+  free(terminal);
+  return status;
+}
+
+copse_status copse_joint_add_cut(struct copse_joint_search *s, int phase, bool *inside,
+                                 size_t first, struct copse_err *err) {
+  const struct copse_joint_phase *q = &s->phases[phase];
+  const struct copse_joint_group *group = &s->groups[q->group];
+  int roots = copse_joint_roots(s, q->group), held = 0, n = 0;
+  struct copse_joint_row cut = {phase, copse_lp_rows(s->lp), inside};
+  copse_status status = COPSE_OK;
+  for (int v = 0; v < s->network->n_nodes; v++) inside[v] = inside[copse_joint_anchor(q, v)];
+  for (size_t i = first; i < s->n_cuts; i++)
+    if (s->cuts[i].phase == phase &&
+        memcmp(s->cuts[i].inside, inside, (size_t)s->network->n_nodes * sizeof *inside) == 0)
+      goto out;
+  for (int i = 0; i < group->n_members; i++) {
+    if (!inside[group->members[i]] || !copse_joint_is_root(group, i)) continue;
+    held++;
+    if (roots == 0) s->terms[n++] = (struct copse_lp_term){s->first_share[q->group] + i, 1};
+  }
+  if (roots > 0 && held > 0)
+    s->terms[n++] = (struct copse_lp_term){copse_joint_rate_column(s, q->group), held};
+  for (int e = 0; e < s->network->n_links; e++) {
+    const struct copse_net_link *link = &s->network->links[e];
+    int from = q->reduce ? link->dst : link->src, to = q->reduce ? link->src : link->dst;
+    if (q->column[e] >= 0 && inside[from] && !inside[to])
+      s->terms[n++] = (struct copse_lp_term){q->column[e], roots > 0 ? -roots : -1};
+  }
+  COPSE_TRY(copse_lp_add_row(s->lp, s->terms, n, 0, false, err));
+  COPSE_TRY(copse_grow(&s->cuts, &s->cuts_capacity, s->n_cuts + 1, sizeof *s->cuts, err));
+  s->cuts[s->n_cuts++] = cut;
+  return COPSE_OK;
+out:
+  free(inside);
+  return status;
+}
+
+/* All but one terminal: what it must receive (send), which is often what binds. */
+static copse_status add_first_cuts(struct copse_joint_search *s, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  for (int q = 0; q < s->n_phases; q++) {
+    const struct copse_joint_phase *phase = &s->phases[q];
+    for (int i = 0; i < copse_joint_terminals(s, phase); i++) {
+      int terminal = copse_joint_terminal(s, phase, i);
+      bool *inside = NULL;
+      if (terminal == s->groups[phase->group].root || !copse_joint_reaches(phase, i)) continue;
+      COPSE_TRY(copse_calloc((size_t)s->network->n_nodes, sizeof *inside, &inside, err));
+      for (int v = 0; v < s->network->n_nodes; v++) inside[v] = v != terminal;
+      COPSE_TRY(copse_joint_add_cut(s, q, inside, s->n_cuts, err));
+    }
+  }
+out:
+  return status;
+}
+
+copse_status copse_joint_model(struct copse_joint_search *s, int max_columns, bool *small,
+                               struct copse_err *err) {
+  int64_t largest = 1;
+  copse_status status;
+  for (int e = 0; e < s->network->n_links; e++)
+    if (s->network->links[e].capacity > largest) largest = s->network->links[e].capacity;
+  COPSE_TRY(add_columns(s, max_columns, small, err));
+  if (!*small) goto out;
+  size_t columns = (size_t)s->n_columns;
+  COPSE_TRY(copse_calloc(columns, sizeof *s->terms, &s->terms, err));
+  COPSE_TRY(copse_calloc(columns, sizeof *s->value, &s->value, err));
+  COPSE_TRY(copse_calloc(columns, sizeof *s->inner, &s->inner, err));
+  COPSE_TRY(copse_calloc(columns, sizeof *s->middle, &s->middle, err));
+  COPSE_TRY(copse_calloc((size_t)s->network->n_nodes, sizeof(int64_t), &s->shares, err));
+  COPSE_TRY(copse_calloc((size_t)s->network->n_links, sizeof(int64_t), &s->capacities, err));
+  COPSE_TRY(copse_lp_new(s->n_columns, largest, &s->lp, err));
+  COPSE_TRY(add_share_rows(s, err));
+  COPSE_TRY(add_link_rows(s, err));
+  for (int q = 0; q < s->n_phases; q++) COPSE_TRY(add_relay_rows(s, &s->phases[q], err));
+  COPSE_TRY(add_first_cuts(s, err));
+  status = close_columns(s, err);
+out:
+  return status;
+}

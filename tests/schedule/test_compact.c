@@ -1,0 +1,488 @@
+/*
+ * Symmetry in the solver of trees: the same optimum with and without, on random symmetric
+ * clusters, beside every cut or a linear programme; compact schedules against the ordinary
+ * verifier and an independent one once expanded; damaged ones, which must be refused.
+ */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "schedule/solve.h"
+#include "schedule/verify.h"
+#include "support/fabric.h"
+#include "support/oracle.h"
+#include "support/support.h"
+#include "topology/symmetry.h"
+
+struct text {
+  char *data;
+  size_t n, room;
+  bool comma;
+};
+
+__attribute__((format(printf, 2, 3))) static void add(struct text *t, const char *fmt, ...) {
+  va_list ap;
+  va_start(ap, fmt);
+  int n = vsnprintf(t->data + t->n, t->room - t->n, fmt, ap);
+  va_end(ap);
+  ck_assert(n >= 0 && t->n + (size_t)n < t->room);
+  t->n += (size_t)n;
+}
+
+__attribute__((format(printf, 2, 3))) static void add_item(struct text *t, const char *fmt, ...) {
+  va_list ap;
+  add(t, "%s", t->comma ? "," : "");
+  t->comma = true;
+  va_start(ap, fmt);
+  int n = vsnprintf(t->data + t->n, t->room - t->n, fmt, ap);
+  va_end(ap);
+  ck_assert(n >= 0 && t->n + (size_t)n < t->room);
+  t->n += (size_t)n;
+}
+
+/* Rank i to i + d, bandwidths by d. */
+static void add_circulant(struct text *t, uint64_t *state, int most_nodes) {
+  int n = copse_test_random_int(state, 3, most_nodes < 12 ? most_nodes : 12);
+  for (int i = 0; i < n; i++) add_item(t, "{\"id\":\"n%d\",\"type\":\"gpu\"}", i);
+  add(t, "],\"links\":[");
+  t->comma = false;
+  for (int d = 1; d < n; d++) {
+    int bw = copse_test_random_int(state, d == 1 ? 1 : -6, 9);
+    for (int i = 0; i < n && bw > 0; i++)
+      add_item(t, "{\"src\":\"n%d\",\"dst\":\"n%d\",\"bandwidth\":%d,\"duplex\":false}", i,
+               (i + d) % n, bw);
+  }
+}
+
+/* Alike hosts with a switch or a chain inside, each GPU on a rail or all on one switch. */
+static void add_cluster(struct text *t, uint64_t *state, int most_nodes) {
+  int gpus = copse_test_random_int(state, 1, 4);
+  bool box = copse_test_random_int(state, 0, 1), rails = copse_test_random_int(state, 0, 1);
+  int switches = rails ? gpus : 1, most_hosts = (most_nodes - switches) / (gpus + box);
+  int hosts = copse_test_random_int(state, 2, most_hosts < 6 ? most_hosts : 6);
+  int inner = copse_test_random_int(state, 1, 30), outer = copse_test_random_int(state, 1, 9);
+  bool uneven = copse_test_random_int(state, 0, 2) == 0;
+  for (int h = 0; h < hosts; h++) {
+    for (int g = 0; g < gpus; g++) add_item(t, "{\"id\":\"g%d-%d\",\"type\":\"gpu\"}", h, g);
+    if (box) add_item(t, "{\"id\":\"b%d\",\"type\":\"nvswitch\"}", h);
+  }
+  for (int s = 0; s < switches; s++) add_item(t, "{\"id\":\"s%d\",\"type\":\"switch\"}", s);
+  add(t, "],\"links\":[");
+  t->comma = false;
+  for (int h = 0; h < hosts; h++) {
+    for (int g = 0; g < gpus; g++) {
+      add_item(t, "{\"src\":\"g%d-%d\",\"dst\":\"s%d\",\"bandwidth\":%d}", h, g, rails ? g : 0,
+               outer + (uneven && g == 0));
+      if (box)
+        add_item(t, "{\"src\":\"g%d-%d\",\"dst\":\"b%d\",\"bandwidth\":%d}", h, g, h, inner);
+      else if (g > 0)
+        add_item(t, "{\"src\":\"g%d-%d\",\"dst\":\"g%d-%d\",\"bandwidth\":%d}", h, g, h, g - 1,
+                 inner);
+    }
+  }
+}
+
+/* Hosts alike but uneven inside: GPUs with links of any bandwidth, one of them, perhaps all, on a
+ * switch. The narrowest cut may be around any of them. */
+static void add_uneven_hosts(struct text *t, uint64_t *state, int most_nodes) {
+  int gpus = copse_test_random_int(state, 3, 5), most_hosts = (most_nodes - 1) / gpus, links[5][5];
+  int hosts = copse_test_random_int(state, 2, most_hosts < 5 ? most_hosts : 5), up[5];
+  for (int a = 0; a < gpus; a++) {
+    up[a] = copse_test_random_int(state, a == 0 ? 4 : -6, 9);
+    for (int b = 0; b < a; b++) links[a][b] = copse_test_random_int(state, b == a - 1 ? 1 : -8, 9);
+  }
+  for (int h = 0; h < hosts; h++)
+    for (int g = 0; g < gpus; g++) add_item(t, "{\"id\":\"g%d-%d\",\"type\":\"gpu\"}", h, g);
+  add_item(t, "{\"id\":\"s\",\"type\":\"switch\"}");
+  add(t, "],\"links\":[");
+  t->comma = false;
+  for (int h = 0; h < hosts; h++) {
+    for (int a = 0; a < gpus; a++) {
+      if (up[a] > 0)
+        add_item(t, "{\"src\":\"g%d-%d\",\"dst\":\"s\",\"bandwidth\":%d}", h, a, up[a]);
+      for (int b = 0; b < a; b++)
+        if (links[a][b] > 0)
+          add_item(t, "{\"src\":\"g%d-%d\",\"dst\":\"g%d-%d\",\"bandwidth\":%d}", h, a, h, b,
+                   links[a][b]);
+    }
+  }
+}
+
+/* Two halves on a switch each, joined by a link that every symmetry leaves in place. */
+static void add_halves(struct text *t, uint64_t *state, int most_nodes) {
+  int most = (most_nodes - 2) / 2, n = copse_test_random_int(state, 2, most < 6 ? most : 6);
+  int leaf = copse_test_random_int(state, 3, 9), trunk = copse_test_random_int(state, 1, 3 * n);
+  for (int i = 0; i < 2 * n; i++) add_item(t, "{\"id\":\"n%d\",\"type\":\"gpu\"}", i);
+  for (int h = 0; h < 2; h++) add_item(t, "{\"id\":\"s%d\",\"type\":\"switch\"}", h);
+  add(t, "],\"links\":[");
+  t->comma = false;
+  for (int i = 0; i < 2 * n; i++)
+    add_item(t, "{\"src\":\"n%d\",\"dst\":\"s%d\",\"bandwidth\":%d}", i, i / n, leaf);
+  add_item(t, "{\"src\":\"s0\",\"dst\":\"s1\",\"bandwidth\":%d}", trunk);
+}
+
+/* One of the above by chance; ids say nothing of hosts. */
+static struct copse_topology *random_symmetric(uint64_t *state, int most_nodes) {
+  static void (*const kinds[])(struct text *, uint64_t *, int) = {add_circulant, add_cluster,
+                                                                  add_uneven_hosts, add_halves};
+  static char data[1 << 16];
+  struct text t = {.data = data, .room = sizeof data};
+  add(&t, "{\"format\":\"copse-topology/1\",\"name\":\"r\",\"nodes\":[");
+  kinds[copse_test_random_int(state, 0, 3)](&t, state, most_nodes);
+  add(&t, "]}");
+  return copse_test_topology(data);
+}
+
+static struct copse_schedule *solve(const struct copse_topology *t,
+                                    struct copse_solve_options options) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_solve_seconds seconds;
+  struct copse_schedule *s = NULL;
+  options.root = -1;
+  options.label = "test";
+  ASSERT_OK(copse_solve_schedule(t, &options, &s, &seconds, &err), &err);
+  return s;
+}
+
+static struct copse_verify_report verify(const struct copse_schedule *s,
+                                         const struct copse_topology *t) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_verify_report report;
+  ASSERT_OK(copse_verify_schedule(s, t, "test", &report, &err), &err);
+  return report;
+}
+
+/* ---- the optimum ------------------------------------------------------------------------- */
+
+START_TEST(the_optimum_is_that_without_symmetry_and_of_every_cut) {
+  uint64_t state = (uint64_t)_i + 77;
+  int symmetric = 0;
+  for (int i = 0; i < 40; i++) {
+    struct copse_err err = COPSE_ERR_INIT;
+    struct copse_topology *t = random_symmetric(&state, 16);
+    copse_collective c = i % 2 ? COPSE_ALLGATHER : COPSE_REDUCE_SCATTER;
+    struct copse_schedule *with =
+        solve(t, (struct copse_solve_options){.collective = c, .bound_only = true});
+    struct copse_schedule *without = solve(
+        t, (struct copse_solve_options){.collective = c, .bound_only = true, .no_symmetry = true});
+    ck_assert(copse_q_eq(with->time_per_GB, without->time_per_GB));
+    struct copse_symmetry symmetry;
+    ASSERT_OK(copse_topology_symmetry(t, &symmetry, &err), &err);
+    symmetric += symmetry.n > 0;
+    struct copse_test_graph *graph = copse_test_graph_of_topology(t, -1, c == COPSE_REDUCE_SCATTER);
+    mpq_t time;
+    mpq_init(time);
+    ck_assert(copse_test_cut_time(graph, time));
+    ck_assert(copse_test_equals_q(time, with->time_per_GB));
+    mpq_clear(time);
+    copse_test_graph_free(graph);
+    copse_symmetry_free(&symmetry);
+    copse_schedule_release(with);
+    copse_schedule_release(without);
+    copse_topology_release(t);
+  }
+  ck_assert_int_gt(symmetric, 30);
+}
+END_TEST
+
+/* Larger ones, beside the linear programme. */
+START_TEST(the_optimum_is_that_of_a_linear_programme) {
+  uint64_t state = (uint64_t)_i + 177;
+  for (int i = 0; i < 4; i++) {
+    struct copse_topology *t = random_symmetric(&state, 26);
+    struct copse_schedule *s =
+        solve(t, (struct copse_solve_options){.collective = COPSE_ALLGATHER, .bound_only = true});
+    struct copse_test_graph *graph = copse_test_graph_of_topology(t, -1, false);
+    double lp = copse_test_lp_time(graph), found = copse_q_to_double(s->time_per_GB);
+    ck_assert_msg(fabs(lp / found - 1) < 1e-7, "%.12g by LP, %.12g", lp, found);
+    copse_test_graph_free(graph);
+    copse_schedule_release(s);
+    copse_topology_release(t);
+  }
+}
+END_TEST
+
+/* ---- trees of base ranks -------------------------------------------------------------------- */
+
+/* Compact, read back, verified, expanded, verified by two verifiers. Returns whether it was. */
+static bool check_compact(const struct copse_topology *t, copse_collective c, int64_t k) {
+  struct copse_err err = COPSE_ERR_INIT;
+  char *text;
+  size_t size;
+  struct copse_schedule *back;
+  struct copse_schedule *s =
+      solve(t, (struct copse_solve_options){.collective = c, .compact = true, .k = k});
+  struct copse_verify_report report = verify(s, t);
+  bool compact = s->n_rotations > 0;
+  ck_assert(copse_q_eq(report.time_per_GB, s->time_per_GB));
+  if (k == 0 && c != COPSE_ALLREDUCE) ck_assert(report.optimal);
+  if (k > 0) ck_assert_int_eq(s->k, k);
+  ASSERT_OK(copse_schedule_to_json(s, &text, &size, &err), &err);
+  ASSERT_OK(copse_schedule_parse("compact.json", text, size, &back, &err), &err);
+  ck_assert_int_eq(back->n_rotations, s->n_rotations);
+  verify(back, t);
+  int64_t all = back->n_trees * copse_schedule_images(back);
+  ASSERT_OK(copse_schedule_expand(back, &err), &err);
+  ck_assert_int_eq(back->n_trees, all);
+  ck_assert_int_eq(back->n_rotations, 0);
+  verify(back, t);
+  const char *defect = copse_test_schedule_defect(back, t);
+  ck_assert_msg(!defect, "%s", defect);
+  free(text);
+  copse_schedule_release(back);
+  copse_schedule_release(s);
+  return compact;
+}
+
+START_TEST(compact_schedules_hold_on_random_clusters) {
+  static const copse_collective collectives[] = {COPSE_ALLGATHER, COPSE_REDUCE_SCATTER,
+                                                 COPSE_ALLREDUCE};
+  uint64_t state = (uint64_t)_i + 277;
+  int compact = 0;
+  for (int i = 0; i < 30; i++) {
+    struct copse_topology *t = random_symmetric(&state, 24);
+    compact += check_compact(t, collectives[i % 3], i % 5 == 4 ? 1 + i % 4 : 0);
+    copse_topology_release(t);
+  }
+  ck_assert_int_gt(compact, 12);
+}
+END_TEST
+
+static const struct {
+  const char *line;
+  int base_trees; /* what the template comes down to */
+} clusters[] = {
+    {"hosts:4 gpus:8@300 nics:8@25 rails", 1},
+    {"hosts:16 gpus:8@450 nics:8@50 rails", 1},
+    {"torus:4x4x4@100", 2},
+    {"full:8@25", 1},
+};
+START_TEST(clusters_come_down_to_few_base_trees) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *t;
+  ASSERT_OK(copse_topology_synthetic(clusters[_i].line, NULL, &t, &err), &err);
+  struct copse_schedule *s =
+      solve(t, (struct copse_solve_options){.collective = COPSE_ALLGATHER, .compact = true});
+  ck_assert_int_eq(s->n_trees, clusters[_i].base_trees);
+  ck_assert_int_eq(copse_schedule_images(s), t->n_ranks);
+  copse_schedule_release(s);
+  ck_assert(check_compact(t, COPSE_ALLGATHER, 0));
+  ck_assert(check_compact(t, COPSE_ALLREDUCE, 0));
+  copse_topology_release(t);
+}
+END_TEST
+
+/* From copse_trust_from ranks on base trees are made for a listed schedule as well. */
+START_TEST(listed_schedules_of_large_clusters_are_expanded) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *t;
+  ASSERT_OK(copse_topology_synthetic("hosts:20 gpus:8@300 nics:8@25 rails", NULL, &t, &err), &err);
+  struct copse_schedule *s = solve(t, (struct copse_solve_options){.collective = COPSE_ALLGATHER});
+  ck_assert_int_eq(s->n_rotations, 0);
+  ck_assert_int_eq(s->n_trees, 160);
+  ck_assert_int_le(copse_schedule_height(s), 2);
+  ck_assert(verify(s, t).optimal);
+  copse_schedule_release(s);
+  copse_topology_release(t);
+}
+END_TEST
+
+/* ---- damage ---------------------------------------------------------------------------------- */
+
+static struct copse_schedule *compact_of(const struct copse_topology *t, char **text) {
+  struct copse_err err = COPSE_ERR_INIT;
+  size_t size;
+  struct copse_schedule *s =
+      solve(t, (struct copse_solve_options){.collective = COPSE_ALLGATHER, .compact = true});
+  ck_assert_int_eq(s->n_rotations, 2);
+  ASSERT_OK(copse_schedule_to_json(s, text, &size, &err), &err);
+  return s;
+}
+
+/* Every two images of every symmetry exchanged, every order changed, a tree dropped, a weight
+ * moved: whatever is not right any more is refused. */
+START_TEST(damaged_symmetries_are_refused) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_verify_report report;
+  struct copse_topology *t;
+  char *text;
+  ASSERT_OK(copse_topology_synthetic("hosts:3 gpus:2@300 nics:2@25 rails", NULL, &t, &err), &err);
+  struct copse_schedule *s = compact_of(t, &text);
+  struct copse_schedule_rotation *rotations =
+      (struct copse_schedule_rotation *)(uintptr_t)s->rotations;
+  for (int g = 0; g < 2; g++) {
+    int *image = (int *)(uintptr_t)rotations[g].image;
+    for (int a = 0; a < s->n_nodes; a++) {
+      for (int b = 0; b < a; b++) {
+        int swap = image[a];
+        image[a] = image[b];
+        image[b] = swap;
+        ck_assert_int_eq(copse_verify_schedule(s, t, "bad", &report, &err), COPSE_REFUTED);
+        image[b] = image[a];
+        image[a] = swap;
+      }
+      int kept = image[a];
+      image[a] = image[(a + 1) % s->n_nodes]; /* not one to one */
+      ck_assert_int_eq(copse_verify_schedule(s, t, "bad", &report, &err), COPSE_REFUTED);
+      image[a] = kept;
+    }
+    for (int order = 1; order < 9; order++) {
+      int kept = rotations[g].order;
+      if (order == kept) continue;
+      rotations[g].order = order;
+      ck_assert_int_eq(copse_verify_schedule(s, t, "bad", &report, &err), COPSE_REFUTED);
+      rotations[g].order = kept;
+    }
+  }
+  s->n_rotations = 1; /* one symmetry left out: not every rank is a root */
+  ck_assert_int_eq(copse_verify_schedule(s, t, "bad", &report, &err), COPSE_REFUTED);
+  s->n_rotations = 2;
+  verify(s, t);
+  free(text);
+  copse_schedule_release(s);
+  copse_topology_release(t);
+}
+END_TEST
+
+/* A schedule for a healthy cluster, against one with a slower link anywhere: the symmetries are
+ * none there, whatever the loads. */
+START_TEST(symmetries_of_another_cluster_are_refused) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_verify_report report;
+  struct copse_topology *t;
+  char *text, *healthy;
+  size_t size;
+  ASSERT_OK(copse_topology_synthetic("hosts:3 gpus:2@300 nics:2@25 rails", NULL, &t, &err), &err);
+  struct copse_schedule *s = compact_of(t, &text);
+  ASSERT_OK(copse_topology_to_json(t, &healthy, &size, &err), &err);
+  int changed = 0;
+  for (char *at = healthy; (at = strstr(at, "\"bandwidth\": ")); changed++) {
+    at += strlen("\"bandwidth\": ");
+    char kept = *at;
+    *at = kept == '9' ? '8' : (char)(kept + 1);
+    struct copse_topology *other = copse_test_topology(healthy);
+    ASSERT_FAILS(copse_verify_schedule(s, other, "other", &report, &err), COPSE_REFUTED, &err,
+                 "to none like it");
+    copse_topology_release(other);
+    *at = kept;
+  }
+  ck_assert_int_eq(changed, t->n_links / 2);
+  free(healthy);
+  free(text);
+  copse_schedule_release(s);
+  copse_topology_release(t);
+}
+END_TEST
+
+/* Two switches alike folded into one: every link has an image like it, and it is no permutation. */
+START_TEST(a_folded_cluster_is_refused) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_verify_report report;
+  struct copse_topology *t = copse_test_topology(
+      "{\"format\":\"copse-topology/1\",\"name\":\"t\",\"nodes\":[{\"id\":\"a\",\"type\":\"gpu\"},"
+      "{\"id\":\"b\",\"type\":\"gpu\"},{\"id\":\"s\",\"type\":\"switch\"},"
+      "{\"id\":\"z\",\"type\":\"switch\"}],\"links\":["
+      "{\"src\":\"a\",\"dst\":\"s\",\"bandwidth\":1},{\"src\":\"b\",\"dst\":\"s\",\"bandwidth\":1},"
+      "{\"src\":\"a\",\"dst\":\"z\",\"bandwidth\":1},{\"src\":\"b\",\"dst\":\"z\",\"bandwidth\":1}]"
+      "}");
+  struct copse_schedule *s =
+      solve(t, (struct copse_solve_options){.collective = COPSE_ALLGATHER, .compact = true});
+  ck_assert_int_eq(s->n_rotations, 1);
+  int *image = (int *)(uintptr_t)s->rotations[0].image;
+  for (int v = 2; v < 4; v++) {
+    int kept = image[v];
+    image[v] = image[5 - v];
+    ASSERT_FAILS(copse_verify_schedule(s, t, "bad", &report, &err), COPSE_REFUTED, &err,
+                 "one to one");
+    image[v] = kept;
+  }
+  verify(s, t);
+  copse_schedule_release(s);
+  copse_topology_release(t);
+}
+END_TEST
+
+static char *replaced(const char *text, const char *from, const char *to) {
+  const char *at = strstr(text, from);
+  ck_assert_msg(at != NULL, "the file lacks %s", from);
+  size_t before = (size_t)(at - text), n = strlen(text) + strlen(to) + 1;
+  char *out = malloc(n);
+  ck_assert_ptr_nonnull(out);
+  snprintf(out, n, "%.*s%s%s", (int)before, text, to, at + strlen(from));
+  return out;
+}
+
+/* Files: each change is refused by the reader, as every command sees it. */
+static const struct {
+  const char *from, *to;
+} changes[] = {
+    {"\"order\": 3", "\"order\": 2"},
+    {"\"order\": 3", "\"order\": 1"},
+    {"\"order\": 3", "\"order\": 4194305"},
+    {"\"order\": 3", "\"order\": 3.5"},
+    {"\"order\": 3", "\"turns\": 3"},
+    {"\"order\": 3, ", ""},
+    {"\"generators\": [", "\"generators\": [7,"},
+    {"\"nodes\": [", "\"nodes\": [\"elsewhere\","},
+    {"\"images\": [", "\"images\": [\"elsewhere\","},
+    {"\"images\": [\"", "\"images\": [\"h0.gpu0\",\""},
+    {"\"images\": [\"", "\"images\": [\"un"},
+    {"\"symmetry\"", "\"rotation\""},
+};
+START_TEST(damaged_files_are_refused) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_schedule *bad;
+  struct copse_topology *t;
+  char *text;
+  ASSERT_OK(copse_topology_synthetic("hosts:3 gpus:2@300 nics:2@25 rails", NULL, &t, &err), &err);
+  struct copse_schedule *s = compact_of(t, &text);
+  char *changed = replaced(text, changes[_i].from, changes[_i].to);
+  copse_status status = copse_schedule_parse("bad.json", changed, strlen(changed), &bad, &err);
+  ck_assert_msg(status == COPSE_BAD_INPUT, "%s -> %s: %s (%s)", changes[_i].from, changes[_i].to,
+                copse_status_string(status), err.text);
+  ck_assert_ptr_null(bad);
+  free(changed);
+  free(text);
+  copse_schedule_release(s);
+  copse_topology_release(t);
+}
+END_TEST
+
+/* A file may claim more images than any memory holds: said, not tried. */
+START_TEST(what_is_too_large_to_list_is_not_tried) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *t;
+  char *text;
+  ASSERT_OK(copse_topology_synthetic("hosts:3 gpus:2@300 nics:2@25 rails", NULL, &t, &err), &err);
+  struct copse_schedule *s = compact_of(t, &text);
+  struct copse_schedule_rotation *rotations =
+      (struct copse_schedule_rotation *)(uintptr_t)s->rotations;
+  rotations[0].order = rotations[1].order = 3 << 20;
+  ASSERT_FAILS(copse_schedule_expand(s, &err), COPSE_NOMEM, &err, "GiB");
+  ck_assert_int_eq(s->n_rotations, 2);
+  free(text);
+  copse_schedule_release(s);
+  copse_topology_release(t);
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("schedule/compact");
+  TCase *tc = tcase_create("compact");
+  tcase_set_timeout(tc, 300);
+  tcase_add_loop_test(tc, the_optimum_is_that_without_symmetry_and_of_every_cut, 0, 4);
+  tcase_add_loop_test(tc, the_optimum_is_that_of_a_linear_programme, 0, 3);
+  tcase_add_loop_test(tc, compact_schedules_hold_on_random_clusters, 0, 6);
+  tcase_add_loop_test(tc, clusters_come_down_to_few_base_trees, 0,
+                      sizeof clusters / sizeof *clusters);
+  tcase_add_test(tc, listed_schedules_of_large_clusters_are_expanded);
+  tcase_add_test(tc, damaged_symmetries_are_refused);
+  tcase_add_test(tc, symmetries_of_another_cluster_are_refused);
+  tcase_add_test(tc, a_folded_cluster_is_refused);
+  tcase_add_loop_test(tc, damaged_files_are_refused, 0, sizeof changes / sizeof *changes);
+  tcase_add_test(tc, what_is_too_large_to_list_is_not_tried);
+  suite_add_tcase(suite, tc);
+  return copse_test_run(suite);
+}

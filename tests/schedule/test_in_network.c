@@ -1,0 +1,293 @@
+/* Switches that copy and add: the optimum over all trees that there are, answers known by hand, the
+ * file, and what can't be lowered. */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "codegen/lower.h"
+#include "schedule/solve.h"
+#include "schedule/verify.h"
+#include "support/oracle.h"
+#include "support/oracle_trees.h"
+#include "support/support.h"
+
+static struct copse_topology *parse(const char *json) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *topology = NULL;
+  ASSERT_OK(copse_topology_parse("t.json", json, strlen(json), NULL, &topology, &err), &err);
+  return topology;
+}
+
+static struct copse_schedule *solve(const struct copse_topology *t, copse_collective collective,
+                                    bool in_network, bool bound_only) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_solve_options options = {.collective = collective,
+                                        .root = -1,
+                                        .in_network = in_network,
+                                        .bound_only = bound_only,
+                                        .label = "t.json"};
+  struct copse_solve_seconds seconds;
+  struct copse_schedule *schedule = NULL;
+  ASSERT_OK(copse_solve_schedule(t, &options, &schedule, &seconds, &err), &err);
+  return schedule;
+}
+
+static void verify(const struct copse_schedule *s, const struct copse_topology *t,
+                   struct copse_verify_report *report, const char *what) {
+  struct copse_err err = COPSE_ERR_INIT;
+  const char *defect = copse_test_schedule_defect(s, t);
+  ck_assert_msg(defect == NULL, "%s: %s", what, defect);
+  ck_assert_msg(copse_verify_schedule(s, t, "s.json", report, &err) == COPSE_OK, "%s: %s", what,
+                err.text);
+}
+
+/* ---- fabrics ------------------------------------------------------------------------------- */
+
+struct writer {
+  char text[4000];
+  size_t n;
+};
+
+static void add(struct writer *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void add(struct writer *w, const char *fmt, ...) {
+  va_list ap;
+  va_start(ap, fmt);
+  w->n += (size_t)vsnprintf(w->text + w->n, sizeof w->text - w->n, fmt, ap);
+  va_end(ap);
+  ck_assert_uint_lt(w->n, sizeof w->text);
+}
+
+/* Ranks on switches, of which `clever` copy and add, and some links among the ranks. */
+static struct copse_topology *draw(uint64_t seed, int clever, int plain) {
+  struct writer w = {.n = 0};
+  uint64_t state = seed;
+  int ranks = copse_test_random_int(&state, 3, 4), links = 0;
+  add(&w, "{\"format\": \"copse-topology/1\", \"name\": \"r\", \"nodes\": [");
+  for (int v = 0; v < ranks; v++) add(&w, "{\"id\": \"g%d\", \"type\": \"gpu\"}, ", v);
+  for (int s = 0; s < clever + plain; s++) {
+    bool multicast = s < clever, aggregation = s < clever;
+    if (s < clever && copse_test_random_int(&state, 0, 3) == 0) multicast = false;
+    add(&w, "%s{\"id\": \"s%d\", \"type\": \"switch\", \"multicast\": %s, \"aggregation\": %s}",
+        s ? ", " : "", s, multicast ? "true" : "false", aggregation ? "true" : "false");
+  }
+  add(&w, "], \"links\": [");
+  for (int s = 0; s < clever + plain; s++)
+    for (int v = 0; v < ranks; v++)
+      if (s == 0 || copse_test_random_int(&state, 0, 2))
+        add(&w, "%s{\"src\": \"g%d\", \"dst\": \"s%d\", \"bandwidth\": %d}", links++ ? ", " : "", v,
+            s, copse_test_random_int(&state, 1, 9));
+  for (int v = 1; v < ranks; v++)
+    if (copse_test_random_int(&state, 0, 3) == 0)
+      add(&w, ", {\"src\": \"g%d\", \"dst\": \"g%d\", \"bandwidth\": %d}", v - 1, v,
+          copse_test_random_int(&state, 1, 9));
+  add(&w, "]}");
+  return parse(w.text);
+}
+
+/* ---- optima -------------------------------------------------------------------------------- */
+
+/* One or two such switches: all sets are tried, so the optimum is that over all trees. */
+START_TEST(with_few_switches_the_optimum_over_all_trees_is_reached) {
+  int faster = 0;
+  for (int i = 0; i < 12; i++) {
+    int seed = 12 * _i + i;
+    struct copse_topology *t = draw((uint64_t)seed, 1 + seed % 3 / 2, seed % 2);
+    struct copse_schedule *with = solve(t, COPSE_ALLREDUCE, true, false);
+    struct copse_schedule *without = solve(t, COPSE_ALLREDUCE, false, false);
+    struct copse_schedule *bound = solve(t, COPSE_ALLREDUCE, true, true);
+    struct copse_verify_report report;
+    char what[30];
+    snprintf(what, sizeof what, "seed %d", seed);
+    double expected = copse_test_all_trees_time(t, COPSE_ALLREDUCE);
+    double time = copse_q_to_double(with->time_per_GB);
+    verify(with, t, &report, what);
+    ck_assert_msg(fabs(time / expected - 1) < 1e-7, "%s: %.12g, all trees %.12g", what, time,
+                  expected);
+    ck_assert_msg(copse_q_eq(bound->time_per_GB, with->time_per_GB), "%s: bound only", what);
+    ck_assert_msg(copse_q_to_double(with->bound.time_per_GB) < expected * (1 + 1e-9), "%s", what);
+    faster += copse_q_cmp(with->time_per_GB, without->time_per_GB) < 0;
+    copse_schedule_release(with);
+    copse_schedule_release(without);
+    copse_schedule_release(bound);
+    copse_topology_release(t);
+  }
+  ck_assert_int_gt(faster, 1);
+}
+END_TEST
+
+START_TEST(with_three_switches_it_lies_between_both) {
+  for (int i = 0; i < 3; i++) {
+    int seed = 1000 + 3 * _i + i;
+    struct copse_topology *t = draw((uint64_t)seed, 3, 0);
+    struct copse_schedule *with = solve(t, COPSE_ALLREDUCE, true, false);
+    struct copse_schedule *without = solve(t, COPSE_ALLREDUCE, false, false);
+    struct copse_verify_report report;
+    double expected = copse_test_all_trees_time(t, COPSE_ALLREDUCE);
+    verify(with, t, &report, "three switches");
+    ck_assert_int_le(copse_q_cmp(with->time_per_GB, without->time_per_GB), 0);
+    ck_assert_msg(copse_q_to_double(with->time_per_GB) > expected * (1 - 1e-7), "seed %d", seed);
+    copse_schedule_release(with);
+    copse_schedule_release(without);
+    copse_topology_release(t);
+  }
+}
+END_TEST
+
+/* As solve_switches.h says: the cut bound holds, and trees that nobody copies for reach it. */
+START_TEST(one_phase_alone_is_no_faster) {
+  for (int i = 0; i < 6; i++) {
+    struct copse_topology *t = draw((uint64_t)(2000 + 6 * _i + i), 1 + i % 2, 0);
+    for (int c = 0; c < 2; c++) {
+      copse_collective collective = c ? COPSE_REDUCE_SCATTER : COPSE_ALLGATHER;
+      struct copse_schedule *s = solve(t, collective, false, false);
+      double expected = copse_test_all_trees_time(t, collective);
+      double time = copse_q_to_double(s->time_per_GB);
+      ck_assert_msg(fabs(time / expected - 1) < 1e-7, "%d: %.12g, all trees %.12g", i, time,
+                    expected);
+      copse_schedule_release(s);
+    }
+    copse_topology_release(t);
+  }
+}
+END_TEST
+
+/* Boxes of three GPUs on a switch, each with a NIC of 2, on a rail. */
+static struct copse_topology *boxes(int n, int box, const char *marks, const char *nic_marks) {
+  struct writer w = {.n = 0};
+  add(&w, "{\"format\": \"copse-topology/1\", \"name\": \"boxes\", \"nodes\": [");
+  for (int b = 0; b < n; b++) {
+    for (int g = 0; g < 3; g++)
+      add(&w,
+          "{\"id\": \"h%d.g%d\", \"type\": \"gpu\"}, {\"id\": \"h%d.n%d\", \"type\": \"nic\"%s}, ",
+          b, g, b, g, nic_marks);
+    add(&w, "{\"id\": \"h%d.s\", \"type\": \"nvswitch\"%s}, ", b, marks);
+  }
+  for (int g = 0; g < 3; g++)
+    add(&w, "{\"id\": \"r%d\", \"type\": \"switch\"%s}%s", g, nic_marks, g < 2 ? ", " : "");
+  add(&w, "], \"links\": [");
+  for (int b = 0; b < n; b++)
+    for (int g = 0; g < 3; g++)
+      add(&w,
+          "%s{\"src\": \"h%d.g%d\", \"dst\": \"h%d.s\", \"bandwidth\": %d}, {\"src\": \"h%d.g%d\", "
+          "\"dst\": \"h%d.n%d\", \"bandwidth\": 2}, {\"src\": \"h%d.n%d\", \"dst\": \"r%d\", "
+          "\"bandwidth\": 2}",
+          b + g ? ", " : "", b, g, b, box, b, g, b, g, b, g, g);
+  add(&w, "]}");
+  return parse(w.text);
+}
+
+#define MARKED ", \"multicast\": true, \"aggregation\": true"
+
+static void expect(struct copse_topology *t, struct copse_q time, bool optimal, int copying) {
+  struct copse_schedule *s = solve(t, COPSE_ALLREDUCE, true, false);
+  struct copse_verify_report report;
+  char text[COPSE_Q_TEXT];
+  verify(s, t, &report, "by hand");
+  ck_assert_msg(copse_q_eq(s->time_per_GB, time), "%s", copse_q_text(s->time_per_GB, text));
+  ck_assert_int_eq(report.optimal, optimal);
+  ck_assert_int_eq(s->n_copying > 0, copying > 0);
+  copse_schedule_release(s);
+  copse_topology_release(t);
+}
+
+/* M leaves a box of 6 GB/s in all: 1/6. Marks change nothing there, but in the boxes, where each
+ * GPU of 8 GB/s has 5/6 M of each phase to take in and as much to send, 10/48 without them. */
+START_TEST(answers_known_by_hand) {
+  expect(boxes(2, 6, "", ""), (struct copse_q){5, 24}, false, 0);
+  expect(boxes(2, 6, MARKED, ""), (struct copse_q){1, 6}, true, 2);
+  expect(boxes(2, 6, MARKED, MARKED), (struct copse_q){1, 6}, true, 2);
+  expect(boxes(3, 5, "", ""), (struct copse_q){16, 63}, false, 0);
+}
+END_TEST
+
+/* Three boxes whose rails don't copy: each box takes in 2/3 M in either phase, at 6 GB/s. No cut
+ * says so for any allreduce, the proof over all trees does. */
+START_TEST(the_bound_over_all_trees_knows_switches) {
+  struct copse_topology *t = boxes(3, 5, MARKED, "");
+  struct copse_schedule *s = solve(t, COPSE_ALLREDUCE, true, false);
+  struct copse_verify_report report;
+  struct copse_err err = COPSE_ERR_INIT;
+  verify(s, t, &report, "three boxes");
+  ck_assert(copse_q_eq(s->time_per_GB, (struct copse_q){2, 9}));
+  ck_assert_int_eq(s->bound.kind, COPSE_BOUND_FORESTS);
+  ck_assert(report.forests_optimal && s->bound.n_potentials > 0);
+  ((struct copse_schedule_potential *)s->bound.potentials)[0].node = copse_topology_find(t, "h0.s");
+  ASSERT_FAILS(copse_verify_schedule(s, t, "s.json", &report, &err), COPSE_REFUTED, &err,
+               "proves nothing at or beside");
+  copse_schedule_release(s);
+  copse_topology_release(t);
+}
+END_TEST
+
+/* Eight GPUs on one switch: M / b with it, 7/4 M / b without. */
+START_TEST(one_switch_halves_an_allreduce) {
+  for (int marked = 0; marked < 2; marked++) {
+    struct writer w = {.n = 0};
+    add(&w, "{\"format\": \"copse-topology/1\", \"name\": \"nvls\", \"nodes\": [");
+    for (int g = 0; g < 8; g++) add(&w, "{\"id\": \"g%d\", \"type\": \"gpu\"}, ", g);
+    add(&w, "{\"id\": \"s\", \"type\": \"nvswitch\"%s}], \"links\": [", marked ? MARKED : "");
+    for (int g = 0; g < 8; g++)
+      add(&w, "%s{\"src\": \"g%d\", \"dst\": \"s\", \"bandwidth\": 450}", g ? ", " : "", g);
+    add(&w, "]}");
+    expect(parse(w.text), marked ? (struct copse_q){1, 450} : (struct copse_q){7, 1800}, marked,
+           marked);
+  }
+}
+END_TEST
+
+/* ---- the file, and what is made of it ------------------------------------------------------ */
+
+START_TEST(a_schedule_says_what_it_counts_on) {
+  struct copse_topology *t = boxes(2, 6, MARKED, ""), *plain = boxes(2, 6, "", "");
+  struct copse_schedule *s = solve(t, COPSE_ALLREDUCE, true, false), *back;
+  struct copse_err err = COPSE_ERR_INIT, wrong = COPSE_ERR_INIT, lowered = COPSE_ERR_INIT;
+  struct copse_verify_report report;
+  struct copse_lower_options options = {0};
+  struct copse_plan *plan = NULL;
+  char *text, *again;
+  size_t size;
+  ASSERT_OK(copse_schedule_to_json(s, &text, &size, &err), &err);
+  ck_assert_ptr_nonnull(strstr(text, "\"in_network\": {\"multicast\": [\"h0.s\",\"h1.s\"]"));
+  ASSERT_OK(copse_schedule_parse("s.json", text, size, &back, &err), &err);
+  ASSERT_OK(copse_schedule_to_json(back, &again, &size, &err), &err);
+  ck_assert_str_eq(text, again);
+  ASSERT_OK(copse_verify_schedule(back, t, "s.json", &report, &err), &err);
+  ASSERT_FAILS(copse_verify_schedule(back, plain, "s.json", &report, &wrong), COPSE_REFUTED, &wrong,
+               "\"in_network\" names 'h0.s'");
+  ASSERT_FAILS(copse_lower_schedule(back, &options, &plan, &lowered), COPSE_UNSUPPORTED, &lowered,
+               "counts on 'h0.s' to copy");
+  free(text);
+  free(again);
+  copse_schedule_release(s);
+  copse_schedule_release(back);
+  copse_topology_release(t);
+  copse_topology_release(plain);
+}
+END_TEST
+
+START_TEST(without_the_option_nothing_changes) {
+  struct copse_topology *t = boxes(2, 6, MARKED, "");
+  struct copse_schedule *s = solve(t, COPSE_ALLREDUCE, false, false);
+  ck_assert_int_eq(s->n_copying + s->n_adding, 0);
+  copse_schedule_release(s);
+  copse_topology_release(t);
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("in_network");
+  TCase *tc = tcase_create("in_network");
+  tcase_set_timeout(tc, 300);
+  tcase_add_loop_test(tc, with_few_switches_the_optimum_over_all_trees_is_reached, 0, 6);
+  tcase_add_loop_test(tc, with_three_switches_it_lies_between_both, 0, 4);
+  tcase_add_loop_test(tc, one_phase_alone_is_no_faster, 0, 4);
+  tcase_add_test(tc, answers_known_by_hand);
+  tcase_add_test(tc, the_bound_over_all_trees_knows_switches);
+  tcase_add_test(tc, one_switch_halves_an_allreduce);
+  tcase_add_test(tc, a_schedule_says_what_it_counts_on);
+  tcase_add_test(tc, without_the_option_nothing_changes);
+  suite_add_tcase(suite, tc);
+  return copse_test_run(suite);
+}

@@ -1,6 +1,7 @@
 # copse: one Makefile, non-recursive. Quiet by default; V=1 shows the full commands.
 #
-#   make                build/copse, build/libcopse.so, build/libcopse.a, build/libcopse-nccl.so
+#   make                build/copse, build/libcopse.so, build/libcopse.a, build/libcopse-nccl.so,
+#                       build/libcopse-mpi.so
 #   make check          every test, plain and under ASan and UBSan; threads under TSan
 #   make demo           the main job, end to end
 #   make quality        schedules of topologies/ compared with schedules/quality.txt
@@ -52,6 +53,11 @@ NVCC_FLAGS = -std=c++17 -O3 --fmad=false $(foreach a,$(CUDA_ARCHS),-gencode arch
   -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS)) --threads 2 \
   -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-pthread
 
+# MPI, where Debian's or another Open MPI is there; HAVE_MPI= builds without.
+HAVE_MPI ?= $(shell $(PKG_CONFIG) --exists ompi-c && echo 1)
+MPI_CFLAGS = $(patsubst -I%,-isystem %,$(shell $(PKG_CONFIG) --cflags ompi-c))
+MPI_LIBS   = $(shell $(PKG_CONFIG) --libs ompi-c)
+
 CXX_WARNINGS := -Wall -Wextra -Wshadow -Wvla -Wpointer-arith -Wwrite-strings $(if $(WERROR),-Werror)
 WARNINGS := $(CXX_WARNINGS) -Wstrict-prototypes -Wmissing-prototypes
 CPPFLAGS_ALL = -D_GNU_SOURCE -Iinclude -Isrc $(LIB_CFLAGS) $(CPPFLAGS)
@@ -85,6 +91,7 @@ CUDA_SRC := $(if $(HAVE_CUDA),$(wildcard src/runtime/cuda/*.cu))
 CUDA_OBJ := $(CUDA_SRC:%.cu=$(OBJ)/%.cu.o)
 LIB_OBJ  := $(patsubst %.c,$(OBJ)/%.o,$(if $(HAVE_CUDA),$(filter-out src/runtime/gpu_none.c,$(LIB_SRC)),$(LIB_SRC))) $(CUDA_OBJ)
 NCCL_OBJ := $(patsubst %.c,$(OBJ)/%.o,$(wildcard src/runtime/nccl/*.c))
+MPI_OBJ  := $(patsubst %.c,$(OBJ)/%.o,$(wildcard src/runtime/mpi/*.c))
 CLI_OBJ  := $(CLI_SRC:%.c=$(OBJ)/%.o) $(OBJ)/report_assets.o
 TEST_LIB_OBJ := $(TEST_LIB:%.c=$(OBJ)/%.o)
 # The CUDA runtime on threads of the CPU (tests/emulation), and copse's CUDA sources built for it.
@@ -96,11 +103,16 @@ TESTS    := $(TEST_SRC:tests/%.c=$(OUT)/tests/%) $(EMULATED_TEST:tests/%.cc=$(OU
 
 .SECONDARY: # no object is removed once its program is linked
 .PHONY: all tests check check-tests quality demo bench lint format install uninstall clean bootstrap
-all: $(OUT)/copse $(OUT)/libcopse.so $(OUT)/libcopse.a $(OUT)/libcopse-nccl.so $(OBJ)/.without-cuda
+all: $(OUT)/copse $(OUT)/libcopse.so $(OUT)/libcopse.a $(OUT)/libcopse-nccl.so $(OBJ)/.without-cuda \
+     $(if $(HAVE_MPI),$(OUT)/libcopse-mpi.so,$(OBJ)/.without-mpi)
 
 # Says once that the GPU parts are left out.
 $(OBJ)/.without-cuda: $(OBJ)/.flags
 	$(Q)$(if $(HAVE_CUDA)$(filter-out release,$(VARIANT)),:,echo 'no nvcc: copse is built without its GPU parts, everything else is there')
+	$(Q)touch $@
+
+$(OBJ)/.without-mpi: $(OBJ)/.flags
+	$(Q)echo 'no Open MPI: copse is built without its mpi backend, everything else is there'
 	$(Q)touch $@
 
 # A change of flags rebuilds what they touch.
@@ -150,6 +162,13 @@ $(OUT)/libcopse-nccl.so: $(NCCL_OBJ) $(OUT)/libcopse.a
 	  -Wl,--exclude-libs,ALL -Wl,--as-needed -o $@ $^ $(STATIC_MD) $(LIB_LIBS) $(NCCL_CUDA_LIBS) -ldl
 	$(Q)ln -sf libcopse-nccl.so $(OUT)/libcopse-nccl.so.$(SOMAJOR)
 
+# MPI in a file of its own, so that nothing else needs it; it needs nothing of copse.
+$(MPI_OBJ): CPPFLAGS += $(MPI_CFLAGS)
+$(OUT)/libcopse-mpi.so: $(MPI_OBJ)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,-soname,libcopse-mpi.so.$(SOMAJOR) -o $@ $^ $(MPI_LIBS)
+	$(Q)ln -sf libcopse-mpi.so $(OUT)/libcopse-mpi.so.$(SOMAJOR)
+
 $(OUT)/copse: $(CLI_OBJ) $(OUT)/libcopse.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(CLI_OBJ) $(OUT)/libcopse.a $(LIB_LIBS) $(CUDA_LIBS)
@@ -161,6 +180,15 @@ $(OUT)/tests/%: $(OBJ)/tests/%.o $(TEST_LIB_OBJ) $(OUT)/libcopse.a
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ $(LIB_LIBS) $(CUDA_LIBS) $(CHECK_LIBS)
+
+# A job for mpirun, which test_mpi starts; without MPI the test skips.
+MPI_JOB := $(if $(HAVE_MPI),$(OUT)/tests/runtime/mpi/job)
+$(OBJ)/tests/runtime/mpi/job.o: CPPFLAGS += $(MPI_CFLAGS)
+$(OUT)/tests/runtime/mpi/job: $(OBJ)/tests/runtime/mpi/job.o $(TEST_LIB_OBJ) $(OUT)/libcopse.a $(OUT)/libcopse-mpi.so
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS_ALL) -Wl,-rpath,'$$ORIGIN/../../..' -o $@ $^ $(LIB_LIBS) $(CUDA_LIBS) $(MPI_LIBS) $(CHECK_LIBS)
+$(OUT)/tests/runtime/test_mpi: | $(MPI_JOB) $(OUT)/copse
 
 # The drop-in in the test program itself, over the fake NCCL and driver beside it. DT_RPATH: also
 # what the sanitizers load for others is found there.
@@ -268,6 +296,11 @@ install: all
 	install -m 755 build/libcopse-nccl.so $(DESTDIR)$(PREFIX)/lib/libcopse-nccl.so.$(VERSION)
 	ln -sf libcopse-nccl.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libcopse-nccl.so.$(SOMAJOR)
 	ln -sf libcopse-nccl.so.$(SOMAJOR) $(DESTDIR)$(PREFIX)/lib/libcopse-nccl.so
+ifneq ($(HAVE_MPI),)
+	install -m 755 build/libcopse-mpi.so $(DESTDIR)$(PREFIX)/lib/libcopse-mpi.so.$(VERSION)
+	ln -sf libcopse-mpi.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libcopse-mpi.so.$(SOMAJOR)
+	ln -sf libcopse-mpi.so.$(SOMAJOR) $(DESTDIR)$(PREFIX)/lib/libcopse-mpi.so
+endif
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' \
 	  -e 's|@CUDA_LIBS@|$(CUDA_LIBS:%= %)|' scripts/copse.pc.in \
 	  >$(DESTDIR)$(PREFIX)/lib/pkgconfig/copse.pc
@@ -275,7 +308,7 @@ install: all
 	install -m 644 $(wildcard topologies/*.json topologies/*.xml) $(DESTDIR)$(PREFIX)/share/copse/topologies/
 uninstall:
 	rm -rf $(DESTDIR)$(PREFIX)/bin/copse $(DESTDIR)$(PREFIX)/include/copse \
-	  $(DESTDIR)$(PREFIX)/lib/libcopse.* $(DESTDIR)$(PREFIX)/lib/libcopse-nccl.* $(DESTDIR)$(PREFIX)/lib/pkgconfig/copse.pc \
+	  $(DESTDIR)$(PREFIX)/lib/libcopse.* $(DESTDIR)$(PREFIX)/lib/libcopse-nccl.* $(DESTDIR)$(PREFIX)/lib/libcopse-mpi.* $(DESTDIR)$(PREFIX)/lib/pkgconfig/copse.pc \
 	  $(DESTDIR)$(PREFIX)/share/man/man1/copse.1 $(DESTDIR)$(PREFIX)/share/copse
 
 clean:

@@ -84,7 +84,8 @@ copse_status copse_schedule_verify(const copse_schedule *schedule, const copse_t
   if (!schedule || !topology) return missing(schedule ? "topology" : "schedule");
   copse_status status = copse_verify_schedule(schedule, topology, "schedule", &report, &err);
   if (status != COPSE_OK) return copse_publish_error(&err);
-  if (optimal) *optimal = report.optimal ? 1 : report.phases_optimal ? 2 : 0;
+  if (optimal)
+    *optimal = report.optimal ? 1 : report.phases_optimal ? 2 : report.forests_optimal ? 3 : 0;
   return COPSE_OK;
 }
 

@@ -2,11 +2,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "copse/wire.h"
 #include "runtime/clique.h"
 #include "runtime/comm_call.h"
 #include "runtime/comm_group.h"
 #include "runtime/debug.h"
 #include "runtime/gpu.h"
+#include "runtime/mesh.h"
 
 /* As many as a plan may have. */
 #define MAX_RANKS 65536
@@ -93,11 +95,12 @@ copse_status copse_comm_init_rank(copse_comm **comm, int n_ranks, int rank, int 
   if (device < COPSE_DEVICE_CPU)
     return done(rank, copse_fail(&err, COPSE_INVALID, "%d is no device", device), &err);
   if (device == COPSE_DEVICE_CPU)
-    return done(rank,
-                copse_fail(&err, COPSE_UNSUPPORTED,
-                           "one process per rank on the CPU is not covered; "
-                           "copse_comm_init_all makes CPU ranks in one process"),
-                &err);
+    return done(
+        rank,
+        copse_fail(&err, COPSE_UNSUPPORTED,
+                   "ranks on the CPU need more than a bootstrap: copse_comm_init_all for all in "
+                   "one process, copse_comm_init_mpi or copse_comm_init_wire for one each"),
+        &err);
   const struct copse_gpu_support *gpus;
   copse_status status = need_gpus(&gpus, &err);
   if (status != COPSE_OK) return done(rank, status, &err);
@@ -123,6 +126,35 @@ copse_status copse_comm_init_nccl(copse_comm **comm, void *nccl_comm) {
   if (status != COPSE_OK) gpus->nccl_bootstrap_free(&bootstrap);
 out:
   return done(rank, status, &err);
+}
+
+static void free_mesh(copse_bootstrap *bootstrap) { copse_mesh_free(bootstrap->context); }
+
+/* The wire is the mesh's from the start, so that it ends with it whatever happens. */
+copse_status copse_comm_init_wire(copse_comm **comm, const copse_wire *wire,
+                                  double timeout_seconds) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_mesh *mesh = NULL;
+  const int device = COPSE_DEVICE_CPU;
+  copse_status status;
+  if (!comm) return missing(NULL, "comm");
+  *comm = NULL;
+  if (!wire) return missing(NULL, "wire");
+  if (wire->n_ranks < 1 || wire->rank < 0 || wire->rank >= wire->n_ranks)
+    return done(-1,
+                copse_fail(&err, COPSE_INVALID, "no ranks to join: %s",
+                           wire->why ? wire->why(wire->context) : "the wire has none"),
+                &err);
+  COPSE_TRY(copse_mesh_new(wire, timeout_seconds, &mesh, &err));
+  const copse_bootstrap bootstrap = {copse_mesh_all_gather, mesh};
+  const struct copse_clique_shape shape = {(uint32_t)wire->n_ranks, (uint32_t)wire->rank, 1,
+                                           &device, &bootstrap};
+  status = copse_clique_new(&shape, &copse_mesh_machine, free_mesh, comm, &err);
+  if (status != COPSE_OK) copse_mesh_free(mesh);
+  if (status == COPSE_OK && timeout_seconds > 0)
+    copse_clique_set_timeout((*comm)->clique, timeout_seconds);
+out:
+  return done(wire->rank, status, &err);
 }
 
 copse_status copse_comm_destroy(copse_comm *comm) {

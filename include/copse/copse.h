@@ -125,7 +125,8 @@ COPSE_API copse_status copse_schedule_write(const copse_schedule *schedule,
  * Checks trees or flows, paths, shares, loads and the bound exactly, independently of the
  * solver. COPSE_REFUTED with the first defect. *optimal (may be NULL): 1 if the time equals
  * a bound that holds for any algorithm; 2 for an allreduce whose reduce_scatter and
- * allgather both are at their bounds; else 0.
+ * allgather both are at their bounds; 3 for an allreduce that no pair of a reduce and a
+ * broadcast forest with common shares, run together, is faster than; else 0.
  */
 COPSE_API copse_status copse_schedule_verify(const copse_schedule *schedule,
                                              const copse_topology *topology,

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "cli/cli.h"
+#include "cli/run_job.h"
 #include "cli/run_memory.h"
 #include "cli/run_options.h"
 #include "cli/run_table.h"
@@ -19,12 +20,15 @@ struct bench {
   const struct copse_plan *plan;
   struct copse_exec *exec;
   struct copse_buffers buffers;
-  struct copse_run_report *report;
-  uint64_t seed; /* other data in every check */
+  struct copse_run_report *report; /* NULL: another process prints */
+  struct copse_job job;
+  uint64_t wrong; /* elements so far */
+  uint64_t seed;  /* other data in every check */
 };
 
 /* Where somebody watches but doesn't see the rows come. */
 static void show_progress(const struct bench *bench, const struct copse_run_row *row) {
+  if (!bench->report) return;
   bool rows_are_seen = !bench->options->json && isatty(STDOUT_FILENO);
   if (isatty(STDERR_FILENO) && !rows_are_seen)
     fprintf(stderr, "\rcopse run: %llu bytes, %s %s \033[K", (unsigned long long)row->size,
@@ -32,6 +36,7 @@ static void show_progress(const struct bench *bench, const struct copse_run_row 
 }
 
 static void end_progress(const struct bench *bench) {
+  if (!bench->report) return;
   if (isatty(STDERR_FILENO) && (bench->options->json || !isatty(STDOUT_FILENO)))
     fprintf(stderr, "\r\033[K");
 }
@@ -59,12 +64,8 @@ static copse_status launch(struct bench *bench, const struct copse_launch *it, u
 }
 
 static struct copse_launch launch_of(const struct bench *bench, const struct copse_run_row *row) {
-  return (struct copse_launch){row->count,
-                               row->type,
-                               row->redop,
-                               bench->buffers.inputs,
-                               bench->buffers.outputs,
-                               NULL};
+  return (struct copse_launch){
+      row->count, row->type, row->redop, bench->buffers.inputs, bench->buffers.outputs, NULL};
 }
 
 /* One half of a row: warm up, time, then check on fresh data. */
@@ -76,6 +77,7 @@ static copse_status measure(struct bench *bench, const struct copse_run_row *row
   struct copse_launch it = launch_of(bench, row);
   COPSE_TRY(copse_exec_load(bench->exec, &it, err));
   COPSE_TRY(launch(bench, &it, o->warmup_iters, err));
+  COPSE_TRY(copse_job_meet(&bench->job, err));
   double start = copse_clock_seconds();
   COPSE_TRY(launch(bench, &it, o->iters, err));
   result->us = 1e6 * (copse_clock_seconds() - start) / o->iters;
@@ -86,6 +88,7 @@ static copse_status measure(struct bench *bench, const struct copse_run_row *row
     result->wrong += copse_buffers_count_wrong(&bench->buffers);
   }
   result->was_run = true;
+  COPSE_TRY(copse_job_combine(&bench->job, result, err));
 out:
   return status;
 }
@@ -101,7 +104,8 @@ static copse_status run_row(struct bench *bench, uint64_t bytes, enum copse_type
   if (bench->options->out_of_place) COPSE_TRY(measure(bench, &row, false, &row.out_of_place, err));
   if (bench->options->in_place && copse_buffers_has_in_place(collective))
     COPSE_TRY(measure(bench, &row, true, &row.in_place, err));
-  copse_run_report_add(bench->report, &row);
+  bench->wrong += row.out_of_place.wrong + row.in_place.wrong;
+  if (bench->report) copse_run_report_add(bench->report, &row);
 out:
   return status;
 }
@@ -131,25 +135,56 @@ static void fit_range(struct copse_run_options *options, const struct copse_plan
     options->max_bytes = h->max_bytes;
 }
 
+static copse_status new_exec(struct bench *bench, struct copse_err *err) {
+  copse_status status =
+      bench->job.mesh ? copse_exec_new_mesh(bench->plan, bench->job.mesh, &bench->exec, err)
+                      : copse_exec_new(bench->plan, bench->options->backend, &bench->exec, err);
+  if (status == COPSE_OK && bench->options->timeout > 0)
+    copse_exec_set_stall_seconds(bench->exec, bench->options->timeout);
+  return status;
+}
+
+/* What may fail at one rank of a job alone. */
+static copse_status prepare(struct bench *bench, struct copse_run_options *options,
+                            struct copse_err *err) {
+  const struct copse_plan *plan = bench->plan;
+  const struct copse_job *job = &bench->job;
+  uint32_t n = plan->header.n_ranks, first = job->mesh ? job->rank : 0;
+  copse_status status;
+  if (job->mesh && copse_mesh_size(job->mesh) != n)
+    return copse_fail(err, COPSE_INVALID,
+                      "the plan is for %u ranks and the job has %u processes; start it with "
+                      "mpirun -n %u",
+                      n, copse_mesh_size(job->mesh), n);
+  fit_range(options, plan);
+  COPSE_TRY(copse_run_check_memory(options, plan, copse_job_ranks_here(job, n), err));
+  COPSE_TRY(new_exec(bench, err));
+  uint64_t block = copse_plan_block_bytes(plan, options->max_bytes);
+  COPSE_TRY(copse_buffers_new_some(n, first, job->mesh ? 1 : n, plan->header.input_blocks * block,
+                                   plan->header.output_blocks * block, &bench->buffers, err));
+  if (first == 0) COPSE_TRY(copse_run_report_new(options, plan, &bench->report, err));
+out:
+  return status;
+}
+
 static copse_status run_bench(struct copse_run_options *options, uint64_t *wrong,
                               struct copse_err *err) {
   struct bench bench = {.options = options};
   struct copse_plan *plan = NULL;
   copse_status status;
-  COPSE_TRY(copse_plan_open(options->plan, &plan, err));
+  if (options->backend == COPSE_BACKEND_MPI)
+    COPSE_TRY(copse_job_start(&bench.job, copse_run_timeout(options), err));
+  status = copse_plan_open(options->plan, &plan, err);
   bench.plan = plan;
-  fit_range(options, plan);
-  COPSE_TRY(copse_run_check_memory(options, plan, err));
-  COPSE_TRY(copse_exec_new(plan, options->backend, &bench.exec, err));
-  uint64_t block = copse_plan_block_bytes(plan, options->max_bytes);
-  COPSE_TRY(copse_buffers_new(plan->header.n_ranks, plan->header.input_blocks * block,
-                              plan->header.output_blocks * block, &bench.buffers, err));
-  COPSE_TRY(copse_run_report_new(options, plan, &bench.report, err));
+  COPSE_TRY(copse_job_agree(&bench.job, status, plan, err));
+  COPSE_TRY(copse_job_agree(&bench.job, prepare(&bench, options, err), plan, err));
   COPSE_TRY(run_all(&bench, err));
   end_progress(&bench);
-  COPSE_TRY(copse_run_report_end(bench.report, wrong, err));
+  *wrong = bench.wrong;
+  if (bench.report) COPSE_TRY(copse_run_report_end(bench.report, wrong, err));
 out:
   if (status != COPSE_OK) end_progress(&bench);
+  copse_job_end(&bench.job, status, err); /* first: messages may be on their way to what follows */
   copse_run_report_free(bench.report);
   copse_buffers_free(&bench.buffers);
   copse_exec_free(bench.exec);
@@ -164,6 +199,10 @@ int copse_cmd_run(int argc, char **argv) {
   uint64_t wrong = 0;
   if (copse_run_options_parse(argc, argv, &options, &exit_status) == COPSE_RUN_LEAVE)
     return exit_status;
-  if (run_bench(&options, &wrong, &err) != COPSE_OK) return copse_cli_fail(&err);
+  if (run_bench(&options, &wrong, &err) != COPSE_OK) {
+    exit_status = copse_cli_fail(&err);
+    if (options.backend == COPSE_BACKEND_MPI) copse_job_linger();
+    return exit_status;
+  }
   return wrong ? 1 : 0;
 }

@@ -58,7 +58,7 @@ static void add_cut(struct copse_text *text, const struct copse_schedule *s, con
   copse_text_add(text, "]");
 }
 
-static const char *const bound_kinds[] = {"cut", "phases", "lengths"};
+static const char *const bound_kinds[] = {"cut", "phases", "lengths", "forests"};
 
 static int count_paths(const struct copse_schedule *s) {
   int n = 0;
@@ -160,6 +160,8 @@ static void print_standing(const struct copse_schedule *s, bool bound_only) {
   if (s->bound.kind == COPSE_BOUND_PHASES && equal)
     printf("reduce_scatter and allgather, equal shares, each at its bound%s\n",
            bound_only ? "; overlapped they may be faster" : "");
+  else if (s->bound.kind == COPSE_BOUND_FORESTS && equal)
+    printf("optimal among all reduce and broadcast forests with common shares, run together\n");
   else if (equal)
     printf("optimal: equal to the bound\n");
   else if (s->collective == COPSE_ALLREDUCE && s->bound.kind == COPSE_BOUND_CUT)
@@ -196,7 +198,10 @@ static void print_text(const struct copse_topology *t, const struct copse_schedu
            sec->solve.pack, sec->verify, sec->total);
     return;
   }
-  print_cut(t, s);
+  if (s->bound.kind == COPSE_BOUND_FORESTS)
+    printf("bottleneck: %d cuts, of both phases\n", s->bound.n_cuts);
+  else
+    print_cut(t, s);
   if (!bound_only)
     printf("k = %" PRId64 ", %d trees, at most %d hops high\n", s->k, s->n_trees,
            copse_schedule_height(s));
@@ -241,6 +246,7 @@ static int run(struct options *o) {
   struct copse_solve_options *solve = &o->what.solve;
   solve->label = copse_cli_topology_label(&o->what.topology);
   solve->progress = &progress;
+  solve->notes = &copse_cli_notes;
   COPSE_TRY(copse_cli_load_topologies(&o->what.topology, &topology, &whole, &err));
   if (o->what.demand)
     COPSE_TRY(copse_demand_load(o->what.demand, topology->n_ranks, &demand, &err));

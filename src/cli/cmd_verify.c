@@ -49,6 +49,8 @@ static void print_report(const struct copse_schedule *s, const struct copse_topo
     printf("optimal\n");
   else if (r->phases_optimal)
     printf("both phases optimal\n");
+  else if (r->forests_optimal)
+    printf("optimal among all reduce and broadcast forests with common shares, run together\n");
   else
     printf("above it by %.3g %%\n",
            100 * (copse_q_to_double(r->time_per_GB) / copse_q_to_double(r->bound) - 1));
@@ -64,11 +66,12 @@ static void print_json(const struct copse_schedule *s, int n_gpus,
       "{\"verified\": true, \"collective\": \"%s\", \"nranks\": %d, \"gpus\": %d, \"trees\": %d, "
       "\"flows\": %d, "
       "\"time_per_GB\": \"%s\", \"bound_time_per_GB\": \"%s\", \"optimal\": %s, "
-      "\"phases_optimal\": %s, \"same_topology\": %s}\n",
+      "\"phases_optimal\": %s, \"forests_optimal\": %s, \"same_topology\": %s}\n",
       copse_collective_name(s->collective), s->n_ranks, n_gpus, s->n_trees,
       s->n_flows * s->rotation.order, copse_q_text(r->time_per_GB, time),
       copse_q_text(r->bound, bound), r->optimal ? "true" : "false",
-      r->phases_optimal ? "true" : "false", r->same_topology ? "true" : "false");
+      r->phases_optimal ? "true" : "false", r->forests_optimal ? "true" : "false",
+      r->same_topology ? "true" : "false");
 }
 
 /* With --json also a refutation is exactly one object on standard output. */

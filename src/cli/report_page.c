@@ -36,8 +36,9 @@ static void add_card(struct copse_text *text, const char *title) {
 
 static const char *standing(const struct copse_schedule *s) {
   if (!copse_q_eq(s->time_per_GB, s->bound.time_per_GB)) return NULL;
-  return s->bound.kind == COPSE_BOUND_PHASES ? "both phases optimal"
-                                             : "optimal: equal to the bound";
+  return s->bound.kind == COPSE_BOUND_PHASES    ? "both phases optimal"
+         : s->bound.kind == COPSE_BOUND_FORESTS ? "optimal among forests with common shares"
+                                                : "optimal: equal to the bound";
 }
 
 static void add_cards(struct copse_text *text, const struct copse_report *r) {

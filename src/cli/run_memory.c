@@ -34,8 +34,8 @@ static uint64_t available_memory(void) {
 
 /* Inputs, outputs and scratch for messages of `bytes`, with the type that takes most. */
 static copse_status needed_memory(const struct copse_run_options *options,
-                                  const struct copse_plan *plan, uint64_t bytes, uint64_t *needed,
-                                  struct copse_err *err) {
+                                  const struct copse_plan *plan, uint32_t ranks_here,
+                                  uint64_t bytes, uint64_t *needed, struct copse_err *err) {
   const struct copse_plan_header *h = &plan->header;
   uint64_t block = copse_plan_block_bytes(plan, bytes), most = 0;
   for (int t = 0; t < COPSE_N_TYPES; t++) {
@@ -46,22 +46,23 @@ static copse_status needed_memory(const struct copse_run_options *options,
     if (status != COPSE_OK) return status;
     if (scratch > most) most = scratch;
   }
-  *needed =
-      most + copse_buffers_bytes(h->n_ranks, h->input_blocks * block, h->output_blocks * block);
+  *needed = (uint64_t)((unsigned __int128)most * ranks_here / h->n_ranks) +
+            copse_buffers_bytes(ranks_here, h->input_blocks * block, h->output_blocks * block);
   return COPSE_OK;
 }
 
 static double gib(uint64_t bytes) { return (double)bytes / (1 << 30); }
 
 copse_status copse_run_check_memory(const struct copse_run_options *options,
-                                    const struct copse_plan *plan, struct copse_err *err) {
+                                    const struct copse_plan *plan, uint32_t ranks_here,
+                                    struct copse_err *err) {
   uint64_t limit = options->max_memory ? options->max_memory : available_memory(), needed;
-  copse_status status = needed_memory(options, plan, options->max_bytes, &needed, err);
+  copse_status status = needed_memory(options, plan, ranks_here, options->max_bytes, &needed, err);
   if (status != COPSE_OK || needed <= limit) return status;
   uint64_t fits = options->max_bytes, bytes = needed;
   while (bytes > limit && fits > 0) {
     fits /= 2;
-    status = needed_memory(options, plan, fits, &bytes, err);
+    status = needed_memory(options, plan, ranks_here, fits, &bytes, err);
     if (status != COPSE_OK) return status;
   }
   char advice[64] = "";
@@ -69,6 +70,6 @@ copse_status copse_run_check_memory(const struct copse_run_options *options,
   return copse_fail(err, COPSE_NOMEM,
                     "-e %llu needs %.3g GiB of memory (inputs, outputs and scratch of %u ranks), "
                     "%.3g GiB are %s%s",
-                    (unsigned long long)options->max_bytes, gib(needed), plan->header.n_ranks,
-                    gib(limit), options->max_memory ? "allowed" : "available", advice);
+                    (unsigned long long)options->max_bytes, gib(needed), ranks_here, gib(limit),
+                    options->max_memory ? "allowed" : "available", advice);
 }

@@ -2,6 +2,7 @@
 
 #include <getopt.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/cli.h"
@@ -10,6 +11,8 @@
 #define DEFAULT_MAX_BYTES ((uint64_t)32 << 20)
 #define MAX_BYTES ((uint64_t)1 << 48)
 #define MAX_ITERS 1000000000u
+#define MAX_TIMEOUT 1e6
+#define DEFAULT_JOB_TIMEOUT 60.0
 
 static const char help[] =
     "usage: copse run [options] PLAN\n"
@@ -30,8 +33,10 @@ static const char help[] =
     "      --backend B        cpu: one thread steps all ranks, reports a deadlock (default)\n"
     "                         threads: a thread for every worker\n"
     "                         cuda: the GPUs of this machine; ranks beyond their number share\n"
+    "                         mpi: a process for each rank, under mpirun -n RANKS\n"
     "      --out-of-place     only out of place\n"
     "      --in-place         only in place\n"
+    "      --timeout S        give up after S seconds without progress (default 20; mpi: 60)\n"
     "      --max-memory N     refuse to take more (default: what is available)\n"
     "      --json             one JSON object instead of the table\n"
     "      --help             this text\n"
@@ -42,7 +47,15 @@ static const char help[] =
     "\n"
     "example: copse run -b 1K -e 16M -f 4 -d half -o avg --backend threads allreduce.plan\n";
 
-enum { OPT_BACKEND = 256, OPT_IN_PLACE, OPT_OUT_OF_PLACE, OPT_MAX_MEMORY, OPT_JSON, OPT_HELP };
+enum {
+  OPT_BACKEND = 256,
+  OPT_IN_PLACE,
+  OPT_OUT_OF_PLACE,
+  OPT_MAX_MEMORY,
+  OPT_TIMEOUT,
+  OPT_JSON,
+  OPT_HELP
+};
 
 static const struct option long_options[] = {
     {"minbytes", required_argument, NULL, 'b'},
@@ -58,13 +71,18 @@ static const struct option long_options[] = {
     {"in-place", no_argument, NULL, OPT_IN_PLACE},
     {"out-of-place", no_argument, NULL, OPT_OUT_OF_PLACE},
     {"max-memory", required_argument, NULL, OPT_MAX_MEMORY},
+    {"timeout", required_argument, NULL, OPT_TIMEOUT},
     {"json", no_argument, NULL, OPT_JSON},
     {"help", no_argument, NULL, OPT_HELP},
     {NULL, 0, NULL, 0}};
 
-static const char *const backend_names[] = {"cpu", "threads", "cuda"};
+static const char *const backend_names[] = {"cpu", "threads", "cuda", "mpi"};
 
 const char *copse_run_backend_name(enum copse_backend backend) { return backend_names[backend]; }
+
+double copse_run_timeout(const struct copse_run_options *options) {
+  return options->timeout > 0 ? options->timeout : DEFAULT_JOB_TIMEOUT;
+}
 
 uint64_t copse_run_next_size(const struct copse_run_options *options, uint64_t size) {
   if (options->step_bytes) return size + options->step_bytes;
@@ -126,7 +144,14 @@ static int parse_backend(const char *text, struct copse_run_options *options) {
       options->backend = (enum copse_backend)b;
       return 0;
     }
-  return copse_cli_usage("run", "no backend '%s'; there are cpu, threads and cuda", text);
+  return copse_cli_usage("run", "no backend '%s'; there are cpu, threads, cuda and mpi", text);
+}
+
+static int parse_timeout(const char *text, struct copse_run_options *options) {
+  char *end;
+  options->timeout = strtod(text, &end);
+  if (*text && !*end && options->timeout >= 0.1 && options->timeout <= MAX_TIMEOUT) return 0;
+  return bad_value("--timeout", text, "seconds, from 0.1 to 1000000");
 }
 
 static int parse_one(struct parser *parser, int option, const char *text) {
@@ -153,6 +178,7 @@ static int parse_one(struct parser *parser, int option, const char *text) {
     case OPT_MAX_MEMORY:
       if (copse_cli_parse_size(text, UINT64_MAX, &o->max_memory) && o->max_memory > 0) return 0;
       return bad_value("--max-memory", text, "a number of bytes of at least 1, such as 4G");
+    case OPT_TIMEOUT: return parse_timeout(text, o);
     default: o->json = true; return 0;
   }
 }

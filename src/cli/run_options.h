@@ -19,6 +19,7 @@ struct copse_run_options {
   enum copse_backend backend;
   bool out_of_place, in_place;
   bool json;
+  double timeout; /* seconds without progress; 0: the backend's own */
   uint64_t max_memory; /* bytes; 0: what the machine has available */
 };
 
@@ -26,6 +27,9 @@ struct copse_run_options {
 enum copse_run_parse { COPSE_RUN_GO, COPSE_RUN_LEAVE };
 enum copse_run_parse copse_run_options_parse(int argc, char **argv,
                                              struct copse_run_options *options, int *status);
+
+/* Seconds, also where none were given: for backends whose ranks are processes. */
+double copse_run_timeout(const struct copse_run_options *options);
 
 const char *copse_run_backend_name(enum copse_backend backend);
 

@@ -312,7 +312,7 @@ static copse_status load(struct job *j) {
   else if (j->base->n_ranks == 1)
     status = copse_fail_at(j->err, COPSE_BAD_INPUT, j->options.label, 0,
                            "a single rank: nothing moves, whatever fails");
-  else if (j->options.root < 0 && !j->demand)
+  else if (j->options.root < 0 && !j->demand && !j->options.free_shares) /* images of cuts only */
     status = copse_find_host_rotation(j->base, &j->order, &j->image, j->err);
 out:
   return status;

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "runtime/comm_call.h"
+#include "runtime/mesh.h"
 
 /* What a rank tells the others. All processes run on hosts of one kind. */
 struct vote {
@@ -73,6 +74,8 @@ copse_status copse_agree(const struct copse_clique_shape *shape, copse_status mi
   COPSE_TRY(copse_calloc(shape->n_ranks, sizeof *votes, &votes, err));
   status = shape->bootstrap->all_gather(shape->bootstrap->context, &vote, votes, sizeof vote);
   if (status != COPSE_OK) {
+    if (shape->bootstrap->all_gather == copse_mesh_all_gather) /* which knows why */
+      (void)copse_mesh_tell(shape->bootstrap->context, err);
     (void)copse_fail(err, status, "the bootstrap's all_gather failed");
     goto out;
   }

@@ -45,7 +45,11 @@ struct copse_exec {
   struct copse_exec_cpu *cpu;          /* the backend's own, NULL for others */
   struct copse_exec_threads *threads;
   struct copse_exec_gpu *gpu;
+  struct copse_exec_mesh *mesh;
 };
+
+/* Whether the rank's memory and workers are in this process. */
+bool copse_exec_is_here(const struct copse_exec *exec, uint32_t rank);
 
 enum copse_exec_step {
   COPSE_STEP_FINISHED,
@@ -75,6 +79,9 @@ static inline bool copse_exec_is_signalled(const struct copse_exec_channel *chan
 copse_status copse_exec_report_standstill(const struct copse_exec *exec, const char *what,
                                           struct copse_err *err) COPSE_CHECKED;
 
+/* The channel that an unfinished worker stands at, which waits at a WAIT or for packets. */
+uint32_t copse_exec_waited_channel(const struct copse_exec *exec, uint32_t w);
+
 /* COPSE_REFUTED where a finished launch left a channel with signals that nobody took. */
 copse_status copse_exec_check_balance(const struct copse_exec *exec,
                                       struct copse_err *err) COPSE_CHECKED;
@@ -86,6 +93,15 @@ void copse_exec_cpu_free(struct copse_exec *exec);
 copse_status copse_exec_threads_new(struct copse_exec *exec, struct copse_err *err) COPSE_CHECKED;
 copse_status copse_exec_threads_run(struct copse_exec *exec, struct copse_err *err) COPSE_CHECKED;
 void copse_exec_threads_free(struct copse_exec *exec);
+
+/* Over a mesh, exec_mesh.c. What a MOVE stores at other ranks it stores once in memory that is then
+ * sent. stage: room for so many bytes, or NULL when they must wait. */
+copse_status copse_exec_mesh_new(struct copse_exec *exec, struct copse_mesh *mesh,
+                                 struct copse_err *err) COPSE_CHECKED;
+copse_status copse_exec_mesh_run(struct copse_exec *exec, struct copse_err *err) COPSE_CHECKED;
+void copse_exec_mesh_free(struct copse_exec *exec);
+unsigned char *copse_exec_mesh_stage(const struct copse_exec *exec, size_t bytes);
+void copse_exec_mesh_send(const struct copse_exec *exec, const struct copse_plan_op *op);
 
 /* The GPUs' backend shares nothing with the others but the plan: the interpreter is the one
  * of view.h and element_move.h, run by the kernel. See executor.h for what the parts do. */

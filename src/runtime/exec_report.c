@@ -20,7 +20,7 @@ static void add_worker(const struct copse_exec *exec, uint32_t w, char *text, si
  * packets. Those were announced before it (a valid plan has a WAIT there), and of the senders
  * one that isn't through is the better guess.
  */
-static uint32_t waited_channel(const struct copse_exec *exec, uint32_t w) {
+uint32_t copse_exec_waited_channel(const struct copse_exec *exec, uint32_t w) {
   const struct copse_plan_op *first = &exec->plan->ops[exec->plan->workers[w].first_op];
   const struct copse_plan_op *op = first + exec->workers[w].op, *guess = NULL;
   if (op->kind == COPSE_OP_WAIT) return op->channel;
@@ -35,7 +35,7 @@ static uint32_t waited_channel(const struct copse_exec *exec, uint32_t w) {
 }
 
 static uint32_t waits_for(const struct copse_exec *exec, uint32_t w) {
-  return exec->plan->channels[waited_channel(exec, w)].src_worker;
+  return exec->plan->channels[copse_exec_waited_channel(exec, w)].src_worker;
 }
 
 /*
@@ -80,8 +80,8 @@ copse_status copse_exec_report_standstill(const struct copse_exec *exec, const c
       snprintf(text + used, sizeof text - used, "%s waits for ", i ? ", which" : "");
       add_worker(exec, next, text, sizeof text);
       used = strlen(text);
-      snprintf(text + used, sizeof text - used, " (channel %u, chunk %u)", waited_channel(exec, w),
-               exec->workers[w].chunk);
+      snprintf(text + used, sizeof text - used, " (channel %u, chunk %u)",
+               copse_exec_waited_channel(exec, w), exec->workers[w].chunk);
     } else if (i == MAX_LINKS) {
       size_t used = strlen(text);
       snprintf(text + used, sizeof text - used, ", and so on over %u more", length - MAX_LINKS - 1);

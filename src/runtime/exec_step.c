@@ -7,35 +7,58 @@ struct places {
   struct copse_place src[COPSE_MOVE_MAX_OPERANDS], dst[COPSE_MOVE_MAX_OPERANDS];
 };
 
-static void find_places(const struct copse_exec *exec, const struct copse_plan_op *op,
-                        struct copse_span chunk, uint32_t c, struct places *places) {
-  const struct copse_plan_operand *operand = &exec->view.operands[op->operand];
-  for (uint32_t k = 0; k < op->n_src; k++)
-    places->src[k] = copse_view_operand(&exec->view, operand++, chunk, c, exec->epoch);
+/* What it stores at other ranks goes to a place of their own, from which it is sent. */
+static uint32_t n_away(const struct copse_exec *exec, const struct copse_plan_op *op) {
+  uint32_t n = 0;
+  if (!exec->mesh) return 0;
+  const struct copse_plan_operand *operand = &exec->view.operands[op->operand + op->n_src];
   for (uint32_t k = 0; k < op->n_dst; k++)
-    places->dst[k] = copse_view_operand(&exec->view, operand++, chunk, c, exec->epoch);
+    if (!copse_exec_is_here(exec, operand[k].rank)) n++;
+  return n;
 }
 
-/* False when packets that it reads aren't there yet; then nothing was done. */
+/* The number of destinations here. */
+static uint32_t find_places(const struct copse_exec *exec, const struct copse_plan_op *op,
+                            struct copse_span chunk, uint32_t c, struct places *places) {
+  const struct copse_plan_operand *operand = &exec->view.operands[op->operand];
+  uint32_t n_dst = 0;
+  for (uint32_t k = 0; k < op->n_src; k++)
+    places->src[k] = copse_view_operand(&exec->view, operand++, chunk, c, exec->epoch);
+  for (uint32_t k = 0; k < op->n_dst; k++, operand++)
+    if (!exec->mesh || copse_exec_is_here(exec, operand->rank))
+      places->dst[n_dst++] = copse_view_operand(&exec->view, operand, chunk, c, exec->epoch);
+  return n_dst;
+}
+
+/* False when packets that it reads aren't there yet, or too much is on its way to other ranks; then
+ * nothing was done. */
 static bool run_move(const struct copse_exec *exec, const struct copse_plan_op *op, uint32_t c) {
   const struct copse_view *view = &exec->view;
   struct copse_span chunk = copse_view_chunk(view, op->piece, c);
   if (chunk.count == 0) return true;
   struct places places;
-  find_places(exec, op, chunk, c, &places);
+  uint32_t n_dst = find_places(exec, op, chunk, c, &places), away = n_away(exec, op);
   for (uint32_t k = 0; k < op->n_src; k++)
     if (places.src[k].epoch &&
         !copse_packets_are_there(&places.src[k], chunk.count * view->shape.element_bytes))
       return false;
+  if (away > 0) {
+    unsigned char *stage =
+        copse_exec_mesh_stage(exec, (size_t)chunk.count * view->shape.element_bytes);
+    if (!stage) return false;
+    places.dst[n_dst++] = (struct copse_place){stage, 0};
+  }
   const struct copse_move move = {.type = view->type,
                                   .redop = view->redop,
                                   .n_src = op->n_src,
-                                  .n_dst = op->n_dst,
+                                  .n_dst = n_dst,
                                   .divisor = copse_view_divisor(view, op),
                                   .count = chunk.count,
                                   .src = places.src,
                                   .dst = places.dst};
-  return copse_move_run(&move, 0, 1);
+  bool moved = copse_move_run(&move, 0, 1);
+  if (away > 0) copse_exec_mesh_send(exec, op);
+  return moved;
 }
 
 /* The worker is the only writer of the counter, so no read-modify-write is needed. */

@@ -21,8 +21,9 @@ static copse_status calloc_lines(size_t n, size_t size, void *out_pointer, struc
   return COPSE_OK;
 }
 
-copse_status copse_exec_new(const struct copse_plan *plan, enum copse_backend backend,
-                            struct copse_exec **out, struct copse_err *err) {
+static copse_status new_exec(const struct copse_plan *plan, enum copse_backend backend,
+                             struct copse_mesh *mesh, struct copse_exec **out,
+                             struct copse_err *err) {
   const struct copse_plan_header *h = &plan->header;
   struct copse_exec *exec = NULL;
   copse_status status;
@@ -39,6 +40,7 @@ copse_status copse_exec_new(const struct copse_plan *plan, enum copse_backend ba
   switch (backend) {
     case COPSE_BACKEND_CUDA: COPSE_TRY(copse_exec_gpu_new(exec, err)); break;
     case COPSE_BACKEND_THREADS: COPSE_TRY(copse_exec_threads_new(exec, err)); break;
+    case COPSE_BACKEND_MPI: COPSE_TRY(copse_exec_mesh_new(exec, mesh, err)); break;
     default: COPSE_TRY(copse_exec_cpu_new(exec, err)); break;
   }
   *out = exec;
@@ -48,11 +50,25 @@ out:
   return status;
 }
 
+copse_status copse_exec_new(const struct copse_plan *plan, enum copse_backend backend,
+                            struct copse_exec **out, struct copse_err *err) {
+  *out = NULL;
+  if (backend == COPSE_BACKEND_MPI)
+    return copse_fail(err, COPSE_INVALID, "the mpi backend needs the processes of a job");
+  return new_exec(plan, backend, NULL, out, err);
+}
+
+copse_status copse_exec_new_mesh(const struct copse_plan *plan, struct copse_mesh *mesh,
+                                 struct copse_exec **out, struct copse_err *err) {
+  return new_exec(plan, COPSE_BACKEND_MPI, mesh, out, err);
+}
+
 void copse_exec_free(struct copse_exec *exec) {
   if (!exec) return;
   copse_exec_threads_free(exec); /* first: the threads use the rest */
   copse_exec_cpu_free(exec);
   copse_exec_gpu_free(exec);
+  copse_exec_mesh_free(exec);
   if (exec->memory)
     for (uint32_t r = 0; r < exec->plan->header.n_ranks; r++) {
       free(exec->memory[r].scratch);
@@ -76,6 +92,7 @@ void copse_exec_set_stall_seconds(struct copse_exec *exec, double seconds) {
 static copse_status grow_scratch(struct copse_exec *exec, struct copse_err *err) {
   for (uint32_t r = 0; r < exec->plan->header.n_ranks; r++) {
     uint64_t bytes = copse_layout_slot_bytes(&exec->layout, &exec->view.shape, r);
+    if (!copse_exec_is_here(exec, r)) continue;
     if (bytes <= exec->scratch_capacity[r]) continue;
     free(exec->memory[r].scratch);
     exec->memory[r].scratch = NULL;
@@ -102,7 +119,7 @@ static copse_status grow_packets(struct copse_exec *exec, struct copse_err *err)
   for (uint32_t r = 0; r < n; r++) {
     free(exec->memory[r].packets);
     exec->memory[r].packets = NULL;
-    if (exec->layout.packets[r].n == 0) continue;
+    if (exec->layout.packets[r].n == 0 || !copse_exec_is_here(exec, r)) continue;
     copse_status status = copse_calloc((size_t)most, 2, &exec->memory[r].packets, err);
     if (status != COPSE_OK) return status;
   }
@@ -175,6 +192,8 @@ static copse_status run_on_cpu(struct copse_exec *exec, const struct copse_launc
   exec->broken = true;
   if (exec->backend == COPSE_BACKEND_THREADS)
     COPSE_TRY(copse_exec_threads_run(exec, err));
+  else if (exec->backend == COPSE_BACKEND_MPI)
+    COPSE_TRY(copse_exec_mesh_run(exec, err));
   else
     COPSE_TRY(copse_exec_cpu_run(exec, err));
   COPSE_TRY(copse_exec_check_balance(exec, err));

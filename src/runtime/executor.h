@@ -23,7 +23,8 @@ bool copse_redop_from_name(const char *name, enum copse_redop *out);
 enum copse_backend {
   COPSE_BACKEND_CPU,     /* one thread steps all workers in turn; reports a deadlock */
   COPSE_BACKEND_THREADS, /* a thread per worker, C11 atomics */
-  COPSE_BACKEND_CUDA     /* all ranks on this process's GPUs; several may share one */
+  COPSE_BACKEND_CUDA,    /* all ranks on this process's GPUs; several may share one */
+  COPSE_BACKEND_MPI      /* this process's rank alone, others over a mesh: copse_exec_new_mesh */
 };
 
 /* One collective call on all ranks. */
@@ -47,6 +48,13 @@ struct copse_exec;
  * the machine gives. */
 copse_status copse_exec_new(const struct copse_plan *plan, enum copse_backend backend,
                             struct copse_exec **out, struct copse_err *err) COPSE_CHECKED;
+
+/* This process's part of a plan, the rank being the mesh's (mesh.h), which outlives the exec; of
+ * a launch only that rank's input and output are looked at. Collective as launches are: what fails
+ * in them breaks the mesh. COPSE_UNSUPPORTED where the wire has too few tags. */
+struct copse_mesh;
+copse_status copse_exec_new_mesh(const struct copse_plan *plan, struct copse_mesh *mesh,
+                                 struct copse_exec **out, struct copse_err *err) COPSE_CHECKED;
 
 /*
  * Runs one launch to its end. The order of reduction is the plan's and so are the bits,

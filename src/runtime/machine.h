@@ -66,6 +66,7 @@ struct copse_machine_ops {
 };
 
 extern const struct copse_machine_ops copse_cpu_machine;
+extern const struct copse_machine_ops copse_mesh_machine; /* one rank; bootstrapped by a mesh */
 extern const struct copse_machine_ops copse_cuda_machine; /* only in builds with CUDA: see gpu.h */
 
 #endif

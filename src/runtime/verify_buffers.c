@@ -17,17 +17,25 @@ uint64_t copse_buffers_bytes(uint32_t n_ranks, uint64_t input_bytes, uint64_t ou
 
 copse_status copse_buffers_new(uint32_t n_ranks, uint64_t input_bytes, uint64_t output_bytes,
                                struct copse_buffers *buffers, struct copse_err *err) {
+  return copse_buffers_new_some(n_ranks, 0, n_ranks, input_bytes, output_bytes, buffers, err);
+}
+
+copse_status copse_buffers_new_some(uint32_t n_ranks, uint32_t first, uint32_t n_here,
+                                    uint64_t input_bytes, uint64_t output_bytes,
+                                    struct copse_buffers *buffers, struct copse_err *err) {
   copse_status status;
   const uint64_t guards = 2 * (uint64_t)COPSE_GUARD_BYTES;
   memset(buffers, 0, sizeof *buffers);
   buffers->n_ranks = n_ranks;
+  buffers->first = first;
+  buffers->end = first + n_here;
   buffers->input_capacity = input_bytes;
   buffers->output_capacity = output_bytes;
   COPSE_TRY(copse_calloc(n_ranks, sizeof(void *), &buffers->input_memory, err));
   COPSE_TRY(copse_calloc(n_ranks, sizeof(void *), &buffers->output_memory, err));
   COPSE_TRY(copse_calloc(n_ranks, sizeof(void *), &buffers->inputs, err));
   COPSE_TRY(copse_calloc(n_ranks, sizeof(void *), &buffers->outputs, err));
-  for (uint32_t r = 0; r < n_ranks; r++) {
+  for (uint32_t r = first; r < buffers->end; r++) {
     COPSE_TRY(copse_calloc(input_bytes + guards, 1, &buffers->input_memory[r], err));
     COPSE_TRY(copse_calloc(output_bytes + guards, 1, &buffers->output_memory[r], err));
   }
@@ -95,7 +103,7 @@ void copse_buffers_fill(struct copse_buffers *buffers, const struct copse_data *
                         bool in_place) {
   buffers->data = *data;
   buffers->in_place = in_place;
-  for (uint32_t r = 0; r < buffers->n_ranks; r++) {
+  for (uint32_t r = buffers->first; r < buffers->end; r++) {
     place(buffers, r);
     fill_guarded(buffers->input_memory[r], input_elements(data) * element_bytes(buffers));
     fill_guarded(buffers->output_memory[r], output_elements(data) * element_bytes(buffers));
@@ -138,7 +146,7 @@ static uint64_t check_outputs(const struct copse_buffers *buffers, uint64_t firs
   const struct copse_data *data = &buffers->data;
   uint64_t bytes = element_bytes(buffers), wrong = 0;
   bool have = false;
-  for (uint32_t r = 0; r < buffers->n_ranks; r++) {
+  for (uint32_t r = buffers->first; r < buffers->end; r++) {
     if (!copse_data_is_promised(data, r)) continue;
     if (!have) copse_data_output(data, r, first, n, reference);
     have = copse_data_is_common(data);
@@ -162,7 +170,7 @@ static bool is_overwritten(const struct copse_buffers *buffers, uint32_t r, uint
 static uint64_t check_inputs(const struct copse_buffers *buffers, uint64_t first, uint64_t n,
                              void *reference) {
   uint64_t bytes = element_bytes(buffers), wrong = 0;
-  for (uint32_t r = 0; r < buffers->n_ranks; r++) {
+  for (uint32_t r = buffers->first; r < buffers->end; r++) {
     if (is_overwritten(buffers, r, first)) continue;
     copse_data_input(&buffers->data, r, first, n, reference);
     wrong += count_different((char *)buffers->inputs[r] + first * bytes, reference, n, bytes);
@@ -170,9 +178,10 @@ static uint64_t check_inputs(const struct copse_buffers *buffers, uint64_t first
   return wrong;
 }
 
-static uint64_t check_guards(unsigned char *const *memory, uint32_t n_ranks, uint64_t bytes) {
+static uint64_t check_guards(const struct copse_buffers *buffers, unsigned char *const *memory,
+                             uint64_t bytes) {
   uint64_t wrong = 0;
-  for (uint32_t r = 0; r < n_ranks; r++) {
+  for (uint32_t r = buffers->first; r < buffers->end; r++) {
     wrong += count_not(memory[r], COPSE_GUARD_BYTES, GUARD_BYTE);
     wrong += count_not(memory[r] + COPSE_GUARD_BYTES + bytes, COPSE_GUARD_BYTES, GUARD_BYTE);
   }
@@ -196,9 +205,9 @@ uint64_t copse_buffers_count_wrong(const struct copse_buffers *buffers) {
     n = slice(at, data->count);
     wrong += check_inputs(buffers, at, n, reference);
   }
-  wrong += check_guards(buffers->input_memory, buffers->n_ranks,
-                        input_elements(data) * element_bytes(buffers));
-  wrong += check_guards(buffers->output_memory, buffers->n_ranks,
-                        output_elements(data) * element_bytes(buffers));
+  wrong +=
+      check_guards(buffers, buffers->input_memory, input_elements(data) * element_bytes(buffers));
+  wrong +=
+      check_guards(buffers, buffers->output_memory, output_elements(data) * element_bytes(buffers));
   return wrong;
 }

@@ -17,6 +17,7 @@
 
 struct copse_buffers {
   uint32_t n_ranks;
+  uint32_t first, end;                      /* the ranks whose buffers are here */
   uint64_t input_capacity, output_capacity; /* bytes, without guards */
   unsigned char **input_memory;             /* [n_ranks] guard, data, guard */
   unsigned char **output_memory;
@@ -31,6 +32,12 @@ uint64_t copse_buffers_bytes(uint32_t n_ranks, uint64_t input_bytes, uint64_t ou
 /* Room for inputs and outputs of up to so many bytes each. COPSE_NOMEM. */
 copse_status copse_buffers_new(uint32_t n_ranks, uint64_t input_bytes, uint64_t output_bytes,
                                struct copse_buffers *buffers, struct copse_err *err) COPSE_CHECKED;
+
+/* The same for the n_here ranks from `first` on; of others there is nothing. */
+copse_status copse_buffers_new_some(uint32_t n_ranks, uint32_t first, uint32_t n_here,
+                                    uint64_t input_bytes, uint64_t output_bytes,
+                                    struct copse_buffers *buffers,
+                                    struct copse_err *err) COPSE_CHECKED;
 void copse_buffers_free(struct copse_buffers *buffers);
 
 /* Whether the collective can work in place: all but alltoall. */

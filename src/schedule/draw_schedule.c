@@ -203,7 +203,9 @@ static void describe_load(struct copse_schedule_picture *p) {
       p, "%s, %.6g GB/s; bound %s: %s", copse_draw_quantity(s->time_per_GB, "s/GB", time),
       copse_schedule_algbw(s), copse_draw_quantity(s->bound.time_per_GB, "s/GB", bound),
       copse_q_eq(s->time_per_GB, s->bound.time_per_GB)
-          ? s->bound.kind == COPSE_BOUND_PHASES ? "both phases optimal" : "optimal"
+          ? s->bound.kind == COPSE_BOUND_PHASES    ? "both phases optimal"
+            : s->bound.kind == COPSE_BOUND_FORESTS ? "optimal among forests with common shares"
+                                                   : "optimal"
           : "not reached");
 }
 

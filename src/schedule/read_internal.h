@@ -45,5 +45,7 @@ copse_status copse_reader_flows(struct copse_schedule_reader *r) COPSE_CHECKED;
 /* "lengths" of its bound. */
 copse_status copse_reader_lengths(struct copse_schedule_reader *r, const cJSON *bound)
     COPSE_CHECKED;
+/* "cuts" and "potentials" of an allreduce's. */
+copse_status copse_reader_cuts(struct copse_schedule_reader *r, const cJSON *bound) COPSE_CHECKED;
 
 #endif

@@ -50,7 +50,8 @@ out:
 }
 
 static copse_status read_bound(struct copse_schedule_reader *r) {
-  static const char *const keys[] = {"time_per_GB", "cut", "kind", "reduce_cut", "lengths", NULL};
+  static const char *const keys[] = {"time_per_GB", "cut",  "kind",       "reduce_cut",
+                                     "lengths",     "cuts", "potentials", NULL};
   struct copse_bound *b = &r->schedule->bound;
   const cJSON *bound = copse_json_get(r->json.root, "bound");
   copse_status status;
@@ -58,11 +59,13 @@ static copse_status read_bound(struct copse_schedule_reader *r) {
   COPSE_TRY(copse_json_get_rational(&r->json, bound, "time_per_GB", &b->time_per_GB, r->err));
   if (r->schedule->collective == COPSE_ALLTOALL && copse_json_get(bound, "lengths"))
     return copse_reader_lengths(r, bound);
-  COPSE_TRY(copse_reader_nodes(r, copse_json_get(bound, "cut"), bound,
-                               "\"cut\" must be an array of node ids", &b->cut, &b->n_cut));
   const char *kind = "cut";
   if (copse_json_get(bound, "kind"))
     COPSE_TRY(copse_json_get_string(&r->json, bound, "kind", &kind, r->err));
+  if (strcmp(kind, "forests") == 0 && r->schedule->collective == COPSE_ALLREDUCE)
+    return copse_reader_cuts(r, bound);
+  COPSE_TRY(copse_reader_nodes(r, copse_json_get(bound, "cut"), bound,
+                               "\"cut\" must be an array of node ids", &b->cut, &b->n_cut));
   if (strcmp(kind, "cut") == 0) {
     if (copse_json_get(bound, "reduce_cut"))
       return copse_reader_refuse(r, bound, NULL, "\"reduce_cut\" needs \"kind\": \"phases\"");
@@ -70,7 +73,8 @@ static copse_status read_bound(struct copse_schedule_reader *r) {
   }
   if (strcmp(kind, "phases") != 0 || r->schedule->collective != COPSE_ALLREDUCE)
     return copse_reader_refuse(r, bound, NULL,
-                               "\"kind\" must be \"cut\", or for an allreduce \"phases\"");
+                               "\"kind\" must be \"cut\", or for an allreduce \"phases\" or "
+                               "\"forests\"");
   b->kind = COPSE_BOUND_PHASES;
   COPSE_TRY(copse_reader_nodes(r, copse_json_get(bound, "reduce_cut"), bound,
                                "\"reduce_cut\" must be an array of node ids", &b->reduce_cut,

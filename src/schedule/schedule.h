@@ -54,14 +54,41 @@ struct copse_schedule_length {
   struct copse_q length;
 };
 
+/* One node set S of an allreduce's certificate, with its multiplier. */
+struct copse_schedule_cut {
+  enum copse_phase phase; /* broadcast: counts what leaves S; reduce: what enters S */
+  struct copse_q weight;  /* > 0 */
+  const int *nodes;       /* [n_nodes] indices into the schedule's nodes */
+  int n_nodes;
+};
+
+/* A relay's potential in that certificate, any sign; of all others it is 0. */
+struct copse_schedule_potential {
+  int node; /* index into the schedule's nodes */
+  struct copse_q value;
+};
+
 /*
  * COPSE_BOUND_CUT: one cut; for an allreduce it holds for any algorithm.
  * COPSE_BOUND_PHASES: an allreduce's two phases, each at its own optimum, one after the
  * other, with equal shares: the sum of two cut bounds.
  * COPSE_BOUND_LENGTHS: an alltoall, by linear programming duality (BACKGROUND section 7): for
  * any link lengths l >= 0, T/M >= sum_ij demand(i,j)/M * dist_l(i,j) / sum_e b_e l_e.
+ * COPSE_BOUND_FORESTS: an allreduce by a reduce and a broadcast forest with the same shares per
+ * root, whichever shares and trees, run together. Let Y_e (Z_e) be the weight of the broadcast
+ * (reduce) cuts that link e leaves (enters), p the potentials; the weights of the cuts around
+ * every rank add up to 1 or more, and every cut misses a rank. A tree of root v crosses each
+ * cut around v, and along its paths from rank to rank the differences of p add up to 0, so
+ *   T/M >= 1 / sum_e b_e max(Z_e, Y_e - (p[dst] - p[src])).
+ * Of other algorithms it says nothing. Where a switch is multicast or aggregates, loads along a
+ * path are not all counted, and p must be 0.
  */
-enum copse_bound_kind { COPSE_BOUND_CUT, COPSE_BOUND_PHASES, COPSE_BOUND_LENGTHS };
+enum copse_bound_kind {
+  COPSE_BOUND_CUT,
+  COPSE_BOUND_PHASES,
+  COPSE_BOUND_LENGTHS,
+  COPSE_BOUND_FORESTS
+};
 
 /*
  * Node sets S, as indices into `nodes`. `cut` bounds what must leave S in a broadcast
@@ -77,6 +104,10 @@ struct copse_bound {
   int n_reduce_cut;
   const struct copse_schedule_length *lengths; /* COPSE_BOUND_LENGTHS only */
   int n_lengths;
+  const struct copse_schedule_cut *cuts; /* COPSE_BOUND_FORESTS only */
+  int n_cuts;
+  const struct copse_schedule_potential *potentials; /* COPSE_BOUND_FORESTS only */
+  int n_potentials;
 };
 
 /*
@@ -97,7 +128,8 @@ struct copse_schedule {
   const int *rank_nodes; /* [n_ranks] index into nodes */
   int n_nodes;
   const char *const *nodes;   /* ids */
-  int64_t k;                  /* trees per root (of weight 1/(N k) each); 0 if not stated */
+  int64_t k;                  /* trees per root (of weight 1/(N k) each); of an allreduce with
+                                 unequal shares only the unit 1/(N k); 0 if not stated */
   struct copse_q time_per_GB; /* seconds per GB; 0 for a single rank */
   struct copse_bound bound;
   int n_trees;

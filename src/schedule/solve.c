@@ -3,9 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/collective.h"
 #include "schedule/instance.h"
 #include "schedule/loads.h"
+#include "schedule/solve_shares.h"
 #include "solver/forest.h"
 
 /* One phase as solved: a broadcast forest, on the reversed graph for a reduce phase. */
@@ -23,6 +25,13 @@ struct build {
   struct copse_solve_options chosen; /* options with the k that a tolerance leads to */
   bool mirrored;                     /* the reduce phase is the broadcast phase turned around */
 };
+
+static void free_phases(struct build *b) {
+  copse_forest_free(&b->broadcast.forest);
+  copse_forest_free(&b->reduce.forest);
+  copse_instance_free(&b->broadcast.instance);
+  copse_instance_free(&b->reduce.instance);
+}
 
 static copse_status refuse_unreached(const struct build *b, const struct phase *phase,
                                      bool reversed, struct copse_err *err) {
@@ -47,7 +56,8 @@ static copse_status refuse_unreached(const struct build *b, const struct phase *
 static copse_status solve_phase(struct build *b, bool reversed, struct phase *phase,
                                 struct copse_solve_seconds *seconds, struct copse_err *err) {
   const struct copse_solve_options *o = b->options;
-  struct copse_forest_options options = {o->k, o->bound_only, o->progress};
+  struct copse_forest_options options = {
+      .k = o->k, .bound_only = o->bound_only, .progress = o->progress};
   copse_status status;
   phase->used = true;
   COPSE_TRY(copse_instance_make(b->topology, o->label, o->root, reversed, &phase->instance, err));
@@ -110,12 +120,14 @@ static copse_status convert_tree(struct build *b, const struct phase *phase,
                                  struct copse_schedule_tree *to, struct copse_err *err) {
   int n = b->topology->n_ranks - 1;
   copse_status status;
-  int64_t whole;
+  int64_t whole = 0;
   struct copse_schedule_edge *edges = take(b->schedule, n, sizeof *edges);
   if (!edges) return copse_fail_nomem(err);
   for (int i = 0; i < n; i++)
     COPSE_TRY(convert_edge(b, &from->edges[i], turn, &edges[turn ? n - 1 - i : i], err));
-  if (copse_mul_overflows(phase->forest.k, phase->instance.network.n_roots, &whole))
+  for (int i = 0; i < phase->instance.network.n_roots; i++)
+    whole += phase->instance.network.roots[i].weight; /* the solver's sums fit */
+  if (copse_mul_overflows(phase->forest.k, whole, &whole))
     return copse_fail(err, COPSE_OVERFLOW, "the number of trees needs more than 63 bits");
   COPSE_TRY(copse_q_make(from->multiplicity, whole, &to->weight, err));
   to->root = b->topology->nodes[from->root].rank;
@@ -171,10 +183,7 @@ static copse_status bound_by_narrowest_cut(struct build *b, struct copse_err *er
     COPSE_TRY(copy_cut(&narrow, &narrow.reduce, &bound->cut, &bound->n_cut, err));
   }
 out:
-  copse_forest_free(&narrow.broadcast.forest);
-  copse_forest_free(&narrow.reduce.forest);
-  copse_instance_free(&narrow.broadcast.instance);
-  copse_instance_free(&narrow.reduce.instance);
+  free_phases(&narrow);
   return status;
 }
 
@@ -303,13 +312,80 @@ static copse_status check_options(const struct copse_topology *topology,
   return COPSE_OK;
 }
 
-/* Trees, their time, and the bound that belongs to it. */
-static copse_status fill(struct build *b, struct copse_err *err) {
+static copse_status pack_shares(struct build *b, bool reduce, const struct copse_instance *instance,
+                                const struct copse_shares *shares, struct phase *phase,
+                                struct copse_solve_seconds *seconds, struct copse_err *err) {
+  struct copse_forest_options options = {.as_given = true, .progress = b->options->progress};
+  copse_status status;
+  phase->used = true;
+  COPSE_TRY(copse_free_shares_instance(instance, shares, reduce, &phase->instance, err));
+  COPSE_TRY(copse_forest_solve(&phase->instance.network, &options, &phase->forest, err));
+  seconds->split += phase->forest.seconds_split;
+  seconds->pack += phase->forest.seconds_pack;
+out:
+  return status;
+}
+
+/* Puts the trees of unequal shares in the place of the others. */
+static copse_status take_shares(struct build *b, const struct copse_shares *shares,
+                                struct copse_solve_seconds *seconds, struct copse_err *err) {
+  struct build unequal = {.topology = b->topology, .options = b->options, .schedule = b->schedule};
   struct copse_schedule *schedule = b->schedule;
+  copse_status status;
+  COPSE_TRY(
+      pack_shares(b, false, &b->broadcast.instance, shares, &unequal.broadcast, seconds, err));
+  COPSE_TRY(pack_shares(b, true, &b->broadcast.instance, shares, &unequal.reduce, seconds, err));
+  COPSE_TRY(convert_trees(&unequal, err));
+  COPSE_TRY(copse_tree_time(b->topology, schedule->trees, (size_t)schedule->n_trees,
+                            &schedule->time_per_GB, err));
+  /* the smallest k for which 1/(N k) is a unit of all weights */
+  schedule->k = shares->whole / copse_gcd(shares->whole, schedule->n_ranks);
+out:
+  free_phases(&unequal);
+  return status;
+}
+
+/*
+ * Unequal shares where they are faster. Also where they are not, but today's bound leaves open
+ * whether anything is: then only the bound changes.
+ */
+static copse_status try_free_shares(struct build *b, struct copse_solve_seconds *seconds,
+                                    struct copse_err *err) {
+  struct copse_schedule *schedule = b->schedule;
+  struct copse_shares shares = {0};
+  struct copse_bound forests;
+  struct copse_q time;
+  copse_status status;
+  double start = copse_clock_seconds();
+  bool open = copse_q_cmp(schedule->bound.time_per_GB, schedule->time_per_GB) < 0;
+  if (schedule->bound.kind == COPSE_BOUND_CUT && !open) return COPSE_OK;
+  COPSE_TRY(copse_free_shares_find(b->topology, b->options, &b->broadcast.instance,
+                                   schedule->time_per_GB, !open, &shares, &time, err));
+  seconds->optimum += copse_clock_seconds() - start;
+  if (shares.outcome != COPSE_SHARES_PROVED) goto out;
+  int order = copse_q_cmp(time, schedule->time_per_GB);
+  if (order < 0 && b->options->bound_only) schedule->time_per_GB = time;
+  if (order < 0 && !b->options->bound_only) COPSE_TRY(take_shares(b, &shares, seconds, err));
+  COPSE_TRY(copse_free_shares_bound(b->topology, &shares, time, schedule, err));
+  forests = schedule->bound;
+  COPSE_TRY(bound_by_narrowest_cut(b, err)); /* one that holds for any allreduce says more */
+  if (copse_q_cmp(schedule->bound.time_per_GB, time) < 0) schedule->bound = forests;
+out:
+  copse_shares_free(&shares);
+  return status;
+}
+
+/* Trees, their time, and the bound that belongs to it. */
+static copse_status fill(struct build *b, struct copse_solve_seconds *seconds,
+                         struct copse_err *err) {
+  const struct copse_solve_options *o = b->options;
+  struct copse_schedule *schedule = b->schedule;
+  bool may_differ =
+      o->collective == COPSE_ALLREDUCE && o->free_shares && o->k == 0 && o->tolerance.num == 0;
   copse_status status;
   COPSE_TRY(set_bound(b, err));
   schedule->time_per_GB = schedule->bound.time_per_GB;
-  if (b->options->bound_only) return COPSE_OK;
+  if (o->bound_only) return may_differ ? try_free_shares(b, seconds, err) : COPSE_OK;
   COPSE_TRY(convert_trees(b, err));
   COPSE_TRY(copse_tree_time(b->topology, schedule->trees, (size_t)schedule->n_trees,
                             &schedule->time_per_GB, err));
@@ -317,6 +393,7 @@ static copse_status fill(struct build *b, struct copse_err *err) {
    * than one after the other, and only a bound for any allreduce is one. */
   if (copse_q_cmp(schedule->time_per_GB, schedule->bound.time_per_GB) < 0)
     COPSE_TRY(bound_by_narrowest_cut(b, err));
+  if (may_differ) COPSE_TRY(try_free_shares(b, seconds, err));
 out:
   return status;
 }
@@ -336,15 +413,12 @@ copse_status copse_solve_schedule(const struct copse_topology *topology,
     COPSE_TRY(copse_solve_alltoall(topology, options, b.schedule, seconds, err));
   } else {
     COPSE_TRY(solve_phases(&b, seconds, err));
-    COPSE_TRY(fill(&b, err));
+    COPSE_TRY(fill(&b, seconds, err));
   }
   *out = b.schedule;
   b.schedule = NULL;
 out:
-  copse_forest_free(&b.broadcast.forest);
-  copse_forest_free(&b.reduce.forest);
-  copse_instance_free(&b.broadcast.instance);
-  copse_instance_free(&b.reduce.instance);
+  free_phases(&b);
   copse_schedule_release(b.schedule);
   return status;
 }

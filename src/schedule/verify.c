@@ -8,6 +8,7 @@
 
 #include "base/collective.h"
 #include "schedule/verify_flows.h"
+#include "schedule/verify_forests.h"
 #include "schedule/verify_internal.h"
 
 struct checker {
@@ -148,20 +149,21 @@ static copse_status check_shares(struct checker *c, enum copse_phase phase, mpq_
   return status;
 }
 
-static mpq_t *new_rationals(int n) {
+mpq_t *copse_verify_rationals(int n) {
   mpq_t *q = calloc((size_t)(n > 0 ? n : 1), sizeof *q);
   for (int i = 0; q && i < n; i++) mpq_init(q[i]);
   return q;
 }
 
-static void free_rationals(mpq_t *q, int n) {
+void copse_verify_rationals_free(mpq_t *q, int n) {
   for (int i = 0; q && i < n; i++) mpq_clear(q[i]);
   free(q);
 }
 
 static copse_status check_all_shares(struct checker *c) {
   const struct copse_schedule *s = c->schedule;
-  mpq_t *out_shares = new_rationals(s->n_ranks), *in_shares = new_rationals(s->n_ranks);
+  mpq_t *out_shares = copse_verify_rationals(s->n_ranks),
+        *in_shares = copse_verify_rationals(s->n_ranks);
   bool out = copse_collective_broadcasts(s->collective);
   bool in = copse_collective_reduces(s->collective);
   copse_status status = out_shares && in_shares ? COPSE_OK : copse_fail_nomem(c->err);
@@ -170,8 +172,8 @@ static copse_status check_all_shares(struct checker *c) {
   for (int r = 0; r < s->n_ranks && status == COPSE_OK && in && out; r++)
     if (!mpq_equal(out_shares[r], in_shares[r]))
       status = refute(c, "the share of root %d differs between the two phases", r);
-  free_rationals(out_shares, s->n_ranks);
-  free_rationals(in_shares, s->n_ranks);
+  copse_verify_rationals_free(out_shares, s->n_ranks);
+  copse_verify_rationals_free(in_shares, s->n_ranks);
   return status;
 }
 
@@ -285,6 +287,9 @@ static copse_status check_bound(struct checker *c, struct copse_verify_report *r
   if (c->schedule->collective == COPSE_ALLTOALL)
     COPSE_TRY(
         copse_verify_flow_bound(c->schedule, c->topology, c->node_of, c->label, time, c->err));
+  else if (bound->kind == COPSE_BOUND_FORESTS)
+    COPSE_TRY(
+        copse_verify_forest_bound(c->schedule, c->topology, c->node_of, c->label, time, c->err));
   else
     COPSE_TRY(cut_time(c, bound->cut, bound->n_cut, entering, allreduce && !phases, time));
   if (phases) {
@@ -299,8 +304,9 @@ static copse_status check_bound(struct checker *c, struct copse_verify_report *r
     status = refute(c, "the time %s is below the bound %s",
                     copse_q_text(report->time_per_GB, claimed), copse_q_text(report->bound, found));
   bool equal = copse_q_eq(report->time_per_GB, report->bound);
-  report->optimal = equal && !phases;
   report->phases_optimal = equal && phases;
+  report->forests_optimal = equal && bound->kind == COPSE_BOUND_FORESTS;
+  report->optimal = equal && !report->phases_optimal && !report->forests_optimal;
 out:
   mpq_clears(time, second, NULL);
   return status;
@@ -320,7 +326,7 @@ copse_status copse_verify_schedule(const struct copse_schedule *schedule,
   size_t links = (size_t)topology->n_links;
   copse_status status;
   *report = (struct copse_verify_report){0};
-  c.loads = new_rationals(topology->n_links);
+  c.loads = copse_verify_rationals(topology->n_links);
   if (!c.loads) return copse_fail_nomem(err);
   COPSE_TRY(copse_calloc((size_t)schedule->n_nodes, sizeof(int), &c.node_of, err));
   COPSE_TRY(copse_calloc(links, sizeof(int), &c.last_tree, err));
@@ -335,7 +341,7 @@ copse_status copse_verify_schedule(const struct copse_schedule *schedule,
   COPSE_TRY(check_time(&c, report));
   COPSE_TRY(check_bound(&c, report));
 out:
-  free_rationals(c.loads, topology->n_links);
+  copse_verify_rationals_free(c.loads, topology->n_links);
   free(c.node_of);
   free(c.last_tree);
   free(c.reached);

@@ -14,6 +14,8 @@ struct copse_verify_report {
   struct copse_q bound;         /* recomputed from the cut */
   bool optimal;                 /* the two are equal, and the bound holds for any algorithm */
   bool phases_optimal;          /* allreduce: equal to its phases' bounds, one after the other */
+  bool forests_optimal;         /* allreduce: equal, and the bound holds for every pair of a reduce
+                                   and a broadcast forest with common shares, run together */
   int busiest_src, busiest_dst; /* nodes of a most loaded link; -1 without links */
   int busiest_links;            /* how many links are that loaded */
 };

@@ -20,4 +20,8 @@ static inline void set_q(mpq_t to, struct copse_q from) {
   mpz_set_si(mpq_denref(to), from.den);
 }
 
+/* n zeros, NULL when memory ran out; _free accepts NULL. */
+mpq_t *copse_verify_rationals(int n);
+void copse_verify_rationals_free(mpq_t *q, int n);
+
 #endif

@@ -40,11 +40,35 @@ static void add_lengths(struct copse_text *text, const struct copse_schedule *sc
   copse_text_add(text, "}");
 }
 
+/* The certificate over all forests with common shares: cuts with weights, and potentials. */
+static void add_cuts(struct copse_text *text, const struct copse_schedule *schedule) {
+  const struct copse_bound *bound = &schedule->bound;
+  copse_text_add(text, ", \"kind\": \"forests\",\n  \"cuts\": [");
+  for (int i = 0; i < bound->n_cuts; i++) {
+    const struct copse_schedule_cut *cut = &bound->cuts[i];
+    copse_text_add(text, "%s\n   {\"phase\": \"%s\", \"weight\": ", i > 0 ? "," : "",
+                   cut->phase == COPSE_PHASE_REDUCE ? "reduce" : "broadcast");
+    add_rational(text, cut->weight);
+    copse_text_add(text, ", \"cut\": ");
+    add_nodes(text, schedule, cut->nodes, cut->n_nodes);
+    copse_text_add(text, "}");
+  }
+  copse_text_add(text, "],\n  \"potentials\": [");
+  for (int i = 0; i < bound->n_potentials; i++) {
+    copse_text_add(text, "%s\n   {\"node\": ", i > 0 ? "," : "");
+    copse_text_add_json_string(text, schedule->nodes[bound->potentials[i].node]);
+    copse_text_add(text, ", \"value\": ");
+    add_rational(text, bound->potentials[i].value);
+    copse_text_add(text, "}");
+  }
+  copse_text_add(text, "]");
+}
+
 static void add_bound(struct copse_text *text, const struct copse_schedule *schedule) {
   const struct copse_bound *bound = &schedule->bound;
   copse_text_add(text, " \"bound\": {\"time_per_GB\": ");
   add_rational(text, bound->time_per_GB);
-  if (bound->kind != COPSE_BOUND_LENGTHS) {
+  if (bound->kind == COPSE_BOUND_CUT || bound->kind == COPSE_BOUND_PHASES) {
     copse_text_add(text, ", \"cut\": ");
     add_nodes(text, schedule, bound->cut, bound->n_cut);
   }
@@ -53,6 +77,7 @@ static void add_bound(struct copse_text *text, const struct copse_schedule *sche
     add_nodes(text, schedule, bound->reduce_cut, bound->n_reduce_cut);
   }
   if (bound->kind == COPSE_BOUND_LENGTHS) add_lengths(text, schedule);
+  if (bound->kind == COPSE_BOUND_FORESTS) add_cuts(text, schedule);
   copse_text_add(text, "},\n");
 }
 

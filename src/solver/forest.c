@@ -121,6 +121,11 @@ static copse_status choose_capacities(const struct copse_network *network,
                                       struct copse_err *err) {
   copse_status status;
   struct copse_q u;
+  if (options->as_given) {
+    for (int i = 0; i < network->n_links; i++) capacities[i] = network->links[i].capacity;
+    forest->k = 1;
+    return COPSE_OK;
+  }
   if (options->k > 0) {
     forest->k = options->k;
     return copse_optimum_fixed_k(network, forest->optimum.x, options->k, &u, capacities, err);
@@ -180,7 +185,10 @@ copse_status copse_forest_solve(const struct copse_network *network,
   copse_status status;
   *out = (struct copse_forest){0};
   double start = copse_clock_seconds();
-  COPSE_TRY(copse_optimum_find(network, options->progress, &out->optimum, err));
+  if (options->as_given)
+    out->optimum = (struct copse_optimum){.x = COPSE_Q_ONE, .unreached = -1};
+  else
+    COPSE_TRY(copse_optimum_find(network, options->progress, &out->optimum, err));
   out->seconds_optimum = copse_clock_seconds() - start;
   if (options->bound_only) goto out;
   if (network->n_terminals == 1)

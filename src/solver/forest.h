@@ -37,6 +37,8 @@ struct copse_forest {
 struct copse_forest_options {
   int64_t k;       /* 0: exact, as many trees as the optimum needs; else exactly this many */
   bool bound_only; /* optimum and cut, no trees */
+  bool as_given;   /* the capacities carry `weight` trees of every root, which is known: k = 1,
+                      no optimum is looked for (optimum.x is 1) */
   const struct copse_progress *progress;
 };
 

@@ -177,7 +177,7 @@ START_TEST(what_this_build_lacks_is_said_in_one_line) {
   copse_bootstrap bootstrap = {no_gather, NULL};
   COMM_FAILS(copse_comm_init_rank(&comm, 2, 2, 0, &bootstrap), COPSE_INVALID, "rank 2 of 2");
   COMM_FAILS(copse_comm_init_rank(&comm, 2, 0, COPSE_DEVICE_CPU, &bootstrap), COPSE_UNSUPPORTED,
-             "copse_comm_init_all");
+             "copse_comm_init_all for all in one process, copse_comm_init_mpi");
   static const int gpus[2] = {0, 1};
   copse_comm *comms[2];
   if (!copse_gpu()) {

@@ -234,7 +234,7 @@ START_TEST(bad_usage_is_one_line_and_exit_status_2) {
       {"-w nan allreduce", "-w 'nan'"},
       {"-d float16 allreduce", "-d 'float16'"},
       {"-o mean allreduce", "-o 'mean'"},
-      {"--backend gpu allreduce", "no backend 'gpu'; there are cpu, threads and cuda"},
+      {"--backend gpu allreduce", "no backend 'gpu'; there are cpu, threads, cuda and mpi"},
       {"--nonsense allreduce", "--nonsense"},
       {"-b", "needs a value"},
       {"/does/not/exist", "/does/not/exist: cannot open"},

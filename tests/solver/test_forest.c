@@ -35,7 +35,7 @@ static void check_least_k(const struct copse_network *network, const struct cops
 
 static void check_forest(const struct copse_network *network, bool by_cuts, const char *what) {
   struct copse_err err = COPSE_ERR_INIT;
-  struct copse_forest_options options = {0, false, NULL};
+  struct copse_forest_options options = {.k = 0, .bound_only = false};
   struct copse_forest forest;
   mpq_t time, bound;
   mpq_inits(time, bound, NULL);
@@ -96,7 +96,7 @@ END_TEST
 /* With k given: trees that span and add up, not faster than the bound, near it. */
 static void check_fixed(const struct copse_network *network, int64_t k, bool balanced_floors) {
   struct copse_err err = COPSE_ERR_INIT;
-  struct copse_forest_options options = {k, false, NULL};
+  struct copse_forest_options options = {.k = k, .bound_only = false};
   struct copse_forest forest;
   mpq_t time, bound, slack;
   mpq_inits(time, bound, slack, NULL);
@@ -136,7 +136,7 @@ START_TEST(an_unreachable_terminal_gives_rate_zero_and_no_trees) {
   struct copse_net_root roots[] = {{0, 1}, {1, 1}, {2, 1}};
   struct copse_network network = {3, 3, 3, 3, links, terminals, roots};
   struct copse_err err = COPSE_ERR_INIT;
-  struct copse_forest_options options = {0, false, NULL};
+  struct copse_forest_options options = {.k = 0, .bound_only = false};
   struct copse_forest forest;
   ASSERT_OK(copse_forest_solve(&network, &options, &forest, &err), &err); /* 2 sends nothing */
   ck_assert_int_eq(forest.optimum.x.num, 0);
@@ -151,7 +151,7 @@ START_TEST(one_terminal_is_one_tree_without_edges) {
   struct copse_net_root root = {0, 1};
   struct copse_network network = {1, 0, 1, 1, NULL, &terminal, &root};
   struct copse_err err = COPSE_ERR_INIT;
-  struct copse_forest_options options = {0, false, NULL};
+  struct copse_forest_options options = {.k = 0, .bound_only = false};
   struct copse_forest forest;
   ASSERT_OK(copse_forest_solve(&network, &options, &forest, &err), &err);
   ck_assert(forest.n_trees == 1 && forest.k == 1 && forest.trees[0].multiplicity == 1);
@@ -166,7 +166,7 @@ START_TEST(bound_only_makes_no_trees) {
   struct copse_net_root roots[] = {{0, 1}, {1, 1}};
   struct copse_network network = {2, 2, 2, 2, links, terminals, roots};
   struct copse_err err = COPSE_ERR_INIT;
-  struct copse_forest_options options = {0, true, NULL};
+  struct copse_forest_options options = {.k = 0, .bound_only = true};
   struct copse_forest forest;
   ASSERT_OK(copse_forest_solve(&network, &options, &forest, &err), &err);
   ck_assert(forest.n_trees == 0 && forest.optimum.x.num == 3 && forest.optimum.x.den == 1);
@@ -196,7 +196,7 @@ START_TEST(forests_of_huge_coprime_capacities_are_exact_or_overflow) {
           links[network.n_links++] = (struct copse_net_link){
               u, v, 1 + (int64_t)(copse_test_random(&state) >> (64 - bits))};
     }
-    struct copse_forest_options options = {0, false, NULL};
+    struct copse_forest_options options = {.k = 0, .bound_only = false};
     struct copse_forest forest;
     copse_status status = copse_forest_solve(&network, &options, &forest, &err);
     copse_forest_free(&forest);

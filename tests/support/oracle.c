@@ -218,6 +218,103 @@ double copse_test_lp_time(const struct copse_test_graph *graph) {
   return x > 0 ? 1 / (x * (double)total_weight(graph)) : 0;
 }
 
+/* ---- allreduce with free shares ------------------------------------------------------- */
+
+/* Columns: x of the ranks, then a of the links, then flows. At most `most` entries. */
+static void start_allreduce(struct program *p, const struct copse_topology *t, size_t most) {
+  p->rows = zeroed(most, sizeof(int));
+  p->columns = zeroed(most, sizeof(int));
+  p->values = zeroed(most, sizeof(double));
+  glp_term_out(GLP_OFF);
+  glp_set_obj_dir(p->lp, GLP_MAX);
+  glp_add_cols(p->lp, t->n_ranks + t->n_links);
+  for (int r = 0; r < t->n_ranks; r++) {
+    glp_set_col_bnds(p->lp, r + 1, GLP_LO, 0, 0);
+    glp_set_obj_coef(p->lp, r + 1, 1);
+  }
+  for (int e = 0; e < t->n_links; e++)
+    glp_set_col_bnds(p->lp, t->n_ranks + e + 1, GLP_DB, 0,
+                     copse_q_to_double(t->links[e].bandwidth));
+  for (int v = 0; v < t->n_nodes; v++) { /* relays pass on what they get */
+    if (t->nodes[v].rank >= 0) continue;
+    int row = glp_add_rows(p->lp, 1);
+    glp_set_row_bnds(p->lp, row, GLP_FX, 0, 0);
+    for (int e = 0; e < t->n_links; e++) {
+      if (t->links[e].dst == v) put(p, row, t->n_ranks + e + 1, 1);
+      if (t->links[e].src == v) put(p, row, t->n_ranks + e + 1, -1);
+    }
+  }
+}
+
+/* Every rank but the sink feeds in its share, and all of it reaches the sink, over links whose
+ * flow is at most a, or what a leaves of them. */
+static void add_allreduce_sink(struct program *p, const struct copse_topology *t, int sink,
+                               bool reduce) {
+  int first = glp_add_cols(p->lp, t->n_links), row = glp_add_rows(p->lp, t->n_nodes);
+  int limit = glp_add_rows(p->lp, t->n_links);
+  for (int v = 0; v < t->n_nodes; v++) {
+    glp_set_row_bnds(p->lp, row + v, v == sink ? GLP_FR : GLP_FX, 0, 0);
+    if (t->nodes[v].rank >= 0) put(p, row + v, t->nodes[v].rank + 1, -1);
+  }
+  for (int e = 0; e < t->n_links; e++) {
+    const struct copse_link *link = &t->links[e];
+    glp_set_col_bnds(p->lp, first + e, GLP_LO, 0, 0);
+    put(p, row + (reduce ? link->dst : link->src), first + e, 1);
+    put(p, row + (reduce ? link->src : link->dst), first + e, -1);
+    put(p, limit + e, first + e, 1);
+    put(p, limit + e, t->n_ranks + e + 1, reduce ? 1 : -1);
+    glp_set_row_bnds(p->lp, limit + e, GLP_UP, 0, reduce ? copse_q_to_double(link->bandwidth) : 0);
+  }
+}
+
+static void add_allreduce_cut(struct program *p, const struct copse_topology *t, unsigned set,
+                              bool reduce) {
+  int ranks = 0, row;
+  double right = 0;
+  for (int r = 0; r < t->n_ranks; r++) ranks += set >> t->rank_nodes[r] & 1;
+  if (ranks == 0 || ranks == t->n_ranks) return;
+  row = glp_add_rows(p->lp, 1);
+  for (int r = 0; r < t->n_ranks; r++)
+    if (set >> t->rank_nodes[r] & 1) put(p, row, r + 1, 1);
+  for (int e = 0; e < t->n_links; e++) {
+    bool src = set >> t->links[e].src & 1, dst = set >> t->links[e].dst & 1;
+    if (!reduce && src && !dst) put(p, row, t->n_ranks + e + 1, -1);
+    if (!reduce || src || !dst) continue;
+    put(p, row, t->n_ranks + e + 1, 1);
+    right += copse_q_to_double(t->links[e].bandwidth);
+  }
+  glp_set_row_bnds(p->lp, row, GLP_UP, 0, right);
+}
+
+double copse_test_lp_allreduce_time(const struct copse_topology *t, bool all_cuts) {
+  struct program p = {.lp = glp_create_prob()};
+  size_t columns = (size_t)(t->n_ranks + t->n_links), n = (size_t)t->n_nodes;
+  glp_smcp options;
+  if (all_cuts) ck_assert_int_le(t->n_nodes, 10);
+  start_allreduce(
+      &p, t,
+      1 + n * columns +
+          (all_cuts ? (2 * columns) << n : 2 * (size_t)t->n_ranks * (4 * (size_t)t->n_links + n)));
+  for (int reduce = 0; reduce < 2; reduce++) {
+    for (unsigned set = 1; all_cuts && set < 1u << t->n_nodes; set++)
+      add_allreduce_cut(&p, t, set, reduce);
+    for (int r = 0; r < t->n_ranks && !all_cuts; r++)
+      add_allreduce_sink(&p, t, t->rank_nodes[r], reduce);
+  }
+  glp_load_matrix(p.lp, p.n, p.rows, p.columns, p.values);
+  glp_init_smcp(&options);
+  options.msg_lev = GLP_MSG_OFF;
+  options.presolve = GLP_ON;
+  ck_assert_int_eq(glp_simplex(p.lp, &options), 0);
+  ck_assert_int_eq(glp_get_status(p.lp), GLP_OPT);
+  double rate = glp_get_obj_val(p.lp);
+  glp_delete_prob(p.lp);
+  free(p.rows);
+  free(p.columns);
+  free(p.values);
+  return 1 / rate;
+}
+
 /* ---- maximum flow -------------------------------------------------------------------- */
 
 static bool find_way(int n, const int64_t *capacities, int s, int t, int *from, int *queue) {
@@ -493,6 +590,80 @@ static const char *judge_cut(struct judge *j, const int *cut, int n, bool revers
   return defect;
 }
 
+/* What a cut of either phase counts on a link: its weight, if the link crosses it. */
+static void crossing(struct judge *j, const struct copse_schedule_cut *cut, int src, int dst,
+                     mpq_t sum) {
+  bool reduce = cut->phase == COPSE_PHASE_REDUCE, from = false, to = false;
+  mpq_t weight;
+  for (int i = 0; i < cut->n_nodes; i++) {
+    if (j->node_of[cut->nodes[i]] == src) from = true;
+    if (j->node_of[cut->nodes[i]] == dst) to = true;
+  }
+  if (reduce ? from || !to : !from || to) return;
+  mpq_init(weight);
+  copse_test_set_q(weight, cut->weight);
+  mpq_add(sum, sum, weight);
+  mpq_clear(weight);
+}
+
+static const char *judge_weights(struct judge *j) {
+  const struct copse_bound *bound = &j->schedule->bound;
+  const char *defect = NULL;
+  mpq_t around, q;
+  mpq_inits(around, q, NULL);
+  for (int r = 0; r < j->schedule->n_ranks; r++) {
+    mpq_set_ui(around, 0, 1);
+    for (int i = 0; i < bound->n_cuts; i++) {
+      int ranks = 0, hits = 0;
+      for (int v = 0; v < bound->cuts[i].n_nodes; v++) {
+        int node = j->node_of[bound->cuts[i].nodes[v]];
+        if (node < 0) defect = "a cut names a node that is not there";
+        if (node >= 0 && j->topology->nodes[node].rank >= 0) ranks++;
+        hits += node == j->topology->rank_nodes[r];
+        for (int u = 0; u < v; u++)
+          if (bound->cuts[i].nodes[u] == bound->cuts[i].nodes[v]) defect = "a cut repeats a node";
+      }
+      if (ranks == 0 || ranks == j->schedule->n_ranks) defect = "a cut separates nothing";
+      if (bound->cuts[i].weight.num <= 0) defect = "a cut's weight is not positive";
+      copse_test_set_q(q, bound->cuts[i].weight);
+      if (hits > 0) mpq_add(around, around, q);
+    }
+    if (mpq_cmp_ui(around, 1, 1) < 0) defect = "the cuts around a rank weigh less than 1";
+  }
+  mpq_clears(around, q, NULL);
+  return defect;
+}
+
+/* 1 / sum of bandwidth * max(reduce cuts entered, broadcast cuts left - rise of potential) */
+static const char *judge_forests(struct judge *j, mpq_t time) {
+  const struct copse_bound *bound = &j->schedule->bound;
+  const char *defect = judge_weights(j);
+  mpq_t left, entered, q;
+  if (defect) return defect;
+  mpq_inits(left, entered, q, NULL);
+  for (int e = 0; e < j->topology->n_links; e++) {
+    const struct copse_link *link = &j->topology->links[e];
+    mpq_set_ui(left, 0, 1);
+    mpq_set_ui(entered, 0, 1);
+    for (int i = 0; i < bound->n_cuts; i++)
+      crossing(j, &bound->cuts[i], link->src, link->dst,
+               bound->cuts[i].phase == COPSE_PHASE_REDUCE ? entered : left);
+    for (int i = 0; i < bound->n_potentials; i++) {
+      int node = j->node_of[bound->potentials[i].node];
+      if (node < 0 || j->topology->nodes[node].rank >= 0) defect = "a potential is not a relay's";
+      copse_test_set_q(q, bound->potentials[i].value);
+      if (node == link->src) mpq_add(left, left, q);
+      if (node == link->dst) mpq_sub(left, left, q);
+    }
+    copse_test_set_q(q, link->bandwidth);
+    mpq_mul(q, q, mpq_cmp(left, entered) > 0 ? left : entered);
+    mpq_add(time, time, q);
+  }
+  if (mpq_sgn(time) > 0) mpq_inv(time, time);
+  mpq_clears(left, entered, q, NULL);
+  return defect;
+}
+
 static const char *judge_times(struct judge *j) {
   const struct copse_schedule *s = j->schedule;
   bool reversed = s->collective == COPSE_REDUCE || s->collective == COPSE_REDUCE_SCATTER;
@@ -501,7 +672,10 @@ static const char *judge_times(struct judge *j) {
   mpq_inits(time, bound, NULL);
   busiest(j, time);
   if (!copse_test_equals_q(time, s->time_per_GB)) defect = "the time is not the busiest link's";
-  if (!defect) defect = judge_cut(j, s->bound.cut, s->bound.n_cut, reversed, bound);
+  if (!defect && s->bound.kind == COPSE_BOUND_FORESTS)
+    defect = judge_forests(j, bound);
+  else if (!defect)
+    defect = judge_cut(j, s->bound.cut, s->bound.n_cut, reversed, bound);
   if (!defect && s->bound.kind == COPSE_BOUND_PHASES)
     defect = judge_cut(j, s->bound.reduce_cut, s->bound.n_reduce_cut, true, bound);
   if (!defect && !copse_test_equals_q(bound, s->bound.time_per_GB))

@@ -40,6 +40,14 @@ bool copse_test_cut_time(const struct copse_test_graph *graph, mpq_t time);
  * root", solved by GLPK; to about 1e-9 relative. 0 where x is unbounded. */
 double copse_test_lp_time(const struct copse_test_graph *graph);
 
+/*
+ * The best T/M of an allreduce by a reduce and a broadcast forest with common shares that run
+ * together, by an LP on GLPK, to about 1e-8 relative. `all_cuts`: a row for every cut of each
+ * phase (at most 10 nodes); else a flow variable per link, phase and rank that must be served,
+ * without any cut.
+ */
+double copse_test_lp_allreduce_time(const struct copse_topology *topology, bool all_cuts);
+
 /* The bandwidth that leaves S, and the weight of its roots. */
 void copse_test_cut_leaving(const struct copse_test_graph *graph, const bool *in_cut, mpq_t leaving,
                             long *weight);

@@ -1,0 +1,239 @@
+/* MPI as a wire: libcopse-mpi.so. Nothing else in copse knows MPI. */
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "copse/mpi.h"
+#include "runtime/mpi/start.h"
+
+#define DEFAULT_TIMEOUT_SECONDS 600.0
+
+struct wire {
+  MPI_Comm comm; /* copse's own */
+  char text[MPI_MAX_ERROR_STRING + 64];
+};
+
+/* A message or a request, as MPI's may be integers or pointers. */
+struct handle {
+  MPI_Request request;
+  MPI_Message message;
+};
+
+static copse_status failed(struct wire *wire, const char *call, int code) {
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) text[0] = '\0';
+  snprintf(wire->text, sizeof wire->text, "%s: %s", call, text);
+  return COPSE_DEVICE;
+}
+
+static copse_status no_memory(struct wire *wire) {
+  snprintf(wire->text, sizeof wire->text, "out of memory");
+  return COPSE_NOMEM;
+}
+
+static copse_status send_message(void *context, int to, unsigned tag, const void *bytes, size_t n,
+                                 void **request) {
+  struct wire *wire = context;
+  *request = NULL;
+  if (n > INT_MAX) {
+    snprintf(wire->text, sizeof wire->text,
+             "a chunk of %zu bytes; MPI takes %d: lower the plan with smaller chunks", n, INT_MAX);
+    return COPSE_UNSUPPORTED;
+  }
+  struct handle *handle = malloc(sizeof *handle);
+  if (!handle) return no_memory(wire);
+  int code = MPI_Isend(bytes, (int)n, MPI_BYTE, to, (int)tag, wire->comm, &handle->request);
+  if (code != MPI_SUCCESS) {
+    free(handle);
+    return failed(wire, "MPI_Isend", code);
+  }
+  *request = handle;
+  return COPSE_OK;
+}
+
+static copse_status next_message(void *context, int *from, unsigned *tag, size_t *n,
+                                 void **message) {
+  struct wire *wire = context;
+  MPI_Message it;
+  MPI_Status status;
+  int is_there = 0, bytes = 0;
+  *message = NULL;
+  int code = MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, wire->comm, &is_there, &it, &status);
+  if (code != MPI_SUCCESS) return failed(wire, "MPI_Improbe", code);
+  if (!is_there) return COPSE_OK;
+  code = MPI_Get_count(&status, MPI_BYTE, &bytes);
+  if (code != MPI_SUCCESS) return failed(wire, "MPI_Get_count", code);
+  struct handle *handle = malloc(sizeof *handle);
+  if (!handle) return no_memory(wire);
+  handle->message = it;
+  *from = status.MPI_SOURCE;
+  *tag = (unsigned)status.MPI_TAG;
+  *n = (size_t)bytes;
+  *message = handle;
+  return COPSE_OK;
+}
+
+static copse_status receive_message(void *context, void *message, void *bytes, size_t n,
+                                    void **request) {
+  struct handle *handle = message;
+  int code = MPI_Imrecv(bytes, (int)n, MPI_BYTE, &handle->message, &handle->request);
+  *request = handle;
+  if (code == MPI_SUCCESS) return COPSE_OK;
+  free(handle);
+  return failed(context, "MPI_Imrecv", code);
+}
+
+static copse_status test_request(void *context, void *request, int *done) {
+  struct handle *handle = request;
+  int code = MPI_Test(&handle->request, done, MPI_STATUS_IGNORE);
+  if (code == MPI_SUCCESS && !*done) return COPSE_OK;
+  free(handle);
+  return code == MPI_SUCCESS ? COPSE_OK : failed(context, "MPI_Test", code);
+}
+
+static const char *why(void *context) { return ((struct wire *)context)->text; }
+
+/* Freeing a communicator is collective. Where others may be gone it stays as it is, for
+ * messages on their way too. */
+static void end_wire(void *context, int orderly) {
+  struct wire *wire = context;
+  if (orderly) {
+    (void)MPI_Comm_free(&wire->comm);
+    free(wire);
+  }
+}
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* MPI_Comm_dup, with patience. A rank that isn't there can't be named: there is no channel yet. */
+static copse_status duplicate(struct wire *wire, MPI_Comm comm, double seconds) {
+  static const struct timespec nap = {0, 100000};
+  MPI_Request request;
+  int done = 0;
+  int code = MPI_Comm_idup(comm, &wire->comm, &request);
+  if (code != MPI_SUCCESS) return failed(wire, "MPI_Comm_idup", code);
+  for (double end = now() + seconds; !done;) {
+    code = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+    if (code != MPI_SUCCESS) return failed(wire, "MPI_Comm_idup", code);
+    if (!done && now() > end) {
+      snprintf(wire->text, sizeof wire->text,
+               "a rank of the MPI communicator has not come within %.3g s", seconds);
+      return COPSE_TIMEOUT;
+    }
+    if (!done) nanosleep(&nap, NULL);
+  }
+  return COPSE_OK;
+}
+
+static copse_status describe(struct wire *wire, copse_wire *out) {
+  void *most = NULL;
+  int found = 0, code = MPI_Comm_set_errhandler(wire->comm, MPI_ERRORS_RETURN);
+  if (code == MPI_SUCCESS) code = MPI_Comm_rank(wire->comm, &out->rank);
+  if (code == MPI_SUCCESS) code = MPI_Comm_get_attr(wire->comm, MPI_TAG_UB, &most, &found);
+  if (code == MPI_SUCCESS) code = MPI_Comm_size(wire->comm, &out->n_ranks);
+  out->most_tag = found ? (unsigned)*(int *)most : 32767u;
+  return code == MPI_SUCCESS ? COPSE_OK : failed(wire, "an MPI communicator", code);
+}
+
+static const copse_wire functions = {.send = send_message,
+                                     .next = next_message,
+                                     .receive = receive_message,
+                                     .test = test_request,
+                                     .why = why,
+                                     .end = end_wire};
+
+copse_status copse_wire_new_mpi(MPI_Comm comm, double timeout_seconds, copse_wire *out) {
+  static struct wire failure; /* where there is none: only its text is ever used */
+  int is_up = 0, is_down = 0;
+  *out = functions;
+  out->context = &failure;
+  (void)MPI_Initialized(&is_up);
+  (void)MPI_Finalized(&is_down);
+  if (!is_up || is_down) {
+    snprintf(failure.text, sizeof failure.text,
+             is_up ? "MPI_Finalize has been called" : "MPI_Init must be called before");
+    return COPSE_INVALID;
+  }
+  struct wire *wire = calloc(1, sizeof *wire);
+  if (!wire) return no_memory(&failure);
+  double seconds = timeout_seconds > 0 ? timeout_seconds : DEFAULT_TIMEOUT_SECONDS;
+  copse_status status = duplicate(wire, comm, seconds);
+  if (status == COPSE_OK) status = describe(wire, out);
+  if (status == COPSE_OK) {
+    out->context = wire;
+    return COPSE_OK;
+  }
+  out->n_ranks = 0;
+  snprintf(failure.text, sizeof failure.text, "%s", wire->text);
+  return status; /* MPI may still write to the wire */
+}
+
+/* ---- a process of its own: `copse run` ------------------------------------------------------ */
+
+/* MPI_Init and MPI_Finalize wait for all processes, and nothing in MPI ends that. */
+static char too_late[160];
+static void give_up(int signal) {
+  (void)signal;
+  (void)!write(STDERR_FILENO, too_late, strlen(too_late));
+  _exit(4);
+}
+
+static void watch(const char *call, double seconds, const char *hint) {
+  snprintf(too_late, sizeof too_late, "copse: %s did not end within %.3g s: %s\n", call, seconds,
+           hint);
+  (void)signal(SIGALRM, give_up);
+  const struct itimerval timer = {.it_value = {(time_t)seconds, 1}};
+  (void)setitimer(ITIMER_REAL, &timer, NULL);
+}
+
+static void stop_watching(void) {
+  const struct itimerval none = {.it_interval = {0, 0}};
+  (void)setitimer(ITIMER_REAL, &none, NULL);
+}
+
+static double finalize_seconds;
+
+/* Where others may be gone MPI_Finalize would wait for them: the process just ends. */
+static void end_process(void *context, int orderly) {
+  free(context);
+  if (!orderly) return;
+  watch("MPI_Finalize", finalize_seconds, "another process has died");
+  (void)MPI_Finalize();
+  stop_watching();
+}
+
+copse_status copse_mpi_start(const char *version, double timeout_seconds, copse_wire *out,
+                             char *text, size_t size) {
+  int given = 0;
+  if (strcmp(version, COPSE_VERSION_STRING) != 0) {
+    snprintf(text, size, "libcopse-mpi is of copse %s, and this is copse %s", COPSE_VERSION_STRING,
+             version);
+    return COPSE_UNSUPPORTED;
+  }
+  struct wire *wire = calloc(1, sizeof *wire);
+  if (!wire) return COPSE_NOMEM;
+  wire->comm = MPI_COMM_WORLD;
+  finalize_seconds = timeout_seconds;
+  watch("MPI_Init", timeout_seconds, "a process of the job has not started");
+  int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &given);
+  stop_watching();
+  *out = functions;
+  out->context = wire;
+  out->end = end_process;
+  copse_status status = code == MPI_SUCCESS ? describe(wire, out) : failed(wire, "MPI_Init", code);
+  if (status != COPSE_OK) {
+    snprintf(text, size, "%s", wire->text);
+    free(wire);
+  }
+  return status;
+}

@@ -1,0 +1,107 @@
+#include "schedule/solve_shares.h"
+
+#include "base/memory.h"
+
+/* Ranks and links; beyond, the simplex method takes minutes. */
+#define MAX_COLUMNS 1200
+
+static void say_outcome(const struct copse_solve_options *options,
+                        const struct copse_shares *shares, int columns) {
+  if (shares->outcome == COPSE_SHARES_TOO_LARGE)
+    copse_note(options->notes,
+               "%s: equal shares, not proved to be the best: %d ranks and links are too many to "
+               "look for better ones (at most %d)",
+               options->label, columns, MAX_COLUMNS);
+  if (shares->outcome == COPSE_SHARES_UNPROVED)
+    copse_note(options->notes,
+               "%s: equal shares, not proved to be the best: the fractions of the best ones don't "
+               "fit 64 bits",
+               options->label);
+}
+
+/* Switches that copy or add: trees load them less than the programme says. */
+static bool has_clever_switch(const struct copse_topology *topology) {
+  for (int v = 0; v < topology->n_nodes; v++)
+    if (topology->nodes[v].multicast || topology->nodes[v].aggregation) return true;
+  return false;
+}
+
+copse_status copse_free_shares_find(const struct copse_topology *topology,
+                                    const struct copse_solve_options *options,
+                                    const struct copse_instance *instance, struct copse_q at_most,
+                                    bool only_faster, struct copse_shares *shares,
+                                    struct copse_q *time, struct copse_err *err) {
+  struct copse_shares_options search = {
+      .at_least = COPSE_Q_ZERO, .max_columns = MAX_COLUMNS, .progress = options->progress};
+  struct copse_q scale = {instance->scale, 1};
+  copse_status status;
+  *shares = (struct copse_shares){.outcome = COPSE_SHARES_NOT_BETTER};
+  if (topology->n_ranks == 1 || has_clever_switch(topology)) return COPSE_OK;
+  if (only_faster) COPSE_TRY(copse_q_div(scale, at_most, &search.at_least, err));
+  COPSE_TRY(copse_shares_find(&instance->network, &search, shares, err));
+  if (shares->outcome == COPSE_SHARES_PROVED && copse_q_div(scale, shares->rate, time, NULL))
+    shares->outcome = COPSE_SHARES_UNPROVED;
+  say_outcome(options, shares, topology->n_ranks + topology->n_links);
+out:
+  return status;
+}
+
+copse_status copse_free_shares_instance(const struct copse_instance *instance,
+                                        const struct copse_shares *shares, bool reduce,
+                                        struct copse_instance *out, struct copse_err *err) {
+  const struct copse_network *from = &instance->network;
+  const int64_t *capacities = reduce ? shares->reduce : shares->broadcast;
+  copse_status status;
+  *out = (struct copse_instance){.network = *from, .scale = 1};
+  out->network.n_links = out->network.n_roots = 0;
+  COPSE_TRY(copse_calloc((size_t)from->n_links, sizeof *out->links, &out->links, err));
+  COPSE_TRY(copse_calloc((size_t)from->n_terminals, sizeof *out->roots, &out->roots, err));
+  out->network.links = out->links;
+  out->network.roots = out->roots;
+  for (int e = 0; e < from->n_links; e++) {
+    const struct copse_net_link *link = &from->links[e];
+    if (capacities[e] > 0)
+      out->links[out->network.n_links++] = (struct copse_net_link){
+          reduce ? link->dst : link->src, reduce ? link->src : link->dst, capacities[e]};
+  }
+  for (int i = 0; i < from->n_terminals; i++)
+    if (shares->weights[i] > 0)
+      out->roots[out->network.n_roots++] =
+          (struct copse_net_root){from->terminals[i], shares->weights[i]};
+out:
+  return status;
+}
+
+static copse_status copy_cut(const struct copse_topology *topology,
+                             const struct copse_shares_cut *from, struct copse_schedule *schedule,
+                             struct copse_schedule_cut *to, struct copse_err *err) {
+  int *nodes = copse_arena_alloc(&schedule->arena, (size_t)topology->n_nodes, sizeof *nodes);
+  if (!nodes) return copse_fail_nomem(err);
+  to->phase = from->reduce ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST;
+  to->weight = from->weight;
+  to->nodes = nodes;
+  for (int v = 0; v < topology->n_nodes; v++)
+    if (from->inside[v]) nodes[to->n_nodes++] = v;
+  return COPSE_OK;
+}
+
+copse_status copse_free_shares_bound(const struct copse_topology *topology,
+                                     const struct copse_shares *shares, struct copse_q time,
+                                     struct copse_schedule *schedule, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  struct copse_schedule_cut *cuts =
+      copse_arena_alloc(&schedule->arena, (size_t)shares->n_cuts, sizeof *cuts);
+  struct copse_schedule_potential *potentials =
+      copse_arena_alloc(&schedule->arena, (size_t)topology->n_nodes, sizeof *potentials);
+  if (!cuts || !potentials) return copse_fail_nomem(err);
+  schedule->bound = (struct copse_bound){
+      .kind = COPSE_BOUND_FORESTS, .time_per_GB = time, .cuts = cuts, .potentials = potentials};
+  for (int i = 0; i < shares->n_cuts; i++)
+    COPSE_TRY(copy_cut(topology, &shares->cuts[i], schedule, &cuts[schedule->bound.n_cuts++], err));
+  for (int v = 0; v < topology->n_nodes; v++)
+    if (shares->potentials[v].num != 0)
+      potentials[schedule->bound.n_potentials++] =
+          (struct copse_schedule_potential){v, shares->potentials[v]};
+out:
+  return status;
+}

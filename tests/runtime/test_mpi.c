@@ -1,0 +1,260 @@
+/* Plans over MPI, under mpirun: `copse run --backend mpi` and copse_comm_init_mpi, and what goes
+ * wrong in jobs. Skips where there is no Open MPI. */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "support/command.h"
+#include "support/exec_support.h"
+#include "support/plan_builder.h"
+#include "support/support.h"
+
+#define MPIRUN "mpirun --oversubscribe --allow-run-as-root "
+
+static char job[PATH_MAX + 64];
+
+/* What is missing, or NULL. */
+static const char *missing(void) {
+  if (system("command -v mpirun >/dev/null 2>&1") != 0) return "mpirun";
+  return access(job, X_OK) == 0 ? NULL : "MPI in this build";
+}
+#define NEED_MPI() \
+  if (missing()) COPSE_SKIP("no %s", missing())
+
+static double seconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void write_plan(const char *folder, copse_collective collective, uint32_t n) {
+  struct copse_err err = COPSE_ERR_INIT;
+  char path[512], *bytes;
+  size_t size;
+  bool rooted = collective == COPSE_BROADCAST || collective == COPSE_REDUCE;
+  struct copse_plan *plan =
+      pb_tree_plan(collective, n, rooted ? (int32_t)n - 1 : -1, PB_OPTIONS_DEFAULT);
+  snprintf(path, sizeof path, "%s/%s/%s.plan", copse_test_folder(), folder,
+           copse_collective_name(collective));
+  ASSERT_OK(copse_plan_encode(plan, &bytes, &size, &err), &err);
+  ASSERT_OK(copse_file_write(path, bytes, size, &err), &err);
+  free(bytes);
+  pb_free(plan);
+}
+
+/* Plans by hand for all collectives. */
+static void write_plans(const char *folder, uint32_t n) {
+  ck_assert_int_eq(copse_test_command("mkdir -p %%/%s", folder), 0);
+  for (int c = 0; c < COPSE_N_COLLECTIVES; c++) write_plan(folder, (copse_collective)c, n);
+}
+
+static void lower(const char *folder, const char *collective, uint32_t n, const char *options) {
+  bool rooted = collective[0] == 'b' || strcmp(collective, "reduce") == 0;
+  char root[32] = "";
+  if (rooted) snprintf(root, sizeof root, "--root %u", n - 1);
+  int status = copse_test_command(
+      "mkdir -p %%/%s && @ solve --synthetic ring:%u@50 -c %s %s -o %%/s.json && "
+      "@ lower %%/s.json --to plan %s -o %%/%s/%s.plan",
+      folder, n, collective, root, options, folder, collective);
+  ck_assert_msg(status == 0, "%s", copse_test_result.err);
+}
+
+/* ---- the library ---------------------------------------------------------------------------- */
+
+/* By hand, and by the solver: bandwidth and low latency. */
+static void write_folders(uint32_t n) {
+  static const char *const names[] = {"allgather", "reduce_scatter", "allreduce",
+                                      "broadcast", "reduce",         "alltoall"};
+  write_plans("trees", n);
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) lower("solved", names[i], n, "");
+  lower("packets", "allreduce", n, "--low-latency");
+  lower("packets", "broadcast", n, "--low-latency");
+}
+
+static void check_library(uint32_t n, const char *folders) {
+  int status = copse_test_command(MPIRUN "-n %u %s all %s", n, job, folders);
+  ck_assert_msg(status == 0, "%u ranks: exit status %d\n%s%s", n, status, copse_test_result.out,
+                copse_test_result.err);
+  for (uint32_t r = 0; r < n; r++) {
+    char line[64];
+    snprintf(line, sizeof line, "job: rank %u of %u: ", r, n);
+    ck_assert_msg(strstr(copse_test_result.out, line) != NULL, "%s", copse_test_result.out);
+  }
+}
+
+START_TEST(all_collectives_give_the_cpu_backends_bits) {
+  static const uint32_t sizes[] = {2, 4, 8};
+  NEED_MPI();
+  write_plans("trees", sizes[_i]);
+  check_library(sizes[_i], "%/trees");
+}
+END_TEST
+
+START_TEST(plans_of_the_solver_run_too) {
+  NEED_MPI();
+  write_folders(3);
+  check_library(3, "%/trees %/solved %/packets");
+}
+END_TEST
+
+/* By hand: COPSE_TEST_MPI_RANKS=32 build/tests/runtime/test_mpi */
+START_TEST(as_many_ranks_as_wanted) {
+  const char *ranks = getenv("COPSE_TEST_MPI_RANKS");
+  if (!ranks) return;
+  NEED_MPI();
+  write_folders((uint32_t)atoi(ranks));
+  check_library((uint32_t)atoi(ranks), "%/trees %/solved %/packets");
+}
+END_TEST
+
+START_TEST(calls_that_go_wrong_name_the_rank_at_all_others) {
+  NEED_MPI();
+  write_plans("trees", 3);
+  int status = copse_test_command(MPIRUN "-n 3 %s faults %%/trees", job);
+  ck_assert_msg(status == 0, "exit status %d\n%s%s", status, copse_test_result.out,
+                copse_test_result.err);
+}
+END_TEST
+
+/* ---- the tool -------------------------------------------------------------------------------- */
+
+static int count_of(const char *text, const char *part) {
+  int n = 0;
+  for (; (text = strstr(text, part)) != NULL; text += strlen(part)) n++;
+  return n;
+}
+
+START_TEST(one_process_prints_the_table_for_all) {
+  NEED_MPI();
+  write_plans("trees", 3);
+  int status = copse_test_command(
+      MPIRUN "-n 3 @ run --backend mpi -b 64 -e 64K -f 32 -d all -n 2 %%/trees/allreduce.plan");
+  ck_assert_msg(status == 0, "%s", copse_test_result.err);
+  const char *out = copse_test_result.out;
+  ck_assert_int_eq(count_of(out, "# copse run: allreduce, 3 ranks"), 1);
+  ck_assert_int_eq(count_of(out, "backend mpi"), 1);
+  ck_assert_int_eq(count_of(out, "# Out of bounds values : 0 OK"), 1);
+  ck_assert_int_eq(count_of(out, " bfloat16 "), 3);
+}
+END_TEST
+
+/* A plan that is valid and wrong: rank 0 keeps what it should have sent. */
+START_TEST(wrong_elements_of_any_rank_fail_the_run) {
+  NEED_MPI();
+  struct plan_builder *b = pb_new(COPSE_BROADCAST, 2, 0);
+  struct copse_err err = COPSE_ERR_INIT;
+  char path[512], *bytes;
+  size_t size;
+  uint32_t worker = pb_worker(b, 0), piece = pb_piece(b, 0, 1, 1, 1);
+  pb_move(b, worker, piece, 0);
+  pb_src(b, pb_input(0, 0));
+  pb_dst(b, pb_output(0, 0));
+  struct copse_plan *plan = pb_finish(b);
+  snprintf(path, sizeof path, "%s/wrong.plan", copse_test_folder());
+  ASSERT_OK(copse_plan_encode(plan, &bytes, &size, &err), &err);
+  ASSERT_OK(copse_file_write(path, bytes, size, &err), &err);
+  free(bytes);
+  pb_free(plan);
+  int status = copse_test_command(
+      MPIRUN "-n 2 @ run --backend mpi -b 64 -e 64 --out-of-place %%/wrong.plan");
+  ck_assert_msg(status == 1, "exit status %d %s", status, copse_test_result.err);
+  ck_assert_int_eq(count_of(copse_test_result.out, "# Out of bounds values : 16 FAILED"), 1);
+}
+END_TEST
+
+START_TEST(different_plans_and_wrong_numbers_are_refused_by_all) {
+  NEED_MPI();
+  write_plans("trees", 3);
+  int status = copse_test_command(MPIRUN
+                                  "-n 2 @ run --backend mpi -e 64 %%/trees/allreduce.plan : "
+                                  "-n 1 @ run --backend mpi -e 64 %%/trees/allgather.plan");
+  ck_assert_int_eq(status, 1);
+  ck_assert_msg(count_of(copse_test_result.err, ": no plan is added: rank 2 has not") == 3, "%s",
+                copse_test_result.err);
+  status = copse_test_command(MPIRUN "-n 2 @ run --backend mpi -e 64 %%/trees/allreduce.plan");
+  ck_assert_int_eq(status, 2);
+  ck_assert_msg(count_of(copse_test_result.err, "mpirun -n 3") == 2, "%s", copse_test_result.err);
+}
+END_TEST
+
+/*
+ * A rank that is killed while launches run. Open MPI ends the whole job then, unless it is told
+ * to go on; the survivors' own words are only heard if it does.
+ */
+START_TEST(survivors_of_a_killed_rank_name_it_in_time) {
+  NEED_MPI();
+  write_plans("trees", 4);
+  copse_test_write("victim",
+                   "[ \"$OMPI_COMM_WORLD_RANK\" = 2 ] && { sleep 1.5; kill -9 $$; } &\n"
+                   "exec \"$@\"\n");
+  double start = seconds();
+  copse_test_command(MPIRUN
+                     "--enable-recovery -n 4 sh %%/victim @ run --backend mpi -b 64K -e 64K "
+                     "-n 1000000 --timeout 2 %%/trees/allreduce.plan");
+  double took = seconds() - start;
+  for (int r = 0; r < 4; r++) {
+    char line[64];
+    snprintf(line, sizeof line, "copse: rank %d: rank 2 does not answer", r);
+    ck_assert_msg(count_of(copse_test_result.err, line) == (r != 2), "rank %d: %s", r,
+                  copse_test_result.err);
+  }
+  ck_assert_int_eq(count_of(copse_test_result.out, "Out of bounds"), 0);
+  ck_assert_msg(took < 30, "%g s", took);
+}
+END_TEST
+
+START_TEST(a_rank_that_never_starts_is_not_waited_for) {
+  NEED_MPI();
+  write_plans("trees", 3);
+  int status = copse_test_command(
+      MPIRUN "-n 2 @ run --backend mpi -e 64 --timeout 1 %%/trees/allreduce.plan : -n 1 sleep 30");
+  ck_assert_int_eq(status, 4);
+  ck_assert_ptr_nonnull(strstr(copse_test_result.err, "a process of the job has not started"));
+}
+END_TEST
+
+START_TEST(without_mpi_the_backend_is_refused_in_one_line) {
+  ck_assert_int_eq(copse_test_command("cp @ %%/copse"), 0);
+  write_plans("trees", 2);
+  /* away from its library, unless one is installed */
+  if (system("ldconfig -p 2>/dev/null | grep -q libcopse-mpi") == 0)
+    COPSE_SKIP("libcopse-mpi is installed");
+  int status = copse_test_command("%%/copse run --backend mpi %%/trees/allreduce.plan");
+  copse_test_refused(status, "backend mpi: no MPI here");
+  ck_assert_int_eq(status, 2);
+}
+END_TEST
+
+static void find_job(void) {
+  const char *bin = getenv("COPSE_BIN");
+  char path[PATH_MAX];
+  if (!realpath(bin ? bin : "build/copse", path)) return;
+  *strrchr(path, '/') = '\0';
+  snprintf(job, sizeof job, "%s/tests/runtime/mpi/job", path);
+}
+
+int main(void) {
+  copse_test_folder();
+  find_job();
+  /* Open MPI leaves much at its end, and sanitizers' memory is not for others to read */
+  setenv("ASAN_OPTIONS", "detect_leaks=0:allocator_may_return_null=1", 1);
+  setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 1);
+  Suite *suite = suite_create("runtime/mpi");
+  TCase *tc = tcase_create("mpi");
+  tcase_add_loop_test(tc, all_collectives_give_the_cpu_backends_bits, 0, 3);
+  tcase_add_test(tc, plans_of_the_solver_run_too);
+  tcase_add_test(tc, as_many_ranks_as_wanted);
+  tcase_add_test(tc, calls_that_go_wrong_name_the_rank_at_all_others);
+  tcase_add_test(tc, one_process_prints_the_table_for_all);
+  tcase_add_test(tc, wrong_elements_of_any_rank_fail_the_run);
+  tcase_add_test(tc, different_plans_and_wrong_numbers_are_refused_by_all);
+  tcase_add_test(tc, survivors_of_a_killed_rank_name_it_in_time);
+  tcase_add_test(tc, a_rank_that_never_starts_is_not_waited_for);
+  tcase_add_test(tc, without_mpi_the_backend_is_refused_in_one_line);
+  suite_add_tcase(suite, tc);
+  return copse_test_run(suite);
+}

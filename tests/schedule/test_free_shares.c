@@ -1,0 +1,263 @@
+/* Allreduce with unequal shares: two unrelated LPs, the certificate, and what uses the result. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/collective.h"
+#include "schedule/solve.h"
+#include "schedule/verify.h"
+#include "support/oracle.h"
+#include "support/random_topology.h"
+#include "support/support.h"
+
+static struct copse_solve_options allreduce(void) {
+  return (struct copse_solve_options){
+      .free_shares = true, .collective = COPSE_ALLREDUCE, .root = -1, .label = "test.json"};
+}
+
+static struct copse_schedule *solve(const struct copse_topology *topology,
+                                    struct copse_solve_options options) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_solve_seconds seconds;
+  struct copse_schedule *schedule = NULL;
+  ASSERT_OK(copse_solve_schedule(topology, &options, &schedule, &seconds, &err), &err);
+  return schedule;
+}
+
+static struct copse_topology *parse(const char *json) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *topology = NULL;
+  ASSERT_OK(copse_topology_parse("test.json", json, strlen(json), NULL, &topology, &err), &err);
+  return topology;
+}
+
+static copse_status verify(const struct copse_schedule *schedule,
+                           const struct copse_topology *topology,
+                           struct copse_verify_report *report, struct copse_err *err) {
+  return copse_verify_schedule(schedule, topology, "s.json", report, err);
+}
+
+static const struct copse_test_random_options tiny = {2, 5, 3, true, true};
+
+#define THREE(rest)                                                                         \
+  "{\"format\": \"copse-topology/1\", \"name\": \"three\", \"nodes\": [{\"id\": \"g0\", "   \
+  "\"type\": \"gpu\"}, {\"id\": \"g1\", \"type\": \"gpu\"}, {\"id\": \"g2\", \"type\": "    \
+  "\"gpu\"}], \"links\": [{\"src\": \"g0\", \"dst\": \"g1\", \"bandwidth\": 5}, {\"src\": " \
+  "\"g0\", \"dst\": \"g2\", \"bandwidth\": 5}, {\"src\": \"g1\", \"dst\": \"g2\", "         \
+  "\"bandwidth\": " rest "}]}"
+
+/* Worked out by hand: of 31 parts g0 takes 29, each other 1, all of the slow link is used. */
+START_TEST(the_well_connected_rank_takes_the_larger_share) {
+  struct copse_topology *t = parse(THREE("\"1/3\""));
+  struct copse_solve_options options = allreduce();
+  struct copse_schedule *s = solve(t, options);
+  struct copse_verify_report report;
+  struct copse_err err = COPSE_ERR_INIT;
+  ck_assert(copse_q_eq(s->time_per_GB, (struct copse_q){6, 31}));
+  ASSERT_OK(verify(s, t, &report, &err), &err);
+  ck_assert(report.forests_optimal && !report.optimal && !report.phases_optimal);
+  copse_schedule_release(s);
+  options.free_shares = false;
+  s = solve(t, options);
+  ck_assert(copse_q_eq(s->time_per_GB, (struct copse_q){1, 4}));
+  ck_assert_int_eq(s->bound.kind, COPSE_BOUND_PHASES);
+  copse_schedule_release(s);
+  copse_topology_release(t);
+}
+END_TEST
+
+START_TEST(where_equal_shares_are_as_good_they_stay) {
+  struct copse_topology *t = parse(THREE("5"));
+  struct copse_solve_options options = allreduce();
+  char *text[2];
+  size_t size;
+  for (int equal = 0; equal < 2; equal++) {
+    struct copse_err err = COPSE_ERR_INIT;
+    options.free_shares = !equal;
+    struct copse_schedule *s = solve(t, options);
+    ASSERT_OK(copse_schedule_to_json(s, &text[equal], &size, &err), &err);
+    copse_schedule_release(s);
+  }
+  ck_assert_str_eq(text[0], text[1]);
+  free(text[0]);
+  free(text[1]);
+  copse_topology_release(t);
+}
+END_TEST
+
+/* Whether unequal shares were used, too: a test that never sees them tests nothing. */
+static bool check_fabric(const struct copse_topology *t, bool all_cuts, const char *what) {
+  struct copse_verify_report report;
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_schedule *s = solve(t, allreduce());
+  double expected = copse_test_lp_allreduce_time(t, all_cuts);
+  double time = copse_q_to_double(s->time_per_GB);
+  ck_assert_msg(fabs(time / expected - 1) < 1e-7, "%s: %.12g, the LP says %.12g", what, time,
+                expected);
+  const char *defect = copse_test_schedule_defect(s, t);
+  ck_assert_msg(defect == NULL, "%s: %s", what, defect);
+  ck_assert_msg(verify(s, t, &report, &err) == COPSE_OK, "%s: %s", what, err.text);
+  ck_assert_msg(report.optimal || report.phases_optimal || report.forests_optimal,
+                "%s: not said to be optimal", what);
+  bool forests = s->bound.kind == COPSE_BOUND_FORESTS;
+  copse_schedule_release(s);
+  return forests;
+}
+
+START_TEST(the_optimum_is_that_of_the_lp_over_flows) {
+  int forests = 0;
+  for (uint64_t seed = 0; seed < 60; seed++) {
+    uint64_t state = 100 * (uint64_t)_i + seed;
+    struct copse_topology *t = copse_test_random_topology(&state, &copse_test_random_small);
+    char what[40];
+    snprintf(what, sizeof what, "seed %d", (int)(100 * _i) + (int)seed);
+    if (t->n_ranks > 1) forests += check_fabric(t, false, what);
+    copse_topology_release(t);
+  }
+  ck_assert_int_gt(forests, 2);
+}
+END_TEST
+
+START_TEST(the_optimum_is_that_of_the_lp_over_all_cuts) {
+  for (uint64_t seed = 0; seed < 40; seed++) {
+    uint64_t state = 9000 + seed;
+    struct copse_topology *t = copse_test_random_topology(&state, &tiny);
+    char what[40];
+    snprintf(what, sizeof what, "seed %d", 9000 + (int)seed);
+    if (t->n_ranks > 1 && t->n_nodes <= 9) check_fabric(t, true, what);
+    copse_topology_release(t);
+  }
+}
+END_TEST
+
+START_TEST(bound_only_finds_the_same_time) {
+  for (uint64_t seed = 0; seed < 40; seed++) {
+    uint64_t state = 300 + seed;
+    struct copse_topology *t = copse_test_random_topology(&state, &copse_test_random_small);
+    struct copse_solve_options options = allreduce();
+    struct copse_schedule *full = solve(t, options);
+    options.bound_only = true;
+    struct copse_schedule *bound = solve(t, options);
+    /* equal shares run together may be faster than in turn, which only trees show */
+    ck_assert_int_ge(copse_q_cmp(bound->time_per_GB, full->time_per_GB), 0);
+    ck_assert(copse_q_eq(bound->time_per_GB, bound->bound.time_per_GB));
+    if (full->bound.kind == COPSE_BOUND_FORESTS)
+      ck_assert(copse_q_eq(bound->time_per_GB, full->time_per_GB));
+    ck_assert_int_eq(bound->n_trees, 0);
+    copse_schedule_release(full);
+    copse_schedule_release(bound);
+    copse_topology_release(t);
+  }
+}
+END_TEST
+
+START_TEST(the_certificate_survives_its_file) {
+  for (uint64_t seed = 0; seed < 40; seed++) {
+    uint64_t state = 700 + seed;
+    struct copse_err err = COPSE_ERR_INIT;
+    struct copse_topology *t = copse_test_random_topology(&state, &copse_test_random_small);
+    struct copse_schedule *s = solve(t, allreduce()), *again = NULL;
+    struct copse_verify_report report;
+    char *one, *two;
+    size_t size;
+    ASSERT_OK(copse_schedule_to_json(s, &one, &size, &err), &err);
+    ASSERT_OK(copse_schedule_parse("s.json", one, size, &again, &err), &err);
+    ASSERT_OK(copse_schedule_to_json(again, &two, &size, &err), &err);
+    ck_assert_str_eq(one, two);
+    ASSERT_OK(verify(again, t, &report, &err), &err);
+    free(one);
+    free(two);
+    copse_schedule_release(s);
+    copse_schedule_release(again);
+    copse_topology_release(t);
+  }
+}
+END_TEST
+
+/* ---- damaged certificates -------------------------------------------------------------- */
+
+/* A copy of the bound that may be written to. */
+struct damaged {
+  struct copse_schedule_cut cuts[64];
+  struct copse_schedule_potential potentials[64];
+  int nodes[64];
+};
+
+static bool damage(struct copse_bound *b, struct damaged *d, int kind,
+                   const struct copse_topology *t, uint64_t *state) {
+  int i = copse_test_random_int(state, 0, b->n_cuts - 1);
+  struct copse_schedule_cut *cut = &d->cuts[i];
+  switch (kind) {
+    case 0: cut->weight.den *= 2; return cut->weight.num % 2 != 0; /* stays in lowest terms */
+    case 1: cut->weight.num *= -1; return true;
+    case 2:
+      cut->phase = cut->phase == COPSE_PHASE_REDUCE ? COPSE_PHASE_BROADCAST : COPSE_PHASE_REDUCE;
+      return true;
+    case 3: d->cuts[i] = d->cuts[--b->n_cuts]; return true;
+    case 4: cut->n_nodes--; return true;
+    case 5:
+      memcpy(d->nodes, cut->nodes, (size_t)cut->n_nodes * sizeof(int));
+      d->nodes[cut->n_nodes] = d->nodes[0];
+      cut->nodes = d->nodes;
+      cut->n_nodes++;
+      return true;
+    case 6:
+      d->potentials[b->n_potentials++] =
+          (struct copse_schedule_potential){t->rank_nodes[0], {1, 7}};
+      return true;
+    default:
+      if (b->n_potentials == 0) return false;
+      d->potentials[copse_test_random_int(state, 0, b->n_potentials - 1)].value.num += 1;
+      return false; /* may not be in lowest terms: the judge decides */
+  }
+}
+
+/* The verifier and the judge agree on damaged bounds; most of them are wrong. */
+START_TEST(a_damaged_certificate_is_refused) {
+  int refused = 0, tried = 0;
+  for (uint64_t seed = 0; seed < 400; seed++) {
+    uint64_t state = seed / 7;
+    struct copse_err err = COPSE_ERR_INIT;
+    struct copse_verify_report report;
+    struct copse_topology *t = copse_test_random_topology(&state, &copse_test_random_small);
+    struct copse_schedule *s = solve(t, allreduce());
+    struct damaged d;
+    state = seed;
+    if (s->bound.kind == COPSE_BOUND_FORESTS && s->bound.n_cuts < 60 && t->n_nodes < 60) {
+      memcpy(d.cuts, s->bound.cuts, (size_t)s->bound.n_cuts * sizeof *d.cuts);
+      memcpy(d.potentials, s->bound.potentials,
+             (size_t)s->bound.n_potentials * sizeof *d.potentials);
+      s->bound.cuts = d.cuts;
+      s->bound.potentials = d.potentials;
+      if (damage(&s->bound, &d, _i, t, &state)) {
+        const char *defect = copse_test_schedule_defect(s, t);
+        copse_status status = verify(s, t, &report, &err);
+        ck_assert_msg((defect == NULL) == (status == COPSE_OK),
+                      "seed %d: judge '%s', verifier '%s'", (int)seed, defect ? defect : "good",
+                      err.text);
+        tried++;
+        refused += status == COPSE_REFUTED;
+      }
+    }
+    copse_schedule_release(s);
+    copse_topology_release(t);
+  }
+  ck_assert_int_gt(tried, 5);
+  ck_assert_int_gt(2 * refused, tried);
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("schedule/free_shares");
+  TCase *tests = tcase_create("free_shares");
+  tcase_add_test(tests, the_well_connected_rank_takes_the_larger_share);
+  tcase_add_test(tests, where_equal_shares_are_as_good_they_stay);
+  tcase_add_loop_test(tests, the_optimum_is_that_of_the_lp_over_flows, 0, 3);
+  tcase_add_test(tests, the_optimum_is_that_of_the_lp_over_all_cuts);
+  tcase_add_test(tests, bound_only_finds_the_same_time);
+  tcase_add_test(tests, the_certificate_survives_its_file);
+  tcase_add_loop_test(tests, a_damaged_certificate_is_refused, 0, 7);
+  suite_add_tcase(suite, tests);
+  return copse_test_run(suite);
+}

@@ -1,0 +1,17 @@
+/* A wire between threads of one process, which delivers late and tells what it's told to. */
+#ifndef COPSE_TESTS_THREAD_WIRE_H
+#define COPSE_TESTS_THREAD_WIRE_H
+
+#include "copse/wire.h"
+
+struct thread_wires;
+
+/* `latest`: tests of a request that may say "not yet", at random. */
+struct thread_wires *thread_wires_new(int n_ranks, unsigned latest);
+copse_wire thread_wire(struct thread_wires *wires, int rank);
+/* From now on sends to the rank fail with COPSE_DEVICE, "the cable is cut". */
+void thread_wires_cut(struct thread_wires *wires, int rank);
+/* After the ends of all. */
+void thread_wires_free(struct thread_wires *wires);
+
+#endif

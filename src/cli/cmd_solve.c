@@ -14,6 +14,7 @@
 #include "cli/solve_failures.h"
 #include "cli/solve_healthy.h"
 #include "cli/solve_pareto.h"
+#include "cli/solve_predict.h"
 #include "schedule/demand.h"
 #include "schedule/draw_schedule.h"
 
@@ -28,6 +29,8 @@ static const char more_help[] =
     "      --each-failure TYPE\n"
     "                      solve also for the failure of each single node of a type: nic, switch\n"
     "                      ...; with -o FOLDER healthy.json, down-ID.json, index.json\n"
+    "      --predict       also the predicted times of 64 KiB, 1 MiB, 64 MiB and 1 GiB, beside ring,\n"
+    "                      double binary tree and direct exchange (see 'copse simulate')\n"
     "  -o, --output FILE   where to write the schedule (- for standard output)\n"
     "      --draw FILE     a picture of the links' loads as SVG: the bottleneck, the cut; laid\n"
     "                      out by Graphviz (the program 'dot'), at most 2500 nodes\n"
@@ -40,7 +43,7 @@ struct options {
   struct copse_cli_solve what;
   const char *output, *draw, *each_failure;
   int tree; /* to draw; -1: the loads */
-  bool json, progress, pareto;
+  bool json, progress, pareto, predict;
 };
 
 struct seconds {
@@ -67,7 +70,8 @@ static int count_paths(const struct copse_schedule *s) {
 }
 
 static copse_status print_json(const struct copse_topology *t, const struct copse_schedule *s,
-                               const struct copse_cli_healthy *healthy, bool bound_only,
+                               const struct copse_cli_healthy *healthy,
+                               const struct copse_cli_prediction *prediction, bool bound_only,
                                const struct seconds *sec, struct copse_err *err) {
   struct copse_text text = {0};
   char time[COPSE_Q_TEXT], bound[COPSE_Q_TEXT];
@@ -86,8 +90,9 @@ static copse_status print_json(const struct copse_topology *t, const struct cops
                    "\"max_height\": %d,\n",
                    s->n_flows, s->rotation.order, count_paths(s), copse_schedule_height(s));
   else
-    copse_text_add(&text, " \"k\": %" PRId64 ", \"trees\": %d, \"max_height\": %d,\n", s->k,
-                   s->n_trees, copse_schedule_height(s));
+    copse_text_add(&text,
+                   " \"k\": %" PRId64 ", \"trees\": %d, \"max_height\": %d, \"mean_height\": %.6g,\n",
+                   s->k, s->n_trees, copse_schedule_height(s), copse_schedule_mean_height(s));
   copse_text_add(&text, " \"cut\": ");
   add_cut(&text, s, s->bound.cut, s->bound.n_cut);
   if (s->bound.kind == COPSE_BOUND_PHASES) {
@@ -95,6 +100,7 @@ static copse_status print_json(const struct copse_topology *t, const struct cops
     add_cut(&text, s, s->bound.reduce_cut, s->bound.n_reduce_cut);
   }
   copse_cli_add_healthy(&text, healthy);
+  copse_cli_add_prediction(&text, prediction);
   copse_text_add(&text,
                  ",\n \"seconds\": {\"read\": %.6f, \"optimum\": %.6f, \"split\": %.6f, \"pack\": "
                  "%.6f, \"verify\": %.6f, \"write\": %.6f, \"total\": %.6f}}\n",
@@ -203,8 +209,8 @@ static void print_text(const struct copse_topology *t, const struct copse_schedu
   else
     print_cut(t, s);
   if (!bound_only)
-    printf("k = %" PRId64 ", %d trees, at most %d hops high\n", s->k, s->n_trees,
-           copse_schedule_height(s));
+    printf("k = %" PRId64 ", %d trees, at most %d hops high, %.3g on average\n", s->k, s->n_trees,
+           copse_schedule_height(s), copse_schedule_mean_height(s));
   printf("seconds: optimum %.3f, split %.3f, pack %.3f, verify %.3f, total %.3f\n",
          sec->solve.optimum, sec->solve.split, sec->solve.pack, sec->verify, sec->total);
 }
@@ -235,6 +241,7 @@ static int run(struct options *o) {
   struct copse_schedule *schedule = NULL;
   struct copse_arrangement *arrangement = NULL;
   struct copse_cli_healthy healthy = {0};
+  struct copse_cli_prediction prediction = {0};
   struct copse_cli_progress bar;
   struct copse_progress progress = copse_cli_progress_start(&bar, o->progress);
   struct seconds sec = {0};
@@ -269,12 +276,20 @@ static int run(struct options *o) {
                                         schedule->time_per_GB, &healthy, &err));
   copse_cli_progress_end(&bar);
   struct copse_schedule as_written = *schedule; /* what is told of; its lists stay as they are */
+  if (o->predict) {
+    COPSE_TRY(copse_schedule_expand(schedule, &err));
+    COPSE_TRY(copse_cli_predict(schedule, topology, &prediction, &err));
+  }
   if (o->draw) COPSE_TRY(draw(o, topology, arrangement, schedule, &err));
   if (o->json)
-    status = print_json(topology, &as_written, &healthy, solve->bound_only, &sec, &err);
-  else if (!to_stdout(o->output) && !to_stdout(o->draw))
+    status = print_json(topology, &as_written, &healthy, &prediction, solve->bound_only, &sec,
+                        &err);
+  else if (!to_stdout(o->output) && !to_stdout(o->draw)) {
     print_text(topology, &as_written, &healthy, solve->bound_only, &sec);
+    copse_cli_print_prediction(&prediction);
+  }
 out:
+  copse_cli_prediction_free(&prediction);
   if (status != COPSE_OK) copse_cli_progress_end(&bar);
   free(text);
   free(demand);
@@ -287,10 +302,10 @@ out:
 
 static int check_failures(const struct options *o) {
   const struct copse_cli_solve *what = &o->what;
-  if (o->draw || o->pareto || to_stdout(o->output))
+  if (o->draw || o->pareto || o->predict || to_stdout(o->output))
     return copse_cli_usage("solve",
-                           "--each-failure makes many schedules: leave out --draw and --pareto, "
-                           "and give a folder to -o");
+                           "--each-failure makes many schedules: leave out --draw, --predict and "
+                           "--pareto, and give a folder to -o");
   if (strcmp(o->each_failure, "gpu") == 0 &&
       (what->topology.ranks || what->demand || what->solve.root >= 0))
     return copse_cli_usage("solve",
@@ -306,8 +321,11 @@ static int check(const struct options *o) {
     return copse_cli_usage("solve",
                            "--pareto makes a table about trees: leave out alltoall, --tolerance, "
                            "--bound-only, -o and --draw");
-  if (o->what.solve.bound_only && (o->output || o->draw || o->what.solve.k > 0))
-    return copse_cli_usage("solve", "--bound-only makes no schedule: leave out -o, --draw and --k");
+  if (o->what.solve.bound_only && (o->output || o->draw || o->predict || o->what.solve.k > 0))
+    return copse_cli_usage("solve",
+                           "--bound-only makes no schedule: leave out -o, --draw, --predict and --k");
+  if (o->pareto && o->predict)
+    return copse_cli_usage("solve", "--predict is for one schedule: leave out --pareto");
   if (o->tree >= 0 && !o->draw) return copse_cli_usage("solve", "--tree is for --draw");
   if (o->json + to_stdout(o->output) + to_stdout(o->draw) > 1)
     return copse_cli_usage("solve",
@@ -324,6 +342,7 @@ static int parse_option(int c, struct options *o, char **argv) {
     case 'p': o->progress = true; break;
     case 'D': o->draw = optarg; break;
     case 'P': o->pareto = true; break;
+    case 'T': o->predict = true; break;
     case 'F': o->each_failure = optarg; break;
     case 't':
       if (!copse_cli_parse_int(optarg, 0, INT32_MAX, &value))
@@ -341,6 +360,7 @@ int copse_cmd_solve(int argc, char **argv) {
                                         {"output", required_argument, NULL, 'o'},
                                         {"draw", required_argument, NULL, 'D'},
                                         {"pareto", no_argument, NULL, 'P'},
+                                        {"predict", no_argument, NULL, 'T'},
                                         {"each-failure", required_argument, NULL, 'F'},
                                         {"tree", required_argument, NULL, 't'},
                                         {"json", no_argument, NULL, 'j'},

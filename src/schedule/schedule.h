@@ -157,6 +157,9 @@ copse_status copse_schedule_expand(struct copse_schedule *schedule, struct copse
 /* Longest way in hops between ranks: from a root over all trees, or over all flows' paths. */
 int copse_schedule_height(const struct copse_schedule *schedule);
 
+/* The trees' heights on average, each by its weight; 0 without trees. */
+double copse_schedule_mean_height(const struct copse_schedule *schedule);
+
 /* M / T in GB/s; infinity for a single rank. For reports. */
 double copse_schedule_algbw(const struct copse_schedule *schedule);
 

@@ -13,6 +13,7 @@
 #include "cli/solve_checked.h"
 #include "cli/solve_failures.h"
 #include "cli/solve_healthy.h"
+#include "cli/solve_objective.h"
 #include "cli/solve_pareto.h"
 #include "cli/solve_predict.h"
 #include "schedule/demand.h"
@@ -29,6 +30,9 @@ static const char more_help[] =
     "      --each-failure TYPE\n"
     "                      solve also for the failure of each single node of a type: nic, switch\n"
     "                      ...; with -o FOLDER healthy.json, down-ID.json, index.json\n"
+    "      --objective O   throughput (the default), latency or a message size such as 64K: what is\n"
+    "                      fastest there by 'copse simulate' among the optimum, the best of 1, 2, 4\n"
+    "                      and 8 trees per root, ring, double binary tree and direct exchange\n"
     "      --predict       also the predicted times of 64 KiB, 1 MiB, 64 MiB and 1 GiB, beside ring,\n"
     "                      double binary tree and direct exchange (see 'copse simulate')\n"
     "  -o, --output FILE   where to write the schedule (- for standard output)\n"
@@ -42,6 +46,7 @@ static const char more_help[] =
 struct options {
   struct copse_cli_solve what;
   const char *output, *draw, *each_failure;
+  struct copse_cli_objective objective;
   int tree; /* to draw; -1: the loads */
   bool json, progress, pareto, predict;
 };
@@ -71,7 +76,8 @@ static int count_paths(const struct copse_schedule *s) {
 
 static copse_status print_json(const struct copse_topology *t, const struct copse_schedule *s,
                                const struct copse_cli_healthy *healthy,
-                               const struct copse_cli_prediction *prediction, bool bound_only,
+                               const struct copse_cli_prediction *prediction,
+                               const struct copse_cli_objective *objective, bool bound_only,
                                const struct seconds *sec, struct copse_err *err) {
   struct copse_text text = {0};
   char time[COPSE_Q_TEXT], bound[COPSE_Q_TEXT];
@@ -100,6 +106,7 @@ static copse_status print_json(const struct copse_topology *t, const struct cops
     add_cut(&text, s, s->bound.reduce_cut, s->bound.n_reduce_cut);
   }
   copse_cli_add_healthy(&text, healthy);
+  copse_cli_add_objective(&text, objective);
   copse_cli_add_prediction(&text, prediction);
   copse_text_add(&text,
                  ",\n \"seconds\": {\"read\": %.6f, \"optimum\": %.6f, \"split\": %.6f, \"pack\": "
@@ -262,8 +269,12 @@ static int run(struct options *o) {
   mark = copse_clock_seconds();
   if (o->draw) COPSE_TRY(copse_arrangement_make(topology, &arrangement, &err));
   start += copse_clock_seconds() - mark; /* a picture is no part of solving */
-  COPSE_TRY(copse_cli_solve_checked(topology, solve, o->what.has_tolerance, &schedule, &sec.solve,
-                                    &sec.verify, &err));
+  if (o->objective.bytes > 0)
+    COPSE_TRY(
+        copse_cli_objective_solve(topology, solve, &o->objective, &schedule, &sec.solve, &err));
+  else
+    COPSE_TRY(copse_cli_solve_checked(topology, solve, o->what.has_tolerance, &schedule, &sec.solve,
+                                      &sec.verify, &err));
   mark = copse_clock_seconds();
   if (o->output) {
     COPSE_TRY(copse_schedule_to_json(schedule, &text, &size, &err));
@@ -282,10 +293,11 @@ static int run(struct options *o) {
   }
   if (o->draw) COPSE_TRY(draw(o, topology, arrangement, schedule, &err));
   if (o->json)
-    status = print_json(topology, &as_written, &healthy, &prediction, solve->bound_only, &sec,
-                        &err);
+    status = print_json(topology, &as_written, &healthy, &prediction, &o->objective,
+                        solve->bound_only, &sec, &err);
   else if (!to_stdout(o->output) && !to_stdout(o->draw)) {
     print_text(topology, &as_written, &healthy, solve->bound_only, &sec);
+    copse_cli_print_objective(&o->objective);
     copse_cli_print_prediction(&prediction);
   }
 out:
@@ -302,10 +314,10 @@ out:
 
 static int check_failures(const struct options *o) {
   const struct copse_cli_solve *what = &o->what;
-  if (o->draw || o->pareto || o->predict || to_stdout(o->output))
+  if (o->draw || o->pareto || o->predict || o->objective.bytes > 0 || to_stdout(o->output))
     return copse_cli_usage("solve",
-                           "--each-failure makes many schedules: leave out --draw, --predict and "
-                           "--pareto, and give a folder to -o");
+                           "--each-failure makes many schedules: leave out --draw, --objective, "
+                           "--predict and --pareto, and give a folder to -o");
   if (strcmp(o->each_failure, "gpu") == 0 &&
       (what->topology.ranks || what->demand || what->solve.root >= 0))
     return copse_cli_usage("solve",
@@ -324,8 +336,13 @@ static int check(const struct options *o) {
   if (o->what.solve.bound_only && (o->output || o->draw || o->predict || o->what.solve.k > 0))
     return copse_cli_usage("solve",
                            "--bound-only makes no schedule: leave out -o, --draw, --predict and --k");
-  if (o->pareto && o->predict)
-    return copse_cli_usage("solve", "--predict is for one schedule: leave out --pareto");
+  if (o->pareto && (o->predict || o->objective.bytes > 0))
+    return copse_cli_usage("solve",
+                           "--predict and --objective are for one schedule: leave out --pareto");
+  if (o->objective.bytes > 0 &&
+      (o->what.solve.collective == COPSE_ALLTOALL || o->what.solve.bound_only))
+    return copse_cli_usage("solve",
+                           "--objective chooses among trees: leave out alltoall and --bound-only");
   if (o->tree >= 0 && !o->draw) return copse_cli_usage("solve", "--tree is for --draw");
   if (o->json + to_stdout(o->output) + to_stdout(o->draw) > 1)
     return copse_cli_usage("solve",
@@ -343,6 +360,11 @@ static int parse_option(int c, struct options *o, char **argv) {
     case 'D': o->draw = optarg; break;
     case 'P': o->pareto = true; break;
     case 'T': o->predict = true; break;
+    case 'O':
+      if (!copse_cli_objective_parse(optarg, &o->objective))
+        return copse_cli_usage("solve",
+                               "--objective must be throughput, latency or a size such as 64K");
+      break;
     case 'F': o->each_failure = optarg; break;
     case 't':
       if (!copse_cli_parse_int(optarg, 0, INT32_MAX, &value))
@@ -360,6 +382,7 @@ int copse_cmd_solve(int argc, char **argv) {
                                         {"output", required_argument, NULL, 'o'},
                                         {"draw", required_argument, NULL, 'D'},
                                         {"pareto", no_argument, NULL, 'P'},
+                                        {"objective", required_argument, NULL, 'O'},
                                         {"predict", no_argument, NULL, 'T'},
                                         {"each-failure", required_argument, NULL, 'F'},
                                         {"tree", required_argument, NULL, 't'},

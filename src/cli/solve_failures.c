@@ -1,15 +1,14 @@
 #include "cli/solve_failures.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/collective.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "cli/folder.h"
 #include "cli/solve_checked.h"
 #include "schedule/demand.h"
 #include "schedule/image.h"
@@ -56,25 +55,6 @@ static copse_status name_file(struct job *j, int node, struct copse_text *name) 
   return copse_text_status(name, j->err);
 }
 
-static copse_status write_in(struct job *j, const char *name, const char *data, size_t size) {
-  struct copse_text path = {0};
-  copse_text_add(&path, "%s/%s", j->what->folder, name);
-  copse_status status = copse_text_status(&path, j->err);
-  if (status == COPSE_OK) status = copse_file_write(path.data, data, size, j->err);
-  copse_text_free(&path);
-  return status;
-}
-
-static copse_status make_folder(struct job *j) {
-  struct stat about;
-  if (mkdir(j->what->folder, 0777) == 0) return COPSE_OK;
-  int why = errno;
-  if (why == EEXIST && stat(j->what->folder, &about) == 0 && S_ISDIR(about.st_mode))
-    return COPSE_OK;
-  return copse_fail_at(j->err, COPSE_IO, j->what->folder, 0, "cannot be made a folder: %s",
-                       strerror(why));
-}
-
 /* node < 0: the healthy fabric. */
 static copse_status keep(struct job *j, int node, const struct copse_schedule *schedule) {
   struct outcome *o = node < 0 ? &j->healthy : &j->outcomes[node];
@@ -93,7 +73,7 @@ static copse_status keep(struct job *j, int node, const struct copse_schedule *s
     COPSE_TRY(name_file(j, node, &name));
   COPSE_TRY(copse_text_status(&name, j->err));
   COPSE_TRY(copse_schedule_to_json(schedule, &text, &size, j->err));
-  COPSE_TRY(write_in(j, name.data, text, size));
+  COPSE_TRY(copse_cli_write_in(j->what->folder, name.data, text, size, j->err));
   o->file = name.data;
   name.data = NULL;
 out:
@@ -283,7 +263,8 @@ static copse_status tell(struct job *j, double seconds) {
   copse_status status;
   add_index(j, &index);
   COPSE_TRY(copse_text_status(&index, j->err));
-  if (j->what->folder) COPSE_TRY(write_in(j, "index.json", index.data, index.size));
+  if (j->what->folder)
+    COPSE_TRY(copse_cli_write_in(j->what->folder, "index.json", index.data, index.size, j->err));
   if (j->what->json)
     fputs(index.data, stdout);
   else
@@ -323,7 +304,7 @@ static copse_status run(struct job *j, const struct copse_progress *progress) {
   double start = copse_clock_seconds();
   int done = 0;
   COPSE_TRY(load(j));
-  if (j->what->folder) COPSE_TRY(make_folder(j));
+  if (j->what->folder) COPSE_TRY(copse_cli_make_folder(j->what->folder, j->err));
   COPSE_TRY(solve_healthy(j));
   for (int v = 0; v < j->base->n_nodes; v++) {
     if (!fails(j, v)) continue;

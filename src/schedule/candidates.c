@@ -158,7 +158,7 @@ copse_status copse_candidates_best(const struct copse_candidates *candidates, do
   for (int i = 1; i < candidates->n; i++)
     if (us[i] < least) least = us[i];
   for (*best = 0; us[*best] > least * SAME_TIME;) ++*best;
-  if (like >= 0 && us[like] <= least * SAME_TIME) *best = like;
+  if (*best > 0 && like >= 0 && us[like] <= least * SAME_TIME) *best = like;
   return COPSE_OK;
 }
 

@@ -43,8 +43,8 @@ copse_status copse_candidates_time(const struct copse_candidates *candidates, do
                                    double *us, struct copse_err *err) COPSE_CHECKED;
 
 /*
- * The fastest at `bytes`; among those within 1 % of it the first in the list, and before all
- * others `like`, if it is (-1: none).
+ * The fastest at `bytes`; among those within 1 % of it the list's first, `like` (-1: none), or else
+ * the first that is.
  */
 copse_status copse_candidates_best(const struct copse_candidates *candidates, double bytes,
                                    int like, int *best, struct copse_err *err) COPSE_CHECKED;

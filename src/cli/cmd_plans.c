@@ -68,6 +68,7 @@ static copse_status write_plan(struct job *j, const struct copse_candidate_range
   struct copse_lower_options options = j->o->lower;
   const struct copse_candidate *candidate = &j->candidates.list[range->candidate];
   struct copse_check_report report;
+  struct copse_err refuted = COPSE_ERR_INIT;
   struct copse_plan *plan = NULL;
   char *bytes = NULL;
   size_t size;
@@ -76,10 +77,11 @@ static copse_status write_plan(struct job *j, const struct copse_candidate_range
   options.min_bytes = (int64_t)range->min_bytes;
   options.max_bytes = (int64_t)range->max_bytes;
   COPSE_TRY(copse_lower_schedule(candidate->schedule, &options, &plan, j->err));
-  status = copse_check_plan(plan, name, &report, j->err);
-  if (status == COPSE_REFUTED)
-    j->err->status = status = COPSE_INTERNAL; /* our own plan: no fault of the input */
-  COPSE_TRY(status);
+  if ((status = copse_check_plan(plan, name, &report, &refuted)) != COPSE_OK) {
+    status = copse_fail(j->err, status == COPSE_REFUTED ? COPSE_INTERNAL : status,
+                        "a plan of ours fails its proof: %s", refuted.text);
+    goto out;
+  }
   COPSE_TRY(copse_plan_encode(plan, &bytes, &size, j->err));
   COPSE_TRY(copse_cli_write_in(j->o->output, name, bytes, size, j->err));
   j->n_plans++;
@@ -175,8 +177,7 @@ static copse_status make_collective(struct job *j, copse_collective collective,
       .root = copse_collective_rooted(collective) ? j->o->root : -1,
       .tolerance = COPSE_Q_ZERO,
       .label = copse_cli_topology_label(&j->o->topology),
-      .progress = progress,
-      .notes = &copse_cli_notes};
+      .progress = progress};
   struct copse_candidate_range ranges[COPSE_MAX_RANGES];
   struct copse_solve_seconds ignored;
   int n;

@@ -260,7 +260,6 @@ static int run(struct options *o) {
   struct copse_solve_options *solve = &o->what.solve;
   solve->label = copse_cli_topology_label(&o->what.topology);
   solve->progress = &progress;
-  solve->notes = &copse_cli_notes;
   COPSE_TRY(copse_cli_load_topologies(&o->what.topology, &topology, &whole, &err));
   if (o->what.demand)
     COPSE_TRY(copse_demand_load(o->what.demand, topology->n_ranks, &demand, &err));

@@ -13,10 +13,8 @@ const char copse_cli_solve_help[] =
     "  -d, --demand FILE   what each rank sends to each, for alltoall; default: all the same\n"
     "      --no-forward    ranks do not relay what is not theirs (alltoall)\n"
     "      --no-symmetry   do not look for a rotation of the hosts (alltoall)\n"
-    "      --free-shares   allreduce: the shares that are fastest instead of equal ones; trees can "
-    "be\n"
-    "                      deeper, and short messages slower\n"
-    "                      (allreduce)\n"
+    "      --equal-shares  allreduce: the same part of the message for each root, also where unequal\n"
+    "                      shares are faster: trees are lower, and short messages faster\n"
     "  -e, --tolerance P%  trees: the fewest per root within P per cent of the bound; alltoall:\n"
     "                      stop within P per cent (default: as exact as 64-bit fractions\n"
     "                      allow, beyond 64 ranks 1%)\n";
@@ -44,7 +42,7 @@ int copse_cli_solve_option(struct copse_cli_solve *a, const char *command, char 
     case 'd': a->demand = optarg; break;
     case COPSE_CLI_NO_FORWARD: a->solve.no_forward = true; break;
     case COPSE_CLI_NO_SYMMETRY: a->solve.no_symmetry = true; break;
-    case COPSE_CLI_FREE_SHARES: a->solve.free_shares = true; break;
+    case COPSE_CLI_EQUAL_SHARES: a->solve.equal_shares = true; break;
     case 'e':
       a->has_tolerance = copse_cli_parse_part(optarg, &a->solve.tolerance);
       if (!a->has_tolerance)
@@ -68,8 +66,8 @@ int copse_cli_solve_check(struct copse_cli_solve *a, const char *command, int n_
     return copse_cli_usage(command, "--root is for broadcast and reduce");
   if (collective != COPSE_ALLTOALL && (a->demand || a->solve.no_forward || a->solve.no_symmetry))
     return copse_cli_usage(command, "--demand, --no-forward and --no-symmetry are for alltoall");
-  if (collective != COPSE_ALLREDUCE && a->solve.free_shares)
-    return copse_cli_usage(command, "--free-shares is for allreduce");
+  if (collective != COPSE_ALLREDUCE && a->solve.equal_shares)
+    return copse_cli_usage(command, "--equal-shares is for allreduce");
   if (a->has_tolerance && a->solve.k > 0)
     return copse_cli_usage(command, "--k and --tolerance both choose the number of trees");
   if (collective == COPSE_ALLTOALL && a->solve.k > 0)

@@ -17,13 +17,13 @@ struct copse_cli_solve {
   }
 
 /* For a command's options; the topology's are among them. */
-enum { COPSE_CLI_NO_FORWARD = 0x20000, COPSE_CLI_NO_SYMMETRY, COPSE_CLI_FREE_SHARES };
+enum { COPSE_CLI_NO_FORWARD = 0x20000, COPSE_CLI_NO_SYMMETRY, COPSE_CLI_EQUAL_SHARES };
 #define COPSE_CLI_SOLVE_OPTIONS                                                         \
   {"collective", required_argument, NULL, 'c'}, {"root", required_argument, NULL, 'r'}, \
       {"k", required_argument, NULL, 'k'}, {"demand", required_argument, NULL, 'd'},    \
       {"no-forward", no_argument, NULL, COPSE_CLI_NO_FORWARD},                          \
       {"no-symmetry", no_argument, NULL, COPSE_CLI_NO_SYMMETRY},                        \
-      {"free-shares", no_argument, NULL, COPSE_CLI_FREE_SHARES},                        \
+      {"equal-shares", no_argument, NULL, COPSE_CLI_EQUAL_SHARES},                        \
       {"tolerance", required_argument, NULL, 'e'}, COPSE_CLI_TOPOLOGY_OPTIONS, COPSE_CLI_CHANGE_OPTIONS
 #define COPSE_CLI_SOLVE_SHORTS "c:r:k:d:e:l:"
 extern const char copse_cli_solve_help[];

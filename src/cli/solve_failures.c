@@ -161,7 +161,8 @@ static copse_status solve_failure(struct job *j, int node) {
     goto out;
   }
   COPSE_TRY(keep(j, node, schedule));
-  if (j->image) COPSE_TRY(fill_orbit(j, node, &schedule));
+  bool has_image = schedule->bound.kind != COPSE_BOUND_FORESTS; /* images carry single cuts only */
+  if (j->image && has_image) COPSE_TRY(fill_orbit(j, node, &schedule));
 out:
   copse_schedule_release(schedule);
   copse_topology_release(left);
@@ -293,7 +294,7 @@ static copse_status load(struct job *j) {
   else if (j->base->n_ranks == 1)
     status = copse_fail_at(j->err, COPSE_BAD_INPUT, j->options.label, 0,
                            "a single rank: nothing moves, whatever fails");
-  else if (j->options.root < 0 && !j->demand && !j->options.free_shares) /* images of cuts only */
+  else if (j->options.root < 0 && !j->demand)
     status = copse_find_host_rotation(j->base, &j->order, &j->image, j->err);
 out:
   return status;

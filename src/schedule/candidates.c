@@ -75,7 +75,7 @@ static copse_status add_equal_shares(struct copse_candidates *c,
   struct copse_solve_seconds ignored;
   struct copse_schedule *schedule;
   copse_status status;
-  equal.free_shares = false;
+  equal.equal_shares = true;
   COPSE_TRY(copse_solve_schedule(c->topology, &equal, &schedule, &ignored, err));
   if (copse_q_eq(schedule->time_per_GB, c->list[0].schedule->time_per_GB))
     copse_schedule_release(schedule);
@@ -120,7 +120,7 @@ copse_status copse_candidates_make(const struct copse_topology *topology,
   COPSE_TRY(add(out, name, schedule, err));
   if (options->collective == COPSE_ALLTOALL || topology->n_ranks == 1) goto out;
   COPSE_TRY(add_fewer(out, options, err));
-  if (options->collective == COPSE_ALLREDUCE && options->free_shares)
+  if (options->collective == COPSE_ALLREDUCE && !options->equal_shares)
     COPSE_TRY(add_equal_shares(out, options, err));
   COPSE_TRY(add_baselines(out, options, err));
 out:

@@ -93,7 +93,8 @@ enum copse_bound_kind {
 /*
  * Node sets S, as indices into `nodes`. `cut` bounds what must leave S in a broadcast
  * phase, `reduce_cut` what must enter S in a reduce phase; a collective of one phase
- * has the one that fits it, in `cut` (that is how files carry it).
+ * has the one that fits it, in `cut` (that is how files carry it). COPSE_BOUND_FORESTS:
+ * one that bounds any allreduce, for what it is worth; it may be missing, n_cut 0.
  */
 struct copse_bound {
   enum copse_bound_kind kind;

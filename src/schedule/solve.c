@@ -369,7 +369,11 @@ static copse_status try_free_shares(struct build *b, struct copse_solve_seconds 
   COPSE_TRY(copse_free_shares_bound(b->topology, &shares, time, schedule, err));
   forests = schedule->bound;
   COPSE_TRY(bound_by_narrowest_cut(b, err)); /* one that holds for any allreduce says more */
-  if (copse_q_cmp(schedule->bound.time_per_GB, time) < 0) schedule->bound = forests;
+  if (copse_q_cmp(schedule->bound.time_per_GB, time) < 0) {
+    forests.cut = schedule->bound.cut;
+    forests.n_cut = schedule->bound.n_cut;
+    schedule->bound = forests;
+  }
 out:
   copse_shares_free(&shares);
   return status;
@@ -381,7 +385,7 @@ static copse_status fill(struct build *b, struct copse_solve_seconds *seconds,
   const struct copse_solve_options *o = b->options;
   struct copse_schedule *schedule = b->schedule;
   bool may_differ =
-      o->collective == COPSE_ALLREDUCE && o->free_shares && o->k == 0 && o->tolerance.num == 0;
+      o->collective == COPSE_ALLREDUCE && !o->equal_shares && o->k == 0 && o->tolerance.num == 0;
   copse_status status;
   COPSE_TRY(set_bound(b, err));
   schedule->time_per_GB = schedule->bound.time_per_GB;

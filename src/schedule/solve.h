@@ -16,11 +16,10 @@ struct copse_solve_options {
   const int64_t *demand;    /* alltoall: [n_ranks * n_ranks] bytes, NULL: uniform */
   bool no_forward;          /* alltoall: ranks do not relay */
   bool no_symmetry;         /* alltoall: do not look for a rotation of hosts */
-  bool free_shares;         /* allreduce: unequal ones where they are faster than 1/N per root */
+  bool equal_shares;        /* allreduce: 1/N per root also where unequal shares are faster */
   struct copse_q tolerance; /* trees: the fewest per root within this of the optimum; alltoall:
                                stop within this of the bound; 0: exact */
   const char *label; /* names the topology's file in messages */
-  const struct copse_notes *notes; /* hears where better shares were not looked for; may be NULL */
   const struct copse_progress *progress;
 };
 
@@ -48,9 +47,10 @@ copse_status copse_solve_alltoall(const struct copse_topology *topology,
  * Computes the exactly optimal schedule (with options.k: the best of k trees per root) and
  * the cut that proves the optimum. An allreduce is a reduce_scatter and an allgather with
  * equal shares, each optimal; its time_per_GB is the most loaded link's with both loads
- * added, so at most the sum of the two. With free_shares, without k and tolerance, and where
+ * added, so at most the sum of the two. Without k and tolerance, and where
  * unequal shares are faster, the roots have those of the best pair of forests with common
- * shares (solver/shares.h). An alltoall is a maximum concurrent flow, exact
+ * shares (solver/shares.h), unless equal_shares; such are not looked for beyond 1,200 ranks and
+ * links. An alltoall is a maximum concurrent flow, exact
  * where the solver's numbers turn out to be fractions, else with a stated tiny gap.
  * The caller frees *out. COPSE_INFEASIBLE naming two ranks; COPSE_BAD_INPUT for an
  * unbalanced relay; COPSE_INVALID for a root out of range; COPSE_OVERFLOW; COPSE_NOMEM.

@@ -5,20 +5,6 @@
 /* Ranks and links; beyond, the simplex method takes minutes. */
 #define MAX_COLUMNS 1200
 
-static void say_outcome(const struct copse_solve_options *options,
-                        const struct copse_shares *shares, int columns) {
-  if (shares->outcome == COPSE_SHARES_TOO_LARGE)
-    copse_note(options->notes,
-               "%s: equal shares, not proved to be the best: %d ranks and links are too many to "
-               "look for better ones (at most %d)",
-               options->label, columns, MAX_COLUMNS);
-  if (shares->outcome == COPSE_SHARES_UNPROVED)
-    copse_note(options->notes,
-               "%s: equal shares, not proved to be the best: the fractions of the best ones don't "
-               "fit 64 bits",
-               options->label);
-}
-
 /* Switches that copy or add: trees load them less than the programme says. */
 static bool has_clever_switch(const struct copse_topology *topology) {
   for (int v = 0; v < topology->n_nodes; v++)
@@ -41,7 +27,6 @@ copse_status copse_free_shares_find(const struct copse_topology *topology,
   COPSE_TRY(copse_shares_find(&instance->network, &search, shares, err));
   if (shares->outcome == COPSE_SHARES_PROVED && copse_q_div(scale, shares->rate, time, NULL))
     shares->outcome = COPSE_SHARES_UNPROVED;
-  say_outcome(options, shares, topology->n_ranks + topology->n_links);
 out:
   return status;
 }

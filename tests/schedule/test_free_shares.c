@@ -13,7 +13,7 @@
 
 static struct copse_solve_options allreduce(void) {
   return (struct copse_solve_options){
-      .free_shares = true, .collective = COPSE_ALLREDUCE, .root = -1, .label = "test.json"};
+      .collective = COPSE_ALLREDUCE, .root = -1, .label = "test.json"};
 }
 
 static struct copse_schedule *solve(const struct copse_topology *topology,
@@ -58,7 +58,7 @@ START_TEST(the_well_connected_rank_takes_the_larger_share) {
   ASSERT_OK(verify(s, t, &report, &err), &err);
   ck_assert(report.forests_optimal && !report.optimal && !report.phases_optimal);
   copse_schedule_release(s);
-  options.free_shares = false;
+  options.equal_shares = true;
   s = solve(t, options);
   ck_assert(copse_q_eq(s->time_per_GB, (struct copse_q){1, 4}));
   ck_assert_int_eq(s->bound.kind, COPSE_BOUND_PHASES);
@@ -74,7 +74,7 @@ START_TEST(where_equal_shares_are_as_good_they_stay) {
   size_t size;
   for (int equal = 0; equal < 2; equal++) {
     struct copse_err err = COPSE_ERR_INIT;
-    options.free_shares = !equal;
+    options.equal_shares = equal;
     struct copse_schedule *s = solve(t, options);
     ASSERT_OK(copse_schedule_to_json(s, &text[equal], &size, &err), &err);
     copse_schedule_release(s);

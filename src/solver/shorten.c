@@ -61,6 +61,7 @@ static copse_status load_tree(struct copse_shortener *s, const struct copse_fore
   COPSE_TRY(copse_shorten_new_tree(s, &tree, err));
   tree->root = s->terminal[from->root];
   tree->multiplicity = from->multiplicity;
+  tree->edges = from->edges;
   tree->ways[tree->root].src = -1;
   for (int i = 0; i < s->n - 1; i++) {
     const struct copse_forest_edge *edge = &from->edges[i];
@@ -90,20 +91,38 @@ out:
   return status;
 }
 
-static copse_status store_tree(struct copse_shortener *s, const struct copse_shorten_tree *from,
-                               struct copse_forest_tree *to, struct copse_err *err) {
+/*
+ * Edges by depth, and at each depth turned on by the root: roots that send to all others begin with
+ * their neighbour, not all with the same terminal.
+ */
+static copse_status list_edges(struct copse_shortener *s, const struct copse_shorten_tree *from,
+                               const struct copse_forest_edge **out, struct copse_err *err) {
   const int *terminals = s->network->terminals;
+  int n = 0;
   struct copse_forest_edge *edges =
       copse_arena_alloc(&s->forest->arena, (size_t)s->n, sizeof *edges);
   if (!edges) return copse_fail_nomem(err);
   copse_shorten_sort(s, from);
-  for (int i = 1; i < s->n; i++) {
-    const struct copse_shorten_way *way = &from->ways[s->order[i]];
-    edges[i - 1] = (struct copse_forest_edge){terminals[way->src], terminals[s->order[i]],
-                                              way->path, way->n_path};
+  for (int i = 1, end; i < s->n; i = end) {
+    int depth = from->depth[s->order[i]], turned = i;
+    for (end = i; end < s->n && from->depth[s->order[end]] == depth; end++)
+      if (s->order[end] < from->root) turned = end + 1;
+    for (int j = i; j < end; j++) {
+      int at = j + turned - i, v = s->order[at < end ? at : at - end + i];
+      const struct copse_shorten_way *way = &from->ways[v];
+      edges[n++] =
+          (struct copse_forest_edge){terminals[way->src], terminals[v], way->path, way->n_path};
+    }
   }
-  *to = (struct copse_forest_tree){terminals[from->root], from->multiplicity, edges, from->height};
+  *out = edges;
   return COPSE_OK;
+}
+
+static copse_status store_tree(struct copse_shortener *s, const struct copse_shorten_tree *from,
+                               struct copse_forest_tree *to, struct copse_err *err) {
+  *to = (struct copse_forest_tree){s->network->terminals[from->root], from->multiplicity,
+                                   from->edges, from->height};
+  return from->edges ? COPSE_OK : list_edges(s, from, &to->edges, err);
 }
 
 static bool same_trees(const struct copse_shortener *s, const struct copse_shorten_tree *a,

@@ -34,6 +34,7 @@ static void swap_ways(struct copse_shortener *s, int index, int other_index, int
 
 static void swap_branch(struct copse_shortener *s, int index, int other) {
   for (int i = 0; i < s->n_branch; i++) swap_ways(s, index, other, s->branch[i]);
+  s->trees[index].edges = s->trees[other].edges = NULL;
 }
 
 static void measure_both(struct copse_shortener *s, int tree, int other) {

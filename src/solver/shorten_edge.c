@@ -40,6 +40,7 @@ static copse_status apply(struct copse_shortener *s, const struct swap *swap,
   *b = (struct copse_shorten_way){path_b, n_b, old.src, old.slot};
   s->lists[a->src].ids[a->slot] = swap->tree * s->n + swap->vertex;
   s->lists[b->src].ids[b->slot] = swap->other_tree * s->n + swap->other_vertex;
+  tree->edges = other->edges = NULL;
   copse_shorten_measure(s, tree);
   copse_shorten_measure(s, other);
   return COPSE_OK;

@@ -22,6 +22,7 @@ struct copse_shorten_tree {
   int *depth;
   int *below; /* height of what hangs below the vertex */
   int height;
+  const struct copse_forest_edge *edges; /* as they came, NULL once one of them has changed */
 };
 
 /* The ways out of one terminal: tree * n + vertex. */

@@ -75,6 +75,7 @@ static copse_status cut(struct copse_shortener *s, int from, int64_t amount,
   size_t n = (size_t)s->n;
   copy->root = tree->root;
   copy->height = tree->height;
+  copy->edges = tree->edges;
   copy->multiplicity = tree->multiplicity - amount;
   tree->multiplicity = amount;
   memcpy(copy->ways, tree->ways, n * sizeof *copy->ways);

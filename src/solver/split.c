@@ -300,7 +300,7 @@ static int64_t part_for_offset(int64_t capacity, int64_t r, int64_t n_offsets) {
 }
 
 /*
- * The same for fewer roots than groups and less than one unit for each group: the number `turn` of
+ * The same for a single root and less than one unit for each group: the number `turn` of
  * the relays of a kind sends it to other groups than the others do, by quadratic residues, sums of
  * which rarely coincide, so that few hops reach many groups. All alike, the 8 rails of 128 hosts
  * would make one chain of hosts for a broadcast, 127 hops long.
@@ -325,7 +325,7 @@ static copse_status make_guess(struct splitter *s, int w, int n_groups, struct c
         int u = s->members[i];
         int t = s->members[s->group_start[target] + (i - s->group_start[g]) % size];
         int64_t capacity = copse_flow_capacity(s->flow, u, w);
-        bool by_turn = capacity < n_offsets && s->network->n_roots < n_groups;
+        bool by_turn = capacity < n_offsets && s->network->n_roots == 1;
         struct step step = {u, t,
                             by_turn ? part_by_turn(capacity, r, n_offsets, s->turn[w])
                                     : part_for_offset(capacity, r, n_offsets)};

@@ -170,7 +170,7 @@ static int64_t upper(const struct basis *b, int column) {
   return b->s->network->links[column - b->s->network->n_terminals].capacity;
 }
 
-/* Columns that are not basic stand at 0 or, if links, at their capacity. */
+/* Columns that are not basic stand at 0 or at the links' capacity, the terminals' cap. */
 static copse_status solve_primal(struct basis *b, struct copse_err *err) {
   const struct copse_shares_search *s = b->s;
   struct system y;
@@ -179,8 +179,12 @@ static copse_status solve_primal(struct basis *b, struct copse_err *err) {
   mpq_init(q);
   COPSE_TRY(system_new(b->n, &y, err));
   for (int j = 0; j < b->n_columns; j++)
-    if (copse_shares_master_column(s->master, j) == COPSE_SHARES_AT_UPPER)
-      mpq_set_si(b->solution[j], upper(b, j), 1);
+    if (copse_shares_master_column(s->master, j) == COPSE_SHARES_AT_UPPER) {
+      if (j < s->network->n_terminals)
+        mpq_set_si(b->solution[j], s->cap.num, (unsigned long)s->cap.den);
+      else
+        mpq_set_si(b->solution[j], upper(b, j), 1);
+    }
   for (int i = 0; i < b->n; i++) {
     int64_t right;
     COPSE_TRY(copse_shares_right_side(s, b->rows[i], &right, err));
@@ -377,6 +381,15 @@ static copse_status set_proof(struct basis *b, struct copse_err *err) {
   return COPSE_OK;
 }
 
+/* Whether the rate is the one that is there already. */
+static void test_rate(struct basis *b) {
+  mpq_t known;
+  mpq_init(known);
+  mpq_set_si(known, b->out->rate.num, (unsigned long)b->out->rate.den);
+  b->good = mpq_equal(known, b->rate);
+  mpq_clear(known);
+}
+
 copse_status copse_shares_exact(const struct copse_shares_search *s, struct copse_shares *out,
                                 bool *found, struct copse_err *err) {
   struct basis b = {.s = s, .out = out};
@@ -384,11 +397,13 @@ copse_status copse_shares_exact(const struct copse_shares_search *s, struct cops
   mpq_init(b.rate);
   COPSE_TRY(list_basis(&b, err));
   if (b.good) COPSE_TRY(solve_primal(&b, err));
-  if (b.good) COPSE_TRY(solve_dual(&b, err));
+  bool capped = s->cap.num > 0;
+  if (b.good && !capped) COPSE_TRY(solve_dual(&b, err));
   if (b.good) test_solution(&b);
-  if (b.good) test_multipliers(&b);
+  if (b.good && !capped) test_multipliers(&b);
+  if (b.good && capped) test_rate(&b);
   if (b.good) COPSE_TRY(set_integers(&b, err));
-  if (b.good) COPSE_TRY(set_proof(&b, err));
+  if (b.good && !capped) COPSE_TRY(set_proof(&b, err));
 out:
   *found = status == COPSE_OK && b.good;
   free_rationals(b.solution, (size_t)b.n_columns);

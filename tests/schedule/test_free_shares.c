@@ -86,6 +86,28 @@ START_TEST(where_equal_shares_are_as_good_they_stay) {
 }
 END_TEST
 
+/* Unequal parts of the links for the two phases are what it takes here, not unequal shares. */
+START_TEST(shares_are_as_even_as_the_optimum_allows) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_verify_report report;
+  struct copse_topology *t = NULL;
+  ASSERT_OK(copse_topology_load("topologies/mixed-a100-h100.json", NULL, &t, &err), &err);
+  struct copse_schedule *s = solve(t, allreduce());
+  ck_assert(copse_q_eq(s->time_per_GB, (struct copse_q){1, 175}));
+  ASSERT_OK(verify(s, t, &report, &err), &err);
+  ck_assert(report.forests_optimal);
+  for (int r = 0; r < s->n_ranks; r++) {
+    struct copse_q share = COPSE_Q_ZERO;
+    for (int i = 0; i < s->n_trees; i++)
+      if (s->trees[i].root == r && s->trees[i].phase == COPSE_PHASE_REDUCE)
+        ASSERT_OK(copse_q_add(share, s->trees[i].weight, &share, &err), &err);
+    ck_assert(copse_q_eq(share, (struct copse_q){1, 32}));
+  }
+  copse_schedule_release(s);
+  copse_topology_release(t);
+}
+END_TEST
+
 /* Whether unequal shares were used, too: a test that never sees them tests nothing. */
 static bool check_fabric(const struct copse_topology *t, bool all_cuts, const char *what) {
   struct copse_verify_report report;
@@ -253,6 +275,7 @@ int main(void) {
   TCase *tests = tcase_create("free_shares");
   tcase_add_test(tests, the_well_connected_rank_takes_the_larger_share);
   tcase_add_test(tests, where_equal_shares_are_as_good_they_stay);
+  tcase_add_test(tests, shares_are_as_even_as_the_optimum_allows);
   tcase_add_loop_test(tests, the_optimum_is_that_of_the_lp_over_flows, 0, 3);
   tcase_add_test(tests, the_optimum_is_that_of_the_lp_over_all_cuts);
   tcase_add_test(tests, bound_only_finds_the_same_time);

@@ -30,11 +30,11 @@ static const char more_help[] =
     "      --each-failure TYPE\n"
     "                      solve also for the failure of each single node of a type: nic, switch\n"
     "                      ...; with -o FOLDER healthy.json, down-ID.json, index.json\n"
-    "      --objective O   throughput (the default), latency or a message size such as 64K: what is\n"
-    "                      fastest there by 'copse simulate' among the optimum, the best of 1, 2, 4\n"
-    "                      and 8 trees per root, ring, double binary tree and direct exchange\n"
-    "      --predict       also the predicted times of 64 KiB, 1 MiB, 64 MiB and 1 GiB, beside ring,\n"
-    "                      double binary tree and direct exchange (see 'copse simulate')\n"
+    "      --objective O   throughput (the default), latency or a message size such as 64K: what\n"
+    "                      is fastest there by 'copse simulate' among the optimum, the best of 1,\n"
+    "                      2, 4 and 8 trees per root, ring, double binary tree and direct exchange\n"
+    "      --predict       also the predicted times of 64 KiB, 1 MiB, 64 MiB and 1 GiB, beside\n"
+    "                      ring, double binary tree and direct exchange (see 'copse simulate')\n"
     "  -o, --output FILE   where to write the schedule (- for standard output)\n"
     "      --draw FILE     a picture of the links' loads as SVG: the bottleneck, the cut; laid\n"
     "                      out by Graphviz (the program 'dot'), at most 2500 nodes\n"
@@ -96,9 +96,9 @@ static copse_status print_json(const struct copse_topology *t, const struct cops
                    "\"max_height\": %d,\n",
                    s->n_flows, s->rotation.order, count_paths(s), copse_schedule_height(s));
   else
-    copse_text_add(&text,
-                   " \"k\": %" PRId64 ", \"trees\": %d, \"max_height\": %d, \"mean_height\": %.6g,\n",
-                   s->k, s->n_trees, copse_schedule_height(s), copse_schedule_mean_height(s));
+    copse_text_add(
+        &text, " \"k\": %" PRId64 ", \"trees\": %d, \"max_height\": %d, \"mean_height\": %.6g,\n",
+        s->k, s->n_trees, copse_schedule_height(s), copse_schedule_mean_height(s));
   copse_text_add(&text, " \"cut\": ");
   add_cut(&text, s, s->bound.cut, s->bound.n_cut);
   if (s->bound.kind == COPSE_BOUND_PHASES) {
@@ -333,8 +333,8 @@ static int check(const struct options *o) {
                            "--pareto makes a table about trees: leave out alltoall, --tolerance, "
                            "--bound-only, -o and --draw");
   if (o->what.solve.bound_only && (o->output || o->draw || o->predict || o->what.solve.k > 0))
-    return copse_cli_usage("solve",
-                           "--bound-only makes no schedule: leave out -o, --draw, --predict and --k");
+    return copse_cli_usage(
+        "solve", "--bound-only makes no schedule: leave out -o, --draw, --predict and --k");
   if (o->pareto && (o->predict || o->objective.bytes > 0))
     return copse_cli_usage("solve",
                            "--predict and --objective are for one schedule: leave out --pareto");

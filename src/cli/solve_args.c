@@ -13,8 +13,9 @@ const char copse_cli_solve_help[] =
     "  -d, --demand FILE   what each rank sends to each, for alltoall; default: all the same\n"
     "      --no-forward    ranks do not relay what is not theirs (alltoall)\n"
     "      --no-symmetry   do not look for a rotation of the hosts (alltoall)\n"
-    "      --equal-shares  allreduce: the same part of the message for each root, also where unequal\n"
-    "                      shares are faster: trees are lower, and short messages faster\n"
+    "      --equal-shares  allreduce: a reduce_scatter and an allgather with equal shares per root\n"
+    "                      also where other shares, or links shared out otherwise, are faster;\n"
+    "                      its trees are lower, and short messages often faster\n"
     "  -e, --tolerance P%  trees: the fewest per root within P per cent of the bound; alltoall:\n"
     "                      stop within P per cent (default: as exact as 64-bit fractions\n"
     "                      allow, beyond 64 ranks 1%)\n";

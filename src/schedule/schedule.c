@@ -60,16 +60,16 @@ int copse_schedule_height(const struct copse_schedule *schedule) {
 }
 
 double copse_schedule_mean_height(const struct copse_schedule *schedule) {
-  double sum = 0, whole = 0;
+  double mean_height = 0, whole = 0;
   int *depth = calloc((size_t)schedule->n_ranks, sizeof *depth);
   if (!depth) return -1;
   for (int i = 0; i < schedule->n_trees; i++) {
-    double weight = copse_q_to_double(schedule->trees[i].weight);
-    sum += weight * tree_height(&schedule->trees[i], depth);
-    whole += weight;
+    const struct copse_schedule_tree *tree = &schedule->trees[i];
+    mean_height += copse_q_to_double(tree->weight) * tree_height(tree, depth);
+    whole += copse_q_to_double(tree->weight);
   }
   free(depth);
-  return whole > 0 ? sum / whole : 0;
+  return whole > 0 ? mean_height / whole : 0;
 }
 
 double copse_schedule_algbw(const struct copse_schedule *schedule) {

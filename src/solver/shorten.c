@@ -45,8 +45,12 @@ out:
 static copse_status lower_all(struct copse_shortener *s, struct copse_err *err) {
   copse_status status = COPSE_OK;
   int height = 0;
-  for (size_t t = 0; t < s->n_trees; t++)
+  int64_t sum = 0;
+  for (size_t t = 0; t < s->n_trees; t++) {
     if (s->trees[t].height > height) height = s->trees[t].height;
+    sum += s->trees[t].height;
+  }
+  s->mean_height = (int)(sum / (int64_t)s->n_trees);
   for (; height > 1 && s->left > 0; height--)
     for (bool lowered = true; lowered && s->left > 0;)
       COPSE_TRY(lower_trees(s, height, &lowered, err));
@@ -83,6 +87,7 @@ static copse_status load(struct copse_shortener *s, struct copse_err *err) {
   COPSE_TRY(copse_calloc(n + 2, sizeof *s->count, &s->count, err));
   COPSE_TRY(copse_calloc(nodes, sizeof *s->place, &s->place, err));
   COPSE_TRY(copse_calloc(nodes, sizeof *s->joined, &s->joined, err));
+  COPSE_TRY(copse_calloc(n, sizeof *s->chain, &s->chain, err));
   COPSE_TRY(copse_calloc(n, sizeof *s->branch, &s->branch, err));
   COPSE_TRY(copse_calloc(n, sizeof *s->in_branch, &s->in_branch, err));
   for (int i = 0; i < s->n; i++) s->terminal[s->network->terminals[i]] = i;
@@ -188,6 +193,7 @@ out:
   free(s.count);
   free(s.place);
   free(s.joined);
+  free(s.chain);
   free(s.branch);
   free(s.in_branch);
   return status;

@@ -113,8 +113,11 @@ copse_status copse_shorten_by_edge(struct copse_shortener *s, int tree, int vert
   copse_status status = COPSE_OK;
   int root = s->trees[tree].root;
   *lifted = false;
-  for (int v = vertex; v != root && !*lifted; v = s->trees[tree].ways[v].src)
-    *lifted = find_swap(s, tree, v, uneven, &swap);
+  int n_chain = 0;
+  bool from_top = s->trees[tree].height > 3 * s->mean_height; /* brings up much at once */
+  for (int v = vertex; v != root; v = s->trees[tree].ways[v].src) s->chain[n_chain++] = v;
+  for (int i = 0; i < n_chain && !*lifted; i++)
+    *lifted = find_swap(s, tree, s->chain[from_top ? n_chain - 1 - i : i], uneven, &swap);
   if (!*lifted) return COPSE_OK;
   COPSE_TRY(copse_shorten_even_out(s, swap.tree, swap.other_tree, err));
   COPSE_TRY(apply(s, &swap, err));

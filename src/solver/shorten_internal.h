@@ -43,10 +43,12 @@ struct copse_shortener {
   int *count;                       /* [n + 2] scratch */
   int *place;      /* [n_nodes] 1 + where the way at hand is at this node; 0: isn't */
   bool *joined;    /* [n_nodes] scratch: a way that is tried */
+  int *chain;      /* [n] from a deepest vertex up */
   int *branch;     /* [n] what hangs below a vertex of the tree at hand */
   bool *in_branch; /* [n] */
   int n_branch;
-  int64_t left; /* candidates that may still be looked at */
+  int mean_height; /* of the trees as they came */
+  int64_t left;    /* candidates that may still be looked at */
 };
 
 /* Depths and heights of a tree whose ways have changed; its vertices by depth in s->order. */

@@ -57,6 +57,7 @@ int copse_cmd_solve(int argc, char **argv);
 int copse_cmd_verify(int argc, char **argv);
 int copse_cmd_expand(int argc, char **argv);
 int copse_cmd_lower(int argc, char **argv);
+int copse_cmd_plans(int argc, char **argv);
 int copse_cmd_check(int argc, char **argv);
 int copse_cmd_run(int argc, char **argv);
 int copse_cmd_simulate(int argc, char **argv);

@@ -15,7 +15,9 @@
 #include "cli/solve_failures.h"
 #include "cli/solve_groups.h"
 #include "cli/solve_healthy.h"
+#include "cli/solve_objective.h"
 #include "cli/solve_pareto.h"
+#include "cli/solve_predict.h"
 #include "schedule/demand.h"
 #include "schedule/draw_schedule.h"
 
@@ -32,6 +34,11 @@ static const char more_help[] =
     "                      ...; with -o FOLDER healthy.json, down-ID.json, index.json\n"
     "      --groups FILE   schedules for groups of ranks that run at the same time, a list of ranks\n"
     "                      a line; with -o FOLDER group-0.json ..., index.json\n"
+    "      --objective O   throughput (the default), latency or a message size such as 64K: what\n"
+    "                      is fastest there by 'copse simulate' among the optimum, the best of 1,\n"
+    "                      2, 4 and 8 trees per root, ring, double binary tree and direct exchange\n"
+    "      --predict       also the predicted times of 64 KiB, 1 MiB, 64 MiB and 1 GiB, beside\n"
+    "                      ring, double binary tree and direct exchange (see 'copse simulate')\n"
     "  -o, --output FILE   where to write the schedule (- for standard output)\n"
     "      --draw FILE     a picture of the links' loads as SVG: the bottleneck, the cut; laid\n"
     "                      out by Graphviz (the program 'dot'), at most 2500 nodes\n"
@@ -43,8 +50,9 @@ static const char more_help[] =
 struct options {
   struct copse_cli_solve what;
   const char *output, *draw, *each_failure, *groups;
+  struct copse_cli_objective objective;
   int tree; /* to draw; -1: the loads */
-  bool json, progress, pareto;
+  bool json, progress, pareto, predict;
 };
 
 struct seconds {
@@ -71,7 +79,9 @@ static int count_paths(const struct copse_schedule *s) {
 }
 
 static copse_status print_json(const struct copse_topology *t, const struct copse_schedule *s,
-                               const struct copse_cli_healthy *healthy, bool bound_only,
+                               const struct copse_cli_healthy *healthy,
+                               const struct copse_cli_prediction *prediction,
+                               const struct copse_cli_objective *objective, bool bound_only,
                                const struct seconds *sec, struct copse_err *err) {
   struct copse_text text = {0};
   char time[COPSE_Q_TEXT], bound[COPSE_Q_TEXT];
@@ -91,9 +101,11 @@ static copse_status print_json(const struct copse_topology *t, const struct cops
                    "\"max_height\": %d,\n",
                    s->n_flows, copse_schedule_images(s), count_paths(s), copse_schedule_height(s));
   else
-    copse_text_add(
-        &text, " \"k\": %" PRId64 ", \"trees\": %d, \"images\": %" PRId64 ", \"max_height\": %d,\n",
-        s->k, s->n_trees, copse_schedule_images(s), copse_schedule_height(s));
+    copse_text_add(&text,
+                   " \"k\": %" PRId64 ", \"trees\": %d, \"images\": %" PRId64
+                   ", \"max_height\": %d, \"mean_height\": %.6g,\n",
+                   s->k, s->n_trees, copse_schedule_images(s), copse_schedule_height(s),
+                   copse_schedule_mean_height(s));
   copse_text_add(&text, " \"cut\": ");
   add_cut(&text, s, s->bound.cut, s->bound.n_cut);
   if (s->bound.kind == COPSE_BOUND_PHASES) {
@@ -101,6 +113,8 @@ static copse_status print_json(const struct copse_topology *t, const struct cops
     add_cut(&text, s, s->bound.reduce_cut, s->bound.n_reduce_cut);
   }
   copse_cli_add_healthy(&text, healthy);
+  copse_cli_add_objective(&text, objective);
+  copse_cli_add_prediction(&text, prediction);
   copse_text_add(
       &text,
       ",\n \"seconds\": {\"read\": %.6f, \"optimum\": %.6f, \"split\": %.6f, \"pack\": "
@@ -209,8 +223,9 @@ static void print_text(const struct copse_topology *t, const struct copse_schedu
   else
     print_cut(t, s);
   if (!bound_only)
-    printf("k = %" PRId64 ", %d trees%s, at most %d hops high\n", s->k, s->n_trees,
-           s->n_rotations > 0 ? " of base ranks" : "", copse_schedule_height(s));
+    printf("k = %" PRId64 ", %d trees%s, at most %d hops high, %.3g on average\n", s->k, s->n_trees,
+           s->n_rotations > 0 ? " of base ranks" : "", copse_schedule_height(s),
+           copse_schedule_mean_height(s));
   if (!bound_only && s->n_rotations > 0)
     printf("the others are their images under %d symmetr%s: %" PRId64 " trees in all\n",
            s->n_rotations, s->n_rotations == 1 ? "y" : "ies",
@@ -248,6 +263,7 @@ static int run(struct options *o) {
   struct copse_schedule *schedule = NULL;
   struct copse_arrangement *arrangement = NULL;
   struct copse_cli_healthy healthy = {0};
+  struct copse_cli_prediction prediction = {0};
   struct copse_cli_progress bar;
   struct copse_progress progress = copse_cli_progress_start(&bar, o->progress);
   struct seconds sec = {0};
@@ -268,8 +284,12 @@ static int run(struct options *o) {
   mark = copse_clock_seconds();
   if (o->draw) COPSE_TRY(copse_arrangement_make(topology, &arrangement, &err));
   start += copse_clock_seconds() - mark; /* a picture is no part of solving */
-  COPSE_TRY(copse_cli_solve_checked(topology, solve, o->what.has_tolerance, &schedule, &sec.solve,
-                                    &sec.verify, &err));
+  if (o->objective.bytes > 0)
+    COPSE_TRY(
+        copse_cli_objective_solve(topology, solve, &o->objective, &schedule, &sec.solve, &err));
+  else
+    COPSE_TRY(copse_cli_solve_checked(topology, solve, o->what.has_tolerance, &schedule, &sec.solve,
+                                      &sec.verify, &err));
   mark = copse_clock_seconds();
   if (o->output) {
     COPSE_TRY(copse_schedule_to_json(schedule, &text, &size, &err));
@@ -287,12 +307,21 @@ static int run(struct options *o) {
                                         schedule->time_per_GB, &healthy, &err));
   copse_cli_progress_end(&bar);
   struct copse_schedule as_written = *schedule; /* what is told of; its lists stay as they are */
+  if (o->predict) {
+    COPSE_TRY(copse_schedule_expand(schedule, &err));
+    COPSE_TRY(copse_cli_predict(schedule, topology, &prediction, &err));
+  }
   if (o->draw) COPSE_TRY(draw(o, topology, arrangement, schedule, &err));
   if (o->json)
-    status = print_json(topology, &as_written, &healthy, solve->bound_only, &sec, &err);
-  else if (!to_stdout(o->output) && !to_stdout(o->draw))
+    status = print_json(topology, &as_written, &healthy, &prediction, &o->objective,
+                        solve->bound_only, &sec, &err);
+  else if (!to_stdout(o->output) && !to_stdout(o->draw)) {
     print_text(topology, &as_written, &healthy, solve->bound_only, &sec);
+    copse_cli_print_objective(&o->objective);
+    copse_cli_print_prediction(&prediction);
+  }
 out:
+  copse_cli_prediction_free(&prediction);
   if (status != COPSE_OK) copse_cli_progress_end(&bar);
   free(text);
   free(demand);
@@ -305,10 +334,10 @@ out:
 
 static int check_failures(const struct options *o) {
   const struct copse_cli_solve *what = &o->what;
-  if (o->draw || o->pareto || to_stdout(o->output))
+  if (o->draw || o->pareto || o->predict || o->objective.bytes > 0 || to_stdout(o->output))
     return copse_cli_usage("solve",
-                           "--each-failure makes many schedules: leave out --draw and --pareto, "
-                           "and give a folder to -o");
+                           "--each-failure makes many schedules: leave out --draw, --objective, "
+                           "--predict and --pareto, and give a folder to -o");
   if (strcmp(o->each_failure, "gpu") == 0 &&
       (what->topology.ranks || what->demand || what->solve.root >= 0))
     return copse_cli_usage("solve",
@@ -320,13 +349,15 @@ static int check_failures(const struct options *o) {
 static int check_groups(const struct options *o) {
   const struct copse_cli_solve *what = &o->what;
   const struct copse_solve_options *solve = &what->solve;
-  bool other = o->draw || o->pareto || o->each_failure || what->topology.ranks || what->demand;
+  bool other = o->draw || o->pareto || o->each_failure || what->topology.ranks || what->demand ||
+               o->predict || o->objective.bytes > 0;
   if (other || to_stdout(o->output) || what->has_tolerance || solve->k > 0 || solve->no_forward ||
       solve->in_network || solve->compact)
     return copse_cli_usage("solve",
                            "--groups makes a schedule for each: leave out --ranks, --k, "
                            "--tolerance, --demand, --no-forward, --in-network, --compact, --draw, "
-                           "--pareto and --each-failure, and give a folder to -o");
+                           "--objective, --predict, --pareto and --each-failure, and give a "
+                           "folder to -o");
   if (what->solve.bound_only && o->output)
     return copse_cli_usage("solve", "--bound-only makes no schedules: leave out -o");
   return COPSE_EXIT_DONE;
@@ -340,8 +371,22 @@ static int check(const struct options *o) {
     return copse_cli_usage("solve",
                            "--pareto makes a table about trees: leave out alltoall, --tolerance, "
                            "--bound-only, -o and --draw");
-  if (o->what.solve.bound_only && (o->output || o->draw || o->what.solve.k > 0))
-    return copse_cli_usage("solve", "--bound-only makes no schedule: leave out -o, --draw and --k");
+  if (o->what.solve.bound_only && (o->output || o->draw || o->predict || o->what.solve.k > 0))
+    return copse_cli_usage(
+        "solve", "--bound-only makes no schedule: leave out -o, --draw, --predict and --k");
+  if (o->pareto && (o->predict || o->objective.bytes > 0))
+    return copse_cli_usage("solve",
+                           "--predict and --objective are for one schedule: leave out --pareto");
+  if (o->objective.bytes > 0 &&
+      (o->what.solve.collective == COPSE_ALLTOALL || o->what.solve.bound_only))
+    return copse_cli_usage("solve",
+                           "--objective chooses among trees: leave out alltoall and --bound-only");
+  if (o->objective.bytes > 0 && o->what.solve.compact)
+    return copse_cli_usage("solve", "--objective lists all trees: leave out --compact");
+  if ((o->objective.bytes > 0 || o->predict) && o->what.solve.in_network)
+    return copse_cli_usage("solve",
+                           "--objective and --predict simulate plain switches: leave out "
+                           "--in-network");
   if (o->tree >= 0 && !o->draw) return copse_cli_usage("solve", "--tree is for --draw");
   if (o->json + to_stdout(o->output) + to_stdout(o->draw) > 1)
     return copse_cli_usage("solve",
@@ -358,6 +403,12 @@ static int parse_option(int c, struct options *o, char **argv) {
     case 'p': o->progress = true; break;
     case 'D': o->draw = optarg; break;
     case 'P': o->pareto = true; break;
+    case 'T': o->predict = true; break;
+    case 'O':
+      if (!copse_cli_objective_parse(optarg, &o->objective))
+        return copse_cli_usage("solve",
+                               "--objective must be throughput, latency or a size such as 64K");
+      break;
     case 'F': o->each_failure = optarg; break;
     case 'G': o->groups = optarg; break;
     case 't':
@@ -376,6 +427,8 @@ int copse_cmd_solve(int argc, char **argv) {
                                         {"output", required_argument, NULL, 'o'},
                                         {"draw", required_argument, NULL, 'D'},
                                         {"pareto", no_argument, NULL, 'P'},
+                                        {"objective", required_argument, NULL, 'O'},
+                                        {"predict", no_argument, NULL, 'T'},
                                         {"each-failure", required_argument, NULL, 'F'},
                                         {"groups", required_argument, NULL, 'G'},
                                         {"tree", required_argument, NULL, 't'},

@@ -15,7 +15,7 @@ copse_status copse_cli_make_folder(const char *folder, struct copse_err *err) {
   return copse_fail_at(err, COPSE_IO, folder, 0, "cannot be made a folder: %s", strerror(why));
 }
 
-copse_status copse_cli_write_in(const char *folder, const char *name, const char *data, size_t size,
+copse_status copse_cli_write_in(const char *folder, const char *name, const void *data, size_t size,
                                 struct copse_err *err) {
   struct copse_text path = {0};
   copse_text_add(&path, "%s/%s", folder, name);

@@ -14,6 +14,7 @@ static const struct command {
     {"verify", copse_cmd_verify, "prove a schedule and its bound against a topology"},
     {"expand", copse_cmd_expand, "write out a compact schedule tree by tree"},
     {"lower", copse_cmd_lower, "turn a schedule into an executable plan"},
+    {"plans", copse_cmd_plans, "make a set of plans for all message sizes"},
     {"check", copse_cmd_check, "prove a plan: right result, no deadlock, no race"},
     {"simulate", copse_cmd_simulate, "predict times over message sizes, beside baselines"},
     {"place", copse_cmd_place, "put experts on GPUs for a routing trace"},

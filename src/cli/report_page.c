@@ -64,8 +64,9 @@ static void add_cards(struct copse_text *text, const struct copse_report *r) {
     copse_text_add(text, "<b>%d</b> flows", s->n_flows);
   else
     copse_text_add(text, "<b>%d</b> trees, k = %" PRId64, s->n_trees, s->k);
-  copse_text_add(text, "<br/><small>at most %d hops from rank to rank</small></p></div>\n",
-                 copse_schedule_height(s));
+  copse_text_add(text, "<br/><small>at most %d hops from rank to rank", copse_schedule_height(s));
+  if (s->n_trees > 0) copse_text_add(text, ", %.3g on average", copse_schedule_mean_height(s));
+  copse_text_add(text, "</small></p></div>\n");
   add_card(text, "Topology");
   copse_text_add(text, "<b>%d</b> ranks<br/><small>%d nodes, %d links</small></p></div>\n",
                  r->topology->n_ranks, r->topology->n_nodes, r->topology->n_links);

@@ -14,9 +14,11 @@ const char copse_cli_solve_help[] =
     "      --no-forward    ranks do not relay what is not theirs (alltoall)\n"
     "      --no-symmetry   do not look for symmetries of the cluster, which make solving faster\n"
     "      --compact       write the trees of one rank of each orbit and the symmetries that move\n"
-    "                      them, where such trees reach the optimum; beyond 4096 ranks always\n"
-    "      --free-shares   allreduce: the shares that are fastest instead of equal ones; trees can\n"
-    "                      be deeper, and short messages slower\n"
+    "                      them, of equal shares, where such reach the optimum; beyond 4096\n"
+    "                      ranks always\n"
+    "      --equal-shares  allreduce: a reduce_scatter and an allgather with equal shares per root\n"
+    "                      also where other shares, or links shared out otherwise, are faster;\n"
+    "                      its trees are lower, and short messages often faster\n"
     "      --in-network    allreduce: switches that are marked copy (multicast) and add\n"
     "                      (aggregation), as NVLink SHARP and SHARP do; plans can't yet\n"
     "  -e, --tolerance P%  trees: the fewest per root within P per cent of the bound; alltoall:\n"
@@ -47,7 +49,7 @@ int copse_cli_solve_option(struct copse_cli_solve *a, const char *command, char 
     case COPSE_CLI_NO_FORWARD: a->solve.no_forward = true; break;
     case COPSE_CLI_NO_SYMMETRY: a->solve.no_symmetry = true; break;
     case COPSE_CLI_COMPACT: a->solve.compact = true; break;
-    case COPSE_CLI_FREE_SHARES: a->solve.free_shares = true; break;
+    case COPSE_CLI_EQUAL_SHARES: a->solve.equal_shares = true; break;
     case COPSE_CLI_IN_NETWORK: a->solve.in_network = true; break;
     case 'e':
       a->has_tolerance = copse_cli_parse_part(optarg, &a->solve.tolerance);
@@ -78,12 +80,11 @@ int copse_cli_solve_check(struct copse_cli_solve *a, const char *command, int n_
     return copse_cli_usage(command,
                            "--compact needs symmetries and trees: leave out "
                            "--no-symmetry and --bound-only");
-  if (a->solve.compact && (a->solve.free_shares || a->solve.in_network))
+  if (a->solve.compact && a->solve.in_network)
     return copse_cli_usage(command,
-                           "--compact is for trees of equal shares through plain switches: leave "
-                           "out --free-shares and --in-network");
-  if (collective != COPSE_ALLREDUCE && a->solve.free_shares)
-    return copse_cli_usage(command, "--free-shares is for allreduce");
+                           "--compact is for trees through plain switches: leave out --in-network");
+  if (collective != COPSE_ALLREDUCE && a->solve.equal_shares)
+    return copse_cli_usage(command, "--equal-shares is for allreduce");
   if (collective != COPSE_ALLREDUCE && a->solve.in_network)
     return copse_cli_usage(command,
                            "--in-network is for allreduce; collectives of one phase are no faster "

@@ -21,7 +21,7 @@ enum {
   COPSE_CLI_NO_FORWARD = 0x20000,
   COPSE_CLI_NO_SYMMETRY,
   COPSE_CLI_COMPACT,
-  COPSE_CLI_FREE_SHARES,
+  COPSE_CLI_EQUAL_SHARES,
   COPSE_CLI_IN_NETWORK
 };
 #define COPSE_CLI_SOLVE_OPTIONS                                                         \
@@ -30,7 +30,7 @@ enum {
       {"no-forward", no_argument, NULL, COPSE_CLI_NO_FORWARD},                          \
       {"no-symmetry", no_argument, NULL, COPSE_CLI_NO_SYMMETRY},                        \
       {"compact", no_argument, NULL, COPSE_CLI_COMPACT},                                \
-      {"free-shares", no_argument, NULL, COPSE_CLI_FREE_SHARES},                        \
+      {"equal-shares", no_argument, NULL, COPSE_CLI_EQUAL_SHARES},                      \
       {"in-network", no_argument, NULL, COPSE_CLI_IN_NETWORK},                          \
       {"tolerance", required_argument, NULL, 'e'}, COPSE_CLI_TOPOLOGY_OPTIONS,          \
       COPSE_CLI_CHANGE_OPTIONS

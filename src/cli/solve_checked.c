@@ -7,6 +7,10 @@
  * for. */
 #define EXACT_ALLTOALL_RANKS 64
 
+struct copse_q copse_cli_default_tolerance(const struct copse_topology *topology) {
+  return topology->n_ranks > EXACT_ALLTOALL_RANKS ? (struct copse_q){1, 100} : COPSE_Q_ZERO;
+}
+
 /* A schedule that its own verifier refuses must never reach a file. */
 static copse_status self_check(const struct copse_schedule *schedule,
                                const struct copse_topology *topology, struct copse_err *err) {
@@ -27,9 +31,8 @@ copse_status copse_cli_solve_checked(const struct copse_topology *topology,
   struct copse_schedule *schedule = NULL;
   copse_status status;
   *out = NULL;
-  if (!has_tolerance && chosen.collective == COPSE_ALLTOALL &&
-      topology->n_ranks > EXACT_ALLTOALL_RANKS)
-    chosen.tolerance = (struct copse_q){1, 100};
+  if (!has_tolerance && chosen.collective == COPSE_ALLTOALL)
+    chosen.tolerance = copse_cli_default_tolerance(topology);
   COPSE_TRY(copse_solve_schedule(topology, &chosen, &schedule, seconds, err));
   double mark = copse_clock_seconds();
   if (!chosen.bound_only) COPSE_TRY(self_check(schedule, topology, err));

@@ -4,6 +4,9 @@
 
 #include "schedule/solve.h"
 
+/* How near its bound an alltoall must come where nobody says: 0 is exact. */
+struct copse_q copse_cli_default_tolerance(const struct copse_topology *topology);
+
 /*
  * copse_solve_schedule, then (but for bound_only) copse_verify_schedule: a schedule that its own
  * verifier refuses is COPSE_INTERNAL. Without has_tolerance an alltoall of many ranks gets

@@ -81,10 +81,11 @@ static copse_status read_bound(struct copse_schedule_reader *r) {
   const char *kind = "cut";
   if (copse_json_get(bound, "kind"))
     COPSE_TRY(copse_json_get_string(&r->json, bound, "kind", &kind, r->err));
-  if (strcmp(kind, "forests") == 0 && r->schedule->collective == COPSE_ALLREDUCE)
-    return copse_reader_cuts(r, bound);
-  COPSE_TRY(copse_reader_nodes(r, copse_json_get(bound, "cut"), bound,
-                               "\"cut\" must be an array of node ids", &b->cut, &b->n_cut));
+  bool forests = strcmp(kind, "forests") == 0 && r->schedule->collective == COPSE_ALLREDUCE;
+  if (!forests || copse_json_get(bound, "cut"))
+    COPSE_TRY(copse_reader_nodes(r, copse_json_get(bound, "cut"), bound,
+                                 "\"cut\" must be an array of node ids", &b->cut, &b->n_cut));
+  if (forests) return copse_reader_cuts(r, bound);
   if (strcmp(kind, "cut") == 0) {
     if (copse_json_get(bound, "reduce_cut"))
       return copse_reader_refuse(r, bound, NULL, "\"reduce_cut\" needs \"kind\": \"phases\"");

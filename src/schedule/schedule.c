@@ -59,6 +59,19 @@ int copse_schedule_height(const struct copse_schedule *schedule) {
   return height;
 }
 
+double copse_schedule_mean_height(const struct copse_schedule *schedule) {
+  double mean_height = 0, whole = 0;
+  int *depth = calloc((size_t)schedule->n_ranks, sizeof *depth);
+  if (!depth) return -1;
+  for (int i = 0; i < schedule->n_trees; i++) {
+    const struct copse_schedule_tree *tree = &schedule->trees[i];
+    mean_height += copse_q_to_double(tree->weight) * tree_height(tree, depth);
+    whole += copse_q_to_double(tree->weight);
+  }
+  free(depth);
+  return whole > 0 ? mean_height / whole : 0;
+}
+
 double copse_schedule_algbw(const struct copse_schedule *schedule) {
   struct copse_q t = schedule->time_per_GB;
   return t.num == 0 ? (double)INFINITY : (double)t.den / (double)t.num;

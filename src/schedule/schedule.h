@@ -93,7 +93,8 @@ enum copse_bound_kind {
 /*
  * Node sets S, as indices into `nodes`. `cut` bounds what must leave S in a broadcast
  * phase, `reduce_cut` what must enter S in a reduce phase; a collective of one phase
- * has the one that fits it, in `cut` (that is how files carry it).
+ * has the one that fits it, in `cut` (that is how files carry it). COPSE_BOUND_FORESTS:
+ * one that bounds any allreduce, for what it is worth; it may be missing, n_cut 0.
  */
 struct copse_bound {
   enum copse_bound_kind kind;
@@ -168,6 +169,9 @@ copse_status copse_schedule_expand(struct copse_schedule *schedule, struct copse
 
 /* Longest way in hops between ranks: from a root over all trees, or over all flows' paths. */
 int copse_schedule_height(const struct copse_schedule *schedule);
+
+/* The trees' heights on average, each by its weight; 0 without trees. */
+double copse_schedule_mean_height(const struct copse_schedule *schedule);
 
 /* M / T in GB/s; infinity for a single rank. For reports. */
 double copse_schedule_algbw(const struct copse_schedule *schedule);

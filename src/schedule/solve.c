@@ -429,7 +429,11 @@ static copse_status try_free_shares(struct build *b, struct copse_solve_seconds 
   COPSE_TRY(copse_free_shares_bound(b->topology, &shares, time, schedule, err));
   forests = schedule->bound;
   COPSE_TRY(bound_by_narrowest_cut(b, err)); /* one that holds for any allreduce says more */
-  if (copse_q_cmp(schedule->bound.time_per_GB, time) < 0) schedule->bound = forests;
+  if (copse_q_cmp(schedule->bound.time_per_GB, time) < 0) {
+    forests.cut = schedule->bound.cut;
+    forests.n_cut = schedule->bound.n_cut;
+    schedule->bound = forests;
+  }
 out:
   copse_shares_free(&shares);
   return status;
@@ -488,11 +492,12 @@ static copse_status fill(struct build *b, struct copse_solve_seconds *seconds,
   const struct copse_solve_options *o = b->options;
   struct copse_schedule *schedule = b->schedule;
   bool exact = o->collective == COPSE_ALLREDUCE && o->k == 0 && o->tolerance.num == 0;
+  bool may_differ = exact && !o->equal_shares && !o->compact;
   copse_status status;
   COPSE_TRY(set_bound(b, err));
   schedule->time_per_GB = schedule->bound.time_per_GB;
   if (o->bound_only) {
-    if (exact && o->free_shares) COPSE_TRY(try_free_shares(b, seconds, err));
+    if (may_differ) COPSE_TRY(try_free_shares(b, seconds, err));
     if (exact && o->in_network) COPSE_TRY(try_switches(b, seconds, err));
     return COPSE_OK;
   }
@@ -506,7 +511,7 @@ static copse_status fill(struct build *b, struct copse_solve_seconds *seconds,
    * than one after the other, and only a bound for any allreduce is one. */
   if (copse_q_cmp(schedule->time_per_GB, schedule->bound.time_per_GB) < 0)
     COPSE_TRY(bound_by_narrowest_cut(b, err));
-  if (exact && o->free_shares) COPSE_TRY(try_free_shares(b, seconds, err));
+  if (may_differ) COPSE_TRY(try_free_shares(b, seconds, err));
   if (exact && o->in_network) COPSE_TRY(try_switches(b, seconds, err));
   if (o->in_network) COPSE_TRY(list_switches(b, err));
   if (!b->compact) COPSE_TRY(copse_schedule_expand(schedule, err));

@@ -16,14 +16,15 @@ struct copse_solve_options {
   const int64_t *demand;    /* alltoall: [n_ranks * n_ranks] bytes, NULL: uniform */
   bool no_forward;          /* alltoall: ranks do not relay */
   bool no_symmetry;         /* do not look for symmetries, in an alltoall for a rotation of hosts */
-  bool free_shares;         /* allreduce: unequal ones where they are faster than 1/N per root */
+  bool equal_shares;        /* allreduce: 1/N per root also where unequal shares are faster */
   bool in_network;          /* allreduce: make use of switches that copy or add */
-  bool compact;             /* trees: those of base roots and the symmetries that move them, where
-                               such trees reach the optimum. Beyond COPSE_LISTED_RANKS ranks always */
+  bool compact;             /* trees: those of base roots, of equal shares, and the symmetries that
+                               move them, where such trees reach the optimum. Beyond
+                               COPSE_LISTED_RANKS ranks always */
   struct copse_q tolerance; /* trees: the fewest per root within this of the optimum; alltoall:
                                stop within this of the bound; 0: exact */
   const char *label; /* names the topology's file in messages */
-  const struct copse_notes *notes; /* hears where better shares were not looked for; may be NULL */
+  const struct copse_notes *notes; /* hears where switches are not made use of; may be NULL */
   const struct copse_progress *progress;
 };
 
@@ -55,9 +56,10 @@ copse_status copse_solve_alltoall(const struct copse_topology *topology,
  * Computes the exactly optimal schedule (with options.k: the best of k trees per root) and
  * the cut that proves the optimum. An allreduce is a reduce_scatter and an allgather with
  * equal shares, each optimal; its time_per_GB is the most loaded link's with both loads
- * added, so at most the sum of the two. With free_shares, without k and tolerance, and where
+ * added, so at most the sum of the two. Without k and tolerance, and where
  * unequal shares are faster, the roots have those of the best pair of forests with common
- * shares (solver/shares.h). With in_network, without k and tolerance, marked switches may copy and
+ * shares (solver/shares.h), unless equal_shares or compact; such are not looked for beyond 1,200
+ * ranks and links. With in_network, without k and tolerance, marked switches may copy and
  * add for it (solve_switches.h), and the schedule says which. An alltoall is a maximum concurrent
  * flow, exact where the solver's numbers turn out to be fractions, else with a stated tiny gap.
  * Symmetries (topology/symmetry.h) save maximum flows: one for each orbit of ranks; the optimum is

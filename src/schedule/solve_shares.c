@@ -6,20 +6,6 @@
 /* Ranks and links; beyond, the simplex method takes minutes. */
 #define MAX_COLUMNS 1200
 
-static void say_outcome(const struct copse_solve_options *options,
-                        const struct copse_shares *shares, int columns) {
-  if (shares->outcome == COPSE_SHARES_TOO_LARGE)
-    copse_note(options->notes,
-               "%s: equal shares, not proved to be the best: %d ranks and links are too many to "
-               "look for better ones (at most %d)",
-               options->label, columns, MAX_COLUMNS);
-  if (shares->outcome == COPSE_SHARES_UNPROVED)
-    copse_note(options->notes,
-               "%s: equal shares, not proved to be the best: the fractions of the best ones don't "
-               "fit 64 bits",
-               options->label);
-}
-
 copse_status copse_free_shares_find(const struct copse_topology *topology,
                                     const struct copse_solve_options *options,
                                     const struct copse_instance *instance, struct copse_q at_most,
@@ -36,7 +22,6 @@ copse_status copse_free_shares_find(const struct copse_topology *topology,
   COPSE_TRY(copse_shares_find(&instance->network, &search, shares, err));
   if (shares->outcome == COPSE_SHARES_PROVED && copse_q_div(scale, shares->rate, time, NULL))
     shares->outcome = COPSE_SHARES_UNPROVED;
-  say_outcome(options, shares, topology->n_ranks + topology->n_links);
 out:
   return status;
 }

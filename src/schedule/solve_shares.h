@@ -13,7 +13,7 @@
  * The best shares and the time T/M that they reach. `instance` is the topology's, all ranks
  * roots. at_most: a time that equal shares reach; with `only_faster` the search ends as soon as
  * nothing faster is possible. *shares is freed by the caller in every case; unless its outcome is
- * COPSE_SHARES_PROVED, *time means nothing. Where the search gives up, options.notes hears why.
+ * COPSE_SHARES_PROVED, *time means nothing.
  */
 copse_status copse_free_shares_find(const struct copse_topology *topology,
                                     const struct copse_solve_options *options,

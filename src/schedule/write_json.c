@@ -68,7 +68,8 @@ static void add_bound(struct copse_text *text, const struct copse_schedule *sche
   const struct copse_bound *bound = &schedule->bound;
   copse_text_add(text, " \"bound\": {\"time_per_GB\": ");
   add_rational(text, bound->time_per_GB);
-  if (bound->kind == COPSE_BOUND_CUT || bound->kind == COPSE_BOUND_PHASES) {
+  if (bound->kind != COPSE_BOUND_LENGTHS &&
+      (bound->kind != COPSE_BOUND_FORESTS || bound->n_cut > 0)) {
     copse_text_add(text, ", \"cut\": ");
     add_nodes(text, schedule, bound->cut, bound->n_cut);
   }

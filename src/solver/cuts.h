@@ -35,9 +35,9 @@ const int *copse_cuts_holding(const struct copse_cuts *cuts, int node);
 int copse_cuts_add(struct copse_cuts *cuts, const unsigned char *inside, int64_t slack);
 
 /*
- * Networks of so many roots are split and packed by trust in known cuts: many guesses under one
- * proof, which is faster. Smaller ones take the careful way, relay by relay and root by root,
- * whose trees are lower. Tests set it.
+ * Networks of so many terminals are split, and those of so many roots packed, by trust in known
+ * cuts: many guesses under one proof, which is faster. Smaller ones take the careful way, relay by
+ * relay and root by root, whose trees are lower. Tests set it.
  */
 extern int copse_trust_from;
 

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "solver/pack.h"
 #include "solver/paths.h"
+#include "solver/shorten.h"
 #include "solver/split.h"
 #include "solver/template.h"
 
@@ -164,6 +165,7 @@ static copse_status make_trees(const struct copse_network *network,
   start = copse_clock_seconds();
   COPSE_TRY(copse_pack_trees(network, flow, forest->k, options->progress, &packing, err));
   COPSE_TRY(lay_all(network, paths, &packing, forest, err));
+  COPSE_TRY(copse_forest_shorten(network, forest, err));
   forest->seconds_pack = copse_clock_seconds() - start;
 out:
   copse_packing_free(&packing);

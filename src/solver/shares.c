@@ -186,6 +186,63 @@ out:
   return status;
 }
 
+/* ---- evenness -------------------------------------------------------------------------- */
+
+#define MAX_CAPPED_ROUNDS 60
+
+/* The rate in *out with no share above s->cap: its solution into *out, if there is one. */
+static copse_status try_capped(struct copse_shares_search *s, struct copse_shares *out, bool *done,
+                               struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  struct copse_shares before = *out;
+  size_t taken = s->n_rows;
+  bool found = false;
+  *done = false;
+  copse_shares_master_cap(s->master, s);
+  for (int round = 0; round < MAX_CAPPED_ROUNDS; round++) {
+    if (!copse_shares_master_solve(s->master, s)) break;
+    if (!copse_shares_master_reaches(s->master, out->rate)) break;
+    COPSE_TRY(add_cuts(s, err));
+    if (s->n_rows == taken) {
+      COPSE_TRY(try_exact(s, out, &found, err));
+      *done = found && out->outcome == COPSE_SHARES_PROVED;
+      if (found) break;
+    }
+    COPSE_TRY(copse_shares_master_add(s->master, s, taken, err));
+    taken = s->n_rows;
+  }
+out:
+  if (!*done) { /* memory stays with the arena, which has grown */
+    out->whole = before.whole;
+    out->weights = before.weights;
+    out->broadcast = before.broadcast;
+    out->reduce = before.reduce;
+  }
+  out->outcome = COPSE_SHARES_PROVED;
+  return status;
+}
+
+/*
+ * The corner of the optimal shares that the simplex method stops at has few roots with much each,
+ * so few trees that share every link, and high ones. As even shares as the optimum allows, by
+ * powers of two of 1/n, make lower trees.
+ */
+static copse_status even_out(struct copse_shares_search *s, struct copse_shares *out,
+                             struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  struct copse_q part;
+  bool done = false;
+  int n = s->network->n_terminals;
+  for (int64_t most = 1; most < n && !done; most *= 2) {
+    if (copse_q_make(most, n, &part, err) != COPSE_OK ||
+        copse_q_mul(out->rate, part, &s->cap, NULL) != COPSE_OK)
+      break;
+    COPSE_TRY(try_capped(s, out, &done, err));
+  }
+out:
+  return status;
+}
+
 static copse_status run_rounds(struct copse_shares_search *s,
                                const struct copse_shares_options *options, struct copse_shares *out,
                                struct copse_err *err) {
@@ -257,12 +314,13 @@ static void release(struct copse_shares_search *s) {
 copse_status copse_shares_find(const struct copse_network *network,
                                const struct copse_shares_options *options, struct copse_shares *out,
                                struct copse_err *err) {
-  struct copse_shares_search s = {.network = network};
+  struct copse_shares_search s = {.network = network, .cap = COPSE_Q_ZERO};
   copse_status status;
   *out = (struct copse_shares){.outcome = COPSE_SHARES_TOO_LARGE, .rate = COPSE_Q_ZERO};
   if (network->n_terminals + network->n_links > options->max_columns) return COPSE_OK;
   COPSE_TRY(prepare(&s, err));
   COPSE_TRY(run_rounds(&s, options, out, err));
+  if (out->outcome == COPSE_SHARES_PROVED) COPSE_TRY(even_out(&s, out, err));
 out:
   release(&s);
   return status;

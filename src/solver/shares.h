@@ -73,6 +73,9 @@ struct copse_shares {
  * around v, and the potentials' differences to nothing. PROVED means that both are the same
  * number.
  *
+ * Of all optimal shares it then takes those of which the largest is within a factor of two of the
+ * least possible, where the simplex method finds them: they make more, but lower trees.
+ *
  * network->roots are not used; relays must be balanced. COPSE_OK with the outcome in *out, which
  * the caller frees in every case; COPSE_NOMEM; COPSE_OVERFLOW where capacities leave 61 bits.
  * Deterministic. Complexity: rounds (some tens) * (2 terminals * max flow + simplex).

@@ -85,7 +85,7 @@ static copse_status right_side(const struct basis *b, int row, mpq_t value, mpq_
   return COPSE_OK;
 }
 
-/* Columns that are not basic stand at 0 or, if links, at their capacity. */
+/* Columns that are not basic stand at 0 or at the links' capacity, the terminals' cap. */
 static copse_status solve_primal(struct basis *b, struct copse_err *err) {
   struct copse_equations *e = NULL;
   mpq_t *values = copse_rationals_new((size_t)b->n), t;
@@ -94,8 +94,12 @@ static copse_status solve_primal(struct basis *b, struct copse_err *err) {
   mpq_init(t);
   COPSE_TRY(basis_equations(b, false, &e, err));
   for (int j = 0; j < b->n_columns; j++)
-    if (copse_shares_master_column(b->s->master, j) == COPSE_SHARES_AT_UPPER)
-      mpq_set_si(b->solution[j], upper(b, j), 1);
+    if (copse_shares_master_column(b->s->master, j) == COPSE_SHARES_AT_UPPER) {
+      if (j < b->s->network->n_terminals)
+        mpq_set_si(b->solution[j], b->s->cap.num, (unsigned long)b->s->cap.den);
+      else
+        mpq_set_si(b->solution[j], upper(b, j), 1);
+    }
   for (int i = 0; i < b->n; i++) COPSE_TRY(right_side(b, b->rows[i], values[i], t, err));
   COPSE_TRY(copse_equations_solve(e, values, &b->good, err));
   for (int j = 0; j < b->n && b->good; j++) mpq_set(b->solution[b->columns[j]], values[j]);
@@ -280,6 +284,15 @@ static copse_status set_proof(struct basis *b, struct copse_err *err) {
   return COPSE_OK;
 }
 
+/* Whether the rate is the one that is there already. */
+static void test_rate(struct basis *b) {
+  mpq_t known;
+  mpq_init(known);
+  mpq_set_si(known, b->out->rate.num, (unsigned long)b->out->rate.den);
+  b->good = mpq_equal(known, b->rate);
+  mpq_clear(known);
+}
+
 copse_status copse_shares_exact(const struct copse_shares_search *s, struct copse_shares *out,
                                 bool *found, struct copse_err *err) {
   struct basis b = {.s = s, .out = out};
@@ -287,11 +300,13 @@ copse_status copse_shares_exact(const struct copse_shares_search *s, struct cops
   mpq_init(b.rate);
   COPSE_TRY(list_basis(&b, err));
   if (b.good) COPSE_TRY(solve_primal(&b, err));
-  if (b.good) COPSE_TRY(solve_dual(&b, err));
+  bool capped = s->cap.num > 0;
+  if (b.good && !capped) COPSE_TRY(solve_dual(&b, err));
   if (b.good) test_solution(&b);
-  if (b.good) test_multipliers(&b);
+  if (b.good && !capped) test_multipliers(&b);
+  if (b.good && capped) test_rate(&b);
   if (b.good) COPSE_TRY(set_integers(&b, err));
-  if (b.good) COPSE_TRY(set_proof(&b, err));
+  if (b.good && !capped) COPSE_TRY(set_proof(&b, err));
 out:
   *found = status == COPSE_OK && b.good;
   copse_rationals_free(b.solution, (size_t)b.n_columns);

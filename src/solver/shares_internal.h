@@ -27,6 +27,7 @@ struct copse_shares_search {
   int64_t *inner_x, *inner_a;   /* a point that no cut forbids */
   int64_t *middle_x, *middle_a; /* half way from it to the solution */
   struct copse_shares_master *master;
+  struct copse_q cap; /* no share is larger; 0/1: any may be */
 };
 
 /* The matrix of the programme: -1, 0 or 1. */
@@ -47,6 +48,11 @@ copse_status copse_shares_master_add(struct copse_shares_master *master,
 bool copse_shares_master_solve(struct copse_shares_master *master, struct copse_shares_search *s);
 /* Whether the optimum of the cuts so far is above the rate by more than rounding. */
 bool copse_shares_master_above(const struct copse_shares_master *master, struct copse_q rate);
+/* Whether it is the rate or above, but for rounding. */
+bool copse_shares_master_reaches(const struct copse_shares_master *master, struct copse_q rate);
+/* Sets the terminals' upper bounds to s->cap. */
+void copse_shares_master_cap(struct copse_shares_master *master,
+                             const struct copse_shares_search *s);
 
 enum copse_shares_state { COPSE_SHARES_BASIC, COPSE_SHARES_AT_LOWER, COPSE_SHARES_AT_UPPER };
 enum copse_shares_state copse_shares_master_column(const struct copse_shares_master *master,
@@ -55,7 +61,8 @@ bool copse_shares_master_row_tight(const struct copse_shares_master *master, int
 
 /*
  * The basis in rationals: fills *out but for the outcome; *found false where the fractions do
- * not fit or the multipliers are no proof. The solution still has to be tested with flows.
+ * not fit or the multipliers are no proof. With a cap it fills in the solution alone, and only if
+ * that has the rate that *out has. The solution still has to be tested with flows.
  */
 copse_status copse_shares_exact(const struct copse_shares_search *s, struct copse_shares *out,
                                 bool *found, struct copse_err *err) COPSE_CHECKED;

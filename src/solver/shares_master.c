@@ -123,6 +123,15 @@ bool copse_shares_master_above(const struct copse_shares_master *m, struct copse
   return glp_get_obj_val(m->lp) * m->largest > copse_q_to_double(rate) * (1 + ROUNDING);
 }
 
+bool copse_shares_master_reaches(const struct copse_shares_master *m, struct copse_q rate) {
+  return glp_get_obj_val(m->lp) * m->largest >= copse_q_to_double(rate) * (1 - ROUNDING);
+}
+
+void copse_shares_master_cap(struct copse_shares_master *m, const struct copse_shares_search *s) {
+  for (int i = 0; i < s->network->n_terminals; i++)
+    glp_set_col_bnds(m->lp, i + 1, GLP_DB, 0, copse_q_to_double(s->cap) / m->largest);
+}
+
 enum copse_shares_state copse_shares_master_column(const struct copse_shares_master *m,
                                                    int column) {
   switch (glp_get_col_stat(m->lp, column + 1)) {

@@ -23,9 +23,9 @@ struct splitter {
   const struct copse_network *network;
   struct copse_flow *flow; /* node n_nodes is the source of all roots */
   struct copse_paths *paths;
-  int64_t demand;     /* what every terminal must be able to receive */
-  int *order;         /* [n_terminals] terminals, those that failed lately first */
-  bool *is_terminal;  /* [n_nodes] */
+  int64_t demand;    /* what every terminal must be able to receive */
+  int *order;        /* [n_terminals] terminals, those that failed lately first */
+  bool *is_terminal; /* [n_nodes] */
   bool trusts;
   struct step *steps; /* the guess for one relay */
   size_t n_steps, steps_capacity;
@@ -35,6 +35,7 @@ struct splitter {
   unsigned char *inside;   /* [n_nodes] scratch: one cut */
   int *entering, *leaving; /* [n_nodes] neighbours of the relay at hand */
   int *group;              /* [n_nodes] union-find by fast links */
+  int *turn;               /* [n_nodes] of relays: how many before it have as many links */
   int *members;            /* [n_nodes] neighbours sorted by group */
   int *group_start;        /* [n_nodes + 1] */
 };
@@ -298,9 +299,23 @@ static int64_t part_for_offset(int64_t capacity, int64_t r, int64_t n_offsets) {
   return capacity / n_offsets + (r * rest / n_offsets - (r - 1) * rest / n_offsets);
 }
 
+/*
+ * The same for a single root and less than one unit for each group: the number `turn` of
+ * the relays of a kind sends it to other groups than the others do, by quadratic residues, sums of
+ * which rarely coincide, so that few hops reach many groups. All alike, the 8 rails of 128 hosts
+ * would make one chain of hosts for a broadcast, 127 hops long.
+ */
+static int64_t part_by_turn(int64_t capacity, int64_t r, int64_t n_offsets, int64_t turn) {
+  int64_t part = 0;
+  for (int64_t i = turn * capacity; i < (turn + 1) * capacity; i++)
+    part += r == 1 + (i % n_offsets) * (i % n_offsets) % n_offsets;
+  return part;
+}
+
 /* The guess: each neighbour spreads its capacity over the others' groups, like to like. */
 static copse_status make_guess(struct splitter *s, int w, int n_groups, struct copse_err *err) {
   copse_status status = COPSE_OK;
+  int n_offsets = n_groups - 1;
   s->n_steps = 0;
   for (int r = 1; r < n_groups; r++) {
     for (int g = 0; g < n_groups; g++) {
@@ -310,7 +325,10 @@ static copse_status make_guess(struct splitter *s, int w, int n_groups, struct c
         int u = s->members[i];
         int t = s->members[s->group_start[target] + (i - s->group_start[g]) % size];
         int64_t capacity = copse_flow_capacity(s->flow, u, w);
-        struct step step = {u, t, part_for_offset(capacity, r, n_groups - 1)};
+        bool by_turn = capacity < n_offsets && s->network->n_roots == 1;
+        struct step step = {u, t,
+                            by_turn ? part_by_turn(capacity, r, n_offsets, s->turn[w])
+                                    : part_for_offset(capacity, r, n_offsets)};
         if (step.amount == 0 || copse_flow_capacity(s->flow, w, t) == 0) continue;
         COPSE_TRY(copse_grow(&s->steps, &s->steps_capacity, s->n_steps + 1, sizeof *s->steps, err));
         s->steps[s->n_steps++] = step;
@@ -466,6 +484,22 @@ static int slowest_relay(struct splitter *s) {
   return slowest;
 }
 
+/* Numbers relays of equally many links. */
+static copse_status take_turns(struct splitter *s, struct copse_err *err) {
+  const struct copse_network *network = s->network;
+  int *links = NULL, *seen = NULL;
+  copse_status status;
+  COPSE_TRY(copse_calloc((size_t)network->n_nodes, sizeof *links, &links, err));
+  COPSE_TRY(copse_calloc((size_t)network->n_links + 1, sizeof *seen, &seen, err));
+  for (int i = 0; i < network->n_links; i++) links[network->links[i].dst]++;
+  for (int v = 0; v < network->n_nodes; v++)
+    if (!s->is_terminal[v]) s->turn[v] = seen[links[v]]++;
+out:
+  free(links);
+  free(seen);
+  return status;
+}
+
 static copse_status prepare(struct splitter *s, const int64_t *capacities, int64_t k,
                             struct copse_err *err) {
   const struct copse_network *network = s->network;
@@ -477,6 +511,7 @@ static copse_status prepare(struct splitter *s, const int64_t *capacities, int64
   COPSE_TRY(copse_calloc(n, sizeof(int), &s->entering, err));
   COPSE_TRY(copse_calloc(n, sizeof(int), &s->leaving, err));
   COPSE_TRY(copse_calloc(n, sizeof(int), &s->group, err));
+  COPSE_TRY(copse_calloc(n, sizeof(int), &s->turn, err));
   COPSE_TRY(copse_calloc(n, sizeof(int), &s->members, err));
   COPSE_TRY(copse_calloc(n + 1, sizeof(int), &s->group_start, err));
   COPSE_TRY(copse_calloc(n, 1, &s->inside, err));
@@ -485,6 +520,7 @@ static copse_status prepare(struct splitter *s, const int64_t *capacities, int64
     s->order[i] = network->terminals[i];
     s->is_terminal[network->terminals[i]] = true;
   }
+  COPSE_TRY(take_turns(s, err));
   for (int i = 0; i < network->n_links; i++)
     if (capacities[i] > 0)
       COPSE_TRY(copse_flow_change(s->flow, network->links[i].src, network->links[i].dst,
@@ -508,6 +544,7 @@ static void release(struct splitter *s) {
   free(s->entering);
   free(s->leaving);
   free(s->group);
+  free(s->turn);
   free(s->members);
   free(s->group_start);
   free(s->taken);
@@ -560,7 +597,7 @@ copse_status copse_split_relays(const struct copse_network *network, const int64
                                 const struct copse_progress *progress, struct copse_flow **flow,
                                 struct copse_err *err) {
   struct splitter s = {
-      .network = network, .paths = paths, .trusts = network->n_roots >= copse_trust_from};
+      .network = network, .paths = paths, .trusts = network->n_terminals >= copse_trust_from};
   copse_status status;
   int64_t relays = network->n_nodes - network->n_terminals, done = 0;
   *flow = NULL;

@@ -202,7 +202,7 @@ static void check_failure(const cJSON *entry, const char *collective) {
 
 START_TEST(each_failure_has_the_schedule_that_it_would_get_alone) {
   static const char *const collectives[] = {"allgather", "allreduce", "alltoall",
-                                            "allreduce --free-shares"};
+                                            "allreduce --equal-shares"};
   int images = 0, n = 0;
   const cJSON *entry;
   run("rm -rf %%/set");

@@ -227,6 +227,7 @@ static bool check_compact(const struct copse_topology *t, copse_collective c, in
   ASSERT_OK(copse_schedule_expand(back, &err), &err);
   ck_assert_int_eq(back->n_trees, all);
   ck_assert_int_eq(back->n_rotations, 0);
+  ck_assert(fabs(copse_schedule_mean_height(back) - copse_schedule_mean_height(s)) < 1e-9);
   verify(back, t);
   const char *defect = copse_test_schedule_defect(back, t);
   ck_assert_msg(!defect, "%s", defect);

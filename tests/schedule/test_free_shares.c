@@ -13,7 +13,7 @@
 
 static struct copse_solve_options allreduce(void) {
   return (struct copse_solve_options){
-      .free_shares = true, .collective = COPSE_ALLREDUCE, .root = -1, .label = "test.json"};
+      .collective = COPSE_ALLREDUCE, .root = -1, .label = "test.json"};
 }
 
 static struct copse_schedule *solve(const struct copse_topology *topology,
@@ -58,7 +58,7 @@ START_TEST(the_well_connected_rank_takes_the_larger_share) {
   ASSERT_OK(verify(s, t, &report, &err), &err);
   ck_assert(report.forests_optimal && !report.optimal && !report.phases_optimal);
   copse_schedule_release(s);
-  options.free_shares = false;
+  options.equal_shares = true;
   s = solve(t, options);
   ck_assert(copse_q_eq(s->time_per_GB, (struct copse_q){1, 4}));
   ck_assert_int_eq(s->bound.kind, COPSE_BOUND_PHASES);
@@ -74,7 +74,7 @@ START_TEST(where_equal_shares_are_as_good_they_stay) {
   size_t size;
   for (int equal = 0; equal < 2; equal++) {
     struct copse_err err = COPSE_ERR_INIT;
-    options.free_shares = !equal;
+    options.equal_shares = equal;
     struct copse_schedule *s = solve(t, options);
     ASSERT_OK(copse_schedule_to_json(s, &text[equal], &size, &err), &err);
     copse_schedule_release(s);
@@ -82,6 +82,28 @@ START_TEST(where_equal_shares_are_as_good_they_stay) {
   ck_assert_str_eq(text[0], text[1]);
   free(text[0]);
   free(text[1]);
+  copse_topology_release(t);
+}
+END_TEST
+
+/* Unequal parts of the links for the two phases are what it takes here, not unequal shares. */
+START_TEST(shares_are_as_even_as_the_optimum_allows) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_verify_report report;
+  struct copse_topology *t = NULL;
+  ASSERT_OK(copse_topology_load("topologies/mixed-a100-h100.json", NULL, &t, &err), &err);
+  struct copse_schedule *s = solve(t, allreduce());
+  ck_assert(copse_q_eq(s->time_per_GB, (struct copse_q){1, 175}));
+  ASSERT_OK(verify(s, t, &report, &err), &err);
+  ck_assert(report.forests_optimal);
+  for (int r = 0; r < s->n_ranks; r++) {
+    struct copse_q share = COPSE_Q_ZERO;
+    for (int i = 0; i < s->n_trees; i++)
+      if (s->trees[i].root == r && s->trees[i].phase == COPSE_PHASE_REDUCE)
+        ASSERT_OK(copse_q_add(share, s->trees[i].weight, &share, &err), &err);
+    ck_assert(copse_q_eq(share, (struct copse_q){1, 32}));
+  }
+  copse_schedule_release(s);
   copse_topology_release(t);
 }
 END_TEST
@@ -253,6 +275,7 @@ int main(void) {
   TCase *tests = tcase_create("free_shares");
   tcase_add_test(tests, the_well_connected_rank_takes_the_larger_share);
   tcase_add_test(tests, where_equal_shares_are_as_good_they_stay);
+  tcase_add_test(tests, shares_are_as_even_as_the_optimum_allows);
   tcase_add_loop_test(tests, the_optimum_is_that_of_the_lp_over_flows, 0, 3);
   tcase_add_test(tests, the_optimum_is_that_of_the_lp_over_all_cuts);
   tcase_add_test(tests, bound_only_finds_the_same_time);

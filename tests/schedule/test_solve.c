@@ -145,7 +145,7 @@ START_TEST(bound_only_gives_the_same_bound_without_trees) {
     uint64_t state = seed;
     struct copse_topology *topology = copse_test_random_topology(&state, &copse_test_random_small);
     struct copse_solve_options options = options_of(all[_i], 0, 0);
-    options.bound_only = true;
+    options.bound_only = options.equal_shares = true;
     struct copse_schedule *schedule = solve(topology, options);
     mpq_t expected;
     mpq_init(expected);
@@ -200,6 +200,8 @@ static const char *const references[] = {
 static void check_reference(const struct copse_topology *topology, copse_collective collective,
                             mpq_t expected) {
   struct copse_solve_options options = options_of(collective, -1, 0);
+  struct copse_schedule *free_shares = solve(topology, options);
+  options.equal_shares = true; /* which the reference has */
   struct copse_schedule *schedule = solve(topology, options);
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_verify_report report;
@@ -213,6 +215,10 @@ static void check_reference(const struct copse_topology *topology, copse_collect
             copse_test_equals_q(expected, report.time_per_GB));
   const char *defect = copse_test_schedule_defect(schedule, topology);
   ck_assert_msg(defect == NULL, "%s: %s", topology->name, defect);
+  check_verified(topology, free_shares, topology->name);
+  ck_assert_int_le(copse_q_cmp(free_shares->time_per_GB, schedule->time_per_GB), 0);
+  ck_assert_int_eq(free_shares->bound.n_cut > 0, topology->n_ranks > 1);
+  copse_schedule_release(free_shares);
   copse_schedule_release(schedule);
 }
 

@@ -1,0 +1,325 @@
+/* copse plans TOPO -o FOLDER: a set of plans that covers all message sizes. */
+#include <dirent.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/collective.h"
+#include "base/text.h"
+#include "cli/cli.h"
+#include "cli/folder.h"
+#include "cli/solve_checked.h"
+#include "cli/topology_args.h"
+#include "codegen/check_plan.h"
+#include "codegen/lower.h"
+#include "schedule/candidates.h"
+
+static const char help[] =
+    "usage: copse plans TOPO -o FOLDER [options]\n\n"
+    "Makes plans for all message sizes: for each collective it solves for the optimum, for few\n"
+    "trees, ring, double binary tree and direct exchange, finds by 'copse simulate' which is\n"
+    "fastest where, and lowers, proves and writes those, each with the sizes that it is for. The\n"
+    "folder is what COPSE_PLAN_DIR and copse_comm_load_plans take; beside each plan is its\n"
+    "schedule, and index.json tells all.\n\n"
+    "  -c, --collective C       one of allgather, reduce_scatter, allreduce, broadcast, reduce,\n"
+    "                           alltoall; may be given several times (default: allreduce, "
+    "allgather\n"
+    "                           and reduce_scatter)\n"
+    "  -r, --root R             the root rank of a broadcast or reduce (default 0)\n"
+    "  -o, --output FOLDER      made if it is not there; must hold no plans\n"
+    "  -w, --workers N          at most N workers per rank (default 32; see 'copse lower')\n"
+    "  -I, --instances N        cut each tree into N parts, each with a worker (default 1)\n"
+    "      --no-low-latency     no plans of packets for messages of up to 256 KiB\n"
+    "  -j, --json               the index on standard output instead of a table\n"
+    "      --progress           show progress even where standard error is no terminal\n\n"
+    "example: copse plans a100-x2 -c allreduce -o plans\n";
+
+/* Sizes at which candidates are compared, and where packets end (see 'copse lower'). */
+#define SMALLEST ((uint64_t)1 << 10)
+#define LARGEST ((uint64_t)1 << 30)
+#define LARGEST_PACKETS ((uint64_t)256 << 10)
+
+struct options {
+  struct copse_cli_topology topology;
+  const char *output;
+  bool wanted[COPSE_ALLTOALL + 1];
+  int root;
+  struct copse_lower_options lower;
+  bool no_low_latency, json, progress;
+};
+
+struct job {
+  const struct options *o;
+  struct copse_topology *topology;
+  struct copse_candidates candidates; /* of the collective at hand */
+  struct copse_text index;            /* all plans so far */
+  struct copse_text table;
+  int n_plans;
+  struct copse_err *err;
+};
+
+/* ---- one plan ---------------------------------------------------------------------------- */
+
+/* Lowers, proves and writes one plan. */
+static copse_status write_plan(struct job *j, const struct copse_candidate_range *range,
+                               bool low_latency, const char *name) {
+  struct copse_lower_options options = j->o->lower;
+  const struct copse_candidate *candidate = &j->candidates.list[range->candidate];
+  struct copse_check_report report;
+  struct copse_err refuted = COPSE_ERR_INIT;
+  struct copse_plan *plan = NULL;
+  char *bytes = NULL;
+  size_t size;
+  copse_status status;
+  options.low_latency = low_latency;
+  options.min_bytes = (int64_t)range->min_bytes;
+  options.max_bytes = (int64_t)range->max_bytes;
+  COPSE_TRY(copse_lower_schedule(candidate->schedule, &options, &plan, j->err));
+  if ((status = copse_check_plan(plan, name, &report, &refuted)) != COPSE_OK) {
+    status = copse_fail(j->err, status == COPSE_REFUTED ? COPSE_INTERNAL : status,
+                        "a plan of ours fails its proof: %s", refuted.text);
+    goto out;
+  }
+  COPSE_TRY(copse_plan_encode(plan, &bytes, &size, j->err));
+  COPSE_TRY(copse_cli_write_in(j->o->output, name, bytes, size, j->err));
+  j->n_plans++;
+out:
+  free(bytes);
+  copse_plan_release(plan);
+  return status;
+}
+
+static copse_status write_schedule(struct job *j, const struct copse_schedule *schedule,
+                                   const char *name) {
+  char *text = NULL;
+  size_t size;
+  copse_status status = copse_schedule_to_json(schedule, &text, &size, j->err);
+  if (status == COPSE_OK) status = copse_cli_write_in(j->o->output, name, text, size, j->err);
+  free(text);
+  return status;
+}
+
+/* ---- what is told of it ------------------------------------------------------------------ */
+
+static void add_to_table(struct job *j, const struct copse_candidate_range *range,
+                         const double *us) {
+  const struct copse_candidate *it = &j->candidates.list[range->candidate];
+  char to[24] = "any";
+  if (range->max_bytes < INT64_MAX) snprintf(to, sizeof to, "%" PRIu64, range->max_bytes);
+  copse_text_add(&j->table, "%-14s %12" PRIu64 " %12s  %-12s %7d %12.6g %12.6g\n",
+                 copse_collective_name(it->schedule->collective), range->min_bytes, to, it->name,
+                 copse_schedule_height(it->schedule), us[range->candidate], us[0]);
+}
+
+static void add_to_index(struct job *j, const struct copse_candidate_range *range,
+                         const struct copse_candidate_range *packets, int number) {
+  const struct copse_candidate *it = &j->candidates.list[range->candidate];
+  const struct copse_schedule *s = it->schedule;
+  const char *collective = copse_collective_name(s->collective);
+  char time[COPSE_Q_TEXT];
+  copse_text_add(&j->index, "%s\n  {\"collective\": \"%s\", ", j->index.size ? "," : "",
+                 collective);
+  if (copse_collective_rooted(s->collective)) copse_text_add(&j->index, "\"root\": %d, ", s->root);
+  copse_text_add(&j->index, "\"min_bytes\": %" PRIu64 ", \"max_bytes\": ", range->min_bytes);
+  if (range->max_bytes < INT64_MAX)
+    copse_text_add(&j->index, "%" PRIu64, range->max_bytes);
+  else
+    copse_text_add(&j->index, "null");
+  copse_text_add(&j->index, ",\n   \"plan\": \"%s-%d.plan\", \"schedule\": \"%s-%d.json\",",
+                 collective, number, collective, number);
+  if (packets)
+    copse_text_add(&j->index,
+                   "\n   \"low_latency_plan\": \"%s-%d.low-latency.plan\", "
+                   "\"low_latency_max_bytes\": %" PRIu64 ",",
+                   collective, number, packets->max_bytes);
+  copse_text_add(&j->index, "\n   \"chosen\": ");
+  copse_text_add_json_string(&j->index, it->name);
+  copse_text_add(&j->index, ", \"time_per_GB\": \"%s\", \"max_height\": %d",
+                 copse_q_text(s->time_per_GB, time), copse_schedule_height(s));
+  if (s->n_trees > 0)
+    copse_text_add(&j->index, ", \"mean_height\": %.6g", copse_schedule_mean_height(s));
+  copse_text_add(&j->index, "}");
+}
+
+/* ---- all of them ------------------------------------------------------------------------- */
+
+static copse_status make_range(struct job *j, const struct copse_candidate_range *range,
+                               int number) {
+  const struct copse_schedule *schedule = j->candidates.list[range->candidate].schedule;
+  const char *collective = copse_collective_name(schedule->collective);
+  struct copse_candidate_range packets = *range;
+  bool has_packets = !j->o->no_low_latency && range->min_bytes < LARGEST_PACKETS;
+  double us[COPSE_MAX_CANDIDATES];
+  char name[64];
+  copse_status status;
+  snprintf(name, sizeof name, "%s-%d.json", collective, number);
+  COPSE_TRY(write_schedule(j, schedule, name));
+  if (packets.max_bytes > LARGEST_PACKETS) packets.max_bytes = LARGEST_PACKETS;
+  /* The narrowest range wins, and of equal ones the first by name: that of packets. */
+  snprintf(name, sizeof name, "%s-%d.low-latency.plan", collective, number);
+  if (has_packets) COPSE_TRY(write_plan(j, &packets, true, name));
+  snprintf(name, sizeof name, "%s-%d.plan", collective, number);
+  COPSE_TRY(write_plan(j, range, false, name));
+  COPSE_TRY(copse_candidates_time(
+      &j->candidates, (double)(range->min_bytes ? range->min_bytes : SMALLEST), us, j->err));
+  add_to_table(j, range, us);
+  add_to_index(j, range, has_packets ? &packets : NULL, number);
+out:
+  return status;
+}
+
+static copse_status make_collective(struct job *j, copse_collective collective,
+                                    const struct copse_progress *progress) {
+  struct copse_solve_options options = {
+      .collective = collective,
+      .root = copse_collective_rooted(collective) ? j->o->root : -1,
+      .tolerance = COPSE_Q_ZERO,
+      .label = copse_cli_topology_label(&j->o->topology),
+      .progress = progress};
+  struct copse_candidate_range ranges[COPSE_MAX_RANGES];
+  struct copse_solve_seconds ignored;
+  int n;
+  copse_status status;
+  if (collective == COPSE_ALLTOALL) options.tolerance = copse_cli_default_tolerance(j->topology);
+  COPSE_TRY(copse_candidates_make(j->topology, &options, &j->candidates, &ignored, j->err));
+  COPSE_TRY(copse_candidates_ranges(&j->candidates, SMALLEST, LARGEST, ranges, &n, j->err));
+  for (int i = 0; i < n; i++) COPSE_TRY(make_range(j, &ranges[i], i + 1));
+out:
+  copse_candidates_free(&j->candidates);
+  return status;
+}
+
+/* A plan left from another call could be narrower than the right one, and win. */
+static copse_status refuse_old_plans(struct job *j) {
+  DIR *dir = opendir(j->o->output);
+  bool found = false;
+  if (!dir) return copse_fail_at(j->err, COPSE_IO, j->o->output, 0, "cannot be opened");
+  for (const struct dirent *it; !found && (it = readdir(dir)) != NULL;) {
+    size_t n = strlen(it->d_name);
+    found = n > 5 && strcmp(it->d_name + n - 5, ".plan") == 0;
+  }
+  closedir(dir);
+  return found ? copse_fail_at(j->err, COPSE_INVALID, j->o->output, 0,
+                               "holds plans already, which a job would load as well: name another "
+                               "folder or remove them")
+               : COPSE_OK;
+}
+
+static copse_status finish(struct job *j) {
+  struct copse_text text = {0};
+  copse_status status;
+  copse_text_add(&text, "{\"format\": \"copse-plans/1\", \"topology\": ");
+  copse_text_add_json_string(&text, j->topology->name);
+  copse_text_add(&text, ", \"nranks\": %d,\n \"ranges\": [%s\n ]}\n", j->topology->n_ranks,
+                 j->index.data ? j->index.data : "");
+  COPSE_TRY(copse_text_status(&j->index, j->err));
+  COPSE_TRY(copse_text_status(&text, j->err));
+  COPSE_TRY(copse_cli_write_in(j->o->output, "index.json", text.data, text.size, j->err));
+  if (j->o->json) {
+    fputs(text.data, stdout);
+  } else {
+    COPSE_TRY(copse_text_status(&j->table, j->err));
+    printf("%-14s %12s %12s  %-12s %7s %12s %12s\n%s%d plans for %s in %s, all proved\n",
+           "collective", "from bytes", "to", "schedule", "height", "us there", "optimal",
+           j->table.data, j->n_plans, j->topology->name, j->o->output);
+  }
+out:
+  copse_text_free(&text);
+  return status;
+}
+
+static int run(const struct options *o) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_cli_progress bar;
+  struct copse_progress progress = copse_cli_progress_start(&bar, o->progress);
+  struct job j = {.o = o, .err = &err};
+  copse_status status;
+  COPSE_TRY(copse_cli_load_topology(&o->topology, &j.topology, &err));
+  COPSE_TRY(copse_cli_make_folder(o->output, &err));
+  COPSE_TRY(refuse_old_plans(&j));
+  for (int c = 0; c <= COPSE_ALLTOALL; c++)
+    if (o->wanted[c]) COPSE_TRY(make_collective(&j, (copse_collective)c, &progress));
+  copse_cli_progress_end(&bar);
+  status = finish(&j);
+out:
+  if (status != COPSE_OK) copse_cli_progress_end(&bar);
+  copse_text_free(&j.index);
+  copse_text_free(&j.table);
+  copse_topology_release(j.topology);
+  return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);
+}
+
+static int parse_number(const char *name, int64_t most, int *out) {
+  int64_t value;
+  if (!copse_cli_parse_int(optarg, name[0] == 'r' ? 0 : 1, most, &value))
+    return copse_cli_usage("plans", "--%s must be a number up to %lld", name, (long long)most);
+  *out = (int)value;
+  return COPSE_EXIT_DONE;
+}
+
+static int parse_option(int c, struct options *o, char **argv) {
+  copse_collective collective;
+  switch (c) {
+    case 'c':
+      if (!copse_collective_from_name(optarg, &collective))
+        return copse_cli_usage("plans",
+                               "unknown collective '%.40s': allgather, reduce_scatter, allreduce, "
+                               "broadcast, reduce or alltoall",
+                               optarg);
+      o->wanted[collective] = true;
+      break;
+    case 'r': return parse_number("root", INT32_MAX, &o->root);
+    case 'o': o->output = optarg; break;
+    case 'w': return parse_number("workers", 1024, &o->lower.max_workers);
+    case 'I': return parse_number("instances", 64, &o->lower.instances);
+    case 'N': o->no_low_latency = true; break;
+    case 'j': o->json = true; break;
+    case 'p': o->progress = true; break;
+    default: return copse_cli_topology_option(&o->topology, "plans", argv, c);
+  }
+  return COPSE_EXIT_DONE;
+}
+
+static int check(struct options *o, int n_left, char *const *left) {
+  bool any = false;
+  if (n_left != (o->topology.synthetic ? 0 : 1))
+    return copse_cli_usage("plans", "give one topology: a file, a name or --synthetic");
+  o->topology.path = o->topology.synthetic ? NULL : left[0];
+  if (!o->output) return copse_cli_usage("plans", "name the folder with -o");
+  for (int c = 0; c <= COPSE_ALLTOALL; c++) any = any || o->wanted[c];
+  if (!any)
+    o->wanted[COPSE_ALLREDUCE] = o->wanted[COPSE_ALLGATHER] = o->wanted[COPSE_REDUCE_SCATTER] =
+        true;
+  return COPSE_EXIT_DONE;
+}
+
+int copse_cmd_plans(int argc, char **argv) {
+  static const struct option longs[] = {{"collective", required_argument, NULL, 'c'},
+                                        {"root", required_argument, NULL, 'r'},
+                                        {"output", required_argument, NULL, 'o'},
+                                        {"workers", required_argument, NULL, 'w'},
+                                        {"instances", required_argument, NULL, 'I'},
+                                        {"no-low-latency", no_argument, NULL, 'N'},
+                                        {"json", no_argument, NULL, 'j'},
+                                        {"progress", no_argument, NULL, 'p'},
+                                        {"help", no_argument, NULL, 'h'},
+                                        COPSE_CLI_TOPOLOGY_OPTIONS,
+                                        COPSE_CLI_CHANGE_OPTIONS,
+                                        {NULL, 0, NULL, 0}};
+  struct options o = {0};
+  opterr = 0;
+  for (int c; (c = getopt_long(argc, argv, ":c:r:o:w:I:l:jh", longs, NULL)) != -1;) {
+    if (c == 'h') {
+      fputs(help, stdout);
+      fputs(copse_cli_topology_help, stdout);
+      fputs(copse_cli_change_help, stdout);
+      return COPSE_EXIT_DONE;
+    }
+    int bad = parse_option(c, &o, argv);
+    if (bad) return bad;
+  }
+  int bad = check(&o, argc - optind, argv + optind);
+  return bad ? bad : run(&o);
+}

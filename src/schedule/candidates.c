@@ -1,0 +1,183 @@
+#include "schedule/candidates.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "schedule/baseline.h"
+#include "schedule/verify.h"
+
+/* Times closer than this are the same: a model is no better. */
+#define SAME_TIME 1.01
+
+/* Enough to tell schedules apart, and a tenth of the simulator's own limit. */
+static struct copse_sim_options simulation(void) {
+  struct copse_sim_options options = copse_sim_defaults;
+  options.max_steps = 500000;
+  return options;
+}
+
+static copse_status check(const struct copse_schedule *schedule,
+                          const struct copse_topology *topology, const char *name,
+                          struct copse_err *err) {
+  struct copse_verify_report report;
+  struct copse_err local = COPSE_ERR_INIT;
+  copse_status status = copse_verify_schedule(schedule, topology, "schedule", &report, &local);
+  if (status == COPSE_OK || status == COPSE_OVERFLOW) return status;
+  return copse_fail(err, status == COPSE_REFUTED ? COPSE_INTERNAL : status,
+                    "the %s schedule fails verification: %s", name, local.text);
+}
+
+/* Verifies a schedule and takes it into the list; releases it otherwise. */
+static copse_status add(struct copse_candidates *c, const char *name,
+                        struct copse_schedule *schedule, struct copse_err *err) {
+  struct copse_candidate *it = &c->list[c->n];
+  copse_status status;
+  *it = (struct copse_candidate){.schedule = schedule};
+  schedule->others_excluded = c->topology->others_excluded;
+  status = check(schedule, c->topology, name, err);
+  if (status == COPSE_OVERFLOW && c->n > 0) {
+    copse_schedule_release(schedule);
+    return COPSE_OK;
+  }
+  c->n++; /* released with the list */
+  COPSE_TRY(status);
+  snprintf(it->name, sizeof it->name, "%s", name);
+  COPSE_TRY(copse_schedule_expand(schedule, err));
+  COPSE_TRY(copse_sim_dag_of_schedule(schedule, c->topology, &it->dag, err));
+out:
+  return status;
+}
+
+/* The best schedules of few trees: as fast as the optimum with luck, and shallow. */
+static copse_status add_fewer(struct copse_candidates *c, const struct copse_solve_options *options,
+                              struct copse_err *err) {
+  struct copse_solve_options fewer = *options;
+  copse_status status = COPSE_OK;
+  int64_t exact = c->list[0].schedule->k;
+  fewer.tolerance = COPSE_Q_ZERO;
+  for (fewer.k = 1; fewer.k <= 8 && fewer.k < exact; fewer.k *= 2) {
+    struct copse_schedule *schedule;
+    struct copse_solve_seconds ignored;
+    char name[24];
+    snprintf(name, sizeof name, "k=%" PRId64, fewer.k);
+    COPSE_TRY(copse_solve_schedule(c->topology, &fewer, &schedule, &ignored, err));
+    COPSE_TRY(add(c, name, schedule, err));
+  }
+out:
+  return status;
+}
+
+static copse_status add_equal_shares(struct copse_candidates *c,
+                                     const struct copse_solve_options *options,
+                                     struct copse_err *err) {
+  struct copse_solve_options equal = *options;
+  struct copse_solve_seconds ignored;
+  struct copse_schedule *schedule;
+  copse_status status;
+  equal.equal_shares = true;
+  COPSE_TRY(copse_solve_schedule(c->topology, &equal, &schedule, &ignored, err));
+  if (copse_q_eq(schedule->time_per_GB, c->list[0].schedule->time_per_GB))
+    copse_schedule_release(schedule);
+  else
+    COPSE_TRY(add(c, "equal shares", schedule, err));
+out:
+  return status;
+}
+
+static copse_status add_baselines(struct copse_candidates *c,
+                                  const struct copse_solve_options *options,
+                                  struct copse_err *err) {
+  const struct copse_baseline_options like = {
+      .collective = options->collective, .root = options->root, .like = c->list[0].schedule};
+  copse_status status = COPSE_OK;
+  for (int kind = 0; kind < COPSE_N_BASELINES; kind++) {
+    struct copse_err why = COPSE_ERR_INIT;
+    struct copse_schedule *schedule;
+    if (!copse_baseline_exists((enum copse_baseline)kind, options->collective)) continue;
+    status =
+        copse_baseline_make(c->topology, (enum copse_baseline)kind, &like, &schedule, NULL, &why);
+    if (status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW) continue;
+    if (status != COPSE_OK) return copse_fail(err, status, "%s", why.text);
+    COPSE_TRY(add(c, copse_baseline_name((enum copse_baseline)kind), schedule, err));
+  }
+  status = COPSE_OK;
+out:
+  return status;
+}
+
+copse_status copse_candidates_make(const struct copse_topology *topology,
+                                   const struct copse_solve_options *options,
+                                   struct copse_candidates *out,
+                                   struct copse_solve_seconds *seconds, struct copse_err *err) {
+  struct copse_schedule *schedule;
+  char name[24] = "optimal";
+  copse_status status;
+  *out = (struct copse_candidates){.topology = topology};
+  COPSE_TRY(copse_solve_schedule(topology, options, &schedule, seconds, err));
+  if (options->k > 0 || options->tolerance.num > 0)
+    snprintf(name, sizeof name, "k=%" PRId64, schedule->k);
+  COPSE_TRY(add(out, name, schedule, err));
+  if (options->collective == COPSE_ALLTOALL || topology->n_ranks == 1) goto out;
+  COPSE_TRY(add_fewer(out, options, err));
+  if (options->collective == COPSE_ALLREDUCE && !options->equal_shares)
+    COPSE_TRY(add_equal_shares(out, options, err));
+  COPSE_TRY(add_baselines(out, options, err));
+out:
+  return status;
+}
+
+void copse_candidates_free(struct copse_candidates *candidates) {
+  for (int i = 0; i < candidates->n; i++) {
+    copse_schedule_release(candidates->list[i].schedule);
+    copse_sim_dag_free(&candidates->list[i].dag);
+  }
+  candidates->n = 0;
+}
+
+copse_status copse_candidates_time(const struct copse_candidates *candidates, double bytes,
+                                   double *us, struct copse_err *err) {
+  const struct copse_sim_options options = simulation();
+  copse_status status = COPSE_OK;
+  for (int i = 0; i < candidates->n; i++) {
+    struct copse_sim_result result;
+    COPSE_TRY(copse_simulate(candidates->topology, &candidates->list[i].dag, &options, bytes,
+                             &result, NULL, err));
+    us[i] = result.us;
+  }
+out:
+  return status;
+}
+
+copse_status copse_candidates_best(const struct copse_candidates *candidates, double bytes,
+                                   int like, int *best, struct copse_err *err) {
+  double us[COPSE_MAX_CANDIDATES];
+  copse_status status = copse_candidates_time(candidates, bytes, us, err);
+  if (status != COPSE_OK) return status;
+  double least = us[0];
+  for (int i = 1; i < candidates->n; i++)
+    if (us[i] < least) least = us[i];
+  for (*best = 0; us[*best] > least * SAME_TIME;) ++*best;
+  if (*best > 0 && like >= 0 && us[like] <= least * SAME_TIME) *best = like;
+  return COPSE_OK;
+}
+
+copse_status copse_candidates_ranges(const struct copse_candidates *candidates, uint64_t smallest,
+                                     uint64_t largest,
+                                     struct copse_candidate_range ranges[COPSE_MAX_RANGES], int *n,
+                                     struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  int like = -1;
+  *n = 0;
+  for (uint64_t size = smallest; size <= largest && *n < COPSE_MAX_RANGES; size *= 2) {
+    int best;
+    COPSE_TRY(copse_candidates_best(candidates, (double)size, like, &best, err));
+    if (best == like) continue;
+    uint64_t from = *n == 0 ? 0 : size;
+    if (*n > 0) ranges[*n - 1].max_bytes = size - 1;
+    ranges[(*n)++] = (struct copse_candidate_range){from, INT64_MAX, best};
+    like = best;
+  }
+out:
+  return status;
+}

@@ -1,0 +1,253 @@
+/* Schedules by message size: copse solve --objective and --predict, copse plans, and the folder
+ * that it writes in a job. */
+#include <cjson/cJSON.h>
+#include <float.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "copse/copse.h"
+#include "runtime/plan.h"
+#include "support/command.h"
+#include "support/support.h"
+
+#define run copse_test_command
+#define result copse_test_result
+#define RANKS 8
+#define FABRIC "--synthetic 'hosts:2 gpus:4@300 nics:4@25 rails'"
+
+static cJSON *parsed(void) {
+  cJSON *json = cJSON_Parse(result.out);
+  ck_assert_msg(json != NULL, "no JSON: %s%s", result.out, result.err);
+  return json;
+}
+
+static double number_of(const cJSON *object, const char *key) {
+  const cJSON *item = cJSON_GetObjectItem(object, key);
+  ck_assert_msg(cJSON_IsNumber(item), "no number \"%s\"", key);
+  return item->valuedouble;
+}
+
+static const char *text_of(const cJSON *object, const char *key) {
+  const cJSON *item = cJSON_GetObjectItem(object, key);
+  ck_assert_msg(cJSON_IsString(item), "no string \"%s\"", key);
+  return item->valuestring;
+}
+
+/* ---- solve ------------------------------------------------------------------------------- */
+
+/* What is written is the fastest of what is told, and verifies. */
+START_TEST(an_objective_chooses_the_fastest_at_its_size) {
+  static const struct {
+    const char *objective;
+    double bytes;
+  } cases[] = {{"latency", 1024}, {"64K", 65536}, {"1M", 1048576}, {"1G", 1073741824}};
+  static const char *const collectives[] = {"allgather", "allreduce", "broadcast --root 5"};
+  for (int c = 0; c < 3; c++) {
+    ck_assert_int_eq(run("@ solve " FABRIC " -c %s --objective %s -o %%/s.json --json",
+                         collectives[c], cases[_i].objective),
+                     0);
+    cJSON *json = parsed();
+    const cJSON *objective = cJSON_GetObjectItem(json, "objective");
+    const cJSON *us = cJSON_GetObjectItem(objective, "predicted_us");
+    double chosen = number_of(us, text_of(objective, "chosen")), least = DBL_MAX;
+    ck_assert(number_of(objective, "bytes") == cases[_i].bytes);
+    ck_assert_int_ge(cJSON_GetArraySize(us), 4);
+    for (const cJSON *it = us->child; it; it = it->next)
+      if (it->valuedouble < least) least = it->valuedouble;
+    ck_assert(chosen <= 1.01 * least);
+    cJSON_Delete(json);
+    ck_assert_int_eq(run("@ verify %%/s.json " FABRIC), 0);
+  }
+}
+END_TEST
+
+/* Far out, nothing beats the optimum; close by, something does on this fabric. */
+START_TEST(short_and_long_messages_get_different_schedules) {
+  ck_assert_int_eq(run("@ solve a100-x2 -c allreduce --objective latency --json"), 0);
+  cJSON *json = parsed();
+  const cJSON *objective = cJSON_GetObjectItem(json, "objective");
+  const cJSON *us = cJSON_GetObjectItem(objective, "predicted_us");
+  ck_assert_str_ne(text_of(objective, "chosen"), "optimal");
+  ck_assert(number_of(us, text_of(objective, "chosen")) < number_of(us, "optimal"));
+  ck_assert(number_of(json, "max_height") <= 2);
+  ck_assert(number_of(json, "mean_height") <= number_of(json, "max_height"));
+  cJSON_Delete(json);
+  ck_assert_int_eq(run("@ solve a100-x2 -c allreduce --objective 16G --json"), 0);
+  json = parsed();
+  ck_assert_str_eq(text_of(cJSON_GetObjectItem(json, "objective"), "chosen"), "optimal");
+  ck_assert_str_eq(text_of(json, "time_per_GB"), "3/520");
+  cJSON_Delete(json);
+  ck_assert_int_eq(run("@ solve a100-x2 -c allreduce --objective throughput --json"), 0);
+  json = parsed();
+  ck_assert_ptr_null(cJSON_GetObjectItem(json, "objective"));
+  cJSON_Delete(json);
+}
+END_TEST
+
+START_TEST(predictions_stand_beside_todays_algorithms) {
+  static const char *const names[] = {"copse", "ring", "tree", "direct"};
+  static const char *const sizes[] = {"65536", "1048576", "67108864", "1073741824"};
+  ck_assert_int_eq(run("@ solve " FABRIC " -c allgather --predict --json"), 0);
+  cJSON *json = parsed();
+  const cJSON *us = cJSON_GetObjectItem(json, "predicted_us");
+  for (int n = 0; n < 4; n++)
+    for (int i = 0; i + 1 < 4; i++)
+      ck_assert(number_of(cJSON_GetObjectItem(us, names[n]), sizes[i]) <
+                number_of(cJSON_GetObjectItem(us, names[n]), sizes[i + 1]));
+  for (int n = 1; n < 4; n++) /* a bound: nobody is faster in the long run */
+    ck_assert(number_of(cJSON_GetObjectItem(us, "copse"), sizes[3]) <
+              1.01 * number_of(cJSON_GetObjectItem(us, names[n]), sizes[3]));
+  cJSON_Delete(json);
+  ck_assert_int_eq(run("@ solve " FABRIC " -c allgather --predict"), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "predicted us         copse          ring"));
+  ck_assert_ptr_nonnull(strstr(result.out, "on average"));
+}
+END_TEST
+
+START_TEST(what_does_not_go_together_is_refused) {
+  static const char *const cases[][2] = {
+      {"solve " FABRIC " -c allgather --objective fast", "--objective must be"},
+      {"solve " FABRIC " -c allgather --objective 0", "--objective must be"},
+      {"solve " FABRIC " -c alltoall --objective 1M", "chooses among trees"},
+      {"solve " FABRIC " -c allgather --objective 1M --bound-only", "chooses among trees"},
+      {"solve " FABRIC " -c allgather --predict --bound-only", "makes no schedule"},
+      {"solve " FABRIC " -c allgather --predict --pareto", "for one schedule"},
+      {"solve " FABRIC " -c allgather --predict --each-failure nic", "leave out"},
+      {"solve " FABRIC " -c allgather --objective 1M --compact", "leave out --compact"},
+      {"solve " FABRIC " -c allreduce --objective 1M --in-network", "leave out --in-network"},
+      {"solve " FABRIC " -c allreduce --predict --in-network", "leave out --in-network"},
+      {"solve " FABRIC " -c allgather --predict --groups %/groups", "leave out"},
+      {"solve " FABRIC " -c allgather --objective 1M --groups %/groups", "leave out"},
+      {"plans " FABRIC, "name the folder"},
+      {"plans -o %/none", "give one topology"},
+      {"plans " FABRIC " -o %/none -c gather", "unknown collective"},
+      {"plans " FABRIC " -o %/none -w 0", "--workers"},
+      {"plans " FABRIC " -o %/none -c reduce -r 8", "root from 0 to"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    run("@ %s", cases[i][0]);
+    copse_test_refused(2, cases[i][1]);
+  }
+}
+END_TEST
+
+/* ---- plans ------------------------------------------------------------------------------- */
+
+static void check_files(const cJSON *range) {
+  static const char *const keys[] = {"plan", "low_latency_plan"};
+  for (int i = 0; i < 2; i++)
+    if (cJSON_GetObjectItem(range, keys[i]))
+      ck_assert_int_eq(run("@ check %%/set/%s", text_of(range, keys[i])), 0);
+  ck_assert_int_eq(run("@ verify %%/set/%s " FABRIC " --json", text_of(range, "schedule")), 0);
+  cJSON *json = parsed();
+  ck_assert_str_eq(text_of(json, "time_per_GB"), text_of(range, "time_per_GB"));
+  cJSON_Delete(json);
+}
+
+/* The ranges of a collective follow each other from 0 on, and the last has no end. */
+static void check_ranges(const cJSON *ranges, const char *collective) {
+  const cJSON *range;
+  double next = 0;
+  int n = 0;
+  cJSON_ArrayForEach(range, ranges) {
+    if (strcmp(text_of(range, "collective"), collective) != 0) continue;
+    const cJSON *max = cJSON_GetObjectItem(range, "max_bytes");
+    ck_assert_msg(next >= 0, "%s: a range after the last", collective);
+    ck_assert(number_of(range, "min_bytes") == next);
+    next = cJSON_IsNull(max) ? -1 : max->valuedouble + 1;
+    check_files(range);
+    n++;
+  }
+  ck_assert_msg(n > 0 && next < 0, "%s: %d ranges", collective, n);
+}
+
+/* The range of the plan that the library runs for a message is the index's. */
+static void check_choice(copse_comm *comm, const cJSON *ranges, size_t count) {
+  double bytes = (double)(count * sizeof(float));
+  const copse_plan *plan;
+  const cJSON *range;
+  ck_assert_int_eq(copse_comm_find_plan(comm, COPSE_ALLREDUCE, -1, count, COPSE_FLOAT, &plan),
+                   COPSE_OK);
+  ck_assert_ptr_nonnull(plan);
+  cJSON_ArrayForEach(range, ranges) {
+    const cJSON *max = cJSON_GetObjectItem(range, "max_bytes");
+    if (strcmp(text_of(range, "collective"), "allreduce") != 0) continue;
+    if (bytes < number_of(range, "min_bytes")) continue;
+    if (!cJSON_IsNull(max) && bytes > max->valuedouble) continue;
+    ck_assert((double)plan->header.min_bytes == number_of(range, "min_bytes"));
+    ck_assert_int_eq(plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY, bytes <= 262144);
+    return;
+  }
+  ck_abort_msg("no range for %.0f bytes", bytes);
+}
+
+static void check_sum(copse_comm **comms, size_t count) {
+  float *buffers[RANKS];
+  for (int r = 0; r < RANKS; r++) {
+    buffers[r] = malloc(count * sizeof(float));
+    for (size_t i = 0; i < count; i++) buffers[r][i] = (float)(r + (int)(i % 7));
+  }
+  ck_assert_int_eq(copse_group_start(), COPSE_OK);
+  for (int r = 0; r < RANKS; r++)
+    ck_assert_int_eq(
+        copse_all_reduce(buffers[r], buffers[r], count, COPSE_FLOAT, COPSE_SUM, comms[r], NULL),
+        COPSE_OK);
+  ck_assert_msg(copse_group_end() == COPSE_OK, "%s", copse_last_error());
+  for (int r = 0; r < RANKS; r++) {
+    for (size_t i = 0; i < count; i++)
+      ck_assert(buffers[r][i] == (float)(RANKS * (RANKS - 1) / 2 + RANKS * (int)(i % 7)));
+    free(buffers[r]);
+  }
+}
+
+START_TEST(a_folder_of_plans_covers_all_sizes_and_runs_in_a_job) {
+  char folder[256];
+  copse_comm *comms[RANKS];
+  int loaded = 0;
+  ck_assert_int_eq(
+      run("@ plans " FABRIC " -c allreduce -c reduce -c alltoall -r 3 -o %%/set --json"), 0);
+  cJSON *json = parsed();
+  const cJSON *ranges = cJSON_GetObjectItem(json, "ranges");
+  check_ranges(ranges, "allreduce");
+  check_ranges(ranges, "reduce");
+  check_ranges(ranges, "alltoall");
+  snprintf(folder, sizeof folder, "%s/set", copse_test_folder());
+  ck_assert_int_eq(copse_comm_init_all(comms, RANKS, NULL), COPSE_OK);
+  ck_assert_msg(copse_comm_load_plans(comms[0], folder, &loaded) == COPSE_OK, "%s",
+                copse_last_error());
+  ck_assert_int_gt(loaded, cJSON_GetArraySize(ranges));
+  static const size_t counts[] = {1, 5, 1000, 32768, 65536, 65537, 300000, 1 << 20};
+  for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+    check_choice(comms[0], ranges, counts[i]);
+    check_sum(comms, counts[i]);
+  }
+  for (int r = 0; r < RANKS; r++) ck_assert_int_eq(copse_comm_destroy(comms[r]), COPSE_OK);
+  cJSON_Delete(json);
+  run("@ plans " FABRIC " -o %%/set"); /* a stale plan could be narrower than the right one */
+  copse_test_refused(2, "holds plans already");
+}
+END_TEST
+
+START_TEST(plans_without_packets_when_they_are_not_wanted) {
+  ck_assert_int_eq(run("@ plans " FABRIC " -c allgather --no-low-latency -o %%/plain"), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "all proved"));
+  ck_assert_int_eq(run("ls %%/plain | grep -c low-latency"), 1); /* grep finds none */
+  ck_assert(copse_test_exists("plain/allgather-1.plan"));
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("cli/plans");
+  TCase *tests = tcase_create("plans");
+  copse_test_folder();
+  tcase_set_timeout(tests, 120);
+  tcase_add_loop_test(tests, an_objective_chooses_the_fastest_at_its_size, 0, 4);
+  tcase_add_test(tests, short_and_long_messages_get_different_schedules);
+  tcase_add_test(tests, predictions_stand_beside_todays_algorithms);
+  tcase_add_test(tests, what_does_not_go_together_is_refused);
+  tcase_add_test(tests, a_folder_of_plans_covers_all_sizes_and_runs_in_a_job);
+  tcase_add_test(tests, plans_without_packets_when_they_are_not_wanted);
+  suite_add_tcase(suite, tests);
+  return copse_test_run(suite);
+}

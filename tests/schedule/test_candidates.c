@@ -1,0 +1,94 @@
+/* Choosing among schedules by message size, on random fabrics. */
+#include "schedule/candidates.h"
+
+#include <stdio.h>
+
+#include "schedule/verify.h"
+#include "support/oracle.h"
+#include "support/random.h"
+#include "support/random_topology.h"
+#include "support/support.h"
+
+#define SMALLEST ((uint64_t)1 << 10)
+#define LARGEST ((uint64_t)1 << 30)
+
+/* Every candidate is a right schedule, none faster than the bound of the first allows. */
+static void check_candidates(const struct copse_candidates *c, copse_collective collective) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_q least = c->list[0].schedule->time_per_GB;
+  ck_assert_str_eq(c->list[0].name, "optimal");
+  for (int i = 0; i < c->n; i++) {
+    const struct copse_schedule *s = c->list[i].schedule;
+    const char *defect = copse_test_schedule_defect(s, c->topology);
+    struct copse_verify_report report;
+    ck_assert_msg(defect == NULL, "%s: %s", c->list[i].name, defect);
+    ASSERT_OK(copse_verify_schedule(s, c->topology, "s.json", &report, &err), &err);
+    if (collective != COPSE_ALLREDUCE) /* whose optimum is among schedules of its kind */
+      ck_assert_msg(copse_q_cmp(s->time_per_GB, least) >= 0, "%s beats the optimum",
+                    c->list[i].name);
+  }
+}
+
+static void check_best(const struct copse_candidates *c, uint64_t bytes, int chosen) {
+  struct copse_err err = COPSE_ERR_INIT;
+  double us[COPSE_MAX_CANDIDATES];
+  ASSERT_OK(copse_candidates_time(c, (double)bytes, us, &err), &err);
+  for (int i = 0; i < c->n; i++)
+    ck_assert_msg(us[chosen] <= 1.0101 * us[i], "at %llu bytes %s takes %g us, %s %g",
+                  (unsigned long long)bytes, c->list[chosen].name, us[chosen], c->list[i].name,
+                  us[i]);
+}
+
+static int check_ranges(const struct copse_candidates *c) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_candidate_range ranges[COPSE_MAX_RANGES];
+  int n, at = 0;
+  ASSERT_OK(copse_candidates_ranges(c, SMALLEST, LARGEST, ranges, &n, &err), &err);
+  ck_assert(n >= 1 && ranges[0].min_bytes == 0 && ranges[n - 1].max_bytes == INT64_MAX);
+  for (int i = 1; i < n; i++) {
+    ck_assert(ranges[i].min_bytes == ranges[i - 1].max_bytes + 1);
+    ck_assert_int_ne(ranges[i].candidate, ranges[i - 1].candidate);
+  }
+  for (uint64_t size = SMALLEST; size <= LARGEST; size *= 2) {
+    while (size > ranges[at].max_bytes) at++;
+    check_best(c, size, ranges[at].candidate);
+  }
+  return n;
+}
+
+START_TEST(every_size_has_its_best_candidate) {
+  static const copse_collective all[] = {COPSE_ALLGATHER, COPSE_REDUCE_SCATTER, COPSE_ALLREDUCE,
+                                         COPSE_BROADCAST, COPSE_REDUCE};
+  static const struct copse_test_random_options shape = {3, 8, 5, true, true};
+  int several = 0;
+  for (uint64_t seed = 0; seed < 12; seed++) {
+    uint64_t state = 900 * (uint64_t)_i + seed;
+    struct copse_err err = COPSE_ERR_INIT;
+    struct copse_candidates candidates;
+    struct copse_solve_seconds seconds;
+    struct copse_topology *topology = copse_test_random_topology(&state, &shape);
+    bool rooted = all[_i] == COPSE_BROADCAST || all[_i] == COPSE_REDUCE;
+    struct copse_solve_options options = {
+        .collective = all[_i],
+        .root = rooted ? copse_test_random_int(&state, 0, topology->n_ranks - 1) : -1,
+        .tolerance = COPSE_Q_ZERO,
+        .label = "random"};
+    ASSERT_OK(copse_candidates_make(topology, &options, &candidates, &seconds, &err), &err);
+    ck_assert_int_ge(candidates.n, 2);
+    check_candidates(&candidates, all[_i]);
+    several += check_ranges(&candidates) > 1;
+    copse_candidates_free(&candidates);
+    copse_topology_release(topology);
+  }
+  ck_assert_int_gt(several, 2);
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("schedule/candidates");
+  TCase *tests = tcase_create("candidates");
+  tcase_set_timeout(tests, 120);
+  tcase_add_loop_test(tests, every_size_has_its_best_candidate, 0, 5);
+  suite_add_tcase(suite, tests);
+  return copse_test_run(suite);
+}

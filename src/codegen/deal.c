@@ -4,9 +4,14 @@
 
 #include "codegen/lower.h"
 
-/* Workers that are busy for this part of the time are balanced well enough, and this many
- * roles are enough: a plan with more would cost more than it gains. */
+/*
+ * Workers that are busy for this part of the time are balanced well enough; where each has many
+ * roles already, each of which costs a signal and a wait, a fair balance is. And a plan with too
+ * many roles would cost more than it gains.
+ */
 #define ENOUGH_BALANCE 0.92
+#define FAIR_BALANCE 0.7
+#define MANY_ROLES 8
 #define ENOUGH_ROLES (1 << 18)
 
 static int larger_first(const void *a, const void *b) {
@@ -34,20 +39,24 @@ out:
   return status;
 }
 
+static bool is_enough(const struct copse_deal_outcome *it) {
+  return it->balance >= ENOUGH_BALANCE || it->roles > ENOUGH_ROLES ||
+         (it->per_worker >= MANY_ROLES && it->balance >= FAIR_BALANCE);
+}
+
 copse_status copse_deal_instances(void *lowering, copse_deal_cut cut, int instances,
                                   struct copse_err *err) {
-  struct copse_deal_outcome it = {0, 0};
+  struct copse_deal_outcome it = {0, 0, 0};
   double best_balance = 0;
   int best = 1;
   copse_status status = COPSE_OK;
   if (instances != COPSE_LOWER_AUTO) return cut(lowering, instances, &it, err);
-  for (int i = 1; i <= COPSE_LOWER_MOST_INSTANCES && it.balance < ENOUGH_BALANCE; i++) {
+  for (int i = 1; i <= COPSE_LOWER_MOST_INSTANCES && !is_enough(&it); i++) {
     COPSE_TRY(cut(lowering, i, &it, err));
     if (it.balance > best_balance * 1.01) {
       best_balance = it.balance;
       best = i;
     }
-    if (it.roles > ENOUGH_ROLES) break;
   }
   COPSE_TRY(cut(lowering, best, &it, err));
 out:

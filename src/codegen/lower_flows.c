@@ -448,6 +448,8 @@ static copse_status cut_into(void *lowering, int instances, struct copse_deal_ou
   COPSE_TRY(make_roles(l));
   COPSE_TRY(make_workers(l, &outcome->balance));
   outcome->roles = (int64_t)l->n_roles;
+  outcome->per_worker =
+      (double)l->n_roles / ((double)l->schedule->n_ranks * l->b.options.max_workers);
 out:
   return status;
 }

@@ -197,6 +197,7 @@ copse_status copse_tree_roles_cut(void *roles, int instances, struct copse_deal_
   COPSE_TRY(make_parts(t, err));
   COPSE_TRY(make_workers(t, &outcome->balance, err));
   outcome->roles = (int64_t)t->units.n_units * t->schedule->n_ranks;
+  outcome->per_worker = (double)t->units.n_units / t->max_workers;
 out:
   return status;
 }

@@ -33,6 +33,7 @@ static copse_status new_exec(const struct copse_plan *plan, enum copse_backend b
   exec->backend = backend;
   exec->stall_seconds = DEFAULT_STALL_SECONDS;
   COPSE_TRY(copse_layout_new(plan, &exec->layout, err));
+  if (mesh) exec->layout.flat = false; /* a chunk is a message, which wires want short */
   COPSE_TRY(copse_calloc(h->n_ranks, sizeof *exec->memory, &exec->memory, err));
   COPSE_TRY(copse_calloc(h->n_ranks, sizeof *exec->scratch_capacity, &exec->scratch_capacity, err));
   COPSE_TRY(calloc_lines(h->n_workers, sizeof *exec->workers, &exec->workers, err));

@@ -572,6 +572,7 @@ copse_status copse_solve_in_part(const struct copse_topology *topology,
   b.schedule = NULL;
 out:
   free_phases(&b);
+  copse_solve_symmetry_free(&b.symmetry);
   copse_instance_free(&instance);
   copse_schedule_release(b.schedule);
   return status;

@@ -27,6 +27,7 @@ struct thread_wires {
   int n;
   unsigned latest;
   _Atomic int cut; /* a rank, or -1 */
+  size_t longest;
   struct end ends[];
 };
 
@@ -44,6 +45,8 @@ struct thread_wires *thread_wires_new(int n_ranks, unsigned latest) {
 }
 
 void thread_wires_cut(struct thread_wires *wires, int rank) { atomic_store(&wires->cut, rank); }
+
+size_t thread_wires_longest(const struct thread_wires *wires) { return wires->longest; }
 
 void thread_wires_free(struct thread_wires *wires) {
   for (int r = 0; r < wires->n; r++)
@@ -75,6 +78,7 @@ static copse_status send_message(void *context, int to, unsigned tag, const void
   pthread_mutex_lock(&end->wires->lock);
   *other->tail = it;
   other->tail = &it->next;
+  if (n > end->wires->longest) end->wires->longest = n;
   pthread_mutex_unlock(&end->wires->lock);
   *request = ticket;
   return COPSE_OK;

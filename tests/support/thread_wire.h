@@ -11,6 +11,8 @@ struct thread_wires *thread_wires_new(int n_ranks, unsigned latest);
 copse_wire thread_wire(struct thread_wires *wires, int rank);
 /* From now on sends to the rank fail with COPSE_DEVICE, "the cable is cut". */
 void thread_wires_cut(struct thread_wires *wires, int rank);
+/* Bytes of the longest message so far. */
+size_t thread_wires_longest(const struct thread_wires *wires);
 /* After the ends of all. */
 void thread_wires_free(struct thread_wires *wires);
 

@@ -274,7 +274,7 @@ START_TEST(bad_usage_exits_2_with_one_line) {
       "@ solve %/f.json -c allgather --compact --bound-only",
       "@ solve %/f.json -c alltoall --compact",
       "@ solve %/f.json -c broadcast --root 0 --compact",
-      "@ solve %/f.json -c allreduce --compact --free-shares",
+      "@ solve %/f.json -c allgather --equal-shares",
       "@ solve %/f.json -c allreduce --compact --in-network",
       "@ solve %/f.json -c allgather --compact --groups %/x",
       "@ expand %/f.schedule",

@@ -52,13 +52,13 @@ copse_status copse_deal_instances(void *lowering, copse_deal_cut cut, int instan
   copse_status status = COPSE_OK;
   if (instances != COPSE_LOWER_AUTO) return cut(lowering, instances, &it, err);
   for (int i = 1; i <= COPSE_LOWER_MOST_INSTANCES && !is_enough(&it); i++) {
-    COPSE_TRY(cut(lowering, i, &it, err));
+    COPSE_TRY(cut(lowering, -i, &it, err));
     if (it.balance > best_balance * 1.01) {
       best_balance = it.balance;
       best = i;
     }
   }
-  COPSE_TRY(cut(lowering, best, &it, err));
+  COPSE_TRY(cut(lowering, -best, &it, err));
 out:
   return status;
 }

@@ -33,7 +33,7 @@ struct copse_deal_outcome {
   int64_t roles;
 };
 
-/* Cuts into so many instances, instead of how it was cut before. */
+/* Cuts into so many instances (below 0: see copse_units_make), instead of how it was cut before. */
 typedef copse_status (*copse_deal_cut)(void *lowering, int instances,
                                        struct copse_deal_outcome *outcome, struct copse_err *err);
 

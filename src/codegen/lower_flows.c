@@ -7,6 +7,7 @@
 
 #include "codegen/deal.h"
 #include "codegen/plan_build.h"
+#include "codegen/unit.h"
 #include "schedule/demand.h"
 
 /* A piece and its chain: ranks[0] sends, ranks[n - 1] keeps, the others forward. */
@@ -161,15 +162,23 @@ out:
   return status;
 }
 
-/* Every chain's piece in `parts` equal ones. */
-static copse_status cut_chains(struct lowering *l, int parts) {
+static double width_of(const struct chain *c) {
+  return copse_q_to_double(c->hi) - copse_q_to_double(c->lo);
+}
+
+/* Every chain's piece in equal parts; see copse_units_make. */
+static copse_status cut_chains(struct lowering *l, int instances) {
   size_t n = l->n_chains;
   struct chain *whole = l->chains;
+  double widest = 0;
   copse_status status = COPSE_OK;
-  if (parts == 1) return COPSE_OK;
+  if (instances == 1) return COPSE_OK;
+  for (size_t i = 0; i < n; i++)
+    if (width_of(&whole[i]) > widest) widest = width_of(&whole[i]);
   l->chains = NULL;
   l->n_chains = l->chains_capacity = 0;
   for (size_t i = 0; i < n; i++) {
+    int parts = copse_instances_of(instances, width_of(&whole[i]) / widest);
     struct copse_q width, end;
     COPSE_TRY(copse_q_sub(whole[i].hi, whole[i].lo, &width, l->b.err));
     struct chain part = whole[i];

@@ -8,7 +8,8 @@ struct maker {
   struct copse_units *out;
   size_t capacity;
   const struct copse_unit_tree **trees; /* [schedule->n_trees] */
-  int instances;
+  int instances; /* < 0: of the widest unit, and of others in proportion */
+  double widest;
   struct copse_err *err;
 };
 
@@ -54,15 +55,18 @@ static copse_status add_unit(struct maker *m, const struct copse_unit *unit) {
   return COPSE_OK;
 }
 
-/* The unit's piece in equal parts, each with a worker of its own. */
+/* The unit's piece in equal parts. */
 static copse_status add_instances(struct maker *m, const struct copse_unit *unit) {
-  struct copse_q width, step, offset, parts = {m->instances, 1};
+  double part_of_widest =
+      m->widest > 0 ? (copse_q_to_double(unit->hi) - copse_q_to_double(unit->lo)) / m->widest : 1;
+  int n = copse_instances_of(m->instances, part_of_widest);
+  struct copse_q width, step, offset, parts = {n, 1};
   struct copse_unit part = *unit;
   copse_status status;
-  if (m->instances == 1) return add_unit(m, unit);
+  if (n == 1) return add_unit(m, unit);
   COPSE_TRY(copse_q_sub(unit->hi, unit->lo, &width, m->err));
   COPSE_TRY(copse_q_div(width, parts, &step, m->err));
-  for (int i = 0; i < m->instances; i++) {
+  for (int i = 0; i < n; i++) {
     struct copse_q index = {i + 1, 1};
     part.lo = i == 0 ? unit->lo : part.hi;
     COPSE_TRY(copse_q_mul(step, index, &offset, m->err));
@@ -145,9 +149,16 @@ static copse_status refuse_in_network(const struct copse_schedule *s, struct cop
                     s->n_copying > 0 ? "copy" : "add");
 }
 
-copse_status copse_units_make(const struct copse_schedule *schedule, int instances,
-                              struct copse_units *out, struct copse_err *err) {
-  struct maker m = {.schedule = schedule, .out = out, .instances = instances, .err = err};
+int copse_instances_of(int instances, double part_of_widest) {
+  if (instances > 0) return instances;
+  int n = (int)(-instances * part_of_widest + 0.5);
+  return n > 1 ? n : 1;
+}
+
+static copse_status make_units(const struct copse_schedule *schedule, int instances, double widest,
+                               struct copse_units *out, struct copse_err *err) {
+  struct maker m = {
+      .schedule = schedule, .out = out, .instances = instances, .widest = widest, .err = err};
   bool reduces = false, broadcasts = false;
   copse_status status = COPSE_OK;
   *out = (struct copse_units){0};
@@ -169,6 +180,22 @@ copse_status copse_units_make(const struct copse_schedule *schedule, int instanc
 out:
   if (status != COPSE_OK) copse_units_free(out);
   return status;
+}
+
+copse_status copse_units_make(const struct copse_schedule *schedule, int instances,
+                              struct copse_units *out, struct copse_err *err) {
+  double widest = 0;
+  if (instances < 0) {
+    copse_status status = make_units(schedule, 1, 0, out, err);
+    if (status != COPSE_OK) return status;
+    for (int u = 0; u < out->n_units; u++) {
+      const struct copse_unit *unit = &out->units[u];
+      double width = copse_q_to_double(unit->hi) - copse_q_to_double(unit->lo);
+      if (width > widest) widest = width;
+    }
+    copse_units_free(out);
+  }
+  return make_units(schedule, instances, widest, out, err);
 }
 
 /* ---- spreading over workers -------------------------------------------------------- */

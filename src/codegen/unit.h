@@ -29,10 +29,15 @@ struct copse_units {
 
 /*
  * Cuts every root's share along the trees' weights. An allreduce gets the common
- * refinement of both phases' cuts, so that every unit has one tree of each.
+ * refinement of both phases' cuts, so that every unit has one tree of each. Each unit is then cut
+ * into `instances` equal parts; if that is below 0, the widest into -instances, the others into so
+ * many fewer that parts are about as wide.
  */
 copse_status copse_units_make(const struct copse_schedule *schedule, int instances,
                               struct copse_units *out, struct copse_err *err) COPSE_CHECKED;
+
+/* Parts of what has so large a part of the widest one's width. */
+int copse_instances_of(int instances, double part_of_widest);
 
 /*
  * Spreads units over at most `most` workers, largest first to the least loaded one:

@@ -94,14 +94,19 @@ out:
 /* ---- all together -------------------------------------------------------------------------- */
 
 static copse_status refuse_outcome(const struct job *j) {
+  if (j->joint.outcome == COPSE_JOINT_TOO_LARGE && j->joint.columns <= MAX_COLUMNS)
+    return copse_fail_at(j->err, COPSE_NOMEM, j->options->groups_label, 0,
+                         "the joint optimum of %d groups on %d links (%d variables) takes too many "
+                         "steps; fewer groups, or --others exclude, would do",
+                         j->n, j->topology->n_links, j->joint.columns);
   if (j->joint.outcome == COPSE_JOINT_TOO_LARGE)
     return copse_fail_at(j->err, COPSE_UNSUPPORTED, j->options->groups_label, 0,
                          "%d groups on %d links are too much for the joint optimum (%d variables; "
                          "at most %d); fewer groups, or --others exclude, would do",
                          j->n, j->topology->n_links, j->joint.columns, MAX_COLUMNS);
-  return copse_fail_at(j->err, COPSE_OVERFLOW, j->options->label, 0,
-                       "the fractions of the groups' joint optimum don't fit 64 bits; bandwidths "
-                       "of fewer digits would do");
+  return copse_fail_at(j->err, COPSE_OVERFLOW, j->options->groups_label, 0,
+                       "the fractions of the groups' joint optimum don't fit 64 bits; --others "
+                       "exclude, or bandwidths of fewer digits, would do");
 }
 
 static copse_status find_joint(struct job *j) {

@@ -19,9 +19,11 @@ static void copy(void *to, const void *from, size_t bytes) {
 #if defined(__SANITIZE_THREAD__)
 #define N_RANDOM 3
 #define N_LARGE 1
+#define LARGE_TOKENS 60
 #else
 #define N_RANDOM 8
 #define N_LARGE 4
+#define LARGE_TOKENS 150
 #endif
 
 static const struct moe_driver gpu = {&copse_moe_cuda, 0, copy};
@@ -61,7 +63,7 @@ START_TEST(large_layers_are_those_of_the_reference) {
     struct moe_options options = moe_options_random(&state);
     options.n_ranks = 2;
     options.config.n_experts = 3;
-    options.config.max_tokens = 150;
+    options.config.max_tokens = LARGE_TOKENS;
     options.config.capacity = i % 2 ? COPSE_MOE_EXACT : 50;
     options.config.padded = i == 0;
     options.config.row.elements = i % 2 ? 520 : 77;

@@ -48,17 +48,18 @@ copse_status copse_deal_instances(void *lowering, copse_deal_cut cut, int instan
                                   struct copse_err *err) {
   struct copse_deal_outcome it = {0, 0, 0};
   double best_balance = 0;
-  int best = 1;
+  int best = 1, tried = 0;
   copse_status status = COPSE_OK;
   if (instances != COPSE_LOWER_AUTO) return cut(lowering, instances, &it, err);
   for (int i = 1; i <= COPSE_LOWER_MOST_INSTANCES && !is_enough(&it); i++) {
     COPSE_TRY(cut(lowering, -i, &it, err));
+    tried = i;
     if (it.balance > best_balance * 1.01) {
       best_balance = it.balance;
       best = i;
     }
   }
-  COPSE_TRY(cut(lowering, -best, &it, err));
+  if (tried != best) COPSE_TRY(cut(lowering, -best, &it, err));
 out:
   return status;
 }

@@ -28,7 +28,7 @@ copse_status copse_deal(struct copse_deal_role *roles, size_t n, int n_workers, 
 
 /* How well a cut into so many instances can be dealt. */
 struct copse_deal_outcome {
-  double balance; /* the busiest rank's work over what its workers could do in the same time */
+  double balance;    /* the busiest rank's work over what its workers could do in the same time */
   double per_worker; /* roles */
   int64_t roles;
 };

@@ -35,8 +35,8 @@ struct lowering {
   struct role *roles; /* by rank, worker, hop, chain: the order in which they run */
   size_t n_roles, roles_capacity;
   int *first_worker; /* [n_ranks + 1] */
-  int64_t m;     /* M in bytes of the demand; 0 when uniform */
-  int *rank_of;  /* [schedule->n_nodes] -1 for relays */
+  int64_t m;         /* M in bytes of the demand; 0 when uniform */
+  int *rank_of;      /* [schedule->n_nodes] -1 for relays */
 };
 
 /* ---- chains ----------------------------------------------------------------------- */
@@ -281,8 +281,8 @@ static copse_status make_workers(struct lowering *l, double *balance) {
   double most = 0, cost, most_cost = 0;
   size_t from = 0;
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)l->schedule->n_ranks + 1, sizeof(int), &l->first_worker,
-                         l->b.err));
+  COPSE_TRY(
+      copse_calloc((size_t)l->schedule->n_ranks + 1, sizeof(int), &l->first_worker, l->b.err));
   for (int rank = 0; rank < l->schedule->n_ranks; rank++) {
     size_t to = from;
     while (to < l->n_roles && l->roles[to].rank == rank) to++;
@@ -338,8 +338,7 @@ out:
 /* ---- operations ------------------------------------------------------------------- */
 
 static copse_status add_output(struct lowering *l, const struct chain *c) {
-  return copse_build_operand(&l->b, c->ranks[c->n - 1], COPSE_BUFFER_OUTPUT,
-                             (uint32_t)c->ranks[0]);
+  return copse_build_operand(&l->b, c->ranks[c->n - 1], COPSE_BUFFER_OUTPUT, (uint32_t)c->ranks[0]);
 }
 
 /* The memory of hop i: the sender's input, a forwarder's slots, the receiver's output; packets
@@ -371,8 +370,7 @@ static copse_status add_packet_role(struct lowering *l, const struct role *role)
   const struct chain *c = &l->chains[role->chain];
   uint32_t hop = (uint32_t)role->hop;
   copse_status status = COPSE_OK;
-  if (hop > 0)
-    COPSE_TRY(copse_build_data_sync(&l->b, COPSE_OP_WAIT, c->data_channel + hop - 1));
+  if (hop > 0) COPSE_TRY(copse_build_data_sync(&l->b, COPSE_OP_WAIT, c->data_channel + hop - 1));
   COPSE_TRY(add_put(l, role));
   if (role->hop < c->n - 1)
     COPSE_TRY(copse_build_data_sync(&l->b, COPSE_OP_SIGNAL, c->data_channel + hop));

@@ -54,8 +54,8 @@ out:
 static copse_status make_channels(struct lowering *l) {
   copse_status status = COPSE_OK;
   for (int p = 0; p < COPSE_TREE_PHASES; p++)
-    COPSE_TRY(copse_calloc((size_t)l->t.units.n_units, sizeof(struct channels), &l->channels[p],
-                           l->err));
+    COPSE_TRY(
+        copse_calloc((size_t)l->t.units.n_units, sizeof(struct channels), &l->channels[p], l->err));
   for (int u = 0; u < l->t.units.n_units; u++) {
     struct channels *reduce = &l->channels[PHASE_REDUCE][u];
     struct channels *broadcast = &l->channels[PHASE_BROADCAST][u];
@@ -126,9 +126,8 @@ static copse_status add_sum_targets(struct lowering *l, int u, int rank, int fol
   const struct copse_unit_tree *down = l->t.units.units[u].broadcast;
   copse_status status;
   if (parent >= 0)
-    return copse_build_operand(
-        &l->b, parent, COPSE_BUFFER_SCRATCH,
-        l->region[(size_t)u * (size_t)l->schedule->n_ranks + (size_t)rank]);
+    return copse_build_operand(&l->b, parent, COPSE_BUFFER_SCRATCH,
+                               l->region[(size_t)u * (size_t)l->schedule->n_ranks + (size_t)rank]);
   COPSE_TRY(copse_build_operand(&l->b, rank, COPSE_BUFFER_OUTPUT, output_block(l, u)));
   for (int i = 0; i < folded; i++)
     COPSE_TRY(copse_build_operand(&l->b, down->children[down->first_child[rank] + i],
@@ -210,9 +209,9 @@ static copse_status tell_children(struct lowering *l, int u, int rank) {
   const struct copse_unit_tree *tree = l->t.parts[PHASE_BROADCAST][u].tree;
   copse_status status = COPSE_OK;
   for (int i = tree->first_child[rank]; i < tree->first_child[rank + 1]; i++)
-    COPSE_TRY(copse_build_sync(
-        &l->b, COPSE_OP_SIGNAL, when_told(tree, tree->children[i]),
-        channel_of(channels->data, tree->children[i], l->t.units.units[u].root)));
+    COPSE_TRY(
+        copse_build_sync(&l->b, COPSE_OP_SIGNAL, when_told(tree, tree->children[i]),
+                         channel_of(channels->data, tree->children[i], l->t.units.units[u].root)));
 out:
   return status;
 }
@@ -304,12 +303,11 @@ static size_t list_roles(const struct lowering *l, int rank, struct role *roles)
   for (int p = 0; p < COPSE_TREE_PHASES; p++)
     for (int u = 0; u < l->t.units.n_units; u++)
       if (copse_tree_has_role(&l->t, p, u, rank))
-        roles[n++] =
-            (struct role){.worker = l->t.parts[p][u].worker[rank],
-                          .phase = p,
-                          .level = l->t.parts[p][u].level[rank],
-                          .turn = (l->t.units.units[u].root - rank + n_ranks) % n_ranks,
-                          .unit = u};
+        roles[n++] = (struct role){.worker = l->t.parts[p][u].worker[rank],
+                                   .phase = p,
+                                   .level = l->t.parts[p][u].level[rank],
+                                   .turn = (l->t.units.units[u].root - rank + n_ranks) % n_ranks,
+                                   .unit = u};
   qsort(roles, n, sizeof *roles, compare_roles);
   return n;
 }
@@ -350,7 +348,8 @@ out:
 static copse_status make_ops(struct lowering *l) {
   struct role *roles = NULL;
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)l->t.units.n_units * COPSE_TREE_PHASES, sizeof *roles, &roles, l->err));
+  COPSE_TRY(
+      copse_calloc((size_t)l->t.units.n_units * COPSE_TREE_PHASES, sizeof *roles, &roles, l->err));
   for (int rank = 0; rank < l->schedule->n_ranks; rank++) {
     size_t n = list_roles(l, rank, roles), end;
     for (size_t i = 0; i < n; i = end) {

@@ -14,7 +14,9 @@ static double role_cost(const struct copse_tree_roles *t, int phase, int u, int 
   int children = copse_tree_children(t->parts[phase][u].tree, rank);
   double operands = 1 + children;
   if (phase == COPSE_TREE_REDUCE)
-    operands += 1 + (rank == unit->root && unit->broadcast ? copse_tree_children(unit->broadcast, rank) : 0);
+    operands +=
+        1 +
+        (rank == unit->root && unit->broadcast ? copse_tree_children(unit->broadcast, rank) : 0);
   else if (rank == unit->root)
     operands++; /* its own copy */
   else if (children == 0)
@@ -44,7 +46,8 @@ static copse_status make_parts(struct copse_tree_roles *t, struct copse_err *err
   int *order = copse_arena_alloc(&t->arena, n, sizeof *order);
   copse_status status = order ? COPSE_OK : copse_fail_nomem(err);
   for (int p = 0; p < COPSE_TREE_PHASES && status == COPSE_OK; p++) {
-    COPSE_TRY(copse_calloc((size_t)t->units.n_units, sizeof(struct copse_tree_part), &t->parts[p], err));
+    COPSE_TRY(
+        copse_calloc((size_t)t->units.n_units, sizeof(struct copse_tree_part), &t->parts[p], err));
     for (int u = 0; u < t->units.n_units; u++) {
       struct copse_tree_part *part = &t->parts[p][u];
       const struct copse_unit *unit = &t->units.units[u];
@@ -86,19 +89,17 @@ static struct effort phase_effort(const struct copse_tree_roles *t, int phase) {
   return most;
 }
 
-static int at_most(int value, int most) {
-  return value < most ? value : most;
-}
+static int at_most(int value, int most) { return value < most ? value : most; }
 
 /*
  * Reductions and broadcasts that are passed on have workers of their own, in proportion to what
  * they move: one worker for both would wait for its own chunk to come back before it sent
  * the next. Who only waits for the end of a broadcast does that anywhere.
  */
-static void split_workers(const struct copse_tree_roles *t, int first[COPSE_TREE_PHASES], int count[COPSE_TREE_PHASES]) {
-  struct effort reduce = phase_effort(t, COPSE_TREE_REDUCE);
-  struct effort broadcast = phase_effort(t, COPSE_TREE_BROADCAST);
-  int most = t->max_workers;
+static void split_workers(const struct effort effort[COPSE_TREE_PHASES], int most,
+                          int first[COPSE_TREE_PHASES], int count[COPSE_TREE_PHASES]) {
+  const struct effort reduce = effort[COPSE_TREE_REDUCE];
+  const struct effort broadcast = effort[COPSE_TREE_BROADCAST];
   int roles = broadcast.movers > 0 ? broadcast.movers : broadcast.waiters;
   first[COPSE_TREE_REDUCE] = first[COPSE_TREE_BROADCAST] = 0;
   count[COPSE_TREE_REDUCE] = at_most(reduce.movers, most);
@@ -113,8 +114,8 @@ static void split_workers(const struct copse_tree_roles *t, int first[COPSE_TREE
   first[COPSE_TREE_BROADCAST] = count[COPSE_TREE_REDUCE];
 }
 
-static copse_status deal_phase(struct copse_tree_roles *t, int phase, int rank, int first, int count,
-                               struct copse_deal_role *roles, double *most,
+static copse_status deal_phase(struct copse_tree_roles *t, int phase, int rank, int first,
+                               int count, struct copse_deal_role *roles, double *most,
                                struct copse_err *err) {
   size_t n = 0;
   copse_status status;
@@ -142,16 +143,18 @@ static int count_workers(const struct copse_tree_roles *t, int rank) {
 static copse_status make_workers(struct copse_tree_roles *t, double *balance,
                                  struct copse_err *err) {
   int first[COPSE_TREE_PHASES], count[COPSE_TREE_PHASES], n = t->schedule->n_ranks;
+  struct effort effort[COPSE_TREE_PHASES];
   double most = 0, cost = 0;
   struct copse_deal_role *roles = NULL;
   copse_status status;
   COPSE_TRY(copse_calloc((size_t)t->units.n_units, sizeof *roles, &roles, err));
   COPSE_TRY(copse_calloc((size_t)n + 1, sizeof(int), &t->first_worker, err));
-  split_workers(t, first, count);
+  for (int p = 0; p < COPSE_TREE_PHASES; p++) effort[p] = phase_effort(t, p);
+  split_workers(effort, t->max_workers, first, count);
   for (int p = 0; p < COPSE_TREE_PHASES; p++) {
     for (int rank = 0; rank < n && count[p] > 0; rank++)
       COPSE_TRY(deal_phase(t, p, rank, first[p], count[p], roles, &most, err));
-    cost += phase_effort(t, p).cost;
+    cost += effort[p].cost;
   }
   for (int rank = 0; rank < n; rank++)
     t->first_worker[rank + 1] = t->first_worker[rank] + count_workers(t, rank);

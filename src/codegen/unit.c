@@ -3,12 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "codegen/deal.h"
+
 struct maker {
   const struct copse_schedule *schedule;
   struct copse_units *out;
   size_t capacity;
   const struct copse_unit_tree **trees; /* [schedule->n_trees] */
-  int instances; /* < 0: of the widest unit, and of others in proportion */
+  int instances;                        /* < 0: of the widest unit, and of others in proportion */
   double widest;
   struct copse_err *err;
 };
@@ -55,10 +57,13 @@ static copse_status add_unit(struct maker *m, const struct copse_unit *unit) {
   return COPSE_OK;
 }
 
+static double width_of(const struct copse_unit *unit) {
+  return copse_q_to_double(unit->hi) - copse_q_to_double(unit->lo);
+}
+
 /* The unit's piece in equal parts. */
 static copse_status add_instances(struct maker *m, const struct copse_unit *unit) {
-  double part_of_widest =
-      m->widest > 0 ? (copse_q_to_double(unit->hi) - copse_q_to_double(unit->lo)) / m->widest : 1;
+  double part_of_widest = m->widest > 0 ? width_of(unit) / m->widest : 1;
   int n = copse_instances_of(m->instances, part_of_widest);
   struct copse_q width, step, offset, parts = {n, 1};
   struct copse_unit part = *unit;
@@ -189,8 +194,7 @@ copse_status copse_units_make(const struct copse_schedule *schedule, int instanc
     copse_status status = make_units(schedule, 1, 0, out, err);
     if (status != COPSE_OK) return status;
     for (int u = 0; u < out->n_units; u++) {
-      const struct copse_unit *unit = &out->units[u];
-      double width = copse_q_to_double(unit->hi) - copse_q_to_double(unit->lo);
+      double width = width_of(&out->units[u]);
       if (width > widest) widest = width;
     }
     copse_units_free(out);
@@ -200,47 +204,20 @@ copse_status copse_units_make(const struct copse_schedule *schedule, int instanc
 
 /* ---- spreading over workers -------------------------------------------------------- */
 
-struct sized {
-  double size;
-  int unit;
-};
-
-static int larger_first(const void *a, const void *b) {
-  const struct sized *x = a, *y = b;
-  if (x->size != y->size) return x->size < y->size ? 1 : -1;
-  return x->unit - y->unit;
-}
-
-static int least_loaded(const double *load, int n) {
-  int best = 0;
-  for (int w = 1; w < n; w++)
-    if (load[w] < load[best]) best = w;
-  return best;
-}
-
 copse_status copse_units_spread(const struct copse_units *units, int most, int *worker_of,
                                 int *n_workers, struct copse_err *err) {
   size_t n = (size_t)units->n_units;
-  int workers = units->n_units < most ? units->n_units : most;
-  struct sized *sized = NULL;
-  double *load = NULL;
+  struct copse_deal_role *roles = NULL;
+  double load = 0;
   copse_status status;
-  COPSE_TRY(copse_calloc(n, sizeof *sized, &sized, err));
-  COPSE_TRY(copse_calloc((size_t)workers, sizeof *load, &load, err));
-  for (int u = 0; u < units->n_units; u++) {
-    const struct copse_unit *unit = &units->units[u];
-    sized[u] = (struct sized){copse_q_to_double(unit->hi) - copse_q_to_double(unit->lo), u};
-  }
-  qsort(sized, n, sizeof *sized, larger_first);
-  for (size_t i = 0; i < n; i++) {
-    int w = least_loaded(load, workers);
-    load[w] += sized[i].size;
-    worker_of[sized[i].unit] = w;
-  }
-  *n_workers = workers;
+  *n_workers = units->n_units < most ? units->n_units : most;
+  COPSE_TRY(copse_calloc(n, sizeof *roles, &roles, err));
+  for (int u = 0; u < units->n_units; u++)
+    roles[u] = (struct copse_deal_role){.cost = width_of(&units->units[u]), .key = u};
+  COPSE_TRY(copse_deal(roles, n, *n_workers, &load, err));
+  for (size_t i = 0; i < n; i++) worker_of[roles[i].key] = roles[i].worker;
 out:
-  free(sized);
-  free(load);
+  free(roles);
   return status;
 }
 

@@ -98,6 +98,19 @@ copse_status copse_text_status(const struct copse_text *text, struct copse_err *
   return text->failed ? copse_fail_nomem(err) : COPSE_OK;
 }
 
+copse_status copse_text_take(struct copse_text *text, char **out, size_t *size,
+                             struct copse_err *err) {
+  copse_status status = copse_text_status(text, err);
+  if (status != COPSE_OK) {
+    copse_text_free(text);
+    return status;
+  }
+  *out = text->data;
+  *size = text->size;
+  *text = (struct copse_text){0};
+  return COPSE_OK;
+}
+
 void copse_text_free(struct copse_text *text) {
   free(text->data);
   *text = (struct copse_text){0};

@@ -29,6 +29,10 @@ size_t copse_text_characters(const char *s);
 void copse_text_add_json_number(struct copse_text *text, double v);
 /* COPSE_NOMEM if any addition failed. */
 copse_status copse_text_status(const struct copse_text *text, struct copse_err *err) COPSE_CHECKED;
+/* The text and its length for the caller to free; COPSE_NOMEM, and then nothing, if any addition
+ * failed. Either way the buffer is empty afterwards. */
+copse_status copse_text_take(struct copse_text *text, char **out, size_t *size,
+                             struct copse_err *err) COPSE_CHECKED;
 void copse_text_free(struct copse_text *text);
 
 /* Bytes of the UTF-8 character at p, 0 if it is none (overlong forms and surrogates too). */

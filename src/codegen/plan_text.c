@@ -125,12 +125,5 @@ copse_status copse_plan_to_text(const struct copse_plan *plan, char **out, size_
     copse_text_add(&text, "]}");
   }
   copse_text_add(&text, "\n ]}\n");
-  copse_status status = copse_text_status(&text, err);
-  if (status != COPSE_OK) {
-    copse_text_free(&text);
-    return status;
-  }
-  *out = text.data;
-  *size = text.size;
-  return COPSE_OK;
+  return copse_text_take(&text, out, size, err);
 }

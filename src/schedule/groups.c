@@ -86,14 +86,7 @@ copse_status copse_groups_to_json(const struct copse_groups *groups, char **out,
     copse_text_add(&text, "}");
   }
   copse_text_add(&text, "\n ]}\n");
-  copse_status status = copse_text_status(&text, err);
-  if (status != COPSE_OK) {
-    copse_text_free(&text);
-    return status;
-  }
-  *out = text.data;
-  *size = text.size;
-  return COPSE_OK;
+  return copse_text_take(&text, out, size, err);
 }
 
 /* ---- reading ------------------------------------------------------------------------------- */

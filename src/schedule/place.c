@@ -110,10 +110,7 @@ copse_status copse_place_report_to_json(const struct copse_place_report *r,
     copse_text_add(&text, "]");
   }
   copse_text_add(&text, "}}\n");
-  COPSE_TRY(copse_text_status(&text, err));
-  *out = text.data;
-  *size = text.size;
-  return COPSE_OK;
+  status = copse_text_take(&text, out, size, err);
 out:
   copse_text_free(&text);
   return status;

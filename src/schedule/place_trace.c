@@ -166,7 +166,6 @@ copse_status copse_trace_to_json(const struct copse_trace *t, char **out, size_t
                                  struct copse_err *err) {
   struct copse_text text = {0};
   const int64_t *next = t->counts;
-  copse_status status;
   *out = NULL;
   copse_text_add(&text,
                  "{\"format\": \"copse-trace/1\", \"token_bytes\": %lld, \"experts\": %d,\n"
@@ -183,13 +182,7 @@ copse_status copse_trace_to_json(const struct copse_trace *t, char **out, size_t
     copse_text_add(&text, "]}");
   }
   copse_text_add(&text, "]}\n");
-  COPSE_TRY(copse_text_status(&text, err));
-  *out = text.data;
-  *size = text.size;
-  return COPSE_OK;
-out:
-  copse_text_free(&text);
-  return status;
+  return copse_text_take(&text, out, size, err);
 }
 
 /* ---- making up ----------------------------------------------------------------------------- */

@@ -210,12 +210,5 @@ copse_status copse_schedule_to_json(const struct copse_schedule *schedule, char 
     add_flows(&text, schedule);
   else
     add_trees(&text, schedule);
-  copse_status status = copse_text_status(&text, err);
-  if (status != COPSE_OK) {
-    copse_text_free(&text);
-    return status;
-  }
-  *out = text.data;
-  *size = text.size;
-  return COPSE_OK;
+  return copse_text_take(&text, out, size, err);
 }

@@ -95,14 +95,7 @@ copse_status copse_topology_to_json(const struct copse_topology *topology, char 
   copse_text_add(&text, "],\n \"links\": [");
   add_links(&text, topology);
   copse_text_add(&text, "]}\n");
-  copse_status status = copse_text_status(&text, err);
-  if (status != COPSE_OK) {
-    copse_text_free(&text);
-    return status;
-  }
-  *out = text.data;
-  *size = text.size;
-  return COPSE_OK;
+  return copse_text_take(&text, out, size, err);
 }
 
 copse_status copse_topology_sha256(const struct copse_topology *topology,

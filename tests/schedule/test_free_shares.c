@@ -7,6 +7,7 @@
 #include "base/collective.h"
 #include "schedule/solve.h"
 #include "schedule/verify.h"
+#include "support/fabric.h"
 #include "support/oracle.h"
 #include "support/random_topology.h"
 #include "support/support.h"
@@ -14,22 +15,6 @@
 static struct copse_solve_options allreduce(void) {
   return (struct copse_solve_options){
       .collective = COPSE_ALLREDUCE, .root = -1, .label = "test.json"};
-}
-
-static struct copse_schedule *solve(const struct copse_topology *topology,
-                                    struct copse_solve_options options) {
-  struct copse_err err = COPSE_ERR_INIT;
-  struct copse_solve_seconds seconds;
-  struct copse_schedule *schedule = NULL;
-  ASSERT_OK(copse_solve_schedule(topology, &options, &schedule, &seconds, &err), &err);
-  return schedule;
-}
-
-static struct copse_topology *parse(const char *json) {
-  struct copse_err err = COPSE_ERR_INIT;
-  struct copse_topology *topology = NULL;
-  ASSERT_OK(copse_topology_parse("test.json", json, strlen(json), NULL, &topology, &err), &err);
-  return topology;
 }
 
 static copse_status verify(const struct copse_schedule *schedule,
@@ -49,9 +34,9 @@ static const struct copse_test_random_options tiny = {2, 5, 3, true, true};
 
 /* Worked out by hand: of 31 parts g0 takes 29, each other 1, all of the slow link is used. */
 START_TEST(the_well_connected_rank_takes_the_larger_share) {
-  struct copse_topology *t = parse(THREE("\"1/3\""));
+  struct copse_topology *t = copse_test_topology(THREE("\"1/3\""));
   struct copse_solve_options options = allreduce();
-  struct copse_schedule *s = solve(t, options);
+  struct copse_schedule *s = copse_test_solve_as(t, options);
   struct copse_verify_report report;
   struct copse_err err = COPSE_ERR_INIT;
   ck_assert(copse_q_eq(s->time_per_GB, (struct copse_q){6, 31}));
@@ -59,7 +44,7 @@ START_TEST(the_well_connected_rank_takes_the_larger_share) {
   ck_assert(report.forests_optimal && !report.optimal && !report.phases_optimal);
   copse_schedule_release(s);
   options.equal_shares = true;
-  s = solve(t, options);
+  s = copse_test_solve_as(t, options);
   ck_assert(copse_q_eq(s->time_per_GB, (struct copse_q){1, 4}));
   ck_assert_int_eq(s->bound.kind, COPSE_BOUND_PHASES);
   copse_schedule_release(s);
@@ -68,14 +53,14 @@ START_TEST(the_well_connected_rank_takes_the_larger_share) {
 END_TEST
 
 START_TEST(where_equal_shares_are_as_good_they_stay) {
-  struct copse_topology *t = parse(THREE("5"));
+  struct copse_topology *t = copse_test_topology(THREE("5"));
   struct copse_solve_options options = allreduce();
   char *text[2];
   size_t size;
   for (int equal = 0; equal < 2; equal++) {
     struct copse_err err = COPSE_ERR_INIT;
     options.equal_shares = equal;
-    struct copse_schedule *s = solve(t, options);
+    struct copse_schedule *s = copse_test_solve_as(t, options);
     ASSERT_OK(copse_schedule_to_json(s, &text[equal], &size, &err), &err);
     copse_schedule_release(s);
   }
@@ -92,7 +77,7 @@ START_TEST(shares_are_as_even_as_the_optimum_allows) {
   struct copse_verify_report report;
   struct copse_topology *t = NULL;
   ASSERT_OK(copse_topology_load("topologies/mixed-a100-h100.json", NULL, &t, &err), &err);
-  struct copse_schedule *s = solve(t, allreduce());
+  struct copse_schedule *s = copse_test_solve_as(t, allreduce());
   ck_assert(copse_q_eq(s->time_per_GB, (struct copse_q){1, 175}));
   ASSERT_OK(verify(s, t, &report, &err), &err);
   ck_assert(report.forests_optimal);
@@ -112,7 +97,7 @@ END_TEST
 static bool check_fabric(const struct copse_topology *t, bool all_cuts, const char *what) {
   struct copse_verify_report report;
   struct copse_err err = COPSE_ERR_INIT;
-  struct copse_schedule *s = solve(t, allreduce());
+  struct copse_schedule *s = copse_test_solve_as(t, allreduce());
   double expected = copse_test_lp_allreduce_time(t, all_cuts);
   double time = copse_q_to_double(s->time_per_GB);
   ck_assert_msg(fabs(time / expected - 1) < 1e-7, "%s: %.12g, the LP says %.12g", what, time,
@@ -158,9 +143,9 @@ START_TEST(bound_only_finds_the_same_time) {
     uint64_t state = 300 + seed;
     struct copse_topology *t = copse_test_random_topology(&state, &copse_test_random_small);
     struct copse_solve_options options = allreduce();
-    struct copse_schedule *full = solve(t, options);
+    struct copse_schedule *full = copse_test_solve_as(t, options);
     options.bound_only = true;
-    struct copse_schedule *bound = solve(t, options);
+    struct copse_schedule *bound = copse_test_solve_as(t, options);
     /* equal shares run together may be faster than in turn, which only trees show */
     ck_assert_int_ge(copse_q_cmp(bound->time_per_GB, full->time_per_GB), 0);
     ck_assert(copse_q_eq(bound->time_per_GB, bound->bound.time_per_GB));
@@ -179,7 +164,7 @@ START_TEST(the_certificate_survives_its_file) {
     uint64_t state = 700 + seed;
     struct copse_err err = COPSE_ERR_INIT;
     struct copse_topology *t = copse_test_random_topology(&state, &copse_test_random_small);
-    struct copse_schedule *s = solve(t, allreduce()), *again = NULL;
+    struct copse_schedule *s = copse_test_solve_as(t, allreduce()), *again = NULL;
     struct copse_verify_report report;
     char *one, *two;
     size_t size;
@@ -243,7 +228,7 @@ START_TEST(a_damaged_certificate_is_refused) {
     struct copse_err err = COPSE_ERR_INIT;
     struct copse_verify_report report;
     struct copse_topology *t = copse_test_random_topology(&state, &copse_test_random_small);
-    struct copse_schedule *s = solve(t, allreduce());
+    struct copse_schedule *s = copse_test_solve_as(t, allreduce());
     struct damaged d;
     state = seed;
     if (s->bound.kind == COPSE_BOUND_FORESTS && s->bound.n_cuts < 60 && t->n_nodes < 60) {

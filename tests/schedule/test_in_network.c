@@ -9,16 +9,10 @@
 #include "codegen/lower.h"
 #include "schedule/solve.h"
 #include "schedule/verify.h"
+#include "support/fabric.h"
 #include "support/oracle.h"
 #include "support/oracle_trees.h"
 #include "support/support.h"
-
-static struct copse_topology *parse(const char *json) {
-  struct copse_err err = COPSE_ERR_INIT;
-  struct copse_topology *topology = NULL;
-  ASSERT_OK(copse_topology_parse("t.json", json, strlen(json), NULL, &topology, &err), &err);
-  return topology;
-}
 
 static struct copse_schedule *solve(const struct copse_topology *t, copse_collective collective,
                                     bool in_network, bool bound_only) {
@@ -83,7 +77,7 @@ static struct copse_topology *draw(uint64_t seed, int clever, int plain) {
       add(&w, ", {\"src\": \"g%d\", \"dst\": \"g%d\", \"bandwidth\": %d}", v - 1, v,
           copse_test_random_int(&state, 1, 9));
   add(&w, "]}");
-  return parse(w.text);
+  return copse_test_topology(w.text);
 }
 
 /* ---- optima -------------------------------------------------------------------------------- */
@@ -175,7 +169,7 @@ static struct copse_topology *boxes(int n, int box, const char *marks, const cha
           "\"bandwidth\": 2}",
           b + g ? ", " : "", b, g, b, box, b, g, b, g, b, g, g);
   add(&w, "]}");
-  return parse(w.text);
+  return copse_test_topology(w.text);
 }
 
 #define MARKED ", \"multicast\": true, \"aggregation\": true"
@@ -231,7 +225,8 @@ START_TEST(one_switch_halves_an_allreduce) {
     for (int g = 0; g < 8; g++)
       add(&w, "%s{\"src\": \"g%d\", \"dst\": \"s\", \"bandwidth\": 450}", g ? ", " : "", g);
     add(&w, "]}");
-    expect(parse(w.text), marked ? (struct copse_q){1, 450} : (struct copse_q){7, 1800}, marked,
+    expect(copse_test_topology(w.text),
+           marked ? (struct copse_q){1, 450} : (struct copse_q){7, 1800}, marked,
            marked);
   }
 }

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/collective.h"
 #include "schedule/verify.h"
+#include "support/fabric.h"
 #include "support/oracle.h"
 #include "support/random_topology.h"
 #include "support/support.h"
@@ -22,29 +23,13 @@ static struct copse_solve_options options_of(copse_collective collective, int ro
                                       .label = "test.json"};
 }
 
-static struct copse_schedule *solve(const struct copse_topology *topology,
-                                    struct copse_solve_options options) {
-  struct copse_err err = COPSE_ERR_INIT;
-  struct copse_solve_seconds seconds;
-  struct copse_schedule *schedule = NULL;
-  ASSERT_OK(copse_solve_schedule(topology, &options, &schedule, &seconds, &err), &err);
-  return schedule;
-}
-
-static struct copse_topology *parse(const char *json) {
-  struct copse_err err = COPSE_ERR_INIT;
-  struct copse_topology *topology = NULL;
-  ASSERT_OK(copse_topology_parse("test.json", json, strlen(json), NULL, &topology, &err), &err);
-  return topology;
-}
-
 /* The solver refuses with this status, naming each of the parts. */
 static void check_refusal(const char *json, struct copse_solve_options options,
                           copse_status expected, const char *const parts[]) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_solve_seconds seconds;
   struct copse_schedule *schedule = (struct copse_schedule *)&err;
-  struct copse_topology *topology = parse(json);
+  struct copse_topology *topology = copse_test_topology(json);
   copse_status status = copse_solve_schedule(topology, &options, &schedule, &seconds, &err);
   ck_assert_msg(status == expected, "got %s (%s)", copse_status_string(status), err.text);
   ck_assert_ptr_null(schedule);
@@ -93,7 +78,7 @@ static const copse_collective all[] = {COPSE_ALLGATHER, COPSE_REDUCE_SCATTER, CO
 
 static void check_exact(const struct copse_topology *topology, copse_collective collective,
                         int root, const char *what) {
-  struct copse_schedule *schedule = solve(topology, options_of(collective, root, 0));
+  struct copse_schedule *schedule = copse_test_solve_as(topology, options_of(collective, root, 0));
   mpq_t expected, time, bound;
   mpq_inits(expected, time, bound, NULL);
   expected_time(topology, collective, root, expected);
@@ -127,7 +112,7 @@ START_TEST(with_k_given_schedules_are_right_and_never_below_the_bound) {
     struct copse_topology *topology = copse_test_random_topology(&state, &copse_test_random_small);
     int root = copse_test_random_int(&state, 0, topology->n_ranks - 1);
     for (int64_t k = 1; k <= 4; k++) {
-      struct copse_schedule *schedule = solve(topology, options_of(all[_i], root, k));
+      struct copse_schedule *schedule = copse_test_solve_as(topology, options_of(all[_i], root, k));
       char what[60];
       snprintf(what, sizeof what, "%s, k = %d, seed %d", copse_collective_name(all[_i]), (int)k,
                (int)seed);
@@ -146,7 +131,7 @@ START_TEST(bound_only_gives_the_same_bound_without_trees) {
     struct copse_topology *topology = copse_test_random_topology(&state, &copse_test_random_small);
     struct copse_solve_options options = options_of(all[_i], 0, 0);
     options.bound_only = options.equal_shares = true;
-    struct copse_schedule *schedule = solve(topology, options);
+    struct copse_schedule *schedule = copse_test_solve_as(topology, options);
     mpq_t expected;
     mpq_init(expected);
     expected_time(topology, all[_i], 0, expected);
@@ -162,7 +147,7 @@ END_TEST
 
 static char *bytes_of(const struct copse_topology *topology, struct copse_solve_options options) {
   struct copse_err err = COPSE_ERR_INIT;
-  struct copse_schedule *schedule = solve(topology, options);
+  struct copse_schedule *schedule = copse_test_solve_as(topology, options);
   char *text = NULL;
   size_t size;
   ASSERT_OK(copse_schedule_to_json(schedule, &text, &size, &err), &err);
@@ -200,9 +185,9 @@ static const char *const references[] = {
 static void check_reference(const struct copse_topology *topology, copse_collective collective,
                             mpq_t expected) {
   struct copse_solve_options options = options_of(collective, -1, 0);
-  struct copse_schedule *free_shares = solve(topology, options);
+  struct copse_schedule *free_shares = copse_test_solve_as(topology, options);
   options.equal_shares = true; /* which the reference has */
-  struct copse_schedule *schedule = solve(topology, options);
+  struct copse_schedule *schedule = copse_test_solve_as(topology, options);
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_verify_report report;
   char text[COPSE_Q_TEXT];
@@ -333,9 +318,9 @@ START_TEST(a_single_rank_has_nothing_to_move) {
       HEAD GPU("a") "],\"links\":[]}",
       HEAD GPU("a") "," SWITCH("s") "],\"links\":[" LINK("a", "s", "5") "]}"};
   for (int j = 0; j < 2; j++) {
-    struct copse_topology *topology = parse(jsons[j]);
+    struct copse_topology *topology = copse_test_topology(jsons[j]);
     for (int i = 0; i < N_ALL; i++) {
-      struct copse_schedule *schedule = solve(topology, options_of(all[i], 0, 0));
+      struct copse_schedule *schedule = copse_test_solve_as(topology, options_of(all[i], 0, 0));
       ck_assert(copse_q_eq(schedule->time_per_GB, COPSE_Q_ZERO));
       ck_assert_int_eq(schedule->n_trees, all[i] == COPSE_ALLREDUCE ? 2 : 1);
       ck_assert(copse_q_eq(schedule->trees[0].weight, COPSE_Q_ONE));
@@ -361,10 +346,11 @@ START_TEST(two_ranks_take_what_the_slower_way_takes) {
                {COPSE_ALLREDUCE, 1, 4},
                {COPSE_BROADCAST, 1, 10},
                {COPSE_REDUCE, 1, 4}};
-  struct copse_topology *topology = parse(HEAD GPU("a") "," GPU("b") "],\"links\":[" ONE_WAY(
+  struct copse_topology *topology = copse_test_topology(HEAD GPU("a") "," GPU("b") "],\"links\":[" ONE_WAY(
       "a", "b", "10") "," ONE_WAY("b", "a", "4") "]}");
   for (int i = 0; i < N_ALL; i++) {
-    struct copse_schedule *schedule = solve(topology, options_of(cases[i].collective, 0, 0));
+    struct copse_schedule *schedule =
+        copse_test_solve_as(topology, options_of(cases[i].collective, 0, 0));
     ck_assert_int_eq(schedule->time_per_GB.num, cases[i].num);
     ck_assert_int_eq(schedule->time_per_GB.den, cases[i].den);
     check_verified(topology, schedule, "two ranks");
@@ -380,9 +366,10 @@ END_TEST
  */
 START_TEST(an_allreduce_on_a_one_way_ring_is_both_phases) {
   struct copse_topology *topology =
-      parse(HEAD GPU("a") "," GPU("b") "," GPU("c") "],\"links\":[" ONE_WAY(
+      copse_test_topology(HEAD GPU("a") "," GPU("b") "," GPU("c") "],\"links\":[" ONE_WAY(
           "a", "b", "1") "," ONE_WAY("b", "c", "1") "," ONE_WAY("c", "a", "1") "]}");
-  struct copse_schedule *schedule = solve(topology, options_of(COPSE_ALLREDUCE, -1, 0));
+  struct copse_schedule *schedule =
+      copse_test_solve_as(topology, options_of(COPSE_ALLREDUCE, -1, 0));
   ck_assert(schedule->time_per_GB.num == 4 && schedule->time_per_GB.den == 3);
   check_verified(topology, schedule, "ring");
   copse_schedule_release(schedule);
@@ -412,9 +399,9 @@ START_TEST(an_unreachable_rank_is_infeasible_and_named) {
   check_refusal(json, options_of(COPSE_BROADCAST, 0, 0), COPSE_INFEASIBLE, no_way_back);
   check_refusal(json, options_of(COPSE_REDUCE, 2, 0), COPSE_INFEASIBLE, to_c);
   /* towards a all is well: c's data gets there */
-  struct copse_topology *topology = parse(json);
-  copse_schedule_release(solve(topology, options_of(COPSE_REDUCE, 0, 0)));
-  copse_schedule_release(solve(topology, options_of(COPSE_BROADCAST, 2, 0)));
+  struct copse_topology *topology = copse_test_topology(json);
+  copse_schedule_release(copse_test_solve_as(topology, options_of(COPSE_REDUCE, 0, 0)));
+  copse_schedule_release(copse_test_solve_as(topology, options_of(COPSE_BROADCAST, 2, 0)));
   copse_topology_release(topology);
 }
 END_TEST
@@ -449,7 +436,7 @@ START_TEST(extreme_bandwidths_are_exact_or_overflow) {
                                                                                        "%s") "]}",
         r[0], r[1], r[2], r[3]);
     struct copse_err err = COPSE_ERR_INIT;
-    struct copse_topology *topology = parse(json);
+    struct copse_topology *topology = copse_test_topology(json);
     struct copse_solve_seconds seconds;
     struct copse_schedule *schedule = NULL;
     int64_t ks[] = {0, 1, 1 << 20};

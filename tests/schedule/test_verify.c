@@ -7,16 +7,10 @@
 
 #include "base/collective.h"
 #include "schedule/solve.h"
+#include "support/fabric.h"
 #include "support/oracle.h"
 #include "support/random_topology.h"
 #include "support/support.h"
-
-static struct copse_topology *parse(const char *json) {
-  struct copse_err err = COPSE_ERR_INIT;
-  struct copse_topology *topology = NULL;
-  ASSERT_OK(copse_topology_parse("test.json", json, strlen(json), NULL, &topology, &err), &err);
-  return topology;
-}
 
 static char *solve_text(const struct copse_topology *topology, copse_collective collective,
                         int root, int64_t k) {
@@ -408,7 +402,7 @@ static void check_case(const char *topology_json, const char *schedule_json, cop
                        const char *part) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_verify_report report;
-  struct copse_topology *topology = parse(topology_json);
+  struct copse_topology *topology = copse_test_topology(topology_json);
   struct copse_schedule *s = read_text(schedule_json);
   copse_status status = copse_verify_schedule(s, topology, "s.json", &report, &err);
   ck_assert_msg(status == expected, "got %s (%s)", copse_status_string(status), err.text);
@@ -495,7 +489,7 @@ END_TEST
 START_TEST(the_report_names_the_busiest_link_and_the_topology) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_verify_report report;
-  struct copse_topology *topology = parse(STAR(""));
+  struct copse_topology *topology = copse_test_topology(STAR(""));
   struct copse_schedule *s =
       read_text(SCHEDULE("broadcast", ",\"root\":0", "broadcast", "1/5", "\"a\"",
                          EDGE(0, 1, "a", "b") "," EDGE(0, 2, "a", "c")));

@@ -49,17 +49,23 @@ struct copse_topology *copse_test_topology(const char *json) {
   return topology;
 }
 
-struct copse_schedule *copse_test_solve(const char *json, copse_collective collective, int64_t k) {
+struct copse_schedule *copse_test_solve_as(const struct copse_topology *topology,
+                                           struct copse_solve_options options) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_solve_seconds seconds;
   struct copse_schedule *schedule = NULL;
-  struct copse_topology *topology = copse_test_topology(json);
-  struct copse_solve_options options = {
-      .collective = collective,
-      .root = collective == COPSE_BROADCAST || collective == COPSE_REDUCE ? 0 : -1,
-      .k = k,
-      .label = "test.json"};
   ASSERT_OK(copse_solve_schedule(topology, &options, &schedule, &seconds, &err), &err);
+  return schedule;
+}
+
+struct copse_schedule *copse_test_solve(const char *json, copse_collective collective, int64_t k) {
+  struct copse_topology *topology = copse_test_topology(json);
+  struct copse_schedule *schedule = copse_test_solve_as(
+      topology, (struct copse_solve_options){
+                    .collective = collective,
+                    .root = collective == COPSE_BROADCAST || collective == COPSE_REDUCE ? 0 : -1,
+                    .k = k,
+                    .label = "test.json"});
   copse_topology_release(topology);
   return schedule;
 }

@@ -3,14 +3,17 @@
 #define COPSE_TESTS_FABRIC_H
 
 #include "schedule/schedule.h"
+#include "schedule/solve.h"
 #include "topology/topology.h"
 
 /* A switch, a ring, two hosts with NICs, uneven links both ways, two ranks, one rank. */
 extern const char *const copse_test_fabrics[];
 extern const int copse_test_n_fabrics;
 
-/* Both fail the running test on an error; root 0 where the collective has one. */
+/* All fail the running test on an error; root 0 where the collective has one. */
 struct copse_topology *copse_test_topology(const char *json);
+struct copse_schedule *copse_test_solve_as(const struct copse_topology *topology,
+                                           struct copse_solve_options options);
 struct copse_schedule *copse_test_solve(const char *json, copse_collective collective, int64_t k);
 
 /* One tree, rank 0 next to all others; made by hand, without a solver. */

@@ -12,6 +12,7 @@
 
 #include "runtime/executor.h"
 #include "runtime/verify_buffers.h"
+#include "support/comm_support.h"
 
 static int rank, n;
 static long n_calls;
@@ -34,25 +35,6 @@ static void fail(const char *fmt, ...) {
     if (ok_ != COPSE_OK) fail("%s: %s: %s", #call, copse_status_string(ok_), copse_last_error()); \
   } while (0)
 
-static copse_status call(copse_comm *comm, const struct copse_data *d, const void *send,
-                         void *recv) {
-  switch (d->collective) {
-    case COPSE_ALLGATHER: return copse_all_gather(send, recv, d->count, d->type, comm, NULL);
-    case COPSE_REDUCE_SCATTER:
-      return copse_reduce_scatter(send, recv, d->count, d->type, d->redop, comm, NULL);
-    case COPSE_ALLREDUCE:
-      return copse_all_reduce(send, recv, d->count, d->type, d->redop, comm, NULL);
-    case COPSE_BROADCAST:
-      return copse_broadcast(send, recv, d->count, d->type, d->root, comm, NULL);
-    case COPSE_REDUCE:
-      return copse_reduce(send, recv, d->count, d->type, d->redop, d->root, comm, NULL);
-    default:
-      if (d->pair_counts)
-        return copse_all_to_all_v(send, recv, d->count, d->pair_counts, d->type, comm, NULL);
-      return copse_all_to_all(send, recv, d->count, d->type, comm, NULL);
-  }
-}
-
 static void new_buffers(const struct copse_data *data, struct copse_buffers *buffers, int some) {
   uint64_t bytes = data->n_ranks * data->count * copse_type_bytes(data->type);
   OK(copse_buffers_new_some(data->n_ranks, some ? (uint32_t)rank : 0, some ? 1 : data->n_ranks,
@@ -63,7 +45,7 @@ static void check_exact(copse_comm *comm, const struct copse_data *data, bool in
   struct copse_buffers buffers;
   new_buffers(data, &buffers, 1);
   copse_buffers_fill(&buffers, data, in_place);
-  OK(call(comm, data, buffers.inputs[rank], buffers.outputs[rank]));
+  OK(comm_call(comm, data, buffers.inputs[rank], buffers.outputs[rank]));
   uint64_t wrong = copse_buffers_count_wrong(&buffers);
   if (wrong > 0)
     fail("%s %s %s, count %llu%s: %llu wrong", copse_collective_name(data->collective),
@@ -91,7 +73,7 @@ static void check_bits(copse_comm *comm, const struct copse_data *data) {
     }
   float *mine = calloc(1, out);
   if (!mine) fail("no memory");
-  OK(call(comm, data, all.inputs[rank], mine));
+  OK(comm_call(comm, data, all.inputs[rank], mine));
   const struct copse_launch launch = {.count = data->count,
                                       .type = data->type,
                                       .redop = data->redop,

@@ -198,11 +198,6 @@ static copse_status divide(struct job *j) {
   copse_status status =
       copse_joint_find(&j->instance->network, groups, j->n_ways, &options, &j->joint, j->err);
   j->seconds->optimum += copse_clock_seconds() - start;
-  if (status == COPSE_OK && j->joint.outcome != COPSE_JOINT_PROVED)
-    copse_note(j->options->notes, "%s: switches that copy or add are not made use of: %s",
-               j->options->label,
-               j->joint.outcome == COPSE_JOINT_TOO_LARGE ? "there are too many links"
-                                                         : "the fractions don't fit 64 bits");
   return status;
 }
 
@@ -236,6 +231,11 @@ static copse_status choose_ways(struct job *j, struct copse_q *time, bool *found
     done = done || (*found && copse_q_eq(*time, j->schedule->bound.time_per_GB));
     all = true;
   }
+  if (!*found)
+    copse_note(j->options->notes, "%s: switches that copy or add are not made use of: %s",
+               j->options->label,
+               j->joint.outcome == COPSE_JOINT_TOO_LARGE ? "there are too many links"
+                                                         : "the fractions don't fit 64 bits");
 out:
   return status;
 }

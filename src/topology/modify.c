@@ -116,13 +116,24 @@ out:
   return status;
 }
 
-/* "a100-x2 without h0.nic3, with h1.nic0 at 50%": plans and logs show nothing else of it. */
+static int by_name(const void *a, const void *b) {
+  const struct copse_fault *one = a, *other = b;
+  int order = strcmp(one->what, other->what);
+  return order ? order : copse_q_cmp(one->left, other->left);
+}
+
+/* "a100-x2 without h0.nic3, with h1.nic0 at 50%": plans and logs show nothing else of it. In
+ * whatever order the faults are given, since the name is part of the checksum. */
 #define NAMED_FAULTS 3
-static copse_status name_broken(struct copy *c, const struct copse_fault *faults, int n) {
+static copse_status name_broken(struct copy *c, const struct copse_fault *given, int n) {
   struct copse_text name = {0};
   struct copse_q percent, hundred = {100, 1};
+  struct copse_fault *faults = NULL;
   char text[COPSE_Q_TEXT];
-  copse_status status = COPSE_OK;
+  copse_status status;
+  COPSE_TRY(copse_calloc((size_t)n, sizeof *faults, &faults, c->err));
+  if (n > 0) memcpy(faults, given, (size_t)n * sizeof *faults);
+  qsort(faults, (size_t)n, sizeof *faults, by_name);
   copse_text_add(&name, "%s", c->from->name);
   for (int f = 0; f < n && f < NAMED_FAULTS; f++) {
     copse_text_add(&name, "%s %s %s", f > 0 ? "," : "", faults[f].left.num ? "with" : "without",
@@ -135,6 +146,7 @@ static copse_status name_broken(struct copy *c, const struct copse_fault *faults
   COPSE_TRY(copse_text_status(&name, c->err));
   status = copse_builder_set_name(c->builder, name.data, c->err);
 out:
+  free(faults);
   copse_text_free(&name);
   return status;
 }

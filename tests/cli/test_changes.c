@@ -155,6 +155,21 @@ START_TEST(what_is_left_is_that_of_the_written_topology) {
 }
 END_TEST
 
+/* What is left is the same fabric, in name and checksum too, whatever was named first. */
+START_TEST(the_order_of_faults_does_not_matter) {
+  static const char *const orders[] = {
+      "--down h0.nic1 --derate h1.nic2=0.5 --derate h1.nic2=0.25 --down h1.gpu0",
+      "--derate h1.nic2=0.25 --down h1.gpu0 --derate h1.nic2=0.5 --down h0.nic1"};
+  for (int i = 0; i < 2; i++)
+    ck_assert_int_eq(run("@ topo " FABRIC " %s -o %%/order%d.json", orders[i], i), 0);
+  char *a = copse_test_read("order0.json"), *b = copse_test_read("order1.json");
+  ck_assert_str_eq(a, b);
+  ck_assert_ptr_nonnull(strstr(a, "without h0.nic1, without h1.gpu0, with h1.nic2 at 25%"));
+  free(a);
+  free(b);
+}
+END_TEST
+
 /* A NIC of four at half speed: 4/8 M over 87.5 GB/s; none is left: 4/8 M over 75. */
 START_TEST(the_loss_is_told) {
   ck_assert_int_eq(run("@ solve " FABRIC " -c allgather --derate h0.nic1=50$(printf '\\045')"), 0);
@@ -282,6 +297,7 @@ int main(void) {
   tcase_add_test(tests, bad_choices_are_one_line);
   tcase_add_loop_test(tests, what_is_left_is_that_of_the_written_topology, 0, 4);
   tcase_add_test(tests, the_loss_is_told);
+  tcase_add_test(tests, the_order_of_faults_does_not_matter);
   tcase_add_test(tests, an_unbalanced_rest_is_refused_by_name);
   tcase_add_loop_test(tests, each_failure_has_the_schedule_that_it_would_get_alone, 0, 4);
   tcase_add_test(tests, a_failure_without_a_solution_is_told);

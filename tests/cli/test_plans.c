@@ -217,7 +217,8 @@ START_TEST(a_folder_of_plans_covers_all_sizes_and_runs_in_a_job) {
   ck_assert_msg(copse_comm_load_plans(comms[0], folder, &loaded) == COPSE_OK, "%s",
                 copse_last_error());
   ck_assert_int_gt(loaded, cJSON_GetArraySize(ranges));
-  static const size_t counts[] = {1, 5, 1000, 32768, 65536, 65537, 300000, 1 << 20};
+  static const size_t counts[] = {1, 5, 1000, 32768, 65536, 65537, 300000 / COPSE_TEST_ONE_IN,
+                                  (1 << 20) / COPSE_TEST_ONE_IN};
   for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
     check_choice(comms[0], ranges, counts[i]);
     check_sum(comms, counts[i]);

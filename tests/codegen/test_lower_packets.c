@@ -94,8 +94,8 @@ START_TEST(launches_of_changing_size_follow_each_other) {
       struct copse_schedule *schedule =
           copse_test_solve(copse_test_fabrics[_i], (copse_collective)c, 0);
       struct copse_plan *plan = lower(schedule, choices[i]);
-      run_many(plan, COPSE_BACKEND_CPU, 200, (uint64_t)(31 * c + i));
-      run_many(plan, COPSE_BACKEND_THREADS, 30, (uint64_t)(37 * c + i));
+      run_many(plan, COPSE_BACKEND_CPU, 200 / COPSE_TEST_ONE_IN, (uint64_t)(31 * c + i));
+      run_many(plan, COPSE_BACKEND_THREADS, 30 / COPSE_TEST_ONE_IN, (uint64_t)(37 * c + i));
       copse_plan_release(plan);
       copse_schedule_release(schedule);
     }

@@ -114,6 +114,7 @@ typedef bool change_fn(struct copse_test_mx *m, int tb, int step);
 
 static struct tally mutate(change_fn *change, struct copse_msccl_options options) {
   struct tally tally = {0, 0};
+  int n = 0;
   for (int f = 0; f < 4; f++)
     for (size_t c = 0; c < sizeof collectives / sizeof *collectives; c++) {
       char *xml = lower(copse_test_fabrics[f], collectives[c], options);
@@ -121,12 +122,14 @@ static struct tally mutate(change_fn *change, struct copse_msccl_options options
       for (int t = 0; t < m->n_tbs; t++)
         for (int s = 0; s < m->tbs[t].n; s++) {
           struct copse_test_mx *changed = copse_test_mx_copy(m);
-          if (change(changed, t, s)) judge(changed, &tally);
+          if (change(changed, t, s) && n++ % COPSE_TEST_ONE_IN == 0) judge(changed, &tally);
           copse_test_mx_free(changed);
         }
       copse_test_mx_free(m);
       free(xml);
     }
+  tally.refuted *= COPSE_TEST_ONE_IN;
+  tally.harmless *= COPSE_TEST_ONE_IN;
   return tally;
 }
 

@@ -330,6 +330,7 @@ typedef bool change_fn(cJSON *ops, int i);
 
 static struct tally mutate(change_fn *change) {
   struct tally tally = {0, 0};
+  int n = 0;
   for (int f = 0; f < 5; f++)
     for (size_t c = 0; c < sizeof collectives / sizeof *collectives; c++) {
       struct copse_mscclpp_options options = {.chunks = 4, .out_of_place = f % 2, .max_blocks = 3};
@@ -347,13 +348,15 @@ static struct tally mutate(change_fn *change) {
                                         "threadblocks"),
                     b),
                 "ops");
-            if (change(its, i)) judge(copy, &tally);
+            if (change(its, i) && n++ % COPSE_TEST_ONE_IN == 0) judge(copy, &tally);
             cJSON_Delete(copy);
           }
         }
       cJSON_Delete(plan);
       free(text);
     }
+  tally.refuted *= COPSE_TEST_ONE_IN;
+  tally.harmless *= COPSE_TEST_ONE_IN;
   return tally;
 }
 

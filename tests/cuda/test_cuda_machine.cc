@@ -42,6 +42,7 @@ START_TEST(every_collective_is_right) {
   for (int type = 0; type < COPSE_N_TYPES; type++)
     for (int redop = 0; redop < redops; redop++)
       for (int k = 0; k < 3; k++) {
+        if ((type + redop + k) % COPSE_TEST_ONE_IN) continue;
         bool in_place = copse_buffers_has_in_place(collective) && (type + redop + k) % 2;
         struct exec_case it = {(copse_type)type, (copse_redop)redop, counts[k], in_place};
         DEVICE_ASSERT(device_case_run(&d, it) == 0, "%s of %llu %s, %s, in place %d",

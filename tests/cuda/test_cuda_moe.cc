@@ -32,6 +32,7 @@ static const struct moe_driver gpu = {&copse_moe_cuda, 0, copy};
 static void start_with(int multiprocessors) {
   copse_emulated_config config = copse_emulated_defaults();
   config.multiprocessors = multiprocessors;
+  config.threads = 512; /* each is one of the CPU, and TSan keeps memory for it */
   copse_emulated_configure(&config);
 }
 

@@ -48,12 +48,14 @@ int32_t exec_case_root(copse_collective collective, uint32_t n_ranks) {
   return rooted ? (int32_t)(n_ranks / 2) : -1;
 }
 
-static void check_types(struct copse_exec *exec, const struct copse_plan *plan,
+/* Every type and reduction; in a sanitized build one in so many, `first` and on. */
+static void check_types(struct copse_exec *exec, const struct copse_plan *plan, int first,
                         struct exec_case it) {
   copse_collective collective = (copse_collective)plan->header.collective;
   int n_redops = copse_collective_reduces(collective) ? COPSE_N_REDOPS : 1;
   for (int type = 0; type < COPSE_N_TYPES; type++)
     for (int redop = 0; redop < n_redops; redop++) {
+      if ((type + redop) % COPSE_TEST_ONE_IN != first % COPSE_TEST_ONE_IN) continue;
       it.type = (enum copse_type)type;
       it.redop = (enum copse_redop)redop;
       uint64_t wrong = exec_case_run(exec, plan, it);
@@ -72,10 +74,10 @@ void exec_check_all(const struct copse_plan *plan, enum copse_backend backend,
   ASSERT_OK(copse_plan_validate(plan, "plan", &err), &err);
   ASSERT_OK(copse_exec_new(plan, backend, &exec, &err), &err);
   bool has_in_place = copse_buffers_has_in_place((copse_collective)plan->header.collective);
-  for (; *counts != UINT64_MAX; counts++) {
-    check_types(exec, plan, (struct exec_case){.count = *counts, .in_place = false});
+  for (int i = 0; counts[i] != UINT64_MAX; i++) {
+    check_types(exec, plan, i, (struct exec_case){.count = counts[i], .in_place = false});
     if (has_in_place)
-      check_types(exec, plan, (struct exec_case){.count = *counts, .in_place = true});
+      check_types(exec, plan, i + 2, (struct exec_case){.count = counts[i], .in_place = true});
   }
   copse_exec_free(exec);
 }

@@ -21,6 +21,15 @@ int copse_test_run(Suite *suite);
   } while (0)
 void copse_test_skipped(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+/* Long sweeps (every mutant of a plan, every type with every reduction) are whole in the plain
+ * build; the sanitized ones, many times slower, look for slips in memory and between threads and
+ * take one case in so many. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define COPSE_TEST_ONE_IN 5
+#else
+#define COPSE_TEST_ONE_IN 1
+#endif
+
 /* Fails with the error's own text. */
 #define ASSERT_OK(call, err)                                                 \
   do {                                                                       \

@@ -2,35 +2,19 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "runtime/executor.h"
-#include "runtime/machine.h"
+#include "runtime/comm_host.h"
 #include "runtime/mesh.h"
 
 struct mesh_machine {
   struct copse_mesh *mesh; /* the clique's, which ends it */
-  uint32_t rank, n_ranks;
-  void **inputs, **outputs; /* [n_ranks] of a launch; only this rank's are looked at */
-  struct prepared *prepared;
-};
-
-struct prepared {
-  struct copse_exec *exec;
-  struct prepared *next;
+  struct copse_host host;
 };
 
 /* Of a broken mesh, messages may still be on their way into an executor's memory: it stays. */
 static void free_machine(void *context) {
   struct mesh_machine *machine = context;
   if (!machine) return;
-  bool broken = copse_mesh_tell(machine->mesh, NULL) != COPSE_OK;
-  while (machine->prepared) {
-    struct prepared *next = machine->prepared->next;
-    if (!broken) copse_exec_free(machine->prepared->exec);
-    free(machine->prepared);
-    machine->prepared = next;
-  }
-  free(machine->inputs);
-  free(machine->outputs);
+  copse_host_free(&machine->host, copse_mesh_tell(machine->mesh, NULL) == COPSE_OK);
   free(machine);
 }
 
@@ -41,10 +25,7 @@ static copse_status new_machine(const struct copse_clique_shape *shape, void **o
   *out = NULL;
   COPSE_TRY(copse_calloc(1, sizeof *machine, &machine, err));
   machine->mesh = shape->bootstrap->context;
-  machine->rank = shape->first_local;
-  machine->n_ranks = shape->n_ranks;
-  COPSE_TRY(copse_calloc(shape->n_ranks, sizeof *machine->inputs, &machine->inputs, err));
-  COPSE_TRY(copse_calloc(shape->n_ranks, sizeof *machine->outputs, &machine->outputs, err));
+  COPSE_TRY(copse_host_init(&machine->host, shape, err));
   *out = machine;
   return COPSE_OK;
 out:
@@ -56,13 +37,13 @@ out:
 static copse_status agree(struct mesh_machine *machine, copse_status mine, struct copse_err *err) {
   struct copse_err why = COPSE_ERR_INIT;
   uint32_t status = (uint32_t)mine, *all;
-  if (copse_calloc(machine->n_ranks, sizeof *all, &all, err) != COPSE_OK) {
-    (void)copse_fail(&why, COPSE_NOMEM, "rank %u: out of memory", machine->rank);
+  if (copse_calloc(machine->host.n_ranks, sizeof *all, &all, err) != COPSE_OK) {
+    (void)copse_fail(&why, COPSE_NOMEM, "rank %u: out of memory", machine->host.first_local);
     return copse_mesh_fail(machine->mesh, &why);
   }
   if (copse_mesh_all_gather(machine->mesh, &status, all, sizeof status) != COPSE_OK)
     mine = copse_mesh_tell(machine->mesh, err);
-  for (uint32_t r = 0; mine == COPSE_OK && r < machine->n_ranks; r++)
+  for (uint32_t r = 0; mine == COPSE_OK && r < machine->host.n_ranks; r++)
     if (all[r] != COPSE_OK)
       mine = copse_fail(err, COPSE_REFUTED, "the plan can't be used: rank %u: %s", r,
                         copse_status_string((copse_status)all[r]));
@@ -73,9 +54,9 @@ static copse_status agree(struct mesh_machine *machine, copse_status mine, struc
 static copse_status prepare(void *context, const struct copse_plan *plan, void **out,
                             struct copse_err *err) {
   struct mesh_machine *machine = context;
-  struct prepared *prepared = NULL;
+  struct copse_host_plan *prepared = NULL;
   *out = NULL;
-  copse_status status = copse_calloc(1, sizeof *prepared, &prepared, err);
+  copse_status status = copse_host_new_plan(&prepared, err);
   if (status == COPSE_OK) status = copse_exec_new_mesh(plan, machine->mesh, &prepared->exec, err);
   status = agree(machine, status, err);
   if (status != COPSE_OK) {
@@ -83,40 +64,20 @@ static copse_status prepare(void *context, const struct copse_plan *plan, void *
     free(prepared);
     return status;
   }
-  prepared->next = machine->prepared;
-  machine->prepared = prepared;
+  copse_host_keep(&machine->host, prepared);
   *out = prepared;
   return COPSE_OK;
 }
 
 /* That the matrix is the same everywhere the mesh finds out. */
-static copse_status check_pair_counts(const struct mesh_machine *machine,
-                                      const struct copse_call *call, struct copse_err *err) {
-  uint64_t n = machine->n_ranks;
-  for (uint64_t pair = 0; call->pair_counts && pair < n * n; pair++)
-    if (call->pair_counts[pair] > call->count)
-      return copse_fail(err, COPSE_INVALID,
-                        "pair_counts has %llu elements from rank %u to rank %u, a block has %llu",
-                        (unsigned long long)call->pair_counts[pair], (unsigned)(pair / n),
-                        (unsigned)(pair % n), (unsigned long long)call->count);
-  return COPSE_OK;
-}
-
 static copse_status launch(void *context, void *prepared, const struct copse_call *call,
                            struct copse_err *err) {
   struct mesh_machine *machine = context;
   struct copse_err why = COPSE_ERR_INIT;
-  copse_status status = check_pair_counts(machine, call, err);
+  copse_status status =
+      copse_host_check_pair_counts(&machine->host, machine->host.first_local, call, err);
   if (status != COPSE_OK) return status;
-  machine->inputs[machine->rank] = (void *)(uintptr_t)call->send; /* only read */
-  machine->outputs[machine->rank] = call->recv;
-  const struct copse_launch it = {.count = call->count,
-                                  .type = call->type,
-                                  .redop = call->redop,
-                                  .inputs = machine->inputs,
-                                  .outputs = machine->outputs,
-                                  .pair_counts = call->pair_counts};
-  status = copse_exec_run(((struct prepared *)prepared)->exec, &it, &why);
+  status = copse_host_launch(&machine->host, prepared, call, &why);
   if (status == COPSE_OK) return COPSE_OK;
   (void)copse_mesh_fail(machine->mesh, &why); /* others may be in the midst of it */
   return copse_fail(err, status, "%s", why.text);

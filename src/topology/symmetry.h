@@ -20,6 +20,10 @@ struct copse_symmetry {
   int n;
   struct copse_symmetry_generator *generators; /* [n] */
   int n_products;                              /* 1 without generators */
+  /* more automorphisms, of any order (0: not told), which join orbits that the products leave
+   * apart */
+  int n_others;
+  struct copse_symmetry_generator *others; /* [n_others] */
 };
 
 /*

@@ -25,7 +25,8 @@ copse_status copse_partition_make(int n, struct copse_partition *cells, struct c
   int *all;
   copse_status status = copse_calloc(5 * size, sizeof *all, &all, err);
   if (status != COPSE_OK) return status;
-  *cells = (struct copse_partition){all, all + size, all + 2 * size, all + 3 * size, all + 4 * size};
+  *cells =
+      (struct copse_partition){all, all + size, all + 2 * size, all + 3 * size, all + 4 * size};
   return COPSE_OK;
 }
 

@@ -83,8 +83,8 @@ static inline bool copse_refinement_may_go(const struct copse_refinement *r, int
 }
 
 /* A partition to return to. */
-copse_status copse_partition_make(int n, struct copse_partition *cells, struct copse_err *err)
-    COPSE_CHECKED;
+copse_status copse_partition_make(int n, struct copse_partition *cells,
+                                  struct copse_err *err) COPSE_CHECKED;
 void copse_partition_copy(int n, const struct copse_partition *from, struct copse_partition *to);
 void copse_partition_free(struct copse_partition *cells);
 

@@ -169,8 +169,8 @@ typedef copse_status try_function(struct copse_searcher *s, int from, int to, bo
 
 static copse_status try_generator(struct copse_searcher *s, int from, int to, bool *found) {
   int order;
-  *found = copse_candidate_from(s, from, to, &order) && order > 1 &&
-           (!s->evenly || moves_evenly(s));
+  *found =
+      copse_candidate_from(s, from, to, &order) && order > 1 && (!s->evenly || moves_evenly(s));
   return *found ? take_generator(s, order, found) : COPSE_OK;
 }
 

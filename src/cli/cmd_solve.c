@@ -106,6 +106,7 @@ static copse_status print_json(const struct copse_topology *t, const struct cops
                    ", \"max_height\": %d, \"mean_height\": %.6g,\n",
                    s->k, s->n_trees, copse_schedule_images(s), copse_schedule_height(s),
                    copse_schedule_mean_height(s));
+  if (sec->solve.orbits > 0) copse_text_add(&text, " \"orbits\": %d,\n", sec->solve.orbits);
   copse_text_add(&text, " \"cut\": ");
   add_cut(&text, s, s->bound.cut, s->bound.n_cut);
   if (s->bound.kind == COPSE_BOUND_PHASES) {
@@ -222,6 +223,9 @@ static void print_text(const struct copse_topology *t, const struct copse_schedu
     printf("bottleneck: %d cuts, of both phases\n", s->bound.n_cuts);
   else
     print_cut(t, s);
+  if (sec->solve.orbits > 0 && sec->solve.orbits < t->n_ranks)
+    printf("symmetry: the %d ranks are of %d kind%s\n", t->n_ranks, sec->solve.orbits,
+           sec->solve.orbits == 1 ? "" : "s");
   if (!bound_only)
     printf("k = %" PRId64 ", %d trees%s, at most %d hops high, %.3g on average\n", s->k, s->n_trees,
            s->n_rotations > 0 ? " of base ranks" : "", copse_schedule_height(s),

@@ -32,8 +32,11 @@ struct copse_solve_options {
  * 16,384. */
 #define COPSE_LISTED_RANKS 4096
 
+/* What it took: time by phase, and for trees of all ranks how many orbits of ranks had to be asked
+ * for a flow each (0: symmetries were not looked for). */
 struct copse_solve_seconds {
   double optimum, split, pack;
+  int orbits;
 };
 
 /*

@@ -6,8 +6,8 @@
 #include "schedule/loads.h"
 
 /* The image of a rank under generator g, or one that only joins orbits. */
-static int image_of(const struct copse_topology *topology, const struct copse_symmetry *found, int g,
-                    int rank) {
+static int image_of(const struct copse_topology *topology, const struct copse_symmetry *found,
+                    int g, int rank) {
   const struct copse_symmetry_generator *by =
       g < found->n ? &found->generators[g] : &found->others[g - found->n];
   return topology->nodes[by->image[topology->rank_nodes[rank]]].rank;

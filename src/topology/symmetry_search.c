@@ -4,10 +4,11 @@
 #include "base/memory.h"
 #include "topology/symmetry_internal.h"
 
-/* Arcs looked at in one search: so many times those that there are, and some more; a part of it
- * for turns. */
+/* Arcs looked at for generators, and again for other automorphisms: so many times those that there
+ * are, within bounds; a part as many for turns by number. */
 #define MOST_ROUNDS 256
 #define LEAST_WORK 200000
+#define MOST_WORK 100000000
 #define PART_FOR_TURNS 4
 /* First images of different kinds tried for one generator, and other choices after each. */
 #define MOST_KINDS 32
@@ -297,6 +298,7 @@ static int choose_first(struct copse_searcher *s) {
 
 static copse_status search(struct copse_searcher *s) {
   int64_t work = (int64_t)2 * MOST_ROUNDS * s->topology->n_links + LEAST_WORK;
+  if (work > MOST_WORK) work = MOST_WORK;
   copse_status status;
   start_again(s);
   int most = choose_first(s);

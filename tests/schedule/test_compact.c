@@ -271,7 +271,7 @@ END_TEST
 /* Under other names and in another order: the same time, and trees of base ranks again. */
 START_TEST(shuffled_clusters_have_the_same_optimum) {
   static const char *const lines[] = {"hosts:4 gpus:8@300 nics:8@25 rails", "torus:4x4@100",
-                                      "hosts:6 gpus:4@300 nics:4@25", "hypercube:4@50",
+                                      "hosts:6 gpus:4@300 nics:4@25",       "hypercube:4@50",
                                       "hosts:3 gpus:6@450 nics:6@50 rails", "ring:12@50"};
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_topology *t;

@@ -214,7 +214,7 @@ static void print_text(const struct copse_topology *t, const struct copse_schedu
       printf("%d flows%s over %d paths, at most %d hops\n", s->n_flows,
              s->n_rotations > 0 ? " of base ranks" : "", count_paths(s), copse_schedule_height(s));
     if (!bound_only && s->n_rotations > 0)
-      printf("the others are their images under a rotation of %d hosts\n", s->rotations[0].order);
+      printf("the others are their images under a rotation of order %d\n", s->rotations[0].order);
     printf("seconds: flow %.3f, paths %.3f, verify %.3f, total %.3f\n", sec->solve.optimum,
            sec->solve.pack, sec->verify, sec->total);
     return;

@@ -36,6 +36,13 @@ void copse_partition_copy(int n, const struct copse_partition *from, struct cops
 
 void copse_partition_free(struct copse_partition *cells) { free(cells->elements); }
 
+static int compare_arcs(const void *a, const void *b) {
+  const struct copse_refinement_arc *x = a, *y = b;
+  if (x->degree != y->degree) return x->degree < y->degree ? -1 : 1;
+  if (x->node != y->node) return x->node < y->node ? -1 : 1;
+  return (x->colour > y->colour) - (x->colour < y->colour);
+}
+
 static copse_status list_arcs(struct copse_refinement *r, struct copse_err *err) {
   const struct copse_topology *t = r->topology;
   copse_status status;
@@ -50,9 +57,16 @@ static copse_status list_arcs(struct copse_refinement *r, struct copse_err *err)
   for (int e = 0; e < t->n_links; e++) {
     const struct copse_link *l = &t->links[e];
     uint64_t colour = mix(mix((uint64_t)l->bandwidth.num) ^ (uint64_t)l->bandwidth.den);
-    r->arcs[next[l->src]++] = (struct copse_refinement_arc){l->dst, colour};
-    r->arcs[next[l->dst]++] = (struct copse_refinement_arc){l->src, mix(colour)};
+    r->arcs[next[l->src]++] = (struct copse_refinement_arc){l->dst, 0, colour};
+    r->arcs[next[l->dst]++] = (struct copse_refinement_arc){l->src, 0, mix(colour)};
   }
+  for (int a = 0; a < 2 * t->n_links; a++) {
+    int v = r->arcs[a].node;
+    r->arcs[a].degree = r->first_arc[v + 1] - r->first_arc[v];
+  }
+  for (int v = 0; v < r->n; v++)
+    qsort(r->arcs + r->first_arc[v], (size_t)(r->first_arc[v + 1] - r->first_arc[v]),
+          sizeof *r->arcs, compare_arcs);
 out:
   return status;
 }

@@ -21,7 +21,8 @@
 
 /* A link seen from one end. */
 struct copse_refinement_arc {
-  int node;        /* at the other end */
+  int node;        /* at the other end, */
+  int degree;      /* and how many arcs it has */
   uint64_t colour; /* that the other end sees */
 };
 
@@ -37,8 +38,8 @@ struct copse_partition {
 struct copse_refinement {
   const struct copse_topology *topology;
   int n;
-  int *first_arc; /* [n + 1] */
-  struct copse_refinement_arc *arcs;
+  int *first_arc;                    /* [n + 1] */
+  struct copse_refinement_arc *arcs; /* of a node: those to nodes of the fewest arcs first */
   /* v and its image count as joined by an arc of a colour of its own: what commutes remains */
   int n_permutations;
   const int *images[COPSE_REFINEMENT_PERMUTATIONS];

@@ -44,8 +44,9 @@ copse_status copse_topology_is_automorphism(const struct copse_topology *topolog
  * 2. Turns from one rank to another of each kind that it may go to, the nearest first: colour
  *    refinement of two copies of the topology (colour_refinement.h), those before and after, tells
  *    what follows from one image for the others; where it leaves several, the nearest is taken,
- *    so that hosts and leaves stay together, and cycles are closed when they are as long as the
- *    first. Generators so far count as links of colours of their own: what is found commutes.
+ *    by way of the smaller switch, so that hosts and leaves stay together, and cycles are closed
+ *    when they are as long as the first. Generators so far count as links of colours of their
+ *    own: what is found commutes.
  * 3. Orbits under the products that still look alike: any automorphism that joins them.
  *
  * A choice is never taken back, only a few others are tried from the start, and all of it ends

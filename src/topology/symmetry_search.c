@@ -178,14 +178,16 @@ static copse_status try_generator(struct copse_searcher *s, int from, int to, bo
 /* One first image, with all ways of going on from there. */
 static copse_status try_all_ways(struct copse_searcher *s, int from, int to, try_function *try,
                                  bool *found) {
+  bool more = true;
   copse_status status = COPSE_OK;
   *found = false;
-  for (s->closing = COPSE_CLOSE_LATE; s->closing <= COPSE_CLOSE_EARLY; s->closing++) {
-    s->skipped = true;
-    for (s->skip = 0; s->skip < MOST_CHOICES && s->skipped; s->skip++) {
+  for (s->skip = 0; s->skip < MOST_CHOICES && more; s->skip++) {
+    more = false;
+    for (s->closing = COPSE_CLOSE_LATE; s->closing <= COPSE_CLOSE_EARLY; s->closing++) {
       if (copse_candidate_over(s)) return COPSE_OK;
       COPSE_TRY(try(s, from, to, found));
       if (*found) return COPSE_OK;
+      more = more || s->skipped;
     }
   }
 out:

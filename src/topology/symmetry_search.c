@@ -62,10 +62,11 @@ static void start_again(struct copse_searcher *s) {
 
 /* A product of commuting turns that join all of an orbit moves each of it as far. What does not
  * is left out at first, before it stands in the way of such. */
-static bool moves_evenly(struct copse_searcher *s) {
+static bool is_welcome(struct copse_searcher *s) {
   const struct copse_topology *t = s->topology;
   const int *cell = s->base.cell;
   int step = t->n_ranks / SAMPLE + 1;
+  if (!s->evenly) return true;
   int far = copse_candidate_distance(s, s->first, s->image[s->first]);
   for (int r = 0; r < t->n_ranks; r += step) {
     int v = t->rank_nodes[r];
@@ -136,7 +137,7 @@ static copse_status try_turn(struct copse_searcher *s, int block, int step, bool
     if (s->base.cell[from] != s->base.cell[to]) return COPSE_OK;
     s->image[from] = to;
   }
-  if (!copse_candidate_of_ranks(s, block / step)) return COPSE_OK;
+  if (!copse_candidate_of_ranks(s, block / step) || !is_welcome(s)) return COPSE_OK;
   return take_generator(s, block / step, good);
 }
 
@@ -170,8 +171,7 @@ typedef copse_status try_function(struct copse_searcher *s, int from, int to, bo
 
 static copse_status try_generator(struct copse_searcher *s, int from, int to, bool *found) {
   int order;
-  *found =
-      copse_candidate_from(s, from, to, &order) && order > 1 && (!s->evenly || moves_evenly(s));
+  *found = copse_candidate_from(s, from, to, &order) && order > 1 && is_welcome(s);
   return *found ? take_generator(s, order, found) : COPSE_OK;
 }
 
@@ -304,11 +304,11 @@ static copse_status search(struct copse_searcher *s) {
   copse_status status;
   start_again(s);
   int most = choose_first(s);
-  s->most_work = copse_candidate_work(s) + work / PART_FOR_TURNS;
-  if (most > 1) COPSE_TRY(find_turns(s));
-  s->most_work = copse_candidate_work(s) + work;
   for (int round = 0; round < 2; round++) {
     s->evenly = round == 0;
+    s->most_work = copse_candidate_work(s) + work / PART_FOR_TURNS;
+    if (s->out->n_products < most) COPSE_TRY(find_turns(s));
+    s->most_work = copse_candidate_work(s) + work / 2;
     COPSE_TRY(find_generators(s, most));
   }
   s->most_work = copse_candidate_work(s) + work;

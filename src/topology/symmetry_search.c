@@ -242,27 +242,34 @@ static copse_status try_other(struct copse_searcher *s, int from, int to, bool *
   return take(s, &out->others, &out->n_others, &s->others_capacity, 0);
 }
 
-/* From the first rank of each cell to the other orbits in it. */
+/* Joins the orbit that rank v is the first of to one before it; *left counts failures down. */
+static copse_status join_to_others(struct copse_searcher *s, int v, int *left) {
+  const struct copse_partition *base = &s->base;
+  const struct copse_node *nodes = s->topology->nodes;
+  int cell = base->cell[v];
+  bool found = false;
+  copse_status status = COPSE_OK;
+  for (int i = cell; i < cell + base->length[cell] && *left > 0 && !found; i++) {
+    int u = base->elements[i];
+    if (u >= s->topology->n_nodes || s->orbit[u] != u || nodes[u].rank >= nodes[v].rank) continue;
+    COPSE_TRY(try_all_ways(s, u, v, try_other, &found));
+    *left -= !found;
+  }
+out:
+  return status;
+}
+
 static copse_status find_others(struct copse_searcher *s) {
   const struct copse_topology *t = s->topology;
-  size_t n_cells = 2 * (size_t)t->n_nodes;
-  int *first_of = NULL, left = MOST_FAILED;
-  bool found;
-  copse_status status;
-  COPSE_TRY(copse_calloc(n_cells, sizeof *first_of, &first_of, s->err));
-  memset(first_of, -1, n_cells * sizeof *first_of);
+  int left = MOST_FAILED;
+  copse_status status = COPSE_OK;
   copse_refinement_commute_with_none(&s->refinement);
   start_again(s);
   s->free_cycles = true;
-  for (int r = 0; r < t->n_ranks && left > 0 && s->out->n_others < MOST_OTHERS; r++) {
-    int v = t->rank_nodes[r], *first = &first_of[s->base.cell[v]];
-    if (*first < 0) *first = v;
-    if (s->orbit[v] == s->orbit[*first] || s->orbit[v] != v) continue;
-    COPSE_TRY(try_all_ways(s, *first, v, try_other, &found));
-    left -= !found;
-  }
+  for (int r = 0; r < t->n_ranks && left > 0 && s->out->n_others < MOST_OTHERS; r++)
+    if (s->orbit[t->rank_nodes[r]] == t->rank_nodes[r])
+      COPSE_TRY(join_to_others(s, t->rank_nodes[r], &left));
 out:
-  free(first_of);
   return status;
 }
 

@@ -33,7 +33,8 @@ struct copse_partition {
   int *length, *lefts;   /* [2n] by cell: elements, and those of the left copy */
 };
 
-#define COPSE_REFINEMENT_PERMUTATIONS 64
+/* Each at least doubles the orbits of ranks. */
+#define COPSE_REFINEMENT_PERMUTATIONS 32
 
 struct copse_refinement {
   const struct copse_topology *topology;

@@ -101,12 +101,13 @@ static bool has_order(struct copse_searcher *s, int order) {
  * large is every orbit. */
 static bool moves_all(struct copse_searcher *s, int order) {
   const struct copse_topology *t = s->topology;
+  int64_t n_products = (int64_t)s->out->n_products * order;
   int *size = s->queue;
   join_orbits(s);
   memset(size, 0, (size_t)t->n_nodes * sizeof *size);
   for (int r = 0; r < t->n_ranks; r++) size[s->joined[t->rank_nodes[r]]]++;
   for (int r = 0; r < t->n_ranks; r++)
-    if (size[s->joined[t->rank_nodes[r]]] != s->out->n_products * order) return false;
+    if (size[s->joined[t->rank_nodes[r]]] != n_products) return false;
   return true;
 }
 

@@ -106,6 +106,7 @@ static copse_status print_json(const struct copse_topology *t, const struct cops
                    ", \"max_height\": %d, \"mean_height\": %.6g,\n",
                    s->k, s->n_trees, copse_schedule_images(s), copse_schedule_height(s),
                    copse_schedule_mean_height(s));
+  if (sec->solve.orbits > 0) copse_text_add(&text, " \"orbits\": %d,\n", sec->solve.orbits);
   copse_text_add(&text, " \"cut\": ");
   add_cut(&text, s, s->bound.cut, s->bound.n_cut);
   if (s->bound.kind == COPSE_BOUND_PHASES) {
@@ -213,7 +214,7 @@ static void print_text(const struct copse_topology *t, const struct copse_schedu
       printf("%d flows%s over %d paths, at most %d hops\n", s->n_flows,
              s->n_rotations > 0 ? " of base ranks" : "", count_paths(s), copse_schedule_height(s));
     if (!bound_only && s->n_rotations > 0)
-      printf("the others are their images under a rotation of %d hosts\n", s->rotations[0].order);
+      printf("the others are their images under a rotation of order %d\n", s->rotations[0].order);
     printf("seconds: flow %.3f, paths %.3f, verify %.3f, total %.3f\n", sec->solve.optimum,
            sec->solve.pack, sec->verify, sec->total);
     return;
@@ -222,6 +223,9 @@ static void print_text(const struct copse_topology *t, const struct copse_schedu
     printf("bottleneck: %d cuts, of both phases\n", s->bound.n_cuts);
   else
     print_cut(t, s);
+  if (sec->solve.orbits > 0 && sec->solve.orbits < t->n_ranks)
+    printf("symmetry: the %d ranks are of %d kind%s\n", t->n_ranks, sec->solve.orbits,
+           sec->solve.orbits == 1 ? "" : "s");
   if (!bound_only)
     printf("k = %" PRId64 ", %d trees%s, at most %d hops high, %.3g on average\n", s->k, s->n_trees,
            s->n_rotations > 0 ? " of base ranks" : "", copse_schedule_height(s),

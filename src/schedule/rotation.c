@@ -1,4 +1,4 @@
-/* Rotations of hosts: found by the names of the nodes, and proved on the links. */
+/* Rotations: of hosts, found by the names of the nodes and proved on the links; else any. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,5 +63,24 @@ out:
     free(*image);
     *image = NULL;
   }
+  return status;
+}
+
+copse_status copse_find_rotation(const struct copse_topology *topology, int *order, int **image,
+                                 struct copse_err *err) {
+  struct copse_symmetry found = {.n_products = 1};
+  int longest = -1;
+  copse_status status;
+  COPSE_TRY(copse_find_host_rotation(topology, order, image, err));
+  if (*order > 1) return COPSE_OK;
+  COPSE_TRY(copse_topology_symmetry(topology, &found, err));
+  for (int g = 0; g < found.n; g++)
+    if (longest < 0 || found.generators[g].order > found.generators[longest].order) longest = g;
+  if (longest < 0) goto out;
+  *order = found.generators[longest].order;
+  *image = found.generators[longest].image;
+  found.generators[longest].image = NULL;
+out:
+  copse_symmetry_free(&found);
   return status;
 }

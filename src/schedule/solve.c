@@ -326,6 +326,7 @@ static copse_status solve_phases(struct build *b, struct copse_solve_seconds *se
   double start = copse_clock_seconds();
   if (!b->options->no_symmetry && b->options->root < 0)
     COPSE_TRY(copse_solve_symmetry_find(b->topology, &b->symmetry, err));
+  seconds->orbits = b->symmetry.n_sinks;
   seconds->optimum += copse_clock_seconds() - start;
   b->templates = b->symmetry.found.n > 0 && !b->options->bound_only && !b->options->in_network &&
                  (b->options->compact || b->topology->n_ranks >= copse_trust_from);

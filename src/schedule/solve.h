@@ -15,7 +15,7 @@ struct copse_solve_options {
   bool bound_only;          /* no trees or flows; time_per_GB is the optimum */
   const int64_t *demand;    /* alltoall: [n_ranks * n_ranks] bytes, NULL: uniform */
   bool no_forward;          /* alltoall: ranks do not relay */
-  bool no_symmetry;         /* do not look for symmetries, in an alltoall for a rotation of hosts */
+  bool no_symmetry;         /* do not look for symmetries, in an alltoall for a rotation */
   bool equal_shares;        /* allreduce: 1/N per root also where unequal shares are faster */
   bool in_network;          /* allreduce: make use of switches that copy or add */
   bool compact;             /* trees: those of base roots, of equal shares, and the symmetries that
@@ -32,8 +32,11 @@ struct copse_solve_options {
  * 16,384. */
 #define COPSE_LISTED_RANKS 4096
 
+/* What it took: time by phase, and for trees of all ranks how many orbits of ranks had to be asked
+ * for a flow each (0: symmetries were not looked for). */
 struct copse_solve_seconds {
   double optimum, split, pack;
+  int orbits;
 };
 
 /*
@@ -43,6 +46,10 @@ struct copse_solve_seconds {
  */
 copse_status copse_find_host_rotation(const struct copse_topology *topology, int *order,
                                       int **image, struct copse_err *err) COPSE_CHECKED;
+
+/* That, or where the ids tell of none the longest of the symmetries found (topology/symmetry.h). */
+copse_status copse_find_rotation(const struct copse_topology *topology, int *order, int **image,
+                                 struct copse_err *err) COPSE_CHECKED;
 
 /* The alltoall part of copse_solve_schedule: flows instead of trees. `schedule` is named and
  * empty. */

@@ -148,6 +148,14 @@ static copse_status set_rotation(struct build *b) {
   return copse_schedule_expand(b->schedule, b->err);
 }
 
+/* Where all flows are listed a rotation of hosts is taken for granted or left: without one the
+ * programme is small, and its paths as good. */
+static copse_status find_rotation(struct build *b) {
+  if (b->topology->n_ranks > LIST_ALL_RANKS)
+    return copse_find_rotation(b->topology, &b->order, &b->image, b->err);
+  return copse_find_host_rotation(b->topology, &b->order, &b->image, b->err);
+}
+
 copse_status copse_solve_alltoall(const struct copse_topology *topology,
                                   const struct copse_solve_options *options,
                                   struct copse_schedule *schedule,
@@ -159,8 +167,7 @@ copse_status copse_solve_alltoall(const struct copse_topology *topology,
   schedule->no_forward = options->no_forward;
   COPSE_TRY(set_demand(&b));
   COPSE_TRY(copse_instance_scale(topology, &b.instance, err));
-  if (!options->demand && !options->no_symmetry)
-    COPSE_TRY(copse_find_host_rotation(topology, &b.order, &b.image, err));
+  if (!options->demand && !options->no_symmetry) COPSE_TRY(find_rotation(&b));
   COPSE_TRY(solve_flow(&b));
   COPSE_TRY(set_lengths(&b));
   seconds->optimum = copse_clock_seconds() - start;

@@ -5,7 +5,15 @@
 
 #include "schedule/loads.h"
 
-/* The first rank of every orbit under the generators. */
+/* The image of a rank under generator g, or one that only joins orbits. */
+static int image_of(const struct copse_topology *topology, const struct copse_symmetry *found,
+                    int g, int rank) {
+  const struct copse_symmetry_generator *by =
+      g < found->n ? &found->generators[g] : &found->others[g - found->n];
+  return topology->nodes[by->image[topology->rank_nodes[rank]]].rank;
+}
+
+/* The first rank of every orbit. */
 static copse_status find_sinks(const struct copse_topology *topology,
                                struct copse_solve_symmetry *s, struct copse_err *err) {
   int *stack = NULL;
@@ -21,9 +29,9 @@ static copse_status find_sinks(const struct copse_topology *topology,
     seen[first] = 1;
     stack[n++] = first;
     while (n > 0) {
-      int node = topology->rank_nodes[stack[--n]];
-      for (int g = 0; g < s->found.n; g++) {
-        int image = topology->nodes[s->found.generators[g].image[node]].rank;
+      int rank = stack[--n];
+      for (int g = 0; g < s->found.n + s->found.n_others; g++) {
+        int image = image_of(topology, &s->found, g, rank);
         if (seen[image]) continue;
         seen[image] = 1;
         stack[n++] = image;

@@ -384,6 +384,25 @@ START_TEST(the_whole_chain_works_on_every_fabric) {
 }
 END_TEST
 
+/* What was found is told, and nothing where none was looked for. */
+START_TEST(solve_tells_of_symmetries) {
+  ck_assert_int_eq(run("@ topo --synthetic 'hosts:2 gpus:2@300 nics:2@25 rails' -o %%/c.json"), 0);
+  ck_assert_int_eq(run("@ solve %%/c.json -c allgather --bound-only"), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "symmetry: the 4 ranks are of 1 kind\n"));
+  ck_assert_int_eq(run("@ solve %%/c.json -c allgather --down h0.nic0 --bound-only"), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "optimal"));
+  ck_assert_ptr_null(strstr(result.out, "symmetry"));
+  ck_assert_int_eq(run("@ solve %%/c.json -c allgather --json"), 0);
+  cJSON *json = parse_output();
+  ck_assert_int_eq(cJSON_GetObjectItem(json, "orbits")->valueint, 1);
+  cJSON_Delete(json);
+  ck_assert_int_eq(run("@ solve %%/c.json -c allgather --no-symmetry --json"), 0);
+  json = parse_output();
+  ck_assert_ptr_null(cJSON_GetObjectItem(json, "orbits"));
+  cJSON_Delete(json);
+}
+END_TEST
+
 /* Template and symmetries: read by every command, written out by expand. */
 START_TEST(a_compact_schedule_goes_through_the_whole_chain) {
   static const char *const collectives[] = {"allgather", "reduce_scatter", "allreduce"};
@@ -690,6 +709,7 @@ int main(void) {
   tcase_add_test(tc, bad_usage_exits_2_with_one_line);
   tcase_add_test(tc, every_command_has_help_with_an_example);
   tcase_add_test(tc, the_whole_chain_works_on_every_fabric);
+  tcase_add_test(tc, solve_tells_of_symmetries);
   tcase_add_loop_test(tc, a_compact_schedule_goes_through_the_whole_chain, 0, 3);
   tcase_add_test(tc, dash_is_standard_input_and_output);
   tcase_add_test(tc, a_schedule_for_another_fabric_is_refuted_with_status_1);

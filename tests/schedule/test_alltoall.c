@@ -15,6 +15,7 @@
 #include "support/fabric.h"
 #include "support/random_topology.h"
 #include "support/support.h"
+#include "support/symmetric_topology.h"
 
 static struct copse_schedule *solve(const struct copse_topology *t,
                                     struct copse_solve_options options) {
@@ -224,6 +225,25 @@ START_TEST(a_rotation_of_hosts_is_found_proved_and_changes_nothing) {
   ck_assert_int_eq(order, 1);
   ck_assert_ptr_null(image);
   copse_topology_release(t);
+}
+END_TEST
+
+/* Under names that tell of no hosts: a rotation is found all the same. */
+START_TEST(a_rotation_is_found_where_names_tell_nothing) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_verify_report report;
+  uint64_t state = 11;
+  struct copse_topology *t = cluster(36, 4, 25), *other = copse_test_shuffled(t, &state, false);
+  struct copse_schedule *named = solve(t, (struct copse_solve_options){.collective = 0});
+  struct copse_schedule *found = solve(other, (struct copse_solve_options){.collective = 0});
+  ck_assert_int_eq(copse_schedule_images(found), 36);
+  ck_assert(copse_q_eq(named->time_per_GB, found->time_per_GB));
+  ASSERT_OK(copse_verify_schedule(found, other, "shuffled", &report, &err), &err);
+  ck_assert(report.optimal);
+  copse_schedule_release(named);
+  copse_schedule_release(found);
+  copse_topology_release(t);
+  copse_topology_release(other);
 }
 END_TEST
 
@@ -475,6 +495,7 @@ int main(void) {
   tcase_add_loop_test(tc, optimum_is_the_linear_programmes_and_no_cut_is_beaten, 0, 8);
   tcase_add_test(tc, without_forwarding_the_optimum_is_the_restricted_programmes);
   tcase_add_test(tc, a_rotation_of_hosts_is_found_proved_and_changes_nothing);
+  tcase_add_test(tc, a_rotation_is_found_where_names_tell_nothing);
   tcase_add_test(tc, the_compact_form_is_verified_and_expands_to_the_same);
   tcase_add_test(tc, small_and_irregular_fabrics_are_exact);
   tcase_add_test(tc, wide_ranges_of_figures_leave_no_gap);

@@ -14,6 +14,7 @@
 #include "support/fabric.h"
 #include "support/oracle.h"
 #include "support/support.h"
+#include "support/symmetric_topology.h"
 #include "topology/symmetry.h"
 
 struct text {
@@ -123,8 +124,8 @@ static void add_halves(struct text *t, uint64_t *state, int most_nodes) {
   add_item(t, "{\"src\":\"s0\",\"dst\":\"s1\",\"bandwidth\":%d}", trunk);
 }
 
-/* One of the above by chance; ids say nothing of hosts. */
-static struct copse_topology *random_symmetric(uint64_t *state, int most_nodes) {
+/* One of the above by chance; ids say nothing of hosts, but ranks are numbered in order. */
+static struct copse_topology *random_in_order(uint64_t *state, int most_nodes) {
   static void (*const kinds[])(struct text *, uint64_t *, int) = {add_circulant, add_cluster,
                                                                   add_uneven_hosts, add_halves};
   static char data[1 << 16];
@@ -133,6 +134,17 @@ static struct copse_topology *random_symmetric(uint64_t *state, int most_nodes) 
   kinds[copse_test_random_int(state, 0, 3)](&t, state, most_nodes);
   add(&t, "]}");
   return copse_test_topology(data);
+}
+
+/* Those, and others; every other one shuffled, so that numbers say nothing either. */
+static struct copse_topology *random_symmetric(uint64_t *state, int most_nodes) {
+  struct copse_topology *t = copse_test_random_int(state, 0, 2) == 0
+                                 ? copse_test_symmetric_topology(state, most_nodes)
+                                 : random_in_order(state, most_nodes);
+  if (copse_test_random_int(state, 0, 1)) return t;
+  struct copse_topology *shuffled = copse_test_shuffled(t, state, false);
+  copse_topology_release(t);
+  return shuffled;
 }
 
 static struct copse_schedule *solve(const struct copse_topology *t,
@@ -159,9 +171,14 @@ static struct copse_verify_report verify(const struct copse_schedule *s,
 START_TEST(the_optimum_is_that_without_symmetry_and_of_every_cut) {
   uint64_t state = (uint64_t)_i + 77;
   int symmetric = 0;
-  for (int i = 0; i < 40; i++) {
+  for (int i = 0; i < 50; i++) {
     struct copse_err err = COPSE_ERR_INIT;
     struct copse_topology *t = random_symmetric(&state, 16);
+    if (i % 5 == 4) { /* one slower link, and some symmetry may be left */
+      struct copse_topology *slower = copse_test_shuffled(t, &state, true);
+      copse_topology_release(t);
+      t = slower;
+    }
     copse_collective c = i % 2 ? COPSE_ALLGATHER : COPSE_REDUCE_SCATTER;
     struct copse_schedule *with =
         solve(t, (struct copse_solve_options){.collective = c, .bound_only = true});
@@ -248,6 +265,30 @@ START_TEST(compact_schedules_hold_on_random_clusters) {
     copse_topology_release(t);
   }
   ck_assert_int_gt(compact, 12);
+}
+END_TEST
+
+/* Under other names and in another order: the same time, and trees of base ranks again. */
+START_TEST(shuffled_clusters_have_the_same_optimum) {
+  static const char *const lines[] = {"hosts:4 gpus:8@300 nics:8@25 rails", "torus:4x4@100",
+                                      "hosts:6 gpus:4@300 nics:4@25",       "hypercube:4@50",
+                                      "hosts:3 gpus:6@450 nics:6@50 rails", "ring:12@50"};
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *t;
+  uint64_t state = (uint64_t)_i + 377;
+  ASSERT_OK(copse_topology_synthetic(lines[_i], NULL, &t, &err), &err);
+  struct copse_solve_options options = {.collective = COPSE_ALLGATHER, .compact = true};
+  struct copse_schedule *s = solve(t, options);
+  for (int i = 0; i < 3; i++) {
+    struct copse_topology *other = copse_test_shuffled(t, &state, false);
+    struct copse_schedule *shuffled = solve(other, options);
+    ck_assert(copse_q_eq(s->time_per_GB, shuffled->time_per_GB));
+    ck_assert(check_compact(other, COPSE_ALLGATHER, 0));
+    copse_schedule_release(shuffled);
+    copse_topology_release(other);
+  }
+  copse_schedule_release(s);
+  copse_topology_release(t);
 }
 END_TEST
 
@@ -476,6 +517,7 @@ int main(void) {
   tcase_add_loop_test(tc, the_optimum_is_that_without_symmetry_and_of_every_cut, 0, 4);
   tcase_add_loop_test(tc, the_optimum_is_that_of_a_linear_programme, 0, 3);
   tcase_add_loop_test(tc, compact_schedules_hold_on_random_clusters, 0, 6);
+  tcase_add_loop_test(tc, shuffled_clusters_have_the_same_optimum, 0, 6);
   tcase_add_loop_test(tc, clusters_come_down_to_few_base_trees, 0,
                       sizeof clusters / sizeof *clusters);
   tcase_add_test(tc, listed_schedules_of_large_clusters_are_expanded);

@@ -6,6 +6,7 @@
 #include "support/failing_malloc.h"
 #include "topology/fabric_map.h"
 #include "topology/profile.h"
+#include "topology/symmetry.h"
 
 #if REPLACES_MALLOC
 #include <libxml/parser.h>
@@ -121,12 +122,43 @@ START_TEST(the_same_of_fabrics_and_profiles) {
 }
 END_TEST
 
+/* Fabrics with generators, and with one that only joins orbits: the ends of a chain. */
+START_TEST(the_same_of_a_search_for_symmetries) {
+  static const char *const lines[] = {
+      "{\"format\": \"copse-synthetic/1\", \"synthetic\": \"torus:2x3@5\"}",
+      "{\"format\": \"copse-topology/1\", \"name\": \"n\", \"nodes\": ["
+      "{\"id\": \"a\", \"type\": \"gpu\"}, {\"id\": \"b\", \"type\": \"gpu\"},"
+      "{\"id\": \"c\", \"type\": \"gpu\"}], \"links\": [{\"src\": \"a\", \"dst\": \"b\","
+      " \"bandwidth\": 1}, {\"src\": \"b\", \"dst\": \"c\", \"bandwidth\": 1}]}"};
+  if (!REPLACES_MALLOC) COPSE_SKIP("malloc can't be replaced under a sanitizer");
+  struct copse_topology *t = read_good(lines[_i], COPSE_LINKS_DEFAULT);
+  long failures = 0;
+  for (long n = 0;; n++) {
+    struct copse_err err = COPSE_ERR_INIT;
+    struct copse_symmetry s;
+    long before = live;
+    until_failure = n;
+    copse_status status = copse_topology_symmetry(t, &s, &err);
+    bool reached = until_failure < 0;
+    until_failure = -1;
+    if (status == COPSE_OK) ck_assert_int_gt(_i == 0 ? s.n : s.n_others, 0);
+    if (status == COPSE_OK) copse_symmetry_free(&s);
+    ck_assert_msg(live == before, "allocation %ld: %ld blocks leaked", n, live - before);
+    if (!reached) break;
+    failures += status == COPSE_NOMEM;
+  }
+  ck_assert_int_gt(failures, 20);
+  copse_topology_release(t);
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("topology/out_of_memory");
   TCase *tc = tcase_create("readers");
   tcase_add_loop_test(tc, a_failed_allocation_is_reported_and_leaks_nothing, 0,
                       (int)(sizeof texts / sizeof *texts));
   tcase_add_loop_test(tc, the_same_of_fabrics_and_profiles, 0, 3);
+  tcase_add_loop_test(tc, the_same_of_a_search_for_symmetries, 0, 2);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);
 }

@@ -6,8 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "support/random_topology.h"
 #include "support/support.h"
+#include "support/symmetric_topology.h"
 #include "topology/symmetry.h"
 
 static struct copse_topology *synthetic(const char *line) {
@@ -24,17 +26,27 @@ static struct copse_q bandwidth(const struct copse_topology *t, int src, int dst
   return COPSE_Q_ZERO;
 }
 
-static void check_generator(const struct copse_topology *t,
-                            const struct copse_symmetry_generator *g) {
+static void check_permutation(const struct copse_topology *t, const int *image) {
+  char *hit = calloc((size_t)t->n_nodes, 1);
+  ck_assert_ptr_nonnull(hit);
   for (int v = 0; v < t->n_nodes; v++) {
-    int at = v;
-    ck_assert_int_eq(t->nodes[v].rank >= 0, t->nodes[g->image[v]].rank >= 0);
-    for (int i = 0; i < g->order; i++) at = g->image[at];
-    ck_assert_int_eq(at, v); /* so it is a permutation, too */
+    ck_assert_int_eq(hit[image[v]]++, 0);
+    ck_assert_int_eq(t->nodes[v].rank >= 0, t->nodes[image[v]].rank >= 0);
   }
   for (int e = 0; e < t->n_links; e++)
     ck_assert(copse_q_eq(t->links[e].bandwidth,
-                         bandwidth(t, g->image[t->links[e].src], g->image[t->links[e].dst])));
+                         bandwidth(t, image[t->links[e].src], image[t->links[e].dst])));
+  free(hit);
+}
+
+static void check_generator(const struct copse_topology *t,
+                            const struct copse_symmetry_generator *g) {
+  check_permutation(t, g->image);
+  for (int v = 0; v < t->n_nodes; v++) {
+    int at = v;
+    for (int i = 0; i < g->order; i++) at = g->image[at];
+    ck_assert_int_eq(at, v);
+  }
 }
 
 /* The products move no rank onto itself, but one: by listing all images of all ranks. */
@@ -52,6 +64,12 @@ static void check_products(const struct copse_topology *t, const struct copse_sy
       ck_assert_int_eq(power[t->rank_nodes[r]] == t->rank_nodes[r], p == 0);
   }
   free(power);
+}
+
+static void check_claims(const struct copse_topology *t, const struct copse_symmetry *s) {
+  for (int g = 0; g < s->n; g++) check_generator(t, &s->generators[g]);
+  check_products(t, s);
+  for (int g = 0; g < s->n_others; g++) check_permutation(t, s->others[g].image);
 }
 
 static const struct {
@@ -74,10 +92,166 @@ START_TEST(known_symmetries_are_found_whole) {
   struct copse_topology *t = synthetic(known[_i].line);
   ASSERT_OK(copse_topology_symmetry(t, &s, &err), &err);
   ck_assert_int_eq(s.n_products, known[_i].products);
-  for (int g = 0; g < s.n; g++) check_generator(t, &s.generators[g]);
-  check_products(t, &s);
+  check_claims(t, &s);
   copse_symmetry_free(&s);
   copse_topology_release(t);
+}
+END_TEST
+
+/* The same fabrics under other names and in another order. */
+START_TEST(shuffled_symmetries_are_found_whole) {
+  struct copse_err err = COPSE_ERR_INIT;
+  uint64_t state = (uint64_t)_i + 7;
+  struct copse_topology *t = synthetic(known[_i].line);
+  for (int i = 0; i < 5; i++) {
+    struct copse_symmetry s;
+    struct copse_topology *shuffled = copse_test_shuffled(t, &state, false);
+    ASSERT_OK(copse_topology_symmetry(shuffled, &s, &err), &err);
+    ck_assert_int_eq(s.n_products, known[_i].products);
+    check_claims(shuffled, &s);
+    copse_symmetry_free(&s);
+    copse_topology_release(shuffled);
+  }
+  copse_topology_release(t);
+}
+END_TEST
+
+/* ---- against all permutations --------------------------------------------------------------- */
+
+/* Every way to go on with the images of nodes 0 .. v-1, by looking at all links between them. */
+static bool extends(const struct copse_topology *t, struct copse_q *const *width, int *image,
+                    int v) {
+  if (v == t->n_nodes) return true;
+  for (int to = 0; to < t->n_nodes; to++) {
+    bool fits = (t->nodes[v].rank >= 0) == (t->nodes[to].rank >= 0);
+    for (int u = 0; u < v && fits; u++)
+      fits = image[u] != to && copse_q_eq(width[u][v], width[image[u]][to]) &&
+             copse_q_eq(width[v][u], width[to][image[u]]);
+    image[v] = to;
+    if (fits && extends(t, width, image, v + 1)) return true;
+  }
+  return false;
+}
+
+/* Whether any automorphism takes rank a to rank b: the nodes are renumbered to start from a. */
+static bool are_alike(const struct copse_topology *t, struct copse_q *const *width, int a, int b) {
+  int image[16];
+  struct copse_q *swapped[16], rows[16][16];
+  struct copse_node nodes[16];
+  struct copse_topology u = *t;
+  ck_assert_int_le(t->n_nodes, 16);
+  memcpy(nodes, t->nodes, (size_t)t->n_nodes * sizeof *nodes);
+  u.nodes = nodes;
+  nodes[0] = t->nodes[a];
+  nodes[a] = t->nodes[0];
+  for (int i = 0; i < t->n_nodes; i++) {
+    swapped[i] = rows[i];
+    for (int j = 0; j < t->n_nodes; j++)
+      rows[i][j] = width[i == 0 ? a : i == a ? 0 : i][j == 0 ? a : j == a ? 0 : j];
+  }
+  image[0] = b == a ? 0 : b == 0 ? a : b;
+  return extends(&u, swapped, image, 1);
+}
+
+static int find_orbits(const struct copse_topology *t, const struct copse_symmetry *s, int *orbit) {
+  int n_orbits = 0;
+  for (int r = 0; r < t->n_ranks; r++) orbit[r] = r;
+  for (bool again = true; again;) {
+    again = false;
+    for (int g = 0; g < s->n + s->n_others; g++) {
+      const int *image = g < s->n ? s->generators[g].image : s->others[g - s->n].image;
+      for (int r = 0; r < t->n_ranks; r++) {
+        int to = t->nodes[image[t->rank_nodes[r]]].rank;
+        int least = orbit[r] < orbit[to] ? orbit[r] : orbit[to];
+        again = again || orbit[r] != orbit[to];
+        orbit[r] = orbit[to] = least;
+      }
+    }
+  }
+  for (int r = 0; r < t->n_ranks; r++) n_orbits += orbit[r] == r;
+  return n_orbits;
+}
+
+/* No rank is joined with one that no permutation takes it to; returns how many orbits the search
+ * left apart. */
+static int check_orbits(const struct copse_topology *t) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_symmetry s;
+  struct copse_q width_rows[16][16], *width[16];
+  int orbit[16], n_true = 0;
+  ASSERT_OK(copse_topology_symmetry(t, &s, &err), &err);
+  check_claims(t, &s);
+  for (int a = 0; a < t->n_nodes; a++) {
+    width[a] = width_rows[a];
+    for (int b = 0; b < t->n_nodes; b++) width_rows[a][b] = bandwidth(t, a, b);
+  }
+  int n_found = find_orbits(t, &s, orbit);
+  for (int r = 0; r < t->n_ranks; r++) {
+    bool first = true;
+    for (int q = 0; q < r; q++) {
+      bool alike = are_alike(t, width, t->rank_nodes[q], t->rank_nodes[r]);
+      if (alike) first = false;
+      if (orbit[q] == orbit[r]) ck_assert(alike);
+    }
+    n_true += first;
+  }
+  copse_symmetry_free(&s);
+  return n_found - n_true;
+}
+
+/* Symmetric fabrics, shuffled, and such with one slower link, which leaves few or none. */
+START_TEST(orbits_are_those_of_all_permutations) {
+  uint64_t state = (uint64_t)_i + 1;
+  for (int i = 0; i < 30; i++) {
+    struct copse_topology *whole = copse_test_symmetric_topology(&state, 13);
+    struct copse_topology *t = copse_test_shuffled(whole, &state, i % 2);
+    ck_assert_int_eq(check_orbits(t), 0);
+    copse_topology_release(t);
+    copse_topology_release(whole);
+  }
+}
+END_TEST
+
+/* Where colours tell nothing: a ring of six beside two of three; two graphs of 16 that have the
+ * same number of common neighbours everywhere (Shrikhande's and the rook's). */
+START_TEST(what_only_looks_alike_is_left_apart) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_text text = {0};
+  copse_text_add(&text, "{\"format\":\"copse-topology/1\",\"name\":\"t\",\"nodes\":[");
+  int n = _i == 0 ? 12 : 32;
+  for (int v = 0; v < n; v++) copse_text_add(&text, "{\"id\":\"n%d\",\"type\":\"gpu\"},", v);
+  copse_text_add(&text, "{\"id\":\"s\",\"type\":\"switch\"}],\"links\":[");
+  for (int a = 0; a < n; a++) {
+    copse_text_add(&text, "%s{\"src\":\"n%d\",\"dst\":\"s\",\"bandwidth\":1}", a ? "," : "", a);
+    for (int b = 0; b < a; b++) {
+      int dx = (a % 4 - b % 4 + 4) % 4, dy = (a / 4 - b / 4 + 8) % 4;
+      bool joined;
+      if (_i == 0)
+        joined = a < 6 ? a - b == 1 || a - b == 5 : b >= 6 && a / 3 == b / 3;
+      else if ((a < 16) != (b < 16))
+        joined = false;
+      else if (a < 16)
+        joined = dx == dy ? dx % 2 == 1 : dx * dy == 0 && (dx + dy) % 2 == 1;
+      else
+        joined = dx == 0 || dy == 0;
+      if (joined) copse_text_add(&text, ",{\"src\":\"n%d\",\"dst\":\"n%d\",\"bandwidth\":1}", a, b);
+    }
+  }
+  copse_text_add(&text, "]}");
+  ck_assert_int_eq(copse_text_status(&text, &err), COPSE_OK);
+  struct copse_topology *plain, *t;
+  uint64_t state = 5;
+  ASSERT_OK(copse_topology_parse("t", text.data, text.size, NULL, &plain, &err), &err);
+  t = copse_test_shuffled(plain, &state, false);
+  struct copse_symmetry s;
+  int orbit[32];
+  ASSERT_OK(copse_topology_symmetry(t, &s, &err), &err);
+  check_claims(t, &s);
+  ck_assert_int_eq(find_orbits(t, &s, orbit), 2);
+  copse_symmetry_free(&s);
+  copse_text_free(&text);
+  copse_topology_release(t);
+  copse_topology_release(plain);
 }
 END_TEST
 
@@ -89,8 +263,7 @@ START_TEST(claims_on_random_fabrics_hold) {
     struct copse_symmetry s;
     struct copse_topology *t = copse_test_random_topology(&state, &copse_test_random_small);
     ASSERT_OK(copse_topology_symmetry(t, &s, &err), &err);
-    for (int g = 0; g < s.n; g++) check_generator(t, &s.generators[g]);
-    check_products(t, &s);
+    check_claims(t, &s);
     copse_symmetry_free(&s);
     copse_topology_release(t);
   }
@@ -206,6 +379,9 @@ int main(void) {
   TCase *tc = tcase_create("symmetry");
   tcase_set_timeout(tc, 120);
   tcase_add_loop_test(tc, known_symmetries_are_found_whole, 0, sizeof known / sizeof *known);
+  tcase_add_loop_test(tc, shuffled_symmetries_are_found_whole, 0, sizeof known / sizeof *known);
+  tcase_add_loop_test(tc, orbits_are_those_of_all_permutations, 0, 6);
+  tcase_add_loop_test(tc, what_only_looks_alike_is_left_apart, 0, 2);
   tcase_add_loop_test(tc, claims_on_random_fabrics_hold, 0, 5);
   tcase_add_test(tc, damaged_permutations_are_refused);
   tcase_add_test(tc, bandwidths_and_kinds_of_nodes_count);

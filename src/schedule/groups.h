@@ -56,6 +56,12 @@ struct copse_groups_potential {
   struct copse_q value;
 };
 
+/* A permutation of the nodes that keeps links, and takes each group to one of the same kind. */
+struct copse_groups_generator {
+  const char *const *images; /* [n_symmetry_nodes] ids */
+  const int *groups;         /* [n] */
+};
+
 /* One group's schedule: a plain one (schedule.h), as if it were alone. */
 struct copse_groups_member {
   const char *file; /* name beside the index; NULL: none */
@@ -86,6 +92,9 @@ struct copse_groups {
   int n_cuts, n_potentials;
   const struct copse_groups_cut *cuts;
   const struct copse_groups_potential *potentials;
+  int n_symmetry_nodes, n_generators;       /* 0: no symmetries */
+  const char *const *symmetry_nodes;        /* [n_symmetry_nodes] ids, all of the topology's */
+  const struct copse_groups_generator *generators; /* [n_generators] */
   int n;
   struct copse_groups_member *members; /* [n] */
   struct copse_arena arena;

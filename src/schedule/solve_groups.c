@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/collective.h"
 #include "base/memory.h"
+#include "schedule/groups_symmetry.h"
 #include "schedule/instance.h"
 #include "solver/joint.h"
 #include "topology/modify.h"
@@ -21,6 +22,8 @@ struct job {
   struct copse_groups *result;
   struct copse_topology **chosen; /* [n] the fabric with a group's ranks */
   struct copse_joint_group *joint_groups;
+  struct copse_groups_symmetry *symmetries;
+  int n_symmetries;
   struct copse_instance instance;
   struct copse_joint joint;
   struct copse_solve_seconds *seconds;
@@ -29,6 +32,10 @@ struct job {
 
 static void *take(struct job *j, int n, size_t size) {
   return copse_arena_alloc(&j->result->arena, n > 0 ? (size_t)n : 1, size);
+}
+
+static const char *copy_id(struct job *j, int node) {
+  return copse_arena_strdup(&j->result->arena, j->topology->nodes[node].id);
 }
 
 static struct copse_solve_options options_of(const struct job *j, int g) {
@@ -54,7 +61,7 @@ static copse_status describe_group(struct job *j, int g) {
   member->n_ranks = group->n;
   member->ranks = ids;
   for (int r = 0; r < group->n; r++)
-    if (!(ids[r] = copse_arena_strdup(&j->result->arena, j->topology->nodes[group->nodes[r]].id)))
+    if (!(ids[r] = copy_id(j, group->nodes[r])))
       return copse_fail_nomem(j->err);
   return COPSE_OK;
 }
@@ -109,9 +116,24 @@ static copse_status refuse_outcome(const struct job *j) {
                        "exclude, or bandwidths of fewer digits, would do");
 }
 
-static copse_status find_joint(struct job *j) {
+static copse_status run_joint(struct job *j) {
   struct copse_joint_options options = {.max_columns = MAX_COLUMNS,
+                                        .n_symmetries = j->n_symmetries,
                                         .progress = j->options->progress};
+  struct copse_joint_symmetry *symmetries = NULL;
+  copse_status status;
+  COPSE_TRY(copse_calloc((size_t)j->n_symmetries, sizeof *symmetries, &symmetries, j->err));
+  for (int i = 0; i < j->n_symmetries; i++)
+    symmetries[i] = (struct copse_joint_symmetry){j->symmetries[i].nodes, j->symmetries[i].groups};
+  options.symmetries = symmetries;
+  status =
+      copse_joint_find(&j->instance.network, j->joint_groups, j->n, &options, &j->joint, j->err);
+out:
+  free(symmetries);
+  return status;
+}
+
+static copse_status find_joint(struct job *j) {
   double start = copse_clock_seconds();
   struct copse_q scale;
   copse_status status;
@@ -121,8 +143,10 @@ static copse_status find_joint(struct job *j) {
       trees ? copse_instance_make(j->topology, j->options->label, -1, false, &j->instance, j->err)
             : copse_instance_scale(j->topology, &j->instance, j->err);
   if (status != COPSE_OK) return status;
-  COPSE_TRY(
-      copse_joint_find(&j->instance.network, j->joint_groups, j->n, &options, &j->joint, j->err));
+  if (!j->options->no_symmetry)
+    COPSE_TRY(copse_groups_symmetries(j->topology, j->groups, j->n, &j->symmetries,
+                                      &j->n_symmetries, j->err));
+  COPSE_TRY(run_joint(j));
   j->seconds->optimum += copse_clock_seconds() - start;
   if (j->joint.outcome != COPSE_JOINT_PROVED) return refuse_outcome(j);
   scale = (struct copse_q){j->instance.scale, 1};
@@ -201,7 +225,7 @@ static copse_status copy_cuts(struct job *j) {
     to->nodes = ids;
     for (int v = 0; v < j->topology->n_nodes; v++)
       if (from->inside[v] &&
-          !(ids[to->n_nodes++] = copse_arena_strdup(&j->result->arena, j->topology->nodes[v].id)))
+          !(ids[to->n_nodes++] = copy_id(j, v)))
         return copse_fail_nomem(j->err);
   }
   return COPSE_OK;
@@ -235,10 +259,33 @@ static copse_status copy_potentials(struct job *j) {
         to->group = g;
         to->phase = reduce ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST;
         to->value = from[v];
-        to->node = copse_arena_strdup(&j->result->arena, j->topology->nodes[v].id);
+        to->node = copy_id(j, v);
         if (!to->node) return copse_fail_nomem(j->err);
       }
     }
+  return COPSE_OK;
+}
+
+/* The programme's cuts and potentials stand for their images too. */
+static copse_status copy_symmetries(struct job *j) {
+  int n_nodes = j->topology->n_nodes;
+  struct copse_groups_generator *generators = take(j, j->n_symmetries, sizeof *generators);
+  const char **nodes = take(j, n_nodes, sizeof *nodes);
+  if (!generators || !nodes) return copse_fail_nomem(j->err);
+  for (int v = 0; v < n_nodes; v++)
+    if (!(nodes[v] = copy_id(j, v))) return copse_fail_nomem(j->err);
+  for (int i = 0; i < j->n_symmetries; i++) {
+    const char **images = take(j, n_nodes, sizeof *images);
+    int *groups = take(j, j->n, sizeof *groups);
+    if (!images || !groups) return copse_fail_nomem(j->err);
+    memcpy(groups, j->symmetries[i].groups, (size_t)j->n * sizeof *groups);
+    for (int v = 0; v < n_nodes; v++) images[v] = nodes[j->symmetries[i].nodes[v]];
+    generators[i] = (struct copse_groups_generator){images, groups};
+  }
+  j->result->symmetry_nodes = nodes;
+  j->result->n_symmetry_nodes = n_nodes;
+  j->result->generators = generators;
+  j->result->n_generators = j->n_symmetries;
   return COPSE_OK;
 }
 
@@ -280,6 +327,7 @@ static copse_status solve_all(struct job *j) {
   COPSE_TRY(find_joint(j));
   COPSE_TRY(copy_cuts(j));
   COPSE_TRY(copy_potentials(j));
+  COPSE_TRY(copy_symmetries(j));
   for (int g = 0; g < j->n && !j->options->bound_only; g++) {
     COPSE_TRY(pack_group(j, g));
     copse_progress_report(j->options->progress, "pack", g + 1, j->n);
@@ -310,6 +358,7 @@ out:
   for (int g = 0; j.chosen && g < n; g++) copse_topology_release(j.chosen[g]);
   free(j.chosen);
   free(j.joint_groups);
+  copse_groups_symmetries_free(j.symmetries, j.n_symmetries);
   copse_instance_free(&j.instance);
   copse_joint_free(&j.joint);
   copse_groups_release(j.result);

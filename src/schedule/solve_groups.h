@@ -11,6 +11,7 @@ struct copse_solve_groups_options {
   bool exclude;    /* GPUs that are not of a group, and their links, are not used for it; else
                       they relay */
   bool bound_only; /* the rate and its proof; each schedule is the bound of its group alone */
+  bool no_symmetry;
   const char *label, *groups_label; /* name the files in messages */
   const struct copse_progress *progress;
 };

@@ -42,6 +42,13 @@ out:
   return status;
 }
 
+/* Whether the phase has a terminal that is not looked at as another's image. */
+static bool has_leader(const struct copse_joint_search *s, const struct copse_joint_phase *q) {
+  for (int i = 0; i < copse_joint_terminals(s, q); i++)
+    if (copse_joint_reaches(q, i) && q->leads[copse_joint_terminal(s, q, i)]) return true;
+  return false;
+}
+
 /* Adds the cuts that s->shares and capacities violate by more than the slack. */
 static copse_status separate_phase(struct copse_joint_search *s, int phase, bool exact,
                                    struct copse_err *err) {
@@ -52,11 +59,13 @@ static copse_status separate_phase(struct copse_joint_search *s, int phase, bool
   int64_t sum = 0;
   copse_status status;
   for (int v = 0; v < network->n_nodes; v++) sum += s->shares[v];
+  if (!has_leader(s, q)) return COPSE_OK;
   COPSE_TRY(phase_graph(s, q->reduce, &flow, err));
   int64_t enough = exact ? sum : sum - sum / SLACK_PART;
   for (int i = 0; i < copse_joint_terminals(s, q); i++) {
-    if (!copse_joint_reaches(q, i) ||
-        copse_flow_max(flow, network->n_nodes, copse_joint_terminal(s, q, i), sum) >= enough)
+    int terminal = copse_joint_terminal(s, q, i);
+    if (!copse_joint_reaches(q, i) || !q->leads[terminal] ||
+        copse_flow_max(flow, network->n_nodes, terminal, sum) >= enough)
       continue;
     bool *inside = NULL;
     COPSE_TRY(copse_calloc((size_t)network->n_nodes, sizeof *inside, &inside, err));
@@ -79,7 +88,7 @@ static copse_status separate(struct copse_joint_search *s, const int64_t *point,
       if (copse_joint_is_root(&s->groups[group], i))
         s->shares[s->groups[group].members[i]] =
             roots > 0 ? point[copse_joint_rate_column(s, group)] / roots
-                      : point[s->first_share[group] + i];
+                      : point[s->share[group][i]];
     for (int e = 0; e < s->network->n_links; e++)
       s->capacities[e] = s->phases[q].column[e] >= 0 ? point[s->phases[q].column[e]] : 0;
     COPSE_TRY(separate_phase(s, q, false, err));
@@ -263,10 +272,8 @@ out:
 /* R, and less of the links where R does not suffer. */
 static void want_lean(struct copse_joint_search *s) {
   for (int j = 0; j < s->n_rates; j++)
-    copse_lp_set_objective(s->lp, j, (int64_t)RATE_WORTH * s->n_columns);
-  for (int q = 0; q < s->n_phases; q++)
-    for (int e = 0; e < s->network->n_links; e++)
-      if (s->phases[q].column[e] >= 0) copse_lp_set_objective(s->lp, s->phases[q].column[e], -1);
+    copse_lp_set_objective(s->lp, j, RATE_WORTH * (s->n_places + s->n_columns));
+  for (int j = s->n_rates; j < s->n_columns; j++) copse_lp_set_objective(s->lp, j, -s->uses[j]);
 }
 
 static void want_rate(struct copse_joint_search *s) {
@@ -303,11 +310,16 @@ static void release(struct copse_joint_search *s) {
     free(s->phases[q].column);
     free(s->phases[q].relay_row);
     free(s->phases[q].anchor);
+    free(s->phases[q].leads);
   }
   for (size_t i = 0; i < s->n_cuts; i++) free(s->cuts[i].inside);
   free(s->cuts);
   free(s->phases);
-  free(s->first_share);
+  for (int g = 0; s->share && g < s->n_groups; g++) free(s->share[g]);
+  free(s->share);
+  free(s->leads);
+  free(s->uses);
+  free(s->term_at);
   free(s->terms);
   free(s->value);
   free(s->inner);
@@ -327,7 +339,7 @@ copse_status copse_joint_find(const struct copse_network *network,
   bool small;
   copse_status status;
   *out = (struct copse_joint){.outcome = COPSE_JOINT_TOO_LARGE, .rate = COPSE_Q_ZERO};
-  COPSE_TRY(copse_joint_model(&s, options->max_columns, &small, err));
+  COPSE_TRY(copse_joint_model(&s, options, &small, err));
   out->columns = s.n_columns;
   if (!small) goto out;
   set_inner(&s);

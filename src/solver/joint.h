@@ -58,8 +58,20 @@ enum copse_joint_outcome {
   COPSE_JOINT_UNPROVED   /* the simplex method fails, or its fractions leave 64 bits */
 };
 
+/*
+ * A permutation of the nodes that keeps links and capacities and takes groups to groups of the same
+ * kind: members to members, root to root, closed nodes to such.
+ */
+struct copse_joint_symmetry {
+  const int *nodes;  /* [n_nodes] images */
+  const int *groups; /* [n_groups] */
+};
+
 struct copse_joint_options {
-  int max_columns; /* sum over phases of links that may serve it */
+  int max_columns; /* sum over phases of links that may serve it, those counted once that symmetries
+                      map to each other */
+  int n_symmetries;
+  const struct copse_joint_symmetry *symmetries; /* [n_symmetries] without extra nodes */
   bool separate;   /* each group has a rate of its own, and the sum is what counts: ways to do one
                       and the same thing. There is no proof to hand on. */
   const struct copse_progress *progress;
@@ -108,6 +120,12 @@ struct copse_joint {
  * group's cuts that hold it), else the mean over its roots of the weight around each. For a tree of
  * root v crosses each cut that holds v, and its load is balanced at relays. PROVED means that both
  * sides are equal.
+ *
+ * With symmetries there is one optimum that is alike under all of them: the mean over the images of
+ * any. So the programme has one column and one row for all that they map to each other, and the
+ * proof a cut or potential that stands for the mean over its images: W_q[e], the potential of a
+ * node in a phase and the weight around a member each become the mean over what the symmetries map
+ * them to. They are checked: COPSE_INTERNAL for one that is none.
  *
  * network->terminals and ->roots are not used. COPSE_OK with the outcome in *out, which the caller
  * frees in every case; R = 0 where some member can't be reached. COPSE_NOMEM. Deterministic.

@@ -26,8 +26,8 @@ static void common_denominator(const struct copse_joint_search *s, int group, mp
                                mpz_t factor) {
   int members = s->groups[group].n_members;
   mpz_set(factor, mpq_denref(solution[copse_joint_rate_column(s, group)]));
-  for (int i = 0; s->first_share[group] >= 0 && i < members; i++)
-    mpz_lcm(factor, factor, mpq_denref(solution[s->first_share[group] + i]));
+  for (int i = 0; s->share[group] && i < members; i++)
+    mpz_lcm(factor, factor, mpq_denref(solution[s->share[group][i]]));
   for (int q = 0; q < s->n_phases; q++)
     for (int e = 0; s->phases[q].group == group && e < s->network->n_links; e++)
       if (s->phases[q].column[e] >= 0)
@@ -87,7 +87,7 @@ static void set_weights(const struct copse_joint_search *s, int group, mpq_t *so
   mpz_t t;
   mpz_init(t);
   for (int i = 0; i < g->n_members && *fits; i++) {
-    int column = roots > 0 ? copse_joint_rate_column(s, group) : s->first_share[group] + i;
+    int column = roots > 0 ? copse_joint_rate_column(s, group) : s->share[group][i];
     if (!copse_joint_is_root(g, i)) continue;
     *fits = scale(solution[column], factor, roots > 0 ? (unsigned long)roots : 1, t, &weights[i]);
     *whole += weights[i];

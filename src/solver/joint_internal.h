@@ -1,6 +1,7 @@
 /*
  * Inside src/solver only: one search for a joint optimum. joint.c runs the rounds, joint_model.c
- * writes the programme's rows, joint_exact.c turns its rational solution into integers.
+ * writes the programme's rows, joint_orbits.c says which columns are one by symmetry,
+ * joint_exact.c turns its rational solution into integers.
  */
 #ifndef COPSE_SOLVER_JOINT_INTERNAL_H
 #define COPSE_SOLVER_JOINT_INTERNAL_H
@@ -12,9 +13,10 @@ struct copse_joint_phase {
   int group;
   bool reduce;
   int sink;       /* the member that all goes to; -1: to every terminal */
-  int *column;    /* [n_links] of a_q[e], -1: of no use to it */
-  int *relay_row; /* [n_nodes] of the balance, -1: none */
+  int *column;    /* [n_links] of a_q[e] and all its images, -1: of no use to it */
+  int *relay_row; /* [n_nodes] of the balance, -1: none, or none that leads */
   int *anchor;    /* [n_nodes] the only node that a relay of no use hangs on, -1: of use */
+  bool *leads;    /* [n_nodes] is the first of its images, in which all phases count */
 };
 
 struct copse_joint_row {
@@ -22,16 +24,22 @@ struct copse_joint_row {
   bool *inside; /* [n_nodes] */
 };
 
-/* First the rates, one for all or one for each group; then the free shares; then the links. */
+/* Columns: first the rates, one for all or one for each group; then the free shares; then the
+ * links. What symmetries map to each other has one column, and one row. */
 struct copse_joint_search {
   const struct copse_network *network;
   const struct copse_joint_group *groups;
   int n_groups, n_phases, n_columns;
   int n_rates; /* 1 or n_groups */
   struct copse_joint_phase *phases; /* [n_phases] */
-  int *first_share;                 /* [n_groups] column, -1: shares are equal */
+  int **share;                      /* [n_groups][n_members] columns, NULL: shares are equal */
+  bool *leads;                      /* [n_links] is the first of its images */
+  int64_t n_places;                 /* links of use, summed over phases */
+  int64_t *uses;                    /* [n_columns] how many of them; 0: not of a link */
   struct copse_lp *lp;
   struct copse_lp_term *terms; /* [n_columns] a row being written */
+  int n_terms;
+  int *term_at; /* [n_columns] 1 + place in the row being written, 0: none */
   struct copse_joint_row *cuts;
   size_t n_cuts, cuts_capacity;
   int64_t *value, *inner, *middle; /* [n_columns] in units: the solution, a point that no cut
@@ -59,8 +67,14 @@ bool copse_joint_reaches(const struct copse_joint_phase *phase, int i);
 const int64_t *copse_joint_amounts(const struct copse_joint_phase *phase,
                                    const struct copse_joint_part *part);
 
+/* Numbers the columns; those of phases are >= 0 before where links are of use. */
+copse_status copse_joint_orbits(struct copse_joint_search *s,
+                                const struct copse_joint_options *options,
+                                struct copse_err *err) COPSE_CHECKED;
+
 /* Columns, and the rows that are no cuts. *small is false where there are too many columns. */
-copse_status copse_joint_model(struct copse_joint_search *s, int max_columns, bool *small,
+copse_status copse_joint_model(struct copse_joint_search *s,
+                               const struct copse_joint_options *options, bool *small,
                                struct copse_err *err) COPSE_CHECKED;
 /* Takes over `inside` in every case; a cut that this phase has from `first` on is dropped. */
 copse_status copse_joint_add_cut(struct copse_joint_search *s, int phase, bool *inside,

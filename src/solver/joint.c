@@ -45,7 +45,7 @@ out:
 /* Whether the phase has a terminal that is not looked at as another's image. */
 static bool has_leader(const struct copse_joint_search *s, const struct copse_joint_phase *q) {
   for (int i = 0; i < copse_joint_terminals(s, q); i++)
-    if (copse_joint_reaches(q, i) && q->leads[copse_joint_terminal(s, q, i)]) return true;
+    if (copse_joint_reaches(q, i) && copse_joint_leads(q, copse_joint_terminal(s, q, i))) return true;
   return false;
 }
 
@@ -64,7 +64,7 @@ static copse_status separate_phase(struct copse_joint_search *s, int phase, bool
   int64_t enough = exact ? sum : sum - sum / SLACK_PART;
   for (int i = 0; i < copse_joint_terminals(s, q); i++) {
     int terminal = copse_joint_terminal(s, q, i);
-    if (!copse_joint_reaches(q, i) || !q->leads[terminal] ||
+    if (!copse_joint_reaches(q, i) || !copse_joint_leads(q, terminal) ||
         copse_flow_max(flow, network->n_nodes, terminal, sum) >= enough)
       continue;
     bool *inside = NULL;
@@ -83,6 +83,7 @@ static copse_status separate(struct copse_joint_search *s, const int64_t *point,
   copse_status status = COPSE_OK;
   for (int q = 0; q < s->n_phases; q++) {
     int group = s->phases[q].group, roots = copse_joint_roots(s, group);
+    if (s->phases[q].sink >= 0) continue; /* its rows make it a flow */
     memset(s->shares, 0, (size_t)s->network->n_nodes * sizeof *s->shares);
     for (int i = 0; i < s->groups[group].n_members; i++)
       if (copse_joint_is_root(&s->groups[group], i))
@@ -310,7 +311,7 @@ static void release(struct copse_joint_search *s) {
     free(s->phases[q].column);
     free(s->phases[q].relay_row);
     free(s->phases[q].anchor);
-    free(s->phases[q].leads);
+    free(s->phases[q].leader);
   }
   for (size_t i = 0; i < s->n_cuts; i++) free(s->cuts[i].inside);
   free(s->cuts);

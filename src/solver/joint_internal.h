@@ -1,7 +1,7 @@
 /*
  * Inside src/solver only: one search for a joint optimum. joint.c runs the rounds, joint_model.c
  * writes the programme's rows, joint_orbits.c says which columns are one by symmetry,
- * joint_exact.c turns its rational solution into integers.
+ * joint_exact.c turns its rational solution into integers, joint_proof.c its multipliers into cuts.
  */
 #ifndef COPSE_SOLVER_JOINT_INTERNAL_H
 #define COPSE_SOLVER_JOINT_INTERNAL_H
@@ -14,9 +14,9 @@ struct copse_joint_phase {
   bool reduce;
   int sink;       /* the member that all goes to; -1: to every terminal */
   int *column;    /* [n_links] of a_q[e] and all its images, -1: of no use to it */
-  int *relay_row; /* [n_nodes] of the balance, -1: none, or none that leads */
+  int *relay_row; /* [n_nodes] of the balance, with a sink of what a node adds; -1: none */
   int *anchor;    /* [n_nodes] the only node that a relay of no use hangs on, -1: of use */
-  bool *leads;    /* [n_nodes] is the first of its images, in which all phases count */
+  int *leader;    /* [n_nodes] the first of its images in all phases, if that is in this one; else -1 */
 };
 
 struct copse_joint_row {
@@ -54,6 +54,9 @@ bool copse_joint_is_root(const struct copse_joint_group *group, int member);
 /* The node of use that this one hangs on, or itself: in a proof it stands where that one does, so
  * that the links between them don't count. */
 int copse_joint_anchor(const struct copse_joint_phase *phase, int node);
+
+/* Whether it is the first of its images, and speaks for all of them. */
+bool copse_joint_leads(const struct copse_joint_phase *phase, int node);
 
 int copse_joint_rate_column(const struct copse_joint_search *s, int group);
 /* Terminal i of a phase: its group's members, then its extra ones. */

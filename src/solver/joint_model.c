@@ -16,6 +16,10 @@ bool copse_joint_is_root(const struct copse_joint_group *group, int member) {
   return group->root < 0 || group->members[member] == group->root;
 }
 
+bool copse_joint_leads(const struct copse_joint_phase *phase, int node) {
+  return phase->leader[node] == node;
+}
+
 int copse_joint_rate_column(const struct copse_joint_search *s, int group) {
   return s->n_rates > 1 ? group : 0;
 }
@@ -106,7 +110,7 @@ static copse_status add_phase(struct copse_joint_search *s, int group, bool redu
   COPSE_TRY(copse_calloc((size_t)s->network->n_links, sizeof(int), &phase->column, err));
   COPSE_TRY(copse_calloc(nodes, sizeof(int), &phase->relay_row, err));
   COPSE_TRY(copse_calloc(nodes, sizeof(int), &phase->anchor, err));
-  COPSE_TRY(copse_calloc(nodes, sizeof(bool), &phase->leads, err));
+  COPSE_TRY(copse_calloc(nodes, sizeof(int), &phase->leader, err));
   mark_terminals(s, phase, terminal);
   COPSE_TRY(prune(s, terminal, s->groups[group].closed, useful, phase->anchor, err));
   for (int e = 0; e < s->network->n_links; e++) {
@@ -120,8 +124,13 @@ out:
 
 /* ---- columns to begin with --------------------------------------------------------------- */
 
-/* Breadth-first search from one terminal over links of use that ends at terminals: hops [n_nodes],
- * -1: not reached. */
+/* In trees a way from one terminal ends at the next; what goes to a member passes through others. */
+static bool leads_on(const struct copse_joint_phase *phase, const bool *terminal, int from,
+                     int node) {
+  return node == from || !terminal[node] || phase->sink >= 0;
+}
+
+/* Breadth-first search from one terminal over links of use: hops [n_nodes], -1: not reached. */
 static void count_hops(const struct copse_joint_search *s, const struct copse_joint_phase *phase,
                        const bool *terminal, int from, int *hops) {
   for (int v = 0; v < s->network->n_nodes; v++) hops[v] = -1;
@@ -131,8 +140,8 @@ static void count_hops(const struct copse_joint_search *s, const struct copse_jo
     more = false;
     for (int e = 0; e < s->network->n_links; e++) {
       const struct copse_net_link *link = &s->network->links[e];
-      bool leads_on = link->src == from || !terminal[link->src];
-      if (phase->column[e] < 0 || hops[link->src] != hop || !leads_on || hops[link->dst] >= 0)
+      if (phase->column[e] < 0 || hops[link->src] != hop || hops[link->dst] >= 0 ||
+          !leads_on(phase, terminal, from, link->src))
         continue;
       hops[link->dst] = hop + 1;
       more = true;
@@ -151,9 +160,8 @@ static void mark_ways(const struct copse_joint_search *s, const struct copse_joi
   for (int hop = most; hop > 0; hop--)
     for (int e = 0; e < s->network->n_links; e++) {
       const struct copse_net_link *link = &s->network->links[e];
-      bool leads_on = link->src == from || !terminal[link->src];
       if (phase->column[e] < 0 || hops[link->dst] != hop || hops[link->src] != hop - 1 ||
-          !wanted[link->dst] || !leads_on)
+          !wanted[link->dst] || !leads_on(phase, terminal, from, link->src))
         continue;
       open[e] = true;
       wanted[link->src] = true;
@@ -178,7 +186,7 @@ static copse_status close_columns(struct copse_joint_search *s, struct copse_err
     mark_terminals(s, phase, terminal);
     for (int i = 0; i < copse_joint_terminals(s, phase); i++) {
       int from = copse_joint_terminal(s, phase, i);
-      if (!phase->leads[from]) continue;
+      if (!copse_joint_leads(phase, from)) continue;
       count_hops(s, phase, terminal, from, hops);
       mark_ways(s, phase, terminal, from, hops, wanted, open);
     }
@@ -266,7 +274,7 @@ static bool group_leads(const struct copse_joint_search *s, int group) {
   for (int q = 0; q < s->n_phases; q++) {
     const struct copse_joint_phase *phase = &s->phases[q];
     for (int i = 0; phase->group == group && i < copse_joint_terminals(s, phase); i++)
-      if (phase->leads[copse_joint_terminal(s, phase, i)]) return true;
+      if (copse_joint_leads(phase, copse_joint_terminal(s, phase, i))) return true;
   }
   return false;
 }
@@ -296,21 +304,53 @@ out:
   return status;
 }
 
+/* What enters less what leaves; a negative factor: the other way round. */
+static void count_gain(struct copse_joint_search *s, const struct copse_joint_phase *phase, int node,
+                       int64_t factor) {
+  for (int e = 0; e < s->network->n_links; e++) {
+    const struct copse_net_link *link = &s->network->links[e];
+    if (phase->column[e] >= 0 && (link->src == node || link->dst == node))
+      count(s, phase->column[e], link->dst == node ? factor : -factor);
+  }
+}
+
 static copse_status add_relay_rows(struct copse_joint_search *s, struct copse_joint_phase *phase,
-                                   struct copse_err *err) {
+                                   const bool *terminal, struct copse_err *err) {
   const bool *loose = s->groups[phase->group].loose;
+  copse_status status = COPSE_OK;
+  for (int w = 0; w < s->network->n_nodes; w++) {
+    if (terminal[w] || !copse_joint_leads(phase, w) || (loose && loose[w])) continue;
+    count_gain(s, phase, w, 1);
+    COPSE_TRY(add_row(s, 0, true, &phase->relay_row[w], err));
+  }
+out:
+  return status;
+}
+
+/* What goes to one member is a flow: every other one adds its share. */
+static copse_status add_flow_rows(struct copse_joint_search *s, struct copse_joint_phase *phase,
+                                  const bool *terminal, struct copse_err *err) {
+  int roots = copse_joint_roots(s, phase->group), sink = copse_joint_terminal(s, phase, phase->sink);
+  copse_status status = COPSE_OK;
+  for (int v = 0; v < s->network->n_nodes; v++) {
+    if (v == sink || !copse_joint_leads(phase, v)) continue;
+    count_gain(s, phase, v, -roots);
+    if (terminal[v]) count(s, copse_joint_rate_column(s, phase->group), -1);
+    COPSE_TRY(add_row(s, 0, true, &phase->relay_row[v], err));
+  }
+out:
+  return status;
+}
+
+static copse_status add_node_rows(struct copse_joint_search *s, struct copse_err *err) {
   bool *terminal = NULL;
   copse_status status;
   COPSE_TRY(copse_calloc((size_t)s->network->n_nodes, sizeof *terminal, &terminal, err));
-  mark_terminals(s, phase, terminal);
-  for (int w = 0; w < s->network->n_nodes; w++) {
-    if (phase->sink >= 0 || !phase->leads[w] || (loose && loose[w])) continue;
-    for (int e = 0; e < s->network->n_links && !terminal[w]; e++) {
-      const struct copse_net_link *link = &s->network->links[e];
-      if (phase->column[e] >= 0 && (link->src == w || link->dst == w))
-        count(s, phase->column[e], link->dst == w ? 1 : -1);
-    }
-    COPSE_TRY(add_row(s, 0, true, &phase->relay_row[w], err));
+  for (int q = 0; q < s->n_phases; q++) {
+    struct copse_joint_phase *phase = &s->phases[q];
+    mark_terminals(s, phase, terminal);
+    COPSE_TRY(phase->sink >= 0 ? add_flow_rows(s, phase, terminal, err)
+                               : add_relay_rows(s, phase, terminal, err));
   }
 out:
   free(terminal);
@@ -356,12 +396,10 @@ static copse_status add_first_cuts(struct copse_joint_search *s, struct copse_er
   copse_status status = COPSE_OK;
   for (int q = 0; q < s->n_phases; q++) {
     const struct copse_joint_phase *phase = &s->phases[q];
-    for (int i = 0; i < copse_joint_terminals(s, phase); i++) {
+    for (int i = 0; phase->sink < 0 && i < copse_joint_terminals(s, phase); i++) {
       int terminal = copse_joint_terminal(s, phase, i);
       bool *inside = NULL;
-      if (terminal == s->groups[phase->group].root || !copse_joint_reaches(phase, i) ||
-          !phase->leads[terminal])
-        continue;
+      if (terminal == s->groups[phase->group].root || !copse_joint_leads(phase, terminal)) continue;
       COPSE_TRY(copse_calloc((size_t)s->network->n_nodes, sizeof *inside, &inside, err));
       for (int v = 0; v < s->network->n_nodes; v++) inside[v] = v != terminal;
       COPSE_TRY(copse_joint_add_cut(s, q, inside, s->n_cuts, err));
@@ -391,7 +429,7 @@ copse_status copse_joint_model(struct copse_joint_search *s,
   COPSE_TRY(copse_lp_new(s->n_columns, largest, &s->lp, err));
   COPSE_TRY(add_share_rows(s, err));
   COPSE_TRY(add_link_rows(s, err));
-  for (int q = 0; q < s->n_phases; q++) COPSE_TRY(add_relay_rows(s, &s->phases[q], err));
+  COPSE_TRY(add_node_rows(s, err));
   COPSE_TRY(add_first_cuts(s, err));
   status = close_columns(s, err);
 out:

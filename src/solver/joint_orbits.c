@@ -116,8 +116,10 @@ static void mark_leaders(struct orbits *o) {
   int n_nodes = s->network->n_nodes;
   for (int e = 0; e < s->network->n_links; e++) s->leads[e] = find(&o->links, e) == e;
   for (int q = 0; q < s->n_phases; q++)
-    for (int v = 0; v < n_nodes; v++)
-      s->phases[q].leads[v] = find(&o->phase_nodes, q * n_nodes + v) == q * n_nodes + v;
+    for (int v = 0; v < n_nodes; v++) {
+      int first = find(&o->phase_nodes, q * n_nodes + v);
+      s->phases[q].leader[v] = first >= q * n_nodes ? first - q * n_nodes : -1;
+    }
 }
 
 static copse_status count_uses(struct copse_joint_search *s, struct copse_err *err) {

@@ -11,6 +11,10 @@
 #define MAX_ROUNDS 400
 /* In the rounded solution a cut may be violated by this part of the rate without telling. */
 #define SLACK_PART ((int64_t)1 << 28)
+#define CUTS_AT_ONCE 6
+/* The rate alone has many solutions, whose cuts are found one after the other; once it stands still,
+ * short ways lead to the end sooner. */
+#define PATIENCE 5
 /* Units by which two rates may differ before rationals are asked. */
 #define SAME_RATE (COPSE_LP_UNITS >> 26)
 /* A unit of the rate is worth this times the number of columns in units of links: more than the
@@ -49,6 +53,44 @@ static bool has_leader(const struct copse_joint_search *s, const struct copse_jo
   return false;
 }
 
+/* Adds to all links of the phase across a cut, or takes away again. */
+static copse_status widen(const struct copse_joint_search *s, const struct copse_joint_phase *q,
+                          struct copse_flow *flow, const bool *inside, int64_t amount,
+                          struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  for (int e = 0; e < s->network->n_links; e++) {
+    const struct copse_net_link *link = &s->network->links[e];
+    int from = q->reduce ? link->dst : link->src, to = q->reduce ? link->src : link->dst;
+    if (q->column[e] >= 0 && inside[from] && !inside[to])
+      COPSE_TRY(copse_flow_change(flow, from, to, amount, err));
+  }
+out:
+  return status;
+}
+
+/* Cuts around one terminal: with each wide enough, what is the next? Several at once save rounds. */
+static copse_status separate_terminal(struct copse_joint_search *s, int phase,
+                                      struct copse_flow *flow, int terminal, int64_t sum,
+                                      int64_t enough, size_t first, struct copse_err *err) {
+  const struct copse_joint_phase *q = &s->phases[phase];
+  int n_nodes = s->network->n_nodes, n = 0;
+  bool *sides[CUTS_AT_ONCE] = {NULL};
+  copse_status status = COPSE_OK;
+  while (n < CUTS_AT_ONCE && copse_flow_max(flow, n_nodes, terminal, sum) < enough) {
+    bool *inside = NULL;
+    COPSE_TRY(copse_calloc((size_t)n_nodes, sizeof *sides[n], &sides[n], err));
+    COPSE_TRY(copse_calloc((size_t)n_nodes, sizeof *inside, &inside, err));
+    for (int v = 0; v < n_nodes; v++) inside[v] = sides[n][v] = copse_flow_on_source_side(flow, v);
+    COPSE_TRY(widen(s, q, flow, sides[n], sum, err));
+    n++;
+    COPSE_TRY(copse_joint_add_cut(s, phase, inside, first, err));
+  }
+  for (int i = 0; i < n; i++) COPSE_TRY(widen(s, q, flow, sides[i], -sum, err));
+out:
+  for (int i = 0; i < CUTS_AT_ONCE; i++) free(sides[i]);
+  return status;
+}
+
 /* Adds the cuts that s->shares and capacities violate by more than the slack. */
 static copse_status separate_phase(struct copse_joint_search *s, int phase, bool exact,
                                    struct copse_err *err) {
@@ -64,13 +106,8 @@ static copse_status separate_phase(struct copse_joint_search *s, int phase, bool
   int64_t enough = exact ? sum : sum - sum / SLACK_PART;
   for (int i = 0; i < copse_joint_terminals(s, q); i++) {
     int terminal = copse_joint_terminal(s, q, i);
-    if (!copse_joint_reaches(q, i) || !copse_joint_leads(q, terminal) ||
-        copse_flow_max(flow, network->n_nodes, terminal, sum) >= enough)
-      continue;
-    bool *inside = NULL;
-    COPSE_TRY(copse_calloc((size_t)network->n_nodes, sizeof *inside, &inside, err));
-    for (int v = 0; v < network->n_nodes; v++) inside[v] = copse_flow_on_source_side(flow, v);
-    COPSE_TRY(copse_joint_add_cut(s, phase, inside, first, err));
+    if (copse_joint_reaches(q, i) && copse_joint_leads(q, terminal))
+      COPSE_TRY(separate_terminal(s, phase, flow, terminal, sum, enough, first, err));
   }
 out:
   copse_flow_free(flow);
@@ -238,13 +275,15 @@ static bool solve_all_columns(struct copse_joint_search *s) {
 
 /*
  * A proof over all columns that no rate is above the parts', whose values are at hand, with cuts
- * that its solutions ask for. *better: it found none, since there is one.
+ * that its solutions ask for. *better: it found none, since there is a better one, or seems to be:
+ * the rate has not come down for so many rounds.
  */
-static copse_status find_proof(struct copse_joint_search *s, const struct copse_progress *progress,
-                               struct copse_joint *out, bool *proved, bool *better,
-                               struct copse_err *err) {
+static copse_status find_proof(struct copse_joint_search *s, int patience,
+                               const struct copse_progress *progress, struct copse_joint *out,
+                               bool *proved, bool *better, struct copse_err *err) {
   struct trial trial = {0};
-  int64_t reached = sum_rates(s);
+  int64_t reached = sum_rates(s), least = INT64_MAX;
+  int idle = 0;
   size_t before;
   copse_status status = COPSE_OK;
   *proved = *better = false;
@@ -261,9 +300,11 @@ static copse_status find_proof(struct copse_joint_search *s, const struct copse_
       status = copse_joint_proof(s, trial.multipliers, out, proved, err);
       goto out;
     }
+    idle = least - sum_rates(s) > SAME_RATE ? 0 : idle + 1;
+    least = sum_rates(s);
     before = s->n_cuts;
     COPSE_TRY(add_cuts(s, err));
-  } while (s->n_cuts > before);
+  } while (s->n_cuts > before && idle < patience);
   *better = true;
 out:
   trial_free(&trial);
@@ -285,20 +326,23 @@ static copse_status search(struct copse_joint_search *s, const struct copse_prog
                            struct copse_joint *out, struct copse_err *err) {
   bool found, proved = false, better = true;
   struct copse_q before = COPSE_Q_ZERO;
+  int patience = PATIENCE;
   copse_status status = COPSE_OK;
   out->outcome = COPSE_JOINT_UNPROVED;
   while (better) {
     want_lean(s);
     COPSE_TRY(find_parts(s, false, progress, out, &found, err));
-    if (!found || copse_q_cmp(out->rate, before) <= 0) break;
+    bool gained = found && copse_q_cmp(out->rate, before) > 0;
+    if (!found || (!gained && patience > PATIENCE)) break;
+    patience = gained ? PATIENCE : MAX_ROUNDS;
     before = out->rate;
     want_rate(s);
-    COPSE_TRY(find_proof(s, progress, out, &proved, &better, err));
+    COPSE_TRY(find_proof(s, patience, progress, out, &proved, &better, err));
   }
   if (!proved && out->outcome == COPSE_JOINT_UNPROVED) {
     want_rate(s);
     COPSE_TRY(find_parts(s, true, progress, out, &found, err));
-    if (found) COPSE_TRY(find_proof(s, progress, out, &proved, &better, err));
+    if (found) COPSE_TRY(find_proof(s, MAX_ROUNDS, progress, out, &proved, &better, err));
   }
   if (proved) out->outcome = COPSE_JOINT_PROVED;
 out:

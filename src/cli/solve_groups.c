@@ -179,6 +179,7 @@ static copse_status run(struct job *j, struct copse_cli_progress *bar,
   const struct copse_cli_topology *topology = &j->args->topology;
   struct copse_solve_groups_options options = {.exclude = topology->exclude_others,
                                                .bound_only = j->args->solve.bound_only,
+                                               .no_symmetry = j->args->solve.no_symmetry,
                                                .label = copse_cli_topology_label(topology),
                                                .groups_label = copse_file_label(j->what->file),
                                                .progress = progress};

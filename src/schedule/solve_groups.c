@@ -8,6 +8,8 @@
 #include "base/memory.h"
 #include "schedule/groups_symmetry.h"
 #include "schedule/instance.h"
+#include "schedule/solve_switches.h"
+#include "schedule/verify_groups.h"
 #include "solver/joint.h"
 #include "topology/modify.h"
 
@@ -25,7 +27,8 @@ struct job {
   struct copse_groups_symmetry *symmetries;
   int n_symmetries;
   struct copse_instance instance;
-  struct copse_joint joint;
+  struct copse_joint joint, loose;
+  const struct copse_joint *proof; /* one of these */
   struct copse_solve_seconds *seconds;
   struct copse_err *err;
 };
@@ -100,23 +103,23 @@ out:
 
 /* ---- all together -------------------------------------------------------------------------- */
 
-static copse_status refuse_outcome(const struct job *j) {
-  if (j->joint.outcome == COPSE_JOINT_TOO_LARGE && j->joint.columns <= MAX_COLUMNS)
+static copse_status refuse_outcome(const struct job *j, const struct copse_joint *joint) {
+  if (joint->outcome == COPSE_JOINT_TOO_LARGE && joint->columns <= MAX_COLUMNS)
     return copse_fail_at(j->err, COPSE_NOMEM, j->options->groups_label, 0,
                          "the joint optimum of %d groups on %d links (%d variables) takes too many "
                          "steps; fewer groups, or --others exclude, would do",
-                         j->n, j->topology->n_links, j->joint.columns);
-  if (j->joint.outcome == COPSE_JOINT_TOO_LARGE)
+                         j->n, j->topology->n_links, joint->columns);
+  if (joint->outcome == COPSE_JOINT_TOO_LARGE)
     return copse_fail_at(j->err, COPSE_UNSUPPORTED, j->options->groups_label, 0,
                          "%d groups on %d links are too much for the joint optimum (%d variables; "
                          "at most %d); fewer groups, or --others exclude, would do",
-                         j->n, j->topology->n_links, j->joint.columns, MAX_COLUMNS);
+                         j->n, j->topology->n_links, joint->columns, MAX_COLUMNS);
   return copse_fail_at(j->err, COPSE_OVERFLOW, j->options->groups_label, 0,
                        "the fractions of the groups' joint optimum don't fit 64 bits; --others "
                        "exclude, or bandwidths of fewer digits, would do");
 }
 
-static copse_status run_joint(struct job *j) {
+static copse_status run_joint(struct job *j, struct copse_joint *out) {
   struct copse_joint_options options = {.max_columns = MAX_COLUMNS,
                                         .n_symmetries = j->n_symmetries,
                                         .progress = j->options->progress};
@@ -127,9 +130,28 @@ static copse_status run_joint(struct job *j) {
     symmetries[i] = (struct copse_joint_symmetry){j->symmetries[i].nodes, j->symmetries[i].groups};
   options.symmetries = symmetries;
   status =
-      copse_joint_find(&j->instance.network, j->joint_groups, j->n, &options, &j->joint, j->err);
+      copse_joint_find(&j->instance.network, j->joint_groups, j->n, &options, out, j->err);
 out:
   free(symmetries);
+  return status;
+}
+
+static bool is_good(const struct copse_joint *joint) {
+  return joint->outcome == COPSE_JOINT_PROVED || joint->outcome == COPSE_JOINT_CLOSE;
+}
+
+/* A tree loads a link into a switch that copies once, so that relays there are not in balance as
+ * loads are counted: no potentials there, and a bound that may be lower. */
+static copse_status find_loose_bound(struct job *j) {
+  bool *loose = take(j, j->topology->n_nodes, sizeof *loose);
+  copse_status status;
+  if (!loose) return copse_fail_nomem(j->err);
+  copse_mark_loose(j->topology, loose);
+  for (int g = 0; g < j->n; g++) j->joint_groups[g].loose = loose;
+  COPSE_TRY(run_joint(j, &j->loose));
+  if (!is_good(&j->loose)) status = refuse_outcome(j, &j->loose);
+  j->proof = &j->loose;
+out:
   return status;
 }
 
@@ -146,9 +168,11 @@ static copse_status find_joint(struct job *j) {
   if (!j->options->no_symmetry)
     COPSE_TRY(copse_groups_symmetries(j->topology, j->groups, j->n, &j->symmetries,
                                       &j->n_symmetries, j->err));
-  COPSE_TRY(run_joint(j));
+  COPSE_TRY(run_joint(j, &j->joint));
+  if (!is_good(&j->joint)) return refuse_outcome(j, &j->joint);
+  j->proof = &j->joint;
+  if (trees && copse_has_clever_switch(j->topology)) COPSE_TRY(find_loose_bound(j));
   j->seconds->optimum += copse_clock_seconds() - start;
-  if (j->joint.outcome != COPSE_JOINT_PROVED) return refuse_outcome(j);
   scale = (struct copse_q){j->instance.scale, 1};
   COPSE_TRY(copse_q_div(scale, j->joint.rate, &j->result->bound_time_per_GB, j->err));
   j->result->time_per_GB = j->result->bound_time_per_GB;
@@ -210,11 +234,11 @@ out:
 /* ---- the proof ----------------------------------------------------------------------------- */
 
 static copse_status copy_cuts(struct job *j) {
-  struct copse_groups_cut *cuts = take(j, j->joint.n_cuts, sizeof *cuts);
+  struct copse_groups_cut *cuts = take(j, j->proof->n_cuts, sizeof *cuts);
   if (!cuts) return copse_fail_nomem(j->err);
   j->result->cuts = cuts;
-  for (int c = 0; c < j->joint.n_cuts; c++) {
-    const struct copse_joint_cut *from = &j->joint.cuts[c];
+  for (int c = 0; c < j->proof->n_cuts; c++) {
+    const struct copse_joint_cut *from = &j->proof->cuts[c];
     struct copse_groups_cut *to = &cuts[j->result->n_cuts++];
     const char **ids = take(j, j->topology->n_nodes, sizeof *ids);
     if (!ids) return copse_fail_nomem(j->err);
@@ -232,7 +256,7 @@ static copse_status copy_cuts(struct job *j) {
 }
 
 static const struct copse_q *potentials_of(const struct job *j, int g, int reduce) {
-  const struct copse_joint_part *part = &j->joint.parts[g];
+  const struct copse_joint_part *part = &j->proof->parts[g];
   return reduce ? part->reduce_potentials : part->broadcast_potentials;
 }
 
@@ -299,15 +323,18 @@ static copse_status name_topology(struct job *j) {
   return COPSE_OK;
 }
 
-/* A tree loads a link into such a switch once, where the programme counts each copy. */
-static copse_status refuse_clever_switch(const struct job *j) {
-  for (int v = 0; v < j->topology->n_nodes; v++)
-    if (j->topology->nodes[v].multicast || j->topology->nodes[v].aggregation)
-      return copse_fail_at(j->err, COPSE_UNSUPPORTED, j->options->label, 0,
-                           "'%s' is a switch that copies or adds; the joint optimum of groups "
-                           "doesn't cover that",
-                           j->topology->nodes[v].id);
-  return COPSE_OK;
+/* What is left to be found out where the optimum is not simply the programme's. */
+static copse_status set_time(struct job *j) {
+  copse_status status;
+  COPSE_TRY(copse_verify_groups_bound(j->result, j->topology, j->options->groups_label,
+                                      &j->result->bound_time_per_GB, j->err));
+  if (!j->options->bound_only)
+    status = copse_verify_groups_time(j->result, j->topology, j->options->groups_label,
+                                      &j->result->time_per_GB, j->err);
+  else if (copse_q_cmp(j->result->time_per_GB, j->result->bound_time_per_GB) < 0)
+    j->result->time_per_GB = j->result->bound_time_per_GB;
+out:
+  return status;
 }
 
 static copse_status solve_all(struct job *j) {
@@ -315,9 +342,8 @@ static copse_status solve_all(struct job *j) {
   copse_status status;
   if (j->n > MAX_COLUMNS) { /* each has a link or two */
     j->joint = (struct copse_joint){.outcome = COPSE_JOINT_TOO_LARGE, .columns = j->n};
-    return refuse_outcome(j);
+    return refuse_outcome(j, &j->joint);
   }
-  COPSE_TRY(refuse_clever_switch(j));
   COPSE_TRY(name_topology(j));
   COPSE_TRY(copse_calloc(n, sizeof *j->result->members, &j->result->members, j->err));
   j->result->n = j->n;
@@ -332,6 +358,7 @@ static copse_status solve_all(struct job *j) {
     COPSE_TRY(pack_group(j, g));
     copse_progress_report(j->options->progress, "pack", g + 1, j->n);
   }
+  if (j->proof != &j->joint || j->joint.outcome == COPSE_JOINT_CLOSE) status = set_time(j);
 out:
   return status;
 }
@@ -361,6 +388,7 @@ out:
   copse_groups_symmetries_free(j.symmetries, j.n_symmetries);
   copse_instance_free(&j.instance);
   copse_joint_free(&j.joint);
+  copse_joint_free(&j.loose);
   copse_groups_release(j.result);
   return status;
 }

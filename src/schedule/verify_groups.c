@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "schedule/verify_groups_bound.h"
 #include "schedule/verify_internal.h"
 #include "topology/modify.h"
 
@@ -72,8 +71,7 @@ out:
   return status;
 }
 
-static copse_status check_time(struct checker *c, struct copse_verify_groups_report *report) {
-  char claimed[COPSE_Q_TEXT], found[COPSE_Q_TEXT];
+static copse_status find_time(struct checker *c, struct copse_verify_groups_report *report) {
   mpq_t most, time, bandwidth;
   copse_status status;
   mpq_inits(most, time, bandwidth, NULL);
@@ -87,12 +85,24 @@ static copse_status check_time(struct checker *c, struct copse_verify_groups_rep
     report->busiest_dst = c->topology->links[e].dst;
   }
   status = copse_verify_get_q(most, c->label, &report->time_per_GB, c->err);
-  if (status == COPSE_OK && !copse_q_eq(report->time_per_GB, c->groups->time_per_GB))
-    status = refute(c, "time_per_GB is %s, the link most loaded by all groups gives %s",
-                    copse_q_text(c->groups->time_per_GB, claimed),
-                    copse_q_text(report->time_per_GB, found));
   mpq_clears(most, time, bandwidth, NULL);
   return status;
+}
+
+static copse_status add_members(struct checker *c, struct copse_verify_groups_report *report) {
+  copse_status status = COPSE_OK;
+  for (int g = 0; g < c->groups->n; g++) COPSE_TRY(check_member(c, g));
+  status = find_time(c, report);
+out:
+  return status;
+}
+
+static copse_status check_time(struct checker *c, const struct copse_verify_groups_report *report) {
+  char claimed[COPSE_Q_TEXT], found[COPSE_Q_TEXT];
+  if (copse_q_eq(report->time_per_GB, c->groups->time_per_GB)) return COPSE_OK;
+  return refute(c, "time_per_GB is %s, the link most loaded by all groups gives %s",
+                copse_q_text(c->groups->time_per_GB, claimed),
+                copse_q_text(report->time_per_GB, found));
 }
 
 /* ---- all ----------------------------------------------------------------------------------- */
@@ -118,16 +128,17 @@ static copse_status check(struct checker *c, struct copse_verify_groups_report *
   copse_status status;
   COPSE_TRY(copse_topology_sha256(c->topology, sha256, c->err));
   report->same_topology = strcmp(sha256, c->groups->topology_sha256) == 0;
-  for (int g = 0; g < c->groups->n; g++) COPSE_TRY(check_member(c, g));
+  COPSE_TRY(add_members(c, report));
   COPSE_TRY(check_time(c, report));
   COPSE_TRY(check_bound(c, report));
 out:
   return status;
 }
 
-copse_status copse_verify_groups(const struct copse_groups *groups,
-                                 const struct copse_topology *topology, const char *label,
-                                 struct copse_verify_groups_report *report, struct copse_err *err) {
+static copse_status run(const struct copse_groups *groups, const struct copse_topology *topology,
+                        const char *label,
+                        copse_status (*what)(struct checker *, struct copse_verify_groups_report *),
+                        struct copse_verify_groups_report *report, struct copse_err *err) {
   struct checker c = {.groups = groups,
                       .topology = topology,
                       .label = label,
@@ -135,7 +146,22 @@ copse_status copse_verify_groups(const struct copse_groups *groups,
                       .loads = copse_verify_rationals(topology->n_links),
                       .err = err};
   *report = (struct copse_verify_groups_report){0};
-  copse_status status = c.loads ? check(&c, report) : copse_fail_nomem(err);
+  copse_status status = c.loads ? what(&c, report) : copse_fail_nomem(err);
   copse_verify_rationals_free(c.loads, c.n_links);
+  return status;
+}
+
+copse_status copse_verify_groups(const struct copse_groups *groups,
+                                 const struct copse_topology *topology, const char *label,
+                                 struct copse_verify_groups_report *report, struct copse_err *err) {
+  return run(groups, topology, label, check, report, err);
+}
+
+copse_status copse_verify_groups_time(const struct copse_groups *groups,
+                                      const struct copse_topology *topology, const char *label,
+                                      struct copse_q *time, struct copse_err *err) {
+  struct copse_verify_groups_report report;
+  copse_status status = run(groups, topology, label, add_members, &report, err);
+  *time = report.time_per_GB;
   return status;
 }

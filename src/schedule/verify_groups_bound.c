@@ -1,4 +1,4 @@
-#include "schedule/verify_groups_bound.h"
+#include "schedule/verify_groups.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +10,7 @@
 #include "topology/symmetry.h"
 
 #define MAX_PLACES (1 << 28)
+#define BOUND_BITS 50 /* of a bound's fraction that is rounded */
 
 /* Phases: of each group the broadcast and the reduction, whether it has them or not; of an alltoall
  * what goes to each rank. */
@@ -204,6 +205,18 @@ out:
   return status;
 }
 
+/* A relay's loads balance unless a link of it counts once for several copies. */
+static const struct copse_node *switch_at(const struct checker *c, int relay) {
+  const struct copse_topology *t = c->topology;
+  for (int e = 0; e < t->n_links; e++) {
+    const struct copse_node *src = &t->nodes[t->links[e].src], *dst = &t->nodes[t->links[e].dst];
+    if (t->links[e].src != relay && t->links[e].dst != relay) continue;
+    if (src->multicast || src->aggregation) return src;
+    if (dst->multicast || dst->aggregation) return dst;
+  }
+  return NULL;
+}
+
 static copse_status add_potential(struct checker *c, int index) {
   const struct copse_groups_potential *p = &c->groups->potentials[index];
   int node = copse_topology_find(c->topology, p->node);
@@ -215,6 +228,11 @@ static copse_status add_potential(struct checker *c, int index) {
   for (int r = 0; r < schedule_of(c, p->group)->n_ranks; r++)
     if (find_rank(c, p->group, r) == node)
       return refute(c, "a potential of group %d names '%s', one of its ranks", p->group, p->node);
+  if (switch_at(c, node))
+    return refute(c,
+                  "the bound has a potential of '%s', which proves nothing at or beside '%s', a "
+                  "switch that copies or adds",
+                  p->node, switch_at(c, node)->id);
   int place = number_of(c, p->group, p->phase, -1) * c->n_nodes + node;
   if (c->has_potential[place]++)
     return refute(c, "'%s' has two potentials in a phase of group %d", p->node, p->group);
@@ -224,17 +242,6 @@ static copse_status add_potential(struct checker *c, int index) {
   copse_status status = copse_means_add(&c->potential, place, value, c->err);
   mpq_clear(value);
   return status;
-}
-
-/* A tree's load on links at such a switch is less than one for every branch. */
-static copse_status refuse_clever_switch(struct checker *c) {
-  for (int v = 0; v < c->n_nodes && c->groups->n_potentials > 0; v++)
-    if (c->topology->nodes[v].multicast || c->topology->nodes[v].aggregation)
-      return refute(c,
-                    "the bound has potentials, which prove nothing beside '%s', a switch that "
-                    "copies or adds",
-                    c->topology->nodes[v].id);
-  return COPSE_OK;
 }
 
 /* ---- the sum ------------------------------------------------------------------------------- */
@@ -293,6 +300,22 @@ static void count_links(struct checker *c, int g, mpq_t *most) {
   mpq_clear(q);
 }
 
+/* The bound, or a little less of it where 64 bits are too few. */
+static copse_status take_bound(struct checker *c, const mpq_t from, struct copse_q *to) {
+  mpq_t q;
+  if (mpz_fits_slong_p(mpq_numref(from)) && mpz_fits_slong_p(mpq_denref(from)))
+    return copse_verify_get_q(from, c->label, to, c->err);
+  mpq_init(q);
+  mpz_mul_2exp(mpq_numref(q), mpq_numref(from), BOUND_BITS);
+  mpz_fdiv_q(mpq_numref(q), mpq_numref(q), mpq_denref(from));
+  mpz_set_ui(mpq_denref(q), 1);
+  mpz_mul_2exp(mpq_denref(q), mpq_denref(q), BOUND_BITS);
+  mpq_canonicalize(q);
+  copse_status status = copse_verify_get_q(q, c->label, to, c->err);
+  mpq_clear(q);
+  return status;
+}
+
 static copse_status add_up(struct checker *c, struct copse_q *bound) {
   mpq_t *most = copse_verify_rationals(c->n_links), due, sum, q;
   copse_status status;
@@ -311,7 +334,7 @@ static copse_status add_up(struct checker *c, struct copse_q *bound) {
     status = refute(c, "nothing crosses the bound's cuts");
   } else {
     mpq_div(sum, due, sum);
-    status = copse_verify_get_q(sum, c->label, bound, c->err);
+    status = take_bound(c, sum, bound);
   }
   mpq_clears(due, sum, q, NULL);
   copse_verify_rationals_free(most, c->n_links);
@@ -360,7 +383,6 @@ copse_status copse_verify_groups_bound(const struct copse_groups *groups,
                       .n_nodes = topology->n_nodes,
                       .err = err};
   copse_status status;
-  COPSE_TRY(refuse_clever_switch(&c));
   COPSE_TRY(prepare(&c));
   COPSE_TRY(take_symmetries(&c));
   for (int i = 0; i < groups->n_cuts; i++) COPSE_TRY(add_cut(&c, i));

@@ -216,6 +216,8 @@ static copse_status try_parts(struct copse_joint_search *s, struct copse_joint *
   *done = true;
   COPSE_TRY(try_basis(s, &trial, err));
   if (trial.proof.feasible) COPSE_TRY(copse_joint_parts(s, trial.solution, out, found, err));
+  s->rounded = trial.proof.feasible && !*found;
+  if (s->rounded) COPSE_TRY(copse_joint_round(s, trial.solution, out, found, err));
   if (*found) COPSE_TRY(separate_parts(s, out, err));
   *done = s->n_cuts == before;
   *found = *found && *done;
@@ -273,6 +275,15 @@ static bool solve_all_columns(struct copse_joint_search *s) {
   return true;
 }
 
+static copse_status hand_over_proof(struct copse_joint_search *s, struct trial *trial,
+                                    struct copse_joint *out, bool *fits, struct copse_err *err) {
+  copse_status status = copse_joint_proof(s, trial->multipliers, out, fits, err);
+  if (status != COPSE_OK || *fits || s->n_rates > 1) return status;
+  s->rounded = true;
+  copse_joint_round_multipliers(trial->multipliers, trial->rows);
+  return copse_joint_proof(s, trial->multipliers, out, fits, err);
+}
+
 /*
  * A proof over all columns that no rate is above the parts', whose values are at hand, with cuts
  * that its solutions ask for. *better: it found none, since there is a better one, or seems to be:
@@ -294,10 +305,10 @@ static copse_status find_proof(struct copse_joint_search *s, int patience,
     if (sum_rates(s) - reached < SAME_RATE) {
       trial_free(&trial);
       COPSE_TRY(try_basis(s, &trial, err));
-      *proved = trial.proof.optimal && has_rate(s, trial.solution, out->rate);
+      *proved = trial.proof.optimal && (s->rounded || has_rate(s, trial.solution, out->rate));
     }
     if (*proved) {
-      status = copse_joint_proof(s, trial.multipliers, out, proved, err);
+      status = hand_over_proof(s, &trial, out, proved, err);
       goto out;
     }
     idle = least - sum_rates(s) > SAME_RATE ? 0 : idle + 1;
@@ -344,7 +355,7 @@ static copse_status search(struct copse_joint_search *s, const struct copse_prog
     COPSE_TRY(find_parts(s, true, progress, out, &found, err));
     if (found) COPSE_TRY(find_proof(s, MAX_ROUNDS, progress, out, &proved, &better, err));
   }
-  if (proved) out->outcome = COPSE_JOINT_PROVED;
+  if (proved) out->outcome = s->rounded ? COPSE_JOINT_CLOSE : COPSE_JOINT_PROVED;
 out:
   return status;
 }

@@ -54,8 +54,12 @@ struct copse_joint_part {
 
 enum copse_joint_outcome {
   COPSE_JOINT_PROVED,
+  /* The optimum's fractions leave 64 bits: parts that load links by about 1e-10 more, a rate that is
+   * rounded down, and a proof in rounded numbers, whose bound is yet to be added up. Not of separate
+   * rates. */
+  COPSE_JOINT_CLOSE,
   COPSE_JOINT_TOO_LARGE, /* beyond options.max_columns, or the rounds ran out */
-  COPSE_JOINT_UNPROVED   /* the simplex method fails, or its fractions leave 64 bits */
+  COPSE_JOINT_UNPROVED   /* the simplex method fails, or fractions of separate rates leave 64 bits */
 };
 
 /*

@@ -1,7 +1,8 @@
 /*
  * Inside src/solver only: one search for a joint optimum. joint.c runs the rounds, joint_model.c
  * writes the programme's rows, joint_orbits.c says which columns are one by symmetry,
- * joint_exact.c turns its rational solution into integers, joint_proof.c its multipliers into cuts.
+ * joint_exact.c turns its rational solution into integers, joint_proof.c its multipliers into cuts;
+ * joint_round.c does so where its fractions are too fine.
  */
 #ifndef COPSE_SOLVER_JOINT_INTERNAL_H
 #define COPSE_SOLVER_JOINT_INTERNAL_H
@@ -45,6 +46,7 @@ struct copse_joint_search {
   int64_t *value, *inner, *middle; /* [n_columns] in units: the solution, a point that no cut
                                       forbids, half way between them */
   int64_t *shares, *capacities;    /* [n_nodes], [n_links]: a phase to be looked at */
+  bool rounded;                    /* the parts or the proof at hand */
 };
 
 /* Roots of equal share, 0 where they are free. */
@@ -89,6 +91,13 @@ bool copse_joint_q(const mpq_t from, struct copse_q *to); /* false beyond 64 bit
 copse_status copse_joint_parts(const struct copse_joint_search *s, mpq_t *solution,
                                struct copse_joint *out, bool *fits,
                                struct copse_err *err) COPSE_CHECKED;
+/* The same in rounded numbers, which load links a little more; false where that can't be. */
+copse_status copse_joint_round(const struct copse_joint_search *s, mpq_t *solution,
+                               struct copse_joint *out, bool *fits,
+                               struct copse_err *err) COPSE_CHECKED;
+/* Multipliers in whole numbers of about 30 bits, whose cuts and potentials are a proof of a little
+ * less. */
+void copse_joint_round_multipliers(mpq_t *multipliers, size_t n);
 /* The cuts and potentials, into *out, whose parts are there. */
 copse_status copse_joint_proof(const struct copse_joint_search *s, mpq_t *multipliers,
                                struct copse_joint *out, bool *fits,

@@ -94,7 +94,7 @@ static bool check(uint64_t seed) {
                   "seed %d: %.12g, the LP over cuts %.12g", (int)seed, rate, expected);
   }
   if (rate > 0) {
-    const char *defect = copse_test_joint_defect(network, trial.groups, trial.n, &joint);
+    const char *defect = copse_test_joint_defect(network, trial.groups, trial.n, &joint, 0);
     ck_assert_msg(defect == NULL, "seed %d: %s", (int)seed, defect);
   }
   bool shared = trial.n > 1 && rate > 0;
@@ -129,7 +129,7 @@ static void expect_rate(const struct copse_net_link *links, const struct copse_j
   find(&network, groups, n, &joint);
   ck_assert_int_eq(joint.outcome, COPSE_JOINT_PROVED);
   ck_assert_msg(copse_q_eq(joint.rate, rate), "rate %s", copse_q_text(joint.rate, text));
-  ck_assert_ptr_null(copse_test_joint_defect(&network, groups, n, &joint));
+  ck_assert_ptr_null(copse_test_joint_defect(&network, groups, n, &joint, 0));
   copse_joint_free(&joint);
 }
 
@@ -328,7 +328,7 @@ static const char *defect_in_full(const struct ring *r, const struct copse_joint
   full.cuts = cuts;
   full.n_cuts = n;
   full.parts = parts;
-  const char *defect = copse_test_joint_defect(&r->network, r->groups, r->n_groups, &full);
+  const char *defect = copse_test_joint_defect(&r->network, r->groups, r->n_groups, &full, 0);
   for (int g = 0; g < r->n_groups; g++) {
     if (r->groups[g].broadcasts) free((struct copse_q *)parts[g].broadcast_potentials);
     if (r->groups[g].reduces) free((struct copse_q *)parts[g].reduce_potentials);
@@ -394,6 +394,49 @@ START_TEST(a_symmetry_that_is_none_is_refused) {
 }
 END_TEST
 
+/* ---- fractions that are too fine ----------------------------------------------------------- */
+
+/* Capacities so large that common denominators leave 64 bits: of 57 bits, and no round numbers. */
+START_TEST(what_64_bits_cannot_hold_is_rounded_and_still_proved) {
+  int close = 0;
+  for (uint64_t seed = 0; seed < 60; seed++) {
+    struct trial trial;
+    struct copse_joint joint;
+    uint64_t state = 77 + seed;
+    draw(2000 + 60 * (uint64_t)_i + seed, &trial);
+    struct copse_network network = trial.instance.network;
+    struct copse_net_link *links = calloc((size_t)network.n_links, sizeof *links);
+    ck_assert_ptr_nonnull(links);
+    for (int e = 0; e < network.n_links; e++) {
+      int back = 0; /* both directions alike keep relays balanced */
+      while (network.links[back].src != network.links[e].dst ||
+             network.links[back].dst != network.links[e].src) {
+        if (++back == network.n_links) break;
+      }
+      links[e] = network.links[e];
+      links[e].capacity = back < e ? links[back].capacity
+                                   : ((int64_t)copse_test_random_int(&state, 1, 1 << 20) << 37) +
+                                         copse_test_random_int(&state, 1, 1 << 29);
+    }
+    network.links = links;
+    find(&network, trial.groups, trial.n, &joint);
+    ck_assert_msg(joint.outcome == COPSE_JOINT_PROVED || joint.outcome == COPSE_JOINT_CLOSE,
+                  "seed %d: outcome %d", (int)seed, joint.outcome);
+    if (joint.rate.num > 0) {
+      bool exact = joint.outcome == COPSE_JOINT_PROVED;
+      const char *defect = copse_test_joint_defect(&network, trial.groups, trial.n, &joint,
+                                                   exact ? 0 : 10000000);
+      ck_assert_msg(defect == NULL, "seed %d: %s", (int)seed, defect);
+    }
+    close += joint.outcome == COPSE_JOINT_CLOSE;
+    copse_joint_free(&joint);
+    free(links);
+    release(&trial);
+  }
+  ck_assert_int_gt(close, 10);
+}
+END_TEST
+
 START_TEST(too_many_columns_are_not_tried) {
   struct copse_net_link links[14];
   struct copse_joint_group group = GROUP(3, left, true, false);
@@ -419,6 +462,7 @@ int main(void) {
   tcase_add_test(tc, one_group_with_free_shares_is_an_allreduce);
   tcase_add_loop_test(tc, symmetries_leave_the_optimum_and_make_a_smaller_programme, 0, 4);
   tcase_add_test(tc, a_symmetry_that_is_none_is_refused);
+  tcase_add_loop_test(tc, what_64_bits_cannot_hold_is_rounded_and_still_proved, 0, 4);
   tcase_add_test(tc, too_many_columns_are_not_tried);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);

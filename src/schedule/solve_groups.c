@@ -29,6 +29,7 @@ struct job {
   struct copse_instance instance;
   struct copse_joint joint, loose;
   const struct copse_joint *proof; /* one of these */
+  bool inexact;                    /* the time may be above the bound */
   struct copse_solve_seconds *seconds;
   struct copse_err *err;
 };
@@ -119,8 +120,17 @@ static copse_status refuse_outcome(const struct job *j, const struct copse_joint
                        "exclude, or bandwidths of fewer digits, would do");
 }
 
-static copse_status run_joint(struct job *j, struct copse_joint *out) {
+/* So coarse that a load over a bandwidth fits 64 bits. */
+static int64_t coarsest_whole(const struct copse_topology *t) {
+  int64_t largest = 1;
+  for (int e = 0; e < t->n_links; e++)
+    if (t->links[e].bandwidth.num > largest) largest = t->links[e].bandwidth.num;
+  return ((int64_t)1 << 61) / largest;
+}
+
+static copse_status run_joint(struct job *j, int64_t max_whole, struct copse_joint *out) {
   struct copse_joint_options options = {.max_columns = MAX_COLUMNS,
+                                        .max_whole = max_whole,
                                         .n_symmetries = j->n_symmetries,
                                         .progress = j->options->progress};
   struct copse_joint_symmetry *symmetries = NULL;
@@ -148,9 +158,10 @@ static copse_status find_loose_bound(struct job *j) {
   if (!loose) return copse_fail_nomem(j->err);
   copse_mark_loose(j->topology, loose);
   for (int g = 0; g < j->n; g++) j->joint_groups[g].loose = loose;
-  COPSE_TRY(run_joint(j, &j->loose));
+  COPSE_TRY(run_joint(j, 0, &j->loose));
   if (!is_good(&j->loose)) status = refuse_outcome(j, &j->loose);
   j->proof = &j->loose;
+  j->inexact = true;
 out:
   return status;
 }
@@ -168,9 +179,10 @@ static copse_status find_joint(struct job *j) {
   if (!j->options->no_symmetry)
     COPSE_TRY(copse_groups_symmetries(j->topology, j->groups, j->n, &j->symmetries,
                                       &j->n_symmetries, j->err));
-  COPSE_TRY(run_joint(j, &j->joint));
+  COPSE_TRY(run_joint(j, 0, &j->joint));
   if (!is_good(&j->joint)) return refuse_outcome(j, &j->joint);
   j->proof = &j->joint;
+  j->inexact = j->joint.outcome == COPSE_JOINT_CLOSE;
   if (trees && copse_has_clever_switch(j->topology)) COPSE_TRY(find_loose_bound(j));
   j->seconds->optimum += copse_clock_seconds() - start;
   scale = (struct copse_q){j->instance.scale, 1};
@@ -209,7 +221,7 @@ out:
   return status;
 }
 
-static copse_status pack_group(struct job *j, int g) {
+static copse_status pack_group(struct job *j, int g, struct copse_err *err) {
   const struct copse_joint_part *from = &j->joint.parts[g];
   struct copse_solve_options options = options_of(j, g);
   struct copse_schedule *schedule;
@@ -220,7 +232,7 @@ static copse_status pack_group(struct job *j, int g) {
   COPSE_TRY(move_exchange(j, g, &exchange));
   struct copse_solve_part part = {from->whole, from->weights, broadcast, reduce,
                                   (const int64_t *const *)exchange};
-  COPSE_TRY(copse_solve_in_part(j->chosen[g], &options, &part, &schedule, j->seconds, j->err));
+  COPSE_TRY(copse_solve_in_part(j->chosen[g], &options, &part, &schedule, j->seconds, err));
   copse_schedule_release(j->result->members[g].schedule);
   j->result->members[g].schedule = schedule;
 out:
@@ -337,6 +349,31 @@ out:
   return status;
 }
 
+static copse_status pack_groups(struct job *j, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  for (int g = 0; g < j->n; g++) {
+    COPSE_TRY(pack_group(j, g, err));
+    copse_progress_report(j->options->progress, "pack", g + 1, j->n);
+  }
+out:
+  return status;
+}
+
+/* Where loads of exact parts over bandwidths leave 64 bits: once more with parts less fine. */
+static copse_status pack_all(struct job *j) {
+  struct copse_err first = COPSE_ERR_INIT;
+  copse_status status = pack_groups(j, &first);
+  if (status == COPSE_OK) return COPSE_OK;
+  if (status != COPSE_OVERFLOW) return copse_fail(j->err, status, "%s", first.text);
+  j->inexact = true;
+  copse_joint_free(&j->joint);
+  j->joint = (struct copse_joint){0};
+  COPSE_TRY(run_joint(j, coarsest_whole(j->topology), &j->joint));
+  status = is_good(&j->joint) ? pack_groups(j, j->err) : refuse_outcome(j, &j->joint);
+out:
+  return status;
+}
+
 static copse_status solve_all(struct job *j) {
   size_t n = (size_t)j->n;
   copse_status status;
@@ -354,11 +391,8 @@ static copse_status solve_all(struct job *j) {
   COPSE_TRY(copy_cuts(j));
   COPSE_TRY(copy_potentials(j));
   COPSE_TRY(copy_symmetries(j));
-  for (int g = 0; g < j->n && !j->options->bound_only; g++) {
-    COPSE_TRY(pack_group(j, g));
-    copse_progress_report(j->options->progress, "pack", g + 1, j->n);
-  }
-  if (j->proof != &j->joint || j->joint.outcome == COPSE_JOINT_CLOSE) status = set_time(j);
+  if (!j->options->bound_only) COPSE_TRY(pack_all(j));
+  if (j->inexact) status = set_time(j);
 out:
   return status;
 }

@@ -391,7 +391,8 @@ copse_status copse_joint_find(const struct copse_network *network,
   struct copse_joint_search s = {.network = network,
                                  .groups = groups,
                                  .n_groups = n_groups,
-                                 .n_rates = options->separate ? n_groups : 1};
+                                 .n_rates = options->separate ? n_groups : 1,
+                                 .max_whole = options->max_whole > 0 ? options->max_whole : INT64_MAX};
   bool small;
   copse_status status;
   *out = (struct copse_joint){.outcome = COPSE_JOINT_TOO_LARGE, .rate = COPSE_Q_ZERO};

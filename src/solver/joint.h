@@ -54,9 +54,9 @@ struct copse_joint_part {
 
 enum copse_joint_outcome {
   COPSE_JOINT_PROVED,
-  /* The optimum's fractions leave 64 bits: parts that load links by about 1e-10 more, a rate that is
-   * rounded down, and a proof in rounded numbers, whose bound is yet to be added up. Not of separate
-   * rates. */
+  /* The optimum's fractions leave 64 bits, or max_whole: parts that load links by about 1e-10 more
+   * (a hundred or so over the whole), a rate that is rounded down, and a proof in rounded numbers,
+   * whose bound is yet to be added up. Not of separate rates. */
   COPSE_JOINT_CLOSE,
   COPSE_JOINT_TOO_LARGE, /* beyond options.max_columns, or the rounds ran out */
   COPSE_JOINT_UNPROVED   /* the simplex method fails, or fractions of separate rates leave 64 bits */
@@ -74,6 +74,7 @@ struct copse_joint_symmetry {
 struct copse_joint_options {
   int max_columns; /* sum over phases of links that may serve it, those counted once that symmetries
                       map to each other */
+  int64_t max_whole; /* of a part, or its fractions count as too fine; 0: as 64 bits allow */
   int n_symmetries;
   const struct copse_joint_symmetry *symmetries; /* [n_symmetries] without extra nodes */
   bool separate;   /* each group has a rate of its own, and the sum is what counts: ways to do one

@@ -120,6 +120,7 @@ static copse_status set_part(const struct copse_joint_search *s, int group, mpq_
     for (size_t i = 0; i < n_slots; i++) reduce_by(slots[i], links, common);
     part->whole /= common;
   }
+  *fits = part->whole <= s->max_whole;
   part->weights = weights;
   part->broadcast = slots[0];
   part->reduce = slots[1];

@@ -47,6 +47,7 @@ struct copse_joint_search {
                                       forbids, half way between them */
   int64_t *shares, *capacities;    /* [n_nodes], [n_links]: a phase to be looked at */
   bool rounded;                    /* the parts or the proof at hand */
+  int64_t max_whole;               /* of parts */
 };
 
 /* Roots of equal share, 0 where they are free. */

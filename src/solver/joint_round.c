@@ -166,14 +166,14 @@ static bool set_rate(struct rounding *r) {
 
 /* A common whole, so that loads of all groups have one denominator. */
 static bool set_whole(struct rounding *r) {
-  int64_t multiple = 1;
+  int64_t multiple = 1, whole = WHOLE < r->s->max_whole ? WHOLE : r->s->max_whole;
   for (int g = 0; g < r->s->n_groups; g++) {
     int64_t roots = copse_joint_roots(r->s, g);
     if (roots == 0) continue;
     multiple *= roots / copse_gcd(multiple, roots);
-    if (multiple > WHOLE >> 20) return false;
+    if (multiple > whole >> 10) return false;
   }
-  r->whole = WHOLE / multiple * multiple;
+  r->whole = whole / multiple * multiple;
   return true;
 }
 

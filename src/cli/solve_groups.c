@@ -164,11 +164,12 @@ static copse_status print_json(const struct job *j) {
                  j->topology->n_nodes, j->topology->n_links,
                  copse_q_text(j->groups->time_per_GB, q));
   copse_text_add_json_number(&text, rate(j->groups->time_per_GB));
-  copse_text_add(&text,
-                 ", \"bound_time_per_GB\": \"%s\", \"bound_kind\": \"groups\", "
-                 "\"groups_optimal\": %s,\n",
-                 copse_q_text(j->groups->bound_time_per_GB, q),
-                 copse_q_eq(j->groups->time_per_GB, j->groups->bound_time_per_GB) ? "true" : "false");
+  copse_text_add(
+      &text,
+      ", \"bound_time_per_GB\": \"%s\", \"bound_kind\": \"groups\", "
+      "\"groups_optimal\": %s,\n",
+      copse_q_text(j->groups->bound_time_per_GB, q),
+      copse_q_eq(j->groups->time_per_GB, j->groups->bound_time_per_GB) ? "true" : "false");
   copse_text_add(&text, " \"groups\": [");
   for (int g = 0; g < j->n; g++) add_group(j, g, &text);
   copse_text_add(&text,

@@ -237,8 +237,8 @@ static copse_status read_generator(const struct reader *r, const cJSON *item, co
   n = 0;
   COPSE_JSON_EACH (number, array) {
     int64_t group;
-    COPSE_TRY(copse_json_int(&r->json, number, item, "an entry of \"groups\"", 0,
-                             r->groups->n - 1, &group, r->err));
+    COPSE_TRY(copse_json_int(&r->json, number, item, "an entry of \"groups\"", 0, r->groups->n - 1,
+                             &group, r->err));
     groups[n++] = (int)group;
   }
   generator->groups = groups;
@@ -258,8 +258,8 @@ static copse_status read_symmetry(const struct reader *r, const cJSON *bound) {
   copse_status status;
   if (!symmetry) return COPSE_OK;
   COPSE_TRY(copse_json_expect_object(&r->json, symmetry, bound, "\"symmetry\"", keys, r->err));
-  COPSE_TRY(read_ids(r, symmetry, "nodes", &r->groups->symmetry_nodes,
-                     &r->groups->n_symmetry_nodes));
+  COPSE_TRY(
+      read_ids(r, symmetry, "nodes", &r->groups->symmetry_nodes, &r->groups->n_symmetry_nodes));
   COPSE_TRY(copse_json_get_array(&r->json, symmetry, "generators", &array, r->err));
   if (!(generators = take(r, array, sizeof *generators))) return copse_fail_nomem(r->err);
   r->groups->generators = generators;
@@ -308,8 +308,7 @@ out:
 static copse_status read_index(const struct reader *r) {
   static const char *const keys[] = {"format", "topology", "time_per_GB", "bound", "groups", NULL};
   static const char *const topology_keys[] = {"name", "sha256", NULL};
-  static const char *const bound_keys[] = {"time_per_GB", "cuts", "potentials", "symmetry",
-                                           NULL};
+  static const char *const bound_keys[] = {"time_per_GB", "cuts", "potentials", "symmetry", NULL};
   const cJSON *root = r->json.root;
   struct copse_groups *g = r->groups;
   copse_status status;

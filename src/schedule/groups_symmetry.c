@@ -18,12 +18,12 @@ struct finder {
   const struct copse_topology *topology;
   const struct copse_group *groups;
   int n_groups, n_nodes;
-  uint64_t *link_colour;        /* [n_links] */
-  uint64_t *base;               /* [n_nodes] what all candidates keep */
-  uint64_t *colours[2];         /* [n_nodes] before and after */
-  struct coloured *sorted[2];   /* [n_nodes] by colour */
-  uint64_t *sums;               /* [n_nodes] scratch */
-  int *orbit;                   /* [n_nodes] the least that a node is an image of */
+  uint64_t *link_colour;      /* [n_links] */
+  uint64_t *base;             /* [n_nodes] what all candidates keep */
+  uint64_t *colours[2];       /* [n_nodes] before and after */
+  struct coloured *sorted[2]; /* [n_nodes] by colour */
+  uint64_t *sums;             /* [n_nodes] scratch */
+  int *orbit;                 /* [n_nodes] the least that a node is an image of */
   int n_tried, n_failed;
   struct copse_groups_symmetry *found;
   size_t n_found, capacity;
@@ -103,8 +103,8 @@ static void tell_more_apart(struct finder *f, int turn) {
   int n_ranks = t->n_ranks, from = -1, to = -1, least = n_ranks;
   for (int i = 0; i < f->n_nodes; i++) {
     const struct coloured *c = &f->sorted[0][i];
-    bool alone = (i == 0 || c[-1].colour != c->colour) &&
-                 (i + 1 == f->n_nodes || c[1].colour != c->colour);
+    bool alone =
+        (i == 0 || c[-1].colour != c->colour) && (i + 1 == f->n_nodes || c[1].colour != c->colour);
     if (alone) continue;
     int a = from < 0 || t->nodes[from].rank < 0 ? n_ranks : t->nodes[from].rank;
     int b = t->nodes[c->node].rank < 0 ? n_ranks : t->nodes[c->node].rank;
@@ -140,8 +140,7 @@ static bool match(struct finder *f, int from, int to, int *image) {
 
 /* ---- what becomes of groups ---------------------------------------------------------------- */
 
-static bool is_image(const struct finder *f, const int *image, int from, int to,
-                     const int *mark) {
+static bool is_image(const struct finder *f, const int *image, int from, int to, const int *mark) {
   const struct copse_group *a = &f->groups[from], *b = &f->groups[to];
   if (a->collective != b->collective || a->n != b->n) return false;
   for (int i = 0; i < b->n; i++)
@@ -262,7 +261,8 @@ copse_status copse_groups_symmetries(const struct copse_topology *topology,
   COPSE_TRY(prepare(&f));
   COPSE_TRY(join_alike(&f, true));
   /* with all ranks in their places, parallel switches */
-  for (int r = 0; r < topology->n_ranks; r++) f.base[topology->rank_nodes[r]] = mix((uint64_t)r + 8);
+  for (int r = 0; r < topology->n_ranks; r++)
+    f.base[topology->rank_nodes[r]] = mix((uint64_t)r + 8);
   f.n_failed = 0;
   COPSE_TRY(join_alike(&f, false));
   *out = f.found;

@@ -65,8 +65,7 @@ static copse_status describe_group(struct job *j, int g) {
   member->n_ranks = group->n;
   member->ranks = ids;
   for (int r = 0; r < group->n; r++)
-    if (!(ids[r] = copy_id(j, group->nodes[r])))
-      return copse_fail_nomem(j->err);
+    if (!(ids[r] = copy_id(j, group->nodes[r]))) return copse_fail_nomem(j->err);
   return COPSE_OK;
 }
 
@@ -139,8 +138,7 @@ static copse_status run_joint(struct job *j, int64_t max_whole, struct copse_joi
   for (int i = 0; i < j->n_symmetries; i++)
     symmetries[i] = (struct copse_joint_symmetry){j->symmetries[i].nodes, j->symmetries[i].groups};
   options.symmetries = symmetries;
-  status =
-      copse_joint_find(&j->instance.network, j->joint_groups, j->n, &options, out, j->err);
+  status = copse_joint_find(&j->instance.network, j->joint_groups, j->n, &options, out, j->err);
 out:
   free(symmetries);
   return status;
@@ -260,9 +258,7 @@ static copse_status copy_cuts(struct job *j) {
     to->weight = from->weight;
     to->nodes = ids;
     for (int v = 0; v < j->topology->n_nodes; v++)
-      if (from->inside[v] &&
-          !(ids[to->n_nodes++] = copy_id(j, v)))
-        return copse_fail_nomem(j->err);
+      if (from->inside[v] && !(ids[to->n_nodes++] = copy_id(j, v))) return copse_fail_nomem(j->err);
   }
   return COPSE_OK;
 }

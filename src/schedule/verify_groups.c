@@ -11,8 +11,8 @@ struct checker {
   const struct copse_groups *groups;
   const struct copse_topology *topology;
   const char *label;
-  int n_links;   /* of the topology */
-  mpq_t *loads;  /* [n_links] of all groups */
+  int n_links;  /* of the topology */
+  mpq_t *loads; /* [n_links] of all groups */
   struct copse_err *err;
 };
 

@@ -7,7 +7,6 @@
 #include "base/memory.h"
 #include "schedule/verify_groups_means.h"
 #include "schedule/verify_internal.h"
-#include "topology/symmetry.h"
 
 #define MAX_PLACES (1 << 28)
 #define BOUND_BITS 50 /* of a bound's fraction that is rounded */
@@ -18,10 +17,10 @@ struct checker {
   const struct copse_groups *groups;
   const struct copse_topology *topology;
   const char *label;
-  int n_links, n_nodes; /* of the topology */
-  int n_phases, n_ranks; /* over all groups */
-  int *first_phase;      /* [n groups] */
-  int *first_rank;       /* [n groups] */
+  int n_links, n_nodes;         /* of the topology */
+  int n_phases, n_ranks;        /* over all groups */
+  int *first_phase;             /* [n groups] */
+  int *first_rank;              /* [n groups] */
   struct copse_means crossed;   /* [n_phases * n_links] weight of the cuts */
   struct copse_means potential; /* [n_phases * n_nodes] */
   struct copse_means around;    /* [n_ranks] weight of the cuts that hold it */
@@ -51,22 +50,36 @@ static void mark_members(struct checker *c, int g) {
 
 /* ---- symmetries ---------------------------------------------------------------------------- */
 
-/* Names to numbers. */
-static copse_status read_images(struct checker *c, int i, int *image) {
+/* Names to numbers; each node is the image of one. */
+static bool read_nodes(struct checker *c, int i, int *image) {
   const struct copse_groups *all = c->groups;
-  bool is = all->n_symmetry_nodes == c->n_nodes;
-  copse_status status = COPSE_OK;
+  if (all->n_symmetry_nodes != c->n_nodes) return false;
+  memset(c->inside, 0, (size_t)c->n_nodes);
   for (int v = 0; v < c->n_nodes; v++) image[v] = -1;
-  for (int k = 0; k < c->n_nodes && is; k++) {
+  for (int k = 0; k < c->n_nodes; k++) {
     int from = copse_topology_find(c->topology, all->symmetry_nodes[k]);
     int to = copse_topology_find(c->topology, all->generators[i].images[k]);
-    is = from >= 0 && to >= 0;
-    if (is) image[from] = to;
+    if (from < 0 || to < 0 || image[from] >= 0 || c->inside[to]++) return false;
+    image[from] = to;
   }
-  if (is) COPSE_TRY(copse_topology_is_automorphism(c->topology, image, &is, c->err));
-  if (!is) status = refute(c, "generator %d of the bound is no symmetry of the topology", i);
-out:
-  return status;
+  return true;
+}
+
+/* Ranks to ranks, marked switches to such, links to links of the same bandwidth. */
+static bool keeps_topology(const struct checker *c, const int *image, int *link_image) {
+  const struct copse_topology *t = c->topology;
+  for (int v = 0; v < c->n_nodes; v++) {
+    const struct copse_node *a = &t->nodes[v], *b = &t->nodes[image[v]];
+    if ((a->rank >= 0) != (b->rank >= 0) || a->multicast != b->multicast ||
+        a->aggregation != b->aggregation)
+      return false;
+  }
+  for (int e = 0; e < c->n_links; e++) {
+    int f = copse_topology_find_link(t, image[t->links[e].src], image[t->links[e].dst]);
+    if (f < 0 || !copse_q_eq(t->links[f].bandwidth, t->links[e].bandwidth)) return false;
+    link_image[e] = f;
+  }
+  return true;
 }
 
 static bool same_kind(const struct copse_schedule *a, const struct copse_schedule *b) {
@@ -81,8 +94,8 @@ static copse_status join_group(struct checker *c, int i, int g, int h, const int
   mark_members(c, h);
   for (int r = 0; r < from->n_ranks && is; r++) {
     int rank = c->member[image[find_rank(c, g, r)]] - 1;
-    is = rank >= 0 && (!copse_collective_rooted(from->collective) ||
-                       (r == from->root) == (rank == to->root));
+    is = rank >= 0 &&
+         (!copse_collective_rooted(from->collective) || (r == from->root) == (rank == to->root));
     if (is) copse_means_join(&c->around, c->first_rank[g] + r, c->first_rank[h] + rank);
   }
   if (is) return COPSE_OK;
@@ -120,15 +133,15 @@ out:
 }
 
 static copse_status take_symmetries(struct checker *c) {
-  const struct copse_topology *t = c->topology;
   int *image = NULL, *link_image = NULL;
   copse_status status;
   COPSE_TRY(copse_calloc((size_t)c->n_nodes, sizeof *image, &image, c->err));
   COPSE_TRY(copse_calloc((size_t)c->n_links, sizeof *link_image, &link_image, c->err));
   for (int i = 0; i < c->groups->n_generators; i++) {
-    COPSE_TRY(read_images(c, i, image));
-    for (int e = 0; e < c->n_links; e++)
-      link_image[e] = copse_topology_find_link(t, image[t->links[e].src], image[t->links[e].dst]);
+    if (!read_nodes(c, i, image) || !keeps_topology(c, image, link_image)) {
+      status = refute(c, "generator %d of the bound is no symmetry of the topology", i);
+      goto out;
+    }
     COPSE_TRY(join_images(c, i, image, link_image));
   }
 out:
@@ -220,8 +233,7 @@ static const struct copse_node *switch_at(const struct checker *c, int relay) {
 static copse_status add_potential(struct checker *c, int index) {
   const struct copse_groups_potential *p = &c->groups->potentials[index];
   int node = copse_topology_find(c->topology, p->node);
-  if (exchanges(c, p->group))
-    return refute(c, "group %d, an alltoall, has potentials", p->group);
+  if (exchanges(c, p->group)) return refute(c, "group %d, an alltoall, has potentials", p->group);
   if (!has_phase(c, p->group, p->phase, -1))
     return refute(c, "a potential is of a phase that group %d lacks", p->group);
   if (node < 0) return refute(c, "a potential names '%s', which the topology lacks", p->node);
@@ -277,7 +289,8 @@ static bool is_open(const struct checker *c, const struct copse_schedule *s, int
   return true;
 }
 
-/* What a unit of each link counts in phases of the group at hand, where that is more than in others. */
+/* What a unit of each link counts in phases of the group at hand, where that is more than in
+ * others. */
 static void count_links(struct checker *c, int g, mpq_t *most) {
   const struct copse_schedule *s = schedule_of(c, g);
   int end = g + 1 < c->groups->n ? c->first_phase[g + 1] : c->n_phases;
@@ -365,8 +378,7 @@ static copse_status prepare(struct checker *c) {
   COPSE_TRY(copse_means_new(c->n_phases * c->n_links, &c->crossed, c->err));
   COPSE_TRY(copse_means_new(c->n_phases * c->n_nodes, &c->potential, c->err));
   COPSE_TRY(copse_means_new(c->n_ranks, &c->around, c->err));
-  COPSE_TRY(
-      copse_calloc((size_t)(c->n_phases * c->n_nodes), 1, &c->has_potential, c->err));
+  COPSE_TRY(copse_calloc((size_t)(c->n_phases * c->n_nodes), 1, &c->has_potential, c->err));
   COPSE_TRY(copse_calloc((size_t)c->n_nodes, sizeof *c->member, &c->member, c->err));
   COPSE_TRY(copse_calloc((size_t)c->n_nodes, 1, &c->inside, c->err));
 out:

@@ -12,8 +12,8 @@
 /* In the rounded solution a cut may be violated by this part of the rate without telling. */
 #define SLACK_PART ((int64_t)1 << 28)
 #define CUTS_AT_ONCE 6
-/* The rate alone has many solutions, whose cuts are found one after the other; once it stands still,
- * short ways lead to the end sooner. */
+/* The rate alone has many solutions, whose cuts are found one after the other; once it stands
+ * still, short ways lead to the end sooner. */
 #define PATIENCE 5
 /* Units by which two rates may differ before rationals are asked. */
 #define SAME_RATE (COPSE_LP_UNITS >> 26)
@@ -49,7 +49,8 @@ out:
 /* Whether the phase has a terminal that is not looked at as another's image. */
 static bool has_leader(const struct copse_joint_search *s, const struct copse_joint_phase *q) {
   for (int i = 0; i < copse_joint_terminals(s, q); i++)
-    if (copse_joint_reaches(q, i) && copse_joint_leads(q, copse_joint_terminal(s, q, i))) return true;
+    if (copse_joint_reaches(q, i) && copse_joint_leads(q, copse_joint_terminal(s, q, i)))
+      return true;
   return false;
 }
 
@@ -68,7 +69,8 @@ out:
   return status;
 }
 
-/* Cuts around one terminal: with each wide enough, what is the next? Several at once save rounds. */
+/* Cuts around one terminal: with each wide enough, what is the next? Several at once save rounds.
+ */
 static copse_status separate_terminal(struct copse_joint_search *s, int phase,
                                       struct copse_flow *flow, int terminal, int64_t sum,
                                       int64_t enough, size_t first, struct copse_err *err) {
@@ -388,11 +390,12 @@ copse_status copse_joint_find(const struct copse_network *network,
                               const struct copse_joint_group *groups, int n_groups,
                               const struct copse_joint_options *options, struct copse_joint *out,
                               struct copse_err *err) {
-  struct copse_joint_search s = {.network = network,
-                                 .groups = groups,
-                                 .n_groups = n_groups,
-                                 .n_rates = options->separate ? n_groups : 1,
-                                 .max_whole = options->max_whole > 0 ? options->max_whole : INT64_MAX};
+  struct copse_joint_search s = {
+      .network = network,
+      .groups = groups,
+      .n_groups = n_groups,
+      .n_rates = options->separate ? n_groups : 1,
+      .max_whole = options->max_whole > 0 ? options->max_whole : INT64_MAX};
   bool small;
   copse_status status;
   *out = (struct copse_joint){.outcome = COPSE_JOINT_TOO_LARGE, .rate = COPSE_Q_ZERO};

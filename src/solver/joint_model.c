@@ -3,7 +3,7 @@
 
 #include "solver/joint_internal.h"
 
-#define MAX_PLACES 4000000 /* links of use, summed over phases: what symmetries may make small */
+#define MAX_PLACES 4000000  /* links of use, summed over phases: what symmetries may make small */
 #define MAX_CELLS (1 << 28) /* nodes and links, summed over phases */
 
 int copse_joint_roots(const struct copse_joint_search *s, int group) {
@@ -124,7 +124,8 @@ out:
 
 /* ---- columns to begin with --------------------------------------------------------------- */
 
-/* In trees a way from one terminal ends at the next; what goes to a member passes through others. */
+/* In trees a way from one terminal ends at the next; what goes to a member passes through others.
+ */
 static bool leads_on(const struct copse_joint_phase *phase, const bool *terminal, int from,
                      int node) {
   return node == from || !terminal[node] || phase->sink >= 0;
@@ -305,8 +306,8 @@ out:
 }
 
 /* What enters less what leaves; a negative factor: the other way round. */
-static void count_gain(struct copse_joint_search *s, const struct copse_joint_phase *phase, int node,
-                       int64_t factor) {
+static void count_gain(struct copse_joint_search *s, const struct copse_joint_phase *phase,
+                       int node, int64_t factor) {
   for (int e = 0; e < s->network->n_links; e++) {
     const struct copse_net_link *link = &s->network->links[e];
     if (phase->column[e] >= 0 && (link->src == node || link->dst == node))
@@ -330,7 +331,8 @@ out:
 /* What goes to one member is a flow: every other one adds its share. */
 static copse_status add_flow_rows(struct copse_joint_search *s, struct copse_joint_phase *phase,
                                   const bool *terminal, struct copse_err *err) {
-  int roots = copse_joint_roots(s, phase->group), sink = copse_joint_terminal(s, phase, phase->sink);
+  int roots = copse_joint_roots(s, phase->group),
+      sink = copse_joint_terminal(s, phase, phase->sink);
   copse_status status = COPSE_OK;
   for (int v = 0; v < s->network->n_nodes; v++) {
     if (v == sink || !copse_joint_leads(phase, v)) continue;

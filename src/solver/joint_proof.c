@@ -124,7 +124,8 @@ out:
 static copse_status set_potentials(struct proof *p, const struct copse_joint_phase *phase) {
   struct copse_joint_part *part = &p->out->parts[phase->group];
   int n_nodes = p->s->network->n_nodes;
-  struct copse_q *potentials = copse_arena_alloc(&p->out->arena, (size_t)n_nodes, sizeof *potentials);
+  struct copse_q *potentials =
+      copse_arena_alloc(&p->out->arena, (size_t)n_nodes, sizeof *potentials);
   if (!potentials) return copse_fail_nomem(p->err);
   for (int v = 0; v < n_nodes && p->fits; v++) {
     int row = phase->relay_row[copse_joint_anchor(phase, v)];

@@ -355,19 +355,20 @@ static struct copse_topology *two_hosts(const char *marks) {
                    "{\"format\": \"copse-topology/1\", \"name\": \"m\", \"nodes\": [");
   for (int h = 0; h < 2; h++) {
     for (int i = 0; i < 4; i++)
-      n += snprintf(text + n, sizeof text - (size_t)n, "{\"id\": \"g%d%d\", \"type\": \"gpu\"}, ", h,
-                    i);
-    n += snprintf(text + n, sizeof text - (size_t)n, "{\"id\": \"s%d\", \"type\": \"switch\"%s}, ", h,
-                  marks);
+      n += snprintf(text + n, sizeof text - (size_t)n, "{\"id\": \"g%d%d\", \"type\": \"gpu\"}, ",
+                    h, i);
+    n += snprintf(text + n, sizeof text - (size_t)n, "{\"id\": \"s%d\", \"type\": \"switch\"%s}, ",
+                  h, marks);
   }
   n += snprintf(text + n, sizeof text - (size_t)n,
                 "{\"id\": \"r\", \"type\": \"switch\"}], \"links\": [");
   for (int h = 0; h < 2; h++)
     for (int i = 0; i < 4; i++)
-      n += snprintf(text + n, sizeof text - (size_t)n,
-                    "{\"src\": \"g%d%d\", \"dst\": \"s%d\", \"bandwidth\": 12}, {\"src\": \"g%d%d\", "
-                    "\"dst\": \"r\", \"bandwidth\": %d}%s",
-                    h, i, h, h, i, 2 + i, h == 1 && i == 3 ? "]}" : ", ");
+      n += snprintf(
+          text + n, sizeof text - (size_t)n,
+          "{\"src\": \"g%d%d\", \"dst\": \"s%d\", \"bandwidth\": 12}, {\"src\": \"g%d%d\", "
+          "\"dst\": \"r\", \"bandwidth\": %d}%s",
+          h, i, h, h, i, 2 + i, h == 1 && i == 3 ? "]}" : ", ");
   ASSERT_OK(copse_topology_parse("t.json", text, strlen(text), NULL, &topology, &err), &err);
   return topology;
 }
@@ -405,7 +406,8 @@ START_TEST(switches_that_copy_are_no_obstacle) {
   ck_assert(copse_q_eq(with->bound_time_per_GB, bound->bound_time_per_GB));
   ASSERT_OK(copse_verify_groups(with, marked, "index.json", &report, &err), &err);
   ck_assert(copse_q_eq(report.bound, with->bound_time_per_GB));
-  struct copse_groups_potential beside = {with->members[0].collective == COPSE_ALLTOALL, 0, "s0", {1, 7}};
+  struct copse_groups_potential beside = {
+      with->members[0].collective == COPSE_ALLTOALL, 0, "s0", {1, 7}};
   if (with->members[beside.group].collective == COPSE_REDUCE) beside.phase = COPSE_PHASE_REDUCE;
   with->potentials = &beside;
   with->n_potentials = 1;
@@ -428,27 +430,28 @@ START_TEST(what_64_bits_cannot_hold_gets_a_stated_gap) {
     struct copse_verify_groups_report report;
     struct copse_err err = COPSE_ERR_INIT;
     char text[4000];
-    int n = snprintf(text, sizeof text,
-                     "{\"format\": \"copse-topology/1\", \"name\": \"d\", \"nodes\": [{\"id\": \"s\", "
-                     "\"type\": \"switch\"}");
+    int n =
+        snprintf(text, sizeof text,
+                 "{\"format\": \"copse-topology/1\", \"name\": \"d\", \"nodes\": [{\"id\": \"s\", "
+                 "\"type\": \"switch\"}");
     for (int i = 0; i < 7; i++)
       n += snprintf(text + n, sizeof text - (size_t)n, ", {\"id\": \"g%d\", \"type\": \"gpu\"}", i);
     n += snprintf(text + n, sizeof text - (size_t)n, "], \"links\": [");
     for (int i = 0; i < 7; i++)
-      n += snprintf(text + n, sizeof text - (size_t)n,
-                    "{\"src\": \"g%d\", \"dst\": \"g%d\", \"bandwidth\": %d.%07d}, {\"src\": \"g%d\", "
-                    "\"dst\": \"s\", \"bandwidth\": %d.%07d}%s",
-                    i, (i + 1) % 7, copse_test_random_int(&state, 10, 400),
-                    copse_test_random_int(&state, 0, 9999999), i,
-                    copse_test_random_int(&state, 10, 400),
-                    copse_test_random_int(&state, 0, 9999999), i == 6 ? "]}" : ", ");
+      n += snprintf(
+          text + n, sizeof text - (size_t)n,
+          "{\"src\": \"g%d\", \"dst\": \"g%d\", \"bandwidth\": %d.%07d}, {\"src\": \"g%d\", "
+          "\"dst\": \"s\", \"bandwidth\": %d.%07d}%s",
+          i, (i + 1) % 7, copse_test_random_int(&state, 10, 400),
+          copse_test_random_int(&state, 0, 9999999), i, copse_test_random_int(&state, 10, 400),
+          copse_test_random_int(&state, 0, 9999999), i == 6 ? "]}" : ", ");
     ASSERT_OK(copse_topology_parse("t.json", text, strlen(text), NULL, &t, &err), &err);
-    struct copse_groups *groups =
-        solve_list(t, "allreduce 0-4\nallgather 1,3,5,6\nreduce_scatter 0,2,5\nalltoall 2-6\n", false);
+    struct copse_groups *groups = solve_list(
+        t, "allreduce 0-4\nallgather 1,3,5,6\nreduce_scatter 0,2,5\nalltoall 2-6\n", false);
     ASSERT_OK(copse_verify_groups(groups, t, "index.json", &report, &err), &err);
     double time = copse_q_to_double(report.time_per_GB), bound = copse_q_to_double(report.bound);
-    ck_assert_msg(time >= bound * (1 - 1e-15) && time <= bound * (1 + 1e-6), "seed %d: %.17g, %.17g",
-                  (int)seed, time, bound);
+    ck_assert_msg(time >= bound * (1 - 1e-15) && time <= bound * (1 + 1e-6),
+                  "seed %d: %.17g, %.17g", (int)seed, time, bound);
     above += !report.optimal;
     copse_groups_release(groups);
     copse_topology_release(t);
@@ -492,7 +495,8 @@ static int check_symmetries(const struct copse_topology *t, const struct copse_g
       int f = copse_topology_find_link(t, image[t->links[e].src], image[t->links[e].dst]);
       ck_assert(f >= 0 && copse_q_eq(t->links[e].bandwidth, t->links[f].bandwidth));
     }
-    for (int g = 0; g < n; g++) ck_assert(maps_group(&groups[g], &groups[found[i].groups[g]], image));
+    for (int g = 0; g < n; g++)
+      ck_assert(maps_group(&groups[g], &groups[found[i].groups[g]], image));
   }
   for (int r = 0; r < t->n_ranks; r++) {
     int first = 0;
@@ -539,9 +543,12 @@ END_TEST
 
 /* The optimum without symmetries, and schedules that the verifier accepts. */
 START_TEST(symmetries_leave_the_joint_optimum) {
-  static const char *const lists[] = {
-      FOUR_TENSOR, FOUR_DATA, FOUR_TENSOR FOUR_DATA, "alltoall 0-7\nalltoall 8-15\n" FOUR_DATA,
-      "allreduce 0-3\nallreduce 4-7\nallreduce 0,4,8,12\n", "broadcast:0 0,4\nbroadcast:0 1,5\n"};
+  static const char *const lists[] = {FOUR_TENSOR,
+                                      FOUR_DATA,
+                                      FOUR_TENSOR FOUR_DATA,
+                                      "alltoall 0-7\nalltoall 8-15\n" FOUR_DATA,
+                                      "allreduce 0-3\nallreduce 4-7\nallreduce 0,4,8,12\n",
+                                      "broadcast:0 0,4\nbroadcast:0 1,5\n"};
   struct trial trial = {.topology = synthetic(FOUR)};
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_group *groups;

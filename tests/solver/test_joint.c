@@ -212,8 +212,8 @@ static void add_ring_links(struct ring *r, int n, int v, int w, int shift, int64
       int from = i * n + v, to = (i + shift) % r->copies * n + w;
       bool is_there = from == to;
       for (int e = 0; e < r->network.n_links; e++)
-        is_there = is_there || (r->links[e].src == (back ? to : from) &&
-                                r->links[e].dst == (back ? from : to));
+        is_there = is_there ||
+                   (r->links[e].src == (back ? to : from) && r->links[e].dst == (back ? from : to));
       if (!is_there)
         r->links[r->network.n_links++] =
             (struct copse_net_link){back ? to : from, back ? from : to, capacity};
@@ -322,7 +322,8 @@ static const char *defect_in_full(const struct ring *r, const struct copse_joint
     }
   for (int g = 0; g < r->n_groups; g++) {
     parts[g] = joint->parts[g];
-    if (r->groups[g].broadcasts) parts[g].broadcast_potentials = mean_potentials(r, joint, g, false);
+    if (r->groups[g].broadcasts)
+      parts[g].broadcast_potentials = mean_potentials(r, joint, g, false);
     if (r->groups[g].reduces) parts[g].reduce_potentials = mean_potentials(r, joint, g, true);
   }
   full.cuts = cuts;
@@ -424,8 +425,8 @@ START_TEST(what_64_bits_cannot_hold_is_rounded_and_still_proved) {
                   "seed %d: outcome %d", (int)seed, joint.outcome);
     if (joint.rate.num > 0) {
       bool exact = joint.outcome == COPSE_JOINT_PROVED;
-      const char *defect = copse_test_joint_defect(&network, trial.groups, trial.n, &joint,
-                                                   exact ? 0 : 10000000);
+      const char *defect =
+          copse_test_joint_defect(&network, trial.groups, trial.n, &joint, exact ? 0 : 10000000);
       ck_assert_msg(defect == NULL, "seed %d: %s", (int)seed, defect);
     }
     close += joint.outcome == COPSE_JOINT_CLOSE;

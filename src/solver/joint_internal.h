@@ -17,7 +17,7 @@ struct copse_joint_phase {
   int *column;    /* [n_links] of a_q[e] and all its images, -1: of no use to it */
   int *relay_row; /* [n_nodes] of the balance, with a sink of what a node adds; -1: none */
   int *anchor;    /* [n_nodes] the only node that a relay of no use hangs on, -1: of use */
-  int *leader;    /* [n_nodes] the first of its images in all phases, if that is in this one; else -1 */
+  int *leader;    /* [n_nodes] the first of its images in all phases; -1: not in this one */
 };
 
 struct copse_joint_row {

@@ -3,7 +3,7 @@
 
 #include "solver/joint_internal.h"
 
-#define MAX_PLACES 4000000  /* links of use, summed over phases: what symmetries may make small */
+#define MAX_PLACES 16000000  /* links of use, summed over phases: what symmetries may make small */
 #define MAX_CELLS (1 << 28) /* nodes and links, summed over phases */
 
 int copse_joint_roots(const struct copse_joint_search *s, int group) {

@@ -14,7 +14,7 @@
 #include "topology/modify.h"
 
 /* Links that may serve a phase, summed over phases; beyond, the simplex method takes hours. */
-#define MAX_COLUMNS 20000
+#define MAX_COLUMNS 100000
 
 struct job {
   const struct copse_topology *topology;
@@ -114,9 +114,10 @@ static copse_status refuse_outcome(const struct job *j, const struct copse_joint
                          "%d groups on %d links are too much for the joint optimum (%d variables; "
                          "at most %d); fewer groups, or --others exclude, would do",
                          j->n, j->topology->n_links, joint->columns, MAX_COLUMNS);
-  return copse_fail_at(j->err, COPSE_OVERFLOW, j->options->groups_label, 0,
-                       "the fractions of the groups' joint optimum don't fit 64 bits; --others "
-                       "exclude, or bandwidths of fewer digits, would do");
+  return copse_fail_at(j->err, COPSE_NOMEM, j->options->groups_label, 0,
+                       "the simplex method finds no basis of the groups' joint optimum that "
+                       "rationals confirm; --others exclude, or bandwidths of fewer digits, would "
+                       "do");
 }
 
 /* So coarse that a load over a bandwidth fits 64 bits. */
@@ -161,6 +162,7 @@ static copse_status find_loose_bound(struct job *j) {
   j->proof = &j->loose;
   j->inexact = true;
 out:
+  for (int g = 0; g < j->n; g++) j->joint_groups[g].loose = NULL; /* parts are to be balanced */
   return status;
 }
 

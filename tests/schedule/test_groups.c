@@ -433,7 +433,8 @@ START_TEST(what_64_bits_cannot_hold_gets_a_stated_gap) {
     int n =
         snprintf(text, sizeof text,
                  "{\"format\": \"copse-topology/1\", \"name\": \"d\", \"nodes\": [{\"id\": \"s\", "
-                 "\"type\": \"switch\"}");
+                 "\"type\": \"switch\"%s}",
+                 seed % 3 == 2 ? ", \"multicast\": true" : "");
     for (int i = 0; i < 7; i++)
       n += snprintf(text + n, sizeof text - (size_t)n, ", {\"id\": \"g%d\", \"type\": \"gpu\"}", i);
     n += snprintf(text + n, sizeof text - (size_t)n, "], \"links\": [");
@@ -450,9 +451,9 @@ START_TEST(what_64_bits_cannot_hold_gets_a_stated_gap) {
         t, "allreduce 0-4\nallgather 1,3,5,6\nreduce_scatter 0,2,5\nalltoall 2-6\n", false);
     ASSERT_OK(copse_verify_groups(groups, t, "index.json", &report, &err), &err);
     double time = copse_q_to_double(report.time_per_GB), bound = copse_q_to_double(report.bound);
-    ck_assert_msg(time >= bound * (1 - 1e-15) && time <= bound * (1 + 1e-6),
+    ck_assert_msg(time >= bound * (1 - 1e-15) && (seed % 3 == 2 || time <= bound * (1 + 1e-6)),
                   "seed %d: %.17g, %.17g", (int)seed, time, bound);
-    above += !report.optimal;
+    above += seed % 3 < 2 && !report.optimal;
     copse_groups_release(groups);
     copse_topology_release(t);
   }

@@ -102,12 +102,14 @@ struct copse_joint {
  *                                      x_g(S) <= a_q(entering S), a reduction
  *   for each g:                        sum_v x_g[v] = R, and x_g[v] = R / roots unless free
  *
- * (of an alltoall a phase is what goes to one member, S misses that one, and no balance is needed)
- * is the problem: the loads of trees over paths are such an a, and by Edmonds' theorem, with edge
- * splitting at the relays, which are balanced, every such a carries such trees; the groups meet
- * only in the first row. It is solved by cutting planes: the cuts found so far, and a maximum
- * flow per phase and member for those that its solution violates. With one group that reduces and
- * broadcasts this is solver/shares.h.
+ * (of an alltoall a phase is what goes to one member, and a_q is the flow itself: every other member
+ * adds its share to it, x_g[v]) is the problem: the loads of trees over paths are such an a, and by
+ * Edmonds' theorem, with edge splitting at the relays, which are balanced, every such a carries such
+ * trees; the groups meet only in the first row. It is solved by cutting planes: the cuts found so
+ * far, and maximum flows per phase and member for those that its solution violates, several around
+ * each member. The multipliers of an alltoall's rows are distances to the member; the proof has them
+ * as cuts, one between every two. With one group that reduces and broadcasts this is
+ * solver/shares.h.
  *
  * What is left of the links when R is as large as it can be allows many solutions; one that takes
  * the least of them makes short trees and is found in few rounds, over the links of shortest ways

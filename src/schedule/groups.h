@@ -82,8 +82,13 @@ struct copse_groups_member {
  *
  * where a group's due is the least weight of its cuts of both phases around one of its ranks for
  * an allreduce, else the mean weight around its roots. For a tree of root v crosses each cut that
- * holds v and misses a rank (the flow to a rank each cut that misses it), and what trees load relays with is balanced. The maximum is over
- * phases that may use the link at all.
+ * holds v and misses a rank (the flow to a rank each cut that misses it), and what trees load relays
+ * with is balanced, but at or beside switches that copy or add, where there are no potentials. The
+ * maximum is over phases that may use the link at all.
+ *
+ * With symmetries, each cut and potential stands for the mean over its images: Y_q(e), p_q and the
+ * weight around a rank become the means over what the generators, one after the other in any order,
+ * take them to. Any cuts and potentials are a proof, so their images are, and so is the mean.
  */
 struct copse_groups {
   const char *topology_name, *topology_sha256;

@@ -47,7 +47,7 @@ struct copse_joint_part {
   int64_t whole;                     /* 0 without a rate */
   const int64_t *weights;            /* [n_members] */
   const int64_t *broadcast, *reduce; /* [n_links], NULL without the phase */
-  const int64_t *const *exchange;    /* [n_members] of an alltoall: to each, not balanced; or NULL */
+  const int64_t *const *exchange;    /* [n_members] of an alltoall: at least a flow to each; or NULL */
   /* [n_nodes] of the proof, 0 for members; NULL without the phase */
   const struct copse_q *broadcast_potentials, *reduce_potentials;
 };

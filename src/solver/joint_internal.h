@@ -63,7 +63,8 @@ bool copse_joint_leads(const struct copse_joint_phase *phase, int node);
 
 int copse_joint_rate_column(const struct copse_joint_search *s, int group);
 /* Terminal i of a phase: its group's members, then its extra ones. */
-int copse_joint_terminals(const struct copse_joint_search *s, const struct copse_joint_phase *phase);
+int copse_joint_terminals(const struct copse_joint_search *s,
+                          const struct copse_joint_phase *phase);
 int copse_joint_terminal(const struct copse_joint_search *s, const struct copse_joint_phase *phase,
                          int i);
 

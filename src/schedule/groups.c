@@ -38,6 +38,21 @@ static const char *phase_name(enum copse_phase phase) {
   return phase == COPSE_PHASE_REDUCE ? "reduce" : "broadcast";
 }
 
+static void add_symmetry(struct copse_text *text, const struct copse_groups *groups) {
+  copse_text_add(text, ",\n  \"symmetry\": {");
+  add_ids(text, "nodes", groups->symmetry_nodes, groups->n_symmetry_nodes);
+  copse_text_add(text, ",\n   \"generators\": [");
+  for (int i = 0; i < groups->n_generators; i++) {
+    copse_text_add(text, "%s\n    {\"groups\": [", i > 0 ? "," : "");
+    for (int g = 0; g < groups->n; g++)
+      copse_text_add(text, "%s%d", g > 0 ? "," : "", groups->generators[i].groups[g]);
+    copse_text_add(text, "],\n     ");
+    add_ids(text, "images", groups->generators[i].images, groups->n_symmetry_nodes);
+    copse_text_add(text, "}");
+  }
+  copse_text_add(text, "]}");
+}
+
 static void add_bound(struct copse_text *text, const struct copse_groups *groups) {
   copse_text_add(text, " \"bound\": {");
   add_rational(text, "time_per_GB", groups->bound_time_per_GB);
@@ -64,7 +79,9 @@ static void add_bound(struct copse_text *text, const struct copse_groups *groups
     add_rational(text, "value", p->value);
     copse_text_add(text, "}");
   }
-  copse_text_add(text, "]},\n");
+  copse_text_add(text, "]");
+  if (groups->n_generators > 0) add_symmetry(text, groups);
+  copse_text_add(text, "},\n");
 }
 
 copse_status copse_groups_to_json(const struct copse_groups *groups, char **out, size_t *size,
@@ -208,6 +225,50 @@ out:
   return status;
 }
 
+static copse_status read_generator(const struct reader *r, const cJSON *item, const cJSON *parent,
+                                   struct copse_groups_generator *generator) {
+  static const char *const keys[] = {"groups", "images", NULL};
+  const cJSON *array;
+  int *groups, n;
+  copse_status status;
+  COPSE_TRY(copse_json_expect_object(&r->json, item, parent, "a generator", keys, r->err));
+  COPSE_TRY(copse_json_get_array(&r->json, item, "groups", &array, r->err));
+  if (!(groups = take(r, array, sizeof *groups))) return copse_fail_nomem(r->err);
+  n = 0;
+  COPSE_JSON_EACH (number, array) {
+    int64_t group;
+    COPSE_TRY(copse_json_int(&r->json, number, item, "an entry of \"groups\"", 0, r->groups->n - 1,
+                             &group, r->err));
+    groups[n++] = (int)group;
+  }
+  generator->groups = groups;
+  if (n != r->groups->n)
+    return refuse(r, array, item, "\"groups\" must have an entry for every group");
+  COPSE_TRY(read_ids(r, item, "images", &generator->images, &n));
+  if (n != r->groups->n_symmetry_nodes)
+    return refuse(r, item, NULL, "\"images\" must have an entry for every one of \"nodes\"");
+out:
+  return status;
+}
+
+static copse_status read_symmetry(const struct reader *r, const cJSON *bound) {
+  static const char *const keys[] = {"nodes", "generators", NULL};
+  const cJSON *symmetry = copse_json_get(bound, "symmetry"), *array;
+  struct copse_groups_generator *generators;
+  copse_status status;
+  if (!symmetry) return COPSE_OK;
+  COPSE_TRY(copse_json_expect_object(&r->json, symmetry, bound, "\"symmetry\"", keys, r->err));
+  COPSE_TRY(
+      read_ids(r, symmetry, "nodes", &r->groups->symmetry_nodes, &r->groups->n_symmetry_nodes));
+  COPSE_TRY(copse_json_get_array(&r->json, symmetry, "generators", &array, r->err));
+  if (!(generators = take(r, array, sizeof *generators))) return copse_fail_nomem(r->err);
+  r->groups->generators = generators;
+  COPSE_JSON_EACH (item, array)
+    COPSE_TRY(read_generator(r, item, symmetry, &generators[r->groups->n_generators++]));
+out:
+  return status;
+}
+
 static copse_status read_member(const struct reader *r, const cJSON *item, const cJSON *parent,
                                 struct copse_groups_member *member) {
   static const char *const keys[] = {"file", "collective", "ranks", NULL};
@@ -247,7 +308,7 @@ out:
 static copse_status read_index(const struct reader *r) {
   static const char *const keys[] = {"format", "topology", "time_per_GB", "bound", "groups", NULL};
   static const char *const topology_keys[] = {"name", "sha256", NULL};
-  static const char *const bound_keys[] = {"time_per_GB", "cuts", "potentials", NULL};
+  static const char *const bound_keys[] = {"time_per_GB", "cuts", "potentials", "symmetry", NULL};
   const cJSON *root = r->json.root;
   struct copse_groups *g = r->groups;
   copse_status status;
@@ -263,6 +324,7 @@ static copse_status read_index(const struct reader *r) {
   COPSE_TRY(copse_json_get_rational(&r->json, bound, "time_per_GB", &g->bound_time_per_GB, r->err));
   COPSE_TRY(read_cuts(r, bound));
   COPSE_TRY(read_potentials(r, bound));
+  status = read_symmetry(r, bound);
 out:
   return status;
 }

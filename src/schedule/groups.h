@@ -56,6 +56,12 @@ struct copse_groups_potential {
   struct copse_q value;
 };
 
+/* A permutation of the nodes that keeps links, and takes each group to one of the same kind. */
+struct copse_groups_generator {
+  const char *const *images; /* [n_symmetry_nodes] ids */
+  const int *groups;         /* [n] */
+};
+
 /* One group's schedule: a plain one (schedule.h), as if it were alone. */
 struct copse_groups_member {
   const char *file; /* name beside the index; NULL: none */
@@ -76,8 +82,13 @@ struct copse_groups_member {
  *
  * where a group's due is the least weight of its cuts of both phases around one of its ranks for
  * an allreduce, else the mean weight around its roots. For a tree of root v crosses each cut that
- * holds v and misses a rank (the flow to a rank each cut that misses it), and what trees load relays with is balanced. The maximum is over
- * phases that may use the link at all.
+ * holds v and misses a rank (the flow to a rank each cut that misses it), and what trees load relays
+ * with is balanced, but at or beside switches that copy or add, where there are no potentials. The
+ * maximum is over phases that may use the link at all.
+ *
+ * With symmetries, each cut and potential stands for the mean over its images: Y_q(e), p_q and the
+ * weight around a rank become the means over what the generators, one after the other in any order,
+ * take them to. Any cuts and potentials are a proof, so their images are, and so is the mean.
  */
 struct copse_groups {
   const char *topology_name, *topology_sha256;
@@ -86,6 +97,9 @@ struct copse_groups {
   int n_cuts, n_potentials;
   const struct copse_groups_cut *cuts;
   const struct copse_groups_potential *potentials;
+  int n_symmetry_nodes, n_generators;       /* 0: no symmetries */
+  const char *const *symmetry_nodes;        /* [n_symmetry_nodes] ids, all of the topology's */
+  const struct copse_groups_generator *generators; /* [n_generators] */
   int n;
   struct copse_groups_member *members; /* [n] */
   struct copse_arena arena;

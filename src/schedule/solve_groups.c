@@ -6,12 +6,15 @@
 #include "base/clock.h"
 #include "base/collective.h"
 #include "base/memory.h"
+#include "schedule/groups_symmetry.h"
 #include "schedule/instance.h"
+#include "schedule/solve_switches.h"
+#include "schedule/verify_groups.h"
 #include "solver/joint.h"
 #include "topology/modify.h"
 
 /* Links that may serve a phase, summed over phases; beyond, the simplex method takes hours. */
-#define MAX_COLUMNS 20000
+#define MAX_COLUMNS 100000
 
 struct job {
   const struct copse_topology *topology;
@@ -21,14 +24,22 @@ struct job {
   struct copse_groups *result;
   struct copse_topology **chosen; /* [n] the fabric with a group's ranks */
   struct copse_joint_group *joint_groups;
+  struct copse_groups_symmetry *symmetries;
+  int n_symmetries;
   struct copse_instance instance;
-  struct copse_joint joint;
+  struct copse_joint joint, loose;
+  const struct copse_joint *proof; /* one of these */
+  bool inexact;                    /* the time may be above the bound */
   struct copse_solve_seconds *seconds;
   struct copse_err *err;
 };
 
 static void *take(struct job *j, int n, size_t size) {
   return copse_arena_alloc(&j->result->arena, n > 0 ? (size_t)n : 1, size);
+}
+
+static const char *copy_id(struct job *j, int node) {
+  return copse_arena_strdup(&j->result->arena, j->topology->nodes[node].id);
 }
 
 static struct copse_solve_options options_of(const struct job *j, int g) {
@@ -54,8 +65,7 @@ static copse_status describe_group(struct job *j, int g) {
   member->n_ranks = group->n;
   member->ranks = ids;
   for (int r = 0; r < group->n; r++)
-    if (!(ids[r] = copse_arena_strdup(&j->result->arena, j->topology->nodes[group->nodes[r]].id)))
-      return copse_fail_nomem(j->err);
+    if (!(ids[r] = copy_id(j, group->nodes[r]))) return copse_fail_nomem(j->err);
   return COPSE_OK;
 }
 
@@ -93,25 +103,70 @@ out:
 
 /* ---- all together -------------------------------------------------------------------------- */
 
-static copse_status refuse_outcome(const struct job *j) {
-  if (j->joint.outcome == COPSE_JOINT_TOO_LARGE && j->joint.columns <= MAX_COLUMNS)
+static copse_status refuse_outcome(const struct job *j, const struct copse_joint *joint) {
+  if (joint->outcome == COPSE_JOINT_TOO_LARGE && joint->columns <= MAX_COLUMNS)
     return copse_fail_at(j->err, COPSE_NOMEM, j->options->groups_label, 0,
                          "the joint optimum of %d groups on %d links (%d variables) takes too many "
                          "steps; fewer groups, or --others exclude, would do",
-                         j->n, j->topology->n_links, j->joint.columns);
-  if (j->joint.outcome == COPSE_JOINT_TOO_LARGE)
+                         j->n, j->topology->n_links, joint->columns);
+  if (joint->outcome == COPSE_JOINT_TOO_LARGE)
     return copse_fail_at(j->err, COPSE_UNSUPPORTED, j->options->groups_label, 0,
                          "%d groups on %d links are too much for the joint optimum (%d variables; "
                          "at most %d); fewer groups, or --others exclude, would do",
-                         j->n, j->topology->n_links, j->joint.columns, MAX_COLUMNS);
-  return copse_fail_at(j->err, COPSE_OVERFLOW, j->options->groups_label, 0,
-                       "the fractions of the groups' joint optimum don't fit 64 bits; --others "
-                       "exclude, or bandwidths of fewer digits, would do");
+                         j->n, j->topology->n_links, joint->columns, MAX_COLUMNS);
+  return copse_fail_at(j->err, COPSE_NOMEM, j->options->groups_label, 0,
+                       "the simplex method finds no basis of the groups' joint optimum that "
+                       "rationals confirm; --others exclude, or bandwidths of fewer digits, would "
+                       "do");
+}
+
+/* So coarse that a load over a bandwidth fits 64 bits. */
+static int64_t coarsest_whole(const struct copse_topology *t) {
+  int64_t largest = 1;
+  for (int e = 0; e < t->n_links; e++)
+    if (t->links[e].bandwidth.num > largest) largest = t->links[e].bandwidth.num;
+  return ((int64_t)1 << 61) / largest;
+}
+
+static copse_status run_joint(struct job *j, int64_t max_whole, struct copse_joint *out) {
+  struct copse_joint_options options = {.max_columns = MAX_COLUMNS,
+                                        .max_whole = max_whole,
+                                        .n_symmetries = j->n_symmetries,
+                                        .progress = j->options->progress};
+  struct copse_joint_symmetry *symmetries = NULL;
+  copse_status status;
+  COPSE_TRY(copse_calloc((size_t)j->n_symmetries, sizeof *symmetries, &symmetries, j->err));
+  for (int i = 0; i < j->n_symmetries; i++)
+    symmetries[i] = (struct copse_joint_symmetry){j->symmetries[i].nodes, j->symmetries[i].groups};
+  options.symmetries = symmetries;
+  status = copse_joint_find(&j->instance.network, j->joint_groups, j->n, &options, out, j->err);
+out:
+  free(symmetries);
+  return status;
+}
+
+static bool is_good(const struct copse_joint *joint) {
+  return joint->outcome == COPSE_JOINT_PROVED || joint->outcome == COPSE_JOINT_CLOSE;
+}
+
+/* A tree loads a link into a switch that copies once, so that relays there are not in balance as
+ * loads are counted: no potentials there, and a bound that may be lower. */
+static copse_status find_loose_bound(struct job *j) {
+  bool *loose = take(j, j->topology->n_nodes, sizeof *loose);
+  copse_status status;
+  if (!loose) return copse_fail_nomem(j->err);
+  copse_mark_loose(j->topology, loose);
+  for (int g = 0; g < j->n; g++) j->joint_groups[g].loose = loose;
+  COPSE_TRY(run_joint(j, 0, &j->loose));
+  if (!is_good(&j->loose)) status = refuse_outcome(j, &j->loose);
+  j->proof = &j->loose;
+  j->inexact = true;
+out:
+  for (int g = 0; g < j->n; g++) j->joint_groups[g].loose = NULL; /* parts are to be balanced */
+  return status;
 }
 
 static copse_status find_joint(struct job *j) {
-  struct copse_joint_options options = {.max_columns = MAX_COLUMNS,
-                                        .progress = j->options->progress};
   double start = copse_clock_seconds();
   struct copse_q scale;
   copse_status status;
@@ -121,10 +176,15 @@ static copse_status find_joint(struct job *j) {
       trees ? copse_instance_make(j->topology, j->options->label, -1, false, &j->instance, j->err)
             : copse_instance_scale(j->topology, &j->instance, j->err);
   if (status != COPSE_OK) return status;
-  COPSE_TRY(
-      copse_joint_find(&j->instance.network, j->joint_groups, j->n, &options, &j->joint, j->err));
+  if (!j->options->no_symmetry)
+    COPSE_TRY(copse_groups_symmetries(j->topology, j->groups, j->n, &j->symmetries,
+                                      &j->n_symmetries, j->err));
+  COPSE_TRY(run_joint(j, 0, &j->joint));
+  if (!is_good(&j->joint)) return refuse_outcome(j, &j->joint);
+  j->proof = &j->joint;
+  j->inexact = j->joint.outcome == COPSE_JOINT_CLOSE;
+  if (trees && copse_has_clever_switch(j->topology)) COPSE_TRY(find_loose_bound(j));
   j->seconds->optimum += copse_clock_seconds() - start;
-  if (j->joint.outcome != COPSE_JOINT_PROVED) return refuse_outcome(j);
   scale = (struct copse_q){j->instance.scale, 1};
   COPSE_TRY(copse_q_div(scale, j->joint.rate, &j->result->bound_time_per_GB, j->err));
   j->result->time_per_GB = j->result->bound_time_per_GB;
@@ -161,7 +221,7 @@ out:
   return status;
 }
 
-static copse_status pack_group(struct job *j, int g) {
+static copse_status pack_group(struct job *j, int g, struct copse_err *err) {
   const struct copse_joint_part *from = &j->joint.parts[g];
   struct copse_solve_options options = options_of(j, g);
   struct copse_schedule *schedule;
@@ -172,7 +232,7 @@ static copse_status pack_group(struct job *j, int g) {
   COPSE_TRY(move_exchange(j, g, &exchange));
   struct copse_solve_part part = {from->whole, from->weights, broadcast, reduce,
                                   (const int64_t *const *)exchange};
-  COPSE_TRY(copse_solve_in_part(j->chosen[g], &options, &part, &schedule, j->seconds, j->err));
+  COPSE_TRY(copse_solve_in_part(j->chosen[g], &options, &part, &schedule, j->seconds, err));
   copse_schedule_release(j->result->members[g].schedule);
   j->result->members[g].schedule = schedule;
 out:
@@ -186,11 +246,11 @@ out:
 /* ---- the proof ----------------------------------------------------------------------------- */
 
 static copse_status copy_cuts(struct job *j) {
-  struct copse_groups_cut *cuts = take(j, j->joint.n_cuts, sizeof *cuts);
+  struct copse_groups_cut *cuts = take(j, j->proof->n_cuts, sizeof *cuts);
   if (!cuts) return copse_fail_nomem(j->err);
   j->result->cuts = cuts;
-  for (int c = 0; c < j->joint.n_cuts; c++) {
-    const struct copse_joint_cut *from = &j->joint.cuts[c];
+  for (int c = 0; c < j->proof->n_cuts; c++) {
+    const struct copse_joint_cut *from = &j->proof->cuts[c];
     struct copse_groups_cut *to = &cuts[j->result->n_cuts++];
     const char **ids = take(j, j->topology->n_nodes, sizeof *ids);
     if (!ids) return copse_fail_nomem(j->err);
@@ -200,15 +260,13 @@ static copse_status copy_cuts(struct job *j) {
     to->weight = from->weight;
     to->nodes = ids;
     for (int v = 0; v < j->topology->n_nodes; v++)
-      if (from->inside[v] &&
-          !(ids[to->n_nodes++] = copse_arena_strdup(&j->result->arena, j->topology->nodes[v].id)))
-        return copse_fail_nomem(j->err);
+      if (from->inside[v] && !(ids[to->n_nodes++] = copy_id(j, v))) return copse_fail_nomem(j->err);
   }
   return COPSE_OK;
 }
 
 static const struct copse_q *potentials_of(const struct job *j, int g, int reduce) {
-  const struct copse_joint_part *part = &j->joint.parts[g];
+  const struct copse_joint_part *part = &j->proof->parts[g];
   return reduce ? part->reduce_potentials : part->broadcast_potentials;
 }
 
@@ -235,10 +293,33 @@ static copse_status copy_potentials(struct job *j) {
         to->group = g;
         to->phase = reduce ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST;
         to->value = from[v];
-        to->node = copse_arena_strdup(&j->result->arena, j->topology->nodes[v].id);
+        to->node = copy_id(j, v);
         if (!to->node) return copse_fail_nomem(j->err);
       }
     }
+  return COPSE_OK;
+}
+
+/* The programme's cuts and potentials stand for their images too. */
+static copse_status copy_symmetries(struct job *j) {
+  int n_nodes = j->topology->n_nodes;
+  struct copse_groups_generator *generators = take(j, j->n_symmetries, sizeof *generators);
+  const char **nodes = take(j, n_nodes, sizeof *nodes);
+  if (!generators || !nodes) return copse_fail_nomem(j->err);
+  for (int v = 0; v < n_nodes; v++)
+    if (!(nodes[v] = copy_id(j, v))) return copse_fail_nomem(j->err);
+  for (int i = 0; i < j->n_symmetries; i++) {
+    const char **images = take(j, n_nodes, sizeof *images);
+    int *groups = take(j, j->n, sizeof *groups);
+    if (!images || !groups) return copse_fail_nomem(j->err);
+    memcpy(groups, j->symmetries[i].groups, (size_t)j->n * sizeof *groups);
+    for (int v = 0; v < n_nodes; v++) images[v] = nodes[j->symmetries[i].nodes[v]];
+    generators[i] = (struct copse_groups_generator){images, groups};
+  }
+  j->result->symmetry_nodes = nodes;
+  j->result->n_symmetry_nodes = n_nodes;
+  j->result->generators = generators;
+  j->result->n_generators = j->n_symmetries;
   return COPSE_OK;
 }
 
@@ -252,15 +333,43 @@ static copse_status name_topology(struct job *j) {
   return COPSE_OK;
 }
 
-/* A tree loads a link into such a switch once, where the programme counts each copy. */
-static copse_status refuse_clever_switch(const struct job *j) {
-  for (int v = 0; v < j->topology->n_nodes; v++)
-    if (j->topology->nodes[v].multicast || j->topology->nodes[v].aggregation)
-      return copse_fail_at(j->err, COPSE_UNSUPPORTED, j->options->label, 0,
-                           "'%s' is a switch that copies or adds; the joint optimum of groups "
-                           "doesn't cover that",
-                           j->topology->nodes[v].id);
-  return COPSE_OK;
+/* What is left to be found out where the optimum is not simply the programme's. */
+static copse_status set_time(struct job *j) {
+  copse_status status;
+  COPSE_TRY(copse_verify_groups_bound(j->result, j->topology, j->options->groups_label,
+                                      &j->result->bound_time_per_GB, j->err));
+  if (!j->options->bound_only)
+    status = copse_verify_groups_time(j->result, j->topology, j->options->groups_label,
+                                      &j->result->time_per_GB, j->err);
+  else if (copse_q_cmp(j->result->time_per_GB, j->result->bound_time_per_GB) < 0)
+    j->result->time_per_GB = j->result->bound_time_per_GB;
+out:
+  return status;
+}
+
+static copse_status pack_groups(struct job *j, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  for (int g = 0; g < j->n; g++) {
+    COPSE_TRY(pack_group(j, g, err));
+    copse_progress_report(j->options->progress, "pack", g + 1, j->n);
+  }
+out:
+  return status;
+}
+
+/* Where loads of exact parts over bandwidths leave 64 bits: once more with parts less fine. */
+static copse_status pack_all(struct job *j) {
+  struct copse_err first = COPSE_ERR_INIT;
+  copse_status status = pack_groups(j, &first);
+  if (status == COPSE_OK) return COPSE_OK;
+  if (status != COPSE_OVERFLOW) return copse_fail(j->err, status, "%s", first.text);
+  j->inexact = true;
+  copse_joint_free(&j->joint);
+  j->joint = (struct copse_joint){0};
+  COPSE_TRY(run_joint(j, coarsest_whole(j->topology), &j->joint));
+  status = is_good(&j->joint) ? pack_groups(j, j->err) : refuse_outcome(j, &j->joint);
+out:
+  return status;
 }
 
 static copse_status solve_all(struct job *j) {
@@ -268,9 +377,8 @@ static copse_status solve_all(struct job *j) {
   copse_status status;
   if (j->n > MAX_COLUMNS) { /* each has a link or two */
     j->joint = (struct copse_joint){.outcome = COPSE_JOINT_TOO_LARGE, .columns = j->n};
-    return refuse_outcome(j);
+    return refuse_outcome(j, &j->joint);
   }
-  COPSE_TRY(refuse_clever_switch(j));
   COPSE_TRY(name_topology(j));
   COPSE_TRY(copse_calloc(n, sizeof *j->result->members, &j->result->members, j->err));
   j->result->n = j->n;
@@ -280,10 +388,9 @@ static copse_status solve_all(struct job *j) {
   COPSE_TRY(find_joint(j));
   COPSE_TRY(copy_cuts(j));
   COPSE_TRY(copy_potentials(j));
-  for (int g = 0; g < j->n && !j->options->bound_only; g++) {
-    COPSE_TRY(pack_group(j, g));
-    copse_progress_report(j->options->progress, "pack", g + 1, j->n);
-  }
+  COPSE_TRY(copy_symmetries(j));
+  if (!j->options->bound_only) COPSE_TRY(pack_all(j));
+  if (j->inexact) status = set_time(j);
 out:
   return status;
 }
@@ -310,8 +417,10 @@ out:
   for (int g = 0; j.chosen && g < n; g++) copse_topology_release(j.chosen[g]);
   free(j.chosen);
   free(j.joint_groups);
+  copse_groups_symmetries_free(j.symmetries, j.n_symmetries);
   copse_instance_free(&j.instance);
   copse_joint_free(&j.joint);
+  copse_joint_free(&j.loose);
   copse_groups_release(j.result);
   return status;
 }

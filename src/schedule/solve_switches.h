@@ -11,6 +11,10 @@
 /* Whether any switch is marked. */
 bool copse_has_clever_switch(const struct copse_topology *topology);
 
+/* Sets loose [n_nodes]: relays where loads that count once need not balance: marked switches and
+ * their neighbours. */
+void copse_mark_loose(const struct copse_topology *topology, bool *loose);
+
 /*
  * The model (CONTRACT section 3, BACKGROUND section 6): a broadcast tree loads a link into a
  * multicast switch once, whatever goes out of the switch; a reduce tree loads a link out of an

@@ -8,8 +8,7 @@
 
 #define MAX_COLUMNS 8000
 
-/* Marked switches and their neighbours. */
-static void mark_loose(const struct copse_topology *t, bool *loose) {
+void copse_mark_loose(const struct copse_topology *t, bool *loose) {
   for (int v = 0; v < t->n_nodes; v++) loose[v] = t->nodes[v].multicast || t->nodes[v].aggregation;
   for (int e = 0; e < t->n_links; e++) {
     const struct copse_node *src = &t->nodes[t->links[e].src], *dst = &t->nodes[t->links[e].dst];
@@ -53,7 +52,7 @@ copse_status copse_bound_with_switches(const struct copse_topology *topology,
   double start = copse_clock_seconds();
   copse_status status;
   COPSE_TRY(copse_calloc((size_t)topology->n_nodes, sizeof *loose, &loose, err));
-  mark_loose(topology, loose);
+  copse_mark_loose(topology, loose);
   struct copse_joint_group all = {.n_members = topology->n_ranks,
                                   .members = topology->rank_nodes,
                                   .broadcasts = true,

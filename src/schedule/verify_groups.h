@@ -26,4 +26,16 @@ copse_status copse_verify_groups(const struct copse_groups *groups,
                                  struct copse_verify_groups_report *report,
                                  struct copse_err *err) COPSE_CHECKED;
 
+/* The time of all schedules together, recomputed; the index's own is not looked at. */
+copse_status copse_verify_groups_time(const struct copse_groups *groups,
+                                      const struct copse_topology *topology, const char *label,
+                                      struct copse_q *time, struct copse_err *err) COPSE_CHECKED;
+
+/* T/M that the index's cuts and potentials prove for any schedules of these groups, whose ranks are
+ * GPUs of the topology; where 64 bits are too few, rounded down. COPSE_REFUTED where one of them,
+ * or a symmetry, is none. */
+copse_status copse_verify_groups_bound(const struct copse_groups *groups,
+                                       const struct copse_topology *topology, const char *label,
+                                       struct copse_q *bound, struct copse_err *err) COPSE_CHECKED;
+
 #endif

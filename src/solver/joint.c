@@ -11,6 +11,10 @@
 #define MAX_ROUNDS 400
 /* In the rounded solution a cut may be violated by this part of the rate without telling. */
 #define SLACK_PART ((int64_t)1 << 28)
+#define CUTS_AT_ONCE 6
+/* The rate alone has many solutions, whose cuts are found one after the other; once it stands
+ * still, short ways lead to the end sooner. */
+#define PATIENCE 5
 /* Units by which two rates may differ before rationals are asked. */
 #define SAME_RATE (COPSE_LP_UNITS >> 26)
 /* A unit of the rate is worth this times the number of columns in units of links: more than the
@@ -42,6 +46,53 @@ out:
   return status;
 }
 
+/* Whether the phase has a terminal that is not looked at as another's image. */
+static bool has_leader(const struct copse_joint_search *s, const struct copse_joint_phase *q) {
+  for (int i = 0; i < copse_joint_terminals(s, q); i++)
+    if (copse_joint_reaches(q, i) && copse_joint_leads(q, copse_joint_terminal(s, q, i)))
+      return true;
+  return false;
+}
+
+/* Adds to all links of the phase across a cut, or takes away again. */
+static copse_status widen(const struct copse_joint_search *s, const struct copse_joint_phase *q,
+                          struct copse_flow *flow, const bool *inside, int64_t amount,
+                          struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  for (int e = 0; e < s->network->n_links; e++) {
+    const struct copse_net_link *link = &s->network->links[e];
+    int from = q->reduce ? link->dst : link->src, to = q->reduce ? link->src : link->dst;
+    if (q->column[e] >= 0 && inside[from] && !inside[to])
+      COPSE_TRY(copse_flow_change(flow, from, to, amount, err));
+  }
+out:
+  return status;
+}
+
+/* Cuts around one terminal: with each wide enough, what is the next? Several at once save rounds.
+ */
+static copse_status separate_terminal(struct copse_joint_search *s, int phase,
+                                      struct copse_flow *flow, int terminal, int64_t sum,
+                                      int64_t enough, size_t first, struct copse_err *err) {
+  const struct copse_joint_phase *q = &s->phases[phase];
+  int n_nodes = s->network->n_nodes, n = 0;
+  bool *sides[CUTS_AT_ONCE] = {NULL};
+  copse_status status = COPSE_OK;
+  while (n < CUTS_AT_ONCE && copse_flow_max(flow, n_nodes, terminal, sum) < enough) {
+    bool *inside = NULL;
+    COPSE_TRY(copse_calloc((size_t)n_nodes, sizeof *sides[n], &sides[n], err));
+    COPSE_TRY(copse_calloc((size_t)n_nodes, sizeof *inside, &inside, err));
+    for (int v = 0; v < n_nodes; v++) inside[v] = sides[n][v] = copse_flow_on_source_side(flow, v);
+    COPSE_TRY(widen(s, q, flow, sides[n], sum, err));
+    n++;
+    COPSE_TRY(copse_joint_add_cut(s, phase, inside, first, err));
+  }
+  for (int i = 0; i < n; i++) COPSE_TRY(widen(s, q, flow, sides[i], -sum, err));
+out:
+  for (int i = 0; i < CUTS_AT_ONCE; i++) free(sides[i]);
+  return status;
+}
+
 /* Adds the cuts that s->shares and capacities violate by more than the slack. */
 static copse_status separate_phase(struct copse_joint_search *s, int phase, bool exact,
                                    struct copse_err *err) {
@@ -52,16 +103,13 @@ static copse_status separate_phase(struct copse_joint_search *s, int phase, bool
   int64_t sum = 0;
   copse_status status;
   for (int v = 0; v < network->n_nodes; v++) sum += s->shares[v];
+  if (!has_leader(s, q)) return COPSE_OK;
   COPSE_TRY(phase_graph(s, q->reduce, &flow, err));
   int64_t enough = exact ? sum : sum - sum / SLACK_PART;
   for (int i = 0; i < copse_joint_terminals(s, q); i++) {
-    if (!copse_joint_reaches(q, i) ||
-        copse_flow_max(flow, network->n_nodes, copse_joint_terminal(s, q, i), sum) >= enough)
-      continue;
-    bool *inside = NULL;
-    COPSE_TRY(copse_calloc((size_t)network->n_nodes, sizeof *inside, &inside, err));
-    for (int v = 0; v < network->n_nodes; v++) inside[v] = copse_flow_on_source_side(flow, v);
-    COPSE_TRY(copse_joint_add_cut(s, phase, inside, first, err));
+    int terminal = copse_joint_terminal(s, q, i);
+    if (copse_joint_reaches(q, i) && copse_joint_leads(q, terminal))
+      COPSE_TRY(separate_terminal(s, phase, flow, terminal, sum, enough, first, err));
   }
 out:
   copse_flow_free(flow);
@@ -74,12 +122,13 @@ static copse_status separate(struct copse_joint_search *s, const int64_t *point,
   copse_status status = COPSE_OK;
   for (int q = 0; q < s->n_phases; q++) {
     int group = s->phases[q].group, roots = copse_joint_roots(s, group);
+    if (s->phases[q].sink >= 0) continue; /* its rows make it a flow */
     memset(s->shares, 0, (size_t)s->network->n_nodes * sizeof *s->shares);
     for (int i = 0; i < s->groups[group].n_members; i++)
       if (copse_joint_is_root(&s->groups[group], i))
         s->shares[s->groups[group].members[i]] =
             roots > 0 ? point[copse_joint_rate_column(s, group)] / roots
-                      : point[s->first_share[group] + i];
+                      : point[s->share[group][i]];
     for (int e = 0; e < s->network->n_links; e++)
       s->capacities[e] = s->phases[q].column[e] >= 0 ? point[s->phases[q].column[e]] : 0;
     COPSE_TRY(separate_phase(s, q, false, err));
@@ -169,6 +218,8 @@ static copse_status try_parts(struct copse_joint_search *s, struct copse_joint *
   *done = true;
   COPSE_TRY(try_basis(s, &trial, err));
   if (trial.proof.feasible) COPSE_TRY(copse_joint_parts(s, trial.solution, out, found, err));
+  s->rounded = trial.proof.feasible && !*found;
+  if (s->rounded) COPSE_TRY(copse_joint_round(s, trial.solution, out, found, err));
   if (*found) COPSE_TRY(separate_parts(s, out, err));
   *done = s->n_cuts == before;
   *found = *found && *done;
@@ -226,15 +277,26 @@ static bool solve_all_columns(struct copse_joint_search *s) {
   return true;
 }
 
+static copse_status hand_over_proof(struct copse_joint_search *s, struct trial *trial,
+                                    struct copse_joint *out, bool *fits, struct copse_err *err) {
+  copse_status status = copse_joint_proof(s, trial->multipliers, out, fits, err);
+  if (status != COPSE_OK || *fits || s->n_rates > 1) return status;
+  s->rounded = true;
+  copse_joint_round_multipliers(trial->multipliers, trial->rows);
+  return copse_joint_proof(s, trial->multipliers, out, fits, err);
+}
+
 /*
  * A proof over all columns that no rate is above the parts', whose values are at hand, with cuts
- * that its solutions ask for. *better: it found none, since there is one.
+ * that its solutions ask for. *better: it found none, since there is a better one, or seems to be:
+ * the rate has not come down for so many rounds.
  */
-static copse_status find_proof(struct copse_joint_search *s, const struct copse_progress *progress,
-                               struct copse_joint *out, bool *proved, bool *better,
-                               struct copse_err *err) {
+static copse_status find_proof(struct copse_joint_search *s, int patience,
+                               const struct copse_progress *progress, struct copse_joint *out,
+                               bool *proved, bool *better, struct copse_err *err) {
   struct trial trial = {0};
-  int64_t reached = sum_rates(s);
+  int64_t reached = sum_rates(s), least = INT64_MAX;
+  int idle = 0;
   size_t before;
   copse_status status = COPSE_OK;
   *proved = *better = false;
@@ -245,15 +307,17 @@ static copse_status find_proof(struct copse_joint_search *s, const struct copse_
     if (sum_rates(s) - reached < SAME_RATE) {
       trial_free(&trial);
       COPSE_TRY(try_basis(s, &trial, err));
-      *proved = trial.proof.optimal && has_rate(s, trial.solution, out->rate);
+      *proved = trial.proof.optimal && (s->rounded || has_rate(s, trial.solution, out->rate));
     }
     if (*proved) {
-      status = copse_joint_proof(s, trial.multipliers, out, proved, err);
+      status = hand_over_proof(s, &trial, out, proved, err);
       goto out;
     }
+    idle = least - sum_rates(s) > SAME_RATE ? 0 : idle + 1;
+    least = sum_rates(s);
     before = s->n_cuts;
     COPSE_TRY(add_cuts(s, err));
-  } while (s->n_cuts > before);
+  } while (s->n_cuts > before && idle < patience);
   *better = true;
 out:
   trial_free(&trial);
@@ -263,10 +327,8 @@ out:
 /* R, and less of the links where R does not suffer. */
 static void want_lean(struct copse_joint_search *s) {
   for (int j = 0; j < s->n_rates; j++)
-    copse_lp_set_objective(s->lp, j, (int64_t)RATE_WORTH * s->n_columns);
-  for (int q = 0; q < s->n_phases; q++)
-    for (int e = 0; e < s->network->n_links; e++)
-      if (s->phases[q].column[e] >= 0) copse_lp_set_objective(s->lp, s->phases[q].column[e], -1);
+    copse_lp_set_objective(s->lp, j, RATE_WORTH * (s->n_places + s->n_columns));
+  for (int j = s->n_rates; j < s->n_columns; j++) copse_lp_set_objective(s->lp, j, -s->uses[j]);
 }
 
 static void want_rate(struct copse_joint_search *s) {
@@ -277,22 +339,25 @@ static copse_status search(struct copse_joint_search *s, const struct copse_prog
                            struct copse_joint *out, struct copse_err *err) {
   bool found, proved = false, better = true;
   struct copse_q before = COPSE_Q_ZERO;
+  int patience = PATIENCE;
   copse_status status = COPSE_OK;
   out->outcome = COPSE_JOINT_UNPROVED;
   while (better) {
     want_lean(s);
     COPSE_TRY(find_parts(s, false, progress, out, &found, err));
-    if (!found || copse_q_cmp(out->rate, before) <= 0) break;
+    bool gained = found && copse_q_cmp(out->rate, before) > 0;
+    if (!found || (!gained && patience > PATIENCE)) break;
+    patience = gained ? PATIENCE : MAX_ROUNDS;
     before = out->rate;
     want_rate(s);
-    COPSE_TRY(find_proof(s, progress, out, &proved, &better, err));
+    COPSE_TRY(find_proof(s, patience, progress, out, &proved, &better, err));
   }
   if (!proved && out->outcome == COPSE_JOINT_UNPROVED) {
     want_rate(s);
     COPSE_TRY(find_parts(s, true, progress, out, &found, err));
-    if (found) COPSE_TRY(find_proof(s, progress, out, &proved, &better, err));
+    if (found) COPSE_TRY(find_proof(s, MAX_ROUNDS, progress, out, &proved, &better, err));
   }
-  if (proved) out->outcome = COPSE_JOINT_PROVED;
+  if (proved) out->outcome = s->rounded ? COPSE_JOINT_CLOSE : COPSE_JOINT_PROVED;
 out:
   return status;
 }
@@ -303,11 +368,16 @@ static void release(struct copse_joint_search *s) {
     free(s->phases[q].column);
     free(s->phases[q].relay_row);
     free(s->phases[q].anchor);
+    free(s->phases[q].leader);
   }
   for (size_t i = 0; i < s->n_cuts; i++) free(s->cuts[i].inside);
   free(s->cuts);
   free(s->phases);
-  free(s->first_share);
+  for (int g = 0; s->share && g < s->n_groups; g++) free(s->share[g]);
+  free(s->share);
+  free(s->leads);
+  free(s->uses);
+  free(s->term_at);
   free(s->terms);
   free(s->value);
   free(s->inner);
@@ -320,14 +390,16 @@ copse_status copse_joint_find(const struct copse_network *network,
                               const struct copse_joint_group *groups, int n_groups,
                               const struct copse_joint_options *options, struct copse_joint *out,
                               struct copse_err *err) {
-  struct copse_joint_search s = {.network = network,
-                                 .groups = groups,
-                                 .n_groups = n_groups,
-                                 .n_rates = options->separate ? n_groups : 1};
+  struct copse_joint_search s = {
+      .network = network,
+      .groups = groups,
+      .n_groups = n_groups,
+      .n_rates = options->separate ? n_groups : 1,
+      .max_whole = options->max_whole > 0 ? options->max_whole : INT64_MAX};
   bool small;
   copse_status status;
   *out = (struct copse_joint){.outcome = COPSE_JOINT_TOO_LARGE, .rate = COPSE_Q_ZERO};
-  COPSE_TRY(copse_joint_model(&s, options->max_columns, &small, err));
+  COPSE_TRY(copse_joint_model(&s, options, &small, err));
   out->columns = s.n_columns;
   if (!small) goto out;
   set_inner(&s);

@@ -47,19 +47,36 @@ struct copse_joint_part {
   int64_t whole;                     /* 0 without a rate */
   const int64_t *weights;            /* [n_members] */
   const int64_t *broadcast, *reduce; /* [n_links], NULL without the phase */
-  const int64_t *const *exchange;    /* [n_members] of an alltoall: to each, not balanced; or NULL */
+  const int64_t *const *exchange;    /* [n_members] of an alltoall: at least a flow to each; or NULL */
   /* [n_nodes] of the proof, 0 for members; NULL without the phase */
   const struct copse_q *broadcast_potentials, *reduce_potentials;
 };
 
 enum copse_joint_outcome {
   COPSE_JOINT_PROVED,
+  /* The optimum's fractions leave 64 bits, or max_whole: parts that load links by about 1e-10 more
+   * (a hundred or so over the whole), a rate that is rounded down, and a proof in rounded numbers,
+   * whose bound is yet to be added up. Not of separate rates. */
+  COPSE_JOINT_CLOSE,
   COPSE_JOINT_TOO_LARGE, /* beyond options.max_columns, or the rounds ran out */
-  COPSE_JOINT_UNPROVED   /* the simplex method fails, or its fractions leave 64 bits */
+  COPSE_JOINT_UNPROVED   /* the simplex method fails, or fractions of separate rates leave 64 bits */
+};
+
+/*
+ * A permutation of the nodes that keeps links and capacities and takes groups to groups of the same
+ * kind: members to members, root to root, closed nodes to such.
+ */
+struct copse_joint_symmetry {
+  const int *nodes;  /* [n_nodes] images */
+  const int *groups; /* [n_groups] */
 };
 
 struct copse_joint_options {
-  int max_columns; /* sum over phases of links that may serve it */
+  int max_columns; /* sum over phases of links that may serve it, those counted once that symmetries
+                      map to each other */
+  int64_t max_whole; /* of a part, or its fractions count as too fine; 0: as 64 bits allow */
+  int n_symmetries;
+  const struct copse_joint_symmetry *symmetries; /* [n_symmetries] without extra nodes */
   bool separate;   /* each group has a rate of its own, and the sum is what counts: ways to do one
                       and the same thing. There is no proof to hand on. */
   const struct copse_progress *progress;
@@ -85,12 +102,14 @@ struct copse_joint {
  *                                      x_g(S) <= a_q(entering S), a reduction
  *   for each g:                        sum_v x_g[v] = R, and x_g[v] = R / roots unless free
  *
- * (of an alltoall a phase is what goes to one member, S misses that one, and no balance is needed)
- * is the problem: the loads of trees over paths are such an a, and by Edmonds' theorem, with edge
- * splitting at the relays, which are balanced, every such a carries such trees; the groups meet
- * only in the first row. It is solved by cutting planes: the cuts found so far, and a maximum
- * flow per phase and member for those that its solution violates. With one group that reduces and
- * broadcasts this is solver/shares.h.
+ * (of an alltoall a phase is what goes to one member, and a_q is the flow itself: every other member
+ * adds its share to it, x_g[v]) is the problem: the loads of trees over paths are such an a, and by
+ * Edmonds' theorem, with edge splitting at the relays, which are balanced, every such a carries such
+ * trees; the groups meet only in the first row. It is solved by cutting planes: the cuts found so
+ * far, and maximum flows per phase and member for those that its solution violates, several around
+ * each member. The multipliers of an alltoall's rows are distances to the member; the proof has them
+ * as cuts, one between every two. With one group that reduces and broadcasts this is
+ * solver/shares.h.
  *
  * What is left of the links when R is as large as it can be allows many solutions; one that takes
  * the least of them makes short trees and is found in few rounds, over the links of shortest ways
@@ -108,6 +127,12 @@ struct copse_joint {
  * group's cuts that hold it), else the mean over its roots of the weight around each. For a tree of
  * root v crosses each cut that holds v, and its load is balanced at relays. PROVED means that both
  * sides are equal.
+ *
+ * With symmetries there is one optimum that is alike under all of them: the mean over the images of
+ * any. So the programme has one column and one row for all that they map to each other, and the
+ * proof a cut or potential that stands for the mean over its images: W_q[e], the potential of a
+ * node in a phase and the weight around a member each become the mean over what the symmetries map
+ * them to. They are checked: COPSE_INTERNAL for one that is none.
  *
  * network->terminals and ->roots are not used. COPSE_OK with the outcome in *out, which the caller
  * frees in every case; R = 0 where some member can't be reached. COPSE_NOMEM. Deterministic.

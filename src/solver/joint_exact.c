@@ -26,8 +26,8 @@ static void common_denominator(const struct copse_joint_search *s, int group, mp
                                mpz_t factor) {
   int members = s->groups[group].n_members;
   mpz_set(factor, mpq_denref(solution[copse_joint_rate_column(s, group)]));
-  for (int i = 0; s->first_share[group] >= 0 && i < members; i++)
-    mpz_lcm(factor, factor, mpq_denref(solution[s->first_share[group] + i]));
+  for (int i = 0; s->share[group] && i < members; i++)
+    mpz_lcm(factor, factor, mpq_denref(solution[s->share[group][i]]));
   for (int q = 0; q < s->n_phases; q++)
     for (int e = 0; s->phases[q].group == group && e < s->network->n_links; e++)
       if (s->phases[q].column[e] >= 0)
@@ -87,7 +87,7 @@ static void set_weights(const struct copse_joint_search *s, int group, mpq_t *so
   mpz_t t;
   mpz_init(t);
   for (int i = 0; i < g->n_members && *fits; i++) {
-    int column = roots > 0 ? copse_joint_rate_column(s, group) : s->first_share[group] + i;
+    int column = roots > 0 ? copse_joint_rate_column(s, group) : s->share[group][i];
     if (!copse_joint_is_root(g, i)) continue;
     *fits = scale(solution[column], factor, roots > 0 ? (unsigned long)roots : 1, t, &weights[i]);
     *whole += weights[i];
@@ -120,6 +120,7 @@ static copse_status set_part(const struct copse_joint_search *s, int group, mpq_
     for (size_t i = 0; i < n_slots; i++) reduce_by(slots[i], links, common);
     part->whole /= common;
   }
+  *fits = part->whole <= s->max_whole;
   part->weights = weights;
   part->broadcast = slots[0];
   part->reduce = slots[1];
@@ -144,60 +145,5 @@ copse_status copse_joint_parts(const struct copse_joint_search *s, mpq_t *soluti
   if (!*fits) goto out;
   out->parts = parts;
 out:
-  return status;
-}
-
-static copse_status set_potentials(const struct copse_joint_search *s,
-                                   const struct copse_joint_phase *phase, mpq_t *multipliers,
-                                   struct copse_joint *out, const struct copse_q **to, bool *fits,
-                                   struct copse_err *err) {
-  struct copse_q *p = copse_arena_alloc(&out->arena, (size_t)s->network->n_nodes, sizeof *p);
-  if (!p) return copse_fail_nomem(err);
-  for (int v = 0; v < s->network->n_nodes && *fits; v++) {
-    int row = phase->relay_row[copse_joint_anchor(phase, v)];
-    p[v] = COPSE_Q_ZERO;
-    if (row >= 0) *fits = copse_joint_q(multipliers[row], &p[v]);
-  }
-  *to = p;
-  return COPSE_OK;
-}
-
-copse_status copse_joint_proof(const struct copse_joint_search *s, mpq_t *multipliers,
-                               struct copse_joint *out, bool *fits, struct copse_err *err) {
-  struct copse_joint_cut *cuts = copse_arena_alloc(&out->arena, s->n_cuts, sizeof *cuts);
-  size_t nodes = (size_t)s->network->n_nodes;
-  copse_status status = cuts ? COPSE_OK : copse_fail_nomem(err);
-  mpq_t weight, roots;
-  mpq_inits(weight, roots, NULL);
-  *fits = true;
-  out->n_cuts = 0;
-  for (size_t i = 0; cuts && i < s->n_cuts && *fits; i++) {
-    const struct copse_joint_row *row = &s->cuts[i];
-    const struct copse_joint_phase *phase = &s->phases[row->phase];
-    int n_roots = copse_joint_roots(s, phase->group);
-    if (mpq_sgn(multipliers[row->row]) == 0) continue;
-    struct copse_joint_cut *cut = &cuts[out->n_cuts++];
-    bool *inside = copse_arena_alloc(&out->arena, nodes, sizeof *inside);
-    if (!inside) {
-      status = copse_fail_nomem(err);
-      goto out;
-    }
-    memcpy(inside, row->inside, nodes * sizeof *inside);
-    mpq_set_si(roots, n_roots > 0 ? n_roots : 1, 1);
-    mpq_mul(weight, multipliers[row->row], roots); /* of a link in the row */
-    *cut = (struct copse_joint_cut){
-        .group = phase->group, .reduce = phase->reduce, .sink = phase->sink, .inside = inside};
-    *fits = copse_joint_q(weight, &cut->weight);
-  }
-  out->cuts = cuts;
-  for (int q = 0; q < s->n_phases && *fits && status == COPSE_OK; q++) {
-    struct copse_joint_part *part = &out->parts[s->phases[q].group];
-    if (s->phases[q].sink >= 0) continue;
-    status = set_potentials(
-        s, &s->phases[q], multipliers, out,
-        s->phases[q].reduce ? &part->reduce_potentials : &part->broadcast_potentials, fits, err);
-  }
-out:
-  mpq_clears(weight, roots, NULL);
   return status;
 }

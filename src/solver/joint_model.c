@@ -3,6 +3,9 @@
 
 #include "solver/joint_internal.h"
 
+#define MAX_PLACES 16000000  /* links of use, summed over phases: what symmetries may make small */
+#define MAX_CELLS (1 << 28) /* nodes and links, summed over phases */
+
 int copse_joint_roots(const struct copse_joint_search *s, int group) {
   const struct copse_joint_group *g = &s->groups[group];
   if (g->broadcasts && g->reduces) return 0;
@@ -11,6 +14,10 @@ int copse_joint_roots(const struct copse_joint_search *s, int group) {
 
 bool copse_joint_is_root(const struct copse_joint_group *group, int member) {
   return group->root < 0 || group->members[member] == group->root;
+}
+
+bool copse_joint_leads(const struct copse_joint_phase *phase, int node) {
+  return phase->leader[node] == node;
 }
 
 int copse_joint_rate_column(const struct copse_joint_search *s, int group) {
@@ -103,9 +110,13 @@ static copse_status add_phase(struct copse_joint_search *s, int group, bool redu
   COPSE_TRY(copse_calloc((size_t)s->network->n_links, sizeof(int), &phase->column, err));
   COPSE_TRY(copse_calloc(nodes, sizeof(int), &phase->relay_row, err));
   COPSE_TRY(copse_calloc(nodes, sizeof(int), &phase->anchor, err));
+  COPSE_TRY(copse_calloc(nodes, sizeof(int), &phase->leader, err));
   mark_terminals(s, phase, terminal);
   COPSE_TRY(prune(s, terminal, s->groups[group].closed, useful, phase->anchor, err));
-  for (int e = 0; e < s->network->n_links; e++) phase->column[e] = useful[e] ? s->n_columns++ : -1;
+  for (int e = 0; e < s->network->n_links; e++) {
+    phase->column[e] = useful[e] ? 0 : -1;
+    s->n_places += useful[e];
+  }
   for (int v = 0; v < s->network->n_nodes; v++) phase->relay_row[v] = -1;
 out:
   return status;
@@ -113,8 +124,14 @@ out:
 
 /* ---- columns to begin with --------------------------------------------------------------- */
 
-/* Breadth-first search from one terminal over links of use that ends at terminals: hops [n_nodes],
- * -1: not reached. */
+/* In trees a way from one terminal ends at the next; what goes to a member passes through others.
+ */
+static bool leads_on(const struct copse_joint_phase *phase, const bool *terminal, int from,
+                     int node) {
+  return node == from || !terminal[node] || phase->sink >= 0;
+}
+
+/* Breadth-first search from one terminal over links of use: hops [n_nodes], -1: not reached. */
 static void count_hops(const struct copse_joint_search *s, const struct copse_joint_phase *phase,
                        const bool *terminal, int from, int *hops) {
   for (int v = 0; v < s->network->n_nodes; v++) hops[v] = -1;
@@ -124,8 +141,8 @@ static void count_hops(const struct copse_joint_search *s, const struct copse_jo
     more = false;
     for (int e = 0; e < s->network->n_links; e++) {
       const struct copse_net_link *link = &s->network->links[e];
-      bool leads_on = link->src == from || !terminal[link->src];
-      if (phase->column[e] < 0 || hops[link->src] != hop || !leads_on || hops[link->dst] >= 0)
+      if (phase->column[e] < 0 || hops[link->src] != hop || hops[link->dst] >= 0 ||
+          !leads_on(phase, terminal, from, link->src))
         continue;
       hops[link->dst] = hop + 1;
       more = true;
@@ -144,9 +161,8 @@ static void mark_ways(const struct copse_joint_search *s, const struct copse_joi
   for (int hop = most; hop > 0; hop--)
     for (int e = 0; e < s->network->n_links; e++) {
       const struct copse_net_link *link = &s->network->links[e];
-      bool leads_on = link->src == from || !terminal[link->src];
       if (phase->column[e] < 0 || hops[link->dst] != hop || hops[link->src] != hop - 1 ||
-          !wanted[link->dst] || !leads_on)
+          !wanted[link->dst] || !leads_on(phase, terminal, from, link->src))
         continue;
       open[e] = true;
       wanted[link->src] = true;
@@ -157,26 +173,31 @@ static void mark_ways(const struct copse_joint_search *s, const struct copse_joi
 static copse_status close_columns(struct copse_joint_search *s, struct copse_err *err) {
   const struct copse_network *network = s->network;
   size_t nodes = (size_t)network->n_nodes, links = (size_t)network->n_links;
-  bool *terminal = NULL, *wanted = NULL, *open = NULL;
+  bool *terminal = NULL, *wanted = NULL, *open = NULL, *column_open = NULL;
   int *hops = NULL;
   copse_status status;
   COPSE_TRY(copse_calloc(nodes, sizeof *terminal, &terminal, err));
   COPSE_TRY(copse_calloc(nodes, sizeof *wanted, &wanted, err));
   COPSE_TRY(copse_calloc(links, sizeof *open, &open, err));
   COPSE_TRY(copse_calloc(nodes, sizeof *hops, &hops, err));
+  COPSE_TRY(copse_calloc((size_t)s->n_columns, sizeof *column_open, &column_open, err));
   for (int q = 0; q < s->n_phases; q++) {
     const struct copse_joint_phase *phase = &s->phases[q];
     memset(open, 0, links * sizeof *open);
     mark_terminals(s, phase, terminal);
     for (int i = 0; i < copse_joint_terminals(s, phase); i++) {
       int from = copse_joint_terminal(s, phase, i);
+      if (!copse_joint_leads(phase, from)) continue;
       count_hops(s, phase, terminal, from, hops);
       mark_ways(s, phase, terminal, from, hops, wanted, open);
     }
     for (int e = 0; e < network->n_links; e++)
-      if (phase->column[e] >= 0 && !open[e]) copse_lp_close(s->lp, phase->column[e]);
+      if (open[e]) column_open[phase->column[e]] = true;
   }
+  for (int j = 0; j < s->n_columns; j++)
+    if (s->uses[j] > 0 && !column_open[j]) copse_lp_close(s->lp, j);
 out:
+  free(column_open);
   free(terminal);
   free(wanted);
   free(open);
@@ -186,34 +207,40 @@ out:
 
 /* ---- all columns ------------------------------------------------------------------------- */
 
-static copse_status add_columns(struct copse_joint_search *s, int max_columns, bool *small,
+static copse_status add_phases(struct copse_joint_search *s, int group, bool *terminal,
+                               bool *useful, struct copse_err *err) {
+  const struct copse_joint_group *g = &s->groups[group];
+  copse_status status = COPSE_OK;
+  if (g->broadcasts) COPSE_TRY(add_phase(s, group, false, -1, terminal, useful, err));
+  if (g->reduces) COPSE_TRY(add_phase(s, group, true, -1, terminal, useful, err));
+  for (int i = 0; g->exchanges && i < g->n_members && s->n_places <= MAX_PLACES; i++)
+    COPSE_TRY(add_phase(s, group, false, i, terminal, useful, err));
+out:
+  return status;
+}
+
+static copse_status add_columns(struct copse_joint_search *s,
+                                const struct copse_joint_options *options, bool *small,
                                 struct copse_err *err) {
   bool *terminal = NULL, *useful = NULL;
   size_t most = 0;
   copse_status status;
-  *small = true;
-  COPSE_TRY(copse_calloc((size_t)s->n_groups, sizeof(int), &s->first_share, err));
+  COPSE_TRY(copse_calloc((size_t)s->n_groups, sizeof *s->share, &s->share, err));
   for (int g = 0; g < s->n_groups; g++)
     most += s->groups[g].exchanges ? (size_t)s->groups[g].n_members : 2;
+  *small = most <= MAX_CELLS / ((size_t)s->network->n_nodes + (size_t)s->network->n_links);
+  s->n_columns = MAX_PLACES;
+  if (!*small) return COPSE_OK;
   COPSE_TRY(copse_calloc(most, sizeof *s->phases, &s->phases, err));
   COPSE_TRY(copse_calloc((size_t)s->network->n_nodes, sizeof *terminal, &terminal, err));
   COPSE_TRY(copse_calloc((size_t)s->network->n_links, sizeof *useful, &useful, err));
-  s->n_columns = s->n_rates;
-  for (int g = 0; g < s->n_groups; g++) {
-    s->first_share[g] = -1;
-    if (copse_joint_roots(s, g) > 0) continue;
-    s->first_share[g] = s->n_columns;
-    s->n_columns += s->groups[g].n_members;
-  }
-  for (int g = 0; g < s->n_groups && *small; g++) {
-    if (s->groups[g].broadcasts) COPSE_TRY(add_phase(s, g, false, -1, terminal, useful, err));
-    if (s->groups[g].reduces) COPSE_TRY(add_phase(s, g, true, -1, terminal, useful, err));
-    for (int i = 0; s->groups[g].exchanges && i < s->groups[g].n_members && *small; i++) {
-      COPSE_TRY(add_phase(s, g, false, i, terminal, useful, err));
-      *small = s->n_columns <= max_columns;
-    }
-    *small = s->n_columns <= max_columns;
-  }
+  COPSE_TRY(copse_calloc((size_t)s->network->n_links, sizeof *s->leads, &s->leads, err));
+  for (int g = 0; g < s->n_groups && s->n_places <= MAX_PLACES; g++)
+    COPSE_TRY(add_phases(s, g, terminal, useful, err));
+  *small = s->n_places <= MAX_PLACES;
+  if (!*small) goto out;
+  COPSE_TRY(copse_joint_orbits(s, options, err));
+  *small = s->n_columns <= options->max_columns;
 out:
   free(terminal);
   free(useful);
@@ -222,15 +249,45 @@ out:
 
 /* ---- rows -------------------------------------------------------------------------------- */
 
+static void count(struct copse_joint_search *s, int column, int64_t value) {
+  int *at = &s->term_at[column];
+  if (*at == 0) {
+    *at = ++s->n_terms;
+    s->terms[*at - 1] = (struct copse_lp_term){column, 0};
+  }
+  s->terms[*at - 1].value += value;
+}
+
+/* What was counted; *row is its number, -1 where all comes to nothing. */
+static copse_status add_row(struct copse_joint_search *s, int64_t right, bool exactly, int *row,
+                            struct copse_err *err) {
+  int n = 0;
+  for (int i = 0; i < s->n_terms; i++) {
+    s->term_at[s->terms[i].column] = 0;
+    if (s->terms[i].value != 0) s->terms[n++] = s->terms[i];
+  }
+  s->n_terms = 0;
+  *row = n > 0 ? copse_lp_rows(s->lp) : -1;
+  return n > 0 ? copse_lp_add_row(s->lp, s->terms, n, right, exactly, err) : COPSE_OK;
+}
+
+static bool group_leads(const struct copse_joint_search *s, int group) {
+  for (int q = 0; q < s->n_phases; q++) {
+    const struct copse_joint_phase *phase = &s->phases[q];
+    for (int i = 0; phase->group == group && i < copse_joint_terminals(s, phase); i++)
+      if (copse_joint_leads(phase, copse_joint_terminal(s, phase, i))) return true;
+  }
+  return false;
+}
+
 static copse_status add_share_rows(struct copse_joint_search *s, struct copse_err *err) {
   copse_status status = COPSE_OK;
+  int row;
   for (int g = 0; g < s->n_groups; g++) {
-    int n = 0;
-    if (s->first_share[g] < 0) continue;
-    s->terms[n++] = (struct copse_lp_term){copse_joint_rate_column(s, g), -1};
-    for (int i = 0; i < s->groups[g].n_members; i++)
-      s->terms[n++] = (struct copse_lp_term){s->first_share[g] + i, 1};
-    COPSE_TRY(copse_lp_add_row(s->lp, s->terms, n, 0, true, err));
+    if (!s->share[g] || !group_leads(s, g)) continue;
+    count(s, copse_joint_rate_column(s, g), -1);
+    for (int i = 0; i < s->groups[g].n_members; i++) count(s, s->share[g][i], 1);
+    COPSE_TRY(add_row(s, 0, true, &row, err));
   }
 out:
   return status;
@@ -238,36 +295,64 @@ out:
 
 static copse_status add_link_rows(struct copse_joint_search *s, struct copse_err *err) {
   copse_status status = COPSE_OK;
+  int row;
   for (int e = 0; e < s->network->n_links; e++) {
-    int n = 0;
-    for (int q = 0; q < s->n_phases; q++)
-      if (s->phases[q].column[e] >= 0)
-        s->terms[n++] = (struct copse_lp_term){s->phases[q].column[e], 1};
-    if (n > 0)
-      COPSE_TRY(copse_lp_add_row(s->lp, s->terms, n, s->network->links[e].capacity, false, err));
+    for (int q = 0; s->leads[e] && q < s->n_phases; q++)
+      if (s->phases[q].column[e] >= 0) count(s, s->phases[q].column[e], 1);
+    COPSE_TRY(add_row(s, s->network->links[e].capacity, false, &row, err));
   }
 out:
   return status;
 }
 
+/* What enters less what leaves; a negative factor: the other way round. */
+static void count_gain(struct copse_joint_search *s, const struct copse_joint_phase *phase,
+                       int node, int64_t factor) {
+  for (int e = 0; e < s->network->n_links; e++) {
+    const struct copse_net_link *link = &s->network->links[e];
+    if (phase->column[e] >= 0 && (link->src == node || link->dst == node))
+      count(s, phase->column[e], link->dst == node ? factor : -factor);
+  }
+}
+
 static copse_status add_relay_rows(struct copse_joint_search *s, struct copse_joint_phase *phase,
-                                   struct copse_err *err) {
+                                   const bool *terminal, struct copse_err *err) {
   const bool *loose = s->groups[phase->group].loose;
+  copse_status status = COPSE_OK;
+  for (int w = 0; w < s->network->n_nodes; w++) {
+    if (terminal[w] || !copse_joint_leads(phase, w) || (loose && loose[w])) continue;
+    count_gain(s, phase, w, 1);
+    COPSE_TRY(add_row(s, 0, true, &phase->relay_row[w], err));
+  }
+out:
+  return status;
+}
+
+/* What goes to one member is a flow: every other one adds its share. */
+static copse_status add_flow_rows(struct copse_joint_search *s, struct copse_joint_phase *phase,
+                                  const bool *terminal, struct copse_err *err) {
+  int roots = copse_joint_roots(s, phase->group),
+      sink = copse_joint_terminal(s, phase, phase->sink);
+  copse_status status = COPSE_OK;
+  for (int v = 0; v < s->network->n_nodes; v++) {
+    if (v == sink || !copse_joint_leads(phase, v)) continue;
+    count_gain(s, phase, v, -roots);
+    if (terminal[v]) count(s, copse_joint_rate_column(s, phase->group), -1);
+    COPSE_TRY(add_row(s, 0, true, &phase->relay_row[v], err));
+  }
+out:
+  return status;
+}
+
+static copse_status add_node_rows(struct copse_joint_search *s, struct copse_err *err) {
   bool *terminal = NULL;
   copse_status status;
   COPSE_TRY(copse_calloc((size_t)s->network->n_nodes, sizeof *terminal, &terminal, err));
-  mark_terminals(s, phase, terminal);
-  for (int w = 0; w < s->network->n_nodes; w++) {
-    int n = 0;
-    if (phase->sink >= 0 || (loose && loose[w])) continue;
-    for (int e = 0; e < s->network->n_links && !terminal[w]; e++) {
-      const struct copse_net_link *link = &s->network->links[e];
-      if (phase->column[e] >= 0 && (link->src == w || link->dst == w))
-        s->terms[n++] = (struct copse_lp_term){phase->column[e], link->dst == w ? 1 : -1};
-    }
-    if (n == 0) continue;
-    phase->relay_row[w] = copse_lp_rows(s->lp);
-    COPSE_TRY(copse_lp_add_row(s->lp, s->terms, n, 0, true, err));
+  for (int q = 0; q < s->n_phases; q++) {
+    struct copse_joint_phase *phase = &s->phases[q];
+    mark_terminals(s, phase, terminal);
+    COPSE_TRY(phase->sink >= 0 ? add_flow_rows(s, phase, terminal, err)
+                               : add_relay_rows(s, phase, terminal, err));
   }
 out:
   free(terminal);
@@ -278,8 +363,8 @@ copse_status copse_joint_add_cut(struct copse_joint_search *s, int phase, bool *
                                  size_t first, struct copse_err *err) {
   const struct copse_joint_phase *q = &s->phases[phase];
   const struct copse_joint_group *group = &s->groups[q->group];
-  int roots = copse_joint_roots(s, q->group), held = 0, n = 0;
-  struct copse_joint_row cut = {phase, copse_lp_rows(s->lp), inside};
+  int roots = copse_joint_roots(s, q->group), held = 0;
+  struct copse_joint_row cut = {phase, -1, inside};
   copse_status status = COPSE_OK;
   for (int v = 0; v < s->network->n_nodes; v++) inside[v] = inside[copse_joint_anchor(q, v)];
   for (size_t i = first; i < s->n_cuts; i++)
@@ -289,17 +374,17 @@ copse_status copse_joint_add_cut(struct copse_joint_search *s, int phase, bool *
   for (int i = 0; i < group->n_members; i++) {
     if (!inside[group->members[i]] || !copse_joint_is_root(group, i)) continue;
     held++;
-    if (roots == 0) s->terms[n++] = (struct copse_lp_term){s->first_share[q->group] + i, 1};
+    if (roots == 0) count(s, s->share[q->group][i], 1);
   }
-  if (roots > 0 && held > 0)
-    s->terms[n++] = (struct copse_lp_term){copse_joint_rate_column(s, q->group), held};
+  if (roots > 0 && held > 0) count(s, copse_joint_rate_column(s, q->group), held);
   for (int e = 0; e < s->network->n_links; e++) {
     const struct copse_net_link *link = &s->network->links[e];
     int from = q->reduce ? link->dst : link->src, to = q->reduce ? link->src : link->dst;
     if (q->column[e] >= 0 && inside[from] && !inside[to])
-      s->terms[n++] = (struct copse_lp_term){q->column[e], roots > 0 ? -roots : -1};
+      count(s, q->column[e], roots > 0 ? -roots : -1);
   }
-  COPSE_TRY(copse_lp_add_row(s->lp, s->terms, n, 0, false, err));
+  COPSE_TRY(add_row(s, 0, false, &cut.row, err));
+  if (cut.row < 0) goto out;
   COPSE_TRY(copse_grow(&s->cuts, &s->cuts_capacity, s->n_cuts + 1, sizeof *s->cuts, err));
   s->cuts[s->n_cuts++] = cut;
   return COPSE_OK;
@@ -313,10 +398,10 @@ static copse_status add_first_cuts(struct copse_joint_search *s, struct copse_er
   copse_status status = COPSE_OK;
   for (int q = 0; q < s->n_phases; q++) {
     const struct copse_joint_phase *phase = &s->phases[q];
-    for (int i = 0; i < copse_joint_terminals(s, phase); i++) {
+    for (int i = 0; phase->sink < 0 && i < copse_joint_terminals(s, phase); i++) {
       int terminal = copse_joint_terminal(s, phase, i);
       bool *inside = NULL;
-      if (terminal == s->groups[phase->group].root || !copse_joint_reaches(phase, i)) continue;
+      if (terminal == s->groups[phase->group].root || !copse_joint_leads(phase, terminal)) continue;
       COPSE_TRY(copse_calloc((size_t)s->network->n_nodes, sizeof *inside, &inside, err));
       for (int v = 0; v < s->network->n_nodes; v++) inside[v] = v != terminal;
       COPSE_TRY(copse_joint_add_cut(s, q, inside, s->n_cuts, err));
@@ -326,16 +411,18 @@ out:
   return status;
 }
 
-copse_status copse_joint_model(struct copse_joint_search *s, int max_columns, bool *small,
+copse_status copse_joint_model(struct copse_joint_search *s,
+                               const struct copse_joint_options *options, bool *small,
                                struct copse_err *err) {
   int64_t largest = 1;
   copse_status status;
   for (int e = 0; e < s->network->n_links; e++)
     if (s->network->links[e].capacity > largest) largest = s->network->links[e].capacity;
-  COPSE_TRY(add_columns(s, max_columns, small, err));
+  COPSE_TRY(add_columns(s, options, small, err));
   if (!*small) goto out;
   size_t columns = (size_t)s->n_columns;
   COPSE_TRY(copse_calloc(columns, sizeof *s->terms, &s->terms, err));
+  COPSE_TRY(copse_calloc(columns, sizeof *s->term_at, &s->term_at, err));
   COPSE_TRY(copse_calloc(columns, sizeof *s->value, &s->value, err));
   COPSE_TRY(copse_calloc(columns, sizeof *s->inner, &s->inner, err));
   COPSE_TRY(copse_calloc(columns, sizeof *s->middle, &s->middle, err));
@@ -344,7 +431,7 @@ copse_status copse_joint_model(struct copse_joint_search *s, int max_columns, bo
   COPSE_TRY(copse_lp_new(s->n_columns, largest, &s->lp, err));
   COPSE_TRY(add_share_rows(s, err));
   COPSE_TRY(add_link_rows(s, err));
-  for (int q = 0; q < s->n_phases; q++) COPSE_TRY(add_relay_rows(s, &s->phases[q], err));
+  COPSE_TRY(add_node_rows(s, err));
   COPSE_TRY(add_first_cuts(s, err));
   status = close_columns(s, err);
 out:

@@ -70,6 +70,55 @@ START_TEST(each_schedule_goes_through_the_whole_tool) {
 }
 END_TEST
 
+/* Two boxes of A100 with tensor and data groups, where every GPU relays: the NICs decide, 25 GB/s for
+ * half of each data group's M (both ways for an allreduce). */
+START_TEST(data_and_tensor_groups_share_two_boxes) {
+  static const char *const collectives[] = {"allreduce", "allgather"}, *const times[] = {"1/25",
+                                                                                         "1/50"};
+  copse_test_write("boxes.txt", "0-7\n8-15\n0,8\n1,9\n2,10\n3,11\n4,12\n5,13\n6,14\n7,15\n");
+  for (int i = 0; i < 2; i++)
+    for (int symmetry = 0; symmetry < 2; symmetry++) {
+      ck_assert_int_eq(run("@ solve a100-x2 -c %s --groups %%/boxes.txt --others relay %s -o "
+                           "%%/boxes --json",
+                           collectives[i], symmetry ? "" : "--no-symmetry"),
+                       0);
+      cJSON *json = parsed();
+      ck_assert_str_eq(cJSON_GetObjectItem(json, "time_per_GB")->valuestring, times[i]);
+      ck_assert(cJSON_IsTrue(cJSON_GetObjectItem(json, "groups_optimal")));
+      cJSON_Delete(json);
+      ck_assert_int_eq(run("@ verify %%/boxes/index.json -t a100-x2"), 0);
+      ck_assert_ptr_nonnull(strstr(result.out, "optimal among all"));
+    }
+  ck_assert_int_eq(run("@ lower %%/boxes/group-9.json --to plan -o %%/g.plan"), 0);
+  ck_assert_int_eq(run("@ check %%/g.plan"), 0);
+}
+END_TEST
+
+/* 64 GPUs with tensor, data and expert parallel groups at once. Into a NIC of 25 go 7/8 of a data
+ * group's M and 1/2 of an expert group's. */
+START_TEST(tensor_data_and_expert_groups_share_eight_boxes) {
+  char list[2000];
+  int n = 0;
+  for (int h = 0; h < 8; h++)
+    n += snprintf(list + n, sizeof list - (size_t)n, "%d-%d\n", 8 * h, 8 * h + 7);
+  for (int i = 0; i < 8; i++)
+    for (int h = 0; h < 8; h++)
+      n += snprintf(list + n, sizeof list - (size_t)n, "%d%c", 8 * h + i, h == 7 ? '\n' : ',');
+  for (int e = 0; e < 4; e++)
+    n += snprintf(list + n, sizeof list - (size_t)n, "alltoall %d-%d\n", 16 * e, 16 * e + 15);
+  copse_test_write("job.txt", list);
+  ck_assert_int_eq(run("@ solve --synthetic 'hosts:8 gpus:8@300 nics:8@25 rails' -c allgather "
+                       "--groups %%/job.txt --others relay -o %%/job --json"),
+                   0);
+  cJSON *json = parsed();
+  ck_assert_str_eq(cJSON_GetObjectItem(json, "time_per_GB")->valuestring, "11/200");
+  cJSON_Delete(json);
+  ck_assert_int_eq(
+      run("@ verify %%/job/index.json --synthetic 'hosts:8 gpus:8@300 nics:8@25 rails'"), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "optimal among all"));
+}
+END_TEST
+
 /* A schedule replaced by one that is right for its group, but not made to share. */
 START_TEST(a_schedule_that_takes_too_much_is_found) {
   copse_test_write("groups.txt", "0,4\n0,4\n");
@@ -141,6 +190,8 @@ int main(void) {
   tcase_set_timeout(tc, 300);
   tcase_add_test(tc, times_are_those_worked_out_by_hand);
   tcase_add_test(tc, each_schedule_goes_through_the_whole_tool);
+  tcase_add_test(tc, data_and_tensor_groups_share_two_boxes);
+  tcase_add_test(tc, tensor_data_and_expert_groups_share_eight_boxes);
   tcase_add_test(tc, a_schedule_that_takes_too_much_is_found);
   tcase_add_test(tc, broken_parts_are_left_out);
   tcase_add_test(tc, what_makes_no_sense_is_refused);

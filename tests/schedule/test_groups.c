@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/collective.h"
+#include "schedule/groups_symmetry.h"
 #include "schedule/instance.h"
 #include "schedule/solve_groups.h"
 #include "schedule/verify_groups.h"
@@ -345,19 +346,237 @@ START_TEST(what_a_group_cannot_do_is_said_with_its_line) {
 }
 END_TEST
 
-START_TEST(switches_that_copy_are_refused) {
-  static const char text[] =
-      "{\"format\": \"copse-topology/1\", \"name\": \"m\", \"nodes\": [{\"id\": \"a\", \"type\": "
-      "\"gpu\"}, {\"id\": \"b\", \"type\": \"gpu\"}, {\"id\": \"s\", \"type\": \"switch\", "
-      "\"multicast\": true}], \"links\": [{\"src\": \"a\", \"dst\": \"s\", \"bandwidth\": 1}, "
-      "{\"src\": \"b\", \"dst\": \"s\", \"bandwidth\": 1}]}";
-  struct trial trial = {.n = 1};
-  struct copse_groups *groups;
+/* Hosts of four GPUs at a switch that is marked or not, and NICs on two rails. */
+static struct copse_topology *two_hosts(const char *marks) {
   struct copse_err err = COPSE_ERR_INIT;
-  int both[] = {0, 1};
-  ASSERT_OK(copse_topology_parse("t.json", text, strlen(text), NULL, &trial.topology, &err), &err);
-  trial.groups[0] = (struct copse_group){COPSE_ALLGATHER, -1, both, 2, 1};
-  ASSERT_FAILS(solve(&trial, false, &groups, &err), COPSE_UNSUPPORTED, &err, "copies or adds");
+  struct copse_topology *topology;
+  char text[4000];
+  int n = snprintf(text, sizeof text,
+                   "{\"format\": \"copse-topology/1\", \"name\": \"m\", \"nodes\": [");
+  for (int h = 0; h < 2; h++) {
+    for (int i = 0; i < 4; i++)
+      n += snprintf(text + n, sizeof text - (size_t)n, "{\"id\": \"g%d%d\", \"type\": \"gpu\"}, ",
+                    h, i);
+    n += snprintf(text + n, sizeof text - (size_t)n, "{\"id\": \"s%d\", \"type\": \"switch\"%s}, ",
+                  h, marks);
+  }
+  n += snprintf(text + n, sizeof text - (size_t)n,
+                "{\"id\": \"r\", \"type\": \"switch\"}], \"links\": [");
+  for (int h = 0; h < 2; h++)
+    for (int i = 0; i < 4; i++)
+      n += snprintf(
+          text + n, sizeof text - (size_t)n,
+          "{\"src\": \"g%d%d\", \"dst\": \"s%d\", \"bandwidth\": 12}, {\"src\": \"g%d%d\", "
+          "\"dst\": \"r\", \"bandwidth\": %d}%s",
+          h, i, h, h, i, 2 + i, h == 1 && i == 3 ? "]}" : ", ");
+  ASSERT_OK(copse_topology_parse("t.json", text, strlen(text), NULL, &topology, &err), &err);
+  return topology;
+}
+
+static struct copse_groups *solve_list(const struct copse_topology *t, const char *list,
+                                       bool bound_only) {
+  struct copse_solve_groups_options options = {
+      .label = "t.json", .groups_label = "groups.txt", .bound_only = bound_only};
+  struct copse_solve_seconds seconds;
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_groups *out;
+  struct copse_group *groups;
+  int n;
+  ASSERT_OK(parse(t, list, &groups, &n, &err), &err);
+  ASSERT_OK(copse_solve_groups(t, groups, n, &options, &out, &seconds, &err), &err);
+  copse_group_list_free(groups, n);
+  for (int g = 0; g < n; g++) out->members[g].file = "group.json";
+  return out;
+}
+
+/* No use is made of the marks, as by solve without --in-network; what they save counts. */
+START_TEST(switches_that_copy_are_no_obstacle) {
+  static const char *const lists[] = {"allreduce 0-3\nallreduce 4-7\n0,4\n1,5\n2,6\n3,7\n",
+                                      "allreduce 0-7\nbroadcast:1 2-5\n", "reduce:0 0-6\n1-7\n",
+                                      "alltoall 0-7\n0-3\n"};
+  struct copse_topology *plain = two_hosts(""),
+                        *marked = two_hosts(", \"multicast\": true, \"aggregation\": true");
+  struct copse_verify_groups_report report;
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_groups *without = solve_list(plain, lists[_i], false),
+                      *with = solve_list(marked, lists[_i], false),
+                      *bound = solve_list(marked, lists[_i], true);
+  ck_assert(copse_q_cmp(with->time_per_GB, without->time_per_GB) <= 0);
+  ck_assert(copse_q_cmp(with->bound_time_per_GB, without->bound_time_per_GB) <= 0);
+  ck_assert(copse_q_eq(with->bound_time_per_GB, bound->bound_time_per_GB));
+  ASSERT_OK(copse_verify_groups(with, marked, "index.json", &report, &err), &err);
+  ck_assert(copse_q_eq(report.bound, with->bound_time_per_GB));
+  struct copse_groups_potential beside = {
+      with->members[0].collective == COPSE_ALLTOALL, 0, "s0", {1, 7}};
+  if (with->members[beside.group].collective == COPSE_REDUCE) beside.phase = COPSE_PHASE_REDUCE;
+  with->potentials = &beside;
+  with->n_potentials = 1;
+  ASSERT_FAILS(copse_verify_groups(with, marked, "index.json", &report, &err), COPSE_REFUTED, &err,
+               "proves nothing at or beside");
+  copse_groups_release(without);
+  copse_groups_release(with);
+  copse_groups_release(bound);
+  copse_topology_release(plain);
+  copse_topology_release(marked);
+}
+END_TEST
+
+/* Bandwidths of so many digits that loads of the exact parts leave 64 bits. */
+START_TEST(what_64_bits_cannot_hold_gets_a_stated_gap) {
+  int above = 0;
+  for (uint64_t seed = 0; seed < 12; seed++) {
+    uint64_t state = 900 + seed;
+    struct copse_topology *t;
+    struct copse_verify_groups_report report;
+    struct copse_err err = COPSE_ERR_INIT;
+    char text[4000];
+    int n =
+        snprintf(text, sizeof text,
+                 "{\"format\": \"copse-topology/1\", \"name\": \"d\", \"nodes\": [{\"id\": \"s\", "
+                 "\"type\": \"switch\"%s}",
+                 seed % 3 == 2 ? ", \"multicast\": true" : "");
+    for (int i = 0; i < 7; i++)
+      n += snprintf(text + n, sizeof text - (size_t)n, ", {\"id\": \"g%d\", \"type\": \"gpu\"}", i);
+    n += snprintf(text + n, sizeof text - (size_t)n, "], \"links\": [");
+    for (int i = 0; i < 7; i++)
+      n += snprintf(
+          text + n, sizeof text - (size_t)n,
+          "{\"src\": \"g%d\", \"dst\": \"g%d\", \"bandwidth\": %d.%07d}, {\"src\": \"g%d\", "
+          "\"dst\": \"s\", \"bandwidth\": %d.%07d}%s",
+          i, (i + 1) % 7, copse_test_random_int(&state, 10, 400),
+          copse_test_random_int(&state, 0, 9999999), i, copse_test_random_int(&state, 10, 400),
+          copse_test_random_int(&state, 0, 9999999), i == 6 ? "]}" : ", ");
+    ASSERT_OK(copse_topology_parse("t.json", text, strlen(text), NULL, &t, &err), &err);
+    struct copse_groups *groups = solve_list(
+        t, "allreduce 0-4\nallgather 1,3,5,6\nreduce_scatter 0,2,5\nalltoall 2-6\n", false);
+    ASSERT_OK(copse_verify_groups(groups, t, "index.json", &report, &err), &err);
+    double time = copse_q_to_double(report.time_per_GB), bound = copse_q_to_double(report.bound);
+    ck_assert_msg(time >= bound * (1 - 1e-15) && (seed % 3 == 2 || time <= bound * (1 + 1e-6)),
+                  "seed %d: %.17g, %.17g", (int)seed, time, bound);
+    above += seed % 3 < 2 && !report.optimal;
+    copse_groups_release(groups);
+    copse_topology_release(t);
+  }
+  ck_assert_int_gt(above, 2);
+}
+END_TEST
+
+/* ---- symmetries ---------------------------------------------------------------------------- */
+
+static bool maps_group(const struct copse_group *from, const struct copse_group *to,
+                       const int *image) {
+  bool same = from->collective == to->collective && from->n == to->n;
+  for (int i = 0; i < from->n && same; i++) {
+    int at = -1;
+    for (int k = 0; k < to->n; k++)
+      if (to->nodes[k] == image[from->nodes[i]]) at = k;
+    same = at >= 0 && (from->root < 0 || (i == from->root) == (at == to->root));
+  }
+  return same;
+}
+
+/* Looks at every node, link and group itself; returns how many orbits of ranks are left. */
+static int check_symmetries(const struct copse_topology *t, const struct copse_group *groups, int n,
+                            const struct copse_groups_symmetry *found, int n_found) {
+  int *orbit = calloc((size_t)t->n_nodes, sizeof *orbit), left = 0;
+  ck_assert_ptr_nonnull(orbit);
+  for (int v = 0; v < t->n_nodes; v++) orbit[v] = v;
+  for (int i = 0; i < n_found; i++) {
+    const int *image = found[i].nodes;
+    int sum = 0;
+    for (int v = 0; v < t->n_nodes; v++) {
+      ck_assert_int_eq(t->nodes[v].rank >= 0, t->nodes[image[v]].rank >= 0);
+      int a = orbit[v], b = orbit[image[v]];
+      for (int u = 0; u < t->n_nodes; u++)
+        if (orbit[u] == a) orbit[u] = b;
+      sum += image[v];
+    }
+    ck_assert_int_eq(sum, t->n_nodes * (t->n_nodes - 1) / 2);
+    for (int e = 0; e < t->n_links; e++) {
+      int f = copse_topology_find_link(t, image[t->links[e].src], image[t->links[e].dst]);
+      ck_assert(f >= 0 && copse_q_eq(t->links[e].bandwidth, t->links[f].bandwidth));
+    }
+    for (int g = 0; g < n; g++)
+      ck_assert(maps_group(&groups[g], &groups[found[i].groups[g]], image));
+  }
+  for (int r = 0; r < t->n_ranks; r++) {
+    int first = 0;
+    while (orbit[t->rank_nodes[first]] != orbit[t->rank_nodes[r]]) first++;
+    left += first == r;
+  }
+  free(orbit);
+  return left;
+}
+
+static int orbits_left(const char *spec, const char *list) {
+  struct copse_topology *t = synthetic(spec);
+  struct copse_groups_symmetry *found;
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_group *groups;
+  int n, n_found;
+  ASSERT_OK(parse(t, list, &groups, &n, &err), &err);
+  ASSERT_OK(copse_groups_symmetries(t, groups, n, &found, &n_found, &err), &err);
+  int left = check_symmetries(t, groups, n, found, n_found);
+  copse_groups_symmetries_free(found, n_found);
+  copse_group_list_free(groups, n);
+  copse_topology_release(t);
+  return left;
+}
+
+#define FOUR "hosts:4 gpus:4@300 nics:4@25 rails"
+#define FOUR_TENSOR "0-3\n4-7\n8-11\n12-15\n"
+#define FOUR_DATA "0,4,8,12\n1,5,9,13\n2,6,10,14\n3,7,11,15\n"
+
+START_TEST(groups_that_are_alike_are_found_to_be) {
+  ck_assert_int_eq(orbits_left(FOUR, FOUR_TENSOR), 1);
+  ck_assert_int_eq(orbits_left(FOUR, FOUR_TENSOR FOUR_DATA), 1);
+  ck_assert_int_eq(orbits_left(FOUR, FOUR_TENSOR FOUR_DATA "alltoall 0-7\nalltoall 8-15\n"), 1);
+  ck_assert_int_eq(orbits_left("torus:4x4@25", FOUR_TENSOR FOUR_DATA), 1);
+  /* a host of its own; one GPU of each; a root and the rest of its host, and of the others */
+  ck_assert_int_eq(orbits_left(FOUR, "0-3\n"), 2);
+  ck_assert_int_eq(orbits_left(FOUR, "0,4,8,12\n"), 2);
+  ck_assert_int_eq(orbits_left(FOUR, "broadcast:1 0-3\n"), 4);
+  ck_assert_int_eq(orbits_left(FOUR, "0-3\nreduce_scatter 4-7\n"), 3);
+  /* twice the same: any two of them may change places */
+  ck_assert_int_eq(orbits_left("full:4@30", "0,1\n0,1\n2,3\n2,3\n"), 1);
+}
+END_TEST
+
+/* The optimum without symmetries, and schedules that the verifier accepts. */
+START_TEST(symmetries_leave_the_joint_optimum) {
+  static const char *const lists[] = {FOUR_TENSOR,
+                                      FOUR_DATA,
+                                      FOUR_TENSOR FOUR_DATA,
+                                      "alltoall 0-7\nalltoall 8-15\n" FOUR_DATA,
+                                      "allreduce 0-3\nallreduce 4-7\nallreduce 0,4,8,12\n",
+                                      "broadcast:0 0,4\nbroadcast:0 1,5\n"};
+  struct trial trial = {.topology = synthetic(FOUR)};
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_group *groups;
+  ASSERT_OK(parse(trial.topology, lists[_i], &groups, &trial.n, &err), &err);
+  for (int exclude = 0; exclude < 2; exclude++) {
+    struct copse_solve_groups_options options = {
+        .exclude = exclude, .label = "t.json", .groups_label = "groups.txt"};
+    struct copse_solve_seconds seconds;
+    struct copse_groups *with, *without;
+    struct copse_verify_groups_report report;
+    ASSERT_OK(copse_solve_groups(trial.topology, groups, trial.n, &options, &with, &seconds, &err),
+              &err);
+    options.no_symmetry = true;
+    ASSERT_OK(
+        copse_solve_groups(trial.topology, groups, trial.n, &options, &without, &seconds, &err),
+        &err);
+    ck_assert_int_gt(with->n_generators, 0);
+    ck_assert_int_eq(without->n_generators, 0);
+    ck_assert(copse_q_eq(with->time_per_GB, without->time_per_GB));
+    ASSERT_OK(copse_verify_groups(with, trial.topology, "index.json", &report, &err), &err);
+    ck_assert(report.optimal);
+    ASSERT_OK(copse_verify_groups(without, trial.topology, "index.json", &report, &err), &err);
+    ck_assert(report.optimal);
+    copse_groups_release(with);
+    copse_groups_release(without);
+  }
+  copse_group_list_free(groups, trial.n);
   copse_topology_release(trial.topology);
 }
 END_TEST
@@ -391,6 +610,11 @@ enum fault {
   TREE_WEIGHT,
   SINK_INSIDE,
   EXCHANGE_POTENTIAL,
+  STRANGE_IMAGE,
+  NOT_ONE_TO_ONE,
+  OTHER_IMAGE,
+  TWO_GROUPS_TO_ONE,
+  FEW_NODES,
   N_FAULTS
 };
 
@@ -410,6 +634,11 @@ static const char *const said[N_FAULTS] = {
     [TREE_WEIGHT] = "group-0.json",
     [SINK_INSIDE] = "holds its sink",
     [EXCHANGE_POTENTIAL] = "has potentials",
+    [STRANGE_IMAGE] = "no symmetry of the topology",
+    [NOT_ONE_TO_ONE] = "no symmetry of the topology",
+    [OTHER_IMAGE] = "does not take group 1 to group 1",
+    [TWO_GROUPS_TO_ONE] = "two groups to group 0",
+    [FEW_NODES] = "no symmetry of the topology",
 };
 
 static void spoil(struct copse_groups *g, enum fault fault) {
@@ -419,6 +648,11 @@ static void spoil(struct copse_groups *g, enum fault fault) {
                                        nobody = {0, COPSE_PHASE_BROADCAST, "nobody", {1, 7}},
                                        exchange = {1, COPSE_PHASE_BROADCAST, "gpu0", {1, 7}};
   static const char *both[] = {"gpu2", "gpu3"};
+  static const char *unknown[] = {"gpu1", "gpu0", "gpu2", "nobody"},
+                    *same[] = {"gpu1", "gpu1", "gpu2", "gpu3"},
+                    *turned[] = {"gpu1", "gpu2", "gpu3", "gpu0"};
+  static const int first_twice[] = {0, 0};
+  struct copse_groups_generator *generator = (struct copse_groups_generator *)g->generators;
   struct copse_groups_cut *cut = (struct copse_groups_cut *)&g->cuts[0];
   switch (fault) {
     case TIME: g->time_per_GB.num++; break;
@@ -441,6 +675,11 @@ static void spoil(struct copse_groups *g, enum fault fault) {
       cut->phase = COPSE_PHASE_BROADCAST;
       break;
     case EXCHANGE_POTENTIAL: g->potentials = &exchange, g->n_potentials = 1; break;
+    case STRANGE_IMAGE: generator->images = unknown; break;
+    case NOT_ONE_TO_ONE: generator->images = same; break;
+    case OTHER_IMAGE: generator->images = turned; break;
+    case TWO_GROUPS_TO_ONE: generator->groups = first_twice; break;
+    case FEW_NODES: g->n_symmetry_nodes--; break;
     case N_FAULTS: break;
   }
 }
@@ -609,7 +848,10 @@ int main(void) {
   tcase_add_loop_test(tc, schedules_reach_the_joint_optimum, 0, 8);
   tcase_add_test(tc, one_alltoall_is_that_of_the_other_solver);
   tcase_add_test(tc, what_a_group_cannot_do_is_said_with_its_line);
-  tcase_add_test(tc, switches_that_copy_are_refused);
+  tcase_add_loop_test(tc, switches_that_copy_are_no_obstacle, 0, 4);
+  tcase_add_test(tc, what_64_bits_cannot_hold_gets_a_stated_gap);
+  tcase_add_test(tc, groups_that_are_alike_are_found_to_be);
+  tcase_add_loop_test(tc, symmetries_leave_the_joint_optimum, 0, 6);
   tcase_add_loop_test(tc, every_fault_is_found, 0, N_FAULTS);
   tcase_add_test(tc, loads_add_up_over_the_groups);
   tcase_add_test(tc, files_come_back_as_they_were);

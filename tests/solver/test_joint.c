@@ -94,7 +94,7 @@ static bool check(uint64_t seed) {
                   "seed %d: %.12g, the LP over cuts %.12g", (int)seed, rate, expected);
   }
   if (rate > 0) {
-    const char *defect = copse_test_joint_defect(network, trial.groups, trial.n, &joint);
+    const char *defect = copse_test_joint_defect(network, trial.groups, trial.n, &joint, 0);
     ck_assert_msg(defect == NULL, "seed %d: %s", (int)seed, defect);
   }
   bool shared = trial.n > 1 && rate > 0;
@@ -129,7 +129,7 @@ static void expect_rate(const struct copse_net_link *links, const struct copse_j
   find(&network, groups, n, &joint);
   ck_assert_int_eq(joint.outcome, COPSE_JOINT_PROVED);
   ck_assert_msg(copse_q_eq(joint.rate, rate), "rate %s", copse_q_text(joint.rate, text));
-  ck_assert_ptr_null(copse_test_joint_defect(&network, groups, n, &joint));
+  ck_assert_ptr_null(copse_test_joint_defect(&network, groups, n, &joint, 0));
   copse_joint_free(&joint);
 }
 
@@ -191,6 +191,253 @@ START_TEST(one_group_with_free_shares_is_an_allreduce) {
 }
 END_TEST
 
+/* ---- symmetries ---------------------------------------------------------------------------- */
+
+#define MOST_COPIES 4
+
+/* Copies of random nodes and links, moved on by a rotation: node v of copy i is i * n + v. Links
+ * lead a drawn number of copies on; groups come with all their images. */
+struct ring {
+  struct copse_network network;
+  struct copse_net_link links[80];
+  struct copse_joint_group groups[2 * MOST_COPIES];
+  int n_groups, copies;
+  int members[2 * MOST_COPIES][3 * MOST_COPIES];
+  int image[3 * MOST_COPIES], group_image[2 * MOST_COPIES];
+};
+
+static void add_ring_links(struct ring *r, int n, int v, int w, int shift, int64_t capacity) {
+  for (int i = 0; i < r->copies; i++)
+    for (int back = 0; back < 2; back++) {
+      int from = i * n + v, to = (i + shift) % r->copies * n + w;
+      bool is_there = from == to;
+      for (int e = 0; e < r->network.n_links; e++)
+        is_there = is_there ||
+                   (r->links[e].src == (back ? to : from) && r->links[e].dst == (back ? from : to));
+      if (!is_there)
+        r->links[r->network.n_links++] =
+            (struct copse_net_link){back ? to : from, back ? from : to, capacity};
+    }
+}
+
+/* A group of the first n - 1 nodes of the copies, the last ones are relays; by turns `turns` times
+ * it comes back to itself. */
+static void add_ring_groups(struct ring *r, uint64_t *state, int n) {
+  int kind = copse_test_random_int(state, 0, 3), first = r->n_groups, n_members = 0;
+  bool whole = copse_test_random_int(state, 0, 2) == 0;
+  int base[3 * MOST_COPIES];
+  while (n_members < 2) {
+    n_members = 0;
+    int chosen = copse_test_random_int(state, 1, (1 << (n - 1)) - 1);
+    for (int i = 0; i < r->copies; i++)
+      for (int v = 0; v < n - 1; v++)
+        if (whole ? chosen >> v & 1 : copse_test_random_int(state, 0, 2) == 0)
+          base[n_members++] = i * n + v;
+  }
+  for (int turn = 0; turn < (whole ? 1 : r->copies); turn++) {
+    int *members = r->members[r->n_groups];
+    for (int k = 0; k < n_members; k++) members[k] = (base[k] + turn * n) % (r->copies * n);
+    r->group_image[r->n_groups] = whole || turn + 1 == r->copies ? first : r->n_groups + 1;
+    r->groups[r->n_groups++] = (struct copse_joint_group){.n_members = n_members,
+                                                          .members = members,
+                                                          .broadcasts = kind == 0 || kind == 2,
+                                                          .reduces = kind == 1 || kind == 2,
+                                                          .exchanges = kind == 3,
+                                                          .root = -1};
+  }
+}
+
+static void draw_ring(uint64_t seed, struct ring *r) {
+  uint64_t state = seed;
+  int n = copse_test_random_int(&state, 2, 3);
+  memset(r, 0, sizeof *r);
+  r->copies = copse_test_random_int(&state, 2, n == 3 ? 3 : MOST_COPIES);
+  for (int v = 0; v < n; v++)
+    for (int w = 0; w <= v; w++)
+      for (int shift = 0; shift < 2; shift++)
+        if (shift != (v == w) || copse_test_random_int(&state, 0, 1))
+          add_ring_links(r, n, v, w, shift, copse_test_random_int(&state, 1, 9));
+  for (int v = 0; v < r->copies * n; v++) r->image[v] = (v + n) % (r->copies * n);
+  r->network.n_nodes = r->copies * n;
+  r->network.links = r->links;
+  add_ring_groups(r, &state, n);
+  if (copse_test_random_int(&state, 0, 1)) add_ring_groups(r, &state, n);
+}
+
+static void move_cut(const struct ring *r, const struct copse_joint_cut *from, bool *inside,
+                     struct copse_joint_cut *to) {
+  const struct copse_joint_group *group = &r->groups[r->group_image[from->group]];
+  *to = *from;
+  to->group = r->group_image[from->group];
+  for (int v = 0; v < r->network.n_nodes; v++) inside[r->image[v]] = from->inside[v];
+  to->inside = inside;
+  for (int i = 0; from->sink >= 0 && i < group->n_members; i++)
+    if (group->members[i] == r->image[r->groups[from->group].members[from->sink]]) to->sink = i;
+}
+
+static struct copse_q divided(struct copse_q q, int by) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_q out;
+  ASSERT_OK(copse_q_div(q, (struct copse_q){by, 1}, &out, &err), &err);
+  return out;
+}
+
+/* The mean over all turns of a phase's potentials: what each becomes. */
+static struct copse_q *mean_potentials(const struct ring *r, const struct copse_joint *joint, int g,
+                                       bool reduce) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_q *out = calloc((size_t)r->network.n_nodes, sizeof *out);
+  ck_assert_ptr_nonnull(out);
+  for (int v = 0; v < r->network.n_nodes; v++) {
+    int group = g, node = v;
+    out[v] = COPSE_Q_ZERO;
+    for (int turn = 0; turn < r->copies; turn++) {
+      const struct copse_joint_part *part = &joint->parts[group];
+      const struct copse_q *p = reduce ? part->reduce_potentials : part->broadcast_potentials;
+      ASSERT_OK(copse_q_add(out[v], divided(p[node], r->copies), &out[v], &err), &err);
+      group = r->group_image[group];
+      node = r->image[node];
+    }
+  }
+  return out;
+}
+
+/* The same result with a proof in which every cut and potential stands for itself. */
+static const char *defect_in_full(const struct ring *r, const struct copse_joint *joint) {
+  struct copse_joint full = *joint;
+  struct copse_joint_part parts[2 * MOST_COPIES];
+  struct copse_joint_cut *cuts = calloc((size_t)(joint->n_cuts * r->copies) + 1, sizeof *cuts);
+  bool *inside = calloc((size_t)(joint->n_cuts * r->copies * r->network.n_nodes) + 1, 1);
+  int n = 0;
+  ck_assert(cuts && inside);
+  for (int c = 0; c < joint->n_cuts; c++)
+    for (int turn = 0; turn < r->copies; turn++, n++) {
+      bool *here = inside + (ptrdiff_t)n * r->network.n_nodes;
+      if (turn > 0) {
+        move_cut(r, &cuts[n - 1], here, &cuts[n]);
+        continue;
+      }
+      cuts[n] = joint->cuts[c];
+      cuts[n].weight = divided(joint->cuts[c].weight, r->copies);
+    }
+  for (int g = 0; g < r->n_groups; g++) {
+    parts[g] = joint->parts[g];
+    if (r->groups[g].broadcasts)
+      parts[g].broadcast_potentials = mean_potentials(r, joint, g, false);
+    if (r->groups[g].reduces) parts[g].reduce_potentials = mean_potentials(r, joint, g, true);
+  }
+  full.cuts = cuts;
+  full.n_cuts = n;
+  full.parts = parts;
+  const char *defect = copse_test_joint_defect(&r->network, r->groups, r->n_groups, &full, 0);
+  for (int g = 0; g < r->n_groups; g++) {
+    if (r->groups[g].broadcasts) free((struct copse_q *)parts[g].broadcast_potentials);
+    if (r->groups[g].reduces) free((struct copse_q *)parts[g].reduce_potentials);
+  }
+  free(cuts);
+  free(inside);
+  return defect;
+}
+
+START_TEST(symmetries_leave_the_optimum_and_make_a_smaller_programme) {
+  int solved = 0;
+  for (uint64_t seed = 0; seed < 60; seed++) {
+    struct ring r;
+    struct copse_joint joint, plain;
+    struct copse_err err = COPSE_ERR_INIT;
+    draw_ring(60 * (uint64_t)_i + seed, &r);
+    struct copse_joint_symmetry symmetry = {r.image, r.group_image};
+    struct copse_joint_options options = {
+        .max_columns = 10000, .n_symmetries = 1, .symmetries = &symmetry};
+    ASSERT_OK(copse_joint_find(&r.network, r.groups, r.n_groups, &options, &joint, &err), &err);
+    find(&r.network, r.groups, r.n_groups, &plain);
+    ck_assert_int_eq(joint.outcome, COPSE_JOINT_PROVED);
+    ck_assert_msg(copse_q_eq(joint.rate, plain.rate), "seed %d", (int)seed);
+    double expected = copse_test_lp_groups_rate(&r.network, r.groups, r.n_groups, false);
+    ck_assert_msg(fabs(copse_q_to_double(joint.rate) - expected) <= 1e-7 * fmax(1, expected),
+                  "seed %d", (int)seed);
+    ck_assert(joint.rate.num == 0 || joint.columns < plain.columns);
+    const char *defect = joint.rate.num > 0 ? defect_in_full(&r, &joint) : NULL;
+    ck_assert_msg(defect == NULL, "seed %d: %s", (int)seed, defect);
+    solved += joint.rate.num > 0;
+    copse_joint_free(&joint);
+    copse_joint_free(&plain);
+  }
+  ck_assert_int_gt(solved, 20);
+}
+END_TEST
+
+/* The boxes change places, but one pair's link is another's, or the group does not move along. */
+START_TEST(a_symmetry_that_is_none_is_refused) {
+  static const int swap[] = {3, 4, 5, 0, 1, 2, 7, 6}, both[] = {1, 0}, none[] = {0, 1};
+  struct copse_net_link links[14];
+  struct copse_joint_group groups[] = {GROUP(3, left, true, false), GROUP(3, right, true, false)};
+  struct copse_network network = {.n_nodes = 8, .n_links = 14, .links = links};
+  struct copse_joint_symmetry symmetry = {swap, both};
+  struct copse_joint_options options = {
+      .max_columns = 1000, .n_symmetries = 1, .symmetries = &symmetry};
+  struct copse_joint joint;
+  struct copse_err err = COPSE_ERR_INIT;
+  two_boxes(12, 1, links);
+  ASSERT_OK(copse_joint_find(&network, groups, 2, &options, &joint, &err), &err);
+  ck_assert(copse_q_eq(joint.rate, (struct copse_q){18, 1}));
+  copse_joint_free(&joint);
+  symmetry.groups = none;
+  ASSERT_FAILS(copse_joint_find(&network, groups, 2, &options, &joint, &err), COPSE_INTERNAL, &err,
+               "symmetry");
+  copse_joint_free(&joint);
+  err = (struct copse_err)COPSE_ERR_INIT;
+  symmetry.groups = both;
+  links[0].capacity++;
+  ASSERT_FAILS(copse_joint_find(&network, groups, 2, &options, &joint, &err), COPSE_INTERNAL, &err,
+               "symmetry");
+  copse_joint_free(&joint);
+}
+END_TEST
+
+/* ---- fractions that are too fine ----------------------------------------------------------- */
+
+/* Capacities so large that common denominators leave 64 bits: of 57 bits, and no round numbers. */
+START_TEST(what_64_bits_cannot_hold_is_rounded_and_still_proved) {
+  int close = 0;
+  for (uint64_t seed = 0; seed < 60; seed++) {
+    struct trial trial;
+    struct copse_joint joint;
+    uint64_t state = 77 + seed;
+    draw(2000 + 60 * (uint64_t)_i + seed, &trial);
+    struct copse_network network = trial.instance.network;
+    struct copse_net_link *links = calloc((size_t)network.n_links, sizeof *links);
+    ck_assert_ptr_nonnull(links);
+    for (int e = 0; e < network.n_links; e++) {
+      int back = 0; /* both directions alike keep relays balanced */
+      while (network.links[back].src != network.links[e].dst ||
+             network.links[back].dst != network.links[e].src) {
+        if (++back == network.n_links) break;
+      }
+      links[e] = network.links[e];
+      links[e].capacity = back < e ? links[back].capacity
+                                   : ((int64_t)copse_test_random_int(&state, 1, 1 << 20) << 37) +
+                                         copse_test_random_int(&state, 1, 1 << 29);
+    }
+    network.links = links;
+    find(&network, trial.groups, trial.n, &joint);
+    ck_assert_msg(joint.outcome == COPSE_JOINT_PROVED || joint.outcome == COPSE_JOINT_CLOSE,
+                  "seed %d: outcome %d", (int)seed, joint.outcome);
+    if (joint.rate.num > 0) {
+      bool exact = joint.outcome == COPSE_JOINT_PROVED;
+      const char *defect =
+          copse_test_joint_defect(&network, trial.groups, trial.n, &joint, exact ? 0 : 10000000);
+      ck_assert_msg(defect == NULL, "seed %d: %s", (int)seed, defect);
+    }
+    close += joint.outcome == COPSE_JOINT_CLOSE;
+    copse_joint_free(&joint);
+    free(links);
+    release(&trial);
+  }
+  ck_assert_int_gt(close, 10);
+}
+END_TEST
+
 START_TEST(too_many_columns_are_not_tried) {
   struct copse_net_link links[14];
   struct copse_joint_group group = GROUP(3, left, true, false);
@@ -214,6 +461,9 @@ int main(void) {
   tcase_add_test(tc, alike_groups_get_half_each);
   tcase_add_test(tc, tensor_groups_in_boxes_and_data_groups_across);
   tcase_add_test(tc, one_group_with_free_shares_is_an_allreduce);
+  tcase_add_loop_test(tc, symmetries_leave_the_optimum_and_make_a_smaller_programme, 0, 4);
+  tcase_add_test(tc, a_symmetry_that_is_none_is_refused);
+  tcase_add_loop_test(tc, what_64_bits_cannot_hold_is_rounded_and_still_proved, 0, 4);
   tcase_add_test(tc, too_many_columns_are_not_tried);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);

@@ -149,6 +149,7 @@ double copse_test_lp_groups_rate(const struct copse_network *network,
 /* ---- results ------------------------------------------------------------------------------- */
 
 struct result {
+  long within; /* one part in so many may be wrong; 0: none */
   const struct copse_network *network;
   const struct copse_joint_group *groups;
   int n_groups;
@@ -164,6 +165,18 @@ static const int64_t *part_of(const struct result *r, int g, int phase) {
 
 static int n_phases(const struct result *r, int g) { return 2 + r->groups[g].n_members; }
 
+/* Whether a is at most b, or a little more. */
+static bool at_most(const struct result *r, const mpq_t a, const mpq_t b) {
+  mpq_t limit;
+  mpq_init(limit);
+  mpq_set_si(limit, r->within + 1, r->within > 0 ? (unsigned long)r->within : 1);
+  mpq_canonicalize(limit);
+  mpq_mul(limit, limit, b);
+  bool is = mpq_cmp(a, limit) <= 0;
+  mpq_clear(limit);
+  return is;
+}
+
 /* rate * amount / whole, summed over the phases, is at most the capacity */
 static bool links_hold(const struct result *r, mpq_t sum, mpq_t q) {
   for (int e = 0; e < r->network->n_links; e++) {
@@ -177,7 +190,8 @@ static bool links_hold(const struct result *r, mpq_t sum, mpq_t q) {
       }
     copse_test_set_q(q, r->joint->rate);
     mpq_mul(sum, sum, q);
-    if (mpq_cmp_si(sum, r->network->links[e].capacity, 1) > 0) return false;
+    mpq_set_si(q, r->network->links[e].capacity, 1);
+    if (!at_most(r, sum, q)) return false;
   }
   return true;
 }
@@ -277,7 +291,7 @@ static bool proof_holds(const struct result *r) {
   }
   copse_test_set_q(q, r->joint->rate);
   mpq_mul(q, q, due);
-  bool good = mpq_equal(q, bound) && mpq_sgn(due) > 0;
+  bool good = at_most(r, q, bound) && at_most(r, bound, q) && mpq_sgn(due) > 0;
   for (int c = 0; c < r->joint->n_cuts; c++) {
     const struct copse_joint_cut *cut = &r->joint->cuts[c];
     good = good && cut->weight.num > 0;
@@ -289,8 +303,8 @@ static bool proof_holds(const struct result *r) {
 
 const char *copse_test_joint_defect(const struct copse_network *network,
                                     const struct copse_joint_group *groups, int n_groups,
-                                    const struct copse_joint *joint) {
-  struct result r = {network, groups, n_groups, joint};
+                                    const struct copse_joint *joint, long within) {
+  struct result r = {within, network, groups, n_groups, joint};
   const char *defect = NULL;
   mpq_t sum, q;
   mpq_inits(sum, q, NULL);

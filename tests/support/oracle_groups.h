@@ -19,10 +19,11 @@ double copse_test_lp_groups_rate(const struct copse_network *network,
 /*
  * What is wrong with a proved result, or NULL: links that take more than they have, relays out of
  * balance, a cut of a phase that its part breaks (every cut is looked at: at most 16 nodes), and a
- * proof that does not come to the rate.
+ * proof that does not come to the rate. What links take and what is proved may be off by one part in
+ * `within`; 0: not at all.
  */
 const char *copse_test_joint_defect(const struct copse_network *network,
                                     const struct copse_joint_group *groups, int n_groups,
-                                    const struct copse_joint *joint);
+                                    const struct copse_joint *joint, long within);
 
 #endif

@@ -32,6 +32,9 @@ static const char help[] =
     "  -e, --maxbytes N       largest size (default 10G)\n"
     "  -f, --stepfactor F     next size = size * F (default 4)\n"
     "  -a, --alpha US         software cost of a hop from rank to rank (default 2 us)\n"
+    "      --chunk N          bytes of a chunk, as of 'copse lower --chunk' (default 16K to 512K)\n"
+    "      --duplex D         what goes both ways between two ranks at once takes D times as long\n"
+    "                         as one way alone (default 1; measure it, see 'make bench-mpi')\n"
     "      --no-baselines     the schedule alone\n"
     "  -j, --json             one JSON object instead of the table\n\n"
     "The size is M: for an allgather the gathered buffer, for an alltoall what a rank sends\n"
@@ -81,8 +84,10 @@ static void print_head(const struct job *job) {
   printf("# copse simulate: %s, %d ranks, topology %s\n",
          copse_collective_name(job->what.collective), job->topology->n_ranks, job->topology->name);
   printf("# minBytes %" PRIu64 " maxBytes %" PRIu64 " step: %" PRIu64
-         "(factor) alpha: %g us; a model, not a measurement\n",
+         "(factor) alpha: %g us",
          o->min_bytes, o->max_bytes, o->factor, o->sim.alpha_us);
+  if (o->sim.duplex > 1) printf(" duplex: %g", o->sim.duplex);
+  printf("; a model, not a measurement\n");
   for (int i = 0; i < job->n_columns; i++) {
     char time[COPSE_Q_TEXT];
     const struct copse_prediction *c = &job->columns[i];
@@ -134,6 +139,8 @@ static void add_json_head(struct job *job) {
   copse_text_add_json_string(text, job->topology->name);
   copse_text_add(text, ", \"alpha_us\": ");
   copse_text_add_json_number(text, job->o->sim.alpha_us);
+  copse_text_add(text, ", \"duplex\": ");
+  copse_text_add_json_number(text, job->o->sim.duplex);
   copse_text_add(text, ", \"algorithms\": [");
   for (int i = 0; i < job->n_columns; i++) {
     const struct copse_prediction *c = &job->columns[i];
@@ -320,6 +327,17 @@ static bool parse_alpha(const char *text, double *out) {
   return true;
 }
 
+static bool parse_duplex(const char *text, double *out) {
+  return parse_alpha(text, out) && *out >= 1;
+}
+
+static bool parse_chunk(const char *text, struct copse_sim_options *sim) {
+  uint64_t bytes;
+  if (!parse_size(text, &bytes) || bytes == 0) return false;
+  sim->min_chunk_bytes = sim->max_chunk_bytes = (double)bytes;
+  return true;
+}
+
 /* 0, or the exit status after what was wrong has been said. */
 static int parse_one(struct options *o, int c, char **argv) {
   int64_t factor;
@@ -339,6 +357,12 @@ static int parse_one(struct options *o, int c, char **argv) {
     case 'a':
       if (parse_alpha(optarg, &o->sim.alpha_us)) return 0;
       return copse_cli_usage("simulate", "--alpha must be microseconds, 0 or more");
+    case 'C':
+      if (parse_chunk(optarg, &o->sim)) return 0;
+      return copse_cli_usage("simulate", "--chunk must be a number of bytes, such as 64K");
+    case 'D':
+      if (parse_duplex(optarg, &o->sim.duplex)) return 0;
+      return copse_cli_usage("simulate", "--duplex must be a number from 1, such as 1.9");
     case 'n': o->no_baselines = true; return 0;
     case 'O': o->overlap = optarg; return 0;
     case 'j': o->json = true; return 0;
@@ -354,6 +378,8 @@ int copse_cmd_simulate(int argc, char **argv) {
                                         {"maxbytes", required_argument, NULL, 'e'},
                                         {"stepfactor", required_argument, NULL, 'f'},
                                         {"alpha", required_argument, NULL, 'a'},
+                                        {"chunk", required_argument, NULL, 'C'},
+                                        {"duplex", required_argument, NULL, 'D'},
                                         {"no-baselines", no_argument, NULL, 'n'},
                                         {"overlap", required_argument, NULL, 'O'},
                                         {"json", no_argument, NULL, 'j'},

@@ -75,8 +75,8 @@ static void write_folders(uint32_t n) {
   lower("packets", "broadcast", n, "--low-latency");
 }
 
-static void check_library(uint32_t n, const char *folders) {
-  int status = copse_test_command(MPIRUN "-n %u %s all %s", n, job, folders);
+static void check_library(uint32_t n, const char *placed, const char *folders) {
+  int status = copse_test_command(MPIRUN "%s -n %u %s all %s", placed, n, job, folders);
   ck_assert_msg(status == 0, "%u ranks: exit status %d\n%s%s", n, status, copse_test_result.out,
                 copse_test_result.err);
   for (uint32_t r = 0; r < n; r++) {
@@ -90,14 +90,30 @@ START_TEST(all_collectives_give_the_cpu_backends_bits) {
   static const uint32_t sizes[] = {2, 4, 8};
   NEED_MPI();
   write_plans("trees", sizes[_i]);
-  check_library(sizes[_i], "%/trees");
+  check_library(sizes[_i], "", "%/trees");
 }
 END_TEST
 
 START_TEST(plans_of_the_solver_run_too) {
   NEED_MPI();
   write_folders(3);
-  check_library(3, "%/trees %/solved %/packets");
+  check_library(3, "", "%/trees %/solved %/packets");
+}
+END_TEST
+
+/* One rank on one host and three on another: this machine, under two names. */
+START_TEST(hosts_may_have_different_numbers_of_ranks) {
+  NEED_MPI();
+  if (system("unshare --map-root-user --uts true 2>/dev/null") != 0)
+    COPSE_SKIP("no host names of one's own");
+  copse_test_write("agent",
+                   "host=$1; shift\n"
+                   "exec unshare --map-root-user --uts sh -c \"hostname $host; $*\"\n");
+  write_plans("trees", 4);
+  check_library(4,
+                "--host alpha:1,beta:3 --mca plm_rsh_agent 'sh %/agent' --mca plm_rsh_no_tree_spawn 1 "
+                "--mca oob_tcp_if_include lo --mca btl_tcp_if_include lo",
+                "%/trees");
 }
 END_TEST
 
@@ -107,7 +123,7 @@ START_TEST(as_many_ranks_as_wanted) {
   if (!ranks) return;
   NEED_MPI();
   write_folders((uint32_t)atoi(ranks));
-  check_library((uint32_t)atoi(ranks), "%/trees %/solved %/packets");
+  check_library((uint32_t)atoi(ranks), "", "%/trees %/solved %/packets");
 }
 END_TEST
 
@@ -346,6 +362,7 @@ int main(void) {
   TCase *tc = tcase_create("mpi");
   tcase_add_loop_test(tc, all_collectives_give_the_cpu_backends_bits, 0, 3);
   tcase_add_test(tc, plans_of_the_solver_run_too);
+  tcase_add_test(tc, hosts_may_have_different_numbers_of_ranks);
   tcase_add_test(tc, calls_that_go_wrong_name_the_rank_at_all_others);
   tcase_add_test(tc, one_process_prints_the_table_for_all);
   tcase_add_test(tc, wrong_elements_of_any_rank_fail_the_run);

@@ -83,8 +83,7 @@ static void print_head(const struct job *job) {
   const struct options *o = job->o;
   printf("# copse simulate: %s, %d ranks, topology %s\n",
          copse_collective_name(job->what.collective), job->topology->n_ranks, job->topology->name);
-  printf("# minBytes %" PRIu64 " maxBytes %" PRIu64 " step: %" PRIu64
-         "(factor) alpha: %g us",
+  printf("# minBytes %" PRIu64 " maxBytes %" PRIu64 " step: %" PRIu64 "(factor) alpha: %g us",
          o->min_bytes, o->max_bytes, o->factor, o->sim.alpha_us);
   if (o->sim.duplex > 1) printf(" duplex: %g", o->sim.duplex);
   printf("; a model, not a measurement\n");

@@ -98,8 +98,8 @@ static bool is_ready(const struct sim *s, int t, int c) {
   return true;
 }
 
-/* How many transfers are on their way as transfer t goes, or, `back`, against it; of one that
- * starts or ends elsewhere than at ranks, or goes nowhere, there are none. NULL: none are counted. */
+/* How many transfers are on their way as transfer t goes, or, `back`, against it. NULL where they
+ * don't matter, and for one that goes nowhere or not from rank to rank. */
 static int *count_of(const struct sim *s, int t, bool back) {
   const struct copse_sim_item *item = &s->dag->items[t];
   const struct copse_topology *topology = s->topology;

@@ -5,9 +5,9 @@
  * differ. Each run counts until the last rank is done. scripts/bench_mpi makes hosts, plans and the
  * table.
  *
- * `bench_mpi pairs BYTES CHUNK RUNS`: what messages from rank to rank take, before. Every rank has a
- * partner half of all ranks away. Two lines, for BYTES in one message and in messages of CHUNK bytes:
- * mean microseconds of one way and of both ways at once.
+ * `bench_mpi pairs BYTES CHUNK RUNS`: what messages from rank to rank take, before. Every rank has
+ * a partner half of all ranks away. Two lines, for BYTES in one message and in messages of CHUNK
+ * bytes: mean microseconds of one way and of both ways at once.
  */
 #include "copse/mpi.h"
 
@@ -146,8 +146,7 @@ static double time_exchange(const struct pairs *p, bool upwards, bool downwards)
   double took, slowest;
   MPI_Barrier(MPI_COMM_WORLD);
   double start = MPI_Wtime();
-  if (p->partner >= 0)
-    exchange(p, is_low ? upwards : downwards, is_low ? downwards : upwards);
+  if (p->partner >= 0) exchange(p, is_low ? upwards : downwards, is_low ? downwards : upwards);
   took = 1e6 * (MPI_Wtime() - start);
   MPI_Allreduce(&took, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
   return slowest;

@@ -110,10 +110,11 @@ START_TEST(hosts_may_have_different_numbers_of_ranks) {
                    "host=$1; shift\n"
                    "exec unshare --map-root-user --uts sh -c \"hostname $host; $*\"\n");
   write_plans("trees", 4);
-  check_library(4,
-                "--host alpha:1,beta:3 --mca plm_rsh_agent 'sh %/agent' --mca plm_rsh_no_tree_spawn 1 "
-                "--mca oob_tcp_if_include lo --mca btl_tcp_if_include lo",
-                "%/trees");
+  check_library(
+      4,
+      "--host alpha:1,beta:3 --mca plm_rsh_agent 'sh %/agent' --mca plm_rsh_no_tree_spawn 1 "
+      "--mca oob_tcp_if_include lo --mca btl_tcp_if_include lo",
+      "%/trees");
 }
 END_TEST
 
@@ -201,13 +202,14 @@ END_TEST
  * Open MPI ends the whole job when a process dies, unless it is told to go on; the survivors' own
  * words are only heard if it does. */
 
-/* OUTPUT COMMAND: rank 2 is killed when the job has begun, as its output shows. */
-static void write_victim(void) {
-  copse_test_write("victim",
-                   "out=$1; shift\n"
-                   "[ \"$OMPI_COMM_WORLD_RANK\" = 2 ] && {\n"
-                   "  for i in $(seq 1000); do grep -q 'copse run' $out && break; sleep 0.1; done\n"
-                   "  sleep 1; kill -9 $$\n"
+/* `sh %/act OUTPUT RANK ACTION COMMAND`: that rank does it when the job has begun, as its output
+ * shows. */
+static void write_act(void) {
+  copse_test_write("act",
+                   "output=$1 rank=$2 action=$3; shift 3\n"
+                   "[ \"$OMPI_COMM_WORLD_RANK\" = \"$rank\" ] && {\n"
+                   "  for i in $(seq 1000); do grep -q 'copse run' $output && break; sleep 0.1; done\n"
+                   "  sleep 1; eval \"$action\"\n"
                    "} &\n"
                    "exec \"$@\"\n");
 }
@@ -224,11 +226,11 @@ static int run_with_limit(int limit, const char *before, const char *after) {
 START_TEST(survivors_of_a_killed_rank_name_it_in_time) {
   NEED_MPI();
   write_plans("trees", 4);
-  write_victim();
+  write_act();
   double start = seconds();
   int limit = run_with_limit(6,
-                             MPIRUN "--enable-recovery -n 4 sh %/victim %/.out @ run --backend mpi "
-                                    "-b 64K -e 64K -n 100000000",
+                             MPIRUN "--enable-recovery -n 4 sh %/act %/.out 2 'kill -9 $$' @ run "
+                                    "--backend mpi -b 64K -e 64K -n 100000000",
                              "%/trees/allreduce.plan");
   double took = seconds() - start;
   for (int r = 0; r < 4; r++) {
@@ -248,12 +250,13 @@ START_TEST(a_call_of_mpi_that_does_not_return_is_left) {
   char before[PATH_MAX + 600], line[160];
   NEED_MPI();
   write_plans("trees", _i ? 3 : 2);
-  write_victim();
+  write_act();
   snprintf(before, sizeof before,
-           "ASAN_OPTIONS=$ASAN_OPTIONS:verify_asan_link_order=0 LD_PRELOAD=%s " MPIRUN
-           "--enable-recovery -x LD_PRELOAD -n %d sh %%/victim %%/.out @ run --backend mpi -b 64K "
-           "-e 64K -n 100000000",
-           hang, _i ? 3 : 2);
+           "rm -f %%/hang; ASAN_OPTIONS=$ASAN_OPTIONS:verify_asan_link_order=0 LD_PRELOAD=%s "
+           "COPSE_TEST_HANG=%%/hang " MPIRUN
+           "--enable-recovery -x LD_PRELOAD -x COPSE_TEST_HANG -n %d sh %%/act %%/.out %d "
+           "'touch %%/hang%s' @ run --backend mpi -b 64K -e 64K -n 100000000",
+           hang, _i ? 3 : 2, _i ? 2 : 0, _i ? "; kill -9 $$" : "");
   int limit = run_with_limit(4, before, "%/trees/allreduce.plan");
   snprintf(line, sizeof line,
            "copse: rank 1: MPI has not returned for %d s from a call that doesn't wait: %s",
@@ -282,8 +285,9 @@ START_TEST(a_rank_that_never_starts_is_named) {
   NEED_MPI();
   write_plans("trees", 3);
   for (int limit = 3;; limit *= 4) { /* until the machine is fast enough for the others to start */
-    int status = copse_test_command(MPIRUN "-n 2 @ run --backend mpi -e 64 --timeout %d "
-                                           "%%/trees/allreduce.plan : -n 1 sleep 90",
+    int status = copse_test_command(MPIRUN
+                                    "-n 2 @ run --backend mpi -e 64 --timeout %d "
+                                    "%%/trees/allreduce.plan : -n 1 sleep 90",
                                     limit);
     ck_assert_int_eq(status, 4);
     if (count_of(copse_test_result.err, "MPI_Init did not end within ") == 2 &&
@@ -305,8 +309,9 @@ START_TEST(a_rank_that_dies_before_others_start_is_named) {
                    "esac\n"
                    "exec \"$@\"\n");
   for (int limit = 6;; limit *= 4) {
-    copse_test_command(MPIRUN "--enable-recovery -n 3 sh %%/dies @ run --backend mpi -e 64 "
-                              "--timeout %d %%/trees/allreduce.plan",
+    copse_test_command(MPIRUN
+                       "--enable-recovery -n 3 sh %%/dies @ run --backend mpi -e 64 "
+                       "--timeout %d %%/trees/allreduce.plan",
                        limit);
     if (rank_names_2(0) && rank_names_2(1)) break;
     ck_assert_msg(limit < 64, "%s", copse_test_result.err);
@@ -318,14 +323,16 @@ END_TEST
 START_TEST(a_slow_rank_is_waited_for) {
   NEED_MPI();
   write_plans("trees", 3);
-  copse_test_write("slow",
-                   "[ \"$OMPI_COMM_WORLD_RANK\" = 2 ] && {\n"
-                   "  sleep 1\n"
-                   "  { for i in 1 2 3; do kill -STOP $$; sleep 2; kill -CONT $$; sleep 0.5; done; } &\n"
-                   "}\n"
-                   "exec \"$@\"\n");
-  int status = copse_test_command(MPIRUN "-n 3 sh %%/slow @ run --backend mpi -b 1M -e 4M -n 30 "
-                                         "--timeout 60 %%/trees/allreduce.plan");
+  copse_test_write(
+      "slow",
+      "[ \"$OMPI_COMM_WORLD_RANK\" = 2 ] && {\n"
+      "  sleep 1\n"
+      "  { for i in 1 2 3; do kill -STOP $$; sleep 2; kill -CONT $$; sleep 0.5; done; } &\n"
+      "}\n"
+      "exec \"$@\"\n");
+  int status = copse_test_command(MPIRUN
+                                  "-n 3 sh %%/slow @ run --backend mpi -b 1M -e 4M -n 30 "
+                                  "--timeout 60 %%/trees/allreduce.plan");
   ck_assert_msg(status == 0, "%s", copse_test_result.err);
   ck_assert_int_eq(count_of(copse_test_result.out, "# Out of bounds values : 0 OK"), 1);
 }

@@ -23,8 +23,8 @@
 #define NOBODY (-1)
 
 static double limit;
-static char first_words[200];       /* up to the reason */
-static const char *default_reason;  /* where nothing better is known */
+static char first_words[200];      /* up to the reason */
+static const char *default_reason; /* where nothing better is known */
 static volatile sig_atomic_t is_inside;
 static volatile int sending_to = NOBODY;
 static volatile unsigned n_calls;
@@ -94,8 +94,8 @@ static void watch(const char *call, const char *reason) {
   int rank = copse_roster_rank(), used = 0;
   if (rank >= 0) used = snprintf(first_words, sizeof first_words, "copse: rank %d: ", rank);
   if (rank < 0) used = snprintf(first_words, sizeof first_words, "copse: ");
-  snprintf(first_words + used, sizeof first_words - (size_t)used, "%s did not end within %.3g s: ",
-           call, limit);
+  snprintf(first_words + used, sizeof first_words - (size_t)used,
+           "%s did not end within %.3g s: ", call, limit);
   start_watching(&timer, give_up, reason);
 }
 

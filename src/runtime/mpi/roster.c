@@ -16,8 +16,8 @@
 
 /* A rank of this host. Others' entries stay 0. */
 struct entry {
-  _Atomic uint64_t pids;   /* the namespace that its pid is of */
-  _Atomic int32_t pid;     /* 0: it has not come */
+  _Atomic uint64_t pids; /* the namespace that its pid is of */
+  _Atomic int32_t pid;   /* 0: it has not come */
   _Atomic int32_t has_left;
 };
 
@@ -41,7 +41,7 @@ static uint64_t pid_namespace(void) {
 
 static void map_entries(void) {
   size_t bytes = (size_t)n * sizeof *entries;
-  int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (fd < 0) return;
   void *it = MAP_FAILED;
   if (ftruncate(fd, (off_t)bytes) == 0)
@@ -75,7 +75,7 @@ void copse_roster_leave(void) {
 
 int copse_roster_rank(void) { return me; }
 
-/* ---- telling ---------------------------------------------------------------------------------- */
+/* ---- telling ------------------------------------------------------------------------------ */
 
 size_t copse_roster_add(char *text, size_t size, size_t used, const char *more) {
   while (*more && used + 1 < size) text[used++] = *more++;
@@ -103,7 +103,8 @@ static bool is_dead(int rank) {
 }
 
 /* "rank 3 <has>" or "ranks 3, 5 <have>". */
-static size_t list(char *text, size_t size, bool (*is_one)(int), const char *has, const char *have) {
+static size_t list(char *text, size_t size, bool (*is_one)(int), const char *has,
+                   const char *have) {
   int found = 0;
   size_t used = 0;
   for (int r = 0; r < n; r++) found += is_one(r);

@@ -45,6 +45,7 @@ struct sim {
   double *arrival_us; /* may be NULL */
   const struct copse_topology *topology;
   int *under_way; /* [n_ranks][n_ranks] transfers between two ranks; NULL: it doesn't matter */
+  double *adder_free_us; /* [n_ranks] when a rank has added what came so far */
   struct copse_sim_result *result;
   struct copse_err *err;
 };
@@ -98,17 +99,23 @@ static bool is_ready(const struct sim *s, int t, int c) {
   return true;
 }
 
+/* The ranks at the ends of a transfer that has links; -1 for another node. */
+static void find_ends(const struct sim *s, int t, int *from, int *to) {
+  const struct copse_topology *topology = s->topology;
+  const int *links = copse_sim_links(s->dag, t);
+  *from = topology->nodes[topology->links[links[0]].src].rank;
+  *to = topology->nodes[topology->links[links[s->dag->items[t].n_links - 1]].dst].rank;
+}
+
 /* How many transfers are on their way as transfer t goes, or, `back`, against it. NULL where they
  * don't matter, and for one that goes nowhere or not from rank to rank. */
 static int *count_of(const struct sim *s, int t, bool back) {
-  const struct copse_sim_item *item = &s->dag->items[t];
-  const struct copse_topology *topology = s->topology;
-  const int *links = copse_sim_links(s->dag, t);
-  if (!s->under_way || item->n_links == 0) return NULL;
-  int src = topology->links[links[0]].src, dst = topology->links[links[item->n_links - 1]].dst;
-  int from = topology->nodes[back ? dst : src].rank, to = topology->nodes[back ? src : dst].rank;
+  int from, to;
+  if (!s->under_way || s->dag->items[t].n_links == 0) return NULL;
+  find_ends(s, t, &from, &to);
   if (from < 0 || to < 0) return NULL;
-  return &s->under_way[(size_t)from * (size_t)topology->n_ranks + (size_t)to];
+  size_t n = (size_t)s->topology->n_ranks;
+  return &s->under_way[back ? (size_t)to * n + (size_t)from : (size_t)from * n + (size_t)to];
 }
 
 static void count(const struct sim *s, int t, int more) {
@@ -167,6 +174,18 @@ static double take_link(struct sim *s, const struct event *e, struct wire *wire,
   return start;
 }
 
+/* When what came at `now` has been added, where that takes time. */
+static double add_up(struct sim *s, int t, double now) {
+  double us = s->progress[t].chunk_bytes * s->options->reduce_us_per_byte;
+  int from, to;
+  if (us == 0 || !s->dag->items[t].reduces) return now;
+  find_ends(s, t, &from, &to);
+  if (to < 0) return now;
+  double *free_us = &s->adder_free_us[to];
+  *free_us = (*free_us > now ? *free_us : now) + us;
+  return *free_us;
+}
+
 static copse_status serve(struct sim *s, const struct event *e) {
   const struct copse_sim_item *item = &s->dag->items[e->transfer];
   struct progress *p = &s->progress[e->transfer];
@@ -182,7 +201,7 @@ static copse_status serve(struct sim *s, const struct event *e) {
     double lag = taken - bytes * s->wires[links[e->hop + 1]].us_per_byte;
     next = start + wire->latency_us + (lag > 0 ? lag : 0);
   } else {
-    next = start + taken + wire->latency_us + s->options->alpha_us;
+    next = add_up(s, e->transfer, start + taken + wire->latency_us + s->options->alpha_us);
   }
   COPSE_TRY(push(s, (struct event){next, e->order, e->transfer, e->chunk, e->hop + 1}));
   if (e->hop == 0) {
@@ -288,8 +307,9 @@ static copse_status set_up(struct sim *s, const struct copse_topology *topology,
       if (copse_sim_links(dag, t)[i] < 0 || copse_sim_links(dag, t)[i] >= topology->n_links)
         return copse_fail(s->err, COPSE_INVALID, "transfer %d: the topology has no link %d", t,
                           copse_sim_links(dag, t)[i]);
+  size_t ranks = (size_t)topology->n_ranks;
+  COPSE_TRY(copse_calloc(ranks, sizeof *s->adder_free_us, &s->adder_free_us, s->err));
   if (s->options->duplex > 1) {
-    size_t ranks = (size_t)topology->n_ranks;
     COPSE_TRY(copse_calloc(ranks * ranks, sizeof *s->under_way, &s->under_way, s->err));
   }
   COPSE_TRY(find_dependents(s));
@@ -315,7 +335,7 @@ copse_status copse_simulate(const struct copse_topology *topology, const struct 
   *result = (struct copse_sim_result){.busiest_link = -1};
   if (!(s.options->min_chunk_bytes > 0) || !(s.options->max_chunk_bytes > 0) ||
       s.options->pipeline_chunks < 1 || !(s.options->alpha_us >= 0) || !(unit_bytes >= 0) ||
-      !(s.options->duplex == 0 || s.options->duplex >= 1))
+      !(s.options->duplex == 0 || s.options->duplex >= 1) || !(s.options->reduce_us_per_byte >= 0))
     return copse_fail(err, COPSE_INVALID, "a simulation needs positive chunks and sizes");
   COPSE_TRY(set_up(&s, topology, unit_bytes));
   COPSE_TRY(run(&s));
@@ -330,6 +350,7 @@ out:
   free(s.dependents);
   free(s.copies);
   free(s.under_way);
+  free(s.adder_free_us);
   free(s.heap);
   return status;
 }

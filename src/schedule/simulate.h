@@ -23,15 +23,20 @@
  * carry both directions at their full rate at once. D is what an exchange of two ranks takes over
  * what one way takes, and 2 a transport that goes one way at a time.
  *
+ * With `reduce_us_per_byte` a rank adds what comes in by transfers that `reduces` at that speed,
+ * one chunk after the other, and a chunk has arrived when it is added. Elsewhere a reduction is
+ * free.
+ *
  * What is not modelled: bounded buffers and back-pressure (a chunk waits at a link without
  * blocking the one before, and incast costs no more than the queue), routing other than the
- * given paths, memory and arithmetic (a reduction is free), the number of workers.
+ * given paths, memory, the number of workers.
  *
  * No time is ever below a link's bytes / bandwidth, so none below a valid bound.
  */
 #ifndef COPSE_SCHEDULE_SIMULATE_H
 #define COPSE_SCHEDULE_SIMULATE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -55,6 +60,7 @@ struct copse_sim_transfer {
                         aggregation); -1: its own */
   double amount;     /* >= 0; bytes = amount * unit_bytes of copse_simulate. 0 takes latency */
   double delay_us;   /* >= 0; between being ready and starting: compute, a launch */
+  bool reduces;      /* its end adds it to what is there */
   int order;         /* among transfers that ask at the same moment, lowest first */
 };
 
@@ -97,6 +103,7 @@ copse_status copse_sim_dag_add_path(struct copse_sim_dag *dag,
  */
 struct copse_sim_options {
   double alpha_us;        /* software cost of one hop from rank to rank, >= 0 */
+  double reduce_us_per_byte; /* >= 0 */
   double duplex;          /* see above: >= 1, or 0, which is 1 */
   double min_chunk_bytes; /* > 0 */
   double max_chunk_bytes; /* > 0 */

@@ -7,7 +7,8 @@
  *
  * `bench_mpi pairs BYTES CHUNK RUNS`: what messages from rank to rank take, before. Every rank has
  * a partner half of all ranks away. Two lines, for BYTES in one message and in messages of CHUNK
- * bytes: mean microseconds of one way and of both ways at once.
+ * bytes: mean microseconds of one way and of both ways at once. A third: what all ranks at once
+ * take to add BYTES of floats.
  */
 #include "copse/mpi.h"
 
@@ -152,6 +153,21 @@ static double time_exchange(const struct pairs *p, bool upwards, bool downwards)
   return slowest;
 }
 
+/* All ranks at once, as in a collective, each from memory that is not in a cache. */
+static double time_sum(const struct pairs *p, int runs) {
+  int n = (int)(p->bytes / sizeof(float));
+  double took = 0, slowest;
+  for (int run = -1; run < runs; run++) {
+    MPI_Barrier(MPI_COMM_WORLD);
+    double start = MPI_Wtime();
+    if (MPI_Reduce_local(p->in, p->out, n, MPI_FLOAT, MPI_SUM) != MPI_SUCCESS)
+      die("MPI_Reduce_local");
+    if (run >= 0) took += 1e6 * (MPI_Wtime() - start) / runs;
+  }
+  MPI_Allreduce(&took, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  return slowest;
+}
+
 /* Means, not medians: who of two begins, and so what a transport makes of it, is a matter of luck,
  * and a collective has many exchanges. */
 static void run_pairs(struct pairs *p, size_t chunk, int runs) {
@@ -172,6 +188,8 @@ static void run_pairs(struct pairs *p, size_t chunk, int runs) {
     }
     if (p->rank == 0) printf("%zu %.0f %.0f\n", p->message, one_way, both_ways);
   }
+  double sum = time_sum(p, runs);
+  if (p->rank == 0) printf("%zu %.0f\n", p->bytes, sum);
   free(p->in);
   free(p->out);
 }

@@ -125,6 +125,34 @@ START_TEST(what_goes_both_ways_at_once_may_take_longer) {
 }
 END_TEST
 
+/* Two that a rank adds at 4000 bytes a us: whole, 250 us each after the other, the first from 105
+ * on. In 100 chunks, adding begins with the first chunk. What doesn't reduce takes no part. */
+START_TEST(a_rank_adds_what_comes_in_one_after_the_other) {
+  struct copse_topology *t = copse_test_sim_parse(star);
+  struct copse_sim_dag dag = {0};
+  struct copse_sim_options options = cut_in(1);
+  struct copse_sim_result r;
+  struct copse_err err = COPSE_ERR_INIT;
+  double at[3];
+  options.reduce_us_per_byte = 1 / 4e3;
+  add(&dag, t, "a-s-c", (struct copse_sim_transfer){.amount = 1, .reduces = true});
+  add(&dag, t, "b-s-c", (struct copse_sim_transfer){.amount = 1, .reduces = true});
+  add(&dag, t, "c-s-d", (struct copse_sim_transfer){.amount = 1});
+  ASSERT_OK(copse_simulate(t, &dag, &options, 1e6, &r, at, &err), &err);
+  ck_assert_double_eq_tol(at[2], 54, TOL);
+  ck_assert_double_ge(at[0] < at[1] ? at[0] : at[1], 354);
+  ck_assert_double_ge(r.us, 604);
+  ck_assert_double_le(r.us, 655); /* c's link has both after 100 us, and its chunks are whole */
+  options = cut_in(100);
+  options.reduce_us_per_byte = 1 / 4e3;
+  ASSERT_OK(copse_simulate(t, &dag, &options, 1e6, &r, at, &err), &err);
+  ck_assert_double_ge(r.us, 500);
+  ck_assert_double_le(r.us, 510);
+  copse_sim_dag_free(&dag);
+  copse_topology_release(t);
+}
+END_TEST
+
 /* 100 us at 10 GB/s whichever link is the narrow one; 1 + 2 us of latency, one alpha. */
 START_TEST(relays_cut_through) {
   struct copse_topology *t = copse_test_sim_parse(star);
@@ -406,6 +434,7 @@ int main(void) {
   tcase_add_test(hand, one_link_takes_latency_plus_bytes_over_bandwidth);
   tcase_add_test(hand, two_transfers_on_a_link_take_turns);
   tcase_add_test(hand, what_goes_both_ways_at_once_may_take_longer);
+  tcase_add_test(hand, a_rank_adds_what_comes_in_one_after_the_other);
   tcase_add_test(hand, relays_cut_through);
   tcase_add_test(hand, slow_links_share_a_fast_one_without_loss);
   tcase_add_test(hand, incast_queues_at_the_last_link);

@@ -7,7 +7,7 @@
  *
  * `bench_mpi pairs BYTES CHUNK RUNS`: what messages from rank to rank take, before. Every rank has
  * a partner half of all ranks away. Two lines, for BYTES in one message and in messages of CHUNK
- * bytes: mean microseconds of one way and of both ways at once. A third: what all ranks at once
+ * bytes: microseconds of one way and of both ways at once. A third: what all ranks at once
  * take to add BYTES of floats.
  */
 #include "copse/mpi.h"
@@ -168,25 +168,31 @@ static double time_sum(const struct pairs *p, int runs) {
   return slowest;
 }
 
-/* Means, not medians: who of two begins, and so what a transport makes of it, is a matter of luck,
- * and a collective has many exchanges. */
+/* The mean of the middle half: who of two begins, and so what a transport makes of both ways at
+ * once, is a matter of luck, and a collective has many exchanges; but not what else the machine
+ * did. */
+static double middle(double *times, int n) {
+  int first = n / 4, last = n - n / 4;
+  double sum = 0;
+  qsort(times, (size_t)n, sizeof *times, compare);
+  for (int i = first; i < last; i++) sum += times[i];
+  return sum / (last - first);
+}
+
 static void run_pairs(struct pairs *p, size_t chunk, int runs) {
+  static double one[MOST_RUNS], both[MOST_RUNS];
   int half = p->n / 2;
   if (p->bytes == 0 || chunk == 0 || p->bytes > INT32_MAX) die("BYTES and CHUNK: from 1 to 2^31-1");
   p->partner = p->rank >= 2 * half ? -1 : p->rank < half ? p->rank + half : p->rank - half;
   p->in = (char *)new_floats(p->bytes / sizeof(float) + 1);
   p->out = (char *)new_floats(p->bytes / sizeof(float) + 1);
   for (int k = 0; k < 2; k++) {
-    double one_way = 0, both_ways = 0;
     p->message = k == 0 ? p->bytes : chunk;
     for (int run = -2; run < runs; run++) { /* the first ones warm up */
-      double one = time_exchange(p, run % 2 == 0, run % 2 != 0);
-      double both = time_exchange(p, true, true);
-      if (run < 0) continue;
-      one_way += one / runs;
-      both_ways += both / runs;
+      one[run < 0 ? 0 : run] = time_exchange(p, run % 2 == 0, run % 2 != 0);
+      both[run < 0 ? 0 : run] = time_exchange(p, true, true);
     }
-    if (p->rank == 0) printf("%zu %.0f %.0f\n", p->message, one_way, both_ways);
+    if (p->rank == 0) printf("%zu %.0f %.0f\n", p->message, middle(one, runs), middle(both, runs));
   }
   double sum = time_sum(p, runs);
   if (p->rank == 0) printf("%zu %.0f\n", p->bytes, sum);

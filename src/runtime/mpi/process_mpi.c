@@ -35,11 +35,10 @@ static int my_rank, n_ranks;
 
 /* The rank that a message is being sent to, else the one that has been silent for longest. */
 static int find_suspect(void) {
-  int suspect = sending_to;
-  for (int r = 0; suspect == NOBODY && r < n_ranks; r++)
-    if (r != my_rank) suspect = r;
-  for (int r = 0; sending_to == NOBODY && r < n_ranks; r++)
-    if (r != my_rank && heard[r] < heard[suspect]) suspect = r;
+  int suspect = NOBODY;
+  if (sending_to != NOBODY) return sending_to;
+  for (int r = 0; r < n_ranks; r++)
+    if (r != my_rank && (suspect == NOBODY || heard[r] < heard[suspect])) suspect = r;
   return suspect;
 }
 
@@ -47,7 +46,7 @@ static void give_up(int signal) {
   char text[600];
   (void)signal;
   size_t used = copse_roster_add(text, sizeof text, 0, first_words);
-  size_t told = copse_roster_tell(text + used, sizeof text - used);
+  size_t told = copse_roster_tell(text + used, sizeof text - used - 1); /* room for the newline */
   used += told;
   if (told == 0) used = copse_roster_add(text, sizeof text, used, default_reason);
   if (told == 0 && heard && find_suspect() != NOBODY) {

@@ -24,7 +24,8 @@ static const char help[] =
     "direct exchange, or for an alltoall pairwise, spread-out, 2dh (Tutel) and birkhoff (FAST),\n"
     "on the same topology and demand. An alpha-beta model with a queue at every link: each link\n"
     "costs its latency and bytes / bandwidth, each hop from rank to rank alpha. Incast, memory\n"
-    "and arithmetic cost nothing. SCHEDULE is a file that 'copse solve' wrote, MSCCL XML or\n"
+    "and, without --reduce, arithmetic cost nothing. SCHEDULE is a file that 'copse solve' wrote, "
+    "MSCCL XML or\n"
     "an MSCCL++ plan of any origin (its ranks are the topology's, each pair on its shortest\n"
     "route), or -.\n\n"
     "  -t, --topology FILE    the topology, in any input format\n"
@@ -32,6 +33,11 @@ static const char help[] =
     "  -e, --maxbytes N       largest size (default 10G)\n"
     "  -f, --stepfactor F     next size = size * F (default 4)\n"
     "  -a, --alpha US         software cost of a hop from rank to rank (default 2 us)\n"
+    "      --chunk N          bytes of a chunk, as of 'copse lower --chunk' (default 16K to 512K)\n"
+    "      --duplex D         what goes both ways between two ranks at once takes D times as long\n"
+    "                         as one way alone (default 1; measure it, see 'make bench-mpi')\n"
+    "      --reduce GBPS      at which a rank adds what comes in, one byte after the other\n"
+    "                         (default: free)\n"
     "      --no-baselines     the schedule alone\n"
     "  -j, --json             one JSON object instead of the table\n\n"
     "The size is M: for an allgather the gathered buffer, for an alltoall what a rank sends\n"
@@ -80,9 +86,11 @@ static void print_head(const struct job *job) {
   const struct options *o = job->o;
   printf("# copse simulate: %s, %d ranks, topology %s\n",
          copse_collective_name(job->what.collective), job->topology->n_ranks, job->topology->name);
-  printf("# minBytes %" PRIu64 " maxBytes %" PRIu64 " step: %" PRIu64
-         "(factor) alpha: %g us; a model, not a measurement\n",
+  printf("# minBytes %" PRIu64 " maxBytes %" PRIu64 " step: %" PRIu64 "(factor) alpha: %g us",
          o->min_bytes, o->max_bytes, o->factor, o->sim.alpha_us);
+  if (o->sim.duplex > 1) printf(" duplex: %g", o->sim.duplex);
+  if (o->sim.reduce_us_per_byte > 0) printf(" reduce: %g GB/s", 1e-3 / o->sim.reduce_us_per_byte);
+  printf("; a model, not a measurement\n");
   for (int i = 0; i < job->n_columns; i++) {
     char time[COPSE_Q_TEXT];
     const struct copse_prediction *c = &job->columns[i];
@@ -134,6 +142,12 @@ static void add_json_head(struct job *job) {
   copse_text_add_json_string(text, job->topology->name);
   copse_text_add(text, ", \"alpha_us\": ");
   copse_text_add_json_number(text, job->o->sim.alpha_us);
+  copse_text_add(text, ", \"duplex\": ");
+  copse_text_add_json_number(text, job->o->sim.duplex);
+  if (job->o->sim.reduce_us_per_byte > 0) {
+    copse_text_add(text, ", \"reduce_GBps\": ");
+    copse_text_add_json_number(text, 1e-3 / job->o->sim.reduce_us_per_byte);
+  }
   copse_text_add(text, ", \"algorithms\": [");
   for (int i = 0; i < job->n_columns; i++) {
     const struct copse_prediction *c = &job->columns[i];
@@ -320,6 +334,24 @@ static bool parse_alpha(const char *text, double *out) {
   return true;
 }
 
+static bool parse_duplex(const char *text, double *out) {
+  return parse_alpha(text, out) && *out >= 1;
+}
+
+static bool parse_chunk(const char *text, struct copse_sim_options *sim) {
+  uint64_t bytes;
+  if (!parse_size(text, &bytes) || bytes == 0) return false;
+  sim->min_chunk_bytes = sim->max_chunk_bytes = (double)bytes;
+  return true;
+}
+
+static bool parse_reduce(const char *text, struct copse_sim_options *sim) {
+  double gbps;
+  if (!parse_alpha(text, &gbps) || gbps == 0) return false;
+  sim->reduce_us_per_byte = 1e-3 / gbps;
+  return true;
+}
+
 /* 0, or the exit status after what was wrong has been said. */
 static int parse_one(struct options *o, int c, char **argv) {
   int64_t factor;
@@ -339,6 +371,15 @@ static int parse_one(struct options *o, int c, char **argv) {
     case 'a':
       if (parse_alpha(optarg, &o->sim.alpha_us)) return 0;
       return copse_cli_usage("simulate", "--alpha must be microseconds, 0 or more");
+    case 'C':
+      if (parse_chunk(optarg, &o->sim)) return 0;
+      return copse_cli_usage("simulate", "--chunk must be a number of bytes, such as 64K");
+    case 'D':
+      if (parse_duplex(optarg, &o->sim.duplex)) return 0;
+      return copse_cli_usage("simulate", "--duplex must be a number from 1, such as 1.9");
+    case 'R':
+      if (parse_reduce(optarg, &o->sim)) return 0;
+      return copse_cli_usage("simulate", "--reduce must be GB/s, more than 0");
     case 'n': o->no_baselines = true; return 0;
     case 'O': o->overlap = optarg; return 0;
     case 'j': o->json = true; return 0;
@@ -354,6 +395,9 @@ int copse_cmd_simulate(int argc, char **argv) {
                                         {"maxbytes", required_argument, NULL, 'e'},
                                         {"stepfactor", required_argument, NULL, 'f'},
                                         {"alpha", required_argument, NULL, 'a'},
+                                        {"chunk", required_argument, NULL, 'C'},
+                                        {"duplex", required_argument, NULL, 'D'},
+                                        {"reduce", required_argument, NULL, 'R'},
                                         {"no-baselines", no_argument, NULL, 'n'},
                                         {"overlap", required_argument, NULL, 'O'},
                                         {"json", no_argument, NULL, 'j'},

@@ -6,6 +6,7 @@
 #include "schedule/simulate_dag.h"
 
 const struct copse_sim_options copse_sim_defaults = {.alpha_us = 2,
+                                                     .duplex = 1,
                                                      .min_chunk_bytes = 16 << 10,
                                                      .max_chunk_bytes = 512 << 10,
                                                      .pipeline_chunks = 16,
@@ -42,6 +43,9 @@ struct sim {
   struct event *heap;
   size_t n_heap, heap_capacity;
   double *arrival_us; /* may be NULL */
+  const struct copse_topology *topology;
+  int *under_way; /* [n_ranks][n_ranks] transfers between two ranks; NULL: it doesn't matter */
+  double *adder_free_us; /* [n_ranks] when a rank has added what came so far */
   struct copse_sim_result *result;
   struct copse_err *err;
 };
@@ -95,13 +99,40 @@ static bool is_ready(const struct sim *s, int t, int c) {
   return true;
 }
 
+/* The ranks at the ends of a transfer that has links; -1 for another node. */
+static void find_ends(const struct sim *s, int t, int *from, int *to) {
+  const struct copse_topology *topology = s->topology;
+  const int *links = copse_sim_links(s->dag, t);
+  *from = topology->nodes[topology->links[links[0]].src].rank;
+  *to = topology->nodes[topology->links[links[s->dag->items[t].n_links - 1]].dst].rank;
+}
+
+/* How many transfers are on their way as transfer t goes, or, `back`, against it. NULL where they
+ * don't matter, and for one that goes nowhere or not from rank to rank. */
+static int *count_of(const struct sim *s, int t, bool back) {
+  int from, to;
+  if (!s->under_way || s->dag->items[t].n_links == 0) return NULL;
+  find_ends(s, t, &from, &to);
+  if (from < 0 || to < 0) return NULL;
+  size_t n = (size_t)s->topology->n_ranks;
+  return &s->under_way[back ? (size_t)to * n + (size_t)from : (size_t)from * n + (size_t)to];
+}
+
+static void count(const struct sim *s, int t, int more) {
+  int *it = count_of(s, t, false);
+  if (it) *it += more;
+}
+
 /* Lets every chunk go that may: over links one at a time, see serve(). */
 static copse_status issue(struct sim *s, int t, double now) {
   const struct copse_sim_item *item = &s->dag->items[t];
   struct progress *p = &s->progress[t];
   copse_status status = COPSE_OK;
   while (p->free_us < INFINITY && p->issued < p->n_chunks && is_ready(s, t, p->issued)) {
-    if (p->issued == 0) p->free_us = now + item->delay_us;
+    if (p->issued == 0) {
+      p->free_us = now + item->delay_us;
+      count(s, t, 1);
+    }
     double start = p->free_us > now ? p->free_us : now;
     COPSE_TRY(push(s, (struct event){start, item->order, t, p->issued, 0}));
     p->issued++;
@@ -117,6 +148,7 @@ static copse_status arrive(struct sim *s, int t, double now) {
   bool whole = ++p->arrived == p->n_chunks;
   if (now > s->result->us) s->result->us = now;
   if (whole && s->arrival_us) s->arrival_us[t] = now;
+  if (whole) count(s, t, -1);
   for (int i = p->first_dependent; i < p[1].first_dependent; i++) {
     int d = s->dependents[i];
     if (d >= 0 && whole) s->progress[d].waits--;
@@ -142,20 +174,34 @@ static double take_link(struct sim *s, const struct event *e, struct wire *wire,
   return start;
 }
 
+/* When what came at `now` has been added, where that takes time. */
+static double add_up(struct sim *s, int t, double now) {
+  double us = s->progress[t].chunk_bytes * s->options->reduce_us_per_byte;
+  int from, to;
+  if (us == 0 || !s->dag->items[t].reduces) return now;
+  find_ends(s, t, &from, &to);
+  if (to < 0) return now;
+  double *free_us = &s->adder_free_us[to];
+  *free_us = (*free_us > now ? *free_us : now) + us;
+  return *free_us;
+}
+
 static copse_status serve(struct sim *s, const struct event *e) {
   const struct copse_sim_item *item = &s->dag->items[e->transfer];
   struct progress *p = &s->progress[e->transfer];
   const int *links = copse_sim_links(s->dag, e->transfer);
   struct wire *wire = &s->wires[links[e->hop]];
-  double taken = p->chunk_bytes * wire->us_per_byte;
+  const int *against = count_of(s, e->transfer, true);
+  double bytes = p->chunk_bytes * (against && *against > 0 ? s->options->duplex : 1);
+  double taken = bytes * wire->us_per_byte;
   double start = take_link(s, e, wire, taken), next;
   copse_status status;
   if (e->hop + 1 < item->n_links) {
     /* On a faster link the tail must not overtake itself: it starts as much later. */
-    double lag = taken - p->chunk_bytes * s->wires[links[e->hop + 1]].us_per_byte;
+    double lag = taken - bytes * s->wires[links[e->hop + 1]].us_per_byte;
     next = start + wire->latency_us + (lag > 0 ? lag : 0);
   } else {
-    next = start + taken + wire->latency_us + s->options->alpha_us;
+    next = add_up(s, e->transfer, start + taken + wire->latency_us + s->options->alpha_us);
   }
   COPSE_TRY(push(s, (struct event){next, e->order, e->transfer, e->chunk, e->hop + 1}));
   if (e->hop == 0) {
@@ -261,6 +307,11 @@ static copse_status set_up(struct sim *s, const struct copse_topology *topology,
       if (copse_sim_links(dag, t)[i] < 0 || copse_sim_links(dag, t)[i] >= topology->n_links)
         return copse_fail(s->err, COPSE_INVALID, "transfer %d: the topology has no link %d", t,
                           copse_sim_links(dag, t)[i]);
+  size_t ranks = (size_t)topology->n_ranks;
+  COPSE_TRY(copse_calloc(ranks, sizeof *s->adder_free_us, &s->adder_free_us, s->err));
+  if (s->options->duplex > 1) {
+    COPSE_TRY(copse_calloc(ranks * ranks, sizeof *s->under_way, &s->under_way, s->err));
+  }
   COPSE_TRY(find_dependents(s));
   cut_into_chunks(s, unit_bytes);
   n = (size_t)dag->n_copies * (size_t)s->max_chunks;
@@ -277,12 +328,14 @@ copse_status copse_simulate(const struct copse_topology *topology, const struct 
   struct sim s = {.dag = dag,
                   .options = options ? options : &copse_sim_defaults,
                   .arrival_us = arrival_us,
+                  .topology = topology,
                   .result = result,
                   .err = err};
   copse_status status;
   *result = (struct copse_sim_result){.busiest_link = -1};
   if (!(s.options->min_chunk_bytes > 0) || !(s.options->max_chunk_bytes > 0) ||
-      s.options->pipeline_chunks < 1 || !(s.options->alpha_us >= 0) || !(unit_bytes >= 0))
+      s.options->pipeline_chunks < 1 || !(s.options->alpha_us >= 0) || !(unit_bytes >= 0) ||
+      !(s.options->duplex == 0 || s.options->duplex >= 1) || !(s.options->reduce_us_per_byte >= 0))
     return copse_fail(err, COPSE_INVALID, "a simulation needs positive chunks and sizes");
   COPSE_TRY(set_up(&s, topology, unit_bytes));
   COPSE_TRY(run(&s));
@@ -296,6 +349,8 @@ out:
   free(s.progress);
   free(s.dependents);
   free(s.copies);
+  free(s.under_way);
+  free(s.adder_free_us);
   free(s.heap);
   return status;
 }

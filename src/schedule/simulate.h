@@ -18,15 +18,25 @@
  * link has taken its previous chunk: transfers that leave over the same link take turns, chunk
  * by chunk (round robin), in the order of `order` and then of their numbers.
  *
+ * With `duplex` D > 1 a chunk takes its links D times as long while there is also something on its
+ * way from where it goes to where it comes from: transports whose connections of two ranks don't
+ * carry both directions at their full rate at once. D is what an exchange of two ranks takes over
+ * what one way takes, and 2 a transport that goes one way at a time.
+ *
+ * With `reduce_us_per_byte` a rank adds what comes in by transfers that `reduces` at that speed,
+ * one chunk after the other, and a chunk has arrived when it is added. Elsewhere a reduction is
+ * free.
+ *
  * What is not modelled: bounded buffers and back-pressure (a chunk waits at a link without
  * blocking the one before, and incast costs no more than the queue), routing other than the
- * given paths, memory and arithmetic (a reduction is free), the number of workers.
+ * given paths, memory, the number of workers.
  *
  * No time is ever below a link's bytes / bandwidth, so none below a valid bound.
  */
 #ifndef COPSE_SCHEDULE_SIMULATE_H
 #define COPSE_SCHEDULE_SIMULATE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -50,6 +60,7 @@ struct copse_sim_transfer {
                         aggregation); -1: its own */
   double amount;     /* >= 0; bytes = amount * unit_bytes of copse_simulate. 0 takes latency */
   double delay_us;   /* >= 0; between being ready and starting: compute, a launch */
+  bool reduces;      /* its end adds it to what is there */
   int order;         /* among transfers that ask at the same moment, lowest first */
 };
 
@@ -92,6 +103,8 @@ copse_status copse_sim_dag_add_path(struct copse_sim_dag *dag,
  */
 struct copse_sim_options {
   double alpha_us;        /* software cost of one hop from rank to rank, >= 0 */
+  double reduce_us_per_byte; /* >= 0 */
+  double duplex;          /* see above: >= 1, or 0, which is 1 */
   double min_chunk_bytes; /* > 0 */
   double max_chunk_bytes; /* > 0 */
   int pipeline_chunks;    /* > 0 */
@@ -99,7 +112,7 @@ struct copse_sim_options {
                              (never below 1 per transfer); bounds the simulator's own time */
 };
 
-/* 2 us, 16 KiB, 512 KiB, 16 chunks, 4 million steps. */
+/* 2 us, full duplex, 16 KiB, 512 KiB, 16 chunks, 4 million steps. */
 extern const struct copse_sim_options copse_sim_defaults;
 
 struct copse_sim_result {

@@ -49,6 +49,7 @@ copse_status copse_sim_dag_add(struct copse_sim_dag *dag, const struct copse_sim
                                                          .n_after = t->n_after,
                                                          .n_streams = t->n_streams,
                                                          .order = t->order,
+                                                         .reduces = t->reduces,
                                                          .amount = t->amount,
                                                          .delay_us = t->delay_us};
   append(dag, t->links, t->n_links);

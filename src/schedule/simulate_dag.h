@@ -9,6 +9,7 @@ struct copse_sim_item {
   size_t first;
   int n_links, n_copies, n_after, n_streams;
   int order;
+  bool reduces;
   double amount, delay_us;
 };
 

@@ -64,6 +64,7 @@ static copse_status add_edge(struct maker *m, const struct copse_schedule_tree *
                                         .streams = m->list,
                                         .n_streams = n,
                                         .copies = m->copies,
+                                        .reduces = tree->phase == COPSE_PHASE_REDUCE,
                                         .amount = copse_q_to_double(amount)};
   copse_status status;
   COPSE_TRY(map_path(m, edge->path, edge->n_path));

@@ -4,6 +4,11 @@
  * line for each size: bytes, median microseconds of copse and of MPI, elements in which the results
  * differ. Each run counts until the last rank is done. scripts/bench_mpi makes hosts, plans and the
  * table.
+ *
+ * `bench_mpi pairs BYTES CHUNK RUNS`: what messages from rank to rank take, before. Every rank has
+ * a partner half of all ranks away. Two lines, for BYTES in one message and in messages of CHUNK
+ * bytes: microseconds of one way and of both ways at once. A third: what all ranks at once
+ * take to add BYTES of floats.
  */
 #include "copse/mpi.h"
 
@@ -87,7 +92,7 @@ static double median(double *times, int n) {
   return (times[(n - 1) / 2] + times[n / 2]) / 2;
 }
 
-static void run_size(struct bench *b, size_t bytes, int runs) {
+static void run_size(struct bench *b, size_t bytes, int runs, bool warm) {
   static double times[2][MOST_RUNS];
   size_t parts = b->reduces ? 1 : (size_t)b->n;
   size_t count = bytes / sizeof(float) / parts, out_count = count * parts;
@@ -95,7 +100,7 @@ static void run_size(struct bench *b, size_t bytes, int runs) {
   if (count == 0 || count > INT32_MAX) die("%zu bytes: too few or too many", bytes);
   b->in = new_floats(count);
   for (int k = 0; k < 2; k++) b->out[k] = new_floats(out_count);
-  for (int run = -1; run < runs; run++) { /* the first warms up */
+  for (int run = warm ? 0 : -1; run < runs; run++) { /* the first warms up */
     fill(b, count, out_count, run + 1);
     for (int mpi = 0; mpi < 2; mpi++) times[mpi][run < 0 ? 0 : run] = time_call(b, mpi, count);
     for (size_t i = 0; i < out_count; i++) wrong += b->out[0][i] != b->out[1][i];
@@ -109,24 +114,128 @@ static void run_size(struct bench *b, size_t bytes, int runs) {
   for (int k = 0; k < 2; k++) free(b->out[k]);
 }
 
+/* ---- from rank to rank ------------------------------------------------------------------- */
+
+/* Messages of one rank that are on their way at once: those of copse's plans, see --fifo. */
+#define MOST_UNDER_WAY 32
+
+struct pairs {
+  int rank, n, partner; /* -1: none */
+  size_t bytes, message;
+  char *in, *out;
+};
+
+/* Sends, receives, or both, message by message. */
+static void exchange(const struct pairs *p, bool sends, bool receives) {
+  MPI_Request requests[2 * MOST_UNDER_WAY];
+  int n = 0;
+  for (int i = 0; i < 2 * MOST_UNDER_WAY; i++) requests[i] = MPI_REQUEST_NULL;
+  for (size_t at = 0; at < p->bytes; at += p->message, n = (n + 1) % MOST_UNDER_WAY) {
+    int part = (int)(p->bytes - at < p->message ? p->bytes - at : p->message);
+    MPI_Waitall(2, requests + 2 * n, MPI_STATUSES_IGNORE); /* the place's last */
+    if (receives)
+      MPI_Irecv(p->in + at, part, MPI_BYTE, p->partner, 0, MPI_COMM_WORLD, &requests[2 * n]);
+    if (sends)
+      MPI_Isend(p->out + at, part, MPI_BYTE, p->partner, 0, MPI_COMM_WORLD, &requests[2 * n + 1]);
+  }
+  MPI_Waitall(2 * MOST_UNDER_WAY, requests, MPI_STATUSES_IGNORE);
+}
+
+/* Some one after the other, as the steps of a collective are: how they fall in with each other is
+ * part of what a transport does. */
+#define IN_A_ROW 4
+#define SUMS_IN_A_ROW 32
+
+/* Microseconds of one, until the last pair is done. */
+static double time_exchange(const struct pairs *p, bool upwards, bool downwards) {
+  bool is_low = p->rank < p->partner;
+  double took, slowest;
+  MPI_Barrier(MPI_COMM_WORLD);
+  double start = MPI_Wtime();
+  for (int i = 0; p->partner >= 0 && i < IN_A_ROW; i++)
+    exchange(p, is_low ? upwards : downwards, is_low ? downwards : upwards);
+  took = 1e6 * (MPI_Wtime() - start) / IN_A_ROW;
+  MPI_Allreduce(&took, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  return slowest;
+}
+
+/* Microseconds of a sum, all ranks at it at once: they may share cores. */
+static double time_sum(const struct pairs *p, int runs) {
+  int n = (int)(p->bytes / sizeof(float));
+  double took, slowest;
+  MPI_Barrier(MPI_COMM_WORLD);
+  double start = MPI_Wtime();
+  for (int run = 0; run < runs; run++)
+    if (MPI_Reduce_local(p->in, p->out, n, MPI_FLOAT, MPI_SUM) != MPI_SUCCESS)
+      die("MPI_Reduce_local");
+  took = 1e6 * (MPI_Wtime() - start) / runs;
+  MPI_Allreduce(&took, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  return slowest;
+}
+
+/* The mean of the middle half: who of two begins, and so what a transport makes of both ways at
+ * once, is a matter of luck, and a collective has many exchanges; but not what else the machine
+ * did. */
+static double middle(double *times, int n) {
+  int first = n / 4, last = n - n / 4;
+  double sum = 0;
+  qsort(times, (size_t)n, sizeof *times, compare);
+  for (int i = first; i < last; i++) sum += times[i];
+  return sum / (last - first);
+}
+
+static void run_pairs(struct pairs *p, size_t chunk, int runs) {
+  static double one[MOST_RUNS], both[MOST_RUNS];
+  int half = p->n / 2;
+  if (p->bytes == 0 || chunk == 0 || p->bytes > INT32_MAX) die("BYTES and CHUNK: from 1 to 2^31-1");
+  p->partner = p->rank >= 2 * half ? -1 : p->rank < half ? p->rank + half : p->rank - half;
+  p->in = (char *)new_floats(p->bytes / sizeof(float) + 1);
+  p->out = (char *)new_floats(p->bytes / sizeof(float) + 1);
+  for (int k = 0; k < 2; k++) {
+    p->message = k == 0 ? p->bytes : chunk;
+    for (int run = -1; run < runs; run++) { /* the first warms up */
+      one[run < 0 ? 0 : run] = time_exchange(p, run % 2 == 0, run % 2 != 0);
+      both[run < 0 ? 0 : run] = time_exchange(p, true, true);
+    }
+    if (p->rank == 0) printf("%zu %.0f %.0f\n", p->message, middle(one, runs), middle(both, runs));
+  }
+  double sum = time_sum(p, SUMS_IN_A_ROW);
+  if (p->rank == 0) printf("%zu %.0f\n", p->bytes, sum);
+  free(p->in);
+  free(p->out);
+}
+
+static int number_of_runs(const char *text) {
+  int runs = atoi(text);
+  if (runs < 1 || runs > MOST_RUNS) die("RUNS from 1 to %d", MOST_RUNS);
+  return runs;
+}
+
 int main(int argc, char **argv) {
   struct bench b = {.comm = NULL};
   int loaded = 0;
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &b.rank);
   MPI_Comm_size(MPI_COMM_WORLD, &b.n);
+  if (argc == 5 && strcmp(argv[1], "pairs") == 0) {
+    struct pairs p = {.rank = b.rank, .n = b.n, .bytes = strtoull(argv[2], NULL, 10)};
+    run_pairs(&p, strtoull(argv[3], NULL, 10), number_of_runs(argv[4]));
+    MPI_Finalize();
+    return 0;
+  }
   if (argc != 7) die("usage: bench_mpi allgather|allreduce FOLDER MIN MAX FACTOR RUNS");
   b.reduces = strcmp(argv[1], "allreduce") == 0;
   if (!b.reduces && strcmp(argv[1], "allgather") != 0) die("no collective '%s'", argv[1]);
   size_t most = strtoull(argv[4], NULL, 10), factor = strtoull(argv[5], NULL, 10);
-  int runs = atoi(argv[6]);
-  if (factor < 2 || runs < 1 || runs > MOST_RUNS) die("FACTOR from 2, RUNS from 1 to 1000");
+  int runs = number_of_runs(argv[6]);
+  if (factor < 2) die("FACTOR from 2");
   ok(copse_comm_init_mpi(&b.comm, MPI_COMM_WORLD));
   ok(copse_comm_set_timeout(b.comm, TIMEOUT_SECONDS));
   ok(copse_comm_load_plans(b.comm, argv[2], &loaded));
   if (loaded == 0) die("no plan for %d ranks in %s", b.n, argv[2]);
-  for (size_t bytes = strtoull(argv[3], NULL, 10); bytes <= most; bytes *= factor)
-    run_size(&b, bytes, runs);
+  size_t least = strtoull(argv[3], NULL, 10);
+  for (size_t bytes = least; bytes <= most; bytes *= factor)
+    run_size(&b, bytes, runs, bytes > least);
   ok(copse_comm_destroy(b.comm));
   MPI_Finalize();
   return 0;

@@ -286,6 +286,9 @@ START_TEST(bad_usage_exits_2_with_one_line) {
       "@ simulate %/f.plan -t %/f.json",
       "@ simulate %/f.schedule -t %/f.json --overlap tokens=1",
       "@ simulate %/f.schedule -t %/f.json -b 2K -e 1K",
+      "@ simulate %/f.schedule -t %/f.json --duplex 0.9",
+      "@ simulate %/f.schedule -t %/f.json --chunk 0",
+      "@ simulate %/f.schedule -t %/f.json --reduce 0",
       "@ place -t %/f.json --experts 4",
       "@ place -t %/f.json --experts 4 --demand %/f.json",
       "@ place -t %/f.json --experts x --demand %/f.json",
@@ -654,6 +657,10 @@ START_TEST(names_and_synthetic_lines_stand_for_files) {
   ck_assert_ptr_null(strstr(result.err, "made for another topology"));
   ck_assert_int_eq(run("@ verify %%/s.json --synthetic ring:8@50"), 0);
   ck_assert_int_eq(run("@ simulate %%/s.json --synthetic ring:8@50 -e 4K"), 0);
+  ck_assert_int_eq(run("@ simulate %%/s.json --synthetic ring:8@50 -e 1M --chunk 4K --duplex 1.5 "
+                       "--reduce 2.5"),
+                   0);
+  ck_assert_ptr_nonnull(strstr(result.out, "duplex: 1.5 reduce: 2.5 GB/s;"));
   ck_assert_int_eq(run("@ solve --synthetic ring:8@50 -c broadcast -r 0 --bound-only"), 0);
   ck_assert_int_eq(run("@ place --generate --experts 8 --synthetic ring:8@50 -o %%/t.json"), 0);
 }

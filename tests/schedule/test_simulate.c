@@ -93,6 +93,66 @@ START_TEST(two_transfers_on_a_link_take_turns) {
 }
 END_TEST
 
+/* Duplex 1.5: 150 us both ways at once, 100 for one way or for others' ways; where less goes back
+ * than forth, the rest goes alone. */
+START_TEST(what_goes_both_ways_at_once_may_take_longer) {
+  struct copse_topology *t = copse_test_sim_parse(star);
+  struct copse_sim_dag even = {0}, uneven = {0}, apart = {0};
+  struct copse_sim_options options = cut_in(100);
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_sim_result r;
+  double at[2];
+  options.duplex = 1.5;
+  add(&even, t, "a-s-b", (struct copse_sim_transfer){.amount = 1});
+  add(&even, t, "b-s-a", (struct copse_sim_transfer){.amount = 1});
+  ASSERT_OK(copse_simulate(t, &even, &options, 1e6, &r, NULL, &err), &err);
+  ck_assert_double_eq_tol(r.us, 153, TOL);
+  ck_assert_double_eq_tol(r.busiest_us, 150, TOL);
+  add(&uneven, t, "a-s-b", (struct copse_sim_transfer){.amount = 1});
+  add(&uneven, t, "b-s-a", (struct copse_sim_transfer){.amount = 0.5});
+  ASSERT_OK(copse_simulate(t, &uneven, &options, 1e6, &r, at, &err), &err);
+  ck_assert_double_eq_tol(at[1], 78, TOL);
+  ck_assert_double_ge(at[0], 128);
+  ck_assert_double_le(at[0], 130.5); /* a chunk, and those started before at[1] */
+  add(&apart, t, "a-s-b", (struct copse_sim_transfer){.amount = 1});
+  add(&apart, t, "c-s-a", (struct copse_sim_transfer){.amount = 1});
+  ASSERT_OK(copse_simulate(t, &apart, &options, 1e6, &r, NULL, &err), &err);
+  ck_assert_double_le(r.us, 105 + TOL);
+  copse_sim_dag_free(&even);
+  copse_sim_dag_free(&uneven);
+  copse_sim_dag_free(&apart);
+  copse_topology_release(t);
+}
+END_TEST
+
+/* Two that a rank adds at 4000 bytes a us: whole, 250 us each after the other, the first from 105
+ * on. In 100 chunks, adding begins with the first chunk. What doesn't reduce takes no part. */
+START_TEST(a_rank_adds_what_comes_in_one_after_the_other) {
+  struct copse_topology *t = copse_test_sim_parse(star);
+  struct copse_sim_dag dag = {0};
+  struct copse_sim_options options = cut_in(1);
+  struct copse_sim_result r;
+  struct copse_err err = COPSE_ERR_INIT;
+  double at[3];
+  options.reduce_us_per_byte = 1 / 4e3;
+  add(&dag, t, "a-s-c", (struct copse_sim_transfer){.amount = 1, .reduces = true});
+  add(&dag, t, "b-s-c", (struct copse_sim_transfer){.amount = 1, .reduces = true});
+  add(&dag, t, "c-s-d", (struct copse_sim_transfer){.amount = 1});
+  ASSERT_OK(copse_simulate(t, &dag, &options, 1e6, &r, at, &err), &err);
+  ck_assert_double_eq_tol(at[2], 54, TOL);
+  ck_assert_double_ge(at[0] < at[1] ? at[0] : at[1], 354);
+  ck_assert_double_ge(r.us, 604);
+  ck_assert_double_le(r.us, 655); /* c's link has both after 100 us, and its chunks are whole */
+  options = cut_in(100);
+  options.reduce_us_per_byte = 1 / 4e3;
+  ASSERT_OK(copse_simulate(t, &dag, &options, 1e6, &r, at, &err), &err);
+  ck_assert_double_ge(r.us, 500);
+  ck_assert_double_le(r.us, 510);
+  copse_sim_dag_free(&dag);
+  copse_topology_release(t);
+}
+END_TEST
+
 /* 100 us at 10 GB/s whichever link is the narrow one; 1 + 2 us of latency, one alpha. */
 START_TEST(relays_cut_through) {
   struct copse_topology *t = copse_test_sim_parse(star);
@@ -339,12 +399,14 @@ START_TEST(what_makes_no_sense_is_refused) {
                    e4 = COPSE_ERR_INIT, e5 = COPSE_ERR_INIT;
   struct copse_sim_transfer waits = {.after = &later, .n_after = 1}, less = {.amount = -1};
   struct copse_sim_transfer lost = {.links = &link, .n_links = 1}, plain = {.amount = 1};
-  struct copse_sim_options none = cut_in(0);
+  struct copse_sim_options none = cut_in(0), half = cut_in(1);
+  half.duplex = 0.5;
   ASSERT_FAILS(copse_sim_dag_add(&dag, &waits, NULL, &e1), COPSE_INVALID, &e1, "before");
   ASSERT_FAILS(copse_sim_dag_add(&dag, &less, NULL, &e2), COPSE_INVALID, &e2, "amount");
   ASSERT_FAILS(copse_sim_dag_add_path(&dag, t, nodes, 2, &plain, NULL, &e3), COPSE_INVALID, &e3,
                "'a' -> 'c'");
   ASSERT_FAILS(copse_simulate(t, &dag, &none, 1, &r, NULL, &e4), COPSE_INVALID, &e4, "positive");
+  ck_assert_int_eq(copse_simulate(t, &dag, &half, 1, &r, NULL, NULL), COPSE_INVALID);
   ck_assert_int_eq(dag.n_transfers, 0);
   ck_assert_int_eq(copse_sim_dag_add(&dag, &lost, NULL, NULL), COPSE_OK);
   ASSERT_FAILS(copse_simulate(t, &dag, NULL, 1, &r, NULL, &e5), COPSE_INVALID, &e5, "link 1000");
@@ -371,6 +433,8 @@ int main(void) {
   tcase_set_timeout(schedules, 120);
   tcase_add_test(hand, one_link_takes_latency_plus_bytes_over_bandwidth);
   tcase_add_test(hand, two_transfers_on_a_link_take_turns);
+  tcase_add_test(hand, what_goes_both_ways_at_once_may_take_longer);
+  tcase_add_test(hand, a_rank_adds_what_comes_in_one_after_the_other);
   tcase_add_test(hand, relays_cut_through);
   tcase_add_test(hand, slow_links_share_a_fast_one_without_loss);
   tcase_add_test(hand, incast_queues_at_the_last_link);

@@ -1,7 +1,7 @@
 /*
  * A process of its own: `copse run`. MPI has no time limits, and Open MPI waits forever within
  * MPI_Init for a process that doesn't come, and now and then within any call for one that has
- * died: a clock ends the process then.
+ * died: a clock ends the process then, and says what the roster and the messages so far tell.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -10,6 +10,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include "runtime/mpi/roster.h"
 #include "runtime/mpi/start.h"
 #include "runtime/mpi/wire_mpi.h"
 
@@ -19,22 +20,53 @@
 #define TICKS_PER_TIMEOUT 4
 #define MOST_TICKS 6
 
+#define NOBODY (-1)
+
 static double limit;
-static char last_words[200];
+static char first_words[200];      /* up to the reason */
+static const char *default_reason; /* where nothing better is known */
 static volatile sig_atomic_t is_inside;
+static volatile int sending_to = NOBODY;
 static volatile unsigned n_calls;
+/* When, in ticks, something last came from each rank; its own entry is not looked at. */
+static volatile unsigned *heard; /* [n_ranks], NULL before MPI_Init has returned */
+static volatile unsigned n_ticks;
+static int my_rank, n_ranks;
+
+/* The rank that a message is being sent to, else the one that has been silent for longest. */
+static int find_suspect(void) {
+  int suspect = NOBODY;
+  if (sending_to != NOBODY) return sending_to;
+  for (int r = 0; r < n_ranks; r++)
+    if (r != my_rank && (suspect == NOBODY || heard[r] < heard[suspect])) suspect = r;
+  return suspect;
+}
 
 static void give_up(int signal) {
+  char text[600];
   (void)signal;
-  (void)!write(STDERR_FILENO, last_words, strlen(last_words));
+  size_t used = copse_roster_add(text, sizeof text, 0, first_words);
+  size_t told = copse_roster_tell(text + used, sizeof text - used - 1); /* room for the newline */
+  used += told;
+  if (told == 0) used = copse_roster_add(text, sizeof text, used, default_reason);
+  if (told == 0 && heard && find_suspect() != NOBODY) {
+    used = copse_roster_add(text, sizeof text, used,
+                            sending_to != NOBODY ? ", maybe the one that it sends to, rank "
+                                                 : ", maybe the one silent for longest, rank ");
+    used = copse_roster_add_number(text, sizeof text, used, (unsigned long)find_suspect());
+  }
+  used = copse_roster_add(text, sizeof text, used, "\n");
+  (void)!write(STDERR_FILENO, text, used);
+  copse_roster_leave();
   _exit(EXIT_RESOURCES);
 }
 
 static void tick(int signal) {
-  static unsigned last_call, n_ticks;
-  n_ticks = is_inside && n_calls == last_call ? n_ticks + 1 : 0;
+  static unsigned last_call, n_inside;
+  n_inside = is_inside && n_calls == last_call ? n_inside + 1 : 0;
   last_call = n_calls;
-  if (n_ticks >= MOST_TICKS) give_up(signal);
+  n_ticks++;
+  if (n_inside >= MOST_TICKS) give_up(signal);
 }
 
 static struct timeval interval(double seconds) {
@@ -48,57 +80,73 @@ static void stop_watching(void) {
   (void)setitimer(ITIMER_REAL, &none, NULL);
 }
 
+static void start_watching(const struct itimerval *timer, void (*handler)(int),
+                           const char *reason) {
+  default_reason = reason;
+  (void)signal(SIGALRM, handler);
+  (void)setitimer(ITIMER_REAL, timer, NULL);
+}
+
 /* One call that lets nothing else happen meanwhile. */
-static void watch(const char *call, const char *hint) {
+static void watch(const char *call, const char *reason) {
   const struct itimerval timer = {.it_value = interval(limit)};
-  snprintf(last_words, sizeof last_words, "copse: %s did not end within %.3g s: %s\n", call, limit,
-           hint);
-  (void)signal(SIGALRM, give_up);
-  (void)setitimer(ITIMER_REAL, &timer, NULL);
+  int rank = copse_roster_rank(), used = 0;
+  if (rank >= 0) used = snprintf(first_words, sizeof first_words, "copse: rank %d: ", rank);
+  if (rank < 0) used = snprintf(first_words, sizeof first_words, "copse: ");
+  snprintf(first_words + used, sizeof first_words - (size_t)used,
+           "%s did not end within %.3g s: ", call, limit);
+  start_watching(&timer, give_up, reason);
 }
 
 /* All calls that don't block. The line begins with a newline: Open MPI may be in the midst of one
  * of its own, the same again and again. */
-static void watch_calls(int rank) {
+static void watch_calls(void) {
   const struct timeval period = interval(limit / TICKS_PER_TIMEOUT);
   const struct itimerval timer = {.it_interval = period, .it_value = period};
-  snprintf(
-      last_words, sizeof last_words,
-      "\ncopse: rank %d: MPI has not returned for %.3g s from a call that doesn't wait: another "
-      "process has died\n",
-      rank, limit * MOST_TICKS / TICKS_PER_TIMEOUT);
-  (void)signal(SIGALRM, tick);
-  (void)setitimer(ITIMER_REAL, &timer, NULL);
+  snprintf(first_words, sizeof first_words,
+           "\ncopse: rank %d: MPI has not returned for %.3g s from a call that doesn't wait: ",
+           my_rank, limit * MOST_TICKS / TICKS_PER_TIMEOUT);
+  start_watching(&timer, tick, "another process has died");
 }
 
 /* ---- the wire, watched ----------------------------------------------------------------------- */
 
-#define WATCHED(call)            \
-  do {                           \
-    n_calls++;                   \
-    is_inside = 1;               \
-    copse_status status_ = call; \
-    is_inside = 0;               \
-    return status_;              \
+#define WATCHED(call)    \
+  do {                   \
+    n_calls++;           \
+    is_inside = 1;       \
+    status = call;       \
+    is_inside = 0;       \
+    sending_to = NOBODY; \
   } while (0)
 
 static copse_status send_watched(void *context, int to, unsigned tag, const void *bytes, size_t n,
                                  void **request) {
+  copse_status status;
+  sending_to = to;
   WATCHED(copse_mpi_functions.send(context, to, tag, bytes, n, request));
+  return status;
 }
 
 static copse_status next_watched(void *context, int *from, unsigned *tag, size_t *n,
                                  void **message) {
+  copse_status status;
   WATCHED(copse_mpi_functions.next(context, from, tag, n, message));
+  if (status == COPSE_OK && *message) heard[*from] = n_ticks;
+  return status;
 }
 
 static copse_status receive_watched(void *context, void *message, void *bytes, size_t n,
                                     void **request) {
+  copse_status status;
   WATCHED(copse_mpi_functions.receive(context, message, bytes, n, request));
+  return status;
 }
 
 static copse_status test_watched(void *context, void *request, int *done) {
+  copse_status status;
   WATCHED(copse_mpi_functions.test(context, request, done));
+  return status;
 }
 
 /* Where others may be gone MPI_Finalize would wait for them: the process just ends. */
@@ -109,6 +157,15 @@ static void end_process(void *context, int orderly) {
   watch("MPI_Finalize", "another process has died");
   (void)MPI_Finalize();
   stop_watching();
+}
+
+static copse_status begin_hearing(struct copse_mpi_wire *wire, const copse_wire *out) {
+  unsigned *ticks = calloc((size_t)out->n_ranks, sizeof *ticks);
+  if (!ticks) return copse_mpi_no_memory(wire);
+  my_rank = out->rank;
+  n_ranks = out->n_ranks;
+  heard = ticks;
+  return COPSE_OK;
 }
 
 copse_status copse_mpi_start(const char *version, double timeout_seconds, copse_wire *out,
@@ -123,6 +180,7 @@ copse_status copse_mpi_start(const char *version, double timeout_seconds, copse_
   if (!wire) return COPSE_NOMEM;
   wire->comm = MPI_COMM_WORLD;
   limit = timeout_seconds;
+  copse_roster_join();
   (void)signal(SIGPIPE, SIG_IGN); /* Open MPI writes to the sockets of processes that have died */
   watch("MPI_Init", "a process of the job has not started");
   int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &given);
@@ -131,6 +189,7 @@ copse_status copse_mpi_start(const char *version, double timeout_seconds, copse_
   out->context = wire;
   copse_status status = code == MPI_SUCCESS ? copse_mpi_describe(wire, out)
                                             : copse_mpi_failed(wire, "MPI_Init", code);
+  if (status == COPSE_OK) status = begin_hearing(wire, out);
   if (status != COPSE_OK) {
     snprintf(text, size, "%s", wire->text);
     free(wire);
@@ -141,6 +200,7 @@ copse_status copse_mpi_start(const char *version, double timeout_seconds, copse_
   out->receive = receive_watched;
   out->test = test_watched;
   out->end = end_process;
-  watch_calls(out->rank);
+  copse_roster_is_complete();
+  watch_calls();
   return COPSE_OK;
 }

@@ -23,7 +23,7 @@ copse_status copse_mpi_failed(struct copse_mpi_wire *wire, const char *call, int
   return COPSE_DEVICE;
 }
 
-static copse_status no_memory(struct copse_mpi_wire *wire) {
+copse_status copse_mpi_no_memory(struct copse_mpi_wire *wire) {
   snprintf(wire->text, sizeof wire->text, "out of memory");
   return COPSE_NOMEM;
 }
@@ -38,7 +38,7 @@ static copse_status send_message(void *context, int to, unsigned tag, const void
     return COPSE_UNSUPPORTED;
   }
   struct handle *handle = malloc(sizeof *handle);
-  if (!handle) return no_memory(wire);
+  if (!handle) return copse_mpi_no_memory(wire);
   int code = MPI_Isend(bytes, (int)n, MPI_BYTE, to, (int)tag, wire->comm, &handle->request);
   if (code != MPI_SUCCESS) {
     free(handle);
@@ -61,7 +61,7 @@ static copse_status next_message(void *context, int *from, unsigned *tag, size_t
   code = MPI_Get_count(&status, MPI_BYTE, &bytes);
   if (code != MPI_SUCCESS) return copse_mpi_failed(wire, "MPI_Get_count", code);
   struct handle *handle = malloc(sizeof *handle);
-  if (!handle) return no_memory(wire);
+  if (!handle) return copse_mpi_no_memory(wire);
   handle->message = it;
   *from = status.MPI_SOURCE;
   *tag = (unsigned)status.MPI_TAG;
@@ -156,7 +156,7 @@ copse_status copse_wire_new_mpi(MPI_Comm comm, double timeout_seconds, copse_wir
     return COPSE_INVALID;
   }
   struct copse_mpi_wire *wire = calloc(1, sizeof *wire);
-  if (!wire) return no_memory(&failure);
+  if (!wire) return copse_mpi_no_memory(&failure);
   double seconds = timeout_seconds > 0 ? timeout_seconds : DEFAULT_TIMEOUT_SECONDS;
   copse_status status = duplicate(wire, comm, seconds);
   if (status == COPSE_OK) status = copse_mpi_describe(wire, out);

@@ -171,6 +171,8 @@ static void check_faults(const char *folder) {
     OK(copse_comm_init_mpi(&comm, MPI_COMM_WORLD));
     OK(copse_comm_load_plans(comm, folder, &loaded));
     OK(copse_comm_set_timeout(comm, 3));
+    /* reasons overtake: one that still waits for the others' plans would hear of it there */
+    MPI_Barrier(MPI_COMM_WORLD);
     if (guilty && fault == 1) sleep(7); /* a slow rank: elsewhere for too long */
     if (guilty && fault == 2) OK(copse_comm_abort(comm));
     copse_status status = copse_all_reduce(data[0], data[1], guilty && fault == 0 ? 999 : 1000,

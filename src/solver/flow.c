@@ -1,5 +1,6 @@
 #include "solver/flow.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,8 +22,6 @@ struct node {
   struct arc *arcs;
   size_t capacity;
   int n_arcs;
-  int level;   /* hops to the sink in the residual graph, -1 where there is no way */
-  int current; /* next arc to look at in this sweep */
 };
 
 /* An arc that carries flow of the last run; the twin's residual changed with it. */
@@ -36,6 +35,11 @@ struct copse_flow {
   int n_touched, touched_capacity;
   bool lost_track; /* more were touched than there is room for */
   struct node *nodes;
+  struct arc *block; /* of a copy: all its arcs, node by node */
+  size_t block_capacity;
+  int *level;     /* [n_nodes] `sink_level` and hops to the sink in the residual graph; less: no way */
+  int *current;   /* [n_nodes] next arc to look at in this sweep, where there is a level */
+  int sink_level; /* grows with every search, so that levels need not be cleared */
   int *queue;     /* [n_nodes] breadth-first search */
   int *path_node; /* [n_nodes] augmenting path: nodes and the arc taken from each */
   int *path_arc;
@@ -53,6 +57,8 @@ copse_status copse_flow_new(int n_nodes, struct copse_flow **out, struct copse_e
   COPSE_TRY(copse_calloc(1, sizeof *flow, &flow, err));
   flow->n_nodes = n_nodes;
   COPSE_TRY(copse_calloc(n, sizeof *flow->nodes, &flow->nodes, err));
+  COPSE_TRY(copse_calloc(n, sizeof(int), &flow->level, err));
+  COPSE_TRY(copse_calloc(n, sizeof(int), &flow->current, err));
   COPSE_TRY(copse_calloc(n, sizeof(int), &flow->queue, err));
   COPSE_TRY(copse_calloc(n, sizeof(int), &flow->path_node, err));
   COPSE_TRY(copse_calloc(n, sizeof(int), &flow->path_arc, err));
@@ -69,8 +75,11 @@ out:
 
 void copse_flow_free(struct copse_flow *flow) {
   if (!flow) return;
-  for (int i = 0; flow->nodes && i < flow->n_nodes; i++) free(flow->nodes[i].arcs);
+  for (int i = 0; flow->nodes && !flow->block && i < flow->n_nodes; i++) free(flow->nodes[i].arcs);
+  free(flow->block);
   free(flow->nodes);
+  free(flow->level);
+  free(flow->current);
   free(flow->queue);
   free(flow->path_node);
   free(flow->path_arc);
@@ -78,6 +87,36 @@ void copse_flow_free(struct copse_flow *flow) {
   free(flow->list_capacities);
   free(flow->touched);
   free(flow);
+}
+
+int copse_flow_nodes(const struct copse_flow *flow) { return flow->n_nodes; }
+
+int64_t copse_flow_links(const struct copse_flow *flow) {
+  int64_t ends = 0;
+  for (int i = 0; i < flow->n_nodes; i++) ends += flow->nodes[i].n_arcs;
+  return ends / 2;
+}
+
+copse_status copse_flow_copy(const struct copse_flow *flow, struct copse_flow **copy,
+                             struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  size_t n_arcs = 2 * (size_t)copse_flow_links(flow) + 1; /* a copy always has its block */
+  if (!*copy) COPSE_TRY(copse_flow_new(flow->n_nodes, copy, err));
+  struct copse_flow *to = *copy;
+  COPSE_TRY(copse_grow(&to->block, &to->block_capacity, n_arcs, sizeof *to->block, err));
+  to->n_touched = 0;
+  to->lost_track = false;
+  struct arc *next = to->block;
+  for (int i = 0; i < flow->n_nodes; i++) {
+    const struct node *node = &flow->nodes[i];
+    to->nodes[i] = (struct node){.arcs = next, .n_arcs = node->n_arcs};
+    for (int j = 0; j < node->n_arcs; j++, next++) {
+      *next = node->arcs[j];
+      next->residual = next->capacity;
+    }
+  }
+out:
+  return status;
 }
 
 static struct arc *find_arc(const struct copse_flow *flow, int src, int dst) {
@@ -125,6 +164,7 @@ copse_status copse_flow_change(struct copse_flow *flow, int src, int dst, int64_
                                struct copse_err *err) {
   reset_residuals(flow);
   struct arc *arc = find_arc(flow, src, dst);
+  if (!arc && flow->block) return copse_fail(err, COPSE_INTERNAL, "a copied graph gets a link");
   if (!arc) {
     copse_status status = add_pair(flow, src, dst, err);
     if (status != COPSE_OK) return status;
@@ -190,26 +230,35 @@ void copse_flow_compact(struct copse_flow *flow) {
   }
 }
 
+/* Makes all levels of the search before invalid. */
+static void forget_levels(struct copse_flow *flow) {
+  if (flow->sink_level > INT_MAX - 2 * (flow->n_nodes + 1)) {
+    memset(flow->level, 0, (size_t)flow->n_nodes * sizeof *flow->level);
+    flow->sink_level = 0;
+  }
+  flow->sink_level += flow->n_nodes + 1;
+}
+
 /* Levels from the sink backwards; stops at the source's level (s < 0: at none). False: no way
  * is left. */
 static bool find_levels(struct copse_flow *flow, int s, int t) {
-  for (int i = 0; i < flow->n_nodes; i++) {
-    flow->nodes[i].level = -1;
-    flow->nodes[i].current = 0;
-  }
-  int head = 0, tail = 0;
+  int *level = flow->level, head = 0, tail = 0;
+  forget_levels(flow);
+  const int sink_level = flow->sink_level;
   flow->queue[tail++] = t;
-  flow->nodes[t].level = 0;
-  while (head < tail && (s < 0 || flow->nodes[s].level < 0)) {
-    const struct node *v = &flow->nodes[flow->queue[head++]];
-    for (int i = 0; i < v->n_arcs; i++) {
-      struct node *u = &flow->nodes[v->arcs[i].to];
-      if (u->level >= 0 || u->arcs[v->arcs[i].twin].residual == 0) continue;
-      u->level = v->level + 1;
-      flow->queue[tail++] = v->arcs[i].to;
+  level[t] = sink_level;
+  while (head < tail && (s < 0 || level[s] < sink_level)) {
+    int v = flow->queue[head++];
+    const struct arc *arcs = flow->nodes[v].arcs;
+    for (int i = 0; i < flow->nodes[v].n_arcs; i++) {
+      int u = arcs[i].to;
+      if (level[u] >= sink_level || flow->nodes[u].arcs[arcs[i].twin].residual == 0) continue;
+      level[u] = level[v] + 1;
+      flow->current[u] = 0;
+      flow->queue[tail++] = u;
     }
   }
-  return s >= 0 && flow->nodes[s].level >= 0;
+  return s >= 0 && level[s] >= sink_level;
 }
 
 /* Sends what fits along the path of `length` arcs; returns how much of it stays valid. */
@@ -236,10 +285,12 @@ static int push_path(struct copse_flow *flow, int length, int64_t limit, int64_t
 
 /* The next arc of `node` that goes one level down, or -1. */
 static int next_arc(struct copse_flow *flow, int node) {
-  struct node *v = &flow->nodes[node];
-  for (; v->current < v->n_arcs; v->current++) {
-    const struct arc *arc = &v->arcs[v->current];
-    if (arc->residual > 0 && flow->nodes[arc->to].level == v->level - 1) return v->current;
+  const struct node *v = &flow->nodes[node];
+  int below = flow->level[node] - 1;
+  for (int i = flow->current[node]; i < v->n_arcs; i++) {
+    if (flow->level[v->arcs[i].to] != below || v->arcs[i].residual == 0) continue;
+    flow->current[node] = i;
+    return i;
   }
   return -1;
 }
@@ -264,24 +315,28 @@ static int64_t blocking_flow(struct copse_flow *flow, int s, int t, int64_t limi
     } else if (length == 0) {
       break;
     } else {
-      flow->nodes[node].level = -2; /* a dead end for this sweep */
+      flow->level[node] = 0; /* a dead end for this sweep */
       node = flow->path_node[--length];
-      flow->nodes[node].current++;
+      flow->current[node]++;
     }
   }
   return total;
 }
 
-int64_t copse_flow_max(struct copse_flow *flow, int s, int t, int64_t limit) {
+int64_t copse_flow_move(struct copse_flow *flow, int from, int to, int64_t limit) {
   int64_t total = 0;
-  reset_residuals(flow);
-  while (total < limit && find_levels(flow, s, t))
-    total += blocking_flow(flow, s, t, limit - total);
+  while (total < limit && find_levels(flow, from, to))
+    total += blocking_flow(flow, from, to, limit - total);
   return total;
+}
+
+int64_t copse_flow_max(struct copse_flow *flow, int s, int t, int64_t limit) {
+  reset_residuals(flow);
+  return copse_flow_move(flow, s, t, limit);
 }
 
 void copse_flow_find_sides(struct copse_flow *flow, int t) { find_levels(flow, -1, t); }
 
 bool copse_flow_on_source_side(const struct copse_flow *flow, int node) {
-  return flow->nodes[node].level < 0;
+  return flow->level[node] < flow->sink_level;
 }

@@ -91,9 +91,10 @@ out:
   return status;
 }
 
-static copse_status undo(struct splitter *s, struct copse_err *err) {
+/* All steps taken but the first `keep`. */
+static copse_status undo(struct splitter *s, size_t keep, struct copse_err *err) {
   copse_status status = COPSE_OK;
-  while (s->n_taken > 0) {
+  while (s->n_taken > keep) {
     const struct taken *taken = &s->taken[--s->n_taken];
     COPSE_TRY(change(s, taken->w, &taken->step, -taken->step.amount, err));
   }
@@ -460,7 +461,7 @@ static copse_status split_by_cuts(struct splitter *s, int w, bool *done, struct 
     COPSE_TRY(check_and_learn(s, empty ? w : -1, &served, err));
     *done = served; /* proved, though perhaps not all of the relay */
     if (served) return commit(s, err);
-    COPSE_TRY(undo(s, err));
+    COPSE_TRY(undo(s, 0, err));
   }
 out:
   return status;
@@ -580,19 +581,104 @@ out:
   return status;
 }
 
-/* All relays and one proof for all; or nothing is changed. */
-static copse_status split_all(struct splitter *s, bool within_cuts, struct copse_err *err) {
+/* All relays by their guesses and one proof for all; or nothing is changed. */
+static copse_status split_all(struct splitter *s, struct copse_err *err) {
   copse_status status = COPSE_OK;
   bool complete = true, served = false;
   for (int w; complete && (w = slowest_relay(s)) >= 0;) {
-    COPSE_TRY(take_relay(s, w, within_cuts, err));
+    COPSE_TRY(take_relay(s, w, false, err));
     complete = is_empty(s, w);
     copse_flow_compact(s->flow);
   }
   if (complete) COPSE_TRY(all_served(s, &served, err));
   if (served) return commit(s, err);
-  COPSE_TRY(undo(s, err));
+  COPSE_TRY(undo(s, 0, err));
   copse_flow_compact(s->flow);
+out:
+  return status;
+}
+
+static void report(const struct splitter *s, const struct copse_progress *progress, int done) {
+  copse_progress_report(progress, "split", done, s->network->n_nodes - s->network->n_terminals);
+}
+
+/*
+ * A cut that was found broken has the relays that are gone outside. While they were there, each
+ * made it narrowest on the side where the steps lose least by it; that cut must be known too.
+ */
+static void put_relays_where_narrow(const struct splitter *s, unsigned char *inside) {
+  for (size_t end = s->n_taken, first; end > 0; end = first) {
+    int w = s->taken[end - 1].w;
+    int64_t lost_outside = 0, lost_inside = 0;
+    for (first = end; first > 0 && s->taken[first - 1].w == w; first--) {
+      const struct step *step = &s->taken[first - 1].step;
+      if (inside[step->u] != inside[step->t]) continue;
+      *(inside[step->u] ? &lost_outside : &lost_inside) += step->amount;
+    }
+    inside[w] = lost_inside < lost_outside;
+  }
+}
+
+/* The cuts that the batch at hand breaks. */
+static void learn_from_batch(struct splitter *s) {
+  for (int i = 0; i < s->sinks.n_cuts; i++) {
+    const struct copse_sink_cut *cut = &s->sinks.cuts[i];
+    learn(s, cut, -1);
+    put_relays_where_narrow(s, cut->inside);
+    learn(s, cut, -1);
+    move_to_front(s, cut->place);
+  }
+}
+
+/* Takes relays within the known cuts, up to `most`; stops before one of which something is left.
+ * So many are taken, unproved. */
+static copse_status take_batch(struct splitter *s, int most, int *n, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  *n = 0;
+  for (int w; *n < most && (w = slowest_relay(s)) >= 0; ++*n) {
+    size_t before = s->n_taken;
+    COPSE_TRY(take_relay(s, w, true, err));
+    copse_flow_compact(s->flow);
+    if (is_empty(s, w)) continue;
+    COPSE_TRY(undo(s, before, err));
+    break;
+  }
+out:
+  return status;
+}
+
+/* How often the same number of relays is tried again, with the cuts found broken. */
+#define MOST_TRIES 4
+
+/*
+ * Many relays under one proof. Where that fails the cuts found broken join, and at last fewer
+ * relays are tried at once; one that does not go is left to split_relay.
+ */
+static copse_status split_batches(struct splitter *s, const struct copse_progress *progress,
+                                  struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  int batch = s->network->n_nodes, tries = 0, done = 0, taken;
+  for (int w; (w = slowest_relay(s)) >= 0;) {
+    COPSE_TRY(take_batch(s, batch, &taken, err));
+    if (taken > 0) COPSE_TRY(ask(s, 0, CUTS_PER_ATTEMPT, false, err));
+    if (taken > 0 && s->sinks.n_cuts == 0) {
+      COPSE_TRY(commit(s, err));
+      batch = 2 * taken;
+      tries = 0;
+    } else if (taken > 1 || (taken > 0 && tries < MOST_TRIES)) {
+      learn_from_batch(s);
+      COPSE_TRY(undo(s, 0, err));
+      copse_flow_compact(s->flow);
+      batch = tries++ < MOST_TRIES ? taken : (taken + 1) / 2;
+      continue;
+    } else {
+      COPSE_TRY(undo(s, 0, err));
+      COPSE_TRY(split_relay(s, w, err));
+      taken = 1;
+    }
+    done += taken;
+    report(s, progress, done);
+  }
 out:
   return status;
 }
@@ -615,18 +701,17 @@ copse_status copse_split_relays(const struct copse_network *network, const int64
   struct splitter s = {
       .network = network, .paths = paths, .trusts = network->n_terminals >= copse_trust_from};
   copse_status status;
-  int64_t relays = network->n_nodes - network->n_terminals, done = 0;
   *flow = NULL;
   COPSE_TRY(prepare(&s, capacities, k, err));
   COPSE_TRY(contract_chains(&s, err));
-  if (s.trusts) COPSE_TRY(split_all(&s, false, err));
+  if (s.trusts) COPSE_TRY(split_all(&s, err));
   if (s.trusts && slowest_relay(&s) >= 0) {
     COPSE_TRY(learn_tight(&s, err));
-    COPSE_TRY(split_all(&s, true, err));
+    COPSE_TRY(split_batches(&s, progress, err));
   }
-  for (int w; (w = slowest_relay(&s)) >= 0;) {
+  for (int w, done = 0; (w = slowest_relay(&s)) >= 0;) {
     COPSE_TRY(split_relay(&s, w, err));
-    copse_progress_report(progress, "split", ++done, relays);
+    report(&s, progress, ++done);
   }
   COPSE_TRY(drop_source(&s, k, err));
   *flow = s.flow;

@@ -9,18 +9,19 @@
 
 /*
  * One entry at each end of an unordered pair of nodes; the pair's other entry holds the
- * opposite direction. Antiparallel links, the common case, thus share their residuals.
+ * opposite direction. Antiparallel links, the common case, thus share their residuals. Where
+ * entries lead to is a list apart: a search reads little else.
  */
 struct arc {
-  int to;
-  int twin; /* index of the other entry in nodes[to].arcs */
+  int twin; /* index of the other entry among those of the node it leads to */
   int64_t capacity;
   int64_t residual;
 };
 
 struct node {
-  struct arc *arcs;
-  size_t capacity;
+  int *to;          /* [n_arcs] */
+  struct arc *arcs; /* [n_arcs] */
+  size_t to_capacity, capacity;
   int n_arcs;
 };
 
@@ -35,8 +36,9 @@ struct copse_flow {
   int n_touched, touched_capacity;
   bool lost_track; /* more were touched than there is room for */
   struct node *nodes;
-  struct arc *block; /* of a copy: all its arcs, node by node */
-  size_t block_capacity;
+  struct arc *block; /* of a copy: all its arcs, node by node, and where they lead to */
+  int *to_block;
+  size_t block_capacity, to_capacity;
   int *level;     /* [n_nodes] `sink_level` and hops to the sink in the residual graph; less: no way */
   int *current;   /* [n_nodes] next arc to look at in this sweep, where there is a level */
   int sink_level; /* grows with every search, so that levels need not be cleared */
@@ -75,8 +77,12 @@ out:
 
 void copse_flow_free(struct copse_flow *flow) {
   if (!flow) return;
-  for (int i = 0; flow->nodes && !flow->block && i < flow->n_nodes; i++) free(flow->nodes[i].arcs);
+  for (int i = 0; flow->nodes && !flow->block && i < flow->n_nodes; i++) {
+    free(flow->nodes[i].to);
+    free(flow->nodes[i].arcs);
+  }
   free(flow->block);
+  free(flow->to_block);
   free(flow->nodes);
   free(flow->level);
   free(flow->current);
@@ -104,15 +110,17 @@ copse_status copse_flow_copy(const struct copse_flow *flow, struct copse_flow **
   if (!*copy) COPSE_TRY(copse_flow_new(flow->n_nodes, copy, err));
   struct copse_flow *to = *copy;
   COPSE_TRY(copse_grow(&to->block, &to->block_capacity, n_arcs, sizeof *to->block, err));
+  COPSE_TRY(copse_grow(&to->to_block, &to->to_capacity, n_arcs, sizeof *to->to_block, err));
   to->n_touched = 0;
   to->lost_track = false;
-  struct arc *next = to->block;
-  for (int i = 0; i < flow->n_nodes; i++) {
+  for (int i = 0, next = 0; i < flow->n_nodes; i++) {
     const struct node *node = &flow->nodes[i];
-    to->nodes[i] = (struct node){.arcs = next, .n_arcs = node->n_arcs};
+    to->nodes[i] = (struct node){
+        .to = to->to_block + next, .arcs = to->block + next, .n_arcs = node->n_arcs};
     for (int j = 0; j < node->n_arcs; j++, next++) {
-      *next = node->arcs[j];
-      next->residual = next->capacity;
+      to->to_block[next] = node->to[j];
+      to->block[next] = node->arcs[j];
+      to->block[next].residual = node->arcs[j].capacity;
     }
   }
 out:
@@ -123,25 +131,41 @@ static struct arc *find_arc(const struct copse_flow *flow, int src, int dst) {
   const struct node *a = &flow->nodes[src], *b = &flow->nodes[dst];
   if (a->n_arcs <= b->n_arcs) {
     for (int i = 0; i < a->n_arcs; i++)
-      if (a->arcs[i].to == dst) return &a->arcs[i];
+      if (a->to[i] == dst) return &a->arcs[i];
     return NULL;
   }
   for (int i = 0; i < b->n_arcs; i++)
-    if (b->arcs[i].to == src) return &a->arcs[b->arcs[i].twin];
+    if (b->to[i] == src) return &a->arcs[b->arcs[i].twin];
   return NULL;
+}
+
+static copse_status add_room(struct node *v, struct copse_err *err) {
+  size_t need = (size_t)v->n_arcs + 1;
+  copse_status status;
+  COPSE_TRY(copse_grow(&v->to, &v->to_capacity, need, sizeof *v->to, err));
+  COPSE_TRY(copse_grow(&v->arcs, &v->capacity, need, sizeof *v->arcs, err));
+out:
+  return status;
 }
 
 static copse_status add_pair(struct copse_flow *flow, int src, int dst, struct copse_err *err) {
   struct node *a = &flow->nodes[src], *b = &flow->nodes[dst];
   copse_status status;
-  COPSE_TRY(copse_grow(&a->arcs, &a->capacity, (size_t)a->n_arcs + 1, sizeof *a->arcs, err));
-  COPSE_TRY(copse_grow(&b->arcs, &b->capacity, (size_t)b->n_arcs + 1, sizeof *b->arcs, err));
-  a->arcs[a->n_arcs] = (struct arc){.to = dst, .twin = b->n_arcs};
-  b->arcs[b->n_arcs] = (struct arc){.to = src, .twin = a->n_arcs};
+  COPSE_TRY(add_room(a, err));
+  COPSE_TRY(add_room(b, err));
+  a->to[a->n_arcs] = dst;
+  b->to[b->n_arcs] = src;
+  a->arcs[a->n_arcs] = (struct arc){.twin = b->n_arcs};
+  b->arcs[b->n_arcs] = (struct arc){.twin = a->n_arcs};
   a->n_arcs++;
   b->n_arcs++;
 out:
   return status;
+}
+
+static struct arc *twin_of(const struct copse_flow *flow, int node, int i) {
+  const struct node *v = &flow->nodes[node];
+  return &flow->nodes[v->to[i]].arcs[v->arcs[i].twin];
 }
 
 /* Between runs every residual is the capacity. */
@@ -152,7 +176,7 @@ static void reset_residuals(struct copse_flow *flow) {
   }
   for (int i = 0; i < flow->n_touched; i++) {
     struct arc *arc = &flow->nodes[flow->touched[i].node].arcs[flow->touched[i].arc];
-    struct arc *twin = &flow->nodes[arc->to].arcs[arc->twin];
+    struct arc *twin = twin_of(flow, flow->touched[i].node, flow->touched[i].arc);
     arc->residual = arc->capacity;
     twin->residual = twin->capacity;
   }
@@ -184,17 +208,13 @@ int64_t copse_flow_capacity(const struct copse_flow *flow, int src, int dst) {
   return arc ? arc->capacity : 0;
 }
 
-static int64_t twin_capacity(const struct copse_flow *flow, const struct arc *arc) {
-  return flow->nodes[arc->to].arcs[arc->twin].capacity;
-}
-
 static struct copse_flow_neighbours neighbours(struct copse_flow *flow, int node, bool leaving) {
   int n = 0;
   for (int i = 0; i < flow->nodes[node].n_arcs; i++) {
     const struct arc *arc = &flow->nodes[node].arcs[i];
-    int64_t capacity = leaving ? arc->capacity : twin_capacity(flow, arc);
+    int64_t capacity = leaving ? arc->capacity : twin_of(flow, node, i)->capacity;
     if (capacity == 0) continue;
-    flow->list_nodes[n] = arc->to;
+    flow->list_nodes[n] = flow->nodes[node].to[i];
     flow->list_capacities[n++] = capacity;
   }
   return (struct copse_flow_neighbours){n, flow->list_nodes, flow->list_capacities};
@@ -213,8 +233,9 @@ static void drop_arc(struct copse_flow *flow, int node, int i) {
   struct node *v = &flow->nodes[node];
   v->n_arcs--;
   if (i == v->n_arcs) return;
+  v->to[i] = v->to[v->n_arcs];
   v->arcs[i] = v->arcs[v->n_arcs];
-  flow->nodes[v->arcs[i].to].arcs[v->arcs[i].twin].twin = i;
+  twin_of(flow, node, i)->twin = i;
 }
 
 void copse_flow_compact(struct copse_flow *flow) {
@@ -222,8 +243,8 @@ void copse_flow_compact(struct copse_flow *flow) {
   for (int node = 0; node < flow->n_nodes; node++) {
     for (int i = flow->nodes[node].n_arcs - 1; i >= 0; i--) {
       struct arc *arc = &flow->nodes[node].arcs[i];
-      if (arc->capacity != 0 || twin_capacity(flow, arc) != 0) continue;
-      int other = arc->to, twin = arc->twin;
+      if (arc->capacity != 0 || twin_of(flow, node, i)->capacity != 0) continue;
+      int other = flow->nodes[node].to[i], twin = arc->twin;
       drop_arc(flow, node, i);
       drop_arc(flow, other, twin);
     }
@@ -249,10 +270,10 @@ static bool find_levels(struct copse_flow *flow, int s, int t) {
   level[t] = sink_level;
   while (head < tail && (s < 0 || level[s] < sink_level)) {
     int v = flow->queue[head++];
-    const struct arc *arcs = flow->nodes[v].arcs;
+    const int *to = flow->nodes[v].to;
     for (int i = 0; i < flow->nodes[v].n_arcs; i++) {
-      int u = arcs[i].to;
-      if (level[u] >= sink_level || flow->nodes[u].arcs[arcs[i].twin].residual == 0) continue;
+      int u = to[i];
+      if (level[u] >= sink_level || twin_of(flow, v, i)->residual == 0) continue;
       level[u] = level[v] + 1;
       flow->current[u] = 0;
       flow->queue[tail++] = u;
@@ -272,7 +293,7 @@ static int push_path(struct copse_flow *flow, int length, int64_t limit, int64_t
   for (int i = length - 1; i >= 0; i--) {
     struct arc *arc = &flow->nodes[flow->path_node[i]].arcs[flow->path_arc[i]];
     arc->residual -= amount;
-    flow->nodes[arc->to].arcs[arc->twin].residual += amount;
+    twin_of(flow, flow->path_node[i], flow->path_arc[i])->residual += amount;
     if (arc->residual == 0) keep = i;
     if (flow->n_touched < flow->touched_capacity)
       flow->touched[flow->n_touched++] = (struct touched){flow->path_node[i], flow->path_arc[i]};
@@ -288,7 +309,7 @@ static int next_arc(struct copse_flow *flow, int node) {
   const struct node *v = &flow->nodes[node];
   int below = flow->level[node] - 1;
   for (int i = flow->current[node]; i < v->n_arcs; i++) {
-    if (flow->level[v->arcs[i].to] != below || v->arcs[i].residual == 0) continue;
+    if (flow->level[v->to[i]] != below || v->arcs[i].residual == 0) continue;
     flow->current[node] = i;
     return i;
   }
@@ -311,7 +332,7 @@ static int64_t blocking_flow(struct copse_flow *flow, int s, int t, int64_t limi
     if (i >= 0) {
       flow->path_node[length] = node;
       flow->path_arc[length++] = i;
-      node = flow->nodes[node].arcs[i].to;
+      node = flow->nodes[node].to[i];
     } else if (length == 0) {
       break;
     } else {

@@ -25,16 +25,18 @@ struct node {
   int n_arcs;
 };
 
-/* An arc that carries flow of the last run; the twin's residual changed with it. */
+/* An arc whose flow grew; the twin's residual changed with it. */
 struct touched {
   int node, arc;
+  int64_t amount;
 };
 
 struct copse_flow {
   int n_nodes;
   struct touched *touched; /* [n_touched], to put residuals back without a walk over all arcs */
   int n_touched, touched_capacity;
-  bool lost_track; /* more were touched than there is room for */
+  int first_of_move; /* into touched: the last move's; -1: there was no room for them */
+  bool lost_track;   /* more were touched than there is room for */
   struct node *nodes;
   struct arc *block; /* of a copy: all its arcs, node by node, and where they lead to */
   int *to_block;
@@ -282,6 +284,15 @@ static bool find_levels(struct copse_flow *flow, int s, int t) {
   return s >= 0 && level[s] >= sink_level;
 }
 
+static void note_touched(struct copse_flow *flow, int node, int arc, int64_t amount) {
+  if (flow->n_touched == flow->touched_capacity) {
+    flow->lost_track = true;
+    flow->first_of_move = -1;
+  } else {
+    flow->touched[flow->n_touched++] = (struct touched){node, arc, amount};
+  }
+}
+
 /* Sends what fits along the path of `length` arcs; returns how much of it stays valid. */
 static int push_path(struct copse_flow *flow, int length, int64_t limit, int64_t *pushed) {
   int64_t amount = limit;
@@ -295,10 +306,7 @@ static int push_path(struct copse_flow *flow, int length, int64_t limit, int64_t
     arc->residual -= amount;
     twin_of(flow, flow->path_node[i], flow->path_arc[i])->residual += amount;
     if (arc->residual == 0) keep = i;
-    if (flow->n_touched < flow->touched_capacity)
-      flow->touched[flow->n_touched++] = (struct touched){flow->path_node[i], flow->path_arc[i]};
-    else
-      flow->lost_track = true;
+    note_touched(flow, flow->path_node[i], flow->path_arc[i], amount);
   }
   *pushed = amount;
   return keep;
@@ -346,9 +354,24 @@ static int64_t blocking_flow(struct copse_flow *flow, int s, int t, int64_t limi
 
 int64_t copse_flow_move(struct copse_flow *flow, int from, int to, int64_t limit) {
   int64_t total = 0;
+  if (flow->n_touched > flow->touched_capacity / 2) { /* makes room for what this move touches */
+    flow->n_touched = 0;
+    flow->lost_track = true;
+  }
+  flow->first_of_move = flow->n_touched;
   while (total < limit && find_levels(flow, from, to))
     total += blocking_flow(flow, from, to, limit - total);
   return total;
+}
+
+bool copse_flow_take_back(struct copse_flow *flow) {
+  if (flow->first_of_move < 0) return false;
+  while (flow->n_touched > flow->first_of_move) {
+    const struct touched *touched = &flow->touched[--flow->n_touched];
+    flow->nodes[touched->node].arcs[touched->arc].residual += touched->amount;
+    twin_of(flow, touched->node, touched->arc)->residual -= touched->amount;
+  }
+  return true;
 }
 
 int64_t copse_flow_max(struct copse_flow *flow, int s, int t, int64_t limit) {

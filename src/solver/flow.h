@@ -57,10 +57,12 @@ int64_t copse_flow_max(struct copse_flow *flow, int s, int t, int64_t limit);
  * Goes on from the run before, whose flow ended at `from`: moves up to `limit` of it on to
  * `to` and returns how much that is. Where all that can leave s flows to `from`, this is all of it
  * exactly when as much can flow to `to`, and the minimum cut nearest to `to` is that of a run from
- * s: neighbours need few paths where a run from s takes one for every root. What was moved can be
- * moved back.
+ * s: neighbours need few paths where a run from s takes one for every root.
  */
 int64_t copse_flow_move(struct copse_flow *flow, int from, int to, int64_t limit);
+
+/* Makes the last move undone, once; false where too much would have had to be remembered for it. */
+bool copse_flow_take_back(struct copse_flow *flow);
 
 /*
  * After a run to t that reached its limit, where the limit is the most that can leave s:

@@ -204,8 +204,8 @@ static void ask_sink(struct worker *worker, int i) {
   if (falls_short || q->tight) record_cut(worker, i, flows);
   if (!falls_short)
     worker->at = v;
-  else if (worker->at >= 0)
-    copse_flow_move(worker->flow, v, worker->at, flows);
+  else if (worker->at >= 0 && !copse_flow_take_back(worker->flow))
+    worker->at = -1;
 }
 
 static void *ask_sinks(void *arg) {

@@ -364,6 +364,9 @@ out:
   return status;
 }
 
+/* So many broken cuts are learned from one proof that fails: most are much alike. */
+#define MOST_BROKEN 32
+
 /*
  * Whether the links left carry all trees of the roots not begun (Edmonds): one flow per
  * terminal. The cuts nearest to the terminals are remembered, narrow or broken.
@@ -375,6 +378,7 @@ static copse_status check_rest(struct packer *p, bool *carried, struct copse_err
                                          .demand = p->others,
                                          .sinks = network->terminals,
                                          .n_sinks = network->n_terminals,
+                                         .most = MOST_BROKEN,
                                          .tight = true};
   COPSE_TRY(sync_flow(p, err));
   COPSE_TRY(copse_sinks_ask(&p->sinks, p->flow, &question, err));

@@ -73,7 +73,7 @@ struct sinks_state {
   struct copse_sink_cut *cuts; /* [n_cuts] by place; room for one more */
   unsigned char *flags;        /* what the cuts' `inside` lie in */
   pthread_mutex_t mutex;       /* guards the cuts */
-  int n_cuts, most;
+  int n_cuts, n_short, most;
   atomic_int next;  /* into `asked` */
   atomic_int bound; /* into `asked`: from here on nothing matters any more */
   struct copse_flow *copies[MOST_THREADS];
@@ -159,37 +159,47 @@ out:
 /* Room for all cuts of the answer, and for one that then turns out not to be among them. */
 static copse_status make_room(struct sinks_state *state, struct copse_err *err) {
   const struct copse_sink_question *q = state->question;
-  state->most = q->tight || q->most > state->n_asked ? state->n_asked : q->most;
-  size_t n = (size_t)state->most + 1, n_nodes = (size_t)state->n_nodes;
+  state->most = q->most < state->n_asked ? q->most : state->n_asked;
+  size_t n = (size_t)(q->tight ? state->n_asked : state->most) + 1, n_nodes = (size_t)state->n_nodes;
   copse_status status;
   COPSE_TRY(copse_grow(&state->cuts, &state->cuts_capacity, n, sizeof *state->cuts, err));
   COPSE_TRY(copse_grow(&state->flags, &state->flags_capacity, n * n_nodes, 1, err));
   for (size_t i = 0; i < n; i++) state->cuts[i].inside = state->flags + i * n_nodes;
-  state->n_cuts = 0;
+  state->n_cuts = state->n_short = 0;
 out:
   return status;
 }
 
-/* Where sink v's cut goes in the answer, `place` being into `asked` until the answer is whole. */
+/* Where a cut goes in the answer; its place is one in `asked` until the answer is whole. */
 static struct copse_sink_cut *insert_cut(struct sinks_state *state, int place) {
-  int at = state->n_cuts;
+  int at = state->n_cuts++;
   struct copse_sink_cut cut = state->cuts[at];
   for (; at > 0 && state->cuts[at - 1].place > place; at--) state->cuts[at] = state->cuts[at - 1];
   state->cuts[at] = cut;
   state->cuts[at].place = place;
-  if (state->n_cuts < state->most) state->n_cuts++;
-  if (state->n_cuts == state->most)
-    atomic_store(&state->bound, state->cuts[state->most - 1].place + 1);
   return &state->cuts[at];
+}
+
+/* Once `most` sinks have fallen short, what comes after the last of them does not matter. */
+static void drop_rest(struct sinks_state *state) {
+  if (state->n_short < state->most) return;
+  while (state->n_short > state->most ||
+         state->cuts[state->n_cuts - 1].flows == state->question->demand)
+    state->n_short -= state->cuts[--state->n_cuts].flows < state->question->demand;
+  atomic_store(&state->bound, state->cuts[state->n_cuts - 1].place + 1);
 }
 
 static void record_cut(const struct worker *worker, int i, int64_t flows) {
   struct sinks_state *state = worker->state;
   pthread_mutex_lock(&state->mutex);
-  struct copse_sink_cut *cut = insert_cut(state, i);
-  cut->flows = flows;
-  for (int v = 0; v < state->n_nodes; v++)
-    cut->inside[v] = !copse_flow_on_source_side(worker->flow, v);
+  if (i < atomic_load(&state->bound)) {
+    struct copse_sink_cut *cut = insert_cut(state, i);
+    cut->flows = flows;
+    for (int v = 0; v < state->n_nodes; v++)
+      cut->inside[v] = !copse_flow_on_source_side(worker->flow, v);
+    state->n_short += flows < state->question->demand;
+    drop_rest(state);
+  }
   pthread_mutex_unlock(&state->mutex);
 }
 

@@ -18,8 +18,8 @@ copse_status copse_sinks_graph(const struct copse_network *network, const int64_
 
 /*
  * What is asked: whether all that leaves `source` on a graph flows to each of `sinks`. The answer
- * is the first `most` sinks, by their place, that fall short; with `tight` the others as well, for
- * the sake of their cuts.
+ * is the first `most` sinks, by their place, that fall short; with `tight` also all others up to
+ * there, for the sake of their cuts.
  *
  * Every cut that keeps v from the source keeps u from it, or v from u. So where the demand flows
  * from u to v and back, which for neighbours on one switch is seen from a few capacities, u stands

@@ -41,7 +41,7 @@ struct copse_flow {
   struct arc *block; /* of a copy: all its arcs, node by node, and where they lead to */
   int *to_block;
   size_t block_capacity, to_capacity;
-  int *level;     /* [n_nodes] `sink_level` and hops to the sink in the residual graph; less: no way */
+  int *level; /* [n_nodes] `sink_level` and hops to the sink in the residual graph; less: no way */
   int *current;   /* [n_nodes] next arc to look at in this sweep, where there is a level */
   int sink_level; /* grows with every search, so that levels need not be cleared */
   int *queue;     /* [n_nodes] breadth-first search */
@@ -117,8 +117,8 @@ copse_status copse_flow_copy(const struct copse_flow *flow, struct copse_flow **
   to->lost_track = false;
   for (int i = 0, next = 0; i < flow->n_nodes; i++) {
     const struct node *node = &flow->nodes[i];
-    to->nodes[i] = (struct node){
-        .to = to->to_block + next, .arcs = to->block + next, .n_arcs = node->n_arcs};
+    to->nodes[i] =
+        (struct node){.to = to->to_block + next, .arcs = to->block + next, .n_arcs = node->n_arcs};
     for (int j = 0; j < node->n_arcs; j++, next++) {
       to->to_block[next] = node->to[j];
       to->block[next] = node->arcs[j];

@@ -83,8 +83,8 @@ static copse_status newton(const struct copse_network *network,
       .most = 1,
   };
   for (int64_t round = 1; best->x.num > 0; round++) {
-    COPSE_TRY(copse_sinks_graph(network, NULL, best->x.den, best->x.num, &flow, &question.demand,
-                                err));
+    COPSE_TRY(
+        copse_sinks_graph(network, NULL, best->x.den, best->x.num, &flow, &question.demand, err));
     COPSE_TRY(copse_sinks_ask(&sinks, flow, &question, err));
     copse_progress_report(progress, "optimum", round, round + sinks.n_cuts);
     if (sinks.n_cuts == 0) break;

@@ -140,8 +140,7 @@ static copse_status choose_sinks(struct sinks_state *state, struct copse_flow *f
   state->n_asked = 0;
   for (int i = 0; i < q->n_sinks; i++) {
     int place = (q->start + i) % q->n_sinks, v = q->sinks[place];
-    if (last >= 0 &&
-        evidently_flows(state->leaving, copse_flow_entering(flow, v), last, amount) &&
+    if (last >= 0 && evidently_flows(state->leaving, copse_flow_entering(flow, v), last, amount) &&
         evidently_flows(state->entering, copse_flow_leaving(flow, v), last, amount))
       continue;
     if (last >= 0) note_links(state, flow, last, 0);
@@ -160,7 +159,8 @@ out:
 static copse_status make_room(struct sinks_state *state, struct copse_err *err) {
   const struct copse_sink_question *q = state->question;
   state->most = q->most < state->n_asked ? q->most : state->n_asked;
-  size_t n = (size_t)(q->tight ? state->n_asked : state->most) + 1, n_nodes = (size_t)state->n_nodes;
+  size_t n = (size_t)(q->tight ? state->n_asked : state->most) + 1,
+         n_nodes = (size_t)state->n_nodes;
   copse_status status;
   COPSE_TRY(copse_grow(&state->cuts, &state->cuts_capacity, n, sizeof *state->cuts, err));
   COPSE_TRY(copse_grow(&state->flags, &state->flags_capacity, n * n_nodes, 1, err));
@@ -240,8 +240,8 @@ static int count_threads(const struct sinks_state *state, struct copse_flow *flo
 }
 
 /* The workers beside this thread; where one can't be had the others do its part. */
-static int start_workers(struct sinks_state *state, struct copse_flow *flow,
-                         struct worker *workers, int n) {
+static int start_workers(struct sinks_state *state, struct copse_flow *flow, struct worker *workers,
+                         int n) {
   struct copse_err ignored = COPSE_ERR_INIT;
   for (int i = 0; i < n; i++) {
     if (copse_flow_copy(flow, &state->copies[i], &ignored) != COPSE_OK) return i;

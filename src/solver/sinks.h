@@ -28,7 +28,7 @@ copse_status copse_sinks_graph(const struct copse_network *network, const int64_
  */
 struct copse_sink_question {
   int source;
-  int64_t demand; /* the capacities of the links that leave the source, in sum */
+  int64_t demand;   /* the capacities of the links that leave the source, in sum */
   const int *sinks; /* [n_sinks] */
   int n_sinks;
   int start; /* places are counted on from this one and around */

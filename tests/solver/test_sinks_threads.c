@@ -152,7 +152,8 @@ static char *solve_to_text(const struct copse_topology *t, int threads) {
   size_t size;
   copse_solver_threads = threads;
   struct copse_schedule *schedule = copse_test_solve_as(
-      t, (struct copse_solve_options){.collective = COPSE_ALLGATHER, .root = -1, .no_symmetry = true});
+      t,
+      (struct copse_solve_options){.collective = COPSE_ALLGATHER, .root = -1, .no_symmetry = true});
   ASSERT_OK(copse_schedule_to_json(schedule, &text, &size, &err), &err);
   copse_schedule_free(schedule);
   copse_solver_threads = 0;

@@ -16,6 +16,7 @@
 struct copse_cuts {
   int n_nodes, n, most;
   int64_t *slack;        /* [n] by how much the links into the set exceed what must enter */
+  uint64_t *hash;        /* [n] of the set */
   unsigned char *member; /* [n_nodes * most] by node: whether it is in cut c */
   int *n_holding;        /* [n_nodes] the same as lists: */
   int *holding;          /* [n_nodes * most] by node: the cuts it is in */

@@ -1,5 +1,6 @@
 #include "solver/flow.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,34 +9,41 @@
 
 /*
  * One entry at each end of an unordered pair of nodes; the pair's other entry holds the
- * opposite direction. Antiparallel links, the common case, thus share their residuals.
+ * opposite direction. Antiparallel links, the common case, thus share their residuals. Where
+ * entries lead to is a list apart: a search reads little else.
  */
 struct arc {
-  int to;
-  int twin; /* index of the other entry in nodes[to].arcs */
+  int twin; /* index of the other entry among those of the node it leads to */
   int64_t capacity;
   int64_t residual;
 };
 
 struct node {
-  struct arc *arcs;
-  size_t capacity;
+  int *to;          /* [n_arcs] */
+  struct arc *arcs; /* [n_arcs] */
+  size_t to_capacity, capacity;
   int n_arcs;
-  int level;   /* hops to the sink in the residual graph, -1 where there is no way */
-  int current; /* next arc to look at in this sweep */
 };
 
-/* An arc that carries flow of the last run; the twin's residual changed with it. */
+/* An arc whose flow grew; the twin's residual changed with it. */
 struct touched {
   int node, arc;
+  int64_t amount;
 };
 
 struct copse_flow {
   int n_nodes;
   struct touched *touched; /* [n_touched], to put residuals back without a walk over all arcs */
   int n_touched, touched_capacity;
-  bool lost_track; /* more were touched than there is room for */
+  int first_of_move; /* into touched: the last move's; -1: there was no room for them */
+  bool lost_track;   /* more were touched than there is room for */
   struct node *nodes;
+  struct arc *block; /* of a copy: all its arcs, node by node, and where they lead to */
+  int *to_block;
+  size_t block_capacity, to_capacity;
+  int *level; /* [n_nodes] `sink_level` and hops to the sink in the residual graph; less: no way */
+  int *current;   /* [n_nodes] next arc to look at in this sweep, where there is a level */
+  int sink_level; /* grows with every search, so that levels need not be cleared */
   int *queue;     /* [n_nodes] breadth-first search */
   int *path_node; /* [n_nodes] augmenting path: nodes and the arc taken from each */
   int *path_arc;
@@ -53,6 +61,8 @@ copse_status copse_flow_new(int n_nodes, struct copse_flow **out, struct copse_e
   COPSE_TRY(copse_calloc(1, sizeof *flow, &flow, err));
   flow->n_nodes = n_nodes;
   COPSE_TRY(copse_calloc(n, sizeof *flow->nodes, &flow->nodes, err));
+  COPSE_TRY(copse_calloc(n, sizeof(int), &flow->level, err));
+  COPSE_TRY(copse_calloc(n, sizeof(int), &flow->current, err));
   COPSE_TRY(copse_calloc(n, sizeof(int), &flow->queue, err));
   COPSE_TRY(copse_calloc(n, sizeof(int), &flow->path_node, err));
   COPSE_TRY(copse_calloc(n, sizeof(int), &flow->path_arc, err));
@@ -69,8 +79,15 @@ out:
 
 void copse_flow_free(struct copse_flow *flow) {
   if (!flow) return;
-  for (int i = 0; flow->nodes && i < flow->n_nodes; i++) free(flow->nodes[i].arcs);
+  for (int i = 0; flow->nodes && !flow->block && i < flow->n_nodes; i++) {
+    free(flow->nodes[i].to);
+    free(flow->nodes[i].arcs);
+  }
+  free(flow->block);
+  free(flow->to_block);
   free(flow->nodes);
+  free(flow->level);
+  free(flow->current);
   free(flow->queue);
   free(flow->path_node);
   free(flow->path_arc);
@@ -80,29 +97,77 @@ void copse_flow_free(struct copse_flow *flow) {
   free(flow);
 }
 
+int copse_flow_nodes(const struct copse_flow *flow) { return flow->n_nodes; }
+
+int64_t copse_flow_links(const struct copse_flow *flow) {
+  int64_t ends = 0;
+  for (int i = 0; i < flow->n_nodes; i++) ends += flow->nodes[i].n_arcs;
+  return ends / 2;
+}
+
+copse_status copse_flow_copy(const struct copse_flow *flow, struct copse_flow **copy,
+                             struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  size_t n_arcs = 2 * (size_t)copse_flow_links(flow) + 1; /* a copy always has its block */
+  if (!*copy) COPSE_TRY(copse_flow_new(flow->n_nodes, copy, err));
+  struct copse_flow *to = *copy;
+  COPSE_TRY(copse_grow(&to->block, &to->block_capacity, n_arcs, sizeof *to->block, err));
+  COPSE_TRY(copse_grow(&to->to_block, &to->to_capacity, n_arcs, sizeof *to->to_block, err));
+  to->n_touched = 0;
+  to->lost_track = false;
+  for (int i = 0, next = 0; i < flow->n_nodes; i++) {
+    const struct node *node = &flow->nodes[i];
+    to->nodes[i] =
+        (struct node){.to = to->to_block + next, .arcs = to->block + next, .n_arcs = node->n_arcs};
+    for (int j = 0; j < node->n_arcs; j++, next++) {
+      to->to_block[next] = node->to[j];
+      to->block[next] = node->arcs[j];
+      to->block[next].residual = node->arcs[j].capacity;
+    }
+  }
+out:
+  return status;
+}
+
 static struct arc *find_arc(const struct copse_flow *flow, int src, int dst) {
   const struct node *a = &flow->nodes[src], *b = &flow->nodes[dst];
   if (a->n_arcs <= b->n_arcs) {
     for (int i = 0; i < a->n_arcs; i++)
-      if (a->arcs[i].to == dst) return &a->arcs[i];
+      if (a->to[i] == dst) return &a->arcs[i];
     return NULL;
   }
   for (int i = 0; i < b->n_arcs; i++)
-    if (b->arcs[i].to == src) return &a->arcs[b->arcs[i].twin];
+    if (b->to[i] == src) return &a->arcs[b->arcs[i].twin];
   return NULL;
+}
+
+static copse_status add_room(struct node *v, struct copse_err *err) {
+  size_t need = (size_t)v->n_arcs + 1;
+  copse_status status;
+  COPSE_TRY(copse_grow(&v->to, &v->to_capacity, need, sizeof *v->to, err));
+  COPSE_TRY(copse_grow(&v->arcs, &v->capacity, need, sizeof *v->arcs, err));
+out:
+  return status;
 }
 
 static copse_status add_pair(struct copse_flow *flow, int src, int dst, struct copse_err *err) {
   struct node *a = &flow->nodes[src], *b = &flow->nodes[dst];
   copse_status status;
-  COPSE_TRY(copse_grow(&a->arcs, &a->capacity, (size_t)a->n_arcs + 1, sizeof *a->arcs, err));
-  COPSE_TRY(copse_grow(&b->arcs, &b->capacity, (size_t)b->n_arcs + 1, sizeof *b->arcs, err));
-  a->arcs[a->n_arcs] = (struct arc){.to = dst, .twin = b->n_arcs};
-  b->arcs[b->n_arcs] = (struct arc){.to = src, .twin = a->n_arcs};
+  COPSE_TRY(add_room(a, err));
+  COPSE_TRY(add_room(b, err));
+  a->to[a->n_arcs] = dst;
+  b->to[b->n_arcs] = src;
+  a->arcs[a->n_arcs] = (struct arc){.twin = b->n_arcs};
+  b->arcs[b->n_arcs] = (struct arc){.twin = a->n_arcs};
   a->n_arcs++;
   b->n_arcs++;
 out:
   return status;
+}
+
+static struct arc *twin_of(const struct copse_flow *flow, int node, int i) {
+  const struct node *v = &flow->nodes[node];
+  return &flow->nodes[v->to[i]].arcs[v->arcs[i].twin];
 }
 
 /* Between runs every residual is the capacity. */
@@ -113,7 +178,7 @@ static void reset_residuals(struct copse_flow *flow) {
   }
   for (int i = 0; i < flow->n_touched; i++) {
     struct arc *arc = &flow->nodes[flow->touched[i].node].arcs[flow->touched[i].arc];
-    struct arc *twin = &flow->nodes[arc->to].arcs[arc->twin];
+    struct arc *twin = twin_of(flow, flow->touched[i].node, flow->touched[i].arc);
     arc->residual = arc->capacity;
     twin->residual = twin->capacity;
   }
@@ -125,6 +190,7 @@ copse_status copse_flow_change(struct copse_flow *flow, int src, int dst, int64_
                                struct copse_err *err) {
   reset_residuals(flow);
   struct arc *arc = find_arc(flow, src, dst);
+  if (!arc && flow->block) return copse_fail(err, COPSE_INTERNAL, "a copied graph gets a link");
   if (!arc) {
     copse_status status = add_pair(flow, src, dst, err);
     if (status != COPSE_OK) return status;
@@ -144,17 +210,13 @@ int64_t copse_flow_capacity(const struct copse_flow *flow, int src, int dst) {
   return arc ? arc->capacity : 0;
 }
 
-static int64_t twin_capacity(const struct copse_flow *flow, const struct arc *arc) {
-  return flow->nodes[arc->to].arcs[arc->twin].capacity;
-}
-
 static struct copse_flow_neighbours neighbours(struct copse_flow *flow, int node, bool leaving) {
   int n = 0;
   for (int i = 0; i < flow->nodes[node].n_arcs; i++) {
     const struct arc *arc = &flow->nodes[node].arcs[i];
-    int64_t capacity = leaving ? arc->capacity : twin_capacity(flow, arc);
+    int64_t capacity = leaving ? arc->capacity : twin_of(flow, node, i)->capacity;
     if (capacity == 0) continue;
-    flow->list_nodes[n] = arc->to;
+    flow->list_nodes[n] = flow->nodes[node].to[i];
     flow->list_capacities[n++] = capacity;
   }
   return (struct copse_flow_neighbours){n, flow->list_nodes, flow->list_capacities};
@@ -173,8 +235,9 @@ static void drop_arc(struct copse_flow *flow, int node, int i) {
   struct node *v = &flow->nodes[node];
   v->n_arcs--;
   if (i == v->n_arcs) return;
+  v->to[i] = v->to[v->n_arcs];
   v->arcs[i] = v->arcs[v->n_arcs];
-  flow->nodes[v->arcs[i].to].arcs[v->arcs[i].twin].twin = i;
+  twin_of(flow, node, i)->twin = i;
 }
 
 void copse_flow_compact(struct copse_flow *flow) {
@@ -182,34 +245,52 @@ void copse_flow_compact(struct copse_flow *flow) {
   for (int node = 0; node < flow->n_nodes; node++) {
     for (int i = flow->nodes[node].n_arcs - 1; i >= 0; i--) {
       struct arc *arc = &flow->nodes[node].arcs[i];
-      if (arc->capacity != 0 || twin_capacity(flow, arc) != 0) continue;
-      int other = arc->to, twin = arc->twin;
+      if (arc->capacity != 0 || twin_of(flow, node, i)->capacity != 0) continue;
+      int other = flow->nodes[node].to[i], twin = arc->twin;
       drop_arc(flow, node, i);
       drop_arc(flow, other, twin);
     }
   }
 }
 
+/* Makes all levels of the search before invalid. */
+static void forget_levels(struct copse_flow *flow) {
+  if (flow->sink_level > INT_MAX - 2 * (flow->n_nodes + 1)) {
+    memset(flow->level, 0, (size_t)flow->n_nodes * sizeof *flow->level);
+    flow->sink_level = 0;
+  }
+  flow->sink_level += flow->n_nodes + 1;
+}
+
 /* Levels from the sink backwards; stops at the source's level (s < 0: at none). False: no way
  * is left. */
 static bool find_levels(struct copse_flow *flow, int s, int t) {
-  for (int i = 0; i < flow->n_nodes; i++) {
-    flow->nodes[i].level = -1;
-    flow->nodes[i].current = 0;
-  }
-  int head = 0, tail = 0;
+  int *level = flow->level, head = 0, tail = 0;
+  forget_levels(flow);
+  const int sink_level = flow->sink_level;
   flow->queue[tail++] = t;
-  flow->nodes[t].level = 0;
-  while (head < tail && (s < 0 || flow->nodes[s].level < 0)) {
-    const struct node *v = &flow->nodes[flow->queue[head++]];
-    for (int i = 0; i < v->n_arcs; i++) {
-      struct node *u = &flow->nodes[v->arcs[i].to];
-      if (u->level >= 0 || u->arcs[v->arcs[i].twin].residual == 0) continue;
-      u->level = v->level + 1;
-      flow->queue[tail++] = v->arcs[i].to;
+  level[t] = sink_level;
+  while (head < tail && (s < 0 || level[s] < sink_level)) {
+    int v = flow->queue[head++];
+    const int *to = flow->nodes[v].to;
+    for (int i = 0; i < flow->nodes[v].n_arcs; i++) {
+      int u = to[i];
+      if (level[u] >= sink_level || twin_of(flow, v, i)->residual == 0) continue;
+      level[u] = level[v] + 1;
+      flow->current[u] = 0;
+      flow->queue[tail++] = u;
     }
   }
-  return s >= 0 && flow->nodes[s].level >= 0;
+  return s >= 0 && level[s] >= sink_level;
+}
+
+static void note_touched(struct copse_flow *flow, int node, int arc, int64_t amount) {
+  if (flow->n_touched == flow->touched_capacity) {
+    flow->lost_track = true;
+    flow->first_of_move = -1;
+  } else {
+    flow->touched[flow->n_touched++] = (struct touched){node, arc, amount};
+  }
 }
 
 /* Sends what fits along the path of `length` arcs; returns how much of it stays valid. */
@@ -223,12 +304,9 @@ static int push_path(struct copse_flow *flow, int length, int64_t limit, int64_t
   for (int i = length - 1; i >= 0; i--) {
     struct arc *arc = &flow->nodes[flow->path_node[i]].arcs[flow->path_arc[i]];
     arc->residual -= amount;
-    flow->nodes[arc->to].arcs[arc->twin].residual += amount;
+    twin_of(flow, flow->path_node[i], flow->path_arc[i])->residual += amount;
     if (arc->residual == 0) keep = i;
-    if (flow->n_touched < flow->touched_capacity)
-      flow->touched[flow->n_touched++] = (struct touched){flow->path_node[i], flow->path_arc[i]};
-    else
-      flow->lost_track = true;
+    note_touched(flow, flow->path_node[i], flow->path_arc[i], amount);
   }
   *pushed = amount;
   return keep;
@@ -236,10 +314,12 @@ static int push_path(struct copse_flow *flow, int length, int64_t limit, int64_t
 
 /* The next arc of `node` that goes one level down, or -1. */
 static int next_arc(struct copse_flow *flow, int node) {
-  struct node *v = &flow->nodes[node];
-  for (; v->current < v->n_arcs; v->current++) {
-    const struct arc *arc = &v->arcs[v->current];
-    if (arc->residual > 0 && flow->nodes[arc->to].level == v->level - 1) return v->current;
+  const struct node *v = &flow->nodes[node];
+  int below = flow->level[node] - 1;
+  for (int i = flow->current[node]; i < v->n_arcs; i++) {
+    if (flow->level[v->to[i]] != below || v->arcs[i].residual == 0) continue;
+    flow->current[node] = i;
+    return i;
   }
   return -1;
 }
@@ -260,28 +340,47 @@ static int64_t blocking_flow(struct copse_flow *flow, int s, int t, int64_t limi
     if (i >= 0) {
       flow->path_node[length] = node;
       flow->path_arc[length++] = i;
-      node = flow->nodes[node].arcs[i].to;
+      node = flow->nodes[node].to[i];
     } else if (length == 0) {
       break;
     } else {
-      flow->nodes[node].level = -2; /* a dead end for this sweep */
+      flow->level[node] = 0; /* a dead end for this sweep */
       node = flow->path_node[--length];
-      flow->nodes[node].current++;
+      flow->current[node]++;
     }
   }
   return total;
 }
 
-int64_t copse_flow_max(struct copse_flow *flow, int s, int t, int64_t limit) {
+int64_t copse_flow_move(struct copse_flow *flow, int from, int to, int64_t limit) {
   int64_t total = 0;
-  reset_residuals(flow);
-  while (total < limit && find_levels(flow, s, t))
-    total += blocking_flow(flow, s, t, limit - total);
+  if (flow->n_touched > flow->touched_capacity / 2) { /* makes room for what this move touches */
+    flow->n_touched = 0;
+    flow->lost_track = true;
+  }
+  flow->first_of_move = flow->n_touched;
+  while (total < limit && find_levels(flow, from, to))
+    total += blocking_flow(flow, from, to, limit - total);
   return total;
+}
+
+bool copse_flow_take_back(struct copse_flow *flow) {
+  if (flow->first_of_move < 0) return false;
+  while (flow->n_touched > flow->first_of_move) {
+    const struct touched *touched = &flow->touched[--flow->n_touched];
+    flow->nodes[touched->node].arcs[touched->arc].residual += touched->amount;
+    twin_of(flow, touched->node, touched->arc)->residual -= touched->amount;
+  }
+  return true;
+}
+
+int64_t copse_flow_max(struct copse_flow *flow, int s, int t, int64_t limit) {
+  reset_residuals(flow);
+  return copse_flow_move(flow, s, t, limit);
 }
 
 void copse_flow_find_sides(struct copse_flow *flow, int t) { find_levels(flow, -1, t); }
 
 bool copse_flow_on_source_side(const struct copse_flow *flow, int node) {
-  return flow->nodes[node].level < 0;
+  return flow->level[node] < flow->sink_level;
 }

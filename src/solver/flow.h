@@ -18,6 +18,13 @@ struct copse_flow;
 copse_status copse_flow_new(int n_nodes, struct copse_flow **out,
                             struct copse_err *err) COPSE_CHECKED;
 void copse_flow_free(struct copse_flow *flow);
+int copse_flow_nodes(const struct copse_flow *flow);
+int64_t copse_flow_links(const struct copse_flow *flow); /* pairs of nodes that have one */
+
+/* The same graph once more, to be run beside it but not changed; *copy is NULL or an older copy of
+ * a graph with as many nodes, whose memory is used again. The caller frees it. */
+copse_status copse_flow_copy(const struct copse_flow *flow, struct copse_flow **copy,
+                             struct copse_err *err) COPSE_CHECKED;
 
 /*
  * Adds `amount` (may be negative) to the capacity of src -> dst, making the arc when it
@@ -45,6 +52,17 @@ void copse_flow_compact(struct copse_flow *flow);
  * capacities are not changed.
  */
 int64_t copse_flow_max(struct copse_flow *flow, int s, int t, int64_t limit);
+
+/*
+ * Goes on from the run before, whose flow ended at `from`: moves up to `limit` of it on to
+ * `to` and returns how much that is. Where all that can leave s flows to `from`, this is all of it
+ * exactly when as much can flow to `to`, and the minimum cut nearest to `to` is that of a run from
+ * s: neighbours need few paths where a run from s takes one for every root.
+ */
+int64_t copse_flow_move(struct copse_flow *flow, int from, int to, int64_t limit);
+
+/* Makes the last move undone, once; false where too much would have had to be remembered for it. */
+bool copse_flow_take_back(struct copse_flow *flow);
 
 /*
  * After a run to t that reached its limit, where the limit is the most that can leave s:

@@ -68,24 +68,6 @@ out:
   return status;
 }
 
-/* What must be proved at the current rate. */
-static copse_status make_check(const struct copse_network *network, struct copse_q x,
-                               struct copse_sink_check *check, struct copse_err *err) {
-  *check = (struct copse_sink_check){
-      .network = network,
-      .scale = x.den,
-      .rate = x.num,
-      .sinks = network->sinks ? network->sinks : network->terminals,
-      .n_sinks = network->sinks ? network->n_sinks : network->n_terminals,
-  };
-  if (copse_mul_overflows(total_weight(network), x.num, &check->demand) ||
-      check->demand > COPSE_FLOW_MAX)
-    return copse_fail(err, COPSE_OVERFLOW,
-                      "the bandwidths need more than 61 bits once brought to a common "
-                      "denominator; use fewer digits");
-  return COPSE_OK;
-}
-
 /* The cut of a sink that falls short gives the next rate; goes on from that sink, and is done
  * when none falls short. */
 static copse_status newton(const struct copse_network *network,
@@ -93,23 +75,29 @@ static copse_status newton(const struct copse_network *network,
                            struct copse_err *err) {
   copse_status status = COPSE_OK;
   struct copse_flow *flow = NULL;
-  struct copse_sink_check check;
-  int64_t round = 0;
-  for (int at = 0; best->x.num > 0;) {
-    COPSE_TRY(make_check(network, best->x, &check, err));
-    COPSE_TRY(copse_sinks_graph(&check, &flow, err));
-    at = copse_sinks_check(&check, flow, at);
-    round++;
-    copse_progress_report(progress, "optimum", round, round + (at >= 0));
-    if (at < 0) break;
-    for (int i = 0; i < network->n_nodes; i++) best->in_cut[i] = copse_flow_on_source_side(flow, i);
-    best->unreached = check.sinks[at];
+  struct copse_sinks sinks = {0};
+  struct copse_sink_question question = {
+      .source = network->n_nodes,
+      .sinks = network->sinks ? network->sinks : network->terminals,
+      .n_sinks = network->sinks ? network->n_sinks : network->n_terminals,
+      .most = 1,
+  };
+  for (int64_t round = 1; best->x.num > 0; round++) {
+    COPSE_TRY(
+        copse_sinks_graph(network, NULL, best->x.den, best->x.num, &flow, &question.demand, err));
+    COPSE_TRY(copse_sinks_ask(&sinks, flow, &question, err));
+    copse_progress_report(progress, "optimum", round, round + sinks.n_cuts);
+    if (sinks.n_cuts == 0) break;
+    for (int i = 0; i < network->n_nodes; i++) best->in_cut[i] = !sinks.cuts[0].inside[i];
+    question.start = sinks.cuts[0].place;
+    best->unreached = question.sinks[question.start];
     COPSE_TRY(rate_of_cut(network, best->in_cut, &best->x, err));
     copse_flow_free(flow);
     flow = NULL;
   }
 out:
   copse_flow_free(flow);
+  copse_sinks_free(&sinks);
   return status;
 }
 
@@ -152,16 +140,16 @@ copse_status copse_optimum_feasible(const struct copse_network *network, const i
                                     int64_t k, bool *feasible, struct copse_err *err) {
   copse_status status;
   struct copse_flow *flow = NULL;
-  struct copse_sink_check check = {.network = network,
-                                   .capacities = capacities,
-                                   .scale = 1,
-                                   .rate = k,
-                                   .demand = total_weight(network) * k,
-                                   .sinks = network->terminals,
-                                   .n_sinks = network->n_terminals};
-  COPSE_TRY(copse_sinks_graph(&check, &flow, err));
-  *feasible = copse_sinks_check(&check, flow, 0) < 0;
+  struct copse_sinks sinks = {0};
+  struct copse_sink_question question = {.source = network->n_nodes,
+                                         .sinks = network->terminals,
+                                         .n_sinks = network->n_terminals,
+                                         .most = 1};
+  COPSE_TRY(copse_sinks_graph(network, capacities, 1, k, &flow, &question.demand, err));
+  COPSE_TRY(copse_sinks_ask(&sinks, flow, &question, err));
+  *feasible = sinks.n_cuts == 0;
 out:
   copse_flow_free(flow);
+  copse_sinks_free(&sinks);
   return status;
 }

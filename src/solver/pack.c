@@ -5,6 +5,7 @@
 
 #include "base/memory.h"
 #include "solver/cuts.h"
+#include "solver/sinks.h"
 
 struct link {
   int dst;
@@ -39,6 +40,7 @@ struct packer {
   bool *in_tree;           /* [n_nodes] */
   int64_t *need;           /* [n_nodes] of roots not begun yet: the capacity of hub -> root */
   struct copse_cuts cuts;
+  struct copse_sinks sinks;
   unsigned char *touched; /* [cuts.most] whether the current family is in the cut already */
   unsigned char *inside;  /* [n_nodes] scratch: one cut */
   bool trusting;          /* only the known cuts are asked, and the flow graph is not kept */
@@ -114,6 +116,7 @@ static void release(struct packer *p) {
   free(p->in_tree);
   free(p->need);
   copse_cuts_free(&p->cuts);
+  copse_sinks_free(&p->sinks);
   free(p->touched);
   free(p->inside);
   free(p->saved_left);
@@ -361,6 +364,9 @@ out:
   return status;
 }
 
+/* So many broken cuts are learned from one proof that fails: most are much alike. */
+#define MOST_BROKEN 32
+
 /*
  * Whether the links left carry all trees of the roots not begun (Edmonds): one flow per
  * terminal. The cuts nearest to the terminals are remembered, narrow or broken.
@@ -368,18 +374,21 @@ out:
 static copse_status check_rest(struct packer *p, bool *carried, struct copse_err *err) {
   const struct copse_network *network = p->network;
   copse_status status;
+  struct copse_sink_question question = {.source = p->hub,
+                                         .demand = p->others,
+                                         .sinks = network->terminals,
+                                         .n_sinks = network->n_terminals,
+                                         .most = MOST_BROKEN,
+                                         .tight = true};
   COPSE_TRY(sync_flow(p, err));
+  COPSE_TRY(copse_sinks_ask(&p->sinks, p->flow, &question, err));
   *carried = true;
-  for (int i = 0; i < network->n_terminals; i++) {
-    int v = network->terminals[i];
-    if (copse_flow_max(p->flow, p->hub, v, p->others) < p->others)
-      *carried = false;
-    else
-      copse_flow_find_sides(p->flow, v);
+  for (int i = 0; i < p->sinks.n_cuts; i++) {
+    const struct copse_sink_cut *cut = &p->sinks.cuts[i];
     int n = 0;
-    for (int u = 0; u < network->n_nodes; u++)
-      n += p->inside[u] = !copse_flow_on_source_side(p->flow, u);
-    if (n > 1) copse_cuts_add(&p->cuts, p->inside, 0);
+    if (cut->flows < p->others) *carried = false;
+    for (int u = 0; u < network->n_nodes; u++) n += cut->inside[u];
+    if (n > 1) copse_cuts_add(&p->cuts, cut->inside, 0);
   }
 out:
   return status;

@@ -185,7 +185,7 @@ out:
     free(s.trees[t].depth);
     free(s.trees[t].below);
   }
-  for (int i = 0; s.lists && i < s.n; i++) free(s.lists[i].ids);
+  for (int i = 0; s.lists && i < s.n; i++) free(s.lists[i].ways);
   free(s.trees);
   free(s.lists);
   free(s.terminal);

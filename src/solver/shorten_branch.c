@@ -28,8 +28,8 @@ static void swap_ways(struct copse_shortener *s, int index, int other_index, int
                            old = *a;
   *a = *b;
   *b = old;
-  s->lists[a->src].ids[a->slot] = index * s->n + v;
-  s->lists[b->src].ids[b->slot] = other_index * s->n + v;
+  copse_shorten_relist(s, index, v);
+  copse_shorten_relist(s, other_index, v);
 }
 
 static void swap_branch(struct copse_shortener *s, int index, int other) {

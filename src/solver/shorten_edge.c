@@ -38,8 +38,8 @@ static copse_status apply(struct copse_shortener *s, const struct swap *swap,
   if (!path_a || !path_b) return copse_fail_nomem(err);
   *a = (struct copse_shorten_way){path_a, n_a, b->src, b->slot};
   *b = (struct copse_shorten_way){path_b, n_b, old.src, old.slot};
-  s->lists[a->src].ids[a->slot] = swap->tree * s->n + swap->vertex;
-  s->lists[b->src].ids[b->slot] = swap->other_tree * s->n + swap->other_vertex;
+  copse_shorten_relist(s, swap->tree, swap->vertex);
+  copse_shorten_relist(s, swap->other_tree, swap->other_vertex);
   tree->edges = other->edges = NULL;
   copse_shorten_measure(s, tree);
   copse_shorten_measure(s, other);
@@ -90,6 +90,7 @@ static bool find_swap(struct copse_shortener *s, int index, int vertex, bool une
                       struct swap *swap) {
   const struct copse_shorten_tree *tree = &s->trees[index];
   const struct copse_shorten_way *way = &tree->ways[vertex];
+  uint64_t nodes = copse_shorten_nodes(way);
   bool found = false;
   for (int i = 0; i < way->n_path; i++) s->place[way->path[i]] = i + 1;
   for (int o = 0; o < s->n && !found && s->left > 0; o++) {
@@ -97,8 +98,10 @@ static bool find_swap(struct copse_shortener *s, int index, int vertex, bool une
     if (tree->depth[source] + 1 >= tree->depth[vertex]) break;
     const struct copse_shorten_list *list = &s->lists[source];
     for (size_t i = 0; i < list->n && !found; i++) {
-      *swap = (struct swap){index, vertex, 0, list->ids[i] / s->n, list->ids[i] % s->n, 0};
       s->left--;
+      if (!(list->ways[i].nodes & nodes)) continue;
+      int id = list->ways[i].id;
+      *swap = (struct swap){index, vertex, 0, id / s->n, id % s->n, 0};
       found = suits(s, swap, tree->height, uneven) && find_meeting(s, swap) &&
               !hangs_below(&s->trees[swap->other_tree], way->src, swap->other_vertex);
     }

@@ -25,9 +25,13 @@ struct copse_shorten_tree {
   const struct copse_forest_edge *edges; /* as they came, NULL once one of them has changed */
 };
 
-/* The ways out of one terminal: tree * n + vertex. */
+/* A way out of a terminal as its list knows it, so that most need not be looked up. */
+struct copse_shorten_entry {
+  uint64_t nodes; /* a bit, not of its own, for each node of the path but the first */
+  int id;         /* tree * n + vertex */
+};
 struct copse_shorten_list {
-  int *ids;
+  struct copse_shorten_entry *ways;
   size_t n, capacity;
 };
 
@@ -58,9 +62,13 @@ void copse_shorten_sort(struct copse_shortener *s, const struct copse_shorten_tr
 /* One more tree, empty; may move s->trees. */
 copse_status copse_shorten_new_tree(struct copse_shortener *s, struct copse_shorten_tree **out,
                                     struct copse_err *err) COPSE_CHECKED;
+/* The bits of a way's nodes: two ways without a common one don't meet. */
+uint64_t copse_shorten_nodes(const struct copse_shorten_way *way);
 /* Puts a tree's way to a vertex in its source's list. */
 copse_status copse_shorten_enlist(struct copse_shortener *s, int tree, int vertex,
                                   struct copse_err *err) COPSE_CHECKED;
+/* The same where the list has another's way: in its slot. */
+void copse_shorten_relist(struct copse_shortener *s, int tree, int vertex);
 /* Cuts the larger of two trees that are about to swap; may move s->trees. */
 copse_status copse_shorten_even_out(struct copse_shortener *s, int tree, int other,
                                     struct copse_err *err) COPSE_CHECKED;

@@ -37,14 +37,26 @@ void copse_shorten_measure(struct copse_shortener *s, struct copse_shorten_tree 
   }
 }
 
+uint64_t copse_shorten_nodes(const struct copse_shorten_way *way) {
+  uint64_t nodes = 0;
+  for (int i = 1; i < way->n_path; i++) nodes |= UINT64_C(1) << (way->path[i] & 63);
+  return nodes;
+}
+
+void copse_shorten_relist(struct copse_shortener *s, int tree, int vertex) {
+  const struct copse_shorten_way *way = &s->trees[tree].ways[vertex];
+  s->lists[way->src].ways[way->slot] =
+      (struct copse_shorten_entry){copse_shorten_nodes(way), tree * s->n + vertex};
+}
+
 copse_status copse_shorten_enlist(struct copse_shortener *s, int tree, int vertex,
                                   struct copse_err *err) {
   struct copse_shorten_way *way = &s->trees[tree].ways[vertex];
   struct copse_shorten_list *list = &s->lists[way->src];
   copse_status status;
-  COPSE_TRY(copse_grow(&list->ids, &list->capacity, list->n + 1, sizeof *list->ids, err));
-  way->slot = (int)list->n;
-  list->ids[list->n++] = tree * s->n + vertex;
+  COPSE_TRY(copse_grow(&list->ways, &list->capacity, list->n + 1, sizeof *list->ways, err));
+  way->slot = (int)list->n++;
+  copse_shorten_relist(s, tree, vertex);
 out:
   return status;
 }

@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "base/rational.h"
 #include "solver/cuts.h"
+#include "solver/sinks.h"
 
 /* `amount` of (u, w) and (w, t) to be replaced by (u, t). */
 struct step {
@@ -23,6 +24,7 @@ struct splitter {
   const struct copse_network *network;
   struct copse_flow *flow; /* node n_nodes is the source of all roots */
   struct copse_paths *paths;
+  struct copse_sinks sinks;
   int64_t demand;    /* what every terminal must be able to receive */
   int *order;        /* [n_terminals] terminals, those that failed lately first */
   bool *is_terminal; /* [n_nodes] */
@@ -32,7 +34,6 @@ struct splitter {
   struct taken *taken; /* steps to be proved, to be undone if that fails */
   size_t n_taken, taken_capacity;
   struct copse_cuts cuts;  /* with what they can spare now */
-  unsigned char *inside;   /* [n_nodes] scratch: one cut */
   int *entering, *leaving; /* [n_nodes] neighbours of the relay at hand */
   int *group;              /* [n_nodes] union-find by fast links */
   int *turn;               /* [n_nodes] of relays: how many before it have as many links */
@@ -90,9 +91,10 @@ out:
   return status;
 }
 
-static copse_status undo(struct splitter *s, struct copse_err *err) {
+/* All steps taken but the first `keep`. */
+static copse_status undo(struct splitter *s, size_t keep, struct copse_err *err) {
   copse_status status = COPSE_OK;
-  while (s->n_taken > 0) {
+  while (s->n_taken > keep) {
     const struct taken *taken = &s->taken[--s->n_taken];
     COPSE_TRY(change(s, taken->w, &taken->step, -taken->step.amount, err));
   }
@@ -100,15 +102,13 @@ out:
   return status;
 }
 
-/* After a flow that fell short by `less`: its cut, and the same with relay w on the other side
- * if that has no links (w >= 0). */
-static void learn(struct splitter *s, int64_t less, int w) {
-  for (int v = 0; v < s->network->n_nodes; v++)
-    s->inside[v] = !copse_flow_on_source_side(s->flow, v);
-  copse_cuts_add(&s->cuts, s->inside, -less);
+/* A cut, and the same with relay w on the other side if that has no links (w >= 0). */
+static void learn(struct splitter *s, const struct copse_sink_cut *cut, int w) {
+  int64_t slack = cut->flows - s->demand;
+  copse_cuts_add(&s->cuts, cut->inside, slack);
   if (w < 0) return;
-  s->inside[w] = !s->inside[w];
-  copse_cuts_add(&s->cuts, s->inside, -less);
+  cut->inside[w] = !cut->inside[w];
+  copse_cuts_add(&s->cuts, cut->inside, slack);
 }
 
 /* A terminal that failed is likely to fail again: ask it first next time. */
@@ -118,14 +118,25 @@ static void move_to_front(struct splitter *s, int i) {
   s->order[0] = terminal;
 }
 
+/* Which terminals from place `from` on receive less than the demand; so many of them. */
+static copse_status ask(struct splitter *s, int from, int most, bool tight, struct copse_err *err) {
+  struct copse_sink_question question = {.source = s->network->n_nodes,
+                                         .demand = s->demand,
+                                         .sinks = s->order + from,
+                                         .n_sinks = s->network->n_terminals - from,
+                                         .most = most,
+                                         .tight = tight};
+  return copse_sinks_ask(&s->sinks, s->flow, &question, err);
+}
+
 /* Whether every terminal still receives its demand. */
-static bool all_served(struct splitter *s) {
-  for (int i = 0; i < s->network->n_terminals; i++) {
-    if (copse_flow_max(s->flow, s->network->n_nodes, s->order[i], s->demand) == s->demand) continue;
-    move_to_front(s, i);
-    return false;
-  }
-  return true;
+static copse_status all_served(struct splitter *s, bool *served, struct copse_err *err) {
+  copse_status status;
+  COPSE_TRY(ask(s, 0, 1, false, err));
+  *served = s->sinks.n_cuts == 0;
+  if (!*served) move_to_front(s, s->sinks.cuts[0].place);
+out:
+  return status;
 }
 
 /*
@@ -139,16 +150,18 @@ static copse_status split_largest(struct splitter *s, int w, struct step step,
   step.amount = spared_by_cuts(s, w, &step);
   if (step.amount == 0) return COPSE_OK;
   COPSE_TRY(change(s, w, &step, step.amount, err));
-  for (int i = 0; i < s->network->n_terminals && step.amount > 0; i++) {
-    int64_t got = copse_flow_max(s->flow, s->network->n_nodes, s->order[i], s->demand);
-    if (got == s->demand) continue;
-    int64_t less = s->demand - got;
-    learn(s, less, -1);
+  for (int from = 0; from < s->network->n_terminals && step.amount > 0;) {
+    COPSE_TRY(ask(s, from, 1, false, err));
+    if (s->sinks.n_cuts == 0) break;
+    const struct copse_sink_cut *cut = &s->sinks.cuts[0];
+    int64_t less = s->demand - cut->flows;
+    learn(s, cut, -1);
     if (less > step.amount)
       return copse_fail(err, COPSE_INTERNAL, "edge splitting: the network can't carry its trees");
     COPSE_TRY(change(s, w, &step, -less, err));
     step.amount -= less;
-    move_to_front(s, i);
+    move_to_front(s, from + cut->place);
+    from += cut->place + 1;
   }
   if (step.amount > 0) COPSE_TRY(copse_paths_split(s->paths, step.u, w, step.t, step.amount, err));
 out:
@@ -159,9 +172,11 @@ out:
 static copse_status try_steps(struct splitter *s, int w, size_t from, size_t to,
                               struct copse_err *err) {
   copse_status status = COPSE_OK;
+  bool served;
   if (from == to) return COPSE_OK;
   for (size_t i = from; i < to; i++) COPSE_TRY(change(s, w, &s->steps[i], s->steps[i].amount, err));
-  if (all_served(s)) {
+  COPSE_TRY(all_served(s, &served, err));
+  if (served) {
     for (size_t i = from; i < to; i++)
       COPSE_TRY(
           copse_paths_split(s->paths, s->steps[i].u, w, s->steps[i].t, s->steps[i].amount, err));
@@ -410,26 +425,27 @@ out:
 #define MOST_ATTEMPTS 24
 
 /* Whether all terminals are served with relay w gone; the cuts that are broken are learned. */
-static bool check_and_learn(struct splitter *s, int w) {
-  int failed = 0;
-  for (int i = 0; i < s->network->n_terminals && failed < CUTS_PER_ATTEMPT; i++) {
-    int64_t got = copse_flow_max(s->flow, s->network->n_nodes, s->order[i], s->demand);
-    if (got == s->demand) continue;
-    failed++;
-    learn(s, s->demand - got, w);
-    move_to_front(s, i);
+static copse_status check_and_learn(struct splitter *s, int w, bool *served,
+                                    struct copse_err *err) {
+  copse_status status;
+  COPSE_TRY(ask(s, 0, CUTS_PER_ATTEMPT, false, err));
+  for (int i = 0; i < s->sinks.n_cuts; i++) {
+    learn(s, &s->sinks.cuts[i], w);
+    move_to_front(s, s->sinks.cuts[i].place);
   }
-  return failed == 0;
+  *served = s->sinks.n_cuts == 0;
+out:
+  return status;
 }
 
 /* The tight cuts nearest to the terminals: hosts, as a rule. Nothing is split yet, or all
  * that is has been proved. */
-static void learn_tight(struct splitter *s) {
-  for (int i = 0; i < s->network->n_terminals; i++) {
-    copse_flow_max(s->flow, s->network->n_nodes, s->order[i], s->demand);
-    copse_flow_find_sides(s->flow, s->order[i]);
-    learn(s, 0, -1);
-  }
+static copse_status learn_tight(struct splitter *s, struct copse_err *err) {
+  copse_status status;
+  COPSE_TRY(ask(s, 0, s->network->n_terminals, true, err));
+  for (int i = 0; i < s->sinks.n_cuts; i++) learn(s, &s->sinks.cuts[i], -1);
+out:
+  return status;
 }
 
 /*
@@ -441,10 +457,11 @@ static copse_status split_by_cuts(struct splitter *s, int w, bool *done, struct 
   *done = false;
   for (int attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
     COPSE_TRY(take_within_cuts(s, w, err));
-    bool empty = is_empty(s, w), served = check_and_learn(s, empty ? w : -1);
+    bool empty = is_empty(s, w), served;
+    COPSE_TRY(check_and_learn(s, empty ? w : -1, &served, err));
     *done = served; /* proved, though perhaps not all of the relay */
     if (served) return commit(s, err);
-    COPSE_TRY(undo(s, err));
+    COPSE_TRY(undo(s, 0, err));
   }
 out:
   return status;
@@ -514,7 +531,6 @@ static copse_status prepare(struct splitter *s, const int64_t *capacities, int64
   COPSE_TRY(copse_calloc(n, sizeof(int), &s->turn, err));
   COPSE_TRY(copse_calloc(n, sizeof(int), &s->members, err));
   COPSE_TRY(copse_calloc(n + 1, sizeof(int), &s->group_start, err));
-  COPSE_TRY(copse_calloc(n, 1, &s->inside, err));
   COPSE_TRY(copse_cuts_new(network->n_nodes, &s->cuts, err));
   for (int i = 0; i < network->n_terminals; i++) {
     s->order[i] = network->terminals[i];
@@ -548,8 +564,8 @@ static void release(struct splitter *s) {
   free(s->members);
   free(s->group_start);
   free(s->taken);
-  free(s->inside);
   copse_cuts_free(&s->cuts);
+  copse_sinks_free(&s->sinks);
 }
 
 /* A relay by its guess, or within the known cuts; unproved. */
@@ -565,18 +581,104 @@ out:
   return status;
 }
 
-/* All relays and one proof for all; or nothing is changed. */
-static copse_status split_all(struct splitter *s, bool within_cuts, struct copse_err *err) {
+/* All relays by their guesses and one proof for all; or nothing is changed. */
+static copse_status split_all(struct splitter *s, struct copse_err *err) {
   copse_status status = COPSE_OK;
-  bool complete = true;
+  bool complete = true, served = false;
   for (int w; complete && (w = slowest_relay(s)) >= 0;) {
-    COPSE_TRY(take_relay(s, w, within_cuts, err));
+    COPSE_TRY(take_relay(s, w, false, err));
     complete = is_empty(s, w);
     copse_flow_compact(s->flow);
   }
-  if (complete && all_served(s)) return commit(s, err);
-  COPSE_TRY(undo(s, err));
+  if (complete) COPSE_TRY(all_served(s, &served, err));
+  if (served) return commit(s, err);
+  COPSE_TRY(undo(s, 0, err));
   copse_flow_compact(s->flow);
+out:
+  return status;
+}
+
+static void report(const struct splitter *s, const struct copse_progress *progress, int done) {
+  copse_progress_report(progress, "split", done, s->network->n_nodes - s->network->n_terminals);
+}
+
+/*
+ * A cut that was found broken has the relays that are gone outside. While they were there, each
+ * made it narrowest on the side where the steps lose least by it; that cut must be known too.
+ */
+static void put_relays_where_narrow(const struct splitter *s, unsigned char *inside) {
+  for (size_t end = s->n_taken, first; end > 0; end = first) {
+    int w = s->taken[end - 1].w;
+    int64_t lost_outside = 0, lost_inside = 0;
+    for (first = end; first > 0 && s->taken[first - 1].w == w; first--) {
+      const struct step *step = &s->taken[first - 1].step;
+      if (inside[step->u] != inside[step->t]) continue;
+      *(inside[step->u] ? &lost_outside : &lost_inside) += step->amount;
+    }
+    inside[w] = lost_inside < lost_outside;
+  }
+}
+
+/* The cuts that the batch at hand breaks. */
+static void learn_from_batch(struct splitter *s) {
+  for (int i = 0; i < s->sinks.n_cuts; i++) {
+    const struct copse_sink_cut *cut = &s->sinks.cuts[i];
+    learn(s, cut, -1);
+    put_relays_where_narrow(s, cut->inside);
+    learn(s, cut, -1);
+    move_to_front(s, cut->place);
+  }
+}
+
+/* Takes relays within the known cuts, up to `most`; stops before one of which something is left.
+ * So many are taken, unproved. */
+static copse_status take_batch(struct splitter *s, int most, int *n, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  *n = 0;
+  for (int w; *n < most && (w = slowest_relay(s)) >= 0; ++*n) {
+    size_t before = s->n_taken;
+    COPSE_TRY(take_relay(s, w, true, err));
+    copse_flow_compact(s->flow);
+    if (is_empty(s, w)) continue;
+    COPSE_TRY(undo(s, before, err));
+    break;
+  }
+out:
+  return status;
+}
+
+/* How often the same number of relays is tried again, with the cuts found broken. */
+#define MOST_TRIES 4
+
+/*
+ * Many relays under one proof. Where that fails the cuts found broken join, and at last fewer
+ * relays are tried at once; one that does not go is left to split_relay.
+ */
+static copse_status split_batches(struct splitter *s, const struct copse_progress *progress,
+                                  struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  int batch = s->network->n_nodes, tries = 0, done = 0, taken;
+  for (int w; (w = slowest_relay(s)) >= 0;) {
+    COPSE_TRY(take_batch(s, batch, &taken, err));
+    if (taken > 0) COPSE_TRY(ask(s, 0, CUTS_PER_ATTEMPT, false, err));
+    if (taken > 0 && s->sinks.n_cuts == 0) {
+      COPSE_TRY(commit(s, err));
+      batch = 2 * taken;
+      tries = 0;
+    } else if (taken > 1 || (taken > 0 && tries < MOST_TRIES)) {
+      learn_from_batch(s);
+      COPSE_TRY(undo(s, 0, err));
+      copse_flow_compact(s->flow);
+      batch = tries++ < MOST_TRIES ? taken : (taken + 1) / 2;
+      continue;
+    } else {
+      COPSE_TRY(undo(s, 0, err));
+      COPSE_TRY(split_relay(s, w, err));
+      taken = 1;
+    }
+    done += taken;
+    report(s, progress, done);
+  }
 out:
   return status;
 }
@@ -599,18 +701,17 @@ copse_status copse_split_relays(const struct copse_network *network, const int64
   struct splitter s = {
       .network = network, .paths = paths, .trusts = network->n_terminals >= copse_trust_from};
   copse_status status;
-  int64_t relays = network->n_nodes - network->n_terminals, done = 0;
   *flow = NULL;
   COPSE_TRY(prepare(&s, capacities, k, err));
   COPSE_TRY(contract_chains(&s, err));
-  if (s.trusts) COPSE_TRY(split_all(&s, false, err));
+  if (s.trusts) COPSE_TRY(split_all(&s, err));
   if (s.trusts && slowest_relay(&s) >= 0) {
-    learn_tight(&s);
-    COPSE_TRY(split_all(&s, true, err));
+    COPSE_TRY(learn_tight(&s, err));
+    COPSE_TRY(split_batches(&s, progress, err));
   }
-  for (int w; (w = slowest_relay(&s)) >= 0;) {
+  for (int w, done = 0; (w = slowest_relay(&s)) >= 0;) {
     COPSE_TRY(split_relay(&s, w, err));
-    copse_progress_report(progress, "split", ++done, relays);
+    report(&s, progress, ++done);
   }
   COPSE_TRY(drop_source(&s, k, err));
   *flow = s.flow;

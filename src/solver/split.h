@@ -16,10 +16,10 @@
  *
  * First exact contractions (relays with one or two neighbours). Then, slowest relay first, a
  * guess that spreads each relay's links over groups of neighbours, for all relays together,
- * proved by one maximum flow per terminal. If that fails, the same within the tight cuts
- * around the terminals (solver/cuts.h); then relay by relay, each proved, and tried again
- * with the cuts that the proof found broken; then parts of the guess; what is left goes pair by
- * pair, each by the largest safe amount. Bang-Jensen, Frank and Jackson, "Preserving and
+ * proved by flows to all terminals (solver/sinks.h). If that fails, the same within the tight
+ * cuts around the terminals (solver/cuts.h), for as many relays under one proof as go, tried again
+ * with the cuts that the proof found broken, then for fewer; then one relay, likewise; then parts
+ * of the guess; what is left goes pair by pair, each by the largest safe amount. Bang-Jensen, Frank and Jackson, "Preserving and
  * increasing local edge-connectivity in mixed graphs", SIAM J. Discrete Math. 8 (1995):
  * some pair is always splittable at a balanced relay, and a pair that is not stays so,
  * hence one pass over the pairs suffices.

@@ -107,20 +107,6 @@ static copse_status add_cut_of(struct finder *f, struct copse_flow *flow, int64_
   return add_images(f, 0, err);
 }
 
-/* The demand is that of all roots, k of their weight. */
-static copse_status make_check(const struct copse_network *network, const int64_t *capacities,
-                               int64_t k, struct copse_sink_check *check, struct copse_err *err) {
-  *check = (struct copse_sink_check){
-      .network = network, .capacities = capacities, .scale = 1, .rate = k};
-  for (int i = 0; i < network->n_roots; i++) {
-    int64_t amount;
-    if (copse_mul_overflows(network->roots[i].weight, k, &amount) ||
-        copse_add_overflows(check->demand, amount, &check->demand))
-      return copse_fail(err, COPSE_OVERFLOW, "the number of trees needs more than 63 bits");
-  }
-  return COPSE_OK;
-}
-
 static copse_status list_by_node(const struct finder *f, struct copse_template_cuts *out,
                                  struct copse_err *err) {
   int n = f->network->n_nodes;
@@ -144,7 +130,7 @@ copse_status copse_template_cuts_find(const struct copse_network *network,
   struct finder f = {.network = network, .symmetry = symmetry, .n_products = 1};
   struct copse_flow *flow = NULL;
   bool *is_terminal = NULL;
-  struct copse_sink_check check;
+  int64_t demand;
   copse_status status;
   *out = (struct copse_template_cuts){0};
   for (int g = 0; g < symmetry->n; g++) f.n_products *= symmetry->generators[g].order;
@@ -152,10 +138,9 @@ copse_status copse_template_cuts_find(const struct copse_network *network,
   COPSE_TRY(copse_calloc(((size_t)symmetry->n + 1) * (size_t)network->n_nodes, sizeof(int),
                          &f.levels, err));
   for (int i = 0; i < network->n_terminals; i++) is_terminal[network->terminals[i]] = true;
-  COPSE_TRY(make_check(network, capacities, k, &check, err));
-  COPSE_TRY(copse_sinks_graph(&check, &flow, err));
+  COPSE_TRY(copse_sinks_graph(network, capacities, 1, k, &flow, &demand, err));
   for (int i = 0; i < n_sinks; i++)
-    COPSE_TRY(add_cut_of(&f, flow, check.demand, sinks[i], is_terminal, err));
+    COPSE_TRY(add_cut_of(&f, flow, demand, sinks[i], is_terminal, err));
   COPSE_TRY(list_by_node(&f, out, err));
 out:
   copse_flow_free(flow);

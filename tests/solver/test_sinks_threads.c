@@ -1,53 +1,118 @@
 /*
- * The check of all sinks: the same answer from any number of threads and from any start, which is
- * that of a plain maximum flow to each. Runs under the thread sanitizer.
+ * What all sinks get: the same answer from any number of threads and from any start, which is that
+ * of a plain maximum flow to each. Runs under the thread sanitizer.
  */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "schedule/instance.h"
+#include "solver/cuts.h"
 #include "solver/sinks.h"
+#include "support/fabric.h"
 #include "support/oracle.h"
 #include "support/random_topology.h"
 #include "support/support.h"
 
-/* Whether the demand reaches v, by augmenting paths on a matrix. */
-static bool reaches(const struct copse_sink_check *check, int v) {
-  int n = check->network->n_nodes + 1;
+#define SCALE 4
+
+/* The graph as a matrix: links times the scale, and a source of `rate` for each root. */
+static int64_t *make_matrix(const struct copse_network *network, int64_t rate) {
+  int n = network->n_nodes + 1;
   int64_t *matrix = calloc((size_t)n * (size_t)n, sizeof *matrix);
   ck_assert_ptr_nonnull(matrix);
-  for (int e = 0; e < check->network->n_links; e++) {
-    const struct copse_net_link *link = &check->network->links[e];
-    matrix[link->src * n + link->dst] += link->capacity * check->scale;
+  for (int e = 0; e < network->n_links; e++) {
+    const struct copse_net_link *link = &network->links[e];
+    matrix[link->src * n + link->dst] += link->capacity * SCALE;
   }
-  for (int r = 0; r < check->network->n_roots; r++)
-    matrix[(n - 1) * n + check->network->roots[r].node] +=
-        check->network->roots[r].weight * check->rate;
-  int64_t value = copse_test_simple_flow(n, matrix, n - 1, v);
-  free(matrix);
-  return value >= check->demand;
+  for (int r = 0; r < network->n_roots; r++)
+    matrix[(n - 1) * n + network->roots[r].node] += network->roots[r].weight * rate;
+  return matrix;
 }
 
-static void check_all(const struct copse_sink_check *check) {
+/* What a sink gets, and the one minimum cut nearest to it, by augmenting paths on a matrix. */
+struct expected {
+  int64_t flows;
+  unsigned char *inside; /* [n] */
+};
+
+static void find_side(int n, const int64_t *left, int sink, unsigned char *inside) {
+  memset(inside, 0, (size_t)n);
+  inside[sink] = 1;
+  for (bool grows = true; grows;) {
+    grows = false;
+    for (int u = 0; u < n; u++)
+      for (int v = 0; v < n && !inside[u]; v++)
+        if (inside[v] && left[u * n + v] > 0) inside[u] = grows = true;
+  }
+}
+
+static struct expected *expect(const struct copse_network *network, int64_t rate) {
+  int n = network->n_nodes + 1;
+  struct expected *all = calloc((size_t)network->n_terminals, sizeof *all);
+  ck_assert_ptr_nonnull(all);
+  for (int i = 0; i < network->n_terminals; i++) {
+    int64_t *matrix = make_matrix(network, rate);
+    all[i].inside = calloc((size_t)n, 1);
+    ck_assert_ptr_nonnull(all[i].inside);
+    all[i].flows = copse_test_simple_flow(n, matrix, n - 1, network->terminals[i]);
+    find_side(n, matrix, network->terminals[i], all[i].inside); /* the matrix is what is left */
+    free(matrix);
+  }
+  return all;
+}
+
+static bool same_cut(const struct expected *a, const struct expected *b, int n) {
+  return a->flows == b->flows && memcmp(a->inside, b->inside, (size_t)n) == 0;
+}
+
+/* Every sink whose cut counts is told, by the right cut, or one with the same cut was before it;
+ * none after the last that may be told. */
+static void check_answer(const struct copse_network *network, const struct expected *all,
+                         const struct copse_sink_question *q, const struct copse_sinks *sinks) {
+  int told = 0, told_short = 0, n = network->n_nodes + 1, last = -1;
+  for (int i = 0; i < q->n_sinks; i++) {
+    int place = (q->start + i) % q->n_sinks;
+    const struct expected *cut = &all[place];
+    if (told < sinks->n_cuts && sinks->cuts[told].place == place) {
+      ck_assert_int_eq(sinks->cuts[told].flows, cut->flows);
+      ck_assert_mem_eq(sinks->cuts[told].inside, cut->inside, (size_t)n);
+      ck_assert(q->tight || cut->flows < q->demand);
+      ck_assert_int_lt(told_short, q->most);
+      told++;
+      told_short += cut->flows < q->demand;
+      last = place;
+    } else if ((q->tight || cut->flows < q->demand) && told_short < q->most) {
+      ck_assert_msg(last >= 0 && same_cut(&all[last], cut, n), "sink %d is not told", place);
+    }
+  }
+  ck_assert_int_eq(told, sinks->n_cuts);
+}
+
+static void check_all(const struct copse_network *network, int64_t rate) {
   struct copse_err err = COPSE_ERR_INIT;
-  bool *good = calloc((size_t)check->n_sinks, 1);
-  ck_assert_ptr_nonnull(good);
-  for (int i = 0; i < check->n_sinks; i++) good[i] = reaches(check, check->sinks[i]);
-  for (int start = 0; start < check->n_sinks; start++) {
-    int expected = -1;
-    for (int i = check->n_sinks - 1; i >= 0; i--)
-      if (!good[(start + i) % check->n_sinks]) expected = (start + i) % check->n_sinks;
-    for (copse_solver_threads = 1; copse_solver_threads <= 5; copse_solver_threads += 2) {
-      struct copse_flow *flow;
-      ASSERT_OK(copse_sinks_graph(check, &flow, &err), &err);
-      ck_assert_int_eq(copse_sinks_check(check, flow, start), expected);
-      if (expected >= 0) /* the sink is cut off from the source, and the cut is there to be read */
-        ck_assert(!copse_flow_on_source_side(flow, check->sinks[expected]));
-      copse_flow_free(flow);
+  struct expected *all = expect(network, rate);
+  struct copse_sinks sinks = {0};
+  struct copse_flow *flow;
+  struct copse_sink_question q = {
+      .source = network->n_nodes, .sinks = network->terminals, .n_sinks = network->n_terminals};
+  ASSERT_OK(copse_sinks_graph(network, NULL, SCALE, rate, &flow, &q.demand, &err), &err);
+  ck_assert_int_eq(q.demand, rate * network->n_roots);
+  for (copse_solver_threads = 1; copse_solver_threads <= 5; copse_solver_threads += 2) {
+    for (q.start = 0; q.start < q.n_sinks; q.start++) {
+      for (int i = 0; i < 2 * q.n_sinks; i += 3) {
+        q.most = i / 2 + 1;
+        q.tight = i % 2;
+        ASSERT_OK(copse_sinks_ask(&sinks, flow, &q, &err), &err);
+        check_answer(network, all, &q, &sinks);
+      }
     }
   }
   copse_solver_threads = 0;
-  free(good);
+  copse_flow_free(flow);
+  copse_sinks_free(&sinks);
+  for (int i = 0; i < network->n_terminals; i++) free(all[i].inside);
+  free(all);
 }
 
 /* Rates around the optimum, so that some sinks pass and some fail. */
@@ -59,14 +124,8 @@ START_TEST(any_number_of_threads_gives_the_same_answer) {
     struct copse_topology *t = copse_test_random_topology(&state, &shape);
     struct copse_instance instance;
     ASSERT_OK(copse_instance_make(t, "test", -1, false, &instance, &err), &err);
-    struct copse_sink_check check = {.network = &instance.network,
-                                     .scale = 4,
-                                     .sinks = instance.network.terminals,
-                                     .n_sinks = instance.network.n_terminals};
-    for (check.rate = 1; check.rate < 1 << 12; check.rate = check.rate * 3 / 2 + 1) {
-      check.demand = check.rate * instance.network.n_roots;
-      check_all(&check);
-    }
+    for (int64_t rate = 1; rate < 1 << 12; rate = rate * 3 / 2 + 1)
+      check_all(&instance.network, rate);
     copse_instance_free(&instance);
     copse_topology_release(t);
   }
@@ -80,16 +139,45 @@ START_TEST(neighbours_pass_on_only_what_holds) {
   struct copse_instance instance;
   ASSERT_OK(copse_topology_synthetic("hosts:3 gpus:4@300 nics:4@25 rails", NULL, &t, &err), &err);
   ASSERT_OK(copse_instance_make(t, "test", -1, false, &instance, &err), &err);
-  struct copse_sink_check check = {.network = &instance.network,
-                                   .scale = 2,
-                                   .sinks = instance.network.terminals,
-                                   .n_sinks = instance.network.n_terminals};
-  for (check.rate = 20; check.rate < 60; check.rate++) { /* 25 is the optimum's: 8 shares in 100 */
-    check.demand = check.rate * instance.network.n_roots;
-    check_all(&check);
-  }
+  for (int64_t rate = 40; rate < 120; rate += 2) /* 50 is the optimum's: 8 shares in 400 */
+    check_all(&instance.network, rate);
   copse_instance_free(&instance);
   copse_topology_release(t);
+}
+END_TEST
+
+static char *solve_to_text(const struct copse_topology *t, int threads) {
+  struct copse_err err = COPSE_ERR_INIT;
+  char *text;
+  size_t size;
+  copse_solver_threads = threads;
+  struct copse_schedule *schedule = copse_test_solve_as(
+      t,
+      (struct copse_solve_options){.collective = COPSE_ALLGATHER, .root = -1, .no_symmetry = true});
+  ASSERT_OK(copse_schedule_to_json(schedule, &text, &size, &err), &err);
+  copse_schedule_free(schedule);
+  copse_solver_threads = 0;
+  return text;
+}
+
+/* Optimum, splitting and packing, with and without trust in known cuts. */
+START_TEST(schedules_are_the_same_byte_for_byte) {
+  static const struct copse_test_random_options shape = {8, 24, 6, false, false};
+  int trust_from = copse_trust_from;
+  uint64_t state = (uint64_t)_i + 5;
+  for (int i = 0; i < 6; i++) {
+    struct copse_topology *t = copse_test_random_topology(&state, &shape);
+    copse_trust_from = i % 2 ? INT_MAX : 0;
+    char *expected = solve_to_text(t, 1);
+    for (int threads = 2; threads <= 5; threads += 3) {
+      char *text = solve_to_text(t, threads);
+      ck_assert_str_eq(text, expected);
+      free(text);
+    }
+    free(expected);
+    copse_topology_release(t);
+  }
+  copse_trust_from = trust_from;
 }
 END_TEST
 
@@ -98,6 +186,7 @@ int main(void) {
   TCase *tc = tcase_create("sinks");
   tcase_set_timeout(tc, 300);
   tcase_add_loop_test(tc, any_number_of_threads_gives_the_same_answer, 0, 4);
+  tcase_add_loop_test(tc, schedules_are_the_same_byte_for_byte, 0, 4);
   tcase_add_test(tc, neighbours_pass_on_only_what_holds);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);

@@ -92,8 +92,12 @@ void copse_rounds_free(struct copse_rounds *rounds);
 /* Whether a worker of `rounds` does anything in the round. */
 bool copse_rounds_moves(const struct copse_rounds *rounds, uint32_t round);
 
-/* The same shape in n chunks or a few more: the next number of three binary digits, so that few
- * different ones are ever cut. Results don't depend on it. */
-void copse_rounds_shape(struct copse_shape *shape);
+/*
+ * A message may move in parts, each a launch of its own: of all pieces' chunks an equal number.
+ * The same shape for the first of n_parts; the next part's first_chunk is n_chunks more. That is
+ * as many chunks as they need, rounded up to a number of three binary digits, so that few
+ * different ones are ever cut. Results don't depend on it.
+ */
+void copse_rounds_shape(struct copse_shape *shape, uint32_t n_parts);
 
 #endif

@@ -221,8 +221,7 @@ template <typename MOVER>
 __device__ static inline bool copse_do_move(struct copse_thread *self,
                                             const struct copse_kept_op &it, uint32_t c) {
   const struct copse_plan_op &op = it.op;
-  struct copse_span chunk =
-      copse_chunk_span(it.piece, c, self->view.shape.n_chunks, self->view.shape.unit);
+  struct copse_span chunk = copse_shape_chunk(&self->view.shape, it.piece, c);
   if (chunk.count == 0) return true;
   const struct copse_place *places = copse_places_of(self, op, chunk, c);
   if (!places) return false;

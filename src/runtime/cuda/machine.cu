@@ -100,6 +100,7 @@ static void free_machine(void *machine) {
     if (m->sites[i].captured.done) (void)cudaEventDestroy(m->sites[i].captured.done);
   }
   if (m->upload) (void)cudaStreamDestroy(m->upload);
+  copse_cuda_lanes_close(m);
   if (m->control) (void)cudaFreeHost(m->control);
   free(m);
 }

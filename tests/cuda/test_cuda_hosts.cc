@@ -12,10 +12,14 @@
 #include "runtime/cuda/nccl_bootstrap.h"
 
 extern "C" {
+#include "codegen/lower.h"
+#include "support/fabric.h"
 #include "support/support.h"
 }
 
 /* ---- one rank ---------------------------------------------------------------------------- */
+
+#define API_OK(call) DEVICE_ASSERT((call) == COPSE_OK, "%s: %s", #call, copse_last_error())
 
 static const uint64_t room = 64 << 10;
 
@@ -51,12 +55,37 @@ static void refuse_uneven(struct process *p, unsigned char *buffer) {
                 err.text);
 }
 
-static void check_calls(struct process *p, bool graphs, uint64_t least, unsigned char *buffer) {
+/* Modes in which messages take room on the GPU, as a kernel of NCCL's does. */
+static bool takes_room(const char *what) {
+  return strcmp(what, "crowded") == 0 || strcmp(what, "tight") == 0;
+}
+
+static void check_calls(struct process *p, const char *what, unsigned char *buffer) {
   const uint64_t counts[] = {1, 100, 1023, p->meeting.n > 4 ? 2000u : 3000u};
-  for (uint64_t i = 0; i < 8; i++) {
+  const bool graphs = strcmp(what, "graphs") == 0, beside = strcmp(what, "beside") == 0;
+  const bool slow = takes_room(what); /* a thread for each of NCCL's blocks */
+  for (uint64_t i = beside || slow ? 4 : 0; i < (slow ? 5 : 8); i++) {
     const struct process_call call = {counts[i / 2], i, !graphs && i % 2 == 1, graphs ? 3 : 0};
-    if (call.count >= least) process_check(p, &call, buffer, room);
+    process_check(p, &call, buffer, room);
   }
+}
+
+/* COPSE_PLAN_DIR has a plan and one of packets: see write_folder. */
+static void check_folder(struct stand_in_comm *nccl) {
+  copse_comm *comm;
+  copse_plan *packets;
+  char path[96];
+  int n_loaded;
+  snprintf(path, sizeof path, "%s/0.plan", getenv("COPSE_PLAN_DIR"));
+  API_OK(copse_plan_load(path, &packets));
+  API_OK(copse_comm_init_nccl(&comm, nccl));
+  API_OK(copse_comm_load_plans(comm, NULL, &n_loaded));
+  DEVICE_ASSERT(n_loaded == 1, "%d plans", n_loaded);
+  DEVICE_ASSERT(copse_comm_add_plan(comm, packets) == COPSE_UNSUPPORTED &&
+                    strstr(copse_last_error(), "packets can't cross hosts"),
+                "%s", copse_last_error());
+  API_OK(copse_comm_destroy(comm));
+  copse_plan_free(packets);
 }
 
 /* Two graphs are captured at the same time, and a call is made while they are. */
@@ -97,7 +126,7 @@ static void configure(const char *what) {
   copse_cuda_threads = 3;
   copse_cuda_staging_bytes = 1024;
   copse_cuda_lanes_bytes = 1500; /* some messages move whole, some in parts */
-  if (strcmp(what, "crowded") == 0 || strcmp(what, "tight") == 0) stand_in_take_blocks(64);
+  if (takes_room(what)) stand_in_take_blocks(64);
   if (strcmp(what, "beside") != 0) return;
   copse_cuda_lanes_bytes = 0;
   copse_cuda_staging_bytes = 1 << 20; /* parts would be too short for chunks */
@@ -136,9 +165,10 @@ static void run_rank(struct meeting meeting, copse_collective collective, const 
   unsigned char *buffer = memory + 256;
   if (strcmp(what, "registered") == 0)
     COPSE_SUCCEEDS(copse_cuda_machine.add_buffer(p.machine, 0, buffer, room, &handle, &err), &err);
-  check_calls(&p, strcmp(what, "graphs") == 0, strcmp(what, "beside") == 0 ? 1000 : 0, buffer);
+  check_calls(&p, what, buffer);
   if (strcmp(what, "graphs") == 0) check_open_captures(&p, buffer);
   check_lanes(&p, collective, what);
+  if (strcmp(what, "folder") == 0) check_folder(&comm);
   if (collective == COPSE_ALLTOALL && strpbrk(mode, "12")) refuse_uneven(&p, buffer);
   if (dies) outlive(&p, buffer);
   if (handle) COPSE_SUCCEEDS(copse_cuda_machine.remove_buffer(p.machine, 0, handle, &err), &err);
@@ -182,6 +212,34 @@ START_TEST(kernels_have_room_beside_messages) { run_hosts((copse_collective)_i, 
 END_TEST
 START_TEST(without_room_they_take_turns) { run_hosts((copse_collective)_i, "0011", "tight"); }
 END_TEST
+static void write_folder(const char *folder) {
+  struct copse_schedule *schedule = copse_test_star(4, COPSE_ALLREDUCE);
+  for (int i = 0; i < 2; i++) {
+    struct copse_err err = COPSE_ERR_INIT;
+    struct copse_lower_options options;
+    struct copse_plan *plan;
+    char path[96];
+    memset(&options, 0, sizeof options);
+    options.low_latency = i == 0;
+    options.max_bytes = i == 0 ? 4096 : 0;
+    ASSERT_OK(copse_lower_schedule(schedule, &options, &plan, &err), &err);
+    snprintf(path, sizeof path, "%s/%d.plan", folder, i);
+    ck_assert_int_eq(copse_plan_write(plan, path), COPSE_OK);
+    copse_plan_release(plan);
+  }
+  copse_schedule_release(schedule);
+}
+
+START_TEST(a_folders_packets_are_passed_over) {
+  char folder[] = "/tmp/copse-hosts-XXXXXX", command[64];
+  ck_assert_ptr_nonnull(mkdtemp(folder));
+  write_folder(folder);
+  setenv("COPSE_PLAN_DIR", folder, 1);
+  run_hosts(COPSE_ALLREDUCE, "0011", "folder");
+  snprintf(command, sizeof command, "rm -rf %s", folder);
+  ck_assert_int_eq(system(command), 0);
+}
+END_TEST
 START_TEST(other_hosts_hear_of_a_rank_that_dies) { run_hosts(COPSE_ALLREDUCE, "0011", "dies"); }
 END_TEST
 
@@ -208,6 +266,7 @@ int main(int argc, char **argv) {
   tcase_add_loop_test(lanes, kernels_run_beside_messages, 0, COPSE_N_COLLECTIVES);
   tcase_add_loop_test(lanes, kernels_have_room_beside_messages, 0, 3);
   tcase_add_loop_test(lanes, without_room_they_take_turns, 0, 3);
+  tcase_add_test(tc, a_folders_packets_are_passed_over);
   tcase_add_test(tc, other_hosts_hear_of_a_rank_that_dies);
   suite_add_tcase(suite, tc);
   suite_add_tcase(suite, lanes);

@@ -21,6 +21,7 @@ struct message {
 
 /* What moves at once, in the stream. Graphs come back to it, so it lives until the end. */
 struct group {
+  struct stand_in_comm *comm;
   struct meeting *meeting;
   cudaStream_t stream;
   std::vector<message> messages;
@@ -32,13 +33,21 @@ static std::vector<group *> all_groups;
 static group *open_group;
 static unsigned n_blocks;
 static bool waits, is_second;
-static int n_waited;
+static int n_waited, version = 22800, n_alive, n_aborted, reported;
+static std::vector<stand_in_comm *> all_comms;
 
 void stand_in_wait_for_kernels(void) { waits = true; }
 int stand_in_waited(void) { return __atomic_load_n(&n_waited, __ATOMIC_RELAXED); }
 void stand_in_take_blocks(unsigned blocks) { n_blocks = blocks; }
 
+void stand_in_set_version(int v) { version = v; }
+int stand_in_alive(void) { return __atomic_load_n(&n_alive, __ATOMIC_ACQUIRE); }
+int stand_in_aborted(void) { return __atomic_load_n(&n_aborted, __ATOMIC_ACQUIRE); }
+void stand_in_report(int failure) { __atomic_store_n(&reported, failure, __ATOMIC_RELEASE); }
+
 void stand_in_free(void) {
+  for (stand_in_comm *comm : all_comms) delete comm;
+  all_comms.clear();
   for (group *g : all_groups) delete g;
   all_groups.clear();
 }
@@ -100,7 +109,7 @@ static void move_group(void *data) {
     memcpy(it.header, &count, sizeof count);
     it.moved = 0;
   }
-  for (bool done = false; !done;) {
+  for (bool done = false; !done && !__atomic_load_n(&g->comm->aborted, __ATOMIC_ACQUIRE);) {
     bool moved = false, busy[2][MAX_PROCESSES] = {};
     done = true;
     for (message &it : g->messages) {
@@ -151,6 +160,38 @@ NCCL int ncclCommCuDevice(void *, int *device) {
 
 NCCL const char *ncclGetErrorString(int) { return "a failure"; }
 
+NCCL int ncclGetVersion(int *v) {
+  *v = version;
+  return 0;
+}
+
+NCCL int ncclCommSplit(void *comm, int, int, void **made, void *config) {
+  size_t size;
+  memcpy(&size, config, sizeof size);
+  if (size < 48) return 4;
+  stand_in_comm *child = new stand_in_comm{meeting_of(comm), false};
+  all_comms.push_back(child);
+  __atomic_fetch_add(&n_alive, 1, __ATOMIC_RELEASE);
+  *made = child;
+  return 0;
+}
+
+NCCL int ncclCommDestroy(void *) {
+  __atomic_fetch_sub(&n_alive, 1, __ATOMIC_RELEASE);
+  return 0;
+}
+
+NCCL int ncclCommAbort(void *comm) {
+  __atomic_store_n(&((stand_in_comm *)comm)->aborted, true, __ATOMIC_RELEASE);
+  __atomic_fetch_add(&n_aborted, 1, __ATOMIC_RELEASE);
+  return ncclCommDestroy(comm);
+}
+
+NCCL int ncclCommGetAsyncError(void *comm, int *error) {
+  *error = __atomic_load_n(&reported, __ATOMIC_ACQUIRE);
+  return ((stand_in_comm *)comm)->aborted ? 4 : 0;
+}
+
 NCCL int ncclAllGather(const void *send, void *recv, size_t count, int type, void *comm,
                        cudaStream_t stream) {
   if (type != COPSE_NCCL_UINT8 || cudaStreamSynchronize(stream) != cudaSuccess) return 1;
@@ -168,6 +209,7 @@ static int add_message(bool sends, void *at, size_t count, int type, int peer, v
   struct meeting *m = meeting_of(comm);
   if (!open_group || type != COPSE_NCCL_UINT8 || peer < 0 || peer >= m->n || peer == m->rank)
     return 1;
+  open_group->comm = (stand_in_comm *)comm;
   open_group->meeting = m;
   open_group->stream = stream;
   open_group->messages.push_back(message{sends, (unsigned char *)at, count, peer, {}, 0});

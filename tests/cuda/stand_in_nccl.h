@@ -11,7 +11,16 @@
 /* An ncclComm_t of the ranks that meet. */
 struct stand_in_comm {
   struct meeting *meeting;
+  bool aborted; /* atomically */
 };
+
+/* As what version it presents itself: 22800 or what is set here. */
+void stand_in_set_version(int version);
+/* Communicators that were split off, and not yet destroyed or aborted; how many were aborted. */
+int stand_in_alive(void);
+int stand_in_aborted(void);
+/* From now on communicators report this failure. */
+void stand_in_report(int failure);
 
 /*
  * All messages that follow move in two parts. Where the first part's send something, which a kernel

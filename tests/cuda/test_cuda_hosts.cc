@@ -39,6 +39,41 @@ static void outlive(struct process *p, unsigned char *buffer) {
       "rank %d: %s: %s", p->meeting.rank, copse_status_string(status), err.text);
 }
 
+/* Rank 2 leaves the job before a call. Rank 1 has messages from it, rank 3 shares its host, and
+ * rank 0 hears of it from rank 1, or runs out of patience first. */
+static void miss(struct process *p, unsigned char *buffer) {
+  struct copse_err err = COPSE_ERR_INIT;
+  if (p->meeting.rank == 2) _exit(0);
+  copse_cuda_machine.set_timeout(p->machine, 0.5);
+  const struct copse_data data = process_data(p, 500, 1);
+  COPSE_SUCCEEDS(process_launch(p, &data, buffer, buffer + room, &err), &err);
+  copse_status status = copse_cuda_machine.finish(p->machine, &err);
+  DEVICE_ASSERT(status == COPSE_TIMEOUT, "%s: %s", copse_status_string(status), err.text);
+  DEVICE_ASSERT(p->meeting.rank == 1
+                    ? strstr(err.text, "rank 1 waited over 1 s for messages between hosts") &&
+                          strstr(err.text, "may be gone: 2")
+                    : strstr(err.text, "waited over 0.5 s for rank") != NULL,
+                "rank %d: %s", p->meeting.rank, err.text);
+  if (p->meeting.rank == 1) DEVICE_ASSERT(stand_in_aborted() == 1, "nothing was aborted");
+  err = COPSE_ERR_INIT;
+  status = process_launch(p, &data, buffer, buffer + room, &err);
+  DEVICE_ASSERT(status == COPSE_TIMEOUT, "%s", copse_status_string(status));
+}
+
+/* NCCL knows by itself that something is wrong, and nobody need wait. */
+static void hear_of_failure(struct process *p, unsigned char *buffer) {
+  struct copse_err err = COPSE_ERR_INIT;
+  copse_status status = COPSE_OK;
+  if (p->meeting.rank == 2) _exit(0);
+  copse_cuda_machine.set_timeout(p->machine, 60);
+  const struct copse_data data = process_data(p, 500, 1);
+  COPSE_SUCCEEDS(process_launch(p, &data, buffer, buffer + room, &err), &err);
+  stand_in_report(6);
+  status = copse_cuda_machine.finish(p->machine, &err);
+  DEVICE_ASSERT(status == COPSE_DEVICE && strstr(err.text, "joins the hosts: a failure"), "%s: %s",
+                copse_status_string(status), err.text);
+}
+
 static void refuse_uneven(struct process *p, unsigned char *buffer) {
   struct copse_err err = COPSE_ERR_INIT;
   const uint64_t counts[MAX_PROCESSES * MAX_PROCESSES] = {0};
@@ -150,11 +185,13 @@ static void run_rank(struct meeting meeting, copse_collective collective, const 
   const char *what = strchr(mode, '.') + 1;
   memset(&p, 0, sizeof p);
   p.meeting = meeting;
-  struct stand_in_comm comm = {&p.meeting};
+  struct stand_in_comm comm = {&p.meeting, false};
+  if (strcmp(what, "old") == 0) stand_in_set_version(21700);
   configure(what);
   copse_cuda_host = 1 + (uint64_t)(mode[meeting.rank] - '0');
   COPSE_SUCCEEDS(copse_nccl_bootstrap_new(&comm, &n, &rank, &device, &bootstrap, &err), &err);
-  const bool dies = strcmp(what, "dies") == 0;
+  const bool dies = strcmp(what, "dies") == 0 || strcmp(what, "misses") == 0 ||
+                    strcmp(what, "fails") == 0;
   struct pb_options trees = PROCESS_TREES;
   if (dies) trees = {1, 1, 2, 3, 512, 64};
   if (n > 4) trees.n_trees = 1;
@@ -170,11 +207,15 @@ static void run_rank(struct meeting meeting, copse_collective collective, const 
   check_lanes(&p, collective, what);
   if (strcmp(what, "folder") == 0) check_folder(&comm);
   if (collective == COPSE_ALLTOALL && strpbrk(mode, "12")) refuse_uneven(&p, buffer);
-  if (dies) outlive(&p, buffer);
+  if (strcmp(what, "dies") == 0) outlive(&p, buffer);
+  if (strcmp(what, "misses") == 0) miss(&p, buffer);
+  if (strcmp(what, "fails") == 0) hear_of_failure(&p, buffer);
+  DEVICE_ASSERT(stand_in_alive() <= (strcmp(what, "old") != 0), "an NCCL without splits");
   if (handle) COPSE_SUCCEEDS(copse_cuda_machine.remove_buffer(p.machine, 0, handle, &err), &err);
   process_close(&p);
   copse_nccl_bootstrap_free(&bootstrap);
   CUDA_OK(cudaFree(memory));
+  DEVICE_ASSERT(stand_in_alive() == 0, "a communicator of NCCL is left");
   stand_in_free();
   DEVICE_ASSERT(copse_emulated_misuses() == 0, "CUDA was misused");
   DEVICE_ASSERT(copse_emulated_leaks() == 0, "something leaks");
@@ -243,6 +284,15 @@ END_TEST
 START_TEST(other_hosts_hear_of_a_rank_that_dies) { run_hosts(COPSE_ALLREDUCE, "0011", "dies"); }
 END_TEST
 
+START_TEST(a_message_that_never_comes_ends_the_wait) {
+  run_hosts(COPSE_ALLREDUCE, "0011", "misses");
+}
+END_TEST
+START_TEST(what_nccl_knows_ends_the_wait) { run_hosts(COPSE_ALLREDUCE, "0011", "fails"); }
+END_TEST
+START_TEST(an_older_nccl_does) { run_hosts((copse_collective)_i, "001", "old"); }
+END_TEST
+
 int main(int argc, char **argv) {
   struct process_arguments arguments;
   if (process_is_rank(argc, argv, &arguments)) {
@@ -268,6 +318,9 @@ int main(int argc, char **argv) {
   tcase_add_loop_test(lanes, without_room_they_take_turns, 0, 3);
   tcase_add_test(tc, a_folders_packets_are_passed_over);
   tcase_add_test(tc, other_hosts_hear_of_a_rank_that_dies);
+  tcase_add_test(tc, a_message_that_never_comes_ends_the_wait);
+  tcase_add_test(tc, what_nccl_knows_ends_the_wait);
+  tcase_add_loop_test(tc, an_older_nccl_does, 0, 2);
   suite_add_tcase(suite, tc);
   suite_add_tcase(suite, lanes);
   return copse_test_run(suite);

@@ -8,7 +8,7 @@
  *   machine.cu   sites, life, errors        share.cu    memory of other processes
  *   prepare.cu   a plan's tables and memory launch.cu   one collective
  *   hosts.cu     which ranks share a host   rounds.cu   data between hosts
- *   lanes.cu     rounds beside each other
+ *   lanes.cu     rounds beside each other   watch.cu    messages that never come
  *   nccl_bootstrap.cu, nccl_windows.cu      what comes from the job's NCCL
  */
 #ifndef COPSE_RUNTIME_CUDA_MACHINE_H
@@ -109,6 +109,8 @@ struct copse_cuda_buffer {
   void **opened;          /* [n_ranks] what to close, or NULL */
 };
 
+struct copse_cuda_watch; /* watch.cu */
+
 struct copse_cuda_machine {
   uint32_t n_ranks, first_local, n_local;
   copse_bootstrap bootstrap; /* all_gather NULL: all ranks are local */
@@ -116,6 +118,7 @@ struct copse_cuda_machine {
   uint32_t n_hosts; /* 0: not yet known. Ranks of a host reach each other's memory */
   uint32_t host_of[COPSE_CUDA_MAX_RANKS];
   struct copse_nccl_links links; /* where there are several hosts */
+  struct copse_cuda_watch *watch; /* likewise; NULL where links.comm is the job's */
   cudaStream_t upload;           /* likewise: of nobody else's, for cursors */
   struct copse_side_stream *sides; /* likewise: one, and more where graphs are captured */
   cudaEvent_t computed, arrived[COPSE_CUDA_LANES]; /* likewise: between those and the caller's */
@@ -124,6 +127,7 @@ struct copse_cuda_machine {
   uint32_t site_of[COPSE_CUDA_MAX_RANKS]; /* of local ranks */
   struct copse_control *control;
   double timeout_seconds;
+  uint64_t limit_ns; /* the same, atomically, for the thread that watches */
   struct copse_cuda_plan *plans;
   struct copse_cuda_buffer *buffers;
   uint32_t n_plans;
@@ -172,6 +176,20 @@ copse_status copse_cuda_launch_rounds(struct copse_cuda_machine *machine,
                                       struct copse_cuda_plan *plan, cudaStream_t stream,
                                       struct copse_launch_args *args, struct copse_err *err);
 
+/* watch.cu. Collective: a communicator of the machine's own for m->links, where NCCL can, and a
+ * thread that watches it. */
+copse_status copse_cuda_watch_open(struct copse_cuda_machine *machine, struct copse_err *err);
+void copse_cuda_watch_close(struct copse_cuda_machine *machine);
+/* Around calls of NCCL with m->links; begin fails, and no end follows, where it was aborted. */
+copse_status copse_cuda_watch_begin(struct copse_cuda_machine *machine, struct copse_err *err);
+void copse_cuda_watch_end(struct copse_cuda_machine *machine);
+/* In the stream: a call of the plan begins here; NULL: ends. */
+copse_status copse_cuda_watch_mark(struct copse_cuda_machine *machine,
+                                   const struct copse_cuda_plan *plan, cudaStream_t stream,
+                                   struct copse_err *err);
+copse_status copse_cuda_watch_report(const struct copse_cuda_machine *machine,
+                                     struct copse_err *err);
+
 /* prepare.cu */
 copse_status copse_cuda_prepare(void *machine, const struct copse_plan *plan, void **prepared,
                                 struct copse_err *err);
@@ -215,6 +233,8 @@ copse_status copse_cuda_remove_buffer(void *machine, uint32_t local_rank, void *
 /* machine.cu. Why kernels left before their end, or COPSE_OK; poll also asks CUDA. */
 copse_status copse_cuda_check_left(const struct copse_cuda_machine *machine,
                                    struct copse_err *err);
+const struct copse_cuda_plan *copse_cuda_plan_number(const struct copse_cuda_machine *machine,
+                                                     uint32_t number);
 copse_status copse_cuda_poll(void *machine, struct copse_err *err);
 
 #endif

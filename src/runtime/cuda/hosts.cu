@@ -63,6 +63,7 @@ copse_status copse_cuda_find_hosts(struct copse_cuda_machine *m, struct copse_er
   copse_status status = copse_cuda_check(error, "cudaStreamCreateWithFlags", err);
   if (status == COPSE_OK) status = copse_cuda_lanes_open(m, err);
   COPSE_CHECK(copse_cuda_agree(m, status, err));
+  COPSE_CHECK(copse_cuda_watch_open(m, err));
   m->n_hosts = n_hosts;
   return COPSE_OK;
 }

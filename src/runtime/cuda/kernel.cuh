@@ -291,6 +291,8 @@ __device__ static inline void copse_run_worker(const struct copse_launch_args &a
     to = args.to[blockIdx.x];
   }
   copse_thread_enter(args, block, &self);
+  if (plan.words && blockIdx.x == 0 && threadIdx.x == 0)
+    copse_signal_store(&plan.control->moved, copse_device_clock(), true);
   bool done = copse_run_range<MOVER>(args, &self, from, to);
   if ((!done || self.left) && plan.words && threadIdx.x == 0)
     copse_word_release(&plan.words[plan.own_word], 1);

@@ -178,9 +178,10 @@ copse_status copse_cuda_launch_rounds(struct copse_cuda_machine *m, struct copse
   copse_rounds_shape(&args->shape, n_parts);
   COPSE_CHECK(copse_cuda_find_rounds(m, p, args->shape.n_chunks, &launch.it, err));
   if (n_parts > 1) COPSE_CHECK(find_side(m, stream, &launch.side, err));
+  COPSE_CHECK(copse_cuda_watch_mark(m, p, stream, err));
   for (uint32_t round = 0; round < launch.it->rounds->n_rounds; round++)
     for (uint32_t lane = 0; lane < n_parts; lane++)
       COPSE_CHECK(run_round(&launch, lane, round, err));
   for (uint32_t lane = 0; lane < n_parts; lane++) COPSE_CHECK(wait_for_messages(&launch, lane, err));
-  return COPSE_OK;
+  return copse_cuda_watch_mark(m, NULL, stream, err);
 }

@@ -106,11 +106,14 @@ copse_status copse_cuda_exchange(struct copse_cuda_machine *m, const struct cops
   view.ranks = memory;
   view.shape = args->shape;
   view.n_ranks = m->n_ranks;
-  COPSE_CHECK(copse_nccl_check(&m->links, m->links.group_start(), "ncclGroupStart", err));
-  copse_status status = COPSE_OK;
+  COPSE_CHECK(copse_cuda_watch_begin(m, err));
+  copse_status status =
+      copse_nccl_check(&m->links, m->links.group_start(), "ncclGroupStart", err);
+  bool started = status == COPSE_OK;
   for (size_t i = first; i < end && status == COPSE_OK; i++)
     status = move_message(m, p, &view, &rounds->messages[i], args->plan.words, stream, err);
-  int result = m->links.group_end();
-  return status != COPSE_OK ? status
-                            : copse_nccl_check(&m->links, result, "ncclGroupEnd", err);
+  int result = started ? m->links.group_end() : 0;
+  if (status == COPSE_OK) status = copse_nccl_check(&m->links, result, "ncclGroupEnd", err);
+  copse_cuda_watch_end(m);
+  return status;
 }

@@ -3,7 +3,7 @@
  *
  * In a round every worker runs from one cursor to another; then all data that were written for
  * other hosts in the round move, as messages between pairs of ranks; then the next round. A
- * rank's rounds and messages follow each other in one stream. Nothing waits or signals between
+ * launch's rounds and messages follow each other at a rank, as in one stream. Nothing waits or signals between
  * hosts: the cut lets a worker pass a WAIT for another host's SIGNAL only in a later round than
  * that in which the SIGNAL is passed. Within a host all is as in any launch.
  *

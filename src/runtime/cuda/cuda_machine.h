@@ -155,11 +155,15 @@ void copse_cuda_free_rounds(struct copse_cuda_plan *plan);
 static inline bool copse_cuda_has_messages(const struct copse_cuda_rounds *it, uint32_t round) {
   return it->rounds->first_message[round] < it->rounds->first_message[round + 1];
 }
-/* Messages of a round, from and to this process's rank, of the part of the message in `lane`,
- * whose launch has these arguments. */
+/* A round of the part of a message that is in a lane. */
+struct copse_cuda_stage {
+  const struct copse_rounds *rounds;
+  uint32_t round, lane;
+};
+/* Its messages, from and to this process's rank; its launch has these arguments. */
 copse_status copse_cuda_exchange(struct copse_cuda_machine *machine,
                                  const struct copse_cuda_plan *plan,
-                                 const struct copse_rounds *rounds, uint32_t round, uint32_t lane,
+                                 const struct copse_cuda_stage *stage,
                                  const struct copse_launch_args *args, cudaStream_t stream,
                                  struct copse_err *err);
 

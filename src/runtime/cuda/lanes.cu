@@ -48,6 +48,7 @@ static copse_status add_side(struct copse_cuda_machine *m, struct copse_err *err
 
 copse_status copse_cuda_lanes_open(struct copse_cuda_machine *m, struct copse_err *err) {
   copse_on_device here(m->sites[0].device);
+  copse_cuda_lanes_close(m); /* of an attempt that failed elsewhere */
   COPSE_CUDA(cudaEventCreateWithFlags(&m->computed, cudaEventDisableTiming));
   for (cudaEvent_t &arrived : m->arrived)
     COPSE_CUDA(cudaEventCreateWithFlags(&arrived, cudaEventDisableTiming));
@@ -62,29 +63,40 @@ void copse_cuda_lanes_close(struct copse_cuda_machine *m) {
     free(side);
   }
   if (m->computed) (void)cudaEventDestroy(m->computed);
-  for (cudaEvent_t arrived : m->arrived)
+  m->computed = NULL;
+  for (cudaEvent_t &arrived : m->arrived) {
     if (arrived) (void)cudaEventDestroy(arrived);
+    arrived = NULL;
+  }
+}
+
+/* The capture that a stream is in. */
+struct capture {
+  cudaStreamCaptureStatus status;
+  unsigned long long id;
+};
+
+/* A stream that can't be asked, since others are captured, isn't itself. */
+static struct capture capture_of(cudaStream_t stream) {
+  struct capture it = {cudaStreamCaptureStatusNone, 0};
+  if (cudaStreamGetCaptureInfo(stream, &it.status, &it.id) == cudaSuccess) return it;
+  (void)cudaGetLastError();
+  return {cudaStreamCaptureStatusNone, 0};
 }
 
 /* Whether a stream of ours can go where the caller's is: a stream that has followed into a capture
  * stays there until the capture ends, and must not be used for anything else. */
-static bool can_follow(cudaStream_t side, cudaStreamCaptureStatus status, unsigned long long id) {
-  cudaStreamCaptureStatus own = cudaStreamCaptureStatusNone;
-  unsigned long long own_id = 0;
-  if (cudaStreamGetCaptureInfo(side, &own, &own_id) != cudaSuccess) {
-    (void)cudaGetLastError();
-    return false;
-  }
-  return own == cudaStreamCaptureStatusNone || (own == status && own_id == id);
+static bool can_follow(cudaStream_t side, const struct capture *capture) {
+  struct capture own = capture_of(side);
+  return own.status == cudaStreamCaptureStatusNone ||
+         (own.status == capture->status && own.id == capture->id);
 }
 
 static copse_status find_side(struct copse_cuda_machine *m, cudaStream_t stream,
                               cudaStream_t *out, struct copse_err *err) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  unsigned long long id = 0;
-  COPSE_CUDA(cudaStreamGetCaptureInfo(stream, &status, &id));
+  const struct capture capture = capture_of(stream);
   struct copse_side_stream *side = m->sides;
-  while (side && !can_follow(side->stream, status, id)) side = side->next;
+  while (side && !can_follow(side->stream, &capture)) side = side->next;
   if (!side) {
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     (void)cudaThreadExchangeStreamCaptureMode(&mode);
@@ -105,7 +117,8 @@ copse_status copse_cuda_count_lanes(const struct copse_cuda_machine *m,
   const struct copse_site *site = &m->sites[0];
   uint32_t room = 0;
   *n_lanes = 1;
-  if (!p->split || site->n_multiprocessors <= NCCL_MOST_BLOCKS) return COPSE_OK;
+  if (!p->split || p->plan->header.max_bytes < copse_cuda_lanes_bytes) return COPSE_OK;
+  if (site->n_multiprocessors <= NCCL_MOST_BLOCKS) return COPSE_OK;
   COPSE_CHECK(copse_cuda_room(p->plan, site->device, site->n_multiprocessors - NCCL_MOST_BLOCKS,
                               p->sites[0].n_threads, &room, err));
   if (p->sites[0].n_blocks <= room) *n_lanes = COPSE_CUDA_LANES;
@@ -147,8 +160,8 @@ static copse_status send_messages(struct rounds_launch *launch, uint32_t lane, u
     COPSE_CUDA(cudaEventRecord(m->computed, launch->stream));
     COPSE_CUDA(cudaStreamWaitEvent(launch->side, m->computed, 0));
   }
-  COPSE_CHECK(copse_cuda_exchange(m, launch->plan, launch->it->rounds, round, lane, launch->args,
-                                  launch->side, err));
+  const struct copse_cuda_stage stage = {launch->it->rounds, round, lane};
+  COPSE_CHECK(copse_cuda_exchange(m, launch->plan, &stage, launch->args, launch->side, err));
   if (!beside) return COPSE_OK;
   COPSE_CUDA(cudaEventRecord(m->arrived[lane], launch->side));
   launch->underway[lane] = true;

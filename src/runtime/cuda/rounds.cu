@@ -87,18 +87,19 @@ static copse_status move_message(const struct copse_cuda_machine *m,
 }
 
 copse_status copse_cuda_exchange(struct copse_cuda_machine *m, const struct copse_cuda_plan *p,
-                                 const struct copse_rounds *rounds, uint32_t round, uint32_t lane,
+                                 const struct copse_cuda_stage *stage,
                                  const struct copse_launch_args *args, cudaStream_t stream,
                                  struct copse_err *err) {
-  const size_t first = rounds->first_message[round], end = rounds->first_message[round + 1];
+  const struct copse_rounds *rounds = stage->rounds;
+  const size_t first = rounds->first_message[stage->round],
+               end = rounds->first_message[stage->round + 1];
   const uint32_t own = m->first_local;
   struct copse_rank_memory memory[COPSE_CUDA_MAX_RANKS];
   struct copse_view view;
-  if (first == end) return COPSE_OK;
   memset(memory, 0, sizeof memory);
   memory[own].output = args->buffers[own].output;
   memory[own].scratch =
-      p->arenas[own] + copse_lane_offset(&p->shape, lane) + p->shape.signals_bytes;
+      p->arenas[own] + copse_lane_offset(&p->shape, stage->lane) + p->shape.signals_bytes;
   memset(&view, 0, sizeof view);
   view.pieces = p->plan->pieces;
   view.extents = p->plan->header.n_extents > 0 ? p->plan->extents : NULL;

@@ -146,7 +146,9 @@ copse_status copse_cuda_watch_open(struct copse_cuda_machine *m, struct copse_er
     return COPSE_OK;
   }
   m->links = own;
-  return copse_cuda_agree(m, start(m, err), err);
+  copse_status status = copse_cuda_agree(m, start(m, err), err);
+  if (status != COPSE_OK) copse_cuda_watch_close(m);
+  return status;
 }
 
 void copse_cuda_watch_close(struct copse_cuda_machine *m) {
@@ -162,6 +164,7 @@ void copse_cuda_watch_close(struct copse_cuda_machine *m) {
   bool broken = m->control && m->control->leave != COPSE_LEAVE_NOT;
   if (m->links.own && !(watch && watch->aborted))
     (void)(broken ? m->links.abort(m->links.comm) : m->links.destroy(m->links.comm));
+  m->links.own = false;
   if (!watch) return;
   pthread_cond_destroy(&watch->changed);
   pthread_mutex_destroy(&watch->lock);

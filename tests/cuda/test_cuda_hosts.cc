@@ -160,7 +160,7 @@ static void configure(const char *what) {
   copse_emulated_configure(&config);
   copse_cuda_threads = 3;
   copse_cuda_staging_bytes = 1024;
-  copse_cuda_lanes_bytes = 1500; /* some messages move whole, some in parts */
+  copse_cuda_lanes_bytes = 150; /* some messages move whole, some in parts of a chunk and more */
   if (takes_room(what)) stand_in_take_blocks(64);
   if (strcmp(what, "beside") != 0) return;
   copse_cuda_lanes_bytes = 0;

@@ -87,7 +87,7 @@ __device__ static inline void copse_thread_enter(const struct copse_launch_args 
   self->block = block;
   self->epoch = copse_next_epoch(plan.epochs[self->work.worker]);
   self->left = self->waited = self->wrote = false;
-  self->kept = args.shape.n_chunks == 1 && self->work.n_ops <= COPSE_KEPT_OPS &&
+  self->kept = args.shape.of_chunks == 1 && self->work.n_ops <= COPSE_KEPT_OPS &&
                self->work.n_operands <= COPSE_KEPT_PLACES;
   self->turn = 0;
   for (uint32_t r = threadIdx.x; plan.words && r < plan.n_ranks; r += blockDim.x)

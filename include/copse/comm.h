@@ -26,6 +26,10 @@
  * make the same calls in the same order; a call that differs is refused on every rank that can
  * see it.
  *
+ * Beside NCCL. Calls of a communicator and calls of NCCL, also on the communicator that it was made
+ * from, are ordered by nobody but the caller: on one stream or by events, alike at all ranks, as
+ * NCCL wants it for several of its own communicators.
+ *
  * Ranks of one process. A collective starts when all its ranks have called: from a thread each, or
  * from one thread between copse_group_start and copse_group_end. Several ranks may name the same
  * GPU ("virtual ranks"): they run in one kernel.
@@ -114,10 +118,12 @@ COPSE_API copse_status copse_comm_init_rank(copse_comm **comm, int n_ranks, int 
  * libnccl.so.2. Collective over the NCCL communicator, which must outlive this one.
  *
  * Ranks may be on several hosts (told apart by name and boot of the kernel): within a host they
- * reach each other's memory, between hosts what a plan moves goes by ncclSend and ncclRecv of that
- * communicator, on the call's stream, under NCCL's rules for the order of calls. Then low-latency
- * plans are COPSE_UNSUPPORTED to add, copse_all_to_all_v is at the call, and a wait for a message
- * of another host has no time limit: copse_comm_abort doesn't end it, but ncclCommAbort does.
+ * reach each other's memory, between hosts what a plan moves goes by ncclSend and ncclRecv, ordered
+ * by the call's stream; from NCCL 2.18 on over a communicator that ncclCommSplit makes of that one.
+ * Then low-latency plans are COPSE_UNSUPPORTED to add, and copse_all_to_all_v is at the call. A wait
+ * for a message of another host ends with COPSE_TIMEOUT after twice the time limit, or a few seconds
+ * after copse_comm_abort, and with COPSE_DEVICE where NCCL reports a failure. With an older NCCL it
+ * has no limit, and only ncclCommAbort ends it.
  */
 COPSE_API copse_status copse_comm_init_nccl(copse_comm **comm, void *nccl_comm) COPSE_CHECKED;
 
@@ -145,7 +151,8 @@ COPSE_API int copse_comm_user_rank(const copse_comm *comm);
 COPSE_API int copse_comm_device(const copse_comm *comm); /* COPSE_DEVICE_CPU: the CPU */
 
 /* How long a rank waits for another within a collective, and on the CPU for another's call,
- * before it says COPSE_TIMEOUT. Seconds, > 0; default 600. For the whole clique. */
+ * before it says COPSE_TIMEOUT (between hosts see copse_comm_init_nccl). Seconds, > 0; default
+ * 600. For the whole clique. */
 COPSE_API copse_status copse_comm_set_timeout(copse_comm *comm, double seconds);
 
 /* ---- plans ---------------------------------------------------------------------------- */
@@ -163,8 +170,8 @@ COPSE_API copse_status copse_comm_add_plan(copse_comm *comm, const copse_plan *p
 /*
  * Adds every plan file (*.plan) of a folder that is for this number of ranks, in order of name;
  * NULL: the folder that the environment variable COPSE_PLAN_DIR names. Plans for other numbers of
- * ranks and alltoalls by demand are passed over. *n_loaded (may be NULL) gets how many; none is
- * no error. After an error (a damaged file, a plan that doesn't fit the GPU) none is added. The
+ * ranks and alltoalls by demand are passed over, and on GPUs of several hosts those of the
+ * low-latency protocol. *n_loaded (may be NULL) gets how many; none is no error. After an error (a damaged file, a plan that doesn't fit the GPU) none is added. The
  * communicator owns them. Else as copse_comm_add_plan.
  */
 COPSE_API copse_status copse_comm_load_plans(copse_comm *comm, const char *folder,

@@ -3,7 +3,7 @@
  *
  * In a round every worker runs from one cursor to another; then all data that were written for
  * other hosts in the round move, as messages between pairs of ranks; then the next round. A
- * rank's rounds and messages follow each other in one stream. Nothing waits or signals between
+ * launch's rounds and messages follow each other at a rank, as in one stream. Nothing waits or signals between
  * hosts: the cut lets a worker pass a WAIT for another host's SIGNAL only in a later round than
  * that in which the SIGNAL is passed. Within a host all is as in any launch.
  *
@@ -92,8 +92,12 @@ void copse_rounds_free(struct copse_rounds *rounds);
 /* Whether a worker of `rounds` does anything in the round. */
 bool copse_rounds_moves(const struct copse_rounds *rounds, uint32_t round);
 
-/* The same shape in n chunks or a few more: the next number of three binary digits, so that few
- * different ones are ever cut. Results don't depend on it. */
-void copse_rounds_shape(struct copse_shape *shape);
+/*
+ * A message may move in parts, each a launch of its own: of all pieces' chunks an equal number.
+ * The same shape for the first of n_parts; the next part's first_chunk is n_chunks more. That is
+ * as many chunks as they need, rounded up to a number of three binary digits, so that few
+ * different ones are ever cut. Results don't depend on it.
+ */
+void copse_rounds_shape(struct copse_shape *shape, uint32_t n_parts);
 
 #endif

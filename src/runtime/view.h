@@ -61,7 +61,7 @@ COPSE_HD static inline struct copse_span copse_view_piece(const struct copse_vie
 /* The part of a piece that is chunk c. */
 COPSE_HD static inline struct copse_span copse_view_chunk(const struct copse_view *view,
                                                           uint32_t piece, uint32_t c) {
-  return copse_chunk_span(copse_view_piece(view, piece), c, view->shape.n_chunks, view->shape.unit);
+  return copse_shape_chunk(&view->shape, copse_view_piece(view, piece), c);
 }
 
 /* Bytes from the start of a rank's scratch to a region's slot for chunk c. */

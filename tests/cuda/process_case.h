@@ -9,7 +9,7 @@
 
 #include "cuda/device_case.h"
 
-enum { MAX_PROCESSES = 4, MAX_GATHER = 1 << 16, MAX_RING = 1 << 12 };
+enum { MAX_PROCESSES = 8, MAX_GATHER = 1 << 16, MAX_RING = 1 << 12 };
 
 /* Bytes on their way from one rank to another. */
 struct meeting_ring {

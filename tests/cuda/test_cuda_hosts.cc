@@ -1,168 +1,25 @@
 /*
  * Ranks on several hosts, one per process on emulated GPUs: links within a host by CUDA IPC, links
- * between hosts by NCCL. This program has an NCCL of its own, which copse finds as it would find
- * the job's: messages are host functions in their stream and go through memory that the processes
- * share, a few kilobytes at a time. The modes name which rank is where: "0011" are two hosts of
+ * between hosts by a stand-in for NCCL. The modes name which rank is where: "0011" are two hosts of
  * two; behind a point stands what is tried.
  */
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
-#include <vector>
-
-#include "cuda/process_case.h"
+#include "cuda/stand_in_nccl.h"
 #include "emulation/emulation.h"
 #include "runtime/cuda/cuda_machine.h"
 #include "runtime/cuda/nccl_bootstrap.h"
 
 extern "C" {
+#include "codegen/lower.h"
+#include "support/fabric.h"
 #include "support/support.h"
 }
 
-/* ---- an NCCL ----------------------------------------------------------------------------- */
-
-#define NCCL extern "C" __attribute__((visibility("default"), used))
-
-struct message {
-  bool sends;
-  unsigned char *at;
-  size_t count;
-  int peer;
-  unsigned char header[8]; /* the count, before the bytes: sizes must match */
-  size_t moved;            /* of header and bytes */
-};
-
-/* What moves at once, in the stream. Graphs come back to it, so it lives until the end. */
-struct group {
-  struct meeting *meeting;
-  cudaStream_t stream;
-  std::vector<message> messages;
-};
-
-static std::vector<group *> all_groups;
-static group *open_group;
-
-/* As many bytes as there are, or is room for. */
-static bool advance(struct meeting *m, message *it) {
-  meeting_ring *ring =
-      it->sends ? &m->place->rings[m->rank][it->peer] : &m->place->rings[it->peer][m->rank];
-  uint64_t put = __atomic_load_n(&ring->put, __ATOMIC_ACQUIRE);
-  uint64_t taken = __atomic_load_n(&ring->taken, __ATOMIC_ACQUIRE);
-  uint64_t n = it->sends ? MAX_RING - (put - taken) : put - taken;
-  size_t left = sizeof it->header + it->count - it->moved;
-  if (n > left) n = left;
-  for (uint64_t i = 0; i < n; i++, it->moved++) {
-    unsigned char *own = it->moved < sizeof it->header ? &it->header[it->moved]
-                                                       : &it->at[it->moved - sizeof it->header];
-    unsigned char *there = &ring->bytes[(it->sends ? put : taken) % MAX_RING];
-    if (it->sends)
-      *there = *own, put++;
-    else
-      *own = *there, taken++;
-    if (it->sends || it->moved + 1 != sizeof it->header) continue;
-    uint64_t count;
-    memcpy(&count, it->header, sizeof count);
-    DEVICE_ASSERT(count == it->count, "rank %d: %llu bytes from rank %d, it expects %zu", m->rank,
-                  (unsigned long long)count, it->peer, it->count);
-  }
-  __atomic_store_n(it->sends ? &ring->put : &ring->taken, it->sends ? put : taken,
-                   __ATOMIC_RELEASE);
-  return n > 0;
-}
-
-static double seconds_now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* All at once, but between two ranks one way one after the other. */
-static void move_group(void *data) {
-  group *g = (group *)data;
-  double since = seconds_now();
-  usleep((unsigned)(getpid() * 7919 + (int)g->messages.size() * 104729) % 300);
-  for (message &it : g->messages) {
-    uint64_t count = it.count;
-    memcpy(it.header, &count, sizeof count);
-    it.moved = 0;
-  }
-  for (bool done = false; !done;) {
-    bool moved = false, busy[2][MAX_PROCESSES] = {};
-    done = true;
-    for (message &it : g->messages) {
-      if (it.moved == sizeof it.header + it.count || busy[it.sends][it.peer]) continue;
-      moved = advance(g->meeting, &it) || moved;
-      busy[it.sends][it.peer] = it.moved < sizeof it.header + it.count;
-      done = done && !busy[it.sends][it.peer];
-    }
-    if (moved)
-      since = seconds_now();
-    else if (!done)
-      usleep(50);
-    DEVICE_ASSERT(seconds_now() - since < 60, "rank %d: a message never comes or is never taken",
-                  g->meeting->rank);
-  }
-}
-
-NCCL int ncclCommCount(void *comm, int *count) {
-  *count = ((struct meeting *)comm)->n;
-  return 0;
-}
-
-NCCL int ncclCommUserRank(void *comm, int *rank) {
-  *rank = ((struct meeting *)comm)->rank;
-  return 0;
-}
-
-NCCL int ncclCommCuDevice(void *, int *device) {
-  *device = 0;
-  return 0;
-}
-
-NCCL const char *ncclGetErrorString(int) { return "a failure"; }
-
-NCCL int ncclAllGather(const void *send, void *recv, size_t count, int type, void *comm,
-                       cudaStream_t stream) {
-  if (type != COPSE_NCCL_UINT8 || cudaStreamSynchronize(stream) != cudaSuccess) return 1;
-  return meeting_all_gather(comm, send, recv, count) == COPSE_OK ? 0 : 1;
-}
-
-NCCL int ncclGroupStart(void) {
-  if (open_group) return 1;
-  open_group = new group{};
-  return 0;
-}
-
-static int add_message(bool sends, void *at, size_t count, int type, int peer, void *comm,
-                       cudaStream_t stream) {
-  struct meeting *m = (struct meeting *)comm;
-  if (!open_group || type != COPSE_NCCL_UINT8 || peer < 0 || peer >= m->n || peer == m->rank)
-    return 1;
-  open_group->meeting = m;
-  open_group->stream = stream;
-  open_group->messages.push_back(message{sends, (unsigned char *)at, count, peer, {}, 0});
-  return 0;
-}
-
-NCCL int ncclSend(const void *from, size_t count, int type, int peer, void *comm,
-                  cudaStream_t stream) {
-  return add_message(true, (unsigned char *)(uintptr_t)from, count, type, peer, comm, stream);
-}
-
-NCCL int ncclRecv(void *to, size_t count, int type, int peer, void *comm, cudaStream_t stream) {
-  return add_message(false, to, count, type, peer, comm, stream);
-}
-
-NCCL int ncclGroupEnd(void) {
-  group *g = open_group;
-  if (!g) return 1;
-  open_group = NULL;
-  all_groups.push_back(g);
-  return cudaLaunchHostFunc(g->stream, move_group, g) == cudaSuccess ? 0 : 1;
-}
-
 /* ---- one rank ---------------------------------------------------------------------------- */
+
+#define API_OK(call) DEVICE_ASSERT((call) == COPSE_OK, "%s: %s", #call, copse_last_error())
 
 static const uint64_t room = 64 << 10;
 
@@ -182,6 +39,41 @@ static void outlive(struct process *p, unsigned char *buffer) {
       "rank %d: %s: %s", p->meeting.rank, copse_status_string(status), err.text);
 }
 
+/* Rank 2 leaves the job before a call. Rank 1 has messages from it, rank 3 shares its host, and
+ * rank 0 hears of it from rank 1, or runs out of patience first. */
+static void miss(struct process *p, unsigned char *buffer) {
+  struct copse_err err = COPSE_ERR_INIT;
+  if (p->meeting.rank == 2) _exit(0);
+  copse_cuda_machine.set_timeout(p->machine, 0.5);
+  const struct copse_data data = process_data(p, 500, 1);
+  COPSE_SUCCEEDS(process_launch(p, &data, buffer, buffer + room, &err), &err);
+  copse_status status = copse_cuda_machine.finish(p->machine, &err);
+  DEVICE_ASSERT(status == COPSE_TIMEOUT, "%s: %s", copse_status_string(status), err.text);
+  DEVICE_ASSERT(p->meeting.rank == 1
+                    ? strstr(err.text, "rank 1 waited over 1 s for messages between hosts") &&
+                          strstr(err.text, "may be gone: 2")
+                    : strstr(err.text, "waited over 0.5 s for rank") != NULL,
+                "rank %d: %s", p->meeting.rank, err.text);
+  if (p->meeting.rank == 1) DEVICE_ASSERT(stand_in_aborted() == 1, "nothing was aborted");
+  err = COPSE_ERR_INIT;
+  status = process_launch(p, &data, buffer, buffer + room, &err);
+  DEVICE_ASSERT(status == COPSE_TIMEOUT, "%s", copse_status_string(status));
+}
+
+/* NCCL knows by itself that something is wrong, and nobody need wait. */
+static void hear_of_failure(struct process *p, unsigned char *buffer) {
+  struct copse_err err = COPSE_ERR_INIT;
+  copse_status status = COPSE_OK;
+  if (p->meeting.rank == 2) _exit(0);
+  copse_cuda_machine.set_timeout(p->machine, 60);
+  const struct copse_data data = process_data(p, 500, 1);
+  COPSE_SUCCEEDS(process_launch(p, &data, buffer, buffer + room, &err), &err);
+  stand_in_report(6);
+  status = copse_cuda_machine.finish(p->machine, &err);
+  DEVICE_ASSERT(status == COPSE_DEVICE && strstr(err.text, "joins the hosts: a failure"), "%s: %s",
+                copse_status_string(status), err.text);
+}
+
 static void refuse_uneven(struct process *p, unsigned char *buffer) {
   struct copse_err err = COPSE_ERR_INIT;
   const uint64_t counts[MAX_PROCESSES * MAX_PROCESSES] = {0};
@@ -198,12 +90,91 @@ static void refuse_uneven(struct process *p, unsigned char *buffer) {
                 err.text);
 }
 
-static void check_calls(struct process *p, bool graphs, unsigned char *buffer) {
-  static const uint64_t counts[] = {1, 100, 1023, 3000};
-  for (uint64_t i = 0; i < 8; i++) {
+/* Modes in which messages take room on the GPU, as a kernel of NCCL's does. */
+static bool takes_room(const char *what) {
+  return strcmp(what, "crowded") == 0 || strcmp(what, "tight") == 0;
+}
+
+static void check_calls(struct process *p, const char *what, unsigned char *buffer) {
+  const uint64_t counts[] = {1, 100, 1023, p->meeting.n > 4 ? 2000u : 3000u};
+  const bool graphs = strcmp(what, "graphs") == 0, beside = strcmp(what, "beside") == 0;
+  const bool slow = takes_room(what); /* a thread for each of NCCL's blocks */
+  for (uint64_t i = beside || slow ? 4 : 0; i < (slow ? 5 : 8); i++) {
     const struct process_call call = {counts[i / 2], i, !graphs && i % 2 == 1, graphs ? 3 : 0};
     process_check(p, &call, buffer, room);
   }
+}
+
+/* COPSE_PLAN_DIR has a plan and one of packets: see write_folder. */
+static void check_folder(struct stand_in_comm *nccl) {
+  copse_comm *comm;
+  copse_plan *packets;
+  char path[96];
+  int n_loaded;
+  snprintf(path, sizeof path, "%s/0.plan", getenv("COPSE_PLAN_DIR"));
+  API_OK(copse_plan_load(path, &packets));
+  API_OK(copse_comm_init_nccl(&comm, nccl));
+  API_OK(copse_comm_load_plans(comm, NULL, &n_loaded));
+  DEVICE_ASSERT(n_loaded == 1, "%d plans", n_loaded);
+  DEVICE_ASSERT(copse_comm_add_plan(comm, packets) == COPSE_UNSUPPORTED &&
+                    strstr(copse_last_error(), "packets can't cross hosts"),
+                "%s", copse_last_error());
+  API_OK(copse_comm_destroy(comm));
+  copse_plan_free(packets);
+}
+
+/* Two graphs are captured at the same time, and a call is made while they are. */
+static void check_open_captures(struct process *p, unsigned char *buffer) {
+  const struct copse_data data = process_data(p, 1000, 2);
+  struct copse_err err = COPSE_ERR_INIT;
+  cudaStream_t streams[2] = {p->stream, NULL}, own = p->stream;
+  cudaGraph_t graphs[2];
+  CUDA_OK(cudaStreamCreateWithFlags(&streams[1], cudaStreamNonBlocking));
+  for (cudaStream_t stream : streams)
+    CUDA_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+  for (int i = 0; i < 4; i++) {
+    p->stream = streams[i % 2];
+    COPSE_SUCCEEDS(process_launch(p, &data, buffer, buffer + room, &err), &err);
+  }
+  CUDA_OK(cudaStreamCreateWithFlags(&p->stream, cudaStreamNonBlocking));
+  const struct process_call call = {1000, 3, false, 0};
+  process_check(p, &call, buffer, room);
+  CUDA_OK(cudaStreamDestroy(p->stream));
+  p->stream = own;
+  for (int i = 0; i < 2; i++) {
+    cudaGraphExec_t exec;
+    CUDA_OK(cudaStreamEndCapture(streams[i], &graphs[i]));
+    CUDA_OK(cudaGraphInstantiate(&exec, graphs[i], 0));
+    CUDA_OK(cudaGraphLaunch(exec, streams[i]));
+    CUDA_OK(cudaStreamSynchronize(streams[i]));
+    CUDA_OK(cudaGraphExecDestroy(exec));
+    CUDA_OK(cudaGraphDestroy(graphs[i]));
+  }
+  CUDA_OK(cudaStreamDestroy(streams[1]));
+}
+
+/* Beside the plan's blocks (three or so to a multiprocessor) there is room for NCCL's, or not. */
+static void configure(const char *what) {
+  copse_emulated_config config = copse_emulated_defaults();
+  config.multiprocessors = strcmp(what, "tight") == 0 ? 64 : 68;
+  copse_emulated_configure(&config);
+  copse_cuda_threads = 3;
+  copse_cuda_staging_bytes = 1024;
+  copse_cuda_lanes_bytes = 150; /* some messages move whole, some in parts of a chunk and more */
+  if (takes_room(what)) stand_in_take_blocks(64);
+  if (strcmp(what, "beside") != 0) return;
+  copse_cuda_lanes_bytes = 0;
+  copse_cuda_staging_bytes = 1 << 20; /* parts would be too short for chunks */
+  stand_in_wait_for_kernels();
+}
+
+static void check_lanes(const struct process *p, copse_collective collective, const char *what) {
+  const struct copse_cuda_plan *plan = (const struct copse_cuda_plan *)p->prepared;
+  const uint32_t expected = !plan->split || strcmp(what, "tight") == 0 ? 1 : COPSE_CUDA_LANES;
+  DEVICE_ASSERT(plan->n_lanes == expected, "%u lanes, not %u", plan->n_lanes, expected);
+  if (strcmp(what, "beside") != 0 || copse_collective_rooted(collective)) return;
+  DEVICE_ASSERT(stand_in_waited() >= 4, "rank %d: %d times a kernel has begun beside messages",
+                p->meeting.rank, stand_in_waited());
 }
 
 static void run_rank(struct meeting meeting, copse_collective collective, const char *mode) {
@@ -214,27 +185,38 @@ static void run_rank(struct meeting meeting, copse_collective collective, const 
   const char *what = strchr(mode, '.') + 1;
   memset(&p, 0, sizeof p);
   p.meeting = meeting;
-  copse_cuda_threads = 3;
-  copse_cuda_staging_bytes = 1024;
+  struct stand_in_comm comm = {&p.meeting, false};
+  if (strcmp(what, "old") == 0) stand_in_set_version(21700);
+  configure(what);
   copse_cuda_host = 1 + (uint64_t)(mode[meeting.rank] - '0');
-  COPSE_SUCCEEDS(copse_nccl_bootstrap_new(&p.meeting, &n, &rank, &device, &bootstrap, &err), &err);
-  const bool dies = strcmp(what, "dies") == 0;
-  const struct pb_options chain = {1, 1, 2, 3, 512, 64};
-  process_open(&p, collective, dies ? chain : PROCESS_TREES, &bootstrap);
+  COPSE_SUCCEEDS(copse_nccl_bootstrap_new(&comm, &n, &rank, &device, &bootstrap, &err), &err);
+  const bool dies = strcmp(what, "dies") == 0 || strcmp(what, "misses") == 0 ||
+                    strcmp(what, "fails") == 0;
+  struct pb_options trees = PROCESS_TREES;
+  if (dies) trees = {1, 1, 2, 3, 512, 64};
+  if (n > 4) trees.n_trees = 1;
+  process_open(&p, collective, trees, &bootstrap);
   unsigned char *memory;
   void *handle = NULL;
   CUDA_OK(cudaMalloc((void **)&memory, 2 * room + 512));
   unsigned char *buffer = memory + 256;
   if (strcmp(what, "registered") == 0)
     COPSE_SUCCEEDS(copse_cuda_machine.add_buffer(p.machine, 0, buffer, room, &handle, &err), &err);
-  check_calls(&p, strcmp(what, "graphs") == 0, buffer);
+  check_calls(&p, what, buffer);
+  if (strcmp(what, "graphs") == 0) check_open_captures(&p, buffer);
+  check_lanes(&p, collective, what);
+  if (strcmp(what, "folder") == 0) check_folder(&comm);
   if (collective == COPSE_ALLTOALL && strpbrk(mode, "12")) refuse_uneven(&p, buffer);
-  if (dies) outlive(&p, buffer);
+  if (strcmp(what, "dies") == 0) outlive(&p, buffer);
+  if (strcmp(what, "misses") == 0) miss(&p, buffer);
+  if (strcmp(what, "fails") == 0) hear_of_failure(&p, buffer);
+  DEVICE_ASSERT(stand_in_alive() <= (strcmp(what, "old") != 0), "an NCCL without splits");
   if (handle) COPSE_SUCCEEDS(copse_cuda_machine.remove_buffer(p.machine, 0, handle, &err), &err);
   process_close(&p);
   copse_nccl_bootstrap_free(&bootstrap);
   CUDA_OK(cudaFree(memory));
-  for (group *g : all_groups) delete g;
+  DEVICE_ASSERT(stand_in_alive() == 0, "a communicator of NCCL is left");
+  stand_in_free();
   DEVICE_ASSERT(copse_emulated_misuses() == 0, "CUDA was misused");
   DEVICE_ASSERT(copse_emulated_leaks() == 0, "something leaks");
 }
@@ -242,7 +224,7 @@ static void run_rank(struct meeting meeting, copse_collective collective, const 
 /* ---- all ranks ------------------------------------------------------------------------------ */
 
 static void run_hosts(copse_collective collective, const char *hosts, const char *what) {
-  char mode[16];
+  char mode[24];
   snprintf(mode, sizeof mode, "%s.%s", hosts, what);
   processes_run(collective, mode, (int)strlen(hosts));
 }
@@ -259,7 +241,56 @@ START_TEST(one_host_after_all) { run_hosts((copse_collective)_i, "000", "staged"
 END_TEST
 START_TEST(graphs_are_captured_at_first_use) { run_hosts((copse_collective)_i, "0011", "graphs"); }
 END_TEST
+START_TEST(two_hosts_of_four) { run_hosts((copse_collective)_i, "00001111", "staged"); }
+END_TEST
+START_TEST(three_hosts_of_two) { run_hosts((copse_collective)_i, "001122", "registered"); }
+END_TEST
+START_TEST(four_hosts_of_two) { run_hosts((copse_collective)_i, "00112233", "staged"); }
+END_TEST
+START_TEST(kernels_run_beside_messages) { run_hosts((copse_collective)_i, "0011", "beside"); }
+END_TEST
+START_TEST(kernels_have_room_beside_messages) { run_hosts((copse_collective)_i, "0011", "crowded"); }
+END_TEST
+START_TEST(without_room_they_take_turns) { run_hosts((copse_collective)_i, "0011", "tight"); }
+END_TEST
+static void write_folder(const char *folder) {
+  struct copse_schedule *schedule = copse_test_star(4, COPSE_ALLREDUCE);
+  for (int i = 0; i < 2; i++) {
+    struct copse_err err = COPSE_ERR_INIT;
+    struct copse_lower_options options;
+    struct copse_plan *plan;
+    char path[96];
+    memset(&options, 0, sizeof options);
+    options.low_latency = i == 0;
+    options.max_bytes = i == 0 ? 4096 : 0;
+    ASSERT_OK(copse_lower_schedule(schedule, &options, &plan, &err), &err);
+    snprintf(path, sizeof path, "%s/%d.plan", folder, i);
+    ck_assert_int_eq(copse_plan_write(plan, path), COPSE_OK);
+    copse_plan_release(plan);
+  }
+  copse_schedule_release(schedule);
+}
+
+START_TEST(a_folders_packets_are_passed_over) {
+  char folder[] = "/tmp/copse-hosts-XXXXXX", command[64];
+  ck_assert_ptr_nonnull(mkdtemp(folder));
+  write_folder(folder);
+  setenv("COPSE_PLAN_DIR", folder, 1);
+  run_hosts(COPSE_ALLREDUCE, "0011", "folder");
+  snprintf(command, sizeof command, "rm -rf %s", folder);
+  ck_assert_int_eq(system(command), 0);
+}
+END_TEST
 START_TEST(other_hosts_hear_of_a_rank_that_dies) { run_hosts(COPSE_ALLREDUCE, "0011", "dies"); }
+END_TEST
+
+START_TEST(a_message_that_never_comes_ends_the_wait) {
+  run_hosts(COPSE_ALLREDUCE, "0011", "misses");
+}
+END_TEST
+START_TEST(what_nccl_knows_ends_the_wait) { run_hosts(COPSE_ALLREDUCE, "0011", "fails"); }
+END_TEST
+START_TEST(an_older_nccl_does) { run_hosts((copse_collective)_i, "001", "old"); }
 END_TEST
 
 int main(int argc, char **argv) {
@@ -270,14 +301,27 @@ int main(int argc, char **argv) {
   }
   Suite *suite = suite_create("cuda/hosts");
   TCase *tc = tcase_create("hosts");
+  TCase *lanes = tcase_create("lanes");
   tcase_set_timeout(tc, 150);
+  tcase_set_timeout(lanes, 150);
   tcase_add_loop_test(tc, two_hosts_of_two, 0, COPSE_N_COLLECTIVES);
   tcase_add_loop_test(tc, one_rank_and_three, 0, COPSE_N_COLLECTIVES);
   tcase_add_loop_test(tc, three_hosts_and_ranks_in_no_order, 0, COPSE_N_COLLECTIVES);
   tcase_add_loop_test(tc, a_host_for_each_rank, 0, COPSE_N_COLLECTIVES);
   tcase_add_loop_test(tc, one_host_after_all, 0, COPSE_N_COLLECTIVES);
   tcase_add_loop_test(tc, graphs_are_captured_at_first_use, 0, COPSE_N_COLLECTIVES);
+  tcase_add_loop_test(tc, two_hosts_of_four, 0, COPSE_N_COLLECTIVES);
+  tcase_add_loop_test(tc, three_hosts_of_two, 0, COPSE_N_COLLECTIVES);
+  tcase_add_loop_test(tc, four_hosts_of_two, 0, COPSE_N_COLLECTIVES);
+  tcase_add_loop_test(lanes, kernels_run_beside_messages, 0, COPSE_N_COLLECTIVES);
+  tcase_add_loop_test(lanes, kernels_have_room_beside_messages, 0, 3);
+  tcase_add_loop_test(lanes, without_room_they_take_turns, 0, 3);
+  tcase_add_test(tc, a_folders_packets_are_passed_over);
   tcase_add_test(tc, other_hosts_hear_of_a_rank_that_dies);
+  tcase_add_test(tc, a_message_that_never_comes_ends_the_wait);
+  tcase_add_test(tc, what_nccl_knows_ends_the_wait);
+  tcase_add_loop_test(tc, an_older_nccl_does, 0, 2);
   suite_add_tcase(suite, tc);
+  suite_add_tcase(suite, lanes);
   return copse_test_run(suite);
 }

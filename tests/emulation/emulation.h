@@ -35,4 +35,9 @@ void copse_emulated_fail(const char *function, int nth, cudaError_t error);
  * counts to. */
 int copse_emulated_calls(void);
 
+/* How many kernels have been launched or captured, and how many have begun: each that was launched
+ * once, a captured one with every launch of its graph. */
+int copse_emulated_kernels_launched(void);
+int copse_emulated_kernels_begun(void);
+
 #endif

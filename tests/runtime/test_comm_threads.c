@@ -342,9 +342,18 @@ static copse_status fake_remove(void *machine, uint32_t local_rank, void *handle
   return COPSE_OK;
 }
 
+/* Called for plans of folders only. */
+static copse_status fake_passes_over(void *machine, const struct copse_plan *plan, const char **why,
+                                     struct copse_err *err) {
+  (void)machine, (void)err;
+  *why = plan->header.collective == COPSE_BROADCAST ? "nobody needs it" : NULL;
+  return COPSE_OK;
+}
+
 static const struct copse_machine_ops fake_machine = {
     fake_new,  fake_free,  fake_prepare,     fake_launch, fake_finish,
-    fake_poll, fake_abort, fake_set_timeout, fake_add,    fake_remove};
+    fake_poll, fake_abort, fake_set_timeout, fake_add,    fake_remove,
+    fake_passes_over};
 
 static const int gpus[N] = {0, 0, 0, 0};
 
@@ -578,6 +587,10 @@ static void *load_folder(void *context) {
   pthread_barrier_wait(&barrier);
   COMM_OK(copse_comm_load_plans(comm, folder, &n));
   ck_assert_int_eq(n, 2);
+  COMM_OK(copse_comm_find_plan(comm, COPSE_BROADCAST, 0, 1, COPSE_FLOAT, &plan));
+  ck_assert_ptr_null(plan);
+  COMM_OK(copse_comm_find_plan(comm, COPSE_REDUCE, 0, 1, COPSE_FLOAT, &plan));
+  ck_assert_ptr_nonnull(plan);
   COMM_OK(copse_comm_destroy(comm));
   return NULL;
 }
@@ -587,9 +600,9 @@ START_TEST(processes_load_the_same_folder_or_nothing) {
   struct rank ranks[N];
   strcpy(folder, "/tmp/copse-comm-threads-XXXXXX");
   ck_assert_ptr_nonnull(mkdtemp(folder));
-  for (int i = 0; i < 2; i++) {
-    struct copse_plan *plan =
-        pb_tree_plan(i ? COPSE_REDUCE : COPSE_ALLREDUCE, N, i ? 0 : -1, PB_OPTIONS_DEFAULT);
+  for (int i = 0; i < 3; i++) {
+    static const copse_collective of[] = {COPSE_ALLREDUCE, COPSE_BROADCAST, COPSE_REDUCE};
+    struct copse_plan *plan = pb_tree_plan(of[i], N, i ? 0 : -1, PB_OPTIONS_DEFAULT);
     snprintf(path, sizeof path, "%s/%d.plan", folder, i);
     COMM_OK(copse_plan_write(plan, path));
     pb_free(plan);

@@ -59,9 +59,12 @@ copse_status copse_cuda_find_hosts(struct copse_cuda_machine *m, struct copse_er
   }
   COPSE_CHECK(copse_cuda_agree(m, copse_nccl_links_of(&m->bootstrap, &m->links, err), err));
   copse_on_device here(m->sites[0].device);
-  cudaError_t error = cudaStreamCreateWithFlags(&m->upload, cudaStreamNonBlocking);
-  COPSE_CHECK(
-      copse_cuda_agree(m, copse_cuda_check(error, "cudaStreamCreateWithFlags", err), err));
+  cudaError_t error =
+      m->upload ? cudaSuccess : cudaStreamCreateWithFlags(&m->upload, cudaStreamNonBlocking);
+  copse_status status = copse_cuda_check(error, "cudaStreamCreateWithFlags", err);
+  if (status == COPSE_OK) status = copse_cuda_lanes_open(m, err);
+  COPSE_CHECK(copse_cuda_agree(m, status, err));
+  COPSE_CHECK(copse_cuda_watch_open(m, err));
   m->n_hosts = n_hosts;
   return COPSE_OK;
 }

@@ -87,7 +87,7 @@ __device__ static inline void copse_thread_enter(const struct copse_launch_args 
   self->block = block;
   self->epoch = copse_next_epoch(plan.epochs[self->work.worker]);
   self->left = self->waited = self->wrote = false;
-  self->kept = args.shape.n_chunks == 1 && self->work.n_ops <= COPSE_KEPT_OPS &&
+  self->kept = args.shape.of_chunks == 1 && self->work.n_ops <= COPSE_KEPT_OPS &&
                self->work.n_operands <= COPSE_KEPT_PLACES;
   self->turn = 0;
   for (uint32_t r = threadIdx.x; plan.words && r < plan.n_ranks; r += blockDim.x)
@@ -221,8 +221,7 @@ template <typename MOVER>
 __device__ static inline bool copse_do_move(struct copse_thread *self,
                                             const struct copse_kept_op &it, uint32_t c) {
   const struct copse_plan_op &op = it.op;
-  struct copse_span chunk =
-      copse_chunk_span(it.piece, c, self->view.shape.n_chunks, self->view.shape.unit);
+  struct copse_span chunk = copse_shape_chunk(&self->view.shape, it.piece, c);
   if (chunk.count == 0) return true;
   const struct copse_place *places = copse_places_of(self, op, chunk, c);
   if (!places) return false;
@@ -292,6 +291,8 @@ __device__ static inline void copse_run_worker(const struct copse_launch_args &a
     to = args.to[blockIdx.x];
   }
   copse_thread_enter(args, block, &self);
+  if (plan.words && blockIdx.x == 0 && threadIdx.x == 0)
+    copse_signal_store(&plan.control->moved, copse_device_clock(), true);
   bool done = copse_run_range<MOVER>(args, &self, from, to);
   if ((!done || self.left) && plan.words && threadIdx.x == 0)
     copse_word_release(&plan.words[plan.own_word], 1);

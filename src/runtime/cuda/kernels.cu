@@ -76,6 +76,12 @@ __global__ void __launch_bounds__(COPSE_CUDA_MAX_THREADS)
   copse_move_copy(&move, args.element_bytes, threadIdx.x, blockDim.x);
 }
 
+__global__ void copse_kernel_mark(uint64_t *underway, uint64_t value) {
+  copse_signal_store(underway, value, true);
+}
+
+copse_mark_kernel_type copse_mark_kernel(void) { return copse_kernel_mark; }
+
 copse_unstage_kernel_type copse_unstage_kernel(void) { return copse_kernel_unstage; }
 
 size_t copse_kernel_shared_bytes(void) { return sizeof(struct copse_block); }

@@ -162,13 +162,13 @@ static copse_status unstage(const struct copse_cuda_machine *m, const struct cop
 
 /* ---- launching --------------------------------------------------------------------------------- */
 
-static copse_status launch_site(const struct copse_cuda_machine *m, const struct copse_cuda_plan *p,
-                                uint32_t s, cudaStream_t stream, struct copse_launch_args *args,
-                                struct copse_err *err) {
+copse_status copse_cuda_launch_site(const struct copse_cuda_machine *m,
+                                    const struct copse_cuda_plan *p, uint32_t s,
+                                    cudaStream_t stream, struct copse_launch_args *args,
+                                    struct copse_err *err) {
   bool reduces = copse_collective_reduces((copse_collective)p->plan->header.collective);
   const struct copse_site_plan *site = &p->sites[s];
   if (site->n_blocks == 0) return COPSE_OK;
-  args->plan = site->device;
   cudaLaunchAttribute together = cudaLaunchAttribute();
   together.id = cudaLaunchAttributeCooperative;
   together.val.cooperative = 1;
@@ -186,23 +186,6 @@ static copse_status launch_site(const struct copse_cuda_machine *m, const struct
   return COPSE_OK;
 }
 
-/* Over several hosts: round after round, and after each what has to change hosts. */
-static copse_status launch_rounds(struct copse_cuda_machine *m, struct copse_cuda_plan *p,
-                                  cudaStream_t stream, struct copse_launch_args *args,
-                                  struct copse_err *err) {
-  const struct copse_cuda_rounds *it;
-  COPSE_CHECK(copse_cuda_find_rounds(m, p, args->shape.n_chunks, &it, err));
-  args->plan = p->sites[0].device;
-  for (uint32_t round = 0; round < it->rounds->n_rounds; round++) {
-    args->from = it->cursors + (size_t)round * it->rounds->n_workers;
-    args->to = args->from + it->rounds->n_workers;
-    if (copse_rounds_moves(it->rounds, round))
-      COPSE_CHECK(launch_site(m, p, 0, stream, args, err));
-    COPSE_CHECK(copse_cuda_exchange(m, p, it->rounds, round, args, stream, err));
-  }
-  return COPSE_OK;
-}
-
 static copse_status launch_part(struct copse_cuda_machine *m, struct copse_cuda_plan *p,
                                 const struct copse_call *calls, const struct part *part,
                                 struct copse_err *err) {
@@ -210,12 +193,11 @@ static copse_status launch_part(struct copse_cuda_machine *m, struct copse_cuda_
   uint32_t element_bytes = (uint32_t)copse_type_bytes(calls[0].type);
   memset(&args, 0, sizeof args);
   COPSE_CHECK(copse_layout_shape(&p->layout, part->count, element_bytes, &args.shape, err));
-  if (p->split) copse_rounds_shape(&args.shape);
   args.shape.input_stride = part->whole;
   args.shape.output_stride = part->staged ? part->count : part->whole;
   args.pair_counts = calls[0].pair_counts;
   args.pair_first = part->first;
-  args.limit_ns = (uint64_t)(m->timeout_seconds * 1e9);
+  args.limit_ns = m->limit_ns;
   args.type = (uint32_t)calls[0].type;
   args.redop = (uint32_t)calls[0].redop;
   if (!copse_collective_reduces((copse_collective)p->plan->header.collective))
@@ -226,8 +208,9 @@ static copse_status launch_part(struct copse_cuda_machine *m, struct copse_cuda_
     copse_on_device here(m->sites[s].device);
     struct copse_last_launch *last;
     COPSE_CHECK(join_streams(m, s, calls, stream, &last, err));
-    COPSE_CHECK(p->split ? launch_rounds(m, p, stream, &args, err)
-                         : launch_site(m, p, s, stream, &args, err));
+    args.plan = p->sites[s].device[0];
+    COPSE_CHECK(p->split ? copse_cuda_launch_rounds(m, p, stream, &args, err)
+                         : copse_cuda_launch_site(m, p, s, stream, &args, err));
     COPSE_CHECK(unstage(m, p, &calls[0], part, element_bytes, err));
     COPSE_CHECK(split_streams(m, s, calls, stream, last, err));
   }

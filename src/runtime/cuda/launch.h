@@ -18,7 +18,8 @@ enum copse_leave {
   COPSE_LEAVE_NOT = 0,
   COPSE_LEAVE_ABORT = 1,
   COPSE_LEAVE_TIMEOUT = 2,
-  COPSE_LEAVE_PEER = 3 /* and more: rank `leave - COPSE_LEAVE_PEER`, of another host, has left */
+  COPSE_LEAVE_MESSAGES = 3, /* messages between hosts don't move, or NCCL has failed */
+  COPSE_LEAVE_PEER = 4 /* and more: rank `leave - COPSE_LEAVE_PEER`, of another host, has left */
 };
 
 /*
@@ -30,6 +31,9 @@ struct copse_control {
   uint32_t leave; /* enum copse_leave */
   uint32_t claimed;
   uint32_t plan, worker, op, chunk; /* where it waited: the plan's number, the plan's worker */
+  /* Over several hosts, for watch.cu: 1 + the plan's number from a call's begin to its end on the
+   * stream, else 0; and the time at which the last kernel began. */
+  uint64_t underway, moved;
 };
 
 /* A channel: its counter lies where it is waited on. */

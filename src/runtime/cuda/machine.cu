@@ -99,9 +99,17 @@ static void free_machine(void *machine) {
     if (m->sites[i].eager.done) (void)cudaEventDestroy(m->sites[i].eager.done);
     if (m->sites[i].captured.done) (void)cudaEventDestroy(m->sites[i].captured.done);
   }
+  copse_cuda_watch_close(m);
   if (m->upload) (void)cudaStreamDestroy(m->upload);
+  copse_cuda_lanes_close(m);
   if (m->control) (void)cudaFreeHost(m->control);
   free(m);
+}
+
+static void set_timeout(void *machine, double seconds) {
+  struct copse_cuda_machine *m = (struct copse_cuda_machine *)machine;
+  m->timeout_seconds = seconds;
+  __atomic_store_n(&m->limit_ns, (uint64_t)(seconds * 1e9), __ATOMIC_RELAXED);
 }
 
 static copse_status new_machine(const struct copse_clique_shape *shape, void **machine,
@@ -121,7 +129,7 @@ static copse_status new_machine(const struct copse_clique_shape *shape, void **m
   m->n_local = shape->n_local;
   m->many_processes = shape->n_local < shape->n_ranks;
   if (shape->bootstrap) m->bootstrap = *shape->bootstrap;
-  m->timeout_seconds = 600;
+  set_timeout(m, 600);
   status = fill(m, shape, err);
   if (status == COPSE_OK)
     *machine = m;
@@ -132,16 +140,18 @@ static copse_status new_machine(const struct copse_clique_shape *shape, void **m
 
 /* ---- state ------------------------------------------------------------------------------- */
 
-static const struct copse_plan *plan_number(const struct copse_cuda_machine *m, uint32_t number) {
-  for (const struct copse_cuda_plan *plan = m->plans; plan; plan = plan->next)
-    if (plan->number == number) return plan->plan;
-  return NULL;
+const struct copse_cuda_plan *copse_cuda_plan_number(const struct copse_cuda_machine *m,
+                                                     uint32_t number) {
+  const struct copse_cuda_plan *plan = m->plans;
+  while (plan && plan->number != number) plan = plan->next;
+  return plan;
 }
 
 /* "rank 3, worker 1 waited 600 s for rank 5 (channel 17, chunk 2)". */
 static copse_status report_timeout(const struct copse_cuda_machine *m, struct copse_err *err) {
   const struct copse_control *control = m->control;
-  const struct copse_plan *plan = plan_number(m, control->plan);
+  const struct copse_cuda_plan *prepared = copse_cuda_plan_number(m, control->plan);
+  const struct copse_plan *plan = prepared ? prepared->plan : NULL;
   if (!plan || control->worker >= plan->header.n_workers)
     return copse_fail(err, COPSE_TIMEOUT, "a wait of over %g s", m->timeout_seconds);
   const struct copse_plan_worker *worker = &plan->workers[control->worker];
@@ -165,6 +175,7 @@ copse_status copse_cuda_check_left(const struct copse_cuda_machine *m, struct co
   switch (leave) {
     case COPSE_LEAVE_NOT: return COPSE_OK;
     case COPSE_LEAVE_TIMEOUT: return report_timeout(m, err);
+    case COPSE_LEAVE_MESSAGES: return copse_cuda_watch_report(m, err);
     case COPSE_LEAVE_ABORT: return copse_fail(err, COPSE_ABORTED, "the communicator was aborted");
     default:
       return copse_fail(err, COPSE_ABORTED, "rank %u, on another host, gave up; its error says why",
@@ -211,11 +222,18 @@ static void abort_machine(void *machine) {
                               __ATOMIC_RELEASE, __ATOMIC_RELAXED);
 }
 
-static void set_timeout(void *machine, double seconds) {
-  ((struct copse_cuda_machine *)machine)->timeout_seconds = seconds;
+/* See copse_split_new: with ranks on several hosts every plan has links between them. */
+static copse_status passes_over(void *machine, const struct copse_plan *plan, const char **why,
+                                struct copse_err *err) {
+  struct copse_cuda_machine *m = (struct copse_cuda_machine *)machine;
+  *why = NULL;
+  COPSE_CHECK(copse_cuda_find_hosts(m, err));
+  if (m->n_hosts > 1 && plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY)
+    *why = "its packets can't cross hosts";
+  return COPSE_OK;
 }
 
 extern "C" const struct copse_machine_ops copse_cuda_machine = {
     new_machine,           free_machine,  copse_cuda_prepare, copse_cuda_launch,
     finish,                copse_cuda_poll, abort_machine,    set_timeout,
-    copse_cuda_add_buffer, copse_cuda_remove_buffer};
+    copse_cuda_add_buffer, copse_cuda_remove_buffer, passes_over};

@@ -6,8 +6,11 @@
 #include "runtime/cuda/nccl_bootstrap.h"
 
 #include <dlfcn.h>
+#include <limits.h>
 
 typedef int nccl_result; /* 0: success */
+
+#define SPLIT_VERSION 21800 /* has ncclCommSplit */
 
 struct nccl {
   void *library; /* what was opened, or NULL */
@@ -146,14 +149,46 @@ copse_status copse_nccl_links_of(const copse_bootstrap *bootstrap, struct copse_
     return copse_fail(err, COPSE_UNSUPPORTED,
                       "ranks on several hosts are joined by NCCL only: copse_comm_init_nccl");
   const struct context *c = (const struct context *)bootstrap->context;
+  memset(out, 0, sizeof *out);
   out->comm = c->comm;
   out->error_string = c->nccl.error_string;
+  int (*get_version)(int *version), version = 0;
+  if (!find(&c->nccl, "ncclGetVersion", &get_version) || get_version(&version) != 0 ||
+      version < SPLIT_VERSION || !find(&c->nccl, "ncclCommAbort", &out->abort) ||
+      !find(&c->nccl, "ncclCommDestroy", &out->destroy) ||
+      !find(&c->nccl, "ncclCommGetAsyncError", &out->async_error) ||
+      !find(&c->nccl, "ncclCommSplit", &out->split))
+    out->split = NULL;
   if (find(&c->nccl, "ncclGroupStart", &out->group_start) &&
       find(&c->nccl, "ncclGroupEnd", &out->group_end) &&
       find(&c->nccl, "ncclSend", &out->send) && find(&c->nccl, "ncclRecv", &out->recv))
     return COPSE_OK;
   return copse_fail(err, COPSE_UNSUPPORTED,
                     "ranks on several hosts, and this NCCL has no ncclSend (2.7 has)");
+}
+
+/* ncclConfig_t as of that version; later ones are told by `size` and `version` what is not there. */
+struct split_config {
+  size_t size;
+  unsigned magic, version;
+  int blocking, cga_cluster_size, min_ctas, max_ctas;
+  const char *net_name;
+  int split_share;
+};
+
+copse_status copse_nccl_links_split(struct copse_nccl_links *links, uint32_t rank,
+                                    struct copse_err *err) {
+  /* nothing shared with the job's: or to abort ours would be to abort that */
+  struct split_config config = {sizeof config, 0xcafebeef, SPLIT_VERSION, 1, INT_MIN, INT_MIN,
+                                INT_MIN,       NULL,       0};
+  void *made = NULL;
+  if (!links->split)
+    return copse_fail(err, COPSE_UNSUPPORTED, "this NCCL has no ncclCommSplit (2.18 has)");
+  COPSE_CHECK(copse_nccl_check(links, links->split(links->comm, 0, (int)rank, &made, &config),
+                               "ncclCommSplit", err));
+  links->comm = made;
+  links->own = true;
+  return COPSE_OK;
 }
 
 copse_status copse_nccl_check(const struct copse_nccl_links *links, int result, const char *call,

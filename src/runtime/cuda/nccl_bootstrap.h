@@ -26,17 +26,27 @@ bool copse_nccl_handle_of(const copse_bootstrap *bootstrap, struct copse_nccl_ha
  * end of a group moves at the same time; messages between two ranks match in order. */
 struct copse_nccl_links {
   void *comm;
+  bool own; /* not the job's: copse_nccl_links_split */
   int (*group_start)(void);
   int (*group_end)(void);
   int (*send)(const void *from, size_t count, int type, int peer, void *comm, cudaStream_t stream);
   int (*recv)(void *to, size_t count, int type, int peer, void *comm, cudaStream_t stream);
   const char *(*error_string)(int result);
+  /* NULL before NCCL 2.18: */
+  int (*split)(void *comm, int color, int key, void **made, void *config);
+  int (*abort)(void *comm);
+  int (*destroy)(void *comm);
+  int (*async_error)(void *comm, int *error);
 };
 #define COPSE_NCCL_UINT8 1 /* ncclDataType_t */
 
 /* COPSE_UNSUPPORTED where the bootstrap is another one, or NCCL is older than 2.7. */
 copse_status copse_nccl_links_of(const copse_bootstrap *bootstrap, struct copse_nccl_links *out,
                                  struct copse_err *err);
+/* Makes it a communicator of our own, of the same ranks, which may be aborted: by ncclCommSplit, a
+ * collective call. COPSE_UNSUPPORTED, and all as before, where there is none. */
+copse_status copse_nccl_links_split(struct copse_nccl_links *links, uint32_t rank,
+                                    struct copse_err *err);
 copse_status copse_nccl_check(const struct copse_nccl_links *links, int result, const char *call,
                               struct copse_err *err);
 

@@ -30,13 +30,12 @@ static uint32_t blocks_at(const struct copse_cuda_machine *m, const struct copse
   return n;
 }
 
-/* Blocks of so many threads that a device holds at once, of the kernel that takes most. */
-static copse_status room_for(const struct copse_cuda_machine *m, const struct copse_plan *plan,
-                             uint32_t site, uint32_t n_threads, uint32_t *room,
+copse_status copse_cuda_room(const struct copse_plan *plan, int device,
+                             uint32_t n_multiprocessors, uint32_t n_threads, uint32_t *room,
                              struct copse_err *err) {
   bool reduces = copse_collective_reduces((copse_collective)plan->header.collective);
   int fewest = -1;
-  copse_on_device here(m->sites[site].device);
+  copse_on_device here(device);
   for (int type = 0; type < COPSE_N_TYPES; type++) {
     copse_kernel kernel = copse_kernel_of((copse_type)type, reduces);
     int blocks = 0;
@@ -44,7 +43,7 @@ static copse_status room_for(const struct copse_cuda_machine *m, const struct co
         &blocks, kernel, (int)n_threads, copse_kernel_shared_bytes()));
     if (fewest < 0 || blocks < fewest) fewest = blocks;
   }
-  *room = (uint32_t)fewest * m->sites[site].n_multiprocessors;
+  *room = (uint32_t)fewest * n_multiprocessors;
   return COPSE_OK;
 }
 
@@ -53,19 +52,23 @@ static copse_status room_for(const struct copse_cuda_machine *m, const struct co
 static copse_status choose_threads(const struct copse_cuda_machine *m,
                                    const struct copse_plan *plan, uint32_t site,
                                    struct copse_site_plan *it, struct copse_err *err) {
+  const struct copse_site *at = &m->sites[site];
   uint32_t room = 0;
+  it->n_blocks = blocks_at(m, plan, site);
   it->n_threads = copse_cuda_threads;
-  COPSE_CHECK(room_for(m, plan, site, it->n_threads, &room, err));
+  COPSE_CHECK(
+      copse_cuda_room(plan, at->device, at->n_multiprocessors, it->n_threads, &room, err));
   while (it->n_blocks > room && it->n_threads / 2 >= COPSE_CUDA_LEAST_THREADS) {
     it->n_threads /= 2;
-    COPSE_CHECK(room_for(m, plan, site, it->n_threads, &room, err));
+    COPSE_CHECK(
+        copse_cuda_room(plan, at->device, at->n_multiprocessors, it->n_threads, &room, err));
   }
   if (it->n_blocks <= room) return COPSE_OK;
   uint32_t ranks = ranks_at(m, site);
   return copse_fail(err, COPSE_UNSUPPORTED,
                     "the plan takes %u thread blocks on GPU %d (%u ranks), which holds %u at once; "
                     "copse lower --workers %u fits",
-                    it->n_blocks, m->sites[site].device, ranks, room, room / ranks);
+                    it->n_blocks, at->device, ranks, room, room / ranks);
 }
 
 /* ---- tables -------------------------------------------------------------------------------- */
@@ -91,14 +94,14 @@ static T *put(struct writer *w, const T *records, uint64_t n) {
 struct parts {
   struct copse_channel_place *channels; /* [n_channels] */
   struct copse_block_work *works;       /* [n_blocks] */
-  struct copse_rank_arena *arenas;      /* [n_ranks] */
+  struct copse_rank_arena *arenas;      /* [n_lanes * n_ranks] */
 };
 
 static void put_all(struct writer *w, const struct copse_cuda_plan *p, const struct parts *parts,
                     struct copse_site_plan *site) {
   const struct copse_plan *plan = p->plan;
   const struct copse_plan_header *h = &plan->header;
-  struct copse_device_plan *d = &site->device;
+  struct copse_device_plan *d = &site->device[0];
   d->ops = put(w, plan->ops, h->n_ops);
   d->operands = put(w, plan->operands, h->n_operands);
   d->pieces = put(w, plan->pieces, h->n_pieces);
@@ -107,10 +110,14 @@ static void put_all(struct writer *w, const struct copse_cuda_plan *p, const str
   d->places = put(w, p->layout.places, h->n_regions);
   d->channels = put(w, parts->channels, h->n_channels);
   d->works = put(w, parts->works, site->n_blocks);
-  d->arenas = put(w, parts->arenas, h->n_ranks);
-  d->sent = put(w, (const uint64_t *)NULL, h->n_channels) ;
-  d->taken = put(w, (const uint64_t *)NULL, h->n_channels);
   d->epochs = put(w, (const uint32_t *)NULL, h->n_workers);
+  for (uint32_t lane = 0; lane < p->n_lanes; lane++) {
+    struct copse_device_plan *it = &site->device[lane];
+    *it = *d;
+    it->arenas = put(w, parts->arenas + (size_t)lane * h->n_ranks, h->n_ranks);
+    it->sent = put(w, (const uint64_t *)NULL, h->n_channels);
+    it->taken = put(w, (const uint64_t *)NULL, h->n_channels);
+  }
 }
 
 static struct copse_block_work work_of(const struct copse_plan *plan, uint32_t worker) {
@@ -135,10 +142,10 @@ static copse_status make_parts(const struct copse_cuda_machine *m, const struct 
   const struct copse_plan *plan = p->plan;
   const struct copse_plan_header *h = &plan->header;
   uint32_t *counters = NULL;
-  uint64_t slots = p->shape.signals_bytes, packets = slots + p->shape.slots_bytes;
   COPSE_CHECK(copse_calloc(h->n_channels, sizeof *parts->channels, &parts->channels, err));
   COPSE_CHECK(copse_calloc(h->n_workers, sizeof *parts->works, &parts->works, err));
-  COPSE_CHECK(copse_calloc(h->n_ranks, sizeof *parts->arenas, &parts->arenas, err));
+  COPSE_CHECK(copse_calloc((size_t)p->n_lanes * h->n_ranks, sizeof *parts->arenas,
+                           &parts->arenas, err));
   COPSE_CHECK(copse_calloc(h->n_ranks, sizeof *counters, &counters, err));
   for (uint32_t c = 0; c < h->n_channels; c++) {
     uint32_t rank = plan->workers[plan->channels[c].dst_worker].rank;
@@ -149,11 +156,14 @@ static copse_status make_parts(const struct copse_cuda_machine *m, const struct 
   uint32_t block = 0;
   for (uint32_t w = 0; w < h->n_workers; w++)
     if (is_at_site(m, plan->workers[w].rank, site)) parts->works[block++] = work_of(plan, w);
-  for (uint32_t r = 0; r < h->n_ranks; r++) {
-    if (!p->arenas[r]) continue; /* of another host */
-    parts->arenas[r].signals = (uint64_t *)p->arenas[r];
-    parts->arenas[r].scratch = p->arenas[r] + slots;
-    parts->arenas[r].packets = p->arenas[r] + packets;
+  for (uint32_t i = 0; i < p->n_lanes * h->n_ranks; i++) {
+    unsigned char *arena = p->arenas[i % h->n_ranks];
+    struct copse_rank_arena *it = &parts->arenas[i];
+    if (!arena) continue; /* of another host */
+    arena += copse_lane_offset(&p->shape, i / h->n_ranks);
+    it->signals = (uint64_t *)arena;
+    it->scratch = arena + p->shape.signals_bytes;
+    it->packets = it->scratch + p->shape.slots_bytes;
   }
   return COPSE_OK;
 }
@@ -182,30 +192,26 @@ static copse_status upload(struct copse_cuda_machine *m, struct copse_cuda_plan 
   return copse_cuda_check(error, "cudaMemcpy", err);
 }
 
-static uint64_t arena_bytes(const struct copse_cuda_plan *p) {
-  return p->shape.signals_bytes + p->shape.slots_bytes + 2 * p->shape.packets_copy +
-         p->shape.words_bytes;
-}
-
 static copse_status make_site(struct copse_cuda_machine *m, struct copse_cuda_plan *p,
                               uint32_t site, struct copse_err *err) {
   struct parts parts = {NULL, NULL, NULL};
-  struct copse_device_plan *d = &p->sites[site].device;
-  p->sites[site].n_blocks = blocks_at(m, p->plan, site);
-  copse_status status = choose_threads(m, p->plan, site, &p->sites[site], err);
-  if (status == COPSE_OK) status = make_parts(m, p, site, &parts, err);
+  const uint32_t own = m->first_local;
+  copse_status status = make_parts(m, p, site, &parts, err);
   if (status == COPSE_OK) status = upload(m, p, site, &parts, err);
   free_parts(&parts);
-  d->control = m->control;
-  d->packets_copy = p->shape.packets_copy;
-  d->n_ranks = p->plan->header.n_ranks;
-  d->fifo = p->plan->header.fifo;
-  d->low_latency = p->plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY;
-  d->system = m->n_sites > 1 || m->many_processes;
-  d->number = p->number;
-  if (p->split) {
-    d->own_word = m->first_local;
-    d->words = (uint32_t *)(p->arenas[d->own_word] + arena_bytes(p) - p->shape.words_bytes);
+  for (uint32_t lane = 0; lane < p->n_lanes; lane++) {
+    struct copse_device_plan *d = &p->sites[site].device[lane];
+    d->control = m->control;
+    d->packets_copy = p->shape.packets_copy;
+    d->n_ranks = p->plan->header.n_ranks;
+    d->fifo = p->plan->header.fifo;
+    d->low_latency = p->plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY;
+    d->system = m->n_sites > 1 || m->many_processes;
+    d->number = p->number;
+    if (!p->split) continue;
+    d->own_word = own;
+    d->words = (uint32_t *)(p->arenas[own] + copse_lane_offset(&p->shape, lane + 1) -
+                            p->shape.words_bytes);
   }
   return status;
 }
@@ -268,7 +274,7 @@ static copse_status make_shared(struct copse_cuda_machine *m, uint64_t bytes,
 
 static copse_status make_memory(struct copse_cuda_machine *m, struct copse_cuda_plan *p,
                                 struct copse_err *err) {
-  uint64_t bytes = arena_bytes(p);
+  uint64_t bytes = copse_lane_offset(&p->shape, p->n_lanes);
   uint32_t first = m->first_local;
   if (m->many_processes) {
     COPSE_CHECK(make_shared(m, bytes, p->arenas, p->opened, &p->windows[0], err));
@@ -323,7 +329,9 @@ static copse_status make_own(struct copse_cuda_machine *m, struct copse_cuda_pla
   COPSE_CHECK(copse_calloc(m->n_sites, sizeof *p->sites, &p->sites, err));
   p->puts = plan_puts(p->plan);
   shape_arena(p);
-  return COPSE_OK;
+  for (uint32_t s = 0; s < m->n_sites; s++)
+    COPSE_CHECK(choose_threads(m, p->plan, s, &p->sites[s], err));
+  return copse_cuda_count_lanes(m, p, &p->n_lanes, err);
 }
 
 static copse_status make_sites(struct copse_cuda_machine *m, struct copse_cuda_plan *p,
@@ -342,6 +350,7 @@ static copse_status prepare(struct copse_cuda_machine *m, struct copse_cuda_plan
                             struct copse_err *err) {
   COPSE_CHECK(copse_cuda_find_hosts(m, err));
   COPSE_CHECK(copse_cuda_agree(m, make_own(m, p, err), err));
+  COPSE_CHECK(copse_cuda_least(m, p->n_lanes, &p->n_lanes, err));
   COPSE_CHECK(make_memory(m, p, err));
   return copse_cuda_agree(m, make_sites(m, p, err), err);
 }

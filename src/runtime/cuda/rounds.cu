@@ -87,17 +87,19 @@ static copse_status move_message(const struct copse_cuda_machine *m,
 }
 
 copse_status copse_cuda_exchange(struct copse_cuda_machine *m, const struct copse_cuda_plan *p,
-                                 const struct copse_rounds *rounds, uint32_t round,
+                                 const struct copse_cuda_stage *stage,
                                  const struct copse_launch_args *args, cudaStream_t stream,
                                  struct copse_err *err) {
-  const size_t first = rounds->first_message[round], end = rounds->first_message[round + 1];
+  const struct copse_rounds *rounds = stage->rounds;
+  const size_t first = rounds->first_message[stage->round],
+               end = rounds->first_message[stage->round + 1];
   const uint32_t own = m->first_local;
   struct copse_rank_memory memory[COPSE_CUDA_MAX_RANKS];
   struct copse_view view;
-  if (first == end) return COPSE_OK;
   memset(memory, 0, sizeof memory);
   memory[own].output = args->buffers[own].output;
-  memory[own].scratch = p->arenas[own] + p->shape.signals_bytes;
+  memory[own].scratch =
+      p->arenas[own] + copse_lane_offset(&p->shape, stage->lane) + p->shape.signals_bytes;
   memset(&view, 0, sizeof view);
   view.pieces = p->plan->pieces;
   view.extents = p->plan->header.n_extents > 0 ? p->plan->extents : NULL;
@@ -105,11 +107,14 @@ copse_status copse_cuda_exchange(struct copse_cuda_machine *m, const struct cops
   view.ranks = memory;
   view.shape = args->shape;
   view.n_ranks = m->n_ranks;
-  COPSE_CHECK(copse_nccl_check(&m->links, m->links.group_start(), "ncclGroupStart", err));
-  copse_status status = COPSE_OK;
+  COPSE_CHECK(copse_cuda_watch_begin(m, err));
+  copse_status status =
+      copse_nccl_check(&m->links, m->links.group_start(), "ncclGroupStart", err);
+  bool started = status == COPSE_OK;
   for (size_t i = first; i < end && status == COPSE_OK; i++)
     status = move_message(m, p, &view, &rounds->messages[i], args->plan.words, stream, err);
-  int result = m->links.group_end();
-  return status != COPSE_OK ? status
-                            : copse_nccl_check(&m->links, result, "ncclGroupEnd", err);
+  int result = started ? m->links.group_end() : 0;
+  if (status == COPSE_OK) status = copse_nccl_check(&m->links, result, "ncclGroupEnd", err);
+  copse_cuda_watch_end(m);
+  return status;
 }

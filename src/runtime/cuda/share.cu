@@ -24,6 +24,18 @@ copse_status copse_cuda_agree(struct copse_cuda_machine *m, copse_status mine,
   return COPSE_OK;
 }
 
+copse_status copse_cuda_least(struct copse_cuda_machine *m, uint32_t mine, uint32_t *least,
+                              struct copse_err *err) {
+  uint32_t all[COPSE_CUDA_MAX_RANKS];
+  *least = mine;
+  if (!m->many_processes) return COPSE_OK;
+  copse_status status = m->bootstrap.all_gather(m->bootstrap.context, &mine, all, sizeof mine);
+  if (status != COPSE_OK) return copse_fail(err, status, "the bootstrap's all_gather failed");
+  for (uint32_t r = 0; r < m->n_ranks; r++)
+    if (all[r] < *least) *least = all[r];
+  return COPSE_OK;
+}
+
 /* Every rank hears whether all could offer, so that all fail or none does. */
 static copse_status exchange(const struct copse_cuda_machine *m, const struct offer *mine,
                              struct offer *all, struct copse_err *err) {

@@ -1,0 +1,231 @@
+/*
+ * Messages that never come. A kernel has patience of its own; a round of NCCL's waits for ever for a
+ * rank that is gone, and nobody who waits for the stream comes back. So messages go over a
+ * communicator of the machine's own, split from the job's, and a thread watches: where a call is
+ * under way (the stream says so) and for twice the time limit no kernel of it has begun, or NCCL
+ * itself reports a failure, all kernels are told to leave and the communicator is aborted, which ends
+ * NCCL's. Twice, since within a kernel each wait has the limit for itself, and a kernel that loses
+ * patience knows better for whom. What was told to leave has a shorter time to send its last words.
+ *
+ * The job's communicator is left alone: it is the job's to abort. Where NCCL is older than 2.18 the
+ * messages go over that one, and nobody watches.
+ */
+#include <pthread.h>
+#include <time.h>
+
+#include "runtime/cuda/cuda_machine.h"
+
+extern "C" {
+#include "base/clock.h"
+#include "copse/copse.h"
+}
+
+#define LAST_WORDS_SECONDS 5.0
+#define MOST_SECONDS_A_LOOK 0.5
+#define NCCL_IN_PROGRESS 7 /* ncclResult_t */
+
+struct copse_cuda_watch {
+  pthread_t thread;
+  bool started;
+  pthread_mutex_t lock; /* of what follows */
+  pthread_cond_t changed;
+  bool ends;
+  pthread_mutex_t nccl; /* of links.comm */
+  bool aborted;
+  /* Written before control->leave says COPSE_LEAVE_MESSAGES, read after it. */
+  int failure; /* NCCL's; 0: nothing moved */
+  uint32_t plan;
+};
+
+/* ---- what is seen ---------------------------------------------------------------------------- */
+
+/* What has been the same since some moment. */
+struct sight {
+  uint64_t underway, moved;
+  uint32_t leave;
+  double since;
+};
+
+static struct sight look(const struct copse_cuda_machine *m) {
+  const struct copse_control *control = m->control;
+  return {__atomic_load_n(&control->underway, __ATOMIC_ACQUIRE),
+          __atomic_load_n(&control->moved, __ATOMIC_ACQUIRE),
+          __atomic_load_n(&control->leave, __ATOMIC_ACQUIRE), copse_clock_seconds()};
+}
+
+static double patience_of(const struct copse_cuda_machine *m, uint32_t leave) {
+  double limit = (double)__atomic_load_n(&m->limit_ns, __ATOMIC_RELAXED) * 1e-9;
+  if (leave == COPSE_LEAVE_NOT) return 2 * limit;
+  return limit < LAST_WORDS_SECONDS ? limit : LAST_WORDS_SECONDS;
+}
+
+/* What NCCL says of itself; 0 also where some thread is in a call of it. */
+static int failure_of(struct copse_cuda_machine *m) {
+  int error = 0;
+  if (pthread_mutex_trylock(&m->watch->nccl) != 0) return 0;
+  if (!m->watch->aborted && m->links.async_error(m->links.comm, &error) != 0) error = 0;
+  pthread_mutex_unlock(&m->watch->nccl);
+  return error == NCCL_IN_PROGRESS ? 0 : error;
+}
+
+static void give_up(struct copse_cuda_machine *m, const struct sight *sight, int failure) {
+  struct copse_cuda_watch *watch = m->watch;
+  uint32_t expected = COPSE_LEAVE_NOT;
+  watch->failure = failure;
+  watch->plan = (uint32_t)sight->underway - 1;
+  __atomic_compare_exchange_n(&m->control->leave, &expected, (uint32_t)COPSE_LEAVE_MESSAGES, false,
+                              __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+  pthread_mutex_lock(&watch->nccl);
+  (void)m->links.abort(m->links.comm);
+  watch->aborted = true;
+  pthread_mutex_unlock(&watch->nccl);
+}
+
+/* False when there is nothing left to watch. */
+static bool watch_on(struct copse_cuda_machine *m, struct sight *sight) {
+  struct sight now = look(m);
+  if (now.underway != sight->underway || now.moved != sight->moved || now.leave != sight->leave)
+    *sight = now;
+  int failure = failure_of(m);
+  bool stands =
+      sight->underway != 0 && now.since - sight->since > patience_of(m, sight->leave);
+  if (!stands && failure == 0) return true;
+  give_up(m, sight, failure);
+  return false;
+}
+
+static void *run_watch(void *context) {
+  struct copse_cuda_machine *m = (struct copse_cuda_machine *)context;
+  struct copse_cuda_watch *watch = m->watch;
+  struct sight sight = look(m);
+  (void)cudaSetDevice(m->sites[0].device);
+  pthread_mutex_lock(&watch->lock);
+  for (bool goes_on = true; goes_on && !watch->ends;) {
+    double nap = patience_of(m, COPSE_LEAVE_ABORT) / 8;
+    struct timespec until;
+    if (nap > MOST_SECONDS_A_LOOK) nap = MOST_SECONDS_A_LOOK;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    uint64_t ns = (uint64_t)until.tv_nsec + (uint64_t)(nap * 1e9);
+    until.tv_sec += (time_t)(ns / 1000000000);
+    until.tv_nsec = (long)(ns % 1000000000);
+    (void)pthread_cond_timedwait(&watch->changed, &watch->lock, &until);
+    if (watch->ends) break;
+    pthread_mutex_unlock(&watch->lock);
+    goes_on = watch_on(m, &sight);
+    pthread_mutex_lock(&watch->lock);
+  }
+  pthread_mutex_unlock(&watch->lock);
+  return NULL;
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static copse_status start(struct copse_cuda_machine *m, struct copse_err *err) {
+  struct copse_cuda_watch *watch = NULL;
+  pthread_condattr_t monotonic;
+  COPSE_CHECK(copse_calloc(1, sizeof *watch, &watch, err));
+  pthread_mutex_init(&watch->lock, NULL);
+  pthread_mutex_init(&watch->nccl, NULL);
+  pthread_condattr_init(&monotonic);
+  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+  pthread_cond_init(&watch->changed, &monotonic);
+  pthread_condattr_destroy(&monotonic);
+  m->watch = watch;
+  watch->started = pthread_create(&watch->thread, NULL, run_watch, m) == 0;
+  return watch->started ? COPSE_OK : copse_fail_nomem(err);
+}
+
+copse_status copse_cuda_watch_open(struct copse_cuda_machine *m, struct copse_err *err) {
+  struct copse_nccl_links own = m->links;
+  struct copse_err why_not = COPSE_ERR_INIT;
+  copse_on_device here(m->sites[0].device);
+  uint32_t has_own = copse_nccl_links_split(&own, m->first_local, &why_not) == COPSE_OK, all_have;
+  COPSE_CHECK(copse_cuda_least(m, has_own, &all_have, err));
+  if (!all_have) {
+    if (has_own) (void)own.abort(own.comm);
+    return COPSE_OK;
+  }
+  m->links = own;
+  copse_status status = copse_cuda_agree(m, start(m, err), err);
+  if (status != COPSE_OK) copse_cuda_watch_close(m);
+  return status;
+}
+
+void copse_cuda_watch_close(struct copse_cuda_machine *m) {
+  struct copse_cuda_watch *watch = m->watch;
+  if (watch && watch->started) {
+    pthread_mutex_lock(&watch->lock);
+    watch->ends = true;
+    pthread_cond_signal(&watch->changed);
+    pthread_mutex_unlock(&watch->lock);
+    pthread_join(watch->thread, NULL);
+  }
+  /* where some ranks may be gone, nothing that waits for them */
+  bool broken = m->control && m->control->leave != COPSE_LEAVE_NOT;
+  if (m->links.own && !(watch && watch->aborted))
+    (void)(broken ? m->links.abort(m->links.comm) : m->links.destroy(m->links.comm));
+  m->links.own = false;
+  if (!watch) return;
+  pthread_cond_destroy(&watch->changed);
+  pthread_mutex_destroy(&watch->lock);
+  pthread_mutex_destroy(&watch->nccl);
+  free(watch);
+  m->watch = NULL;
+}
+
+/* ---- calls ----------------------------------------------------------------------------------- */
+
+copse_status copse_cuda_watch_begin(struct copse_cuda_machine *m, struct copse_err *err) {
+  if (!m->watch) return COPSE_OK;
+  pthread_mutex_lock(&m->watch->nccl);
+  if (!m->watch->aborted) return COPSE_OK;
+  pthread_mutex_unlock(&m->watch->nccl);
+  return copse_cuda_check_left(m, err);
+}
+
+void copse_cuda_watch_end(struct copse_cuda_machine *m) {
+  if (m->watch) pthread_mutex_unlock(&m->watch->nccl);
+}
+
+copse_status copse_cuda_watch_mark(struct copse_cuda_machine *m, const struct copse_cuda_plan *p,
+                                   cudaStream_t stream, struct copse_err *err) {
+  uint64_t *underway = &m->control->underway, value = p ? (uint64_t)p->number + 1 : 0;
+  void *arguments[] = {&underway, &value};
+  if (!m->watch) return COPSE_OK;
+  COPSE_CUDA(cudaLaunchKernel(COPSE_KERNEL_ADDRESS(copse_mark_kernel()), dim3(1), dim3(1),
+                              arguments, 0, stream));
+  return COPSE_OK;
+}
+
+/* "ranks 2, 5": those of other hosts that send to this one by the plan. */
+static void list_senders(const struct copse_cuda_machine *m, const struct copse_cuda_plan *p,
+                         char *text, size_t size) {
+  const struct copse_rounds *rounds = p->rounds->rounds;
+  size_t used = 0;
+  text[0] = '\0';
+  for (uint32_t r = 0; r < m->n_ranks && used + 12 < size; r++) {
+    bool sends = false;
+    for (size_t i = 0; i < rounds->first_message[rounds->n_rounds]; i++)
+      sends = sends || rounds->messages[i].src == r;
+    if (!sends || r == m->first_local) continue;
+    used += (size_t)snprintf(text + used, size - used, used ? ", %u" : "%u", r);
+  }
+}
+
+copse_status copse_cuda_watch_report(const struct copse_cuda_machine *m, struct copse_err *err) {
+  const struct copse_cuda_watch *watch = m->watch;
+  const struct copse_cuda_plan *p = copse_cuda_plan_number(m, watch->plan);
+  char senders[120];
+  if (watch->failure)
+    return copse_fail(err, COPSE_DEVICE, "NCCL, which joins the hosts: %s",
+                      m->links.error_string(watch->failure));
+  if (!p || !p->rounds)
+    return copse_fail(err, COPSE_TIMEOUT, "messages between hosts stood still for over %g s",
+                      2 * m->timeout_seconds);
+  list_senders(m, p, senders, sizeof senders);
+  return copse_fail(err, COPSE_TIMEOUT,
+                    "%s of %s: rank %u waited over %g s for messages between hosts; one of the "
+                    "ranks that it has them from may be gone: %s",
+                    copse_collective_name((copse_collective)p->plan->header.collective),
+                    p->plan->name, m->first_local, 2 * m->timeout_seconds, senders);
+}

@@ -1,0 +1,252 @@
+#include "cuda/stand_in_nccl.h"
+
+#include <time.h>
+#include <unistd.h>
+
+#include <vector>
+
+#include "emulation/emulation.h"
+#include "runtime/cuda/nccl_bootstrap.h"
+
+#define NCCL extern "C" __attribute__((visibility("default"), used))
+
+struct message {
+  bool sends;
+  unsigned char *at;
+  size_t count;
+  int peer;
+  unsigned char header[8]; /* the count, before the bytes: sizes must match */
+  size_t moved;            /* of header and bytes */
+};
+
+/* What moves at once, in the stream. Graphs come back to it, so it lives until the end. */
+struct group {
+  struct stand_in_comm *comm;
+  struct meeting *meeting;
+  cudaStream_t stream;
+  std::vector<message> messages;
+  int kernels;         /* launched before it, where it waits for one more */
+  unsigned done, left; /* atomically, as a kernel: all has moved; blocks that have seen it */
+};
+
+static std::vector<group *> all_groups;
+static group *open_group;
+static unsigned n_blocks;
+static bool waits, is_second;
+static int n_waited, version = 22800, n_alive, n_aborted, reported;
+static std::vector<stand_in_comm *> all_comms;
+
+void stand_in_wait_for_kernels(void) { waits = true; }
+int stand_in_waited(void) { return __atomic_load_n(&n_waited, __ATOMIC_RELAXED); }
+void stand_in_take_blocks(unsigned blocks) { n_blocks = blocks; }
+
+void stand_in_set_version(int v) { version = v; }
+int stand_in_alive(void) { return __atomic_load_n(&n_alive, __ATOMIC_ACQUIRE); }
+int stand_in_aborted(void) { return __atomic_load_n(&n_aborted, __ATOMIC_ACQUIRE); }
+void stand_in_report(int failure) { __atomic_store_n(&reported, failure, __ATOMIC_RELEASE); }
+
+void stand_in_free(void) {
+  for (stand_in_comm *comm : all_comms) delete comm;
+  all_comms.clear();
+  for (group *g : all_groups) delete g;
+  all_groups.clear();
+}
+
+/* ---- moving ---------------------------------------------------------------------------------- */
+
+/* As many bytes as there are, or is room for. */
+static bool advance(struct meeting *m, message *it) {
+  meeting_ring *ring =
+      it->sends ? &m->place->rings[m->rank][it->peer] : &m->place->rings[it->peer][m->rank];
+  uint64_t put = __atomic_load_n(&ring->put, __ATOMIC_ACQUIRE);
+  uint64_t taken = __atomic_load_n(&ring->taken, __ATOMIC_ACQUIRE);
+  uint64_t n = it->sends ? MAX_RING - (put - taken) : put - taken;
+  size_t left = sizeof it->header + it->count - it->moved;
+  if (n > left) n = left;
+  for (uint64_t i = 0; i < n; i++, it->moved++) {
+    unsigned char *own = it->moved < sizeof it->header ? &it->header[it->moved]
+                                                       : &it->at[it->moved - sizeof it->header];
+    unsigned char *there = &ring->bytes[(it->sends ? put : taken) % MAX_RING];
+    if (it->sends)
+      *there = *own, put++;
+    else
+      *own = *there, taken++;
+    if (it->sends || it->moved + 1 != sizeof it->header) continue;
+    uint64_t count;
+    memcpy(&count, it->header, sizeof count);
+    DEVICE_ASSERT(count == it->count, "rank %d: %llu bytes from rank %d, it expects %zu", m->rank,
+                  (unsigned long long)count, it->peer, it->count);
+  }
+  __atomic_store_n(it->sends ? &ring->put : &ring->taken, it->sends ? put : taken,
+                   __ATOMIC_RELEASE);
+  return n > 0;
+}
+
+static double seconds_now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void wait_for_kernel(const group *g) {
+  double since = seconds_now();
+  while (copse_emulated_kernels_begun() <= g->kernels) {
+    usleep(50);
+    DEVICE_ASSERT(seconds_now() - since < 60, "rank %d: no kernel beside the messages",
+                  g->meeting->rank);
+  }
+  __atomic_fetch_add(&n_waited, 1, __ATOMIC_RELAXED);
+}
+
+/* All at once, but between two ranks one way one after the other. */
+static void move_group(void *data) {
+  group *g = (group *)data;
+  if (g->kernels > 0) wait_for_kernel(g);
+  double since = seconds_now();
+  usleep((unsigned)(getpid() * 7919 + (int)g->messages.size() * 104729) % 300);
+  for (message &it : g->messages) {
+    uint64_t count = it.count;
+    memcpy(it.header, &count, sizeof count);
+    it.moved = 0;
+  }
+  for (bool done = false; !done && !__atomic_load_n(&g->comm->aborted, __ATOMIC_ACQUIRE);) {
+    bool moved = false, busy[2][MAX_PROCESSES] = {};
+    done = true;
+    for (message &it : g->messages) {
+      if (it.moved == sizeof it.header + it.count || busy[it.sends][it.peer]) continue;
+      moved = advance(g->meeting, &it) || moved;
+      busy[it.sends][it.peer] = it.moved < sizeof it.header + it.count;
+      done = done && !busy[it.sends][it.peer];
+    }
+    if (moved)
+      since = seconds_now();
+    else if (!done)
+      usleep(50);
+    DEVICE_ASSERT(seconds_now() - since < 60, "rank %d: a message never comes or is never taken",
+                  g->meeting->rank);
+  }
+}
+
+/* As a kernel of NCCL's would: its blocks come as there is room, and stay until the end. */
+static void message_kernel(group *g) {
+  if (blockIdx.x == 0) {
+    move_group(g);
+    __atomic_store_n(&g->done, 1, __ATOMIC_RELEASE);
+  }
+  while (!__atomic_load_n(&g->done, __ATOMIC_ACQUIRE)) usleep(2000);
+  if (__atomic_fetch_add(&g->left, 1, __ATOMIC_ACQ_REL) + 1 < gridDim.x) return;
+  g->left = 0;
+  __atomic_store_n(&g->done, 0, __ATOMIC_RELEASE);
+}
+
+/* ---- the calls --------------------------------------------------------------------------------- */
+
+static struct meeting *meeting_of(void *comm) { return ((struct stand_in_comm *)comm)->meeting; }
+
+NCCL int ncclCommCount(void *comm, int *count) {
+  *count = meeting_of(comm)->n;
+  return 0;
+}
+
+NCCL int ncclCommUserRank(void *comm, int *rank) {
+  *rank = meeting_of(comm)->rank;
+  return 0;
+}
+
+NCCL int ncclCommCuDevice(void *, int *device) {
+  *device = 0;
+  return 0;
+}
+
+NCCL const char *ncclGetErrorString(int) { return "a failure"; }
+
+NCCL int ncclGetVersion(int *v) {
+  *v = version;
+  return 0;
+}
+
+NCCL int ncclCommSplit(void *comm, int, int, void **made, void *config) {
+  size_t size;
+  memcpy(&size, config, sizeof size);
+  if (size < 48) return 4;
+  stand_in_comm *child = new stand_in_comm{meeting_of(comm), false};
+  all_comms.push_back(child);
+  __atomic_fetch_add(&n_alive, 1, __ATOMIC_RELEASE);
+  *made = child;
+  return 0;
+}
+
+NCCL int ncclCommDestroy(void *) {
+  __atomic_fetch_sub(&n_alive, 1, __ATOMIC_RELEASE);
+  return 0;
+}
+
+NCCL int ncclCommAbort(void *comm) {
+  __atomic_store_n(&((stand_in_comm *)comm)->aborted, true, __ATOMIC_RELEASE);
+  __atomic_fetch_add(&n_aborted, 1, __ATOMIC_RELEASE);
+  return ncclCommDestroy(comm);
+}
+
+NCCL int ncclCommGetAsyncError(void *comm, int *error) {
+  *error = __atomic_load_n(&reported, __ATOMIC_ACQUIRE);
+  return ((stand_in_comm *)comm)->aborted ? 4 : 0;
+}
+
+NCCL int ncclAllGather(const void *send, void *recv, size_t count, int type, void *comm,
+                       cudaStream_t stream) {
+  if (type != COPSE_NCCL_UINT8 || cudaStreamSynchronize(stream) != cudaSuccess) return 1;
+  return meeting_all_gather(meeting_of(comm), send, recv, count) == COPSE_OK ? 0 : 1;
+}
+
+NCCL int ncclGroupStart(void) {
+  if (open_group) return 1;
+  open_group = new group{};
+  return 0;
+}
+
+static int add_message(bool sends, void *at, size_t count, int type, int peer, void *comm,
+                       cudaStream_t stream) {
+  struct meeting *m = meeting_of(comm);
+  if (!open_group || type != COPSE_NCCL_UINT8 || peer < 0 || peer >= m->n || peer == m->rank)
+    return 1;
+  open_group->comm = (stand_in_comm *)comm;
+  open_group->meeting = m;
+  open_group->stream = stream;
+  open_group->messages.push_back(message{sends, (unsigned char *)at, count, peer, {}, 0});
+  return 0;
+}
+
+NCCL int ncclSend(const void *from, size_t count, int type, int peer, void *comm,
+                  cudaStream_t stream) {
+  return add_message(true, (unsigned char *)(uintptr_t)from, count, type, peer, comm, stream);
+}
+
+NCCL int ncclRecv(void *to, size_t count, int type, int peer, void *comm, cudaStream_t stream) {
+  return add_message(false, to, count, type, peer, comm, stream);
+}
+
+/* Whether the group is to wait, and for which kernel. */
+static void choose_wait(group *g) {
+  bool sends = false;
+  for (const message &it : g->messages) sends = sends || it.sends;
+  if (waits && sends && !is_second) g->kernels = copse_emulated_kernels_launched();
+  is_second = !is_second;
+}
+
+NCCL int ncclGroupEnd(void) {
+  group *g = open_group;
+  if (!g) return 1;
+  open_group = NULL;
+  all_groups.push_back(g);
+  choose_wait(g);
+  if (n_blocks == 0) return cudaLaunchHostFunc(g->stream, move_group, g) == cudaSuccess ? 0 : 1;
+  const size_t shared = 227 << 10; /* all that a block can have */
+  void *arguments[] = {&g};
+  if (cudaFuncSetAttribute(message_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           (int)shared) != cudaSuccess)
+    return 1;
+  return cudaLaunchKernel(message_kernel, dim3(n_blocks), dim3(1), arguments, shared, g->stream) ==
+                 cudaSuccess
+             ? 0
+             : 1;
+}

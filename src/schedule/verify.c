@@ -167,6 +167,16 @@ static copse_status check_shares(struct checker *c, enum copse_phase phase, mpq_
   return status;
 }
 
+const struct copse_node *copse_verify_switch_at(const struct copse_topology *t, int relay) {
+  for (int e = 0; e < t->n_links; e++) {
+    const struct copse_node *src = &t->nodes[t->links[e].src], *dst = &t->nodes[t->links[e].dst];
+    if (t->links[e].src != relay && t->links[e].dst != relay) continue;
+    if (src->multicast || src->aggregation) return src;
+    if (dst->multicast || dst->aggregation) return dst;
+  }
+  return NULL;
+}
+
 mpq_t *copse_verify_rationals(int n) {
   mpq_t *q = calloc((size_t)(n > 0 ? n : 1), sizeof *q);
   for (int i = 0; q && i < n; i++) mpq_init(q[i]);

@@ -62,18 +62,6 @@ static copse_status add_cut(struct checker *c, int index) {
   return COPSE_OK;
 }
 
-/* A relay's loads balance unless a link of it counts once for several copies. */
-static const struct copse_node *switch_at(const struct checker *c, int relay) {
-  const struct copse_topology *t = c->topology;
-  for (int e = 0; e < t->n_links; e++) {
-    const struct copse_node *src = &t->nodes[t->links[e].src], *dst = &t->nodes[t->links[e].dst];
-    if (t->links[e].src != relay && t->links[e].dst != relay) continue;
-    if (src->multicast || src->aggregation) return src;
-    if (dst->multicast || dst->aggregation) return dst;
-  }
-  return NULL;
-}
-
 static copse_status set_potentials(struct checker *c) {
   const struct copse_bound *bound = &c->schedule->bound;
   const struct copse_topology *t = c->topology;
@@ -83,11 +71,12 @@ static copse_status set_potentials(struct checker *c) {
     if (node < 0) return refute(c, "a potential names '%s', which the topology lacks", id);
     if (t->nodes[node].rank >= 0) return refute(c, "a potential names '%s', which is a rank", id);
     if (mpq_sgn(c->potential[node]) != 0) return refute(c, "'%s' has two potentials", id);
-    if (switch_at(c, node))
+    const struct copse_node *clever = copse_verify_switch_at(c->topology, node);
+    if (clever)
       return refute(c,
                     "the bound has a potential of '%s', which proves nothing at or beside '%s', a "
                     "switch that copies or adds",
-                    id, switch_at(c, node)->id);
+                    id, clever->id);
     set_q(c->potential[node], bound->potentials[i].value);
   }
   return COPSE_OK;

@@ -218,18 +218,6 @@ out:
   return status;
 }
 
-/* A relay's loads balance unless a link of it counts once for several copies. */
-static const struct copse_node *switch_at(const struct checker *c, int relay) {
-  const struct copse_topology *t = c->topology;
-  for (int e = 0; e < t->n_links; e++) {
-    const struct copse_node *src = &t->nodes[t->links[e].src], *dst = &t->nodes[t->links[e].dst];
-    if (t->links[e].src != relay && t->links[e].dst != relay) continue;
-    if (src->multicast || src->aggregation) return src;
-    if (dst->multicast || dst->aggregation) return dst;
-  }
-  return NULL;
-}
-
 static copse_status add_potential(struct checker *c, int index) {
   const struct copse_groups_potential *p = &c->groups->potentials[index];
   int node = copse_topology_find(c->topology, p->node);
@@ -240,11 +228,12 @@ static copse_status add_potential(struct checker *c, int index) {
   for (int r = 0; r < schedule_of(c, p->group)->n_ranks; r++)
     if (find_rank(c, p->group, r) == node)
       return refute(c, "a potential of group %d names '%s', one of its ranks", p->group, p->node);
-  if (switch_at(c, node))
+  const struct copse_node *clever = copse_verify_switch_at(c->topology, node);
+  if (clever)
     return refute(c,
                   "the bound has a potential of '%s', which proves nothing at or beside '%s', a "
                   "switch that copies or adds",
-                  p->node, switch_at(c, node)->id);
+                  p->node, clever->id);
   int place = number_of(c, p->group, p->phase, -1) * c->n_nodes + node;
   if (c->has_potential[place]++)
     return refute(c, "'%s' has two potentials in a phase of group %d", p->node, p->group);

@@ -25,6 +25,10 @@ static inline void set_q(mpq_t to, struct copse_q from) {
 mpq_t *copse_verify_rationals(int n);
 void copse_verify_rationals_free(mpq_t *q, int n);
 
+/* A switch that copies or adds, the relay itself or one beside it; NULL if there is none. Only then
+ * do a relay's loads balance: no link of it counts once for several copies. */
+const struct copse_node *copse_verify_switch_at(const struct copse_topology *topology, int relay);
+
 /* copse_verify_schedule, which adds each link's load to loads [n_links of the topology]: zeros. */
 copse_status copse_verify_schedule_loads(const struct copse_schedule *schedule,
                                          const struct copse_topology *topology, const char *label,

@@ -96,20 +96,21 @@ copse_status copse_sim_dag_add_path(struct copse_sim_dag *dag,
                                     int *last, struct copse_err *err) COPSE_CHECKED;
 
 /*
- * Chunks, as plans have them: the largest transfer is cut into chunks of at most
+ * Chunks, cut by the rule of plans (whose own limits are other numbers, see 'copse lower --chunk',
+ * --min-chunk and --pipeline-chunks): the largest transfer is cut into chunks of at most
  * max_chunk_bytes, and for the sake of pipelining into pipeline_chunks, but not below
  * min_chunk_bytes; all others into as many, where they have min_chunk_bytes for each. Equal
  * numbers of chunks that take turns share a link in proportion to their bytes.
  */
 struct copse_sim_options {
-  double alpha_us;        /* software cost of one hop from rank to rank, >= 0 */
+  double alpha_us;           /* software cost of one hop from rank to rank, >= 0 */
   double reduce_us_per_byte; /* >= 0 */
-  double duplex;          /* see above: >= 1, or 0, which is 1 */
-  double min_chunk_bytes; /* > 0 */
-  double max_chunk_bytes; /* > 0 */
-  int pipeline_chunks;    /* > 0 */
-  int64_t max_steps;      /* chunks times links in all: fewer chunks where it would be more
-                             (never below 1 per transfer); bounds the simulator's own time */
+  double duplex;             /* see above: >= 1, or 0, which is 1 */
+  double min_chunk_bytes;    /* > 0 */
+  double max_chunk_bytes;    /* > 0 */
+  int pipeline_chunks;       /* > 0 */
+  int64_t max_steps;         /* chunks times links in all: fewer chunks where it would be more
+                                (never below 1 per transfer); bounds the simulator's own time */
 };
 
 /* 2 us, full duplex, 16 KiB, 512 KiB, 16 chunks, 4 million steps. */

@@ -72,7 +72,7 @@ static double above(const struct curve *c, const struct row *row) {
 
 static void print_table(const struct curve *c) {
   char text[COPSE_Q_TEXT];
-  printf("%s of %s: bound %s s/GB, %.10g GB/s; the optimum has k = %" PRId64 "\n",
+  printf("%s of %s: bound %s s/GB, %.10g GB/s; the exact optimum is built with k = %" PRId64 "\n",
          copse_collective_name(c->options.collective), c->topology->name,
          copse_q_text(c->bound, text), 1 / copse_q_to_double(c->bound), c->exact_k);
   printf("%8s %22s %14s %10s %8s %7s\n", "k", "s/GB", "GB/s", "above", "trees", "height");

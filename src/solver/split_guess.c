@@ -20,10 +20,18 @@ int64_t copse_splitter_fastest_link(struct copse_splitter *s, int w) {
   return fastest;
 }
 
+/* `groups` [n_nodes]: the smallest node of each. */
+static int by_group(const void *a, const void *b, void *groups) {
+  const int *group = groups, u = *(const int *)a, v = *(const int *)b;
+  return group[u] != group[v] ? group[u] - group[v] : u - v;
+}
+
 /*
  * Groups w's neighbours by what is joined through links faster than any of w's: for a
  * network switch these are the hosts, for an NVSwitch every GPU is alone. Leaves the
- * neighbours in s->members, group by group; returns the number of groups.
+ * neighbours in s->members, group by group; returns the number of groups. They come by their
+ * smallest nodes, whatever neighbours w has of them: in the same order at every relay, on which
+ * part_by_turn builds.
  */
 static int group_neighbours(struct copse_splitter *s, int w, int n) {
   int64_t fastest = copse_splitter_fastest_link(s, w);
@@ -37,19 +45,13 @@ static int group_neighbours(struct copse_splitter *s, int w, int n) {
       if (b < a) s->group[a] = b;
     }
   }
-  int n_groups = 0, placed = 0;
-  for (int i = 0; i < n; i++) s->entering[i] = s->members[i];
-  for (int i = 0; i < n; i++) { /* members are sorted, so groups come by smallest member */
-    if (s->entering[i] < 0) continue;
-    int group = find_group(s, s->entering[i]);
-    s->group_start[n_groups++] = placed;
-    for (int j = i; j < n; j++) {
-      if (s->entering[j] < 0 || find_group(s, s->entering[j]) != group) continue;
-      s->members[placed++] = s->entering[j];
-      s->entering[j] = -1;
-    }
-  }
-  s->group_start[n_groups] = placed;
+  for (int v = 0; v < s->network->n_nodes; v++) s->group[v] = find_group(s, v);
+  qsort_r(s->members, (size_t)n, sizeof *s->members, by_group, s->group);
+  int n_groups = 0;
+  for (int i = 0; i < n; i++)
+    if (i == 0 || s->group[s->members[i]] != s->group[s->members[i - 1]])
+      s->group_start[n_groups++] = i;
+  s->group_start[n_groups] = n;
   if (n_groups == 1) { /* all joined by faster links: treat each as its own group */
     for (int i = 0; i <= n; i++) s->group_start[i] = i;
     n_groups = n;

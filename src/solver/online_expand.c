@@ -3,9 +3,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/rational.h"
 #include "solver/online_internal.h"
-
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* value * k / n for k <= n without overflow. */
 static int64_t part(int64_t value, int64_t k, int64_t n) {
@@ -27,7 +26,7 @@ void copse_online_list_visits(struct copse_online *o, int host, bool leaving) {
     int b = partners[(size_t)s * h];
     if (b < 0) continue;
     size_t a = leaving ? (size_t)host * h + (size_t)b : (size_t)b * h + (size_t)host;
-    int64_t bytes = smaller(o->duration[s], o->total[a] - o->done[b]);
+    int64_t bytes = copse_smaller(o->duration[s], o->total[a] - o->done[b]);
     o->visits[s] = (struct copse_online_visit){
         .stage = s, .next = -1, .begin = o->done[b], .end = o->done[b] + bytes};
     o->done[b] += bytes;
@@ -85,7 +84,7 @@ static void put_run(struct lane *l, int origin, int final, int64_t offset, int64
       else
         begin_visit(l, l->o->visits[l->visit].next);
     }
-    int64_t n = smaller(bytes, l->until - l->at);
+    int64_t n = copse_smaller(bytes, l->until - l->at);
     l->p.offset = offset;
     l->p.bytes = n;
     l->p.lane_offset = l->at;
@@ -149,7 +148,7 @@ static void put_given(struct pair *p, struct lane *l, int64_t need) {
       start_giver(p, p->giver + 1);
     }
     int j = (p->giver + 1 + p->k) % g;
-    int64_t n = smaller(smaller(need, p->to_give), message(p, p->giver, j) - p->offset);
+    int64_t n = copse_smaller(copse_smaller(need, p->to_give), message(p, p->giver, j) - p->offset);
     if (l && n > 0) put_run(l, p->a * g + p->giver, p->b * g + j, p->offset, n);
     need -= n;
     p->to_give -= n;
@@ -166,7 +165,7 @@ static int64_t put_own(const struct pair *p, struct lane *l, int i, int64_t surp
   int g = p->o->g;
   for (int k = 0; k < g - 1; k++) {
     int j = (i + 1 + k) % g;
-    int64_t bytes = message(p, i, j), gone = smaller(surplus, bytes);
+    int64_t bytes = message(p, i, j), gone = copse_smaller(surplus, bytes);
     surplus -= gone;
     put_run(l, p->a * g + i, p->b * g + j, gone, bytes - gone);
   }

@@ -1,13 +1,12 @@
 /* Cutting the matrix of bytes between hosts into stages of one-to-one transfers. */
 #include <string.h>
 
+#include "base/rational.h"
 #include "solver/online_internal.h"
 
 static bool has_bit(const uint64_t *set, int i) { return set[i >> 6] >> (i & 63) & 1; }
 static void set_bit(uint64_t *set, int i) { set[i >> 6] |= (uint64_t)1 << (i & 63); }
 static void clear_bit(uint64_t *set, int i) { set[i >> 6] &= ~((uint64_t)1 << (i & 63)); }
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-
 static uint64_t *edges_of(const struct copse_online *o, int row) {
   return o->edges + (size_t)row * (size_t)o->words;
 }
@@ -153,8 +152,8 @@ static int64_t longest(const struct copse_online *o) {
   int64_t length = INT64_MAX;
   for (int a = 0; a < o->h; a++) {
     int b = o->match_row[a];
-    int64_t spare = smaller(o->row_slack[a], o->col_slack[b]);
-    length = smaller(length, rest_of(o, a)[b] + spare);
+    int64_t spare = copse_smaller(o->row_slack[a], o->col_slack[b]);
+    length = copse_smaller(length, rest_of(o, a)[b] + spare);
   }
   return length;
 }
@@ -167,7 +166,7 @@ static void add_stage(struct copse_online *o, int64_t length, int64_t threshold)
   for (int a = 0; a < o->h; a++) {
     int b = o->match_row[a];
     int64_t *rest = rest_of(o, a) + b;
-    int64_t sent = smaller(*rest, length);
+    int64_t sent = copse_smaller(*rest, length);
     if (sent > 0) put_pair(o, stage, a, b);
     *rest -= sent;
     if (*rest < threshold) clear_bit(edges_of(o, a), b);

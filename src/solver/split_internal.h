@@ -3,6 +3,7 @@
 #ifndef COPSE_SOLVER_SPLIT_INTERNAL_H
 #define COPSE_SOLVER_SPLIT_INTERNAL_H
 
+#include "base/rational.h"
 #include "solver/cuts.h"
 #include "solver/sinks.h"
 #include "solver/split.h"
@@ -39,8 +40,6 @@ struct copse_splitter {
   int *members;            /* [n_nodes] neighbours sorted by group */
   int *group_start;        /* [n_nodes + 1] */
 };
-
-static inline int64_t copse_smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* ---- moves ----------------------------------------------------------------------------- */
 

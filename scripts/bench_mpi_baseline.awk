@@ -1,44 +1,65 @@
-# What Open MPI does with large messages over a power of two of ranks, as a schedule for `copse
-# simulate`: recursive doubling for an allgather, Rabenseifner's algorithm (recursive halving, then
-# doubling) for an allreduce. A root's data doubles its ranks with each step, near ones first; the
-# allreduce's shares are reduced the same ways back, far ones last. (Seen in the bytes that 4.1.4
-# puts on each link.) Needs collective, ranks (2:2:2:2, of hosts joined by "switch") and sha256.
-# Nothing reads the schedule's own time and bound.
-function turn(rank, bit) { return int(rank / bit) % 2 ? rank - bit : rank + bit }
-function edge(src, dst,    way) {
-  way = host[src] == host[dst] ? "" : "\"h" host[src] ".nic\", \"switch\", \"h" host[dst] ".nic\", "
-  return sprintf("{\"src\": %d, \"dst\": %d, \"path\": [\"%s\", %s\"%s\"]}", src, dst, id[src], way, id[dst])
+# What Open MPI does with large messages over a power of two of ranks, step by step, as an MSCCL
+# algorithm for `copse simulate` (and `copse check`, which proves it): recursive doubling for an
+# allgather; Rabenseifner's algorithm for an allreduce, recursive halving and then doubling. Near
+# ranks come first in the halving and in an allgather, last on an allreduce's way back. (Seen in the
+# bytes that 4.1.4 puts on each link, and in its sources: coll_base_allgather.c,
+# coll_base_allreduce.c.) In each step a rank exchanges one message with one partner, and goes on
+# when both are through. Needs collective and n, the number of ranks.
+function partner(rank, bit) { return int(rank / bit) % 2 ? rank - bit : rank + bit }
+function step(tb, type, first, count, after) {
+  lines[tb] = lines[tb] sprintf("<step s=\"%d\" type=\"%s\" srcbuf=\"o\" srcoff=\"%d\" dstbuf=\"o\" " \
+    "dstoff=\"%d\" cnt=\"%d\" depid=\"%d\" deps=\"%d\" hasdep=\"1\"/>\n", steps[tb]++, type, first, first, count,
+    after, after < 0 ? -1 : steps[after] - 1)
 }
-function tree(root, phase, far_first,    m, i, bit, step, it, have, edges) {
-  have[0] = root
-  m = 1
-  for (step = 1; step < n; step *= 2) {
-    bit = far_first ? n / 2 / step : step
-    for (i = 0; i < m; i++) {
-      have[m + i] = turn(have[i], bit)
-      it = phase == "reduce" ? edge(have[m + i], have[i]) : edge(have[i], have[m + i])
-      edges = m + i == 1 ? it : phase == "reduce" ? it ", " edges : edges ", " it
-    }
-    m *= 2
+# With each partner one block sends and one receives, both at once, when all of the step before has
+# come, which was block `last`'s.
+function exchange(i, out, in_type, in_, count) {
+  step(2 * i, "s", out, count, last)
+  step(2 * i + 1, in_type, in_, count, last == 2 * i + 1 ? -1 : last)
+  last = 2 * i + 1
+}
+function halve(rank,    bit, i, size, mine, other) {
+  mine = 0
+  size = n
+  for (bit = 1; bit < n; bit *= 2) {
+    size /= 2
+    other = mine
+    if (int(rank / bit) % 2) mine += size; else other += size
+    exchange(i++, other, "rrc", mine, size)
+    first[bit] = mine
+    theirs[bit] = other
   }
-  return sprintf("{\"root\": %d, \"phase\": \"%s\", \"weight\": \"1/%d\", \"edges\": [%s]}", root, phase, n, edges)
+}
+function double_back(rank,    bit, i, size) {
+  i = partners
+  size = 1
+  for (bit = n / 2; bit >= 1; bit /= 2) {
+    exchange(--i, first[bit], "r", theirs[bit], size)
+    size *= 2
+  }
+}
+function double_up(rank,    bit, i, mine) {
+  for (bit = 1; bit < n; bit *= 2) {
+    mine = rank - rank % bit
+    exchange(i++, mine, "r", partner(mine, bit), bit)
+  }
 }
 BEGIN {
-  hosts = split(ranks, per_host, ":")
-  n = 0
-  for (i = 1; i <= hosts; i++)
-    for (k = 0; k < per_host[i]; k++) {
-      host[n] = i - 1
-      id[n] = "h" i - 1 ".gpu" k
-      names = names (n ? ", " : "") "\"" id[n++] "\""
+  for (bit = 1; bit < n; bit *= 2) partners++
+  if (bit != n || n < 2) exit 1
+  reduces = collective == "allreduce"
+  printf "<algo name=\"Open MPI\" proto=\"Simple\" nchannels=\"1\" nchunksperloop=\"%d\" ngpus=\"%d\" coll=\"%s\" " \
+    "inplace=\"1\" outofplace=\"0\" minBytes=\"0\" maxBytes=\"0\">\n", n, n, collective
+  for (rank = 0; rank < n; rank++) {
+    printf "<gpu id=\"%d\" i_chunks=\"%d\" o_chunks=\"%d\" s_chunks=\"0\">\n", rank, reduces ? n : 1, n
+    for (tb = 0; tb < 2 * partners; tb++) { lines[tb] = ""; steps[tb] = 0 }
+    last = -1
+    if (reduces) { halve(rank); double_back(rank) } else double_up(rank)
+    for (tb = 0; tb < 2 * partners; tb++) {
+      peer = partner(rank, 2 ^ int(tb / 2))
+      printf "<tb id=\"%d\" send=\"%d\" recv=\"%d\" chan=\"0\">\n%s</tb>\n", tb, tb % 2 ? -1 : peer, tb % 2 ? peer : -1, lines[tb]
     }
-  for (bit = 1; bit < n; bit *= 2);
-  if (bit != n) exit 1
-  both = collective == "allreduce"
-  printf "{\"format\": \"copse-schedule/1\", \"collective\": \"%s\", \"topology\": {\"name\": \"hosts\", \"sha256\": \"%s\"},\n", collective, sha256
-  printf " \"ranks\": [%s], \"k\": 1, \"time_per_GB\": \"1\", \"algbw_GBps\": 1,\n", names
-  printf " \"bound\": {\"time_per_GB\": \"1\", \"cut\": [\"%s\"]}, \"trees\": [\n", id[0]
-  for (i = 0; i < n; i++)
-    printf "%s%s%s", i ? ",\n" : "", both ? tree(i, "reduce", 1) ",\n" : "", tree(i, "broadcast", both)
-  print "]}"
+    print "</gpu>"
+  }
+  print "</algo>"
 }

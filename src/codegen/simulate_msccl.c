@@ -43,8 +43,15 @@ static copse_status place(struct work *w, int t, const struct copse_mx_run_op *o
   }
   struct copse_sim_transfer join = {.streams = w->streams,
                                     .n_streams = n,
-                                    .amount = (double)op->step->count / w->program.file->chunks};
+                                    .amount = (double)op->step->count / w->program.file->chunks,
+                                    .reduces = type->adds,
+                                    .adder = tb->gpu};
   COPSE_TRY(copse_sim_dag_add(w->sim.dag, &join, done, w->err));
+  for (int i = 1; i < op->n_steps; i++) { /* sums that are one operation */
+    join.streams = done;
+    join.n_streams = 1;
+    COPSE_TRY(copse_sim_dag_add(w->sim.dag, &join, done, w->err));
+  }
   if (type->sends) {
     struct arrivals *out = &w->arrivals[tb->out];
     struct copse_sim_transfer sent = {

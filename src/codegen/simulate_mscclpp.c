@@ -46,11 +46,17 @@ static struct copse_sim_transfer transfer(const struct work *w, int block, doubl
                                      .order = w->next[block]};
 }
 
-static copse_status join(struct work *w, int block, double amount) {
+static copse_status join_all(struct work *w, int block, double amount, bool adds) {
   struct copse_sim_transfer t = transfer(w, block, amount);
+  t.reduces = adds;
+  t.adder = w->file.blocks[block].rank;
   copse_status status = copse_sim_dag_add(w->sim.dag, &t, &w->last[block], w->err);
   w->needs.n = 0;
   return status;
+}
+
+static copse_status join(struct work *w, int block, double amount) {
+  return join_all(w, block, amount, false);
 }
 
 /* ---- data ------------------------------------------------------------------------------ */
@@ -114,8 +120,10 @@ static copse_status read_sources(struct work *w, int block, const struct copse_p
     arrivals[n++] = arrival;
   }
   for (int i = 0; i < n; i++) COPSE_TRY(need(w, arrivals[i]));
-  if ((int)w->needs.n > count) { /* what is written comes after what was read */
-    COPSE_TRY(join(w, block, (double)op->src[0].size / op->parts / w->sim.chunks));
+  bool adds = op->type->kind == COPSE_PJ_SUM;
+  int joins = adds ? op->n_src - 1 : (int)w->needs.n > count;
+  for (int i = 0; i < joins; i++) { /* what is written comes after what was read and added */
+    COPSE_TRY(join_all(w, block, (double)op->src[0].size / op->parts / w->sim.chunks, adds));
     COPSE_TRY(need(w, w->last[block]));
   }
 out:

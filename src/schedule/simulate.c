@@ -177,9 +177,9 @@ static double take_link(struct sim *s, const struct event *e, struct wire *wire,
 /* When what came at `now` has been added, where that takes time. */
 static double add_up(struct sim *s, int t, double now) {
   double us = s->progress[t].chunk_bytes * s->options->reduce_us_per_byte;
-  int from, to;
+  int from, to = s->dag->items[t].adder;
   if (us == 0 || !s->dag->items[t].reduces) return now;
-  find_ends(s, t, &from, &to);
+  if (s->dag->items[t].n_links > 0) find_ends(s, t, &from, &to);
   if (to < 0) return now;
   double *free_us = &s->adder_free_us[to];
   *free_us = (*free_us > now ? *free_us : now) + us;
@@ -212,6 +212,13 @@ out:
   return status;
 }
 
+/* What moves nothing arrives at once, but for what it adds. */
+static copse_status serve_here(struct sim *s, const struct event *e) {
+  double then = e->hop == 0 ? add_up(s, e->transfer, e->time) : e->time;
+  if (then == e->time) return arrive(s, e->transfer, then);
+  return push(s, (struct event){then, e->order, e->transfer, e->chunk, 1});
+}
+
 static copse_status run(struct sim *s) {
   const struct copse_sim_dag *dag = s->dag;
   copse_status status = COPSE_OK;
@@ -219,7 +226,9 @@ static copse_status run(struct sim *s) {
     if (dag->items[t].n_after + dag->items[t].n_streams == 0) COPSE_TRY(issue(s, t, 0));
   while (s->n_heap > 0) {
     struct event e = pop(s);
-    if (e.hop < dag->items[e.transfer].n_links)
+    if (dag->items[e.transfer].n_links == 0)
+      COPSE_TRY(serve_here(s, &e));
+    else if (e.hop < dag->items[e.transfer].n_links)
       COPSE_TRY(serve(s, &e));
     else
       COPSE_TRY(arrive(s, e.transfer, e.time));

@@ -25,7 +25,7 @@
  *
  * With `reduce_us_per_byte` a rank adds what comes in by transfers that `reduces` at that speed,
  * one chunk after the other, and a chunk has arrived when it is added. Elsewhere a reduction is
- * free.
+ * free. A transfer without links that `reduces` is an addition alone.
  *
  * What is not modelled: bounded buffers and back-pressure (a chunk waits at a link without
  * blocking the one before, and incast costs no more than the queue), routing other than the
@@ -61,6 +61,7 @@ struct copse_sim_transfer {
   double amount;     /* >= 0; bytes = amount * unit_bytes of copse_simulate. 0 takes latency */
   double delay_us;   /* >= 0; between being ready and starting: compute, a launch */
   bool reduces;      /* its end adds it to what is there */
+  int adder;         /* with `reduces` and no links: the rank that adds; else not used */
   int order;         /* among transfers that ask at the same moment, lowest first */
 };
 

@@ -49,6 +49,7 @@ copse_status copse_sim_dag_add(struct copse_sim_dag *dag, const struct copse_sim
                                                          .n_after = t->n_after,
                                                          .n_streams = t->n_streams,
                                                          .order = t->order,
+                                                         .adder = t->adder,
                                                          .reduces = t->reduces,
                                                          .amount = t->amount,
                                                          .delay_us = t->delay_us};
@@ -83,6 +84,7 @@ copse_status copse_sim_dag_add_path(struct copse_sim_dag *dag,
       goto out;
     }
     hop.n_links = ++n;
+    hop.reduces = transfer->reduces && i + 2 == n_nodes; /* ranks on the way pass it on as it is */
     if (topology->nodes[nodes[i + 1]].rank < 0 && i + 2 < n_nodes) continue;
     COPSE_TRY(copse_sim_dag_add(dag, &hop, &id, err));
     hop.n_after = 0;

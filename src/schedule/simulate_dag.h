@@ -8,7 +8,7 @@
 struct copse_sim_item {
   size_t first;
   int n_links, n_copies, n_after, n_streams;
-  int order;
+  int order, adder;
   bool reduces;
   double amount, delay_us;
 };

@@ -474,6 +474,47 @@ START_TEST(a_wrong_schedule_is_refuted_by_verify_and_bad_input_elsewhere) {
 }
 END_TEST
 
+/* Predicted microseconds of 1 MiB by a file in %/, and how many ranks it is for. */
+static double simulated_us(const char *file, const char *options, int *n_ranks) {
+  ck_assert_msg(run("@ simulate %%/%s -t %%/f.json -b 1M -e 1M --json --no-baselines %s", file,
+                    options) == 0,
+                "%s", result.err);
+  cJSON *report = cJSON_Parse(result.out);
+  const cJSON *row = cJSON_GetArrayItem(cJSON_GetObjectItem(report, "rows"), 0);
+  const cJSON *times = cJSON_GetObjectItem(row, "times");
+  double us = cJSON_GetNumberValue(cJSON_GetObjectItem(times->child, "time"));
+  *n_ranks = (int)cJSON_GetNumberValue(cJSON_GetObjectItem(report, "nranks"));
+  cJSON_Delete(report);
+  return us;
+}
+
+/* Where ranks add slowly that is all the time there is. N - 1 sums make each of N parts, so one of
+ * N ranks adds (N - 1) / N of the message or more; one sum after the other would be N times that.
+ * Where nothing is summed nothing changes. */
+START_TEST(slow_sums_count_in_every_format) {
+  static const char *const files[] = {"s.json", "f.xml", "f.pp"};
+  static const char *const collectives[] = {"allgather", "reduce_scatter", "allreduce"};
+  write_text("f.json", copse_test_fabrics[0]);
+  for (size_t i = 0; i < 3; i++) {
+    ck_assert_int_eq(run("@ solve %%/f.json -c %s -o %%/s.json", collectives[i]), 0);
+    ck_assert_msg(run("@ lower %%/s.json --to msccl -o %%/f.xml") == 0, "%s", result.err);
+    ck_assert_msg(run("@ lower %%/s.json --to mscclpp -o %%/f.pp") == 0, "%s", result.err);
+    for (size_t k = 0; k < 3; k++) {
+      int n;
+      double free_us = simulated_us(files[k], "", &n);
+      double slow_us = simulated_us(files[k], "--reduce 0.01", &n);
+      double parts_us = (1 << 20) / 10.0 * (n - 1) / n; /* 10 bytes a us */
+      if (i == 0) {
+        ck_assert_double_eq(slow_us, free_us);
+        continue;
+      }
+      ck_assert_msg(slow_us >= parts_us && slow_us <= free_us + n * parts_us,
+                    "%s %s: %g us, %g of sums", collectives[i], files[k], slow_us, parts_us);
+    }
+  }
+}
+END_TEST
+
 /* Foreign formats, told apart by content; a step taken out is named. */
 START_TEST(foreign_formats_are_written_and_proved) {
   static const char *const collectives[] = {"allgather", "reduce_scatter", "allreduce", "alltoall"};
@@ -730,6 +771,7 @@ int main(void) {
   tcase_add_test(tc, a_tolerance_gives_fewer_trees);
   tcase_add_test(tc, names_and_synthetic_lines_stand_for_files);
   tcase_add_test(tc, ways_to_name_a_topology_exclude_each_other);
+  tcase_add_test(tc, slow_sums_count_in_every_format);
   tcase_add_test(tc, foreign_formats_are_written_and_proved);
   tcase_add_test(tc, the_reference_topologies_go_through_the_whole_chain);
   suite_add_tcase(suite, tc);

@@ -5,10 +5,10 @@
  * differ. Each run counts until the last rank is done. scripts/bench_mpi makes hosts, plans and the
  * table.
  *
- * `bench_mpi pairs BYTES CHUNK RUNS`: what messages from rank to rank take, before. Every rank has
- * a partner half of all ranks away. Two lines, for BYTES in one message and in messages of CHUNK
- * bytes: microseconds of one way and of both ways at once. A third: what all ranks at once
- * take to add BYTES of floats.
+ * `bench_mpi pairs DISTANCE RUNS BYTES...`: what messages from rank to rank take, before. A rank's
+ * partner is DISTANCE away, up or down as in a step of recursive doubling. A line for each of
+ * BYTES: microseconds of one message one way, of one each way at once, and of adding as much, all
+ * ranks at the same time. With BYTES as TOTAL/CHUNK, of TOTAL bytes in messages of CHUNK.
  */
 #include "copse/mpi.h"
 
@@ -141,27 +141,33 @@ static void exchange(const struct pairs *p, bool sends, bool receives) {
   MPI_Waitall(2 * MOST_UNDER_WAY, requests, MPI_STATUSES_IGNORE);
 }
 
-/* Some one after the other, as the steps of a collective are: how they fall in with each other is
- * part of what a transport does. */
-#define IN_A_ROW 4
-#define SUMS_IN_A_ROW 32
+/* Short ones one after the other, as the steps of a collective are: how they fall in with each other
+ * is part of what a transport does. */
+#define ROW_BYTES (32 << 20)
+#define MOST_IN_A_ROW 16
+
+static int in_a_row(const struct pairs *p) {
+  size_t n = ROW_BYTES / p->bytes;
+  return n < 1 ? 1 : n < MOST_IN_A_ROW ? (int)n : MOST_IN_A_ROW;
+}
 
 /* Microseconds of one, until the last pair is done. */
 static double time_exchange(const struct pairs *p, bool upwards, bool downwards) {
   bool is_low = p->rank < p->partner;
+  int n = in_a_row(p);
   double took, slowest;
   MPI_Barrier(MPI_COMM_WORLD);
   double start = MPI_Wtime();
-  for (int i = 0; p->partner >= 0 && i < IN_A_ROW; i++)
+  for (int i = 0; p->partner >= 0 && i < n; i++)
     exchange(p, is_low ? upwards : downwards, is_low ? downwards : upwards);
-  took = 1e6 * (MPI_Wtime() - start) / IN_A_ROW;
+  took = 1e6 * (MPI_Wtime() - start) / n;
   MPI_Allreduce(&took, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
   return slowest;
 }
 
 /* Microseconds of a sum, all ranks at it at once: they may share cores. */
-static double time_sum(const struct pairs *p, int runs) {
-  int n = (int)(p->bytes / sizeof(float));
+static double time_sum(const struct pairs *p) {
+  int n = (int)(p->bytes / sizeof(float)), runs = in_a_row(p);
   double took, slowest;
   MPI_Barrier(MPI_COMM_WORLD);
   double start = MPI_Wtime();
@@ -184,31 +190,51 @@ static double middle(double *times, int n) {
   return sum / (last - first);
 }
 
-static void run_pairs(struct pairs *p, size_t chunk, int runs) {
+/* The first message between two ranks also makes their connection, and finds it slow to start. */
+static void connect_and_touch(const struct pairs *p) {
+  struct pairs first = *p;
+  if (first.bytes > 1 << 20) first.bytes = 1 << 20;
+  if (first.message > first.bytes) first.message = first.bytes;
+  memset(p->in, 0, p->bytes);
+  memset(p->out, 0, p->bytes);
+  time_exchange(&first, true, true);
+}
+
+static void run_pairs(struct pairs *p, int distance, int runs) {
   static double one[MOST_RUNS], both[MOST_RUNS];
-  int half = p->n / 2;
-  if (p->bytes == 0 || chunk == 0 || p->bytes > INT32_MAX) die("BYTES and CHUNK: from 1 to 2^31-1");
-  p->partner = p->rank >= 2 * half ? -1 : p->rank < half ? p->rank + half : p->rank - half;
+  p->partner = p->rank / distance % 2 ? p->rank - distance : p->rank + distance;
+  if (p->partner >= p->n) p->partner = -1;
   p->in = (char *)new_floats(p->bytes / sizeof(float) + 1);
   p->out = (char *)new_floats(p->bytes / sizeof(float) + 1);
-  for (int k = 0; k < 2; k++) {
-    p->message = k == 0 ? p->bytes : chunk;
-    for (int run = -1; run < runs; run++) { /* the first warms up */
-      one[run < 0 ? 0 : run] = time_exchange(p, run % 2 == 0, run % 2 != 0);
-      both[run < 0 ? 0 : run] = time_exchange(p, true, true);
-    }
-    if (p->rank == 0) printf("%zu %.0f %.0f\n", p->message, middle(one, runs), middle(both, runs));
+  connect_and_touch(p);
+  for (int run = 0; run < runs; run++) {
+    one[run] = time_exchange(p, run % 2 == 0, run % 2 != 0);
+    both[run] = time_exchange(p, true, true);
   }
-  double sum = time_sum(p, SUMS_IN_A_ROW);
-  if (p->rank == 0) printf("%zu %.0f\n", p->bytes, sum);
+  double sum = time_sum(p);
+  if (p->rank == 0)
+    printf("%zu %.0f %.0f %.0f\n", p->message, middle(one, runs), middle(both, runs), sum);
+  fflush(stdout);
   free(p->in);
   free(p->out);
 }
 
-static int number_of_runs(const char *text) {
-  int runs = atoi(text);
-  if (runs < 1 || runs > MOST_RUNS) die("RUNS from 1 to %d", MOST_RUNS);
-  return runs;
+static int number_of(const char *text, const char *what, int most) {
+  int n = atoi(text);
+  if (n < 1 || n > most) die("%s from 1 to %d", what, most);
+  return n;
+}
+
+static void all_pairs(struct pairs *p, int argc, char **argv) {
+  int distance = number_of(argv[2], "DISTANCE", p->n), runs = number_of(argv[3], "RUNS", MOST_RUNS);
+  for (int i = 4; i < argc; i++) {
+    char *chunk;
+    p->bytes = p->message = strtoull(argv[i], &chunk, 10);
+    if (*chunk == '/') p->message = strtoull(chunk + 1, NULL, 10);
+    if (p->message == 0 || p->message > p->bytes || p->bytes > INT32_MAX)
+      die("BYTES and CHUNK: from 1 to 2^31-1");
+    run_pairs(p, distance, runs);
+  }
 }
 
 int main(int argc, char **argv) {
@@ -217,9 +243,8 @@ int main(int argc, char **argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &b.rank);
   MPI_Comm_size(MPI_COMM_WORLD, &b.n);
-  if (argc == 5 && strcmp(argv[1], "pairs") == 0) {
-    struct pairs p = {.rank = b.rank, .n = b.n, .bytes = strtoull(argv[2], NULL, 10)};
-    run_pairs(&p, strtoull(argv[3], NULL, 10), number_of_runs(argv[4]));
+  if (argc >= 5 && strcmp(argv[1], "pairs") == 0) {
+    all_pairs(&(struct pairs){.rank = b.rank, .n = b.n}, argc, argv);
     MPI_Finalize();
     return 0;
   }
@@ -227,7 +252,7 @@ int main(int argc, char **argv) {
   b.reduces = strcmp(argv[1], "allreduce") == 0;
   if (!b.reduces && strcmp(argv[1], "allgather") != 0) die("no collective '%s'", argv[1]);
   size_t most = strtoull(argv[4], NULL, 10), factor = strtoull(argv[5], NULL, 10);
-  int runs = number_of_runs(argv[6]);
+  int runs = number_of(argv[6], "RUNS", MOST_RUNS);
   if (factor < 2) die("FACTOR from 2");
   ok(copse_comm_init_mpi(&b.comm, MPI_COMM_WORLD));
   ok(copse_comm_set_timeout(b.comm, TIMEOUT_SECONDS));

@@ -386,10 +386,10 @@ static void release(struct copse_joint_search *s) {
   free(s->capacities);
 }
 
-copse_status copse_joint_find(const struct copse_network *network,
-                              const struct copse_joint_group *groups, int n_groups,
-                              const struct copse_joint_options *options, struct copse_joint *out,
-                              struct copse_err *err) {
+copse_status copse_joint_search(const struct copse_network *network,
+                                const struct copse_joint_group *groups, int n_groups,
+                                const struct copse_joint_options *options, struct copse_joint *out,
+                                struct copse_err *err) {
   struct copse_joint_search s = {
       .network = network,
       .groups = groups,

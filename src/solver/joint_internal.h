@@ -1,5 +1,6 @@
 /*
- * Inside src/solver only: one search for a joint optimum. joint.c runs the rounds, joint_model.c
+ * Inside src/solver only: one search for a joint optimum. joint_contract.c makes the network
+ * smaller, joint.c runs the rounds, joint_model.c
  * writes the programme's rows, joint_orbits.c says which columns are one by symmetry,
  * joint_exact.c turns its rational solution into integers, joint_proof.c its multipliers into cuts;
  * joint_round.c does so where its fractions are too fine.
@@ -49,6 +50,12 @@ struct copse_joint_search {
   bool rounded;                    /* the parts or the proof at hand */
   int64_t max_whole;               /* of parts */
 };
+
+/* copse_joint_find on the network as it is. */
+copse_status copse_joint_search(const struct copse_network *network,
+                                const struct copse_joint_group *groups, int n_groups,
+                                const struct copse_joint_options *options, struct copse_joint *out,
+                                struct copse_err *err) COPSE_CHECKED;
 
 /* Roots of equal share, 0 where they are free. */
 int copse_joint_roots(const struct copse_joint_search *s, int group);

@@ -1,0 +1,23 @@
+/* Inside src/schedule only: free shares of a fabric that has symmetries. */
+#ifndef COPSE_SCHEDULE_SHARES_SYMMETRY_H
+#define COPSE_SCHEDULE_SHARES_SYMMETRY_H
+
+#include "schedule/instance.h"
+#include "solver/shares.h"
+
+/*
+ * The same as copse_shares_find, by a programme with one column for all that symmetries of the
+ * topology map to each other (solver/joint.h): small where few kinds of ranks and links are left,
+ * as with one slow NIC among a thousand. Shares of ranks that are alike are the same. The proof has
+ * the cuts' images one by one. `instance` is the topology's, all ranks roots.
+ *
+ * COPSE_SHARES_TOO_LARGE without symmetries, or with too many kinds of links or images of cuts.
+ * The caller frees *out in every case. COPSE_NOMEM.
+ */
+copse_status copse_free_shares_by_symmetry(const struct copse_topology *topology,
+                                           const struct copse_instance *instance,
+                                           const struct copse_shares_options *options,
+                                           struct copse_shares *out,
+                                           struct copse_err *err) COPSE_CHECKED;
+
+#endif

@@ -12,6 +12,7 @@
 struct job {
   const struct copse_topology *topology;
   const struct copse_network *network;
+  const bool *loose;
   struct copse_groups_symmetry *symmetries;
   int n_symmetries;
   struct copse_joint joint;
@@ -40,7 +41,8 @@ static copse_status solve(struct job *j, const struct copse_shares_options *opti
                                   .members = j->network->terminals,
                                   .broadcasts = true,
                                   .reduces = true,
-                                  .root = -1};
+                                  .root = -1,
+                                  .loose = j->loose};
   struct copse_joint_options search = {.max_columns = options->max_columns,
                                        .n_symmetries = j->n_symmetries,
                                        .most = most,
@@ -227,7 +229,7 @@ static copse_status hand_over(struct job *j, const struct copse_shares_options *
   j->out->rate = j->joint.rate;
   j->out->rounds = j->joint.rounds;
   j->fits = true;
-  COPSE_TRY(take_even(j, options));
+  if (!j->loose) COPSE_TRY(take_even(j, options));
   COPSE_TRY(set_proof(j));
   j->out->outcome = j->fits ? COPSE_SHARES_PROVED : COPSE_SHARES_UNPROVED;
 out:
@@ -237,8 +239,10 @@ out:
 copse_status copse_free_shares_by_symmetry(const struct copse_topology *topology,
                                            const struct copse_instance *instance,
                                            const struct copse_shares_options *options,
-                                           struct copse_shares *out, struct copse_err *err) {
-  struct job j = {.topology = topology, .network = &instance->network, .out = out, .err = err};
+                                           const bool *loose, struct copse_shares *out,
+                                           struct copse_err *err) {
+  struct job j = {
+      .topology = topology, .network = &instance->network, .loose = loose, .out = out, .err = err};
   copse_status status;
   *out = (struct copse_shares){.outcome = COPSE_SHARES_TOO_LARGE, .rate = COPSE_Q_ZERO};
   COPSE_TRY(find_symmetries(&j));

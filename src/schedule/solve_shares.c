@@ -8,7 +8,6 @@
  * the simplex method takes minutes. */
 #define MOST_KINDS 3000
 #define MOST_COLUMNS 2600
-#define MOST_RANKS 2048 /* whose symmetries are found in a second or two */
 
 /* By symmetries if there are any: shares that are alike make fewer and lower trees. */
 static copse_status find(const struct copse_topology *topology,
@@ -20,7 +19,7 @@ static copse_status find(const struct copse_topology *topology,
   copse_status status;
   shares->outcome = COPSE_SHARES_TOO_LARGE;
   if (!options->no_symmetry)
-    COPSE_TRY(copse_free_shares_by_symmetry(topology, instance, &search, shares, err));
+    COPSE_TRY(copse_free_shares_by_symmetry(topology, instance, &search, NULL, shares, err));
   if (shares->outcome != COPSE_SHARES_TOO_LARGE && shares->outcome != COPSE_SHARES_UNPROVED)
     goto out;
   copse_shares_free(shares);
@@ -42,7 +41,7 @@ copse_status copse_free_shares_find(const struct copse_topology *topology,
   if (topology->n_ranks == 1 || copse_has_clever_switch(topology)) return COPSE_OK;
   if (only_faster) COPSE_TRY(copse_q_div(scale, at_most, &at_least, err));
   shares->outcome = COPSE_SHARES_TOO_LARGE;
-  if (topology->n_ranks <= MOST_RANKS)
+  if (topology->n_ranks <= COPSE_SYMMETRY_RANKS)
     COPSE_TRY(find(topology, options, instance, at_least, shares, err));
   if (shares->outcome == COPSE_SHARES_PROVED && copse_q_div(scale, shares->rate, time, NULL))
     shares->outcome = COPSE_SHARES_UNPROVED;
@@ -50,7 +49,7 @@ copse_status copse_free_shares_find(const struct copse_topology *topology,
     copse_note(options->notes, "%s: unequal shares, which may be faster, were not tried: %s",
                options->label,
                shares->outcome == COPSE_SHARES_UNPROVED ? "their fractions don't fit 64 bits"
-               : topology->n_ranks > MOST_RANKS
+               : topology->n_ranks > COPSE_SYMMETRY_RANKS
                    ? "there are too many ranks"
                    : "too many ranks and links are of different kinds");
 out:

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "schedule/groups_symmetry.h"
 #include "solver/joint.h"
 
 #define MOST_CUTS 8192        /* with their images */
@@ -26,12 +25,14 @@ struct job {
 
 /* ---- the programme ------------------------------------------------------------------------- */
 
-static copse_status find_symmetries(struct job *j) {
+copse_status copse_fabric_symmetries(const struct copse_topology *topology,
+                                     struct copse_groups_symmetry **out, int *n_out,
+                                     struct copse_err *err) {
   struct copse_group all = {.collective = COPSE_ALLREDUCE,
                             .root = -1,
-                            .nodes = (int *)j->topology->rank_nodes,
-                            .n = j->topology->n_ranks};
-  return copse_groups_symmetries(j->topology, &all, 1, &j->symmetries, &j->n_symmetries, j->err);
+                            .nodes = (int *)topology->rank_nodes,
+                            .n = topology->n_ranks};
+  return copse_groups_symmetries(topology, &all, 1, out, n_out, err);
 }
 
 /* With no share above `most` of the rate, or 0/1: any. */
@@ -245,7 +246,7 @@ copse_status copse_free_shares_by_symmetry(const struct copse_topology *topology
       .topology = topology, .network = &instance->network, .loose = loose, .out = out, .err = err};
   copse_status status;
   *out = (struct copse_shares){.outcome = COPSE_SHARES_TOO_LARGE, .rate = COPSE_Q_ZERO};
-  COPSE_TRY(find_symmetries(&j));
+  COPSE_TRY(copse_fabric_symmetries(topology, &j.symmetries, &j.n_symmetries, err));
   if (j.n_symmetries == 0) goto out;
   COPSE_TRY(solve(&j, options, COPSE_Q_ZERO, &j.joint));
   if (j.joint.outcome == COPSE_JOINT_TOO_LARGE) goto out;

@@ -2,11 +2,17 @@
 #ifndef COPSE_SCHEDULE_SHARES_SYMMETRY_H
 #define COPSE_SCHEDULE_SHARES_SYMMETRY_H
 
+#include "schedule/groups_symmetry.h"
 #include "schedule/instance.h"
 #include "solver/shares.h"
 
 /* Of more ranks it takes more than a second or two to find the symmetries. */
 #define COPSE_SYMMETRY_RANKS 2048
+
+/* Those of the topology with all ranks alike; copse_groups_symmetries says more. */
+copse_status copse_fabric_symmetries(const struct copse_topology *topology,
+                                     struct copse_groups_symmetry **out, int *n_out,
+                                     struct copse_err *err) COPSE_CHECKED;
 
 /*
  * The same as copse_shares_find, by a programme with one column for all that symmetries of the

@@ -64,7 +64,7 @@ enum copse_joint_outcome {
 
 /*
  * A permutation of the nodes that keeps links and capacities and takes groups to groups of the same
- * kind: members to members, root to root, closed nodes to such.
+ * kind: members to members, root to root, closed and extra nodes to such.
  */
 struct copse_joint_symmetry {
   const int *nodes;  /* [n_nodes] images */
@@ -76,7 +76,7 @@ struct copse_joint_options {
                       map to each other */
   int64_t max_whole; /* of a part, or its fractions count as too fine; 0: as 64 bits allow */
   int n_symmetries;
-  const struct copse_joint_symmetry *symmetries; /* [n_symmetries] without extra nodes */
+  const struct copse_joint_symmetry *symmetries; /* [n_symmetries] */
   bool separate; /* each group has a rate of its own, and the sum is what counts: ways to do one
                     and the same thing. There is no proof to hand on. */
   struct copse_q

@@ -33,6 +33,7 @@ struct copse_joint_search {
   const struct copse_joint_group *groups;
   int n_groups, n_phases, n_columns;
   int n_rates; /* 1 or n_groups */
+  int *twin;   /* [n_groups] the first group that symmetries map to it, whose rate it has */
   struct copse_joint_phase *phases; /* [n_phases] */
   int **share;                      /* [n_groups][n_members] columns, NULL: shares are equal */
   bool *leads;                      /* [n_links] is the first of its images */
@@ -69,6 +70,8 @@ int copse_joint_anchor(const struct copse_joint_phase *phase, int node);
 bool copse_joint_leads(const struct copse_joint_phase *phase, int node);
 
 int copse_joint_rate_column(const struct copse_joint_search *s, int group);
+/* Of how many groups a rate's column is; 1 where all have the same. */
+int copse_joint_rate_uses(const struct copse_joint_search *s, int column);
 /* Terminal i of a phase: its group's members, then its extra ones. */
 int copse_joint_terminals(const struct copse_joint_search *s,
                           const struct copse_joint_phase *phase);

@@ -21,7 +21,13 @@ bool copse_joint_leads(const struct copse_joint_phase *phase, int node) {
 }
 
 int copse_joint_rate_column(const struct copse_joint_search *s, int group) {
-  return s->n_rates > 1 ? group : 0;
+  return s->n_rates > 1 ? s->twin[group] : 0;
+}
+
+int copse_joint_rate_uses(const struct copse_joint_search *s, int column) {
+  int n = 0;
+  for (int g = 0; g < s->n_groups; g++) n += s->twin[g] == column;
+  return s->n_rates > 1 ? n : 1;
 }
 
 int copse_joint_terminals(const struct copse_joint_search *s,

@@ -421,6 +421,10 @@ static copse_status try_free_shares(struct build *b, struct copse_solve_seconds 
   seconds->optimum += copse_clock_seconds() - start;
   if (shares.outcome != COPSE_SHARES_PROVED) goto out;
   int order = copse_q_cmp(time, schedule->time_per_GB);
+  if (order < 0 && !b->options->bound_only && b->topology->n_ranks > COPSE_FREE_SHARES_RANKS) {
+    copse_free_shares_note(b->options, time);
+    goto out;
+  }
   if (order < 0 && b->options->bound_only) schedule->time_per_GB = time;
   if (order < 0 && !b->options->bound_only) {
     struct copse_solve_part part = {shares.whole, shares.weights, shares.broadcast, shares.reduce,

@@ -24,7 +24,8 @@ struct copse_solve_options {
   struct copse_q tolerance; /* trees: the fewest per root within this of the optimum; alltoall:
                                stop within this of the bound; 0: exact */
   const char *label; /* names the topology's file in messages */
-  const struct copse_notes *notes; /* hears where switches are not made use of; may be NULL */
+  const struct copse_notes *notes; /* hears where unequal shares or switches are not made use of;
+                                      may be NULL */
   const struct copse_progress *progress;
 };
 

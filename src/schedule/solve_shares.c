@@ -1,29 +1,68 @@
 #include "schedule/solve_shares.h"
 
 #include "base/memory.h"
+#include "schedule/shares_symmetry.h"
 #include "schedule/solve_switches.h"
 
-/* Ranks and links; beyond, the simplex method takes minutes. */
-#define MAX_COLUMNS 1200
+/* Kinds of ranks and links, or where there are no symmetries ranks and links that may bind: beyond,
+ * the simplex method takes minutes. */
+#define MOST_KINDS 3000
+#define MOST_COLUMNS 2600
+
+/* By symmetries if there are any: shares that are alike make fewer and lower trees. */
+static copse_status find(const struct copse_topology *topology,
+                         const struct copse_solve_options *options,
+                         const struct copse_instance *instance, struct copse_q at_least,
+                         struct copse_shares *shares, struct copse_err *err) {
+  struct copse_shares_options search = {
+      .at_least = at_least, .max_columns = MOST_KINDS, .progress = options->progress};
+  copse_status status;
+  shares->outcome = COPSE_SHARES_TOO_LARGE;
+  if (!options->no_symmetry)
+    COPSE_TRY(copse_free_shares_by_symmetry(topology, instance, &search, NULL, shares, err));
+  if (shares->outcome != COPSE_SHARES_TOO_LARGE && shares->outcome != COPSE_SHARES_UNPROVED)
+    goto out;
+  copse_shares_free(shares);
+  search.max_columns = MOST_COLUMNS;
+  status = copse_shares_find(&instance->network, &search, shares, err);
+out:
+  return status;
+}
 
 copse_status copse_free_shares_find(const struct copse_topology *topology,
                                     const struct copse_solve_options *options,
                                     const struct copse_instance *instance, struct copse_q at_most,
                                     bool only_faster, struct copse_shares *shares,
                                     struct copse_q *time, struct copse_err *err) {
-  struct copse_shares_options search = {
-      .at_least = COPSE_Q_ZERO, .max_columns = MAX_COLUMNS, .progress = options->progress};
-  struct copse_q scale = {instance->scale, 1};
+  struct copse_q scale = {instance->scale, 1}, at_least = COPSE_Q_ZERO;
   copse_status status;
   *shares = (struct copse_shares){.outcome = COPSE_SHARES_NOT_BETTER};
   /* the programme counts every copy */
   if (topology->n_ranks == 1 || copse_has_clever_switch(topology)) return COPSE_OK;
-  if (only_faster) COPSE_TRY(copse_q_div(scale, at_most, &search.at_least, err));
-  COPSE_TRY(copse_shares_find(&instance->network, &search, shares, err));
+  if (only_faster) COPSE_TRY(copse_q_div(scale, at_most, &at_least, err));
+  shares->outcome = COPSE_SHARES_TOO_LARGE;
+  if (topology->n_ranks <= COPSE_SYMMETRY_RANKS)
+    COPSE_TRY(find(topology, options, instance, at_least, shares, err));
   if (shares->outcome == COPSE_SHARES_PROVED && copse_q_div(scale, shares->rate, time, NULL))
     shares->outcome = COPSE_SHARES_UNPROVED;
+  if (shares->outcome == COPSE_SHARES_TOO_LARGE || shares->outcome == COPSE_SHARES_UNPROVED)
+    copse_note(options->notes, "%s: unequal shares, which may be faster, were not tried: %s",
+               options->label,
+               shares->outcome == COPSE_SHARES_UNPROVED ? "their fractions don't fit 64 bits"
+               : topology->n_ranks > COPSE_SYMMETRY_RANKS
+                   ? "there are too many ranks"
+                   : "too many ranks and links are of different kinds");
 out:
   return status;
+}
+
+void copse_free_shares_note(const struct copse_solve_options *options, struct copse_q time) {
+  char text[COPSE_Q_TEXT];
+  copse_note(
+      options->notes,
+      "%s: unequal shares would take %s s/GB, but their trees are made for at most %d ranks; "
+      "these have equal shares",
+      options->label, copse_q_text(time, text), COPSE_FREE_SHARES_RANKS);
 }
 
 copse_status copse_free_shares_instance(const struct copse_instance *instance,

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "schedule/loads.h"
+#include "schedule/shares_symmetry.h"
 #include "schedule/solve_shares.h"
 #include "solver/forest.h"
 #include "solver/joint.h"
@@ -180,7 +181,52 @@ out:
 
 /* ---- the programme ------------------------------------------------------------------------- */
 
+static bool in_way(const struct way *way, int i, int node) {
+  int k = 0;
+  while (k < way->n[i] && way->nodes[i][k] != node) k++;
+  return k < way->n[i];
+}
+
+/* The way that a permutation of the nodes takes this one to, or -1. */
+static int way_image(const struct job *j, const int *image, int way) {
+  const struct way *from = &j->ways[way];
+  for (int w = 0; w < j->n_ways; w++) {
+    const struct way *to = &j->ways[w];
+    bool same = true;
+    for (int i = 0; i < 2; i++) {
+      same = same && from->n[i] == to->n[i];
+      for (int k = 0; k < from->n[i] && same; k++) same = in_way(to, i, image[from->nodes[i][k]]);
+    }
+    if (same) return w;
+  }
+  return -1;
+}
+
+/* Those of the fabric's symmetries that take every way to one. */
+static copse_status keep_symmetries(struct job *j, const struct copse_groups_symmetry *found,
+                                    int n_found, struct copse_joint_options *options,
+                                    int **groups) {
+  struct copse_joint_symmetry *kept = NULL;
+  copse_status status;
+  COPSE_TRY(copse_calloc((size_t)n_found, sizeof *kept, &kept, j->err));
+  options->symmetries = kept;
+  COPSE_TRY(copse_calloc((size_t)n_found * MAX_WAYS, sizeof **groups, groups, j->err));
+  for (int i = 0; i < n_found; i++) {
+    int *images = *groups + (ptrdiff_t)options->n_symmetries * MAX_WAYS;
+    bool good = true;
+    for (int w = 0; w < j->n_ways; w++) {
+      images[w] = way_image(j, found[i].nodes, w);
+      good = good && images[w] >= 0;
+    }
+    if (good) kept[options->n_symmetries++] = (struct copse_joint_symmetry){found[i].nodes, images};
+  }
+out:
+  return status;
+}
+
 static copse_status divide(struct job *j) {
+  struct copse_groups_symmetry *found = NULL;
+  int n_found = 0, *images = NULL;
   struct copse_joint_group groups[MAX_WAYS];
   struct copse_joint_options options = {
       .max_columns = MAX_COLUMNS, .separate = true, .progress = j->options->progress};
@@ -195,9 +241,16 @@ static copse_status divide(struct job *j) {
         .n_extra = {j->ways[w].n[0], j->ways[w].n[1]},
         .extra = {j->ways[w].nodes[0], j->ways[w].nodes[1]},
     };
-  copse_status status =
-      copse_joint_find(&j->instance->network, groups, j->n_ways, &options, &j->joint, j->err);
+  copse_status status;
+  if (!j->options->no_symmetry && j->topology->n_ranks <= COPSE_SYMMETRY_RANKS)
+    COPSE_TRY(copse_fabric_symmetries(j->topology, &found, &n_found, j->err));
+  COPSE_TRY(keep_symmetries(j, found, n_found, &options, &images));
+  status = copse_joint_find(&j->instance->network, groups, j->n_ways, &options, &j->joint, j->err);
   j->seconds->optimum += copse_clock_seconds() - start;
+out:
+  copse_groups_symmetries_free(found, n_found);
+  free((void *)options.symmetries);
+  free(images);
   return status;
 }
 

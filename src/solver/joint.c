@@ -258,14 +258,15 @@ out:
 static bool has_rate(const struct copse_joint_search *s, mpq_t *solution, struct copse_q rate) {
   struct copse_q sum = COPSE_Q_ZERO, q;
   bool fits = true;
-  for (int j = 0; j < s->n_rates && fits; j++)
-    fits = copse_joint_q(solution[j], &q) && copse_q_add(sum, q, &sum, NULL) == COPSE_OK;
+  for (int g = 0; g < s->n_rates && fits; g++)
+    fits = copse_joint_q(solution[copse_joint_rate_column(s, g)], &q) &&
+           copse_q_add(sum, q, &sum, NULL) == COPSE_OK;
   return fits && copse_q_eq(sum, rate);
 }
 
 static int64_t sum_rates(const struct copse_joint_search *s) {
   int64_t sum = 0;
-  for (int j = 0; j < s->n_rates; j++) sum += s->value[j];
+  for (int g = 0; g < s->n_rates; g++) sum += s->value[copse_joint_rate_column(s, g)];
   return sum;
 }
 
@@ -327,12 +328,14 @@ out:
 /* R, and less of the links where R does not suffer. */
 static void want_lean(struct copse_joint_search *s) {
   for (int j = 0; j < s->n_rates; j++)
-    copse_lp_set_objective(s->lp, j, RATE_WORTH * (s->n_places + s->n_columns));
+    copse_lp_set_objective(s->lp, j,
+                           copse_joint_rate_uses(s, j) * RATE_WORTH * (s->n_places + s->n_columns));
   for (int j = s->n_rates; j < s->n_columns; j++) copse_lp_set_objective(s->lp, j, -s->uses[j]);
 }
 
 static void want_rate(struct copse_joint_search *s) {
-  for (int j = 0; j < s->n_columns; j++) copse_lp_set_objective(s->lp, j, j < s->n_rates);
+  for (int j = 0; j < s->n_columns; j++)
+    copse_lp_set_objective(s->lp, j, j < s->n_rates ? copse_joint_rate_uses(s, j) : 0);
 }
 
 static copse_status search(struct copse_joint_search *s, const struct copse_progress *progress,
@@ -376,6 +379,7 @@ static void release(struct copse_joint_search *s) {
   for (int g = 0; s->share && g < s->n_groups; g++) free(s->share[g]);
   free(s->share);
   free(s->leads);
+  free(s->twin);
   free(s->uses);
   free(s->term_at);
   free(s->terms);
@@ -386,10 +390,10 @@ static void release(struct copse_joint_search *s) {
   free(s->capacities);
 }
 
-copse_status copse_joint_find(const struct copse_network *network,
-                              const struct copse_joint_group *groups, int n_groups,
-                              const struct copse_joint_options *options, struct copse_joint *out,
-                              struct copse_err *err) {
+copse_status copse_joint_search(const struct copse_network *network,
+                                const struct copse_joint_group *groups, int n_groups,
+                                const struct copse_joint_options *options, struct copse_joint *out,
+                                struct copse_err *err) {
   struct copse_joint_search s = {
       .network = network,
       .groups = groups,

@@ -47,7 +47,7 @@ struct copse_joint_part {
   int64_t whole;                     /* 0 without a rate */
   const int64_t *weights;            /* [n_members] */
   const int64_t *broadcast, *reduce; /* [n_links], NULL without the phase */
-  const int64_t *const *exchange;    /* [n_members] of an alltoall: at least a flow to each; or NULL */
+  const int64_t *const *exchange; /* [n_members] of an alltoall: at least a flow to each; or NULL */
   /* [n_nodes] of the proof, 0 for members; NULL without the phase */
   const struct copse_q *broadcast_potentials, *reduce_potentials;
 };
@@ -59,12 +59,12 @@ enum copse_joint_outcome {
    * whose bound is yet to be added up. Not of separate rates. */
   COPSE_JOINT_CLOSE,
   COPSE_JOINT_TOO_LARGE, /* beyond options.max_columns, or the rounds ran out */
-  COPSE_JOINT_UNPROVED   /* the simplex method fails, or fractions of separate rates leave 64 bits */
+  COPSE_JOINT_UNPROVED /* the simplex method fails, or fractions of separate rates leave 64 bits */
 };
 
 /*
  * A permutation of the nodes that keeps links and capacities and takes groups to groups of the same
- * kind: members to members, root to root, closed nodes to such.
+ * kind: members to members, root to root, closed and extra nodes to such.
  */
 struct copse_joint_symmetry {
   const int *nodes;  /* [n_nodes] images */
@@ -76,9 +76,12 @@ struct copse_joint_options {
                       map to each other */
   int64_t max_whole; /* of a part, or its fractions count as too fine; 0: as 64 bits allow */
   int n_symmetries;
-  const struct copse_joint_symmetry *symmetries; /* [n_symmetries] without extra nodes */
-  bool separate;   /* each group has a rate of its own, and the sum is what counts: ways to do one
-                      and the same thing. There is no proof to hand on. */
+  const struct copse_joint_symmetry *symmetries; /* [n_symmetries] */
+  bool separate; /* each group has a rate of its own, and the sum is what counts: ways to do one
+                    and the same thing. There is no proof to hand on. */
+  struct copse_q
+      most; /* of its group's rate that a root of free share may have; 0/1: any. What
+               there is of a proof is then none: it is of a programme with these limits */
   const struct copse_progress *progress;
 };
 
@@ -102,14 +105,14 @@ struct copse_joint {
  *                                      x_g(S) <= a_q(entering S), a reduction
  *   for each g:                        sum_v x_g[v] = R, and x_g[v] = R / roots unless free
  *
- * (of an alltoall a phase is what goes to one member, and a_q is the flow itself: every other member
- * adds its share to it, x_g[v]) is the problem: the loads of trees over paths are such an a, and by
- * Edmonds' theorem, with edge splitting at the relays, which are balanced, every such a carries such
- * trees; the groups meet only in the first row. It is solved by cutting planes: the cuts found so
- * far, and maximum flows per phase and member for those that its solution violates, several around
- * each member. The multipliers of an alltoall's rows are distances to the member; the proof has them
- * as cuts, one between every two. With one group that reduces and broadcasts this is
- * solver/shares.h.
+ * (of an alltoall a phase is what goes to one member, and a_q is the flow itself: every other
+ * member adds its share to it, x_g[v]) is the problem: the loads of trees over paths are such an a,
+ * and by Edmonds' theorem, with edge splitting at the relays, which are balanced, every such a
+ * carries such trees; the groups meet only in the first row. It is solved by cutting planes: the
+ * cuts found so far, and maximum flows per phase and member for those that its solution violates,
+ * several around each member. The multipliers of an alltoall's rows are distances to the member;
+ * the proof has them as cuts, one between every two. With one group that reduces and broadcasts
+ * this is solver/shares.h.
  *
  * What is left of the links when R is as large as it can be allows many solutions; one that takes
  * the least of them makes short trees and is found in few rounds, over the links of shortest ways

@@ -1,5 +1,6 @@
 /*
- * Inside src/solver only: one search for a joint optimum. joint.c runs the rounds, joint_model.c
+ * Inside src/solver only: one search for a joint optimum. joint_contract.c makes the network
+ * smaller, joint.c runs the rounds, joint_model.c
  * writes the programme's rows, joint_orbits.c says which columns are one by symmetry,
  * joint_exact.c turns its rational solution into integers, joint_proof.c its multipliers into cuts;
  * joint_round.c does so where its fractions are too fine.
@@ -32,6 +33,7 @@ struct copse_joint_search {
   const struct copse_joint_group *groups;
   int n_groups, n_phases, n_columns;
   int n_rates; /* 1 or n_groups */
+  int *twin;   /* [n_groups] the first group that symmetries map to it, whose rate it has */
   struct copse_joint_phase *phases; /* [n_phases] */
   int **share;                      /* [n_groups][n_members] columns, NULL: shares are equal */
   bool *leads;                      /* [n_links] is the first of its images */
@@ -50,6 +52,12 @@ struct copse_joint_search {
   int64_t max_whole;               /* of parts */
 };
 
+/* copse_joint_find on the network as it is. */
+copse_status copse_joint_search(const struct copse_network *network,
+                                const struct copse_joint_group *groups, int n_groups,
+                                const struct copse_joint_options *options, struct copse_joint *out,
+                                struct copse_err *err) COPSE_CHECKED;
+
 /* Roots of equal share, 0 where they are free. */
 int copse_joint_roots(const struct copse_joint_search *s, int group);
 bool copse_joint_is_root(const struct copse_joint_group *group, int member);
@@ -62,6 +70,8 @@ int copse_joint_anchor(const struct copse_joint_phase *phase, int node);
 bool copse_joint_leads(const struct copse_joint_phase *phase, int node);
 
 int copse_joint_rate_column(const struct copse_joint_search *s, int group);
+/* Of how many groups a rate's column is; 1 where all have the same. */
+int copse_joint_rate_uses(const struct copse_joint_search *s, int column);
 /* Terminal i of a phase: its group's members, then its extra ones. */
 int copse_joint_terminals(const struct copse_joint_search *s,
                           const struct copse_joint_phase *phase);

@@ -3,7 +3,7 @@
 
 #include "solver/joint_internal.h"
 
-#define MAX_PLACES 16000000  /* links of use, summed over phases: what symmetries may make small */
+#define MAX_PLACES 16000000 /* links of use, summed over phases: what symmetries may make small */
 #define MAX_CELLS (1 << 28) /* nodes and links, summed over phases */
 
 int copse_joint_roots(const struct copse_joint_search *s, int group) {
@@ -21,7 +21,13 @@ bool copse_joint_leads(const struct copse_joint_phase *phase, int node) {
 }
 
 int copse_joint_rate_column(const struct copse_joint_search *s, int group) {
-  return s->n_rates > 1 ? group : 0;
+  return s->n_rates > 1 ? s->twin[group] : 0;
+}
+
+int copse_joint_rate_uses(const struct copse_joint_search *s, int column) {
+  int n = 0;
+  for (int g = 0; g < s->n_groups; g++) n += s->twin[g] == column;
+  return s->n_rates > 1 ? n : 1;
 }
 
 int copse_joint_terminals(const struct copse_joint_search *s,
@@ -293,6 +299,23 @@ out:
   return status;
 }
 
+/* A share column may stand for several members, but comes first at one of them. */
+static copse_status add_limit_rows(struct copse_joint_search *s, struct copse_q most,
+                                   struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  int row, last = -1; /* columns are numbered in this order */
+  for (int g = 0; g < s->n_groups && most.num > 0; g++)
+    for (int i = 0; s->share[g] && i < s->groups[g].n_members; i++) {
+      if (s->share[g][i] <= last) continue;
+      last = s->share[g][i];
+      count(s, last, most.den);
+      count(s, copse_joint_rate_column(s, g), -most.num);
+      COPSE_TRY(add_row(s, 0, false, &row, err));
+    }
+out:
+  return status;
+}
+
 static copse_status add_link_rows(struct copse_joint_search *s, struct copse_err *err) {
   copse_status status = COPSE_OK;
   int row;
@@ -430,6 +453,7 @@ copse_status copse_joint_model(struct copse_joint_search *s,
   COPSE_TRY(copse_calloc((size_t)s->network->n_links, sizeof(int64_t), &s->capacities, err));
   COPSE_TRY(copse_lp_new(s->n_columns, largest, &s->lp, err));
   COPSE_TRY(add_share_rows(s, err));
+  COPSE_TRY(add_limit_rows(s, options->most, err));
   COPSE_TRY(add_link_rows(s, err));
   COPSE_TRY(add_node_rows(s, err));
   COPSE_TRY(add_first_cuts(s, err));

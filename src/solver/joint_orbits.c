@@ -30,7 +30,7 @@ static copse_status sets_new(int n, struct sets *sets, struct copse_err *err) {
 /* The places of nodes and links in phases, phase by phase. */
 struct orbits {
   struct copse_joint_search *s;
-  struct sets links, phase_nodes, phase_links;
+  struct sets groups, links, phase_nodes, phase_links;
   struct copse_err *err;
 };
 
@@ -61,6 +61,12 @@ static int phase_image(const struct copse_joint_search *s,
   return -1;
 }
 
+static bool is_extra(const struct copse_joint_group *group, int reduce, int node) {
+  int k = 0;
+  while (k < group->n_extra[reduce] && group->extra[reduce][k] != node) k++;
+  return k < group->n_extra[reduce];
+}
+
 static bool group_holds(const struct copse_joint_search *s,
                         const struct copse_joint_symmetry *symmetry, int g) {
   const struct copse_joint_group *from = &s->groups[g], *to = &s->groups[symmetry->groups[g]];
@@ -69,8 +75,11 @@ static bool group_holds(const struct copse_joint_search *s,
     return false;
   for (int i = 0; i < from->n_members; i++)
     if (place_of(to, symmetry->nodes[from->members[i]]) < 0) return false;
-  for (int i = 0; i < 2; i++)
-    if (from->n_extra[i] > 0 || to->n_extra[i] > 0) return false;
+  for (int i = 0; i < 2; i++) {
+    if (from->n_extra[i] != to->n_extra[i]) return false;
+    for (int k = 0; k < from->n_extra[i]; k++)
+      if (!is_extra(to, i, symmetry->nodes[from->extra[i][k]])) return false;
+  }
   return from->root < 0 ? to->root < 0 : symmetry->nodes[from->root] == to->root;
 }
 
@@ -78,8 +87,10 @@ static copse_status join_phases(struct orbits *o, const struct copse_joint_symme
                                 const int *link_image) {
   const struct copse_joint_search *s = o->s;
   int n_nodes = s->network->n_nodes, n_links = s->network->n_links;
-  for (int g = 0; g < s->n_groups; g++)
+  for (int g = 0; g < s->n_groups; g++) {
     if (!group_holds(s, symmetry, g)) return refuse(o);
+    join(&o->groups, g, symmetry->groups[g]);
+  }
   for (int q = 0; q < s->n_phases; q++) {
     int p = phase_image(s, symmetry, q);
     if (p < 0) return refuse(o);
@@ -165,14 +176,18 @@ copse_status copse_joint_orbits(struct copse_joint_search *s,
                                 const struct copse_joint_options *options, struct copse_err *err) {
   struct orbits o = {.s = s, .err = err};
   copse_status status;
+  COPSE_TRY(copse_calloc((size_t)s->n_groups, sizeof *s->twin, &s->twin, err));
+  COPSE_TRY(sets_new(s->n_groups, &o.groups, err));
   COPSE_TRY(sets_new(s->network->n_links, &o.links, err));
   COPSE_TRY(sets_new(s->n_phases * s->network->n_nodes, &o.phase_nodes, err));
   COPSE_TRY(sets_new(s->n_phases * s->network->n_links, &o.phase_links, err));
   COPSE_TRY(join_all(&o, options));
+  for (int g = 0; g < s->n_groups; g++) s->twin[g] = find(&o.groups, g);
   mark_leaders(&o);
   COPSE_TRY(number_columns(&o));
   status = count_uses(s, err);
 out:
+  free(o.groups.parent);
   free(o.links.parent);
   free(o.phase_nodes.parent);
   free(o.phase_links.parent);

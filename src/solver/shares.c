@@ -311,9 +311,9 @@ static void release(struct copse_shares_search *s) {
   free(s->middle_a);
 }
 
-copse_status copse_shares_find(const struct copse_network *network,
-                               const struct copse_shares_options *options, struct copse_shares *out,
-                               struct copse_err *err) {
+copse_status copse_shares_search(const struct copse_network *network,
+                                 const struct copse_shares_options *options,
+                                 struct copse_shares *out, struct copse_err *err) {
   struct copse_shares_search s = {.network = network, .cap = COPSE_Q_ZERO};
   copse_status status;
   *out = (struct copse_shares){.outcome = COPSE_SHARES_TOO_LARGE, .rate = COPSE_Q_ZERO};

@@ -25,14 +25,14 @@ enum copse_shares_outcome {
 
 struct copse_shares_options {
   struct copse_q at_least; /* a rate that is known to be possible; 0/1: none */
-  int max_columns;         /* terminals + links */
+  int max_columns;         /* terminals + links that may bind (solver/contract.h) */
   const struct copse_progress *progress;
 };
 
 /*
  * rate: the largest sum of shares per unit of time. The integers are the solution in whole
  * units: the share of terminal i is weights[i] / whole, and on link e the broadcast may take
- * broadcast[e], the reduction reduce[e] units while `whole` units go round; their sum is
+ * broadcast[e], the reduction reduce[e] units while `whole` units go round; their sum is at most
  * rate's part of the capacity. Both are balanced at every relay.
  */
 struct copse_shares {

@@ -1,5 +1,6 @@
 /*
- * Inside src/solver only: one search for free shares. shares.c finds the cuts, shares_master.c
+ * Inside src/solver only: one search for free shares. shares_contract.c makes the network smaller,
+ * shares.c finds the cuts, shares_master.c
  * keeps the linear programme on GLPK, shares_exact.c works out its basis in rationals.
  */
 #ifndef COPSE_SOLVER_SHARES_INTERNAL_H
@@ -29,6 +30,11 @@ struct copse_shares_search {
   struct copse_shares_master *master;
   struct copse_q cap; /* no share is larger; 0/1: any may be */
 };
+
+/* copse_shares_find on the network as it is. */
+copse_status copse_shares_search(const struct copse_network *network,
+                                 const struct copse_shares_options *options,
+                                 struct copse_shares *out, struct copse_err *err) COPSE_CHECKED;
 
 /* The matrix of the programme: -1, 0 or 1. */
 int copse_shares_coefficient(const struct copse_shares_search *s, int row, int column);

@@ -11,6 +11,7 @@
 #include "support/oracle.h"
 #include "support/random_topology.h"
 #include "support/support.h"
+#include "topology/modify.h"
 
 static struct copse_solve_options allreduce(void) {
   return (struct copse_solve_options){
@@ -182,6 +183,144 @@ START_TEST(the_certificate_survives_its_file) {
 }
 END_TEST
 
+/* ---- symmetries ------------------------------------------------------------------------ */
+
+static struct copse_topology *broken(struct copse_topology *whole, struct copse_fault fault) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *t = NULL;
+  ASSERT_OK(copse_topology_break(whole, "test.json", &fault, 1, &t, &err), &err);
+  copse_topology_release(whole);
+  return t;
+}
+
+static void name_nic(char *name, size_t size, uint64_t *state, int hosts, int gpus) {
+  snprintf(name, size, "h%d.nic%d", copse_test_random_int(state, 0, hosts - 1),
+           copse_test_random_int(state, 0, gpus - 1));
+}
+
+/* Hosts that are alike, but for one or two NICs. */
+static struct copse_topology *uneven_hosts(uint64_t seed) {
+  uint64_t state = seed;
+  int hosts = copse_test_random_int(&state, 2, 4), gpus = copse_test_random_int(&state, 1, 2);
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *t = NULL;
+  char line[80], name[24];
+  snprintf(line, sizeof line, "hosts:%d gpus:%d@%d nics:%d@%d%s", hosts, gpus,
+           copse_test_random_int(&state, 1, 30), gpus, copse_test_random_int(&state, 1, 10),
+           copse_test_random_int(&state, 0, 1) ? " rails" : "");
+  ASSERT_OK(copse_topology_synthetic(line, NULL, &t, &err), &err);
+  for (int i = copse_test_random_int(&state, 1, 2); i > 0; i--) {
+    name_nic(name, sizeof name, &state, hosts, gpus);
+    t = broken(t, (struct copse_fault){name, {copse_test_random_int(&state, 1, 3), 4}});
+  }
+  return t;
+}
+
+/* One programme has a column for each link, the other one for all that are alike. */
+START_TEST(symmetries_leave_the_optimum_as_it_is) {
+  int forests = 0;
+  for (uint64_t seed = 0; seed < 40; seed++) {
+    struct copse_topology *t = uneven_hosts(40 * (uint64_t)_i + seed);
+    struct copse_solve_options options = allreduce();
+    char what[40];
+    snprintf(what, sizeof what, "seed %d", 40 * _i + (int)seed);
+    forests += check_fabric(t, false, what);
+    options.bound_only = true;
+    struct copse_schedule *one = copse_test_solve_as(t, options);
+    options.no_symmetry = true;
+    struct copse_schedule *other = copse_test_solve_as(t, options);
+    ck_assert_msg(copse_q_eq(one->time_per_GB, other->time_per_GB), "%s", what);
+    copse_schedule_release(one);
+    copse_schedule_release(other);
+    copse_topology_release(t);
+  }
+  ck_assert_int_gt(forests, 5);
+}
+END_TEST
+
+/* 16 hosts of 8, one NIC slow: cuts around every host, images of a few; with all
+ * links as columns the optimum is 4/425 as well. */
+START_TEST(images_of_cuts_are_a_proof_of_a_large_fabric) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_verify_report report;
+  struct copse_topology *t = NULL;
+  ASSERT_OK(copse_topology_synthetic("hosts:16 gpus:8@300 nics:8@25 rails", NULL, &t, &err), &err);
+  t = broken(t, (struct copse_fault){"h0.nic3", {1, 2}});
+  struct copse_solve_options options = allreduce();
+  options.bound_only = true;
+  struct copse_schedule *s = copse_test_solve_as(t, options);
+  ck_assert(copse_q_eq(s->time_per_GB, (struct copse_q){4, 425}));
+  ck_assert_int_eq(s->bound.kind, COPSE_BOUND_FORESTS);
+  ck_assert_int_gt(s->bound.n_cuts, 20);
+  copse_schedule_release(s);
+  options.bound_only = false;
+  s = copse_test_solve_as(t, options);
+  ASSERT_OK(verify(s, t, &report, &err), &err);
+  ck_assert(report.forests_optimal);
+  ck_assert(copse_q_eq(s->time_per_GB, (struct copse_q){4, 425}));
+  copse_schedule_release(s);
+  copse_topology_release(t);
+}
+END_TEST
+
+/* ---- what is not tried ----------------------------------------------------------------- */
+
+static void keep_note(void *ctx, const char *text) {
+  ck_assert_str_eq(ctx, "");
+  snprintf(ctx, 300, "%s", text);
+}
+
+static void expect_note(const struct copse_topology *t, bool bound_only, const char *text) {
+  char note[300] = "";
+  const struct copse_notes notes = {keep_note, note};
+  struct copse_solve_options options = allreduce();
+  options.notes = &notes;
+  options.bound_only = bound_only;
+  struct copse_schedule *s = copse_test_solve_as(t, options);
+  ck_assert_msg(text[0] ? strstr(note, text) != NULL : note[0] == 0, "'%s'", note);
+  copse_schedule_release(s);
+}
+
+START_TEST(trees_of_more_ranks_keep_equal_shares_and_say_so) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *t = NULL;
+  ASSERT_OK(copse_topology_synthetic("hosts:129 gpus:2@90 nics:2@25 rails", NULL, &t, &err), &err);
+  expect_note(t, false, "");
+  t = broken(t, (struct copse_fault){"h0.nic1", {1, 2}});
+  expect_note(t, true, "");
+  expect_note(t, false, "s/GB, but their trees are made for at most 256 ranks");
+  copse_topology_release(t);
+}
+END_TEST
+
+/* A mesh of 56 ranks without any symmetry: 3,080 links. */
+START_TEST(what_is_too_large_without_symmetries_is_said) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *t = NULL;
+  uint64_t state = 5;
+  size_t size = 300000, at;
+  char *json = calloc(size, 1);
+  ck_assert_ptr_nonnull(json);
+  at = (size_t)snprintf(json, size,
+                        "{\"format\": \"copse-topology/1\", \"name\": \"mesh\", "
+                        "\"nodes\": [");
+  for (int v = 0; v < 56; v++)
+    at += (size_t)snprintf(json + at, size - at, "%s{\"id\": \"g%d\", \"type\": \"gpu\"}",
+                           v ? ", " : "", v);
+  at += (size_t)snprintf(json + at, size - at, "], \"links\": [");
+  for (int v = 0; v < 56; v++)
+    for (int w = 0; w < v; w++)
+      at += (size_t)snprintf(json + at, size - at,
+                             "%s{\"src\": \"g%d\", \"dst\": \"g%d\", \"bandwidth\": %d}",
+                             v > 1 || w ? ", " : "", v, w, copse_test_random_int(&state, 5, 9));
+  snprintf(json + at, size - at, "]}");
+  ASSERT_OK(copse_topology_parse("mesh.json", json, strlen(json), NULL, &t, &err), &err);
+  expect_note(t, true, "too many ranks and links are of different kinds");
+  copse_topology_release(t);
+  free(json);
+}
+END_TEST
+
 /* ---- damaged certificates -------------------------------------------------------------- */
 
 /* A copy of the bound that may be written to. */
@@ -265,6 +404,11 @@ int main(void) {
   tcase_add_test(tests, the_optimum_is_that_of_the_lp_over_all_cuts);
   tcase_add_test(tests, bound_only_finds_the_same_time);
   tcase_add_test(tests, the_certificate_survives_its_file);
+  tcase_set_timeout(tests, 300);
+  tcase_add_loop_test(tests, symmetries_leave_the_optimum_as_it_is, 0, 3);
+  tcase_add_test(tests, images_of_cuts_are_a_proof_of_a_large_fabric);
+  tcase_add_test(tests, trees_of_more_ranks_keep_equal_shares_and_say_so);
+  tcase_add_test(tests, what_is_too_large_without_symmetries_is_said);
   tcase_add_loop_test(tests, a_damaged_certificate_is_refused, 0, 7);
   suite_add_tcase(suite, tests);
   return copse_test_run(suite);

@@ -40,7 +40,7 @@ static void verify(const struct copse_schedule *s, const struct copse_topology *
 /* ---- fabrics ------------------------------------------------------------------------------- */
 
 struct writer {
-  char text[4000];
+  char text[100000];
   size_t n;
 };
 
@@ -226,9 +226,79 @@ START_TEST(one_switch_halves_an_allreduce) {
       add(&w, "%s{\"src\": \"g%d\", \"dst\": \"s\", \"bandwidth\": 450}", g ? ", " : "", g);
     add(&w, "]}");
     expect(copse_test_topology(w.text),
-           marked ? (struct copse_q){1, 450} : (struct copse_q){7, 1800}, marked,
-           marked);
+           marked ? (struct copse_q){1, 450} : (struct copse_q){7, 1800}, marked, marked);
   }
+}
+END_TEST
+
+/* ---- symmetries ---------------------------------------------------------------------------- */
+
+static struct copse_schedule *solve_without_symmetry(const struct copse_topology *t) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_solve_options options = {.collective = COPSE_ALLREDUCE,
+                                        .root = -1,
+                                        .in_network = true,
+                                        .no_symmetry = true,
+                                        .label = "t.json"};
+  struct copse_solve_seconds seconds;
+  struct copse_schedule *schedule = NULL;
+  ASSERT_OK(copse_solve_schedule(t, &options, &schedule, &seconds, &err), &err);
+  return schedule;
+}
+
+START_TEST(symmetries_leave_times_and_bounds_as_they_are) {
+  int counted = 0;
+  for (int i = 0; i < 8; i++) {
+    const char *marks = i % 4 ? MARKED : "", *nic_marks = i % 4 > 1 ? MARKED : "";
+    struct copse_topology *t = boxes(2 + _i, i < 4 ? 4 : 7, marks, nic_marks);
+    struct copse_schedule *with = solve(t, COPSE_ALLREDUCE, true, false);
+    struct copse_schedule *without = solve_without_symmetry(t);
+    struct copse_verify_report report;
+    verify(with, t, &report, "with symmetries");
+    ck_assert(copse_q_eq(with->time_per_GB, without->time_per_GB));
+    ck_assert(copse_q_eq(with->bound.time_per_GB, without->bound.time_per_GB));
+    counted += with->n_copying > 0;
+    copse_schedule_release(with);
+    copse_schedule_release(without);
+    copse_topology_release(t);
+  }
+  ck_assert_int_gt(counted, 0);
+}
+END_TEST
+
+/* Two boxes of two GPUs, whose switches copy and add, and a switch between that does not. */
+START_TEST(with_symmetries_too_the_optimum_is_that_over_all_trees) {
+  for (int i = 0; i < 6; i++) {
+    struct writer w = {.n = 0};
+    uint64_t state = (uint64_t)(3000 + 6 * _i + i);
+    int box = copse_test_random_int(&state, 1, 9), between = copse_test_random_int(&state, 1, 9);
+    add(&w, "{\"format\": \"copse-topology/1\", \"name\": \"r\", \"nodes\": [");
+    for (int g = 0; g < 4; g++) add(&w, "{\"id\": \"g%d\", \"type\": \"gpu\"}, ", g);
+    for (int s = 0; s < 2; s++) add(&w, "{\"id\": \"s%d\", \"type\": \"switch\"" MARKED "}, ", s);
+    add(&w, "{\"id\": \"t\", \"type\": \"switch\"}], \"links\": [");
+    for (int g = 0; g < 4; g++)
+      add(&w,
+          "%s{\"src\": \"g%d\", \"dst\": \"s%d\", \"bandwidth\": %d}, {\"src\": \"g%d\", "
+          "\"dst\": \"t\", \"bandwidth\": %d}",
+          g ? ", " : "", g, g / 2, box, g, between);
+    add(&w, "]}");
+    struct copse_topology *t = copse_test_topology(w.text);
+    struct copse_schedule *s = solve(t, COPSE_ALLREDUCE, true, false);
+    struct copse_verify_report report;
+    double expected = copse_test_all_trees_time(t, COPSE_ALLREDUCE);
+    double time = copse_q_to_double(s->time_per_GB);
+    verify(s, t, &report, "two boxes of two");
+    ck_assert_msg(fabs(time / expected - 1) < 1e-7, "%d, %d: %.12g, all trees %.12g", box, between,
+                  time, expected);
+    copse_schedule_release(s);
+    copse_topology_release(t);
+  }
+}
+END_TEST
+
+/* 180 GPUs; each link of each way for itself would be too many columns. */
+START_TEST(many_boxes_reach_what_leaves_each) {
+  expect(boxes(60, 6, MARKED, MARKED), (struct copse_q){1, 6}, true, 1);
 }
 END_TEST
 
@@ -281,6 +351,9 @@ int main(void) {
   tcase_add_test(tc, answers_known_by_hand);
   tcase_add_test(tc, the_bound_over_all_trees_knows_switches);
   tcase_add_test(tc, one_switch_halves_an_allreduce);
+  tcase_add_loop_test(tc, symmetries_leave_times_and_bounds_as_they_are, 0, 3);
+  tcase_add_loop_test(tc, with_symmetries_too_the_optimum_is_that_over_all_trees, 0, 3);
+  tcase_add_test(tc, many_boxes_reach_what_leaves_each);
   tcase_add_test(tc, a_schedule_says_what_it_counts_on);
   tcase_add_test(tc, without_the_option_nothing_changes);
   suite_add_tcase(suite, tc);

@@ -228,7 +228,7 @@ $(OBJ)/emulated/%.o: %.cu $(OBJ)/.flags
 	$(Q)mkdir -p $(@D)
 	$(Q)$(COMPILE_EMULATED) -DCOPSE_DEVICE_CODE=1 -x c++ -c $< -o $@
 # With an NCCL of its own, which copse finds by dlsym.
-$(OUT)/tests/cuda/test_cuda_hosts: LDFLAGS_ALL += -rdynamic
+$(filter $(OUT)/tests/cuda/test_cuda_hosts%,$(TESTS)): LDFLAGS_ALL += -rdynamic
 $(OUT)/tests/%: $(OBJ)/emulated/tests/%.o $(EMULATED_OBJ) $(TEST_LIB_OBJ) $(OUT)/libcopse.a
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D)

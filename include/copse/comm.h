@@ -120,7 +120,7 @@ COPSE_API copse_status copse_comm_init_rank(copse_comm **comm, int n_ranks, int 
  * Ranks may be on several hosts (told apart by name and boot of the kernel): within a host they
  * reach each other's memory, between hosts what a plan moves goes by ncclSend and ncclRecv, ordered
  * by the call's stream; from NCCL 2.18 on over a communicator that ncclCommSplit makes of that one.
- * Then low-latency plans are COPSE_UNSUPPORTED to add, and copse_all_to_all_v is at the call. A wait
+ * Low-latency plans save their waits within a host only; copse_all_to_all_v is COPSE_UNSUPPORTED. A wait
  * for a message of another host ends with COPSE_TIMEOUT after twice the time limit, or a few seconds
  * after copse_comm_abort, and with COPSE_DEVICE where NCCL reports a failure. With an older NCCL it
  * has no limit, and only ncclCommAbort ends it.
@@ -170,8 +170,8 @@ COPSE_API copse_status copse_comm_add_plan(copse_comm *comm, const copse_plan *p
 /*
  * Adds every plan file (*.plan) of a folder that is for this number of ranks, in order of name;
  * NULL: the folder that the environment variable COPSE_PLAN_DIR names. Plans for other numbers of
- * ranks and alltoalls by demand are passed over, and on GPUs of several hosts those of the
- * low-latency protocol. *n_loaded (may be NULL) gets how many; none is no error. After an error (a damaged file, a plan that doesn't fit the GPU) none is added. The
+ * ranks and alltoalls by demand are passed over. *n_loaded (may be NULL) gets how many; none is no
+ * error. After an error (a damaged file, a plan that doesn't fit the GPU) none is added. The
  * communicator owns them. Else as copse_comm_add_plan.
  */
 COPSE_API copse_status copse_comm_load_plans(copse_comm *comm, const char *folder,

@@ -30,6 +30,14 @@
  * An outbox has a slot for each of `fifo` chunks, and the cut lets a MOVE run for no more chunks
  * in one round; the stream sends them before the next.
  *
+ * Packets (low-latency plans) stay packets within a host. A region of packets that another host
+ * writes becomes a slot, and the MOVE that reads it finds plain data: it stands behind the WAIT for
+ * the packets' SIGNAL, which copse_check_plan demands although nobody waits for it who looks at
+ * packets, and the cut takes that for any other. One slot does, where packets need two copies: the
+ * stream of its rank brings each launch's data between those of the launch's rounds. And that a
+ * packet isn't overwritten unread stands on having heard that its reader has entered the launch
+ * between, over any chain of packets: the same chain, with words for some of its links.
+ *
  * Whether a WAIT can pass in a round doesn't depend on the interleaving, as in every plan; so
  * each process finds the same rounds by itself. Messages between two ranks have one order.
  */
@@ -49,8 +57,9 @@ struct copse_split {
 };
 
 /*
- * host_of[r] numbers the host of rank r. The plan is borrowed. COPSE_UNSUPPORTED for a plan of
- * packets with links between hosts. O(operations + operands).
+ * host_of[r] numbers the host of rank r. The plan is borrowed. COPSE_UNSUPPORTED where a region
+ * of packets is written by ranks of its own host and of others (no plan that copse_check_plan
+ * accepts: packets are sent once). O(operations + operands).
  */
 copse_status copse_split_new(const struct copse_plan *plan, const uint32_t *host_of,
                              struct copse_split **out, struct copse_err *err) COPSE_CHECKED;
@@ -89,8 +98,9 @@ copse_status copse_rounds_new(const struct copse_split *split, uint32_t n_chunks
                               struct copse_rounds **out, struct copse_err *err) COPSE_CHECKED;
 void copse_rounds_free(struct copse_rounds *rounds);
 
-/* Whether a worker of `rounds` does anything in the round. */
+/* Whether a worker of `rounds` does anything in the round, and whether any does later. */
 bool copse_rounds_moves(const struct copse_rounds *rounds, uint32_t round);
+bool copse_rounds_ends(const struct copse_rounds *rounds, uint32_t round);
 
 /*
  * A message may move in parts, each a launch of its own: of all pieces' chunks an equal number.

@@ -12,14 +12,10 @@
 #include "runtime/cuda/nccl_bootstrap.h"
 
 extern "C" {
-#include "codegen/lower.h"
-#include "support/fabric.h"
 #include "support/support.h"
 }
 
 /* ---- one rank ---------------------------------------------------------------------------- */
-
-#define API_OK(call) DEVICE_ASSERT((call) == COPSE_OK, "%s: %s", #call, copse_last_error())
 
 static const uint64_t room = 64 << 10;
 
@@ -105,24 +101,6 @@ static void check_calls(struct process *p, const char *what, unsigned char *buff
   }
 }
 
-/* COPSE_PLAN_DIR has a plan and one of packets: see write_folder. */
-static void check_folder(struct stand_in_comm *nccl) {
-  copse_comm *comm;
-  copse_plan *packets;
-  char path[96];
-  int n_loaded;
-  snprintf(path, sizeof path, "%s/0.plan", getenv("COPSE_PLAN_DIR"));
-  API_OK(copse_plan_load(path, &packets));
-  API_OK(copse_comm_init_nccl(&comm, nccl));
-  API_OK(copse_comm_load_plans(comm, NULL, &n_loaded));
-  DEVICE_ASSERT(n_loaded == 1, "%d plans", n_loaded);
-  DEVICE_ASSERT(copse_comm_add_plan(comm, packets) == COPSE_UNSUPPORTED &&
-                    strstr(copse_last_error(), "packets can't cross hosts"),
-                "%s", copse_last_error());
-  API_OK(copse_comm_destroy(comm));
-  copse_plan_free(packets);
-}
-
 /* Two graphs are captured at the same time, and a call is made while they are. */
 static void check_open_captures(struct process *p, unsigned char *buffer) {
   const struct copse_data data = process_data(p, 1000, 2);
@@ -205,7 +183,6 @@ static void run_rank(struct meeting meeting, copse_collective collective, const 
   check_calls(&p, what, buffer);
   if (strcmp(what, "graphs") == 0) check_open_captures(&p, buffer);
   check_lanes(&p, collective, what);
-  if (strcmp(what, "folder") == 0) check_folder(&comm);
   if (collective == COPSE_ALLTOALL && strpbrk(mode, "12")) refuse_uneven(&p, buffer);
   if (strcmp(what, "dies") == 0) outlive(&p, buffer);
   if (strcmp(what, "misses") == 0) miss(&p, buffer);
@@ -253,34 +230,6 @@ START_TEST(kernels_have_room_beside_messages) { run_hosts((copse_collective)_i, 
 END_TEST
 START_TEST(without_room_they_take_turns) { run_hosts((copse_collective)_i, "0011", "tight"); }
 END_TEST
-static void write_folder(const char *folder) {
-  struct copse_schedule *schedule = copse_test_star(4, COPSE_ALLREDUCE);
-  for (int i = 0; i < 2; i++) {
-    struct copse_err err = COPSE_ERR_INIT;
-    struct copse_lower_options options;
-    struct copse_plan *plan;
-    char path[96];
-    memset(&options, 0, sizeof options);
-    options.low_latency = i == 0;
-    options.max_bytes = i == 0 ? 4096 : 0;
-    ASSERT_OK(copse_lower_schedule(schedule, &options, &plan, &err), &err);
-    snprintf(path, sizeof path, "%s/%d.plan", folder, i);
-    ck_assert_int_eq(copse_plan_write(plan, path), COPSE_OK);
-    copse_plan_release(plan);
-  }
-  copse_schedule_release(schedule);
-}
-
-START_TEST(a_folders_packets_are_passed_over) {
-  char folder[] = "/tmp/copse-hosts-XXXXXX", command[64];
-  ck_assert_ptr_nonnull(mkdtemp(folder));
-  write_folder(folder);
-  setenv("COPSE_PLAN_DIR", folder, 1);
-  run_hosts(COPSE_ALLREDUCE, "0011", "folder");
-  snprintf(command, sizeof command, "rm -rf %s", folder);
-  ck_assert_int_eq(system(command), 0);
-}
-END_TEST
 START_TEST(other_hosts_hear_of_a_rank_that_dies) { run_hosts(COPSE_ALLREDUCE, "0011", "dies"); }
 END_TEST
 
@@ -316,7 +265,6 @@ int main(int argc, char **argv) {
   tcase_add_loop_test(lanes, kernels_run_beside_messages, 0, COPSE_N_COLLECTIVES);
   tcase_add_loop_test(lanes, kernels_have_room_beside_messages, 0, 3);
   tcase_add_loop_test(lanes, without_room_they_take_turns, 0, 3);
-  tcase_add_test(tc, a_folders_packets_are_passed_over);
   tcase_add_test(tc, other_hosts_hear_of_a_rank_that_dies);
   tcase_add_test(tc, a_message_that_never_comes_ends_the_wait);
   tcase_add_test(tc, what_nccl_knows_ends_the_wait);

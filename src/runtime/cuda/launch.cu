@@ -198,6 +198,7 @@ static copse_status launch_part(struct copse_cuda_machine *m, struct copse_cuda_
   args.pair_counts = calls[0].pair_counts;
   args.pair_first = part->first;
   args.limit_ns = m->limit_ns;
+  args.ends = 1;
   args.type = (uint32_t)calls[0].type;
   args.redop = (uint32_t)calls[0].redop;
   if (!copse_collective_reduces((copse_collective)p->plan->header.collective))

@@ -91,6 +91,7 @@ struct copse_launch_args {
   uint64_t pair_first;
   uint64_t limit_ns; /* patience */
   uint32_t type, redop;
+  uint32_t ends; /* no round of these ranks' follows */
   struct copse_rank_buffers {
     unsigned char *input, *output;
   } buffers[COPSE_CUDA_MAX_RANKS]; /* of ranks in other processes only the output */

@@ -222,18 +222,7 @@ static void abort_machine(void *machine) {
                               __ATOMIC_RELEASE, __ATOMIC_RELAXED);
 }
 
-/* See copse_split_new: with ranks on several hosts every plan has links between them. */
-static copse_status passes_over(void *machine, const struct copse_plan *plan, const char **why,
-                                struct copse_err *err) {
-  struct copse_cuda_machine *m = (struct copse_cuda_machine *)machine;
-  *why = NULL;
-  COPSE_CHECK(copse_cuda_find_hosts(m, err));
-  if (m->n_hosts > 1 && plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY)
-    *why = "its packets can't cross hosts";
-  return COPSE_OK;
-}
-
 extern "C" const struct copse_machine_ops copse_cuda_machine = {
     new_machine,           free_machine,  copse_cuda_prepare, copse_cuda_launch,
     finish,                copse_cuda_poll, abort_machine,    set_timeout,
-    copse_cuda_add_buffer, copse_cuda_remove_buffer, passes_over};
+    copse_cuda_add_buffer, copse_cuda_remove_buffer};

@@ -67,6 +67,18 @@ static struct copse_plan_operand split_operand(const struct tables *t,
   return it;
 }
 
+static bool has_inboxes(const struct copse_plan *plan) {
+  return plan->header.collective == COPSE_ALLTOALL && plan->header.n_extents == 0 &&
+         plan->header.protocol == COPSE_PROTOCOL_BANDWIDTH;
+}
+
+static uint32_t add_slots(struct copse_split *split, const struct tables *t, uint32_t rank,
+                          uint32_t piece) {
+  uint32_t region = split->local.header.n_regions++;
+  t->regions[region] = (struct copse_plan_region){rank, piece, COPSE_REGION_SLOTS};
+  return region;
+}
+
 static void split_op(struct copse_split *split, const struct tables *t, const uint32_t *host_of,
                      uint32_t rank, struct copse_plan_op *op, const struct copse_plan *plan) {
   struct copse_plan_header *h = &split->local.header;
@@ -78,11 +90,14 @@ static void split_op(struct copse_split *split, const struct tables *t, const ui
   for (uint32_t k = 0; k < (uint32_t)op->n_src + op->n_dst; k++) {
     const struct copse_plan_operand meant = split_operand(t, &plan->operands[op->operand + k]);
     split->lands[h->n_operands] = t->operands[h->n_operands] = meant;
-    if (host_of[meant.rank] != host_of[rank]) {
-      t->operands[h->n_operands] =
-          (struct copse_plan_operand){rank, COPSE_BUFFER_SCRATCH, h->n_regions};
-      t->regions[h->n_regions++] = (struct copse_plan_region){rank, op->piece, COPSE_REGION_SLOTS};
-    }
+    const bool crosses = host_of[meant.rank] != host_of[rank];
+    if (split->inboxes)
+      split->inboxes[h->n_operands] = crosses && meant.buffer == COPSE_BUFFER_OUTPUT
+                                          ? add_slots(split, t, meant.rank, op->piece)
+                                          : COPSE_NO_INBOX;
+    if (crosses)
+      t->operands[h->n_operands] = (struct copse_plan_operand){
+          rank, COPSE_BUFFER_SCRATCH, add_slots(split, t, rank, op->piece)};
     h->n_operands++;
   }
   op->operand = first;
@@ -99,15 +114,18 @@ static copse_status fill_split(struct copse_split *split, const struct copse_pla
   split->local.operands = NULL;
   split->local.regions = NULL;
   count_operands(plan, host_of, &operands, &crossing);
-  if (operands >= COPSE_NO_OPERAND || crossing > UINT32_MAX - h->n_regions)
+  const uint64_t regions = h->n_regions + crossing * (has_inboxes(plan) ? 2 : 1);
+  if (operands >= COPSE_NO_OPERAND || regions > UINT32_MAX)
     return copse_fail(err, COPSE_UNSUPPORTED, "a plan too large for several hosts");
   COPSE_TRY(copse_calloc(h->n_ops, sizeof *t.ops, &t.ops, err));
   split->local.ops = t.ops;
   COPSE_TRY(copse_calloc((size_t)operands, sizeof *t.operands, &t.operands, err));
   split->local.operands = t.operands;
-  COPSE_TRY(copse_calloc((size_t)(h->n_regions + crossing), sizeof *t.regions, &t.regions, err));
+  COPSE_TRY(copse_calloc((size_t)regions, sizeof *t.regions, &t.regions, err));
   split->local.regions = t.regions;
   COPSE_TRY(copse_calloc((size_t)operands, sizeof *split->lands, &split->lands, err));
+  if (has_inboxes(plan))
+    COPSE_TRY(copse_calloc((size_t)operands, sizeof *split->inboxes, &split->inboxes, err));
   COPSE_TRY(copse_calloc(h->n_channels, sizeof *split->crosses, &split->crosses, err));
   for (uint32_t c = 0; c < h->n_channels; c++)
     split->crosses[c] = host_of[rank_of(plan, plan->channels[c].src_worker)] !=
@@ -145,6 +163,7 @@ void copse_split_free(struct copse_split *split) {
   free((void *)split->local.operands);
   free((void *)split->local.regions);
   free(split->lands);
+  free(split->inboxes);
   free(split->crosses);
   free(split);
 }

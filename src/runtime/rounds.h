@@ -53,8 +53,18 @@ struct copse_split {
   /* [local.header.n_operands] where a destination was meant to be. At another rank than local's
    * operand says: the latter is its outbox. */
   struct copse_plan_operand *lands;
+  /* Of an alltoall, else NULL: [local.header.n_operands] for what lands in another host's output,
+   * a region of slots there, an inbox; for all others COPSE_NO_INBOX. See below. */
+  uint32_t *inboxes;
   bool *crosses; /* [n_channels] from one host to another */
 };
+
+/*
+ * Blocks of an alltoall whose counts only the GPUs know (copse_all_to_all_v): a message is sized by
+ * the host, so it is a whole slot, of which the receiver's GPU takes what there is. Slots do for all
+ * that is passed on; what would land in an output lands in its inbox first.
+ */
+#define COPSE_NO_INBOX UINT32_MAX
 
 /*
  * host_of[r] numbers the host of rank r. The plan is borrowed. COPSE_UNSUPPORTED where a region

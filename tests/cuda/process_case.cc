@@ -208,6 +208,101 @@ void process_compare(struct process *p, const struct process_call *it, unsigned 
   free(host);
 }
 
+/* ---- uneven blocks ------------------------------------------------------------------------- */
+
+/* What process_check_uneven works on. */
+struct uneven {
+  struct copse_data data;
+  uint64_t counts[MAX_PROCESSES * MAX_PROCESSES], *on_device;
+  unsigned char *host, *send, *recv; /* host: input, what came, what should have */
+  uint64_t bytes, all;               /* of an element, of a buffer */
+};
+
+static void new_counts(struct uneven *u, uint32_t turn) {
+  const uint32_t n = u->data.n_ranks;
+  for (uint32_t i = 0; i < n * n; i++)
+    u->counts[i] = (i + turn) % 3 == 0 ? 0 : ((i + turn) * 211) % (u->data.count + 1);
+  CUDA_OK(cudaMemcpy(u->on_device, u->counts, sizeof u->counts, cudaMemcpyHostToDevice));
+  CUDA_OK(cudaMemset(u->recv, 0xa5, u->all));
+  CUDA_OK(cudaDeviceSynchronize());
+}
+
+static void check_blocks(const struct uneven *u, uint32_t rank) {
+  const uint64_t block = u->data.count * u->bytes;
+  CUDA_OK(cudaMemcpy(u->host + u->all, u->recv, u->all, cudaMemcpyDeviceToHost));
+  for (uint32_t i = 0; i < u->data.n_ranks; i++) {
+    unsigned char *got = u->host + u->all + i * block;
+    uint64_t there = u->counts[i * u->data.n_ranks + rank] * u->bytes;
+    DEVICE_ASSERT(memcmp(got, got + u->all, there) == 0, "rank %u: wrong block from %u", rank, i);
+    for (uint64_t b = there; b < block; b++)
+      DEVICE_ASSERT(got[b] == 0xa5, "rank %u: byte %llu of the block from %u was written", rank,
+                    (unsigned long long)b, i);
+  }
+}
+
+static void launch_uneven(struct process *p, const struct uneven *u) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_call call;
+  memset(&call, 0, sizeof call);
+  call.collective = COPSE_ALLTOALL;
+  call.root = -1;
+  call.count = u->data.count;
+  call.type = u->data.type;
+  call.send = u->send;
+  call.recv = u->recv;
+  call.pair_counts = u->on_device;
+  call.stream = p->stream;
+  COPSE_SUCCEEDS(copse_cuda_machine.launch(p->machine, p->prepared, &call, &err), &err);
+}
+
+static void launch_uneven_graph(struct process *p, struct uneven *u, int launches) {
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  CUDA_OK(cudaStreamBeginCapture(p->stream, cudaStreamCaptureModeGlobal));
+  launch_uneven(p, u);
+  CUDA_OK(cudaStreamEndCapture(p->stream, &graph));
+  CUDA_OK(cudaGraphInstantiate(&exec, graph, 0));
+  for (int i = 0; i < launches; i++) {
+    char word = 0, words[MAX_PROCESSES]; /* nobody is at the launch before */
+    meeting_all_gather(&p->meeting, &word, words, 1);
+    new_counts(u, (uint32_t)i);
+    meeting_all_gather(&p->meeting, &word, words, 1);
+    CUDA_OK(cudaGraphLaunch(exec, p->stream));
+    CUDA_OK(cudaStreamSynchronize(p->stream));
+    check_blocks(u, (uint32_t)p->meeting.rank);
+  }
+  CUDA_OK(cudaGraphExecDestroy(exec));
+  CUDA_OK(cudaGraphDestroy(graph));
+}
+
+void process_check_uneven(struct process *p, uint64_t count, int graph_launches,
+                          unsigned char *memory, uint64_t room) {
+  const uint32_t rank = (uint32_t)p->meeting.rank;
+  struct copse_err err = COPSE_ERR_INIT;
+  struct uneven u;
+  memset(&u, 0, sizeof u);
+  u.data = process_data(p, count, 9);
+  u.bytes = copse_type_bytes(u.data.type);
+  u.all = u.data.n_ranks * count * u.bytes;
+  u.host = (unsigned char *)calloc(3 * u.all + 1, 1);
+  u.recv = memory;
+  u.send = memory + room;
+  CUDA_OK(cudaMalloc((void **)&u.on_device, sizeof u.counts));
+  copse_data_input(&u.data, rank, 0, u.data.n_ranks * count, u.host);
+  copse_data_output(&u.data, rank, 0, u.data.n_ranks * count, u.host + 2 * u.all);
+  CUDA_OK(cudaMemcpy(u.send, u.host, u.all, cudaMemcpyHostToDevice));
+  if (graph_launches > 0) {
+    launch_uneven_graph(p, &u, graph_launches);
+  } else {
+    new_counts(&u, 0);
+    launch_uneven(p, &u);
+    COPSE_SUCCEEDS(copse_cuda_machine.finish(p->machine, &err), &err);
+    check_blocks(&u, rank);
+  }
+  free(u.host);
+  CUDA_OK(cudaFree(u.on_device));
+}
+
 /* ---- all ranks ------------------------------------------------------------------------------- */
 
 static struct meeting_place *map_place(int file) {

@@ -74,6 +74,11 @@ void process_check(struct process *p, const struct process_call *it, unsigned ch
 void process_compare(struct process *p, const struct process_call *it, unsigned char *memory,
                      uint64_t room);
 
+/* An alltoall of uneven blocks: right up to each count, untouched behind. In a graph its launches
+ * find other counts each time. */
+void process_check_uneven(struct process *p, uint64_t count, int graph_launches,
+                          unsigned char *memory, uint64_t room);
+
 /* Runs the program n times as argv {"rank", ...}; all must leave with 0. */
 void processes_run(copse_collective collective, const char *mode, int n);
 

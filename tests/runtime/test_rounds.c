@@ -54,7 +54,7 @@ START_TEST(textbook_plans_are_right_over_any_hosts) {
     struct copse_plan *plan = pb_tree_plan(collective, n, exec_case_root(collective, n), options);
     draw_hosts(&random, n, host_of);
     check(plan,
-          &(struct rounds_case){host_of, draw_case(&random, collective, 3000), 3, random, true});
+          &(struct rounds_case){host_of, draw_case(&random, collective, 3000), 3, random, NULL, true});
     pb_free(plan);
   }
 }
@@ -69,7 +69,7 @@ START_TEST(every_type_and_operation_is_right) {
   for (int type = 0; type < COPSE_N_TYPES; type++)
     for (int redop = 0; redop < n_redops; redop++) {
       const struct exec_case it = {(enum copse_type)type, (enum copse_redop)redop, 777, false};
-      check(plan, &(struct rounds_case){host_of, it, 2, (uint64_t)type, true});
+      check(plan, &(struct rounds_case){host_of, it, 2, (uint64_t)type, NULL, true});
     }
   pb_free(plan);
 }
@@ -91,9 +91,35 @@ START_TEST(lowered_plans_are_right_over_any_hosts) {
       ASSERT_OK(copse_lower_schedule(schedule, &options, &plan, &err), &err);
       draw_hosts(&random, plan->header.n_ranks, host_of);
       check(plan,
-            &(struct rounds_case){host_of, draw_case(&random, collective, 9000), 2, random, true});
+            &(struct rounds_case){host_of, draw_case(&random, collective, 9000), 2, random, NULL, true});
       copse_plan_release(plan);
     }
+    copse_schedule_release(schedule);
+  }
+}
+END_TEST
+
+/* Counts that only the machine knows when it runs. */
+START_TEST(uneven_blocks_are_right_over_any_hosts) {
+  uint64_t random = 29;
+  for (int i = 0; i < 120 / COPSE_TEST_ONE_IN; i++) {
+    const char *json = copse_test_fabrics[copse_test_random_int(&random, 0, copse_test_n_fabrics - 1)];
+    struct copse_err err = COPSE_ERR_INIT;
+    struct copse_schedule *schedule = copse_test_solve(json, COPSE_ALLTOALL, 0);
+    const struct copse_lower_options options = {
+        .max_workers = 5, .fifo = 1 + i % 3, .chunk_bytes = 512, .min_chunk_bytes = 64};
+    struct copse_plan *plan;
+    uint32_t host_of[MAX_RANKS];
+    uint64_t counts[MAX_RANKS * MAX_RANKS];
+    const struct exec_case it = draw_case(&random, COPSE_ALLTOALL, i % 2 ? 3000 : 12);
+    ASSERT_OK(copse_lower_schedule(schedule, &options, &plan, &err), &err);
+    draw_hosts(&random, plan->header.n_ranks, host_of);
+    for (uint32_t k = 0; k < plan->header.n_ranks * plan->header.n_ranks; k++)
+      counts[k] = copse_test_random_int(&random, 0, 2)
+                      ? (uint64_t)copse_test_random_int(&random, 0, (int)it.count)
+                      : 0;
+    check(plan, &(struct rounds_case){host_of, it, 3, random, counts, true});
+    copse_plan_release(plan);
     copse_schedule_release(schedule);
   }
 }
@@ -114,8 +140,7 @@ START_TEST(low_latency_plans_are_right_over_any_hosts) {
       ASSERT_OK(copse_lower_schedule(schedule, &options, &plan, &err), &err);
       draw_hosts(&random, plan->header.n_ranks, host_of);
       const int most = i % 2 ? 9000 : 40;
-      check(plan, &(struct rounds_case){host_of, draw_case(&random, collective, most), 5, random,
-                                        true});
+      check(plan, &(struct rounds_case){host_of, draw_case(&random, collective, most), 5, random, NULL, true});
       copse_plan_release(plan);
     }
     copse_schedule_release(schedule);
@@ -265,7 +290,7 @@ START_TEST(signals_without_data_have_words_of_their_own) {
   uint64_t wrong = 0;
   for (uint64_t seed = 1; seed <= 60; seed++) {
     const struct exec_case it = {COPSE_FLOAT, COPSE_SUM, 100, false};
-    struct rounds_case rounds = {host_of, it, 3, seed, true};
+    struct rounds_case rounds = {host_of, it, 3, seed, NULL, true};
     check(plan, &rounds);
     rounds.words = false;
     wrong += rounds_machine_run(plan, &rounds);
@@ -346,6 +371,7 @@ int main(void) {
   tcase_add_loop_test(tc, textbook_plans_are_right_over_any_hosts, 0, COPSE_N_COLLECTIVES);
   tcase_add_loop_test(tc, every_type_and_operation_is_right, 0, COPSE_N_COLLECTIVES);
   tcase_add_loop_test(tc, lowered_plans_are_right_over_any_hosts, 0, COPSE_N_COLLECTIVES);
+  tcase_add_test(tc, uneven_blocks_are_right_over_any_hosts);
   tcase_add_loop_test(tc, low_latency_plans_are_right_over_any_hosts, 0, COPSE_N_COLLECTIVES);
   tcase_add_test(tc, packets_stay_within_a_host_and_become_slots_between);
   tcase_add_test(tc, the_operations_are_those_of_the_plan);

@@ -136,12 +136,32 @@ static bool at_end(const struct machine *m, uint32_t r) {
 /* ---- messages ----------------------------------------------------------------------------------
  */
 
+static bool has_inbox(const struct machine *m, const struct copse_message *message) {
+  return m->split->inboxes && m->split->inboxes[message->operand] != COPSE_NO_INBOX;
+}
+
 static struct copse_place place_of(const struct machine *m, const struct copse_message *message,
                                    bool landing, size_t *bytes) {
-  const struct copse_plan_operand *operands = landing ? m->split->lands : m->split->local.operands;
+  const struct copse_shape *shape = &m->view.shape;
+  struct copse_plan_operand operand =
+      (landing ? m->split->lands : m->split->local.operands)[message->operand];
   struct copse_span chunk = copse_view_chunk(&m->view, message->piece, message->chunk);
-  *bytes = (size_t)(chunk.count * m->view.shape.element_bytes);
-  return copse_view_operand(&m->view, &operands[message->operand], chunk, message->chunk, 1);
+  *bytes = (size_t)(chunk.count * shape->element_bytes);
+  if (m->it->pair_counts && landing && has_inbox(m, message))
+    operand = (struct copse_plan_operand){operand.rank, COPSE_BUFFER_SCRATCH,
+                                          m->split->inboxes[message->operand]};
+  if (m->it->pair_counts)
+    *bytes = copse_slot_elements(shape, &m->layout.places[operand.index]) * shape->element_bytes;
+  return copse_view_operand(&m->view, &operand, chunk, message->chunk, 1);
+}
+
+/* What has come to an inbox, to its place in the output. */
+static void unpack(const struct machine *m, const struct copse_message *message,
+                   struct copse_place from) {
+  struct copse_span chunk = copse_view_chunk(&m->view, message->piece, message->chunk);
+  struct copse_place to = copse_view_operand(&m->view, &m->split->lands[message->operand], chunk,
+                                             message->chunk, 1);
+  memcpy(to.at, from.at, (size_t)(chunk.count * m->view.shape.element_bytes));
 }
 
 static bool is_sent(const struct machine *m, const struct copse_message *message) {
@@ -193,6 +213,7 @@ static bool receive(struct machine *m, uint32_t r) {
       ck_assert_mem_eq(&letter->message, message, sizeof *message);
       ck_assert_uint_eq(letter->bytes, bytes);
       if (bytes) memcpy(to.at, letter->data, bytes);
+      if (bytes && m->it->pair_counts && has_inbox(m, message)) unpack(m, message, to);
       queue->first = letter->next;
       free(letter);
     }
@@ -250,6 +271,7 @@ static void make_buffers(struct machine *m, struct copse_buffers *buffers, uint3
                                   .type = it.type,
                                   .redop = it.redop,
                                   .extents = h->n_extents ? m->plan->extents : NULL,
+                                  .pair_counts = m->it->pair_counts,
                                   .seed = m->it->seed * 31 + launch};
   struct copse_err err = COPSE_ERR_INIT;
   uint64_t bytes = it.count * copse_type_bytes(it.type);
@@ -279,6 +301,7 @@ static void make_view(struct machine *m) {
                                 .extents = plan->header.n_extents ? plan->extents : NULL,
                                 .places = m->layout.places,
                                 .ranks = m->memory,
+                                .pair_counts = m->it->pair_counts,
                                 .n_ranks = plan->header.n_ranks,
                                 .packets_copy = most_packets(m),
                                 .type = it.type,

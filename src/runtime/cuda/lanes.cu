@@ -161,7 +161,7 @@ static copse_status send_messages(struct rounds_launch *launch, uint32_t lane, u
     COPSE_CUDA(cudaEventRecord(m->computed, launch->stream));
     COPSE_CUDA(cudaStreamWaitEvent(launch->side, m->computed, 0));
   }
-  const struct copse_cuda_stage stage = {launch->it->rounds, round, lane};
+  const struct copse_cuda_stage stage = {launch->it, round, lane};
   COPSE_CHECK(copse_cuda_exchange(m, launch->plan, &stage, launch->args, launch->side, err));
   if (!beside) return COPSE_OK;
   COPSE_CUDA(cudaEventRecord(m->arrived[lane], launch->side));

@@ -225,10 +225,6 @@ copse_status copse_cuda_launch(void *machine, void *prepared, const struct copse
   uint64_t count = calls[0].count, bytes = copse_type_bytes(calls[0].type);
   struct part part = {0, count, count, false, NULL};
   COPSE_CHECK(copse_cuda_check_left(m, err));
-  if (p->split && calls[0].pair_counts)
-    return copse_fail(err, COPSE_UNSUPPORTED,
-                      "counts of pairs are on the GPUs, and messages between hosts need them here: "
-                      "no all_to_all_v over several hosts");
   if (count == 0) return COPSE_OK; /* packets would say nothing: see copse_next_epoch */
   if (m->many_processes && p->puts) {
     /* of a reduction only the root need give an output: no rank knows of another's */

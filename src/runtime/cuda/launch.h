@@ -97,6 +97,22 @@ struct copse_launch_args {
   } buffers[COPSE_CUDA_MAX_RANKS]; /* of ranks in other processes only the output */
 };
 
+/* Of a block of an alltoall that came in a message: from a slot of an inbox to its place. */
+struct copse_unpack_item {
+  uint32_t region, piece, chunk;
+  uint32_t block; /* of the output */
+};
+struct copse_unpack_args {
+  const struct copse_unpack_item *items; /* [gridDim.x] */
+  const struct copse_plan_piece *pieces;
+  const struct copse_region_place *places;
+  const uint64_t *pair_counts;
+  uint64_t pair_first;
+  unsigned char *scratch, *output; /* of the rank */
+  struct copse_shape shape;
+  uint32_t n_ranks;
+};
+
 /* From a staging buffer to where the caller wants it: of the block from each rank, elements
  * [first, first + count), as many as there are. Blocks lie `count` apart in from, `whole` in to. */
 struct copse_unstage_args {

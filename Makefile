@@ -214,7 +214,8 @@ $(OUT)/tests/nccl/%: $(OBJ)/tests/nccl/%.o $(OBJ)/tests/nccl/nccl_support.o $(NC
 	  $(filter %.o %.a,$^) $(@D)/fake/libnccl.so.2 $(LIB_LIBS) $(CUDA_LIBS) $(CHECK_LIBS) -ldl
 # Ranks without the others' environment; each thread a process of its own.
 $(OUT)/tests/nccl/test_agree_threads: NCCL_TEST_LD = \
-  -Wl,--wrap=getenv,--wrap=getpid,--wrap=copse_comm_init_rank,--wrap=copse_comm_destroy
+  -Wl,--wrap=getenv,--wrap=getpid,--wrap=copse_comm_init_rank,--wrap=copse_comm_destroy \
+  -Wl,--wrap=copse_nccl_record_fill
 
 # In C++, with the emulation instead of CUDA. The emulation's folder comes before a CUDA
 # toolkit's that may be in the environment.

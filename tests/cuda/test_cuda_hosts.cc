@@ -3,6 +3,7 @@
  * between hosts by a stand-in for NCCL. The modes name which rank is where: "0011" are two hosts of
  * two; behind a point stands what is tried.
  */
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include "runtime/cuda/nccl_bootstrap.h"
 
 extern "C" {
+#include "runtime/nccl_source.h"
 #include "support/support.h"
 }
 
@@ -139,11 +141,37 @@ static void check_lanes(const struct process *p, copse_collective collective, co
                 p->meeting.rank, stand_in_waited());
 }
 
+/* As the drop-in does it: a bootstrap of its own, and a source that knows NCCL. */
+static struct stand_in_comm *source_comm;
+
+static void *find_here(const char *name) { return dlsym(RTLD_DEFAULT, name); }
+
+static bool source_of(const copse_bootstrap *bootstrap, struct copse_nccl_source *out) {
+  if (bootstrap->all_gather != meeting_all_gather) return false;
+  *out = {source_comm, find_here};
+  return true;
+}
+
+static void make_bootstrap(struct stand_in_comm *nccl, const char *what, copse_bootstrap *out) {
+  struct copse_err err = COPSE_ERR_INIT;
+  int n, rank, device;
+  if (strcmp(what, "source") != 0) {
+    COPSE_SUCCEEDS(copse_nccl_bootstrap_new(nccl, &n, &rank, &device, out, &err), &err);
+    return;
+  }
+  *out = {meeting_all_gather, nccl->meeting};
+  source_comm = nccl;
+  struct copse_nccl_links links; /* nobody knows the bootstrap yet */
+  DEVICE_ASSERT(copse_nccl_links_of(out, &links, &err) == COPSE_UNSUPPORTED &&
+                    strstr(err.text, "joined by NCCL only"),
+                "%s", err.text);
+  copse_nccl_source_set(source_of);
+}
+
 static void run_rank(struct meeting meeting, copse_collective collective, const char *mode) {
   struct process p;
   copse_bootstrap bootstrap;
   struct copse_err err = COPSE_ERR_INIT;
-  int n, rank, device;
   const char *what = strchr(mode, '.') + 1;
   memset(&p, 0, sizeof p);
   p.meeting = meeting;
@@ -151,12 +179,12 @@ static void run_rank(struct meeting meeting, copse_collective collective, const 
   if (strcmp(what, "old") == 0) stand_in_set_version(21700);
   configure(what);
   copse_cuda_host = 1 + (uint64_t)(mode[meeting.rank] - '0');
-  COPSE_SUCCEEDS(copse_nccl_bootstrap_new(&comm, &n, &rank, &device, &bootstrap, &err), &err);
+  make_bootstrap(&comm, what, &bootstrap);
   const bool dies = strcmp(what, "dies") == 0 || strcmp(what, "misses") == 0 ||
                     strcmp(what, "fails") == 0;
   struct pb_options trees = PROCESS_TREES;
   if (dies) trees = {1, 1, 2, 3, 512, 64};
-  if (n > 4) trees.n_trees = 1;
+  if (meeting.n > 4) trees.n_trees = 1;
   process_open(&p, collective, trees, &bootstrap);
   unsigned char *memory;
   void *handle = NULL;
@@ -179,7 +207,7 @@ static void run_rank(struct meeting meeting, copse_collective collective, const 
   DEVICE_ASSERT(stand_in_alive() <= (strcmp(what, "old") != 0), "an NCCL without splits");
   if (handle) COPSE_SUCCEEDS(copse_cuda_machine.remove_buffer(p.machine, 0, handle, &err), &err);
   process_close(&p);
-  copse_nccl_bootstrap_free(&bootstrap);
+  if (strcmp(what, "source") != 0) copse_nccl_bootstrap_free(&bootstrap);
   CUDA_OK(cudaFree(memory));
   DEVICE_ASSERT(stand_in_alive() == 0, "a communicator of NCCL is left");
   stand_in_free();
@@ -228,6 +256,10 @@ START_TEST(a_message_that_never_comes_ends_the_wait) {
 END_TEST
 START_TEST(what_nccl_knows_ends_the_wait) { run_hosts(COPSE_ALLREDUCE, "0011", "fails"); }
 END_TEST
+START_TEST(anothers_bootstrap_may_name_its_nccl) {
+  run_hosts((copse_collective)_i, "0110", "source");
+}
+END_TEST
 START_TEST(an_older_nccl_does) { run_hosts((copse_collective)_i, "001", "old"); }
 END_TEST
 
@@ -257,6 +289,7 @@ int main(int argc, char **argv) {
   tcase_add_test(tc, other_hosts_hear_of_a_rank_that_dies);
   tcase_add_test(tc, a_message_that_never_comes_ends_the_wait);
   tcase_add_test(tc, what_nccl_knows_ends_the_wait);
+  tcase_add_loop_test(tc, anothers_bootstrap_may_name_its_nccl, 0, 2);
   tcase_add_loop_test(tc, an_older_nccl_does, 0, 2);
   suite_add_tcase(suite, tc);
   suite_add_tcase(suite, lanes);

@@ -118,11 +118,11 @@ static void check_open_captures(struct process *p, unsigned char *buffer) {
 }
 
 /* Beside the plan's blocks (three or so to a multiprocessor) there is room for NCCL's, or not. */
-static void configure(const char *what) {
+static void configure(const char *what, int n_ranks) {
   copse_emulated_config config = copse_emulated_defaults();
   config.multiprocessors = strcmp(what, "tight") == 0 ? 64 : 68;
   copse_emulated_configure(&config);
-  copse_cuda_threads = 3;
+  copse_cuda_threads = n_ranks > 4 ? 1 : 3; /* the CPU's time goes into the blocks' barriers */
   copse_cuda_staging_bytes = 1024;
   copse_cuda_lanes_bytes = 150; /* some messages move whole, some in parts of a chunk and more */
   if (takes_room(what)) stand_in_take_blocks(64);
@@ -177,7 +177,7 @@ static void run_rank(struct meeting meeting, copse_collective collective, const 
   p.meeting = meeting;
   struct stand_in_comm comm = {&p.meeting, false};
   if (strcmp(what, "old") == 0) stand_in_set_version(21700);
-  configure(what);
+  configure(what, meeting.n);
   copse_cuda_host = 1 + (uint64_t)(mode[meeting.rank] - '0');
   make_bootstrap(&comm, what, &bootstrap);
   const bool dies = strcmp(what, "dies") == 0 || strcmp(what, "misses") == 0 ||

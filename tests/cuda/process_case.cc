@@ -213,7 +213,7 @@ void process_compare(struct process *p, const struct process_call *it, unsigned 
 /* What process_check_uneven works on. */
 struct uneven {
   struct copse_data data;
-  uint64_t counts[MAX_PROCESSES * MAX_PROCESSES], *on_device;
+  uint64_t counts[MAX_PROCESSES * MAX_PROCESSES], *on_device; /* or page-locked */
   unsigned char *host, *send, *recv; /* host: input, what came, what should have */
   uint64_t bytes, all;               /* of an element, of a buffer */
 };
@@ -222,7 +222,7 @@ static void new_counts(struct uneven *u, uint32_t turn) {
   const uint32_t n = u->data.n_ranks;
   for (uint32_t i = 0; i < n * n; i++)
     u->counts[i] = (i + turn) % 3 == 0 ? 0 : ((i + turn) * 211) % (u->data.count + 1);
-  CUDA_OK(cudaMemcpy(u->on_device, u->counts, sizeof u->counts, cudaMemcpyHostToDevice));
+  CUDA_OK(cudaMemcpy(u->on_device, u->counts, sizeof u->counts, cudaMemcpyDefault));
   CUDA_OK(cudaMemset(u->recv, 0xa5, u->all));
   CUDA_OK(cudaDeviceSynchronize());
 }
@@ -275,8 +275,9 @@ static void launch_uneven_graph(struct process *p, struct uneven *u, int launche
   CUDA_OK(cudaGraphDestroy(graph));
 }
 
-void process_check_uneven(struct process *p, uint64_t count, int graph_launches,
+void process_check_uneven(struct process *p, const struct process_uneven *it,
                           unsigned char *memory, uint64_t room) {
+  const uint64_t count = it->count;
   const uint32_t rank = (uint32_t)p->meeting.rank;
   struct copse_err err = COPSE_ERR_INIT;
   struct uneven u;
@@ -287,12 +288,13 @@ void process_check_uneven(struct process *p, uint64_t count, int graph_launches,
   u.host = (unsigned char *)calloc(3 * u.all + 1, 1);
   u.recv = memory;
   u.send = memory + room;
-  CUDA_OK(cudaMalloc((void **)&u.on_device, sizeof u.counts));
+  CUDA_OK(it->on_host ? cudaMallocHost((void **)&u.on_device, sizeof u.counts)
+                      : cudaMalloc((void **)&u.on_device, sizeof u.counts));
   copse_data_input(&u.data, rank, 0, u.data.n_ranks * count, u.host);
   copse_data_output(&u.data, rank, 0, u.data.n_ranks * count, u.host + 2 * u.all);
   CUDA_OK(cudaMemcpy(u.send, u.host, u.all, cudaMemcpyHostToDevice));
-  if (graph_launches > 0) {
-    launch_uneven_graph(p, &u, graph_launches);
+  if (it->graph_launches > 0) {
+    launch_uneven_graph(p, &u, it->graph_launches);
   } else {
     new_counts(&u, 0);
     launch_uneven(p, &u);
@@ -300,7 +302,7 @@ void process_check_uneven(struct process *p, uint64_t count, int graph_launches,
     check_blocks(&u, rank);
   }
   free(u.host);
-  CUDA_OK(cudaFree(u.on_device));
+  CUDA_OK(it->on_host ? cudaFreeHost(u.on_device) : cudaFree(u.on_device));
 }
 
 /* ---- all ranks ------------------------------------------------------------------------------- */

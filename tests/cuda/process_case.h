@@ -75,8 +75,13 @@ void process_compare(struct process *p, const struct process_call *it, unsigned 
                      uint64_t room);
 
 /* An alltoall of uneven blocks: right up to each count, untouched behind. In a graph its launches
- * find other counts each time. */
-void process_check_uneven(struct process *p, uint64_t count, int graph_launches,
+ * find other counts each time. on_host: counts in page-locked memory, no graph. */
+struct process_uneven {
+  uint64_t count;
+  int graph_launches;
+  bool on_host;
+};
+void process_check_uneven(struct process *p, const struct process_uneven *it,
                           unsigned char *memory, uint64_t room);
 
 /* Runs the program n times as argv {"rank", ...}; all must leave with 0. */

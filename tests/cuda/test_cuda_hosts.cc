@@ -87,6 +87,24 @@ static void check_calls(struct process *p, const char *what, unsigned char *buff
   }
 }
 
+/* Where the host reads the counts too, less goes between hosts. */
+static void check_uneven(struct process *p, const char *what, unsigned char *buffer) {
+  const int graph_launches = strcmp(what, "graphs") == 0 ? 3 : 0;
+  const bool hosts = ((const struct copse_cuda_plan *)p->prepared)->split != NULL;
+  uint64_t sent[3] = {stand_in_sent()};
+  for (int on_host = 0; on_host < 2; on_host++) {
+    const struct process_uneven it = {700, on_host ? 0 : graph_launches, on_host != 0};
+    process_check_uneven(p, &it, buffer, room);
+    sent[on_host + 1] = stand_in_sent();
+  }
+  DEVICE_ASSERT(!hosts || 3 * (sent[2] - sent[1]) < 2 * (sent[1] - sent[0]),
+                "%llu bytes for blocks in part, %llu for whole ones",
+                (unsigned long long)(sent[2] - sent[1]), (unsigned long long)(sent[1] - sent[0]));
+  if (strcmp(what, "beside") == 0) return; /* which needs messages in parts */
+  const struct process_uneven small = {3, graph_launches, false};
+  process_check_uneven(p, &small, buffer, room);
+}
+
 /* Two graphs are captured at the same time, and a call is made while they are. */
 static void check_open_captures(struct process *p, unsigned char *buffer) {
   const struct copse_data data = process_data(p, 1000, 2);
@@ -195,12 +213,7 @@ static void run_rank(struct meeting meeting, copse_collective collective, const 
   check_calls(&p, what, buffer);
   if (strcmp(what, "graphs") == 0) check_open_captures(&p, buffer);
   check_lanes(&p, collective, what);
-  const int graph_launches = strcmp(what, "graphs") == 0 ? 3 : 0;
-  for (uint64_t count : {700, 3}) {
-    const bool in_parts = count > 3 || strcmp(what, "beside") != 0; /* which that one needs */
-    if (collective == COPSE_ALLTOALL && !takes_room(what) && in_parts)
-      process_check_uneven(&p, count, graph_launches, buffer, room);
-  }
+  if (collective == COPSE_ALLTOALL && !takes_room(what)) check_uneven(&p, what, buffer);
   if (strcmp(what, "dies") == 0) outlive(&p, buffer);
   if (strcmp(what, "misses") == 0) miss(&p, buffer);
   if (strcmp(what, "fails") == 0) hear_of_failure(&p, buffer);

@@ -43,7 +43,9 @@ static void run_rank(struct meeting meeting, copse_collective collective, const 
     const struct process_call check = {counts[i / 2], i, i % 2 == 1, 0};
     process_check(&p, &check, buffer, room);
   }
-  if (collective == COPSE_ALLTOALL) process_check_uneven(&p, 700, 0, buffer, room);
+  const struct process_uneven uneven[] = {{700, 0, false}, {700, 0, true}};
+  for (const struct process_uneven &it : uneven)
+    if (collective == COPSE_ALLTOALL) process_check_uneven(&p, &it, buffer, room);
   if (strcmp(mode, "dies") == 0) {
     if (meeting.rank == 1) _exit(0);
     copse_cuda_machine.set_timeout(p.machine, 0.3);

@@ -186,6 +186,17 @@ copse_status copse_cuda_launch_site(const struct copse_cuda_machine *m,
   return COPSE_OK;
 }
 
+/* Counts of pairs in page-locked memory the host reads as well: messages are then no larger. */
+static copse_status find_counts(const struct copse_cuda_plan *p, const struct copse_call *call,
+                                struct copse_launch_args *args, struct copse_err *err) {
+  struct cudaPointerAttributes it;
+  args->pair_counts = call->pair_counts;
+  if (!p->split || !call->pair_counts) return COPSE_OK;
+  COPSE_CUDA(cudaPointerGetAttributes(&it, call->pair_counts));
+  if (it.type == cudaMemoryTypeHost) args->host_counts = (const uint64_t *)it.hostPointer;
+  return COPSE_OK;
+}
+
 static copse_status launch_part(struct copse_cuda_machine *m, struct copse_cuda_plan *p,
                                 const struct copse_call *calls, const struct part *part,
                                 struct copse_err *err) {
@@ -195,7 +206,7 @@ static copse_status launch_part(struct copse_cuda_machine *m, struct copse_cuda_
   COPSE_CHECK(copse_layout_shape(&p->layout, part->count, element_bytes, &args.shape, err));
   args.shape.input_stride = part->whole;
   args.shape.output_stride = part->staged ? part->count : part->whole;
-  args.pair_counts = calls[0].pair_counts;
+  COPSE_CHECK(find_counts(p, &calls[0], &args, err));
   args.pair_first = part->first;
   args.limit_ns = m->limit_ns;
   args.ends = 1;

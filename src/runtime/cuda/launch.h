@@ -88,6 +88,7 @@ struct copse_launch_args {
   const struct copse_cursor *from, *to;
   struct copse_shape shape;
   const uint64_t *pair_counts;
+  const uint64_t *host_counts; /* the same where the host can read them, else NULL; for rounds */
   uint64_t pair_first;
   uint64_t limit_ns; /* patience */
   uint32_t type, redop;

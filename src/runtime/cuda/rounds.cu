@@ -104,8 +104,8 @@ copse_status copse_cuda_find_rounds(struct copse_cuda_machine *m, struct copse_c
 
 /* ---- messages ------------------------------------------------------------------------------ */
 
-/* Where this process's rank has the chunk of a message, and how much of it there is. With counts
- * of pairs nobody here knows that, and it is a whole slot. */
+/* Where this process's rank has the chunk of a message, and how much of it there is; or the whole
+ * slot that it is in. */
 static uint64_t find_place(const struct copse_split *split, const struct copse_view *view,
                            const struct copse_message *message, bool sends, bool whole_slot,
                            unsigned char **at) {
@@ -125,6 +125,11 @@ static uint64_t find_place(const struct copse_split *split, const struct copse_v
   return copse_slot_elements(shape, place) * shape->element_bytes;
 }
 
+/* Nobody here knows how much of each block there is. */
+static bool moves_slots(const struct copse_launch_args *args) {
+  return args->pair_counts && !args->host_counts;
+}
+
 static copse_status move_message(const struct copse_cuda_machine *m,
                                  const struct copse_cuda_plan *p, const struct copse_view *view,
                                  const struct copse_message *message,
@@ -136,7 +141,7 @@ static copse_status move_message(const struct copse_cuda_machine *m,
   unsigned char *at = (unsigned char *)&args->plan.words[message->src];
   uint64_t bytes = sizeof *args->plan.words;
   if (message->operand != COPSE_NO_OPERAND)
-    bytes = find_place(p->split, view, message, sends, args->pair_counts != NULL, &at);
+    bytes = find_place(p->split, view, message, sends, moves_slots(args), &at);
   if (bytes == 0) return COPSE_OK;
   if (sends)
     return copse_nccl_check(
@@ -183,6 +188,8 @@ copse_status copse_cuda_exchange(struct copse_cuda_machine *m, const struct cops
   view.pieces = p->plan->pieces;
   view.extents = p->plan->header.n_extents > 0 ? p->plan->extents : NULL;
   view.places = p->layout.places;
+  view.pair_counts = args->host_counts;
+  view.pair_first = args->pair_first;
   view.ranks = memory;
   view.shape = args->shape;
   view.n_ranks = m->n_ranks;
@@ -195,7 +202,7 @@ copse_status copse_cuda_exchange(struct copse_cuda_machine *m, const struct cops
   int result = started ? m->links.group_end() : 0;
   if (status == COPSE_OK) status = copse_nccl_check(&m->links, result, "ncclGroupEnd", err);
   copse_cuda_watch_end(m);
-  if (status == COPSE_OK && args->pair_counts)
+  if (status == COPSE_OK && moves_slots(args))
     status = unpack(m, &view, stage, args, stream, err);
   return status;
 }

@@ -120,11 +120,10 @@ COPSE_API copse_status copse_comm_init_rank(copse_comm **comm, int n_ranks, int 
  * Ranks may be on several hosts (told apart by name and boot of the kernel): within a host they
  * reach each other's memory, between hosts what a plan moves goes by ncclSend and ncclRecv, ordered
  * by the call's stream; from NCCL 2.18 on over a communicator that ncclCommSplit makes of that one.
- * Any plan is right wherever its ranks are. Low-latency plans save waits within a host only, and for
- * copse_all_to_all_v see there. A wait
- * for a message of another host ends with COPSE_TIMEOUT after twice the time limit, or a few seconds
- * after copse_comm_abort, and with COPSE_DEVICE where NCCL reports a failure. With an older NCCL it
- * has no limit, and only ncclCommAbort ends it.
+ * Any plan is right wherever its ranks are. Low-latency plans save waits within a host only, and
+ * for copse_all_to_all_v see there. A wait for a message of another host ends with COPSE_TIMEOUT
+ * after twice the time limit, or a few seconds after copse_comm_abort, and with COPSE_DEVICE where
+ * NCCL reports a failure. With an older NCCL it has no limit, and only ncclCommAbort ends it.
  */
 COPSE_API copse_status copse_comm_init_nccl(copse_comm **comm, void *nccl_comm) COPSE_CHECKED;
 
@@ -237,10 +236,10 @@ COPSE_API copse_status copse_all_to_all(const void *sendbuff, void *recvbuff, si
  * on the CPU counts that are too large or differ between ranks are COPSE_INVALID.
  *
  * Between GPUs of several hosts (copse_comm_init_nccl) blocks travel whole, of which the receiver
- * takes what there is: it costs the bandwidth of copse_all_to_all, since a host that doesn't know the
- * counts can't size a message. At all ranks alike pair_counts may be page-locked memory instead
- * (cudaMallocHost, cudaHostAlloc): then the call reads it too, no more is sent than there is, and it
- * must not change before the operation has run, nor between launches of a graph.
+ * takes what there is: it costs the bandwidth of copse_all_to_all, since a host that doesn't know
+ * the counts can't size a message. At all ranks alike pair_counts may be page-locked memory instead
+ * (cudaMallocHost, cudaHostAlloc): then the call reads it too, no more is sent than there is, and
+ * it must not change before the operation has run, nor between launches of a graph.
  */
 COPSE_API copse_status copse_all_to_all_v(const void *sendbuff, void *recvbuff, size_t count,
                                           const uint64_t *pair_counts, copse_type type,

@@ -43,8 +43,8 @@ static copse_status split_packets(const struct tables *t, const uint32_t *host_o
       for (uint32_t k = op->n_src; k < (uint32_t)op->n_src + op->n_dst; k++) {
         const struct copse_plan_operand *dst = &plan->operands[op->operand + k];
         if (dst->buffer == COPSE_BUFFER_PACKETS)
-          from[dst->index] |= host_of[dst->rank] == host_of[rank_of(plan, w)] ? FROM_HERE
-                                                                             : FROM_ELSEWHERE;
+          from[dst->index] |=
+              host_of[dst->rank] == host_of[rank_of(plan, w)] ? FROM_HERE : FROM_ELSEWHERE;
       }
     }
   for (uint32_t i = 0; i < plan->header.n_regions && status == COPSE_OK; i++) {

@@ -3,9 +3,9 @@
  *
  * In a round every worker runs from one cursor to another; then all data that were written for
  * other hosts in the round move, as messages between pairs of ranks; then the next round. A
- * launch's rounds and messages follow each other at a rank, as in one stream. Nothing waits or signals between
- * hosts: the cut lets a worker pass a WAIT for another host's SIGNAL only in a later round than
- * that in which the SIGNAL is passed. Within a host all is as in any launch.
+ * launch's rounds and messages follow each other at a rank, as in one stream. Nothing waits or
+ * signals between hosts: the cut lets a worker pass a WAIT for another host's SIGNAL only in a
+ * later round than that in which the SIGNAL is passed. Within a host all is as in any launch.
  *
  * What is cut is a *split* plan: a MOVE's destination at another host becomes an outbox, a region
  * of slots at the worker's own rank, whence a message takes it to where it was meant to go. The
@@ -61,8 +61,8 @@ struct copse_split {
 
 /*
  * Blocks of an alltoall whose counts only the GPUs know (copse_all_to_all_v): a message is sized by
- * the host, so it is a whole slot, of which the receiver's GPU takes what there is. Slots do for all
- * that is passed on; what would land in an output lands in its inbox first.
+ * the host, so it is a whole slot, of which the receiver's GPU takes what there is. Slots do for
+ * all that is passed on; what would land in an output lands in its inbox first.
  */
 #define COPSE_NO_INBOX UINT32_MAX
 

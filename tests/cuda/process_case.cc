@@ -60,8 +60,8 @@ struct copse_plan *process_lower(copse_collective collective, int n,
   char json[2048] = "{\"format\":\"copse-topology/1\",\"name\":\"t\",\"nodes\":[";
   size_t used = strlen(json);
   for (int r = 0; r < n; r++)
-    used += (size_t)snprintf(json + used, sizeof json - used,
-                             "{\"id\":\"g%d\",\"type\":\"gpu\"},", r);
+    used +=
+        (size_t)snprintf(json + used, sizeof json - used, "{\"id\":\"g%d\",\"type\":\"gpu\"},", r);
   used += (size_t)snprintf(json + used, sizeof json - used,
                            "{\"id\":\"s\",\"type\":\"switch\"}],\"links\":[");
   for (int r = 0; r < n; r++)
@@ -146,8 +146,7 @@ static void run_call(struct process *p, const struct process_call *it,
                      const struct copse_data *data, unsigned char *host, uint64_t in, uint64_t out,
                      unsigned char *memory, uint64_t room) {
   struct copse_err err = COPSE_ERR_INIT;
-  unsigned char *send =
-      send_at(p, it, it->count * copse_type_bytes(data->type), memory, room);
+  unsigned char *send = send_at(p, it, it->count * copse_type_bytes(data->type), memory, room);
   CUDA_OK(cudaMemset(memory, 0xa5, out));
   CUDA_OK(cudaMemcpy(send, host, in, cudaMemcpyHostToDevice));
   CUDA_OK(cudaDeviceSynchronize());
@@ -275,8 +274,8 @@ static void launch_uneven_graph(struct process *p, struct uneven *u, int launche
   CUDA_OK(cudaGraphDestroy(graph));
 }
 
-void process_check_uneven(struct process *p, const struct process_uneven *it,
-                          unsigned char *memory, uint64_t room) {
+void process_check_uneven(struct process *p, const struct process_uneven *it, unsigned char *memory,
+                          uint64_t room) {
   const uint64_t count = it->count;
   const uint32_t rank = (uint32_t)p->meeting.rank;
   struct copse_err err = COPSE_ERR_INIT;

@@ -81,8 +81,8 @@ struct process_uneven {
   int graph_launches;
   bool on_host;
 };
-void process_check_uneven(struct process *p, const struct process_uneven *it,
-                          unsigned char *memory, uint64_t room);
+void process_check_uneven(struct process *p, const struct process_uneven *it, unsigned char *memory,
+                          uint64_t room);
 
 /* Runs the program n times as argv {"rank", ...}; all must leave with 0. */
 void processes_run(copse_collective collective, const char *mode, int n);

@@ -61,7 +61,8 @@ static void check_numbers(struct process *p, unsigned char *buffer) {
     char word = 0, words[MAX_PROCESSES]; /* nobody is ahead */
     meeting_all_gather(&p->meeting, &word, words, 1);
     uint64_t n = 2 * plan->shape.packets_copy / 8, found = 0, *copy = (uint64_t *)malloc(8 * n + 8);
-    CUDA_OK(cudaMemcpy(copy, plan->arenas[rank] + plan->shape.signals_bytes + plan->shape.slots_bytes,
+    CUDA_OK(cudaMemcpy(copy,
+                       plan->arenas[rank] + plan->shape.signals_bytes + plan->shape.slots_bytes,
                        8 * n, cudaMemcpyDeviceToHost));
     for (uint64_t k = 0; k < n; k++) found += copy[k] != 0;
     DEVICE_ASSERT(found == 0, "rank %u: %llu packets are left", rank, (unsigned long long)found);
@@ -104,6 +105,12 @@ static void check_folder(struct stand_in_comm *nccl) {
   int n_loaded;
   float in[5000], *device;
   API_OK(copse_comm_init_nccl(&comm, nccl));
+  /* one rank looks in the wrong place: no rank has plans, and all may try again */
+  const bool lost = nccl->meeting->rank == 2;
+  copse_status status = copse_comm_load_plans(comm, lost ? "/nowhere" : NULL, &n_loaded);
+  DEVICE_ASSERT(status == (lost ? COPSE_IO : COPSE_REFUTED) && n_loaded == 0, "%s: %s",
+                copse_status_string(status), copse_last_error());
+  DEVICE_ASSERT(lost || strstr(copse_last_error(), "rank 2 failed"), "%s", copse_last_error());
   API_OK(copse_comm_load_plans(comm, NULL, &n_loaded));
   DEVICE_ASSERT(n_loaded == 2, "%d plans", n_loaded);
   API_OK(copse_comm_find_plan(comm, COPSE_ALLREDUCE, -1, 1000, COPSE_FLOAT, &plan[0]));
@@ -175,9 +182,7 @@ START_TEST(two_hosts_of_four) { run_hosts((copse_collective)_i, "00001111", "cal
 END_TEST
 START_TEST(four_hosts_of_two) { run_hosts((copse_collective)_i, "00112233", "calls"); }
 END_TEST
-START_TEST(a_rank_that_is_gone_ends_the_wait) {
-  run_hosts(COPSE_ALLREDUCE, "0011", "misses");
-}
+START_TEST(a_rank_that_is_gone_ends_the_wait) { run_hosts(COPSE_ALLREDUCE, "0011", "misses"); }
 END_TEST
 
 static void write_folder(const char *folder) {

@@ -53,8 +53,8 @@ START_TEST(textbook_plans_are_right_over_any_hosts) {
                                        16};
     struct copse_plan *plan = pb_tree_plan(collective, n, exec_case_root(collective, n), options);
     draw_hosts(&random, n, host_of);
-    check(plan,
-          &(struct rounds_case){host_of, draw_case(&random, collective, 3000), 3, random, NULL, true});
+    check(plan, &(struct rounds_case){host_of, draw_case(&random, collective, 3000), 3, random,
+                                      NULL, true});
     pb_free(plan);
   }
 }
@@ -90,8 +90,8 @@ START_TEST(lowered_plans_are_right_over_any_hosts) {
       uint32_t host_of[MAX_RANKS];
       ASSERT_OK(copse_lower_schedule(schedule, &options, &plan, &err), &err);
       draw_hosts(&random, plan->header.n_ranks, host_of);
-      check(plan,
-            &(struct rounds_case){host_of, draw_case(&random, collective, 9000), 2, random, NULL, true});
+      check(plan, &(struct rounds_case){host_of, draw_case(&random, collective, 9000), 2, random,
+                                        NULL, true});
       copse_plan_release(plan);
     }
     copse_schedule_release(schedule);
@@ -103,7 +103,8 @@ END_TEST
 START_TEST(uneven_blocks_are_right_over_any_hosts) {
   uint64_t random = 29;
   for (int i = 0; i < 120 / COPSE_TEST_ONE_IN; i++) {
-    const char *json = copse_test_fabrics[copse_test_random_int(&random, 0, copse_test_n_fabrics - 1)];
+    const char *json =
+        copse_test_fabrics[copse_test_random_int(&random, 0, copse_test_n_fabrics - 1)];
     struct copse_err err = COPSE_ERR_INIT;
     struct copse_schedule *schedule = copse_test_solve(json, COPSE_ALLTOALL, 0);
     const struct copse_lower_options options = {
@@ -134,13 +135,17 @@ START_TEST(low_latency_plans_are_right_over_any_hosts) {
     for (int i = 0; i < 8; i++) {
       struct copse_err err = COPSE_ERR_INIT;
       const struct copse_lower_options options = {
-          .max_workers = 1 + 3 * (i % 3), .low_latency = true, .max_bytes = 1 << 20};
+          .max_workers = 1 + 3 * (i % 3),
+          .low_latency = true,
+          .max_bytes = 1 << 20,
+          .chunk_bytes = 64 /* of no meaning here, for slots neither */};
       struct copse_plan *plan;
       uint32_t host_of[MAX_RANKS];
       ASSERT_OK(copse_lower_schedule(schedule, &options, &plan, &err), &err);
       draw_hosts(&random, plan->header.n_ranks, host_of);
       const int most = i % 2 ? 9000 : 40;
-      check(plan, &(struct rounds_case){host_of, draw_case(&random, collective, most), 5, random, NULL, true});
+      check(plan, &(struct rounds_case){host_of, draw_case(&random, collective, most), 5, random,
+                                        NULL, true});
       copse_plan_release(plan);
     }
     copse_schedule_release(schedule);

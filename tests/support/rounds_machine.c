@@ -159,8 +159,8 @@ static struct copse_place place_of(const struct machine *m, const struct copse_m
 static void unpack(const struct machine *m, const struct copse_message *message,
                    struct copse_place from) {
   struct copse_span chunk = copse_view_chunk(&m->view, message->piece, message->chunk);
-  struct copse_place to = copse_view_operand(&m->view, &m->split->lands[message->operand], chunk,
-                                             message->chunk, 1);
+  struct copse_place to =
+      copse_view_operand(&m->view, &m->split->lands[message->operand], chunk, message->chunk, 1);
   memcpy(to.at, from.at, (size_t)(chunk.count * m->view.shape.element_bytes));
 }
 

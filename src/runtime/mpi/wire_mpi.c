@@ -139,8 +139,8 @@ static void tell_missing(struct copse_mpi_wire *wire, const struct arrival *arri
   int missing = 0;
   for (int r = 0; r < arrival->n_ranks; r++) missing += r != arrival->rank && !here[r];
   if (missing > 0)
-    used = (size_t)snprintf(wire->text, room, "nothing has come from rank%s",
-                            missing > 1 ? "s" : "");
+    used =
+        (size_t)snprintf(wire->text, room, "nothing has come from rank%s", missing > 1 ? "s" : "");
   else
     used = (size_t)snprintf(wire->text, room, "a rank");
   const char *before = " ";
@@ -153,8 +153,8 @@ static void tell_missing(struct copse_mpi_wire *wire, const struct arrival *arri
     used += (size_t)snprintf(wire->text + used, room - used, "%s%d", before, r);
     before = ", ";
   }
-  snprintf(wire->text + used, sizeof wire->text - used,
-           " of the MPI communicator%s within %.3g s", missing > 0 ? "" : " has not come", seconds);
+  snprintf(wire->text + used, sizeof wire->text - used, " of the MPI communicator%s within %.3g s",
+           missing > 0 ? "" : " has not come", seconds);
 }
 
 /* MPI_Comm_dup, with patience. After a failure MPI may still write to `arrival`. */

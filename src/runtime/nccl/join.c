@@ -207,9 +207,9 @@ static void register_all(struct newcomer *fresh, size_t n) {
   for (size_t i = 0; i < n; i++) {
     struct copse_nccl_comm *comm = fresh[i].comm;
     if (comm->copse)
-      copse_debug(COPSE_DEBUG_INFO, comm->rank, "NCCL communicator of %d ranks on %d hosts: %u plans",
-                  comm->n_ranks, copse_nccl_count_hosts(fresh[i].all, comm->n_ranks),
-                  fresh[i].outcome.n_plans);
+      copse_debug(COPSE_DEBUG_INFO, comm->rank,
+                  "NCCL communicator of %d ranks on %d hosts: %u plans", comm->n_ranks,
+                  copse_nccl_count_hosts(fresh[i].all, comm->n_ranks), fresh[i].outcome.n_plans);
     else
       copse_debug(COPSE_DEBUG_INFO, comm->rank, "NCCL communicator: calls are passed, %s",
                   comm->why_not);

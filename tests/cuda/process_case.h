@@ -84,6 +84,9 @@ struct process_uneven {
 void process_check_uneven(struct process *p, const struct process_uneven *it, unsigned char *memory,
                           uint64_t room);
 
+/* For processes_run: one set of processes does all, one after the other. */
+#define ALL_COLLECTIVES ((copse_collective)COPSE_N_COLLECTIVES)
+
 /* Runs the program n times as argv {"rank", ...}; all must leave with 0. */
 void processes_run(copse_collective collective, const char *mode, int n);
 

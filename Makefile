@@ -214,7 +214,8 @@ $(OUT)/tests/nccl/%: $(OBJ)/tests/nccl/%.o $(OBJ)/tests/nccl/nccl_support.o $(NC
 	  $(filter %.o %.a,$^) $(@D)/fake/libnccl.so.2 $(LIB_LIBS) $(CUDA_LIBS) $(CHECK_LIBS) -ldl
 # Ranks without the others' environment; each thread a process of its own.
 $(OUT)/tests/nccl/test_agree_threads: NCCL_TEST_LD = \
-  -Wl,--wrap=getenv,--wrap=getpid,--wrap=copse_comm_init_rank,--wrap=copse_comm_destroy
+  -Wl,--wrap=getenv,--wrap=getpid,--wrap=copse_comm_init_rank,--wrap=copse_comm_destroy \
+  -Wl,--wrap=copse_nccl_record_fill
 
 # In C++, with the emulation instead of CUDA. The emulation's folder comes before a CUDA
 # toolkit's that may be in the environment.
@@ -228,7 +229,7 @@ $(OBJ)/emulated/%.o: %.cu $(OBJ)/.flags
 	$(Q)mkdir -p $(@D)
 	$(Q)$(COMPILE_EMULATED) -DCOPSE_DEVICE_CODE=1 -x c++ -c $< -o $@
 # With an NCCL of its own, which copse finds by dlsym.
-$(OUT)/tests/cuda/test_cuda_hosts: LDFLAGS_ALL += -rdynamic
+$(filter $(OUT)/tests/cuda/test_cuda_hosts%,$(TESTS)): LDFLAGS_ALL += -rdynamic
 $(OUT)/tests/%: $(OBJ)/emulated/tests/%.o $(EMULATED_OBJ) $(TEST_LIB_OBJ) $(OUT)/libcopse.a
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D)

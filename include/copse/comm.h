@@ -120,10 +120,10 @@ COPSE_API copse_status copse_comm_init_rank(copse_comm **comm, int n_ranks, int 
  * Ranks may be on several hosts (told apart by name and boot of the kernel): within a host they
  * reach each other's memory, between hosts what a plan moves goes by ncclSend and ncclRecv, ordered
  * by the call's stream; from NCCL 2.18 on over a communicator that ncclCommSplit makes of that one.
- * Then low-latency plans are COPSE_UNSUPPORTED to add, and copse_all_to_all_v is at the call. A wait
- * for a message of another host ends with COPSE_TIMEOUT after twice the time limit, or a few seconds
- * after copse_comm_abort, and with COPSE_DEVICE where NCCL reports a failure. With an older NCCL it
- * has no limit, and only ncclCommAbort ends it.
+ * Any plan is right wherever its ranks are. Low-latency plans save waits within a host only, and
+ * for copse_all_to_all_v see there. A wait for a message of another host ends with COPSE_TIMEOUT
+ * after twice the time limit, or a few seconds after copse_comm_abort, and with COPSE_DEVICE where
+ * NCCL reports a failure. With an older NCCL it has no limit, and only ncclCommAbort ends it.
  */
 COPSE_API copse_status copse_comm_init_nccl(copse_comm **comm, void *nccl_comm) COPSE_CHECKED;
 
@@ -170,8 +170,8 @@ COPSE_API copse_status copse_comm_add_plan(copse_comm *comm, const copse_plan *p
 /*
  * Adds every plan file (*.plan) of a folder that is for this number of ranks, in order of name;
  * NULL: the folder that the environment variable COPSE_PLAN_DIR names. Plans for other numbers of
- * ranks and alltoalls by demand are passed over, and on GPUs of several hosts those of the
- * low-latency protocol. *n_loaded (may be NULL) gets how many; none is no error. After an error (a damaged file, a plan that doesn't fit the GPU) none is added. The
+ * ranks and alltoalls by demand are passed over. *n_loaded (may be NULL) gets how many; none is no
+ * error. After an error (a damaged file, a plan that doesn't fit the GPU) none is added. The
  * communicator owns them. Else as copse_comm_add_plan.
  */
 COPSE_API copse_status copse_comm_load_plans(copse_comm *comm, const char *folder,
@@ -234,6 +234,12 @@ COPSE_API copse_status copse_all_to_all(const void *sendbuff, void *recvbuff, si
  * sent; nothing else is read or written. pair_counts is the same matrix at every rank and is
  * read when the operation runs: device memory on a GPU, where counts beyond `count` are cut off;
  * on the CPU counts that are too large or differ between ranks are COPSE_INVALID.
+ *
+ * Between GPUs of several hosts (copse_comm_init_nccl) blocks travel whole, of which the receiver
+ * takes what there is: it costs the bandwidth of copse_all_to_all, since a host that doesn't know
+ * the counts can't size a message. At all ranks alike pair_counts may be page-locked memory instead
+ * (cudaMallocHost, cudaHostAlloc): then the call reads it too, no more is sent than there is, and
+ * it must not change before the operation has run, nor between launches of a graph.
  */
 COPSE_API copse_status copse_all_to_all_v(const void *sendbuff, void *recvbuff, size_t count,
                                           const uint64_t *pair_counts, copse_type type,

@@ -33,7 +33,9 @@
  * Streams, threads, errors: as in copse/comm.h. Dispatching and combining allocate nothing and
  * never wait for the GPU, so both may be captured into a CUDA graph. All ranks make the same
  * calls on layers of the same configuration in the same order; only the routing differs. They
- * are not for use between copse_group_start and copse_group_end.
+ * are not for use between copse_group_start and copse_group_end. Over several hosts blocks travel
+ * whole (copse_all_to_all_v), each as large as a layer without a capacity might need it: give it
+ * one.
  */
 #ifndef COPSE_MOE_H
 #define COPSE_MOE_H

@@ -7,37 +7,18 @@
 #include "runtime/comm_folder.h"
 #include "runtime/debug.h"
 
-/* Whether the machine has a use for a plan of a folder. */
-static copse_status is_wanted(struct copse_clique *clique, const struct copse_plan *plan,
-                              bool *wanted, struct copse_err *err) {
-  const char *why = NULL;
-  copse_status status = COPSE_OK;
-  if (clique->ops->passes_over)
-    status = clique->ops->passes_over(clique->machine, plan, &why, err);
-  *wanted = why == NULL;
-  if (why)
-    copse_debug(COPSE_DEBUG_INFO, (int)clique->shape.first_local, "%s of %s: %s: passed over",
-                copse_collective_name((copse_collective)plan->header.collective), plan->name, why);
-  return status;
-}
-
-/* The machine's own part; all or none enter the table. *n: how many those are. */
+/* The machine's own part; all or none enter the table. */
 static copse_status prepare_all(struct copse_clique *clique, const struct copse_plan *const *plans,
-                                bool of_folder, size_t *n, struct copse_err *err) {
+                                size_t n, struct copse_err *err) {
   struct copse_plan_table *table = &clique->plans;
   size_t end = table->n;
   copse_status status;
-  COPSE_TRY(copse_grow(&table->entries, &table->capacity, end + *n, sizeof *table->entries, err));
-  for (size_t i = 0; i < *n; i++) {
+  COPSE_TRY(copse_grow(&table->entries, &table->capacity, end + n, sizeof *table->entries, err));
+  for (size_t i = 0; i < n; i++, end++) {
     struct copse_plan_entry *entry = &table->entries[end];
-    bool wanted = true;
-    if (of_folder) COPSE_TRY(is_wanted(clique, plans[i], &wanted, err));
-    if (!wanted) continue;
     entry->plan = plans[i];
     COPSE_TRY(clique->ops->prepare(clique->machine, plans[i], &entry->prepared, err));
-    end++;
   }
-  *n = end - table->n;
   table->n = end;
 out:
   return status;
@@ -53,15 +34,14 @@ static copse_status check_all(const struct copse_clique *clique,
   return COPSE_OK;
 }
 
-/* With the machine's lock held. `mine`: how reading the plans went here. *n: of plans, then how
- * many of them have entered. */
+/* With the machine's lock held. `mine`: how reading the plans went here. */
 static copse_status add_all(struct copse_clique *clique, copse_status mine,
-                            const struct copse_plan *const *plans, bool of_folder, size_t *n,
+                            const struct copse_plan *const *plans, size_t n,
                             struct copse_err *err) {
   copse_status status;
-  if (mine == COPSE_OK) mine = check_all(clique, plans, *n, err);
-  COPSE_TRY(copse_agree(&clique->shape, mine, plans, *n, err));
-  COPSE_TRY(prepare_all(clique, plans, of_folder, n, err));
+  if (mine == COPSE_OK) mine = check_all(clique, plans, n, err);
+  COPSE_TRY(copse_agree(&clique->shape, mine, plans, n, err));
+  COPSE_TRY(prepare_all(clique, plans, n, err));
 out:
   return status;
 }
@@ -69,9 +49,8 @@ out:
 copse_status copse_clique_add_plan(struct copse_clique *clique, const struct copse_plan *plan,
                                    struct copse_err *err) {
   copse_status mine = copse_gather_broken(&clique->gather, err);
-  size_t n = 1;
   pthread_mutex_lock(&clique->machine_lock);
-  copse_status status = add_all(clique, mine, &plan, false, &n, err);
+  copse_status status = add_all(clique, mine, &plan, 1, err);
   pthread_mutex_unlock(&clique->machine_lock);
   return status;
 }
@@ -101,7 +80,7 @@ copse_status copse_clique_load_plans(struct copse_clique *clique, const char *fo
   if (mine != COPSE_OK) n = 0;
   const struct copse_plan *const *plans =
       n ? (const struct copse_plan *const *)clique->owned + first : NULL;
-  copse_status status = add_all(clique, mine, plans, true, &n, err);
+  copse_status status = add_all(clique, mine, plans, n, err);
   pthread_mutex_unlock(&clique->machine_lock);
   copse_plan_list_free(&list);
   if (status != COPSE_OK) return status;

@@ -186,10 +186,19 @@ static uint64_t most_row(const struct copse_region_end *end, unsigned __int128 b
   return row > COPSE_BUFFER_MAX_BYTES ? COPSE_BUFFER_MAX_BYTES : (uint64_t)row;
 }
 
+/* Of a low-latency plan: bytes of the largest message's block, and what chunk_base adds to it. */
+static unsigned __int128 most_block(const struct copse_layout *layout) {
+  uint64_t block = copse_plan_block_bytes(layout->plan, layout->plan->header.max_bytes);
+  if (block > COPSE_BUFFER_MAX_BYTES) block = COPSE_BUFFER_MAX_BYTES;
+  return (unsigned __int128)block + 32;
+}
+
 uint64_t copse_layout_most_slot_bytes(const struct copse_layout *layout, uint32_t rank) {
   const struct copse_region_end *end = &layout->slots[rank];
   const struct copse_plan_header *h = &layout->plan->header;
   if (end->n == 0) return 0;
+  if (h->protocol == COPSE_PROTOCOL_LOW_LATENCY) /* one chunk, as large as it may be */
+    return most_row(end, most_block(layout), COPSE_PLAN_ALIGN_BYTES) * h->fifo;
   /* floor(count * largest) elements go into chunks of at most chunk_bytes, so count / n_chunks
    * elements have less than (chunk_bytes + one element) / largest bytes. */
   uint64_t largest = layout->largest ? layout->largest : 1;
@@ -200,7 +209,5 @@ uint64_t copse_layout_most_slot_bytes(const struct copse_layout *layout, uint32_
 uint64_t copse_layout_most_packet_bytes(const struct copse_layout *layout, uint32_t rank) {
   const struct copse_region_end *end = &layout->packets[rank];
   if (end->n == 0) return 0;
-  uint64_t block = copse_plan_block_bytes(layout->plan, layout->plan->header.max_bytes);
-  if (block > COPSE_BUFFER_MAX_BYTES) block = COPSE_BUFFER_MAX_BYTES;
-  return 2 * most_row(end, (unsigned __int128)block + 32, COPSE_PLAN_ALIGN_BYTES);
+  return 2 * most_row(end, most_block(layout), COPSE_PLAN_ALIGN_BYTES);
 }

@@ -63,11 +63,6 @@ struct copse_machine_ops {
                              void **handle, struct copse_err *err);
   copse_status (*remove_buffer)(void *machine, uint32_t local_rank, void *handle,
                                 struct copse_err *err);
-
-  /* Collective across processes, with the same plan. *why (NULL where it isn't so) says why the
-   * plan serves nobody where these ranks are: of a folder it is passed over. May be NULL. */
-  copse_status (*passes_over)(void *machine, const struct copse_plan *plan, const char **why,
-                              struct copse_err *err);
 };
 
 extern const struct copse_machine_ops copse_cpu_machine;

@@ -31,6 +31,54 @@ struct tables {
   struct copse_plan_region *regions;
 };
 
+/* Packets that come from another host come in a message, hence as data in slots. */
+static copse_status split_packets(const struct tables *t, const uint32_t *host_of,
+                                  const struct copse_plan *plan, struct copse_err *err) {
+  enum { FROM_HERE = 1, FROM_ELSEWHERE = 2 };
+  uint8_t *from = NULL;
+  copse_status status = copse_calloc(plan->header.n_regions, 1, &from, err);
+  for (uint32_t w = 0; w < plan->header.n_workers && status == COPSE_OK; w++)
+    for (uint32_t i = 0; i < plan->workers[w].n_ops; i++) {
+      const struct copse_plan_op *op = &plan->ops[plan->workers[w].first_op + i];
+      for (uint32_t k = op->n_src; k < (uint32_t)op->n_src + op->n_dst; k++) {
+        const struct copse_plan_operand *dst = &plan->operands[op->operand + k];
+        if (dst->buffer == COPSE_BUFFER_PACKETS)
+          from[dst->index] |=
+              host_of[dst->rank] == host_of[rank_of(plan, w)] ? FROM_HERE : FROM_ELSEWHERE;
+      }
+    }
+  for (uint32_t i = 0; i < plan->header.n_regions && status == COPSE_OK; i++) {
+    if (from[i] == (FROM_HERE | FROM_ELSEWHERE))
+      status = copse_fail(err, COPSE_UNSUPPORTED,
+                          "%s: packets[%u] of rank %u come from its own host and from another",
+                          plan->name, i, plan->regions[i].rank);
+    if (from[i] == FROM_ELSEWHERE) t->regions[i].kind = COPSE_REGION_SLOTS;
+  }
+  free(from);
+  return status;
+}
+
+/* A packet region that has become one of slots. */
+static struct copse_plan_operand split_operand(const struct tables *t,
+                                               const struct copse_plan_operand *meant) {
+  struct copse_plan_operand it = *meant;
+  if (it.buffer == COPSE_BUFFER_PACKETS && t->regions[it.index].kind == COPSE_REGION_SLOTS)
+    it.buffer = COPSE_BUFFER_SCRATCH;
+  return it;
+}
+
+static bool has_inboxes(const struct copse_plan *plan) {
+  return plan->header.collective == COPSE_ALLTOALL && plan->header.n_extents == 0 &&
+         plan->header.protocol == COPSE_PROTOCOL_BANDWIDTH;
+}
+
+static uint32_t add_slots(struct copse_split *split, const struct tables *t, uint32_t rank,
+                          uint32_t piece) {
+  uint32_t region = split->local.header.n_regions++;
+  t->regions[region] = (struct copse_plan_region){rank, piece, COPSE_REGION_SLOTS};
+  return region;
+}
+
 static void split_op(struct copse_split *split, const struct tables *t, const uint32_t *host_of,
                      uint32_t rank, struct copse_plan_op *op, const struct copse_plan *plan) {
   struct copse_plan_header *h = &split->local.header;
@@ -40,13 +88,16 @@ static void split_op(struct copse_split *split, const struct tables *t, const ui
     return;
   }
   for (uint32_t k = 0; k < (uint32_t)op->n_src + op->n_dst; k++) {
-    const struct copse_plan_operand *meant = &plan->operands[op->operand + k];
-    split->lands[h->n_operands] = t->operands[h->n_operands] = *meant;
-    if (host_of[meant->rank] != host_of[rank]) {
-      t->operands[h->n_operands] =
-          (struct copse_plan_operand){rank, COPSE_BUFFER_SCRATCH, h->n_regions};
-      t->regions[h->n_regions++] = (struct copse_plan_region){rank, op->piece, COPSE_REGION_SLOTS};
-    }
+    const struct copse_plan_operand meant = split_operand(t, &plan->operands[op->operand + k]);
+    split->lands[h->n_operands] = t->operands[h->n_operands] = meant;
+    const bool crosses = host_of[meant.rank] != host_of[rank];
+    if (split->inboxes)
+      split->inboxes[h->n_operands] = crosses && meant.buffer == COPSE_BUFFER_OUTPUT
+                                          ? add_slots(split, t, meant.rank, op->piece)
+                                          : COPSE_NO_INBOX;
+    if (crosses)
+      t->operands[h->n_operands] = (struct copse_plan_operand){
+          rank, COPSE_BUFFER_SCRATCH, add_slots(split, t, rank, op->piece)};
     h->n_operands++;
   }
   op->operand = first;
@@ -63,27 +114,28 @@ static copse_status fill_split(struct copse_split *split, const struct copse_pla
   split->local.operands = NULL;
   split->local.regions = NULL;
   count_operands(plan, host_of, &operands, &crossing);
-  if (operands >= COPSE_NO_OPERAND || crossing > UINT32_MAX - h->n_regions)
+  const uint64_t regions = h->n_regions + crossing * (has_inboxes(plan) ? 2 : 1);
+  if (operands >= COPSE_NO_OPERAND || regions > UINT32_MAX)
     return copse_fail(err, COPSE_UNSUPPORTED, "a plan too large for several hosts");
   COPSE_TRY(copse_calloc(h->n_ops, sizeof *t.ops, &t.ops, err));
   split->local.ops = t.ops;
   COPSE_TRY(copse_calloc((size_t)operands, sizeof *t.operands, &t.operands, err));
   split->local.operands = t.operands;
-  COPSE_TRY(copse_calloc((size_t)(h->n_regions + crossing), sizeof *t.regions, &t.regions, err));
+  COPSE_TRY(copse_calloc((size_t)regions, sizeof *t.regions, &t.regions, err));
   split->local.regions = t.regions;
   COPSE_TRY(copse_calloc((size_t)operands, sizeof *split->lands, &split->lands, err));
+  if (has_inboxes(plan))
+    COPSE_TRY(copse_calloc((size_t)operands, sizeof *split->inboxes, &split->inboxes, err));
   COPSE_TRY(copse_calloc(h->n_channels, sizeof *split->crosses, &split->crosses, err));
-  bool any = crossing > 0;
-  for (uint32_t c = 0; c < h->n_channels; c++) {
+  for (uint32_t c = 0; c < h->n_channels; c++)
     split->crosses[c] = host_of[rank_of(plan, plan->channels[c].src_worker)] !=
                         host_of[rank_of(plan, plan->channels[c].dst_worker)];
-    any = any || split->crosses[c];
-  }
-  if (any && h->protocol == COPSE_PROTOCOL_LOW_LATENCY)
-    return copse_fail(err, COPSE_UNSUPPORTED,
-                      "%s: packets can't cross hosts; lower it without --low-latency", plan->name);
   memcpy(t.ops, plan->ops, h->n_ops * sizeof *t.ops);
   memcpy(t.regions, plan->regions, h->n_regions * sizeof *t.regions);
+  if (h->protocol == COPSE_PROTOCOL_LOW_LATENCY) {
+    split->local.header.fifo = 1; /* a launch is one chunk */
+    COPSE_TRY(split_packets(&t, host_of, plan, err));
+  }
   split->local.header.n_operands = 0;
   for (uint32_t w = 0; w < h->n_workers; w++)
     for (uint32_t i = 0; i < plan->workers[w].n_ops; i++)
@@ -111,6 +163,7 @@ void copse_split_free(struct copse_split *split) {
   free((void *)split->local.operands);
   free((void *)split->local.regions);
   free(split->lands);
+  free(split->inboxes);
   free(split->crosses);
   free(split);
 }
@@ -377,6 +430,12 @@ bool copse_rounds_moves(const struct copse_rounds *rounds, uint32_t round) {
   const struct copse_cursor *row = &rounds->cursors[(size_t)round * rounds->n_workers];
   return rounds->n_workers > 0 &&
          memcmp(row, row + rounds->n_workers, rounds->n_workers * sizeof *row) != 0;
+}
+
+bool copse_rounds_ends(const struct copse_rounds *rounds, uint32_t round) {
+  const size_t n = rounds->n_workers;
+  return n == 0 || memcmp(&rounds->cursors[(round + 1) * n], &rounds->cursors[rounds->n_rounds * n],
+                          n * sizeof *rounds->cursors) == 0;
 }
 
 void copse_rounds_shape(struct copse_shape *shape, uint32_t n_parts) {

@@ -3,9 +3,9 @@
  *
  * In a round every worker runs from one cursor to another; then all data that were written for
  * other hosts in the round move, as messages between pairs of ranks; then the next round. A
- * launch's rounds and messages follow each other at a rank, as in one stream. Nothing waits or signals between
- * hosts: the cut lets a worker pass a WAIT for another host's SIGNAL only in a later round than
- * that in which the SIGNAL is passed. Within a host all is as in any launch.
+ * launch's rounds and messages follow each other at a rank, as in one stream. Nothing waits or
+ * signals between hosts: the cut lets a worker pass a WAIT for another host's SIGNAL only in a
+ * later round than that in which the SIGNAL is passed. Within a host all is as in any launch.
  *
  * What is cut is a *split* plan: a MOVE's destination at another host becomes an outbox, a region
  * of slots at the worker's own rank, whence a message takes it to where it was meant to go. The
@@ -30,6 +30,14 @@
  * An outbox has a slot for each of `fifo` chunks, and the cut lets a MOVE run for no more chunks
  * in one round; the stream sends them before the next.
  *
+ * Packets (low-latency plans) stay packets within a host. A region of packets that another host
+ * writes becomes a slot, and the MOVE that reads it finds plain data: it stands behind the WAIT for
+ * the packets' SIGNAL, which copse_check_plan demands although nobody waits for it who looks at
+ * packets, and the cut takes that for any other. One slot does, where packets need two copies: the
+ * stream of its rank brings each launch's data between those of the launch's rounds. And that a
+ * packet isn't overwritten unread stands on having heard that its reader has entered the launch
+ * between, over any chain of packets: the same chain, with words for some of its links.
+ *
  * Whether a WAIT can pass in a round doesn't depend on the interleaving, as in every plan; so
  * each process finds the same rounds by itself. Messages between two ranks have one order.
  */
@@ -45,12 +53,23 @@ struct copse_split {
   /* [local.header.n_operands] where a destination was meant to be. At another rank than local's
    * operand says: the latter is its outbox. */
   struct copse_plan_operand *lands;
+  /* Of an alltoall, else NULL: [local.header.n_operands] for what lands in another host's output,
+   * a region of slots there, an inbox; for all others COPSE_NO_INBOX. See below. */
+  uint32_t *inboxes;
   bool *crosses; /* [n_channels] from one host to another */
 };
 
 /*
- * host_of[r] numbers the host of rank r. The plan is borrowed. COPSE_UNSUPPORTED for a plan of
- * packets with links between hosts. O(operations + operands).
+ * Blocks of an alltoall whose counts only the GPUs know (copse_all_to_all_v): a message is sized by
+ * the host, so it is a whole slot, of which the receiver's GPU takes what there is. Slots do for
+ * all that is passed on; what would land in an output lands in its inbox first.
+ */
+#define COPSE_NO_INBOX UINT32_MAX
+
+/*
+ * host_of[r] numbers the host of rank r. The plan is borrowed. COPSE_UNSUPPORTED where a region
+ * of packets is written by ranks of its own host and of others (no plan that copse_check_plan
+ * accepts: packets are sent once). O(operations + operands).
  */
 copse_status copse_split_new(const struct copse_plan *plan, const uint32_t *host_of,
                              struct copse_split **out, struct copse_err *err) COPSE_CHECKED;
@@ -89,8 +108,9 @@ copse_status copse_rounds_new(const struct copse_split *split, uint32_t n_chunks
                               struct copse_rounds **out, struct copse_err *err) COPSE_CHECKED;
 void copse_rounds_free(struct copse_rounds *rounds);
 
-/* Whether a worker of `rounds` does anything in the round. */
+/* Whether a worker of `rounds` does anything in the round, and whether any does later. */
 bool copse_rounds_moves(const struct copse_rounds *rounds, uint32_t round);
+bool copse_rounds_ends(const struct copse_rounds *rounds, uint32_t round);
 
 /*
  * A message may move in parts, each a launch of its own: of all pieces' chunks an equal number.

@@ -190,8 +190,7 @@ static uint64_t next_random(uint64_t *state) {
   return *state >> 11;
 }
 
-/* Values that round when they are summed, and no NaN, whose bits are the machine's choice. */
-static void fill_rough(struct exec_case it, void *memory, uint64_t n, uint64_t seed) {
+void device_fill_rough(struct exec_case it, void *memory, uint64_t n, uint64_t seed) {
   uint64_t state = seed;
   for (uint64_t i = 0; i < n; i++) {
     uint64_t r = next_random(&state);
@@ -217,7 +216,7 @@ uint64_t device_case_compare(const struct device_plan *d, struct exec_case it, u
   make_host(d, it, &host);
   make_host(d, it, &cpu);
   for (uint32_t r = 0; r < h->n_ranks; r++) {
-    fill_rough(it, host.inputs[r], h->input_blocks * it.count, seed * 1000 + r);
+    device_fill_rough(it, host.inputs[r], h->input_blocks * it.count, seed * 1000 + r);
     memcpy(cpu.inputs[r], host.inputs[r], h->input_blocks * it.count * bytes);
   }
   device_buffers_new(&device, d, &host);

@@ -69,6 +69,8 @@ copse_status device_launch(const struct device_plan *d, const struct device_buff
                            const uint64_t *pair_counts, struct copse_err *err);
 void device_wait(const struct device_plan *d);
 
+/* Values that round when they are summed, and no NaN, whose bits are the machine's choice. */
+void device_fill_rough(struct exec_case it, void *memory, uint64_t n, uint64_t seed);
 /* Fills, runs, and counts wrong elements, changed inputs and guards. */
 uint64_t device_case_run(const struct device_plan *d, struct exec_case it);
 /* The same on data that rounds at every step: elements that differ from the CPU executor's bits. */

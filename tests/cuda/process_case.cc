@@ -1,12 +1,14 @@
 #include "cuda/process_case.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 extern "C" {
+#include "schedule/solve.h"
 #include "support/support.h"
 }
 
@@ -24,21 +26,63 @@ copse_status meeting_all_gather(void *context, const void *mine, void *all, size
 
 void process_open(struct process *p, copse_collective collective, struct pb_options trees,
                   const copse_bootstrap *bootstrap) {
+  const uint32_t n = (uint32_t)p->meeting.n;
+  process_start(p, pb_tree_plan(collective, n, exec_case_root(collective, n), trees), bootstrap);
+}
+
+void process_start(struct process *p, const struct copse_plan *plan,
+                   const copse_bootstrap *bootstrap) {
   struct copse_err err = COPSE_ERR_INIT;
   uint32_t n = (uint32_t)p->meeting.n, rank = (uint32_t)p->meeting.rank;
   const int device = 0;
   const struct copse_clique_shape shape = {n, rank, 1, &device, bootstrap};
-  p->plan = pb_tree_plan(collective, n, exec_case_root(collective, n), trees);
+  p->plan = plan;
   COPSE_SUCCEEDS(copse_cuda_machine.new_machine(&shape, &p->machine, &err), &err);
   copse_cuda_machine.set_timeout(p->machine, 60);
   COPSE_SUCCEEDS(copse_cuda_machine.prepare(p->machine, p->plan, &p->prepared, &err), &err);
   CUDA_OK(cudaStreamCreateWithFlags(&p->stream, cudaStreamNonBlocking));
 }
 
-void process_close(struct process *p) {
+void process_stop(struct process *p) {
   copse_cuda_machine.free_machine(p->machine);
   CUDA_OK(cudaStreamDestroy(p->stream));
+}
+
+void process_close(struct process *p) {
+  process_stop(p);
   pb_free((struct copse_plan *)p->plan);
+}
+
+struct copse_plan *process_lower(copse_collective collective, int n,
+                                 const struct copse_lower_options *options) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_plan *plan;
+  char json[2048] = "{\"format\":\"copse-topology/1\",\"name\":\"t\",\"nodes\":[";
+  size_t used = strlen(json);
+  for (int r = 0; r < n; r++)
+    used +=
+        (size_t)snprintf(json + used, sizeof json - used, "{\"id\":\"g%d\",\"type\":\"gpu\"},", r);
+  used += (size_t)snprintf(json + used, sizeof json - used,
+                           "{\"id\":\"s\",\"type\":\"switch\"}],\"links\":[");
+  for (int r = 0; r < n; r++)
+    used += (size_t)snprintf(json + used, sizeof json - used,
+                             "%s{\"src\":\"g%d\",\"dst\":\"s\",\"bandwidth\":%d}", r ? "," : "", r,
+                             100 + 50 * (r % 2));
+  snprintf(json + used, sizeof json - used, "]}");
+  struct copse_topology *topology;
+  struct copse_schedule *schedule;
+  struct copse_solve_options solve;
+  struct copse_solve_seconds seconds;
+  memset(&solve, 0, sizeof solve);
+  solve.collective = collective;
+  solve.root = copse_collective_rooted(collective) ? 0 : -1;
+  solve.label = "switch";
+  COPSE_SUCCEEDS(copse_topology_parse("switch", json, strlen(json), NULL, &topology, &err), &err);
+  COPSE_SUCCEEDS(copse_solve_schedule(topology, &solve, &schedule, &seconds, &err), &err);
+  copse_topology_release(topology);
+  COPSE_SUCCEEDS(copse_lower_schedule(schedule, options, &plan, &err), &err);
+  copse_schedule_release(schedule);
+  return plan;
 }
 
 copse_status process_launch(struct process *p, const struct copse_data *data, void *send,
@@ -89,25 +133,38 @@ static void launch(struct process *p, const struct process_call *it, const struc
   CUDA_OK(cudaGraphDestroy(graph));
 }
 
+/* Where a call's input lies: the output is at the start of `memory`. */
+static unsigned char *send_at(const struct process *p, const struct process_call *it,
+                              uint64_t block, unsigned char *memory, uint64_t room) {
+  if (it->in_place && p->plan->header.collective == COPSE_ALLGATHER)
+    return memory + (uint64_t)p->meeting.rank * block;
+  return it->in_place && p->plan->header.collective == COPSE_ALLREDUCE ? memory : memory + room;
+}
+
+/* Gives `host` to the collective, in bytes, and takes from it `out` bytes of output behind that. */
+static void run_call(struct process *p, const struct process_call *it,
+                     const struct copse_data *data, unsigned char *host, uint64_t in, uint64_t out,
+                     unsigned char *memory, uint64_t room) {
+  struct copse_err err = COPSE_ERR_INIT;
+  unsigned char *send = send_at(p, it, it->count * copse_type_bytes(data->type), memory, room);
+  CUDA_OK(cudaMemset(memory, 0xa5, out));
+  CUDA_OK(cudaMemcpy(send, host, in, cudaMemcpyHostToDevice));
+  CUDA_OK(cudaDeviceSynchronize());
+  launch(p, it, data, send, memory);
+  COPSE_SUCCEEDS(copse_cuda_machine.finish(p->machine, &err), &err);
+  CUDA_OK(cudaMemcpy(host + in, memory, out, cudaMemcpyDeviceToHost));
+}
+
 void process_check(struct process *p, const struct process_call *it, unsigned char *memory,
                    uint64_t room) {
   const struct copse_plan_header *h = &p->plan->header;
   const struct copse_data data = process_data(p, it->count, it->seed);
-  struct copse_err err = COPSE_ERR_INIT;
   uint32_t rank = (uint32_t)p->meeting.rank;
   uint64_t bytes = copse_type_bytes(data.type), in = h->input_blocks * it->count * bytes,
            out = h->output_blocks * it->count * bytes;
-  unsigned char *host = (unsigned char *)calloc(in + 2 * out + 1, 1), *recv = memory;
-  unsigned char *send = memory + room;
-  if (it->in_place && h->collective == COPSE_ALLGATHER) send = recv + rank * it->count * bytes;
-  if (it->in_place && h->collective == COPSE_ALLREDUCE) send = recv;
+  unsigned char *host = (unsigned char *)calloc(in + 2 * out + 1, 1);
   copse_data_input(&data, rank, 0, h->input_blocks * it->count, host);
-  CUDA_OK(cudaMemset(recv, 0xa5, out));
-  CUDA_OK(cudaMemcpy(send, host, in, cudaMemcpyHostToDevice));
-  CUDA_OK(cudaDeviceSynchronize());
-  launch(p, it, &data, send, recv);
-  COPSE_SUCCEEDS(copse_cuda_machine.finish(p->machine, &err), &err);
-  CUDA_OK(cudaMemcpy(host + in, recv, out, cudaMemcpyDeviceToHost));
+  run_call(p, it, &data, host, in, out, memory, room);
   if (copse_data_is_promised(&data, rank)) {
     copse_data_output(&data, rank, 0, h->output_blocks * it->count, host + in + out);
     DEVICE_ASSERT(memcmp(host + in, host + in + out, out) == 0,
@@ -116,6 +173,135 @@ void process_check(struct process *p, const struct process_call *it, unsigned ch
                   it->in_place, it->graph_launches);
   }
   free(host);
+}
+
+void process_compare(struct process *p, const struct process_call *it, unsigned char *memory,
+                     uint64_t room) {
+  const struct copse_plan_header *h = &p->plan->header;
+  const struct exec_case rough = {COPSE_FLOAT, COPSE_SUM, it->count, false};
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_exec *exec;
+  struct copse_data data = process_data(p, it->count, 1); /* float */
+  uint32_t rank = (uint32_t)p->meeting.rank;
+  uint64_t in = h->input_blocks * it->count * 4, out = h->output_blocks * it->count * 4;
+  void *inputs[MAX_PROCESSES], *outputs[MAX_PROCESSES];
+  unsigned char *host = (unsigned char *)calloc(in + out + 1, 1);
+  for (uint32_t r = 0; r < h->n_ranks; r++) {
+    inputs[r] = calloc(in + 1, 1);
+    outputs[r] = calloc(out + 1, 1);
+    device_fill_rough(rough, inputs[r], in / 4, it->seed * 1000 + r);
+  }
+  COPSE_SUCCEEDS(copse_exec_new(p->plan, COPSE_BACKEND_CPU, &exec, &err), &err);
+  const struct copse_launch on_cpu = {it->count, COPSE_FLOAT, COPSE_SUM, inputs, outputs, NULL};
+  COPSE_SUCCEEDS(copse_exec_run(exec, &on_cpu, &err), &err);
+  memcpy(host, inputs[rank], in);
+  run_call(p, it, &data, host, in, out, memory, room);
+  DEVICE_ASSERT(!copse_data_is_promised(&data, rank) || memcmp(host + in, outputs[rank], out) == 0,
+                "rank %u: other bits of %s of %llu elements than the CPU's", rank,
+                copse_collective_name(data.collective), (unsigned long long)it->count);
+  copse_exec_free(exec);
+  for (uint32_t r = 0; r < h->n_ranks; r++) {
+    free(inputs[r]);
+    free(outputs[r]);
+  }
+  free(host);
+}
+
+/* ---- uneven blocks ------------------------------------------------------------------------- */
+
+/* What process_check_uneven works on. */
+struct uneven {
+  struct copse_data data;
+  uint64_t counts[MAX_PROCESSES * MAX_PROCESSES], *on_device; /* or page-locked */
+  unsigned char *host, *send, *recv; /* host: input, what came, what should have */
+  uint64_t bytes, all;               /* of an element, of a buffer */
+};
+
+static void new_counts(struct uneven *u, uint32_t turn) {
+  const uint32_t n = u->data.n_ranks;
+  for (uint32_t i = 0; i < n * n; i++)
+    u->counts[i] = (i + turn) % 3 == 0 ? 0 : ((i + turn) * 211) % (u->data.count + 1);
+  CUDA_OK(cudaMemcpy(u->on_device, u->counts, sizeof u->counts, cudaMemcpyDefault));
+  CUDA_OK(cudaMemset(u->recv, 0xa5, u->all));
+  CUDA_OK(cudaDeviceSynchronize());
+}
+
+static void check_blocks(const struct uneven *u, uint32_t rank) {
+  const uint64_t block = u->data.count * u->bytes;
+  CUDA_OK(cudaMemcpy(u->host + u->all, u->recv, u->all, cudaMemcpyDeviceToHost));
+  for (uint32_t i = 0; i < u->data.n_ranks; i++) {
+    unsigned char *got = u->host + u->all + i * block;
+    uint64_t there = u->counts[i * u->data.n_ranks + rank] * u->bytes;
+    DEVICE_ASSERT(memcmp(got, got + u->all, there) == 0, "rank %u: wrong block from %u", rank, i);
+    for (uint64_t b = there; b < block; b++)
+      DEVICE_ASSERT(got[b] == 0xa5, "rank %u: byte %llu of the block from %u was written", rank,
+                    (unsigned long long)b, i);
+  }
+}
+
+static void launch_uneven(struct process *p, const struct uneven *u) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_call call;
+  memset(&call, 0, sizeof call);
+  call.collective = COPSE_ALLTOALL;
+  call.root = -1;
+  call.count = u->data.count;
+  call.type = u->data.type;
+  call.send = u->send;
+  call.recv = u->recv;
+  call.pair_counts = u->on_device;
+  call.stream = p->stream;
+  COPSE_SUCCEEDS(copse_cuda_machine.launch(p->machine, p->prepared, &call, &err), &err);
+}
+
+static void launch_uneven_graph(struct process *p, struct uneven *u, int launches) {
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  CUDA_OK(cudaStreamBeginCapture(p->stream, cudaStreamCaptureModeGlobal));
+  launch_uneven(p, u);
+  CUDA_OK(cudaStreamEndCapture(p->stream, &graph));
+  CUDA_OK(cudaGraphInstantiate(&exec, graph, 0));
+  for (int i = 0; i < launches; i++) {
+    char word = 0, words[MAX_PROCESSES]; /* nobody is at the launch before */
+    meeting_all_gather(&p->meeting, &word, words, 1);
+    new_counts(u, (uint32_t)i);
+    meeting_all_gather(&p->meeting, &word, words, 1);
+    CUDA_OK(cudaGraphLaunch(exec, p->stream));
+    CUDA_OK(cudaStreamSynchronize(p->stream));
+    check_blocks(u, (uint32_t)p->meeting.rank);
+  }
+  CUDA_OK(cudaGraphExecDestroy(exec));
+  CUDA_OK(cudaGraphDestroy(graph));
+}
+
+void process_check_uneven(struct process *p, const struct process_uneven *it, unsigned char *memory,
+                          uint64_t room) {
+  const uint64_t count = it->count;
+  const uint32_t rank = (uint32_t)p->meeting.rank;
+  struct copse_err err = COPSE_ERR_INIT;
+  struct uneven u;
+  memset(&u, 0, sizeof u);
+  u.data = process_data(p, count, 9);
+  u.bytes = copse_type_bytes(u.data.type);
+  u.all = u.data.n_ranks * count * u.bytes;
+  u.host = (unsigned char *)calloc(3 * u.all + 1, 1);
+  u.recv = memory;
+  u.send = memory + room;
+  CUDA_OK(it->on_host ? cudaMallocHost((void **)&u.on_device, sizeof u.counts)
+                      : cudaMalloc((void **)&u.on_device, sizeof u.counts));
+  copse_data_input(&u.data, rank, 0, u.data.n_ranks * count, u.host);
+  copse_data_output(&u.data, rank, 0, u.data.n_ranks * count, u.host + 2 * u.all);
+  CUDA_OK(cudaMemcpy(u.send, u.host, u.all, cudaMemcpyHostToDevice));
+  if (it->graph_launches > 0) {
+    launch_uneven_graph(p, &u, it->graph_launches);
+  } else {
+    new_counts(&u, 0);
+    launch_uneven(p, &u);
+    COPSE_SUCCEEDS(copse_cuda_machine.finish(p->machine, &err), &err);
+    check_blocks(&u, rank);
+  }
+  free(u.host);
+  CUDA_OK(it->on_host ? cudaFreeHost(u.on_device) : cudaFree(u.on_device));
 }
 
 /* ---- all ranks ------------------------------------------------------------------------------- */
@@ -137,6 +323,24 @@ static void start_rank(int file, int rank, int n, copse_collective collective, c
   _exit(127);
 }
 
+/* Where one fails the others would wait for it. */
+static void wait_for_all(const pid_t *children, int n) {
+  int failed = -1, how = 0;
+  for (int i = 0; i < n; i++) {
+    int status = -1, r = 0;
+    pid_t pid = waitpid(-1, &status, 0);
+    while (r < n && children[r] != pid) r++;
+    ck_assert_int_lt(r, n);
+    if (failed >= 0 || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) continue;
+    failed = r;
+    how = status;
+    for (int k = 0; k < n; k++)
+      if (k != r && waitid(P_PID, (id_t)children[k], NULL, WEXITED | WNOWAIT | WNOHANG) == 0)
+        kill(children[k], SIGKILL);
+  }
+  ck_assert_msg(failed < 0, "rank %d: status 0x%x", failed, how);
+}
+
 void processes_run(copse_collective collective, const char *mode, int n) {
   int file = memfd_create("meeting", 0);
   ck_assert(file >= 0 && ftruncate(file, sizeof(struct meeting_place)) == 0);
@@ -147,11 +351,7 @@ void processes_run(copse_collective collective, const char *mode, int n) {
   pthread_barrier_init(&place->barrier, &shared, (unsigned)n);
   pid_t children[MAX_PROCESSES];
   for (int r = 0; r < n; r++) start_rank(file, r, n, collective, mode, &children[r]);
-  for (int r = 0; r < n; r++) {
-    int status = -1;
-    ck_assert_int_eq(waitpid(children[r], &status, 0), children[r]);
-    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "rank %d: status 0x%x", r, status);
-  }
+  wait_for_all(children, n);
   munmap(place, sizeof *place);
   close(file);
 }

@@ -9,6 +9,10 @@
 
 #include "cuda/device_case.h"
 
+extern "C" {
+#include "codegen/lower.h"
+}
+
 enum { MAX_PROCESSES = 8, MAX_GATHER = 1 << 16, MAX_RING = 1 << 12 };
 
 /* Bytes on their way from one rank to another. */
@@ -42,6 +46,13 @@ void process_open(struct process *p, copse_collective collective, struct pb_opti
                   const copse_bootstrap *bootstrap);
 #define PROCESS_TREES ((struct pb_options){2, 2, 2, 3, 512, 64}) /* small chunks */
 void process_close(struct process *p);
+/* The same with a plan of the caller's, who frees it. */
+void process_start(struct process *p, const struct copse_plan *plan,
+                   const copse_bootstrap *bootstrap);
+void process_stop(struct process *p);
+/* A lowered plan for n ranks at a switch; copse_plan_release frees it. */
+struct copse_plan *process_lower(copse_collective collective, int n,
+                                 const struct copse_lower_options *options);
 
 struct copse_data process_data(const struct process *p, uint64_t count, uint64_t seed);
 copse_status process_launch(struct process *p, const struct copse_data *data, void *send,
@@ -58,6 +69,23 @@ struct process_call {
 };
 void process_check(struct process *p, const struct process_call *it, unsigned char *memory,
                    uint64_t room);
+
+/* One collective on floats that round at every step: the CPU executor's bits, in place or not. */
+void process_compare(struct process *p, const struct process_call *it, unsigned char *memory,
+                     uint64_t room);
+
+/* An alltoall of uneven blocks: right up to each count, untouched behind. In a graph its launches
+ * find other counts each time. on_host: counts in page-locked memory, no graph. */
+struct process_uneven {
+  uint64_t count;
+  int graph_launches;
+  bool on_host;
+};
+void process_check_uneven(struct process *p, const struct process_uneven *it, unsigned char *memory,
+                          uint64_t room);
+
+/* For processes_run: one set of processes does all, one after the other. */
+#define ALL_COLLECTIVES ((copse_collective)COPSE_N_COLLECTIVES)
 
 /* Runs the program n times as argv {"rank", ...}; all must leave with 0. */
 void processes_run(copse_collective collective, const char *mode, int n);

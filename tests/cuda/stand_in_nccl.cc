@@ -35,6 +35,9 @@ static unsigned n_blocks;
 static bool waits, is_second;
 static int n_waited, version = 22800, n_alive, n_aborted, reported;
 static std::vector<stand_in_comm *> all_comms;
+static uint64_t n_sent;
+
+uint64_t stand_in_sent(void) { return n_sent; }
 
 void stand_in_wait_for_kernels(void) { waits = true; }
 int stand_in_waited(void) { return __atomic_load_n(&n_waited, __ATOMIC_RELAXED); }
@@ -209,6 +212,7 @@ static int add_message(bool sends, void *at, size_t count, int type, int peer, v
   struct meeting *m = meeting_of(comm);
   if (!open_group || type != COPSE_NCCL_UINT8 || peer < 0 || peer >= m->n || peer == m->rank)
     return 1;
+  if (sends) n_sent += count;
   open_group->comm = (stand_in_comm *)comm;
   open_group->meeting = m;
   open_group->stream = stream;

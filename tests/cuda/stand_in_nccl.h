@@ -34,6 +34,9 @@ int stand_in_waited(void);
 /* Messages take so many blocks, each of a whole multiprocessor, instead of no room at all. */
 void stand_in_take_blocks(unsigned blocks);
 
+/* Bytes that this rank has been told to send. */
+uint64_t stand_in_sent(void);
+
 /* Frees what graphs may have held. */
 void stand_in_free(void);
 

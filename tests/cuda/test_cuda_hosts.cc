@@ -3,6 +3,7 @@
  * between hosts by a stand-in for NCCL. The modes name which rank is where: "0011" are two hosts of
  * two; behind a point stands what is tried.
  */
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -12,14 +13,11 @@
 #include "runtime/cuda/nccl_bootstrap.h"
 
 extern "C" {
-#include "codegen/lower.h"
-#include "support/fabric.h"
+#include "runtime/nccl_source.h"
 #include "support/support.h"
 }
 
 /* ---- one rank ---------------------------------------------------------------------------- */
-
-#define API_OK(call) DEVICE_ASSERT((call) == COPSE_OK, "%s: %s", #call, copse_last_error())
 
 static const uint64_t room = 64 << 10;
 
@@ -74,22 +72,6 @@ static void hear_of_failure(struct process *p, unsigned char *buffer) {
                 copse_status_string(status), err.text);
 }
 
-static void refuse_uneven(struct process *p, unsigned char *buffer) {
-  struct copse_err err = COPSE_ERR_INIT;
-  const uint64_t counts[MAX_PROCESSES * MAX_PROCESSES] = {0};
-  struct copse_call call;
-  memset(&call, 0, sizeof call);
-  call.collective = COPSE_ALLTOALL;
-  call.count = 5;
-  call.send = buffer;
-  call.recv = buffer + room;
-  call.pair_counts = counts;
-  call.stream = p->stream;
-  copse_status status = copse_cuda_machine.launch(p->machine, p->prepared, &call, &err);
-  DEVICE_ASSERT(status == COPSE_UNSUPPORTED && strstr(err.text, "over several hosts"), "%s",
-                err.text);
-}
-
 /* Modes in which messages take room on the GPU, as a kernel of NCCL's does. */
 static bool takes_room(const char *what) {
   return strcmp(what, "crowded") == 0 || strcmp(what, "tight") == 0;
@@ -98,29 +80,33 @@ static bool takes_room(const char *what) {
 static void check_calls(struct process *p, const char *what, unsigned char *buffer) {
   const uint64_t counts[] = {1, 100, 1023, p->meeting.n > 4 ? 2000u : 3000u};
   const bool graphs = strcmp(what, "graphs") == 0, beside = strcmp(what, "beside") == 0;
-  const bool slow = takes_room(what); /* a thread for each of NCCL's blocks */
-  for (uint64_t i = beside || slow ? 4 : 0; i < (slow ? 5 : 8); i++) {
+  if (takes_room(what)) { /* slow: a thread for each of NCCL's blocks, in every round */
+    const struct process_call call = {300, 4, false, 0};
+    process_check(p, &call, buffer, room);
+    return;
+  }
+  for (uint64_t i = beside ? 4 : 0; i < 8; i++) {
     const struct process_call call = {counts[i / 2], i, !graphs && i % 2 == 1, graphs ? 3 : 0};
     process_check(p, &call, buffer, room);
   }
 }
 
-/* COPSE_PLAN_DIR has a plan and one of packets: see write_folder. */
-static void check_folder(struct stand_in_comm *nccl) {
-  copse_comm *comm;
-  copse_plan *packets;
-  char path[96];
-  int n_loaded;
-  snprintf(path, sizeof path, "%s/0.plan", getenv("COPSE_PLAN_DIR"));
-  API_OK(copse_plan_load(path, &packets));
-  API_OK(copse_comm_init_nccl(&comm, nccl));
-  API_OK(copse_comm_load_plans(comm, NULL, &n_loaded));
-  DEVICE_ASSERT(n_loaded == 1, "%d plans", n_loaded);
-  DEVICE_ASSERT(copse_comm_add_plan(comm, packets) == COPSE_UNSUPPORTED &&
-                    strstr(copse_last_error(), "packets can't cross hosts"),
-                "%s", copse_last_error());
-  API_OK(copse_comm_destroy(comm));
-  copse_plan_free(packets);
+/* Where the host reads the counts too, less goes between hosts. */
+static void check_uneven(struct process *p, const char *what, unsigned char *buffer) {
+  const int graph_launches = strcmp(what, "graphs") == 0 ? 3 : 0;
+  const bool hosts = ((const struct copse_cuda_plan *)p->prepared)->split != NULL;
+  uint64_t sent[3] = {stand_in_sent()};
+  for (int on_host = 0; on_host < 2; on_host++) {
+    const struct process_uneven it = {700, on_host ? 0 : graph_launches, on_host != 0};
+    process_check_uneven(p, &it, buffer, room);
+    sent[on_host + 1] = stand_in_sent();
+  }
+  DEVICE_ASSERT(!hosts || 3 * (sent[2] - sent[1]) < 2 * (sent[1] - sent[0]),
+                "%llu bytes for blocks in part, %llu for whole ones",
+                (unsigned long long)(sent[2] - sent[1]), (unsigned long long)(sent[1] - sent[0]));
+  if (strcmp(what, "beside") == 0) return; /* which needs messages in parts */
+  const struct process_uneven small = {3, graph_launches, false};
+  process_check_uneven(p, &small, buffer, room);
 }
 
 /* Two graphs are captured at the same time, and a call is made while they are. */
@@ -153,12 +139,18 @@ static void check_open_captures(struct process *p, unsigned char *buffer) {
   CUDA_OK(cudaStreamDestroy(streams[1]));
 }
 
+/* The CPU's time goes into the barriers of blocks: not in all modes. */
+static bool has_wide_blocks(const char *what, int n_ranks) {
+  return n_ranks == 4 && (strcmp(what, "staged") == 0 || strcmp(what, "registered") == 0 ||
+                          takes_room(what));
+}
+
 /* Beside the plan's blocks (three or so to a multiprocessor) there is room for NCCL's, or not. */
-static void configure(const char *what) {
+static void configure(const char *what, int n_ranks) {
   copse_emulated_config config = copse_emulated_defaults();
   config.multiprocessors = strcmp(what, "tight") == 0 ? 64 : 68;
   copse_emulated_configure(&config);
-  copse_cuda_threads = 3;
+  copse_cuda_threads = has_wide_blocks(what, n_ranks) ? 3 : 1;
   copse_cuda_staging_bytes = 1024;
   copse_cuda_lanes_bytes = 150; /* some messages move whole, some in parts of a chunk and more */
   if (takes_room(what)) stand_in_take_blocks(64);
@@ -168,33 +160,59 @@ static void configure(const char *what) {
   stand_in_wait_for_kernels();
 }
 
-static void check_lanes(const struct process *p, copse_collective collective, const char *what) {
+/* waited: groups of messages so, before this collective's. */
+static void check_lanes(const struct process *p, copse_collective collective, const char *what,
+                        int waited) {
   const struct copse_cuda_plan *plan = (const struct copse_cuda_plan *)p->prepared;
   const uint32_t expected = !plan->split || strcmp(what, "tight") == 0 ? 1 : COPSE_CUDA_LANES;
   DEVICE_ASSERT(plan->n_lanes == expected, "%u lanes, not %u", plan->n_lanes, expected);
   if (strcmp(what, "beside") != 0 || copse_collective_rooted(collective)) return;
-  DEVICE_ASSERT(stand_in_waited() >= 4, "rank %d: %d times a kernel has begun beside messages",
-                p->meeting.rank, stand_in_waited());
+  waited = stand_in_waited() - waited;
+  DEVICE_ASSERT(waited >= 4, "rank %d: %d times a kernel has begun beside messages",
+                p->meeting.rank, waited);
 }
 
-static void run_rank(struct meeting meeting, copse_collective collective, const char *mode) {
+/* As the drop-in does it: a bootstrap of its own, and a source that knows NCCL. */
+static struct stand_in_comm *source_comm;
+
+static void *find_here(const char *name) { return dlsym(RTLD_DEFAULT, name); }
+
+static bool source_of(const copse_bootstrap *bootstrap, struct copse_nccl_source *out) {
+  if (bootstrap->all_gather != meeting_all_gather) return false;
+  *out = {source_comm, find_here};
+  return true;
+}
+
+static void make_bootstrap(struct stand_in_comm *nccl, const char *what, copse_bootstrap *out) {
+  struct copse_err err = COPSE_ERR_INIT;
+  int n, rank, device;
+  if (strcmp(what, "source") != 0) {
+    COPSE_SUCCEEDS(copse_nccl_bootstrap_new(nccl, &n, &rank, &device, out, &err), &err);
+    return;
+  }
+  *out = {meeting_all_gather, nccl->meeting};
+  source_comm = nccl;
+  struct copse_nccl_links links; /* nobody knows the bootstrap yet */
+  DEVICE_ASSERT(copse_nccl_links_of(out, &links, &err) == COPSE_UNSUPPORTED &&
+                    strstr(err.text, "joined by NCCL only"),
+                "%s", err.text);
+  copse_nccl_source_set(source_of);
+}
+
+static void run_collective(struct meeting meeting, copse_collective collective, const char *what) {
   struct process p;
   copse_bootstrap bootstrap;
   struct copse_err err = COPSE_ERR_INIT;
-  int n, rank, device;
-  const char *what = strchr(mode, '.') + 1;
+  const int waited = stand_in_waited();
   memset(&p, 0, sizeof p);
   p.meeting = meeting;
   struct stand_in_comm comm = {&p.meeting, false};
-  if (strcmp(what, "old") == 0) stand_in_set_version(21700);
-  configure(what);
-  copse_cuda_host = 1 + (uint64_t)(mode[meeting.rank] - '0');
-  COPSE_SUCCEEDS(copse_nccl_bootstrap_new(&comm, &n, &rank, &device, &bootstrap, &err), &err);
+  make_bootstrap(&comm, what, &bootstrap);
   const bool dies = strcmp(what, "dies") == 0 || strcmp(what, "misses") == 0 ||
                     strcmp(what, "fails") == 0;
   struct pb_options trees = PROCESS_TREES;
   if (dies) trees = {1, 1, 2, 3, 512, 64};
-  if (n > 4) trees.n_trees = 1;
+  if (meeting.n > 4) trees.n_trees = 1;
   process_open(&p, collective, trees, &bootstrap);
   unsigned char *memory;
   void *handle = NULL;
@@ -204,21 +222,31 @@ static void run_rank(struct meeting meeting, copse_collective collective, const 
     COPSE_SUCCEEDS(copse_cuda_machine.add_buffer(p.machine, 0, buffer, room, &handle, &err), &err);
   check_calls(&p, what, buffer);
   if (strcmp(what, "graphs") == 0) check_open_captures(&p, buffer);
-  check_lanes(&p, collective, what);
-  if (strcmp(what, "folder") == 0) check_folder(&comm);
-  if (collective == COPSE_ALLTOALL && strpbrk(mode, "12")) refuse_uneven(&p, buffer);
+  check_lanes(&p, collective, what, waited);
+  if (collective == COPSE_ALLTOALL && !takes_room(what)) check_uneven(&p, what, buffer);
   if (strcmp(what, "dies") == 0) outlive(&p, buffer);
   if (strcmp(what, "misses") == 0) miss(&p, buffer);
   if (strcmp(what, "fails") == 0) hear_of_failure(&p, buffer);
   DEVICE_ASSERT(stand_in_alive() <= (strcmp(what, "old") != 0), "an NCCL without splits");
   if (handle) COPSE_SUCCEEDS(copse_cuda_machine.remove_buffer(p.machine, 0, handle, &err), &err);
   process_close(&p);
-  copse_nccl_bootstrap_free(&bootstrap);
+  if (strcmp(what, "source") != 0) copse_nccl_bootstrap_free(&bootstrap);
+  copse_nccl_source_set(NULL);
   CUDA_OK(cudaFree(memory));
   DEVICE_ASSERT(stand_in_alive() == 0, "a communicator of NCCL is left");
   stand_in_free();
   DEVICE_ASSERT(copse_emulated_misuses() == 0, "CUDA was misused");
   DEVICE_ASSERT(copse_emulated_leaks() == 0, "something leaks");
+}
+
+static void run_rank(struct meeting meeting, copse_collective collective, const char *mode) {
+  const char *what = strchr(mode, '.') + 1;
+  if (strcmp(what, "old") == 0) stand_in_set_version(21700);
+  configure(what, meeting.n);
+  copse_cuda_host = 1 + (uint64_t)(mode[meeting.rank] - '0');
+  for (int c = 0; c < COPSE_N_COLLECTIVES; c++)
+    if (collective == ALL_COLLECTIVES || collective == (copse_collective)c)
+      run_collective(meeting, (copse_collective)c, what);
 }
 
 /* ---- all ranks ------------------------------------------------------------------------------ */
@@ -229,57 +257,29 @@ static void run_hosts(copse_collective collective, const char *hosts, const char
   processes_run(collective, mode, (int)strlen(hosts));
 }
 
-START_TEST(two_hosts_of_two) { run_hosts((copse_collective)_i, "0011", "staged"); }
+START_TEST(two_hosts_of_two) { run_hosts(ALL_COLLECTIVES, "0011", "staged"); }
 END_TEST
-START_TEST(one_rank_and_three) { run_hosts((copse_collective)_i, "0111", "registered"); }
+START_TEST(one_rank_and_three) { run_hosts(ALL_COLLECTIVES, "0111", "registered"); }
 END_TEST
-START_TEST(three_hosts_and_ranks_in_no_order) { run_hosts((copse_collective)_i, "0102", "staged"); }
+START_TEST(three_hosts_and_ranks_in_no_order) { run_hosts(ALL_COLLECTIVES, "0102", "narrow"); }
 END_TEST
-START_TEST(a_host_for_each_rank) { run_hosts((copse_collective)_i, "012", "staged"); }
+START_TEST(a_host_for_each_rank) { run_hosts(ALL_COLLECTIVES, "012", "staged"); }
 END_TEST
-START_TEST(one_host_after_all) { run_hosts((copse_collective)_i, "000", "staged"); }
+START_TEST(one_host_after_all) { run_hosts(ALL_COLLECTIVES, "000", "staged"); }
 END_TEST
-START_TEST(graphs_are_captured_at_first_use) { run_hosts((copse_collective)_i, "0011", "graphs"); }
+START_TEST(graphs_are_captured_at_first_use) { run_hosts(ALL_COLLECTIVES, "0011", "graphs"); }
 END_TEST
-START_TEST(two_hosts_of_four) { run_hosts((copse_collective)_i, "00001111", "staged"); }
+START_TEST(two_hosts_of_four) { run_hosts(ALL_COLLECTIVES, "00001111", "staged"); }
 END_TEST
-START_TEST(three_hosts_of_two) { run_hosts((copse_collective)_i, "001122", "registered"); }
+START_TEST(three_hosts_of_two) { run_hosts(ALL_COLLECTIVES, "001122", "registered"); }
 END_TEST
-START_TEST(four_hosts_of_two) { run_hosts((copse_collective)_i, "00112233", "staged"); }
+START_TEST(four_hosts_of_two) { run_hosts(ALL_COLLECTIVES, "00112233", "staged"); }
 END_TEST
-START_TEST(kernels_run_beside_messages) { run_hosts((copse_collective)_i, "0011", "beside"); }
+START_TEST(kernels_run_beside_messages) { run_hosts(ALL_COLLECTIVES, "0011", "beside"); }
 END_TEST
 START_TEST(kernels_have_room_beside_messages) { run_hosts((copse_collective)_i, "0011", "crowded"); }
 END_TEST
 START_TEST(without_room_they_take_turns) { run_hosts((copse_collective)_i, "0011", "tight"); }
-END_TEST
-static void write_folder(const char *folder) {
-  struct copse_schedule *schedule = copse_test_star(4, COPSE_ALLREDUCE);
-  for (int i = 0; i < 2; i++) {
-    struct copse_err err = COPSE_ERR_INIT;
-    struct copse_lower_options options;
-    struct copse_plan *plan;
-    char path[96];
-    memset(&options, 0, sizeof options);
-    options.low_latency = i == 0;
-    options.max_bytes = i == 0 ? 4096 : 0;
-    ASSERT_OK(copse_lower_schedule(schedule, &options, &plan, &err), &err);
-    snprintf(path, sizeof path, "%s/%d.plan", folder, i);
-    ck_assert_int_eq(copse_plan_write(plan, path), COPSE_OK);
-    copse_plan_release(plan);
-  }
-  copse_schedule_release(schedule);
-}
-
-START_TEST(a_folders_packets_are_passed_over) {
-  char folder[] = "/tmp/copse-hosts-XXXXXX", command[64];
-  ck_assert_ptr_nonnull(mkdtemp(folder));
-  write_folder(folder);
-  setenv("COPSE_PLAN_DIR", folder, 1);
-  run_hosts(COPSE_ALLREDUCE, "0011", "folder");
-  snprintf(command, sizeof command, "rm -rf %s", folder);
-  ck_assert_int_eq(system(command), 0);
-}
 END_TEST
 START_TEST(other_hosts_hear_of_a_rank_that_dies) { run_hosts(COPSE_ALLREDUCE, "0011", "dies"); }
 END_TEST
@@ -290,7 +290,9 @@ START_TEST(a_message_that_never_comes_ends_the_wait) {
 END_TEST
 START_TEST(what_nccl_knows_ends_the_wait) { run_hosts(COPSE_ALLREDUCE, "0011", "fails"); }
 END_TEST
-START_TEST(an_older_nccl_does) { run_hosts((copse_collective)_i, "001", "old"); }
+START_TEST(anothers_bootstrap_may_name_its_nccl) { run_hosts(ALL_COLLECTIVES, "0110", "source"); }
+END_TEST
+START_TEST(an_older_nccl_does) { run_hosts(ALL_COLLECTIVES, "001", "old"); }
 END_TEST
 
 int main(int argc, char **argv) {
@@ -304,23 +306,23 @@ int main(int argc, char **argv) {
   TCase *lanes = tcase_create("lanes");
   tcase_set_timeout(tc, 150);
   tcase_set_timeout(lanes, 150);
-  tcase_add_loop_test(tc, two_hosts_of_two, 0, COPSE_N_COLLECTIVES);
-  tcase_add_loop_test(tc, one_rank_and_three, 0, COPSE_N_COLLECTIVES);
-  tcase_add_loop_test(tc, three_hosts_and_ranks_in_no_order, 0, COPSE_N_COLLECTIVES);
-  tcase_add_loop_test(tc, a_host_for_each_rank, 0, COPSE_N_COLLECTIVES);
-  tcase_add_loop_test(tc, one_host_after_all, 0, COPSE_N_COLLECTIVES);
-  tcase_add_loop_test(tc, graphs_are_captured_at_first_use, 0, COPSE_N_COLLECTIVES);
-  tcase_add_loop_test(tc, two_hosts_of_four, 0, COPSE_N_COLLECTIVES);
-  tcase_add_loop_test(tc, three_hosts_of_two, 0, COPSE_N_COLLECTIVES);
-  tcase_add_loop_test(tc, four_hosts_of_two, 0, COPSE_N_COLLECTIVES);
-  tcase_add_loop_test(lanes, kernels_run_beside_messages, 0, COPSE_N_COLLECTIVES);
+  tcase_add_test(tc, two_hosts_of_two);
+  tcase_add_test(tc, one_rank_and_three);
+  tcase_add_test(tc, three_hosts_and_ranks_in_no_order);
+  tcase_add_test(tc, a_host_for_each_rank);
+  tcase_add_test(tc, one_host_after_all);
+  tcase_add_test(tc, graphs_are_captured_at_first_use);
+  tcase_add_test(tc, two_hosts_of_four);
+  tcase_add_test(tc, three_hosts_of_two);
+  tcase_add_test(tc, four_hosts_of_two);
+  tcase_add_test(lanes, kernels_run_beside_messages);
   tcase_add_loop_test(lanes, kernels_have_room_beside_messages, 0, 3);
   tcase_add_loop_test(lanes, without_room_they_take_turns, 0, 3);
-  tcase_add_test(tc, a_folders_packets_are_passed_over);
   tcase_add_test(tc, other_hosts_hear_of_a_rank_that_dies);
   tcase_add_test(tc, a_message_that_never_comes_ends_the_wait);
   tcase_add_test(tc, what_nccl_knows_ends_the_wait);
-  tcase_add_loop_test(tc, an_older_nccl_does, 0, 2);
+  tcase_add_test(tc, anothers_bootstrap_may_name_its_nccl);
+  tcase_add_test(tc, an_older_nccl_does);
   suite_add_tcase(suite, tc);
   suite_add_tcase(suite, lanes);
   return copse_test_run(suite);

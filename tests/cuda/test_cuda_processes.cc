@@ -15,48 +15,6 @@ extern "C" {
 extern uint32_t copse_cuda_threads;
 extern uint64_t copse_cuda_staging_bytes;
 
-/* An alltoall of uneven blocks: right up to each count, untouched behind. */
-static void check_uneven(struct process *p, unsigned char *memory, uint64_t room) {
-  const uint32_t n = (uint32_t)p->meeting.n, rank = (uint32_t)p->meeting.rank;
-  const uint64_t count = 700;
-  uint64_t counts[MAX_PROCESSES * MAX_PROCESSES], *on_device;
-  struct copse_data data = process_data(p, count, 9);
-  struct copse_err err = COPSE_ERR_INIT;
-  const uint64_t bytes = copse_type_bytes(data.type), all = n * count * bytes;
-  unsigned char *host = (unsigned char *)calloc(3 * all, 1), *send = memory + room;
-  for (uint32_t i = 0; i < n * n; i++) counts[i] = i % 3 == 0 ? 0 : (i * 211) % (count + 1);
-  CUDA_OK(cudaMalloc((void **)&on_device, sizeof counts));
-  CUDA_OK(cudaMemcpy(on_device, counts, sizeof counts, cudaMemcpyHostToDevice));
-  copse_data_input(&data, rank, 0, n * count, host);
-  CUDA_OK(cudaMemset(memory, 0xa5, all));
-  CUDA_OK(cudaMemcpy(send, host, all, cudaMemcpyHostToDevice));
-  CUDA_OK(cudaDeviceSynchronize());
-  struct copse_call call;
-  memset(&call, 0, sizeof call);
-  call.collective = COPSE_ALLTOALL;
-  call.root = -1;
-  call.count = count;
-  call.type = data.type;
-  call.send = send;
-  call.recv = memory;
-  call.pair_counts = on_device;
-  call.stream = p->stream;
-  COPSE_SUCCEEDS(copse_cuda_machine.launch(p->machine, p->prepared, &call, &err), &err);
-  COPSE_SUCCEEDS(copse_cuda_machine.finish(p->machine, &err), &err);
-  CUDA_OK(cudaMemcpy(host + all, memory, all, cudaMemcpyDeviceToHost));
-  copse_data_output(&data, rank, 0, n * count, host + 2 * all);
-  for (uint32_t i = 0; i < n; i++) {
-    unsigned char *got = host + all + i * count * bytes;
-    uint64_t there = counts[i * n + rank] * bytes;
-    DEVICE_ASSERT(memcmp(got, got + all, there) == 0, "rank %u: wrong block from %u", rank, i);
-    for (uint64_t b = there; b < count * bytes; b++)
-      DEVICE_ASSERT(got[b] == 0xa5, "rank %u: byte %llu of the block from %u was written", rank,
-                    (unsigned long long)b, i);
-  }
-  free(host);
-  CUDA_OK(cudaFree(on_device));
-}
-
 static void run_rank(struct meeting meeting, copse_collective collective, const char *mode) {
   struct process p;
   memset(&p, 0, sizeof p);
@@ -85,7 +43,9 @@ static void run_rank(struct meeting meeting, copse_collective collective, const 
     const struct process_call check = {counts[i / 2], i, i % 2 == 1, 0};
     process_check(&p, &check, buffer, room);
   }
-  if (collective == COPSE_ALLTOALL) check_uneven(&p, buffer, room);
+  const struct process_uneven uneven[] = {{700, 0, false}, {700, 0, true}};
+  for (const struct process_uneven &it : uneven)
+    if (collective == COPSE_ALLTOALL) process_check_uneven(&p, &it, buffer, room);
   if (strcmp(mode, "dies") == 0) {
     if (meeting.rank == 1) _exit(0);
     copse_cuda_machine.set_timeout(p.machine, 0.3);

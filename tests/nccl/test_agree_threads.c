@@ -3,6 +3,7 @@
  * process per rank. Linked with --wrap: each rank's thread may have an environment and a
  * process of its own, and copse_comm_init_rank makes ranks on the CPU.
  */
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -12,6 +13,8 @@
 
 #include "copse/comm.h"
 #include "nccl/nccl_support.h"
+#include "runtime/nccl/record.h"
+#include "runtime/nccl_source.h"
 
 /* ---- what is wrapped ------------------------------------------------------------------------- */
 
@@ -28,6 +31,18 @@ char *__wrap_getenv(const char *name) {
   return __real_getenv(name);
 }
 
+/* The host is the scene's too. */
+static _Thread_local uint64_t host;
+void __real_copse_nccl_record_fill(struct copse_nccl_record *mine, const char *folder, int n_ranks,
+                                   int device, struct copse_err *err);
+void __wrap_copse_nccl_record_fill(struct copse_nccl_record *mine, const char *folder, int n_ranks,
+                                   int device, struct copse_err *err);
+void __wrap_copse_nccl_record_fill(struct copse_nccl_record *mine, const char *folder, int n_ranks,
+                                   int device, struct copse_err *err) {
+  __real_copse_nccl_record_fill(mine, folder, n_ranks, device, err);
+  mine->host += host;
+}
+
 pid_t __real_getpid(void);
 pid_t __wrap_getpid(void);
 pid_t __wrap_getpid(void) { return process ? process : __real_getpid(); }
@@ -38,6 +53,20 @@ static copse_comm *comms[N];
 static copse_bootstrap bootstraps[N];
 static int failing_rank = -1, n_inits;
 static atomic_int n_barriers;
+
+/* What a machine needs for messages between hosts: the real NCCL's communicator and functions. */
+static void check_source(int rank, const copse_bootstrap *bootstrap) {
+  const copse_bootstrap other = {NULL, bootstrap->context};
+  struct copse_nccl_source source;
+  int own = -1;
+  ck_assert(!copse_nccl_source_of(&other, &source));
+  ck_assert(copse_nccl_source_of(bootstrap, &source));
+  ck_assert_int_eq(ncclCommUserRank(source.comm, &own), ncclSuccess);
+  ck_assert_int_eq(own, rank);
+  ck_assert(source.find("ncclSend") == dlsym(RTLD_NEXT, "ncclSend"));
+  ck_assert_ptr_nonnull(source.find("ncclSend"));
+  ck_assert_ptr_null(source.find("ncclOfNoVersion"));
+}
 
 copse_status __wrap_copse_comm_init_rank(copse_comm **comm, int n, int rank, int device,
                                          const copse_bootstrap *bootstrap);
@@ -50,6 +79,7 @@ copse_status __wrap_copse_comm_init_rank(copse_comm **comm, int n, int rank, int
   ck_assert_int_eq(bootstrap->all_gather(bootstrap->context, &turned, ranks, sizeof turned),
                    COPSE_OK);
   for (int r = 0; r < N; r++) ck_assert_int_eq(ranks[r], 10 * r);
+  check_source(rank, bootstrap);
   pthread_mutex_lock(&lock);
   copse_status status = COPSE_OK;
   if (!comms[0]) status = copse_comm_init_all(comms, n, NULL);
@@ -81,6 +111,7 @@ struct scene {
   const char *folders[N], *exchanges[N];
   bool end_in_group;
   int processes[N];
+  uint64_t hosts[N];
   ncclUniqueId id;
 };
 
@@ -90,6 +121,7 @@ static void sum_once(struct nccl_rank *it) {
   plan_folder = scene->folders[it->rank];
   exchanges = scene->exchanges[it->rank];
   process = scene->processes[it->rank];
+  host = scene->hosts[it->rank];
   NCCL_OK(ncclCommInitRank(&it->comm, N, scene->id, it->rank));
   NCCL_OK(ncclAllReduce(&in, &out, 1, NCCL_FLOAT, NCCL_SUM, it->comm, NULL));
   ck_assert(out == 10);
@@ -188,6 +220,27 @@ START_TEST(a_process_each_is_served) {
 }
 END_TEST
 
+START_TEST(several_hosts_are_served) {
+  struct scene scene = four_processes;
+  scene.hosts[1] = scene.hosts[2] = 7;
+  run(&scene);
+  ck_assert_int_eq(n_inits, N);
+  ck_assert_int_eq(fake_nccl_calls("AllReduce"), 0);
+  ck_assert_int_eq(nccl_logged("NCCL AllReduce: served by", ""), N);
+  ck_assert_int_eq(nccl_logged("NCCL communicator of 4 ranks on 2 hosts", ""), N);
+}
+END_TEST
+
+START_TEST(a_rank_on_another_host_without_plans_makes_all_pass) {
+  struct scene scene = four_processes;
+  scene.hosts[3] = 1;
+  scene.folders[3] = "";
+  run(&scene);
+  ck_assert_int_eq(n_inits, 0);
+  assert_all_pass("rank 3 has no COPSE_PLAN_DIR");
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("nccl/agree");
   TCase *tc = tcase_create("agree");
@@ -200,6 +253,8 @@ int main(void) {
   tcase_add_loop_test(tc, a_damaged_plan_makes_all_pass, 0, 2);
   tcase_add_test(tc, one_rank_that_fails_makes_all_pass);
   tcase_add_loop_test(tc, a_process_each_is_served, 0, 2);
+  tcase_add_test(tc, several_hosts_are_served);
+  tcase_add_test(tc, a_rank_on_another_host_without_plans_makes_all_pass);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);
 }

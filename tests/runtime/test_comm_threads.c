@@ -342,18 +342,9 @@ static copse_status fake_remove(void *machine, uint32_t local_rank, void *handle
   return COPSE_OK;
 }
 
-/* Called for plans of folders only. */
-static copse_status fake_passes_over(void *machine, const struct copse_plan *plan, const char **why,
-                                     struct copse_err *err) {
-  (void)machine, (void)err;
-  *why = plan->header.collective == COPSE_BROADCAST ? "nobody needs it" : NULL;
-  return COPSE_OK;
-}
-
 static const struct copse_machine_ops fake_machine = {
     fake_new,  fake_free,  fake_prepare,     fake_launch, fake_finish,
-    fake_poll, fake_abort, fake_set_timeout, fake_add,    fake_remove,
-    fake_passes_over};
+    fake_poll, fake_abort, fake_set_timeout, fake_add,    fake_remove};
 
 static const int gpus[N] = {0, 0, 0, 0};
 
@@ -586,9 +577,7 @@ static void *load_folder(void *context) {
   if (rank->r == 1) fake.prepare = COPSE_OK;
   pthread_barrier_wait(&barrier);
   COMM_OK(copse_comm_load_plans(comm, folder, &n));
-  ck_assert_int_eq(n, 2);
-  COMM_OK(copse_comm_find_plan(comm, COPSE_BROADCAST, 0, 1, COPSE_FLOAT, &plan));
-  ck_assert_ptr_null(plan);
+  ck_assert_int_eq(n, 3);
   COMM_OK(copse_comm_find_plan(comm, COPSE_REDUCE, 0, 1, COPSE_FLOAT, &plan));
   ck_assert_ptr_nonnull(plan);
   COMM_OK(copse_comm_destroy(comm));

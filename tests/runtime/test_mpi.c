@@ -145,6 +145,15 @@ static int count_of(const char *text, const char *part) {
   return n;
 }
 
+/* Before there is a communicator of copse's. */
+START_TEST(ranks_that_do_not_come_are_named) {
+  NEED_MPI();
+  (void)copse_test_command(MPIRUN "-n 4 %s late %%/trees", job);
+  ck_assert_msg(count_of(copse_test_result.out, ": they are named") == 2, "%s%s",
+                copse_test_result.out, copse_test_result.err);
+}
+END_TEST
+
 START_TEST(one_process_prints_the_table_for_all) {
   NEED_MPI();
   write_plans("trees", 3);
@@ -371,6 +380,7 @@ int main(void) {
   tcase_add_test(tc, plans_of_the_solver_run_too);
   tcase_add_test(tc, hosts_may_have_different_numbers_of_ranks);
   tcase_add_test(tc, calls_that_go_wrong_name_the_rank_at_all_others);
+  tcase_add_test(tc, ranks_that_do_not_come_are_named);
   tcase_add_test(tc, one_process_prints_the_table_for_all);
   tcase_add_test(tc, wrong_elements_of_any_rank_fail_the_run);
   tcase_add_test(tc, different_plans_and_wrong_numbers_are_refused_by_all);

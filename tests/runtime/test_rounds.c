@@ -53,8 +53,8 @@ START_TEST(textbook_plans_are_right_over_any_hosts) {
                                        16};
     struct copse_plan *plan = pb_tree_plan(collective, n, exec_case_root(collective, n), options);
     draw_hosts(&random, n, host_of);
-    check(plan,
-          &(struct rounds_case){host_of, draw_case(&random, collective, 3000), 3, random, true});
+    check(plan, &(struct rounds_case){host_of, draw_case(&random, collective, 3000), 3, random,
+                                      NULL, true});
     pb_free(plan);
   }
 }
@@ -69,7 +69,7 @@ START_TEST(every_type_and_operation_is_right) {
   for (int type = 0; type < COPSE_N_TYPES; type++)
     for (int redop = 0; redop < n_redops; redop++) {
       const struct exec_case it = {(enum copse_type)type, (enum copse_redop)redop, 777, false};
-      check(plan, &(struct rounds_case){host_of, it, 2, (uint64_t)type, true});
+      check(plan, &(struct rounds_case){host_of, it, 2, (uint64_t)type, NULL, true});
     }
   pb_free(plan);
 }
@@ -90,12 +90,103 @@ START_TEST(lowered_plans_are_right_over_any_hosts) {
       uint32_t host_of[MAX_RANKS];
       ASSERT_OK(copse_lower_schedule(schedule, &options, &plan, &err), &err);
       draw_hosts(&random, plan->header.n_ranks, host_of);
-      check(plan,
-            &(struct rounds_case){host_of, draw_case(&random, collective, 9000), 2, random, true});
+      check(plan, &(struct rounds_case){host_of, draw_case(&random, collective, 9000), 2, random,
+                                        NULL, true});
       copse_plan_release(plan);
     }
     copse_schedule_release(schedule);
   }
+}
+END_TEST
+
+/* Counts that only the machine knows when it runs. */
+START_TEST(uneven_blocks_are_right_over_any_hosts) {
+  uint64_t random = 29;
+  for (int i = 0; i < 120 / COPSE_TEST_ONE_IN; i++) {
+    const char *json =
+        copse_test_fabrics[copse_test_random_int(&random, 0, copse_test_n_fabrics - 1)];
+    struct copse_err err = COPSE_ERR_INIT;
+    struct copse_schedule *schedule = copse_test_solve(json, COPSE_ALLTOALL, 0);
+    const struct copse_lower_options options = {
+        .max_workers = 5, .fifo = 1 + i % 3, .chunk_bytes = 512, .min_chunk_bytes = 64};
+    struct copse_plan *plan;
+    uint32_t host_of[MAX_RANKS];
+    uint64_t counts[MAX_RANKS * MAX_RANKS];
+    const struct exec_case it = draw_case(&random, COPSE_ALLTOALL, i % 2 ? 3000 : 12);
+    ASSERT_OK(copse_lower_schedule(schedule, &options, &plan, &err), &err);
+    draw_hosts(&random, plan->header.n_ranks, host_of);
+    for (uint32_t k = 0; k < plan->header.n_ranks * plan->header.n_ranks; k++)
+      counts[k] = copse_test_random_int(&random, 0, 2)
+                      ? (uint64_t)copse_test_random_int(&random, 0, (int)it.count)
+                      : 0;
+    check(plan, &(struct rounds_case){host_of, it, 3, random, counts, true});
+    copse_plan_release(plan);
+    copse_schedule_release(schedule);
+  }
+}
+END_TEST
+
+/* Packets within hosts, messages between them; every launch uses the other copy. */
+START_TEST(low_latency_plans_are_right_over_any_hosts) {
+  copse_collective collective = (copse_collective)_i;
+  uint64_t random = 11 + (uint64_t)_i;
+  for (int f = 0; f < copse_test_n_fabrics; f++) {
+    struct copse_schedule *schedule = copse_test_solve(copse_test_fabrics[f], collective, 0);
+    for (int i = 0; i < 8; i++) {
+      struct copse_err err = COPSE_ERR_INIT;
+      const struct copse_lower_options options = {
+          .max_workers = 1 + 3 * (i % 3),
+          .low_latency = true,
+          .max_bytes = 1 << 20,
+          .chunk_bytes = 64 /* of no meaning here, for slots neither */};
+      struct copse_plan *plan;
+      uint32_t host_of[MAX_RANKS];
+      ASSERT_OK(copse_lower_schedule(schedule, &options, &plan, &err), &err);
+      draw_hosts(&random, plan->header.n_ranks, host_of);
+      const int most = i % 2 ? 9000 : 40;
+      check(plan, &(struct rounds_case){host_of, draw_case(&random, collective, most), 5, random,
+                                        NULL, true});
+      copse_plan_release(plan);
+    }
+    copse_schedule_release(schedule);
+  }
+}
+END_TEST
+
+/* Which regions are packets still: those that their own host writes. */
+START_TEST(packets_stay_within_a_host_and_become_slots_between) {
+  struct copse_err err = COPSE_ERR_INIT;
+  static const uint32_t host_of[] = {0, 0, 1, 1};
+  const struct copse_lower_options options = {.low_latency = true};
+  struct copse_schedule *schedule = copse_test_star(4, COPSE_BROADCAST);
+  struct copse_plan *plan;
+  struct copse_split *split;
+  uint32_t n[2] = {0, 0};
+  ASSERT_OK(copse_lower_schedule(schedule, &options, &plan, &err), &err);
+  ASSERT_OK(copse_split_new(plan, host_of, &split, &err), &err);
+  const struct copse_plan *local = &split->local;
+  for (uint32_t r = 0; r < plan->header.n_regions; r++) n[local->regions[r].kind]++;
+  /* rank 1 hears of rank 0 in packets, 2 and 3 in messages from outboxes */
+  ck_assert_uint_eq(n[COPSE_REGION_PACKETS], 1);
+  ck_assert_uint_eq(n[COPSE_REGION_SLOTS], 2);
+  ck_assert_uint_eq(local->header.n_regions, plan->header.n_regions + 2);
+  for (uint32_t w = 0; w < local->header.n_workers; w++)
+    for (uint32_t i = 0; i < local->workers[w].n_ops; i++) {
+      const struct copse_plan_op *op = &local->ops[local->workers[w].first_op + i];
+      for (uint32_t k = op->operand; k < op->operand + op->n_src + op->n_dst; k++) {
+        const struct copse_plan_operand *it = &local->operands[k];
+        ck_assert_uint_eq(host_of[it->rank], host_of[local->workers[w].rank]);
+        if (it->buffer == COPSE_BUFFER_PACKETS)
+          ck_assert_uint_eq(local->regions[it->index].kind, COPSE_REGION_PACKETS);
+        if (it->buffer == COPSE_BUFFER_SCRATCH)
+          ck_assert_uint_eq(local->regions[it->index].kind, COPSE_REGION_SLOTS);
+        ck_assert_uint_ne(split->lands[k].buffer == COPSE_BUFFER_PACKETS,
+                          copse_split_crosses(split, k) || it->buffer != COPSE_BUFFER_PACKETS);
+      }
+    }
+  copse_split_free(split);
+  copse_plan_release(plan);
+  copse_schedule_release(schedule);
 }
 END_TEST
 
@@ -204,7 +295,7 @@ START_TEST(signals_without_data_have_words_of_their_own) {
   uint64_t wrong = 0;
   for (uint64_t seed = 1; seed <= 60; seed++) {
     const struct exec_case it = {COPSE_FLOAT, COPSE_SUM, 100, false};
-    struct rounds_case rounds = {host_of, it, 3, seed, true};
+    struct rounds_case rounds = {host_of, it, 3, seed, NULL, true};
     check(plan, &rounds);
     rounds.words = false;
     wrong += rounds_machine_run(plan, &rounds);
@@ -237,19 +328,22 @@ START_TEST(what_cannot_be_cut_is_refused) {
                "too many to cut");
   copse_split_free(split);
   pb_free(plan);
-  /* packets */
+  /* a region of packets that is written here and from elsewhere */
   b = pb_new(COPSE_BROADCAST, 2, 0);
   pb_header(b)->protocol = COPSE_PROTOCOL_LOW_LATENCY;
   w0 = pb_worker(b, 0);
   w1 = pb_worker(b, 1);
-  uint32_t piece = pb_piece(b, 0, 1, 1, 1);
+  uint32_t piece = pb_piece(b, 0, 1, 1, 1), packets = pb_packets(b, 1, piece);
   pb_move(b, w0, piece, 0);
   pb_src(b, pb_input(0, 0));
-  pb_dst(b, pb_packet(1, pb_packets(b, 1, piece)));
+  pb_dst(b, pb_packet(1, packets));
+  pb_move(b, w1, piece, 0);
+  pb_src(b, pb_input(1, 0));
+  pb_dst(b, pb_packet(1, packets));
   plan = pb_finish(b);
   err = (struct copse_err)COPSE_ERR_INIT;
   ASSERT_FAILS(copse_split_new(plan, host_of, &split, &err), COPSE_UNSUPPORTED, &err,
-               "packets can't cross hosts");
+               "packets[0] of rank 1 come from its own host and from another");
   ck_assert_ptr_null(split);
   static const uint32_t together[] = {0, 0};
   ASSERT_OK(copse_split_new(plan, together, &split, &err), &err);
@@ -282,6 +376,9 @@ int main(void) {
   tcase_add_loop_test(tc, textbook_plans_are_right_over_any_hosts, 0, COPSE_N_COLLECTIVES);
   tcase_add_loop_test(tc, every_type_and_operation_is_right, 0, COPSE_N_COLLECTIVES);
   tcase_add_loop_test(tc, lowered_plans_are_right_over_any_hosts, 0, COPSE_N_COLLECTIVES);
+  tcase_add_test(tc, uneven_blocks_are_right_over_any_hosts);
+  tcase_add_loop_test(tc, low_latency_plans_are_right_over_any_hosts, 0, COPSE_N_COLLECTIVES);
+  tcase_add_test(tc, packets_stay_within_a_host_and_become_slots_between);
   tcase_add_test(tc, the_operations_are_those_of_the_plan);
   tcase_add_test(tc, one_host_takes_one_round_without_messages);
   tcase_add_test(tc, a_ranks_rounds_are_its_part_of_all);

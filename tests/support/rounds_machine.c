@@ -81,13 +81,18 @@ static void leave(struct machine *m, uint32_t r) {
 /* ---- workers -----------------------------------------------------------------------------------
  */
 
-static void run_move(struct machine *m, const struct copse_plan_op *op, uint32_t c) {
+/* False where packets that it reads aren't there yet. */
+static bool run_move(struct machine *m, uint32_t r, const struct copse_plan_op *op, uint32_t c) {
   struct copse_place places[2 * COPSE_MOVE_MAX_OPERANDS];
   struct copse_span chunk = copse_view_chunk(&m->view, op->piece, c);
-  if (chunk.count == 0) return;
+  if (chunk.count == 0) return true;
   for (uint32_t k = 0; k < (uint32_t)op->n_src + op->n_dst; k++)
-    places[k] =
-        copse_view_operand(&m->view, &m->split->local.operands[op->operand + k], chunk, c, 1);
+    places[k] = copse_view_operand(&m->view, &m->split->local.operands[op->operand + k], chunk, c,
+                                   m->ranks[r].launch + 1);
+  for (uint32_t k = 0; k < op->n_src; k++)
+    if (places[k].epoch &&
+        !copse_packets_are_there(&places[k], chunk.count * m->view.shape.element_bytes))
+      return false;
   const struct copse_move move = {.type = m->view.type,
                                   .redop = m->view.redop,
                                   .n_src = op->n_src,
@@ -97,6 +102,7 @@ static void run_move(struct machine *m, const struct copse_plan_op *op, uint32_t
                                   .src = places,
                                   .dst = places + op->n_src};
   ck_assert(copse_move_run(&move, 0, 1));
+  return true;
 }
 
 /* One operation; false where the worker stands at the round's end or waits. */
@@ -114,7 +120,7 @@ static bool step(struct machine *m, uint32_t w) {
     if (op->kind == COPSE_OP_WAIT && m->waits[op->channel] == m->signals[op->channel]) return false;
     if (op->kind == COPSE_OP_WAIT) m->waits[op->channel]++;
     if (op->kind == COPSE_OP_SIGNAL) m->signals[op->channel]++;
-    if (op->kind == COPSE_OP_MOVE) run_move(m, op, at->chunk);
+    if (op->kind == COPSE_OP_MOVE && !run_move(m, worker->rank, op, at->chunk)) return false;
   }
   if (++at->op == worker->n_ops) *at = (struct copse_cursor){at->chunk + 1, 0};
   return true;
@@ -130,12 +136,32 @@ static bool at_end(const struct machine *m, uint32_t r) {
 /* ---- messages ----------------------------------------------------------------------------------
  */
 
+static bool has_inbox(const struct machine *m, const struct copse_message *message) {
+  return m->split->inboxes && m->split->inboxes[message->operand] != COPSE_NO_INBOX;
+}
+
 static struct copse_place place_of(const struct machine *m, const struct copse_message *message,
                                    bool landing, size_t *bytes) {
-  const struct copse_plan_operand *operands = landing ? m->split->lands : m->split->local.operands;
+  const struct copse_shape *shape = &m->view.shape;
+  struct copse_plan_operand operand =
+      (landing ? m->split->lands : m->split->local.operands)[message->operand];
   struct copse_span chunk = copse_view_chunk(&m->view, message->piece, message->chunk);
-  *bytes = (size_t)(chunk.count * m->view.shape.element_bytes);
-  return copse_view_operand(&m->view, &operands[message->operand], chunk, message->chunk, 1);
+  *bytes = (size_t)(chunk.count * shape->element_bytes);
+  if (m->it->pair_counts && landing && has_inbox(m, message))
+    operand = (struct copse_plan_operand){operand.rank, COPSE_BUFFER_SCRATCH,
+                                          m->split->inboxes[message->operand]};
+  if (m->it->pair_counts)
+    *bytes = copse_slot_elements(shape, &m->layout.places[operand.index]) * shape->element_bytes;
+  return copse_view_operand(&m->view, &operand, chunk, message->chunk, 1);
+}
+
+/* What has come to an inbox, to its place in the output. */
+static void unpack(const struct machine *m, const struct copse_message *message,
+                   struct copse_place from) {
+  struct copse_span chunk = copse_view_chunk(&m->view, message->piece, message->chunk);
+  struct copse_place to =
+      copse_view_operand(&m->view, &m->split->lands[message->operand], chunk, message->chunk, 1);
+  memcpy(to.at, from.at, (size_t)(chunk.count * m->view.shape.element_bytes));
 }
 
 static bool is_sent(const struct machine *m, const struct copse_message *message) {
@@ -187,6 +213,7 @@ static bool receive(struct machine *m, uint32_t r) {
       ck_assert_mem_eq(&letter->message, message, sizeof *message);
       ck_assert_uint_eq(letter->bytes, bytes);
       if (bytes) memcpy(to.at, letter->data, bytes);
+      if (bytes && m->it->pair_counts && has_inbox(m, message)) unpack(m, message, to);
       queue->first = letter->next;
       free(letter);
     }
@@ -244,6 +271,7 @@ static void make_buffers(struct machine *m, struct copse_buffers *buffers, uint3
                                   .type = it.type,
                                   .redop = it.redop,
                                   .extents = h->n_extents ? m->plan->extents : NULL,
+                                  .pair_counts = m->it->pair_counts,
                                   .seed = m->it->seed * 31 + launch};
   struct copse_err err = COPSE_ERR_INIT;
   uint64_t bytes = it.count * copse_type_bytes(it.type);
@@ -251,6 +279,16 @@ static void make_buffers(struct machine *m, struct copse_buffers *buffers, uint3
                               buffers, &err),
             &err);
   copse_buffers_fill(buffers, &data, it.in_place);
+}
+
+/* Bytes of one of a rank's two copies. */
+static uint64_t most_packets(const struct machine *m) {
+  uint64_t most = 0;
+  for (uint32_t r = 0; r < m->plan->header.n_ranks; r++) {
+    uint64_t bytes = copse_round_up(copse_layout_most_packet_bytes(&m->layout, r), 64);
+    if (bytes > most) most = bytes;
+  }
+  return most;
 }
 
 static void make_view(struct machine *m) {
@@ -263,7 +301,9 @@ static void make_view(struct machine *m) {
                                 .extents = plan->header.n_extents ? plan->extents : NULL,
                                 .places = m->layout.places,
                                 .ranks = m->memory,
+                                .pair_counts = m->it->pair_counts,
                                 .n_ranks = plan->header.n_ranks,
+                                .packets_copy = most_packets(m),
                                 .type = it.type,
                                 .redop = reduces ? it.redop : COPSE_SUM};
   ASSERT_OK(copse_layout_shape(&m->layout, it.count, (uint32_t)copse_type_bytes(it.type),
@@ -277,6 +317,7 @@ static void make_view(struct machine *m) {
     ck_assert_uint_le(bytes, copse_layout_most_slot_bytes(&m->layout, r));
     m->memory[r].scratch = malloc(bytes + 1);
     memset(m->memory[r].scratch, 0xcc, bytes);
+    m->memory[r].packets = calloc(2, (size_t)m->view.packets_copy + 1);
     m->memory[r].input = m->live.inputs[r];
     m->memory[r].output = m->live.outputs[r];
   }
@@ -297,7 +338,7 @@ uint64_t rounds_machine_run(const struct copse_plan *plan, const struct rounds_c
   m.launches = calloc(it->n_launches, sizeof *m.launches);
   make_buffers(&m, &m.live, 0);
   for (uint32_t l = 0; l < it->n_launches; l++) make_buffers(&m, &m.launches[l], l);
-  m.n_parts = 1 + draw(&m, 2);
+  m.n_parts = h->protocol == COPSE_PROTOCOL_LOW_LATENCY ? 1 : 1 + draw(&m, 2);
   make_view(&m);
   for (uint32_t part = 0; part < m.n_parts; part++) {
     m.view.shape.first_chunk = part * m.view.shape.n_chunks;
@@ -309,7 +350,10 @@ uint64_t rounds_machine_run(const struct copse_plan *plan, const struct rounds_c
     copse_buffers_free(&m.launches[l]);
   }
   for (uint32_t c = 0; c < h->n_channels; c++) ck_assert_uint_eq(m.signals[c], m.waits[c]);
-  for (uint32_t r = 0; r < h->n_ranks; r++) free(m.memory[r].scratch);
+  for (uint32_t r = 0; r < h->n_ranks; r++) {
+    free(m.memory[r].scratch);
+    free(m.memory[r].packets);
+  }
   copse_buffers_free(&m.live);
   copse_layout_free(&m.layout);
   copse_rounds_free(m.rounds);

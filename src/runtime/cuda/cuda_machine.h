@@ -65,11 +65,15 @@ static inline uint64_t copse_lane_offset(const struct copse_arena_shape *shape, 
                  shape->words_bytes);
 }
 
-/* The rounds of a plan for one number of chunks, and their cursors on the device. */
+/* The rounds of a plan for one number of chunks; on the device their cursors, and what of an
+ * alltoall comes to an inbox of this rank: in round r items [first_item[r], first_item[r + 1]). */
 struct copse_cuda_rounds {
   struct copse_cuda_rounds *next;
   struct copse_rounds *rounds;
+  unsigned char *memory; /* of both */
   struct copse_cursor *cursors;
+  struct copse_unpack_item *items;
+  uint32_t *first_item; /* [n_rounds + 1] on the host; NULL where there are no inboxes */
 };
 
 /* Memory that NCCL shares: nccl_windows.h. */
@@ -157,10 +161,11 @@ static inline bool copse_cuda_has_messages(const struct copse_cuda_rounds *it, u
 }
 /* A round of the part of a message that is in a lane. */
 struct copse_cuda_stage {
-  const struct copse_rounds *rounds;
+  const struct copse_cuda_rounds *it;
   uint32_t round, lane;
 };
-/* Its messages, from and to this process's rank; its launch has these arguments. */
+/* Its messages, from and to this process's rank, and out of the inboxes where counts of pairs are
+ * given; its launch has these arguments. */
 copse_status copse_cuda_exchange(struct copse_cuda_machine *machine,
                                  const struct copse_cuda_plan *plan,
                                  const struct copse_cuda_stage *stage,

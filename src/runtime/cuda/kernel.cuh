@@ -85,7 +85,10 @@ __device__ static inline void copse_thread_enter(const struct copse_launch_args 
   self->patience.plan = plan.number;
   self->patience.worker = self->work.worker;
   self->block = block;
-  self->epoch = copse_next_epoch(plan.epochs[self->work.worker]);
+  /* A launch's rounds have one number, counted where the worker is through. */
+  self->epoch = plan.epochs[self->work.worker];
+  if (!args.from || args.from[blockIdx.x].chunk < args.shape.n_chunks)
+    self->epoch = copse_next_epoch(self->epoch);
   self->left = self->waited = self->wrote = false;
   self->kept = args.shape.of_chunks == 1 && self->work.n_ops <= COPSE_KEPT_OPS &&
                self->work.n_operands <= COPSE_KEPT_PLACES;
@@ -296,8 +299,9 @@ __device__ static inline void copse_run_worker(const struct copse_launch_args &a
   bool done = copse_run_range<MOVER>(args, &self, from, to);
   if ((!done || self.left) && plan.words && threadIdx.x == 0)
     copse_word_release(&plan.words[plan.own_word], 1);
-  if (threadIdx.x == 0) plan.epochs[self.work.worker] = self.epoch;
-  if (plan.low_latency && copse_epoch_is_last(self.epoch))
+  if (threadIdx.x == 0 && to.chunk == args.shape.n_chunks)
+    plan.epochs[self.work.worker] = self.epoch;
+  if (plan.low_latency && args.ends && copse_epoch_is_last(self.epoch))
     copse_clear_packets(plan, self.work.rank, self.epoch);
 }
 

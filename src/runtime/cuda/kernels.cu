@@ -76,11 +76,37 @@ __global__ void __launch_bounds__(COPSE_CUDA_MAX_THREADS)
   copse_move_copy(&move, args.element_bytes, threadIdx.x, blockDim.x);
 }
 
+__global__ void __launch_bounds__(COPSE_CUDA_MAX_THREADS)
+    copse_kernel_unpack(const COPSE_GRID_CONSTANT struct copse_unpack_args args) {
+  const struct copse_unpack_item item = args.items[blockIdx.x];
+  struct copse_view view;
+  memset(&view, 0, sizeof view);
+  view.pieces = args.pieces;
+  view.pair_counts = args.pair_counts;
+  view.pair_first = args.pair_first;
+  view.shape = args.shape;
+  view.n_ranks = args.n_ranks;
+  const struct copse_span chunk = copse_view_chunk(&view, item.piece, item.chunk);
+  const uint64_t to_element = copse_block_offset(item.block, args.shape.output_stride, chunk);
+  struct copse_place from = {
+      args.scratch + copse_view_slot(&args.shape, &args.places[item.region], item.chunk), 0};
+  struct copse_place to = {args.output + to_element * args.shape.element_bytes, 0};
+  struct copse_move move;
+  memset(&move, 0, sizeof move);
+  move.n_src = move.n_dst = 1;
+  move.count = chunk.count;
+  move.src = &from;
+  move.dst = &to;
+  copse_move_copy(&move, args.shape.element_bytes, threadIdx.x, blockDim.x);
+}
+
 __global__ void copse_kernel_mark(uint64_t *underway, uint64_t value) {
   copse_signal_store(underway, value, true);
 }
 
 copse_mark_kernel_type copse_mark_kernel(void) { return copse_kernel_mark; }
+
+copse_unpack_kernel_type copse_unpack_kernel(void) { return copse_kernel_unpack; }
 
 copse_unstage_kernel_type copse_unstage_kernel(void) { return copse_kernel_unstage; }
 

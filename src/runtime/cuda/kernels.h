@@ -31,6 +31,10 @@ copse_kernel copse_kernel_of(copse_type type, bool reduces);
 typedef void (*copse_unstage_kernel_type)(const struct copse_unstage_args args);
 copse_unstage_kernel_type copse_unstage_kernel(void);
 
+/* A block of threads per item. */
+typedef void (*copse_unpack_kernel_type)(const struct copse_unpack_args args);
+copse_unpack_kernel_type copse_unpack_kernel(void);
+
 /* One thread: copse_control.underway. */
 typedef void (*copse_mark_kernel_type)(uint64_t *underway, uint64_t value);
 copse_mark_kernel_type copse_mark_kernel(void);

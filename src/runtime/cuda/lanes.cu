@@ -118,6 +118,7 @@ copse_status copse_cuda_count_lanes(const struct copse_cuda_machine *m,
   uint32_t room = 0;
   *n_lanes = 1;
   if (!p->split || p->plan->header.max_bytes < copse_cuda_lanes_bytes) return COPSE_OK;
+  if (p->plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY) return COPSE_OK; /* one chunk */
   if (site->n_multiprocessors <= NCCL_MOST_BLOCKS) return COPSE_OK;
   COPSE_CHECK(copse_cuda_room(p->plan, site->device, site->n_multiprocessors - NCCL_MOST_BLOCKS,
                               p->sites[0].n_threads, &room, err));
@@ -160,7 +161,7 @@ static copse_status send_messages(struct rounds_launch *launch, uint32_t lane, u
     COPSE_CUDA(cudaEventRecord(m->computed, launch->stream));
     COPSE_CUDA(cudaStreamWaitEvent(launch->side, m->computed, 0));
   }
-  const struct copse_cuda_stage stage = {launch->it->rounds, round, lane};
+  const struct copse_cuda_stage stage = {launch->it, round, lane};
   COPSE_CHECK(copse_cuda_exchange(m, launch->plan, &stage, launch->args, launch->side, err));
   if (!beside) return COPSE_OK;
   COPSE_CUDA(cudaEventRecord(m->arrived[lane], launch->side));
@@ -176,6 +177,7 @@ static copse_status run_round(struct rounds_launch *launch, uint32_t lane, uint3
   args->shape.first_chunk = lane * args->shape.n_chunks;
   args->from = launch->it->cursors + (size_t)round * rounds->n_workers;
   args->to = args->from + rounds->n_workers;
+  args->ends = copse_rounds_ends(rounds, round);
   if (copse_rounds_moves(rounds, round)) {
     COPSE_CHECK(wait_for_messages(launch, lane, err));
     COPSE_CHECK(copse_cuda_launch_site(launch->machine, launch->plan, 0, launch->stream, args, err));

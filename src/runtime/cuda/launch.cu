@@ -186,6 +186,17 @@ copse_status copse_cuda_launch_site(const struct copse_cuda_machine *m,
   return COPSE_OK;
 }
 
+/* Counts of pairs in page-locked memory the host reads as well: messages are then no larger. */
+static copse_status find_counts(const struct copse_cuda_plan *p, const struct copse_call *call,
+                                struct copse_launch_args *args, struct copse_err *err) {
+  struct cudaPointerAttributes it;
+  args->pair_counts = call->pair_counts;
+  if (!p->split || !call->pair_counts) return COPSE_OK;
+  COPSE_CUDA(cudaPointerGetAttributes(&it, call->pair_counts));
+  if (it.type == cudaMemoryTypeHost) args->host_counts = (const uint64_t *)it.hostPointer;
+  return COPSE_OK;
+}
+
 static copse_status launch_part(struct copse_cuda_machine *m, struct copse_cuda_plan *p,
                                 const struct copse_call *calls, const struct part *part,
                                 struct copse_err *err) {
@@ -195,9 +206,10 @@ static copse_status launch_part(struct copse_cuda_machine *m, struct copse_cuda_
   COPSE_CHECK(copse_layout_shape(&p->layout, part->count, element_bytes, &args.shape, err));
   args.shape.input_stride = part->whole;
   args.shape.output_stride = part->staged ? part->count : part->whole;
-  args.pair_counts = calls[0].pair_counts;
+  COPSE_CHECK(find_counts(p, &calls[0], &args, err));
   args.pair_first = part->first;
   args.limit_ns = m->limit_ns;
+  args.ends = 1;
   args.type = (uint32_t)calls[0].type;
   args.redop = (uint32_t)calls[0].redop;
   if (!copse_collective_reduces((copse_collective)p->plan->header.collective))
@@ -224,10 +236,6 @@ copse_status copse_cuda_launch(void *machine, void *prepared, const struct copse
   uint64_t count = calls[0].count, bytes = copse_type_bytes(calls[0].type);
   struct part part = {0, count, count, false, NULL};
   COPSE_CHECK(copse_cuda_check_left(m, err));
-  if (p->split && calls[0].pair_counts)
-    return copse_fail(err, COPSE_UNSUPPORTED,
-                      "counts of pairs are on the GPUs, and messages between hosts need them here: "
-                      "no all_to_all_v over several hosts");
   if (count == 0) return COPSE_OK; /* packets would say nothing: see copse_next_epoch */
   if (m->many_processes && p->puts) {
     /* of a reduction only the root need give an output: no rank knows of another's */

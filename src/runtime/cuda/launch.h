@@ -88,12 +88,30 @@ struct copse_launch_args {
   const struct copse_cursor *from, *to;
   struct copse_shape shape;
   const uint64_t *pair_counts;
+  const uint64_t *host_counts; /* the same where the host can read them, else NULL; for rounds */
   uint64_t pair_first;
   uint64_t limit_ns; /* patience */
   uint32_t type, redop;
+  uint32_t ends; /* no round of these ranks' follows */
   struct copse_rank_buffers {
     unsigned char *input, *output;
   } buffers[COPSE_CUDA_MAX_RANKS]; /* of ranks in other processes only the output */
+};
+
+/* Of a block of an alltoall that came in a message: from a slot of an inbox to its place. */
+struct copse_unpack_item {
+  uint32_t region, piece, chunk;
+  uint32_t block; /* of the output */
+};
+struct copse_unpack_args {
+  const struct copse_unpack_item *items; /* [gridDim.x] */
+  const struct copse_plan_piece *pieces;
+  const struct copse_region_place *places;
+  const uint64_t *pair_counts;
+  uint64_t pair_first;
+  unsigned char *scratch, *output; /* of the rank */
+  struct copse_shape shape;
+  uint32_t n_ranks;
 };
 
 /* From a staging buffer to where the caller wants it: of the block from each rank, elements

@@ -147,6 +147,11 @@ const struct copse_cuda_plan *copse_cuda_plan_number(const struct copse_cuda_mac
   return plan;
 }
 
+/* A WAIT that a kernel may stand at: those for other hosts are over before it begins. */
+static bool is_waited_for(const struct copse_cuda_plan *p, const struct copse_plan_op *op) {
+  return op->kind == COPSE_OP_WAIT && !(p->split && p->split->crosses[op->channel]);
+}
+
 /* "rank 3, worker 1 waited 600 s for rank 5 (channel 17, chunk 2)". */
 static copse_status report_timeout(const struct copse_cuda_machine *m, struct copse_err *err) {
   const struct copse_control *control = m->control;
@@ -157,9 +162,9 @@ static copse_status report_timeout(const struct copse_cuda_machine *m, struct co
   const struct copse_plan_worker *worker = &plan->workers[control->worker];
   uint32_t i = control->op < worker->n_ops ? control->op : 0;
   const struct copse_plan_op *op = &plan->ops[worker->first_op + i];
-  while (op->kind != COPSE_OP_WAIT && i > 0) op--, i--; /* packets: the wait before them */
+  while (!is_waited_for(prepared, op) && i > 0) op--, i--; /* packets: the wait before them */
   char whom[80] = "";
-  if (op->kind == COPSE_OP_WAIT) {
+  if (is_waited_for(prepared, op)) {
     uint32_t from = plan->workers[plan->channels[op->channel].src_worker].rank;
     snprintf(whom, sizeof whom, " for rank %u (channel %u, chunk %u)", from, op->channel,
              control->chunk);
@@ -222,18 +227,7 @@ static void abort_machine(void *machine) {
                               __ATOMIC_RELEASE, __ATOMIC_RELAXED);
 }
 
-/* See copse_split_new: with ranks on several hosts every plan has links between them. */
-static copse_status passes_over(void *machine, const struct copse_plan *plan, const char **why,
-                                struct copse_err *err) {
-  struct copse_cuda_machine *m = (struct copse_cuda_machine *)machine;
-  *why = NULL;
-  COPSE_CHECK(copse_cuda_find_hosts(m, err));
-  if (m->n_hosts > 1 && plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY)
-    *why = "its packets can't cross hosts";
-  return COPSE_OK;
-}
-
 extern "C" const struct copse_machine_ops copse_cuda_machine = {
     new_machine,           free_machine,  copse_cuda_prepare, copse_cuda_launch,
     finish,                copse_cuda_poll, abort_machine,    set_timeout,
-    copse_cuda_add_buffer, copse_cuda_remove_buffer, passes_over};
+    copse_cuda_add_buffer, copse_cuda_remove_buffer};

@@ -8,6 +8,10 @@
 #include <dlfcn.h>
 #include <limits.h>
 
+extern "C" {
+#include "runtime/nccl_source.h"
+}
+
 typedef int nccl_result; /* 0: success */
 
 #define SPLIT_VERSION 21800 /* has ncclCommSplit */
@@ -143,25 +147,47 @@ bool copse_nccl_handle_of(const copse_bootstrap *bootstrap, struct copse_nccl_ha
   return true;
 }
 
+/* Who has the functions: the NCCL of a bootstrap of ours, or a source of somebody else's. */
+struct finder {
+  const struct nccl *nccl; /* NULL: the source's */
+  struct copse_nccl_source source;
+};
+
+static bool find_in(const struct finder *finder, const char *name, void *function) {
+  if (finder->nccl) return find(finder->nccl, name, function);
+  void *symbol = finder->source.find(name);
+  memcpy(function, &symbol, sizeof symbol);
+  return symbol != NULL;
+}
+
+static bool has_split(const struct finder *finder, struct copse_nccl_links *out) {
+  int (*get_version)(int *version), version = 0;
+  return find_in(finder, "ncclGetVersion", &get_version) && get_version(&version) == 0 &&
+         version >= SPLIT_VERSION && find_in(finder, "ncclCommAbort", &out->abort) &&
+         find_in(finder, "ncclCommDestroy", &out->destroy) &&
+         find_in(finder, "ncclCommGetAsyncError", &out->async_error) &&
+         find_in(finder, "ncclCommSplit", &out->split);
+}
+
 copse_status copse_nccl_links_of(const copse_bootstrap *bootstrap, struct copse_nccl_links *out,
                                  struct copse_err *err) {
-  if (bootstrap->all_gather != all_gather)
+  struct finder finder = {NULL, {NULL, NULL}};
+  memset(out, 0, sizeof *out);
+  if (bootstrap->all_gather == all_gather) {
+    const struct context *c = (const struct context *)bootstrap->context;
+    finder.nccl = &c->nccl;
+    out->comm = c->comm;
+  } else if (copse_nccl_source_of(bootstrap, &finder.source)) {
+    out->comm = finder.source.comm;
+  } else {
     return copse_fail(err, COPSE_UNSUPPORTED,
                       "ranks on several hosts are joined by NCCL only: copse_comm_init_nccl");
-  const struct context *c = (const struct context *)bootstrap->context;
-  memset(out, 0, sizeof *out);
-  out->comm = c->comm;
-  out->error_string = c->nccl.error_string;
-  int (*get_version)(int *version), version = 0;
-  if (!find(&c->nccl, "ncclGetVersion", &get_version) || get_version(&version) != 0 ||
-      version < SPLIT_VERSION || !find(&c->nccl, "ncclCommAbort", &out->abort) ||
-      !find(&c->nccl, "ncclCommDestroy", &out->destroy) ||
-      !find(&c->nccl, "ncclCommGetAsyncError", &out->async_error) ||
-      !find(&c->nccl, "ncclCommSplit", &out->split))
-    out->split = NULL;
-  if (find(&c->nccl, "ncclGroupStart", &out->group_start) &&
-      find(&c->nccl, "ncclGroupEnd", &out->group_end) &&
-      find(&c->nccl, "ncclSend", &out->send) && find(&c->nccl, "ncclRecv", &out->recv))
+  }
+  if (!has_split(&finder, out)) out->split = NULL;
+  if (find_in(&finder, "ncclGetErrorString", &out->error_string) &&
+      find_in(&finder, "ncclGroupStart", &out->group_start) &&
+      find_in(&finder, "ncclGroupEnd", &out->group_end) &&
+      find_in(&finder, "ncclSend", &out->send) && find_in(&finder, "ncclRecv", &out->recv))
     return COPSE_OK;
   return copse_fail(err, COPSE_UNSUPPORTED,
                     "ranks on several hosts, and this NCCL has no ncclSend (2.7 has)");

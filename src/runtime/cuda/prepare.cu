@@ -341,6 +341,8 @@ static copse_status make_sites(struct copse_cuda_machine *m, struct copse_cuda_p
   /* a plan that stands still does so for one of these, and is refused before it is used */
   const uint32_t fifo = p->plan->header.fifo, chunks[] = {1, fifo + 1, 2 * fifo + 1};
   const struct copse_cuda_rounds *rounds;
+  if (p->plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY)
+    return copse_cuda_find_rounds(m, p, 1, &rounds, err);
   for (uint32_t n : chunks) COPSE_CHECK(copse_cuda_find_rounds(m, p, n, &rounds, err));
   return COPSE_OK;
 }

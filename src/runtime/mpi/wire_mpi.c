@@ -106,23 +106,77 @@ static double now(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* MPI_Comm_dup, with patience. A rank that isn't there can't be named: there is no channel yet. */
+/*
+ * Before there is a channel of ours: a collective of the caller's communicator, in which every rank
+ * sends all others a byte. Open MPI's goes from rank to rank straight into the buffer, so at any
+ * time this shows who has come. Only for the words of an error: another MPI may bring all at once,
+ * and then nothing has come from anybody.
+ */
+struct arrival {
+  int rank, n_ranks;
+  char *here; /* [n_ranks] and one more, which is sent */
+};
+
+static copse_status begin_arrival(struct copse_mpi_wire *wire, MPI_Comm comm,
+                                  struct arrival *arrival, MPI_Request *request) {
+  int code = MPI_Comm_rank(comm, &arrival->rank);
+  if (code == MPI_SUCCESS) code = MPI_Comm_size(comm, &arrival->n_ranks);
+  if (code != MPI_SUCCESS) return copse_mpi_failed(wire, "an MPI communicator", code);
+  arrival->here = calloc((size_t)arrival->n_ranks + 1, 1);
+  if (!arrival->here) return copse_mpi_no_memory(wire);
+  char *mine = &arrival->here[arrival->n_ranks];
+  *mine = 1;
+  code = MPI_Iallgather(mine, 1, MPI_BYTE, arrival->here, 1, MPI_BYTE, comm, request);
+  return code == MPI_SUCCESS ? COPSE_OK : copse_mpi_failed(wire, "MPI_Iallgather", code);
+}
+
+/* "nothing has come from ranks 1, 3 ..." */
+static void tell_missing(struct copse_mpi_wire *wire, const struct arrival *arrival,
+                         double seconds) {
+  const volatile char *here = arrival->here;
+  const size_t room = sizeof wire->text - 80; /* for what follows the list */
+  size_t used = 0;
+  int missing = 0;
+  for (int r = 0; r < arrival->n_ranks; r++) missing += r != arrival->rank && !here[r];
+  if (missing > 0)
+    used =
+        (size_t)snprintf(wire->text, room, "nothing has come from rank%s", missing > 1 ? "s" : "");
+  else
+    used = (size_t)snprintf(wire->text, room, "a rank");
+  const char *before = " ";
+  for (int r = 0; r < arrival->n_ranks && missing > 0; r++) {
+    if (r == arrival->rank || here[r]) continue;
+    if (used + 20 > room) {
+      used += (size_t)snprintf(wire->text + used, sizeof wire->text - used, " and more");
+      break;
+    }
+    used += (size_t)snprintf(wire->text + used, room - used, "%s%d", before, r);
+    before = ", ";
+  }
+  snprintf(wire->text + used, sizeof wire->text - used, " of the MPI communicator%s within %.3g s",
+           missing > 0 ? "" : " has not come", seconds);
+}
+
+/* MPI_Comm_dup, with patience. After a failure MPI may still write to `arrival`. */
 static copse_status duplicate(struct copse_mpi_wire *wire, MPI_Comm comm, double seconds) {
   static const struct timespec nap = {0, 100000};
-  MPI_Request request;
+  MPI_Request requests[2];
+  struct arrival arrival;
   int done = 0;
-  int code = MPI_Comm_idup(comm, &wire->comm, &request);
+  copse_status status = begin_arrival(wire, comm, &arrival, &requests[0]);
+  if (status != COPSE_OK) return status;
+  int code = MPI_Comm_idup(comm, &wire->comm, &requests[1]);
   if (code != MPI_SUCCESS) return copse_mpi_failed(wire, "MPI_Comm_idup", code);
   for (double end = now() + seconds; !done;) {
-    code = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+    code = MPI_Testall(2, requests, &done, MPI_STATUSES_IGNORE);
     if (code != MPI_SUCCESS) return copse_mpi_failed(wire, "MPI_Comm_idup", code);
     if (!done && now() > end) {
-      snprintf(wire->text, sizeof wire->text,
-               "a rank of the MPI communicator has not come within %.3g s", seconds);
+      tell_missing(wire, &arrival, seconds);
       return COPSE_TIMEOUT;
     }
     if (!done) nanosleep(&nap, NULL);
   }
+  free(arrival.here);
   return COPSE_OK;
 }
 

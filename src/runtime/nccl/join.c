@@ -10,6 +10,7 @@
 #include "runtime/nccl/group.h"
 #include "runtime/nccl/real.h"
 #include "runtime/nccl/record.h"
+#include "runtime/nccl_source.h"
 
 /* How making copse's communicator went at a rank. Sent between ranks as it is. */
 struct outcome {
@@ -124,6 +125,20 @@ static copse_status all_gather(void *context, const void *mine, void *all, size_
   return status == COPSE_OK ? status : copse_publish_error(&err);
 }
 
+/* Its functions, for messages between hosts: not ours of the same names. Few are asked for, once
+ * for each communicator. */
+static void *find_real(const char *name) {
+  void *_Atomic found = NULL;
+  return copse_nccl_find(name, &found);
+}
+
+static bool source_of(const copse_bootstrap *bootstrap, struct copse_nccl_source *out) {
+  if (bootstrap->all_gather != all_gather) return false;
+  const struct copse_nccl_comm *comm = bootstrap->context;
+  *out = (struct copse_nccl_source){comm->nccl, find_real};
+  return true;
+}
+
 static copse_status open_copse(struct newcomer *it, const char *folder, int *n_plans,
                                struct copse_err *err) {
   struct copse_nccl_comm *comm = it->comm;
@@ -131,6 +146,7 @@ static copse_status open_copse(struct newcomer *it, const char *folder, int *n_p
     return copse_nccl_clique_take(it->all, comm->n_ranks, comm->rank, folder, &comm->copse, n_plans,
                                   err);
   const copse_bootstrap bootstrap = {all_gather, comm};
+  copse_nccl_source_set(source_of);
   copse_status status =
       copse_comm_init_rank(&comm->copse, comm->n_ranks, comm->rank, comm->device, &bootstrap);
   if (status == COPSE_OK) status = copse_comm_load_plans(comm->copse, folder, n_plans);
@@ -191,8 +207,9 @@ static void register_all(struct newcomer *fresh, size_t n) {
   for (size_t i = 0; i < n; i++) {
     struct copse_nccl_comm *comm = fresh[i].comm;
     if (comm->copse)
-      copse_debug(COPSE_DEBUG_INFO, comm->rank, "NCCL communicator of %d ranks: %u plans",
-                  comm->n_ranks, fresh[i].outcome.n_plans);
+      copse_debug(COPSE_DEBUG_INFO, comm->rank,
+                  "NCCL communicator of %d ranks on %d hosts: %u plans", comm->n_ranks,
+                  copse_nccl_count_hosts(fresh[i].all, comm->n_ranks), fresh[i].outcome.n_plans);
     else
       copse_debug(COPSE_DEBUG_INFO, comm->rank, "NCCL communicator: calls are passed, %s",
                   comm->why_not);

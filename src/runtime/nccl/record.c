@@ -149,6 +149,16 @@ static enum copse_nccl_way way_of_processes(const struct copse_nccl_record *all,
   return COPSE_NCCL_PASS;
 }
 
+int copse_nccl_count_hosts(const struct copse_nccl_record *all, int n_ranks) {
+  int n_hosts = 0;
+  for (int r = 0; r < n_ranks; r++) {
+    int first = 0;
+    while (all[first].host != all[r].host) first++;
+    n_hosts += first == r;
+  }
+  return n_hosts;
+}
+
 enum copse_nccl_way copse_nccl_judge(const struct copse_nccl_record *all, int n_ranks, char *why,
                                      size_t n_why) {
   for (int r = 0; r < n_ranks; r++) {
@@ -157,8 +167,6 @@ enum copse_nccl_way copse_nccl_judge(const struct copse_nccl_record *all, int n_
       snprintf(why, n_why, "ranks 0 and %d have different versions of copse", r);
     else if (it->trouble != COPSE_NCCL_NO_TROUBLE)
       snprintf(why, n_why, "rank %d %s", r, trouble_text(it->trouble));
-    else if (it->host != all[0].host)
-      snprintf(why, n_why, "ranks 0 and %d are on different hosts", r);
     else if (memcmp(it->folder, all[0].folder, sizeof it->folder) != 0)
       snprintf(why, n_why, "the plans in COPSE_PLAN_DIR of ranks 0 and %d differ", r);
     else if (it->exchanges != all[0].exchanges)

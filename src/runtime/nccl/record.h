@@ -10,8 +10,9 @@
 
 #include "base/err.h"
 
-/* Sent between ranks as it is. All versions have 128 bytes and begin with `version`. */
-#define COPSE_NCCL_RECORD_VERSION 1u
+/* Sent between ranks as it is. All versions have 128 bytes and begin with `version`: 1 served one
+ * host only. */
+#define COPSE_NCCL_RECORD_VERSION 2u
 struct copse_nccl_record {
   uint32_t version;
   uint32_t trouble;    /* enum copse_nccl_trouble */
@@ -22,7 +23,7 @@ struct copse_nccl_record {
   uint32_t exchanges; /* COPSE_NCCL_ALLTOALL=1 */
   uint32_t zero[3];
   uint8_t folder[32]; /* a checksum of the names and contents of its plans */
-  uint64_t host;      /* the same for all processes of a host */
+  uint64_t host;      /* the same for all processes of a host; for the log */
   uint8_t unused[32];
 };
 
@@ -42,8 +43,10 @@ void copse_nccl_record_fill(struct copse_nccl_record *mine, const char *folder, 
 enum copse_nccl_way {
   COPSE_NCCL_PASS,         /* nothing is served */
   COPSE_NCCL_ONE_PROCESS,  /* copse_comm_init_all */
-  COPSE_NCCL_PROCESS_EACH, /* copse_comm_init_rank */
+  COPSE_NCCL_PROCESS_EACH, /* copse_comm_init_rank, on one host or several */
 };
+
+int copse_nccl_count_hosts(const struct copse_nccl_record *all, int n_ranks);
 
 /* A pure function of what all ranks have. why: the reason of COPSE_NCCL_PASS, else untouched.
  * Complexity: quadratic in the number of ranks. */

@@ -186,6 +186,25 @@ static void check_faults(const char *folder) {
   }
 }
 
+/* Ranks 1 and 3 do something else for longer than the others wait. */
+static void check_late(void) {
+  copse_wire wire;
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (rank == 1 || rank == 3) {
+    sleep(6);
+  } else {
+    copse_status status = copse_wire_new_mpi(MPI_COMM_WORLD, 2, &wire);
+    const char *why = wire.why(wire.context);
+    if (status != COPSE_TIMEOUT || wire.n_ranks != 0 ||
+        !strstr(why, "nothing has come from ranks 1, 3 of the MPI communicator within 2 s"))
+      fail("%s: %s", copse_status_string(status), why);
+    printf("job: rank %d: they are named\n", rank);
+    fflush(stdout);
+    sleep(60); /* until the late ones end the job: what was begun here never ends */
+  }
+  MPI_Abort(MPI_COMM_WORLD, 9);
+}
+
 int main(int argc, char **argv) {
   copse_comm *comm;
   if (argc < 3) return 2;
@@ -197,6 +216,7 @@ int main(int argc, char **argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &n);
+  if (strcmp(argv[1], "late") == 0) check_late();
   if (strcmp(argv[1], "faults") == 0) {
     check_faults(argv[2]);
   } else {

@@ -88,8 +88,11 @@ out:
 static copse_status add_baselines(struct copse_candidates *c,
                                   const struct copse_solve_options *options,
                                   struct copse_err *err) {
-  const struct copse_baseline_options like = {
-      .collective = options->collective, .root = options->root, .like = c->list[0].schedule};
+  struct copse_baseline_shared shared = {0};
+  const struct copse_baseline_options like = {.collective = options->collective,
+                                              .root = options->root,
+                                              .like = c->list[0].schedule,
+                                              .shared = &shared};
   copse_status status = COPSE_OK;
   for (int kind = 0; kind < COPSE_N_BASELINES; kind++) {
     struct copse_err why = COPSE_ERR_INIT;
@@ -98,11 +101,12 @@ static copse_status add_baselines(struct copse_candidates *c,
     status =
         copse_baseline_make(c->topology, (enum copse_baseline)kind, &like, &schedule, NULL, &why);
     if (status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW) continue;
-    if (status != COPSE_OK) return copse_fail(err, status, "%s", why.text);
+    if (status != COPSE_OK) COPSE_TRY(copse_fail(err, status, "%s", why.text));
     COPSE_TRY(add(c, copse_baseline_name((enum copse_baseline)kind), schedule, err));
   }
   status = COPSE_OK;
 out:
+  copse_baseline_shared_free(&shared);
   return status;
 }
 

@@ -6,6 +6,7 @@
  *   -------------------------------------------------   --------------------------------
  *   collect transfers: trees, flows, steps, plans       copse_sim_dag_add, _add_path
  *   how long do they take for a message of this size?   copse_simulate
+ *   the same for many sizes and sets of transfers       copse_simulate_all
  *   the transfers of a schedule                         copse_sim_dag_of_schedule
  *
  * What is modelled. A transfer moves bytes from one rank to another over links and relays,
@@ -126,13 +127,34 @@ struct copse_sim_result {
 /*
  * Runs `dag` with amounts in units of unit_bytes (M for shares of a message, 1 for bytes).
  * options NULL: the defaults. arrival_us, if not NULL, gets [n_transfers] arrival times.
- * COPSE_INVALID for a link that the topology lacks, COPSE_NOMEM. O(S log S) for S steps.
+ * COPSE_INVALID for a link that the topology lacks, COPSE_NOMEM. O(S log S) for S steps,
+ * mostly less: a step is moved a few times on its way through the queue.
  * The same input gives the same bits on the same build.
  */
 copse_status copse_simulate(const struct copse_topology *topology, const struct copse_sim_dag *dag,
                             const struct copse_sim_options *options, double unit_bytes,
                             struct copse_sim_result *result, double *arrival_us,
                             struct copse_err *err) COPSE_CHECKED;
+
+/* What copse_simulate is asked, and its answer. */
+struct copse_sim_question {
+  const struct copse_sim_dag *dag;         /* borrowed */
+  const struct copse_sim_options *options; /* borrowed; NULL: the defaults */
+  double unit_bytes;
+  struct copse_sim_result result;
+};
+
+/* Threads for copse_simulate_all; 0: as many as there are processors where the work is worth it. */
+extern int copse_simulate_threads;
+
+/*
+ * Answers questions [n] as copse_simulate would, by several threads; those about one dag should
+ * follow each other, which saves work. The answers are the same for any number of threads. As
+ * copse_simulate: if some questions fail, the first one's status.
+ */
+copse_status copse_simulate_all(const struct copse_topology *topology,
+                                struct copse_sim_question *questions, int n,
+                                struct copse_err *err) COPSE_CHECKED;
 
 /*
  * Appends the transfers of a schedule, in amounts of M. A broadcast edge passes on what

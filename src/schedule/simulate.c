@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "schedule/simulate_frame.h"
 #include "schedule/simulate_queue.h"
@@ -218,14 +219,23 @@ out:
   return status;
 }
 
-/* Asks for the memory of events to come: there are too many flights for the caches. (Not inlined,
- * gcc would see a function without effects and drop the call.) */
+/*
+ * Asks for the memory of events to come, as there are too many flights for the caches: first for
+ * the flight, then for what it points to, then for the flight that waits for it. (Not inlined, gcc
+ * would see a function without effects and drop the call.)
+ */
 static inline __attribute__((always_inline)) void look_ahead(const struct sim *s) {
-  const struct copse_sim_events *batch = &s->queue->batch;
-  size_t near = s->queue->next + 8, far = s->queue->next + 16;
-  if (far >= batch->n) return;
-  __builtin_prefetch(&s->flights[batch->items[far].key >> 32], 1);
-  __builtin_prefetch(links_of(s, &s->flights[batch->items[near].key >> 32]));
+  const struct copse_sim_event *next = s->queue->batch.items + s->queue->next;
+  if (s->queue->next + 24 >= s->queue->batch.n) return;
+  const struct copse_sim_flight *far = &s->flights[next[24].key >> 32],
+                                *mid = &s->flights[next[16].key >> 32],
+                                *near = &s->flights[next[8].key >> 32];
+  __builtin_prefetch(far, 1);
+  __builtin_prefetch(links_of(s, mid));
+  if (mid->n_dependents > 0) __builtin_prefetch(s->frame->dependents + mid->first_dependent);
+  if (near->n_dependents == 0) return;
+  int d = s->frame->dependents[near->first_dependent];
+  __builtin_prefetch(&s->flights[d < 0 ? ~d : d], 1);
 }
 
 static copse_status run(struct sim *s) {

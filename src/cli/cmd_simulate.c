@@ -92,11 +92,11 @@ static void print_head(const struct job *job) {
   if (o->sim.reduce_us_per_byte > 0) printf(" reduce: %g GB/s", 1e-3 / o->sim.reduce_us_per_byte);
   printf("; a model, not a measurement\n");
   for (int i = 0; i < job->n_columns; i++) {
-    char time[COPSE_Q_TEXT];
+    char time[COPSE_Q_TEXT], rate[COPSE_RATE_TEXT];
     const struct copse_prediction *c = &job->columns[i];
     if (copse_prediction_exists(c))
-      printf("# %-10s %s s/GB, %.10g GB/s at most\n", c->name, copse_q_text(c->time_per_GB, time),
-             c->time_per_GB.num ? 1 / copse_q_to_double(c->time_per_GB) : 0.0);
+      printf("# %-10s %s s/GB, %s%s\n", c->name, copse_q_text(c->time_per_GB, time),
+             copse_rate_text(c->time_per_GB, 10, rate), c->time_per_GB.num ? " at most" : "");
     else
       printf("# %-10s not applicable: %s\n", c->name, c->why.text);
   }

@@ -247,6 +247,16 @@ static void add_index(const struct job *j, struct copse_text *text) {
   copse_text_add(text, "\n ]}\n");
 }
 
+/* A single rank that is left has nothing to send. */
+static void print_solved(const struct job *j, const struct outcome *o) {
+  char q[COPSE_Q_TEXT];
+  printf("%18s ", copse_q_text(o->time_per_GB, q));
+  if (o->time_per_GB.num > 0)
+    printf("%14.10g %10.4f\n", 1 / copse_q_to_double(o->time_per_GB), slowdown(j, o));
+  else
+    printf("%14s %10s\n", "-", "-");
+}
+
 static void print_table(const struct job *j, double seconds) {
   char q[COPSE_Q_TEXT];
   int solved = 0;
@@ -260,8 +270,7 @@ static void print_table(const struct job *j, double seconds) {
     solved += o->like < 0;
     printf("%-24s ", j->base->nodes[v].id);
     if (o->solved)
-      printf("%18s %14.10g %10.4f\n", copse_q_text(o->time_per_GB, q),
-             1 / copse_q_to_double(o->time_per_GB), slowdown(j, o));
+      print_solved(j, o);
     else
       printf("no solution: %s\n", o->why.text);
   }

@@ -299,6 +299,45 @@ START_TEST(a_failure_without_a_solution_is_told) {
 }
 END_TEST
 
+/* No command divides by the time that nothing takes: neither in words nor as JSON. */
+START_TEST(a_rank_alone_has_nothing_to_send) {
+  static const struct {
+    const char *command;
+    int status;
+    const char *part;
+  } cases[] = {{"solve " FABRIC " --ranks 2 -c %s -o %%/one.json", 0, "0 s/GB, nothing to send\n"},
+               {"verify %%/one.json " FABRIC, 0, "(nothing to send)"},
+               {"simulate %%/one.json " FABRIC " -e 4K", 0, "copse      0 s/GB, nothing to send\n"},
+               {"solve " FABRIC " --ranks 2 -c %s --bound-only", 0, "nothing to send"},
+               {"solve " FABRIC " --ranks 2 -c %s --predict", 0, "nothing to send"},
+               {"solve " FABRIC " --ranks 2 -c %s --objective 64K", 0, "nothing to send"},
+               {"solve --synthetic full:2@10 -c %s --each-failure gpu", 0, "  -          -\n"},
+               {"report " FABRIC " --ranks 2 -c %s -o %%/one.html", 0, ""}};
+  static const char *const collectives[] = {"allgather", "reduce_scatter", "allreduce",
+                                            "alltoall", "broadcast --root 0"};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char line[300];
+    bool rooted = strstr(collectives[_i], "root"), flows = strstr(collectives[_i], "alltoall");
+    if (rooted && strstr(cases[i].command, "each-failure")) continue; /* the root may not fail */
+    if (flows && strstr(cases[i].command, "objective")) continue;     /* is for trees */
+    snprintf(line, sizeof line, cases[i].command, collectives[_i]);
+    for (int json = 0; json < 2 && !(json && i == 7); json++) {
+      ck_assert_int_eq(run("@ %s %s", line, json ? "--json" : ""), cases[i].status);
+      ck_assert_ptr_null(strstr(result.out, "inf"));
+      ck_assert_ptr_null(strstr(result.out, "nan"));
+      if (json)
+        cJSON_Delete(parsed());
+      else
+        ck_assert_msg(strstr(result.out, cases[i].part), "%s: %s", line, result.out);
+    }
+  }
+  char *page = copse_test_read("one.html");
+  ck_assert_ptr_null(strstr(page, "inf GB/s"));
+  ck_assert_ptr_nonnull(strstr(page, "nothing to send"));
+  free(page);
+}
+END_TEST
+
 /* ---- the curve over k -------------------------------------------------------------------- */
 
 START_TEST(the_curve_is_that_of_single_solves) {
@@ -344,6 +383,7 @@ int main(void) {
   tcase_add_test(tests, the_loss_is_told);
   tcase_add_test(tests, the_order_of_faults_does_not_matter);
   tcase_add_test(tests, an_unbalanced_rest_is_refused_by_name);
+  tcase_add_loop_test(tests, a_rank_alone_has_nothing_to_send, 0, 5);
   tcase_add_loop_test(tests, images_of_failures_are_as_good_as_solving_them, 0, 7);
   tcase_add_loop_test(tests, each_failure_has_the_schedule_that_it_would_get_alone, 0, 4);
   tcase_add_test(tests, a_failure_without_a_solution_is_told);

@@ -4,14 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "schedule/chunks.h"
 #include "schedule/simulate_frame.h"
 #include "schedule/simulate_queue.h"
 
 const struct copse_sim_options copse_sim_defaults = {.alpha_us = 2,
                                                      .duplex = 1,
-                                                     .min_chunk_bytes = 16 << 10,
-                                                     .max_chunk_bytes = 512 << 10,
-                                                     .pipeline_chunks = 16,
+                                                     .min_chunk_bytes = COPSE_MIN_CHUNK_BYTES,
+                                                     .max_chunk_bytes = COPSE_CHUNK_BYTES,
                                                      .max_steps = 4000000};
 
 /* A chunk asks for link `hop` of its transfer, or, beyond the last link, arrives. */
@@ -281,13 +281,14 @@ static void cut_into_chunks(struct sim *s, double unit_bytes) {
   const struct copse_sim_dag *dag = s->frame->dag;
   double largest = s->frame->largest * unit_bytes;
   int most = most_chunks(s);
-  int wanted = chunks_of(largest, o->min_chunk_bytes, o->pipeline_chunks);
+  int pipeline = o->pipeline_chunks ? o->pipeline_chunks : copse_pipeline_chunks(s->frame->levels);
+  int wanted = chunks_of(largest, o->min_chunk_bytes, pipeline);
   int fewest = chunks_of(largest, o->max_chunk_bytes, most);
   s->max_chunks = wanted < fewest ? fewest : wanted < most ? wanted : most;
   for (int i = 0; i < dag->n_transfers; i++) {
     struct copse_sim_flight *p = &s->flights[i];
     double bytes = dag->items[p->transfer].amount * unit_bytes;
-    p->n_chunks = chunks_of(bytes, o->min_chunk_bytes, s->max_chunks);
+    p->n_chunks = bytes > 0 ? s->max_chunks : 1;
     p->chunk_bytes = bytes / p->n_chunks;
     s->result->chunks += p->n_chunks;
   }
@@ -339,7 +340,7 @@ copse_status copse_sim_frame_run(const struct copse_sim_frame *frame,
   copse_status status;
   *result = (struct copse_sim_result){.busiest_link = -1};
   if (!(s.options->min_chunk_bytes > 0) || !(s.options->max_chunk_bytes > 0) ||
-      s.options->pipeline_chunks < 1 || !(s.options->alpha_us >= 0) || !(unit_bytes >= 0) ||
+      s.options->pipeline_chunks < 0 || !(s.options->alpha_us >= 0) || !(unit_bytes >= 0) ||
       !(s.options->duplex == 0 || s.options->duplex >= 1) || !(s.options->reduce_us_per_byte >= 0))
     return copse_fail(err, COPSE_INVALID, "a simulation needs positive chunks and sizes");
   COPSE_TRY(set_up(&s, scratch, unit_bytes));

@@ -97,8 +97,8 @@ copse_status copse_sim_dag_add_path(struct copse_sim_dag *dag,
                                     int *last, struct copse_err *err) COPSE_CHECKED;
 
 /*
- * Chunks, cut by the rule of plans (whose own limits are other numbers, see 'copse lower --chunk',
- * --min-chunk and --pipeline-chunks): the largest transfer is cut into chunks of at most
+ * Chunks, cut by the rule of plans, and by default with the limits that they have by default
+ * (schedule/chunks.h): the largest transfer is cut into chunks of at most
  * max_chunk_bytes, and for the sake of pipelining into pipeline_chunks, but not below
  * min_chunk_bytes; all others into as many, where they have min_chunk_bytes for each. Equal
  * numbers of chunks that take turns share a link in proportion to their bytes.
@@ -109,12 +109,14 @@ struct copse_sim_options {
   double duplex;             /* see above: >= 1, or 0, which is 1 */
   double min_chunk_bytes;    /* > 0 */
   double max_chunk_bytes;    /* > 0 */
-  int pipeline_chunks;       /* > 0 */
+  int pipeline_chunks;       /* >= 0; 0: copse_pipeline_chunks of the levels that transfers stream
+                                through: the longest chain of those that reduce and the longest of
+                                those that don't, together */
   int64_t max_steps;         /* chunks times links in all: fewer chunks where it would be more
                                 (never below 1 per transfer); bounds the simulator's own time */
 };
 
-/* 2 us, full duplex, 16 KiB, 512 KiB, 16 chunks, 4 million steps. */
+/* 2 us, full duplex, chunks as plans have them, 4 million steps. */
 extern const struct copse_sim_options copse_sim_defaults;
 
 struct copse_sim_result {

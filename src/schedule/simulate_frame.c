@@ -100,6 +100,35 @@ out:
   return status;
 }
 
+/* ---- levels ------------------------------------------------------------------------------ */
+
+/* How many transfers over links lead to t by streams, t included, all of which reduce as t does. */
+static int level_of(const struct copse_sim_dag *dag, int t, const int *levels) {
+  const struct copse_sim_item *item = &dag->items[t];
+  const int *streams = copse_sim_streams(dag, t);
+  int level = 0;
+  for (int i = 0; i < item->n_streams; i++)
+    if (dag->items[streams[i]].reduces == item->reduces && levels[streams[i]] > level)
+      level = levels[streams[i]];
+  return level + (item->n_links > 0);
+}
+
+static copse_status find_levels(struct copse_sim_frame *f, struct copse_err *err) {
+  const struct copse_sim_dag *dag = f->dag;
+  int *levels = NULL, most[2] = {0, 0};
+  copse_status status;
+  COPSE_TRY(copse_calloc((size_t)dag->n_transfers, sizeof *levels, &levels, err));
+  for (int t = 0; t < dag->n_transfers; t++) {
+    int *phase = &most[dag->items[t].reduces];
+    levels[t] = level_of(dag, t, levels);
+    if (levels[t] > *phase) *phase = levels[t];
+  }
+  f->levels = most[0] + most[1];
+out:
+  free(levels);
+  return status;
+}
+
 /* ---- all together ------------------------------------------------------------------------ */
 
 copse_status copse_sim_frame_make(const struct copse_topology *topology,
@@ -110,6 +139,7 @@ copse_status copse_sim_frame_make(const struct copse_topology *topology,
   COPSE_TRY(find_places(frame, err));
   COPSE_TRY(make_flights(frame, err));
   COPSE_TRY(find_dependents(frame, err));
+  COPSE_TRY(find_levels(frame, err));
   COPSE_TRY(copse_calloc((size_t)topology->n_links, sizeof *frame->wires, &frame->wires, err));
   for (int i = 0; i < topology->n_links; i++) {
     const struct copse_link *link = &topology->links[i];

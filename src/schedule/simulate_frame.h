@@ -40,6 +40,8 @@ struct copse_sim_frame {
   double largest;                   /* amount of a transfer */
   int64_t n_links;                  /* of all transfers */
   int longest;                      /* links of a transfer, the most */
+  int levels;                       /* transfers that stream from one another, the most: of those
+                                       that reduce, and of those that don't, as plans count them */
   bool delays;                      /* some transfer has a delay */
 };
 

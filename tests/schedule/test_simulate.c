@@ -399,7 +399,7 @@ START_TEST(what_makes_no_sense_is_refused) {
                    e4 = COPSE_ERR_INIT, e5 = COPSE_ERR_INIT;
   struct copse_sim_transfer waits = {.after = &later, .n_after = 1}, less = {.amount = -1};
   struct copse_sim_transfer lost = {.links = &link, .n_links = 1}, plain = {.amount = 1};
-  struct copse_sim_options none = cut_in(0), half = cut_in(1);
+  struct copse_sim_options none = cut_in(-1), half = cut_in(1);
   half.duplex = 0.5;
   ASSERT_FAILS(copse_sim_dag_add(&dag, &waits, NULL, &e1), COPSE_INVALID, &e1, "before");
   ASSERT_FAILS(copse_sim_dag_add(&dag, &less, NULL, &e2), COPSE_INVALID, &e2, "amount");

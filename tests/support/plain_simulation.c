@@ -232,6 +232,26 @@ static int chunks_of(double bytes, double chunk_bytes, int most) {
   return n >= most ? most : n < 1 ? 1 : (int)n;
 }
 
+/* Transfers over links that stream into t, t included, while all of them reduce or none does. */
+static int chain_to(const struct copse_sim_dag *dag, int t, bool reduces) {
+  int most = 0;
+  if (dag->items[t].reduces != reduces) return 0;
+  for (int i = 0; i < dag->items[t].n_streams; i++) {
+    int n = chain_to(dag, copse_sim_streams(dag, t)[i], reduces);
+    if (n > most) most = n;
+  }
+  return most + (dag->items[t].n_links > 0 ? 1 : 0);
+}
+
+/* Four times what the longest chains have in all, less one. */
+static int default_chunks(const struct copse_sim_dag *dag) {
+  int most[2] = {0, 0};
+  for (int t = 0; t < dag->n_transfers; t++)
+    for (int r = 0; r < 2; r++)
+      if (chain_to(dag, t, r == 1) > most[r]) most[r] = chain_to(dag, t, r == 1);
+  return most[0] + most[1] > 1 ? 4 * (most[0] + most[1]) - 4 : 1;
+}
+
 static void cut_into_chunks(struct sim *s, double unit_bytes) {
   const struct copse_sim_options *o = s->options;
   double largest = 0;
@@ -243,13 +263,14 @@ static void cut_into_chunks(struct sim *s, double unit_bytes) {
   }
   int64_t room = links > 0 ? o->max_steps / links : o->max_steps;
   int most = room > (1 << 20) ? 1 << 20 : room < 1 ? 1 : (int)room;
-  int wanted = chunks_of(largest, o->min_chunk_bytes, o->pipeline_chunks);
+  int pipeline = o->pipeline_chunks ? o->pipeline_chunks : default_chunks(s->dag);
+  int wanted = chunks_of(largest, o->min_chunk_bytes, pipeline);
   int fewest = chunks_of(largest, o->max_chunk_bytes, most);
   s->max_chunks = wanted < fewest ? fewest : wanted < most ? wanted : most;
   for (int t = 0; t < s->dag->n_transfers; t++) {
     struct progress *p = &s->progress[t];
     double bytes = s->dag->items[t].amount * unit_bytes;
-    p->n_chunks = chunks_of(bytes, o->min_chunk_bytes, s->max_chunks);
+    p->n_chunks = bytes > 0 ? s->max_chunks : 1;
     p->chunk_bytes = bytes / p->n_chunks;
     p->waits = s->dag->items[t].n_after;
     s->result->chunks += p->n_chunks;
@@ -329,7 +350,7 @@ copse_status copse_test_plain_simulate(const struct copse_topology *topology,
   copse_status status;
   *result = (struct copse_sim_result){.busiest_link = -1};
   if (!(s.options->min_chunk_bytes > 0) || !(s.options->max_chunk_bytes > 0) ||
-      s.options->pipeline_chunks < 1 || !(s.options->alpha_us >= 0) || !(unit_bytes >= 0) ||
+      s.options->pipeline_chunks < 0 || !(s.options->alpha_us >= 0) || !(unit_bytes >= 0) ||
       !(s.options->duplex == 0 || s.options->duplex >= 1) || !(s.options->reduce_us_per_byte >= 0))
     return copse_fail(err, COPSE_INVALID, "a simulation needs positive chunks and sizes");
   COPSE_TRY(set_up(&s, topology, unit_bytes));

@@ -33,7 +33,7 @@ copse_status copse_cli_objective_solve(const struct copse_topology *topology,
   *out = NULL;
   COPSE_TRY(copse_candidates_make(topology, options, &candidates, seconds, err));
   COPSE_TRY(copse_candidates_time(&candidates, &bytes, 1, false, us, err));
-  objective->chosen = copse_candidates_best(&candidates, us[0], COPSE_SAME_TIME, -1);
+  objective->chosen = copse_candidates_best(&candidates, us[0]);
   objective->n = candidates.n;
   memcpy(objective->us, us[0], sizeof objective->us);
   for (int i = 0; i < candidates.n; i++)

@@ -151,14 +151,32 @@ out:
   return status;
 }
 
-int copse_candidates_best(const struct copse_candidates *candidates, const double *us,
-                          double margin, int like) {
+static double least_time(const struct copse_candidates *candidates, const double *us) {
   double least = us[0];
-  int best = 0;
   for (int i = 1; i < candidates->n; i++)
     if (us[i] < least) least = us[i];
-  while (us[best] > least * (1 + margin)) best++;
-  return best > 0 && like >= 0 && us[like] <= least * (1 + margin) ? like : best;
+  return least;
+}
+
+int copse_candidates_best(const struct copse_candidates *candidates, const double *us) {
+  double least = least_time(candidates, us);
+  int best = 0;
+  while (us[best] > least * (1 + COPSE_SAME_TIME)) best++;
+  return best;
+}
+
+int copse_candidates_lasting(const struct copse_candidates *candidates,
+                             double (*us)[COPSE_MAX_CANDIDATES], int n_sizes, int *n_close) {
+  int best = 0;
+  *n_close = 0;
+  for (int i = 0; i < candidates->n; i++) {
+    int n = 0;
+    while (n < n_sizes && us[n][i] <= least_time(candidates, us[n]) * (1 + COPSE_CLOSE_TIME)) n++;
+    if (n <= *n_close) continue;
+    best = i;
+    *n_close = n;
+  }
+  return best;
 }
 
 copse_status copse_candidates_ranges(const struct copse_candidates *candidates, uint64_t smallest,
@@ -166,20 +184,18 @@ copse_status copse_candidates_ranges(const struct copse_candidates *candidates, 
                                      struct copse_candidate_range ranges[COPSE_MAX_RANGES], int *n,
                                      struct copse_err *err) {
   double us[64][COPSE_MAX_CANDIDATES], bytes[64] = {0}; /* there are no more powers of two */
-  int n_sizes = 0, like = -1;
+  int n_sizes = 0, n_close;
   copse_status status;
   *n = 0;
   for (uint64_t size = smallest; size <= largest && n_sizes < 64; size *= 2)
     bytes[n_sizes++] = (double)size;
   COPSE_TRY(copse_candidates_time(candidates, bytes, n_sizes, true, us, err));
-  for (int i = 0; i < n_sizes && *n < COPSE_MAX_RANGES; i++) {
-    int best = copse_candidates_best(candidates, us[i], COPSE_CLOSE_TIME, like);
-    if (best == like) continue;
+  for (int i = 0; i < n_sizes && *n < COPSE_MAX_RANGES; i += n_close) {
+    int best = copse_candidates_lasting(candidates, us + i, n_sizes - i, &n_close);
     uint64_t size = (uint64_t)bytes[i];
     if (*n > 0) ranges[*n - 1].max_bytes = size - 1;
     ranges[*n] = (struct copse_candidate_range){*n == 0 ? 0 : size, INT64_MAX, best};
     ++*n;
-    like = best;
   }
 out:
   return status;

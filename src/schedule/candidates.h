@@ -49,10 +49,13 @@ copse_status copse_candidates_time(const struct copse_candidates *candidates, co
 #define COPSE_SAME_TIME 1e-9
 #define COPSE_CLOSE_TIME 0.01
 
-/* The list's first of those whose time is within the part `margin` of the shortest; or else, if it is
- * one of them, `like` (-1: none), unless the very first is. */
-int copse_candidates_best(const struct copse_candidates *candidates, const double *us,
-                          double margin, int like);
+/* The fastest of times [n]; of those within COPSE_SAME_TIME of each other the list's first. */
+int copse_candidates_best(const struct copse_candidates *candidates, const double *us);
+
+/* The one that is within COPSE_CLOSE_TIME of the fastest for the most sizes from the first on, of
+ * equals the list's first; *n_close: for how many, at least 1. */
+int copse_candidates_lasting(const struct copse_candidates *candidates,
+                             double (*us)[COPSE_MAX_CANDIDATES], int n_sizes, int *n_close);
 
 /* Message sizes that one candidate is for, both included. */
 struct copse_candidate_range {
@@ -65,8 +68,8 @@ struct copse_candidate_range {
 /*
  * Cuts all message sizes at powers of two from `smallest` to `largest` (powers of two themselves,
  * smallest < largest) so that each range has a candidate that is the fastest there or within
- * COPSE_CLOSE_TIME of it: a range more is a plan more to load, and the times are a model's. The
- * first range begins at 0, the last ends at INT64_MAX; neighbours have different candidates.
+ * COPSE_CLOSE_TIME of it, in as few ranges as there can be: a range more is a plan more to load, and
+ * the times are a model's. The first range begins at 0, the last ends at INT64_MAX; neighbours have different candidates.
  */
 copse_status copse_candidates_ranges(const struct copse_candidates *candidates, uint64_t smallest,
                                      uint64_t largest,

@@ -91,21 +91,27 @@ START_TEST(every_size_has_its_best_candidate) {
 }
 END_TEST
 
-/* Exactly the fastest, of equals the first; with a margin the first that is close, or the one at
- * hand. */
 START_TEST(only_equal_times_go_to_the_simpler_candidate) {
-  const struct copse_candidates four = {.n = 4};
+  const struct copse_candidates three = {.n = 3}, four = {.n = 4};
   const double close[] = {100.9, 100.5, 100, 100}, equal[] = {100 + 1e-8, 100, 100, 99};
-  ck_assert_int_eq(copse_candidates_best(&four, close, COPSE_SAME_TIME, -1), 2);
-  ck_assert_int_eq(copse_candidates_best(&four, close, COPSE_SAME_TIME, 3), 3);
-  ck_assert_int_eq(copse_candidates_best(&four, close, COPSE_CLOSE_TIME, 3), 0);
-  ck_assert_int_eq(copse_candidates_best(&four, equal, COPSE_SAME_TIME, -1), 3);
+  ck_assert_int_eq(copse_candidates_best(&four, close), 2);
+  ck_assert_int_eq(copse_candidates_best(&four, equal), 3);
+  ck_assert_int_eq(copse_candidates_best(&three, equal), 0);
+}
+END_TEST
+
+/* Not the fastest at the first size, nor the first that is close there, but what lasts. */
+START_TEST(a_plan_is_for_as_many_sizes_as_it_is_close_at) {
   const struct copse_candidates three = {.n = 3};
-  ck_assert_int_eq(copse_candidates_best(&three, equal, COPSE_SAME_TIME, -1), 0);
-  const double far[] = {103, 100.9, 100.5, 100};
-  ck_assert_int_eq(copse_candidates_best(&four, far, COPSE_CLOSE_TIME, -1), 1);
-  ck_assert_int_eq(copse_candidates_best(&four, far, COPSE_CLOSE_TIME, 2), 2);
-  ck_assert_int_eq(copse_candidates_best(&four, far, COPSE_CLOSE_TIME, 0), 1);
+  double us[4][COPSE_MAX_CANDIDATES] = {
+      {100.5, 100, 100.9}, {205, 200, 201}, {300, 304, 302}, {400, 500, 500}};
+  int n;
+  ck_assert_int_eq(copse_candidates_lasting(&three, us, 4, &n), 2);
+  ck_assert_int_eq(n, 3);
+  ck_assert_int_eq(copse_candidates_lasting(&three, us + 3, 1, &n), 0);
+  ck_assert_int_eq(n, 1);
+  ck_assert_int_eq(copse_candidates_lasting(&three, us, 2, &n), 1);
+  ck_assert_int_eq(n, 2);
 }
 END_TEST
 
@@ -114,6 +120,7 @@ int main(void) {
   TCase *tests = tcase_create("candidates");
   tcase_set_timeout(tests, 120);
   tcase_add_test(tests, only_equal_times_go_to_the_simpler_candidate);
+  tcase_add_test(tests, a_plan_is_for_as_many_sizes_as_it_is_close_at);
   tcase_add_loop_test(tests, every_size_has_its_best_candidate, 0, 5);
   suite_add_tcase(suite, tests);
   return copse_test_run(suite);

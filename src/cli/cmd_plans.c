@@ -20,8 +20,9 @@ static const char help[] =
     "usage: copse plans TOPO -o FOLDER [options]\n\n"
     "Makes plans for all message sizes: for each collective it solves for the optimum, for few\n"
     "trees, ring, double binary tree and direct exchange, finds by 'copse simulate' which is\n"
-    "fastest where, and lowers, proves and writes those, each with the sizes that it is for. The\n"
-    "folder is what COPSE_PLAN_DIR and copse_comm_load_plans take; beside each plan is its\n"
+    "fastest where, and lowers, proves and writes those, each with the sizes that it is for. For\n"
+    "the sake of few plans one that is predicted within 1 % of the fastest will do. The folder is\n"
+    "what COPSE_PLAN_DIR and copse_comm_load_plans take; beside each plan is its\n"
     "schedule, and index.json tells all.\n\n"
     "  -c, --collective C       one of allgather, reduce_scatter, allreduce, broadcast, reduce,\n"
     "                           alltoall; may be given several times (default: allreduce, "
@@ -151,7 +152,8 @@ static copse_status make_range(struct job *j, const struct copse_candidate_range
   const char *collective = copse_collective_name(schedule->collective);
   struct copse_candidate_range packets = *range;
   bool has_packets = !j->o->no_low_latency && range->min_bytes < LARGEST_PACKETS;
-  double us[COPSE_MAX_CANDIDATES];
+  double us[1][COPSE_MAX_CANDIDATES],
+      bytes = (double)(range->min_bytes ? range->min_bytes : SMALLEST);
   char name[64];
   copse_status status;
   snprintf(name, sizeof name, "%s-%d.json", collective, number);
@@ -162,9 +164,8 @@ static copse_status make_range(struct job *j, const struct copse_candidate_range
   if (has_packets) COPSE_TRY(write_plan(j, &packets, true, name));
   snprintf(name, sizeof name, "%s-%d.plan", collective, number);
   COPSE_TRY(write_plan(j, range, false, name));
-  COPSE_TRY(copse_candidates_time(
-      &j->candidates, (double)(range->min_bytes ? range->min_bytes : SMALLEST), us, j->err));
-  add_to_table(j, range, us);
+  COPSE_TRY(copse_candidates_time(&j->candidates, &bytes, 1, true, us, j->err));
+  add_to_table(j, range, us[0]);
   add_to_index(j, range, has_packets ? &packets : NULL, number);
 out:
   return status;

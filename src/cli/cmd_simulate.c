@@ -33,7 +33,8 @@ static const char help[] =
     "  -e, --maxbytes N       largest size (default 10G)\n"
     "  -f, --stepfactor F     next size = size * F (default 4)\n"
     "  -a, --alpha US         software cost of a hop from rank to rank (default 2 us)\n"
-    "      --chunk N          bytes of a chunk, as of 'copse lower --chunk' (default 16K to 512K)\n"
+    "      --chunk N          bytes of a chunk, all of them (default: as plans are cut, 128K to\n"
+    "                         512K, see 'copse lower --chunk')\n"
     "      --duplex D         what goes both ways between two ranks at once takes D times as long\n"
     "                         as one way alone (default 1; measure it, see 'make bench-mpi')\n"
     "      --reduce GBPS      at which a rank adds what comes in, one byte after the other\n"
@@ -92,11 +93,11 @@ static void print_head(const struct job *job) {
   if (o->sim.reduce_us_per_byte > 0) printf(" reduce: %g GB/s", 1e-3 / o->sim.reduce_us_per_byte);
   printf("; a model, not a measurement\n");
   for (int i = 0; i < job->n_columns; i++) {
-    char time[COPSE_Q_TEXT];
+    char time[COPSE_Q_TEXT], rate[COPSE_RATE_TEXT];
     const struct copse_prediction *c = &job->columns[i];
     if (copse_prediction_exists(c))
-      printf("# %-10s %s s/GB, %.10g GB/s at most\n", c->name, copse_q_text(c->time_per_GB, time),
-             c->time_per_GB.num ? 1 / copse_q_to_double(c->time_per_GB) : 0.0);
+      printf("# %-10s %s s/GB, %s%s\n", c->name, copse_q_text(c->time_per_GB, time),
+             copse_rate_text(c->time_per_GB, 10, rate), c->time_per_GB.num ? " at most" : "");
     else
       printf("# %-10s not applicable: %s\n", c->name, c->why.text);
   }
@@ -188,27 +189,41 @@ static void add_json_row(struct job *job, uint64_t size, const double *us, bool 
 
 /* ---- all together ---------------------------------------------------------------------- */
 
+/* -b, times -f, up to -e: no more than there are powers of two. */
+static int list_sizes(const struct options *o, uint64_t sizes[64]) {
+  int n = 0;
+  for (uint64_t size = o->min_bytes; size <= o->max_bytes && n < 64; size *= o->factor) {
+    sizes[n++] = size;
+    if (size > o->max_bytes / o->factor) break;
+  }
+  return n;
+}
+
+/* Every size of a column after the other: they have much in common. */
 static copse_status run_sizes(struct job *job) {
-  const struct options *o = job->o;
-  copse_status status = COPSE_OK;
-  bool first = true;
-  for (uint64_t size = o->min_bytes; size <= o->max_bytes; size *= o->factor) {
+  struct copse_sim_question *questions = NULL;
+  uint64_t sizes[64];
+  int n_sizes = list_sizes(job->o, sizes), n = 0;
+  copse_status status;
+  COPSE_TRY(copse_calloc((size_t)job->n_columns * (size_t)n_sizes, sizeof *questions, &questions,
+                         job->err));
+  for (int c = 0; c < job->n_columns; c++)
+    for (int i = 0; i < n_sizes && copse_prediction_exists(&job->columns[c]); i++)
+      questions[n++] = (struct copse_sim_question){
+          .dag = &job->columns[c].dag, .options = &job->o->sim, .unit_bytes = (double)sizes[i]};
+  COPSE_TRY(copse_simulate_all(job->topology, questions, n, job->err));
+  for (int i = 0; i < n_sizes; i++) {
     double us[COPSE_MAX_PREDICTIONS] = {0};
-    for (int i = 0; i < job->n_columns; i++) {
-      struct copse_sim_result result;
-      if (!copse_prediction_exists(&job->columns[i])) continue;
-      COPSE_TRY(copse_simulate(job->topology, &job->columns[i].dag, &o->sim, (double)size, &result,
-                               NULL, job->err));
-      us[i] = result.us;
-    }
-    if (o->json)
-      add_json_row(job, size, us, first);
+    for (int c = 0, column = 0; c < job->n_columns; c++)
+      if (copse_prediction_exists(&job->columns[c]))
+        us[c] = questions[column++ * n_sizes + i].result.us;
+    if (job->o->json)
+      add_json_row(job, sizes[i], us, i == 0);
     else
-      print_row(job, size, us);
-    first = false;
-    if (size == 0 || size > o->max_bytes / o->factor) break;
+      print_row(job, sizes[i], us);
   }
 out:
+  free(questions);
   return status;
 }
 

@@ -199,9 +199,9 @@ static void print_standing(const struct copse_schedule *s, bool bound_only) {
 static void print_text(const struct copse_topology *t, const struct copse_schedule *s,
                        const struct copse_cli_healthy *healthy, bool bound_only,
                        const struct seconds *sec) {
-  char time[COPSE_Q_TEXT];
-  printf("%s of %s: %s s/GB, %.10g GB/s\n", copse_collective_name(s->collective), t->name,
-         copse_q_text(s->time_per_GB, time), copse_schedule_algbw(s));
+  char time[COPSE_Q_TEXT], rate[COPSE_RATE_TEXT];
+  printf("%s of %s: %s s/GB, %s\n", copse_collective_name(s->collective), t->name,
+         copse_q_text(s->time_per_GB, time), copse_rate_text(s->time_per_GB, 10, rate));
   if (t->n_ranks == 1) {
     printf("a single rank: nothing moves\n");
     return;

@@ -25,13 +25,18 @@ copse_status copse_predict_baselines(const struct copse_baseline_options *like,
                                      const struct copse_topology *topology,
                                      struct copse_prediction predictions[COPSE_MAX_PREDICTIONS],
                                      int *n, struct copse_err *err) {
+  struct copse_baseline_shared shared = {0};
+  struct copse_baseline_options options = *like;
   copse_status status = COPSE_OK;
+  if (!options.shared) options.shared = &shared;
   for (int kind = 0; kind < COPSE_N_BASELINES; kind++) {
     if (!copse_baseline_exists((enum copse_baseline)kind, like->collective)) continue;
     predictions[*n] = (struct copse_prediction){0};
-    COPSE_TRY(add_baseline(like, topology, (enum copse_baseline)kind, &predictions[(*n)++], err));
+    COPSE_TRY(
+        add_baseline(&options, topology, (enum copse_baseline)kind, &predictions[(*n)++], err));
   }
 out:
+  copse_baseline_shared_free(&shared);
   return status;
 }
 

@@ -46,8 +46,11 @@ static void add_cards(struct copse_text *text, const struct copse_report *r) {
   const char *good = standing(s);
   copse_text_add(text, "<div class=\"cards\">\n");
   add_card(text, "Bandwidth");
-  copse_text_add(text, "<b>%.6g</b> GB/s <small>algbw, M / time</small></p></div>\n",
-                 s->time_per_GB.num > 0 ? copse_schedule_algbw(s) : 0.0);
+  if (s->time_per_GB.num > 0)
+    copse_text_add(text, "<b>%.6g</b> GB/s <small>algbw, M / time</small></p></div>\n",
+                   copse_schedule_algbw(s));
+  else
+    copse_text_add(text, "nothing to send</p></div>\n");
   add_card(text, "Time");
   add_exact(text, s->time_per_GB, "s/GB");
   copse_text_add(text, "</p></div>\n");

@@ -13,6 +13,7 @@
 #include "schedule/demand.h"
 #include "schedule/image.h"
 #include "schedule/verify.h"
+#include "topology/orbits.h"
 
 /* One failure, or none: what came of it. */
 struct outcome {
@@ -29,7 +30,7 @@ struct job {
   const struct copse_cli_failures *what;
   struct copse_solve_options options;
   struct copse_topology *whole, *base; /* as the file has it; with the arguments' changes */
-  int order, *image;                   /* the rotation of base's hosts */
+  struct copse_automorphisms alike;    /* of base; none where schedules have no image */
   struct outcome healthy, *outcomes;   /* [n_nodes of base] */
   int n;                               /* failures */
   int64_t *demand;
@@ -101,8 +102,9 @@ static copse_status solve(struct job *j, const struct copse_topology *topology,
                                  err);
 }
 
-/* A schedule for one failure, turned by one host to fit the failure of node `to`. */
-static copse_status turn(struct job *j, int to, const struct copse_schedule *from,
+/* A schedule for one failure, as `image` makes it one for the failure of node `to`; verified like
+ * every other. */
+static copse_status turn(struct job *j, int to, const int *image, const struct copse_schedule *from,
                          struct copse_schedule **out) {
   struct copse_topology *topology = NULL;
   struct copse_verify_report report;
@@ -112,7 +114,7 @@ static copse_status turn(struct job *j, int to, const struct copse_schedule *fro
   COPSE_TRY(break_one(j, to, &topology));
   COPSE_TRY(copse_calloc((size_t)from->n_nodes, sizeof *ids, &ids, j->err));
   for (int v = 0; v < from->n_nodes; v++)
-    ids[v] = j->base->nodes[j->image[copse_topology_find(j->base, from->nodes[v])]].id;
+    ids[v] = j->base->nodes[image[copse_topology_find(j->base, from->nodes[v])]].id;
   COPSE_TRY(copse_schedule_image(from, ids, topology, out, j->err));
   if (j->options.bound_only) goto out;
   status = copse_verify_schedule(*out, topology, "schedule", &report, j->err);
@@ -127,21 +129,31 @@ out:
   return status;
 }
 
-/* All failures that turning the hosts takes `node` to; *schedule is used up. */
-static copse_status fill_orbit(struct job *j, int node, struct copse_schedule **schedule) {
-  copse_status status = copse_schedule_expand(*schedule, j->err);
-  for (int to = j->image[node]; to != node && status == COPSE_OK; to = j->image[to]) {
-    struct copse_schedule *next = NULL;
-    status = turn(j, to, *schedule, &next);
-    if (status == COPSE_OK) status = keep(j, to, next);
-    if (status == COPSE_OK) j->outcomes[to].like = node;
-    copse_schedule_release(*schedule);
-    *schedule = next;
+/* All failures that automorphisms take that of `node` to. */
+static copse_status fill_orbit(struct job *j, int node, struct copse_schedule *schedule,
+                               const struct copse_progress *progress, int *done) {
+  struct copse_orbit orbit = {0};
+  copse_status status;
+  COPSE_TRY(copse_orbit_find(&j->alike, j->base->n_nodes, node, &orbit, j->err));
+  if (orbit.n > 1) COPSE_TRY(copse_schedule_expand(schedule, j->err));
+  for (int i = 1; i < orbit.n; i++) {
+    int to = orbit.members[i];
+    struct copse_schedule *image;
+    if (!fails(j, to) || j->outcomes[to].done) continue;
+    COPSE_TRY(turn(j, to, orbit.images[i], schedule, &image));
+    status = keep(j, to, image);
+    copse_schedule_release(image);
+    COPSE_TRY(status);
+    j->outcomes[to].like = node;
+    copse_progress_report(progress, "failures", ++*done, j->n);
   }
+out:
+  copse_orbit_free(&orbit);
   return status;
 }
 
-static copse_status solve_failure(struct job *j, int node) {
+static copse_status solve_failure(struct job *j, int node, const struct copse_progress *progress,
+                                  int *done) {
   struct copse_topology *left = NULL;
   struct copse_schedule *schedule = NULL;
   struct copse_err why = COPSE_ERR_INIT;
@@ -154,6 +166,7 @@ static copse_status solve_failure(struct job *j, int node) {
   if (status == COPSE_INFEASIBLE) {
     o->why = why;
     status = copse_topology_sha256(left, o->sha256, j->err);
+    copse_progress_report(progress, "failures", ++*done, j->n);
     goto out;
   }
   if (status != COPSE_OK) {
@@ -161,7 +174,8 @@ static copse_status solve_failure(struct job *j, int node) {
     goto out;
   }
   COPSE_TRY(keep(j, node, schedule));
-  if (j->image) COPSE_TRY(fill_orbit(j, node, &schedule));
+  copse_progress_report(progress, "failures", ++*done, j->n);
+  if (j->alike.n > 0) COPSE_TRY(fill_orbit(j, node, schedule, progress, done));
 out:
   copse_schedule_release(schedule);
   copse_topology_release(left);
@@ -233,6 +247,16 @@ static void add_index(const struct job *j, struct copse_text *text) {
   copse_text_add(text, "\n ]}\n");
 }
 
+/* A single rank that is left has nothing to send. */
+static void print_solved(const struct job *j, const struct outcome *o) {
+  char q[COPSE_Q_TEXT];
+  printf("%18s ", copse_q_text(o->time_per_GB, q));
+  if (o->time_per_GB.num > 0)
+    printf("%14.10g %10.4f\n", 1 / copse_q_to_double(o->time_per_GB), slowdown(j, o));
+  else
+    printf("%14s %10s\n", "-", "-");
+}
+
 static void print_table(const struct job *j, double seconds) {
   char q[COPSE_Q_TEXT];
   int solved = 0;
@@ -246,15 +270,13 @@ static void print_table(const struct job *j, double seconds) {
     solved += o->like < 0;
     printf("%-24s ", j->base->nodes[v].id);
     if (o->solved)
-      printf("%18s %14.10g %10.4f\n", copse_q_text(o->time_per_GB, q),
-             1 / copse_q_to_double(o->time_per_GB), slowdown(j, o));
+      print_solved(j, o);
     else
       printf("no solution: %s\n", o->why.text);
   }
   printf("%d failures, %.3f seconds", j->n, seconds);
   if (solved < j->n)
-    printf("; %d solved, the others are their images under a rotation of %d hosts", solved,
-           j->order);
+    printf("; %d solved, the others are their images under symmetries of the fabric", solved);
   printf("\n");
 }
 
@@ -276,6 +298,17 @@ out:
 
 /* ---- all of it ------------------------------------------------------------------------- */
 
+/* The rotation of hosts that the nodes' names tell, and whatever else is found. */
+static copse_status find_alike(struct job *j) {
+  int order, *rotation;
+  copse_status status;
+  COPSE_TRY(copse_automorphisms_find(j->base, &j->alike, j->err));
+  COPSE_TRY(copse_find_host_rotation(j->base, &order, &rotation, j->err));
+  if (rotation) status = copse_automorphisms_add(&j->alike, rotation, j->err);
+out:
+  return status;
+}
+
 static copse_status load(struct job *j) {
   const struct copse_cli_topology *topology = &j->args->topology;
   copse_status status;
@@ -293,8 +326,8 @@ static copse_status load(struct job *j) {
   else if (j->base->n_ranks == 1)
     status = copse_fail_at(j->err, COPSE_BAD_INPUT, j->options.label, 0,
                            "a single rank: nothing moves, whatever fails");
-  else if (j->options.root < 0 && !j->demand)
-    status = copse_find_host_rotation(j->base, &j->order, &j->image, j->err);
+  else if (j->options.root < 0 && !j->demand && !j->options.no_symmetry)
+    status = find_alike(j);
 out:
   return status;
 }
@@ -308,8 +341,7 @@ static copse_status run(struct job *j, const struct copse_progress *progress) {
   COPSE_TRY(solve_healthy(j));
   for (int v = 0; v < j->base->n_nodes; v++) {
     if (!fails(j, v)) continue;
-    if (!j->outcomes[v].done) COPSE_TRY(solve_failure(j, v));
-    copse_progress_report(progress, "failures", ++done, j->n);
+    if (!j->outcomes[v].done) COPSE_TRY(solve_failure(j, v, progress, &done));
   }
   status = tell(j, copse_clock_seconds() - start);
 out:
@@ -328,7 +360,7 @@ int copse_cli_solve_failures(struct copse_cli_solve *args,
   for (int v = 0; j.outcomes && v < j.base->n_nodes; v++) free(j.outcomes[v].file);
   free(j.healthy.file);
   free(j.outcomes);
-  free(j.image);
+  copse_automorphisms_free(&j.alike);
   free(j.demand);
   copse_topology_release(j.whole);
   copse_topology_release(j.base);

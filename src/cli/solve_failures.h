@@ -14,8 +14,9 @@ struct copse_cli_failures {
 
 /*
  * Solves and verifies the healthy topology (the arguments' faults applied) and what is left after
- * each failure. Where turning the hosts of a cluster around, which is proved, takes one failure to
- * another, the second schedule is the image of the first, verified like every other. A failure
+ * each failure. Where a symmetry of the fabric, which is proved, takes one failure to another, the
+ * second schedule is the image of the first, verified like every other; not where there is a root or
+ * a demand, which it would move, nor with --no-symmetry. A failure
  * that leaves a rank out of reach is an answer, and stands in the table. index.json is written
  * last. Returns the exit status.
  */

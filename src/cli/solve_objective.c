@@ -28,12 +28,14 @@ copse_status copse_cli_objective_solve(const struct copse_topology *topology,
                                        struct copse_solve_seconds *seconds, struct copse_err *err) {
   struct copse_candidates candidates = {0};
   double bytes = (double)objective->bytes;
+  double us[1][COPSE_MAX_CANDIDATES];
   copse_status status;
   *out = NULL;
   COPSE_TRY(copse_candidates_make(topology, options, &candidates, seconds, err));
-  COPSE_TRY(copse_candidates_time(&candidates, bytes, objective->us, err));
-  COPSE_TRY(copse_candidates_best(&candidates, bytes, -1, &objective->chosen, err));
+  COPSE_TRY(copse_candidates_time(&candidates, &bytes, 1, false, us, err));
+  objective->chosen = copse_candidates_best(&candidates, us[0]);
   objective->n = candidates.n;
+  memcpy(objective->us, us[0], sizeof objective->us);
   for (int i = 0; i < candidates.n; i++)
     memcpy(objective->names[i], candidates.list[i].name, sizeof objective->names[i]);
   *out = candidates.list[objective->chosen].schedule;

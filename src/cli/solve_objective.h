@@ -16,7 +16,8 @@ struct copse_cli_objective {
 /* "throughput", "latency" (1 KiB) or a size; false for anything else. */
 bool copse_cli_objective_parse(const char *text, struct copse_cli_objective *out);
 
-/* The candidate of schedule/candidates.h that is fastest; the caller releases *out. */
+/* The candidate of schedule/candidates.h that is fastest, of equally fast ones the first; the caller
+ * releases *out. */
 copse_status copse_cli_objective_solve(const struct copse_topology *topology,
                                        const struct copse_solve_options *options,
                                        struct copse_cli_objective *objective,

@@ -8,15 +8,19 @@ static const char *const size_names[COPSE_SOLVE_SIZES] = {"64 KiB", "1 MiB", "64
 copse_status copse_cli_predict(const struct copse_schedule *schedule,
                                const struct copse_topology *topology,
                                struct copse_cli_prediction *out, struct copse_err *err) {
+  struct copse_sim_question questions[COPSE_MAX_PREDICTIONS * COPSE_SOLVE_SIZES];
+  int n = 0;
   copse_status status;
   COPSE_TRY(copse_predict(schedule, topology, true, out->columns, &out->n, err));
   for (int c = 0; c < out->n; c++)
-    for (int i = 0; i < COPSE_SOLVE_SIZES && copse_prediction_exists(&out->columns[c]); i++) {
-      struct copse_sim_result result;
-      COPSE_TRY(copse_simulate(topology, &out->columns[c].dag, &copse_sim_defaults, sizes[i],
-                               &result, NULL, err));
-      out->us[c][i] = result.us;
-    }
+    for (int i = 0; i < COPSE_SOLVE_SIZES && copse_prediction_exists(&out->columns[c]); i++)
+      questions[n++] =
+          (struct copse_sim_question){.dag = &out->columns[c].dag, .unit_bytes = sizes[i]};
+  COPSE_TRY(copse_simulate_all(topology, questions, n, err));
+  n = 0;
+  for (int c = 0; c < out->n; c++)
+    for (int i = 0; i < COPSE_SOLVE_SIZES && copse_prediction_exists(&out->columns[c]); i++)
+      out->us[c][i] = questions[n++].result.us;
 out:
   return status;
 }

@@ -16,11 +16,11 @@ struct copse_lower_options {
   int instances;           /* parts that each tree, or an alltoall's path, is cut into, for more
                               workers; 0: 1; COPSE_LOWER_AUTO (low_latency: 1) */
   int fifo;                /* slots of a staged edge, 1..64; 0: 4 */
-  int pipeline_chunks;     /* chunks to aim for on shorter messages; 0: 4 for each level but one
-                              that the data goes through, so that 4/5 of the time all are busy */
-  int64_t chunk_bytes;     /* largest chunk of a piece; 0: 512 KiB */
-  int64_t min_chunk_bytes; /* smallest chunk for the sake of pipelining; 0: 128 KiB, which takes a
-                              GPU's thread block about as long as a signal takes to be seen */
+  int pipeline_chunks;     /* chunks to aim for on shorter messages; 0: as schedule/chunks.h
+                              says */
+  int64_t chunk_bytes;     /* largest chunk of a piece; 0: COPSE_CHUNK_BYTES */
+  int64_t min_chunk_bytes; /* smallest chunk for the sake of pipelining; 0:
+                              COPSE_MIN_CHUNK_BYTES */
   bool low_latency;        /* packets instead of chunks and signals, for small messages */
   int64_t min_bytes;       /* the message sizes that the plan is meant for, from */
   int64_t max_bytes;       /* to; 0: no limit, low_latency 256 KiB (at most 16 MiB) */

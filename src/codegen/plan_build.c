@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/collective.h"
+#include "schedule/chunks.h"
 
 static copse_status check_range(struct copse_plan_build *b, const char *what, int64_t value,
                                 int64_t min, int64_t max) {
@@ -12,7 +13,6 @@ static copse_status check_range(struct copse_plan_build *b, const char *what, in
                     (long long)max);
 }
 
-#define MIN_CHUNK (128 << 10)
 #define LOW_LATENCY_MOST ((int64_t)16 << 20)
 
 static copse_status fill_options(struct copse_plan_build *b,
@@ -24,9 +24,9 @@ static copse_status fill_options(struct copse_plan_build *b,
   if (o->instances == COPSE_LOWER_AUTO && o->low_latency) o->instances = 1;
   if (o->instances == 0) o->instances = 1;
   if (o->fifo == 0) o->fifo = 4;
-  if (o->chunk_bytes == 0) o->chunk_bytes = 512 << 10;
+  if (o->chunk_bytes == 0) o->chunk_bytes = COPSE_CHUNK_BYTES;
   if (o->min_chunk_bytes == 0)
-    o->min_chunk_bytes = o->chunk_bytes < MIN_CHUNK ? o->chunk_bytes : MIN_CHUNK;
+    o->min_chunk_bytes = copse_smaller(o->chunk_bytes, COPSE_MIN_CHUNK_BYTES);
   if (o->max_bytes == 0) o->max_bytes = o->low_latency ? 256 << 10 : INT64_MAX;
   if (o->low_latency && o->max_bytes > LOW_LATENCY_MOST)
     return copse_fail(b->err, COPSE_INVALID,
@@ -104,7 +104,7 @@ void copse_build_free(struct copse_plan_build *b) {
 
 void copse_build_levels(struct copse_plan_build *b, int levels) {
   if (b->options.pipeline_chunks == 0)
-    b->header.pipeline_chunks = levels > 1 ? 4 * (uint32_t)(levels - 1) : 1;
+    b->header.pipeline_chunks = (uint32_t)copse_pipeline_chunks(levels);
 }
 
 /* Counts live in 32 bits of the file. */

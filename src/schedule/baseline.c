@@ -223,13 +223,39 @@ static copse_status check_hosts(const struct copse_baseline_work *w, enum copse_
   return COPSE_OK;
 }
 
-static copse_status make(struct copse_baseline_work *w, enum copse_baseline kind) {
+static copse_status share_hosts(struct copse_baseline_work *w,
+                                struct copse_baseline_shared *shared) {
+  copse_status status = COPSE_OK;
+  if (!shared->has_hosts) status = copse_hosts_find(w->topology, &shared->hosts, w->err);
+  shared->has_hosts = status == COPSE_OK;
+  w->hosts = shared->hosts;
+  return status;
+}
+
+static copse_status share_routes(struct copse_baseline_work *w,
+                                 struct copse_baseline_shared *shared) {
+  copse_status status = COPSE_OK;
+  if (!shared->has_routes)
+    status = copse_routes_find(w->topology, &shared->hosts, &shared->routes, w->err);
+  shared->has_routes = status == COPSE_OK;
+  w->routes = shared->routes;
+  return status;
+}
+
+void copse_baseline_shared_free(struct copse_baseline_shared *shared) {
+  copse_hosts_free(&shared->hosts);
+  copse_routes_free(&shared->routes);
+  *shared = (struct copse_baseline_shared){0};
+}
+
+static copse_status make(struct copse_baseline_work *w, enum copse_baseline kind,
+                         struct copse_baseline_shared *shared) {
   copse_status status;
   COPSE_TRY(check(w, kind));
   COPSE_TRY(copse_calloc(1, sizeof *w->schedule, &w->schedule, w->err));
-  COPSE_TRY(copse_hosts_find(w->topology, &w->hosts, w->err));
+  COPSE_TRY(share_hosts(w, shared));
   COPSE_TRY(check_hosts(w, kind));
-  COPSE_TRY(copse_routes_find(w->topology, &w->hosts, &w->routes, w->err));
+  COPSE_TRY(share_routes(w, shared));
   w->arena = &w->schedule->arena;
   COPSE_TRY(describe(w));
   if (kinds[kind].flows) {
@@ -248,11 +274,12 @@ copse_status copse_baseline_make(const struct copse_topology *topology, enum cop
                                  struct copse_schedule **schedule, struct copse_sim_dag *dag,
                                  struct copse_err *err) {
   struct copse_sim_dag unwanted = {0};
+  struct copse_baseline_shared own = {0};
   struct copse_baseline_work w = {.topology = topology, .options = options, .dag = dag, .err = err};
   copse_status status;
   if (schedule) *schedule = NULL;
   if (dag) *dag = unwanted;
-  COPSE_TRY(make(&w, kind));
+  COPSE_TRY(make(&w, kind, options->shared ? options->shared : &own));
   if (schedule) {
     *schedule = w.schedule;
     w.schedule = NULL;
@@ -260,8 +287,7 @@ copse_status copse_baseline_make(const struct copse_topology *topology, enum cop
 out:
   if (status != COPSE_OK && dag) copse_sim_dag_free(dag);
   copse_schedule_release(w.schedule);
-  copse_hosts_free(&w.hosts);
-  copse_routes_free(&w.routes);
+  copse_baseline_shared_free(&own);
   free(w.units);
   free(w.shipments);
   free(w.trees);

@@ -38,6 +38,7 @@
 #ifndef COPSE_SCHEDULE_BASELINE_H
 #define COPSE_SCHEDULE_BASELINE_H
 
+#include "schedule/baseline_route.h"
 #include "schedule/schedule.h"
 #include "schedule/simulate.h"
 #include "topology/topology.h"
@@ -59,6 +60,16 @@ const char *copse_baseline_name(enum copse_baseline kind);
 /* Whether there is such a baseline of this collective, whatever the topology. */
 bool copse_baseline_exists(enum copse_baseline kind, copse_collective collective);
 
+/* What baselines of one topology have in common and is found once; zero-initialise to start, free
+ * with copse_baseline_shared_free. For one thread at a time. */
+struct copse_baseline_shared {
+  struct copse_hosts hosts;
+  struct copse_routes routes;
+  bool has_hosts, has_routes;
+};
+
+void copse_baseline_shared_free(struct copse_baseline_shared *shared);
+
 struct copse_baseline_options {
   copse_collective collective;
   int root;                          /* broadcast, reduce; else -1 */
@@ -66,6 +77,7 @@ struct copse_baseline_options {
   const struct copse_schedule *like; /* may be NULL: a schedule of the same collective, root
                                         and demand on this topology, whose bound is taken over
                                         where it binds the baseline too */
+  struct copse_baseline_shared *shared; /* may be NULL: of this topology alone */
 };
 
 /*

@@ -88,14 +88,17 @@ struct way {
   double use;
 };
 
-/* Breadth-first search from one rank; links into each node are in the order of their source. */
+/* Breadth-first search from one rank; links into each node are in the order of their numbers. */
 struct search {
   const struct copse_topology *topology;
   const struct copse_hosts *hosts;
   int *width_of;         /* [n_links] bandwidth as a place in the order of bandwidths */
+  double *more;          /* [n_links] 1 / bandwidth, by which a route raises `used` */
   int *out_first, *out;  /* links by source */
-  int *in_first, *in;    /* links by destination */
+  int *in_first, *in;    /* links by destination, which no search changes */
   int *distance, *width; /* [n_nodes] from the source: links, narrowest link */
+  int *best, *n_best;    /* those of `in` that a widest shortest way to v may come over: best from
+                            in_first[v] on, n_best[v] of them; of nodes that the search reached */
   int *queue;            /* [n_nodes] */
   double *used;          /* [n_links] routes over the link / its bandwidth */
   struct way *ways;      /* [n_nodes] */
@@ -141,6 +144,9 @@ static void index_links(const struct copse_topology *t, bool by_src, int *first,
 
 static void search_free(struct search *s) {
   free(s->width_of);
+  free(s->more);
+  free(s->best);
+  free(s->n_best);
   free(s->out_first);
   free(s->out);
   free(s->in_first);
@@ -156,6 +162,9 @@ static copse_status search_start(struct search *s, struct copse_err *err) {
   size_t nodes = (size_t)s->topology->n_nodes, links = (size_t)s->topology->n_links;
   copse_status status;
   COPSE_TRY(copse_calloc(links, sizeof(int), &s->width_of, err));
+  COPSE_TRY(copse_calloc(links, sizeof(double), &s->more, err));
+  COPSE_TRY(copse_calloc(links, sizeof(int), &s->best, err));
+  COPSE_TRY(copse_calloc(nodes, sizeof(int), &s->n_best, err));
   COPSE_TRY(copse_calloc(nodes + 2, sizeof(int), &s->out_first, err));
   COPSE_TRY(copse_calloc(links, sizeof(int), &s->out, err));
   COPSE_TRY(copse_calloc(nodes + 2, sizeof(int), &s->in_first, err));
@@ -167,6 +176,8 @@ static copse_status search_start(struct search *s, struct copse_err *err) {
   COPSE_TRY(copse_calloc(nodes, sizeof(int), &s->queue, err));
   index_links(s->topology, true, s->out_first, s->out);
   index_links(s->topology, false, s->in_first, s->in);
+  for (size_t i = 0; i < links; i++)
+    s->more[i] = 1 / copse_q_to_double(s->topology->links[i].bandwidth);
   status = order_widths(s, err);
 out:
   return status;
@@ -180,27 +191,32 @@ static int width_over(const struct search *s, int v, int link) {
 }
 
 /* A prefix of a widest shortest way may be replaced by a wider shortest one: so one pass over
- * the nodes by distance finds the widths of all. */
+ * the nodes by distance finds the widths of all, and the links that such ways come over. */
 static void find_width(struct search *s, int v) {
-  s->width[v] = -1;
-  for (int i = s->in_first[v]; i < s->in_first[v + 1]; i++) {
+  int first = s->in_first[v], widest = -1, n = 0;
+  for (int i = first; i < s->in_first[v + 1]; i++) {
     int width = width_over(s, v, s->in[i]);
-    if (width > s->width[v]) s->width[v] = width;
+    if (width < 0 || width < widest) continue;
+    if (width > widest) n = 0;
+    widest = width;
+    s->best[first + n++] = s->in[i];
   }
+  s->width[v] = widest;
+  s->n_best[v] = n;
 }
 
 /* By how much this route would raise the sum of all squared uses: the least over the widest
  * shortest ways to v, found backwards from v over what can lie on them. */
 static double least_use(struct search *s, int v) {
   struct way *way = &s->ways[v];
+  const int *best = s->best + s->in_first[v];
   if (s->distance[v] == 0) return 0;
   if (way->route == s->n_routes) return way->use;
   way->route = s->n_routes;
   way->link = -1;
-  for (int i = s->in_first[v]; i < s->in_first[v + 1]; i++) {
-    int link = s->in[i];
-    if (width_over(s, v, link) != s->width[v]) continue;
-    double more = 1 / copse_q_to_double(s->topology->links[link].bandwidth);
+  for (int i = 0; i < s->n_best[v]; i++) {
+    int link = best[i];
+    double more = s->more[link];
     double use = (2 * s->used[link] + more) * more + least_use(s, s->topology->links[link].src);
     if (way->link >= 0 && use >= way->use) continue;
     way->link = link;
@@ -233,7 +249,7 @@ static void search_from(struct search *s, int rank, int host) {
 static void count_route(struct search *s, const int *nodes, int n, int sign) {
   for (int i = 0; i + 1 < n; i++) {
     int link = copse_topology_find_link(s->topology, nodes[i], nodes[i + 1]);
-    s->used[link] += sign / copse_q_to_double(s->topology->links[link].bandwidth);
+    s->used[link] += sign * s->more[link];
   }
 }
 

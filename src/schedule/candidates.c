@@ -2,20 +2,11 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
+#include <stdlib.h>
 
+#include "base/memory.h"
 #include "schedule/baseline.h"
 #include "schedule/verify.h"
-
-/* Times closer than this are the same: a model is no better. */
-#define SAME_TIME 1.01
-
-/* Enough to tell schedules apart, and a tenth of the simulator's own limit. */
-static struct copse_sim_options simulation(void) {
-  struct copse_sim_options options = copse_sim_defaults;
-  options.max_steps = 500000;
-  return options;
-}
 
 static copse_status check(const struct copse_schedule *schedule,
                           const struct copse_topology *topology, const char *name,
@@ -88,8 +79,11 @@ out:
 static copse_status add_baselines(struct copse_candidates *c,
                                   const struct copse_solve_options *options,
                                   struct copse_err *err) {
-  const struct copse_baseline_options like = {
-      .collective = options->collective, .root = options->root, .like = c->list[0].schedule};
+  struct copse_baseline_shared shared = {0};
+  const struct copse_baseline_options like = {.collective = options->collective,
+                                              .root = options->root,
+                                              .like = c->list[0].schedule,
+                                              .shared = &shared};
   copse_status status = COPSE_OK;
   for (int kind = 0; kind < COPSE_N_BASELINES; kind++) {
     struct copse_err why = COPSE_ERR_INIT;
@@ -98,11 +92,12 @@ static copse_status add_baselines(struct copse_candidates *c,
     status =
         copse_baseline_make(c->topology, (enum copse_baseline)kind, &like, &schedule, NULL, &why);
     if (status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW) continue;
-    if (status != COPSE_OK) return copse_fail(err, status, "%s", why.text);
+    if (status != COPSE_OK) COPSE_TRY(copse_fail(err, status, "%s", why.text));
     COPSE_TRY(add(c, copse_baseline_name((enum copse_baseline)kind), schedule, err));
   }
   status = COPSE_OK;
 out:
+  copse_baseline_shared_free(&shared);
   return status;
 }
 
@@ -135,48 +130,72 @@ void copse_candidates_free(struct copse_candidates *candidates) {
   candidates->n = 0;
 }
 
-copse_status copse_candidates_time(const struct copse_candidates *candidates, double bytes,
-                                   double *us, struct copse_err *err) {
-  const struct copse_sim_options options = simulation();
-  copse_status status = COPSE_OK;
-  for (int i = 0; i < candidates->n; i++) {
-    struct copse_sim_result result;
-    COPSE_TRY(copse_simulate(candidates->topology, &candidates->list[i].dag, &options, bytes,
-                             &result, NULL, err));
-    us[i] = result.us;
-  }
+copse_status copse_candidates_time(const struct copse_candidates *candidates, const double *bytes,
+                                   int n_sizes, bool quick, double (*us)[COPSE_MAX_CANDIDATES],
+                                   struct copse_err *err) {
+  struct copse_sim_options options = copse_sim_defaults;
+  struct copse_sim_question *questions = NULL;
+  int n = 0;
+  copse_status status;
+  if (quick) options.max_steps /= 8;
+  COPSE_TRY(
+      copse_calloc((size_t)candidates->n * (size_t)n_sizes, sizeof *questions, &questions, err));
+  for (int i = 0; i < candidates->n; i++)
+    for (int b = 0; b < n_sizes; b++)
+      questions[n++] = (struct copse_sim_question){
+          .dag = &candidates->list[i].dag, .options = &options, .unit_bytes = bytes[b]};
+  COPSE_TRY(copse_simulate_all(candidates->topology, questions, n, err));
+  for (int i = 0; i < n; i++) us[i % n_sizes][i / n_sizes] = questions[i].result.us;
 out:
+  free(questions);
   return status;
 }
 
-copse_status copse_candidates_best(const struct copse_candidates *candidates, double bytes,
-                                   int like, int *best, struct copse_err *err) {
-  double us[COPSE_MAX_CANDIDATES];
-  copse_status status = copse_candidates_time(candidates, bytes, us, err);
-  if (status != COPSE_OK) return status;
+static double least_time(const struct copse_candidates *candidates, const double *us) {
   double least = us[0];
   for (int i = 1; i < candidates->n; i++)
     if (us[i] < least) least = us[i];
-  for (*best = 0; us[*best] > least * SAME_TIME;) ++*best;
-  if (*best > 0 && like >= 0 && us[like] <= least * SAME_TIME) *best = like;
-  return COPSE_OK;
+  return least;
+}
+
+int copse_candidates_best(const struct copse_candidates *candidates, const double *us) {
+  double least = least_time(candidates, us);
+  int best = 0;
+  while (us[best] > least * (1 + COPSE_SAME_TIME)) best++;
+  return best;
+}
+
+int copse_candidates_lasting(const struct copse_candidates *candidates,
+                             double (*us)[COPSE_MAX_CANDIDATES], int n_sizes, int *n_close) {
+  int best = 0;
+  *n_close = 0;
+  for (int i = 0; i < candidates->n; i++) {
+    int n = 0;
+    while (n < n_sizes && us[n][i] <= least_time(candidates, us[n]) * (1 + COPSE_CLOSE_TIME)) n++;
+    if (n <= *n_close) continue;
+    best = i;
+    *n_close = n;
+  }
+  return best;
 }
 
 copse_status copse_candidates_ranges(const struct copse_candidates *candidates, uint64_t smallest,
                                      uint64_t largest,
                                      struct copse_candidate_range ranges[COPSE_MAX_RANGES], int *n,
                                      struct copse_err *err) {
-  copse_status status = COPSE_OK;
-  int like = -1;
+  double us[64][COPSE_MAX_CANDIDATES], bytes[64] = {0}; /* there are no more powers of two */
+  int n_sizes = 0, n_close;
+  copse_status status;
   *n = 0;
-  for (uint64_t size = smallest; size <= largest && *n < COPSE_MAX_RANGES; size *= 2) {
-    int best;
-    COPSE_TRY(copse_candidates_best(candidates, (double)size, like, &best, err));
-    if (best == like) continue;
-    uint64_t from = *n == 0 ? 0 : size;
+  for (uint64_t size = smallest; size <= largest && n_sizes < 64; size *= 2)
+    bytes[n_sizes++] = (double)size;
+  COPSE_TRY(copse_candidates_time(candidates, bytes, n_sizes, true, us, err));
+  for (int i = 0; i < n_sizes && *n < COPSE_MAX_RANGES; i += n_close) {
+    int best = copse_candidates_lasting(candidates, us + i, n_sizes - i, &n_close);
+    uint64_t size = (uint64_t)bytes[i];
     if (*n > 0) ranges[*n - 1].max_bytes = size - 1;
-    ranges[(*n)++] = (struct copse_candidate_range){from, INT64_MAX, best};
-    like = best;
+    ranges[*n] = (struct copse_candidate_range){*n == 0 ? 0 : size, INT64_MAX, best};
+    ++*n;
   }
 out:
   return status;

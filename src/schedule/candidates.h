@@ -38,16 +38,24 @@ copse_status copse_candidates_make(const struct copse_topology *topology,
                                    struct copse_err *err) COPSE_CHECKED;
 void copse_candidates_free(struct copse_candidates *candidates);
 
-/* The predicted time of every candidate for a message of `bytes`; us: [n]. */
-copse_status copse_candidates_time(const struct copse_candidates *candidates, double bytes,
-                                   double *us, struct copse_err *err) COPSE_CHECKED;
+/* The predicted time of every candidate for messages of so many bytes, by several threads: us
+ * [n_sizes]. With `quick`, in chunks enough to tell schedules apart and an eighth of the work. */
+copse_status copse_candidates_time(const struct copse_candidates *candidates, const double *bytes,
+                                   int n_sizes, bool quick, double (*us)[COPSE_MAX_CANDIDATES],
+                                   struct copse_err *err) COPSE_CHECKED;
 
-/*
- * The fastest at `bytes`; among those within 1 % of it the list's first, `like` (-1: none), or else
- * the first that is.
- */
-copse_status copse_candidates_best(const struct copse_candidates *candidates, double bytes,
-                                   int like, int *best, struct copse_err *err) COPSE_CHECKED;
+/* Times that are equal but for rounding; and those between which a model can't tell, where
+ * changing costs something: a plan more. */
+#define COPSE_SAME_TIME 1e-9
+#define COPSE_CLOSE_TIME 0.01
+
+/* The fastest of times [n]; of those within COPSE_SAME_TIME of each other the list's first. */
+int copse_candidates_best(const struct copse_candidates *candidates, const double *us);
+
+/* The one that is within COPSE_CLOSE_TIME of the fastest for the most sizes from the first on, of
+ * equals the list's first; *n_close: for how many, at least 1. */
+int copse_candidates_lasting(const struct copse_candidates *candidates,
+                             double (*us)[COPSE_MAX_CANDIDATES], int n_sizes, int *n_close);
 
 /* Message sizes that one candidate is for, both included. */
 struct copse_candidate_range {
@@ -59,8 +67,9 @@ struct copse_candidate_range {
 
 /*
  * Cuts all message sizes at powers of two from `smallest` to `largest` (powers of two themselves,
- * smallest < largest) so that each range has a best candidate. The first range begins at 0, the
- * last ends at INT64_MAX; neighbours have different candidates.
+ * smallest < largest) so that each range has a candidate that is the fastest there or within
+ * COPSE_CLOSE_TIME of it, in as few ranges as there can be: a range more is a plan more to load, and
+ * the times are a model's. The first range begins at 0, the last ends at INT64_MAX; neighbours have different candidates.
  */
 copse_status copse_candidates_ranges(const struct copse_candidates *candidates, uint64_t smallest,
                                      uint64_t largest,

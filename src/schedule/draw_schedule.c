@@ -196,12 +196,13 @@ static void mark_lengths(struct copse_schedule_picture *p) {
 
 static void describe_load(struct copse_schedule_picture *p) {
   const struct copse_schedule *s = p->schedule;
-  char time[COPSE_DRAW_QUANTITY], bound[COPSE_DRAW_QUANTITY];
+  char time[COPSE_DRAW_QUANTITY], bound[COPSE_DRAW_QUANTITY], rate[COPSE_RATE_TEXT];
   p->title = copse_picture_format(p, "%s of %s: load of the links",
                                   copse_collective_name(s->collective), p->topology->name);
   p->subtitle = copse_picture_format(
-      p, "%s, %.6g GB/s; bound %s: %s", copse_draw_quantity(s->time_per_GB, "s/GB", time),
-      copse_schedule_algbw(s), copse_draw_quantity(s->bound.time_per_GB, "s/GB", bound),
+      p, "%s, %s; bound %s: %s", copse_draw_quantity(s->time_per_GB, "s/GB", time),
+      copse_rate_text(s->time_per_GB, 6, rate),
+      copse_draw_quantity(s->bound.time_per_GB, "s/GB", bound),
       copse_q_eq(s->time_per_GB, s->bound.time_per_GB)
           ? s->bound.kind == COPSE_BOUND_PHASES    ? "both phases optimal"
             : s->bound.kind == COPSE_BOUND_FORESTS ? "optimal among forests with common shares"

@@ -3,50 +3,101 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Adds to the links of a path; with a tree, once where switches copy or combine: stamps[link] is
- * the number of the tree that crossed it last. */
-static copse_status add_path(const struct copse_topology *topology, const int *nodes, int n,
-                             struct copse_q weight, const struct copse_schedule_tree *tree,
-                             int *stamps, int stamp, struct copse_q *loads, struct copse_err *err) {
-  const struct copse_node *all = topology->nodes;
+/* Sums up what crosses links. Neighbours in a list mostly weigh the same, so crossings are counted
+ * and their weight is added once. */
+struct summing {
+  const struct copse_topology *topology;
+  struct copse_q weight; /* of what is counted */
+  int64_t *counts;       /* [n_links] */
+  int *counted;          /* [n_counted] links that `counts` is not 0 of */
+  int n_counted;
+  int *stamps; /* [n_links] the number of the tree that last crossed each link */
+  struct copse_q *loads;
+  struct copse_err *err;
+};
+
+static copse_status start_summing(struct summing *s) {
+  size_t n = (size_t)s->topology->n_links;
+  copse_status status;
+  for (size_t i = 0; i < n; i++) s->loads[i] = COPSE_Q_ZERO;
+  COPSE_TRY(copse_calloc(n, sizeof *s->counts, &s->counts, s->err));
+  COPSE_TRY(copse_calloc(n, sizeof *s->counted, &s->counted, s->err));
+  COPSE_TRY(copse_calloc(n, sizeof *s->stamps, &s->stamps, s->err));
+out:
+  return status;
+}
+
+static copse_status add_counted(struct summing *s) {
+  copse_status status = COPSE_OK;
+  for (int i = 0; i < s->n_counted; i++) {
+    int link = s->counted[i];
+    struct copse_q sum;
+    COPSE_TRY(copse_q_mul((struct copse_q){s->counts[link], 1}, s->weight, &sum, s->err));
+    COPSE_TRY(copse_q_add(s->loads[link], sum, &s->loads[link], s->err));
+    s->counts[link] = 0;
+  }
+  s->n_counted = 0;
+out:
+  return status;
+}
+
+static copse_status set_weight(struct summing *s, struct copse_q weight) {
+  copse_status status = copse_q_eq(s->weight, weight) ? COPSE_OK : add_counted(s);
+  s->weight = weight;
+  return status;
+}
+
+/* With a tree, once where switches copy or combine; `stamp` is the tree's number from 1 on. */
+static void count_path(struct summing *s, const int *nodes, int n,
+                       const struct copse_schedule_tree *tree, int stamp) {
+  const struct copse_node *all = s->topology->nodes;
   for (int i = 0; i + 1 < n; i++) {
-    int link = copse_topology_find_link(topology, nodes[i], nodes[i + 1]);
+    int link = copse_topology_find_link(s->topology, nodes[i], nodes[i + 1]);
     bool once = tree && (tree->phase == COPSE_PHASE_BROADCAST ? all[nodes[i + 1]].multicast
                                                               : all[nodes[i]].aggregation);
-    if (once && stamps[link] == stamp) continue;
-    if (once) stamps[link] = stamp;
-    copse_status status = copse_q_add(loads[link], weight, &loads[link], err);
-    if (status != COPSE_OK) return status;
+    if (once && s->stamps[link] == stamp) continue;
+    if (once) s->stamps[link] = stamp;
+    if (s->counts[link]++ == 0) s->counted[s->n_counted++] = link;
   }
-  return COPSE_OK;
+}
+
+static void end_summing(struct summing *s) {
+  free(s->counts);
+  free(s->counted);
+  free(s->stamps);
 }
 
 copse_status copse_tree_loads(const struct copse_topology *topology,
                               const struct copse_schedule_tree *trees, size_t n_trees,
                               struct copse_q *loads, struct copse_err *err) {
-  int *stamps = NULL;
+  struct summing s = {.topology = topology, .weight = COPSE_Q_ZERO, .loads = loads, .err = err};
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)topology->n_links, sizeof *stamps, &stamps, err));
-  for (int i = 0; i < topology->n_links; i++) loads[i] = COPSE_Q_ZERO;
-  for (size_t t = 0; t < n_trees; t++)
+  COPSE_TRY(start_summing(&s));
+  for (size_t t = 0; t < n_trees; t++) {
+    COPSE_TRY(set_weight(&s, trees[t].weight));
     for (int e = 0; e < trees[t].n_edges; e++)
-      COPSE_TRY(add_path(topology, trees[t].edges[e].path, trees[t].edges[e].n_path,
-                         trees[t].weight, &trees[t], stamps, (int)t + 1, loads, err));
+      count_path(&s, trees[t].edges[e].path, trees[t].edges[e].n_path, &trees[t], (int)t + 1);
+  }
+  status = add_counted(&s);
 out:
-  free(stamps);
+  end_summing(&s);
   return status;
 }
 
 copse_status copse_flow_loads(const struct copse_topology *topology,
                               const struct copse_schedule_flow *flows, int n_flows,
                               struct copse_q *loads, struct copse_err *err) {
-  copse_status status = COPSE_OK;
-  for (int i = 0; i < topology->n_links; i++) loads[i] = COPSE_Q_ZERO;
+  struct summing s = {.topology = topology, .weight = COPSE_Q_ZERO, .loads = loads, .err = err};
+  copse_status status;
+  COPSE_TRY(start_summing(&s));
   for (int f = 0; f < n_flows; f++)
-    for (int p = 0; p < flows[f].n_paths; p++)
-      COPSE_TRY(add_path(topology, flows[f].paths[p].nodes, flows[f].paths[p].n_nodes,
-                         flows[f].paths[p].weight, NULL, NULL, 0, loads, err));
+    for (int p = 0; p < flows[f].n_paths; p++) {
+      COPSE_TRY(set_weight(&s, flows[f].paths[p].weight));
+      count_path(&s, flows[f].paths[p].nodes, flows[f].paths[p].n_nodes, NULL, 0);
+    }
+  status = add_counted(&s);
 out:
+  end_summing(&s);
   return status;
 }
 
@@ -76,7 +127,7 @@ out:
   return status;
 }
 
-/* Every copy, and the switches for which add_path would have left some out. */
+/* Every copy, and the switches for which count_path would have left some out. */
 static copse_status add_copies(const struct copse_topology *topology,
                                const struct copse_schedule_tree *tree, int *stamps, int stamp,
                                struct copse_q *loads, bool *used, struct copse_err *err) {

@@ -1,6 +1,7 @@
 #include "schedule/schedule.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 void copse_schedule_release(struct copse_schedule *schedule) {
@@ -75,4 +76,11 @@ double copse_schedule_mean_height(const struct copse_schedule *schedule) {
 double copse_schedule_algbw(const struct copse_schedule *schedule) {
   struct copse_q t = schedule->time_per_GB;
   return t.num == 0 ? (double)INFINITY : (double)t.den / (double)t.num;
+}
+
+const char *copse_rate_text(struct copse_q time_per_GB, int digits, char buffer[COPSE_RATE_TEXT]) {
+  struct copse_schedule of = {.time_per_GB = time_per_GB};
+  if (time_per_GB.num == 0) return "nothing to send";
+  snprintf(buffer, COPSE_RATE_TEXT, "%.*g GB/s", digits, copse_schedule_algbw(&of));
+  return buffer;
 }

@@ -175,6 +175,9 @@ double copse_schedule_mean_height(const struct copse_schedule *schedule);
 
 /* M / T in GB/s; infinity for a single rank. For reports. */
 double copse_schedule_algbw(const struct copse_schedule *schedule);
+/* That of a time in words, such as "403.1496063 GB/s" with 10 digits; "nothing to send" for 0. */
+#define COPSE_RATE_TEXT 40
+const char *copse_rate_text(struct copse_q time_per_GB, int digits, char buffer[COPSE_RATE_TEXT]);
 
 /* Schedule JSON (CONTRACT section 3). The caller frees *text. */
 copse_status copse_schedule_to_json(const struct copse_schedule *schedule, char **text,

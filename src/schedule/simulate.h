@@ -6,6 +6,7 @@
  *   -------------------------------------------------   --------------------------------
  *   collect transfers: trees, flows, steps, plans       copse_sim_dag_add, _add_path
  *   how long do they take for a message of this size?   copse_simulate
+ *   the same for many sizes and sets of transfers       copse_simulate_all
  *   the transfers of a schedule                         copse_sim_dag_of_schedule
  *
  * What is modelled. A transfer moves bytes from one rank to another over links and relays,
@@ -97,8 +98,8 @@ copse_status copse_sim_dag_add_path(struct copse_sim_dag *dag,
                                     int *last, struct copse_err *err) COPSE_CHECKED;
 
 /*
- * Chunks, cut by the rule of plans (whose own limits are other numbers, see 'copse lower --chunk',
- * --min-chunk and --pipeline-chunks): the largest transfer is cut into chunks of at most
+ * Chunks, cut by the rule of plans, and by default with the limits that they have by default
+ * (schedule/chunks.h): the largest transfer is cut into chunks of at most
  * max_chunk_bytes, and for the sake of pipelining into pipeline_chunks, but not below
  * min_chunk_bytes; all others into as many, where they have min_chunk_bytes for each. Equal
  * numbers of chunks that take turns share a link in proportion to their bytes.
@@ -109,12 +110,14 @@ struct copse_sim_options {
   double duplex;             /* see above: >= 1, or 0, which is 1 */
   double min_chunk_bytes;    /* > 0 */
   double max_chunk_bytes;    /* > 0 */
-  int pipeline_chunks;       /* > 0 */
+  int pipeline_chunks;       /* >= 0; 0: copse_pipeline_chunks of the levels that transfers stream
+                                through: the longest chain of those that reduce and the longest of
+                                those that don't, together */
   int64_t max_steps;         /* chunks times links in all: fewer chunks where it would be more
                                 (never below 1 per transfer); bounds the simulator's own time */
 };
 
-/* 2 us, full duplex, 16 KiB, 512 KiB, 16 chunks, 4 million steps. */
+/* 2 us, full duplex, chunks as plans have them, 4 million steps. */
 extern const struct copse_sim_options copse_sim_defaults;
 
 struct copse_sim_result {
@@ -127,13 +130,34 @@ struct copse_sim_result {
 /*
  * Runs `dag` with amounts in units of unit_bytes (M for shares of a message, 1 for bytes).
  * options NULL: the defaults. arrival_us, if not NULL, gets [n_transfers] arrival times.
- * COPSE_INVALID for a link that the topology lacks, COPSE_NOMEM. O(S log S) for S steps.
+ * COPSE_INVALID for a link that the topology lacks, COPSE_NOMEM. O(S log S) for S steps,
+ * mostly less: a step is moved a few times on its way through the queue.
  * The same input gives the same bits on the same build.
  */
 copse_status copse_simulate(const struct copse_topology *topology, const struct copse_sim_dag *dag,
                             const struct copse_sim_options *options, double unit_bytes,
                             struct copse_sim_result *result, double *arrival_us,
                             struct copse_err *err) COPSE_CHECKED;
+
+/* What copse_simulate is asked, and its answer. */
+struct copse_sim_question {
+  const struct copse_sim_dag *dag;         /* borrowed */
+  const struct copse_sim_options *options; /* borrowed; NULL: the defaults */
+  double unit_bytes;
+  struct copse_sim_result result;
+};
+
+/* Threads for copse_simulate_all; 0: as many as there are processors where the work is worth it. */
+extern int copse_simulate_threads;
+
+/*
+ * Answers questions [n] as copse_simulate would, by several threads; those about one dag should
+ * follow each other, which saves work. The answers are the same for any number of threads. As
+ * copse_simulate: if some questions fail, the first one's status.
+ */
+copse_status copse_simulate_all(const struct copse_topology *topology,
+                                struct copse_sim_question *questions, int n,
+                                struct copse_err *err) COPSE_CHECKED;
 
 /*
  * Appends the transfers of a schedule, in amounts of M. A broadcast edge passes on what

@@ -275,12 +275,21 @@ static int by_ends(const void *a, const void *b, void *links) {
 
 static copse_status sort_links(const struct copse_topology_builder *builder,
                                struct copse_topology_box *box, struct copse_err *err) {
-  size_t n = (size_t)builder->n_links;
-  copse_status status = copse_calloc(n, sizeof *box->sorted_links, &box->sorted_links, err);
-  if (status != COPSE_OK) return status;
-  for (int i = 0; i < builder->n_links; i++) box->sorted_links[i] = i;
+  size_t n = (size_t)builder->n_links, nodes = (size_t)builder->n_nodes;
+  copse_status status;
+  COPSE_TRY(copse_calloc(n, sizeof *box->sorted_links, &box->sorted_links, err));
+  COPSE_TRY(copse_calloc(n, sizeof *box->sorted_dsts, &box->sorted_dsts, err));
+  COPSE_TRY(copse_calloc(nodes + 1, sizeof *box->first_sorted, &box->first_sorted, err));
+  for (size_t i = 0; i < n; i++) box->sorted_links[i] = (int)i;
   qsort_r(box->sorted_links, n, sizeof *box->sorted_links, by_ends, builder->links);
-  return COPSE_OK;
+  for (size_t i = 0; i < n; i++) {
+    const struct copse_link *link = &builder->links[box->sorted_links[i]];
+    box->sorted_dsts[i] = link->dst;
+    box->first_sorted[link->src + 1]++;
+  }
+  for (size_t v = 0; v < nodes; v++) box->first_sorted[v + 1] += box->first_sorted[v];
+out:
+  return status;
 }
 
 /* From here on the box owns what the builder had; nothing can fail any more. */

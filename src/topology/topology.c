@@ -12,6 +12,8 @@ void copse_topology_release(struct copse_topology *topology) {
   free(box->links);
   free(box->rank_nodes);
   free(box->sorted_links);
+  free(box->sorted_dsts);
+  free(box->first_sorted);
   copse_index_map_free(&box->ids);
   copse_arena_free(&box->arena);
   free(box);
@@ -34,14 +36,12 @@ int copse_topology_compare_links(const struct copse_link *a, const struct copse_
 
 int copse_topology_find_link(const struct copse_topology *topology, int src, int dst) {
   const struct copse_topology_box *box = copse_topology_box_of(topology);
-  struct copse_link wanted = {src, dst, COPSE_Q_ZERO, COPSE_Q_ZERO};
-  int low = 0, high = topology->n_links - 1;
+  if (src < 0 || src >= topology->n_nodes) return -1;
+  int low = box->first_sorted[src], high = box->first_sorted[src + 1] - 1;
   while (low <= high) {
-    int middle = low + (high - low) / 2;
-    int link = box->sorted_links[middle];
-    int order = copse_topology_compare_links(&topology->links[link], &wanted);
-    if (order == 0) return link;
-    if (order < 0)
+    int middle = low + (high - low) / 2, at = box->sorted_dsts[middle];
+    if (at == dst) return box->sorted_links[middle];
+    if (at < dst)
       low = middle + 1;
     else
       high = middle - 1;

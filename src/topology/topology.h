@@ -92,7 +92,7 @@ void copse_topology_release(struct copse_topology *topology);
 /* The node with this id, or -1. O(1). */
 int copse_topology_find(const struct copse_topology *topology, const char *id);
 
-/* The link src -> dst, or -1. O(log links). */
+/* The link src -> dst, or -1. O(log of the links that leave src). */
 int copse_topology_find_link(const struct copse_topology *topology, int src, int dst);
 
 /*

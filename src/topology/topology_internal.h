@@ -13,6 +13,8 @@ struct copse_topology_box {
   struct copse_link *links;
   int *rank_nodes;
   int *sorted_links; /* [n_links] link indices by (src, dst) */
+  int *sorted_dsts;  /* [n_links] where those go */
+  int *first_sorted; /* [n_nodes + 1] into both: the first one that leaves each node */
   struct copse_index_map ids;
   struct copse_arena arena; /* the strings */
 };

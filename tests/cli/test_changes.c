@@ -233,10 +233,55 @@ START_TEST(each_failure_has_the_schedule_that_it_would_get_alone) {
     n++;
   }
   ck_assert_int_eq(n, 8);
-  ck_assert_int_eq(images, 4); /* the second host's are those of the first, turned */
+  ck_assert_int_eq(images, 7); /* all NICs are alike: hosts swap, and so do places in them */
   ck_assert_int_eq(run("@ verify %%/set/healthy.json " FABRIC), 0);
   cJSON_Delete(json);
   free(index);
+}
+END_TEST
+
+/* Images are as good as what is solved alone, whatever kind of fabric; of some two kinds of parts
+ * fail, some are of one type and yet not alike. */
+START_TEST(images_of_failures_are_as_good_as_solving_them) {
+  static const struct {
+    const char *fabric, *down, *ranks, *type, *collective; /* `ranks`: the file tells them again */
+    int n, solved; /* solved: at most */
+  } cases[] = {{"--synthetic ring:6@50", "", "", "gpu", "allgather", 6, 1},
+               {"--synthetic torus:3x4@50", "", "", "gpu", "allreduce", 12, 1},
+               {"--synthetic hypercube:3@50", "", "", "gpu", "alltoall", 8, 1},
+               {"--synthetic 'hosts:3 gpus:2@100 nics:2@25'", "", "", "nic", "reduce_scatter", 6, 1},
+               {"-t a100-x2", "--down h1.nic3", "", "nic", "allgather", 15, 3},
+               {"-t a100-x2", "", "--ranks 0-3,8-11", "nic", "allreduce", 16, 5},
+               {"-t frontier-node", "", "--bound-only", "gpu", "allgather", 8, 2}};
+  const char *fabric = cases[_i].fabric + (cases[_i].fabric[1] == 't' ? 3 : 0);
+  int solved = 0, n = 0;
+  const cJSON *entry;
+  run("rm -rf %%/set");
+  ck_assert_int_eq(run("@ solve %s %s %s -c %s --each-failure %s --no-symmetry --json", fabric,
+                       cases[_i].down, cases[_i].ranks, cases[_i].collective, cases[_i].type),
+                   0);
+  cJSON *alone = parsed();
+  ck_assert_int_eq(run("@ solve %s %s %s -c %s --each-failure %s -o %%/set --json", fabric,
+                       cases[_i].down, cases[_i].ranks, cases[_i].collective, cases[_i].type),
+                   0);
+  cJSON *json = parsed();
+  cJSON_ArrayForEach(entry, cJSON_GetObjectItem(json, "failures")) {
+    const cJSON *like = cJSON_GetArrayItem(cJSON_GetObjectItem(alone, "failures"), n++);
+    ck_assert(!cJSON_HasObjectItem(like, "image_of"));
+    ck_assert_str_eq(text_of(like, "down"), text_of(entry, "down"));
+    ck_assert_str_eq(text_of(like, "time_per_GB"), text_of(entry, "time_per_GB"));
+    ck_assert_str_eq(text_of(like, "bound_time_per_GB"), text_of(entry, "bound_time_per_GB"));
+    ck_assert_str_eq(text_of(like, "topology_sha256"), text_of(entry, "topology_sha256"));
+    solved += !cJSON_HasObjectItem(entry, "image_of");
+    if (cJSON_HasObjectItem(entry, "file"))
+      ck_assert_int_eq(run("@ verify %%/set/%s %s %s --down '%s'", text_of(entry, "file"),
+                           cases[_i].fabric, cases[_i].down, text_of(entry, "down")),
+                       0);
+  }
+  ck_assert_int_eq(n, cases[_i].n);
+  ck_assert_int_le(solved, cases[_i].solved); /* fewer, the more symmetries are found */
+  cJSON_Delete(alone);
+  cJSON_Delete(json);
 }
 END_TEST
 
@@ -251,6 +296,45 @@ START_TEST(a_failure_without_a_solution_is_told) {
   /* a line of three: 2/3 M into its ends */
   ck_assert_str_eq(text_of(cJSON_GetArrayItem(failures, 2), "time_per_GB"), "1/75");
   cJSON_Delete(json);
+}
+END_TEST
+
+/* No command divides by the time that nothing takes: neither in words nor as JSON. */
+START_TEST(a_rank_alone_has_nothing_to_send) {
+  static const struct {
+    const char *command;
+    int status;
+    const char *part;
+  } cases[] = {{"solve " FABRIC " --ranks 2 -c %s -o %%/one.json", 0, "0 s/GB, nothing to send\n"},
+               {"verify %%/one.json " FABRIC, 0, "(nothing to send)"},
+               {"simulate %%/one.json " FABRIC " -e 4K", 0, "copse      0 s/GB, nothing to send\n"},
+               {"solve " FABRIC " --ranks 2 -c %s --bound-only", 0, "nothing to send"},
+               {"solve " FABRIC " --ranks 2 -c %s --predict", 0, "nothing to send"},
+               {"solve " FABRIC " --ranks 2 -c %s --objective 64K", 0, "nothing to send"},
+               {"solve --synthetic full:2@10 -c %s --each-failure gpu", 0, "  -          -\n"},
+               {"report " FABRIC " --ranks 2 -c %s -o %%/one.html", 0, ""}};
+  static const char *const collectives[] = {"allgather", "reduce_scatter", "allreduce",
+                                            "alltoall", "broadcast --root 0"};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char line[300];
+    bool rooted = strstr(collectives[_i], "root"), flows = strstr(collectives[_i], "alltoall");
+    if (rooted && strstr(cases[i].command, "each-failure")) continue; /* the root may not fail */
+    if (flows && strstr(cases[i].command, "objective")) continue;     /* is for trees */
+    snprintf(line, sizeof line, cases[i].command, collectives[_i]);
+    for (int json = 0; json < 2 && !(json && i == 7); json++) {
+      ck_assert_int_eq(run("@ %s %s", line, json ? "--json" : ""), cases[i].status);
+      ck_assert_ptr_null(strstr(result.out, "inf"));
+      ck_assert_ptr_null(strstr(result.out, "nan"));
+      if (json)
+        cJSON_Delete(parsed());
+      else
+        ck_assert_msg(strstr(result.out, cases[i].part), "%s: %s", line, result.out);
+    }
+  }
+  char *page = copse_test_read("one.html");
+  ck_assert_ptr_null(strstr(page, "inf GB/s"));
+  ck_assert_ptr_nonnull(strstr(page, "nothing to send"));
+  free(page);
 }
 END_TEST
 
@@ -299,6 +383,8 @@ int main(void) {
   tcase_add_test(tests, the_loss_is_told);
   tcase_add_test(tests, the_order_of_faults_does_not_matter);
   tcase_add_test(tests, an_unbalanced_rest_is_refused_by_name);
+  tcase_add_loop_test(tests, a_rank_alone_has_nothing_to_send, 0, 5);
+  tcase_add_loop_test(tests, images_of_failures_are_as_good_as_solving_them, 0, 7);
   tcase_add_loop_test(tests, each_failure_has_the_schedule_that_it_would_get_alone, 0, 4);
   tcase_add_test(tests, a_failure_without_a_solution_is_told);
   tcase_add_test(tests, the_curve_is_that_of_single_solves);

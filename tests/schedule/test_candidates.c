@@ -29,14 +29,21 @@ static void check_candidates(const struct copse_candidates *c, copse_collective 
   }
 }
 
-static void check_best(const struct copse_candidates *c, uint64_t bytes, int chosen) {
+/* The times are those of single simulations, and none is much shorter than the chosen one. */
+static void check_best(const struct copse_candidates *c, uint64_t size, int chosen) {
   struct copse_err err = COPSE_ERR_INIT;
-  double us[COPSE_MAX_CANDIDATES];
-  ASSERT_OK(copse_candidates_time(c, (double)bytes, us, &err), &err);
-  for (int i = 0; i < c->n; i++)
-    ck_assert_msg(us[chosen] <= 1.0101 * us[i], "at %llu bytes %s takes %g us, %s %g",
-                  (unsigned long long)bytes, c->list[chosen].name, us[chosen], c->list[i].name,
-                  us[i]);
+  struct copse_sim_options quick = copse_sim_defaults;
+  double us[2][COPSE_MAX_CANDIDATES], bytes[] = {1, (double)size};
+  quick.max_steps /= 8;
+  ASSERT_OK(copse_candidates_time(c, bytes, 2, true, us, &err), &err);
+  for (int i = 0; i < c->n; i++) {
+    struct copse_sim_result alone;
+    ASSERT_OK(copse_simulate(c->topology, &c->list[i].dag, &quick, bytes[1], &alone, NULL, &err),
+              &err);
+    ck_assert(alone.us == us[1][i]);
+    ck_assert_msg(us[1][chosen] <= 1.0100001 * us[1][i], "at %g bytes %s takes %g us, %s %g",
+                  bytes[1], c->list[chosen].name, us[1][chosen], c->list[i].name, us[1][i]);
+  }
 }
 
 static int check_ranges(const struct copse_candidates *c) {
@@ -84,10 +91,36 @@ START_TEST(every_size_has_its_best_candidate) {
 }
 END_TEST
 
+START_TEST(only_equal_times_go_to_the_simpler_candidate) {
+  const struct copse_candidates three = {.n = 3}, four = {.n = 4};
+  const double close[] = {100.9, 100.5, 100, 100}, equal[] = {100 + 1e-8, 100, 100, 99};
+  ck_assert_int_eq(copse_candidates_best(&four, close), 2);
+  ck_assert_int_eq(copse_candidates_best(&four, equal), 3);
+  ck_assert_int_eq(copse_candidates_best(&three, equal), 0);
+}
+END_TEST
+
+/* Not the fastest at the first size, nor the first that is close there, but what lasts. */
+START_TEST(a_plan_is_for_as_many_sizes_as_it_is_close_at) {
+  const struct copse_candidates three = {.n = 3};
+  double us[4][COPSE_MAX_CANDIDATES] = {
+      {100.5, 100, 100.9}, {205, 200, 201}, {300, 304, 302}, {400, 500, 500}};
+  int n;
+  ck_assert_int_eq(copse_candidates_lasting(&three, us, 4, &n), 2);
+  ck_assert_int_eq(n, 3);
+  ck_assert_int_eq(copse_candidates_lasting(&three, us + 3, 1, &n), 0);
+  ck_assert_int_eq(n, 1);
+  ck_assert_int_eq(copse_candidates_lasting(&three, us, 2, &n), 1);
+  ck_assert_int_eq(n, 2);
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("schedule/candidates");
   TCase *tests = tcase_create("candidates");
   tcase_set_timeout(tests, 120);
+  tcase_add_test(tests, only_equal_times_go_to_the_simpler_candidate);
+  tcase_add_test(tests, a_plan_is_for_as_many_sizes_as_it_is_close_at);
   tcase_add_loop_test(tests, every_size_has_its_best_candidate, 0, 5);
   suite_add_tcase(suite, tests);
   return copse_test_run(suite);

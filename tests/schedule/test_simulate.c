@@ -1,11 +1,15 @@
 /* The simulator against times worked out by hand, and against exact loads. */
 #include "schedule/simulate.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/collective.h"
+#include "codegen/lower.h"
+#include "runtime/plan_math.h"
+#include "schedule/simulate_dag.h"
 #include "support/fabric.h"
 #include "support/random_topology.h"
 #include "support/sim_fabric.h"
@@ -369,6 +373,40 @@ START_TEST(the_same_input_gives_the_same_bits) {
 }
 END_TEST
 
+/* What is simulated is what a plan of the schedule does: so many chunks of every tree. */
+START_TEST(by_default_messages_are_cut_as_plans_cut_them) {
+  static const struct copse_test_random_options shape = {2, 9, 5, true, true};
+  uint64_t state = 31 * (uint64_t)_i + 7;
+  int several = 0;
+  for (int i = 0; i < 12; i++) {
+    struct copse_err err = COPSE_ERR_INIT;
+    struct copse_topology *t = copse_test_random_topology(&state, &shape);
+    int root = copse_collective_rooted(collectives[_i]) ? 0 : -1;
+    struct copse_schedule *s = copse_test_solve_as(
+        t, (struct copse_solve_options){.collective = collectives[_i], .root = root});
+    struct copse_sim_dag dag = dag_of(s, t);
+    struct copse_plan *plan;
+    double largest = 0; /* of an allreduce, pieces of trees: what one reduces and one broadcasts */
+    ASSERT_OK(copse_lower_schedule(s, NULL, &plan, &err), &err);
+    for (int k = 0; k < dag.n_transfers; k++)
+      if (dag.items[k].amount > largest) largest = dag.items[k].amount;
+    for (double m = 1e3; m < 1e9; m *= 7) {
+      struct copse_sim_result r;
+      double piece = ceil(m * largest);
+      uint32_t n = copse_chunk_count(&plan->header, (uint64_t)piece);
+      ASSERT_OK(copse_simulate(t, &dag, NULL, m, &r, NULL, &err), &err);
+      ck_assert_int_eq(r.chunks, (int64_t)n * dag.n_transfers);
+      several += n > 1 && n % 4 == 0;
+    }
+    copse_plan_release(plan);
+    copse_sim_dag_free(&dag);
+    copse_schedule_release(s);
+    copse_topology_release(t);
+  }
+  ck_assert_int_gt(several, 3);
+}
+END_TEST
+
 /* A binomial broadcast of a few bytes: its depth in alphas. Rank 0 next to all: one. */
 START_TEST(small_messages_cost_the_depth_of_the_tree) {
   struct copse_topology *t = copse_test_sim_mesh(8);
@@ -399,7 +437,7 @@ START_TEST(what_makes_no_sense_is_refused) {
                    e4 = COPSE_ERR_INIT, e5 = COPSE_ERR_INIT;
   struct copse_sim_transfer waits = {.after = &later, .n_after = 1}, less = {.amount = -1};
   struct copse_sim_transfer lost = {.links = &link, .n_links = 1}, plain = {.amount = 1};
-  struct copse_sim_options none = cut_in(0), half = cut_in(1);
+  struct copse_sim_options none = cut_in(-1), half = cut_in(1);
   half.duplex = 0.5;
   ASSERT_FAILS(copse_sim_dag_add(&dag, &waits, NULL, &e1), COPSE_INVALID, &e1, "before");
   ASSERT_FAILS(copse_sim_dag_add(&dag, &less, NULL, &e2), COPSE_INVALID, &e2, "amount");
@@ -447,6 +485,7 @@ int main(void) {
   tcase_add_test(hand, what_makes_no_sense_is_refused);
   tcase_add_test(hand, a_schedule_of_another_topology_is_refused);
   tcase_add_loop_test(schedules, large_messages_approach_the_exact_time, 0, 5);
+  tcase_add_loop_test(schedules, by_default_messages_are_cut_as_plans_cut_them, 0, 5);
   tcase_add_loop_test(schedules, no_size_is_faster_than_the_bound, 0, 5);
   tcase_add_loop_test(schedules, the_same_input_gives_the_same_bits, 0, 5);
   suite_add_tcase(suite, hand);

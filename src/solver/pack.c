@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "base/rational.h"
 #include "solver/pack_internal.h"
 
 static copse_status list_links(struct copse_packer *p, struct copse_flow *graph,
@@ -185,6 +186,9 @@ struct trust {
   int careful, penalty; /* roots to pack by flows before trusting again; grows with failures */
 };
 
+/* Roots of a small network tried at once at first. There a batch that holds is what the careful way
+ * would have made, which takes as much at every step as is safe: all steps were. */
+#define FIRST_BATCH 8
 /* With the same batch again where new cuts promise more, at most this often. */
 #define MOST_TRIES 3
 
@@ -258,7 +262,7 @@ copse_status copse_pack_trees(const struct copse_network *network, struct copse_
   struct copse_packer p = {.network = network, .k = k, .out = out};
   struct trust trust = {.batch = network->n_roots, .penalty = 1};
   p.enters_once = network->n_roots >= copse_trust_from;
-  if (!p.enters_once) trust.careful = network->n_roots;
+  if (!p.enters_once) trust.batch = (int)copse_smaller(network->n_roots, FIRST_BATCH);
   bool carried;
   copse_status status;
   *out = (struct copse_packing){0};

@@ -73,22 +73,65 @@ static bool is_empty(struct copse_splitter *s, int w) {
   return copse_flow_entering(s->flow, w).n == 0 && copse_flow_leaving(s->flow, w).n == 0;
 }
 
+/* The pairs of links into w and out of it, each once: those that lead back last. */
+struct pairs {
+  int w, n_in, n_out; /* in s->entering, s->leaving */
+  int n;
+};
+
+static struct copse_split_step step_of_pair(const struct copse_splitter *s,
+                                            const struct pairs *pairs, int at) {
+  int i = at / pairs->n_out % pairs->n_in, j = at % pairs->n_out;
+  int u = s->entering[i], t = s->leaving[(i + pairs->n_out / 2 + j) % pairs->n_out];
+  struct copse_split_step step = {u, t, 0};
+  if ((u == t) == (at >= pairs->n_in * pairs->n_out))
+    step.amount = copse_smaller(copse_flow_capacity(s->flow, u, pairs->w),
+                                copse_flow_capacity(s->flow, pairs->w, t));
+  return step;
+}
+
+/*
+ * As much of each pair as the known cuts spare, and one proof for all. Where it holds, each alone
+ * would have been safe, for splitting never widens a cut; else nothing is changed.
+ */
+static copse_status try_pairs(struct copse_splitter *s, const struct pairs *pairs, int from, int to,
+                              bool *served, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  *served = true;
+  for (int at = from; at < to; at++) {
+    struct copse_split_step step = step_of_pair(s, pairs, at);
+    if (step.amount > 0) step.amount = copse_splitter_spared(s, pairs->w, &step);
+    COPSE_TRY(copse_splitter_take(s, pairs->w, step, err));
+  }
+  if (s->n_taken == 0) return COPSE_OK;
+  COPSE_TRY(copse_splitter_all_served(s, served, err));
+  if (*served) return copse_splitter_commit(s, err);
+  status = copse_splitter_undo(s, 0, err);
+out:
+  return status;
+}
+
+/* So many pairs under one proof; twice as many after one that held. */
+#define PAIRS_AT_ONCE 8
+
 /* The pairwise rule on whatever the guess left; pairs u = t only when nothing else goes. */
 static copse_status split_pairwise(struct copse_splitter *s, int w, struct copse_err *err) {
   copse_status status = COPSE_OK;
-  int n_in = copy_neighbours(copse_flow_entering(s->flow, w), s->entering);
-  int n_out = copy_neighbours(copse_flow_leaving(s->flow, w), s->leaving);
-  for (int loops = 0; loops < 2; loops++) {
-    for (int i = 0; i < n_in; i++) {
-      for (int j = 0; j < n_out; j++) {
-        int u = s->entering[i], t = s->leaving[(i + n_out / 2 + j) % n_out];
-        struct copse_split_step step = {
-            u, t,
-            copse_smaller(copse_flow_capacity(s->flow, u, w), copse_flow_capacity(s->flow, w, t))};
-        if ((u == t) != (loops == 1) || step.amount == 0) continue;
-        COPSE_TRY(copse_splitter_take_largest(s, w, step, err));
-      }
+  struct pairs pairs = {.w = w};
+  pairs.n_in = copy_neighbours(copse_flow_entering(s->flow, w), s->entering);
+  pairs.n_out = copy_neighbours(copse_flow_leaving(s->flow, w), s->leaving);
+  pairs.n = 2 * pairs.n_in * pairs.n_out;
+  for (int at = 0, many = s->many_pairs ? PAIRS_AT_ONCE : 1; at < pairs.n;) {
+    int to = pairs.n - at > many ? at + many : pairs.n;
+    bool served = false;
+    if (s->many_pairs) COPSE_TRY(try_pairs(s, &pairs, at, to, &served, err));
+    if (!served && to - at > 1) {
+      many = (to - at) / 2;
+      continue;
     }
+    if (!served) COPSE_TRY(copse_splitter_take_largest(s, w, step_of_pair(s, &pairs, at), err));
+    if (s->many_pairs) many = served ? 2 * (to - at) : PAIRS_AT_ONCE;
+    at = to;
   }
   if (!is_empty(s, w))
     return copse_fail(err, COPSE_INTERNAL, "edge splitting: relay %d keeps links", w);
@@ -391,6 +434,13 @@ out:
   return status;
 }
 
+/* Shares that were found by a linear programme: capacities that no guess fits. */
+static bool has_unequal_roots(const struct copse_network *network) {
+  for (int i = 1; i < network->n_roots; i++)
+    if (network->roots[i].weight != network->roots[0].weight) return true;
+  return false;
+}
+
 copse_status copse_split_relays(const struct copse_network *network, const int64_t *capacities,
                                 int64_t k, struct copse_paths *paths,
                                 const struct copse_progress *progress, struct copse_flow **flow,
@@ -398,6 +448,7 @@ copse_status copse_split_relays(const struct copse_network *network, const int64
   struct copse_splitter s = {
       .network = network, .paths = paths, .trusts = network->n_terminals >= copse_trust_from};
   copse_status status;
+  s.many_pairs = !s.trusts && has_unequal_roots(network);
   *flow = NULL;
   COPSE_TRY(prepare(&s, capacities, k, err));
   COPSE_TRY(contract_chains(&s, err));
@@ -406,6 +457,7 @@ copse_status copse_split_relays(const struct copse_network *network, const int64
     COPSE_TRY(learn_tight(&s, err));
     COPSE_TRY(split_batches(&s, progress, err));
   }
+  if (s.many_pairs && slowest_relay(&s) >= 0) COPSE_TRY(learn_tight(&s, err));
   for (int w, done = 0; (w = slowest_relay(&s)) >= 0;) {
     COPSE_TRY(split_relay(&s, w, err));
     report(&s, progress, ++done);

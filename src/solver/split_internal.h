@@ -29,6 +29,7 @@ struct copse_splitter {
   int *order;        /* [n_terminals] terminals, those that failed lately first */
   bool *is_terminal; /* [n_nodes] */
   bool trusts;
+  bool many_pairs;                /* the pairwise rule takes many pairs under one proof */
   struct copse_split_step *steps; /* the guess for one relay */
   size_t n_steps, steps_capacity;
   struct copse_split_taken *taken; /* steps to be proved, to be undone if that fails */

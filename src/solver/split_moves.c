@@ -94,7 +94,10 @@ copse_status copse_splitter_all_served(struct copse_splitter *s, bool *served,
   copse_status status;
   COPSE_TRY(copse_splitter_ask(s, 0, 1, false, err));
   *served = s->sinks.n_cuts == 0;
-  if (!*served) copse_splitter_to_front(s, s->sinks.cuts[0].place);
+  if (!*served) {
+    if (s->many_pairs) copse_splitter_learn(s, &s->sinks.cuts[0], -1);
+    copse_splitter_to_front(s, s->sinks.cuts[0].place);
+  }
 out:
   return status;
 }
@@ -123,13 +126,21 @@ out:
   return status;
 }
 
+/* No flow need be asked where that is known. */
+static bool breaks_known_cut(const struct copse_splitter *s) {
+  for (int c = 0; c < s->cuts.n; c++)
+    if (s->cuts.slack[c] < 0) return true;
+  return false;
+}
+
 copse_status copse_splitter_try(struct copse_splitter *s, int w, size_t from, size_t to,
                                 struct copse_err *err) {
   copse_status status = COPSE_OK;
   bool served;
   if (from == to) return COPSE_OK;
   for (size_t i = from; i < to; i++) COPSE_TRY(change(s, w, &s->steps[i], s->steps[i].amount, err));
-  COPSE_TRY(copse_splitter_all_served(s, &served, err));
+  served = !breaks_known_cut(s);
+  if (served) COPSE_TRY(copse_splitter_all_served(s, &served, err));
   if (served) {
     for (size_t i = from; i < to; i++)
       COPSE_TRY(

@@ -7,16 +7,11 @@
 #include "base/rational.h"
 #include "solver/split_internal.h"
 
-static int copy_neighbours(struct copse_flow_neighbours list, int *nodes) {
-  memcpy(nodes, list.nodes, (size_t)list.n * sizeof *nodes);
-  return list.n;
-}
-
 static int compare_int(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
 
 /* The distinct neighbours of w, in or out, sorted; in s->members. */
 static int collect_neighbours(struct copse_splitter *s, int w) {
-  int n = copy_neighbours(copse_flow_entering(s->flow, w), s->members);
+  int n = copse_splitter_copy_neighbours(copse_flow_entering(s->flow, w), s->members);
   struct copse_flow_neighbours leaving = copse_flow_leaving(s->flow, w);
   for (int i = 0; i < leaving.n; i++)
     if (copse_flow_capacity(s->flow, leaving.nodes[i], w) == 0) s->members[n++] = leaving.nodes[i];
@@ -69,76 +64,6 @@ out:
   return status;
 }
 
-static bool is_empty(struct copse_splitter *s, int w) {
-  return copse_flow_entering(s->flow, w).n == 0 && copse_flow_leaving(s->flow, w).n == 0;
-}
-
-/* The pairs of links into w and out of it, each once: those that lead back last. */
-struct pairs {
-  int w, n_in, n_out; /* in s->entering, s->leaving */
-  int n;
-};
-
-static struct copse_split_step step_of_pair(const struct copse_splitter *s,
-                                            const struct pairs *pairs, int at) {
-  int i = at / pairs->n_out % pairs->n_in, j = at % pairs->n_out;
-  int u = s->entering[i], t = s->leaving[(i + pairs->n_out / 2 + j) % pairs->n_out];
-  struct copse_split_step step = {u, t, 0};
-  if ((u == t) == (at >= pairs->n_in * pairs->n_out))
-    step.amount = copse_smaller(copse_flow_capacity(s->flow, u, pairs->w),
-                                copse_flow_capacity(s->flow, pairs->w, t));
-  return step;
-}
-
-/*
- * As much of each pair as the known cuts spare, and one proof for all. Where it holds, each alone
- * would have been safe, for splitting never widens a cut; else nothing is changed.
- */
-static copse_status try_pairs(struct copse_splitter *s, const struct pairs *pairs, int from, int to,
-                              bool *served, struct copse_err *err) {
-  copse_status status = COPSE_OK;
-  *served = true;
-  for (int at = from; at < to; at++) {
-    struct copse_split_step step = step_of_pair(s, pairs, at);
-    if (step.amount > 0) step.amount = copse_splitter_spared(s, pairs->w, &step);
-    COPSE_TRY(copse_splitter_take(s, pairs->w, step, err));
-  }
-  if (s->n_taken == 0) return COPSE_OK;
-  COPSE_TRY(copse_splitter_all_served(s, served, err));
-  if (*served) return copse_splitter_commit(s, err);
-  status = copse_splitter_undo(s, 0, err);
-out:
-  return status;
-}
-
-/* So many pairs under one proof; twice as many after one that held. */
-#define PAIRS_AT_ONCE 8
-
-/* The pairwise rule on whatever the guess left; pairs u = t only when nothing else goes. */
-static copse_status split_pairwise(struct copse_splitter *s, int w, struct copse_err *err) {
-  copse_status status = COPSE_OK;
-  struct pairs pairs = {.w = w};
-  pairs.n_in = copy_neighbours(copse_flow_entering(s->flow, w), s->entering);
-  pairs.n_out = copy_neighbours(copse_flow_leaving(s->flow, w), s->leaving);
-  pairs.n = 2 * pairs.n_in * pairs.n_out;
-  for (int at = 0, many = s->many_pairs ? PAIRS_AT_ONCE : 1; at < pairs.n;) {
-    int to = pairs.n - at > many ? at + many : pairs.n;
-    bool served = false;
-    if (s->many_pairs) COPSE_TRY(try_pairs(s, &pairs, at, to, &served, err));
-    if (!served && to - at > 1) {
-      many = (to - at) / 2;
-      continue;
-    }
-    if (!served) COPSE_TRY(copse_splitter_take_largest(s, w, step_of_pair(s, &pairs, at), err));
-    if (s->many_pairs) many = served ? 2 * (to - at) : PAIRS_AT_ONCE;
-    at = to;
-  }
-  if (!is_empty(s, w))
-    return copse_fail(err, COPSE_INTERNAL, "edge splitting: relay %d keeps links", w);
-out:
-  return status;
-}
-
 /* The guess as far as the known cuts allow, then any pairs; unproved. */
 static copse_status take_within_cuts(struct copse_splitter *s, int w, struct copse_err *err) {
   copse_status status = COPSE_OK;
@@ -147,8 +72,8 @@ static copse_status take_within_cuts(struct copse_splitter *s, int w, struct cop
     step.amount = copse_splitter_spared(s, w, &step);
     COPSE_TRY(copse_splitter_take(s, w, step, err));
   }
-  int n_in = copy_neighbours(copse_flow_entering(s->flow, w), s->entering);
-  int n_out = copy_neighbours(copse_flow_leaving(s->flow, w), s->leaving);
+  int n_in = copse_splitter_copy_neighbours(copse_flow_entering(s->flow, w), s->entering);
+  int n_out = copse_splitter_copy_neighbours(copse_flow_leaving(s->flow, w), s->leaving);
   for (int loops = 0; loops < 2; loops++)
     for (int i = 0; i < n_in; i++)
       for (int j = 0; j < n_out; j++) {
@@ -197,7 +122,7 @@ static copse_status split_by_cuts(struct copse_splitter *s, int w, bool *done,
   *done = false;
   for (int attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
     COPSE_TRY(take_within_cuts(s, w, err));
-    bool empty = is_empty(s, w), served;
+    bool empty = copse_splitter_is_empty(s, w), served;
     COPSE_TRY(check_and_learn(s, empty ? w : -1, &served, err));
     *done = served; /* proved, though perhaps not all of the relay */
     if (served) return copse_splitter_commit(s, err);
@@ -216,7 +141,7 @@ static copse_status split_relay(struct copse_splitter *s, int w, struct copse_er
     COPSE_TRY(copse_splitter_guess(s, w, n, err));
     if (s->trusts) COPSE_TRY(split_by_cuts(s, w, &done, err));
     if (!done) COPSE_TRY(copse_splitter_try(s, w, 0, s->n_steps, err));
-    COPSE_TRY(split_pairwise(s, w, err));
+    COPSE_TRY(copse_splitter_pairwise(s, w, err));
   } else {
     COPSE_TRY(contract(s, w, n, err));
     COPSE_TRY(copse_splitter_commit(s, err));
@@ -326,7 +251,7 @@ static copse_status split_all(struct copse_splitter *s, struct copse_err *err) {
   bool complete = true, served = false;
   for (int w; complete && (w = slowest_relay(s)) >= 0;) {
     COPSE_TRY(take_relay(s, w, false, err));
-    complete = is_empty(s, w);
+    complete = copse_splitter_is_empty(s, w);
     copse_flow_compact(s->flow);
   }
   if (complete) COPSE_TRY(copse_splitter_all_served(s, &served, err));
@@ -379,7 +304,7 @@ static copse_status take_batch(struct copse_splitter *s, int most, int *n, struc
     size_t before = s->n_taken;
     COPSE_TRY(take_relay(s, w, true, err));
     copse_flow_compact(s->flow);
-    if (is_empty(s, w)) continue;
+    if (copse_splitter_is_empty(s, w)) continue;
     COPSE_TRY(copse_splitter_undo(s, before, err));
     break;
   }

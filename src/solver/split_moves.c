@@ -4,6 +4,15 @@
 
 #include "base/memory.h"
 
+int copse_splitter_copy_neighbours(struct copse_flow_neighbours list, int *nodes) {
+  memcpy(nodes, list.nodes, (size_t)list.n * sizeof *nodes);
+  return list.n;
+}
+
+bool copse_splitter_is_empty(struct copse_splitter *s, int w) {
+  return copse_flow_entering(s->flow, w).n == 0 && copse_flow_leaving(s->flow, w).n == 0;
+}
+
 /* Changes the flow graph by +-amount of a step; loops (u = t) just vanish. A cut loses the
  * amount if it has w on one side, u and t on the other. */
 static copse_status change(struct copse_splitter *s, int w, const struct copse_split_step *step,

@@ -38,6 +38,8 @@ struct copse_packing {
  * to twice the trees are known from the start, and a tree enters a known cut again only where it
  * can't go on otherwise: what they can spare is left for those that need it. `flow` holds the
  * capacities (those of relays are zero) and is used up.
+ * Networks of fewer roots than copse_trust_from begin with a few roots at once and enter cuts
+ * as they come: what a batch that holds makes is what the careful way makes.
  * COPSE_INTERNAL if the graph doesn't carry the trees.
  * Complexity: at worst about trees * terminals maximum flows; where trust holds, two per
  * terminal.

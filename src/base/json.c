@@ -16,7 +16,7 @@
 #define MAX_DEPTH 64
 
 /* Values cost cJSON some 150 bytes each; no input that copse can use has this many. */
-#define MAX_VALUES (1 << 24)
+#define MAX_VALUES (1 << 26)
 
 struct pass {
   const char *file, *p, *end;
@@ -80,7 +80,7 @@ static bool next_is_brace(const struct pass *s) { return next_byte(s->p + 1, s->
 
 static copse_status open_container(struct pass *s) {
   if (s->depth == MAX_DEPTH) return refuse(s, "nested more than 64 levels deep");
-  if (++s->values > MAX_VALUES) return refuse(s, "more than 16 million values");
+  if (++s->values > MAX_VALUES) return refuse(s, "more than 64 million values");
   s->nesting[s->depth++] = *s->p;
   if (*s->p == '[')
     copse_text_add(&s->out, "[");
@@ -107,7 +107,7 @@ static copse_status step(struct pass *s) {
   if (c == '{' || c == '[') return open_container(s);
   if (c == '}' || c == ']') return close_container(s);
   if (c == '\n') s->line++;
-  if (c == ',' && ++s->values > MAX_VALUES) return refuse(s, "more than 16 million values");
+  if (c == ',' && ++s->values > MAX_VALUES) return refuse(s, "more than 64 million values");
   if (!strchr(" \t\r\n,:truefalsn", c) || c == '\0')
     return refuse(s, (unsigned char)c >= 0x80 || c < 0x20 ? "not JSON: a byte outside of text"
                                                           : "not JSON: an unexpected character");

@@ -37,8 +37,9 @@ int copse_cuts_add(struct copse_cuts *cuts, const unsigned char *inside, int64_t
 
 /*
  * Networks of so many terminals are split, and those of so many roots packed, by trust in known
- * cuts: many guesses under one proof, which is faster. Smaller ones take the careful way, relay by
- * relay and root by root, whose trees are lower. Tests set it.
+ * cuts: many guesses under one proof, which is faster. Smaller ones get the trees of the careful
+ * way, relay by relay and root by root, which are often lower. From so many terminals on the trees
+ * of a single root are looked for over physical links first (solver/single.h). Tests set it.
  */
 extern int copse_trust_from;
 

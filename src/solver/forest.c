@@ -4,9 +4,11 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "solver/cuts.h"
 #include "solver/pack.h"
 #include "solver/paths.h"
 #include "solver/shorten.h"
+#include "solver/single.h"
 #include "solver/split.h"
 #include "solver/template.h"
 
@@ -157,6 +159,13 @@ static copse_status make_trees(const struct copse_network *network,
                                   &forest->is_template, err));
     forest->seconds_pack = copse_clock_seconds() - start;
     goto out;
+  }
+  if (network->n_roots == 1 && network->n_terminals >= copse_trust_from) {
+    bool packed;
+    COPSE_TRY(
+        copse_single_pack(network, capacities, forest->k, options->progress, forest, &packed, err));
+    forest->seconds_pack = copse_clock_seconds() - start;
+    if (packed) goto out;
   }
   COPSE_TRY(copse_paths_new(network, capacities, &paths, err));
   COPSE_TRY(

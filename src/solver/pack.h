@@ -34,8 +34,12 @@ struct copse_packing {
  * are grown within the cuts known to be narrow (solver/cuts.h), asking no flow; one flow per
  * terminal then proves that the rest can still be packed (Edmonds 1973), and after the last
  * root the trees are their own proof. Where trust fails the cuts found broken join, the batch
- * is halved, and at last a root is packed link by link as above. `flow` holds the capacities (those of relays
- * are zero) and is used up.
+ * is halved, and at last a root is packed link by link as above. Cuts that would be tight with up
+ * to twice the trees are known from the start, and a tree enters a known cut again only where it
+ * can't go on otherwise: what they can spare is left for those that need it. `flow` holds the
+ * capacities (those of relays are zero) and is used up.
+ * Networks of fewer roots than copse_trust_from begin with a few roots at once and enter cuts
+ * as they come: what a batch that holds makes is what the careful way makes.
  * COPSE_INTERNAL if the graph doesn't carry the trees.
  * Complexity: at worst about trees * terminals maximum flows; where trust holds, two per
  * terminal.

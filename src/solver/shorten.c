@@ -10,6 +10,8 @@
  */
 #define MOST_CANDIDATES 100000000
 #define MOST_GROWTH_PERCENT 25
+/* Of 64 bits, for who passes whom. */
+#define MOST_WORDS ((size_t)1 << 22)
 
 /* Brings up one deepest vertex of a tree: for no more trees, if that is possible. */
 static copse_status lift_one(struct copse_shortener *s, int tree, bool *lifted,
@@ -33,9 +35,10 @@ static copse_status lower_trees(struct copse_shortener *s, int height, bool *low
   copse_status status = COPSE_OK;
   *lowered = false;
   for (size_t t = 0; t < s->n_trees && s->left > 0; t++) {
-    if (s->trees[t].height != height) continue;
-    for (bool lifted = true; lifted && s->trees[t].height == height;)
+    if (s->trees[t].height != height || s->trees[t].failed_at == s->n_changes) continue;
+    for (bool lifted = true; lifted && s->trees[t].height == height; s->n_changes += lifted)
       COPSE_TRY(lift_one(s, (int)t, &lifted, err));
+    if (s->trees[t].height == height) s->trees[t].failed_at = s->n_changes;
     if (s->trees[t].height < height) *lowered = true;
   }
 out:
@@ -90,6 +93,9 @@ static copse_status load(struct copse_shortener *s, struct copse_err *err) {
   COPSE_TRY(copse_calloc(n, sizeof *s->chain, &s->chain, err));
   COPSE_TRY(copse_calloc(n, sizeof *s->branch, &s->branch, err));
   COPSE_TRY(copse_calloc(n, sizeof *s->in_branch, &s->in_branch, err));
+  s->n_words = (nodes + 63) / 64;
+  if (n <= MOST_WORDS / s->n_words)
+    COPSE_TRY(copse_calloc(n * s->n_words, sizeof *s->passed, &s->passed, err));
   for (int i = 0; i < s->n; i++) s->terminal[s->network->terminals[i]] = i;
   for (int t = 0; t < s->forest->n_trees; t++) COPSE_TRY(load_tree(s, &s->forest->trees[t], err));
 out:
@@ -171,8 +177,11 @@ out:
 
 copse_status copse_forest_shorten(const struct copse_network *network, struct copse_forest *forest,
                                   struct copse_err *err) {
-  struct copse_shortener s = {
-      .network = network, .forest = forest, .n = network->n_terminals, .left = MOST_CANDIDATES};
+  struct copse_shortener s = {.network = network,
+                              .forest = forest,
+                              .n = network->n_terminals,
+                              .left = MOST_CANDIDATES,
+                              .n_changes = 1};
   copse_status status = COPSE_OK;
   s.most_trees = (size_t)forest->n_trees + (size_t)forest->n_trees * MOST_GROWTH_PERCENT / 100;
   if (s.most_trees > (size_t)(INT_MAX / s.n)) return COPSE_OK; /* ways are numbered by int */
@@ -188,6 +197,7 @@ out:
   for (int i = 0; s.lists && i < s.n; i++) free(s.lists[i].ways);
   free(s.trees);
   free(s.lists);
+  free(s.passed);
   free(s.terminal);
   free(s.order);
   free(s.count);

@@ -79,10 +79,19 @@ static bool suits(const struct copse_shortener *s, const struct swap *swap, int 
                   bool uneven) {
   const struct copse_shorten_tree *tree = &s->trees[swap->tree],
                                   *other = &s->trees[swap->other_tree];
+  if (!uneven && tree->multiplicity != other->multiplicity) return false;
   int parent = tree->ways[swap->vertex].src;
   if (swap->other_tree == swap->tree || parent == swap->other_vertex) return false;
-  if (!uneven && tree->multiplicity != other->multiplicity) return false;
   return other->depth[parent] + 1 + other->below[swap->other_vertex] < height;
+}
+
+/* Whether no way out of the source, now or before, has a node of this one. */
+static bool never_meets(const struct copse_shortener *s, int source,
+                        const struct copse_shorten_way *way) {
+  const uint64_t *passed = s->passed ? s->passed + (size_t)source * s->n_words : NULL;
+  for (int i = 1; i < way->n_path; i++)
+    if (!passed || passed[way->path[i] / 64] >> (way->path[i] & 63) & 1) return false;
+  return true;
 }
 
 /* A swap that gives the vertex a parent of less depth than it has. */
@@ -97,11 +106,14 @@ static bool find_swap(struct copse_shortener *s, int index, int vertex, bool une
     int source = s->order[o];
     if (tree->depth[source] + 1 >= tree->depth[vertex]) break;
     const struct copse_shorten_list *list = &s->lists[source];
+    if (never_meets(s, source, way)) {
+      s->left -= (int64_t)list->n; /* as if they had been looked at */
+      continue;
+    }
     for (size_t i = 0; i < list->n && !found; i++) {
       s->left--;
       if (!(list->ways[i].nodes & nodes)) continue;
-      int id = list->ways[i].id;
-      *swap = (struct swap){index, vertex, 0, id / s->n, id % s->n, 0};
+      *swap = (struct swap){index, vertex, 0, list->ways[i].tree, list->ways[i].vertex, 0};
       found = suits(s, swap, tree->height, uneven) && find_meeting(s, swap) &&
               !hangs_below(&s->trees[swap->other_tree], way->src, swap->other_vertex);
     }

@@ -22,13 +22,14 @@ struct copse_shorten_tree {
   int *depth;
   int *below; /* height of what hangs below the vertex */
   int height;
+  int64_t failed_at;                     /* s->n_changes when no swap was found for it */
   const struct copse_forest_edge *edges; /* as they came, NULL once one of them has changed */
 };
 
 /* A way out of a terminal as its list knows it, so that most need not be looked up. */
 struct copse_shorten_entry {
   uint64_t nodes; /* a bit, not of its own, for each node of the path but the first */
-  int id;         /* tree * n + vertex */
+  int tree, vertex;
 };
 struct copse_shorten_list {
   struct copse_shorten_entry *ways;
@@ -43,16 +44,20 @@ struct copse_shortener {
   struct copse_shorten_tree *trees;
   size_t n_trees, trees_capacity, most_trees;
   struct copse_shorten_list *lists; /* [n] */
-  int *order;                       /* [n] vertices of the tree at hand by depth */
-  int *count;                       /* [n + 2] scratch */
+  uint64_t *passed; /* [n * n_words] by terminal, a bit for each node that some way out of it passes
+                       or has passed; NULL: not kept, there are too many */
+  size_t n_words;
+  int *order;      /* [n] vertices of the tree at hand by depth */
+  int *count;      /* [n + 2] scratch */
   int *place;      /* [n_nodes] 1 + where the way at hand is at this node; 0: isn't */
   bool *joined;    /* [n_nodes] scratch: a way that is tried */
   int *chain;      /* [n] from a deepest vertex up */
   int *branch;     /* [n] what hangs below a vertex of the tree at hand */
   bool *in_branch; /* [n] */
   int n_branch;
-  int mean_height; /* of the trees as they came */
-  int64_t left;    /* candidates that may still be looked at */
+  int mean_height;   /* of the trees as they came */
+  int64_t left;      /* candidates that may still be looked at */
+  int64_t n_changes; /* 1 + swaps so far: until the next a tree that failed will fail again */
 };
 
 /* Depths and heights of a tree whose ways have changed; its vertices by depth in s->order. */

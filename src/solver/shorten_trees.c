@@ -46,7 +46,10 @@ uint64_t copse_shorten_nodes(const struct copse_shorten_way *way) {
 void copse_shorten_relist(struct copse_shortener *s, int tree, int vertex) {
   const struct copse_shorten_way *way = &s->trees[tree].ways[vertex];
   s->lists[way->src].ways[way->slot] =
-      (struct copse_shorten_entry){copse_shorten_nodes(way), tree * s->n + vertex};
+      (struct copse_shorten_entry){copse_shorten_nodes(way), tree, vertex};
+  for (int i = 1; s->passed && i < way->n_path; i++)
+    s->passed[(size_t)way->src * s->n_words + (size_t)way->path[i] / 64] |= UINT64_C(1)
+                                                                            << (way->path[i] & 63);
 }
 
 copse_status copse_shorten_enlist(struct copse_shortener *s, int tree, int vertex,

@@ -7,16 +7,11 @@
 #include "base/rational.h"
 #include "solver/split_internal.h"
 
-static int copy_neighbours(struct copse_flow_neighbours list, int *nodes) {
-  memcpy(nodes, list.nodes, (size_t)list.n * sizeof *nodes);
-  return list.n;
-}
-
 static int compare_int(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
 
 /* The distinct neighbours of w, in or out, sorted; in s->members. */
 static int collect_neighbours(struct copse_splitter *s, int w) {
-  int n = copy_neighbours(copse_flow_entering(s->flow, w), s->members);
+  int n = copse_splitter_copy_neighbours(copse_flow_entering(s->flow, w), s->members);
   struct copse_flow_neighbours leaving = copse_flow_leaving(s->flow, w);
   for (int i = 0; i < leaving.n; i++)
     if (copse_flow_capacity(s->flow, leaving.nodes[i], w) == 0) s->members[n++] = leaving.nodes[i];
@@ -69,33 +64,6 @@ out:
   return status;
 }
 
-static bool is_empty(struct copse_splitter *s, int w) {
-  return copse_flow_entering(s->flow, w).n == 0 && copse_flow_leaving(s->flow, w).n == 0;
-}
-
-/* The pairwise rule on whatever the guess left; pairs u = t only when nothing else goes. */
-static copse_status split_pairwise(struct copse_splitter *s, int w, struct copse_err *err) {
-  copse_status status = COPSE_OK;
-  int n_in = copy_neighbours(copse_flow_entering(s->flow, w), s->entering);
-  int n_out = copy_neighbours(copse_flow_leaving(s->flow, w), s->leaving);
-  for (int loops = 0; loops < 2; loops++) {
-    for (int i = 0; i < n_in; i++) {
-      for (int j = 0; j < n_out; j++) {
-        int u = s->entering[i], t = s->leaving[(i + n_out / 2 + j) % n_out];
-        struct copse_split_step step = {
-            u, t,
-            copse_smaller(copse_flow_capacity(s->flow, u, w), copse_flow_capacity(s->flow, w, t))};
-        if ((u == t) != (loops == 1) || step.amount == 0) continue;
-        COPSE_TRY(copse_splitter_take_largest(s, w, step, err));
-      }
-    }
-  }
-  if (!is_empty(s, w))
-    return copse_fail(err, COPSE_INTERNAL, "edge splitting: relay %d keeps links", w);
-out:
-  return status;
-}
-
 /* The guess as far as the known cuts allow, then any pairs; unproved. */
 static copse_status take_within_cuts(struct copse_splitter *s, int w, struct copse_err *err) {
   copse_status status = COPSE_OK;
@@ -104,8 +72,8 @@ static copse_status take_within_cuts(struct copse_splitter *s, int w, struct cop
     step.amount = copse_splitter_spared(s, w, &step);
     COPSE_TRY(copse_splitter_take(s, w, step, err));
   }
-  int n_in = copy_neighbours(copse_flow_entering(s->flow, w), s->entering);
-  int n_out = copy_neighbours(copse_flow_leaving(s->flow, w), s->leaving);
+  int n_in = copse_splitter_copy_neighbours(copse_flow_entering(s->flow, w), s->entering);
+  int n_out = copse_splitter_copy_neighbours(copse_flow_leaving(s->flow, w), s->leaving);
   for (int loops = 0; loops < 2; loops++)
     for (int i = 0; i < n_in; i++)
       for (int j = 0; j < n_out; j++) {
@@ -154,7 +122,7 @@ static copse_status split_by_cuts(struct copse_splitter *s, int w, bool *done,
   *done = false;
   for (int attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
     COPSE_TRY(take_within_cuts(s, w, err));
-    bool empty = is_empty(s, w), served;
+    bool empty = copse_splitter_is_empty(s, w), served;
     COPSE_TRY(check_and_learn(s, empty ? w : -1, &served, err));
     *done = served; /* proved, though perhaps not all of the relay */
     if (served) return copse_splitter_commit(s, err);
@@ -173,7 +141,7 @@ static copse_status split_relay(struct copse_splitter *s, int w, struct copse_er
     COPSE_TRY(copse_splitter_guess(s, w, n, err));
     if (s->trusts) COPSE_TRY(split_by_cuts(s, w, &done, err));
     if (!done) COPSE_TRY(copse_splitter_try(s, w, 0, s->n_steps, err));
-    COPSE_TRY(split_pairwise(s, w, err));
+    COPSE_TRY(copse_splitter_pairwise(s, w, err));
   } else {
     COPSE_TRY(contract(s, w, n, err));
     COPSE_TRY(copse_splitter_commit(s, err));
@@ -283,7 +251,7 @@ static copse_status split_all(struct copse_splitter *s, struct copse_err *err) {
   bool complete = true, served = false;
   for (int w; complete && (w = slowest_relay(s)) >= 0;) {
     COPSE_TRY(take_relay(s, w, false, err));
-    complete = is_empty(s, w);
+    complete = copse_splitter_is_empty(s, w);
     copse_flow_compact(s->flow);
   }
   if (complete) COPSE_TRY(copse_splitter_all_served(s, &served, err));
@@ -336,7 +304,7 @@ static copse_status take_batch(struct copse_splitter *s, int most, int *n, struc
     size_t before = s->n_taken;
     COPSE_TRY(take_relay(s, w, true, err));
     copse_flow_compact(s->flow);
-    if (is_empty(s, w)) continue;
+    if (copse_splitter_is_empty(s, w)) continue;
     COPSE_TRY(copse_splitter_undo(s, before, err));
     break;
   }
@@ -391,6 +359,13 @@ out:
   return status;
 }
 
+/* Shares that were found by a linear programme: capacities that no guess fits. */
+static bool has_unequal_roots(const struct copse_network *network) {
+  for (int i = 1; i < network->n_roots; i++)
+    if (network->roots[i].weight != network->roots[0].weight) return true;
+  return false;
+}
+
 copse_status copse_split_relays(const struct copse_network *network, const int64_t *capacities,
                                 int64_t k, struct copse_paths *paths,
                                 const struct copse_progress *progress, struct copse_flow **flow,
@@ -398,6 +373,7 @@ copse_status copse_split_relays(const struct copse_network *network, const int64
   struct copse_splitter s = {
       .network = network, .paths = paths, .trusts = network->n_terminals >= copse_trust_from};
   copse_status status;
+  s.many_pairs = !s.trusts && has_unequal_roots(network);
   *flow = NULL;
   COPSE_TRY(prepare(&s, capacities, k, err));
   COPSE_TRY(contract_chains(&s, err));
@@ -406,6 +382,7 @@ copse_status copse_split_relays(const struct copse_network *network, const int64
     COPSE_TRY(learn_tight(&s, err));
     COPSE_TRY(split_batches(&s, progress, err));
   }
+  if (s.many_pairs && slowest_relay(&s) >= 0) COPSE_TRY(learn_tight(&s, err));
   for (int w, done = 0; (w = slowest_relay(&s)) >= 0;) {
     COPSE_TRY(split_relay(&s, w, err));
     report(&s, progress, ++done);

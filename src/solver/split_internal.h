@@ -1,5 +1,5 @@
 /* Edge splitting in parts: moves of capacity with their proof (split_moves.c), the guess for one
- * relay (split_guess.c), the order of the whole (split.c). */
+ * relay (split_guess.c), the pairwise rule (split_pairs.c), the order of the whole (split.c). */
 #ifndef COPSE_SOLVER_SPLIT_INTERNAL_H
 #define COPSE_SOLVER_SPLIT_INTERNAL_H
 
@@ -29,6 +29,7 @@ struct copse_splitter {
   int *order;        /* [n_terminals] terminals, those that failed lately first */
   bool *is_terminal; /* [n_nodes] */
   bool trusts;
+  bool many_pairs;                /* the pairwise rule takes many pairs under one proof */
   struct copse_split_step *steps; /* the guess for one relay */
   size_t n_steps, steps_capacity;
   struct copse_split_taken *taken; /* steps to be proved, to be undone if that fails */
@@ -40,6 +41,12 @@ struct copse_splitter {
   int *members;            /* [n_nodes] neighbours sorted by group */
   int *group_start;        /* [n_nodes + 1] */
 };
+
+/* Neighbours kept beyond the next query; returns how many. */
+int copse_splitter_copy_neighbours(struct copse_flow_neighbours list, int *nodes);
+
+/* Whether relay w has no links left. */
+bool copse_splitter_is_empty(struct copse_splitter *s, int w);
 
 /* ---- moves ----------------------------------------------------------------------------- */
 
@@ -84,6 +91,13 @@ copse_status copse_splitter_take_largest(struct copse_splitter *s, int w,
 /* Does steps [from, to) if all together are safe; else halves, down to none for one. */
 copse_status copse_splitter_try(struct copse_splitter *s, int w, size_t from, size_t to,
                                 struct copse_err *err) COPSE_CHECKED;
+
+/* ---- pairs ------------------------------------------------------------------------------- */
+
+/* The pairwise rule on whatever the guess left of relay w; pairs u = t only when nothing else goes.
+ * All of it: what the network carried it carries without w. */
+copse_status copse_splitter_pairwise(struct copse_splitter *s, int w,
+                                     struct copse_err *err) COPSE_CHECKED;
 
 /* ---- the guess --------------------------------------------------------------------------- */
 

@@ -4,6 +4,15 @@
 
 #include "base/memory.h"
 
+int copse_splitter_copy_neighbours(struct copse_flow_neighbours list, int *nodes) {
+  memcpy(nodes, list.nodes, (size_t)list.n * sizeof *nodes);
+  return list.n;
+}
+
+bool copse_splitter_is_empty(struct copse_splitter *s, int w) {
+  return copse_flow_entering(s->flow, w).n == 0 && copse_flow_leaving(s->flow, w).n == 0;
+}
+
 /* Changes the flow graph by +-amount of a step; loops (u = t) just vanish. A cut loses the
  * amount if it has w on one side, u and t on the other. */
 static copse_status change(struct copse_splitter *s, int w, const struct copse_split_step *step,
@@ -94,7 +103,10 @@ copse_status copse_splitter_all_served(struct copse_splitter *s, bool *served,
   copse_status status;
   COPSE_TRY(copse_splitter_ask(s, 0, 1, false, err));
   *served = s->sinks.n_cuts == 0;
-  if (!*served) copse_splitter_to_front(s, s->sinks.cuts[0].place);
+  if (!*served) {
+    if (s->many_pairs) copse_splitter_learn(s, &s->sinks.cuts[0], -1);
+    copse_splitter_to_front(s, s->sinks.cuts[0].place);
+  }
 out:
   return status;
 }
@@ -123,13 +135,21 @@ out:
   return status;
 }
 
+/* No flow need be asked where that is known. */
+static bool breaks_known_cut(const struct copse_splitter *s) {
+  for (int c = 0; c < s->cuts.n; c++)
+    if (s->cuts.slack[c] < 0) return true;
+  return false;
+}
+
 copse_status copse_splitter_try(struct copse_splitter *s, int w, size_t from, size_t to,
                                 struct copse_err *err) {
   copse_status status = COPSE_OK;
   bool served;
   if (from == to) return COPSE_OK;
   for (size_t i = from; i < to; i++) COPSE_TRY(change(s, w, &s->steps[i], s->steps[i].amount, err));
-  COPSE_TRY(copse_splitter_all_served(s, &served, err));
+  served = !breaks_known_cut(s);
+  if (served) COPSE_TRY(copse_splitter_all_served(s, &served, err));
   if (served) {
     for (size_t i = from; i < to; i++)
       COPSE_TRY(

@@ -147,15 +147,6 @@ out:
 /* Base roots times terminals: symmetry that leaves more is not worth much, and takes memory. */
 #define MOST_TO_GROW (1 << 24)
 
-static copse_status keep_trees(struct copse_grower *g) {
-  struct copse_forest_tree *trees = copse_arena_alloc(&g->forest->arena, g->n_trees, sizeof *trees);
-  if (!trees) return copse_fail_nomem(g->err);
-  memcpy(trees, g->trees, g->n_trees * sizeof *trees);
-  g->forest->trees = trees;
-  g->forest->n_trees = (int)g->n_trees;
-  return COPSE_OK;
-}
-
 /* A root's trees are the image of another's only where both have the same weight. */
 static bool same_weights(const struct copse_network *network) {
   for (int i = 1; i < network->n_roots; i++)
@@ -190,7 +181,7 @@ copse_status copse_template_pack(const struct copse_network *network, const int6
   }
   if (!*packed) goto out;
   forest->k = k;
-  status = keep_trees(&g);
+  status = copse_grower_keep(&g);
 out:
   copse_grower_free(&g);
   free(bases);

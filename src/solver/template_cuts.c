@@ -10,10 +10,6 @@
 /* At most so many nodes in all images of one cut. */
 #define MOST_MEMBERS (1 << 25)
 
-struct member {
-  int node, cut;
-};
-
 struct finder {
   const struct copse_network *network;
   const struct copse_network_symmetry *symmetry;
@@ -22,7 +18,7 @@ struct finder {
   int n_inside;
   uint64_t *seen; /* [n_seen] hashes of the sets so far, by open addressing, 0: free */
   size_t seen_size, n_seen;
-  struct member *members;
+  struct copse_template_member *members;
   size_t n_members, members_capacity;
   int n_cuts;
 };
@@ -67,7 +63,7 @@ static copse_status add_image(struct finder *f, const int *nodes, struct copse_e
   COPSE_TRY(copse_grow(&f->members, &f->members_capacity, f->n_members + (size_t)f->n_inside,
                        sizeof *f->members, err));
   for (int i = 0; i < f->n_inside; i++)
-    f->members[f->n_members++] = (struct member){nodes[i], f->n_cuts};
+    f->members[f->n_members++] = (struct copse_template_member){nodes[i], f->n_cuts};
   f->n_cuts++;
 out:
   return status;
@@ -107,17 +103,17 @@ static copse_status add_cut_of(struct finder *f, struct copse_flow *flow, int64_
   return add_images(f, 0, err);
 }
 
-static copse_status list_by_node(const struct finder *f, struct copse_template_cuts *out,
-                                 struct copse_err *err) {
-  int n = f->network->n_nodes;
+copse_status copse_template_cuts_list(int n_nodes, const struct copse_template_member *members,
+                                      size_t n_members, int n_cuts, struct copse_template_cuts *out,
+                                      struct copse_err *err) {
   copse_status status;
-  out->n = f->n_cuts;
-  COPSE_TRY(copse_calloc((size_t)n + 2, sizeof(int), &out->first, err));
-  COPSE_TRY(copse_calloc(f->n_members, sizeof(int), &out->cuts, err));
-  for (size_t i = 0; i < f->n_members; i++) out->first[f->members[i].node + 2]++;
-  for (int v = 0; v < n; v++) out->first[v + 2] += out->first[v + 1];
-  for (size_t i = 0; i < f->n_members; i++)
-    out->cuts[out->first[f->members[i].node + 1]++] = f->members[i].cut;
+  out->n = n_cuts;
+  COPSE_TRY(copse_calloc((size_t)n_nodes + 2, sizeof(int), &out->first, err));
+  COPSE_TRY(copse_calloc(n_members, sizeof(int), &out->cuts, err));
+  for (size_t i = 0; i < n_members; i++) out->first[members[i].node + 2]++;
+  for (int v = 0; v < n_nodes; v++) out->first[v + 2] += out->first[v + 1];
+  for (size_t i = 0; i < n_members; i++)
+    out->cuts[out->first[members[i].node + 1]++] = members[i].cut;
 out:
   return status;
 }
@@ -141,7 +137,7 @@ copse_status copse_template_cuts_find(const struct copse_network *network,
   COPSE_TRY(copse_sinks_graph(network, capacities, 1, k, &flow, &demand, err));
   for (int i = 0; i < n_sinks; i++)
     COPSE_TRY(add_cut_of(&f, flow, demand, sinks[i], is_terminal, err));
-  COPSE_TRY(list_by_node(&f, out, err));
+  COPSE_TRY(copse_template_cuts_list(network->n_nodes, f.members, f.n_members, f.n_cuts, out, err));
 out:
   copse_flow_free(flow);
   free(is_terminal);

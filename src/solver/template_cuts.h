@@ -24,6 +24,13 @@ copse_status copse_template_cuts_find(const struct copse_network *network,
                                       const int *sinks, int n_sinks,
                                       struct copse_template_cuts *out,
                                       struct copse_err *err) COPSE_CHECKED;
+struct copse_template_member {
+  int node, cut;
+};
+/* From a list of who is in which cut, node by node or cut by cut. */
+copse_status copse_template_cuts_list(int n_nodes, const struct copse_template_member *members,
+                                      size_t n_members, int n_cuts, struct copse_template_cuts *out,
+                                      struct copse_err *err) COPSE_CHECKED;
 void copse_template_cuts_free(struct copse_template_cuts *cuts);
 
 bool copse_template_cuts_hold(const struct copse_template_cuts *cuts, int cut, int node);

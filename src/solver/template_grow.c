@@ -5,13 +5,18 @@
 
 #include "base/memory.h"
 
-/* Whether the tree may cross into every cut that the link enters: each only once. */
-static bool may_enter(const struct copse_grower *g, const struct copse_net_link *link) {
+/* How much of `want` may cross the link: a cut that the tree is in is entered again only where it
+ * can spare that, and as a later resort. */
+static int64_t spared_by_cuts(const struct copse_grower *g, const struct copse_net_link *link,
+                              int64_t want) {
   const struct copse_template_cuts *cuts = &g->cuts;
-  for (int i = cuts->first[link->dst]; i < cuts->first[link->dst + 1]; i++)
-    if (g->touched[cuts->cuts[i]] && !copse_template_cuts_hold(cuts, cuts->cuts[i], link->src))
-      return false;
-  return true;
+  for (int i = cuts->first[link->dst]; i < cuts->first[link->dst + 1] && want > 0; i++) {
+    int c = cuts->cuts[i];
+    if (!g->touched[c] || copse_template_cuts_hold(cuts, c, link->src)) continue;
+    int64_t slack = g->slack && g->level > 0 ? g->slack[c] : 0;
+    if (slack < want) want = slack;
+  }
+  return want;
 }
 
 /* A path that enters a cut must end in it: else the tree would have to enter once more. */
@@ -41,9 +46,33 @@ static int64_t path_amount(const struct copse_grower *g, int n, int64_t want) {
     for (int j = 0; j < i; j++) uses += g->orbit[g->chosen[j]] == g->orbit[g->chosen[i]];
     if (left / uses < want) want = left / uses;
     const struct copse_net_link *link = &g->network->links[g->chosen[i]];
-    if (!may_enter(g, link) || !ends_inside(g, link, end)) return 0;
+    want = spared_by_cuts(g, link, want);
+    if (!ends_inside(g, link, end)) return 0;
   }
   return want;
+}
+
+/* How much can leave the cuts that the path enters; -1: it enters none. */
+static int64_t exits_of_path(const struct copse_grower *g, int n) {
+  const struct copse_template_cuts *cuts = &g->cuts;
+  int end = g->network->links[g->chosen[0]].dst, from = g->network->links[g->chosen[n - 1]].src;
+  int64_t sum = -1;
+  for (int i = cuts->first[end]; i < cuts->first[end + 1]; i++)
+    if (!copse_template_cuts_hold(cuts, cuts->cuts[i], from))
+      sum = (sum < 0 ? 0 : sum) + g->exits[cuts->cuts[i]];
+  return sum;
+}
+
+/* A link was used: so much less can leave the cuts that it leads out of, and where it enters one
+ * again that can spare so much less. */
+static void use_cuts(struct copse_grower *g, const struct copse_net_link *link, int64_t amount) {
+  const struct copse_template_cuts *cuts = &g->cuts;
+  for (int i = cuts->first[link->src]; i < cuts->first[link->src + 1]; i++)
+    if (!copse_template_cuts_hold(cuts, cuts->cuts[i], link->dst))
+      g->exits[cuts->cuts[i]] -= amount;
+  for (int i = cuts->first[link->dst]; i < cuts->first[link->dst + 1]; i++)
+    if (g->touched[cuts->cuts[i]] && !copse_template_cuts_hold(cuts, cuts->cuts[i], link->src))
+      g->slack[cuts->cuts[i]] -= amount;
 }
 
 static copse_status split_family(struct copse_grower *g, int64_t amount) {
@@ -81,6 +110,7 @@ static copse_status extend(struct copse_grower *g, int n, int64_t amount) {
   for (int i = n - 1; i >= 0; i--) {
     g->path[g->n_path++] = links[g->chosen[i]].dst;
     g->left[g->orbit[g->chosen[i]]] -= amount;
+    if (g->exits) use_cuts(g, &links[g->chosen[i]], amount);
   }
   g->current.edges[g->current.n_edges++] = edge;
   join_tree(g, edge.dst);
@@ -88,47 +118,82 @@ out:
   return status;
 }
 
-/*
- * From x over relays to terminals that are not in the tree, nearest first. With `part` false,
- * takes the ways that carry the whole family: all of them at level 0, else one. With `part`, only
- * finds the way that carries most of it.
- */
-static copse_status search(struct copse_grower *g, int x, bool part, int64_t *most, int *most_end) {
-  int head = 0, tail = 0;
+/* A search over relays for the best way into the tree at hand. */
+struct search {
+  bool part;     /* looks for the way that carries most, else for one that carries all */
+  int64_t most;  /* what the best way carries, */
+  int64_t exits; /* how much can leave what it enters (-1: it enters no cut), */
+  int end;       /* and its last link */
+  bool taken;    /* some way was taken that is as good as any */
+};
+
+/* A way from x that ends with link e: taken at once where nothing could be better. */
+static copse_status weigh(struct copse_grower *g, int x, int e, struct search *search) {
   int64_t whole = g->current.multiplicity;
+  int n = collect_path(g, x, e);
+  int64_t amount = path_amount(g, n, whole), exits = g->exits ? exits_of_path(g, n) : -1;
+  if (amount < search->most || (amount == search->most && exits <= search->exits)) return COPSE_OK;
+  if (!search->part && amount == whole && exits < 0) {
+    search->taken = true;
+    return extend(g, n, whole);
+  }
+  search->most = amount;
+  search->exits = exits;
+  search->end = e;
+  return COPSE_OK;
+}
+
+/* A tree begins with other links than the one before, so that what is left of hosts that have few
+ * trees is not of the same links everywhere. */
+static int first_turn(const struct copse_grower *g, int degree) {
+  return g->exits && degree > 0 ? (int)(g->n_trees % (size_t)degree) : 0;
+}
+
+/* From x over relays to terminals that are not in the tree, nearest first. Ends after the first
+ * way taken where orbits are avoided: the next may do without. */
+static copse_status walk(struct copse_grower *g, int x, struct search *search) {
+  int head = 0, tail = 0;
+  int64_t least = search->part ? 1 : g->current.multiplicity;
   copse_status status = COPSE_OK;
-  *most = 0;
   g->n_searches++;
   g->queue[tail++] = x;
   while (head < tail) {
-    int a = g->queue[head++];
-    for (int i = g->first_link[a]; i < g->first_link[a + 1]; i++) {
-      int e = g->by_src[i], b = g->network->links[e].dst;
-      bool terminal = g->is_terminal[b];
-      if (terminal ? g->in_tree[b] : g->stamp[b] == g->n_searches) continue;
-      if (g->left[g->orbit[e]] < (part ? 1 : whole) || g->avoid[g->orbit[e]] > g->level) continue;
-      if (!terminal) {
-        if (!may_enter(g, &g->network->links[e])) continue;
+    int a = g->queue[head++], degree = g->first_link[a + 1] - g->first_link[a];
+    int turn = first_turn(g, degree);
+    for (int j = 0; j < degree; j++) {
+      int e = g->by_src[g->first_link[a] + (j + turn < degree ? j + turn : j + turn - degree)];
+      int b = g->network->links[e].dst;
+      if (g->is_terminal[b] ? g->in_tree[b] : g->stamp[b] == g->n_searches) continue;
+      if (g->left[g->orbit[e]] < least || g->avoid[g->orbit[e]] > g->level) continue;
+      if (g->is_terminal[b]) {
+        COPSE_TRY(weigh(g, x, e, search));
+        if (search->taken && g->level > 0) return COPSE_OK;
+      } else if (spared_by_cuts(g, &g->network->links[e], 1) > 0) {
         g->stamp[b] = g->n_searches;
         g->via[b] = e;
         g->queue[tail++] = b;
-        continue;
-      }
-      int n = collect_path(g, x, e);
-      int64_t amount = path_amount(g, n, whole);
-      if (!part && amount == whole) {
-        COPSE_TRY(extend(g, n, whole));
-        if (g->level > 0) {
-          *most = whole;
-          return COPSE_OK;
-        }
-      }
-      if (amount > *most) {
-        *most = amount;
-        *most_end = e;
       }
     }
   }
+out:
+  return status;
+}
+
+/*
+ * Extends the whole family from x. At level 0 by all ways that carry it, else by one; of those into
+ * cuts whose exits count by one, into those with the most. *more: there may be more.
+ */
+static copse_status extend_from(struct copse_grower *g, int x, bool *more) {
+  struct search search = {.exits = -1};
+  copse_status status;
+  COPSE_TRY(walk(g, x, &search));
+  *more = search.taken && g->level > 0;
+  if (search.most < g->current.multiplicity) return COPSE_OK;
+  *more = true;
+  int n = collect_path(g, x, search.end);
+  if (path_amount(g, n, search.most) ==
+      search.most) /* not where ways taken since share its links */
+    status = extend(g, n, search.most);
 out:
   return status;
 }
@@ -138,15 +203,24 @@ static copse_status grow_part(struct copse_grower *g, bool *stuck) {
   copse_status status = COPSE_OK;
   *stuck = true;
   for (int i = 0; i < g->n_order && *stuck; i++) {
-    int64_t amount;
-    int end;
-    COPSE_TRY(search(g, g->order[i], true, &amount, &end));
-    if (amount == 0) continue;
+    struct search search = {.part = true, .exits = -1};
+    COPSE_TRY(walk(g, g->order[i], &search));
+    if (search.most == 0) continue;
     *stuck = false;
-    int n = collect_path(g, g->order[i], end);
-    COPSE_TRY(extend(g, n, amount));
+    COPSE_TRY(extend(g, collect_path(g, g->order[i], search.end), search.most));
     memset(g->open, 0, sizeof g->open); /* fewer go where more did not */
   }
+out:
+  return status;
+}
+
+/* Splits the family where not even the last resort carries the whole of it; with cuts that can be
+ * entered again, rather where they need not be. */
+static copse_status grow_any_part(struct copse_grower *g, bool *stuck) {
+  copse_status status = COPSE_OK;
+  *stuck = true;
+  for (g->level = g->slack ? 0 : g->top_level; g->level <= g->top_level && *stuck; g->level++)
+    COPSE_TRY(grow_part(g, stuck));
 out:
   return status;
 }
@@ -154,8 +228,8 @@ out:
 /* At each step the lowest level that has a way. What has none stays so: room only shrinks, and
  * the tree only grows. */
 static copse_status grow_current(struct copse_grower *g, bool *stuck) {
-  int target = g->network->n_terminals - 1, ignored;
-  int64_t amount;
+  int target = g->network->n_terminals - 1;
+  bool more;
   copse_status status = COPSE_OK;
   *stuck = false;
   g->level = 0;
@@ -163,15 +237,15 @@ static copse_status grow_current(struct copse_grower *g, bool *stuck) {
   while (g->current.n_edges < target && !*stuck) {
     int *open = &g->open[g->level];
     if (*open < g->n_order) {
-      COPSE_TRY(search(g, g->order[*open], false, &amount, &ignored));
-      if (g->level > 0 && amount == g->current.multiplicity)
+      COPSE_TRY(extend_from(g, g->order[*open], &more));
+      if (more)
         g->level = 0;
       else
         ++*open;
     } else if (g->level < g->top_level) {
       g->level++;
     } else {
-      COPSE_TRY(grow_part(g, stuck));
+      COPSE_TRY(grow_any_part(g, stuck));
       g->level = 0;
     }
   }
@@ -237,6 +311,15 @@ out:
   return status;
 }
 
+copse_status copse_grower_keep(struct copse_grower *g) {
+  struct copse_forest_tree *trees = copse_arena_alloc(&g->forest->arena, g->n_trees, sizeof *trees);
+  if (!trees) return copse_fail_nomem(g->err);
+  memcpy(trees, g->trees, g->n_trees * sizeof *trees);
+  g->forest->trees = trees;
+  g->forest->n_trees = (int)g->n_trees;
+  return COPSE_OK;
+}
+
 static copse_status list_links(struct copse_grower *g) {
   const struct copse_network *network = g->network;
   copse_status status;
@@ -288,6 +371,8 @@ void copse_grower_free(struct copse_grower *g) {
   free(g->is_terminal);
   free(g->in_tree);
   free(g->touched);
+  free(g->exits);
+  free(g->slack);
   free(g->order);
   free(g->current.edges);
   free(g->path);

@@ -36,6 +36,9 @@ struct copse_grower {
   struct copse_template_cuts cuts;
   bool *is_terminal, *in_tree; /* [n_nodes] */
   unsigned char *touched;      /* [cuts.n] the tree is in the cut already */
+  int64_t *exits; /* [cuts.n] what is left of the links out of it: cuts with more are entered
+                     first. NULL: in the order in which they are found */
+  int64_t *slack; /* [cuts.n] how much may enter again. NULL: nothing */
   int root;
   int *order; /* [n_terminals] the tree's, as they joined */
   int n_order;
@@ -70,6 +73,8 @@ void copse_grower_free(struct copse_grower *g);
  */
 copse_status copse_grower_root(struct copse_grower *g, int root, int64_t multiplicity,
                                bool *stuck) COPSE_CHECKED;
+/* The trees become the forest's. */
+copse_status copse_grower_keep(struct copse_grower *g) COPSE_CHECKED;
 /* Forgets what waits to be finished. */
 void copse_grower_drop_waiting(struct copse_grower *g);
 

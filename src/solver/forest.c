@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "solver/cuts.h"
+#include "solver/levels.h"
 #include "solver/pack.h"
 #include "solver/paths.h"
 #include "solver/shorten.h"
@@ -157,6 +159,15 @@ static copse_status make_trees(const struct copse_network *network,
                                   &forest->is_template, err));
     forest->seconds_pack = copse_clock_seconds() - start;
     goto out;
+  }
+  if (network->n_roots >= copse_trust_from || getenv("SMALL")) {
+    bool packed;
+    COPSE_TRY(copse_levels_pack(network, capacities, forest->k, options->progress, forest, &packed,
+                                err));
+    if (packed) COPSE_TRY(copse_forest_shorten(network, forest, err));
+    forest->seconds_pack = copse_clock_seconds() - start;
+    if (packed) goto out;
+    start = copse_clock_seconds();
   }
   COPSE_TRY(copse_paths_new(network, capacities, &paths, err));
   COPSE_TRY(

@@ -265,7 +265,8 @@ static copse_status keep_edge(struct copse_levels *g, const struct copse_levels_
   return COPSE_OK;
 }
 
-/* Edges by depth: every src has the data. */
+/* Edges by depth: every src has the data. At each depth they begin behind the root's number, so
+ * that roots that send to all others do not all begin with the same. */
 static copse_status keep_tree(struct copse_levels *g, const struct copse_levels_tree *tree,
                               struct copse_forest_tree *out) {
   struct copse_forest_edge *edges =
@@ -275,8 +276,10 @@ static copse_status keep_tree(struct copse_levels *g, const struct copse_levels_
   *out = (struct copse_forest_tree){
       .root = g->network->terminals[tree->root], .multiplicity = 1, .edges = edges};
   for (int n = 0, depth = 1; n < g->n - 1; depth++) {
-    for (int v = 0; v < g->n; v++)
+    for (int i = 0, v; i < g->n; i++) {
+      v = (tree->root + i) % g->n;
       if (tree->depth[v] == depth) COPSE_TRY(keep_edge(g, tree, v, &edges[n++]));
+    }
     out->height = depth;
   }
 out:

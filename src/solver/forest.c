@@ -148,8 +148,8 @@ static copse_status grow_side_by_side(const struct copse_network *network,
                                       const int64_t *capacities, struct copse_forest *forest,
                                       bool *packed, struct copse_err *err) {
   copse_status status;
-  COPSE_TRY(copse_levels_pack(network, capacities, forest->k, options->progress, forest, packed,
-                              err));
+  COPSE_TRY(
+      copse_levels_pack(network, capacities, forest->k, options->progress, forest, packed, err));
   if (*packed) COPSE_TRY(copse_forest_shorten(network, forest, err));
 out:
   return status;

@@ -241,8 +241,7 @@ static copse_status finish(struct copse_levels *g, bool *complete) {
   copse_status status = COPSE_OK;
   bool any;
   *complete = false;
-  for (int chain = 0; chain <= COPSE_LEVELS_CHAIN && !*complete; chain++)
-    do {
+  for (int chain = 0; chain <= COPSE_LEVELS_CHAIN && !*complete; chain++) do {
       COPSE_TRY(repair_all(g, chain, &any, complete));
     } while (any && !*complete && g->patience > 0);
 out:

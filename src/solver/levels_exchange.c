@@ -106,9 +106,9 @@ static void collect_way(const struct copse_levels *g, struct copse_levels_search
 }
 
 /*
- * Backwards from v, which hangs nowhere, to vertices of the tree that do not hang below it: s->ends,
- * the nearest first. With `full`, one stretch of the way is over links that have nothing left
- * (layer 1; layer 2 is beyond), else none.
+ * Backwards from v, which hangs nowhere, to vertices of the tree that do not hang below it:
+ * s->ends, the nearest first. With `full`, one stretch of the way is over links that have nothing
+ * left (layer 1; layer 2 is beyond), else none.
  */
 static void search_back(struct copse_levels *g, int t, int v, struct copse_levels_search *s,
                         bool full) {

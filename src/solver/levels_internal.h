@@ -60,21 +60,21 @@ struct copse_levels_search {
 struct copse_levels {
   const struct copse_network *network;
   struct copse_forest *forest;
-  int n;                       /* terminals */
-  int *number;                 /* [n_nodes] of a terminal; -1: a relay */
-  int64_t *left;               /* [n_links] */
-  int *first_out, *by_src;     /* links by source: by_src[first_out[v]] .. */
-  int *first_in, *by_dst;      /* and by destination */
-  int n_cuts;                  /* tight: every tree may enter them once */
-  unsigned char *inside;       /* [n_cuts * n_nodes] */
+  int n;                   /* terminals */
+  int *number;             /* [n_nodes] of a terminal; -1: a relay */
+  int64_t *left;           /* [n_links] */
+  int *first_out, *by_src; /* links by source: by_src[first_out[v]] .. */
+  int *first_in, *by_dst;  /* and by destination */
+  int n_cuts;              /* tight: every tree may enter them once */
+  unsigned char *inside;   /* [n_cuts * n_nodes] */
   size_t inside_capacity;
-  int *first_cut, *cuts;       /* by link: the cuts that it enters, cuts[first_cut[e]] .. */
+  int *first_cut, *cuts; /* by link: the cuts that it enters, cuts[first_cut[e]] .. */
   struct copse_levels_tree *trees;
   int n_trees, n_made;
   int *path; /* links of all ways */
   size_t n_path, path_capacity;
-  struct copse_levels_users *users;      /* [n_links], NULL before the first exchange */
-  struct copse_levels_sources *sources;  /* [n_nodes], as the last repair found them */
+  struct copse_levels_users *users;     /* [n_links], NULL before the first exchange */
+  struct copse_levels_sources *sources; /* [n_nodes], as the last repair found them */
   struct copse_levels_search search[COPSE_LEVELS_CHAIN + 1];
   int64_t patience; /* candidates for exchanges that may still be looked at */
   struct copse_err *err;

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "solver/cuts.h"
+#include "solver/levels.h"
 #include "solver/pack.h"
 #include "solver/paths.h"
 #include "solver/shorten.h"
@@ -142,6 +143,74 @@ out:
   return status;
 }
 
+/* Trees that grow together (solver/levels.h). */
+static copse_status grow_side_by_side(const struct copse_network *network,
+                                      const struct copse_forest_options *options,
+                                      const int64_t *capacities, struct copse_forest *forest,
+                                      bool *packed, struct copse_err *err) {
+  copse_status status;
+  COPSE_TRY(
+      copse_levels_pack(network, capacities, forest->k, options->progress, forest, packed, err));
+  if (*packed) COPSE_TRY(copse_forest_shorten(network, forest, err));
+out:
+  return status;
+}
+
+/* Among many ranks trees over physical links, where they can be had: quicker than by splitting, and
+ * lower. */
+static copse_status pack_physical(const struct copse_network *network,
+                                  const struct copse_forest_options *options,
+                                  const int64_t *capacities, struct copse_forest *forest,
+                                  bool *packed, struct copse_err *err) {
+  *packed = false;
+  if (network->n_terminals < copse_trust_from) return COPSE_OK;
+  if (network->n_roots == 1)
+    return copse_single_pack(network, capacities, forest->k, options->progress, forest, packed,
+                             err);
+  if (network->n_roots >= copse_trust_from)
+    return grow_side_by_side(network, options, capacities, forest, packed, err);
+  return COPSE_OK;
+}
+
+static int height_of(const struct copse_forest *forest) {
+  int height = 0;
+  for (int t = 0; t < forest->n_trees; t++)
+    if (forest->trees[t].height > height) height = forest->trees[t].height;
+  return height;
+}
+
+/* Trees that grow together are one for each unit: where packing needs far fewer, equal trees being
+ * one, they would be too many. Below this height there is nothing to win. */
+#define MOST_UNITS_PER_TREE 4
+#define LEAST_HEIGHT 3
+
+/* Takes trees that grow together in place of those packed if the highest of them is lower, and they
+ * are not many more. */
+static copse_status prefer_lower(const struct copse_network *network,
+                                 const struct copse_forest_options *options,
+                                 const int64_t *capacities, struct copse_forest *forest,
+                                 struct copse_err *err) {
+  struct copse_forest other = {.k = forest->k};
+  int64_t units = 0;
+  bool packed;
+  copse_status status = COPSE_OK;
+  for (int t = 0; t < forest->n_trees; t++) units += forest->trees[t].multiplicity;
+  if (units / MOST_UNITS_PER_TREE > forest->n_trees || height_of(forest) < LEAST_HEIGHT)
+    return COPSE_OK;
+  COPSE_TRY(grow_side_by_side(network, options, capacities, &other, &packed, err));
+  if (packed && height_of(&other) < height_of(forest) &&
+      other.n_trees <= forest->n_trees + forest->n_trees / 4) {
+    struct copse_arena packed_trees = forest->arena;
+    forest->arena = other.arena;
+    forest->trees = other.trees;
+    forest->n_trees = other.n_trees;
+    other.arena = packed_trees;
+  }
+out:
+  copse_arena_free(&other.arena);
+  return status;
+}
+
 static copse_status make_trees(const struct copse_network *network,
                                const struct copse_forest_options *options,
                                struct copse_forest *forest, struct copse_err *err) {
@@ -160,13 +229,11 @@ static copse_status make_trees(const struct copse_network *network,
     forest->seconds_pack = copse_clock_seconds() - start;
     goto out;
   }
-  if (network->n_roots == 1 && network->n_terminals >= copse_trust_from) {
-    bool packed;
-    COPSE_TRY(
-        copse_single_pack(network, capacities, forest->k, options->progress, forest, &packed, err));
-    forest->seconds_pack = copse_clock_seconds() - start;
-    if (packed) goto out;
-  }
+  bool packed;
+  COPSE_TRY(pack_physical(network, options, capacities, forest, &packed, err));
+  forest->seconds_pack = copse_clock_seconds() - start;
+  if (packed) goto out;
+  start = copse_clock_seconds();
   COPSE_TRY(copse_paths_new(network, capacities, &paths, err));
   COPSE_TRY(
       copse_split_relays(network, capacities, forest->k, paths, options->progress, &flow, err));
@@ -175,6 +242,8 @@ static copse_status make_trees(const struct copse_network *network,
   COPSE_TRY(copse_pack_trees(network, flow, forest->k, options->progress, &packing, err));
   COPSE_TRY(lay_all(network, paths, &packing, forest, err));
   COPSE_TRY(copse_forest_shorten(network, forest, err));
+  if (network->n_roots < copse_trust_from)
+    COPSE_TRY(prefer_lower(network, options, capacities, forest, err));
   forest->seconds_pack = copse_clock_seconds() - start;
 out:
   copse_packing_free(&packing);

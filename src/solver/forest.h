@@ -50,7 +50,10 @@ struct copse_forest_options {
 /*
  * Returns COPSE_OK with optimum.x = 0 and no trees where a terminal can't be reached
  * (the caller names it), COPSE_OVERFLOW, COPSE_NOMEM, COPSE_INTERNAL. Relays must be
- * balanced. Free with copse_forest_free in every case.
+ * balanced. From copse_trust_from roots on the trees grow together (solver/levels.h) where that
+ * goes to its end; else, and with fewer roots, relays are split off and trees packed, and those
+ * grown together taken in their place only if they are lower and not many more.
+ * Free with copse_forest_free in every case.
  */
 copse_status copse_forest_solve(const struct copse_network *network,
                                 const struct copse_forest_options *options,

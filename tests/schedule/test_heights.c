@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "schedule/solve.h"
 #include "schedule/verify.h"
@@ -74,11 +75,54 @@ START_TEST(optimal_trees_are_low) {
 }
 END_TEST
 
+/* 32 hosts of 8 GPUs on fabrics with less room between switches than below them, solved
+ * without symmetry: at most 2 + ceil(log2 32) hops of hosts. */
+static const char *const fabrics[] = {
+    "{\"type\": \"dragonfly\", \"bandwidth\": 25, \"router_hosts\": 2, \"group_routers\": 4,"
+    " \"local_bandwidth\": 50, \"global_bandwidth\": 25, \"global_links\": 4}",
+    "{\"type\": \"dragonfly\", \"bandwidth\": 25, \"group_routers\": 4, \"local_bandwidth\": 100,"
+    " \"global_bandwidth\": 200}",
+    "{\"type\": \"clos\", \"bandwidth\": 25, \"leaf_hosts\": 4, \"oversubscription\": 2}",
+};
+#define N_FABRICS ((int)(sizeof fabrics / sizeof *fabrics))
+
+START_TEST(without_symmetry_few_hops_of_hosts) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *topology = NULL;
+  struct copse_schedule *schedule = NULL;
+  struct copse_solve_seconds seconds;
+  struct copse_verify_report report;
+  struct copse_solve_options options = {.collective = COPSE_ALLGATHER,
+                                        .root = -1,
+                                        .tolerance = COPSE_Q_ZERO,
+                                        .no_symmetry = true,
+                                        .label = "fabric"};
+  char path[] = "/tmp/copse-heights-XXXXXX", folder[1024];
+  FILE *file = fdopen(mkstemp(path), "w");
+  ck_assert_ptr_nonnull(getcwd(folder, sizeof folder));
+  fprintf(file,
+          "{\"format\": \"copse-cluster/1\", \"name\": \"fabric\", \"hosts\": 32,\n"
+          " \"host\": \"%s/topologies/%s.json\", \"fabric\": %s}\n",
+          folder, _i == 0 ? "frontier-node" : "a100-host", fabrics[_i]);
+  fclose(file);
+  ASSERT_OK(copse_topology_load(path, NULL, &topology, &err), &err);
+  unlink(path);
+  ASSERT_OK(copse_solve_schedule(topology, &options, &schedule, &seconds, &err), &err);
+  ASSERT_OK(copse_verify_schedule(schedule, topology, "schedule", &report, &err), &err);
+  ck_assert(report.optimal);
+  for (int t = 0; t < schedule->n_trees; t++)
+    ck_assert_int_le(host_height(schedule, &schedule->trees[t]), 2 + 5);
+  copse_schedule_release(schedule);
+  copse_topology_release(topology);
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("schedule/heights");
   TCase *tests = tcase_create("heights");
   tcase_set_timeout(tests, 120);
   tcase_add_loop_test(tests, optimal_trees_are_low, 0, N_CASES);
+  tcase_add_loop_test(tests, without_symmetry_few_hops_of_hosts, 0, N_FABRICS);
   suite_add_tcase(suite, tests);
   return copse_test_run(suite);
 }

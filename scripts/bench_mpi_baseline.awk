@@ -4,7 +4,8 @@
 # ranks come first in the halving and in an allgather, last on an allreduce's way back. (Seen in the
 # bytes that 4.1.4 puts on each link, and in its sources: coll_base_allgather.c,
 # coll_base_allreduce.c.) In each step a rank exchanges one message with one partner, and goes on
-# when both are through. Needs collective and n, the number of ranks.
+# when both are through. Messages as long as these set out when the receiver is there and has said so:
+# an empty message, back. Needs collective and n, the number of ranks.
 function partner(rank, bit) { return int(rank / bit) % 2 ? rank - bit : rank + bit }
 function step(tb, type, first, count, after) {
   lines[tb] = lines[tb] sprintf("<step s=\"%d\" type=\"%s\" srcbuf=\"o\" srcoff=\"%d\" dstbuf=\"o\" " \
@@ -13,10 +14,14 @@ function step(tb, type, first, count, after) {
 }
 # With each partner one block sends and one receives, both at once, when all of the step before has
 # come, which was block `last`'s.
-function exchange(i, out, in_type, in_, count) {
-  step(2 * i, "s", out, count, last)
-  step(2 * i + 1, in_type, in_, count, last == 2 * i + 1 ? -1 : last)
-  last = 2 * i + 1
+function exchange(i, out, in_type, in_, count,    sender, receiver) {
+  sender = 2 * i
+  receiver = 2 * i + 1
+  step(sender, "s", out, 0, last)
+  step(receiver, "r", in_, 0, last == receiver ? -1 : last)
+  step(sender, "s", out, count, receiver)
+  step(receiver, in_type, in_, count, -1)
+  last = receiver
 }
 function halve(rank,    bit, i, size, mine, other) {
   mine = 0

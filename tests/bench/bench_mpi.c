@@ -9,6 +9,9 @@
  * partner is DISTANCE away, up or down as in a step of recursive doubling. A line for each of
  * BYTES: microseconds of one message one way, of one each way at once, and of adding as much, all
  * ranks at the same time. With BYTES as TOTAL/CHUNK, of TOTAL bytes in messages of CHUNK.
+ *
+ * `bench_mpi copies RUNS BYTES...`: a line for each of BYTES, microseconds of filling that much new
+ * memory and of a copy as long, all ranks at the same time.
  */
 #include "copse/mpi.h"
 
@@ -18,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define TIMEOUT_SECONDS 120
 #define MOST_RUNS 1000
@@ -141,39 +145,35 @@ static void exchange(const struct pairs *p, bool sends, bool receives) {
   MPI_Waitall(2 * MOST_UNDER_WAY, requests, MPI_STATUSES_IGNORE);
 }
 
-/* Short ones one after the other, as the steps of a collective are: how they fall in with each other
- * is part of what a transport does. */
-#define ROW_BYTES (32 << 20)
-#define MOST_IN_A_ROW 16
-
-static int in_a_row(const struct pairs *p) {
-  size_t n = ROW_BYTES / p->bytes;
-  return n < 1 ? 1 : n < MOST_IN_A_ROW ? (int)n : MOST_IN_A_ROW;
-}
+/* A collective finds most connections idle for a while, and TCP is slower then. */
+#define IDLE_US 300000
+#define SUM_BYTES (32 << 20)
 
 /* Microseconds of one, until the last pair is done. */
 static double time_exchange(const struct pairs *p, bool upwards, bool downwards) {
   bool is_low = p->rank < p->partner;
-  int n = in_a_row(p);
   double took, slowest;
+  usleep(IDLE_US);
   MPI_Barrier(MPI_COMM_WORLD);
   double start = MPI_Wtime();
-  for (int i = 0; p->partner >= 0 && i < n; i++)
-    exchange(p, is_low ? upwards : downwards, is_low ? downwards : upwards);
-  took = 1e6 * (MPI_Wtime() - start) / n;
+  if (p->partner >= 0) exchange(p, is_low ? upwards : downwards, is_low ? downwards : upwards);
+  took = 1e6 * (MPI_Wtime() - start);
   MPI_Allreduce(&took, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
   return slowest;
 }
 
 /* Microseconds of a sum, all ranks at it at once: they may share cores. */
 static double time_sum(const struct pairs *p) {
-  int n = (int)(p->bytes / sizeof(float)), runs = in_a_row(p);
+  int runs = p->bytes < SUM_BYTES ? (int)(SUM_BYTES / p->bytes) : 1;
   double took, slowest;
   MPI_Barrier(MPI_COMM_WORLD);
   double start = MPI_Wtime();
   for (int run = 0; run < runs; run++)
-    if (MPI_Reduce_local(p->in, p->out, n, MPI_FLOAT, MPI_SUM) != MPI_SUCCESS)
-      die("MPI_Reduce_local");
+    for (size_t at = 0; at < p->bytes; at += p->message) { /* the message just came, and is near */
+      int n = (int)((p->bytes - at < p->message ? p->bytes - at : p->message) / sizeof(float));
+      if (MPI_Reduce_local(p->in, p->out + at, n, MPI_FLOAT, MPI_SUM) != MPI_SUCCESS)
+        die("MPI_Reduce_local");
+    }
   took = 1e6 * (MPI_Wtime() - start) / runs;
   MPI_Allreduce(&took, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
   return slowest;
@@ -201,19 +201,17 @@ static void connect_and_touch(const struct pairs *p) {
 }
 
 static void run_pairs(struct pairs *p, int distance, int runs) {
-  static double one[MOST_RUNS], both[MOST_RUNS];
+  static double one[2], both[MOST_RUNS];
   p->partner = p->rank / distance % 2 ? p->rank - distance : p->rank + distance;
   if (p->partner >= p->n) p->partner = -1;
   p->in = (char *)new_floats(p->bytes / sizeof(float) + 1);
   p->out = (char *)new_floats(p->bytes / sizeof(float) + 1);
   connect_and_touch(p);
-  for (int run = 0; run < runs; run++) {
-    one[run] = time_exchange(p, run % 2 == 0, run % 2 != 0);
-    both[run] = time_exchange(p, true, true);
-  }
+  for (int run = 0; run < 2; run++) one[run] = time_exchange(p, run == 0, run != 0);
+  for (int run = 0; run < runs; run++) both[run] = time_exchange(p, true, true);
   double sum = time_sum(p);
   if (p->rank == 0)
-    printf("%zu %.0f %.0f %.0f\n", p->message, middle(one, runs), middle(both, runs), sum);
+    printf("%zu %.0f %.0f %.0f\n", p->message, middle(one, 2), middle(both, runs), sum);
   fflush(stdout);
   free(p->in);
   free(p->out);
@@ -237,6 +235,33 @@ static void all_pairs(struct pairs *p, int argc, char **argv) {
   }
 }
 
+/* ---- memory ------------------------------------------------------------------------------ */
+
+static void run_copies(int rank, size_t bytes, int runs) {
+  static double times[MOST_RUNS];
+  char *in = (char *)new_floats(bytes / sizeof(float) + 1);
+  char *out = (char *)new_floats(bytes / sizeof(float) + 1);
+  memset(in, 1, bytes);
+  memset(out, 1, bytes);
+  for (int run = 0; run < runs; run++) {
+    double took;
+    MPI_Barrier(MPI_COMM_WORLD);
+    double start = MPI_Wtime();
+    char *fresh = malloc(bytes);
+    if (!fresh) die("out of memory");
+    memset(fresh, run, bytes);
+    memcpy(out, in, bytes);
+    out[0] = fresh[bytes - 1 - (size_t)in[0]]; /* the memory is used */
+    free(fresh);
+    took = 1e6 * (MPI_Wtime() - start);
+    MPI_Allreduce(&took, &times[run], 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  }
+  if (rank == 0) printf("%zu %.0f\n", bytes, median(times, runs));
+  fflush(stdout);
+  free(in);
+  free(out);
+}
+
 int main(int argc, char **argv) {
   struct bench b = {.comm = NULL};
   int loaded = 0;
@@ -245,6 +270,12 @@ int main(int argc, char **argv) {
   MPI_Comm_size(MPI_COMM_WORLD, &b.n);
   if (argc >= 5 && strcmp(argv[1], "pairs") == 0) {
     all_pairs(&(struct pairs){.rank = b.rank, .n = b.n}, argc, argv);
+    MPI_Finalize();
+    return 0;
+  }
+  if (argc >= 4 && strcmp(argv[1], "copies") == 0) {
+    int runs = number_of(argv[2], "RUNS", MOST_RUNS);
+    for (int i = 3; i < argc; i++) run_copies(b.rank, strtoull(argv[i], NULL, 10), runs);
     MPI_Finalize();
     return 0;
   }

@@ -79,6 +79,19 @@ static copse_status check_ranks(const struct job *job) {
   return COPSE_OK;
 }
 
+/* A schedule may well be asked what it does on another fabric, a degraded one, say: but not
+ * unnoticed. */
+static copse_status note_other_topology(const struct job *job) {
+  char sha256[COPSE_SHA256_HEX];
+  copse_status status = copse_topology_sha256(job->topology, sha256, job->err);
+  if (status == COPSE_OK && strcmp(sha256, job->schedule->topology_sha256) != 0)
+    copse_note(
+        &copse_cli_notes,
+        "%s was made for another topology than %s, or names none; it is simulated on the one given",
+        copse_file_label(job->o->schedule), copse_cli_topology_label(&job->o->topology));
+  return status;
+}
+
 /* ---- the table ------------------------------------------------------------------------- */
 
 static void print_cell(const char *what) { printf("  %18s", what); }
@@ -286,10 +299,11 @@ static copse_status add_first(struct job *job) {
   }
   COPSE_TRY(copse_schedule_choose_ranks(job->schedule, &job->topology, job->err));
   COPSE_TRY(check_ranks(job));
+  COPSE_TRY(note_other_topology(job));
   if (o->overlap) goto out;
   COPSE_TRY(copse_schedule_expand(job->schedule, job->err));
-  COPSE_TRY(copse_predict(job->schedule, job->topology, false, job->columns, &job->n_columns,
-                          job->err));
+  COPSE_TRY(
+      copse_predict(job->schedule, job->topology, false, job->columns, &job->n_columns, job->err));
 out:
   free(data);
   return status;
@@ -304,13 +318,14 @@ static copse_status simulate(struct job *job) {
         copse_cli_overlap(o->overlap, job->schedule, job->topology, &o->sim, o->json);
     goto out;
   }
-  const struct copse_baseline_options like = {.collective = job->what.collective,
-                                              .root = job->what.root,
-                                              .demand = job->schedule ? job->schedule->demand : NULL,
-                                              .like = job->schedule};
+  const struct copse_baseline_options like = {
+      .collective = job->what.collective,
+      .root = job->what.root,
+      .demand = job->schedule ? job->schedule->demand : NULL,
+      .like = job->schedule};
   if (!o->no_baselines)
-    COPSE_TRY(copse_predict_baselines(&like, job->topology, job->columns, &job->n_columns,
-                                      job->err));
+    COPSE_TRY(
+        copse_predict_baselines(&like, job->topology, job->columns, &job->n_columns, job->err));
   if (o->json)
     add_json_head(job);
   else

@@ -244,7 +244,7 @@ static copse_status make_trees(const struct copse_network *network,
   COPSE_TRY(copse_forest_shorten(network, forest, err));
   if (network->n_roots < copse_trust_from)
     COPSE_TRY(prefer_lower(network, options, capacities, forest, err));
-  forest->seconds_pack = copse_clock_seconds() - start;
+  forest->seconds_pack += copse_clock_seconds() - start;
 out:
   copse_packing_free(&packing);
   copse_flow_free(flow);

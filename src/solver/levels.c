@@ -297,8 +297,21 @@ out:
   return status;
 }
 
-/* Candidates for exchanges looked at in all: some seconds. */
-#define MOST_PATIENCE 300000000
+/* How many candidates for exchanges are looked at, for each terminal that is missing in a tree: where
+ * exchanges can finish the trees, that takes up to 1,900; where they can't, there is no end. And
+ * where more than one in so many is missing they don't. */
+#define PATIENCE_EACH 3000
+#define LEAST_PATIENCE 1000000
+#define MOST_PATIENCE 150000000
+#define LEAST_GROWN 2
+
+static bool is_worth_finishing(struct copse_levels *g) {
+  int64_t all = (int64_t)g->n_trees * g->n, missing = all;
+  for (int t = 0; t < g->n_trees; t++) missing -= g->trees[t].n_order;
+  g->patience = LEAST_PATIENCE + PATIENCE_EACH * missing;
+  if (g->patience > MOST_PATIENCE) g->patience = MOST_PATIENCE;
+  return missing <= all / LEAST_GROWN;
+}
 
 copse_status copse_levels_pack(const struct copse_network *network, const int64_t *capacities,
                                int64_t k, const struct copse_progress *progress,
@@ -306,14 +319,13 @@ copse_status copse_levels_pack(const struct copse_network *network, const int64_
   struct copse_levels g = {.network = network,
                            .forest = forest,
                            .n = network->n_terminals,
-                           .patience = MOST_PATIENCE,
                            .err = err};
   copse_status status = COPSE_OK;
   *packed = false;
   if (!count_trees(&g, k)) return COPSE_OK;
   COPSE_TRY(prepare(&g, capacities, k));
   COPSE_TRY(grow_all(&g, progress));
-  COPSE_TRY(finish(&g, packed));
+  if (is_worth_finishing(&g)) COPSE_TRY(finish(&g, packed));
   if (*packed) COPSE_TRY(keep(&g));
 out:
   release(&g);

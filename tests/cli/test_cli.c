@@ -448,6 +448,10 @@ START_TEST(a_schedule_for_another_fabric_is_refuted_with_status_1) {
   cJSON *json = parse_output();
   ck_assert(cJSON_IsFalse(cJSON_GetObjectItem(json, "verified")));
   cJSON_Delete(json);
+  ck_assert_int_eq(run("@ simulate %%/s.json -t %%/g.json -e 64K"), 0);
+  ck_assert_ptr_nonnull(strstr(result.err, "made for another topology"));
+  ck_assert_int_eq(run("@ simulate %%/s.json -t %%/f.json -e 64K"), 0);
+  ck_assert_str_eq(result.err, "");
 }
 END_TEST
 

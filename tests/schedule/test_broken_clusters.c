@@ -25,7 +25,7 @@ static const struct {
     {"hosts:5 gpus:4@450 nics:4@50 rails", 2, {{"h1.nic0", {0, 1}}, {"h1.nic1", {0, 1}}}},
     {"hosts:6 gpus:4@300 nics:4@25 rails", 1, {{"h3.gpu2", {0, 1}}}},
     {"hosts:6 gpus:4@300 nics:4@25 rails", 1, {{"h3.nic2", {1, 2}}}},
-    {"hosts:5 gpus:8@300 nics:8@25 rails", 1, {{"h0.nic7", {7, 20}}}},
+    {"hosts:5 gpus:4@300 nics:4@25 rails", 1, {{"h0.nic3", {7, 20}}}},
     {"hosts:6 gpus:4@300 nics:2@25 flat", 1, {{"h2.nic0", {0, 1}}}},
     {"hosts:9 gpus:4@300 nics:4@25 flat", 1, {{"h0.gpu0>h0.nic0", {1, 3}}}},
 };

@@ -22,6 +22,32 @@ static copse_status self_check(const struct copse_schedule *schedule,
                     "the computed schedule fails verification: %s", local.text);
 }
 
+/* A number of trees is for equal shares; where unequal ones are faster the user hears of it. */
+static copse_status note_equal_shares(const struct copse_topology *topology,
+                                      const struct copse_solve_options *options,
+                                      struct copse_err *err) {
+  struct copse_solve_options like = *options;
+  struct copse_schedule *best = NULL, *equal = NULL;
+  struct copse_solve_seconds ignored;
+  char time[COPSE_Q_TEXT];
+  copse_status status;
+  if (options->collective != COPSE_ALLREDUCE || options->k == 0 || options->equal_shares ||
+      options->bound_only)
+    return COPSE_OK;
+  like.k = 0;
+  like.bound_only = true;
+  COPSE_TRY(copse_solve_schedule(topology, &like, &best, &ignored, err));
+  like.equal_shares = true;
+  COPSE_TRY(copse_solve_schedule(topology, &like, &equal, &ignored, err));
+  if (copse_q_cmp(best->time_per_GB, equal->time_per_GB) < 0)
+    copse_note(options->notes, "%s: --k gives equal shares; without it unequal ones take %s s/GB",
+               options->label, copse_q_text(best->time_per_GB, time));
+out:
+  copse_schedule_release(best);
+  copse_schedule_release(equal);
+  return status;
+}
+
 copse_status copse_cli_solve_checked(const struct copse_topology *topology,
                                      const struct copse_solve_options *options, bool has_tolerance,
                                      struct copse_schedule **out,
@@ -34,6 +60,7 @@ copse_status copse_cli_solve_checked(const struct copse_topology *topology,
   if (!has_tolerance && chosen.collective == COPSE_ALLTOALL)
     chosen.tolerance = copse_cli_default_tolerance(topology);
   COPSE_TRY(copse_solve_schedule(topology, &chosen, &schedule, seconds, err));
+  COPSE_TRY(note_equal_shares(topology, &chosen, err));
   double mark = copse_clock_seconds();
   if (!chosen.bound_only) COPSE_TRY(self_check(schedule, topology, err));
   if (verify_seconds) *verify_seconds = copse_clock_seconds() - mark;

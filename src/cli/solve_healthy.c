@@ -38,6 +38,10 @@ copse_status copse_cli_compare_healthy(const struct copse_topology *healthy,
     out->why = "a rank can't be reached there either";
     return COPSE_OK;
   }
+  if (status == COPSE_BAD_INPUT) { /* such as a relay that is balanced only without what is down */
+    out->why = "no such schedule can be made there";
+    return COPSE_OK;
+  }
   if (status != COPSE_OK) return copse_fail(err, status, "the healthy fabric: %s", local.text);
   out->time_per_GB = schedule->time_per_GB;
   out->known = schedule->time_per_GB.num > 0; /* a single rank: nothing moves */

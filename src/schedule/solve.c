@@ -28,8 +28,8 @@ struct build {
   struct copse_solve_symmetry symmetry; /* none for one root */
   bool templates;                       /* trees of base roots are made, */
   bool compact;                         /* and all that is listed in the end */
-  struct copse_solve_options chosen; /* options with the k that a tolerance leads to */
-  bool mirrored;                     /* the reduce phase is the broadcast phase turned around */
+  struct copse_solve_options chosen;    /* options with the k that a tolerance leads to */
+  bool mirrored;                        /* the reduce phase is the broadcast phase turned around */
 };
 
 static void free_phases(struct build *b) {
@@ -524,6 +524,39 @@ out:
   return status;
 }
 
+static bool may_miss_tolerance(const struct copse_solve_options *o) {
+  return o->collective == COPSE_ALLREDUCE && o->tolerance.num > 0 && o->k == 0 &&
+         !o->equal_shares && !o->compact && !o->bound_only;
+}
+
+/* A tolerance chooses among equal shares. Where unequal ones are so much faster that those are
+ * outside it, the exact schedule takes their place. */
+static copse_status meet_tolerance(const struct copse_topology *topology,
+                                   const struct copse_solve_options *options,
+                                   struct copse_schedule **schedule, struct copse_err *err) {
+  struct copse_solve_options exact = *options;
+  struct copse_schedule *best = NULL;
+  struct copse_solve_seconds ignored;
+  struct copse_q limit;
+  copse_status status;
+  exact.tolerance = COPSE_Q_ZERO;
+  exact.bound_only = true;
+  COPSE_TRY(copse_solve_schedule(topology, &exact, &best, &ignored, err));
+  COPSE_TRY(copse_q_add(COPSE_Q_ONE, options->tolerance, &limit, err));
+  COPSE_TRY(copse_q_mul(limit, best->time_per_GB, &limit, err));
+  if (copse_q_cmp((*schedule)->time_per_GB, limit) <= 0) goto out;
+  copse_schedule_release(best);
+  best = NULL;
+  exact.bound_only = false;
+  COPSE_TRY(copse_solve_schedule(topology, &exact, &best, &ignored, err));
+  struct copse_schedule *few = *schedule;
+  *schedule = best;
+  best = few;
+out:
+  copse_schedule_release(best);
+  return status;
+}
+
 copse_status copse_solve_schedule(const struct copse_topology *topology,
                                   const struct copse_solve_options *options,
                                   struct copse_schedule **out, struct copse_solve_seconds *seconds,
@@ -540,6 +573,7 @@ copse_status copse_solve_schedule(const struct copse_topology *topology,
   } else {
     COPSE_TRY(solve_phases(&b, seconds, err));
     COPSE_TRY(fill(&b, seconds, err));
+    if (may_miss_tolerance(options)) COPSE_TRY(meet_tolerance(topology, options, &b.schedule, err));
   }
   *out = b.schedule;
   b.schedule = NULL;

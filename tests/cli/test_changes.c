@@ -155,6 +155,57 @@ START_TEST(what_is_left_is_that_of_the_written_topology) {
 }
 END_TEST
 
+static double algbw_of(const char *fabric, const char *options) {
+  ck_assert_msg(run("@ solve %s -c allreduce %s -o %%/s.json --json", fabric, options) == 0, "%s",
+                result.err);
+  cJSON *json = parsed();
+  double algbw = number_of(json, "algbw_GBps");
+  cJSON_Delete(json);
+  return algbw;
+}
+
+/* Where unequal shares are much faster a tolerance is one to them; --k, which has equal shares,
+ * says what it leaves; and so does a fabric with a marked switch, where the trees would serve as
+ * well. */
+START_TEST(what_unequal_shares_would_take_is_kept_to_or_told) {
+  const char *fabric = "--synthetic 'hosts:3 gpus:2@300 nics:2@25 flat' --derate h0.nic0=0.5";
+  double best = algbw_of(fabric, ""), equal = algbw_of(fabric, "--equal-shares");
+  ck_assert(best > 1.1 * equal);
+  ck_assert(algbw_of(fabric, "--tolerance 0.01") >= best / 1.01 - 1e-9);
+  ck_assert(algbw_of(fabric, "--tolerance 0.5") >= best / 1.5 - 1e-9);
+  ck_assert_int_eq(run("@ verify %%/s.json %s", fabric), 0);
+  ck_assert(algbw_of(fabric, "--k 1") <= equal);
+  ck_assert_ptr_nonnull(strstr(result.err, "--k gives equal shares; without it unequal ones take"));
+  ck_assert(algbw_of(fabric, "--k 1 --equal-shares") <= equal);
+  ck_assert_str_eq(result.err, "");
+  ck_assert_int_eq(run("@ topo %s -o %%/plain.json", fabric), 0);
+  ck_assert_int_eq(run("sed '0,/\"type\": *\"switch\"/s//&, \"multicast\": true/' %%/plain.json "
+                       ">%%/marked.json"),
+                   0);
+  char *file = copse_test_read("marked.json");
+  ck_assert_ptr_nonnull(strstr(file, "multicast"));
+  free(file);
+  ck_assert_int_eq(run("@ solve %%/marked.json -c allreduce --json"), 0);
+  ck_assert_ptr_nonnull(strstr(result.err, "unequal shares would take 8/275 s/GB"));
+}
+END_TEST
+
+/* x, which takes nothing in, is what keeps the whole fabric from having trees. */
+START_TEST(a_healthy_fabric_without_trees_is_not_compared_with) {
+  copse_test_write(
+      "u.json",
+      "{\"format\":\"copse-topology/1\",\"name\":\"u\",\"nodes\":[{\"id\":\"g0\",\"type\":\"gpu\"},"
+      "{\"id\":\"g1\",\"type\":\"gpu\"},{\"id\":\"x\",\"type\":\"nic\"},{\"id\":\"s\",\"type\":"
+      "\"switch\"}],\"links\":[{\"src\":\"g0\",\"dst\":\"s\",\"bandwidth\":4},{\"src\":\"g1\","
+      "\"dst\":\"s\",\"bandwidth\":4},{\"src\":\"x\",\"dst\":\"s\",\"bandwidth\":5,\"duplex\":"
+      "false}]}");
+  ck_assert_int_eq(run("@ solve %%/u.json -c allgather"), 2);
+  ck_assert_msg(run("@ solve %%/u.json -c allgather --down x -o %%/s.json") == 0, "%s", result.err);
+  ck_assert_ptr_nonnull(strstr(result.out, "healthy: no comparison"));
+  ck_assert_int_eq(run("@ verify %%/s.json -t %%/u.json --down x"), 0);
+}
+END_TEST
+
 /* What is left is the same fabric, in name and checksum too, whatever was named first. */
 START_TEST(the_order_of_faults_does_not_matter) {
   static const char *const orders[] = {
@@ -245,14 +296,15 @@ END_TEST
 START_TEST(images_of_failures_are_as_good_as_solving_them) {
   static const struct {
     const char *fabric, *down, *ranks, *type, *collective; /* `ranks`: the file tells them again */
-    int n, solved; /* solved: at most */
-  } cases[] = {{"--synthetic ring:6@50", "", "", "gpu", "allgather", 6, 1},
-               {"--synthetic torus:3x4@50", "", "", "gpu", "allreduce", 12, 1},
-               {"--synthetic hypercube:3@50", "", "", "gpu", "alltoall", 8, 1},
-               {"--synthetic 'hosts:3 gpus:2@100 nics:2@25'", "", "", "nic", "reduce_scatter", 6, 1},
-               {"-t a100-x2", "--down h1.nic3", "", "nic", "allgather", 15, 3},
-               {"-t a100-x2", "", "--ranks 0-3,8-11", "nic", "allreduce", 16, 5},
-               {"-t frontier-node", "", "--bound-only", "gpu", "allgather", 8, 2}};
+    int n, solved;                                         /* solved: at most */
+  } cases[] = {
+      {"--synthetic ring:6@50", "", "", "gpu", "allgather", 6, 1},
+      {"--synthetic torus:3x4@50", "", "", "gpu", "allreduce", 12, 1},
+      {"--synthetic hypercube:3@50", "", "", "gpu", "alltoall", 8, 1},
+      {"--synthetic 'hosts:3 gpus:2@100 nics:2@25'", "", "", "nic", "reduce_scatter", 6, 1},
+      {"-t a100-x2", "--down h1.nic3", "", "nic", "allgather", 15, 3},
+      {"-t a100-x2", "", "--ranks 0-3,8-11", "nic", "allreduce", 16, 5},
+      {"-t frontier-node", "", "--bound-only", "gpu", "allgather", 8, 2}};
   const char *fabric = cases[_i].fabric + (cases[_i].fabric[1] == 't' ? 3 : 0);
   int solved = 0, n = 0;
   const cJSON *entry;
@@ -313,8 +365,8 @@ START_TEST(a_rank_alone_has_nothing_to_send) {
                {"solve " FABRIC " --ranks 2 -c %s --objective 64K", 0, "nothing to send"},
                {"solve --synthetic full:2@10 -c %s --each-failure gpu", 0, "  -          -\n"},
                {"report " FABRIC " --ranks 2 -c %s -o %%/one.html", 0, ""}};
-  static const char *const collectives[] = {"allgather", "reduce_scatter", "allreduce",
-                                            "alltoall", "broadcast --root 0"};
+  static const char *const collectives[] = {"allgather", "reduce_scatter", "allreduce", "alltoall",
+                                            "broadcast --root 0"};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char line[300];
     bool rooted = strstr(collectives[_i], "root"), flows = strstr(collectives[_i], "alltoall");
@@ -383,6 +435,8 @@ int main(void) {
   tcase_add_test(tests, the_loss_is_told);
   tcase_add_test(tests, the_order_of_faults_does_not_matter);
   tcase_add_test(tests, an_unbalanced_rest_is_refused_by_name);
+  tcase_add_test(tests, what_unequal_shares_would_take_is_kept_to_or_told);
+  tcase_add_test(tests, a_healthy_fabric_without_trees_is_not_compared_with);
   tcase_add_loop_test(tests, a_rank_alone_has_nothing_to_send, 0, 5);
   tcase_add_loop_test(tests, images_of_failures_are_as_good_as_solving_them, 0, 7);
   tcase_add_loop_test(tests, each_failure_has_the_schedule_that_it_would_get_alone, 0, 4);

@@ -1,6 +1,7 @@
 #include "cli/solve_checked.h"
 
 #include "base/clock.h"
+#include "schedule/solve_switches.h"
 #include "schedule/verify.h"
 
 /* Beyond this the exact optimum of an alltoall is often out of reach, and 1 % is what users ask
@@ -35,7 +36,7 @@ static copse_status note_equal_shares(const struct copse_topology *topology,
       options->bound_only)
     return COPSE_OK;
   like.k = 0;
-  like.bound_only = true;
+  like.bound_only = !copse_has_clever_switch(topology); /* which has no bound by unequal shares */
   COPSE_TRY(copse_solve_schedule(topology, &like, &best, &ignored, err));
   like.equal_shares = true;
   COPSE_TRY(copse_solve_schedule(topology, &like, &equal, &ignored, err));

@@ -404,7 +404,8 @@ out:
 
 /*
  * Unequal shares where they are faster. Also where they are not, but today's bound leaves open
- * whether anything is: then only the bound changes.
+ * whether anything is: then only the bound changes. Where switches are marked the programme, which
+ * counts every copy, has trees but no bound.
  */
 static copse_status try_free_shares(struct build *b, struct copse_solve_seconds *seconds,
                                     struct copse_err *err) {
@@ -415,9 +416,11 @@ static copse_status try_free_shares(struct build *b, struct copse_solve_seconds 
   copse_status status;
   double start = copse_clock_seconds();
   bool open = copse_q_cmp(schedule->bound.time_per_GB, schedule->time_per_GB) < 0;
+  bool marked = copse_has_clever_switch(b->topology);
   if (schedule->bound.kind == COPSE_BOUND_CUT && !open) return COPSE_OK;
+  if (marked && (b->options->in_network || b->options->bound_only)) return COPSE_OK;
   COPSE_TRY(copse_free_shares_find(b->topology, b->options, &b->broadcast.instance,
-                                   schedule->time_per_GB, !open, &shares, &time, err));
+                                   schedule->time_per_GB, marked || !open, &shares, &time, err));
   seconds->optimum += copse_clock_seconds() - start;
   if (shares.outcome != COPSE_SHARES_PROVED) goto out;
   int order = copse_q_cmp(time, schedule->time_per_GB);
@@ -430,6 +433,10 @@ static copse_status try_free_shares(struct build *b, struct copse_solve_seconds 
     struct copse_solve_part part = {shares.whole, shares.weights, shares.broadcast, shares.reduce,
                                     NULL};
     COPSE_TRY(take_part(b, &b->broadcast.instance, &part, seconds, err));
+  }
+  if (marked) {
+    if (order < 0) COPSE_TRY(bound_by_narrowest_cut(b, err));
+    goto out;
   }
   COPSE_TRY(copse_free_shares_bound(b->topology, &shares, time, schedule, err));
   forests = schedule->bound;
@@ -540,15 +547,17 @@ static copse_status meet_tolerance(const struct copse_topology *topology,
   struct copse_q limit;
   copse_status status;
   exact.tolerance = COPSE_Q_ZERO;
-  exact.bound_only = true;
+  exact.bound_only = !copse_has_clever_switch(topology); /* which has no bound by unequal shares */
   COPSE_TRY(copse_solve_schedule(topology, &exact, &best, &ignored, err));
   COPSE_TRY(copse_q_add(COPSE_Q_ONE, options->tolerance, &limit, err));
   COPSE_TRY(copse_q_mul(limit, best->time_per_GB, &limit, err));
   if (copse_q_cmp((*schedule)->time_per_GB, limit) <= 0) goto out;
-  copse_schedule_release(best);
-  best = NULL;
-  exact.bound_only = false;
-  COPSE_TRY(copse_solve_schedule(topology, &exact, &best, &ignored, err));
+  if (exact.bound_only) {
+    copse_schedule_release(best);
+    best = NULL;
+    exact.bound_only = false;
+    COPSE_TRY(copse_solve_schedule(topology, &exact, &best, &ignored, err));
+  }
   struct copse_schedule *few = *schedule;
   *schedule = best;
   best = few;

@@ -2,7 +2,6 @@
 
 #include "base/memory.h"
 #include "schedule/shares_symmetry.h"
-#include "schedule/solve_switches.h"
 
 /* Kinds of ranks and links, or where there are no symmetries ranks and links that may bind: beyond,
  * the simplex method takes minutes. */
@@ -29,30 +28,6 @@ out:
   return status;
 }
 
-/* The programme counts every copy, and so its optimum proves nothing where switches are marked. But
- * its trees would do. */
-static copse_status note_marked(const struct copse_topology *topology,
-                                const struct copse_solve_options *options,
-                                const struct copse_instance *instance, struct copse_q at_most,
-                                struct copse_err *err) {
-  struct copse_shares shares = {0};
-  struct copse_q scale = {instance->scale, 1}, at_least, time;
-  char text[COPSE_Q_TEXT];
-  copse_status status = COPSE_OK;
-  if (topology->n_ranks > COPSE_SYMMETRY_RANKS) return COPSE_OK;
-  COPSE_TRY(copse_q_div(scale, at_most, &at_least, err));
-  COPSE_TRY(find(topology, options, instance, at_least, &shares, err));
-  if (shares.outcome == COPSE_SHARES_PROVED &&
-      copse_q_div(scale, shares.rate, &time, NULL) == COPSE_OK && copse_q_cmp(time, at_most) < 0)
-    copse_note(options->notes,
-               "%s: unequal shares would take %s s/GB; they are not made where switches are marked "
-               "multicast or aggregation",
-               options->label, copse_q_text(time, text));
-out:
-  copse_shares_free(&shares);
-  return status;
-}
-
 copse_status copse_free_shares_find(const struct copse_topology *topology,
                                     const struct copse_solve_options *options,
                                     const struct copse_instance *instance, struct copse_q at_most,
@@ -62,8 +37,6 @@ copse_status copse_free_shares_find(const struct copse_topology *topology,
   copse_status status;
   *shares = (struct copse_shares){.outcome = COPSE_SHARES_NOT_BETTER};
   if (topology->n_ranks == 1) return COPSE_OK;
-  if (copse_has_clever_switch(topology))
-    return options->in_network ? COPSE_OK : note_marked(topology, options, instance, at_most, err);
   if (only_faster) COPSE_TRY(copse_q_div(scale, at_most, &at_least, err));
   shares->outcome = COPSE_SHARES_TOO_LARGE;
   if (topology->n_ranks <= COPSE_SYMMETRY_RANKS)

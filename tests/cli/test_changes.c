@@ -185,8 +185,11 @@ START_TEST(what_unequal_shares_would_take_is_kept_to_or_told) {
   char *file = copse_test_read("marked.json");
   ck_assert_ptr_nonnull(strstr(file, "multicast"));
   free(file);
-  ck_assert_int_eq(run("@ solve %%/marked.json -c allreduce --json"), 0);
-  ck_assert_ptr_nonnull(strstr(result.err, "unequal shares would take 8/275 s/GB"));
+  ck_assert(fabs(algbw_of("%/marked.json", "") - best) < 1e-9 * best);
+  ck_assert_int_eq(run("@ verify %%/s.json -t %%/marked.json"), 0);
+  ck_assert(algbw_of("%/marked.json", "--tolerance 0.01") >= best / 1.01 - 1e-9);
+  ck_assert(algbw_of("%/marked.json", "--k 1") <= equal);
+  ck_assert_ptr_nonnull(strstr(result.err, "--k gives equal shares"));
 }
 END_TEST
 

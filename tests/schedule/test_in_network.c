@@ -28,6 +28,17 @@ static struct copse_schedule *solve(const struct copse_topology *t, copse_collec
   return schedule;
 }
 
+/* Trees of equal shares, as an allreduce had before unequal ones. */
+static struct copse_schedule *solve_equal(const struct copse_topology *t) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_solve_options options = {
+      .collective = COPSE_ALLREDUCE, .root = -1, .equal_shares = true, .label = "t.json"};
+  struct copse_solve_seconds seconds;
+  struct copse_schedule *schedule = NULL;
+  ASSERT_OK(copse_solve_schedule(t, &options, &schedule, &seconds, &err), &err);
+  return schedule;
+}
+
 static void verify(const struct copse_schedule *s, const struct copse_topology *t,
                    struct copse_verify_report *report, const char *what) {
   struct copse_err err = COPSE_ERR_INIT;
@@ -90,6 +101,7 @@ START_TEST(with_few_switches_the_optimum_over_all_trees_is_reached) {
     struct copse_topology *t = draw((uint64_t)seed, 1 + seed % 3 / 2, seed % 2);
     struct copse_schedule *with = solve(t, COPSE_ALLREDUCE, true, false);
     struct copse_schedule *without = solve(t, COPSE_ALLREDUCE, false, false);
+    struct copse_schedule *equal = solve_equal(t);
     struct copse_schedule *bound = solve(t, COPSE_ALLREDUCE, true, true);
     struct copse_verify_report report;
     char what[30];
@@ -101,9 +113,12 @@ START_TEST(with_few_switches_the_optimum_over_all_trees_is_reached) {
                   expected);
     ck_assert_msg(copse_q_eq(bound->time_per_GB, with->time_per_GB), "%s: bound only", what);
     ck_assert_msg(copse_q_to_double(with->bound.time_per_GB) < expected * (1 + 1e-9), "%s", what);
-    faster += copse_q_cmp(with->time_per_GB, without->time_per_GB) < 0;
+    ck_assert_msg(copse_q_to_double(without->time_per_GB) > expected * (1 - 1e-9), "%s", what);
+    ck_assert(copse_q_cmp(without->time_per_GB, equal->time_per_GB) <= 0);
+    faster += copse_q_cmp(with->time_per_GB, equal->time_per_GB) < 0;
     copse_schedule_release(with);
     copse_schedule_release(without);
+    copse_schedule_release(equal);
     copse_schedule_release(bound);
     copse_topology_release(t);
   }

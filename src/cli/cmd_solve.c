@@ -294,6 +294,7 @@ static int run(struct options *o) {
   else
     COPSE_TRY(copse_cli_solve_checked(topology, solve, o->what.has_tolerance, &schedule, &sec.solve,
                                       &sec.verify, &err));
+  COPSE_TRY(copse_cli_note_equal_shares(topology, solve, &err));
   mark = copse_clock_seconds();
   if (o->output) {
     COPSE_TRY(copse_schedule_to_json(schedule, &text, &size, &err));

@@ -23,10 +23,9 @@ static copse_status self_check(const struct copse_schedule *schedule,
                     "the computed schedule fails verification: %s", local.text);
 }
 
-/* A number of trees is for equal shares; where unequal ones are faster the user hears of it. */
-static copse_status note_equal_shares(const struct copse_topology *topology,
-                                      const struct copse_solve_options *options,
-                                      struct copse_err *err) {
+copse_status copse_cli_note_equal_shares(const struct copse_topology *topology,
+                                         const struct copse_solve_options *options,
+                                         struct copse_err *err) {
   struct copse_solve_options like = *options;
   struct copse_schedule *best = NULL, *equal = NULL;
   struct copse_solve_seconds ignored;
@@ -61,7 +60,6 @@ copse_status copse_cli_solve_checked(const struct copse_topology *topology,
   if (!has_tolerance && chosen.collective == COPSE_ALLTOALL)
     chosen.tolerance = copse_cli_default_tolerance(topology);
   COPSE_TRY(copse_solve_schedule(topology, &chosen, &schedule, seconds, err));
-  COPSE_TRY(note_equal_shares(topology, &chosen, err));
   double mark = copse_clock_seconds();
   if (!chosen.bound_only) COPSE_TRY(self_check(schedule, topology, err));
   if (verify_seconds) *verify_seconds = copse_clock_seconds() - mark;

@@ -18,4 +18,12 @@ copse_status copse_cli_solve_checked(const struct copse_topology *topology,
                                      struct copse_solve_seconds *seconds, double *verify_seconds,
                                      struct copse_err *err) COPSE_CHECKED;
 
+/*
+ * A number of trees is for equal shares of an allreduce: a note where unequal ones are faster. Solves
+ * twice more, so once for a command, not for each of many schedules.
+ */
+copse_status copse_cli_note_equal_shares(const struct copse_topology *topology,
+                                         const struct copse_solve_options *options,
+                                         struct copse_err *err) COPSE_CHECKED;
+
 #endif

@@ -1,7 +1,6 @@
 #include "cli/solve_checked.h"
 
 #include "base/clock.h"
-#include "schedule/solve_switches.h"
 #include "schedule/verify.h"
 
 /* Beyond this the exact optimum of an alltoall is often out of reach, and 1 % is what users ask
@@ -27,23 +26,24 @@ copse_status copse_cli_note_equal_shares(const struct copse_topology *topology,
                                          const struct copse_solve_options *options,
                                          struct copse_err *err) {
   struct copse_solve_options like = *options;
-  struct copse_schedule *best = NULL, *equal = NULL;
+  struct copse_schedule *made = NULL, *equal = NULL;
   struct copse_solve_seconds ignored;
+  struct copse_q best;
   char time[COPSE_Q_TEXT];
   copse_status status;
   if (options->collective != COPSE_ALLREDUCE || options->k == 0 || options->equal_shares ||
       options->bound_only)
     return COPSE_OK;
+  COPSE_TRY(copse_solve_best_time(topology, options, &best, &made, err));
   like.k = 0;
-  like.bound_only = !copse_has_clever_switch(topology); /* which has no bound by unequal shares */
-  COPSE_TRY(copse_solve_schedule(topology, &like, &best, &ignored, err));
   like.equal_shares = true;
+  like.bound_only = made == NULL;
   COPSE_TRY(copse_solve_schedule(topology, &like, &equal, &ignored, err));
-  if (copse_q_cmp(best->time_per_GB, equal->time_per_GB) < 0)
+  if (copse_q_cmp(best, equal->time_per_GB) < 0)
     copse_note(options->notes, "%s: --k gives equal shares; without it unequal ones take %s s/GB",
-               options->label, copse_q_text(best->time_per_GB, time));
+               options->label, copse_q_text(best, time));
 out:
-  copse_schedule_release(best);
+  copse_schedule_release(made);
   copse_schedule_release(equal);
   return status;
 }

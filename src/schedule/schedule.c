@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/collective.h"
+
 void copse_schedule_release(struct copse_schedule *schedule) {
   if (!schedule) return;
   copse_arena_free(&schedule->arena);
@@ -23,6 +25,14 @@ static int tree_height(const struct copse_schedule_tree *tree, int *depth) {
     if (depth[child] > height) height = depth[child];
   }
   return height;
+}
+
+int64_t copse_schedule_unit_k(const struct copse_schedule *schedule) {
+  int64_t whole = 1;
+  for (int t = 0; t < schedule->n_trees; t++)
+    if (copse_lcm(whole, schedule->trees[t].weight.den, &whole, NULL) != COPSE_OK) return 0;
+  if (copse_collective_rooted(schedule->collective)) return whole;
+  return whole / copse_gcd(whole, schedule->n_ranks);
 }
 
 /* Ranks that a path visits after its first. */

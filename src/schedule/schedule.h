@@ -155,6 +155,10 @@ struct copse_schedule {
 
 void copse_schedule_release(struct copse_schedule *schedule);
 
+/* The smallest k for which all trees' weights are multiples of 1/(N k), with a root of 1/k; 0 where
+ * that has more than 63 bits. */
+int64_t copse_schedule_unit_k(const struct copse_schedule *schedule);
+
 /* How many images of a compact schedule's trees or flows there are, themselves included; 1 for
  * others. */
 int64_t copse_schedule_images(const struct copse_schedule *schedule);

@@ -83,6 +83,16 @@ copse_status copse_solve_schedule(const struct copse_topology *topology,
                                   struct copse_schedule **out, struct copse_solve_seconds *seconds,
                                   struct copse_err *err) COPSE_CHECKED;
 
+/*
+ * The time T/M of the best schedule whatever the options' k and tolerance. *made: that schedule, to
+ * be released by the caller, where its trees had to be made to know (marked switches: no bound by
+ * unequal shares is known for those), else NULL. Errors as of copse_solve_schedule.
+ */
+copse_status copse_solve_best_time(const struct copse_topology *topology,
+                                   const struct copse_solve_options *options, struct copse_q *time,
+                                   struct copse_schedule **made,
+                                   struct copse_err *err) COPSE_CHECKED;
+
 /* A part of the links and the shares of the roots in whole units, `whole` of them in all: while
  * they go round, rank i is the root of weights[i], and link e takes at most broadcast[e] and
  * reduce[e], which carry such trees and are balanced at relays. NULL: no such phase. */

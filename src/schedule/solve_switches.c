@@ -431,14 +431,6 @@ out:
   return status;
 }
 
-/* The smallest k for which 1/(N k) is a unit of all weights; 0, not stated, beyond 64 bits. */
-static int64_t find_k(const struct copse_schedule *schedule) {
-  int64_t whole = 1;
-  for (int t = 0; t < schedule->n_trees; t++)
-    if (copse_lcm(whole, schedule->trees[t].weight.den, &whole, NULL) != COPSE_OK) return 0;
-  return whole / copse_gcd(whole, schedule->n_ranks);
-}
-
 static copse_status make_trees(struct job *j) {
   struct copse_schedule *s = j->schedule;
   struct copse_schedule_tree *trees;
@@ -451,7 +443,7 @@ static copse_status make_trees(struct job *j) {
   memcpy(trees, j->trees, j->n_trees * sizeof *trees);
   s->trees = trees;
   s->n_trees = (int)j->n_trees;
-  s->k = find_k(s);
+  s->k = copse_schedule_unit_k(s);
   COPSE_TRY(copse_tree_time(j->topology, trees, j->n_trees, &s->time_per_GB, j->err));
 out:
   return status;

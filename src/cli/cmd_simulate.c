@@ -35,6 +35,9 @@ static const char help[] =
     "  -a, --alpha US         software cost of a hop from rank to rank (default 2 us)\n"
     "      --chunk N          bytes of a chunk, all of them (default: as plans are cut, 128K to\n"
     "                         512K, see 'copse lower --chunk')\n"
+    "      --fifo N           chunks of a transfer that may be on their way over links, as slots "
+    "of a\n"
+    "                         plan's buffers (default 4; 0: any number)\n"
     "      --duplex D         what goes both ways between two ranks at once takes D times as long\n"
     "                         as one way alone (default 1; measure it, see 'make bench-mpi')\n"
     "      --reduce GBPS      at which a rank adds what comes in, one byte after the other\n"
@@ -102,6 +105,7 @@ static void print_head(const struct job *job) {
          copse_collective_name(job->what.collective), job->topology->n_ranks, job->topology->name);
   printf("# minBytes %" PRIu64 " maxBytes %" PRIu64 " step: %" PRIu64 "(factor) alpha: %g us",
          o->min_bytes, o->max_bytes, o->factor, o->sim.alpha_us);
+  if (o->sim.fifo != copse_sim_defaults.fifo) printf(" fifo: %d", o->sim.fifo);
   if (o->sim.duplex > 1) printf(" duplex: %g", o->sim.duplex);
   if (o->sim.reduce_us_per_byte > 0) printf(" reduce: %g GB/s", 1e-3 / o->sim.reduce_us_per_byte);
   printf("; a model, not a measurement\n");
@@ -156,6 +160,7 @@ static void add_json_head(struct job *job) {
   copse_text_add_json_string(text, job->topology->name);
   copse_text_add(text, ", \"alpha_us\": ");
   copse_text_add_json_number(text, job->o->sim.alpha_us);
+  copse_text_add(text, ", \"fifo\": %d", job->o->sim.fifo);
   copse_text_add(text, ", \"duplex\": ");
   copse_text_add_json_number(text, job->o->sim.duplex);
   if (job->o->sim.reduce_us_per_byte > 0) {
@@ -384,7 +389,7 @@ static bool parse_reduce(const char *text, struct copse_sim_options *sim) {
 
 /* 0, or the exit status after what was wrong has been said. */
 static int parse_one(struct options *o, int c, char **argv) {
-  int64_t factor;
+  int64_t number;
   switch (c) {
     case 't': o->topology.path = optarg; return 0;
     case 'b':
@@ -394,9 +399,9 @@ static int parse_one(struct options *o, int c, char **argv) {
       if (parse_size(optarg, &o->max_bytes)) return 0;
       return copse_cli_usage("simulate", "-e must be a number of bytes, such as 1000, 64K or 1G");
     case 'f':
-      if (!copse_cli_parse_int(optarg, 2, INT32_MAX, &factor))
+      if (!copse_cli_parse_int(optarg, 2, INT32_MAX, &number))
         return copse_cli_usage("simulate", "-f must be an integer of at least 2");
-      o->factor = (uint64_t)factor;
+      o->factor = (uint64_t)number;
       return 0;
     case 'a':
       if (parse_alpha(optarg, &o->sim.alpha_us)) return 0;
@@ -404,6 +409,11 @@ static int parse_one(struct options *o, int c, char **argv) {
     case 'C':
       if (parse_chunk(optarg, &o->sim)) return 0;
       return copse_cli_usage("simulate", "--chunk must be a number of bytes, such as 64K");
+    case 'F':
+      if (!copse_cli_parse_int(optarg, 0, COPSE_SIM_MAX_FIFO, &number))
+        return copse_cli_usage("simulate", "--fifo must be an integer from 0 to 1024");
+      o->sim.fifo = (int)number;
+      return 0;
     case 'D':
       if (parse_duplex(optarg, &o->sim.duplex)) return 0;
       return copse_cli_usage("simulate", "--duplex must be a number from 1, such as 1.9");
@@ -426,6 +436,7 @@ int copse_cmd_simulate(int argc, char **argv) {
                                         {"stepfactor", required_argument, NULL, 'f'},
                                         {"alpha", required_argument, NULL, 'a'},
                                         {"chunk", required_argument, NULL, 'C'},
+                                        {"fifo", required_argument, NULL, 'F'},
                                         {"duplex", required_argument, NULL, 'D'},
                                         {"reduce", required_argument, NULL, 'R'},
                                         {"no-baselines", no_argument, NULL, 'n'},

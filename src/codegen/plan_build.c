@@ -23,7 +23,7 @@ static copse_status fill_options(struct copse_plan_build *b,
   if (o->max_workers == 0) o->max_workers = 32;
   if (o->instances == COPSE_LOWER_AUTO && o->low_latency) o->instances = 1;
   if (o->instances == 0) o->instances = 1;
-  if (o->fifo == 0) o->fifo = 4;
+  if (o->fifo == 0) o->fifo = COPSE_FIFO;
   if (o->chunk_bytes == 0) o->chunk_bytes = COPSE_CHUNK_BYTES;
   if (o->min_chunk_bytes == 0)
     o->min_chunk_bytes = copse_smaller(o->chunk_bytes, COPSE_MIN_CHUNK_BYTES);

@@ -12,6 +12,7 @@ const struct copse_sim_options copse_sim_defaults = {.alpha_us = 2,
                                                      .duplex = 1,
                                                      .min_chunk_bytes = COPSE_MIN_CHUNK_BYTES,
                                                      .max_chunk_bytes = COPSE_CHUNK_BYTES,
+                                                     .fifo = COPSE_FIFO,
                                                      .max_steps = 4000000};
 
 /* A chunk asks for link `hop` of its transfer, or, beyond the last link, arrives. */
@@ -27,6 +28,9 @@ struct sim {
   struct copse_sim_flight *flights; /* [n_transfers + 1] */
   double *copies; /* [n_copies][max_chunks] when the copy took its link, < 0: not yet */
   int max_chunks;
+  int fifo;        /* slots of transfers over several links; 0: as many as there are chunks */
+  double *left_us; /* [n_transfers][fifo] when chunk c leaves its last link, at c mod fifo; < 0:
+                      that isn't known yet */
   struct copse_sim_queue *queue;
   int hop_bits;       /* of an event's key: place, chunk, hop, from the highest on */
   double *arrival_us; /* may be NULL */
@@ -103,16 +107,34 @@ static void count(const struct sim *s, const struct copse_sim_flight *p, int mor
   if (it) *it += more;
 }
 
+/* When a chunk has left, of those that went over the slot that the given one goes over; NULL where
+ * slots don't matter. Of one link the first is the last, and free_us says the same. */
+static inline double *slot_of(const struct sim *s, const struct copse_sim_flight *p, int place,
+                              int chunk) {
+  if (s->fifo == 0 || p->n_links < 2) return NULL;
+  return &s->left_us[(size_t)place * (size_t)s->fifo + (size_t)(chunk % s->fifo)];
+}
+
+/* Whether the next chunk's slot is free from a time on that is known. */
+static inline bool has_slot(const struct sim *s, const struct copse_sim_flight *p, int place) {
+  const double *slot = slot_of(s, p, place, p->issued);
+  return !slot || *slot >= 0;
+}
+
 /* Lets every chunk go that may: over links one at a time, see serve(). */
 static copse_status issue(struct sim *s, int place, double now) {
   struct copse_sim_flight *p = &s->flights[place];
   copse_status status = COPSE_OK;
-  while (p->issued < p->n_chunks && p->free_us < INFINITY && is_ready(s, p, p->issued)) {
+  while (p->issued < p->n_chunks && p->free_us < INFINITY && has_slot(s, p, place) &&
+         is_ready(s, p, p->issued)) {
     if (p->issued == 0) {
       p->free_us = s->frame->delays ? now + s->frame->dag->items[p->transfer].delay_us : now;
       count(s, p, 1);
     }
     double start = p->free_us > now ? p->free_us : now;
+    double *slot = slot_of(s, p, place, p->issued);
+    if (slot && *slot > start) start = *slot;
+    if (slot) *slot = -1;
     COPSE_TRY(push(s, start, place, p->issued, 0));
     p->issued++;
     if (p->n_links > 0) p->free_us = INFINITY; /* until the first link took it */
@@ -214,6 +236,9 @@ static copse_status serve(struct sim *s, const struct event *e) {
   COPSE_TRY(send_on(s, e, p, bytes, start));
   if (e->hop == 0) {
     p->free_us = start + taken;
+    COPSE_TRY(issue(s, e->place, e->time));
+  } else if (s->fifo > 0 && e->hop + 1 == p->n_links) {
+    *slot_of(s, p, e->place, e->chunk) = start + taken;
     COPSE_TRY(issue(s, e->place, e->time));
   }
 out:
@@ -318,6 +343,18 @@ static copse_status take_flights(struct sim *s, struct copse_sim_scratch *scratc
   return COPSE_OK;
 }
 
+/* Only where they are fewer than chunks. */
+static copse_status make_slots(struct sim *s) {
+  size_t n = (size_t)s->frame->dag->n_transfers;
+  copse_status status = COPSE_OK;
+  s->fifo = s->options->fifo;
+  if (s->frame->longest < 2 || s->max_chunks <= s->fifo) s->fifo = 0;
+  if (s->fifo == 0) return COPSE_OK;
+  COPSE_TRY(copse_calloc(n, sizeof *s->left_us * (size_t)s->fifo, &s->left_us, s->err));
+out:
+  return status;
+}
+
 static copse_status set_up(struct sim *s, struct copse_sim_scratch *scratch, double unit_bytes) {
   const struct copse_sim_frame *f = s->frame;
   size_t links = (size_t)f->topology->n_links, ranks = (size_t)f->topology->n_ranks;
@@ -330,6 +367,7 @@ static copse_status set_up(struct sim *s, struct copse_sim_scratch *scratch, dou
     COPSE_TRY(copse_calloc(ranks * ranks, sizeof *s->under_way, &s->under_way, s->err));
   for (s->hop_bits = 1; s->hop_bits < 31 && f->longest >> s->hop_bits > 0;) s->hop_bits++;
   cut_into_chunks(s, unit_bytes);
+  COPSE_TRY(make_slots(s));
   size_t n = (size_t)f->dag->n_copies * (size_t)s->max_chunks;
   if (n > 0) COPSE_TRY(copse_calloc(n, sizeof *s->copies, &s->copies, s->err));
   for (size_t i = 0; i < n; i++) s->copies[i] = -1;
@@ -350,7 +388,8 @@ copse_status copse_sim_frame_run(const struct copse_sim_frame *frame,
   copse_status status;
   *result = (struct copse_sim_result){.busiest_link = -1};
   if (!(s.options->min_chunk_bytes > 0) || !(s.options->max_chunk_bytes > 0) ||
-      s.options->pipeline_chunks < 0 || !(s.options->alpha_us >= 0) || !(unit_bytes >= 0) ||
+      s.options->pipeline_chunks < 0 || s.options->fifo < 0 ||
+      s.options->fifo > COPSE_SIM_MAX_FIFO || !(s.options->alpha_us >= 0) || !(unit_bytes >= 0) ||
       !(s.options->duplex == 0 || s.options->duplex >= 1) || !(s.options->reduce_us_per_byte >= 0))
     return copse_fail(err, COPSE_INVALID, "a simulation needs positive chunks and sizes");
   COPSE_TRY(set_up(&s, scratch, unit_bytes));
@@ -363,6 +402,7 @@ copse_status copse_sim_frame_run(const struct copse_sim_frame *frame,
 out:
   free(s.wires);
   free(s.copies);
+  free(s.left_us);
   free(s.under_way);
   free(s.adder_free_us);
   copse_sim_queue_reset(&scratch->queue);

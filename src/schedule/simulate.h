@@ -17,7 +17,10 @@
  * rank a chunk arrives `alpha_us` after its last link delivered it (put, signal, wait): that
  * is latency and takes no link's time. A transfer asks for its first link again only when that
  * link has taken its previous chunk: transfers that leave over the same link take turns, chunk
- * by chunk (round robin), in the order of `order` and then of their numbers.
+ * by chunk (round robin), in the order of `order` and then of their numbers. With `fifo` F a chunk
+ * asks for its first link only when the F-th chunk before it has left its last one: a transfer that
+ * is held up at a busy link holds back there, and leaves the links before to others, as buffers
+ * between two ranks that have so many slots make it.
  *
  * With `duplex` D > 1 a chunk takes its links D times as long while there is also something on its
  * way from where it goes to where it comes from: transports whose connections of two ranks don't
@@ -28,9 +31,10 @@
  * one chunk after the other, and a chunk has arrived when it is added. Elsewhere a reduction is
  * free. A transfer without links that `reduces` is an addition alone.
  *
- * What is not modelled: bounded buffers and back-pressure (a chunk waits at a link without
- * blocking the one before, and incast costs no more than the queue), routing other than the
- * given paths, memory, the number of workers.
+ * What is not modelled: bounded buffers of links (a chunk waits at a link without blocking those of
+ * other transfers at the one before, and incast costs no more than the queue), buffers that fill up
+ * because a receiver waits for somebody else, routing other than the given paths, memory, the
+ * number of workers.
  *
  * No time is ever below a link's bytes / bandwidth, so none below a valid bound.
  */
@@ -104,12 +108,15 @@ copse_status copse_sim_dag_add_path(struct copse_sim_dag *dag,
  * min_chunk_bytes; all others into as many, where they have min_chunk_bytes for each. Equal
  * numbers of chunks that take turns share a link in proportion to their bytes.
  */
+#define COPSE_SIM_MAX_FIFO 1024
+
 struct copse_sim_options {
   double alpha_us;           /* software cost of one hop from rank to rank, >= 0 */
   double reduce_us_per_byte; /* >= 0 */
   double duplex;             /* see above: >= 1, or 0, which is 1 */
   double min_chunk_bytes;    /* > 0 */
   double max_chunk_bytes;    /* > 0 */
+  int fifo;                  /* see above: >= 0; 0: any number of chunks */
   int pipeline_chunks;       /* >= 0; 0: copse_pipeline_chunks of the levels that transfers stream
                                 through: the longest chain of those that reduce and the longest of
                                 those that don't, together */
@@ -117,7 +124,7 @@ struct copse_sim_options {
                                 (never below 1 per transfer); bounds the simulator's own time */
 };
 
-/* 2 us, full duplex, chunks as plans have them, 4 million steps. */
+/* 2 us, full duplex, chunks and slots as plans have them, 4 million steps. */
 extern const struct copse_sim_options copse_sim_defaults;
 
 struct copse_sim_result {

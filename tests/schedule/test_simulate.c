@@ -129,6 +129,34 @@ START_TEST(what_goes_both_ways_at_once_may_take_longer) {
 }
 END_TEST
 
+/* 10 chunks to c, 1 us on a's link and 10 on c's; 10 to d, 1 us on both. Without slots they take turns
+ * on a's link, and what is for d waits for what is only queued for c: 20 us. With 2 slots c's third
+ * chunk comes after 10 us, when 2 of c's and 8 of d's have left a; then one each, and d's last. c's
+ * link is busy all the time in any case. */
+START_TEST(what_is_held_up_leaves_the_links_before_to_others) {
+  static const char narrow[] =
+      NODES "{\"id\":\"s\",\"type\":\"switch\"}],\"links\":[" LINK("a", "s", "10", "0") "," LINK(
+          "c", "s", "1", "0") "," LINK("d", "s", "10", "0") "," LINK("a", "b", "10", "0") "]}";
+  struct copse_topology *t = copse_test_sim_parse(narrow);
+  struct copse_sim_dag dag = {0};
+  struct copse_sim_options options = cut_in(10);
+  struct copse_sim_result r;
+  struct copse_err err = COPSE_ERR_INIT;
+  double at[2];
+  add(&dag, t, "a-s-c", (struct copse_sim_transfer){.amount = 1, .order = 0});
+  add(&dag, t, "a-s-d", (struct copse_sim_transfer){.amount = 1, .order = 1});
+  for (options.fifo = 0; options.fifo <= 20; options.fifo += 2) {
+    ASSERT_OK(copse_simulate(t, &dag, &options, 1e5, &r, at, &err), &err);
+    ck_assert_double_eq_tol(at[0], 102, TOL);
+    if (options.fifo == 0 || options.fifo >= 10) ck_assert_double_eq_tol(at[1], 22, TOL);
+    if (options.fifo == 2) ck_assert_double_eq_tol(at[1], 15, TOL);
+    if (options.fifo == 4) ck_assert_double_eq_tol(at[1], 17, TOL); /* 4 and one of c's */
+  }
+  copse_sim_dag_free(&dag);
+  copse_topology_release(t);
+}
+END_TEST
+
 /* Two that a rank adds at 4000 bytes a us: whole, 250 us each after the other, the first from 105
  * on. In 100 chunks, adding begins with the first chunk. What doesn't reduce takes no part. */
 START_TEST(a_rank_adds_what_comes_in_one_after_the_other) {
@@ -437,14 +465,16 @@ START_TEST(what_makes_no_sense_is_refused) {
                    e4 = COPSE_ERR_INIT, e5 = COPSE_ERR_INIT;
   struct copse_sim_transfer waits = {.after = &later, .n_after = 1}, less = {.amount = -1};
   struct copse_sim_transfer lost = {.links = &link, .n_links = 1}, plain = {.amount = 1};
-  struct copse_sim_options none = cut_in(-1), half = cut_in(1);
+  struct copse_sim_options none = cut_in(-1), half = cut_in(1), owed = cut_in(1);
   half.duplex = 0.5;
+  owed.fifo = -1;
   ASSERT_FAILS(copse_sim_dag_add(&dag, &waits, NULL, &e1), COPSE_INVALID, &e1, "before");
   ASSERT_FAILS(copse_sim_dag_add(&dag, &less, NULL, &e2), COPSE_INVALID, &e2, "amount");
   ASSERT_FAILS(copse_sim_dag_add_path(&dag, t, nodes, 2, &plain, NULL, &e3), COPSE_INVALID, &e3,
                "'a' -> 'c'");
   ASSERT_FAILS(copse_simulate(t, &dag, &none, 1, &r, NULL, &e4), COPSE_INVALID, &e4, "positive");
   ck_assert_int_eq(copse_simulate(t, &dag, &half, 1, &r, NULL, NULL), COPSE_INVALID);
+  ck_assert_int_eq(copse_simulate(t, &dag, &owed, 1, &r, NULL, NULL), COPSE_INVALID);
   ck_assert_int_eq(dag.n_transfers, 0);
   ck_assert_int_eq(copse_sim_dag_add(&dag, &lost, NULL, NULL), COPSE_OK);
   ASSERT_FAILS(copse_simulate(t, &dag, NULL, 1, &r, NULL, &e5), COPSE_INVALID, &e5, "link 1000");
@@ -472,6 +502,7 @@ int main(void) {
   tcase_add_test(hand, one_link_takes_latency_plus_bytes_over_bandwidth);
   tcase_add_test(hand, two_transfers_on_a_link_take_turns);
   tcase_add_test(hand, what_goes_both_ways_at_once_may_take_longer);
+  tcase_add_test(hand, what_is_held_up_leaves_the_links_before_to_others);
   tcase_add_test(hand, a_rank_adds_what_comes_in_one_after_the_other);
   tcase_add_test(hand, relays_cut_through);
   tcase_add_test(hand, slow_links_share_a_fast_one_without_loss);

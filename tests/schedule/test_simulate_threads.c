@@ -43,6 +43,7 @@ static struct copse_sim_options random_options(uint64_t *state) {
   o.reduce_us_per_byte = copse_test_random_int(state, 0, 2) == 0 ? 1e-4 : 0;
   o.min_chunk_bytes = 1 << copse_test_random_int(state, 0, 16);
   o.max_chunk_bytes = 1 << copse_test_random_int(state, 10, 20);
+  o.fifo = copse_test_random_int(state, 0, 5);
   o.pipeline_chunks = copse_test_random_int(state, 0, 20);
   o.max_steps = copse_test_random_int(state, 0, 3) == 0 ? 100 : 20000;
   return o;

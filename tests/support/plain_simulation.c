@@ -24,6 +24,7 @@ struct progress {
   double chunk_bytes;
   double free_us;      /* when the first link has taken the chunk before */
   int first_dependent; /* into sim.dependents, up to the next transfer's */
+  double *left_us;     /* [n_chunks] when each left its last link; < 0: not yet known */
 };
 
 struct sim {
@@ -117,17 +118,26 @@ static void count(const struct sim *s, int t, int more) {
   if (it) *it += more;
 }
 
+/* When the chunk before which `fifo` others may be on their way has left; < 0: not yet known. */
+static double slot_us(const struct sim *s, int t, int c) {
+  int fifo = s->options->fifo;
+  if (fifo == 0 || c < fifo || s->dag->items[t].n_links == 0) return 0;
+  return s->progress[t].left_us[c - fifo];
+}
+
 /* Lets every chunk go that may: over links one at a time, see serve(). */
 static copse_status issue(struct sim *s, int t, double now) {
   const struct copse_sim_item *item = &s->dag->items[t];
   struct progress *p = &s->progress[t];
   copse_status status = COPSE_OK;
-  while (p->free_us < INFINITY && p->issued < p->n_chunks && is_ready(s, t, p->issued)) {
+  while (p->free_us < INFINITY && p->issued < p->n_chunks && is_ready(s, t, p->issued) &&
+         slot_us(s, t, p->issued) >= 0) {
     if (p->issued == 0) {
       p->free_us = now + item->delay_us;
       count(s, t, 1);
     }
-    double start = p->free_us > now ? p->free_us : now;
+    double start = p->free_us > now ? p->free_us : now, slot = slot_us(s, t, p->issued);
+    if (slot > start) start = slot;
     COPSE_TRY(push(s, (struct event){start, item->order, t, p->issued, 0}));
     p->issued++;
     if (item->n_links > 0) p->free_us = INFINITY; /* until the first link took it */
@@ -198,10 +208,9 @@ static copse_status serve(struct sim *s, const struct event *e) {
     next = add_up(s, e->transfer, start + taken + wire->latency_us + s->options->alpha_us);
   }
   COPSE_TRY(push(s, (struct event){next, e->order, e->transfer, e->chunk, e->hop + 1}));
-  if (e->hop == 0) {
-    p->free_us = start + taken;
-    COPSE_TRY(issue(s, e->transfer, e->time));
-  }
+  if (e->hop + 1 == item->n_links) p->left_us[e->chunk] = start + taken;
+  if (e->hop == 0) p->free_us = start + taken;
+  COPSE_TRY(issue(s, e->transfer, e->time));
 out:
   return status;
 }
@@ -333,6 +342,11 @@ static copse_status set_up(struct sim *s, const struct copse_topology *topology,
   }
   COPSE_TRY(find_dependents(s));
   cut_into_chunks(s, unit_bytes);
+  for (int t = 0; t < dag->n_transfers; t++) {
+    struct progress *p = &s->progress[t];
+    COPSE_TRY(copse_calloc((size_t)p->n_chunks, sizeof *p->left_us, &p->left_us, s->err));
+    for (int c = 0; c < p->n_chunks; c++) p->left_us[c] = -1;
+  }
   n = (size_t)dag->n_copies * (size_t)s->max_chunks;
   COPSE_TRY(copse_calloc(n, sizeof *s->copies, &s->copies, s->err));
   for (size_t i = 0; i < n; i++) s->copies[i] = -1;
@@ -354,8 +368,9 @@ copse_status copse_test_plain_simulate(const struct copse_topology *topology,
   copse_status status;
   *result = (struct copse_sim_result){.busiest_link = -1};
   if (!(s.options->min_chunk_bytes > 0) || !(s.options->max_chunk_bytes > 0) ||
-      s.options->pipeline_chunks < 0 || !(s.options->alpha_us >= 0) || !(unit_bytes >= 0) ||
-      !(s.options->duplex == 0 || s.options->duplex >= 1) || !(s.options->reduce_us_per_byte >= 0))
+      s.options->pipeline_chunks < 0 || s.options->fifo < 0 || !(s.options->alpha_us >= 0) ||
+      !(unit_bytes >= 0) || !(s.options->duplex == 0 || s.options->duplex >= 1) ||
+      !(s.options->reduce_us_per_byte >= 0))
     return copse_fail(err, COPSE_INVALID, "a simulation needs positive chunks and sizes");
   COPSE_TRY(set_up(&s, topology, unit_bytes));
   COPSE_TRY(run(&s));
@@ -366,6 +381,7 @@ copse_status copse_test_plain_simulate(const struct copse_topology *topology,
   }
 out:
   free(s.wires);
+  for (int t = 0; s.progress && t < dag->n_transfers; t++) free(s.progress[t].left_us);
   free(s.progress);
   free(s.dependents);
   free(s.copies);

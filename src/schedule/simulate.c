@@ -28,7 +28,7 @@ struct sim {
   struct copse_sim_flight *flights; /* [n_transfers + 1] */
   double *copies; /* [n_copies][max_chunks] when the copy took its link, < 0: not yet */
   int max_chunks;
-  int fifo;        /* slots of transfers over several links; 0: as many as there are chunks */
+  int fifo;        /* slots of a transfer; 0: as many as there are chunks */
   double *left_us; /* [n_transfers][fifo] when chunk c leaves its last link, at c mod fifo; < 0:
                       that isn't known yet */
   struct copse_sim_queue *queue;
@@ -111,7 +111,7 @@ static void count(const struct sim *s, const struct copse_sim_flight *p, int mor
  * slots don't matter. Of one link the first is the last, and free_us says the same. */
 static inline double *slot_of(const struct sim *s, const struct copse_sim_flight *p, int place,
                               int chunk) {
-  if (s->fifo == 0 || p->n_links < 2) return NULL;
+  if (!s->left_us || p->n_links < 2) return NULL;
   return &s->left_us[(size_t)place * (size_t)s->fifo + (size_t)(chunk % s->fifo)];
 }
 
@@ -121,12 +121,39 @@ static inline bool has_slot(const struct sim *s, const struct copse_sim_flight *
   return !slot || *slot >= 0;
 }
 
+static inline bool holds(const struct sim *s, int transfer) {
+  return s->fifo > 0 && s->frame->only_streams && s->frame->dag->items[transfer].reduces;
+}
+
+/* Whether all that goes on from what the transfer brings has gone so far that the next chunk's slot
+ * at its end is free. Nobody waits for nobody so: chunk c waits for such before c alone. */
+static bool is_taken(const struct sim *s, const struct copse_sim_flight *p) {
+  const int *dependents = s->frame->dependents + p->first_dependent;
+  if (!holds(s, p->transfer)) return true;
+  for (int i = 0; i < p->n_dependents; i++)
+    if (s->flights[~dependents[i]].issued <= p->issued - s->fifo) return false;
+  return true;
+}
+
+static copse_status issue(struct sim *s, int place, double now);
+
+/* A chunk goes on: what it was added up from leaves slots. */
+static copse_status free_slots(struct sim *s, const struct copse_sim_flight *p, double now) {
+  const struct copse_sim_dag *dag = s->frame->dag;
+  const int *streams = copse_sim_streams(dag, p->transfer);
+  copse_status status = COPSE_OK;
+  for (int i = 0; i < dag->items[p->transfer].n_streams; i++)
+    if (holds(s, streams[i])) COPSE_TRY(issue(s, copse_sim_place(s->frame, streams[i]), now));
+out:
+  return status;
+}
+
 /* Lets every chunk go that may: over links one at a time, see serve(). */
 static copse_status issue(struct sim *s, int place, double now) {
   struct copse_sim_flight *p = &s->flights[place];
   copse_status status = COPSE_OK;
   while (p->issued < p->n_chunks && p->free_us < INFINITY && has_slot(s, p, place) &&
-         is_ready(s, p, p->issued)) {
+         is_taken(s, p) && is_ready(s, p, p->issued)) {
     if (p->issued == 0) {
       p->free_us = s->frame->delays ? now + s->frame->dag->items[p->transfer].delay_us : now;
       count(s, p, 1);
@@ -138,6 +165,7 @@ static copse_status issue(struct sim *s, int place, double now) {
     COPSE_TRY(push(s, start, place, p->issued, 0));
     p->issued++;
     if (p->n_links > 0) p->free_us = INFINITY; /* until the first link took it */
+    if (s->fifo > 0) COPSE_TRY(free_slots(s, p, now));
   }
 out:
   return status;
@@ -237,7 +265,7 @@ static copse_status serve(struct sim *s, const struct event *e) {
   if (e->hop == 0) {
     p->free_us = start + taken;
     COPSE_TRY(issue(s, e->place, e->time));
-  } else if (s->fifo > 0 && e->hop + 1 == p->n_links) {
+  } else if (s->left_us && e->hop + 1 == p->n_links) {
     *slot_of(s, p, e->place, e->chunk) = start + taken;
     COPSE_TRY(issue(s, e->place, e->time));
   }
@@ -348,8 +376,8 @@ static copse_status make_slots(struct sim *s) {
   size_t n = (size_t)s->frame->dag->n_transfers;
   copse_status status = COPSE_OK;
   s->fifo = s->options->fifo;
-  if (s->frame->longest < 2 || s->max_chunks <= s->fifo) s->fifo = 0;
-  if (s->fifo == 0) return COPSE_OK;
+  if (s->max_chunks <= s->fifo) s->fifo = 0;
+  if (s->fifo == 0 || s->frame->longest < 2) return COPSE_OK;
   COPSE_TRY(copse_calloc(n, sizeof *s->left_us * (size_t)s->fifo, &s->left_us, s->err));
 out:
   return status;

@@ -20,7 +20,10 @@
  * by chunk (round robin), in the order of `order` and then of their numbers. With `fifo` F a chunk
  * asks for its first link only when the F-th chunk before it has left its last one: a transfer that
  * is held up at a busy link holds back there, and leaves the links before to others, as buffers
- * between two ranks that have so many slots make it.
+ * between two ranks that have so many slots make it. What `reduces` also keeps its slot at the end,
+ * until all transfers that stream from it have asked for the same chunk's first link: a rank adds when
+ * all that it adds is there. (Among transfers of which some only come `after` others, or are
+ * empty, that could stand still, and is left out.)
  *
  * With `duplex` D > 1 a chunk takes its links D times as long while there is also something on its
  * way from where it goes to where it comes from: transports whose connections of two ranks don't
@@ -32,9 +35,8 @@
  * free. A transfer without links that `reduces` is an addition alone.
  *
  * What is not modelled: bounded buffers of links (a chunk waits at a link without blocking those of
- * other transfers at the one before, and incast costs no more than the queue), buffers that fill up
- * because a receiver waits for somebody else, routing other than the given paths, memory, the
- * number of workers.
+ * other transfers at the one before, and incast costs no more than the queue), routing other than
+ * the given paths, memory, the number of workers.
  *
  * No time is ever below a link's bytes / bandwidth, so none below a valid bound.
  */

@@ -67,6 +67,7 @@ static copse_status make_flights(struct copse_sim_frame *f, struct copse_err *er
     if (item->n_links > f->longest) f->longest = item->n_links;
     if (item->amount > f->largest) f->largest = item->amount;
     f->delays = f->delays || item->delay_us > 0;
+    f->only_streams = f->only_streams && item->n_after == 0 && item->amount > 0;
   }
 out:
   return status;
@@ -138,7 +139,7 @@ copse_status copse_sim_frame_make(const struct copse_topology *topology,
                                   const struct copse_sim_dag *dag, struct copse_sim_frame *frame,
                                   struct copse_err *err) {
   copse_status status;
-  *frame = (struct copse_sim_frame){.topology = topology, .dag = dag};
+  *frame = (struct copse_sim_frame){.topology = topology, .dag = dag, .only_streams = true};
   COPSE_TRY(find_places(frame, err));
   COPSE_TRY(make_flights(frame, err));
   COPSE_TRY(find_dependents(frame, err));

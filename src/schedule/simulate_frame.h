@@ -43,6 +43,7 @@ struct copse_sim_frame {
   int levels;                       /* transfers that stream from one another, the most: of those
                                        that reduce, and of those that don't, as plans count them */
   bool delays;                      /* some transfer has a delay */
+  bool only_streams;                /* chunk c of any waits for nobody's later ones */
 };
 
 static inline int copse_sim_place(const struct copse_sim_frame *frame, int transfer) {

@@ -157,6 +157,39 @@ START_TEST(what_is_held_up_leaves_the_links_before_to_others) {
 }
 END_TEST
 
+/* b adds what a and c send and passes the sum on to d: 10 chunks each, 1 us on a link, from c 10.
+ * With 2 slots at b, a's third chunk waits until b passes the first one on, at 10 us and alpha; until
+ * then a's link is d's, which has its 10 chunks after 12. Without slots they take turns. */
+START_TEST(a_reduction_does_not_run_ahead_of_its_sum) {
+  static const char slow[] =
+      NODES "{\"id\":\"s\",\"type\":\"switch\"}],\"links\":[" LINK("a", "s", "10", "0") "," LINK(
+          "b", "s", "10", "0") "," LINK("c", "s", "1", "0") "," LINK("d", "s", "10", "0") "]}";
+  struct copse_topology *t = copse_test_sim_parse(slow);
+  struct copse_sim_dag dag = {0};
+  struct copse_sim_options options = cut_in(10);
+  struct copse_sim_result r;
+  struct copse_err err = COPSE_ERR_INIT;
+  int both[2];
+  double at[4];
+  both[0] = add(&dag, t, "a-s-b", (struct copse_sim_transfer){.amount = 1, .reduces = true});
+  both[1] = add(&dag, t, "c-s-b", (struct copse_sim_transfer){.amount = 1, .reduces = true});
+  add(&dag, t, "b-s-d",
+      (struct copse_sim_transfer){.amount = 1, .streams = both, .n_streams = 2, .reduces = true});
+  add(&dag, t, "a-s-d", (struct copse_sim_transfer){.amount = 1, .order = 1});
+  ASSERT_OK(copse_simulate(t, &dag, &options, 1e5, &r, at, &err), &err);
+  ck_assert_double_eq_tol(at[0], 21, TOL);
+  ck_assert_double_eq_tol(at[3], 22, TOL);
+  options.fifo = 2;
+  ASSERT_OK(copse_simulate(t, &dag, &options, 1e5, &r, at, &err), &err);
+  ck_assert_double_eq_tol(at[3], 14, TOL);
+  ck_assert_double_eq_tol(at[0], 85, TOL); /* the last, when b passes the 8th on: 80 + 2, 1, 2 */
+  ck_assert_double_eq_tol(at[1], 102, TOL);
+  ck_assert_double_eq_tol(at[2], 105, TOL);
+  copse_sim_dag_free(&dag);
+  copse_topology_release(t);
+}
+END_TEST
+
 /* Two that a rank adds at 4000 bytes a us: whole, 250 us each after the other, the first from 105
  * on. In 100 chunks, adding begins with the first chunk. What doesn't reduce takes no part. */
 START_TEST(a_rank_adds_what_comes_in_one_after_the_other) {
@@ -503,6 +536,7 @@ int main(void) {
   tcase_add_test(hand, two_transfers_on_a_link_take_turns);
   tcase_add_test(hand, what_goes_both_ways_at_once_may_take_longer);
   tcase_add_test(hand, what_is_held_up_leaves_the_links_before_to_others);
+  tcase_add_test(hand, a_reduction_does_not_run_ahead_of_its_sum);
   tcase_add_test(hand, a_rank_adds_what_comes_in_one_after_the_other);
   tcase_add_test(hand, relays_cut_through);
   tcase_add_test(hand, slow_links_share_a_fast_one_without_loss);

@@ -125,13 +125,29 @@ static double slot_us(const struct sim *s, int t, int c) {
   return s->progress[t].left_us[c - fifo];
 }
 
+/* Transfers of which none waits for another as a whole. */
+static bool only_streams(const struct copse_sim_dag *dag) {
+  for (int t = 0; t < dag->n_transfers; t++)
+    if (dag->items[t].n_after > 0 || dag->items[t].amount <= 0) return false;
+  return true;
+}
+
+/* A reduction runs at most `fifo` chunks ahead of what is made of it. */
+static bool may_run_ahead(const struct sim *s, int t) {
+  const struct progress *p = &s->progress[t];
+  if (s->options->fifo == 0 || !s->dag->items[t].reduces || !only_streams(s->dag)) return true;
+  for (int i = p->first_dependent; i < p[1].first_dependent; i++)
+    if (p->issued - s->progress[~s->dependents[i]].issued >= s->options->fifo) return false;
+  return true;
+}
+
 /* Lets every chunk go that may: over links one at a time, see serve(). */
 static copse_status issue(struct sim *s, int t, double now) {
   const struct copse_sim_item *item = &s->dag->items[t];
   struct progress *p = &s->progress[t];
   copse_status status = COPSE_OK;
   while (p->free_us < INFINITY && p->issued < p->n_chunks && is_ready(s, t, p->issued) &&
-         slot_us(s, t, p->issued) >= 0) {
+         slot_us(s, t, p->issued) >= 0 && may_run_ahead(s, t)) {
     if (p->issued == 0) {
       p->free_us = now + item->delay_us;
       count(s, t, 1);
@@ -141,6 +157,8 @@ static copse_status issue(struct sim *s, int t, double now) {
     COPSE_TRY(push(s, (struct event){start, item->order, t, p->issued, 0}));
     p->issued++;
     if (item->n_links > 0) p->free_us = INFINITY; /* until the first link took it */
+    for (int i = 0; i < item->n_streams; i++)     /* those may have waited for this */
+      COPSE_TRY(issue(s, copse_sim_streams(s->dag, t)[i], now));
   }
 out:
   return status;

@@ -271,10 +271,9 @@ __device__ static inline bool copse_vector_open(const struct copse_packets (&pai
 }
 
 /*
- * The same vector of up to MOST sources; those that are packets are all looked for at once, since
- * each look takes long. False: lost patience.
+ * The same vector of up to COPSE_VECTORS sources; those that are packets are all looked for at
+ * once, since each look takes long. False: lost patience.
  */
-template <uint32_t MOST>
 __device__ static COPSE_NOINLINE bool copse_sources_receive(const struct copse_move *move,
                                                             uint32_t first, uint32_t n,
                                                             const struct copse_tile *tile,
@@ -286,9 +285,9 @@ __device__ static COPSE_NOINLINE bool copse_sources_receive(const struct copse_m
   uint32_t missing = 0;
   for (uint32_t s = 0; s < n; s++) missing |= (uint32_t)(src[s].epoch != 0) << s;
   for (bool plain = true; plain || missing; plain = false) {
-    struct copse_packets pairs[MOST][2];
+    struct copse_packets pairs[COPSE_VECTORS][2];
     COPSE_TILE_UNROLL
-    for (uint32_t s = 0; s < MOST; s++)
+    for (uint32_t s = 0; s < COPSE_VECTORS; s++)
       for (uint32_t i = 0; i < 2 && (missing >> s & 1); i++)
         pairs[s][i] = copse_packets_load(copse_packets_of(&src[s], tile->first) + 2 * i);
     for (uint32_t s = 0; s < n && plain; s++) {
@@ -298,7 +297,7 @@ __device__ static COPSE_NOINLINE bool copse_sources_receive(const struct copse_m
       v[s] = own[0];
     }
     COPSE_TILE_UNROLL
-    for (uint32_t s = 0; s < MOST; s++)
+    for (uint32_t s = 0; s < COPSE_VECTORS; s++)
       if ((missing >> s & 1) && copse_vector_open(pairs[s], src[s].epoch, &v[s]))
         missing &= ~(1u << s);
     if (missing && !copse_keep_waiting(move->patience, &wait)) return false;
@@ -350,17 +349,16 @@ __device__ static __forceinline__ void copse_tile_write(const struct copse_place
   copse_vectors_write<COPSE_TILE_VECTORS(T)>(place, tile, element_bytes, v);
 }
 
-/* With packets a tile is one vector, and several sources are read at a time: those of eight ranks in
- * one look. */
-#define COPSE_TILE_SOURCES 8u
+/* With packets a tile is one vector, and several sources are read at a time. */
+#define COPSE_TILE_SOURCES COPSE_VECTORS
 template <typename T, uint32_t LANES>
 __device__ static __forceinline__ bool copse_sources_read(const struct copse_move *move,
                                                           uint32_t first, uint32_t n,
                                                           const struct copse_tile &tile,
                                                           T (&parts)[LANES]) {
-  copse_vector v[COPSE_TILE_SOURCES];
+  copse_vector v[COPSE_VECTORS];
   static_assert(sizeof v == sizeof parts, "a vector of each source");
-  bool ok = copse_sources_receive<COPSE_TILE_SOURCES>(move, first, n, &tile, sizeof(T), v);
+  bool ok = copse_sources_receive(move, first, n, &tile, sizeof(T), v);
   memcpy(parts, v, sizeof v);
   return ok;
 }
@@ -380,8 +378,8 @@ __device__ static COPSE_NOINLINE bool copse_move_copy_packets(const struct copse
                                                               struct copse_tiles tiles) {
   struct copse_tile tile;
   while (copse_tiles_next(&tiles, &tile)) {
-    copse_vector v[1];
-    if (!copse_sources_receive<1>(move, 0, 1, &tile, element_bytes, v)) return false;
+    copse_vector v[COPSE_VECTORS];
+    if (!copse_sources_receive(move, 0, 1, &tile, element_bytes, v)) return false;
     copse_vector_send(move, &tile, element_bytes, v[0]);
   }
   return true;

@@ -220,21 +220,49 @@ static struct copse_plan *open_plan(const struct variant *v, const char *name) {
   return NULL;
 }
 
-static bool measure_plan(const struct variant *v, const char *name, uint64_t bytes,
-                         struct measured *out) {
-  struct copse_plan *plan = open_plan(v, name);
-  if (!plan) return false;
+static struct measured measure(const struct variant *v, const struct copse_plan *plan,
+                               uint64_t bytes) {
   uint64_t count = copse_plan_block_bytes(plan, bytes) / 4;
+  struct measured out;
   struct running r;
   variant_enter(v);
   running_open(&r, plan, count);
   struct timed t = {enqueue_plan, &r, r.d.streams[0], 3};
-  out->ms = milliseconds(&t);
-  out->bytes = plan_bytes(plan, count, 4);
+  out.ms = milliseconds(&t);
+  out.bytes = plan_bytes(plan, count, 4);
   running_close(&r);
   variant_leave();
-  copse_plan_release(plan);
-  return true;
+  return out;
+}
+
+static void print_measured(const struct options *o, const struct measured *it, uint64_t bytes,
+                           double ceiling) {
+  double rate = 1e-6 * it->bytes / it->ms;
+  if (o->variants.n == 1)
+    printf(" %8.1f %7.1f %9.3f %7.0f   %5.1f %%", 1e3 * it->ms, 1e-6 * (double)bytes / it->ms,
+           1e-9 * it->bytes, rate, 100 * rate / ceiling);
+  else
+    printf(" %8.1f %%", 100 * rate / ceiling);
+  fflush(stdout);
+}
+
+/* A plan of one rank: a move for each block and no signal, so what a block's loop can do at best. */
+static struct copse_plan *copying_plan(copse_collective collective) {
+  const uint32_t blocks = GPU_IS_REAL ? 132 : 2;
+  const struct pb_options shape = {blocks, 1, 2, 1, (uint64_t)1 << 30, 1 << 20};
+  return pb_tree_plan(collective, 1, -1, shape);
+}
+
+static void copying_line(const struct options *o, copse_collective collective, double ceiling) {
+  const uint64_t mib = GPU_IS_REAL ? 1024 : 1;
+  struct copse_plan *plan = copying_plan(collective);
+  printf("  %-15s %5d %9llu", copse_collective_name(collective), 1, (unsigned long long)mib);
+  for (int i = 0; i < o->variants.n; i++) {
+    struct measured it = measure(&o->variants.of[i], plan, mib * MiB);
+    print_measured(o, &it, mib * MiB, ceiling);
+  }
+  printf("\n");
+  pb_free(plan);
 }
 
 static void bandwidth_line(const struct options *o, const char *collective, int n, uint64_t mib,
@@ -244,18 +272,14 @@ static void bandwidth_line(const struct options *o, const char *collective, int 
   snprintf(name, sizeof name, "%s-%d.plan", collective, n);
   printf("  %-15s %5d %9llu", collective, n, (unsigned long long)mib);
   for (int i = 0; i < o->variants.n; i++) {
-    struct measured it;
-    if (!measure_plan(&o->variants.of[i], name, bytes, &it)) {
+    struct copse_plan *plan = open_plan(&o->variants.of[i], name);
+    if (!plan) {
       printf(" %10s", "-");
       continue;
     }
-    double rate = 1e-6 * it.bytes / it.ms;
-    if (o->variants.n == 1)
-      printf(" %8.1f %7.1f %9.3f %7.0f   %5.1f %%", 1e3 * it.ms, 1e-6 * (double)bytes / it.ms,
-             1e-9 * it.bytes, rate, 100 * rate / ceiling);
-    else
-      printf(" %8.1f %%", 100 * rate / ceiling);
-    fflush(stdout);
+    struct measured it = measure(&o->variants.of[i], plan, bytes);
+    print_measured(o, &it, bytes, ceiling);
+    copse_plan_release(plan);
   }
   printf("\n");
 }
@@ -267,6 +291,8 @@ static void bench_bandwidth(const struct options *o, double ceiling) {
   else
     variants_print_names(&o->variants, " %10.10s");
   printf("\n");
+  copying_line(o, COPSE_ALLGATHER, ceiling);
+  copying_line(o, COPSE_ALLREDUCE, ceiling);
   for (const char *at = o->collectives; at;) {
     char collective[32];
     at = next_word(at, collective, sizeof collective);
@@ -332,6 +358,14 @@ static void bench_floor(void) {
     printf("  an empty kernel%-16s %8.2f     %8.2f\n", cooperative ? ", cooperative" : "", us[0],
            us[1]);
   }
+  struct copse_plan *plan = copying_plan(COPSE_ALLREDUCE);
+  struct running r;
+  running_open(&r, plan, 16384);
+  struct timed launch = {enqueue_plan, &r, r.d.streams[0], 1};
+  time_graphs(&launch, us);
+  printf("  one rank, 65536 bytes, no hop  %8.2f     %8.2f\n", us[0], us[1]);
+  running_close(&r);
+  pb_free(plan);
   fflush(stdout);
   CUDA_OK(cudaStreamDestroy(stream));
 }

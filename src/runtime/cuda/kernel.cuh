@@ -20,12 +20,11 @@
 
 /* Operations that a block keeps at hand; longer lists it reads where they are. */
 #define COPSE_KEPT_OPS 96u
+/* And operands: what of their places no chunk changes. */
+#define COPSE_KEPT_OPERANDS 256u
 /* Places of two MOVEs: while one is under way by slower threads, faster ones find those of the
  * next. Or, where no place changes because the launch is one chunk, those of all of them. */
 #define COPSE_TURN_PLACES (2u * COPSE_MOVE_MAX_OPERANDS)
-#define COPSE_KEPT_PLACES (2u * COPSE_TURN_PLACES)
-/* What of places stays the same from chunk to chunk, if there are no more. */
-#define COPSE_KEPT_BASES 256u
 
 struct copse_kept_op {
   struct copse_plan_op op;
@@ -40,9 +39,9 @@ struct copse_kept_op {
 struct copse_block {
   struct copse_rank_memory ranks[COPSE_CUDA_MAX_RANKS];
   struct copse_kept_op ops[COPSE_KEPT_OPS];
-  struct copse_place places[COPSE_KEPT_PLACES];
-  uint8_t op_of_place[COPSE_KEPT_PLACES]; /* where all are kept */
-  struct copse_base bases[COPSE_KEPT_BASES];
+  struct copse_base bases[COPSE_KEPT_OPERANDS];
+  uint8_t op_of_operand[COPSE_KEPT_OPERANDS];
+  struct copse_place places[2u * COPSE_TURN_PLACES];
 };
 
 /* A thread's own. */
@@ -54,8 +53,8 @@ struct copse_thread {
   uint32_t epoch;
   bool left; /* this thread, as a rule of the first warp, has lost patience; the others hear of it when they meet */
   bool waited, wrote; /* since the threads last met */
-  bool kept;          /* all places are */
-  bool based;         /* else: all their bases are */
+  bool based;         /* the bases of all places are kept */
+  bool kept;          /* and the places too */
   uint32_t turn;      /* of copse_block.places */
 };
 
@@ -97,9 +96,8 @@ __device__ static inline void copse_thread_enter(const struct copse_launch_args 
   if (!args.from || args.from[blockIdx.x].chunk < args.shape.n_chunks)
     self->epoch = copse_next_epoch(self->epoch);
   self->left = self->waited = self->wrote = false;
-  self->kept = args.shape.of_chunks == 1 && self->work.n_ops <= COPSE_KEPT_OPS &&
-               self->work.n_operands <= COPSE_KEPT_PLACES;
-  self->based = !self->kept && self->work.n_operands <= COPSE_KEPT_BASES;
+  self->based = self->work.n_operands <= COPSE_KEPT_OPERANDS;
+  self->kept = self->based && args.shape.of_chunks == 1 && self->work.n_ops <= COPSE_KEPT_OPS;
   self->turn = 0;
   for (uint32_t r = threadIdx.x; plan.words && r < plan.n_ranks; r += blockDim.x)
     if (copse_word_load(&plan.words[r])) copse_follow(plan, self, r);
@@ -137,12 +135,14 @@ __device__ static inline uint64_t *copse_counter_of(const struct copse_device_pl
   return signals ? signals + place.ordinal : NULL;
 }
 
-/* Each thread an operation, then each a place: their loads don't wait for each other. */
+/* Each thread an operation and an operand: their loads don't wait for each other, and after them
+ * nothing is left to load but data. */
 __device__ static inline bool copse_keep(const struct copse_device_plan &plan,
                                          struct copse_thread *self) {
   struct copse_block *block = self->block;
   const struct copse_block_work &work = self->work;
   const uint32_t n = work.n_ops < COPSE_KEPT_OPS ? work.n_ops : COPSE_KEPT_OPS;
+  if (!copse_meet(self)) return false; /* block->ranks are there */
   for (uint32_t i = threadIdx.x; i < n; i += blockDim.x) {
     const struct copse_plan_op op = self->view.ops[i];
     block->ops[i].op = op;
@@ -152,17 +152,19 @@ __device__ static inline bool copse_keep(const struct copse_device_plan &plan,
     }
     block->ops[i].piece = copse_view_piece(&self->view, op.piece);
     for (uint32_t k = 0; k < (uint32_t)op.n_src + op.n_dst && self->kept; k++)
-      block->op_of_place[op.operand - work.first_operand + k] = (uint8_t)i;
+      block->op_of_operand[op.operand - work.first_operand + k] = (uint8_t)i;
   }
+  /* from the last thread on: those that have no operation first */
+  for (uint32_t k = blockDim.x - 1 - threadIdx.x; k < work.n_operands && self->based;
+       k += blockDim.x)
+    block->bases[k] = copse_view_base(&self->view, &self->view.operands[work.first_operand + k],
+                                      self->epoch);
   if (!copse_meet(self)) return false;
   for (uint32_t i = threadIdx.x; i < n; i += blockDim.x)
     block->ops[i].run = copse_run_of(block, i, n);
   for (uint32_t k = threadIdx.x; k < work.n_operands && self->kept; k += blockDim.x)
-    block->places[k] = copse_view_operand(&self->view, &self->view.operands[work.first_operand + k],
-                                          block->ops[block->op_of_place[k]].piece, 0, self->epoch);
-  for (uint32_t k = threadIdx.x; k < work.n_operands && self->based; k += blockDim.x)
-    block->bases[k] = copse_view_base(&self->view, &self->view.operands[work.first_operand + k],
-                                      self->epoch);
+    block->places[k] = copse_base_place(&self->view, &block->bases[k],
+                                        block->ops[block->op_of_operand[k]].piece, 0);
   return copse_meet(self);
 }
 

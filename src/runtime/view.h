@@ -81,8 +81,8 @@ COPSE_HD static inline uint64_t copse_view_packets(const struct copse_shape *sha
 
 /* What of an operand's place no chunk changes. */
 struct copse_base {
-  unsigned char *at; /* of chunk 0's slot, of the packets, or of the block */
-  uint64_t slot;     /* bytes from one slot to the next */
+  unsigned char *at;      /* of chunk 0's slot, of the packets, or of the block */
+  uint64_t slot;          /* bytes from one slot to the next */
   uint32_t epoch, buffer; /* as in struct copse_place; enum copse_plan_buffer */
 };
 

@@ -12,8 +12,8 @@
 #define MOST_VARIANTS 16
 
 struct variant {
-  char name[24], plans[200]; /* plans: a folder */
-  uint32_t threads;          /* of a block; 0: as it is */
+  char name[24], plans[200];           /* plans: a folder */
+  uint32_t threads;                    /* of a block; 0: as it is */
   uint64_t chunk, min_chunk, pipeline; /* 0: as the plan says */
 };
 
@@ -53,7 +53,8 @@ static inline void variant_set(struct variant *v, const char *word) {
   else if (strcmp(key, "pipeline") == 0)
     v->pipeline = number;
   else
-    DEVICE_ASSERT(false, "bench_gpu: variant %s: none of plans, threads, chunk, min-chunk, pipeline: %s",
+    DEVICE_ASSERT(false,
+                  "bench_gpu: variant %s: none of plans, threads, chunk, min-chunk, pipeline: %s",
                   v->name, word);
 }
 
@@ -111,9 +112,9 @@ static inline bool variant_fits(const struct variant *v, const struct copse_plan
   CUDA_OK(cudaGetDeviceProperties(&properties, 0));
   uint32_t threads = v->threads && GPU_IS_REAL ? v->threads : copse_cuda_threads, room = 0;
   for (;; threads /= 2) {
-    COPSE_SUCCEEDS(copse_cuda_room(plan, 0, (uint32_t)properties.multiProcessorCount, threads, &room,
-                                   &err),
-                   &err);
+    COPSE_SUCCEEDS(
+        copse_cuda_room(plan, 0, (uint32_t)properties.multiProcessorCount, threads, &room, &err),
+        &err);
     if (plan->header.n_workers <= room) return true;
     if (threads / 2 < COPSE_CUDA_LEAST_THREADS) return false;
   }

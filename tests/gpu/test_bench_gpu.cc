@@ -246,7 +246,7 @@ static void print_measured(const struct options *o, const struct measured *it, u
   fflush(stdout);
 }
 
-/* A plan of one rank: a move for each block and no signal, so what a block's loop can do at best. */
+/* A plan of one rank: a move for each block and no signal: what a block's loop can do at best. */
 static struct copse_plan *copying_plan(copse_collective collective) {
   const uint32_t blocks = GPU_IS_REAL ? 132 : 2;
   const struct pb_options shape = {blocks, 1, 2, 1, (uint64_t)1 << 30, 1 << 20};
@@ -370,8 +370,7 @@ static void bench_floor(void) {
   CUDA_OK(cudaStreamDestroy(stream));
 }
 
-static bool measure_graph(const struct variant *v, const char *name, uint64_t bytes,
-                          double us[2]) {
+static bool measure_graph(const struct variant *v, const char *name, uint64_t bytes, double us[2]) {
   struct copse_plan *plan = open_plan(v, name);
   if (!plan) return false;
   struct running r;
@@ -385,8 +384,8 @@ static bool measure_graph(const struct variant *v, const char *name, uint64_t by
   return true;
 }
 
-/* Launch to completion of a graph of one collective, by the clock of events; and of ten in one graph,
- * a tenth of it. Bandwidth plans only where there are no variants, for comparison. */
+/* Launch to completion of a graph of one collective, by the clock of events; and of ten in one
+ * graph, a tenth of it. Bandwidth plans only where there are no variants, for comparison. */
 static void bench_latency(const struct options *o) {
   printf("\n# allreduce in a graph, us: one / one of ten");
   if (o->variants.n > 1) variants_print_names(&o->variants, "   %13.13s");

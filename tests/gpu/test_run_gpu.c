@@ -1,4 +1,5 @@
-/* scripts/run_gpu, with programs that only pretend: parts, limits, and what is left when it is cut off. */
+/* scripts/run_gpu, with programs that only pretend: parts, limits, and what is left when it is cut
+ * off. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,7 +37,8 @@ START_TEST(parts_run_in_the_order_asked_for_and_are_logged) {
   const char *latency = strstr(copse_test_result.out, "bench_gpu --only copy,floor,latency");
   const char *quick = strstr(copse_test_result.out, "check_gpu --small");
   ck_assert(latency && quick && latency < quick);
-  ck_assert(said("---- latency: done") && said("---- quick: done") && said("---- pytorch: skipped"));
+  ck_assert(said("---- latency: done") && said("---- quick: done") &&
+            said("---- pytorch: skipped"));
   char *log = copse_test_read("repo/build/gpu/run.log");
   ck_assert_str_eq(log, copse_test_result.out);
   free(log);

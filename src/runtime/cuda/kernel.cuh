@@ -157,8 +157,8 @@ __device__ static inline bool copse_keep(const struct copse_device_plan &plan,
   /* from the last thread on: those that have no operation first */
   for (uint32_t k = blockDim.x - 1 - threadIdx.x; k < work.n_operands && self->based;
        k += blockDim.x)
-    block->bases[k] = copse_view_base(&self->view, &self->view.operands[work.first_operand + k],
-                                      self->epoch);
+    block->bases[k] =
+        copse_view_base(&self->view, &self->view.operands[work.first_operand + k], self->epoch);
   if (!copse_meet(self)) return false;
   for (uint32_t i = threadIdx.x; i < n; i += blockDim.x)
     block->ops[i].run = copse_run_of(block, i, n);

@@ -362,14 +362,15 @@ static void check_graph(const struct copse_plan *small, const struct copse_plan 
 }
 
 /* Occupies a part of the GPU for a while. */
+enum { BUSY_WORDS = 64 * 256 }; /* a thread's own each */
 struct busy_args {
   unsigned int *memory;
   uint32_t rounds;
 };
 __global__ void keep_busy(struct busy_args args) {
-  unsigned int v = args.memory[blockIdx.x];
+  unsigned int *own = &args.memory[blockIdx.x * blockDim.x + threadIdx.x], v = *own;
   for (uint32_t i = 0; i < args.rounds; i++) v = v * 1664525u + 1013904223u;
-  args.memory[blockIdx.x] = v;
+  *own = v;
 }
 
 static void check_busy(const struct copse_plan *small, const struct copse_plan *large) {
@@ -380,8 +381,8 @@ static void check_busy(const struct copse_plan *small, const struct copse_plan *
   begin("other kernels on other streams at the same time");
   soak_open(&s, small, large);
   CUDA_OK(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
-  CUDA_OK(cudaMalloc((void **)&busy.memory, 64 * sizeof *busy.memory));
-  CUDA_OK(cudaMemset(busy.memory, 1, 64 * sizeof *busy.memory));
+  CUDA_OK(cudaMalloc((void **)&busy.memory, BUSY_WORDS * sizeof *busy.memory));
+  CUDA_OK(cudaMemset(busy.memory, 1, BUSY_WORDS * sizeof *busy.memory));
   for (int i = 0; i < (GPU_IS_REAL ? 300 : 10); i++) {
     launch_blocks(keep_busy, busy, GPU_IS_REAL ? 64 : 2, other);
     soak_once(&s, it.count, i, i % 2);

@@ -6,7 +6,8 @@
 #   make demo           the main job, end to end
 #   make quality        schedules of topologies/ compared with schedules/quality.txt
 #   make bench          speed, measured; make bench-mpi: between hosts, beside Open MPI
-#   make check-gpu      right results on this machine's GPUs; make bench-gpu: their speed
+#   make check-gpu      right results on this machine's GPUs; make bench-gpu: their speed;
+#                       make gpu: both, the most valuable parts first (tests/gpu/README.md)
 #   make lint           includes, symbols, formatting
 #   make install        PREFIX=/usr/local DESTDIR=
 #
@@ -273,9 +274,11 @@ build/gpu/%: $(OBJ)/gpu/tests/gpu/test_%.o $(GPU_OBJ) build/libcopse.a
 
 gpu-plans: all
 	$(Q)scripts/gpu_plans
-check-gpu bench-gpu:
+# All that the three below need, to be carried to a machine that has a GPU and little else.
+gpu-programs: gpu-plans build/gpu/check_gpu build/gpu/bench_gpu
+check-gpu bench-gpu gpu:
 	$(Q)scripts/run_gpu $@
-.PHONY: gpu-plans check-gpu bench-gpu
+.PHONY: gpu-plans gpu-programs check-gpu bench-gpu gpu
 
 # Plans over MPI beside Open MPI's own collectives, between hosts made of network namespaces.
 $(OBJ)/tests/bench/bench_mpi.o: CPPFLAGS += $(MPI_CFLAGS)

@@ -79,25 +79,54 @@ COPSE_HD static inline uint64_t copse_view_packets(const struct copse_shape *sha
   return 2 * copse_region_start(shape, place->start, place->ordinal) * shape->element_bytes;
 }
 
+/* What of an operand's place no chunk changes. */
+struct copse_base {
+  unsigned char *at;      /* of chunk 0's slot, of the packets, or of the block */
+  uint64_t slot;          /* bytes from one slot to the next */
+  uint32_t epoch, buffer; /* as in struct copse_place; enum copse_plan_buffer */
+};
+
+COPSE_HD static inline struct copse_base copse_view_base(const struct copse_view *view,
+                                                         const struct copse_plan_operand *operand,
+                                                         uint32_t epoch) {
+  const struct copse_rank_memory *memory = &view->ranks[operand->rank];
+  struct copse_base base = {0, 0, 0, operand->buffer};
+  if (operand->buffer == COPSE_BUFFER_SCRATCH) {
+    const struct copse_region_place *region = &view->places[operand->index];
+    base.at = memory->scratch + copse_view_slot(&view->shape, region, 0);
+    base.slot = copse_slot_elements(&view->shape, region) * view->shape.element_bytes;
+  } else if (operand->buffer == COPSE_BUFFER_PACKETS) {
+    base.at = memory->packets + (epoch & 1) * view->packets_copy +
+              copse_view_packets(&view->shape, &view->places[operand->index]);
+    base.epoch = epoch;
+  } else {
+    const struct copse_span none = {0, 0};
+    bool input = operand->buffer == COPSE_BUFFER_INPUT;
+    uint64_t stride = input ? view->shape.input_stride : view->shape.output_stride;
+    base.at = (input ? memory->input : memory->output) +
+              copse_block_offset(operand->index, stride, none) * view->shape.element_bytes;
+  }
+  return base;
+}
+
+/* The place of its part for `chunk`, the c-th. */
+COPSE_HD static inline struct copse_place copse_base_place(const struct copse_view *view,
+                                                           const struct copse_base *base,
+                                                           struct copse_span chunk, uint32_t c) {
+  struct copse_place place = {base->at, base->epoch};
+  if (base->buffer == COPSE_BUFFER_SCRATCH)
+    place.at += copse_slot_of(c, view->shape.fifo) * base->slot;
+  else if (base->buffer != COPSE_BUFFER_PACKETS)
+    place.at += chunk.first * view->shape.element_bytes;
+  return place;
+}
+
 /* Where an operand's part for `chunk`, the c-th of the launch number `epoch`, lies. */
 COPSE_HD static inline struct copse_place copse_view_operand(
     const struct copse_view *view, const struct copse_plan_operand *operand,
     struct copse_span chunk, uint32_t c, uint32_t epoch) {
-  const struct copse_rank_memory *memory = &view->ranks[operand->rank];
-  struct copse_place place = {0, 0};
-  if (operand->buffer == COPSE_BUFFER_SCRATCH) {
-    place.at = memory->scratch + copse_view_slot(&view->shape, &view->places[operand->index], c);
-  } else if (operand->buffer == COPSE_BUFFER_PACKETS) {
-    place.at = memory->packets + (epoch & 1) * view->packets_copy +
-               copse_view_packets(&view->shape, &view->places[operand->index]);
-    place.epoch = epoch;
-  } else {
-    bool input = operand->buffer == COPSE_BUFFER_INPUT;
-    uint64_t stride = input ? view->shape.input_stride : view->shape.output_stride;
-    place.at = (input ? memory->input : memory->output) +
-               copse_block_offset(operand->index, stride, chunk) * view->shape.element_bytes;
-  }
-  return place;
+  const struct copse_base base = copse_view_base(view, operand, epoch);
+  return copse_base_place(view, &base, chunk, c);
 }
 
 /*

@@ -79,9 +79,10 @@ START_TEST(blocks_of_several_warps) {
 }
 END_TEST
 
-/* A broadcast of 60 pieces by one worker, each told of: more operations than a block keeps. */
+/* A broadcast of many pieces by one worker, each told of: more operations than a block keeps, with 60
+ * pieces, and more operands, with 120. */
 START_TEST(a_list_longer_than_a_block_keeps) {
-  enum { PIECES = 60 };
+  const int PIECES = _i == 0 ? 60 : 120;
   struct plan_builder *b = pb_new(COPSE_BROADCAST, 2, 0);
   uint32_t from = pb_worker(b, 0), to = pb_worker(b, 1), entered = pb_channel(b, to, from);
   pb_header(b)->min_chunk_bytes = pb_header(b)->chunk_bytes = 64;
@@ -99,6 +100,7 @@ START_TEST(a_list_longer_than_a_block_keeps) {
   }
   struct copse_plan *plan = pb_finish(b);
   ck_assert_uint_gt(plan->workers[0].n_ops, 96);
+  ck_assert_int_eq(plan->header.n_operands > 256, _i == 1);
   run_counts(plan);
   pb_free(plan);
 }
@@ -648,7 +650,7 @@ int main(void) {
   tcase_set_timeout(tc, 120);
   tcase_add_loop_test(tc, every_collective_is_right, 0, COPSE_N_COLLECTIVES);
   tcase_add_loop_test(tc, blocks_of_several_warps, 0, COPSE_N_COLLECTIVES);
-  tcase_add_test(tc, a_list_longer_than_a_block_keeps);
+  tcase_add_loop_test(tc, a_list_longer_than_a_block_keeps, 0, 2);
   tcase_add_loop_test(tc, devices_and_streams_of_their_own, 0, COPSE_N_COLLECTIVES);
   tcase_add_test(tc, packets_carry_every_type_and_size);
   tcase_add_test(tc, numbers_that_start_again_find_no_old_packets);

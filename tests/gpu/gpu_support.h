@@ -31,6 +31,21 @@ static inline void gpu_make_small(void) {
 #endif
 }
 
+/* The first of comma-separated words; where the next one is, or NULL. */
+static inline const char *next_word(const char *list, char *word, size_t room) {
+  size_t n = strcspn(list, ",");
+  snprintf(word, room, "%.*s", (int)n, list);
+  return list[n] ? list + n + 1 : NULL;
+}
+
+static inline bool has_word(const char *list, const char *wanted) {
+  for (char word[64]; list;) {
+    list = next_word(list, word, sizeof word);
+    if (strcmp(word, wanted) == 0) return true;
+  }
+  return false;
+}
+
 /* Plans of a folder, in order of name. */
 struct plan_folder {
   int n;

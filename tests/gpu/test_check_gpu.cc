@@ -1,9 +1,18 @@
 /*
  * make check-gpu: is what copse does on the GPUs of this machine right? Prints a line per
- * group and the totals. Options: --small (for compute-sanitizer), --soak N (collectives in a row,
- * default 1000000), --plans FOLDER (default build/gpu/plans).
+ * group and the totals. What it has printed stands, wherever it is cut off.
+ *
+ *   --only A,B      of the groups below, in their order; default all
+ *   --small         few and short cases, for compute-sanitizer
+ *   --threads N     of a block, at most; default 512
+ *   --soak N        collectives in a row, default 1000000; --from K: the first K were before;
+ *                   --seconds S: no more are begun after so long, and it says where to go on
+ *   --plans FOLDER  default build/gpu/plans
  */
+#include <time.h>
+
 #include "gpu/gpu_support.h"
+#include "runtime/cuda/cuda_machine.h"
 
 extern "C" {
 #include "support/moe_driver.h"
@@ -11,8 +20,9 @@ extern "C" {
 
 struct options {
   bool small;
-  long soak;
-  const char *plans;
+  long soak, from;
+  double seconds; /* of the soak; 0: no limit */
+  const char *plans, *only;
 };
 
 static unsigned long passed, failed, skipped;
@@ -273,23 +283,59 @@ static void soak_close(struct soak *s, const char *what, struct exec_case last) 
   device_plan_close(&s->large);
 }
 
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Of the i-th collective in a row, whatever was before, so that a soak can be continued. */
+static uint64_t random_of(uint64_t i) {
+  uint64_t z = (i + 1) * 0x9e3779b97f4a7c15u;
+  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+  return z >> 33;
+}
+
+static bool soak_is_right(struct soak *s) {
+  unsigned int wrong[8], any = 0;
+  device_wait(&s->small);
+  CUDA_OK(cudaMemcpy(wrong, s->wrong, sizeof wrong, cudaMemcpyDeviceToHost));
+  for (uint32_t r = 0; r < s->small.n_ranks; r++) any |= wrong[r];
+  return any == 0;
+}
+
+/* How many were done, from the first on: all, or as many as there was time for. */
+static long soak_run(const struct options *options, struct soak *s, struct exec_case *it) {
+  const long report = GPU_IS_REAL ? 20000 : 100;
+  const double start = now();
+  long i = options->from;
+  while (i < options->soak) {
+    uint64_t random = random_of((uint64_t)i);
+    it->count = 1 + random % (i % 16 == 0 ? soak_room : 1024);
+    soak_once(s, it->count, (int32_t)i, takes(s->small.plan, *it) && i % 3 != 0);
+    i++;
+    if (i % 1000 == 0) device_wait(&s->small); /* the queue of a stream is finite */
+    if (i % report != 0) continue;
+    bool right = soak_is_right(s);
+    printf("  %ld of %ld, %s, %.1f s\n", i, options->soak, right ? "right" : "WRONG",
+           now() - start);
+    fflush(stdout);
+    if (!right || (options->seconds > 0 && now() - start > options->seconds)) break;
+  }
+  return i;
+}
+
 static void check_soak(const struct options *options, const struct copse_plan *small,
                        const struct copse_plan *large) {
   struct soak s;
   struct exec_case it = case_of(COPSE_INT32, COPSE_SUM, 0, false);
-  uint64_t state = 3;
   char name[100];
   snprintf(name, sizeof name, "%ld small allreduces of random sizes in a row", options->soak);
   begin(name);
   soak_open(&s, small, large);
-  for (long i = 0; i < options->soak; i++) {
-    it.count = 1 + next_random(&state) % (i % 16 == 0 ? soak_room : 1024);
-    soak_once(&s, it.count, (int32_t)i, takes(small, it) && i % 3 != 0);
-    if (i % 1000 == 999) { /* the queue of a stream is finite */
-      device_wait(&s.small);
-      if (i % 100000 == 99999) printf("  %ld\n", i + 1), fflush(stdout);
-    }
-  }
+  long done = soak_run(options, &s, &it);
+  if (done < options->soak) printf("  go on with --soak %ld --from %ld\n", options->soak, done);
   soak_close(&s, "a wrong sum", it);
 }
 
@@ -316,14 +362,15 @@ static void check_graph(const struct copse_plan *small, const struct copse_plan 
 }
 
 /* Occupies a part of the GPU for a while. */
+enum { BUSY_WORDS = 64 * 256 }; /* a thread's own each */
 struct busy_args {
   unsigned int *memory;
   uint32_t rounds;
 };
 __global__ void keep_busy(struct busy_args args) {
-  unsigned int v = args.memory[blockIdx.x];
+  unsigned int *own = &args.memory[blockIdx.x * blockDim.x + threadIdx.x], v = *own;
   for (uint32_t i = 0; i < args.rounds; i++) v = v * 1664525u + 1013904223u;
-  args.memory[blockIdx.x] = v;
+  *own = v;
 }
 
 static void check_busy(const struct copse_plan *small, const struct copse_plan *large) {
@@ -334,8 +381,8 @@ static void check_busy(const struct copse_plan *small, const struct copse_plan *
   begin("other kernels on other streams at the same time");
   soak_open(&s, small, large);
   CUDA_OK(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
-  CUDA_OK(cudaMalloc((void **)&busy.memory, 64 * sizeof *busy.memory));
-  CUDA_OK(cudaMemset(busy.memory, 1, 64 * sizeof *busy.memory));
+  CUDA_OK(cudaMalloc((void **)&busy.memory, BUSY_WORDS * sizeof *busy.memory));
+  CUDA_OK(cudaMemset(busy.memory, 1, BUSY_WORDS * sizeof *busy.memory));
   for (int i = 0; i < (GPU_IS_REAL ? 300 : 10); i++) {
     launch_blocks(keep_busy, busy, GPU_IS_REAL ? 64 : 2, other);
     soak_once(&s, it.count, i, i % 2);
@@ -370,26 +417,152 @@ static void check_moe(const struct options *options) {
   }
 }
 
+/* ---- what a small GPU of threads can't show ------------------------------------------------------ */
+
+/* Blocks of several widths: narrow ones share a multiprocessor. */
+static void check_widths(const struct options *options) {
+  const uint32_t usual = copse_cuda_threads;
+  const struct pb_options shape = {4, 2, 2, 4, 16 << 10, 1 << 10};
+  begin("blocks of other widths");
+  for (uint32_t threads = usual; threads >= (GPU_IS_REAL ? 64u : 1u); threads /= 2) {
+    copse_cuda_threads = threads;
+    for (int c = 0; c < COPSE_N_COLLECTIVES; c++) {
+      copse_collective collective = (copse_collective)c;
+      struct copse_plan *plan = pb_tree_plan(collective, 4, root_of(collective, 4), shape);
+      struct device_plan d;
+      device_plan_open(&d, plan, 1, ONE_STREAM);
+      run_both(&d, case_of(COPSE_HALF, COPSE_SUM, options->small ? 1001 : 100003, false));
+      run_both(&d, case_of(COPSE_FLOAT, COPSE_SUM, 5, true));
+      device_plan_close(&d);
+      pb_free(plan);
+    }
+  }
+  copse_cuda_threads = usual;
+}
+
+/* Where launch numbers start again all blocks meet and packets are cleared. */
+static void check_numbers(const struct copse_plan *small) {
+  struct device_plan d;
+  begin("launch numbers that start again");
+  device_plan_open(&d, small, 1, ONE_STREAM);
+  const struct copse_cuda_plan *p = (const struct copse_cuda_plan *)d.prepared;
+  const uint32_t n = small->header.n_workers;
+  uint32_t *numbers = (uint32_t *)calloc(n, sizeof *numbers);
+  for (uint32_t i = 0; i < n; i++) numbers[i] = UINT32_MAX - 4;
+  CUDA_OK(cudaMemcpy(p->sites[0].device[0].epochs, numbers, n * sizeof *numbers,
+                     cudaMemcpyHostToDevice));
+  for (uint64_t i = 0; i < 8; i++)
+    expect(device_case_run(&d, case_of(COPSE_INT32, COPSE_SUM, i % 3 ? 17 : 4001, false)) == 0, &d,
+           case_of(COPSE_INT32, COPSE_SUM, i % 3 ? 17 : 4001, false), "wrong elements");
+  CUDA_OK(cudaMemcpy(numbers, p->sites[0].device[0].epochs, n * sizeof *numbers,
+                     cudaMemcpyDeviceToHost));
+  /* only packets have numbers that are cleared for, but every plan counts */
+  for (uint32_t i = 0; i < n; i++)
+    DEVICE_ASSERT(numbers[i] < 100, "worker %u has launch number %u", i, numbers[i]);
+  free(numbers);
+  device_plan_close(&d);
+}
+
+/* Rank 1 waits for a signal, or for packets, that rank 0 never sends. */
+static struct copse_plan *hanging_plan(bool packets) {
+  struct plan_builder *b = pb_new(COPSE_ALLREDUCE, 2, -1);
+  uint32_t piece = pb_piece(b, 0, 1, 1, 1);
+  if (packets) pb_header(b)->max_bytes = 1 << 16;
+  for (uint32_t r = 0; r < 2; r++) pb_worker(b, r);
+  uint32_t region = packets ? pb_packets(b, 1, piece) : 0, channel = pb_channel(b, 0, 1);
+  for (uint32_t r = 0; r < 2; r++) {
+    if (r == 1 && packets) pb_data_wait(b, r, channel);
+    if (r == 1 && !packets) pb_wait(b, r, channel, COPSE_WHEN_ALWAYS);
+    pb_move(b, r, piece, COPSE_MOVE_FINAL);
+    pb_src(b, r == 1 && packets ? pb_packet(r, region) : pb_input(r, 0));
+    pb_dst(b, pb_output(r, 0));
+  }
+  return pb_finish(b);
+}
+
+/* One launch that stands still, ended by its limit or by an abort. */
+static void check_hanging(bool packets, bool by_abort) {
+  struct copse_plan *plan = hanging_plan(packets);
+  struct device_plan d;
+  struct copse_err err = COPSE_ERR_INIT;
+  const struct exec_case it = case_of(COPSE_INT32, COPSE_SUM, 1000, false);
+  int32_t *memory[2];
+  struct copse_call calls[2];
+  memset(calls, 0, sizeof calls);
+  device_plan_open(&d, plan, 1, ONE_STREAM);
+  for (uint32_t r = 0; r < 2; r++) {
+    CUDA_OK(cudaMalloc((void **)&memory[r], 2 * it.count * 4));
+    CUDA_OK(cudaMemset(memory[r], 0, 2 * it.count * 4));
+    calls[r].collective = COPSE_ALLREDUCE;
+    calls[r].root = -1;
+    calls[r].count = it.count;
+    calls[r].type = it.type;
+    calls[r].redop = it.redop;
+    calls[r].send = memory[r];
+    calls[r].recv = memory[r] + it.count;
+    calls[r].stream = d.streams[0];
+  }
+  CUDA_OK(cudaDeviceSynchronize());
+  copse_cuda_machine.set_timeout(d.machine, by_abort ? 30 : 0.2);
+  COPSE_SUCCEEDS(copse_cuda_machine.launch(d.machine, d.prepared, calls, &err), &err);
+  if (by_abort) copse_cuda_machine.abort(d.machine);
+  copse_status status = copse_cuda_machine.finish(d.machine, &err);
+  expect(status == (by_abort ? COPSE_ABORTED : COPSE_TIMEOUT), &d, it, "not the error it should be");
+  expect(by_abort || strstr(err.text, "rank 1, worker 0 waited over 0.2 s for rank 0"), &d, it,
+         "a report that doesn't say where");
+  for (uint32_t r = 0; r < 2; r++) CUDA_OK(cudaFree(memory[r]));
+  device_plan_close(&d);
+  pb_free(plan);
+}
+
+static void check_waits(void) {
+  begin("waits in vain, ended by their limit and by an abort");
+  for (int k = 0; k < 4; k++) check_hanging(k % 2, k / 2);
+}
+
 /* ---- main ---------------------------------------------------------------------------------------- */
 
 static struct options parse(int argc, char **argv) {
-  struct options o = {!GPU_IS_REAL, GPU_IS_REAL ? 1000000 : 300, "build/gpu/plans"};
+  struct options o;
+  memset(&o, 0, sizeof o);
+  o.small = !GPU_IS_REAL;
+  o.soak = GPU_IS_REAL ? 1000000 : 300;
+  o.plans = "build/gpu/plans";
   for (int i = 1; i < argc; i++) {
-    if (strcmp(argv[i], "--small") == 0)
+    const char *value = i + 1 < argc ? argv[i + 1] : "";
+    if (strcmp(argv[i], "--small") == 0) {
       o.small = true;
-    else if (strcmp(argv[i], "--soak") == 0 && i + 1 < argc)
-      o.soak = atol(argv[++i]);
-    else if (strcmp(argv[i], "--plans") == 0 && i + 1 < argc)
-      o.plans = argv[++i];
+      continue;
+    }
+    DEVICE_ASSERT(*value, "check_gpu: %s takes a value, or is no option", argv[i]);
+    if (strcmp(argv[i], "--soak") == 0)
+      o.soak = atol(value);
+    else if (strcmp(argv[i], "--from") == 0)
+      o.from = atol(value);
+    else if (strcmp(argv[i], "--seconds") == 0)
+      o.seconds = atof(value);
+    else if (strcmp(argv[i], "--threads") == 0)
+      copse_cuda_threads = (uint32_t)atol(value);
+    else if (strcmp(argv[i], "--plans") == 0)
+      o.plans = value;
+    else if (strcmp(argv[i], "--only") == 0)
+      o.only = value;
+    else
+      DEVICE_ASSERT(false, "check_gpu: no option %s", argv[i]);
+    i++;
   }
   if (o.small && o.soak > 300) o.soak = 300;
   return o;
 }
 
+static bool wanted(const struct options *options, const char *name) {
+  return !options->only || has_word(options->only, name);
+}
+
 int main(int argc, char **argv) {
-  struct options options = parse(argc, argv);
   struct plan_folder folder;
   gpu_make_small();
+  struct options options = parse(argc, argv);
   if (!gpu_is_there("check_gpu")) return 0;
   plan_folder_open(&folder, options.plans);
   struct pb_options few = {2, 2, 2, 4, 64 << 10, 1 << 10};
@@ -397,14 +570,17 @@ int main(int argc, char **argv) {
   const struct copse_plan *small = plan_named(&folder, "allreduce-8.ll.plan");
   const struct copse_plan *large = plan_named(&folder, "allreduce-8.plan");
   if (!small || !large || !GPU_IS_REAL) small = large = textbook;
-  check_built_in(&options);
-  check_random(&options);
-  if (GPU_IS_REAL) check_folder(&options, &folder);
-  check_large(&options, &folder);
-  check_graph(small, large);
-  check_busy(small, large);
-  check_moe(&options);
-  check_soak(&options, small, large);
+  if (wanted(&options, "types")) check_built_in(&options);
+  if (wanted(&options, "random")) check_random(&options);
+  if (wanted(&options, "widths")) check_widths(&options);
+  if (wanted(&options, "numbers")) check_numbers(small);
+  if (wanted(&options, "graphs")) check_graph(small, large);
+  if (wanted(&options, "busy")) check_busy(small, large);
+  if (wanted(&options, "waits")) check_waits();
+  if (wanted(&options, "plans") && GPU_IS_REAL) check_folder(&options, &folder);
+  if (wanted(&options, "moe")) check_moe(&options);
+  if (wanted(&options, "soak")) check_soak(&options, small, large);
+  if (wanted(&options, "large")) check_large(&options, &folder);
   pb_free(textbook);
   plan_folder_close(&folder);
   printf("%lu passed, %lu failed, %lu skipped\n", passed, failed, skipped);

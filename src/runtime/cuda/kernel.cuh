@@ -20,23 +20,28 @@
 
 /* Operations that a block keeps at hand; longer lists it reads where they are. */
 #define COPSE_KEPT_OPS 96u
+/* And operands: what of their places no chunk changes. */
+#define COPSE_KEPT_OPERANDS 256u
 /* Places of two MOVEs: while one is under way by slower threads, faster ones find those of the
  * next. Or, where no place changes because the launch is one chunk, those of all of them. */
 #define COPSE_TURN_PLACES (2u * COPSE_MOVE_MAX_OPERANDS)
-#define COPSE_KEPT_PLACES (2u * COPSE_TURN_PLACES)
 
 struct copse_kept_op {
   struct copse_plan_op op;
-  uint32_t run;            /* SIGNAL, WAIT: so many from here on are done at once */
-  struct copse_span piece; /* MOVE */
+  uint32_t run; /* SIGNAL, WAIT: so many from here on are done at once */
+  union {
+    struct copse_span piece; /* MOVE */
+    uint64_t *signal;        /* SIGNAL, WAIT: the counter, NULL for one on another host */
+  };
 };
 
 /* A block's shared memory. */
 struct copse_block {
   struct copse_rank_memory ranks[COPSE_CUDA_MAX_RANKS];
   struct copse_kept_op ops[COPSE_KEPT_OPS];
-  struct copse_place places[COPSE_KEPT_PLACES];
-  uint8_t op_of_place[COPSE_KEPT_PLACES]; /* where all are kept */
+  struct copse_base bases[COPSE_KEPT_OPERANDS];
+  uint8_t op_of_operand[COPSE_KEPT_OPERANDS];
+  struct copse_place places[2u * COPSE_TURN_PLACES];
 };
 
 /* A thread's own. */
@@ -48,7 +53,8 @@ struct copse_thread {
   uint32_t epoch;
   bool left; /* this thread, as a rule of the first warp, has lost patience; the others hear of it when they meet */
   bool waited, wrote; /* since the threads last met */
-  bool kept;          /* all places are */
+  bool based;         /* the bases of all places are kept */
+  bool kept;          /* and the places too */
   uint32_t turn;      /* of copse_block.places */
 };
 
@@ -90,8 +96,8 @@ __device__ static inline void copse_thread_enter(const struct copse_launch_args 
   if (!args.from || args.from[blockIdx.x].chunk < args.shape.n_chunks)
     self->epoch = copse_next_epoch(self->epoch);
   self->left = self->waited = self->wrote = false;
-  self->kept = args.shape.of_chunks == 1 && self->work.n_ops <= COPSE_KEPT_OPS &&
-               self->work.n_operands <= COPSE_KEPT_PLACES;
+  self->based = self->work.n_operands <= COPSE_KEPT_OPERANDS;
+  self->kept = self->based && args.shape.of_chunks == 1 && self->work.n_ops <= COPSE_KEPT_OPS;
   self->turn = 0;
   for (uint32_t r = threadIdx.x; plan.words && r < plan.n_ranks; r += blockDim.x)
     if (copse_word_load(&plan.words[r])) copse_follow(plan, self, r);
@@ -121,36 +127,59 @@ __device__ static inline uint32_t copse_run_of(const struct copse_block *block, 
   return n;
 }
 
-/* Each thread an operation, then each a place: their loads don't wait for each other. */
-__device__ static inline bool copse_keep(struct copse_thread *self) {
+/* Found once: two loads, one after the other, that no chunk need wait for again. */
+__device__ static inline uint64_t *copse_counter_of(const struct copse_device_plan &plan,
+                                                    uint32_t channel) {
+  const struct copse_channel_place place = plan.channels[channel];
+  uint64_t *signals = plan.arenas[place.rank].signals;
+  return signals ? signals + place.ordinal : NULL;
+}
+
+/* Each thread an operation and an operand: their loads don't wait for each other, and after them
+ * nothing is left to load but data. */
+__device__ static inline bool copse_keep(const struct copse_device_plan &plan,
+                                         struct copse_thread *self) {
   struct copse_block *block = self->block;
   const struct copse_block_work &work = self->work;
   const uint32_t n = work.n_ops < COPSE_KEPT_OPS ? work.n_ops : COPSE_KEPT_OPS;
+  if (!copse_meet(self)) return false; /* block->ranks are there */
   for (uint32_t i = threadIdx.x; i < n; i += blockDim.x) {
     const struct copse_plan_op op = self->view.ops[i];
     block->ops[i].op = op;
-    if (op.kind != COPSE_OP_MOVE) continue;
+    if (op.kind != COPSE_OP_MOVE) {
+      block->ops[i].signal = copse_counter_of(plan, op.channel);
+      continue;
+    }
     block->ops[i].piece = copse_view_piece(&self->view, op.piece);
     for (uint32_t k = 0; k < (uint32_t)op.n_src + op.n_dst && self->kept; k++)
-      block->op_of_place[op.operand - work.first_operand + k] = (uint8_t)i;
+      block->op_of_operand[op.operand - work.first_operand + k] = (uint8_t)i;
   }
+  /* from the last thread on: those that have no operation first */
+  for (uint32_t k = blockDim.x - 1 - threadIdx.x; k < work.n_operands && self->based;
+       k += blockDim.x)
+    block->bases[k] =
+        copse_view_base(&self->view, &self->view.operands[work.first_operand + k], self->epoch);
   if (!copse_meet(self)) return false;
   for (uint32_t i = threadIdx.x; i < n; i += blockDim.x)
     block->ops[i].run = copse_run_of(block, i, n);
   for (uint32_t k = threadIdx.x; k < work.n_operands && self->kept; k += blockDim.x)
-    block->places[k] = copse_view_operand(&self->view, &self->view.operands[work.first_operand + k],
-                                          block->ops[block->op_of_place[k]].piece, 0, self->epoch);
+    block->places[k] = copse_base_place(&self->view, &block->bases[k],
+                                        block->ops[block->op_of_operand[k]].piece, 0);
   return copse_meet(self);
 }
 
-__device__ static inline struct copse_kept_op copse_op_at(const struct copse_thread *self,
+__device__ static inline struct copse_kept_op copse_op_at(const struct copse_device_plan &plan,
+                                                          const struct copse_thread *self,
                                                           uint32_t i) {
   if (i < COPSE_KEPT_OPS) return self->block->ops[i];
   struct copse_kept_op it;
   it.op = self->view.ops[i];
   it.run = 1;
   it.piece = copse_span{0, 0};
-  if (it.op.kind == COPSE_OP_MOVE) it.piece = copse_view_piece(&self->view, it.op.piece);
+  if (it.op.kind == COPSE_OP_MOVE)
+    it.piece = copse_view_piece(&self->view, it.op.piece);
+  else
+    it.signal = copse_counter_of(plan, it.op.channel);
   return it;
 }
 
@@ -158,9 +187,8 @@ __device__ static inline struct copse_kept_op copse_op_at(const struct copse_thr
 
 /* One thread: a launch that has lost patience waits and signals no more. */
 __device__ static inline void copse_wait_for(const struct copse_device_plan &plan,
-                                             struct copse_thread *self, uint32_t channel) {
-  const struct copse_channel_place place = plan.channels[channel];
-  uint64_t *signal = &plan.arenas[place.rank].signals[place.ordinal];
+                                             struct copse_thread *self, uint32_t channel,
+                                             uint64_t *signal) {
   uint64_t needed = plan.taken[channel] + 1;
   struct copse_wait wait = {0, 0};
   while (!self->left && copse_signal_load(signal, plan.system != 0) < needed)
@@ -169,12 +197,12 @@ __device__ static inline void copse_wait_for(const struct copse_device_plan &pla
 }
 
 __device__ static inline void copse_raise(const struct copse_device_plan &plan,
-                                          const struct copse_thread *self, uint32_t channel) {
+                                          const struct copse_thread *self, uint32_t channel,
+                                          uint64_t *signal) {
   if (self->left) return;
-  const struct copse_channel_place place = plan.channels[channel];
   uint64_t sent = plan.sent[channel] + 1;
   plan.sent[channel] = sent;
-  copse_signal_store(&plan.arenas[place.rank].signals[place.ordinal], sent, plan.system != 0);
+  copse_signal_store(signal, sent, plan.system != 0);
 }
 
 /* `n` signals or waits from operation i on, a lane of the first warp each. False when the block is
@@ -187,14 +215,15 @@ __device__ static inline bool copse_do_syncs(const struct copse_launch_args &arg
   if (kind == COPSE_OP_WAIT) self->waited = true;
   if (threadIdx.x >= warpSize) return true;
   if (threadIdx.x < n) {
-    const struct copse_plan_op op = copse_op_at(self, i + threadIdx.x).op;
+    const struct copse_kept_op it = copse_op_at(args.plan, self, i + threadIdx.x);
+    const struct copse_plan_op &op = it.op;
     bool runs = copse_op_runs(op.when, c, args.shape.n_chunks, args.plan.fifo);
     self->patience.op = i + threadIdx.x;
     if (!runs || (op.flags & COPSE_SYNC_IN_DATA)) { /* packets tell themselves */
     } else if (kind == COPSE_OP_WAIT) {
-      copse_wait_for(args.plan, self, op.channel);
+      copse_wait_for(args.plan, self, op.channel, it.signal);
     } else {
-      copse_raise(args.plan, self, op.channel);
+      copse_raise(args.plan, self, op.channel, it.signal);
     }
   }
   __syncwarp(); /* what one lane has waited for, another one's signal tells of */
@@ -213,9 +242,11 @@ __device__ static inline const struct copse_place *copse_places_of(struct copse_
   }
   struct copse_place *places = self->block->places + self->turn * COPSE_TURN_PLACES;
   self->turn ^= 1;
+  const struct copse_base *bases = self->block->bases + (op.operand - self->work.first_operand);
   for (uint32_t k = threadIdx.x; k < (uint32_t)op.n_src + op.n_dst; k += blockDim.x)
-    places[k] = copse_view_operand(&self->view, &self->view.operands[op.operand + k], chunk, c,
-                                   self->epoch);
+    places[k] = self->based ? copse_base_place(&self->view, &bases[k], chunk, c)
+                            : copse_view_operand(&self->view, &self->view.operands[op.operand + k],
+                                                 chunk, c, self->epoch);
   return copse_meet(self) ? places : NULL;
 }
 
@@ -263,11 +294,11 @@ template <typename MOVER>
 __device__ static inline bool copse_run_range(const struct copse_launch_args &args,
                                               struct copse_thread *self, struct copse_cursor from,
                                               struct copse_cursor to) {
-  if (!copse_keep(self)) return false;
+  if (!copse_keep(args.plan, self)) return false;
   for (uint32_t c = from.chunk; c <= to.chunk; c++) {
     const uint32_t end = c < to.chunk ? self->work.n_ops : to.op;
     for (uint32_t i = c == from.chunk ? from.op : 0, n; i < end; i += n) {
-      const struct copse_kept_op it = copse_op_at(self, i);
+      const struct copse_kept_op it = copse_op_at(args.plan, self, i);
       self->patience.op = i;
       self->patience.chunk = c;
       n = it.run < end - i ? it.run : end - i;

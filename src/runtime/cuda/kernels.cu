@@ -3,6 +3,10 @@
 
 #include "runtime/cuda/kernel.cuh"
 
+/* More than these is there only for who asks: cudaFuncSetAttribute, newer GPUs. */
+static_assert(sizeof(struct copse_block) <= 48u << 10, "a block's shared memory");
+static_assert(sizeof(struct copse_launch_args) <= 4096, "a kernel's arguments");
+
 /* Collectives that only move data: the bits as they are. */
 struct copse_copier {
   __device__ static bool run(const struct copse_move *move) {

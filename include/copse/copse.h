@@ -90,8 +90,9 @@ typedef enum copse_collective {
 typedef struct copse_topology copse_topology;
 
 /*
- * Reads topology, cluster or synthetic JSON, an NCCL/RCCL topology XML, or what nvidia-smi topo
- * -m or rocm-smi --showtopo print, told apart by content.
+ * Reads a file: topology, cluster or synthetic JSON, an NCCL/RCCL topology XML, or what nvidia-smi
+ * topo -m or rocm-smi --showtopo print, told apart by content. (Names of the catalogue are the
+ * tool's: `copse topo NAME -o FILE` writes one.)
  * links: what to keep of XML and matrices, "nvlink", "all" or "default" (NULL: default).
  * COPSE_BAD_INPUT names file and line; COPSE_IO; COPSE_INVALID for another `links`.
  */
@@ -107,7 +108,8 @@ typedef struct copse_schedule copse_schedule;
 /*
  * The exactly optimal schedule of a collective, deterministic. root: of a broadcast or
  * reduce, else -1. k: 0 for as many trees per root as the optimum needs, else the best
- * schedule of exactly k trees per root.
+ * schedule of exactly k trees per root. An allreduce is a reduce_scatter and an allgather; with k = 0
+ * its roots have unequal shares where those are faster (copse_schedule_verify says what is proved).
  * COPSE_INFEASIBLE when a rank can't be reached, COPSE_BAD_INPUT for a relay whose ingress
  * and egress differ, COPSE_OVERFLOW, COPSE_NOMEM.
  * Complexity: ranks * trees maximum flows. Method: ForestColl (Zhao et al., arXiv

@@ -283,7 +283,6 @@ START_TEST(bad_usage_exits_2_with_one_line) {
       "@ solve --json=3 %/f.json -c allgather",
       "@ lower %/f.schedule --to plan -o %/x --chunk 1",
       "@ simulate %/f.schedule",
-      "@ simulate %/f.plan -t %/f.json",
       "@ simulate %/f.schedule -t %/f.json --overlap tokens=1",
       "@ simulate %/f.schedule -t %/f.json -b 2K -e 1K",
       "@ simulate %/f.schedule -t %/f.json --duplex 0.9",
@@ -496,14 +495,15 @@ static double simulated_us(const char *file, const char *options, int *n_ranks) 
  * N ranks adds (N - 1) / N of the message or more; one sum after the other would be N times that.
  * Where nothing is summed nothing changes. */
 START_TEST(slow_sums_count_in_every_format) {
-  static const char *const files[] = {"s.json", "f.xml", "f.pp"};
+  static const char *const files[] = {"s.json", "f.xml", "f.pp", "f.plan"};
   static const char *const collectives[] = {"allgather", "reduce_scatter", "allreduce"};
   write_text("f.json", copse_test_fabrics[0]);
   for (size_t i = 0; i < 3; i++) {
     ck_assert_int_eq(run("@ solve %%/f.json -c %s -o %%/s.json", collectives[i]), 0);
     ck_assert_msg(run("@ lower %%/s.json --to msccl -o %%/f.xml") == 0, "%s", result.err);
     ck_assert_msg(run("@ lower %%/s.json --to mscclpp -o %%/f.pp") == 0, "%s", result.err);
-    for (size_t k = 0; k < 3; k++) {
+    ck_assert_msg(run("@ lower %%/s.json --to plan -o %%/f.plan") == 0, "%s", result.err);
+    for (size_t k = 0; k < 4; k++) {
       int n;
       double free_us = simulated_us(files[k], "", &n);
       double slow_us = simulated_us(files[k], "--reduce 0.01", &n);
@@ -516,6 +516,32 @@ START_TEST(slow_sums_count_in_every_format) {
                     "%s %s: %g us, %g of sums", collectives[i], files[k], slow_us, parts_us);
     }
   }
+}
+END_TEST
+
+/* CONTRACT section 1: a plan is simulated as a schedule is, and moves what that moves. */
+START_TEST(plans_are_simulated) {
+  write_text("f.json", copse_test_fabrics[0]);
+  ck_assert_int_eq(run("@ solve %%/f.json -c allgather -o %%/s.json"), 0);
+  ck_assert_int_eq(run("@ lower %%/s.json --to plan -o %%/f.plan"), 0);
+  ck_assert_msg(run("@ simulate %%/f.plan -t %%/f.json -b 1M -e 64M") == 0, "%s", result.err);
+  ck_assert(strstr(result.out, "# plan       1/400 s/GB, 400 GB/s at most"));
+  ck_assert(strstr(result.out, "# ring       ") && result.err[0] == '\0');
+  ck_assert_int_eq(run("@ simulate - -t %%/f.json -b 1M -e 1M --chunk 64K --json <%%/f.plan"), 0);
+  cJSON *report = cJSON_Parse(result.out);
+  ck_assert(cJSON_IsArray(cJSON_GetObjectItem(report, "rows")));
+  cJSON_Delete(report);
+  ck_assert_int_eq(run("@ lower %%/s.json --to plan -o %%/f.plan -L"), 0);
+  ck_assert_int_eq(run("@ simulate %%/f.plan -t %%/f.json -b 1K -e 1M"), 0);
+  ck_assert(strstr(result.out, "# plan       1/200 s/GB") && strstr(result.err, "262144 bytes"));
+  ck_assert_int_eq(run("@ simulate %%/f.plan --synthetic ring:4@50 -e 1K"), 0);
+  ck_assert(strstr(result.err, "made for another topology"));
+  ck_assert_int_eq(run("@ simulate %%/f.plan --synthetic ring:5@50"), 2);
+  assert_one_line("five ranks");
+  ck_assert_int_eq(run("@ simulate %%/f.plan -t %%/f.json --overlap tokens=1"), 2);
+  assert_one_line("overlap");
+  ck_assert_int_eq(run("head -c 300 %%/f.plan >%%/g.plan; @ simulate %%/g.plan -t %%/f.json"), 2);
+  assert_one_line("cut off");
 }
 END_TEST
 
@@ -776,6 +802,7 @@ int main(void) {
   tcase_add_test(tc, names_and_synthetic_lines_stand_for_files);
   tcase_add_test(tc, ways_to_name_a_topology_exclude_each_other);
   tcase_add_test(tc, slow_sums_count_in_every_format);
+  tcase_add_test(tc, plans_are_simulated);
   tcase_add_test(tc, foreign_formats_are_written_and_proved);
   tcase_add_test(tc, the_reference_topologies_go_through_the_whole_chain);
   suite_add_tcase(suite, tc);

@@ -52,9 +52,7 @@ enum {
   OPT_IN_PLACE,
   OPT_OUT_OF_PLACE,
   OPT_MAX_MEMORY,
-  OPT_TIMEOUT,
-  OPT_JSON,
-  OPT_HELP
+  OPT_TIMEOUT
 };
 
 static const struct option long_options[] = {
@@ -219,7 +217,7 @@ enum copse_run_parse copse_run_options_parse(int argc, char **argv,
   for (;;) {
     int option = getopt_long(argc, argv, ":b:e:i:f:n:w:c:d:o:jh", long_options, NULL);
     if (option == -1) break;
-    if (option == OPT_HELP) {
+    if (option == 'h') {
       fputs(help, stdout);
       *status = 0;
       return COPSE_RUN_LEAVE;

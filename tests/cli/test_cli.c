@@ -330,15 +330,23 @@ START_TEST(bad_usage_exits_2_with_one_line) {
 END_TEST
 
 START_TEST(every_command_has_help_with_an_example) {
-  const char *const commands[] = {"topo",  "solve", "verify",   "lower",
-                                  "check", "run",   "simulate", "place"};
+  const char *const commands[] = {"topo",  "solve",    "verify", "expand", "lower",   "plans",
+                                  "check", "simulate", "place",  "report", "quality", "run"};
+  static char help[sizeof result.out];
   ck_assert_int_eq(run("@ --help"), 0);
-  for (int i = 0; i < 8; i++) ck_assert_ptr_nonnull(strstr(result.out, commands[i]));
-  for (int i = 0; i < 8; i++) {
+  for (int i = 0; i < 12; i++) ck_assert_ptr_nonnull(strstr(result.out, commands[i]));
+  strcpy(help, result.out);
+  ck_assert(run("@ help") == 0 && strcmp(result.out, help) == 0);
+  for (int i = 0; i < 12; i++) {
     ck_assert_int_eq(run("@ %s --help", commands[i]), 0);
     ck_assert_ptr_nonnull(strstr(result.out, "example: copse "));
     ck_assert_str_eq(result.err, "");
+    strcpy(help, result.out);
+    ck_assert(run("@ %s -h", commands[i]) == 0 && strcmp(result.out, help) == 0);
+    ck_assert(run("@ help %s", commands[i]) == 0 && strcmp(result.out, help) == 0);
   }
+  ck_assert_int_eq(run("@ help nosuch"), 2);
+  assert_one_line("help nosuch");
   ck_assert_int_eq(run("@ --version"), 0);
   ck_assert_ptr_nonnull(strstr(result.out, "copse 0."));
 }

@@ -553,6 +553,47 @@ START_TEST(plans_are_simulated) {
 }
 END_TEST
 
+static void assert_number(const cJSON *report, const char *key, double value) {
+  const cJSON *item = cJSON_GetObjectItem(report, key);
+  ck_assert_msg(cJSON_IsNumber(item) && item->valuedouble == value, "%s", key);
+}
+
+/* CONTRACT section 1: --json is one object, whatever a command makes. */
+START_TEST(what_is_made_can_be_told_as_json) {
+  static const char *const formats[] = {"plan", "msccl", "mscclpp"};
+  write_text("f.json", copse_test_fabrics[0]);
+  ck_assert_int_eq(run("@ solve %%/f.json -c allgather --compact -o %%/s.json"), 0);
+  for (size_t i = 0; i < 3; i++) {
+    ck_assert_int_eq(run("@ lower %%/s.json --to %s --json -o %%/x", formats[i]), 0);
+    cJSON *report = parse_output();
+    ck_assert_str_eq(cJSON_GetStringValue(cJSON_GetObjectItem(report, "format")), formats[i]);
+    ck_assert_str_eq(cJSON_GetStringValue(cJSON_GetObjectItem(report, "collective")), "allgather");
+    assert_number(report, "nranks", 4);
+    ck_assert_int_eq(run("wc -c <%%/x"), 0);
+    assert_number(report, "bytes", atof(result.out));
+    cJSON_Delete(report);
+    ck_assert_int_eq(run("@ lower %%/s.json --to %s --json -o -", formats[i]), 2);
+    assert_one_line(formats[i]);
+  }
+  ck_assert_int_eq(run("@ expand %%/s.json --json -o %%/e.json"), 0);
+  cJSON *report = parse_output();
+  assert_number(report, "listed", 1);
+  assert_number(report, "trees", 4);
+  cJSON_Delete(report);
+  ck_assert_int_eq(run("@ expand %%/s.json --json -o -"), 2);
+  assert_one_line("expand");
+  ck_assert_int_eq(run("@ report %%/f.json -c allgather --json -o -"), 2);
+  assert_one_line("report");
+  if (run("command -v dot >%%/dot") == 0) {
+    ck_assert_int_eq(run("@ report %%/f.json -c allgather --json -o %%/r.html"), 0);
+    report = parse_output();
+    ck_assert_int_eq(run("wc -c <%%/r.html"), 0);
+    assert_number(report, "bytes", atof(result.out));
+    cJSON_Delete(report);
+  }
+}
+END_TEST
+
 /* Foreign formats, told apart by content; a step taken out is named. */
 START_TEST(foreign_formats_are_written_and_proved) {
   static const char *const collectives[] = {"allgather", "reduce_scatter", "allreduce", "alltoall"};
@@ -811,6 +852,7 @@ int main(void) {
   tcase_add_test(tc, ways_to_name_a_topology_exclude_each_other);
   tcase_add_test(tc, slow_sums_count_in_every_format);
   tcase_add_test(tc, plans_are_simulated);
+  tcase_add_test(tc, what_is_made_can_be_told_as_json);
   tcase_add_test(tc, foreign_formats_are_written_and_proved);
   tcase_add_test(tc, the_reference_topologies_go_through_the_whole_chain);
   suite_add_tcase(suite, tc);

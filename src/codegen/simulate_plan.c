@@ -1,3 +1,5 @@
+/* Native plans in the simulator: the plan is run once, as a message of one chunk, on the names of the
+ * transfers that brought what each operation reads. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -7,7 +7,7 @@
 #   make quality        schedules of topologies/ compared with schedules/quality.txt
 #   make bench          speed, measured; make bench-mpi: between hosts, beside Open MPI
 #   make check-gpu      right results on this machine's GPUs; make bench-gpu: their speed
-#   make lint           includes, symbols, sizes; options and links of the documentation
+#   make lint           includes, symbols, formatting
 #   make install        PREFIX=/usr/local DESTDIR=
 #
 # VARIANT=release|asan|tsan picks a set of flags and a folder under build/.

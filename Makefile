@@ -8,7 +8,7 @@
 #   make bench          speed, measured; make bench-mpi: between hosts, beside Open MPI
 #   make check-gpu      right results on this machine's GPUs; make bench-gpu: their speed;
 #                       make gpu: both, the most valuable parts first (tests/gpu/README.md)
-#   make lint           includes, symbols, formatting
+#   make lint           includes, symbols, sizes; options and links of the documentation
 #   make install        PREFIX=/usr/local DESTDIR=
 #
 # VARIANT=release|asan|tsan picks a set of flags and a folder under build/.
@@ -295,6 +295,7 @@ bench: all $(OUT)/bench/bench_online
 	$(Q)scripts/bench_online
 lint:
 	$(Q)scripts/check_includes
+	$(Q)scripts/check_docs
 format:
 	$(Q)clang-format -i $(shell git ls-files '*.c' '*.h')
 bootstrap:

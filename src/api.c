@@ -97,7 +97,7 @@ void copse_schedule_time(const copse_schedule *schedule, int64_t *num, int64_t *
 void copse_schedule_free(copse_schedule *schedule) { copse_schedule_release(schedule); }
 
 copse_status copse_lower(const copse_schedule *schedule, int max_workers, copse_plan **out) {
-  struct copse_lower_options options = {.max_workers = max_workers};
+  struct copse_lower_options options = {.max_workers = max_workers, .instances = COPSE_LOWER_AUTO};
   struct copse_err err = COPSE_ERR_INIT;
   if (!schedule || !out) return missing(schedule ? "out" : "schedule");
   copse_status status = copse_lower_schedule(schedule, &options, out, &err);

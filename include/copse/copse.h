@@ -16,7 +16,7 @@
  *   run collectives inside a job                    copse/comm.h
  *   dispatch and combine the tokens of a MoE layer  copse/moe.h
  *
- * Conventions. Every function returns a copse_status; on anything but COPSE_OK the
+ * Conventions. Every function that can fail returns a copse_status; on anything but COPSE_OK the
  * calling thread's copse_last_error() has one line of text, `T **out` is NULL and
  * nothing was written. No function prints, exits or reads the environment (communicators
  * do when asked: copse/comm.h). Objects are immutable once made and may be shared between
@@ -90,8 +90,9 @@ typedef enum copse_collective {
 typedef struct copse_topology copse_topology;
 
 /*
- * Reads topology, cluster or synthetic JSON, an NCCL/RCCL topology XML, or what nvidia-smi topo
- * -m or rocm-smi --showtopo print, told apart by content.
+ * Reads a file: topology, cluster or synthetic JSON, an NCCL/RCCL topology XML, or what nvidia-smi
+ * topo -m or rocm-smi --showtopo print, told apart by content. (Names of the catalogue are the
+ * tool's: `copse topo NAME -o FILE` writes one.)
  * links: what to keep of XML and matrices, "nvlink", "all" or "default" (NULL: default).
  * COPSE_BAD_INPUT names file and line; COPSE_IO; COPSE_INVALID for another `links`.
  */
@@ -106,8 +107,10 @@ typedef struct copse_schedule copse_schedule;
 
 /*
  * The exactly optimal schedule of a collective, deterministic. root: of a broadcast or
- * reduce, else -1. k: 0 for as many trees per root as the optimum needs, else the best
- * schedule of exactly k trees per root.
+ * reduce, else -1. k: 0 for as many trees per root as the optimum needs, and for an alltoall,
+ * else the best schedule of exactly k trees per root. An allreduce is a reduce_scatter and an
+ * allgather; with k = 0 its roots have unequal shares where those are faster
+ * (copse_schedule_verify says what is proved).
  * COPSE_INFEASIBLE when a rank can't be reached, COPSE_BAD_INPUT for a relay whose ingress
  * and egress differ, COPSE_OVERFLOW, COPSE_NOMEM.
  * Complexity: ranks * trees maximum flows. Method: ForestColl (Zhao et al., arXiv
@@ -140,7 +143,8 @@ COPSE_API void copse_schedule_free(copse_schedule *schedule);
 
 typedef struct copse_plan copse_plan;
 
-/* The executable plan of a schedule; at most max_workers workers per rank (0: 32). */
+/* The executable plan of a schedule, as `copse lower` makes it; at most max_workers workers per rank
+ * (0: 32), as many as have something to do. */
 COPSE_API copse_status copse_lower(const copse_schedule *schedule, int max_workers,
                                    copse_plan **out) COPSE_CHECKED;
 

@@ -26,13 +26,15 @@ static const char help[] =
     "                          have about as much to move\n"
     "      --min-bytes N       smallest message that it is for (K, M, G: times 1024, ...)\n"
     "      --max-bytes N       largest; default: any; msccl, mscclpp: as far as the executor\n"
-    "                          goes; with --low-latency 256K, at most 16M\n\n"
+    "                          goes; with --low-latency 256K, at most 16M\n"
+    "  -j, --json              what was made as one JSON object on standard output\n\n"
     "plan:\n"
     "      --text              JSON for people instead of the binary file\n"
     "  -F, --fifo N            slots of a staged edge; default 4\n"
     "  -C, --chunk BYTES       largest chunk; default 524288\n"
     "      --min-chunk BYTES   smallest chunk for the sake of pipelining; default 131072\n"
-    "      --pipeline-chunks N chunks to aim for on shorter messages; default 4 for each hop after\n"
+    "      --pipeline-chunks N chunks to aim for on shorter messages; default 4 for each hop "
+    "after\n"
     "                          the first\n"
     "  -L, --low-latency       packets, 4 bytes and a flag each, instead of chunks and signals:\n"
     "                          for small messages; larger ones than --max-bytes are refused, and\n"
@@ -62,7 +64,7 @@ struct options {
   struct copse_msccl_options msccl; /* mscclpp takes what it has of these */
   int ranks_per_host;
   int64_t pipeline_bytes;
-  bool text, layout;
+  bool text, layout, json;
   /* an option was given that only this format has, or both foreign ones */
   bool for_plan, for_msccl, for_mscclpp, for_foreign;
 };
@@ -72,6 +74,31 @@ static uint32_t most_workers(const struct copse_plan *plan) {
   for (uint32_t r = 0; r < plan->header.n_ranks; r++)
     if (plan->ranks[r].n_workers > most) most = plan->ranks[r].n_workers;
   return most;
+}
+
+/* What has been made, as --json has it; the rest of the object follows. */
+static void begin_json(struct copse_text *said, const char *format, copse_collective collective,
+                       const char *topology, int n_ranks) {
+  copse_text_add(said, "{\"format\": \"%s\", \"collective\": \"%s\", \"topology\": ", format,
+                 copse_collective_name(collective));
+  copse_text_add_json_string(said, topology);
+  copse_text_add(said, ", \"nranks\": %d", n_ranks);
+}
+
+static void say_plan(const struct options *o, const struct copse_plan *plan, size_t size,
+                     struct copse_text *said) {
+  const struct copse_plan_header *h = &plan->header;
+  copse_collective collective = (copse_collective)h->collective;
+  if (!o->json) {
+    copse_text_add(said,
+                   "%s of %s: %u ranks, %u workers each, %u operations, %u channels, %zu bytes\n",
+                   copse_collective_name(collective), plan->name, h->n_ranks, most_workers(plan),
+                   h->n_ops, h->n_channels, size);
+    return;
+  }
+  begin_json(said, "plan", collective, plan->name, (int)h->n_ranks);
+  copse_text_add(said, ", \"workers\": %u, \"operations\": %u, \"channels\": %u, \"bytes\": %zu}\n",
+                 most_workers(plan), h->n_ops, h->n_channels, size);
 }
 
 static copse_status to_plan(const struct options *o, const struct copse_schedule *schedule,
@@ -88,11 +115,7 @@ static copse_status to_plan(const struct options *o, const struct copse_schedule
     COPSE_TRY(copse_plan_to_text(plan, bytes, size, err));
   else
     COPSE_TRY(copse_plan_encode(plan, bytes, size, err));
-  copse_text_add(said,
-                 "%s of %s: %u ranks, %u workers each, %u operations, %u channels, %zu bytes\n",
-                 copse_collective_name((copse_collective)plan->header.collective), plan->name,
-                 plan->header.n_ranks, most_workers(plan),
-                 plan->header.n_ops, plan->header.n_channels, *size);
+  say_plan(o, plan, *size, said);
 out:
   copse_plan_release(plan);
   return status;
@@ -107,11 +130,19 @@ static copse_status to_msccl(const struct options *o, const struct copse_schedul
   options.instances = o->lower.instances;
   copse_status status = copse_lower_msccl(schedule, &options, bytes, size, &sum, err);
   if (status != COPSE_OK) return status;
-  copse_text_add(said,
-                 "%s of %s: %d ranks, up to %d thread blocks each, %d channels, %d chunks "
-                 "(%d of scratch), %zu bytes\n",
-                 copse_collective_name(schedule->collective), schedule->topology_name,
-                 schedule->n_ranks, sum.blocks, sum.channels, sum.chunks, sum.scratch, *size);
+  if (o->json) {
+    begin_json(said, "msccl", schedule->collective, schedule->topology_name, schedule->n_ranks);
+    copse_text_add(said,
+                   ", \"thread_blocks\": %d, \"channels\": %d, \"chunks\": %d, \"scratch\": %d, "
+                   "\"elements_multiple\": %d, \"bytes\": %zu}\n",
+                   sum.blocks, sum.channels, sum.chunks, sum.scratch, sum.multiple, *size);
+  } else {
+    copse_text_add(said,
+                   "%s of %s: %d ranks, up to %d thread blocks each, %d channels, %d chunks "
+                   "(%d of scratch), %zu bytes\n",
+                   copse_collective_name(schedule->collective), schedule->topology_name,
+                   schedule->n_ranks, sum.blocks, sum.channels, sum.chunks, sum.scratch, *size);
+  }
   if (sum.multiple & (sum.multiple - 1))
     copse_note(&copse_cli_notes,
                "the executor takes this file only for element counts that are multiples of %d; "
@@ -136,6 +167,15 @@ static copse_status to_mscclpp(const struct options *o, const struct copse_sched
   struct copse_mscclpp_summary sum;
   copse_status status = copse_lower_mscclpp(schedule, &options, bytes, size, &sum, err);
   if (status != COPSE_OK) return status;
+  if (o->json) {
+    begin_json(said, "mscclpp", schedule->collective, schedule->topology_name, schedule->n_ranks);
+    copse_text_add(said,
+                   ", \"hosts\": %d, \"thread_blocks\": %d, \"operations\": %d, \"chunks\": %d, "
+                   "\"scratch\": %d, \"bytes_multiple\": %lld, \"bytes\": %zu}\n",
+                   sum.hosts, sum.blocks, sum.ops, sum.chunks, sum.scratch, (long long)sum.multiple,
+                   *size);
+    return COPSE_OK;
+  }
   copse_text_add(said,
                  "%s of %s: %d ranks on %d host%s, %d thread blocks each, at most %d operations, "
                  "%d chunks (%d of scratch), %zu bytes\n",
@@ -260,6 +300,7 @@ static int parse_option(int c, struct options *o) {
     case 't': o->to = optarg; break;
     case 'o': o->output = optarg; break;
     case 'x': o->text = true; break;
+    case 'j': o->json = true; break;
     case 'L': o->lower.low_latency = true; break;
     case 'w':
       bad = number("workers", 1, 1024, &v);
@@ -278,12 +319,8 @@ static int parse_option(int c, struct options *o) {
       bad = number("fifo", 1, 64, &v);
       o->lower.fifo = (int)v;
       break;
-    case 'C':
-      bad = chunk_option("chunk", &o->lower.chunk_bytes);
-      break;
-    case 'm':
-      bad = chunk_option("min-chunk", &o->lower.min_chunk_bytes);
-      break;
+    case 'C': bad = chunk_option("chunk", &o->lower.chunk_bytes); break;
+    case 'm': bad = chunk_option("min-chunk", &o->lower.min_chunk_bytes); break;
     case 'p':
       bad = number("pipeline-chunks", 1, 1 << 20, &v);
       o->lower.pipeline_chunks = (int)v;
@@ -309,11 +346,12 @@ static int check(const struct options *o) {
   if (o->for_mscclpp && !mscclpp)
     return copse_cli_usage("lower", "--ranks-per-host and --pipeline are for --to mscclpp");
   if (o->for_foreign && plan)
-    return copse_cli_usage("lower",
-                           "--chunks and --layout are for --to msccl and --to mscclpp");
+    return copse_cli_usage("lower", "--chunks and --layout are for --to msccl and --to mscclpp");
   if (mscclpp && o->layout && o->msccl.layout == COPSE_MSCCL_BOTH)
     return copse_cli_usage("lower", "an MSCCL++ plan has one --layout, in-place or out-of-place");
   if (!o->output) return copse_cli_usage("lower", "name the output with -o");
+  if (o->json && strcmp(o->output, "-") == 0)
+    return copse_cli_usage("lower", "of --json and -o - only one can have standard output");
   return COPSE_EXIT_DONE;
 }
 
@@ -337,11 +375,12 @@ int copse_cmd_lower(int argc, char **argv) {
                                         {"min-bytes", required_argument, NULL, 'b'},
                                         {"max-bytes", required_argument, NULL, 'e'},
                                         {"low-latency", no_argument, NULL, 'L'},
+                                        {"json", no_argument, NULL, 'j'},
                                         {"help", no_argument, NULL, 'h'},
                                         {NULL, 0, NULL, 0}};
   struct options o = {0};
   opterr = 0;
-  for (int c; (c = getopt_long(argc, argv, ":t:o:w:I:F:C:E:Lh", longs, NULL)) != -1;) {
+  for (int c; (c = getopt_long(argc, argv, ":t:o:w:I:F:C:E:Ljh", longs, NULL)) != -1;) {
     if (c == 'h') {
       fputs(help, stdout);
       return COPSE_EXIT_DONE;

@@ -31,7 +31,8 @@ static const char help[] =
     "  -r, --root R             the root rank of a broadcast or reduce (default 0)\n"
     "  -o, --output FOLDER      made if it is not there; must hold no plans\n"
     "  -w, --workers N          at most N workers per rank (default 32; see 'copse lower')\n"
-    "  -I, --instances N        cut each tree into N parts, each with a worker (default 1)\n"
+    "  -I, --instances N        cut each tree into N parts, for more workers (default auto, as\n"
+    "                           'copse lower' has it)\n"
     "      --no-low-latency     no plans of packets for messages of up to 256 KiB\n"
     "  -j, --json               the index on standard output instead of a table\n"
     "      --progress           show progress even where standard error is no terminal\n\n"
@@ -274,7 +275,10 @@ static int parse_option(int c, struct options *o, char **argv) {
     case 'r': return parse_number("root", INT32_MAX, &o->root);
     case 'o': o->output = optarg; break;
     case 'w': return parse_number("workers", 1024, &o->lower.max_workers);
-    case 'I': return parse_number("instances", 64, &o->lower.instances);
+    case 'I':
+      o->lower.instances = COPSE_LOWER_AUTO;
+      if (strcmp(optarg, "auto") == 0) break;
+      return parse_number("instances", COPSE_LOWER_MOST_INSTANCES, &o->lower.instances);
     case 'N': o->no_low_latency = true; break;
     case 'j': o->json = true; break;
     case 'p': o->progress = true; break;
@@ -309,7 +313,7 @@ int copse_cmd_plans(int argc, char **argv) {
                                         COPSE_CLI_TOPOLOGY_OPTIONS,
                                         COPSE_CLI_CHANGE_OPTIONS,
                                         {NULL, 0, NULL, 0}};
-  struct options o = {0};
+  struct options o = {.lower.instances = COPSE_LOWER_AUTO};
   opterr = 0;
   for (int c; (c = getopt_long(argc, argv, ":c:r:o:w:I:l:jh", longs, NULL)) != -1;) {
     if (c == 'h') {

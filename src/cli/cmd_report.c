@@ -20,13 +20,14 @@ static const char help[] =
     "laid out by Graphviz (the program 'dot'), at most 2500 nodes.\n\n"
     "  -o, --output FILE   the page (- for standard output)\n";
 static const char more_help[] =
+    "  -j, --json          what was made as one JSON object on standard output\n"
     "      --progress      show progress even where standard error is no terminal\n\n"
     "example: copse report topologies/a100-x2.json -c allreduce -o a100-x2.html\n";
 
 struct options {
   struct copse_cli_solve what;
   const char *output;
-  bool progress;
+  bool progress, json;
 };
 
 struct job {
@@ -61,6 +62,7 @@ static copse_status make(struct options *o, struct job *job, struct copse_err *e
     COPSE_TRY(copse_demand_load(o->what.demand, job->topology->n_ranks, &job->demand, err));
   solve->label = copse_cli_topology_label(&o->what.topology);
   solve->demand = job->demand;
+  solve->notes = &copse_cli_notes;
   COPSE_TRY(copse_arrangement_make(job->topology, &job->arrangement, err));
   COPSE_TRY(copse_cli_solve_checked(job->topology, solve, o->what.has_tolerance, &job->schedule,
                                     &seconds, NULL, err));
@@ -75,6 +77,26 @@ out:
   return status;
 }
 
+static copse_status print_done(const struct options *o, const struct job *job,
+                               struct copse_err *err) {
+  struct copse_text text = {0};
+  const char *collective = copse_collective_name(job->schedule->collective);
+  if (!o->json) {
+    printf("%s of %s: %s, %zu KiB\n", collective, job->topology->name, o->output,
+           (job->page.size + 1023) / 1024);
+    return COPSE_OK;
+  }
+  copse_text_add(&text, "{\"collective\": \"%s\", \"topology\": ", collective);
+  copse_text_add_json_string(&text, job->topology->name);
+  copse_text_add(&text, ", \"output\": ");
+  copse_text_add_json_string(&text, o->output);
+  copse_text_add(&text, ", \"bytes\": %zu}\n", job->page.size);
+  copse_status status = copse_text_status(&text, err);
+  if (status == COPSE_OK) fputs(text.data, stdout);
+  copse_text_free(&text);
+  return status;
+}
+
 static int run(struct options *o) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_cli_progress bar;
@@ -83,9 +105,7 @@ static int run(struct options *o) {
   o->what.solve.progress = &progress;
   copse_status status = make(o, &job, &err);
   copse_cli_progress_end(&bar);
-  if (status == COPSE_OK && strcmp(o->output, "-") != 0)
-    printf("%s of %s: %s, %zu KiB\n", copse_collective_name(job.schedule->collective),
-           job.topology->name, o->output, (job.page.size + 1023) / 1024);
+  if (status == COPSE_OK && strcmp(o->output, "-") != 0) status = print_done(o, &job, &err);
   copse_predictions_free(job.report.predictions, job.report.n_predictions);
   copse_text_free(&job.page);
   free(job.demand);
@@ -98,20 +118,21 @@ static int run(struct options *o) {
 static int parse_option(int c, struct options *o, char **argv) {
   switch (c) {
     case 'o': o->output = optarg; return COPSE_EXIT_DONE;
+    case 'j': o->json = true; return COPSE_EXIT_DONE;
     case 'p': o->progress = true; return COPSE_EXIT_DONE;
     default: return copse_cli_solve_option(&o->what, "report", argv, c);
   }
 }
 
 int copse_cmd_report(int argc, char **argv) {
-  static const struct option longs[] = {COPSE_CLI_SOLVE_OPTIONS,
-                                        {"output", required_argument, NULL, 'o'},
-                                        {"progress", no_argument, NULL, 'p'},
-                                        {"help", no_argument, NULL, 'h'},
-                                        {NULL, 0, NULL, 0}};
+  static const struct option longs[] = {
+      COPSE_CLI_SOLVE_OPTIONS,          {"output", required_argument, NULL, 'o'},
+      {"json", no_argument, NULL, 'j'}, {"progress", no_argument, NULL, 'p'},
+      {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
   struct options o = {.what = COPSE_CLI_SOLVE_INIT};
   opterr = 0;
-  for (int c; (c = getopt_long(argc, argv, ":" COPSE_CLI_SOLVE_SHORTS "o:h", longs, NULL)) != -1;) {
+  for (int c;
+       (c = getopt_long(argc, argv, ":" COPSE_CLI_SOLVE_SHORTS "o:jh", longs, NULL)) != -1;) {
     if (c == 'h') {
       fputs(help, stdout);
       fputs(copse_cli_solve_help, stdout);
@@ -126,5 +147,7 @@ int copse_cmd_report(int argc, char **argv) {
   int bad = copse_cli_solve_check(&o.what, "report", argc - optind, argv + optind);
   if (bad) return bad;
   if (!o.output) return copse_cli_usage("report", "name the page with -o");
+  if (o.json && strcmp(o.output, "-") == 0)
+    return copse_cli_usage("report", "of --json and -o - only one can have standard output");
   return run(&o);
 }

@@ -1,4 +1,4 @@
-/* copse simulate SCHEDULE -t TOPO: predicted times, beside today's algorithms. */
+/* copse simulate SCHEDULE|PLAN -t TOPO: predicted times, beside today's algorithms. */
 #include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,25 +19,24 @@
 #define MAX_BYTES ((uint64_t)1 << 48)
 
 static const char help[] =
-    "usage: copse simulate SCHEDULE -t TOPO [options]\n\n"
-    "Predicts the time of a schedule over message sizes, beside ring, double binary tree and\n"
-    "direct exchange, or for an alltoall pairwise, spread-out, 2dh (Tutel) and birkhoff (FAST),\n"
+    "usage: copse simulate SCHEDULE|PLAN -t TOPO [options]\n\n"
+    "Predicts the time of a schedule or plan over message sizes, beside ring, double binary tree\n"
+    "and direct exchange, or for an alltoall pairwise, spread-out, 2dh (Tutel) and birkhoff "
+    "(FAST),\n"
     "on the same topology and demand. An alpha-beta model with a queue at every link: each link\n"
     "costs its latency and bytes / bandwidth, each hop from rank to rank alpha. Incast, memory\n"
-    "and, without --reduce, arithmetic cost nothing. SCHEDULE is a file that 'copse solve' wrote, "
-    "MSCCL XML or\n"
-    "an MSCCL++ plan of any origin (its ranks are the topology's, each pair on its shortest\n"
-    "route), or -.\n\n"
+    "and, without --reduce, arithmetic cost nothing. The file, or -, is what 'copse solve' wrote,\n"
+    "what 'copse lower' wrote, or MSCCL XML or an MSCCL++ plan of any origin. A plan's ranks are\n"
+    "the topology's, each pair on its shortest route, where a schedule says the way.\n\n"
     "  -t, --topology FILE    the topology, in any input format\n"
     "  -b, --minbytes N       smallest size (default 1K); K, M, G: times 1024, ...\n"
     "  -e, --maxbytes N       largest size (default 10G)\n"
     "  -f, --stepfactor F     next size = size * F (default 4)\n"
     "  -a, --alpha US         software cost of a hop from rank to rank (default 2 us)\n"
     "      --chunk N          bytes of a chunk, all of them (default: as plans are cut, 128K to\n"
-    "                         512K, see 'copse lower --chunk')\n"
-    "      --fifo N           chunks of a transfer that may be on their way over links, as slots "
-    "of a\n"
-    "                         plan's buffers (default 4; 0: any number)\n"
+    "                         512K, see 'copse lower --chunk'; a plan as it says itself)\n"
+    "      --fifo N           chunks of a transfer that may be on their way over links, as slots of\n"
+    "                         a plan's buffers (default 4, a plan's own; 0: any number)\n"
     "      --duplex D         what goes both ways between two ranks at once takes D times as long\n"
     "                         as one way alone (default 1; measure it, see 'make bench-mpi')\n"
     "      --reduce GBPS      at which a rank adds what comes in, one byte after the other\n"
@@ -53,14 +52,15 @@ struct options {
   struct copse_cli_topology topology;
   uint64_t min_bytes, max_bytes, factor;
   struct copse_sim_options sim;
-  bool no_baselines, json;
+  bool no_baselines, json, chunk, fifo;
 };
 
 struct job {
   const struct options *o;
   struct copse_topology *topology;
-  struct copse_schedule *schedule; /* NULL: a foreign plan */
+  struct copse_schedule *schedule; /* NULL: a plan */
   struct copse_foreign what;       /* of either: what it does */
+  struct copse_sim_options own;    /* of the first column: a native plan has chunks of its own */
   struct copse_prediction columns[COPSE_MAX_PREDICTIONS];
   int n_columns;
   struct copse_text text; /* the JSON object, written when it is whole */
@@ -84,10 +84,10 @@ static copse_status check_ranks(const struct job *job) {
 
 /* A schedule may well be asked what it does on another fabric, a degraded one, say: but not
  * unnoticed. */
-static copse_status note_other_topology(const struct job *job) {
+static copse_status note_other_topology(const struct job *job, const char *made_for) {
   char sha256[COPSE_SHA256_HEX];
   copse_status status = copse_topology_sha256(job->topology, sha256, job->err);
-  if (status == COPSE_OK && strcmp(sha256, job->schedule->topology_sha256) != 0)
+  if (status == COPSE_OK && strcmp(sha256, made_for) != 0)
     copse_note(
         &copse_cli_notes,
         "%s was made for another topology than %s, or names none; it is simulated on the one given",
@@ -227,8 +227,9 @@ static copse_status run_sizes(struct job *job) {
                          job->err));
   for (int c = 0; c < job->n_columns; c++)
     for (int i = 0; i < n_sizes && copse_prediction_exists(&job->columns[c]); i++)
-      questions[n++] = (struct copse_sim_question){
-          .dag = &job->columns[c].dag, .options = &job->o->sim, .unit_bytes = (double)sizes[i]};
+      questions[n++] = (struct copse_sim_question){.dag = &job->columns[c].dag,
+                                                   .options = c == 0 ? &job->own : &job->o->sim,
+                                                   .unit_bytes = (double)sizes[i]};
   COPSE_TRY(copse_simulate_all(job->topology, questions, n, job->err));
   for (int i = 0; i < n_sizes; i++) {
     double us[COPSE_MAX_PREDICTIONS] = {0};
@@ -245,24 +246,62 @@ out:
   return status;
 }
 
-/* What a file is: MSCCL is XML and so starts with a tag, MSCCL++ JSON that speaks of blocks. */
-enum kind { KIND_SCHEDULE, KIND_MSCCL, KIND_MSCCLPP };
+/* What a file is: a native plan says so in its first bytes, MSCCL is XML and so starts with a tag,
+ * MSCCL++ JSON that speaks of blocks. */
+enum kind { KIND_SCHEDULE, KIND_PLAN, KIND_MSCCL, KIND_MSCCLPP };
+static const char *const kind_names[] = {"copse", "plan", "msccl", "mscclpp"};
 
 static enum kind kind_of(const char *data, size_t size) {
+  if (size >= 8 && memcmp(data, "COPSEPLN", 8) == 0) return KIND_PLAN;
   size_t blanks = strspn(data, " \t\r\n");
   if (blanks < size && data[blanks] == '<') return KIND_MSCCL;
   return strstr(data, "\"threadblocks\"") ? KIND_MSCCLPP : KIND_SCHEDULE;
 }
 
-static copse_status add_foreign(struct job *job, enum kind kind, const char *data, size_t size) {
+/* Cut as it will run, if nothing else was asked for. */
+static void take_chunks(struct job *job, const struct copse_plan_header *header) {
+  bool packets = header->protocol == COPSE_PROTOCOL_LOW_LATENCY;
+  if (!job->o->fifo) job->own.fifo = packets ? 0 : (int)header->fifo;
+  if (job->o->chunk) return;
+  job->own.max_chunk_bytes = packets ? 1e18 : (double)header->chunk_bytes;
+  job->own.min_chunk_bytes = packets ? 1e18 : (double)header->min_chunk_bytes;
+  job->own.pipeline_chunks = packets ? 1 : (int)header->pipeline_chunks;
+}
+
+static copse_status add_plan(struct job *job, const char *data, size_t size) {
+  const char *label = copse_file_label(job->o->schedule);
+  struct copse_plan *plan = NULL;
+  char sha256[COPSE_SHA256_HEX];
+  copse_status status;
+  COPSE_TRY(copse_plan_decode(label, data, size, &plan, job->err));
+  COPSE_TRY(copse_sim_dag_of_plan(label, plan, job->topology, &job->columns[0].dag, &job->what,
+                                  job->err));
+  take_chunks(job, &plan->header);
+  for (size_t i = 0; i < sizeof plan->header.topology_sha256; i++)
+    snprintf(sha256 + 2 * i, 3, "%02x", plan->header.topology_sha256[i]);
+  COPSE_TRY(note_other_topology(job, sha256));
+  if (job->o->min_bytes < plan->header.min_bytes || job->o->max_bytes > plan->header.max_bytes)
+    copse_note(&copse_cli_notes,
+               "%s is for messages of %" PRIu64 " to %" PRIu64
+               " bytes; predictions of others are "
+               "of what it would do",
+               label, plan->header.min_bytes, plan->header.max_bytes);
+out:
+  copse_plan_release(plan);
+  return status;
+}
+
+static copse_status add_any_plan(struct job *job, enum kind kind, const char *data, size_t size) {
   struct copse_prediction *c = &job->columns[job->n_columns++];
   const char *label = copse_file_label(job->o->schedule);
   copse_status status;
-  c->name = kind == KIND_MSCCL ? "msccl" : "mscclpp";
+  c->name = kind_names[kind];
   if (job->o->overlap)
     return copse_fail_at(job->err, COPSE_UNSUPPORTED, label, 0,
                          "--overlap needs a schedule, not a plan");
-  if (kind == KIND_MSCCL)
+  if (kind == KIND_PLAN)
+    COPSE_TRY(add_plan(job, data, size));
+  else if (kind == KIND_MSCCL)
     COPSE_TRY(
         copse_sim_dag_of_msccl(label, data, size, job->topology, &c->dag, &job->what, job->err));
   else
@@ -273,18 +312,12 @@ out:
   return status;
 }
 
-/* A native plan says so in its first bytes; its schedule has the same transfers. */
 static copse_status load_schedule(struct job *job, const char *data, size_t size) {
   const char *label = copse_file_label(job->o->schedule);
-  copse_status status;
-  if (size >= 8 && memcmp(data, "COPSEPLN", 8) == 0)
-    return copse_fail_at(job->err, COPSE_UNSUPPORTED, label, 0,
-                         "this is a plan, which this version can't simulate; give the schedule "
-                         "that it was lowered from");
-  COPSE_TRY(copse_schedule_parse(label, data, size, &job->schedule, job->err));
-  job->what = (struct copse_foreign){job->schedule->collective, job->schedule->root,
-                                     job->schedule->time_per_GB};
-out:
+  copse_status status = copse_schedule_parse(label, data, size, &job->schedule, job->err);
+  if (status == COPSE_OK)
+    job->what = (struct copse_foreign){job->schedule->collective, job->schedule->root,
+                                       job->schedule->time_per_GB, NULL};
   return status;
 }
 
@@ -299,12 +332,12 @@ static copse_status add_first(struct job *job) {
   if (kind == KIND_SCHEDULE) COPSE_TRY(load_schedule(job, data, size));
   COPSE_TRY(copse_cli_load_topology(&o->topology, &job->topology, job->err));
   if (kind != KIND_SCHEDULE) {
-    COPSE_TRY(add_foreign(job, kind, data, size));
+    COPSE_TRY(add_any_plan(job, kind, data, size));
     goto out;
   }
   COPSE_TRY(copse_schedule_choose_ranks(job->schedule, &job->topology, job->err));
   COPSE_TRY(check_ranks(job));
-  COPSE_TRY(note_other_topology(job));
+  COPSE_TRY(note_other_topology(job, job->schedule->topology_sha256));
   if (o->overlap) goto out;
   COPSE_TRY(copse_schedule_expand(job->schedule, job->err));
   COPSE_TRY(
@@ -326,7 +359,7 @@ static copse_status simulate(struct job *job) {
   const struct copse_baseline_options like = {
       .collective = job->what.collective,
       .root = job->what.root,
-      .demand = job->schedule ? job->schedule->demand : NULL,
+      .demand = job->schedule ? job->schedule->demand : job->what.demand,
       .like = job->schedule};
   if (!o->no_baselines)
     COPSE_TRY(
@@ -346,10 +379,11 @@ out:
 
 static int run(const struct options *o) {
   struct copse_err err = COPSE_ERR_INIT;
-  struct job job = {.o = o, .err = &err};
+  struct job job = {.o = o, .own = o->sim, .err = &err};
   copse_status status = simulate(&job);
   copse_predictions_free(job.columns, job.n_columns);
   copse_text_free(&job.text);
+  free(job.what.demand);
   copse_schedule_release(job.schedule);
   copse_topology_release(job.topology);
   return status == COPSE_OK ? job.overlap_status : copse_cli_fail(&err);
@@ -407,12 +441,14 @@ static int parse_one(struct options *o, int c, char **argv) {
       if (parse_alpha(optarg, &o->sim.alpha_us)) return 0;
       return copse_cli_usage("simulate", "--alpha must be microseconds, 0 or more");
     case 'C':
+      o->chunk = true;
       if (parse_chunk(optarg, &o->sim)) return 0;
       return copse_cli_usage("simulate", "--chunk must be a number of bytes, such as 64K");
     case 'F':
       if (!copse_cli_parse_int(optarg, 0, COPSE_SIM_MAX_FIFO, &number))
         return copse_cli_usage("simulate", "--fifo must be an integer from 0 to 1024");
       o->sim.fifo = (int)number;
+      o->fifo = true;
       return 0;
     case 'D':
       if (parse_duplex(optarg, &o->sim.duplex)) return 0;
@@ -458,7 +494,7 @@ int copse_cmd_simulate(int argc, char **argv) {
     int exit = parse_one(&o, c, argv);
     if (exit != 0) return exit;
   }
-  if (argc - optind != 1) return copse_cli_usage("simulate", "give one schedule file");
+  if (argc - optind != 1) return copse_cli_usage("simulate", "give one schedule or plan");
   if (!copse_cli_has_topology(&o.topology))
     return copse_cli_usage("simulate", "name the topology with -t or --synthetic");
   if (o.min_bytes < 1 || o.min_bytes > o.max_bytes)

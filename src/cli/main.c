@@ -32,7 +32,8 @@ static void print_help(FILE *to) {
   for (int i = 0; i < N_COMMANDS; i++)
     fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].does);
   fprintf(to,
-          "\n'copse COMMAND --help' shows a command's options and an example.\n"
+          "\n'copse COMMAND --help', or 'copse help COMMAND', shows a command's options and an\n"
+          "example. 'copse --version' says which this is.\n"
           "A file named - is standard input or output.\n"
           "exit status: 0 done, 1 a check failed, 2 bad usage or input, 3 no solution,\n"
           "4 out of resources or an internal error\n");
@@ -40,7 +41,12 @@ static void print_help(FILE *to) {
 
 static int run_command(int argc, char **argv) {
   const char *name = argv[1];
-  if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
+  char option[] = "--help", *asked[] = {argv[0], NULL, option, NULL};
+  if (strcmp(name, "help") == 0 && argc == 3) { /* of a command */
+    name = asked[1] = argv[2];
+    argv = asked;
+    argc = 3;
+  } else if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
     print_help(stdout);
     return COPSE_EXIT_DONE;
   }

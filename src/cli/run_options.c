@@ -38,8 +38,8 @@ static const char help[] =
     "      --in-place         only in place\n"
     "      --timeout S        give up after S seconds without progress (default 20; mpi: 60)\n"
     "      --max-memory N     refuse to take more (default: what is available)\n"
-    "      --json             one JSON object instead of the table\n"
-    "      --help             this text\n"
+    "  -j, --json             one JSON object instead of the table\n"
+    "  -h, --help             this text\n"
     "\n"
     "The size is that of the whole message: for allgather the gathered buffer, for\n"
     "reduce_scatter and alltoall a rank's input. Exit status 1: an element was wrong, or\n"
@@ -52,9 +52,7 @@ enum {
   OPT_IN_PLACE,
   OPT_OUT_OF_PLACE,
   OPT_MAX_MEMORY,
-  OPT_TIMEOUT,
-  OPT_JSON,
-  OPT_HELP
+  OPT_TIMEOUT
 };
 
 static const struct option long_options[] = {
@@ -72,8 +70,8 @@ static const struct option long_options[] = {
     {"out-of-place", no_argument, NULL, OPT_OUT_OF_PLACE},
     {"max-memory", required_argument, NULL, OPT_MAX_MEMORY},
     {"timeout", required_argument, NULL, OPT_TIMEOUT},
-    {"json", no_argument, NULL, OPT_JSON},
-    {"help", no_argument, NULL, OPT_HELP},
+    {"json", no_argument, NULL, 'j'},
+    {"help", no_argument, NULL, 'h'},
     {NULL, 0, NULL, 0}};
 
 static const char *const backend_names[] = {"cpu", "threads", "cuda", "mpi"};
@@ -217,9 +215,9 @@ enum copse_run_parse copse_run_options_parse(int argc, char **argv,
   optind = 0; /* GNU: start over, main() may have used getopt */
   opterr = 0;
   for (;;) {
-    int option = getopt_long(argc, argv, ":b:e:i:f:n:w:c:d:o:", long_options, NULL);
+    int option = getopt_long(argc, argv, ":b:e:i:f:n:w:c:d:o:jh", long_options, NULL);
     if (option == -1) break;
-    if (option == OPT_HELP) {
+    if (option == 'h') {
       fputs(help, stdout);
       *status = 0;
       return COPSE_RUN_LEAVE;

@@ -28,14 +28,13 @@ void copse_foreign_sim_free(struct copse_foreign_sim *sim) {
   sim->load = NULL;
 }
 
-copse_status copse_foreign_sim_move(struct copse_foreign_sim *sim, int src, int dst, int count,
+copse_status copse_foreign_sim_move(struct copse_foreign_sim *sim, int src, int dst, int64_t count,
                                     const struct copse_sim_transfer *transfer, int *arrival) {
   const struct copse_topology *t = sim->topology;
   int n;
   const int *nodes = copse_route(&sim->routes, src, dst, &n);
   for (int i = 0; i + 1 < n; i++)
-    for (int l = 0; l < t->n_links; l++)
-      if (t->links[l].src == nodes[i] && t->links[l].dst == nodes[i + 1]) sim->load[l] += count;
+    sim->load[copse_topology_find_link(t, nodes[i], nodes[i + 1])] += count;
   return copse_sim_dag_add_path(sim->dag, t, nodes, n, transfer, arrival, sim->err);
 }
 

@@ -104,7 +104,8 @@ static int named_before(const struct copse_pj_op *op, int i) {
 /* To or from another rank, after what the op needs so far. */
 static copse_status carry(struct work *w, int block, const struct copse_pj_op *op, int src, int dst,
                           int size, int *arrival) {
-  struct copse_sim_transfer t = transfer(w, block, (double)size / op->parts / w->sim.chunks);
+  struct copse_sim_transfer t =
+      transfer(w, block, (double)size / op->parts / (double)w->sim.chunks);
   return copse_foreign_sim_move(&w->sim, src, dst, size, &t, arrival);
 }
 
@@ -123,7 +124,8 @@ static copse_status read_sources(struct work *w, int block, const struct copse_p
   bool adds = op->type->kind == COPSE_PJ_SUM;
   int joins = adds ? op->n_src - 1 : (int)w->needs.n > count;
   for (int i = 0; i < joins; i++) { /* what is written comes after what was read and added */
-    COPSE_TRY(join_all(w, block, (double)op->src[0].size / op->parts / w->sim.chunks, adds));
+    COPSE_TRY(
+        join_all(w, block, (double)op->src[0].size / op->parts / (double)w->sim.chunks, adds));
     COPSE_TRY(need(w, w->last[block]));
   }
 out:
@@ -154,7 +156,7 @@ static copse_status do_data(struct work *w, int block, const struct copse_pj_op 
   }
   for (int i = 0; i < n && !op->type->pkt_dst; i++) COPSE_TRY(need(w, arrivals[i]));
   if (n > 0 && !op->type->pkt_dst)
-    COPSE_TRY(join(w, block, (double)op->dst[0].size / op->parts / w->sim.chunks));
+    COPSE_TRY(join(w, block, (double)op->dst[0].size / op->parts / (double)w->sim.chunks));
   for (int i = 0; i < op->n_ends && op->type->signals && port; i++)
     COPSE_TRY(push(w, &w->signals[w->file.ends[op->ends[i]].partner], w->port_last[op->ends[i]]));
 out:
@@ -184,7 +186,7 @@ static copse_status do_sync(struct work *w, int block, const struct copse_pj_op 
       node = w->port_last[op->ends[i]];
     if (partner >= 0) COPSE_TRY(push(w, &w->signals[partner], node));
   }
-  if (op->type->waits && w->needs.n > 0) COPSE_TRY(join(w, block, 1.0 / w->sim.chunks));
+  if (op->type->waits && w->needs.n > 0) COPSE_TRY(join(w, block, 1.0 / (double)w->sim.chunks));
 out:
   return status;
 }
@@ -209,7 +211,7 @@ static copse_status do_semaphores(struct work *w, int block, const struct copse_
     int taken = w->acquired[op->ends[i]]++ - w->file.semaphores[op->ends[i]];
     if (taken >= 0) COPSE_TRY(need(w, r->v[taken]));
   }
-  if (acquires && w->needs.n > 0) COPSE_TRY(join(w, block, 1.0 / w->sim.chunks));
+  if (acquires && w->needs.n > 0) COPSE_TRY(join(w, block, 1.0 / (double)w->sim.chunks));
 out:
   return status;
 }

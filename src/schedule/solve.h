@@ -10,8 +10,8 @@
 
 struct copse_solve_options {
   copse_collective collective;
-  int root;          /* broadcast, reduce; else -1 */
-  int64_t k;         /* 0: exact; else exactly this many trees per root */
+  int root;                 /* broadcast, reduce; else -1 */
+  int64_t k;                /* 0: exact; else exactly this many trees per root */
   bool bound_only;          /* no trees or flows; time_per_GB is the optimum */
   const int64_t *demand;    /* alltoall: [n_ranks * n_ranks] bytes, NULL: uniform */
   bool no_forward;          /* alltoall: ranks do not relay */
@@ -64,10 +64,11 @@ copse_status copse_solve_alltoall(const struct copse_topology *topology,
  * Computes the exactly optimal schedule (with options.k: the best of k trees per root) and
  * the cut that proves the optimum. An allreduce is a reduce_scatter and an allgather with
  * equal shares, each optimal; its time_per_GB is the most loaded link's with both loads
- * added, so at most the sum of the two. Without k and tolerance, and where
- * unequal shares are faster, the roots have those of the best pair of forests with common
- * shares (solver/shares.h), unless equal_shares or compact; such are not looked for beyond 1,200
- * ranks and links. With in_network, without k and tolerance, marked switches may copy and
+ * added, so at most the sum of the two. Where unequal shares are faster, the roots have those of
+ * the best pair of forests with common shares (solver/shares.h), unless k, equal_shares or compact
+ * say otherwise, and with a tolerance only if equal ones are outside it; up to how many ranks they
+ * are looked for say solve_shares.h and shares_symmetry.h, and options->notes hears where they are
+ * not. With in_network, without k and tolerance, marked switches may copy and
  * add for it (solve_switches.h), and the schedule says which. An alltoall is a maximum concurrent
  * flow, exact where the solver's numbers turn out to be fractions, else with a stated tiny gap.
  * Symmetries (topology/symmetry.h) save maximum flows: one for each orbit of ranks; the optimum is

@@ -283,7 +283,6 @@ START_TEST(bad_usage_exits_2_with_one_line) {
       "@ solve --json=3 %/f.json -c allgather",
       "@ lower %/f.schedule --to plan -o %/x --chunk 1",
       "@ simulate %/f.schedule",
-      "@ simulate %/f.plan -t %/f.json",
       "@ simulate %/f.schedule -t %/f.json --overlap tokens=1",
       "@ simulate %/f.schedule -t %/f.json -b 2K -e 1K",
       "@ simulate %/f.schedule -t %/f.json --duplex 0.9",
@@ -331,15 +330,23 @@ START_TEST(bad_usage_exits_2_with_one_line) {
 END_TEST
 
 START_TEST(every_command_has_help_with_an_example) {
-  const char *const commands[] = {"topo",  "solve", "verify",   "lower",
-                                  "check", "run",   "simulate", "place"};
+  const char *const commands[] = {"topo",  "solve",    "verify", "expand", "lower",   "plans",
+                                  "check", "simulate", "place",  "report", "quality", "run"};
+  static char help[sizeof result.out];
   ck_assert_int_eq(run("@ --help"), 0);
-  for (int i = 0; i < 8; i++) ck_assert_ptr_nonnull(strstr(result.out, commands[i]));
-  for (int i = 0; i < 8; i++) {
+  for (int i = 0; i < 12; i++) ck_assert_ptr_nonnull(strstr(result.out, commands[i]));
+  strcpy(help, result.out);
+  ck_assert(run("@ help") == 0 && strcmp(result.out, help) == 0);
+  for (int i = 0; i < 12; i++) {
     ck_assert_int_eq(run("@ %s --help", commands[i]), 0);
     ck_assert_ptr_nonnull(strstr(result.out, "example: copse "));
     ck_assert_str_eq(result.err, "");
+    strcpy(help, result.out);
+    ck_assert(run("@ %s -h", commands[i]) == 0 && strcmp(result.out, help) == 0);
+    ck_assert(run("@ help %s", commands[i]) == 0 && strcmp(result.out, help) == 0);
   }
+  ck_assert_int_eq(run("@ help nosuch"), 2);
+  assert_one_line("help nosuch");
   ck_assert_int_eq(run("@ --version"), 0);
   ck_assert_ptr_nonnull(strstr(result.out, "copse 0."));
 }
@@ -496,14 +503,15 @@ static double simulated_us(const char *file, const char *options, int *n_ranks) 
  * N ranks adds (N - 1) / N of the message or more; one sum after the other would be N times that.
  * Where nothing is summed nothing changes. */
 START_TEST(slow_sums_count_in_every_format) {
-  static const char *const files[] = {"s.json", "f.xml", "f.pp"};
+  static const char *const files[] = {"s.json", "f.xml", "f.pp", "f.plan"};
   static const char *const collectives[] = {"allgather", "reduce_scatter", "allreduce"};
   write_text("f.json", copse_test_fabrics[0]);
   for (size_t i = 0; i < 3; i++) {
     ck_assert_int_eq(run("@ solve %%/f.json -c %s -o %%/s.json", collectives[i]), 0);
     ck_assert_msg(run("@ lower %%/s.json --to msccl -o %%/f.xml") == 0, "%s", result.err);
     ck_assert_msg(run("@ lower %%/s.json --to mscclpp -o %%/f.pp") == 0, "%s", result.err);
-    for (size_t k = 0; k < 3; k++) {
+    ck_assert_msg(run("@ lower %%/s.json --to plan -o %%/f.plan") == 0, "%s", result.err);
+    for (size_t k = 0; k < 4; k++) {
       int n;
       double free_us = simulated_us(files[k], "", &n);
       double slow_us = simulated_us(files[k], "--reduce 0.01", &n);
@@ -515,6 +523,73 @@ START_TEST(slow_sums_count_in_every_format) {
       ck_assert_msg(slow_us >= parts_us && slow_us <= free_us + n * parts_us,
                     "%s %s: %g us, %g of sums", collectives[i], files[k], slow_us, parts_us);
     }
+  }
+}
+END_TEST
+
+/* CONTRACT section 1: a plan is simulated as a schedule is, and moves what that moves. */
+START_TEST(plans_are_simulated) {
+  write_text("f.json", copse_test_fabrics[0]);
+  ck_assert_int_eq(run("@ solve %%/f.json -c allgather -o %%/s.json"), 0);
+  ck_assert_int_eq(run("@ lower %%/s.json --to plan -o %%/f.plan"), 0);
+  ck_assert_msg(run("@ simulate %%/f.plan -t %%/f.json -b 1M -e 64M") == 0, "%s", result.err);
+  ck_assert(strstr(result.out, "# plan       1/400 s/GB, 400 GB/s at most"));
+  ck_assert(strstr(result.out, "# ring       ") && result.err[0] == '\0');
+  ck_assert_int_eq(run("@ simulate - -t %%/f.json -b 1M -e 1M --chunk 64K --json <%%/f.plan"), 0);
+  cJSON *report = cJSON_Parse(result.out);
+  ck_assert(cJSON_IsArray(cJSON_GetObjectItem(report, "rows")));
+  cJSON_Delete(report);
+  ck_assert_int_eq(run("@ lower %%/s.json --to plan -o %%/f.plan -L"), 0);
+  ck_assert_int_eq(run("@ simulate %%/f.plan -t %%/f.json -b 1K -e 1M"), 0);
+  ck_assert(strstr(result.out, "# plan       1/200 s/GB") && strstr(result.err, "262144 bytes"));
+  ck_assert_int_eq(run("@ simulate %%/f.plan --synthetic ring:4@50 -e 1K"), 0);
+  ck_assert(strstr(result.err, "made for another topology"));
+  ck_assert_int_eq(run("@ simulate %%/f.plan --synthetic ring:5@50"), 2);
+  assert_one_line("five ranks");
+  ck_assert_int_eq(run("@ simulate %%/f.plan -t %%/f.json --overlap tokens=1"), 2);
+  assert_one_line("overlap");
+  ck_assert_int_eq(run("head -c 300 %%/f.plan >%%/g.plan; @ simulate %%/g.plan -t %%/f.json"), 2);
+  assert_one_line("cut off");
+}
+END_TEST
+
+static void assert_number(const cJSON *report, const char *key, double value) {
+  const cJSON *item = cJSON_GetObjectItem(report, key);
+  ck_assert_msg(cJSON_IsNumber(item) && item->valuedouble == value, "%s", key);
+}
+
+/* CONTRACT section 1: --json is one object, whatever a command makes. */
+START_TEST(what_is_made_can_be_told_as_json) {
+  static const char *const formats[] = {"plan", "msccl", "mscclpp"};
+  write_text("f.json", copse_test_fabrics[0]);
+  ck_assert_int_eq(run("@ solve %%/f.json -c allgather --compact -o %%/s.json"), 0);
+  for (size_t i = 0; i < 3; i++) {
+    ck_assert_int_eq(run("@ lower %%/s.json --to %s --json -o %%/x", formats[i]), 0);
+    cJSON *report = parse_output();
+    ck_assert_str_eq(cJSON_GetStringValue(cJSON_GetObjectItem(report, "format")), formats[i]);
+    ck_assert_str_eq(cJSON_GetStringValue(cJSON_GetObjectItem(report, "collective")), "allgather");
+    assert_number(report, "nranks", 4);
+    ck_assert_int_eq(run("wc -c <%%/x"), 0);
+    assert_number(report, "bytes", atof(result.out));
+    cJSON_Delete(report);
+    ck_assert_int_eq(run("@ lower %%/s.json --to %s --json -o -", formats[i]), 2);
+    assert_one_line(formats[i]);
+  }
+  ck_assert_int_eq(run("@ expand %%/s.json --json -o %%/e.json"), 0);
+  cJSON *report = parse_output();
+  assert_number(report, "listed", 1);
+  assert_number(report, "trees", 4);
+  cJSON_Delete(report);
+  ck_assert_int_eq(run("@ expand %%/s.json --json -o -"), 2);
+  assert_one_line("expand");
+  ck_assert_int_eq(run("@ report %%/f.json -c allgather --json -o -"), 2);
+  assert_one_line("report");
+  if (run("command -v dot >%%/dot") == 0) {
+    ck_assert_int_eq(run("@ report %%/f.json -c allgather --json -o %%/r.html"), 0);
+    report = parse_output();
+    ck_assert_int_eq(run("wc -c <%%/r.html"), 0);
+    assert_number(report, "bytes", atof(result.out));
+    cJSON_Delete(report);
   }
 }
 END_TEST
@@ -776,6 +851,8 @@ int main(void) {
   tcase_add_test(tc, names_and_synthetic_lines_stand_for_files);
   tcase_add_test(tc, ways_to_name_a_topology_exclude_each_other);
   tcase_add_test(tc, slow_sums_count_in_every_format);
+  tcase_add_test(tc, plans_are_simulated);
+  tcase_add_test(tc, what_is_made_can_be_told_as_json);
   tcase_add_test(tc, foreign_formats_are_written_and_proved);
   tcase_add_test(tc, the_reference_topologies_go_through_the_whole_chain);
   suite_add_tcase(suite, tc);

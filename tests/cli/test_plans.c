@@ -230,6 +230,31 @@ START_TEST(a_folder_of_plans_covers_all_sizes_and_runs_in_a_job) {
 }
 END_TEST
 
+/* As many workers as lower finds work for, or as many parts as are asked for. */
+START_TEST(plans_are_what_lower_makes_of_their_schedules) {
+  static const char *const parts[] = {"auto", "3"};
+  for (int p = 0; p < 2; p++) {
+    const char *asked = p == 0 ? "" : "-I 3"; /* auto is the default */
+    ck_assert_int_eq(run("@ plans " FABRIC " -c allreduce %s -o %%/parts-%s --json", asked, parts[p]),
+                     0);
+    cJSON *json = parsed();
+    const cJSON *range;
+    cJSON_ArrayForEach(range, cJSON_GetObjectItem(json, "ranges")) {
+      const cJSON *max = cJSON_GetObjectItem(range, "max_bytes");
+      char most[64] = "";
+      if (!cJSON_IsNull(max)) snprintf(most, sizeof most, "--max-bytes %.0f", max->valuedouble);
+      ck_assert_int_eq(run("@ lower %%/parts-%s/%s --to plan --instances %s --min-bytes %.0f %s -o "
+                           "%%/x.plan",
+                           parts[p], text_of(range, "schedule"), parts[p],
+                           number_of(range, "min_bytes"), most),
+                       0);
+      ck_assert_int_eq(run("cmp %%/x.plan %%/parts-%s/%s", parts[p], text_of(range, "plan")), 0);
+    }
+    cJSON_Delete(json);
+  }
+}
+END_TEST
+
 START_TEST(plans_without_packets_when_they_are_not_wanted) {
   ck_assert_int_eq(run("@ plans " FABRIC " -c allgather --no-low-latency -o %%/plain"), 0);
   ck_assert_ptr_nonnull(strstr(result.out, "all proved"));
@@ -248,6 +273,7 @@ int main(void) {
   tcase_add_test(tests, predictions_stand_beside_todays_algorithms);
   tcase_add_test(tests, what_does_not_go_together_is_refused);
   tcase_add_test(tests, a_folder_of_plans_covers_all_sizes_and_runs_in_a_job);
+  tcase_add_test(tests, plans_are_what_lower_makes_of_their_schedules);
   tcase_add_test(tests, plans_without_packets_when_they_are_not_wanted);
   suite_add_tcase(suite, tests);
   return copse_test_run(suite);

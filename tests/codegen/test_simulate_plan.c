@@ -1,0 +1,175 @@
+/* Native plans in the simulator, compared with the schedules that they were lowered from: what
+ * links carry is worked out from the schedule there, from the plan's operations here. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/collective.h"
+#include "codegen/lower.h"
+#include "codegen/simulate_foreign.h"
+#include "schedule/demand.h"
+#include "support/fabric.h"
+#include "support/mutant.h"
+#include "support/support.h"
+
+/* Chunks as plans of so many workers and instances have them, given to both. */
+static const struct copse_lower_options choices[] = {
+    {0}, {.max_workers = 2}, {.instances = 3, .fifo = 2}, {.instances = COPSE_LOWER_AUTO}};
+#define N_CHOICES ((int)(sizeof choices / sizeof *choices))
+
+static double time_of(const struct copse_topology *topology, const struct copse_sim_dag *dag,
+                      double bytes, double alpha, double *busiest) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_sim_options options = copse_sim_defaults;
+  struct copse_sim_result result;
+  options.alpha_us = alpha;
+  options.pipeline_chunks = 8;
+  ASSERT_OK(copse_simulate(topology, dag, &options, bytes, &result, NULL, &err), &err);
+  if (busiest) *busiest = result.busiest_us;
+  return result.us;
+}
+
+static struct copse_schedule *solve(const struct copse_topology *topology, copse_collective c,
+                                    const int64_t *demand) {
+  return copse_test_solve_as(
+      topology, (struct copse_solve_options){.collective = c,
+                                             .root = copse_collective_rooted(c) ? 0 : -1,
+                                             .demand = demand,
+                                             .equal_shares = c == COPSE_ALLREDUCE,
+                                             .label = "test.json"});
+}
+
+static struct copse_plan *lower(const struct copse_schedule *schedule,
+                                struct copse_lower_options options) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_plan *plan;
+  ASSERT_OK(copse_lower_schedule(schedule, &options, &plan, &err), &err);
+  return plan;
+}
+
+/* The plan's transfers; what links carry for each GB is exactly factor times what the schedule
+ * says, and the simulator finds the same. */
+static void compare(const struct copse_topology *t, const struct copse_schedule *s,
+                    const struct copse_plan *plan, int64_t factor, const char *what) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_sim_dag dag = {0}, of_schedule = {0};
+  struct copse_foreign foreign = {0};
+  struct copse_q expected;
+  double busiest, as_scheduled;
+  ASSERT_OK(copse_sim_dag_of_plan("f.plan", plan, t, &dag, &foreign, &err), &err);
+  ASSERT_OK(copse_sim_dag_of_schedule(s, t, &of_schedule, &err), &err);
+  ck_assert_int_eq(foreign.collective, s->collective);
+  ck_assert_int_eq(foreign.root, s->root);
+  ASSERT_OK(copse_q_mul(s->time_per_GB, (struct copse_q){factor, 1}, &expected, &err), &err);
+  ck_assert_msg(copse_q_eq(foreign.time_per_GB, expected), "%s %s: %lld/%lld, not %lld/%lld",
+                copse_collective_name(s->collective), what, (long long)foreign.time_per_GB.num,
+                (long long)foreign.time_per_GB.den, (long long)expected.num,
+                (long long)expected.den);
+  double us = time_of(t, &dag, 1e9, 0, &busiest),
+         of_s = time_of(t, &of_schedule, 1e9, 0, &as_scheduled);
+  ck_assert_double_le(busiest, us);
+  ck_assert_double_eq_tol(busiest, (double)factor * as_scheduled, 1e-6 * busiest + 1e-9);
+  ck_assert_msg(us <= 1.3 * (double)factor * of_s && us >= (double)factor * of_s / 1.3,
+                "%s %s: %g us, the schedule %g", copse_collective_name(s->collective), what, us,
+                of_s);
+  if (factor == 1) { /* a few bytes: as many hops, one after the other */
+    us = time_of(t, &dag, 1, 1000, NULL);
+    of_s = time_of(t, &of_schedule, 1, 1000, NULL);
+    ck_assert_double_eq_tol(us, of_s, 10);
+  }
+  free(foreign.demand);
+  copse_sim_dag_free(&dag);
+  copse_sim_dag_free(&of_schedule);
+}
+
+/* On fabrics where two ranks have one shortest route, which trees take. */
+START_TEST(links_carry_what_the_schedule_says) {
+  static const int fabrics[] = {0, 1, 2, 4, 5};
+  struct copse_topology *t = copse_test_topology(copse_test_fabrics[fabrics[_i]]);
+  for (int c = COPSE_ALLGATHER; c <= COPSE_ALLTOALL; c++) {
+    struct copse_schedule *s = solve(t, (copse_collective)c, NULL);
+    for (int k = 0; k < N_CHOICES; k++) {
+      struct copse_plan *plan = lower(s, choices[k]);
+      compare(t, s, plan, 1, "in chunks");
+      copse_plan_release(plan);
+    }
+    struct copse_plan *packets = lower(s, (struct copse_lower_options){.low_latency = true});
+    compare(t, s, packets, 2, "in packets");
+    copse_plan_release(packets);
+    copse_schedule_release(s);
+  }
+  copse_topology_release(t);
+}
+END_TEST
+
+/* The demand comes back in its proportions, and M is the largest row again. */
+START_TEST(an_alltoall_by_demand_has_its_demand) {
+  static const int64_t demand[16] = {7, 1000, 0, 30, 40, 0, 5, 6, 0, 0, 0, 0, 900, 800, 700, 600};
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *t = copse_test_topology(copse_test_fabrics[0]);
+  struct copse_schedule *s = solve(t, COPSE_ALLTOALL, demand);
+  struct copse_plan *plan = lower(s, choices[0]);
+  struct copse_foreign foreign = {0};
+  struct copse_sim_dag dag = {0};
+  int64_t m;
+  compare(t, s, plan, 1, "by demand");
+  ASSERT_OK(copse_sim_dag_of_plan("f.plan", plan, t, &dag, &foreign, &err), &err);
+  ASSERT_OK(copse_demand_total(foreign.demand, 4, &m, &err), &err);
+  for (int i = 0; i < 16; i++) /* of 3,000 */
+    ck_assert_int_eq(foreign.demand[i] * 3000, demand[i] * m);
+  free(foreign.demand);
+  copse_sim_dag_free(&dag);
+  copse_plan_release(plan);
+  copse_schedule_release(s);
+  copse_topology_release(t);
+}
+END_TEST
+
+/* A signal that nobody gives, data that nobody brings, a fabric of other ranks. */
+START_TEST(what_cannot_run_is_refused) {
+  struct copse_topology *t = copse_test_topology(copse_test_fabrics[0]),
+                        *other = copse_test_topology(copse_test_fabrics[1]);
+  struct copse_schedule *s = solve(t, COPSE_ALLREDUCE, NULL);
+  struct copse_plan *plan = lower(s, choices[0]);
+  int signals = 0, unwritten = 0;
+  for (uint32_t i = 0; i < plan->header.n_ops; i++) {
+    struct copse_err err = COPSE_ERR_INIT;
+    struct copse_sim_dag dag = {0};
+    struct copse_foreign foreign = {0};
+    if (plan->ops[i].kind == COPSE_OP_WAIT) continue;
+    struct mutant m = mutant_of(plan);
+    mutant_drop(&m, i);
+    copse_status status = copse_sim_dag_of_plan("f.plan", &m.plan, t, &dag, &foreign, &err);
+    if (status != COPSE_OK) {
+      ck_assert_int_eq(status, COPSE_REFUTED);
+      ck_assert_ptr_nonnull(strstr(err.text, "f.plan: operation "));
+      signals += strstr(err.text, "waits forever") != NULL;
+      unwritten += strstr(err.text, "none has written") != NULL;
+    }
+    copse_sim_dag_free(&dag);
+    mutant_free(&m);
+  }
+  ck_assert_int_gt(signals, 0);
+  ck_assert_int_gt(unwritten, 0);
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_sim_dag dag = {0};
+  struct copse_foreign foreign = {0};
+  ck_assert_int_eq(copse_sim_dag_of_plan("f.plan", plan, other, &dag, &foreign, &err),
+                   COPSE_BAD_INPUT);
+  ck_assert_ptr_nonnull(strstr(err.text, "for 4 ranks, the topology has 5"));
+  copse_sim_dag_free(&dag);
+  copse_plan_release(plan);
+  copse_schedule_release(s);
+  copse_topology_release(t);
+  copse_topology_release(other);
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("codegen/simulate_plan");
+  TCase *tc = tcase_create("all");
+  tcase_add_loop_test(tc, links_carry_what_the_schedule_says, 0, 5);
+  tcase_add_test(tc, an_alltoall_by_demand_has_its_demand);
+  tcase_add_test(tc, what_cannot_run_is_refused);
+  suite_add_tcase(suite, tc);
+  return copse_test_run(suite);
+}

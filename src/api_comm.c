@@ -183,12 +183,22 @@ copse_status copse_comm_get_async_error(copse_comm *comm, copse_status *async) {
   return COPSE_OK;
 }
 
-int copse_comm_count(const copse_comm *comm) { return (int)comm->clique->shape.n_ranks; }
+copse_status copse_comm_count(const copse_comm *comm, int *count) {
+  if (!comm || !count) return missing(comm, comm ? "count" : "comm");
+  *count = (int)comm->clique->shape.n_ranks;
+  return COPSE_OK;
+}
 
-int copse_comm_user_rank(const copse_comm *comm) { return (int)comm->rank; }
+copse_status copse_comm_user_rank(const copse_comm *comm, int *rank) {
+  if (!comm || !rank) return missing(comm, comm ? "rank" : "comm");
+  *rank = (int)comm->rank;
+  return COPSE_OK;
+}
 
-int copse_comm_device(const copse_comm *comm) {
-  return comm->clique->devices[comm->rank - comm->clique->shape.first_local];
+copse_status copse_comm_device(const copse_comm *comm, int *device) {
+  if (!comm || !device) return missing(comm, comm ? "device" : "comm");
+  *device = comm->clique->devices[comm->rank - comm->clique->shape.first_local];
+  return COPSE_OK;
 }
 
 copse_status copse_comm_set_timeout(copse_comm *comm, double seconds) {

@@ -23,8 +23,9 @@ struct copse_moe {
 
 /* The end of every function here: an error is kept for copse_last_error. */
 static copse_status done(const struct copse_comm *comm, struct copse_err *err) {
-  copse_debug(COPSE_DEBUG_WARN, comm ? copse_comm_user_rank(comm) : -1, "%s: %s",
-              copse_status_string(err->status), err->text);
+  int rank = -1;
+  if (comm) (void)copse_comm_user_rank(comm, &rank);
+  copse_debug(COPSE_DEBUG_WARN, rank, "%s: %s", copse_status_string(err->status), err->text);
   return copse_publish_error(err);
 }
 
@@ -68,18 +69,20 @@ out:
 copse_status copse_moe_create(copse_comm *comm, const copse_moe_config *config, copse_moe **out) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_moe *moe = NULL;
+  int n_ranks = 0, rank = 0;
   copse_status status;
   if (out) *out = NULL;
   if (!comm) return missing(NULL, "comm");
   if (!config || !out) return missing(comm, config ? "out" : "config");
   COPSE_TRY(copse_calloc(1, sizeof *moe, &moe, &err));
   moe->comm = comm;
-  moe->device = copse_comm_device(comm);
+  (void)copse_comm_count(comm, &n_ranks); /* of a communicator that is there they can't fail */
+  (void)copse_comm_user_rank(comm, &rank);
+  (void)copse_comm_device(comm, &moe->device);
   /* a communicator on GPUs is one of a build with CUDA */
   moe->ops = moe->device == COPSE_DEVICE_CPU ? &copse_moe_cpu : copse_gpu()->moe;
   moe->config = *config;
-  COPSE_TRY(copse_moe_shape(config, (uint32_t)copse_comm_count(comm),
-                            (uint32_t)copse_comm_user_rank(comm), &moe->job, &err));
+  COPSE_TRY(copse_moe_shape(config, (uint32_t)n_ranks, (uint32_t)rank, &moe->job, &err));
   COPSE_TRY(need_plans(moe, &err));
   COPSE_TRY(copse_moe_furnish(&moe->job, config, moe->ops, moe->device, &moe->memory, &err));
   *out = moe;

@@ -146,9 +146,11 @@ COPSE_API copse_status copse_comm_abort(copse_comm *comm);
 /* COPSE_OK, or why the communicator is broken; never blocks. copse_last_error has the text. */
 COPSE_API copse_status copse_comm_get_async_error(copse_comm *comm, copse_status *async);
 
-COPSE_API int copse_comm_count(const copse_comm *comm);
-COPSE_API int copse_comm_user_rank(const copse_comm *comm);
-COPSE_API int copse_comm_device(const copse_comm *comm); /* COPSE_DEVICE_CPU: the CPU */
+/* As ncclCommCount, ncclCommUserRank, ncclCommCuDevice. COPSE_INVALID for NULL. *device:
+ * COPSE_DEVICE_CPU is the CPU. */
+COPSE_API copse_status copse_comm_count(const copse_comm *comm, int *count);
+COPSE_API copse_status copse_comm_user_rank(const copse_comm *comm, int *rank);
+COPSE_API copse_status copse_comm_device(const copse_comm *comm, int *device);
 
 /* How long a rank waits for another within a collective, and on the CPU for another's call,
  * before it says COPSE_TIMEOUT (between hosts see copse_comm_init_nccl). Seconds, > 0; default

@@ -22,7 +22,8 @@ static void must(copse_status status) {
 
 /* Element i of rank r is r + i; of the sum 0 + 1 + 2 + 3 + 4 i. */
 static void *rank_main(void *context) {
-  int rank = copse_comm_user_rank(comms[*(int *)context]);
+  int rank;
+  must(copse_comm_user_rank(comms[*(int *)context], &rank));
   float *data = malloc(COUNT * sizeof *data);
   if (!data) exit(1);
   for (int turn = 0; turn < 3; turn++) {

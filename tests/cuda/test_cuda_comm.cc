@@ -39,7 +39,9 @@ static void begin(const int *devices) {
   for (int r = 0; r < N; r++) {
     float host[COUNT];
     ranks[r].comm = comms[r];
-    ck_assert_int_eq(copse_comm_device(comms[r]), devices[r]);
+    int device;
+    COMM_OK(copse_comm_device(comms[r], &device));
+    ck_assert_int_eq(device, devices[r]);
     CUDA_OK(cudaSetDevice(devices[r]));
     CUDA_OK(cudaMalloc((void **)&ranks[r].data, sizeof host));
     CUDA_OK(cudaStreamCreateWithFlags(&ranks[r].stream, cudaStreamNonBlocking));

@@ -96,8 +96,10 @@ copse_status __real_copse_comm_destroy(copse_comm *comm);
 copse_status __wrap_copse_comm_destroy(copse_comm *comm);
 copse_status __wrap_copse_comm_destroy(copse_comm *comm) {
   char here = 0, all[N];
-  if (comm && comm == comms[copse_comm_user_rank(comm)] && failing_rank < 0) {
-    const copse_bootstrap *it = &bootstraps[copse_comm_user_rank(comm)];
+  int rank = 0;
+  if (comm) ck_assert_int_eq(copse_comm_user_rank(comm, &rank), COPSE_OK);
+  if (comm && comm == comms[rank] && failing_rank < 0) {
+    const copse_bootstrap *it = &bootstraps[rank];
     ck_assert_int_eq(it->all_gather(it->context, &here, all, 1), COPSE_OK);
     n_barriers++;
   }

@@ -99,9 +99,16 @@ START_TEST(a_handle_knows_its_place) {
   copse_comm *comms[N];
   COMM_OK(copse_comm_init_all(comms, N, cpus));
   for (int r = 0; r < N; r++) {
-    ck_assert_int_eq(copse_comm_count(comms[r]), N);
-    ck_assert_int_eq(copse_comm_user_rank(comms[r]), r);
-    ck_assert_int_eq(copse_comm_device(comms[r]), COPSE_DEVICE_CPU);
+    int count, rank, device;
+    COMM_OK(copse_comm_count(comms[r], &count));
+    COMM_OK(copse_comm_user_rank(comms[r], &rank));
+    COMM_OK(copse_comm_device(comms[r], &device));
+    ck_assert_int_eq(count, N);
+    ck_assert_int_eq(rank, r);
+    ck_assert_int_eq(device, COPSE_DEVICE_CPU);
+    ck_assert_int_eq(copse_comm_count(comms[r], NULL), COPSE_INVALID);
+    ck_assert_int_eq(copse_comm_user_rank(NULL, &rank), COPSE_INVALID);
+    ck_assert_int_eq(copse_comm_device(NULL, &device), COPSE_INVALID);
   }
   for (int r = 0; r < N; r++) COMM_OK(copse_comm_destroy(comms[r]));
 }

@@ -130,11 +130,13 @@ static void check_collective(copse_comm *comm, copse_collective collective, int 
 /* All that the plans of a folder serve. */
 static void check_folder(MPI_Comm mpi, const char *folder) {
   copse_comm *comm;
-  int loaded;
+  int loaded, own, all;
   MPI_Comm_rank(mpi, &rank);
   MPI_Comm_size(mpi, &n);
   OK(copse_comm_init_mpi(&comm, mpi));
-  if (copse_comm_user_rank(comm) != rank || copse_comm_count(comm) != n) fail("another rank");
+  OK(copse_comm_user_rank(comm, &own));
+  OK(copse_comm_count(comm, &all));
+  if (own != rank || all != n) fail("another rank");
   OK(copse_comm_set_timeout(comm, 60));
   OK(copse_comm_load_plans(comm, folder, &loaded));
   if (loaded == 0) fail("no plans in %s", folder);

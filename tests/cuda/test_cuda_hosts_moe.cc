@@ -113,6 +113,7 @@ static void run_layer(const struct layer *l) {
 /* Each round another routing, alike at all ranks: eagerly, then as one graph. */
 static void run_rank(struct meeting meeting, const char *mode) {
   struct stand_in_comm nccl = {&meeting, false};
+  stand_in_meet(&meeting);
   struct layer l;
   cudaStream_t stream;
   cudaGraph_t graph;

@@ -236,6 +236,22 @@ $(OUT)/tests/%: $(OBJ)/emulated/tests/%.o $(EMULATED_OBJ) $(TEST_LIB_OBJ) $(OUT)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CXX) $(LDFLAGS_ALL) -o $@ $^ $(LIB_LIBS) $(CUDA_LIBS) $(CHECK_LIBS)
 
+# A job of one rank per process over the drop-in itself: over an NCCL and a driver for that, which
+# use the emulation of the program.
+JOB_FAKES := $(OUT)/tests/hosts/fake/libnccl.so.2 $(OUT)/tests/hosts/fake/libcuda.so.1
+$(OUT)/tests/hosts/fake/libnccl.so.2: $(OBJ)/emulated/tests/hosts/job_nccl.o
+$(OUT)/tests/hosts/fake/libcuda.so.1: $(OBJ)/emulated/tests/hosts/job_driver.o
+$(JOB_FAKES):
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CXX) $(LDFLAGS_ALL) -shared -Wl,-soname,$(@F) -o $@ $<
+$(OUT)/tests/hosts/%: $(OBJ)/emulated/tests/hosts/%.o $(OBJ)/emulated/tests/hosts/job.o $(OBJ)/tests/hosts/job_limit.o \
+                      $(filter-out %/stand_in_nccl.o,$(EMULATED_OBJ)) $(NCCL_OBJ) $(TEST_LIB_OBJ) \
+                      $(OUT)/libcopse.a $(JOB_FAKES)
+	$(call say,LD,$@)
+	$(Q)$(CXX) $(LDFLAGS_ALL) -rdynamic -Wl,--wrap=copse_nccl_record_fill $(call LD_FAKE,/fake) -o $@ \
+	  $(filter %.o %.a,$^) $(JOB_FAKES) $(LIB_LIBS) $(CUDA_LIBS) $(CHECK_LIBS) -ldl
+
 tests: all $(TESTS)
 # Runs this variant's tests only.
 check-tests: tests

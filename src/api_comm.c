@@ -4,7 +4,6 @@
 
 #include "copse/wire.h"
 #include "runtime/clique.h"
-#include "runtime/comm_call.h"
 #include "runtime/comm_group.h"
 #include "runtime/debug.h"
 #include "runtime/gpu.h"
@@ -265,37 +264,22 @@ copse_status copse_comm_deregister(copse_comm *comm, void *handle) {
 
 /* ---- collectives --------------------------------------------------------------------------- */
 
-static copse_status try_call(copse_comm *comm, const struct copse_call *call,
-                             struct copse_err *err) {
-  copse_status status;
-  if (!comm) return copse_fail(err, COPSE_INVALID, "comm is NULL");
-  COPSE_TRY(copse_call_check(call, comm->clique->shape.n_ranks, comm->rank, err));
-  COPSE_TRY(copse_gather_broken(&comm->clique->gather, err));
-  if (call->count > 0) COPSE_TRY(copse_group_call(comm, call, err));
-out:
-  return status;
-}
-
 static copse_status run_call(copse_comm *comm, const struct copse_call *call) {
   struct copse_err err = COPSE_ERR_INIT;
-  copse_status status = try_call(comm, call, &err);
-  if (status == COPSE_OK) return COPSE_OK;
-  err.status = status;
-  copse_group_refuse(&err);
-  return done(rank_of(comm), status, &err);
+  return done(rank_of(comm), copse_group_call(comm, call, &err), &err);
 }
 
 copse_status copse_all_reduce(const void *sendbuff, void *recvbuff, size_t count, copse_type type,
                               copse_redop op, copse_comm *comm, copse_stream stream) {
-  const struct copse_call call = {COPSE_ALLREDUCE, -1,       count, type,  op,
-                                  sendbuff,        recvbuff, NULL,  stream};
+  const struct copse_call call = {COPSE_ALLREDUCE, -1,       count, type,   op,
+                                  sendbuff,        recvbuff, NULL,  stream, NULL};
   return run_call(comm, &call);
 }
 
 copse_status copse_all_gather(const void *sendbuff, void *recvbuff, size_t sendcount,
                               copse_type type, copse_comm *comm, copse_stream stream) {
-  const struct copse_call call = {COPSE_ALLGATHER, -1,       sendcount, type,  COPSE_SUM,
-                                  sendbuff,        recvbuff, NULL,      stream};
+  const struct copse_call call = {COPSE_ALLGATHER, -1,       sendcount, type,   COPSE_SUM,
+                                  sendbuff,        recvbuff, NULL,      stream, NULL};
   return run_call(comm, &call);
 }
 
@@ -303,36 +287,36 @@ copse_status copse_reduce_scatter(const void *sendbuff, void *recvbuff, size_t r
                                   copse_type type, copse_redop op, copse_comm *comm,
                                   copse_stream stream) {
   const struct copse_call call = {
-      COPSE_REDUCE_SCATTER, -1, recvcount, type, op, sendbuff, recvbuff, NULL, stream};
+      COPSE_REDUCE_SCATTER, -1, recvcount, type, op, sendbuff, recvbuff, NULL, stream, NULL};
   return run_call(comm, &call);
 }
 
 copse_status copse_broadcast(const void *sendbuff, void *recvbuff, size_t count, copse_type type,
                              int root, copse_comm *comm, copse_stream stream) {
-  const struct copse_call call = {COPSE_BROADCAST, root,     count, type,  COPSE_SUM,
-                                  sendbuff,        recvbuff, NULL,  stream};
+  const struct copse_call call = {COPSE_BROADCAST, root,     count, type,   COPSE_SUM,
+                                  sendbuff,        recvbuff, NULL,  stream, NULL};
   return run_call(comm, &call);
 }
 
 copse_status copse_reduce(const void *sendbuff, void *recvbuff, size_t count, copse_type type,
                           copse_redop op, int root, copse_comm *comm, copse_stream stream) {
-  const struct copse_call call = {COPSE_REDUCE, root,     count, type,  op,
-                                  sendbuff,     recvbuff, NULL,  stream};
+  const struct copse_call call = {COPSE_REDUCE, root,     count, type,   op,
+                                  sendbuff,     recvbuff, NULL,  stream, NULL};
   return run_call(comm, &call);
 }
 
 copse_status copse_all_to_all(const void *sendbuff, void *recvbuff, size_t count, copse_type type,
                               copse_comm *comm, copse_stream stream) {
-  const struct copse_call call = {COPSE_ALLTOALL, -1,       count, type,  COPSE_SUM,
-                                  sendbuff,       recvbuff, NULL,  stream};
+  const struct copse_call call = {COPSE_ALLTOALL, -1,       count, type,   COPSE_SUM,
+                                  sendbuff,       recvbuff, NULL,  stream, NULL};
   return run_call(comm, &call);
 }
 
 copse_status copse_all_to_all_v(const void *sendbuff, void *recvbuff, size_t count,
                                 const uint64_t *pair_counts, copse_type type, copse_comm *comm,
                                 copse_stream stream) {
-  const struct copse_call call = {COPSE_ALLTOALL, -1,       count,       type,  COPSE_SUM,
-                                  sendbuff,       recvbuff, pair_counts, stream};
+  const struct copse_call call = {COPSE_ALLTOALL, -1,       count,       type,   COPSE_SUM,
+                                  sendbuff,       recvbuff, pair_counts, stream, NULL};
   if (!pair_counts) {
     struct copse_err err = COPSE_ERR_INIT;
     (void)copse_fail(&err, COPSE_INVALID, "pair_counts is NULL");

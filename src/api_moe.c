@@ -17,6 +17,9 @@ struct copse_moe {
   void *memory; /* of the device; the job's arrays lie in it */
   struct copse_moe_config config;
   struct copse_moe_job job; /* the call's part is that of the last dispatch */
+  /* Where the host is to size messages by the counts; learns NULL: it isn't. */
+  const struct copse_moe_counts_ops *learns;
+  struct copse_moe_counts counts; /* of the last dispatch */
   copse_stream stream;
   bool dispatched;
 };
@@ -66,6 +69,17 @@ out:
   return status;
 }
 
+/* Exact messages are of use where the host sizes any. */
+static copse_status furnish_counts(struct copse_moe *moe, struct copse_err *err) {
+  const struct copse_moe_counts_ops *learns = moe->ops->counts;
+  if (!moe->config.exact_messages || !learns || moe->job.block_rows == 0 ||
+      !copse_clique_sizes_messages(moe->comm->clique))
+    return COPSE_OK;
+  copse_status status = learns->take(moe->device, moe->job.n_ranks, &moe->counts, err);
+  if (status == COPSE_OK) moe->learns = learns;
+  return status;
+}
+
 copse_status copse_moe_create(copse_comm *comm, const copse_moe_config *config, copse_moe **out) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_moe *moe = NULL;
@@ -84,17 +98,20 @@ copse_status copse_moe_create(copse_comm *comm, const copse_moe_config *config, 
   moe->config = *config;
   COPSE_TRY(copse_moe_shape(config, (uint32_t)n_ranks, (uint32_t)rank, &moe->job, &err));
   COPSE_TRY(need_plans(moe, &err));
+  COPSE_TRY(furnish_counts(moe, &err));
   COPSE_TRY(copse_moe_furnish(&moe->job, config, moe->ops, moe->device, &moe->memory, &err));
   *out = moe;
   return COPSE_OK;
 out:
+  if (moe && moe->learns) moe->learns->give_back(moe->device, &moe->counts);
   free(moe);
   return done(comm, &err);
 }
 
 void copse_moe_free(copse_moe *moe) {
   if (!moe) return;
-  moe->ops->give_back(moe->device, moe->memory);
+  moe->ops->give_back(moe->device, moe->memory); /* waits for what is enqueued */
+  if (moe->learns) moe->learns->give_back(moe->device, &moe->counts);
   free(moe);
 }
 
@@ -150,6 +167,14 @@ static size_t weight_bytes(copse_type type) {
   return type == COPSE_DOUBLE ? sizeof(double) : sizeof(float);
 }
 
+static copse_status check_stream(const struct copse_moe *moe, copse_stream stream,
+                                 struct copse_err *err) {
+  if (!moe->learns || !moe->learns->is_captured(moe->device, stream)) return COPSE_OK;
+  return copse_fail(err, COPSE_UNSUPPORTED,
+                    "a layer over several hosts with exact_messages waits for counts, which a "
+                    "graph can't: what is captured needs a layer without");
+}
+
 static copse_status begin_dispatch(struct copse_moe *moe, const copse_moe_dispatch_args *args,
                                    struct copse_err *err) {
   const struct copse_moe_row *row = &moe->config.row;
@@ -165,6 +190,7 @@ static copse_status begin_dispatch(struct copse_moe *moe, const copse_moe_dispat
   if (args->scales && !is_float(row->type))
     return copse_fail(err, COPSE_INVALID, "scales need rows of a float type, not %s",
                       copse_type_name(row->type));
+  COPSE_TRY(check_stream(moe, args->stream, err));
   COPSE_TRY(need_memory(args->tokens, some, element, "tokens", err));
   COPSE_TRY(need_memory(args->expert_ids, some, sizeof(int32_t), "expert_ids", err));
   COPSE_TRY(need_memory(args->scales, false, weight_bytes(row->type), "scales", err));
@@ -194,6 +220,7 @@ static copse_status begin_combine(struct copse_moe *moe, const copse_moe_combine
   if (!is_float(row.type))
     return copse_fail(err, COPSE_INVALID, "combining needs rows of a float type, not %s",
                       copse_type_name(row.type));
+  COPSE_TRY(check_stream(moe, args->stream, err));
   COPSE_TRY(need_memory(args->rows, copse_moe_max_rows(moe) > 0, element, "rows", err));
   COPSE_TRY(need_memory(args->weights, false, weight_bytes(row.type), "weights", err));
   COPSE_TRY(need_memory(args->tokens, job->n_tokens > 0, element, "tokens", err));
@@ -220,45 +247,89 @@ out:
 }
 
 /* Everybody's row of taken to everybody. */
-static copse_status gather_counts(struct copse_moe *moe) {
+static copse_status gather_counts(struct copse_moe *moe, struct copse_err *err) {
   const struct copse_moe_job *job = &moe->job;
-  return copse_all_gather(job->taken + (size_t)job->rank * job->n_experts, job->taken,
-                          job->n_experts, COPSE_UINT32, moe->comm, moe->stream);
+  const struct copse_call call = {.collective = COPSE_ALLGATHER,
+                                  .root = -1,
+                                  .count = job->n_experts,
+                                  .type = COPSE_UINT32,
+                                  .send = job->taken + (size_t)job->rank * job->n_experts,
+                                  .recv = job->taken,
+                                  .stream = moe->stream};
+  return copse_group_call(moe->comm, &call, err);
 }
 
-static copse_status send_rows(struct copse_moe *moe) {
+static copse_status send_rows(struct copse_moe *moe, struct copse_err *err) {
   const struct copse_moe_job *job = &moe->job;
-  return copse_all_to_all_v(job->near_rows, job->far_rows,
-                            job->block_rows * job->dispatched_elements, job->pairs,
-                            moe->config.row.type, moe->comm, moe->stream);
+  const struct copse_call call = {.collective = COPSE_ALLTOALL,
+                                  .root = -1,
+                                  .count = job->block_rows * job->dispatched_elements,
+                                  .type = moe->config.row.type,
+                                  .send = job->near_rows,
+                                  .recv = job->far_rows,
+                                  .pair_counts = job->pairs,
+                                  .stream = moe->stream,
+                                  .host_counts = moe->counts.pairs};
+  return copse_group_call(moe->comm, &call, err);
 }
 
-static copse_status return_rows(struct copse_moe *moe) {
+static copse_status return_rows(struct copse_moe *moe, struct copse_err *err) {
   const struct copse_moe_job *job = &moe->job;
-  return copse_all_to_all_v(job->far_rows, job->near_rows, job->block_rows * job->combined_elements,
-                            job->pairs_back, copse_moe_combined_row(&moe->config).type, moe->comm,
-                            moe->stream);
+  const struct copse_call call = {.collective = COPSE_ALLTOALL,
+                                  .root = -1,
+                                  .count = job->block_rows * job->combined_elements,
+                                  .type = copse_moe_combined_row(&moe->config).type,
+                                  .send = job->far_rows,
+                                  .recv = job->near_rows,
+                                  .pair_counts = job->pairs_back,
+                                  .stream = moe->stream,
+                                  .host_counts = moe->counts.pairs_back};
+  return copse_group_call(moe->comm, &call, err);
 }
 
 static copse_status run_collective(copse_moe *const *moes, int n,
-                                   copse_status (*collective)(struct copse_moe *),
+                                   copse_status (*collective)(struct copse_moe *,
+                                                              struct copse_err *),
                                    struct copse_err *err) {
   copse_status status = COPSE_OK, ended = COPSE_OK;
   if (moes[0]->job.n_ranks == 1) return COPSE_OK;
-  if (n > 1) status = copse_group_start();
-  for (int i = 0; i < n && status == COPSE_OK; i++) status = collective(moes[i]);
-  if (status != COPSE_OK) copse_fail(err, status, "%s", copse_last_error());
-  if (n > 1) ended = copse_group_end();
-  if (ended != COPSE_OK) copse_fail(err, ended, "%s", copse_last_error());
+  if (n > 1) copse_group_open();
+  for (int i = 0; i < n && status == COPSE_OK; i++) status = collective(moes[i], err);
+  if (n > 1) ended = copse_group_close(err);
   return status != COPSE_OK ? status : ended;
 }
+
+/* ---- what the host is to know ---------------------------------------------------------------- */
+
+static copse_status fetch_counts(copse_moe *const *moes, int n, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  for (int i = 0; i < n; i++) {
+    const struct copse_moe *it = moes[i];
+    if (it->learns)
+      COPSE_TRY(it->learns->fetch(it->device, &it->job, &it->counts, it->stream, err));
+  }
+out:
+  return status;
+}
+
+static copse_status wait_for_counts(copse_moe *const *moes, int n, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  for (int i = 0; i < n; i++)
+    if (moes[i]->learns) COPSE_TRY(moes[i]->learns->wait(moes[i]->device, &moes[i]->counts, err));
+out:
+  return status;
+}
+
+/* ---- a call of n ranks ---------------------------------------------------------------------- */
 
 static copse_status dispatch(copse_moe *const *moes, int n, struct copse_err *err) {
   copse_status status;
   COPSE_TRY(run_step(moes, n, COPSE_MOE_LOCATE, err));
   COPSE_TRY(run_collective(moes, n, gather_counts, err));
   COPSE_TRY(run_step(moes, n, COPSE_MOE_PLAN, err));
+  COPSE_TRY(fetch_counts(moes, n, err));
   COPSE_TRY(run_step(moes, n, COPSE_MOE_PACK, err));
+  COPSE_TRY(wait_for_counts(moes, n, err));
   if (moes[0]->job.block_rows > 0) COPSE_TRY(run_collective(moes, n, send_rows, err));
   COPSE_TRY(run_step(moes, n, COPSE_MOE_UNPACK, err));
 out:
@@ -280,6 +351,7 @@ static bool same_configuration(const struct copse_moe *a, const struct copse_moe
   return a->job.n_ranks == b->job.n_ranks && a->job.n_experts == b->job.n_experts &&
          a->job.top_k == b->job.top_k && a->job.capacity == b->job.capacity &&
          a->job.padded == b->job.padded && a->config.max_tokens == b->config.max_tokens &&
+         !a->config.exact_messages == !b->config.exact_messages &&
          a->config.row.type == b->config.row.type &&
          a->config.row.elements == b->config.row.elements && row_a.type == row_b.type &&
          row_a.elements == row_b.elements;

@@ -119,11 +119,13 @@ COPSE_API copse_status copse_comm_init_rank(copse_comm **comm, int n_ranks, int 
  *
  * Ranks may be on several hosts (told apart by name and boot of the kernel): within a host they
  * reach each other's memory, between hosts what a plan moves goes by ncclSend and ncclRecv, ordered
- * by the call's stream; from NCCL 2.18 on over a communicator that ncclCommSplit makes of that one.
+ * by the call's stream, over an NCCL communicator of copse's own that has the same ranks.
  * Any plan is right wherever its ranks are. Low-latency plans save waits within a host only, and
  * for copse_all_to_all_v see there. A wait for a message of another host ends with COPSE_TIMEOUT
  * after twice the time limit, or a few seconds after copse_comm_abort, and with COPSE_DEVICE where
- * NCCL reports a failure. With an older NCCL it has no limit, and only ncclCommAbort ends it.
+ * NCCL reports a failure. Calls over several hosts are not for between ncclGroupStart and
+ * ncclGroupEnd, which would hold their messages back; and copse_comm_destroy waits, as NCCL does,
+ * until all graphs with such calls are destroyed.
  */
 COPSE_API copse_status copse_comm_init_nccl(copse_comm **comm, void *nccl_comm) COPSE_CHECKED;
 

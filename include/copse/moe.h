@@ -33,9 +33,17 @@
  * Streams, threads, errors: as in copse/comm.h. Dispatching and combining allocate nothing and
  * never wait for the GPU, so both may be captured into a CUDA graph. All ranks make the same
  * calls on layers of the same configuration in the same order; only the routing differs. They
- * are not for use between copse_group_start and copse_group_end. Over several hosts blocks travel
- * whole (copse_all_to_all_v), each as large as a layer without a capacity might need it: give it
- * one.
+ * are not for use between copse_group_start and copse_group_end.
+ *
+ * Several hosts. The host sizes the messages between hosts, and doesn't know the counts that the
+ * GPUs have exchanged. So blocks travel whole (copse_all_to_all_v), each as large as it might be:
+ * with a capacity that is a little more than is needed, without one it can be n_ranks times as
+ * much. Where the configuration says exact_messages, dispatching copies the counts to the host and
+ * waits for them: for what is in the stream before, the exchange of counts and nothing after it.
+ * Then no row travels that there isn't, in combining too, which doesn't wait. What waits can't be
+ * captured: with exact_messages both are COPSE_UNSUPPORTED, with nothing enqueued, while one of
+ * their streams is in a capture. Ranks that share a host, and ranks on the CPU, need none of this:
+ * there exact_messages changes nothing.
  */
 #ifndef COPSE_MOE_H
 #define COPSE_MOE_H
@@ -68,15 +76,16 @@ typedef struct copse_moe_config {
   copse_moe_row row;  /* of a dispatched token; scaled or combined only if a float */
   /* Of a combined token where it differs (fp8 out, bfloat16 back); elements 0: as `row`. */
   copse_moe_row combined;
+  int exact_messages; /* between hosts only rows that there are; dispatching waits for counts */
 } copse_moe_config;
 
 /*
  * A layer on a communicator, which must outlive it and must have its plans already: an allgather
  * (of n_experts uint32) and an alltoall, unless it has one rank. All memory is taken here, on
  * the communicator's device: 2 * n_ranks blocks of min(max_tokens * top_k, the most experts of a
- * rank * capacity) rows, and a little. Not collective. COPSE_INVALID for figures that make no
- * sense, COPSE_UNSUPPORTED where a plan is missing, COPSE_OVERFLOW where rows
- * don't fit int32, COPSE_NOMEM, COPSE_DEVICE.
+ * rank * capacity) rows, and a little; with exact_messages a little page-locked. Not collective.
+ * COPSE_INVALID for figures that make no sense, COPSE_UNSUPPORTED where a plan is missing,
+ * COPSE_OVERFLOW where rows don't fit int32, COPSE_NOMEM, COPSE_DEVICE.
  */
 COPSE_API copse_status copse_moe_create(copse_comm *comm, const copse_moe_config *config,
                                         copse_moe **out) COPSE_CHECKED;

@@ -144,6 +144,13 @@ copse_status copse_clique_poll(struct copse_clique *clique, struct copse_err *er
   return copse_gather_broken(&clique->gather, err);
 }
 
+bool copse_clique_sizes_messages(struct copse_clique *clique) {
+  pthread_mutex_lock(&clique->machine_lock);
+  bool sizes = clique->ops->sizes_messages && clique->ops->sizes_messages(clique->machine);
+  pthread_mutex_unlock(&clique->machine_lock);
+  return sizes;
+}
+
 void copse_clique_set_timeout(struct copse_clique *clique, double seconds) {
   copse_gather_set_timeout(&clique->gather, seconds);
   pthread_mutex_lock(&clique->machine_lock);

@@ -75,6 +75,9 @@ copse_status copse_clique_find_plan(struct copse_clique *clique, const struct co
                                     const struct copse_plan **plan,
                                     struct copse_err *err) COPSE_CHECKED;
 
+/* See sizes_messages in machine.h. */
+bool copse_clique_sizes_messages(struct copse_clique *clique);
+
 copse_status copse_clique_register(struct copse_comm *comm, void *buffer, size_t bytes,
                                    void **handle, struct copse_err *err) COPSE_CHECKED;
 copse_status copse_clique_deregister(struct copse_comm *comm, void *handle,

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "runtime/comm_call.h"
 
 struct queued {
   struct copse_comm *comm;
@@ -40,7 +41,7 @@ static copse_status take_result(const struct copse_pending *pending, struct cops
   return status == COPSE_OK ? COPSE_OK : copse_fail(err, status, "%s", pending->result.text);
 }
 
-copse_status copse_group_call(struct copse_comm *comm, const struct copse_call *call,
+static copse_status take_call(struct copse_comm *comm, const struct copse_call *call,
                               struct copse_err *err) {
   if (group.depth == 0) {
     struct copse_pending pending = {.call = *call};
@@ -53,6 +54,26 @@ copse_status copse_group_call(struct copse_comm *comm, const struct copse_call *
   if (status != COPSE_OK) return status;
   group.calls[group.n++] = (struct queued){.comm = comm, .pending = {.call = *call}};
   return COPSE_OK;
+}
+
+static copse_status try_call(struct copse_comm *comm, const struct copse_call *call,
+                             struct copse_err *err) {
+  copse_status status;
+  if (!comm) return copse_fail(err, COPSE_INVALID, "comm is NULL");
+  COPSE_TRY(copse_call_check(call, comm->clique->shape.n_ranks, comm->rank, err));
+  COPSE_TRY(copse_gather_broken(&comm->clique->gather, err));
+  if (call->count > 0) COPSE_TRY(take_call(comm, call, err));
+out:
+  return status;
+}
+
+copse_status copse_group_call(struct copse_comm *comm, const struct copse_call *call,
+                              struct copse_err *err) {
+  copse_status status = try_call(comm, call, err);
+  if (status == COPSE_OK) return COPSE_OK;
+  err->status = status;
+  copse_group_refuse(err);
+  return status;
 }
 
 copse_status copse_group_close(struct copse_err *err) {

@@ -17,7 +17,8 @@ void copse_group_open(void);
  */
 copse_status copse_group_close(struct copse_err *err) COPSE_CHECKED;
 
-/* Queues a call, or runs it to its end where no group is open. */
+/* Checks a call, and queues it, or runs it to its end where no group is open. What is refused is
+ * so for the open group too. comm NULL is refused. */
 copse_status copse_group_call(struct copse_comm *comm, const struct copse_call *call,
                               struct copse_err *err) COPSE_CHECKED;
 void copse_group_refuse(const struct copse_err *err);

@@ -6,6 +6,8 @@
 #ifndef COPSE_RUNTIME_MACHINE_H
 #define COPSE_RUNTIME_MACHINE_H
 
+#include <stdbool.h>
+
 #include "base/err.h"
 #include "copse/comm.h"
 #include "runtime/plan.h"
@@ -21,6 +23,9 @@ struct copse_call {
   void *recv;
   const uint64_t *pair_counts; /* all_to_all_v; else NULL */
   copse_stream stream;
+  /* The same counts where the host can read them during the launch, or NULL: at all ranks alike.
+   * It may also find out by itself that it can read pair_counts. */
+  const uint64_t *host_counts;
 };
 
 /* Who is in a communicator. */
@@ -63,6 +68,10 @@ struct copse_machine_ops {
                              void **handle, struct copse_err *err);
   copse_status (*remove_buffer)(void *machine, uint32_t local_rank, void *handle,
                                 struct copse_err *err);
+
+  /* Whether the host sizes messages to ranks that share no memory with this process; known once a
+   * plan is prepared. May be NULL: no. */
+  bool (*sizes_messages)(const void *machine);
 };
 
 extern const struct copse_machine_ops copse_cpu_machine;

@@ -41,4 +41,4 @@ static copse_status run(int device, enum copse_moe_step step, const struct copse
   return copse_fail(err, COPSE_INTERNAL, "no such step of a layer: %d", (int)step);
 }
 
-const struct copse_moe_ops copse_moe_cpu = {take, give_back, run};
+const struct copse_moe_ops copse_moe_cpu = {take, give_back, run, NULL};

@@ -3,11 +3,13 @@
  * what the steps need of a machine. In the common subset of C11, C++17 and CUDA C++.
  *
  * A dispatch is LOCATE, an allgather of the rows of `taken`, PLAN, PACK, an alltoallv from near
- * to far, UNPACK. A combination is COLLECT, an alltoallv from far to near, REDUCE.
+ * to far, UNPACK; where messages are to be exact, the counts go to the host beside PACK. A
+ * combination is COLLECT, an alltoallv from far to near, REDUCE.
  */
 #ifndef COPSE_RUNTIME_MOE_JOB_H
 #define COPSE_RUNTIME_MOE_JOB_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -71,6 +73,28 @@ COPSE_HD static inline uint32_t copse_moe_first_of(uint32_t rank, uint32_t n_ran
   return (uint32_t)((uint64_t)rank * n_experts / n_ranks);
 }
 
+/*
+ * What the host knows of the counts that a GPU has worked out: for messages between hosts, which
+ * the host sizes. [n_ranks][n_ranks] each, page-locked, as in the job.
+ */
+struct copse_moe_counts {
+  const uint64_t *pairs, *pairs_back;
+  void *memory, *there; /* the machine's: what holds them, an event after they have come */
+};
+
+struct copse_moe_counts_ops {
+  copse_status (*take)(int device, uint32_t n_ranks, struct copse_moe_counts *counts,
+                       struct copse_err *err);
+  void (*give_back)(int device, struct copse_moe_counts *counts); /* takes zeroed ones */
+  /* Enqueues the copy, after PLAN. */
+  copse_status (*fetch)(int device, const struct copse_moe_job *job,
+                        const struct copse_moe_counts *counts, copse_stream stream,
+                        struct copse_err *err);
+  /* Until it is done; what was enqueued behind it isn't waited for. */
+  copse_status (*wait)(int device, const struct copse_moe_counts *counts, struct copse_err *err);
+  bool (*is_captured)(int device, copse_stream stream);
+};
+
 /* A machine that steps run on. */
 struct copse_moe_ops {
   /* Zeroed, aligned to 256 bytes. */
@@ -79,6 +103,7 @@ struct copse_moe_ops {
   /* Runs (CPU) or enqueues (GPU). */
   copse_status (*run)(int device, enum copse_moe_step step, const struct copse_moe_job *job,
                       copse_stream stream, struct copse_err *err);
+  const struct copse_moe_counts_ops *counts; /* NULL: the job's are the host's */
 };
 
 extern const struct copse_moe_ops copse_moe_cpu;

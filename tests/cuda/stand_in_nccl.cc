@@ -33,17 +33,23 @@ static std::vector<group *> all_groups;
 static group *open_group;
 static unsigned n_blocks;
 static bool waits, is_second;
-static int n_waited, version = 22800, n_alive, n_aborted, reported;
+static int n_waited, n_alive, n_aborted, reported;
+static bool aborts_are_held; /* atomically */
+static struct meeting *who_meets;
 static std::vector<stand_in_comm *> all_comms;
-static uint64_t n_sent;
+static uint64_t n_sent, n_sent_data;
 
 uint64_t stand_in_sent(void) { return n_sent; }
+uint64_t stand_in_sent_data(void) { return n_sent_data; }
 
 void stand_in_wait_for_kernels(void) { waits = true; }
 int stand_in_waited(void) { return __atomic_load_n(&n_waited, __ATOMIC_RELAXED); }
 void stand_in_take_blocks(unsigned blocks) { n_blocks = blocks; }
 
-void stand_in_set_version(int v) { version = v; }
+void stand_in_meet(struct meeting *meeting) { who_meets = meeting; }
+void stand_in_hold_aborts(bool hold) {
+  __atomic_store_n(&aborts_are_held, hold, __ATOMIC_RELEASE);
+}
 int stand_in_alive(void) { return __atomic_load_n(&n_alive, __ATOMIC_ACQUIRE); }
 int stand_in_aborted(void) { return __atomic_load_n(&n_aborted, __ATOMIC_ACQUIRE); }
 void stand_in_report(int failure) { __atomic_store_n(&reported, failure, __ATOMIC_RELEASE); }
@@ -163,16 +169,15 @@ NCCL int ncclCommCuDevice(void *, int *device) {
 
 NCCL const char *ncclGetErrorString(int) { return "a failure"; }
 
-NCCL int ncclGetVersion(int *v) {
-  *v = version;
+NCCL int ncclGetUniqueId(struct copse_nccl_id *id) {
+  memset(id, 'i', sizeof *id);
   return 0;
 }
 
-NCCL int ncclCommSplit(void *comm, int, int, void **made, void *config) {
-  size_t size;
-  memcpy(&size, config, sizeof size);
-  if (size < 48) return 4;
-  stand_in_comm *child = new stand_in_comm{meeting_of(comm), false};
+NCCL int ncclCommInitRank(void **made, int n_ranks, struct copse_nccl_id id, int rank) {
+  if (!who_meets || n_ranks != who_meets->n || rank != who_meets->rank || id.bytes[127] != 'i')
+    return 4;
+  stand_in_comm *child = new stand_in_comm{who_meets, false};
   all_comms.push_back(child);
   __atomic_fetch_add(&n_alive, 1, __ATOMIC_RELEASE);
   *made = child;
@@ -187,6 +192,7 @@ NCCL int ncclCommDestroy(void *) {
 NCCL int ncclCommAbort(void *comm) {
   __atomic_store_n(&((stand_in_comm *)comm)->aborted, true, __ATOMIC_RELEASE);
   __atomic_fetch_add(&n_aborted, 1, __ATOMIC_RELEASE);
+  while (__atomic_load_n(&aborts_are_held, __ATOMIC_ACQUIRE)) usleep(1000);
   return ncclCommDestroy(comm);
 }
 
@@ -213,6 +219,7 @@ static int add_message(bool sends, void *at, size_t count, int type, int peer, v
   if (!open_group || type != COPSE_NCCL_UINT8 || peer < 0 || peer >= m->n || peer == m->rank)
     return 1;
   if (sends) n_sent += count;
+  if (sends && count != sizeof(uint32_t)) n_sent_data += count;
   open_group->comm = (stand_in_comm *)comm;
   open_group->meeting = m;
   open_group->stream = stream;

@@ -14,11 +14,13 @@ struct stand_in_comm {
   bool aborted; /* atomically */
 };
 
-/* As what version it presents itself: 22800 or what is set here. */
-void stand_in_set_version(int version);
-/* Communicators that were split off, and not yet destroyed or aborted; how many were aborted. */
+/* Who meets in communicators that are made by a unique id, from now on. */
+void stand_in_meet(struct meeting *meeting);
+/* Communicators that were made so, and not yet destroyed or aborted; how many were aborted. */
 int stand_in_alive(void);
 int stand_in_aborted(void);
+/* As long as graphs hold a communicator: aborts take effect, but don't return. */
+void stand_in_hold_aborts(bool hold);
 /* From now on communicators report this failure. */
 void stand_in_report(int failure);
 
@@ -34,8 +36,10 @@ int stand_in_waited(void);
 /* Messages take so many blocks, each of a whole multiprocessor, instead of no room at all. */
 void stand_in_take_blocks(unsigned blocks);
 
-/* Bytes that this rank has been told to send. */
+/* Bytes that this rank has been told to send; of them those in messages that aren't as long as one
+ * of copse's words. */
 uint64_t stand_in_sent(void);
+uint64_t stand_in_sent_data(void);
 
 /* Frees what graphs may have held. */
 void stand_in_free(void);

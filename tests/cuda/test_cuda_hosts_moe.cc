@@ -49,14 +49,16 @@ static struct moe_options options_of(uint32_t n, bool exact) {
   return options;
 }
 
-static void layer_open(struct layer *l, struct stand_in_comm *nccl, bool exact) {
+static void layer_open(struct layer *l, struct stand_in_comm *nccl,
+                       const struct moe_options *options) {
   static const struct pb_options small = {2, 2, 2, 3, 512, 64};
   const uint32_t n = (uint32_t)nccl->meeting->n;
   memset(l, 0, sizeof *l);
-  l->options = options_of(n, exact);
+  l->options = *options;
   l->rank = (uint32_t)nccl->meeting->rank;
   const copse_moe_config *config = &l->options.config;
-  const size_t tokens = (size_t)config->max_tokens, row = 48, choices = 4 * tokens * 2;
+  const size_t tokens = (size_t)config->max_tokens, choices = 8 * tokens * (size_t)config->top_k;
+  const size_t row = (size_t)config->row.elements * copse_type_bytes(config->row.type);
   API_OK(copse_comm_init_nccl(&l->comm, nccl));
   API_OK(copse_comm_set_timeout(l->comm, 60));
   l->plans[0] = pb_ring_allgather(n, small);
@@ -83,12 +85,14 @@ static void layer_close(struct layer *l) {
 
 static void layer_fill(const struct layer *l, const struct moe_case *c) {
   const struct moe_rank *in = &c->ranks[l->rank];
-  const size_t choices = 4 * (size_t)in->n_tokens * 2, most = (size_t)copse_moe_max_rows(l->moe);
+  const size_t choices = (size_t)in->n_tokens * (size_t)l->options.config.top_k;
+  const size_t most = (size_t)copse_moe_max_rows(l->moe);
+  const size_t weight = l->options.config.row.type == COPSE_DOUBLE ? 8 : 4;
   CUDA_OK(cudaMemcpy((void *)(uintptr_t)l->dispatch.tokens, in->tokens,
                      (size_t)in->n_tokens * c->row_bytes, cudaMemcpyHostToDevice));
-  CUDA_OK(cudaMemcpy((void *)(uintptr_t)l->dispatch.expert_ids, in->expert_ids, choices,
+  CUDA_OK(cudaMemcpy((void *)(uintptr_t)l->dispatch.expert_ids, in->expert_ids, 4 * choices,
                      cudaMemcpyHostToDevice));
-  CUDA_OK(cudaMemcpy((void *)(uintptr_t)l->combine.weights, in->weights, choices,
+  CUDA_OK(cudaMemcpy((void *)(uintptr_t)l->combine.weights, in->weights, weight * choices,
                      cudaMemcpyHostToDevice));
   CUDA_OK(cudaMemset(l->dispatch.rows, MOE_POISON, most * c->row_bytes));
   CUDA_OK(cudaDeviceSynchronize());
@@ -111,21 +115,14 @@ static void run_layer(const struct layer *l) {
 }
 
 /* Each round another routing, alike at all ranks: eagerly, then as one graph. */
-static void run_rank(struct meeting meeting, const char *mode) {
-  struct stand_in_comm nccl = {&meeting, false};
+static void run_graphs(struct stand_in_comm *nccl, const char *mode) {
+  const struct moe_options all = options_of((uint32_t)nccl->meeting->n, strstr(mode, "exact"));
   struct layer l;
   cudaStream_t stream;
   cudaGraph_t graph;
   cudaGraphExec_t exec;
   uint64_t state = 15;
-  copse_emulated_config config = copse_emulated_defaults();
-  config.multiprocessors = 80;
-  copse_emulated_configure(&config);
-  copse_cuda_threads = 3;
-  copse_cuda_staging_bytes = 1024;
-  copse_cuda_lanes_bytes = 150;
-  copse_cuda_host = 1 + (uint64_t)(mode[meeting.rank] - '0');
-  layer_open(&l, &nccl, strstr(mode, "exact") != NULL);
+  layer_open(&l, nccl, &all);
   CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   l.dispatch.stream = l.combine.stream = stream;
   CUDA_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
@@ -150,6 +147,218 @@ static void run_rank(struct meeting meeting, const char *mode) {
   CUDA_OK(cudaGraphDestroy(graph));
   layer_close(&l);
   CUDA_OK(cudaStreamDestroy(stream));
+}
+
+/* ---- exact messages --------------------------------------------------------------------------- */
+
+/* Rows of doubles: no message with some is as long as a word. Ranks have few tokens, many, or
+ * none. */
+static struct moe_options exact_options(uint32_t n, bool capacity) {
+  struct moe_options options = options_of(n, !capacity);
+  options.config.padded = capacity;
+  options.config.exact_messages = 1;
+  options.config.top_k = 3;
+  options.config.row = {5, COPSE_DOUBLE};
+  options.config.combined = {3, COPSE_DOUBLE};
+  options.full = options.echo = false;
+  options.idle = true;
+  return options;
+}
+
+/* Rows that the rank sends to other hosts' ranks, or (back) has from them. */
+static uint64_t crossing_rows(const struct layer *l, const struct moe_case *c, const char *hosts,
+                              bool back) {
+  const uint32_t n = l->options.n_ranks, n_experts = (uint32_t)l->options.config.n_experts;
+  uint64_t rows = 0;
+  for (uint32_t other = 0; other < n; other++) {
+    if (hosts[other] == hosts[l->rank]) continue;
+    const uint32_t from = back ? other : l->rank, to = back ? l->rank : other;
+    for (uint32_t e = to * n_experts / n; e < (to + 1) * n_experts / n; e++)
+      rows += (uint64_t)c->taken[from * n_experts + e];
+  }
+  return rows;
+}
+
+struct traffic {
+  uint64_t dispatched, combined; /* bytes */
+};
+
+/* The tokens' rows, and what the experts make of them on the way back. */
+static struct traffic run_case(struct layer *l, const struct moe_case *c, unsigned char *rows,
+                               unsigned char *tokens) {
+  const struct moe_rank *in = &c->ranks[l->rank];
+  const size_t most = (size_t)copse_moe_max_rows(l->moe), n = (size_t)in->n_tokens;
+  const uint64_t before = stand_in_sent_data();
+  layer_fill(l, c);
+  l->dispatch.n_tokens = in->n_tokens;
+  API_OK(copse_moe_dispatch(l->moe, &l->dispatch));
+  const uint64_t between = stand_in_sent_data();
+  CUDA_OK(cudaStreamSynchronize((cudaStream_t)l->dispatch.stream));
+  CUDA_OK(cudaMemcpy(rows, l->dispatch.rows, most * c->row_bytes, cudaMemcpyDeviceToHost));
+  CUDA_OK(cudaMemcpy(l->dispatch.rows, in->answers, (size_t)in->n_rows * c->combined_bytes,
+                     cudaMemcpyHostToDevice));
+  CUDA_OK(cudaDeviceSynchronize());
+  API_OK(copse_moe_combine(l->moe, &l->combine));
+  const uint64_t after = stand_in_sent_data();
+  CUDA_OK(cudaStreamSynchronize((cudaStream_t)l->dispatch.stream));
+  CUDA_OK(cudaMemcpy(tokens, l->combine.tokens, n * c->combined_bytes, cudaMemcpyDeviceToHost));
+  moe_check_rows(c, l->rank, rows, (int64_t)most);
+  moe_check_combined(c, l->rank, tokens);
+  return {between - before, after - between};
+}
+
+/* What the exchange of counts sends, which is the same each time: a routing without a row. */
+static uint64_t bytes_of_counts(struct layer *l, unsigned char *rows, unsigned char *tokens) {
+  struct moe_options options = l->options;
+  uint64_t state = 7;
+  options.routing = MOE_NONE;
+  struct moe_case *c = moe_case_new(&options, &state);
+  const struct traffic it = run_case(l, c, rows, tokens);
+  DEVICE_ASSERT(!l->options.config.exact_messages || it.combined == 0,
+                "%llu bytes where there are no rows", (unsigned long long)it.combined);
+  moe_case_free(c);
+  return it.dispatched;
+}
+
+static void refuse_capture(struct layer *l) {
+  cudaStream_t stream = (cudaStream_t)l->dispatch.stream;
+  cudaGraph_t graph;
+  size_t n_nodes = 1;
+  CUDA_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+  for (int combines = 0; combines < 2; combines++) {
+    copse_status status = combines ? copse_moe_combine(l->moe, &l->combine)
+                                   : copse_moe_dispatch(l->moe, &l->dispatch);
+    DEVICE_ASSERT(status == COPSE_UNSUPPORTED && strstr(copse_last_error(), "exact_messages") &&
+                      !strchr(copse_last_error(), '\n'),
+                  "%s: %s", copse_status_string(status), copse_last_error());
+  }
+  CUDA_OK(cudaStreamEndCapture(stream, &graph));
+  CUDA_OK(cudaGraphGetNodes(graph, NULL, &n_nodes));
+  DEVICE_ASSERT(n_nodes == 0, "%zu nodes of calls that were refused", n_nodes);
+  CUDA_OK(cudaGraphDestroy(graph));
+}
+
+/* Where all ranks share a host nothing waits, and all of it may be captured. */
+static void capture(struct layer *l) {
+  cudaStream_t stream = (cudaStream_t)l->dispatch.stream;
+  cudaGraph_t graph;
+  CUDA_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+  run_layer(l);
+  CUDA_OK(cudaStreamEndCapture(stream, &graph));
+  CUDA_OK(cudaGraphDestroy(graph));
+}
+
+/* The same routings by a layer with exact messages and by one without: the same bits. */
+static void run_messages(struct stand_in_comm *nccl, const char *hosts) {
+  const bool capacity = strstr(hosts, "capacity") != NULL;
+  const struct moe_options options = exact_options((uint32_t)nccl->meeting->n, capacity);
+  const bool one_host = (int)strspn(hosts, "0") == nccl->meeting->n;
+  struct layer l[2];
+  unsigned char *rows[2], *tokens[2];
+  uint64_t of_counts[2], whole = 0, exact = 0, state = 33;
+  cudaStream_t stream;
+  CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  for (int i = 0; i < 2; i++) {
+    struct moe_options own = options;
+    own.config.exact_messages = i == 0;
+    layer_open(&l[i], nccl, &own);
+    l[i].dispatch.stream = l[i].combine.stream = stream;
+    rows[i] = (unsigned char *)calloc((size_t)copse_moe_max_rows(l[i].moe) + 1, 40);
+    tokens[i] = (unsigned char *)calloc((size_t)own.config.max_tokens + 1, 40);
+    of_counts[i] = bytes_of_counts(&l[i], rows[i], tokens[i]);
+  }
+  for (int round = 0; round < 2 * MOE_N_ROUTINGS; round++) {
+    struct moe_options now = options;
+    struct traffic sent[2];
+    now.routing = (enum moe_routing)(round % MOE_N_ROUTINGS);
+    now.full = round == MOE_ZIPF;
+    struct moe_case *c = moe_case_new(&now, &state);
+    for (int i = 0; i < 2; i++) sent[i] = run_case(&l[i], c, rows[i], tokens[i]);
+    const uint64_t out = c->row_bytes * crossing_rows(&l[0], c, hosts, false);
+    const uint64_t back = c->combined_bytes * crossing_rows(&l[0], c, hosts, true);
+    DEVICE_ASSERT(sent[0].dispatched - of_counts[0] == out && sent[0].combined == back,
+                  "rank %u, routing %d: %llu bytes out, there are %llu; %llu back, of %llu",
+                  l[0].rank, now.routing, (unsigned long long)(sent[0].dispatched - of_counts[0]),
+                  (unsigned long long)out, (unsigned long long)sent[0].combined,
+                  (unsigned long long)back);
+    DEVICE_ASSERT(memcmp(rows[0], rows[1], (size_t)copse_moe_max_rows(l[0].moe) * c->row_bytes) ==
+                          0 &&
+                      memcmp(tokens[0], tokens[1],
+                             (size_t)c->ranks[l[0].rank].n_tokens * c->combined_bytes) == 0,
+                  "rank %u: other bits than without exact messages", l[0].rank);
+    exact += sent[0].dispatched + sent[0].combined;
+    whole += sent[1].dispatched + sent[1].combined;
+    moe_case_free(c);
+  }
+  DEVICE_ASSERT(one_host || (capacity ? 1 : 2) * exact < whole, "%llu bytes instead of %llu",
+                (unsigned long long)exact, (unsigned long long)whole);
+  if (one_host)
+    capture(&l[0]);
+  else
+    refuse_capture(&l[0]);
+  for (int i = 0; i < 2; i++) {
+    layer_close(&l[i]);
+    free(rows[i]);
+    free(tokens[i]);
+  }
+  CUDA_OK(cudaStreamDestroy(stream));
+}
+
+/* Rank 2 is gone: whoever waits for the counts comes back, and says why. */
+static void run_missing(struct stand_in_comm *nccl) {
+  const struct moe_options options = exact_options((uint32_t)nccl->meeting->n, false);
+  struct layer l;
+  copse_status async = COPSE_OK;
+  layer_open(&l, nccl, &options);
+  if (l.rank == 2) _exit(0);
+  API_OK(copse_comm_set_timeout(l.comm, 0.5));
+  CUDA_OK(cudaMemset((void *)(uintptr_t)l.dispatch.expert_ids, 0, 4));
+  CUDA_OK(cudaDeviceSynchronize());
+  l.dispatch.n_tokens = 1;
+  copse_status status = copse_moe_dispatch(l.moe, &l.dispatch);
+  CUDA_OK(cudaDeviceSynchronize());
+  API_OK(copse_comm_get_async_error(l.comm, &async));
+  DEVICE_ASSERT(async == COPSE_TIMEOUT || async == COPSE_ABORTED, "rank %u: %s, %s", l.rank,
+                copse_status_string(status), copse_status_string(async));
+  DEVICE_ASSERT(status == COPSE_OK || status == async, "rank %u: %s", l.rank,
+                copse_status_string(status));
+  layer_close(&l);
+}
+
+/* A layer whose making fails gives back what it took. */
+static void run_failing(struct stand_in_comm *nccl) {
+  const struct moe_options options = exact_options((uint32_t)nccl->meeting->n, false);
+  static const char *const calls[] = {"cudaHostAlloc", "cudaEventCreateWithFlags", "cudaMalloc"};
+  struct layer l;
+  copse_moe *moe;
+  layer_open(&l, nccl, &options);
+  for (const char *call : calls) {
+    copse_emulated_fail(call, 1, cudaErrorMemoryAllocation);
+    copse_status status = copse_moe_create(l.comm, &options.config, &moe);
+    DEVICE_ASSERT(status == COPSE_NOMEM && !moe && strstr(copse_last_error(), call), "%s: %s, %s",
+                  call, copse_status_string(status), copse_last_error());
+  }
+  layer_close(&l);
+}
+
+static void run_rank(struct meeting meeting, const char *mode) {
+  struct stand_in_comm nccl = {&meeting, false};
+  stand_in_meet(&meeting);
+  copse_emulated_config config = copse_emulated_defaults();
+  config.multiprocessors = 80;
+  copse_emulated_configure(&config);
+  copse_cuda_threads = 3;
+  copse_cuda_staging_bytes = 1024;
+  copse_cuda_lanes_bytes = 150;
+  copse_cuda_host = 1 + (uint64_t)(mode[meeting.rank] - '0');
+  if (strstr(mode, "messages"))
+    run_messages(&nccl, mode);
+  else if (strstr(mode, "misses"))
+    run_missing(&nccl);
+  else if (strstr(mode, "fails"))
+    run_failing(&nccl);
+  else
+    run_graphs(&nccl, mode);
   stand_in_free();
   DEVICE_ASSERT(copse_emulated_misuses() == 0, "CUDA was misused");
   DEVICE_ASSERT(copse_emulated_leaks() == 0, "something leaks");
@@ -163,6 +372,23 @@ START_TEST(layers_over_hosts_are_those_of_the_reference) {
 }
 END_TEST
 
+START_TEST(exact_messages_are_as_long_as_there_are_rows) {
+  static const char *const modes[] = {"0011.messages", "0111.messages", "0102.messages",
+                                      "01.messages", "000.messages", "0011.capacity.messages"};
+  processes_run(COPSE_ALLTOALL, modes[_i], (int)strcspn(modes[_i], "."));
+}
+END_TEST
+
+START_TEST(waiting_for_counts_ends_where_a_rank_is_gone) {
+  processes_run(COPSE_ALLTOALL, "0011.misses", 4);
+}
+END_TEST
+
+START_TEST(a_layer_that_cannot_be_made_leaves_nothing) {
+  processes_run(COPSE_ALLTOALL, "01.fails", 2);
+}
+END_TEST
+
 int main(int argc, char **argv) {
   struct process_arguments arguments;
   if (process_is_rank(argc, argv, &arguments)) {
@@ -173,6 +399,9 @@ int main(int argc, char **argv) {
   TCase *tc = tcase_create("moe");
   tcase_set_timeout(tc, 150);
   tcase_add_loop_test(tc, layers_over_hosts_are_those_of_the_reference, 0, 3);
+  tcase_add_loop_test(tc, exact_messages_are_as_long_as_there_are_rows, 0, 6);
+  tcase_add_test(tc, waiting_for_counts_ends_where_a_rank_is_gone);
+  tcase_add_test(tc, a_layer_that_cannot_be_made_leaves_nothing);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);
 }

@@ -140,6 +140,7 @@ static void run_collective(struct meeting meeting, copse_collective collective, 
   memset(&p, 0, sizeof p);
   p.meeting = meeting;
   struct stand_in_comm comm = {&p.meeting, false};
+  stand_in_meet(&p.meeting);
   COPSE_SUCCEEDS(copse_nccl_bootstrap_new(&comm, &n, &rank, &device, &bootstrap, &err), &err);
   struct copse_plan *plan = process_lower(collective, n, &packets);
   process_start(&p, plan, &bootstrap);
@@ -166,6 +167,7 @@ static void run_rank(struct meeting meeting, copse_collective collective, const 
   copse_cuda_host = 1 + (uint64_t)(mode[meeting.rank] - '0');
   if (strcmp(what, "folder") == 0) {
     struct stand_in_comm comm = {&meeting, false};
+    stand_in_meet(&meeting);
     check_folder(&comm);
     stand_in_free();
     return;

@@ -260,8 +260,10 @@ static void layer_check(const struct layer *l, const struct moe_case *c) {
   }
 }
 
+/* Exact messages are nothing to ranks of one process: no waiting, and graphs too. */
 static struct moe_options virtual_ranks(void) {
   struct moe_options options = {};
+  options.config.exact_messages = 1;
   options.n_ranks = MAX_RANKS;
   options.config.n_experts = 4;
   options.config.top_k = 2;
@@ -333,6 +335,57 @@ START_TEST(dispatch_and_combine_are_captured_into_one_graph) {
 }
 END_TEST
 
+/* ---- counts on their way to the host ---------------------------------------------------------- */
+
+START_TEST(counts_come_to_the_host) {
+  const struct copse_moe_counts_ops *ops = copse_moe_cuda.counts;
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_moe_counts counts;
+  struct copse_moe_job job = {};
+  cudaStream_t streams[2];
+  cudaGraph_t graph;
+  uint64_t pairs[2][9];
+  void *memory;
+  start();
+  job.n_ranks = 3;
+  for (uint64_t i = 0; i < 9; i++) {
+    pairs[0][i] = 100 * i;
+    pairs[1][i] = 7 + i;
+  }
+  ASSERT_OK(copse_moe_cuda.take(0, 1024, &memory, &err), &err);
+  job.pairs = static_cast<uint64_t *>(memory);
+  job.pairs_back = job.pairs + 64;
+  copy(job.pairs, pairs[0], sizeof pairs[0]);
+  copy(job.pairs_back, pairs[1], sizeof pairs[1]);
+  ASSERT_OK(ops->take(0, 3, &counts, &err), &err);
+  for (cudaStream_t &s : streams)
+    ck_assert_int_eq(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), cudaSuccess);
+  /* what another stream's capture in the strictest mode must survive */
+  ck_assert_int_eq(cudaStreamBeginCapture(streams[1], cudaStreamCaptureModeGlobal), cudaSuccess);
+  ck_assert(!ops->is_captured(0, streams[0]) && ops->is_captured(0, streams[1]));
+  ASSERT_OK(ops->fetch(0, &job, &counts, streams[0], &err), &err);
+  ASSERT_OK(ops->wait(0, &counts, &err), &err);
+  ck_assert_int_eq(cudaStreamEndCapture(streams[1], &graph), cudaSuccess);
+  ck_assert_int_eq(cudaGraphDestroy(graph), cudaSuccess);
+  ck_assert_int_eq(memcmp(counts.pairs, pairs[0], sizeof pairs[0]), 0);
+  ck_assert_int_eq(memcmp(counts.pairs_back, pairs[1], sizeof pairs[1]), 0);
+  static const char *const calls[] = {"cudaMemcpyAsync", "cudaEventRecord"};
+  for (const char *call : calls) {
+    err = COPSE_ERR_INIT;
+    copse_emulated_fail(call, 1, cudaErrorLaunchFailure);
+    ASSERT_FAILS(ops->fetch(0, &job, &counts, streams[0], &err), COPSE_DEVICE, &err, call);
+  }
+  err = COPSE_ERR_INIT;
+  copse_emulated_fail("cudaEventSynchronize", 1, cudaErrorLaunchFailure);
+  ASSERT_FAILS(ops->wait(0, &counts, &err), COPSE_DEVICE, &err, "cudaEventSynchronize");
+  ops->give_back(0, &counts);
+  ops->give_back(0, &counts); /* zeroed now */
+  for (cudaStream_t s : streams) ck_assert_int_eq(cudaStreamDestroy(s), cudaSuccess);
+  copse_moe_cuda.give_back(0, memory);
+  end();
+}
+END_TEST
+
 /* ---- failures ------------------------------------------------------------------------------ */
 
 START_TEST(memory_that_is_not_there_is_reported) {
@@ -364,6 +417,7 @@ int main(void) {
   tcase_add_test(tc, a_captured_layer_is_replayed_with_new_routings);
   tcase_add_test(tc, virtual_ranks_with_streams_of_their_own);
   tcase_add_test(tc, dispatch_and_combine_are_captured_into_one_graph);
+  tcase_add_test(tc, counts_come_to_the_host);
   tcase_add_test(tc, memory_that_is_not_there_is_reported);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);

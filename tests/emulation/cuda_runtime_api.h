@@ -243,6 +243,8 @@ typedef struct cudaLaunchConfig_st {
   unsigned int numAttrs;
 } cudaLaunchConfig_t;
 
+/* A library that a test loads may call them too. */
+#pragma GCC visibility push(default)
 extern "C" {
 
 /* ---- errors, versions, devices ------------------------------------------------------------ */
@@ -350,6 +352,7 @@ cudaError_t cudaFuncSetAttribute(const void *func, enum cudaFuncAttribute attr, 
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *numBlocks, const void *func,
                                                           int blockSize, size_t dynamicSMemSize);
 }
+#pragma GCC visibility pop
 
 /* The form of CUDA 12, without edge data. */
 static inline cudaError_t cudaStreamGetCaptureInfo(

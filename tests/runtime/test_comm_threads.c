@@ -343,8 +343,8 @@ static copse_status fake_remove(void *machine, uint32_t local_rank, void *handle
 }
 
 static const struct copse_machine_ops fake_machine = {
-    fake_new,  fake_free,  fake_prepare,     fake_launch, fake_finish,
-    fake_poll, fake_abort, fake_set_timeout, fake_add,    fake_remove};
+    fake_new,   fake_free,        fake_prepare, fake_launch, fake_finish, fake_poll,
+    fake_abort, fake_set_timeout, fake_add,     fake_remove, NULL};
 
 static const int gpus[N] = {0, 0, 0, 0};
 

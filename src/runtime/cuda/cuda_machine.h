@@ -122,7 +122,7 @@ struct copse_cuda_machine {
   uint32_t n_hosts; /* 0: not yet known. Ranks of a host reach each other's memory */
   uint32_t host_of[COPSE_CUDA_MAX_RANKS];
   struct copse_nccl_links links; /* where there are several hosts */
-  struct copse_cuda_watch *watch; /* likewise; NULL where links.comm is the job's */
+  struct copse_cuda_watch *watch; /* likewise */
   cudaStream_t upload;           /* likewise: of nobody else's, for cursors */
   struct copse_side_stream *sides; /* likewise: one, and more where graphs are captured */
   cudaEvent_t computed, arrived[COPSE_CUDA_LANES]; /* likewise: between those and the caller's */
@@ -185,8 +185,8 @@ copse_status copse_cuda_launch_rounds(struct copse_cuda_machine *machine,
                                       struct copse_cuda_plan *plan, cudaStream_t stream,
                                       struct copse_launch_args *args, struct copse_err *err);
 
-/* watch.cu. Collective: a communicator of the machine's own for m->links, where NCCL can, and a
- * thread that watches it. */
+/* watch.cu. Collective: a communicator of the machine's own for m->links, and a thread that watches
+ * it. */
 copse_status copse_cuda_watch_open(struct copse_cuda_machine *machine, struct copse_err *err);
 void copse_cuda_watch_close(struct copse_cuda_machine *machine);
 /* Around calls of NCCL with m->links; begin fails, and no end follows, where it was aborted. */

@@ -88,6 +88,7 @@ struct part {
   uint64_t first, count, whole;
   bool staged;
   const struct copse_cuda_buffer *buffer;
+  const uint64_t *host_counts; /* counts of pairs, where the host is to size messages by them */
 };
 
 static void fill_buffers(const struct copse_cuda_machine *m, const struct copse_cuda_plan *p,
@@ -188,13 +189,23 @@ copse_status copse_cuda_launch_site(const struct copse_cuda_machine *m,
 
 /* Counts of pairs in page-locked memory the host reads as well: messages are then no larger. */
 static copse_status find_counts(const struct copse_cuda_plan *p, const struct copse_call *call,
-                                struct copse_launch_args *args, struct copse_err *err) {
+                                const uint64_t **counts, struct copse_err *err) {
   struct cudaPointerAttributes it;
-  args->pair_counts = call->pair_counts;
+  *counts = NULL;
   if (!p->split || !call->pair_counts) return COPSE_OK;
+  *counts = call->host_counts;
+  if (*counts) return COPSE_OK;
   COPSE_CUDA(cudaPointerGetAttributes(&it, call->pair_counts));
-  if (it.type == cudaMemoryTypeHost) args->host_counts = (const uint64_t *)it.hostPointer;
+  if (it.type == cudaMemoryTypeHost) *counts = (const uint64_t *)it.hostPointer;
   return COPSE_OK;
+}
+
+/* Elements of the longest block. All ranks have the same counts, and find the same. */
+static uint64_t longest(const uint64_t *counts, uint32_t n_ranks, uint64_t count) {
+  uint64_t most = 0;
+  for (uint64_t i = 0; i < (uint64_t)n_ranks * n_ranks; i++)
+    if (counts[i] > most) most = counts[i];
+  return most < count ? most : count;
 }
 
 static copse_status launch_part(struct copse_cuda_machine *m, struct copse_cuda_plan *p,
@@ -206,7 +217,8 @@ static copse_status launch_part(struct copse_cuda_machine *m, struct copse_cuda_
   COPSE_CHECK(copse_layout_shape(&p->layout, part->count, element_bytes, &args.shape, err));
   args.shape.input_stride = part->whole;
   args.shape.output_stride = part->staged ? part->count : part->whole;
-  COPSE_CHECK(find_counts(p, &calls[0], &args, err));
+  args.pair_counts = calls[0].pair_counts;
+  args.host_counts = part->host_counts;
   args.pair_first = part->first;
   args.limit_ns = m->limit_ns;
   args.ends = 1;
@@ -234,13 +246,17 @@ copse_status copse_cuda_launch(void *machine, void *prepared, const struct copse
   struct copse_cuda_machine *m = (struct copse_cuda_machine *)machine;
   struct copse_cuda_plan *p = (struct copse_cuda_plan *)prepared;
   uint64_t count = calls[0].count, bytes = copse_type_bytes(calls[0].type);
-  struct part part = {0, count, count, false, NULL};
+  struct part part = {0, count, count, false, NULL, NULL};
   COPSE_CHECK(copse_cuda_check_left(m, err));
+  COPSE_CHECK(find_counts(p, &calls[0], &part.host_counts, err));
+  /* behind the longest block nothing moves */
+  if (part.host_counts) part.count = count = longest(part.host_counts, m->n_ranks, count);
   if (count == 0) return COPSE_OK; /* packets would say nothing: see copse_next_epoch */
   if (m->many_processes && p->puts) {
     /* of a reduction only the root need give an output: no rank knows of another's */
     if (calls[0].collective != COPSE_REDUCE)
-      part.buffer = registered(m, calls[0].recv, count * bytes * p->plan->header.output_blocks);
+      part.buffer =
+          registered(m, calls[0].recv, part.whole * bytes * p->plan->header.output_blocks);
     part.staged = part.buffer == NULL;
   }
   if (!part.staged) return launch_part(m, p, calls, &part, err);

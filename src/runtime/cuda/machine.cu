@@ -227,7 +227,11 @@ static void abort_machine(void *machine) {
                               __ATOMIC_RELEASE, __ATOMIC_RELAXED);
 }
 
+static bool sizes_messages(const void *machine) {
+  return ((const struct copse_cuda_machine *)machine)->n_hosts > 1;
+}
+
 extern "C" const struct copse_machine_ops copse_cuda_machine = {
     new_machine,           free_machine,  copse_cuda_prepare, copse_cuda_launch,
     finish,                copse_cuda_poll, abort_machine,    set_timeout,
-    copse_cuda_add_buffer, copse_cuda_remove_buffer};
+    copse_cuda_add_buffer, copse_cuda_remove_buffer, sizes_messages};

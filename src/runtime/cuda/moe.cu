@@ -9,6 +9,7 @@
 
 #include "runtime/cuda/host.h"
 #include "runtime/cuda/kernels.h"
+#include "runtime/cuda/moe_counts.h"
 #include "runtime/cuda/order.cuh"
 
 extern "C" {
@@ -183,5 +184,5 @@ static copse_status take(int device, uint64_t bytes, void **memory, struct copse
 }
 
 extern "C" {
-const struct copse_moe_ops copse_moe_cuda = {take, give_back, run};
+const struct copse_moe_ops copse_moe_cuda = {take, give_back, run, &copse_moe_counts_cuda};
 }

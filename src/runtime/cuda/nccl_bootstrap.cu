@@ -6,15 +6,14 @@
 #include "runtime/cuda/nccl_bootstrap.h"
 
 #include <dlfcn.h>
-#include <limits.h>
+
+#include "runtime/cuda/launch.h"
 
 extern "C" {
 #include "runtime/nccl_source.h"
 }
 
 typedef int nccl_result; /* 0: success */
-
-#define SPLIT_VERSION 21800 /* has ncclCommSplit */
 
 struct nccl {
   void *library; /* what was opened, or NULL */
@@ -160,15 +159,6 @@ static bool find_in(const struct finder *finder, const char *name, void *functio
   return symbol != NULL;
 }
 
-static bool has_split(const struct finder *finder, struct copse_nccl_links *out) {
-  int (*get_version)(int *version), version = 0;
-  return find_in(finder, "ncclGetVersion", &get_version) && get_version(&version) == 0 &&
-         version >= SPLIT_VERSION && find_in(finder, "ncclCommAbort", &out->abort) &&
-         find_in(finder, "ncclCommDestroy", &out->destroy) &&
-         find_in(finder, "ncclCommGetAsyncError", &out->async_error) &&
-         find_in(finder, "ncclCommSplit", &out->split);
-}
-
 copse_status copse_nccl_links_of(const copse_bootstrap *bootstrap, struct copse_nccl_links *out,
                                  struct copse_err *err) {
   struct finder finder = {NULL, {NULL, NULL}};
@@ -176,44 +166,43 @@ copse_status copse_nccl_links_of(const copse_bootstrap *bootstrap, struct copse_
   if (bootstrap->all_gather == all_gather) {
     const struct context *c = (const struct context *)bootstrap->context;
     finder.nccl = &c->nccl;
-    out->comm = c->comm;
-  } else if (copse_nccl_source_of(bootstrap, &finder.source)) {
-    out->comm = finder.source.comm;
-  } else {
+  } else if (!copse_nccl_source_of(bootstrap, &finder.source)) {
     return copse_fail(err, COPSE_UNSUPPORTED,
                       "ranks on several hosts are joined by NCCL only: copse_comm_init_nccl");
   }
-  if (!has_split(&finder, out)) out->split = NULL;
   if (find_in(&finder, "ncclGetErrorString", &out->error_string) &&
       find_in(&finder, "ncclGroupStart", &out->group_start) &&
       find_in(&finder, "ncclGroupEnd", &out->group_end) &&
-      find_in(&finder, "ncclSend", &out->send) && find_in(&finder, "ncclRecv", &out->recv))
+      find_in(&finder, "ncclSend", &out->send) && find_in(&finder, "ncclRecv", &out->recv) &&
+      find_in(&finder, "ncclGetUniqueId", &out->get_unique_id) &&
+      find_in(&finder, "ncclCommInitRank", &out->init_rank) &&
+      find_in(&finder, "ncclCommAbort", &out->abort) &&
+      find_in(&finder, "ncclCommDestroy", &out->destroy) &&
+      find_in(&finder, "ncclCommGetAsyncError", &out->async_error))
     return COPSE_OK;
   return copse_fail(err, COPSE_UNSUPPORTED,
                     "ranks on several hosts, and this NCCL has no ncclSend (2.7 has)");
 }
 
-/* ncclConfig_t as of that version; later ones are told by `size` and `version` what is not there. */
-struct split_config {
-  size_t size;
-  unsigned magic, version;
-  int blocking, cga_cluster_size, min_ctas, max_ctas;
-  const char *net_name;
-  int split_share;
+/* What rank 0 tells the others. */
+struct invitation {
+  int32_t result;
+  struct copse_nccl_id id;
 };
 
-copse_status copse_nccl_links_split(struct copse_nccl_links *links, uint32_t rank,
-                                    struct copse_err *err) {
-  /* nothing shared with the job's: or to abort ours would be to abort that */
-  struct split_config config = {sizeof config, 0xcafebeef, SPLIT_VERSION, 1, INT_MIN, INT_MIN,
-                                INT_MIN,       NULL,       0};
-  void *made = NULL;
-  if (!links->split)
-    return copse_fail(err, COPSE_UNSUPPORTED, "this NCCL has no ncclCommSplit (2.18 has)");
-  COPSE_CHECK(copse_nccl_check(links, links->split(links->comm, 0, (int)rank, &made, &config),
-                               "ncclCommSplit", err));
-  links->comm = made;
-  links->own = true;
+copse_status copse_nccl_links_join(struct copse_nccl_links *links, const copse_bootstrap *bootstrap,
+                                   uint32_t n_ranks, uint32_t rank, struct copse_err *err) {
+  struct invitation mine, all[COPSE_CUDA_MAX_RANKS]; /* no memory that could be out */
+  void *comm = NULL;
+  memset(&mine, 0, sizeof mine);
+  if (rank == 0) mine.result = links->get_unique_id(&mine.id);
+  copse_status status = bootstrap->all_gather(bootstrap->context, &mine, all, sizeof mine);
+  if (status != COPSE_OK) return copse_fail(err, status, "the bootstrap's all_gather failed");
+  COPSE_CHECK(copse_nccl_check(links, all[0].result, "ncclGetUniqueId of rank 0", err));
+  COPSE_CHECK(copse_nccl_check(links,
+                               links->init_rank(&comm, (int)n_ranks, all[0].id, (int)rank),
+                               "ncclCommInitRank", err));
+  links->comm = comm;
   return COPSE_OK;
 }
 

@@ -22,31 +22,39 @@ struct copse_nccl_handle {
 };
 bool copse_nccl_handle_of(const copse_bootstrap *bootstrap, struct copse_nccl_handle *out);
 
-/* Point-to-point messages of that communicator, bytes on a stream. What stands between start and
- * end of a group moves at the same time; messages between two ranks match in order. */
+struct copse_nccl_id { /* ncclUniqueId */
+  char bytes[128];
+};
+
+/* Point-to-point messages between ranks, bytes on a stream. What stands between start and end of a
+ * group moves at the same time; messages between two ranks match in order. */
 struct copse_nccl_links {
-  void *comm;
-  bool own; /* not the job's: copse_nccl_links_split */
+  void *comm; /* NULL: not joined */
   int (*group_start)(void);
   int (*group_end)(void);
   int (*send)(const void *from, size_t count, int type, int peer, void *comm, cudaStream_t stream);
   int (*recv)(void *to, size_t count, int type, int peer, void *comm, cudaStream_t stream);
   const char *(*error_string)(int result);
-  /* NULL before NCCL 2.18: */
-  int (*split)(void *comm, int color, int key, void **made, void *config);
+  int (*get_unique_id)(struct copse_nccl_id *id);
+  int (*init_rank)(void **comm, int n_ranks, struct copse_nccl_id id, int rank);
   int (*abort)(void *comm);
   int (*destroy)(void *comm);
   int (*async_error)(void *comm, int *error);
 };
 #define COPSE_NCCL_UINT8 1 /* ncclDataType_t */
 
-/* COPSE_UNSUPPORTED where the bootstrap is another one, or NCCL is older than 2.7. */
+/* The functions of a bootstrap's NCCL, not joined. COPSE_UNSUPPORTED where the bootstrap is another
+ * one, or NCCL is older than 2.7. */
 copse_status copse_nccl_links_of(const copse_bootstrap *bootstrap, struct copse_nccl_links *out,
                                  struct copse_err *err);
-/* Makes it a communicator of our own, of the same ranks, which may be aborted: by ncclCommSplit, a
- * collective call. COPSE_UNSUPPORTED, and all as before, where there is none. */
-copse_status copse_nccl_links_split(struct copse_nccl_links *links, uint32_t rank,
-                                    struct copse_err *err);
+/*
+ * A communicator of our own, of the bootstrap's ranks on the device that is current. Collective. It
+ * is not split off the job's: what such a one shares with its parent, the parent's configuration
+ * decides (splitShare, NCCL_COMM_SPLIT_SHARE_RESOURCES), and with a shared one the job's would be
+ * aborted too.
+ */
+copse_status copse_nccl_links_join(struct copse_nccl_links *links, const copse_bootstrap *bootstrap,
+                                   uint32_t n_ranks, uint32_t rank, struct copse_err *err);
 copse_status copse_nccl_check(const struct copse_nccl_links *links, int result, const char *call,
                               struct copse_err *err);
 

@@ -1,14 +1,14 @@
 /*
  * Messages that never come. A kernel has patience of its own; a round of NCCL's waits for ever for a
  * rank that is gone, and nobody who waits for the stream comes back. So messages go over a
- * communicator of the machine's own, split from the job's, and a thread watches: where a call is
+ * communicator of the machine's own, of the same ranks, and a thread watches: where a call is
  * under way (the stream says so) and for twice the time limit no kernel of it has begun, or NCCL
  * itself reports a failure, all kernels are told to leave and the communicator is aborted, which ends
  * NCCL's. Twice, since within a kernel each wait has the limit for itself, and a kernel that loses
  * patience knows better for whom. What was told to leave has a shorter time to send its last words.
  *
- * The job's communicator is left alone: it is the job's to abort. Where NCCL is older than 2.18 the
- * messages go over that one, and nobody watches.
+ * The job's communicator is left alone: it is the job's to abort. NCCL ends a communicator's kernels
+ * at once, but ncclCommAbort returns only when no graph holds its messages any more.
  */
 #include <pthread.h>
 #include <time.h>
@@ -75,10 +75,10 @@ static void give_up(struct copse_cuda_machine *m, const struct sight *sight, int
   watch->plan = (uint32_t)sight->underway - 1;
   __atomic_compare_exchange_n(&m->control->leave, &expected, (uint32_t)COPSE_LEAVE_MESSAGES, false,
                               __ATOMIC_RELEASE, __ATOMIC_RELAXED);
-  pthread_mutex_lock(&watch->nccl);
-  (void)m->links.abort(m->links.comm);
+  pthread_mutex_lock(&watch->nccl); /* nobody is in a call of NCCL, nor will be */
   watch->aborted = true;
   pthread_mutex_unlock(&watch->nccl);
+  (void)m->links.abort(m->links.comm); /* graphs that it waits for are to be destroyed by others */
 }
 
 /* False when there is nothing left to watch. */
@@ -135,23 +135,8 @@ static copse_status start(struct copse_cuda_machine *m, struct copse_err *err) {
   return watch->started ? COPSE_OK : copse_fail_nomem(err);
 }
 
-copse_status copse_cuda_watch_open(struct copse_cuda_machine *m, struct copse_err *err) {
-  struct copse_nccl_links own = m->links;
-  struct copse_err why_not = COPSE_ERR_INIT;
-  copse_on_device here(m->sites[0].device);
-  uint32_t has_own = copse_nccl_links_split(&own, m->first_local, &why_not) == COPSE_OK, all_have;
-  COPSE_CHECK(copse_cuda_least(m, has_own, &all_have, err));
-  if (!all_have) {
-    if (has_own) (void)own.abort(own.comm);
-    return COPSE_OK;
-  }
-  m->links = own;
-  copse_status status = copse_cuda_agree(m, start(m, err), err);
-  if (status != COPSE_OK) copse_cuda_watch_close(m);
-  return status;
-}
-
-void copse_cuda_watch_close(struct copse_cuda_machine *m) {
+/* orderly: all ranks do it. */
+static void close_all(struct copse_cuda_machine *m, bool orderly) {
   struct copse_cuda_watch *watch = m->watch;
   if (watch && watch->started) {
     pthread_mutex_lock(&watch->lock);
@@ -160,11 +145,9 @@ void copse_cuda_watch_close(struct copse_cuda_machine *m) {
     pthread_mutex_unlock(&watch->lock);
     pthread_join(watch->thread, NULL);
   }
-  /* where some ranks may be gone, nothing that waits for them */
-  bool broken = m->control && m->control->leave != COPSE_LEAVE_NOT;
-  if (m->links.own && !(watch && watch->aborted))
-    (void)(broken ? m->links.abort(m->links.comm) : m->links.destroy(m->links.comm));
-  m->links.own = false;
+  if (m->links.comm && !(watch && watch->aborted))
+    (void)(orderly ? m->links.destroy(m->links.comm) : m->links.abort(m->links.comm));
+  m->links.comm = NULL;
   if (!watch) return;
   pthread_cond_destroy(&watch->changed);
   pthread_mutex_destroy(&watch->lock);
@@ -173,10 +156,24 @@ void copse_cuda_watch_close(struct copse_cuda_machine *m) {
   m->watch = NULL;
 }
 
+copse_status copse_cuda_watch_open(struct copse_cuda_machine *m, struct copse_err *err) {
+  copse_on_device here(m->sites[0].device);
+  copse_status status =
+      copse_nccl_links_join(&m->links, &m->bootstrap, m->n_ranks, m->first_local, err);
+  if (status == COPSE_OK) status = start(m, err);
+  status = copse_cuda_agree(m, status, err);
+  if (status != COPSE_OK) close_all(m, false);
+  return status;
+}
+
+/* Where some ranks may be gone, nothing that waits for them. */
+void copse_cuda_watch_close(struct copse_cuda_machine *m) {
+  close_all(m, !m->control || m->control->leave == COPSE_LEAVE_NOT);
+}
+
 /* ---- calls ----------------------------------------------------------------------------------- */
 
 copse_status copse_cuda_watch_begin(struct copse_cuda_machine *m, struct copse_err *err) {
-  if (!m->watch) return COPSE_OK;
   pthread_mutex_lock(&m->watch->nccl);
   if (!m->watch->aborted) return COPSE_OK;
   pthread_mutex_unlock(&m->watch->nccl);
@@ -184,14 +181,13 @@ copse_status copse_cuda_watch_begin(struct copse_cuda_machine *m, struct copse_e
 }
 
 void copse_cuda_watch_end(struct copse_cuda_machine *m) {
-  if (m->watch) pthread_mutex_unlock(&m->watch->nccl);
+  pthread_mutex_unlock(&m->watch->nccl);
 }
 
 copse_status copse_cuda_watch_mark(struct copse_cuda_machine *m, const struct copse_cuda_plan *p,
                                    cudaStream_t stream, struct copse_err *err) {
   uint64_t *underway = &m->control->underway, value = p ? (uint64_t)p->number + 1 : 0;
   void *arguments[] = {&underway, &value};
-  if (!m->watch) return COPSE_OK;
   COPSE_CUDA(cudaLaunchKernel(COPSE_KERNEL_ADDRESS(copse_mark_kernel()), dim3(1), dim3(1),
                               arguments, 0, stream));
   return COPSE_OK;

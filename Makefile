@@ -100,6 +100,9 @@ EMULATED_SRC  := $(filter-out tests/emulation/test_% tests/cuda/test_%,$(wildcar
 EMULATED_OBJ  := $(patsubst %,$(OBJ)/emulated/%.o,$(basename $(EMULATED_SRC)))
 EMULATED_TEST := $(wildcard tests/*/test_*.cc)
 TESTS    := $(TEST_SRC:tests/%.c=$(OUT)/tests/%) $(EMULATED_TEST:tests/%.cc=$(OUT)/tests/%)
+ifeq ($(VARIANT),tsan) # those that use threads, the ones that scripts/run_tests runs
+TESTS := $(foreach t,$(TESTS),$(if $(strip $(foreach w,threads emulation cuda,$(findstring $(w),$(t)))),$(t)))
+endif
 
 .SECONDARY: # no object is removed once its program is linked
 .PHONY: all tests check check-tests quality demo bench bench-mpi lint format install uninstall clean bootstrap
@@ -176,6 +179,9 @@ $(OUT)/copse: $(CLI_OBJ) $(OUT)/libcopse.a
 # ---- tests --------------------------------------------------------------------------
 CHECK_CFLAGS = $(shell $(PKG_CONFIG) --cflags check)
 CHECK_LIBS   = $(shell $(PKG_CONFIG) --libs check)
+# There are hundreds of test programs: the quickest linker that is there.
+LD_TESTS := $(addprefix -fuse-ld=,$(firstword $(foreach l,lld gold,$(if $(shell command -v ld.$(l)),$(l)))))
+$(OUT)/tests/%: private LDFLAGS_ALL += $(LD_TESTS)
 $(OUT)/tests/%: $(OBJ)/tests/%.o $(TEST_LIB_OBJ) $(OUT)/libcopse.a
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D)

@@ -1,6 +1,6 @@
 #include "support/oracle_groups.h"
 
-#include <check.h>
+#include "support/support.h"
 #include <glpk.h>
 #include <gmp.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 #include "support/oracle_trees.h"
 
-#include <check.h>
+#include "support/support.h"
 #include <glpk.h>
 #include <stdlib.h>
 #include <string.h>

@@ -16,8 +16,8 @@ namespace copse_emulation {
 
 namespace {
 
-/* Nanoseconds that __nanosleep sleeps at least: the first time, and at most, in a wait that goes on.
- * Every look costs a switch of threads. */
+/* Nanoseconds that __nanosleep sleeps at least: the first time, and at most, in a wait that goes
+ * on. Every look costs a switch of threads. */
 constexpr uint64_t doze = 20000, longest_doze = 320000;
 
 struct Self {

@@ -1,7 +1,8 @@
 /*
  * One MOVE on elements: folds the sources in the order given and stores the result in
  * every destination. In the common subset of C11, C++17 and CUDA C++; the loops are
- * generated once per type and operation from element_move_type.h. How a tile of elements
+ * generated once per type and operation from element_move_type.h: for a CPU in element_move.c
+ * alone, since they take long to compile, for a GPU into every kernel. How a tile of elements
  * comes from memory and goes there is the machine's: element_tile_cpu.h, cuda/tile.cuh.
  *
  * Calling threads: `n_threads` threads (a thread block; 1 on a CPU) call with the same
@@ -58,71 +59,6 @@ struct copse_move {
 #include "runtime/element_tile_cpu.h"
 #endif
 
-#define COPSE_JOIN3_NOW(a, b, c) a##b##c
-#define COPSE_JOIN3(a, b, c) COPSE_JOIN3_NOW(a, b, c)
-#define COPSE_JOIN4_NOW(a, b, c, d) a##b##c##d
-#define COPSE_JOIN4(a, b, c, d) COPSE_JOIN4_NOW(a, b, c, d)
-
-#define COPSE_MOVE_NAME int8
-#define COPSE_MOVE_T int8_t
-#define COPSE_MOVE_A int8_t
-#include "runtime/element_move_type.h"
-
-#define COPSE_MOVE_NAME uint8
-#define COPSE_MOVE_T uint8_t
-#define COPSE_MOVE_A uint8_t
-#include "runtime/element_move_type.h"
-
-#define COPSE_MOVE_NAME int32
-#define COPSE_MOVE_T int32_t
-#define COPSE_MOVE_A int32_t
-#include "runtime/element_move_type.h"
-
-#define COPSE_MOVE_NAME uint32
-#define COPSE_MOVE_T uint32_t
-#define COPSE_MOVE_A uint32_t
-#include "runtime/element_move_type.h"
-
-#define COPSE_MOVE_NAME int64
-#define COPSE_MOVE_T int64_t
-#define COPSE_MOVE_A int64_t
-#include "runtime/element_move_type.h"
-
-#define COPSE_MOVE_NAME uint64
-#define COPSE_MOVE_T uint64_t
-#define COPSE_MOVE_A uint64_t
-#include "runtime/element_move_type.h"
-
-#define COPSE_MOVE_NAME half
-#define COPSE_MOVE_T uint16_t
-#define COPSE_MOVE_A float
-#include "runtime/element_move_type.h"
-
-#define COPSE_MOVE_NAME float
-#define COPSE_MOVE_T float
-#define COPSE_MOVE_A float
-#include "runtime/element_move_type.h"
-
-#define COPSE_MOVE_NAME double
-#define COPSE_MOVE_T double
-#define COPSE_MOVE_A double
-#include "runtime/element_move_type.h"
-
-#define COPSE_MOVE_NAME bfloat16
-#define COPSE_MOVE_T uint16_t
-#define COPSE_MOVE_A float
-#include "runtime/element_move_type.h"
-
-#define COPSE_MOVE_NAME float8_e4m3
-#define COPSE_MOVE_T uint8_t
-#define COPSE_MOVE_A float
-#include "runtime/element_move_type.h"
-
-#define COPSE_MOVE_NAME float8_e5m2
-#define COPSE_MOVE_T uint8_t
-#define COPSE_MOVE_A float
-#include "runtime/element_move_type.h"
-
 COPSE_HD static inline uint32_t copse_element_bytes(enum copse_type type) {
   switch (type) {
     case COPSE_INT8:
@@ -138,27 +74,12 @@ COPSE_HD static inline uint32_t copse_element_bytes(enum copse_type type) {
   }
 }
 
-/* False when a GPU's threads lost patience with a packet; then part of the move was done. */
-COPSE_MOVE_FUNCTION bool copse_move_run(const struct copse_move *move, uint32_t thread,
-                                           uint32_t n_threads) {
-  /* One source and no division: the bits as they are, also those of a NaN. */
-  if (move->n_src == 1 && move->divisor == 1)
-    return copse_move_copy(move, copse_element_bytes(move->type), thread, n_threads);
-  switch (move->type) {
-    case COPSE_INT8: return copse_int8_move(move, thread, n_threads);
-    case COPSE_UINT8: return copse_uint8_move(move, thread, n_threads);
-    case COPSE_INT32: return copse_int32_move(move, thread, n_threads);
-    case COPSE_UINT32: return copse_uint32_move(move, thread, n_threads);
-    case COPSE_INT64: return copse_int64_move(move, thread, n_threads);
-    case COPSE_UINT64: return copse_uint64_move(move, thread, n_threads);
-    case COPSE_HALF: return copse_half_move(move, thread, n_threads);
-    case COPSE_FLOAT: return copse_float_move(move, thread, n_threads);
-    case COPSE_DOUBLE: return copse_double_move(move, thread, n_threads);
-    case COPSE_BFLOAT16: return copse_bfloat16_move(move, thread, n_threads);
-    case COPSE_FLOAT8_E4M3: return copse_float8_e4m3_move(move, thread, n_threads);
-    case COPSE_FLOAT8_E5M2: return copse_float8_e5m2_move(move, thread, n_threads);
-    default: return false;
-  }
-}
+#if defined(COPSE_DEVICE_CODE)
+/* A kernel takes its type's copse_NAME_move(); false when its threads lost patience with a packet:
+ * then part of the move was done. */
+#include "runtime/element_move_types.h"
+#else
+bool copse_move_run(const struct copse_move *move, uint32_t thread, uint32_t n_threads);
+#endif
 
 #endif

@@ -19,6 +19,12 @@
 
 #define STACK_BYTES ((size_t)256 << 10)
 #define YIELDS 4
+/* Looks for packets before the first nap, and naps of one length: then they are twice as long, up
+ * to 32 times, so that hundreds that wait for long leave the cores to those that work. */
+#define LOOKS 100
+#define NAPS 8u
+#define NAP_NS 50000
+#define MOST_DOUBLINGS 5u
 /* How often the watchdog looks; a fraction of the limit where that is short. */
 #define WATCH_SECONDS 0.1
 
@@ -109,13 +115,15 @@ static void count_step(struct thread *self) {
  * False when the launch is given up. */
 static bool look_again(struct thread *self, uint32_t *looks) {
   const struct copse_exec_threads *team = self->exec->threads;
-  const struct timespec nap = {0, 50000};
-  uint32_t n = ++*looks;
+  uint32_t n = ++*looks, naps_from = (uint32_t)team->spins + LOOKS;
   if (n <= (uint32_t)team->spins) {
     relax();
-  } else if (n <= (uint32_t)team->spins + 100) {
+  } else if (n <= naps_from) {
     sched_yield();
   } else {
+    uint32_t doublings = (n - naps_from) / NAPS;
+    if (doublings > MOST_DOUBLINGS) doublings = MOST_DOUBLINGS;
+    const struct timespec nap = {0, (long)NAP_NS << doublings};
     atomic_store_explicit(&self->sleeping, 1, memory_order_relaxed);
     nanosleep(&nap, NULL);
   }

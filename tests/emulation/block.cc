@@ -16,7 +16,9 @@ namespace copse_emulation {
 
 namespace {
 
-constexpr unsigned doze = 20000; /* nanoseconds, the least that __nanosleep sleeps */
+/* Nanoseconds that __nanosleep sleeps at least: the first time, and at most, in a wait that goes
+ * on. Every look costs a switch of threads. */
+constexpr uint64_t doze = 20000, longest_doze = 320000;
 
 struct Self {
   Block *block;
@@ -165,7 +167,14 @@ void copse_emulated_fence(void) {
 #endif
 }
 
-void __nanosleep(unsigned nanoseconds) { sleep_for(nanoseconds > doze ? nanoseconds : doze); }
+/* A thread that comes again at once is still waiting for the same. */
+void __nanosleep(unsigned nanoseconds) {
+  static thread_local uint64_t woke_at, slept;
+  bool goes_on = copse_emulated_globaltimer() - woke_at < doze;
+  slept = !goes_on ? doze : 2 * slept < longest_doze ? 2 * slept : longest_doze;
+  sleep_for((long)(nanoseconds > slept ? nanoseconds : slept));
+  woke_at = copse_emulated_globaltimer();
+}
 
 unsigned long long copse_emulated_globaltimer(void) {
   struct timespec t;

@@ -25,9 +25,10 @@ typedef std::function<void()> Work;
 using Clock = std::chrono::steady_clock;
 
 /* ---- pool.cc ------------------------------------------------------------------------------ */
-/* Runs each piece of work on a thread of its own, all at once. False, and nothing was started,
+/* Runs each piece of work on a thread of its own, all at once; each `together` in a row, which
+ * divides their number, on one core where that is more than 1. False, and nothing was started,
  * where the system has no more threads. */
-bool start_threads(std::vector<Work> work);
+bool start_threads(std::vector<Work> work, size_t together);
 void start_thread(Work work); /* ends the program where there is none */
 
 /* Something that happens once, and that others wait for. */

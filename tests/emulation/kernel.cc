@@ -219,7 +219,7 @@ bool start_blocks(const std::shared_ptr<Run> &run, size_t *first) {
     for (unsigned i = 0; i < (unsigned)l.n_threads; i++)
       work.push_back([block, i] { run_thread(block, i); });
   }
-  if (start_threads(std::move(work))) return true;
+  if (start_threads(std::move(work), (size_t)l.n_threads)) return true;
   for (RunningBlock *block : blocks) delete block;
   return false;
 }

@@ -1,11 +1,11 @@
 #include "support/oracle_groups.h"
 
-#include <check.h>
 #include <glpk.h>
 #include <gmp.h>
 #include <stdlib.h>
 
 #include "support/oracle.h"
+#include "support/support.h"
 
 /* ---- linear programmes --------------------------------------------------------------------- */
 

@@ -1,11 +1,11 @@
 #include "support/oracle_trees.h"
 
-#include <check.h>
 #include <glpk.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/collective.h"
+#include "support/support.h"
 
 #define MOST_RANKS 4
 #define MOST_WAYS 12 /* between two ranks */

@@ -13,6 +13,12 @@
 /* Runs a suite: one line a failure, a closing line that scripts/run_tests adds up. */
 int copse_test_run(Suite *suite);
 
+/* Check writes the place of every assertion that held to a file, for the report of a crash, which
+ * takes longer than most of what is asserted. Here it does so once a clock tick: what such a
+ * report says, "after this point", stays true. */
+void copse_test_mark(const char *file, int line);
+#define _mark_point copse_test_mark /* what Check's own macros call */
+
 /* Leaves the running test and makes the skip visible in the totals. */
 #define COPSE_SKIP(...)              \
   do {                               \

@@ -22,10 +22,10 @@
 #define COPSE_TILE_LANES(T) (COPSE_TILE_VECTORS(T) * COPSE_VECTOR_LANES(T))
 #if defined(__CUDACC__)
 #define COPSE_TILE_UNROLL _Pragma("unroll")
-#define COPSE_NOINLINE __noinline__
+#define COPSE_NOINLINE __noinline__ __attribute__((unused)) /* some sources need not all */
 #else
 #define COPSE_TILE_UNROLL
-#define COPSE_NOINLINE __attribute__((noinline))
+#define COPSE_NOINLINE __attribute__((noinline, unused))
 #endif
 
 /* The vectors first, first + step, ... of a move; of the one numbered `full`, which is the

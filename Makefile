@@ -269,7 +269,7 @@ check:
 	$(Q)$(MAKE) --no-print-directory VARIANT=release tests
 	$(Q)$(MAKE) --no-print-directory VARIANT=asan tests
 	$(Q)$(MAKE) --no-print-directory VARIANT=tsan tests
-	$(Q)scripts/run_tests build build/asan build/tsan
+	$(Q)scripts/run_tests build/tsan build/asan build
 
 # QUALITY_FLAGS=--update takes the present results as the new measure.
 quality: all

@@ -7,8 +7,8 @@
  *
  * `bench_mpi pairs DISTANCE RUNS BYTES...`: what messages from rank to rank take, before. A rank's
  * partner is DISTANCE away, up or down as in a step of recursive doubling. A line for each of
- * BYTES: microseconds of one message one way, of one each way at once where one rank of two begins
- * a little later, and of adding as much, all ranks at the same time. With BYTES as TOTAL/CHUNK, of TOTAL bytes in messages of CHUNK.
+ * BYTES: microseconds of one message one way, of one each way at once, and of adding as much, all
+ * ranks at the same time. With BYTES as TOTAL/CHUNK, of TOTAL bytes in messages of CHUNK.
  *
  * `bench_mpi copies RUNS BYTES...`: a line for each of BYTES, microseconds of filling that much new
  * memory and of a copy as long, all ranks at the same time.
@@ -149,21 +149,15 @@ static void exchange(const struct pairs *p, bool sends, bool receives) {
 #define IDLE_US 300000
 #define SUM_BYTES (32 << 20)
 
-/* Nor do the two of a pair begin a step together: the step before took them unequally long. What a
- * transport makes of both ways at once may depend on it. */
-#define LATE_US 20000
-
-/* Microseconds of one, from when the later of two begins until the last pair is done. */
+/* Microseconds of one, until the last pair is done. */
 static double time_exchange(const struct pairs *p, bool upwards, bool downwards) {
   bool is_low = p->rank < p->partner;
   double took, slowest;
   usleep(IDLE_US);
   MPI_Barrier(MPI_COMM_WORLD);
   double start = MPI_Wtime();
-  if (upwards && downwards && is_low) usleep(LATE_US);
   if (p->partner >= 0) exchange(p, is_low ? upwards : downwards, is_low ? downwards : upwards);
   took = 1e6 * (MPI_Wtime() - start);
-  if (upwards && downwards) took -= LATE_US;
   MPI_Allreduce(&took, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
   return slowest;
 }

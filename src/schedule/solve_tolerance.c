@@ -75,11 +75,11 @@ copse_status copse_solving_meet_tolerance(struct copse_solving *b,
   struct copse_q limit, time;
   copse_status status;
   if (!may_miss(options)) return COPSE_OK;
-  exact.tolerance = COPSE_Q_ZERO;
-  COPSE_TRY(copse_solve_best_time(b->topology, &exact, &time, &best, err));
+  COPSE_TRY(copse_solve_best_time(b->topology, options, &time, &best, err));
   COPSE_TRY(copse_q_add(COPSE_Q_ONE, options->tolerance, &limit, err));
   COPSE_TRY(copse_q_mul(limit, time, &limit, err));
   if (copse_q_cmp(b->schedule->time_per_GB, limit) <= 0) goto out;
+  exact.tolerance = COPSE_Q_ZERO;
   if (!best) COPSE_TRY(copse_solve_schedule(b->topology, &exact, &best, &ignored, err));
   copse_schedule_release(b->schedule);
   b->schedule = best;

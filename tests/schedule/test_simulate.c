@@ -24,15 +24,22 @@ static struct copse_sim_options cut_in(int n) {
                                     .max_steps = 100000000};
 }
 
+static struct copse_sim_result simulate_with(const struct copse_sim_options *options,
+                                             const struct copse_topology *topology,
+                                             const struct copse_sim_dag *dag, double unit_bytes,
+                                             double *arrivals) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_sim_result result;
+  ASSERT_OK(copse_simulate(topology, dag, options, unit_bytes, &result, arrivals, &err), &err);
+  ck_assert_double_ge(result.us, result.busiest_us);
+  return result;
+}
+
 static struct copse_sim_result simulate(const struct copse_topology *topology,
                                         const struct copse_sim_dag *dag, int chunks,
                                         double unit_bytes, double *arrivals) {
-  struct copse_err err = COPSE_ERR_INIT;
   struct copse_sim_options options = cut_in(chunks);
-  struct copse_sim_result result;
-  ASSERT_OK(copse_simulate(topology, dag, &options, unit_bytes, &result, arrivals, &err), &err);
-  ck_assert_double_ge(result.us, result.busiest_us);
-  return result;
+  return simulate_with(&options, topology, dag, unit_bytes, arrivals);
 }
 
 /* A transfer from node to node of one link each, "a-b-c"; ids of one letter. */
@@ -140,13 +147,11 @@ START_TEST(what_is_held_up_leaves_the_links_before_to_others) {
   struct copse_topology *t = copse_test_sim_parse(narrow);
   struct copse_sim_dag dag = {0};
   struct copse_sim_options options = cut_in(10);
-  struct copse_sim_result r;
-  struct copse_err err = COPSE_ERR_INIT;
   double at[2];
   add(&dag, t, "a-s-c", (struct copse_sim_transfer){.amount = 1, .order = 0});
   add(&dag, t, "a-s-d", (struct copse_sim_transfer){.amount = 1, .order = 1});
   for (options.fifo = 0; options.fifo <= 20; options.fifo += 2) {
-    ASSERT_OK(copse_simulate(t, &dag, &options, 1e5, &r, at, &err), &err);
+    simulate_with(&options, t, &dag, 1e5, at);
     ck_assert_double_eq_tol(at[0], 102, TOL);
     if (options.fifo == 0 || options.fifo >= 10) ck_assert_double_eq_tol(at[1], 22, TOL);
     if (options.fifo == 2) ck_assert_double_eq_tol(at[1], 15, TOL);
@@ -167,8 +172,6 @@ START_TEST(a_reduction_does_not_run_ahead_of_its_sum) {
   struct copse_topology *t = copse_test_sim_parse(slow);
   struct copse_sim_dag dag = {0};
   struct copse_sim_options options = cut_in(10);
-  struct copse_sim_result r;
-  struct copse_err err = COPSE_ERR_INIT;
   int both[2];
   double at[4];
   both[0] = add(&dag, t, "a-s-b", (struct copse_sim_transfer){.amount = 1, .reduces = true});
@@ -176,11 +179,11 @@ START_TEST(a_reduction_does_not_run_ahead_of_its_sum) {
   add(&dag, t, "b-s-d",
       (struct copse_sim_transfer){.amount = 1, .streams = both, .n_streams = 2, .reduces = true});
   add(&dag, t, "a-s-d", (struct copse_sim_transfer){.amount = 1, .order = 1});
-  ASSERT_OK(copse_simulate(t, &dag, &options, 1e5, &r, at, &err), &err);
+  simulate_with(&options, t, &dag, 1e5, at);
   ck_assert_double_eq_tol(at[0], 21, TOL);
   ck_assert_double_eq_tol(at[3], 22, TOL);
   options.fifo = 2;
-  ASSERT_OK(copse_simulate(t, &dag, &options, 1e5, &r, at, &err), &err);
+  simulate_with(&options, t, &dag, 1e5, at);
   ck_assert_double_eq_tol(at[3], 14, TOL);
   ck_assert_double_eq_tol(at[0], 85, TOL); /* the last, when b passes the 8th on: 80 + 2, 1, 2 */
   ck_assert_double_eq_tol(at[1], 102, TOL);

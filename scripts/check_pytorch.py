@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
 """PyTorch's collectives with the drop-in for NCCL preloaded, a process per GPU of this machine.
 
-    scripts/check_pytorch.py [--build build] [--ranks N]
+    scripts/check_pytorch.py [--build build] [--ranks N | --hosts N]
 
+With --hosts each of N ranks has a host of its own, as NCCL and copse see it, whatever GPUs there are,
+even one for all: a host name of its own (root may give one), and NCCL between them over the loopback.
 Makes plans for that many ranks, runs all_reduce, all_gather_into_tensor, reduce_scatter_tensor,
 broadcast, reduce and all_to_all_single (also with uneven splits, and all_reduce in a CUDA graph),
-compares every element, and looks in the log whether copse served the calls. With one GPU the log
-must say that they were passed to NCCL. Exit status: 0 right, 1 wrong, 77 skipped (no PyTorch, no GPU).
+compares every element, and looks in the log whether copse served the calls. With one rank the log
+must say that they were passed to NCCL. Exit status: 0 right, 1 wrong, 77 skipped (no PyTorch, no GPU,
+no right to name hosts).
 """
 
 import argparse
+import ctypes
 import itertools
 import json
 import os
@@ -33,12 +37,25 @@ def skip(why):
 # ---- a rank ---------------------------------------------------------------------------------
 
 
+CLONE_NEWUTS = 0x04000000
+
+
+def enter_host(name):
+    """This process has a host name of its own from here on; false where it may not."""
+    if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWUTS) != 0:
+        return False
+    socket.sethostname(name)
+    return True
+
+
 def run_rank():
     import torch
     import torch.distributed as dist
 
     rank, n = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    torch.cuda.set_device(rank)
+    if "CHECK_PYTORCH_HOSTS" in os.environ and not enter_host(f"check-pytorch-{rank}"):
+        sys.exit(f"rank {rank}: may not have a host name of its own")
+    torch.cuda.set_device(rank % torch.cuda.device_count())
     dist.init_process_group("nccl", rank=rank, world_size=n)
 
     def data(r, count):  # small integers: every order of addition gives the same bits
@@ -134,7 +151,13 @@ def free_port():
         return s.getsockname()[1]
 
 
-def run_job(build, folder, n):
+def hosts_environment(r):
+    """NCCL then takes rank r for a host, and two of them may have the same GPU."""
+    return {"CHECK_PYTORCH_HOSTS": "1", "NCCL_HOSTID": f"check-pytorch-{r}",
+            "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
+
+
+def run_job(build, folder, n, hosts):
     environment = dict(
         os.environ, WORLD_SIZE=str(n), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()),
         LD_PRELOAD=os.path.join(build, "libcopse-nccl.so"), COPSE_PLAN_DIR=folder,
@@ -142,7 +165,8 @@ def run_job(build, folder, n):
     logs = [tempfile.TemporaryFile("w+") for _ in range(n)]
     ranks = [
         subprocess.Popen([sys.executable, os.path.abspath(__file__), "--as-rank"],
-                         env=dict(environment, RANK=str(r), LOCAL_RANK=str(r)),
+                         env=dict(environment, RANK=str(r), LOCAL_RANK=str(0 if hosts else r),
+                                  **(hosts_environment(r) if hosts else {})),
                          stdout=logs[r], stderr=subprocess.STDOUT) for r in range(n)
     ]
     failed = False
@@ -163,6 +187,13 @@ def run_job(build, folder, n):
     return failed, texts
 
 
+def may_name_hosts():
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if enter_host("check-pytorch") else 1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 def judge_log(text, rank, n):
     """What the log lacks, as a list of lines."""
     lacks = []
@@ -180,6 +211,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", default="build")
     parser.add_argument("--ranks", type=int, default=0, help="default: as many as GPUs")
+    parser.add_argument("--hosts", type=int, default=0, help="as many hosts of one rank each")
     parser.add_argument("--as-rank", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.as_rank:
@@ -194,10 +226,13 @@ def main():
         skip("PyTorch sees no GPU")
     if not dist.is_nccl_available():
         skip("this PyTorch has no NCCL")
-    n, build = options.ranks or torch.cuda.device_count(), os.path.abspath(options.build)
+    if options.hosts and not may_name_hosts():
+        skip("this user may not name hosts (--hosts needs root)")
+    n = options.hosts or options.ranks or torch.cuda.device_count()
+    build = os.path.abspath(options.build)
     with tempfile.TemporaryDirectory() as folder:
         make_plans(build, folder, n)
-        failed, texts = run_job(build, folder, n)
+        failed, texts = run_job(build, folder, n, options.hosts > 0)
     lacks = [line for r, text in enumerate(texts) for line in judge_log(text, r, n)]
     if failed or lacks:
         for r, text in enumerate(texts):
@@ -206,7 +241,8 @@ def main():
         print("check_pytorch: FAILED")
         sys.exit(1)
     how = "served by copse" if n > 1 else "passed to NCCL, as one rank must be"
-    print(f"check_pytorch: {n} rank(s), {len(COUNTS)} sizes: right, and {how}")
+    where = f"{n} hosts of a rank each" if options.hosts else f"{n} rank(s)"
+    print(f"check_pytorch: {where}, {len(COUNTS)} sizes: right, and {how}")
 
 
 if __name__ == "__main__":

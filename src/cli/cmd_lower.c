@@ -39,6 +39,9 @@ static const char help[] =
     "  -L, --low-latency       packets, 4 bytes and a flag each, instead of chunks and signals:\n"
     "                          for small messages; larger ones than --max-bytes are refused, and\n"
     "                          --chunk, --fifo and the like have no effect\n"
+    "      --one-hop           with -L, an allreduce in one hop: every rank sends all it has to\n"
+    "                          every other and adds for itself; --max-bytes is 16K if not given,\n"
+    "                          --instances the parts of the message\n"
     "The library picks among plans by the message's size: the narrowest range that holds it.\n\n"
     "msccl and mscclpp:\n"
     "      --chunks N          chunks of a rank's block (allreduce: of the message); shares are\n"
@@ -291,7 +294,7 @@ static int parse_foreign(int c, struct options *all) {
 static int parse_option(int c, struct options *o) {
   int64_t v = 0;
   int bad = COPSE_EXIT_DONE;
-  if (strchr("xFCmpL", c)) o->for_plan = true;
+  if (strchr("xFCmpL1", c)) o->for_plan = true;
   if (strchr("EcP", c)) o->for_msccl = true;
   if (strchr("Hq", c)) o->for_mscclpp = true;
   if (strchr("kY", c)) o->for_foreign = true;
@@ -302,6 +305,7 @@ static int parse_option(int c, struct options *o) {
     case 'x': o->text = true; break;
     case 'j': o->json = true; break;
     case 'L': o->lower.low_latency = true; break;
+    case '1': o->lower.one_hop = true; break;
     case 'w':
       bad = number("workers", 1, 1024, &v);
       o->lower.max_workers = (int)v;
@@ -339,8 +343,10 @@ static int check(const struct options *o) {
                            o->to);
   if (o->for_plan && !plan)
     return copse_cli_usage("lower",
-                           "--text, --fifo, --chunk, --min-chunk, --pipeline-chunks and "
-                           "--low-latency are for --to plan");
+                           "--text, --fifo, --chunk, --min-chunk, --pipeline-chunks, "
+                           "--low-latency and --one-hop are for --to plan");
+  if (o->lower.one_hop && !o->lower.low_latency)
+    return copse_cli_usage("lower", "--one-hop is for --low-latency");
   if (o->for_msccl && !msccl)
     return copse_cli_usage("lower", "--executor, --channels and --protocol are for --to msccl");
   if (o->for_mscclpp && !mscclpp)
@@ -375,6 +381,7 @@ int copse_cmd_lower(int argc, char **argv) {
                                         {"min-bytes", required_argument, NULL, 'b'},
                                         {"max-bytes", required_argument, NULL, 'e'},
                                         {"low-latency", no_argument, NULL, 'L'},
+                                        {"one-hop", no_argument, NULL, '1'},
                                         {"json", no_argument, NULL, 'j'},
                                         {"help", no_argument, NULL, 'h'},
                                         {NULL, 0, NULL, 0}};

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/folder.h"
+#include "cli/plans_one_hop.h"
 #include "cli/solve_checked.h"
 #include "cli/topology_args.h"
 #include "codegen/check_plan.h"
@@ -33,7 +34,9 @@ static const char help[] =
     "  -w, --workers N          at most N workers per rank (default 32; see 'copse lower')\n"
     "  -I, --instances N        cut each tree into N parts, for more workers (default auto, as\n"
     "                           'copse lower' has it)\n"
-    "      --no-low-latency     no plans of packets for messages of up to 256 KiB\n"
+    "      --no-low-latency     no plans of packets for messages of up to 256 KiB, nor, below "
+    "those,\n"
+    "                           of one hop for an allreduce, where all ranks join each other\n"
     "  -j, --json               the index on standard output instead of a table\n"
     "      --progress           show progress even where standard error is no terminal\n\n"
     "example: copse plans a100-x2 -c allreduce -o plans\n";
@@ -62,12 +65,19 @@ struct job {
   struct copse_err *err;
 };
 
+/* The plans of one range of sizes; a number of bytes is 0 where there is no such plan. */
+struct made {
+  const struct copse_candidate_range *range;
+  int number;                            /* of the range, in names of files */
+  uint64_t packets_bytes, one_hop_bytes; /* the largest message of each */
+};
+
 /* ---- one plan ---------------------------------------------------------------------------- */
 
-/* Lowers, proves and writes one plan. */
+/* Lowers, proves and writes one plan for the sizes of `range`, its options otherwise `as`. */
 static copse_status write_plan(struct job *j, const struct copse_candidate_range *range,
-                               bool low_latency, const char *name) {
-  struct copse_lower_options options = j->o->lower;
+                               const struct copse_lower_options *as, const char *name) {
+  struct copse_lower_options options = *as;
   const struct copse_candidate *candidate = &j->candidates.list[range->candidate];
   struct copse_check_report report;
   struct copse_err refuted = COPSE_ERR_INIT;
@@ -75,7 +85,6 @@ static copse_status write_plan(struct job *j, const struct copse_candidate_range
   char *bytes = NULL;
   size_t size;
   copse_status status;
-  options.low_latency = low_latency;
   options.min_bytes = (int64_t)range->min_bytes;
   options.max_bytes = (int64_t)range->max_bytes;
   COPSE_TRY(copse_lower_schedule(candidate->schedule, &options, &plan, j->err));
@@ -105,18 +114,22 @@ static copse_status write_schedule(struct job *j, const struct copse_schedule *s
 
 /* ---- what is told of it ------------------------------------------------------------------ */
 
-static void add_to_table(struct job *j, const struct copse_candidate_range *range,
-                         const double *us) {
+static void add_to_table(struct job *j, const struct made *made, const double *us) {
+  const struct copse_candidate_range *range = made->range;
   const struct copse_candidate *it = &j->candidates.list[range->candidate];
+  const char *collective = copse_collective_name(it->schedule->collective);
   char to[24] = "any";
   if (range->max_bytes < INT64_MAX) snprintf(to, sizeof to, "%" PRIu64, range->max_bytes);
-  copse_text_add(&j->table, "%-14s %12" PRIu64 " %12s  %-12s %7d %12.6g %12.6g\n",
-                 copse_collective_name(it->schedule->collective), range->min_bytes, to, it->name,
-                 copse_schedule_height(it->schedule), us[range->candidate], us[0]);
+  copse_text_add(&j->table, "%-14s %12" PRIu64 " %12s  %-12s %7d %12.6g %12.6g\n", collective,
+                 range->min_bytes, to, it->name, copse_schedule_height(it->schedule),
+                 us[range->candidate], us[0]);
+  if (made->one_hop_bytes)
+    copse_text_add(&j->table, "%-14s %12" PRIu64 " %12" PRIu64 "  in one hop, by packets\n", "",
+                   range->min_bytes, made->one_hop_bytes);
 }
 
-static void add_to_index(struct job *j, const struct copse_candidate_range *range,
-                         const struct copse_candidate_range *packets, int number) {
+static void add_to_index(struct job *j, const struct made *made) {
+  const struct copse_candidate_range *range = made->range;
   const struct copse_candidate *it = &j->candidates.list[range->candidate];
   const struct copse_schedule *s = it->schedule;
   const char *collective = copse_collective_name(s->collective);
@@ -130,12 +143,17 @@ static void add_to_index(struct job *j, const struct copse_candidate_range *rang
   else
     copse_text_add(&j->index, "null");
   copse_text_add(&j->index, ",\n   \"plan\": \"%s-%d.plan\", \"schedule\": \"%s-%d.json\",",
-                 collective, number, collective, number);
-  if (packets)
+                 collective, made->number, collective, made->number);
+  if (made->packets_bytes)
     copse_text_add(&j->index,
                    "\n   \"low_latency_plan\": \"%s-%d.low-latency.plan\", "
                    "\"low_latency_max_bytes\": %" PRIu64 ",",
-                   collective, number, packets->max_bytes);
+                   collective, made->number, made->packets_bytes);
+  if (made->one_hop_bytes)
+    copse_text_add(&j->index,
+                   "\n   \"one_hop_plan\": \"%s-%d.one-hop.plan\", "
+                   "\"one_hop_max_bytes\": %" PRIu64 ",",
+                   collective, made->number, made->one_hop_bytes);
   copse_text_add(&j->index, "\n   \"chosen\": ");
   copse_text_add_json_string(&j->index, it->name);
   copse_text_add(&j->index, ", \"time_per_GB\": \"%s\", \"max_height\": %d",
@@ -147,27 +165,57 @@ static void add_to_index(struct job *j, const struct copse_candidate_range *rang
 
 /* ---- all of them ------------------------------------------------------------------------- */
 
+/*
+ * Plans of packets for the smaller sizes of a range: of its trees, and below those, where it pays,
+ * of one hop. The narrowest range wins, and of equal ones the first by name: that of packets.
+ */
+static copse_status make_packets(struct job *j, struct made *made) {
+  const struct copse_schedule *schedule = j->candidates.list[made->range->candidate].schedule;
+  const char *collective = copse_collective_name(schedule->collective);
+  struct copse_candidate_range sizes = *made->range;
+  struct copse_lower_options options = j->o->lower;
+  char name[64];
+  copse_status status = COPSE_OK;
+  options.low_latency = true;
+  if (sizes.max_bytes > LARGEST_PACKETS) sizes.max_bytes = LARGEST_PACKETS;
+  options.max_bytes = (int64_t)sizes.max_bytes;
+  if (sizes.min_bytes == 0)
+    COPSE_TRY(copse_cli_one_hop_reach(j->topology, schedule, &options, SMALLEST,
+                                      &made->one_hop_bytes, j->err));
+  if (made->one_hop_bytes < sizes.max_bytes) {
+    made->packets_bytes = sizes.max_bytes;
+    snprintf(name, sizeof name, "%s-%d.low-latency.plan", collective, made->number);
+    COPSE_TRY(write_plan(j, &sizes, &options, name));
+  }
+  if (made->one_hop_bytes) {
+    options.one_hop = true;
+    options.instances = 0;
+    sizes.max_bytes = made->one_hop_bytes;
+    snprintf(name, sizeof name, "%s-%d.one-hop.plan", collective, made->number);
+    COPSE_TRY(write_plan(j, &sizes, &options, name));
+  }
+out:
+  return status;
+}
+
 static copse_status make_range(struct job *j, const struct copse_candidate_range *range,
                                int number) {
   const struct copse_schedule *schedule = j->candidates.list[range->candidate].schedule;
   const char *collective = copse_collective_name(schedule->collective);
-  struct copse_candidate_range packets = *range;
-  bool has_packets = !j->o->no_low_latency && range->min_bytes < LARGEST_PACKETS;
+  struct made made = {.range = range, .number = number};
   double us[1][COPSE_MAX_CANDIDATES],
       bytes = (double)(range->min_bytes ? range->min_bytes : SMALLEST);
   char name[64];
   copse_status status;
   snprintf(name, sizeof name, "%s-%d.json", collective, number);
   COPSE_TRY(write_schedule(j, schedule, name));
-  if (packets.max_bytes > LARGEST_PACKETS) packets.max_bytes = LARGEST_PACKETS;
-  /* The narrowest range wins, and of equal ones the first by name: that of packets. */
-  snprintf(name, sizeof name, "%s-%d.low-latency.plan", collective, number);
-  if (has_packets) COPSE_TRY(write_plan(j, &packets, true, name));
+  if (!j->o->no_low_latency && range->min_bytes < LARGEST_PACKETS)
+    COPSE_TRY(make_packets(j, &made));
   snprintf(name, sizeof name, "%s-%d.plan", collective, number);
-  COPSE_TRY(write_plan(j, range, false, name));
+  COPSE_TRY(write_plan(j, range, &j->o->lower, name));
   COPSE_TRY(copse_candidates_time(&j->candidates, &bytes, 1, true, us, j->err));
-  add_to_table(j, range, us[0]);
-  add_to_index(j, range, has_packets ? &packets : NULL, number);
+  add_to_table(j, &made, us[0]);
+  add_to_index(j, &made);
 out:
   return status;
 }

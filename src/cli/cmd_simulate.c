@@ -260,12 +260,13 @@ static enum kind kind_of(const char *data, size_t size) {
 
 /* Cut as it will run, if nothing else was asked for. */
 static void take_chunks(struct job *job, const struct copse_plan_header *header) {
-  bool packets = header->protocol == COPSE_PROTOCOL_LOW_LATENCY;
-  if (!job->o->fifo) job->own.fifo = packets ? 0 : (int)header->fifo;
-  if (job->o->chunk) return;
-  job->own.max_chunk_bytes = packets ? 1e18 : (double)header->chunk_bytes;
-  job->own.min_chunk_bytes = packets ? 1e18 : (double)header->min_chunk_bytes;
-  job->own.pipeline_chunks = packets ? 1 : (int)header->pipeline_chunks;
+  struct copse_sim_options given = job->own;
+  copse_sim_options_of_plan(header, &job->own);
+  if (job->o->fifo) job->own.fifo = given.fifo;
+  if (!job->o->chunk) return;
+  job->own.max_chunk_bytes = given.max_chunk_bytes;
+  job->own.min_chunk_bytes = given.min_chunk_bytes;
+  job->own.pipeline_chunks = given.pipeline_chunks;
 }
 
 static copse_status add_plan(struct job *job, const char *data, size_t size) {

@@ -22,8 +22,12 @@ struct copse_lower_options {
   int64_t min_chunk_bytes; /* smallest chunk for the sake of pipelining; 0:
                               COPSE_MIN_CHUNK_BYTES */
   bool low_latency;        /* packets instead of chunks and signals, for small messages */
+  bool one_hop;            /* of a low-latency allreduce: every rank sends its input to all and sums
+                              all of them, for the smallest messages; `instances` are then parts of
+                              the message; 0, COPSE_LOWER_AUTO: a worker each, of 512 bytes or more */
   int64_t min_bytes;       /* the message sizes that the plan is meant for, from */
-  int64_t max_bytes;       /* to; 0: no limit, low_latency 256 KiB (at most 16 MiB) */
+  int64_t max_bytes;       /* to; 0: no limit, low_latency 256 KiB (at most 16 MiB), one_hop 16
+                              KiB */
 };
 
 /*
@@ -32,6 +36,8 @@ struct copse_lower_options {
  * credits. What a rank does is dealt to its workers by the bytes to move, and every worker goes
  * from the sources on to the ends, so that no two wait for each other.
  * The plan owns its memory (copse_plan_release). COPSE_INVALID for options out of range,
+ * COPSE_UNSUPPORTED where a protocol doesn't fit the schedule (one hop: where not all pairs of ranks
+ * send to each other in its trees),
  * COPSE_OVERFLOW where cuts need more than 64 bits, COPSE_NOMEM. Deterministic.
  * Complexity: linear in trees * ranks.
  */

@@ -14,6 +14,28 @@ static copse_status check_range(struct copse_plan_build *b, const char *what, in
 }
 
 #define LOW_LATENCY_MOST ((int64_t)16 << 20)
+#define LOW_LATENCY_BYTES ((int64_t)256 << 10)
+#define ONE_HOP_BYTES ((int64_t)16 << 10)
+#define ONE_HOP_PART_BYTES ((int64_t)512)
+
+/* What a low-latency plan has instead of the usual defaults. */
+static copse_status fill_low_latency(struct copse_plan_build *b) {
+  struct copse_lower_options *o = &b->options;
+  if (o->one_hop && !o->low_latency)
+    return copse_fail(b->err, COPSE_INVALID, "one hop is for a low-latency plan");
+  if (!o->low_latency) return COPSE_OK;
+  if (o->max_bytes == 0) o->max_bytes = o->one_hop ? ONE_HOP_BYTES : LOW_LATENCY_BYTES;
+  if (o->max_bytes > LOW_LATENCY_MOST)
+    return copse_fail(b->err, COPSE_INVALID,
+                      "a low-latency plan is for messages of at most %lld bytes, all of which its "
+                      "packets must hold at once",
+                      (long long)LOW_LATENCY_MOST);
+  if (o->instances == COPSE_LOWER_AUTO || o->instances == 0) {
+    int64_t parts = o->one_hop ? o->max_bytes / ONE_HOP_PART_BYTES : 1;
+    o->instances = (int)copse_smaller(parts > 0 ? parts : 1, o->max_workers);
+  }
+  return COPSE_OK;
+}
 
 static copse_status fill_options(struct copse_plan_build *b,
                                  const struct copse_lower_options *given, int least_workers) {
@@ -21,18 +43,13 @@ static copse_status fill_options(struct copse_plan_build *b,
   copse_status status;
   if (given) *o = *given;
   if (o->max_workers == 0) o->max_workers = 32;
-  if (o->instances == COPSE_LOWER_AUTO && o->low_latency) o->instances = 1;
+  COPSE_TRY(fill_low_latency(b));
   if (o->instances == 0) o->instances = 1;
   if (o->fifo == 0) o->fifo = COPSE_FIFO;
   if (o->chunk_bytes == 0) o->chunk_bytes = COPSE_CHUNK_BYTES;
   if (o->min_chunk_bytes == 0)
     o->min_chunk_bytes = copse_smaller(o->chunk_bytes, COPSE_MIN_CHUNK_BYTES);
-  if (o->max_bytes == 0) o->max_bytes = o->low_latency ? 256 << 10 : INT64_MAX;
-  if (o->low_latency && o->max_bytes > LOW_LATENCY_MOST)
-    return copse_fail(b->err, COPSE_INVALID,
-                      "a low-latency plan is for messages of at most %lld bytes, all of which its "
-                      "packets must hold at once",
-                      (long long)LOW_LATENCY_MOST);
+  if (o->max_bytes == 0) o->max_bytes = INT64_MAX;
   COPSE_TRY(check_range(b, "the largest message", o->max_bytes, 1, INT64_MAX));
   COPSE_TRY(check_range(b, "the smallest message", o->min_bytes, 0, o->max_bytes));
   COPSE_TRY(check_range(b, "the number of workers", o->max_workers, least_workers, 1024));
@@ -222,6 +239,7 @@ copse_status copse_lower_schedule(const struct copse_schedule *schedule,
                                   const struct copse_lower_options *options,
                                   struct copse_plan **out, struct copse_err *err) {
   *out = NULL;
+  if (options && options->one_hop) return copse_lower_one_hop(schedule, options, out, err);
   if (schedule->collective == COPSE_ALLTOALL) return copse_lower_flows(schedule, options, out, err);
   if (options && options->low_latency) return copse_lower_packets(schedule, options, out, err);
   return copse_lower_trees(schedule, options, out, err);

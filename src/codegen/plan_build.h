@@ -73,6 +73,9 @@ copse_status copse_lower_trees(const struct copse_schedule *schedule,
 copse_status copse_lower_packets(const struct copse_schedule *schedule,
                                  const struct copse_lower_options *options,
                                  struct copse_plan **out, struct copse_err *err) COPSE_CHECKED;
+copse_status copse_lower_one_hop(const struct copse_schedule *schedule,
+                                 const struct copse_lower_options *options,
+                                 struct copse_plan **out, struct copse_err *err) COPSE_CHECKED;
 copse_status copse_lower_flows(const struct copse_schedule *schedule,
                                const struct copse_lower_options *options, struct copse_plan **out,
                                struct copse_err *err) COPSE_CHECKED;

@@ -279,6 +279,15 @@ out:
   return status;
 }
 
+void copse_sim_options_of_plan(const struct copse_plan_header *h,
+                               struct copse_sim_options *options) {
+  bool packets = h->protocol == COPSE_PROTOCOL_LOW_LATENCY;
+  options->fifo = packets ? 0 : (int)h->fifo;
+  options->max_chunk_bytes = packets ? 1e18 : (double)h->chunk_bytes;
+  options->min_chunk_bytes = packets ? 1e18 : (double)h->min_chunk_bytes;
+  options->pipeline_chunks = packets ? 1 : (int)h->pipeline_chunks;
+}
+
 copse_status copse_sim_dag_of_plan(const char *label, const struct copse_plan *plan,
                                    const struct copse_topology *topology, struct copse_sim_dag *dag,
                                    struct copse_foreign *foreign, struct copse_err *err) {

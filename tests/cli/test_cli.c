@@ -300,6 +300,8 @@ START_TEST(bad_usage_exits_2_with_one_line) {
       "@ lower %/f.schedule --to plan -o %/x --workers 0",
       "@ lower %/f.json --to plan -o %/x",
       "@ lower %/f.schedule --to msccl -o %/x --fifo 2",
+      "@ lower %/f.schedule --to plan -o %/x --one-hop",
+      "@ lower %/f.schedule --to msccl -o %/x --one-hop",
       "@ lower %/f.schedule --to plan -o %/x --channels 2",
       "@ lower %/f.schedule --to mscclpp -o %/x --executor any",
       "@ lower %/f.schedule --to mscclpp -o %/x --layout both",

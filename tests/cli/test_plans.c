@@ -135,8 +135,8 @@ END_TEST
 /* ---- plans ------------------------------------------------------------------------------- */
 
 static void check_files(const cJSON *range) {
-  static const char *const keys[] = {"plan", "low_latency_plan"};
-  for (int i = 0; i < 2; i++)
+  static const char *const keys[] = {"plan", "low_latency_plan", "one_hop_plan"};
+  for (int i = 0; i < 3; i++)
     if (cJSON_GetObjectItem(range, keys[i]))
       ck_assert_int_eq(run("@ check %%/set/%s", text_of(range, keys[i])), 0);
   ck_assert_int_eq(run("@ verify %%/set/%s " FABRIC " --json", text_of(range, "schedule")), 0);
@@ -162,6 +162,18 @@ static void check_ranges(const cJSON *ranges, const char *collective) {
   ck_assert_msg(n > 0 && next < 0, "%s: %d ranges", collective, n);
 }
 
+/* Nothing from another rank is sent on. */
+static bool in_one_hop(const copse_plan *plan) {
+  bool sends_on = false;
+  for (uint32_t i = 0; i < plan->header.n_ops; i++) {
+    const struct copse_plan_op *op = &plan->ops[i];
+    const struct copse_plan_operand *at = &plan->operands[op->operand];
+    if (op->kind != COPSE_OP_MOVE || at[op->n_src].buffer == COPSE_BUFFER_OUTPUT) continue;
+    for (int k = 0; k < op->n_src; k++) sends_on = sends_on || at[k].buffer != COPSE_BUFFER_INPUT;
+  }
+  return !sends_on;
+}
+
 /* The range of the plan that the library runs for a message is the index's. */
 static void check_choice(copse_comm *comm, const cJSON *ranges, size_t count) {
   double bytes = (double)(count * sizeof(float));
@@ -175,7 +187,9 @@ static void check_choice(copse_comm *comm, const cJSON *ranges, size_t count) {
     if (strcmp(text_of(range, "collective"), "allreduce") != 0) continue;
     if (bytes < number_of(range, "min_bytes")) continue;
     if (!cJSON_IsNull(max) && bytes > max->valuedouble) continue;
+    const cJSON *one_hop = cJSON_GetObjectItem(range, "one_hop_max_bytes");
     ck_assert((double)plan->header.min_bytes == number_of(range, "min_bytes"));
+    ck_assert_int_eq(one_hop && bytes <= one_hop->valuedouble, in_one_hop(plan));
     ck_assert_int_eq(plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY, bytes <= 262144);
     return;
   }
@@ -255,6 +269,43 @@ START_TEST(plans_are_what_lower_makes_of_their_schedules) {
 }
 END_TEST
 
+/* Two hosts of eight GPUs have rails between them: not all ranks join each other. */
+START_TEST(one_hop_is_for_ranks_that_all_join_each_other) {
+  ck_assert_int_eq(run("@ plans h100-host -c allreduce -o %%/hop --json"), 0);
+  cJSON *json = parsed();
+  const cJSON *first = cJSON_GetArrayItem(cJSON_GetObjectItem(json, "ranges"), 0);
+  double reach = number_of(first, "one_hop_max_bytes");
+  const cJSON *most = cJSON_GetObjectItem(first, "low_latency_max_bytes");
+  ck_assert_msg(reach >= 1024 && reach <= 262144, "up to %g bytes", reach);
+  ck_assert(!most || reach < most->valuedouble);
+  /* the simulator says so, of the plans as they are */
+  for (int i = 0; most && i < 2; i++) {
+    double size = i == 0 ? reach : 2 * reach, us[2];
+    const char *plans[] = {text_of(first, "one_hop_plan"), text_of(first, "low_latency_plan")};
+    for (int p = 0; p < 2; p++) {
+      ck_assert_int_eq(run("@ simulate %%/hop/%s -t topologies/h100-host.json --no-baselines -b "
+                           "%.0f -e %.0f --json",
+                           plans[p], size, size),
+                       0);
+      cJSON *simulated = parsed();
+      const cJSON *row = cJSON_GetArrayItem(cJSON_GetObjectItem(simulated, "rows"), 0);
+      const cJSON *times = cJSON_GetObjectItem(row, "times");
+      us[p] = number_of(times->child, "time");
+      cJSON_Delete(simulated);
+    }
+    ck_assert_msg((us[0] < us[1]) == (i == 0), "%.0f bytes: %g us, in two hops %g us", size, us[0],
+                  us[1]);
+  }
+  cJSON_Delete(json);
+  ck_assert_int_eq(run("@ plans h100-host -c allreduce -o %%/hop2"), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "in one hop, by packets"));
+  ck_assert_int_eq(run("@ plans a100-x2 -c allreduce -o %%/hosts --json"), 0);
+  ck_assert_ptr_null(strstr(result.out, "one_hop"));
+  ck_assert_int_eq(run("@ plans h100-host -c allgather -o %%/gather --json"), 0);
+  ck_assert_ptr_null(strstr(result.out, "one_hop"));
+}
+END_TEST
+
 START_TEST(plans_without_packets_when_they_are_not_wanted) {
   ck_assert_int_eq(run("@ plans " FABRIC " -c allgather --no-low-latency -o %%/plain"), 0);
   ck_assert_ptr_nonnull(strstr(result.out, "all proved"));
@@ -274,6 +325,7 @@ int main(void) {
   tcase_add_test(tests, what_does_not_go_together_is_refused);
   tcase_add_test(tests, a_folder_of_plans_covers_all_sizes_and_runs_in_a_job);
   tcase_add_test(tests, plans_are_what_lower_makes_of_their_schedules);
+  tcase_add_test(tests, one_hop_is_for_ranks_that_all_join_each_other);
   tcase_add_test(tests, plans_without_packets_when_they_are_not_wanted);
   suite_add_tcase(suite, tests);
   return copse_test_run(suite);

@@ -142,10 +142,14 @@ static void run_collective(struct meeting meeting, copse_collective collective, 
   struct stand_in_comm comm = {&p.meeting, false};
   stand_in_meet(&p.meeting);
   COPSE_SUCCEEDS(copse_nccl_bootstrap_new(&comm, &n, &rank, &device, &bootstrap, &err), &err);
-  struct copse_plan *plan = process_lower(collective, n, &packets);
+  struct copse_lower_options options = packets;
+  options.one_hop = strncmp(what, "one-hop", 7) == 0;
+  struct copse_plan *plan = process_lower(collective, n, &options);
   process_start(&p, plan, &bootstrap);
   const struct copse_cuda_plan *prepared = (const struct copse_cuda_plan *)p.prepared;
-  DEVICE_ASSERT(prepared->split && prepared->n_lanes == 1, "%u lanes", prepared->n_lanes);
+  const bool one_host = strstr(what, "one-host") != NULL;
+  DEVICE_ASSERT(!prepared->split == one_host, "%u lanes", prepared->n_lanes);
+  DEVICE_ASSERT(prepared->n_lanes <= 1, "%u lanes", prepared->n_lanes);
   unsigned char *memory;
   CUDA_OK(cudaMalloc((void **)&memory, 2 * room + 512));
   unsigned char *buffer = memory + 256;
@@ -180,7 +184,7 @@ static void run_rank(struct meeting meeting, copse_collective collective, const 
 /* ---- all ranks ------------------------------------------------------------------------------ */
 
 static void run_hosts(copse_collective collective, const char *hosts, const char *what) {
-  char mode[24];
+  char mode[40];
   snprintf(mode, sizeof mode, "%s.%s", hosts, what);
   processes_run(collective, mode, (int)strlen(hosts));
 }
@@ -192,6 +196,12 @@ END_TEST
 START_TEST(two_hosts_of_four) { run_hosts(ALL_COLLECTIVES, "00001111", "calls"); }
 END_TEST
 START_TEST(four_hosts_of_two) { run_hosts(ALL_COLLECTIVES, "00112233", "calls"); }
+END_TEST
+/* Everybody sends to everybody, within and between hosts. */
+START_TEST(allreduces_in_one_hop) {
+  run_hosts(COPSE_ALLREDUCE, "0000", "one-hop one-host");
+  run_hosts(COPSE_ALLREDUCE, "00101", "one-hop");
+}
 END_TEST
 START_TEST(a_rank_that_is_gone_ends_the_wait) { run_hosts(COPSE_ALLREDUCE, "0011", "misses"); }
 END_TEST
@@ -233,6 +243,7 @@ int main(int argc, char **argv) {
   tcase_add_test(tc, three_hosts_and_ranks_in_no_order);
   tcase_add_test(tc, two_hosts_of_four);
   tcase_add_test(tc, four_hosts_of_two);
+  tcase_add_test(tc, allreduces_in_one_hop);
   tcase_add_test(tc, a_rank_that_is_gone_ends_the_wait);
   tcase_add_test(tc, a_folders_packets_serve_small_messages);
   suite_add_tcase(suite, tc);

@@ -372,7 +372,10 @@ static void bench_floor(void) {
 
 static bool measure_graph(const struct variant *v, const char *name, uint64_t bytes, double us[2]) {
   struct copse_plan *plan = open_plan(v, name);
-  if (!plan) return false;
+  if (!plan || bytes > plan->header.max_bytes) {
+    copse_plan_release(plan);
+    return false;
+  }
   struct running r;
   variant_enter(v);
   running_open(&r, plan, bytes / 4);
@@ -385,19 +388,21 @@ static bool measure_graph(const struct variant *v, const char *name, uint64_t by
 }
 
 /* Launch to completion of a graph of one collective, by the clock of events; and of ten in one
- * graph, a tenth of it. Bandwidth plans only where there are no variants, for comparison. */
+ * graph, a tenth of it. Where there are no variants, all kinds of plans, for comparison. */
 static void bench_latency(const struct options *o) {
+  static const char *const kinds[][2] = {
+      {"ll.", "low latency"}, {"one-hop.", "one hop"}, {"", "bandwidth"}};
   printf("\n# allreduce in a graph, us: one / one of ten");
   if (o->variants.n > 1) variants_print_names(&o->variants, "   %13.13s");
   printf("\n");
   for (int n = 0; n < o->ranks.n; n++)
-    for (int protocol = 0; protocol < (o->variants.n == 1 ? 2 : 1); protocol++)
+    for (int kind = 0; kind < (o->variants.n == 1 ? 3 : 1); kind++)
       for (int k = 0; k < o->bytes.n; k++) {
         char name[64];
         snprintf(name, sizeof name, "allreduce-%d.%splan", (int)o->ranks.of[n],
-                 protocol ? "" : "ll.");
+                 kinds[kind][0]);
         printf("  %d ranks, %6llu bytes, %-11s", (int)o->ranks.of[n],
-               (unsigned long long)o->bytes.of[k], protocol ? "bandwidth" : "low latency");
+               (unsigned long long)o->bytes.of[k], kinds[kind][1]);
         for (int i = 0; i < o->variants.n; i++) {
           double us[2];
           if (measure_graph(&o->variants.of[i], name, o->bytes.of[k], us))

@@ -3,6 +3,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <condition_variable>
+#include <mutex>
 #include <vector>
 
 #include "emulation/emulation.h"
@@ -25,8 +27,12 @@ struct group {
   struct meeting *meeting;
   cudaStream_t stream;
   std::vector<message> messages;
-  int kernels;         /* launched before it, where it waits for one more */
-  unsigned done, left; /* atomically, as a kernel: all has moved; blocks that have seen it */
+  int kernels; /* launched before it, where it waits for one more */
+  /* as a kernel: */
+  std::mutex lock;
+  std::condition_variable changed;
+  bool done;     /* all has moved */
+  unsigned left; /* blocks that have seen it */
 };
 
 static std::vector<group *> all_groups;
@@ -72,15 +78,18 @@ static bool advance(struct meeting *m, message *it) {
   uint64_t n = it->sends ? MAX_RING - (put - taken) : put - taken;
   size_t left = sizeof it->header + it->count - it->moved;
   if (n > left) n = left;
-  for (uint64_t i = 0; i < n; i++, it->moved++) {
-    unsigned char *own = it->moved < sizeof it->header ? &it->header[it->moved]
-                                                       : &it->at[it->moved - sizeof it->header];
-    unsigned char *there = &ring->bytes[(it->sends ? put : taken) % MAX_RING];
-    if (it->sends)
-      *there = *own, put++;
-    else
-      *own = *there, taken++;
-    if (it->sends || it->moved + 1 != sizeof it->header) continue;
+  const uint64_t moves = n;
+  for (uint64_t span; n > 0; n -= span) { /* up to the end of the header, of the message or of the ring */
+    bool in_header = it->moved < sizeof it->header;
+    unsigned char *own =
+        in_header ? &it->header[it->moved] : &it->at[it->moved - sizeof it->header];
+    uint64_t at = (it->sends ? put : taken) % MAX_RING;
+    span = n < MAX_RING - at ? n : MAX_RING - at;
+    if (in_header && span > sizeof it->header - it->moved) span = sizeof it->header - it->moved;
+    memcpy(it->sends ? &ring->bytes[at] : own, it->sends ? own : &ring->bytes[at], span);
+    (it->sends ? put : taken) += span;
+    it->moved += span;
+    if (it->sends || it->moved != sizeof it->header || !in_header) continue;
     uint64_t count;
     memcpy(&count, it->header, sizeof count);
     DEVICE_ASSERT(count == it->count, "rank %d: %llu bytes from rank %d, it expects %zu", m->rank,
@@ -88,7 +97,13 @@ static bool advance(struct meeting *m, message *it) {
   }
   __atomic_store_n(it->sends ? &ring->put : &ring->taken, it->sends ? put : taken,
                    __ATOMIC_RELEASE);
-  return n > 0;
+  return moves > 0;
+}
+
+/* Longer each time: others need the core. */
+static void nap(unsigned *us) {
+  usleep(*us);
+  if (*us < 800) *us *= 2;
 }
 
 static double seconds_now(void) {
@@ -99,8 +114,9 @@ static double seconds_now(void) {
 
 static void wait_for_kernel(const group *g) {
   double since = seconds_now();
+  unsigned us = 50;
   while (copse_emulated_kernels_begun() <= g->kernels) {
-    usleep(50);
+    nap(&us);
     DEVICE_ASSERT(seconds_now() - since < 60, "rank %d: no kernel beside the messages",
                   g->meeting->rank);
   }
@@ -118,6 +134,7 @@ static void move_group(void *data) {
     memcpy(it.header, &count, sizeof count);
     it.moved = 0;
   }
+  unsigned us = 50;
   for (bool done = false; !done && !__atomic_load_n(&g->comm->aborted, __ATOMIC_ACQUIRE);) {
     bool moved = false, busy[2][MAX_PROCESSES] = {};
     done = true;
@@ -127,10 +144,12 @@ static void move_group(void *data) {
       busy[it.sends][it.peer] = it.moved < sizeof it.header + it.count;
       done = done && !busy[it.sends][it.peer];
     }
-    if (moved)
+    if (moved) {
       since = seconds_now();
-    else if (!done)
-      usleep(50);
+      us = 50;
+    } else if (!done) {
+      nap(&us);
+    }
     DEVICE_ASSERT(seconds_now() - since < 60, "rank %d: a message never comes or is never taken",
                   g->meeting->rank);
   }
@@ -140,12 +159,15 @@ static void move_group(void *data) {
 static void message_kernel(group *g) {
   if (blockIdx.x == 0) {
     move_group(g);
-    __atomic_store_n(&g->done, 1, __ATOMIC_RELEASE);
+    std::lock_guard<std::mutex> hold(g->lock);
+    g->done = true;
+    g->changed.notify_all();
   }
-  while (!__atomic_load_n(&g->done, __ATOMIC_ACQUIRE)) usleep(2000);
-  if (__atomic_fetch_add(&g->left, 1, __ATOMIC_ACQ_REL) + 1 < gridDim.x) return;
+  std::unique_lock<std::mutex> hold(g->lock);
+  g->changed.wait(hold, [g] { return g->done; });
+  if (++g->left < gridDim.x) return;
   g->left = 0;
-  __atomic_store_n(&g->done, 0, __ATOMIC_RELEASE);
+  g->done = false;
 }
 
 /* ---- the calls --------------------------------------------------------------------------------- */

@@ -1,4 +1,5 @@
-/* What the threads of a running block share. */
+/* What the threads of a running block share, and how they take turns: a block is a thread of the
+ * CPU, its threads are fibers. */
 #ifndef COPSE_EMULATION_BLOCK_H
 #define COPSE_EMULATION_BLOCK_H
 
@@ -10,7 +11,7 @@
 namespace copse_emulation {
 
 /* Threads meet, over and over; each brings a number and gets the sum of this meeting. A thread
- * that has left isn't waited for. Sleeps soon: there are more threads than cores. */
+ * that has left isn't waited for. */
 class Barrier {
  public:
   void start(unsigned threads) { state_ = (uint64_t)(threads_ = threads) << 32; }
@@ -18,6 +19,10 @@ class Barrier {
   void leave();
   bool has_waiting() const { return (uint32_t)state_.load() != 0; }
   bool has_left() const { return state_.load() >> 32 != threads_; }
+  /* Another one after each meeting. Says nothing of what came before: meet() does. */
+  uint32_t generation() const { return generation_.load(std::memory_order_relaxed); }
+  /* Until there is another generation, or for so many nanoseconds (0: any time). */
+  void sleep(uint32_t generation, uint64_t nanoseconds);
 
  private:
   bool arrive(uint64_t change); /* true: this was the last one */
@@ -41,12 +46,14 @@ struct Block {
   Barrier barrier;
   Barrier *grid = nullptr; /* of a cooperative launch */
   std::unique_ptr<Warp[]> warps;
+  std::atomic<int> left; /* threads that have not */
   explicit Block(int n_threads);
 };
 
-/* The calling thread becomes number `index` of the block, and stops to be. */
-void enter_block(Block *block, unsigned index);
-void leave_block();
+/* Runs body(argument) as each thread of the block (blockDim and gridDim are given) until all have
+ * left. */
+void run_threads(Block *block, dim3 block_shape, dim3 grid_shape, void (*body)(void *),
+                 void *argument);
 
 }  // namespace copse_emulation
 

@@ -1,6 +1,6 @@
 /*
- * The device side of CUDA C++ for g++: a kernel's thread is a thread of the CPU. Called from
- * kernels only, except where said.
+ * The device side of CUDA C++ for g++: a kernel's block is a thread of the CPU, its threads take turns
+ * on it. Called from kernels only, except where said.
  */
 #ifndef COPSE_EMULATED_DEVICE_LANGUAGE_H
 #define COPSE_EMULATED_DEVICE_LANGUAGE_H
@@ -102,8 +102,8 @@ T atomicCAS(T *p, typename std::common_type<T>::type expected,
 #define atomicCAS_system atomicCAS
 
 /* ---- time --------------------------------------------------------------------------------- */
-/* Lets other threads run. Every loop that waits for another thread must call it: there are far
- * more threads than cores. */
+/* Lets other threads run. Every loop that waits for another thread must call it: threads of a block
+ * take turns. */
 void __nanosleep(unsigned nanoseconds);
 /* Nanoseconds, what the register %globaltimer counts. */
 unsigned long long copse_emulated_globaltimer(void);

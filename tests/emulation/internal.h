@@ -1,7 +1,7 @@
 /*
  * Inside the emulation. One lock, `order`, guards what the host's calls change (streams' tails,
  * events, captures); memory and residency have their own. Work is done by threads of the pool:
- * one drains a stream while there is something in it, one is each thread of a running kernel.
+ * one drains a stream while there is something in it, one is each block of a running kernel.
  */
 #ifndef COPSE_EMULATION_INTERNAL_H
 #define COPSE_EMULATION_INTERNAL_H
@@ -25,10 +25,9 @@ typedef std::function<void()> Work;
 using Clock = std::chrono::steady_clock;
 
 /* ---- pool.cc ------------------------------------------------------------------------------ */
-/* Runs each piece of work on a thread of its own, all at once; each `together` in a row, which
- * divides their number, on one core where that is more than 1. False, and nothing was started,
+/* Runs each piece of work on a thread of its own, all at once. False, and nothing was started,
  * where the system has no more threads. */
-bool start_threads(std::vector<Work> work, size_t together);
+bool start_threads(std::vector<Work> work);
 void start_thread(Work work); /* ends the program where there is none */
 
 /* Something that happens once, and that others wait for. */

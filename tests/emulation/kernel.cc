@@ -1,6 +1,6 @@
 /*
  * Kernels: the limits of a launch, the room that blocks take on the multiprocessors, and a
- * thread of the pool for every thread of a block that has room.
+ * thread of the pool for every block that has room.
  */
 #include <algorithm>
 #include <limits.h>
@@ -174,9 +174,8 @@ struct Run {
 struct RunningBlock : Block {
   std::shared_ptr<Run> run;
   size_t place; /* its multiprocessor */
-  std::atomic<int> left;
   RunningBlock(const std::shared_ptr<Run> &r, size_t number, size_t at)
-      : Block(r->launch->n_threads), run(r), place(at), left(r->launch->n_threads) {
+      : Block(r->launch->n_threads), run(r), place(at) {
     const Launch &l = *run->launch;
     index = {(unsigned)(number % l.grid.x), (unsigned)(number / l.grid.x % l.grid.y),
              (unsigned)(number / l.grid.x / l.grid.y)};
@@ -192,17 +191,16 @@ struct RunningBlock : Block {
   }
 };
 
-void run_thread(RunningBlock *block, unsigned index) {
-  OnDevice here;
-  const Launch &l = *block->run->launch;
-  threadIdx = {index % l.block.x, index / l.block.x % l.block.y, index / l.block.x / l.block.y};
-  blockIdx = block->index;
-  blockDim = l.block;
-  gridDim = l.grid;
-  enter_block(block, index);
+void call_kernel(void *argument) {
+  const Launch &l = *static_cast<const Launch *>(argument);
   l.signature->call(l.function, l.arguments);
-  leave_block();
-  if (block->left.fetch_sub(1) == 1) delete block;
+}
+
+void run_block(RunningBlock *block) {
+  OnDevice here;
+  Launch &l = const_cast<Launch &>(*block->run->launch);
+  run_threads(block, l.block, l.grid, call_kernel, &l);
+  delete block;
 }
 
 std::atomic<int> n_launched, n_begun;
@@ -216,10 +214,9 @@ bool start_blocks(const std::shared_ptr<Run> &run, size_t *first) {
   for (size_t place : places) {
     RunningBlock *block = new RunningBlock(run, (*first)++, place);
     blocks.push_back(block);
-    for (unsigned i = 0; i < (unsigned)l.n_threads; i++)
-      work.push_back([block, i] { run_thread(block, i); });
+    work.push_back([block] { run_block(block); });
   }
-  if (start_threads(std::move(work), (size_t)l.n_threads)) return true;
+  if (start_threads(std::move(work))) return true;
   for (RunningBlock *block : blocks) delete block;
   return false;
 }

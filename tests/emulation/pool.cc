@@ -1,6 +1,5 @@
 /* Threads, kept from one piece of work to the next, and completions. */
 #include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -11,33 +10,18 @@ namespace copse_emulation {
 
 namespace {
 
-constexpr size_t stack_bytes = (size_t)1 << 20;
+constexpr size_t stack_bytes = (size_t)256 << 10; /* kernels have stacks of their own: fiber.cc */
 
 struct Worker {
   std::mutex lock;
   std::condition_variable wake;
   Work work;
-  size_t list; /* of the pool's idle ones */
 };
-
-/* Threads that meet often are kept on one core, where they wake each other for a fraction of what
- * it costs over cores; the first list is of those that run on any. */
-constexpr size_t anywhere = 0;
 
 /* Never destroyed: workers outlive main(). */
 struct Pool {
   std::mutex lock;
-  std::vector<int> cores; /* by list; none of the first */
-  std::vector<std::vector<Worker *>> idle;
-  size_t turn = 0; /* of the cores */
-  Pool() : cores(1, -1) {
-    cpu_set_t mine;
-    if (sched_getaffinity(0, sizeof mine, &mine) == 0 && CPU_COUNT(&mine) > 1)
-      for (int core = 0; core < CPU_SETSIZE; core++)
-        if (CPU_ISSET(core, &mine)) cores.push_back(core);
-    idle.resize(cores.size());
-  }
-  size_t next_core() { return cores.size() == 1 ? anywhere : 1 + turn++ % (cores.size() - 1); }
+  std::vector<Worker *> idle;
 };
 Pool &pool() {
   static Pool *p = new Pool;
@@ -57,29 +41,22 @@ void *worker_main(void *argument) {
     work();
     work = nullptr;
     std::lock_guard<std::mutex> hold(pool().lock);
-    pool().idle[self->list].push_back(self);
+    pool().idle.push_back(self);
   }
   return nullptr;
 }
 
-bool new_worker(size_t list) {
+bool new_worker() {
   Worker *worker = new Worker;
-  worker->list = list;
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setstacksize(&attributes, stack_bytes);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  if (list != anywhere) {
-    cpu_set_t core;
-    CPU_ZERO(&core);
-    CPU_SET(pool().cores[list], &core);
-    pthread_attr_setaffinity_np(&attributes, sizeof core, &core);
-  }
   pthread_t id;
   bool is_started = pthread_create(&id, &attributes, worker_main, worker) == 0;
   pthread_attr_destroy(&attributes);
   if (is_started)
-    pool().idle[list].push_back(worker);
+    pool().idle.push_back(worker);
   else
     delete worker;
   return is_started;
@@ -87,29 +64,20 @@ bool new_worker(size_t list) {
 
 }  // namespace
 
-/* Moves n idle workers, or new ones, to the team; false where the system has no more. */
-static bool take_workers(size_t list, size_t n, std::vector<Worker *> *team) {
-  std::vector<Worker *> &idle = pool().idle[list];
+/* Takes n idle workers, or new ones, of the pool; false where the system has no more. */
+static bool take_workers(size_t n, std::vector<Worker *> *team) {
+  std::lock_guard<std::mutex> hold(pool().lock);
+  std::vector<Worker *> &idle = pool().idle;
   while (idle.size() < n)
-    if (!new_worker(list)) return false;
-  team->insert(team->end(), idle.end() - (ptrdiff_t)n, idle.end());
+    if (!new_worker()) return false;
+  team->assign(idle.end() - (ptrdiff_t)n, idle.end());
   idle.resize(idle.size() - n);
   return true;
 }
 
-bool start_threads(std::vector<Work> work, size_t together) {
+bool start_threads(std::vector<Work> work) {
   std::vector<Worker *> team;
-  {
-    std::lock_guard<std::mutex> hold(pool().lock);
-    bool is_whole = true;
-    while (is_whole && team.size() < work.size())
-      is_whole = together == 1 ? take_workers(anywhere, 1, &team)
-                               : take_workers(pool().next_core(), together, &team);
-    if (!is_whole) {
-      for (Worker *worker : team) pool().idle[worker->list].push_back(worker);
-      return false;
-    }
-  }
+  if (!take_workers(work.size(), &team)) return false;
   for (size_t i = 0; i < work.size(); i++) {
     {
       std::lock_guard<std::mutex> hold(team[i]->lock);
@@ -123,7 +91,7 @@ bool start_threads(std::vector<Work> work, size_t together) {
 void start_thread(Work work) {
   std::vector<Work> one;
   one.push_back(std::move(work));
-  if (start_threads(std::move(one), 1)) return;
+  if (start_threads(std::move(one))) return;
   fprintf(stderr, "emulated CUDA: the system has no more threads\n");
   abort();
 }

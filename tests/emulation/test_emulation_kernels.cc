@@ -42,6 +42,59 @@ START_TEST(barriers_order_the_threads_of_a_block) {
 }
 END_TEST
 
+#if defined(__SANITIZE_THREAD__)
+static __global__ void racing_kernel(ShiftArgs a) {
+  int *shared = static_cast<int *>(copse_emulated_shared());
+  shared[threadIdx.x] = (int)threadIdx.x;
+  a.out[threadIdx.x] = shared[(threadIdx.x + 1) % blockDim.x]; /* a barrier is missing */
+}
+
+/* Threads take turns on one core, and yet ThreadSanitizer must know them apart: then the program
+ * ends with its status, 66. */
+START_TEST(a_race_within_a_block_is_found) {
+  int *out = new_device<int>(4);
+  launch(racing_kernel, 1, 4, ShiftArgs{out, 0}, cudaStream_t(0), 4 * sizeof(int));
+  OK(cudaStreamSynchronize(0));
+  OK(cudaFree(out));
+}
+END_TEST
+#endif
+
+static __global__ void flag_kernel(ShiftArgs a) {
+  volatile char room[20000]; /* of a stack of its own */
+  for (int i = 0; i < 20000; i += 1000) room[i] = (char)threadIdx.x;
+  if (threadIdx.x == 0) /* the others come to their barrier, or to the end, meanwhile */
+    while (!__atomic_load_n(&a.out[7], __ATOMIC_ACQUIRE)) __nanosleep(100);
+  if (threadIdx.x == 1) __atomic_store_n(&a.out[7], 1, __ATOMIC_RELEASE);
+  __syncthreads();
+  a.out[threadIdx.x] = room[19000];
+}
+
+START_TEST(threads_of_a_block_wait_for_each_other_in_loops) {
+  int *out = new_device<int>(8);
+  OK(cudaMemset(out, 0, 8 * sizeof *out));
+  launch(flag_kernel, 1, 7, ShiftArgs{out, 0}, cudaStream_t(0));
+  std::vector<int> values = read_back(out, 8);
+  for (int i = 0; i < 7; i++) ck_assert_int_eq(values[(size_t)i], i);
+  OK(cudaFree(out));
+  finish(0);
+}
+END_TEST
+
+static __global__ void two_barriers_kernel(ShiftArgs) {
+  if (threadIdx.x % 2)
+    __syncthreads();
+  else
+    __syncwarp();
+}
+
+/* Aborts: on a GPU it would hang. */
+START_TEST(threads_at_different_barriers_are_told_of) {
+  launch(two_barriers_kernel, 1, 4, ShiftArgs{nullptr, 0}, cudaStream_t(0));
+  (void)cudaDeviceSynchronize();
+}
+END_TEST
+
 struct VoteArgs {
   int *out; /* [thread][4] */
 };
@@ -373,6 +426,11 @@ static Suite *suite() {
   Suite *s = suite_create("emulation/kernels");
   TCase *t = tcase_create("kernels");
   tcase_add_test(t, barriers_order_the_threads_of_a_block);
+#if defined(__SANITIZE_THREAD__)
+  tcase_add_exit_test(t, a_race_within_a_block_is_found, 66);
+#endif
+  tcase_add_test(t, threads_of_a_block_wait_for_each_other_in_loops);
+  tcase_add_test_raise_signal(t, threads_at_different_barriers_are_told_of, SIGABRT);
   tcase_add_test(t, votes_count_the_threads_that_are_left);
   tcase_add_test(t, warps_exchange_values);
   tcase_add_test(t, indices_cover_the_grid);

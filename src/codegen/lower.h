@@ -37,7 +37,7 @@ struct copse_lower_options {
  * from the sources on to the ends, so that no two wait for each other.
  * The plan owns its memory (copse_plan_release). COPSE_INVALID for options out of range,
  * COPSE_UNSUPPORTED where a protocol doesn't fit the schedule (one hop: where not all pairs of ranks
- * send to each other in its trees),
+ * send to each other in its trees) and for a compact schedule,
  * COPSE_OVERFLOW where cuts need more than 64 bits, COPSE_NOMEM. Deterministic.
  * Complexity: linear in trees * ranks.
  */

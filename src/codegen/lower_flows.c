@@ -466,9 +466,6 @@ copse_status copse_lower_flows(const struct copse_schedule *schedule,
                                struct copse_err *err) {
   struct lowering l = {.schedule = schedule};
   copse_status status;
-  if (schedule->n_rotations > 0)
-    return copse_fail(err, COPSE_UNSUPPORTED,
-                      "a compact schedule must be expanded before it is lowered");
   if (options && options->low_latency && schedule->demand)
     return copse_fail(err, COPSE_UNSUPPORTED,
                       "an alltoall by demand has no low-latency plan: its blocks may be empty");

@@ -239,6 +239,9 @@ copse_status copse_lower_schedule(const struct copse_schedule *schedule,
                                   const struct copse_lower_options *options,
                                   struct copse_plan **out, struct copse_err *err) {
   *out = NULL;
+  if (schedule->n_rotations > 0)
+    return copse_fail(err, COPSE_UNSUPPORTED,
+                      "a compact schedule must be expanded before it is lowered");
   if (options && options->one_hop) return copse_lower_one_hop(schedule, options, out, err);
   if (schedule->collective == COPSE_ALLTOALL) return copse_lower_flows(schedule, options, out, err);
   if (options && options->low_latency) return copse_lower_packets(schedule, options, out, err);

@@ -221,6 +221,14 @@ START_TEST(what_it_is_not_for_is_refused) {
   ASSERT_FAILS(copse_lower_schedule(schedule, &cases[0].options, &plan, &err), COPSE_UNSUPPORTED,
                &err, "256 ranks' inputs are more than one operation adds, which is 255");
   schedule->n_ranks = 3;
+  schedule->n_rotations = 1; /* then some of its trees are not listed */
+  for (int i = 0; i < 3; i++) {
+    const struct copse_lower_options options = {.low_latency = i > 0, .one_hop = i > 1};
+    err = (struct copse_err)COPSE_ERR_INIT;
+    ASSERT_FAILS(copse_lower_schedule(schedule, &options, &plan, &err), COPSE_UNSUPPORTED, &err,
+                 "a compact schedule must be expanded before it is lowered");
+  }
+  schedule->n_rotations = 0;
   copse_schedule_release(schedule);
 }
 END_TEST

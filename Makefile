@@ -93,7 +93,8 @@ CUDA_SRC := $(if $(HAVE_CUDA),$(wildcard src/runtime/cuda/*.cu))
 CUDA_OBJ := $(CUDA_SRC:%.cu=$(OBJ)/%.cu.o)
 # Sources without a kernel and the typed launch are plain C++, not to be compiled once per architecture.
 CUDA_HOST := $(if $(CUDA_SRC),$(shell grep -LE '__global__|__device__|cudaLaunchKernelEx' $(CUDA_SRC)))
-LIB_OBJ  := $(patsubst %.c,$(OBJ)/%.o,$(if $(HAVE_CUDA),$(filter-out src/runtime/gpu_none.c,$(LIB_SRC)),$(LIB_SRC))) $(CUDA_OBJ)
+# CUDA's first: one of them takes longest, and would be alone at the end.
+LIB_OBJ  := $(CUDA_OBJ) $(patsubst %.c,$(OBJ)/%.o,$(if $(HAVE_CUDA),$(filter-out src/runtime/gpu_none.c,$(LIB_SRC)),$(LIB_SRC)))
 NCCL_OBJ := $(patsubst %.c,$(OBJ)/%.o,$(wildcard src/runtime/nccl/*.c))
 MPI_OBJ  := $(patsubst %.c,$(OBJ)/%.o,$(wildcard src/runtime/mpi/*.c))
 CLI_OBJ  := $(CLI_SRC:%.c=$(OBJ)/%.o) $(OBJ)/report_assets.o

@@ -115,6 +115,7 @@ static copse_status load_host(struct reader *r, const cJSON *item,
                               const struct copse_topology_options *options,
                               struct copse_topology **out) {
   struct loaded new = {NULL, *options, NULL};
+  struct copse_err why = COPSE_ERR_INIT;
   size_t n = (size_t)r->n_loaded;
   copse_status status;
   COPSE_TRY(copse_read_path(r->json, item, "host", &new.path, r->err));
@@ -125,7 +126,8 @@ static copse_status load_host(struct reader *r, const cJSON *item,
     goto out;
   }
   COPSE_TRY(copse_grow(&r->loaded, &r->loaded_capacity, n + 1, sizeof new, r->err));
-  COPSE_TRY(copse_topology_load_at(new.path, options, r->depth + 1, &new.host, r->err));
+  status = copse_topology_load_at(new.path, options, r->depth + 1, &new.host, &why);
+  COPSE_TRY(copse_read_named(r->json, item, "host", status, &why, r->err));
   r->loaded[r->n_loaded++] = new;
   *out = new.host;
   return COPSE_OK;

@@ -61,11 +61,13 @@ out:
 }
 
 static copse_status read_map(struct reader *r, const cJSON *item, bool slurm) {
+  struct copse_err why = COPSE_ERR_INIT;
   char *path = NULL, *data = NULL;
   size_t size = 0;
   copse_status status;
   COPSE_TRY(copse_read_path(r->json, item, "file", &path, r->err));
-  COPSE_TRY(copse_file_read(path, &data, &size, r->err));
+  status = copse_file_read(path, &data, &size, &why);
+  COPSE_TRY(copse_read_named(r->json, item, "file", status, &why, r->err));
   COPSE_TRY(slurm ? copse_read_slurm(path, data, size, r->notes, r->map, r->err)
                   : copse_read_ibnetdiscover(path, data, size, r->map, r->err));
   copse_fabric_map_sort(r->map);

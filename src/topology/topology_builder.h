@@ -30,6 +30,11 @@ copse_status copse_read_about(const struct copse_json *json, struct copse_topolo
 /* A path, relative to the document; "-" is a file of that name. The caller frees *out. */
 copse_status copse_read_path(const struct copse_json *json, const cJSON *object, const char *key,
                              char **out, struct copse_err *err) COPSE_CHECKED;
+/* What came of reading the file that `key` names: where it can't be read, the error says first who names
+ * it; other errors have their place in that file. */
+copse_status copse_read_named(const struct copse_json *json, const cJSON *object, const char *key,
+                              copse_status status, const struct copse_err *why,
+                              struct copse_err *err) COPSE_CHECKED;
 
 /*
  * Adds a node; strings are copied. rank < 0: none stated. *index (may be NULL) gets its

@@ -202,10 +202,10 @@ START_TEST(errors_of_the_host_name_its_file) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_topology *t = NULL;
   const char *missing =
-      "{\"format\": \"copse-cluster/1\", \"host\": \"/nowhere.json\", \"hosts\": 1,"
+      "\n{\"format\": \"copse-cluster/1\", \"host\": \"/nowhere.json\", \"hosts\": 1,"
       " \"fabric\": {\"type\": \"flat\", \"bandwidth\": 1}}";
   ASSERT_FAILS(copse_topology_parse("t", missing, strlen(missing), NULL, &t, &err), COPSE_IO, &err,
-               "/nowhere.json: cannot open");
+               "t:2: \"host\": /nowhere.json: cannot open");
 }
 END_TEST
 

@@ -503,6 +503,29 @@ START_TEST(a_non_blocking_communicator_is_left_alone) {
 }
 END_TEST
 
+/* The environment overrules; NCCL may well be done when the call returns. */
+static void blocking_by_default(struct nccl_rank *it) {
+  float x = 1;
+  NCCL_OK(ncclCommInitRank(&it->comm, N, *(ncclUniqueId *)it->context, it->rank));
+  NCCL_OK(ncclAllReduce(&x, &x, 1, NCCL_FLOAT, NCCL_SUM, it->comm, NULL));
+  ck_assert(x == N);
+}
+
+START_TEST(the_environment_makes_communicators_non_blocking) {
+  static const char *const values[] = {"0", "1", "", "-1", "yes"};
+  int n_passed = 0;
+  for (int i = 0; i < 5; i++) {
+    ncclUniqueId id;
+    setenv("NCCL_COMM_BLOCKING", values[i], 1);
+    NCCL_OK(ncclGetUniqueId(&id));
+    nccl_run_bare(N, blocking_by_default, &id);
+    n_passed += i == 0 ? N : 0;
+    ck_assert_msg(passed("AllReduce", "non-blocking") == n_passed, "NCCL_COMM_BLOCKING=%s",
+                  values[i]);
+  }
+}
+END_TEST
+
 /* Two in a group, one of them non-blocking: NCCL finishes neither before the group returns. */
 static void half_blocking(struct nccl_rank *it) {
   const ncclUniqueId *ids = it->context;
@@ -671,6 +694,7 @@ static Suite *make_suite(void) {
   tcase_add_test(tc, a_split_is_a_communicator_of_its_own);
   tcase_add_test(tc, a_shrunk_communicator_is_served_anew);
   tcase_add_test(tc, a_non_blocking_communicator_is_left_alone);
+  tcase_add_test(tc, the_environment_makes_communicators_non_blocking);
   tcase_add_test(tc, a_group_with_a_non_blocking_communicator_is_left_alone);
   tcase_add_test(tc, a_config_and_a_finalize_change_nothing);
   tcase_add_test(tc, communicators_come_and_go);

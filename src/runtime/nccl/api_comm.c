@@ -1,4 +1,6 @@
 /* How NCCL's communicators begin and end, and what they say when they break. */
+#include <stdlib.h>
+
 #include "runtime/nccl/comm.h"
 #include "runtime/nccl/exports.h"
 #include "runtime/nccl/group.h"
@@ -7,8 +9,19 @@
 
 /* ---- beginning --------------------------------------------------------------------------- */
 
-/* NCCL's default is to block; a split without a config does as its parent. */
-static bool wants_blocking(const ncclConfig_t *config) { return !config || config->blocking != 0; }
+/* NCCL's default is to block; a split without a config does as its parent. NCCL_COMM_BLOCKING, 0 or 1,
+ * overrules all of that. */
+static bool blocks(bool by_call) {
+  const char *text = getenv("NCCL_COMM_BLOCKING");
+  if (!text || !*text) return by_call;
+  char *end;
+  long value = strtol(text, &end, 0);
+  return *end || value < 0 || value > 1 ? by_call : value == 1;
+}
+
+static bool wants_blocking(const ncclConfig_t *config) {
+  return blocks(!config || config->blocking != 0);
+}
 
 /* result: the real function's. */
 static ncclResult_t made(ncclResult_t result, ncclComm_t *where, bool blocking) {
@@ -18,7 +31,7 @@ static ncclResult_t made(ncclResult_t result, ncclComm_t *where, bool blocking) 
 }
 
 ncclResult_t ncclCommInitRank(ncclComm_t *comm, int n_ranks, ncclUniqueId id, int rank) {
-  return made(copse_nccl_real_CommInitRank(comm, n_ranks, id, rank), comm, true);
+  return made(copse_nccl_real_CommInitRank(comm, n_ranks, id, rank), comm, blocks(true));
 }
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n_ranks, ncclUniqueId id, int rank,
@@ -39,16 +52,16 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n_devices, const int *device
   if (result != ncclSuccess) return result;
   result = ncclGroupStart();
   if (result != ncclSuccess) return result;
-  for (int i = 0; i < n_devices; i++) copse_nccl_group_made(&comms[i], true);
+  for (int i = 0; i < n_devices; i++) copse_nccl_group_made(&comms[i], blocks(true));
   return ncclGroupEnd();
 }
 
 static bool child_blocks(ncclComm_t parent, const ncclConfig_t *config) {
   if (config) return wants_blocking(config);
   struct copse_nccl_comm *comm = copse_nccl_acquire(parent);
-  bool blocks = !comm || comm->blocking;
+  bool parent_blocks = !comm || comm->blocking;
   (void)copse_nccl_release(comm);
-  return blocks;
+  return blocks(parent_blocks);
 }
 
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *child,

@@ -59,7 +59,7 @@ static copse_status identify(struct newcomer *it, ncclComm_t nccl, bool blocking
   it->comm->blocking = blocking;
   it->way = COPSE_NCCL_PROCESS_EACH; /* until it is known */
   if (!blocking)
-    pass(it, "a non-blocking communicator (config.blocking = 0)");
+    pass(it, "a non-blocking communicator (config.blocking or NCCL_COMM_BLOCKING is 0)");
   else if (n_ranks == 1)
     pass(it, "one rank");
 out:

@@ -241,8 +241,10 @@ int main(int argc, char **argv) {
   tcase_set_timeout(tc, 150);
   tcase_add_test(tc, two_hosts_of_two);
   tcase_add_test(tc, three_hosts_and_ranks_in_no_order);
-  tcase_add_test(tc, two_hosts_of_four);
-  tcase_add_test(tc, four_hosts_of_two);
+  if (COPSE_TEST_ONE_IN == 1) { /* a sanitizer sees a process at a time: more of them show it nothing */
+    tcase_add_test(tc, two_hosts_of_four);
+    tcase_add_test(tc, four_hosts_of_two);
+  }
   tcase_add_test(tc, allreduces_in_one_hop);
   tcase_add_test(tc, a_rank_that_is_gone_ends_the_wait);
   tcase_add_test(tc, a_folders_packets_serve_small_messages);

@@ -119,12 +119,11 @@ uint32_t copse_clocks_unclaimed(const struct copse_clocks *c, uint32_t channel) 
 }
 
 void copse_clocks_wait(struct copse_clocks *c, uint32_t channel) {
-  uint32_t dst = c->plan->channels[channel].dst_worker;
+  uint32_t dst = c->plan->channels[channel].dst_worker, n = length(c, dst), *now = c->now[dst];
   struct queue *q = &c->queues[channel];
   uint32_t *snapshot = q->clocks[q->head++];
   q->n--;
-  for (uint32_t i = 0; i < length(c, dst); i++)
-    if (snapshot[i] > c->now[dst][i]) c->now[dst][i] = snapshot[i];
+  for (uint32_t i = 0; i < n; i++) now[i] = snapshot[i] > now[i] ? snapshot[i] : now[i];
   free(snapshot);
 }
 

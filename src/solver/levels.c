@@ -116,9 +116,9 @@ out:
 static copse_status make_tree(struct copse_levels *g, int root) {
   const struct copse_network *network = g->network;
   size_t n = (size_t)g->n;
-  struct copse_levels_tree *tree = &g->trees[g->n_made++];
+  struct copse_levels_tree *tree = &g->trees[g->n_made];
   copse_status status;
-  COPSE_TRY(copse_calloc(n, sizeof *tree->ways, &tree->ways, g->err));
+  tree->ways = g->ways + (size_t)g->n_made++ * n;
   COPSE_TRY(copse_calloc(n, sizeof *tree->depth, &tree->depth, g->err));
   COPSE_TRY(copse_calloc(n, sizeof *tree->order, &tree->order, g->err));
   COPSE_TRY(copse_calloc((size_t)g->n_cuts, 1, &tree->entered, g->err));
@@ -161,6 +161,7 @@ static copse_status prepare(struct copse_levels *g, const int64_t *capacities, i
   COPSE_TRY(find_cuts(g, capacities, k));
   COPSE_TRY(make_searches(g));
   COPSE_TRY(copse_calloc((size_t)g->n_trees, sizeof *g->trees, &g->trees, g->err));
+  COPSE_TRY(copse_calloc((size_t)g->n_trees * (size_t)g->n, sizeof *g->ways, &g->ways, g->err));
   for (int i = 0; i < network->n_roots; i++)
     for (int64_t j = 0; j < network->roots[i].weight * k; j++)
       COPSE_TRY(make_tree(g, g->number[network->roots[i].node]));
@@ -170,7 +171,6 @@ out:
 
 static void release(struct copse_levels *g) {
   for (int t = 0; t < g->n_made; t++) {
-    free(g->trees[t].ways);
     free(g->trees[t].depth);
     free(g->trees[t].order);
     free(g->trees[t].entered);
@@ -184,6 +184,7 @@ static void release(struct copse_levels *g) {
     free(g->search[i].links);
   }
   free(g->users);
+  free(g->ways);
   free(g->trees);
   free(g->number);
   free(g->sources);

@@ -188,17 +188,39 @@ out:
   return status;
 }
 
+/* The next way, from *i downwards, that may use full links with these bits: nearly all that is
+ * looked at is turned away here. Each costs patience; false: no more, or none left. */
+static bool next_user(const struct copse_levels *g, int link, uint64_t bits, int t, size_t *i,
+                      int *patience) {
+  const struct copse_levels_user *list = g->users[link].list;
+  const struct copse_levels_way *ways = g->ways;
+  size_t n = (size_t)g->n, at = *i;
+  int left = *patience;
+  bool found = false;
+  while (!found && at-- > 0 && --left > 0) {
+    int tree = list[at].tree;
+    found = (ways[(size_t)tree * n + (size_t)list[at].vertex].bits & bits) == bits && tree != t;
+  }
+  *i = at;
+  *patience = left;
+  return found;
+}
+
 /* The same with all ways that use what the search found to be full, until one serves. */
 static copse_status exchange_any(struct copse_levels *g, int t, int v, int x,
                                  const struct copse_levels_search *search, int *full, int chain,
                                  int *patience, bool *done) {
   int n_full = 0;
+  uint64_t bits = 0;
   copse_status status = COPSE_OK;
-  for (int i = 0; i < search->n_links; i++)
-    if (g->left[search->links[i]] == 0) full[n_full++] = search->links[i];
-  for (size_t i = g->users[full[0]].n; i-- > 0 && !*done && --*patience > 0;) {
+  for (int i = 0; i < search->n_links; i++) {
+    if (g->left[search->links[i]] != 0) continue;
+    full[n_full++] = search->links[i];
+    bits |= copse_levels_bit(search->links[i]);
+  }
+  for (size_t i = g->users[full[0]].n; !*done && next_user(g, full[0], bits, t, &i, patience);) {
     struct copse_levels_user user = g->users[full[0]].list[i];
-    if (user.tree == t || !uses_all(g, user, full, n_full)) continue;
+    if (!uses_all(g, user, full, n_full)) continue;
     if (chain == 1 && !has_source(g, user, full[0])) continue;
     COPSE_TRY(exchange(g, t, v, x, search, user, chain, patience, done));
   }

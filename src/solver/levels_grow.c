@@ -27,14 +27,16 @@ static copse_status note_user(struct copse_levels *g, int link, int tree, int ve
 copse_status copse_levels_join(struct copse_levels *g, int index, int x, int y,
                                const struct copse_levels_search *search) {
   struct copse_levels_tree *tree = &g->trees[index];
+  struct copse_levels_way *way = &tree->ways[y];
   int end = g->network->terminals[y];
   copse_status status;
   COPSE_TRY(copse_grow(&g->path, &g->path_capacity, g->n_path + (size_t)search->n_links,
                        sizeof *g->path, g->err));
-  tree->ways[y] = (struct copse_levels_way){x, search->n_links, g->n_path};
+  *way = (struct copse_levels_way){x, search->n_links, g->n_path, 0};
   for (int i = 0; i < search->n_links; i++) {
     int e = search->links[i];
     g->path[g->n_path++] = e;
+    way->bits |= copse_levels_bit(e);
     g->left[e]--;
     for (int j = g->first_cut[e]; j < g->first_cut[e + 1]; j++)
       if (holds(g, g->cuts[j], end)) tree->entered[g->cuts[j]] = 1;

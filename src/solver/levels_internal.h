@@ -4,6 +4,7 @@
 #define COPSE_SOLVER_LEVELS_INTERNAL_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "solver/levels.h"
 
@@ -12,12 +13,18 @@ struct copse_levels_way {
   int src; /* number of the terminal it comes from; -1: the root, or not reached */
   int n;
   size_t first;
+  uint64_t bits; /* copse_levels_bit of each of its links */
 };
+
+/* Links share 64 bits: a way without a link's bit does not use it. */
+static inline uint64_t copse_levels_bit(int link) {
+  return (uint64_t)1 << (link & 63);
+}
 
 /* Terminals go by their number here, 0 .. n - 1. */
 struct copse_levels_tree {
   int root;
-  struct copse_levels_way *ways; /* [n] */
+  struct copse_levels_way *ways; /* [n] of g->ways */
   int *depth;                    /* [n] -1: not reached */
   int *order;                    /* [n_order] as they joined */
   int n_order;
@@ -71,6 +78,7 @@ struct copse_levels {
   int *first_cut, *cuts; /* by link: the cuts that it enters, cuts[first_cut[e]] .. */
   struct copse_levels_tree *trees;
   int n_trees, n_made;
+  struct copse_levels_way *ways; /* [n_trees * n] of all trees, where exchanges look for users */
   int *path; /* links of all ways */
   size_t n_path, path_capacity;
   struct copse_levels_users *users;     /* [n_links], NULL before the first exchange */

@@ -118,13 +118,13 @@ static struct tally mutate(change_fn *change, struct copse_msccl_options options
   for (int f = 0; f < 4; f++)
     for (size_t c = 0; c < sizeof collectives / sizeof *collectives; c++) {
       char *xml = lower(copse_test_fabrics[f], collectives[c], options);
-      struct copse_test_mx *m = copse_test_mx_read(xml);
+      struct copse_test_mx *m = copse_test_mx_read(xml), *changed = copse_test_mx_read(xml);
       for (int t = 0; t < m->n_tbs; t++)
         for (int s = 0; s < m->tbs[t].n; s++) {
-          struct copse_test_mx *changed = copse_test_mx_copy(m);
           if (change(changed, t, s) && n++ % COPSE_TEST_ONE_IN == 0) judge(changed, &tally);
-          copse_test_mx_free(changed);
+          copse_test_mx_restore(changed, m);
         }
+      copse_test_mx_free(changed);
       copse_test_mx_free(m);
       free(xml);
     }

@@ -339,17 +339,12 @@ static struct tally mutate(change_fn *change) {
       cJSON *plan = cJSON_Parse(text);
       for (int g = 0; g < 2; g++)
         for (int b = 0; at(at(plan, "gpus", g), "threadblocks", b); b++) {
-          const cJSON *ops = cJSON_GetObjectItem(at(at(plan, "gpus", g), "threadblocks", b), "ops");
-          for (int i = 0; i < cJSON_GetArraySize(ops); i++) {
-            cJSON *copy = cJSON_Parse(text);
-            cJSON *its = cJSON_GetObjectItem(
-                cJSON_GetArrayItem(
-                    cJSON_GetObjectItem(cJSON_GetArrayItem(cJSON_GetObjectItem(copy, "gpus"), g),
-                                        "threadblocks"),
-                    b),
-                "ops");
-            if (change(its, i) && n++ % COPSE_TEST_ONE_IN == 0) judge(copy, &tally);
-            cJSON_Delete(copy);
+          cJSON *gpu = cJSON_GetArrayItem(cJSON_GetObjectItem(plan, "gpus"), g);
+          cJSON *block = cJSON_GetArrayItem(cJSON_GetObjectItem(gpu, "threadblocks"), b);
+          for (int i = 0; i < cJSON_GetArraySize(cJSON_GetObjectItem(block, "ops")); i++) {
+            cJSON *ops = cJSON_GetObjectItem(block, "ops"), *unchanged = cJSON_Duplicate(ops, true);
+            if (change(ops, i) && n++ % COPSE_TEST_ONE_IN == 0) judge(plan, &tally);
+            cJSON_ReplaceItemInObject(block, "ops", unchanged);
           }
         }
       cJSON_Delete(plan);

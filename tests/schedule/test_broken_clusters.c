@@ -68,14 +68,22 @@ static void check_by_lp(const struct copse_topology *t, int root, struct copse_q
   copse_test_graph_free(graph);
 }
 
+/* Sanitized builds take one in so many of collectives with and without symmetries, others in each
+ * case. */
+static bool is_taken(int which, int collective, int plain) {
+  return (6 * which + 2 * collective + plain) % COPSE_TEST_ONE_IN == 0;
+}
+
 /* Loop: cases. */
 START_TEST(trust_reaches_the_careful_optimum_where_a_part_is_broken) {
   static const copse_collective collectives[] = {COPSE_ALLGATHER, COPSE_REDUCE_SCATTER,
                                                  COPSE_ALLREDUCE};
   struct copse_topology *t = make(_i);
   for (int c = 0; c < 3; c++) {
+    if (!is_taken(_i, c, 0) && !is_taken(_i, c, 1)) continue;
     struct copse_schedule *careful = solve(t, collectives[c], -1, INT_MAX, true);
     for (int plain = 0; plain < 2; plain++) {
+      if (!is_taken(_i, c, plain)) continue;
       struct copse_schedule *trusting = solve(t, collectives[c], -1, 2, plain);
       ck_assert(copse_q_eq(trusting->time_per_GB, careful->time_per_GB));
       if (collectives[c] != COPSE_ALLREDUCE) ck_assert_int_eq(trusting->k, careful->k);
@@ -91,7 +99,7 @@ END_TEST
 /* Loop: cases. */
 START_TEST(trees_of_one_root_over_physical_links_are_as_good) {
   struct copse_topology *t = make(_i);
-  for (int root = 0; root < t->n_ranks; root += 5) {
+  for (int root = 0; root < t->n_ranks; root += 5 * COPSE_TEST_ONE_IN) {
     for (int reduce = 0; reduce < 2; reduce++) {
       copse_collective collective = reduce ? COPSE_REDUCE : COPSE_BROADCAST;
       struct copse_schedule *careful = solve(t, collective, root, INT_MAX, true);

@@ -13,6 +13,9 @@
 #include "runtime/view.h"
 #include "support/support.h"
 
+#define LOOKS_AWAKE 8
+#define MOST_NAP 40 /* microseconds */
+
 struct launch {
   struct copse_buffers buffers;
   struct copse_rank_memory *ranks; /* [n_ranks] */
@@ -59,32 +62,40 @@ static void dawdle(struct worker *self) {
     usleep((useconds_t)copse_test_random_int(&self->random, 0, most));
 }
 
-/* False when all is given up. */
-static bool look_again(struct machine *m) {
-  sched_yield();
+/* Who waits looks often at first, which is when something between two looks may go wrong, and
+ * then naps for a random while: yielding on would take the cores from those it waits for. False
+ * when all is given up. */
+static bool look_again(struct worker *self, int looks) {
+  struct machine *m = self->m;
+  if (looks < LOOKS_AWAKE)
+    sched_yield();
+  else
+    usleep((useconds_t)copse_test_random_int(&self->random, 1, MOST_NAP));
   if (copse_clock_seconds() > m->give_up_at) atomic_store(&m->stood_still, true);
   return !atomic_load(&m->stood_still);
 }
 
-static bool wait_for(struct machine *m, struct channel *channel) {
+static bool wait_for(struct worker *self, struct channel *channel) {
+  int looks = 0;
   while (atomic_load_explicit(&channel->signals, memory_order_acquire) <= channel->waits)
-    if (!look_again(m)) return false;
+    if (!look_again(self, looks++)) return false;
   channel->waits++;
   return true;
 }
 
-static bool do_move(struct machine *m, const struct launch *launch,
+static bool do_move(struct worker *self, const struct launch *launch,
                     const struct copse_plan_op *op) {
   const struct copse_view *view = &launch->view;
   struct copse_place places[2 * COPSE_MOVE_MAX_OPERANDS];
   struct copse_span chunk = copse_view_chunk(view, op->piece, 0);
   uint64_t bytes = chunk.count * view->shape.element_bytes;
+  int looks = 0;
   if (chunk.count == 0) return true;
   for (uint32_t k = 0; k < (uint32_t)op->n_src + op->n_dst; k++)
     places[k] = copse_view_operand(view, &view->operands[op->operand + k], chunk, 0, launch->epoch);
   for (uint32_t k = 0; k < op->n_src; k++)
     while (places[k].epoch && !copse_packets_are_there(&places[k], bytes))
-      if (!look_again(m)) return false;
+      if (!look_again(self, looks++)) return false;
   const struct copse_move move = {.type = view->type,
                                   .redop = view->redop,
                                   .n_src = op->n_src,
@@ -104,12 +115,12 @@ static bool do_launch(struct worker *self, const struct launch *launch) {
     if (!copse_op_runs(op->when, 0, 1, m->plan->header.fifo)) continue;
     dawdle(self);
     if (op->kind == COPSE_OP_MOVE) {
-      if (!do_move(m, launch, op)) return false;
+      if (!do_move(self, launch, op)) return false;
     } else if (op->flags & COPSE_SYNC_IN_DATA) {
       continue;
     } else if (op->kind == COPSE_OP_SIGNAL) {
       atomic_fetch_add_explicit(&m->channels[op->channel].signals, 1, memory_order_release);
-    } else if (!wait_for(m, &m->channels[op->channel])) {
+    } else if (!wait_for(self, &m->channels[op->channel])) {
       return false;
     }
   }

@@ -81,12 +81,12 @@ struct copse_test_mx *copse_test_mx_read(const char *xml) {
   return m;
 }
 
-struct copse_test_mx *copse_test_mx_copy(const struct copse_test_mx *m) {
-  struct copse_test_mx *c = malloc(sizeof *c);
-  *c = *m;
-  c->tbs = malloc((size_t)m->n_tbs * sizeof *m->tbs);
-  memcpy(c->tbs, m->tbs, (size_t)m->n_tbs * sizeof *m->tbs);
-  return c;
+void copse_test_mx_restore(struct copse_test_mx *changed, const struct copse_test_mx *m) {
+  struct copse_test_mx_tb *tbs = changed->tbs;
+  ck_assert_int_eq(changed->n_tbs, m->n_tbs);
+  *changed = *m;
+  changed->tbs = tbs;
+  memcpy(tbs, m->tbs, (size_t)m->n_tbs * sizeof *m->tbs);
 }
 
 void copse_test_mx_free(struct copse_test_mx *m) {

@@ -30,7 +30,8 @@ struct copse_test_mx {
 
 /* Fails the running test where the text is not as copse writes it. */
 struct copse_test_mx *copse_test_mx_read(const char *xml);
-struct copse_test_mx *copse_test_mx_copy(const struct copse_test_mx *m);
+/* Takes back what was changed since it was read from the same text as m. */
+void copse_test_mx_restore(struct copse_test_mx *changed, const struct copse_test_mx *m);
 void copse_test_mx_free(struct copse_test_mx *m);
 /* The caller frees the text; steps are numbered anew. */
 char *copse_test_mx_write(const struct copse_test_mx *m);

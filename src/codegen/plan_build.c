@@ -32,7 +32,8 @@ static copse_status fill_low_latency(struct copse_plan_build *b) {
                       (long long)LOW_LATENCY_MOST);
   if (o->instances == COPSE_LOWER_AUTO || o->instances == 0) {
     int64_t parts = o->one_hop ? o->max_bytes / ONE_HOP_PART_BYTES : 1;
-    o->instances = (int)copse_smaller(parts > 0 ? parts : 1, o->max_workers);
+    parts = copse_smaller(parts > 0 ? parts : 1, COPSE_LOWER_MOST_INSTANCES);
+    o->instances = (int)copse_smaller(parts, o->max_workers);
   }
   return COPSE_OK;
 }

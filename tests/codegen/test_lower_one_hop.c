@@ -58,6 +58,16 @@ START_TEST(any_number_of_ranks_is_proved_and_right) {
 }
 END_TEST
 
+START_TEST(there_are_no_more_parts_than_may_be_asked_for) {
+  struct copse_schedule *schedule = full_mesh(2);
+  struct copse_plan *plan = lower(
+      schedule, (struct copse_lower_options){.max_workers = 1024, .max_bytes = 1 << 20});
+  ck_assert_uint_eq(plan->ranks[0].n_workers, COPSE_LOWER_MOST_INSTANCES);
+  copse_plan_release(plan);
+  copse_schedule_release(schedule);
+}
+END_TEST
+
 /* One after the other on one executor: a launch must not read the last but one's packets. */
 START_TEST(launches_of_changing_size_follow_each_other) {
   static const enum copse_backend backends[] = {COPSE_BACKEND_CPU, COPSE_BACKEND_THREADS};
@@ -238,6 +248,7 @@ int main(void) {
   TCase *tests = tcase_create("one hop");
   tcase_set_timeout(tests, 120);
   tcase_add_loop_test(tests, any_number_of_ranks_is_proved_and_right, 1, MOST_RANKS + 1);
+  tcase_add_test(tests, there_are_no_more_parts_than_may_be_asked_for);
   tcase_add_test(tests, launches_of_changing_size_follow_each_other);
   tcase_add_test(tests, sums_are_in_the_order_of_ranks_everywhere);
   tcase_add_test(tests, there_is_one_hop);

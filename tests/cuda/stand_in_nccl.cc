@@ -7,6 +7,7 @@
 #include <mutex>
 #include <vector>
 
+#include "cuda/ring.h"
 #include "emulation/emulation.h"
 #include "runtime/cuda/nccl_bootstrap.h"
 
@@ -78,32 +79,22 @@ static bool advance(struct meeting *m, message *it) {
   uint64_t n = it->sends ? MAX_RING - (put - taken) : put - taken;
   size_t left = sizeof it->header + it->count - it->moved;
   if (n > left) n = left;
-  const uint64_t moves = n;
-  for (uint64_t span; n > 0; n -= span) { /* up to the end of the header, of the message or of the ring */
-    bool in_header = it->moved < sizeof it->header;
-    unsigned char *own =
-        in_header ? &it->header[it->moved] : &it->at[it->moved - sizeof it->header];
-    uint64_t at = (it->sends ? put : taken) % MAX_RING;
-    span = n < MAX_RING - at ? n : MAX_RING - at;
-    if (in_header && span > sizeof it->header - it->moved) span = sizeof it->header - it->moved;
-    memcpy(it->sends ? &ring->bytes[at] : own, it->sends ? own : &ring->bytes[at], span);
-    (it->sends ? put : taken) += span;
-    it->moved += span;
-    if (it->sends || it->moved != sizeof it->header || !in_header) continue;
-    uint64_t count;
-    memcpy(&count, it->header, sizeof count);
-    DEVICE_ASSERT(count == it->count, "rank %d: %llu bytes from rank %d, it expects %zu", m->rank,
-                  (unsigned long long)count, it->peer, it->count);
+  const size_t head = sizeof it->header, in_head = it->moved < head ? head - it->moved : 0;
+  const uint64_t first = n < in_head ? n : in_head;
+  uint64_t *count = it->sends ? &put : &taken;
+  ring_copy(ring->bytes, MAX_RING, count, it->sends, it->header + head - in_head, first);
+  if (first < n)
+    ring_copy(ring->bytes, MAX_RING, count, it->sends, it->at + (it->moved + first - head), n - first);
+  it->moved += n;
+  if (!it->sends && first > 0 && first == in_head) {
+    uint64_t sent;
+    memcpy(&sent, it->header, sizeof sent);
+    DEVICE_ASSERT(sent == it->count, "rank %d: %llu bytes from rank %d, it expects %zu", m->rank,
+                  (unsigned long long)sent, it->peer, it->count);
   }
   __atomic_store_n(it->sends ? &ring->put : &ring->taken, it->sends ? put : taken,
                    __ATOMIC_RELEASE);
-  return moves > 0;
-}
-
-/* Longer each time: others need the core. */
-static void nap(unsigned *us) {
-  usleep(*us);
-  if (*us < 800) *us *= 2;
+  return n > 0;
 }
 
 static double seconds_now(void) {
@@ -114,7 +105,7 @@ static double seconds_now(void) {
 
 static void wait_for_kernel(const group *g) {
   double since = seconds_now();
-  unsigned us = 50;
+  unsigned us = FIRST_NAP_US;
   while (copse_emulated_kernels_begun() <= g->kernels) {
     nap(&us);
     DEVICE_ASSERT(seconds_now() - since < 60, "rank %d: no kernel beside the messages",
@@ -134,7 +125,7 @@ static void move_group(void *data) {
     memcpy(it.header, &count, sizeof count);
     it.moved = 0;
   }
-  unsigned us = 50;
+  unsigned us = FIRST_NAP_US;
   for (bool done = false; !done && !__atomic_load_n(&g->comm->aborted, __ATOMIC_ACQUIRE);) {
     bool moved = false, busy[2][MAX_PROCESSES] = {};
     done = true;
@@ -146,7 +137,7 @@ static void move_group(void *data) {
     }
     if (moved) {
       since = seconds_now();
-      us = 50;
+      us = FIRST_NAP_US;
     } else if (!done) {
       nap(&us);
     }

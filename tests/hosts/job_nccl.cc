@@ -1,5 +1,7 @@
 #include "hosts/job_nccl.h"
 
+#include "cuda/ring.h"
+
 #include <map>
 #include <mutex>
 #include <string>
@@ -204,32 +206,22 @@ static bool advance(message *it) {
   uint64_t n = it->sends ? RING_BYTES - (put - taken) : put - taken;
   const size_t head = sizeof it->header, left = head + it->count - it->moved;
   if (n > left) n = left;
-  const uint64_t moves = n;
-  for (uint64_t span; n > 0; n -= span) { /* up to the end of the header, of the message or of the ring */
-    const bool in_header = it->moved < head;
-    unsigned char *own = in_header ? &it->header[it->moved] : &it->at[it->moved - head];
-    const uint64_t at = (it->sends ? put : taken) % RING_BYTES;
-    span = n < RING_BYTES - at ? n : RING_BYTES - at;
-    if (in_header && span > head - it->moved) span = head - it->moved;
-    memcpy(it->sends ? &way->bytes[at] : own, it->sends ? own : &way->bytes[at], span);
-    (it->sends ? put : taken) += span;
-    it->moved += span;
-    if (!it->sends && in_header && it->moved == head) check_count(it);
-  }
+  const size_t in_head = it->moved < head ? head - it->moved : 0;
+  const uint64_t first = n < in_head ? n : in_head;
+  uint64_t *count = it->sends ? &put : &taken;
+  ring_copy(way->bytes, RING_BYTES, count, it->sends, it->header + head - in_head, first);
+  if (first < n)
+    ring_copy(way->bytes, RING_BYTES, count, it->sends, it->at + (it->moved + first - head), n - first);
+  it->moved += n;
+  if (!it->sends && first > 0 && first == in_head) check_count(it);
   __atomic_store_n(it->sends ? &way->put : &way->taken, it->sends ? put : taken, __ATOMIC_RELEASE);
-  return moves > 0;
-}
-
-/* Longer each time: others need the core. */
-static void nap(unsigned *us) {
-  usleep(*us);
-  if (*us < 800) *us *= 2;
+  return n > 0;
 }
 
 /* All at once, but one way of a communicator one after the other. */
 static void move_all(std::vector<message> *messages) {
   double since = seconds_now();
-  unsigned us = 50;
+  unsigned us = FIRST_NAP_US;
   for (bool done = false; !done;) {
     bool moved = false;
     std::vector<const ring *> busy[2];
@@ -246,7 +238,7 @@ static void move_all(std::vector<message> *messages) {
     }
     if (moved) {
       since = seconds_now();
-      us = 50;
+      us = FIRST_NAP_US;
     } else if (!done) {
       nap(&us);
     }

@@ -59,6 +59,18 @@ void stand_in_hold_aborts(bool hold) {
 }
 int stand_in_alive(void) { return __atomic_load_n(&n_alive, __ATOMIC_ACQUIRE); }
 int stand_in_aborted(void) { return __atomic_load_n(&n_aborted, __ATOMIC_ACQUIRE); }
+/* Of communicators that don't block: how often "in progress" is still to be said. */
+static bool is_slow;
+static int n_in_progress;
+enum { IN_PROGRESS = 7 /* ncclResult_t */ };
+
+void stand_in_be_slow(void) { is_slow = true; }
+static int said_slowly(int result) {
+  if (!is_slow || result != 0) return result;
+  __atomic_store_n(&n_in_progress, 2, __ATOMIC_RELEASE);
+  return IN_PROGRESS;
+}
+
 void stand_in_report(int failure) { __atomic_store_n(&reported, failure, __ATOMIC_RELEASE); }
 
 void stand_in_free(void) {
@@ -194,7 +206,7 @@ NCCL int ncclCommInitRank(void **made, int n_ranks, struct copse_nccl_id id, int
   all_comms.push_back(child);
   __atomic_fetch_add(&n_alive, 1, __ATOMIC_RELEASE);
   *made = child;
-  return 0;
+  return said_slowly(0);
 }
 
 NCCL int ncclCommDestroy(void *) {
@@ -210,14 +222,17 @@ NCCL int ncclCommAbort(void *comm) {
 }
 
 NCCL int ncclCommGetAsyncError(void *comm, int *error) {
-  *error = __atomic_load_n(&reported, __ATOMIC_ACQUIRE);
+  const int left = __atomic_load_n(&n_in_progress, __ATOMIC_ACQUIRE);
+  if (left > 0) __atomic_store_n(&n_in_progress, left - 1, __ATOMIC_RELEASE);
+  *error = left > 0 ? (int)IN_PROGRESS : __atomic_load_n(&reported, __ATOMIC_ACQUIRE);
   return ((stand_in_comm *)comm)->aborted ? 4 : 0;
 }
 
 NCCL int ncclAllGather(const void *send, void *recv, size_t count, int type, void *comm,
                        cudaStream_t stream) {
   if (type != COPSE_NCCL_UINT8 || cudaStreamSynchronize(stream) != cudaSuccess) return 1;
-  return meeting_all_gather(meeting_of(comm), send, recv, count) == COPSE_OK ? 0 : 1;
+  return said_slowly(
+      meeting_all_gather(meeting_of(comm), send, recv, count) == COPSE_OK ? 0 : 1);
 }
 
 NCCL int ncclGroupStart(void) {
@@ -263,7 +278,8 @@ NCCL int ncclGroupEnd(void) {
   open_group = NULL;
   all_groups.push_back(g);
   choose_wait(g);
-  if (n_blocks == 0) return cudaLaunchHostFunc(g->stream, move_group, g) == cudaSuccess ? 0 : 1;
+  if (n_blocks == 0)
+    return said_slowly(cudaLaunchHostFunc(g->stream, move_group, g) == cudaSuccess ? 0 : 1);
   const size_t shared = 227 << 10; /* all that a block can have */
   void *arguments[] = {&g};
   if (cudaFuncSetAttribute(message_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,

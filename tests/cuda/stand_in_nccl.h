@@ -1,7 +1,7 @@
 /*
- * An NCCL for programs of one rank per process on emulated GPUs; copse finds it as it would find the
- * job's. Messages are work of their stream and go through memory that the processes share, a few
- * kilobytes at a time.
+ * An NCCL for programs of one rank per process on emulated GPUs; copse finds it as it would find
+ * the job's. Messages are work of their stream and go through memory that the processes share, a
+ * few kilobytes at a time.
  */
 #ifndef COPSE_TESTS_STAND_IN_NCCL_H
 #define COPSE_TESTS_STAND_IN_NCCL_H
@@ -21,6 +21,9 @@ int stand_in_alive(void);
 int stand_in_aborted(void);
 /* As long as graphs hold a communicator: aborts take effect, but don't return. */
 void stand_in_hold_aborts(bool hold);
+/* From now on calls on communicators end with ncclInProgress, as they do where these don't block.
+ */
+void stand_in_be_slow(void);
 /* From now on communicators report this failure. */
 void stand_in_report(int failure);
 

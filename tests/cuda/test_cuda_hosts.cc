@@ -160,6 +160,7 @@ static void configure(const char *what, int n_ranks) {
   copse_cuda_staging_bytes = 1024;
   copse_cuda_lanes_bytes = 150; /* some messages move whole, some in parts of a chunk and more */
   if (takes_room(what)) stand_in_take_blocks(64);
+  if (strcmp(what, "slow") == 0) stand_in_be_slow();
   if (strcmp(what, "beside") != 0) return;
   copse_cuda_lanes_bytes = 0;
   copse_cuda_staging_bytes = 1 << 20; /* parts would be too short for chunks */
@@ -286,6 +287,8 @@ START_TEST(kernels_have_room_beside_messages) { run_hosts((copse_collective)_i, 
 END_TEST
 START_TEST(without_room_they_take_turns) { run_hosts((copse_collective)_i, "0011", "tight"); }
 END_TEST
+START_TEST(communicators_need_not_block) { run_hosts(ALL_COLLECTIVES, "0011", "slow"); }
+END_TEST
 START_TEST(other_hosts_hear_of_a_rank_that_dies) { run_hosts(COPSE_ALLREDUCE, "0011", "dies"); }
 END_TEST
 
@@ -323,6 +326,7 @@ int main(int argc, char **argv) {
   tcase_add_test(lanes, kernels_run_beside_messages);
   tcase_add_loop_test(lanes, kernels_have_room_beside_messages, 0, 3);
   tcase_add_loop_test(lanes, without_room_they_take_turns, 0, 3);
+  tcase_add_test(tc, communicators_need_not_block);
   tcase_add_test(tc, other_hosts_hear_of_a_rank_that_dies);
   tcase_add_test(tc, a_message_that_never_comes_ends_the_wait);
   tcase_add_test(tc, what_nccl_knows_ends_the_wait);

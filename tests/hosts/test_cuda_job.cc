@@ -516,6 +516,32 @@ static void run_abort(struct job *job) {
   run(job, &sums, c, SERVED);
 }
 
+static void wait_for_flag(void *flag) {
+  while (!__atomic_load_n((bool *)flag, __ATOMIC_ACQUIRE)) usleep(1000);
+}
+
+/* Something else on the GPU, as a communicator that hangs, ends after the abort only. */
+static void run_held(struct job *job) {
+  const struct side world = {job->world, job->rank, job->n};
+  const struct call c = {ALL_REDUCE, 500, FLOAT, SUM, 0, false, 1};
+  struct sums sums = {};
+  struct buffers b;
+  bool flag = false;
+  cudaStream_t other;
+  prepare(&c, &world, &b);
+  JOB_CUDA(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+  JOB_CUDA(cudaLaunchHostFunc(other, wait_for_flag, &flag));
+  if (job->rank < job->n - 1) JOB_NCCL(issue(&c, &world, &b, job->stream));
+  JOB_NCCL(ncclCommAbort(job->world));
+  __atomic_store_n(&flag, true, __ATOMIC_RELEASE);
+  JOB_CUDA(cudaDeviceSynchronize());
+  JOB_CUDA(cudaStreamDestroy(other));
+  discard(&b);
+  job_meet(job);
+  job->world = job_comm(job);
+  run(job, &sums, c, SERVED);
+}
+
 static ncclResult_t wait_for_error(struct job *job) {
   ncclResult_t async = ncclSuccess;
   for (int i = 0; i < 2000 && async == ncclSuccess; i++) {
@@ -725,6 +751,7 @@ static void run_rank(struct meeting meeting, const char *mode) {
     void (*run)(struct job *);
   } modes[] = {{"all", run_all},     {"groups", run_groups}, {"splits", run_splits},
                {"crowd", run_crowd}, {"graphs", run_graphs}, {"abort", run_abort},
+               {"held", run_held},
                {"gone", run_gone},   {"fails", run_failing}, {"bare", run_bare},
                {"unjoined", run_unjoined}, {"streams", run_streams}, {"threads", run_threads},
                {"watched", run_watched}};
@@ -764,6 +791,8 @@ START_TEST(graphs_hold_served_and_passed_calls) { job_run("0011.graphs"); }
 END_TEST
 START_TEST(an_aborted_communicator_is_followed_by_another) { job_run("0011.abort"); }
 END_TEST
+START_TEST(an_abort_does_not_wait_for_others) { job_run("0011.held"); }
+END_TEST
 START_TEST(a_process_that_ends_is_a_remote_error) { job_run("0011.gone"); }
 END_TEST
 START_TEST(a_failure_of_nccl_is_an_error_everywhere) { job_run("0011.fails"); }
@@ -794,6 +823,7 @@ int main(int argc, char **argv) {
   tcase_add_test(tc, communicators_of_a_group_are_made_alike);
   tcase_add_test(tc, graphs_hold_served_and_passed_calls);
   tcase_add_test(tc, an_aborted_communicator_is_followed_by_another);
+  tcase_add_test(tc, an_abort_does_not_wait_for_others);
   tcase_add_test(tc, a_process_that_ends_is_a_remote_error);
   tcase_add_test(tc, a_failure_of_nccl_is_an_error_everywhere);
   tcase_add_test(tc, a_rank_without_plans_makes_all_pass);

@@ -6,6 +6,7 @@
 #include "runtime/cuda/nccl_bootstrap.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include "runtime/cuda/launch.h"
 
@@ -22,6 +23,7 @@ struct nccl {
   nccl_result (*comm_device)(void *comm, int *device);
   nccl_result (*all_gather)(const void *send, void *recv, size_t count, int type, void *comm,
                             cudaStream_t stream);
+  nccl_result (*async_error)(void *comm, nccl_result *error); /* NULL before 2.4 */
   const char *(*error_string)(nccl_result result);
 };
 
@@ -33,6 +35,16 @@ struct context {
   unsigned char *memory; /* on the device: mine, then everybody's */
   size_t bytes;          /* room for so many of each rank */
 };
+
+/* A communicator that doesn't block (config.blocking, NCCL_COMM_BLOCKING) says "in progress" at first. */
+static int settled(int (*async_error)(void *, int *), void *comm, int result) {
+  while (result == COPSE_NCCL_IN_PROGRESS && async_error && comm) {
+    usleep(100);
+    int now = 0, failed = async_error(comm, &now);
+    result = failed ? failed : now;
+  }
+  return result;
+}
 
 static copse_status check(const struct nccl *nccl, nccl_result result, const char *call,
                           struct copse_err *err) {
@@ -49,6 +61,7 @@ static bool find(const struct nccl *nccl, const char *name, void *function) {
 
 static copse_status find_nccl(struct nccl *nccl, struct copse_err *err) {
   nccl->library = NULL;
+  nccl->async_error = NULL;
   if (!dlsym(RTLD_DEFAULT, "ncclAllGather")) {
     nccl->library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
     if (!nccl->library) nccl->library = dlopen("libnccl.so.2", RTLD_NOW);
@@ -59,8 +72,10 @@ static copse_status find_nccl(struct nccl *nccl, struct copse_err *err) {
       find(nccl, "ncclCommUserRank", &nccl->comm_user_rank) &&
       find(nccl, "ncclCommCuDevice", &nccl->comm_device) &&
       find(nccl, "ncclAllGather", &nccl->all_gather) &&
-      find(nccl, "ncclGetErrorString", &nccl->error_string))
+      find(nccl, "ncclGetErrorString", &nccl->error_string)) {
+    (void)find(nccl, "ncclCommGetAsyncError", &nccl->async_error);
     return COPSE_OK;
+  }
   if (nccl->library) dlclose(nccl->library);
   return copse_fail(err, COPSE_UNSUPPORTED, "the NCCL of this process lacks functions");
 }
@@ -83,10 +98,8 @@ static copse_status gather(struct context *c, const void *mine, void *all, size_
   COPSE_CHECK(grow(c, bytes, err));
   unsigned char *everybodys = c->memory + c->bytes;
   COPSE_CUDA(cudaMemcpyAsync(c->memory, mine, bytes, cudaMemcpyHostToDevice, c->stream));
-  COPSE_CHECK(check(&c->nccl,
-                    c->nccl.all_gather(c->memory, everybodys, bytes, COPSE_NCCL_UINT8, c->comm,
-                                       c->stream),
-                    "ncclAllGather", err));
+  int result = c->nccl.all_gather(c->memory, everybodys, bytes, COPSE_NCCL_UINT8, c->comm, c->stream);
+  COPSE_CHECK(check(&c->nccl, settled(c->nccl.async_error, c->comm, result), "ncclAllGather", err));
   COPSE_CUDA(cudaMemcpyAsync(all, everybodys, bytes * (size_t)c->n_ranks, cudaMemcpyDeviceToHost,
                              c->stream));
   COPSE_CUDA(cudaStreamSynchronize(c->stream));
@@ -199,15 +212,16 @@ copse_status copse_nccl_links_join(struct copse_nccl_links *links, const copse_b
   copse_status status = bootstrap->all_gather(bootstrap->context, &mine, all, sizeof mine);
   if (status != COPSE_OK) return copse_fail(err, status, "the bootstrap's all_gather failed");
   COPSE_CHECK(copse_nccl_check(links, all[0].result, "ncclGetUniqueId of rank 0", err));
-  COPSE_CHECK(copse_nccl_check(links,
-                               links->init_rank(&comm, (int)n_ranks, all[0].id, (int)rank),
-                               "ncclCommInitRank", err));
+  int result = links->init_rank(&comm, (int)n_ranks, all[0].id, (int)rank);
+  result = settled(links->async_error, comm, result);
+  COPSE_CHECK(copse_nccl_check(links, result, "ncclCommInitRank", err));
   links->comm = comm;
   return COPSE_OK;
 }
 
 copse_status copse_nccl_check(const struct copse_nccl_links *links, int result, const char *call,
                               struct copse_err *err) {
+  result = settled(links->async_error, links->comm, result);
   if (result == 0) return COPSE_OK;
   return copse_fail(err, COPSE_DEVICE, "%s: %s", call, links->error_string(result));
 }

@@ -41,7 +41,8 @@ struct copse_nccl_links {
   int (*destroy)(void *comm);
   int (*async_error)(void *comm, int *error);
 };
-#define COPSE_NCCL_UINT8 1 /* ncclDataType_t */
+#define COPSE_NCCL_UINT8 1       /* ncclDataType_t */
+#define COPSE_NCCL_IN_PROGRESS 7 /* ncclResult_t */
 
 /* The functions of a bootstrap's NCCL, not joined. COPSE_UNSUPPORTED where the bootstrap is another
  * one, or NCCL is older than 2.7. */

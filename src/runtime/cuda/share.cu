@@ -95,6 +95,7 @@ copse_status copse_cuda_share(struct copse_cuda_machine *m, unsigned char *mine,
 }
 
 void copse_cuda_unshare(struct copse_cuda_machine *m, void **opened) {
+  copse_on_device here(m->sites[0].device); /* that opened them */
   for (uint32_t r = 0; r < m->n_ranks; r++) {
     if (opened[r]) (void)cudaIpcCloseMemHandle(opened[r]);
     opened[r] = NULL;

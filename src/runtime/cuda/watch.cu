@@ -22,7 +22,6 @@ extern "C" {
 
 #define LAST_WORDS_SECONDS 5.0
 #define MOST_SECONDS_A_LOOK 0.5
-#define NCCL_IN_PROGRESS 7 /* ncclResult_t */
 
 struct copse_cuda_watch {
   pthread_t thread;
@@ -65,7 +64,7 @@ static int failure_of(struct copse_cuda_machine *m) {
   if (pthread_mutex_trylock(&m->watch->nccl) != 0) return 0;
   if (!m->watch->aborted && m->links.async_error(m->links.comm, &error) != 0) error = 0;
   pthread_mutex_unlock(&m->watch->nccl);
-  return error == NCCL_IN_PROGRESS ? 0 : error;
+  return error == COPSE_NCCL_IN_PROGRESS ? 0 : error;
 }
 
 static void give_up(struct copse_cuda_machine *m, const struct sight *sight, int failure) {

@@ -9,8 +9,8 @@
 
 /* ---- beginning --------------------------------------------------------------------------- */
 
-/* NCCL's default is to block; a split without a config does as its parent. NCCL_COMM_BLOCKING, 0 or 1,
- * overrules all of that. */
+/* NCCL's default is to block; a split without a config does as its parent. NCCL_COMM_BLOCKING, 0 or
+ * 1, overrules all of that. */
 static bool blocks(bool by_call) {
   const char *text = getenv("NCCL_COMM_BLOCKING");
   if (!text || !*text) return by_call;
@@ -105,7 +105,7 @@ ncclResult_t ncclCommAbort(ncclComm_t nccl) {
   struct copse_nccl_comm *comm = copse_nccl_forget(nccl);
   if (comm && comm->copse) (void)copse_comm_abort(comm->copse);
   ncclResult_t result = copse_nccl_real_CommAbort(nccl);
-  (void)copse_nccl_release(comm);
+  copse_nccl_release_aside(comm);
   return result;
 }
 

@@ -58,6 +58,12 @@ struct copse_nccl_comm *copse_nccl_acquire(ncclComm_t nccl);
 void copse_nccl_use(struct copse_nccl_comm *comm);
 /* What ending copse's communicator said, if this was the last user. Takes NULL. */
 copse_status copse_nccl_release(struct copse_nccl_comm *comm);
+/*
+ * The same in a thread of its own, which the caller waits 10 s for. Ending waits for the device and
+ * so for whatever else runs there, such as another communicator that hangs, and whose abort comes
+ * after this one's.
+ */
+void copse_nccl_release_aside(struct copse_nccl_comm *comm);
 
 /*
  * Takes it out of the registry; the caller now holds the registry's use and releases it. NULL

@@ -1,3 +1,4 @@
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -11,6 +12,8 @@
 #include "runtime/nccl/real.h"
 #include "runtime/nccl/record.h"
 #include "runtime/nccl_source.h"
+
+#define FOREVER_SECONDS 1e9 /* 30 years */
 
 /* How making copse's communicator went at a rank. Sent between ranks as it is. */
 struct outcome {
@@ -139,6 +142,18 @@ static bool source_of(const copse_bootstrap *bootstrap, struct copse_nccl_source
   return true;
 }
 
+/*
+ * Seconds. As with NCCL itself a rank that is late is waited for, however long: when it is too long
+ * is for the job's watchdog to say, which aborts. A call that gives up lets the stream run on, over
+ * results that aren't there.
+ */
+static double time_limit(void) {
+  const char *text = getenv("COPSE_TIMEOUT");
+  char *end;
+  double seconds = text && *text ? strtod(text, &end) : 0;
+  return seconds > 0 && !*end && isfinite(seconds) ? seconds : FOREVER_SECONDS;
+}
+
 static copse_status open_copse(struct newcomer *it, const char *folder, int *n_plans,
                                struct copse_err *err) {
   struct copse_nccl_comm *comm = it->comm;
@@ -150,6 +165,7 @@ static copse_status open_copse(struct newcomer *it, const char *folder, int *n_p
   copse_status status =
       copse_comm_init_rank(&comm->copse, comm->n_ranks, comm->rank, comm->device, &bootstrap);
   if (status == COPSE_OK) status = copse_comm_load_plans(comm->copse, folder, n_plans);
+  if (status == COPSE_OK) status = copse_comm_set_timeout(comm->copse, time_limit());
   return status == COPSE_OK ? status : copse_fail(err, status, "%s", copse_last_error());
 }
 

@@ -19,7 +19,7 @@ copse_status copse_solving_free_shares(struct copse_solving *b, struct copse_sol
   bool open = copse_q_cmp(schedule->bound.time_per_GB, schedule->time_per_GB) < 0;
   bool marked = copse_has_clever_switch(b->topology);
   if (schedule->bound.kind == COPSE_BOUND_CUT && !open) return COPSE_OK;
-  if (marked && (b->options->in_network || b->options->bound_only)) return COPSE_OK;
+  if (marked && b->options->bound_only) return COPSE_OK;
   COPSE_TRY(copse_free_shares_find(b->topology, b->options, &b->broadcast.instance,
                                    schedule->time_per_GB, marked || !open, &shares, &time, err));
   seconds->optimum += copse_clock_seconds() - start;

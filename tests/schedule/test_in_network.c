@@ -230,6 +230,42 @@ START_TEST(the_bound_over_all_trees_knows_switches) {
 }
 END_TEST
 
+/* Marks that no tree can use (between boxes, behind NICs that copy nothing), and a box slower than
+ * the others: what is found without the option is found with it. */
+START_TEST(where_switches_are_of_no_use_it_is_as_without) {
+  int unequal = 0;
+  for (int slow = 1; slow <= 2; slow++) {
+    struct writer w = {.n = 0};
+    add(&w, "{\"format\": \"copse-topology/1\", \"name\": \"boxes\", \"nodes\": [");
+    for (int v = 0; v < 6; v++)
+      add(&w, "{\"id\": \"g%d\", \"type\": \"gpu\"}, {\"id\": \"n%d\", \"type\": \"nic\"}, ", v, v);
+    add(&w,
+        "{\"id\": \"h0\", \"type\": \"nvswitch\"}, {\"id\": \"h1\", \"type\": \"nvswitch\"}, "
+        "{\"id\": \"h2\", \"type\": \"nvswitch\"}, "
+        "{\"id\": \"r\", \"type\": \"switch\"" MARKED "}], \"links\": [");
+    for (int v = 0; v < 6; v++)
+      add(&w,
+          "%s{\"src\": \"g%d\", \"dst\": \"h%d\", \"bandwidth\": 12}, {\"src\": \"g%d\", \"dst\": "
+          "\"n%d\", \"bandwidth\": 4}, {\"src\": \"n%d\", \"dst\": \"r\", \"bandwidth\": %d}",
+          v ? ", " : "", v, v / 2, v, v, v, v < 2 ? slow : 4);
+    add(&w, "]}");
+    struct copse_topology *t = copse_test_topology(w.text);
+    struct copse_schedule *with = solve(t, COPSE_ALLREDUCE, true, false);
+    struct copse_schedule *without = solve(t, COPSE_ALLREDUCE, false, false);
+    struct copse_schedule *equal = solve_equal(t);
+    struct copse_verify_report report;
+    verify(with, t, &report, "of no use");
+    ck_assert_int_le(copse_q_cmp(with->time_per_GB, without->time_per_GB), 0);
+    unequal += copse_q_cmp(with->time_per_GB, equal->time_per_GB) < 0;
+    copse_schedule_release(with);
+    copse_schedule_release(without);
+    copse_schedule_release(equal);
+    copse_topology_release(t);
+  }
+  ck_assert_int_gt(unequal, 0);
+}
+END_TEST
+
 /* Eight GPUs on one switch: M / b with it, 7/4 M / b without. */
 START_TEST(one_switch_halves_an_allreduce) {
   for (int marked = 0; marked < 2; marked++) {
@@ -365,6 +401,7 @@ int main(void) {
   tcase_add_loop_test(tc, one_phase_alone_is_no_faster, 0, 4);
   tcase_add_test(tc, answers_known_by_hand);
   tcase_add_test(tc, the_bound_over_all_trees_knows_switches);
+  tcase_add_test(tc, where_switches_are_of_no_use_it_is_as_without);
   tcase_add_test(tc, one_switch_halves_an_allreduce);
   tcase_add_loop_test(tc, symmetries_leave_times_and_bounds_as_they_are, 0, 3);
   tcase_add_loop_test(tc, with_symmetries_too_the_optimum_is_that_over_all_trees, 0, 3);

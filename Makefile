@@ -52,7 +52,7 @@ CUDA_LIBS := $(if $(HAVE_CUDA),$(CUDA_LIBDIRS:%=-L%) -lcudart_static -ldl -lrt -
 # Without contraction of a * b + c: the GPU's bits are the CPU's.
 NVCC_FLAGS = -std=c++17 -O3 --fmad=false $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
   -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS)) --threads 2 \
-  -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-pthread
+  -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-pthread -ccbin $(lastword $(filter-out -%,$(CXX))) # not ccache
 
 # MPI, where Debian's or another Open MPI is there; HAVE_MPI= builds without.
 HAVE_MPI ?= $(shell $(PKG_CONFIG) --exists ompi-c && echo 1)
@@ -107,7 +107,7 @@ EMULATED_SRC  := $(filter-out tests/emulation/test_% tests/cuda/test_%,$(wildcar
 EMULATED_OBJ  := $(patsubst %,$(OBJ)/emulated/%.o,$(basename $(EMULATED_SRC)))
 EMULATED_TEST := $(wildcard tests/*/test_*.cc)
 TESTS    := $(TEST_SRC:tests/%.c=$(OUT)/tests/%) $(EMULATED_TEST:tests/%.cc=$(OUT)/tests/%)
-ifeq ($(VARIANT),tsan) # those that use threads, the ones that scripts/run_tests runs
+ifeq ($(VARIANT),tsan) # those that use threads
 TESTS := $(foreach t,$(TESTS),$(if $(strip $(foreach w,threads emulation cuda,$(findstring $(w),$(t)))),$(t)))
 endif
 
@@ -150,7 +150,7 @@ $(OBJ)/report_assets.o: $(OBJ)/report_assets.c $(OBJ)/.flags
 $(OBJ)/%.cu.o: %.cu $(OBJ)/.flags
 	$(call say,NVCC,$<)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(NVCC) $(NVCC_FLAGS) $(if $(filter $<,$(CUDA_HOST)),-x c++) -ccbin $(CXX) -Iinclude -Isrc -MMD -MP -MF $(@:.o=.d) -c $< -o $@
+	$(Q)$(NVCC) $(NVCC_FLAGS) $(if $(filter $<,$(CUDA_HOST)),-x c++) -Iinclude -Isrc -MMD -MP -MF $(@:.o=.d) -c $< -o $@
 
 $(OUT)/libcopse.a: $(LIB_OBJ)
 	$(call say,AR,$@)
@@ -294,7 +294,7 @@ GPU_OBJ := $(OBJ)/gpu/tests/cuda/device_case.o \
 $(OBJ)/gpu/%.o: %.cc $(OBJ)/.flags
 	$(call say,NVCC,$<)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(NVCC) $(NVCC_FLAGS) -ccbin $(CXX) -Iinclude -Isrc -Itests -MMD -MP -MF $(@:.o=.d) -x cu -c $< -o $@
+	$(Q)$(NVCC) $(NVCC_FLAGS) -Iinclude -Isrc -Itests -MMD -MP -MF $(@:.o=.d) -x cu -c $< -o $@
 build/gpu/%: $(OBJ)/gpu/tests/gpu/test_%.o $(GPU_OBJ) build/libcopse.a
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D)

@@ -1,14 +1,15 @@
 /*
  * copse's plans beside MPI's own collectives, in one job over the same links, turn about:
  * `bench_mpi allgather|allreduce FOLDER MIN MAX FACTOR RUNS` under mpirun; FOLDER has the plan. A
- * line for each size: bytes, median microseconds of copse and of MPI, elements in which the results
- * differ. Each run counts until the last rank is done. scripts/bench_mpi makes hosts, plans and the
+ * line for each run: bytes, microseconds of copse and of MPI, elements in which the results differ.
+ * Each counts until the last rank is done. scripts/bench_mpi makes hosts, plans, medians and the
  * table.
  *
- * `bench_mpi pairs DISTANCE RUNS BYTES...`: what messages from rank to rank take, before. A rank's
- * partner is DISTANCE away, up or down as in a step of recursive doubling. A line for each of
- * BYTES: microseconds of one message one way, of one each way at once, and of adding as much, all
- * ranks at the same time. With BYTES as TOTAL/CHUNK, of TOTAL bytes in messages of CHUNK.
+ * `bench_mpi pairs STEPS RUNS BYTES...`: what messages from rank to rank take, before. STEPS as
+ * 1,2,4: a rank's partners are that far away, up or down, one after the other as in the steps of
+ * recursive doubling, but with as much for each. A line for each of BYTES: microseconds of messages
+ * one way, of one each way at once, and of adding as much once, all ranks at the same time. With
+ * BYTES as TOTAL/CHUNK, of TOTAL bytes in messages of CHUNK.
  *
  * `bench_mpi copies RUNS BYTES...`: a line for each of BYTES, microseconds of filling that much new
  * memory and of a copy as long, all ranks at the same time.
@@ -96,24 +97,24 @@ static double median(double *times, int n) {
   return (times[(n - 1) / 2] + times[n / 2]) / 2;
 }
 
+/* The first size also warms up, with a run that doesn't count. */
 static void run_size(struct bench *b, size_t bytes, int runs, bool warm) {
-  static double times[2][MOST_RUNS];
   size_t parts = b->reduces ? 1 : (size_t)b->n;
   size_t count = bytes / sizeof(float) / parts, out_count = count * parts;
-  long long wrong = 0, all_wrong = 0;
   if (count == 0 || count > INT32_MAX) die("%zu bytes: too few or too many", bytes);
   b->in = new_floats(count);
   for (int k = 0; k < 2; k++) b->out[k] = new_floats(out_count);
-  for (int run = warm ? 0 : -1; run < runs; run++) { /* the first warms up */
+  for (int run = warm ? 0 : -1; run < runs; run++) {
+    long long wrong = 0, all_wrong = 0;
+    double took[2];
     fill(b, count, out_count, run + 1);
-    for (int mpi = 0; mpi < 2; mpi++) times[mpi][run < 0 ? 0 : run] = time_call(b, mpi, count);
+    for (int mpi = 0; mpi < 2; mpi++) took[mpi] = time_call(b, mpi, count);
     for (size_t i = 0; i < out_count; i++) wrong += b->out[0][i] != b->out[1][i];
+    MPI_Reduce(&wrong, &all_wrong, 1, MPI_LONG_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
+    if (b->rank == 0 && (run >= 0 || all_wrong > 0))
+      printf("%zu %.0f %.0f %lld\n", out_count * sizeof(float), took[0], took[1], all_wrong);
+    fflush(stdout);
   }
-  MPI_Reduce(&wrong, &all_wrong, 1, MPI_LONG_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
-  if (b->rank == 0)
-    printf("%zu %.0f %.0f %lld\n", out_count * sizeof(float), median(times[0], runs),
-           median(times[1], runs), all_wrong);
-  fflush(stdout);
   free(b->in);
   for (int k = 0; k < 2; k++) free(b->out[k]);
 }
@@ -123,14 +124,22 @@ static void run_size(struct bench *b, size_t bytes, int runs, bool warm) {
 /* Messages of one rank that are on their way at once: those of copse's plans, see --fifo. */
 #define MOST_UNDER_WAY 32
 
+#define MOST_STEPS 64
+
 struct pairs {
-  int rank, n, partner; /* -1: none */
+  int rank, n, n_steps, distance[MOST_STEPS];
   size_t bytes, message;
   char *in, *out;
 };
 
+/* -1: none. */
+static int partner_at(const struct pairs *p, int distance) {
+  int partner = p->rank / distance % 2 ? p->rank - distance : p->rank + distance;
+  return partner < p->n ? partner : -1;
+}
+
 /* Sends, receives, or both, message by message. */
-static void exchange(const struct pairs *p, bool sends, bool receives) {
+static void exchange(const struct pairs *p, int partner, bool sends, bool receives) {
   MPI_Request requests[2 * MOST_UNDER_WAY];
   int n = 0;
   for (int i = 0; i < 2 * MOST_UNDER_WAY; i++) requests[i] = MPI_REQUEST_NULL;
@@ -138,9 +147,9 @@ static void exchange(const struct pairs *p, bool sends, bool receives) {
     int part = (int)(p->bytes - at < p->message ? p->bytes - at : p->message);
     MPI_Waitall(2, requests + 2 * n, MPI_STATUSES_IGNORE); /* the place's last */
     if (receives)
-      MPI_Irecv(p->in + at, part, MPI_BYTE, p->partner, 0, MPI_COMM_WORLD, &requests[2 * n]);
+      MPI_Irecv(p->in + at, part, MPI_BYTE, partner, 0, MPI_COMM_WORLD, &requests[2 * n]);
     if (sends)
-      MPI_Isend(p->out + at, part, MPI_BYTE, p->partner, 0, MPI_COMM_WORLD, &requests[2 * n + 1]);
+      MPI_Isend(p->out + at, part, MPI_BYTE, partner, 0, MPI_COMM_WORLD, &requests[2 * n + 1]);
   }
   MPI_Waitall(2 * MOST_UNDER_WAY, requests, MPI_STATUSES_IGNORE);
 }
@@ -149,14 +158,19 @@ static void exchange(const struct pairs *p, bool sends, bool receives) {
 #define IDLE_US 300000
 #define SUM_BYTES (32 << 20)
 
-/* Microseconds of one, until the last pair is done. */
-static double time_exchange(const struct pairs *p, bool upwards, bool downwards) {
-  bool is_low = p->rank < p->partner;
+/* Microseconds until the last pair is done. Nobody waits between the steps: that a rank comes to
+ * one late, since others had its link before, is part of what steps take. */
+static double time_steps(const struct pairs *p, bool upwards, bool downwards) {
   double took, slowest;
   usleep(IDLE_US);
   MPI_Barrier(MPI_COMM_WORLD);
   double start = MPI_Wtime();
-  if (p->partner >= 0) exchange(p, is_low ? upwards : downwards, is_low ? downwards : upwards);
+  for (int step = 0; step < p->n_steps; step++) {
+    int partner = partner_at(p, p->distance[step]);
+    bool is_low = p->rank < partner;
+    if (partner >= 0)
+      exchange(p, partner, is_low ? upwards : downwards, is_low ? downwards : upwards);
+  }
   took = 1e6 * (MPI_Wtime() - start);
   MPI_Allreduce(&took, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
   return slowest;
@@ -195,20 +209,18 @@ static void connect_and_touch(const struct pairs *p) {
   struct pairs first = *p;
   if (first.bytes > 1 << 20) first.bytes = 1 << 20;
   if (first.message > first.bytes) first.message = first.bytes;
-  memset(p->in, 0, p->bytes);
-  memset(p->out, 0, p->bytes);
-  time_exchange(&first, true, true);
+  memset(p->in, 1, p->bytes); /* zeros might stay one page of the system's */
+  memset(p->out, 1, p->bytes);
+  time_steps(&first, true, true);
 }
 
-static void run_pairs(struct pairs *p, int distance, int runs) {
+static void run_pairs(struct pairs *p, int runs) {
   static double one[2], both[MOST_RUNS];
-  p->partner = p->rank / distance % 2 ? p->rank - distance : p->rank + distance;
-  if (p->partner >= p->n) p->partner = -1;
   p->in = (char *)new_floats(p->bytes / sizeof(float) + 1);
   p->out = (char *)new_floats(p->bytes / sizeof(float) + 1);
   connect_and_touch(p);
-  for (int run = 0; run < 2; run++) one[run] = time_exchange(p, run == 0, run != 0);
-  for (int run = 0; run < runs; run++) both[run] = time_exchange(p, true, true);
+  for (int run = 0; run < 2; run++) one[run] = time_steps(p, run == 0, run != 0);
+  for (int run = 0; run < runs; run++) both[run] = time_steps(p, true, true);
   double sum = time_sum(p);
   if (p->rank == 0)
     printf("%zu %.0f %.0f %.0f\n", p->message, middle(one, 2), middle(both, runs), sum);
@@ -224,14 +236,20 @@ static int number_of(const char *text, const char *what, int most) {
 }
 
 static void all_pairs(struct pairs *p, int argc, char **argv) {
-  int distance = number_of(argv[2], "DISTANCE", p->n), runs = number_of(argv[3], "RUNS", MOST_RUNS);
+  const char *step = argv[2];
+  int runs = number_of(argv[3], "RUNS", MOST_RUNS);
+  do {
+    if (p->n_steps == MOST_STEPS) die("more than %d steps", MOST_STEPS);
+    p->distance[p->n_steps++] = number_of(step, "a step", p->n);
+    step = strchr(step, ',');
+  } while (step++);
   for (int i = 4; i < argc; i++) {
     char *chunk;
     p->bytes = p->message = strtoull(argv[i], &chunk, 10);
     if (*chunk == '/') p->message = strtoull(chunk + 1, NULL, 10);
     if (p->message == 0 || p->message > p->bytes || p->bytes > INT32_MAX)
       die("BYTES and CHUNK: from 1 to 2^31-1");
-    run_pairs(p, distance, runs);
+    run_pairs(p, runs);
   }
 }
 

@@ -190,6 +190,7 @@ long copse_json_line(const cJSON *item, const cJSON *parent) {
 }
 
 const cJSON *copse_json_get(const cJSON *object, const char *key) {
+  if (!object || !copse_json_is_object(object)) return NULL; /* an array's items have no names */
   COPSE_JSON_EACH (item, object)
     if (strcmp(item->string, key) == 0) return item;
   return NULL;

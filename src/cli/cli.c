@@ -37,6 +37,14 @@ int copse_cli_fail(const struct copse_err *err) {
   return exit_of(err->status);
 }
 
+int copse_cli_fail_in(const char *label, const struct copse_err *err) {
+  struct copse_err placed = COPSE_ERR_INIT;
+  bool about_it = err->status == COPSE_UNSUPPORTED || err->status == COPSE_OVERFLOW;
+  if (!about_it || strncmp(err->text, label, strlen(label)) == 0) return copse_cli_fail(err);
+  (void)copse_fail_at(&placed, err->status, label, 0, "%s", err->text);
+  return copse_cli_fail(&placed);
+}
+
 void copse_cli_print_refuted(const char *key, const struct copse_err *err) {
   struct copse_text text = {0};
   copse_text_add(&text, "{\"%s\": false, \"reason\": ", key);

@@ -23,6 +23,10 @@ enum copse_exit {
 /* Prints "copse: TEXT" to standard error; returns the exit status for err's code. */
 int copse_cli_fail(const struct copse_err *err);
 
+/* The same; what can't be done with a file, and comes from too deep inside to name it, gets
+ * `label`, the file, as its place. */
+int copse_cli_fail_in(const char *label, const struct copse_err *err);
+
 /* Standard output under --json where a proof failed: {"KEY": false, "reason": TEXT}. */
 void copse_cli_print_refuted(const char *key, const struct copse_err *err);
 

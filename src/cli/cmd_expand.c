@@ -37,7 +37,7 @@ static int run(const char *input, const char *output, bool json) {
 out:
   free(text);
   copse_schedule_release(schedule);
-  return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);
+  return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail_in(copse_file_label(input), &err);
 }
 
 int copse_cmd_expand(int argc, char **argv) {

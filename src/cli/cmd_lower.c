@@ -215,7 +215,7 @@ out:
   free(bytes);
   copse_text_free(&said);
   copse_schedule_release(schedule);
-  return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);
+  return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail_in(copse_file_label(o->input), &err);
 }
 
 static int number(const char *name, int64_t min, int64_t max, int64_t *out) {

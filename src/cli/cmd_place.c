@@ -50,6 +50,7 @@ struct options {
   struct copse_trace_spec spec;
   int experts, ranks;
   bool generate, json, progress;
+  const char *for_generate, *for_placing; /* options given that only one of both has */
 };
 
 /* ---- reports ------------------------------------------------------------------------------- */
@@ -229,8 +230,23 @@ static int parse_whole(struct options *o, int c) {
   return -1;
 }
 
+/* Options that one of the two uses of this command has no use for. */
+static void note_use(struct options *o, int c) {
+  static const struct {
+    int option;
+    const char *name;
+  } generating[] = {{RANKS, "--ranks"}, {STEPS, "--steps"}, {TOKENS, "--tokens"},
+                    {TOP_K, "--top-k"}, {ZIPF, "--zipf"},   {LOCALITY, "--locality"},
+                    {DRIFT, "--drift"}, {SEED, "--seed"},   {TOKEN_BYTES, "--token-bytes"}};
+  for (size_t i = 0; i < sizeof generating / sizeof *generating; i++)
+    if (generating[i].option == c) o->for_generate = generating[i].name;
+  if (c == 'c') o->for_placing = "--capacity";
+  if (c == 'T') o->for_placing = "--time-limit";
+}
+
 static int parse_one(struct options *o, int c, char **argv) {
   int64_t v;
+  note_use(o, c);
   int whole = parse_whole(o, c);
   if (whole >= 0) return whole;
   switch (c) {
@@ -266,6 +282,8 @@ static int check_options(const struct options *o, int left) {
     if (copse_cli_has_topology(&o->topology) == (o->ranks != 0))
       return copse_cli_usage("place", "say how many --ranks, or name a topology with -t");
     if (o->json) return copse_cli_usage("place", "--generate writes a trace; leave out --json");
+    if (o->for_placing)
+      return copse_cli_usage("place", "--generate places nothing; leave out %s", o->for_placing);
     if ((int64_t)o->spec.n_steps * o->spec.tokens > (int64_t)1 << 32)
       return copse_cli_usage("place", "--steps times --tokens is too much, at most 2^32");
     return 0;
@@ -273,7 +291,7 @@ static int check_options(const struct options *o, int left) {
   if (!o->trace) return copse_cli_usage("place", "name the trace with --demand");
   if (!copse_cli_has_topology(&o->topology))
     return copse_cli_usage("place", "name the topology with -t or --synthetic");
-  if (o->ranks) return copse_cli_usage("place", "--ranks is for --generate");
+  if (o->for_generate) return copse_cli_usage("place", "%s is for --generate", o->for_generate);
   if (o->json && o->output && strcmp(o->output, "-") == 0)
     return copse_cli_usage("place", "--json and -o - would both write to standard output");
   return 0;

@@ -50,7 +50,7 @@ struct options {
   struct copse_cli_topology topology;
   const char *output;
   bool wanted[COPSE_ALLTOALL + 1];
-  int root;
+  int root; /* -1: not given */
   struct copse_lower_options lower;
   bool no_low_latency, json, progress;
 };
@@ -61,6 +61,7 @@ struct job {
   struct copse_candidates candidates; /* of the collective at hand */
   struct copse_text index;            /* all plans so far */
   struct copse_text table;
+  struct copse_text written; /* names of files, each on a line */
   int n_plans;
   struct copse_err *err;
 };
@@ -71,6 +72,25 @@ struct made {
   int number;                            /* of the range, in names of files */
   uint64_t packets_bytes, one_hop_bytes; /* the largest message of each */
 };
+
+/* ---- files ------------------------------------------------------------------------------- */
+
+static copse_status write_file(struct job *j, const char *name, const void *data, size_t size) {
+  copse_status status;
+  copse_text_add(&j->written, "%s\n", name);
+  COPSE_TRY(copse_text_status(&j->written, j->err));
+  status = copse_cli_write_in(j->o->output, name, data, size, j->err);
+out:
+  return status;
+}
+
+/* A job would load some plans of a set without the others: a call that fails leaves none. */
+static void remove_written(struct job *j) {
+  for (char *name = j->written.data, *end; name && (end = strchr(name, '\n')); name = end + 1) {
+    *end = '\0';
+    copse_cli_remove_in(j->o->output, name);
+  }
+}
 
 /* ---- one plan ---------------------------------------------------------------------------- */
 
@@ -94,7 +114,7 @@ static copse_status write_plan(struct job *j, const struct copse_candidate_range
     goto out;
   }
   COPSE_TRY(copse_plan_encode(plan, &bytes, &size, j->err));
-  COPSE_TRY(copse_cli_write_in(j->o->output, name, bytes, size, j->err));
+  COPSE_TRY(write_file(j, name, bytes, size));
   j->n_plans++;
 out:
   free(bytes);
@@ -107,7 +127,7 @@ static copse_status write_schedule(struct job *j, const struct copse_schedule *s
   char *text = NULL;
   size_t size;
   copse_status status = copse_schedule_to_json(schedule, &text, &size, j->err);
-  if (status == COPSE_OK) status = copse_cli_write_in(j->o->output, name, text, size, j->err);
+  if (status == COPSE_OK) status = write_file(j, name, text, size);
   free(text);
   return status;
 }
@@ -222,12 +242,13 @@ out:
 
 static copse_status make_collective(struct job *j, copse_collective collective,
                                     const struct copse_progress *progress) {
-  struct copse_solve_options options = {
-      .collective = collective,
-      .root = copse_collective_rooted(collective) ? j->o->root : -1,
-      .tolerance = COPSE_Q_ZERO,
-      .label = copse_cli_topology_label(&j->o->topology),
-      .progress = progress};
+  struct copse_solve_options options = {.collective = collective,
+                                        .root = !copse_collective_rooted(collective) ? -1
+                                                : j->o->root < 0                     ? 0
+                                                                                     : j->o->root,
+                                        .tolerance = COPSE_Q_ZERO,
+                                        .label = copse_cli_topology_label(&j->o->topology),
+                                        .progress = progress};
   struct copse_candidate_range ranges[COPSE_MAX_RANGES];
   struct copse_solve_seconds ignored;
   int n;
@@ -266,7 +287,7 @@ static copse_status finish(struct job *j) {
                  j->index.data ? j->index.data : "");
   COPSE_TRY(copse_text_status(&j->index, j->err));
   COPSE_TRY(copse_text_status(&text, j->err));
-  COPSE_TRY(copse_cli_write_in(j->o->output, "index.json", text.data, text.size, j->err));
+  COPSE_TRY(write_file(j, "index.json", text.data, text.size));
   if (j->o->json) {
     fputs(text.data, stdout);
   } else {
@@ -295,10 +316,13 @@ static int run(const struct options *o) {
   status = finish(&j);
 out:
   if (status != COPSE_OK) copse_cli_progress_end(&bar);
+  if (status != COPSE_OK) remove_written(&j);
+  copse_text_free(&j.written);
   copse_text_free(&j.index);
   copse_text_free(&j.table);
   copse_topology_release(j.topology);
-  return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);
+  return status == COPSE_OK ? COPSE_EXIT_DONE
+                            : copse_cli_fail_in(copse_cli_topology_label(&o->topology), &err);
 }
 
 static int parse_number(const char *name, int64_t most, int *out) {
@@ -341,6 +365,8 @@ static int check(struct options *o, int n_left, char *const *left) {
     return copse_cli_usage("plans", "give one topology: a file, a name or --synthetic");
   o->topology.path = o->topology.synthetic ? NULL : left[0];
   if (!o->output) return copse_cli_usage("plans", "name the folder with -o");
+  if (o->root >= 0 && !o->wanted[COPSE_BROADCAST] && !o->wanted[COPSE_REDUCE])
+    return copse_cli_usage("plans", "--root is for broadcast and reduce");
   for (int c = 0; c <= COPSE_ALLTOALL; c++) any = any || o->wanted[c];
   if (!any)
     o->wanted[COPSE_ALLREDUCE] = o->wanted[COPSE_ALLGATHER] = o->wanted[COPSE_REDUCE_SCATTER] =
@@ -361,7 +387,7 @@ int copse_cmd_plans(int argc, char **argv) {
                                         COPSE_CLI_TOPOLOGY_OPTIONS,
                                         COPSE_CLI_CHANGE_OPTIONS,
                                         {NULL, 0, NULL, 0}};
-  struct options o = {.lower.instances = COPSE_LOWER_AUTO};
+  struct options o = {.root = -1, .lower.instances = COPSE_LOWER_AUTO};
   opterr = 0;
   for (int c; (c = getopt_long(argc, argv, ":c:r:o:w:I:l:jh", longs, NULL)) != -1;) {
     if (c == 'h') {

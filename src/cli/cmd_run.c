@@ -184,6 +184,8 @@ static copse_status run_bench(struct copse_run_options *options, uint64_t *wrong
   if (bench.report) COPSE_TRY(copse_run_report_end(bench.report, wrong, err));
 out:
   if (status != COPSE_OK) end_progress(&bench);
+  if (status == COPSE_REFUTED && options->json && (!bench.job.mesh || bench.job.rank == 0))
+    copse_cli_print_refuted("finished", err);
   copse_job_end(&bench.job, status, err); /* first: messages may be on their way to what follows */
   copse_run_report_free(bench.report);
   copse_buffers_free(&bench.buffers);

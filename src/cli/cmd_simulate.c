@@ -35,7 +35,8 @@ static const char help[] =
     "  -a, --alpha US         software cost of a hop from rank to rank (default 2 us)\n"
     "      --chunk N          bytes of a chunk, all of them (default: as plans are cut, 128K to\n"
     "                         512K, see 'copse lower --chunk'; a plan as it says itself)\n"
-    "      --fifo N           chunks of a transfer that may be on their way over links, as slots of\n"
+    "      --fifo N           chunks of a transfer that may be on their way over links, as slots "
+    "of\n"
     "                         a plan's buffers (default 4, a plan's own; 0: any number)\n"
     "      --duplex D         what goes both ways between two ranks at once takes D times as long\n"
     "                         as one way alone (default 1; measure it, see 'make bench-mpi')\n"
@@ -53,6 +54,7 @@ struct options {
   uint64_t min_bytes, max_bytes, factor;
   struct copse_sim_options sim;
   bool no_baselines, json, chunk, fifo;
+  bool of_table; /* an option was given that says what the table has */
 };
 
 struct job {
@@ -425,6 +427,7 @@ static bool parse_reduce(const char *text, struct copse_sim_options *sim) {
 /* 0, or the exit status after what was wrong has been said. */
 static int parse_one(struct options *o, int c, char **argv) {
   int64_t number;
+  if (strchr("befn", c)) o->of_table = true;
   switch (c) {
     case 't': o->topology.path = optarg; return 0;
     case 'b':
@@ -500,6 +503,10 @@ int copse_cmd_simulate(int argc, char **argv) {
     return copse_cli_usage("simulate", "name the topology with -t or --synthetic");
   if (o.min_bytes < 1 || o.min_bytes > o.max_bytes)
     return copse_cli_usage("simulate", "-b must be at least 1 and not more than -e");
+  if (o.overlap && o.of_table)
+    return copse_cli_usage("simulate",
+                           "--overlap prints no table of sizes: leave out -b, -e, -f and "
+                           "--no-baselines");
   o.schedule = argv[optind];
   return run(&o);
 }

@@ -32,11 +32,13 @@ static const char more_help[] =
     "      --each-failure TYPE\n"
     "                      solve also for the failure of each single node of a type: nic, switch\n"
     "                      ...; with -o FOLDER healthy.json, down-ID.json, index.json\n"
-    "      --groups FILE   schedules for groups of ranks that run at the same time, a list of ranks\n"
+    "      --groups FILE   schedules for groups of ranks that run at the same time, a list of "
+    "ranks\n"
     "                      a line; with -o FOLDER group-0.json ..., index.json\n"
     "      --objective O   throughput (the default), latency or a message size such as 64K: what\n"
     "                      is fastest there by 'copse simulate' among the optimum, the best of 1,\n"
-    "                      2, 4 and 8 trees per root, ring, double binary tree and direct exchange\n"
+    "                      2, 4 and 8 trees per root, ring, double binary tree and direct "
+    "exchange\n"
     "      --predict       also the predicted times of 64 KiB, 1 MiB, 64 MiB and 1 GiB, beside\n"
     "                      ring, double binary tree and direct exchange (see 'copse simulate')\n"
     "  -o, --output FILE   where to write the schedule (- for standard output)\n"
@@ -376,6 +378,10 @@ static int check(const struct options *o) {
     return copse_cli_usage("solve",
                            "--pareto makes a table about trees: leave out alltoall, --tolerance, "
                            "--bound-only, -o and --draw");
+  if (o->pareto && (o->what.solve.in_network || o->what.solve.compact))
+    return copse_cli_usage("solve",
+                           "--pareto counts the trees of each rank, and no switch copies for them: "
+                           "leave out --in-network and --compact");
   if (o->what.solve.bound_only && (o->output || o->draw || o->predict || o->what.solve.k > 0))
     return copse_cli_usage(
         "solve", "--bound-only makes no schedule: leave out -o, --draw, --predict and --k");

@@ -74,18 +74,24 @@ static copse_status print_json(const struct copse_topology *t, const struct summ
   return status;
 }
 
-/* "8 gpu, 1 nvswitch, ...", types in order of appearance. */
+/* "8 gpu, 1 nvswitch, ...", types in order of appearance. Files may name types of their own: of
+ * many the last are counted together. */
+#define MOST_TYPES 32
+
 static void print_types(const struct copse_topology *t) {
-  const char *separator = "";
+  const char *types[MOST_TYPES];
+  int counts[MOST_TYPES] = {0}, n = 0, others = 0;
   for (int i = 0; i < t->n_nodes; i++) {
-    int n = 0;
-    bool first = true;
-    for (int j = 0; j < i && first; j++) first = strcmp(t->nodes[j].type, t->nodes[i].type) != 0;
-    if (!first) continue;
-    for (int j = i; j < t->n_nodes; j++) n += strcmp(t->nodes[j].type, t->nodes[i].type) == 0;
-    printf("%s%d %s", separator, n, t->nodes[i].type);
-    separator = ", ";
+    int at = 0;
+    while (at < n && strcmp(types[at], t->nodes[i].type) != 0) at++;
+    if (at == n && n < MOST_TYPES) types[n++] = t->nodes[i].type;
+    if (at < n)
+      counts[at]++;
+    else
+      others++;
   }
+  for (int at = 0; at < n; at++) printf("%s%d %s", at ? ", " : "", counts[at], types[at]);
+  if (others) printf(", %d of other types", others);
 }
 
 static void print_text(const struct copse_topology *t, const struct summary *s) {

@@ -13,4 +13,7 @@ copse_status copse_cli_make_folder(const char *folder, struct copse_err *err) CO
 copse_status copse_cli_write_in(const char *folder, const char *name, const void *data, size_t size,
                                 struct copse_err *err) COPSE_CHECKED;
 
+/* Takes it away again, if it is there. */
+void copse_cli_remove_in(const char *folder, const char *name);
+
 #endif

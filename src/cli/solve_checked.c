@@ -29,23 +29,29 @@ copse_status copse_cli_note_equal_shares(const struct copse_topology *topology,
   struct copse_schedule *made = NULL, *equal = NULL;
   struct copse_solve_seconds ignored;
   struct copse_q best;
+  struct copse_err why = COPSE_ERR_INIT;
   char time[COPSE_Q_TEXT];
   copse_status status;
   if (options->collective != COPSE_ALLREDUCE || options->k == 0 || options->equal_shares ||
       options->bound_only)
     return COPSE_OK;
-  COPSE_TRY(copse_solve_best_time(topology, options, &best, &made, err));
+  COPSE_TRY(copse_solve_best_time(topology, options, &best, &made, &why));
   like.k = 0;
   like.equal_shares = true;
   like.bound_only = made == NULL;
-  COPSE_TRY(copse_solve_schedule(topology, &like, &equal, &ignored, err));
+  COPSE_TRY(copse_solve_schedule(topology, &like, &equal, &ignored, &why));
   if (copse_q_cmp(best, equal->time_per_GB) < 0)
     copse_note(options->notes, "%s: --k gives equal shares; without it unequal ones take %s s/GB",
                options->label, copse_q_text(best, time));
 out:
   copse_schedule_release(made);
   copse_schedule_release(equal);
-  return status;
+  if (status == COPSE_OK) return COPSE_OK;
+  if (status != COPSE_OVERFLOW && status != COPSE_NOMEM)
+    return copse_fail(err, status, "%s", why.text);
+  copse_note(options->notes, "%s: what unequal shares would take is not known: %s", options->label,
+             why.text); /* --k may be there because of just that */
+  return COPSE_OK;
 }
 
 copse_status copse_cli_solve_checked(const struct copse_topology *topology,

@@ -42,6 +42,11 @@ copse_status copse_cli_compare_healthy(const struct copse_topology *healthy,
     out->why = "no such schedule can be made there";
     return COPSE_OK;
   }
+  if (status == COPSE_OVERFLOW || status == COPSE_NOMEM) { /* what was asked for is there */
+    out->why = status == COPSE_NOMEM ? "there is too little memory for it"
+                                     : "its numbers don't fit into 64 bits";
+    return COPSE_OK;
+  }
   if (status != COPSE_OK) return copse_fail(err, status, "the healthy fabric: %s", local.text);
   out->time_per_GB = schedule->time_per_GB;
   out->known = schedule->time_per_GB.num > 0; /* a single rank: nothing moves */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cli/cli.h"
 #include "schedule/verify_groups.h"
@@ -11,7 +12,10 @@
 bool copse_cli_is_groups(const char *path) {
   char *data = NULL;
   size_t size;
-  if (strcmp(path, "-") == 0 || copse_file_read(path, &data, &size, NULL) != COPSE_OK) return false;
+  struct stat st;
+  /* what can be read only once is a schedule: an index has others beside it */
+  if (strcmp(path, "-") == 0 || stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return false;
+  if (copse_file_read(path, &data, &size, NULL) != COPSE_OK) return false;
   bool is = copse_groups_is_index(data, size);
   free(data);
   return is;

@@ -4,7 +4,7 @@
 
 #include "cli/topology_args.h"
 
-/* Whether a file can be read and is such an index; standard input is not looked at. */
+/* Whether a file can be read and is such an index; standard input and pipes are not looked at. */
 bool copse_cli_is_groups(const char *path);
 
 /* Checks it and the schedules beside it. Returns the exit status. */

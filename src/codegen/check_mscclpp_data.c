@@ -10,8 +10,9 @@ static void slices_of(const struct copse_pj_launch *r, int block, const struct c
   const struct copse_pj_state *s = &r->states[block];
   bool rounds = s->loop >= 0;
   int parts = rounds ? s->rounds : op->parts, part = rounds ? s->round : op->part;
-  *from = size * r->slices * part / parts;
-  *to = size * r->slices * (part + 1) / parts;
+  int64_t slices = (int64_t)size * r->slices; /* no more than the buffer has; times a part, maybe */
+  *from = (int)(slices * part / parts);
+  *to = (int)(slices * (part + 1) / parts);
 }
 
 static copse_status check_place(struct copse_pj_launch *r, int block,

@@ -403,10 +403,11 @@ static copse_status read_op(struct reader *r, const cJSON *object, int rank,
                          "operation \"%.30s\" is not one that MSCCL++ has", name);
   if (copse_json_get(object, "channel_type"))
     COPSE_TRY(get_channel(r, object, "channel_type", &op->channel));
-  if (op->channel == COPSE_PJ_MEMORY || op->channel == COPSE_PJ_PORT)
+  bool semaphores = op->type->kind == COPSE_PJ_ACQUIRE || op->type->kind == COPSE_PJ_RELEASE;
+  if (!semaphores && (op->channel == COPSE_PJ_MEMORY || op->channel == COPSE_PJ_PORT))
     COPSE_TRY(read_ids(r, object, "channel_ids", 8, &lists->channels[op->channel], 0,
                        lists->channels[op->channel].n, op));
-  if (op->type->kind == COPSE_PJ_ACQUIRE || op->type->kind == COPSE_PJ_RELEASE)
+  if (semaphores)
     COPSE_TRY(read_ids(r, object, "semaphore_ids", 16, NULL, r->tables[rank].first_semaphore,
                        r->tables[rank].n_semaphores, op));
   if (op->type->kind == COPSE_PJ_BARRIER) {

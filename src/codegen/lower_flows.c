@@ -68,6 +68,7 @@ static copse_status add_flow(struct lowering *l, const struct copse_schedule_flo
   size_t first = l->n_chains;
   struct copse_q at = COPSE_Q_ZERO, n, share;
   copse_status status;
+  if (flow->n_paths == 0) return COPSE_OK; /* of a pair that sends nothing */
   /* weights are parts of M; a piece is a part of what this pair sends */
   COPSE_TRY(copse_demand_share(l->schedule->demand, l->schedule->n_ranks, l->m, flow->src,
                                flow->dst, &share, l->b.err));

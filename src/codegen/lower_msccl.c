@@ -228,12 +228,17 @@ out:
 }
 
 /* The loop counter of the executors ends at 65536 slots of this size for every chunk. */
-static void bound_bytes(struct copse_msccl_job *job) {
+static copse_status bound_bytes(struct copse_msccl_job *job, struct copse_err *err) {
   static const int64_t slot[] = {2097152, 16384, 50176};
   int64_t most = slot[job->options.protocol] * 65536 * job->cut.chunks;
   struct copse_msccl_options *o = &job->options;
-  if (o->protocol == COPSE_MSCCL_SIMPLE && o->max_bytes == 0) return; /* 128 GiB a chunk */
+  if (o->protocol == COPSE_MSCCL_SIMPLE && o->max_bytes == 0) return COPSE_OK; /* 128 GiB a chunk */
   if (o->max_bytes == 0 || o->max_bytes > most) o->max_bytes = most;
+  if (o->min_bytes <= o->max_bytes) return COPSE_OK;
+  return copse_fail(err, COPSE_UNSUPPORTED,
+                    "the executors run this program with messages of at most %lld bytes, so "
+                    "--min-bytes must be less; more --chunks, or Simple, take longer ones",
+                    (long long)most);
 }
 
 static void summarize(const struct copse_msccl_job *job, const struct copse_msccl_program *p,
@@ -259,7 +264,7 @@ copse_status copse_lower_msccl(const struct copse_schedule *schedule,
   copse_status status;
   COPSE_TRY(check_options(&job, err));
   COPSE_TRY(cut(&job, err));
-  bound_bytes(&job);
+  COPSE_TRY(bound_bytes(&job, err));
   int most = job.options.channels ? job.options.channels : COPSE_MSCCL_MAX_CHANNELS;
   status = search(&job, most, &p, &channels, &misfit, err);
   if (status == COPSE_UNSUPPORTED) status = say_misfit(&job, &misfit, err);

@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define MAX_RANKS 65536u
+#define MAX_RANKS 65535u /* blocks of an alltoall, one for each pair, are counted in 32 bits */
 #define MAX_FIFO 64u
 #define MAX_PIPELINE_CHUNKS (1u << 20)
 /* Far beyond any message, and small enough that adding one to it can't wrap around. */
@@ -240,8 +240,7 @@ static copse_status check_channel_op(const struct checker *check, uint32_t i, ui
 static copse_status check_op(const struct checker *check, uint32_t i, uint32_t worker,
                              bool has_waited) {
   const struct copse_plan_op *op = &check->plan->ops[i];
-  if (op->when > COPSE_WHEN_LAST)
-    return BAD(check, "op %u: unknown condition %u", i, op->when);
+  if (op->when > COPSE_WHEN_LAST) return BAD(check, "op %u: unknown condition %u", i, op->when);
   if (op->zero[0] || op->zero[1] || op->zero[2])
     return BAD(check, "op %u: reserved bytes must be 0", i);
   switch (op->kind) {

@@ -63,8 +63,11 @@ static copse_status parse_at(const char *label, const char *data, size_t size,
                              struct copse_topology **out, struct copse_err *err) {
   switch (first_byte(data, size)) {
     case '<': return copse_read_nccl_xml(label, data, size, options, out, err);
-    case '{':
-    case '[': return copse_read_topology_json(label, data, size, options, depth, out, err);
+    case '{': return copse_read_topology_json(label, data, size, options, depth, out, err);
+    case '[': /* or what copying leaves of an underline: "[4mGPU0" */
+      if (!contains(data, size, "[4m"))
+        return copse_read_topology_json(label, data, size, options, depth, out, err);
+      break;
     default: break;
   }
   if (is_blank(data, size))

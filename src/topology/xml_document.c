@@ -65,6 +65,29 @@ static copse_status explain(const xmlParserCtxt *parser, const char *file, struc
  * minutes. Real tags have some hundred bytes. The line of the first that is too long, or 0.
  */
 #define MAX_TAG_BYTES 65536
+
+/* The end of what begins like a tag but is none: a comment and so on; NULL for a tag. */
+static const char *end_of_other(const char *open, size_t size) {
+  static const char *const kinds[][2] = {{"<!--", "-->"}, {"<![CDATA[", "]]>"}, {"<?", "?>"}};
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+    if (size >= strlen(kinds[i][0]) && memcmp(open, kinds[i][0], strlen(kinds[i][0])) == 0) {
+      const char *close = memmem(open, size, kinds[i][1], strlen(kinds[i][1]));
+      return close ? close : open + size;
+    }
+  return NULL;
+}
+
+/* Where a tag ends: at the first '>' that is not part of a value. */
+static const char *end_of_tag(const char *open, const char *end) {
+  char quote = 0;
+  for (; open < end && (quote || *open != '>'); open++)
+    if (*open == quote)
+      quote = 0;
+    else if (!quote && (*open == '"' || *open == '\''))
+      quote = *open;
+  return open;
+}
+
 static long long_tag(const char *data, size_t size) {
   const char *end = data + size, *p = data;
   long line = 1;
@@ -72,11 +95,11 @@ static long long_tag(const char *data, size_t size) {
     const char *open = memchr(p, '<', (size_t)(end - p));
     for (const char *q = p; q < (open ? open : end); q++) line += *q == '\n';
     if (!open) return 0;
-    bool comment = end - open >= 4 && memcmp(open, "<!--", 4) == 0;
-    const char *close = comment ? memmem(open, (size_t)(end - open), "-->", 3)
-                                : memchr(open, '>', (size_t)(end - open));
-    if (!comment && (close ? close : end) - open > MAX_TAG_BYTES) return line;
-    if (!close) return 0;
+    const char *close = end_of_other(open, (size_t)(end - open));
+    if (!close) {
+      close = end_of_tag(open, end);
+      if (close - open > MAX_TAG_BYTES) return line;
+    }
     for (const char *q = open; q < close; q++) line += *q == '\n';
     p = close;
   }

@@ -1,0 +1,209 @@
+/* Inputs that only a mistake or an enemy makes, and options that would be heeded by nobody. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/command.h"
+#include "support/support.h"
+
+#define run copse_test_command
+#define result copse_test_result
+#define FABRIC "--synthetic 'gpus:4@100'"
+
+/* ---- MSCCL++ ------------------------------------------------------------------------------ */
+
+/* Arrays where objects belong: their items have no names. */
+START_TEST(arrays_for_objects_are_refused) {
+  static const char *const gpus[] = {
+      "[[1]]", "[{\"id\": 0, \"threadblocks\": [[]]}]",
+      "[{\"id\": 0, \"threadblocks\": [{\"id\": 0, \"ops\": [[\"x\"]]}]}]"};
+  for (size_t i = 0; i < sizeof gpus / sizeof *gpus; i++) {
+    char text[400];
+    snprintf(text, sizeof text,
+             "{\"name\": \"x\", \"collective\": \"allreduce\", \"protocol\": \"Simple\", "
+             "\"inplace\": true, \"gpus\": %s}",
+             gpus[i]);
+    copse_test_write("arrays.json", text);
+    run("@ check %%/arrays.json");
+    copse_test_refused(2, "arrays.json");
+    run("@ simulate %%/arrays.json " FABRIC);
+    copse_test_refused(2, "arrays.json");
+  }
+}
+END_TEST
+
+/* What a lowered program's first operation becomes, in place of it. */
+static void write_with_first_op(const char *op) {
+  ck_assert_int_eq(run("@ solve " FABRIC " -c allgather -o %%/s.json"), 0);
+  ck_assert_int_eq(run("@ lower %%/s.json --to mscclpp -o %%/good.json"), 0);
+  ck_assert_int_eq(run("@ check %%/good.json"), 0);
+  char *good = copse_test_read("good.json"), *at = strstr(good, "\"ops\"");
+  ck_assert_ptr_nonnull(at);
+  at = strchr(at, '[') + 1;
+  char *rest = at + strspn(at, " \n");
+  size_t size = strlen(good) + strlen(op) + 2;
+  char *bad = malloc(size);
+  snprintf(bad, size, "%.*s%s,%s", (int)(at - good), good, op, rest);
+  copse_test_write("bad.json", bad);
+  free(bad);
+  free(good);
+}
+
+/* Channels of an operation on semaphores: there are as many channels, and no semaphore. */
+START_TEST(channels_are_no_semaphores) {
+  static const char *const names[] = {"sem_acquire", "sem_release"};
+  char op[200];
+  snprintf(op, sizeof op, "{\"name\": \"%s\", \"channel_type\": \"memory\", \"channel_ids\": [2]}",
+           names[_i]);
+  write_with_first_op(op);
+  run("@ check %%/bad.json");
+  ck_assert_msg(result.status <= 2, "%d: %s", result.status, result.err);
+}
+END_TEST
+
+/* A part of a part of 2^16 chunks: more than fits into 32 bits. */
+START_TEST(parts_of_many_chunks_are_counted_right) {
+  copse_test_write(
+      "many.json",
+      "{\"name\": \"x\", \"collective\": \"allreduce\", \"protocol\": \"Simple\", \"inplace\": "
+      "false, "
+      "\"num_threads_per_block\": 1024, \"use_double_scratch_buffer\": false, "
+      "\"buffer_alignment\": "
+      "16, \"min_message_size\": 0, \"max_message_size\": 1048576, \"reuse_resources\": false, "
+      "\"gpus\": [{\"id\": 0, \"input_chunks\": 65536, \"output_chunks\": 65536, "
+      "\"scratch_chunks\": "
+      "0, \"channels\": [], \"remote_buffers\": [], \"semaphores\": [], \"threadblocks\": "
+      "[{\"id\": 0, "
+      "\"channels\": [], \"remote_buffer_refs\": [], \"ops\": [{\"name\": \"pipeline\", "
+      "\"iter_context\": {\"unit_size\": 1, \"num_chunks\": 65536}, \"ops\": [{\"name\": \"copy\", "
+      "\"src_buff\": [{\"type\": \"i\", \"index\": 0, \"size\": 65536}], \"dst_buff\": [{\"type\": "
+      "\"o\", \"index\": 0, \"size\": 65536}]}]}]}]}]}");
+  run("timeout 60 @ check %%/many.json");
+  ck_assert_msg(result.status <= 2, "%d: %s", result.status, result.err);
+}
+END_TEST
+
+/* ---- XML ----------------------------------------------------------------------------------- */
+
+/* libxml2 compares each attribute with all others, so a tag must be short; what hides its end, or
+ * its start, doesn't help. */
+START_TEST(a_tag_with_endless_attributes_is_refused_at_once) {
+  static const char *const before[] = {"<system ", "<system x='>' ", "<?x <!--?><system ",
+                                       "<!-- \" --><system y=\"'>\" "};
+  copse_test_write("start", before[_i]);
+  run("(cat %%/start; awk 'BEGIN { for (i = 0; i < 200000; i++) printf \"a%%d=\\\"1\\\" \", i; "
+      "print "
+      "\"/>\" }') >%%/many.xml; timeout 20 @ topo %%/many.xml");
+  copse_test_refused(2, "64 KiB");
+}
+END_TEST
+
+/* A '<' in a comment, in text of its own kind and in instructions begins no tag. */
+START_TEST(long_comments_and_the_like_are_no_tags) {
+  ck_assert_int_eq(
+      run("{ printf '<?xml version=\"1.0\"?><!-- <a \"'; head -c 100000 /dev/zero | tr '\\0' x; "
+          "printf -- '--><system version=\"1\"><?p <'; head -c 100000 /dev/zero | tr '\\0' x; "
+          "printf "
+          "'?><cpu numaid=\"0\"><![CDATA[<'; head -c 100000 /dev/zero | tr '\\0' x; printf "
+          "']]></cpu></system>'; } >%%/long.xml; @ topo %%/long.xml"),
+      2);
+  ck_assert_ptr_null(strstr(result.err, "64 KiB"));
+}
+END_TEST
+
+/* ---- files ---------------------------------------------------------------------------------- */
+
+START_TEST(a_schedule_is_verified_from_a_pipe) {
+  ck_assert_int_eq(run("@ solve " FABRIC " -c allgather -o %%/s.json"), 0);
+  ck_assert_int_eq(run("cat %%/s.json | @ verify /dev/stdin " FABRIC), 0);
+}
+END_TEST
+
+START_TEST(what_cannot_be_lowered_is_said_of_its_file) {
+  ck_assert_int_eq(run("@ solve " FABRIC " -c allreduce -o %%/r.json"), 0);
+  run("@ lower %%/r.json --to msccl --protocol LL --chunks 4 --min-bytes 1000G -o %%/r.xml");
+  copse_test_refused(2, "r.json: the executors run this program with messages of at most");
+  ck_assert(!copse_test_exists("r.xml"));
+}
+END_TEST
+
+/* A set of plans without some of them is none. */
+START_TEST(plans_that_fail_leave_nothing) {
+  run("@ plans " FABRIC " -c allgather -c allreduce -w 1 -o %%/half");
+  copse_test_refused(2, "the number of workers must be from 2");
+  ck_assert_int_eq(run("ls %%/half | grep -c ."), 1); /* grep finds none */
+}
+END_TEST
+
+START_TEST(an_underline_that_copying_left_is_no_json) {
+  copse_test_write("pasted.txt",
+                   "[4mGPU0\tGPU1\tCPU Affinity\tNUMA Affinity[0m\n"
+                   "GPU0\t X \tNV12\t0-1\t0\nGPU1\tNV12\t X \t0-1\t0\n");
+  ck_assert_int_eq(run("@ topo %%/pasted.txt --gpu a100"), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "2 ranks"));
+  copse_test_write("list.json", "[4]");
+  run("@ topo %%/list.json");
+  copse_test_refused(2, "list.json");
+}
+END_TEST
+
+/* A flow of no paths between a pair that sends nothing is a valid way to say so. */
+START_TEST(flows_of_nothing_are_lowered) {
+  copse_test_write("demand.json", "{\"format\": \"copse-demand/1\", \"bytes\": [[0, 8], [0, 0]]}");
+  ck_assert_int_eq(
+      run("@ solve --synthetic gpus:2@100 -c alltoall --demand %%/demand.json -o %%/f.json"), 0);
+  char *text = copse_test_read("f.json"), *flows = strstr(text, "\"flows\"");
+  ck_assert_ptr_nonnull(flows);
+  size_t to = (size_t)(strchr(flows, '[') + 1 - text), size = strlen(text) + 100;
+  char *more = malloc(size);
+  snprintf(more, size, "%.*s{\"src\": 1, \"dst\": 0, \"paths\": []},%s", (int)to, text, text + to);
+  copse_test_write("none.json", more);
+  ck_assert_int_eq(run("@ verify %%/none.json --synthetic gpus:2@100"), 0);
+  ck_assert_int_eq(run("@ lower %%/none.json --to plan -o %%/none.plan && @ check %%/none.plan"),
+                   0);
+  free(more);
+  free(text);
+}
+END_TEST
+
+/* ---- options ----------------------------------------------------------------------------------
+ */
+
+START_TEST(options_that_nobody_would_heed_are_refused) {
+  static const char *const cases[][2] = {
+      {"plans " FABRIC " -o %/none -r 3", "--root is for broadcast and reduce"},
+      {"place --demand t.json -t x --seed 4", "--seed is for --generate"},
+      {"place --demand t.json -t x --tokens 4", "--tokens is for --generate"},
+      {"place --generate --experts 4 --ranks 2 --capacity 3", "leave out --capacity"},
+      {"place --generate --experts 4 --ranks 2 --time-limit 3", "leave out --time-limit"},
+      {"simulate s.json --overlap s.json -b 1M " FABRIC, "--overlap prints no table"},
+      {"simulate s.json --overlap s.json --no-baselines " FABRIC, "--overlap prints no table"},
+      {"solve " FABRIC " -c allreduce --pareto --in-network", "leave out --in-network"},
+      {"solve " FABRIC " -c allgather --pareto --compact", "leave out --in-network and --compact"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    run("@ %s", cases[i][0]);
+    copse_test_refused(2, cases[i][1]);
+  }
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("cli/odd_inputs");
+  TCase *tests = tcase_create("odd_inputs");
+  copse_test_folder();
+  tcase_set_timeout(tests, 120);
+  tcase_add_test(tests, arrays_for_objects_are_refused);
+  tcase_add_loop_test(tests, channels_are_no_semaphores, 0, 2);
+  tcase_add_test(tests, parts_of_many_chunks_are_counted_right);
+  tcase_add_loop_test(tests, a_tag_with_endless_attributes_is_refused_at_once, 0, 4);
+  tcase_add_test(tests, long_comments_and_the_like_are_no_tags);
+  tcase_add_test(tests, a_schedule_is_verified_from_a_pipe);
+  tcase_add_test(tests, what_cannot_be_lowered_is_said_of_its_file);
+  tcase_add_test(tests, plans_that_fail_leave_nothing);
+  tcase_add_test(tests, an_underline_that_copying_left_is_no_json);
+  tcase_add_test(tests, flows_of_nothing_are_lowered);
+  tcase_add_test(tests, options_that_nobody_would_heed_are_refused);
+  suite_add_tcase(suite, tests);
+  return copse_test_run(suite);
+}

@@ -15,7 +15,9 @@
 const char *copse_file_label(const char *path) { return strcmp(path, "-") == 0 ? "<stdin>" : path; }
 
 static copse_status cannot(const char *what, const char *path, int error, struct copse_err *err) {
-  return copse_fail(err, COPSE_IO, "%s: cannot %s: %s", path, what, strerror(error));
+  bool full = error == ENOSPC || error == EDQUOT; /* a resource ran out; the name was right */
+  return copse_fail(err, full ? COPSE_NOMEM : COPSE_IO, "%s: cannot %s: %s", path, what,
+                    strerror(error));
 }
 
 static copse_status read_all(FILE *in, const char *label, char **data, size_t *size,

@@ -216,8 +216,8 @@ static int check(const struct options *o) {
     return copse_cli_usage("solve", "--objective lists all trees: leave out --compact");
   if ((o->objective.bytes > 0 || o->predict) && o->what.solve.in_network)
     return copse_cli_usage("solve",
-                           "--objective and --predict simulate plain switches: leave out "
-                           "--in-network");
+                           "--objective and --predict are for trees that no switch copies for, as "
+                           "plans have them: leave out --in-network");
   if (o->tree >= 0 && !o->draw) return copse_cli_usage("solve", "--tree is for --draw");
   if (o->json + to_stdout(o->output) + to_stdout(o->draw) > 1)
     return copse_cli_usage("solve",

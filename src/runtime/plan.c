@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define MAX_RANKS 65535u /* blocks of an alltoall, one for each pair, are counted in 32 bits */
+#define MAX_RANKS 65536u
 #define MAX_FIFO 64u
 #define MAX_PIPELINE_CHUNKS (1u << 20)
 /* Far beyond any message, and small enough that adding one to it can't wrap around. */
@@ -43,6 +43,8 @@ static copse_status check_header(const struct checker *check) {
   if (h->n_ranks < 1 || h->n_ranks > MAX_RANKS)
     return BAD(check, "header: %u ranks, must be 1..%u", h->n_ranks, MAX_RANKS);
   uint64_t pairs = (uint64_t)h->n_ranks * h->n_ranks;
+  if (h->collective == COPSE_ALLTOALL && pairs > UINT32_MAX)
+    return BAD(check, "header: %u ranks, an alltoall may have 65535", h->n_ranks);
   if ((h->n_extents != 0 && h->n_extents != pairs) ||
       (h->n_extents != 0 && h->collective != COPSE_ALLTOALL))
     return BAD(check, "header: %u extents, only an alltoall has some, one per pair of ranks",

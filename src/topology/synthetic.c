@@ -273,11 +273,19 @@ static copse_status parse_fabric(const struct line *l, const struct word *word, 
                        l->spec, word->key);
 }
 
+static bool said_before(const struct line *l, int word) {
+  for (int i = 0; i < word; i++)
+    if (strcmp(l->words[i].key, l->words[word].key) == 0) return true;
+  return false;
+}
+
 static copse_status parse_cluster(const struct line *l, struct cluster *c) {
   bool spine = false;
   copse_status status = COPSE_OK;
   for (int i = 0; i < l->n_words; i++) {
     const struct word *word = &l->words[i];
+    if (said_before(l, i))
+      return refuse(l, "a word that stands there twice", "each says one thing: hosts:2 gpus:8@300");
     if (strcmp(word->key, "hosts") == 0 && !word->speed) {
       COPSE_TRY(parse_count(l, word->value, 1, &c->hosts));
     } else if (strcmp(word->key, "gpus") == 0) {

@@ -199,6 +199,16 @@ START_TEST(regions_of_a_rank_do_not_overlap) {
 }
 END_TEST
 
+/* 65536 ranks have 2^32 pairs, which a 32-bit count takes for none at all. */
+START_TEST(an_alltoall_has_pairs_that_can_be_counted) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_plan *plan = pb_finish(pb_new(COPSE_ALLTOALL, 65536, -1));
+  ASSERT_FAILS(copse_plan_validate(plan, "plan", &err), COPSE_BAD_INPUT, &err,
+               "65536 ranks, an alltoall may have 65535");
+  pb_free(plan);
+}
+END_TEST
+
 START_TEST(sizes_beyond_64_bits_are_refused) {
   struct copse_err err = COPSE_ERR_INIT;
   struct plan_builder *b = pb_new(COPSE_ALLGATHER, 65536, -1);
@@ -382,6 +392,7 @@ int main(void) {
   tcase_add_test(tc, who_passes_nothing_on_needs_no_chunks);
   tcase_add_test(tc, large_pieces_start_at_lines_of_memory);
   tcase_add_test(tc, regions_of_a_rank_do_not_overlap);
+  tcase_add_test(tc, an_alltoall_has_pairs_that_can_be_counted);
   tcase_add_test(tc, sizes_beyond_64_bits_are_refused);
   tcase_add_loop_test(tc, extreme_sizes_are_refused_or_fit, 0, 4);
   tcase_add_test(tc, more_chunks_than_2_to_the_30_are_refused);

@@ -178,6 +178,8 @@ static const struct {
     {"ring:8x@5", "a size that makes no sense"},
     {"ring:99999999999999999999@5", "a size that makes no sense"},
     {"ring:8@5 flat", "more than one word"},
+    {"hosts:2 hosts:4 gpus:2@3 nics:1@1", "stands there twice"},
+    {"hosts:2 gpus:2@3 nics:1@1 nics:2@1", "stands there twice"},
     {"star:8@5", "an unknown kind"},
     {"full:5000@5", "too many links"},
     {"hypercube:23@5", "too many nodes"},

@@ -165,7 +165,6 @@ static copse_status open_copse(struct newcomer *it, const char *folder, int *n_p
   copse_status status =
       copse_comm_init_rank(&comm->copse, comm->n_ranks, comm->rank, comm->device, &bootstrap);
   if (status == COPSE_OK) status = copse_comm_load_plans(comm->copse, folder, n_plans);
-  if (status == COPSE_OK) status = copse_comm_set_timeout(comm->copse, time_limit());
   return status == COPSE_OK ? status : copse_fail(err, status, "%s", copse_last_error());
 }
 
@@ -209,6 +208,7 @@ static void open_all(struct newcomer *fresh, size_t n, const char *folder) {
     struct copse_err err = COPSE_ERR_INIT;
     int n_plans = 0;
     copse_status status = open_copse(&fresh[i], folder, &n_plans, &err);
+    if (status == COPSE_OK) status = copse_comm_set_timeout(fresh[i].comm->copse, time_limit());
     fresh[i].outcome = (struct outcome){(uint32_t)status, (uint32_t)n_plans};
     if (status != COPSE_OK)
       snprintf(fresh[i].comm->why_not, sizeof fresh[i].comm->why_not, "%s", err.text);

@@ -76,12 +76,10 @@ struct made {
 /* ---- files ------------------------------------------------------------------------------- */
 
 static copse_status write_file(struct job *j, const char *name, const void *data, size_t size) {
-  copse_status status;
+  copse_status status = copse_cli_write_in(j->o->output, name, data, size, j->err);
+  if (status != COPSE_OK) return status; /* what was there before is not ours to remove */
   copse_text_add(&j->written, "%s\n", name);
-  COPSE_TRY(copse_text_status(&j->written, j->err));
-  status = copse_cli_write_in(j->o->output, name, data, size, j->err);
-out:
-  return status;
+  return copse_text_status(&j->written, j->err);
 }
 
 /* A job would load some plans of a set without the others: a call that fails leaves none. */
@@ -242,13 +240,13 @@ out:
 
 static copse_status make_collective(struct job *j, copse_collective collective,
                                     const struct copse_progress *progress) {
-  struct copse_solve_options options = {.collective = collective,
-                                        .root = !copse_collective_rooted(collective) ? -1
-                                                : j->o->root < 0                     ? 0
-                                                                                     : j->o->root,
-                                        .tolerance = COPSE_Q_ZERO,
-                                        .label = copse_cli_topology_label(&j->o->topology),
-                                        .progress = progress};
+  int root = j->o->root < 0 ? 0 : j->o->root;
+  struct copse_solve_options options = {
+      .collective = collective,
+      .root = copse_collective_rooted(collective) ? root : -1,
+      .tolerance = COPSE_Q_ZERO,
+      .label = copse_cli_topology_label(&j->o->topology),
+      .progress = progress};
   struct copse_candidate_range ranges[COPSE_MAX_RANGES];
   struct copse_solve_seconds ignored;
   int n;

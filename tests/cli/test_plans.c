@@ -125,10 +125,7 @@ START_TEST(what_does_not_go_together_is_refused) {
       {"plans " FABRIC " -o %/none -w 0", "--workers"},
       {"plans " FABRIC " -o %/none -c reduce -r 8", "root from 0 to"},
   };
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    run("@ %s", cases[i][0]);
-    copse_test_refused(2, cases[i][1]);
-  }
+  copse_test_all_refused(cases, sizeof cases / sizeof *cases);
 }
 END_TEST
 

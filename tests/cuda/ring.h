@@ -17,6 +17,19 @@ static inline void ring_copy(unsigned char *ring, uint64_t ring_bytes, uint64_t 
   }
 }
 
+/* Moves n bytes of a message, of which *moved have gone before: its header, then its body. Whether that
+ * was the header's last. */
+static inline bool ring_move(unsigned char *ring, uint64_t ring_bytes, uint64_t *count, bool into,
+                             unsigned char *header, size_t head, unsigned char *body, size_t *moved,
+                             uint64_t n) {
+  const size_t in_head = *moved < head ? head - *moved : 0;
+  const uint64_t first = n < in_head ? n : in_head;
+  ring_copy(ring, ring_bytes, count, into, header + head - in_head, first);
+  if (first < n) ring_copy(ring, ring_bytes, count, into, body + (*moved + first - head), n - first);
+  *moved += n;
+  return first > 0 && first == in_head;
+}
+
 /* The first of a row of naps; each is longer than the one before, since others need the core. */
 #define FIRST_NAP_US 50u
 static inline void nap(unsigned *us) {

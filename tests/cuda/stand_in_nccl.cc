@@ -91,14 +91,9 @@ static bool advance(struct meeting *m, message *it) {
   uint64_t n = it->sends ? MAX_RING - (put - taken) : put - taken;
   size_t left = sizeof it->header + it->count - it->moved;
   if (n > left) n = left;
-  const size_t head = sizeof it->header, in_head = it->moved < head ? head - it->moved : 0;
-  const uint64_t first = n < in_head ? n : in_head;
-  uint64_t *count = it->sends ? &put : &taken;
-  ring_copy(ring->bytes, MAX_RING, count, it->sends, it->header + head - in_head, first);
-  if (first < n)
-    ring_copy(ring->bytes, MAX_RING, count, it->sends, it->at + (it->moved + first - head), n - first);
-  it->moved += n;
-  if (!it->sends && first > 0 && first == in_head) {
+  const bool has_header = ring_move(ring->bytes, MAX_RING, it->sends ? &put : &taken, it->sends,
+                                    it->header, sizeof it->header, it->at, &it->moved, n);
+  if (!it->sends && has_header) {
     uint64_t sent;
     memcpy(&sent, it->header, sizeof sent);
     DEVICE_ASSERT(sent == it->count, "rank %d: %llu bytes from rank %d, it expects %zu", m->rank,

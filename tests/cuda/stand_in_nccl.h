@@ -21,8 +21,7 @@ int stand_in_alive(void);
 int stand_in_aborted(void);
 /* As long as graphs hold a communicator: aborts take effect, but don't return. */
 void stand_in_hold_aborts(bool hold);
-/* From now on calls on communicators end with ncclInProgress, as they do where these don't block.
- */
+/* From now on calls on communicators end with ncclInProgress, as they do where these don't block */
 void stand_in_be_slow(void);
 /* From now on communicators report this failure. */
 void stand_in_report(int failure);

@@ -206,14 +206,9 @@ static bool advance(message *it) {
   uint64_t n = it->sends ? RING_BYTES - (put - taken) : put - taken;
   const size_t head = sizeof it->header, left = head + it->count - it->moved;
   if (n > left) n = left;
-  const size_t in_head = it->moved < head ? head - it->moved : 0;
-  const uint64_t first = n < in_head ? n : in_head;
-  uint64_t *count = it->sends ? &put : &taken;
-  ring_copy(way->bytes, RING_BYTES, count, it->sends, it->header + head - in_head, first);
-  if (first < n)
-    ring_copy(way->bytes, RING_BYTES, count, it->sends, it->at + (it->moved + first - head), n - first);
-  it->moved += n;
-  if (!it->sends && first > 0 && first == in_head) check_count(it);
+  const bool has_header = ring_move(way->bytes, RING_BYTES, it->sends ? &put : &taken, it->sends,
+                                    it->header, head, it->at, &it->moved, n);
+  if (!it->sends && has_header) check_count(it);
   __atomic_store_n(it->sends ? &way->put : &way->taken, it->sends ? put : taken, __ATOMIC_RELEASE);
   return n > 0;
 }

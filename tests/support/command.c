@@ -90,3 +90,10 @@ void copse_test_refused(int status, const char *part) {
   ck_assert_msg(strstr(r->err, part) != NULL, "'%s' lacks '%s'", r->err, part);
   ck_assert_str_eq(r->out, "");
 }
+
+void copse_test_all_refused(const char *const cases[][2], size_t n) {
+  for (size_t i = 0; i < n; i++) {
+    copse_test_command("@ %s", cases[i][0]);
+    copse_test_refused(2, cases[i][1]);
+  }
+}

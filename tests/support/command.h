@@ -16,6 +16,8 @@ int copse_test_command(const char *fmt, ...) __attribute__((format(printf, 1, 2)
 
 /* One line that starts with "copse: " and contains `part`, nothing on standard output. */
 void copse_test_refused(int status, const char *part);
+/* n pairs of a command's arguments and what its line contains; exit status 2. */
+void copse_test_all_refused(const char *const cases[][2], size_t n);
 
 /* Files of the folder. */
 void copse_test_write(const char *name, const char *text);

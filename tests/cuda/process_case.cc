@@ -7,6 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "runtime/cuda/cuda_machine.h"
+
 extern "C" {
 #include "schedule/solve.h"
 #include "support/support.h"
@@ -30,14 +32,20 @@ void process_open(struct process *p, copse_collective collective, struct pb_opti
   process_start(p, pb_tree_plan(collective, n, exec_case_root(collective, n), trees), bootstrap);
 }
 
-void process_start(struct process *p, const struct copse_plan *plan,
-                   const copse_bootstrap *bootstrap) {
+void process_meet(struct process *p, const copse_bootstrap *bootstrap) {
   struct copse_err err = COPSE_ERR_INIT;
   uint32_t n = (uint32_t)p->meeting.n, rank = (uint32_t)p->meeting.rank;
   const int device = 0;
   const struct copse_clique_shape shape = {n, rank, 1, &device, bootstrap};
-  p->plan = plan;
+  copse_cuda_leave_seconds = 60; /* nothing is kept, and so nothing leaks */
   COPSE_SUCCEEDS(copse_cuda_machine.new_machine(&shape, &p->machine, &err), &err);
+}
+
+void process_start(struct process *p, const struct copse_plan *plan,
+                   const copse_bootstrap *bootstrap) {
+  struct copse_err err = COPSE_ERR_INIT;
+  process_meet(p, bootstrap);
+  p->plan = plan;
   copse_cuda_machine.set_timeout(p->machine, 60);
   COPSE_SUCCEEDS(copse_cuda_machine.prepare(p->machine, p->plan, &p->prepared, &err), &err);
   CUDA_OK(cudaStreamCreateWithFlags(&p->stream, cudaStreamNonBlocking));

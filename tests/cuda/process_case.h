@@ -46,6 +46,8 @@ void process_open(struct process *p, copse_collective collective, struct pb_opti
                   const copse_bootstrap *bootstrap);
 #define PROCESS_TREES ((struct pb_options){2, 2, 2, 3, 512, 64}) /* small chunks */
 void process_close(struct process *p);
+/* Its machine alone. */
+void process_meet(struct process *p, const copse_bootstrap *bootstrap);
 /* The same with a plan of the caller's, who frees it. */
 void process_start(struct process *p, const struct copse_plan *plan,
                    const copse_bootstrap *bootstrap);

@@ -41,7 +41,8 @@ static group *open_group;
 static unsigned n_blocks;
 static bool waits, is_second;
 static int n_waited, n_alive, n_aborted, reported;
-static bool aborts_are_held; /* atomically */
+static bool aborts_are_held, connections_are_held, readiness_is_held; /* atomically */
+static bool always_blocks;
 static struct meeting *who_meets;
 static std::vector<stand_in_comm *> all_comms;
 static uint64_t n_sent, n_sent_data;
@@ -57,9 +58,14 @@ void stand_in_meet(struct meeting *meeting) { who_meets = meeting; }
 void stand_in_hold_aborts(bool hold) {
   __atomic_store_n(&aborts_are_held, hold, __ATOMIC_RELEASE);
 }
+void stand_in_hold_connections(bool hold) {
+  __atomic_store_n(&connections_are_held, hold, __ATOMIC_RELEASE);
+}
+void stand_in_hold_readiness(void) { __atomic_store_n(&readiness_is_held, true, __ATOMIC_RELEASE); }
+void stand_in_always_block(void) { always_blocks = true; }
 int stand_in_alive(void) { return __atomic_load_n(&n_alive, __ATOMIC_ACQUIRE); }
 int stand_in_aborted(void) { return __atomic_load_n(&n_aborted, __ATOMIC_ACQUIRE); }
-/* Of communicators that don't block: how often "in progress" is still to be said. */
+/* Of calls that end at once: how often "in progress" is still to be said. */
 static bool is_slow;
 static int n_in_progress;
 enum { IN_PROGRESS = 7 /* ncclResult_t */ };
@@ -168,6 +174,10 @@ static void message_kernel(group *g) {
   g->done = false;
 }
 
+static bool is_aborted(const stand_in_comm *comm) {
+  return __atomic_load_n(&comm->aborted, __ATOMIC_ACQUIRE);
+}
+
 /* ---- the calls --------------------------------------------------------------------------------- */
 
 static struct meeting *meeting_of(void *comm) { return ((struct stand_in_comm *)comm)->meeting; }
@@ -197,15 +207,42 @@ NCCL int ncclGetUniqueId(struct copse_nccl_id *id) {
 NCCL int ncclCommInitRank(void **made, int n_ranks, struct copse_nccl_id id, int rank) {
   if (!who_meets || n_ranks != who_meets->n || rank != who_meets->rank || id.bytes[127] != 'i')
     return 4;
-  stand_in_comm *child = new stand_in_comm{who_meets, false};
+  stand_in_comm *child = new stand_in_comm(who_meets);
   all_comms.push_back(child);
   __atomic_fetch_add(&n_alive, 1, __ATOMIC_RELEASE);
   *made = child;
   return said_slowly(0);
 }
 
-NCCL int ncclCommDestroy(void *) {
+NCCL int ncclCommInitRankConfig(void **made, int n_ranks, struct copse_nccl_id id, int rank,
+                                struct copse_nccl_config *config) {
+  if (config->size < sizeof *config || config->magic != 0xcafebeef || config->version != 21400)
+    return 4;
+  const int result = ncclCommInitRank(made, n_ranks, id, rank);
+  stand_in_comm *comm = (stand_in_comm *)*made;
+  if (result == 0 || result == IN_PROGRESS) comm->blocks = config->blocking || always_blocks;
+  if (result != 0 || comm->blocks) return result;
+  comm->result = IN_PROGRESS;
+  comm->goes_on = std::thread([comm] {
+    while (__atomic_load_n(&readiness_is_held, __ATOMIC_ACQUIRE) && !is_aborted(comm)) usleep(1000);
+    __atomic_store_n(&comm->result, 0, __ATOMIC_RELEASE);
+  });
+  return IN_PROGRESS;
+}
+
+static int result_of(const stand_in_comm *comm) {
+  return __atomic_load_n(&comm->result, __ATOMIC_ACQUIRE);
+}
+
+/* Frees nothing: graphs may hold it. */
+static void end(stand_in_comm *comm) {
+  if (comm->goes_on.joinable()) comm->goes_on.join();
   __atomic_fetch_sub(&n_alive, 1, __ATOMIC_RELEASE);
+}
+
+NCCL int ncclCommDestroy(void *comm) {
+  DEVICE_ASSERT(result_of((stand_in_comm *)comm) == 0, "destroyed, but its last call hasn't ended well");
+  end((stand_in_comm *)comm);
   return 0;
 }
 
@@ -213,14 +250,20 @@ NCCL int ncclCommAbort(void *comm) {
   __atomic_store_n(&((stand_in_comm *)comm)->aborted, true, __ATOMIC_RELEASE);
   __atomic_fetch_add(&n_aborted, 1, __ATOMIC_RELEASE);
   while (__atomic_load_n(&aborts_are_held, __ATOMIC_ACQUIRE)) usleep(1000);
-  return ncclCommDestroy(comm);
+  end((stand_in_comm *)comm);
+  return 0;
 }
 
-NCCL int ncclCommGetAsyncError(void *comm, int *error) {
+NCCL int ncclCommGetAsyncError(void *handle, int *error) {
+  stand_in_comm *comm = (stand_in_comm *)handle;
+  DEVICE_ASSERT(!is_aborted(comm), "an aborted communicator is asked");
+  *error = result_of(comm);
+  if (*error != 0) return 0;
+  if (comm->goes_on.joinable()) comm->goes_on.join();
   const int left = __atomic_load_n(&n_in_progress, __ATOMIC_ACQUIRE);
   if (left > 0) __atomic_store_n(&n_in_progress, left - 1, __ATOMIC_RELEASE);
   *error = left > 0 ? (int)IN_PROGRESS : __atomic_load_n(&reported, __ATOMIC_ACQUIRE);
-  return ((stand_in_comm *)comm)->aborted ? 4 : 0;
+  return 0;
 }
 
 NCCL int ncclAllGather(const void *send, void *recv, size_t count, int type, void *comm,
@@ -241,6 +284,7 @@ static int add_message(bool sends, void *at, size_t count, int type, int peer, v
   struct meeting *m = meeting_of(comm);
   if (!open_group || type != COPSE_NCCL_UINT8 || peer < 0 || peer >= m->n || peer == m->rank)
     return 1;
+  if (result_of((stand_in_comm *)comm) != 0) return 4; /* the last call goes on, or failed */
   if (sends) n_sent += count;
   if (sends && count != sizeof(uint32_t)) n_sent_data += count;
   open_group->comm = (stand_in_comm *)comm;
@@ -267,14 +311,9 @@ static void choose_wait(group *g) {
   is_second = !is_second;
 }
 
-NCCL int ncclGroupEnd(void) {
-  group *g = open_group;
-  if (!g) return 1;
-  open_group = NULL;
-  all_groups.push_back(g);
-  choose_wait(g);
+static int enqueue(group *g) {
   if (n_blocks == 0)
-    return said_slowly(cudaLaunchHostFunc(g->stream, move_group, g) == cudaSuccess ? 0 : 1);
+    return cudaLaunchHostFunc(g->stream, move_group, g) == cudaSuccess ? 0 : 1;
   const size_t shared = 227 << 10; /* all that a block can have */
   void *arguments[] = {&g};
   if (cudaFuncSetAttribute(message_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -284,4 +323,29 @@ NCCL int ncclGroupEnd(void) {
                  cudaSuccess
              ? 0
              : 1;
+}
+
+/* Until the other side is there, for ever if need be. */
+static int connect_and_enqueue(group *g) {
+  while (__atomic_load_n(&connections_are_held, __ATOMIC_ACQUIRE) && !is_aborted(g->comm))
+    usleep(1000);
+  return is_aborted(g->comm) ? 3 : enqueue(g);
+}
+
+/* As NCCL does: a thread for each group of a communicator that doesn't block. */
+NCCL int ncclGroupEnd(void) {
+  group *g = open_group;
+  if (!g) return 1;
+  open_group = NULL;
+  all_groups.push_back(g);
+  if (!g->comm) return 0; /* empty */
+  choose_wait(g);
+  stand_in_comm *comm = g->comm;
+  if (comm->blocks) return said_slowly(connect_and_enqueue(g));
+  if (comm->goes_on.joinable()) comm->goes_on.join();
+  __atomic_store_n(&comm->result, (int)IN_PROGRESS, __ATOMIC_RELEASE);
+  comm->goes_on = std::thread([g] {
+    __atomic_store_n(&g->comm->result, connect_and_enqueue(g), __ATOMIC_RELEASE);
+  });
+  return IN_PROGRESS;
 }

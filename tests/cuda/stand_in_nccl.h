@@ -6,12 +6,18 @@
 #ifndef COPSE_TESTS_STAND_IN_NCCL_H
 #define COPSE_TESTS_STAND_IN_NCCL_H
 
+#include <thread>
+
 #include "cuda/process_case.h"
 
 /* An ncclComm_t of the ranks that meet. */
 struct stand_in_comm {
   struct meeting *meeting;
   bool aborted; /* atomically */
+  bool blocks;
+  int result;          /* of the last call where it doesn't block; atomically */
+  std::thread goes_on; /* the last call, likewise */
+  explicit stand_in_comm(struct meeting *m) : meeting(m), aborted(false), blocks(true), result(0) {}
 };
 
 /* Who meets in communicators that are made by a unique id, from now on. */
@@ -21,7 +27,13 @@ int stand_in_alive(void);
 int stand_in_aborted(void);
 /* As long as graphs hold a communicator: aborts take effect, but don't return. */
 void stand_in_hold_aborts(bool hold);
-/* From now on calls on communicators end with ncclInProgress, as they do where these don't block */
+/* The other side of a connection isn't there: groups of messages wait for it, for ever if need be. */
+void stand_in_hold_connections(bool hold);
+/* Communicators that don't block never get ready, from now on. */
+void stand_in_hold_readiness(void);
+/* As with NCCL_COMM_BLOCKING=1: communicators block, whatever is asked for. */
+void stand_in_always_block(void);
+/* From now on calls on communicators that block end with ncclInProgress too */
 void stand_in_be_slow(void);
 /* From now on communicators report this failure. */
 void stand_in_report(int failure);

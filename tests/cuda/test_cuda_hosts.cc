@@ -83,6 +83,59 @@ static bool takes_room(const char *what) {
   return strcmp(what, "crowded") == 0 || strcmp(what, "tight") == 0;
 }
 
+/* The ranks on the two sides of the only way between hosts. */
+static bool crosses(const struct process *p) { return p->meeting.rank == 1 || p->meeting.rank == 2; }
+
+static void check_stuck(const struct process *p, copse_status status, const struct copse_err *err) {
+  DEVICE_ASSERT(status == COPSE_TIMEOUT &&
+                    strstr(err->text, "waited over 0.6 s for messages between hosts"),
+                "rank %d: %s: %s", p->meeting.rank, copse_status_string(status), err->text);
+}
+
+/* A call of NCCL waits for the other side's part in a connection, which never comes; also where the
+ * call is captured, and so no stream can tell that it began. */
+static void connect_for_ever(struct process *p, unsigned char *buffer, bool captured) {
+  struct copse_err err = COPSE_ERR_INIT;
+  cudaGraph_t graph = NULL;
+  copse_cuda_machine.set_timeout(p->machine, 0.3);
+  stand_in_hold_connections(true);
+  const struct copse_data data = process_data(p, 500, 1);
+  if (captured) CUDA_OK(cudaStreamBeginCapture(p->stream, cudaStreamCaptureModeGlobal));
+  copse_status status = process_launch(p, &data, buffer, buffer + room, &err);
+  if (captured) CUDA_OK(cudaStreamEndCapture(p->stream, &graph));
+  if (graph) CUDA_OK(cudaGraphDestroy(graph));
+  if (crosses(p)) {
+    check_stuck(p, status, &err);
+    DEVICE_ASSERT(stand_in_aborted() == 1, "nothing was aborted");
+    return;
+  }
+  COPSE_SUCCEEDS(status, &err); /* its kernel waits for that of the host's other rank */
+  status = copse_cuda_machine.finish(p->machine, &err);
+  DEVICE_ASSERT(captured ? status == COPSE_OK : status == COPSE_TIMEOUT, "rank %d: %s: %s",
+                p->meeting.rank, copse_status_string(status), err.text);
+}
+
+static void *abort_soon(void *machine) {
+  usleep(300000);
+  copse_cuda_machine.abort(machine);
+  return NULL;
+}
+
+/* The same, without a limit that matters, and another thread aborts. */
+static void abort_connecting(struct process *p, unsigned char *buffer) {
+  struct copse_err err = COPSE_ERR_INIT;
+  pthread_t thread;
+  copse_cuda_machine.set_timeout(p->machine, 1e6);
+  stand_in_hold_connections(true);
+  DEVICE_ASSERT(pthread_create(&thread, NULL, abort_soon, p->machine) == 0, "no thread");
+  const struct copse_data data = process_data(p, 500, 1);
+  copse_status status = process_launch(p, &data, buffer, buffer + room, &err);
+  if (status == COPSE_OK) status = copse_cuda_machine.finish(p->machine, &err);
+  DEVICE_ASSERT(status == COPSE_ABORTED && strstr(err.text, "was aborted"), "rank %d: %s: %s",
+                p->meeting.rank, copse_status_string(status), err.text);
+  DEVICE_ASSERT(pthread_join(thread, NULL) == 0, "not joined");
+}
+
 static void check_calls(struct process *p, const char *what, unsigned char *buffer) {
   const uint64_t counts[] = {1, 100, 1023, p->meeting.n > 4 ? 2000u : 3000u};
   const bool graphs = strcmp(what, "graphs") == 0, beside = strcmp(what, "beside") == 0;
@@ -161,6 +214,7 @@ static void configure(const char *what, int n_ranks) {
   copse_cuda_lanes_bytes = 150; /* some messages move whole, some in parts of a chunk and more */
   if (takes_room(what)) stand_in_take_blocks(64);
   if (strcmp(what, "slow") == 0) stand_in_be_slow();
+  if (strcmp(what, "slow") == 0 || strcmp(what, "blocks") == 0) stand_in_always_block();
   if (strcmp(what, "beside") != 0) return;
   copse_cuda_lanes_bytes = 0;
   copse_cuda_staging_bytes = 1 << 20; /* parts would be too short for chunks */
@@ -213,11 +267,12 @@ static void run_collective(struct meeting meeting, copse_collective collective, 
   const int waited = stand_in_waited();
   memset(&p, 0, sizeof p);
   p.meeting = meeting;
-  struct stand_in_comm comm = {&p.meeting, false};
+  struct stand_in_comm comm(&p.meeting);
   stand_in_meet(&p.meeting);
   make_bootstrap(&comm, what, &bootstrap);
   const bool dies = strcmp(what, "dies") == 0 || strcmp(what, "misses") == 0 ||
-                    strcmp(what, "fails") == 0;
+                    strcmp(what, "fails") == 0 || strcmp(what, "connects") == 0 ||
+                    strcmp(what, "captures") == 0 || strcmp(what, "aborts") == 0;
   struct pb_options trees = PROCESS_TREES;
   if (dies) trees = {1, 1, 2, 3, 512, 64};
   if (meeting.n > 4) trees.n_trees = 1;
@@ -235,6 +290,9 @@ static void run_collective(struct meeting meeting, copse_collective collective, 
   if (strcmp(what, "dies") == 0) outlive(&p, buffer);
   if (strcmp(what, "misses") == 0) miss(&p, buffer);
   if (strcmp(what, "fails") == 0) hear_of_failure(&p, buffer);
+  if (strcmp(what, "connects") == 0) connect_for_ever(&p, buffer, false);
+  if (strcmp(what, "captures") == 0) connect_for_ever(&p, buffer, true);
+  if (strcmp(what, "aborts") == 0) abort_connecting(&p, buffer);
   if (handle) COPSE_SUCCEEDS(copse_cuda_machine.remove_buffer(p.machine, 0, handle, &err), &err);
   process_close(&p);
   if (strcmp(what, "source") != 0) copse_nccl_bootstrap_free(&bootstrap);
@@ -246,10 +304,36 @@ static void run_collective(struct meeting meeting, copse_collective collective, 
   DEVICE_ASSERT(copse_emulated_leaks() == 0, "something leaks");
 }
 
+/* NCCL begins to join the ranks, and doesn't end. */
+static void run_unready(struct meeting meeting) {
+  struct process p;
+  copse_bootstrap bootstrap;
+  struct copse_err err = COPSE_ERR_INIT;
+  memset(&p, 0, sizeof p);
+  p.meeting = meeting;
+  struct stand_in_comm comm(&p.meeting);
+  stand_in_meet(&p.meeting);
+  stand_in_hold_readiness();
+  make_bootstrap(&comm, "unready", &bootstrap);
+  process_meet(&p, &bootstrap);
+  copse_cuda_machine.set_timeout(p.machine, 0.2);
+  p.plan = pb_tree_plan(COPSE_ALLREDUCE, (uint32_t)meeting.n, 0, PROCESS_TREES);
+  const copse_status status = copse_cuda_machine.prepare(p.machine, p.plan, &p.prepared, &err);
+  DEVICE_ASSERT(status == COPSE_TIMEOUT && strstr(err.text, "joined the ranks after 0.2 s"),
+                "%s: %s", copse_status_string(status), err.text);
+  copse_cuda_machine.free_machine(p.machine);
+  pb_free((struct copse_plan *)p.plan);
+  copse_nccl_bootstrap_free(&bootstrap);
+  DEVICE_ASSERT(stand_in_aborted() == 1 && stand_in_alive() == 0, "NCCL's is left");
+  stand_in_free();
+  DEVICE_ASSERT(copse_emulated_leaks() == 0, "something leaks");
+}
+
 static void run_rank(struct meeting meeting, copse_collective collective, const char *mode) {
   const char *what = strchr(mode, '.') + 1;
   configure(what, meeting.n);
   copse_cuda_host = 1 + (uint64_t)(mode[meeting.rank] - '0');
+  if (strcmp(what, "unready") == 0) return run_unready(meeting);
   for (int c = 0; c < COPSE_N_COLLECTIVES; c++)
     if (collective == ALL_COLLECTIVES || collective == (copse_collective)c)
       run_collective(meeting, (copse_collective)c, what);
@@ -289,6 +373,20 @@ START_TEST(without_room_they_take_turns) { run_hosts((copse_collective)_i, "0011
 END_TEST
 START_TEST(communicators_need_not_block) { run_hosts(ALL_COLLECTIVES, "0011", "slow"); }
 END_TEST
+START_TEST(communicators_may_block) { run_hosts(ALL_COLLECTIVES, "0011", "blocks"); }
+END_TEST
+START_TEST(a_connection_that_never_comes_ends_the_call) {
+  run_hosts(COPSE_ALLREDUCE, "0011", "connects");
+}
+END_TEST
+START_TEST(a_connection_that_never_comes_ends_a_captured_call) {
+  run_hosts(COPSE_ALLREDUCE, "0011", "captures");
+}
+END_TEST
+START_TEST(an_abort_ends_a_call_that_connects) { run_hosts(COPSE_ALLREDUCE, "0011", "aborts"); }
+END_TEST
+START_TEST(ranks_that_are_never_joined) { run_hosts(COPSE_ALLREDUCE, "0011", "unready"); }
+END_TEST
 START_TEST(other_hosts_hear_of_a_rank_that_dies) { run_hosts(COPSE_ALLREDUCE, "0011", "dies"); }
 END_TEST
 
@@ -327,6 +425,11 @@ int main(int argc, char **argv) {
   tcase_add_loop_test(lanes, kernels_have_room_beside_messages, 0, 3);
   tcase_add_loop_test(lanes, without_room_they_take_turns, 0, 3);
   tcase_add_test(tc, communicators_need_not_block);
+  tcase_add_test(tc, communicators_may_block);
+  tcase_add_test(tc, a_connection_that_never_comes_ends_the_call);
+  tcase_add_test(tc, a_connection_that_never_comes_ends_a_captured_call);
+  tcase_add_test(tc, an_abort_ends_a_call_that_connects);
+  tcase_add_test(tc, ranks_that_are_never_joined);
   tcase_add_test(tc, other_hosts_hear_of_a_rank_that_dies);
   tcase_add_test(tc, a_message_that_never_comes_ends_the_wait);
   tcase_add_test(tc, what_nccl_knows_ends_the_wait);

@@ -342,7 +342,7 @@ static void run_failing(struct stand_in_comm *nccl) {
 }
 
 static void run_rank(struct meeting meeting, const char *mode) {
-  struct stand_in_comm nccl = {&meeting, false};
+  struct stand_in_comm nccl(&meeting);
   stand_in_meet(&meeting);
   copse_emulated_config config = copse_emulated_defaults();
   config.multiprocessors = 80;
@@ -350,6 +350,7 @@ static void run_rank(struct meeting meeting, const char *mode) {
   copse_cuda_threads = 3;
   copse_cuda_staging_bytes = 1024;
   copse_cuda_lanes_bytes = 150;
+  copse_cuda_leave_seconds = 60;
   copse_cuda_host = 1 + (uint64_t)(mode[meeting.rank] - '0');
   if (strstr(mode, "messages"))
     run_messages(&nccl, mode);

@@ -98,6 +98,7 @@ static void configure(int n_ranks) {
   copse_cuda_threads = n_ranks > 4 ? 1 : 3; /* the CPU's time goes into the blocks' barriers */
   copse_cuda_staging_bytes = 1024;
   copse_cuda_lanes_bytes = 150;
+  copse_cuda_leave_seconds = 60;
 }
 
 /* COPSE_PLAN_DIR has a plan of packets for up to 4 KiB and another for all: see write_folder. */
@@ -139,7 +140,7 @@ static void run_collective(struct meeting meeting, copse_collective collective, 
   int n, rank, device;
   memset(&p, 0, sizeof p);
   p.meeting = meeting;
-  struct stand_in_comm comm = {&p.meeting, false};
+  struct stand_in_comm comm(&p.meeting);
   stand_in_meet(&p.meeting);
   COPSE_SUCCEEDS(copse_nccl_bootstrap_new(&comm, &n, &rank, &device, &bootstrap, &err), &err);
   struct copse_lower_options options = packets;
@@ -170,7 +171,7 @@ static void run_rank(struct meeting meeting, copse_collective collective, const 
   configure(meeting.n);
   copse_cuda_host = 1 + (uint64_t)(mode[meeting.rank] - '0');
   if (strcmp(what, "folder") == 0) {
-    struct stand_in_comm comm = {&meeting, false};
+    struct stand_in_comm comm(&meeting);
     stand_in_meet(&meeting);
     check_folder(&comm);
     stand_in_free();

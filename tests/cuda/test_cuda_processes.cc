@@ -2,18 +2,43 @@
  * One rank per process, on emulated GPUs: memory shared by CUDA IPC, outputs staged in parts or
  * registered, peers that die.
  */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "cuda/process_case.h"
 #include "emulation/emulation.h"
+#include "runtime/cuda/cuda_machine.h"
 
 extern "C" {
 #include "support/support.h"
 }
 
-extern uint32_t copse_cuda_threads;
-extern uint64_t copse_cuda_staging_bytes;
+/* In a container of its own a process finds no file of the others. */
+static bool is_apart;
+
+extern "C" int shm_open(const char *name, int flags, mode_t mode) {
+  char path[300];
+  snprintf(path, sizeof path, "/dev/shm%s", name);
+  if (!is_apart) return open(path, flags | O_CLOEXEC, mode);
+  errno = ENOENT;
+  return -1;
+}
+
+/* Rank 1 leaves only when the others are back from leaving; what they shared stays until then. */
+static void leave_late(struct process *p) {
+  pthread_barrier_t *barrier = &p->meeting.place->barrier;
+  copse_cuda_leave_seconds = 0.05;
+  if (p->meeting.rank == 1) pthread_barrier_wait(barrier);
+  process_close(p);
+  if (p->meeting.rank != 1) {
+    DEVICE_ASSERT(copse_emulated_leaks() > 0, "freed although rank 1 may use it");
+    pthread_barrier_wait(barrier);
+  }
+  pthread_barrier_wait(barrier);
+  copse_cuda_leave_sweep(); /* as with the process's next communicator */
+}
 
 static void run_rank(struct meeting meeting, copse_collective collective, const char *mode) {
   struct process p;
@@ -22,7 +47,10 @@ static void run_rank(struct meeting meeting, copse_collective collective, const 
   copse_cuda_threads = 3;
   copse_cuda_staging_bytes = 1024;
   const copse_bootstrap bootstrap = {meeting_all_gather, &p.meeting};
+  is_apart = strcmp(mode, "apart") == 0 && meeting.rank == 1;
   process_open(&p, collective, PROCESS_TREES, &bootstrap);
+  const bool meets_again = !((const struct copse_cuda_machine *)p.machine)->farewell;
+  DEVICE_ASSERT(meets_again == (strcmp(mode, "apart") == 0), "leaves in another way");
   const uint64_t room = 64 << 10;
   unsigned char *memory;
   void *handle = NULL;
@@ -57,8 +85,11 @@ static void run_rank(struct meeting meeting, copse_collective collective, const 
   }
   if (handle)
     COPSE_SUCCEEDS(copse_cuda_machine.remove_buffer(p.machine, 0, handle, &err), &err);
-  process_close(&p);
   CUDA_OK(cudaFree(memory));
+  if (strcmp(mode, "late") == 0)
+    leave_late(&p);
+  else
+    process_close(&p);
   DEVICE_ASSERT(copse_emulated_misuses() == 0, "CUDA was misused");
   DEVICE_ASSERT(copse_emulated_leaks() == 0, "something leaks");
 }
@@ -89,6 +120,13 @@ END_TEST
 START_TEST(a_process_that_dies_is_a_timeout_for_the_others) { processes_run(COPSE_ALLREDUCE, "dies", 3); }
 END_TEST
 
+START_TEST(nobody_waits_for_one_that_leaves_late) { processes_run(COPSE_ALLREDUCE, "late", 3); }
+END_TEST
+
+/* Where processes share no files either, they leave together. */
+START_TEST(leaving_needs_no_shared_files) { processes_run(COPSE_ALLREDUCE, "apart", 3); }
+END_TEST
+
 int main(int argc, char **argv) {
   struct process_arguments arguments;
   if (process_is_rank(argc, argv, &arguments)) {
@@ -103,6 +141,8 @@ int main(int argc, char **argv) {
   tcase_add_loop_test(tc, registered_outputs_are_written_straight, 0, COPSE_N_COLLECTIVES);
   tcase_add_test(tc, a_registration_that_fails_at_one_rank_is_none);
   tcase_add_test(tc, a_process_that_dies_is_a_timeout_for_the_others);
+  tcase_add_test(tc, nobody_waits_for_one_that_leaves_late);
+  tcase_add_test(tc, leaving_needs_no_shared_files);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);
 }

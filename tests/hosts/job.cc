@@ -164,6 +164,7 @@ void job_begin(struct job *job, struct meeting meeting, const char *mode) {
   copse_cuda_threads = job->n > 4 ? 1 : 2;
   copse_cuda_staging_bytes = 2048;
   copse_cuda_lanes_bytes = 1024;
+  copse_cuda_leave_seconds = 60; /* nothing is kept, and so nothing leaks */
   job->device = job->rank % 2;
   JOB_CUDA(cudaSetDevice(job->device));
   JOB_CUDA(cudaStreamCreateWithFlags(&job->stream, cudaStreamNonBlocking));

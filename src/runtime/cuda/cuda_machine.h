@@ -114,6 +114,7 @@ struct copse_cuda_buffer {
 };
 
 struct copse_cuda_watch; /* watch.cu */
+struct copse_farewell;   /* farewell.h */
 
 struct copse_cuda_machine {
   uint32_t n_ranks, first_local, n_local;
@@ -121,6 +122,7 @@ struct copse_cuda_machine {
   bool many_processes;
   uint32_t n_hosts; /* 0: not yet known. Ranks of a host reach each other's memory */
   uint32_t host_of[COPSE_CUDA_MAX_RANKS];
+  struct copse_farewell *farewell; /* of this host's processes; NULL: they leave over the bootstrap */
   struct copse_nccl_links links; /* where there are several hosts */
   struct copse_cuda_watch *watch; /* likewise */
   cudaStream_t upload;           /* likewise: of nobody else's, for cursors */
@@ -149,6 +151,14 @@ extern uint64_t copse_cuda_host;
 
 /* hosts.cu. Collective across processes at its first call: which rank is on which host. */
 copse_status copse_cuda_find_hosts(struct copse_cuda_machine *machine, struct copse_err *err);
+
+/* leave.cu. Collective: how the processes of a host will leave each other. Then each leaves by itself,
+ * and waits for the others so long at most (tests change it); nothing shared by IPC may be used any
+ * more. sweep frees what was kept for others that have left since. */
+extern double copse_cuda_leave_seconds;
+copse_status copse_cuda_leave_open(struct copse_cuda_machine *machine, struct copse_err *err);
+void copse_cuda_leave(struct copse_cuda_machine *machine);
+void copse_cuda_leave_sweep(void);
 
 /* rounds.cu. Cuts a split plan for so many chunks, unless it was before; may be called while some
  * stream is captured. */
@@ -192,6 +202,10 @@ void copse_cuda_watch_close(struct copse_cuda_machine *machine);
 /* Around calls of NCCL with m->links; begin fails, and no end follows, where it was aborted. */
 copse_status copse_cuda_watch_begin(struct copse_cuda_machine *machine, struct copse_err *err);
 void copse_cuda_watch_end(struct copse_cuda_machine *machine);
+/* The end of what NCCL began for the plan in the stream, after watch_end, and left in progress. */
+copse_status copse_cuda_watch_await(struct copse_cuda_machine *machine,
+                                    const struct copse_cuda_plan *plan, cudaStream_t stream,
+                                    struct copse_err *err);
 /* In the stream: a call of the plan begins here; NULL: ends. */
 copse_status copse_cuda_watch_mark(struct copse_cuda_machine *machine,
                                    const struct copse_cuda_plan *plan, cudaStream_t stream,
@@ -239,7 +253,9 @@ copse_status copse_cuda_add_buffer(void *machine, uint32_t local_rank, void *buf
 copse_status copse_cuda_remove_buffer(void *machine, uint32_t local_rank, void *handle,
                                       struct copse_err *err);
 
-/* machine.cu. Why kernels left before their end, or COPSE_OK; poll also asks CUDA. */
+/* machine.cu. Whether kernels were told to leave before their end, and why, or COPSE_OK; poll also asks
+ * CUDA. */
+bool copse_cuda_is_broken(const struct copse_cuda_machine *machine);
 copse_status copse_cuda_check_left(const struct copse_cuda_machine *machine,
                                    struct copse_err *err);
 const struct copse_cuda_plan *copse_cuda_plan_number(const struct copse_cuda_machine *machine,

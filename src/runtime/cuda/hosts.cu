@@ -52,6 +52,7 @@ copse_status copse_cuda_find_hosts(struct copse_cuda_machine *m, struct copse_er
     while (all[first] != all[r]) first++;
     m->host_of[r] = first < r ? m->host_of[first] : n_hosts++;
   }
+  COPSE_CHECK(copse_cuda_leave_open(m, err));
   if (n_hosts < 2 || windows_reach_all(m)) {
     memset(m->host_of, 0, sizeof m->host_of);
     m->n_hosts = 1;

@@ -69,22 +69,10 @@ static copse_status fill(struct copse_cuda_machine *m, const struct copse_clique
   return COPSE_OK;
 }
 
-/* Peers close what they opened before its owner frees it; not where some may be gone. */
-static void leave_peers(struct copse_cuda_machine *m) {
-  for (struct copse_cuda_plan *p = m->plans; p; p = p->next) {
-    copse_cuda_unshare(m, p->opened);
-    copse_cuda_unshare(m, p->opened + m->n_ranks);
-  }
-  bool broken = !m->control || load_word(&m->control->leave) != COPSE_LEAVE_NOT;
-  unsigned char here = 1, *all = (unsigned char *)calloc(m->n_ranks, 1);
-  if (all && !broken) (void)m->bootstrap.all_gather(m->bootstrap.context, &here, all, 1);
-  free(all);
-}
-
 static void free_machine(void *machine) {
   struct copse_cuda_machine *m = (struct copse_cuda_machine *)machine;
   if (!m) return;
-  if (m->many_processes) leave_peers(m);
+  if (m->many_processes) copse_cuda_leave(m);
   while (m->plans) {
     struct copse_cuda_plan *plan = m->plans;
     m->plans = plan->next;
@@ -122,6 +110,7 @@ static copse_status new_machine(const struct copse_clique_shape *shape, void **m
   if (shape->n_local != shape->n_ranks && shape->n_local != 1)
     return copse_fail(err, COPSE_UNSUPPORTED, "%u of %u ranks in a process: all or one",
                       shape->n_local, shape->n_ranks);
+  copse_cuda_leave_sweep();
   copse_status status = copse_calloc(1, sizeof *m, &m, err);
   if (status != COPSE_OK) return status;
   m->n_ranks = shape->n_ranks;
@@ -173,6 +162,10 @@ static copse_status report_timeout(const struct copse_cuda_machine *m, struct co
                     copse_collective_name((copse_collective)plan->header.collective), plan->name,
                     worker->rank, control->worker - plan->ranks[worker->rank].first_worker,
                     m->timeout_seconds, whom);
+}
+
+bool copse_cuda_is_broken(const struct copse_cuda_machine *m) {
+  return m->control && load_word(&m->control->leave) != COPSE_LEAVE_NOT;
 }
 
 copse_status copse_cuda_check_left(const struct copse_cuda_machine *m, struct copse_err *err) {

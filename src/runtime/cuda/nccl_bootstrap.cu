@@ -6,11 +6,13 @@
 #include "runtime/cuda/nccl_bootstrap.h"
 
 #include <dlfcn.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include "runtime/cuda/launch.h"
 
 extern "C" {
+#include "base/clock.h"
 #include "runtime/nccl_source.h"
 }
 
@@ -38,8 +40,8 @@ struct context {
 
 /* A communicator that doesn't block (config.blocking, NCCL_COMM_BLOCKING) says "in progress" at first. */
 static int settled(int (*async_error)(void *, int *), void *comm, int result) {
-  while (result == COPSE_NCCL_IN_PROGRESS && async_error && comm) {
-    usleep(100);
+  for (uint32_t look = 0; result == COPSE_NCCL_IN_PROGRESS && async_error && comm; look++) {
+    copse_nccl_nap(look);
     int now = 0, failed = async_error(comm, &now);
     result = failed ? failed : now;
   }
@@ -191,10 +193,19 @@ copse_status copse_nccl_links_of(const copse_bootstrap *bootstrap, struct copse_
       find_in(&finder, "ncclCommInitRank", &out->init_rank) &&
       find_in(&finder, "ncclCommAbort", &out->abort) &&
       find_in(&finder, "ncclCommDestroy", &out->destroy) &&
-      find_in(&finder, "ncclCommGetAsyncError", &out->async_error))
+      find_in(&finder, "ncclCommGetAsyncError", &out->async_error)) {
+    (void)find_in(&finder, "ncclCommInitRankConfig", &out->init_rank_config);
     return COPSE_OK;
+  }
   return copse_fail(err, COPSE_UNSUPPORTED,
                     "ranks on several hosts, and this NCCL has no ncclSend (2.7 has)");
+}
+
+void copse_nccl_nap(uint32_t look) {
+  if (look < 1000)
+    sched_yield();
+  else
+    usleep(100);
 }
 
 /* What rank 0 tells the others. */
@@ -203,8 +214,28 @@ struct invitation {
   struct copse_nccl_id id;
 };
 
+static int init(const struct copse_nccl_links *links, void **comm, uint32_t n_ranks,
+                const struct copse_nccl_id *id, uint32_t rank) {
+  struct copse_nccl_config config = {sizeof config, 0xcafebeef, 21400, 0};
+  if (!links->init_rank_config) return links->init_rank(comm, (int)n_ranks, *id, (int)rank);
+  return links->init_rank_config(comm, (int)n_ranks, *id, (int)rank, &config);
+}
+
+/* Until the communicator is there, or has failed; COPSE_NCCL_IN_PROGRESS: neither within the limit. */
+static int await(const struct copse_nccl_links *links, void *comm, int result, double limit_seconds) {
+  const double since = copse_clock_seconds();
+  for (uint32_t look = 0; result == COPSE_NCCL_IN_PROGRESS; look++) {
+    if (copse_clock_seconds() - since > limit_seconds) break;
+    copse_nccl_nap(look);
+    int now = 0, failed = links->async_error(comm, &now);
+    result = failed ? failed : now;
+  }
+  return result;
+}
+
 copse_status copse_nccl_links_join(struct copse_nccl_links *links, const copse_bootstrap *bootstrap,
-                                   uint32_t n_ranks, uint32_t rank, struct copse_err *err) {
+                                   uint32_t n_ranks, uint32_t rank, double limit_seconds,
+                                   struct copse_err *err) {
   struct invitation mine, all[COPSE_CUDA_MAX_RANKS]; /* no memory that could be out */
   void *comm = NULL;
   memset(&mine, 0, sizeof mine);
@@ -212,16 +243,20 @@ copse_status copse_nccl_links_join(struct copse_nccl_links *links, const copse_b
   copse_status status = bootstrap->all_gather(bootstrap->context, &mine, all, sizeof mine);
   if (status != COPSE_OK) return copse_fail(err, status, "the bootstrap's all_gather failed");
   COPSE_CHECK(copse_nccl_check(links, all[0].result, "ncclGetUniqueId of rank 0", err));
-  int result = links->init_rank(&comm, (int)n_ranks, all[0].id, (int)rank);
-  result = settled(links->async_error, comm, result);
-  COPSE_CHECK(copse_nccl_check(links, result, "ncclCommInitRank", err));
-  links->comm = comm;
-  return COPSE_OK;
+  int result = init(links, &comm, n_ranks, &all[0].id, rank);
+  result = await(links, comm, result, limit_seconds);
+  if (result == 0) {
+    links->comm = comm;
+    return COPSE_OK;
+  }
+  if (comm) (void)links->abort(comm);
+  if (result == COPSE_NCCL_IN_PROGRESS)
+    return copse_fail(err, COPSE_TIMEOUT, "NCCL had not joined the ranks after %g s", limit_seconds);
+  return copse_nccl_check(links, result, "ncclCommInitRank", err);
 }
 
 copse_status copse_nccl_check(const struct copse_nccl_links *links, int result, const char *call,
                               struct copse_err *err) {
-  result = settled(links->async_error, links->comm, result);
   if (result == 0) return COPSE_OK;
   return copse_fail(err, COPSE_DEVICE, "%s: %s", call, links->error_string(result));
 }

@@ -26,6 +26,13 @@ struct copse_nccl_id { /* ncclUniqueId */
   char bytes[128];
 };
 
+/* ncclConfig_t as NCCL 2.14 had it; later ones go by its version and leave the rest as it is. */
+struct copse_nccl_config {
+  size_t size;
+  unsigned int magic, version;
+  int blocking;
+};
+
 /* Point-to-point messages between ranks, bytes on a stream. What stands between start and end of a
  * group moves at the same time; messages between two ranks match in order. */
 struct copse_nccl_links {
@@ -37,6 +44,8 @@ struct copse_nccl_links {
   const char *(*error_string)(int result);
   int (*get_unique_id)(struct copse_nccl_id *id);
   int (*init_rank)(void **comm, int n_ranks, struct copse_nccl_id id, int rank);
+  int (*init_rank_config)(void **comm, int n_ranks, struct copse_nccl_id id, int rank,
+                          struct copse_nccl_config *config); /* NULL before 2.14 */
   int (*abort)(void *comm);
   int (*destroy)(void *comm);
   int (*async_error)(void *comm, int *error);
@@ -52,10 +61,15 @@ copse_status copse_nccl_links_of(const copse_bootstrap *bootstrap, struct copse_
  * A communicator of our own, of the bootstrap's ranks on the device that is current. Collective. It
  * is not split off the job's: what such a one shares with its parent, the parent's configuration
  * decides (splitShare, NCCL_COMM_SPLIT_SHARE_RESOURCES), and with a shared one the job's would be
- * aborted too.
+ * aborted too. It doesn't block where NCCL has that (2.14; NCCL_COMM_BLOCKING=1 forbids it): group_end
+ * may leave COPSE_NCCL_IN_PROGRESS, after which only async_error and abort may be called until the
+ * former has another answer. Aborted, and COPSE_TIMEOUT, where it isn't ready within the limit.
  */
 copse_status copse_nccl_links_join(struct copse_nccl_links *links, const copse_bootstrap *bootstrap,
-                                   uint32_t n_ranks, uint32_t rank, struct copse_err *err);
+                                   uint32_t n_ranks, uint32_t rank, double limit_seconds,
+                                   struct copse_err *err);
+/* Between looks at something that most often takes microseconds, and sometimes for ever; look: 0, 1, ... */
+void copse_nccl_nap(uint32_t look);
 copse_status copse_nccl_check(const struct copse_nccl_links *links, int result, const char *call,
                               struct copse_err *err);
 

@@ -200,8 +200,11 @@ copse_status copse_cuda_exchange(struct copse_cuda_machine *m, const struct cops
   for (size_t i = first; i < end && status == COPSE_OK; i++)
     status = move_message(m, p, &view, &rounds->messages[i], args, stream, err);
   int result = started ? m->links.group_end() : 0;
-  if (status == COPSE_OK) status = copse_nccl_check(&m->links, result, "ncclGroupEnd", err);
+  bool goes_on = result == COPSE_NCCL_IN_PROGRESS;
+  if (status == COPSE_OK && !goes_on)
+    status = copse_nccl_check(&m->links, result, "ncclGroupEnd", err);
   copse_cuda_watch_end(m);
+  if (status == COPSE_OK && goes_on) status = copse_cuda_watch_await(m, p, stream, err);
   if (status == COPSE_OK && moves_slots(args))
     status = unpack(m, &view, stage, args, stream, err);
   return status;

@@ -7,6 +7,11 @@
  * NCCL's. Twice, since within a kernel each wait has the limit for itself, and a kernel that loses
  * patience knows better for whom. What was told to leave has a shorter time to send its last words.
  *
+ * Calls of NCCL may wait too: for the other side of a connection that they are the first to need,
+ * and for room in the GPU's queue behind a message that never comes. So the communicator doesn't block:
+ * such a call goes on in a thread of NCCL's, and the caller asks again and again whether it is over,
+ * which an abort answers too.
+ *
  * The job's communicator is left alone: it is the job's to abort. NCCL ends a communicator's kernels
  * at once, but ncclCommAbort returns only when no graph holds its messages any more.
  */
@@ -29,8 +34,9 @@ struct copse_cuda_watch {
   pthread_mutex_t lock; /* of what follows */
   pthread_cond_t changed;
   bool ends;
-  pthread_mutex_t nccl; /* of links.comm */
+  pthread_mutex_t nccl; /* of links.comm; nobody keeps it where NCCL may wait for another rank */
   bool aborted;
+  uint64_t captured; /* a call that goes on in a capture, as control->underway; 0: none. Atomically */
   /* Written before control->leave says COPSE_LEAVE_MESSAGES, read after it. */
   int failure; /* NCCL's; 0: nothing moved */
   uint32_t plan;
@@ -47,7 +53,8 @@ struct sight {
 
 static struct sight look(const struct copse_cuda_machine *m) {
   const struct copse_control *control = m->control;
-  return {__atomic_load_n(&control->underway, __ATOMIC_ACQUIRE),
+  const uint64_t captured = __atomic_load_n(&m->watch->captured, __ATOMIC_ACQUIRE);
+  return {captured ? captured : __atomic_load_n(&control->underway, __ATOMIC_ACQUIRE),
           __atomic_load_n(&control->moved, __ATOMIC_ACQUIRE),
           __atomic_load_n(&control->leave, __ATOMIC_ACQUIRE), copse_clock_seconds()};
 }
@@ -74,10 +81,11 @@ static void give_up(struct copse_cuda_machine *m, const struct sight *sight, int
   watch->plan = (uint32_t)sight->underway - 1;
   __atomic_compare_exchange_n(&m->control->leave, &expected, (uint32_t)COPSE_LEAVE_MESSAGES, false,
                               __ATOMIC_RELEASE, __ATOMIC_RELAXED);
-  pthread_mutex_lock(&watch->nccl); /* nobody is in a call of NCCL, nor will be */
+  pthread_mutex_lock(&watch->nccl); /* no thread is in a call of NCCL, nor will be */
   watch->aborted = true;
   pthread_mutex_unlock(&watch->nccl);
-  (void)m->links.abort(m->links.comm); /* graphs that it waits for are to be destroyed by others */
+  /* Ends what NCCL does beside the caller too. Graphs that it waits for are to be destroyed by others */
+  (void)m->links.abort(m->links.comm);
 }
 
 /* False when there is nothing left to watch. */
@@ -144,8 +152,11 @@ static void close_all(struct copse_cuda_machine *m, bool orderly) {
     pthread_mutex_unlock(&watch->lock);
     pthread_join(watch->thread, NULL);
   }
-  if (m->links.comm && !(watch && watch->aborted))
+  if (m->links.comm && !(watch && watch->aborted)) {
+    int error = 0; /* of the last call, after which NCCL wouldn't destroy */
+    if (m->links.async_error(m->links.comm, &error) != 0 || error != 0) orderly = false;
     (void)(orderly ? m->links.destroy(m->links.comm) : m->links.abort(m->links.comm));
+  }
   m->links.comm = NULL;
   if (!watch) return;
   pthread_cond_destroy(&watch->changed);
@@ -157,8 +168,8 @@ static void close_all(struct copse_cuda_machine *m, bool orderly) {
 
 copse_status copse_cuda_watch_open(struct copse_cuda_machine *m, struct copse_err *err) {
   copse_on_device here(m->sites[0].device);
-  copse_status status =
-      copse_nccl_links_join(&m->links, &m->bootstrap, m->n_ranks, m->first_local, err);
+  copse_status status = copse_nccl_links_join(&m->links, &m->bootstrap, m->n_ranks, m->first_local,
+                                              m->timeout_seconds, err);
   if (status == COPSE_OK) status = start(m, err);
   status = copse_cuda_agree(m, status, err);
   if (status != COPSE_OK) close_all(m, false);
@@ -167,7 +178,7 @@ copse_status copse_cuda_watch_open(struct copse_cuda_machine *m, struct copse_er
 
 /* Where some ranks may be gone, nothing that waits for them. */
 void copse_cuda_watch_close(struct copse_cuda_machine *m) {
-  close_all(m, !m->control || m->control->leave == COPSE_LEAVE_NOT);
+  close_all(m, !copse_cuda_is_broken(m));
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */
@@ -181,6 +192,36 @@ copse_status copse_cuda_watch_begin(struct copse_cuda_machine *m, struct copse_e
 
 void copse_cuda_watch_end(struct copse_cuda_machine *m) {
   pthread_mutex_unlock(&m->watch->nccl);
+}
+
+static bool is_captured(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  if (cudaStreamIsCapturing(stream, &status) != cudaSuccess) (void)cudaGetLastError();
+  return status == cudaStreamCaptureStatusActive;
+}
+
+static copse_status await(struct copse_cuda_machine *m, struct copse_err *err) {
+  for (uint32_t look = 0;; look++) {
+    int error = 0;
+    copse_nccl_nap(look);
+    COPSE_CHECK(copse_cuda_watch_begin(m, err));
+    int result = m->links.async_error(m->links.comm, &error);
+    copse_cuda_watch_end(m);
+    if (result == 0) result = error;
+    if (result != COPSE_NCCL_IN_PROGRESS)
+      return copse_nccl_check(&m->links, result, "ncclGroupEnd", err);
+  }
+}
+
+/* In a stream the mark of the call's begin tells the watch how long it lasts, but in a capture nothing
+ * runs, and nothing else may hold it up. */
+copse_status copse_cuda_watch_await(struct copse_cuda_machine *m, const struct copse_cuda_plan *p,
+                                    cudaStream_t stream, struct copse_err *err) {
+  uint64_t *captured = &m->watch->captured;
+  if (is_captured(stream)) __atomic_store_n(captured, (uint64_t)p->number + 1, __ATOMIC_RELEASE);
+  copse_status status = await(m, err);
+  __atomic_store_n(captured, 0, __ATOMIC_RELEASE);
+  return status;
 }
 
 copse_status copse_cuda_watch_mark(struct copse_cuda_machine *m, const struct copse_cuda_plan *p,

@@ -7,6 +7,7 @@
 #include "emulation/emulation_tests.h"
 
 extern "C" {
+#include "runtime/moe_job.h"
 #include "support/support.h"
 }
 
@@ -439,6 +440,62 @@ START_TEST(a_capture_between_two_launches_does_not_part_them) {
 }
 END_TEST
 
+/* Another machine comes, works and goes, and a layer's memory too, while a stream is captured that the
+ * default one would wait for. */
+START_TEST(a_capture_elsewhere_is_left_alone) {
+  static const cudaStreamCaptureMode modes[] = {
+      cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed};
+  struct copse_plan *plan = tree_plan(COPSE_ALLREDUCE, 3);
+  struct copse_err err = COPSE_ERR_INIT;
+  struct repeated r;
+  cudaStream_t captured = new_stream(cudaStreamDefault);
+  repeated_open(&r, plan, 1, ONE_STREAM, 500);
+  repeated_fill(&r, 7);
+  const struct copse_clique_shape shape = {3, 0, 3, r.d.devices, NULL};
+  for (cudaStreamCaptureMode mode : modes) {
+    struct device_plan another = r.d;
+    cudaGraph_t graph;
+    void *rows;
+    CUDA_OK(cudaStreamBeginCapture(captured, mode));
+    COPSE_SUCCEEDS(copse_cuda_machine.new_machine(&shape, &another.machine, &err), &err);
+    COPSE_SUCCEEDS(
+        copse_cuda_machine.prepare(another.machine, plan, &another.prepared, &err), &err);
+    COPSE_SUCCEEDS(device_launch(&another, &r.device, &r.host, r.it, NULL, &err), &err);
+    device_wait(&another);
+    copse_cuda_machine.free_machine(another.machine);
+    COPSE_SUCCEEDS(copse_moe_cuda.take(0, 1000, &rows, &err), &err);
+    copse_moe_cuda.give_back(0, rows);
+    CUDA_OK(cudaStreamEndCapture(captured, &graph));
+    CUDA_OK(cudaGraphDestroy(graph));
+    ck_assert_uint_eq(repeated_wrong(&r), 0);
+  }
+  CUDA_OK(cudaStreamDestroy(captured));
+  repeated_close(&r);
+  pb_free(plan);
+}
+END_TEST
+
+/* Other work on the GPU may hang; who waits for a machine's own isn't kept by it. */
+START_TEST(nobody_waits_for_the_work_of_others) {
+  struct copse_plan *plan = tree_plan(COPSE_ALLREDUCE, 3);
+  struct copse_err err = COPSE_ERR_INIT;
+  struct repeated r;
+  cudaStream_t other = new_stream(cudaStreamNonBlocking);
+  Gate gate;
+  repeated_open(&r, plan, 2, STREAM_PER_RANK, 500);
+  repeated_fill(&r, 8);
+  gate.close(other);
+  COPSE_SUCCEEDS(device_launch(&r.d, &r.device, &r.host, r.it, NULL, &err), &err);
+  device_wait(&r.d);
+  ck_assert_int_eq(cudaStreamQuery(other), cudaErrorNotReady);
+  gate.open();
+  ck_assert_uint_eq(repeated_wrong(&r), 0);
+  CUDA_OK(cudaStreamDestroy(other));
+  repeated_close(&r);
+  pb_free(plan);
+}
+END_TEST
+
 /* What `copse run --backend cuda` uses: buffers of the host, copied there and back. */
 START_TEST(the_cuda_backend_runs_plans_on_host_buffers) {
   const copse_collective collective = (copse_collective)_i;
@@ -630,7 +687,9 @@ START_TEST(any_call_of_cuda_may_fail) {
       "cudaGetDeviceCount",     "cudaDeviceGetAttribute", "cudaEventCreateWithFlags",
       "cudaDeviceCanAccessPeer", "cudaDeviceEnablePeerAccess", "cudaHostAlloc",
       "cudaOccupancyMaxActiveBlocksPerMultiprocessor", "cudaStreamWaitEvent",
-      "cudaEventRecord",        "cudaLaunchKernelExC",    "cudaDeviceSynchronize"};
+      "cudaEventRecord",        "cudaLaunchKernelExC",    "cudaEventSynchronize",
+      "cudaStreamCreateWithFlags", "cudaMemsetAsync",     "cudaMemcpyAsync",
+      "cudaStreamSynchronize"};
   struct copse_plan *plan = tree_plan(COPSE_ALLREDUCE, 3);
   ck_assert_int_eq(whole_life(plan), COPSE_OK);
   for (size_t f = 0; f < sizeof functions / sizeof *functions; f++)
@@ -658,6 +717,8 @@ int main(void) {
   tcase_add_test(tc, a_graph_can_be_launched_again_and_again);
   tcase_add_test(tc, launches_on_changing_streams_come_one_after_the_other);
   tcase_add_test(tc, a_capture_between_two_launches_does_not_part_them);
+  tcase_add_test(tc, a_capture_elsewhere_is_left_alone);
+  tcase_add_test(tc, nobody_waits_for_the_work_of_others);
   tcase_add_loop_test(tc, the_cuda_backend_runs_plans_on_host_buffers, 0, COPSE_N_COLLECTIVES);
   tcase_add_test(tc, a_wait_that_never_ends_is_a_timeout_with_the_place);
   tcase_add_test(tc, packets_that_never_come_are_a_timeout_in_any_launch);

@@ -395,7 +395,7 @@ START_TEST(memory_that_is_not_there_is_reported) {
   ASSERT_FAILS(copse_moe_cuda.take(0, (uint64_t)1 << 50, &memory, &err), COPSE_NOMEM, &err,
                "cudaMalloc");
   ck_assert_ptr_null(memory);
-  static const char *const calls[] = {"cudaMemset", "cudaDeviceSynchronize"};
+  static const char *const calls[] = {"cudaMemsetAsync", "cudaStreamSynchronize"};
   for (const char *call : calls) {
     err = COPSE_ERR_INIT;
     copse_emulated_fail(call, 1, cudaErrorLaunchFailure);

@@ -248,6 +248,17 @@ cudaError_t check_unsafe() {
   return misuse(cudaErrorStreamCaptureUnsupported, "not permitted while a stream is captured");
 }
 
+/* Whatever the thread's mode is: a device stands for all of its streams. */
+cudaError_t check_device(int device) {
+  std::lock_guard<std::mutex> hold(order);
+  bool forbidden = false;
+  for (const CapturePtr &capture : state().captures)
+    for (CUstream_st *stream : capture->streams)
+      if (stream->device == device) forbidden = capture->is_invalid = true;
+  if (!forbidden) return cudaSuccess;
+  return misuse(cudaErrorStreamCaptureUnsupported, "a stream of the device is being captured");
+}
+
 int report_graphs() {
   int graphs = (int)state().graphs.all().size(), execs = (int)state().execs.all().size();
   if (graphs) fprintf(stderr, "emulated CUDA: leaked: %d graphs\n", graphs);

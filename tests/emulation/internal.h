@@ -222,6 +222,8 @@ cudaError_t check_implicit(int device);
 /* For calls that may wait or change what captured work relies on: refused, and the captures
  * lost, while the calling thread must not make them. */
 cudaError_t check_unsafe();
+/* The same where a device is waited for. */
+cudaError_t check_device(int device);
 int report_graphs();
 
 /* ---- device.cc, kernel.cc ---------------------------------------------------------------------

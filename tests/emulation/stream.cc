@@ -256,6 +256,7 @@ cudaError_t cudaDeviceSynchronize(void) {
   return api("cudaDeviceSynchronize", [=] {
     if (!is_device(current_device())) return cudaErrorNoDevice;
     cudaError_t error = check_unsafe();
+    if (!error) error = check_device(current_device());
     if (error) return error;
     wait_for_device(current_device());
     return current_fault();

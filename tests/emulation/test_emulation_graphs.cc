@@ -180,13 +180,16 @@ START_TEST(what_a_capture_forbids_ends_it) {
   c.begin(cudaStreamCaptureModeRelaxed);
   EXPECT(cudaStreamSynchronize(c.origin), cudaErrorStreamCaptureUnsupported);
   c.end_with(cudaErrorStreamCaptureInvalidated);
+  c.begin(cudaStreamCaptureModeRelaxed); /* a device is all of its streams */
+  EXPECT(cudaDeviceSynchronize(), cudaErrorStreamCaptureUnsupported);
+  c.end_with(cudaErrorStreamCaptureInvalidated);
   OK(cudaMalloc(&p, 16));
   c.begin(cudaStreamCaptureModeRelaxed);
   OK(cudaMemcpy(&plain, p, 4, cudaMemcpyDeviceToHost)); /* non-blocking streams only */
   OK(cudaGraphExecDestroy(c.end()));
   OK(cudaFree(p));
   c.close();
-  finish(4);
+  finish(5);
 }
 END_TEST
 

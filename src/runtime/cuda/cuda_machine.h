@@ -39,6 +39,7 @@ struct copse_site {
   cudaEvent_t entered; /* a rank's stream, up to the launch */
   struct copse_last_launch eager, captured;
   unsigned long long capture; /* that the captured one is in */
+  bool untracked; /* eager.done doesn't tell of all that was launched: graphs, a call that failed */
 };
 
 /* Over several hosts a message may move in two parts, so that one is between hosts while the

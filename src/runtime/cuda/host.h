@@ -66,4 +66,24 @@ class copse_on_device {
   bool changed_ = false;
 };
 
+/* Until the end of the scope calls that have nothing to do with anybody's capture are permitted while
+ * some thread captures a graph; in the stricter modes they would spoil it (CUDA Runtime API, "Stream
+ * Management", cudaThreadExchangeStreamCaptureMode). */
+class copse_beside_captures {
+ public:
+  copse_beside_captures() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~copse_beside_captures() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
+  copse_beside_captures(const copse_beside_captures &) = delete;
+  copse_beside_captures &operator=(const copse_beside_captures &) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+/* upload.cu. Bytes of the host, or zeros where `from` is NULL, are in memory of the current device when
+ * this returns; beside captures, and beside what else the GPU does. */
+copse_status copse_cuda_upload(void *to, const void *from, size_t bytes, struct copse_err *err);
+/* The other way. */
+copse_status copse_cuda_download(void *to, const void *from, size_t bytes, struct copse_err *err);
+
 #endif

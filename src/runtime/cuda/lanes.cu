@@ -98,11 +98,8 @@ static copse_status find_side(struct copse_cuda_machine *m, cudaStream_t stream,
   struct copse_side_stream *side = m->sides;
   while (side && !can_follow(side->stream, &capture)) side = side->next;
   if (!side) {
-    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    (void)cudaThreadExchangeStreamCaptureMode(&mode);
-    copse_status added = add_side(m, err);
-    (void)cudaThreadExchangeStreamCaptureMode(&mode);
-    if (added != COPSE_OK) return added;
+    copse_beside_captures permitted;
+    COPSE_CHECK(add_side(m, err));
     side = m->sides;
   }
   *out = side->stream;

@@ -44,6 +44,7 @@ static copse_status join_streams(struct copse_cuda_machine *m, uint32_t s,
   *last = capture ? &site->captured : &site->eager;
   if (capture && capture != site->capture) site->captured.launched = false;
   if (capture) site->capture = capture;
+  if (capture) site->untracked = true;
   COPSE_CHECK(identity_of(stream, capture, &id, err));
   if ((*last)->launched && (*last)->stream != id)
     COPSE_CUDA(cudaStreamWaitEvent(stream, (*last)->done, 0));
@@ -231,12 +232,16 @@ static copse_status launch_part(struct copse_cuda_machine *m, struct copse_cuda_
     cudaStream_t stream = stream_of_site(m, s, calls);
     copse_on_device here(m->sites[s].device);
     struct copse_last_launch *last;
-    COPSE_CHECK(join_streams(m, s, calls, stream, &last, err));
+    copse_status status = join_streams(m, s, calls, stream, &last, err);
     args.plan = p->sites[s].device[0];
-    COPSE_CHECK(p->split ? copse_cuda_launch_rounds(m, p, stream, &args, err)
-                         : copse_cuda_launch_site(m, p, s, stream, &args, err));
-    COPSE_CHECK(unstage(m, p, &calls[0], part, element_bytes, err));
-    COPSE_CHECK(split_streams(m, s, calls, stream, last, err));
+    if (status == COPSE_OK)
+      status = p->split ? copse_cuda_launch_rounds(m, p, stream, &args, err)
+                        : copse_cuda_launch_site(m, p, s, stream, &args, err);
+    if (status == COPSE_OK) status = unstage(m, p, &calls[0], part, element_bytes, err);
+    if (status == COPSE_OK) status = split_streams(m, s, calls, stream, last, err);
+    if (status == COPSE_OK) continue;
+    m->sites[s].untracked = true;
+    return status;
   }
   return COPSE_OK;
 }

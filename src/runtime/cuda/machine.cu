@@ -72,6 +72,7 @@ static copse_status fill(struct copse_cuda_machine *m, const struct copse_clique
 static void free_machine(void *machine) {
   struct copse_cuda_machine *m = (struct copse_cuda_machine *)machine;
   if (!m) return;
+  copse_beside_captures permitted;
   if (m->many_processes) copse_cuda_leave(m);
   while (m->plans) {
     struct copse_cuda_plan *plan = m->plans;
@@ -110,6 +111,7 @@ static copse_status new_machine(const struct copse_clique_shape *shape, void **m
   if (shape->n_local != shape->n_ranks && shape->n_local != 1)
     return copse_fail(err, COPSE_UNSUPPORTED, "%u of %u ranks in a process: all or one",
                       shape->n_local, shape->n_ranks);
+  copse_beside_captures permitted;
   copse_cuda_leave_sweep();
   copse_status status = copse_calloc(1, sizeof *m, &m, err);
   if (status != COPSE_OK) return status;
@@ -181,21 +183,13 @@ copse_status copse_cuda_check_left(const struct copse_cuda_machine *m, struct co
   }
 }
 
-/* Some thread may be capturing a graph, and a query would spoil it in the stricter modes. */
-static cudaError_t query(cudaEvent_t event) {
-  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-  (void)cudaThreadExchangeStreamCaptureMode(&mode);
-  cudaError_t error = cudaEventQuery(event);
-  (void)cudaThreadExchangeStreamCaptureMode(&mode);
-  return error;
-}
-
 copse_status copse_cuda_poll(void *machine, struct copse_err *err) {
   struct copse_cuda_machine *m = (struct copse_cuda_machine *)machine;
   COPSE_CHECK(copse_cuda_check_left(m, err));
+  copse_beside_captures permitted;
   for (uint32_t i = 0; i < m->n_sites; i++) {
     if (!m->sites[i].eager.launched) continue;
-    cudaError_t error = query(m->sites[i].eager.done);
+    cudaError_t error = cudaEventQuery(m->sites[i].eager.done);
     if (error == cudaErrorNotReady)
       (void)cudaGetLastError();
     else
@@ -204,11 +198,18 @@ copse_status copse_cuda_poll(void *machine, struct copse_err *err) {
   return COPSE_OK;
 }
 
+/* Launches come one after the other, so the last one's end is all's. Whoever else uses the GPU isn't waited
+ * for, where that can be told. */
 static copse_status finish(void *machine, struct copse_err *err) {
   struct copse_cuda_machine *m = (struct copse_cuda_machine *)machine;
+  copse_beside_captures permitted;
   for (uint32_t i = 0; i < m->n_sites; i++) {
-    copse_on_device here(m->sites[i].device);
-    COPSE_CUDA(cudaDeviceSynchronize());
+    const struct copse_site *site = &m->sites[i];
+    copse_on_device here(site->device);
+    if (site->untracked)
+      COPSE_CUDA(cudaDeviceSynchronize());
+    else if (site->eager.launched)
+      COPSE_CUDA(cudaEventSynchronize(site->eager.done));
   }
   return copse_cuda_poll(machine, err);
 }

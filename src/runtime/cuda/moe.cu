@@ -162,21 +162,16 @@ static copse_status run(int device, enum copse_moe_step step, const struct copse
 
 static void give_back(int device, void *memory) {
   copse_on_device here(device);
+  copse_beside_captures permitted;
   (void)cudaFree(memory);
-}
-
-static copse_status clear(void *memory, uint64_t bytes, struct copse_err *err) {
-  COPSE_CUDA(cudaMemset(memory, 0, (size_t)bytes));
-  /* any stream may use it from now on, not only those that wait for the default one */
-  COPSE_CUDA(cudaDeviceSynchronize());
-  return COPSE_OK;
 }
 
 static copse_status take(int device, uint64_t bytes, void **memory, struct copse_err *err) {
   copse_on_device here(device);
+  copse_beside_captures permitted;
   *memory = NULL;
   COPSE_CUDA(cudaMalloc(memory, (size_t)bytes));
-  copse_status status = clear(*memory, bytes, err);
+  copse_status status = copse_cuda_upload(*memory, NULL, (size_t)bytes, err);
   if (status == COPSE_OK) return COPSE_OK;
   give_back(device, *memory);
   *memory = NULL;

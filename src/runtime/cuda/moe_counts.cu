@@ -6,20 +6,9 @@
 
 #include "runtime/cuda/host.h"
 
-/* Some thread may be capturing a graph, and to wait would spoil it in the stricter modes. */
-class relaxed {
- public:
-  relaxed() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
-  ~relaxed() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
-  relaxed(const relaxed &) = delete;
-  relaxed &operator=(const relaxed &) = delete;
-
- private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-};
-
 static void give_back(int device, struct copse_moe_counts *counts) {
   copse_on_device here(device);
+  copse_beside_captures permitted;
   if (counts->there) (void)cudaEventDestroy((cudaEvent_t)counts->there);
   if (counts->memory) (void)cudaFreeHost(counts->memory);
   *counts = copse_moe_counts();
@@ -38,6 +27,7 @@ static copse_status take(int device, uint32_t n_ranks, struct copse_moe_counts *
                          struct copse_err *err) {
   const size_t n_pairs = (size_t)n_ranks * n_ranks;
   copse_on_device here(device);
+  copse_beside_captures permitted;
   *counts = copse_moe_counts();
   copse_status status = make(2 * n_pairs * sizeof *counts->pairs, counts, err);
   if (status != COPSE_OK) {
@@ -65,7 +55,7 @@ static copse_status fetch(int device, const struct copse_moe_job *job,
 static copse_status wait(int device, const struct copse_moe_counts *counts,
                          struct copse_err *err) {
   copse_on_device here(device);
-  relaxed mode;
+  copse_beside_captures permitted;
   COPSE_CUDA(cudaEventSynchronize((cudaEvent_t)counts->there));
   return COPSE_OK;
 }

@@ -97,6 +97,7 @@ static copse_status grow(struct context *c, size_t bytes, struct copse_err *err)
 static copse_status gather(struct context *c, const void *mine, void *all, size_t bytes,
                            struct copse_err *err) {
   copse_on_device here(c->device);
+  copse_beside_captures permitted;
   COPSE_CHECK(grow(c, bytes, err));
   unsigned char *everybodys = c->memory + c->bytes;
   COPSE_CUDA(cudaMemcpyAsync(c->memory, mine, bytes, cudaMemcpyHostToDevice, c->stream));

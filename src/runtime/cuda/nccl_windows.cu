@@ -56,34 +56,37 @@ static copse_status read_addresses(struct copse_cuda_machine *m, ncclWindow_t wi
                                    unsigned char **mapped, struct copse_err *err) {
   void *on_device = NULL;
   size_t bytes = m->n_ranks * sizeof *mapped;
+  cudaStream_t stream = NULL;
   COPSE_CUDA(cudaMalloc(&on_device, bytes));
-  window_addresses<<<1, 128>>>(window, (int)m->n_ranks, (unsigned char **)on_device);
-  cudaError_t error = cudaGetLastError(); /* of the launch; the copy tells what came later */
-  if (error == cudaSuccess)
-    error = cudaMemcpy(mapped, on_device, bytes, cudaMemcpyDeviceToHost);
+  cudaError_t error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  if (error == cudaSuccess) {
+    window_addresses<<<1, 128, 0, stream>>>(window, (int)m->n_ranks, (unsigned char **)on_device);
+    error = cudaGetLastError(); /* of the launch; the wait tells what came later */
+  }
+  if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
+  copse_status status = copse_cuda_check(error, "the addresses of NCCL's windows", err);
+  if (status == COPSE_OK) status = copse_cuda_download(mapped, on_device, bytes, err);
+  if (stream) (void)cudaStreamDestroy(stream);
   (void)cudaFree(on_device);
-  return copse_cuda_check(error, "the addresses of NCCL's windows", err);
+  return status;
 }
 
 /* Every rank writes its number into its own memory and reads everybody's. All take part in every
  * agreement, whatever has failed before. */
 static copse_status try_addresses(struct copse_cuda_machine *m, unsigned char *const *mapped,
                                   struct copse_err *err) {
-  uint64_t mine = 0xc0b5e0000u + m->first_local, zero = 0;
+  uint64_t mine = 0xc0b5e0000u + m->first_local;
   unsigned char *own = mapped[m->first_local];
-  copse_status status = copse_cuda_check(
-      cudaMemcpy(own, &mine, sizeof mine, cudaMemcpyHostToDevice), "cudaMemcpy", err);
+  copse_status status = copse_cuda_upload(own, &mine, sizeof mine, err);
   COPSE_CHECK(copse_cuda_agree(m, status, err));
   for (uint32_t r = 0; r < m->n_ranks && status == COPSE_OK; r++) {
     uint64_t theirs = 0;
-    status = copse_cuda_check(
-        cudaMemcpy(&theirs, mapped[r], sizeof theirs, cudaMemcpyDeviceToHost), "cudaMemcpy", err);
+    status = copse_cuda_download(&theirs, mapped[r], sizeof theirs, err);
     if (status == COPSE_OK && theirs != 0xc0b5e0000u + r)
       status = copse_fail(err, COPSE_UNSUPPORTED, "rank %u is out of reach of NCCL's windows", r);
   }
   COPSE_CHECK(copse_cuda_agree(m, status, err));
-  status = copse_cuda_check(cudaMemcpy(own, &zero, sizeof zero, cudaMemcpyHostToDevice),
-                            "cudaMemcpy", err);
+  status = copse_cuda_upload(own, NULL, sizeof mine, err);
   return copse_cuda_agree(m, status, err); /* nobody starts before all are zero again */
 }
 
@@ -96,9 +99,7 @@ static copse_status make(struct copse_cuda_machine *m, const struct copse_nccl_h
   bytes = copse_round_up(bytes, NCCL_WIN_REQUIRED_ALIGNMENT);
   if (f->alloc(&window->memory, bytes) != ncclSuccess)
     return copse_fail(err, COPSE_NOMEM, "ncclMemAlloc of %llu bytes", (unsigned long long)bytes);
-  COPSE_CUDA(cudaMemset(window->memory, 0, bytes));
-  COPSE_CUDA(cudaDeviceSynchronize());
-  return COPSE_OK;
+  return copse_cuda_upload(window->memory, NULL, bytes, err);
 }
 
 static copse_status map(struct copse_cuda_machine *m, const struct copse_nccl_handle *nccl,

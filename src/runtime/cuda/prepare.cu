@@ -187,9 +187,9 @@ static copse_status upload(struct copse_cuda_machine *m, struct copse_cuda_plan 
   struct writer filling = {NULL, it->tables, 0};
   COPSE_CHECK(copse_calloc(bytes, 1, &filling.host, err)); /* counters start at 0 */
   put_all(&filling, p, parts, it);
-  cudaError_t error = cudaMemcpy(it->tables, filling.host, bytes, cudaMemcpyHostToDevice);
+  copse_status status = copse_cuda_upload(it->tables, filling.host, bytes, err);
   free(filling.host);
-  return copse_cuda_check(error, "cudaMemcpy", err);
+  return status;
 }
 
 static copse_status make_site(struct copse_cuda_machine *m, struct copse_cuda_plan *p,
@@ -239,9 +239,7 @@ static copse_status allocate(struct copse_cuda_machine *m, uint32_t rank, uint64
   void *memory = NULL;
   COPSE_CUDA(cudaMalloc(&memory, bytes ? bytes : ALIGN));
   *out = (unsigned char *)memory;
-  COPSE_CUDA(cudaMemset(memory, 0, bytes ? bytes : ALIGN));
-  COPSE_CUDA(cudaDeviceSynchronize());
-  return COPSE_OK;
+  return copse_cuda_upload(memory, NULL, bytes ? bytes : ALIGN, err);
 }
 
 /* Whether some worker writes another rank's output. */
@@ -361,6 +359,7 @@ copse_status copse_cuda_prepare(void *machine, const struct copse_plan *plan, vo
                                 struct copse_err *err) {
   struct copse_cuda_machine *m = (struct copse_cuda_machine *)machine;
   struct copse_cuda_plan *p = NULL;
+  copse_beside_captures permitted;
   *prepared = NULL;
   COPSE_CHECK(copse_calloc(1, sizeof *p, &p, err));
   p->plan = plan;

@@ -90,12 +90,12 @@ copse_status copse_cuda_find_rounds(struct copse_cuda_machine *m, struct copse_c
       return COPSE_OK;
     }
   COPSE_CHECK(copse_calloc(1, sizeof *it, &it, err));
-  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-  (void)cudaThreadExchangeStreamCaptureMode(&mode);
+  copse_beside_captures permitted;
   copse_status status = make_one(m, p, n_chunks, it, err);
-  if (status != COPSE_OK) free_one(it);
-  (void)cudaThreadExchangeStreamCaptureMode(&mode);
-  if (status != COPSE_OK) return status;
+  if (status != COPSE_OK) {
+    free_one(it);
+    return status;
+  }
   it->next = p->rounds;
   p->rounds = it;
   *out = it;

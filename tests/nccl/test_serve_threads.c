@@ -638,6 +638,22 @@ START_TEST(a_peer_that_does_not_come_is_a_remote_error) {
 }
 END_TEST
 
+START_TEST(a_limit_that_is_no_number_is_told) {
+  static const char *const texts[] = {"10s", "-1", "0", "inf", "nan", "ten", "1e999"};
+  int what = ALL_REDUCE;
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    char line[100];
+    setenv("COPSE_TIMEOUT", texts[i], 1);
+    nccl_run(N, work_once, &what);
+    snprintf(line, sizeof line, "COPSE_TIMEOUT=%s is no number", texts[i]);
+    ck_assert_int_eq(nccl_logged(line, "no time limit"), N);
+  }
+  setenv("COPSE_TIMEOUT", "", 1);
+  nccl_run(N, work_once, &what);
+  ck_assert_int_eq(nccl_logged("COPSE_TIMEOUT= ", ""), 0);
+}
+END_TEST
+
 /* Ranks 1 to 3 wait in a call; rank 0 aborts (or revokes), which ends it for all. */
 static void abort_others(struct nccl_rank *it) {
   bool revoke = *(int *)it->context;
@@ -698,6 +714,7 @@ static Suite *make_suite(void) {
   tcase_add_test(tc, the_memory_of_the_agreement_is_given_back);
   tcase_add_test(tc, without_memory_for_the_agreement_all_is_passed);
   tcase_add_test(tc, a_peer_that_does_not_come_is_a_remote_error);
+  tcase_add_test(tc, a_limit_that_is_no_number_is_told);
   tcase_add_loop_test(tc, an_abort_ends_the_calls_of_others, 0, 2);
   tcase_add_test(tc, a_refused_argument_is_an_invalid_argument);
   suite_add_tcase(suite, tc);

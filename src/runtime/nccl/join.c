@@ -147,11 +147,15 @@ static bool source_of(const copse_bootstrap *bootstrap, struct copse_nccl_source
  * is for the job's watchdog to say, which aborts. A call that gives up lets the stream run on, over
  * results that aren't there.
  */
-static double time_limit(void) {
+static double time_limit(int rank) {
   const char *text = getenv("COPSE_TIMEOUT");
   char *end;
-  double seconds = text && *text ? strtod(text, &end) : 0;
-  return seconds > 0 && !*end && isfinite(seconds) ? seconds : FOREVER_SECONDS;
+  if (!text || !*text) return FOREVER_SECONDS;
+  double seconds = strtod(text, &end);
+  if (seconds > 0 && !*end && isfinite(seconds)) return seconds;
+  copse_debug(COPSE_DEBUG_WARN, rank,
+              "COPSE_TIMEOUT=%.40s is no number of seconds above 0: calls have no time limit", text);
+  return FOREVER_SECONDS;
 }
 
 static copse_status open_copse(struct newcomer *it, const char *folder, int *n_plans,
@@ -208,7 +212,7 @@ static void open_all(struct newcomer *fresh, size_t n, const char *folder) {
     struct copse_err err = COPSE_ERR_INIT;
     int n_plans = 0;
     copse_status status = open_copse(&fresh[i], folder, &n_plans, &err);
-    if (status == COPSE_OK) status = copse_comm_set_timeout(fresh[i].comm->copse, time_limit());
+    if (status == COPSE_OK) status = copse_comm_set_timeout(fresh[i].comm->copse, time_limit(fresh[i].comm->rank));
     fresh[i].outcome = (struct outcome){(uint32_t)status, (uint32_t)n_plans};
     if (status != COPSE_OK)
       snprintf(fresh[i].comm->why_not, sizeof fresh[i].comm->why_not, "%s", err.text);

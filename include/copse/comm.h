@@ -89,6 +89,8 @@ typedef void *copse_stream;
  * ordinals; a device may occur several times) or all on the CPU where devices is NULL or all
  * COPSE_DEVICE_CPU. COPSE_INVALID for a mixture, COPSE_UNSUPPORTED where this build has no
  * CUDA or two of the GPUs have no peer access, COPSE_DEVICE for what CUDA says, COPSE_NOMEM.
+ * On several GPUs peers write outputs: memory that cudaMalloc gave, or else all of them were given
+ * access to (cudaMemPoolSetAccess, cuMemSetAccess), or the collective is COPSE_INVALID.
  */
 COPSE_API copse_status copse_comm_init_all(copse_comm **comms, int n_ranks,
                                            const int *devices) COPSE_CHECKED;
@@ -96,7 +98,8 @@ COPSE_API copse_status copse_comm_init_all(copse_comm **comms, int n_ranks,
 /*
  * How the processes of a job find each other: all_gather copies `bytes` bytes from `mine` at
  * every rank into all[rank * bytes ...] at every rank, blocking; called by all ranks in the same
- * order, only from copse_comm_init_*, _load_plans, _add_plan, _register and _destroy.
+ * order, only from copse_comm_init_*, _load_plans, _add_plan, _register, and from _destroy where processes
+ * of a host share no files.
  */
 typedef struct copse_bootstrap {
   copse_status (*all_gather)(void *context, const void *mine, void *all, size_t bytes);

@@ -475,6 +475,29 @@ START_TEST(a_capture_elsewhere_is_left_alone) {
 }
 END_TEST
 
+/* Peers write outputs; memory of a pool, or mapped, they reach only where its owner has said so. */
+START_TEST(outputs_out_of_reach_are_refused) {
+  const bool pool = _i == 0;
+  struct copse_plan *plan = tree_plan(COPSE_ALLREDUCE, 3);
+  struct copse_err err = COPSE_ERR_INIT;
+  struct repeated r;
+  repeated_open(&r, plan, 3, STREAM_PER_RANK, 500);
+  repeated_fill(&r, 9);
+  copse_emulated_grant(r.device.outputs[0], pool, 3);
+  copse_emulated_grant(r.device.outputs[1], pool, 2);
+  ASSERT_FAILS(device_launch(&r.d, &r.device, &r.host, r.it, NULL, &err), COPSE_INVALID, &err,
+               "rank 1's output is in memory");
+  ck_assert_ptr_nonnull(strstr(err.text, "GPU 2 may not write"));
+  ck_assert_ptr_nonnull(strstr(err.text, pool ? "cudaMemPoolSetAccess" : "cuMemSetAccess"));
+  copse_emulated_grant(r.device.outputs[1], pool, 3);
+  COPSE_SUCCEEDS(device_launch(&r.d, &r.device, &r.host, r.it, NULL, &err), &err);
+  device_wait(&r.d);
+  ck_assert_uint_eq(repeated_wrong(&r), 0);
+  repeated_close(&r);
+  pb_free(plan);
+}
+END_TEST
+
 /* Other work on the GPU may hang; who waits for a machine's own isn't kept by it. */
 START_TEST(nobody_waits_for_the_work_of_others) {
   struct copse_plan *plan = tree_plan(COPSE_ALLREDUCE, 3);
@@ -718,6 +741,7 @@ int main(void) {
   tcase_add_test(tc, launches_on_changing_streams_come_one_after_the_other);
   tcase_add_test(tc, a_capture_between_two_launches_does_not_part_them);
   tcase_add_test(tc, a_capture_elsewhere_is_left_alone);
+  tcase_add_loop_test(tc, outputs_out_of_reach_are_refused, 0, 2);
   tcase_add_test(tc, nobody_waits_for_the_work_of_others);
   tcase_add_loop_test(tc, the_cuda_backend_runs_plans_on_host_buffers, 0, COPSE_N_COLLECTIVES);
   tcase_add_test(tc, a_wait_that_never_ends_is_a_timeout_with_the_place);

@@ -35,6 +35,10 @@ void copse_emulated_fail(const char *function, int nth, cudaError_t error);
  * counts to. */
 int copse_emulated_calls(void);
 
+/* From now on the memory there is as if of a pool, or mapped, and so many of the first devices may use
+ * it, as its owner said; the kernels of the emulation don't ask. */
+void copse_emulated_grant(const void *memory, bool pool, int n_devices);
+
 /* How many kernels have been launched or captured, and how many have begun: each that was launched
  * once, a captured one with every launch of its graph. */
 int copse_emulated_kernels_launched(void);

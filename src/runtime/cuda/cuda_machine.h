@@ -132,6 +132,7 @@ struct copse_cuda_machine {
   uint32_t n_sites;
   struct copse_site sites[COPSE_CUDA_MAX_SITES];
   uint32_t site_of[COPSE_CUDA_MAX_RANKS]; /* of local ranks */
+  const void *reached[COPSE_CUDA_MAX_RANKS]; /* of local ranks: outputs that peers may write */
   struct copse_control *control;
   double timeout_seconds;
   uint64_t limit_ns; /* the same, atomically, for the thread that watches */
@@ -253,6 +254,12 @@ copse_status copse_cuda_add_buffer(void *machine, uint32_t local_rank, void *buf
                                    void **handle, struct copse_err *err);
 copse_status copse_cuda_remove_buffer(void *machine, uint32_t local_rank, void *handle,
                                       struct copse_err *err);
+
+/* reach.cu. Whether all GPUs of this process may write a local rank's output; COPSE_INVALID names one
+ * that may not. The last output isn't looked at again. */
+copse_status copse_cuda_check_reach(struct copse_cuda_machine *machine, uint32_t local_rank,
+                                    const void *output, struct copse_err *err);
+copse_status copse_cuda_find_driver(const char *name, void **function, struct copse_err *err);
 
 /* machine.cu. Whether kernels were told to leave before their end, and why, or COPSE_OK; poll also asks
  * CUDA. */

@@ -253,6 +253,8 @@ copse_status copse_cuda_launch(void *machine, void *prepared, const struct copse
   uint64_t count = calls[0].count, bytes = copse_type_bytes(calls[0].type);
   struct part part = {0, count, count, false, NULL, NULL};
   COPSE_CHECK(copse_cuda_check_left(m, err));
+  for (uint32_t i = 0; i < m->n_local && m->n_sites > 1 && p->puts; i++)
+    COPSE_CHECK(copse_cuda_check_reach(m, i, calls[i].recv, err));
   COPSE_CHECK(find_counts(p, &calls[0], &part.host_counts, err));
   /* behind the longest block nothing moves */
   if (part.host_counts) part.count = count = longest(part.host_counts, m->n_ranks, count);

@@ -109,17 +109,10 @@ static copse_status offset_in_allocation(const void *buffer, uint64_t *offset,
                                          struct copse_err *err) {
   typedef int (*address_range)(uint64_t *base, size_t *size, uint64_t pointer);
   void *symbol = NULL;
-  cudaDriverEntryPointQueryResult found;
-#if CUDART_VERSION >= 12050
-  COPSE_CUDA(cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &symbol, 12000,
-                                              cudaEnableDefault, &found));
-#else
-  COPSE_CUDA(cudaGetDriverEntryPoint("cuMemGetAddressRange", &symbol, cudaEnableDefault, &found));
-#endif
   uint64_t base = 0;
   size_t size = 0;
-  if (found != cudaDriverEntryPointSuccess || !symbol ||
-      ((address_range)symbol)(&base, &size, (uint64_t)(uintptr_t)buffer) != 0)
+  COPSE_CHECK(copse_cuda_find_driver("cuMemGetAddressRange", &symbol, err));
+  if (((address_range)symbol)(&base, &size, (uint64_t)(uintptr_t)buffer) != 0)
     return copse_fail(err, COPSE_INVALID, "not memory that cudaMalloc gave");
   *offset = (uint64_t)(uintptr_t)buffer - base;
   return COPSE_OK;

@@ -199,7 +199,8 @@ COPSE_API copse_status copse_comm_find_plan(const copse_comm *comm, copse_collec
 /*
  * Lets peers write straight into [buffer, buffer + bytes) instead of a staging buffer that is
  * then copied. Across processes: collective, and in a call all ranks use the same offset from
- * the start of their buffers; all deregister between the same calls, before the memory is freed.
+ * the start of their buffers; all deregister between the same calls, before the memory is freed
+ * (copse_comm_destroy closes what peers gave too, but doesn't tell when the others have).
  * Needless (and harmless) for the ranks of one process.
  */
 COPSE_API copse_status copse_comm_register(copse_comm *comm, void *buffer, size_t bytes,

@@ -1,7 +1,8 @@
 /*
  * Inside src/runtime only: how the processes of a host know that the others have let go of each
  * other's memory, without waiting for one that never does. Each holds a lock on a file in POSIX shared
- * memory, whose name is gone as soon as all have opened it; who dies holds none any more.
+ * memory, whose name is gone as soon as all have opened it; who dies holds none any more, nor do children
+ * that it forked when they end.
  */
 #ifndef COPSE_RUNTIME_FAREWELL_H
 #define COPSE_RUNTIME_FAREWELL_H

@@ -157,7 +157,7 @@ static void run_call(struct process *p, const struct process_call *it,
   unsigned char *send = send_at(p, it, it->count * copse_type_bytes(data->type), memory, room);
   CUDA_OK(cudaMemset(memory, 0xa5, out));
   CUDA_OK(cudaMemcpy(send, host, in, cudaMemcpyHostToDevice));
-  CUDA_OK(cudaDeviceSynchronize());
+  CUDA_OK(cudaStreamSynchronize(NULL)); /* the device may have streams in captures */
   launch(p, it, data, send, memory);
   COPSE_SUCCEEDS(copse_cuda_machine.finish(p->machine, &err), &err);
   CUDA_OK(cudaMemcpy(host + in, memory, out, cudaMemcpyDeviceToHost));

@@ -41,8 +41,9 @@ static group *open_group;
 static unsigned n_blocks;
 static bool waits, is_second;
 static int n_waited, n_alive, n_aborted, reported;
-static bool aborts_are_held, connections_are_held, readiness_is_held; /* atomically */
+static bool aborts_are_held, ends_are_held, connections_are_held, readiness_is_held; /* atomically */
 static bool always_blocks;
+static int version = 22809;
 static struct meeting *who_meets;
 static std::vector<stand_in_comm *> all_comms;
 static uint64_t n_sent, n_sent_data;
@@ -62,7 +63,9 @@ void stand_in_hold_connections(bool hold) {
   __atomic_store_n(&connections_are_held, hold, __ATOMIC_RELEASE);
 }
 void stand_in_hold_readiness(void) { __atomic_store_n(&readiness_is_held, true, __ATOMIC_RELEASE); }
+void stand_in_set_version(int v) { version = v; }
 void stand_in_always_block(void) { always_blocks = true; }
+void stand_in_hold_ends(bool hold) { __atomic_store_n(&ends_are_held, hold, __ATOMIC_RELEASE); }
 int stand_in_alive(void) { return __atomic_load_n(&n_alive, __ATOMIC_ACQUIRE); }
 int stand_in_aborted(void) { return __atomic_load_n(&n_aborted, __ATOMIC_ACQUIRE); }
 /* Of calls that end at once: how often "in progress" is still to be said. */
@@ -199,6 +202,11 @@ NCCL int ncclCommCuDevice(void *, int *device) {
 
 NCCL const char *ncclGetErrorString(int) { return "a failure"; }
 
+NCCL int ncclGetVersion(int *v) {
+  *v = version;
+  return 0;
+}
+
 NCCL int ncclGetUniqueId(struct copse_nccl_id *id) {
   memset(id, 'i', sizeof *id);
   return 0;
@@ -218,6 +226,7 @@ NCCL int ncclCommInitRankConfig(void **made, int n_ranks, struct copse_nccl_id i
                                 struct copse_nccl_config *config) {
   if (config->size < sizeof *config || config->magic != 0xcafebeef || config->version != 21400)
     return 4;
+  DEVICE_ASSERT(version >= 22703 || config->blocking, "asked not to block");
   const int result = ncclCommInitRank(made, n_ranks, id, rank);
   stand_in_comm *comm = (stand_in_comm *)*made;
   if (result == 0 || result == IN_PROGRESS) comm->blocks = config->blocking || always_blocks;
@@ -236,6 +245,7 @@ static int result_of(const stand_in_comm *comm) {
 
 /* Frees nothing: graphs may hold it. */
 static void end(stand_in_comm *comm) {
+  while (__atomic_load_n(&ends_are_held, __ATOMIC_ACQUIRE)) usleep(1000);
   if (comm->goes_on.joinable()) comm->goes_on.join();
   __atomic_fetch_sub(&n_alive, 1, __ATOMIC_RELEASE);
 }

@@ -27,10 +27,14 @@ int stand_in_alive(void);
 int stand_in_aborted(void);
 /* As long as graphs hold a communicator: aborts take effect, but don't return. */
 void stand_in_hold_aborts(bool hold);
+/* As long as the host's other ranks don't end theirs: no end returns. */
+void stand_in_hold_ends(bool hold);
 /* The other side of a connection isn't there: groups of messages wait for it, for ever if need be. */
 void stand_in_hold_connections(bool hold);
 /* Communicators that don't block never get ready, from now on. */
 void stand_in_hold_readiness(void);
+/* ncclGetVersion's answer, 22809 at first. Before 22703 communicators that don't block aren't asked for. */
+void stand_in_set_version(int version);
 /* As with NCCL_COMM_BLOCKING=1: communicators block, whatever is asked for. */
 void stand_in_always_block(void);
 /* From now on calls on communicators that block end with ncclInProgress too */

@@ -83,6 +83,18 @@ static bool takes_room(const char *what) {
   return strcmp(what, "crowded") == 0 || strcmp(what, "tight") == 0;
 }
 
+/* On the thread's own stream, whose handle means another one to a thread of NCCL's. */
+static void check_own_stream(struct process *p, unsigned char *buffer) {
+  const cudaStream_t own = p->stream;
+  p->stream = cudaStreamPerThread;
+  for (uint64_t i = 0; i < 6; i++) {
+    const bool graph = i == 2 || i == 5;
+    const struct process_call call = {i < 4 ? 10u : 1500u, i, i % 2 == 1 && !graph, graph ? 2 : 0};
+    process_check(p, &call, buffer, room);
+  }
+  p->stream = own;
+}
+
 /* The ranks on the two sides of the only way between hosts. */
 static bool crosses(const struct process *p) { return p->meeting.rank == 1 || p->meeting.rank == 2; }
 
@@ -115,25 +127,47 @@ static void connect_for_ever(struct process *p, unsigned char *buffer, bool capt
                 p->meeting.rank, copse_status_string(status), err.text);
 }
 
+static void wait_for_flag(void *flag) {
+  while (!__atomic_load_n((bool *)flag, __ATOMIC_ACQUIRE)) usleep(1000);
+}
+
 static void *abort_soon(void *machine) {
   usleep(300000);
   copse_cuda_machine.abort(machine);
   return NULL;
 }
 
-/* The same, without a limit that matters, and another thread aborts. */
+/* The same, without a limit that matters, and another thread aborts. The stream hangs in a call of somebody
+ * else's before, so that nothing of this one begins. */
 static void abort_connecting(struct process *p, unsigned char *buffer) {
   struct copse_err err = COPSE_ERR_INIT;
   pthread_t thread;
+  bool flag = false;
   copse_cuda_machine.set_timeout(p->machine, 1e6);
   stand_in_hold_connections(true);
+  CUDA_OK(cudaLaunchHostFunc(p->stream, wait_for_flag, &flag));
   DEVICE_ASSERT(pthread_create(&thread, NULL, abort_soon, p->machine) == 0, "no thread");
   const struct copse_data data = process_data(p, 500, 1);
   copse_status status = process_launch(p, &data, buffer, buffer + room, &err);
+  DEVICE_ASSERT(pthread_join(thread, NULL) == 0, "not joined");
+  DEVICE_ASSERT((status == COPSE_ABORTED) == crosses(p), "rank %d: %s", p->meeting.rank,
+                copse_status_string(status));
+  __atomic_store_n(&flag, true, __ATOMIC_RELEASE);
+  CUDA_OK(cudaStreamSynchronize(p->stream));
   if (status == COPSE_OK) status = copse_cuda_machine.finish(p->machine, &err);
   DEVICE_ASSERT(status == COPSE_ABORTED && strstr(err.text, "was aborted"), "rank %d: %s: %s",
                 p->meeting.rank, copse_status_string(status), err.text);
-  DEVICE_ASSERT(pthread_join(thread, NULL) == 0, "not joined");
+}
+
+/* NCCL's end waits for a rank that doesn't end its own. */
+static void end_alone(struct process *p) {
+  copse_nccl_end_seconds = 0.05;
+  stand_in_hold_ends(true);
+  process_close(p);
+  DEVICE_ASSERT(stand_in_alive() == 1, "NCCL's end was not held");
+  stand_in_hold_ends(false);
+  while (stand_in_alive() > 0) usleep(1000);
+  usleep(20000); /* for its thread to be gone */
 }
 
 static void check_calls(struct process *p, const char *what, unsigned char *buffer) {
@@ -215,6 +249,7 @@ static void configure(const char *what, int n_ranks) {
   if (takes_room(what)) stand_in_take_blocks(64);
   if (strcmp(what, "slow") == 0) stand_in_be_slow();
   if (strcmp(what, "slow") == 0 || strcmp(what, "blocks") == 0) stand_in_always_block();
+  if (strcmp(what, "old") == 0) stand_in_set_version(22605);
   if (strcmp(what, "beside") != 0) return;
   copse_cuda_lanes_bytes = 0;
   copse_cuda_staging_bytes = 1 << 20; /* parts would be too short for chunks */
@@ -285,6 +320,7 @@ static void run_collective(struct meeting meeting, copse_collective collective, 
     COPSE_SUCCEEDS(copse_cuda_machine.add_buffer(p.machine, 0, buffer, room, &handle, &err), &err);
   check_calls(&p, what, buffer);
   if (strcmp(what, "graphs") == 0) check_open_captures(&p, buffer);
+  if (strcmp(what, "staged") == 0) check_own_stream(&p, buffer);
   check_lanes(&p, collective, what, waited);
   if (collective == COPSE_ALLTOALL && !takes_room(what)) check_uneven(&p, what, buffer);
   if (strcmp(what, "dies") == 0) outlive(&p, buffer);
@@ -294,7 +330,10 @@ static void run_collective(struct meeting meeting, copse_collective collective, 
   if (strcmp(what, "captures") == 0) connect_for_ever(&p, buffer, true);
   if (strcmp(what, "aborts") == 0) abort_connecting(&p, buffer);
   if (handle) COPSE_SUCCEEDS(copse_cuda_machine.remove_buffer(p.machine, 0, handle, &err), &err);
-  process_close(&p);
+  if (strcmp(what, "ends") == 0)
+    end_alone(&p);
+  else
+    process_close(&p);
   if (strcmp(what, "source") != 0) copse_nccl_bootstrap_free(&bootstrap);
   copse_nccl_source_set(NULL);
   CUDA_OK(cudaFree(memory));
@@ -373,6 +412,8 @@ START_TEST(without_room_they_take_turns) { run_hosts((copse_collective)_i, "0011
 END_TEST
 START_TEST(communicators_need_not_block) { run_hosts(ALL_COLLECTIVES, "0011", "slow"); }
 END_TEST
+START_TEST(older_ones_are_not_asked_to_go_on) { run_hosts(COPSE_ALLREDUCE, "0011", "old"); }
+END_TEST
 START_TEST(communicators_may_block) { run_hosts(ALL_COLLECTIVES, "0011", "blocks"); }
 END_TEST
 START_TEST(a_connection_that_never_comes_ends_the_call) {
@@ -384,6 +425,8 @@ START_TEST(a_connection_that_never_comes_ends_a_captured_call) {
 }
 END_TEST
 START_TEST(an_abort_ends_a_call_that_connects) { run_hosts(COPSE_ALLREDUCE, "0011", "aborts"); }
+END_TEST
+START_TEST(nobody_waits_for_nccls_end) { run_hosts(COPSE_ALLREDUCE, "0011", "ends"); }
 END_TEST
 START_TEST(ranks_that_are_never_joined) { run_hosts(COPSE_ALLREDUCE, "0011", "unready"); }
 END_TEST
@@ -426,9 +469,11 @@ int main(int argc, char **argv) {
   tcase_add_loop_test(lanes, without_room_they_take_turns, 0, 3);
   tcase_add_test(tc, communicators_need_not_block);
   tcase_add_test(tc, communicators_may_block);
+  tcase_add_test(tc, older_ones_are_not_asked_to_go_on);
   tcase_add_test(tc, a_connection_that_never_comes_ends_the_call);
   tcase_add_test(tc, a_connection_that_never_comes_ends_a_captured_call);
   tcase_add_test(tc, an_abort_ends_a_call_that_connects);
+  tcase_add_test(tc, nobody_waits_for_nccls_end);
   tcase_add_test(tc, ranks_that_are_never_joined);
   tcase_add_test(tc, other_hosts_hear_of_a_rank_that_dies);
   tcase_add_test(tc, a_message_that_never_comes_ends_the_wait);

@@ -1,6 +1,7 @@
 /*
  * Streams. While something is in a stream, a thread of the pool runs it in order. The NULL
- * stream of a device and its blocking streams wait for each other, as CUDA's legacy stream.
+ * stream of a device and its blocking streams wait for each other, as CUDA's legacy stream; every
+ * thread's own is one of the latter.
  */
 #include <stdio.h>
 
@@ -18,6 +19,7 @@ struct Streams {
   std::atomic<unsigned long long> next_id{1};
   /* under `order` */
   std::vector<Stream> null_streams;                     /* [device] */
+  std::vector<Stream> of_threads;                       /* every thread's cudaStreamPerThread */
   std::vector<std::pair<int, CompletionPtr>> destroyed; /* device; that may be running still */
 };
 Streams &streams() {
@@ -44,6 +46,20 @@ CUstream_st &null_stream_locked(int device) {
     stream->is_null = true;
   }
   return *stream;
+}
+
+thread_local std::vector<Stream> own_streams; /* [device] */
+
+/* A blocking stream, as CUDA's. */
+Stream stream_of_thread(int device) {
+  std::lock_guard<std::mutex> hold(order);
+  if (own_streams.size() <= (size_t)device) own_streams.resize((size_t)device + 1);
+  Stream &stream = own_streams[(size_t)device];
+  if (!stream) {
+    stream = new_stream(device, cudaStreamDefault, 0);
+    streams().of_threads.push_back(stream);
+  }
+  return stream;
 }
 
 void drain(CUstream_st &stream) {
@@ -85,6 +101,8 @@ std::vector<CompletionPtr> ends_of(int device, bool only_blocking) {
     if (only_blocking && (stream->flags & cudaStreamNonBlocking)) continue;
     ends.push_back(stream->last);
   }
+  for (const Stream &stream : streams().of_threads)
+    if (stream->device == device && stream->last) ends.push_back(stream->last);
   std::vector<std::pair<int, CompletionPtr>> &gone = streams().destroyed;
   for (size_t i = 0; i < gone.size();) {
     if (gone[i].second->is_finished()) {
@@ -157,10 +175,7 @@ Stream null_stream(int device) {
 Stream find_stream(cudaStream_t handle) {
   if (!is_device(current_device())) return nullptr;
   if (!handle || handle == cudaStreamLegacy) return null_stream(current_device());
-  if (handle == cudaStreamPerThread) {
-    misuse(cudaErrorNotSupported, "cudaStreamPerThread is not emulated");
-    return nullptr;
-  }
+  if (handle == cudaStreamPerThread) return stream_of_thread(current_device());
   Stream stream = streams().registry.find(handle);
   if (!stream) misuse(cudaErrorInvalidResourceHandle, "no such stream, or a destroyed one");
   return stream;

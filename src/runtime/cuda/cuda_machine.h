@@ -95,6 +95,7 @@ struct copse_cuda_plan {
   unsigned char **staging;             /* [n_ranks] outputs that peers write, likewise */
   void **opened; /* [2 * n_ranks] what was opened for arenas and staging, or NULL */
   struct copse_nccl_window windows[2]; /* of the arenas and of the staging, instead of IPC */
+  bool is_shared;                      /* other processes may have opened this one's memory */
   bool puts;                           /* peers write a rank's output */
   struct copse_site_plan *sites;       /* [machine->n_sites] */
 };

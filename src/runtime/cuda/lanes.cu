@@ -137,7 +137,7 @@ struct rounds_launch {
   struct copse_cuda_plan *plan;
   const struct copse_cuda_rounds *it;
   struct copse_launch_args *args;
-  cudaStream_t stream, side; /* the same where there is one lane */
+  cudaStream_t stream, side; /* mostly the same where there is one lane */
   bool underway[COPSE_CUDA_LANES]; /* messages that the caller's stream has not waited for */
 };
 
@@ -189,7 +189,9 @@ copse_status copse_cuda_launch_rounds(struct copse_cuda_machine *m, struct copse
   const uint32_t n_parts = count_parts(p, &args->shape);
   copse_rounds_shape(&args->shape, n_parts);
   COPSE_CHECK(copse_cuda_find_rounds(m, p, args->shape.n_chunks, &launch.it, err));
-  if (n_parts > 1) COPSE_CHECK(find_side(m, stream, &launch.side, err));
+  /* NCCL may enqueue in a thread of its own, where the handle is of another stream */
+  if (n_parts > 1 || stream == cudaStreamPerThread)
+    COPSE_CHECK(find_side(m, stream, &launch.side, err));
   COPSE_CHECK(copse_cuda_watch_mark(m, p, stream, err));
   for (uint32_t round = 0; round < launch.it->rounds->n_rounds; round++)
     for (uint32_t lane = 0; lane < n_parts; lane++)

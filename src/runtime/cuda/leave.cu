@@ -1,8 +1,8 @@
 /*
  * Leaving the other processes. What a process shares by CUDA IPC must not be freed before its peers have
- * closed it; so each closes what it opened, says so, and waits for the others. Not for long: NCCL's
- * communicators end without waiting for anybody, and a peer may be gone, or busy elsewhere. What may
- * not be freed yet is kept, and looked at again when communicators of this process come or go.
+ * closed it; so each closes what it opened, says so, and waits for the others. Not for long: a peer may
+ * be gone, or busy elsewhere. What may not be freed yet is kept, and looked at again when communicators
+ * of this process come or go.
  */
 #include <pthread.h>
 
@@ -22,6 +22,14 @@ struct name {
   char text[COPSE_FAREWELL_NAME];
 };
 
+/* Whether it is so at every rank. */
+static copse_status ask_all(const struct copse_cuda_machine *m, bool *everywhere) {
+  unsigned char mine = *everywhere, all[COPSE_CUDA_MAX_RANKS];
+  copse_status status = m->bootstrap.all_gather(m->bootstrap.context, &mine, all, 1);
+  for (uint32_t r = 0; r < m->n_ranks && status == COPSE_OK; r++) *everywhere = *everywhere && all[r];
+  return status;
+}
+
 copse_status copse_cuda_leave_open(struct copse_cuda_machine *m, struct copse_err *err) {
   struct copse_err why_not = COPSE_ERR_INIT;
   struct copse_farewell *farewell = NULL;
@@ -37,9 +45,10 @@ copse_status copse_cuda_leave_open(struct copse_cuda_machine *m, struct copse_er
   all[first].text[COPSE_FAREWELL_NAME - 1] = '\0';
   if (status == COPSE_OK && !makes)
     made = copse_farewell_open(all[first].text, &farewell, &why_not);
-  if (status == COPSE_OK) made = copse_cuda_agree(m, made, &why_not);
+  bool everywhere = made == COPSE_OK;
+  if (status == COPSE_OK) status = ask_all(m, &everywhere);
   if (mine.text[0]) copse_farewell_forget(mine.text);
-  if (status == COPSE_OK && made == COPSE_OK) {
+  if (status == COPSE_OK && everywhere) {
     m->farewell = farewell;
     return COPSE_OK;
   }

@@ -13,6 +13,7 @@
 
 extern "C" {
 #include "base/clock.h"
+#include "runtime/apart.h"
 #include "runtime/nccl_source.h"
 }
 
@@ -128,8 +129,7 @@ static copse_status open_context(struct context *c, int *rank, struct copse_err 
 static void free_context(struct context *c) {
   if (c->memory) (void)cudaFree(c->memory);
   if (c->stream) (void)cudaStreamDestroy(c->stream);
-  if (c->nccl.library) dlclose(c->nccl.library);
-  free(c);
+  free(c); /* the library stays: a thread may still be in it, ending a communicator */
 }
 
 copse_status copse_nccl_bootstrap_new(void *nccl_comm, int *n_ranks, int *rank, int *device,
@@ -175,6 +175,18 @@ static bool find_in(const struct finder *finder, const char *name, void *functio
   return symbol != NULL;
 }
 
+/*
+ * Before 2.27.3 (src/group.cc) what a group of a communicator that doesn't block has still to do is kept
+ * in its caller's thread: there the next call on another communicator stumbles over it (NVIDIA/nccl issue
+ * 1605), and an abort by another thread ends the wrong one.
+ */
+static bool has_groups_of_their_own(const struct finder *finder) {
+  int (*get_version)(int *version);
+  int version = 0;
+  return find_in(finder, "ncclGetVersion", &get_version) && get_version(&version) == 0 &&
+         version >= 22703;
+}
+
 copse_status copse_nccl_links_of(const copse_bootstrap *bootstrap, struct copse_nccl_links *out,
                                  struct copse_err *err) {
   struct finder finder = {NULL, {NULL, NULL}};
@@ -195,7 +207,8 @@ copse_status copse_nccl_links_of(const copse_bootstrap *bootstrap, struct copse_
       find_in(&finder, "ncclCommAbort", &out->abort) &&
       find_in(&finder, "ncclCommDestroy", &out->destroy) &&
       find_in(&finder, "ncclCommGetAsyncError", &out->async_error)) {
-    (void)find_in(&finder, "ncclCommInitRankConfig", &out->init_rank_config);
+    if (has_groups_of_their_own(&finder))
+      (void)find_in(&finder, "ncclCommInitRankConfig", &out->init_rank_config);
     return COPSE_OK;
   }
   return copse_fail(err, COPSE_UNSUPPORTED,
@@ -234,6 +247,29 @@ static int await(const struct copse_nccl_links *links, void *comm, int result, d
   return result;
 }
 
+double copse_nccl_end_seconds = 5;
+
+struct ending {
+  int (*call)(void *comm);
+  void *comm;
+  int device;
+};
+
+static void run_ending(void *context) {
+  struct ending it = *(struct ending *)context;
+  free(context);
+  copse_on_device here(it.device);
+  copse_beside_captures permitted;
+  (void)it.call(it.comm);
+}
+
+void copse_nccl_end(int (*call)(void *comm), void *comm, int device) {
+  struct ending *it = (struct ending *)malloc(sizeof *it);
+  if (!it) return; /* the communicator stays */
+  *it = {call, comm, device};
+  (void)copse_run_apart(run_ending, it, copse_nccl_end_seconds);
+}
+
 copse_status copse_nccl_links_join(struct copse_nccl_links *links, const copse_bootstrap *bootstrap,
                                    uint32_t n_ranks, uint32_t rank, double limit_seconds,
                                    struct copse_err *err) {
@@ -250,7 +286,8 @@ copse_status copse_nccl_links_join(struct copse_nccl_links *links, const copse_b
     links->comm = comm;
     return COPSE_OK;
   }
-  if (comm) (void)links->abort(comm);
+  int device = 0;
+  if (comm && cudaGetDevice(&device) == cudaSuccess) copse_nccl_end(links->abort, comm, device);
   if (result == COPSE_NCCL_IN_PROGRESS)
     return copse_fail(err, COPSE_TIMEOUT, "NCCL had not joined the ranks after %g s", limit_seconds);
   return copse_nccl_check(links, result, "ncclCommInitRank", err);

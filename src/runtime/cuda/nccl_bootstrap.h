@@ -45,7 +45,7 @@ struct copse_nccl_links {
   int (*get_unique_id)(struct copse_nccl_id *id);
   int (*init_rank)(void **comm, int n_ranks, struct copse_nccl_id id, int rank);
   int (*init_rank_config)(void **comm, int n_ranks, struct copse_nccl_id id, int rank,
-                          struct copse_nccl_config *config); /* NULL before 2.14 */
+                          struct copse_nccl_config *config); /* NULL before 2.27.3 */
   int (*abort)(void *comm);
   int (*destroy)(void *comm);
   int (*async_error)(void *comm, int *error);
@@ -61,13 +61,20 @@ copse_status copse_nccl_links_of(const copse_bootstrap *bootstrap, struct copse_
  * A communicator of our own, of the bootstrap's ranks on the device that is current. Collective. It
  * is not split off the job's: what such a one shares with its parent, the parent's configuration
  * decides (splitShare, NCCL_COMM_SPLIT_SHARE_RESOURCES), and with a shared one the job's would be
- * aborted too. It doesn't block where NCCL has that (2.14; NCCL_COMM_BLOCKING=1 forbids it): group_end
- * may leave COPSE_NCCL_IN_PROGRESS, after which only async_error and abort may be called until the
- * former has another answer. Aborted, and COPSE_TIMEOUT, where it isn't ready within the limit.
+ * aborted too. It doesn't block from NCCL 2.27.3 on (NCCL_COMM_BLOCKING=1 forbids it): group_end may leave
+ * COPSE_NCCL_IN_PROGRESS, after which only async_error and abort may be called until the former has
+ * another answer. Aborted, and COPSE_TIMEOUT, where it isn't ready within the limit.
  */
 copse_status copse_nccl_links_join(struct copse_nccl_links *links, const copse_bootstrap *bootstrap,
                                    uint32_t n_ranks, uint32_t rank, double limit_seconds,
                                    struct copse_err *err);
+/*
+ * The last call on a communicator of the device, abort or destroy. It may wait for the other ranks of the
+ * host to end theirs, and for graphs that others are to destroy; it is waited for so long at most
+ * (tests change it), and goes on by itself.
+ */
+extern double copse_nccl_end_seconds;
+void copse_nccl_end(int (*call)(void *comm), void *comm, int device);
 /* Between looks at something that most often takes microseconds, and sometimes for ever; look: 0, 1, ... */
 void copse_nccl_nap(uint32_t look);
 copse_status copse_nccl_check(const struct copse_nccl_links *links, int result, const char *call,

@@ -274,6 +274,7 @@ static copse_status make_memory(struct copse_cuda_machine *m, struct copse_cuda_
                                 struct copse_err *err) {
   uint64_t bytes = copse_lane_offset(&p->shape, p->n_lanes);
   uint32_t first = m->first_local;
+  p->is_shared = m->many_processes;
   if (m->many_processes) {
     COPSE_CHECK(make_shared(m, bytes, p->arenas, p->opened, &p->windows[0], err));
     if (!p->puts) return COPSE_OK;
@@ -355,6 +356,15 @@ static copse_status prepare(struct copse_cuda_machine *m, struct copse_cuda_plan
   return copse_cuda_agree(m, make_sites(m, p, err), err);
 }
 
+/* Peers close what they opened before its owner frees it. All are here, since all have failed. */
+static void close_shared(struct copse_cuda_machine *m, struct copse_cuda_plan *p) {
+  struct copse_err ignored = COPSE_ERR_INIT;
+  if (!p->is_shared) return;
+  copse_cuda_unshare(m, p->opened);
+  copse_cuda_unshare(m, p->opened + m->n_ranks);
+  (void)copse_cuda_agree(m, COPSE_OK, &ignored);
+}
+
 copse_status copse_cuda_prepare(void *machine, const struct copse_plan *plan, void **prepared,
                                 struct copse_err *err) {
   struct copse_cuda_machine *m = (struct copse_cuda_machine *)machine;
@@ -366,6 +376,7 @@ copse_status copse_cuda_prepare(void *machine, const struct copse_plan *plan, vo
   p->number = m->n_plans++;
   copse_status status = prepare(m, p, err);
   if (status != COPSE_OK) {
+    close_shared(m, p);
     copse_cuda_plan_free(m, p);
     return status;
   }

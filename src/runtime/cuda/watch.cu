@@ -13,7 +13,8 @@
  * which an abort answers too.
  *
  * The job's communicator is left alone: it is the job's to abort. NCCL ends a communicator's kernels
- * at once, but ncclCommAbort returns only when no graph holds its messages any more.
+ * at once, but ncclCommAbort returns only when no graph holds its messages any more, and it or
+ * ncclCommDestroy perhaps only when the host's other ranks end theirs: nobody is kept by that.
  */
 #include <pthread.h>
 #include <time.h>
@@ -36,7 +37,10 @@ struct copse_cuda_watch {
   bool ends;
   pthread_mutex_t nccl; /* of links.comm; nobody keeps it where NCCL may wait for another rank */
   bool aborted;
-  uint64_t captured; /* a call that goes on in a capture, as control->underway; 0: none. Atomically */
+  bool is_over; /* the abort, or nobody waits for it any more. Atomically */
+  /* What a caller awaits, as control->underway, 0: nothing; and whether in a capture. Atomically */
+  uint64_t awaited;
+  bool captured;
   /* Written before control->leave says COPSE_LEAVE_MESSAGES, read after it. */
   int failure; /* NCCL's; 0: nothing moved */
   uint32_t plan;
@@ -53,10 +57,11 @@ struct sight {
 
 static struct sight look(const struct copse_cuda_machine *m) {
   const struct copse_control *control = m->control;
-  const uint64_t captured = __atomic_load_n(&m->watch->captured, __ATOMIC_ACQUIRE);
-  return {captured ? captured : __atomic_load_n(&control->underway, __ATOMIC_ACQUIRE),
-          __atomic_load_n(&control->moved, __ATOMIC_ACQUIRE),
-          __atomic_load_n(&control->leave, __ATOMIC_ACQUIRE), copse_clock_seconds()};
+  const uint64_t awaited = __atomic_load_n(&m->watch->awaited, __ATOMIC_ACQUIRE);
+  const uint32_t leave = __atomic_load_n(&control->leave, __ATOMIC_ACQUIRE);
+  const bool now = __atomic_load_n(&m->watch->captured, __ATOMIC_ACQUIRE) || leave != COPSE_LEAVE_NOT;
+  return {awaited && now ? awaited : __atomic_load_n(&control->underway, __ATOMIC_ACQUIRE),
+          __atomic_load_n(&control->moved, __ATOMIC_ACQUIRE), leave, copse_clock_seconds()};
 }
 
 static double patience_of(const struct copse_cuda_machine *m, uint32_t leave) {
@@ -84,8 +89,8 @@ static void give_up(struct copse_cuda_machine *m, const struct sight *sight, int
   pthread_mutex_lock(&watch->nccl); /* no thread is in a call of NCCL, nor will be */
   watch->aborted = true;
   pthread_mutex_unlock(&watch->nccl);
-  /* Ends what NCCL does beside the caller too. Graphs that it waits for are to be destroyed by others */
-  (void)m->links.abort(m->links.comm);
+  copse_nccl_end(m->links.abort, m->links.comm, m->sites[0].device);
+  __atomic_store_n(&watch->is_over, true, __ATOMIC_RELEASE);
 }
 
 /* False when there is nothing left to watch. */
@@ -105,7 +110,6 @@ static void *run_watch(void *context) {
   struct copse_cuda_machine *m = (struct copse_cuda_machine *)context;
   struct copse_cuda_watch *watch = m->watch;
   struct sight sight = look(m);
-  (void)cudaSetDevice(m->sites[0].device);
   pthread_mutex_lock(&watch->lock);
   for (bool goes_on = true; goes_on && !watch->ends;) {
     double nap = patience_of(m, COPSE_LEAVE_ABORT) / 8;
@@ -155,7 +159,7 @@ static void close_all(struct copse_cuda_machine *m, bool orderly) {
   if (m->links.comm && !(watch && watch->aborted)) {
     int error = 0; /* of the last call, after which NCCL wouldn't destroy */
     if (m->links.async_error(m->links.comm, &error) != 0 || error != 0) orderly = false;
-    (void)(orderly ? m->links.destroy(m->links.comm) : m->links.abort(m->links.comm));
+    copse_nccl_end(orderly ? m->links.destroy : m->links.abort, m->links.comm, m->sites[0].device);
   }
   m->links.comm = NULL;
   if (!watch) return;
@@ -201,26 +205,33 @@ static bool is_captured(cudaStream_t stream) {
 }
 
 static copse_status await(struct copse_cuda_machine *m, struct copse_err *err) {
+  copse_status status = COPSE_OK;
   for (uint32_t look = 0;; look++) {
     int error = 0;
     copse_nccl_nap(look);
-    COPSE_CHECK(copse_cuda_watch_begin(m, err));
+    status = copse_cuda_watch_begin(m, err);
+    if (status != COPSE_OK) break;
     int result = m->links.async_error(m->links.comm, &error);
     copse_cuda_watch_end(m);
     if (result == 0) result = error;
     if (result != COPSE_NCCL_IN_PROGRESS)
       return copse_nccl_check(&m->links, result, "ncclGroupEnd", err);
   }
+  /* NCCL's thread may still use the caller's stream */
+  for (uint32_t look = 0; !__atomic_load_n(&m->watch->is_over, __ATOMIC_ACQUIRE); look++)
+    copse_nccl_nap(look);
+  return status;
 }
 
-/* In a stream the mark of the call's begin tells the watch how long it lasts, but in a capture nothing
- * runs, and nothing else may hold it up. */
+/* In a stream the mark of the call's begin tells the watch how long it lasts. In a capture nothing runs,
+ * and nothing else may hold it up; and where all are to leave, whatever is before it in the stream. */
 copse_status copse_cuda_watch_await(struct copse_cuda_machine *m, const struct copse_cuda_plan *p,
                                     cudaStream_t stream, struct copse_err *err) {
-  uint64_t *captured = &m->watch->captured;
-  if (is_captured(stream)) __atomic_store_n(captured, (uint64_t)p->number + 1, __ATOMIC_RELEASE);
+  __atomic_store_n(&m->watch->captured, is_captured(stream), __ATOMIC_RELEASE);
+  __atomic_store_n(&m->watch->awaited, (uint64_t)p->number + 1, __ATOMIC_RELEASE);
   copse_status status = await(m, err);
-  __atomic_store_n(captured, 0, __ATOMIC_RELEASE);
+  __atomic_store_n(&m->watch->awaited, 0, __ATOMIC_RELEASE);
+  __atomic_store_n(&m->watch->captured, false, __ATOMIC_RELEASE);
   return status;
 }
 

@@ -1,6 +1,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "runtime/apart.h"
 #include "runtime/nccl/comm.h"
 #include "runtime/nccl/real.h"
 #include "runtime/nccl/tally.h"
@@ -35,6 +36,19 @@ copse_status copse_nccl_release(struct copse_nccl_comm *comm) {
   copse_nccl_leave();
   free(comm);
   return status;
+}
+
+static void release(void *comm) { (void)copse_nccl_release(comm); }
+
+/* Mostly it takes milliseconds, with messages of other hosts under way 5 s (cuda/watch.cu), and it is
+ * good to know that it is over. */
+#define RELEASE_SECONDS 10.0
+
+void copse_nccl_release_aside(struct copse_nccl_comm *comm) {
+  if (comm && comm->copse)
+    (void)copse_run_apart(release, comm, RELEASE_SECONDS);
+  else
+    release(comm);
 }
 
 struct copse_nccl_comm *copse_nccl_forget(ncclComm_t nccl) {

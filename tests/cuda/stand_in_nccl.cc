@@ -267,7 +267,8 @@ NCCL int ncclCommAbort(void *comm) {
 NCCL int ncclCommGetAsyncError(void *handle, int *error) {
   stand_in_comm *comm = (stand_in_comm *)handle;
   DEVICE_ASSERT(!is_aborted(comm), "an aborted communicator is asked");
-  *error = result_of(comm);
+  *error = comm->is_late ? (int)IN_PROGRESS : result_of(comm);
+  comm->is_late = false;
   if (*error != 0) return 0;
   if (comm->goes_on.joinable()) comm->goes_on.join();
   const int left = __atomic_load_n(&n_in_progress, __ATOMIC_ACQUIRE);
@@ -342,7 +343,14 @@ static int connect_and_enqueue(group *g) {
   return is_aborted(g->comm) ? 3 : enqueue(g);
 }
 
-/* As NCCL does: a thread for each group of a communicator that doesn't block. */
+/* NCCL has a thread for each group of a communicator that doesn't block; here some do, since under
+ * sanitizers threads are slow. */
+enum { GROUPS_TO_A_THREAD = 4 };
+static bool needs_thread(stand_in_comm *comm) {
+  return comm->n_groups++ % GROUPS_TO_A_THREAD == 0 ||
+         __atomic_load_n(&connections_are_held, __ATOMIC_ACQUIRE);
+}
+
 NCCL int ncclGroupEnd(void) {
   group *g = open_group;
   if (!g) return 1;
@@ -353,6 +361,11 @@ NCCL int ncclGroupEnd(void) {
   stand_in_comm *comm = g->comm;
   if (comm->blocks) return said_slowly(connect_and_enqueue(g));
   if (comm->goes_on.joinable()) comm->goes_on.join();
+  if (!needs_thread(comm)) {
+    comm->is_late = true;
+    __atomic_store_n(&comm->result, connect_and_enqueue(g), __ATOMIC_RELEASE);
+    return IN_PROGRESS;
+  }
   __atomic_store_n(&comm->result, (int)IN_PROGRESS, __ATOMIC_RELEASE);
   comm->goes_on = std::thread([g] {
     __atomic_store_n(&g->comm->result, connect_and_enqueue(g), __ATOMIC_RELEASE);

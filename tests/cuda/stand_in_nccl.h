@@ -16,7 +16,9 @@ struct stand_in_comm {
   bool aborted; /* atomically */
   bool blocks;
   int result;          /* of the last call where it doesn't block; atomically */
-  std::thread goes_on; /* the last call, likewise */
+  std::thread goes_on; /* the last call, likewise, if in a thread */
+  unsigned n_groups = 0;
+  bool is_late = false; /* it is over, but hasn't been said to be in progress */
   explicit stand_in_comm(struct meeting *m) : meeting(m), aborted(false), blocks(true), result(0) {}
 };
 

@@ -137,13 +137,13 @@ static void *abort_soon(void *machine) {
   return NULL;
 }
 
-/* The same, without a limit that matters, and another thread aborts. The stream hangs in a call of somebody
+/* The same, and another thread aborts. The stream hangs in a call of somebody
  * else's before, so that nothing of this one begins. */
 static void abort_connecting(struct process *p, unsigned char *buffer) {
   struct copse_err err = COPSE_ERR_INIT;
   pthread_t thread;
   bool flag = false;
-  copse_cuda_machine.set_timeout(p->machine, 1e6);
+  copse_cuda_machine.set_timeout(p->machine, 1); /* of work that never begins */
   stand_in_hold_connections(true);
   CUDA_OK(cudaLaunchHostFunc(p->stream, wait_for_flag, &flag));
   DEVICE_ASSERT(pthread_create(&thread, NULL, abort_soon, p->machine) == 0, "no thread");
@@ -320,7 +320,7 @@ static void run_collective(struct meeting meeting, copse_collective collective, 
     COPSE_SUCCEEDS(copse_cuda_machine.add_buffer(p.machine, 0, buffer, room, &handle, &err), &err);
   check_calls(&p, what, buffer);
   if (strcmp(what, "graphs") == 0) check_open_captures(&p, buffer);
-  if (strcmp(what, "staged") == 0) check_own_stream(&p, buffer);
+  if (strcmp(what, "staged") == 0 && p.meeting.n == 3) check_own_stream(&p, buffer);
   check_lanes(&p, collective, what, waited);
   if (collective == COPSE_ALLTOALL && !takes_room(what)) check_uneven(&p, what, buffer);
   if (strcmp(what, "dies") == 0) outlive(&p, buffer);

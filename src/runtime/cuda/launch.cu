@@ -43,8 +43,10 @@ static copse_status join_streams(struct copse_cuda_machine *m, uint32_t s,
   unsigned long long capture = capture_of(stream);
   *last = capture ? &site->captured : &site->eager;
   if (capture && capture != site->capture) site->captured.launched = false;
-  if (capture) site->capture = capture;
-  if (capture) site->untracked = true;
+  if (capture) {
+    site->capture = capture;
+    site->untracked = true;
+  }
   COPSE_CHECK(identity_of(stream, capture, &id, err));
   if ((*last)->launched && (*last)->stream != id)
     COPSE_CUDA(cudaStreamWaitEvent(stream, (*last)->done, 0));

@@ -216,10 +216,10 @@ copse_status copse_nccl_links_of(const copse_bootstrap *bootstrap, struct copse_
 }
 
 void copse_nccl_nap(uint32_t look) {
-  if (look < 1000)
+  if (look < 200)
     sched_yield();
   else
-    usleep(100);
+    usleep(50);
 }
 
 /* What rank 0 tells the others. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "topology/topology_builder.h"
 
 struct build {
   const struct copse_matrix *m;
@@ -287,6 +288,7 @@ copse_status copse_matrix_build(const struct copse_matrix *matrix,
   name_classes(&b);
   note_contradictions(&b);
   COPSE_TRY(add_all(&b));
+  copse_note_unheeded(matrix->file, "a matrix", COPSE_HEEDS_LINKS | COPSE_HEEDS_GPU, options);
   COPSE_TRY(copse_nccl_select(&b.graph, options->links, err));
   status = copse_nccl_build(&b.graph, out, err);
 out:

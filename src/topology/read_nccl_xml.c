@@ -446,6 +446,7 @@ copse_status copse_read_nccl_xml(const char *label, const char *data, size_t siz
   *out = NULL;
   COPSE_TRY(copse_xml_parse(label, data, size, &r.xml, err));
   COPSE_TRY(read_system(&r));
+  copse_note_unheeded(label, "XML", COPSE_HEEDS_LINKS | COPSE_HEEDS_NVLINK_SWITCH, options);
   COPSE_TRY(copse_nccl_select(&r.graph, options->links, err));
   status = copse_nccl_build(&r.graph, out, err);
 out:

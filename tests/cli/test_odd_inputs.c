@@ -146,6 +146,36 @@ START_TEST(an_underline_that_copying_left_is_no_json) {
 }
 END_TEST
 
+/* Which inputs have a use for which of the readers' options; the others are told of. */
+START_TEST(options_without_effect_are_told) {
+  static const struct {
+    const char *args, *note; /* NULL: none */
+  } cases[] = {
+      {FABRIC " --links all", "--links has no effect on a synthetic line"},
+      {FABRIC " --nvlink-switch 240", "--nvlink-switch has no effect on a synthetic line"},
+      {FABRIC " --gpu a100", "--gpu has no effect on a synthetic line"},
+      {FABRIC " --links default", NULL},
+      {"%/t.json --links nvlink", "t.json: --links has no effect on topology JSON"},
+      {"%/t.json --gpu h100", "t.json: --gpu has no effect on topology JSON"},
+      {"dgx-a100 --gpu h100", "dgx-a100.xml: --gpu has no effect on XML"},
+      {"dgx-a100 --links all", NULL},
+      {"%/m.txt --nvlink-switch 240", "m.txt: --nvlink-switch has no effect on a matrix"},
+      {"%/m.txt --gpu a100 --links all", NULL},
+  };
+  copse_test_write("m.txt", "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\n"
+                            "GPU0\t X \tNV12\t0-1\t0\nGPU1\tNV12\t X \t0-1\t0\n");
+  ck_assert_int_eq(run("@ topo " FABRIC " -o %%/t.json"), 0);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    ck_assert_msg(run("@ topo %s", cases[i].args) == 0, "%s: %s", cases[i].args, result.err);
+    const char *at = strstr(result.err, cases[i].note ? cases[i].note : "no effect");
+    ck_assert_msg((at != NULL) == (cases[i].note != NULL), "%s: %s", cases[i].args,
+                  result.err);
+    ck_assert_msg(!at || !strstr(at + strlen(cases[i].note), "no effect"), "%s: %s",
+                  cases[i].args, result.err);
+  }
+}
+END_TEST
+
 /* A flow of no paths between a pair that sends nothing is a valid way to say so. */
 START_TEST(flows_of_nothing_are_lowered) {
   copse_test_write("demand.json", "{\"format\": \"copse-demand/1\", \"bytes\": [[0, 8], [0, 0]]}");
@@ -197,6 +227,7 @@ int main(void) {
   tcase_add_test(tests, what_cannot_be_lowered_is_said_of_its_file);
   tcase_add_test(tests, plans_that_fail_leave_nothing);
   tcase_add_test(tests, an_underline_that_copying_left_is_no_json);
+  tcase_add_test(tests, options_without_effect_are_told);
   tcase_add_test(tests, flows_of_nothing_are_lowered);
   tcase_add_test(tests, options_that_nobody_would_heed_are_refused);
   suite_add_tcase(suite, tests);

@@ -156,9 +156,11 @@ $(OUT)/libcopse.a: $(LIB_OBJ)
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
+# A thread may still be in it when its communicators are gone (src/runtime/apart.h): dlclose leaves it.
+STAYS := -Wl,-z,nodelete
 $(OUT)/libcopse.so: $(LIB_OBJ)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,-soname,libcopse.so.$(SOMAJOR) -Wl,--no-undefined -Wl,--exclude-libs,ALL -o $@ $^ $(LIB_LIBS) $(CUDA_LIBS)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,-soname,libcopse.so.$(SOMAJOR) $(STAYS) -Wl,--no-undefined -Wl,--exclude-libs,ALL -o $@ $^ $(LIB_LIBS) $(CUDA_LIBS)
 	$(Q)ln -sf libcopse.so $(OUT)/libcopse.so.$(SOMAJOR)
 
 # The drop-in for NCCL: one file to preload. copse is inside, and only NCCL's names are visible,
@@ -168,7 +170,7 @@ STATIC_MD := $(filter /%,$(shell $(CC) -print-file-name=libmd.a))
 NCCL_CUDA_LIBS := $(if $(CUDA_LIBS),$(CUDA_LIBS:-lstdc++=-l:libstdc++.a) -static-libgcc)
 $(OUT)/libcopse-nccl.so: $(NCCL_OBJ) $(OUT)/libcopse.a
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,-soname,libcopse-nccl.so.$(SOMAJOR) -Wl,--no-undefined \
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,-soname,libcopse-nccl.so.$(SOMAJOR) $(STAYS) -Wl,--no-undefined \
 	  -Wl,--exclude-libs,ALL -Wl,--as-needed -o $@ $^ $(STATIC_MD) $(LIB_LIBS) $(NCCL_CUDA_LIBS) -ldl
 	$(Q)ln -sf libcopse-nccl.so $(OUT)/libcopse-nccl.so.$(SOMAJOR)
 

@@ -127,8 +127,8 @@ COPSE_API copse_status copse_comm_init_rank(copse_comm **comm, int n_ranks, int 
  * for copse_all_to_all_v see there. A wait for a message of another host ends with COPSE_TIMEOUT
  * after twice the time limit, or a few seconds after copse_comm_abort, and with COPSE_DEVICE where
  * NCCL reports a failure. Calls over several hosts are not for between ncclGroupStart and
- * ncclGroupEnd, which would hold their messages back; and copse_comm_destroy waits, as NCCL does,
- * until all graphs with such calls are destroyed.
+ * ncclGroupEnd, which would hold their messages back. Graphs with such calls are destroyed before
+ * copse_comm_destroy, or else not launched any more; it waits for that 5 s at most.
  */
 COPSE_API copse_status copse_comm_init_nccl(copse_comm **comm, void *nccl_comm) COPSE_CHECKED;
 

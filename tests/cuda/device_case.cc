@@ -143,8 +143,6 @@ copse_status device_launch(const struct device_plan *d, const struct device_buff
 void device_wait(const struct device_plan *d) {
   struct copse_err err = COPSE_ERR_INIT;
   COPSE_SUCCEEDS(copse_cuda_machine.finish(d->machine, &err), &err);
-  copse_beside_captures permitted;
-  for (uint32_t r = 0; r < d->n_ranks; r++) CUDA_OK(cudaStreamSynchronize(d->streams[r])); /* graphs */
 }
 
 static void make_host(const struct device_plan *d, struct exec_case it,

@@ -159,7 +159,8 @@ static void run_call(struct process *p, const struct process_call *it,
   CUDA_OK(cudaMemcpy(send, host, in, cudaMemcpyHostToDevice));
   CUDA_OK(cudaStreamSynchronize(NULL)); /* the device may have streams in captures */
   launch(p, it, data, send, memory);
-  COPSE_SUCCEEDS(copse_cuda_machine.finish(p->machine, &err), &err);
+  CUDA_OK(cudaStreamSynchronize(p->stream));
+  COPSE_SUCCEEDS(copse_cuda_machine.poll(p->machine, &err), &err);
   CUDA_OK(cudaMemcpy(host + in, memory, out, cudaMemcpyDeviceToHost));
 }
 

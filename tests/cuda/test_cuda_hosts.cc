@@ -343,8 +343,9 @@ static void run_collective(struct meeting meeting, copse_collective collective, 
   DEVICE_ASSERT(copse_emulated_leaks() == 0, "something leaks");
 }
 
-/* NCCL begins to join the ranks, and doesn't end. */
-static void run_unready(struct meeting meeting) {
+/* NCCL begins to join the ranks, and doesn't end; or an old one joins them to something that doesn't
+ * block, though it wasn't asked for. */
+static void run_unready(struct meeting meeting, bool old) {
   struct process p;
   copse_bootstrap bootstrap;
   struct copse_err err = COPSE_ERR_INIT;
@@ -352,13 +353,19 @@ static void run_unready(struct meeting meeting) {
   p.meeting = meeting;
   struct stand_in_comm comm(&p.meeting);
   stand_in_meet(&p.meeting);
-  stand_in_hold_readiness();
+  if (old) {
+    stand_in_set_version(22605);
+    stand_in_be_slow();
+  } else {
+    stand_in_hold_readiness();
+  }
   make_bootstrap(&comm, "unready", &bootstrap);
   process_meet(&p, &bootstrap);
   copse_cuda_machine.set_timeout(p.machine, 0.2);
   p.plan = pb_tree_plan(COPSE_ALLREDUCE, (uint32_t)meeting.n, 0, PROCESS_TREES);
   const copse_status status = copse_cuda_machine.prepare(p.machine, p.plan, &p.prepared, &err);
-  DEVICE_ASSERT(status == COPSE_TIMEOUT && strstr(err.text, "joined the ranks after 0.2 s"),
+  DEVICE_ASSERT(old ? status == COPSE_UNSUPPORTED && strstr(err.text, "NCCL_COMM_BLOCKING=0")
+                    : status == COPSE_TIMEOUT && strstr(err.text, "joined the ranks after 0.2 s"),
                 "%s: %s", copse_status_string(status), err.text);
   copse_cuda_machine.free_machine(p.machine);
   pb_free((struct copse_plan *)p.plan);
@@ -372,7 +379,8 @@ static void run_rank(struct meeting meeting, copse_collective collective, const 
   const char *what = strchr(mode, '.') + 1;
   configure(what, meeting.n);
   copse_cuda_host = 1 + (uint64_t)(mode[meeting.rank] - '0');
-  if (strcmp(what, "unready") == 0) return run_unready(meeting);
+  if (strcmp(what, "unready") == 0) return run_unready(meeting, false);
+  if (strcmp(what, "stubborn") == 0) return run_unready(meeting, true);
   for (int c = 0; c < COPSE_N_COLLECTIVES; c++)
     if (collective == ALL_COLLECTIVES || collective == (copse_collective)c)
       run_collective(meeting, (copse_collective)c, what);
@@ -430,6 +438,10 @@ START_TEST(nobody_waits_for_nccls_end) { run_hosts(COPSE_ALLREDUCE, "0011", "end
 END_TEST
 START_TEST(ranks_that_are_never_joined) { run_hosts(COPSE_ALLREDUCE, "0011", "unready"); }
 END_TEST
+START_TEST(old_ones_that_do_not_block_are_refused) {
+  run_hosts(COPSE_ALLREDUCE, "0011", "stubborn");
+}
+END_TEST
 START_TEST(other_hosts_hear_of_a_rank_that_dies) { run_hosts(COPSE_ALLREDUCE, "0011", "dies"); }
 END_TEST
 
@@ -475,6 +487,7 @@ int main(int argc, char **argv) {
   tcase_add_test(tc, an_abort_ends_a_call_that_connects);
   tcase_add_test(tc, nobody_waits_for_nccls_end);
   tcase_add_test(tc, ranks_that_are_never_joined);
+  tcase_add_test(tc, old_ones_that_do_not_block_are_refused);
   tcase_add_test(tc, other_hosts_hear_of_a_rank_that_dies);
   tcase_add_test(tc, a_message_that_never_comes_ends_the_wait);
   tcase_add_test(tc, what_nccl_knows_ends_the_wait);

@@ -58,6 +58,7 @@ int get_attribute(void *value, int attribute, uint64_t pointer) {
   const bool granted = find_grant(pointer, &memory, &grant);
   switch (attribute) {
     case 2: *static_cast<int *>(value) = memory.is_host() ? 1 : 2; return 0; /* MEMORY_TYPE */
+    case 7: *static_cast<unsigned long long *>(value) = memory.id; return 0; /* BUFFER_ID */
     case 8: *static_cast<int *>(value) = 0; return 0;                        /* IS_MANAGED */
     case 10: *static_cast<int *>(value) = !granted; return 0; /* IS_LEGACY_CUDA_IPC_CAPABLE */
     case 17: /* MEMPOOL_HANDLE */

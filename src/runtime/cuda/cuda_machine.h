@@ -133,7 +133,7 @@ struct copse_cuda_machine {
   uint32_t n_sites;
   struct copse_site sites[COPSE_CUDA_MAX_SITES];
   uint32_t site_of[COPSE_CUDA_MAX_RANKS]; /* of local ranks */
-  const void *reached[COPSE_CUDA_MAX_RANKS]; /* of local ranks: outputs that peers may write */
+  unsigned long long reached[COPSE_CUDA_MAX_RANKS]; /* of local ranks: memory that peers may write */
   struct copse_control *control;
   double timeout_seconds;
   uint64_t limit_ns; /* the same, atomically, for the thread that watches */
@@ -257,7 +257,7 @@ copse_status copse_cuda_remove_buffer(void *machine, uint32_t local_rank, void *
                                       struct copse_err *err);
 
 /* reach.cu. Whether all GPUs of this process may write a local rank's output; COPSE_INVALID names one
- * that may not. The last output isn't looked at again. */
+ * that may not. The last output's memory isn't looked at again. */
 copse_status copse_cuda_check_reach(struct copse_cuda_machine *machine, uint32_t local_rank,
                                     const void *output, struct copse_err *err);
 copse_status copse_cuda_find_driver(const char *name, void **function, struct copse_err *err);

@@ -69,19 +69,10 @@ static copse_status fill(struct copse_cuda_machine *m, const struct copse_clique
   return COPSE_OK;
 }
 
-/* Of graphs, and of a call that failed half-way, nobody knows when they end. */
-static void wait_for_the_rest(const struct copse_cuda_machine *m) {
-  for (uint32_t i = 0; i < m->n_sites; i++) {
-    copse_on_device here(m->sites[i].device);
-    if (m->sites[i].untracked && cudaDeviceSynchronize() != cudaSuccess) (void)cudaGetLastError();
-  }
-}
-
 static void free_machine(void *machine) {
   struct copse_cuda_machine *m = (struct copse_cuda_machine *)machine;
   if (!m) return;
   copse_beside_captures permitted;
-  wait_for_the_rest(m);
   if (m->many_processes) copse_cuda_leave(m);
   while (m->plans) {
     struct copse_cuda_plan *plan = m->plans;
@@ -207,17 +198,27 @@ copse_status copse_cuda_poll(void *machine, struct copse_err *err) {
   return COPSE_OK;
 }
 
-/* Launches come one after the other, so the last one's end is all's but graphs'. Whoever else uses the GPU
- * isn't waited for. */
+/* Launches come one after the other, so the last one's end is all's, and whoever else uses the GPU isn't
+ * waited for. Of graphs, and of a call that failed half-way, nobody knows when they end. */
+static copse_status wait_for_site(const struct copse_site *site, struct copse_err *err) {
+  copse_on_device here(site->device);
+  if (site->untracked)
+    COPSE_CUDA(cudaDeviceSynchronize());
+  else if (site->eager.launched)
+    COPSE_CUDA(cudaEventSynchronize(site->eager.done));
+  return COPSE_OK;
+}
+
+/* All sites, also where one fails: memory is freed after this. */
 static copse_status finish(void *machine, struct copse_err *err) {
   struct copse_cuda_machine *m = (struct copse_cuda_machine *)machine;
   copse_beside_captures permitted;
+  copse_status first = COPSE_OK;
   for (uint32_t i = 0; i < m->n_sites; i++) {
-    const struct copse_site *site = &m->sites[i];
-    copse_on_device here(site->device);
-    if (site->eager.launched) COPSE_CUDA(cudaEventSynchronize(site->eager.done));
+    copse_status status = wait_for_site(&m->sites[i], first == COPSE_OK ? err : NULL);
+    if (first == COPSE_OK) first = status;
   }
-  return copse_cuda_poll(machine, err);
+  return first == COPSE_OK ? copse_cuda_poll(machine, err) : first;
 }
 
 static void abort_machine(void *machine) {

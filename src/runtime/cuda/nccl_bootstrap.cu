@@ -235,11 +235,15 @@ static int init(const struct copse_nccl_links *links, void **comm, uint32_t n_ra
   return links->init_rank_config(comm, (int)n_ranks, *id, (int)rank, &config);
 }
 
-/* Until the communicator is there, or has failed; COPSE_NCCL_IN_PROGRESS: neither within the limit. */
-static int await(const struct copse_nccl_links *links, void *comm, int result, double limit_seconds) {
+static bool is_set(const uint32_t *leave) { return __atomic_load_n(leave, __ATOMIC_ACQUIRE) != 0; }
+
+/* Until the communicator is there, or has failed; COPSE_NCCL_IN_PROGRESS: neither within the limit, or
+ * before all were to leave. */
+static int await(const struct copse_nccl_links *links, void *comm, int result, double limit_seconds,
+                 const uint32_t *leave) {
   const double since = copse_clock_seconds();
   for (uint32_t look = 0; result == COPSE_NCCL_IN_PROGRESS; look++) {
-    if (copse_clock_seconds() - since > limit_seconds) break;
+    if (copse_clock_seconds() - since > limit_seconds || is_set(leave)) break;
     copse_nccl_nap(look);
     int now = 0, failed = links->async_error(comm, &now);
     result = failed ? failed : now;
@@ -272,7 +276,7 @@ void copse_nccl_end(int (*call)(void *comm), void *comm, int device) {
 
 copse_status copse_nccl_links_join(struct copse_nccl_links *links, const copse_bootstrap *bootstrap,
                                    uint32_t n_ranks, uint32_t rank, double limit_seconds,
-                                   struct copse_err *err) {
+                                   const uint32_t *leave, struct copse_err *err) {
   struct invitation mine, all[COPSE_CUDA_MAX_RANKS]; /* no memory that could be out */
   void *comm = NULL;
   memset(&mine, 0, sizeof mine);
@@ -281,13 +285,19 @@ copse_status copse_nccl_links_join(struct copse_nccl_links *links, const copse_b
   if (status != COPSE_OK) return copse_fail(err, status, "the bootstrap's all_gather failed");
   COPSE_CHECK(copse_nccl_check(links, all[0].result, "ncclGetUniqueId of rank 0", err));
   int result = init(links, &comm, n_ranks, &all[0].id, rank);
-  result = await(links, comm, result, limit_seconds);
-  if (result == 0) {
+  const bool goes_on = result == COPSE_NCCL_IN_PROGRESS;
+  result = await(links, comm, result, limit_seconds, leave);
+  if (result == 0 && !(goes_on && !links->init_rank_config)) {
     links->comm = comm;
     return COPSE_OK;
   }
   int device = 0;
   if (comm && cudaGetDevice(&device) == cudaSuccess) copse_nccl_end(links->abort, comm, device);
+  if (result == 0)
+    return copse_fail(err, COPSE_UNSUPPORTED,
+                      "ranks on several hosts, NCCL before 2.27.3, and NCCL_COMM_BLOCKING=0");
+  if (result == COPSE_NCCL_IN_PROGRESS && is_set(leave))
+    return copse_fail(err, COPSE_ABORTED, "the communicator was aborted");
   if (result == COPSE_NCCL_IN_PROGRESS)
     return copse_fail(err, COPSE_TIMEOUT, "NCCL had not joined the ranks after %g s", limit_seconds);
   return copse_nccl_check(links, result, "ncclCommInitRank", err);

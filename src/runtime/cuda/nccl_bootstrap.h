@@ -63,11 +63,12 @@ copse_status copse_nccl_links_of(const copse_bootstrap *bootstrap, struct copse_
  * decides (splitShare, NCCL_COMM_SPLIT_SHARE_RESOURCES), and with a shared one the job's would be
  * aborted too. It doesn't block from NCCL 2.27.3 on (NCCL_COMM_BLOCKING=1 forbids it): group_end may leave
  * COPSE_NCCL_IN_PROGRESS, after which only async_error and abort may be called until the former has
- * another answer. Aborted, and COPSE_TIMEOUT, where it isn't ready within the limit.
+ * another answer. Aborted, and COPSE_TIMEOUT or COPSE_ABORTED, where it isn't ready within the limit or
+ * before *leave is set (atomically, by another thread).
  */
 copse_status copse_nccl_links_join(struct copse_nccl_links *links, const copse_bootstrap *bootstrap,
                                    uint32_t n_ranks, uint32_t rank, double limit_seconds,
-                                   struct copse_err *err);
+                                   const uint32_t *leave, struct copse_err *err);
 /*
  * The last call on a communicator of the device, abort or destroy. It may wait for the other ranks of the
  * host to end theirs, and for graphs that others are to destroy; it is waited for so long at most

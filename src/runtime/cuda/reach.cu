@@ -6,7 +6,13 @@
 #include "runtime/cuda/cuda_machine.h"
 
 /* As in cuda.h. */
-enum { ATTRIBUTE_MEMORY_TYPE = 2, ATTRIBUTE_IS_MANAGED = 8, ATTRIBUTE_FOR_IPC = 10, ATTRIBUTE_POOL = 17 };
+enum {
+  ATTRIBUTE_MEMORY_TYPE = 2,
+  ATTRIBUTE_BUFFER_ID = 7, /* never used again */
+  ATTRIBUTE_IS_MANAGED = 8,
+  ATTRIBUTE_FOR_IPC = 10,
+  ATTRIBUTE_POOL = 17
+};
 enum { MEMORY_OF_DEVICE = 2, LOCATION_IS_DEVICE = 1, ACCESS_TO_WRITE = 3 };
 struct location {
   int type, id;
@@ -36,6 +42,8 @@ static bool is_granted(pointer_attribute get, uint64_t pointer) {
   return get(&for_ipc, ATTRIBUTE_FOR_IPC, pointer) == 0 && !for_ipc;
 }
 
+/* Refused is only what the driver says may not be written; of what it can't say (memory of another
+ * process, say) the owner knows. */
 static copse_status find_grant(void *pool, uint64_t pointer, int device, bool *writes,
                                struct copse_err *err) {
   const struct location location = {LOCATION_IS_DEVICE, device};
@@ -47,7 +55,7 @@ static copse_status find_grant(void *pool, uint64_t pointer, int device, bool *w
   const int failed = pool ? ((pool_access)function)(&flags_of_pool, pool, &location)
                           : ((mapped_access)function)(&flags, &location, pointer);
   if (pool) flags = (unsigned long long)flags_of_pool;
-  *writes = failed == 0 && flags == ACCESS_TO_WRITE;
+  *writes = failed != 0 || flags == ACCESS_TO_WRITE;
   return COPSE_OK;
 }
 
@@ -67,14 +75,17 @@ copse_status copse_cuda_check_reach(struct copse_cuda_machine *m, uint32_t rank,
                                     struct copse_err *err) {
   const uint64_t pointer = (uint64_t)(uintptr_t)output;
   void *get = NULL, *pool = NULL;
-  if (!output || m->reached[rank] == output) return COPSE_OK;
+  unsigned long long id = 0;
+  if (!output) return COPSE_OK;
   COPSE_CHECK(copse_cuda_find_driver("cuPointerGetAttribute", &get, err));
+  if (((pointer_attribute)get)(&id, ATTRIBUTE_BUFFER_ID, pointer) != 0) id = 0;
+  if (id != 0 && m->reached[rank] == id) return COPSE_OK;
   if (is_granted((pointer_attribute)get, pointer)) {
     if (((pointer_attribute)get)(&pool, ATTRIBUTE_POOL, pointer) != 0) pool = NULL;
     for (uint32_t s = 0; s < m->n_sites; s++)
       if (s != m->site_of[rank])
         COPSE_CHECK(check_site(m, rank, pool, pointer, m->sites[s].device, err));
   }
-  m->reached[rank] = output;
+  m->reached[rank] = id;
   return COPSE_OK;
 }

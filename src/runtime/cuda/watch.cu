@@ -39,7 +39,7 @@ struct copse_cuda_watch {
   bool aborted;
   bool is_over; /* the abort, or nobody waits for it any more. Atomically */
   /* What a caller awaits, as control->underway, 0: nothing; and whether in a capture. Atomically */
-  uint64_t awaited;
+  uint64_t awaited, n_awaits; /* n: how many of them so far */
   bool captured;
   /* Written before control->leave says COPSE_LEAVE_MESSAGES, read after it. */
   int failure; /* NCCL's; 0: nothing moved */
@@ -50,7 +50,7 @@ struct copse_cuda_watch {
 
 /* What has been the same since some moment. */
 struct sight {
-  uint64_t underway, moved;
+  uint64_t underway, moved, n_awaits;
   uint32_t leave;
   double since;
 };
@@ -61,7 +61,8 @@ static struct sight look(const struct copse_cuda_machine *m) {
   const uint32_t leave = __atomic_load_n(&control->leave, __ATOMIC_ACQUIRE);
   const bool now = __atomic_load_n(&m->watch->captured, __ATOMIC_ACQUIRE) || leave != COPSE_LEAVE_NOT;
   return {awaited && now ? awaited : __atomic_load_n(&control->underway, __ATOMIC_ACQUIRE),
-          __atomic_load_n(&control->moved, __ATOMIC_ACQUIRE), leave, copse_clock_seconds()};
+          __atomic_load_n(&control->moved, __ATOMIC_ACQUIRE),
+          __atomic_load_n(&m->watch->n_awaits, __ATOMIC_ACQUIRE), leave, copse_clock_seconds()};
 }
 
 static double patience_of(const struct copse_cuda_machine *m, uint32_t leave) {
@@ -96,7 +97,8 @@ static void give_up(struct copse_cuda_machine *m, const struct sight *sight, int
 /* False when there is nothing left to watch. */
 static bool watch_on(struct copse_cuda_machine *m, struct sight *sight) {
   struct sight now = look(m);
-  if (now.underway != sight->underway || now.moved != sight->moved || now.leave != sight->leave)
+  if (now.underway != sight->underway || now.moved != sight->moved ||
+      now.n_awaits != sight->n_awaits || now.leave != sight->leave)
     *sight = now;
   int failure = failure_of(m);
   bool stands =
@@ -173,7 +175,7 @@ static void close_all(struct copse_cuda_machine *m, bool orderly) {
 copse_status copse_cuda_watch_open(struct copse_cuda_machine *m, struct copse_err *err) {
   copse_on_device here(m->sites[0].device);
   copse_status status = copse_nccl_links_join(&m->links, &m->bootstrap, m->n_ranks, m->first_local,
-                                              m->timeout_seconds, err);
+                                              m->timeout_seconds, &m->control->leave, err);
   if (status == COPSE_OK) status = start(m, err);
   status = copse_cuda_agree(m, status, err);
   if (status != COPSE_OK) close_all(m, false);
@@ -229,6 +231,7 @@ copse_status copse_cuda_watch_await(struct copse_cuda_machine *m, const struct c
                                     cudaStream_t stream, struct copse_err *err) {
   __atomic_store_n(&m->watch->captured, is_captured(stream), __ATOMIC_RELEASE);
   __atomic_store_n(&m->watch->awaited, (uint64_t)p->number + 1, __ATOMIC_RELEASE);
+  __atomic_fetch_add(&m->watch->n_awaits, 1, __ATOMIC_RELEASE);
   copse_status status = await(m, err);
   __atomic_store_n(&m->watch->awaited, 0, __ATOMIC_RELEASE);
   __atomic_store_n(&m->watch->captured, false, __ATOMIC_RELEASE);

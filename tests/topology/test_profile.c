@@ -15,7 +15,9 @@
 
 static struct copse_topology *read_with(const char *profile_text, const char *text) {
   const struct copse_notes notes = {take_note, NULL};
-  struct copse_topology_options options = {.links = COPSE_LINKS_ALL, .notes = &notes};
+  /* of topology JSON a remark would say that it has no effect */
+  const enum copse_link_mode links = text[0] == '{' ? COPSE_LINKS_DEFAULT : COPSE_LINKS_ALL;
+  struct copse_topology_options options = {.links = links, .notes = &notes};
   struct copse_profile *profile = NULL;
   struct copse_topology *t = NULL;
   struct copse_err err = COPSE_ERR_INIT;

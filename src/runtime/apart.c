@@ -2,7 +2,8 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
+
+#include "base/clock.h"
 
 struct apart {
   void (*run)(void *context);
@@ -30,21 +31,8 @@ static void *run_apart(void *context) {
   return NULL;
 }
 
-static struct timespec in_seconds(double seconds) {
-  struct timespec at;
-  clock_gettime(CLOCK_MONOTONIC, &at);
-  double whole = (double)(time_t)seconds;
-  at.tv_sec += (time_t)seconds;
-  at.tv_nsec += (long)((seconds - whole) * 1e9);
-  if (at.tv_nsec >= 1000000000) {
-    at.tv_nsec -= 1000000000;
-    at.tv_sec++;
-  }
-  return at;
-}
-
 static bool wait_a_while(struct apart *it, double seconds) {
-  const struct timespec until = in_seconds(seconds);
+  const struct timespec until = copse_clock_at(copse_clock_seconds() + seconds);
   pthread_mutex_lock(&it->lock);
   while (!it->is_over && pthread_cond_timedwait(&it->over, &it->lock, &until) == 0) continue;
   bool is_over = it->is_over;

@@ -138,12 +138,6 @@ static void break_timeout(struct copse_gather *gather) {
   break_locked(gather, &why);
 }
 
-static struct timespec at_seconds(double seconds) {
-  struct timespec t = {(time_t)seconds, 0};
-  t.tv_nsec = (long)((seconds - (double)t.tv_sec) * 1e9);
-  return t;
-}
-
 void copse_gather_wait(struct copse_gather *gather, struct copse_pending *pending) {
   pthread_mutex_lock(&gather->lock);
   uint64_t seen = gather->n_rounds;
@@ -157,7 +151,7 @@ void copse_gather_wait(struct copse_gather *gather, struct copse_pending *pendin
       break_timeout(gather);
       continue;
     }
-    struct timespec until = at_seconds(since + gather->timeout_seconds);
+    struct timespec until = copse_clock_at(since + gather->timeout_seconds);
     (void)pthread_cond_timedwait(&gather->changed, &gather->lock, &until);
   }
   pthread_mutex_unlock(&gather->lock);

@@ -133,6 +133,7 @@ struct copse_cuda_machine {
   uint32_t n_sites;
   struct copse_site sites[COPSE_CUDA_MAX_SITES];
   uint32_t site_of[COPSE_CUDA_MAX_RANKS]; /* of local ranks */
+  void *get_attribute; /* of pointers: the driver's function, or NULL before it is needed */
   unsigned long long reached[COPSE_CUDA_MAX_RANKS]; /* of local ranks: memory that peers may write */
   struct copse_control *control;
   double timeout_seconds;

@@ -22,14 +22,6 @@ struct name {
   char text[COPSE_FAREWELL_NAME];
 };
 
-/* Whether it is so at every rank. */
-static copse_status ask_all(const struct copse_cuda_machine *m, bool *everywhere) {
-  unsigned char mine = *everywhere, all[COPSE_CUDA_MAX_RANKS];
-  copse_status status = m->bootstrap.all_gather(m->bootstrap.context, &mine, all, 1);
-  for (uint32_t r = 0; r < m->n_ranks && status == COPSE_OK; r++) *everywhere = *everywhere && all[r];
-  return status;
-}
-
 copse_status copse_cuda_leave_open(struct copse_cuda_machine *m, struct copse_err *err) {
   struct copse_err why_not = COPSE_ERR_INIT;
   struct copse_farewell *farewell = NULL;
@@ -45,8 +37,8 @@ copse_status copse_cuda_leave_open(struct copse_cuda_machine *m, struct copse_er
   all[first].text[COPSE_FAREWELL_NAME - 1] = '\0';
   if (status == COPSE_OK && !makes)
     made = copse_farewell_open(all[first].text, &farewell, &why_not);
-  bool everywhere = made == COPSE_OK;
-  if (status == COPSE_OK) status = ask_all(m, &everywhere);
+  uint32_t everywhere = 0;
+  if (status == COPSE_OK) status = copse_cuda_least(m, made == COPSE_OK, &everywhere, &why_not);
   if (mine.text[0]) copse_farewell_forget(mine.text);
   if (status == COPSE_OK && everywhere) {
     m->farewell = farewell;

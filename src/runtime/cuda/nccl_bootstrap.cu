@@ -6,6 +6,7 @@
 #include "runtime/cuda/nccl_bootstrap.h"
 
 #include <dlfcn.h>
+#include <math.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -39,9 +40,23 @@ struct context {
   size_t bytes;          /* room for so many of each rank */
 };
 
-/* A communicator that doesn't block (config.blocking, NCCL_COMM_BLOCKING) says "in progress" at first. */
-static int settled(int (*async_error)(void *, int *), void *comm, int result) {
+void copse_nccl_nap(uint32_t look) {
+  if (look < 200)
+    sched_yield();
+  else
+    usleep(50);
+}
+
+static bool is_set(const uint32_t *leave) { return __atomic_load_n(leave, __ATOMIC_ACQUIRE) != 0; }
+
+/* What came of a call. A communicator that doesn't block (config.blocking, NCCL_COMM_BLOCKING) says
+ * COPSE_NCCL_IN_PROGRESS at first, and so does this where it isn't over within the limit, or before *leave
+ * (if not NULL) is set. */
+static int await(int (*async_error)(void *, int *), void *comm, int result, double limit_seconds,
+                 const uint32_t *leave) {
+  const double since = copse_clock_seconds();
   for (uint32_t look = 0; result == COPSE_NCCL_IN_PROGRESS && async_error && comm; look++) {
+    if (copse_clock_seconds() - since > limit_seconds || (leave && is_set(leave))) break;
     copse_nccl_nap(look);
     int now = 0, failed = async_error(comm, &now);
     result = failed ? failed : now;
@@ -103,7 +118,8 @@ static copse_status gather(struct context *c, const void *mine, void *all, size_
   unsigned char *everybodys = c->memory + c->bytes;
   COPSE_CUDA(cudaMemcpyAsync(c->memory, mine, bytes, cudaMemcpyHostToDevice, c->stream));
   int result = c->nccl.all_gather(c->memory, everybodys, bytes, COPSE_NCCL_UINT8, c->comm, c->stream);
-  COPSE_CHECK(check(&c->nccl, settled(c->nccl.async_error, c->comm, result), "ncclAllGather", err));
+  result = await(c->nccl.async_error, c->comm, result, INFINITY, NULL);
+  COPSE_CHECK(check(&c->nccl, result, "ncclAllGather", err));
   COPSE_CUDA(cudaMemcpyAsync(all, everybodys, bytes * (size_t)c->n_ranks, cudaMemcpyDeviceToHost,
                              c->stream));
   COPSE_CUDA(cudaStreamSynchronize(c->stream));
@@ -215,13 +231,6 @@ copse_status copse_nccl_links_of(const copse_bootstrap *bootstrap, struct copse_
                     "ranks on several hosts, and this NCCL has no ncclSend (2.7 has)");
 }
 
-void copse_nccl_nap(uint32_t look) {
-  if (look < 200)
-    sched_yield();
-  else
-    usleep(50);
-}
-
 /* What rank 0 tells the others. */
 struct invitation {
   int32_t result;
@@ -233,22 +242,6 @@ static int init(const struct copse_nccl_links *links, void **comm, uint32_t n_ra
   struct copse_nccl_config config = {sizeof config, 0xcafebeef, 21400, 0};
   if (!links->init_rank_config) return links->init_rank(comm, (int)n_ranks, *id, (int)rank);
   return links->init_rank_config(comm, (int)n_ranks, *id, (int)rank, &config);
-}
-
-static bool is_set(const uint32_t *leave) { return __atomic_load_n(leave, __ATOMIC_ACQUIRE) != 0; }
-
-/* Until the communicator is there, or has failed; COPSE_NCCL_IN_PROGRESS: neither within the limit, or
- * before all were to leave. */
-static int await(const struct copse_nccl_links *links, void *comm, int result, double limit_seconds,
-                 const uint32_t *leave) {
-  const double since = copse_clock_seconds();
-  for (uint32_t look = 0; result == COPSE_NCCL_IN_PROGRESS; look++) {
-    if (copse_clock_seconds() - since > limit_seconds || is_set(leave)) break;
-    copse_nccl_nap(look);
-    int now = 0, failed = links->async_error(comm, &now);
-    result = failed ? failed : now;
-  }
-  return result;
 }
 
 double copse_nccl_end_seconds = 5;
@@ -286,7 +279,7 @@ copse_status copse_nccl_links_join(struct copse_nccl_links *links, const copse_b
   COPSE_CHECK(copse_nccl_check(links, all[0].result, "ncclGetUniqueId of rank 0", err));
   int result = init(links, &comm, n_ranks, &all[0].id, rank);
   const bool goes_on = result == COPSE_NCCL_IN_PROGRESS;
-  result = await(links, comm, result, limit_seconds, leave);
+  result = await(links->async_error, comm, result, limit_seconds, leave);
   if (result == 0 && !(goes_on && !links->init_rank_config)) {
     links->comm = comm;
     return COPSE_OK;

@@ -63,12 +63,12 @@ static copse_status read_addresses(struct copse_cuda_machine *m, ncclWindow_t wi
     window_addresses<<<1, 128, 0, stream>>>(window, (int)m->n_ranks, (unsigned char **)on_device);
     error = cudaGetLastError(); /* of the launch; the wait tells what came later */
   }
+  if (error == cudaSuccess)
+    error = cudaMemcpyAsync(mapped, on_device, bytes, cudaMemcpyDeviceToHost, stream);
   if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
-  copse_status status = copse_cuda_check(error, "the addresses of NCCL's windows", err);
-  if (status == COPSE_OK) status = copse_cuda_download(mapped, on_device, bytes, err);
   if (stream) (void)cudaStreamDestroy(stream);
   (void)cudaFree(on_device);
-  return status;
+  return copse_cuda_check(error, "the addresses of NCCL's windows", err);
 }
 
 /* Every rank writes its number into its own memory and reads everybody's. All take part in every

@@ -74,14 +74,16 @@ static copse_status check_site(const struct copse_cuda_machine *m, uint32_t rank
 copse_status copse_cuda_check_reach(struct copse_cuda_machine *m, uint32_t rank, const void *output,
                                     struct copse_err *err) {
   const uint64_t pointer = (uint64_t)(uintptr_t)output;
-  void *get = NULL, *pool = NULL;
+  void *pool = NULL;
   unsigned long long id = 0;
   if (!output) return COPSE_OK;
-  COPSE_CHECK(copse_cuda_find_driver("cuPointerGetAttribute", &get, err));
-  if (((pointer_attribute)get)(&id, ATTRIBUTE_BUFFER_ID, pointer) != 0) id = 0;
+  if (!m->get_attribute)
+    COPSE_CHECK(copse_cuda_find_driver("cuPointerGetAttribute", &m->get_attribute, err));
+  const pointer_attribute get = (pointer_attribute)m->get_attribute;
+  if (get(&id, ATTRIBUTE_BUFFER_ID, pointer) != 0) id = 0;
   if (id != 0 && m->reached[rank] == id) return COPSE_OK;
-  if (is_granted((pointer_attribute)get, pointer)) {
-    if (((pointer_attribute)get)(&pool, ATTRIBUTE_POOL, pointer) != 0) pool = NULL;
+  if (is_granted(get, pointer)) {
+    if (get(&pool, ATTRIBUTE_POOL, pointer) != 0) pool = NULL;
     for (uint32_t s = 0; s < m->n_sites; s++)
       if (s != m->site_of[rank])
         COPSE_CHECK(check_site(m, rank, pool, pointer, m->sites[s].device, err));

@@ -17,7 +17,6 @@
  * ncclCommDestroy perhaps only when the host's other ranks end theirs: nobody is kept by that.
  */
 #include <pthread.h>
-#include <time.h>
 
 #include "runtime/cuda/cuda_machine.h"
 
@@ -115,12 +114,8 @@ static void *run_watch(void *context) {
   pthread_mutex_lock(&watch->lock);
   for (bool goes_on = true; goes_on && !watch->ends;) {
     double nap = patience_of(m, COPSE_LEAVE_ABORT) / 8;
-    struct timespec until;
     if (nap > MOST_SECONDS_A_LOOK) nap = MOST_SECONDS_A_LOOK;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    uint64_t ns = (uint64_t)until.tv_nsec + (uint64_t)(nap * 1e9);
-    until.tv_sec += (time_t)(ns / 1000000000);
-    until.tv_nsec = (long)(ns % 1000000000);
+    const struct timespec until = copse_clock_at(copse_clock_seconds() + nap);
     (void)pthread_cond_timedwait(&watch->changed, &watch->lock, &until);
     if (watch->ends) break;
     pthread_mutex_unlock(&watch->lock);

@@ -86,24 +86,24 @@ endif
 OBJ := $(OUT)/obj
 
 # ---- what is built ------------------------------------------------------------------
-MODULES  := base topology solver schedule codegen runtime
-LIB_SRC  := $(wildcard $(MODULES:%=src/%/*.c)) $(wildcard src/*.c)
-CLI_SRC  := $(wildcard src/cli/*.c)
+# Everything under src/ is in libcopse, but for the program and its pictures, the drop-in and MPI's file of its own.
+LIB_SRC  := $(filter-out src/cli/% src/view/% src/dropin/% src/runtime/mpi/%,$(wildcard src/*/*.c src/*/*/*.c))
+CLI_SRC  := $(wildcard src/cli/*.c src/view/*.c)
 TEST_SRC := $(wildcard tests/*/test_*.c)
 TEST_LIB := $(wildcard tests/support/*.c)
-CUDA_SRC := $(if $(HAVE_CUDA),$(wildcard src/runtime/cuda/*.cu))
+CUDA_SRC := $(if $(HAVE_CUDA),$(wildcard src/runtime/*/*.cu))
 CUDA_OBJ := $(CUDA_SRC:%.cu=$(OBJ)/%.cu.o)
 # Sources without a kernel and the typed launch are plain C++, not to be compiled once per architecture.
 CUDA_HOST := $(if $(CUDA_SRC),$(shell grep -LE '__global__|__device__|cudaLaunchKernelEx' $(CUDA_SRC)))
 # CUDA's first: one of them takes longest, and would be alone at the end.
-LIB_OBJ  := $(CUDA_OBJ) $(patsubst %.c,$(OBJ)/%.o,$(if $(HAVE_CUDA),$(filter-out src/runtime/gpu_none.c,$(LIB_SRC)),$(LIB_SRC)))
-NCCL_OBJ := $(patsubst %.c,$(OBJ)/%.o,$(wildcard src/runtime/nccl/*.c))
+LIB_OBJ  := $(CUDA_OBJ) $(patsubst %.c,$(OBJ)/%.o,$(if $(HAVE_CUDA),$(filter-out src/runtime/gpu/gpu_none.c,$(LIB_SRC)),$(LIB_SRC)))
+NCCL_OBJ := $(patsubst %.c,$(OBJ)/%.o,$(wildcard src/dropin/*.c))
 MPI_OBJ  := $(patsubst %.c,$(OBJ)/%.o,$(wildcard src/runtime/mpi/*.c))
 CLI_OBJ  := $(CLI_SRC:%.c=$(OBJ)/%.o) $(OBJ)/report_assets.o
 TEST_LIB_OBJ := $(TEST_LIB:%.c=$(OBJ)/%.o)
 # The CUDA runtime on threads of the CPU (tests/emulation), and copse's CUDA sources built for it.
 EMULATED_SRC  := $(filter-out tests/emulation/test_% tests/cuda/test_%,$(wildcard tests/emulation/*.cc tests/cuda/*.cc)) \
-                 $(wildcard src/runtime/cuda/*.cu)
+                 $(wildcard src/runtime/*/*.cu)
 EMULATED_OBJ  := $(patsubst %,$(OBJ)/emulated/%.o,$(basename $(EMULATED_SRC)))
 EMULATED_TEST := $(wildcard tests/*/test_*.cc)
 TESTS    := $(TEST_SRC:tests/%.c=$(OUT)/tests/%) $(EMULATED_TEST:tests/%.cc=$(OUT)/tests/%)
@@ -138,10 +138,10 @@ $(OBJ)/%.o: %.c $(OBJ)/.flags
 	$(Q)$(CC) $(CPPFLAGS_ALL) $(if $(filter tests/%,$<),-Itests $(CHECK_CFLAGS)) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
 
 # The report's style and script are files of their own, made into C strings.
-$(OBJ)/report_assets.c: src/cli/report.css src/cli/report.js
+$(OBJ)/report_assets.c: src/view/report.css src/view/report.js
 	$(call say,GEN,$@)
 	$(Q)mkdir -p $(@D)
-	$(Q){ echo '#include "cli/report.h"'; for f in $^; do \
+	$(Q){ echo '#include "view/report.h"'; for f in $^; do \
 	  echo "const char copse_$$(basename $$f | tr . _)[] ="; \
 	  sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/.*/"&\\n"/' $$f; echo ';'; done; } >$@
 $(OBJ)/report_assets.o: $(OBJ)/report_assets.c $(OBJ)/.flags
@@ -154,9 +154,9 @@ $(OBJ)/%.cu.o: %.cu $(OBJ)/.flags
 
 $(OUT)/libcopse.a: $(LIB_OBJ)
 	$(call say,AR,$@)
-	$(Q)rm -f $@ && $(AR) rcs $@ $^
+	$(Q)rm -f $@ && $(AR) qcs $@ $^
 
-# A thread may still be in it when its communicators are gone (src/runtime/apart.h): dlclose leaves it.
+# A thread may still be in it when its communicators are gone (src/runtime/comm/apart.h): dlclose leaves it.
 STAYS := -Wl,-z,nodelete
 $(OUT)/libcopse.so: $(LIB_OBJ)
 	$(call say,LD,$@)

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "solver/network.h"
+#include "solver/network/network.h"
 #include "topology/topology.h"
 
 /* CONTRACT section 1. */

@@ -7,9 +7,9 @@
 
 #include "base/collective.h"
 #include "cli/cli.h"
-#include "codegen/check_msccl.h"
-#include "codegen/check_mscclpp.h"
-#include "codegen/check_plan.h"
+#include "codegen/msccl/check.h"
+#include "codegen/mscclpp/check.h"
+#include "codegen/check/check_plan.h"
 
 static const char help[] =
     "usage: copse check FILE [--json]\n\n"

@@ -7,9 +7,9 @@
 #include "base/collective.h"
 #include "base/text.h"
 #include "cli/cli.h"
-#include "codegen/lower.h"
-#include "codegen/msccl.h"
-#include "codegen/mscclpp.h"
+#include "codegen/lower/lower.h"
+#include "codegen/msccl/msccl.h"
+#include "codegen/mscclpp/mscclpp.h"
 
 static const char help[] =
     "usage: copse lower SCHEDULE --to FORMAT -o FILE [options]\n\n"

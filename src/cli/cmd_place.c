@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/topology_args.h"
-#include "schedule/place.h"
+#include "schedule/placement/place.h"
 
 static const char help[] =
     "usage: copse place --demand TRACE [--experts E] -t TOPO [options]\n"

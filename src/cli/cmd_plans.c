@@ -13,9 +13,9 @@
 #include "cli/plans_one_hop.h"
 #include "cli/solve_checked.h"
 #include "cli/topology_args.h"
-#include "codegen/check_plan.h"
-#include "codegen/lower.h"
-#include "schedule/candidates.h"
+#include "codegen/check/check_plan.h"
+#include "codegen/lower/lower.h"
+#include "predict/candidates.h"
 
 static const char help[] =
     "usage: copse plans TOPO -o FOLDER [options]\n\n"

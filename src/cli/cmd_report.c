@@ -7,7 +7,7 @@
 
 #include "base/collective.h"
 #include "cli/cli.h"
-#include "cli/report.h"
+#include "view/report.h"
 #include "cli/solve_args.h"
 #include "cli/solve_checked.h"
 #include "schedule/demand.h"

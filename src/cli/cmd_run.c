@@ -9,10 +9,10 @@
 #include "cli/run_memory.h"
 #include "cli/run_options.h"
 #include "cli/run_table.h"
-#include "runtime/executor.h"
-#include "runtime/layout.h"
-#include "runtime/plan.h"
-#include "runtime/verify_buffers.h"
+#include "runtime/interpreter/executor.h"
+#include "runtime/plan/layout.h"
+#include "runtime/plan/plan.h"
+#include "runtime/interpreter/verify_buffers.h"
 
 /* All that a row needs. */
 struct bench {

@@ -10,11 +10,11 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/topology_args.h"
-#include "cli/predict.h"
+#include "predict/comparison.h"
 #include "cli/simulate_overlap.h"
-#include "codegen/simulate_foreign.h"
+#include "predict/simulate_foreign.h"
 #include "schedule/ranks.h"
-#include "schedule/simulate.h"
+#include "predict/simulate.h"
 
 #define MAX_BYTES ((uint64_t)1 << 48)
 

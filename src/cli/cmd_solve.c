@@ -14,7 +14,7 @@
 #include "cli/solve_pareto.h"
 #include "cli/solve_report.h"
 #include "schedule/demand.h"
-#include "schedule/draw_schedule.h"
+#include "view/draw_schedule.h"
 
 static const char help[] =
     "usage: copse solve TOPO -c COLLECTIVE [-o SCHEDULE.json] [options]\n\n"

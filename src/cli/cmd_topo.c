@@ -7,8 +7,8 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/topology_args.h"
-#include "topology/catalogue.h"
-#include "topology/draw.h"
+#include "topology/input/catalogue.h"
+#include "view/draw.h"
 
 static const char help[] =
     "usage: copse topo TOPO [-o FILE.json] [--draw FILE.svg] [--json] [options]\n"

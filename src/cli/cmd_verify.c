@@ -9,7 +9,7 @@
 #include "cli/topology_args.h"
 #include "cli/verify_groups.h"
 #include "schedule/ranks.h"
-#include "schedule/verify.h"
+#include "verify/verify.h"
 
 static const char help[] =
     "usage: copse verify SCHEDULE -t TOPO [--links MODE] [--json]\n\n"

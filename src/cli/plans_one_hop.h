@@ -2,7 +2,7 @@
 #ifndef COPSE_CLI_PLANS_ONE_HOP_H
 #define COPSE_CLI_PLANS_ONE_HOP_H
 
-#include "codegen/lower.h"
+#include "codegen/lower/lower.h"
 #include "topology/topology.h"
 
 /*

@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "cli/solve_checked.h"
-#include "schedule/simulate.h"
+#include "predict/simulate.h"
 
 /* How many times the limit of processor time a process may take by the clock. */
 #define PATIENCE 30

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/memory.h"
-#include "runtime/comm_agree.h"
+#include "runtime/comm/agree.h"
 
 #define LIBRARY "libcopse-mpi.so"
 #define SYSTEM_LIBRARY LIBRARY ".0"

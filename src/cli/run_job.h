@@ -5,7 +5,7 @@
 #include <stdbool.h>
 
 #include "cli/run_table.h"
-#include "runtime/mesh.h"
+#include "runtime/transport/mesh.h"
 
 struct copse_job {
   struct copse_mesh *mesh; /* NULL: all ranks are in this process */

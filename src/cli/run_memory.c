@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/layout.h"
-#include "runtime/verify_buffers.h"
+#include "runtime/plan/layout.h"
+#include "runtime/interpreter/verify_buffers.h"
 
 /* One number from a file such as cgroup's memory.max; false for "max" and no file. */
 static bool read_number(const char *path, unsigned long long *out) {

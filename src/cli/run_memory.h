@@ -3,7 +3,7 @@
 #define COPSE_CLI_RUN_MEMORY_H
 
 #include "cli/run_options.h"
-#include "runtime/plan.h"
+#include "runtime/plan/plan.h"
 
 /* COPSE_NOMEM, naming a size that fits, where the largest size would need more memory
  * than --max-memory or than the machine has available. Before anything is allocated. */

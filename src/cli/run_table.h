@@ -3,7 +3,7 @@
 #define COPSE_CLI_RUN_TABLE_H
 
 #include "cli/run_options.h"
-#include "runtime/plan.h"
+#include "runtime/plan/plan.h"
 
 /* One half of a row. */
 struct copse_run_result {

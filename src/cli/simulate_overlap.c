@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "cli/cli.h"
-#include "schedule/overlap.h"
+#include "predict/overlap.h"
 
 #define MAX_DEGREES 64
 

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 
 #include "schedule/schedule.h"
-#include "schedule/simulate.h"
+#include "predict/simulate.h"
 #include "topology/topology.h"
 
 /* For the help text of simulate. */

@@ -3,7 +3,7 @@
 #define COPSE_CLI_SOLVE_ARGS_H
 
 #include "cli/topology_args.h"
-#include "schedule/solve.h"
+#include "schedule/solve/solve.h"
 
 struct copse_cli_solve {
   struct copse_cli_topology topology;

@@ -1,7 +1,7 @@
 #include "cli/solve_checked.h"
 
 #include "base/clock.h"
-#include "schedule/verify.h"
+#include "verify/verify.h"
 
 /* Beyond this the exact optimum of an alltoall is often out of reach, and 1 % is what users ask
  * for. */

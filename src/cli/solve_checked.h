@@ -2,7 +2,7 @@
 #ifndef COPSE_CLI_SOLVE_CHECKED_H
 #define COPSE_CLI_SOLVE_CHECKED_H
 
-#include "schedule/solve.h"
+#include "schedule/solve/solve.h"
 
 /* How near its bound an alltoall must come where nobody says: 0 is exact. */
 struct copse_q copse_cli_default_tolerance(const struct copse_topology *topology);

@@ -12,8 +12,8 @@
 #include "cli/solve_checked.h"
 #include "schedule/demand.h"
 #include "schedule/image.h"
-#include "schedule/verify.h"
-#include "topology/orbits.h"
+#include "verify/verify.h"
+#include "topology/symmetry/orbits.h"
 
 /* One failure, or none: what came of it. */
 struct outcome {

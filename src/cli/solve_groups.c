@@ -8,8 +8,8 @@
 #include "base/collective.h"
 #include "base/text.h"
 #include "cli/folder.h"
-#include "schedule/solve_groups.h"
-#include "schedule/verify_groups.h"
+#include "schedule/solve/groups_solve.h"
+#include "verify/groups.h"
 
 struct job {
   struct copse_cli_solve *args;

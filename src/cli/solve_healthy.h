@@ -3,7 +3,7 @@
 #define COPSE_CLI_SOLVE_HEALTHY_H
 
 #include "base/text.h"
-#include "schedule/solve.h"
+#include "schedule/solve/solve.h"
 
 struct copse_cli_healthy {
   bool known;      /* false: not asked for, or `why` */

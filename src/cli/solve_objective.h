@@ -3,7 +3,7 @@
 #define COPSE_CLI_SOLVE_OBJECTIVE_H
 
 #include "base/text.h"
-#include "schedule/candidates.h"
+#include "predict/candidates.h"
 
 struct copse_cli_objective {
   uint64_t bytes; /* 0: throughput, the optimum itself */

@@ -4,7 +4,7 @@
 
 #include "cli/cli.h"
 #include "topology/modify.h"
-#include "topology/profile.h"
+#include "topology/input/profile.h"
 
 #define COPSE_CLI_MAX_FAULTS 64
 

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include "cli/cli.h"
-#include "schedule/verify_groups.h"
+#include "verify/groups.h"
 
 bool copse_cli_is_groups(const char *path) {
   char *data = NULL;

@@ -4,8 +4,8 @@
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "topology/index_map.h"
-#include "topology/topology_builder.h"
+#include "base/index_map.h"
+#include "topology/builder.h"
 #include "topology/topology_internal.h"
 
 struct copse_topology_builder {

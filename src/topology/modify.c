@@ -6,7 +6,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "topology/topology_builder.h"
+#include "topology/builder.h"
 #include "topology/topology_internal.h"
 
 /* A copy under construction: which nodes stay, and as what number. */

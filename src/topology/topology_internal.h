@@ -1,9 +1,9 @@
 /* Inside src/topology only: what stands behind the public struct copse_topology. */
-#ifndef COPSE_TOPOLOGY_INTERNAL_H
-#define COPSE_TOPOLOGY_INTERNAL_H
+#ifndef COPSE_TOPOLOGY_TOPOLOGY_INTERNAL_H
+#define COPSE_TOPOLOGY_TOPOLOGY_INTERNAL_H
 
 #include "base/memory.h"
-#include "topology/index_map.h"
+#include "base/index_map.h"
 #include "topology/topology.h"
 
 /* `view` comes first: a pointer to it is a pointer to the whole. */

@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "schedule/online.h"
+#include "schedule/online/online.h"
 
 #define MIB ((double)(1 << 20))
 

@@ -812,7 +812,7 @@ START_TEST(the_reference_topologies_go_through_the_whole_chain) {
       if (!chain_is_taken((int)i, c)) continue;
       ck_assert_msg(run("@ solve %s -c %s -o %%/s.json", path, rooted[c]) == 0, "%s", result.err);
       ck_assert_msg(run("@ verify %%/s.json -t %s --json", path) == 0, "%s", result.err);
-      /* the alltoall of a torus is left with a gap of 1e-9: see src/solver/concurrent.h */
+      /* the alltoall of a torus is left with a gap of 1e-9: see src/solver/alltoall/concurrent.h */
       if (c == 2) /* allreduce: proved among its kind, or against every other: one of three keys */
         ck_assert_ptr_nonnull(strstr(result.out, "optimal\": true"));
       else if (c < 5 || strcmp(names[i], "torus-4x4") != 0)

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "copse/copse.h"
-#include "runtime/plan.h"
+#include "runtime/plan/plan.h"
 #include "support/command.h"
 #include "support/support.h"
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codegen/check_msccl.h"
+#include "codegen/msccl/check.h"
 #include "support/support.h"
 
 /* One step; s is its number, d and p the wait (tb, step). */

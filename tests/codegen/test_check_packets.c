@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codegen/check_plan.h"
-#include "codegen/lower.h"
+#include "codegen/check/check_plan.h"
+#include "codegen/lower/lower.h"
 #include "support/exec_support.h"
 #include "support/fabric.h"
 #include "support/mutant.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codegen/lower.h"
+#include "codegen/lower/lower.h"
 #include "support/fabric.h"
 #include "support/mutant.h"
 #include "support/support.h"

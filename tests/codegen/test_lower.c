@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codegen/check_plan.h"
-#include "codegen/lower.h"
-#include "runtime/executor.h"
-#include "runtime/plan_math.h"
-#include "runtime/verify_buffers.h"
-#include "schedule/solve.h"
+#include "codegen/check/check_plan.h"
+#include "codegen/lower/lower.h"
+#include "runtime/interpreter/executor.h"
+#include "runtime/plan/plan_math.h"
+#include "runtime/interpreter/verify_buffers.h"
+#include "schedule/solve/solve.h"
 #include "support/fabric.h"
 #include "support/support.h"
 

@@ -2,9 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codegen/check_plan.h"
-#include "codegen/lower.h"
-#include "schedule/solve.h"
+#include "codegen/check/check_plan.h"
+#include "codegen/lower/lower.h"
+#include "schedule/solve/solve.h"
 #include "support/exec_support.h"
 #include "support/fabric.h"
 #include "support/random_topology.h"

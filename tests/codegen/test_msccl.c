@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codegen/check_msccl.h"
-#include "codegen/msccl.h"
+#include "codegen/msccl/check.h"
+#include "codegen/msccl/msccl.h"
 #include "support/fabric.h"
 #include "support/msccl_model.h"
 #include "support/support.h"

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codegen/check_mscclpp.h"
-#include "codegen/mscclpp.h"
+#include "codegen/mscclpp/check.h"
+#include "codegen/mscclpp/mscclpp.h"
 #include "support/fabric.h"
 #include "support/support.h"
 

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/collective.h"
-#include "codegen/lower.h"
-#include "codegen/simulate_foreign.h"
+#include "codegen/lower/lower.h"
+#include "predict/simulate_foreign.h"
 #include "schedule/demand.h"
 #include "support/fabric.h"
 #include "support/mutant.h"

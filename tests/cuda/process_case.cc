@@ -7,10 +7,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "runtime/cuda/cuda_machine.h"
+#include "runtime/gpu/cuda_machine.h"
 
 extern "C" {
-#include "schedule/solve.h"
+#include "schedule/solve/solve.h"
 #include "support/support.h"
 }
 

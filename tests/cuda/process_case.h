@@ -10,7 +10,7 @@
 #include "cuda/device_case.h"
 
 extern "C" {
-#include "codegen/lower.h"
+#include "codegen/lower/lower.h"
 }
 
 enum { MAX_PROCESSES = 8, MAX_GATHER = 1 << 16, MAX_RING = 1 << 12 };

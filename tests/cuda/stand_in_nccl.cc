@@ -9,7 +9,7 @@
 
 #include "cuda/ring.h"
 #include "emulation/emulation.h"
-#include "runtime/cuda/nccl_bootstrap.h"
+#include "runtime/internode/nccl_bootstrap.h"
 
 #define NCCL extern "C" __attribute__((visibility("default"), used))
 

@@ -9,11 +9,11 @@
 
 #include "cuda/stand_in_nccl.h"
 #include "emulation/emulation.h"
-#include "runtime/cuda/cuda_machine.h"
-#include "runtime/cuda/nccl_bootstrap.h"
+#include "runtime/gpu/cuda_machine.h"
+#include "runtime/internode/nccl_bootstrap.h"
 
 extern "C" {
-#include "runtime/nccl_source.h"
+#include "runtime/internode/nccl_source.h"
 #include "support/support.h"
 }
 

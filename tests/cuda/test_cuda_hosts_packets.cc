@@ -7,8 +7,8 @@
 
 #include "cuda/stand_in_nccl.h"
 #include "emulation/emulation.h"
-#include "runtime/cuda/cuda_machine.h"
-#include "runtime/cuda/nccl_bootstrap.h"
+#include "runtime/gpu/cuda_machine.h"
+#include "runtime/internode/nccl_bootstrap.h"
 
 extern "C" {
 #include "support/support.h"

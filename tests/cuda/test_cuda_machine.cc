@@ -2,12 +2,12 @@
  * threads against the CPU executors' test data. */
 
 #include "cuda/device_case.h"
-#include "runtime/cuda/cuda_machine.h"
-#include "runtime/cuda/patience.cuh"
+#include "runtime/gpu/cuda_machine.h"
+#include "runtime/gpu/patience.cuh"
 #include "emulation/emulation_tests.h"
 
 extern "C" {
-#include "runtime/moe_job.h"
+#include "runtime/moe/job.h"
 #include "support/support.h"
 }
 

@@ -9,7 +9,7 @@
 
 #include "cuda/process_case.h"
 #include "emulation/emulation.h"
-#include "runtime/cuda/cuda_machine.h"
+#include "runtime/gpu/cuda_machine.h"
 
 extern "C" {
 #include "support/support.h"

@@ -20,7 +20,7 @@
 #include "gpu/bench_variants.h"
 
 extern "C" {
-#include "runtime/layout.h"
+#include "runtime/plan/layout.h"
 }
 
 static const uint64_t MiB = 1 << 20;

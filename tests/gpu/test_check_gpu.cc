@@ -12,7 +12,7 @@
 #include <time.h>
 
 #include "gpu/gpu_support.h"
-#include "runtime/cuda/cuda_machine.h"
+#include "runtime/gpu/cuda_machine.h"
 
 extern "C" {
 #include "support/moe_driver.h"

@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include "emulation/emulation.h"
-#include "runtime/cuda/cuda_machine.h"
+#include "runtime/gpu/cuda_machine.h"
 
 extern "C" {
-#include "runtime/nccl/record.h"
+#include "dropin/record.h"
 #include "support/support.h"
 }
 

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 extern "C" {
-#include "runtime/nccl/functions.h"
+#include "dropin/functions.h"
 
 #define JOB_EXPORT __attribute__((visibility("default"), used))
 

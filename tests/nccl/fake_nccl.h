@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 
-#include "runtime/nccl/functions.h"
+#include "dropin/functions.h"
 
 #define FAKE __attribute__((visibility("default")))
 

@@ -1,5 +1,5 @@
 /*
- * src/runtime/nccl/functions.h against the nccl.h at hand when this is compiled, and against the
+ * src/dropin/functions.h against the nccl.h at hand when this is compiled, and against the
  * real libnccl.so.2 where there is one: everything it exports can be reached through the drop-in.
  */
 #if defined(__has_include)
@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "copse/types.h"
-#include "runtime/nccl/functions.h"
+#include "dropin/functions.h"
 #include "support/support.h"
 
 /* ---- nccl.h ---------------------------------------------------------------------------------- */

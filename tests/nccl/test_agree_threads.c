@@ -13,8 +13,8 @@
 
 #include "copse/comm.h"
 #include "nccl/nccl_support.h"
-#include "runtime/nccl/record.h"
-#include "runtime/nccl_source.h"
+#include "dropin/record.h"
+#include "runtime/internode/nccl_source.h"
 
 /* ---- what is wrapped ------------------------------------------------------------------------- */
 

@@ -1,5 +1,5 @@
 /* Which groups of sends and receives are all-to-alls. */
-#include "runtime/nccl/exchange.h"
+#include "dropin/exchange.h"
 
 #include <string.h>
 

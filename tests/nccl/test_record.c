@@ -1,5 +1,5 @@
 /* What ranks tell each other, and that all conclude the same. */
-#include "runtime/nccl/record.h"
+#include "dropin/record.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "nccl/nccl_support.h"
-#include "runtime/nccl/comm.h"
+#include "dropin/comm.h"
 
 #define COUNT 100
 

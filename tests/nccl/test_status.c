@@ -1,5 +1,5 @@
 /* copse's errors in NCCL's words. */
-#include "runtime/nccl/status.h"
+#include "dropin/status.h"
 
 #include <string.h>
 

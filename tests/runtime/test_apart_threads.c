@@ -2,7 +2,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-#include "runtime/apart.h"
+#include "runtime/comm/apart.h"
 #include "support/support.h"
 
 struct job {

@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "runtime/gpu.h"
-#include "runtime/plan.h"
+#include "runtime/gpu/gpu.h"
+#include "runtime/plan/plan.h"
 #include "support/comm_support.h"
 #include "support/plan_builder.h"
 #include "support/support.h"

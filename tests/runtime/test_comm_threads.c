@@ -12,7 +12,7 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "runtime/clique.h"
+#include "runtime/comm/clique.h"
 #include "support/comm_support.h"
 #include "support/plan_builder.h"
 #include "support/support.h"

@@ -1,12 +1,12 @@
 /* Element arithmetic: conversions against double arithmetic, wrap-around, and MOVE. */
-#include "runtime/element.h"
+#include "runtime/interpreter/element.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/element_move.h"
-#include "runtime/executor.h"
+#include "runtime/interpreter/element_move.h"
+#include "runtime/interpreter/executor.h"
 #include "support/support.h"
 
 /* Check's own assertions tell the parent of every success, which is slow in loops. */

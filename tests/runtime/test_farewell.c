@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "runtime/farewell.h"
+#include "runtime/gpu/farewell.h"
 #include "support/support.h"
 
 struct pair {

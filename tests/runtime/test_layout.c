@@ -1,8 +1,8 @@
 /* Where chunks lie: pieces tile a block, chunks tile a piece, slots hold every chunk. */
-#include "runtime/layout.h"
+#include "runtime/plan/layout.h"
 
-#include "runtime/executor.h"
-#include "runtime/view.h"
+#include "runtime/interpreter/executor.h"
+#include "runtime/interpreter/view.h"
 #include "support/plan_builder.h"
 #include "support/support.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "copse/wire.h"
-#include "runtime/executor.h"
+#include "runtime/interpreter/executor.h"
 #include "support/comm_support.h"
 #include "support/exec_support.h"
 #include "support/plan_builder.h"

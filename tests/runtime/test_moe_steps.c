@@ -2,7 +2,7 @@
  * The steps of a Mixture-of-Experts layer against the reference of tests/support/moe_case.c, with
  * a plain exchange in place of the collectives; and the parts that only GPUs run, thread by thread.
  */
-#include "runtime/moe_steps.h"
+#include "runtime/moe/steps.h"
 
 #include <stdlib.h>
 #include <string.h>

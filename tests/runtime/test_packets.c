@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/element_move.h"
-#include "runtime/exec_internal.h"
+#include "runtime/interpreter/element_move.h"
+#include "runtime/interpreter/exec_internal.h"
 #include "support/exec_support.h"
 #include "support/plan_builder.h"
 #include "support/support.h"

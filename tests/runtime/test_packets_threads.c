@@ -7,8 +7,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "codegen/check_plan.h"
-#include "codegen/lower.h"
+#include "codegen/check/check_plan.h"
+#include "codegen/lower/lower.h"
 #include "support/exec_support.h"
 #include "support/fabric.h"
 #include "support/free_run.h"

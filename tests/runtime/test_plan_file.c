@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "runtime/executor.h"
-#include "runtime/plan.h"
+#include "runtime/interpreter/executor.h"
+#include "runtime/plan/plan.h"
 #include "support/exec_support.h"
 #include "support/plan_builder.h"
 #include "support/support.h"

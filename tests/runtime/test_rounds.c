@@ -1,13 +1,13 @@
 /* Plans over several hosts: cut into rounds and run in the worst order there is. */
-#include "runtime/rounds.h"
+#include "runtime/internode/rounds.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "codegen/check_plan.h"
-#include "codegen/lower.h"
-#include "runtime/verify_buffers.h"
-#include "schedule/solve.h"
+#include "codegen/check/check_plan.h"
+#include "codegen/lower/lower.h"
+#include "runtime/interpreter/verify_buffers.h"
+#include "schedule/solve/solve.h"
 #include "support/fabric.h"
 #include "support/plan_builder.h"
 #include "support/rounds_machine.h"

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "runtime/plan.h"
+#include "runtime/plan/plan.h"
 #include "support/exec_support.h"
 #include "support/plan_builder.h"
 #include "support/support.h"

@@ -1,13 +1,13 @@
 /* Test data: exact by construction, and a wrong result is counted. */
-#include "runtime/verify_data.h"
+#include "runtime/interpreter/verify_data.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/element_move.h"
-#include "runtime/executor.h"
-#include "runtime/verify_buffers.h"
+#include "runtime/interpreter/element_move.h"
+#include "runtime/interpreter/executor.h"
+#include "runtime/interpreter/verify_buffers.h"
 #include "support/exec_support.h"
 #include "support/plan_builder.h"
 #include "support/support.h"

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "schedule/demand.h"
-#include "schedule/solve.h"
-#include "schedule/verify.h"
+#include "schedule/solve/solve.h"
+#include "verify/verify.h"
 #include "support/fabric.h"
 #include "support/random_topology.h"
 #include "support/support.h"

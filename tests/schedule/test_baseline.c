@@ -1,14 +1,14 @@
 /* Baselines as schedules: verified independently, simulated, and what they are known for. */
-#include "schedule/baseline.h"
+#include "predict/baseline.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/collective.h"
-#include "schedule/baseline_birkhoff.h"
-#include "schedule/solve.h"
-#include "schedule/verify.h"
+#include "predict/baseline_birkhoff.h"
+#include "schedule/solve/solve.h"
+#include "verify/verify.h"
 #include "support/fabric.h"
 #include "support/failing_malloc.h"
 #include "support/random_topology.h"

@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "schedule/solve.h"
-#include "schedule/verify.h"
-#include "solver/cuts.h"
+#include "schedule/solve/solve.h"
+#include "verify/verify.h"
+#include "solver/network/cuts.h"
 #include "support/oracle.h"
 #include "support/support.h"
 #include "topology/modify.h"

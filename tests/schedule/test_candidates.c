@@ -1,9 +1,9 @@
 /* Choosing among schedules by message size, on random fabrics. */
-#include "schedule/candidates.h"
+#include "predict/candidates.h"
 
 #include <stdio.h>
 
-#include "schedule/verify.h"
+#include "verify/verify.h"
 #include "support/oracle.h"
 #include "support/random.h"
 #include "support/random_topology.h"

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "schedule/solve.h"
+#include "schedule/solve/solve.h"
 #include "support/oracle.h"
 #include "support/support.h"
-#include "topology/catalogue.h"
+#include "topology/input/catalogue.h"
 
 static const char *const folders[] = {"topologies", NULL};
 static struct copse_catalogue catalogue;

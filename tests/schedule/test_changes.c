@@ -8,8 +8,8 @@
 
 #include "schedule/image.h"
 #include "schedule/ranks.h"
-#include "schedule/solve.h"
-#include "schedule/verify.h"
+#include "schedule/solve/solve.h"
+#include "verify/verify.h"
 #include "support/oracle.h"
 #include "support/random_topology.h"
 #include "support/support.h"

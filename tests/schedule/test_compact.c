@@ -9,13 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "schedule/solve.h"
-#include "schedule/verify.h"
+#include "schedule/solve/solve.h"
+#include "verify/verify.h"
 #include "support/fabric.h"
 #include "support/oracle.h"
 #include "support/support.h"
 #include "support/symmetric_topology.h"
-#include "topology/symmetry.h"
+#include "topology/symmetry/symmetry.h"
 
 struct text {
   char *data;

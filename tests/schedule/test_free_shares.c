@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/collective.h"
-#include "schedule/solve.h"
-#include "schedule/verify.h"
+#include "schedule/solve/solve.h"
+#include "verify/verify.h"
 #include "support/fabric.h"
 #include "support/oracle.h"
 #include "support/random_topology.h"

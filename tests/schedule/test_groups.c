@@ -9,10 +9,10 @@
 #include <unistd.h>
 
 #include "base/collective.h"
-#include "schedule/groups_symmetry.h"
-#include "schedule/instance.h"
-#include "schedule/solve_groups.h"
-#include "schedule/verify_groups.h"
+#include "schedule/solve/groups_symmetry.h"
+#include "schedule/solve/instance.h"
+#include "schedule/solve/groups_solve.h"
+#include "verify/groups.h"
 #include "support/oracle.h"
 #include "support/oracle_groups.h"
 #include "support/random_topology.h"

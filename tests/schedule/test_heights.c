@@ -4,8 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "schedule/solve.h"
-#include "schedule/verify.h"
+#include "schedule/solve/solve.h"
+#include "verify/verify.h"
 #include "support/support.h"
 
 static bool same_host(const char *a, const char *b) {

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codegen/lower.h"
-#include "schedule/solve.h"
-#include "schedule/verify.h"
+#include "codegen/lower/lower.h"
+#include "schedule/solve/solve.h"
+#include "verify/verify.h"
 #include "support/fabric.h"
 #include "support/oracle.h"
 #include "support/oracle_trees.h"

@@ -1,4 +1,4 @@
-#include "schedule/online.h"
+#include "schedule/online/online.h"
 
 #include <stdio.h>
 #include <stdlib.h>

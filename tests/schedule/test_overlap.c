@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "schedule/overlap.h"
-#include "schedule/solve.h"
+#include "predict/overlap.h"
+#include "schedule/solve/solve.h"
 #include "support/support.h"
 
 #define NEAR(a, b) ck_assert_double_eq_tol(a, b, 1e-9 * (1 + fabs((double)(b))))

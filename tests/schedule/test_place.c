@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "schedule/place.h"
-#include "schedule/solve.h"
+#include "schedule/placement/place.h"
+#include "schedule/solve/solve.h"
 #include "support/support.h"
 
 /* ---- small problems, all placements ------------------------------------------------------------

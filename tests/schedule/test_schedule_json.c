@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "schedule/schedule.h"
-#include "schedule/solve.h"
-#include "schedule/verify.h"
+#include "schedule/solve/solve.h"
+#include "verify/verify.h"
 #include "support/oracle.h"
 #include "support/random_topology.h"
 #include "support/support.h"

@@ -1,5 +1,5 @@
 /* The simulator against times worked out by hand, and against exact loads. */
-#include "schedule/simulate.h"
+#include "predict/simulate.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "base/collective.h"
-#include "codegen/lower.h"
-#include "runtime/plan_math.h"
-#include "schedule/simulate_dag.h"
+#include "codegen/lower/lower.h"
+#include "runtime/plan/plan_math.h"
+#include "predict/simulate_dag.h"
 #include "support/fabric.h"
 #include "support/random_topology.h"
 #include "support/sim_fabric.h"

@@ -4,8 +4,8 @@
 
 #include "base/collective.h"
 #include "base/parallel.h"
-#include "schedule/baseline.h"
-#include "schedule/simulate.h"
+#include "predict/baseline.h"
+#include "predict/simulate.h"
 #include "support/fabric.h"
 #include "support/plain_simulation.h"
 #include "support/random_topology.h"

@@ -1,5 +1,5 @@
 /* Schedules from topologies: every collective at its proven optimum, and what is refused. */
-#include "schedule/solve.h"
+#include "schedule/solve/solve.h"
 
 #include <cjson/cJSON.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 #include "base/file.h"
 #include "base/collective.h"
-#include "schedule/verify.h"
+#include "verify/verify.h"
 #include "support/fabric.h"
 #include "support/oracle.h"
 #include "support/random_topology.h"

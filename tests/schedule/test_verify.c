@@ -1,12 +1,12 @@
 /* The verifier beside an independent judge: right schedules pass, damaged ones do not. */
-#include "schedule/verify.h"
+#include "verify/verify.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/collective.h"
-#include "schedule/solve.h"
+#include "schedule/solve/solve.h"
 #include "support/fabric.h"
 #include "support/oracle.h"
 #include "support/random_topology.h"

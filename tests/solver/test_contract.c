@@ -1,13 +1,13 @@
 /* Networks without relays that never bind: cuts, amounts and joint optima are those of the whole.
  */
-#include "solver/contract.h"
+#include "solver/network/contract.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "solver/flow.h"
-#include "solver/joint.h"
+#include "solver/network/flow.h"
+#include "solver/joint/joint.h"
 #include "support/oracle_groups.h"
 #include "support/random.h"
 #include "support/support.h"

@@ -1,5 +1,5 @@
 /* The pool of known cuts: membership by node and by list stays in step, also when it is full. */
-#include "solver/cuts.h"
+#include "solver/network/cuts.h"
 
 #include <string.h>
 

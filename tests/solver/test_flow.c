@@ -1,5 +1,5 @@
 /* Maximum flows: values, cuts and the changing of capacities, beside a plain algorithm. */
-#include "solver/flow.h"
+#include "solver/network/flow.h"
 
 #include <stdlib.h>
 #include <string.h>

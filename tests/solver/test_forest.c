@@ -1,11 +1,11 @@
 /* The solver end to end: forests on physical paths that reach the proven optimum exactly. */
-#include "solver/forest.h"
+#include "solver/trees/forest.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "schedule/instance.h"
+#include "schedule/solve/instance.h"
 #include "support/oracle.h"
 #include "support/random_topology.h"
 #include "support/support.h"

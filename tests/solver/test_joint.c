@@ -1,14 +1,14 @@
 /* The joint optimum of groups that share a fabric: two LPs written down whole, known answers, and
  * the proof. */
-#include "solver/joint.h"
+#include "solver/joint/joint.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "schedule/instance.h"
-#include "solver/shares.h"
+#include "schedule/solve/instance.h"
+#include "solver/joint/shares.h"
 #include "support/oracle_groups.h"
 #include "support/random_topology.h"
 #include "support/support.h"

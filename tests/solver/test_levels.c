@@ -1,11 +1,11 @@
 /* Trees that grow together: they span within the capacities, and are as low as can be where that is
  * known. */
-#include "solver/levels.h"
+#include "solver/trees/levels.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "solver/optimum.h"
+#include "solver/trees/optimum.h"
 #include "support/support.h"
 
 #define MAX_NODES 160

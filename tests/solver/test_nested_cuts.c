@@ -1,5 +1,5 @@
 /* Sets joined by faster links than those around: compared with a look at every set of nodes. */
-#include "solver/nested_cuts.h"
+#include "solver/trees/nested_cuts.h"
 
 #include <stdlib.h>
 #include <string.h>

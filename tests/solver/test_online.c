@@ -1,4 +1,4 @@
-#include "solver/online.h"
+#include "solver/online/stages_plan.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,12 +1,12 @@
 /* The exact optimum beside every cut and an LP; fixed k beside every candidate. */
-#include "solver/optimum.h"
+#include "solver/trees/optimum.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "schedule/instance.h"
+#include "schedule/solve/instance.h"
 #include "support/oracle.h"
 #include "support/random_topology.h"
 #include "support/support.h"

@@ -1,13 +1,13 @@
 /* Tree packing on graphs without relays: spanning trees, counts and loads. */
 #include <limits.h>
 
-#include "solver/cuts.h"
-#include "solver/pack.h"
+#include "solver/network/cuts.h"
+#include "solver/trees/pack.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "solver/optimum.h"
+#include "solver/trees/optimum.h"
 #include "support/oracle.h"
 #include "support/support.h"
 

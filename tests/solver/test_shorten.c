@@ -1,11 +1,11 @@
 /* Shortened forests: the same load on every link, still trees, lower. */
-#include "solver/shorten.h"
+#include "solver/trees/shorten.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
-#include "schedule/instance.h"
+#include "schedule/solve/instance.h"
 #include "support/oracle.h"
 #include "support/random.h"
 #include "support/random_topology.h"

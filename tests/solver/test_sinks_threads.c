@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "schedule/instance.h"
-#include "solver/cuts.h"
-#include "solver/sinks.h"
+#include "schedule/solve/instance.h"
+#include "solver/network/cuts.h"
+#include "solver/network/sinks.h"
 #include "support/fabric.h"
 #include "support/oracle.h"
 #include "support/random_topology.h"

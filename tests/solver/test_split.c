@@ -1,15 +1,15 @@
 /* Edge splitting: relays gone, every terminal still served, paths within capacity. */
 #include <limits.h>
 
-#include "solver/cuts.h"
-#include "solver/split.h"
+#include "solver/network/cuts.h"
+#include "solver/trees/split.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "schedule/instance.h"
-#include "solver/optimum.h"
+#include "schedule/solve/instance.h"
+#include "solver/trees/optimum.h"
 #include "support/oracle.h"
 #include "support/random_topology.h"
 #include "support/support.h"

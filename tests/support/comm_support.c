@@ -3,8 +3,8 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "runtime/executor.h"
-#include "runtime/plan.h"
+#include "runtime/interpreter/executor.h"
+#include "runtime/plan/plan.h"
 #include "support/exec_support.h"
 #include "support/plan_builder.h"
 #include "support/support.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "schedule/solve.h"
+#include "schedule/solve/solve.h"
 #include "support/support.h"
 
 #define HEAD "{\"format\":\"copse-topology/1\",\"name\":\"t\",\"nodes\":["

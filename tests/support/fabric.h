@@ -3,7 +3,7 @@
 #define COPSE_TESTS_FABRIC_H
 
 #include "schedule/schedule.h"
-#include "schedule/solve.h"
+#include "schedule/solve/solve.h"
 #include "topology/topology.h"
 
 /* A switch, a ring, two hosts with NICs, uneven links both ways, two ranks, one rank. */

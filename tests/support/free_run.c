@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "runtime/layout.h"
-#include "runtime/verify_buffers.h"
-#include "runtime/view.h"
+#include "runtime/plan/layout.h"
+#include "runtime/interpreter/verify_buffers.h"
+#include "runtime/interpreter/view.h"
 #include "support/support.h"
 
 #define LOOKS_AWAKE 8

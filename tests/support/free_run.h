@@ -6,7 +6,7 @@
 #ifndef COPSE_TESTS_FREE_RUN_H
 #define COPSE_TESTS_FREE_RUN_H
 
-#include "runtime/plan.h"
+#include "runtime/plan/plan.h"
 
 struct free_run_options {
   int launches;

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/element.h"
-#include "runtime/executor.h"
+#include "runtime/interpreter/element.h"
+#include "runtime/interpreter/executor.h"
 #include "support/random.h"
 
 void moe_fail(const char *fmt, ...) {

@@ -5,7 +5,7 @@
 #ifndef COPSE_TESTS_MOE_DRIVER_H
 #define COPSE_TESTS_MOE_DRIVER_H
 
-#include "runtime/moe_job.h"
+#include "runtime/moe/job.h"
 #include "support/moe_case.h"
 
 #ifdef __cplusplus

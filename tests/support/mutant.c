@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codegen/check_plan.h"
-#include "runtime/verify_buffers.h"
+#include "codegen/check/check_plan.h"
+#include "runtime/interpreter/verify_buffers.h"
 #include "support/support.h"
 
 static void *copy(const void *from, size_t n, size_t size, size_t extra) {

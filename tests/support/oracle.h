@@ -10,8 +10,8 @@
 #include <stdint.h>
 
 #include "schedule/schedule.h"
-#include "solver/forest.h"
-#include "solver/network.h"
+#include "solver/trees/forest.h"
+#include "solver/network/network.h"
 #include "topology/topology.h"
 
 /* A problem: send every root's data to every terminal. */

@@ -5,7 +5,7 @@
 #ifndef COPSE_TESTS_ORACLE_GROUPS_H
 #define COPSE_TESTS_ORACLE_GROUPS_H
 
-#include "solver/joint.h"
+#include "solver/joint/joint.h"
 
 /*
  * The largest common rate of the groups, to about 1e-8 relative. `all_cuts`: a row for every node

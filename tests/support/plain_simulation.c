@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "schedule/simulate_dag.h"
+#include "predict/simulate_dag.h"
 
 /* A chunk asks for link `hop` of its transfer, or, beyond the last link, arrives. */
 struct event {

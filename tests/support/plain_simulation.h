@@ -5,7 +5,7 @@
 #ifndef COPSE_TESTS_PLAIN_SIMULATION_H
 #define COPSE_TESTS_PLAIN_SIMULATION_H
 
-#include "schedule/simulate.h"
+#include "predict/simulate.h"
 
 /* As copse_simulate. */
 copse_status copse_test_plain_simulate(const struct copse_topology *topology,

@@ -6,7 +6,7 @@
 #ifndef COPSE_TESTS_PLAN_BUILDER_H
 #define COPSE_TESTS_PLAN_BUILDER_H
 
-#include "runtime/plan.h"
+#include "runtime/plan/plan.h"
 
 struct plan_builder;
 

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/layout.h"
-#include "runtime/verify_buffers.h"
-#include "runtime/view.h"
+#include "runtime/plan/layout.h"
+#include "runtime/interpreter/verify_buffers.h"
+#include "runtime/interpreter/view.h"
 #include "support/support.h"
 
 /* A message underway. */

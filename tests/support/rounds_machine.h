@@ -9,7 +9,7 @@
 #ifndef COPSE_TESTS_ROUNDS_MACHINE_H
 #define COPSE_TESTS_ROUNDS_MACHINE_H
 
-#include "runtime/rounds.h"
+#include "runtime/internode/rounds.h"
 #include "support/exec_support.h"
 
 struct rounds_case {

@@ -3,8 +3,8 @@
  * sanitizers watch), and what is read comes back from what is written of it.
  */
 #include "helpers.h"
-#include "topology/fabric_map.h"
-#include "topology/profile.h"
+#include "topology/fabric/map.h"
+#include "topology/input/profile.h"
 
 static const char nvidia[] =
     "\tGPU0\tGPU1\tGPU2\tmlx5_0\tNIC1\tCPU Affinity\tNUMA Affinity\n"

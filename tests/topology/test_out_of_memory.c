@@ -4,9 +4,9 @@
  */
 #include "helpers.h"
 #include "support/failing_malloc.h"
-#include "topology/fabric_map.h"
-#include "topology/profile.h"
-#include "topology/symmetry.h"
+#include "topology/fabric/map.h"
+#include "topology/input/profile.h"
+#include "topology/symmetry/symmetry.h"
 
 #if REPLACES_MALLOC
 #include <libxml/parser.h>

@@ -1,6 +1,6 @@
 /* Bandwidth profiles: measured numbers over nominal ones. */
 #include "helpers.h"
-#include "topology/profile.h"
+#include "topology/input/profile.h"
 
 #define PROFILE(rest) "{\"format\": \"copse-profile/1\", \"source\": \"a test\", " rest "}"
 #define XML                                                                                    \

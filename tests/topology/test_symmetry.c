@@ -10,7 +10,7 @@
 #include "support/random_topology.h"
 #include "support/support.h"
 #include "support/symmetric_topology.h"
-#include "topology/symmetry.h"
+#include "topology/symmetry/symmetry.h"
 
 static struct copse_topology *synthetic(const char *line) {
   struct copse_err err = COPSE_ERR_INIT;

@@ -1,0 +1,337 @@
+/* The public API of communicators: include/copse/comm.h over src/runtime/comm/clique.h. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "copse/wire.h"
+#include "runtime/comm/clique.h"
+#include "runtime/comm/group.h"
+#include "runtime/comm/debug.h"
+#include "runtime/gpu/gpu.h"
+#include "runtime/transport/mesh.h"
+
+/* As many as a plan may have. */
+#define MAX_RANKS 65536
+/* Beyond all patience, and within what clocks count. */
+#define MAX_TIMEOUT_SECONDS 1e9
+
+/* The end of every function here: an error is kept for copse_last_error. */
+static copse_status done(int rank, copse_status status, struct copse_err *err) {
+  if (status == COPSE_OK) return COPSE_OK;
+  err->status = status;
+  copse_debug(COPSE_DEBUG_WARN, rank, "%s: %s", copse_status_string(status), err->text);
+  return copse_publish_error(err);
+}
+
+static int rank_of(const copse_comm *comm) { return comm ? (int)comm->rank : -1; }
+
+static copse_status missing(const copse_comm *comm, const char *what) {
+  struct copse_err err = COPSE_ERR_INIT;
+  return done(rank_of(comm), copse_fail(&err, COPSE_INVALID, "%s is NULL", what), &err);
+}
+
+/* ---- making and ending ------------------------------------------------------------------- */
+
+/* The GPU parts; COPSE_UNSUPPORTED in a build without them. */
+static copse_status need_gpus(const struct copse_gpu_support **gpus, struct copse_err *err) {
+  *gpus = copse_gpu();
+  if (*gpus) return COPSE_OK;
+  return copse_fail(err, COPSE_UNSUPPORTED,
+                    "this copse was built without CUDA: only ranks on the CPU "
+                    "(COPSE_DEVICE_CPU, copse_comm_init_all)");
+}
+
+/* COPSE_INVALID where CPU and GPUs are mixed. */
+static copse_status choose_machine(const int *devices, int n, const struct copse_machine_ops **ops,
+                                   struct copse_err *err) {
+  *ops = &copse_cpu_machine;
+  for (int r = 0; r < n; r++) {
+    if (devices[r] < COPSE_DEVICE_CPU)
+      return copse_fail(err, COPSE_INVALID, "rank %d: %d is no device", r, devices[r]);
+    if ((devices[r] == COPSE_DEVICE_CPU) != (devices[0] == COPSE_DEVICE_CPU))
+      return copse_fail(err, COPSE_INVALID,
+                        "ranks 0 and %d: one on the CPU and one on a GPU, must be alike", r);
+  }
+  if (devices[0] == COPSE_DEVICE_CPU) return COPSE_OK;
+  const struct copse_gpu_support *gpus;
+  copse_status status = need_gpus(&gpus, err);
+  if (status == COPSE_OK) *ops = gpus->machine;
+  return status;
+}
+
+copse_status copse_comm_init_all(copse_comm **comms, int n_ranks, const int *devices) {
+  struct copse_err err = COPSE_ERR_INIT;
+  int *cpus = NULL;
+  const struct copse_machine_ops *ops;
+  copse_status status;
+  if (!comms) return missing(NULL, "comms");
+  if (n_ranks < 1 || n_ranks > MAX_RANKS)
+    return done(-1, copse_fail(&err, COPSE_INVALID, "%d ranks, must be 1..%d", n_ranks, MAX_RANKS),
+                &err);
+  memset(comms, 0, (size_t)n_ranks * sizeof *comms);
+  if (!devices) {
+    cpus = malloc((size_t)n_ranks * sizeof *cpus);
+    if (!cpus) return done(-1, copse_fail_nomem(&err), &err);
+    for (int r = 0; r < n_ranks; r++) cpus[r] = COPSE_DEVICE_CPU;
+    devices = cpus;
+  }
+  COPSE_TRY(choose_machine(devices, n_ranks, &ops, &err));
+  const struct copse_clique_shape shape = {
+      .n_ranks = (uint32_t)n_ranks, .n_local = (uint32_t)n_ranks, .devices = devices};
+  COPSE_TRY(copse_clique_new(&shape, ops, NULL, comms, &err));
+out:
+  free(cpus);
+  return done(-1, status, &err);
+}
+
+copse_status copse_comm_init_rank(copse_comm **comm, int n_ranks, int rank, int device,
+                                  const copse_bootstrap *bootstrap) {
+  struct copse_err err = COPSE_ERR_INIT;
+  if (!comm) return missing(NULL, "comm");
+  *comm = NULL;
+  if (!bootstrap || !bootstrap->all_gather) return missing(NULL, "bootstrap");
+  if (n_ranks < 1 || n_ranks > MAX_RANKS || rank < 0 || rank >= n_ranks)
+    return done(-1, copse_fail(&err, COPSE_INVALID, "rank %d of %d ranks", rank, n_ranks), &err);
+  if (device < COPSE_DEVICE_CPU)
+    return done(rank, copse_fail(&err, COPSE_INVALID, "%d is no device", device), &err);
+  if (device == COPSE_DEVICE_CPU)
+    return done(
+        rank,
+        copse_fail(&err, COPSE_UNSUPPORTED,
+                   "ranks on the CPU need more than a bootstrap: copse_comm_init_all for all in "
+                   "one process, copse_comm_init_mpi or copse_comm_init_wire for one each"),
+        &err);
+  const struct copse_gpu_support *gpus;
+  copse_status status = need_gpus(&gpus, &err);
+  if (status != COPSE_OK) return done(rank, status, &err);
+  const struct copse_clique_shape shape = {(uint32_t)n_ranks, (uint32_t)rank, 1, &device,
+                                           bootstrap};
+  return done(rank, copse_clique_new(&shape, gpus->machine, NULL, comm, &err), &err);
+}
+
+copse_status copse_comm_init_nccl(copse_comm **comm, void *nccl_comm) {
+  struct copse_err err = COPSE_ERR_INIT;
+  const struct copse_gpu_support *gpus;
+  int n_ranks, rank = -1, device;
+  copse_bootstrap bootstrap = {NULL, NULL};
+  copse_status status;
+  if (!comm) return missing(NULL, "comm");
+  *comm = NULL;
+  if (!nccl_comm) return missing(NULL, "nccl_comm");
+  COPSE_TRY(need_gpus(&gpus, &err));
+  COPSE_TRY(gpus->nccl_bootstrap_new(nccl_comm, &n_ranks, &rank, &device, &bootstrap, &err));
+  const struct copse_clique_shape shape = {(uint32_t)n_ranks, (uint32_t)rank, 1, &device,
+                                           &bootstrap};
+  status = copse_clique_new(&shape, gpus->machine, gpus->nccl_bootstrap_free, comm, &err);
+  if (status != COPSE_OK) gpus->nccl_bootstrap_free(&bootstrap);
+out:
+  return done(rank, status, &err);
+}
+
+static void free_mesh(copse_bootstrap *bootstrap) { copse_mesh_free(bootstrap->context); }
+
+/* The wire is the mesh's from the start, so that it ends with it whatever happens. */
+copse_status copse_comm_init_wire(copse_comm **comm, const copse_wire *wire,
+                                  double timeout_seconds) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_mesh *mesh = NULL;
+  const int device = COPSE_DEVICE_CPU;
+  copse_status status;
+  if (!comm) return missing(NULL, "comm");
+  *comm = NULL;
+  if (!wire) return missing(NULL, "wire");
+  if (wire->n_ranks < 1 || wire->rank < 0 || wire->rank >= wire->n_ranks)
+    return done(-1,
+                copse_fail(&err, COPSE_INVALID, "no ranks to join: %s",
+                           wire->why ? wire->why(wire->context) : "the wire has none"),
+                &err);
+  COPSE_TRY(copse_mesh_new(wire, timeout_seconds, &mesh, &err));
+  const copse_bootstrap bootstrap = {copse_mesh_all_gather, mesh};
+  const struct copse_clique_shape shape = {(uint32_t)wire->n_ranks, (uint32_t)wire->rank, 1,
+                                           &device, &bootstrap};
+  status = copse_clique_new(&shape, &copse_mesh_machine, free_mesh, comm, &err);
+  if (status != COPSE_OK) copse_mesh_free(mesh);
+  if (status == COPSE_OK && timeout_seconds > 0)
+    copse_clique_set_timeout((*comm)->clique, timeout_seconds);
+out:
+  return done(wire->rank, status, &err);
+}
+
+copse_status copse_comm_destroy(copse_comm *comm) {
+  struct copse_err err = COPSE_ERR_INIT;
+  if (!comm) return COPSE_OK;
+  int rank = rank_of(comm);
+  if (copse_group_holds(comm))
+    return done(
+        rank,
+        copse_fail(&err, COPSE_INVALID, "rank %d has calls in a group that is still open", rank),
+        &err);
+  return done(rank, copse_clique_leave(comm, &err), &err);
+}
+
+copse_status copse_comm_abort(copse_comm *comm) {
+  if (!comm) return missing(comm, "comm");
+  copse_clique_abort(comm->clique, comm->rank);
+  return COPSE_OK;
+}
+
+copse_status copse_comm_get_async_error(copse_comm *comm, copse_status *async) {
+  struct copse_err err = COPSE_ERR_INIT;
+  if (!comm || !async) return missing(comm, comm ? "async" : "comm");
+  *async = copse_clique_poll(comm->clique, &err);
+  (void)copse_publish_error(&err);
+  return COPSE_OK;
+}
+
+copse_status copse_comm_count(const copse_comm *comm, int *count) {
+  if (!comm || !count) return missing(comm, comm ? "count" : "comm");
+  *count = (int)comm->clique->shape.n_ranks;
+  return COPSE_OK;
+}
+
+copse_status copse_comm_user_rank(const copse_comm *comm, int *rank) {
+  if (!comm || !rank) return missing(comm, comm ? "rank" : "comm");
+  *rank = (int)comm->rank;
+  return COPSE_OK;
+}
+
+copse_status copse_comm_device(const copse_comm *comm, int *device) {
+  if (!comm || !device) return missing(comm, comm ? "device" : "comm");
+  *device = comm->clique->devices[comm->rank - comm->clique->shape.first_local];
+  return COPSE_OK;
+}
+
+copse_status copse_comm_set_timeout(copse_comm *comm, double seconds) {
+  struct copse_err err = COPSE_ERR_INIT;
+  if (!comm) return missing(comm, "comm");
+  if (!(seconds > 0))
+    return done(rank_of(comm),
+                copse_fail(&err, COPSE_INVALID, "a time limit of %g s, must be positive", seconds),
+                &err);
+  if (seconds > MAX_TIMEOUT_SECONDS) seconds = MAX_TIMEOUT_SECONDS;
+  copse_clique_set_timeout(comm->clique, seconds);
+  return COPSE_OK;
+}
+
+/* ---- plans and buffers ------------------------------------------------------------------- */
+
+copse_status copse_comm_add_plan(copse_comm *comm, const copse_plan *plan) {
+  struct copse_err err = COPSE_ERR_INIT;
+  if (!comm || !plan) return missing(comm, comm ? "plan" : "comm");
+  return done(rank_of(comm), copse_clique_add_plan(comm->clique, plan, &err), &err);
+}
+
+copse_status copse_comm_load_plans(copse_comm *comm, const char *folder, int *n_loaded) {
+  struct copse_err err = COPSE_ERR_INIT;
+  uint32_t n = 0;
+  if (n_loaded) *n_loaded = 0;
+  if (!comm) return missing(comm, "comm");
+  if (!folder) folder = getenv("COPSE_PLAN_DIR");
+  copse_status status = copse_clique_load_plans(comm->clique, folder, &n, &err);
+  if (n_loaded) *n_loaded = (int)n;
+  return done(rank_of(comm), status, &err);
+}
+
+copse_status copse_comm_find_plan(const copse_comm *comm, copse_collective collective, int root,
+                                  size_t count, copse_type type, const copse_plan **plan) {
+  struct copse_err err = COPSE_ERR_INIT;
+  if (!comm || !plan) return missing(comm, comm ? "plan" : "comm");
+  *plan = NULL;
+  if ((unsigned)collective >= COPSE_N_COLLECTIVES || (unsigned)type >= COPSE_N_TYPES)
+    return done(rank_of(comm),
+                copse_fail(&err, COPSE_INVALID, "no such collective or element type"), &err);
+  const struct copse_call call = {
+      .collective = collective, .root = root, .count = count, .type = type};
+  return done(rank_of(comm), copse_clique_find_plan(comm->clique, &call, plan, &err), &err);
+}
+
+copse_status copse_comm_register(copse_comm *comm, void *buffer, size_t bytes, void **handle) {
+  struct copse_err err = COPSE_ERR_INIT;
+  if (!comm || !handle) return missing(comm, comm ? "handle" : "comm");
+  *handle = NULL;
+  if (!buffer) return missing(comm, "buffer");
+  if (bytes == 0 || bytes > UINTPTR_MAX - (uintptr_t)buffer)
+    return done(rank_of(comm),
+                copse_fail(&err, COPSE_INVALID, "%zu bytes at %p are no buffer", bytes, buffer),
+                &err);
+  return done(rank_of(comm), copse_clique_register(comm, buffer, bytes, handle, &err), &err);
+}
+
+copse_status copse_comm_deregister(copse_comm *comm, void *handle) {
+  struct copse_err err = COPSE_ERR_INIT;
+  if (!comm || !handle) return missing(comm, comm ? "handle" : "comm");
+  return done(rank_of(comm), copse_clique_deregister(comm, handle, &err), &err);
+}
+
+/* ---- collectives --------------------------------------------------------------------------- */
+
+static copse_status run_call(copse_comm *comm, const struct copse_call *call) {
+  struct copse_err err = COPSE_ERR_INIT;
+  return done(rank_of(comm), copse_group_call(comm, call, &err), &err);
+}
+
+copse_status copse_all_reduce(const void *sendbuff, void *recvbuff, size_t count, copse_type type,
+                              copse_redop op, copse_comm *comm, copse_stream stream) {
+  const struct copse_call call = {COPSE_ALLREDUCE, -1,       count, type,   op,
+                                  sendbuff,        recvbuff, NULL,  stream, NULL};
+  return run_call(comm, &call);
+}
+
+copse_status copse_all_gather(const void *sendbuff, void *recvbuff, size_t sendcount,
+                              copse_type type, copse_comm *comm, copse_stream stream) {
+  const struct copse_call call = {COPSE_ALLGATHER, -1,       sendcount, type,   COPSE_SUM,
+                                  sendbuff,        recvbuff, NULL,      stream, NULL};
+  return run_call(comm, &call);
+}
+
+copse_status copse_reduce_scatter(const void *sendbuff, void *recvbuff, size_t recvcount,
+                                  copse_type type, copse_redop op, copse_comm *comm,
+                                  copse_stream stream) {
+  const struct copse_call call = {
+      COPSE_REDUCE_SCATTER, -1, recvcount, type, op, sendbuff, recvbuff, NULL, stream, NULL};
+  return run_call(comm, &call);
+}
+
+copse_status copse_broadcast(const void *sendbuff, void *recvbuff, size_t count, copse_type type,
+                             int root, copse_comm *comm, copse_stream stream) {
+  const struct copse_call call = {COPSE_BROADCAST, root,     count, type,   COPSE_SUM,
+                                  sendbuff,        recvbuff, NULL,  stream, NULL};
+  return run_call(comm, &call);
+}
+
+copse_status copse_reduce(const void *sendbuff, void *recvbuff, size_t count, copse_type type,
+                          copse_redop op, int root, copse_comm *comm, copse_stream stream) {
+  const struct copse_call call = {COPSE_REDUCE, root,     count, type,   op,
+                                  sendbuff,     recvbuff, NULL,  stream, NULL};
+  return run_call(comm, &call);
+}
+
+copse_status copse_all_to_all(const void *sendbuff, void *recvbuff, size_t count, copse_type type,
+                              copse_comm *comm, copse_stream stream) {
+  const struct copse_call call = {COPSE_ALLTOALL, -1,       count, type,   COPSE_SUM,
+                                  sendbuff,       recvbuff, NULL,  stream, NULL};
+  return run_call(comm, &call);
+}
+
+copse_status copse_all_to_all_v(const void *sendbuff, void *recvbuff, size_t count,
+                                const uint64_t *pair_counts, copse_type type, copse_comm *comm,
+                                copse_stream stream) {
+  const struct copse_call call = {COPSE_ALLTOALL, -1,       count,       type,   COPSE_SUM,
+                                  sendbuff,       recvbuff, pair_counts, stream, NULL};
+  if (!pair_counts) {
+    struct copse_err err = COPSE_ERR_INIT;
+    (void)copse_fail(&err, COPSE_INVALID, "pair_counts is NULL");
+    copse_group_refuse(&err);
+    return done(rank_of(comm), COPSE_INVALID, &err);
+  }
+  return run_call(comm, &call);
+}
+
+copse_status copse_group_start(void) {
+  copse_group_open();
+  return COPSE_OK;
+}
+
+copse_status copse_group_end(void) {
+  struct copse_err err = COPSE_ERR_INIT;
+  return done(-1, copse_group_close(&err), &err);
+}

@@ -1,0 +1,78 @@
+#include "base/index_map.h"
+
+#include <stdlib.h>
+
+#include "base/memory.h"
+
+struct copse_index_slot {
+  uint64_t key;
+  int index_plus_1; /* 0: empty */
+};
+
+/* The finaliser of splitmix64: neighbouring keys go to unrelated slots. */
+static uint64_t scatter(uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+static void insert(struct copse_index_map *map, struct copse_index_slot entry) {
+  size_t mask = map->capacity - 1;
+  size_t at = scatter(entry.key) & mask;
+  while (map->slots[at].index_plus_1) at = (at + 1) & mask;
+  map->slots[at] = entry;
+}
+
+/*
+ * Entries of one key must keep their order of addition, so a table that wrapped around
+ * is read from just behind an empty slot.
+ */
+static copse_status rehash(struct copse_index_map *map, struct copse_err *err) {
+  struct copse_index_map grown = {NULL, map->capacity ? 2 * map->capacity : 16, map->used};
+  copse_status status = copse_calloc(grown.capacity, sizeof *grown.slots, &grown.slots, err);
+  if (status != COPSE_OK) return status;
+  size_t start = 0;
+  while (start < map->capacity && map->slots[start].index_plus_1) start++;
+  for (size_t i = 0; i < map->capacity; i++) {
+    struct copse_index_slot entry = map->slots[(start + i) & (map->capacity - 1)];
+    if (entry.index_plus_1) insert(&grown, entry);
+  }
+  free(map->slots);
+  *map = grown;
+  return COPSE_OK;
+}
+
+copse_status copse_index_map_add(struct copse_index_map *map, uint64_t key, int index,
+                                 struct copse_err *err) {
+  if (map->used >= map->capacity / 2) {
+    copse_status status = rehash(map, err);
+    if (status != COPSE_OK) return status;
+  }
+  insert(map, (struct copse_index_slot){key, index + 1});
+  map->used++;
+  return COPSE_OK;
+}
+
+int copse_index_map_next(const struct copse_index_map *map, uint64_t key, size_t *cursor) {
+  size_t start = scatter(key);
+  for (; *cursor < map->capacity; (*cursor)++) {
+    const struct copse_index_slot *slot = &map->slots[(start + *cursor) & (map->capacity - 1)];
+    if (!slot->index_plus_1) return -1;
+    if (slot->key != key) continue;
+    (*cursor)++;
+    return slot->index_plus_1 - 1;
+  }
+  return -1;
+}
+
+void copse_index_map_free(struct copse_index_map *map) {
+  free(map->slots);
+  *map = (struct copse_index_map){NULL, 0, 0};
+}
+
+/* FNV-1a of 64 bits. */
+uint64_t copse_key_text(const char *text) {
+  uint64_t h = 0xcbf29ce484222325u;
+  for (; *text; text++) h = (h ^ (unsigned char)*text) * 0x100000001b3u;
+  return h;
+}

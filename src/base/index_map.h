@@ -1,0 +1,37 @@
+/*
+ * Inside src/topology only: a hash map from 64-bit keys to indices. Text keys are
+ * hashed by the caller, who compares the candidates; pairs of indices are keys as they are.
+ */
+#ifndef COPSE_BASE_INDEX_MAP_H
+#define COPSE_BASE_INDEX_MAP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+/* Zero-initialise; release with copse_index_map_free. */
+struct copse_index_map {
+  struct copse_index_slot *slots;
+  size_t capacity, used; /* capacity is zero or a power of two */
+};
+
+/* Adds an entry; the same key may be added again. */
+copse_status copse_index_map_add(struct copse_index_map *map, uint64_t key, int index,
+                                 struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * The next index stored under `key`, or -1. *cursor starts at 0 and is moved on; the
+ * order is that of addition.
+ */
+int copse_index_map_next(const struct copse_index_map *map, uint64_t key, size_t *cursor);
+
+void copse_index_map_free(struct copse_index_map *map);
+
+/* Keys. Equal texts have equal keys, different ones almost never; pairs never collide. */
+uint64_t copse_key_text(const char *text);
+static inline uint64_t copse_key_pair(int a, int b) {
+  return ((uint64_t)(uint32_t)a << 32) | (uint32_t)b;
+}
+
+#endif

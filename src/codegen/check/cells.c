@@ -1,0 +1,400 @@
+#include "codegen/check/cells.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/memory.h"
+
+#define MAX_CELLS ((int64_t)1 << 25)
+
+struct cell {
+  struct copse_value value;
+  struct copse_action written; /* last; time 0: never */
+  struct copse_action *reads;  /* [n_reads] since then, the last of each thread */
+  int n_reads;
+  size_t capacity;
+  size_t n_late; /* reads of the launch before: late->reads[first_late ..] */
+  size_t first_late;
+};
+
+/* A read that goes on when its rank has left. */
+struct late_read {
+  size_t cell;
+  char step[64];
+};
+
+struct copse_late_reads {
+  struct late_read *reads; /* [n] by cell */
+  size_t n, capacity;
+  bool *heard; /* [n][n_ranks] whether the rank knew of the read when it left */
+  size_t heard_capacity;
+  int n_ranks;
+};
+
+struct copse_cells {
+  struct copse_cells_of of;
+  struct copse_threads *threads;
+  struct copse_sets *sets;
+  int *singles; /* [n_ranks] the set of one rank */
+  int everyone;
+  struct cell *cells;
+  size_t n_cells;
+  size_t *first; /* [n_ranks * COPSE_N_LETTERS] */
+  const struct copse_late_reads *late;
+  int first_entry;
+};
+
+static const char letters[] = "ios";
+
+/* ---- where things are ----------------------------------------------------------------- */
+
+int copse_cells_size(const struct copse_cells *c, int rank, enum copse_buffer_letter letter) {
+  copse_collective part = letter == COPSE_LETTER_I ? COPSE_ALLGATHER : COPSE_REDUCE_SCATTER;
+  int chunks = letter == COPSE_LETTER_S   ? c->of.scratch[rank]
+               : c->of.collective == part ? c->of.block
+                                          : c->of.chunks;
+  return chunks * c->of.slices;
+}
+
+/* In place, one of input and output is a part of the other or both are the same. */
+static size_t index_of(const struct copse_cells *c, struct copse_cell_at at) {
+  if (c->of.in_place) {
+    int own = at.rank * c->of.block * c->of.slices;
+    if (c->of.collective == COPSE_REDUCE_SCATTER && at.letter == COPSE_LETTER_O)
+      at = (struct copse_cell_at){at.rank, COPSE_LETTER_I, own + at.offset};
+    else if (c->of.collective == COPSE_ALLGATHER && at.letter == COPSE_LETTER_I)
+      at = (struct copse_cell_at){at.rank, COPSE_LETTER_O, own + at.offset};
+    else if (c->of.collective != COPSE_REDUCE_SCATTER && at.letter == COPSE_LETTER_I)
+      at.letter = COPSE_LETTER_O;
+  }
+  return c->first[at.rank * COPSE_N_LETTERS + (int)at.letter] + (size_t)at.offset;
+}
+
+bool copse_cells_same(const struct copse_cells *c, struct copse_cell_at a, struct copse_cell_at b) {
+  return index_of(c, a) == index_of(c, b);
+}
+
+static copse_status place_buffers(struct copse_cells *c, struct copse_err *err) {
+  int64_t n = 0;
+  copse_status status =
+      copse_calloc((size_t)c->of.n_ranks * COPSE_N_LETTERS, sizeof *c->first, &c->first, err);
+  if (status != COPSE_OK) return status;
+  for (int r = 0; r < c->of.n_ranks; r++)
+    for (int l = 0; l < COPSE_N_LETTERS; l++) {
+      c->first[r * COPSE_N_LETTERS + l] = (size_t)n;
+      n += copse_cells_size(c, r, (enum copse_buffer_letter)l);
+    }
+  if (n > MAX_CELLS)
+    return copse_fail_at(err, COPSE_UNSUPPORTED, c->of.label, 0,
+                         "%lld chunks of memory over all ranks, more than the %lld that this "
+                         "checker follows",
+                         (long long)n, (long long)MAX_CELLS);
+  c->n_cells = (size_t)n;
+  return copse_calloc(c->n_cells, sizeof *c->cells, &c->cells, err);
+}
+
+static void fill_inputs(struct copse_cells *c) {
+  for (size_t i = 0; i < c->n_cells; i++) c->cells[i].value.set = COPSE_SET_UNDEFINED;
+  for (int r = 0; r < c->of.n_ranks; r++) {
+    int n = copse_cells_size(c, r, COPSE_LETTER_I);
+    int first = c->of.collective == COPSE_ALLGATHER ? r * c->of.block * c->of.slices : 0;
+    for (int j = 0; j < n; j++)
+      c->cells[index_of(c, (struct copse_cell_at){r, COPSE_LETTER_I, j})].value =
+          (struct copse_value){c->singles[r], first + j, {0, 0}};
+  }
+}
+
+copse_status copse_cells_new(const struct copse_cells_of *of, struct copse_cells **out,
+                             struct copse_err *err) {
+  struct copse_cells *c = NULL;
+  copse_status status;
+  *out = NULL;
+  COPSE_TRY(copse_calloc(1, sizeof *c, &c, err));
+  c->of = *of;
+  if (c->of.slices == 0) c->of.slices = 1;
+  COPSE_TRY(copse_threads_new(of->n_threads, of->n_loose, &c->threads, err));
+  COPSE_TRY(copse_sets_new(of->n_ranks, &c->sets, err));
+  COPSE_TRY(copse_calloc((size_t)of->n_ranks, sizeof *c->singles, &c->singles, err));
+  for (int r = 0; r < of->n_ranks; r++)
+    COPSE_TRY(copse_sets_single(c->sets, r, &c->singles[r], err));
+  COPSE_TRY(copse_sets_everyone(c->sets, &c->everyone, err));
+  COPSE_TRY(place_buffers(c, err));
+  fill_inputs(c);
+  *out = c;
+  return COPSE_OK;
+out:
+  copse_cells_free(c);
+  return status;
+}
+
+void copse_cells_free(struct copse_cells *c) {
+  if (!c) return;
+  for (size_t i = 0; c->cells && i < c->n_cells; i++) free(c->cells[i].reads);
+  copse_threads_free(c->threads);
+  copse_sets_free(c->sets);
+  free(c->singles);
+  free(c->cells);
+  free(c->first);
+  free(c);
+}
+
+struct copse_threads *copse_cells_threads(struct copse_cells *c) {
+  return c->threads;
+}
+
+/* ---- accesses ------------------------------------------------------------------------- */
+
+static copse_status refute_race(struct copse_cells *c, struct copse_action now, const char *does,
+                                struct copse_cell_at at, struct copse_action other, const char *did,
+                                struct copse_err *err) {
+  char here[64], there[64];
+  long line = c->of.name(c->of.ctx, now, here);
+  c->of.name(c->of.ctx, other, there);
+  return copse_fail_at(err, COPSE_REFUTED, c->of.label, line,
+                       "%s %s %c[%d] of gpu %d, which %s %s: a race, nothing orders the two", here,
+                       does, letters[at.letter], at.offset / c->of.slices, at.rank, there, did);
+}
+
+copse_status copse_cells_read(struct copse_cells *c, struct copse_action action,
+                              struct copse_cell_at at, struct copse_value *value,
+                              struct copse_err *err) {
+  struct cell *cell = &c->cells[index_of(c, at)];
+  copse_status status = COPSE_OK;
+  if (!copse_threads_before(c->threads, cell->written, action.thread))
+    return refute_race(c, action, "reads", at, cell->written, "writes", err);
+  *value = cell->value;
+  if (value->set == COPSE_SET_UNDEFINED && value->fault.time == 0) value->fault = action;
+  for (int i = 0; i < cell->n_reads; i++)
+    if (cell->reads[i].thread == action.thread) {
+      cell->reads[i] = action;
+      return COPSE_OK;
+    }
+  COPSE_TRY(copse_grow(&cell->reads, &cell->capacity, (size_t)cell->n_reads + 1,
+                       sizeof *cell->reads, err));
+  cell->reads[cell->n_reads++] = action;
+out:
+  return status;
+}
+
+/* The first write of a launch, and what may still be read there since the launch before. */
+static copse_status check_late(struct copse_cells *c, const struct cell *cell,
+                               struct copse_action action, struct copse_cell_at at,
+                               struct copse_err *err) {
+  for (size_t i = cell->first_late; i < cell->first_late + cell->n_late; i++) {
+    const bool *heard = &c->late->heard[i * (size_t)c->late->n_ranks];
+    bool safe = false;
+    for (int q = 0; q < c->late->n_ranks && !safe; q++)
+      safe =
+          heard[q] && copse_threads_before(c->threads, (struct copse_action){c->first_entry + q, 1},
+                                           action.thread);
+    if (safe) continue;
+    char here[64];
+    long line = c->of.name(c->of.ctx, action, here);
+    return copse_fail_at(err, COPSE_REFUTED, c->of.label, line,
+                         "%s writes %c[%d] of gpu %d, which %s of the launch before may still read "
+                         "through its port: a race, nothing tells that it has",
+                         here, letters[at.letter], at.offset / c->of.slices, at.rank,
+                         c->late->reads[i].step);
+  }
+  return COPSE_OK;
+}
+
+copse_status copse_cells_write(struct copse_cells *c, struct copse_action action,
+                               struct copse_cell_at at, struct copse_value value,
+                               struct copse_err *err) {
+  struct cell *cell = &c->cells[index_of(c, at)];
+  if (!copse_threads_before(c->threads, cell->written, action.thread))
+    return refute_race(c, action, "writes", at, cell->written, "writes too", err);
+  for (int i = 0; i < cell->n_reads; i++)
+    if (!copse_threads_before(c->threads, cell->reads[i], action.thread))
+      return refute_race(c, action, "writes", at, cell->reads[i], "reads", err);
+  if (cell->n_late > 0 && cell->written.time == 0) {
+    copse_status status = check_late(c, cell, action, at, err);
+    if (status != COPSE_OK) return status;
+  }
+  cell->n_reads = 0;
+  cell->written = action;
+  cell->value = value;
+  return COPSE_OK;
+}
+
+copse_status copse_cells_add(struct copse_cells *c, struct copse_action action,
+                             struct copse_value *a, struct copse_value b, struct copse_err *err) {
+  bool sound = a->fault.time == 0 && b.fault.time == 0;
+  copse_status status = COPSE_OK;
+  if (a->set < 0 || b.set < 0) {
+    if (a->set >= 0) *a = b;
+  } else if (a->position != b.position) {
+    a->set = COPSE_SET_MIXED;
+  } else {
+    COPSE_TRY(copse_sets_sum(c->sets, (int[]){a->set, b.set}, 2, &a->set, err));
+  }
+  if (a->fault.time == 0) a->fault = b.fault;
+  if (sound && (a->set == COPSE_SET_MIXED || copse_sets_repeats(c->sets, a->set)))
+    a->fault = action;
+out:
+  return status;
+}
+
+copse_status copse_cells_check_left(struct copse_cells *c, int first_end, int exempt,
+                                    struct copse_err *err) {
+  for (int r = 0; r < c->of.n_ranks; r++)
+    for (int l = COPSE_N_LETTERS - 1; l >= 0; l--) /* in place, o is the better name than i */
+      for (int j = 0; j < copse_cells_size(c, r, (enum copse_buffer_letter)l); j++) {
+        struct copse_cell_at at = {r, (enum copse_buffer_letter)l, j};
+        const struct cell *cell = &c->cells[index_of(c, at)];
+        struct copse_action late = {0, 0};
+        if (!copse_threads_before(c->threads, cell->written, first_end + r)) late = cell->written;
+        for (int i = 0; i < cell->n_reads; i++)
+          if (cell->reads[i].thread < exempt &&
+              !copse_threads_before(c->threads, cell->reads[i], first_end + r))
+            late = cell->reads[i];
+        if (late.time == 0) continue;
+        char step[64];
+        long line = c->of.name(c->of.ctx, late, step);
+        return copse_fail_at(err, COPSE_REFUTED, c->of.label, line,
+                             "%s uses %c[%d] of gpu %d, which may have left by then: it waits for "
+                             "no word of it",
+                             step, letters[l], j / c->of.slices, r);
+      }
+  return COPSE_OK;
+}
+
+/* ---- from one launch to the next ------------------------------------------------------ */
+
+static copse_status add_late(const struct copse_cells *c, struct copse_late_reads *late,
+                             struct late_read read, struct copse_action action, int first_end,
+                             struct copse_err *err) {
+  size_t row = late->n * (size_t)c->of.n_ranks;
+  copse_status status;
+  COPSE_TRY(copse_grow(&late->reads, &late->capacity, late->n + 1, sizeof *late->reads, err));
+  COPSE_TRY(copse_grow(&late->heard, &late->heard_capacity, row + (size_t)c->of.n_ranks,
+                       sizeof *late->heard, err));
+  late->reads[late->n++] = read;
+  for (int q = 0; q < c->of.n_ranks; q++)
+    late->heard[row + (size_t)q] = copse_threads_before(c->threads, action, first_end + q);
+out:
+  return status;
+}
+
+copse_status copse_late_reads_take(const struct copse_cells *c, int first, int first_end,
+                                   struct copse_late_reads **out, struct copse_err *err) {
+  struct copse_late_reads *late = NULL;
+  copse_status status;
+  *out = NULL;
+  COPSE_TRY(copse_calloc(1, sizeof *late, &late, err));
+  late->n_ranks = c->of.n_ranks;
+  for (size_t i = 0; i < c->n_cells; i++)
+    for (int k = 0; k < c->cells[i].n_reads; k++) {
+      struct copse_action action = c->cells[i].reads[k];
+      struct late_read read = {.cell = i};
+      if (action.thread < first || action.thread >= first_end) continue;
+      if (c->cells[i].written.time == 0) continue; /* nor will it be in the next launch */
+      c->of.name(c->of.ctx, action, read.step);
+      COPSE_TRY(add_late(c, late, read, action, first_end, err));
+    }
+  if (late->n > 0) {
+    *out = late;
+    late = NULL;
+  }
+out:
+  copse_late_reads_free(late);
+  return status;
+}
+
+void copse_late_reads_free(struct copse_late_reads *late) {
+  if (!late) return;
+  free(late->reads);
+  free(late->heard);
+  free(late);
+}
+
+void copse_cells_guard(struct copse_cells *c, const struct copse_late_reads *late,
+                       int first_entry) {
+  c->late = late;
+  c->first_entry = first_entry;
+  for (size_t i = 0; late && i < late->n; i++) {
+    struct cell *cell = &c->cells[late->reads[i].cell];
+    if (cell->n_late++ == 0) cell->first_late = i;
+  }
+}
+
+/* ---- the result ----------------------------------------------------------------------- */
+
+/* What o[j] of the rank must be; set COPSE_SET_UNDEFINED: anything. */
+static struct copse_value expected(const struct copse_cells *c, int rank, int j, int root) {
+  struct copse_value v = {c->everyone, j, {0, 0}};
+  int size = c->of.block * c->of.slices, block = j / size;
+  switch (c->of.collective) {
+    case COPSE_ALLREDUCE: break;
+    case COPSE_REDUCE_SCATTER: v.position = rank * size + j; break;
+    case COPSE_ALLGATHER: v.set = c->singles[block]; break;
+    case COPSE_ALLTOALL:
+      v.set = c->singles[block];
+      v.position = rank * size + j % size;
+      break;
+    case COPSE_BROADCAST: v.set = c->singles[root]; break;
+    case COPSE_REDUCE:
+      if (rank != root) v.set = COPSE_SET_UNDEFINED;
+      break;
+  }
+  return v;
+}
+
+/* A file for a rooted collective serves one root: the one whose result it has. */
+static int find_root(const struct copse_cells *c) {
+  bool reduce = c->of.collective == COPSE_REDUCE;
+  int last = c->of.n_ranks - 1;
+  for (int r = 0; r < c->of.n_ranks; r++) {
+    struct copse_cell_at at = {reduce ? r : last, COPSE_LETTER_O, 0};
+    int set = c->cells[index_of(c, at)].value.set;
+    if (set == (reduce ? c->everyone : c->singles[r])) return r;
+  }
+  return 0;
+}
+
+static void describe(struct copse_cells *c, struct copse_value v, char *text, size_t size) {
+  if (v.set == COPSE_SET_UNDEFINED)
+    snprintf(text, size, "undefined memory");
+  else if (v.set == COPSE_SET_MIXED)
+    snprintf(text, size, "a sum of different chunks");
+  else
+    snprintf(text, size, "chunk %d of %s", v.position / c->of.slices,
+             copse_sets_text(c->sets, v.set));
+}
+
+static copse_status refute_result(struct copse_cells *c, struct copse_cell_at at,
+                                  struct copse_value want, struct copse_err *err) {
+  const struct cell *cell = &c->cells[index_of(c, at)];
+  char has[300], wanted[300], step[64];
+  struct copse_action blame = cell->value.fault.time ? cell->value.fault : cell->written;
+  describe(c, cell->value, has, sizeof has);
+  describe(c, want, wanted, sizeof wanted);
+  const char *place = c->of.in_place ? "in place" : "out of place";
+  if (blame.time == 0)
+    return copse_fail_at(err, COPSE_REFUTED, c->of.label, 0,
+                         "o[%d] of gpu %d is never written (%s): it needs %.100s",
+                         at.offset / c->of.slices, at.rank, place, wanted);
+  long line = c->of.name(c->of.ctx, blame, step);
+  const char *why = cell->value.fault.time == 0              ? "writes the last value of"
+                    : cell->value.set == COPSE_SET_UNDEFINED ? "reads undefined memory for"
+                    : cell->value.set == COPSE_SET_MIXED     ? "adds different chunks for"
+                                                             : "adds a rank twice for";
+  return copse_fail_at(err, COPSE_REFUTED, c->of.label, line,
+                       "%s %s o[%d] of gpu %d, which ends as %.110s instead of %.110s (%s)", step,
+                       why, at.offset / c->of.slices, at.rank, has, wanted, place);
+}
+
+copse_status copse_cells_check_result(struct copse_cells *c, struct copse_err *err) {
+  int root = find_root(c);
+  for (int r = 0; r < c->of.n_ranks; r++) {
+    int n = copse_cells_size(c, r, COPSE_LETTER_O);
+    for (int j = 0; j < n; j++) {
+      struct copse_cell_at at = {r, COPSE_LETTER_O, j};
+      struct copse_value want = expected(c, r, j, root), has = c->cells[index_of(c, at)].value;
+      if (want.set != COPSE_SET_UNDEFINED && (has.set != want.set || has.position != want.position))
+        return refute_result(c, at, want, err);
+    }
+  }
+  return COPSE_OK;
+}

@@ -1,0 +1,101 @@
+/*
+ * Inside src/codegen only: the memory of a foreign program on names instead of numbers. A cell
+ * is one chunk; it holds the multiset of ranks whose chunk of the same position went into it.
+ * Every access is checked against all conflicting ones for an order (check_history.h).
+ */
+#ifndef COPSE_CODEGEN_CHECK_CELLS_H
+#define COPSE_CODEGEN_CHECK_CELLS_H
+
+#include "base/collective.h"
+#include "codegen/check/history.h"
+#include "codegen/check/sets.h"
+
+enum { COPSE_SET_UNDEFINED = -1, COPSE_SET_MIXED = -2 };
+
+/* `position`: of a chunk in the whole vector of the rank that brought it in. */
+struct copse_value {
+  int set; /* or COPSE_SET_ ... */
+  int position;
+  struct copse_action fault; /* what made it undefined, mixed or double; time 0: nothing did */
+};
+
+enum copse_buffer_letter { COPSE_LETTER_I, COPSE_LETTER_O, COPSE_LETTER_S, COPSE_N_LETTERS };
+
+struct copse_cells;
+
+/* What the cells belong to, and how messages name places in it. */
+struct copse_cells_of {
+  int n_ranks, n_threads;
+  int n_loose; /* the first so many threads are loose (check_history.h) */
+  int slices;  /* cells of a chunk; 0: 1. Offsets count cells, `chunks` and the like chunks */
+  copse_collective collective;
+  int chunks, block; /* of the whole message and of a rank's part of it */
+  bool in_place;
+  const int *scratch; /* [n_ranks] chunks */
+  const char *label;
+  /* "gpu 3 tb 1 step 2" of an action into text; returns its line, 0 if unknown. */
+  long (*name)(const void *ctx, struct copse_action action, char text[64]);
+  const void *ctx;
+};
+
+/* The cells as the collective finds them. COPSE_UNSUPPORTED beyond 2^25 cells. */
+copse_status copse_cells_new(const struct copse_cells_of *of, struct copse_cells **out,
+                             struct copse_err *err) COPSE_CHECKED;
+void copse_cells_free(struct copse_cells *cells);
+struct copse_threads *copse_cells_threads(struct copse_cells *cells);
+
+/* How many chunks the buffer has at the rank. */
+int copse_cells_size(const struct copse_cells *cells, int rank, enum copse_buffer_letter letter);
+
+/* A chunk of a rank's memory; must be there (copse_cells_size). */
+struct copse_cell_at {
+  int rank;
+  enum copse_buffer_letter letter;
+  int offset;
+};
+
+/* Whether both are the same bytes. */
+bool copse_cells_same(const struct copse_cells *cells, struct copse_cell_at a,
+                      struct copse_cell_at b);
+
+/* Reads or writes as part of `action`. COPSE_REFUTED for a race. */
+copse_status copse_cells_read(struct copse_cells *cells, struct copse_action action,
+                              struct copse_cell_at at, struct copse_value *value,
+                              struct copse_err *err) COPSE_CHECKED;
+copse_status copse_cells_write(struct copse_cells *cells, struct copse_action action,
+                               struct copse_cell_at at, struct copse_value value,
+                               struct copse_err *err) COPSE_CHECKED;
+/* a += b, as done by `action`. */
+copse_status copse_cells_add(struct copse_cells *cells, struct copse_action action,
+                             struct copse_value *a, struct copse_value b,
+                             struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * COPSE_REFUTED where something done to a rank's memory may still go on when the rank leaves:
+ * rank r's last word is thread first_end + r. Reads by threads from `exempt` on don't
+ * count; see below.
+ */
+copse_status copse_cells_check_left(struct copse_cells *cells, int first_end, int exempt,
+                                    struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * What `exempt` reads mean for the next launch: they may still go on when the place is first
+ * written then. The writer must know that a rank has entered which, when it left before, knew of
+ * the read. Take the reads of threads [first, first_end) when all is done; a second run of the
+ * same program, on cells that guard them, refutes a writer that need not know.
+ */
+struct copse_late_reads;
+copse_status copse_late_reads_take(const struct copse_cells *cells, int first, int first_end,
+                                   struct copse_late_reads **out,
+                                   struct copse_err *err) COPSE_CHECKED;
+void copse_late_reads_free(struct copse_late_reads *late);
+/* Thread first_entry + r stands for the entry of rank r. `late` is borrowed; NULL: none. */
+void copse_cells_guard(struct copse_cells *cells, const struct copse_late_reads *late,
+                       int first_entry);
+
+/* COPSE_REFUTED where an output is not what the collective promises, with the step. A broadcast
+ * or reduce may have any one root. */
+copse_status copse_cells_check_result(struct copse_cells *cells,
+                                      struct copse_err *err) COPSE_CHECKED;
+
+#endif

@@ -1,0 +1,283 @@
+/*
+ * Lowering to MSCCL: the search for numbers of channels that keep every
+ * rank within the executors' limits, and what to say where there are none.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/collective.h"
+#include "base/memory.h"
+#include "codegen/msccl/emit.h"
+
+/* ---- limits --------------------------------------------------------------------------- */
+
+/* A limit that a program breaks: what, at which rank, and by how much. */
+struct misfit {
+  const char *what;
+  int rank, need, limit;
+};
+
+static bool over(struct misfit *m, const char *what, int rank, int need, int limit) {
+  if (need <= limit) return false;
+  *m = (struct misfit){what, rank, need, limit};
+  return true;
+}
+
+static bool fits(const struct copse_msccl_job *job, const struct copse_msccl_program *p,
+                 struct misfit *m) {
+  for (int r = 0; r < p->n_ranks; r++) {
+    int steps = 0;
+    if (over(m, "thread blocks", r, p->ranks[r].n, job->options.max_blocks)) return false;
+    for (int i = 0; i < p->ranks[r].n; i++) {
+      const struct copse_msccl_block *b = &p->blocks[p->ranks[r].ids[i]];
+      steps += b->n_steps;
+      if (over(m, "steps in one thread block", r, b->n_steps, COPSE_MSCCL_MAX_STEPS)) return false;
+    }
+    if (over(m, "elements in the executors' parser", r, 1 + p->n_ranks + p->ranks[r].n + steps,
+             COPSE_MSCCL_MAX_NODES) ||
+        over(m, "chunks of scratch", r, p->ranks[r].scratch, COPSE_MSCCL_MAX_CHUNKS))
+      return false;
+  }
+  return true;
+}
+
+/* One attempt; COPSE_UNSUPPORTED with *m where it doesn't fit. */
+static copse_status attempt(const struct copse_msccl_job *job, int channels,
+                            enum copse_msccl_sharing sharing, struct copse_msccl_program *p,
+                            struct misfit *m, struct copse_err *err) {
+  struct copse_err why = COPSE_ERR_INIT;
+  copse_status status;
+  *m = (struct misfit){"connections in one channel", 0, COPSE_MSCCL_MAX_CONNECTIONS + 1,
+                       COPSE_MSCCL_MAX_CONNECTIONS};
+  COPSE_TRY(copse_msccl_program_start(p, job->schedule->n_ranks, job->options.max_blocks, &why));
+  p->end_channel = channels;
+  p->sharing = sharing;
+  COPSE_TRY(job->schedule->collective == COPSE_ALLTOALL ? copse_msccl_emit_chains(job, p)
+                                                        : copse_msccl_emit_trees(job, p));
+  if (!fits(job, p, m)) status = COPSE_UNSUPPORTED;
+out:
+  p->err = err;
+  if (status == COPSE_OK) return COPSE_OK;
+  if (status == COPSE_UNSUPPORTED && p->crowded_rank >= 0)
+    over(m, "thread blocks", p->crowded_rank, 2 * p->max_blocks, p->max_blocks);
+  copse_msccl_program_free(p);
+  return status == COPSE_UNSUPPORTED ? status : copse_fail(err, status, "%s", why.text);
+}
+
+/*
+ * The most channels up to `most` that fit: sends and receives in blocks of
+ * their own run at once, so sharing a block comes after fewer channels.
+ */
+static copse_status search(const struct copse_msccl_job *job, int most,
+                           struct copse_msccl_program *p, int *channels, struct misfit *m,
+                           struct copse_err *err) {
+  struct misfit first = {0};
+  for (int sharing = COPSE_MSCCL_SHARE_NONE; sharing <= COPSE_MSCCL_SHARE_ALL; sharing++) {
+    for (*channels = most; *channels >= 1; --*channels) {
+      copse_status status = attempt(job, *channels, (enum copse_msccl_sharing)sharing, p, m, err);
+      if (status != COPSE_UNSUPPORTED) return status;
+      /* what stands in the way of the fewest blocks says most */
+      if (!first.what || m->need - m->limit <= first.need - first.limit) first = *m;
+    }
+  }
+  *m = first;
+  return COPSE_UNSUPPORTED;
+}
+
+/* Whether the job fits with so many channels; *channels gets how many are used. */
+static copse_status try_channels(const struct copse_msccl_job *job, int most, int *channels,
+                                 struct copse_err *err) {
+  struct copse_msccl_program p;
+  struct misfit m;
+  copse_status status = search(job, most, &p, channels, &m, err);
+  if (status == COPSE_OK) copse_msccl_program_free(&p);
+  return status;
+}
+
+/* The largest power of two of chunks per block that fits, shares rounded; 0 if none does. */
+static copse_status try_chunks(struct copse_msccl_job *job, int *chunks, struct copse_err *err) {
+  int used;
+  copse_status status = COPSE_UNSUPPORTED;
+  for (*chunks = 64; *chunks > 0 && status == COPSE_UNSUPPORTED; *chunks /= 2) {
+    if (*chunks * job->cut.blocks > COPSE_MSCCL_MAX_CHUNKS) continue;
+    status = copse_cut_into(&job->cut, *chunks, err);
+    if (status == COPSE_OK) status = try_channels(job, COPSE_MSCCL_MAX_CHANNELS, &used, err);
+    if (status == COPSE_OK) return COPSE_OK;
+  }
+  return status == COPSE_UNSUPPORTED ? COPSE_OK : status;
+}
+
+static int default_blocks(const struct copse_msccl_options *o) {
+  return o->executor == COPSE_MSCCL_NCCL ? 108 : 64;
+}
+
+/* The least number of blocks that is enough, more of them never being worse; 0: none is. */
+static copse_status try_blocks(struct copse_msccl_job *job, int *least, struct copse_err *err) {
+  int given = job->options.max_blocks, low = given, high = default_blocks(&job->options) + 1, used;
+  int most = high;
+  copse_status status = COPSE_OK;
+  while (low + 1 < high) { /* low is too few, high enough (or out of range) */
+    job->options.max_blocks = high == most ? most - 1 : low + (high - low) / 2;
+    status = try_channels(job, COPSE_MSCCL_MAX_CHANNELS, &used, err);
+    if (status != COPSE_OK && status != COPSE_UNSUPPORTED) return status;
+    if (status == COPSE_UNSUPPORTED && high == most) break;
+    *(status == COPSE_OK ? &high : &low) = job->options.max_blocks;
+  }
+  job->options.max_blocks = given;
+  *least = high < most ? high : 0;
+  return COPSE_OK;
+}
+
+/* What would fit, in words. */
+static copse_status find_hint(struct copse_msccl_job *job, int64_t k, char *hint, size_t size,
+                              struct copse_err *err) {
+  int n;
+  copse_status status;
+  if (job->options.channels > 0 && job->cut.block > 0) {
+    status = try_channels(job, COPSE_MSCCL_MAX_CHANNELS, &n, err);
+    if (status == COPSE_OK) snprintf(hint, size, "--channels %d fits", n);
+    if (status != COPSE_UNSUPPORTED) return status;
+  }
+  if (job->options.max_blocks < default_blocks(&job->options) && job->cut.block > 0) {
+    COPSE_TRY(try_blocks(job, &n, err));
+    if (n > 0) {
+      snprintf(hint, size, "--workers %d fits", n);
+      return COPSE_OK;
+    }
+  }
+  COPSE_TRY(try_chunks(job, &n, err));
+  if (job->options.instances > 1)
+    snprintf(hint, size, "take fewer --instances than %d", job->options.instances);
+  else if (job->schedule->k > 1 && n > 0)
+    snprintf(hint, size,
+             "solve again with --k %lld or less, or --chunks %d fits, which rounds "
+             "the shares",
+             (long long)k, n);
+  else if (job->schedule->k > 1)
+    snprintf(hint, size, "solve again with --k %lld or less", (long long)k);
+  else if (n > 0)
+    snprintf(hint, size, "--chunks %d fits, which rounds the shares", n);
+  else
+    snprintf(hint, size, "only a native plan (--to plan) has no such limit");
+out:
+  return status;
+}
+
+static copse_status say_misfit(struct copse_msccl_job *job, const struct misfit *m,
+                               struct copse_err *err) {
+  int64_t k = job->schedule->k * m->limit / m->need;
+  char hint[160];
+  copse_status status = find_hint(job, k < 1 ? 1 : k, hint, sizeof hint, err);
+  if (status != COPSE_OK) return status;
+  return copse_fail(err, COPSE_UNSUPPORTED, "rank %d needs %d %s and may have %d; %s", m->rank,
+                    m->need, m->what, m->limit, hint);
+}
+
+static copse_status say_too_fine(struct copse_msccl_job *job, int64_t block,
+                                 struct copse_err *err) {
+  char hint[160];
+  copse_status status = find_hint(job, 1, hint, sizeof hint, err);
+  if (status != COPSE_OK) return status;
+  return copse_fail(err, COPSE_UNSUPPORTED,
+                    "the shares of this schedule are parts of %lld%s of a message, and MSCCL "
+                    "numbers at most %d chunks; %s",
+                    (long long)(block * job->cut.blocks),
+                    block > COPSE_MSCCL_MAX_CHUNKS ? " or more" : "", COPSE_MSCCL_MAX_CHUNKS, hint);
+}
+
+/* ---- all together --------------------------------------------------------------------- */
+
+static copse_status check_options(struct copse_msccl_job *job, struct copse_err *err) {
+  struct copse_msccl_options *o = &job->options;
+  bool nccl = o->executor == COPSE_MSCCL_NCCL;
+  int blocks = nccl ? COPSE_MSCCL_MAX_DEP_BLOCK : 64;
+  if (o->max_blocks == 0) o->max_blocks = default_blocks(o);
+  if (o->instances == 0) o->instances = 1;
+  if (o->max_blocks < 1 || o->max_blocks > blocks)
+    return copse_fail(err, COPSE_INVALID, "workers must be from 1 to %d for this executor", blocks);
+  if (o->channels < 0 || o->channels > COPSE_MSCCL_MAX_CHANNELS)
+    return copse_fail(err, COPSE_INVALID, "channels must be from 1 to %d",
+                      COPSE_MSCCL_MAX_CHANNELS);
+  if (o->instances < 1 || o->instances > 64)
+    return copse_fail(err, COPSE_INVALID, "instances must be from 1 to 64");
+  if (o->chunks < 0 || o->chunks > COPSE_MSCCL_MAX_CHUNKS)
+    return copse_fail(err, COPSE_INVALID, "chunks must be from 1 to %d", COPSE_MSCCL_MAX_CHUNKS);
+  if (o->min_bytes < 0 || o->max_bytes < 0 || (o->max_bytes > 0 && o->max_bytes < o->min_bytes))
+    return copse_fail(err, COPSE_INVALID, "the smallest message must not exceed the largest");
+  if (job->schedule->collective == COPSE_ALLTOALL) {
+    if (o->layout == COPSE_MSCCL_IN_PLACE)
+      return copse_fail(err, COPSE_UNSUPPORTED, "an alltoall is lowered out of place only");
+    o->layout = COPSE_MSCCL_OUT_OF_PLACE;
+  }
+  job->fused = nccl;
+  job->skip_copy = o->layout == COPSE_MSCCL_IN_PLACE;
+  return COPSE_OK;
+}
+
+static copse_status cut(struct copse_msccl_job *job, struct copse_err *err) {
+  int64_t block = job->options.chunks;
+  copse_status status;
+  COPSE_TRY(copse_cut_start(&job->cut, job->schedule, job->options.instances, COPSE_MSCCL_MAX_COUNT,
+                            err));
+  if (block == 0) COPSE_TRY(copse_cut_exact(&job->cut, COPSE_MSCCL_MAX_CHUNKS, &block, err));
+  if (block * job->cut.blocks > COPSE_MSCCL_MAX_CHUNKS) return say_too_fine(job, block, err);
+  COPSE_TRY(copse_cut_into(&job->cut, (int)block, err));
+out:
+  return status;
+}
+
+/* The loop counter of the executors ends at 65536 slots of this size for every chunk. */
+static copse_status bound_bytes(struct copse_msccl_job *job, struct copse_err *err) {
+  static const int64_t slot[] = {2097152, 16384, 50176};
+  int64_t most = slot[job->options.protocol] * 65536 * job->cut.chunks;
+  struct copse_msccl_options *o = &job->options;
+  if (o->protocol == COPSE_MSCCL_SIMPLE && o->max_bytes == 0) return COPSE_OK; /* 128 GiB a chunk */
+  if (o->max_bytes == 0 || o->max_bytes > most) o->max_bytes = most;
+  if (o->min_bytes <= o->max_bytes) return COPSE_OK;
+  return copse_fail(err, COPSE_UNSUPPORTED,
+                    "the executors run this program with messages of at most %lld bytes, so "
+                    "--min-bytes must be less; more --chunks, or Simple, take longer ones",
+                    (long long)most);
+}
+
+static void summarize(const struct copse_msccl_job *job, const struct copse_msccl_program *p,
+                      struct copse_msccl_summary *out) {
+  *out = (struct copse_msccl_summary){
+      .channels = p->n_channels, .chunks = job->cut.chunks, .multiple = job->cut.block};
+  for (int r = 0; r < p->n_ranks; r++) {
+    if (p->ranks[r].n > out->blocks) out->blocks = p->ranks[r].n;
+    if (p->ranks[r].scratch > out->scratch) out->scratch = p->ranks[r].scratch;
+  }
+  for (int b = 0; b < p->n_blocks; b++)
+    if (p->blocks[b].n_steps > out->steps) out->steps = p->blocks[b].n_steps;
+}
+
+copse_status copse_lower_msccl(const struct copse_schedule *schedule,
+                               const struct copse_msccl_options *options, char **text, size_t *size,
+                               struct copse_msccl_summary *summary, struct copse_err *err) {
+  struct copse_msccl_job job = {.schedule = schedule, .options = *options};
+  struct copse_msccl_program p = {0};
+  struct copse_text out = {0};
+  struct misfit misfit;
+  int channels;
+  copse_status status;
+  COPSE_TRY(check_options(&job, err));
+  COPSE_TRY(cut(&job, err));
+  COPSE_TRY(bound_bytes(&job, err));
+  int most = job.options.channels ? job.options.channels : COPSE_MSCCL_MAX_CHANNELS;
+  status = search(&job, most, &p, &channels, &misfit, err);
+  if (status == COPSE_UNSUPPORTED) status = say_misfit(&job, &misfit, err);
+  if (status != COPSE_OK) goto out;
+  COPSE_TRY(copse_msccl_finish(&p));
+  COPSE_TRY(copse_msccl_write(&job, &p, &out, err));
+  summarize(&job, &p, summary);
+  *text = out.data;
+  *size = out.size;
+  out.data = NULL;
+out:
+  copse_text_free(&out);
+  copse_msccl_program_free(&p);
+  copse_cut_free(&job.cut);
+  return status;
+}

@@ -1,0 +1,263 @@
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "runtime/comm/debug.h"
+#include "dropin/clique.h"
+#include "dropin/comm.h"
+#include "dropin/driver.h"
+#include "dropin/gather.h"
+#include "dropin/group.h"
+#include "dropin/real.h"
+#include "dropin/record.h"
+#include "runtime/internode/nccl_source.h"
+
+#define FOREVER_SECONDS 1e9 /* 30 years */
+
+/* How making copse's communicator went at a rank. Sent between ranks as it is. */
+struct outcome {
+  uint32_t status, n_plans;
+};
+
+/* A communicator on its way. */
+struct newcomer {
+  struct copse_nccl_comm *comm;
+  struct copse_nccl_record mine, *all;
+  struct outcome outcome, *outcomes;
+  enum copse_nccl_way way;
+};
+
+static void pass(struct newcomer *it, const char *why) {
+  it->way = COPSE_NCCL_PASS;
+  snprintf(it->comm->why_not, sizeof it->comm->why_not, "%s", why);
+}
+
+static void free_newcomers(struct newcomer *fresh, size_t n) {
+  for (size_t i = 0; fresh && i < n; i++) {
+    free(fresh[i].comm); /* not taken over by the registry */
+    free(fresh[i].all);
+    free(fresh[i].outcomes);
+  }
+  free(fresh);
+}
+
+/* Who is it? Left with comm NULL where NCCL doesn't say. It can't be asked while a non-blocking
+ * communicator is in the making. */
+static copse_status identify(struct newcomer *it, ncclComm_t nccl, bool blocking,
+                             struct copse_err *err) {
+  int n_ranks = 1, rank = -1, device = -1;
+  if (blocking && (copse_nccl_real_CommCount(nccl, &n_ranks) != ncclSuccess ||
+                   copse_nccl_real_CommUserRank(nccl, &rank) != ncclSuccess ||
+                   copse_nccl_real_CommCuDevice(nccl, &device) != ncclSuccess))
+    return COPSE_OK;
+  copse_status status = COPSE_OK;
+  COPSE_TRY(copse_calloc(1, sizeof *it->comm, &it->comm, err));
+  COPSE_TRY(copse_calloc((size_t)n_ranks, sizeof *it->all, &it->all, err));
+  COPSE_TRY(copse_calloc((size_t)n_ranks, sizeof *it->outcomes, &it->outcomes, err));
+  it->comm->nccl = nccl;
+  it->comm->n_ranks = n_ranks;
+  it->comm->rank = rank;
+  it->comm->device = device;
+  it->comm->blocking = blocking;
+  it->way = COPSE_NCCL_PROCESS_EACH; /* until it is known */
+  if (!blocking)
+    pass(it, "a non-blocking communicator (config.blocking or NCCL_COMM_BLOCKING is 0)");
+  else if (n_ranks == 1)
+    pass(it, "one rank");
+out:
+  return status;
+}
+
+/* Gathers what `mine` and `all` select, of those that are not passed yet. */
+static copse_status gather(struct newcomer *fresh, size_t n, bool outcomes, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  struct copse_nccl_gather *items = NULL;
+  size_t n_items = 0;
+  COPSE_TRY(copse_calloc(n, sizeof *items, &items, err));
+  for (size_t i = 0; i < n; i++) {
+    struct newcomer *it = &fresh[i];
+    if (it->way == COPSE_NCCL_PASS) continue;
+    items[n_items++] = (struct copse_nccl_gather){
+        .comm = it->comm->nccl,
+        .device = it->comm->device,
+        .n_ranks = it->comm->n_ranks,
+        .mine = outcomes ? (const void *)&it->outcome : &it->mine,
+        .all = outcomes ? (void *)it->outcomes : it->all,
+        .bytes = outcomes ? sizeof it->outcome : sizeof it->mine,
+    };
+  }
+  if (n_items > 0) COPSE_TRY(copse_nccl_gather_all(items, n_items, err));
+out:
+  free(items);
+  return status;
+}
+
+static void judge(struct newcomer *fresh, size_t n, const char *folder) {
+  struct copse_err err = COPSE_ERR_INIT;
+  for (size_t i = 0; i < n; i++) {
+    struct newcomer *it = &fresh[i];
+    struct copse_err reading = COPSE_ERR_INIT;
+    if (it->way == COPSE_NCCL_PASS) continue;
+    copse_nccl_record_fill(&it->mine, folder, it->comm->n_ranks, it->comm->device, &reading);
+    if (reading.status != COPSE_OK)
+      copse_debug(COPSE_DEBUG_WARN, it->comm->rank, "COPSE_PLAN_DIR: %s", reading.text);
+  }
+  copse_status status = gather(fresh, n, false, &err);
+  for (size_t i = 0; i < n; i++) {
+    struct newcomer *it = &fresh[i];
+    if (it->way == COPSE_NCCL_PASS) continue;
+    char why[160] = "";
+    if (status == COPSE_OK)
+      it->way = copse_nccl_judge(it->all, it->comm->n_ranks, why, sizeof why);
+    else
+      it->way = COPSE_NCCL_PASS;
+    if (it->way == COPSE_NCCL_PASS) pass(it, status == COPSE_OK ? why : err.text);
+    it->comm->exchanges = it->mine.exchanges != 0;
+  }
+}
+
+/* copse's bootstrap: the very NCCL that made the communicator. A communicator may also end in a
+ * group. */
+static copse_status all_gather(void *context, const void *mine, void *all, size_t bytes) {
+  const struct copse_nccl_comm *comm = context;
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_nccl_gather item = {comm->nccl, comm->device, comm->n_ranks, mine, all, bytes};
+  copse_status status = copse_nccl_in_group() ? copse_nccl_gather_apart(&item, &err)
+                                              : copse_nccl_gather_all(&item, 1, &err);
+  return status == COPSE_OK ? status : copse_publish_error(&err);
+}
+
+/* Its functions, for messages between hosts: not ours of the same names. Few are asked for, once
+ * for each communicator. */
+static void *find_real(const char *name) {
+  void *_Atomic found = NULL;
+  return copse_nccl_find(name, &found);
+}
+
+static bool source_of(const copse_bootstrap *bootstrap, struct copse_nccl_source *out) {
+  if (bootstrap->all_gather != all_gather) return false;
+  const struct copse_nccl_comm *comm = bootstrap->context;
+  *out = (struct copse_nccl_source){comm->nccl, find_real};
+  return true;
+}
+
+/*
+ * Seconds. As with NCCL itself a rank that is late is waited for, however long: when it is too long
+ * is for the job's watchdog to say, which aborts. A call that gives up lets the stream run on, over
+ * results that aren't there.
+ */
+static double time_limit(int rank) {
+  const char *text = getenv("COPSE_TIMEOUT");
+  char *end;
+  if (!text || !*text) return FOREVER_SECONDS;
+  double seconds = strtod(text, &end);
+  if (seconds > 0 && !*end && isfinite(seconds)) return seconds;
+  copse_debug(COPSE_DEBUG_WARN, rank,
+              "COPSE_TIMEOUT=%.40s is no number of seconds above 0: calls have no time limit", text);
+  return FOREVER_SECONDS;
+}
+
+static copse_status open_copse(struct newcomer *it, const char *folder, int *n_plans,
+                               struct copse_err *err) {
+  struct copse_nccl_comm *comm = it->comm;
+  if (it->way == COPSE_NCCL_ONE_PROCESS)
+    return copse_nccl_clique_take(it->all, comm->n_ranks, comm->rank, folder, &comm->copse, n_plans,
+                                  err);
+  const copse_bootstrap bootstrap = {all_gather, comm};
+  copse_nccl_source_set(source_of);
+  copse_status status =
+      copse_comm_init_rank(&comm->copse, comm->n_ranks, comm->rank, comm->device, &bootstrap);
+  if (status == COPSE_OK) status = copse_comm_load_plans(comm->copse, folder, n_plans);
+  return status == COPSE_OK ? status : copse_fail(err, status, "%s", copse_last_error());
+}
+
+static void close_copse(struct newcomer *it) {
+  if (!it->comm->copse) return;
+  (void)copse_comm_abort(it->comm->copse); /* peers may not be there to end it with us */
+  (void)copse_comm_destroy(it->comm->copse);
+  it->comm->copse = NULL;
+}
+
+/* Ranks may make several communicators at once in different orders; here all have the same. */
+static int by_clique(const void *a, const void *b) {
+  const struct newcomer *x = a, *y = b;
+  if (x->way == COPSE_NCCL_PASS || y->way == COPSE_NCCL_PASS)
+    return (x->way == COPSE_NCCL_PASS) - (y->way == COPSE_NCCL_PASS);
+  return (x->all[0].clique > y->all[0].clique) - (x->all[0].clique < y->all[0].clique);
+}
+
+static void conclude(struct newcomer *it, copse_status gathered, const struct copse_err *err) {
+  char why[sizeof err->text] = "";
+  if (gathered != COPSE_OK) snprintf(why, sizeof why, "%s", err->text);
+  for (int r = 0; r < it->comm->n_ranks && !*why; r++) {
+    const struct outcome *theirs = &it->outcomes[r];
+    if (theirs->status != COPSE_OK)
+      snprintf(why, sizeof why, "rank %d: %s", r,
+               copse_status_string((copse_status)theirs->status));
+    else if (theirs->n_plans != it->outcomes[0].n_plans)
+      snprintf(why, sizeof why, "ranks 0 and %d have loaded %u and %u plans", r,
+               it->outcomes[0].n_plans, theirs->n_plans);
+  }
+  if (!*why && it->outcome.n_plans == 0) snprintf(why, sizeof why, "no plan was loaded");
+  if (!*why) return;
+  close_copse(it);
+  if (it->outcome.status == COPSE_OK) pass(it, why); /* else why_not has this rank's own reason */
+  it->way = COPSE_NCCL_PASS;
+}
+
+static void open_all(struct newcomer *fresh, size_t n, const char *folder) {
+  qsort(fresh, n, sizeof *fresh, by_clique);
+  for (size_t i = 0; i < n && fresh[i].way != COPSE_NCCL_PASS; i++) {
+    struct copse_err err = COPSE_ERR_INIT;
+    int n_plans = 0;
+    copse_status status = open_copse(&fresh[i], folder, &n_plans, &err);
+    if (status == COPSE_OK) status = copse_comm_set_timeout(fresh[i].comm->copse, time_limit(fresh[i].comm->rank));
+    fresh[i].outcome = (struct outcome){(uint32_t)status, (uint32_t)n_plans};
+    if (status != COPSE_OK)
+      snprintf(fresh[i].comm->why_not, sizeof fresh[i].comm->why_not, "%s", err.text);
+  }
+  struct copse_err err = COPSE_ERR_INIT;
+  copse_status gathered = gather(fresh, n, true, &err);
+  for (size_t i = 0; i < n && fresh[i].way != COPSE_NCCL_PASS; i++)
+    conclude(&fresh[i], gathered, &err);
+}
+
+static void register_all(struct newcomer *fresh, size_t n) {
+  for (size_t i = 0; i < n; i++) {
+    struct copse_nccl_comm *comm = fresh[i].comm;
+    if (comm->copse)
+      copse_debug(COPSE_DEBUG_INFO, comm->rank,
+                  "NCCL communicator of %d ranks on %d hosts: %u plans", comm->n_ranks,
+                  copse_nccl_count_hosts(fresh[i].all, comm->n_ranks), fresh[i].outcome.n_plans);
+    else
+      copse_debug(COPSE_DEBUG_INFO, comm->rank, "NCCL communicator: calls are passed, %s",
+                  comm->why_not);
+    copse_nccl_register(comm);
+    fresh[i].comm = NULL;
+  }
+}
+
+void copse_nccl_comms_made(const struct copse_nccl_made *made, size_t n) {
+  copse_status status = COPSE_OK;
+  struct copse_err err = COPSE_ERR_INIT;
+  struct newcomer *fresh = NULL;
+  size_t n_new = 0;
+  const char *folder = getenv("COPSE_PLAN_DIR");
+  int mode = copse_nccl_capture_mode(COPSE_NCCL_CAPTURE_RELAXED);
+  copse_nccl_enter();
+  COPSE_TRY(copse_calloc(n, sizeof *fresh, &fresh, &err));
+  for (size_t i = 0; i < n; i++) {
+    if (!*made[i].where) continue;
+    COPSE_TRY(identify(&fresh[n_new], *made[i].where, made[i].blocking, &err));
+    if (fresh[n_new].comm) n_new++;
+  }
+  judge(fresh, n_new, folder);
+  open_all(fresh, n_new, folder);
+  register_all(fresh, n_new);
+out:
+  if (status != COPSE_OK) copse_debug(COPSE_DEBUG_WARN, -1, "%s", err.text);
+  free_newcomers(fresh, n);
+  copse_nccl_leave();
+  (void)copse_nccl_capture_mode(mode);
+}

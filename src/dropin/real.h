@@ -1,0 +1,35 @@
+/*
+ * The real NCCL behind the drop-in.
+ */
+#ifndef COPSE_DROPIN_REAL_H
+#define COPSE_DROPIN_REAL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "dropin/functions.h"
+
+/*
+ * The real function of that name, or NULL (said at WARN). It is looked for in the library that
+ * the environment variable COPSE_NCCL_LIBRARY names; without it in the libraries that come after
+ * this one, then in a libnccl.so.2 that the process has loaded, then by loading one.
+ * *cache, zero at first, belongs to the caller. Any thread.
+ */
+void *copse_nccl_find(const char *name, void *_Atomic *cache);
+
+/* copse_nccl_real_AllReduce(...) and so on: the real function, or the table's result without. */
+#define COPSE_NCCL_DECLARE(type, missing, name, params, args) type copse_nccl_real_##name params;
+COPSE_NCCL_SERVED(COPSE_NCCL_DECLARE)
+COPSE_NCCL_FORWARDED(COPSE_NCCL_DECLARE)
+COPSE_NCCL_DEVICE_API(COPSE_NCCL_DECLARE)
+#undef COPSE_NCCL_DECLARE
+
+/*
+ * While a thread is inside (copse uses NCCL; or NCCL one of its own public functions, as its
+ * ncclBcast does) all functions of the drop-in hand on to the real ones. Nests.
+ */
+void copse_nccl_enter(void);
+void copse_nccl_leave(void);
+bool copse_nccl_is_inside(void);
+
+#endif

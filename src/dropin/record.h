@@ -1,0 +1,56 @@
+/*
+ * What ranks tell each other when a communicator is made, and what all of them conclude from it.
+ * Serving a call is a decision of all ranks or of none.
+ */
+#ifndef COPSE_DROPIN_RECORD_H
+#define COPSE_DROPIN_RECORD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+/* Sent between ranks as it is. All versions have 128 bytes and begin with `version`: 1 served one
+ * host only. */
+#define COPSE_NCCL_RECORD_VERSION 2u
+struct copse_nccl_record {
+  uint32_t version;
+  uint32_t trouble;    /* enum copse_nccl_trouble */
+  uint64_t process[2]; /* the same for the ranks of one process, else different */
+  uint64_t clique;     /* a random number; rank 0's names the communicator */
+  int32_t device;
+  uint32_t n_plans;   /* in the folder, for this number of ranks */
+  uint32_t exchanges; /* COPSE_NCCL_ALLTOALL=1 */
+  uint32_t zero[3];
+  uint8_t folder[32]; /* a checksum of the names and contents of its plans */
+  uint64_t host;      /* the same for all processes of a host; for the log */
+  uint8_t unused[32];
+};
+
+enum copse_nccl_trouble {
+  COPSE_NCCL_NO_TROUBLE,
+  COPSE_NCCL_NO_FOLDER, /* COPSE_PLAN_DIR is not set */
+  COPSE_NCCL_UNREADABLE /* or can't be read */
+};
+
+/*
+ * This rank's record for a communicator of n_ranks. folder: the value of COPSE_PLAN_DIR or NULL.
+ * What can't be read becomes `trouble`, and *err says it.
+ */
+void copse_nccl_record_fill(struct copse_nccl_record *mine, const char *folder, int n_ranks,
+                            int device, struct copse_err *err);
+
+enum copse_nccl_way {
+  COPSE_NCCL_PASS,         /* nothing is served */
+  COPSE_NCCL_ONE_PROCESS,  /* copse_comm_init_all */
+  COPSE_NCCL_PROCESS_EACH, /* copse_comm_init_rank, on one host or several */
+};
+
+int copse_nccl_count_hosts(const struct copse_nccl_record *all, int n_ranks);
+
+/* A pure function of what all ranks have. why: the reason of COPSE_NCCL_PASS, else untouched.
+ * Complexity: quadratic in the number of ranks. */
+enum copse_nccl_way copse_nccl_judge(const struct copse_nccl_record *all, int n_ranks, char *why,
+                                     size_t n_why);
+
+#endif

@@ -1,0 +1,295 @@
+#include "predict/baseline.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/collective.h"
+#include "predict/baseline_work.h"
+#include "schedule/loads.h"
+
+static const struct {
+  const char *name;
+  copse_status (*make)(struct copse_baseline_work *w);
+  bool flows;     /* of an alltoall; else trees */
+  bool two_tiers; /* needs hosts */
+} kinds[COPSE_N_BASELINES] = {
+    [COPSE_BASELINE_PAIRWISE] = {"pairwise", copse_baseline_pairwise, true, false},
+    [COPSE_BASELINE_SPREAD_OUT] = {"spread-out", copse_baseline_spread_out, true, false},
+    [COPSE_BASELINE_2DH] = {"2dh", copse_baseline_2dh, true, true},
+    [COPSE_BASELINE_BIRKHOFF] = {"birkhoff", copse_baseline_birkhoff, true, true},
+    [COPSE_BASELINE_RING] = {"ring", copse_baseline_ring, false, false},
+    [COPSE_BASELINE_TREE] = {"tree", copse_baseline_tree, false, false},
+    [COPSE_BASELINE_DIRECT] = {"direct", copse_baseline_direct, false, false},
+};
+
+const char *copse_baseline_name(enum copse_baseline kind) { return kinds[kind].name; }
+
+bool copse_baseline_exists(enum copse_baseline kind, copse_collective collective) {
+  return kinds[kind].flows == (collective == COPSE_ALLTOALL);
+}
+
+static void *take(struct copse_schedule *schedule, size_t n, size_t size) {
+  return copse_arena_alloc(&schedule->arena, n > 0 ? n : 1, size);
+}
+
+static copse_status describe(struct copse_baseline_work *w) {
+  const struct copse_topology *t = w->topology;
+  struct copse_schedule *s = w->schedule;
+  char sha256[COPSE_SHA256_HEX];
+  const char **ids = take(s, (size_t)t->n_nodes, sizeof *ids);
+  int *ranks = take(s, (size_t)t->n_ranks, sizeof *ranks);
+  copse_status status = copse_topology_sha256(t, sha256, w->err);
+  if (status != COPSE_OK) return status;
+  s->collective = w->options->collective;
+  s->root = w->options->root;
+  s->topology_name = copse_arena_strdup(&s->arena, t->name);
+  s->topology_sha256 = copse_arena_strdup(&s->arena, sha256);
+  if (!ids || !ranks || !s->topology_name || !s->topology_sha256) return copse_fail_nomem(w->err);
+  for (int i = 0; i < t->n_nodes; i++)
+    if (!(ids[i] = copse_arena_strdup(&s->arena, t->nodes[i].id))) return copse_fail_nomem(w->err);
+  memcpy(ranks, t->rank_nodes, (size_t)t->n_ranks * sizeof *ranks);
+  s->nodes = ids;
+  s->n_nodes = t->n_nodes;
+  s->rank_nodes = ranks;
+  s->n_ranks = t->n_ranks;
+  return COPSE_OK;
+}
+
+/* ---- demand ---------------------------------------------------------------------------- */
+
+/* Demand in units of its greatest common divisor, so that exact sums stay small. */
+static copse_status read_demand(struct copse_baseline_work *w) {
+  const int64_t *demand = w->options->demand;
+  size_t n = (size_t)w->topology->n_ranks;
+  int64_t unit = 0;
+  copse_status status;
+  COPSE_TRY(copse_calloc(n * n, sizeof *w->units, &w->units, w->err));
+  for (size_t i = 0; i < n * n; i++) {
+    w->units[i] = demand ? demand[i] : 1;
+    if (w->units[i] < 0)
+      return copse_fail(w->err, COPSE_INVALID, "the demand from rank %zu to rank %zu is negative",
+                        i / n, i % n);
+    unit = copse_gcd(unit, w->units[i]);
+  }
+  if (unit == 0)
+    return copse_fail(w->err, COPSE_INVALID, "the demand is all zero: nothing is to be sent");
+  for (size_t i = 0; i < n * n; i++) w->units[i] /= unit;
+  for (size_t i = 0; i < n; i++) {
+    int64_t row = 0;
+    for (size_t j = 0; j < n; j++)
+      if (copse_add_overflows(row, w->units[i * n + j], &row))
+        return copse_fail(w->err, COPSE_OVERFLOW, "the demand of rank %zu needs over 63 bits", i);
+    if (row > w->m) w->m = row;
+  }
+  w->whole = w->m;
+out:
+  return status;
+}
+
+static copse_status keep_demand(struct copse_baseline_work *w) {
+  size_t n = (size_t)w->topology->n_ranks;
+  int64_t *demand;
+  if (!w->options->demand) return COPSE_OK;
+  demand = take(w->schedule, n * n, sizeof *demand);
+  if (!demand) return copse_fail_nomem(w->err);
+  memcpy(demand, w->options->demand, n * n * sizeof *demand);
+  w->schedule->demand = demand;
+  return COPSE_OK;
+}
+
+/* ---- flows from shipments -------------------------------------------------------------- */
+
+static int by_way(const void *a, const void *b) {
+  const struct copse_shipment *x = a, *y = b;
+  if (x->src != y->src) return x->src < y->src ? -1 : 1;
+  if (x->dst != y->dst) return x->dst < y->dst ? -1 : 1;
+  if (x->n_stops != y->n_stops) return x->n_stops < y->n_stops ? -1 : 1;
+  for (int i = 0; i < x->n_stops; i++)
+    if (x->stops[i] != y->stops[i]) return x->stops[i] < y->stops[i] ? -1 : 1;
+  return 0;
+}
+
+/* Equal ways become one. */
+static copse_status merge_shipments(struct copse_baseline_work *w) {
+  size_t n = 0;
+  if (w->n_shipments == 0) return COPSE_OK; /* only ranks to themselves */
+  qsort(w->shipments, w->n_shipments, sizeof *w->shipments, by_way);
+  for (size_t i = 0; i < w->n_shipments; i++) {
+    struct copse_shipment *last = n > 0 ? &w->shipments[n - 1] : NULL;
+    if (!last || by_way(last, &w->shipments[i]) != 0)
+      w->shipments[n++] = w->shipments[i];
+    else if (copse_add_overflows(last->units, w->shipments[i].units, &last->units))
+      return copse_fail(w->err, COPSE_OVERFLOW, "the demand of a pair needs over 63 bits");
+  }
+  w->n_shipments = n;
+  return COPSE_OK;
+}
+
+/* Leaves out the loops: a schedule's path comes through every node once. */
+static int without_loops(int *nodes, int n) {
+  int kept = 0;
+  for (int i = 0; i < n; i++) {
+    int before = 0;
+    while (before < kept && nodes[before] != nodes[i]) before++;
+    nodes[before] = nodes[i];
+    kept = before + 1;
+  }
+  return kept;
+}
+
+/* The routes between the stops, end to end. */
+static copse_status make_path(struct copse_baseline_work *w, const struct copse_shipment *shipment,
+                              struct copse_schedule_path *path) {
+  size_t n = 1;
+  int *nodes;
+  for (int i = 0; i + 1 < shipment->n_stops; i++) {
+    int leg;
+    (void)copse_route(&w->routes, shipment->stops[i], shipment->stops[i + 1], &leg);
+    n += (size_t)leg - 1;
+  }
+  nodes = take(w->schedule, n, sizeof *nodes);
+  if (!nodes) return copse_fail_nomem(w->err);
+  path->nodes = nodes;
+  for (int i = 0; i + 1 < shipment->n_stops; i++) {
+    int leg;
+    const int *route = copse_route(&w->routes, shipment->stops[i], shipment->stops[i + 1], &leg);
+    int skip = i > 0; /* the stop that ended the leg before */
+    memcpy(nodes + path->n_nodes, route + skip, (size_t)(leg - skip) * sizeof *nodes);
+    path->n_nodes += leg - skip;
+  }
+  path->n_nodes = without_loops(nodes, path->n_nodes);
+  return copse_q_make(shipment->units, w->whole, &path->weight, w->err);
+}
+
+static copse_status make_flows(struct copse_baseline_work *w) {
+  struct copse_schedule_path *paths;
+  struct copse_schedule_flow *flows;
+  copse_status status;
+  int n = 0;
+  COPSE_TRY(merge_shipments(w));
+  paths = take(w->schedule, w->n_shipments, sizeof *paths);
+  flows = take(w->schedule, w->n_shipments, sizeof *flows);
+  if (!paths || !flows) return copse_fail_nomem(w->err);
+  for (size_t i = 0; i < w->n_shipments; i++) {
+    const struct copse_shipment *s = &w->shipments[i];
+    if (n == 0 || flows[n - 1].src != s->src || flows[n - 1].dst != s->dst)
+      flows[n++] = (struct copse_schedule_flow){s->src, s->dst, 0, &paths[i]};
+    flows[n - 1].n_paths++;
+    COPSE_TRY(make_path(w, s, &paths[i]));
+  }
+  w->schedule->flows = flows;
+  w->schedule->n_flows = n;
+  status = copse_flow_time(w->topology, flows, n, &w->schedule->time_per_GB, w->err);
+out:
+  return status;
+}
+
+static copse_status make_trees(struct copse_baseline_work *w) {
+  struct copse_schedule *s = w->schedule;
+  struct copse_schedule_tree *trees = take(s, w->n_trees, sizeof *trees);
+  copse_status status;
+  if (!trees) return copse_fail_nomem(w->err);
+  if (w->n_trees > 0) memcpy(trees, w->trees, w->n_trees * sizeof *trees);
+  s->trees = trees;
+  s->n_trees = (int)w->n_trees;
+  COPSE_TRY(copse_tree_time(w->topology, trees, w->n_trees, &s->time_per_GB, w->err));
+  if (w->dag) status = copse_sim_dag_of_schedule(s, w->topology, w->dag, w->err);
+out:
+  return status;
+}
+
+/* ---- all together ---------------------------------------------------------------------- */
+
+static copse_status check(const struct copse_baseline_work *w, enum copse_baseline kind) {
+  const struct copse_baseline_options *o = w->options;
+  bool rooted = copse_collective_rooted(o->collective);
+  if (!copse_baseline_exists(kind, o->collective))
+    return copse_fail(w->err, COPSE_UNSUPPORTED, "%s is not for %s", kinds[kind].name,
+                      copse_collective_name(o->collective));
+  if (rooted ? o->root < 0 || o->root >= w->topology->n_ranks : o->root >= 0)
+    return copse_fail(w->err, COPSE_INVALID, "the root doesn't fit the collective");
+  if (w->topology->n_ranks < 1)
+    return copse_fail(w->err, COPSE_INVALID, "the topology has no ranks");
+  return COPSE_OK;
+}
+
+static copse_status check_hosts(const struct copse_baseline_work *w, enum copse_baseline kind) {
+  if (!kinds[kind].two_tiers) return COPSE_OK;
+  if (w->hosts.n_hosts < 2)
+    return copse_fail(w->err, COPSE_UNSUPPORTED, "%s needs at least two hosts", kinds[kind].name);
+  if (!w->hosts.even)
+    return copse_fail(w->err, COPSE_UNSUPPORTED, "%s needs hosts of equally many ranks",
+                      kinds[kind].name);
+  return COPSE_OK;
+}
+
+static copse_status share_hosts(struct copse_baseline_work *w,
+                                struct copse_baseline_shared *shared) {
+  copse_status status = COPSE_OK;
+  if (!shared->has_hosts) status = copse_hosts_find(w->topology, &shared->hosts, w->err);
+  shared->has_hosts = status == COPSE_OK;
+  w->hosts = shared->hosts;
+  return status;
+}
+
+static copse_status share_routes(struct copse_baseline_work *w,
+                                 struct copse_baseline_shared *shared) {
+  copse_status status = COPSE_OK;
+  if (!shared->has_routes)
+    status = copse_routes_find(w->topology, &shared->hosts, &shared->routes, w->err);
+  shared->has_routes = status == COPSE_OK;
+  w->routes = shared->routes;
+  return status;
+}
+
+void copse_baseline_shared_free(struct copse_baseline_shared *shared) {
+  copse_hosts_free(&shared->hosts);
+  copse_routes_free(&shared->routes);
+  *shared = (struct copse_baseline_shared){0};
+}
+
+static copse_status make(struct copse_baseline_work *w, enum copse_baseline kind,
+                         struct copse_baseline_shared *shared) {
+  copse_status status;
+  COPSE_TRY(check(w, kind));
+  COPSE_TRY(copse_calloc(1, sizeof *w->schedule, &w->schedule, w->err));
+  COPSE_TRY(share_hosts(w, shared));
+  COPSE_TRY(check_hosts(w, kind));
+  COPSE_TRY(share_routes(w, shared));
+  w->arena = &w->schedule->arena;
+  COPSE_TRY(describe(w));
+  if (kinds[kind].flows) {
+    COPSE_TRY(read_demand(w));
+    COPSE_TRY(keep_demand(w));
+  }
+  COPSE_TRY(kinds[kind].make(w));
+  COPSE_TRY(kinds[kind].flows ? make_flows(w) : make_trees(w));
+  status = copse_baseline_bound(w);
+out:
+  return status;
+}
+
+copse_status copse_baseline_make(const struct copse_topology *topology, enum copse_baseline kind,
+                                 const struct copse_baseline_options *options,
+                                 struct copse_schedule **schedule, struct copse_sim_dag *dag,
+                                 struct copse_err *err) {
+  struct copse_sim_dag unwanted = {0};
+  struct copse_baseline_shared own = {0};
+  struct copse_baseline_work w = {.topology = topology, .options = options, .dag = dag, .err = err};
+  copse_status status;
+  if (schedule) *schedule = NULL;
+  if (dag) *dag = unwanted;
+  COPSE_TRY(make(&w, kind, options->shared ? options->shared : &own));
+  if (schedule) {
+    *schedule = w.schedule;
+    w.schedule = NULL;
+  }
+out:
+  if (status != COPSE_OK && dag) copse_sim_dag_free(dag);
+  copse_schedule_release(w.schedule);
+  copse_baseline_shared_free(&own);
+  free(w.units);
+  free(w.shipments);
+  free(w.trees);
+  return status;
+}

@@ -1,0 +1,98 @@
+/*
+ * What today's libraries do, as schedules of our own kind: to be verified, simulated and
+ * beaten on the same topology and demand.
+ *
+ *   pairwise     alltoall in rounds: a rank exchanges with one partner at a time (rank XOR
+ *                round for a power of two, else it sends to rank + round and receives from
+ *                rank - round), and goes on when its own send and receive are done (MPI)
+ *   spread-out   alltoall, all sends at once, each rank starting with its neighbour (NCCL)
+ *   2dh          Tutel's two-dimensional hierarchical alltoall (arXiv 2206.03382): a rank
+ *                hands each neighbour in the host all that goes to ranks of that neighbour's
+ *                place in other hosts; when a rank has sent and received all of that, ranks
+ *                of equal places in different hosts exchange
+ *   birkhoff     after FAST (arXiv 2505.09764): ranks of a host even out what they have for
+ *                each other host; then, step by step, each host sends to one host and
+ *                receives from one (Birkhoff's decomposition of the host-to-host matrix),
+ *                ranks of equal place to each other, and what arrives is handed on inside
+ *                the host. For a uniform demand: hosts - 1 rotations
+ *   ring         trees that are chains in rank order, or, where neighbours have no link or
+ *                relay between them, in the order of a ring found by search, if it is faster
+ *   tree         double binary trees (Sanders, Speck, Träff 2009; NCCL): two trees with half
+ *                the data each, inner ranks of one being leaves of the other, as far as the
+ *                root allows; a collective with a root at every rank has such a pair for each.
+ *                Rings and trees come in the fastest of three ways: once; rings in both
+ *                directions with half the data each; and, where hosts are equally large, once
+ *                for each place in a host with its part of the data (NCCL's channels), host by
+ *                host, the order of the ranks inside turned on by one each time, so that every
+ *                NIC is used
+ *   direct       every root to every rank over a shortest path (and back for a reduction)
+ *
+ * Routes: fewest links, among those the widest bottleneck, among those such that the
+ * sum of squared link uses is small (each pair routed once, then three times anew). Between ranks
+ * of one host inside the host, where that is possible. Ranks on a route forward. Where 2dh or
+ * birkhoff come through a node twice (a PCIe switch on the way to a neighbour and back), the
+ * schedule's path, which may not, leaves out the loop; the transfers keep it. A host is a set of
+ * ranks whose ids begin with the same "hN.", if all ranks have one; else there is one host. 2dh and
+ * birkhoff need at least two hosts, of equally many ranks.
+ */
+#ifndef COPSE_PREDICT_BASELINE_H
+#define COPSE_PREDICT_BASELINE_H
+
+#include "predict/route.h"
+#include "schedule/schedule.h"
+#include "predict/simulate.h"
+#include "topology/topology.h"
+
+enum copse_baseline {
+  COPSE_BASELINE_PAIRWISE,
+  COPSE_BASELINE_SPREAD_OUT,
+  COPSE_BASELINE_2DH,
+  COPSE_BASELINE_BIRKHOFF,
+  COPSE_BASELINE_RING,
+  COPSE_BASELINE_TREE,
+  COPSE_BASELINE_DIRECT,
+  COPSE_N_BASELINES
+};
+
+/* "pairwise", "spread-out", ... */
+const char *copse_baseline_name(enum copse_baseline kind);
+
+/* Whether there is such a baseline of this collective, whatever the topology. */
+bool copse_baseline_exists(enum copse_baseline kind, copse_collective collective);
+
+/* What baselines of one topology have in common and is found once; zero-initialise to start, free
+ * with copse_baseline_shared_free. For one thread at a time. */
+struct copse_baseline_shared {
+  struct copse_hosts hosts;
+  struct copse_routes routes;
+  bool has_hosts, has_routes;
+};
+
+void copse_baseline_shared_free(struct copse_baseline_shared *shared);
+
+struct copse_baseline_options {
+  copse_collective collective;
+  int root;                          /* broadcast, reduce; else -1 */
+  const int64_t *demand;             /* alltoall: [n_ranks * n_ranks] bytes; NULL: uniform */
+  const struct copse_schedule *like; /* may be NULL: a schedule of the same collective, root
+                                        and demand on this topology, whose bound is taken over
+                                        where it binds the baseline too */
+  struct copse_baseline_shared *shared; /* may be NULL: of this topology alone */
+};
+
+/*
+ * Makes a baseline, both as a schedule that verifies and as transfers in amounts of M with the
+ * order of its steps. Without options.like, or where its bound is for schedules of another
+ * kind (no forwarding, two phases), the bound is the best of the cuts around one rank or host.
+ * The caller releases *schedule and frees *dag; either may be NULL if it isn't wanted. On
+ * failure *schedule is NULL and *dag empty.
+ * COPSE_UNSUPPORTED, with the reason, where it doesn't apply to the topology or collective;
+ * COPSE_INFEASIBLE naming two ranks that aren't joined; COPSE_INVALID for a demand that is all
+ * zero or negative; COPSE_OVERFLOW; COPSE_NOMEM. Deterministic.
+ */
+copse_status copse_baseline_make(const struct copse_topology *topology, enum copse_baseline kind,
+                                 const struct copse_baseline_options *options,
+                                 struct copse_schedule **schedule, struct copse_sim_dag *dag,
+                                 struct copse_err *err) COPSE_CHECKED;
+
+#endif

@@ -1,0 +1,62 @@
+/* What the makers of baselines share: for baseline*.c alone. */
+#ifndef COPSE_PREDICT_BASELINE_WORK_H
+#define COPSE_PREDICT_BASELINE_WORK_H
+
+#include "predict/baseline.h"
+#include "predict/route.h"
+
+/* Some of what src sends to dst, by way of up to two other ranks. */
+struct copse_shipment {
+  int src, dst;
+  int stops[4]; /* [n_stops] ranks: src, those on the way, dst */
+  int n_stops;
+  int64_t units; /* > 0 */
+};
+
+struct copse_baseline_work {
+  const struct copse_topology *topology;
+  const struct copse_baseline_options *options;
+  struct copse_hosts hosts;   /* borrowed, as the routes */
+  struct copse_routes routes;
+  struct copse_schedule *schedule;
+  struct copse_sim_dag *dag; /* NULL: not wanted */
+  /* alltoall */
+  int64_t *units; /* [n_ranks * n_ranks] demand over its greatest common divisor */
+  int64_t m;      /* largest row sum, in units */
+  int64_t whole;  /* M in the shipments' units: m, or a multiple of it */
+  struct copse_shipment *shipments;
+  size_t n_shipments, shipments_capacity;
+  /* trees, their edges in `arena` */
+  struct copse_arena *arena;
+  struct copse_schedule_tree *trees;
+  size_t n_trees, trees_capacity;
+  struct copse_err *err;
+};
+
+static inline int64_t copse_baseline_units(const struct copse_baseline_work *w, int src, int dst) {
+  return w->units[(size_t)src * (size_t)w->topology->n_ranks + (size_t)dst];
+}
+
+/* Shipments and, if wanted, transfers of the alltoall baselines. */
+copse_status copse_baseline_pairwise(struct copse_baseline_work *w) COPSE_CHECKED;
+copse_status copse_baseline_spread_out(struct copse_baseline_work *w) COPSE_CHECKED;
+copse_status copse_baseline_2dh(struct copse_baseline_work *w) COPSE_CHECKED;
+copse_status copse_baseline_birkhoff(struct copse_baseline_work *w) COPSE_CHECKED;
+
+/* Trees of the other ones, with weights, and edges in w->arena. */
+copse_status copse_baseline_ring(struct copse_baseline_work *w) COPSE_CHECKED;
+copse_status copse_baseline_tree(struct copse_baseline_work *w) COPSE_CHECKED;
+copse_status copse_baseline_direct(struct copse_baseline_work *w) COPSE_CHECKED;
+
+copse_status copse_baseline_ship(struct copse_baseline_work *w,
+                                 const struct copse_shipment *shipment) COPSE_CHECKED;
+
+/* The transfer of `units` over the route from src to dst; `transfer` has the rest. */
+copse_status copse_baseline_send(struct copse_baseline_work *w, int src, int dst, int64_t units,
+                                 const struct copse_sim_transfer *transfer,
+                                 int *last) COPSE_CHECKED;
+
+/* Fills in the schedule's bound; its time, trees and flows must be there. */
+copse_status copse_baseline_bound(struct copse_baseline_work *w) COPSE_CHECKED;
+
+#endif

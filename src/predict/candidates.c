@@ -1,0 +1,202 @@
+#include "predict/candidates.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "predict/baseline.h"
+#include "verify/verify.h"
+
+static copse_status check(const struct copse_schedule *schedule,
+                          const struct copse_topology *topology, const char *name,
+                          struct copse_err *err) {
+  struct copse_verify_report report;
+  struct copse_err local = COPSE_ERR_INIT;
+  copse_status status = copse_verify_schedule(schedule, topology, "schedule", &report, &local);
+  if (status == COPSE_OK || status == COPSE_OVERFLOW) return status;
+  return copse_fail(err, status == COPSE_REFUTED ? COPSE_INTERNAL : status,
+                    "the %s schedule fails verification: %s", name, local.text);
+}
+
+/* Verifies a schedule and takes it into the list; releases it otherwise. */
+static copse_status add(struct copse_candidates *c, const char *name,
+                        struct copse_schedule *schedule, struct copse_err *err) {
+  struct copse_candidate *it = &c->list[c->n];
+  copse_status status;
+  *it = (struct copse_candidate){.schedule = schedule};
+  schedule->others_excluded = c->topology->others_excluded;
+  status = check(schedule, c->topology, name, err);
+  if (status == COPSE_OVERFLOW && c->n > 0) {
+    copse_schedule_release(schedule);
+    return COPSE_OK;
+  }
+  c->n++; /* released with the list */
+  COPSE_TRY(status);
+  snprintf(it->name, sizeof it->name, "%s", name);
+  COPSE_TRY(copse_schedule_expand(schedule, err));
+  COPSE_TRY(copse_sim_dag_of_schedule(schedule, c->topology, &it->dag, err));
+out:
+  return status;
+}
+
+/* The best schedules of few trees: as fast as the optimum with luck, and shallow. */
+static copse_status add_fewer(struct copse_candidates *c, const struct copse_solve_options *options,
+                              struct copse_err *err) {
+  struct copse_solve_options fewer = *options;
+  copse_status status = COPSE_OK;
+  int64_t exact = c->list[0].schedule->k;
+  fewer.tolerance = COPSE_Q_ZERO;
+  for (fewer.k = 1; fewer.k <= 8 && fewer.k < exact; fewer.k *= 2) {
+    struct copse_schedule *schedule;
+    struct copse_solve_seconds ignored;
+    char name[24];
+    snprintf(name, sizeof name, "k=%" PRId64, fewer.k);
+    COPSE_TRY(copse_solve_schedule(c->topology, &fewer, &schedule, &ignored, err));
+    COPSE_TRY(add(c, name, schedule, err));
+  }
+out:
+  return status;
+}
+
+static copse_status add_equal_shares(struct copse_candidates *c,
+                                     const struct copse_solve_options *options,
+                                     struct copse_err *err) {
+  struct copse_solve_options equal = *options;
+  struct copse_solve_seconds ignored;
+  struct copse_schedule *schedule;
+  copse_status status;
+  equal.equal_shares = true;
+  COPSE_TRY(copse_solve_schedule(c->topology, &equal, &schedule, &ignored, err));
+  if (copse_q_eq(schedule->time_per_GB, c->list[0].schedule->time_per_GB))
+    copse_schedule_release(schedule);
+  else
+    COPSE_TRY(add(c, "equal shares", schedule, err));
+out:
+  return status;
+}
+
+static copse_status add_baselines(struct copse_candidates *c,
+                                  const struct copse_solve_options *options,
+                                  struct copse_err *err) {
+  struct copse_baseline_shared shared = {0};
+  const struct copse_baseline_options like = {.collective = options->collective,
+                                              .root = options->root,
+                                              .like = c->list[0].schedule,
+                                              .shared = &shared};
+  copse_status status = COPSE_OK;
+  for (int kind = 0; kind < COPSE_N_BASELINES; kind++) {
+    struct copse_err why = COPSE_ERR_INIT;
+    struct copse_schedule *schedule;
+    if (!copse_baseline_exists((enum copse_baseline)kind, options->collective)) continue;
+    status =
+        copse_baseline_make(c->topology, (enum copse_baseline)kind, &like, &schedule, NULL, &why);
+    if (status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW) continue;
+    if (status != COPSE_OK) COPSE_TRY(copse_fail(err, status, "%s", why.text));
+    COPSE_TRY(add(c, copse_baseline_name((enum copse_baseline)kind), schedule, err));
+  }
+  status = COPSE_OK;
+out:
+  copse_baseline_shared_free(&shared);
+  return status;
+}
+
+copse_status copse_candidates_make(const struct copse_topology *topology,
+                                   const struct copse_solve_options *options,
+                                   struct copse_candidates *out,
+                                   struct copse_solve_seconds *seconds, struct copse_err *err) {
+  struct copse_schedule *schedule;
+  char name[24] = "optimal";
+  copse_status status;
+  *out = (struct copse_candidates){.topology = topology};
+  COPSE_TRY(copse_solve_schedule(topology, options, &schedule, seconds, err));
+  if (options->k > 0 || options->tolerance.num > 0)
+    snprintf(name, sizeof name, "k=%" PRId64, schedule->k);
+  COPSE_TRY(add(out, name, schedule, err));
+  if (options->collective == COPSE_ALLTOALL || topology->n_ranks == 1) goto out;
+  COPSE_TRY(add_fewer(out, options, err));
+  if (options->collective == COPSE_ALLREDUCE && !options->equal_shares)
+    COPSE_TRY(add_equal_shares(out, options, err));
+  COPSE_TRY(add_baselines(out, options, err));
+out:
+  return status;
+}
+
+void copse_candidates_free(struct copse_candidates *candidates) {
+  for (int i = 0; i < candidates->n; i++) {
+    copse_schedule_release(candidates->list[i].schedule);
+    copse_sim_dag_free(&candidates->list[i].dag);
+  }
+  candidates->n = 0;
+}
+
+copse_status copse_candidates_time(const struct copse_candidates *candidates, const double *bytes,
+                                   int n_sizes, bool quick, double (*us)[COPSE_MAX_CANDIDATES],
+                                   struct copse_err *err) {
+  struct copse_sim_options options = copse_sim_defaults;
+  struct copse_sim_question *questions = NULL;
+  int n = 0;
+  copse_status status;
+  if (quick) options.max_steps /= 8;
+  COPSE_TRY(
+      copse_calloc((size_t)candidates->n * (size_t)n_sizes, sizeof *questions, &questions, err));
+  for (int i = 0; i < candidates->n; i++)
+    for (int b = 0; b < n_sizes; b++)
+      questions[n++] = (struct copse_sim_question){
+          .dag = &candidates->list[i].dag, .options = &options, .unit_bytes = bytes[b]};
+  COPSE_TRY(copse_simulate_all(candidates->topology, questions, n, err));
+  for (int i = 0; i < n; i++) us[i % n_sizes][i / n_sizes] = questions[i].result.us;
+out:
+  free(questions);
+  return status;
+}
+
+static double least_time(const struct copse_candidates *candidates, const double *us) {
+  double least = us[0];
+  for (int i = 1; i < candidates->n; i++)
+    if (us[i] < least) least = us[i];
+  return least;
+}
+
+int copse_candidates_best(const struct copse_candidates *candidates, const double *us) {
+  double least = least_time(candidates, us);
+  int best = 0;
+  while (us[best] > least * (1 + COPSE_SAME_TIME)) best++;
+  return best;
+}
+
+int copse_candidates_lasting(const struct copse_candidates *candidates,
+                             double (*us)[COPSE_MAX_CANDIDATES], int n_sizes, int *n_close) {
+  int best = 0;
+  *n_close = 0;
+  for (int i = 0; i < candidates->n; i++) {
+    int n = 0;
+    while (n < n_sizes && us[n][i] <= least_time(candidates, us[n]) * (1 + COPSE_CLOSE_TIME)) n++;
+    if (n <= *n_close) continue;
+    best = i;
+    *n_close = n;
+  }
+  return best;
+}
+
+copse_status copse_candidates_ranges(const struct copse_candidates *candidates, uint64_t smallest,
+                                     uint64_t largest,
+                                     struct copse_candidate_range ranges[COPSE_MAX_RANGES], int *n,
+                                     struct copse_err *err) {
+  double us[64][COPSE_MAX_CANDIDATES], bytes[64] = {0}; /* there are no more powers of two */
+  int n_sizes = 0, n_close;
+  copse_status status;
+  *n = 0;
+  for (uint64_t size = smallest; size <= largest && n_sizes < 64; size *= 2)
+    bytes[n_sizes++] = (double)size;
+  COPSE_TRY(copse_candidates_time(candidates, bytes, n_sizes, true, us, err));
+  for (int i = 0; i < n_sizes && *n < COPSE_MAX_RANGES; i += n_close) {
+    int best = copse_candidates_lasting(candidates, us + i, n_sizes - i, &n_close);
+    uint64_t size = (uint64_t)bytes[i];
+    if (*n > 0) ranges[*n - 1].max_bytes = size - 1;
+    ranges[*n] = (struct copse_candidate_range){*n == 0 ? 0 : size, INT64_MAX, best};
+    ++*n;
+  }
+out:
+  return status;
+}

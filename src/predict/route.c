@@ -1,0 +1,333 @@
+#include "predict/route.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+/* The first pass routes pair by pair, the others each pair anew among all the rest. */
+#define PASSES 4
+
+/* ---- hosts ----------------------------------------------------------------------------- */
+
+/* The length of "hN." at the start of an id, 0 if it has none. */
+static size_t prefix_length(const char *id) {
+  size_t n = 1;
+  if (id[0] != 'h') return 0;
+  while (id[n] >= '0' && id[n] <= '9') n++;
+  return n > 1 && id[n] == '.' ? n + 1 : 0;
+}
+
+static bool has_prefix(const char *id, const char *of, size_t n) {
+  return n > 0 && strncmp(id, of, n) == 0;
+}
+
+/* The host of a node: that of the first rank with the same prefix; -1 without one. */
+static int find_host(const struct copse_topology *t, const int *of_rank, int n_ranks,
+                     const char *id) {
+  size_t n = prefix_length(id);
+  for (int r = 0; r < n_ranks; r++)
+    if (has_prefix(t->nodes[t->rank_nodes[r]].id, id, n)) return of_rank[r];
+  return -1;
+}
+
+static void assign_hosts(const struct copse_topology *t, struct copse_hosts *h) {
+  bool all = t->n_ranks > 0;
+  for (int r = 0; r < t->n_ranks; r++)
+    all = all && prefix_length(t->nodes[t->rank_nodes[r]].id) > 0;
+  h->n_hosts = all ? 0 : 1;
+  for (int r = 0; all && r < t->n_ranks; r++) {
+    const char *id = t->nodes[t->rank_nodes[r]].id;
+    const char *last = r > 0 ? t->nodes[t->rank_nodes[r - 1]].id : "";
+    size_t n = prefix_length(id);
+    int host = has_prefix(last, id, n) ? h->of_rank[r - 1] : find_host(t, h->of_rank, r, id);
+    h->of_rank[r] = host >= 0 ? host : h->n_hosts++;
+  }
+  for (int v = 0; v < t->n_nodes; v++)
+    h->of_node[v] = all ? find_host(t, h->of_rank, t->n_ranks, t->nodes[v].id) : 0;
+}
+
+copse_status copse_hosts_find(const struct copse_topology *t, struct copse_hosts *h,
+                              struct copse_err *err) {
+  size_t ranks = (size_t)t->n_ranks;
+  copse_status status;
+  *h = (struct copse_hosts){0};
+  COPSE_TRY(copse_calloc(ranks, sizeof(int), &h->of_rank, err));
+  COPSE_TRY(copse_calloc(ranks, sizeof(int), &h->place, err));
+  COPSE_TRY(copse_calloc((size_t)t->n_nodes, sizeof(int), &h->of_node, err));
+  COPSE_TRY(copse_calloc(ranks + 2, sizeof(int), &h->first, err));
+  COPSE_TRY(copse_calloc(ranks, sizeof(int), &h->members, err));
+  assign_hosts(t, h);
+  for (int r = 0; r < t->n_ranks; r++) h->place[r] = h->first[h->of_rank[r] + 1]++;
+  for (int i = 0; i < h->n_hosts; i++) h->first[i + 1] += h->first[i];
+  for (int r = 0; r < t->n_ranks; r++) h->members[h->first[h->of_rank[r]] + h->place[r]] = r;
+  h->even = true;
+  for (int i = 0; i < h->n_hosts; i++)
+    h->even = h->even && h->first[i + 1] - h->first[i] == h->first[1];
+out:
+  if (status != COPSE_OK) copse_hosts_free(h);
+  return status;
+}
+
+void copse_hosts_free(struct copse_hosts *h) {
+  free(h->of_rank);
+  free(h->place);
+  free(h->of_node);
+  free(h->first);
+  free(h->members);
+  *h = (struct copse_hosts){0};
+}
+
+/* ---- routes ---------------------------------------------------------------------------- */
+
+/* The way chosen to a node, for the route with this number. */
+struct way {
+  int64_t route;
+  int link; /* that comes to the node */
+  double use;
+};
+
+/* Breadth-first search from one rank; links into each node are in the order of their numbers. */
+struct search {
+  const struct copse_topology *topology;
+  const struct copse_hosts *hosts;
+  int *width_of;         /* [n_links] bandwidth as a place in the order of bandwidths */
+  double *more;          /* [n_links] 1 / bandwidth, by which a route raises `used` */
+  int *out_first, *out;  /* links by source */
+  int *in_first, *in;    /* links by destination, which no search changes */
+  int *distance, *width; /* [n_nodes] from the source: links, narrowest link */
+  int *best, *n_best;    /* those of `in` that a widest shortest way to v may come over: best from
+                            in_first[v] on, n_best[v] of them; of nodes that the search reached */
+  int *queue;            /* [n_nodes] */
+  double *used;          /* [n_links] routes over the link / its bandwidth */
+  struct way *ways;      /* [n_nodes] */
+  int64_t n_routes;
+};
+
+struct ordered_link {
+  struct copse_q bandwidth;
+  int link;
+};
+
+static int by_bandwidth(const void *a, const void *b) {
+  const struct ordered_link *x = a, *y = b;
+  int order = copse_q_cmp(x->bandwidth, y->bandwidth);
+  return order != 0 ? order : (x->link > y->link) - (x->link < y->link);
+}
+
+static copse_status order_widths(struct search *s, struct copse_err *err) {
+  const struct copse_topology *t = s->topology;
+  struct ordered_link *order = NULL;
+  copse_status status;
+  COPSE_TRY(copse_calloc((size_t)t->n_links, sizeof *order, &order, err));
+  for (int i = 0; i < t->n_links; i++) order[i] = (struct ordered_link){t->links[i].bandwidth, i};
+  qsort(order, (size_t)t->n_links, sizeof *order, by_bandwidth);
+  for (int i = 0, width = 0; i < t->n_links; i++) {
+    if (i > 0 && copse_q_cmp(order[i].bandwidth, order[i - 1].bandwidth) != 0) width++;
+    s->width_of[order[i].link] = width;
+  }
+out:
+  free(order);
+  return status;
+}
+
+/* Lists links by their end `from`, each list in the order of the links' numbers. */
+static void index_links(const struct copse_topology *t, bool by_src, int *first, int *list) {
+  for (int i = 0; i < t->n_links; i++) first[(by_src ? t->links[i].src : t->links[i].dst) + 1]++;
+  for (int v = 0; v < t->n_nodes; v++) first[v + 1] += first[v];
+  for (int i = t->n_links - 1; i >= 0; i--)
+    list[--first[(by_src ? t->links[i].src : t->links[i].dst) + 1]] = i;
+  for (int v = 0; v < t->n_nodes; v++) first[v] = first[v + 1];
+  first[t->n_nodes] = t->n_links;
+}
+
+static void search_free(struct search *s) {
+  free(s->width_of);
+  free(s->more);
+  free(s->best);
+  free(s->n_best);
+  free(s->out_first);
+  free(s->out);
+  free(s->in_first);
+  free(s->in);
+  free(s->distance);
+  free(s->width);
+  free(s->used);
+  free(s->ways);
+  free(s->queue);
+}
+
+static copse_status search_start(struct search *s, struct copse_err *err) {
+  size_t nodes = (size_t)s->topology->n_nodes, links = (size_t)s->topology->n_links;
+  copse_status status;
+  COPSE_TRY(copse_calloc(links, sizeof(int), &s->width_of, err));
+  COPSE_TRY(copse_calloc(links, sizeof(double), &s->more, err));
+  COPSE_TRY(copse_calloc(links, sizeof(int), &s->best, err));
+  COPSE_TRY(copse_calloc(nodes, sizeof(int), &s->n_best, err));
+  COPSE_TRY(copse_calloc(nodes + 2, sizeof(int), &s->out_first, err));
+  COPSE_TRY(copse_calloc(links, sizeof(int), &s->out, err));
+  COPSE_TRY(copse_calloc(nodes + 2, sizeof(int), &s->in_first, err));
+  COPSE_TRY(copse_calloc(links, sizeof(int), &s->in, err));
+  COPSE_TRY(copse_calloc(nodes, sizeof(int), &s->distance, err));
+  COPSE_TRY(copse_calloc(nodes, sizeof(int), &s->width, err));
+  COPSE_TRY(copse_calloc(links, sizeof(double), &s->used, err));
+  COPSE_TRY(copse_calloc(nodes, sizeof *s->ways, &s->ways, err));
+  COPSE_TRY(copse_calloc(nodes, sizeof(int), &s->queue, err));
+  index_links(s->topology, true, s->out_first, s->out);
+  index_links(s->topology, false, s->in_first, s->in);
+  for (size_t i = 0; i < links; i++)
+    s->more[i] = 1 / copse_q_to_double(s->topology->links[i].bandwidth);
+  status = order_widths(s, err);
+out:
+  return status;
+}
+
+/* The width of the way to v over this link, or -1 if that isn't a shortest way. */
+static int width_over(const struct search *s, int v, int link) {
+  int u = s->topology->links[link].src;
+  if (s->distance[u] < 0 || s->distance[u] + 1 != s->distance[v]) return -1;
+  return s->width[u] < s->width_of[link] ? s->width[u] : s->width_of[link];
+}
+
+/* A prefix of a widest shortest way may be replaced by a wider shortest one: so one pass over
+ * the nodes by distance finds the widths of all, and the links that such ways come over. */
+static void find_width(struct search *s, int v) {
+  int first = s->in_first[v], widest = -1, n = 0;
+  for (int i = first; i < s->in_first[v + 1]; i++) {
+    int width = width_over(s, v, s->in[i]);
+    if (width < 0 || width < widest) continue;
+    if (width > widest) n = 0;
+    widest = width;
+    s->best[first + n++] = s->in[i];
+  }
+  s->width[v] = widest;
+  s->n_best[v] = n;
+}
+
+/* By how much this route would raise the sum of all squared uses: the least over the widest
+ * shortest ways to v, found backwards from v over what can lie on them. */
+static double least_use(struct search *s, int v) {
+  struct way *way = &s->ways[v];
+  const int *best = s->best + s->in_first[v];
+  if (s->distance[v] == 0) return 0;
+  if (way->route == s->n_routes) return way->use;
+  way->route = s->n_routes;
+  way->link = -1;
+  for (int i = 0; i < s->n_best[v]; i++) {
+    int link = best[i];
+    double more = s->more[link];
+    double use = (2 * s->used[link] + more) * more + least_use(s, s->topology->links[link].src);
+    if (way->link >= 0 && use >= way->use) continue;
+    way->link = link;
+    way->use = use;
+  }
+  return way->use;
+}
+
+/* Ways from a rank to all nodes, or with host >= 0 to those of that host alone. */
+static void search_from(struct search *s, int rank, int host) {
+  const struct copse_topology *t = s->topology;
+  int source = t->rank_nodes[rank], n = 0;
+  for (int v = 0; v < t->n_nodes; v++) s->distance[v] = -1;
+  s->distance[source] = 0;
+  s->width[source] = INT_MAX;
+  s->queue[n++] = source;
+  for (int head = 0; head < n; head++) {
+    int u = s->queue[head];
+    if (head > 0) find_width(s, u);
+    for (int i = s->out_first[u]; i < s->out_first[u + 1]; i++) {
+      int v = t->links[s->out[i]].dst;
+      if (s->distance[v] >= 0 || (host >= 0 && s->hosts->of_node[v] != host)) continue;
+      s->distance[v] = s->distance[u] + 1;
+      s->queue[n++] = v;
+    }
+  }
+}
+
+/* Counts the route's links as used once more (sign 1) or less (-1). */
+static void count_route(struct search *s, const int *nodes, int n, int sign) {
+  for (int i = 0; i + 1 < n; i++) {
+    int link = copse_topology_find_link(s->topology, nodes[i], nodes[i + 1]);
+    s->used[link] += sign * s->more[link];
+  }
+}
+
+/* The best route as things are; in a later pass instead of the one that the pair had. */
+static copse_status set_route(struct search *s, int src, int dst, struct copse_routes *r,
+                              struct copse_err *err) {
+  const struct copse_topology *t = s->topology;
+  int v = t->rank_nodes[dst];
+  size_t pair = (size_t)src * (size_t)r->n_ranks + (size_t)dst;
+  if (s->distance[v] < 0)
+    return copse_fail(err, COPSE_INFEASIBLE, "rank %d (%s) can't be reached from rank %d (%s)", dst,
+                      t->nodes[v].id, src, t->nodes[t->rank_nodes[src]].id);
+  int n = s->distance[v] + 1;
+  if (r->length[pair] == 0) {
+    copse_status status =
+        copse_grow(&r->nodes, &r->nodes_capacity, r->n_nodes + (size_t)n, sizeof *r->nodes, err);
+    if (status != COPSE_OK) return status;
+    r->first[pair] = r->n_nodes;
+    r->length[pair] = n;
+    r->n_nodes += (size_t)n;
+  } else {
+    count_route(s, r->nodes + r->first[pair], n, -1);
+  }
+  int *nodes = r->nodes + r->first[pair];
+  s->n_routes++;
+  (void)least_use(s, v);
+  for (int i = n - 1; i > 0; i--) {
+    nodes[i] = v;
+    v = t->links[s->ways[v].link].src;
+  }
+  nodes[0] = v;
+  count_route(s, nodes, n, 1);
+  return COPSE_OK;
+}
+
+/* The routes of one source: first those that can stay inside its host, then the others. */
+static copse_status route_from(struct search *s, int src, struct copse_routes *r,
+                               struct copse_err *err) {
+  const struct copse_topology *t = s->topology;
+  int host = s->hosts->of_rank[src];
+  char *done = NULL; /* [n_ranks] */
+  copse_status status;
+  COPSE_TRY(copse_calloc((size_t)t->n_ranks, 1, &done, err));
+  for (int outside = 0; outside < 2; outside++) {
+    search_from(s, src, outside ? -1 : host);
+    for (int k = 1; k < t->n_ranks; k++) {
+      int dst = (src + k) % t->n_ranks;
+      if (done[dst] || (!outside && s->distance[t->rank_nodes[dst]] < 0)) continue;
+      done[dst] = 1;
+      COPSE_TRY(set_route(s, src, dst, r, err));
+    }
+  }
+out:
+  free(done);
+  return status;
+}
+
+copse_status copse_routes_find(const struct copse_topology *topology,
+                               const struct copse_hosts *hosts, struct copse_routes *routes,
+                               struct copse_err *err) {
+  struct search s = {.topology = topology, .hosts = hosts};
+  size_t pairs = (size_t)topology->n_ranks * (size_t)topology->n_ranks;
+  copse_status status;
+  *routes = (struct copse_routes){.n_ranks = topology->n_ranks};
+  COPSE_TRY(search_start(&s, err));
+  COPSE_TRY(copse_calloc(pairs, sizeof *routes->first, &routes->first, err));
+  COPSE_TRY(copse_calloc(pairs, sizeof *routes->length, &routes->length, err));
+  for (int pass = 0; pass < PASSES; pass++)
+    for (int src = 0; src < topology->n_ranks; src++) COPSE_TRY(route_from(&s, src, routes, err));
+out:
+  search_free(&s);
+  if (status != COPSE_OK) copse_routes_free(routes);
+  return status;
+}
+
+void copse_routes_free(struct copse_routes *routes) {
+  free(routes->first);
+  free(routes->length);
+  free(routes->nodes);
+  *routes = (struct copse_routes){0};
+}

@@ -1,0 +1,44 @@
+/* Routes and hosts, for the baselines. */
+#ifndef COPSE_PREDICT_ROUTE_H
+#define COPSE_PREDICT_ROUTE_H
+
+#include "topology/topology.h"
+
+/* Ranks by host: host h has the ranks members[first[h]] ... members[first[h + 1] - 1]. */
+struct copse_hosts {
+  int n_hosts;
+  int *of_rank; /* [n_ranks] */
+  int *place;   /* [n_ranks] position in its host */
+  int *of_node; /* [n_nodes] host of a node with its prefix, -1: the fabric's */
+  int *first;   /* [n_hosts + 1] */
+  int *members; /* [n_ranks] */
+  bool even;    /* all hosts have equally many ranks */
+};
+
+copse_status copse_hosts_find(const struct copse_topology *topology, struct copse_hosts *hosts,
+                              struct copse_err *err) COPSE_CHECKED;
+void copse_hosts_free(struct copse_hosts *hosts);
+
+/* One route per ordered pair of ranks, as topology nodes; see baseline.h for which. */
+struct copse_routes {
+  int n_ranks;
+  size_t *first; /* [n_ranks * n_ranks] into nodes */
+  int *length;   /* [n_ranks * n_ranks] nodes of the route, 0 on the diagonal */
+  int *nodes;
+  size_t n_nodes, nodes_capacity;
+};
+
+/* Finds the routes. COPSE_INFEASIBLE naming two ranks; COPSE_NOMEM. */
+copse_status copse_routes_find(const struct copse_topology *topology,
+                               const struct copse_hosts *hosts, struct copse_routes *routes,
+                               struct copse_err *err) COPSE_CHECKED;
+void copse_routes_free(struct copse_routes *routes);
+
+/* The route's nodes, both ends included; *n of them. */
+static inline const int *copse_route(const struct copse_routes *routes, int src, int dst, int *n) {
+  size_t pair = (size_t)src * (size_t)routes->n_ranks + (size_t)dst;
+  *n = routes->length[pair];
+  return routes->nodes + routes->first[pair];
+}
+
+#endif

@@ -1,0 +1,460 @@
+#include "predict/simulate.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "schedule/chunks.h"
+#include "predict/simulate_frame.h"
+#include "predict/simulate_queue.h"
+
+const struct copse_sim_options copse_sim_defaults = {.alpha_us = 2,
+                                                     .duplex = 1,
+                                                     .min_chunk_bytes = COPSE_MIN_CHUNK_BYTES,
+                                                     .max_chunk_bytes = COPSE_CHUNK_BYTES,
+                                                     .fifo = COPSE_FIFO,
+                                                     .max_steps = 4000000};
+
+/* A chunk asks for link `hop` of its transfer, or, beyond the last link, arrives. */
+struct event {
+  double time;
+  int place, chunk, hop;
+};
+
+struct sim {
+  const struct copse_sim_frame *frame;
+  const struct copse_sim_options *options;
+  struct copse_sim_wire *wires;
+  struct copse_sim_flight *flights; /* [n_transfers + 1] */
+  double *copies; /* [n_copies][max_chunks] when the copy took its link, < 0: not yet */
+  int max_chunks;
+  int fifo;        /* slots of a transfer; 0: as many as there are chunks */
+  double *left_us; /* [n_transfers][fifo] when chunk c leaves its last link, at c mod fifo; < 0:
+                      that isn't known yet */
+  struct copse_sim_queue *queue;
+  int hop_bits;       /* of an event's key: place, chunk, hop, from the highest on */
+  double *arrival_us; /* may be NULL */
+  int *under_way;     /* [n_ranks][n_ranks] transfers between two ranks; NULL: it doesn't matter */
+  double *adder_free_us; /* [n_ranks] when a rank has added what came so far */
+  struct copse_sim_result *result;
+  struct copse_err *err;
+};
+
+/* ---- the events, earliest first ------------------------------------------------------- */
+
+/* What happens at the same time happens in the order of places, chunks and hops on every run. */
+static copse_status push(struct sim *s, double time, int place, int chunk, int hop) {
+  uint64_t key = (uint64_t)place << 32 | (uint64_t)chunk << s->hop_bits | (uint64_t)hop;
+  return copse_sim_queue_push(s->queue, time, key, s->err);
+}
+
+static copse_status pop(struct sim *s, struct event *out) {
+  struct copse_sim_event event;
+  copse_status status = copse_sim_queue_pop(s->queue, &event, s->err);
+  if (status != COPSE_OK) return status;
+  uint32_t low = (uint32_t)event.key;
+  *out = (struct event){copse_sim_event_us(&event), (int)(event.key >> 32),
+                        (int)(low >> s->hop_bits), (int)(low & ((1u << s->hop_bits) - 1))};
+  return COPSE_OK;
+}
+
+static inline const int *links_of(const struct sim *s, const struct copse_sim_flight *p) {
+  return s->frame->dag->ints + p->first_link;
+}
+
+/* ---- what a transfer waits for --------------------------------------------------------- */
+
+/* Whether so much of `from` is there as chunk c needs. */
+static inline bool has_come(const struct copse_sim_flight *from, const struct copse_sim_flight *p,
+                            int c) {
+  if (from->n_chunks == p->n_chunks) return from->arrived > c;
+  return from->arrived >= (((int64_t)c + 1) * from->n_chunks + p->n_chunks - 1) / p->n_chunks;
+}
+
+/* Whether chunk c may start: its part of every transfer that it streams from is there. */
+static bool is_ready(const struct sim *s, const struct copse_sim_flight *p, int c) {
+  const struct copse_sim_dag *dag = s->frame->dag;
+  if (p->waits > 0) return false;
+  if (p->streams_from == COPSE_SIM_NO_STREAM) return true;
+  if (p->streams_from >= 0) return has_come(&s->flights[p->streams_from], p, c);
+  const int *streams = copse_sim_streams(dag, p->transfer);
+  for (int i = 0; i < dag->items[p->transfer].n_streams; i++)
+    if (!has_come(&s->flights[copse_sim_place(s->frame, streams[i])], p, c)) return false;
+  return true;
+}
+
+/* The ranks at the ends of a transfer that has links; -1 for another node. */
+static void find_ends(const struct sim *s, const struct copse_sim_flight *p, int *from, int *to) {
+  const struct copse_topology *topology = s->frame->topology;
+  const int *links = links_of(s, p);
+  *from = topology->nodes[topology->links[links[0]].src].rank;
+  *to = topology->nodes[topology->links[links[p->n_links - 1]].dst].rank;
+}
+
+/* How many transfers are on their way as this one goes, or, `back`, against it. NULL where they
+ * don't matter, and for one that goes nowhere or not from rank to rank. */
+static int *count_of(const struct sim *s, const struct copse_sim_flight *p, bool back) {
+  int from, to;
+  if (!s->under_way || p->n_links == 0) return NULL;
+  find_ends(s, p, &from, &to);
+  if (from < 0 || to < 0) return NULL;
+  size_t n = (size_t)s->frame->topology->n_ranks;
+  return &s->under_way[back ? (size_t)to * n + (size_t)from : (size_t)from * n + (size_t)to];
+}
+
+static void count(const struct sim *s, const struct copse_sim_flight *p, int more) {
+  int *it = count_of(s, p, false);
+  if (it) *it += more;
+}
+
+/* When a chunk has left, of those that went over the slot that the given one goes over; NULL where
+ * slots don't matter. Of one link the first is the last, and free_us says the same. */
+static inline double *slot_of(const struct sim *s, const struct copse_sim_flight *p, int place,
+                              int chunk) {
+  if (!s->left_us || p->n_links < 2) return NULL;
+  return &s->left_us[(size_t)place * (size_t)s->fifo + (size_t)(chunk % s->fifo)];
+}
+
+/* Whether the next chunk's slot is free from a time on that is known. */
+static inline bool has_slot(const struct sim *s, const struct copse_sim_flight *p, int place) {
+  const double *slot = slot_of(s, p, place, p->issued);
+  return !slot || *slot >= 0;
+}
+
+static inline bool holds(const struct sim *s, int transfer) {
+  return s->fifo > 0 && s->frame->only_streams && s->frame->dag->items[transfer].reduces;
+}
+
+/* Whether all that goes on from what the transfer brings has gone so far that the next chunk's slot
+ * at its end is free. Nobody waits for nobody so: chunk c waits for such before c alone. */
+static bool is_taken(const struct sim *s, const struct copse_sim_flight *p) {
+  const int *dependents = s->frame->dependents + p->first_dependent;
+  if (!holds(s, p->transfer)) return true;
+  for (int i = 0; i < p->n_dependents; i++)
+    if (s->flights[~dependents[i]].issued <= p->issued - s->fifo) return false;
+  return true;
+}
+
+static copse_status issue(struct sim *s, int place, double now);
+
+/* A chunk goes on: what it was added up from leaves slots. */
+static copse_status free_slots(struct sim *s, const struct copse_sim_flight *p, double now) {
+  const struct copse_sim_dag *dag = s->frame->dag;
+  const int *streams = copse_sim_streams(dag, p->transfer);
+  copse_status status = COPSE_OK;
+  for (int i = 0; i < dag->items[p->transfer].n_streams; i++)
+    if (holds(s, streams[i])) COPSE_TRY(issue(s, copse_sim_place(s->frame, streams[i]), now));
+out:
+  return status;
+}
+
+/* Lets every chunk go that may: over links one at a time, see serve(). */
+static copse_status issue(struct sim *s, int place, double now) {
+  struct copse_sim_flight *p = &s->flights[place];
+  copse_status status = COPSE_OK;
+  while (p->issued < p->n_chunks && p->free_us < INFINITY && has_slot(s, p, place) &&
+         is_taken(s, p) && is_ready(s, p, p->issued)) {
+    if (p->issued == 0) {
+      p->free_us = s->frame->delays ? now + s->frame->dag->items[p->transfer].delay_us : now;
+      count(s, p, 1);
+    }
+    double start = p->free_us > now ? p->free_us : now;
+    double *slot = slot_of(s, p, place, p->issued);
+    if (slot && *slot > start) start = *slot;
+    if (slot) *slot = -1;
+    COPSE_TRY(push(s, start, place, p->issued, 0));
+    p->issued++;
+    if (p->n_links > 0) p->free_us = INFINITY; /* until the first link took it */
+    if (s->fifo > 0) COPSE_TRY(free_slots(s, p, now));
+  }
+out:
+  return status;
+}
+
+static copse_status arrive(struct sim *s, int place, double now) {
+  struct copse_sim_flight *p = &s->flights[place];
+  copse_status status = COPSE_OK;
+  bool whole = ++p->arrived == p->n_chunks;
+  if (now > s->result->us) s->result->us = now;
+  if (whole && s->arrival_us) s->arrival_us[p->transfer] = now;
+  if (whole) count(s, p, -1);
+  const int *dependents = s->frame->dependents + p->first_dependent;
+  for (int i = 0; i < p->n_dependents; i++) {
+    int d = dependents[i];
+    if (d >= 0 && whole) s->flights[d].waits--;
+    if (d < 0 || whole) COPSE_TRY(issue(s, d < 0 ? ~d : d, now));
+  }
+out:
+  return status;
+}
+
+/* Whether nothing waits for it and nobody counts it: then its arrival is no event. */
+static inline bool ends_here(const struct sim *s, const struct copse_sim_flight *p) {
+  return p->n_dependents == 0 && !s->under_way;
+}
+
+static inline void note_end(struct sim *s, struct copse_sim_flight *p, double now) {
+  if (now > s->result->us) s->result->us = now;
+  if (s->arrival_us && (p->arrived == 0 || now > s->arrival_us[p->transfer]))
+    s->arrival_us[p->transfer] = now;
+  p->arrived++;
+}
+
+/* ---- links ----------------------------------------------------------------------------- */
+
+/* When the chunk starts on its link; a further user of the same copy takes none of its time. */
+static inline double take_link(struct sim *s, const struct event *e,
+                               const struct copse_sim_flight *p, struct copse_sim_wire *wire,
+                               double taken) {
+  double *copy = NULL;
+  if (s->copies) {
+    const int *copies = copse_sim_copies(s->frame->dag, p->transfer);
+    if (copies && copies[e->hop] >= 0)
+      copy = &s->copies[(size_t)copies[e->hop] * (size_t)s->max_chunks + (size_t)e->chunk];
+    if (copy && *copy >= 0) return e->time > *copy ? e->time : *copy;
+  }
+  double start = e->time > wire->free_us ? e->time : wire->free_us;
+  wire->free_us = start + taken;
+  wire->taken_us += taken;
+  if (copy) *copy = start;
+  return start;
+}
+
+/* When what came at `now` has been added, where that takes time. */
+static double add_up(struct sim *s, const struct copse_sim_flight *p, double now) {
+  const struct copse_sim_item *item = &s->frame->dag->items[p->transfer];
+  double us = p->chunk_bytes * s->options->reduce_us_per_byte;
+  int from, to = item->adder;
+  if (us == 0 || !item->reduces) return now;
+  if (p->n_links > 0) find_ends(s, p, &from, &to);
+  if (to < 0) return now;
+  double *free_us = &s->adder_free_us[to];
+  *free_us = (*free_us > now ? *free_us : now) + us;
+  return *free_us;
+}
+
+/* The chunk goes on to its next link, or to its end. */
+static inline copse_status send_on(struct sim *s, const struct event *e, struct copse_sim_flight *p,
+                                   double bytes, double start) {
+  const int *links = links_of(s, p) + e->hop;
+  const struct copse_sim_wire *wire = &s->wires[links[0]];
+  double taken = bytes * wire->us_per_byte, next;
+  if (e->hop + 1 < p->n_links) {
+    /* On a faster link the tail must not overtake itself: it starts as much later. */
+    double lag = taken - bytes * s->wires[links[1]].us_per_byte;
+    next = start + wire->latency_us + (lag > 0 ? lag : 0);
+  } else {
+    next = add_up(s, p, start + taken + wire->latency_us + s->options->alpha_us);
+    if (ends_here(s, p)) {
+      note_end(s, p, next);
+      return COPSE_OK;
+    }
+  }
+  return push(s, next, e->place, e->chunk, e->hop + 1);
+}
+
+static copse_status serve(struct sim *s, const struct event *e) {
+  struct copse_sim_flight *p = &s->flights[e->place];
+  struct copse_sim_wire *wire = &s->wires[links_of(s, p)[e->hop]];
+  const int *against = count_of(s, p, true);
+  double bytes = p->chunk_bytes * (against && *against > 0 ? s->options->duplex : 1);
+  double taken = bytes * wire->us_per_byte;
+  double start = take_link(s, e, p, wire, taken);
+  copse_status status;
+  COPSE_TRY(send_on(s, e, p, bytes, start));
+  if (e->hop == 0) {
+    p->free_us = start + taken;
+    COPSE_TRY(issue(s, e->place, e->time));
+  } else if (s->left_us && e->hop + 1 == p->n_links) {
+    *slot_of(s, p, e->place, e->chunk) = start + taken;
+    COPSE_TRY(issue(s, e->place, e->time));
+  }
+out:
+  return status;
+}
+
+/* What moves nothing arrives at once, but for what it adds. */
+static copse_status serve_here(struct sim *s, const struct event *e) {
+  double then = e->hop == 0 ? add_up(s, &s->flights[e->place], e->time) : e->time;
+  if (then == e->time) return arrive(s, e->place, then);
+  return push(s, then, e->place, e->chunk, 1);
+}
+
+/*
+ * Asks for the memory of events to come, as there are too many flights for the caches: first for
+ * the flight, then for what it points to, then for the flight that waits for it. (Not inlined, gcc
+ * would see a function without effects and drop the call.)
+ */
+static inline __attribute__((always_inline)) void look_ahead(const struct sim *s) {
+  const struct copse_sim_event *next = s->queue->batch.items + s->queue->next;
+  if (s->queue->next + 24 >= s->queue->batch.n) return;
+  const struct copse_sim_flight *far = &s->flights[next[24].key >> 32],
+                                *mid = &s->flights[next[16].key >> 32],
+                                *near = &s->flights[next[8].key >> 32];
+  __builtin_prefetch(far, 1);
+  __builtin_prefetch(links_of(s, mid));
+  if (mid->n_dependents > 0) __builtin_prefetch(s->frame->dependents + mid->first_dependent);
+  if (near->n_dependents == 0) return;
+  int d = s->frame->dependents[near->first_dependent];
+  __builtin_prefetch(&s->flights[d < 0 ? ~d : d], 1);
+}
+
+static copse_status run(struct sim *s) {
+  const struct copse_sim_dag *dag = s->frame->dag;
+  copse_status status = COPSE_OK;
+  for (int i = 0; i < dag->n_transfers; i++)
+    if (s->flights[i].waits == 0 && s->flights[i].streams_from == COPSE_SIM_NO_STREAM)
+      COPSE_TRY(issue(s, i, 0));
+  while (!copse_sim_queue_is_empty(s->queue)) {
+    struct event e;
+    COPSE_TRY(pop(s, &e));
+    look_ahead(s);
+    if (s->flights[e.place].n_links == 0)
+      COPSE_TRY(serve_here(s, &e));
+    else if (e.hop < s->flights[e.place].n_links)
+      COPSE_TRY(serve(s, &e));
+    else
+      COPSE_TRY(arrive(s, e.place, e.time));
+  }
+  for (int i = 0; i < dag->n_transfers; i++)
+    if (s->flights[i].arrived < s->flights[i].n_chunks)
+      return copse_fail(s->err, COPSE_INTERNAL, "the simulation stopped before transfer %d",
+                        s->flights[i].transfer);
+out:
+  return status;
+}
+
+/* ---- setting up ------------------------------------------------------------------------ */
+
+static int chunks_of(double bytes, double chunk_bytes, int most) {
+  double n = ceil(bytes / chunk_bytes);
+  return n >= most ? most : n < 1 ? 1 : (int)n;
+}
+
+/* The most chunks of a transfer: as many as there are steps for, and as an event's key can tell. */
+static int most_chunks(const struct sim *s) {
+  int64_t links = s->frame->n_links, steps = s->options->max_steps;
+  int64_t room = links > 0 ? steps / links : steps;
+  int64_t limit = s->hop_bits < 12 ? 1 << 20 : INT64_C(1) << (32 - s->hop_bits);
+  return room > limit ? (int)limit : room < 1 ? 1 : (int)room;
+}
+
+static void cut_into_chunks(struct sim *s, double unit_bytes) {
+  const struct copse_sim_options *o = s->options;
+  const struct copse_sim_dag *dag = s->frame->dag;
+  double largest = s->frame->largest * unit_bytes;
+  int most = most_chunks(s);
+  int pipeline = o->pipeline_chunks ? o->pipeline_chunks : copse_pipeline_chunks(s->frame->levels);
+  int wanted = chunks_of(largest, o->min_chunk_bytes, pipeline);
+  int fewest = chunks_of(largest, o->max_chunk_bytes, most);
+  s->max_chunks = wanted < fewest ? fewest : wanted < most ? wanted : most;
+  for (int i = 0; i < dag->n_transfers; i++) {
+    struct copse_sim_flight *p = &s->flights[i];
+    double bytes = dag->items[p->transfer].amount * unit_bytes;
+    p->n_chunks = bytes > 0 ? s->max_chunks : 1;
+    p->chunk_bytes = bytes / p->n_chunks;
+    s->result->chunks += p->n_chunks;
+  }
+}
+
+static copse_status take_flights(struct sim *s, struct copse_sim_scratch *scratch) {
+  size_t n = (size_t)s->frame->dag->n_transfers + 1, size = sizeof *s->flights;
+  if (scratch->n_flights < n) {
+    free(scratch->flights);
+    scratch->n_flights = 0;
+    scratch->flights = n <= SIZE_MAX / size ? aligned_alloc(size, n * size) : NULL;
+    if (!scratch->flights) return copse_fail_nomem(s->err);
+    scratch->n_flights = n;
+  }
+  s->flights = scratch->flights;
+  memcpy(s->flights, s->frame->flights, n * size);
+  return COPSE_OK;
+}
+
+/* Only where they are fewer than chunks. */
+static copse_status make_slots(struct sim *s) {
+  size_t n = (size_t)s->frame->dag->n_transfers;
+  copse_status status = COPSE_OK;
+  s->fifo = s->options->fifo;
+  if (s->max_chunks <= s->fifo) s->fifo = 0;
+  if (s->fifo == 0 || s->frame->longest < 2) return COPSE_OK;
+  COPSE_TRY(copse_calloc(n, sizeof *s->left_us * (size_t)s->fifo, &s->left_us, s->err));
+out:
+  return status;
+}
+
+static copse_status set_up(struct sim *s, struct copse_sim_scratch *scratch, double unit_bytes) {
+  const struct copse_sim_frame *f = s->frame;
+  size_t links = (size_t)f->topology->n_links, ranks = (size_t)f->topology->n_ranks;
+  copse_status status;
+  COPSE_TRY(copse_calloc(links, sizeof *s->wires, &s->wires, s->err));
+  memcpy(s->wires, f->wires, links * sizeof *s->wires);
+  COPSE_TRY(take_flights(s, scratch));
+  COPSE_TRY(copse_calloc(ranks, sizeof *s->adder_free_us, &s->adder_free_us, s->err));
+  if (s->options->duplex > 1)
+    COPSE_TRY(copse_calloc(ranks * ranks, sizeof *s->under_way, &s->under_way, s->err));
+  for (s->hop_bits = 1; s->hop_bits < 31 && f->longest >> s->hop_bits > 0;) s->hop_bits++;
+  cut_into_chunks(s, unit_bytes);
+  COPSE_TRY(make_slots(s));
+  size_t n = (size_t)f->dag->n_copies * (size_t)s->max_chunks;
+  if (n > 0) COPSE_TRY(copse_calloc(n, sizeof *s->copies, &s->copies, s->err));
+  for (size_t i = 0; i < n; i++) s->copies[i] = -1;
+out:
+  return status;
+}
+
+copse_status copse_sim_frame_run(const struct copse_sim_frame *frame,
+                                 const struct copse_sim_options *options, double unit_bytes,
+                                 struct copse_sim_scratch *scratch, struct copse_sim_result *result,
+                                 double *arrival_us, struct copse_err *err) {
+  struct sim s = {.frame = frame,
+                  .queue = &scratch->queue,
+                  .options = options ? options : &copse_sim_defaults,
+                  .arrival_us = arrival_us,
+                  .result = result,
+                  .err = err};
+  copse_status status;
+  *result = (struct copse_sim_result){.busiest_link = -1};
+  if (!(s.options->min_chunk_bytes > 0) || !(s.options->max_chunk_bytes > 0) ||
+      s.options->pipeline_chunks < 0 || s.options->fifo < 0 ||
+      s.options->fifo > COPSE_SIM_MAX_FIFO || !(s.options->alpha_us >= 0) || !(unit_bytes >= 0) ||
+      !(s.options->duplex == 0 || s.options->duplex >= 1) || !(s.options->reduce_us_per_byte >= 0))
+    return copse_fail(err, COPSE_INVALID, "a simulation needs positive chunks and sizes");
+  COPSE_TRY(set_up(&s, scratch, unit_bytes));
+  COPSE_TRY(run(&s));
+  for (int i = 0; i < frame->topology->n_links; i++) {
+    if (s.wires[i].taken_us <= result->busiest_us) continue;
+    result->busiest_us = s.wires[i].taken_us;
+    result->busiest_link = i;
+  }
+out:
+  free(s.wires);
+  free(s.copies);
+  free(s.left_us);
+  free(s.under_way);
+  free(s.adder_free_us);
+  copse_sim_queue_reset(&scratch->queue);
+  return status;
+}
+
+void copse_sim_scratch_free(struct copse_sim_scratch *scratch) {
+  free(scratch->flights);
+  copse_sim_queue_free(&scratch->queue);
+  *scratch = (struct copse_sim_scratch){0};
+}
+
+copse_status copse_simulate(const struct copse_topology *topology, const struct copse_sim_dag *dag,
+                            const struct copse_sim_options *options, double unit_bytes,
+                            struct copse_sim_result *result, double *arrival_us,
+                            struct copse_err *err) {
+  struct copse_sim_frame frame;
+  struct copse_sim_scratch scratch = {0};
+  copse_status status;
+  *result = (struct copse_sim_result){.busiest_link = -1};
+  COPSE_TRY(copse_sim_frame_make(topology, dag, &frame, err));
+  status = copse_sim_frame_run(&frame, options, unit_bytes, &scratch, result, arrival_us, err);
+out:
+  copse_sim_scratch_free(&scratch);
+  copse_sim_frame_free(&frame);
+  return status;
+}

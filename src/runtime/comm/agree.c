@@ -1,0 +1,86 @@
+#include "runtime/comm/agree.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "runtime/comm/call.h"
+#include "runtime/transport/mesh.h"
+
+/* What a rank tells the others. All processes run on hosts of one kind. */
+struct vote {
+  uint32_t status; /* copse_status */
+  uint32_t n_plans;
+  uint8_t digest[COPSE_SHA256_BYTES]; /* of the plans' own checksums */
+};
+
+static copse_status digest_plans(const struct copse_plan *const *plans, size_t n,
+                                 uint8_t digest[COPSE_SHA256_BYTES], struct copse_err *err) {
+  uint8_t *checksums = NULL;
+  copse_status status;
+  COPSE_TRY(copse_calloc(n, COPSE_SHA256_BYTES, &checksums, err));
+  for (size_t i = 0; i < n; i++) {
+    char *bytes;
+    size_t size;
+    COPSE_TRY(copse_plan_encode(plans[i], &bytes, &size, err));
+    memcpy(checksums + i * COPSE_SHA256_BYTES, bytes + size - COPSE_SHA256_BYTES,
+           COPSE_SHA256_BYTES);
+    free(bytes);
+  }
+  copse_sha256(checksums, n * COPSE_SHA256_BYTES, digest);
+out:
+  free(checksums);
+  return status;
+}
+
+static bool has_failed(const void *context, uint32_t r) {
+  const struct vote *votes = context;
+  return votes[r].status != COPSE_OK;
+}
+
+static bool differs(const void *context, uint32_t r) {
+  const struct vote *votes = context;
+  return memcmp(&votes[r], &votes[0], sizeof *votes) != 0;
+}
+
+static copse_status judge(const struct vote *votes, uint32_t n_ranks, struct copse_err *err) {
+  char ranks[COPSE_RANKS_TEXT];
+  for (uint32_t r = 0; r < n_ranks; r++) {
+    if (!has_failed(votes, r)) continue;
+    copse_ranks_describe(has_failed, votes, 0, n_ranks, ranks);
+    return copse_fail(err, COPSE_REFUTED, "stopped on all ranks because %s failed (rank %u: %s)",
+                      ranks, r, copse_status_string((copse_status)votes[r].status));
+  }
+  for (uint32_t r = 1; r < n_ranks; r++) {
+    if (!differs(votes, r)) continue;
+    copse_ranks_describe(differs, votes, 0, n_ranks, ranks);
+    return copse_fail(err, COPSE_REFUTED,
+                      "no plan is added: %s has not the %u plans that rank 0 has (by checksum)",
+                      ranks, votes[0].n_plans);
+  }
+  return COPSE_OK;
+}
+
+copse_status copse_agree(const struct copse_clique_shape *shape, copse_status mine,
+                         const struct copse_plan *const *plans, size_t n, struct copse_err *err) {
+  struct vote vote, *votes = NULL;
+  copse_status status;
+  if (!shape->bootstrap) return mine;
+  memset(&vote, 0, sizeof vote);
+  vote.n_plans = (uint32_t)n;
+  if (mine == COPSE_OK) mine = digest_plans(plans, n, vote.digest, err);
+  vote.status = (uint32_t)mine;
+  COPSE_TRY(copse_calloc(shape->n_ranks, sizeof *votes, &votes, err));
+  status = shape->bootstrap->all_gather(shape->bootstrap->context, &vote, votes, sizeof vote);
+  if (status != COPSE_OK) {
+    if (shape->bootstrap->all_gather == copse_mesh_all_gather) /* which knows why */
+      (void)copse_mesh_tell(shape->bootstrap->context, err);
+    (void)copse_fail(err, status, "the bootstrap's all_gather failed");
+    goto out;
+  }
+  status = mine != COPSE_OK ? mine : judge(votes, shape->n_ranks, err);
+out:
+  free(votes);
+  return status;
+}

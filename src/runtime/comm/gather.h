@@ -1,0 +1,81 @@
+/*
+ * Inside src/runtime: bringing together the calls of a communicator's ranks in this process.
+ *
+ * Every rank has a queue of calls. When no queue is empty, the heads are a round, which the
+ * thread that completed it launches; rounds run one at a time, in order. All others wait for
+ * the end of their calls. A group submits all its calls before it waits for any, so that a
+ * thread may hold many ranks, and ranks of many communicators.
+ *
+ *   what happens                               the round               afterwards
+ *   ----------------------------------------   ---------------------   ------------------
+ *   calls differ, no plan, refused arguments   fails at all its ranks   usable
+ *   nobody calls within the time limit         all waiting calls fail   broken, TIMEOUT
+ *   abort                                      all waiting calls fail   broken, ABORTED
+ *   the machine fails                          fails at all its ranks   broken, its status
+ *   a rank destroys its communicator           all waiting calls fail   only to be destroyed
+ */
+#ifndef COPSE_RUNTIME_COMM_GATHER_H
+#define COPSE_RUNTIME_COMM_GATHER_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "runtime/comm/machine.h"
+
+/* A call on its way; the caller's, until copse_gather_wait has returned. */
+struct copse_pending {
+  struct copse_call call;
+  struct copse_err result; /* status and text */
+  bool done;
+  struct copse_pending *next;
+};
+
+struct copse_gather_queue {
+  struct copse_pending *head, *tail;
+};
+
+struct copse_gather {
+  pthread_mutex_t lock;   /* of all below; never held during a launch */
+  pthread_cond_t changed; /* on CLOCK_MONOTONIC */
+  bool has_lock, has_changed;
+  uint32_t first_rank, n;            /* the ranks of this process */
+  uint32_t n_waiting;                /* queues that are not empty */
+  struct copse_gather_queue *queues; /* [n] */
+  struct copse_pending **round;      /* [n] that runs */
+  struct copse_call *calls;          /* [n] of it */
+  bool running;
+  uint64_t n_rounds;
+  double timeout_seconds;
+  struct copse_err broken; /* COPSE_OK: it isn't */
+  struct copse_err left;   /* who has destroyed its communicator */
+
+  /* Runs one round; called without the lock, one at a time. *breaks: whether no later round may
+   * run. */
+  copse_status (*launch)(void *context, const struct copse_call *calls, bool *breaks,
+                         struct copse_err *err);
+  void *context;
+};
+
+/* `gather` is zeroed but for launch and context. */
+copse_status copse_gather_init(struct copse_gather *gather, uint32_t first_rank, uint32_t n,
+                               struct copse_err *err) COPSE_CHECKED;
+void copse_gather_destroy(struct copse_gather *gather);
+
+/* Queues a call of a rank (counted from first_rank), and runs all rounds that are complete. */
+void copse_gather_submit(struct copse_gather *gather, uint32_t local_rank,
+                         struct copse_pending *pending);
+/* Until the call is done; its result is in pending->result. */
+void copse_gather_wait(struct copse_gather *gather, struct copse_pending *pending);
+
+/* Ends all waiting calls, and refuses all later ones, with `why`. The first reason stays. */
+void copse_gather_break(struct copse_gather *gather, const struct copse_err *why);
+/* Why it is broken, or COPSE_OK. */
+copse_status copse_gather_broken(struct copse_gather *gather, struct copse_err *err);
+
+/* The rank makes no more calls. */
+void copse_gather_leave(struct copse_gather *gather, uint32_t local_rank);
+
+void copse_gather_set_timeout(struct copse_gather *gather, double seconds);
+
+#endif

@@ -1,0 +1,98 @@
+#include "runtime/comm/group.h"
+
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "runtime/comm/call.h"
+
+struct queued {
+  struct copse_comm *comm;
+  struct copse_pending pending;
+};
+
+static _Thread_local struct {
+  unsigned depth;
+  struct queued *calls;
+  size_t n, capacity;
+  struct copse_err refused; /* the first */
+} group;
+
+void copse_group_open(void) { group.depth++; }
+
+void copse_group_refuse(const struct copse_err *err) {
+  if (group.depth > 0 && group.refused.status == COPSE_OK) group.refused = *err;
+}
+
+bool copse_group_is_open(void) { return group.depth > 0; }
+
+bool copse_group_holds(const struct copse_comm *comm) {
+  for (size_t i = 0; i < group.n; i++)
+    if (group.calls[i].comm == comm) return true;
+  return false;
+}
+
+static void submit(struct copse_comm *comm, struct copse_pending *pending) {
+  struct copse_clique *clique = comm->clique;
+  copse_gather_submit(&clique->gather, comm->rank - clique->shape.first_local, pending);
+}
+
+static copse_status take_result(const struct copse_pending *pending, struct copse_err *err) {
+  copse_status status = pending->result.status;
+  return status == COPSE_OK ? COPSE_OK : copse_fail(err, status, "%s", pending->result.text);
+}
+
+static copse_status take_call(struct copse_comm *comm, const struct copse_call *call,
+                              struct copse_err *err) {
+  if (group.depth == 0) {
+    struct copse_pending pending = {.call = *call};
+    submit(comm, &pending);
+    copse_gather_wait(&comm->clique->gather, &pending);
+    return take_result(&pending, err);
+  }
+  copse_status status =
+      copse_grow(&group.calls, &group.capacity, group.n + 1, sizeof *group.calls, err);
+  if (status != COPSE_OK) return status;
+  group.calls[group.n++] = (struct queued){.comm = comm, .pending = {.call = *call}};
+  return COPSE_OK;
+}
+
+static copse_status try_call(struct copse_comm *comm, const struct copse_call *call,
+                             struct copse_err *err) {
+  copse_status status;
+  if (!comm) return copse_fail(err, COPSE_INVALID, "comm is NULL");
+  COPSE_TRY(copse_call_check(call, comm->clique->shape.n_ranks, comm->rank, err));
+  COPSE_TRY(copse_gather_broken(&comm->clique->gather, err));
+  if (call->count > 0) COPSE_TRY(take_call(comm, call, err));
+out:
+  return status;
+}
+
+copse_status copse_group_call(struct copse_comm *comm, const struct copse_call *call,
+                              struct copse_err *err) {
+  copse_status status = try_call(comm, call, err);
+  if (status == COPSE_OK) return COPSE_OK;
+  err->status = status;
+  copse_group_refuse(err);
+  return status;
+}
+
+copse_status copse_group_close(struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  if (group.depth == 0) return copse_fail(err, COPSE_INVALID, "a group ends that was not started");
+  if (--group.depth > 0) return COPSE_OK;
+  if (group.refused.status != COPSE_OK)
+    status = copse_fail(err, group.refused.status, "%s", group.refused.text);
+  /* from here on the calls must stay where they are: others point to them */
+  for (size_t i = 0; status == COPSE_OK && i < group.n; i++)
+    submit(group.calls[i].comm, &group.calls[i].pending);
+  for (size_t i = 0; group.refused.status == COPSE_OK && i < group.n; i++) {
+    copse_gather_wait(&group.calls[i].comm->clique->gather, &group.calls[i].pending);
+    copse_status result = take_result(&group.calls[i].pending, err);
+    if (status == COPSE_OK) status = result;
+  }
+  free(group.calls);
+  group.calls = NULL;
+  group.n = group.capacity = 0;
+  group.refused = (struct copse_err)COPSE_ERR_INIT;
+  return status;
+}

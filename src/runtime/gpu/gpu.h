@@ -1,0 +1,34 @@
+/*
+ * Inside src/runtime: the GPU parts of this build, behind one function, so that everything else
+ * is the same with and without CUDA. gpu_none.c is linked in builds without, cuda/gpu.cu in
+ * those with it.
+ */
+#ifndef COPSE_RUNTIME_GPU_GPU_H
+#define COPSE_RUNTIME_GPU_GPU_H
+
+#include "runtime/comm/machine.h"
+
+struct copse_moe_ops;
+
+struct copse_gpu_support {
+  const struct copse_machine_ops *machine;
+  const struct copse_moe_ops *moe; /* moe_job.h */
+  int (*device_count)(void); /* usable GPUs; 0 where there is none or no driver */
+
+  /* A bootstrap over an ncclComm_t, and its rank, size and device. COPSE_UNSUPPORTED where no
+   * NCCL is found. */
+  copse_status (*nccl_bootstrap_new)(void *nccl_comm, int *n_ranks, int *rank, int *device,
+                                     copse_bootstrap *out, struct copse_err *err);
+  void (*nccl_bootstrap_free)(copse_bootstrap *bootstrap);
+
+  /* Memory of a device, for `copse run` and tests. */
+  copse_status (*allocate)(int device, size_t bytes, void **out, struct copse_err *err);
+  void (*release)(int device, void *memory);
+  copse_status (*copy)(int device, void *to, const void *from, size_t bytes,
+                       struct copse_err *err);
+};
+
+/* NULL in a build without CUDA. */
+const struct copse_gpu_support *copse_gpu(void);
+
+#endif

@@ -1,0 +1,3 @@
+#include "runtime/gpu/gpu.h"
+
+const struct copse_gpu_support *copse_gpu(void) { return NULL; }

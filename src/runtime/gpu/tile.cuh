@@ -1,0 +1,404 @@
+/*
+ * Inside element_move.h: tiles of elements on a GPU. A tile is a few 16-byte vectors of one
+ * thread, a block's width apart, so that a warp's accesses are contiguous; they are read before
+ * the first is used, so that several loads are in flight. Vectors that don't lie at 16 bytes
+ * are read and written in smaller pieces, packets as four 8-byte words.
+ */
+#ifndef COPSE_RUNTIME_GPU_TILE_CUH
+#define COPSE_RUNTIME_GPU_TILE_CUH
+
+#include <cuda_runtime.h>
+
+#include "runtime/gpu/order.cuh"
+#include "runtime/gpu/patience.cuh"
+
+#define COPSE_VECTOR_BYTES 16u
+#define COPSE_VECTORS 4u      /* of a tile that is reduced: its accumulators are registers */
+#define COPSE_COPY_VECTORS 8u /* of one that is copied */
+
+/* Small elements are wider where they are summed: fewer vectors, or registers don't hold them. */
+#define COPSE_TILE_VECTORS(T) (sizeof(T) == 1 ? 2 : sizeof(T) == 2 ? 3 : COPSE_VECTORS)
+#define COPSE_VECTOR_LANES(T) (COPSE_VECTOR_BYTES / (uint32_t)sizeof(T))
+#define COPSE_TILE_LANES(T) (COPSE_TILE_VECTORS(T) * COPSE_VECTOR_LANES(T))
+#if defined(__CUDACC__)
+#define COPSE_TILE_UNROLL _Pragma("unroll")
+#define COPSE_NOINLINE __noinline__ __attribute__((unused)) /* some sources need not all */
+#else
+#define COPSE_TILE_UNROLL
+#define COPSE_NOINLINE __attribute__((noinline, unused))
+#endif
+
+/* The vectors first, first + step, ... of a move; of the one numbered `full`, which is the
+ * last, only `rest` bytes. */
+struct copse_tile {
+  uint64_t first, full;
+  uint32_t step, rest;
+  uint64_t offset; /* bytes from the operands' start to vector 0 */
+  bool packets;    /* some operand's; then the tile is this one vector */
+};
+#define COPSE_TILE_SIZE(T, tile) COPSE_TILE_LANES(T)
+#define COPSE_TILE_IS_FULL(T, tile) true
+#define COPSE_TILE_FULL(T, tile) (tile)
+#define COPSE_TILE_IN(T, place, tile, part) (part)
+#define COPSE_TILE_OUT(T, place, tile, part) (part)
+
+/* A thread's tiles: the elements before the first destination's next 16-byte address, then
+ * the rest. */
+struct copse_tiles {
+  struct copse_tile tile;
+  uint64_t bytes; /* from tile.offset on */
+  uint64_t total;
+  uint32_t thread, vectors;
+};
+
+__device__ static inline void copse_tiles_part(struct copse_tiles *tiles, uint64_t offset,
+                                               uint64_t bytes) {
+  tiles->tile.offset = offset;
+  tiles->bytes = bytes;
+  tiles->tile.first = tiles->thread;
+  tiles->tile.full = bytes / COPSE_VECTOR_BYTES;
+  tiles->tile.rest = (uint32_t)(bytes % COPSE_VECTOR_BYTES);
+}
+
+__device__ static inline struct copse_tiles copse_tiles_make(const struct copse_move *move,
+                                                             uint32_t thread, uint32_t n_threads,
+                                                             uint32_t element_bytes,
+                                                             uint32_t vectors) {
+  struct copse_tiles tiles;
+  /* packets need no head: they and what is cut with them start at 16 bytes of the chunk */
+  bool packets = false;
+  for (uint32_t k = 0; k < move->n_src; k++) packets = packets || move->src[k].epoch != 0;
+  for (uint32_t k = 0; k < move->n_dst; k++) packets = packets || move->dst[k].epoch != 0;
+  tiles.thread = thread;
+  tiles.vectors = packets ? 1 : vectors;
+  tiles.total = move->count * element_bytes;
+  tiles.tile.step = n_threads;
+  tiles.tile.packets = packets;
+  uint64_t head = (0 - (uint64_t)(uintptr_t)move->dst[0].at) & (COPSE_VECTOR_BYTES - 1);
+  if (packets) head = 0;
+  copse_tiles_part(&tiles, 0, head < tiles.total ? head : tiles.total);
+  return tiles;
+}
+
+__device__ static inline struct copse_tiles copse_tiles_of(const struct copse_move *move,
+                                                           uint32_t thread, uint32_t n_threads,
+                                                           uint32_t element_bytes) {
+  uint32_t vectors = element_bytes == 1   ? COPSE_TILE_VECTORS(uint8_t)
+                     : element_bytes == 2 ? COPSE_TILE_VECTORS(uint16_t)
+                                          : COPSE_TILE_VECTORS(uint32_t);
+  return copse_tiles_make(move, thread, n_threads, element_bytes, vectors);
+}
+
+__device__ static inline bool copse_tiles_next(struct copse_tiles *tiles,
+                                               struct copse_tile *tile) {
+  for (;;) {
+    uint64_t n = tiles->tile.full + (tiles->tile.rest != 0);
+    if (tiles->tile.first < n) {
+      *tile = tiles->tile;
+      tiles->tile.first += (uint64_t)tiles->vectors * tiles->tile.step;
+      return true;
+    }
+    uint64_t end = tiles->tile.offset + tiles->bytes;
+    if (end == tiles->total) return false;
+    copse_tiles_part(tiles, end, tiles->total - end);
+  }
+}
+
+/* ---- one vector ---------------------------------------------------------------------------- */
+
+struct alignas(COPSE_VECTOR_BYTES) copse_vector {
+  uint32_t word[4];
+};
+
+template <typename T>
+__device__ static inline copse_vector copse_vector_gather(const unsigned char *at) {
+  copse_vector v;
+  T lane[COPSE_VECTOR_BYTES / sizeof(T)];
+  COPSE_TILE_UNROLL
+  for (uint32_t i = 0; i < COPSE_VECTOR_BYTES / sizeof(T); i++)
+    lane[i] = reinterpret_cast<const T *>(at)[i];
+  memcpy(&v, lane, sizeof v);
+  return v;
+}
+
+template <typename T>
+__device__ static inline void copse_vector_scatter(unsigned char *at, copse_vector v) {
+  T lane[COPSE_VECTOR_BYTES / sizeof(T)];
+  memcpy(lane, &v, sizeof v);
+  COPSE_TILE_UNROLL
+  for (uint32_t i = 0; i < COPSE_VECTOR_BYTES / sizeof(T); i++)
+    reinterpret_cast<T *>(at)[i] = lane[i];
+}
+
+/* Whether an operand's vectors lie at 16 bytes; all of one do, or none. */
+__device__ static inline bool copse_is_aligned(const unsigned char *at) {
+  return (uint32_t)(uintptr_t)at % COPSE_VECTOR_BYTES == 0;
+}
+
+/*
+ * The vectors that are no plain 16 bytes: misaligned, cut off, or packets. Functions of their
+ * own, since inlined into every loop they would make the kernels several times as large.
+ */
+__device__ static COPSE_NOINLINE copse_vector copse_vector_load_uneven(const unsigned char *at) {
+  uint32_t low = (uint32_t)(uintptr_t)at;
+  if (low % 8 == 0) return copse_vector_gather<uint64_t>(at);
+  if (low % 4 == 0) return copse_vector_gather<uint32_t>(at);
+  if (low % 2 == 0) return copse_vector_gather<uint16_t>(at);
+  return copse_vector_gather<uint8_t>(at);
+}
+
+__device__ static COPSE_NOINLINE void copse_vector_store_uneven(unsigned char *at,
+                                                                copse_vector v) {
+  uint32_t low = (uint32_t)(uintptr_t)at;
+  if (low % 8 == 0)
+    copse_vector_scatter<uint64_t>(at, v);
+  else if (low % 4 == 0)
+    copse_vector_scatter<uint32_t>(at, v);
+  else if (low % 2 == 0)
+    copse_vector_scatter<uint16_t>(at, v);
+  else
+    copse_vector_scatter<uint8_t>(at, v);
+}
+
+union copse_vector_parts {
+  copse_vector v;
+  uint8_t byte[COPSE_VECTOR_BYTES];
+  uint16_t half[COPSE_VECTOR_BYTES / 2];
+};
+
+/* The first `bytes` bytes of a vector, element by element; width: of an element, or a part. */
+__device__ static COPSE_NOINLINE copse_vector copse_vector_load_rest(const unsigned char *at,
+                                                                     uint32_t bytes,
+                                                                     uint32_t width) {
+  union copse_vector_parts u;
+  u.v = copse_vector{{0, 0, 0, 0}};
+  if (width == 1)
+    for (uint32_t i = 0; i < bytes; i++) u.byte[i] = at[i];
+  else if (width == 2)
+    for (uint32_t i = 0; i < bytes / 2; i++)
+      u.half[i] = reinterpret_cast<const uint16_t *>(at)[i];
+  else
+    for (uint32_t i = 0; i < bytes / 4; i++)
+      u.v.word[i] = reinterpret_cast<const uint32_t *>(at)[i];
+  return u.v;
+}
+
+__device__ static COPSE_NOINLINE void copse_vector_store_rest(unsigned char *at, copse_vector v,
+                                                              uint32_t bytes, uint32_t width) {
+  union copse_vector_parts u;
+  u.v = v;
+  if (width == 1)
+    for (uint32_t i = 0; i < bytes; i++) at[i] = u.byte[i];
+  else if (width == 2)
+    for (uint32_t i = 0; i < bytes / 2; i++) reinterpret_cast<uint16_t *>(at)[i] = u.half[i];
+  else
+    for (uint32_t i = 0; i < bytes / 4; i++)
+      reinterpret_cast<uint32_t *>(at)[i] = u.v.word[i];
+}
+
+/* ---- tiles of plain operands -------------------------------------------------------------- */
+
+/* Vectors of one operand. The first case is the one that bandwidth comes from: loads that
+ * don't depend on each other. */
+template <uint32_t N>
+__device__ static inline void copse_vectors_read(const struct copse_place *place,
+                                                 const struct copse_tile &tile,
+                                                 uint32_t element_bytes, copse_vector (&v)[N]) {
+  const unsigned char *base = place->at + tile.offset;
+  const bool aligned = copse_is_aligned(base);
+  COPSE_TILE_UNROLL
+  for (uint32_t u = 0; u < N; u++) {
+    uint64_t index = tile.first + (uint64_t)u * tile.step;
+    const unsigned char *at = base + index * COPSE_VECTOR_BYTES;
+    v[u] = copse_vector{{0, 0, 0, 0}};
+    if (aligned && index < tile.full) v[u] = *reinterpret_cast<const copse_vector *>(at);
+  }
+  if (aligned && tile.first + (uint64_t)(N - 1) * tile.step < tile.full) return;
+  COPSE_TILE_UNROLL
+  for (uint32_t u = 0; u < N; u++) {
+    uint64_t index = tile.first + (uint64_t)u * tile.step;
+    const unsigned char *at = base + index * COPSE_VECTOR_BYTES;
+    if (index == tile.full && tile.rest != 0)
+      v[u] = copse_vector_load_rest(at, tile.rest, element_bytes);
+    else if (index < tile.full && !aligned)
+      v[u] = copse_vector_load_uneven(at);
+  }
+}
+
+template <uint32_t N>
+__device__ static inline void copse_vectors_write(const struct copse_place *place,
+                                                  const struct copse_tile &tile,
+                                                  uint32_t element_bytes,
+                                                  const copse_vector (&v)[N]) {
+  unsigned char *base = place->at + tile.offset;
+  const bool aligned = copse_is_aligned(base);
+  COPSE_TILE_UNROLL
+  for (uint32_t u = 0; u < N; u++) {
+    uint64_t index = tile.first + (uint64_t)u * tile.step;
+    unsigned char *at = base + index * COPSE_VECTOR_BYTES;
+    if (aligned && index < tile.full) *reinterpret_cast<copse_vector *>(at) = v[u];
+  }
+  if (aligned && tile.first + (uint64_t)(N - 1) * tile.step < tile.full) return;
+  COPSE_TILE_UNROLL
+  for (uint32_t u = 0; u < N; u++) {
+    uint64_t index = tile.first + (uint64_t)u * tile.step;
+    unsigned char *at = base + index * COPSE_VECTOR_BYTES;
+    if (index == tile.full && tile.rest != 0)
+      copse_vector_store_rest(at, v[u], tile.rest, element_bytes);
+    else if (index < tile.full && !aligned)
+      copse_vector_store_uneven(at, v[u]);
+  }
+}
+
+/* ---- tiles with packets ------------------------------------------------------------------- */
+
+/* A vector's four words lie in four packets. */
+__device__ static inline uint64_t *copse_packets_of(const struct copse_place *place,
+                                                    uint64_t vector) {
+  return reinterpret_cast<uint64_t *>(place->at) + 4 * vector;
+}
+
+__device__ static inline bool copse_vector_open(const struct copse_packets (&pair)[2],
+                                                uint32_t epoch, copse_vector *v) {
+  bool ok = true;
+  COPSE_TILE_UNROLL
+  for (uint32_t i = 0; i < 4; i++) {
+    uint64_t packet = pair[i / 2].packet[i % 2];
+    ok = ok && (uint32_t)(packet >> 32) == epoch;
+    v->word[i] = (uint32_t)packet;
+  }
+  return ok;
+}
+
+/*
+ * The same vector of up to COPSE_VECTORS sources; those that are packets are all looked for at
+ * once, since each look takes long. False: lost patience.
+ */
+__device__ static COPSE_NOINLINE bool copse_sources_receive(const struct copse_move *move,
+                                                            uint32_t first, uint32_t n,
+                                                            const struct copse_tile *tile,
+                                                            uint32_t element_bytes,
+                                                            copse_vector *v) {
+  const struct copse_place *src = move->src + first;
+  struct copse_tile one = *tile;
+  struct copse_wait wait = {0, 0};
+  uint32_t missing = 0;
+  for (uint32_t s = 0; s < n; s++) missing |= (uint32_t)(src[s].epoch != 0) << s;
+  for (bool plain = true; plain || missing; plain = false) {
+    struct copse_packets pairs[COPSE_VECTORS][2];
+    COPSE_TILE_UNROLL
+    for (uint32_t s = 0; s < COPSE_VECTORS; s++)
+      for (uint32_t i = 0; i < 2 && (missing >> s & 1); i++)
+        pairs[s][i] = copse_packets_load(copse_packets_of(&src[s], tile->first) + 2 * i);
+    for (uint32_t s = 0; s < n && plain; s++) {
+      copse_vector own[1];
+      if (src[s].epoch != 0) continue;
+      copse_vectors_read<1>(&src[s], one, element_bytes, own);
+      v[s] = own[0];
+    }
+    COPSE_TILE_UNROLL
+    for (uint32_t s = 0; s < COPSE_VECTORS; s++)
+      if ((missing >> s & 1) && copse_vector_open(pairs[s], src[s].epoch, &v[s]))
+        missing &= ~(1u << s);
+    if (missing && !copse_keep_waiting(move->patience, &wait)) return false;
+  }
+  return true;
+}
+
+__device__ static COPSE_NOINLINE void copse_vector_send(const struct copse_move *move,
+                                                        const struct copse_tile *tile,
+                                                        uint32_t element_bytes, copse_vector v) {
+  const copse_vector vectors[1] = {v};
+  for (uint32_t k = 0; k < move->n_dst; k++) {
+    const struct copse_place *dst = &move->dst[k];
+    uint64_t *packets = copse_packets_of(dst, tile->first);
+    if (dst->epoch == 0) {
+      copse_vectors_write<1>(dst, *tile, element_bytes, vectors);
+      continue;
+    }
+    COPSE_TILE_UNROLL
+    for (uint32_t i = 0; i < 2; i++) {
+      const struct copse_packets pair = {{copse_packet_of(v.word[2 * i], dst->epoch),
+                                          copse_packet_of(v.word[2 * i + 1], dst->epoch)}};
+      copse_packets_store(packets + 2 * i, pair);
+    }
+  }
+}
+
+/* ---- what element_move_op.h takes ------------------------------------------------------------ */
+
+template <typename T, uint32_t LANES>
+__device__ static __forceinline__ bool copse_tile_read(const struct copse_move *,
+                                                       const struct copse_place *place,
+                                                       const struct copse_tile &tile,
+                                                       T (&part)[LANES], uint32_t element_bytes) {
+  copse_vector v[COPSE_TILE_VECTORS(T)];
+  static_assert(sizeof v == sizeof part, "a tile is its vectors");
+  copse_vectors_read<COPSE_TILE_VECTORS(T)>(place, tile, element_bytes, v);
+  memcpy(part, v, sizeof v);
+  return true;
+}
+
+template <typename T, uint32_t LANES>
+__device__ static __forceinline__ void copse_tile_write(const struct copse_place *place,
+                                                        const struct copse_tile &tile,
+                                                        const T (&part)[LANES],
+                                                        uint32_t element_bytes) {
+  copse_vector v[COPSE_TILE_VECTORS(T)];
+  memcpy(v, part, sizeof v);
+  copse_vectors_write<COPSE_TILE_VECTORS(T)>(place, tile, element_bytes, v);
+}
+
+/* With packets a tile is one vector, and several sources are read at a time. */
+#define COPSE_TILE_SOURCES COPSE_VECTORS
+template <typename T, uint32_t LANES>
+__device__ static __forceinline__ bool copse_sources_read(const struct copse_move *move,
+                                                          uint32_t first, uint32_t n,
+                                                          const struct copse_tile &tile,
+                                                          T (&parts)[LANES]) {
+  copse_vector v[COPSE_VECTORS];
+  static_assert(sizeof v == sizeof parts, "a vector of each source");
+  bool ok = copse_sources_receive(move, first, n, &tile, sizeof(T), v);
+  memcpy(parts, v, sizeof v);
+  return ok;
+}
+
+template <typename T, uint32_t LANES>
+__device__ static __forceinline__ void copse_destinations_write(const struct copse_move *move,
+                                                                const struct copse_tile &tile,
+                                                                const T (&part)[LANES]) {
+  copse_vector v;
+  static_assert(sizeof v == sizeof part, "one vector");
+  memcpy(&v, part, sizeof v);
+  copse_vector_send(move, &tile, sizeof(T), v);
+}
+
+__device__ static COPSE_NOINLINE bool copse_move_copy_packets(const struct copse_move *move,
+                                                              uint32_t element_bytes,
+                                                              struct copse_tiles tiles) {
+  struct copse_tile tile;
+  while (copse_tiles_next(&tiles, &tile)) {
+    copse_vector v[COPSE_VECTORS];
+    if (!copse_sources_receive(move, 0, 1, &tile, element_bytes, v)) return false;
+    copse_vector_send(move, &tile, element_bytes, v[0]);
+  }
+  return true;
+}
+
+__device__ static COPSE_NOINLINE bool copse_move_copy(const struct copse_move *move,
+                                              uint32_t element_bytes, uint32_t thread,
+                                              uint32_t n_threads) {
+  struct copse_tiles tiles =
+      copse_tiles_make(move, thread, n_threads, element_bytes, COPSE_COPY_VECTORS);
+  struct copse_tile tile;
+  if (tiles.tile.packets) return copse_move_copy_packets(move, element_bytes, tiles);
+  while (copse_tiles_next(&tiles, &tile)) {
+    copse_vector v[COPSE_COPY_VECTORS];
+    copse_vectors_read<COPSE_COPY_VECTORS>(&move->src[0], tile, element_bytes, v);
+    for (uint32_t k = 0; k < move->n_dst; k++)
+      copse_vectors_write<COPSE_COPY_VECTORS>(&move->dst[k], tile, element_bytes, v);
+  }
+  return true;
+}
+
+#endif

@@ -1,3 +1,0 @@
-#include "runtime/gpu.h"
-
-const struct copse_gpu_support *copse_gpu(void) { return NULL; }

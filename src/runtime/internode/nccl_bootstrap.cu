@@ -1,0 +1,308 @@
+/*
+ * all_gather over NCCL: bytes go through a small buffer on the device and a stream of their own.
+ * NCCL is found at run time, so that the library loads where there is none; the few names that
+ * are needed have had the same signatures since NCCL 2.0.
+ */
+#include "runtime/internode/nccl_bootstrap.h"
+
+#include <dlfcn.h>
+#include <math.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include "runtime/gpu/launch.h"
+
+extern "C" {
+#include "base/clock.h"
+#include "runtime/comm/apart.h"
+#include "runtime/internode/nccl_source.h"
+}
+
+typedef int nccl_result; /* 0: success */
+
+struct nccl {
+  void *library; /* what was opened, or NULL */
+  nccl_result (*comm_count)(void *comm, int *count);
+  nccl_result (*comm_user_rank)(void *comm, int *rank);
+  nccl_result (*comm_device)(void *comm, int *device);
+  nccl_result (*all_gather)(const void *send, void *recv, size_t count, int type, void *comm,
+                            cudaStream_t stream);
+  nccl_result (*async_error)(void *comm, nccl_result *error); /* NULL before 2.4 */
+  const char *(*error_string)(nccl_result result);
+};
+
+struct context {
+  struct nccl nccl;
+  void *comm;
+  int n_ranks, device;
+  cudaStream_t stream;
+  unsigned char *memory; /* on the device: mine, then everybody's */
+  size_t bytes;          /* room for so many of each rank */
+};
+
+void copse_nccl_nap(uint32_t look) {
+  if (look < 200)
+    sched_yield();
+  else
+    usleep(50);
+}
+
+static bool is_set(const uint32_t *leave) { return __atomic_load_n(leave, __ATOMIC_ACQUIRE) != 0; }
+
+/* What came of a call. A communicator that doesn't block (config.blocking, NCCL_COMM_BLOCKING) says
+ * COPSE_NCCL_IN_PROGRESS at first, and so does this where it isn't over within the limit, or before *leave
+ * (if not NULL) is set. */
+static int await(int (*async_error)(void *, int *), void *comm, int result, double limit_seconds,
+                 const uint32_t *leave) {
+  const double since = copse_clock_seconds();
+  for (uint32_t look = 0; result == COPSE_NCCL_IN_PROGRESS && async_error && comm; look++) {
+    if (copse_clock_seconds() - since > limit_seconds || (leave && is_set(leave))) break;
+    copse_nccl_nap(look);
+    int now = 0, failed = async_error(comm, &now);
+    result = failed ? failed : now;
+  }
+  return result;
+}
+
+static copse_status check(const struct nccl *nccl, nccl_result result, const char *call,
+                          struct copse_err *err) {
+  if (result == 0) return COPSE_OK;
+  return copse_fail(err, COPSE_DEVICE, "%s: %s", call, nccl->error_string(result));
+}
+
+/* A function of the process's own NCCL. */
+static bool find(const struct nccl *nccl, const char *name, void *function) {
+  void *symbol = dlsym(nccl->library ? nccl->library : RTLD_DEFAULT, name);
+  memcpy(function, &symbol, sizeof symbol);
+  return symbol != NULL;
+}
+
+static copse_status find_nccl(struct nccl *nccl, struct copse_err *err) {
+  nccl->library = NULL;
+  nccl->async_error = NULL;
+  if (!dlsym(RTLD_DEFAULT, "ncclAllGather")) {
+    nccl->library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
+    if (!nccl->library) nccl->library = dlopen("libnccl.so.2", RTLD_NOW);
+    if (!nccl->library)
+      return copse_fail(err, COPSE_UNSUPPORTED, "no NCCL in this process: %s", dlerror());
+  }
+  if (find(nccl, "ncclCommCount", &nccl->comm_count) &&
+      find(nccl, "ncclCommUserRank", &nccl->comm_user_rank) &&
+      find(nccl, "ncclCommCuDevice", &nccl->comm_device) &&
+      find(nccl, "ncclAllGather", &nccl->all_gather) &&
+      find(nccl, "ncclGetErrorString", &nccl->error_string)) {
+    (void)find(nccl, "ncclCommGetAsyncError", &nccl->async_error);
+    return COPSE_OK;
+  }
+  if (nccl->library) dlclose(nccl->library);
+  return copse_fail(err, COPSE_UNSUPPORTED, "the NCCL of this process lacks functions");
+}
+
+static copse_status grow(struct context *c, size_t bytes, struct copse_err *err) {
+  if (bytes <= c->bytes) return COPSE_OK;
+  if (c->memory) (void)cudaFree(c->memory);
+  c->memory = NULL;
+  c->bytes = 0;
+  void *memory = NULL;
+  COPSE_CUDA(cudaMalloc(&memory, bytes * ((size_t)c->n_ranks + 1)));
+  c->memory = (unsigned char *)memory;
+  c->bytes = bytes;
+  return COPSE_OK;
+}
+
+static copse_status gather(struct context *c, const void *mine, void *all, size_t bytes,
+                           struct copse_err *err) {
+  copse_on_device here(c->device);
+  copse_beside_captures permitted;
+  COPSE_CHECK(grow(c, bytes, err));
+  unsigned char *everybodys = c->memory + c->bytes;
+  COPSE_CUDA(cudaMemcpyAsync(c->memory, mine, bytes, cudaMemcpyHostToDevice, c->stream));
+  int result = c->nccl.all_gather(c->memory, everybodys, bytes, COPSE_NCCL_UINT8, c->comm, c->stream);
+  result = await(c->nccl.async_error, c->comm, result, INFINITY, NULL);
+  COPSE_CHECK(check(&c->nccl, result, "ncclAllGather", err));
+  COPSE_CUDA(cudaMemcpyAsync(all, everybodys, bytes * (size_t)c->n_ranks, cudaMemcpyDeviceToHost,
+                             c->stream));
+  COPSE_CUDA(cudaStreamSynchronize(c->stream));
+  return COPSE_OK;
+}
+
+static copse_status all_gather(void *context, const void *mine, void *all, size_t bytes) {
+  struct copse_err err = COPSE_ERR_INIT;
+  copse_status status = gather((struct context *)context, mine, all, bytes, &err);
+  return status == COPSE_OK ? status : copse_publish_error(&err);
+}
+
+static copse_status open_context(struct context *c, int *rank, struct copse_err *err) {
+  const struct nccl *nccl = &c->nccl;
+  COPSE_CHECK(check(nccl, nccl->comm_count(c->comm, &c->n_ranks), "ncclCommCount", err));
+  COPSE_CHECK(check(nccl, nccl->comm_user_rank(c->comm, rank), "ncclCommUserRank", err));
+  COPSE_CHECK(check(nccl, nccl->comm_device(c->comm, &c->device), "ncclCommCuDevice", err));
+  copse_on_device here(c->device);
+  COPSE_CUDA(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking));
+  return COPSE_OK;
+}
+
+static void free_context(struct context *c) {
+  if (c->memory) (void)cudaFree(c->memory);
+  if (c->stream) (void)cudaStreamDestroy(c->stream);
+  free(c); /* the library stays: a thread may still be in it, ending a communicator */
+}
+
+copse_status copse_nccl_bootstrap_new(void *nccl_comm, int *n_ranks, int *rank, int *device,
+                                      copse_bootstrap *out, struct copse_err *err) {
+  struct context *c = NULL;
+  COPSE_CHECK(copse_calloc(1, sizeof *c, &c, err));
+  c->comm = nccl_comm;
+  copse_status status = find_nccl(&c->nccl, err);
+  if (status != COPSE_OK) {
+    free(c);
+    return status;
+  }
+  status = open_context(c, rank, err);
+  if (status != COPSE_OK) {
+    free_context(c);
+    return status;
+  }
+  *n_ranks = c->n_ranks;
+  *device = c->device;
+  out->all_gather = all_gather;
+  out->context = c;
+  return COPSE_OK;
+}
+
+bool copse_nccl_handle_of(const copse_bootstrap *bootstrap, struct copse_nccl_handle *out) {
+  if (bootstrap->all_gather != all_gather) return false;
+  const struct context *c = (const struct context *)bootstrap->context;
+  out->comm = c->comm;
+  out->library = c->nccl.library;
+  return true;
+}
+
+/* Who has the functions: the NCCL of a bootstrap of ours, or a source of somebody else's. */
+struct finder {
+  const struct nccl *nccl; /* NULL: the source's */
+  struct copse_nccl_source source;
+};
+
+static bool find_in(const struct finder *finder, const char *name, void *function) {
+  if (finder->nccl) return find(finder->nccl, name, function);
+  void *symbol = finder->source.find(name);
+  memcpy(function, &symbol, sizeof symbol);
+  return symbol != NULL;
+}
+
+/*
+ * Before 2.27.3 (src/group.cc) what a group of a communicator that doesn't block has still to do is kept
+ * in its caller's thread: there the next call on another communicator stumbles over it (NVIDIA/nccl issue
+ * 1605), and an abort by another thread ends the wrong one.
+ */
+static bool has_groups_of_their_own(const struct finder *finder) {
+  int (*get_version)(int *version);
+  int version = 0;
+  return find_in(finder, "ncclGetVersion", &get_version) && get_version(&version) == 0 &&
+         version >= 22703;
+}
+
+copse_status copse_nccl_links_of(const copse_bootstrap *bootstrap, struct copse_nccl_links *out,
+                                 struct copse_err *err) {
+  struct finder finder = {NULL, {NULL, NULL}};
+  memset(out, 0, sizeof *out);
+  if (bootstrap->all_gather == all_gather) {
+    const struct context *c = (const struct context *)bootstrap->context;
+    finder.nccl = &c->nccl;
+  } else if (!copse_nccl_source_of(bootstrap, &finder.source)) {
+    return copse_fail(err, COPSE_UNSUPPORTED,
+                      "ranks on several hosts are joined by NCCL only: copse_comm_init_nccl");
+  }
+  if (find_in(&finder, "ncclGetErrorString", &out->error_string) &&
+      find_in(&finder, "ncclGroupStart", &out->group_start) &&
+      find_in(&finder, "ncclGroupEnd", &out->group_end) &&
+      find_in(&finder, "ncclSend", &out->send) && find_in(&finder, "ncclRecv", &out->recv) &&
+      find_in(&finder, "ncclGetUniqueId", &out->get_unique_id) &&
+      find_in(&finder, "ncclCommInitRank", &out->init_rank) &&
+      find_in(&finder, "ncclCommAbort", &out->abort) &&
+      find_in(&finder, "ncclCommDestroy", &out->destroy) &&
+      find_in(&finder, "ncclCommGetAsyncError", &out->async_error)) {
+    if (has_groups_of_their_own(&finder))
+      (void)find_in(&finder, "ncclCommInitRankConfig", &out->init_rank_config);
+    return COPSE_OK;
+  }
+  return copse_fail(err, COPSE_UNSUPPORTED,
+                    "ranks on several hosts, and this NCCL has no ncclSend (2.7 has)");
+}
+
+/* What rank 0 tells the others. */
+struct invitation {
+  int32_t result;
+  struct copse_nccl_id id;
+};
+
+static int init(const struct copse_nccl_links *links, void **comm, uint32_t n_ranks,
+                const struct copse_nccl_id *id, uint32_t rank) {
+  struct copse_nccl_config config = {sizeof config, 0xcafebeef, 21400, 0};
+  if (!links->init_rank_config) return links->init_rank(comm, (int)n_ranks, *id, (int)rank);
+  return links->init_rank_config(comm, (int)n_ranks, *id, (int)rank, &config);
+}
+
+double copse_nccl_end_seconds = 5;
+
+struct ending {
+  int (*call)(void *comm);
+  void *comm;
+  int device;
+};
+
+static void run_ending(void *context) {
+  struct ending it = *(struct ending *)context;
+  free(context);
+  copse_on_device here(it.device);
+  copse_beside_captures permitted;
+  (void)it.call(it.comm);
+}
+
+void copse_nccl_end(int (*call)(void *comm), void *comm, int device) {
+  struct ending *it = (struct ending *)malloc(sizeof *it);
+  if (!it) return; /* the communicator stays */
+  *it = {call, comm, device};
+  (void)copse_run_apart(run_ending, it, copse_nccl_end_seconds);
+}
+
+copse_status copse_nccl_links_join(struct copse_nccl_links *links, const copse_bootstrap *bootstrap,
+                                   uint32_t n_ranks, uint32_t rank, double limit_seconds,
+                                   const uint32_t *leave, struct copse_err *err) {
+  struct invitation mine, all[COPSE_CUDA_MAX_RANKS]; /* no memory that could be out */
+  void *comm = NULL;
+  memset(&mine, 0, sizeof mine);
+  if (rank == 0) mine.result = links->get_unique_id(&mine.id);
+  copse_status status = bootstrap->all_gather(bootstrap->context, &mine, all, sizeof mine);
+  if (status != COPSE_OK) return copse_fail(err, status, "the bootstrap's all_gather failed");
+  COPSE_CHECK(copse_nccl_check(links, all[0].result, "ncclGetUniqueId of rank 0", err));
+  int result = init(links, &comm, n_ranks, &all[0].id, rank);
+  const bool goes_on = result == COPSE_NCCL_IN_PROGRESS;
+  result = await(links->async_error, comm, result, limit_seconds, leave);
+  if (result == 0 && !(goes_on && !links->init_rank_config)) {
+    links->comm = comm;
+    return COPSE_OK;
+  }
+  int device = 0;
+  if (comm && cudaGetDevice(&device) == cudaSuccess) copse_nccl_end(links->abort, comm, device);
+  if (result == 0)
+    return copse_fail(err, COPSE_UNSUPPORTED,
+                      "ranks on several hosts, NCCL before 2.27.3, and NCCL_COMM_BLOCKING=0");
+  if (result == COPSE_NCCL_IN_PROGRESS && is_set(leave))
+    return copse_fail(err, COPSE_ABORTED, "the communicator was aborted");
+  if (result == COPSE_NCCL_IN_PROGRESS)
+    return copse_fail(err, COPSE_TIMEOUT, "NCCL had not joined the ranks after %g s", limit_seconds);
+  return copse_nccl_check(links, result, "ncclCommInitRank", err);
+}
+
+copse_status copse_nccl_check(const struct copse_nccl_links *links, int result, const char *call,
+                              struct copse_err *err) {
+  if (result == 0) return COPSE_OK;
+  return copse_fail(err, COPSE_DEVICE, "%s: %s", call, links->error_string(result));
+}
+
+void copse_nccl_bootstrap_free(copse_bootstrap *bootstrap) {
+  if (bootstrap->context) free_context((struct context *)bootstrap->context);
+  bootstrap->context = NULL;
+}

@@ -1,0 +1,447 @@
+#include "runtime/internode/rounds.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+/* ---- splitting ----------------------------------------------------------------------------- */
+
+static uint32_t rank_of(const struct copse_plan *plan, uint32_t worker) {
+  return plan->workers[worker].rank;
+}
+
+/* Operands of all MOVEs, each its own, and how many of them cross. */
+static void count_operands(const struct copse_plan *plan, const uint32_t *host_of, uint64_t *all,
+                           uint64_t *crossing) {
+  *all = *crossing = 0;
+  for (uint32_t w = 0; w < plan->header.n_workers; w++)
+    for (uint32_t i = 0; i < plan->workers[w].n_ops; i++) {
+      const struct copse_plan_op *op = &plan->ops[plan->workers[w].first_op + i];
+      for (uint32_t k = 0; k < (uint32_t)op->n_src + op->n_dst; k++)
+        *crossing += host_of[plan->operands[op->operand + k].rank] != host_of[rank_of(plan, w)];
+      *all += (uint64_t)op->n_src + op->n_dst;
+    }
+}
+
+/* The tables of the split plan while they are filled. */
+struct tables {
+  struct copse_plan_op *ops;
+  struct copse_plan_operand *operands;
+  struct copse_plan_region *regions;
+};
+
+/* Packets that come from another host come in a message, hence as data in slots. */
+static copse_status split_packets(const struct tables *t, const uint32_t *host_of,
+                                  const struct copse_plan *plan, struct copse_err *err) {
+  enum { FROM_HERE = 1, FROM_ELSEWHERE = 2 };
+  uint8_t *from = NULL;
+  copse_status status = copse_calloc(plan->header.n_regions, 1, &from, err);
+  for (uint32_t w = 0; w < plan->header.n_workers && status == COPSE_OK; w++)
+    for (uint32_t i = 0; i < plan->workers[w].n_ops; i++) {
+      const struct copse_plan_op *op = &plan->ops[plan->workers[w].first_op + i];
+      for (uint32_t k = op->n_src; k < (uint32_t)op->n_src + op->n_dst; k++) {
+        const struct copse_plan_operand *dst = &plan->operands[op->operand + k];
+        if (dst->buffer == COPSE_BUFFER_PACKETS)
+          from[dst->index] |=
+              host_of[dst->rank] == host_of[rank_of(plan, w)] ? FROM_HERE : FROM_ELSEWHERE;
+      }
+    }
+  for (uint32_t i = 0; i < plan->header.n_regions && status == COPSE_OK; i++) {
+    if (from[i] == (FROM_HERE | FROM_ELSEWHERE))
+      status = copse_fail(err, COPSE_UNSUPPORTED,
+                          "%s: packets[%u] of rank %u come from its own host and from another",
+                          plan->name, i, plan->regions[i].rank);
+    if (from[i] == FROM_ELSEWHERE) t->regions[i].kind = COPSE_REGION_SLOTS;
+  }
+  free(from);
+  return status;
+}
+
+/* A packet region that has become one of slots. */
+static struct copse_plan_operand split_operand(const struct tables *t,
+                                               const struct copse_plan_operand *meant) {
+  struct copse_plan_operand it = *meant;
+  if (it.buffer == COPSE_BUFFER_PACKETS && t->regions[it.index].kind == COPSE_REGION_SLOTS)
+    it.buffer = COPSE_BUFFER_SCRATCH;
+  return it;
+}
+
+static bool has_inboxes(const struct copse_plan *plan) {
+  return plan->header.collective == COPSE_ALLTOALL && plan->header.n_extents == 0 &&
+         plan->header.protocol == COPSE_PROTOCOL_BANDWIDTH;
+}
+
+static uint32_t add_slots(struct copse_split *split, const struct tables *t, uint32_t rank,
+                          uint32_t piece) {
+  uint32_t region = split->local.header.n_regions++;
+  t->regions[region] = (struct copse_plan_region){rank, piece, COPSE_REGION_SLOTS};
+  return region;
+}
+
+static void split_op(struct copse_split *split, const struct tables *t, const uint32_t *host_of,
+                     uint32_t rank, struct copse_plan_op *op, const struct copse_plan *plan) {
+  struct copse_plan_header *h = &split->local.header;
+  uint32_t first = h->n_operands;
+  if (op->kind != COPSE_OP_MOVE) {
+    if (split->crosses[op->channel]) op->flags |= COPSE_SYNC_IN_DATA;
+    return;
+  }
+  for (uint32_t k = 0; k < (uint32_t)op->n_src + op->n_dst; k++) {
+    const struct copse_plan_operand meant = split_operand(t, &plan->operands[op->operand + k]);
+    split->lands[h->n_operands] = t->operands[h->n_operands] = meant;
+    const bool crosses = host_of[meant.rank] != host_of[rank];
+    if (split->inboxes)
+      split->inboxes[h->n_operands] = crosses && meant.buffer == COPSE_BUFFER_OUTPUT
+                                          ? add_slots(split, t, meant.rank, op->piece)
+                                          : COPSE_NO_INBOX;
+    if (crosses)
+      t->operands[h->n_operands] = (struct copse_plan_operand){
+          rank, COPSE_BUFFER_SCRATCH, add_slots(split, t, rank, op->piece)};
+    h->n_operands++;
+  }
+  op->operand = first;
+}
+
+static copse_status fill_split(struct copse_split *split, const struct copse_plan *plan,
+                               const uint32_t *host_of, struct copse_err *err) {
+  const struct copse_plan_header *h = &plan->header;
+  struct tables t = {0};
+  uint64_t operands, crossing;
+  copse_status status;
+  split->local = *plan;
+  split->local.ops = NULL; /* its own: see copse_split_free */
+  split->local.operands = NULL;
+  split->local.regions = NULL;
+  count_operands(plan, host_of, &operands, &crossing);
+  const uint64_t regions = h->n_regions + crossing * (has_inboxes(plan) ? 2 : 1);
+  if (operands >= COPSE_NO_OPERAND || regions > UINT32_MAX)
+    return copse_fail(err, COPSE_UNSUPPORTED, "a plan too large for several hosts");
+  COPSE_TRY(copse_calloc(h->n_ops, sizeof *t.ops, &t.ops, err));
+  split->local.ops = t.ops;
+  COPSE_TRY(copse_calloc((size_t)operands, sizeof *t.operands, &t.operands, err));
+  split->local.operands = t.operands;
+  COPSE_TRY(copse_calloc((size_t)regions, sizeof *t.regions, &t.regions, err));
+  split->local.regions = t.regions;
+  COPSE_TRY(copse_calloc((size_t)operands, sizeof *split->lands, &split->lands, err));
+  if (has_inboxes(plan))
+    COPSE_TRY(copse_calloc((size_t)operands, sizeof *split->inboxes, &split->inboxes, err));
+  COPSE_TRY(copse_calloc(h->n_channels, sizeof *split->crosses, &split->crosses, err));
+  for (uint32_t c = 0; c < h->n_channels; c++)
+    split->crosses[c] = host_of[rank_of(plan, plan->channels[c].src_worker)] !=
+                        host_of[rank_of(plan, plan->channels[c].dst_worker)];
+  memcpy(t.ops, plan->ops, h->n_ops * sizeof *t.ops);
+  memcpy(t.regions, plan->regions, h->n_regions * sizeof *t.regions);
+  if (h->protocol == COPSE_PROTOCOL_LOW_LATENCY) {
+    split->local.header.fifo = 1; /* a launch is one chunk */
+    COPSE_TRY(split_packets(&t, host_of, plan, err));
+  }
+  split->local.header.n_operands = 0;
+  for (uint32_t w = 0; w < h->n_workers; w++)
+    for (uint32_t i = 0; i < plan->workers[w].n_ops; i++)
+      split_op(split, &t, host_of, rank_of(plan, w), &t.ops[plan->workers[w].first_op + i], plan);
+out:
+  return status;
+}
+
+copse_status copse_split_new(const struct copse_plan *plan, const uint32_t *host_of,
+                             struct copse_split **out, struct copse_err *err) {
+  struct copse_split *split = NULL;
+  *out = NULL;
+  copse_status status = copse_calloc(1, sizeof *split, &split, err);
+  if (status == COPSE_OK) status = fill_split(split, plan, host_of, err);
+  if (status == COPSE_OK)
+    *out = split;
+  else
+    copse_split_free(split);
+  return status;
+}
+
+void copse_split_free(struct copse_split *split) {
+  if (!split) return;
+  free((void *)split->local.ops);
+  free((void *)split->local.operands);
+  free((void *)split->local.regions);
+  free(split->lands);
+  free(split->inboxes);
+  free(split->crosses);
+  free(split);
+}
+
+/* ---- cutting ------------------------------------------------------------------------------- */
+
+/* More steps than this take seconds. */
+#define MOST_STEPS ((uint64_t)1 << 30)
+#define NO_CHANNEL UINT32_MAX
+
+struct counter {
+  uint64_t signals, waits;
+  uint64_t underway; /* of this round, to another host */
+};
+
+/* One execution of the whole plan, on nothing but cursors and counters. */
+struct cut {
+  const struct copse_split *split;
+  uint32_t n_chunks, rank;
+  struct copse_cursor *at;  /* [n_workers] */
+  struct counter *counters; /* [n_channels] */
+  uint32_t *waits_on;       /* [n_workers] channel, or NO_CHANNEL */
+  uint32_t *ready, n_ready; /* [n_workers] workers that may move, as a stack */
+  uint32_t *signalled;      /* [n_channels] those with something under way */
+  uint32_t n_signalled;
+  uint32_t *boxed;    /* [n_ops] chunks in a MOVE's outboxes; of this round, if ... */
+  uint32_t *boxed_in; /* [n_ops] ... this is its number, from 1 */
+  uint32_t n_done;
+  bool moved; /* somebody, in this round */
+  struct copse_rounds *rounds;
+  size_t n_messages, messages_capacity, cursors_capacity, first_capacity;
+  struct copse_err *err;
+};
+
+static copse_status add_message(struct cut *cut, const struct copse_message *message) {
+  struct copse_rounds *r = cut->rounds;
+  if (cut->rank != COPSE_ALL_RANKS && cut->rank != message->src && cut->rank != message->dst)
+    return COPSE_OK;
+  copse_status status = copse_grow(&r->messages, &cut->messages_capacity, cut->n_messages + 1,
+                                   sizeof *r->messages, cut->err);
+  if (status == COPSE_OK) r->messages[cut->n_messages++] = *message;
+  return status;
+}
+
+/* A MOVE for this chunk: its messages. False in *room where its outboxes are full. */
+static copse_status box(struct cut *cut, uint32_t o, uint32_t rank, uint32_t chunk, bool *room) {
+  const struct copse_split *split = cut->split;
+  const struct copse_plan_op *op = &split->local.ops[o];
+  copse_status status = COPSE_OK;
+  bool crosses = false;
+  *room = true;
+  for (uint32_t k = op->n_src; k < (uint32_t)op->n_src + op->n_dst; k++)
+    crosses = crosses || copse_split_crosses(split, op->operand + k);
+  if (!crosses) return COPSE_OK;
+  uint32_t now = cut->rounds->n_rounds + 1;
+  if (cut->boxed_in[o] != now) cut->boxed[o] = 0;
+  cut->boxed_in[o] = now;
+  *room = cut->boxed[o] < split->local.header.fifo;
+  if (!*room) return COPSE_OK;
+  cut->boxed[o]++;
+  for (uint32_t k = op->operand + op->n_src; k < op->operand + op->n_src + op->n_dst; k++)
+    if (copse_split_crosses(split, k))
+      COPSE_TRY(add_message(
+          cut, &(struct copse_message){rank, split->lands[k].rank, k, op->piece, chunk}));
+out:
+  return status;
+}
+
+static void make_ready(struct cut *cut, uint32_t w) {
+  cut->waits_on[w] = NO_CHANNEL;
+  cut->ready[cut->n_ready++] = w;
+}
+
+static void raise_signal(struct cut *cut, uint32_t channel) {
+  struct counter *counter = &cut->counters[channel];
+  if (cut->split->crosses[channel]) {
+    if (counter->underway++ == 0) cut->signalled[cut->n_signalled++] = channel;
+    return;
+  }
+  counter->signals++;
+  uint32_t waiter = cut->split->local.channels[channel].dst_worker;
+  if (cut->waits_on[waiter] == channel) make_ready(cut, waiter);
+}
+
+/* False in *passed where the worker must stop before this operation. */
+static copse_status pass(struct cut *cut, uint32_t w, uint32_t o, bool *passed) {
+  const struct copse_plan *plan = &cut->split->local;
+  const struct copse_plan_op *op = &plan->ops[o];
+  uint32_t chunk = cut->at[w].chunk;
+  *passed = true;
+  if (!copse_op_runs(op->when, chunk, cut->n_chunks, plan->header.fifo)) return COPSE_OK;
+  if (op->kind == COPSE_OP_MOVE) return box(cut, o, plan->workers[w].rank, chunk, passed);
+  if (op->kind == COPSE_OP_SIGNAL) {
+    raise_signal(cut, op->channel);
+    return COPSE_OK;
+  }
+  struct counter *counter = &cut->counters[op->channel];
+  *passed = counter->waits < counter->signals;
+  if (*passed)
+    counter->waits++;
+  else
+    cut->waits_on[w] = op->channel;
+  return COPSE_OK;
+}
+
+static copse_status run_worker(struct cut *cut, uint32_t w) {
+  const struct copse_plan_worker *worker = &cut->split->local.workers[w];
+  struct copse_cursor *at = &cut->at[w];
+  if (worker->n_ops == 0) at->chunk = cut->n_chunks;
+  while (at->chunk < cut->n_chunks) {
+    bool passed;
+    copse_status status = pass(cut, w, worker->first_op + at->op, &passed);
+    if (status != COPSE_OK || !passed) return status;
+    cut->moved = true;
+    if (++at->op < worker->n_ops) continue;
+    at->op = 0;
+    at->chunk++;
+  }
+  cut->moved = true;
+  cut->n_done++;
+  return COPSE_OK;
+}
+
+static int compare_messages(const void *a, const void *b) {
+  const struct copse_message *x = a, *y = b;
+  if (x->src != y->src) return x->src < y->src ? -1 : 1;
+  if (x->dst != y->dst) return x->dst < y->dst ? -1 : 1;
+  if (x->operand != y->operand) return x->operand < y->operand ? -1 : 1;
+  return (x->chunk > y->chunk) - (x->chunk < y->chunk);
+}
+
+/* Every pair that has messages, and every pair that has signalled, has one word. */
+static copse_status add_words(struct cut *cut, size_t first) {
+  struct copse_rounds *r = cut->rounds;
+  copse_status status = COPSE_OK;
+  for (size_t i = first, end = cut->n_messages; i < end; i++) {
+    struct copse_message word = r->messages[i];
+    word.operand = COPSE_NO_OPERAND;
+    word.piece = word.chunk = 0;
+    if (i == first || r->messages[i - 1].src != word.src || r->messages[i - 1].dst != word.dst)
+      COPSE_TRY(add_message(cut, &word));
+  }
+  for (uint32_t i = 0; i < cut->n_signalled; i++) {
+    const struct copse_plan *plan = &cut->split->local;
+    const struct copse_plan_channel *channel = &plan->channels[cut->signalled[i]];
+    const struct copse_message word = {rank_of(plan, channel->src_worker),
+                                       rank_of(plan, channel->dst_worker), COPSE_NO_OPERAND, 0, 0};
+    COPSE_TRY(add_message(cut, &word));
+  }
+out:
+  return status;
+}
+
+static copse_status end_messages(struct cut *cut) {
+  struct copse_rounds *r = cut->rounds;
+  size_t first = r->first_message[r->n_rounds], kept = first;
+  copse_status status = add_words(cut, first);
+  if (status != COPSE_OK) return status;
+  if (cut->n_messages > first)
+    qsort(&r->messages[first], cut->n_messages - first, sizeof *r->messages, compare_messages);
+  for (size_t i = first; i < cut->n_messages; i++) /* one word of each pair */
+    if (i == first || compare_messages(&r->messages[kept - 1], &r->messages[i]) != 0)
+      r->messages[kept++] = r->messages[i];
+  cut->n_messages = kept;
+  return COPSE_OK;
+}
+
+/* The cursors as they are begin the round with the number n_rounds. */
+static copse_status begin_round(struct cut *cut) {
+  struct copse_rounds *r = cut->rounds;
+  size_t row = (size_t)r->n_rounds * r->n_workers;
+  copse_status status;
+  COPSE_TRY(copse_grow(&r->cursors, &cut->cursors_capacity, row + r->n_workers + 1,
+                       sizeof *r->cursors, cut->err));
+  COPSE_TRY(copse_grow(&r->first_message, &cut->first_capacity, (size_t)r->n_rounds + 1,
+                       sizeof *r->first_message, cut->err));
+  if (r->n_workers > 0)
+    memcpy(&r->cursors[row], &cut->at[r->first_worker], r->n_workers * sizeof *r->cursors);
+  r->first_message[r->n_rounds] = cut->n_messages;
+  cut->moved = false;
+  for (uint32_t i = 0; i < cut->n_signalled; i++) {
+    struct counter *counter = &cut->counters[cut->signalled[i]];
+    counter->signals += counter->underway;
+    counter->underway = 0;
+  }
+  cut->n_signalled = 0;
+  for (uint32_t w = cut->split->local.header.n_workers; w-- > 0;)
+    if (cut->at[w].chunk < cut->n_chunks) make_ready(cut, w);
+out:
+  return status;
+}
+
+static copse_status run_round(struct cut *cut) {
+  copse_status status = COPSE_OK;
+  while (cut->n_ready > 0) COPSE_TRY(run_worker(cut, cut->ready[--cut->n_ready]));
+  if (!cut->moved)
+    return copse_fail(cut->err, COPSE_UNSUPPORTED,
+                      "%s: stands still over several hosts after %u rounds; copse check says why",
+                      cut->split->local.name, cut->rounds->n_rounds);
+  COPSE_TRY(end_messages(cut));
+  cut->rounds->n_rounds++;
+  COPSE_TRY(begin_round(cut));
+out:
+  return status;
+}
+
+static copse_status make_cut(struct cut *cut) {
+  const struct copse_plan_header *h = &cut->split->local.header;
+  copse_status status;
+  COPSE_TRY(copse_calloc(h->n_workers, sizeof *cut->at, &cut->at, cut->err));
+  COPSE_TRY(copse_calloc(h->n_workers, sizeof *cut->waits_on, &cut->waits_on, cut->err));
+  COPSE_TRY(copse_calloc(h->n_workers, sizeof *cut->ready, &cut->ready, cut->err));
+  COPSE_TRY(copse_calloc(h->n_channels, sizeof *cut->counters, &cut->counters, cut->err));
+  COPSE_TRY(copse_calloc(h->n_channels, sizeof *cut->signalled, &cut->signalled, cut->err));
+  COPSE_TRY(copse_calloc(h->n_ops, sizeof *cut->boxed, &cut->boxed, cut->err));
+  COPSE_TRY(copse_calloc(h->n_ops, sizeof *cut->boxed_in, &cut->boxed_in, cut->err));
+  COPSE_TRY(begin_round(cut));
+  while (cut->n_done < h->n_workers) COPSE_TRY(run_round(cut));
+out:
+  free(cut->at);
+  free(cut->waits_on);
+  free(cut->ready);
+  free(cut->counters);
+  free(cut->signalled);
+  free(cut->boxed);
+  free(cut->boxed_in);
+  return status;
+}
+
+copse_status copse_rounds_new(const struct copse_split *split, uint32_t n_chunks, uint32_t rank,
+                              struct copse_rounds **out, struct copse_err *err) {
+  const struct copse_plan *plan = &split->local;
+  struct cut cut = {.split = split, .n_chunks = n_chunks, .rank = rank, .err = err};
+  *out = NULL;
+  if ((uint64_t)plan->header.n_ops * n_chunks > MOST_STEPS)
+    return copse_fail(err, COPSE_UNSUPPORTED,
+                      "%s: %u chunks are too many to cut into rounds; a larger --chunk helps",
+                      plan->name, n_chunks);
+  copse_status status = copse_calloc(1, sizeof *cut.rounds, &cut.rounds, err);
+  if (status != COPSE_OK) return status;
+  cut.rounds->n_chunks = n_chunks;
+  cut.rounds->n_workers = plan->header.n_workers;
+  if (rank != COPSE_ALL_RANKS) {
+    cut.rounds->first_worker = plan->ranks[rank].first_worker;
+    cut.rounds->n_workers = plan->ranks[rank].n_workers;
+  }
+  status = make_cut(&cut);
+  if (status == COPSE_OK)
+    *out = cut.rounds;
+  else
+    copse_rounds_free(cut.rounds);
+  return status;
+}
+
+void copse_rounds_free(struct copse_rounds *rounds) {
+  if (!rounds) return;
+  free(rounds->cursors);
+  free(rounds->first_message);
+  free(rounds->messages);
+  free(rounds);
+}
+
+bool copse_rounds_moves(const struct copse_rounds *rounds, uint32_t round) {
+  const struct copse_cursor *row = &rounds->cursors[(size_t)round * rounds->n_workers];
+  return rounds->n_workers > 0 &&
+         memcmp(row, row + rounds->n_workers, rounds->n_workers * sizeof *row) != 0;
+}
+
+bool copse_rounds_ends(const struct copse_rounds *rounds, uint32_t round) {
+  const size_t n = rounds->n_workers;
+  return n == 0 || memcmp(&rounds->cursors[(round + 1) * n], &rounds->cursors[rounds->n_rounds * n],
+                          n * sizeof *rounds->cursors) == 0;
+}
+
+void copse_rounds_shape(struct copse_shape *shape, uint32_t n_parts) {
+  uint32_t n = (shape->n_chunks + n_parts - 1) / n_parts, unit = 1;
+  while (n > 8 * unit) unit *= 2;
+  shape->n_chunks = (n + unit - 1) / unit * unit;
+  shape->of_chunks = n_parts * shape->n_chunks;
+  shape->chunk_base = shape->count / shape->of_chunks + 1;
+}

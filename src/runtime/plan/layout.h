@@ -1,0 +1,58 @@
+/*
+ * What an executor computes of a plan: once, where each region lies among those of its rank;
+ * for each size, the shape of a launch and the memory it takes.
+ */
+#ifndef COPSE_RUNTIME_PLAN_LAYOUT_H
+#define COPSE_RUNTIME_PLAN_LAYOUT_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "runtime/plan/plan.h"
+#include "runtime/plan/plan_math.h"
+
+/* A buffer may have this many bytes; keeps all arithmetic on sizes from overflowing. */
+#define COPSE_BUFFER_MAX_BYTES ((uint64_t)1 << 48)
+
+/* Of the regions of one kind at one rank: as in struct copse_region_place, the end of all. */
+struct copse_region_end {
+  uint64_t total;
+  uint32_t n;
+};
+
+struct copse_layout {
+  const struct copse_plan *plan;
+  uint64_t largest;                  /* of all pieces' shares of a block, in 1/2^32 */
+  bool flat; /* nothing is passed on, so that chunks would serve nothing: a launch is one */
+  struct copse_region_place *places; /* [n_regions] */
+  struct copse_region_end *slots;    /* [n_ranks] */
+  struct copse_region_end *packets;  /* [n_ranks] */
+};
+
+/* For `plan`, which is borrowed. */
+copse_status copse_layout_new(const struct copse_plan *plan, struct copse_layout *layout,
+                              struct copse_err *err) COPSE_CHECKED;
+void copse_layout_free(struct copse_layout *layout);
+
+/*
+ * The shape of a launch of `count` elements a block. COPSE_INVALID where buffers or all ranks'
+ * scratch would exceed COPSE_BUFFER_MAX_BYTES, or a plan of packets isn't meant for so much.
+ */
+copse_status copse_layout_shape(const struct copse_layout *layout, uint64_t count,
+                                uint32_t element_bytes, struct copse_shape *shape,
+                                struct copse_err *err) COPSE_CHECKED;
+
+/* Bytes at a rank: all slots, and one of the two copies of its packets. */
+uint64_t copse_layout_slot_bytes(const struct copse_layout *layout, const struct copse_shape *shape,
+                                 uint32_t rank);
+uint64_t copse_layout_packet_bytes(const struct copse_layout *layout,
+                                   const struct copse_shape *shape, uint32_t rank);
+/* The same, enough for any launch: chunks have a largest size, and packets a largest message. */
+uint64_t copse_layout_most_slot_bytes(const struct copse_layout *layout, uint32_t rank);
+uint64_t copse_layout_most_packet_bytes(const struct copse_layout *layout, uint32_t rank);
+
+/* Bytes of the whole message as nccl-tests counts them, and of a block of such a message. */
+uint64_t copse_plan_message_bytes(const struct copse_plan *plan, uint64_t block_bytes);
+uint64_t copse_plan_block_bytes(const struct copse_plan *plan, uint64_t message_bytes);
+
+#endif

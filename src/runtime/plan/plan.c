@@ -1,0 +1,273 @@
+#include "runtime/plan/plan.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#define MAX_RANKS 65536u
+#define MAX_FIFO 64u
+#define MAX_PIPELINE_CHUNKS (1u << 20)
+/* Far beyond any message, and small enough that adding one to it can't wrap around. */
+#define MAX_CHUNK_BYTES ((uint64_t)1 << 62)
+
+/* What the checks below share. */
+struct checker {
+  const struct copse_plan *plan;
+  const char *label;
+  struct copse_err *err;
+};
+
+#define BAD(check, ...) copse_fail_at((check)->err, COPSE_BAD_INPUT, (check)->label, 0, __VA_ARGS__)
+
+static copse_status check_blocks(const struct checker *check) {
+  const struct copse_plan_header *h = &check->plan->header;
+  uint32_t in = 1, out = 1;
+  if (h->collective == COPSE_ALLGATHER || h->collective == COPSE_ALLTOALL) out = h->n_ranks;
+  if (h->collective == COPSE_REDUCE_SCATTER || h->collective == COPSE_ALLTOALL) in = h->n_ranks;
+  if (h->input_blocks != in || h->output_blocks != out)
+    return BAD(check, "header: %s over %u ranks has %u input and %u output blocks, not %u and %u",
+               copse_collective_name((copse_collective)h->collective), h->n_ranks, in, out,
+               h->input_blocks, h->output_blocks);
+  bool rooted = copse_collective_rooted((copse_collective)h->collective);
+  if (rooted && (h->root < 0 || (uint32_t)h->root >= h->n_ranks))
+    return BAD(check, "header: root %d is no rank of 0..%u", h->root, h->n_ranks - 1);
+  if (!rooted && h->root != -1)
+    return BAD(check, "header: %s has no root, the field must be -1, not %d",
+               copse_collective_name((copse_collective)h->collective), h->root);
+  return COPSE_OK;
+}
+
+static copse_status check_header(const struct checker *check) {
+  const struct copse_plan_header *h = &check->plan->header;
+  if (h->collective >= (uint32_t)COPSE_N_COLLECTIVES)
+    return BAD(check, "header: unknown collective %u", h->collective);
+  if (h->n_ranks < 1 || h->n_ranks > MAX_RANKS)
+    return BAD(check, "header: %u ranks, must be 1..%u", h->n_ranks, MAX_RANKS);
+  uint64_t pairs = (uint64_t)h->n_ranks * h->n_ranks;
+  if (h->collective == COPSE_ALLTOALL && pairs > UINT32_MAX)
+    return BAD(check, "header: %u ranks, an alltoall may have 65535", h->n_ranks);
+  if ((h->n_extents != 0 && h->n_extents != pairs) ||
+      (h->n_extents != 0 && h->collective != COPSE_ALLTOALL))
+    return BAD(check, "header: %u extents, only an alltoall has some, one per pair of ranks",
+               h->n_extents);
+  if (h->fifo < 1 || h->fifo > MAX_FIFO)
+    return BAD(check, "header: fifo of %u slots, must be 1..%u", h->fifo, MAX_FIFO);
+  if (h->pipeline_chunks < 1 || h->pipeline_chunks > MAX_PIPELINE_CHUNKS)
+    return BAD(check, "header: %u pipeline chunks, must be 1..%u", h->pipeline_chunks,
+               MAX_PIPELINE_CHUNKS);
+  if (h->chunk_bytes < 1 || h->chunk_bytes > MAX_CHUNK_BYTES)
+    return BAD(check, "header: chunks of %llu bytes, must be 1..2^62",
+               (unsigned long long)h->chunk_bytes);
+  if (h->min_chunk_bytes < 1 || h->min_chunk_bytes > h->chunk_bytes)
+    return BAD(check, "header: smallest chunk of %llu bytes, must be 1..%llu (the largest)",
+               (unsigned long long)h->min_chunk_bytes, (unsigned long long)h->chunk_bytes);
+  if (h->min_bytes > h->max_bytes)
+    return BAD(check, "header: for messages from %llu to %llu bytes: none",
+               (unsigned long long)h->min_bytes, (unsigned long long)h->max_bytes);
+  if (h->protocol > COPSE_PROTOCOL_LOW_LATENCY)
+    return BAD(check, "header: unknown protocol %u", h->protocol);
+  if (h->protocol == COPSE_PROTOCOL_LOW_LATENCY && h->n_extents != 0)
+    return BAD(check, "header: an alltoall by demand, whose blocks may be empty, has no packets");
+  const char *name = check->plan->name;
+  if (!name || strlen(name) != h->name_bytes)
+    return BAD(check, "header: the name is not of %u bytes without NUL", h->name_bytes);
+  return check_blocks(check);
+}
+
+/* Ranks split the workers, and workers the operations, in order and without a rest. */
+static copse_status check_partition(const struct checker *check) {
+  const struct copse_plan *plan = check->plan;
+  const struct copse_plan_header *h = &plan->header;
+  uint64_t worker = 0, op = 0;
+  for (uint32_t r = 0; r < h->n_ranks; r++) {
+    const struct copse_plan_rank *rank = &plan->ranks[r];
+    if (rank->first_worker != worker || rank->n_workers > h->n_workers - worker)
+      return BAD(check, "rank %u: workers %u + %u, must start at %llu and end by %u", r,
+                 rank->first_worker, rank->n_workers, (unsigned long long)worker, h->n_workers);
+    worker += rank->n_workers;
+  }
+  if (worker != h->n_workers)
+    return BAD(check, "ranks have %llu workers, the plan has %u", (unsigned long long)worker,
+               h->n_workers);
+  for (uint32_t w = 0; w < h->n_workers; w++) {
+    const struct copse_plan_worker *it = &plan->workers[w];
+    if (it->first_op != op || it->n_ops > h->n_ops - op)
+      return BAD(check, "worker %u: operations %u + %u, must start at %llu and end by %u", w,
+                 it->first_op, it->n_ops, (unsigned long long)op, h->n_ops);
+    op += it->n_ops;
+    if (it->rank >= h->n_ranks || w < plan->ranks[it->rank].first_worker ||
+        w - plan->ranks[it->rank].first_worker >= plan->ranks[it->rank].n_workers)
+      return BAD(check, "worker %u: is not one of rank %u", w, it->rank);
+  }
+  if (op != h->n_ops)
+    return BAD(check, "workers have %llu operations, the plan has %u", (unsigned long long)op,
+               h->n_ops);
+  return COPSE_OK;
+}
+
+static bool is_fraction(int64_t num, int64_t den) { return den > 0 && num >= 0 && num <= den; }
+
+static copse_status check_tables(const struct checker *check) {
+  const struct copse_plan *plan = check->plan;
+  const struct copse_plan_header *h = &plan->header;
+  const uint64_t pairs = h->collective == COPSE_ALLTOALL ? (uint64_t)h->n_ranks * h->n_ranks : 0;
+  for (uint32_t p = 0; p < h->n_pieces; p++) {
+    const struct copse_plan_piece *it = &plan->pieces[p];
+    if (!is_fraction(it->lo_num, it->lo_den) || !is_fraction(it->hi_num, it->hi_den) ||
+        (__int128)it->lo_num * it->hi_den > (__int128)it->hi_num * it->lo_den)
+      return BAD(check, "piece %u: [%lld/%lld, %lld/%lld) is not an interval within [0, 1)", p,
+                 (long long)it->lo_num, (long long)it->lo_den, (long long)it->hi_num,
+                 (long long)it->hi_den);
+    if (it->pair > pairs || (it->pair == 0) != (pairs == 0) || it->zero != 0)
+      return BAD(check, "piece %u: pair %u of %llu", p, it->pair, (unsigned long long)pairs);
+  }
+  for (uint32_t i = 0; i < h->n_extents; i++)
+    if (!is_fraction(plan->extents[i].num, plan->extents[i].den))
+      return BAD(check, "extent %u: %lld/%lld is not a fraction", i,
+                 (long long)plan->extents[i].num, (long long)plan->extents[i].den);
+  for (uint32_t i = 0; i < h->n_regions; i++) {
+    const struct copse_plan_region *it = &plan->regions[i];
+    if (it->rank >= h->n_ranks) return BAD(check, "region %u: no rank %u", i, it->rank);
+    if (it->piece >= h->n_pieces) return BAD(check, "region %u: no piece %u", i, it->piece);
+    if (it->kind > COPSE_REGION_PACKETS)
+      return BAD(check, "region %u: unknown kind %u", i, it->kind);
+    if (it->kind == COPSE_REGION_PACKETS && h->protocol != COPSE_PROTOCOL_LOW_LATENCY)
+      return BAD(check, "region %u: packets, in a plan of another protocol", i);
+    if (i > 0 && it->rank < plan->regions[i - 1].rank)
+      return BAD(check, "region %u: rank %u after rank %u, regions must be grouped by rank", i,
+                 it->rank, plan->regions[i - 1].rank);
+  }
+  for (uint32_t c = 0; c < h->n_channels; c++) {
+    const struct copse_plan_channel *it = &plan->channels[c];
+    if (it->src_worker >= h->n_workers || it->dst_worker >= h->n_workers)
+      return BAD(check, "channel %u: no worker %u", c,
+                 it->src_worker >= h->n_workers ? it->src_worker : it->dst_worker);
+  }
+  return COPSE_OK;
+}
+
+/* Operand `o` of the MOVE `i` by `worker`. */
+static copse_status check_operand(const struct checker *check, uint32_t i, uint32_t worker,
+                                  uint32_t o) {
+  const struct copse_plan *plan = check->plan;
+  const struct copse_plan_header *h = &plan->header;
+  const struct copse_plan_op *op = &plan->ops[i];
+  const struct copse_plan_operand *it = &plan->operands[o];
+  bool is_source = o - op->operand < op->n_src;
+  if (it->rank >= h->n_ranks) return BAD(check, "op %u: operand %u: no rank %u", i, o, it->rank);
+  if (is_source && it->rank != plan->workers[worker].rank)
+    return BAD(check, "op %u: operand %u: a source at rank %u, the worker's rank is %u", i, o,
+               it->rank, plan->workers[worker].rank);
+  uint32_t limit;
+  switch (it->buffer) {
+    case COPSE_BUFFER_INPUT: limit = h->input_blocks; break;
+    case COPSE_BUFFER_OUTPUT: limit = h->output_blocks; break;
+    case COPSE_BUFFER_SCRATCH:
+    case COPSE_BUFFER_PACKETS: limit = h->n_regions; break;
+    default: return BAD(check, "op %u: operand %u: unknown buffer %u", i, o, it->buffer);
+  }
+  if (!is_source && it->buffer == COPSE_BUFFER_INPUT)
+    return BAD(check, "op %u: operand %u: writes an input", i, o);
+  if (it->index >= limit)
+    return BAD(check, "op %u: operand %u: index %u, must be below %u", i, o, it->index, limit);
+  bool is_region = it->buffer == COPSE_BUFFER_SCRATCH || it->buffer == COPSE_BUFFER_PACKETS;
+  if (!is_region && h->collective == COPSE_ALLTOALL) {
+    uint32_t pair = it->buffer == COPSE_BUFFER_INPUT ? it->rank * h->n_ranks + it->index
+                                                     : it->index * h->n_ranks + it->rank;
+    if (plan->pieces[op->piece].pair != pair + 1)
+      return BAD(check, "op %u: operand %u: a piece of another block", i, o);
+  }
+  if (!is_region) return COPSE_OK;
+  const struct copse_plan_region *region = &plan->regions[it->index];
+  if (region->rank != it->rank)
+    return BAD(check, "op %u: operand %u: region %u is at rank %u, not %u", i, o, it->index,
+               region->rank, it->rank);
+  if ((region->kind == COPSE_REGION_PACKETS) != (it->buffer == COPSE_BUFFER_PACKETS))
+    return BAD(check, "op %u: operand %u: region %u is of the other kind", i, o, it->index);
+  if (region->piece != op->piece)
+    return BAD(check, "op %u: operand %u: region %u is for piece %u, the operation's is %u", i, o,
+               it->index, region->piece, op->piece);
+  return COPSE_OK;
+}
+
+/* Packets are announced: proofs and reports need to know who sends them. */
+static copse_status check_announced(const struct checker *check, uint32_t i, bool has_waited) {
+  const struct copse_plan_op *op = &check->plan->ops[i];
+  for (uint32_t k = 0; k < op->n_src && !has_waited; k++)
+    if (check->plan->operands[op->operand + k].buffer == COPSE_BUFFER_PACKETS)
+      return BAD(check, "op %u: reads packets, and its worker has not waited for any", i);
+  return COPSE_OK;
+}
+
+static copse_status check_move(const struct checker *check, uint32_t i, uint32_t worker,
+                               bool has_waited) {
+  const struct copse_plan_header *h = &check->plan->header;
+  const struct copse_plan_op *op = &check->plan->ops[i];
+  uint32_t n = (uint32_t)op->n_src + op->n_dst;
+  if (op->n_src == 0 || op->n_dst == 0)
+    return BAD(check, "op %u: %u sources and %u destinations, at least one of each is needed", i,
+               op->n_src, op->n_dst);
+  if (op->flags & ~COPSE_MOVE_FINAL) return BAD(check, "op %u: unknown flags 0x%x", i, op->flags);
+  if (op->piece >= h->n_pieces) return BAD(check, "op %u: no piece %u", i, op->piece);
+  if (op->channel != 0) return BAD(check, "op %u: a MOVE has no channel, must be 0", i);
+  if (n > h->n_operands || op->operand > h->n_operands - n)
+    return BAD(check, "op %u: operands %u + %u, the plan has %u", i, op->operand, n, h->n_operands);
+  for (uint32_t k = 0; k < n; k++) {
+    copse_status status = check_operand(check, i, worker, op->operand + k);
+    if (status != COPSE_OK) return status;
+  }
+  return check_announced(check, i, has_waited);
+}
+
+static copse_status check_channel_op(const struct checker *check, uint32_t i, uint32_t worker) {
+  const struct copse_plan *plan = check->plan;
+  const struct copse_plan_op *op = &plan->ops[i];
+  bool is_signal = op->kind == COPSE_OP_SIGNAL;
+  bool low_latency = plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY;
+  if (op->flags & ~(low_latency ? COPSE_SYNC_IN_DATA : 0u))
+    return BAD(check, "op %u: unknown flags 0x%x", i, op->flags);
+  if (op->n_src || op->n_dst || op->piece || op->operand)
+    return BAD(check, "op %u: a %s has a channel only, the other fields must be 0", i,
+               is_signal ? "SIGNAL" : "WAIT");
+  if (op->channel >= plan->header.n_channels)
+    return BAD(check, "op %u: no channel %u", i, op->channel);
+  const struct copse_plan_channel *channel = &plan->channels[op->channel];
+  uint32_t owner = is_signal ? channel->src_worker : channel->dst_worker;
+  if (owner != worker)
+    return BAD(check, "op %u: channel %u is %s by worker %u, not %u", i, op->channel,
+               is_signal ? "signalled" : "waited on", owner, worker);
+  return COPSE_OK;
+}
+
+/* has_waited: an operation of the worker before this one is a WAIT. */
+static copse_status check_op(const struct checker *check, uint32_t i, uint32_t worker,
+                             bool has_waited) {
+  const struct copse_plan_op *op = &check->plan->ops[i];
+  if (op->when > COPSE_WHEN_LAST) return BAD(check, "op %u: unknown condition %u", i, op->when);
+  if (op->zero[0] || op->zero[1] || op->zero[2])
+    return BAD(check, "op %u: reserved bytes must be 0", i);
+  switch (op->kind) {
+    case COPSE_OP_MOVE: return check_move(check, i, worker, has_waited);
+    case COPSE_OP_SIGNAL:
+    case COPSE_OP_WAIT: return check_channel_op(check, i, worker);
+    default: return BAD(check, "op %u: unknown kind %u", i, op->kind);
+  }
+}
+
+copse_status copse_plan_validate(const struct copse_plan *plan, const char *label,
+                                 struct copse_err *err) {
+  const struct checker check = {plan, label, err};
+  copse_status status;
+  COPSE_TRY(check_header(&check));
+  COPSE_TRY(check_partition(&check));
+  COPSE_TRY(check_tables(&check));
+  for (uint32_t w = 0; w < plan->header.n_workers; w++) {
+    const struct copse_plan_worker *worker = &plan->workers[w];
+    bool has_waited = false;
+    for (uint32_t i = worker->first_op; i < worker->first_op + worker->n_ops; i++) {
+      COPSE_TRY(check_op(&check, i, w, has_waited));
+      has_waited = has_waited || plan->ops[i].kind == COPSE_OP_WAIT;
+    }
+  }
+out:
+  return status;
+}

@@ -1,0 +1,54 @@
+/*
+ * Plans in memory: loading with full validation, writing, and what a launch needs.
+ */
+#ifndef COPSE_RUNTIME_PLAN_PLAN_H
+#define COPSE_RUNTIME_PLAN_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/collective.h"
+#include "base/err.h"
+#include "runtime/plan/plan_abi.h"
+
+/* Immutable once decoded. `name` is NUL-terminated; header.name_bytes is its length. */
+struct copse_plan {
+  struct copse_plan_header header;
+  const struct copse_plan_rank *ranks;       /* [n_ranks] */
+  const struct copse_plan_worker *workers;   /* [n_workers], grouped by rank */
+  const struct copse_plan_op *ops;           /* [n_ops], grouped by worker */
+  const struct copse_plan_operand *operands; /* [n_operands] */
+  const struct copse_plan_piece *pieces;     /* [n_pieces] */
+  const struct copse_plan_region *regions;   /* [n_regions], grouped by rank */
+  const struct copse_plan_channel *channels; /* [n_channels] */
+  const struct copse_plan_extent *extents;   /* [n_extents], NULL without */
+  const char *name;
+};
+
+/*
+ * Validates the tables so that no executor needs another check: every index in range,
+ * tables partitioned exactly (ranks into workers, workers into ops), sources on the
+ * worker's own rank, blocks within the buffer, no write to an input, a region's piece
+ * equal to the op's, each channel signalled and waited on only by its two workers,
+ * pieces ordered fractions, counts that fit memory. Fills nothing in.
+ * COPSE_BAD_INPUT naming the first defect ("op 17: ...").
+ * What it does not prove (right result, no deadlock, no race) is `copse check`'s.
+ */
+copse_status copse_plan_validate(const struct copse_plan *plan, const char *label,
+                                 struct copse_err *err) COPSE_CHECKED;
+
+/* The plan's bytes with magic, sizes and checksum filled in; the caller frees *bytes. */
+copse_status copse_plan_encode(const struct copse_plan *plan, char **bytes, size_t *size,
+                               struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * The opposite: checks magic, version, sizes, checksum, then copse_plan_validate.
+ * The plan owns its memory; free with copse_plan_release (not for plans built by hand).
+ */
+copse_status copse_plan_decode(const char *label, const char *bytes, size_t size,
+                               struct copse_plan **out, struct copse_err *err) COPSE_CHECKED;
+copse_status copse_plan_open(const char *path, struct copse_plan **out,
+                             struct copse_err *err) COPSE_CHECKED;
+void copse_plan_release(struct copse_plan *plan);
+
+#endif

@@ -1,0 +1,332 @@
+/* Does a topology have two tiers? Everything is looked up in the graph; names only tell hosts. */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/rational.h"
+#include "schedule/online/internal.h"
+
+int copse_online_host_of(const char *id) {
+  long host = 0;
+  int n = 0;
+  if (id[0] != 'h') return -1;
+  for (; isdigit((unsigned char)id[n + 1]) && n < 7; n++) host = host * 10 + (id[n + 1] - '0');
+  return n > 0 && id[n + 1] == '.' ? (int)host : -1;
+}
+
+copse_status copse_online_link_units(const struct copse_topology *t, int64_t **units,
+                                     int64_t *scale, struct copse_err *err) {
+  copse_status status;
+  *units = NULL;
+  *scale = 1;
+  COPSE_TRY(copse_calloc((size_t)t->n_links, sizeof **units, units, err));
+  for (int e = 0; e < t->n_links; e++)
+    COPSE_TRY(copse_lcm(*scale, t->links[e].bandwidth.den, scale, err));
+  for (int e = 0; e < t->n_links; e++) {
+    struct copse_q bandwidth = t->links[e].bandwidth;
+    if (copse_mul_overflows(bandwidth.num, *scale / bandwidth.den, &(*units)[e]) ||
+        (*units)[e] > ((int64_t)1 << 62) / t->n_links) {
+      status = copse_fail(err, COPSE_OVERFLOW, "the bandwidths have no common unit of 64 bits");
+      goto out;
+    }
+  }
+out:
+  if (status != COPSE_OK) {
+    free(*units);
+    *units = NULL;
+  }
+  return status;
+}
+
+/* What is known while looking. */
+struct search {
+  const struct copse_topology *t;
+  struct copse_two_tier *tier;
+  int64_t *units;            /* [links] */
+  int *host;                 /* [nodes]; -1: outside of all hosts */
+  int *link_start, *link_of; /* links that leave each node */
+  bool *claimed;             /* [links] on some rank's way out */
+  bool *outside;             /* [nodes] of a cut */
+  int *parent, *queue;       /* [nodes] */
+  int n_up;
+};
+
+static bool no(struct search *s, const char *why, const char *node) {
+  snprintf(s->tier->why_not, sizeof s->tier->why_not, "%s%s%.80s", why, node ? " " : "",
+           node ? node : "");
+  return false;
+}
+
+static const char *id_of(const struct search *s, int node) { return s->t->nodes[node].id; }
+static int rank_node(const struct search *s, int rank) { return s->t->rank_nodes[rank]; }
+
+/* The bandwidth from a to b, 0 where there is no link. */
+static int64_t between(const struct search *s, int a, int b) {
+  int e = copse_topology_find_link(s->t, a, b);
+  return e < 0 ? 0 : s->units[e];
+}
+
+/* ---- hosts -------------------------------------------------------------------------------- */
+
+static bool find_hosts(struct search *s) {
+  const struct copse_topology *t = s->t;
+  struct copse_online_model *m = &s->tier->model;
+  int named = 0, top = 0;
+  for (int r = 0; r < t->n_ranks; r++) {
+    int host = copse_online_host_of(id_of(s, rank_node(s, r)));
+    named += host >= 0;
+    if (host > top) top = host;
+  }
+  if (named > 0 && named < t->n_ranks) return no(s, "some ranks belong to a host, others don't", 0);
+  if (t->n_ranks == 0) return no(s, "there are no ranks", 0);
+  m->hosts = named ? top + 1 : 1;
+  if (m->hosts > COPSE_ONLINE_MAX_HOSTS || t->n_ranks % m->hosts != 0 ||
+      t->n_ranks / m->hosts > COPSE_ONLINE_MAX_LOCAL)
+    return no(s, "the hosts don't have equally many ranks, or there are too many", 0);
+  m->ranks_per_host = t->n_ranks / m->hosts;
+  for (int v = 0; v < t->n_nodes; v++) s->host[v] = named ? copse_online_host_of(id_of(s, v)) : 0;
+  for (int r = 0; r < t->n_ranks; r++)
+    if (s->host[rank_node(s, r)] != r / m->ranks_per_host)
+      return no(s, "ranks are not numbered host by host:", id_of(s, rank_node(s, r)));
+  return true;
+}
+
+/* Ranks may only be joined through relays. */
+static bool check_no_mesh(struct search *s) {
+  for (int e = 0; e < s->t->n_links; e++)
+    if (s->t->nodes[s->t->links[e].src].rank >= 0 && s->t->nodes[s->t->links[e].dst].rank >= 0)
+      return no(s, "ranks are joined directly:", id_of(s, s->t->links[e].src));
+  return true;
+}
+
+/* The relay of the host that joins all its ranks; of several the one with the most bandwidth. */
+static bool find_hub(struct search *s, int h) {
+  const struct copse_online_model *m = &s->tier->model;
+  int g = m->ranks_per_host;
+  int64_t best = 0;
+  s->tier->hub[h] = -1;
+  if (g == 1) return true;
+  for (int v = 0; v < s->t->n_nodes; v++) {
+    if (s->host[v] != h || s->t->nodes[v].rank >= 0) continue;
+    int64_t sum = 0;
+    for (int i = 0; i < g && sum >= 0; i++) {
+      int r = rank_node(s, h * g + i);
+      int64_t out = between(s, r, v), in = between(s, v, r);
+      sum = out && in ? sum + out : -1;
+    }
+    if (sum > best) {
+      best = sum;
+      s->tier->hub[h] = v;
+    }
+  }
+  return s->tier->hub[h] >= 0 ||
+         no(s, "no switch joins the ranks of host of", id_of(s, rank_node(s, h * g)));
+}
+
+static bool find_hubs(struct search *s) {
+  struct copse_online_model *m = &s->tier->model;
+  int g = m->ranks_per_host;
+  m->intra_out = m->intra_in = 1;
+  for (int h = 0; h < m->hosts; h++) {
+    if (!find_hub(s, h)) return false;
+    for (int i = 0; i < g && g > 1; i++) {
+      int r = rank_node(s, h * g + i), hub = s->tier->hub[h];
+      if (h == 0 && i == 0) {
+        m->intra_out = between(s, r, hub);
+        m->intra_in = between(s, hub, r);
+      }
+      if (between(s, r, hub) != m->intra_out || between(s, hub, r) != m->intra_in)
+        return no(s, "another bandwidth inside the host than elsewhere:", id_of(s, r));
+    }
+  }
+  return true;
+}
+
+/* ---- the ways out ---------------------------------------------------------------------------- */
+
+static void keep_way(struct search *s, int rank, int end) {
+  int n = 0;
+  for (int v = end; v >= 0; v = s->parent[v]) n++;
+  s->tier->up_start[rank + 1] = s->n_up + n;
+  for (int v = end, k = n - 1; v >= 0; v = s->parent[v], k--) s->tier->up[s->n_up + k] = v;
+  for (int k = s->n_up; k + 1 < s->n_up + n; k++) {
+    int a = s->tier->up[k], b = s->tier->up[k + 1];
+    s->claimed[copse_topology_find_link(s->t, a, b)] = true;
+    s->claimed[copse_topology_find_link(s->t, b, a)] = true;
+  }
+  s->n_up += n;
+}
+
+/* The shortest way over links that no other rank uses, both ways equally wide, through relays
+ * of the host but its switch. */
+static bool find_way(struct search *s, int rank) {
+  int start = rank_node(s, rank), n = 0, h = s->host[start];
+  for (int v = 0; v < s->t->n_nodes; v++) s->parent[v] = -2;
+  s->parent[start] = -1;
+  s->queue[n++] = start;
+  for (int k = 0; k < n; k++) {
+    int v = s->queue[k];
+    for (int i = s->link_start[v]; i < s->link_start[v + 1]; i++) {
+      int e = s->link_of[i], w = s->t->links[e].dst;
+      if (s->parent[w] != -2 || s->claimed[e] || between(s, w, v) != s->units[e] ||
+          s->t->nodes[w].rank >= 0 || w == s->tier->hub[h] || (s->host[w] != h && s->host[w] != -1))
+        continue;
+      s->parent[w] = v;
+      if (s->host[w] == -1) {
+        keep_way(s, rank, w);
+        return true;
+      }
+      s->queue[n++] = w;
+    }
+  }
+  return no(s, "no way of its own to the fabric for", id_of(s, start));
+}
+
+static int64_t width(const struct search *s, int rank) {
+  int64_t least = INT64_MAX;
+  for (int k = s->tier->up_start[rank]; k + 1 < s->tier->up_start[rank + 1]; k++) {
+    int64_t here = between(s, s->tier->up[k], s->tier->up[k + 1]);
+    if (here < least) least = here;
+  }
+  return least;
+}
+
+static int fabric_switch(const struct search *s, int rank) {
+  return s->tier->up[s->tier->up_start[rank + 1] - 1];
+}
+
+static bool find_ways(struct search *s) {
+  struct copse_online_model *m = &s->tier->model;
+  int g = m->ranks_per_host;
+  m->nic = 1;
+  if (m->hosts == 1) return true;
+  s->tier->flat = true;
+  for (int r = 0; r < s->t->n_ranks; r++) {
+    if (!find_way(s, r)) return false;
+    if (r == 0) m->nic = width(s, r);
+    if (width(s, r) != m->nic)
+      return no(s, "another bandwidth to the fabric than elsewhere:", id_of(s, rank_node(s, r)));
+    if (fabric_switch(s, r) != fabric_switch(s, r % g))
+      return no(s, "not on the switch of its index in host 0:", id_of(s, rank_node(s, r)));
+    if (fabric_switch(s, r) != fabric_switch(s, 0)) s->tier->flat = false;
+  }
+  return true;
+}
+
+/* ---- cuts ---------------------------------------------------------------------------------------
+ */
+
+/* Puts the relays of a rank's way that come after its narrowest link outside of the cut. */
+static void leave_out(struct search *s, int rank) {
+  int end = s->tier->up_start[rank + 1];
+  for (int k = end - 2; k >= s->tier->up_start[rank]; k--) {
+    if (between(s, s->tier->up[k], s->tier->up[k + 1]) == s->tier->model.nic) return;
+    s->outside[s->tier->up[k]] = true;
+  }
+}
+
+/* What leaves (or enters) a host at most, by two cuts: around all of it, and through the
+ * narrowest links of its ranks' ways, where a NIC is narrower inside than outside. */
+static int64_t host_cut(struct search *s, int h, bool entering) {
+  int g = s->tier->model.ranks_per_host;
+  int64_t all = 0, inner = 0;
+  bool *outside = s->outside;
+  for (int v = 0; v < s->t->n_nodes; v++) outside[v] = s->host[v] != h;
+  for (int i = 0; i < g; i++) leave_out(s, h * g + i);
+  for (int e = 0; e < s->t->n_links; e++) {
+    int a = s->t->links[e].src, b = s->t->links[e].dst;
+    if (entering) {
+      int swap = a;
+      a = b;
+      b = swap;
+    }
+    if (s->host[a] == h && s->host[b] != h) all += s->units[e];
+    if (!outside[a] && outside[b]) inner += s->units[e];
+  }
+  return all < inner ? all : inner;
+}
+
+/* Cuts around each rank and host; a host with more than its NICs is another shape: the plan
+ * would leave some of it idle. */
+static bool find_cuts(struct search *s) {
+  struct copse_online_model *m = &s->tier->model;
+  const struct copse_topology *t = s->t;
+  for (int r = 0; r < t->n_ranks; r++) {
+    int64_t out = 0, in = 0;
+    for (int e = 0; e < t->n_links; e++) {
+      if (t->links[e].src == rank_node(s, r)) out += s->units[e];
+      if (t->links[e].dst == rank_node(s, r)) in += s->units[e];
+    }
+    if (out > m->rank_out) m->rank_out = out;
+    if (in > m->rank_in) m->rank_in = in;
+  }
+  m->host_out = m->host_in = (int64_t)m->ranks_per_host * m->nic;
+  for (int h = 0; h < m->hosts && m->hosts > 1; h++)
+    if (host_cut(s, h, false) != m->host_out || host_cut(s, h, true) != m->host_in)
+      return no(s, "more or other bandwidth out of the host than one NIC per rank: host of",
+                id_of(s, rank_node(s, h * m->ranks_per_host)));
+  return true;
+}
+
+static bool look(struct search *s) {
+  return find_hosts(s) && check_no_mesh(s) && find_hubs(s) && find_ways(s) && find_cuts(s);
+}
+
+/* ---- the whole
+ * ----------------------------------------------------------------------------------- */
+
+static copse_status allocate(struct search *s, struct copse_err *err) {
+  size_t nodes = (size_t)s->t->n_nodes, links = (size_t)s->t->n_links;
+  struct copse_two_tier *tier = s->tier;
+  copse_status status;
+  COPSE_TRY(copse_online_link_units(s->t, &s->units, &tier->model.scale, err));
+  COPSE_TRY(copse_calloc(nodes, sizeof *s->host, &s->host, err));
+  COPSE_TRY(copse_calloc(nodes + 2, sizeof *s->link_start, &s->link_start, err));
+  COPSE_TRY(copse_calloc(links, sizeof *s->link_of, &s->link_of, err));
+  COPSE_TRY(copse_calloc(links, sizeof *s->claimed, &s->claimed, err));
+  COPSE_TRY(copse_calloc(nodes, sizeof *s->outside, &s->outside, err));
+  COPSE_TRY(copse_calloc(nodes, sizeof *s->parent, &s->parent, err));
+  COPSE_TRY(copse_calloc(nodes, sizeof *s->queue, &s->queue, err));
+  COPSE_TRY(copse_calloc((size_t)s->t->n_ranks, sizeof *tier->hub, &tier->hub, err));
+  /* every way claims its links: together they have at most one node more per rank */
+  COPSE_TRY(copse_calloc(links + (size_t)s->t->n_ranks, sizeof *tier->up, &tier->up, err));
+  COPSE_TRY(copse_calloc((size_t)s->t->n_ranks + 1, sizeof *tier->up_start, &tier->up_start, err));
+out:
+  return status;
+}
+
+static void index_links(struct search *s) {
+  for (int e = 0; e < s->t->n_links; e++) s->link_start[s->t->links[e].src + 2]++;
+  for (int v = 2; v < s->t->n_nodes + 2; v++) s->link_start[v] += s->link_start[v - 1];
+  for (int e = 0; e < s->t->n_links; e++) s->link_of[s->link_start[s->t->links[e].src + 1]++] = e;
+}
+
+copse_status copse_two_tier_find(const struct copse_topology *topology, struct copse_two_tier *tier,
+                                 struct copse_err *err) {
+  struct search s = {.t = topology, .tier = tier};
+  copse_status status;
+  *tier = (struct copse_two_tier){0};
+  COPSE_TRY(allocate(&s, err));
+  index_links(&s);
+  tier->found = look(&s);
+out:
+  free(s.units);
+  free(s.host);
+  free(s.link_start);
+  free(s.link_of);
+  free(s.claimed);
+  free(s.outside);
+  free(s.parent);
+  free(s.queue);
+  if (status != COPSE_OK) copse_two_tier_release(tier);
+  return status;
+}
+
+void copse_two_tier_release(struct copse_two_tier *tier) {
+  free(tier->hub);
+  free(tier->up);
+  free(tier->up_start);
+  *tier = (struct copse_two_tier){0};
+}

@@ -1,0 +1,349 @@
+/* The cuts of a topology that bound an all-to-all, with the bandwidth over each. */
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "schedule/solve/instance.h"
+#include "schedule/placement/place.h"
+#include "solver/network/flow.h"
+
+/* Where costs have no common denominator they get about so many bits. */
+#define ROUNDED_COST ((int64_t)1 << 30)
+#define MAX_TIME ((int64_t)1 << 58)
+
+/* Sets of ranks under construction; a set is a sorted list in `members`. */
+struct sets {
+  const struct copse_topology *t;
+  size_t *first; /* [n + 1] into members */
+  size_t n, capacity, members_capacity;
+  int *members;
+  int *depth;  /* [n_ranks] sets that a rank is in */
+  int *parent; /* [n_nodes] union-find */
+  int *stamps; /* [n_nodes] */
+  int stamp;
+  struct copse_err *err;
+};
+
+/* ---- which sets ---------------------------------------------------------------------------- */
+
+static bool is_known(const struct sets *s, const int *members, size_t n) {
+  for (size_t i = 0; i < s->n; i++)
+    if (s->first[i + 1] - s->first[i] == n &&
+        memcmp(s->members + s->first[i], members, n * sizeof *members) == 0)
+      return true;
+  return false;
+}
+
+/*
+ * Adds the ranks r with label[r] == which. Sets of all ranks bound nothing; so would empty
+ * ones. A rank that is in enough sets already takes no more.
+ */
+static copse_status add_set(struct sets *s, const int *label, int which) {
+  size_t at = s->n > 0 ? s->first[s->n] : 0, n = 0;
+  copse_status status;
+  COPSE_TRY(copse_grow(&s->members, &s->members_capacity, at + (size_t)s->t->n_ranks,
+                       sizeof *s->members, s->err));
+  for (int r = 0; r < s->t->n_ranks; r++) {
+    if (label[r] != which) continue;
+    if (s->depth[r] >= COPSE_PLACE_MAX_DEPTH) return COPSE_OK;
+    s->members[at + n++] = r;
+  }
+  if (n == 0 || n == (size_t)s->t->n_ranks || is_known(s, s->members + at, n)) return COPSE_OK;
+  COPSE_TRY(copse_grow(&s->first, &s->capacity, s->n + 2, sizeof *s->first, s->err));
+  s->first[0] = 0;
+  s->first[++s->n] = at + n;
+  for (size_t i = 0; i < n; i++) s->depth[s->members[at + i]]++;
+out:
+  return status;
+}
+
+/* Adds one set for each label that at least one rank carries first. */
+static copse_status add_labels(struct sets *s, const int *label) {
+  copse_status status = COPSE_OK;
+  char *seen = NULL;
+  COPSE_TRY(copse_calloc((size_t)s->t->n_nodes, 1, &seen, s->err));
+  for (int r = 0; r < s->t->n_ranks; r++) {
+    if (label[r] < 0 || seen[label[r]]) continue;
+    seen[label[r]] = 1;
+    COPSE_TRY(add_set(s, label, label[r]));
+  }
+out:
+  free(seen);
+  return status;
+}
+
+/* The length of "hN." at the start of an id, 0 where there is none. */
+static size_t host_prefix(const char *id) {
+  size_t n = 1;
+  if (id[0] != 'h' || !isdigit((unsigned char)id[1])) return 0;
+  while (isdigit((unsigned char)id[n])) n++;
+  return id[n] == '.' ? n + 1 : 0;
+}
+
+/* A host's label is its first rank. */
+static copse_status add_hosts(struct sets *s) {
+  int *label = NULL;
+  copse_status status;
+  COPSE_TRY(copse_calloc((size_t)s->t->n_ranks, sizeof *label, &label, s->err));
+  for (int r = 0, first = 0; r < s->t->n_ranks; r++) {
+    const char *id = s->t->nodes[s->t->rank_nodes[r]].id;
+    size_t n = host_prefix(id);
+    label[r] = n > 0 ? r : -1;
+    for (first = 0; n > 0 && first < r; first++)
+      if (strncmp(id, s->t->nodes[s->t->rank_nodes[first]].id, n) == 0) {
+        label[r] = label[first];
+        break;
+      }
+  }
+  status = add_labels(s, label);
+out:
+  free(label);
+  return status;
+}
+
+static int find_root(int *parent, int v) {
+  while (parent[v] != v) v = parent[v] = parent[parent[v]];
+  return v;
+}
+
+/* Widest first. */
+static int by_bandwidth(const void *a, const void *b) {
+  const struct copse_link *x = a, *y = b;
+  int order = copse_q_cmp(y->bandwidth, x->bandwidth);
+  if (order != 0) return order;
+  return x->src != y->src ? (x->src > y->src) - (x->src < y->src)
+                          : (x->dst > y->dst) - (x->dst < y->dst);
+}
+
+/* Labels ranks by what holds them together so far; how many different ones there are. */
+static int label_islands(struct sets *s, int *label) {
+  int n = 0;
+  for (int r = 0; r < s->t->n_ranks; r++) {
+    label[r] = find_root(s->parent, s->t->rank_nodes[r]);
+    if (s->stamps[label[r]] != s->stamp) n++;
+    s->stamps[label[r]] = s->stamp;
+  }
+  s->stamp++;
+  return n;
+}
+
+/* What wide links hold together: links are put in widest first, class by class. */
+static copse_status add_islands(struct sets *s) {
+  const struct copse_topology *t = s->t;
+  struct copse_link *links = NULL;
+  int *label = NULL, islands = t->n_ranks;
+  copse_status status;
+  COPSE_TRY(copse_calloc((size_t)t->n_links, sizeof *links, &links, s->err));
+  COPSE_TRY(copse_calloc((size_t)t->n_ranks, sizeof *label, &label, s->err));
+  if (t->n_links > 0) memcpy(links, t->links, (size_t)t->n_links * sizeof *links);
+  qsort(links, (size_t)t->n_links, sizeof *links, by_bandwidth);
+  for (int v = 0; v < t->n_nodes; v++) s->parent[v] = v;
+  for (int i = 0; i < t->n_links;) {
+    struct copse_q bandwidth = links[i].bandwidth;
+    for (; i < t->n_links && copse_q_eq(links[i].bandwidth, bandwidth); i++)
+      s->parent[find_root(s->parent, links[i].src)] = find_root(s->parent, links[i].dst);
+    int now = label_islands(s, label);
+    if (now < islands) COPSE_TRY(add_labels(s, label));
+    islands = now;
+  }
+out:
+  free(links);
+  free(label);
+  return status;
+}
+
+static copse_status find_sets(struct sets *s) {
+  int *label = NULL;
+  copse_status status;
+  COPSE_TRY(copse_calloc((size_t)s->t->n_ranks, sizeof *s->depth, &s->depth, s->err));
+  COPSE_TRY(copse_calloc((size_t)s->t->n_nodes, sizeof *s->parent, &s->parent, s->err));
+  COPSE_TRY(copse_calloc((size_t)s->t->n_nodes, sizeof *s->stamps, &s->stamps, s->err));
+  s->stamp = 1;
+  COPSE_TRY(copse_calloc((size_t)s->t->n_ranks, sizeof *label, &label, s->err));
+  for (int r = 0; r < s->t->n_ranks; r++) label[r] = r;
+  COPSE_TRY(add_labels(s, label));
+  COPSE_TRY(add_hosts(s));
+  status = add_islands(s);
+out:
+  free(label);
+  return status;
+}
+
+/* ---- how much goes over them ----------------------------------------------------------------- */
+
+struct meter {
+  const struct sets *sets;
+  struct copse_instance instance;
+  struct copse_flow *flow;
+  int64_t all; /* the sum of all capacities: more than any flow */
+};
+
+/* Joins the set's ranks to `source` and the others to `sink`, or (amount < 0) undoes it. */
+static copse_status join(struct meter *m, size_t set, bool leaving, int64_t amount) {
+  const struct copse_topology *t = m->sets->t;
+  const int *members = m->sets->members + m->sets->first[set];
+  size_t n = m->sets->first[set + 1] - m->sets->first[set], next = 0;
+  int ends[2] = {t->n_nodes, t->n_nodes + 1};
+  copse_status status = COPSE_OK;
+  for (int r = 0; r < t->n_ranks; r++) {
+    bool inside = next < n && members[next] == r;
+    next += inside;
+    if (inside == leaving)
+      COPSE_TRY(copse_flow_change(m->flow, ends[0], t->rank_nodes[r], amount, m->sets->err));
+    else
+      COPSE_TRY(copse_flow_change(m->flow, t->rank_nodes[r], ends[1], amount, m->sets->err));
+  }
+out:
+  return status;
+}
+
+static copse_status measure(struct meter *m, size_t set, bool leaving, struct copse_q *bandwidth) {
+  const struct copse_topology *t = m->sets->t;
+  copse_status status;
+  int64_t value;
+  COPSE_TRY(join(m, set, leaving, m->all));
+  value = copse_flow_max(m->flow, t->n_nodes, t->n_nodes + 1, m->all);
+  COPSE_TRY(join(m, set, leaving, -m->all));
+  if (value == 0)
+    return copse_fail(m->sets->err, COPSE_INFEASIBLE,
+                      leaving ? "rank '%s' can't reach the ranks outside of its group"
+                              : "rank '%s' can't be reached from outside of its group",
+                      t->nodes[t->rank_nodes[m->sets->members[m->sets->first[set]]]].id);
+  status = copse_q_make(value, m->instance.scale, bandwidth, m->sets->err);
+out:
+  return status;
+}
+
+static copse_status meter_new(struct meter *m) {
+  const struct copse_topology *t = m->sets->t;
+  struct copse_err *err = m->sets->err;
+  copse_status status;
+  COPSE_TRY(copse_instance_scale(t, &m->instance, err));
+  COPSE_TRY(copse_flow_new(t->n_nodes + 2, &m->flow, err));
+  for (int i = 0; i < t->n_links; i++) {
+    const struct copse_net_link *l = &m->instance.links[i];
+    if (copse_add_overflows(m->all, l->capacity, &m->all) ||
+        m->all >= COPSE_FLOW_MAX / (t->n_ranks + 2))
+      return copse_fail(err, COPSE_OVERFLOW,
+                        "the bandwidths are too fine to add up in 64 bits; use fewer digits");
+    COPSE_TRY(copse_flow_change(m->flow, l->src, l->dst, l->capacity, err));
+  }
+out:
+  return status;
+}
+
+static copse_status measure_all(struct sets *s, struct copse_place_cuts *out) {
+  struct meter m = {.sets = s};
+  copse_status status;
+  COPSE_TRY(meter_new(&m));
+  for (int i = 0; i < out->n_cuts; i++) {
+    COPSE_TRY(measure(&m, (size_t)i, true, &out->out[i]));
+    COPSE_TRY(measure(&m, (size_t)i, false, &out->in[i]));
+  }
+out:
+  copse_flow_free(m.flow);
+  copse_instance_free(&m.instance);
+  return status;
+}
+
+/* ---- costs ----------------------------------------------------------------------------------- */
+
+/* Costs unit / bandwidth as whole numbers; false where they are too large. */
+static bool exact_costs(struct copse_place_cuts *c, int64_t tokens, double *unit_us) {
+  int64_t unit = 1, most = 1, time;
+  for (int i = 0; i < c->n_cuts; i++)
+    if (copse_lcm(unit, c->out[i].num, &unit, NULL) != COPSE_OK ||
+        copse_lcm(unit, c->in[i].num, &unit, NULL) != COPSE_OK)
+      return false;
+  for (int i = 0; i < c->n_cuts; i++) {
+    struct copse_place_group *g = &c->groups[i];
+    if (copse_mul_overflows(unit / c->out[i].num, c->out[i].den, &g->out_cost) ||
+        copse_mul_overflows(unit / c->in[i].num, c->in[i].den, &g->in_cost))
+      return false;
+    if (g->out_cost > most) most = g->out_cost;
+    if (g->in_cost > most) most = g->in_cost;
+  }
+  *unit_us = 1e-3 / (double)unit; /* a byte over 1 GB/s takes a nanosecond */
+  return !copse_mul_overflows(most, tokens, &time) && time <= MAX_TIME;
+}
+
+/* floor(most * least / bandwidth): the narrowest cut costs `most`. */
+static int64_t rounded_cost(struct copse_q least, struct copse_q bandwidth, int64_t most) {
+  __int128 a = (__int128)least.num * bandwidth.den, b = (__int128)bandwidth.num * least.den;
+  while (a > INT64_MAX || b > INT64_MAX) {
+    a /= 2;
+    b = b / 2 + 1; /* down in all: the cost must not come out above the true one */
+  }
+  return (int64_t)(a * most / b);
+}
+
+static copse_status rounded_costs(struct copse_place_cuts *c, int64_t tokens, double *unit_us,
+                                  struct copse_err *err) {
+  struct copse_q least = c->out[0];
+  int64_t most = MAX_TIME / tokens < ROUNDED_COST ? MAX_TIME / tokens : ROUNDED_COST;
+  if (most < 1000)
+    return copse_fail(err, COPSE_OVERFLOW, "the trace has too many tokens to count times exactly");
+  for (int i = 0; i < c->n_cuts; i++) {
+    if (copse_q_cmp(c->out[i], least) < 0) least = c->out[i];
+    if (copse_q_cmp(c->in[i], least) < 0) least = c->in[i];
+  }
+  for (int i = 0; i < c->n_cuts; i++) {
+    c->groups[i].out_cost = rounded_cost(least, c->out[i], most);
+    c->groups[i].in_cost = rounded_cost(least, c->in[i], most);
+  }
+  *unit_us = 1e-3 / (copse_q_to_double(least) * (double)most);
+  return COPSE_OK;
+}
+
+/* ---- all together ------------------------------------------------------------------------------
+ */
+
+static copse_status take_sets(const struct sets *s, struct copse_place_cuts *out) {
+  size_t n = s->n;
+  copse_status status;
+  COPSE_TRY(copse_calloc(n, sizeof *out->groups, &out->groups, s->err));
+  COPSE_TRY(copse_calloc(n, sizeof *out->out, &out->out, s->err));
+  COPSE_TRY(copse_calloc(n, sizeof *out->in, &out->in, s->err));
+  COPSE_TRY(copse_calloc(n > 0 ? s->first[n] : 0, sizeof *out->members, &out->members, s->err));
+  for (size_t i = 0; i < n; i++) {
+    size_t at = s->first[i], size = s->first[i + 1] - at;
+    memcpy(out->members + at, s->members + at, size * sizeof *s->members);
+    out->groups[i] =
+        (struct copse_place_group){.members = out->members + at, .n_members = (int)size};
+  }
+  out->n_cuts = (int)n;
+out:
+  return status;
+}
+
+copse_status copse_place_cuts_find(const struct copse_topology *topology, int64_t tokens,
+                                   struct copse_place_cuts *out, double *unit_us,
+                                   struct copse_err *err) {
+  struct sets s = {.t = topology, .err = err};
+  copse_status status;
+  *out = (struct copse_place_cuts){0};
+  *unit_us = 1;
+  COPSE_TRY(find_sets(&s));
+  COPSE_TRY(take_sets(&s, out));
+  COPSE_TRY(measure_all(&s, out));
+  if (tokens < 1) tokens = 1;
+  if (out->n_cuts > 0 && !exact_costs(out, tokens, unit_us))
+    COPSE_TRY(rounded_costs(out, tokens, unit_us, err));
+out:
+  free(s.first);
+  free(s.members);
+  free(s.depth);
+  free(s.parent);
+  free(s.stamps);
+  if (status != COPSE_OK) copse_place_cuts_free(out);
+  return status;
+}
+
+void copse_place_cuts_free(struct copse_place_cuts *cuts) {
+  free(cuts->groups);
+  free(cuts->out);
+  free(cuts->in);
+  free(cuts->members);
+  *cuts = (struct copse_place_cuts){0};
+}

@@ -1,0 +1,190 @@
+/* All-to-all: from a topology to flows over paths, with the lengths that bound them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "schedule/demand.h"
+#include "schedule/solve/instance.h"
+#include "schedule/solve/solve.h"
+#include "solver/alltoall/concurrent.h"
+
+/* Up to this many ranks all flows are listed; beyond, a known rotation keeps them few. */
+#define LIST_ALL_RANKS 128
+
+struct build {
+  const struct copse_topology *topology;
+  const struct copse_solve_options *options;
+  struct copse_schedule *schedule;
+  struct copse_instance instance;
+  struct copse_concurrent result;
+  int64_t *reduced; /* the demand divided by its greatest common divisor, NULL: uniform */
+  int64_t m;        /* M in units of the reduced demand */
+  int order;
+  int *image;
+  struct copse_err *err;
+};
+
+static void *take(struct build *b, size_t n, size_t size) {
+  return copse_arena_alloc(&b->schedule->arena, n ? n : 1, size);
+}
+
+static copse_status solve_flow(struct build *b) {
+  const struct copse_solve_options *o = b->options;
+  struct copse_concurrent_problem problem = {.network = &b->instance.network,
+                                             .demand = b->reduced,
+                                             .forward = !o->no_forward,
+                                             .rotation = {b->order, b->image},
+                                             .total = b->m,
+                                             .time_unit = b->instance.scale,
+                                             .tolerance = o->tolerance,
+                                             .progress = o->progress};
+  copse_status status = copse_concurrent_solve(&problem, &b->result, b->err);
+  if (status != COPSE_OK) return status;
+  int from = b->result.unreached_source, to = b->result.unreached_sink;
+  if (from < 0) return COPSE_OK;
+  return copse_fail_at(b->err, COPSE_INFEASIBLE, o->label, 0,
+                       "rank %d (%s) can't be reached from rank %d (%s)%s", to,
+                       b->topology->nodes[b->topology->rank_nodes[to]].id, from,
+                       b->topology->nodes[b->topology->rank_nodes[from]].id,
+                       o->no_forward ? " without passing through ranks" : "");
+}
+
+static copse_status set_lengths(struct build *b) {
+  const struct copse_topology *t = b->topology;
+  struct copse_bound *bound = &b->schedule->bound;
+  int n = 0;
+  for (int e = 0; e < t->n_links; e++) n += b->result.lengths[e] > 0;
+  struct copse_schedule_length *lengths = take(b, (size_t)n, sizeof *lengths);
+  if (!lengths) return copse_fail_nomem(b->err);
+  bound->kind = COPSE_BOUND_LENGTHS;
+  bound->lengths = lengths;
+  for (int e = 0; e < t->n_links; e++)
+    if (b->result.lengths[e] > 0)
+      lengths[bound->n_lengths++] = (struct copse_schedule_length){
+          t->links[e].src, t->links[e].dst, {b->result.lengths[e], 1}};
+  bound->time_per_GB = b->result.bound;
+  return COPSE_OK;
+}
+
+static copse_status fill_path(struct build *b, const struct copse_concurrent_path *from,
+                              struct copse_schedule_path *to) {
+  copse_status status;
+  int *nodes = take(b, (size_t)from->n_nodes, sizeof *nodes);
+  if (!nodes) return copse_fail_nomem(b->err);
+  memcpy(nodes, from->nodes, (size_t)from->n_nodes * sizeof *nodes);
+  /* the solver has seen to it that this product fits */
+  COPSE_TRY(copse_q_make(from->amount, b->m * b->result.whole, &to->weight, b->err));
+  to->nodes = nodes;
+  to->n_nodes = from->n_nodes;
+out:
+  return status;
+}
+
+/* Paths come by pair: each run of one pair is a flow. */
+static copse_status set_flows(struct build *b) {
+  const struct copse_concurrent *r = &b->result;
+  copse_status status = COPSE_OK;
+  struct copse_schedule_path *paths = take(b, (size_t)r->n_paths, sizeof *paths);
+  struct copse_schedule_flow *flows = take(b, (size_t)r->n_paths, sizeof *flows);
+  if (!paths || !flows) return copse_fail_nomem(b->err);
+  for (int i = 0; i < r->n_paths; i++) {
+    const struct copse_concurrent_path *p = &r->paths[i];
+    struct copse_schedule_flow *last = flows + b->schedule->n_flows - 1;
+    COPSE_TRY(fill_path(b, p, &paths[i]));
+    if (b->schedule->n_flows > 0 && last->src == p->source && last->dst == p->sink)
+      last->n_paths++;
+    else
+      flows[b->schedule->n_flows++] =
+          (struct copse_schedule_flow){p->source, p->sink, 1, &paths[i]};
+  }
+  b->schedule->flows = flows;
+out:
+  return status;
+}
+
+/* A user who names a tolerance relies on it. */
+static copse_status check_tolerance(struct build *b) {
+  struct copse_q limit;
+  copse_status status = COPSE_OK;
+  if (b->options->tolerance.num == 0) return COPSE_OK;
+  COPSE_TRY(copse_q_add(COPSE_Q_ONE, b->options->tolerance, &limit, b->err));
+  if (copse_q_to_double(b->result.time) >
+      copse_q_to_double(b->result.bound) * copse_q_to_double(limit))
+    return copse_fail(b->err, COPSE_OVERFLOW,
+                      "the tolerance is not met: flows in 64-bit fractions come within a factor of "
+                      "%.6g of the bound",
+                      copse_q_to_double(b->result.time) / copse_q_to_double(b->result.bound));
+out:
+  return status;
+}
+
+static copse_status set_demand(struct build *b) {
+  size_t n = (size_t)b->topology->n_ranks * (size_t)b->topology->n_ranks;
+  b->m = b->topology->n_ranks;
+  if (!b->options->demand) return COPSE_OK;
+  int64_t *copy = take(b, n, sizeof *copy);
+  if (!copy) return copse_fail_nomem(b->err);
+  memcpy(copy, b->options->demand, n * sizeof *copy);
+  b->schedule->demand = copy;
+  int64_t common = 0;
+  for (size_t i = 0; i < n; i++) common = copse_gcd(common, copy[i]);
+  if (common == 0) return copse_fail(b->err, COPSE_INVALID, "the demand is all zero");
+  copse_status status = copse_calloc(n, sizeof *b->reduced, &b->reduced, b->err);
+  if (status != COPSE_OK) return status;
+  for (size_t i = 0; i < n; i++) b->reduced[i] = copy[i] / common;
+  return copse_demand_total(b->reduced, b->topology->n_ranks, &b->m, b->err);
+}
+
+static copse_status set_rotation(struct build *b) {
+  int *image = take(b, (size_t)b->topology->n_nodes, sizeof *image);
+  struct copse_schedule_rotation *rotation = take(b, 1, sizeof *rotation);
+  if (b->order == 1) return COPSE_OK;
+  if (!image || !rotation) return copse_fail_nomem(b->err);
+  memcpy(image, b->image, (size_t)b->topology->n_nodes * sizeof *image);
+  *rotation = (struct copse_schedule_rotation){b->order, image};
+  b->schedule->rotations = rotation;
+  b->schedule->n_rotations = 1;
+  if (b->topology->n_ranks > LIST_ALL_RANKS) return COPSE_OK;
+  return copse_schedule_expand(b->schedule, b->err);
+}
+
+/* Where all flows are listed a rotation of hosts is taken for granted or left: without one the
+ * programme is small, and its paths as good. */
+static copse_status find_rotation(struct build *b) {
+  if (b->topology->n_ranks > LIST_ALL_RANKS)
+    return copse_find_rotation(b->topology, &b->order, &b->image, b->err);
+  return copse_find_host_rotation(b->topology, &b->order, &b->image, b->err);
+}
+
+copse_status copse_solve_alltoall(const struct copse_topology *topology,
+                                  const struct copse_solve_options *options,
+                                  struct copse_schedule *schedule,
+                                  struct copse_solve_seconds *seconds, struct copse_err *err) {
+  struct build b = {
+      .topology = topology, .options = options, .schedule = schedule, .order = 1, .err = err};
+  copse_status status;
+  double start = copse_clock_seconds();
+  schedule->no_forward = options->no_forward;
+  COPSE_TRY(set_demand(&b));
+  COPSE_TRY(copse_instance_scale(topology, &b.instance, err));
+  if (!options->demand && !options->no_symmetry) COPSE_TRY(find_rotation(&b));
+  COPSE_TRY(solve_flow(&b));
+  COPSE_TRY(set_lengths(&b));
+  seconds->optimum = copse_clock_seconds() - start;
+  if (options->bound_only) {
+    schedule->time_per_GB = schedule->bound.time_per_GB;
+    goto out;
+  }
+  start = copse_clock_seconds();
+  schedule->time_per_GB = b.result.time;
+  COPSE_TRY(check_tolerance(&b));
+  COPSE_TRY(set_flows(&b));
+  COPSE_TRY(set_rotation(&b));
+  seconds->pack = copse_clock_seconds() - start;
+out:
+  copse_concurrent_free(&b.result);
+  copse_instance_free(&b.instance);
+  free(b.image);
+  free(b.reduced);
+  return status;
+}

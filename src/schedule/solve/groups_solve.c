@@ -1,0 +1,426 @@
+#include "schedule/solve/groups_solve.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/collective.h"
+#include "base/memory.h"
+#include "schedule/solve/groups_symmetry.h"
+#include "schedule/solve/instance.h"
+#include "schedule/solve/switches.h"
+#include "verify/groups.h"
+#include "solver/joint/joint.h"
+#include "topology/modify.h"
+
+/* Links that may serve a phase, summed over phases; beyond, the simplex method takes hours. */
+#define MAX_COLUMNS 100000
+
+struct job {
+  const struct copse_topology *topology;
+  const struct copse_group *groups;
+  int n;
+  const struct copse_solve_groups_options *options;
+  struct copse_groups *result;
+  struct copse_topology **chosen; /* [n] the fabric with a group's ranks */
+  struct copse_joint_group *joint_groups;
+  struct copse_groups_symmetry *symmetries;
+  int n_symmetries;
+  struct copse_instance instance;
+  struct copse_joint joint, loose;
+  const struct copse_joint *proof; /* one of these */
+  bool inexact;                    /* the time may be above the bound */
+  struct copse_solve_seconds *seconds;
+  struct copse_err *err;
+};
+
+static void *take(struct job *j, int n, size_t size) {
+  return copse_arena_alloc(&j->result->arena, n > 0 ? (size_t)n : 1, size);
+}
+
+static const char *copy_id(struct job *j, int node) {
+  return copse_arena_strdup(&j->result->arena, j->topology->nodes[node].id);
+}
+
+static struct copse_solve_options options_of(const struct job *j, int g) {
+  return (struct copse_solve_options){.collective = j->groups[g].collective,
+                                      .root = j->groups[g].root,
+                                      .label = j->options->label,
+                                      .progress = j->options->progress};
+}
+
+static copse_status fail_in_group(struct job *j, int g, const struct copse_err *why) {
+  return copse_fail_at(j->err, why->status, j->options->groups_label, j->groups[g].line, "%s",
+                       why->text);
+}
+
+/* ---- each group alone ---------------------------------------------------------------------- */
+
+static copse_status describe_group(struct job *j, int g) {
+  const struct copse_group *group = &j->groups[g];
+  struct copse_groups_member *member = &j->result->members[g];
+  const char **ids = take(j, group->n, sizeof *ids);
+  if (!ids) return copse_fail_nomem(j->err);
+  member->collective = group->collective;
+  member->n_ranks = group->n;
+  member->ranks = ids;
+  for (int r = 0; r < group->n; r++)
+    if (!(ids[r] = copy_id(j, group->nodes[r]))) return copse_fail_nomem(j->err);
+  return COPSE_OK;
+}
+
+/* Its bound alone, which also shows that its ranks reach each other. */
+static copse_status start_group(struct job *j, int g) {
+  const struct copse_group *group = &j->groups[g];
+  struct copse_joint_group *to = &j->joint_groups[g];
+  struct copse_solve_options options = options_of(j, g);
+  struct copse_err why = COPSE_ERR_INIT;
+  bool *closed = NULL;
+  copse_status status;
+  COPSE_TRY(describe_group(j, g));
+  COPSE_TRY(copse_topology_choose_ranks(j->topology, group->nodes, group->n, j->options->exclude,
+                                        &j->chosen[g], j->err));
+  status = copse_solve_in_part(j->chosen[g], &options, NULL, &j->result->members[g].schedule,
+                               j->seconds, &why);
+  if (status != COPSE_OK) return fail_in_group(j, g, &why);
+  if (j->options->exclude) {
+    if (!(closed = take(j, j->topology->n_nodes, sizeof *closed))) return copse_fail_nomem(j->err);
+    for (int v = 0; v < j->topology->n_nodes; v++) closed[v] = j->topology->nodes[v].rank >= 0;
+    for (int r = 0; r < group->n; r++) closed[group->nodes[r]] = false;
+  }
+  *to = (struct copse_joint_group){
+      .n_members = group->n,
+      .members = group->nodes,
+      .broadcasts = copse_collective_broadcasts(group->collective),
+      .reduces = copse_collective_reduces(group->collective),
+      .exchanges = group->collective == COPSE_ALLTOALL,
+      .root = group->root >= 0 ? group->nodes[group->root] : -1,
+      .closed = closed,
+  };
+out:
+  return status;
+}
+
+/* ---- all together -------------------------------------------------------------------------- */
+
+static copse_status refuse_outcome(const struct job *j, const struct copse_joint *joint) {
+  if (joint->outcome == COPSE_JOINT_TOO_LARGE && joint->columns <= MAX_COLUMNS)
+    return copse_fail_at(j->err, COPSE_NOMEM, j->options->groups_label, 0,
+                         "the joint optimum of %d groups on %d links (%d variables) takes too many "
+                         "steps; fewer groups, or --others exclude, would do",
+                         j->n, j->topology->n_links, joint->columns);
+  if (joint->outcome == COPSE_JOINT_TOO_LARGE)
+    return copse_fail_at(j->err, COPSE_UNSUPPORTED, j->options->groups_label, 0,
+                         "%d groups on %d links are too much for the joint optimum (%d variables; "
+                         "at most %d); fewer groups, or --others exclude, would do",
+                         j->n, j->topology->n_links, joint->columns, MAX_COLUMNS);
+  return copse_fail_at(j->err, COPSE_NOMEM, j->options->groups_label, 0,
+                       "the simplex method finds no basis of the groups' joint optimum that "
+                       "rationals confirm; --others exclude, or bandwidths of fewer digits, would "
+                       "do");
+}
+
+/* So coarse that a load over a bandwidth fits 64 bits. */
+static int64_t coarsest_whole(const struct copse_topology *t) {
+  int64_t largest = 1;
+  for (int e = 0; e < t->n_links; e++)
+    if (t->links[e].bandwidth.num > largest) largest = t->links[e].bandwidth.num;
+  return ((int64_t)1 << 61) / largest;
+}
+
+static copse_status run_joint(struct job *j, int64_t max_whole, struct copse_joint *out) {
+  struct copse_joint_options options = {.max_columns = MAX_COLUMNS,
+                                        .max_whole = max_whole,
+                                        .n_symmetries = j->n_symmetries,
+                                        .progress = j->options->progress};
+  struct copse_joint_symmetry *symmetries = NULL;
+  copse_status status;
+  COPSE_TRY(copse_calloc((size_t)j->n_symmetries, sizeof *symmetries, &symmetries, j->err));
+  for (int i = 0; i < j->n_symmetries; i++)
+    symmetries[i] = (struct copse_joint_symmetry){j->symmetries[i].nodes, j->symmetries[i].groups};
+  options.symmetries = symmetries;
+  status = copse_joint_find(&j->instance.network, j->joint_groups, j->n, &options, out, j->err);
+out:
+  free(symmetries);
+  return status;
+}
+
+static bool is_good(const struct copse_joint *joint) {
+  return joint->outcome == COPSE_JOINT_PROVED || joint->outcome == COPSE_JOINT_CLOSE;
+}
+
+/* A tree loads a link into a switch that copies once, so that relays there are not in balance as
+ * loads are counted: no potentials there, and a bound that may be lower. */
+static copse_status find_loose_bound(struct job *j) {
+  bool *loose = take(j, j->topology->n_nodes, sizeof *loose);
+  copse_status status;
+  if (!loose) return copse_fail_nomem(j->err);
+  copse_mark_loose(j->topology, loose);
+  for (int g = 0; g < j->n; g++) j->joint_groups[g].loose = loose;
+  COPSE_TRY(run_joint(j, 0, &j->loose));
+  if (!is_good(&j->loose)) status = refuse_outcome(j, &j->loose);
+  j->proof = &j->loose;
+  j->inexact = true;
+out:
+  for (int g = 0; g < j->n; g++) j->joint_groups[g].loose = NULL; /* parts are to be balanced */
+  return status;
+}
+
+static copse_status find_joint(struct job *j) {
+  double start = copse_clock_seconds();
+  struct copse_q scale;
+  copse_status status;
+  bool trees = false;
+  for (int g = 0; g < j->n; g++) trees = trees || j->groups[g].collective != COPSE_ALLTOALL;
+  status =
+      trees ? copse_instance_make(j->topology, j->options->label, -1, false, &j->instance, j->err)
+            : copse_instance_scale(j->topology, &j->instance, j->err);
+  if (status != COPSE_OK) return status;
+  if (!j->options->no_symmetry)
+    COPSE_TRY(copse_groups_symmetries(j->topology, j->groups, j->n, &j->symmetries,
+                                      &j->n_symmetries, j->err));
+  COPSE_TRY(run_joint(j, 0, &j->joint));
+  if (!is_good(&j->joint)) return refuse_outcome(j, &j->joint);
+  j->proof = &j->joint;
+  j->inexact = j->joint.outcome == COPSE_JOINT_CLOSE;
+  if (trees && copse_has_clever_switch(j->topology)) COPSE_TRY(find_loose_bound(j));
+  j->seconds->optimum += copse_clock_seconds() - start;
+  scale = (struct copse_q){j->instance.scale, 1};
+  COPSE_TRY(copse_q_div(scale, j->joint.rate, &j->result->bound_time_per_GB, j->err));
+  j->result->time_per_GB = j->result->bound_time_per_GB;
+out:
+  return status;
+}
+
+/* The links' amounts in the numbering of the group's own topology. */
+static copse_status move_links(const struct job *j, int g, const int64_t *from, int64_t **out) {
+  const struct copse_topology *t = j->topology, *to = j->chosen[g];
+  copse_status status;
+  *out = NULL;
+  if (!from) return COPSE_OK;
+  COPSE_TRY(copse_calloc((size_t)to->n_links, sizeof **out, out, j->err));
+  for (int e = 0; e < t->n_links; e++) {
+    if (from[e] == 0) continue;
+    int link = copse_topology_find_link(to, copse_topology_find(to, t->nodes[t->links[e].src].id),
+                                        copse_topology_find(to, t->nodes[t->links[e].dst].id));
+    (*out)[link] = from[e];
+  }
+out:
+  return status;
+}
+
+static copse_status move_exchange(const struct job *j, int g, int64_t ***out) {
+  const struct copse_joint_part *from = &j->joint.parts[g];
+  copse_status status;
+  *out = NULL;
+  if (!from->exchange) return COPSE_OK;
+  COPSE_TRY(copse_calloc((size_t)j->groups[g].n, sizeof **out, out, j->err));
+  for (int r = 0; r < j->groups[g].n; r++)
+    COPSE_TRY(move_links(j, g, from->exchange[r], &(*out)[r]));
+out:
+  return status;
+}
+
+static copse_status pack_group(struct job *j, int g, struct copse_err *err) {
+  const struct copse_joint_part *from = &j->joint.parts[g];
+  struct copse_solve_options options = options_of(j, g);
+  struct copse_schedule *schedule;
+  int64_t *broadcast = NULL, *reduce = NULL, **exchange = NULL;
+  copse_status status;
+  COPSE_TRY(move_links(j, g, from->broadcast, &broadcast));
+  COPSE_TRY(move_links(j, g, from->reduce, &reduce));
+  COPSE_TRY(move_exchange(j, g, &exchange));
+  struct copse_solve_part part = {from->whole, from->weights, broadcast, reduce,
+                                  (const int64_t *const *)exchange};
+  COPSE_TRY(copse_solve_in_part(j->chosen[g], &options, &part, &schedule, j->seconds, err));
+  copse_schedule_release(j->result->members[g].schedule);
+  j->result->members[g].schedule = schedule;
+out:
+  free(broadcast);
+  free(reduce);
+  for (int r = 0; exchange && r < j->groups[g].n; r++) free(exchange[r]);
+  free(exchange);
+  return status;
+}
+
+/* ---- the proof ----------------------------------------------------------------------------- */
+
+static copse_status copy_cuts(struct job *j) {
+  struct copse_groups_cut *cuts = take(j, j->proof->n_cuts, sizeof *cuts);
+  if (!cuts) return copse_fail_nomem(j->err);
+  j->result->cuts = cuts;
+  for (int c = 0; c < j->proof->n_cuts; c++) {
+    const struct copse_joint_cut *from = &j->proof->cuts[c];
+    struct copse_groups_cut *to = &cuts[j->result->n_cuts++];
+    const char **ids = take(j, j->topology->n_nodes, sizeof *ids);
+    if (!ids) return copse_fail_nomem(j->err);
+    to->group = from->group;
+    to->phase = from->reduce ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST;
+    to->sink = from->sink;
+    to->weight = from->weight;
+    to->nodes = ids;
+    for (int v = 0; v < j->topology->n_nodes; v++)
+      if (from->inside[v] && !(ids[to->n_nodes++] = copy_id(j, v))) return copse_fail_nomem(j->err);
+  }
+  return COPSE_OK;
+}
+
+static const struct copse_q *potentials_of(const struct job *j, int g, int reduce) {
+  const struct copse_joint_part *part = &j->proof->parts[g];
+  return reduce ? part->reduce_potentials : part->broadcast_potentials;
+}
+
+static int count_potentials(const struct job *j) {
+  int n = 0;
+  for (int g = 0; g < j->n; g++)
+    for (int reduce = 0; reduce < 2; reduce++) {
+      const struct copse_q *from = potentials_of(j, g, reduce);
+      for (int v = 0; from && v < j->topology->n_nodes; v++) n += from[v].num != 0;
+    }
+  return n;
+}
+
+static copse_status copy_potentials(struct job *j) {
+  struct copse_groups_potential *all = take(j, count_potentials(j), sizeof *all);
+  if (!all) return copse_fail_nomem(j->err);
+  j->result->potentials = all;
+  for (int g = 0; g < j->n; g++)
+    for (int reduce = 0; reduce < 2; reduce++) {
+      const struct copse_q *from = potentials_of(j, g, reduce);
+      for (int v = 0; from && v < j->topology->n_nodes; v++) {
+        if (from[v].num == 0) continue;
+        struct copse_groups_potential *to = &all[j->result->n_potentials++];
+        to->group = g;
+        to->phase = reduce ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST;
+        to->value = from[v];
+        to->node = copy_id(j, v);
+        if (!to->node) return copse_fail_nomem(j->err);
+      }
+    }
+  return COPSE_OK;
+}
+
+/* The programme's cuts and potentials stand for their images too. */
+static copse_status copy_symmetries(struct job *j) {
+  int n_nodes = j->topology->n_nodes;
+  struct copse_groups_generator *generators = take(j, j->n_symmetries, sizeof *generators);
+  const char **nodes = take(j, n_nodes, sizeof *nodes);
+  if (!generators || !nodes) return copse_fail_nomem(j->err);
+  for (int v = 0; v < n_nodes; v++)
+    if (!(nodes[v] = copy_id(j, v))) return copse_fail_nomem(j->err);
+  for (int i = 0; i < j->n_symmetries; i++) {
+    const char **images = take(j, n_nodes, sizeof *images);
+    int *groups = take(j, j->n, sizeof *groups);
+    if (!images || !groups) return copse_fail_nomem(j->err);
+    memcpy(groups, j->symmetries[i].groups, (size_t)j->n * sizeof *groups);
+    for (int v = 0; v < n_nodes; v++) images[v] = nodes[j->symmetries[i].nodes[v]];
+    generators[i] = (struct copse_groups_generator){images, groups};
+  }
+  j->result->symmetry_nodes = nodes;
+  j->result->n_symmetry_nodes = n_nodes;
+  j->result->generators = generators;
+  j->result->n_generators = j->n_symmetries;
+  return COPSE_OK;
+}
+
+static copse_status name_topology(struct job *j) {
+  char sha256[COPSE_SHA256_HEX];
+  copse_status status = copse_topology_sha256(j->topology, sha256, j->err);
+  if (status != COPSE_OK) return status;
+  j->result->topology_name = copse_arena_strdup(&j->result->arena, j->topology->name);
+  j->result->topology_sha256 = copse_arena_strdup(&j->result->arena, sha256);
+  if (!j->result->topology_name || !j->result->topology_sha256) return copse_fail_nomem(j->err);
+  return COPSE_OK;
+}
+
+/* What is left to be found out where the optimum is not simply the programme's. */
+static copse_status set_time(struct job *j) {
+  copse_status status;
+  COPSE_TRY(copse_verify_groups_bound(j->result, j->topology, j->options->groups_label,
+                                      &j->result->bound_time_per_GB, j->err));
+  if (!j->options->bound_only)
+    status = copse_verify_groups_time(j->result, j->topology, j->options->groups_label,
+                                      &j->result->time_per_GB, j->err);
+  else if (copse_q_cmp(j->result->time_per_GB, j->result->bound_time_per_GB) < 0)
+    j->result->time_per_GB = j->result->bound_time_per_GB;
+out:
+  return status;
+}
+
+static copse_status pack_groups(struct job *j, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  for (int g = 0; g < j->n; g++) {
+    COPSE_TRY(pack_group(j, g, err));
+    copse_progress_report(j->options->progress, "pack", g + 1, j->n);
+  }
+out:
+  return status;
+}
+
+/* Where loads of exact parts over bandwidths leave 64 bits: once more with parts less fine. */
+static copse_status pack_all(struct job *j) {
+  struct copse_err first = COPSE_ERR_INIT;
+  copse_status status = pack_groups(j, &first);
+  if (status == COPSE_OK) return COPSE_OK;
+  if (status != COPSE_OVERFLOW) return copse_fail(j->err, status, "%s", first.text);
+  j->inexact = true;
+  copse_joint_free(&j->joint);
+  j->joint = (struct copse_joint){0};
+  COPSE_TRY(run_joint(j, coarsest_whole(j->topology), &j->joint));
+  status = is_good(&j->joint) ? pack_groups(j, j->err) : refuse_outcome(j, &j->joint);
+out:
+  return status;
+}
+
+static copse_status solve_all(struct job *j) {
+  size_t n = (size_t)j->n;
+  copse_status status;
+  if (j->n > MAX_COLUMNS) { /* each has a link or two */
+    j->joint = (struct copse_joint){.outcome = COPSE_JOINT_TOO_LARGE, .columns = j->n};
+    return refuse_outcome(j, &j->joint);
+  }
+  COPSE_TRY(name_topology(j));
+  COPSE_TRY(copse_calloc(n, sizeof *j->result->members, &j->result->members, j->err));
+  j->result->n = j->n;
+  COPSE_TRY(copse_calloc(n, sizeof(struct copse_topology *), &j->chosen, j->err));
+  COPSE_TRY(copse_calloc(n, sizeof *j->joint_groups, &j->joint_groups, j->err));
+  for (int g = 0; g < j->n; g++) COPSE_TRY(start_group(j, g));
+  COPSE_TRY(find_joint(j));
+  COPSE_TRY(copy_cuts(j));
+  COPSE_TRY(copy_potentials(j));
+  COPSE_TRY(copy_symmetries(j));
+  if (!j->options->bound_only) COPSE_TRY(pack_all(j));
+  if (j->inexact) status = set_time(j);
+out:
+  return status;
+}
+
+copse_status copse_solve_groups(const struct copse_topology *topology,
+                                const struct copse_group *groups, int n,
+                                const struct copse_solve_groups_options *options,
+                                struct copse_groups **out, struct copse_solve_seconds *seconds,
+                                struct copse_err *err) {
+  struct job j = {.topology = topology,
+                  .groups = groups,
+                  .n = n,
+                  .options = options,
+                  .seconds = seconds,
+                  .err = err};
+  copse_status status;
+  *out = NULL;
+  *seconds = (struct copse_solve_seconds){0};
+  COPSE_TRY(copse_calloc(1, sizeof *j.result, &j.result, err));
+  COPSE_TRY(solve_all(&j));
+  *out = j.result;
+  j.result = NULL;
+out:
+  for (int g = 0; j.chosen && g < n; g++) copse_topology_release(j.chosen[g]);
+  free(j.chosen);
+  free(j.joint_groups);
+  copse_groups_symmetries_free(j.symmetries, j.n_symmetries);
+  copse_instance_free(&j.instance);
+  copse_joint_free(&j.joint);
+  copse_joint_free(&j.loose);
+  copse_groups_release(j.result);
+  return status;
+}

@@ -1,0 +1,94 @@
+#include "schedule/solve/instance.h"
+
+#include <stdlib.h>
+
+#include "base/memory.h"
+
+static copse_status refuse_unbalanced(const struct copse_topology *topology, const char *label,
+                                      struct copse_err *err) {
+  int node;
+  struct copse_q in, out;
+  char in_text[COPSE_Q_TEXT], out_text[COPSE_Q_TEXT];
+  copse_status status = copse_topology_find_unbalanced(topology, &node, &in, &out, err);
+  if (status != COPSE_OK || node < 0) return status;
+  return copse_fail_at(err, COPSE_BAD_INPUT, label, 0,
+                       "relay '%s' takes in %s GB/s and lets out %s GB/s; trees need them equal",
+                       topology->nodes[node].id, copse_q_text(in, in_text),
+                       copse_q_text(out, out_text));
+}
+
+static copse_status scale_links(const struct copse_topology *topology, bool reversed,
+                                struct copse_instance *instance, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  instance->scale = 1;
+  for (int i = 0; i < topology->n_links; i++)
+    COPSE_TRY(copse_lcm(instance->scale, topology->links[i].bandwidth.den, &instance->scale, err));
+  for (int i = 0; i < topology->n_links; i++) {
+    const struct copse_link *link = &topology->links[i];
+    struct copse_net_link *out = &instance->links[i];
+    out->src = reversed ? link->dst : link->src;
+    out->dst = reversed ? link->src : link->dst;
+    if (copse_mul_overflows(link->bandwidth.num, instance->scale / link->bandwidth.den,
+                            &out->capacity))
+      return copse_fail(err, COPSE_OVERFLOW,
+                        "the bandwidths need more than 63 bits once brought to a common "
+                        "denominator; use fewer digits");
+  }
+out:
+  return status;
+}
+
+static copse_status make(const struct copse_topology *topology, bool reversed,
+                         struct copse_instance *out, struct copse_err *err) {
+  copse_status status;
+  *out = (struct copse_instance){0};
+  COPSE_TRY(copse_calloc((size_t)topology->n_links, sizeof *out->links, &out->links, err));
+  COPSE_TRY(copse_calloc((size_t)topology->n_ranks, sizeof *out->roots, &out->roots, err));
+  COPSE_TRY(scale_links(topology, reversed, out, err));
+  out->network = (struct copse_network){
+      .n_nodes = topology->n_nodes,
+      .n_links = topology->n_links,
+      .n_terminals = topology->n_ranks,
+      .links = out->links,
+      .terminals = topology->rank_nodes,
+      .roots = out->roots,
+  };
+  return COPSE_OK;
+out:
+  copse_instance_free(out);
+  return status;
+}
+
+copse_status copse_instance_make(const struct copse_topology *topology, const char *label, int root,
+                                 bool reversed, struct copse_instance *out, struct copse_err *err) {
+  *out = (struct copse_instance){0};
+  copse_status status = refuse_unbalanced(topology, label, err);
+  if (status == COPSE_OK) status = make(topology, reversed, out, err);
+  if (status != COPSE_OK) return status;
+  for (int r = 0; r < topology->n_ranks; r++)
+    if (root < 0 || r == root)
+      out->roots[out->network.n_roots++] = (struct copse_net_root){topology->rank_nodes[r], 1};
+  return COPSE_OK;
+}
+
+copse_status copse_instance_scale(const struct copse_topology *topology, struct copse_instance *out,
+                                  struct copse_err *err) {
+  return make(topology, false, out, err);
+}
+
+void copse_instance_free(struct copse_instance *instance) {
+  free(instance->links);
+  free(instance->roots);
+  *instance = (struct copse_instance){0};
+}
+
+bool copse_instance_is_symmetric(const struct copse_topology *topology) {
+  for (int i = 0; i < topology->n_links; i++) {
+    const struct copse_link *link = &topology->links[i];
+    int back = copse_topology_find_link(topology, link->dst, link->src);
+    if (back < 0 || !copse_q_eq(topology->links[back].bandwidth, link->bandwidth)) return false;
+  }
+  for (int i = 0; i < topology->n_nodes; i++)
+    if (topology->nodes[i].multicast != topology->nodes[i].aggregation) return false;
+  return true;
+}

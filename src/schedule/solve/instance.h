@@ -1,0 +1,39 @@
+/*
+ * A topology as the solver sees it: integer capacities, terminals, roots; and back.
+ */
+#ifndef COPSE_SCHEDULE_SOLVE_INSTANCE_H
+#define COPSE_SCHEDULE_SOLVE_INSTANCE_H
+
+#include "base/rational.h"
+#include "solver/network/network.h"
+#include "topology/topology.h"
+
+/*
+ * Node and link numbers are the topology's. `reversed` turns every link around: a reduce
+ * phase is a broadcast phase on the reversed graph (BACKGROUND section 6).
+ */
+struct copse_instance {
+  struct copse_network network;
+  int64_t scale; /* capacity = bandwidth * scale: the LCM of the denominators */
+  struct copse_net_link *links;
+  struct copse_net_root *roots;
+};
+
+/*
+ * root < 0: every rank is a root of weight 1. Refuses relays that are not balanced, naming
+ * the relay and both sums (COPSE_BAD_INPUT with `label` as the place), and bandwidths
+ * whose common denominator overflows (COPSE_OVERFLOW). The topology is borrowed.
+ */
+copse_status copse_instance_make(const struct copse_topology *topology, const char *label, int root,
+                                 bool reversed, struct copse_instance *out,
+                                 struct copse_err *err) COPSE_CHECKED;
+/* The same for flows, which need no balanced relays: every rank a terminal, no roots. */
+copse_status copse_instance_scale(const struct copse_topology *topology,
+                                  struct copse_instance *out, struct copse_err *err) COPSE_CHECKED;
+void copse_instance_free(struct copse_instance *instance);
+
+/* Whether every link has an opposite of the same bandwidth, and switches' multicast and
+ * aggregation go together: then the reversed problem is the same problem. */
+bool copse_instance_is_symmetric(const struct copse_topology *topology);
+
+#endif

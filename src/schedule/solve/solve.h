@@ -1,0 +1,127 @@
+/*
+ * From a topology to an optimal schedule.
+ */
+#ifndef COPSE_SCHEDULE_SOLVE_SOLVE_H
+#define COPSE_SCHEDULE_SOLVE_SOLVE_H
+
+#include "schedule/schedule.h"
+#include "solver/network/network.h"
+#include "topology/topology.h"
+
+struct copse_solve_options {
+  copse_collective collective;
+  int root;                 /* broadcast, reduce; else -1 */
+  int64_t k;                /* 0: exact; else exactly this many trees per root */
+  bool bound_only;          /* no trees or flows; time_per_GB is the optimum */
+  const int64_t *demand;    /* alltoall: [n_ranks * n_ranks] bytes, NULL: uniform */
+  bool no_forward;          /* alltoall: ranks do not relay */
+  bool no_symmetry;         /* do not look for symmetries, in an alltoall for a rotation */
+  bool equal_shares;        /* allreduce: 1/N per root also where unequal shares are faster */
+  bool in_network;          /* allreduce: make use of switches that copy or add */
+  bool compact;             /* trees: those of base roots, of equal shares, and the symmetries that
+                               move them, where such trees reach the optimum. Beyond
+                               COPSE_LISTED_RANKS ranks always */
+  struct copse_q tolerance; /* trees: the fewest per root within this of the optimum; alltoall:
+                               stop within this of the bound; 0: exact */
+  const char *label; /* names the topology's file in messages */
+  const struct copse_notes *notes; /* hears where unequal shares or switches are not made use of;
+                                      may be NULL */
+  const struct copse_progress *progress;
+};
+
+/* Trees of more ranks are not listed one by one: they take space by the square, 20 GB for
+ * 16,384. */
+#define COPSE_LISTED_RANKS 4096
+
+/* What it took: time by phase, and for trees of all ranks how many orbits of ranks had to be asked
+ * for a flow each (0: symmetries were not looked for). */
+struct copse_solve_seconds {
+  double optimum, split, pack;
+  int orbits;
+};
+
+/*
+ * A permutation of the topology's nodes that turns host i into host i + 1 (node ids "hI.x"),
+ * proved: links go to links of equal bandwidth, ranks to ranks, none stays in place.
+ * *image is NULL and *order 1 where there is none. The caller frees *image.
+ */
+copse_status copse_find_host_rotation(const struct copse_topology *topology, int *order,
+                                      int **image, struct copse_err *err) COPSE_CHECKED;
+
+/* That, or where the ids tell of none the longest of the symmetries found (topology/symmetry.h). */
+copse_status copse_find_rotation(const struct copse_topology *topology, int *order, int **image,
+                                 struct copse_err *err) COPSE_CHECKED;
+
+/* The alltoall part of copse_solve_schedule: flows instead of trees. `schedule` is named and
+ * empty. */
+copse_status copse_solve_alltoall(const struct copse_topology *topology,
+                                  const struct copse_solve_options *options,
+                                  struct copse_schedule *schedule,
+                                  struct copse_solve_seconds *seconds, struct copse_err *err)
+    COPSE_CHECKED;
+
+/*
+ * Computes the exactly optimal schedule (with options.k: the best of k trees per root) and
+ * the cut that proves the optimum. An allreduce is a reduce_scatter and an allgather with
+ * equal shares, each optimal; its time_per_GB is the most loaded link's with both loads
+ * added, so at most the sum of the two. Where unequal shares are faster, the roots have those of
+ * the best pair of forests with common shares (solver/shares.h), unless k, equal_shares or compact
+ * say otherwise, and with a tolerance only if equal ones are outside it; up to how many ranks they
+ * are looked for say solve_shares.h and shares_symmetry.h, and options->notes hears where they are
+ * not. With in_network, without k and tolerance, marked switches may copy and
+ * add for it (solve_switches.h), and the schedule says which. An alltoall is a maximum concurrent
+ * flow, exact where the solver's numbers turn out to be fractions, else with a stated tiny gap.
+ * Symmetries (topology/symmetry.h) save maximum flows: one for each orbit of ranks; the optimum is
+ * the same without. For a compact schedule, and from copse_trust_from ranks on (solver/cuts.h),
+ * trees of base ranks that reach it (solver/template.h) are taken where they are found; they are
+ * listed with all their images unless the schedule is a compact one.
+ * The caller frees *out. COPSE_INFEASIBLE naming two ranks; COPSE_BAD_INPUT for an
+ * unbalanced relay; COPSE_INVALID for a root out of range; COPSE_OVERFLOW; COPSE_NOMEM.
+ * Deterministic: the same topology gives the same bytes.
+ */
+copse_status copse_solve_schedule(const struct copse_topology *topology,
+                                  const struct copse_solve_options *options,
+                                  struct copse_schedule **out, struct copse_solve_seconds *seconds,
+                                  struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * The time T/M of the best schedule whatever the options' k and tolerance. *made: that schedule, to
+ * be released by the caller, where its trees had to be made to know (marked switches: no bound by
+ * unequal shares is known for those), else NULL. Errors as of copse_solve_schedule.
+ */
+copse_status copse_solve_best_time(const struct copse_topology *topology,
+                                   const struct copse_solve_options *options, struct copse_q *time,
+                                   struct copse_schedule **made,
+                                   struct copse_err *err) COPSE_CHECKED;
+
+/* A part of the links and the shares of the roots in whole units, `whole` of them in all: while
+ * they go round, rank i is the root of weights[i], and link e takes at most broadcast[e] and
+ * reduce[e], which carry such trees and are balanced at relays. NULL: no such phase. */
+struct copse_solve_part {
+  int64_t whole;
+  const int64_t *weights;            /* [n_ranks] */
+  const int64_t *broadcast, *reduce; /* [n_links] */
+  const int64_t *const *exchange;    /* alltoall: [n_ranks] what goes to each, while each rank sends
+                                        each whole / n_ranks */
+};
+
+/*
+ * A schedule within such a part. Its time is what its own loads make on the whole links,
+ * its bound a cut that holds for any schedule of the ranks that has the fabric to itself. Without
+ * a part the bound alone, as its time. Otherwise as copse_solve_schedule; adds to *seconds.
+ */
+copse_status copse_solve_in_part(const struct copse_topology *topology,
+                                 const struct copse_solve_options *options,
+                                 const struct copse_solve_part *part, struct copse_schedule **out,
+                                 struct copse_solve_seconds *seconds,
+                                 struct copse_err *err) COPSE_CHECKED;
+
+/* The alltoall part of that. */
+copse_status copse_solve_exchange_in_part(const struct copse_topology *topology,
+                                          const struct copse_solve_options *options,
+                                          const struct copse_solve_part *part,
+                                          struct copse_schedule **out,
+                                          struct copse_solve_seconds *seconds,
+                                          struct copse_err *err) COPSE_CHECKED;
+
+#endif

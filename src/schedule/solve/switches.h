@@ -1,0 +1,67 @@
+/*
+ * Inside src/schedule only: the part of copse_solve_schedule that uses switches which copy
+ * (multicast, as NVLink SHARP does) or add (aggregation, InfiniBand SHARP).
+ */
+#ifndef COPSE_SCHEDULE_SOLVE_SWITCHES_H
+#define COPSE_SCHEDULE_SOLVE_SWITCHES_H
+
+#include "schedule/solve/instance.h"
+#include "schedule/solve/solve.h"
+
+/* Whether any switch is marked. */
+bool copse_has_clever_switch(const struct copse_topology *topology);
+
+/* Sets loose [n_nodes]: relays where loads that count once need not balance: marked switches and
+ * their neighbours. */
+void copse_mark_loose(const struct copse_topology *topology, bool *loose);
+
+/*
+ * The model (CONTRACT section 3, BACKGROUND section 6): a broadcast tree loads a link into a
+ * multicast switch once, whatever goes out of the switch; a reduce tree loads a link out of an
+ * aggregation switch once.
+ *
+ * What that changes. A tree still loads at least one link out of every node set that holds its
+ * root and misses a rank, so the cut bounds of section 3 hold as they are, and trees that no switch
+ * copies for reach them (Edmonds): no collective of one phase gets faster. An allreduce does. Its
+ * reduce trees load links towards switches that add, its broadcast trees links away from switches
+ * that copy, and the other direction only once: N GPUs of bandwidth b at one switch need M / b,
+ * where without it each direction carries (N-1)/N M twice. That is optimal: M must leave every GPU
+ * in any allreduce.
+ *
+ * How. A switch that copies is a node that a tree may branch at. Trees that span the ranks and a
+ * given set Q of such switches are what packing makes when Q are terminals without data of their
+ * own; then each of Q is entered by one link. Several sets are tried, together, each with a rate of
+ * its own, and the linear programme of solver/joint.h divides the links and shares between them. Of
+ * one or two switches all sets, for each phase: optimal among all trees, if no others are marked. Of
+ * more, where that would be the Steiner tree problem: none; those next to ranks (an NVSwitch in each
+ * host); these and one of the others (a SHARP switch per rail); all. The model holds exactly for the
+ * result in any case, and where its time is that of the bound, it is optimal.
+ *
+ * Counting once ends where a link's far end does not copy: a switch is used only if all that it is
+ * entered from are ranks or such switches too (left to, where it adds). A NIC on the way must be
+ * marked as well, if it passes one copy on.
+ *
+ * `instance` is the topology's, all ranks roots. Where this is faster than at_most, *faster is set
+ * and the schedule gets trees, time and k; with options.bound_only the time alone. The search
+ * ends where schedule->bound is reached. Where the programme is too large, options.notes hears of it.
+ */
+copse_status copse_solve_with_switches(const struct copse_topology *topology,
+                                       const struct copse_solve_options *options,
+                                       const struct copse_instance *instance,
+                                       struct copse_q at_most, struct copse_schedule *schedule,
+                                       struct copse_solve_seconds *seconds, bool *faster,
+                                       struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * COPSE_BOUND_FORESTS where that says more than the bound that the schedule has: the programme of
+ * solver/shares.h, but without balance at marked switches and at relays next to them, where loads
+ * that count once do not balance. Any trees obey what is left of it, with one copy or with many.
+ */
+copse_status copse_bound_with_switches(const struct copse_topology *topology,
+                                       const struct copse_solve_options *options,
+                                       const struct copse_instance *instance,
+                                       struct copse_schedule *schedule,
+                                       struct copse_solve_seconds *seconds,
+                                       struct copse_err *err) COPSE_CHECKED;
+
+#endif

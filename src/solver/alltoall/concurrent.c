@@ -1,0 +1,319 @@
+#include "solver/alltoall/concurrent.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "solver/alltoall/concurrent_internal.h"
+
+static int64_t demand_of(const struct copse_concurrent_problem *problem, int source, int sink) {
+  if (source == sink) return 0;
+  if (!problem->demand) return 1;
+  return problem->demand[(size_t)source * (size_t)problem->network->n_terminals + (size_t)sink];
+}
+
+int64_t copse_column_demand(const struct copse_search *s, int base, int sink) {
+  return demand_of(s->problem, s->base[base], sink);
+}
+
+/* ---- setting up ------------------------------------------------------------------- */
+
+static int image_of(const struct copse_search *s, int node) {
+  const struct copse_rotation *r = &s->problem->rotation;
+  return r->order > 1 ? r->image[node] : node;
+}
+
+/* Orbits of links; a link's load is its orbit's, times order / size of the orbit. */
+static copse_status find_orbits(struct copse_search *s, struct copse_err *err) {
+  const struct copse_network *network = s->problem->network;
+  int m = network->n_links;
+  int *next = NULL; /* the image of each link */
+  copse_status status;
+  COPSE_TRY(copse_calloc((size_t)m, sizeof(int), &s->orbit, err));
+  COPSE_TRY(copse_calloc((size_t)m, sizeof(int), &s->orbit_size, err));
+  COPSE_TRY(copse_calloc((size_t)m, sizeof(int64_t), &s->orbit_capacity, err));
+  COPSE_TRY(copse_links_image(network, &s->problem->rotation, &next, err));
+  for (int e = 0; e < m; e++) s->orbit[e] = -1;
+  for (int e = 0; e < m; e++) {
+    if (s->orbit[e] >= 0) continue;
+    s->orbit_capacity[s->n_orbits] = network->links[e].capacity;
+    for (int f = e; s->orbit[f] < 0; f = next[f]) {
+      s->orbit[f] = s->n_orbits;
+      s->orbit_size[s->n_orbits]++;
+    }
+    s->n_orbits++;
+  }
+out:
+  free(next);
+  return status;
+}
+
+/* One source per orbit of terminals. */
+static copse_status find_bases(struct copse_search *s, struct copse_err *err) {
+  const struct copse_network *network = s->problem->network;
+  bool *covered = NULL;
+  copse_status status;
+  COPSE_TRY(copse_calloc((size_t)network->n_nodes, 1, &covered, err));
+  COPSE_TRY(copse_calloc((size_t)network->n_terminals, sizeof(int), &s->base, err));
+  for (int i = 0; i < network->n_terminals; i++) {
+    int node = network->terminals[i];
+    if (covered[node]) continue;
+    s->base[s->n_bases++] = i;
+    for (; !covered[node]; node = image_of(s, node)) covered[node] = true;
+  }
+out:
+  free(covered);
+  return status;
+}
+
+static copse_status prepare(struct copse_search *s, struct copse_err *err) {
+  const struct copse_network *network = s->problem->network;
+  size_t nodes = (size_t)network->n_nodes, links = (size_t)network->n_links;
+  copse_status status;
+  COPSE_TRY(find_orbits(s, err));
+  COPSE_TRY(find_bases(s, err));
+  COPSE_TRY(copse_calloc(nodes, 1, &s->blocked, err));
+  COPSE_TRY(copse_calloc(nodes, sizeof(int64_t), &s->below, err));
+  COPSE_TRY(copse_calloc(links, sizeof(int64_t), &s->lengths, err));
+  COPSE_TRY(copse_calloc((size_t)s->n_orbits, sizeof(int64_t), &s->loads, err));
+  COPSE_TRY(copse_calloc((size_t)s->n_orbits, sizeof(double), &s->price, err));
+  COPSE_TRY(copse_calloc((size_t)s->n_orbits, sizeof(double), &s->best_price, err));
+  COPSE_TRY(copse_calloc((size_t)s->n_bases, sizeof(double), &s->share_price, err));
+  COPSE_TRY(copse_shortest_new(network, &s->shortest, err));
+  for (int i = 0; i < network->n_terminals; i++)
+    s->blocked[network->terminals[i]] = !s->problem->forward;
+  for (int b = 0; b < s->n_bases; b++) {
+    int64_t sum = 0;
+    for (int j = 0; j < network->n_terminals; j++)
+      if (copse_add_overflows(sum, copse_column_demand(s, b, j), &sum) || sum > INT64_MAX >> 12)
+        return copse_fail(err, COPSE_OVERFLOW, "the demand of a rank is too large");
+    if (sum > s->most_demand) s->most_demand = sum;
+  }
+out:
+  return status;
+}
+
+static void release(struct copse_search *s) {
+  copse_master_free(s->master);
+  copse_shortest_free(s->shortest);
+  for (size_t c = 0; c < s->n_columns; c++) {
+    free(s->columns[c].via);
+    free(s->columns[c].loads);
+  }
+  free(s->columns);
+  free(s->orbit);
+  free(s->orbit_size);
+  free(s->orbit_capacity);
+  free(s->base);
+  free(s->blocked);
+  free(s->below);
+  free(s->lengths);
+  free(s->loads);
+  free(s->price);
+  free(s->best_price);
+  free(s->share_price);
+}
+
+/* ---- columns ---------------------------------------------------------------------- */
+
+int copse_orbit_factor(const struct copse_search *s, int orbit) {
+  return s->problem->rotation.order / s->orbit_size[orbit];
+}
+
+/* Loads of the tree of the last shortest-path run: demand below each link, by orbit. */
+static copse_status load_tree(struct copse_search *s, int base, struct copse_concurrent *out) {
+  const struct copse_network *network = s->problem->network;
+  int n;
+  const int *order = copse_shortest_order(s->shortest, &n);
+  memset(s->below, 0, (size_t)network->n_nodes * sizeof *s->below);
+  memset(s->loads, 0, (size_t)s->n_orbits * sizeof *s->loads);
+  for (int j = 0; j < network->n_terminals; j++) {
+    int node = network->terminals[j];
+    s->below[node] = copse_column_demand(s, base, j);
+    if (s->below[node] > 0 && copse_shortest_length(s->shortest, node) < 0) {
+      out->unreached_source = s->base[base];
+      out->unreached_sink = j;
+      return COPSE_INFEASIBLE;
+    }
+  }
+  for (int i = n - 1; i > 0; i--) {
+    int link = copse_shortest_link(s->shortest, order[i]);
+    s->below[network->links[link].src] += s->below[order[i]];
+    s->loads[s->orbit[link]] += s->below[order[i]] * copse_orbit_factor(s, s->orbit[link]);
+  }
+  return COPSE_OK;
+}
+
+/* Keeps the tree as a column, its loads as a sparse list. */
+static copse_status keep_tree(struct copse_search *s, int base, struct copse_err *err) {
+  const struct copse_network *network = s->problem->network;
+  /* the first tree of each source is a solution by itself, should no master be solved */
+  struct copse_column column = {.base = base, .weight = s->n_rounds == 0 ? 1 : 0};
+  copse_status status;
+  for (int o = 0; o < s->n_orbits; o++) column.n_loads += s->loads[o] > 0;
+  COPSE_TRY(
+      copse_grow(&s->columns, &s->columns_capacity, s->n_columns + 1, sizeof *s->columns, err));
+  COPSE_TRY(copse_calloc((size_t)column.n_loads, sizeof *column.loads, &column.loads, err));
+  s->columns[s->n_columns++] = column; /* owned from here on */
+  struct copse_column *kept = &s->columns[s->n_columns - 1];
+  COPSE_TRY(copse_calloc((size_t)network->n_nodes, sizeof(int), &kept->via, err));
+  for (int v = 0; v < network->n_nodes; v++) kept->via[v] = copse_shortest_link(s->shortest, v);
+  int n = 0;
+  for (int o = 0; o < s->n_orbits; o++)
+    if (s->loads[o] > 0) kept->loads[n++] = (struct copse_column_load){o, s->loads[o]};
+  copse_master_add(s->master, s, kept);
+out:
+  return status;
+}
+
+/* Integer lengths from the prices of orbits. */
+static void set_lengths(struct copse_search *s, const double *price) {
+  double most = 0;
+  for (int o = 0; o < s->n_orbits; o++)
+    if (price[o] * copse_orbit_factor(s, o) > most) most = price[o] * copse_orbit_factor(s, o);
+  for (int e = 0; e < s->problem->network->n_links; e++) {
+    int o = s->orbit[e];
+    double part = most > 0 ? price[o] * copse_orbit_factor(s, o) / most : 1;
+    s->lengths[e] = (int64_t)llround(part * (double)(COPSE_LENGTH_MAX >> 2));
+  }
+}
+
+/* The sum of demand * distance over base sources, in the units of the prices. */
+struct pricing {
+  double bound;  /* what these prices prove about T */
+  int improving; /* columns added */
+};
+
+static double tree_cost(const struct copse_search *s, const double *price) {
+  double cost = 0;
+  for (int o = 0; o < s->n_orbits; o++) cost += price[o] * (double)s->loads[o];
+  return cost;
+}
+
+/*
+ * Shortest-path trees under `price`; those whose cost under the master's own prices is
+ * below their source's share price improve the master and are kept.
+ */
+static copse_status price_columns(struct copse_search *s, const double *price,
+                                  struct pricing *result, struct copse_concurrent *out,
+                                  struct copse_err *err) {
+  double weight = 0, cost = 0;
+  copse_status status = COPSE_OK;
+  result->improving = 0;
+  set_lengths(s, price);
+  for (int o = 0; o < s->n_orbits; o++) weight += price[o] * (double)s->orbit_capacity[o];
+  for (int b = 0; b < s->n_bases; b++) {
+    copse_shortest_run(s->shortest, s->problem->network->terminals[s->base[b]], s->lengths,
+                       s->blocked);
+    COPSE_TRY(load_tree(s, b, out));
+    cost += tree_cost(s, price);
+    double own = tree_cost(s, s->price), share = s->share_price[b];
+    if (s->n_rounds > 0 && own >= share - 1e-9 * fabs(share)) continue;
+    COPSE_TRY(keep_tree(s, b, err));
+    result->improving++;
+  }
+  result->bound = weight > 0 ? cost / weight : 0;
+out:
+  return status;
+}
+
+/* The time that the first trees take by themselves sets the scale of the master. */
+static copse_status estimate_unit(struct copse_search *s, const double *price,
+                                  struct copse_concurrent *out) {
+  copse_status status = COPSE_OK;
+  set_lengths(s, price);
+  for (int b = 0; b < s->n_bases; b++) {
+    copse_shortest_run(s->shortest, s->problem->network->terminals[s->base[b]], s->lengths,
+                       s->blocked);
+    COPSE_TRY(load_tree(s, b, out));
+    for (int o = 0; o < s->n_orbits; o++) {
+      double time = (double)s->loads[o] / (double)s->orbit_capacity[o];
+      if (time > s->unit) s->unit = time;
+    }
+  }
+out:
+  return status;
+}
+
+#define MAX_STALLED_ROUNDS 500
+
+/* ---- the search ------------------------------------------------------------------- */
+
+/*
+ * Rounds of master and pricing. Prices are smoothed towards the best ones so far
+ * (Wentges 1997), which damps their swings; where the smoothed ones find nothing, the
+ * master's own decide.
+ */
+static copse_status search(struct copse_search *s, struct copse_concurrent *out,
+                           struct copse_err *err) {
+  double tolerance = s->problem->tolerance.num > 0 ? copse_q_to_double(s->problem->tolerance) : 0;
+  double last_time = INFINITY;
+  int stalled = 0;
+  struct pricing pricing;
+  copse_status status;
+  double *smoothed = NULL;
+  if (tolerance < 1e-11) tolerance = 1e-11;
+  COPSE_TRY(copse_calloc((size_t)s->n_orbits, sizeof *smoothed, &smoothed, err));
+  for (int o = 0; o < s->n_orbits; o++) s->best_price[o] = 1 / (double)s->orbit_capacity[o];
+  COPSE_TRY(estimate_unit(s, s->best_price, out));
+  COPSE_TRY(price_columns(s, s->best_price, &pricing, out, err));
+  s->best_bound = pricing.bound;
+  for (s->n_rounds = 1; s->n_rounds < COPSE_MAX_ROUNDS; s->n_rounds++) {
+    copse_master_solve(s->master, s);
+    if (s->stuck) break;
+    if (s->time <= s->best_bound * (1 + tolerance)) break;
+    /* neither side moves: degenerate steps, and rounding noise at the optimum */
+    stalled = s->time < last_time * (1 - 1e-12) ? 0 : stalled + 1;
+    if (stalled > MAX_STALLED_ROUNDS) break;
+    last_time = s->time;
+    for (int o = 0; o < s->n_orbits; o++) smoothed[o] = 0.5 * s->price[o] + 0.5 * s->best_price[o];
+    COPSE_TRY(price_columns(s, smoothed, &pricing, out, err));
+    const double *used = smoothed;
+    if (pricing.improving == 0) {
+      used = s->price;
+      COPSE_TRY(price_columns(s, s->price, &pricing, out, err));
+    }
+    if (pricing.bound > s->best_bound) {
+      s->best_bound = pricing.bound;
+      stalled = 0;
+      memcpy(s->best_price, used, (size_t)s->n_orbits * sizeof *used);
+    }
+    if (pricing.improving == 0) break;
+    copse_progress_report(s->problem->progress, "flow", s->n_rounds, COPSE_MAX_ROUNDS);
+  }
+  out->rounds = s->n_rounds;
+  out->n_columns = (int)s->n_columns;
+out:
+  free(smoothed);
+  return status;
+}
+
+copse_status copse_concurrent_solve(const struct copse_concurrent_problem *problem,
+                                    struct copse_concurrent *out, struct copse_err *err) {
+  struct copse_search s = {.problem = problem};
+  copse_status status;
+  *out = (struct copse_concurrent){.whole = 1, .unreached_source = -1, .unreached_sink = -1};
+  COPSE_TRY(prepare(&s, err));
+  COPSE_TRY(copse_calloc((size_t)problem->network->n_links, sizeof(int64_t), &out->lengths, err));
+  out->time = out->bound = out->bound_in_units = COPSE_Q_ZERO;
+  if (s.most_demand == 0) goto out;
+  COPSE_TRY(copse_master_new(&s, &s.master, err));
+  status = search(&s, out, err);
+  if (status == COPSE_INFEASIBLE) { /* the caller names the ranks */
+    status = COPSE_OK;
+    goto out;
+  }
+  if (status != COPSE_OK) goto out;
+  COPSE_TRY(copse_concurrent_round_bound(&s, out, err));
+  COPSE_TRY(copse_concurrent_round_paths(&s, out, err));
+out:
+  release(&s);
+  if (status != COPSE_OK) copse_concurrent_free(out);
+  return status;
+}
+
+void copse_concurrent_free(struct copse_concurrent *result) {
+  free(result->lengths);
+  result->lengths = NULL;
+  copse_arena_free(&result->arena);
+}

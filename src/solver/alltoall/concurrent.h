@@ -1,0 +1,68 @@
+/*
+ * Maximum concurrent multi-commodity flow, for all-to-all: every source sends its demand
+ * to every sink at once; how fast can all of it go?
+ */
+#ifndef COPSE_SOLVER_ALLTOALL_CONCURRENT_H
+#define COPSE_SOLVER_ALLTOALL_CONCURRENT_H
+
+#include <stddef.h>
+
+#include "base/memory.h"
+#include "base/rational.h"
+#include "solver/network/network.h"
+
+struct copse_concurrent_problem {
+  const struct copse_network *network; /* roots are not used */
+  const int64_t *demand; /* [n_terminals * n_terminals], row = source, >= 0; NULL: all 1 */
+  bool forward;          /* terminals may pass on what is not theirs */
+  struct copse_rotation rotation; /* keeps the demand, too: only base sources are routed, the
+                                     others are their images */
+  int64_t total;     /* M in units of the demand: path amounts are fractions of it, exact in 64
+                        bits; > 0 */
+  int64_t time_unit; /* times are load * time_unit / (capacity * total); > 0 */
+  struct copse_q tolerance; /* stop when time <= (1 + tolerance) * bound; 0: go for exact */
+  const struct copse_progress *progress;
+};
+
+/* A way from a source to a sink (terminal indices): amount / whole units of demand take it. */
+struct copse_concurrent_path {
+  int source, sink;
+  int64_t amount;
+  const int *nodes; /* [n_nodes] */
+  int n_nodes;
+};
+
+/*
+ * `time` is the largest load / capacity, in the problem's unit of time; no routing is faster
+ * than `bound`, by duality with the lengths: sum demand * distance / sum capacity * length.
+ * Both are exact whatever the rounding inside. Paths are those of base sources, and for
+ * each pair the amounts add up to its demand * whole.
+ */
+struct copse_concurrent {
+  struct copse_q time, bound;
+  struct copse_q bound_in_units; /* load over capacity; 0 where that doesn't fit */
+  int64_t whole;
+  int n_paths;
+  const struct copse_concurrent_path *paths; /* by source, then sink */
+  int64_t *lengths;                          /* [n_links] */
+  int rounds, n_columns;
+  int unreached_source, unreached_sink; /* terminals without a way, or -1 */
+  struct copse_arena arena;
+};
+
+/*
+ * Dantzig-Wolfe decomposition: a column is a shortest-path tree that carries all of one
+ * source's demand, priced by integer Dijkstra; the master problem (GLPK's simplex)
+ * mixes the trees, with one row per orbit of links. Each round gives a dual bound; at the
+ * end weights and lengths are made rational and the two sides compared exactly. In floating
+ * point only the search happens, never the result. Basu et al., arXiv 2309.13541, solve the
+ * same programme by source-aggregated edge flows; trees need no decomposition into paths and
+ * keep the master small where orbits are few.
+ * COPSE_OK with unreached_source >= 0 where a demand has no way. COPSE_OVERFLOW.
+ */
+copse_status copse_concurrent_solve(const struct copse_concurrent_problem *problem,
+                                    struct copse_concurrent *out,
+                                    struct copse_err *err) COPSE_CHECKED;
+void copse_concurrent_free(struct copse_concurrent *result);
+
+#endif

@@ -1,0 +1,343 @@
+/*
+ * From the floating-point search to an exact result: integer lengths and what they prove,
+ * weights with a common denominator and the loads that they make.
+ */
+#include <gmp.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "solver/lp/approximate.h"
+#include "solver/alltoall/concurrent_internal.h"
+
+typedef __int128 wide;
+
+static void set_wide(mpz_t to, wide v) {
+  mpz_set_ui(to, (unsigned long)((unsigned __int128)v >> 64));
+  mpz_mul_2exp(to, to, 64);
+  mpz_add_ui(to, to, (unsigned long)v);
+}
+
+/* a * b / (c * d) in lowest terms, if that fits 64 bits; all > 0. */
+static bool narrow(wide a, int64_t b, wide c, int64_t d, struct copse_q *out) {
+  mpq_t q;
+  mpq_init(q);
+  set_wide(mpq_numref(q), a);
+  set_wide(mpq_denref(q), c);
+  mpz_mul_si(mpq_numref(q), mpq_numref(q), b);
+  mpz_mul_si(mpq_denref(q), mpq_denref(q), d);
+  mpq_canonicalize(q);
+  bool fits = mpz_fits_slong_p(mpq_numref(q)) && mpz_fits_slong_p(mpq_denref(q));
+  if (fits) *out = (struct copse_q){mpz_get_si(mpq_numref(q)), mpz_get_si(mpq_denref(q))};
+  mpq_clear(q);
+  return fits;
+}
+
+/* ---- the bound -------------------------------------------------------------------- */
+
+/* Lengths = prices * grid / largest price, rounded. */
+static void grid_lengths(const struct copse_search *s, const double *price, double most,
+                         int64_t grid, int64_t *lengths) {
+  for (int e = 0; e < s->problem->network->n_links; e++) {
+    int o = s->orbit[e];
+    lengths[e] = (int64_t)llround(price[o] * copse_orbit_factor(s, o) / most * (double)grid);
+  }
+}
+
+/* What lengths prove: sum demand * distance / sum capacity * length, exactly. */
+static bool prove(struct copse_search *s, const int64_t *lengths, struct copse_q *bound,
+                  struct copse_q *in_units) {
+  const struct copse_network *network = s->problem->network;
+  wide need = 0, room = 0;
+  for (int e = 0; e < network->n_links; e++) room += (wide)network->links[e].capacity * lengths[e];
+  for (int b = 0; b < s->n_bases; b++) {
+    copse_shortest_run(s->shortest, network->terminals[s->base[b]], lengths, s->blocked);
+    for (int j = 0; j < network->n_terminals; j++)
+      need += (wide)copse_column_demand(s, b, j) *
+              copse_shortest_length(s->shortest, network->terminals[j]) *
+              s->problem->rotation.order;
+  }
+  if (room <= 0 || need <= 0) return false;
+  if (!narrow(need, 1, room, 1, in_units)) *in_units = COPSE_Q_ZERO; /* no exact weights then */
+  return narrow(need, s->problem->time_unit, room, s->problem->total, bound);
+}
+
+static void take_better(struct copse_search *s, const int64_t *lengths,
+                        struct copse_concurrent *out) {
+  struct copse_q bound, in_units;
+  if (!prove(s, lengths, &bound, &in_units) || copse_q_cmp(bound, out->bound) <= 0) return;
+  out->bound = bound;
+  out->bound_in_units = in_units;
+  memcpy(out->lengths, lengths, (size_t)s->problem->network->n_links * sizeof *lengths);
+}
+
+/* Lengths from one set of prices: as fractions if they are some, else on grids. */
+static copse_status try_prices(struct copse_search *s, const double *price,
+                               struct copse_concurrent *out, struct copse_err *err) {
+  double most = 0, *values = NULL;
+  int64_t *lengths = NULL;
+  copse_status status;
+  COPSE_TRY(copse_calloc((size_t)s->n_orbits, sizeof *values, &values, err));
+  COPSE_TRY(copse_calloc((size_t)s->problem->network->n_links, sizeof *lengths, &lengths, err));
+  for (int o = 0; o < s->n_orbits; o++) {
+    values[o] = price[o] * copse_orbit_factor(s, o);
+    if (values[o] > most) most = values[o];
+  }
+  if (most <= 0) goto out;
+  for (int o = 0; o < s->n_orbits; o++) values[o] /= most;
+  int64_t q = copse_common_denominator(values, s->n_orbits, 1000000, 1e-6);
+  if (q > 0) {
+    grid_lengths(s, price, most, q, lengths);
+    take_better(s, lengths, out);
+  }
+  for (int bits = 24; bits >= 10 && (q == 0 || bits == 24); bits -= 7) {
+    grid_lengths(s, price, most, (int64_t)1 << bits, lengths);
+    take_better(s, lengths, out);
+  }
+out:
+  free(values);
+  free(lengths);
+  return status;
+}
+
+copse_status copse_concurrent_round_bound(struct copse_search *s, struct copse_concurrent *out,
+                                          struct copse_err *err) {
+  copse_status status;
+  COPSE_TRY(try_prices(s, s->price, out, err));
+  COPSE_TRY(try_prices(s, s->best_price, out, err));
+  if (out->bound.num == 0)
+    status = copse_fail(err, COPSE_OVERFLOW, "the bound needs more than 64 bits; use fewer digits");
+out:
+  return status;
+}
+
+/* ---- the paths -------------------------------------------------------------------- */
+
+#define AMOUNT_MAX ((int64_t)1 << 62)
+
+struct collector {
+  struct copse_search *s;
+  struct copse_concurrent *out; /* whole is set */
+  const int64_t *weights;       /* of the columns, out of whole; NULL: their own, rounded */
+  struct copse_concurrent_path *paths;
+  size_t n, capacity;
+  int *nodes;     /* [n_nodes] scratch */
+  int64_t *loads; /* [n_orbits] in 1 / whole units of demand */
+  struct copse_arena arena;
+  bool overflow;
+};
+
+/* The way to a sink in a column's tree, into the scratch from its end; returns its start. */
+static int walk(struct collector *k, const struct copse_column *column, int sink) {
+  const struct copse_network *network = k->s->problem->network;
+  int at = network->n_nodes, node = network->terminals[sink];
+  k->nodes[--at] = node;
+  while (column->via[node] >= 0) {
+    node = network->links[column->via[node]].src;
+    k->nodes[--at] = node;
+  }
+  return at;
+}
+
+/* Adds the load of a path to the orbits of its links. */
+static void add_load(struct collector *k, const struct copse_column *column, int sink,
+                     int64_t amount) {
+  const struct copse_network *network = k->s->problem->network;
+  int node = network->terminals[sink];
+  for (int link; (link = column->via[node]) >= 0; node = network->links[link].src) {
+    int o = k->s->orbit[link];
+    int64_t load;
+    if (copse_mul_overflows(amount, copse_orbit_factor(k->s, o), &load) ||
+        copse_add_overflows(k->loads[o], load, &k->loads[o]))
+      k->overflow = true;
+  }
+}
+
+/* Adds `amount` to the pair's path if it has the same, else a new path. */
+static copse_status add_path(struct collector *k, size_t first,
+                             const struct copse_concurrent_path *path, int at,
+                             struct copse_err *err) {
+  int n = k->s->problem->network->n_nodes - at;
+  copse_status status;
+  for (size_t i = first; i < k->n; i++) {
+    struct copse_concurrent_path *p = &k->paths[i];
+    if (p->n_nodes != n || memcmp(p->nodes, k->nodes + at, (size_t)n * sizeof *k->nodes) != 0)
+      continue;
+    p->amount += path->amount;
+    return COPSE_OK;
+  }
+  COPSE_TRY(copse_grow(&k->paths, &k->capacity, k->n + 1, sizeof *k->paths, err));
+  int *copy = copse_arena_alloc(&k->arena, (size_t)n, sizeof *copy);
+  if (!copy) return copse_fail_nomem(err);
+  memcpy(copy, k->nodes + at, (size_t)n * sizeof *copy);
+  k->paths[k->n] = *path;
+  k->paths[k->n].nodes = copy;
+  k->paths[k->n++].n_nodes = n;
+out:
+  return status;
+}
+
+/* How much of a pair's demand takes a column's tree, and what rounding leaves. */
+static int64_t amount_of(const struct collector *k, size_t c, int64_t due) {
+  const struct copse_column *column = &k->s->columns[c];
+  if (k->weights) return due / k->out->whole * k->weights[c];
+  return column->weight < COPSE_LEAST_WEIGHT ? 0 : (int64_t)floor(column->weight * (double)due);
+}
+
+/* The largest share of the pair takes up what rounding leaves. */
+static copse_status collect_pair(struct collector *k, int base, int sink, struct copse_err *err) {
+  size_t first = k->n, largest = k->s->n_columns;
+  int64_t due, left;
+  copse_status status = COPSE_OK;
+  if (copse_mul_overflows(copse_column_demand(k->s, base, sink), k->out->whole, &due)) {
+    k->overflow = true;
+    return COPSE_OK;
+  }
+  if (due == 0) return COPSE_OK;
+  left = due;
+  for (size_t c = 0; c < k->s->n_columns; c++) {
+    if (k->s->columns[c].base != base) continue;
+    left -= amount_of(k, c, due);
+    if (largest == k->s->n_columns || amount_of(k, c, due) > amount_of(k, largest, due))
+      largest = c;
+  }
+  for (size_t c = 0; c < k->s->n_columns; c++) {
+    if (k->s->columns[c].base != base) continue;
+    struct copse_concurrent_path path = {
+        .source = k->s->base[base], .sink = sink, .amount = amount_of(k, c, due)};
+    if (c == largest) path.amount += left;
+    if (path.amount <= 0) continue;
+    add_load(k, &k->s->columns[c], sink, path.amount);
+    COPSE_TRY(add_path(k, first, &path, walk(k, &k->s->columns[c], sink), err));
+  }
+out:
+  return status;
+}
+
+/* The most loaded orbit; compared exactly, and the largest must fit the caller's fractions. */
+static bool measure(const struct collector *k, struct copse_q *time) {
+  const struct copse_search *s = k->s;
+  int most = -1;
+  if (k->overflow) return false;
+  for (int o = 0; o < s->n_orbits; o++) {
+    if (k->loads[o] == 0) continue;
+    if (most < 0 ||
+        (wide)k->loads[o] * s->orbit_capacity[most] > (wide)k->loads[most] * s->orbit_capacity[o])
+      most = o;
+  }
+  if (most < 0) return false;
+  return narrow(k->loads[most], s->problem->time_unit,
+                (wide)s->orbit_capacity[most] * k->out->whole, s->problem->total, time);
+}
+
+static void drop(struct collector *k) {
+  free(k->paths);
+  free(k->nodes);
+  free(k->loads);
+  copse_arena_free(&k->arena);
+}
+
+/* All paths with amounts in units of demand / whole. *good: it fits, and beats what is there. */
+static copse_status collect(struct collector *k, bool *good, struct copse_q *time,
+                            struct copse_err *err) {
+  int64_t fraction;
+  copse_status status;
+  *good = false;
+  COPSE_TRY(copse_calloc((size_t)k->s->problem->network->n_nodes, sizeof(int), &k->nodes, err));
+  COPSE_TRY(copse_calloc((size_t)k->s->n_orbits, sizeof(int64_t), &k->loads, err));
+  if (copse_mul_overflows(k->s->problem->total, k->out->whole, &fraction) || fraction > AMOUNT_MAX)
+    return COPSE_OK;
+  for (int b = 0; b < k->s->n_bases; b++)
+    for (int j = 0; j < k->s->problem->network->n_terminals && !k->overflow; j++)
+      COPSE_TRY(collect_pair(k, b, j, err));
+  *good = measure(k, time) && (k->out->time.num == 0 || copse_q_cmp(*time, k->out->time) < 0);
+out:
+  return status;
+}
+
+/* Tries one denominator and keeps what it gives if that is the best so far. */
+static copse_status try_whole(struct copse_search *s, int64_t whole, const int64_t *weights,
+                              struct copse_concurrent *out, struct copse_err *err) {
+  int64_t before = out->whole;
+  struct collector k = {.s = s, .out = out, .weights = weights};
+  struct copse_q time;
+  bool good;
+  copse_status status;
+  out->whole = whole;
+  COPSE_TRY(collect(&k, &good, &time, err));
+  if (!good) {
+    out->whole = before;
+    goto out;
+  }
+  struct copse_concurrent_path *paths = copse_arena_alloc(&k.arena, k.n ? k.n : 1, sizeof *paths);
+  if (!paths) {
+    status = copse_fail_nomem(err);
+    goto out;
+  }
+  memcpy(paths, k.paths, k.n * sizeof *paths);
+  copse_arena_free(&out->arena);
+  out->arena = k.arena;
+  k.arena = (struct copse_arena){0};
+  out->paths = paths;
+  out->n_paths = (int)k.n;
+  out->time = time;
+out:
+  drop(&k);
+  return status;
+}
+
+/* The denominator that the weights show, if they add up to exactly one per source. */
+static copse_status try_visible(struct copse_search *s, int64_t *weights,
+                                struct copse_concurrent *out, struct copse_err *err) {
+  double *values = NULL;
+  int n = 0;
+  copse_status status;
+  COPSE_TRY(copse_calloc(s->n_columns, sizeof *values, &values, err));
+  for (size_t c = 0; c < s->n_columns; c++)
+    if (s->columns[c].weight >= COPSE_LEAST_WEIGHT) values[n++] = s->columns[c].weight;
+  int64_t whole = copse_common_denominator(values, n, 10000000, 1e-6);
+  bool exact = whole > 0;
+  for (int b = 0; b < s->n_bases && exact; b++) {
+    int64_t left = whole;
+    for (size_t c = 0; c < s->n_columns; c++) {
+      if (s->columns[c].base != b) continue;
+      weights[c] = s->columns[c].weight < COPSE_LEAST_WEIGHT
+                       ? 0
+                       : llround(s->columns[c].weight * (double)whole);
+      left -= weights[c];
+    }
+    exact = left == 0;
+  }
+  if (exact) status = try_whole(s, whole, weights, out, err);
+out:
+  free(values);
+  return status;
+}
+
+/*
+ * Exact weights if they are seen or can be solved for; else amounts rounded down to the
+ * finest grid whose fractions fit.
+ */
+copse_status copse_concurrent_round_paths(struct copse_search *s, struct copse_concurrent *out,
+                                          struct copse_err *err) {
+  int64_t *weights = NULL;
+  copse_status status;
+  out->time = COPSE_Q_ZERO;
+  COPSE_TRY(copse_calloc(s->n_columns, sizeof *weights, &weights, err));
+  COPSE_TRY(try_visible(s, weights, out, err));
+  if (!copse_q_eq(out->time, out->bound)) {
+    int64_t whole = copse_concurrent_exact_weights(s, out->bound_in_units, weights);
+    if (whole > 0) COPSE_TRY(try_whole(s, whole, weights, out, err));
+  }
+  bool rounded = copse_q_eq(out->time, out->bound);
+  for (int bits = 32; bits >= 0 && !rounded; bits -= 4) {
+    struct copse_q before = out->time;
+    COPSE_TRY(try_whole(s, (int64_t)1 << bits, NULL, out, err));
+    rounded = !copse_q_eq(out->time, before); /* coarser ones are no better */
+  }
+  if (out->time.num == 0)
+    status = copse_fail(err, COPSE_OVERFLOW, "the flows need more than 64 bits; use fewer digits");
+out:
+  free(weights);
+  return status;
+}

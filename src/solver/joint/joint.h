@@ -1,0 +1,150 @@
+/*
+ * Several groups of terminals, each with a collective of its own, that share one network at the
+ * same time: the largest rate that all of them have together.
+ */
+#ifndef COPSE_SOLVER_JOINT_JOINT_H
+#define COPSE_SOLVER_JOINT_JOINT_H
+
+#include "base/memory.h"
+#include "base/rational.h"
+#include "solver/network/network.h"
+
+struct copse_joint_group {
+  int n_members;      /* at least 2 */
+  const int *members; /* [n_members] nodes, each once; all other nodes relay for it */
+  /* Its phases: out of the roots, into the roots. Where it has both, the roots' shares are common
+   * to both and free; else each root has the same. */
+  bool broadcasts, reduces;
+  /* Or it has neither: every member sends each member as much, an alltoall, with a phase for what
+   * goes to each. Members pass on what is not theirs. The root is -1. */
+  bool exchanges;
+  int root;           /* its only root, a node; -1: every member is one */
+  const bool *closed; /* [n_nodes] nodes it may not use, or NULL */
+  const bool *loose;  /* [n_nodes] relays that need not be balanced for it, or NULL: then the rate
+                         and its proof are a bound, and its part may not carry trees */
+  /* Nodes that every tree of the phase must reach besides the members, [0] of the broadcast, [1] of
+   * the reduction: switches that copy, or add. They need not be balanced. */
+  int n_extra[2];
+  const int *extra[2];
+};
+
+/* A node set S of the proof, for one phase of one group. */
+struct copse_joint_cut {
+  int group;
+  bool reduce;           /* counts what enters S in the reduction; else what leaves S */
+  int sink;              /* of an alltoall's phase: a member's place, outside of S; else -1 */
+  struct copse_q weight; /* > 0 */
+  const bool *inside;    /* [n_nodes] */
+};
+
+/*
+ * A group's part, in whole units: while `whole` of them go round, member i is the root of
+ * weights[i], and link e may take broadcast[e] + reduce[e]. Both are balanced at relays, and carry
+ * the trees of the phase.
+ */
+struct copse_joint_part {
+  struct copse_q rate;               /* the group's */
+  int64_t whole;                     /* 0 without a rate */
+  const int64_t *weights;            /* [n_members] */
+  const int64_t *broadcast, *reduce; /* [n_links], NULL without the phase */
+  const int64_t *const *exchange; /* [n_members] of an alltoall: at least a flow to each; or NULL */
+  /* [n_nodes] of the proof, 0 for members; NULL without the phase */
+  const struct copse_q *broadcast_potentials, *reduce_potentials;
+};
+
+enum copse_joint_outcome {
+  COPSE_JOINT_PROVED,
+  /* The optimum's fractions leave 64 bits, or max_whole: parts that load links by about 1e-10 more
+   * (a hundred or so over the whole), a rate that is rounded down, and a proof in rounded numbers,
+   * whose bound is yet to be added up. Not of separate rates. */
+  COPSE_JOINT_CLOSE,
+  COPSE_JOINT_TOO_LARGE, /* beyond options.max_columns, or the rounds ran out */
+  COPSE_JOINT_UNPROVED /* the simplex method fails, or fractions of separate rates leave 64 bits */
+};
+
+/*
+ * A permutation of the nodes that keeps links and capacities and takes groups to groups of the same
+ * kind: members to members, root to root, closed and extra nodes to such.
+ */
+struct copse_joint_symmetry {
+  const int *nodes;  /* [n_nodes] images */
+  const int *groups; /* [n_groups] */
+};
+
+struct copse_joint_options {
+  int max_columns; /* sum over phases of links that may serve it, those counted once that symmetries
+                      map to each other */
+  int64_t max_whole; /* of a part, or its fractions count as too fine; 0: as 64 bits allow */
+  int n_symmetries;
+  const struct copse_joint_symmetry *symmetries; /* [n_symmetries] */
+  bool separate; /* each group has a rate of its own, and the sum is what counts: ways to do one
+                    and the same thing. There is no proof to hand on. */
+  struct copse_q
+      most; /* of its group's rate that a root of free share may have; 0/1: any. What
+               there is of a proof is then none: it is of a programme with these limits */
+  const struct copse_progress *progress;
+};
+
+struct copse_joint {
+  enum copse_joint_outcome outcome;
+  struct copse_q rate;            /* of every group: what its roots send in all; or the sum */
+  struct copse_joint_part *parts; /* [n_groups] */
+  int n_cuts;
+  const struct copse_joint_cut *cuts;
+  int columns, rounds;
+  struct copse_arena arena;
+};
+
+/*
+ * The linear programme
+ *
+ *   maximise R   over R, x_g[v] >= 0 and, for each phase q of a group g, 0 <= a_q[e]
+ *   on every link e:                   sum_q a_q[e] <= capacity[e]
+ *   for relays w, each q:              a_q(entering w) = a_q(leaving w)
+ *   for S that misses a member of g:   x_g(S) <= a_q(leaving S), a broadcast
+ *                                      x_g(S) <= a_q(entering S), a reduction
+ *   for each g:                        sum_v x_g[v] = R, and x_g[v] = R / roots unless free
+ *
+ * (of an alltoall a phase is what goes to one member, and a_q is the flow itself: every other
+ * member adds its share to it, x_g[v]) is the problem: the loads of trees over paths are such an a,
+ * and by Edmonds' theorem, with edge splitting at the relays, which are balanced, every such a
+ * carries such trees; the groups meet only in the first row. It is solved by cutting planes: the
+ * cuts found so far, and maximum flows per phase and member for those that its solution violates,
+ * several around each member. The multipliers of an alltoall's rows are distances to the member;
+ * the proof has them as cuts, one between every two. With one group that reduces and broadcasts
+ * this is solver/shares.h.
+ *
+ * What is left of the links when R is as large as it can be allows many solutions; one that takes
+ * the least of them makes short trees and is found in few rounds, over the links of shortest ways
+ * at first. So the objective is a large number times R less the sum of a; then R alone, over all
+ * links, for the proof, which says what links and cuts are missing if there is none yet.
+ *
+ * Rationals show that R is the optimum of the cuts so far (solver/linear_programme.h), maximum
+ * flows over integers that the solution violates no cut. The proof to hand on: for any weights
+ * y >= 0 of cuts and any potentials p of relays
+ *
+ *   R * D <= sum_e capacity[e] * max(0, max_q W_q[e] - (p_q[dst] - p_q[src]))
+ *
+ * where W_q[e] is the weight of those of q's cuts that e crosses, and D adds up, over the groups,
+ * the least that the cuts ask for: with free shares the smallest weight around a member (of the
+ * group's cuts that hold it), else the mean over its roots of the weight around each. For a tree of
+ * root v crosses each cut that holds v, and its load is balanced at relays. PROVED means that both
+ * sides are equal.
+ *
+ * With symmetries there is one optimum that is alike under all of them: the mean over the images of
+ * any. So the programme has one column and one row for all that they map to each other, and the
+ * proof a cut or potential that stands for the mean over its images: W_q[e], the potential of a
+ * node in a phase and the weight around a member each become the mean over what the symmetries map
+ * them to. They are checked: COPSE_INTERNAL for one that is none.
+ *
+ * network->terminals and ->roots are not used. COPSE_OK with the outcome in *out, which the caller
+ * frees in every case; R = 0 where some member can't be reached. COPSE_NOMEM. Deterministic.
+ * Complexity: rounds (some tens) * (phases * members * max flow + simplex).
+ */
+copse_status copse_joint_find(const struct copse_network *network,
+                              const struct copse_joint_group *groups, int n_groups,
+                              const struct copse_joint_options *options, struct copse_joint *out,
+                              struct copse_err *err) COPSE_CHECKED;
+void copse_joint_free(struct copse_joint *joint);
+
+#endif

@@ -1,0 +1,118 @@
+/*
+ * Inside src/solver only: one search for a joint optimum. joint_contract.c makes the network
+ * smaller, joint.c runs the rounds, joint_model.c
+ * writes the programme's rows, joint_orbits.c says which columns are one by symmetry,
+ * joint_exact.c turns its rational solution into integers, joint_proof.c its multipliers into cuts;
+ * joint_round.c does so where its fractions are too fine.
+ */
+#ifndef COPSE_SOLVER_JOINT_JOINT_INTERNAL_H
+#define COPSE_SOLVER_JOINT_JOINT_INTERNAL_H
+
+#include "solver/joint/joint.h"
+#include "solver/lp/linear_programme.h"
+
+struct copse_joint_phase {
+  int group;
+  bool reduce;
+  int sink;       /* the member that all goes to; -1: to every terminal */
+  int *column;    /* [n_links] of a_q[e] and all its images, -1: of no use to it */
+  int *relay_row; /* [n_nodes] of the balance, with a sink of what a node adds; -1: none */
+  int *anchor;    /* [n_nodes] the only node that a relay of no use hangs on, -1: of use */
+  int *leader;    /* [n_nodes] the first of its images in all phases; -1: not in this one */
+};
+
+struct copse_joint_row {
+  int phase, row;
+  bool *inside; /* [n_nodes] */
+};
+
+/* Columns: first the rates, one for all or one for each group; then the free shares; then the
+ * links. What symmetries map to each other has one column, and one row. */
+struct copse_joint_search {
+  const struct copse_network *network;
+  const struct copse_joint_group *groups;
+  int n_groups, n_phases, n_columns;
+  int n_rates; /* 1 or n_groups */
+  int *twin;   /* [n_groups] the first group that symmetries map to it, whose rate it has */
+  struct copse_joint_phase *phases; /* [n_phases] */
+  int **share;                      /* [n_groups][n_members] columns, NULL: shares are equal */
+  bool *leads;                      /* [n_links] is the first of its images */
+  int64_t n_places;                 /* links of use, summed over phases */
+  int64_t *uses;                    /* [n_columns] how many of them; 0: not of a link */
+  struct copse_lp *lp;
+  struct copse_lp_term *terms; /* [n_columns] a row being written */
+  int n_terms;
+  int *term_at; /* [n_columns] 1 + place in the row being written, 0: none */
+  struct copse_joint_row *cuts;
+  size_t n_cuts, cuts_capacity;
+  int64_t *value, *inner, *middle; /* [n_columns] in units: the solution, a point that no cut
+                                      forbids, half way between them */
+  int64_t *shares, *capacities;    /* [n_nodes], [n_links]: a phase to be looked at */
+  bool rounded;                    /* the parts or the proof at hand */
+  int64_t max_whole;               /* of parts */
+};
+
+/* copse_joint_find on the network as it is. */
+copse_status copse_joint_search(const struct copse_network *network,
+                                const struct copse_joint_group *groups, int n_groups,
+                                const struct copse_joint_options *options, struct copse_joint *out,
+                                struct copse_err *err) COPSE_CHECKED;
+
+/* Roots of equal share, 0 where they are free. */
+int copse_joint_roots(const struct copse_joint_search *s, int group);
+bool copse_joint_is_root(const struct copse_joint_group *group, int member);
+
+/* The node of use that this one hangs on, or itself: in a proof it stands where that one does, so
+ * that the links between them don't count. */
+int copse_joint_anchor(const struct copse_joint_phase *phase, int node);
+
+/* Whether it is the first of its images, and speaks for all of them. */
+bool copse_joint_leads(const struct copse_joint_phase *phase, int node);
+
+int copse_joint_rate_column(const struct copse_joint_search *s, int group);
+/* Of how many groups a rate's column is; 1 where all have the same. */
+int copse_joint_rate_uses(const struct copse_joint_search *s, int column);
+/* Terminal i of a phase: its group's members, then its extra ones. */
+int copse_joint_terminals(const struct copse_joint_search *s,
+                          const struct copse_joint_phase *phase);
+int copse_joint_terminal(const struct copse_joint_search *s, const struct copse_joint_phase *phase,
+                         int i);
+
+/* Whether what goes round must reach terminal i. */
+bool copse_joint_reaches(const struct copse_joint_phase *phase, int i);
+/* The amounts of this phase in its group's part. */
+const int64_t *copse_joint_amounts(const struct copse_joint_phase *phase,
+                                   const struct copse_joint_part *part);
+
+/* Numbers the columns; those of phases are >= 0 before where links are of use. */
+copse_status copse_joint_orbits(struct copse_joint_search *s,
+                                const struct copse_joint_options *options,
+                                struct copse_err *err) COPSE_CHECKED;
+
+/* Columns, and the rows that are no cuts. *small is false where there are too many columns. */
+copse_status copse_joint_model(struct copse_joint_search *s,
+                               const struct copse_joint_options *options, bool *small,
+                               struct copse_err *err) COPSE_CHECKED;
+/* Takes over `inside` in every case; a cut that this phase has from `first` on is dropped. */
+copse_status copse_joint_add_cut(struct copse_joint_search *s, int phase, bool *inside,
+                                 size_t first, struct copse_err *err) COPSE_CHECKED;
+
+bool copse_joint_q(const mpq_t from, struct copse_q *to); /* false beyond 64 bits */
+
+/* The parts in whole numbers, into *out. *fits is false where they leave 64 bits. */
+copse_status copse_joint_parts(const struct copse_joint_search *s, mpq_t *solution,
+                               struct copse_joint *out, bool *fits,
+                               struct copse_err *err) COPSE_CHECKED;
+/* The same in rounded numbers, which load links a little more; false where that can't be. */
+copse_status copse_joint_round(const struct copse_joint_search *s, mpq_t *solution,
+                               struct copse_joint *out, bool *fits,
+                               struct copse_err *err) COPSE_CHECKED;
+/* Multipliers in whole numbers of about 30 bits, whose cuts and potentials are a proof of a little
+ * less. */
+void copse_joint_round_multipliers(mpq_t *multipliers, size_t n);
+/* The cuts and potentials, into *out, whose parts are there. */
+copse_status copse_joint_proof(const struct copse_joint_search *s, mpq_t *multipliers,
+                               struct copse_joint *out, bool *fits,
+                               struct copse_err *err) COPSE_CHECKED;
+
+#endif

@@ -1,0 +1,463 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "solver/joint/joint_internal.h"
+
+#define MAX_PLACES 16000000 /* links of use, summed over phases: what symmetries may make small */
+#define MAX_CELLS (1 << 28) /* nodes and links, summed over phases */
+
+int copse_joint_roots(const struct copse_joint_search *s, int group) {
+  const struct copse_joint_group *g = &s->groups[group];
+  if (g->broadcasts && g->reduces) return 0;
+  return g->root >= 0 ? 1 : g->n_members;
+}
+
+bool copse_joint_is_root(const struct copse_joint_group *group, int member) {
+  return group->root < 0 || group->members[member] == group->root;
+}
+
+bool copse_joint_leads(const struct copse_joint_phase *phase, int node) {
+  return phase->leader[node] == node;
+}
+
+int copse_joint_rate_column(const struct copse_joint_search *s, int group) {
+  return s->n_rates > 1 ? s->twin[group] : 0;
+}
+
+int copse_joint_rate_uses(const struct copse_joint_search *s, int column) {
+  int n = 0;
+  for (int g = 0; g < s->n_groups; g++) n += s->twin[g] == column;
+  return s->n_rates > 1 ? n : 1;
+}
+
+int copse_joint_terminals(const struct copse_joint_search *s,
+                          const struct copse_joint_phase *phase) {
+  return s->groups[phase->group].n_members + s->groups[phase->group].n_extra[phase->reduce];
+}
+
+int copse_joint_terminal(const struct copse_joint_search *s, const struct copse_joint_phase *phase,
+                         int i) {
+  const struct copse_joint_group *group = &s->groups[phase->group];
+  return i < group->n_members ? group->members[i]
+                              : group->extra[phase->reduce][i - group->n_members];
+}
+
+bool copse_joint_reaches(const struct copse_joint_phase *phase, int i) {
+  return phase->sink < 0 || phase->sink == i;
+}
+
+static void mark_terminals(const struct copse_joint_search *s,
+                           const struct copse_joint_phase *phase, bool *terminal) {
+  memset(terminal, 0, (size_t)s->network->n_nodes * sizeof *terminal);
+  for (int i = 0; i < copse_joint_terminals(s, phase); i++)
+    terminal[copse_joint_terminal(s, phase, i)] = true;
+}
+
+/* ---- columns ----------------------------------------------------------------------------- */
+
+/* Whether the links of a phase at a node all lead to one place. */
+struct ends {
+  int n, neighbour;
+  bool several;
+};
+
+static void add_end(struct ends *end, int neighbour) {
+  if (end->n++ == 0) end->neighbour = neighbour;
+  end->several = end->several || end->neighbour != neighbour;
+}
+
+/* Leaves out links at closed nodes, and, again and again, relays from which the only way leads
+ * back: anchor[v] is then where to. */
+static copse_status prune(const struct copse_joint_search *s, const bool *member,
+                          const bool *closed, bool *useful, int *anchor, struct copse_err *err) {
+  const struct copse_network *network = s->network;
+  struct ends *ends = NULL;
+  copse_status status;
+  COPSE_TRY(copse_calloc((size_t)network->n_nodes, sizeof *ends, &ends, err));
+  for (int v = 0; v < network->n_nodes; v++) anchor[v] = -1;
+  for (int e = 0; e < network->n_links; e++)
+    useful[e] = !closed || (!closed[network->links[e].src] && !closed[network->links[e].dst]);
+  for (bool again = true; again;) {
+    again = false;
+    memset(ends, 0, (size_t)network->n_nodes * sizeof *ends);
+    for (int e = 0; e < network->n_links; e++) {
+      if (!useful[e]) continue;
+      add_end(&ends[network->links[e].src], network->links[e].dst);
+      add_end(&ends[network->links[e].dst], network->links[e].src);
+    }
+    for (int v = 0; v < network->n_nodes; v++) {
+      if (member[v] || ends[v].n == 0 || ends[v].several) continue;
+      if (anchor[ends[v].neighbour] == v) continue; /* two relays with nothing but each other */
+      anchor[v] = ends[v].neighbour;
+      again = true;
+    }
+    for (int e = 0; e < network->n_links && again; e++)
+      useful[e] =
+          useful[e] && anchor[network->links[e].src] < 0 && anchor[network->links[e].dst] < 0;
+  }
+out:
+  free(ends);
+  return status;
+}
+
+int copse_joint_anchor(const struct copse_joint_phase *phase, int node) {
+  while (phase->anchor[node] >= 0) node = phase->anchor[node];
+  return node;
+}
+
+static copse_status add_phase(struct copse_joint_search *s, int group, bool reduce, int sink,
+                              bool *terminal, bool *useful, struct copse_err *err) {
+  struct copse_joint_phase *phase = &s->phases[s->n_phases++];
+  size_t nodes = (size_t)s->network->n_nodes;
+  copse_status status;
+  phase->group = group;
+  phase->reduce = reduce;
+  phase->sink = sink;
+  COPSE_TRY(copse_calloc((size_t)s->network->n_links, sizeof(int), &phase->column, err));
+  COPSE_TRY(copse_calloc(nodes, sizeof(int), &phase->relay_row, err));
+  COPSE_TRY(copse_calloc(nodes, sizeof(int), &phase->anchor, err));
+  COPSE_TRY(copse_calloc(nodes, sizeof(int), &phase->leader, err));
+  mark_terminals(s, phase, terminal);
+  COPSE_TRY(prune(s, terminal, s->groups[group].closed, useful, phase->anchor, err));
+  for (int e = 0; e < s->network->n_links; e++) {
+    phase->column[e] = useful[e] ? 0 : -1;
+    s->n_places += useful[e];
+  }
+  for (int v = 0; v < s->network->n_nodes; v++) phase->relay_row[v] = -1;
+out:
+  return status;
+}
+
+/* ---- columns to begin with --------------------------------------------------------------- */
+
+/* In trees a way from one terminal ends at the next; what goes to a member passes through others.
+ */
+static bool leads_on(const struct copse_joint_phase *phase, const bool *terminal, int from,
+                     int node) {
+  return node == from || !terminal[node] || phase->sink >= 0;
+}
+
+/* Breadth-first search from one terminal over links of use: hops [n_nodes], -1: not reached. */
+static void count_hops(const struct copse_joint_search *s, const struct copse_joint_phase *phase,
+                       const bool *terminal, int from, int *hops) {
+  for (int v = 0; v < s->network->n_nodes; v++) hops[v] = -1;
+  hops[from] = 0;
+  bool more = true;
+  for (int hop = 0; more; hop++) {
+    more = false;
+    for (int e = 0; e < s->network->n_links; e++) {
+      const struct copse_net_link *link = &s->network->links[e];
+      if (phase->column[e] < 0 || hops[link->src] != hop || hops[link->dst] >= 0 ||
+          !leads_on(phase, terminal, from, link->src))
+        continue;
+      hops[link->dst] = hop + 1;
+      more = true;
+    }
+  }
+}
+
+/* Opens the links of all shortest ways from `from` to other terminals. wanted [n_nodes] is used. */
+static void mark_ways(const struct copse_joint_search *s, const struct copse_joint_phase *phase,
+                      const bool *terminal, int from, const int *hops, bool *wanted, bool *open) {
+  int most = 0, sink = phase->sink < 0 ? -1 : copse_joint_terminal(s, phase, phase->sink);
+  for (int v = 0; v < s->network->n_nodes; v++) {
+    wanted[v] = terminal[v] && v != from && hops[v] > 0 && (sink < 0 || v == sink);
+    if (hops[v] > most) most = hops[v];
+  }
+  for (int hop = most; hop > 0; hop--)
+    for (int e = 0; e < s->network->n_links; e++) {
+      const struct copse_net_link *link = &s->network->links[e];
+      if (phase->column[e] < 0 || hops[link->dst] != hop || hops[link->src] != hop - 1 ||
+          !wanted[link->dst] || !leads_on(phase, terminal, from, link->src))
+        continue;
+      open[e] = true;
+      wanted[link->src] = true;
+    }
+}
+
+/* Few links are of use in the end: those of shortest ways, and what the programme asks for. */
+static copse_status close_columns(struct copse_joint_search *s, struct copse_err *err) {
+  const struct copse_network *network = s->network;
+  size_t nodes = (size_t)network->n_nodes, links = (size_t)network->n_links;
+  bool *terminal = NULL, *wanted = NULL, *open = NULL, *column_open = NULL;
+  int *hops = NULL;
+  copse_status status;
+  COPSE_TRY(copse_calloc(nodes, sizeof *terminal, &terminal, err));
+  COPSE_TRY(copse_calloc(nodes, sizeof *wanted, &wanted, err));
+  COPSE_TRY(copse_calloc(links, sizeof *open, &open, err));
+  COPSE_TRY(copse_calloc(nodes, sizeof *hops, &hops, err));
+  COPSE_TRY(copse_calloc((size_t)s->n_columns, sizeof *column_open, &column_open, err));
+  for (int q = 0; q < s->n_phases; q++) {
+    const struct copse_joint_phase *phase = &s->phases[q];
+    memset(open, 0, links * sizeof *open);
+    mark_terminals(s, phase, terminal);
+    for (int i = 0; i < copse_joint_terminals(s, phase); i++) {
+      int from = copse_joint_terminal(s, phase, i);
+      if (!copse_joint_leads(phase, from)) continue;
+      count_hops(s, phase, terminal, from, hops);
+      mark_ways(s, phase, terminal, from, hops, wanted, open);
+    }
+    for (int e = 0; e < network->n_links; e++)
+      if (open[e]) column_open[phase->column[e]] = true;
+  }
+  for (int j = 0; j < s->n_columns; j++)
+    if (s->uses[j] > 0 && !column_open[j]) copse_lp_close(s->lp, j);
+out:
+  free(column_open);
+  free(terminal);
+  free(wanted);
+  free(open);
+  free(hops);
+  return status;
+}
+
+/* ---- all columns ------------------------------------------------------------------------- */
+
+static copse_status add_phases(struct copse_joint_search *s, int group, bool *terminal,
+                               bool *useful, struct copse_err *err) {
+  const struct copse_joint_group *g = &s->groups[group];
+  copse_status status = COPSE_OK;
+  if (g->broadcasts) COPSE_TRY(add_phase(s, group, false, -1, terminal, useful, err));
+  if (g->reduces) COPSE_TRY(add_phase(s, group, true, -1, terminal, useful, err));
+  for (int i = 0; g->exchanges && i < g->n_members && s->n_places <= MAX_PLACES; i++)
+    COPSE_TRY(add_phase(s, group, false, i, terminal, useful, err));
+out:
+  return status;
+}
+
+static copse_status add_columns(struct copse_joint_search *s,
+                                const struct copse_joint_options *options, bool *small,
+                                struct copse_err *err) {
+  bool *terminal = NULL, *useful = NULL;
+  size_t most = 0;
+  copse_status status;
+  COPSE_TRY(copse_calloc((size_t)s->n_groups, sizeof *s->share, &s->share, err));
+  for (int g = 0; g < s->n_groups; g++)
+    most += s->groups[g].exchanges ? (size_t)s->groups[g].n_members : 2;
+  *small = most <= MAX_CELLS / ((size_t)s->network->n_nodes + (size_t)s->network->n_links);
+  s->n_columns = MAX_PLACES;
+  if (!*small) return COPSE_OK;
+  COPSE_TRY(copse_calloc(most, sizeof *s->phases, &s->phases, err));
+  COPSE_TRY(copse_calloc((size_t)s->network->n_nodes, sizeof *terminal, &terminal, err));
+  COPSE_TRY(copse_calloc((size_t)s->network->n_links, sizeof *useful, &useful, err));
+  COPSE_TRY(copse_calloc((size_t)s->network->n_links, sizeof *s->leads, &s->leads, err));
+  for (int g = 0; g < s->n_groups && s->n_places <= MAX_PLACES; g++)
+    COPSE_TRY(add_phases(s, g, terminal, useful, err));
+  *small = s->n_places <= MAX_PLACES;
+  if (!*small) goto out;
+  COPSE_TRY(copse_joint_orbits(s, options, err));
+  *small = s->n_columns <= options->max_columns;
+out:
+  free(terminal);
+  free(useful);
+  return status;
+}
+
+/* ---- rows -------------------------------------------------------------------------------- */
+
+static void count(struct copse_joint_search *s, int column, int64_t value) {
+  int *at = &s->term_at[column];
+  if (*at == 0) {
+    *at = ++s->n_terms;
+    s->terms[*at - 1] = (struct copse_lp_term){column, 0};
+  }
+  s->terms[*at - 1].value += value;
+}
+
+/* What was counted; *row is its number, -1 where all comes to nothing. */
+static copse_status add_row(struct copse_joint_search *s, int64_t right, bool exactly, int *row,
+                            struct copse_err *err) {
+  int n = 0;
+  for (int i = 0; i < s->n_terms; i++) {
+    s->term_at[s->terms[i].column] = 0;
+    if (s->terms[i].value != 0) s->terms[n++] = s->terms[i];
+  }
+  s->n_terms = 0;
+  *row = n > 0 ? copse_lp_rows(s->lp) : -1;
+  return n > 0 ? copse_lp_add_row(s->lp, s->terms, n, right, exactly, err) : COPSE_OK;
+}
+
+static bool group_leads(const struct copse_joint_search *s, int group) {
+  for (int q = 0; q < s->n_phases; q++) {
+    const struct copse_joint_phase *phase = &s->phases[q];
+    for (int i = 0; phase->group == group && i < copse_joint_terminals(s, phase); i++)
+      if (copse_joint_leads(phase, copse_joint_terminal(s, phase, i))) return true;
+  }
+  return false;
+}
+
+static copse_status add_share_rows(struct copse_joint_search *s, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  int row;
+  for (int g = 0; g < s->n_groups; g++) {
+    if (!s->share[g] || !group_leads(s, g)) continue;
+    count(s, copse_joint_rate_column(s, g), -1);
+    for (int i = 0; i < s->groups[g].n_members; i++) count(s, s->share[g][i], 1);
+    COPSE_TRY(add_row(s, 0, true, &row, err));
+  }
+out:
+  return status;
+}
+
+/* A share column may stand for several members, but comes first at one of them. */
+static copse_status add_limit_rows(struct copse_joint_search *s, struct copse_q most,
+                                   struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  int row, last = -1; /* columns are numbered in this order */
+  for (int g = 0; g < s->n_groups && most.num > 0; g++)
+    for (int i = 0; s->share[g] && i < s->groups[g].n_members; i++) {
+      if (s->share[g][i] <= last) continue;
+      last = s->share[g][i];
+      count(s, last, most.den);
+      count(s, copse_joint_rate_column(s, g), -most.num);
+      COPSE_TRY(add_row(s, 0, false, &row, err));
+    }
+out:
+  return status;
+}
+
+static copse_status add_link_rows(struct copse_joint_search *s, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  int row;
+  for (int e = 0; e < s->network->n_links; e++) {
+    for (int q = 0; s->leads[e] && q < s->n_phases; q++)
+      if (s->phases[q].column[e] >= 0) count(s, s->phases[q].column[e], 1);
+    COPSE_TRY(add_row(s, s->network->links[e].capacity, false, &row, err));
+  }
+out:
+  return status;
+}
+
+/* What enters less what leaves; a negative factor: the other way round. */
+static void count_gain(struct copse_joint_search *s, const struct copse_joint_phase *phase,
+                       int node, int64_t factor) {
+  for (int e = 0; e < s->network->n_links; e++) {
+    const struct copse_net_link *link = &s->network->links[e];
+    if (phase->column[e] >= 0 && (link->src == node || link->dst == node))
+      count(s, phase->column[e], link->dst == node ? factor : -factor);
+  }
+}
+
+static copse_status add_relay_rows(struct copse_joint_search *s, struct copse_joint_phase *phase,
+                                   const bool *terminal, struct copse_err *err) {
+  const bool *loose = s->groups[phase->group].loose;
+  copse_status status = COPSE_OK;
+  for (int w = 0; w < s->network->n_nodes; w++) {
+    if (terminal[w] || !copse_joint_leads(phase, w) || (loose && loose[w])) continue;
+    count_gain(s, phase, w, 1);
+    COPSE_TRY(add_row(s, 0, true, &phase->relay_row[w], err));
+  }
+out:
+  return status;
+}
+
+/* What goes to one member is a flow: every other one adds its share. */
+static copse_status add_flow_rows(struct copse_joint_search *s, struct copse_joint_phase *phase,
+                                  const bool *terminal, struct copse_err *err) {
+  int roots = copse_joint_roots(s, phase->group),
+      sink = copse_joint_terminal(s, phase, phase->sink);
+  copse_status status = COPSE_OK;
+  for (int v = 0; v < s->network->n_nodes; v++) {
+    if (v == sink || !copse_joint_leads(phase, v)) continue;
+    count_gain(s, phase, v, -roots);
+    if (terminal[v]) count(s, copse_joint_rate_column(s, phase->group), -1);
+    COPSE_TRY(add_row(s, 0, true, &phase->relay_row[v], err));
+  }
+out:
+  return status;
+}
+
+static copse_status add_node_rows(struct copse_joint_search *s, struct copse_err *err) {
+  bool *terminal = NULL;
+  copse_status status;
+  COPSE_TRY(copse_calloc((size_t)s->network->n_nodes, sizeof *terminal, &terminal, err));
+  for (int q = 0; q < s->n_phases; q++) {
+    struct copse_joint_phase *phase = &s->phases[q];
+    mark_terminals(s, phase, terminal);
+    COPSE_TRY(phase->sink >= 0 ? add_flow_rows(s, phase, terminal, err)
+                               : add_relay_rows(s, phase, terminal, err));
+  }
+out:
+  free(terminal);
+  return status;
+}
+
+copse_status copse_joint_add_cut(struct copse_joint_search *s, int phase, bool *inside,
+                                 size_t first, struct copse_err *err) {
+  const struct copse_joint_phase *q = &s->phases[phase];
+  const struct copse_joint_group *group = &s->groups[q->group];
+  int roots = copse_joint_roots(s, q->group), held = 0;
+  struct copse_joint_row cut = {phase, -1, inside};
+  copse_status status = COPSE_OK;
+  for (int v = 0; v < s->network->n_nodes; v++) inside[v] = inside[copse_joint_anchor(q, v)];
+  for (size_t i = first; i < s->n_cuts; i++)
+    if (s->cuts[i].phase == phase &&
+        memcmp(s->cuts[i].inside, inside, (size_t)s->network->n_nodes * sizeof *inside) == 0)
+      goto out;
+  for (int i = 0; i < group->n_members; i++) {
+    if (!inside[group->members[i]] || !copse_joint_is_root(group, i)) continue;
+    held++;
+    if (roots == 0) count(s, s->share[q->group][i], 1);
+  }
+  if (roots > 0 && held > 0) count(s, copse_joint_rate_column(s, q->group), held);
+  for (int e = 0; e < s->network->n_links; e++) {
+    const struct copse_net_link *link = &s->network->links[e];
+    int from = q->reduce ? link->dst : link->src, to = q->reduce ? link->src : link->dst;
+    if (q->column[e] >= 0 && inside[from] && !inside[to])
+      count(s, q->column[e], roots > 0 ? -roots : -1);
+  }
+  COPSE_TRY(add_row(s, 0, false, &cut.row, err));
+  if (cut.row < 0) goto out;
+  COPSE_TRY(copse_grow(&s->cuts, &s->cuts_capacity, s->n_cuts + 1, sizeof *s->cuts, err));
+  s->cuts[s->n_cuts++] = cut;
+  return COPSE_OK;
+out:
+  free(inside);
+  return status;
+}
+
+/* All but one terminal: what it must receive (send), which is often what binds. */
+static copse_status add_first_cuts(struct copse_joint_search *s, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  for (int q = 0; q < s->n_phases; q++) {
+    const struct copse_joint_phase *phase = &s->phases[q];
+    for (int i = 0; phase->sink < 0 && i < copse_joint_terminals(s, phase); i++) {
+      int terminal = copse_joint_terminal(s, phase, i);
+      bool *inside = NULL;
+      if (terminal == s->groups[phase->group].root || !copse_joint_leads(phase, terminal)) continue;
+      COPSE_TRY(copse_calloc((size_t)s->network->n_nodes, sizeof *inside, &inside, err));
+      for (int v = 0; v < s->network->n_nodes; v++) inside[v] = v != terminal;
+      COPSE_TRY(copse_joint_add_cut(s, q, inside, s->n_cuts, err));
+    }
+  }
+out:
+  return status;
+}
+
+copse_status copse_joint_model(struct copse_joint_search *s,
+                               const struct copse_joint_options *options, bool *small,
+                               struct copse_err *err) {
+  int64_t largest = 1;
+  copse_status status;
+  for (int e = 0; e < s->network->n_links; e++)
+    if (s->network->links[e].capacity > largest) largest = s->network->links[e].capacity;
+  COPSE_TRY(add_columns(s, options, small, err));
+  if (!*small) goto out;
+  size_t columns = (size_t)s->n_columns;
+  COPSE_TRY(copse_calloc(columns, sizeof *s->terms, &s->terms, err));
+  COPSE_TRY(copse_calloc(columns, sizeof *s->term_at, &s->term_at, err));
+  COPSE_TRY(copse_calloc(columns, sizeof *s->value, &s->value, err));
+  COPSE_TRY(copse_calloc(columns, sizeof *s->inner, &s->inner, err));
+  COPSE_TRY(copse_calloc(columns, sizeof *s->middle, &s->middle, err));
+  COPSE_TRY(copse_calloc((size_t)s->network->n_nodes, sizeof(int64_t), &s->shares, err));
+  COPSE_TRY(copse_calloc((size_t)s->network->n_links, sizeof(int64_t), &s->capacities, err));
+  COPSE_TRY(copse_lp_new(s->n_columns, largest, &s->lp, err));
+  COPSE_TRY(add_share_rows(s, err));
+  COPSE_TRY(add_limit_rows(s, options->most, err));
+  COPSE_TRY(add_link_rows(s, err));
+  COPSE_TRY(add_node_rows(s, err));
+  COPSE_TRY(add_first_cuts(s, err));
+  status = close_columns(s, err);
+out:
+  return status;
+}

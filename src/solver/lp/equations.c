@@ -1,0 +1,222 @@
+#include "solver/lp/equations.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+struct entry {
+  int column;
+  mpq_t value;
+};
+
+struct row {
+  struct entry *entries;
+  size_t n, capacity;
+};
+
+/* The rows that have, or had, an entry in a column. */
+struct column {
+  int *rows;
+  size_t n, capacity;
+  int n_active; /* of them with an entry now, and without a pivot */
+};
+
+struct copse_equations {
+  int n;
+  struct row *rows;
+  struct column *columns;
+  bool *row_used, *column_used;
+  int *pivot_row, *pivot_column; /* [n] in their order */
+  int *place;                    /* [n] 1 + where the row at hand has a column */
+};
+
+mpq_t *copse_rationals_new(size_t n) {
+  mpq_t *q = calloc(n > 0 ? n : 1, sizeof *q);
+  for (size_t i = 0; q && i < n; i++) mpq_init(q[i]);
+  return q;
+}
+
+void copse_rationals_free(mpq_t *q, size_t n) {
+  for (size_t i = 0; q && i < n; i++) mpq_clear(q[i]);
+  free(q);
+}
+
+copse_status copse_equations_new(int n, struct copse_equations **out, struct copse_err *err) {
+  struct copse_equations *e = NULL;
+  size_t size = (size_t)n;
+  copse_status status;
+  *out = NULL;
+  COPSE_TRY(copse_calloc(1, sizeof *e, &e, err));
+  e->n = n;
+  COPSE_TRY(copse_calloc(size, sizeof *e->rows, &e->rows, err));
+  COPSE_TRY(copse_calloc(size, sizeof *e->columns, &e->columns, err));
+  COPSE_TRY(copse_calloc(size, sizeof(bool), &e->row_used, err));
+  COPSE_TRY(copse_calloc(size, sizeof(bool), &e->column_used, err));
+  COPSE_TRY(copse_calloc(size, sizeof(int), &e->pivot_row, err));
+  COPSE_TRY(copse_calloc(size, sizeof(int), &e->pivot_column, err));
+  COPSE_TRY(copse_calloc(size, sizeof(int), &e->place, err));
+  *out = e;
+  return COPSE_OK;
+out:
+  copse_equations_free(e);
+  return status;
+}
+
+void copse_equations_free(struct copse_equations *e) {
+  if (!e) return;
+  for (int i = 0; e->rows && i < e->n; i++) {
+    for (size_t k = 0; k < e->rows[i].n; k++) mpq_clear(e->rows[i].entries[k].value);
+    free(e->rows[i].entries);
+  }
+  for (int j = 0; e->columns && j < e->n; j++) free(e->columns[j].rows);
+  free(e->rows);
+  free(e->columns);
+  free(e->row_used);
+  free(e->column_used);
+  free(e->pivot_row);
+  free(e->pivot_column);
+  free(e->place);
+  free(e);
+}
+
+/* A new entry of value 0. */
+static copse_status add_entry(struct copse_equations *e, int row, int column, struct entry **out,
+                              struct copse_err *err) {
+  struct row *r = &e->rows[row];
+  struct column *c = &e->columns[column];
+  copse_status status;
+  COPSE_TRY(copse_grow(&r->entries, &r->capacity, r->n + 1, sizeof *r->entries, err));
+  COPSE_TRY(copse_grow(&c->rows, &c->capacity, c->n + 1, sizeof *c->rows, err));
+  c->rows[c->n++] = row;
+  c->n_active++;
+  *out = &r->entries[r->n++];
+  (*out)->column = column;
+  mpq_init((*out)->value);
+out:
+  return status;
+}
+
+copse_status copse_equations_set(struct copse_equations *e, int row, int column, int64_t value,
+                                 struct copse_err *err) {
+  struct entry *entry;
+  copse_status status = add_entry(e, row, column, &entry, err);
+  if (status == COPSE_OK) mpq_set_si(entry->value, value, 1);
+  return status;
+}
+
+static struct entry *find(const struct copse_equations *e, int row, int column) {
+  struct row *r = &e->rows[row];
+  for (size_t k = 0; k < r->n; k++)
+    if (r->entries[k].column == column) return &r->entries[k];
+  return NULL;
+}
+
+/* An unknown that a single equation has needs no elimination. Else the shortest equation, and in
+ * it the unknown that the fewest others have. */
+static bool choose_pivot(const struct copse_equations *e, int *row, int *column) {
+  *row = *column = -1;
+  for (int j = 0; j < e->n; j++) {
+    const struct column *c = &e->columns[j];
+    if (e->column_used[j] || c->n_active != 1) continue;
+    for (size_t k = 0; k < c->n; k++)
+      if (!e->row_used[c->rows[k]] && find(e, c->rows[k], j)) *row = c->rows[k];
+    *column = j;
+    return true;
+  }
+  for (int i = 0; i < e->n; i++)
+    if (!e->row_used[i] && e->rows[i].n > 0 && (*row < 0 || e->rows[i].n < e->rows[*row].n))
+      *row = i;
+  for (size_t k = 0; *row >= 0 && k < e->rows[*row].n; k++) {
+    int j = e->rows[*row].entries[k].column;
+    if (*column < 0 || e->columns[j].n_active < e->columns[*column].n_active) *column = j;
+  }
+  return *row >= 0;
+}
+
+static void drop_zeros(struct copse_equations *e, int row) {
+  struct row *r = &e->rows[row];
+  size_t kept = 0;
+  for (size_t k = 0; k < r->n; k++) {
+    if (mpq_sgn(r->entries[k].value) == 0) {
+      e->columns[r->entries[k].column].n_active--;
+      mpq_clear(r->entries[k].value);
+    } else {
+      r->entries[kept++] = r->entries[k];
+    }
+  }
+  r->n = kept;
+}
+
+/* row -= factor * pivot row, where the factor takes out the column. */
+static copse_status subtract(struct copse_equations *e, int row, int pivot, int column,
+                             mpq_t *values, mpq_t factor, mpq_t t, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  mpq_div(factor, find(e, row, column)->value, find(e, pivot, column)->value);
+  for (size_t k = 0; k < e->rows[row].n; k++) e->place[e->rows[row].entries[k].column] = (int)k + 1;
+  for (size_t k = 0; k < e->rows[pivot].n; k++) {
+    int j = e->rows[pivot].entries[k].column;
+    struct entry *entry = e->place[j] ? &e->rows[row].entries[e->place[j] - 1] : NULL;
+    if (!entry) COPSE_TRY(add_entry(e, row, j, &entry, err));
+    mpq_mul(t, factor, e->rows[pivot].entries[k].value);
+    mpq_sub(entry->value, entry->value, t);
+  }
+  mpq_mul(t, factor, values[pivot]);
+  mpq_sub(values[row], values[row], t);
+out:
+  for (size_t k = 0; k < e->rows[row].n; k++) e->place[e->rows[row].entries[k].column] = 0;
+  if (status == COPSE_OK) drop_zeros(e, row);
+  return status;
+}
+
+static copse_status eliminate(struct copse_equations *e, int pivot, int column, mpq_t *values,
+                              mpq_t factor, mpq_t t, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  e->row_used[pivot] = e->column_used[column] = true;
+  for (size_t k = 0; k < e->rows[pivot].n; k++)
+    e->columns[e->rows[pivot].entries[k].column].n_active--;
+  for (size_t k = 0; k < e->columns[column].n; k++) {
+    int row = e->columns[column].rows[k];
+    if (e->row_used[row] || !find(e, row, column)) continue;
+    COPSE_TRY(subtract(e, row, pivot, column, values, factor, t, err));
+  }
+out:
+  return status;
+}
+
+/* The last pivot's unknown first; a row of a pivot holds only unknowns of later ones. */
+static void back_substitute(const struct copse_equations *e, mpq_t *values, mpq_t *unknowns,
+                            mpq_t t) {
+  for (int p = e->n - 1; p >= 0; p--) {
+    const struct row *r = &e->rows[e->pivot_row[p]];
+    mpq_t *z = &unknowns[e->pivot_column[p]];
+    mpq_set(*z, values[e->pivot_row[p]]);
+    for (size_t k = 0; k < r->n; k++) {
+      if (r->entries[k].column == e->pivot_column[p]) continue;
+      mpq_mul(t, r->entries[k].value, unknowns[r->entries[k].column]);
+      mpq_sub(*z, *z, t);
+    }
+    mpq_div(*z, *z, find(e, e->pivot_row[p], e->pivot_column[p])->value);
+  }
+}
+
+copse_status copse_equations_solve(struct copse_equations *e, mpq_t *values, bool *regular,
+                                   struct copse_err *err) {
+  mpq_t *unknowns = copse_rationals_new((size_t)e->n), factor, t;
+  copse_status status = COPSE_OK;
+  if (!unknowns) return copse_fail_nomem(err);
+  mpq_inits(factor, t, NULL);
+  *regular = true;
+  for (int p = 0; p < e->n && *regular; p++) {
+    *regular = choose_pivot(e, &e->pivot_row[p], &e->pivot_column[p]);
+    if (*regular)
+      COPSE_TRY(eliminate(e, e->pivot_row[p], e->pivot_column[p], values, factor, t, err));
+  }
+  if (!*regular) goto out;
+  back_substitute(e, values, unknowns, t);
+  for (int j = 0; j < e->n; j++) mpq_set(values[j], unknowns[j]);
+out:
+  mpq_clears(factor, t, NULL);
+  copse_rationals_free(unknowns, (size_t)e->n);
+  return status;
+}

@@ -1,0 +1,35 @@
+/*
+ * Systems of linear equations in GMP rationals, sparse: what a linear programme's basis comes to.
+ */
+#ifndef COPSE_SOLVER_LP_EQUATIONS_H
+#define COPSE_SOLVER_LP_EQUATIONS_H
+
+#include <gmp.h>
+#include <stdbool.h>
+
+#include "base/err.h"
+
+/* As many equations as unknowns. */
+struct copse_equations;
+
+copse_status copse_equations_new(int n, struct copse_equations **out,
+                                 struct copse_err *err) COPSE_CHECKED;
+void copse_equations_free(struct copse_equations *equations);
+
+/* Sets a coefficient; each place at most once, value not 0. */
+copse_status copse_equations_set(struct copse_equations *equations, int row, int column,
+                                 int64_t value, struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * values [n]: the right hand sides, and then the unknowns. *regular is false, and `values` means
+ * nothing, where the equations don't determine them. Uses the equations up. Gaussian elimination
+ * in the order of H. M. Markowitz (Management Science 3, 1957), by row and then by column.
+ */
+copse_status copse_equations_solve(struct copse_equations *equations, mpq_t *values, bool *regular,
+                                   struct copse_err *err) COPSE_CHECKED;
+
+/* Arrays of zeros, NULL when memory ran out; freeing takes NULL. */
+mpq_t *copse_rationals_new(size_t n);
+void copse_rationals_free(mpq_t *rationals, size_t n);
+
+#endif

@@ -1,0 +1,294 @@
+#include "solver/lp/linear_programme.h"
+
+#include <glpk.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "solver/lp/equations.h"
+
+#define MAX_EQUATIONS 20000
+#define GAIN 1e-9 /* what is less is rounding */
+
+struct row {
+  struct copse_lp_term *terms;
+  int n;
+  int64_t right;
+  bool exactly;
+};
+
+struct copse_lp {
+  glp_prob *glp;
+  int n_columns;
+  int64_t *objective; /* [n_columns] */
+  struct row *rows;
+  size_t n_rows, rows_capacity;
+  double unit;
+  bool gains_changed; /* since the last solution: its basis may still be feasible, not optimal */
+  int *index;         /* [n_columns + 1] for handing rows to GLPK */
+  double *value;
+};
+
+copse_status copse_lp_new(int n_columns, int64_t unit, struct copse_lp **out,
+                          struct copse_err *err) {
+  struct copse_lp *lp = NULL;
+  copse_status status;
+  *out = NULL;
+  COPSE_TRY(copse_calloc(1, sizeof *lp, &lp, err));
+  lp->n_columns = n_columns;
+  lp->unit = unit > 0 ? (double)unit : 1;
+  COPSE_TRY(copse_calloc((size_t)n_columns, sizeof *lp->objective, &lp->objective, err));
+  COPSE_TRY(copse_calloc((size_t)n_columns + 1, sizeof *lp->index, &lp->index, err));
+  COPSE_TRY(copse_calloc((size_t)n_columns + 1, sizeof *lp->value, &lp->value, err));
+  glp_term_out(GLP_OFF);
+  lp->glp = glp_create_prob();
+  glp_set_obj_dir(lp->glp, GLP_MAX);
+  glp_add_cols(lp->glp, n_columns);
+  for (int j = 1; j <= n_columns; j++) glp_set_col_bnds(lp->glp, j, GLP_LO, 0, 0);
+  *out = lp;
+  return COPSE_OK;
+out:
+  copse_lp_free(lp);
+  return status;
+}
+
+void copse_lp_free(struct copse_lp *lp) {
+  if (!lp) return;
+  if (lp->glp) glp_delete_prob(lp->glp);
+  for (size_t i = 0; i < lp->n_rows; i++) free(lp->rows[i].terms);
+  free(lp->rows);
+  free(lp->objective);
+  free(lp->index);
+  free(lp->value);
+  free(lp);
+}
+
+void copse_lp_set_objective(struct copse_lp *lp, int column, int64_t value) {
+  if (lp->objective[column] == value) return;
+  lp->gains_changed = true;
+  lp->objective[column] = value;
+  glp_set_obj_coef(lp->glp, column + 1, (double)value);
+}
+
+void copse_lp_close(struct copse_lp *lp, int column) {
+  glp_set_col_bnds(lp->glp, column + 1, GLP_FX, 0, 0);
+}
+
+copse_status copse_lp_add_row(struct copse_lp *lp, const struct copse_lp_term *terms, int n,
+                              int64_t right, bool exactly, struct copse_err *err) {
+  struct row row = {.n = n, .right = right, .exactly = exactly};
+  copse_status status;
+  COPSE_TRY(copse_calloc((size_t)n, sizeof *row.terms, &row.terms, err));
+  COPSE_TRY(copse_grow(&lp->rows, &lp->rows_capacity, lp->n_rows + 1, sizeof *lp->rows, err));
+  memcpy(row.terms, terms, (size_t)n * sizeof *terms);
+  lp->rows[lp->n_rows++] = row;
+  for (int i = 0; i < n; i++) {
+    lp->index[i + 1] = terms[i].column + 1;
+    lp->value[i + 1] = (double)terms[i].value;
+  }
+  int index = glp_add_rows(lp->glp, 1);
+  glp_set_mat_row(lp->glp, index, n, lp->index, lp->value);
+  glp_set_row_bnds(lp->glp, index, exactly ? GLP_FX : GLP_UP, (double)right / lp->unit,
+                   (double)right / lp->unit);
+  return COPSE_OK;
+out:
+  free(row.terms);
+  return status;
+}
+
+int copse_lp_rows(const struct copse_lp *lp) { return (int)lp->n_rows; }
+
+static bool run_simplex(struct copse_lp *lp, int method) {
+  glp_smcp parameters;
+  glp_init_smcp(&parameters);
+  parameters.msg_lev = GLP_MSG_OFF;
+  parameters.meth = method;
+  parameters.tol_bnd = parameters.tol_dj = 1e-10;
+  parameters.it_lim = glp_get_it_cnt(lp->glp) + 200000;
+  return glp_simplex(lp->glp, &parameters) == 0 && glp_get_status(lp->glp) == GLP_OPT;
+}
+
+bool copse_lp_solve(struct copse_lp *lp) {
+  /* new rows leave the basis dual feasible */
+  int method = lp->gains_changed ? GLP_PRIMAL : GLP_DUALP;
+  lp->gains_changed = false;
+  if (run_simplex(lp, method)) return true;
+  glp_std_basis(lp->glp); /* a numerically bad basis: once more from a fresh one */
+  return run_simplex(lp, GLP_PRIMAL);
+}
+
+int copse_lp_open_gaining(struct copse_lp *lp) {
+  int n = 0;
+  for (int j = 1; j <= lp->n_columns; j++) {
+    if (glp_get_col_type(lp->glp, j) != GLP_FX || glp_get_col_dual(lp->glp, j) <= GAIN) continue;
+    glp_set_col_bnds(lp->glp, j, GLP_LO, 0, 0);
+    lp->gains_changed = true;
+    n++;
+  }
+  return n;
+}
+
+int64_t copse_lp_units(const struct copse_lp *lp, int column) {
+  double value = glp_get_col_prim(lp->glp, column + 1);
+  return value > 0 ? llround(value * (double)COPSE_LP_UNITS) : 0;
+}
+
+/* ---- the basis in rationals -------------------------------------------------------------- */
+
+/* Equations of the tight rows and unknowns of the basic columns, or the other way round. */
+struct basis {
+  const struct copse_lp *lp;
+  int n;
+  int *rows;    /* [n] tight */
+  int *columns; /* [n] basic */
+  int *place;   /* [n_columns] in `columns`, -1: not basic */
+  bool square;
+};
+
+static copse_status list_basis(const struct copse_lp *lp, struct basis *b, struct copse_err *err) {
+  int n_rows = 0;
+  copse_status status;
+  b->lp = lp;
+  COPSE_TRY(copse_calloc(lp->n_rows, sizeof(int), &b->rows, err));
+  COPSE_TRY(copse_calloc((size_t)lp->n_columns, sizeof(int), &b->columns, err));
+  COPSE_TRY(copse_calloc((size_t)lp->n_columns, sizeof(int), &b->place, err));
+  for (size_t i = 0; i < lp->n_rows; i++)
+    if (glp_get_row_stat(lp->glp, (int)i + 1) != GLP_BS) b->rows[n_rows++] = (int)i;
+  for (int j = 0; j < lp->n_columns; j++) {
+    bool basic = glp_get_col_stat(lp->glp, j + 1) == GLP_BS;
+    b->place[j] = basic ? b->n : -1;
+    if (basic) b->columns[b->n++] = j;
+  }
+  b->square = b->n == n_rows && b->n <= MAX_EQUATIONS;
+out:
+  return status;
+}
+
+static void basis_free(struct basis *b) {
+  free(b->rows);
+  free(b->columns);
+  free(b->place);
+}
+
+static copse_status fill(const struct basis *b, bool transposed, struct copse_equations **out,
+                         struct copse_err *err) {
+  struct copse_equations *e = NULL;
+  copse_status status;
+  COPSE_TRY(copse_equations_new(b->n, &e, err));
+  for (int i = 0; i < b->n; i++) {
+    const struct row *row = &b->lp->rows[b->rows[i]];
+    for (int k = 0; k < row->n; k++) {
+      int j = b->place[row->terms[k].column];
+      if (j < 0) continue;
+      COPSE_TRY(
+          copse_equations_set(e, transposed ? j : i, transposed ? i : j, row->terms[k].value, err));
+    }
+  }
+  *out = e;
+  return COPSE_OK;
+out:
+  copse_equations_free(e);
+  return status;
+}
+
+/* Columns that are not basic stand at 0. */
+static copse_status solve_primal(const struct basis *b, mpq_t *solution, bool *regular,
+                                 struct copse_err *err) {
+  struct copse_equations *e = NULL;
+  mpq_t *values = copse_rationals_new((size_t)b->n);
+  copse_status status;
+  if (!values) return copse_fail_nomem(err);
+  COPSE_TRY(fill(b, false, &e, err));
+  for (int i = 0; i < b->n; i++) mpq_set_si(values[i], b->lp->rows[b->rows[i]].right, 1);
+  COPSE_TRY(copse_equations_solve(e, values, regular, err));
+  for (int j = 0; j < b->lp->n_columns; j++) mpq_set_ui(solution[j], 0, 1);
+  for (int i = 0; i < b->n && *regular; i++) mpq_set(solution[b->columns[i]], values[i]);
+out:
+  copse_equations_free(e);
+  copse_rationals_free(values, (size_t)b->n);
+  return status;
+}
+
+static copse_status solve_dual(const struct basis *b, mpq_t *multipliers, bool *regular,
+                               struct copse_err *err) {
+  struct copse_equations *e = NULL;
+  mpq_t *values = copse_rationals_new((size_t)b->n);
+  copse_status status;
+  if (!values) return copse_fail_nomem(err);
+  COPSE_TRY(fill(b, true, &e, err));
+  for (int i = 0; i < b->n; i++) mpq_set_si(values[i], b->lp->objective[b->columns[i]], 1);
+  COPSE_TRY(copse_equations_solve(e, values, regular, err));
+  for (size_t i = 0; i < b->lp->n_rows; i++) mpq_set_ui(multipliers[i], 0, 1);
+  for (int i = 0; i < b->n && *regular; i++) mpq_set(multipliers[b->rows[i]], values[i]);
+out:
+  copse_equations_free(e);
+  copse_rationals_free(values, (size_t)b->n);
+  return status;
+}
+
+static bool solution_holds(const struct copse_lp *lp, mpq_t *solution) {
+  mpq_t sum, q;
+  bool good = true;
+  mpq_inits(sum, q, NULL);
+  for (int j = 0; j < lp->n_columns && good; j++) good = mpq_sgn(solution[j]) >= 0;
+  for (size_t i = 0; i < lp->n_rows && good; i++) {
+    const struct row *row = &lp->rows[i];
+    mpq_set_si(sum, -row->right, 1);
+    for (int k = 0; k < row->n; k++) {
+      mpq_set_si(q, row->terms[k].value, 1);
+      mpq_mul(q, q, solution[row->terms[k].column]);
+      mpq_add(sum, sum, q);
+    }
+    good = row->exactly ? mpq_sgn(sum) == 0 : mpq_sgn(sum) <= 0;
+  }
+  mpq_clears(sum, q, NULL);
+  return good;
+}
+
+/* No column's gain is left, and right hand sides times multipliers come to the objective. */
+static bool multipliers_hold(const struct copse_lp *lp, mpq_t *multipliers, mpq_t *solution) {
+  mpq_t *gains = copse_rationals_new((size_t)lp->n_columns), bound, value, q;
+  bool good = gains != NULL;
+  mpq_inits(bound, value, q, NULL);
+  for (int j = 0; j < lp->n_columns && good; j++) mpq_set_si(gains[j], lp->objective[j], 1);
+  for (size_t i = 0; i < lp->n_rows && good; i++) {
+    const struct row *row = &lp->rows[i];
+    good = row->exactly || mpq_sgn(multipliers[i]) >= 0;
+    if (mpq_sgn(multipliers[i]) == 0) continue;
+    for (int k = 0; k < row->n; k++) {
+      mpq_set_si(q, row->terms[k].value, 1);
+      mpq_mul(q, q, multipliers[i]);
+      mpq_sub(gains[row->terms[k].column], gains[row->terms[k].column], q);
+    }
+    mpq_set_si(q, row->right, 1);
+    mpq_mul(q, q, multipliers[i]);
+    mpq_add(bound, bound, q);
+  }
+  for (int j = 0; j < lp->n_columns && good; j++) {
+    good = mpq_sgn(gains[j]) <= 0;
+    mpq_set_si(q, lp->objective[j], 1);
+    mpq_mul(q, q, solution[j]);
+    mpq_add(value, value, q);
+  }
+  good = good && mpq_equal(bound, value);
+  mpq_clears(bound, value, q, NULL);
+  copse_rationals_free(gains, (size_t)lp->n_columns);
+  return good;
+}
+
+copse_status copse_lp_exact(const struct copse_lp *lp, mpq_t *solution, mpq_t *multipliers,
+                            struct copse_lp_proof *proof, struct copse_err *err) {
+  struct basis b = {0};
+  copse_status status;
+  bool regular = false;
+  *proof = (struct copse_lp_proof){false, false};
+  COPSE_TRY(list_basis(lp, &b, err));
+  if (b.square) COPSE_TRY(solve_primal(&b, solution, &regular, err));
+  proof->feasible = regular && solution_holds(lp, solution);
+  if (regular) COPSE_TRY(solve_dual(&b, multipliers, &regular, err));
+  proof->optimal = proof->feasible && regular && multipliers_hold(lp, multipliers, solution);
+out:
+  basis_free(&b);
+  return status;
+}

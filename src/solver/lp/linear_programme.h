@@ -1,0 +1,52 @@
+/*
+ * Linear programmes with integers in them that grow by rows, as cutting planes want it: GLPK's
+ * simplex method in floating point, and its last basis worked out in rationals.
+ */
+#ifndef COPSE_SOLVER_LP_LINEAR_PROGRAMME_H
+#define COPSE_SOLVER_LP_LINEAR_PROGRAMME_H
+
+#include <gmp.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+/* Maximise c x over x >= 0 where every row a x is at most, or exactly, its right hand side. */
+struct copse_lp;
+
+/* `unit`: the size of a typical right hand side, by which all are divided for GLPK. */
+copse_status copse_lp_new(int n_columns, int64_t unit, struct copse_lp **out,
+                          struct copse_err *err) COPSE_CHECKED;
+void copse_lp_free(struct copse_lp *lp);
+
+void copse_lp_set_objective(struct copse_lp *lp, int column, int64_t value);
+struct copse_lp_term {
+  int column;
+  int64_t value; /* not 0; one term per column */
+};
+copse_status copse_lp_add_row(struct copse_lp *lp, const struct copse_lp_term *terms, int n,
+                              int64_t right, bool exactly, struct copse_err *err) COPSE_CHECKED;
+int copse_lp_rows(const struct copse_lp *lp);
+
+/* False where GLPK gives up. */
+bool copse_lp_solve(struct copse_lp *lp);
+/* Column generation: a closed column stays at 0 until, after a solution, its multipliers say that
+ * the objective would gain by it. How many were opened: with 0, the solution is one for all. */
+void copse_lp_close(struct copse_lp *lp, int column);
+int copse_lp_open_gaining(struct copse_lp *lp);
+/* After that: the value of a column in units of unit / 2^40, rounded. */
+#define COPSE_LP_UNITS ((int64_t)1 << 40)
+int64_t copse_lp_units(const struct copse_lp *lp, int column);
+
+/*
+ * The solution [columns] and the multipliers [rows] of the basis, in rationals. *feasible: the
+ * solution satisfies all rows, with nothing below 0. *optimal: so do the multipliers (>= 0 for rows
+ * that say "at most", and no column could still gain), and both objectives are the same number.
+ */
+struct copse_lp_proof {
+  bool feasible, optimal;
+};
+copse_status copse_lp_exact(const struct copse_lp *lp, mpq_t *solution, mpq_t *multipliers,
+                            struct copse_lp_proof *proof, struct copse_err *err) COPSE_CHECKED;
+
+#endif

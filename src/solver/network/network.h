@@ -1,0 +1,74 @@
+/*
+ * What the solver works on: a directed graph with integer capacities, nothing of GPUs.
+ * Terminals must all receive every root's data; other nodes are relays that only forward.
+ */
+#ifndef COPSE_SOLVER_NETWORK_NETWORK_H
+#define COPSE_SOLVER_NETWORK_NETWORK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct copse_net_link {
+  int src, dst;
+  int64_t capacity; /* > 0 */
+};
+
+/* A root and its share of the data, relative to the sum over roots. */
+struct copse_net_root {
+  int node;
+  int64_t weight; /* > 0 */
+};
+
+/*
+ * Symmetry, if it is known: `sinks` are terminals, at least one of every orbit under permutations
+ * of the nodes that keep links, capacities, terminals and the roots' weights. Such a permutation p
+ * takes a flow from all roots to v, each root giving in proportion to its weight, to one of the
+ * same value to p(v), and p's inverse takes it back; so what is proved by a flow to each sink is
+ * proved for all terminals.
+ */
+struct copse_network {
+  int n_nodes, n_links, n_terminals, n_roots;
+  const struct copse_net_link *links; /* [n_links], at most one per ordered pair */
+  const int *terminals;               /* [n_terminals] node indices */
+  const struct copse_net_root *roots; /* [n_roots] terminals, each at most once */
+  int n_sinks;                        /* 0: every terminal counts for itself */
+  const int *sinks;                   /* [n_sinks] */
+};
+
+/*
+ * A known symmetry: the powers of one permutation of the nodes, which maps links to links of
+ * equal capacity, terminals to terminals and roots to roots of equal weight. What was found for
+ * base nodes holds for their images.
+ */
+struct copse_rotation {
+  int order;        /* 1: none */
+  const int *image; /* [n_nodes]; NULL when order is 1 */
+};
+
+/* Generators that commute, and whose products move no root onto itself unless they move nothing. */
+struct copse_network_symmetry {
+  int n;
+  const struct copse_rotation *generators; /* [n], orders >= 2 */
+};
+
+/*
+ * The image of each link; COPSE_INTERNAL if the rotation maps one to no link of equal capacity.
+ * The caller frees *image.
+ */
+copse_status copse_links_image(const struct copse_network *network,
+                               const struct copse_rotation *rotation, int **image,
+                               struct copse_err *err) COPSE_CHECKED;
+
+/* Told now and then during long work; NULL function: nobody listens. */
+struct copse_progress {
+  void (*report)(void *ctx, const char *phase, int64_t done, int64_t total);
+  void *ctx;
+};
+static inline void copse_progress_report(const struct copse_progress *progress, const char *phase,
+                                         int64_t done, int64_t total) {
+  if (progress && progress->report) progress->report(progress->ctx, phase, done, total);
+}
+
+#endif

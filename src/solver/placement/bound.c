@@ -1,0 +1,413 @@
+/*
+ * How fast can any placement be? With x[e][r] = 1 where expert e is on rank r, the time t of
+ * each all-to-all is at least
+ *
+ *   in row of group g:    in_cost  * sum_{e, r in g} x[e][r] * (tokens[e] - sent[g][e])
+ *   out row of group g:   out_cost * (sum[g] - sum_{e, r in g} x[e][r] * sent[g][e])
+ *   row of expert e:      sum_r x[e][r] * implied[e][r]
+ *
+ * An expert's row holds because exactly one of its x is 1, and then the all-to-all takes what
+ * follows from that (the expert's own tokens, and the least that the group must hold besides).
+ * Without such rows a relaxation would spread a hot expert over all ranks.
+ *
+ * Any weights >= 0 of the rows of an all-to-all that add up to at most 1 give a bound: the
+ * weighted rows' least value over all assignments, which is a transport problem. The best
+ * weights give the bound of the linear relaxation. They are looked for in floating point, by
+ * mirror ascent; the bound that is reported is worked out from them again in integers, with
+ * the transport problem's dual prices, so it holds whatever the rounding was.
+ */
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "solver/placement/internal.h"
+
+#define MAX_ROUNDS 1500
+#define WORK ((int64_t)3000000000)
+#define WEIGHT_BITS 30
+
+/* ---- what follows from where one expert is -------------------------------------------------- */
+
+struct load {
+  int64_t tokens;
+  int expert;
+};
+
+struct implied {
+  const struct copse_place_model *m;
+  int64_t *out;  /* the result */
+  int64_t *base; /* [kind][s] least time wherever the experts are */
+  struct load *sorted;
+  int64_t *prefix;               /* [n_experts + 1] */
+  int64_t *least_in, *least_out; /* [n_experts] tokens, given the expert is in the group */
+};
+
+static int by_load(const void *a, const void *b) {
+  const struct load *x = a, *y = b;
+  if (x->tokens != y->tokens) return x->tokens < y->tokens ? -1 : 1;
+  return x->expert - y->expert;
+}
+
+/*
+ * least[e]: the smallest sum of `n` loads that has expert e's among them; returns the
+ * smallest sum of `free` loads.
+ */
+static int64_t least_sums(struct implied *w, size_t n, size_t free_n, int64_t *least) {
+  size_t n_e = w->m->n_experts;
+  qsort(w->sorted, n_e, sizeof *w->sorted, by_load);
+  for (size_t i = 0; i < n_e; i++) w->prefix[i + 1] = w->prefix[i] + w->sorted[i].tokens;
+  for (size_t i = 0; i < n_e; i++)
+    least[w->sorted[i].expert] = i < n ? w->prefix[n] : w->prefix[n - 1] + w->sorted[i].tokens;
+  return w->prefix[free_n];
+}
+
+/* Sets least_in and least_out of group g in a step; the same without any expert in *in, *out. */
+static void least_loads(struct implied *w, size_t g, size_t s, int64_t *in, int64_t *out) {
+  const struct copse_place_model *m = w->m;
+  int64_t members = m->p->groups[g].n_members, others = (int64_t)m->n_ranks - members;
+  int64_t capacity = m->p->capacity, n_e = (int64_t)m->n_experts;
+  int64_t at_least = n_e - capacity * others, at_most = capacity * members;
+  if (at_least < 0) at_least = 0;
+  if (at_most > n_e) at_most = n_e;
+  for (size_t e = 0; e < m->n_experts; e++)
+    w->sorted[e] =
+        (struct load){copse_place_tokens(m, e)[s] - copse_place_sent(m, g, e)[s], (int)e};
+  *in = least_sums(w, at_least > 0 ? (size_t)at_least : 1, (size_t)at_least, w->least_in);
+  /* most that can stay inside: the least of the negatives */
+  for (size_t e = 0; e < m->n_experts; e++)
+    w->sorted[e] = (struct load){-copse_place_sent(m, g, e)[s], (int)e};
+  *out = m->sum[g * m->n_steps + s] + least_sums(w, (size_t)at_most, (size_t)at_most, w->least_out);
+  for (size_t e = 0; e < m->n_experts; e++) w->least_out[e] += m->sum[g * m->n_steps + s];
+}
+
+static int64_t worse(int64_t a, int64_t b) { return a > b ? a : b; }
+
+static void imply(struct implied *w, size_t g, size_t s) {
+  const struct copse_place_model *m = w->m;
+  size_t kinds = (size_t)m->n_kinds;
+  int64_t in, out;
+  least_loads(w, g, s, &in, &out);
+  for (size_t k = 0; k < kinds; k++) {
+    int64_t in_cost = copse_place_in_cost(m, g, (int)k);
+    int64_t out_cost = copse_place_out_cost(m, g, (int)k);
+    int64_t *base = &w->base[k * m->n_steps + s];
+    *base = worse(*base, worse(in * in_cost, out * out_cost));
+    for (size_t e = 0; e < m->n_experts; e++) {
+      int64_t least = worse(w->least_in[e] * in_cost, w->least_out[e] * out_cost);
+      for (int i = 0; i < m->p->groups[g].n_members; i++) {
+        size_t r = (size_t)m->p->groups[g].members[i];
+        int64_t *to = &w->out[((e * m->n_ranks + r) * kinds + k) * m->n_steps + s];
+        *to = worse(*to, least);
+      }
+    }
+  }
+}
+
+copse_status copse_place_implied(const struct copse_place_model *m, int64_t **implied,
+                                 struct copse_err *err) {
+  struct implied w = {.m = m};
+  size_t cells = (size_t)m->n_kinds * m->n_steps, pairs = m->n_experts * m->n_ranks;
+  copse_status status;
+  *implied = NULL;
+  COPSE_TRY(copse_calloc(pairs * cells, sizeof *w.out, &w.out, err));
+  COPSE_TRY(copse_calloc(cells, sizeof *w.base, &w.base, err));
+  COPSE_TRY(copse_calloc(m->n_experts, sizeof *w.sorted, &w.sorted, err));
+  COPSE_TRY(copse_calloc(m->n_experts + 1, sizeof *w.prefix, &w.prefix, err));
+  COPSE_TRY(copse_calloc(m->n_experts, sizeof *w.least_in, &w.least_in, err));
+  COPSE_TRY(copse_calloc(m->n_experts, sizeof *w.least_out, &w.least_out, err));
+  for (size_t g = 0; g < m->n_groups; g++)
+    for (size_t s = 0; s < m->n_steps; s++) imply(&w, g, s);
+  for (size_t i = 0; i < pairs; i++)
+    for (size_t c = 0; c < cells; c++)
+      w.out[i * cells + c] = worse(w.out[i * cells + c], w.base[c]);
+  *implied = w.out;
+  w.out = NULL;
+out:
+  free(w.out);
+  free(w.base);
+  free(w.sorted);
+  free(w.prefix);
+  free(w.least_in);
+  free(w.least_out);
+  return status;
+}
+
+/* ---- ascent ---------------------------------------------------------------------------------- */
+
+/*
+ * Rows of an all-to-all (kind, step), in this order: in of each group, out of each group, each
+ * expert. Arrays over rows are [kind][s][n_rows].
+ */
+struct ascent {
+  const struct copse_place_model *m;
+  const int64_t *implied;
+  size_t n_rows, n_cells;          /* cells: n_kinds * n_steps */
+  double *weights, *logs, *values; /* of the rows; values at the oracle's placement */
+  double *best_weights, *best_logs, *best_prices;
+  double *scale;     /* [cell] a typical time, to make steps alike */
+  double *cost;      /* [n_experts * n_ranks] */
+  double *part;      /* [n_experts] */
+  int64_t *in, *out; /* [g][s] of the oracle's placement */
+  struct copse_place_assign assign;
+  double value, best_value, rate;
+  int idle;
+};
+
+static double *row(const struct ascent *a, double *of, int kind, size_t s) {
+  return of + ((size_t)kind * a->m->n_steps + s) * a->n_rows;
+}
+
+/* Adds what the rows of group g say to the costs; returns their constant part. */
+static double price_group(struct ascent *a, size_t g) {
+  const struct copse_place_model *m = a->m;
+  double constant = 0;
+  memset(a->part, 0, m->n_experts * sizeof *a->part);
+  for (int kind = 0; kind < m->n_kinds; kind++)
+    for (size_t s = 0; s < m->n_steps; s++) {
+      const double *w = row(a, a->weights, kind, s);
+      double in = w[g] * (double)copse_place_in_cost(m, g, kind);
+      double out = w[m->n_groups + g] * (double)copse_place_out_cost(m, g, kind);
+      if (in + out == 0) continue;
+      constant += out * (double)m->sum[g * m->n_steps + s];
+      for (size_t e = 0; e < m->n_experts; e++)
+        a->part[e] += in * (double)copse_place_tokens(m, e)[s] -
+                      (in + out) * (double)copse_place_sent(m, g, e)[s];
+    }
+  for (int i = 0; i < m->p->groups[g].n_members; i++) {
+    double *cost = a->cost + m->p->groups[g].members[i];
+    for (size_t e = 0; e < m->n_experts; e++) cost[e * m->n_ranks] += a->part[e];
+  }
+  return constant;
+}
+
+static void price_experts(struct ascent *a) {
+  const struct copse_place_model *m = a->m;
+  for (size_t e = 0; e < m->n_experts; e++)
+    for (size_t c = 0; c < a->n_cells; c++) {
+      double w = a->weights[c * a->n_rows + 2 * m->n_groups + e];
+      const int64_t *implied = a->implied + e * m->n_ranks * a->n_cells + c;
+      if (w == 0) continue;
+      for (size_t r = 0; r < m->n_ranks; r++)
+        a->cost[e * m->n_ranks + r] += w * (double)implied[r * a->n_cells];
+    }
+}
+
+/* Costs from weights, then the cheapest assignment: the bound that these weights give. */
+static void ask_oracle(struct ascent *a) {
+  const struct copse_place_model *m = a->m;
+  double value = 0;
+  memset(a->cost, 0, m->n_experts * m->n_ranks * sizeof *a->cost);
+  for (size_t g = 0; g < m->n_groups; g++) value += price_group(a, g);
+  price_experts(a);
+  copse_place_assign_run(&a->assign, a->cost);
+  for (size_t e = 0; e < m->n_experts; e++)
+    value += a->cost[e * m->n_ranks + (size_t)a->assign.rank_of[e]];
+  a->value = value * m->multiplicity;
+}
+
+/* The rows' values at the oracle's placement; takes the placement if it is a better one. */
+static void look_at_placement(struct ascent *a, struct copse_placement *best) {
+  const struct copse_place_model *m = a->m;
+  const int *rank_of = a->assign.rank_of;
+  int64_t time;
+  copse_place_loads(m, rank_of, a->in, a->out, NULL, &time);
+  if (time < best->time) {
+    best->time = time;
+    memcpy(best->rank_of, rank_of, m->n_experts * sizeof *rank_of);
+  }
+  for (int kind = 0; kind < m->n_kinds; kind++)
+    for (size_t s = 0; s < m->n_steps; s++) {
+      double *v = row(a, a->values, kind, s);
+      for (size_t g = 0; g < m->n_groups; g++) {
+        v[g] = (double)(a->in[g * m->n_steps + s] * copse_place_in_cost(m, g, kind));
+        v[m->n_groups + g] =
+            (double)(a->out[g * m->n_steps + s] * copse_place_out_cost(m, g, kind));
+      }
+      for (size_t e = 0; e < m->n_experts; e++)
+        v[2 * m->n_groups + e] =
+            (double)a->implied[(e * m->n_ranks + (size_t)rank_of[e]) * a->n_cells +
+                               (size_t)kind * m->n_steps + s];
+    }
+}
+
+/* weights = exp(logs), brought to sum 1; what is next to nothing becomes nothing. */
+static void normalise(struct ascent *a, size_t cell) {
+  double *logs = a->logs + cell * a->n_rows, *weights = a->weights + cell * a->n_rows;
+  double most = logs[0], sum = 0;
+  for (size_t i = 1; i < a->n_rows; i++)
+    if (logs[i] > most) most = logs[i];
+  for (size_t i = 0; i < a->n_rows; i++) {
+    logs[i] = logs[i] - most < -40 ? -40 : logs[i] - most;
+    weights[i] = logs[i] < -20 ? 0 : exp(logs[i]);
+    sum += weights[i];
+  }
+  for (size_t i = 0; i < a->n_rows; i++) weights[i] /= sum;
+}
+
+/* One step up, or, after a while without success, back to the best with smaller steps. */
+static void ascend(struct ascent *a) {
+  size_t all = a->n_cells * a->n_rows;
+  if (a->value > a->best_value) {
+    if (a->value > a->best_value * (1 + 1e-5)) a->idle = 0;
+    a->best_value = a->value;
+    memcpy(a->best_weights, a->weights, all * sizeof *a->weights);
+    memcpy(a->best_logs, a->logs, all * sizeof *a->logs);
+    memcpy(a->best_prices, a->assign.prices, a->m->n_ranks * sizeof *a->best_prices);
+  } else if (++a->idle > 15) {
+    a->idle = 0;
+    a->rate *= 0.6;
+    memcpy(a->logs, a->best_logs, all * sizeof *a->logs);
+  }
+  for (size_t c = 0; c < a->n_cells; c++) {
+    for (size_t i = 0; i < a->n_rows; i++)
+      a->logs[c * a->n_rows + i] += a->rate * a->values[c * a->n_rows + i] / a->scale[c];
+    normalise(a, c);
+  }
+}
+
+static copse_status ascent_new(struct ascent *a, const struct copse_placement *best,
+                               struct copse_err *err) {
+  const struct copse_place_model *m = a->m;
+  int64_t *steps = NULL, time;
+  copse_status status;
+  a->n_cells = (size_t)m->n_kinds * m->n_steps;
+  a->n_rows = 2 * m->n_groups + m->n_experts;
+  size_t all = a->n_cells * a->n_rows, pairs = m->n_experts * m->n_ranks;
+  COPSE_TRY(copse_calloc(all, sizeof(double), &a->weights, err));
+  COPSE_TRY(copse_calloc(all, sizeof(double), &a->logs, err));
+  COPSE_TRY(copse_calloc(all, sizeof(double), &a->values, err));
+  COPSE_TRY(copse_calloc(all, sizeof(double), &a->best_weights, err));
+  COPSE_TRY(copse_calloc(all, sizeof(double), &a->best_logs, err));
+  COPSE_TRY(copse_calloc(m->n_ranks, sizeof(double), &a->best_prices, err));
+  COPSE_TRY(copse_calloc(a->n_cells, sizeof(double), &a->scale, err));
+  COPSE_TRY(copse_calloc(pairs, sizeof(double), &a->cost, err));
+  COPSE_TRY(copse_calloc(m->n_experts, sizeof(double), &a->part, err));
+  COPSE_TRY(copse_calloc(m->n_groups * m->n_steps, sizeof *a->in, &a->in, err));
+  COPSE_TRY(copse_calloc(m->n_groups * m->n_steps, sizeof *a->out, &a->out, err));
+  COPSE_TRY(copse_calloc(a->n_cells, sizeof *steps, &steps, err));
+  COPSE_TRY(
+      copse_place_assign_new(m->p->n_experts, m->p->n_ranks, m->p->capacity, &a->assign, err));
+  copse_place_loads(m, best->rank_of, a->in, a->out, steps, &time);
+  for (size_t c = 0; c < a->n_cells; c++) a->scale[c] = steps[c] > 0 ? (double)steps[c] : 1;
+  for (size_t c = 0; c < a->n_cells; c++) normalise(a, c);
+  a->rate = 4;
+  a->best_value = -1;
+out:
+  free(steps);
+  return status;
+}
+
+static void ascent_free(struct ascent *a) {
+  free(a->weights);
+  free(a->logs);
+  free(a->values);
+  free(a->best_weights);
+  free(a->best_logs);
+  free(a->best_prices);
+  free(a->scale);
+  free(a->cost);
+  free(a->part);
+  free(a->in);
+  free(a->out);
+  copse_place_assign_free(&a->assign);
+}
+
+/* ---- the bound, in integers ------------------------------------------------------------------ */
+
+static int64_t whole_weight(double w) { return (int64_t)(w * (1 - 1e-9) * (1 << WEIGHT_BITS)); }
+
+/* The integer cost of expert e on the ranks that are in group g, added to cost[r]. */
+static void certify_group(const struct ascent *a, size_t g, size_t e, __int128 *cost) {
+  const struct copse_place_model *m = a->m;
+  __int128 part = 0;
+  for (int kind = 0; kind < m->n_kinds; kind++)
+    for (size_t s = 0; s < m->n_steps; s++) {
+      const double *w = row(a, a->best_weights, kind, s);
+      int64_t sent = copse_place_sent(m, g, e)[s];
+      part += (__int128)whole_weight(w[g]) *
+              (copse_place_in_cost(m, g, kind) * (copse_place_tokens(m, e)[s] - sent));
+      part -=
+          (__int128)whole_weight(w[m->n_groups + g]) * (copse_place_out_cost(m, g, kind) * sent);
+    }
+  for (int i = 0; i < m->p->groups[g].n_members; i++) cost[m->p->groups[g].members[i]] += part;
+}
+
+/* min over ranks of cost - price: at least what the expert costs in any assignment. */
+static __int128 certify_expert(const struct ascent *a, size_t e, const __int128 *prices,
+                               __int128 *cost) {
+  const struct copse_place_model *m = a->m;
+  __int128 least = 0;
+  for (size_t r = 0; r < m->n_ranks; r++) cost[r] = -prices[r];
+  for (size_t g = 0; g < m->n_groups; g++) certify_group(a, g, e, cost);
+  for (size_t c = 0; c < a->n_cells; c++) {
+    int64_t w = whole_weight(a->best_weights[c * a->n_rows + 2 * m->n_groups + e]);
+    for (size_t r = 0; w > 0 && r < m->n_ranks; r++)
+      cost[r] += (__int128)w * a->implied[(e * m->n_ranks + r) * a->n_cells + c];
+  }
+  for (size_t r = 0; r < m->n_ranks; r++)
+    if (r == 0 || cost[r] < least) least = cost[r];
+  return least;
+}
+
+/* Whether the rows' weights of every all-to-all add up to at most 1, as whole numbers. */
+static bool weights_are_shares(const struct ascent *a) {
+  for (size_t c = 0; c < a->n_cells; c++) {
+    int64_t sum = 0;
+    for (size_t i = 0; i < a->n_rows; i++) sum += whole_weight(a->best_weights[c * a->n_rows + i]);
+    if (sum > (int64_t)1 << WEIGHT_BITS) return false;
+  }
+  return true;
+}
+
+static copse_status certify(const struct ascent *a, int64_t *bound, struct copse_err *err) {
+  const struct copse_place_model *m = a->m;
+  __int128 *prices = NULL, *cost = NULL, sum = 0;
+  copse_status status;
+  *bound = 0;
+  if (!weights_are_shares(a)) return copse_fail(err, COPSE_INTERNAL, "weights above 1");
+  COPSE_TRY(copse_calloc(m->n_ranks, sizeof *prices, &prices, err));
+  COPSE_TRY(copse_calloc(m->n_ranks, sizeof *cost, &cost, err));
+  for (size_t r = 0; r < m->n_ranks; r++) {
+    double price = a->best_prices[r] < 0 ? a->best_prices[r] : 0;
+    prices[r] = (__int128)(price * (1 << WEIGHT_BITS));
+    sum += prices[r] * a->assign.capacity;
+  }
+  for (size_t g = 0; g < m->n_groups; g++)
+    for (int kind = 0; kind < m->n_kinds; kind++)
+      for (size_t s = 0; s < m->n_steps; s++)
+        sum += (__int128)whole_weight(row(a, a->best_weights, kind, s)[m->n_groups + g]) *
+               (copse_place_out_cost(m, g, kind) * m->sum[g * m->n_steps + s]);
+  for (size_t e = 0; e < m->n_experts; e++) sum += certify_expert(a, e, prices, cost);
+  /* an integer time that is at least sum / 2^bits is at least that rounded up */
+  __int128 unit = (__int128)1 << WEIGHT_BITS;
+  *bound = sum > 0 ? m->multiplicity * (int64_t)((sum + unit - 1) / unit) : 0;
+out:
+  free(prices);
+  free(cost);
+  return status;
+}
+
+copse_status copse_place_bound(const struct copse_place_model *m, const int64_t *implied,
+                               struct copse_placement *best, struct copse_err *err) {
+  struct ascent a = {.m = m, .implied = implied};
+  copse_status status;
+  COPSE_TRY(ascent_new(&a, best, err));
+  int64_t each = (int64_t)(a.n_cells * (m->n_groups + m->n_ranks + 1) * m->n_experts) +
+                 (int64_t)(m->n_experts * m->n_ranks * m->n_experts / 4);
+  int64_t rounds = WORK / each < 30 ? 30 : WORK / each;
+  if (rounds > MAX_ROUNDS) rounds = MAX_ROUNDS;
+  for (; best->rounds < rounds && a.rate > 1e-3; best->rounds++) {
+    copse_progress_report(m->p->progress, "bound", best->rounds, rounds);
+    ask_oracle(&a);
+    look_at_placement(&a, best);
+    ascend(&a);
+    if (a.best_value >= (double)best->time * (1 - 1e-9)) break;
+    if (copse_place_late(m) && best->rounds > 10) break;
+  }
+  status = certify(&a, &best->bound, err);
+out:
+  ascent_free(&a);
+  return status;
+}

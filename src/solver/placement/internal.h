@@ -1,0 +1,98 @@
+/* The inside of expert placement: what model, search, bound and branch and cut share. */
+#ifndef COPSE_SOLVER_PLACEMENT_INTERNAL_H
+#define COPSE_SOLVER_PLACEMENT_INTERNAL_H
+
+#include "solver/placement/place.h"
+
+/*
+ * The problem, rearranged. A kind is one of the two all-to-alls of a step; where every
+ * group's costs are alike both ways the two take the same time, and one kind counts twice.
+ */
+struct copse_place_model {
+  const struct copse_place_problem *p;
+  size_t n_steps, n_experts, n_ranks, n_groups; /* the problem's, as sizes */
+  int n_kinds;                                  /* 1 or 2 */
+  int multiplicity;                             /* 2 / n_kinds */
+  int64_t *sent;                                /* [g][e][s] tokens of group g for expert e */
+  int64_t *tokens;                              /* [e][s] tokens for expert e */
+  int64_t *sum;                                 /* [g][s] all tokens of group g */
+  int *first;                                   /* [n_ranks + 1] into groups_of */
+  int *groups_of;                               /* groups of each rank */
+  char *inside;                                 /* [g][r] */
+  double deadline;                              /* of copse_clock_seconds; 0: none */
+};
+
+copse_status copse_place_model_new(const struct copse_place_problem *problem,
+                                   struct copse_place_model *model,
+                                   struct copse_err *err) COPSE_CHECKED;
+void copse_place_model_free(struct copse_place_model *model);
+
+bool copse_place_late(const struct copse_place_model *model);
+
+/* Costs of what leaves (in dispatch) and enters a group, in the all-to-all of a kind: in a
+ * combine what came in goes out. */
+static inline int64_t copse_place_out_cost(const struct copse_place_model *m, size_t g, int kind) {
+  const struct copse_place_group *group = &m->p->groups[g];
+  return kind == 0 ? group->out_cost : group->in_cost;
+}
+static inline int64_t copse_place_in_cost(const struct copse_place_model *m, size_t g, int kind) {
+  const struct copse_place_group *group = &m->p->groups[g];
+  return kind == 0 ? group->in_cost : group->out_cost;
+}
+static inline const int64_t *copse_place_sent(const struct copse_place_model *m, size_t g,
+                                              size_t e) {
+  return m->sent + (g * m->n_experts + e) * m->n_steps;
+}
+static inline const int64_t *copse_place_tokens(const struct copse_place_model *m, size_t e) {
+  return m->tokens + e * m->n_steps;
+}
+
+/* Of a placement: tokens entering and leaving each group, [g][s], and the sum of step times;
+ * step_times, if not NULL, gets [kind][s]. */
+void copse_place_loads(const struct copse_place_model *model, const int *rank_of, int64_t *in,
+                       int64_t *out, int64_t *step_times, int64_t *time);
+
+/* Improves rank_of in place. */
+copse_status copse_place_search(const struct copse_place_model *model, int *rank_of, int64_t *time,
+                                int64_t *evaluations, struct copse_err *err) COPSE_CHECKED;
+/* The first placement: most wanted experts first, each where the time grows least. */
+copse_status copse_place_greedy(const struct copse_place_model *model, int *rank_of,
+                                struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * Lower bounds of the time of a step's all-to-all given where one expert is:
+ * implied[((e * n_ranks + r) * n_kinds + kind) * n_steps + s]. The caller frees it.
+ */
+copse_status copse_place_implied(const struct copse_place_model *model, int64_t **implied,
+                                 struct copse_err *err) COPSE_CHECKED;
+
+/* The relaxation's bound; may find a better placement on its way. */
+copse_status copse_place_bound(const struct copse_place_model *model, const int64_t *implied,
+                               struct copse_placement *best, struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * The cheapest assignment of experts to ranks, at most `capacity` each, by shortest
+ * augmenting paths (Jonker and Volgenant 1987, with capacities). cost [n_experts * n_ranks].
+ * prices [n_ranks] gets duals <= 0 of the capacities. Scratch is the caller's.
+ */
+struct copse_place_assign {
+  int n_experts, n_ranks, capacity;
+  int *rank_of;     /* [n_experts] */
+  double *prices;   /* [n_ranks] */
+  double *distance; /* [n_ranks] */
+  int *via;         /* [n_ranks] expert that a path comes in by */
+  char *done;       /* [n_ranks] */
+  int *held;        /* [n_ranks * capacity] experts of each rank */
+  int *n_held;      /* [n_ranks] */
+};
+copse_status copse_place_assign_new(int n_experts, int n_ranks, int capacity,
+                                    struct copse_place_assign *out,
+                                    struct copse_err *err) COPSE_CHECKED;
+void copse_place_assign_free(struct copse_place_assign *assign);
+void copse_place_assign_run(struct copse_place_assign *assign, const double *cost);
+
+/* Branch and cut, if the problem is small enough; updates best. */
+copse_status copse_place_ilp(const struct copse_place_model *model, const int64_t *implied,
+                             struct copse_placement *best, struct copse_err *err) COPSE_CHECKED;
+
+#endif

@@ -1,0 +1,63 @@
+/*
+ * The whole solver in one call: from a network to the optimum, and to trees over
+ * physical paths that reach it.
+ */
+#ifndef COPSE_SOLVER_TREES_FOREST_H
+#define COPSE_SOLVER_TREES_FOREST_H
+
+#include <stddef.h>
+
+#include "base/memory.h"
+#include "solver/network/network.h"
+#include "solver/trees/optimum.h"
+
+struct copse_forest_edge {
+  int src, dst;    /* terminals */
+  const int *path; /* [n_path] nodes from src to dst through relays */
+  int n_path;
+};
+
+/* Carries multiplicity / (total root weight * k) of the data. */
+struct copse_forest_tree {
+  int root; /* node */
+  int64_t multiplicity;
+  const struct copse_forest_edge *edges; /* [n_terminals - 1], every src reached before */
+  int height;                            /* hops between terminals */
+};
+
+struct copse_forest {
+  int64_t k; /* trees per unit of root weight; 0 when only the bound was asked for */
+  struct copse_optimum optimum;
+  bool is_template; /* the trees are those of base roots; the others are their images */
+  int n_trees;
+  const struct copse_forest_tree *trees;
+  double seconds_optimum, seconds_split, seconds_pack;
+  struct copse_arena arena;
+};
+
+struct copse_forest_options {
+  int64_t k;       /* 0: exact, as many trees as the optimum needs; else exactly this many */
+  bool bound_only; /* optimum and cut, no trees */
+  bool as_given;   /* the capacities carry `weight` trees of every root, which is known: k = 1,
+                      no optimum is looked for (optimum.x is 1) */
+  /* Known symmetries, or NULL. With them trees of base roots are made (solver/template.h), or none
+   * where those are not found: forest.is_template tells. */
+  const struct copse_network_symmetry *symmetry;
+  bool multiple; /* such trees may be a multiple of k, where the k asked for is 0 */
+  const struct copse_progress *progress;
+};
+
+/*
+ * Returns COPSE_OK with optimum.x = 0 and no trees where a terminal can't be reached
+ * (the caller names it), COPSE_OVERFLOW, COPSE_NOMEM, COPSE_INTERNAL. Relays must be
+ * balanced. From copse_trust_from roots on the trees grow together (solver/levels.h) where that
+ * goes to its end; else, and with fewer roots, relays are split off and trees packed, and those
+ * grown together taken in their place only if they are lower and not many more.
+ * Free with copse_forest_free in every case.
+ */
+copse_status copse_forest_solve(const struct copse_network *network,
+                                const struct copse_forest_options *options,
+                                struct copse_forest *out, struct copse_err *err) COPSE_CHECKED;
+void copse_forest_free(struct copse_forest *forest);
+
+#endif

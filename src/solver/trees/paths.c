@@ -1,0 +1,229 @@
+#include "solver/trees/paths.h"
+
+#include <stdlib.h>
+
+#include "base/memory.h"
+
+/* A physical link (left < 0: `right` is its index) or the concatenation of two paths. */
+struct path {
+  int left, right;
+};
+
+struct bundle {
+  int src, dst; /* src < 0: a free slot of the hash table */
+  struct copse_piece *pieces;
+  size_t n, capacity;
+};
+
+struct copse_paths {
+  const struct copse_network *network;
+  struct path *paths;
+  size_t n_paths, paths_capacity;
+  struct bundle *table; /* open addressing, a power of two */
+  size_t n_bundles, table_size;
+  int *stack; /* expansion of paths */
+  size_t stack_capacity;
+  int *seen_at; /* [n_nodes] position in the path being expanded, -1 elsewhere */
+};
+
+static size_t slot_of(const struct copse_paths *paths, int src, int dst) {
+  uint64_t h = ((uint64_t)(uint32_t)src << 32 | (uint32_t)dst) * 0x9e3779b97f4a7c15u;
+  size_t i = (size_t)(h >> 20) & (paths->table_size - 1);
+  while (paths->table[i].src >= 0 && (paths->table[i].src != src || paths->table[i].dst != dst))
+    i = (i + 1) & (paths->table_size - 1);
+  return i;
+}
+
+static copse_status resize_table(struct copse_paths *paths, size_t size, struct copse_err *err) {
+  struct bundle *old = paths->table;
+  size_t old_size = paths->table_size;
+  struct bundle *table;
+  copse_status status = copse_calloc(size, sizeof *table, &table, err);
+  if (status != COPSE_OK) return status;
+  for (size_t i = 0; i < size; i++) table[i].src = -1;
+  paths->table = table;
+  paths->table_size = size;
+  for (size_t i = 0; i < old_size; i++)
+    if (old[i].src >= 0) table[slot_of(paths, old[i].src, old[i].dst)] = old[i];
+  free(old);
+  return COPSE_OK;
+}
+
+/* The bundle of src -> dst, made empty if it isn't there. Valid until the next call. */
+static copse_status get_bundle(struct copse_paths *paths, int src, int dst, struct bundle **out,
+                               struct copse_err *err) {
+  if (2 * (paths->n_bundles + 1) > paths->table_size) {
+    copse_status status = resize_table(paths, 2 * paths->table_size, err);
+    if (status != COPSE_OK) return status;
+  }
+  struct bundle *bundle = &paths->table[slot_of(paths, src, dst)];
+  if (bundle->src < 0) {
+    *bundle = (struct bundle){.src = src, .dst = dst};
+    paths->n_bundles++;
+  }
+  *out = bundle;
+  return COPSE_OK;
+}
+
+static copse_status add_path(struct copse_paths *paths, int left, int right, int *index,
+                             struct copse_err *err) {
+  copse_status status = copse_grow(&paths->paths, &paths->paths_capacity, paths->n_paths + 1,
+                                   sizeof *paths->paths, err);
+  if (status != COPSE_OK) return status;
+  *index = (int)paths->n_paths;
+  paths->paths[paths->n_paths++] = (struct path){left, right};
+  return COPSE_OK;
+}
+
+static copse_status add_piece(struct bundle *bundle, struct copse_piece piece,
+                              struct copse_err *err) {
+  copse_status status =
+      copse_grow(&bundle->pieces, &bundle->capacity, bundle->n + 1, sizeof *bundle->pieces, err);
+  if (status == COPSE_OK) bundle->pieces[bundle->n++] = piece;
+  return status;
+}
+
+copse_status copse_paths_new(const struct copse_network *network, const int64_t *capacities,
+                             struct copse_paths **out, struct copse_err *err) {
+  copse_status status;
+  struct copse_paths *paths = NULL;
+  *out = NULL;
+  COPSE_TRY(copse_calloc(1, sizeof *paths, &paths, err));
+  paths->network = network;
+  COPSE_TRY(resize_table(paths, 256, err));
+  COPSE_TRY(copse_calloc((size_t)network->n_nodes, sizeof(int), &paths->seen_at, err));
+  for (int i = 0; i < network->n_nodes; i++) paths->seen_at[i] = -1;
+  for (int i = 0; i < network->n_links; i++) {
+    struct bundle *bundle;
+    struct copse_piece piece = {.amount = capacities[i]};
+    if (capacities[i] == 0) continue;
+    COPSE_TRY(add_path(paths, -1, i, &piece.path, err));
+    COPSE_TRY(get_bundle(paths, network->links[i].src, network->links[i].dst, &bundle, err));
+    COPSE_TRY(add_piece(bundle, piece, err));
+  }
+  *out = paths;
+  return COPSE_OK;
+out:
+  copse_paths_free(paths);
+  return status;
+}
+
+void copse_paths_free(struct copse_paths *paths) {
+  if (!paths) return;
+  for (size_t i = 0; i < paths->table_size; i++)
+    if (paths->table[i].src >= 0) free(paths->table[i].pieces);
+  free(paths->table);
+  free(paths->paths);
+  free(paths->stack);
+  free(paths->seen_at);
+  free(paths);
+}
+
+/* Takes up to `most` off the last piece. */
+static struct copse_piece take_last(struct bundle *bundle, int64_t most) {
+  struct copse_piece *last = &bundle->pieces[bundle->n - 1];
+  struct copse_piece taken = {last->amount < most ? last->amount : most, last->path};
+  last->amount -= taken.amount;
+  if (last->amount == 0) bundle->n--;
+  return taken;
+}
+
+/* The concatenation of two paths; splitting often makes the same one again at once. */
+static copse_status join(struct copse_paths *paths, int left, int right, int *index,
+                         struct copse_err *err) {
+  const struct path *last = &paths->paths[paths->n_paths - 1];
+  if (last->left == left && last->right == right) {
+    *index = (int)paths->n_paths - 1;
+    return COPSE_OK;
+  }
+  return add_path(paths, left, right, index, err);
+}
+
+copse_status copse_paths_split(struct copse_paths *paths, int u, int w, int t, int64_t amount,
+                               struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  struct bundle *in, *out_of, *direct = NULL;
+  COPSE_TRY(get_bundle(paths, u, w, &in, err));
+  COPSE_TRY(get_bundle(paths, w, t, &out_of, err));
+  if (u != t) {
+    COPSE_TRY(get_bundle(paths, u, t, &direct, err));
+    in = &paths->table[slot_of(paths, u, w)]; /* the table may have been rebuilt */
+    out_of = &paths->table[slot_of(paths, w, t)];
+  }
+  while (amount > 0) {
+    if (in->n == 0 || out_of->n == 0)
+      return copse_fail(err, COPSE_INTERNAL, "edge splitting lost track of a path");
+    int64_t most = amount < in->pieces[in->n - 1].amount ? amount : in->pieces[in->n - 1].amount;
+    struct copse_piece second = take_last(out_of, most);
+    struct copse_piece first = take_last(in, second.amount);
+    amount -= first.amount;
+    if (!direct) continue;
+    struct copse_piece piece = {first.amount, 0};
+    COPSE_TRY(join(paths, first.path, second.path, &piece.path, err));
+    COPSE_TRY(add_piece(direct, piece, err));
+  }
+out:
+  return status;
+}
+
+/* The smallest piece that is large enough, else the largest. */
+static size_t best_piece(const struct bundle *bundle, int64_t amount) {
+  size_t best = 0;
+  for (size_t i = 1; i < bundle->n; i++) {
+    int64_t a = bundle->pieces[i].amount, b = bundle->pieces[best].amount;
+    if (b < amount ? a > b : (a >= amount && a < b)) best = i;
+  }
+  return best;
+}
+
+copse_status copse_paths_take(struct copse_paths *paths, int src, int dst, int64_t amount,
+                              struct copse_piece **out, size_t *n, size_t *capacity,
+                              struct copse_err *err) {
+  struct bundle *bundle;
+  copse_status status = get_bundle(paths, src, dst, &bundle, err);
+  while (status == COPSE_OK && amount > 0) {
+    if (bundle->n == 0) return copse_fail(err, COPSE_INTERNAL, "a tree uses more than a link has");
+    size_t i = best_piece(bundle, amount);
+    struct copse_piece taken = bundle->pieces[i];
+    if (taken.amount > amount) taken.amount = amount;
+    bundle->pieces[i].amount -= taken.amount;
+    if (bundle->pieces[i].amount == 0) bundle->pieces[i] = bundle->pieces[--bundle->n];
+    amount -= taken.amount;
+    status = copse_grow(out, capacity, *n + 1, sizeof **out, err);
+    if (status == COPSE_OK) (*out)[(*n)++] = taken;
+  }
+  return status;
+}
+
+/* Appends a node; coming back to one cuts out the loop in between. */
+static int append_node(struct copse_paths *paths, int *nodes, int n, int node) {
+  if (paths->seen_at[node] >= 0) {
+    for (int i = paths->seen_at[node] + 1; i < n; i++) paths->seen_at[nodes[i]] = -1;
+    return paths->seen_at[node] + 1;
+  }
+  paths->seen_at[node] = n;
+  nodes[n] = node;
+  return n + 1;
+}
+
+int copse_paths_expand(struct copse_paths *paths, int path, int *nodes) {
+  int n = 0;
+  size_t depth = 0;
+  for (;;) {
+    if (copse_grow(&paths->stack, &paths->stack_capacity, depth + 2, sizeof(int), NULL) != COPSE_OK)
+      return 0;
+    const struct path *p = &paths->paths[path];
+    if (p->left >= 0) { /* left part first, the right part waits */
+      paths->stack[depth++] = p->right;
+      path = p->left;
+      continue;
+    }
+    const struct copse_net_link *link = &paths->network->links[p->right];
+    if (n == 0) n = append_node(paths, nodes, n, link->src);
+    n = append_node(paths, nodes, n, link->dst);
+    if (depth == 0) break;
+    path = paths->stack[--depth];
+  }
+  for (int i = 0; i < n; i++) paths->seen_at[nodes[i]] = -1;
+  return n;
+}

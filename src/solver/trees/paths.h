@@ -1,0 +1,44 @@
+/*
+ * The physical ways behind the links that edge splitting makes. Every logical link
+ * (u, t) has a bundle of pieces; a piece is an amount of capacity and the path it
+ * stands for, kept as a binary tree of concatenations over physical links.
+ */
+#ifndef COPSE_SOLVER_TREES_PATHS_H
+#define COPSE_SOLVER_TREES_PATHS_H
+
+#include <stddef.h>
+
+#include "solver/network/network.h"
+
+struct copse_piece {
+  int64_t amount;
+  int path; /* index for copse_paths_expand */
+};
+
+struct copse_paths;
+
+/* One bundle of one piece per link of the network, with the given capacities. */
+copse_status copse_paths_new(const struct copse_network *network, const int64_t *capacities,
+                             struct copse_paths **out, struct copse_err *err) COPSE_CHECKED;
+void copse_paths_free(struct copse_paths *paths);
+
+/* Replaces `amount` of u -> w and of w -> t by u -> t; u = t drops both. */
+copse_status copse_paths_split(struct copse_paths *paths, int u, int w, int t, int64_t amount,
+                               struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * Takes `amount` of src -> dst for a tree: appends pieces that add up to it to *out
+ * (growing it), a single piece where one is large enough. COPSE_INTERNAL if the bundle
+ * holds less.
+ */
+copse_status copse_paths_take(struct copse_paths *paths, int src, int dst, int64_t amount,
+                              struct copse_piece **out, size_t *n, size_t *capacity,
+                              struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * The nodes of a path, ends included, loops through relays cut out. Writes at most
+ * n_nodes + 1 entries to `nodes`; returns how many.
+ */
+int copse_paths_expand(struct copse_paths *paths, int path, int *nodes);
+
+#endif

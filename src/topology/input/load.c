@@ -1,0 +1,118 @@
+/* Where a topology comes from: a file or memory, told apart by content. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "topology/input/catalogue.h"
+#include "topology/input/profile.h"
+#include "topology/builder.h"
+
+static const struct copse_topology_options default_options;
+
+bool copse_link_mode_from_name(const char *name, enum copse_link_mode *out) {
+  static const char *const names[] = {"default", "nvlink", "all"};
+  static const enum copse_link_mode modes[] = {COPSE_LINKS_DEFAULT, COPSE_LINKS_NVLINK,
+                                               COPSE_LINKS_ALL};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (strcmp(names[i], name) == 0) {
+      *out = modes[i];
+      return true;
+    }
+  return false;
+}
+
+/* The first byte that counts, or 0 where there is none. */
+static char first_byte(const char *data, size_t size) {
+  size_t at = size >= 3 && memcmp(data, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; /* a BOM */
+  while (at < size && data[at] != '\0' && strchr(" \t\r\n", data[at])) at++;
+  return at < size ? data[at] : '\0';
+}
+
+static bool is_blank(const char *data, size_t size) {
+  return first_byte(data, size) == '\0' && memchr(data, '\0', size) == NULL;
+}
+
+static bool contains(const char *data, size_t size, const char *text) {
+  return memmem(data, size, text, strlen(text)) != NULL;
+}
+
+/* What tools print; a fabric alone has no GPUs. */
+static copse_status parse_text(const char *label, const char *data, size_t size,
+                               const struct copse_topology_options *options,
+                               struct copse_topology **out, struct copse_err *err) {
+  bool slurm = contains(data, size, "SwitchName="), ib = contains(data, size, "switchguid=");
+  bool matrix = false;
+  if (contains(data, size, "between two GPUs"))
+    return copse_read_rocm_smi(label, data, size, options, out, err);
+  copse_status status = copse_find_nvidia_smi(data, size, &matrix, err);
+  if (status != COPSE_OK) return status;
+  if (matrix) return copse_read_nvidia_smi(label, data, size, options, out, err);
+  if (slurm || ib)
+    return copse_fail_at(err, COPSE_BAD_INPUT, label, 1,
+                         "%s, which is a fabric without its hosts; name it in cluster JSON: "
+                         "\"fabric\": {\"type\": \"%s\", \"file\": ..}",
+                         slurm ? "Slurm's topology.conf" : "the output of ibnetdiscover",
+                         slurm ? "slurm" : "ibnetdiscover");
+  return copse_fail_at(err, COPSE_BAD_INPUT, label, 1,
+                       "neither topology JSON (which begins with '{') nor NCCL topology XML "
+                       "(which begins with '<') nor what nvidia-smi topo -m or rocm-smi "
+                       "--showtopo print");
+}
+
+static copse_status parse_at(const char *label, const char *data, size_t size,
+                             const struct copse_topology_options *options, int depth,
+                             struct copse_topology **out, struct copse_err *err) {
+  switch (first_byte(data, size)) {
+    case '<': return copse_read_nccl_xml(label, data, size, options, out, err);
+    case '{': return copse_read_topology_json(label, data, size, options, depth, out, err);
+    case '[': /* or what copying leaves of an underline: "[4mGPU0" */
+      if (!contains(data, size, "[4m"))
+        return copse_read_topology_json(label, data, size, options, depth, out, err);
+      break;
+    default: break;
+  }
+  if (is_blank(data, size))
+    return copse_fail_at(err, COPSE_BAD_INPUT, label, 1,
+                         "empty, where topology JSON or NCCL topology XML was expected");
+  return parse_text(label, data, size, options, out, err);
+}
+
+/* A profile's rules are for the whole, not for a host on its own. */
+static copse_status finish(copse_status status, const struct copse_topology_options *options,
+                           struct copse_topology **out, struct copse_err *err) {
+  if (status == COPSE_OK && options->profile)
+    status = copse_profile_apply(options->profile, options->notes, out, err);
+  if (status != COPSE_OK) {
+    copse_topology_release(*out);
+    *out = NULL;
+  }
+  return status;
+}
+
+copse_status copse_topology_parse(const char *label, const char *data, size_t size,
+                                  const struct copse_topology_options *options,
+                                  struct copse_topology **out, struct copse_err *err) {
+  if (!options) options = &default_options;
+  *out = NULL;
+  return finish(parse_at(label, data, size, options, 0, out, err), options, out, err);
+}
+
+copse_status copse_topology_load_at(const char *path, const struct copse_topology_options *options,
+                                    int depth, struct copse_topology **out, struct copse_err *err) {
+  char *data = NULL, *file = NULL;
+  size_t size = 0;
+  copse_status status;
+  *out = NULL;
+  COPSE_TRY(copse_catalogue_find(path, options->catalogue, &file, err));
+  COPSE_TRY(copse_file_read(file, &data, &size, err));
+  status = parse_at(copse_file_label(file), data, size, options, depth, out, err);
+out:
+  free(data);
+  free(file);
+  return status;
+}
+
+copse_status copse_topology_load(const char *path, const struct copse_topology_options *options,
+                                 struct copse_topology **out, struct copse_err *err) {
+  if (!options) options = &default_options;
+  return finish(copse_topology_load_at(path, options, 0, out, err), options, out, err);
+}

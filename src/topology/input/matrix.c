@@ -1,0 +1,298 @@
+#include "topology/input/matrix.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "topology/builder.h"
+
+struct build {
+  const struct copse_matrix *m;
+  const struct copse_matrix_rates *rates;
+  struct copse_err *err;
+  struct copse_nccl_graph graph;
+  int *pix, *pxb, *cpu, *hive; /* [n] the first device of each device's class */
+  int *node;                   /* [n] of a device */
+  int *above;                  /* [n] of a CPU's first device: the CPU's node */
+};
+
+static const struct copse_matrix_cell *cell(const struct copse_matrix *m, int i, int j) {
+  return &m->cells[(size_t)i * (size_t)m->n + (size_t)j];
+}
+
+void copse_matrix_count_links(const struct copse_matrix *m, int *sum, int *pair) {
+  *sum = *pair = 0;
+  for (int i = 0; i < m->n; i++) {
+    int row = 0;
+    for (int j = 0; j < m->n; j++) {
+      row += cell(m, i, j)->links;
+      if (cell(m, i, j)->links > *pair) *pair = cell(m, i, j)->links;
+    }
+    if (row > *sum) *sum = row;
+  }
+}
+
+/* ---- classes of devices -------------------------------------------------------------------- */
+
+static int find(int *class, int i) {
+  while (class[i] != i) i = class[i] = class[class[i]];
+  return i;
+}
+
+/* The first device stays the class's name. */
+static void unite(int *class, int i, int j) {
+  int a = find(class, i), b = find(class, j);
+  if (a < b)
+    class[b] = a;
+  else
+    class[a] = b;
+}
+
+static bool same_affinity(const struct copse_matrix_device *a,
+                          const struct copse_matrix_device *b) {
+  return a->affinity && b->affinity && strcmp(a->affinity, b->affinity) == 0;
+}
+
+static void classify(struct build *b) {
+  const struct copse_matrix *m = b->m;
+  for (int i = 0; i < m->n; i++) b->pix[i] = b->pxb[i] = b->cpu[i] = b->hive[i] = i;
+  for (int i = 0; i < m->n; i++)
+    for (int j = 0; j < i; j++) {
+      enum copse_near near = cell(m, i, j)->near;
+      if (near == COPSE_NEAR_PIX) unite(b->pix, i, j);
+      if (near == COPSE_NEAR_PIX || near == COPSE_NEAR_PXB) unite(b->pxb, i, j);
+      if (near != COPSE_NEAR_UNKNOWN && near != COPSE_NEAR_SYS) unite(b->cpu, i, j);
+      if (cell(m, i, j)->links > 0) unite(b->hive, i, j);
+    }
+}
+
+/*
+ * Equal affinity puts devices at one CPU where NVLink hides what lies between them; but not what
+ * others show to be apart: virtual machines give all their GPUs the same affinity.
+ */
+static copse_status unite_by_affinity(struct build *b) {
+  const struct copse_matrix *m = b->m;
+  size_t n = (size_t)m->n;
+  bool *apart = NULL; /* [n * n] by the classes' first devices */
+  copse_status status;
+  COPSE_TRY(copse_calloc(n * n, sizeof *apart, &apart, b->err));
+  for (int i = 0; i < m->n; i++)
+    for (int j = 0; j < m->n; j++)
+      if (cell(m, i, j)->near == COPSE_NEAR_SYS)
+        apart[(size_t)find(b->cpu, i) * n + (size_t)find(b->cpu, j)] = true;
+  for (int i = 0; i < m->n; i++)
+    for (int j = 0; j < i; j++) {
+      size_t p = (size_t)find(b->cpu, i), q = (size_t)find(b->cpu, j);
+      bool hidden = cell(m, i, j)->near == COPSE_NEAR_UNKNOWN;
+      if (!hidden || p == q || apart[p * n + q] || !same_affinity(&m->devices[i], &m->devices[j]))
+        continue;
+      unite(b->cpu, i, j);
+      size_t stays = p < q ? p : q, goes = p < q ? q : p;
+      for (size_t k = 0; k < n; k++) {
+        apart[stays * n + k] |= apart[goes * n + k];
+        apart[k * n + stays] |= apart[k * n + goes];
+      }
+    }
+out:
+  free(apart);
+  return status;
+}
+
+static void name_classes(struct build *b) {
+  for (int i = 0; i < b->m->n; i++) {
+    b->pix[i] = find(b->pix, i);
+    b->pxb[i] = find(b->pxb, i);
+    b->cpu[i] = find(b->cpu, i);
+    b->hive[i] = find(b->hive, i);
+  }
+}
+
+/* What nearness leads to by way of third devices, against what the pair itself says. */
+static void note_contradictions(struct build *b) {
+  const struct copse_matrix *m = b->m;
+  int pairs = 0, first = -1, second = -1;
+  for (int i = 0; i < m->n; i++)
+    for (int j = 0; j < i; j++)
+      if (cell(m, i, j)->near == COPSE_NEAR_SYS && b->cpu[i] == b->cpu[j] && pairs++ == 0)
+        first = j, second = i;
+  if (pairs > 0)
+    copse_nccl_note(&b->graph, m->devices[second].line,
+                    "%s and %s (and %d pairs more) are said to be at different CPUs, and by other "
+                    "devices at one; taken for one",
+                    m->devices[first].id, m->devices[second].id, pairs - 1);
+}
+
+/* ---- nodes and links ----------------------------------------------------------------------- */
+
+static copse_status add_node(struct build *b, enum copse_nccl_node_kind kind, const char *id,
+                             long line, int *index) {
+  struct copse_nccl_node node = {.kind = kind, .id = id, .rank = -1, .line = line};
+  return copse_nccl_add_node(&b->graph, "", &node, index, b->err);
+}
+
+static copse_status add_link(struct build *b, enum copse_nccl_link_kind kind, int src, int dst,
+                             struct copse_q bandwidth) {
+  struct copse_nccl_link link = {kind, src, dst, bandwidth, 0, false};
+  return copse_nccl_add_duplex(&b->graph, &link, b->err);
+}
+
+static copse_status add_devices(struct build *b) {
+  copse_status status = COPSE_OK;
+  for (int i = 0; i < b->m->n && status == COPSE_OK; i++) {
+    const struct copse_matrix_device *device = &b->m->devices[i];
+    status = add_node(b, device->gpu ? COPSE_NCCL_GPU : COPSE_NCCL_NIC, device->id, device->line,
+                      &b->node[i]);
+  }
+  return status;
+}
+
+static copse_status add_cpus(struct build *b) {
+  char id[24];
+  int n = 0;
+  copse_status status = COPSE_OK;
+  for (int i = 0; i < b->m->n; i++) {
+    if (b->cpu[i] != i) continue;
+    snprintf(id, sizeof id, "cpu%d", n++);
+    COPSE_TRY(add_node(b, COPSE_NCCL_CPU, id, 0, &b->above[i]));
+    for (int j = 0; j < i; j++)
+      if (b->cpu[j] == j)
+        COPSE_TRY(add_link(b, COPSE_NCCL_SYS, b->above[j], b->above[i], b->rates->inter_cpu));
+  }
+out:
+  return status;
+}
+
+static int members(const int *class, int n, int first) {
+  int count = 0;
+  for (int i = 0; i < n; i++) count += class[i] == first;
+  return count;
+}
+
+static copse_status add_bridge(struct build *b, int *n, int parent, int *index) {
+  char id[24];
+  snprintf(id, sizeof id, "pcie%d", (*n)++);
+  copse_status status = add_node(b, COPSE_NCCL_BRIDGE, id, 0, index);
+  if (status != COPSE_OK) return status;
+  return add_link(b, COPSE_NCCL_PCI, *index, parent, b->rates->pcie);
+}
+
+/* Below a CPU a bridge for every PXB class of several devices, below that one for PIX classes. */
+static copse_status add_pcie(struct build *b) {
+  int n = b->m->n, n_bridges = 0;
+  copse_status status = COPSE_OK;
+  for (int i = 0; i < n; i++) {
+    int outer = b->pxb[i], inner = b->pix[i], cpu = b->above[b->cpu[i]];
+    bool only = members(b->pix, n, inner) == members(b->pxb, n, outer);
+    int top = cpu;
+    if (members(b->pxb, n, outer) > 1) {
+      if (i == outer) COPSE_TRY(add_bridge(b, &n_bridges, cpu, &b->node[n + i]));
+      top = b->node[n + outer];
+    }
+    int parent = top;
+    if (!only && members(b->pix, n, inner) > 1) {
+      if (i == inner) COPSE_TRY(add_bridge(b, &n_bridges, top, &b->node[2 * n + i]));
+      parent = b->node[2 * n + inner];
+    }
+    COPSE_TRY(add_link(b, COPSE_NCCL_PCI, b->node[i], parent, b->rates->pcie));
+  }
+out:
+  return status;
+}
+
+static copse_status bandwidth_of(struct build *b, const struct copse_matrix_cell *at,
+                                 struct copse_q *out) {
+  *out = at->bandwidth;
+  if (out->num > 0) return COPSE_OK;
+  return copse_q_mul(b->rates->link, (struct copse_q){at->links, 1}, out, b->err);
+}
+
+/* The most links of a GPU of this hive in sum, and of i's the cell with the most. */
+static int hive_sum(const struct build *b, int hive) {
+  int most = 0;
+  for (int i = 0; i < b->m->n; i++) {
+    int sum = 0;
+    for (int j = 0; b->hive[i] == hive && j < b->m->n; j++) sum += cell(b->m, i, j)->links;
+    if (sum > most) most = sum;
+  }
+  return most;
+}
+
+static const struct copse_matrix_cell *widest(const struct build *b, int i) {
+  const struct copse_matrix_cell *most = cell(b->m, i, 0);
+  for (int j = 1; j < b->m->n; j++)
+    if (cell(b->m, i, j)->links > most->links) most = cell(b->m, i, j);
+  return most;
+}
+
+/* A matrix shows a switch as that many links from everyone to everyone, more than there are. */
+static copse_status add_hive(struct build *b, int hive, int *n_switches) {
+  const struct copse_matrix *m = b->m;
+  struct copse_q bandwidth;
+  char id[24] = "nvswitch";
+  int hub = -1;
+  copse_status status = COPSE_OK;
+  bool switched = hive_sum(b, hive) > b->rates->max_links;
+  if (switched && ++*n_switches > 1) snprintf(id, sizeof id, "nvswitch%d", *n_switches - 1);
+  if (switched) COPSE_TRY(add_node(b, COPSE_NCCL_NVSWITCH, id, 0, &hub));
+  for (int i = hive; i < m->n; i++) {
+    if (b->hive[i] != hive) continue;
+    if (switched) {
+      COPSE_TRY(bandwidth_of(b, widest(b, i), &bandwidth));
+      COPSE_TRY(add_link(b, COPSE_NCCL_NVLINK, b->node[i], hub, bandwidth));
+    }
+    for (int j = 0; !switched && j < i; j++) {
+      if (cell(m, i, j)->links == 0) continue;
+      COPSE_TRY(bandwidth_of(b, cell(m, i, j), &bandwidth));
+      COPSE_TRY(add_link(b, COPSE_NCCL_NVLINK, b->node[j], b->node[i], bandwidth));
+    }
+  }
+out:
+  return status;
+}
+
+static copse_status add_all(struct build *b) {
+  const struct copse_matrix *m = b->m;
+  int n_switches = 0;
+  copse_status status;
+  COPSE_TRY(add_devices(b));
+  COPSE_TRY(add_cpus(b));
+  COPSE_TRY(add_pcie(b));
+  for (int i = 0; i < m->n; i++)
+    if (b->hive[i] == i && members(b->hive, m->n, i) > 1) COPSE_TRY(add_hive(b, i, &n_switches));
+out:
+  return status;
+}
+
+copse_status copse_matrix_build(const struct copse_matrix *matrix,
+                                const struct copse_matrix_rates *rates,
+                                const struct copse_topology_options *options,
+                                struct copse_topology **out, struct copse_err *err) {
+  struct build b = {.m = matrix,
+                    .rates = rates,
+                    .err = err,
+                    .graph = {.file = matrix->file, .notes = options->notes, .n_hosts = 1}};
+  size_t n = (size_t)matrix->n;
+  int *ints = NULL;
+  copse_status status;
+  *out = NULL;
+  COPSE_TRY(copse_calloc(8 * n, sizeof *ints, &ints, err));
+  b.pix = ints;
+  b.pxb = ints + n;
+  b.cpu = ints + 2 * n;
+  b.hive = ints + 3 * n;
+  b.above = ints + 4 * n;
+  b.node = ints + 5 * n; /* devices, outer bridges, inner bridges */
+  classify(&b);
+  COPSE_TRY(unite_by_affinity(&b));
+  name_classes(&b);
+  note_contradictions(&b);
+  COPSE_TRY(add_all(&b));
+  copse_note_unheeded(matrix->file, "a matrix", COPSE_HEEDS_LINKS | COPSE_HEEDS_GPU, options);
+  COPSE_TRY(copse_nccl_select(&b.graph, options->links, err));
+  status = copse_nccl_build(&b.graph, out, err);
+out:
+  copse_nccl_graph_free(&b.graph);
+  free(ints);
+  return status;
+}

@@ -1,0 +1,202 @@
+#include "topology/input/nccl_graph.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "topology/builder.h"
+
+#define MAX_NOTES 16
+
+void copse_nccl_graph_free(struct copse_nccl_graph *graph) {
+  free(graph->nodes);
+  free(graph->links);
+  copse_index_map_free(&graph->ids);
+  copse_arena_free(&graph->arena);
+}
+
+void copse_nccl_note(struct copse_nccl_graph *graph, long line, const char *fmt, ...) {
+  if (++graph->n_notes > MAX_NOTES) return;
+  char text[256];
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(text, sizeof text, fmt, ap);
+  va_end(ap);
+  if (line > 0)
+    copse_note(graph->notes, "%s:%ld: %s", graph->file, line, text);
+  else
+    copse_note(graph->notes, "%s: %s", graph->file, text);
+}
+
+static int find_id(const struct copse_nccl_graph *graph, const char *id) {
+  size_t cursor = 0;
+  uint64_t key = copse_key_text(id);
+  for (;;) {
+    int i = copse_index_map_next(&graph->ids, key, &cursor);
+    if (i < 0 || strcmp(graph->nodes[i].id, id) == 0) return i;
+  }
+}
+
+/* The suffix goes on from the last one given out, so that a thousand twins stay cheap. */
+static copse_status make_id(struct copse_nccl_graph *graph, const char *prefix, const char *wish,
+                            const char **out, struct copse_err *err) {
+  size_t bytes = strlen(prefix) + strlen(wish) + 16;
+  char *id = copse_arena_alloc(&graph->arena, bytes, 1);
+  if (!id) return copse_fail_nomem(err);
+  snprintf(id, bytes, "%s%s", prefix, wish);
+  int twin = find_id(graph, id);
+  while (twin >= 0 && find_id(graph, id) >= 0)
+    snprintf(id, bytes, "%s%s.%d", prefix, wish, ++graph->nodes[twin].repeats);
+  *out = id;
+  return COPSE_OK;
+}
+
+copse_status copse_nccl_add_node(struct copse_nccl_graph *graph, const char *prefix,
+                                 const struct copse_nccl_node *node, int *index,
+                                 struct copse_err *err) {
+  struct copse_nccl_node copy = *node;
+  size_t n = (size_t)graph->n_nodes;
+  copse_status status;
+  if (graph->n_nodes >= COPSE_TOPOLOGY_MAX_NODES)
+    return copse_fail_at(err, COPSE_BAD_INPUT, graph->file, node->line,
+                         "more than %d nodes, the most a topology can have",
+                         COPSE_TOPOLOGY_MAX_NODES);
+  COPSE_TRY(make_id(graph, prefix, node->id, &copy.id, err));
+  COPSE_TRY(copse_grow(&graph->nodes, &graph->node_capacity, n + 1, sizeof copy, err));
+  COPSE_TRY(copse_index_map_add(&graph->ids, copse_key_text(copy.id), (int)n, err));
+  graph->nodes[n] = copy;
+  *index = graph->n_nodes++;
+out:
+  return status;
+}
+
+copse_status copse_nccl_add_link(struct copse_nccl_graph *graph, const struct copse_nccl_link *link,
+                                 struct copse_err *err) {
+  size_t n = (size_t)graph->n_links;
+  if (graph->n_links >= COPSE_TOPOLOGY_MAX_LINKS)
+    return copse_fail_at(err, COPSE_BAD_INPUT, graph->file, link->line,
+                         "more than %d links, the most a topology can have",
+                         COPSE_TOPOLOGY_MAX_LINKS);
+  copse_status status = copse_grow(&graph->links, &graph->link_capacity, n + 1, sizeof *link, err);
+  if (status != COPSE_OK) return status;
+  graph->links[n] = *link;
+  graph->n_links++;
+  return COPSE_OK;
+}
+
+copse_status copse_nccl_add_duplex(struct copse_nccl_graph *graph,
+                                   const struct copse_nccl_link *link, struct copse_err *err) {
+  struct copse_nccl_link back = *link;
+  back.src = link->dst;
+  back.dst = link->src;
+  copse_status status = copse_nccl_add_link(graph, link, err);
+  return status == COPSE_OK ? copse_nccl_add_link(graph, &back, err) : status;
+}
+
+/* ---- ranks and the topology --------------------------------------------------------- */
+
+/* The GPUs as the file ranks them; 8..15 (the second host of a job) become 0..7. */
+struct ranked {
+  int rank, node;
+};
+
+static int by_rank(const void *a, const void *b) {
+  const struct ranked *x = a, *y = b;
+  if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
+  return (x->node > y->node) - (x->node < y->node);
+}
+
+static copse_status check_ranks(const struct copse_nccl_graph *graph, const struct ranked *gpus,
+                                int n, struct copse_err *err) {
+  for (int i = 1; i < n; i++) {
+    const struct copse_nccl_node *a = &graph->nodes[gpus[i - 1].node];
+    const struct copse_nccl_node *b = &graph->nodes[gpus[i].node];
+    if (a->rank == b->rank)
+      return copse_fail_at(err, COPSE_BAD_INPUT, graph->file, b->line,
+                           "rank %d twice: %s (line %ld) and %s; each gpu needs its own", a->rank,
+                           a->id, a->line, b->id);
+  }
+  return COPSE_OK;
+}
+
+static void forget_ranks(struct copse_nccl_graph *graph) {
+  for (int i = 0; i < graph->n_nodes; i++) graph->nodes[i].rank = -1;
+}
+
+/* Where only some GPUs have a rank, none is used and they go by order of appearance. */
+static copse_status number_ranks(struct copse_nccl_graph *graph, struct copse_err *err) {
+  struct ranked *gpus = NULL;
+  int n = 0, n_gpus = 0;
+  copse_status status;
+  COPSE_TRY(copse_calloc((size_t)graph->n_nodes, sizeof *gpus, &gpus, err));
+  for (int i = 0; i < graph->n_nodes; i++) {
+    n_gpus += graph->nodes[i].kind == COPSE_NCCL_GPU;
+    if (graph->nodes[i].rank >= 0) gpus[n++] = (struct ranked){graph->nodes[i].rank, i};
+  }
+  qsort(gpus, (size_t)n, sizeof *gpus, by_rank);
+  COPSE_TRY(check_ranks(graph, gpus, n, err));
+  if (n < n_gpus) {
+    forget_ranks(graph);
+    if (n > 0)
+      copse_nccl_note(graph, 0,
+                      "%d of %d gpus have no rank: all are numbered in order of appearance",
+                      n_gpus - n, n_gpus);
+    goto out;
+  }
+  for (int r = 0; r < n; r++) graph->nodes[gpus[r].node].rank = r;
+out:
+  free(gpus);
+  return status;
+}
+
+static const char *type_name(enum copse_nccl_node_kind kind) {
+  switch (kind) {
+    case COPSE_NCCL_GPU: return "gpu";
+    case COPSE_NCCL_NVSWITCH: return "nvswitch";
+    case COPSE_NCCL_BRIDGE: return "pcie";
+    case COPSE_NCCL_CPU: return "cpu";
+    case COPSE_NCCL_NIC: return "nic";
+    case COPSE_NCCL_NET_PORT: return "net";
+  }
+  return "";
+}
+
+static copse_status add_kept(const struct copse_nccl_graph *graph, int *index_of,
+                             struct copse_topology_builder *builder, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  for (int i = 0; i < graph->n_nodes; i++) {
+    const struct copse_nccl_node *from = &graph->nodes[i];
+    if (!from->keep) continue;
+    struct copse_node node = {.id = from->id, .type = type_name(from->kind), .rank = from->rank};
+    COPSE_TRY(copse_builder_add_node(builder, from->line, &node, &index_of[i], err));
+  }
+  for (int i = 0; i < graph->n_links; i++) {
+    const struct copse_nccl_link *link = &graph->links[i];
+    if (!link->keep) continue;
+    COPSE_TRY(copse_builder_add_link(builder, link->line, index_of[link->src], index_of[link->dst],
+                                     link->bandwidth, COPSE_Q_ZERO, err));
+  }
+out:
+  return status;
+}
+
+copse_status copse_nccl_build(struct copse_nccl_graph *graph, struct copse_topology **out,
+                              struct copse_err *err) {
+  struct copse_topology_builder *builder = NULL;
+  int *index_of = NULL;
+  copse_status status;
+  COPSE_TRY(number_ranks(graph, err));
+  COPSE_TRY(copse_builder_new(graph->file, &builder, err));
+  COPSE_TRY(copse_builder_set_about(builder, graph->description, graph->source, err));
+  COPSE_TRY(copse_calloc((size_t)graph->n_nodes, sizeof *index_of, &index_of, err));
+  COPSE_TRY(add_kept(graph, index_of, builder, err));
+  if (graph->n_notes > MAX_NOTES)
+    copse_note(graph->notes, "%s: and %d more remarks like these", graph->file,
+               graph->n_notes - MAX_NOTES);
+  status = copse_builder_finish(builder, out, err);
+out:
+  copse_builder_free(builder);
+  free(index_of);
+  return status;
+}

@@ -1,0 +1,90 @@
+/*
+ * Inside src/topology only: all that an NCCL dump holds, as a graph of typed nodes and
+ * links, before a link mode picks what the topology keeps of it.
+ */
+#ifndef COPSE_TOPOLOGY_INPUT_NCCL_GRAPH_H
+#define COPSE_TOPOLOGY_INPUT_NCCL_GRAPH_H
+
+#include <stdint.h>
+
+#include "base/memory.h"
+#include "base/index_map.h"
+#include "topology/topology.h"
+
+enum copse_nccl_node_kind {
+  COPSE_NCCL_GPU,
+  COPSE_NCCL_NVSWITCH,
+  COPSE_NCCL_BRIDGE,
+  COPSE_NCCL_CPU,
+  COPSE_NCCL_NIC,
+  COPSE_NCCL_NET_PORT
+};
+
+enum copse_nccl_link_kind {
+  COPSE_NCCL_NVLINK, /* NVLink or xGMI */
+  COPSE_NCCL_PCI,
+  COPSE_NCCL_SYS, /* between CPUs */
+  COPSE_NCCL_NET
+};
+
+struct copse_nccl_node {
+  enum copse_nccl_node_kind kind;
+  const char *id; /* unique */
+  int host;
+  int rank;    /* as the file says, -1 if it doesn't */
+  int repeats; /* how many more asked for this id */
+  long line;
+  bool keep;
+};
+
+struct copse_nccl_link {
+  enum copse_nccl_link_kind kind;
+  int src, dst;
+  struct copse_q bandwidth;
+  long line;
+  bool keep;
+};
+
+struct copse_nccl_graph {
+  const char *file;
+  const char *description, *source; /* as the topology has them; may be NULL */
+  const struct copse_notes *notes;
+  int n_notes;
+  struct copse_nccl_node *nodes;
+  struct copse_nccl_link *links;
+  size_t node_capacity, link_capacity;
+  int n_nodes, n_links, n_hosts;
+  struct copse_index_map ids;
+  struct copse_arena arena;
+};
+
+void copse_nccl_graph_free(struct copse_nccl_graph *graph);
+
+/*
+ * Adds a node; its id is "<prefix><id>", with ".1", ".2".. behind it where that is taken.
+ * *index gets its number.
+ */
+copse_status copse_nccl_add_node(struct copse_nccl_graph *graph, const char *prefix,
+                                 const struct copse_nccl_node *node, int *index,
+                                 struct copse_err *err) COPSE_CHECKED;
+
+copse_status copse_nccl_add_link(struct copse_nccl_graph *graph, const struct copse_nccl_link *link,
+                                 struct copse_err *err) COPSE_CHECKED;
+/* The same in both directions. */
+copse_status copse_nccl_add_duplex(struct copse_nccl_graph *graph,
+                                   const struct copse_nccl_link *link,
+                                   struct copse_err *err) COPSE_CHECKED;
+
+/* A remark about a line; a file that earns very many gets the first ones and their number. */
+void copse_nccl_note(struct copse_nccl_graph *graph, long line, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Marks what `mode` keeps (CONTRACT section 2). Complexity O(nodes + links). */
+copse_status copse_nccl_select(struct copse_nccl_graph *graph, enum copse_link_mode mode,
+                               struct copse_err *err) COPSE_CHECKED;
+
+/* Makes the topology of what is kept, its ranks numbered. */
+copse_status copse_nccl_build(struct copse_nccl_graph *graph, struct copse_topology **out,
+                              struct copse_err *err) COPSE_CHECKED;
+
+#endif

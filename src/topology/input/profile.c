@@ -1,0 +1,223 @@
+#include "topology/input/profile.h"
+
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "topology/builder.h"
+
+struct rule {
+  const char *src, *dst, *src_type, *dst_type; /* NULL: any */
+  struct copse_q bandwidth, scale, latency;    /* num < 0: not given */
+  bool duplex;
+  long line;
+};
+
+struct copse_profile {
+  const char *file;
+  struct copse_q rates[COPSE_N_RATES]; /* zero: not given */
+  struct rule *rules;
+  size_t capacity;
+  int n_rules;
+  struct copse_arena arena;
+};
+
+/* Patterns are tried on every link: many of them on a large topology would take for ever. */
+#define MAX_RULES 4096
+
+static const char *const rate_names[COPSE_N_RATES + 1] = {"nvlink",    "xgmi", "pcie",
+                                                          "inter_cpu", "net",  NULL};
+
+void copse_profile_free(struct copse_profile *profile) {
+  if (!profile) return;
+  free(profile->rules);
+  copse_arena_free(&profile->arena);
+  free(profile);
+}
+
+static copse_status read_text(const struct copse_json *json, const cJSON *item, const char *key,
+                              struct copse_profile *profile, const char **out,
+                              struct copse_err *err) {
+  const char *text = NULL;
+  if (!copse_json_get(item, key)) return COPSE_OK;
+  copse_status status = copse_json_get_string(json, item, key, &text, err);
+  if (status != COPSE_OK) return status;
+  *out = copse_arena_strdup(&profile->arena, text);
+  return *out ? COPSE_OK : copse_fail_nomem(err);
+}
+
+static copse_status read_rule(const struct copse_json *json, const cJSON *item, const cJSON *parent,
+                              struct copse_profile *profile, struct copse_err *err) {
+  static const char *const keys[] = {"src",   "dst",     "src_type", "dst_type", "bandwidth",
+                                     "scale", "latency", "duplex",   NULL};
+  const struct copse_q none = {-1, 1};
+  struct rule rule = {.bandwidth = none, .scale = none, .latency = none, .duplex = true};
+  copse_status status;
+  COPSE_TRY(copse_json_expect_object(json, item, parent, "a rule", keys, err));
+  rule.line = copse_json_line(item, parent);
+  COPSE_TRY(read_text(json, item, "src", profile, &rule.src, err));
+  COPSE_TRY(read_text(json, item, "dst", profile, &rule.dst, err));
+  COPSE_TRY(read_text(json, item, "src_type", profile, &rule.src_type, err));
+  COPSE_TRY(read_text(json, item, "dst_type", profile, &rule.dst_type, err));
+  COPSE_TRY(copse_json_get_amount_or(json, item, "bandwidth", true, &rule.bandwidth, err));
+  COPSE_TRY(copse_json_get_amount_or(json, item, "scale", true, &rule.scale, err));
+  COPSE_TRY(copse_json_get_amount_or(json, item, "latency", false, &rule.latency, err));
+  COPSE_TRY(copse_json_get_bool_or(json, item, "duplex", true, &rule.duplex, err));
+  if (rule.bandwidth.num > 0 && rule.scale.num > 0)
+    return copse_fail_at(err, COPSE_BAD_INPUT, json->file, rule.line,
+                         "a rule with both \"bandwidth\" and \"scale\"; give one");
+  if (rule.bandwidth.num < 0 && rule.scale.num < 0 && rule.latency.num < 0)
+    return copse_fail_at(err, COPSE_BAD_INPUT, json->file, rule.line,
+                         "a rule without \"bandwidth\", \"scale\" or \"latency\" changes nothing");
+  if (profile->n_rules == MAX_RULES)
+    return copse_fail_at(err, COPSE_BAD_INPUT, json->file, rule.line, "more than %d rules",
+                         MAX_RULES);
+  COPSE_TRY(copse_grow(&profile->rules, &profile->capacity, (size_t)profile->n_rules + 1,
+                       sizeof rule, err));
+  profile->rules[profile->n_rules++] = rule;
+out:
+  return status;
+}
+
+static copse_status read_parts(const struct copse_json *json, struct copse_profile *profile,
+                               struct copse_err *err) {
+  static const char *const keys[] = {"format", "name",  "description", "source",
+                                     "rates",  "links", NULL};
+  const cJSON *root = json->root, *rates = NULL, *links = NULL;
+  const char *format = NULL;
+  copse_status status;
+  COPSE_TRY(copse_json_expect_object(json, root, NULL, "a profile", keys, err));
+  COPSE_TRY(copse_json_get_string(json, root, "format", &format, err));
+  if (strcmp(format, "copse-profile/1") != 0)
+    return copse_fail_at(err, COPSE_BAD_INPUT, json->file, copse_json_line(root, NULL),
+                         "unknown format \"%.60s\"; a profile's is \"copse-profile/1\"", format);
+  rates = copse_json_get(root, "rates");
+  if (rates) {
+    COPSE_TRY(copse_json_expect_object(json, rates, root, "\"rates\"", rate_names, err));
+    for (int i = 0; i < COPSE_N_RATES; i++)
+      COPSE_TRY(
+          copse_json_get_amount_or(json, rates, rate_names[i], true, &profile->rates[i], err));
+  }
+  if (copse_json_get(root, "links")) {
+    COPSE_TRY(copse_json_get_array(json, root, "links", &links, err));
+    COPSE_JSON_EACH (item, links) COPSE_TRY(read_rule(json, item, root, profile, err));
+  }
+out:
+  return status;
+}
+
+copse_status copse_profile_parse(const char *label, const char *data, size_t size,
+                                 struct copse_profile **out, struct copse_err *err) {
+  struct copse_profile *profile = NULL;
+  struct copse_json json = {0};
+  copse_status status;
+  *out = NULL;
+  COPSE_TRY(copse_json_parse(label, data, size, &json, err));
+  COPSE_TRY(copse_calloc(1, sizeof *profile, &profile, err));
+  profile->file = copse_arena_strdup(&profile->arena, label);
+  if (!profile->file) {
+    status = copse_fail_nomem(err);
+    goto out;
+  }
+  COPSE_TRY(read_parts(&json, profile, err));
+  *out = profile;
+  profile = NULL;
+out:
+  copse_profile_free(profile);
+  copse_json_free(&json);
+  return status;
+}
+
+copse_status copse_profile_load(const char *path, struct copse_profile **out,
+                                struct copse_err *err) {
+  char *data = NULL;
+  size_t size = 0;
+  *out = NULL;
+  copse_status status = copse_file_read(path, &data, &size, err);
+  if (status == COPSE_OK)
+    status = copse_profile_parse(copse_file_label(path), data, size, out, err);
+  free(data);
+  return status;
+}
+
+struct copse_q copse_profile_rate(const struct copse_profile *profile, enum copse_rate rate,
+                                  struct copse_q nominal) {
+  return profile && profile->rates[rate].num > 0 ? profile->rates[rate] : nominal;
+}
+
+/* ---- rules ------------------------------------------------------------------------------ */
+
+static bool fits(const char *pattern, const char *type, const struct copse_node *node) {
+  if (type && strcmp(type, node->type) != 0) return false;
+  return !pattern || fnmatch(pattern, node->id, 0) == 0;
+}
+
+static bool matches(const struct rule *rule, const struct copse_node *src,
+                    const struct copse_node *dst) {
+  if (fits(rule->src, rule->src_type, src) && fits(rule->dst, rule->dst_type, dst)) return true;
+  return rule->duplex && fits(rule->src, rule->src_type, dst) &&
+         fits(rule->dst, rule->dst_type, src);
+}
+
+/* The last rule that matches, or -1. */
+static int find_rule(const struct copse_profile *profile, const struct copse_topology *t,
+                     const struct copse_link *link) {
+  for (int i = profile->n_rules - 1; i >= 0; i--)
+    if (matches(&profile->rules[i], &t->nodes[link->src], &t->nodes[link->dst])) return i;
+  return -1;
+}
+
+static copse_status change(const struct rule *rule, struct copse_link *link,
+                           struct copse_err *err) {
+  if (rule->latency.num >= 0) link->latency = rule->latency;
+  if (rule->bandwidth.num > 0) link->bandwidth = rule->bandwidth;
+  if (rule->scale.num <= 0) return COPSE_OK;
+  return copse_q_mul(link->bandwidth, rule->scale, &link->bandwidth, err);
+}
+
+static copse_status copy_changed(const struct copse_profile *profile,
+                                 const struct copse_topology *t, bool *used,
+                                 struct copse_topology_builder *builder, struct copse_err *err) {
+  copse_status status;
+  COPSE_TRY(copse_builder_set_name(builder, t->name, err));
+  COPSE_TRY(copse_builder_set_about(builder, t->description, t->source, err));
+  for (int i = 0; i < t->n_nodes; i++)
+    COPSE_TRY(copse_builder_add_node(builder, 0, &t->nodes[i], NULL, err));
+  for (int i = 0; i < t->n_links; i++) {
+    struct copse_link link = t->links[i];
+    int rule = find_rule(profile, t, &link);
+    if (rule >= 0) {
+      used[rule] = true;
+      COPSE_TRY(change(&profile->rules[rule], &link, err));
+    }
+    COPSE_TRY(
+        copse_builder_add_link(builder, 0, link.src, link.dst, link.bandwidth, link.latency, err));
+  }
+out:
+  return status;
+}
+
+copse_status copse_profile_apply(const struct copse_profile *profile,
+                                 const struct copse_notes *notes, struct copse_topology **topology,
+                                 struct copse_err *err) {
+  struct copse_topology_builder *builder = NULL;
+  struct copse_topology *changed = NULL;
+  bool *used = NULL;
+  copse_status status = COPSE_OK;
+  if (profile->n_rules == 0) return COPSE_OK;
+  COPSE_TRY(copse_calloc((size_t)profile->n_rules, sizeof *used, &used, err));
+  COPSE_TRY(copse_builder_new(profile->file, &builder, err));
+  COPSE_TRY(copy_changed(profile, *topology, used, builder, err));
+  COPSE_TRY(copse_builder_finish(builder, &changed, err));
+  for (int i = 0; i < profile->n_rules; i++)
+    if (!used[i])
+      copse_note(notes, "%s:%ld: the rule changes no link of %s", profile->file,
+                 profile->rules[i].line, (*topology)->name);
+  copse_topology_release(*topology);
+  *topology = changed;
+out:
+  copse_builder_free(builder);
+  free(used);
+  return status;
+}

@@ -1,0 +1,51 @@
+/*
+ * A bandwidth profile: measured numbers over nominal ones.
+ *
+ *   {"format": "copse-profile/1", "source": "nvbandwidth and ib_write_bw, 2026-03-01",
+ *    "rates": {"nvlink": 22.5, "net": 24.1},
+ *    "links": [{"src": "h*.gpu*", "dst": "h*.nvswitch", "bandwidth": 270, "latency": 0.9},
+ *              {"src_type": "nic", "dst_type": "switch", "scale": "0.95"}]}
+ *
+ * rates replace the constants by which XML and matrices are read: nvlink and xgmi of one link,
+ * pcie of a device's or bridge's link, inter_cpu between two CPUs, net of a port. links are
+ * rules for the finished topology: of the rules that match a link the last one counts. src and
+ * dst are patterns of node ids as in file names (*, ?, [a-z]), src_type and dst_type types;
+ * what is left out matches everything. A rule holds for both directions unless "duplex" is
+ * false. It sets the bandwidth, or scales it, and may set the latency.
+ */
+#ifndef COPSE_TOPOLOGY_INPUT_PROFILE_H
+#define COPSE_TOPOLOGY_INPUT_PROFILE_H
+
+#include "topology/topology.h"
+
+struct copse_profile;
+
+enum copse_rate {
+  COPSE_RATE_NVLINK,
+  COPSE_RATE_XGMI,
+  COPSE_RATE_PCIE,
+  COPSE_RATE_INTER_CPU,
+  COPSE_RATE_NET,
+  COPSE_N_RATES
+};
+
+/* The caller frees *out. COPSE_BAD_INPUT with file and line, COPSE_IO, COPSE_NOMEM. */
+copse_status copse_profile_load(const char *path, struct copse_profile **out,
+                                struct copse_err *err) COPSE_CHECKED;
+copse_status copse_profile_parse(const char *label, const char *data, size_t size,
+                                 struct copse_profile **out, struct copse_err *err) COPSE_CHECKED;
+void copse_profile_free(struct copse_profile *profile);
+
+/* The profile's number, or `nominal` where it has none. profile may be NULL. */
+struct copse_q copse_profile_rate(const struct copse_profile *profile, enum copse_rate rate,
+                                  struct copse_q nominal);
+
+/*
+ * Puts the rules over a topology: *topology is replaced by its changed copy. A rule that
+ * matches no link is noted. Complexity O(links * rules).
+ */
+copse_status copse_profile_apply(const struct copse_profile *profile,
+                                 const struct copse_notes *notes, struct copse_topology **topology,
+                                 struct copse_err *err) COPSE_CHECKED;
+
+#endif

@@ -1,0 +1,189 @@
+/*
+ * Slurm's topology.conf of topology/tree (slurm.schedmd.com/topology.conf.html):
+ *
+ *     SwitchName=leaf1 Nodes=node[01-16]
+ *     SwitchName=spine Switches=leaf[1-4]   # LinkSpeed= is accepted and means nothing
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "topology/fabric/map.h"
+#include "base/index_map.h"
+#include "topology/input/text_lines.h"
+#include "topology/topology.h"
+
+#define MAX_WORDS 64
+
+struct reader {
+  const char *file;
+  struct copse_err *err;
+  struct copse_fabric_map *map;
+  struct copse_index_map ids;
+  bool *defined; /* [n] a line of its own; the others are only named */
+  bool *child;   /* [n] below another */
+  size_t defined_capacity, child_capacity;
+  int current; /* the line's switch */
+  long line;
+};
+
+static copse_status refuse(const struct reader *r, const char *name, const char *text) {
+  return copse_fail_at(r->err, COPSE_BAD_INPUT, r->file, r->line, "%.80s %s", name, text);
+}
+
+/* The switch of this name; a new one if there is none yet. */
+static copse_status intern(struct reader *r, const char *name, int *out) {
+  struct copse_fabric_map *map = r->map;
+  size_t cursor = 0, n = (size_t)map->n_switches;
+  uint64_t key = copse_key_text(name);
+  copse_status status;
+  for (int i; (i = copse_index_map_next(&r->ids, key, &cursor)) >= 0;)
+    if (strcmp(map->switches[i].id, name) == 0) {
+      *out = i;
+      return COPSE_OK;
+    }
+  if (n >= COPSE_TOPOLOGY_MAX_NODES) return refuse(r, name, "is one switch too many");
+  COPSE_TRY(
+      copse_grow(&map->switches, &map->switch_capacity, n + 1, sizeof *map->switches, r->err));
+  COPSE_TRY(copse_grow(&r->defined, &r->defined_capacity, n + 1, sizeof *r->defined, r->err));
+  COPSE_TRY(copse_grow(&r->child, &r->child_capacity, n + 1, sizeof *r->child, r->err));
+  const char *id = copse_arena_strdup(&map->arena, name);
+  if (!id) return copse_fail_nomem(r->err);
+  map->switches[n] = (struct copse_map_switch){id, r->line};
+  r->defined[n] = r->child[n] = false;
+  COPSE_TRY(copse_index_map_add(&r->ids, key, (int)n, r->err));
+  *out = map->n_switches++;
+out:
+  return status;
+}
+
+static copse_status add_host(void *ctx, const char *name) {
+  struct reader *r = ctx;
+  struct copse_fabric_map *map = r->map;
+  size_t n = (size_t)map->n_ports;
+  if (n >= COPSE_TOPOLOGY_MAX_NODES) return refuse(r, name, "is one host too many");
+  copse_status status =
+      copse_grow(&map->ports, &map->port_capacity, n + 1, sizeof *map->ports, r->err);
+  if (status != COPSE_OK) return status;
+  const char *host = copse_arena_strdup(&map->arena, name);
+  if (!host) return copse_fail_nomem(r->err);
+  map->ports[map->n_ports++] = (struct copse_map_port){host, "", r->current, COPSE_Q_ZERO, r->line};
+  return COPSE_OK;
+}
+
+static copse_status add_child(void *ctx, const char *name) {
+  struct reader *r = ctx;
+  struct copse_fabric_map *map = r->map;
+  int child = -1;
+  copse_status status;
+  COPSE_TRY(intern(r, name, &child));
+  if (child == r->current) return refuse(r, name, "is a switch below itself");
+  if (r->child[child])
+    return refuse(r, name, "is below two switches; the tree plugin has one above each");
+  r->child[child] = true;
+  COPSE_TRY(copse_grow(&map->cables, &map->cable_capacity, (size_t)map->n_cables + 1,
+                       sizeof *map->cables, r->err));
+  map->cables[map->n_cables++] = (struct copse_map_cable){child, r->current, COPSE_Q_ZERO};
+out:
+  return status;
+}
+
+static copse_status read_list(struct reader *r, const char *list,
+                              copse_status (*each)(void *ctx, const char *name)) {
+  return copse_hostlist(r->file, r->line, list, COPSE_TOPOLOGY_MAX_NODES, each, r, r->err);
+}
+
+static copse_status read_switch(struct reader *r, char **words, int n) {
+  char *nodes = NULL, *switches = NULL;
+  copse_status status;
+  for (int i = 1; i < n; i++) {
+    if (strncasecmp(words[i], "Nodes=", 6) == 0)
+      nodes = words[i] + 6;
+    else if (strncasecmp(words[i], "Switches=", 9) == 0)
+      switches = words[i] + 9;
+    else if (strncasecmp(words[i], "LinkSpeed=", 10) != 0)
+      return refuse(r, words[i], "isn't known; Nodes=, Switches= and LinkSpeed= are");
+  }
+  if (!nodes == !switches) return refuse(r, words[0], "needs Nodes= or Switches=, one of them");
+  COPSE_TRY(intern(r, words[0] + 11, &r->current));
+  if (r->defined[r->current]) return refuse(r, words[0], "twice");
+  r->defined[r->current] = true;
+  status = nodes ? read_list(r, nodes, add_host) : read_list(r, switches, add_child);
+out:
+  return status;
+}
+
+/* Every switch must come to an end going up: a ring of switches has no top. */
+static copse_status check_tree(struct reader *r) {
+  const struct copse_fabric_map *map = r->map;
+  int *above = NULL, *mark = NULL;
+  copse_status status;
+  COPSE_TRY(copse_calloc((size_t)map->n_switches, sizeof *above, &above, r->err));
+  COPSE_TRY(copse_calloc((size_t)map->n_switches, sizeof *mark, &mark, r->err));
+  for (int i = 0; i < map->n_cables; i++) above[map->cables[i].a] = map->cables[i].b + 1;
+  for (int i = 0; i < map->n_switches; i++) {
+    r->line = map->switches[i].line;
+    if (!r->defined[i]) {
+      status = refuse(r, map->switches[i].id, "is named and has no line SwitchName= of its own");
+      goto out;
+    }
+    int at = i;
+    for (; at >= 0 && !mark[at]; at = above[at] - 1) mark[at] = i + 1;
+    if (at >= 0 && mark[at] == i + 1) {
+      status = refuse(r, map->switches[i].id, "is below itself, by way of others");
+      goto out;
+    }
+  }
+out:
+  free(above);
+  free(mark);
+  return status;
+}
+
+/* A line that ends in a backslash goes on in the next: in the text they lie side by side. */
+static char *next_line(struct copse_lines *lines, long *number) {
+  char *line = copse_lines_next(lines), *tail = line;
+  *number = lines->line;
+  for (size_t n; tail && (n = strlen(tail)) > 0 && tail[n - 1] == '\\';) {
+    char *more = copse_lines_next(lines);
+    tail[n - 1] = ' ';
+    for (char *p = tail + n; more && p < more; p++) *p = ' ';
+    tail = more;
+  }
+  return line;
+}
+
+copse_status copse_read_slurm(const char *file, const char *data, size_t size,
+                              const struct copse_notes *notes, struct copse_fabric_map *map,
+                              struct copse_err *err) {
+  struct reader r = {.file = file, .err = err, .map = map};
+  struct copse_lines lines;
+  char *words[MAX_WORDS];
+  copse_status status;
+  COPSE_TRY(copse_lines_open(file, data, size, &lines, err));
+  for (char *line; (line = next_line(&lines, &r.line));) {
+    line[strcspn(line, "#")] = '\0';
+    int n = copse_split_words(line, words, MAX_WORDS);
+    if (n == 0) continue;
+    if (n > MAX_WORDS || strncasecmp(words[0], "SwitchName=", 11) != 0 || !words[0][11]) {
+      status = refuse(&r, words[0], "where SwitchName=NAME was expected");
+      goto out;
+    }
+    COPSE_TRY(read_switch(&r, words, n));
+  }
+  if (map->n_switches == 0) {
+    status = copse_fail_at(err, COPSE_BAD_INPUT, file, 0, "no SwitchName= in it");
+    goto out;
+  }
+  COPSE_TRY(check_tree(&r));
+  copse_note(notes,
+             "%s: topology.conf has no speeds; a switch's way up carries what the file's hosts "
+             "below it can send, divided by the oversubscription",
+             file);
+out:
+  copse_lines_free(&lines);
+  copse_index_map_free(&r.ids);
+  free(r.defined);
+  free(r.child);
+  return status;
+}

@@ -1,0 +1,400 @@
+/*
+ * Synthetic topologies from one line:
+ *
+ *   KIND:SIZE@GBPS      ring, line, full, switch: a number of GPUs; hypercube: dimensions;
+ *                       torus, mesh: sizes such as 4x4x2 (a ring of two has two links)
+ *   [hosts:H] gpus:G@GBPS [nics:N@GBPS] [FABRIC]
+ *                       G GPUs on an NVSwitch, N NICs, GPU i at NIC i (or its share of them)
+ *   FABRIC              flat | rails | clos:LEAF_HOSTS[/OVERSUBSCRIPTION] | torus:4x4@GBPS |
+ *                       dragonfly:GROUP_ROUTERS@LOCAL_GBPS/GLOBAL_GBPS, and spine@GBPS for rails
+ *
+ * GBPS: GB/s per direction, a decimal or p/q.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "topology/fabric/fabric.h"
+#include "topology/input/profile.h"
+#include "topology/fabric/torus.h"
+
+#define MAX_SPEC 512
+#define MAX_WORDS 8
+
+/* "torus:4x4@100": a word of the line, cut into its parts; NULL where it has none. */
+struct word {
+  char *key, *value, *speed;
+};
+
+struct line {
+  struct copse_topology_builder *builder;
+  const char *label, *spec;
+  long at;
+  struct copse_err *err;
+  char text[MAX_SPEC + 1];
+  struct word words[MAX_WORDS];
+  int n_words;
+};
+
+static copse_status refuse(const struct line *l, const char *what, const char *right) {
+  return copse_fail_at(l->err, COPSE_BAD_INPUT, l->label, l->at, "\"%.80s\": %s; %s", l->spec, what,
+                       right);
+}
+
+/* ---- words ------------------------------------------------------------------------------ */
+
+static copse_status cut(struct line *l) {
+  char *save = NULL;
+  if (strlen(l->spec) > MAX_SPEC) return refuse(l, "too long", "512 characters are the most");
+  strcpy(l->text, l->spec);
+  for (char *p = strtok_r(l->text, " \t\r\n", &save); p; p = strtok_r(NULL, " \t\r\n", &save)) {
+    struct word word = {.key = p};
+    if (l->n_words == MAX_WORDS) return refuse(l, "too many words", "8 are the most");
+    word.speed = strchr(p, '@');
+    if (word.speed) *word.speed++ = '\0';
+    word.value = strchr(p, ':');
+    if (word.value) *word.value++ = '\0';
+    l->words[l->n_words++] = word;
+  }
+  if (l->n_words == 0) return refuse(l, "empty", "a synthetic topology is such as ring:8@50");
+  return COPSE_OK;
+}
+
+static copse_status parse_speed(const struct line *l, const char *text, struct copse_q *out) {
+  struct copse_err local = COPSE_ERR_INIT;
+  bool fraction = text && strchr(text, '/');
+  copse_status status = !text      ? COPSE_BAD_INPUT
+                        : fraction ? copse_q_parse_fraction(text, out, &local)
+                                   : copse_q_parse_decimal(text, out, &local);
+  if (status == COPSE_OK && out->num > 0) return COPSE_OK;
+  return refuse(l, text ? "a bandwidth that is no positive number" : "a bandwidth is missing",
+                "write @ and GB/s behind it, such as @50, @12.5 or @25/2");
+}
+
+static copse_status parse_count(const struct line *l, const char *text, int least, int *out) {
+  char *end = NULL;
+  long v = text && text[0] >= '0' && text[0] <= '9' ? strtol(text, &end, 10) : -1;
+  char right[80];
+  if (v >= least && v <= COPSE_TOPOLOGY_MAX_NODES && *end == '\0') {
+    *out = (int)v;
+    return COPSE_OK;
+  }
+  snprintf(right, sizeof right, "it must be a whole number from %d to %d", least,
+           COPSE_TOPOLOGY_MAX_NODES);
+  return refuse(l, text ? "a size that makes no sense" : "a size is missing", right);
+}
+
+/* "4x4x2"; *nodes gets the product. */
+static copse_status parse_dims(const struct line *l, const char *text, int *dims, int *n_dims,
+                               int64_t *nodes) {
+  char copy[MAX_SPEC + 1], *save = NULL;
+  copse_status status = COPSE_OK;
+  *n_dims = 0;
+  *nodes = 1;
+  snprintf(copy, sizeof copy, "%s", text ? text : "");
+  size_t n = strlen(copy);
+  if (n == 0 || copy[0] == 'x' || copy[n - 1] == 'x' || strstr(copy, "xx"))
+    return refuse(l, "sizes that make no sense", "they must be such as 4x4x2");
+  for (char *p = strtok_r(copy, "x", &save); p; p = strtok_r(NULL, "x", &save)) {
+    if (*n_dims == COPSE_MAX_DIMENSIONS) return refuse(l, "too many dimensions", "8 are the most");
+    COPSE_TRY(parse_count(l, p, 1, &dims[*n_dims]));
+    *nodes *= dims[(*n_dims)++];
+    if (*nodes > COPSE_TOPOLOGY_MAX_NODES)
+      return refuse(l, "too many nodes", "4194304 are the most of a topology");
+  }
+out:
+  return status;
+}
+
+static copse_status check_links(const struct line *l, int64_t links) {
+  if (links <= COPSE_TOPOLOGY_MAX_LINKS) return COPSE_OK;
+  return refuse(l, "too many links", "16777216 are the most of a topology");
+}
+
+/* ---- regular graphs of GPUs --------------------------------------------------------------- */
+
+static copse_status add_gpus(const struct line *l, int n) {
+  char id[24];
+  struct copse_node node = {.id = id, .type = "gpu", .rank = -1};
+  copse_status status = COPSE_OK;
+  for (int i = 0; i < n && status == COPSE_OK; i++) {
+    snprintf(id, sizeof id, "gpu%d", i);
+    status = copse_builder_add_node(l->builder, l->at, &node, NULL, l->err);
+  }
+  return status;
+}
+
+static copse_status join(const struct line *l, int a, int b, struct copse_q bandwidth) {
+  copse_status status =
+      copse_builder_add_link(l->builder, l->at, a, b, bandwidth, COPSE_Q_ZERO, l->err);
+  if (status != COPSE_OK) return status;
+  return copse_builder_add_link(l->builder, l->at, b, a, bandwidth, COPSE_Q_ZERO, l->err);
+}
+
+static copse_status build_ring(const struct line *l, int n, struct copse_q bandwidth, bool closed) {
+  copse_status status;
+  COPSE_TRY(add_gpus(l, n));
+  for (int i = 0; i + 1 < n; i++) COPSE_TRY(join(l, i, i + 1, bandwidth));
+  if (closed && n > 1) status = join(l, n - 1, 0, bandwidth);
+out:
+  return status;
+}
+
+static copse_status build_full(const struct line *l, int n, struct copse_q bandwidth) {
+  copse_status status;
+  COPSE_TRY(check_links(l, (int64_t)n * (n - 1)));
+  COPSE_TRY(add_gpus(l, n));
+  for (int i = 0; i < n; i++)
+    for (int j = i + 1; j < n; j++) COPSE_TRY(join(l, i, j, bandwidth));
+out:
+  return status;
+}
+
+static copse_status build_switch(const struct line *l, int n, struct copse_q bandwidth) {
+  const struct copse_node hub = {.id = "switch", .type = "switch", .rank = -1};
+  copse_status status;
+  COPSE_TRY(add_gpus(l, n));
+  COPSE_TRY(copse_builder_add_node(l->builder, l->at, &hub, NULL, l->err));
+  for (int i = 0; i < n; i++) COPSE_TRY(join(l, i, n, bandwidth));
+out:
+  return status;
+}
+
+static copse_status build_hypercube(const struct line *l, int d, struct copse_q bandwidth) {
+  copse_status status;
+  if (d > 22) return refuse(l, "too many nodes", "22 dimensions are the most");
+  COPSE_TRY(check_links(l, (int64_t)d << d));
+  COPSE_TRY(add_gpus(l, 1 << d));
+  for (int i = 0; i < 1 << d; i++)
+    for (int bit = 0; bit < d; bit++)
+      if (!(i >> bit & 1)) COPSE_TRY(join(l, i, i | 1 << bit, bandwidth));
+out:
+  return status;
+}
+
+static copse_status build_torus(const struct line *l, const char *sizes, struct copse_q bandwidth,
+                                bool closed) {
+  int dims[COPSE_MAX_DIMENSIONS], n_dims = 0;
+  int64_t n = 1;
+  char id[COPSE_MAX_DIMENSIONS * 12] = "gpu";
+  struct copse_node node = {.id = id, .type = "gpu", .rank = -1};
+  copse_status status;
+  COPSE_TRY(parse_dims(l, sizes, dims, &n_dims, &n));
+  COPSE_TRY(check_links(l, n * 2 * n_dims));
+  for (int i = 0; i < n; i++) {
+    copse_torus_coordinates(dims, n_dims, i, id + 3, sizeof id - 3);
+    COPSE_TRY(copse_builder_add_node(l->builder, l->at, &node, NULL, l->err));
+  }
+  for (int i = 0; i < n; i++)
+    for (int d = 0; d < n_dims; d++) {
+      int next = copse_torus_next(dims, n_dims, i, d);
+      if (next > i || (closed && next >= 0)) COPSE_TRY(join(l, i, next, bandwidth));
+    }
+out:
+  return status;
+}
+
+static copse_status build_regular(const struct line *l) {
+  const struct word *word = &l->words[0];
+  struct copse_q bandwidth;
+  bool ring = strcmp(word->key, "ring") == 0, torus = strcmp(word->key, "torus") == 0;
+  int n = 0;
+  copse_status status;
+  if (l->n_words > 1)
+    return refuse(l, "more than one word", "this kind has one, such as ring:8@50");
+  COPSE_TRY(parse_speed(l, word->speed, &bandwidth));
+  if (torus || strcmp(word->key, "mesh") == 0) return build_torus(l, word->value, bandwidth, torus);
+  COPSE_TRY(parse_count(l, word->value, 1, &n));
+  if (ring || strcmp(word->key, "line") == 0) return build_ring(l, n, bandwidth, ring);
+  if (strcmp(word->key, "full") == 0) return build_full(l, n, bandwidth);
+  if (strcmp(word->key, "switch") == 0) return build_switch(l, n, bandwidth);
+  if (strcmp(word->key, "hypercube") == 0) return build_hypercube(l, n, bandwidth);
+  status = refuse(l, "an unknown kind",
+                  "ring, line, full, switch, hypercube, torus, mesh and hosts are known");
+out:
+  return status;
+}
+
+/* ---- hosts on a fabric --------------------------------------------------------------------- */
+
+struct cluster {
+  int hosts, gpus, nics;
+  struct copse_q gpu_speed, nic_speed;
+  struct copse_fabric fabric;
+  bool has_fabric;
+};
+
+static copse_status parse_clos(const struct line *l, const struct word *word, struct cluster *c) {
+  char *ratio = word->value ? strchr(word->value, '/') : NULL;
+  copse_status status;
+  c->fabric.type = COPSE_FABRIC_CLOS;
+  if (ratio) *ratio++ = '\0';
+  COPSE_TRY(parse_count(l, word->value, 1, &c->fabric.leaf_hosts));
+  if (ratio) status = parse_speed(l, ratio, &c->fabric.oversubscription);
+out:
+  return status;
+}
+
+static copse_status parse_dragonfly(const struct line *l, const struct word *word,
+                                    struct cluster *c) {
+  char *global = word->speed ? strchr(word->speed, '/') : NULL;
+  copse_status status;
+  c->fabric.type = COPSE_FABRIC_DRAGONFLY;
+  if (global) *global++ = '\0';
+  COPSE_TRY(parse_count(l, word->value, 1, &c->fabric.group_routers));
+  COPSE_TRY(parse_speed(l, word->speed, &c->fabric.local_bandwidth));
+  status = parse_speed(l, global, &c->fabric.global_bandwidth);
+out:
+  return status;
+}
+
+static copse_status parse_torus(const struct line *l, const struct word *word, struct cluster *c) {
+  int64_t nodes;
+  c->fabric.type = COPSE_FABRIC_TORUS;
+  copse_status status = parse_dims(l, word->value, c->fabric.dims, &c->fabric.n_dims, &nodes);
+  return status == COPSE_OK ? parse_speed(l, word->speed, &c->fabric.link_bandwidth) : status;
+}
+
+static copse_status parse_fabric(const struct line *l, const struct word *word, struct cluster *c) {
+  bool bare = !word->value && !word->speed;
+  if (c->has_fabric) return refuse(l, "two fabrics", "there is one between the hosts");
+  c->has_fabric = true;
+  if (strcmp(word->key, "clos") == 0 && !word->speed) return parse_clos(l, word, c);
+  if (strcmp(word->key, "dragonfly") == 0) return parse_dragonfly(l, word, c);
+  if (strcmp(word->key, "torus") == 0) return parse_torus(l, word, c);
+  c->fabric.type = strcmp(word->key, "rails") == 0 ? COPSE_FABRIC_RAILS : COPSE_FABRIC_FLAT;
+  if (bare && (c->fabric.type == COPSE_FABRIC_RAILS || strcmp(word->key, "flat") == 0))
+    return COPSE_OK;
+  return copse_fail_at(l->err, COPSE_BAD_INPUT, l->label, l->at,
+                       "\"%.80s\": the word \"%.40s\"; hosts:, gpus:, nics:, spine@ and a fabric "
+                       "(flat, rails, clos:, torus:, dragonfly:) are known",
+                       l->spec, word->key);
+}
+
+static bool said_before(const struct line *l, int word) {
+  for (int i = 0; i < word; i++)
+    if (strcmp(l->words[i].key, l->words[word].key) == 0) return true;
+  return false;
+}
+
+static copse_status parse_cluster(const struct line *l, struct cluster *c) {
+  bool spine = false;
+  copse_status status = COPSE_OK;
+  for (int i = 0; i < l->n_words; i++) {
+    const struct word *word = &l->words[i];
+    if (said_before(l, i))
+      return refuse(l, "a word that stands there twice", "each says one thing: hosts:2 gpus:8@300");
+    if (strcmp(word->key, "hosts") == 0 && !word->speed) {
+      COPSE_TRY(parse_count(l, word->value, 1, &c->hosts));
+    } else if (strcmp(word->key, "gpus") == 0) {
+      COPSE_TRY(parse_count(l, word->value, 1, &c->gpus));
+      COPSE_TRY(parse_speed(l, word->speed, &c->gpu_speed));
+    } else if (strcmp(word->key, "nics") == 0) {
+      COPSE_TRY(parse_count(l, word->value, 1, &c->nics));
+      COPSE_TRY(parse_speed(l, word->speed, &c->nic_speed));
+    } else if (strcmp(word->key, "spine") == 0 && !word->value) {
+      COPSE_TRY(parse_speed(l, word->speed, &c->fabric.spine_bandwidth));
+      spine = true;
+    } else {
+      COPSE_TRY(parse_fabric(l, word, c));
+    }
+  }
+  if (c->gpus == 0) return refuse(l, "gpus: is missing", "such as hosts:4 gpus:8@300 nics:8@25");
+  if (c->nics == 0 && (c->hosts > 1 || c->has_fabric))
+    return refuse(l, "hosts without NICs can't reach each other", "say how many: nics:8@25");
+  if (spine && c->fabric.type != COPSE_FABRIC_RAILS)
+    return refuse(l, "a spine without rails", "it joins the rails: rails spine@100");
+out:
+  return status;
+}
+
+static copse_status add_numbered(const struct line *l, struct copse_topology_builder *builder,
+                                 const char *type, int n, int *first) {
+  char id[24];
+  struct copse_node node = {.id = id, .type = type, .rank = -1};
+  copse_status status = COPSE_OK;
+  for (int i = 0; i < n && status == COPSE_OK; i++) {
+    snprintf(id, sizeof id, "%s%d", type, i);
+    status = copse_builder_add_node(builder, l->at, &node, i == 0 ? first : NULL, l->err);
+  }
+  return status;
+}
+
+/* GPUs on an NVSwitch; the GPUs and NICs pair off in order, several of the more numerous to one. */
+static copse_status add_host(const struct line *l, struct copse_topology_builder *builder,
+                             const struct cluster *c) {
+  const struct copse_node hub = {.id = "nvswitch", .type = "nvswitch", .rank = -1};
+  struct line host = *l;
+  int nvswitch = -1, nic = -1, gpu = -1, pairs = c->gpus > c->nics ? c->gpus : c->nics;
+  copse_status status;
+  host.builder = builder;
+  COPSE_TRY(add_numbered(l, builder, "gpu", c->gpus, &gpu));
+  COPSE_TRY(copse_builder_add_node(builder, l->at, &hub, &nvswitch, l->err));
+  COPSE_TRY(add_numbered(l, builder, "nic", c->nics, &nic));
+  for (int i = 0; i < c->gpus; i++) COPSE_TRY(join(&host, gpu + i, nvswitch, c->gpu_speed));
+  for (int i = 0; c->nics > 0 && i < pairs; i++)
+    COPSE_TRY(join(&host, gpu + (int)((int64_t)i * c->gpus / pairs),
+                   nic + (int)((int64_t)i * c->nics / pairs), c->nic_speed));
+out:
+  return status;
+}
+
+static copse_status build_cluster(const struct line *l) {
+  struct cluster c = {.hosts = 1,
+                      .fabric = {.type = COPSE_FABRIC_FLAT,
+                                 .latency = COPSE_Q_ZERO,
+                                 .spine_bandwidth = COPSE_Q_ZERO,
+                                 .oversubscription = COPSE_Q_ONE,
+                                 .spines = 1,
+                                 .router_hosts = 1,
+                                 .global_links = 1,
+                                 .line = l->at}};
+  struct copse_topology_builder *builder = NULL;
+  struct copse_host_group group = {.bandwidth = COPSE_Q_ZERO, .line = l->at};
+  copse_status status;
+  COPSE_TRY(parse_cluster(l, &c));
+  if (!c.has_fabric && c.hosts == 1) return add_host(l, l->builder, &c);
+  COPSE_TRY(copse_builder_new(l->label, &builder, l->err));
+  COPSE_TRY(add_host(l, builder, &c));
+  COPSE_TRY(copse_builder_finish(builder, &group.host, l->err));
+  group.count = c.hosts;
+  c.fabric.bandwidth = c.nic_speed;
+  status = copse_compose(l->builder, l->label, &c.fabric, &group, 1, l->err);
+out:
+  copse_builder_free(builder);
+  copse_topology_release(group.host);
+  return status;
+}
+
+copse_status copse_build_synthetic(struct copse_topology_builder *builder, const char *label,
+                                   long line, const char *spec, struct copse_err *err) {
+  struct line l = {.builder = builder, .label = label, .spec = spec, .at = line, .err = err};
+  copse_status status = cut(&l);
+  if (status != COPSE_OK) return status;
+  bool cluster = strcmp(l.words[0].key, "hosts") == 0 || strcmp(l.words[0].key, "gpus") == 0;
+  return cluster ? build_cluster(&l) : build_regular(&l);
+}
+
+copse_status copse_topology_synthetic(const char *spec,
+                                      const struct copse_topology_options *options,
+                                      struct copse_topology **out, struct copse_err *err) {
+  struct copse_topology_builder *builder = NULL;
+  copse_status status;
+  *out = NULL;
+  COPSE_TRY(copse_builder_new("--synthetic", &builder, err));
+  COPSE_TRY(copse_builder_set_name(builder, spec, err));
+  COPSE_TRY(copse_build_synthetic(builder, "--synthetic", 0, spec, err));
+  COPSE_TRY(copse_builder_finish(builder, out, err));
+  if (options) copse_note_unheeded("--synthetic", "a synthetic line", 0, options);
+  if (options && options->profile)
+    status = copse_profile_apply(options->profile, options->notes, out, err);
+out:
+  copse_builder_free(builder);
+  if (status != COPSE_OK) {
+    copse_topology_release(*out);
+    *out = NULL;
+  }
+  return status;
+}

@@ -1,0 +1,106 @@
+#include "topology/symmetry/orbits.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+/* ---- automorphisms ----------------------------------------------------------------------- */
+
+copse_status copse_automorphisms_add(struct copse_automorphisms *automorphisms, int *image,
+                                     struct copse_err *err) {
+  size_t n = (size_t)automorphisms->n + 1;
+  int **images = realloc(automorphisms->images, n * sizeof *images);
+  if (!images) {
+    free(image);
+    return copse_fail_nomem(err);
+  }
+  automorphisms->images = images;
+  automorphisms->images[automorphisms->n++] = image;
+  return COPSE_OK;
+}
+
+static copse_status add_copies(struct copse_automorphisms *out,
+                               const struct copse_symmetry_generator *generators, int n,
+                               int n_nodes, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  for (int i = 0; i < n; i++) {
+    int *image;
+    COPSE_TRY(copse_calloc((size_t)n_nodes, sizeof *image, &image, err));
+    memcpy(image, generators[i].image, (size_t)n_nodes * sizeof *image);
+    COPSE_TRY(copse_automorphisms_add(out, image, err));
+  }
+out:
+  return status;
+}
+
+copse_status copse_automorphisms_find(const struct copse_topology *topology,
+                                      struct copse_automorphisms *out, struct copse_err *err) {
+  struct copse_symmetry found = {0};
+  copse_status status;
+  *out = (struct copse_automorphisms){0};
+  COPSE_TRY(copse_topology_symmetry(topology, &found, err));
+  COPSE_TRY(add_copies(out, found.generators, found.n, topology->n_nodes, err));
+  COPSE_TRY(add_copies(out, found.others, found.n_others, topology->n_nodes, err));
+out:
+  copse_symmetry_free(&found);
+  return status;
+}
+
+void copse_automorphisms_free(struct copse_automorphisms *automorphisms) {
+  for (int i = 0; i < automorphisms->n; i++) free(automorphisms->images[i]);
+  free(automorphisms->images);
+  *automorphisms = (struct copse_automorphisms){0};
+}
+
+/* ---- orbits ------------------------------------------------------------------------------ */
+
+/* First `from` (NULL: nothing), then `step`: that takes `node` to a new member. */
+static copse_status add_member(struct copse_orbit *orbit, size_t *room, int node, const int *from,
+                               const int *step, int n_nodes, struct copse_err *err) {
+  size_t room_images = *room, n = (size_t)orbit->n;
+  int *image = NULL;
+  copse_status status;
+  COPSE_TRY(copse_grow(&orbit->images, &room_images, n + 1, sizeof *orbit->images, err));
+  COPSE_TRY(copse_grow(&orbit->members, room, n + 1, sizeof *orbit->members, err));
+  COPSE_TRY(copse_calloc((size_t)n_nodes, sizeof *image, &image, err));
+  for (int v = 0; v < n_nodes; v++) {
+    int at = from ? from[v] : v;
+    image[v] = step ? step[at] : at;
+  }
+  orbit->images[n] = image;
+  orbit->members[n] = image[node];
+  orbit->n++;
+out:
+  return status;
+}
+
+copse_status copse_orbit_find(const struct copse_automorphisms *automorphisms, int n_nodes,
+                              int node, struct copse_orbit *out, struct copse_err *err) {
+  char *seen = NULL;
+  size_t room = 0;
+  copse_status status;
+  *out = (struct copse_orbit){0};
+  COPSE_TRY(copse_calloc((size_t)n_nodes, 1, &seen, err));
+  COPSE_TRY(add_member(out, &room, node, NULL, NULL, n_nodes, err));
+  seen[node] = 1;
+  for (int i = 0; i < out->n; i++) {
+    for (int a = 0; a < automorphisms->n; a++) {
+      const int *step = automorphisms->images[a];
+      int to = step[out->members[i]];
+      if (seen[to]) continue;
+      seen[to] = 1;
+      COPSE_TRY(add_member(out, &room, node, out->images[i], step, n_nodes, err));
+    }
+  }
+out:
+  free(seen);
+  return status;
+}
+
+void copse_orbit_free(struct copse_orbit *orbit) {
+  for (int i = 0; i < orbit->n; i++) free(orbit->images[i]);
+  free(orbit->images);
+  free(orbit->members);
+  *orbit = (struct copse_orbit){0};
+}

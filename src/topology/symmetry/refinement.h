@@ -1,0 +1,93 @@
+/*
+ * Inside src/topology only: colour refinement of two copies of a topology at once, by which a
+ * search for automorphisms sees what its choices imply.
+ *
+ * Vertices are the nodes, left copies 0 .. n-1 and right copies n .. 2n-1. The partition is
+ * equitable after every step: two vertices of a cell have as many links of each bandwidth and
+ * direction to every other cell. An automorphism that respects the pairs chosen so far takes each
+ * left node to a right one of the same cell, so a cell with more of one side ends a branch.
+ *
+ * Cells are split by Hopcroft's rule, every part of a cell but the largest a splitter itself:
+ * O(m log n) from the first partition to the last, whatever number of steps it takes (Paige &
+ * Tarjan 1987; the search after McKay & Piperno 2014). How cells are split goes by hashed sums: a
+ * collision leaves a cell too large, which costs a search its way and never proves anything.
+ */
+#ifndef COPSE_TOPOLOGY_SYMMETRY_REFINEMENT_H
+#define COPSE_TOPOLOGY_SYMMETRY_REFINEMENT_H
+
+#include <stdint.h>
+
+#include "topology/topology.h"
+
+/* A link seen from one end. */
+struct copse_refinement_arc {
+  int node;        /* at the other end, */
+  int degree;      /* and how many arcs it has */
+  uint64_t colour; /* that the other end sees */
+};
+
+/* The partition. A cell goes by the place of its first element. */
+struct copse_partition {
+  int *elements, *place; /* [2n] vertices by cell, and where each is */
+  int *cell;             /* [2n] of each vertex */
+  int *length, *lefts;   /* [2n] by cell: elements, and those of the left copy */
+};
+
+/* Each at least doubles the orbits of ranks. */
+#define COPSE_REFINEMENT_PERMUTATIONS 32
+
+struct copse_refinement {
+  const struct copse_topology *topology;
+  int n;
+  int *first_arc;                    /* [n + 1] */
+  struct copse_refinement_arc *arcs; /* of a node: those to nodes of the fewest arcs first */
+  /* v and its image count as joined by an arc of a colour of its own: what commutes remains */
+  int n_permutations;
+  const int *images[COPSE_REFINEMENT_PERMUTATIONS];
+  int *inverses[COPSE_REFINEMENT_PERMUTATIONS];
+  struct copse_partition cells;
+  int *queue; /* [2n] splitters, around */
+  int queue_head, n_queued;
+  char *queued;                               /* [2n] by cell */
+  struct copse_refinement_hit *hits, *sorted; /* [2n] vertices next to the splitter; by cell */
+  int *hit_of;                                /* [2n] place in hits, -1: none */
+  int *hit_cells;                             /* [2n] their cells, */
+  int *cell_hits, *cell_start;                /* [2n] by cell: how many, and where in sorted */
+  int64_t work;                               /* arcs seen so far */
+};
+
+/* With arrays allocated and no partition yet. Freed with copse_refinement_free, also after a
+ * failure. */
+copse_status copse_refinement_make(struct copse_refinement *r,
+                                   const struct copse_topology *topology,
+                                   struct copse_err *err) COPSE_CHECKED;
+void copse_refinement_free(struct copse_refinement *r);
+
+/* From now on only what commutes with `image` [n], a permutation that the caller keeps. */
+copse_status copse_refinement_commute(struct copse_refinement *r, const int *image,
+                                      struct copse_err *err) COPSE_CHECKED;
+
+/* What was asked for so is forgotten. */
+void copse_refinement_commute_with_none(struct copse_refinement *r);
+
+/* The coarsest equitable partition in which ranks, and switches that copy or reduce, are apart. */
+void copse_refinement_start(struct copse_refinement *r);
+
+/* The left node goes to the right one: false if nothing does so that respects what was chosen
+ * before; the partition is then of no use any more. */
+bool copse_refinement_pair(struct copse_refinement *r, int left, int right);
+
+/* The only node that `left` may go to, or -1: there are several. */
+int copse_refinement_image(const struct copse_refinement *r, int left);
+
+static inline bool copse_refinement_may_go(const struct copse_refinement *r, int left, int right) {
+  return r->cells.cell[left] == r->cells.cell[r->n + right];
+}
+
+/* A partition to return to. */
+copse_status copse_partition_make(int n, struct copse_partition *cells,
+                                  struct copse_err *err) COPSE_CHECKED;
+void copse_partition_copy(int n, const struct copse_partition *from, struct copse_partition *to);
+void copse_partition_free(struct copse_partition *cells);
+
+#endif

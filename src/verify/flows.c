@@ -1,0 +1,392 @@
+#include "verify/flows.h"
+
+#include <stdlib.h>
+
+#include "verify/internal.h"
+#include "verify/symmetry.h"
+
+struct checker {
+  const struct copse_schedule *schedule;
+  const struct copse_topology *topology;
+  const int *node_of;
+  const char *label;
+  mpq_t *loads;
+  int *rank_of;  /* [topology->n_nodes] -1 for relays */
+  struct copse_verify_symmetry symmetry;
+  const int *image; /* [topology->n_nodes] of the compact form; NULL without */
+  char *covered; /* [n_ranks * n_ranks] */
+  int *visited;  /* [topology->n_nodes] path that was there last */
+  int n_walked;
+  struct copse_err *err;
+};
+
+/* ---- demand ----------------------------------------------------------------------- */
+
+/* M in the units of the demand: the largest row sum; the number of ranks when uniform. */
+static copse_status demand_unit(struct checker *c, mpz_t m) {
+  const struct copse_schedule *s = c->schedule;
+  mpz_t row;
+  mpz_init(row);
+  mpz_set_si(m, s->demand ? 0 : s->n_ranks);
+  for (int i = 0; i < s->n_ranks && s->demand; i++) {
+    mpz_set_ui(row, 0);
+    for (int j = 0; j < s->n_ranks; j++)
+      mpz_add_ui(row, row, (unsigned long)s->demand[(size_t)i * (size_t)s->n_ranks + (size_t)j]);
+    if (mpz_cmp(row, m) > 0) mpz_set(m, row);
+  }
+  copse_status status = mpz_sgn(m) > 0 ? COPSE_OK : refute(c, "the demand is all zero");
+  mpz_clear(row);
+  return status;
+}
+
+static int64_t demand_of(const struct copse_schedule *s, int src, int dst) {
+  if (src == dst) return 0;
+  return s->demand ? s->demand[(size_t)src * (size_t)s->n_ranks + (size_t)dst] : 1;
+}
+
+/* ---- the compact form ------------------------------------------------------------- */
+
+/* An automorphism of the topology, and of the demand. */
+static copse_status check_rotation(struct checker *c) {
+  const struct copse_schedule *s = c->schedule;
+  copse_status status;
+  if (s->n_rotations > 1) return refute(c, "an alltoall has at most one rotation");
+  COPSE_TRY(copse_verify_symmetry_make(s, c->topology, c->node_of, c->label, &c->symmetry, c->err));
+  c->image = c->symmetry.nodes[0];
+  for (int i = 0; i < s->n_ranks; i++)
+    for (int j = 0; j < s->n_ranks && s->demand; j++)
+      if (demand_of(s, i, j) != demand_of(s, c->symmetry.ranks[0][i], c->symmetry.ranks[0][j]))
+        return refute(c, "the rotation does not keep the demand");
+out:
+  return status;
+}
+
+/* ---- flows ------------------------------------------------------------------------ */
+
+static copse_status walk_path(struct checker *c, int f, const struct copse_schedule_path *path) {
+  const struct copse_schedule *s = c->schedule;
+  const struct copse_schedule_flow *flow = &s->flows[f];
+  mpq_t weight;
+  copse_status status = COPSE_OK;
+  if (path->n_nodes < 2 || path->nodes[0] != s->rank_nodes[flow->src] ||
+      path->nodes[path->n_nodes - 1] != s->rank_nodes[flow->dst] || path->weight.num <= 0)
+    return refute(c, "flow %d: a path doesn't lead from rank %d to rank %d", f, flow->src,
+                  flow->dst);
+  mpq_init(weight);
+  set_q(weight, path->weight);
+  c->n_walked++;
+  for (int i = 0; i < path->n_nodes && status == COPSE_OK; i++) {
+    int node = c->node_of[path->nodes[i]], last = i > 0 ? c->node_of[path->nodes[i - 1]] : -1;
+    int link = i > 0 && node >= 0 ? copse_topology_find_link(c->topology, last, node) : -1;
+    bool inside = i > 0 && i + 1 < path->n_nodes;
+    if (node < 0 || (i > 0 && link < 0))
+      status = refute(c, "flow %d: the topology has no link '%s' -> '%s'", f,
+                      s->nodes[path->nodes[i > 0 ? i - 1 : 0]], s->nodes[path->nodes[i]]);
+    else if (c->visited[node] == c->n_walked)
+      status = refute(c, "flow %d: a path visits '%s' twice", f, s->nodes[path->nodes[i]]);
+    else if (inside && s->no_forward && c->rank_of[node] >= 0)
+      status = refute(c, "flow %d: a path passes through rank %d, which must not forward", f,
+                      c->rank_of[node]);
+    else if (link >= 0)
+      mpq_add(c->loads[link], c->loads[link], weight);
+    if (node >= 0) c->visited[node] = c->n_walked;
+  }
+  mpq_clear(weight);
+  return status;
+}
+
+/* The pair and, in the compact form, its images are served by this flow alone. */
+static copse_status cover_pairs(struct checker *c, int f) {
+  const struct copse_schedule *s = c->schedule;
+  int src = c->topology->rank_nodes[s->flows[f].src],
+      dst = c->topology->rank_nodes[s->flows[f].dst];
+  for (int64_t g = 0; g < copse_schedule_images(s); g++) {
+    size_t pair = (size_t)c->rank_of[src] * (size_t)s->n_ranks + (size_t)c->rank_of[dst];
+    if (c->covered[pair])
+      return refute(c, "flow %d: rank %d to rank %d has a flow already", f, c->rank_of[src],
+                    c->rank_of[dst]);
+    c->covered[pair] = 1;
+    if (c->image) {
+      src = c->image[src];
+      dst = c->image[dst];
+    }
+  }
+  return COPSE_OK;
+}
+
+/* The weights of a pair's paths add up to its part of M. */
+static copse_status check_flow(struct checker *c, int f, const mpz_t m) {
+  const struct copse_schedule_flow *flow = &c->schedule->flows[f];
+  mpq_t sum, due;
+  copse_status status = COPSE_OK;
+  mpq_inits(sum, due, NULL);
+  COPSE_TRY(cover_pairs(c, f));
+  for (int p = 0; p < flow->n_paths; p++) {
+    COPSE_TRY(walk_path(c, f, &flow->paths[p]));
+    set_q(due, flow->paths[p].weight);
+    mpq_add(sum, sum, due);
+  }
+  mpz_set_si(mpq_numref(due), demand_of(c->schedule, flow->src, flow->dst));
+  mpz_set(mpq_denref(due), m);
+  mpq_canonicalize(due);
+  if (!mpq_equal(sum, due))
+    status = refute(c, "flow %d: its weights don't add up to the demand of rank %d to rank %d", f,
+                    flow->src, flow->dst);
+out:
+  mpq_clears(sum, due, NULL);
+  return status;
+}
+
+static copse_status check_all_flows(struct checker *c) {
+  const struct copse_schedule *s = c->schedule;
+  copse_status status;
+  mpz_t m;
+  mpz_init(m);
+  COPSE_TRY(demand_unit(c, m));
+  for (int f = 0; f < s->n_flows; f++) COPSE_TRY(check_flow(c, f, m));
+  for (int i = 0; i < s->n_ranks; i++)
+    for (int j = 0; j < s->n_ranks; j++)
+      if (demand_of(s, i, j) > 0 && !c->covered[(size_t)i * (size_t)s->n_ranks + (size_t)j]) {
+        status = refute(c, "rank %d to rank %d has no flow", i, j);
+        goto out;
+      }
+  if (c->image)
+    status = copse_verify_spread(&c->symmetry, c->symmetry.links, c->topology->n_links, c->loads,
+                                 c->label, c->err);
+out:
+  mpz_clear(m);
+  return status;
+}
+
+static copse_status prepare(struct checker *c) {
+  const struct copse_topology *t = c->topology;
+  size_t n = (size_t)c->schedule->n_ranks, nodes = (size_t)t->n_nodes;
+  copse_status status;
+  COPSE_TRY(copse_calloc(nodes, sizeof(int), &c->rank_of, c->err));
+  COPSE_TRY(copse_calloc(nodes, sizeof(int), &c->visited, c->err));
+  COPSE_TRY(copse_calloc(n * n, 1, &c->covered, c->err));
+  for (int v = 0; v < t->n_nodes; v++) c->rank_of[v] = t->nodes[v].rank;
+  if (c->schedule->n_rotations > 0) COPSE_TRY(check_rotation(c));
+out:
+  return status;
+}
+
+static void release(struct checker *c) {
+  free(c->rank_of);
+  free(c->visited);
+  free(c->covered);
+  copse_verify_symmetry_free(&c->symmetry);
+}
+
+copse_status copse_verify_flows(const struct copse_schedule *schedule,
+                                const struct copse_topology *topology, const int *node_of,
+                                const char *label, mpq_t *loads, struct copse_err *err) {
+  struct checker c = {.schedule = schedule,
+                      .topology = topology,
+                      .node_of = node_of,
+                      .label = label,
+                      .loads = loads,
+                      .err = err};
+  copse_status status = prepare(&c);
+  if (status == COPSE_OK) status = check_all_flows(&c);
+  release(&c);
+  return status;
+}
+
+/* ---- the bound -------------------------------------------------------------------- */
+
+/* Lengths as integers over a common denominator, which cancels in the quotient. */
+static copse_status integer_lengths(struct checker *c, int64_t *lengths) {
+  const struct copse_bound *b = &c->schedule->bound;
+  int64_t common = 1;
+  for (int i = 0; i < b->n_lengths; i++)
+    if (copse_lcm(common, b->lengths[i].length.den, &common, NULL) != COPSE_OK)
+      return refute(c, "the bound's lengths have no common denominator in 64 bits");
+  for (int i = 0; i < b->n_lengths; i++) {
+    const struct copse_schedule_length *l = &b->lengths[i];
+    int src = c->node_of[l->src], dst = c->node_of[l->dst];
+    int link = src < 0 || dst < 0 ? -1 : copse_topology_find_link(c->topology, src, dst);
+    int64_t value;
+    if (link < 0)
+      return refute(c, "the bound's lengths name '%s' -> '%s', which is no link",
+                    c->schedule->nodes[l->src], c->schedule->nodes[l->dst]);
+    if (copse_mul_overflows(l->length.num, common / l->length.den, &value) || value < 0 ||
+        value > INT64_MAX / (c->topology->n_nodes + 1))
+      return refute(c, "the bound's lengths are out of range");
+    lengths[link] = value;
+  }
+  return COPSE_OK;
+}
+
+/* Label-setting by a plain scan of a frontier heap would share the solver's code; a queue of
+ * labels that are corrected until they settle (Bellman-Ford-Moore) is as exact. */
+static copse_status distances(struct checker *c, int source, const int64_t *lengths,
+                              const int *first_link, const int *links, int64_t *distance,
+                              int *queue, char *queued) {
+  const struct copse_topology *t = c->topology;
+  int n = t->n_nodes, head = 0, tail = 0;
+  for (int v = 0; v < n; v++) distance[v] = INT64_MAX;
+  distance[source] = 0;
+  queue[tail++] = source;
+  queued[source] = 1;
+  while (head != tail) {
+    int v = queue[head];
+    head = head == n ? 0 : head + 1;
+    queued[v] = 0;
+    if (v != source && c->schedule->no_forward && c->rank_of[v] >= 0) continue;
+    for (int i = first_link[v]; i < first_link[v + 1]; i++) {
+      int to = t->links[links[i]].dst;
+      int64_t d = distance[v] + lengths[links[i]];
+      if (d >= distance[to]) continue;
+      distance[to] = d;
+      if (queued[to]) continue;
+      queued[to] = 1;
+      queue[tail] = to;
+      tail = tail == n ? 0 : tail + 1;
+    }
+  }
+  return COPSE_OK;
+}
+
+/* Adds demand * distance over all sinks of one source. */
+static copse_status add_source(struct checker *c, int source, const int64_t *distance, mpz_t need) {
+  const struct copse_schedule *s = c->schedule;
+  for (int j = 0; j < s->n_ranks; j++) {
+    int64_t demand = demand_of(s, source, j), d = distance[c->topology->rank_nodes[j]];
+    if (demand == 0) continue;
+    if (d == INT64_MAX) return refute(c, "rank %d can't be reached from rank %d", j, source);
+    mpz_t product;
+    mpz_init_set_si(product, demand);
+    mpz_mul_si(product, product, d);
+    mpz_add(need, need, product);
+    mpz_clear(product);
+  }
+  return COPSE_OK;
+}
+
+struct search_space {
+  int64_t *lengths, *distance;
+  int *first_link, *links, *queue;
+  char *queued;
+};
+
+static copse_status make_space(struct checker *c, struct search_space *w) {
+  const struct copse_topology *t = c->topology;
+  size_t n = (size_t)t->n_nodes, m = (size_t)t->n_links;
+  copse_status status;
+  COPSE_TRY(copse_calloc(m, sizeof(int64_t), &w->lengths, c->err));
+  COPSE_TRY(copse_calloc(n, sizeof(int64_t), &w->distance, c->err));
+  COPSE_TRY(copse_calloc(n + 2, sizeof(int), &w->first_link, c->err));
+  COPSE_TRY(copse_calloc(m, sizeof(int), &w->links, c->err));
+  COPSE_TRY(copse_calloc(n + 1, sizeof(int), &w->queue, c->err));
+  COPSE_TRY(copse_calloc(n, 1, &w->queued, c->err));
+  for (int e = 0; e < t->n_links; e++) w->first_link[t->links[e].src + 2]++;
+  for (size_t v = 1; v < n + 2; v++) w->first_link[v] += w->first_link[v - 1];
+  for (int e = 0; e < t->n_links; e++) w->links[w->first_link[t->links[e].src + 1]++] = e;
+out:
+  return status;
+}
+
+/* need / (m * room), what a certificate proves; `vain` refutes one without room. */
+static copse_status time_of(struct checker *c, const mpz_t need, const mpz_t m, const mpq_t room,
+                            const char *vain, mpq_t bound) {
+  mpq_t unit;
+  if (mpq_sgn(room) == 0) return refute(c, "%s", vain);
+  mpq_init(unit);
+  mpq_set_z(bound, need);
+  mpq_set_z(unit, m);
+  mpq_div(bound, bound, unit);
+  mpq_div(bound, bound, room);
+  mpq_clear(unit);
+  return COPSE_OK;
+}
+
+/* sum of demand * distance / (M * sum of bandwidth * length) */
+static copse_status lengths_bound(struct checker *c, mpq_t bound) {
+  const struct copse_topology *t = c->topology;
+  struct search_space w = {0};
+  mpz_t need, m;
+  mpq_t room, q, length;
+  copse_status status;
+  mpz_inits(need, m, NULL);
+  mpq_inits(room, q, length, NULL);
+  COPSE_TRY(make_space(c, &w));
+  COPSE_TRY(integer_lengths(c, w.lengths));
+  COPSE_TRY(demand_unit(c, m));
+  for (int i = 0; i < c->schedule->n_ranks; i++) {
+    COPSE_TRY(distances(c, t->rank_nodes[i], w.lengths, w.first_link, w.links, w.distance, w.queue,
+                        w.queued));
+    COPSE_TRY(add_source(c, i, w.distance, need));
+  }
+  for (int e = 0; e < t->n_links; e++) {
+    set_q(q, t->links[e].bandwidth);
+    mpq_set_si(length, w.lengths[e], 1);
+    mpq_mul(q, q, length);
+    mpq_add(room, room, q);
+  }
+  status = time_of(c, need, m, room, "the bound's lengths are all zero", bound);
+out:
+  mpz_clears(need, m, NULL);
+  mpq_clears(room, q, length, NULL);
+  free(w.lengths);
+  free(w.distance);
+  free(w.first_link);
+  free(w.links);
+  free(w.queue);
+  free(w.queued);
+  return status;
+}
+
+/* All that must leave S over the bandwidth that leaves it. */
+static copse_status cut_bound(struct checker *c, mpq_t bound) {
+  const struct copse_schedule *s = c->schedule;
+  const struct copse_topology *t = c->topology;
+  char *inside = NULL;
+  mpz_t need, m;
+  mpq_t room, q;
+  copse_status status;
+  mpz_inits(need, m, NULL);
+  mpq_inits(room, q, NULL);
+  COPSE_TRY(copse_calloc((size_t)t->n_nodes, 1, &inside, c->err));
+  COPSE_TRY(demand_unit(c, m));
+  for (int i = 0; i < s->bound.n_cut; i++) {
+    if (c->node_of[s->bound.cut[i]] < 0) {
+      status = refute(c, "the cut names '%s', which the topology lacks", s->nodes[s->bound.cut[i]]);
+      goto out;
+    }
+    inside[c->node_of[s->bound.cut[i]]] = 1;
+  }
+  for (int i = 0; i < s->n_ranks; i++)
+    for (int j = 0; j < s->n_ranks; j++)
+      if (inside[t->rank_nodes[i]] && !inside[t->rank_nodes[j]])
+        mpz_add_ui(need, need, (unsigned long)demand_of(s, i, j));
+  for (int e = 0; e < t->n_links; e++) {
+    if (!inside[t->links[e].src] || inside[t->links[e].dst]) continue;
+    set_q(q, t->links[e].bandwidth);
+    mpq_add(room, room, q);
+  }
+  status = time_of(c, need, m, room, "nothing leaves the bound's cut", bound);
+out:
+  mpz_clears(need, m, NULL);
+  mpq_clears(room, q, NULL);
+  free(inside);
+  return status;
+}
+
+copse_status copse_verify_flow_bound(const struct copse_schedule *schedule,
+                                     const struct copse_topology *topology, const int *node_of,
+                                     const char *label, mpq_t bound, struct copse_err *err) {
+  struct checker c = {
+      .schedule = schedule, .topology = topology, .node_of = node_of, .label = label, .err = err};
+  copse_status status = copse_calloc((size_t)topology->n_nodes, sizeof(int), &c.rank_of, err);
+  if (status != COPSE_OK) return status;
+  for (int v = 0; v < topology->n_nodes; v++) c.rank_of[v] = topology->nodes[v].rank;
+  if (schedule->bound.kind == COPSE_BOUND_LENGTHS && schedule->bound.n_lengths > 0)
+    status = lengths_bound(&c, bound);
+  else if (schedule->bound.kind == COPSE_BOUND_LENGTHS || schedule->n_ranks == 1)
+    mpq_set_ui(bound, 0, 1); /* nothing is claimed */
+  else
+    status = cut_bound(&c, bound);
+  release(&c);
+  return status;
+}

@@ -1,0 +1,394 @@
+#include "verify/verify.h"
+
+#include <gmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/collective.h"
+#include "verify/flows.h"
+#include "verify/forests.h"
+#include "verify/internal.h"
+#include "verify/symmetry.h"
+
+struct checker {
+  const struct copse_schedule *schedule;
+  const struct copse_topology *topology;
+  const char *label;
+  int *node_of;   /* [schedule->n_nodes] topology node, -1 unknown */
+  mpq_t *loads;   /* [n_links] */
+  struct copse_verify_symmetry symmetry; /* of a compact schedule of trees */
+  int *last_tree; /* [n_links] 1 + the tree that crossed it last */
+  char *reached;  /* [n_ranks] */
+  struct copse_err *err;
+};
+
+copse_status copse_verify_refute(struct copse_err *err, const char *label, const char *fmt, ...) {
+  char text[400];
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(text, sizeof text, fmt, ap);
+  va_end(ap);
+  return copse_fail_at(err, COPSE_REFUTED, label, 0, "%s", text);
+}
+
+copse_status copse_verify_get_q(const mpq_t from, const char *label, struct copse_q *to,
+                                struct copse_err *err) {
+  if (!mpz_fits_slong_p(mpq_numref(from)) || !mpz_fits_slong_p(mpq_denref(from)))
+    return copse_fail(err, COPSE_OVERFLOW, "%s: an exact time needs more than 64 bits", label);
+  to->num = mpz_get_si(mpq_numref(from));
+  to->den = mpz_get_si(mpq_denref(from));
+  return COPSE_OK;
+}
+
+static const char *node_id(const struct checker *c, int schedule_node) {
+  return c->schedule->nodes[schedule_node];
+}
+
+static copse_status check_ranks(struct checker *c) {
+  const struct copse_schedule *s = c->schedule;
+  for (int i = 0; i < s->n_nodes; i++)
+    c->node_of[i] = copse_topology_find(c->topology, s->nodes[i]);
+  if (s->n_ranks != c->topology->n_ranks)
+    return refute(c, "the schedule has %d ranks, the topology %d", s->n_ranks,
+                  c->topology->n_ranks);
+  for (int r = 0; r < s->n_ranks; r++)
+    if (c->node_of[s->rank_nodes[r]] != c->topology->rank_nodes[r])
+      return refute(c, "rank %d is '%s' in the schedule and '%s' in the topology", r,
+                    node_id(c, s->rank_nodes[r]),
+                    c->topology->nodes[c->topology->rank_nodes[r]].id);
+  return COPSE_OK;
+}
+
+/* Switches that the schedule names must be able to do what it says. */
+static copse_status check_switches(struct checker *c) {
+  const struct copse_schedule *s = c->schedule;
+  for (int i = 0; i < s->n_copying + s->n_adding; i++) {
+    bool copies = i < s->n_copying;
+    int at = copies ? s->copying[i] : s->adding[i - s->n_copying], node = c->node_of[at];
+    if (node < 0 ||
+        !(copies ? c->topology->nodes[node].multicast : c->topology->nodes[node].aggregation))
+      return refute(c, "\"in_network\" names '%s', which the topology doesn't have for %s",
+                    node_id(c, at), copies ? "multicast" : "aggregation");
+  }
+  return COPSE_OK;
+}
+
+/* Whether this hop's load was counted for this tree already, in a switch that copies. */
+static bool counted_once(struct checker *c, enum copse_phase phase, int src, int dst, int link,
+                         int tree) {
+  bool once = phase == COPSE_PHASE_BROADCAST ? c->topology->nodes[dst].multicast
+                                             : c->topology->nodes[src].aggregation;
+  bool before = c->last_tree[link] == tree + 1;
+  c->last_tree[link] = tree + 1;
+  return once && before;
+}
+
+/* A path: from the source's node to the destination's, over links, through relays. */
+static copse_status walk_path(struct checker *c, int tree, int e) {
+  const struct copse_schedule *s = c->schedule;
+  const struct copse_schedule_edge *edge = &s->trees[tree].edges[e];
+  mpq_t weight;
+  copse_status status = COPSE_OK;
+  mpq_init(weight);
+  set_q(weight, s->trees[tree].weight);
+  if (edge->n_path < 2 || edge->path[0] != s->rank_nodes[edge->src] ||
+      edge->path[edge->n_path - 1] != s->rank_nodes[edge->dst])
+    status = refute(c, "tree %d, edge %d: the path doesn't lead from rank %d to rank %d", tree, e,
+                    edge->src, edge->dst);
+  for (int i = 0; status == COPSE_OK && i + 1 < edge->n_path; i++) {
+    int src = c->node_of[edge->path[i]], dst = c->node_of[edge->path[i + 1]];
+    int link = src < 0 || dst < 0 ? -1 : copse_topology_find_link(c->topology, src, dst);
+    if (link < 0)
+      status = refute(c, "tree %d, edge %d: the topology has no link '%s' -> '%s'", tree, e,
+                      node_id(c, edge->path[i]), node_id(c, edge->path[i + 1]));
+    else if (i > 0 && c->topology->nodes[src].rank >= 0)
+      status = refute(c, "tree %d, edge %d: the path passes through rank %d ('%s'), not a relay",
+                      tree, e, c->topology->nodes[src].rank, node_id(c, edge->path[i]));
+    else if (!counted_once(c, s->trees[tree].phase, src, dst, link, tree))
+      mpq_add(c->loads[link], c->loads[link], weight);
+  }
+  mpq_clear(weight);
+  return status;
+}
+
+static copse_status check_tree(struct checker *c, int t) {
+  const struct copse_schedule_tree *tree = &c->schedule->trees[t];
+  bool broadcast = tree->phase == COPSE_PHASE_BROADCAST;
+  memset(c->reached, 0, (size_t)c->schedule->n_ranks);
+  c->reached[tree->root] = broadcast;
+  if (tree->weight.num <= 0) return refute(c, "tree %d: its weight is not positive", t);
+  for (int e = 0; e < tree->n_edges; e++) {
+    const struct copse_schedule_edge *edge = &tree->edges[e];
+    /* `reached`: has the data (broadcast); has sent its sum on (reduce) */
+    bool in_order = broadcast ? c->reached[edge->src] && !c->reached[edge->dst]
+                              : !c->reached[edge->src] && !c->reached[edge->dst] &&
+                                    edge->src != tree->root && edge->src != edge->dst;
+    if (!in_order) return refute(c, "tree %d, edge %d: out of order or not a tree", t, e);
+    c->reached[broadcast ? edge->dst : edge->src] = 1;
+    copse_status status = walk_path(c, t, e);
+    if (status != COPSE_OK) return status;
+  }
+  c->reached[tree->root] = 1;
+  for (int r = 0; r < c->schedule->n_ranks; r++)
+    if (!c->reached[r]) return refute(c, "tree %d: rank %d is left out", t, r);
+  return COPSE_OK;
+}
+
+/* Shares of a phase; `first` receives them, or is compared if `compare`. */
+static copse_status check_shares(struct checker *c, enum copse_phase phase, mpq_t *shares) {
+  const struct copse_schedule *s = c->schedule;
+  copse_status status;
+  mpq_t q, due;
+  mpq_inits(q, due, NULL);
+  for (int r = 0; r < s->n_ranks; r++) mpq_set_ui(shares[r], 0, 1);
+  for (int t = 0; t < s->n_trees; t++) {
+    if (s->trees[t].phase != phase) continue;
+    set_q(q, s->trees[t].weight);
+    mpq_add(shares[s->trees[t].root], shares[s->trees[t].root], q);
+  }
+  status =
+      copse_verify_spread(&c->symmetry, c->symmetry.ranks, s->n_ranks, shares, c->label, c->err);
+  mpq_set_ui(q, 0, 1);
+  for (int r = 0; r < s->n_ranks && status == COPSE_OK; r++) {
+    mpq_add(q, q, shares[r]);
+    if (s->collective == COPSE_ALLREDUCE) continue;
+    if (copse_collective_rooted(s->collective))
+      mpq_set_ui(due, r == s->root, 1);
+    else
+      mpq_set_ui(due, 1, (unsigned long)s->n_ranks);
+    if (!mpq_equal(shares[r], due))
+      status = refute(c, "the weights of root %d don't add up to its share", r);
+  }
+  if (status == COPSE_OK && mpq_cmp_ui(q, 1, 1) != 0)
+    status = refute(c, "the weights of a phase don't add up to 1");
+  mpq_clears(q, due, NULL);
+  return status;
+}
+
+const struct copse_node *copse_verify_switch_at(const struct copse_topology *t, int relay) {
+  for (int e = 0; e < t->n_links; e++) {
+    const struct copse_node *src = &t->nodes[t->links[e].src], *dst = &t->nodes[t->links[e].dst];
+    if (t->links[e].src != relay && t->links[e].dst != relay) continue;
+    if (src->multicast || src->aggregation) return src;
+    if (dst->multicast || dst->aggregation) return dst;
+  }
+  return NULL;
+}
+
+mpq_t *copse_verify_rationals(int n) {
+  mpq_t *q = calloc((size_t)(n > 0 ? n : 1), sizeof *q);
+  for (int i = 0; q && i < n; i++) mpq_init(q[i]);
+  return q;
+}
+
+void copse_verify_rationals_free(mpq_t *q, int n) {
+  for (int i = 0; q && i < n; i++) mpq_clear(q[i]);
+  free(q);
+}
+
+static copse_status check_all_shares(struct checker *c) {
+  const struct copse_schedule *s = c->schedule;
+  mpq_t *out_shares = copse_verify_rationals(s->n_ranks),
+        *in_shares = copse_verify_rationals(s->n_ranks);
+  bool out = copse_collective_broadcasts(s->collective);
+  bool in = copse_collective_reduces(s->collective);
+  copse_status status = out_shares && in_shares ? COPSE_OK : copse_fail_nomem(c->err);
+  if (status == COPSE_OK && out) status = check_shares(c, COPSE_PHASE_BROADCAST, out_shares);
+  if (status == COPSE_OK && in) status = check_shares(c, COPSE_PHASE_REDUCE, in_shares);
+  for (int r = 0; r < s->n_ranks && status == COPSE_OK && in && out; r++)
+    if (!mpq_equal(out_shares[r], in_shares[r]))
+      status = refute(c, "the share of root %d differs between the two phases", r);
+  copse_verify_rationals_free(out_shares, s->n_ranks);
+  copse_verify_rationals_free(in_shares, s->n_ranks);
+  return status;
+}
+
+static copse_status check_time(struct checker *c, struct copse_verify_report *report) {
+  mpq_t most, time, bandwidth;
+  copse_status status;
+  char claimed[COPSE_Q_TEXT], found[COPSE_Q_TEXT];
+  mpq_inits(most, time, bandwidth, NULL);
+  report->busiest_src = report->busiest_dst = -1;
+  for (int i = 0; i < c->topology->n_links; i++) {
+    const struct copse_link *link = &c->topology->links[i];
+    set_q(bandwidth, link->bandwidth);
+    mpq_div(time, c->loads[i], bandwidth);
+    int order = mpq_cmp(time, most);
+    if (order < 0 || mpq_sgn(time) == 0) continue;
+    report->busiest_links = order > 0 ? 1 : report->busiest_links + 1;
+    if (order == 0) continue;
+    mpq_set(most, time);
+    report->busiest_src = link->src;
+    report->busiest_dst = link->dst;
+  }
+  status = copse_verify_get_q(most, c->label, &report->time_per_GB, c->err);
+  if (status == COPSE_OK && !copse_q_eq(report->time_per_GB, c->schedule->time_per_GB))
+    status = refute(c, "time_per_GB is %s, the most loaded link gives %s",
+                    copse_q_text(c->schedule->time_per_GB, claimed),
+                    copse_q_text(report->time_per_GB, found));
+  mpq_clears(most, time, bandwidth, NULL);
+  return status;
+}
+
+/* What a cut S proves: data over the bandwidth that leaves S (enters it, for a reduction). */
+struct cut_measure {
+  mpq_t bandwidth;
+  int ranks_inside;
+  bool root_inside;
+};
+
+static copse_status measure_cut(struct checker *c, const int *cut, int n, bool entering,
+                                struct cut_measure *m) {
+  char *inside = calloc((size_t)c->topology->n_nodes, 1);
+  copse_status status = inside ? COPSE_OK : copse_fail_nomem(c->err);
+  mpq_t bandwidth;
+  mpq_init(bandwidth);
+  for (int i = 0; i < n && status == COPSE_OK; i++) {
+    int node = c->node_of[cut[i]];
+    if (node < 0)
+      status = refute(c, "the cut names '%s', which the topology lacks", node_id(c, cut[i]));
+    else if (inside[node])
+      status = refute(c, "the cut names '%s' twice", node_id(c, cut[i]));
+    else
+      inside[node] = 1;
+  }
+  for (int i = 0; i < c->topology->n_links && status == COPSE_OK; i++) {
+    const struct copse_link *link = &c->topology->links[i];
+    int from = entering ? link->dst : link->src, to = entering ? link->src : link->dst;
+    if (!inside[from] || inside[to]) continue;
+    set_q(bandwidth, link->bandwidth);
+    mpq_add(m->bandwidth, m->bandwidth, bandwidth);
+  }
+  for (int r = 0; r < c->topology->n_ranks && status == COPSE_OK; r++) {
+    m->ranks_inside += inside[c->topology->rank_nodes[r]];
+    if (r == c->schedule->root) m->root_inside = inside[c->topology->rank_nodes[r]];
+  }
+  mpq_clear(bandwidth);
+  free(inside);
+  return status;
+}
+
+/* The time that one cut proves for one phase; `any`: for an allreduce of any kind. */
+static copse_status cut_time(struct checker *c, const int *cut, int n, bool entering, bool any,
+                             mpq_t time) {
+  struct cut_measure m = {.ranks_inside = 0};
+  int n_ranks = c->schedule->n_ranks;
+  copse_status status;
+  mpq_init(m.bandwidth);
+  COPSE_TRY(measure_cut(c, cut, n, entering, &m));
+  bool rooted = copse_collective_rooted(c->schedule->collective);
+  if (n_ranks == 1) { /* nothing has to move */
+    mpq_set_ui(time, 0, 1);
+    goto out;
+  }
+  if (m.ranks_inside == 0 || m.ranks_inside == n_ranks || (rooted && !m.root_inside)) {
+    status = refute(c, "the bound's cut separates nothing: it must hold %s and miss a rank",
+                    rooted ? "the root" : "a rank");
+    goto out;
+  }
+  if (mpq_sgn(m.bandwidth) == 0) {
+    status = refute(c, "nothing leaves the bound's cut");
+    goto out;
+  }
+  if (rooted || any)
+    mpq_set_ui(time, 1, 1);
+  else
+    mpq_set_ui(time, (unsigned long)m.ranks_inside, (unsigned long)n_ranks);
+  mpq_canonicalize(time);
+  mpq_div(time, time, m.bandwidth);
+out:
+  mpq_clear(m.bandwidth);
+  return status;
+}
+
+static copse_status check_bound(struct checker *c, struct copse_verify_report *report) {
+  const struct copse_bound *bound = &c->schedule->bound;
+  bool allreduce = c->schedule->collective == COPSE_ALLREDUCE;
+  bool phases = bound->kind == COPSE_BOUND_PHASES;
+  bool entering = !allreduce && copse_collective_reduces(c->schedule->collective);
+  char claimed[COPSE_Q_TEXT], found[COPSE_Q_TEXT];
+  mpq_t time, second;
+  copse_status status;
+  mpq_inits(time, second, NULL);
+  if (c->schedule->collective == COPSE_ALLTOALL)
+    COPSE_TRY(
+        copse_verify_flow_bound(c->schedule, c->topology, c->node_of, c->label, time, c->err));
+  else if (bound->kind == COPSE_BOUND_FORESTS)
+    COPSE_TRY(
+        copse_verify_forest_bound(c->schedule, c->topology, c->node_of, c->label, time, c->err));
+  else
+    COPSE_TRY(cut_time(c, bound->cut, bound->n_cut, entering, allreduce && !phases, time));
+  if (bound->kind == COPSE_BOUND_FORESTS && bound->n_cut > 0) /* says less, but must be a cut */
+    COPSE_TRY(cut_time(c, bound->cut, bound->n_cut, false, true, second));
+  if (phases) {
+    COPSE_TRY(cut_time(c, bound->reduce_cut, bound->n_reduce_cut, true, false, second));
+    mpq_add(time, time, second);
+  }
+  COPSE_TRY(copse_verify_get_q(time, c->label, &report->bound, c->err));
+  if (!copse_q_eq(report->bound, bound->time_per_GB))
+    status = refute(c, "the bound is %s, its certificate proves %s",
+                    copse_q_text(bound->time_per_GB, claimed), copse_q_text(report->bound, found));
+  else if (copse_q_cmp(report->time_per_GB, report->bound) < 0)
+    status = refute(c, "the time %s is below the bound %s",
+                    copse_q_text(report->time_per_GB, claimed), copse_q_text(report->bound, found));
+  bool equal = copse_q_eq(report->time_per_GB, report->bound);
+  report->phases_optimal = equal && phases;
+  report->forests_optimal = equal && bound->kind == COPSE_BOUND_FORESTS;
+  report->optimal = equal && !report->phases_optimal && !report->forests_optimal;
+out:
+  mpq_clears(time, second, NULL);
+  return status;
+}
+
+static copse_status compare_topology(struct checker *c, struct copse_verify_report *report) {
+  char sha256[COPSE_SHA256_HEX];
+  copse_status status = copse_topology_sha256(c->topology, sha256, c->err);
+  report->same_topology = status == COPSE_OK && strcmp(sha256, c->schedule->topology_sha256) == 0;
+  return status;
+}
+
+copse_status copse_verify_schedule_loads(const struct copse_schedule *schedule,
+                                         const struct copse_topology *topology, const char *label,
+                                         struct copse_verify_report *report, mpq_t *loads,
+                                         struct copse_err *err) {
+  struct checker c = {
+      .schedule = schedule, .topology = topology, .label = label, .loads = loads, .err = err};
+  size_t links = (size_t)topology->n_links;
+  copse_status status;
+  *report = (struct copse_verify_report){0};
+  COPSE_TRY(copse_calloc((size_t)schedule->n_nodes, sizeof(int), &c.node_of, err));
+  COPSE_TRY(copse_calloc(links, sizeof(int), &c.last_tree, err));
+  COPSE_TRY(copse_calloc((size_t)schedule->n_ranks, 1, &c.reached, err));
+  COPSE_TRY(compare_topology(&c, report));
+  COPSE_TRY(check_ranks(&c));
+  COPSE_TRY(check_switches(&c));
+  if (schedule->collective != COPSE_ALLTOALL)
+    COPSE_TRY(copse_verify_symmetry_make(schedule, topology, c.node_of, label, &c.symmetry, err));
+  for (int t = 0; t < schedule->n_trees; t++) COPSE_TRY(check_tree(&c, t));
+  if (schedule->collective == COPSE_ALLTOALL)
+    COPSE_TRY(copse_verify_flows(schedule, topology, c.node_of, label, c.loads, err));
+  else
+    COPSE_TRY(check_all_shares(&c));
+  COPSE_TRY(
+      copse_verify_spread(&c.symmetry, c.symmetry.links, topology->n_links, c.loads, label, err));
+  COPSE_TRY(check_time(&c, report));
+  COPSE_TRY(check_bound(&c, report));
+out:
+  free(c.node_of);
+  free(c.last_tree);
+  free(c.reached);
+  copse_verify_symmetry_free(&c.symmetry);
+  return status;
+}
+
+copse_status copse_verify_schedule(const struct copse_schedule *schedule,
+                                   const struct copse_topology *topology, const char *label,
+                                   struct copse_verify_report *report, struct copse_err *err) {
+  mpq_t *loads = copse_verify_rationals(topology->n_links);
+  if (!loads) return copse_fail_nomem(err);
+  copse_status status = copse_verify_schedule_loads(schedule, topology, label, report, loads, err);
+  copse_verify_rationals_free(loads, topology->n_links);
+  return status;
+}

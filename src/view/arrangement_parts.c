@@ -1,0 +1,252 @@
+/* The inside of each host, by Graphviz; hosts that are alike are laid out once. */
+#include <math.h>
+#include <string.h>
+
+#include "view/arrangement_internal.h"
+
+struct parts {
+  struct copse_arrangement_work *w;
+  int *graph_of; /* [n_parts] which graph shows it */
+  int *part_of;  /* [n_graphs] the part that it was made from */
+  int n_graphs;
+  struct copse_text *texts; /* [n_parts] */
+};
+
+static bool inside(const struct copse_arrangement_work *w, const struct copse_link *l, int g) {
+  return w->group_of[l->src] == g && w->group_of[l->dst] == g;
+}
+
+/* In a circle up to this many nodes: every link is a straight chord. */
+#define MOST_IN_A_CIRCLE 12
+/* More ranks than this are no row any more, but a ring around what joins them. */
+#define MOST_IN_A_ROW 24
+
+static bool has_fabric(const struct copse_arrangement_work *w) {
+  for (int v = 0; v < w->topology->n_nodes; v++)
+    if (w->group_of[v] < 0) return true;
+  return false;
+}
+
+/* Where ranks are joined directly there are no rows to show, but for a host at a fabric: its
+ * ranks are a row with arcs over it, so that its NICs face the fabric. */
+static enum copse_arrangement_shape choose_shape(const struct copse_arrangement_work *w, int g,
+                                                 int n_ranks) {
+  const struct copse_topology *t = w->topology;
+  int direct = 0, others = 0, n = w->parts[g].n_members;
+  for (int i = 0; i < t->n_links; i++) {
+    const struct copse_link *l = &t->links[i];
+    if (!inside(w, l, g)) continue;
+    *(t->nodes[l->src].rank >= 0 && t->nodes[l->dst].rank >= 0 ? &direct : &others) += 1;
+  }
+  if (direct == 0 && n_ranks > MOST_IN_A_ROW) return COPSE_SHAPE_RINGS;
+  if (direct == 0 || has_fabric(w)) return COPSE_SHAPE_ROWS;
+  return n <= MOST_IN_A_CIRCLE && direct + others >= 3 * n ? COPSE_SHAPE_CIRCLE
+                                                           : COPSE_SHAPE_SPRINGS;
+}
+
+/* NVSwitches 0, ranks 1, everything else by its distance from the ranks. */
+static void find_layers(const struct copse_arrangement_work *w, int g, int *layer) {
+  const struct copse_topology *t = w->topology;
+  const struct copse_arrangement_part *part = &w->parts[g];
+  for (int i = 0; i < part->n_members; i++) {
+    const struct copse_node *node = &t->nodes[part->members[i]];
+    layer[part->members[i]] = node->rank >= 0 ? 1 : strcmp(node->type, "nvswitch") == 0 ? 0 : -1;
+  }
+  for (int depth = 1; depth <= part->n_members; depth++)
+    for (int i = 0; i < t->n_links; i++) {
+      const struct copse_link *l = &t->links[i];
+      if (inside(w, l, g) && layer[l->src] == depth && layer[l->dst] < 0) layer[l->dst] = depth + 1;
+    }
+}
+
+static void add_layers(struct copse_text *text, const struct copse_arrangement_part *part,
+                       const int *layer) {
+  for (int depth = 0; depth <= part->n_members + 1; depth++) {
+    int n = 0;
+    for (int i = 0; i < part->n_members; i++) {
+      if (layer[part->members[i]] != depth) continue;
+      copse_text_add(text, "%s %d;", n++ ? "" : " { rank=same;", i);
+    }
+    if (n > 0) copse_text_add(text, " }\n");
+  }
+}
+
+/* Each pair of joined nodes once: link i, or its reverse if that comes first. */
+static bool is_first_of_pair(const struct copse_topology *t, int i) {
+  int reverse = copse_topology_find_link(t, t->links[i].dst, t->links[i].src);
+  return reverse < 0 || reverse > i;
+}
+
+static void add_edges(struct copse_text *text, const struct copse_arrangement_work *w, int g,
+                      const int *layer) {
+  const struct copse_topology *t = w->topology;
+  for (int i = 0; i < t->n_links; i++) {
+    const struct copse_link *l = &t->links[i];
+    if (!inside(w, l, g) || !is_first_of_pair(t, i)) continue;
+    bool direct = t->nodes[l->src].rank >= 0 && t->nodes[l->dst].rank >= 0;
+    if (layer && direct) continue; /* arcs */
+    int a = w->local[l->src], b = w->local[l->dst];
+    bool down = !layer || layer[l->src] <= layer[l->dst];
+    copse_text_add(text, " %d -- %d", down ? a : b, down ? b : a);
+    if (layer)
+      copse_text_add(text, ";\n");
+    else
+      copse_text_add(text, " [len=%.2f];\n", direct ? 1.5 + w->parts[g].n_members / 40.0 : 1.0);
+  }
+}
+
+static copse_status describe(struct parts *p, int g, int *layer) {
+  struct copse_arrangement_work *w = p->w;
+  const struct copse_arrangement_part *part = &w->parts[g];
+  struct copse_text *text = &p->texts[g];
+  int n_ranks = 0;
+  for (int i = 0; i < part->n_members; i++)
+    n_ranks += w->topology->nodes[part->members[i]].rank >= 0;
+  enum copse_arrangement_shape shape = choose_shape(w, g, n_ranks);
+  bool layered = shape == COPSE_SHAPE_ROWS;
+  copse_arrangement_graph_begin(text, shape, n_ranks);
+  for (int i = 0; i < part->n_members; i++)
+    copse_arrangement_graph_node(text, i, w->nodes[part->members[i]].width,
+                                 w->nodes[part->members[i]].height);
+  if (layered) {
+    find_layers(w, g, layer);
+    add_layers(text, part, layer);
+  }
+  add_edges(text, w, g, layered ? layer : NULL);
+  copse_text_add(text, "}\n");
+  return copse_text_status(text, w->err);
+}
+
+/* ---- what comes back ----------------------------------------------------------------------- */
+
+static copse_status take_graph(void *ctx, int graph, double width, double height) {
+  struct parts *p = ctx;
+  if (graph >= p->n_graphs) return copse_fail(p->w->err, COPSE_IO, "dot: one graph too many");
+  for (int g = 0; g < p->w->n_parts; g++) {
+    if (p->graph_of[g] != graph) continue;
+    p->w->parts[g].width = width;
+    p->w->parts[g].height = height;
+  }
+  return COPSE_OK;
+}
+
+static copse_status take_node(void *ctx, int graph, int node, double x, double y) {
+  struct parts *p = ctx;
+  struct copse_arrangement_work *w = p->w;
+  for (int g = 0; g < w->n_parts; g++) {
+    struct copse_arrangement_part *part = &w->parts[g];
+    if (p->graph_of[g] != graph) continue;
+    if (node < 0 || node >= part->n_members)
+      return copse_fail(w->err, COPSE_IO, "dot: a node that was not asked for");
+    part->boxes[node] = w->nodes[part->members[node]];
+    part->boxes[node].x = x;
+    part->boxes[node].y = y;
+  }
+  return COPSE_OK;
+}
+
+static copse_status take_curve(struct copse_arrangement_work *w, int link,
+                               const struct copse_point *points, int n, bool turned) {
+  if (link < 0) return COPSE_OK; /* one direction only */
+  struct copse_point *copy = copse_arena_alloc(w->arena, (size_t)n, sizeof *copy);
+  if (!copy) return copse_fail_nomem(w->err);
+  for (int i = 0; i < n; i++) copy[i] = points[turned ? n - 1 - i : i];
+  w->curves[link] = (struct copse_arrangement_curve){n, copy};
+  return COPSE_OK;
+}
+
+static copse_status take_edge(void *ctx, int graph, int from, int to,
+                              const struct copse_point *points, int n) {
+  struct parts *p = ctx;
+  struct copse_arrangement_work *w = p->w;
+  copse_status status = COPSE_OK;
+  for (int g = 0; g < w->n_parts; g++) {
+    const struct copse_arrangement_part *part = &w->parts[g];
+    if (p->graph_of[g] != graph) continue;
+    if (from < 0 || from >= part->n_members || to < 0 || to >= part->n_members)
+      return copse_fail(w->err, COPSE_IO, "dot: an edge that was not asked for");
+    int a = part->members[from], b = part->members[to];
+    COPSE_TRY(take_curve(w, copse_topology_find_link(w->topology, a, b), points, n, false));
+    COPSE_TRY(take_curve(w, copse_topology_find_link(w->topology, b, a), points, n, true));
+  }
+out:
+  return status;
+}
+
+/* ---- arcs over a row of ranks ---------------------------------------------------------------- */
+
+static double arc_height(double from, double to) { return 12 + 0.28 * fabs(to - from); }
+
+static bool is_arc(const struct copse_arrangement_work *w, int i, int g) {
+  return inside(w, &w->topology->links[i], g) && w->curves[i].n_points == 0;
+}
+
+/* Links that Graphviz was not told of, and room for them above all else. */
+static copse_status add_arcs(struct copse_arrangement_work *w, int g) {
+  struct copse_arrangement_part *part = &w->parts[g];
+  const struct copse_topology *t = w->topology;
+  double lowest = 0;
+  for (int i = 0; i < t->n_links; i++) {
+    if (!is_arc(w, i, g)) continue;
+    const struct copse_arrangement_box *a = &part->boxes[w->local[t->links[i].src]];
+    const struct copse_arrangement_box *b = &part->boxes[w->local[t->links[i].dst]];
+    struct copse_point *p = copse_arena_alloc(w->arena, 4, sizeof *p);
+    if (!p) return copse_fail_nomem(w->err);
+    double ya = a->y - a->height / 2, yb = b->y - b->height / 2, up = arc_height(a->x, b->x);
+    /* ends apart from each other, towards where they go */
+    double side = b->x > a->x ? 1 : -1, apart = fmin(0.3 * a->width, 0.04 * fabs(b->x - a->x));
+    p[0] = (struct copse_point){a->x + side * apart, ya};
+    p[1] = (struct copse_point){p[0].x, ya - up};
+    p[3] = (struct copse_point){b->x - side * apart, yb};
+    p[2] = (struct copse_point){p[3].x, yb - up};
+    w->curves[i] = (struct copse_arrangement_curve){4, p};
+    lowest = fmin(lowest, fmin(ya, yb) - 0.75 * up); /* the top of the curve itself */
+  }
+  for (int i = 0; i < part->n_members; i++) part->boxes[i].y -= lowest;
+  for (int i = 0; i < t->n_links; i++)
+    for (int j = 0; inside(w, &t->links[i], g) && j < w->curves[i].n_points; j++)
+      ((struct copse_point *)w->curves[i].points)[j].y -= lowest;
+  part->height -= lowest;
+  return COPSE_OK;
+}
+
+/* ---- all together -------------------------------------------------------------------------- */
+
+/* Parts with the same text share a graph. */
+static void share(struct parts *p, struct copse_text *all) {
+  for (int g = 0; g < p->w->n_parts; g++) {
+    int same = 0;
+    while (same < p->n_graphs && strcmp(p->texts[p->part_of[same]].data, p->texts[g].data) != 0)
+      same++;
+    p->graph_of[g] = same;
+    if (same < p->n_graphs) continue;
+    p->part_of[p->n_graphs++] = g;
+    copse_text_append(all, p->texts[g].data, p->texts[g].size);
+  }
+}
+
+copse_status copse_arrangement_parts(struct copse_arrangement_work *w) {
+  size_t n = (size_t)w->n_parts;
+  struct copse_text all = {0};
+  struct parts p = {.w = w,
+                    .graph_of = copse_arena_alloc(w->arena, n, sizeof(int)),
+                    .part_of = copse_arena_alloc(w->arena, n, sizeof(int)),
+                    .texts = copse_arena_alloc(w->arena, n, sizeof(struct copse_text))};
+  int *layer = copse_arena_alloc(w->arena, (size_t)w->topology->n_nodes, sizeof *layer);
+  const struct copse_arrangement_reader reader = {&p, take_graph, take_node, take_edge};
+  copse_status status;
+  if (!p.graph_of || !p.part_of || !p.texts || !layer) return copse_fail_nomem(w->err);
+  for (int g = 0; g < w->n_parts; g++) COPSE_TRY(describe(&p, g, layer));
+  share(&p, &all);
+  COPSE_TRY(copse_text_status(&all, w->err));
+  COPSE_TRY(copse_arrangement_run(&all, &reader, w->err));
+  for (int g = 0; g < w->n_parts; g++)
+    for (int i = 0; i < w->parts[g].n_members; i++)
+      if (w->parts[g].boxes[i].width <= 0)
+        status = copse_fail(w->err, COPSE_IO, "dot: a node has no place");
+  for (int g = 0; g < w->n_parts && status == COPSE_OK; g++) status = add_arcs(w, g);
+out:
+  for (int g = 0; g < w->n_parts; g++) copse_text_free(&p.texts[g]);
+  copse_text_free(&all);
+  return status;
+}

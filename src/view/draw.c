@@ -1,0 +1,331 @@
+#include "view/draw.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define HEADER 58.0
+#define LEGEND_ROW 22.0
+#define CHARACTER_WIDTH 6.9 /* of the legend's font */
+#define LEGEND_SAMPLE 44.0
+#define DENSE 300       /* links; beyond, lines are thinner */
+#define LARGE_WIDTH 9.0 /* of a character of a box's label in large letters */
+#define LEGIBLE                                                                          \
+  1300.0          /* pixels; a wider picture will be looked at smaller, so its title and \
+                     legend are larger */
+#define APART 2.3 /* how far each direction of a link is from the middle */
+
+const char *copse_draw_quantity(struct copse_q q, const char *unit,
+                                char text[COPSE_DRAW_QUANTITY]) {
+  char exact[COPSE_Q_TEXT];
+  copse_q_text(q, exact);
+  if (q.den == 1)
+    snprintf(text, COPSE_DRAW_QUANTITY, "%s %s", exact, unit);
+  else
+    snprintf(text, COPSE_DRAW_QUANTITY, "%s %s (%.6g)", exact, unit, copse_q_to_double(q));
+  return text;
+}
+
+/* ---- links --------------------------------------------------------------------------------- */
+
+static const char *style_name(int style, char name[16]) {
+  if (style >= COPSE_LINK_HOP)
+    snprintf(name, 16, "h%d", style - COPSE_LINK_HOP);
+  else if (style >= COPSE_LINK_LOAD)
+    snprintf(name, 16, "u%d", style - COPSE_LINK_LOAD);
+  else if (style >= COPSE_LINK_BAND)
+    snprintf(name, 16, "b%d", style - COPSE_LINK_BAND);
+  else
+    snprintf(name, 16, "faint");
+  return name;
+}
+
+/* Moves p sideways, to the right of the way from `from` to `to`. */
+static struct copse_point beside(struct copse_point p, struct copse_point from,
+                                 struct copse_point to, double distance) {
+  double dx = to.x - from.x, dy = to.y - from.y, length = hypot(dx, dy);
+  if (length < 1e-9) return p;
+  return (struct copse_point){p.x - distance * dy / length, p.y + distance * dx / length};
+}
+
+static struct copse_point point_of(const struct copse_arrangement_curve *c, int i,
+                                   double distance) {
+  int before = i > 0 ? i - 1 : 0, after = i + 1 < c->n_points ? i + 1 : i;
+  return beside(c->points[i], c->points[before], c->points[after], distance);
+}
+
+static void add_curve(struct copse_text *text, const struct copse_arrangement_curve *c,
+                      double distance) {
+  for (int i = 0; i < c->n_points; i++) {
+    struct copse_point p = point_of(c, i, distance);
+    copse_text_add(text, "%s%.1f,%.1f", i == 0 ? "M" : i == 1 ? " C" : " ", p.x, p.y);
+  }
+}
+
+static void add_head(struct copse_text *text, const struct copse_arrangement_curve *c,
+                     double distance) {
+  int n = c->n_points;
+  struct copse_point tip = point_of(c, n - 1, distance), before = c->points[n - 2];
+  double dx = c->points[n - 1].x - before.x, dy = c->points[n - 1].y - before.y;
+  double length = hypot(dx, dy);
+  if (length < 1e-9) return;
+  dx *= 7 / length;
+  dy *= 7 / length;
+  copse_text_add(text, "<path class=\"head\" d=\"M%.1f,%.1f L%.1f,%.1f L%.1f,%.1f Z\"/>", tip.x,
+                 tip.y, tip.x - dx - 0.42 * dy, tip.y - dy + 0.42 * dx, tip.x - dx + 0.42 * dy,
+                 tip.y - dy - 0.42 * dx);
+}
+
+static void add_link_title(struct copse_text *text, const struct copse_drawing *d, int i,
+                           const char *arrow) {
+  const struct copse_link *l = &d->topology->links[i];
+  char quantity[COPSE_DRAW_QUANTITY];
+  copse_text_add_xml(text, d->topology->nodes[l->src].id);
+  copse_text_add(text, " %s ", arrow);
+  copse_text_add_xml(text, d->topology->nodes[l->dst].id);
+  copse_text_add(text, ": %s", copse_draw_quantity(l->bandwidth, "GB/s", quantity));
+  if (l->latency.num > 0)
+    copse_text_add(text, ", %s", copse_draw_quantity(l->latency, "us", quantity));
+  if (d->links[i].note) {
+    copse_text_add(text, "\n");
+    copse_text_add_xml(text, d->links[i].note);
+  }
+}
+
+static bool alike(const struct copse_drawing *d, int a, int b) {
+  const struct copse_link *x = &d->topology->links[a], *y = &d->topology->links[b];
+  return d->links[a].style == d->links[b].style && copse_q_eq(x->bandwidth, y->bandwidth) &&
+         copse_q_eq(x->latency, y->latency);
+}
+
+/* The other direction, where one line is to stand for both; -1 where it isn't. */
+static int partner(const struct copse_drawing *d, int i) {
+  const struct copse_link *l = &d->topology->links[i];
+  int reverse = d->directed ? -1 : copse_topology_find_link(d->topology, l->dst, l->src);
+  return reverse >= 0 && alike(d, i, reverse) ? reverse : -1;
+}
+
+static void add_link(struct copse_text *text, const struct copse_drawing *d, int i) {
+  const struct copse_arrangement_curve *curve = &d->arrangement->curves[i];
+  const struct copse_link *l = &d->topology->links[i];
+  int other = partner(d, i);
+  bool two_ways = copse_topology_find_link(d->topology, l->dst, l->src) >= 0;
+  double distance = other < 0 && two_ways ? APART : 0;
+  char name[16];
+  if (other >= 0 && other < i) return;
+  copse_text_add(text, "<g class=\"%s\" data-links=\"%d", style_name(d->links[i].style, name), i);
+  if (other >= 0) copse_text_add(text, " %d", other);
+  copse_text_add(text, "\"><title>");
+  add_link_title(text, d, i, other >= 0 ? "\xe2\x87\x84" : "\xe2\x86\x92");
+  copse_text_add(text, "</title><path class=\"line\" d=\"");
+  add_curve(text, curve, distance);
+  copse_text_add(text, "\"/>");
+  if (other < 0) add_head(text, curve, distance);
+  copse_text_add(text, "</g>\n");
+}
+
+static void add_links(struct copse_text *text, const struct copse_drawing *d) {
+  int n = d->topology->n_links;
+  for (int i = 0; i < n; i++) {
+    if (!d->links[i].glow) continue;
+    copse_text_add(text, "<path class=\"glow\" d=\"");
+    add_curve(text, &d->arrangement->curves[i], d->directed ? APART : 0);
+    copse_text_add(text, "\"/>\n");
+  }
+  for (int style = 0; style < COPSE_LINK_STYLES; style++) {
+    /* bands: the slowest first; later loads and hops over earlier ones */
+    bool band = style >= COPSE_LINK_BAND && style < COPSE_LINK_BAND + COPSE_LINK_BANDS;
+    int now = band ? 2 * COPSE_LINK_BAND + COPSE_LINK_BANDS - 1 - style : style;
+    for (int i = 0; i < n; i++)
+      if (d->links[i].style == now) add_link(text, d, i);
+  }
+}
+
+/* ---- nodes --------------------------------------------------------------------------------- */
+
+static const char *const types[] = {"gpu", "nvswitch", "switch", "nic", "pcie", "cpu", "net"};
+static const char *const type_texts[] = {"GPU (a rank)", "NVSwitch", "network switch", "NIC",
+                                         "PCIe",         "CPU",      "network port"};
+enum { N_TYPES = sizeof types / sizeof *types };
+
+static int type_of(const struct copse_node *node) {
+  for (int i = 0; i < N_TYPES; i++)
+    if (strcmp(types[i], node->type) == 0) return i;
+  return -1;
+}
+
+static bool fits_large(const char *label, double width) {
+  return (double)copse_text_characters(label) * LARGE_WIDTH + 8 <= width;
+}
+
+static void add_box(struct copse_text *text, const char *css, double x, double y, double width,
+                    double height, double round) {
+  copse_text_add(text,
+                 "<rect class=\"%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" "
+                 "rx=\"%.1f\"/>",
+                 css, x - width / 2, y - height / 2, width, height, round);
+}
+
+static void add_node(struct copse_text *text, const struct copse_drawing *d, int v) {
+  const struct copse_node *node = &d->topology->nodes[v];
+  const struct copse_arrangement_box *b = &d->arrangement->nodes[v];
+  int type = type_of(node);
+  bool rank = node->rank >= 0, pill = strstr(node->type, "switch") != NULL;
+  bool clever = node->multicast || node->aggregation;
+  copse_text_add(text, "<g class=\"%s%s%s\" data-node=\"%d\"><title>",
+                 type >= 0 ? types[type] : "relay", clever ? " clever" : "",
+                 d->nodes && d->nodes[v].solid ? " solid" : "", v);
+  copse_text_add_xml(text, node->id);
+  copse_text_add(text, " (");
+  copse_text_add_xml(text, node->type);
+  if (rank) copse_text_add(text, ", rank %d", node->rank);
+  copse_text_add(text, "%s%s)</title>", node->multicast ? ", multicast" : "",
+                 node->aggregation ? ", aggregation" : "");
+  if (d->nodes && d->nodes[v].ring)
+    add_box(text, "ring", b->x, b->y, b->width + 8, b->height + 8, pill ? b->height / 2 + 4 : 8);
+  add_box(text, "box", b->x, b->y, b->width, b->height, pill ? b->height / 2 : rank ? 6 : 2);
+  copse_text_add(text, "<text class=\"label%s\" x=\"%.1f\" y=\"%.1f\">",
+                 fits_large(d->arrangement->labels[v], b->width) ? " big" : "", b->x,
+                 b->y + (rank ? -1 : 4.5));
+  copse_text_add_xml(text, d->arrangement->labels[v]);
+  copse_text_add(text, "</text>");
+  if (rank)
+    copse_text_add(text, "<text class=\"rank\" x=\"%.1f\" y=\"%.1f\">rank %d</text>", b->x,
+                   b->y + 12, node->rank);
+  copse_text_add(text, "</g>\n");
+}
+
+static void add_hosts(struct copse_text *text, const struct copse_drawing *d) {
+  for (int g = 0; g < d->arrangement->n_groups; g++) {
+    const struct copse_arrangement_box *box = &d->arrangement->groups[g].box;
+    add_box(text, "host", box->x, box->y, box->width, box->height, 10);
+    copse_text_add(text, "\n");
+  }
+}
+
+/* Over the links that cross them. */
+static void add_host_names(struct copse_text *text, const struct copse_drawing *d) {
+  for (int g = 0; g < d->arrangement->n_groups; g++) {
+    const struct copse_arrangement_group *group = &d->arrangement->groups[g];
+    copse_text_add(text, "<text class=\"hostname\" x=\"%.1f\" y=\"%.1f\">",
+                   group->box.x - group->box.width / 2 + 10,
+                   group->box.y - group->box.height / 2 + 18);
+    copse_text_add_xml(text, group->name);
+    copse_text_add(text, "</text>\n");
+  }
+}
+
+/* ---- the legend ---------------------------------------------------------------------------- */
+
+struct legend {
+  struct copse_text *text; /* NULL: measure only */
+  double width, x, y;
+};
+
+/* A place for an entry with so many characters of text; on the next row if need be. */
+static void take_place(struct legend *l, const char *what, double *x, double *y) {
+  double need = LEGEND_SAMPLE + (double)copse_text_characters(what) * CHARACTER_WIDTH + 18;
+  if (l->x > 0 && l->x + need > l->width) {
+    l->x = 0;
+    l->y += LEGEND_ROW;
+  }
+  *x = l->x;
+  *y = l->y;
+  l->x += need;
+}
+
+static void add_legend_text(struct legend *l, const char *what, double x, double y) {
+  copse_text_add(l->text, "<text class=\"legend\" x=\"%.1f\" y=\"%.1f\">", x + LEGEND_SAMPLE - 6,
+                 y + 4);
+  copse_text_add_xml(l->text, what);
+  copse_text_add(l->text, "</text>\n");
+}
+
+static void add_entry(struct legend *l, const struct copse_legend_entry *e) {
+  double x, y;
+  char name[16];
+  if (e->kind == COPSE_LEGEND_TEXT && l->x > 0) { /* on a row of its own */
+    l->x = 0;
+    l->y += LEGEND_ROW;
+  }
+  take_place(l, e->text, &x, &y);
+  if (e->kind == COPSE_LEGEND_TEXT) x -= LEGEND_SAMPLE - 6;
+  if (!l->text) return;
+  if (e->kind == COPSE_LEGEND_LINK)
+    copse_text_add(l->text, "<g class=\"%s\"><path class=\"line\" d=\"M%.1f,%.1f h30\"/></g>",
+                   style_name(e->style, name), x, y);
+  else if (e->kind == COPSE_LEGEND_GLOW)
+    copse_text_add(l->text, "<path class=\"glow\" d=\"M%.1f,%.1f h30\"/>", x, y);
+  else if (e->kind == COPSE_LEGEND_RING)
+    add_box(l->text, "ring", x + 15, y, 28, 14, 5);
+  add_legend_text(l, e->text, x, y);
+}
+
+static void add_type_entry(struct legend *l, int type) {
+  double x, y;
+  take_place(l, type_texts[type], &x, &y);
+  if (!l->text) return;
+  copse_text_add(l->text, "<g class=\"%s\">", types[type]);
+  add_box(l->text, "box", x + 15, y, 28, 14, strstr(types[type], "switch") ? 7 : 3);
+  copse_text_add(l->text, "</g>");
+  add_legend_text(l, type_texts[type], x, y);
+}
+
+/* Node types, then the entries from a new row on; returns the height. */
+static double add_legend(const struct copse_drawing *d, struct copse_text *text, double width) {
+  struct legend l = {.text = text, .width = width, .y = LEGEND_ROW / 2};
+  bool seen[N_TYPES] = {false};
+  for (int v = 0; v < d->topology->n_nodes; v++) {
+    int type = type_of(&d->topology->nodes[v]);
+    if (type >= 0) seen[type] = true;
+  }
+  for (int i = 0; i < N_TYPES; i++)
+    if (seen[i]) add_type_entry(&l, i);
+  if (d->n_legend > 0 && l.x > 0) {
+    l.x = 0;
+    l.y += LEGEND_ROW;
+  }
+  for (int i = 0; i < d->n_legend; i++) add_entry(&l, &d->legend[i]);
+  return l.y + LEGEND_ROW;
+}
+
+/* ---- all together -------------------------------------------------------------------------- */
+
+static void add_text(struct copse_text *text, const char *css, double x, double y,
+                     const char *what) {
+  copse_text_add(text, "<text class=\"%s\" x=\"%.0f\" y=\"%.0f\">", css, x, y);
+  copse_text_add_xml(text, what);
+  copse_text_add(text, "</text>\n");
+}
+
+void copse_draw(const struct copse_drawing *d, bool inlined, struct copse_text *text) {
+  const double margin = 24;
+  double width = fmax(d->arrangement->width, 640), scale = fmax(1, width / LEGIBLE);
+  double inside = width / scale - 2 * margin;
+  double legend = add_legend(d, NULL, inside);
+  double height = d->arrangement->height + scale * (HEADER + legend + margin);
+  if (!inlined) copse_text_add(text, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
+  copse_text_add(text,
+                 "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"cp%s\" viewBox=\"0 0 %.0f "
+                 "%.0f\" width=\"%.0f\" height=\"%.0f\" role=\"img\">\n<title>",
+                 d->topology->n_links > DENSE ? " dense" : "", width, height, width, height);
+  copse_text_add_xml(text, d->title);
+  copse_text_add(text, "</title>\n");
+  if (!inlined) copse_text_add(text, "<style>\n%s</style>\n", copse_draw_css);
+  copse_text_add(text,
+                 "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n"
+                 "<g transform=\"scale(%.3f)\">\n",
+                 scale);
+  add_text(text, "title", margin, 30, d->title);
+  add_text(text, "subtitle", margin, 50, d->subtitle);
+  copse_text_add(text, "</g>\n<g transform=\"translate(%.1f,%.1f)\">\n",
+                 (width - d->arrangement->width) / 2, scale * HEADER);
+  add_hosts(text, d);
+  add_links(text, d);
+  add_host_names(text, d);
+  for (int v = 0; v < d->topology->n_nodes; v++) add_node(text, d, v);
+  copse_text_add(text, "</g>\n<g transform=\"translate(%.1f,%.1f) scale(%.3f)\">\n", scale * margin,
+                 scale * HEADER + d->arrangement->height, scale);
+  add_legend(d, text, inside);
+  copse_text_add(text, "</g>\n</svg>\n");
+}

@@ -1,0 +1,62 @@
+/*
+ * Pictures of a schedule on its topology: which links are the bottleneck, and how one tree
+ * runs.
+ */
+#ifndef COPSE_VIEW_DRAW_SCHEDULE_H
+#define COPSE_VIEW_DRAW_SCHEDULE_H
+
+#include "schedule/schedule.h"
+#include "view/draw.h"
+
+/*
+ * What moves together: a tree, or for an alltoall all that one rank sends. Of the schedule's
+ * trees, or one for each rank.
+ */
+int copse_schedule_parts(const struct copse_schedule *schedule);
+
+/* One hop from rank to rank of a part. */
+struct copse_schedule_hop {
+  int src, dst; /* ranks */
+  int step;     /* from 1: one more than the hops that it waits for */
+  const int *path;
+  int n_path;
+};
+
+/*
+ * Calls `hop` for each hop of a part, in order. The schedule must be expanded. COPSE_NOMEM, and
+ * what `hop` returns.
+ */
+copse_status copse_schedule_walk(const struct copse_schedule *schedule, int part,
+                                 copse_status (*hop)(void *ctx,
+                                                     const struct copse_schedule_hop *hop),
+                                 void *ctx, struct copse_err *err) COPSE_CHECKED;
+
+/* For the pictures the schedule's node numbers must be the topology's, as those of a schedule that
+ * was solved on it (else COPSE_INVALID), and a compact one must have been expanded. */
+
+/*
+ * Each direction of each link by its load over bandwidth, as a part of the time that the
+ * schedule takes; links of the bound's cut (or greatest lengths) glow, the smaller side of
+ * the cut has a ring. COPSE_OVERFLOW, COPSE_NOMEM.
+ */
+copse_status copse_schedule_draw_load(const struct copse_schedule *schedule,
+                                      const struct copse_topology *topology,
+                                      const struct copse_arrangement *arrangement, bool inlined,
+                                      struct copse_text *text, struct copse_err *err) COPSE_CHECKED;
+
+/* A part's hops by colour. COPSE_INVALID where there is no such part. */
+copse_status copse_schedule_draw_part(const struct copse_schedule *schedule,
+                                      const struct copse_topology *topology,
+                                      const struct copse_arrangement *arrangement, int part,
+                                      bool inlined, struct copse_text *text,
+                                      struct copse_err *err) COPSE_CHECKED;
+
+/* The same of part 0 as the first of many that a page's script will show: title and legend are
+ * for all of them. */
+copse_status copse_schedule_draw_stepper(const struct copse_schedule *schedule,
+                                         const struct copse_topology *topology,
+                                         const struct copse_arrangement *arrangement,
+                                         struct copse_text *text,
+                                         struct copse_err *err) COPSE_CHECKED;
+
+#endif

@@ -1,5 +1,5 @@
 /*
- * Inside src/topology only: a hash map from 64-bit keys to indices. Text keys are
+ * A hash map from 64-bit keys to indices. Text keys are
  * hashed by the caller, who compares the candidates; pairs of indices are keys as they are.
  */
 #ifndef COPSE_BASE_INDEX_MAP_H

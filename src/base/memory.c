@@ -61,6 +61,14 @@ void *copse_arena_alloc(struct copse_arena *arena, size_t n, size_t size) {
   return p;
 }
 
+copse_status copse_arena_array(struct copse_arena *arena, size_t n, size_t size, void *out_pointer,
+                               struct copse_err *err) {
+  void *p = copse_arena_alloc(arena, n ? n : 1, size);
+  if (!p) return copse_fail_nomem(err);
+  *(void **)out_pointer = p;
+  return COPSE_OK;
+}
+
 char *copse_arena_strdup(struct copse_arena *arena, const char *text) {
   size_t bytes = strlen(text) + 1;
   char *copy = copse_arena_alloc(arena, bytes, 1);

@@ -27,6 +27,10 @@ struct copse_arena {
 
 /* Zeroed, aligned for any type, NULL when memory ran out. */
 void *copse_arena_alloc(struct copse_arena *arena, size_t n, size_t size);
+/* The same with a status, the pointer at *out_pointer: for the scratch memory of a function, which
+ * frees it all by copse_arena_free at its end. n = 0 gives a valid pointer. */
+copse_status copse_arena_array(struct copse_arena *arena, size_t n, size_t size, void *out_pointer,
+                               struct copse_err *err) COPSE_CHECKED;
 char *copse_arena_strdup(struct copse_arena *arena, const char *text);
 void copse_arena_free(struct copse_arena *arena);
 

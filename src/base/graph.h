@@ -1,0 +1,63 @@
+/*
+ * What graph algorithms share: disjoint sets, a queue of nodes, an index from nodes to links, and
+ * permutations. Nodes, links and members are ints from 0 on. Arrays come from the caller's arena,
+ * so that a function that returns frees all of its scratch memory at once.
+ */
+#ifndef COPSE_BASE_GRAPH_H
+#define COPSE_BASE_GRAPH_H
+
+#include <stdbool.h>
+
+#include "base/memory.h"
+
+/*
+ * Disjoint sets over parent [n] (Tarjan and van Leeuwen 1984, path halving). The least member of a
+ * set represents it, so results do not depend on the order of unions.
+ * Complexity O(log n) amortised for each find and unite.
+ */
+void copse_sets_init(int *parent, int n);
+int copse_sets_find(int *parent, int i);
+/* Returns whether a and b were in different sets. */
+bool copse_sets_unite(int *parent, int a, int b);
+/* set [n] receives the number of each member's set, 0 on, by least member. Returns how many. */
+int copse_sets_number(int *parent, int n, int *set);
+
+/* First in, first out. `items` has room for every push between two resets. */
+struct copse_queue {
+  int *items;
+  int head, tail;
+};
+static inline void copse_queue_reset(struct copse_queue *queue) { queue->head = queue->tail = 0; }
+static inline void copse_queue_push(struct copse_queue *queue, int item) {
+  queue->items[queue->tail++] = item;
+}
+static inline bool copse_queue_is_empty(const struct copse_queue *queue) {
+  return queue->head == queue->tail;
+}
+static inline int copse_queue_pop(struct copse_queue *queue) { return queue->items[queue->head++]; }
+
+/* Items by key: those of key v are item[first[v]] to item[first[v + 1] - 1], in ascending order. */
+struct copse_adjacency {
+  int *first; /* [n_keys + 1] */
+  int *item;  /* [first[n_keys]] */
+};
+
+/*
+ * Indexes items 0 to n_items - 1 by their keys: item i's key is the int at `key` + i * `stride`
+ * bytes, from 0 to n_keys - 1; items with a negative key are left out. For links by their source:
+ *
+ *   copse_adjacency_by(&scratch, n_nodes, n_links, &links[0].src, sizeof *links, &out, err)
+ *
+ * The arena owns the arrays. COPSE_NOMEM. Complexity O(n_keys + n_items).
+ */
+copse_status copse_adjacency_by(struct copse_arena *arena, int n_keys, int n_items, const int *key,
+                                size_t stride, struct copse_adjacency *out,
+                                struct copse_err *err) COPSE_CHECKED;
+
+/* Permutations of 0 to n - 1: image [n] holds where each member goes. */
+bool copse_permutation_is_identity(const int *image, int n);
+void copse_permutation_invert(const int *image, int n, int *inverse);
+/* out[i] = second[first[i]]; out may be first. */
+void copse_permutation_compose(const int *first, const int *second, int n, int *out);
+
+#endif

@@ -1,0 +1,87 @@
+/* Disjoint sets, adjacency and permutations against direct computations on random inputs. */
+#include "base/graph.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/support.h"
+
+enum { MOST = 40 };
+
+static int below(uint64_t *seed, int n) { return (int)(copse_test_random(seed) % (uint64_t)n); }
+
+START_TEST(sets_are_the_connected_parts_and_number_by_least_member) {
+  uint64_t seed = 1 + (uint64_t)_i;
+  int n = 1 + below(&seed, MOST), parent[MOST], set[MOST];
+  bool joined[MOST][MOST] = {{false}};
+  copse_sets_init(parent, n);
+  for (int i = 0; i < n; i++) joined[i][i] = true;
+  for (int k = 0; k < n; k++) {
+    int a = below(&seed, n), b = below(&seed, n);
+    ck_assert_int_eq(copse_sets_unite(parent, a, b), !joined[a][b]);
+    for (int i = 0; i < n; i++)
+      for (int j = 0; j < n; j++)
+        if ((joined[i][a] && joined[j][b]) || (joined[i][b] && joined[j][a])) joined[i][j] = true;
+  }
+  int sets = 0;
+  copse_sets_number(parent, n, set);
+  for (int i = 0; i < n; i++) {
+    int least = 0;
+    while (!joined[least][i]) least++;
+    ck_assert_int_eq(copse_sets_find(parent, i), least);
+    ck_assert_int_eq(set[i], least == i ? sets++ : set[least]);
+  }
+  ck_assert_int_eq(copse_sets_number(parent, n, set), sets);
+}
+END_TEST
+
+START_TEST(every_item_stands_under_its_key_in_order) {
+  struct pair {
+    char other;
+    int key;
+  } items[3 * MOST];
+  uint64_t seed = 100 + (uint64_t)_i;
+  int n_keys = 1 + below(&seed, MOST), n_items = below(&seed, 3 * MOST), seen = 0, left_out = 0;
+  for (int i = 0; i < n_items; i++) items[i].key = below(&seed, n_keys + 1) - 1;
+  for (int i = 0; i < n_items; i++) left_out += items[i].key < 0;
+  struct copse_arena arena = {0};
+  struct copse_adjacency by;
+  struct copse_err err = COPSE_ERR_INIT;
+  ASSERT_OK(copse_adjacency_by(&arena, n_keys, n_items, &items[0].key, sizeof *items, &by, &err),
+            &err);
+  for (int v = 0; v < n_keys; v++)
+    for (int i = by.first[v], before = -1; i < by.first[v + 1]; i++, seen++) {
+      ck_assert_int_eq(items[by.item[i]].key, v);
+      ck_assert_int_gt(by.item[i], before);
+      before = by.item[i];
+    }
+  ck_assert_int_eq(seen + left_out, n_items);
+  copse_arena_free(&arena);
+}
+END_TEST
+
+START_TEST(a_permutation_and_its_inverse_compose_to_the_identity) {
+  uint64_t seed = 200 + (uint64_t)_i;
+  int n = 1 + below(&seed, MOST), image[MOST], inverse[MOST];
+  for (int i = 0; i < n; i++) image[i] = i;
+  ck_assert(copse_permutation_is_identity(image, n));
+  for (int i = n - 1; i > 0; i--) {
+    int j = below(&seed, i + 1), swap = image[i];
+    image[i] = image[j];
+    image[j] = swap;
+  }
+  copse_permutation_invert(image, n, inverse);
+  copse_permutation_compose(image, inverse, n, inverse);
+  ck_assert(copse_permutation_is_identity(inverse, n));
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("base/graph");
+  TCase *tc = tcase_create("graph");
+  tcase_add_loop_test(tc, sets_are_the_connected_parts_and_number_by_least_member, 0, 200);
+  tcase_add_loop_test(tc, every_item_stands_under_its_key_in_order, 0, 200);
+  tcase_add_loop_test(tc, a_permutation_and_its_inverse_compose_to_the_identity, 0, 50);
+  suite_add_tcase(suite, tc);
+  return copse_test_run(suite);
+}

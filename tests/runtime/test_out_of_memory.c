@@ -4,7 +4,7 @@
  */
 #include <stdlib.h>
 
-#include "runtime/interpreter/executor.h"
+#include "runtime/comm/executor.h"
 #include "runtime/interpreter/verify_buffers.h"
 #include "support/exec_support.h"
 #include "support/failing_malloc.h"

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "runtime/interpreter/element_move.h"
-#include "runtime/interpreter/executor.h"
+#include "runtime/comm/executor.h"
 #include "runtime/interpreter/verify_buffers.h"
 #include "support/exec_support.h"
 #include "support/plan_builder.h"

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "runtime/interpreter/executor.h"
+#include "base/types.h"
 #include "runtime/interpreter/verify_data.h"
 
 #define COPSE_GUARD_BYTES 64u /* before and behind each buffer */

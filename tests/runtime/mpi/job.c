@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/interpreter/executor.h"
+#include "runtime/comm/executor.h"
 #include "runtime/interpreter/verify_buffers.h"
 #include "support/comm_support.h"
 

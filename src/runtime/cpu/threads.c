@@ -1,5 +1,5 @@
 /*
- * The threads backend: one thread per worker, kept from launch to launch. Data is ordered
+ * The threads engine: one thread per worker, kept from launch to launch. Data is ordered
  * by the channels' counters alone (release and acquire), as on a GPU. A worker that waits
  * spins briefly, yields, and then sleeps until its channel is signalled, since there may
  * be a thousand workers on two cores.
@@ -15,7 +15,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "runtime/interpreter/exec_internal.h"
+#include "runtime/cpu/cpu.h"
 
 #define STACK_BYTES ((size_t)256 << 10)
 #define YIELDS 4
@@ -29,7 +29,7 @@
 #define WATCH_SECONDS 0.1
 
 struct thread {
-  alignas(COPSE_CACHE_LINE) struct copse_exec *exec;
+  alignas(COPSE_CACHE_LINE) struct copse_interpreter *exec;
   uint32_t worker;
   pthread_t id;
   pthread_mutex_t lock; /* for sleeping only */
@@ -39,7 +39,7 @@ struct thread {
   _Atomic uint64_t steps; /* signals, waits and looks passed: the watchdog's sign of life */
 };
 
-struct copse_exec_threads {
+struct team {
   struct thread *threads; /* [n_workers] */
   uint32_t n_started;
   int spins;          /* while every worker has a core, waiting is short */
@@ -78,7 +78,7 @@ static bool sleep_until_signalled(struct thread *self, const struct copse_exec_c
 }
 
 static bool wait_for(struct thread *self, const struct copse_exec_channel *channel) {
-  const struct copse_exec_threads *team = self->exec->threads;
+  const struct team *team = self->exec->own;
   for (int i = 0; i < team->spins; i++) {
     if (copse_exec_is_signalled(channel)) return true;
     relax();
@@ -98,8 +98,9 @@ static void wake(struct thread *thread) {
 
 /* After the counter was raised. A read-modify-write, for the order with `sleeping`'s
  * exchange. */
-static void wake_waiter(struct copse_exec *exec, uint32_t channel) {
-  struct thread *waiter = &exec->threads->threads[exec->plan->channels[channel].dst_worker];
+static void wake_waiter(struct copse_interpreter *exec, uint32_t channel) {
+  struct thread *waiter =
+      &((struct team *)exec->own)->threads[exec->plan->channels[channel].dst_worker];
   if (atomic_fetch_or_explicit(&waiter->sleeping, 0, memory_order_acq_rel)) wake(waiter);
 }
 
@@ -114,7 +115,7 @@ static void count_step(struct thread *self) {
  * its packets have come it counts as asleep: of many that look, one or another is always awake.
  * False when the launch is given up. */
 static bool look_again(struct thread *self, uint32_t *looks) {
-  const struct copse_exec_threads *team = self->exec->threads;
+  const struct team *team = self->exec->own;
   uint32_t n = ++*looks, naps_from = (uint32_t)team->spins + LOOKS;
   if (n <= (uint32_t)team->spins) {
     relax();
@@ -131,7 +132,7 @@ static bool look_again(struct thread *self, uint32_t *looks) {
 }
 
 static void run_worker(struct thread *self) {
-  struct copse_exec *exec = self->exec;
+  struct copse_interpreter *exec = self->exec;
   const struct copse_exec_worker *at = &exec->workers[self->worker];
   uint32_t looks = 0, looks_at = UINT32_MAX;
   for (;;) {
@@ -159,7 +160,7 @@ static void run_worker(struct thread *self) {
 
 static void *thread_main(void *argument) {
   struct thread *self = argument;
-  struct copse_exec_threads *team = self->exec->threads;
+  struct team *team = self->exec->own;
   uint64_t seen = 0;
   pthread_mutex_lock(&team->lock);
   for (;;) {
@@ -177,8 +178,8 @@ static void *thread_main(void *argument) {
 
 /* ---- start and end ------------------------------------------------------------------- */
 
-static copse_status start_threads(struct copse_exec *exec, struct copse_err *err) {
-  struct copse_exec_threads *team = exec->threads;
+static copse_status start_threads(struct copse_interpreter *exec, struct copse_err *err) {
+  struct team *team = exec->own;
   uint32_t n = exec->plan->header.n_workers;
   pthread_attr_t attributes;
   if (pthread_attr_init(&attributes) != 0) return copse_fail_nomem(err);
@@ -201,12 +202,14 @@ static copse_status start_threads(struct copse_exec *exec, struct copse_err *err
                     n, team->n_started, strerror(error));
 }
 
-copse_status copse_exec_threads_new(struct copse_exec *exec, struct copse_err *err) {
+static copse_status open_engine(struct copse_interpreter *exec, void *context,
+                                struct copse_err *err) {
   uint32_t n = exec->plan->header.n_workers;
-  struct copse_exec_threads *team = NULL;
+  struct team *team = NULL;
   copse_status status;
+  (void)context;
   COPSE_TRY(copse_calloc(1, sizeof *team, &team, err));
-  exec->threads = team;
+  exec->own = team;
   pthread_condattr_t monotonic;
   pthread_condattr_init(&monotonic);
   pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -226,9 +229,8 @@ out:
   return status;
 }
 
-void copse_exec_threads_free(struct copse_exec *exec) {
-  struct copse_exec_threads *team = exec->threads;
-  if (!team) return;
+static void close_engine(struct copse_interpreter *exec) {
+  struct team *team = exec->own;
   pthread_mutex_lock(&team->lock);
   team->quit = true;
   pthread_cond_broadcast(&team->start);
@@ -256,11 +258,11 @@ static struct timespec time_of(double seconds) {
 
 /* Whether some worker computes or has moved since the last look (*steps is the sum then).
  * One that is in the middle of a long MOVE doesn't sleep, and so counts as alive. */
-static bool is_alive(const struct copse_exec *exec, uint64_t *steps) {
+static bool is_alive(const struct copse_interpreter *exec, uint64_t *steps) {
   uint64_t sum = 0;
   bool awake = false;
   for (uint32_t w = 0; w < exec->plan->header.n_workers; w++) {
-    struct thread *thread = &exec->threads->threads[w];
+    struct thread *thread = &((struct team *)exec->own)->threads[w];
     sum += atomic_load_explicit(&thread->steps, memory_order_relaxed);
     if (!atomic_load_explicit(&thread->finished, memory_order_relaxed) &&
         !atomic_load_explicit(&thread->sleeping, memory_order_relaxed))
@@ -273,8 +275,8 @@ static bool is_alive(const struct copse_exec *exec, uint64_t *steps) {
 
 /* Waits for the end of the launch, watching; called with the lock held. True when nothing
  * moved for too long. */
-static bool wait_for_all(struct copse_exec *exec) {
-  struct copse_exec_threads *team = exec->threads;
+static bool wait_for_all(struct copse_interpreter *exec) {
+  struct team *team = exec->own;
   double slice = exec->stall_seconds / 4;
   if (slice > WATCH_SECONDS) slice = WATCH_SECONDS;
   if (slice < 0.001) slice = 0.001;
@@ -291,15 +293,15 @@ static bool wait_for_all(struct copse_exec *exec) {
 }
 
 /* Calls everybody back; called with the lock held. */
-static void give_up(struct copse_exec *exec) {
-  struct copse_exec_threads *team = exec->threads;
+static void give_up(struct copse_interpreter *exec) {
+  struct team *team = exec->own;
   atomic_store_explicit(&team->leave, true, memory_order_relaxed);
   for (uint32_t w = 0; w < team->n_started; w++) wake(&team->threads[w]);
   while (team->running > 0) pthread_cond_wait(&team->done, &team->lock);
 }
 
-copse_status copse_exec_threads_run(struct copse_exec *exec, struct copse_err *err) {
-  struct copse_exec_threads *team = exec->threads;
+static copse_status run(struct copse_interpreter *exec, struct copse_err *err) {
+  struct team *team = exec->own;
   for (uint32_t w = 0; w < team->n_started; w++)
     atomic_store_explicit(&team->threads[w].finished, 0, memory_order_relaxed);
   pthread_mutex_lock(&team->lock);
@@ -317,3 +319,6 @@ copse_status copse_exec_threads_run(struct copse_exec *exec, struct copse_err *e
   snprintf(what, sizeof what, "nothing moved for %g s", exec->stall_seconds);
   return copse_exec_report_standstill(exec, what, err);
 }
+
+const struct copse_engine copse_threads_engine = {
+    .looks_at_packets = true, .open = open_engine, .close = close_engine, .run = run};

@@ -1,8 +1,8 @@
 /*
- * The backend over a mesh: this process runs the workers of its rank. A MOVE to another rank is a
- * message per destination, a SIGNAL to another rank's worker an empty one; messages of two ranks
- * keep their order, so a signal never overtakes the data that it releases. Nothing blocks: data
- * that comes in goes to its place whatever the workers wait for.
+ * The backend over a transport: this process runs the workers of its rank. A MOVE to another rank
+ * is a message per destination, a SIGNAL to another rank's worker an empty one; messages of two
+ * ranks keep their order, so a signal never overtakes the data that it releases. Nothing blocks:
+ * data that comes in goes to its place whatever the workers wait for.
  *
  * Which operand or channel a message is for, its tag says: both ends number, for each pair of
  * ranks, what goes from one to the other in the plan's order. Which chunk: the next one that isn't
@@ -16,8 +16,8 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "runtime/interpreter/exec_internal.h"
-#include "runtime/transport/mesh.h"
+#include "runtime/interpreter/interpreter.h"
+#include "runtime/transport/transport.h"
 
 /* All messages with one tag from one rank. */
 struct stream {
@@ -34,45 +34,42 @@ struct source {
   uint32_t n;
 };
 
-struct copse_exec_mesh {
-  struct copse_mesh *mesh;
-  uint32_t me;
-  uint8_t digest[COPSE_MESH_DIGEST_BYTES]; /* of the plan */
-  struct source *sources;                  /* [n_ranks] */
-  uint32_t *operand_tags;                  /* [n_operands] of destinations elsewhere */
-  uint32_t *channel_tags;                  /* [n_channels] of channels that end elsewhere */
-  struct copse_parcel *stage;              /* of the MOVE that is being done */
-  struct copse_mesh_reader reader;
+struct endpoint {
+  struct copse_transport *transport;
+  uint8_t digest[COPSE_TRANSPORT_DIGEST_BYTES]; /* of the plan */
+  struct source *sources;                       /* [n_ranks] */
+  uint32_t *operand_tags;                       /* [n_operands] of destinations elsewhere */
+  uint32_t *channel_tags;                       /* [n_channels] of channels that end elsewhere */
+  struct copse_payload *stage;                  /* of the MOVE that is being done */
+  struct copse_transport_reader reader;
 };
 
-bool copse_exec_is_here(const struct copse_exec *exec, uint32_t rank) {
-  return !exec->mesh || exec->mesh->me == rank;
-}
+static struct endpoint *endpoint_of(const struct copse_interpreter *exec) { return exec->own; }
 
 /* ---- numbering ------------------------------------------------------------------------------- */
 
 /* One pass over all that goes from rank to rank. `n_from` and `n_to`, [n_ranks]: how many things
  * come from and go to each rank so far. Streams are filled in where there are any. */
 struct numbering {
-  struct copse_exec *exec;
+  struct copse_interpreter *exec;
   uint32_t *n_from, *n_to;
 };
 
 /* What goes from one rank to another; *tag gets its number if it starts here. */
 static void number(struct numbering *it, uint32_t from, uint32_t to, uint32_t *tag,
                    struct stream stream) {
-  struct copse_exec_mesh *mesh = it->exec->mesh;
+  struct endpoint *end = it->exec->own;
   if (from == to) return;
-  if (from == mesh->me) *tag = COPSE_MESH_FIRST_TAG + it->n_to[to]++;
-  if (to != mesh->me) return;
-  struct source *source = &mesh->sources[from];
+  if (from == it->exec->rank) *tag = COPSE_TRANSPORT_FIRST_TAG + it->n_to[to]++;
+  if (to != it->exec->rank) return;
+  struct source *source = &end->sources[from];
   if (source->streams) source->streams[it->n_from[from]] = stream;
   it->n_from[from]++;
 }
 
 static void number_all(struct numbering *it) {
   const struct copse_plan *plan = it->exec->plan;
-  struct copse_exec_mesh *mesh = it->exec->mesh;
+  struct endpoint *end = it->exec->own;
   memset(it->n_from, 0, plan->header.n_ranks * sizeof *it->n_from);
   memset(it->n_to, 0, plan->header.n_ranks * sizeof *it->n_to);
   for (uint32_t w = 0; w < plan->header.n_workers; w++) {
@@ -81,19 +78,19 @@ static void number_all(struct numbering *it) {
       const struct copse_plan_op *op = &plan->ops[worker->first_op + i];
       if (op->kind != COPSE_OP_MOVE) continue;
       for (uint32_t k = op->operand + op->n_src; k < op->operand + op->n_src + op->n_dst; k++)
-        number(it, worker->rank, plan->operands[k].rank, &mesh->operand_tags[k],
+        number(it, worker->rank, plan->operands[k].rank, &end->operand_tags[k],
                (struct stream){.op = op, .operand = &plan->operands[k]});
     }
   }
   for (uint32_t c = 0; c < plan->header.n_channels; c++) {
     const struct copse_plan_channel *channel = &plan->channels[c];
     number(it, plan->workers[channel->src_worker].rank, plan->workers[channel->dst_worker].rank,
-           &mesh->channel_tags[c], (struct stream){.channel = c});
+           &end->channel_tags[c], (struct stream){.channel = c});
   }
 }
 
-static copse_status make_streams(struct copse_exec *exec, struct copse_err *err) {
-  struct copse_exec_mesh *mesh = exec->mesh;
+static copse_status make_streams(struct copse_interpreter *exec, struct copse_err *err) {
+  struct endpoint *end = exec->own;
   uint32_t n = exec->plan->header.n_ranks;
   struct numbering it = {.exec = exec};
   copse_status status;
@@ -101,14 +98,14 @@ static copse_status make_streams(struct copse_exec *exec, struct copse_err *err)
   COPSE_TRY(copse_calloc(n, sizeof *it.n_to, &it.n_to, err));
   number_all(&it);
   for (uint32_t r = 0; r < n; r++) {
-    struct source *source = &mesh->sources[r];
+    struct source *source = &end->sources[r];
     uint32_t most = it.n_from[r] > it.n_to[r] ? it.n_from[r] : it.n_to[r];
-    if (most > copse_mesh_most_tag(mesh->mesh) - COPSE_MESH_FIRST_TAG) {
-      status =
-          copse_fail(err, COPSE_UNSUPPORTED,
-                     "the plan has %u transfers between ranks %u and %u; the transport can "
-                     "tell %u apart",
-                     most, mesh->me, r, copse_mesh_most_tag(mesh->mesh) - COPSE_MESH_FIRST_TAG);
+    if (most > copse_transport_most_tag(end->transport) - COPSE_TRANSPORT_FIRST_TAG) {
+      status = copse_fail(err, COPSE_UNSUPPORTED,
+                          "the plan has %u transfers between ranks %u and %u; the transport can "
+                          "tell %u apart",
+                          most, exec->rank, r,
+                          copse_transport_most_tag(end->transport) - COPSE_TRANSPORT_FIRST_TAG);
       goto out;
     }
     source->n = it.n_from[r];
@@ -127,7 +124,7 @@ out:
 static copse_status surprise(uint32_t from, unsigned tag, size_t n, struct copse_err *err) {
   return copse_fail(err, COPSE_REFUTED,
                     "rank %u sends %zu bytes as %u, which the plan doesn't have here", from, n,
-                    tag - COPSE_MESH_FIRST_TAG);
+                    tag - COPSE_TRANSPORT_FIRST_TAG);
 }
 
 /* The next chunk of a stream of data, from stream->chunk on, of which anything is sent. */
@@ -144,12 +141,12 @@ static struct copse_span next_chunk(const struct copse_view *view, struct stream
 
 static copse_status place(void *context, uint32_t from, unsigned tag, size_t n, void **bytes,
                           struct copse_err *err) {
-  struct copse_exec *exec = context;
-  const struct source *source = &exec->mesh->sources[from];
+  struct copse_interpreter *exec = context;
+  const struct source *source = &endpoint_of(exec)->sources[from];
   const struct copse_view *view = &exec->view;
-  uint32_t s = tag - COPSE_MESH_FIRST_TAG;
+  uint32_t s = tag - COPSE_TRANSPORT_FIRST_TAG;
   *bytes = NULL;
-  if (tag < COPSE_MESH_FIRST_TAG || s >= source->n) return surprise(from, tag, n, err);
+  if (tag < COPSE_TRANSPORT_FIRST_TAG || s >= source->n) return surprise(from, tag, n, err);
   struct stream *stream = &source->streams[s];
   if (!stream->op) return n == 0 ? COPSE_OK : surprise(from, tag, n, err);
   struct copse_span chunk = next_chunk(view, stream);
@@ -167,7 +164,7 @@ static copse_status place(void *context, uint32_t from, unsigned tag, size_t n, 
 }
 
 /* As one MOVE would have stored them. */
-static void unpack(const struct copse_exec *exec, struct stream *stream) {
+static void unpack(const struct copse_interpreter *exec, struct stream *stream) {
   struct copse_span chunk = copse_view_chunk(&exec->view, stream->op->piece, stream->chunk - 1);
   const struct copse_place from = {stream->packed, 0};
   const struct copse_place to =
@@ -186,8 +183,9 @@ static void unpack(const struct copse_exec *exec, struct stream *stream) {
 }
 
 static void arrived(void *context, uint32_t from, unsigned tag) {
-  struct copse_exec *exec = context;
-  struct stream *stream = &exec->mesh->sources[from].streams[tag - COPSE_MESH_FIRST_TAG];
+  struct copse_interpreter *exec = context;
+  struct stream *stream =
+      &endpoint_of(exec)->sources[from].streams[tag - COPSE_TRANSPORT_FIRST_TAG];
   if (!stream->op)
     atomic_fetch_add_explicit(&exec->channels[stream->channel].signals, 1, memory_order_relaxed);
   else if (stream->packed)
@@ -197,25 +195,27 @@ static void arrived(void *context, uint32_t from, unsigned tag) {
 /* ---- what goes out ------------------------------------------------------------------------------
  */
 
-unsigned char *copse_exec_mesh_stage(const struct copse_exec *exec, size_t bytes) {
-  exec->mesh->stage = copse_mesh_new_parcel(exec->mesh->mesh, bytes);
-  return exec->mesh->stage ? copse_parcel_bytes(exec->mesh->stage) : NULL;
+static unsigned char *stage(const struct copse_interpreter *exec, size_t bytes) {
+  struct endpoint *end = exec->own;
+  end->stage = copse_transport_new_payload(end->transport, bytes);
+  return end->stage ? copse_payload_bytes(end->stage) : NULL;
 }
 
-void copse_exec_mesh_send(const struct copse_exec *exec, const struct copse_plan_op *op) {
-  struct copse_exec_mesh *mesh = exec->mesh;
+static void send(const struct copse_interpreter *exec, const struct copse_plan_op *op) {
+  struct endpoint *end = exec->own;
   uint32_t first = op->operand + op->n_src;
   for (uint32_t k = first; k < first + op->n_dst; k++)
-    if (exec->plan->operands[k].rank != mesh->me)
-      copse_mesh_send(mesh->mesh, exec->plan->operands[k].rank, mesh->operand_tags[k], mesh->stage);
-  copse_mesh_drop(mesh->mesh, mesh->stage);
+    if (exec->plan->operands[k].rank != exec->rank)
+      copse_transport_send(end->transport, exec->plan->operands[k].rank, end->operand_tags[k],
+                           end->stage);
+  copse_transport_drop(end->transport, end->stage);
 }
 
 /* Sent counts as taken: the balance of the channel is the other rank's to check. */
-static void send_signal(struct copse_exec *exec, uint32_t c) {
+static void send_signal(struct copse_interpreter *exec, uint32_t c) {
   uint32_t to = exec->plan->workers[exec->plan->channels[c].dst_worker].rank;
-  if (to == exec->mesh->me) return;
-  copse_mesh_send(exec->mesh->mesh, to, exec->mesh->channel_tags[c], NULL);
+  if (to == exec->rank) return;
+  copse_transport_send(endpoint_of(exec)->transport, to, endpoint_of(exec)->channel_tags[c], NULL);
   exec->channels[c].waits++;
 }
 
@@ -223,7 +223,7 @@ static void send_signal(struct copse_exec *exec, uint32_t c) {
  * -------------------------------------------------------------------------------------- */
 
 /* Whether it got on. */
-static bool run_worker(struct copse_exec *exec, uint32_t w, bool *finished) {
+static bool run_worker(struct copse_interpreter *exec, uint32_t w, bool *finished) {
   struct copse_exec_worker before = exec->workers[w];
   enum copse_exec_step step = COPSE_STEP_SIGNALLED;
   while (step == COPSE_STEP_SIGNALLED) {
@@ -236,7 +236,7 @@ static bool run_worker(struct copse_exec *exec, uint32_t w, bool *finished) {
 }
 
 /* The channel that worker w waits at; false where it waits for messages to leave. */
-static bool stands_at(const struct copse_exec *exec, uint32_t w, uint32_t *channel) {
+static bool stands_at(const struct copse_interpreter *exec, uint32_t w, uint32_t *channel) {
   const struct copse_plan_op *op =
       &exec->plan->ops[exec->plan->workers[w].first_op + exec->workers[w].op];
   bool reads = false;
@@ -249,25 +249,25 @@ static bool stands_at(const struct copse_exec *exec, uint32_t w, uint32_t *chann
 }
 
 static uint32_t waits_for(void *context, char *text, size_t size) {
-  const struct copse_exec *exec = context;
+  const struct copse_interpreter *exec = context;
   const struct copse_plan *plan = exec->plan;
-  const struct copse_plan_rank *rank = &plan->ranks[exec->mesh->me];
+  const struct copse_plan_rank *rank = &plan->ranks[exec->rank];
   for (uint32_t i = 0; i < rank->n_workers; i++) {
     uint32_t w = rank->first_worker + i, channel;
     if (exec->workers[w].finished || !stands_at(exec, w, &channel)) continue;
     uint32_t other = plan->channels[channel].src_worker, from = plan->workers[other].rank;
-    if (from == exec->mesh->me) continue; /* that worker waits for somebody itself */
+    if (from == exec->rank) continue; /* that worker waits for somebody itself */
     if (text)
       snprintf(text, size, "rank %u worker %u waits for rank %u worker %u (channel %u, chunk %u)",
-               exec->mesh->me, i, from, other - plan->ranks[from].first_worker, channel,
+               exec->rank, i, from, other - plan->ranks[from].first_worker, channel,
                exec->workers[w].chunk);
     return from;
   }
-  uint32_t to = copse_mesh_sends_to(exec->mesh->mesh);
-  if (text && to != COPSE_MESH_NOBODY)
-    snprintf(text, size, "rank %u can't send to rank %u", exec->mesh->me, to);
+  uint32_t to = copse_transport_sends_to(endpoint_of(exec)->transport);
+  if (text && to != COPSE_TRANSPORT_NOBODY)
+    snprintf(text, size, "rank %u can't send to rank %u", exec->rank, to);
   else if (text)
-    snprintf(text, size, "the workers of rank %u wait for each other", exec->mesh->me);
+    snprintf(text, size, "the workers of rank %u wait for each other", exec->rank);
   return to;
 }
 
@@ -280,42 +280,42 @@ static uint64_t digest_counts(const uint64_t *counts, uint64_t n) {
   return digest ? digest : 1;
 }
 
-static copse_status begin(struct copse_exec *exec, struct copse_err *err) {
-  struct copse_exec_mesh *mesh = exec->mesh;
+static copse_status begin(struct copse_interpreter *exec, struct copse_err *err) {
+  struct endpoint *end = exec->own;
   const struct copse_view *view = &exec->view;
-  struct copse_mesh_call call = {
+  struct copse_transport_call call = {
       .count = view->shape.count,
       .type = (uint32_t)view->type,
       .redop = (uint32_t)view->redop,
       .pair_counts = digest_counts(view->pair_counts, (uint64_t)view->n_ranks * view->n_ranks)};
-  memcpy(call.plan, mesh->digest, sizeof call.plan);
+  memcpy(call.plan, end->digest, sizeof call.plan);
   for (uint32_t r = 0; r < view->n_ranks; r++)
-    for (uint32_t s = 0; s < mesh->sources[r].n; s++) mesh->sources[r].streams[s].chunk = 0;
-  return copse_mesh_begin(mesh->mesh, &call, &mesh->reader, err);
+    for (uint32_t s = 0; s < end->sources[r].n; s++) end->sources[r].streams[s].chunk = 0;
+  return copse_transport_begin(end->transport, &call, &end->reader, err);
 }
 
-static copse_status run_workers(struct copse_exec *exec, struct copse_err *err) {
-  const struct copse_plan_rank *rank = &exec->plan->ranks[exec->mesh->me];
-  struct copse_mesh *mesh = exec->mesh->mesh;
+static copse_status run_workers(struct copse_interpreter *exec, struct copse_err *err) {
+  const struct copse_plan_rank *rank = &exec->plan->ranks[exec->rank];
+  struct copse_transport *transport = endpoint_of(exec)->transport;
   uint32_t left = rank->n_workers;
   copse_status status = COPSE_OK;
-  while (status == COPSE_OK && (left > 0 || !copse_mesh_is_sent(mesh))) {
+  while (status == COPSE_OK && (left > 0 || !copse_transport_is_sent(transport))) {
     bool moved = false, finished;
     for (uint32_t w = rank->first_worker; w < rank->first_worker + rank->n_workers; w++) {
       if (exec->workers[w].finished) continue;
       moved = run_worker(exec, w, &finished) || moved;
       if (finished) left--;
     }
-    status = copse_mesh_step(mesh, moved, err);
+    status = copse_transport_step(transport, moved, err);
   }
   return status;
 }
 
-copse_status copse_exec_mesh_run(struct copse_exec *exec, struct copse_err *err) {
+static copse_status run(struct copse_interpreter *exec, struct copse_err *err) {
   struct copse_err late = COPSE_ERR_INIT;
   copse_status status = begin(exec, err);
   if (status == COPSE_OK) status = run_workers(exec, err);
-  copse_status ended = copse_mesh_end(exec->mesh->mesh, &late);
+  copse_status ended = copse_transport_end(endpoint_of(exec)->transport, &late);
   if (status != COPSE_OK || ended == COPSE_OK) return status;
   return copse_fail(err, ended, "%s", late.text);
 }
@@ -323,21 +323,24 @@ copse_status copse_exec_mesh_run(struct copse_exec *exec, struct copse_err *err)
 /* ---- life ---------------------------------------------------------------------------------------
  */
 
-copse_status copse_exec_mesh_new(struct copse_exec *exec, struct copse_mesh *mesh,
-                                 struct copse_err *err) {
+static copse_status open_engine(struct copse_interpreter *exec, void *context,
+                                struct copse_err *err) {
+  struct copse_transport *transport = context;
   const struct copse_plan_header *h = &exec->plan->header;
-  struct copse_exec_mesh *it;
+  struct endpoint *it;
   char *bytes = NULL;
   size_t size;
   copse_status status;
-  if (h->n_ranks != copse_mesh_size(mesh))
+  if (h->n_ranks != copse_transport_size(transport))
     return copse_fail(err, COPSE_INVALID, "the plan is for %u ranks, and there are %u processes",
-                      h->n_ranks, copse_mesh_size(mesh));
-  COPSE_TRY(copse_calloc(1, sizeof *exec->mesh, &exec->mesh, err));
-  it = exec->mesh;
-  it->mesh = mesh;
-  it->me = copse_mesh_rank(mesh);
-  it->reader = (struct copse_mesh_reader){exec, place, arrived, waits_for};
+                      h->n_ranks, copse_transport_size(transport));
+  COPSE_TRY(copse_calloc(1, sizeof *it, &it, err));
+  exec->own = it;
+  exec->one_rank = true;
+  exec->rank = copse_transport_rank(transport);
+  exec->layout.flat = false; /* a chunk is a message, which wires want short */
+  it->transport = transport;
+  it->reader = (struct copse_transport_reader){exec, place, arrived, waits_for};
   COPSE_TRY(copse_plan_encode(exec->plan, &bytes, &size, err));
   memcpy(it->digest, bytes + size - sizeof it->digest, sizeof it->digest);
   COPSE_TRY(copse_calloc(h->n_ranks, sizeof *it->sources, &it->sources, err));
@@ -349,9 +352,8 @@ out:
   return status;
 }
 
-void copse_exec_mesh_free(struct copse_exec *exec) {
-  struct copse_exec_mesh *it = exec->mesh;
-  if (!it) return;
+static void close_engine(struct copse_interpreter *exec) {
+  struct endpoint *it = exec->own;
   for (uint32_t r = 0; it->sources && r < exec->plan->header.n_ranks; r++) {
     for (uint32_t s = 0; it->sources[r].streams && s < it->sources[r].n; s++)
       free(it->sources[r].streams[s].packed);
@@ -362,3 +364,10 @@ void copse_exec_mesh_free(struct copse_exec *exec) {
   free(it->channel_tags);
   free(it);
 }
+
+const struct copse_engine copse_transport_engine = {.looks_at_packets = true,
+                                                    .open = open_engine,
+                                                    .close = close_engine,
+                                                    .run = run,
+                                                    .stage = stage,
+                                                    .send = send};

@@ -1,45 +1,20 @@
 /*
- * Executors: things that run a plan on buffers. Scratch and counters persist from launch
- * to launch in a copse_exec, as they do on a GPU.
+ * Executors: a plan run on the host's buffers by any backend, for `copse run` and for tests.
+ * Scratch and counters persist from launch to launch in a copse_exec, as in a communicator.
  */
-#ifndef COPSE_RUNTIME_INTERPRETER_EXECUTOR_H
-#define COPSE_RUNTIME_INTERPRETER_EXECUTOR_H
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#ifndef COPSE_RUNTIME_COMM_EXECUTOR_H
+#define COPSE_RUNTIME_COMM_EXECUTOR_H
 
 #include "base/err.h"
-#include "copse/types.h"
+#include "base/types.h"
+#include "runtime/interpreter/view.h"
 #include "runtime/plan/plan.h"
-
-size_t copse_type_bytes(enum copse_type type);
-/* nccl-tests' names: "float", "half", "bfloat16", "int32", ... and "sum", "prod", ... */
-const char *copse_type_name(enum copse_type type);
-const char *copse_redop_name(enum copse_redop redop);
-bool copse_type_from_name(const char *name, enum copse_type *out);
-bool copse_redop_from_name(const char *name, enum copse_redop *out);
 
 enum copse_backend {
   COPSE_BACKEND_CPU,     /* one thread steps all workers in turn; reports a deadlock */
   COPSE_BACKEND_THREADS, /* a thread per worker, C11 atomics */
   COPSE_BACKEND_CUDA,    /* all ranks on this process's GPUs; several may share one */
-  COPSE_BACKEND_MPI      /* this process's rank alone, others over a mesh: copse_exec_new_mesh */
-};
-
-/* One collective call on all ranks. */
-struct copse_launch {
-  uint64_t count; /* elements of a block: NCCL's sendcount (allgather), recvcount
-                     (reduce_scatter), count (allreduce, broadcast, reduce) */
-  enum copse_type type;
-  enum copse_redop redop;
-  void *const *inputs;  /* [n_ranks] header.input_blocks * count elements each */
-  void *const *outputs; /* [n_ranks] header.output_blocks * count elements each. In place
-                           as in NCCL: output == input, for allgather input == output +
-                           rank * count, for reduce_scatter output == input + rank * count */
-  const uint64_t *pair_counts; /* alltoall: NULL, or [n_ranks * n_ranks]: of the block from rank i
-                                  to rank j only the first pair_counts[i * n_ranks + j] <= count
-                                  elements are sent. Not for plans with extents or packets */
+  COPSE_BACKEND_MPI      /* this process's rank alone: copse_exec_new_transport */
 };
 
 struct copse_exec;
@@ -49,18 +24,19 @@ struct copse_exec;
 copse_status copse_exec_new(const struct copse_plan *plan, enum copse_backend backend,
                             struct copse_exec **out, struct copse_err *err) COPSE_CHECKED;
 
-/* This process's part of a plan, the rank being the mesh's (mesh.h), which outlives the exec; of
- * a launch only that rank's input and output are looked at. Collective as launches are: what fails
- * in them breaks the mesh. COPSE_UNSUPPORTED where the wire has too few tags. */
-struct copse_mesh;
-copse_status copse_exec_new_mesh(const struct copse_plan *plan, struct copse_mesh *mesh,
-                                 struct copse_exec **out, struct copse_err *err) COPSE_CHECKED;
+/* This process's part of a plan, the rank being the transport's, which outlives the executor; of
+ * a launch only that rank's input and output are looked at. Collective, as launches are: what fails
+ * in a launch breaks the transport. COPSE_UNSUPPORTED where the wire has too few tags. */
+struct copse_transport;
+copse_status copse_exec_new_transport(const struct copse_plan *plan,
+                                      struct copse_transport *transport, struct copse_exec **out,
+                                      struct copse_err *err) COPSE_CHECKED;
 
 /*
  * Runs one launch to its end. The order of reduction is the plan's and so are the bits,
  * on every backend. COPSE_REFUTED on a deadlock (the text says who waits for whom), on a
  * channel left unbalanced, and in the threads backend when nothing moves for
- * stall_seconds; after that the exec can only be freed.
+ * stall_seconds; after that the executor can only be freed.
  */
 copse_status copse_exec_run(struct copse_exec *exec, const struct copse_launch *launch,
                             struct copse_err *err) COPSE_CHECKED;
@@ -82,6 +58,8 @@ void copse_exec_set_stall_seconds(struct copse_exec *exec, double seconds); /* d
 copse_status copse_exec_scratch_bytes(const struct copse_plan *plan, uint64_t count,
                                       enum copse_type type, uint64_t *bytes,
                                       struct copse_err *err) COPSE_CHECKED;
+/* What runs the plan on CPUs, for tests that look at its state; NULL on GPUs. */
+struct copse_interpreter *copse_exec_interpreter(struct copse_exec *exec);
 void copse_exec_free(struct copse_exec *exec);
 
 #endif

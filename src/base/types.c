@@ -1,15 +1,12 @@
-#include <stdbool.h>
-#include <string.h>
+/* Names of element types and reductions. */
+#include "base/types.h"
 
-#include "runtime/interpreter/element_move.h"
-#include "runtime/interpreter/executor.h"
+#include <string.h>
 
 static const char *const type_names[COPSE_N_TYPES] = {"int8",   "uint8",    "int32",  "uint32",
                                                       "int64",  "uint64",   "half",   "float",
                                                       "double", "bfloat16", "f8e4m3", "f8e5m2"};
 static const char *const redop_names[COPSE_N_REDOPS] = {"sum", "prod", "max", "min", "avg"};
-
-size_t copse_type_bytes(enum copse_type type) { return copse_element_bytes(type); }
 
 const char *copse_type_name(enum copse_type type) { return type_names[type]; }
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "copse/wire.h"
-#include "runtime/interpreter/executor.h"
+#include "runtime/comm/executor.h"
 #include "support/comm_support.h"
 #include "support/exec_support.h"
 #include "support/plan_builder.h"
@@ -319,14 +319,14 @@ START_TEST(a_wire_that_fails_says_why_to_all_it_reaches) {
 }
 END_TEST
 
-/* After a fault the mesh leaves memory that the wire may still touch, on purpose: LeakSanitizer
+/* After a fault the transport leaves memory that the wire may still touch, on purpose: LeakSanitizer
  * asks here whether to look. */
 __attribute__((visibility("default"))) int __lsan_is_turned_off(void);
 int __lsan_is_turned_off(void) { return 1; }
 
 int main(void) {
   Suite *suite = suite_create("runtime/mesh_threads");
-  TCase *tc = tcase_create("mesh");
+  TCase *tc = tcase_create("transport");
   tcase_add_loop_test(tc, results_are_right_whatever_comes_when, 0, 3);
   tcase_add_test(tc, another_version_is_refused_by_name);
   tcase_add_loop_test(tc, ranks_that_do_not_come_are_named, 0, 2);

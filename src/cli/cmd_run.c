@@ -12,7 +12,7 @@
 #include "runtime/comm/executor.h"
 #include "runtime/plan/layout.h"
 #include "runtime/plan/plan.h"
-#include "runtime/interpreter/verify_buffers.h"
+#include "runtime/interpreter/expected.h"
 
 /* All that a row needs. */
 struct bench {

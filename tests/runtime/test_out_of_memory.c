@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "runtime/comm/executor.h"
-#include "runtime/interpreter/verify_buffers.h"
+#include "runtime/interpreter/expected.h"
 #include "support/exec_support.h"
 #include "support/failing_malloc.h"
 #include "support/plan_builder.h"

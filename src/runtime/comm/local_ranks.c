@@ -1,6 +1,7 @@
-/* Registration of user buffers. A backend that has no use for it leaves only the handle. */
-/* Giving a clique its plans. */
-/* Cliques from their making to their end. */
+/*
+ * The ranks of one communicator that live in this process: making and ending them, their plans,
+ * registered buffers, and the launch of a round of calls that the gathering has brought together.
+ */
 #include "runtime/comm/local_ranks.h"
 
 #include <stdlib.h>

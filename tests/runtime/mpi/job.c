@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "runtime/comm/executor.h"
-#include "runtime/interpreter/verify_buffers.h"
+#include "runtime/interpreter/expected.h"
 #include "support/comm_support.h"
 
 static int rank, n;

@@ -2,7 +2,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-#include "runtime/comm/apart.h"
+#include "base/parallel.h"
 #include "support/support.h"
 
 struct job {
@@ -17,7 +17,7 @@ static void do_job(void *context) {
 
 START_TEST(what_ends_is_waited_for) {
   struct job it = {true, false};
-  ck_assert(copse_run_apart(do_job, &it, 60));
+  ck_assert(copse_run_detached(do_job, &it, 60));
   ck_assert(atomic_load(&it.over));
 }
 END_TEST
@@ -26,7 +26,7 @@ START_TEST(what_does_not_end_goes_on_by_itself) {
   static const double seconds[] = {0, 0.001, 0.3};
   for (size_t i = 0; i < sizeof seconds / sizeof *seconds; i++) {
     struct job it = {false, false};
-    ck_assert(!copse_run_apart(do_job, &it, seconds[i]));
+    ck_assert(!copse_run_detached(do_job, &it, seconds[i]));
     ck_assert(!atomic_load(&it.over));
     atomic_store(&it.goes, true);
     while (!atomic_load(&it.over)) usleep(1000);
@@ -36,8 +36,8 @@ START_TEST(what_does_not_end_goes_on_by_itself) {
 END_TEST
 
 int main(void) {
-  Suite *suite = suite_create("runtime/apart");
-  TCase *tc = tcase_create("apart");
+  Suite *suite = suite_create("base/parallel");
+  TCase *tc = tcase_create("detached");
   tcase_add_test(tc, what_ends_is_waited_for);
   tcase_add_test(tc, what_does_not_end_goes_on_by_itself);
   suite_add_tcase(suite, tc);

@@ -1,5 +1,5 @@
 /* Test data: exact by construction, and a wrong result is counted. */
-#include "runtime/interpreter/verify_data.h"
+#include "runtime/interpreter/expected.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -7,7 +7,6 @@
 
 #include "runtime/interpreter/element_move.h"
 #include "runtime/comm/executor.h"
-#include "runtime/interpreter/verify_buffers.h"
 #include "support/exec_support.h"
 #include "support/plan_builder.h"
 #include "support/support.h"

@@ -1,4 +1,4 @@
-#include "runtime/comm/debug.h"
+#include "base/debug.h"
 
 #include <errno.h>
 #include <pthread.h>

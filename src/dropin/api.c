@@ -1,11 +1,75 @@
-/* How NCCL's communicators begin and end, and what they say when they break. */
+/*
+ * NCCL's functions that the drop-in looks at: collectives, send and receive; how communicators
+ * begin and end, and what they report when they break. Groups are in calls.c, functions that are
+ * only passed on in real.c.
+ */
 #include <stdlib.h>
 
-#include "dropin/comm.h"
+#include "dropin/calls.h"
+#include "dropin/comms.h"
 #include "dropin/exports.h"
-#include "dropin/group.h"
 #include "dropin/real.h"
-#include "dropin/status.h"
+
+ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+  struct copse_nccl_call call = {
+      COPSE_NCCL_ALL_REDUCE, send, recv, count, type, op, -1, comm, stream};
+  return copse_nccl_call_do(&call);
+}
+
+ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream) {
+  struct copse_nccl_call call = {
+      COPSE_NCCL_ALL_GATHER, send, recv, count, type, 0, -1, comm, stream};
+  return copse_nccl_call_do(&call);
+}
+
+ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+  struct copse_nccl_call call = {
+      COPSE_NCCL_REDUCE_SCATTER, send, recv, count, type, op, -1, comm, stream};
+  return copse_nccl_call_do(&call);
+}
+
+ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type,
+                           int root, ncclComm_t comm, cudaStream_t stream) {
+  struct copse_nccl_call call = {
+      COPSE_NCCL_BROADCAST, send, recv, count, type, 0, root, comm, stream};
+  return copse_nccl_call_do(&call);
+}
+
+ncclResult_t ncclBcast(void *buffer, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+                       cudaStream_t stream) {
+  struct copse_nccl_call call = {
+      COPSE_NCCL_BCAST, buffer, buffer, count, type, 0, root, comm, stream};
+  return copse_nccl_call_do(&call);
+}
+
+ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
+                        ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
+  struct copse_nccl_call call = {
+      COPSE_NCCL_REDUCE, send, recv, count, type, op, root, comm, stream};
+  return copse_nccl_call_do(&call);
+}
+
+ncclResult_t ncclAlltoAll(const void *send, void *recv, size_t count, ncclDataType_t type,
+                          ncclComm_t comm, cudaStream_t stream) {
+  struct copse_nccl_call call = {
+      COPSE_NCCL_ALL_TO_ALL, send, recv, count, type, 0, -1, comm, stream};
+  return copse_nccl_call_do(&call);
+}
+
+ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream) {
+  struct copse_nccl_call call = {COPSE_NCCL_SEND, send, NULL, count, type, 0, peer, comm, stream};
+  return copse_nccl_call_do(&call);
+}
+
+ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  struct copse_nccl_call call = {COPSE_NCCL_RECV, NULL, recv, count, type, 0, peer, comm, stream};
+  return copse_nccl_call_do(&call);
+}
 
 /* ---- beginning --------------------------------------------------------------------------- */
 

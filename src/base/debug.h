@@ -7,8 +7,8 @@
  *   INFO   communicators made and ended, plans loaded
  *   TRACE  each collective: the plan that runs, and why that one
  */
-#ifndef COPSE_RUNTIME_COMM_DEBUG_H
-#define COPSE_RUNTIME_COMM_DEBUG_H
+#ifndef COPSE_BASE_DEBUG_H
+#define COPSE_BASE_DEBUG_H
 
 #include <stdbool.h>
 

@@ -1,15 +1,17 @@
 /*
- * The NCCL communicators of this process that the drop-in knows, each with copse's communicator
- * of the same ranks, or with the reason why it has none.
+ * The NCCL communicators of this process that the drop-in knows, each with copse's communicator of
+ * the same ranks or with the reason why it has none; what the log says of their calls (once for
+ * each plan and each reason, and sums at the end); copse's errors in NCCL's words.
  */
-#ifndef COPSE_DROPIN_COMM_H
-#define COPSE_DROPIN_COMM_H
+#ifndef COPSE_DROPIN_COMMS_H
+#define COPSE_DROPIN_COMMS_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "copse/comm.h"
+#include "copse/copse.h"
 #include "dropin/abi.h"
 
 /* What is counted and logged apart: the six collectives, and sends and receives. */
@@ -70,5 +72,31 @@ void copse_nccl_release_aside(struct copse_nccl_comm *comm);
  * where it isn't there. At INFO its calls are added up in the log.
  */
 struct copse_nccl_comm *copse_nccl_forget(ncclComm_t nccl);
+enum copse_nccl_reason {
+  COPSE_NCCL_SERVE = -1, /* by copse */
+  COPSE_NCCL_NO_COPSE,   /* comm->why_not */
+  COPSE_NCCL_EMPTY,
+  COPSE_NCCL_OTHER_TYPE,
+  COPSE_NCCL_OTHER_REDOP,
+  COPSE_NCCL_IN_PLACE,
+  COPSE_NCCL_NO_PLAN,
+  COPSE_NCCL_NOT_PROMISED, /* sends and receives, COPSE_NCCL_ALLTOALL is not 1 */
+  COPSE_NCCL_ALONE,        /* a send or receive outside of a group */
+  COPSE_NCCL_NO_EXCHANGE   /* grouped, but no all-to-all */
+};
+
+void copse_nccl_tally_served(struct copse_nccl_comm *comm, int kind, const copse_plan *plan);
+void copse_nccl_tally_passed(struct copse_nccl_comm *comm, int kind, enum copse_nccl_reason reason,
+                             size_t count, ncclDataType_t type);
+ncclResult_t copse_nccl_result(copse_status status);
+
+/* The same, and keeps copse_last_error() as the text of the last failure (of any thread). */
+ncclResult_t copse_nccl_failed(copse_status status);
+
+/*
+ * What ncclGetLastError returns: NCCL's own text, after copse's if there was a failure. Valid
+ * until the thread's next call.
+ */
+const char *copse_nccl_last_error(const char *of_nccl);
 
 #endif

@@ -1,4 +1,13 @@
-#include "dropin/group.h"
+/*
+ * Where an NCCL call is answered: copse_nccl_call_do decides from what all ranks have alike, counts
+ * the call, and serves it with copse, holds it until the group's end, or passes it to the real
+ * NCCL.
+ *
+ *   ncclAllReduce (api.c) -> copse_nccl_call_do -> decide -> serve: copse_all_reduce
+ *                                                         -> hold:  ncclGroupEnd, then as serve
+ *                                                         -> pass:  the real ncclAllReduce
+ */
+#include "dropin/calls.h"
 
 #include <stdlib.h>
 
@@ -6,8 +15,145 @@
 #include "dropin/exchange.h"
 #include "dropin/exports.h"
 #include "dropin/real.h"
-#include "dropin/status.h"
-#include "dropin/tally.h"
+#include "dropin/comms.h"
+
+static copse_status nccl_group_hold(const struct copse_nccl_call *call,
+                                    struct copse_nccl_comm *comm);
+
+/* One of the six collectives, or COPSE_NCCL_SEND_RECV. */
+static int nccl_call_kind(const struct copse_nccl_call *call) {
+  switch (call->function) {
+    case COPSE_NCCL_ALL_REDUCE: return COPSE_ALLREDUCE;
+    case COPSE_NCCL_ALL_GATHER: return COPSE_ALLGATHER;
+    case COPSE_NCCL_REDUCE_SCATTER: return COPSE_REDUCE_SCATTER;
+    case COPSE_NCCL_BROADCAST:
+    case COPSE_NCCL_BCAST: return COPSE_BROADCAST;
+    case COPSE_NCCL_REDUCE: return COPSE_REDUCE;
+    case COPSE_NCCL_ALL_TO_ALL: return COPSE_ALLTOALL;
+    case COPSE_NCCL_SEND:
+    case COPSE_NCCL_RECV: break;
+  }
+  return COPSE_NCCL_SEND_RECV;
+}
+
+static ncclResult_t run_real(const struct copse_nccl_call *c) {
+  switch (c->function) {
+    case COPSE_NCCL_ALL_REDUCE:
+      return copse_nccl_real_AllReduce(c->send, c->recv, c->count, c->type, c->op, c->nccl,
+                                       c->stream);
+    case COPSE_NCCL_ALL_GATHER:
+      return copse_nccl_real_AllGather(c->send, c->recv, c->count, c->type, c->nccl, c->stream);
+    case COPSE_NCCL_REDUCE_SCATTER:
+      return copse_nccl_real_ReduceScatter(c->send, c->recv, c->count, c->type, c->op, c->nccl,
+                                           c->stream);
+    case COPSE_NCCL_BROADCAST:
+      return copse_nccl_real_Broadcast(c->send, c->recv, c->count, c->type, c->root, c->nccl,
+                                       c->stream);
+    case COPSE_NCCL_BCAST:
+      return copse_nccl_real_Bcast(c->recv, c->count, c->type, c->root, c->nccl, c->stream);
+    case COPSE_NCCL_REDUCE:
+      return copse_nccl_real_Reduce(c->send, c->recv, c->count, c->type, c->op, c->root, c->nccl,
+                                    c->stream);
+    case COPSE_NCCL_ALL_TO_ALL:
+      return copse_nccl_real_AlltoAll(c->send, c->recv, c->count, c->type, c->nccl, c->stream);
+    case COPSE_NCCL_SEND:
+      return copse_nccl_real_Send(c->send, c->count, c->type, c->root, c->nccl, c->stream);
+    case COPSE_NCCL_RECV:
+      return copse_nccl_real_Recv(c->recv, c->count, c->type, c->root, c->nccl, c->stream);
+  }
+  return ncclInternalError;
+}
+
+/* The real NCCL's function. */
+static ncclResult_t nccl_call_real(const struct copse_nccl_call *call) {
+  copse_nccl_enter();
+  ncclResult_t result = run_real(call);
+  copse_nccl_leave();
+  return result;
+}
+
+static copse_status run_copse(const struct copse_nccl_call *c, copse_comm *comm) {
+  copse_type type = (copse_type)c->type;
+  copse_redop op = (copse_redop)c->op;
+  switch (nccl_call_kind(c)) {
+    case COPSE_ALLREDUCE:
+      return copse_all_reduce(c->send, c->recv, c->count, type, op, comm, c->stream);
+    case COPSE_ALLGATHER:
+      return copse_all_gather(c->send, c->recv, c->count, type, comm, c->stream);
+    case COPSE_REDUCE_SCATTER:
+      return copse_reduce_scatter(c->send, c->recv, c->count, type, op, comm, c->stream);
+    case COPSE_BROADCAST:
+      return copse_broadcast(c->send, c->recv, c->count, type, c->root, comm, c->stream);
+    case COPSE_REDUCE:
+      return copse_reduce(c->send, c->recv, c->count, type, op, c->root, comm, c->stream);
+    case COPSE_ALLTOALL: return copse_all_to_all(c->send, c->recv, c->count, type, comm, c->stream);
+    default: return COPSE_INTERNAL;
+  }
+}
+
+/* copse's; not for sends and receives. The text of a failure is kept for ncclGetLastError. */
+static ncclResult_t nccl_call_copse(const struct copse_nccl_call *call, copse_comm *comm) {
+  copse_nccl_enter();
+  copse_status status = run_copse(call, comm);
+  copse_nccl_leave();
+  return copse_nccl_failed(status);
+}
+
+static bool reduces(enum copse_nccl_function function) {
+  return function == COPSE_NCCL_ALL_REDUCE || function == COPSE_NCCL_REDUCE_SCATTER ||
+         function == COPSE_NCCL_REDUCE;
+}
+
+/*
+ * Looks only at what is the same on all ranks of the communicator, so that all decide alike. The
+ * exceptions: an all-to-all in place is wrong on all ranks or none of a sane program; sends and
+ * receives are looked at only where the user has promised that they are alike
+ * (COPSE_NCCL_ALLTOALL).
+ */
+static enum copse_nccl_reason decide(const struct copse_nccl_comm *comm,
+                                     const struct copse_nccl_call *call, const copse_plan **plan) {
+  bool pair = nccl_call_kind(call) == COPSE_NCCL_SEND_RECV;
+  if (!comm->copse) return COPSE_NCCL_NO_COPSE;
+  if (pair && !comm->exchanges) return COPSE_NCCL_NOT_PROMISED;
+  if (pair && !copse_nccl_in_group()) return COPSE_NCCL_ALONE;
+  if (call->type >= COPSE_N_TYPES) return COPSE_NCCL_OTHER_TYPE;
+  if (pair) return COPSE_NCCL_SERVE; /* perhaps: the end of the group decides */
+  if (call->count == 0) return COPSE_NCCL_EMPTY;
+  if (reduces(call->function) && call->op >= COPSE_N_REDOPS) return COPSE_NCCL_OTHER_REDOP;
+  if (call->function == COPSE_NCCL_ALL_TO_ALL && call->send == call->recv)
+    return COPSE_NCCL_IN_PLACE;
+  int kind = nccl_call_kind(call);
+  bool rooted = kind == COPSE_BROADCAST || kind == COPSE_REDUCE;
+  copse_status status =
+      copse_comm_find_plan(comm->copse, (copse_collective)kind, rooted ? call->root : -1,
+                           call->count, (copse_type)call->type, plan);
+  if (status != COPSE_OK || !*plan) return COPSE_NCCL_NO_PLAN;
+  return COPSE_NCCL_SERVE;
+}
+
+ncclResult_t copse_nccl_call_do(const struct copse_nccl_call *call) {
+  struct copse_nccl_comm *comm = copse_nccl_is_inside() ? NULL : copse_nccl_acquire(call->nccl);
+  if (!comm) return nccl_call_real(call);
+  ncclResult_t result;
+  int kind = nccl_call_kind(call);
+  const copse_plan *plan = NULL;
+  enum copse_nccl_reason reason = decide(comm, call, &plan);
+  if (reason != COPSE_NCCL_SERVE) {
+    copse_nccl_tally_passed(comm, kind, reason, call->count, call->type);
+    result = nccl_call_real(call);
+  } else {
+    if (kind != COPSE_NCCL_SEND_RECV) copse_nccl_tally_served(comm, kind, plan);
+    if (copse_nccl_in_group()) {
+      copse_status status = nccl_group_hold(call, comm);
+      if (status == COPSE_OK) return ncclSuccess; /* the group holds comm now */
+      result = copse_nccl_result(status);
+    } else {
+      result = nccl_call_copse(call, comm->copse);
+    }
+  }
+  (void)copse_nccl_release(comm);
+  return result;
+}
 
 struct held {
   struct copse_nccl_call call;
@@ -34,8 +180,9 @@ static copse_status add(struct group *group, const struct copse_nccl_call *call,
   return status;
 }
 
-copse_status copse_nccl_group_hold(const struct copse_nccl_call *call,
-                                   struct copse_nccl_comm *comm) {
+/* Keeps a call for the end of the group; takes over the caller's use of comm if it succeeds. */
+static copse_status nccl_group_hold(const struct copse_nccl_call *call,
+                                    struct copse_nccl_comm *comm) {
   return add(&open_group, call, comm);
 }
 
@@ -60,7 +207,7 @@ static void free_group(struct group *group) {
 /* ---- sends and receives ------------------------------------------------------------------ */
 
 static bool is_open_pair(const struct held *it) {
-  return it->comm && copse_nccl_call_kind(&it->call) == COPSE_NCCL_SEND_RECV;
+  return it->comm && nccl_call_kind(&it->call) == COPSE_NCCL_SEND_RECV;
 }
 
 /* calls[0 .. n-1] are a communicator's. Why they are not all served, or COPSE_NCCL_SERVE. */
@@ -84,7 +231,7 @@ static ncclResult_t pass_all(struct copse_nccl_comm *comm, const struct copse_nc
   ncclResult_t result = ncclSuccess;
   for (size_t i = 0; i < n; i++) {
     copse_nccl_tally_passed(comm, COPSE_NCCL_SEND_RECV, reason, calls[i].count, calls[i].type);
-    ncclResult_t sent = copse_nccl_call_real(&calls[i]);
+    ncclResult_t sent = nccl_call_real(&calls[i]);
     if (result == ncclSuccess) result = sent;
   }
   return result;
@@ -157,7 +304,7 @@ static ncclResult_t serve(const struct group *group) {
   for (size_t i = 0; i < group->n_held; i++) {
     const struct held *it = &group->held[i];
     if (!it->comm) continue;
-    ncclResult_t called = copse_nccl_call_copse(&it->call, it->comm->copse);
+    ncclResult_t called = nccl_call_copse(&it->call, it->comm->copse);
     if (result == ncclSuccess) result = called;
   }
   ncclResult_t ended = copse_nccl_failed(copse_group_end());

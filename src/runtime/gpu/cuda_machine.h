@@ -9,7 +9,7 @@
  *   prepare.cu   a plan's tables and memory launch.cu   one collective
  *   hosts.cu     which ranks share a host   rounds.cu   data between hosts
  *   lanes.cu     rounds beside each other   watch.cu    messages that never come
- *   nccl_bootstrap.cu, nccl_windows.cu      what comes from the job's NCCL
+ *   nccl_bootstrap.cu                       what comes from the job's NCCL
  */
 #ifndef COPSE_RUNTIME_GPU_CUDA_MACHINE_H
 #define COPSE_RUNTIME_GPU_CUDA_MACHINE_H
@@ -77,11 +77,6 @@ struct copse_cuda_rounds {
   uint32_t *first_item; /* [n_rounds + 1] on the host; NULL where there are no inboxes */
 };
 
-/* Memory that NCCL shares: nccl_windows.h. */
-struct copse_nccl_window {
-  void *memory, *window;
-};
-
 struct copse_cuda_plan {
   const struct copse_plan *plan;    /* as it was given, or over several hosts split->local */
   struct copse_split *split;        /* NULL where all ranks share a host */
@@ -94,7 +89,6 @@ struct copse_cuda_plan {
   unsigned char **arenas;              /* [n_ranks] as this process addresses them */
   unsigned char **staging;             /* [n_ranks] outputs that peers write, likewise */
   void **opened; /* [2 * n_ranks] what was opened for arenas and staging, or NULL */
-  struct copse_nccl_window windows[2]; /* of the arenas and of the staging, instead of IPC */
   bool is_shared;                      /* other processes may have opened this one's memory */
   bool puts;                           /* peers write a rank's output */
   struct copse_site_plan *sites;       /* [machine->n_sites] */

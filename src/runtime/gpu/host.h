@@ -83,7 +83,5 @@ class copse_beside_captures {
 /* upload.cu. Bytes of the host, or zeros where `from` is NULL, are in memory of the current device when
  * this returns; beside captures, and beside what else the GPU does. */
 copse_status copse_cuda_upload(void *to, const void *from, size_t bytes, struct copse_err *err);
-/* The other way. */
-copse_status copse_cuda_download(void *to, const void *from, size_t bytes, struct copse_err *err);
 
 #endif

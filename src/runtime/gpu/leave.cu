@@ -83,7 +83,7 @@ void copse_cuda_leave_sweep(void) {
   pthread_mutex_unlock(&lock);
 }
 
-/* Windows are NCCL's, which lets go of them by itself. Without memory for the list all of it stays. */
+/* Without memory for the list all of it stays. */
 static void keep(struct copse_cuda_machine *m) {
   uint32_t most = 0;
   for (const struct copse_cuda_plan *p = m->plans; p; p = p->next) most += 2;
@@ -91,7 +91,7 @@ static void keep(struct copse_cuda_machine *m) {
   for (struct copse_cuda_plan *p = m->plans; p; p = p->next) {
     unsigned char **own[] = {&p->arenas[m->first_local], &p->staging[m->first_local]};
     for (int i = 0; i < 2; i++) {
-      if (p->windows[i].memory || !*own[i]) continue;
+      if (!*own[i]) continue;
       if (it) it->memory[it->n++] = *own[i];
       *own[i] = NULL;
     }

@@ -1,6 +1,5 @@
 /* A plan on the GPUs: its tables, its counters, its scratch, and whether it fits. */
 #include "runtime/gpu/cuda_machine.h"
-#include "runtime/gpu/nccl_windows.h"
 
 #define ALIGN 256u /* of every table and area */
 
@@ -255,17 +254,10 @@ static bool plan_puts(const struct copse_plan *plan) {
   return false;
 }
 
-/* The same amount at every rank of every process; addresses[r] as this process reaches it. By
- * NCCL's windows where it has them, else by CUDA IPC. */
+/* The same amount at every rank of every process; addresses[r] as this process reaches it. */
 static copse_status make_shared(struct copse_cuda_machine *m, uint64_t bytes,
-                                unsigned char **addresses, void **opened,
-                                struct copse_nccl_window *window, struct copse_err *err) {
-  struct copse_err why_not = COPSE_ERR_INIT;
+                                unsigned char **addresses, void **opened, struct copse_err *err) {
   uint32_t own = m->first_local;
-  if (m->n_hosts == 1 &&
-      copse_nccl_window_new(m, bytes, addresses, window, &why_not) == COPSE_OK)
-    return COPSE_OK;
-  memset(addresses, 0, m->n_ranks * sizeof *addresses);
   COPSE_CHECK(copse_cuda_agree(m, allocate(m, own, bytes, &addresses[own], err), err));
   return copse_cuda_agree(m, copse_cuda_share(m, addresses[own], addresses, opened, err), err);
 }
@@ -276,23 +268,14 @@ static copse_status make_memory(struct copse_cuda_machine *m, struct copse_cuda_
   uint32_t first = m->first_local;
   p->is_shared = m->many_processes;
   if (m->many_processes) {
-    COPSE_CHECK(make_shared(m, bytes, p->arenas, p->opened, &p->windows[0], err));
+    COPSE_CHECK(make_shared(m, bytes, p->arenas, p->opened, err));
     if (!p->puts) return COPSE_OK;
     return make_shared(m, copse_cuda_staging_bytes * p->plan->header.output_blocks, p->staging,
-                       p->opened + m->n_ranks, &p->windows[1], err);
+                       p->opened + m->n_ranks, err);
   }
   for (uint32_t i = 0; i < m->n_local; i++)
     COPSE_CHECK(allocate(m, first + i, bytes, &p->arenas[first + i], err));
   return COPSE_OK;
-}
-
-/* Of a local rank: a window's memory goes with the window. */
-static void free_memory(struct copse_cuda_machine *m, struct copse_nccl_window *window,
-                        unsigned char *memory) {
-  if (window->memory)
-    copse_nccl_window_free(m, window);
-  else if (memory)
-    (void)cudaFree(memory);
 }
 
 void copse_cuda_plan_free(struct copse_cuda_machine *m, struct copse_cuda_plan *p) {
@@ -300,8 +283,8 @@ void copse_cuda_plan_free(struct copse_cuda_machine *m, struct copse_cuda_plan *
   if (p->opened) copse_cuda_unshare(m, p->opened);
   if (p->opened) copse_cuda_unshare(m, p->opened + m->n_ranks);
   for (uint32_t i = 0; p->arenas && i < m->n_local; i++)
-    free_memory(m, &p->windows[0], p->arenas[m->first_local + i]);
-  if (p->staging) free_memory(m, &p->windows[1], p->staging[m->first_local]);
+    (void)cudaFree(p->arenas[m->first_local + i]);
+  if (p->staging) (void)cudaFree(p->staging[m->first_local]);
   for (uint32_t s = 0; p->sites && s < m->n_sites; s++)
     if (p->sites[s].tables) (void)cudaFree(p->sites[s].tables);
   copse_cuda_free_rounds(p);

@@ -6,30 +6,21 @@
  */
 #include "runtime/gpu/host.h"
 
-static copse_status set(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
-                        cudaStream_t stream, struct copse_err *err) {
+static copse_status set(void *to, const void *from, size_t bytes, cudaStream_t stream,
+                        struct copse_err *err) {
   if (from)
-    COPSE_CUDA(cudaMemcpyAsync(to, from, bytes, kind, stream));
+    COPSE_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream));
   else
     COPSE_CUDA(cudaMemsetAsync(to, 0, bytes, stream));
   COPSE_CUDA(cudaStreamSynchronize(stream));
   return COPSE_OK;
 }
 
-static copse_status set_apart(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
-                              struct copse_err *err) {
+copse_status copse_cuda_upload(void *to, const void *from, size_t bytes, struct copse_err *err) {
   copse_beside_captures permitted;
   cudaStream_t stream = NULL;
   COPSE_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  copse_status status = set(to, from, bytes, kind, stream, err);
+  copse_status status = set(to, from, bytes, stream, err);
   (void)cudaStreamDestroy(stream);
   return status;
-}
-
-copse_status copse_cuda_upload(void *to, const void *from, size_t bytes, struct copse_err *err) {
-  return set_apart(to, from, bytes, cudaMemcpyHostToDevice, err);
-}
-
-copse_status copse_cuda_download(void *to, const void *from, size_t bytes, struct copse_err *err) {
-  return set_apart(to, from, bytes, cudaMemcpyDeviceToHost, err);
 }

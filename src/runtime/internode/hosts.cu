@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include "runtime/gpu/cuda_machine.h"
-#include "runtime/gpu/nccl_windows.h"
 
 extern "C" {
 #include "base/file.h"
@@ -29,16 +28,6 @@ static uint64_t number_of_host(void) {
   return number;
 }
 
-/* Hosts that NVLink joins share memory through NCCL's windows: they are one. */
-static bool windows_reach_all(struct copse_cuda_machine *m) {
-  struct copse_err why_not = COPSE_ERR_INIT;
-  struct copse_nccl_window window = {NULL, NULL};
-  unsigned char *mapped[COPSE_CUDA_MAX_RANKS] = {NULL};
-  if (copse_nccl_window_new(m, 1, mapped, &window, &why_not) != COPSE_OK) return false;
-  copse_nccl_window_free(m, &window);
-  return true;
-}
-
 copse_status copse_cuda_find_hosts(struct copse_cuda_machine *m, struct copse_err *err) {
   if (m->n_hosts > 0) return COPSE_OK;
   uint64_t own = number_of_host(), all[COPSE_CUDA_MAX_RANKS];
@@ -53,7 +42,7 @@ copse_status copse_cuda_find_hosts(struct copse_cuda_machine *m, struct copse_er
     m->host_of[r] = first < r ? m->host_of[first] : n_hosts++;
   }
   COPSE_CHECK(copse_cuda_leave_open(m, err));
-  if (n_hosts < 2 || windows_reach_all(m)) {
+  if (n_hosts < 2) {
     memset(m->host_of, 0, sizeof m->host_of);
     m->n_hosts = 1;
     return COPSE_OK;

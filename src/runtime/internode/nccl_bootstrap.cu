@@ -170,14 +170,6 @@ copse_status copse_nccl_bootstrap_new(void *nccl_comm, int *n_ranks, int *rank, 
   return COPSE_OK;
 }
 
-bool copse_nccl_handle_of(const copse_bootstrap *bootstrap, struct copse_nccl_handle *out) {
-  if (bootstrap->all_gather != all_gather) return false;
-  const struct context *c = (const struct context *)bootstrap->context;
-  out->comm = c->comm;
-  out->library = c->nccl.library;
-  return true;
-}
-
 /* Who has the functions: the NCCL of a bootstrap of ours, or a source of somebody else's. */
 struct finder {
   const struct nccl *nccl; /* NULL: the source's */

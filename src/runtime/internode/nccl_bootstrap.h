@@ -15,13 +15,6 @@ copse_status copse_nccl_bootstrap_new(void *nccl_comm, int *n_ranks, int *rank, 
                                       copse_bootstrap *out, struct copse_err *err);
 void copse_nccl_bootstrap_free(copse_bootstrap *bootstrap);
 
-/* The communicator behind a bootstrap, and the library that it is from (NULL: the process's own
- * symbols); false where the bootstrap is another one. */
-struct copse_nccl_handle {
-  void *comm, *library;
-};
-bool copse_nccl_handle_of(const copse_bootstrap *bootstrap, struct copse_nccl_handle *out);
-
 struct copse_nccl_id { /* ncclUniqueId */
   char bytes[128];
 };

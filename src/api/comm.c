@@ -54,7 +54,7 @@ static copse_status choose_machine(const int *devices, int n, const struct copse
   if (devices[0] == COPSE_DEVICE_CPU) return COPSE_OK;
   const struct copse_gpu_support *gpus;
   copse_status status = need_gpus(&gpus, err);
-  if (status == COPSE_OK) *ops = gpus->machine;
+  if (status == COPSE_OK) *ops = gpus->backend;
   return status;
 }
 
@@ -105,7 +105,7 @@ copse_status copse_comm_init_rank(copse_comm **comm, int n_ranks, int rank, int 
   if (status != COPSE_OK) return done(rank, status, &err);
   const struct copse_clique_shape shape = {(uint32_t)n_ranks, (uint32_t)rank, 1, &device,
                                            bootstrap};
-  return done(rank, copse_clique_new(&shape, gpus->machine, NULL, comm, &err), &err);
+  return done(rank, copse_clique_new(&shape, gpus->backend, NULL, comm, &err), &err);
 }
 
 copse_status copse_comm_init_nccl(copse_comm **comm, void *nccl_comm) {
@@ -121,7 +121,7 @@ copse_status copse_comm_init_nccl(copse_comm **comm, void *nccl_comm) {
   COPSE_TRY(gpus->nccl_bootstrap_new(nccl_comm, &n_ranks, &rank, &device, &bootstrap, &err));
   const struct copse_clique_shape shape = {(uint32_t)n_ranks, (uint32_t)rank, 1, &device,
                                            &bootstrap};
-  status = copse_clique_new(&shape, gpus->machine, gpus->nccl_bootstrap_free, comm, &err);
+  status = copse_clique_new(&shape, gpus->backend, gpus->nccl_bootstrap_free, comm, &err);
   if (status != COPSE_OK) gpus->nccl_bootstrap_free(&bootstrap);
 out:
   return done(rank, status, &err);

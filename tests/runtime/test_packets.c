@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "runtime/interpreter/element_move.h"
+#include "runtime/interpreter/element_tile_cpu.h"
 #include "runtime/interpreter/exec_internal.h"
 #include "support/exec_support.h"
 #include "support/plan_builder.h"

@@ -1,7 +1,7 @@
 /*
- * The cuda backend: all ranks of a plan in this process, on the GPUs that are there, rank by rank
- * in turn; with one GPU all ranks are virtual ones of it. Inputs and outputs have copies on the
- * GPUs, so that launches can be timed without moving them.
+ * The executor on GPUs: all ranks of a plan in this process, rank r on GPU r modulo their number. With
+ * one GPU all ranks are virtual ones of it. Inputs and outputs have copies on the GPUs, so that
+ * launches can be timed without copying.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ struct gpu_rank {
 
 struct copse_exec_gpu {
   const struct copse_gpu_support *gpu;
-  void *machine, *prepared;
+  void *backend, *prepared;
   struct gpu_rank *ranks;   /* [n_ranks] */
   struct copse_call *calls; /* [n_ranks] */
 };
@@ -40,8 +40,8 @@ copse_status copse_exec_gpu_new(struct copse_exec *exec, struct copse_err *err) 
   for (uint32_t r = 0; r < n; r++)
     devices[r] = self->ranks[r].device = n_devices > 0 ? (int)(r % (uint32_t)n_devices) : 0;
   const struct copse_clique_shape shape = {n, 0, n, devices, NULL};
-  COPSE_TRY(gpu->machine->new_machine(&shape, &self->machine, err));
-  COPSE_TRY(gpu->machine->prepare(self->machine, exec->plan, &self->prepared, err));
+  COPSE_TRY(gpu->backend->new_machine(&shape, &self->backend, err));
+  COPSE_TRY(gpu->backend->prepare(self->backend, exec->plan, &self->prepared, err));
 out:
   free(devices);
   return status;
@@ -51,10 +51,10 @@ void copse_exec_gpu_free(struct copse_exec *exec) {
   struct copse_exec_gpu *self = exec->gpu;
   struct copse_err ignored = COPSE_ERR_INIT;
   if (!self) return;
-  if (self->machine) {
-    if (self->gpu->machine->finish(self->machine, &ignored) != COPSE_OK)
-      self->gpu->machine->abort(self->machine);
-    self->gpu->machine->free_machine(self->machine);
+  if (self->backend) {
+    if (self->gpu->backend->finish(self->backend, &ignored) != COPSE_OK)
+      self->gpu->backend->abort(self->backend);
+    self->gpu->backend->free_machine(self->backend);
   }
   for (uint32_t r = 0; self->ranks && r < exec->plan->header.n_ranks; r++) {
     if (self->ranks[r].input) self->gpu->release(self->ranks[r].device, self->ranks[r].input);
@@ -81,7 +81,7 @@ static copse_status make_room(const struct copse_exec_gpu *self, int device, uin
   return COPSE_OK;
 }
 
-/* A rank's buffers on the host and on its GPU. In place one lies within the other. */
+/* A rank's buffers on the host and on its GPU. In place one is within the other on both. */
 struct pair {
   unsigned char *host_in, *host_out, *in, *out;
   uint64_t in_bytes, out_bytes;
@@ -100,7 +100,7 @@ static struct pair pair_of(const struct copse_exec *exec, const struct copse_lau
                    h->input_blocks * block, h->output_blocks * block};
   if (!p.host_in) p.in = NULL;
   if (!p.host_out) p.out = NULL;
-  /* the smaller one lies within the larger */
+  /* in place: the smaller buffer is within the larger */
   if (p.out_bytes > p.in_bytes && p.host_in && within(p.host_in, p.host_out, p.out_bytes))
     p.in = p.out + (p.host_in - p.host_out);
   else if (p.host_out && within(p.host_out, p.host_in, p.in_bytes))
@@ -159,13 +159,13 @@ copse_status copse_exec_gpu_start(struct copse_exec *exec, const struct copse_la
                                          .send = p.in,
                                          .recv = p.out};
   }
-  return self->gpu->machine->launch(self->machine, self->prepared, self->calls, err);
+  return self->gpu->backend->launch(self->backend, self->prepared, self->calls, err);
 }
 
 copse_status copse_exec_gpu_finish(struct copse_exec *exec, struct copse_err *err) {
-  return exec->gpu->gpu->machine->finish(exec->gpu->machine, err);
+  return exec->gpu->gpu->backend->finish(exec->gpu->backend, err);
 }
 
 void copse_exec_gpu_set_stall_seconds(struct copse_exec *exec) {
-  exec->gpu->gpu->machine->set_timeout(exec->gpu->machine, exec->stall_seconds);
+  exec->gpu->gpu->backend->set_timeout(exec->gpu->backend, exec->stall_seconds);
 }

@@ -1,5 +1,6 @@
 /* The interpreter: what one worker does, on every CPU backend. */
 #include "runtime/interpreter/element_move.h"
+#include "runtime/interpreter/element_tile_cpu.h"
 #include "runtime/interpreter/exec_internal.h"
 
 /* Where an operation finds its data, on the stack of the worker that does it. */

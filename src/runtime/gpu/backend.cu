@@ -171,7 +171,7 @@ static copse_status enable_peers(struct copse_cuda *cuda, struct copse_err *err)
   return COPSE_OK;
 }
 
-static copse_status fill(struct copse_cuda *cuda, const struct copse_clique_shape *shape,
+static copse_status fill(struct copse_cuda *cuda, const struct copse_comm_shape *shape,
                          struct copse_err *err) {
   int n_usable = 0;
   cudaError_t error = cudaGetDeviceCount(&n_usable);
@@ -221,7 +221,7 @@ static void set_timeout(void *backend, double seconds) {
   __atomic_store_n(&cuda->limit_ns, (uint64_t)(seconds * 1e9), __ATOMIC_RELAXED);
 }
 
-static copse_status new_backend(const struct copse_clique_shape *shape, void **backend,
+static copse_status new_backend(const struct copse_comm_shape *shape, void **backend,
                                 struct copse_err *err) {
   struct copse_cuda *cuda = NULL;
   *backend = NULL;
@@ -356,7 +356,7 @@ static bool sizes_messages(const void *backend) {
   return ((const struct copse_cuda *)backend)->n_hosts > 1;
 }
 
-extern "C" const struct copse_machine_ops copse_cuda_backend = {new_backend,
+extern "C" const struct copse_backend_ops copse_cuda_backend = {new_backend,
                                                                 free_backend,
                                                                 copse_cuda_prepare,
                                                                 copse_cuda_launch,

@@ -24,12 +24,10 @@
 #include "runtime/gpu/launch.h"
 
 extern "C" {
-#include "runtime/comm/machine.h"
-#include "runtime/interpreter/executor.h"
+#include "runtime/backend/backend.h"
+#include "base/types.h"
 #include "runtime/plan/layout.h"
 #include "runtime/plan/plan.h"
-
-extern const struct copse_machine_ops copse_cuda_backend;
 }
 
 #define COPSE_CUDA_MAX_DEVICES 64u

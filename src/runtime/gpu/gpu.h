@@ -5,12 +5,12 @@
 #ifndef COPSE_RUNTIME_GPU_GPU_H
 #define COPSE_RUNTIME_GPU_GPU_H
 
-#include "runtime/comm/machine.h"
+#include "runtime/backend/backend.h"
 
 struct copse_moe_ops;
 
 struct copse_gpu_support {
-  const struct copse_machine_ops *backend;
+  const struct copse_backend_ops *backend;
   const struct copse_moe_ops *moe; /* runtime/moe/job.h */
   int (*device_count)(void); /* usable GPUs; 0 where there is none or no driver */
 

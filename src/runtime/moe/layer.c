@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/interpreter/executor.h"
+#include "base/types.h"
 #include "runtime/moe/steps.h"
 
 struct copse_moe_row copse_moe_combined_row(const struct copse_moe_config *config) {

@@ -1,7 +1,13 @@
+/*
+ * A Mixture-of-Experts layer's shape and memory on any backend, and its steps on the CPU, one
+ * thread a rank.
+ */
 #include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/types.h"
-#include "runtime/moe/job.h"
+#include "runtime/moe/steps.h"
 
 struct copse_moe_row copse_moe_combined_row(const struct copse_moe_config *config) {
   return config->combined.elements != 0 ? config->combined : config->row;
@@ -39,11 +45,11 @@ out:
   return status;
 }
 
-/* Rows that a pair of ranks and a rank can need; both fit int32. */
+/* Bounds the rows between two ranks and of one rank; both must fit int32. */
 static copse_status bound_rows(const struct copse_moe_config *config, struct copse_moe_job *job,
                                struct copse_err *err) {
   unsigned __int128 choices = (unsigned __int128)config->max_tokens * job->top_k;
-  /* ranks own this many experts or one fewer */
+  /* a rank owns this many experts or one fewer */
   uint32_t most = (job->n_experts + job->n_ranks - 1) / job->n_ranks;
   unsigned __int128 block = choices, padded = 0;
   if (config->capacity != COPSE_MOE_EXACT) {
@@ -88,7 +94,7 @@ out:
 
 uint64_t copse_moe_rows_at_most(const struct copse_moe_job *job) {
   const uint64_t cut = (uint64_t)job->n_places * job->capacity;
-  /* ranks may own an expert fewer than the blocks have room for */
+  /* a rank may own one expert fewer than blocks have room for */
   const uint64_t most = job->n_local ? (uint64_t)job->n_ranks * job->block_rows : 0;
   return job->padded || cut < most ? cut : most;
 }
@@ -97,8 +103,8 @@ uint64_t copse_moe_rows_at_most(const struct copse_moe_job *job) {
 
 #define ALIGNMENT 256u
 
-/* Hands out parts of one piece of memory; without memory it only adds up. All parts together
- * stay below 2^64: there are at most 2^31 rows of 2^31 bytes twice, and smaller arrays. */
+/* Cuts one piece of memory into arrays; without memory it only measures. The sum stays below 2^64:
+ * at most 2^31 rows of 2^31 bytes twice, and smaller arrays. */
 struct carver {
   unsigned char *memory;
   uint64_t used;
@@ -158,3 +164,44 @@ void copse_moe_set_row(struct copse_moe_job *job, const struct copse_moe_row *ro
   uint64_t places = job->row_bytes | (uint64_t)(uintptr_t)tokens | (uint64_t)(uintptr_t)rows;
   while (places % job->unit != 0) job->unit /= 2;
 }
+
+/* ---- the steps on the CPU ------------------------------------------------------------------ */
+
+static copse_status take(int device, uint64_t bytes, void **memory, struct copse_err *err) {
+  (void)device;
+  *memory = NULL;
+  if (bytes > SIZE_MAX / 2) return copse_fail_nomem(err);
+  /* C11 wants a multiple of the alignment, and memory must not be NULL */
+  size_t size = ((size_t)bytes + 256) / 256 * 256;
+  *memory = aligned_alloc(256, size);
+  if (!*memory) return copse_fail_nomem(err);
+  memset(*memory, 0, size);
+  return COPSE_OK;
+}
+
+static void give_back(int device, void *memory) {
+  (void)device;
+  free(memory);
+}
+
+static copse_status run(int device, enum copse_moe_step step, const struct copse_moe_job *job,
+                        copse_stream stream, struct copse_err *err) {
+  static const struct copse_moe_lane alone = {0, 1, 0, 1};
+  (void)device;
+  (void)stream;
+  switch (step) {
+    case COPSE_MOE_LOCATE: copse_moe_locate_alone(job); return COPSE_OK;
+    case COPSE_MOE_PLAN:
+      copse_moe_plan_pairs(job, 0, 1);
+      copse_moe_plan_offsets(job, 0, 1);
+      copse_moe_plan_places(job, 0, 1);
+      return COPSE_OK;
+    case COPSE_MOE_PACK: copse_moe_pack(job, alone); return COPSE_OK;
+    case COPSE_MOE_UNPACK: copse_moe_unpack(job, alone); return COPSE_OK;
+    case COPSE_MOE_COLLECT: copse_moe_collect(job, alone); return COPSE_OK;
+    case COPSE_MOE_REDUCE: copse_moe_reduce(job, alone); return COPSE_OK;
+  }
+  return copse_fail(err, COPSE_INTERNAL, "no such step of a layer: %d", (int)step);
+}
+
+const struct copse_moe_ops copse_moe_cpu = {take, give_back, run, NULL};

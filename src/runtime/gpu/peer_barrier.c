@@ -1,4 +1,4 @@
-#include "runtime/gpu/farewell.h"
+#include "runtime/gpu/peer_barrier.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,12 +12,12 @@
 
 #include "base/memory.h"
 
-struct copse_farewell {
+struct copse_peer_barrier {
   int file;
 };
 
-/* Locks of an open file description (fcntl(2)): also threads of one process may hold one each. All
- * readers lock the first byte; whoever could write there is alone. */
+/* Locks the first byte. Locks are those of an open file description (fcntl(2)), so that threads of
+ * one process may hold one each. */
 static int lock(int file, int call, struct flock *it) {
   it->l_whence = SEEK_SET;
   it->l_start = 0;
@@ -26,7 +26,7 @@ static int lock(int file, int call, struct flock *it) {
   return fcntl(file, call, it);
 }
 
-static copse_status hold(int file, const char *name, struct copse_farewell **out,
+static copse_status hold(int file, const char *name, struct copse_peer_barrier **out,
                          struct copse_err *err) {
   struct flock reads = {.l_type = F_RDLCK};
   if (file < 0 || lock(file, F_OFD_SETLK, &reads) != 0)
@@ -36,28 +36,28 @@ static copse_status hold(int file, const char *name, struct copse_farewell **out
   return status;
 }
 
-copse_status copse_farewell_new(char name[COPSE_FAREWELL_NAME], struct copse_farewell **out,
-                                struct copse_err *err) {
+copse_status copse_peer_barrier_new(char name[COPSE_PEER_BARRIER_NAME],
+                                    struct copse_peer_barrier **out, struct copse_err *err) {
   uint64_t random[2];
   *out = NULL;
   name[0] = '\0';
   if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
     return copse_fail(err, COPSE_IO, "no random numbers: %s", strerror(errno));
-  snprintf(name, COPSE_FAREWELL_NAME, "/copse-%016llx%016llx", (unsigned long long)random[0],
+  snprintf(name, COPSE_PEER_BARRIER_NAME, "/copse-%016llx%016llx", (unsigned long long)random[0],
            (unsigned long long)random[1]);
   int file = shm_open(name, O_CREAT | O_EXCL | O_RDWR, 0600);
   copse_status status = hold(file, name, out, err);
   if (status == COPSE_OK) return COPSE_OK;
   if (file >= 0) {
-    copse_farewell_forget(name);
+    copse_peer_barrier_unlink(name);
     close(file);
   }
   name[0] = '\0';
   return status;
 }
 
-copse_status copse_farewell_open(const char *name, struct copse_farewell **out,
-                                 struct copse_err *err) {
+copse_status copse_peer_barrier_open(const char *name, struct copse_peer_barrier **out,
+                                     struct copse_err *err) {
   *out = NULL;
   int file = shm_open(name, O_RDWR, 0);
   copse_status status = hold(file, name, out, err);
@@ -65,22 +65,22 @@ copse_status copse_farewell_open(const char *name, struct copse_farewell **out,
   return status;
 }
 
-void copse_farewell_forget(const char *name) { (void)shm_unlink(name); }
+void copse_peer_barrier_unlink(const char *name) { (void)shm_unlink(name); }
 
-/* Not by closing the file, which a child that was forked may have too. */
-void copse_farewell_say(struct copse_farewell *it) {
+/* Unlocks. Closing the file would not do, since a forked child may have it open too. */
+void copse_peer_barrier_arrive(struct copse_peer_barrier *it) {
   struct flock nothing = {.l_type = F_UNLCK};
   (void)lock(it->file, F_OFD_SETLK, &nothing);
 }
 
-bool copse_farewell_all_said(const struct copse_farewell *it) {
+bool copse_peer_barrier_all_arrived(const struct copse_peer_barrier *it) {
   struct flock writes = {.l_type = F_WRLCK};
   return lock(it->file, F_OFD_GETLK, &writes) == 0 && writes.l_type == F_UNLCK;
 }
 
-void copse_farewell_free(struct copse_farewell *it) {
+void copse_peer_barrier_free(struct copse_peer_barrier *it) {
   if (!it) return;
-  copse_farewell_say(it);
+  copse_peer_barrier_arrive(it);
   close(it->file);
   free(it);
 }

@@ -2,8 +2,8 @@
  * threads against the CPU executors' test data. */
 
 #include "cuda/device_case.h"
-#include "runtime/gpu/cuda_machine.h"
-#include "runtime/gpu/patience.cuh"
+#include "runtime/gpu/cuda_backend.h"
+#include "runtime/gpu/sync.cuh"
 #include "emulation/emulation_tests.h"
 
 extern "C" {
@@ -218,12 +218,12 @@ START_TEST(numbers_that_start_again_find_no_old_packets) {
     for (int s = 0; s < 2; s++)
       for (uint32_t w = 0; w < plan->header.n_workers; w++) {
         uint32_t epoch = UINT32_MAX - back;
-        CUDA_OK(cudaMemcpy(p->sites[s].device[0].epochs + w, &epoch, 4, cudaMemcpyHostToDevice));
+        CUDA_OK(cudaMemcpy(p->devices[s].lanes[0].epochs + w, &epoch, 4, cudaMemcpyHostToDevice));
       }
     for (uint32_t i = 0; i < back; i++) ck_assert_uint_eq(device_case_run(&d, small_one), 0);
     for (uint32_t r = 0; r < 4; r++) { /* after the last two launches nothing is left */
-      uint64_t n = 2 * p->shape.packets_copy / 8, found = 0, *copy = (uint64_t *)malloc(8 * n);
-      CUDA_OK(cudaMemcpy(copy, p->arenas[r] + p->shape.signals_bytes + p->shape.slots_bytes, 8 * n,
+      uint64_t n = 2 * p->segment.packets_copy / 8, found = 0, *copy = (uint64_t *)malloc(8 * n);
+      CUDA_OK(cudaMemcpy(copy, p->segments[r] + p->segment.signals_bytes + p->segment.slots_bytes, 8 * n,
                          cudaMemcpyDeviceToHost));
       for (uint64_t i = 0; i < n; i++) found += copy[i] != 0;
       free(copy);
@@ -352,7 +352,7 @@ START_TEST(a_graph_can_be_launched_again_and_again) {
         CUDA_OK(cudaStreamWaitEvent(r.d.streams[k], fork, 0));
       for (int twice = 0; twice < 2; twice++) {
         COPSE_SUCCEEDS(device_launch(&r.d, &r.device, &r.host, r.it, NULL, &err), &err);
-        ck_assert_int_eq(copse_cuda_machine.poll(r.d.machine, &err), COPSE_OK);
+        ck_assert_int_eq(copse_cuda_backend.poll(r.d.machine, &err), COPSE_OK);
       }
       for (uint32_t k = 1; k < 4 && streams; k++) {
         CUDA_OK(cudaEventRecord(join, r.d.streams[k]));
@@ -426,7 +426,7 @@ START_TEST(a_capture_between_two_launches_does_not_part_them) {
   CUDA_OK(cudaStreamEndCapture(streams[1], &graph));
   usleep(100000);
   ck_assert_int_eq(cudaStreamQuery(streams[2]), cudaErrorNotReady);
-  ck_assert_int_eq(copse_cuda_machine.poll(r.d.machine, &err), COPSE_OK);
+  ck_assert_int_eq(copse_cuda_backend.poll(r.d.machine, &err), COPSE_OK);
   gate.open();
   CUDA_OK(cudaDeviceSynchronize());
   ck_assert_uint_eq(repeated_wrong(&r), 0);
@@ -457,12 +457,12 @@ START_TEST(a_capture_elsewhere_is_left_alone) {
     cudaGraph_t graph;
     void *rows;
     CUDA_OK(cudaStreamBeginCapture(captured, mode));
-    COPSE_SUCCEEDS(copse_cuda_machine.create(&shape, &another.machine, &err), &err);
+    COPSE_SUCCEEDS(copse_cuda_backend.create(&shape, &another.machine, &err), &err);
     COPSE_SUCCEEDS(
-        copse_cuda_machine.prepare(another.machine, plan, &another.prepared, &err), &err);
+        copse_cuda_backend.prepare(another.machine, plan, &another.prepared, &err), &err);
     COPSE_SUCCEEDS(device_launch(&another, &r.device, &r.host, r.it, NULL, &err), &err);
     device_wait(&another);
-    copse_cuda_machine.destroy(another.machine);
+    copse_cuda_backend.destroy(another.machine);
     COPSE_SUCCEEDS(copse_moe_cuda.take(0, 1000, &rows, &err), &err);
     copse_moe_cuda.give_back(0, rows);
     CUDA_OK(cudaStreamEndCapture(captured, &graph));
@@ -552,9 +552,9 @@ START_TEST(a_wait_that_never_ends_is_a_timeout_with_the_place) {
   struct repeated r;
   repeated_open(&r, plan, 1, ONE_STREAM, 100);
   repeated_fill(&r, 1);
-  copse_cuda_machine.set_timeout(r.d.machine, 0.2);
+  copse_cuda_backend.set_timeout(r.d.machine, 0.2);
   COPSE_SUCCEEDS(device_launch(&r.d, &r.device, &r.host, r.it, NULL, &err), &err);
-  ck_assert_int_eq(copse_cuda_machine.finish(r.d.machine, &err), COPSE_TIMEOUT);
+  ck_assert_int_eq(copse_cuda_backend.finish(r.d.machine, &err), COPSE_TIMEOUT);
   ck_assert_ptr_nonnull(strstr(
       err.text, "rank 1, worker 0 waited over 0.2 s for rank 0 (channel 0, chunk 0)"));
   ck_assert_int_eq(device_launch(&r.d, &r.device, &r.host, r.it, NULL, &later), COPSE_TIMEOUT);
@@ -589,10 +589,10 @@ START_TEST(packets_that_never_come_are_a_timeout_in_any_launch) {
     repeated_fill(&r, 1);
     const struct copse_cuda_plan *p = (const struct copse_cuda_plan *)r.d.prepared;
     const uint32_t epochs[2] = {UINT32_MAX - back, UINT32_MAX - back};
-    CUDA_OK(cudaMemcpy(p->sites[0].device[0].epochs, epochs, sizeof epochs, cudaMemcpyHostToDevice));
-    copse_cuda_machine.set_timeout(r.d.machine, 0.2);
+    CUDA_OK(cudaMemcpy(p->devices[0].lanes[0].epochs, epochs, sizeof epochs, cudaMemcpyHostToDevice));
+    copse_cuda_backend.set_timeout(r.d.machine, 0.2);
     COPSE_SUCCEEDS(device_launch(&r.d, &r.device, &r.host, r.it, NULL, &err), &err);
-    ck_assert_int_eq(copse_cuda_machine.finish(r.d.machine, &err), COPSE_TIMEOUT);
+    ck_assert_int_eq(copse_cuda_backend.finish(r.d.machine, &err), COPSE_TIMEOUT);
     ck_assert_ptr_nonnull(strstr(err.text, "rank 1, worker 0 waited over 0.2 s for rank 0"));
     repeated_close(&r);
   }
@@ -600,13 +600,13 @@ START_TEST(packets_that_never_come_are_a_timeout_in_any_launch) {
 }
 END_TEST
 
-/* A limit of hours: the count of looks wraps around before it is over. */
+/* A limit of hours: the count of polls wraps around before it is over. */
 START_TEST(looks_may_wrap_around) {
   struct copse_control control;
   memset(&control, 0, sizeof control);
-  const struct copse_patience patience = {&control, 5000000000u, 7, 6, 5, 4};
-  struct copse_wait wait = {copse_device_clock() - 10000000000u, COPSE_LOOKS - 1};
-  ck_assert(!copse_keep_waiting(&patience, &wait));
+  const struct copse_timeout timeout = {&control, 5000000000u, 7, 6, 5, 4};
+  struct copse_wait wait = {copse_device_clock() - 10000000000u, COPSE_CONTROL_POLLS - 1};
+  ck_assert(!copse_keep_waiting(&timeout, &wait));
   ck_assert_uint_eq(control.leave, COPSE_LEAVE_TIMEOUT);
   ck_assert_uint_eq(control.plan, 7);
 }
@@ -619,9 +619,9 @@ START_TEST(an_abort_ends_what_runs) {
   repeated_open(&r, plan, 1, ONE_STREAM, 100);
   repeated_fill(&r, 1);
   COPSE_SUCCEEDS(device_launch(&r.d, &r.device, &r.host, r.it, NULL, &err), &err);
-  ck_assert_int_eq(copse_cuda_machine.poll(r.d.machine, &err), COPSE_OK);
-  copse_cuda_machine.abort(r.d.machine);
-  ck_assert_int_eq(copse_cuda_machine.finish(r.d.machine, &err), COPSE_ABORTED);
+  ck_assert_int_eq(copse_cuda_backend.poll(r.d.machine, &err), COPSE_OK);
+  copse_cuda_backend.abort(r.d.machine);
+  ck_assert_int_eq(copse_cuda_backend.finish(r.d.machine, &err), COPSE_ABORTED);
   repeated_close(&r);
   pb_free(plan);
 }
@@ -640,8 +640,8 @@ START_TEST(a_plan_that_does_not_fit_names_the_cap_that_would) {
   const struct copse_comm_shape shape = {3, 0, 3, devices, NULL, NULL};
   void *machine, *prepared;
   unsigned room = 0, workers = 0;
-  COPSE_SUCCEEDS(copse_cuda_machine.create(&shape, &machine, &err), &err);
-  ck_assert_int_eq(copse_cuda_machine.prepare(machine, plan, &prepared, &err), COPSE_UNSUPPORTED);
+  COPSE_SUCCEEDS(copse_cuda_backend.create(&shape, &machine, &err), &err);
+  ck_assert_int_eq(copse_cuda_backend.prepare(machine, plan, &prepared, &err), COPSE_UNSUPPORTED);
   ck_assert_int_eq(
       sscanf(err.text,
              "the plan takes 24 thread blocks on GPU 0 (3 ranks), which holds %u at once; copse "
@@ -653,8 +653,8 @@ START_TEST(a_plan_that_does_not_fit_names_the_cap_that_would) {
   pb_free(plan);
   many.n_trees = workers / 2; /* and so it does */
   plan = pb_tree_plan(COPSE_ALLREDUCE, 3, -1, many);
-  COPSE_SUCCEEDS(copse_cuda_machine.prepare(machine, plan, &prepared, &err), &err);
-  copse_cuda_machine.destroy(machine);
+  COPSE_SUCCEEDS(copse_cuda_backend.prepare(machine, plan, &prepared, &err), &err);
+  copse_cuda_backend.destroy(machine);
   pb_free(plan);
 }
 END_TEST
@@ -664,7 +664,7 @@ START_TEST(devices_that_are_not_there_are_refused) {
   const int devices[] = {0, 3};
   const struct copse_comm_shape shape = {2, 0, 2, devices, NULL, NULL};
   void *machine;
-  ck_assert_int_eq(copse_cuda_machine.create(&shape, &machine, &err), COPSE_INVALID);
+  ck_assert_int_eq(copse_cuda_backend.create(&shape, &machine, &err), COPSE_INVALID);
   ck_assert_str_eq(err.text, "no GPU 3, there are 3");
   ck_assert_ptr_null(machine);
 }
@@ -677,7 +677,7 @@ static copse_status whole_life(const struct copse_plan *plan) {
   const struct copse_comm_shape shape = {3, 0, 3, devices, NULL, NULL};
   struct copse_call calls[3];
   void *machine, *prepared;
-  copse_status status = copse_cuda_machine.create(&shape, &machine, &err);
+  copse_status status = copse_cuda_backend.create(&shape, &machine, &err);
   if (status != COPSE_OK) return status;
   unsigned char *memory = NULL;
   CUDA_OK(cudaMalloc((void **)&memory, 6 * 256));
@@ -691,15 +691,15 @@ static copse_status whole_life(const struct copse_plan *plan) {
     calls[r].send = memory + r * 256;
     calls[r].recv = memory + (r + 3) * 256;
   }
-  status = copse_cuda_machine.prepare(machine, plan, &prepared, &err);
-  if (status == COPSE_OK) status = copse_cuda_machine.launch(machine, prepared, calls, &err);
-  if (status == COPSE_OK) status = copse_cuda_machine.finish(machine, &err);
+  status = copse_cuda_backend.prepare(machine, plan, &prepared, &err);
+  if (status == COPSE_OK) status = copse_cuda_backend.launch(machine, prepared, calls, &err);
+  if (status == COPSE_OK) status = copse_cuda_backend.finish(machine, &err);
   if (status != COPSE_OK) {
     ck_assert_str_ne(err.text, "");
-    copse_cuda_machine.abort(machine); /* a part of the launch may be waiting for the rest */
-    (void)copse_cuda_machine.finish(machine, &err);
+    copse_cuda_backend.abort(machine); /* a part of the launch may be waiting for the rest */
+    (void)copse_cuda_backend.finish(machine, &err);
   }
-  copse_cuda_machine.destroy(machine);
+  copse_cuda_backend.destroy(machine);
   CUDA_OK(cudaFree(memory));
   return status;
 }

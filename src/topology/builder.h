@@ -23,6 +23,10 @@ copse_status copse_builder_set_name(struct copse_topology_builder *builder, cons
 copse_status copse_builder_set_about(struct copse_topology_builder *builder,
                                      const char *description, const char *source,
                                      struct copse_err *err) COPSE_CHECKED;
+/* Of a choice of ranks: `chosen_from` (copied) and `others_excluded` of struct copse_topology. */
+copse_status copse_builder_set_choice(struct copse_topology_builder *builder, const char *sha256,
+                                      bool others_excluded, struct copse_err *err) COPSE_CHECKED;
+
 /* "name", "description" and "source" of a document's root, as far as they are there. */
 copse_status copse_read_about(const struct copse_json *json, struct copse_topology_builder *builder,
                               struct copse_err *err) COPSE_CHECKED;

@@ -7,7 +7,6 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "topology/builder.h"
-#include "topology/topology_internal.h"
 
 /* A copy under construction: which nodes stay, and as what number. */
 struct copy {
@@ -317,16 +316,9 @@ copse_status copse_topology_choose_ranks(const struct copse_topology *topology, 
   COPSE_TRY(copse_topology_sha256(topology, sha256, err));
   COPSE_TRY(start(&c));
   COPSE_TRY(copy_chosen(&c, nodes, n, exclude));
-  COPSE_TRY(copse_builder_finish(c.builder, out, err));
-  struct copse_topology_box *box = (struct copse_topology_box *)*out;
-  box->view.chosen_from = copse_arena_strdup(&box->arena, sha256);
-  box->view.others_excluded = exclude && n < topology->n_ranks;
-  if (!box->view.chosen_from) status = copse_fail_nomem(err);
+  COPSE_TRY(copse_builder_set_choice(c.builder, sha256, exclude && n < topology->n_ranks, err));
+  status = copse_builder_finish(c.builder, out, err);
 out:
-  if (status != COPSE_OK) {
-    copse_topology_release(*out);
-    *out = NULL;
-  }
   end(&c);
   return status;
 }

@@ -40,7 +40,7 @@ struct copse_topology {
   bool others_excluded;
 };
 
-/* What a reader keeps of an NCCL XML file (CONTRACT section 2). */
+/* What a reader keeps of an NCCL XML file. */
 enum copse_link_mode {
   COPSE_LINKS_DEFAULT, /* nvlink if it joins all GPUs, plus the PCIe ways to NICs; else all */
   COPSE_LINKS_NVLINK,  /* only nvlink, xgmi and the NVSwitch */
@@ -71,7 +71,7 @@ struct copse_topology_options {
  * cluster or synthetic JSON, NCCL or RCCL topology XML, what `nvidia-smi topo -m` and
  * `rocm-smi --showtopo` print. A path that is no file may be a name of the catalogue.
  * options may be NULL for the defaults. The caller frees *out with copse_topology_free.
- * Returns COPSE_BAD_INPUT with file and line for every refusal of CONTRACT section 2,
+ * Returns COPSE_BAD_INPUT with file and line for what a file must not say,
  * COPSE_IO, COPSE_OVERFLOW (a sum of parallel links), COPSE_NOMEM.
  */
 copse_status copse_topology_load(const char *path, const struct copse_topology_options *options,

@@ -1,3 +1,13 @@
+/*
+ * From a connection matrix to the graph of a host. Nearness makes classes of devices, those make
+ * PCIe switches and CPUs; links make NVLinks, or an NVSwitch where a GPU has fewer than are shown.
+ *
+ *        GPU0 GPU1 NIC0            cpu0
+ *   GPU0  X   NV12 PIX               |
+ *   GPU1 NV12  X   SYS     =>      pcie0      cpu1       GPU0 == GPU1 by NVLink
+ *   NIC0 PIX  SYS   X              /   \       |
+ *                               GPU0  NIC0   GPU1
+ */
 #include "topology/input/matrix.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* Bandwidth profiles (copse-profile/1): rates in place of constants, rules over finished links. */
 #include "topology/input/profile.h"
 
 #include <fnmatch.h>

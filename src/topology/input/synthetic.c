@@ -18,7 +18,6 @@
 #include "base/memory.h"
 #include "topology/fabric/fabric.h"
 #include "topology/input/profile.h"
-#include "topology/fabric/torus.h"
 
 #define MAX_SPEC 512
 #define MAX_WORDS 8

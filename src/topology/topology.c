@@ -1,6 +1,7 @@
 /*
- * A topology, and the builder that every reader makes one with. The builder collects nodes and links
- * with their lines, checks them the same way for all formats, and hands over to an immutable graph:
+ * A topology, and the builder that every reader makes one with. The builder collects nodes and
+ * links with their lines, checks them the same way for all formats, and hands over to an immutable
+ * graph:
  *
  *   reader --add_node, add_link--> builder --finish--> struct box { view | nodes, links | indices }
  *                                                                   ^ what everybody sees
@@ -19,7 +20,7 @@
 #include "topology/builder.h"
 
 /* `view` comes first: a pointer to it is a pointer to the whole. */
-struct copse_topology_box {
+struct box {
   struct copse_topology view;
   struct copse_node *nodes;
   struct copse_link *links;
@@ -31,14 +32,13 @@ struct copse_topology_box {
   struct copse_arena arena; /* the strings */
 };
 
-static inline const struct copse_topology_box *copse_topology_box_of(
-    const struct copse_topology *topology) {
-  return (const struct copse_topology_box *)topology;
+static inline const struct box *box_of(const struct copse_topology *topology) {
+  return (const struct box *)topology;
 }
 
 void copse_topology_release(struct copse_topology *topology) {
   if (!topology) return;
-  struct copse_topology_box *box = (struct copse_topology_box *)topology;
+  struct box *box = (struct box *)topology;
   free(box->nodes);
   free(box->links);
   free(box->rank_nodes);
@@ -51,7 +51,7 @@ void copse_topology_release(struct copse_topology *topology) {
 }
 
 int copse_topology_find(const struct copse_topology *topology, const char *id) {
-  const struct copse_topology_box *box = copse_topology_box_of(topology);
+  const struct box *box = box_of(topology);
   size_t cursor = 0;
   uint64_t key = copse_key_text(id);
   for (;;) {
@@ -61,13 +61,23 @@ int copse_topology_find(const struct copse_topology *topology, const char *id) {
 }
 
 /* Orders link indices by (src, dst): the order of sorted_links. */
-static int topology_compare_links(const struct copse_link *a, const struct copse_link *b) {
+size_t copse_host_prefix(const char *id, int *host) {
+  int64_t number = 0;
+  size_t n = 1;
+  for (; id[0] == 'h' && id[n] >= '0' && id[n] <= '9'; n++)
+    if (number <= COPSE_TOPOLOGY_MAX_NODES) number = number * 10 + (id[n] - '0');
+  bool good = n > 1 && id[n] == '.';
+  if (host) *host = good && number <= COPSE_TOPOLOGY_MAX_NODES ? (int)number : -1;
+  return good ? n + 1 : 0;
+}
+
+static int compare_links(const struct copse_link *a, const struct copse_link *b) {
   if (a->src != b->src) return a->src < b->src ? -1 : 1;
   return (a->dst > b->dst) - (a->dst < b->dst);
 }
 
 int copse_topology_find_link(const struct copse_topology *topology, int src, int dst) {
-  const struct copse_topology_box *box = copse_topology_box_of(topology);
+  const struct box *box = box_of(topology);
   if (src < 0 || src >= topology->n_nodes) return -1;
   int low = box->first_sorted[src], high = box->first_sorted[src + 1] - 1;
   while (low <= high) {
@@ -361,8 +371,8 @@ static copse_status rank_as_stated(const struct copse_topology_builder *builder,
   return COPSE_OK;
 }
 
-static copse_status number_ranks(struct copse_topology_builder *builder,
-                                 struct copse_topology_box *box, struct copse_err *err) {
+static copse_status number_ranks(struct copse_topology_builder *builder, struct box *box,
+                                 struct copse_err *err) {
   int n_ranks = 0, stated = 0;
   for (int i = 0; i < builder->n_nodes; i++) {
     n_ranks += is_gpu(&builder->nodes[i]);
@@ -384,11 +394,11 @@ static copse_status number_ranks(struct copse_topology_builder *builder,
 
 static int by_ends(const void *a, const void *b, void *links) {
   const struct copse_link *all = links;
-  return topology_compare_links(&all[*(const int *)a], &all[*(const int *)b]);
+  return compare_links(&all[*(const int *)a], &all[*(const int *)b]);
 }
 
-static copse_status sort_links(const struct copse_topology_builder *builder,
-                               struct copse_topology_box *box, struct copse_err *err) {
+static copse_status sort_links(const struct copse_topology_builder *builder, struct box *box,
+                               struct copse_err *err) {
   size_t n = (size_t)builder->n_links, nodes = (size_t)builder->n_nodes;
   copse_status status;
   COPSE_TRY(copse_calloc(n, sizeof *box->sorted_links, &box->sorted_links, err));
@@ -407,7 +417,7 @@ out:
 }
 
 /* From here on the box owns what the builder had; nothing can fail any more. */
-static void hand_over(struct copse_topology_builder *builder, struct copse_topology_box *box) {
+static void hand_over(struct copse_topology_builder *builder, struct box *box) {
   box->nodes = builder->nodes;
   box->links = builder->links;
   box->ids = builder->ids;
@@ -432,7 +442,7 @@ static void hand_over(struct copse_topology_builder *builder, struct copse_topol
 copse_status copse_builder_finish(struct copse_topology_builder *builder,
                                   struct copse_topology **out, struct copse_err *err) {
   *out = NULL;
-  struct copse_topology_box *box = NULL;
+  struct box *box = NULL;
   copse_status status;
   COPSE_TRY(copse_calloc(1, sizeof *box, &box, err));
   if (!builder->name) COPSE_TRY(name_after_file(builder, err));

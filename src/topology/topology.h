@@ -92,6 +92,12 @@ void copse_topology_release(struct copse_topology *topology);
 /* The node with this id, or -1. O(1). */
 int copse_topology_find(const struct copse_topology *topology, const char *id);
 
+/*
+ * The length of "h12.", which the ids of a cluster's nodes begin with, or 0; *host (may be NULL)
+ * gets its number, -1 where there is none or one beyond COPSE_TOPOLOGY_MAX_NODES.
+ */
+size_t copse_host_prefix(const char *id, int *host);
+
 /* The link src -> dst, or -1. O(log of the links that leave src). */
 int copse_topology_find_link(const struct copse_topology *topology, int src, int dst);
 

@@ -40,7 +40,7 @@ static void check_permutation(const struct copse_topology *t, const int *image) 
 }
 
 static void check_generator(const struct copse_topology *t,
-                            const struct copse_symmetry_generator *g) {
+                            const struct copse_permutation *g) {
   check_permutation(t, g->image);
   for (int v = 0; v < t->n_nodes; v++) {
     int at = v;
@@ -69,7 +69,7 @@ static void check_products(const struct copse_topology *t, const struct copse_sy
 static void check_claims(const struct copse_topology *t, const struct copse_symmetry *s) {
   for (int g = 0; g < s->n; g++) check_generator(t, &s->generators[g]);
   check_products(t, s);
-  for (int g = 0; g < s->n_others; g++) check_permutation(t, s->others[g].image);
+  for (int g = 0; g < s->n_others; g++) check_permutation(t, s->generators[s->n + g].image);
 }
 
 static const struct {
@@ -159,7 +159,7 @@ static int find_orbits(const struct copse_topology *t, const struct copse_symmet
   for (bool again = true; again;) {
     again = false;
     for (int g = 0; g < s->n + s->n_others; g++) {
-      const int *image = g < s->n ? s->generators[g].image : s->others[g - s->n].image;
+      const int *image = s->generators[g].image;
       for (int r = 0; r < t->n_ranks; r++) {
         int to = t->nodes[image[t->rank_nodes[r]]].rank;
         int least = orbit[r] < orbit[to] ? orbit[r] : orbit[to];
@@ -285,7 +285,7 @@ START_TEST(damaged_permutations_are_refused) {
   struct copse_topology *t = synthetic("hosts:4 gpus:4@300 nics:4@25 rails");
   int refused = 0;
   ASSERT_OK(copse_topology_symmetry(t, &s, &err), &err);
-  int *image = s.generators[0].image;
+  int *image = (int *)(uintptr_t)s.generators[0].image;
   for (int a = 0; a < t->n_nodes; a++) {
     for (int b = 0; b < a; b++) {
       int swap = image[a];

@@ -52,12 +52,8 @@ void copse_topology_release(struct copse_topology *topology) {
 
 int copse_topology_find(const struct copse_topology *topology, const char *id) {
   const struct box *box = box_of(topology);
-  size_t cursor = 0;
-  uint64_t key = copse_key_text(id);
-  for (;;) {
-    int i = copse_index_map_next(&box->ids, key, &cursor);
-    if (i < 0 || strcmp(box->nodes[i].id, id) == 0) return i;
-  }
+  return copse_index_map_find(&box->ids, id, box->nodes, sizeof *box->nodes,
+                              offsetof(struct copse_node, id));
 }
 
 /* Orders link indices by (src, dst): the order of sorted_links. */
@@ -210,12 +206,8 @@ static copse_status name_after_file(struct copse_topology_builder *builder, stru
 }
 
 int copse_builder_find(const struct copse_topology_builder *builder, const char *id) {
-  size_t cursor = 0;
-  uint64_t key = copse_key_text(id);
-  for (;;) {
-    int i = copse_index_map_next(&builder->ids, key, &cursor);
-    if (i < 0 || strcmp(builder->nodes[i].id, id) == 0) return i;
-  }
+  return copse_index_map_find(&builder->ids, id, builder->nodes, sizeof *builder->nodes,
+                              offsetof(struct copse_node, id));
 }
 
 static copse_status check_node(const struct copse_topology_builder *builder, long line,

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
+#include "base/graph.h"
 #include "topology/builder.h"
 
 struct build {
@@ -45,20 +45,6 @@ void copse_matrix_count_links(const struct copse_matrix *m, int *sum, int *pair)
 
 /* ---- classes of devices -------------------------------------------------------------------- */
 
-static int find(int *class, int i) {
-  while (class[i] != i) i = class[i] = class[class[i]];
-  return i;
-}
-
-/* The first device stays the class's name. */
-static void unite(int *class, int i, int j) {
-  int a = find(class, i), b = find(class, j);
-  if (a < b)
-    class[b] = a;
-  else
-    class[a] = b;
-}
-
 static bool same_affinity(const struct copse_matrix_device *a,
                           const struct copse_matrix_device *b) {
   return a->affinity && b->affinity && strcmp(a->affinity, b->affinity) == 0;
@@ -70,10 +56,10 @@ static void classify(struct build *b) {
   for (int i = 0; i < m->n; i++)
     for (int j = 0; j < i; j++) {
       enum copse_near near = cell(m, i, j)->near;
-      if (near == COPSE_NEAR_PIX) unite(b->pix, i, j);
-      if (near == COPSE_NEAR_PIX || near == COPSE_NEAR_PXB) unite(b->pxb, i, j);
-      if (near != COPSE_NEAR_UNKNOWN && near != COPSE_NEAR_SYS) unite(b->cpu, i, j);
-      if (cell(m, i, j)->links > 0) unite(b->hive, i, j);
+      if (near == COPSE_NEAR_PIX) copse_sets_unite(b->pix, i, j);
+      if (near == COPSE_NEAR_PIX || near == COPSE_NEAR_PXB) copse_sets_unite(b->pxb, i, j);
+      if (near != COPSE_NEAR_UNKNOWN && near != COPSE_NEAR_SYS) copse_sets_unite(b->cpu, i, j);
+      if (cell(m, i, j)->links > 0) copse_sets_unite(b->hive, i, j);
     }
 }
 
@@ -84,20 +70,20 @@ static void classify(struct build *b) {
 static copse_status unite_by_affinity(struct build *b) {
   const struct copse_matrix *m = b->m;
   size_t n = (size_t)m->n;
-  bool *apart = NULL; /* [n * n] by the classes' first devices */
+  bool *apart; /* [n * n] by the classes' first devices */
   copse_status status;
-  COPSE_TRY(copse_calloc(n * n, sizeof *apart, &apart, b->err));
+  COPSE_TRY(copse_arena_array(&b->graph.arena, n * n, sizeof *apart, &apart, b->err));
   for (int i = 0; i < m->n; i++)
     for (int j = 0; j < m->n; j++)
       if (cell(m, i, j)->near == COPSE_NEAR_SYS)
-        apart[(size_t)find(b->cpu, i) * n + (size_t)find(b->cpu, j)] = true;
+        apart[(size_t)copse_sets_find(b->cpu, i) * n + (size_t)copse_sets_find(b->cpu, j)] = true;
   for (int i = 0; i < m->n; i++)
     for (int j = 0; j < i; j++) {
-      size_t p = (size_t)find(b->cpu, i), q = (size_t)find(b->cpu, j);
+      size_t p = (size_t)copse_sets_find(b->cpu, i), q = (size_t)copse_sets_find(b->cpu, j);
       bool hidden = cell(m, i, j)->near == COPSE_NEAR_UNKNOWN;
       if (!hidden || p == q || apart[p * n + q] || !same_affinity(&m->devices[i], &m->devices[j]))
         continue;
-      unite(b->cpu, i, j);
+      copse_sets_unite(b->cpu, i, j);
       size_t stays = p < q ? p : q, goes = p < q ? q : p;
       for (size_t k = 0; k < n; k++) {
         apart[stays * n + k] |= apart[goes * n + k];
@@ -105,16 +91,15 @@ static copse_status unite_by_affinity(struct build *b) {
       }
     }
 out:
-  free(apart);
   return status;
 }
 
 static void name_classes(struct build *b) {
   for (int i = 0; i < b->m->n; i++) {
-    b->pix[i] = find(b->pix, i);
-    b->pxb[i] = find(b->pxb, i);
-    b->cpu[i] = find(b->cpu, i);
-    b->hive[i] = find(b->hive, i);
+    b->pix[i] = copse_sets_find(b->pix, i);
+    b->pxb[i] = copse_sets_find(b->pxb, i);
+    b->cpu[i] = copse_sets_find(b->cpu, i);
+    b->hive[i] = copse_sets_find(b->hive, i);
   }
 }
 
@@ -283,10 +268,10 @@ copse_status copse_matrix_build(const struct copse_matrix *matrix,
                     .err = err,
                     .graph = {.file = matrix->file, .notes = options->notes, .n_hosts = 1}};
   size_t n = (size_t)matrix->n;
-  int *ints = NULL;
+  int *ints;
   copse_status status;
   *out = NULL;
-  COPSE_TRY(copse_calloc(8 * n, sizeof *ints, &ints, err));
+  COPSE_TRY(copse_arena_array(&b.graph.arena, 8 * n, sizeof *ints, &ints, err));
   b.pix = ints;
   b.pxb = ints + n;
   b.cpu = ints + 2 * n;
@@ -303,6 +288,5 @@ copse_status copse_matrix_build(const struct copse_matrix *matrix,
   status = copse_nccl_build(&b.graph, out, err);
 out:
   copse_nccl_graph_free(&b.graph);
-  free(ints);
   return status;
 }

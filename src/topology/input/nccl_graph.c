@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/graph.h"
 #include "topology/builder.h"
 
 #define MAX_NOTES 16
@@ -39,12 +40,8 @@ void copse_nccl_note(struct copse_nccl_graph *graph, long line, const char *fmt,
 }
 
 static int find_id(const struct copse_nccl_graph *graph, const char *id) {
-  size_t cursor = 0;
-  uint64_t key = copse_key_text(id);
-  for (;;) {
-    int i = copse_index_map_next(&graph->ids, key, &cursor);
-    if (i < 0 || strcmp(graph->nodes[i].id, id) == 0) return i;
-  }
+  return copse_index_map_find(&graph->ids, id, graph->nodes, sizeof *graph->nodes,
+                              offsetof(struct copse_nccl_node, id));
 }
 
 /* The suffix goes on from the last one given out, so that a thousand twins stay cheap. */
@@ -210,34 +207,17 @@ out:
   return status;
 }
 
-/* Links by their source (or, reversed, by their destination): row v is first[v]..first[v+1]. */
-struct adjacency {
-  int *first, *links;
-};
+/* ---- what a mode keeps --------------------------------------------------------------- */
 
 struct selection {
   struct copse_nccl_graph *graph;
-  struct adjacency out, in;
+  struct copse_adjacency out, in; /* links by their source, and by their destination */
   int *distance; /* [n_nodes] hops to the nearest GPU over PCIe and CPUs; -1: none */
-  int *queue;    /* [n_nodes] */
+  struct copse_queue queue;
   bool *visited; /* [n_nodes] */
   bool *joined;  /* [n_hosts] NVLink connects the host's GPUs */
+  struct copse_arena scratch;
 };
-
-static copse_status make_adjacency(const struct copse_nccl_graph *graph, bool reversed,
-                                   struct adjacency *out, struct copse_err *err) {
-  copse_status status;
-  COPSE_TRY(copse_calloc((size_t)graph->n_nodes + 2, sizeof *out->first, &out->first, err));
-  COPSE_TRY(copse_calloc((size_t)graph->n_links, sizeof *out->links, &out->links, err));
-  int *fill = out->first + 1; /* counts first, then the place of a row's next link */
-  for (int i = 0; i < graph->n_links; i++)
-    fill[(reversed ? graph->links[i].dst : graph->links[i].src) + 1]++;
-  for (int v = 1; v <= graph->n_nodes; v++) fill[v] += fill[v - 1];
-  for (int i = 0; i < graph->n_links; i++)
-    out->links[fill[reversed ? graph->links[i].dst : graph->links[i].src]++] = i;
-out:
-  return status;
-}
 
 static bool is_pcie(const struct copse_nccl_link *link) {
   return link->kind == COPSE_NCCL_PCI || link->kind == COPSE_NCCL_SYS;
@@ -250,33 +230,35 @@ static bool carries_nvlink(const struct copse_nccl_node *node, int host) {
 }
 
 /* How many GPUs of `first`'s host are reached from it (or reach it) by NVLink, CPUs aside. */
-static int count_reached(struct selection *s, const struct adjacency *rows, int first) {
+static int count_reached(struct selection *s, const struct copse_adjacency *rows, int first) {
   const struct copse_nccl_graph *graph = s->graph;
-  int host = graph->nodes[first].host, head = 0, tail = 0, gpus = 0;
-  s->queue[tail++] = first;
+  int host = graph->nodes[first].host, gpus = 0;
+  copse_queue_reset(&s->queue);
+  copse_queue_push(&s->queue, first);
   s->visited[first] = true;
-  while (head < tail) {
-    int v = s->queue[head++];
+  while (!copse_queue_is_empty(&s->queue)) {
+    int v = copse_queue_pop(&s->queue);
     gpus += graph->nodes[v].kind == COPSE_NCCL_GPU;
     for (int i = rows->first[v]; i < rows->first[v + 1]; i++) {
-      const struct copse_nccl_link *link = &graph->links[rows->links[i]];
+      const struct copse_nccl_link *link = &graph->links[rows->item[i]];
       int w = rows == &s->out ? link->dst : link->src;
       if (link->kind != COPSE_NCCL_NVLINK || s->visited[w]) continue;
       if (!carries_nvlink(&graph->nodes[w], host)) continue;
       s->visited[w] = true;
-      s->queue[tail++] = w;
+      copse_queue_push(&s->queue, w);
     }
   }
-  for (int i = 0; i < tail; i++) s->visited[s->queue[i]] = false;
+  for (int i = 0; i < s->queue.tail; i++) s->visited[s->queue.items[i]] = false;
   return gpus;
 }
 
 static copse_status find_joined_hosts(struct selection *s, struct copse_err *err) {
   const struct copse_nccl_graph *graph = s->graph;
-  int *gpus = NULL, *first = NULL;
+  size_t n = (size_t)graph->n_hosts;
+  int *gpus, *first;
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)graph->n_hosts, sizeof *gpus, &gpus, err));
-  COPSE_TRY(copse_calloc((size_t)graph->n_hosts, sizeof *first, &first, err));
+  COPSE_TRY(copse_arena_array(&s->scratch, n, sizeof *gpus, &gpus, err));
+  COPSE_TRY(copse_arena_array(&s->scratch, n, sizeof *first, &first, err));
   for (int v = graph->n_nodes - 1; v >= 0; v--) {
     if (graph->nodes[v].kind != COPSE_NCCL_GPU) continue;
     gpus[graph->nodes[v].host]++;
@@ -286,8 +268,6 @@ static copse_status find_joined_hosts(struct selection *s, struct copse_err *err
     s->joined[h] = gpus[h] > 0 && count_reached(s, &s->out, first[h]) == gpus[h] &&
                    count_reached(s, &s->in, first[h]) == gpus[h];
 out:
-  free(gpus);
-  free(first);
   return status;
 }
 
@@ -299,19 +279,19 @@ out:
  */
 static void measure_distances(struct selection *s) {
   const struct copse_nccl_graph *graph = s->graph;
-  int head = 0, tail = 0;
+  copse_queue_reset(&s->queue);
   for (int v = 0; v < graph->n_nodes; v++) {
     bool gpu = graph->nodes[v].kind == COPSE_NCCL_GPU;
     s->distance[v] = gpu ? 0 : -1;
-    if (gpu) s->queue[tail++] = v;
+    if (gpu) copse_queue_push(&s->queue, v);
   }
-  while (head < tail) {
-    int v = s->queue[head++];
+  while (!copse_queue_is_empty(&s->queue)) {
+    int v = copse_queue_pop(&s->queue);
     for (int i = s->out.first[v]; i < s->out.first[v + 1]; i++) {
-      const struct copse_nccl_link *link = &graph->links[s->out.links[i]];
+      const struct copse_nccl_link *link = &graph->links[s->out.item[i]];
       if (!is_pcie(link) || s->distance[link->dst] >= 0) continue;
       s->distance[link->dst] = s->distance[v] + 1;
-      s->queue[tail++] = link->dst;
+      copse_queue_push(&s->queue, link->dst);
     }
   }
 }
@@ -319,21 +299,21 @@ static void measure_distances(struct selection *s) {
 /* Marks in `visited` what lies on a shortest way: from every NIC, always one hop closer. */
 static void walk_from_nics(struct selection *s) {
   const struct copse_nccl_graph *graph = s->graph;
-  int head = 0, tail = 0;
+  copse_queue_reset(&s->queue);
   for (int v = 0; v < graph->n_nodes; v++) {
     const struct copse_nccl_node *node = &graph->nodes[v];
     if (node->kind != COPSE_NCCL_NIC || s->distance[v] < 0 || !s->joined[node->host]) continue;
     s->visited[v] = true;
-    s->queue[tail++] = v;
+    copse_queue_push(&s->queue, v);
   }
-  while (head < tail) {
-    int v = s->queue[head++];
+  while (!copse_queue_is_empty(&s->queue)) {
+    int v = copse_queue_pop(&s->queue);
     for (int i = s->out.first[v]; i < s->out.first[v + 1]; i++) {
-      const struct copse_nccl_link *link = &graph->links[s->out.links[i]];
+      const struct copse_nccl_link *link = &graph->links[s->out.item[i]];
       int w = link->dst;
       if (!is_pcie(link) || s->visited[w] || s->distance[w] + 1 != s->distance[v]) continue;
       s->visited[w] = true;
-      s->queue[tail++] = w;
+      copse_queue_push(&s->queue, w);
     }
   }
 }
@@ -358,12 +338,16 @@ static copse_status select_default(struct selection *s, struct copse_err *err) {
   struct copse_nccl_graph *graph = s->graph;
   size_t n = (size_t)graph->n_nodes;
   copse_status status;
-  COPSE_TRY(make_adjacency(graph, false, &s->out, err));
-  COPSE_TRY(make_adjacency(graph, true, &s->in, err));
-  COPSE_TRY(copse_calloc(n, sizeof *s->distance, &s->distance, err));
-  COPSE_TRY(copse_calloc(n, sizeof *s->queue, &s->queue, err));
-  COPSE_TRY(copse_calloc(n, sizeof *s->visited, &s->visited, err));
-  COPSE_TRY(copse_calloc((size_t)graph->n_hosts, sizeof *s->joined, &s->joined, err));
+  static const struct copse_nccl_link none;
+  const struct copse_nccl_link *links = graph->n_links ? graph->links : &none;
+  struct copse_arena *scratch = &s->scratch;
+  int m = graph->n_links;
+  COPSE_TRY(copse_adjacency_by(scratch, (int)n, m, &links->src, sizeof *links, &s->out, err));
+  COPSE_TRY(copse_adjacency_by(scratch, (int)n, m, &links->dst, sizeof *links, &s->in, err));
+  COPSE_TRY(copse_arena_array(scratch, n, sizeof *s->distance, &s->distance, err));
+  COPSE_TRY(copse_arena_array(scratch, n, sizeof(int), &s->queue.items, err));
+  COPSE_TRY(copse_arena_array(scratch, n, sizeof *s->visited, &s->visited, err));
+  COPSE_TRY(copse_arena_array(scratch, (size_t)graph->n_hosts, sizeof *s->joined, &s->joined, err));
   COPSE_TRY(find_joined_hosts(s, err));
   measure_distances(s);
   walk_from_nics(s);
@@ -371,17 +355,6 @@ static copse_status select_default(struct selection *s, struct copse_err *err) {
   for (int v = 0; v < graph->n_nodes; v++) graph->nodes[v].keep = !s->joined[graph->nodes[v].host];
 out:
   return status;
-}
-
-static void selection_free(struct selection *s) {
-  free(s->out.first);
-  free(s->out.links);
-  free(s->in.first);
-  free(s->in.links);
-  free(s->distance);
-  free(s->queue);
-  free(s->visited);
-  free(s->joined);
 }
 
 /* A link keeps its ends; a GPU stays even without a link, so that it is missed loudly. */
@@ -405,6 +378,6 @@ copse_status copse_nccl_select(struct copse_nccl_graph *graph, enum copse_link_m
   for (int v = 0; mode == COPSE_LINKS_ALL && v < graph->n_nodes; v++) graph->nodes[v].keep = true;
   keep_ends(graph);
 out:
-  selection_free(&s);
+  copse_arena_free(&s.scratch);
   return status;
 }

@@ -121,9 +121,10 @@ static copse_status read_header(struct reader *r, int n_words) {
     return refuse(r, "more than 1024 devices, which no host has");
   for (int i = n; i < n_words; i++) r->numa |= strcmp(r->words[i], "NUMA") == 0;
   size_t cells = (size_t)n * (size_t)n;
-  COPSE_TRY(copse_calloc((size_t)n, sizeof *r->matrix.devices, &r->matrix.devices, r->err));
-  COPSE_TRY(copse_calloc((size_t)n, sizeof *r->columns, &r->columns, r->err));
-  COPSE_TRY(copse_calloc(cells, sizeof *r->matrix.cells, &r->matrix.cells, r->err));
+  COPSE_TRY(copse_arena_array(&r->arena, (size_t)n, sizeof *r->matrix.devices, &r->matrix.devices,
+                              r->err));
+  COPSE_TRY(copse_arena_array(&r->arena, (size_t)n, sizeof *r->columns, &r->columns, r->err));
+  COPSE_TRY(copse_arena_array(&r->arena, cells, sizeof *r->matrix.cells, &r->matrix.cells, r->err));
   r->matrix.n = n;
   for (int i = 0; i < n; i++) COPSE_TRY(name_device(r, i, r->words[i]));
   status = check_names(r);
@@ -186,9 +187,9 @@ static int find_column(const struct reader *r, const char *name) {
 }
 
 static copse_status read_rows(struct reader *r) {
-  bool *seen = NULL;
+  bool *seen;
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)r->matrix.n, sizeof *seen, &seen, r->err));
+  COPSE_TRY(copse_arena_array(&r->arena, (size_t)r->matrix.n, sizeof *seen, &seen, r->err));
   for (char *line; (line = copse_lines_next(&r->lines));) {
     int n_words = copse_split_words(line, r->words, MAX_WORDS);
     int row = n_words > 1 ? find_column(r, r->words[0]) : -1;
@@ -211,7 +212,6 @@ static copse_status read_rows(struct reader *r) {
       goto out;
     }
 out:
-  free(seen);
   return status;
 }
 
@@ -247,7 +247,7 @@ static const char *guess_class(const struct copse_matrix *m) {
 
 static copse_status read_matrix(struct reader *r) {
   copse_status status;
-  COPSE_TRY(copse_calloc(MAX_WORDS, sizeof *r->words, &r->words, r->err));
+  COPSE_TRY(copse_arena_array(&r->arena, MAX_WORDS, sizeof *r->words, &r->words, r->err));
   for (char *line; (line = copse_lines_next(&r->lines));) {
     int n = copse_split_words(line, r->words, MAX_WORDS);
     if (!is_header(r->words, n)) continue;
@@ -274,10 +274,6 @@ copse_status copse_read_nvidia_smi(const char *label, const char *data, size_t s
   status = copse_matrix_build(&r.matrix, &rates, options, out, err);
 out:
   copse_lines_free(&r.lines);
-  free(r.words);
-  free(r.columns);
-  free(r.matrix.devices);
-  free(r.matrix.cells);
   copse_arena_free(&r.arena);
   return status;
 }

@@ -71,9 +71,9 @@ static copse_status read_header(struct reader *r, int n_words) {
       return refuse(r, "a table's header must be GPU0 GPU1 ..");
   if (r->matrix.n > 0) return COPSE_OK;
   size_t n = (size_t)n_words;
-  COPSE_TRY(copse_calloc(n, sizeof *r->matrix.devices, &r->matrix.devices, r->err));
-  COPSE_TRY(copse_calloc(n * n, sizeof *r->matrix.cells, &r->matrix.cells, r->err));
-  COPSE_TRY(copse_calloc(n * n, sizeof *r->pairs, &r->pairs, r->err));
+  COPSE_TRY(copse_arena_array(&r->arena, n, sizeof *r->matrix.devices, &r->matrix.devices, r->err));
+  COPSE_TRY(copse_arena_array(&r->arena, n * n, sizeof *r->matrix.cells, &r->matrix.cells, r->err));
+  COPSE_TRY(copse_arena_array(&r->arena, n * n, sizeof *r->pairs, &r->pairs, r->err));
   for (int i = 0; i < n_words; i++) {
     snprintf(id, sizeof id, "gpu%d", i);
     r->matrix.devices[i] = (struct copse_matrix_device){
@@ -144,7 +144,7 @@ static copse_status read_numa(struct reader *r, const char *line) {
 
 static copse_status read_tables(struct reader *r) {
   copse_status status;
-  COPSE_TRY(copse_calloc(MAX_WORDS, sizeof *r->words, &r->words, r->err));
+  COPSE_TRY(copse_arena_array(&r->arena, MAX_WORDS, sizeof *r->words, &r->words, r->err));
   for (char *line; (line = copse_lines_next(&r->lines));) {
     if (read_title(r, line)) continue;
     COPSE_TRY(read_numa(r, line));
@@ -237,10 +237,6 @@ copse_status copse_read_rocm_smi(const char *label, const char *data, size_t siz
   status = copse_matrix_build(&r.matrix, &rates, options, out, err);
 out:
   copse_lines_free(&r.lines);
-  free(r.words);
-  free(r.pairs);
-  free(r.matrix.devices);
-  free(r.matrix.cells);
   copse_arena_free(&r.arena);
   return status;
 }

@@ -126,14 +126,11 @@ static copse_status refuse(const struct reader *r, const char *name, const char 
 /* The switch of this name; a new one if there is none yet. */
 static copse_status intern(struct reader *r, const char *name, int *out) {
   struct copse_fabric_map *map = r->map;
-  size_t cursor = 0, n = (size_t)map->n_switches;
-  uint64_t key = copse_key_text(name);
+  size_t n = (size_t)map->n_switches;
   copse_status status;
-  for (int i; (i = copse_index_map_next(&r->ids, key, &cursor)) >= 0;)
-    if (strcmp(map->switches[i].id, name) == 0) {
-      *out = i;
-      return COPSE_OK;
-    }
+  *out = copse_index_map_find(&r->ids, name, map->switches, sizeof *map->switches,
+                              offsetof(struct copse_map_switch, id));
+  if (*out >= 0) return COPSE_OK;
   if (n >= COPSE_TOPOLOGY_MAX_NODES) return refuse(r, name, "is one switch too many");
   COPSE_TRY(
       copse_grow(&map->switches, &map->switch_capacity, n + 1, sizeof *map->switches, r->err));
@@ -143,7 +140,7 @@ static copse_status intern(struct reader *r, const char *name, int *out) {
   if (!id) return copse_fail_nomem(r->err);
   map->switches[n] = (struct copse_map_switch){id, r->line};
   r->defined[n] = r->child[n] = false;
-  COPSE_TRY(copse_index_map_add(&r->ids, key, (int)n, r->err));
+  COPSE_TRY(copse_index_map_add(&r->ids, copse_key_text(name), (int)n, r->err));
   *out = map->n_switches++;
 out:
   return status;

@@ -192,6 +192,16 @@ copse_status copse_builder_set_choice(struct copse_topology_builder *builder, co
   return builder->chosen_from ? COPSE_OK : copse_fail_nomem(err);
 }
 
+copse_status copse_builder_like(const struct copse_topology *topology, const char *file,
+                                struct copse_topology_builder **out, struct copse_err *err) {
+  copse_status status;
+  COPSE_TRY(copse_builder_new(file, out, err));
+  COPSE_TRY(copse_builder_set_name(*out, topology->name, err));
+  status = copse_builder_set_about(*out, topology->description, topology->source, err);
+out:
+  return status;
+}
+
 /* "dir/dgx-a100.xml" is "dgx-a100". Control characters could not be read back. */
 static copse_status name_after_file(struct copse_topology_builder *builder, struct copse_err *err) {
   const char *slash = strrchr(builder->file, '/');
@@ -326,6 +336,14 @@ copse_status copse_builder_add_link(struct copse_topology_builder *builder, long
   builder->n_links++;
 out:
   return status;
+}
+
+copse_status copse_builder_add_duplex(struct copse_topology_builder *builder, long line, int a,
+                                      int b, struct copse_q bandwidth, struct copse_q latency,
+                                      struct copse_err *err) {
+  copse_status status = copse_builder_add_link(builder, line, a, b, bandwidth, latency, err);
+  if (status != COPSE_OK) return status;
+  return copse_builder_add_link(builder, line, b, a, bandwidth, latency, err);
 }
 
 /* ---- ranks ------------------------------------------------------------------------ */

@@ -50,7 +50,8 @@ enum copse_link_mode {
 /* "nvlink", "all" or "default". */
 bool copse_link_mode_from_name(const char *name, enum copse_link_mode *out);
 
-/* Zero-initialised: the defaults. What concerns one kind of input does so as a cluster's host too. */
+/* Zero-initialised: the defaults. What concerns one kind of input does so as a cluster's host too.
+ */
 struct copse_topology_options {
   enum copse_link_mode links;          /* for XML and matrices */
   const struct copse_notes *notes;     /* where remarks go; may be NULL */
@@ -83,7 +84,8 @@ copse_status copse_topology_parse(const char *label, const char *data, size_t si
                                   struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
 
 /* A synthetic topology from its one line, such as "ring:8@50" (src/topology/README.md). */
-copse_status copse_topology_synthetic(const char *spec, const struct copse_topology_options *options,
+copse_status copse_topology_synthetic(const char *spec,
+                                      const struct copse_topology_options *options,
                                       struct copse_topology **out,
                                       struct copse_err *err) COPSE_CHECKED;
 

@@ -19,7 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
+#include "base/graph.h"
+#include "base/text.h"
 #include "topology/fabric/map.h"
 
 /* The fabric's end of a host. */
@@ -37,7 +38,8 @@ struct composer {
   const struct copse_host_group *groups;
   struct copse_err *err;
   int n_groups, n_hosts;
-  struct port *ports;    /* [n_ports] by host, then place */
+  struct port *ports; /* [n_ports] by host, then place */
+  struct copse_arena *scratch;
   int n_ports, n_places; /* places: the most NICs of a host */
 };
 
@@ -54,11 +56,8 @@ static copse_status add_switch(const struct composer *c, int *index, const char 
 }
 
 static copse_status join(const struct composer *c, int a, int b, struct copse_q bandwidth) {
-  struct copse_q latency = c->fabric->latency;
-  long line = c->fabric->line;
-  copse_status status = copse_builder_add_link(c->builder, line, a, b, bandwidth, latency, c->err);
-  if (status != COPSE_OK) return status;
-  return copse_builder_add_link(c->builder, line, b, a, bandwidth, latency, c->err);
+  return copse_builder_add_duplex(c->builder, c->fabric->line, a, b, bandwidth, c->fabric->latency,
+                                  c->err);
 }
 
 /* The cable of a port. */
@@ -122,7 +121,7 @@ static copse_status measure(struct composer *c) {
   copse_status status = check_size_at(c, c->groups[0].line, nodes + 1, links + 2 * ports);
   if (status != COPSE_OK) return status;
   c->n_hosts = (int)hosts;
-  return copse_calloc((size_t)ports, sizeof *c->ports, &c->ports, c->err);
+  return copse_arena_array(c->scratch, (size_t)ports, sizeof *c->ports, &c->ports, c->err);
 }
 
 static copse_status add_host_nodes(struct composer *c, const struct copse_host_group *group, int h,
@@ -130,25 +129,22 @@ static copse_status add_host_nodes(struct composer *c, const struct copse_host_g
   const struct copse_topology *host = group->host;
   const char *type = port_type(host);
   struct copse_q bandwidth = group->bandwidth.num ? group->bandwidth : c->fabric->bandwidth;
-  char prefix[16];
-  int n = snprintf(prefix, sizeof prefix, "h%d.", h), place = 0;
+  struct copse_text id = {0};
+  int place = 0;
   copse_status status = COPSE_OK;
-  char *id = NULL;
   for (int i = 0; i < host->n_nodes; i++) {
     struct copse_node node = host->nodes[i];
-    size_t bytes = strlen(node.id) + (size_t)n + 1;
-    COPSE_TRY(copse_calloc(bytes, 1, &id, c->err));
-    snprintf(id, bytes, "%s%s", prefix, node.id);
-    node.id = id;
+    id.size = 0;
+    copse_text_add(&id, "h%d.%s", h, node.id);
+    COPSE_TRY(copse_text_status(&id, c->err));
+    node.id = id.data;
     if (node.rank >= 0) node.rank += first_rank;
     COPSE_TRY(copse_builder_add_node(c->builder, 0, &node, NULL, c->err));
     if (is_port(group, type, i))
       c->ports[c->n_ports++] = (struct port){first + i, h, place++, bandwidth, host->nodes[i].id};
-    free(id);
-    id = NULL;
   }
 out:
-  free(id);
+  copse_text_free(&id);
   return status;
 }
 
@@ -275,15 +271,14 @@ static copse_status add_clos(const struct composer *c) {
   const struct copse_fabric *fabric = c->fabric;
   int64_t pods = parts(c->n_hosts, fabric->leaf_hosts);
   int64_t n_leaves = pods * (fabric->leaf_rails ? c->n_places : 1);
-  struct leaf *leaves = NULL;
+  struct leaf *leaves;
   copse_status status;
   COPSE_TRY(check_size(c, n_leaves + fabric->spines, 2 * n_leaves * fabric->spines));
-  COPSE_TRY(copse_calloc((size_t)n_leaves, sizeof *leaves, &leaves, c->err));
+  COPSE_TRY(copse_arena_array(c->scratch, (size_t)n_leaves, sizeof *leaves, &leaves, c->err));
   for (int64_t i = 0; i < n_leaves; i++) leaves[i] = (struct leaf){-1, COPSE_Q_ZERO};
   COPSE_TRY(plug_leaves(c, leaves));
   if (n_leaves > 1) status = join_spines(c, leaves, (int)n_leaves);
 out:
-  free(leaves);
   return status;
 }
 
@@ -511,13 +506,14 @@ static copse_status size_tree(const struct plugging *p, struct copse_q *up) {
   const struct copse_fabric_map *map = p->map;
   const struct copse_fabric *fabric = p->c->fabric;
   struct copse_err *err = p->c->err;
-  int *parent = NULL, *waiting = NULL, *queue = NULL, head = 0, tail = 0;
+  struct copse_queue queue = {0};
+  int *parent, *waiting;
   size_t n = (size_t)map->n_switches;
   struct copse_q host, sum;
   copse_status status;
-  COPSE_TRY(copse_calloc(n, sizeof *parent, &parent, err));
-  COPSE_TRY(copse_calloc(n, sizeof *waiting, &waiting, err));
-  COPSE_TRY(copse_calloc(n, sizeof *queue, &queue, err));
+  COPSE_TRY(copse_arena_array(p->c->scratch, n, sizeof *parent, &parent, err));
+  COPSE_TRY(copse_arena_array(p->c->scratch, n, sizeof *waiting, &waiting, err));
+  COPSE_TRY(copse_arena_array(p->c->scratch, n, sizeof(int), &queue.items, err));
   COPSE_TRY(copse_q_mul(fabric->bandwidth, (struct copse_q){p->c->n_places, 1}, &host, err));
   for (size_t i = 0; i < n; i++) parent[i] = -1, up[i] = COPSE_Q_ZERO;
   for (int i = 0; i < map->n_cables; i++) {
@@ -527,19 +523,16 @@ static copse_status size_tree(const struct plugging *p, struct copse_q *up) {
   for (int i = 0; i < map->n_ports; i++)
     COPSE_TRY(copse_q_add(up[map->ports[i].sw], host, &up[map->ports[i].sw], err));
   for (int i = 0; i < map->n_switches; i++)
-    if (waiting[i] == 0) queue[tail++] = i;
-  while (head < tail) {
-    int i = queue[head++], above = parent[i];
+    if (waiting[i] == 0) copse_queue_push(&queue, i);
+  while (!copse_queue_is_empty(&queue)) {
+    int i = copse_queue_pop(&queue), above = parent[i];
     COPSE_TRY(copse_q_div(up[i], fabric->oversubscription, &up[i], err));
     if (above < 0) continue;
     COPSE_TRY(copse_q_add(up[above], up[i], &sum, err));
     up[above] = sum;
-    if (--waiting[above] == 0) queue[tail++] = above;
+    if (--waiting[above] == 0) copse_queue_push(&queue, above);
   }
 out:
-  free(parent);
-  free(waiting);
-  free(queue);
   return status;
 }
 
@@ -549,7 +542,8 @@ static copse_status join_switches(const struct plugging *p) {
   copse_status status = COPSE_OK;
   bool sized = map->n_cables > 0 && map->cables[0].bandwidth.num > 0;
   if (!sized) {
-    COPSE_TRY(copse_calloc((size_t)map->n_switches, sizeof *up, &up, p->c->err));
+    COPSE_TRY(
+        copse_arena_array(p->c->scratch, (size_t)map->n_switches, sizeof *up, &up, p->c->err));
     COPSE_TRY(size_tree(p, up));
   }
   for (int i = 0; i < map->n_cables; i++) {
@@ -559,23 +553,21 @@ static copse_status join_switches(const struct plugging *p) {
     COPSE_TRY(join(p->c, p->first_switch + cable->a, p->first_switch + cable->b, bandwidth));
   }
 out:
-  free(up);
   return status;
 }
 
 static copse_status add_map(const struct composer *c) {
   struct plugging p = {.c = c, .map = c->fabric->map};
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)c->n_hosts + 1, sizeof *p.first_port, &p.first_port, c->err));
-  COPSE_TRY(copse_calloc((size_t)p.map->n_ports, sizeof *p.taken, &p.taken, c->err));
+  size_t hosts = (size_t)c->n_hosts, rows = (size_t)p.map->n_ports;
+  COPSE_TRY(copse_arena_array(c->scratch, hosts + 1, sizeof(int), &p.first_port, c->err));
+  COPSE_TRY(copse_arena_array(c->scratch, rows, sizeof *p.taken, &p.taken, c->err));
   for (int i = 0; i < c->n_ports; i++) p.first_port[c->ports[i].host + 1] = i + 1;
   for (int i = 0; i < p.map->n_switches; i++)
     COPSE_TRY(add_switch(c, i == 0 ? &p.first_switch : NULL, "%s", p.map->switches[i].id));
   COPSE_TRY(plug_hosts(&p));
   status = join_switches(&p);
 out:
-  free(p.first_port);
-  free(p.taken);
   return status;
 }
 
@@ -596,17 +588,19 @@ static copse_status add_fabric(const struct composer *c) {
 copse_status copse_compose(struct copse_topology_builder *builder, const char *file,
                            const struct copse_fabric *fabric, const struct copse_host_group *groups,
                            int n_groups, struct copse_err *err) {
+  struct copse_arena scratch = {0};
   struct composer c = {.builder = builder,
                        .file = file,
                        .fabric = fabric,
                        .groups = groups,
                        .n_groups = n_groups,
+                       .scratch = &scratch,
                        .err = err};
   copse_status status;
   COPSE_TRY(measure(&c));
   COPSE_TRY(add_hosts(&c));
   status = add_fabric(&c);
 out:
-  free(c.ports);
+  copse_arena_free(&scratch);
   return status;
 }

@@ -68,9 +68,8 @@ static copse_status read_link(const struct reader *r, const cJSON *item, const c
   if (copse_json_get(item, "latency"))
     COPSE_TRY(copse_json_get_rational(json, item, "latency", &latency, r->err));
   COPSE_TRY(copse_json_get_bool_or(json, item, "duplex", true, &duplex, r->err));
-  COPSE_TRY(copse_builder_add_link(r->builder, line, src, dst, bandwidth, latency, r->err));
-  if (duplex)
-    status = copse_builder_add_link(r->builder, line, dst, src, bandwidth, latency, r->err);
+  status = duplex ? copse_builder_add_duplex(r->builder, line, src, dst, bandwidth, latency, r->err)
+                  : copse_builder_add_link(r->builder, line, src, dst, bandwidth, latency, r->err);
 out:
   return status;
 }

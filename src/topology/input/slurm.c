@@ -205,10 +205,11 @@ out:
 /* Every switch must come to an end going up: a ring of switches has no top. */
 static copse_status check_tree(struct reader *r) {
   const struct copse_fabric_map *map = r->map;
-  int *above = NULL, *mark = NULL;
+  struct copse_arena scratch = {0};
+  int *above, *mark;
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)map->n_switches, sizeof *above, &above, r->err));
-  COPSE_TRY(copse_calloc((size_t)map->n_switches, sizeof *mark, &mark, r->err));
+  COPSE_TRY(copse_arena_array(&scratch, (size_t)map->n_switches, sizeof *above, &above, r->err));
+  COPSE_TRY(copse_arena_array(&scratch, (size_t)map->n_switches, sizeof *mark, &mark, r->err));
   for (int i = 0; i < map->n_cables; i++) above[map->cables[i].a] = map->cables[i].b + 1;
   for (int i = 0; i < map->n_switches; i++) {
     r->line = map->switches[i].line;
@@ -224,8 +225,7 @@ static copse_status check_tree(struct reader *r) {
     }
   }
 out:
-  free(above);
-  free(mark);
+  copse_arena_free(&scratch);
   return status;
 }
 

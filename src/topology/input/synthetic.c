@@ -126,10 +126,7 @@ static copse_status add_gpus(const struct line *l, int n) {
 }
 
 static copse_status join(const struct line *l, int a, int b, struct copse_q bandwidth) {
-  copse_status status =
-      copse_builder_add_link(l->builder, l->at, a, b, bandwidth, COPSE_Q_ZERO, l->err);
-  if (status != COPSE_OK) return status;
-  return copse_builder_add_link(l->builder, l->at, b, a, bandwidth, COPSE_Q_ZERO, l->err);
+  return copse_builder_add_duplex(l->builder, l->at, a, b, bandwidth, COPSE_Q_ZERO, l->err);
 }
 
 static copse_status build_ring(const struct line *l, int n, struct copse_q bandwidth, bool closed) {

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "runtime/interpreter/executor.h"
+#include "base/types.h"
 
 /* The calls sorted by round, by direction (send, receive) and by peer. */
 struct grid {

@@ -1,7 +1,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "runtime/comm/apart.h"
+#include "base/parallel.h"
 #include "dropin/comm.h"
 #include "dropin/real.h"
 #include "dropin/tally.h"
@@ -46,7 +46,7 @@ static void release(void *comm) { (void)copse_nccl_release(comm); }
 
 void copse_nccl_release_aside(struct copse_nccl_comm *comm) {
   if (comm && comm->copse)
-    (void)copse_run_apart(release, comm, RELEASE_SECONDS);
+    (void)copse_run_detached(release, comm, RELEASE_SECONDS);
   else
     release(comm);
 }

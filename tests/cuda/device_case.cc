@@ -38,8 +38,8 @@ void device_plan_open(struct device_plan *d, const struct copse_plan *plan, int 
     else
       d->streams[r] = d->streams[d->devices[r]];
   }
-  const struct copse_clique_shape shape = {n, 0, n, d->devices, NULL};
-  COPSE_SUCCEEDS(copse_cuda_machine.new_machine(&shape, &d->machine, &err), &err);
+  const struct copse_comm_shape shape = {n, 0, n, d->devices, NULL, NULL};
+  COPSE_SUCCEEDS(copse_cuda_machine.create(&shape, &d->machine, &err), &err);
   copse_cuda_machine.set_timeout(d->machine, 60);
   COPSE_SUCCEEDS(copse_cuda_machine.prepare(d->machine, plan, &d->prepared, &err), &err);
 }
@@ -47,7 +47,7 @@ void device_plan_open(struct device_plan *d, const struct copse_plan *plan, int 
 void device_plan_close(struct device_plan *d) {
   struct copse_err err = COPSE_ERR_INIT;
   (void)copse_cuda_machine.finish(d->machine, &err);
-  copse_cuda_machine.free_machine(d->machine);
+  copse_cuda_machine.destroy(d->machine);
   for (uint32_t r = 0; r < d->n_ranks; r++) {
     bool first = true;
     for (uint32_t s = 0; s < r; s++) first = first && d->streams[s] != d->streams[r];

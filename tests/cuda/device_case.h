@@ -8,7 +8,7 @@
 #include "runtime/gpu/host.h"
 
 extern "C" {
-#include "runtime/interpreter/verify_buffers.h"
+#include "runtime/interpreter/expected.h"
 #include "support/exec_support.h"
 #include "support/plan_builder.h"
 }

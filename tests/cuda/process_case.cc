@@ -36,9 +36,9 @@ void process_meet(struct process *p, const copse_bootstrap *bootstrap) {
   struct copse_err err = COPSE_ERR_INIT;
   uint32_t n = (uint32_t)p->meeting.n, rank = (uint32_t)p->meeting.rank;
   const int device = 0;
-  const struct copse_clique_shape shape = {n, rank, 1, &device, bootstrap};
+  const struct copse_comm_shape shape = {n, rank, 1, &device, bootstrap, NULL};
   copse_cuda_leave_seconds = 60; /* nothing is kept, and so nothing leaks */
-  COPSE_SUCCEEDS(copse_cuda_machine.new_machine(&shape, &p->machine, &err), &err);
+  COPSE_SUCCEEDS(copse_cuda_machine.create(&shape, &p->machine, &err), &err);
 }
 
 void process_start(struct process *p, const struct copse_plan *plan,
@@ -52,7 +52,7 @@ void process_start(struct process *p, const struct copse_plan *plan,
 }
 
 void process_stop(struct process *p) {
-  copse_cuda_machine.free_machine(p->machine);
+  copse_cuda_machine.destroy(p->machine);
   CUDA_OK(cudaStreamDestroy(p->stream));
 }
 

@@ -367,7 +367,7 @@ static void run_unready(struct meeting meeting, bool old) {
   DEVICE_ASSERT(old ? status == COPSE_UNSUPPORTED && strstr(err.text, "NCCL_COMM_BLOCKING=0")
                     : status == COPSE_TIMEOUT && strstr(err.text, "joined the ranks after 0.2 s"),
                 "%s: %s", copse_status_string(status), err.text);
-  copse_cuda_machine.free_machine(p.machine);
+  copse_cuda_machine.destroy(p.machine);
   pb_free((struct copse_plan *)p.plan);
   copse_nccl_bootstrap_free(&bootstrap);
   DEVICE_ASSERT(stand_in_aborted() == 1 && stand_in_alive() == 0, "NCCL's is left");

@@ -451,18 +451,18 @@ START_TEST(a_capture_elsewhere_is_left_alone) {
   cudaStream_t captured = new_stream(cudaStreamDefault);
   repeated_open(&r, plan, 1, ONE_STREAM, 500);
   repeated_fill(&r, 7);
-  const struct copse_clique_shape shape = {3, 0, 3, r.d.devices, NULL};
+  const struct copse_comm_shape shape = {3, 0, 3, r.d.devices, NULL, NULL};
   for (cudaStreamCaptureMode mode : modes) {
     struct device_plan another = r.d;
     cudaGraph_t graph;
     void *rows;
     CUDA_OK(cudaStreamBeginCapture(captured, mode));
-    COPSE_SUCCEEDS(copse_cuda_machine.new_machine(&shape, &another.machine, &err), &err);
+    COPSE_SUCCEEDS(copse_cuda_machine.create(&shape, &another.machine, &err), &err);
     COPSE_SUCCEEDS(
         copse_cuda_machine.prepare(another.machine, plan, &another.prepared, &err), &err);
     COPSE_SUCCEEDS(device_launch(&another, &r.device, &r.host, r.it, NULL, &err), &err);
     device_wait(&another);
-    copse_cuda_machine.free_machine(another.machine);
+    copse_cuda_machine.destroy(another.machine);
     COPSE_SUCCEEDS(copse_moe_cuda.take(0, 1000, &rows, &err), &err);
     copse_moe_cuda.give_back(0, rows);
     CUDA_OK(cudaStreamEndCapture(captured, &graph));
@@ -637,10 +637,10 @@ START_TEST(a_plan_that_does_not_fit_names_the_cap_that_would) {
   struct copse_plan *plan = pb_tree_plan(COPSE_ALLREDUCE, 3, -1, many);
   struct copse_err err = COPSE_ERR_INIT;
   const int devices[] = {0, 0, 0};
-  const struct copse_clique_shape shape = {3, 0, 3, devices, NULL};
+  const struct copse_comm_shape shape = {3, 0, 3, devices, NULL, NULL};
   void *machine, *prepared;
   unsigned room = 0, workers = 0;
-  COPSE_SUCCEEDS(copse_cuda_machine.new_machine(&shape, &machine, &err), &err);
+  COPSE_SUCCEEDS(copse_cuda_machine.create(&shape, &machine, &err), &err);
   ck_assert_int_eq(copse_cuda_machine.prepare(machine, plan, &prepared, &err), COPSE_UNSUPPORTED);
   ck_assert_int_eq(
       sscanf(err.text,
@@ -654,7 +654,7 @@ START_TEST(a_plan_that_does_not_fit_names_the_cap_that_would) {
   many.n_trees = workers / 2; /* and so it does */
   plan = pb_tree_plan(COPSE_ALLREDUCE, 3, -1, many);
   COPSE_SUCCEEDS(copse_cuda_machine.prepare(machine, plan, &prepared, &err), &err);
-  copse_cuda_machine.free_machine(machine);
+  copse_cuda_machine.destroy(machine);
   pb_free(plan);
 }
 END_TEST
@@ -662,9 +662,9 @@ END_TEST
 START_TEST(devices_that_are_not_there_are_refused) {
   struct copse_err err = COPSE_ERR_INIT;
   const int devices[] = {0, 3};
-  const struct copse_clique_shape shape = {2, 0, 2, devices, NULL};
+  const struct copse_comm_shape shape = {2, 0, 2, devices, NULL, NULL};
   void *machine;
-  ck_assert_int_eq(copse_cuda_machine.new_machine(&shape, &machine, &err), COPSE_INVALID);
+  ck_assert_int_eq(copse_cuda_machine.create(&shape, &machine, &err), COPSE_INVALID);
   ck_assert_str_eq(err.text, "no GPU 3, there are 3");
   ck_assert_ptr_null(machine);
 }
@@ -674,10 +674,10 @@ END_TEST
 static copse_status whole_life(const struct copse_plan *plan) {
   struct copse_err err = COPSE_ERR_INIT;
   const int devices[] = {0, 1, 1};
-  const struct copse_clique_shape shape = {3, 0, 3, devices, NULL};
+  const struct copse_comm_shape shape = {3, 0, 3, devices, NULL, NULL};
   struct copse_call calls[3];
   void *machine, *prepared;
-  copse_status status = copse_cuda_machine.new_machine(&shape, &machine, &err);
+  copse_status status = copse_cuda_machine.create(&shape, &machine, &err);
   if (status != COPSE_OK) return status;
   unsigned char *memory = NULL;
   CUDA_OK(cudaMalloc((void **)&memory, 6 * 256));
@@ -699,7 +699,7 @@ static copse_status whole_life(const struct copse_plan *plan) {
     copse_cuda_machine.abort(machine); /* a part of the launch may be waiting for the rest */
     (void)copse_cuda_machine.finish(machine, &err);
   }
-  copse_cuda_machine.free_machine(machine);
+  copse_cuda_machine.destroy(machine);
   CUDA_OK(cudaFree(memory));
   return status;
 }

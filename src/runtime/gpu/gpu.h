@@ -6,12 +6,12 @@
 #ifndef COPSE_RUNTIME_GPU_GPU_H
 #define COPSE_RUNTIME_GPU_GPU_H
 
-#include "runtime/comm/machine.h"
+#include "runtime/backend/backend.h"
 
 struct copse_moe_ops;
 
 struct copse_gpu_support {
-  const struct copse_machine_ops *machine;
+  const struct copse_backend_ops *backend;
   const struct copse_moe_ops *moe; /* moe_job.h */
   int (*device_count)(void); /* usable GPUs; 0 where there is none or no driver */
 

@@ -17,9 +17,9 @@
 extern "C" {
 #include "base/err.h"
 #include "base/memory.h"
-#include "runtime/interpreter/executor.h"
+#include "base/types.h"
 #include "runtime/plan/layout.h"
-#include "runtime/comm/machine.h"
+#include "runtime/backend/backend.h"
 #include "runtime/plan/plan.h"
 }
 

@@ -10,7 +10,7 @@ static_assert(sizeof(struct copse_launch_args) <= 4096, "a kernel's arguments");
 /* Collectives that only move data: the bits as they are. */
 struct copse_copier {
   __device__ static bool run(const struct copse_move *move) {
-    return copse_move_copy(move, copse_element_bytes(move->type), threadIdx.x, blockDim.x);
+    return copse_move_copy(move, copse_type_bytes(move->type), threadIdx.x, blockDim.x);
   }
 };
 

@@ -50,7 +50,7 @@ static copse_status enable_peers(struct copse_cuda_machine *m, struct copse_err 
   return COPSE_OK;
 }
 
-static copse_status fill(struct copse_cuda_machine *m, const struct copse_clique_shape *shape,
+static copse_status fill(struct copse_cuda_machine *m, const struct copse_comm_shape *shape,
                          struct copse_err *err) {
   int n_devices = 0;
   cudaError_t error = cudaGetDeviceCount(&n_devices);
@@ -101,7 +101,7 @@ static void set_timeout(void *machine, double seconds) {
   __atomic_store_n(&m->limit_ns, (uint64_t)(seconds * 1e9), __ATOMIC_RELAXED);
 }
 
-static copse_status new_machine(const struct copse_clique_shape *shape, void **machine,
+static copse_status new_machine(const struct copse_comm_shape *shape, void **machine,
                                 struct copse_err *err) {
   struct copse_cuda_machine *m = NULL;
   *machine = NULL;
@@ -232,7 +232,7 @@ static bool sizes_messages(const void *machine) {
   return ((const struct copse_cuda_machine *)machine)->n_hosts > 1;
 }
 
-extern "C" const struct copse_machine_ops copse_cuda_machine = {
+extern "C" const struct copse_backend_ops copse_cuda_machine = {
     new_machine,           free_machine,  copse_cuda_prepare, copse_cuda_launch,
     finish,                copse_cuda_poll, abort_machine,    set_timeout,
     copse_cuda_add_buffer, copse_cuda_remove_buffer, sizes_messages};

@@ -14,7 +14,7 @@
 
 extern "C" {
 #include "base/clock.h"
-#include "runtime/comm/apart.h"
+#include "base/parallel.h"
 #include "runtime/internode/nccl_source.h"
 }
 
@@ -264,7 +264,7 @@ void copse_nccl_end(int (*call)(void *comm), void *comm, int device) {
   struct ending *it = (struct ending *)malloc(sizeof *it);
   if (!it) return; /* the communicator stays */
   *it = {call, comm, device};
-  (void)copse_run_apart(run_ending, it, copse_nccl_end_seconds);
+  (void)copse_run_detached(run_ending, it, copse_nccl_end_seconds);
 }
 
 copse_status copse_nccl_links_join(struct copse_nccl_links *links, const copse_bootstrap *bootstrap,

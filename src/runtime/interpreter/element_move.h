@@ -15,7 +15,6 @@
 
 #include <stdbool.h>
 
-#include "copse/types.h"
 #include "runtime/interpreter/element.h"
 
 /* Memory of one operand. epoch 0: elements as they are; else packets with this flag. */
@@ -58,21 +57,6 @@ struct copse_move {
 #else
 #include "runtime/interpreter/element_tile_cpu.h"
 #endif
-
-COPSE_HD static inline uint32_t copse_element_bytes(enum copse_type type) {
-  switch (type) {
-    case COPSE_INT8:
-    case COPSE_UINT8:
-    case COPSE_FLOAT8_E4M3:
-    case COPSE_FLOAT8_E5M2: return 1;
-    case COPSE_HALF:
-    case COPSE_BFLOAT16: return 2;
-    case COPSE_INT64:
-    case COPSE_UINT64:
-    case COPSE_DOUBLE: return 8;
-    default: return 4;
-  }
-}
 
 #if defined(COPSE_DEVICE_CODE)
 /* A kernel takes its type's copse_NAME_move(); false when its threads lost patience with a packet:

@@ -1,6 +1,6 @@
 #include <stdbool.h>
 
-#include "runtime/interpreter/executor.h"
+#include "base/types.h"
 #include "runtime/moe/job.h"
 
 struct copse_moe_row copse_moe_combined_row(const struct copse_moe_config *config) {

@@ -76,10 +76,10 @@ copse_status copse_builder_add_duplex(struct copse_topology_builder *builder, lo
 copse_status copse_builder_finish(struct copse_topology_builder *builder,
                                   struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
 
-/* What of the options an input of this sort (`what`) has a use for; the others are told of. */
-enum { COPSE_HEEDS_LINKS = 1, COPSE_HEEDS_NVLINK_SWITCH = 2, COPSE_HEEDS_GPU = 4 };
-void copse_note_unheeded(const char *label, const char *what, unsigned heeded,
-                         const struct copse_topology_options *options);
+/* Notes the options that an input of this sort (`what`) has no use for; `used`: those it has. */
+enum { COPSE_USES_LINKS = 1, COPSE_USES_NVLINK_SWITCH = 2, COPSE_USES_GPU = 4 };
+void copse_note_unused_options(const char *label, const char *what, unsigned used,
+                               const struct copse_topology_options *options);
 
 /* The readers. `depth` counts clusters within clusters. */
 copse_status copse_read_topology_json(const char *label, const char *data, size_t size,

@@ -68,7 +68,7 @@ struct copse_topology_options {
 #define COPSE_TOPOLOGY_MAX_LINKS (1 << 24)
 
 /*
- * Reads a topology from `path` ("-": standard input), told apart by content: topology,
+ * Reads a topology from `path` ("-": standard input), its format recognised by content: topology,
  * cluster or synthetic JSON, NCCL or RCCL topology XML, what `nvidia-smi topo -m` and
  * `rocm-smi --showtopo` print. A path that is no file may be a name of the catalogue.
  * options may be NULL for the defaults. The caller frees *out with copse_topology_free.
@@ -83,7 +83,7 @@ copse_status copse_topology_parse(const char *label, const char *data, size_t si
                                   const struct copse_topology_options *options,
                                   struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
 
-/* A synthetic topology from its one line, such as "ring:8@50" (src/topology/README.md). */
+/* A synthetic topology from its one line, such as "ring:8@50" (input/synthetic.c). */
 copse_status copse_topology_synthetic(const char *spec,
                                       const struct copse_topology_options *options,
                                       struct copse_topology **out,

@@ -11,7 +11,6 @@
  *   torus      hosts on routers, those in a grid that closes in every direction
  *   map        switches and cables as a fabric file has them
  */
-/* Inside src/topology only: the arithmetic of a torus; the last dimension runs fastest. */
 #ifndef COPSE_TOPOLOGY_FABRIC_FABRIC_H
 #define COPSE_TOPOLOGY_FABRIC_FABRIC_H
 
@@ -71,6 +70,9 @@ copse_status copse_read_fabric(const struct copse_json *json, const cJSON *root,
 copse_status copse_compose(struct copse_topology_builder *builder, const char *file,
                            const struct copse_fabric *fabric, const struct copse_host_group *groups,
                            int n_groups, struct copse_err *err) COPSE_CHECKED;
+
+/* ---- a torus: the last dimension runs fastest -------------------------------------------- */
+
 /*
  * The neighbour one step up in dimension d, so that every link is named by one of its ends; -1 in
  * a dimension of one. In a dimension of two the steps up and down are two links beside each other.

@@ -195,7 +195,7 @@ copse_status copse_read_topology_json(const char *label, const char *data, size_
   }
   COPSE_TRY(copse_json_get_string(&json, json.root, "format", &format, err));
   if (strcmp(format, "copse-cluster/1") != 0) /* whose hosts may heed them */
-    copse_note_unheeded(label, "topology JSON", 0, options);
+    copse_note_unused_options(label, "topology JSON", 0, options);
   if (strcmp(format, "copse-topology/1") == 0)
     status = read_topology(&json, options, out, err);
   else if (strcmp(format, "copse-cluster/1") == 0)

@@ -9,15 +9,15 @@
 #include "topology/input/catalogue.h"
 #include "topology/input/profile.h"
 
-void copse_note_unheeded(const char *label, const char *what, unsigned heeded,
-                         const struct copse_topology_options *options) {
-  if (options->links != COPSE_LINKS_DEFAULT && !(heeded & COPSE_HEEDS_LINKS))
+void copse_note_unused_options(const char *label, const char *what, unsigned used,
+                               const struct copse_topology_options *options) {
+  if (options->links != COPSE_LINKS_DEFAULT && !(used & COPSE_USES_LINKS))
     copse_note(options->notes, "%s: --links has no effect on %s, which says its links itself",
                label, what);
-  if (options->nvlink_switch.num != 0 && !(heeded & COPSE_HEEDS_NVLINK_SWITCH))
+  if (options->nvlink_switch.num != 0 && !(used & COPSE_USES_NVLINK_SWITCH))
     copse_note(options->notes, "%s: --nvlink-switch has no effect on %s; it is for XML", label,
                what);
-  if (options->gpu && !(heeded & COPSE_HEEDS_GPU))
+  if (options->gpu && !(used & COPSE_USES_GPU))
     copse_note(options->notes, "%s: --gpu has no effect on %s; it is for matrices", label, what);
 }
 

@@ -7,6 +7,10 @@
  *   GPU1 NV12  X   SYS     =>      pcie0      cpu1       GPU0 == GPU1 by NVLink
  *   NIC0 PIX  SYS   X              /   \       |
  *                               GPU0  NIC0   GPU1
+ *
+ * PIX and PXB make PCIe switches, PHB and NODE (and equal NUMA affinity, where NVLink hides the
+ * rest) a CPU, SYS links between CPUs. NICs have no network speed there; it comes from a cluster's
+ * fabric.
  */
 #include "topology/input/matrix.h"
 
@@ -283,7 +287,7 @@ copse_status copse_matrix_build(const struct copse_matrix *matrix,
   name_classes(&b);
   note_contradictions(&b);
   COPSE_TRY(add_all(&b));
-  copse_note_unheeded(matrix->file, "a matrix", COPSE_HEEDS_LINKS | COPSE_HEEDS_GPU, options);
+  copse_note_unused_options(matrix->file, "a matrix", COPSE_USES_LINKS | COPSE_USES_GPU, options);
   COPSE_TRY(copse_nccl_select(&b.graph, options->links, err));
   status = copse_nccl_build(&b.graph, out, err);
 out:

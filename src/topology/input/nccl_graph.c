@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/graph.h"
+#include "base/text.h"
 #include "topology/builder.h"
 
 #define MAX_NOTES 16
@@ -47,15 +48,12 @@ static int find_id(const struct copse_nccl_graph *graph, const char *id) {
 /* The suffix goes on from the last one given out, so that a thousand twins stay cheap. */
 static copse_status make_id(struct copse_nccl_graph *graph, const char *prefix, const char *wish,
                             const char **out, struct copse_err *err) {
-  size_t bytes = strlen(prefix) + strlen(wish) + 16;
-  char *id = copse_arena_alloc(&graph->arena, bytes, 1);
-  if (!id) return copse_fail_nomem(err);
-  snprintf(id, bytes, "%s%s", prefix, wish);
-  int twin = find_id(graph, id);
-  while (twin >= 0 && find_id(graph, id) >= 0)
-    snprintf(id, bytes, "%s%s.%d", prefix, wish, ++graph->nodes[twin].repeats);
+  char *id = copse_arena_printf(&graph->arena, "%s%s", prefix, wish);
+  int twin = id ? find_id(graph, id) : -1;
+  while (id && twin >= 0 && find_id(graph, id) >= 0)
+    id = copse_arena_printf(&graph->arena, "%s%s.%d", prefix, wish, ++graph->nodes[twin].repeats);
   *out = id;
-  return COPSE_OK;
+  return id ? COPSE_OK : copse_fail_nomem(err);
 }
 
 copse_status copse_nccl_add_node(struct copse_nccl_graph *graph, const char *prefix,

@@ -9,12 +9,18 @@
  *           <nvlink target count tclass/> its links; RCCL says <xgmi>
  *           <c2c bw count/>             to its CPU (Grace); bw is MB/s of one
  *         <nic><net name speed/></nic>    a NIC and its ports
+ *
+ * A C2C link joins a GPU to its CPU beside PCIe and counts as PCIe for --links; NVLink to CPUs
+ * (class 0x068001) counts as NVLink. Hosts have an NVSwitch each. Where GPUs are only known by
+ * their class, or a host shows no NVLink, --nvlink-switch BW gives every GPU of it BW GB/s to a
+ * switch. A GPU's link to itself and links to devices that the file lacks are left out with a note.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
+#include "base/text.h"
 #include "base/xml.h"
 #include "topology/builder.h"
 #include "topology/input/nccl_bandwidth.h"
@@ -59,6 +65,7 @@ struct reader {
   struct copse_index_map gpu_buses; /* by bus id: indices into gpus */
 };
 
+/* Links between all of a host's CPUs are many; no machine has as many NUMA nodes. */
 #define MAX_CPUS_PER_HOST 1024
 
 /* Where a <pci> or <nic> hangs. */
@@ -129,11 +136,8 @@ static copse_status read_bus_id(struct reader *r, const xmlNode *pci, const char
 
 static copse_status add_node(struct reader *r, const xmlNode *element, struct copse_nccl_node node,
                              const char *what, const char *name, int *index) {
-  size_t bytes = strlen(what) + strlen(name) + 2;
-  char *id = copse_arena_alloc(&r->graph.arena, bytes, 1);
-  if (!id) return copse_fail_nomem(r->err);
-  snprintf(id, bytes, "%s%s%s", what, name[0] ? "@" : "", name);
-  node.id = id;
+  node.id = copse_arena_printf(&r->graph.arena, "%s%s%s", what, name[0] ? "@" : "", name);
+  if (!node.id) return copse_fail_nomem(r->err);
   node.line = copse_xml_line(element);
   return copse_nccl_add_node(&r->graph, r->hosts[node.host].prefix, &node, index, r->err);
 }
@@ -315,12 +319,8 @@ static const char *host_hash(const xmlNode *cpu) {
 }
 
 static int find_host(const struct reader *r, const char *hash) {
-  size_t cursor = 0;
-  uint64_t key = copse_key_text(hash);
-  for (;;) {
-    int h = copse_index_map_next(&r->host_hashes, key, &cursor);
-    if (h < 0 || strcmp(r->hosts[h].hash, hash) == 0) return h;
-  }
+  return copse_index_map_find(&r->host_hashes, hash, r->hosts, sizeof *r->hosts,
+                              offsetof(struct host, hash));
 }
 
 static copse_status find_hosts(struct reader *r, const xmlNode *root) {
@@ -547,15 +547,10 @@ static copse_status add_switches(struct reader *r) {
   bool added = false;
   copse_status status = COPSE_OK;
   for (int i = 0; link.bandwidth.num > 0 && i < r->n_gpus; i++) {
-    const struct copse_nccl_node *gpu = &r->graph.nodes[r->gpus[i].node];
-    const struct copse_nccl_node nvswitch = {
-        .kind = COPSE_NCCL_NVSWITCH, .host = gpu->host, .rank = -1};
-    struct host *host = &r->hosts[gpu->host];
-    if (host->has_links) continue;
-    if (host->nvswitch < 0)
-      COPSE_TRY(add_node(r, copse_xml_root(&r->xml), nvswitch, "nvswitch", "", &host->nvswitch));
+    int host = r->graph.nodes[r->gpus[i].node].host;
+    if (r->hosts[host].has_links) continue;
     link.src = r->gpus[i].node;
-    link.dst = host->nvswitch;
+    COPSE_TRY(find_nvswitch(r, copse_xml_root(&r->xml), host, &link.dst));
     COPSE_TRY(copse_nccl_add_duplex(&r->graph, &link, r->err));
     added = true;
   }
@@ -566,8 +561,6 @@ static copse_status add_switches(struct reader *r) {
 out:
   return status;
 }
-
-/* Links between all of a host's CPUs are many; no machine has as many NUMA nodes. */
 
 /* ---- the file ----------------------------------------------------------------------- */
 
@@ -595,11 +588,8 @@ static copse_status read_remark(struct reader *r, const char *key, const char **
   size_t n = 0;
   const char *text = copse_xml_remark(&r->xml, key, &n);
   if (!text) return COPSE_OK;
-  char *copy = copse_arena_alloc(&r->graph.arena, n + 1, 1);
-  if (!copy) return copse_fail_nomem(r->err);
-  memcpy(copy, text, n);
-  *out = copy;
-  return COPSE_OK;
+  *out = copse_arena_printf(&r->graph.arena, "%.*s", (int)n, text);
+  return *out ? COPSE_OK : copse_fail_nomem(r->err);
 }
 
 static copse_status read_system(struct reader *r) {
@@ -629,7 +619,7 @@ copse_status copse_read_nccl_xml(const char *label, const char *data, size_t siz
   *out = NULL;
   COPSE_TRY(copse_xml_parse(label, data, size, &r.xml, err));
   COPSE_TRY(read_system(&r));
-  copse_note_unheeded(label, "XML", COPSE_HEEDS_LINKS | COPSE_HEEDS_NVLINK_SWITCH, options);
+  copse_note_unused_options(label, "XML", COPSE_USES_LINKS | COPSE_USES_NVLINK_SWITCH, options);
   COPSE_TRY(copse_nccl_select(&r.graph, options->links, err));
   status = copse_nccl_build(&r.graph, out, err);
 out:

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "base/memory.h"
+#include "base/text.h"
 #include "topology/input/matrix.h"
 #include "topology/input/text_lines.h"
 #include "topology/builder.h"
@@ -92,17 +92,12 @@ static copse_status name_device(struct reader *r, int i, const char *word) {
   struct copse_matrix_device *device = &r->matrix.devices[i];
   bool numbered = copse_numbered(word, "NIC") >= 0;
   device->gpu = copse_numbered(word, "GPU") >= 0;
-  size_t bytes = strlen(word) + 8;
-  char *id = copse_arena_alloc(&r->arena, bytes, 1);
+  const char *prefix = device->gpu ? "gpu" : numbered ? "nic" : "nic@";
   r->columns[i] = copse_arena_strdup(&r->arena, word);
-  if (!id || !r->columns[i]) return copse_fail_nomem(r->err);
-  if (device->gpu || numbered)
-    snprintf(id, bytes, "%s%s", device->gpu ? "gpu" : "nic", word + 3);
-  else
-    snprintf(id, bytes, "nic@%s", word);
-  device->id = id;
+  device->id =
+      copse_arena_printf(&r->arena, "%s%s", prefix, word + (device->gpu || numbered ? 3 : 0));
   device->line = r->lines.line;
-  return COPSE_OK;
+  return device->id && r->columns[i] ? COPSE_OK : copse_fail_nomem(r->err);
 }
 
 static copse_status check_names(const struct reader *r) {
@@ -167,15 +162,13 @@ static copse_status read_row(struct reader *r, int row, int n_words) {
 /* "NIC0: mlx5_0" below the matrix. */
 static copse_status read_legend(struct reader *r, int n_words) {
   if (n_words != 2 || strncmp(r->words[0], "NIC", 3) != 0) return COPSE_OK;
-  size_t n = strlen(r->words[0]), bytes = strlen(r->words[1]) + 5;
+  size_t n = strlen(r->words[0]);
   if (r->words[0][n - 1] != ':') return COPSE_OK;
   r->words[0][n - 1] = '\0';
   for (int i = 0; i < r->matrix.n; i++) {
     if (strcmp(r->columns[i], r->words[0]) != 0) continue;
-    char *id = copse_arena_alloc(&r->arena, bytes, 1);
-    if (!id) return copse_fail_nomem(r->err);
-    snprintf(id, bytes, "nic@%s", r->words[1]);
-    r->matrix.devices[i].id = id;
+    r->matrix.devices[i].id = copse_arena_printf(&r->arena, "nic@%s", r->words[1]);
+    if (!r->matrix.devices[i].id) return copse_fail_nomem(r->err);
   }
   return COPSE_OK;
 }

@@ -9,14 +9,14 @@
  *     GPU[0]  : (Topology) Numa Node: 0
  *
  * Two GPUs of a hive are shown as XGMI whether or not a cable joins them, and one hop apart
- * (ROCm/rocm-systems issue 5763). Cables are told by the bandwidth table, where it is there
- * ("0-0": not connected; in MB/s, of one link and of all), else by the weight: 15 for each hop.
+ * (ROCm/rocm-systems issue 5763). The bandwidth table says where cables are, if it is there
+ * ("0-0": not connected; in MB/s, of one link and of all), else the weight does: 15 for each hop.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
+#include "base/text.h"
 #include "topology/input/matrix.h"
 #include "topology/input/text_lines.h"
 #include "topology/builder.h"
@@ -61,7 +61,6 @@ static bool read_title(struct reader *r, const char *line) {
 
 /* The first header says how many GPUs there are. */
 static copse_status read_header(struct reader *r, int n_words) {
-  char id[16];
   copse_status status = COPSE_OK;
   if (n_words > COPSE_MATRIX_MAX) return refuse(r, "more than 1024 GPUs, which no host has");
   if (r->matrix.n > 0 && n_words != r->matrix.n)
@@ -75,9 +74,8 @@ static copse_status read_header(struct reader *r, int n_words) {
   COPSE_TRY(copse_arena_array(&r->arena, n * n, sizeof *r->matrix.cells, &r->matrix.cells, r->err));
   COPSE_TRY(copse_arena_array(&r->arena, n * n, sizeof *r->pairs, &r->pairs, r->err));
   for (int i = 0; i < n_words; i++) {
-    snprintf(id, sizeof id, "gpu%d", i);
     r->matrix.devices[i] = (struct copse_matrix_device){
-        .id = copse_arena_strdup(&r->arena, id), .gpu = true, .line = r->lines.line};
+        .id = copse_arena_printf(&r->arena, "gpu%d", i), .gpu = true, .line = r->lines.line};
     if (!r->matrix.devices[i].id) return copse_fail_nomem(r->err);
   }
   r->matrix.n = n_words;

@@ -383,7 +383,7 @@ copse_status copse_topology_synthetic(const char *spec,
   COPSE_TRY(copse_builder_set_name(builder, spec, err));
   COPSE_TRY(copse_build_synthetic(builder, "--synthetic", 0, spec, err));
   COPSE_TRY(copse_builder_finish(builder, out, err));
-  if (options) copse_note_unheeded("--synthetic", "a synthetic line", 0, options);
+  if (options) copse_note_unused_options("--synthetic", "a synthetic line", 0, options);
   if (options && options->profile)
     status = copse_profile_apply(options->profile, options->notes, out, err);
 out:

@@ -48,7 +48,9 @@ copse_status copse_topology_is_automorphism(const struct copse_topology *topolog
  *
  * A choice is never taken back, only a few others are tried from the start, and all of it ends
  * after a number of steps in proportion to the links: the search may miss symmetries, and takes
- * no time of consequence where there are none. No generators where none is found.
+ * no time of consequence where there are none. No generators where none is found. A library for
+ * automorphism groups would not do: the generators that they give are many (one for each pair of
+ * hosts) and neither commute nor move every rank.
  * Complexity: O(links * log nodes) for each candidate; at most some 500 rounds over all links.
  */
 copse_status copse_topology_symmetry(const struct copse_topology *topology,

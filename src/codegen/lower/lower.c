@@ -1,8 +1,107 @@
-/* The JSON view of a plan: what lower --text prints. For people; nothing reads it back. */
+/*
+ * From a schedule to a native plan: options and their defaults, which lowering it is, and the plan
+ * in words. A plan is a list of operations for each worker of each rank; README.md of this folder's
+ * parent says what they mean. The lowerings:
+ *
+ *   trees.c     broadcast, reduce, allgather, reduce_scatter, allreduce in chunks and signals
+ *   packets.c   the same in packets for small messages, and an allreduce in one hop
+ *   flows.c     alltoall, in chunks or packets
+ */
+#include "codegen/lower/lower.h"
+
 #include <inttypes.h>
 
 #include "base/text.h"
-#include "codegen/lower/lower.h"
+#include "codegen/lower/plan_build.h"
+#include "codegen/lower/policy.h"
+#include "schedule/chunks.h"
+
+/* ---- options ----------------------------------------------------------------------------- */
+
+static copse_status check_range(const char *what, int64_t value, int64_t min, int64_t max,
+                                struct copse_err *err) {
+  if (value >= min && value <= max) return COPSE_OK;
+  return copse_fail(err, COPSE_INVALID, "%s must be from %lld to %lld", what, (long long)min,
+                    (long long)max);
+}
+
+/* What a low-latency plan has instead of the usual defaults. */
+static copse_status fill_low_latency(struct copse_lower_options *o, struct copse_err *err) {
+  if (o->one_hop && !o->low_latency)
+    return copse_fail(err, COPSE_INVALID, "one hop is for a low-latency plan");
+  if (!o->low_latency) return COPSE_OK;
+  if (o->max_bytes == 0)
+    o->max_bytes = o->one_hop ? COPSE_POLICY_ONE_HOP_BYTES : COPSE_POLICY_LOW_LATENCY_BYTES;
+  if (o->max_bytes > COPSE_POLICY_LOW_LATENCY_MOST)
+    return copse_fail(err, COPSE_INVALID,
+                      "a low-latency plan is for messages of at most %lld bytes, all of which its "
+                      "packets must hold at once",
+                      (long long)COPSE_POLICY_LOW_LATENCY_MOST);
+  if (o->instances == COPSE_LOWER_AUTO || o->instances == 0) {
+    int64_t parts = o->one_hop ? o->max_bytes / COPSE_POLICY_ONE_HOP_PART_BYTES : 1;
+    parts = copse_smaller(parts > 0 ? parts : 1, COPSE_LOWER_MOST_INSTANCES);
+    o->instances = (int)copse_smaller(parts, o->max_workers);
+  }
+  return COPSE_OK;
+}
+
+static copse_status fill_options(struct copse_lower_options *o, int least_workers,
+                                 struct copse_err *err) {
+  copse_status status;
+  if (o->max_workers == 0) o->max_workers = COPSE_POLICY_WORKERS;
+  COPSE_TRY(fill_low_latency(o, err));
+  if (o->instances == 0) o->instances = 1;
+  if (o->fifo == 0) o->fifo = COPSE_FIFO;
+  if (o->chunk_bytes == 0) o->chunk_bytes = COPSE_CHUNK_BYTES;
+  if (o->min_chunk_bytes == 0)
+    o->min_chunk_bytes = copse_smaller(o->chunk_bytes, COPSE_MIN_CHUNK_BYTES);
+  if (o->max_bytes == 0) o->max_bytes = INT64_MAX;
+  COPSE_TRY(check_range("the largest message", o->max_bytes, 1, INT64_MAX, err));
+  COPSE_TRY(check_range("the smallest message", o->min_bytes, 0, o->max_bytes, err));
+  COPSE_TRY(check_range("the number of workers", o->max_workers, least_workers, 1024, err));
+  if (o->instances != COPSE_LOWER_AUTO)
+    COPSE_TRY(
+        check_range("the number of instances", o->instances, 1, COPSE_LOWER_MOST_INSTANCES, err));
+  COPSE_TRY(check_range("the FIFO depth", o->fifo, 1, 64, err));
+  COPSE_TRY(check_range("the number of chunks", o->pipeline_chunks, 0, 1 << 20, err));
+  COPSE_TRY(check_range("the chunk size", o->chunk_bytes, COPSE_PLAN_ALIGN_BYTES, 1LL << 40, err));
+  COPSE_TRY(check_range("the smallest chunk size", o->min_chunk_bytes, COPSE_PLAN_ALIGN_BYTES,
+                        o->chunk_bytes, err));
+out:
+  return status;
+}
+
+copse_status copse_lower_schedule(const struct copse_schedule *schedule,
+                                  const struct copse_lower_options *options,
+                                  struct copse_plan **out, struct copse_err *err) {
+  struct copse_lower_options o = options ? *options : (struct copse_lower_options){0};
+  bool flows = schedule->collective == COPSE_ALLTOALL && !o.one_hop;
+  bool trees = !flows && !o.one_hop && !o.low_latency;
+  struct copse_plan_build b = {0};
+  copse_status status;
+  *out = NULL;
+  if (schedule->n_rotations > 0)
+    return copse_fail(err, COPSE_UNSUPPORTED,
+                      "a compact schedule must be expanded before it is lowered");
+  if (flows && o.low_latency && schedule->demand)
+    return copse_fail(err, COPSE_UNSUPPORTED,
+                      "an alltoall by demand has no low-latency plan: its blocks may be empty");
+  /* both phases of an allreduce have workers of their own */
+  COPSE_TRY(fill_options(&o, trees && schedule->collective == COPSE_ALLREDUCE ? 2 : 1, err));
+  COPSE_TRY(copse_build_start(&b, schedule, &o, err));
+  if (o.one_hop)
+    COPSE_TRY(copse_lower_one_hop(&b));
+  else if (flows)
+    COPSE_TRY(copse_lower_flows(&b));
+  else
+    COPSE_TRY(o.low_latency ? copse_lower_packets(&b) : copse_lower_trees(&b));
+  COPSE_TRY(copse_build_finish(&b, out));
+out:
+  copse_build_free(&b);
+  return status;
+}
+
+/* ---- in words: what lower --text prints; nothing reads it back ------------------------------ */
 
 static const char *const when_names[] = {"", "first", "after_fifo", "before_fifo", "last"};
 

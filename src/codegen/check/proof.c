@@ -1,13 +1,38 @@
-#include "codegen/check/check_plan.h"
+/*
+ * The proof of a plan. It runs the plan on names instead of numbers: a cell of memory holds the
+ * multiset of ranks whose input went into it, with its block, piece and chunk (memory.h).
+ *
+ * - Result. Every rank ends with exactly what the collective promises: each contribution once,
+ *   averages divided once, no piece missing, no final step missing or done twice. Pieces of a
+ *   block that overlap in part or leave a gap are refused.
+ * - No deadlock. Each channel has one signalling and one waiting worker, so whether a wait can pass
+ *   never depends on the interleaving (G. Kahn 1974), and one greedy execution decides.
+ * - Balance. Every signal is waited for: one left over would satisfy the next launch's wait.
+ * - No race. Any two accesses to the same cell of which one writes are ordered by program order and
+ *   signals (vector clocks, clock.h). No peer writes before a rank has entered or after it may have
+ *   left; no output is written twice; no slot is overwritten unread.
+ * - Packets need no order between write and read, but must be sent once a launch, read, and
+ *   announced: the reader has waited for a signal, marked IN_DATA or not, that came after the
+ *   write. A second set of clocks, in which marked signals count, decides that; marked signals
+ * order nothing else. Whoever writes packets is notified of their reader in the same launch, so
+ * that two launches later they are free again (clock.c).
+ *
+ * Why chunk counts 1, 2, f + 1 and 2 f + 1 stand for all (f: the depth of FIFOs). An operation runs
+ * or not by the chunk number c of n only through c = 0, c >= f, c + f < n and c + 1 = n. Chunk c
+ * touches cells of chunk c and slot c mod f alone. A wait is for the same chunk or for that f
+ * before. 2 f + 1 chunks hold every such neighbourhood, and longer runs repeat them. To wait at an
+ * earlier chunk for what is signalled at the last would reach over all of them: that is refused. A
+ * plan of packets has one chunk, and what holds for it follows from program order and from who
+ * sends what to whom: one execution decides for all.
+ */
+#include "codegen/check/proof.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "codegen/check/clock.h"
-#include "codegen/check/heard.h"
 #include "codegen/check/memory.h"
-#include "codegen/check/sets.h"
 #include "runtime/plan/plan_math.h"
 
 struct copse_reads {
@@ -15,22 +40,18 @@ struct copse_reads {
   struct copse_reads *next;
 };
 
-/* Where a worker is. */
-struct cursor {
-  uint32_t op, chunk;
-};
-
 struct proof {
   const struct copse_plan *plan;
   const char *label;
-  struct copse_sets *sets;
+  struct copse_arena arena;
+  struct copse_multisets *sets;
   struct copse_clocks *clocks;
-  struct copse_clocks *told; /* packets' signals count as well; NULL in a plan without packets */
-  struct copse_heard *heard;
+  struct copse_clocks *announced; /* packets' signals count as well; NULL without packets */
+  struct copse_notified *notified;
   struct copse_memory memory;
   uint32_t chunks;
-  struct cursor *cursors; /* [n_workers] */
-  uint32_t *ready;        /* [n_workers] workers that may move, as a stack */
+  struct copse_cursor *cursors; /* [n_workers] */
+  uint32_t *ready;              /* [n_workers] workers that may move, as a stack */
   uint32_t n_ready;
   bool *waiting; /* [n_workers] */
   uint32_t n_done;
@@ -62,7 +83,7 @@ static copse_status refute_operand(struct proof *p, uint32_t worker,
 }
 
 static struct copse_event tick(struct proof *p, uint32_t worker) {
-  if (p->told) copse_clocks_tick(p->told, worker);
+  if (p->announced) copse_clocks_tick(p->announced, worker);
   return copse_clocks_tick(p->clocks, worker);
 }
 
@@ -79,22 +100,22 @@ static copse_status add_read(struct proof *p, struct copse_cell *cell, struct co
   return COPSE_OK;
 }
 
-/* Packets are there when the reader sees them; but it must have been told that they come, or an
+/* Packets are there when the reader sees them; but a signal must have announced them, or an
  * executor that goes by signals would read too early and a report name nobody. */
 static copse_status read_packets(struct proof *p, uint32_t worker,
                                  const struct copse_plan_operand *o,
                                  const struct copse_cell *cell) {
-  if (!copse_clocks_before(p->told, cell->writer, worker))
+  if (!copse_clocks_before(p->announced, cell->writer, worker))
     return refute_operand(p, worker, o, "is read before a signal tells that it was sent");
-  copse_heard_read(p->heard, worker, o->index);
+  copse_notified_read(p->notified, worker, o->index);
   return COPSE_OK;
 }
 
 /* One source: written before, ordered after its writer, and the same data as the others. */
 static copse_status read_source(struct proof *p, uint32_t worker, struct copse_event now,
                                 const struct copse_plan_operand *o, struct copse_cell *cell,
-                                const struct copse_value *like) {
-  const struct copse_value *v = &cell->value;
+                                const struct copse_content *like) {
+  const struct copse_content *v = &cell->content;
   copse_status status = COPSE_OK;
   if (v->set < 0) return refute_operand(p, worker, o, "is read before anything is written");
   if (o->buffer == COPSE_BUFFER_PACKETS)
@@ -112,8 +133,8 @@ out:
 }
 
 static void write_cell(struct copse_cell *cell, struct copse_event now,
-                       const struct copse_value *value) {
-  cell->value = *value;
+                       const struct copse_content *value) {
+  cell->content = *value;
   cell->writer = now;
   cell->reader.time = 0;
   cell->more = NULL;
@@ -123,11 +144,11 @@ static void write_cell(struct copse_cell *cell, struct copse_event now,
 /* Packets: readers look for the launch's flag, which must come once. */
 static copse_status write_packets(struct proof *p, uint32_t worker, struct copse_event now,
                                   const struct copse_plan_operand *o, struct copse_cell *cell,
-                                  const struct copse_value *value) {
+                                  const struct copse_content *value) {
   if (cell->writes > 0) return refute_operand(p, worker, o, "is sent twice in a launch");
-  bool entered = o->rank == p->plan->workers[worker].rank ||
-                 copse_clocks_entered(p->clocks, worker, o->rank);
-  copse_heard_write(p->heard, worker, o->index, entered);
+  bool entered =
+      o->rank == p->plan->workers[worker].rank || copse_clocks_entered(p->clocks, worker, o->rank);
+  copse_notified_write(p->notified, worker, o->index, entered);
   write_cell(cell, now, value);
   return COPSE_OK;
 }
@@ -135,7 +156,7 @@ static copse_status write_packets(struct proof *p, uint32_t worker, struct copse
 /* A destination: nobody may still read or write it, and its owner must have entered. */
 static copse_status write_destination(struct proof *p, uint32_t worker, struct copse_event now,
                                       const struct copse_plan_operand *o, struct copse_cell *cell,
-                                      const struct copse_value *value) {
+                                      const struct copse_content *value) {
   bool ordered = copse_clocks_before(p->clocks, cell->writer, worker) &&
                  copse_clocks_before(p->clocks, cell->reader, worker);
   for (const struct copse_reads *r = cell->more; r && ordered; r = r->next)
@@ -159,16 +180,16 @@ static copse_status do_move(struct proof *p, uint32_t worker, uint32_t op) {
   const struct copse_plan_operand *operands = &p->plan->operands[o->operand];
   struct copse_event now = tick(p, worker);
   uint32_t c = p->cursors[worker].chunk;
-  struct copse_value value = {-1, 0, 0, 0, false};
+  struct copse_content value = {-1, 0, 0, 0, false};
   copse_status status = COPSE_OK;
   for (uint32_t i = 0; i < o->n_src; i++) {
     struct copse_cell *cell = copse_memory_cell(&p->memory, op, i, c);
     COPSE_TRY(read_source(p, worker, now, &operands[i], cell, i > 0 ? &value : NULL));
-    if (i == 0) value = cell->value;
-    p->terms[i] = cell->value.set;
+    if (i == 0) value = cell->content;
+    p->terms[i] = cell->content.set;
   }
   if (o->n_src > 1 && value.scaled) return refute(p, worker, "a final value must not be summed");
-  COPSE_TRY(copse_sets_sum(p->sets, p->terms, o->n_src, &value.set, p->err));
+  COPSE_TRY(copse_multisets_sum(p->sets, p->terms, o->n_src, &value.set, p->err));
   if (o->flags & COPSE_MOVE_FINAL) {
     if (!copse_collective_reduces((copse_collective)p->plan->header.collective))
       return refute(p, worker, "the final step of a reduction, where nothing is reduced");
@@ -195,7 +216,7 @@ static copse_status do_signal(struct proof *p, uint32_t worker, uint32_t channel
     p->waiting[receiver] = false;
     p->ready[p->n_ready++] = receiver;
   }
-  if (p->told) COPSE_TRY(copse_clocks_signal(p->told, channel, p->err));
+  if (p->announced) COPSE_TRY(copse_clocks_signal(p->announced, channel, p->err));
   status = copse_clocks_signal(p->clocks, channel, p->err);
 out:
   return status;
@@ -203,8 +224,8 @@ out:
 
 static void do_wait(struct proof *p, uint32_t worker, const struct copse_plan_op *op) {
   tick(p, worker);
-  if (p->told) copse_clocks_wait(p->told, op->channel);
-  if (op->flags & COPSE_SYNC_IN_DATA) /* tells that packets come, and orders nothing */
+  if (p->announced) copse_clocks_wait(p->announced, op->channel);
+  if (op->flags & COPSE_SYNC_IN_DATA) /* announces packets, and orders nothing */
     copse_clocks_drop(p->clocks, op->channel);
   else
     copse_clocks_wait(p->clocks, op->channel);
@@ -231,7 +252,7 @@ static copse_status do_op(struct proof *p, uint32_t worker, bool *blocked) {
 
 /* Runs one worker until it waits or is through. */
 static copse_status run_worker(struct proof *p, uint32_t worker) {
-  struct cursor *at = &p->cursors[worker];
+  struct copse_cursor *at = &p->cursors[worker];
   while (at->chunk < p->chunks) {
     for (; at->op < p->plan->workers[worker].n_ops; at->op++) {
       bool blocked;
@@ -269,7 +290,7 @@ static copse_status refute_deadlock(struct proof *p) {
 static copse_status check_balance(struct proof *p) {
   for (uint32_t i = 0; i < p->plan->header.n_channels; i++) {
     const struct copse_plan_channel *ch = &p->plan->channels[i];
-    uint32_t left = copse_clocks_unclaimed(p->clocks, i);
+    uint32_t left = copse_clocks_pending(p->clocks, i);
     if (left > 0)
       return copse_fail_at(p->err, COPSE_REFUTED, p->label, 0,
                            "channel %u from rank %u to rank %u: %u signals that nobody waits for "
@@ -302,9 +323,10 @@ static copse_status check_all_settled(struct proof *p) {
       bool packets = p->plan->regions[r].kind == COPSE_REGION_PACKETS;
       if (!packets) status = check_settled(p, cell, p->plan->regions[r].rank);
       if (status == COPSE_OK && cell->writes > 0 && cell->reader.time == 0)
-        status = copse_fail_at(p->err, COPSE_REFUTED, p->label, 0,
-                               "%s[%u] of rank %u is written and never read (%u chunks)",
-                               packets ? "packets" : "scratch", r, p->plan->regions[r].rank, p->chunks);
+        status =
+            copse_fail_at(p->err, COPSE_REFUTED, p->label, 0,
+                          "%s[%u] of rank %u is written and never read (%u chunks)",
+                          packets ? "packets" : "scratch", r, p->plan->regions[r].rank, p->chunks);
     }
   }
   return status;
@@ -324,35 +346,35 @@ static bool is_promised(const struct copse_plan_header *h, uint32_t rank, uint32
 static copse_status promised_set(struct proof *p, uint32_t block, int *set) {
   const struct copse_plan_header *h = &p->plan->header;
   if (copse_collective_reduces((copse_collective)h->collective))
-    return copse_sets_everyone(p->sets, set, p->err);
+    return copse_multisets_everyone(p->sets, set, p->err);
   int source = h->collective == COPSE_BROADCAST  ? h->root
                : h->collective == COPSE_ALLTOALL ? (int)(block / h->n_ranks)
                                                  : (int)block;
-  return copse_sets_single(p->sets, source, set, p->err);
+  return copse_multisets_single(p->sets, source, set, p->err);
 }
 
 static copse_status check_cell_result(struct proof *p, uint32_t rank, uint32_t block,
                                       uint32_t piece, uint32_t c, int expected) {
   uint32_t place = copse_memory_output(&p->memory, rank, block, piece);
   bool reduces = copse_collective_reduces((copse_collective)p->plan->header.collective);
-  char place_text[100];
-  snprintf(place_text, sizeof place_text, "rank %u, block %u, piece %u, chunk %u of %u%s", rank,
-           block, piece, c, p->chunks, p->memory.in_place ? ", in place" : "");
-  const struct copse_value *v =
-      place == COPSE_NO_PLACE ? NULL : &p->memory.cells[(size_t)place * p->chunks + c].value;
-  if (!v || v->set < 0)
-    return copse_fail_at(p->err, COPSE_REFUTED, p->label, 0, "%s: never written", place_text);
-  if (v->block != block || v->piece != piece || v->chunk != c)
-    return copse_fail_at(p->err, COPSE_REFUTED, p->label, 0,
-                         "%s: ends with block %u, piece %u, chunk %u", place_text, v->block,
-                         v->piece, v->chunk);
-  if (v->set != expected)
-    return copse_fail_at(p->err, COPSE_REFUTED, p->label, 0, "%s: ends with the data of %s",
-                         place_text, copse_sets_text(p->sets, v->set));
-  if (v->scaled != reduces)
-    return copse_fail_at(p->err, COPSE_REFUTED, p->label, 0,
-                         "%s: the final step of the reduction is missing", place_text);
-  return COPSE_OK;
+  const struct copse_content *v =
+      place == COPSE_NO_PLACE ? NULL : &p->memory.cells[(size_t)place * p->chunks + c].content;
+  bool there = v && v->set >= 0;
+  bool same = there && v->block == block && v->piece == piece && v->chunk == c;
+  if (same && v->set == expected && v->scaled == reduces) return COPSE_OK;
+  char what[300];
+  if (!there)
+    snprintf(what, sizeof what, "never written");
+  else if (!same)
+    snprintf(what, sizeof what, "ends with block %u, piece %u, chunk %u", v->block, v->piece,
+             v->chunk);
+  else if (v->set != expected)
+    snprintf(what, sizeof what, "ends with the data of %s", copse_multisets_text(p->sets, v->set));
+  else
+    snprintf(what, sizeof what, "the final step of the reduction is missing");
+  return copse_fail_at(p->err, COPSE_REFUTED, p->label, 0,
+                       "rank %u, block %u, piece %u, chunk %u of %u%s: %s", rank, block, piece, c,
+                       p->chunks, p->memory.in_place ? ", in place" : "", what);
 }
 
 static int compare_keys(const void *a, const void *b) {
@@ -416,8 +438,8 @@ static copse_status prove_run(struct proof *p, uint32_t chunks) {
   copse_status status;
   p->chunks = chunks;
   copse_clocks_reset(p->clocks);
-  if (p->told) copse_clocks_reset(p->told);
-  copse_heard_reset(p->heard);
+  if (p->announced) copse_clocks_reset(p->announced);
+  copse_notified_reset(p->notified);
   COPSE_TRY(copse_memory_start(&p->memory, chunks, p->sets, p->err));
   memset(p->cursors, 0, n * sizeof *p->cursors);
   memset(p->waiting, 0, n * sizeof *p->waiting);
@@ -429,12 +451,12 @@ static copse_status prove_run(struct proof *p, uint32_t chunks) {
   COPSE_TRY(check_balance(p));
   COPSE_TRY(check_all_settled(p));
   COPSE_TRY(check_result(p));
-  COPSE_TRY(copse_heard_check(p->heard, p->label, p->err));
+  COPSE_TRY(copse_notified_check(p->notified, p->label, p->err));
 out:
   return status;
 }
 
-static copse_status prove_mode(struct proof *p, bool in_place, struct copse_check_report *report) {
+static copse_status prove_mode(struct proof *p, bool in_place, struct copse_proof_report *report) {
   uint32_t f = p->plan->header.fifo;
   uint32_t counts[] = {1, 2, f + 1, 2 * f + 1};
   copse_status status;
@@ -450,24 +472,29 @@ out:
   return status;
 }
 
-/* Machines that look at packets skip the signals and waits that packets make superfluous: both
- * ends of a channel or none. */
-static copse_status check_channel_kinds(const struct proof *p) {
-  enum { PLAIN = 1, IN_DATA = 2 };
+/* ---- channels ---------------------------------------------------------------------------- */
+
+/* COPSE_REFUTED where operations on one channel have mark 1 and mark 2. mark_of: 0, 1 or 2. */
+static copse_status check_marks(const struct proof *p, int (*mark_of)(const struct copse_plan_op *),
+                                const char *what) {
   uint8_t *seen = NULL;
   copse_status status = copse_calloc(p->plan->header.n_channels, 1, &seen, p->err);
   for (uint32_t i = 0; i < p->plan->header.n_ops && status == COPSE_OK; i++) {
     const struct copse_plan_op *op = &p->plan->ops[i];
     if (op->kind == COPSE_OP_MOVE) continue;
-    seen[op->channel] |= op->flags & COPSE_SYNC_IN_DATA ? IN_DATA : PLAIN;
-    if (seen[op->channel] == (PLAIN | IN_DATA))
-      status = copse_fail_at(p->err, COPSE_REFUTED, p->label, 0,
-                             "op %u: channel %u belongs to packets in one operation and not in "
-                             "another: who looks at packets skips the one and not the other",
-                             i, op->channel);
+    seen[op->channel] |= (uint8_t)mark_of(op);
+    if (seen[op->channel] == (1 | 2))
+      status = copse_fail_at(p->err, COPSE_REFUTED, p->label, 0, "op %u: channel %u %s", i,
+                             op->channel, what);
   }
   free(seen);
   return status;
+}
+
+/* Executors that look at packets skip the signals and waits that packets make superfluous: both
+ * ends of a channel or none. */
+static int data_mark(const struct copse_plan_op *op) {
+  return op->flags & COPSE_SYNC_IN_DATA ? 2 : 1;
 }
 
 /*
@@ -475,52 +502,46 @@ static copse_status check_channel_kinds(const struct proof *p) {
  * chunks in between, and so few chunks as are tried here would not show that it stands still
  * with many: all other waits reach back to the same chunk or to that a FIFO depth before.
  */
-static copse_status check_channel_moments(const struct proof *p) {
-  enum { LAST_SIGNAL = 1, EARLIER_WAIT = 2 };
-  uint8_t *seen = NULL;
-  copse_status status = copse_calloc(p->plan->header.n_channels, 1, &seen, p->err);
-  for (uint32_t i = 0; i < p->plan->header.n_ops && status == COPSE_OK; i++) {
-    const struct copse_plan_op *op = &p->plan->ops[i];
-    if (op->kind == COPSE_OP_MOVE) continue;
-    bool last = op->when == COPSE_WHEN_LAST;
-    if (last == (op->kind == COPSE_OP_SIGNAL)) seen[op->channel] |= last ? LAST_SIGNAL : EARLIER_WAIT;
-    if (seen[op->channel] == (LAST_SIGNAL | EARLIER_WAIT))
-      status = copse_fail_at(p->err, COPSE_REFUTED, p->label, 0,
-                             "op %u: channel %u is signalled at the last chunk and waited for at "
-                             "an earlier one",
-                             i, op->channel);
-  }
-  free(seen);
+static int moment_mark(const struct copse_plan_op *op) {
+  bool last = op->when == COPSE_WHEN_LAST, signal = op->kind == COPSE_OP_SIGNAL;
+  return last != signal ? 0 : last ? 1 : 2;
+}
+
+static copse_status check_channels(const struct proof *p) {
+  copse_status status;
+  COPSE_TRY(check_marks(p, data_mark,
+                        "belongs to packets in one operation and not in another: who looks at "
+                        "packets skips the one and not the other"));
+  COPSE_TRY(check_marks(p, moment_mark,
+                        "is signalled at the last chunk and waited for at an earlier one"));
+out:
   return status;
 }
 
-copse_status copse_check_plan(const struct copse_plan *plan, const char *label,
-                              struct copse_check_report *report, struct copse_err *err) {
+copse_status copse_prove_plan(const struct copse_plan *plan, const char *label,
+                              struct copse_proof_report *report, struct copse_err *err) {
   struct proof p = {.plan = plan, .label = label, .err = err};
+  struct copse_arena *arena = &p.arena;
   size_t n = plan->header.n_workers;
   copse_status status;
-  *report = (struct copse_check_report){0};
-  COPSE_TRY(check_channel_kinds(&p));
-  COPSE_TRY(check_channel_moments(&p));
-  COPSE_TRY(copse_sets_new((int)plan->header.n_ranks, &p.sets, err));
-  COPSE_TRY(copse_clocks_new(plan, &p.clocks, err));
+  *report = (struct copse_proof_report){0};
+  COPSE_TRY(check_channels(&p));
+  COPSE_TRY(copse_multisets_new((int)plan->header.n_ranks, &p.sets, err));
+  COPSE_TRY(copse_clocks_new(arena, plan, &p.clocks, err));
   if (plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY)
-    COPSE_TRY(copse_clocks_new(plan, &p.told, err));
-  COPSE_TRY(copse_heard_new(plan, &p.heard, err));
-  COPSE_TRY(copse_calloc(n, sizeof *p.cursors, &p.cursors, err));
-  COPSE_TRY(copse_calloc(n, sizeof *p.ready, &p.ready, err));
-  COPSE_TRY(copse_calloc(n, sizeof *p.waiting, &p.waiting, err));
+    COPSE_TRY(copse_clocks_new(arena, plan, &p.announced, err));
+  COPSE_TRY(copse_notified_new(arena, plan, &p.notified, err));
+  COPSE_TRY(copse_arena_array(arena, n, sizeof *p.cursors, &p.cursors, err));
+  COPSE_TRY(copse_arena_array(arena, n, sizeof *p.ready, &p.ready, err));
+  COPSE_TRY(copse_arena_array(arena, n, sizeof *p.waiting, &p.waiting, err));
   COPSE_TRY(prove_mode(&p, false, report));
   /* NCCL has no alltoall in place: a block would be overwritten before it is sent */
   if (plan->header.collective != COPSE_ALLTOALL) COPSE_TRY(prove_mode(&p, true, report));
   report->operations = p.executed;
 out:
-  copse_sets_free(p.sets);
+  copse_multisets_free(p.sets);
   copse_clocks_free(p.clocks);
-  copse_clocks_free(p.told);
-  copse_heard_free(p.heard);
-  free(p.cursors);
-  free(p.ready);
-  free(p.waiting);
+  copse_clocks_free(p.announced);
+  copse_arena_free(arena);
   return status;
 }

@@ -1,9 +1,9 @@
-/* Native plans in the simulator: the plan is run once, as a message of one chunk, on the names of the
- * transfers that brought what each operation reads. */
+/* Native plans in the simulator: the plan is run once, as a message of one chunk, on the names of
+ * the transfers that brought what each operation reads. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "predict/simulate_foreign.h"
+#include "predict/simulate_programs.h"
 #include "runtime/plan/plan_math.h"
 
 /* A piece of an output block at a rank, which some MOVE writes. */

@@ -3,8 +3,8 @@
  * links, and after what. Plans name ranks, not links: every pair takes its shortest route, as
  * baselines do.
  */
-#ifndef COPSE_PREDICT_SIMULATE_FOREIGN_H
-#define COPSE_PREDICT_SIMULATE_FOREIGN_H
+#ifndef COPSE_PREDICT_SIMULATE_PROGRAMS_H
+#define COPSE_PREDICT_SIMULATE_PROGRAMS_H
 
 #include "runtime/plan/plan.h"
 #include "predict/route.h"

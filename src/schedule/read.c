@@ -1,123 +1,118 @@
-/* Node ids of a schedule file: each is kept once and named by a number. */
-/* The compact form: an alltoall's "rotation", the "symmetry" of trees. */
-/* The alltoall part of schedule JSON: flows, demand, the compact form, lengths. */
-/* The certificate of an allreduce with free shares: weighted cuts and potentials of relays. */
+/*
+ * Reads schedule JSON, "copse-schedule/1": trees or flows, the compact form's permutations, and the
+ * bound with its certificate. Checks all that needs no topology. Node ids become numbers in the
+ * order in which the file names them; ranks come first.
+ */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/collective.h"
+#include "base/index_map.h"
 #include "base/json.h"
 #include "schedule/schedule.h"
 
-/* Node ids seen so far, by open addressing; ids are copied into the schedule's arena. */
-struct copse_schedule_reader {
+struct reader {
   struct copse_json json;
   struct copse_schedule *schedule;
-  const char **nodes;
+  const char **nodes; /* [n_nodes] ids seen so far, in the schedule's arena */
   size_t n_nodes, nodes_capacity;
-  int *table; /* node + 1, 0: free */
-  size_t table_size;
-  char *seen;              /* [n_ranks] per tree */
-  size_t n_rotation_nodes; /* nodes that the rotation maps, 0 without one */
-  copse_status untrue;     /* for what is well formed and wrong: COPSE_BAD_INPUT or COPSE_REFUTED */
+  struct copse_index_map index; /* of nodes by id */
+  char *seen;                   /* [n_ranks] per tree */
+  size_t n_rotation_nodes;      /* nodes that the rotation maps, 0 without one */
+  copse_status untrue; /* for what is well formed and wrong: COPSE_BAD_INPUT or COPSE_REFUTED */
   struct copse_err *err;
 };
 
 /* COPSE_BAD_INPUT at the item's line, or its parent's. */
-static copse_status reader_refuse(struct copse_schedule_reader *r, const cJSON *item,
-                                  const cJSON *parent, const char *what) {
+static copse_status refuse(struct reader *r, const cJSON *item, const cJSON *parent,
+                           const char *what) {
   return copse_fail_at(r->err, COPSE_BAD_INPUT, r->json.file, copse_json_line(item, parent), "%s",
                        what);
 }
 
 /* The same for a schedule that is well formed but not one of its collective, with `untrue`. */
-static copse_status reader_refute(struct copse_schedule_reader *r, const cJSON *item,
-                                  const cJSON *parent, const char *what) {
+static copse_status refute(struct reader *r, const cJSON *item, const cJSON *parent,
+                           const char *what) {
   return copse_fail_at(r->err, r->untrue, r->json.file, copse_json_line(item, parent), "%s", what);
 }
 
-static uint64_t hash_text(const char *s) {
-  uint64_t h = 0xcbf29ce484222325u;
-  for (; *s; s++) h = (h ^ (unsigned char)*s) * 0x100000001b3u;
-  return h ^ (h >> 29);
-}
-
-static size_t slot_of(const struct copse_schedule_reader *r, const char *id) {
-  size_t i = hash_text(id) & (r->table_size - 1);
-  while (r->table[i] && strcmp(r->nodes[r->table[i] - 1], id) != 0)
-    i = (i + 1) & (r->table_size - 1);
-  return i;
-}
-
-static copse_status grow_table(struct copse_schedule_reader *r) {
-  size_t size = r->table_size ? 2 * r->table_size : 256;
-  int *table;
-  copse_status status = copse_calloc(size, sizeof *table, &table, r->err);
-  if (status != COPSE_OK) return status;
-  free(r->table);
-  r->table = table;
-  r->table_size = size;
-  for (size_t i = 0; i < r->n_nodes; i++) table[slot_of(r, r->nodes[i])] = (int)i + 1;
-  return COPSE_OK;
+/* The index of an id seen before, -1 for others. */
+static int known(const struct reader *r, const char *id) {
+  size_t cursor = 0;
+  uint64_t key = copse_key_text(id);
+  int index;
+  while ((index = copse_index_map_next(&r->index, key, &cursor)) >= 0)
+    if (strcmp(r->nodes[index], id) == 0) break;
+  return index;
 }
 
 /* The index of a node id, new ones appended. */
-static copse_status reader_intern(struct copse_schedule_reader *r, const char *id, int *index) {
+static copse_status intern(struct reader *r, const char *id, int *index) {
   copse_status status = COPSE_OK;
-  if (2 * (r->n_nodes + 1) > r->table_size) COPSE_TRY(grow_table(r));
-  size_t slot = slot_of(r, id);
-  if (r->table[slot] == 0) {
-    char *copy = copse_arena_strdup(&r->schedule->arena, id);
-    if (!copy) return copse_fail_nomem(r->err);
-    COPSE_TRY(copse_grow(&r->nodes, &r->nodes_capacity, r->n_nodes + 1, sizeof *r->nodes, r->err));
-    r->nodes[r->n_nodes++] = copy;
-    r->table[slot] = (int)r->n_nodes;
-  }
-  *index = r->table[slot] - 1;
+  *index = known(r, id);
+  if (*index >= 0) return COPSE_OK;
+  char *copy = copse_arena_strdup(&r->schedule->arena, id);
+  if (!copy) return copse_fail_nomem(r->err);
+  COPSE_TRY(copse_grow(&r->nodes, &r->nodes_capacity, r->n_nodes + 1, sizeof *r->nodes, r->err));
+  COPSE_TRY(copse_index_map_add(&r->index, copse_key_text(id), (int)r->n_nodes, r->err));
+  *index = (int)r->n_nodes;
+  r->nodes[r->n_nodes++] = copy;
 out:
   return status;
 }
 
 /* Zeroed memory of the schedule, NULL when it ran out. */
-static void *reader_take(struct copse_schedule_reader *r, size_t n, size_t size) {
+static void *take(struct reader *r, size_t n, size_t size) {
   return copse_arena_alloc(&r->schedule->arena, n ? n : 1, size);
 }
 
-/* An array of node ids. */
-static copse_status reader_nodes(struct copse_schedule_reader *r, const cJSON *array,
-                                 const cJSON *parent, const char *what, const int **out, int *n) {
+/* The member `key`: an array of node ids. `what` is the complaint about anything else. */
+static copse_status read_nodes_or(struct reader *r, const cJSON *object, const char *key,
+                                  const char *what, const int **out, int *n) {
+  const cJSON *array = copse_json_get(object, key);
   copse_status status = COPSE_OK;
   int *nodes = NULL;
   *n = 0;
-  if (!array || !copse_json_is_array(array)) return reader_refuse(r, array, parent, what);
-  nodes = reader_take(r, (size_t)cJSON_GetArraySize(array), sizeof *nodes);
+  if (!array || !copse_json_is_array(array)) return refuse(r, array, object, what);
+  nodes = take(r, (size_t)cJSON_GetArraySize(array), sizeof *nodes);
   if (!nodes) return copse_fail_nomem(r->err);
   COPSE_JSON_EACH (item, array) {
-    if (!copse_json_is_string(item)) return reader_refuse(r, item, parent, what);
-    COPSE_TRY(reader_intern(r, item->valuestring, &nodes[(*n)++]));
+    if (!copse_json_is_string(item)) return refuse(r, item, object, what);
+    COPSE_TRY(intern(r, item->valuestring, &nodes[(*n)++]));
   }
   *out = nodes;
 out:
   return status;
 }
 
-/* The index of an id seen before, -1 for others. */
-static int reader_known(const struct copse_schedule_reader *r, const char *id) {
-  return r->table_size == 0 ? -1 : r->table[slot_of(r, id)] - 1;
+static copse_status read_nodes(struct reader *r, const cJSON *object, const char *key,
+                               const int **out, int *n) {
+  char what[64];
+  snprintf(what, sizeof what, "\"%s\" must be an array of node ids", key);
+  return read_nodes_or(r, object, key, what, out, n);
+}
+
+/* The member `key`, an array, and zeroed memory of the schedule for its items at *out_pointer. */
+static copse_status take_list(struct reader *r, const cJSON *object, const char *key, size_t size,
+                              const cJSON **array, void *out_pointer) {
+  copse_status status = copse_json_get_array(&r->json, object, key, array, r->err);
+  if (status != COPSE_OK) return status;
+  return copse_arena_array(&r->schedule->arena, (size_t)cJSON_GetArraySize(*array), size,
+                           out_pointer, r->err);
 }
 
 /* One permutation: every node of the file has an image, and is one once. */
-static copse_status read_images(struct copse_schedule_reader *r, const cJSON *item,
-                                const int *nodes, int n_from, struct copse_schedule_rotation *out) {
+static copse_status read_images(struct reader *r, const cJSON *item, const int *nodes, int n_from,
+                                struct copse_schedule_rotation *out) {
   const int *images;
   int n_to;
   int64_t order;
   copse_status status;
   COPSE_TRY(copse_json_get_int(&r->json, item, "order", 2, 1 << 22, &order, r->err));
-  COPSE_TRY(reader_nodes(r, copse_json_get(item, "images"), item,
-                         "\"images\" must be an array of node ids", &images, &n_to));
-  int *image = reader_take(r, r->n_nodes, sizeof *image);
-  char *hit = reader_take(r, r->n_nodes, 1);
+  COPSE_TRY(read_nodes(r, item, "images", &images, &n_to));
+  int *image = take(r, r->n_nodes, sizeof *image);
+  char *hit = take(r, r->n_nodes, 1);
   if (!image || !hit) return copse_fail_nomem(r->err);
   for (size_t v = 0; v < r->n_nodes; v++) image[v] = -1;
   bool good = n_from == n_to && (size_t)n_from == r->n_nodes;
@@ -127,8 +122,8 @@ static copse_status read_images(struct copse_schedule_reader *r, const cJSON *it
     hit[images[i]] = 1;
   }
   if (!good)
-    return reader_refuse(r, item, NULL,
-                         "\"images\" must map every node of the schedule to one, each once");
+    return refuse(r, item, NULL,
+                  "\"images\" must map every node of the schedule to one, each once");
   *out = (struct copse_schedule_rotation){(int)order, image};
   r->n_rotation_nodes = r->n_nodes;
 out:
@@ -136,17 +131,16 @@ out:
 }
 
 /* The compact form of flows and of trees. */
-static copse_status reader_rotation(struct copse_schedule_reader *r, const cJSON *item) {
+static copse_status read_rotation(struct reader *r, const cJSON *item) {
   static const char *const keys[] = {"order", "nodes", "images", NULL};
   struct copse_schedule *s = r->schedule;
-  struct copse_schedule_rotation *rotation = reader_take(r, 1, sizeof *rotation);
+  struct copse_schedule_rotation *rotation = take(r, 1, sizeof *rotation);
   const int *nodes;
   int n;
   copse_status status;
   if (!rotation) return copse_fail_nomem(r->err);
   COPSE_TRY(copse_json_expect_object(&r->json, item, r->json.root, "\"rotation\"", keys, r->err));
-  COPSE_TRY(reader_nodes(r, copse_json_get(item, "nodes"), item,
-                         "\"nodes\" must be an array of node ids", &nodes, &n));
+  COPSE_TRY(read_nodes(r, item, "nodes", &nodes, &n));
   COPSE_TRY(read_images(r, item, nodes, n, rotation));
   s->rotations = rotation;
   s->n_rotations = 1;
@@ -154,7 +148,7 @@ out:
   return status;
 }
 
-static copse_status reader_symmetry(struct copse_schedule_reader *r, const cJSON *item) {
+static copse_status read_symmetry(struct reader *r, const cJSON *item) {
   static const char *const keys[] = {"nodes", "generators", NULL};
   static const char *const generator_keys[] = {"order", "images", NULL};
   struct copse_schedule *s = r->schedule;
@@ -163,13 +157,12 @@ static copse_status reader_symmetry(struct copse_schedule_reader *r, const cJSON
   int n;
   copse_status status;
   COPSE_TRY(copse_json_expect_object(&r->json, item, r->json.root, "\"symmetry\"", keys, r->err));
-  COPSE_TRY(reader_nodes(r, copse_json_get(item, "nodes"), item,
-                         "\"nodes\" must be an array of node ids", &nodes, &n));
+  COPSE_TRY(read_nodes(r, item, "nodes", &nodes, &n));
   COPSE_TRY(copse_json_get_array(&r->json, item, "generators", &generators, r->err));
   int count = cJSON_GetArraySize(generators);
   if (count < 1 || count > COPSE_SCHEDULE_MAX_ROTATIONS)
-    return reader_refuse(r, generators, item, "\"generators\" must have 1 to 32 entries");
-  struct copse_schedule_rotation *out = reader_take(r, (size_t)count, sizeof *out);
+    return refuse(r, generators, item, "\"generators\" must have 1 to 32 entries");
+  struct copse_schedule_rotation *out = take(r, (size_t)count, sizeof *out);
   if (!out) return copse_fail_nomem(r->err);
   COPSE_JSON_EACH (generator, generators) {
     COPSE_TRY(
@@ -207,7 +200,7 @@ static bool spread(const struct copse_schedule *s, const struct copse_schedule_r
 }
 
 /* shares [n_ranks] of the trees listed become those of all images. */
-static copse_status reader_spread(struct copse_schedule_reader *r, struct copse_q *shares) {
+static copse_status spread_shares(struct reader *r, struct copse_q *shares) {
   const struct copse_schedule *s = r->schedule;
   int *rank_of = NULL;
   char *done = NULL;
@@ -218,9 +211,9 @@ static copse_status reader_spread(struct copse_schedule_reader *r, struct copse_
   for (int i = 0; i < s->n_rotations && status == COPSE_OK; i++) {
     COPSE_TRY(copse_calloc((size_t)s->n_ranks, 1, &done, r->err));
     if (!spread(s, &s->rotations[i], rank_of, done, shares))
-      status = reader_refute(r, r->json.root, NULL,
-                             "\"symmetry\" must take ranks to ranks, each generator's order "
-                             "times without effect");
+      status = refute(r, r->json.root, NULL,
+                      "\"symmetry\" must take ranks to ranks, each generator's order "
+                      "times without effect");
     free(done);
     done = NULL;
   }
@@ -230,16 +223,16 @@ out:
 }
 
 /* "src>dst"; ids may hold '>' themselves, so every one of them is tried. */
-static copse_status split_key(struct copse_schedule_reader *r, const cJSON *item,
-                              const cJSON *parent, struct copse_schedule_length *out) {
-  char *copy = reader_take(r, strlen(item->string) + 1, 1);
+static copse_status split_key(struct reader *r, const cJSON *item, const cJSON *parent,
+                              struct copse_schedule_length *out) {
+  char *copy = take(r, strlen(item->string) + 1, 1);
   copse_status status = COPSE_OK;
   if (!copy) return copse_fail_nomem(r->err);
   strcpy(copy, item->string);
   char *first = strchr(copy, '>'), *at = first;
   for (; at; at = strchr(at + 1, '>')) {
     *at = '\0';
-    int src = reader_known(r, copy), dst = reader_known(r, at + 1);
+    int src = known(r, copy), dst = known(r, at + 1);
     if (src >= 0 && dst >= 0) {
       out->src = src;
       out->dst = dst;
@@ -249,29 +242,29 @@ static copse_status split_key(struct copse_schedule_reader *r, const cJSON *item
   }
   /* nodes that no path has named yet: then the first '>' parts the ids */
   if (!first || first == copy || !first[1])
-    return reader_refuse(r, item, parent, "a key of \"lengths\" must be \"src>dst\"");
+    return refuse(r, item, parent, "a key of \"lengths\" must be \"src>dst\"");
   *first = '\0';
-  COPSE_TRY(reader_intern(r, copy, &out->src));
-  COPSE_TRY(reader_intern(r, first + 1, &out->dst));
+  COPSE_TRY(intern(r, copy, &out->src));
+  COPSE_TRY(intern(r, first + 1, &out->dst));
 out:
   return status;
 }
 
 /* "lengths" of its bound. */
-static copse_status reader_lengths(struct copse_schedule_reader *r, const cJSON *bound) {
+static copse_status read_lengths(struct reader *r, const cJSON *bound) {
   struct copse_bound *b = &r->schedule->bound;
   const cJSON *object = copse_json_get(bound, "lengths");
   copse_status status = COPSE_OK;
   if (!copse_json_is_object(object))
-    return reader_refuse(r, object, bound, "\"lengths\" must be an object");
+    return refuse(r, object, bound, "\"lengths\" must be an object");
   struct copse_schedule_length *lengths =
-      reader_take(r, (size_t)cJSON_GetArraySize(object), sizeof *lengths);
+      take(r, (size_t)cJSON_GetArraySize(object), sizeof *lengths);
   if (!lengths) return copse_fail_nomem(r->err);
   COPSE_JSON_EACH (item, object) {
     struct copse_schedule_length *l = &lengths[b->n_lengths++];
     COPSE_TRY(split_key(r, item, object, l));
     COPSE_TRY(copse_json_rational(&r->json, item, object, "a length", &l->length, r->err));
-    if (l->length.num < 0) return reader_refuse(r, item, object, "a length must not be negative");
+    if (l->length.num < 0) return refuse(r, item, object, "a length must not be negative");
   }
   b->kind = COPSE_BOUND_LENGTHS;
   b->lengths = lengths;
@@ -279,57 +272,54 @@ out:
   return status;
 }
 
-static copse_status read_path(struct copse_schedule_reader *r, const cJSON *item,
-                              const cJSON *parent, const struct copse_schedule_flow *flow,
+static copse_status read_path(struct reader *r, const cJSON *item, const cJSON *parent,
+                              const struct copse_schedule_flow *flow,
                               struct copse_schedule_path *path) {
   static const char *const keys[] = {"path", "weight", NULL};
   const struct copse_schedule *s = r->schedule;
   copse_status status;
   COPSE_TRY(copse_json_expect_object(&r->json, item, parent, "a path", keys, r->err));
-  COPSE_TRY(reader_nodes(r, copse_json_get(item, "path"), item,
-                         "\"path\" must be an array of node ids", &path->nodes, &path->n_nodes));
+  COPSE_TRY(read_nodes(r, item, "path", &path->nodes, &path->n_nodes));
   COPSE_TRY(copse_json_get_rational(&r->json, item, "weight", &path->weight, r->err));
-  if (path->weight.num <= 0) return reader_refuse(r, item, NULL, "\"weight\" must be positive");
+  if (path->weight.num <= 0) return refuse(r, item, NULL, "\"weight\" must be positive");
   if (path->n_nodes < 2 || path->nodes[0] != s->rank_nodes[flow->src] ||
       path->nodes[path->n_nodes - 1] != s->rank_nodes[flow->dst])
-    status =
-        reader_refute(r, item, NULL, "\"path\" must lead from the node of src to the node of dst");
+    status = refute(r, item, NULL, "\"path\" must lead from the node of src to the node of dst");
 out:
   return status;
 }
 
-static copse_status read_flow(struct copse_schedule_reader *r, const cJSON *item,
+static copse_status read_flow(struct reader *r, const cJSON *item,
                               struct copse_schedule_flow *flow) {
   static const char *const keys[] = {"src", "dst", "paths", NULL};
   int64_t src, dst;
+  struct copse_schedule_path *out;
   const cJSON *paths;
   copse_status status;
   COPSE_TRY(copse_json_expect_object(&r->json, item, r->json.root, "a flow", keys, r->err));
   COPSE_TRY(copse_json_get_int(&r->json, item, "src", 0, r->schedule->n_ranks - 1, &src, r->err));
   COPSE_TRY(copse_json_get_int(&r->json, item, "dst", 0, r->schedule->n_ranks - 1, &dst, r->err));
-  COPSE_TRY(copse_json_get_array(&r->json, item, "paths", &paths, r->err));
-  if (src == dst) return reader_refuse(r, item, NULL, "a flow from a rank to itself");
+  COPSE_TRY(take_list(r, item, "paths", sizeof *out, &paths, &out));
+  if (src == dst) return refuse(r, item, NULL, "a flow from a rank to itself");
   flow->src = (int)src;
   flow->dst = (int)dst;
-  struct copse_schedule_path *out = reader_take(r, (size_t)cJSON_GetArraySize(paths), sizeof *out);
-  if (!out) return copse_fail_nomem(r->err);
   COPSE_JSON_EACH (path, paths) COPSE_TRY(read_path(r, path, item, flow, &out[flow->n_paths++]));
   flow->paths = out;
 out:
   return status;
 }
 
-static copse_status read_demand(struct copse_schedule_reader *r, const cJSON *rows) {
+static copse_status read_demand(struct reader *r, const cJSON *rows) {
   int n = r->schedule->n_ranks;
   copse_status status = COPSE_OK;
   size_t at = 0;
   if (!copse_json_is_array(rows) || cJSON_GetArraySize(rows) != n)
-    return reader_refuse(r, rows, r->json.root, "\"demand\" must have a row per rank");
-  int64_t *bytes = reader_take(r, (size_t)n * (size_t)n, sizeof *bytes);
+    return refuse(r, rows, r->json.root, "\"demand\" must have a row per rank");
+  int64_t *bytes = take(r, (size_t)n * (size_t)n, sizeof *bytes);
   if (!bytes) return copse_fail_nomem(r->err);
   COPSE_JSON_EACH (row, rows) {
     if (!copse_json_is_array(row) || cJSON_GetArraySize(row) != n)
-      return reader_refuse(r, row, r->json.root, "a row of \"demand\" must have a number per rank");
+      return refuse(r, row, r->json.root, "a row of \"demand\" must have a number per rank");
     COPSE_JSON_EACH (item, row)
       COPSE_TRY(copse_json_int(&r->json, item, r->json.root, "an entry of \"demand\"", 0,
                                (int64_t)1 << 42, &bytes[at++], r->err));
@@ -340,45 +330,42 @@ out:
 }
 
 /* "flows", "demand", "forward" and "rotation" of an alltoall. */
-static copse_status reader_flows(struct copse_schedule_reader *r) {
+static copse_status read_flows(struct reader *r) {
   struct copse_schedule *s = r->schedule;
+  struct copse_schedule_flow *out;
   const cJSON *flows, *root = r->json.root;
   bool forward;
   copse_status status;
-  COPSE_TRY(copse_json_get_array(&r->json, root, "flows", &flows, r->err));
+  COPSE_TRY(take_list(r, root, "flows", sizeof *out, &flows, &out));
   COPSE_TRY(copse_json_get_bool_or(&r->json, root, "forward", true, &forward, r->err));
   s->no_forward = !forward;
-  struct copse_schedule_flow *out = reader_take(r, (size_t)cJSON_GetArraySize(flows), sizeof *out);
-  if (!out) return copse_fail_nomem(r->err);
   COPSE_JSON_EACH (flow, flows) COPSE_TRY(read_flow(r, flow, &out[s->n_flows++]));
   s->flows = out;
   if (copse_json_get(root, "demand")) COPSE_TRY(read_demand(r, copse_json_get(root, "demand")));
   if (copse_json_get(root, "rotation"))
-    COPSE_TRY(reader_rotation(r, copse_json_get(root, "rotation")));
+    COPSE_TRY(read_rotation(r, copse_json_get(root, "rotation")));
 out:
   return status;
 }
 
-static copse_status read_cut(struct copse_schedule_reader *r, const cJSON *item,
-                             const cJSON *parent, struct copse_schedule_cut *cut) {
+static copse_status read_cut(struct reader *r, const cJSON *item, const cJSON *parent,
+                             struct copse_schedule_cut *cut) {
   static const char *const keys[] = {"phase", "weight", "cut", NULL};
   const char *phase;
   copse_status status;
   COPSE_TRY(copse_json_expect_object(&r->json, item, parent, "a cut", keys, r->err));
   COPSE_TRY(copse_json_get_string(&r->json, item, "phase", &phase, r->err));
   COPSE_TRY(copse_json_get_rational(&r->json, item, "weight", &cut->weight, r->err));
-  COPSE_TRY(reader_nodes(r, copse_json_get(item, "cut"), item,
-                         "\"cut\" must be an array of node ids", &cut->nodes, &cut->n_nodes));
+  COPSE_TRY(read_nodes(r, item, "cut", &cut->nodes, &cut->n_nodes));
   cut->phase = strcmp(phase, "reduce") == 0 ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST;
   if (cut->phase == COPSE_PHASE_BROADCAST && strcmp(phase, "broadcast") != 0)
-    return reader_refuse(r, item, NULL, "\"phase\" must be broadcast or reduce");
-  if (cut->weight.num <= 0) return reader_refuse(r, item, NULL, "\"weight\" must be positive");
+    return refuse(r, item, NULL, "\"phase\" must be broadcast or reduce");
+  if (cut->weight.num <= 0) return refuse(r, item, NULL, "\"weight\" must be positive");
 out:
   return status;
 }
 
-static copse_status read_potential(struct copse_schedule_reader *r, const cJSON *item,
-                                   const cJSON *parent,
+static copse_status read_potential(struct reader *r, const cJSON *item, const cJSON *parent,
                                    struct copse_schedule_potential *potential) {
   static const char *const keys[] = {"node", "value", NULL};
   const char *node;
@@ -386,22 +373,20 @@ static copse_status read_potential(struct copse_schedule_reader *r, const cJSON 
   COPSE_TRY(copse_json_expect_object(&r->json, item, parent, "a potential", keys, r->err));
   COPSE_TRY(copse_json_get_string(&r->json, item, "node", &node, r->err));
   COPSE_TRY(copse_json_get_rational(&r->json, item, "value", &potential->value, r->err));
-  status = reader_intern(r, node, &potential->node);
+  status = intern(r, node, &potential->node);
 out:
   return status;
 }
 
 /* "cuts" and "potentials" of an allreduce's. */
-static copse_status reader_cuts(struct copse_schedule_reader *r, const cJSON *bound) {
+static copse_status read_forests(struct reader *r, const cJSON *bound) {
   struct copse_bound *b = &r->schedule->bound;
+  struct copse_schedule_cut *cut;
+  struct copse_schedule_potential *potential;
   const cJSON *cuts, *potentials;
   copse_status status;
-  COPSE_TRY(copse_json_get_array(&r->json, bound, "cuts", &cuts, r->err));
-  COPSE_TRY(copse_json_get_array(&r->json, bound, "potentials", &potentials, r->err));
-  struct copse_schedule_cut *cut = reader_take(r, (size_t)cJSON_GetArraySize(cuts), sizeof *cut);
-  struct copse_schedule_potential *potential =
-      reader_take(r, (size_t)cJSON_GetArraySize(potentials), sizeof *potential);
-  if (!cut || !potential) return copse_fail_nomem(r->err);
+  COPSE_TRY(take_list(r, bound, "cuts", sizeof *cut, &cuts, &cut));
+  COPSE_TRY(take_list(r, bound, "potentials", sizeof *potential, &potentials, &potential));
   COPSE_JSON_EACH (item, cuts) COPSE_TRY(read_cut(r, item, bound, &cut[b->n_cuts++]));
   COPSE_JSON_EACH (item, potentials)
     COPSE_TRY(read_potential(r, item, bound, &potential[b->n_potentials++]));
@@ -412,34 +397,33 @@ out:
   return status;
 }
 
-static copse_status read_ranks(struct copse_schedule_reader *r) {
+static copse_status read_ranks(struct reader *r) {
   struct copse_schedule *s = r->schedule;
   copse_status status;
-  COPSE_TRY(reader_nodes(r, copse_json_get(r->json.root, "ranks"), r->json.root,
-                         "\"ranks\" must be an array of node ids", &s->rank_nodes, &s->n_ranks));
-  if (s->n_ranks == 0) return reader_refuse(r, r->json.root, NULL, "\"ranks\" is empty");
+  COPSE_TRY(read_nodes(r, r->json.root, "ranks", &s->rank_nodes, &s->n_ranks));
+  if (s->n_ranks == 0) return refuse(r, r->json.root, NULL, "\"ranks\" is empty");
   if ((size_t)s->n_ranks != r->n_nodes)
-    return reader_refuse(r, r->json.root, NULL, "a node stands twice in \"ranks\"");
+    return refuse(r, r->json.root, NULL, "a node stands twice in \"ranks\"");
   COPSE_TRY(copse_calloc((size_t)s->n_ranks, 1, &r->seen, r->err));
 out:
   return status;
 }
 
 /* Optional: "exclude" or "relay". */
-static copse_status read_others(struct copse_schedule_reader *r) {
+static copse_status read_others(struct reader *r) {
   const char *others = "relay";
   copse_status status = COPSE_OK;
   if (copse_json_get(r->json.root, "others"))
     COPSE_TRY(copse_json_get_string(&r->json, r->json.root, "others", &others, r->err));
   r->schedule->others_excluded = strcmp(others, "exclude") == 0;
   if (!r->schedule->others_excluded && strcmp(others, "relay") != 0)
-    return reader_refuse(r, r->json.root, NULL, "\"others\" must be relay or exclude");
+    return refuse(r, r->json.root, NULL, "\"others\" must be relay or exclude");
 out:
   return status;
 }
 
 /* Optional: the switches that the time counts on. */
-static copse_status read_switches(struct copse_schedule_reader *r) {
+static copse_status read_switches(struct reader *r) {
   static const char *const keys[] = {"multicast", "aggregation", NULL};
   static const char not_ids[] = "\"in_network\" must hold arrays of node ids";
   const cJSON *item = copse_json_get(r->json.root, "in_network");
@@ -448,16 +432,14 @@ static copse_status read_switches(struct copse_schedule_reader *r) {
   if (!item) return COPSE_OK;
   COPSE_TRY(copse_json_expect_object(&r->json, item, r->json.root, "\"in_network\"", keys, r->err));
   if (copse_json_get(item, "multicast"))
-    COPSE_TRY(reader_nodes(r, copse_json_get(item, "multicast"), item, not_ids, &s->copying,
-                           &s->n_copying));
+    COPSE_TRY(read_nodes_or(r, item, "multicast", not_ids, &s->copying, &s->n_copying));
   if (copse_json_get(item, "aggregation"))
-    COPSE_TRY(reader_nodes(r, copse_json_get(item, "aggregation"), item, not_ids, &s->adding,
-                           &s->n_adding));
+    COPSE_TRY(read_nodes_or(r, item, "aggregation", not_ids, &s->adding, &s->n_adding));
 out:
   return status;
 }
 
-static copse_status read_topology(struct copse_schedule_reader *r) {
+static copse_status read_topology(struct reader *r) {
   static const char *const keys[] = {"name", "sha256", NULL};
   struct copse_schedule *s = r->schedule;
   const cJSON *topology = copse_json_get(r->json.root, "topology");
@@ -475,7 +457,7 @@ out:
   return status;
 }
 
-static copse_status read_bound(struct copse_schedule_reader *r) {
+static copse_status read_bound(struct reader *r) {
   static const char *const keys[] = {"time_per_GB", "cut",  "kind",       "reduce_cut",
                                      "lengths",     "cuts", "potentials", NULL};
   struct copse_bound *b = &r->schedule->bound;
@@ -484,34 +466,31 @@ static copse_status read_bound(struct copse_schedule_reader *r) {
   COPSE_TRY(copse_json_expect_object(&r->json, bound, r->json.root, "\"bound\"", keys, r->err));
   COPSE_TRY(copse_json_get_rational(&r->json, bound, "time_per_GB", &b->time_per_GB, r->err));
   if (r->schedule->collective == COPSE_ALLTOALL && copse_json_get(bound, "lengths"))
-    return reader_lengths(r, bound);
+    return read_lengths(r, bound);
   const char *kind = "cut";
   if (copse_json_get(bound, "kind"))
     COPSE_TRY(copse_json_get_string(&r->json, bound, "kind", &kind, r->err));
   bool forests = strcmp(kind, "forests") == 0 && r->schedule->collective == COPSE_ALLREDUCE;
   if (!forests || copse_json_get(bound, "cut"))
-    COPSE_TRY(reader_nodes(r, copse_json_get(bound, "cut"), bound,
-                           "\"cut\" must be an array of node ids", &b->cut, &b->n_cut));
-  if (forests) return reader_cuts(r, bound);
+    COPSE_TRY(read_nodes(r, bound, "cut", &b->cut, &b->n_cut));
+  if (forests) return read_forests(r, bound);
   if (strcmp(kind, "cut") == 0) {
     if (copse_json_get(bound, "reduce_cut"))
-      return reader_refuse(r, bound, NULL, "\"reduce_cut\" needs \"kind\": \"phases\"");
+      return refuse(r, bound, NULL, "\"reduce_cut\" needs \"kind\": \"phases\"");
     return COPSE_OK;
   }
   if (strcmp(kind, "phases") != 0 || r->schedule->collective != COPSE_ALLREDUCE)
-    return reader_refuse(r, bound, NULL,
-                         "\"kind\" must be \"cut\", or for an allreduce \"phases\" or "
-                         "\"forests\"");
+    return refuse(r, bound, NULL,
+                  "\"kind\" must be \"cut\", or for an allreduce \"phases\" or "
+                  "\"forests\"");
   b->kind = COPSE_BOUND_PHASES;
-  COPSE_TRY(reader_nodes(r, copse_json_get(bound, "reduce_cut"), bound,
-                         "\"reduce_cut\" must be an array of node ids", &b->reduce_cut,
-                         &b->n_reduce_cut));
+  COPSE_TRY(read_nodes(r, bound, "reduce_cut", &b->reduce_cut, &b->n_reduce_cut));
 out:
   return status;
 }
 
-static copse_status read_edge(struct copse_schedule_reader *r, const cJSON *item,
-                              const cJSON *parent, struct copse_schedule_edge *edge) {
+static copse_status read_edge(struct reader *r, const cJSON *item, const cJSON *parent,
+                              struct copse_schedule_edge *edge) {
   static const char *const keys[] = {"src", "dst", "path", NULL};
   const struct copse_schedule *s = r->schedule;
   int64_t src, dst;
@@ -519,14 +498,12 @@ static copse_status read_edge(struct copse_schedule_reader *r, const cJSON *item
   COPSE_TRY(copse_json_expect_object(&r->json, item, parent, "an edge", keys, r->err));
   COPSE_TRY(copse_json_get_int(&r->json, item, "src", 0, s->n_ranks - 1, &src, r->err));
   COPSE_TRY(copse_json_get_int(&r->json, item, "dst", 0, s->n_ranks - 1, &dst, r->err));
-  COPSE_TRY(reader_nodes(r, copse_json_get(item, "path"), item,
-                         "\"path\" must be an array of node ids", &edge->path, &edge->n_path));
+  COPSE_TRY(read_nodes(r, item, "path", &edge->path, &edge->n_path));
   edge->src = (int)src;
   edge->dst = (int)dst;
   if (edge->n_path < 2 || edge->path[0] != s->rank_nodes[src] ||
       edge->path[edge->n_path - 1] != s->rank_nodes[dst])
-    status =
-        reader_refute(r, item, NULL, "\"path\" must lead from the node of src to the node of dst");
+    status = refute(r, item, NULL, "\"path\" must lead from the node of src to the node of dst");
 out:
   return status;
 }
@@ -535,38 +512,37 @@ out:
  * Broadcast: each src is the root or was a dst before, each dst is new. Reduce: each src
  * is new and not the root, each dst still waits for its children.
  */
-static copse_status check_tree(struct copse_schedule_reader *r, const cJSON *item,
+static copse_status check_tree(struct reader *r, const cJSON *item,
                                const struct copse_schedule_tree *tree) {
   memset(r->seen, 0, (size_t)r->schedule->n_ranks);
   if (tree->n_edges != r->schedule->n_ranks - 1)
-    return reader_refute(r, item, NULL, "a tree must span all ranks: one edge fewer than ranks");
+    return refute(r, item, NULL, "a tree must span all ranks: one edge fewer than ranks");
   if (tree->phase == COPSE_PHASE_BROADCAST) r->seen[tree->root] = 1;
   for (int i = 0; i < tree->n_edges; i++) {
     const struct copse_schedule_edge *edge = &tree->edges[i];
     if (tree->phase == COPSE_PHASE_BROADCAST) {
       if (!r->seen[edge->src] || r->seen[edge->dst])
-        return reader_refute(
-            r, item, NULL, "edges of a broadcast tree must reach every rank once, each src before");
+        return refute(r, item, NULL,
+                      "edges of a broadcast tree must reach every rank once, each src before");
       r->seen[edge->dst] = 1;
     } else {
       if (r->seen[edge->src] || r->seen[edge->dst] || edge->src == tree->root ||
           edge->src == edge->dst)
-        return reader_refute(r, item, NULL,
-                             "edges of a reduce tree must leave every rank but the root once, each "
-                             "after those that lead to it");
+        return refute(r, item, NULL,
+                      "edges of a reduce tree must leave every rank but the root once, each "
+                      "after those that lead to it");
       r->seen[edge->src] = 1;
     }
   }
   return COPSE_OK;
 }
 
-static copse_status read_edges(struct copse_schedule_reader *r, const cJSON *item,
+static copse_status read_edges(struct reader *r, const cJSON *item,
                                struct copse_schedule_tree *tree) {
   copse_status status;
+  struct copse_schedule_edge *out;
   const cJSON *edges;
-  COPSE_TRY(copse_json_get_array(&r->json, item, "edges", &edges, r->err));
-  struct copse_schedule_edge *out = reader_take(r, (size_t)cJSON_GetArraySize(edges), sizeof *out);
-  if (!out) return copse_fail_nomem(r->err);
+  COPSE_TRY(take_list(r, item, "edges", sizeof *out, &edges, &out));
   COPSE_JSON_EACH (edge, edges) COPSE_TRY(read_edge(r, edge, item, &out[tree->n_edges++]));
   tree->edges = out;
   status = check_tree(r, item, tree);
@@ -574,7 +550,7 @@ out:
   return status;
 }
 
-static copse_status read_tree(struct copse_schedule_reader *r, const cJSON *item,
+static copse_status read_tree(struct reader *r, const cJSON *item,
                               struct copse_schedule_tree *tree) {
   static const char *const keys[] = {"root", "phase", "weight", "edges", NULL};
   const struct copse_schedule *s = r->schedule;
@@ -591,16 +567,15 @@ static copse_status read_tree(struct copse_schedule_reader *r, const cJSON *item
   else if (strcmp(phase, "reduce") == 0 && copse_collective_reduces(s->collective))
     tree->phase = COPSE_PHASE_REDUCE;
   else
-    return reader_refuse(r, item, NULL, "\"phase\" must be one that the collective has");
-  if (tree->weight.num <= 0) return reader_refuse(r, item, NULL, "\"weight\" must be positive");
+    return refuse(r, item, NULL, "\"phase\" must be one that the collective has");
+  if (tree->weight.num <= 0) return refuse(r, item, NULL, "\"weight\" must be positive");
   status = read_edges(r, item, tree);
 out:
   return status;
 }
 
 /* The share of each root in a phase, added up over its trees. */
-static copse_status add_shares(struct copse_schedule_reader *r, enum copse_phase phase,
-                               struct copse_q *shares) {
+static copse_status add_shares(struct reader *r, enum copse_phase phase, struct copse_q *shares) {
   const struct copse_schedule *s = r->schedule;
   for (int i = 0; i < s->n_ranks; i++) shares[i] = COPSE_Q_ZERO;
   for (int i = 0; i < s->n_trees; i++) {
@@ -608,14 +583,12 @@ static copse_status add_shares(struct copse_schedule_reader *r, enum copse_phase
     if (tree->phase != phase) continue;
     copse_status status = copse_q_add(shares[tree->root], tree->weight, &shares[tree->root], NULL);
     if (status != COPSE_OK)
-      return reader_refuse(r, r->json.root, NULL,
-                           "the weights have no common denominator in 64 bits");
+      return refuse(r, r->json.root, NULL, "the weights have no common denominator in 64 bits");
   }
   return COPSE_OK;
 }
 
-static copse_status check_phase_shares(struct copse_schedule_reader *r,
-                                       const struct copse_q *shares) {
+static copse_status check_phase_shares(struct reader *r, const struct copse_q *shares) {
   const struct copse_schedule *s = r->schedule;
   struct copse_q whole = COPSE_Q_ZERO, equal = {1, s->n_ranks};
   for (int i = 0; i < s->n_ranks; i++) {
@@ -623,18 +596,16 @@ static copse_status check_phase_shares(struct copse_schedule_reader *r,
                              ? (i == s->root ? COPSE_Q_ONE : COPSE_Q_ZERO)
                              : equal;
     if (s->collective != COPSE_ALLREDUCE && !copse_q_eq(shares[i], due))
-      return reader_refute(r, r->json.root, NULL,
-                           "the weights of a root don't add up to its share");
+      return refute(r, r->json.root, NULL, "the weights of a root don't add up to its share");
     if (copse_q_add(whole, shares[i], &whole, NULL) != COPSE_OK)
-      return reader_refuse(r, r->json.root, NULL,
-                           "the weights have no common denominator in 64 bits");
+      return refuse(r, r->json.root, NULL, "the weights have no common denominator in 64 bits");
   }
   if (!copse_q_eq(whole, COPSE_Q_ONE))
-    return reader_refute(r, r->json.root, NULL, "the weights of a phase don't add up to 1");
+    return refute(r, r->json.root, NULL, "the weights of a phase don't add up to 1");
   return COPSE_OK;
 }
 
-static copse_status check_shares(struct copse_schedule_reader *r) {
+static copse_status check_shares(struct reader *r) {
   const struct copse_schedule *s = r->schedule;
   size_t n = (size_t)s->n_ranks;
   copse_status status;
@@ -645,27 +616,26 @@ static copse_status check_shares(struct copse_schedule_reader *r) {
   COPSE_TRY(add_shares(r, COPSE_PHASE_BROADCAST, shares));
   COPSE_TRY(add_shares(r, COPSE_PHASE_REDUCE, shares + n));
   if (s->n_rotations > 0) {
-    COPSE_TRY(reader_spread(r, shares));
-    COPSE_TRY(reader_spread(r, shares + n));
+    COPSE_TRY(spread_shares(r, shares));
+    COPSE_TRY(spread_shares(r, shares + n));
   }
   if (broadcasts) COPSE_TRY(check_phase_shares(r, shares));
   if (aggregates) COPSE_TRY(check_phase_shares(r, shares + n));
   if (broadcasts && aggregates && memcmp(shares, shares + n, n * sizeof *shares) != 0)
-    status = reader_refute(r, r->json.root, NULL, "a root's shares differ between the two phases");
+    status = refute(r, r->json.root, NULL, "a root's shares differ between the two phases");
 out:
   free(shares);
   return status;
 }
 
-static copse_status read_trees(struct copse_schedule_reader *r) {
+static copse_status read_trees(struct reader *r) {
   struct copse_schedule *s = r->schedule;
+  struct copse_schedule_tree *out;
   const cJSON *trees;
   copse_status status;
   if (copse_json_get(r->json.root, "symmetry"))
-    COPSE_TRY(reader_symmetry(r, copse_json_get(r->json.root, "symmetry")));
-  COPSE_TRY(copse_json_get_array(&r->json, r->json.root, "trees", &trees, r->err));
-  struct copse_schedule_tree *out = reader_take(r, (size_t)cJSON_GetArraySize(trees), sizeof *out);
-  if (!out) return copse_fail_nomem(r->err);
+    COPSE_TRY(read_symmetry(r, copse_json_get(r->json.root, "symmetry")));
+  COPSE_TRY(take_list(r, r->json.root, "trees", sizeof *out, &trees, &out));
   COPSE_JSON_EACH (tree, trees) COPSE_TRY(read_tree(r, tree, &out[s->n_trees++]));
   s->trees = out;
   status = check_shares(r);
@@ -673,33 +643,32 @@ out:
   return status;
 }
 
-static copse_status read_collective(struct copse_schedule_reader *r) {
+static copse_status read_collective(struct reader *r) {
   struct copse_schedule *s = r->schedule;
   const char *name;
   copse_status status;
   COPSE_TRY(copse_json_get_string(&r->json, r->json.root, "collective", &name, r->err));
   if (!copse_collective_from_name(name, &s->collective))
-    return reader_refuse(
-        r, r->json.root, NULL,
-        "\"collective\" must be allgather, reduce_scatter, allreduce, broadcast, reduce "
-        "or alltoall");
+    return refuse(r, r->json.root, NULL,
+                  "\"collective\" must be allgather, reduce_scatter, allreduce, broadcast, reduce "
+                  "or alltoall");
 out:
   return status;
 }
 
 /* Optional: older or foreign files say it through the trees alone. */
-static copse_status read_root(struct copse_schedule_reader *r) {
+static copse_status read_root(struct reader *r) {
   struct copse_schedule *s = r->schedule;
   const cJSON *first = copse_json_get(r->json.root, "trees");
   const cJSON *holder = copse_json_get(r->json.root, "root") ? r->json.root : NULL;
   s->root = -1;
   if (!copse_collective_rooted(s->collective)) {
-    if (holder) return reader_refuse(r, r->json.root, NULL, "\"root\" is for broadcast and reduce");
+    if (holder) return refuse(r, r->json.root, NULL, "\"root\" is for broadcast and reduce");
     return COPSE_OK;
   }
   if (!holder && first && copse_json_is_array(first)) holder = copse_json_first(first);
   if (!holder || !copse_json_is_object(holder))
-    return reader_refuse(r, r->json.root, NULL, "\"root\" is missing");
+    return refuse(r, r->json.root, NULL, "\"root\" is missing");
   int64_t root;
   copse_status status =
       copse_json_get_int(&r->json, holder, "root", 0, s->n_ranks - 1, &root, r->err);
@@ -708,7 +677,7 @@ static copse_status read_root(struct copse_schedule_reader *r) {
 }
 
 /* "k" says that every tree of a phase carries a multiple of 1/(roots * k). */
-static copse_status check_k(struct copse_schedule_reader *r) {
+static copse_status check_k(struct reader *r) {
   const struct copse_schedule *s = r->schedule;
   bool broadcasts = copse_collective_broadcasts(s->collective);
   int64_t roots = copse_collective_rooted(s->collective) ? 1 : s->n_ranks, whole;
@@ -716,15 +685,14 @@ static copse_status check_k(struct copse_schedule_reader *r) {
     const struct copse_schedule_tree *tree = &s->trees[t];
     if (broadcasts && tree->phase == COPSE_PHASE_REDUCE) continue; /* may have a k of its own */
     if (copse_mul_overflows(s->k, roots, &whole) || whole % tree->weight.den != 0)
-      return reader_refute(
-          r, r->json.root, NULL,
-          "\"k\" doesn't fit the weights: each must be a multiple of 1/(roots * k)");
+      return refute(r, r->json.root, NULL,
+                    "\"k\" doesn't fit the weights: each must be a multiple of 1/(roots * k)");
   }
   return COPSE_OK;
 }
 
 /* The rounded inverse of the time, for readers; a wrong one would mislead them. */
-static copse_status check_algbw(struct copse_schedule_reader *r) {
+static copse_status check_algbw(struct reader *r) {
   const struct copse_schedule *s = r->schedule;
   const cJSON *item = copse_json_get(r->json.root, "algbw_GBps");
   struct copse_q algbw;
@@ -734,11 +702,11 @@ static copse_status check_algbw(struct copse_schedule_reader *r) {
   if (status != COPSE_OK) return status;
   double algbw_by_time = copse_q_to_double(algbw) * copse_q_to_double(s->time_per_GB);
   if (algbw_by_time < 1 - 1e-6 || algbw_by_time > 1 + 1e-6)
-    return reader_refute(r, item, r->json.root, "\"algbw_GBps\" is not 1 / \"time_per_GB\"");
+    return refute(r, item, r->json.root, "\"algbw_GBps\" is not 1 / \"time_per_GB\"");
   return COPSE_OK;
 }
 
-static copse_status read_document(struct copse_schedule_reader *r) {
+static copse_status read_document(struct reader *r) {
   static const char *const tree_keys[] = {
       "format",     "collective", "root",  "topology", "ranks",    "k",          "time_per_GB",
       "algbw_GBps", "bound",      "trees", "others",   "symmetry", "in_network", NULL};
@@ -755,7 +723,7 @@ static copse_status read_document(struct copse_schedule_reader *r) {
                                      flows ? flow_keys : tree_keys, r->err));
   COPSE_TRY(copse_json_get_string(&r->json, root, "format", &format, r->err));
   if (strcmp(format, "copse-schedule/1") != 0)
-    return reader_refuse(r, root, NULL, "unknown \"format\"; this version reads copse-schedule/1");
+    return refuse(r, root, NULL, "unknown \"format\"; this version reads copse-schedule/1");
   COPSE_TRY(read_collective(r));
   COPSE_TRY(read_ranks(r));
   COPSE_TRY(read_others(r));
@@ -767,15 +735,15 @@ static copse_status read_document(struct copse_schedule_reader *r) {
   COPSE_TRY(check_algbw(r));
   COPSE_TRY(read_switches(r));
   if (flows)
-    COPSE_TRY(reader_flows(r));
+    COPSE_TRY(read_flows(r));
   else
     COPSE_TRY(read_trees(r));
   COPSE_TRY(read_bound(r)); /* last: keys "src>dst" are split by the ids known by then */
   if (r->n_rotation_nodes > 0 && r->n_rotation_nodes != r->n_nodes)
-    return reader_refuse(r, root, NULL,
-                         "\"rotation\" or \"symmetry\" must map every node of the schedule");
+    return refuse(r, root, NULL,
+                  "\"rotation\" or \"symmetry\" must map every node of the schedule");
   COPSE_TRY(check_k(r));
-  const char **nodes = reader_take(r, r->n_nodes, sizeof *nodes);
+  const char **nodes = take(r, r->n_nodes, sizeof *nodes);
   if (!nodes) return copse_fail_nomem(r->err);
   memcpy(nodes, r->nodes, r->n_nodes * sizeof *nodes);
   s->nodes = nodes;
@@ -786,7 +754,7 @@ out:
 
 static copse_status parse(const char *label, const char *data, size_t size, copse_status untrue,
                           struct copse_schedule **out, struct copse_err *err) {
-  struct copse_schedule_reader r = {.untrue = untrue, .err = err};
+  struct reader r = {.untrue = untrue, .err = err};
   copse_status status;
   *out = NULL;
   COPSE_TRY(copse_json_parse(label, data, size, &r.json, err));
@@ -798,7 +766,7 @@ out:
   copse_schedule_release(r.schedule);
   copse_json_free(&r.json);
   free(r.nodes);
-  free(r.table);
+  copse_index_map_free(&r.index);
   free(r.seen);
   return status;
 }

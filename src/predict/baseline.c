@@ -160,8 +160,8 @@ static copse_status bound_by_cuts(struct copse_baseline_work *w) {
   struct cut c = {.w = w, .best_time = COPSE_Q_ZERO};
   size_t n = (size_t)t->n_nodes;
   copse_status status;
-  COPSE_TRY(copse_calloc(n, 1, &c.inside, w->err));
-  COPSE_TRY(copse_calloc(n, 1, &c.best, w->err));
+  COPSE_TRY(copse_arena_array(&w->scratch, n, 1, &c.inside, w->err));
+  COPSE_TRY(copse_arena_array(&w->scratch, n, 1, &c.best, w->err));
   c.best[t->rank_nodes[0]] = 1; /* proves 0, where nothing has to move */
   for (int r = 0; r < t->n_ranks; r++) {
     memset(c.inside, 0, n);
@@ -174,8 +174,6 @@ static copse_status bound_by_cuts(struct copse_baseline_work *w) {
   }
   status = set_cut(&c);
 out:
-  free(c.inside);
-  free(c.best);
   return status;
 }
 
@@ -240,7 +238,7 @@ static copse_status read_demand(struct copse_baseline_work *w) {
   size_t n = (size_t)w->topology->n_ranks;
   int64_t unit = 0;
   copse_status status;
-  COPSE_TRY(copse_calloc(n * n, sizeof *w->units, &w->units, w->err));
+  COPSE_TRY(copse_arena_array(&w->scratch, n * n, sizeof *w->units, &w->units, w->err));
   for (size_t i = 0; i < n * n; i++) {
     w->units[i] = demand ? demand[i] : 1;
     if (w->units[i] < 0)
@@ -465,7 +463,7 @@ out:
   if (status != COPSE_OK && dag) copse_sim_dag_free(dag);
   copse_schedule_release(w.schedule);
   copse_baseline_shared_free(&own);
-  free(w.units);
+  copse_arena_free(&w.scratch);
   free(w.shipments);
   free(w.trees);
   return status;

@@ -9,7 +9,7 @@
 #include "base/memory.h"
 #include "base/rational.h"
 
-struct work {
+struct birkhoff {
   int n;
   int64_t *left;  /* [n * n] of the matrix */
   int64_t *empty; /* [n * n] what fills up all rows and columns to the same sum */
@@ -17,21 +17,22 @@ struct work {
   char *tried;    /* [n] columns of this search */
   int64_t least;  /* entries below it don't count */
   int step;
+  struct copse_arena scratch;
   size_t amounts_capacity, to_capacity, sent_capacity;
   struct copse_birkhoff *out;
   struct copse_err *err;
 };
 
-static size_t at(const struct work *w, int row, int column) {
+static size_t at(const struct birkhoff *w, int row, int column) {
   return (size_t)row * (size_t)w->n + (size_t)column;
 }
 
-static int64_t entry(const struct work *w, int row, int column) {
+static int64_t entry(const struct birkhoff *w, int row, int column) {
   return w->left[at(w, row, column)] + w->empty[at(w, row, column)];
 }
 
 /* Row and column sums, rows first; *most is the largest. */
-static copse_status add_up(const struct work *w, int64_t *sums, int64_t *most) {
+static copse_status add_up(const struct birkhoff *w, int64_t *sums, int64_t *most) {
   *most = 0;
   for (int i = 0; i < w->n; i++) {
     for (int j = 0; j < w->n; j++) {
@@ -47,10 +48,10 @@ static copse_status add_up(const struct work *w, int64_t *sums, int64_t *most) {
   return COPSE_OK;
 }
 
-static copse_status fill_up(struct work *w, int64_t *most) {
+static copse_status fill_up(struct birkhoff *w, int64_t *most) {
   int64_t *sums = NULL;
   copse_status status;
-  COPSE_TRY(copse_calloc(2 * (size_t)w->n, sizeof *sums, &sums, w->err));
+  COPSE_TRY(copse_arena_array(&w->scratch, 2 * (size_t)w->n, sizeof *sums, &sums, w->err));
   COPSE_TRY(add_up(w, sums, most));
   for (int i = 0, j = 0; i < w->n && j < w->n;) {
     int64_t row = *most - sums[i], column = *most - sums[w->n + j];
@@ -64,12 +65,11 @@ static copse_status fill_up(struct work *w, int64_t *most) {
       j++;
   }
 out:
-  free(sums);
   return status;
 }
 
 /* Augmenting paths; each row begins further right than the one before, and with each step. */
-static bool match_row(struct work *w, int row) {
+static bool match_row(struct birkhoff *w, int row) {
   for (int k = 0; k < w->n; k++) {
     int column = (row + 1 + w->step + k) % w->n;
     if (w->tried[column] || entry(w, row, column) < w->least) continue;
@@ -81,7 +81,7 @@ static bool match_row(struct work *w, int row) {
   return false;
 }
 
-static bool match_all(struct work *w) {
+static bool match_all(struct birkhoff *w) {
   for (int c = 0; c < w->n; c++) w->row_of[c] = -1;
   for (int r = 0; r < w->n; r++) {
     memset(w->tried, 0, (size_t)w->n);
@@ -91,7 +91,7 @@ static bool match_all(struct work *w) {
 }
 
 /* Takes the matching out of the matrix, its least entry everywhere; *amount is that. */
-static copse_status take_step(struct work *w, int64_t *amount) {
+static copse_status take_step(struct birkhoff *w, int64_t *amount) {
   struct copse_birkhoff *b = w->out;
   size_t n = (size_t)w->n, s = (size_t)b->n_steps;
   copse_status status;
@@ -115,7 +115,7 @@ out:
   return status;
 }
 
-static copse_status decompose(struct work *w) {
+static copse_status decompose(struct birkhoff *w) {
   int64_t rest, amount;
   copse_status status;
   COPSE_TRY(fill_up(w, &rest));
@@ -138,21 +138,18 @@ out:
 
 copse_status copse_birkhoff_decompose(const int64_t *matrix, int n, struct copse_birkhoff *out,
                                       struct copse_err *err) {
-  struct work w = {.n = n, .out = out, .err = err};
+  struct birkhoff w = {.n = n, .out = out, .err = err};
   size_t size = (size_t)n * (size_t)n;
   copse_status status;
   *out = (struct copse_birkhoff){.n = n};
-  COPSE_TRY(copse_calloc(size, sizeof *w.left, &w.left, err));
-  COPSE_TRY(copse_calloc(size, sizeof *w.empty, &w.empty, err));
-  COPSE_TRY(copse_calloc((size_t)n, sizeof *w.row_of, &w.row_of, err));
-  COPSE_TRY(copse_calloc((size_t)n, 1, &w.tried, err));
+  COPSE_TRY(copse_arena_array(&w.scratch, size, sizeof *w.left, &w.left, err));
+  COPSE_TRY(copse_arena_array(&w.scratch, size, sizeof *w.empty, &w.empty, err));
+  COPSE_TRY(copse_arena_array(&w.scratch, (size_t)n, sizeof *w.row_of, &w.row_of, err));
+  COPSE_TRY(copse_arena_array(&w.scratch, (size_t)n, 1, &w.tried, err));
   memcpy(w.left, matrix, size * sizeof *matrix);
   status = decompose(&w);
 out:
-  free(w.left);
-  free(w.empty);
-  free(w.row_of);
-  free(w.tried);
+  copse_arena_free(&w.scratch);
   if (status != COPSE_OK) copse_birkhoff_free(out);
   return status;
 }
@@ -233,8 +230,8 @@ copse_status copse_baseline_pairwise(struct copse_baseline_work *w) {
   copse_status status;
   COPSE_TRY(ship_directly(w));
   if (!w->dag) return COPSE_OK;
-  COPSE_TRY(copse_calloc((size_t)n, sizeof *last, &last, w->err));
-  COPSE_TRY(copse_calloc((size_t)n, sizeof *next, &next, w->err));
+  COPSE_TRY(copse_arena_array(&w->scratch, (size_t)n, sizeof *last, &last, w->err));
+  COPSE_TRY(copse_arena_array(&w->scratch, (size_t)n, sizeof *next, &next, w->err));
   for (int i = 0; i < n; i++) next[i] = last[i] = (struct round_end){-1, -1};
   for (int round = 1; round < n; round++) {
     for (int i = 0; i < n; i++)
@@ -242,8 +239,6 @@ copse_status copse_baseline_pairwise(struct copse_baseline_work *w) {
     for (int i = 0; i < n; i++) last[i] = next[i];
   }
 out:
-  free(last);
-  free(next);
   return status;
 }
 
@@ -354,16 +349,14 @@ copse_status copse_baseline_2dh(struct copse_baseline_work *w) {
   copse_status status;
   COPSE_TRY(ship_2dh(w));
   if (!w->dag) return COPSE_OK;
-  COPSE_TRY(copse_calloc(places * places, sizeof *sends, &sends, w->err));
-  COPSE_TRY(copse_calloc(2 * places, sizeof *list, &list, w->err));
+  COPSE_TRY(copse_arena_array(&w->scratch, places * places, sizeof *sends, &sends, w->err));
+  COPSE_TRY(copse_arena_array(&w->scratch, 2 * places, sizeof *list, &list, w->err));
   for (int host = 0; host < w->hosts.n_hosts; host++) {
     COPSE_TRY(exchange_inside(w, host, sends));
     for (int place = 0; place < (int)places; place++)
       COPSE_TRY(exchange_outside(w, host, place, sends, list));
   }
 out:
-  free(sends);
-  free(list);
   return status;
 }
 
@@ -485,12 +478,12 @@ out:
 static copse_status balance_all(struct fast *f) {
   struct queue *queues = NULL;
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)f->places, sizeof *queues, &queues, f->w->err));
+  COPSE_TRY(
+      copse_arena_array(&f->w->scratch, (size_t)f->places, sizeof *queues, &queues, f->w->err));
   for (int from = 0; from < f->n_hosts; from++)
     for (int to = 0; to < f->n_hosts; to++) COPSE_TRY(balance(f, from, to, queues));
   f->rail[rail_of(f, f->n_hosts, 0, 0)] = f->n_pieces;
 out:
-  free(queues);
   return status;
 }
 
@@ -613,7 +606,7 @@ static copse_status send_steps(struct fast *f) {
   size_t ranks = (size_t)f->w->topology->n_ranks, n = (size_t)f->n_hosts;
   int *last = NULL; /* [2 * n_ranks] sent, received */
   copse_status status;
-  COPSE_TRY(copse_calloc(2 * ranks, sizeof *last, &last, f->w->err));
+  COPSE_TRY(copse_arena_array(&f->w->scratch, 2 * ranks, sizeof *last, &last, f->w->err));
   for (size_t i = 0; i < 2 * ranks; i++) last[i] = -1;
   for (int s = 0; s < f->steps.n_steps; s++) {
     for (int from = 0; from < f->n_hosts; from++) {
@@ -624,7 +617,6 @@ static copse_status send_steps(struct fast *f) {
     }
   }
 out:
-  free(last);
   return status;
 }
 
@@ -646,13 +638,15 @@ copse_status copse_baseline_birkhoff(struct copse_baseline_work *w) {
   size_t hosts = (size_t)f.n_hosts, rails = hosts * hosts * (size_t)f.places;
   if (copse_mul_overflows(w->m, f.places, &w->whole))
     return copse_fail(w->err, COPSE_OVERFLOW, "the demand of a rank needs over 63 bits");
-  COPSE_TRY(copse_calloc(hosts * hosts, sizeof *f.matrix, &f.matrix, w->err));
-  COPSE_TRY(copse_calloc(rails + 1, sizeof *f.rail, &f.rail, w->err));
-  COPSE_TRY(copse_calloc(rails + 1, sizeof *f.next, &f.next, w->err));
-  COPSE_TRY(copse_calloc(rails + 1, sizeof *f.sent, &f.sent, w->err));
-  COPSE_TRY(copse_calloc(rails * (size_t)f.places, sizeof *f.balanced, &f.balanced, w->err));
-  COPSE_TRY(copse_calloc((size_t)f.places + 4, sizeof *f.list, &f.list, w->err));
-  COPSE_TRY(copse_calloc((size_t)f.places, sizeof *f.amounts, &f.amounts, w->err));
+  COPSE_TRY(copse_arena_array(&w->scratch, hosts * hosts, sizeof *f.matrix, &f.matrix, w->err));
+  COPSE_TRY(copse_arena_array(&w->scratch, rails + 1, sizeof *f.rail, &f.rail, w->err));
+  COPSE_TRY(copse_arena_array(&w->scratch, rails + 1, sizeof *f.next, &f.next, w->err));
+  COPSE_TRY(copse_arena_array(&w->scratch, rails + 1, sizeof *f.sent, &f.sent, w->err));
+  COPSE_TRY(copse_arena_array(&w->scratch, rails * (size_t)f.places, sizeof *f.balanced,
+                              &f.balanced, w->err));
+  COPSE_TRY(copse_arena_array(&w->scratch, (size_t)f.places + 4, sizeof *f.list, &f.list, w->err));
+  COPSE_TRY(
+      copse_arena_array(&w->scratch, (size_t)f.places, sizeof *f.amounts, &f.amounts, w->err));
   COPSE_TRY(add_up_hosts(&f));
   COPSE_TRY(balance_all(&f));
   COPSE_TRY(ship_all(&f));
@@ -662,13 +656,6 @@ copse_status copse_baseline_birkhoff(struct copse_baseline_work *w) {
   status = send_all(&f);
 out:
   copse_birkhoff_free(&f.steps);
-  free(f.matrix);
   free(f.pieces);
-  free(f.rail);
-  free(f.next);
-  free(f.sent);
-  free(f.balanced);
-  free(f.list);
-  free(f.amounts);
   return status;
 }

@@ -1,5 +1,4 @@
 /* What the makers of baselines share: for baseline*.c alone. */
-/* Birkhoff's decomposition of a matrix into permutations. */
 #ifndef COPSE_PREDICT_BASELINE_WORK_H
 #define COPSE_PREDICT_BASELINE_WORK_H
 
@@ -34,6 +33,7 @@ struct copse_baseline_work {
   struct copse_arena *arena;
   struct copse_schedule_tree *trees;
   size_t n_trees, trees_capacity;
+  struct copse_arena scratch; /* ends with the call */
   struct copse_err *err;
 };
 
@@ -54,6 +54,7 @@ copse_status copse_baseline_direct(struct copse_baseline_work *w) COPSE_CHECKED;
 
 /* Fills in the schedule's bound; its time, trees and flows must be there. */
 copse_status copse_baseline_bound(struct copse_baseline_work *w) COPSE_CHECKED;
+
 /* n_steps permutations: in step s, row i sends sent[s n + i] to column to[s n + i]. */
 struct copse_birkhoff {
   int n, n_steps;

@@ -1,4 +1,15 @@
-/* Several simulations at once: what those of the same transfers share is made once. */
+/*
+ * The simulator: chunks of transfers queue at links, one event for each chunk and link.
+ *
+ *   dag --frame_make--> frame --frame_run(size)--> result     one frame, any number of sizes
+ *
+ *   issue --> [ link 0 ] --> serve --> [ link 1 ] --> serve ... --> arrive --> issue dependents
+ *    ^            |                                                    |
+ *    +-- next chunk, when link 0 has taken this one                    +-- chunks that stream on
+ *
+ * A frame holds what simulations of the same transfers share, whatever the size; copse_simulate_all
+ * makes one for each dag and answers its questions on several threads. The model is in simulate.h.
+ */
 #include "predict/simulate.h"
 
 #include <math.h>
@@ -50,7 +61,8 @@ struct frame {
   int levels;             /* transfers that stream from one another, the most: of those
                              that reduce, and of those that don't, as plans count them */
   bool delays;            /* some transfer has a delay */
-  bool only_streams;      /* chunk c of any waits for nobody's later ones */
+  struct copse_arena arena;
+  bool only_streams; /* chunk c of any waits for nobody's later ones */
 };
 
 static inline int place_of(const struct frame *frame, int transfer) {
@@ -59,7 +71,7 @@ static inline int place_of(const struct frame *frame, int transfer) {
 
 /* Memory of a run, kept for the next one: large blocks fresh from the system cost more than what
  * is done with them. Zero-initialise to start. */
-struct scratch {
+struct kept {
   struct flight *flights;
   size_t n_flights;
   struct copse_sim_queue queue; /* empty between runs */
@@ -78,20 +90,20 @@ static int by_order(const void *a, const void *b) {
 }
 
 /* Leaves `places` NULL where the numbers are in order already. */
-static copse_status find_places(struct frame *f, struct copse_err *err) {
+static copse_status find_places(struct frame *f, struct copse_arena *scratch,
+                                struct copse_err *err) {
   const struct copse_sim_item *items = f->dag->items;
   int n = f->dag->n_transfers, sorted = 1;
   struct ordered *list = NULL;
   copse_status status = COPSE_OK;
   while (sorted < n && items[sorted - 1].order <= items[sorted].order) sorted++;
   if (sorted >= n) return COPSE_OK;
-  COPSE_TRY(copse_calloc((size_t)n, sizeof *list, &list, err));
-  COPSE_TRY(copse_calloc((size_t)n, sizeof *f->places, &f->places, err));
+  COPSE_TRY(copse_arena_array(scratch, (size_t)n, sizeof *list, &list, err));
+  COPSE_TRY(copse_arena_array(&f->arena, (size_t)n, sizeof *f->places, &f->places, err));
   for (int t = 0; t < n; t++) list[t] = (struct ordered){items[t].order, t};
   qsort(list, (size_t)n, sizeof *list, by_order);
   for (int p = 0; p < n; p++) f->places[list[p].transfer] = p;
 out:
-  free(list);
   return status;
 }
 
@@ -107,7 +119,8 @@ static int streams_from(const struct frame *f, int t) {
 static copse_status make_flights(struct frame *f, struct copse_err *err) {
   const struct copse_sim_dag *dag = f->dag;
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)dag->n_transfers + 1, sizeof *f->flights, &f->flights, err));
+  COPSE_TRY(copse_arena_array(&f->arena, (size_t)dag->n_transfers + 1, sizeof *f->flights,
+                              &f->flights, err));
   for (int t = 0; t < dag->n_transfers; t++) {
     const struct copse_sim_item *item = &dag->items[t];
     const int *links = copse_sim_links(dag, t);
@@ -146,7 +159,7 @@ static copse_status find_dependents(struct frame *f, struct copse_err *err) {
     total += (size_t)n;
     if (total > INT32_MAX) return copse_fail(err, COPSE_OVERFLOW, "too many dependencies");
   }
-  COPSE_TRY(copse_calloc(total, sizeof *f->dependents, &f->dependents, err));
+  COPSE_TRY(copse_arena_array(&f->arena, total, sizeof *f->dependents, &f->dependents, err));
   for (int i = 0; i < dag->n_transfers; i++) {
     p[i + 1].first_dependent = p[i].first_dependent + p[i].n_dependents;
     p[i].n_dependents = 0;
@@ -177,11 +190,12 @@ static int level_of(const struct copse_sim_dag *dag, int t, const int *levels) {
   return level + (item->n_links > 0);
 }
 
-static copse_status find_levels(struct frame *f, struct copse_err *err) {
+static copse_status find_levels(struct frame *f, struct copse_arena *scratch,
+                                struct copse_err *err) {
   const struct copse_sim_dag *dag = f->dag;
   int *levels = NULL, most[2] = {0, 0};
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)dag->n_transfers, sizeof *levels, &levels, err));
+  COPSE_TRY(copse_arena_array(scratch, (size_t)dag->n_transfers, sizeof *levels, &levels, err));
   for (int t = 0; t < dag->n_transfers; t++) {
     int *phase = &most[dag->items[t].reduces];
     levels[t] = level_of(dag, t, levels);
@@ -189,7 +203,6 @@ static copse_status find_levels(struct frame *f, struct copse_err *err) {
   }
   f->levels = most[0] + most[1];
 out:
-  free(levels);
   return status;
 }
 
@@ -199,26 +212,26 @@ static copse_status frame_make(const struct copse_topology *topology,
                                const struct copse_sim_dag *dag, struct frame *frame,
                                struct copse_err *err) {
   copse_status status;
+  struct copse_arena scratch = {0};
   *frame = (struct frame){.topology = topology, .dag = dag, .only_streams = true};
-  COPSE_TRY(find_places(frame, err));
+  COPSE_TRY(find_places(frame, &scratch, err));
   COPSE_TRY(make_flights(frame, err));
   COPSE_TRY(find_dependents(frame, err));
-  COPSE_TRY(find_levels(frame, err));
-  COPSE_TRY(copse_calloc((size_t)topology->n_links, sizeof *frame->wires, &frame->wires, err));
+  COPSE_TRY(find_levels(frame, &scratch, err));
+  COPSE_TRY(copse_arena_array(&frame->arena, (size_t)topology->n_links, sizeof *frame->wires,
+                              &frame->wires, err));
   for (int i = 0; i < topology->n_links; i++) {
     const struct copse_link *link = &topology->links[i];
     frame->wires[i].us_per_byte = 1e-3 / copse_q_to_double(link->bandwidth);
     frame->wires[i].latency_us = copse_q_to_double(link->latency);
   }
 out:
+  copse_arena_free(&scratch);
   return status;
 }
 
 static void frame_free(struct frame *frame) {
-  free(frame->flights);
-  free(frame->places);
-  free(frame->dependents);
-  free(frame->wires);
+  copse_arena_free(&frame->arena);
   *frame = (struct frame){0};
 }
 
@@ -251,6 +264,7 @@ struct sim {
   int *under_way;     /* [n_ranks][n_ranks] transfers between two ranks; NULL: it doesn't matter */
   double *adder_free_us; /* [n_ranks] when a rank has added what came so far */
   struct copse_sim_result *result;
+  struct copse_arena scratch;
   struct copse_err *err;
 };
 
@@ -548,16 +562,16 @@ static void cut_into_chunks(struct sim *s, double unit_bytes) {
   }
 }
 
-static copse_status take_flights(struct sim *s, struct scratch *scratch) {
+static copse_status take_flights(struct sim *s, struct kept *kept) {
   size_t n = (size_t)s->frame->dag->n_transfers + 1, size = sizeof *s->flights;
-  if (scratch->n_flights < n) {
-    free(scratch->flights);
-    scratch->n_flights = 0;
-    scratch->flights = n <= SIZE_MAX / size ? aligned_alloc(size, n * size) : NULL;
-    if (!scratch->flights) return copse_fail_nomem(s->err);
-    scratch->n_flights = n;
+  if (kept->n_flights < n) {
+    free(kept->flights);
+    kept->n_flights = 0;
+    kept->flights = n <= SIZE_MAX / size ? aligned_alloc(size, n * size) : NULL;
+    if (!kept->flights) return copse_fail_nomem(s->err);
+    kept->n_flights = n;
   }
-  s->flights = scratch->flights;
+  s->flights = kept->flights;
   memcpy(s->flights, s->frame->flights, n * size);
   return COPSE_OK;
 }
@@ -569,26 +583,29 @@ static copse_status make_slots(struct sim *s) {
   s->fifo = s->options->fifo;
   if (s->max_chunks <= s->fifo) s->fifo = 0;
   if (s->fifo == 0 || s->frame->longest < 2) return COPSE_OK;
-  COPSE_TRY(copse_calloc(n, sizeof *s->left_us * (size_t)s->fifo, &s->left_us, s->err));
+  COPSE_TRY(
+      copse_arena_array(&s->scratch, n, sizeof *s->left_us * (size_t)s->fifo, &s->left_us, s->err));
 out:
   return status;
 }
 
-static copse_status set_up(struct sim *s, struct scratch *scratch, double unit_bytes) {
+static copse_status set_up(struct sim *s, struct kept *kept, double unit_bytes) {
   const struct frame *f = s->frame;
   size_t links = (size_t)f->topology->n_links, ranks = (size_t)f->topology->n_ranks;
   copse_status status;
-  COPSE_TRY(copse_calloc(links, sizeof *s->wires, &s->wires, s->err));
+  COPSE_TRY(copse_arena_array(&s->scratch, links, sizeof *s->wires, &s->wires, s->err));
   memcpy(s->wires, f->wires, links * sizeof *s->wires);
-  COPSE_TRY(take_flights(s, scratch));
-  COPSE_TRY(copse_calloc(ranks, sizeof *s->adder_free_us, &s->adder_free_us, s->err));
+  COPSE_TRY(take_flights(s, kept));
+  COPSE_TRY(
+      copse_arena_array(&s->scratch, ranks, sizeof *s->adder_free_us, &s->adder_free_us, s->err));
   if (s->options->duplex > 1)
-    COPSE_TRY(copse_calloc(ranks * ranks, sizeof *s->under_way, &s->under_way, s->err));
+    COPSE_TRY(
+        copse_arena_array(&s->scratch, ranks * ranks, sizeof *s->under_way, &s->under_way, s->err));
   for (s->hop_bits = 1; s->hop_bits < 31 && f->longest >> s->hop_bits > 0;) s->hop_bits++;
   cut_into_chunks(s, unit_bytes);
   COPSE_TRY(make_slots(s));
   size_t n = (size_t)f->dag->n_copies * (size_t)s->max_chunks;
-  if (n > 0) COPSE_TRY(copse_calloc(n, sizeof *s->copies, &s->copies, s->err));
+  if (n > 0) COPSE_TRY(copse_arena_array(&s->scratch, n, sizeof *s->copies, &s->copies, s->err));
   for (size_t i = 0; i < n; i++) s->copies[i] = -1;
 out:
   return status;
@@ -596,11 +613,10 @@ out:
 
 /* As copse_simulate, of which this is the inside; `frame` is only read. */
 static copse_status frame_run(const struct frame *frame, const struct copse_sim_options *options,
-                              double unit_bytes, struct scratch *scratch,
-                              struct copse_sim_result *result, double *arrival_us,
-                              struct copse_err *err) {
+                              double unit_bytes, struct kept *kept, struct copse_sim_result *result,
+                              double *arrival_us, struct copse_err *err) {
   struct sim s = {.frame = frame,
-                  .queue = &scratch->queue,
+                  .queue = &kept->queue,
                   .options = options ? options : &copse_sim_defaults,
                   .arrival_us = arrival_us,
                   .result = result,
@@ -612,7 +628,7 @@ static copse_status frame_run(const struct frame *frame, const struct copse_sim_
       s.options->fifo > COPSE_SIM_MAX_FIFO || !(s.options->alpha_us >= 0) || !(unit_bytes >= 0) ||
       !(s.options->duplex == 0 || s.options->duplex >= 1) || !(s.options->reduce_us_per_byte >= 0))
     return copse_fail(err, COPSE_INVALID, "a simulation needs positive chunks and sizes");
-  COPSE_TRY(set_up(&s, scratch, unit_bytes));
+  COPSE_TRY(set_up(&s, kept, unit_bytes));
   COPSE_TRY(run(&s));
   for (int i = 0; i < frame->topology->n_links; i++) {
     if (s.wires[i].taken_us <= result->busiest_us) continue;
@@ -620,19 +636,15 @@ static copse_status frame_run(const struct frame *frame, const struct copse_sim_
     result->busiest_link = i;
   }
 out:
-  free(s.wires);
-  free(s.copies);
-  free(s.left_us);
-  free(s.under_way);
-  free(s.adder_free_us);
-  copse_sim_queue_reset(&scratch->queue);
+  copse_arena_free(&s.scratch);
+  copse_sim_queue_reset(&kept->queue);
   return status;
 }
 
-static void scratch_free(struct scratch *scratch) {
-  free(scratch->flights);
-  copse_sim_queue_free(&scratch->queue);
-  *scratch = (struct scratch){0};
+static void kept_free(struct kept *kept) {
+  free(kept->flights);
+  copse_sim_queue_free(&kept->queue);
+  *kept = (struct kept){0};
 }
 
 copse_status copse_simulate(const struct copse_topology *topology, const struct copse_sim_dag *dag,
@@ -640,13 +652,13 @@ copse_status copse_simulate(const struct copse_topology *topology, const struct 
                             struct copse_sim_result *result, double *arrival_us,
                             struct copse_err *err) {
   struct frame frame;
-  struct scratch scratch = {0};
+  struct kept kept = {0};
   copse_status status;
   *result = (struct copse_sim_result){.busiest_link = -1};
   COPSE_TRY(frame_make(topology, dag, &frame, err));
-  status = frame_run(&frame, options, unit_bytes, &scratch, result, arrival_us, err);
+  status = frame_run(&frame, options, unit_bytes, &kept, result, arrival_us, err);
 out:
-  scratch_free(&scratch);
+  kept_free(&kept);
   frame_free(&frame);
   return status;
 }
@@ -670,7 +682,7 @@ struct all {
   struct group *groups;
   int *group_of; /* [n questions] */
   pthread_mutex_t mutex;
-  struct scratch *idle; /* [n_idle] not in use; room for one each question */
+  struct kept *idle; /* [n_idle] not in use; room for one each question */
   int n_idle;
 };
 
@@ -693,17 +705,17 @@ static void leave_frame(struct group *g) {
   pthread_mutex_unlock(&g->mutex);
 }
 
-static struct scratch take_scratch(struct all *all) {
-  struct scratch scratch = {0};
+static struct kept take_kept(struct all *all) {
+  struct kept kept = {0};
   pthread_mutex_lock(&all->mutex);
-  if (all->n_idle > 0) scratch = all->idle[--all->n_idle];
+  if (all->n_idle > 0) kept = all->idle[--all->n_idle];
   pthread_mutex_unlock(&all->mutex);
-  return scratch;
+  return kept;
 }
 
-static void give_back(struct all *all, struct scratch scratch) {
+static void give_back(struct all *all, struct kept kept) {
   pthread_mutex_lock(&all->mutex);
-  all->idle[all->n_idle++] = scratch;
+  all->idle[all->n_idle++] = kept;
   pthread_mutex_unlock(&all->mutex);
 }
 
@@ -713,9 +725,9 @@ static copse_status answer(void *arg, int i, struct copse_err *err) {
   struct group *g = &all->groups[all->group_of[i]];
   copse_status status;
   COPSE_TRY(need_frame(all, i, err));
-  struct scratch scratch = take_scratch(all);
-  status = frame_run(&g->frame, q->options, q->unit_bytes, &scratch, &q->result, NULL, err);
-  give_back(all, scratch);
+  struct kept kept = take_kept(all);
+  status = frame_run(&g->frame, q->options, q->unit_bytes, &kept, &q->result, NULL, err);
+  give_back(all, kept);
 out:
   leave_frame(g);
   return status;
@@ -750,7 +762,7 @@ out:
     frame_free(&all.groups[i].frame);
     pthread_mutex_destroy(&all.groups[i].mutex);
   }
-  for (int i = 0; i < all.n_idle; i++) scratch_free(&all.idle[i]);
+  for (int i = 0; i < all.n_idle; i++) kept_free(&all.idle[i]);
   pthread_mutex_destroy(&all.mutex);
   free(all.idle);
   free(all.groups);

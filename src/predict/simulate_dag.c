@@ -1,4 +1,16 @@
-/* TITLE */
+/*
+ * Sets of transfers for the simulator, and those of a schedule.
+ *
+ *   broadcast tree   an edge streams from the one that reached its source
+ *   reduce tree      an edge streams from all that reached its source (its children's sums)
+ *   allreduce        both trees of a root laid end to end and cut where either ends:
+ *
+ *     reduce     |-- tree 0 --|----- tree 1 -----|
+ *     broadcast  |----- tree 0 -----|-- tree 1 --|      pieces: [0,0] [1,0] [1,1]
+ *
+ *     each piece is reduced, joined at the root and broadcast
+ *   flow             every path by itself, cut at the ranks that forward
+ */
 #include "predict/simulate_dag.h"
 
 #include <limits.h>
@@ -117,6 +129,7 @@ struct maker {
   int *links, *copies, *path; /* [topology->n_nodes + schedule's longest path] scratch */
   int *copy_of, *stamps;      /* [topology->n_links] the copy of this tree, the tree's stamp */
   int stamp;
+  struct copse_arena scratch;
   struct copse_err *err;
 };
 
@@ -254,7 +267,7 @@ static copse_status add_allreduce(struct maker *m) {
   int *first = NULL; /* [2 * n_ranks] first tree of each phase and root */
   size_t n = (size_t)s->n_ranks;
   copse_status status;
-  COPSE_TRY(copse_calloc(2 * n, sizeof *first, &first, m->err));
+  COPSE_TRY(copse_arena_array(&m->scratch, 2 * n, sizeof *first, &first, m->err));
   for (size_t i = 0; i < 2 * n; i++) first[i] = -1;
   for (int t = s->n_trees - 1; t >= 0; t--) {
     size_t list = (size_t)s->trees[t].root + (s->trees[t].phase == COPSE_PHASE_REDUCE ? 0 : n);
@@ -263,7 +276,6 @@ static copse_status add_allreduce(struct maker *m) {
   }
   for (size_t r = 0; r < n; r++) COPSE_TRY(add_chained(m, first[r], first[n + r]));
 out:
-  free(first);
   return status;
 }
 
@@ -303,17 +315,17 @@ static copse_status set_up(struct maker *m) {
   size_t ranks = (size_t)s->n_ranks, links = (size_t)m->topology->n_links;
   size_t longest = (size_t)longest_path(s);
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)s->n_nodes, sizeof(int), &m->node_of, m->err));
-  COPSE_TRY(copse_calloc(ranks, sizeof(int), &m->arrival, m->err));
-  COPSE_TRY(copse_calloc(ranks, sizeof(int), &m->children, m->err));
-  COPSE_TRY(copse_calloc(ranks, sizeof(int), &m->sibling, m->err));
-  COPSE_TRY(copse_calloc(ranks, sizeof(int), &m->list, m->err));
-  COPSE_TRY(copse_calloc((size_t)s->n_trees, sizeof(int), &m->next_tree, m->err));
-  COPSE_TRY(copse_calloc(longest, sizeof(int), &m->links, m->err));
-  COPSE_TRY(copse_calloc(longest, sizeof(int), &m->copies, m->err));
-  COPSE_TRY(copse_calloc(longest, sizeof(int), &m->path, m->err));
-  COPSE_TRY(copse_calloc(links, sizeof(int), &m->copy_of, m->err));
-  COPSE_TRY(copse_calloc(links, sizeof(int), &m->stamps, m->err));
+  COPSE_TRY(copse_arena_array(&m->scratch, (size_t)s->n_nodes, sizeof(int), &m->node_of, m->err));
+  COPSE_TRY(copse_arena_array(&m->scratch, ranks, sizeof(int), &m->arrival, m->err));
+  COPSE_TRY(copse_arena_array(&m->scratch, ranks, sizeof(int), &m->children, m->err));
+  COPSE_TRY(copse_arena_array(&m->scratch, ranks, sizeof(int), &m->sibling, m->err));
+  COPSE_TRY(copse_arena_array(&m->scratch, ranks, sizeof(int), &m->list, m->err));
+  COPSE_TRY(copse_arena_array(&m->scratch, (size_t)s->n_trees, sizeof(int), &m->next_tree, m->err));
+  COPSE_TRY(copse_arena_array(&m->scratch, longest, sizeof(int), &m->links, m->err));
+  COPSE_TRY(copse_arena_array(&m->scratch, longest, sizeof(int), &m->copies, m->err));
+  COPSE_TRY(copse_arena_array(&m->scratch, longest, sizeof(int), &m->path, m->err));
+  COPSE_TRY(copse_arena_array(&m->scratch, links, sizeof(int), &m->copy_of, m->err));
+  COPSE_TRY(copse_arena_array(&m->scratch, links, sizeof(int), &m->stamps, m->err));
   for (int i = 0; i < s->n_nodes; i++)
     m->node_of[i] = copse_topology_find(m->topology, s->nodes[i]);
 out:
@@ -334,16 +346,6 @@ copse_status copse_sim_dag_of_schedule(const struct copse_schedule *schedule,
     COPSE_TRY(add_trees(&m));
   for (int f = 0; f < schedule->n_flows; f++) COPSE_TRY(add_flow(&m, &schedule->flows[f]));
 out:
-  free(m.node_of);
-  free(m.arrival);
-  free(m.children);
-  free(m.sibling);
-  free(m.next_tree);
-  free(m.list);
-  free(m.links);
-  free(m.copies);
-  free(m.path);
-  free(m.copy_of);
-  free(m.stamps);
+  copse_arena_free(&m.scratch);
   return status;
 }

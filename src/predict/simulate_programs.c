@@ -1,4 +1,9 @@
-/* TITLE */
+/*
+ * Foreign programs in the simulator: MSCCL algorithms (XML) and MSCCL++ plans (JSON). Each is run
+ * once, as a message of one chunk, in any order that its waits allow; every step leaves a transfer
+ * or a junction that streams from, or comes after, those that brought what it reads. Sources: the
+ * formats' own readers, codegen/msccl and codegen/mscclpp.
+ */
 #include <stdlib.h>
 
 #include "base/memory.h"
@@ -18,7 +23,8 @@ copse_status copse_foreign_sim_start(struct copse_foreign_sim *sim, const char *
                          topology->n_ranks);
   COPSE_TRY(copse_hosts_find(topology, &hosts, err));
   COPSE_TRY(copse_routes_find(topology, &hosts, &sim->routes, err));
-  COPSE_TRY(copse_calloc((size_t)topology->n_links, sizeof *sim->load, &sim->load, err));
+  COPSE_TRY(copse_arena_array(&sim->scratch, (size_t)topology->n_links, sizeof *sim->load,
+                              &sim->load, err));
 out:
   copse_hosts_free(&hosts);
   return status;
@@ -26,8 +32,7 @@ out:
 
 void copse_foreign_sim_free(struct copse_foreign_sim *sim) {
   copse_routes_free(&sim->routes);
-  free(sim->load);
-  sim->load = NULL;
+  copse_arena_free(&sim->scratch);
 }
 
 copse_status copse_foreign_sim_move(struct copse_foreign_sim *sim, int src, int dst, int64_t count,
@@ -53,19 +58,28 @@ out:
   return status;
 }
 
-/* Transfers under way in a connection, first in, first out. */
-struct arrivals {
-  int *nodes;
+/* Transfers and junctions, first in, first out: those under way in a connection, and what signals,
+ * packets or releases stand for. */
+struct nodes {
+  int *v;
   size_t first, n, capacity;
 };
+
+static copse_status push(struct nodes *list, int node, struct copse_err *err) {
+  copse_status status = copse_grow(&list->v, &list->capacity, list->n + 1, sizeof *list->v, err);
+  if (status == COPSE_OK) list->v[list->n++] = node;
+  return status;
+}
+
+/* ---- MSCCL ---- */
 
 struct msccl {
   struct copse_mx_program program;
   struct copse_foreign_sim sim;
-  struct arrivals *arrivals; /* [connections] */
-  int **done;                /* [tb][op] the transfer or join that ends it */
-  int *next;                 /* [tb] op */
-  int *streams;              /* [longest list of waits + 2] */
+  struct nodes *arrivals; /* [connections] */
+  int **done;             /* [tb][op] the transfer or join that ends it */
+  int *next;              /* [tb] op */
+  int *streams;           /* [longest list of waits + 2] */
   struct copse_err *err;
 };
 
@@ -74,7 +88,7 @@ static bool can_start(const struct msccl *w, const struct copse_mx_run_tb *tb,
   for (int i = 0; i < op->n_waits; i++)
     if (w->next[op->waits[i].tb] <= op->waits[i].op) return false;
   if (!copse_mx_types[op->step->op].receives) return true;
-  const struct arrivals *in = &w->arrivals[tb->in];
+  const struct nodes *in = &w->arrivals[tb->in];
   return in->first < in->n;
 }
 
@@ -87,8 +101,8 @@ static copse_status place_step(struct msccl *w, int t, const struct copse_mx_run
   if (w->next[t] > 0) w->streams[n++] = done[-1];
   for (int i = 0; i < op->n_waits; i++) w->streams[n++] = w->done[op->waits[i].tb][op->waits[i].op];
   if (type->receives) {
-    struct arrivals *in = &w->arrivals[tb->in];
-    w->streams[n++] = in->nodes[in->first++];
+    struct nodes *in = &w->arrivals[tb->in];
+    w->streams[n++] = in->v[in->first++];
   }
   struct copse_sim_transfer join = {.streams = w->streams,
                                     .n_streams = n,
@@ -102,13 +116,12 @@ static copse_status place_step(struct msccl *w, int t, const struct copse_mx_run
     COPSE_TRY(copse_sim_dag_add(w->sim.dag, &join, done, w->err));
   }
   if (type->sends) {
-    struct arrivals *out = &w->arrivals[tb->out];
+    struct nodes *out = &w->arrivals[tb->out];
     struct copse_sim_transfer sent = {
         .streams = done, .n_streams = 1, .amount = join.amount, .order = op->first};
     COPSE_TRY(
         copse_foreign_sim_move(&w->sim, tb->gpu, tb->tb->send, op->step->count, &sent, &arrival));
-    COPSE_TRY(copse_grow(&out->nodes, &out->capacity, out->n + 1, sizeof(int), w->err));
-    out->nodes[out->n++] = arrival;
+    COPSE_TRY(push(out, arrival, w->err));
   }
   w->next[t]++;
 out:
@@ -140,23 +153,23 @@ out:
 static copse_status start_msccl(struct msccl *w) {
   const struct copse_mx_program *p = &w->program;
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)p->n_connections, sizeof *w->arrivals, &w->arrivals, w->err));
-  COPSE_TRY(copse_calloc((size_t)p->n_tbs, sizeof *w->done, &w->done, w->err));
-  COPSE_TRY(copse_calloc((size_t)p->n_tbs, sizeof *w->next, &w->next, w->err));
-  COPSE_TRY(copse_calloc(64 + 2, sizeof *w->streams, &w->streams, w->err)); /* steps of a block */
+  COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)p->n_connections, sizeof *w->arrivals,
+                              &w->arrivals, w->err));
+  COPSE_TRY(
+      copse_arena_array(&w->sim.scratch, (size_t)p->n_tbs, sizeof *w->done, &w->done, w->err));
+  COPSE_TRY(
+      copse_arena_array(&w->sim.scratch, (size_t)p->n_tbs, sizeof *w->next, &w->next, w->err));
+  COPSE_TRY(copse_arena_array(&w->sim.scratch, 64 + 2, sizeof *w->streams, &w->streams,
+                              w->err)); /* steps of a block */
   for (int t = 0; t < p->n_tbs; t++)
-    COPSE_TRY(copse_calloc((size_t)p->tbs[t].n_ops, sizeof(int), &w->done[t], w->err));
+    COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)p->tbs[t].n_ops, sizeof(int), &w->done[t],
+                                w->err));
 out:
   return status;
 }
 
 static void free_msccl(struct msccl *w) {
-  for (int i = 0; w->arrivals && i < w->program.n_connections; i++) free(w->arrivals[i].nodes);
-  for (int t = 0; w->done && t < w->program.n_tbs; t++) free(w->done[t]);
-  free(w->arrivals);
-  free(w->done);
-  free(w->next);
-  free(w->streams);
+  for (int i = 0; w->arrivals && i < w->program.n_connections; i++) free(w->arrivals[i].v);
   copse_foreign_sim_free(&w->sim);
 }
 
@@ -182,11 +195,7 @@ out:
   return status;
 }
 
-/* Nodes of the simulator's graph that signals, packets or releases stand for, in order. */
-struct nodes {
-  int *v;
-  size_t first, n, capacity;
-};
+/* ---- MSCCL++ ---- */
 
 struct mscclpp {
   struct copse_pj_file file;
@@ -203,14 +212,8 @@ struct mscclpp {
   struct copse_err *err;
 };
 
-static copse_status push(struct mscclpp *w, struct nodes *list, int node) {
-  copse_status status = copse_grow(&list->v, &list->capacity, list->n + 1, sizeof *list->v, w->err);
-  if (status == COPSE_OK) list->v[list->n++] = node;
-  return status;
-}
-
 static copse_status need(struct mscclpp *w, int node) {
-  return node < 0 ? COPSE_OK : push(w, &w->needs, node);
+  return node < 0 ? COPSE_OK : push(&w->needs, node, w->err);
 }
 
 /* What the op at hand adds to the graph: after, or part by part with, all that it needs. */
@@ -337,7 +340,8 @@ static copse_status do_data(struct mscclpp *w, int block, const struct copse_pj_
   if (n > 0 && !op->type->pkt_dst)
     COPSE_TRY(join(w, block, (double)op->dst[0].size / op->parts / (double)w->sim.chunks));
   for (int i = 0; i < op->n_ends && op->type->signals && port; i++)
-    COPSE_TRY(push(w, &w->signals[w->file.ends[op->ends[i]].partner], w->port_last[op->ends[i]]));
+    COPSE_TRY(
+        push(&w->signals[w->file.ends[op->ends[i]].partner], w->port_last[op->ends[i]], w->err));
 out:
   w->needs.n = 0;
   return status;
@@ -364,7 +368,7 @@ static copse_status do_sync(struct mscclpp *w, int block, const struct copse_pj_
     }
     if (op->channel == COPSE_PJ_PORT && w->port_last[op->ends[i]] > node)
       node = w->port_last[op->ends[i]];
-    if (partner >= 0) COPSE_TRY(push(w, &w->signals[partner], node));
+    if (partner >= 0) COPSE_TRY(push(&w->signals[partner], node, w->err));
   }
   if (op->type->waits && w->needs.n > 0) COPSE_TRY(join(w, block, 1.0 / (double)w->sim.chunks));
 out:
@@ -385,7 +389,7 @@ static copse_status do_semaphores(struct mscclpp *w, int block, const struct cop
   for (int i = 0; i < op->n_ends; i++) {
     struct nodes *r = &w->released[op->ends[i]];
     if (!acquires) {
-      COPSE_TRY(push(w, r, w->last[block]));
+      COPSE_TRY(push(r, w->last[block], w->err));
       continue;
     }
     int taken = w->acquired[op->ends[i]]++ - w->file.semaphores[op->ends[i]];
@@ -478,18 +482,24 @@ static copse_status start_mscclpp(struct mscclpp *w) {
   const struct copse_pj_file *f = &w->file;
   size_t n = (size_t)f->n_blocks;
   copse_status status;
-  COPSE_TRY(copse_calloc(n, sizeof(int), &w->next, w->err));
-  COPSE_TRY(copse_calloc(n, sizeof(int), &w->last, w->err));
-  COPSE_TRY(copse_calloc(n, sizeof(int), &w->stream_end, w->err));
-  COPSE_TRY(copse_calloc((size_t)f->n_ends, sizeof *w->signals, &w->signals, w->err));
-  COPSE_TRY(copse_calloc((size_t)f->n_ends, sizeof(int), &w->port_last, w->err));
-  COPSE_TRY(copse_calloc((size_t)f->n_semaphores, sizeof *w->released, &w->released, w->err));
-  COPSE_TRY(copse_calloc((size_t)f->n_semaphores, sizeof(int), &w->acquired, w->err));
-  COPSE_TRY(copse_calloc((size_t)f->n_ranks, sizeof *w->packets, &w->packets, w->err));
+  COPSE_TRY(copse_arena_array(&w->sim.scratch, n, sizeof(int), &w->next, w->err));
+  COPSE_TRY(copse_arena_array(&w->sim.scratch, n, sizeof(int), &w->last, w->err));
+  COPSE_TRY(copse_arena_array(&w->sim.scratch, n, sizeof(int), &w->stream_end, w->err));
+  COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)f->n_ends, sizeof *w->signals, &w->signals,
+                              w->err));
+  COPSE_TRY(
+      copse_arena_array(&w->sim.scratch, (size_t)f->n_ends, sizeof(int), &w->port_last, w->err));
+  COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)f->n_semaphores, sizeof *w->released,
+                              &w->released, w->err));
+  COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)f->n_semaphores, sizeof(int), &w->acquired,
+                              w->err));
+  COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)f->n_ranks, sizeof *w->packets, &w->packets,
+                              w->err));
   for (int b = 0; b < f->n_blocks; b++) w->last[b] = -1;
   for (int e = 0; e < f->n_ends; e++) w->port_last[e] = -1;
   for (int r = 0; r < f->n_ranks; r++) {
-    COPSE_TRY(copse_calloc((size_t)f->scratch[r] + 1, sizeof(int), &w->packets[r], w->err));
+    COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)f->scratch[r] + 1, sizeof(int),
+                                &w->packets[r], w->err));
     for (int i = 0; i < f->scratch[r]; i++) w->packets[r][i] = -1;
   }
 out:
@@ -499,15 +509,6 @@ out:
 static void free_mscclpp(struct mscclpp *w) {
   for (int e = 0; w->signals && e < w->file.n_ends; e++) free(w->signals[e].v);
   for (int s = 0; w->released && s < w->file.n_semaphores; s++) free(w->released[s].v);
-  for (int r = 0; w->packets && r < w->file.n_ranks; r++) free(w->packets[r]);
-  free(w->next);
-  free(w->last);
-  free(w->stream_end);
-  free(w->signals);
-  free(w->port_last);
-  free(w->released);
-  free(w->acquired);
-  free(w->packets);
   free(w->needs.v);
   copse_foreign_sim_free(&w->sim);
 }

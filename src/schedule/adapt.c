@@ -1,4 +1,7 @@
-/* TITLE */
+/*
+ * A schedule against another topology than its own: the topology's choice of the schedule's ranks,
+ * and the schedule's image under a renaming of its nodes.
+ */
 #include "schedule/adapt.h"
 
 #include <stdlib.h>

@@ -1,4 +1,9 @@
-/* TITLE */
+/*
+ * The verifier's part for alltoalls and for compact schedules: permutations that must keep the
+ * topology, flows that must carry the demand, and the bound by duality of linear programming: for
+ * any link lengths l >= 0, T/M >= sum over pairs of share * distance_l / sum over links of
+ * bandwidth * l. (The Japanese theorem: Onaga and Kakusho 1971, Iri 1971, for multicommodity flows.)
+ */
 #include "verify/internal.h"
 
 #include <stdlib.h>

@@ -1,4 +1,9 @@
-/* TITLE */
+/*
+ * The independent check of groups that share a fabric: each schedule by itself, the load of all
+ * together, and the bound from cuts and potentials (the inequality is in schedule/groups.h).
+ * Where symmetries are given, a number at a place counts at all its images alike, as their mean:
+ * an orbit, named by its least member, keeps one number.
+ */
 #include "verify/groups.h"
 
 #include <gmp.h>

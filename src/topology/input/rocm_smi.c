@@ -159,8 +159,7 @@ out:
   return status;
 }
 
-/* ---- what the tables mean ---------------------------------------------------------------------
- */
+/* ---- what the tables mean -------------------------------------------------------------------- */
 
 static int least_weight(const struct reader *r) {
   int least = 0, n = r->matrix.n;

@@ -120,6 +120,9 @@ out:
   return status;
 }
 
+#define refuse(builder, line, ...) \
+  copse_fail_at(err, COPSE_BAD_INPUT, (builder)->file, line, __VA_ARGS__)
+
 struct copse_topology_builder {
   const char *file;
   const char *name; /* NULL: the file's stem */
@@ -159,10 +162,10 @@ void copse_builder_free(struct copse_topology_builder *builder) {
 copse_status copse_builder_set_name(struct copse_topology_builder *builder, const char *name,
                                     struct copse_err *err) {
   if (!copse_text_prints(name))
-    return copse_fail_at(err, COPSE_BAD_INPUT, builder->file, 0,
-                         "the name \"%.80s\" holds a control character or is no UTF-8; it could "
-                         "not be read back",
-                         name);
+    return refuse(builder, 0,
+                  "the name \"%.80s\" holds a control character or is no UTF-8; it could "
+                  "not be read back",
+                  name);
   builder->name = copse_arena_strdup(&builder->arena, name);
   return builder->name ? COPSE_OK : copse_fail_nomem(err);
 }
@@ -222,31 +225,25 @@ int copse_builder_find(const struct copse_topology_builder *builder, const char 
 
 static copse_status check_node(const struct copse_topology_builder *builder, long line,
                                const struct copse_node *node, struct copse_err *err) {
-  if (!node->id[0])
-    return copse_fail_at(err, COPSE_BAD_INPUT, builder->file, line,
-                         "a node's id is empty; each needs one of its own");
+  if (!node->id[0]) return refuse(builder, line, "a node's id is empty; each needs one of its own");
   if (!node->type[0])
-    return copse_fail_at(err, COPSE_BAD_INPUT, builder->file, line,
-                         "the type of node \"%.80s\" is empty; \"gpu\" is a rank, others relay",
-                         node->id);
+    return refuse(builder, line,
+                  "the type of node \"%.80s\" is empty; \"gpu\" is a rank, others relay", node->id);
   if (!copse_text_prints(node->id) || !copse_text_prints(node->type))
-    return copse_fail_at(err, COPSE_BAD_INPUT, builder->file, line,
-                         "the id \"%.80s\" or its type holds a control character or is no UTF-8; "
-                         "it could not be read back",
-                         node->id);
+    return refuse(builder, line,
+                  "the id \"%.80s\" or its type holds a control character or is no UTF-8; "
+                  "it could not be read back",
+                  node->id);
   int twin = copse_builder_find(builder, node->id);
   if (twin >= 0)
-    return copse_fail_at(err, COPSE_BAD_INPUT, builder->file, line,
-                         "node id \"%.80s\" twice (first on line %ld); ids must be unique",
-                         node->id, builder->node_lines[twin]);
+    return refuse(builder, line, "node id \"%.80s\" twice (first on line %ld); ids must be unique",
+                  node->id, builder->node_lines[twin]);
   if (node->rank >= 0 && strcmp(node->type, "gpu") != 0)
-    return copse_fail_at(err, COPSE_BAD_INPUT, builder->file, line,
-                         "node \"%.80s\" of type \"%.40s\" has a rank; only a gpu can", node->id,
-                         node->type);
+    return refuse(builder, line, "node \"%.80s\" of type \"%.40s\" has a rank; only a gpu can",
+                  node->id, node->type);
   if (builder->n_nodes >= COPSE_TOPOLOGY_MAX_NODES)
-    return copse_fail_at(err, COPSE_BAD_INPUT, builder->file, line,
-                         "more than %d nodes, the most a topology can have",
-                         COPSE_TOPOLOGY_MAX_NODES);
+    return refuse(builder, line, "more than %d nodes, the most a topology can have",
+                  COPSE_TOPOLOGY_MAX_NODES);
   return COPSE_OK;
 }
 
@@ -288,16 +285,15 @@ static copse_status check_link(const struct copse_topology_builder *builder, lon
   const char *src = builder->nodes[link->src].id;
   const char *dst = builder->nodes[link->dst].id;
   if (link->src == link->dst)
-    return copse_fail_at(err, COPSE_BAD_INPUT, builder->file, line,
-                         "a link from \"%.80s\" to itself; its ends must differ", src);
+    return refuse(builder, line, "a link from \"%.80s\" to itself; its ends must differ", src);
   if (link->bandwidth.num <= 0)
-    return copse_fail_at(err, COPSE_BAD_INPUT, builder->file, line,
-                         "the bandwidth from \"%.80s\" to \"%.80s\" is %s; it must be positive",
-                         src, dst, copse_q_text(link->bandwidth, text));
+    return refuse(builder, line,
+                  "the bandwidth from \"%.80s\" to \"%.80s\" is %s; it must be positive", src, dst,
+                  copse_q_text(link->bandwidth, text));
   if (link->latency.num < 0)
-    return copse_fail_at(err, COPSE_BAD_INPUT, builder->file, line,
-                         "the latency from \"%.80s\" to \"%.80s\" is %s; it can't be negative", src,
-                         dst, copse_q_text(link->latency, text));
+    return refuse(builder, line,
+                  "the latency from \"%.80s\" to \"%.80s\" is %s; it can't be negative", src, dst,
+                  copse_q_text(link->latency, text));
   return COPSE_OK;
 }
 
@@ -325,9 +321,8 @@ copse_status copse_builder_add_link(struct copse_topology_builder *builder, long
   int twin = copse_index_map_next(&builder->pairs, key, &cursor);
   if (twin >= 0) return merge_link(builder, line, &builder->links[twin], &link, err);
   if (builder->n_links >= COPSE_TOPOLOGY_MAX_LINKS)
-    return copse_fail_at(err, COPSE_BAD_INPUT, builder->file, line,
-                         "more than %d links, the most a topology can have",
-                         COPSE_TOPOLOGY_MAX_LINKS);
+    return refuse(builder, line, "more than %d links, the most a topology can have",
+                  COPSE_TOPOLOGY_MAX_LINKS);
   size_t n = (size_t)builder->n_links;
   COPSE_TRY(
       copse_grow(&builder->links, &builder->link_capacity, n + 1, sizeof *builder->links, err));
@@ -366,16 +361,15 @@ static copse_status rank_as_stated(const struct copse_topology_builder *builder,
     const struct copse_node *node = &builder->nodes[i];
     if (!is_gpu(node)) continue;
     if (node->rank >= n_ranks)
-      return copse_fail_at(err, COPSE_BAD_INPUT, builder->file, builder->node_lines[i],
-                           "gpu \"%.80s\" has rank %d; the ranks of %d gpus must be 0 to %d",
-                           node->id, node->rank, n_ranks, n_ranks - 1);
+      return refuse(builder, builder->node_lines[i],
+                    "gpu \"%.80s\" has rank %d; the ranks of %d gpus must be 0 to %d", node->id,
+                    node->rank, n_ranks, n_ranks - 1);
     int twin = rank_nodes[node->rank];
     if (twin >= 0)
-      return copse_fail_at(err, COPSE_BAD_INPUT, builder->file, builder->node_lines[i],
-                           "rank %d twice: \"%.80s\" (line %ld) and \"%.80s\"; each gpu needs its "
-                           "own",
-                           node->rank, builder->nodes[twin].id, builder->node_lines[twin],
-                           node->id);
+      return refuse(builder, builder->node_lines[i],
+                    "rank %d twice: \"%.80s\" (line %ld) and \"%.80s\"; each gpu needs its "
+                    "own",
+                    node->rank, builder->nodes[twin].id, builder->node_lines[twin], node->id);
     rank_nodes[node->rank] = i;
   }
   return COPSE_OK;
@@ -389,8 +383,7 @@ static copse_status number_ranks(struct copse_topology_builder *builder, struct 
     stated += builder->nodes[i].rank >= 0;
   }
   if (n_ranks == 0)
-    return copse_fail_at(err, COPSE_BAD_INPUT, builder->file, 0,
-                         "no node of type \"gpu\"; a topology needs at least one rank");
+    return refuse(builder, 0, "no node of type \"gpu\"; a topology needs at least one rank");
   copse_status status =
       copse_calloc((size_t)n_ranks, sizeof *box->rank_nodes, &box->rank_nodes, err);
   if (status != COPSE_OK) return status;

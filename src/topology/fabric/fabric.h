@@ -57,11 +57,6 @@ struct copse_host_group {
   long line;
 };
 
-/* The "fabric" of a cluster's root; *map gets the file's where it names one. */
-copse_status copse_read_fabric(const struct copse_json *json, const cJSON *root,
-                               const struct copse_notes *notes, struct copse_fabric *fabric,
-                               struct copse_fabric_map *map, struct copse_err *err) COPSE_CHECKED;
-
 /*
  * Adds the hosts "h0." ... and the fabric to the builder. The cables are in the host's nodes
  * of type "net", or where it has none, "nic".

@@ -41,9 +41,7 @@ struct reader {
   long line;
 };
 
-static copse_status refuse(const struct reader *r, const char *text) {
-  return copse_fail_at(r->err, COPSE_BAD_INPUT, r->file, r->line, "%s", text);
-}
+#define refuse(r, ...) copse_fail_at((r)->err, COPSE_BAD_INPUT, (r)->file, (r)->line, __VA_ARGS__)
 
 /* GB/s of one lane after its coding: SDR to QDR 8b/10b, from FDR on 64b/66b. */
 static bool lane_rate(const char *name, struct copse_q *out) {

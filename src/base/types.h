@@ -32,10 +32,16 @@ COPSE_HD static inline size_t copse_type_bytes(enum copse_type type) {
   }
 }
 
+#ifdef __cplusplus
+extern "C" {
+#endif
 const char *copse_type_name(enum copse_type type);
 const char *copse_redop_name(enum copse_redop redop);
 /* False, and *out as it was, where no type or reduction has this name. */
 bool copse_type_from_name(const char *name, enum copse_type *out);
 bool copse_redop_from_name(const char *name, enum copse_redop *out);
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -5,7 +5,7 @@
 #ifndef COPSE_TESTS_DEVICE_CASE_H
 #define COPSE_TESTS_DEVICE_CASE_H
 
-#include "runtime/gpu/host.h"
+#include "runtime/gpu/cuda_backend.h"
 
 extern "C" {
 #include "runtime/interpreter/expected.h"

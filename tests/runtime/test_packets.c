@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/interpreter/element_move.h"
+#include "runtime/interpreter/element_tile_cpu.h"
 #include "runtime/interpreter/interpreter.h"
 #include "support/exec_support.h"
 #include "support/plan_builder.h"

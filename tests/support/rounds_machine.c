@@ -5,6 +5,7 @@
 
 #include "runtime/plan/layout.h"
 #include "runtime/interpreter/expected.h"
+#include "runtime/interpreter/element_tile_cpu.h"
 #include "runtime/interpreter/view.h"
 #include "support/support.h"
 

@@ -77,6 +77,6 @@ struct copse_backend_ops {
 };
 
 /* The GPUs'; only in builds with CUDA, where copse_gpu() in gpu/gpu.h has it. */
-extern const struct copse_backend_ops copse_cuda_machine;
+extern const struct copse_backend_ops copse_cuda_backend;
 
 #endif

@@ -1,5 +1,7 @@
 #include "runtime/interpreter/element_move.h"
 
+#include "runtime/interpreter/element_tile_cpu.h"
+
 #include "runtime/interpreter/element_move_types.h"
 
 bool copse_move_run(const struct copse_move *move, uint32_t thread, uint32_t n_threads) {

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "runtime/interpreter/element_tile_cpu.h"
 
 /* ---- one worker ---------------------------------------------------------------------------- */
 

@@ -84,13 +84,10 @@ out:
 
 /* "50000-200000" or "N/A". */
 static bool parse_range(const char *word, struct pair *pair) {
-  char *end;
   if (strcmp(word, "N/A") == 0) return true;
-  if (word[0] < '0' || word[0] > '9') return false;
-  pair->least = strtoll(word, &end, 10);
-  if (*end != '-' || end[1] < '0' || end[1] > '9') return false;
-  pair->most = strtoll(end + 1, &end, 10);
-  return !*end && pair->most <= 1 << 30 && pair->least >= 0 && pair->least <= pair->most;
+  return copse_text_number(&word, 18, &pair->least) && *word++ == '-' &&
+         copse_text_number(&word, 18, &pair->most) && !*word && pair->most <= 1 << 30 &&
+         pair->least <= pair->most;
 }
 
 static bool parse_cell(enum table table, const char *word, struct pair *pair) {

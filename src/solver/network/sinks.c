@@ -1,3 +1,11 @@
+/*
+ * One maximum flow per sink, shared by threads, each on its copy of the graph. Neighbours differ
+ * little, so the flow to a sink is made from that to the one before by moving where it ends:
+ *
+ *     source ==> roots ==> ... ==> u - - -> v        what flowed to u goes on to v
+ *
+ * and a sink v to which all that reaches u evidently goes on, and back, is not asked at all.
+ */
 #include "solver/network/sinks.h"
 
 #include <pthread.h>
@@ -8,14 +16,9 @@
 
 #include "base/memory.h"
 #include "base/rational.h"
+#include "solver/policy.h"
 
 int copse_solver_threads = 0;
-
-#define MOST_THREADS 16
-/* Sinks times links: less work than this is done before a thread has started. */
-#define WORK_FOR_THREADS (1 << 18)
-/* So many sinks a thread takes at once: neighbours, as a rule. */
-#define SINKS_AT_ONCE 8
 
 /* ---- the graph --------------------------------------------------------------------------- */
 
@@ -76,7 +79,7 @@ struct sinks_state {
   int n_cuts, n_short, most;
   atomic_int next;  /* into `asked` */
   atomic_int bound; /* into `asked`: from here on nothing matters any more */
-  struct copse_flow *copies[MOST_THREADS];
+  struct copse_flow *copies[COPSE_SINKS_THREADS];
 };
 
 static copse_status make_state(struct copse_sinks *sinks, int n_nodes, struct copse_err *err) {
@@ -98,7 +101,7 @@ void copse_sinks_free(struct copse_sinks *sinks) {
   struct sinks_state *state = sinks->state;
   *sinks = (struct copse_sinks){0};
   if (!state) return;
-  for (int i = 0; i < MOST_THREADS; i++) copse_flow_free(state->copies[i]);
+  for (int i = 0; i < COPSE_SINKS_THREADS; i++) copse_flow_free(state->copies[i]);
   pthread_mutex_destroy(&state->mutex);
   free(state->asked);
   free(state->leaving);
@@ -222,8 +225,8 @@ static void *ask_sinks(void *arg) {
   struct worker *worker = arg;
   struct sinks_state *state = worker->state;
   for (;;) {
-    int first = atomic_fetch_add(&state->next, SINKS_AT_ONCE);
-    for (int i = first; i < first + SINKS_AT_ONCE; i++) {
+    int first = atomic_fetch_add(&state->next, COPSE_SINKS_AT_ONCE);
+    for (int i = first; i < first + COPSE_SINKS_AT_ONCE; i++) {
       if (i >= atomic_load(&state->bound)) return NULL;
       ask_sink(worker, i);
     }
@@ -233,10 +236,10 @@ static void *ask_sinks(void *arg) {
 static int count_threads(const struct sinks_state *state, struct copse_flow *flow) {
   long n = copse_solver_threads;
   if (n <= 0) {
-    if ((int64_t)state->n_asked * copse_flow_links(flow) < WORK_FOR_THREADS) return 1;
+    if ((int64_t)state->n_asked * copse_flow_links(flow) < COPSE_SINKS_WORK_FOR_THREADS) return 1;
     n = sysconf(_SC_NPROCESSORS_ONLN);
   }
-  return n < 1 ? 1 : n > MOST_THREADS ? MOST_THREADS : (int)n;
+  return n < 1 ? 1 : n > COPSE_SINKS_THREADS ? COPSE_SINKS_THREADS : (int)n;
 }
 
 /* The workers beside this thread; where one can't be had the others do its part. */
@@ -257,7 +260,7 @@ copse_status copse_sinks_ask(struct copse_sinks *sinks, struct copse_flow *flow,
   sinks->n_cuts = 0;
   COPSE_TRY(make_state(sinks, copse_flow_nodes(flow), err));
   struct sinks_state *state = sinks->state;
-  struct worker self = {.state = state, .flow = flow, .at = -1}, others[MOST_THREADS];
+  struct worker self = {.state = state, .flow = flow, .at = -1}, others[COPSE_SINKS_THREADS];
   state->question = question;
   COPSE_TRY(choose_sinks(state, flow, err));
   COPSE_TRY(make_room(state, err));

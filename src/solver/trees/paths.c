@@ -1,6 +1,17 @@
+/*
+ * Bundles of pieces by pair of nodes, in a hash table; the paths of all pieces share what they have
+ * in common. Splitting w off by the pair u -> w, w -> t:
+ *
+ *      before    u --- 5:p ---> w --- 3:q, 2:r ---> t       amount:path
+ *      after     u ------- 3:(p q), 2:(p r) ------> t       (p q) is p, then q
+ *
+ * At the end packed trees are laid on physical links: a tree whose edge needs several pieces
+ * becomes several trees.
+ */
 #include "solver/trees/paths.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/memory.h"
 
@@ -226,4 +237,104 @@ int copse_paths_expand(struct copse_paths *paths, int path, int *nodes) {
   }
   for (int i = 0; i < n; i++) paths->seen_at[nodes[i]] = -1;
   return n;
+}
+
+/* ---- packed trees on physical paths ------------------------------------------------------- */
+
+struct layer {
+  const struct copse_network *network;
+  struct copse_paths *paths;
+  struct copse_forest *forest;
+  struct copse_forest_tree *trees;
+  size_t n_trees, trees_capacity;
+  struct copse_piece *pieces; /* of all edges of the tree at hand, edge by edge */
+  size_t n_pieces, pieces_capacity;
+  size_t *cursor; /* [n_terminals] piece that each edge is at */
+  size_t *last;   /* [n_terminals] one past the edge's pieces */
+  int *nodes;     /* [n_nodes + 1] path under expansion */
+  int *depth;     /* [n_nodes] */
+};
+
+static copse_status fill_edge(struct layer *l, struct copse_packed_edge edge, int path,
+                              struct copse_forest_edge *out, struct copse_err *err) {
+  int n = copse_paths_expand(l->paths, path, l->nodes);
+  int *copy = n > 0 ? copse_arena_alloc(&l->forest->arena, (size_t)n, sizeof *copy) : NULL;
+  if (!copy) return copse_fail_nomem(err);
+  memcpy(copy, l->nodes, (size_t)n * sizeof *copy);
+  *out = (struct copse_forest_edge){edge.src, edge.dst, copy, n};
+  return COPSE_OK;
+}
+
+/* One tree with the piece that each edge is at. */
+static copse_status add_tree(struct layer *l, int root, const struct copse_packed_edge *edges,
+                             int64_t multiplicity, struct copse_err *err) {
+  size_t n = (size_t)l->network->n_terminals - 1;
+  struct copse_forest_tree tree = {.root = root, .multiplicity = multiplicity};
+  struct copse_forest_edge *copy;
+  copse_status status;
+  COPSE_TRY(copse_arena_array(&l->forest->arena, n, sizeof *copy, &copy, err));
+  l->depth[root] = 0;
+  for (size_t i = 0; i < n; i++) {
+    COPSE_TRY(fill_edge(l, edges[i], l->pieces[l->cursor[i]].path, &copy[i], err));
+    int depth = l->depth[edges[i].dst] = l->depth[edges[i].src] + 1;
+    if (depth > tree.height) tree.height = depth;
+  }
+  tree.edges = copy;
+  COPSE_TRY(copse_grow(&l->trees, &l->trees_capacity, l->n_trees + 1, sizeof *l->trees, err));
+  l->trees[l->n_trees++] = tree;
+out:
+  return status;
+}
+
+/* A family whose edges lie on several paths becomes several trees: cut where one ends. */
+static copse_status lay_tree(struct layer *l, const struct copse_packed_tree *tree,
+                             const struct copse_packed_edge *edges, struct copse_err *err) {
+  size_t n = (size_t)l->network->n_terminals - 1;
+  copse_status status = COPSE_OK;
+  l->n_pieces = 0;
+  for (size_t i = 0; i < n; i++) {
+    l->cursor[i] = l->n_pieces;
+    COPSE_TRY(copse_paths_take(l->paths, edges[i].src, edges[i].dst, tree->multiplicity, &l->pieces,
+                               &l->n_pieces, &l->pieces_capacity, err));
+    l->last[i] = l->n_pieces;
+  }
+  for (int64_t left = tree->multiplicity; left > 0;) {
+    int64_t amount = left;
+    for (size_t i = 0; i < n; i++)
+      if (l->pieces[l->cursor[i]].amount < amount) amount = l->pieces[l->cursor[i]].amount;
+    COPSE_TRY(add_tree(l, tree->root, edges, amount, err));
+    left -= amount;
+    for (size_t i = 0; i < n; i++) {
+      struct copse_piece *piece = &l->pieces[l->cursor[i]];
+      piece->amount -= amount;
+      if (piece->amount == 0 && l->cursor[i] + 1 < l->last[i]) l->cursor[i]++;
+    }
+  }
+out:
+  return status;
+}
+
+copse_status copse_paths_lay(struct copse_paths *paths, const struct copse_packing *packing,
+                             struct copse_forest *forest, struct copse_err *err) {
+  const struct copse_network *network = paths->network;
+  struct layer l = {.network = network, .paths = paths, .forest = forest};
+  struct copse_arena scratch = {0};
+  size_t nodes = (size_t)network->n_nodes, terminals = (size_t)network->n_terminals;
+  copse_status status;
+  COPSE_TRY(copse_arena_array(&scratch, terminals, sizeof *l.cursor, &l.cursor, err));
+  COPSE_TRY(copse_arena_array(&scratch, terminals, sizeof *l.last, &l.last, err));
+  COPSE_TRY(copse_arena_array(&scratch, nodes + 1, sizeof *l.nodes, &l.nodes, err));
+  COPSE_TRY(copse_arena_array(&scratch, nodes, sizeof *l.depth, &l.depth, err));
+  for (size_t i = 0; i < packing->n_trees; i++)
+    COPSE_TRY(lay_tree(&l, &packing->trees[i], packing->edges + packing->trees[i].first_edge, err));
+  struct copse_forest_tree *trees;
+  COPSE_TRY(copse_arena_array(&forest->arena, l.n_trees, sizeof *trees, &trees, err));
+  memcpy(trees, l.trees, l.n_trees * sizeof *trees);
+  forest->trees = trees;
+  forest->n_trees = (int)l.n_trees;
+out:
+  free(l.trees);
+  free(l.pieces);
+  copse_arena_free(&scratch);
+  return status;
 }

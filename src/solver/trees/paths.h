@@ -9,6 +9,8 @@
 #include <stddef.h>
 
 #include "solver/network/network.h"
+#include "solver/trees/forest.h"
+#include "solver/trees/pack.h"
 
 struct copse_piece {
   int64_t amount;
@@ -40,5 +42,12 @@ copse_status copse_paths_take(struct copse_paths *paths, int src, int dst, int64
  * n_nodes + 1 entries to `nodes`; returns how many.
  */
 int copse_paths_expand(struct copse_paths *paths, int path, int *nodes);
+
+/*
+ * Lays the trees of a packing on physical paths: forest->trees and n_trees. A family whose edges
+ * lie on several paths becomes several trees, cut where one ends. COPSE_NOMEM, COPSE_INTERNAL.
+ */
+copse_status copse_paths_lay(struct copse_paths *paths, const struct copse_packing *packing,
+                             struct copse_forest *forest, struct copse_err *err) COPSE_CHECKED;
 
 #endif

@@ -28,7 +28,8 @@ out:
 }
 
 void copse_cuts_free(struct copse_cuts *cuts) {
-  for (int v = 0; cuts->of && v < cuts->n_nodes; v++) free(cuts->of[v].cuts);
+  for (int v = 0; cuts->of && !cuts->block && v < cuts->n_nodes; v++) free(cuts->of[v].cuts);
+  free(cuts->block);
   free(cuts->of);
   free(cuts->scratch);
   free(cuts->flags);
@@ -56,8 +57,10 @@ static bool is_known(const struct copse_cuts *cuts, uint64_t hash) {
 
 static copse_status put(struct copse_cuts *cuts, int cut, int node, struct copse_err *err) {
   struct copse_cuts_of_node *of = &cuts->of[node];
+  size_t capacity = (size_t)of->capacity;
   copse_status status;
-  COPSE_TRY(copse_grow(&of->cuts, &of->capacity, (size_t)of->n + 1, sizeof *of->cuts, err));
+  COPSE_TRY(copse_grow(&of->cuts, &capacity, (size_t)of->n + 1, sizeof *of->cuts, err));
+  of->capacity = (int)capacity;
   of->cuts[of->n++] = cut;
   if (cuts->flags) cuts->flags[(size_t)node * (size_t)cuts->most + (size_t)cut] = 1;
 out:
@@ -121,6 +124,24 @@ copse_status copse_cuts_add_flags(struct copse_cuts *cuts, const unsigned char *
   for (int v = 0; v < cuts->n_nodes; v++)
     if (inside[v]) cuts->scratch[n++] = v;
   return copse_cuts_add(cuts, cuts->scratch, n, slack, place, err);
+}
+
+copse_status copse_cuts_join_lists(struct copse_cuts *cuts, struct copse_err *err) {
+  size_t total = 0;
+  int *block;
+  copse_status status;
+  for (int v = 0; v < cuts->n_nodes; v++) total += (size_t)cuts->of[v].n;
+  COPSE_TRY(copse_calloc(total, sizeof *block, &block, err));
+  cuts->block = block;
+  for (int v = 0; v < cuts->n_nodes; v++) {
+    struct copse_cuts_of_node *of = &cuts->of[v];
+    if (of->n > 0) memcpy(block, of->cuts, (size_t)of->n * sizeof *block);
+    free(of->cuts);
+    of->cuts = block;
+    block += of->n;
+  }
+out:
+  return status;
 }
 
 /* ---- nested sets ------------------------------------------------------------------------- */

@@ -359,6 +359,7 @@ out:
 copse_status copse_grower_prepare_cuts(struct copse_grower *g, bool exits) {
   size_t n = (size_t)g->cuts.n;
   copse_status status;
+  COPSE_TRY(copse_cuts_join_lists(&g->cuts, g->err));
   COPSE_TRY(copse_arena_array(&g->arena, n, 1, &g->touched, g->err));
   if (exits) COPSE_TRY(copse_arena_array(&g->arena, n, sizeof *g->exits, &g->exits, g->err));
 out:

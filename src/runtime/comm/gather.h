@@ -21,7 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "runtime/comm/machine.h"
+#include "runtime/backend/backend.h"
 
 /* A call on its way; the caller's, until copse_gather_wait has returned. */
 struct copse_pending {

@@ -1,7 +1,7 @@
 /*
- * Inside src/runtime: the NCCL communicator behind a bootstrap that somebody else made, so that
- * ranks on several hosts can send each other messages. The drop-in sets it: its bootstrap is one
- * of its own, and the NCCL that it means is not that which a look-up by name finds, itself.
+ * The NCCL behind a bootstrap that was made elsewhere, so that ranks on several hosts can send each
+ * other messages. The drop-in sets it: it has a bootstrap of its own, and a look-up of NCCL's
+ * functions by name would find the drop-in itself.
  */
 #ifndef COPSE_RUNTIME_INTERNODE_NCCL_SOURCE_H
 #define COPSE_RUNTIME_INTERNODE_NCCL_SOURCE_H
@@ -15,12 +15,12 @@ struct copse_nccl_source {
   void *(*find)(const char *name); /* a function of its NCCL, or NULL */
 };
 
-/* Whether it knows the bootstrap. */
+/* Fills *out; false where the bootstrap isn't the source's. */
 typedef bool (*copse_nccl_source_of_type)(const copse_bootstrap *bootstrap,
                                           struct copse_nccl_source *out);
-/* Any thread; the last one holds. */
+/* May be called by any thread; the last call counts. */
 void copse_nccl_source_set(copse_nccl_source_of_type of);
-/* False where none is set, or that knows it not. */
+/* False where no source is set, or the bootstrap isn't the source's. */
 bool copse_nccl_source_of(const copse_bootstrap *bootstrap, struct copse_nccl_source *out);
 
 #endif

@@ -22,7 +22,7 @@ copse_status copse_links_by_destination(const struct copse_network *network,
 }
 
 copse_status copse_links_image(const struct copse_network *network,
-                               const struct copse_rotation *rotation, int **image,
+                               const struct copse_permutation *rotation, int **image,
                                struct copse_err *err) {
   struct copse_index_map by_ends = {0};
   copse_status status;
@@ -33,7 +33,7 @@ copse_status copse_links_image(const struct copse_network *network,
     (*image)[e] = e;
     COPSE_TRY(copse_index_map_add(&by_ends, copse_key_pair(link->src, link->dst), e, err));
   }
-  for (int e = 0; rotation->order > 1 && e < network->n_links; e++) {
+  for (int e = 0; rotation->image && e < network->n_links; e++) {
     const struct copse_net_link *link = &network->links[e];
     uint64_t key = copse_key_pair(rotation->image[link->src], rotation->image[link->dst]);
     size_t cursor = 0;

@@ -46,7 +46,7 @@ static copse_status add_images(struct finder *f, int g) {
   copse_status status = COPSE_OK;
   if (g == f->symmetry->n) return copse_cuts_add(f->out, nodes, f->n_inside, 0, NULL, f->err);
   memcpy(next, nodes, (size_t)f->n_inside * sizeof *next);
-  const struct copse_rotation *generator = &f->symmetry->generators[g];
+  const struct copse_permutation *generator = &f->symmetry->generators[g];
   for (int power = 0; power < generator->order; power++) {
     COPSE_TRY(add_images(f, g + 1));
     for (int i = 0; i < f->n_inside; i++) nodes[i] = generator->image[nodes[i]];

@@ -87,24 +87,23 @@ static void add_load(const struct problem *p, const int *nodes, int n, int64_t a
 /* All that a logical link offers, taken out and laid on the physical links. */
 static void take_link(const struct problem *p, int u, int v, int64_t *loads) {
   struct copse_err err = COPSE_ERR_INIT;
-  struct copse_piece *pieces = NULL;
-  size_t n = 0, capacity = 0;
+  struct copse_pieces pieces = {0};
   int64_t amount = copse_flow_capacity(p->flow, u, v), sum = 0;
   int *nodes = calloc((size_t)p->network->n_nodes + 1, sizeof *nodes);
   ck_assert_ptr_nonnull(nodes);
-  ASSERT_OK(copse_paths_take(p->paths, u, v, amount, &pieces, &n, &capacity, &err), &err);
-  for (size_t i = 0; i < n; i++) {
-    int length = copse_paths_expand(p->paths, pieces[i].path, nodes);
+  ASSERT_OK(copse_paths_take(p->paths, u, v, amount, &pieces, &err), &err);
+  for (size_t i = 0; i < pieces.n; i++) {
+    int length = copse_paths_expand(p->paths, pieces.list[i].path, nodes);
     ck_assert_int_ge(length, 2);
-    ck_assert(nodes[0] == u && nodes[length - 1] == v && pieces[i].amount > 0);
-    add_load(p, nodes, length, pieces[i].amount, loads);
-    sum += pieces[i].amount;
+    ck_assert(nodes[0] == u && nodes[length - 1] == v && pieces.list[i].amount > 0);
+    add_load(p, nodes, length, pieces.list[i].amount, loads);
+    sum += pieces.list[i].amount;
   }
   ck_assert_int_eq(sum, amount);
-  ck_assert_int_eq(copse_paths_take(p->paths, u, v, 1, &pieces, &n, &capacity, NULL),
+  ck_assert_int_eq(copse_paths_take(p->paths, u, v, 1, &pieces, NULL),
                    COPSE_INTERNAL); /* and nothing is left */
   free(nodes);
-  free(pieces);
+  free(pieces.list);
 }
 
 static void check_paths(const struct problem *p) {

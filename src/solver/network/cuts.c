@@ -12,6 +12,7 @@
 #include "base/graph.h"
 #include "base/memory.h"
 #include "base/rational.h"
+#include "solver/network/sinks.h"
 #include "solver/policy.h"
 
 /* ---- the store --------------------------------------------------------------------------- */
@@ -141,6 +142,37 @@ copse_status copse_cuts_join_lists(struct copse_cuts *cuts, struct copse_err *er
     block += of->n;
   }
 out:
+  return status;
+}
+
+/* ---- tight cuts ---------------------------------------------------------------------------- */
+
+static copse_status add_tight(const struct copse_network *network, const struct copse_sink_cut *cut,
+                              struct copse_cuts *out, struct copse_err *err) {
+  int n_terminals = 0;
+  for (int i = 0; i < network->n_terminals; i++) n_terminals += cut->inside[network->terminals[i]];
+  if (n_terminals < 2 || n_terminals == network->n_terminals) return COPSE_OK;
+  return copse_cuts_add_flags(out, cut->inside, 0, NULL, err);
+}
+
+copse_status copse_cuts_tight(const struct copse_network *network, const int64_t *capacities,
+                              int64_t k, const int *sinks, int n_sinks, struct copse_cuts *out,
+                              struct copse_err *err) {
+  struct copse_flow *flow = NULL;
+  struct copse_sinks answer = {0};
+  struct copse_sink_question question = {.source = network->n_nodes,
+                                         .sinks = sinks,
+                                         .n_sinks = n_sinks,
+                                         .most = n_sinks,
+                                         .tight = true};
+  copse_status status;
+  COPSE_TRY(copse_cuts_new(network->n_nodes, n_sinks, out, err));
+  COPSE_TRY(copse_sinks_graph(network, capacities, 1, k, &flow, &question.demand, err));
+  COPSE_TRY(copse_sinks_ask(&answer, flow, &question, err));
+  for (int c = 0; c < answer.n_cuts; c++) COPSE_TRY(add_tight(network, &answer.cuts[c], out, err));
+out:
+  copse_sinks_free(&answer);
+  copse_flow_free(flow);
   return status;
 }
 

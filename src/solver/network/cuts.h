@@ -50,8 +50,8 @@ copse_status copse_cuts_add(struct copse_cuts *cuts, const int *nodes, int n, in
 copse_status copse_cuts_add_flags(struct copse_cuts *cuts, const unsigned char *inside,
                                   int64_t slack, int *place, struct copse_err *err) COPSE_CHECKED;
 
-/* After the last cut: puts all lists in one block, node by node, for searches that go from one to the
- * next (8 % of a broadcast among 16,384 ranks). COPSE_NOMEM. */
+/* After the last cut: puts all lists in one block, node by node, for searches that go from one to
+ * the next (8 % of a broadcast among 16,384 ranks). COPSE_NOMEM. */
 copse_status copse_cuts_join_lists(struct copse_cuts *cuts, struct copse_err *err) COPSE_CHECKED;
 
 /* Whether `node` is in a cut. */
@@ -66,6 +66,16 @@ static inline bool copse_cuts_hold(const struct copse_cuts *cuts, int cut, int n
 static inline const unsigned char *copse_cuts_flags(const struct copse_cuts *cuts, int node) {
   return cuts->flags + (size_t)node * (size_t)cuts->most;
 }
+
+/*
+ * Makes a store with flags of the tight cuts nearest to `sinks`, as wide as what must enter them
+ * for k trees per unit of root weight, of more than one and fewer than all terminals: hosts, as a
+ * rule. slack is 0. COPSE_NOMEM, COPSE_OVERFLOW. Complexity: a maximum flow per sink
+ * (network/sinks.h).
+ */
+copse_status copse_cuts_tight(const struct copse_network *network, const int64_t *capacities,
+                              int64_t k, const int *sinks, int n_sinks, struct copse_cuts *out,
+                              struct copse_err *err) COPSE_CHECKED;
 
 /*
  * Makes a store of nested sets: for every capacity (the largest COPSE_NESTED_CAPACITIES of them)

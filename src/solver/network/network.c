@@ -1,4 +1,4 @@
-/* Links of a network: by their ends, and their images under a permutation of the nodes. */
+/* Links of a network by their ends, their images under a permutation of the nodes, terminals. */
 #include "solver/network/network.h"
 
 #include <stdlib.h>
@@ -50,5 +50,14 @@ out:
     free(*image);
     *image = NULL;
   }
+  return status;
+}
+
+copse_status copse_network_terminals(const struct copse_network *network, struct copse_arena *arena,
+                                     bool **flags, struct copse_err *err) {
+  copse_status status;
+  COPSE_TRY(copse_arena_array(arena, (size_t)network->n_nodes, sizeof **flags, flags, err));
+  for (int i = 0; i < network->n_terminals; i++) (*flags)[network->terminals[i]] = true;
+out:
   return status;
 }

@@ -64,6 +64,10 @@ copse_status copse_links_by_destination(const struct copse_network *network,
                                         struct copse_arena *arena, struct copse_adjacency *out,
                                         struct copse_err *err) COPSE_CHECKED;
 
+/* *flags [n_nodes]: which nodes are terminals. COPSE_NOMEM; the arena owns them. */
+copse_status copse_network_terminals(const struct copse_network *network, struct copse_arena *arena,
+                                     bool **flags, struct copse_err *err) COPSE_CHECKED;
+
 /* Called now and then during long work; without a function nothing is reported. */
 struct copse_progress {
   void (*report)(void *ctx, const char *phase, int64_t done, int64_t total);

@@ -341,7 +341,7 @@ copse_status copse_grower_prepare(struct copse_grower *g) {
   COPSE_TRY(copse_arena_array(arena, m, sizeof(int), &g->orbit, g->err));
   COPSE_TRY(copse_arena_array(arena, m, sizeof(int64_t), &g->left, g->err));
   COPSE_TRY(copse_arena_array(arena, m, sizeof(int), &g->avoid, g->err));
-  COPSE_TRY(copse_arena_array(arena, n, 1, &g->is_terminal, g->err));
+  COPSE_TRY(copse_network_terminals(g->network, arena, &g->is_terminal, g->err));
   COPSE_TRY(copse_arena_array(arena, n, 1, &g->in_tree, g->err));
   COPSE_TRY(copse_arena_array(arena, terminals, sizeof(int), &g->order, g->err));
   COPSE_TRY(
@@ -351,7 +351,6 @@ copse_status copse_grower_prepare(struct copse_grower *g) {
   COPSE_TRY(copse_arena_array(arena, n, sizeof(int), &g->queue, g->err));
   COPSE_TRY(copse_arena_array(arena, n, sizeof(int), &g->chosen, g->err));
   COPSE_TRY(copse_arena_array(arena, n, sizeof(int), &g->depth, g->err));
-  for (int i = 0; i < g->network->n_terminals; i++) g->is_terminal[g->network->terminals[i]] = true;
 out:
   return status;
 }

@@ -21,7 +21,6 @@
 #include "base/memory.h"
 #include "base/rational.h"
 #include "solver/network/cuts.h"
-#include "solver/network/sinks.h"
 #include "solver/policy.h"
 #include "solver/trees/shorten.h"
 
@@ -502,38 +501,6 @@ out:
   return status;
 }
 
-/* A cut of several terminals, unless it is known. */
-static copse_status add_cut(struct grower *g, const unsigned char *inside) {
-  int n_terminals = 0;
-  for (int i = 0; i < g->n; i++) n_terminals += inside[g->network->terminals[i]];
-  if (n_terminals < 2 || n_terminals == g->n) return COPSE_OK;
-  return copse_cuts_add_flags(&g->cuts, inside, 0, NULL, g->err);
-}
-
-/* The tight cuts nearest to the terminals: hosts, as a rule. */
-static copse_status find_cuts(struct grower *g, const int64_t *capacities, int64_t k) {
-  const struct copse_network *network = g->network;
-  struct copse_flow *flow = NULL;
-  struct copse_sinks sinks = {0};
-  int64_t demand;
-  copse_status status;
-  COPSE_TRY(copse_cuts_new(network->n_nodes, g->n, &g->cuts, g->err));
-  COPSE_TRY(copse_sinks_graph(network, capacities, 1, k, &flow, &demand, g->err));
-  struct copse_sink_question question = {.source = network->n_nodes,
-                                         .demand = demand,
-                                         .sinks = network->terminals,
-                                         .n_sinks = g->n,
-                                         .most = g->n,
-                                         .tight = true};
-  COPSE_TRY(copse_sinks_ask(&sinks, flow, &question, g->err));
-  for (int c = 0; c < sinks.n_cuts; c++) COPSE_TRY(add_cut(g, sinks.cuts[c].inside));
-  COPSE_TRY(list_cuts_by_link(g));
-out:
-  copse_sinks_free(&sinks);
-  copse_flow_free(flow);
-  return status;
-}
-
 static copse_status make_searches(struct grower *g) {
   size_t n = (size_t)g->network->n_nodes;
   copse_status status = COPSE_OK;
@@ -595,7 +562,8 @@ static copse_status prepare(struct grower *g, const int64_t *capacities, int64_t
   memcpy(g->left, capacities, links * sizeof *g->left);
   COPSE_TRY(copse_links_by_source(network, &g->arena, &g->leaving, g->err));
   COPSE_TRY(copse_links_by_destination(network, &g->arena, &g->entering, g->err));
-  COPSE_TRY(find_cuts(g, capacities, k));
+  COPSE_TRY(copse_cuts_tight(network, capacities, k, network->terminals, g->n, &g->cuts, g->err));
+  COPSE_TRY(list_cuts_by_link(g));
   COPSE_TRY(make_searches(g));
   COPSE_TRY(copse_arena_array(&g->arena, (size_t)g->n_trees, sizeof *g->trees, &g->trees, g->err));
   COPSE_TRY(copse_arena_array(&g->arena, (size_t)g->n_trees * (size_t)g->n, sizeof *g->ways,

@@ -201,9 +201,8 @@ static copse_status balance(const struct copse_network *network, int64_t *capaci
   struct copse_arena scratch = {0};
   bool *is_terminal;
   int64_t *surplus;
-  COPSE_TRY(copse_arena_array(&scratch, (size_t)network->n_nodes, 1, &is_terminal, err));
+  COPSE_TRY(copse_network_terminals(network, &scratch, &is_terminal, err));
   COPSE_TRY(copse_arena_array(&scratch, (size_t)network->n_nodes, sizeof *surplus, &surplus, err));
-  for (int i = 0; i < network->n_terminals; i++) is_terminal[network->terminals[i]] = true;
   for (bool moved = true; moved;) {
     moved = false;
     for (int v = 0; v < network->n_nodes; v++) surplus[v] = 0;

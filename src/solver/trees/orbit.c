@@ -23,7 +23,6 @@
 
 #include "base/memory.h"
 #include "base/rational.h"
-#include "solver/network/sinks.h"
 #include "solver/trees/grow.h"
 #include "solver/trees/maker.h"
 
@@ -32,7 +31,6 @@
 struct finder {
   const struct copse_network *network;
   const struct copse_network_symmetry *symmetry;
-  int64_t n_products;
   int *levels; /* [(n generators + 1) * n_nodes] the set at hand under the powers chosen so far */
   int n_inside;
   struct copse_cuts *out;
@@ -56,51 +54,32 @@ out:
   return status;
 }
 
-/* The tight cut nearest to a sink, if it is one to list. */
-static copse_status add_cut_of(struct finder *f, struct copse_flow *flow, int64_t demand, int sink,
-                               const bool *is_terminal) {
-  int n = 0, terminals = 0;
-  if (copse_flow_max(flow, f->network->n_nodes, sink, demand) < demand) return COPSE_OK;
-  copse_flow_find_sides(flow, sink);
-  for (int v = 0; v < f->network->n_nodes; v++) {
-    if (copse_flow_on_source_side(flow, v)) continue;
-    f->levels[n++] = v;
-    terminals += is_terminal[v];
-  }
-  f->n_inside = n;
-  if (terminals < 2 || terminals == f->network->n_terminals ||
-      n > COPSE_ORBIT_MOST_MEMBERS / f->n_products)
-    return COPSE_OK;
-  return add_images(f, 0);
-}
-
-/*
- * The cuts nearest to `sinks` that are as wide as what must enter them, of more than one and
- * fewer than all terminals, with their images. Those with too many nodes for all images to be
- * listed are left out: the cuts guide, they prove nothing.
- */
+/* The tight cuts nearest to `sinks` with their images. Those with too many nodes for all images to
+ * be listed are left out: the cuts guide, they prove nothing. */
 static copse_status find_cuts(const struct copse_tree_problem *problem, const int *sinks,
                               int n_sinks, struct copse_cuts *out, struct copse_err *err) {
   const struct copse_network *network = problem->network;
   const struct copse_network_symmetry *symmetry = problem->symmetry;
-  struct finder f = {
-      .network = network, .symmetry = symmetry, .n_products = 1, .out = out, .err = err};
-  struct copse_flow *flow = NULL;
+  struct finder f = {.network = network, .symmetry = symmetry, .out = out, .err = err};
+  struct copse_cuts tight = {0};
   struct copse_arena scratch = {0};
   size_t n = (size_t)network->n_nodes;
-  bool *is_terminal;
-  int64_t demand;
+  int64_t n_products = 1;
   copse_status status;
-  for (int g = 0; g < symmetry->n; g++) f.n_products *= symmetry->generators[g].order;
+  for (int g = 0; g < symmetry->n; g++) n_products *= symmetry->generators[g].order;
   COPSE_TRY(copse_cuts_new(network->n_nodes, 0, out, err));
-  COPSE_TRY(copse_arena_array(&scratch, n, 1, &is_terminal, err));
+  COPSE_TRY(
+      copse_cuts_tight(network, problem->capacities, problem->k, sinks, n_sinks, &tight, err));
   COPSE_TRY(
       copse_arena_array(&scratch, ((size_t)symmetry->n + 1) * n, sizeof(int), &f.levels, err));
-  for (int i = 0; i < network->n_terminals; i++) is_terminal[network->terminals[i]] = true;
-  COPSE_TRY(copse_sinks_graph(network, problem->capacities, 1, problem->k, &flow, &demand, err));
-  for (int i = 0; i < n_sinks; i++) COPSE_TRY(add_cut_of(&f, flow, demand, sinks[i], is_terminal));
+  for (int c = 0; c < tight.n; c++) {
+    f.n_inside = 0;
+    for (int v = 0; v < network->n_nodes; v++)
+      if (copse_cuts_hold(&tight, c, v)) f.levels[f.n_inside++] = v;
+    if (f.n_inside <= COPSE_ORBIT_MOST_MEMBERS / n_products) COPSE_TRY(add_images(&f, 0));
+  }
 out:
-  copse_flow_free(flow);
+  copse_cuts_free(&tight);
   copse_arena_free(&scratch);
   return status;
 }

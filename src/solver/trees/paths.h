@@ -17,6 +17,11 @@ struct copse_piece {
   int path; /* index for copse_paths_expand */
 };
 
+struct copse_pieces {
+  struct copse_piece *list; /* [n] malloc's */
+  size_t n, capacity;
+};
+
 struct copse_paths;
 
 /* One bundle of one piece per link of the network, with the given capacities. */
@@ -29,13 +34,12 @@ copse_status copse_paths_split(struct copse_paths *paths, int u, int w, int t, i
                                struct copse_err *err) COPSE_CHECKED;
 
 /*
- * Takes `amount` of src -> dst for a tree: appends pieces that add up to it to *out
- * (growing it), a single piece where one is large enough. COPSE_INTERNAL if the bundle
+ * Takes `amount` of src -> dst for a tree: appends pieces that add up to it to *out,
+ * a single piece where one is large enough. COPSE_INTERNAL if the bundle
  * holds less.
  */
 copse_status copse_paths_take(struct copse_paths *paths, int src, int dst, int64_t amount,
-                              struct copse_piece **out, size_t *n, size_t *capacity,
-                              struct copse_err *err) COPSE_CHECKED;
+                              struct copse_pieces *out, struct copse_err *err) COPSE_CHECKED;
 
 /*
  * The nodes of a path, ends included, loops through relays cut out. Writes at most

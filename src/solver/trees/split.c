@@ -593,7 +593,7 @@ static copse_status prepare(struct splitter *s) {
   size_t n = (size_t)network->n_nodes;
   copse_status status;
   COPSE_TRY(copse_arena_array(arena, (size_t)network->n_terminals, sizeof(int), &s->order, s->err));
-  COPSE_TRY(copse_arena_array(arena, n, 1, &s->is_terminal, s->err));
+  COPSE_TRY(copse_network_terminals(network, arena, &s->is_terminal, s->err));
   COPSE_TRY(copse_arena_array(arena, n, sizeof(int), &s->entering, s->err));
   COPSE_TRY(copse_arena_array(arena, n, sizeof(int), &s->leaving, s->err));
   COPSE_TRY(copse_arena_array(arena, n, sizeof(int), &s->group, s->err));
@@ -602,10 +602,7 @@ static copse_status prepare(struct splitter *s) {
   COPSE_TRY(copse_arena_array(arena, n + 1, sizeof(int), &s->group_start, s->err));
   COPSE_TRY(copse_arena_array(arena, n, sizeof *s->room, &s->room, s->err));
   COPSE_TRY(copse_cuts_new(network->n_nodes, COPSE_CUTS_MOST, &s->cuts, s->err));
-  for (int i = 0; i < network->n_terminals; i++) {
-    s->order[i] = network->terminals[i];
-    s->is_terminal[network->terminals[i]] = true;
-  }
+  for (int i = 0; i < network->n_terminals; i++) s->order[i] = network->terminals[i];
   status = take_turns(s);
 out:
   return status;

@@ -1,3 +1,7 @@
+/*
+ * Grouped sends and receives that are an all-to-all: the calls are sorted by round, direction and
+ * peer, then every block is compared with the place that an all-to-all would give it.
+ */
 #include "dropin/exchange.h"
 
 #include <stdint.h>

@@ -6,7 +6,7 @@
 
 #include "base/err.h"
 
-#include "dropin/call.h"
+#include "dropin/calls.h"
 
 /*
  * Whether calls[0 .. n-1], sends and receives of one rank on one communicator of n_ranks, are a

@@ -15,7 +15,7 @@
  * WAITs between hosts are marked COPSE_SYNC_IN_DATA, so that backends skip them. The cut follows
  * the hosts that there are, so no spread of the ranks over hosts makes a plan wrong.
  *
- * Why a plan that copse_check_plan accepts stays right. The proof of that check needs an order: an
+ * Why a plan that copse_prove_plan accepts stays right. The proof of that check needs an order: an
  * operation is before a later one of its worker, and a SIGNAL before the WAIT that takes it. This
  * order holds in real time. Within a host counters enforce it, as ever. Between hosts: where a
  * SIGNAL passes from rank a to rank b in round r, there is a message from a to b at the end of
@@ -28,7 +28,7 @@
  *                    later round of b, behind the message in b's stream
  *   read before      the reader is in no later round than the MOVE, so before the message
  *   written before or later by another worker: only with a read in between (slots), or never
- *                    (outputs are written once), else copse_check_plan refuses the plan
+ *                    (outputs are written once), else copse_prove_plan refuses the plan
  *   b has entered the launch and has not left it: the message is between rounds of b's own launch
  *
  * An outbox has a slot for each of `fifo` chunks. The cut lets a MOVE run for no more chunks in one
@@ -36,7 +36,7 @@
  *
  * Packets (low-latency plans) stay packets within a host. A region of packets that another host
  * writes becomes a slot, and the MOVE that reads it finds plain data. That MOVE follows the WAIT
- * for the packets' SIGNAL: copse_check_plan demands this WAIT although nobody who polls packets
+ * for the packets' SIGNAL: copse_prove_plan demands this WAIT although nobody who polls packets
  * waits there, and the cut treats it as any other. One slot is enough where packets need two
  * copies, since the rank's stream brings each launch's data between the rounds of that launch. That
  * a packet isn't overwritten unread rests on knowing that its reader has entered the launch

@@ -1,6 +1,6 @@
 /*
- * Plans over hosts that share no memory: split, and cut into rounds between which data change hosts.
- * How, and why the result is right: rounds.c.
+ * Plans over hosts that share no memory: split, and cut into rounds between which data change
+ * hosts. How, and why the result is right: rounds.c.
  */
 #ifndef COPSE_RUNTIME_INTERNODE_ROUNDS_H
 #define COPSE_RUNTIME_INTERNODE_ROUNDS_H
@@ -12,26 +12,26 @@
 
 struct copse_split {
   struct copse_plan local; /* what backends run; operations as in the plan, one by one */
-  /* [local.header.n_operands] where the plan wants each destination. Where that is another rank than
-   * local's operand says, local's is its outbox. */
+  /* [local.header.n_operands] where the plan wants each destination. Where that is another rank
+   * than local's operand says, local's is its outbox. */
   struct copse_plan_operand *lands;
-  /* Of an alltoall, else NULL: [local.header.n_operands] for a destination in the output of a rank on
-   * another host, a region of slots there, its inbox; for all others COPSE_NO_INBOX. */
+  /* Of an alltoall, else NULL: [local.header.n_operands] for a destination in the output of a rank
+   * on another host, a region of slots there, its inbox; for all others COPSE_NO_INBOX. */
   uint32_t *inboxes;
-  bool *crosses; /* [n_channels] from one host to another */
+  bool *crosses;             /* [n_channels] from one host to another */
   struct copse_arena memory; /* of all arrays above and local's own */
 };
 
 /*
- * Inboxes are for an alltoall whose counts only the GPUs know (copse_all_to_all_v). The host sizes a
- * message, so it is a whole slot. The receiver's GPU uses as much of it as there is. Data that are
- * passed on stay in slots; data for an output come to an inbox first, and are copied out of it.
+ * Inboxes are for an alltoall whose counts only the GPUs know (copse_all_to_all_v). The host sizes
+ * a message, so it is a whole slot. The receiver's GPU uses as much of it as there is. Data that
+ * are passed on stay in slots; data for an output come to an inbox first, and are copied out of it.
  */
 #define COPSE_NO_INBOX UINT32_MAX
 
 /*
  * host_of[r] is the number of rank r's host. The plan is borrowed. COPSE_UNSUPPORTED where a region
- * of packets is written both from its own host and from another; copse_check_plan accepts no such
+ * of packets is written both from its own host and from another; copse_prove_plan accepts no such
  * plan, since packets are sent once. O(operations + operands).
  */
 copse_status copse_split_new(const struct copse_plan *plan, const uint32_t *host_of,
@@ -44,7 +44,8 @@ static inline bool copse_split_crosses(const struct copse_split *split, uint32_t
 
 #define COPSE_NO_OPERAND UINT32_MAX
 
-/* A message from rank src to rank dst, or the status word that ends a pair's messages of a round. */
+/* A message from rank src to rank dst, or the status word that ends a pair's messages of a round.
+ */
 struct copse_message {
   uint32_t src, dst;
   uint32_t operand; /* of the split plan; COPSE_NO_OPERAND: the status word */

@@ -1,5 +1,4 @@
 /* Does a topology have two tiers? Everything is looked up in the graph; names only tell hosts. */
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,11 +8,9 @@
 #include "schedule/online/internal.h"
 
 int copse_online_host_of(const char *id) {
-  long host = 0;
-  int n = 0;
-  if (id[0] != 'h') return -1;
-  for (; isdigit((unsigned char)id[n + 1]) && n < 7; n++) host = host * 10 + (id[n + 1] - '0');
-  return n > 0 && id[n + 1] == '.' ? (int)host : -1;
+  int host;
+  (void)copse_host_prefix(id, &host);
+  return host;
 }
 
 copse_status copse_online_link_units(const struct copse_topology *t, int64_t **units,

@@ -14,8 +14,10 @@
 #ifndef COPSE_TOPOLOGY_FABRIC_FABRIC_H
 #define COPSE_TOPOLOGY_FABRIC_FABRIC_H
 
-#include "topology/fabric/map.h"
+#include <stddef.h>
+
 #include "topology/builder.h"
+#include "topology/fabric/map.h"
 
 #define COPSE_MAX_DIMENSIONS 8
 
@@ -69,43 +71,15 @@ copse_status copse_compose(struct copse_topology_builder *builder, const char *f
                            const struct copse_fabric *fabric, const struct copse_host_group *groups,
                            int n_groups, struct copse_err *err) COPSE_CHECKED;
 
-/* ---- between compose.c and the kinds of fabrics --------------------------------------- */
+/* ---- a torus: the last dimension runs fastest -------------------------------------------- */
 
-/* The fabric's end of a host. */
-struct copse_port {
-  int node, host;
-  int place; /* the how manyth NIC of its host */
-  struct copse_q bandwidth;
-  const char *id; /* in its host */
-};
+/*
+ * The neighbour one step up in dimension d, so that every link is named by one of its ends; -1 in
+ * a dimension of one. In a dimension of two the steps up and down are two links beside each other.
+ */
+int copse_torus_next(const int *dims, int n_dims, int at, int d);
 
-struct copse_composer {
-  struct copse_topology_builder *builder;
-  const char *file;
-  const struct copse_fabric *fabric;
-  const struct copse_host_group *groups;
-  struct copse_err *err;
-  int n_groups, n_hosts;
-  struct copse_port *ports; /* [n_ports] by host, then place */
-  int n_ports, n_places;    /* places: the most NICs of a host */
-};
-
-copse_status copse_fabric_add_switch(const struct copse_composer *c, int *index, const char *fmt,
-                                     ...) COPSE_CHECKED __attribute__((format(printf, 3, 4)));
-copse_status copse_fabric_join(const struct copse_composer *c, int a, int b,
-                               struct copse_q bandwidth) COPSE_CHECKED;
-/* The cable of a port. */
-copse_status copse_fabric_plug(const struct copse_composer *c, const struct copse_port *port,
-                               int to) COPSE_CHECKED;
-/* Refuses more than the limits of a topology, before anything of that size is made. */
-copse_status copse_fabric_check_size(const struct copse_composer *c, int64_t nodes,
-                                     int64_t links) COPSE_CHECKED;
-
-copse_status copse_fabric_add_flat(const struct copse_composer *c) COPSE_CHECKED;
-copse_status copse_fabric_add_rails(const struct copse_composer *c) COPSE_CHECKED;
-copse_status copse_fabric_add_clos(const struct copse_composer *c) COPSE_CHECKED;
-copse_status copse_fabric_add_dragonfly(const struct copse_composer *c) COPSE_CHECKED;
-copse_status copse_fabric_add_torus(const struct copse_composer *c) COPSE_CHECKED;
-copse_status copse_fabric_add_map(const struct copse_composer *c) COPSE_CHECKED;
+/* "0_3_1". */
+void copse_torus_coordinates(const int *dims, int n_dims, int at, char *text, size_t size);
 
 #endif

@@ -84,19 +84,17 @@ static char *next_quoted(char **p) {
 }
 
 static copse_status intern(struct reader *r, const char *guid, const char *about, int *out) {
-  size_t cursor = 0, n = (size_t)r->n_elements;
-  uint64_t key = copse_key_text(guid);
+  size_t n = (size_t)r->n_elements;
   struct element element = {.line = r->line, .sw = -1};
   copse_status status;
-  int at;
-  while ((at = copse_index_map_next(&r->ids, key, &cursor)) >= 0)
-    if (strcmp(r->elements[at].guid, guid) == 0) break;
+  int at = copse_index_map_find(&r->ids, guid, r->elements, sizeof *r->elements,
+                                offsetof(struct element, guid));
   if (at < 0) {
     if (n >= COPSE_TOPOLOGY_MAX_NODES) return refuse(r, "more elements than a topology can have");
     element.guid = copse_arena_strdup(&r->map->arena, guid);
     if (!element.guid) return copse_fail_nomem(r->err);
     COPSE_TRY(copse_grow(&r->elements, &r->element_capacity, n + 1, sizeof element, r->err));
-    COPSE_TRY(copse_index_map_add(&r->ids, key, (int)n, r->err));
+    COPSE_TRY(copse_index_map_add(&r->ids, copse_key_text(guid), (int)n, r->err));
     r->elements[at = r->n_elements++] = element;
   }
   if (about && !r->elements[at].about) {

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "base/memory.h"
+#include "base/text.h"
 #include "topology/input/matrix.h"
 #include "topology/input/text_lines.h"
 #include "topology/builder.h"
@@ -92,17 +92,12 @@ static copse_status name_device(struct reader *r, int i, const char *word) {
   struct copse_matrix_device *device = &r->matrix.devices[i];
   bool numbered = copse_numbered(word, "NIC") >= 0;
   device->gpu = copse_numbered(word, "GPU") >= 0;
-  size_t bytes = strlen(word) + 8;
-  char *id = copse_arena_alloc(&r->arena, bytes, 1);
+  const char *prefix = device->gpu ? "gpu" : numbered ? "nic" : "nic@";
   r->columns[i] = copse_arena_strdup(&r->arena, word);
-  if (!id || !r->columns[i]) return copse_fail_nomem(r->err);
-  if (device->gpu || numbered)
-    snprintf(id, bytes, "%s%s", device->gpu ? "gpu" : "nic", word + 3);
-  else
-    snprintf(id, bytes, "nic@%s", word);
-  device->id = id;
+  device->id =
+      copse_arena_printf(&r->arena, "%s%s", prefix, word + (device->gpu || numbered ? 3 : 0));
   device->line = r->lines.line;
-  return COPSE_OK;
+  return device->id && r->columns[i] ? COPSE_OK : copse_fail_nomem(r->err);
 }
 
 static copse_status check_names(const struct reader *r) {
@@ -121,9 +116,10 @@ static copse_status read_header(struct reader *r, int n_words) {
     return refuse(r, "more than 1024 devices, which no host has");
   for (int i = n; i < n_words; i++) r->numa |= strcmp(r->words[i], "NUMA") == 0;
   size_t cells = (size_t)n * (size_t)n;
-  COPSE_TRY(copse_calloc((size_t)n, sizeof *r->matrix.devices, &r->matrix.devices, r->err));
-  COPSE_TRY(copse_calloc((size_t)n, sizeof *r->columns, &r->columns, r->err));
-  COPSE_TRY(copse_calloc(cells, sizeof *r->matrix.cells, &r->matrix.cells, r->err));
+  COPSE_TRY(copse_arena_array(&r->arena, (size_t)n, sizeof *r->matrix.devices, &r->matrix.devices,
+                              r->err));
+  COPSE_TRY(copse_arena_array(&r->arena, (size_t)n, sizeof *r->columns, &r->columns, r->err));
+  COPSE_TRY(copse_arena_array(&r->arena, cells, sizeof *r->matrix.cells, &r->matrix.cells, r->err));
   r->matrix.n = n;
   for (int i = 0; i < n; i++) COPSE_TRY(name_device(r, i, r->words[i]));
   status = check_names(r);
@@ -166,15 +162,13 @@ static copse_status read_row(struct reader *r, int row, int n_words) {
 /* "NIC0: mlx5_0" below the matrix. */
 static copse_status read_legend(struct reader *r, int n_words) {
   if (n_words != 2 || strncmp(r->words[0], "NIC", 3) != 0) return COPSE_OK;
-  size_t n = strlen(r->words[0]), bytes = strlen(r->words[1]) + 5;
+  size_t n = strlen(r->words[0]);
   if (r->words[0][n - 1] != ':') return COPSE_OK;
   r->words[0][n - 1] = '\0';
   for (int i = 0; i < r->matrix.n; i++) {
     if (strcmp(r->columns[i], r->words[0]) != 0) continue;
-    char *id = copse_arena_alloc(&r->arena, bytes, 1);
-    if (!id) return copse_fail_nomem(r->err);
-    snprintf(id, bytes, "nic@%s", r->words[1]);
-    r->matrix.devices[i].id = id;
+    r->matrix.devices[i].id = copse_arena_printf(&r->arena, "nic@%s", r->words[1]);
+    if (!r->matrix.devices[i].id) return copse_fail_nomem(r->err);
   }
   return COPSE_OK;
 }
@@ -186,9 +180,9 @@ static int find_column(const struct reader *r, const char *name) {
 }
 
 static copse_status read_rows(struct reader *r) {
-  bool *seen = NULL;
+  bool *seen;
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)r->matrix.n, sizeof *seen, &seen, r->err));
+  COPSE_TRY(copse_arena_array(&r->arena, (size_t)r->matrix.n, sizeof *seen, &seen, r->err));
   for (char *line; (line = copse_lines_next(&r->lines));) {
     int n_words = copse_split_words(line, r->words, MAX_WORDS);
     int row = n_words > 1 ? find_column(r, r->words[0]) : -1;
@@ -211,7 +205,6 @@ static copse_status read_rows(struct reader *r) {
       goto out;
     }
 out:
-  free(seen);
   return status;
 }
 
@@ -247,7 +240,7 @@ static const char *guess_class(const struct copse_matrix *m) {
 
 static copse_status read_matrix(struct reader *r) {
   copse_status status;
-  COPSE_TRY(copse_calloc(MAX_WORDS, sizeof *r->words, &r->words, r->err));
+  COPSE_TRY(copse_arena_array(&r->arena, MAX_WORDS, sizeof *r->words, &r->words, r->err));
   for (char *line; (line = copse_lines_next(&r->lines));) {
     int n = copse_split_words(line, r->words, MAX_WORDS);
     if (!is_header(r->words, n)) continue;
@@ -274,10 +267,6 @@ copse_status copse_read_nvidia_smi(const char *label, const char *data, size_t s
   status = copse_matrix_build(&r.matrix, &rates, options, out, err);
 out:
   copse_lines_free(&r.lines);
-  free(r.words);
-  free(r.columns);
-  free(r.matrix.devices);
-  free(r.matrix.cells);
   copse_arena_free(&r.arena);
   return status;
 }

@@ -1,3 +1,4 @@
+/* Lines and words of what tools print, without the escape sequences of terminals. */
 #include "topology/input/text_lines.h"
 
 #include <stdlib.h>

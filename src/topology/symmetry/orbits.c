@@ -1,59 +1,9 @@
-#include "topology/symmetry/orbits.h"
-
+/* Which nodes are alike: orbits under the symmetries that are known, with ways from one to another.
+ */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/memory.h"
-
-/* ---- automorphisms ----------------------------------------------------------------------- */
-
-copse_status copse_automorphisms_add(struct copse_automorphisms *automorphisms, int *image,
-                                     struct copse_err *err) {
-  size_t n = (size_t)automorphisms->n + 1;
-  int **images = realloc(automorphisms->images, n * sizeof *images);
-  if (!images) {
-    free(image);
-    return copse_fail_nomem(err);
-  }
-  automorphisms->images = images;
-  automorphisms->images[automorphisms->n++] = image;
-  return COPSE_OK;
-}
-
-static copse_status add_copies(struct copse_automorphisms *out,
-                               const struct copse_symmetry_generator *generators, int n,
-                               int n_nodes, struct copse_err *err) {
-  copse_status status = COPSE_OK;
-  for (int i = 0; i < n; i++) {
-    int *image;
-    COPSE_TRY(copse_calloc((size_t)n_nodes, sizeof *image, &image, err));
-    memcpy(image, generators[i].image, (size_t)n_nodes * sizeof *image);
-    COPSE_TRY(copse_automorphisms_add(out, image, err));
-  }
-out:
-  return status;
-}
-
-copse_status copse_automorphisms_find(const struct copse_topology *topology,
-                                      struct copse_automorphisms *out, struct copse_err *err) {
-  struct copse_symmetry found = {0};
-  copse_status status;
-  *out = (struct copse_automorphisms){0};
-  COPSE_TRY(copse_topology_symmetry(topology, &found, err));
-  COPSE_TRY(add_copies(out, found.generators, found.n, topology->n_nodes, err));
-  COPSE_TRY(add_copies(out, found.others, found.n_others, topology->n_nodes, err));
-out:
-  copse_symmetry_free(&found);
-  return status;
-}
-
-void copse_automorphisms_free(struct copse_automorphisms *automorphisms) {
-  for (int i = 0; i < automorphisms->n; i++) free(automorphisms->images[i]);
-  free(automorphisms->images);
-  *automorphisms = (struct copse_automorphisms){0};
-}
-
-/* ---- orbits ------------------------------------------------------------------------------ */
+#include "topology/symmetry/symmetry.h"
 
 /* First `from` (NULL: nothing), then `step`: that takes `node` to a new member. */
 static copse_status add_member(struct copse_orbit *orbit, size_t *room, int node, const int *from,
@@ -75,8 +25,8 @@ out:
   return status;
 }
 
-copse_status copse_orbit_find(const struct copse_automorphisms *automorphisms, int n_nodes,
-                              int node, struct copse_orbit *out, struct copse_err *err) {
+copse_status copse_orbit_find(const struct copse_symmetry *symmetry, int n_nodes, int node,
+                              struct copse_orbit *out, struct copse_err *err) {
   char *seen = NULL;
   size_t room = 0;
   copse_status status;
@@ -85,8 +35,8 @@ copse_status copse_orbit_find(const struct copse_automorphisms *automorphisms, i
   COPSE_TRY(add_member(out, &room, node, NULL, NULL, n_nodes, err));
   seen[node] = 1;
   for (int i = 0; i < out->n; i++) {
-    for (int a = 0; a < automorphisms->n; a++) {
-      const int *step = automorphisms->images[a];
+    for (int a = 0; a < symmetry->n + symmetry->n_others; a++) {
+      const int *step = symmetry->generators[a].image;
       int to = step[out->members[i]];
       if (seen[to]) continue;
       seen[to] = 1;

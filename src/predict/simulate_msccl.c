@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "codegen/msccl/check_run.h"
+#include "codegen/msccl/operations.h"
 
 /* Transfers under way in a connection, first in, first out. */
 struct arrivals {
@@ -11,7 +11,7 @@ struct arrivals {
 };
 
 struct work {
-  struct copse_mx_program program;
+  struct copse_mx_operations program;
   struct copse_foreign_sim sim;
   struct arrivals *arrivals; /* [connections] */
   int **done;                /* [tb][op] the transfer or join that ends it */
@@ -67,7 +67,7 @@ out:
 }
 
 static copse_status place_all(struct work *w) {
-  const struct copse_mx_program *p = &w->program;
+  const struct copse_mx_operations *p = &w->program;
   bool progress = true;
   copse_status status = COPSE_OK;
   while (progress) {
@@ -89,7 +89,7 @@ out:
 }
 
 static copse_status make_work(struct work *w) {
-  const struct copse_mx_program *p = &w->program;
+  const struct copse_mx_operations *p = &w->program;
   copse_status status;
   COPSE_TRY(copse_calloc((size_t)p->n_connections, sizeof *w->arrivals, &w->arrivals, w->err));
   COPSE_TRY(copse_calloc((size_t)p->n_tbs, sizeof *w->done, &w->done, w->err));
@@ -122,13 +122,13 @@ copse_status copse_sim_dag_of_msccl(const char *label, const char *data, size_t 
   foreign->collective = file.collective;
   foreign->root = copse_collective_rooted(file.collective) ? 0 : -1;
   COPSE_TRY(copse_foreign_sim_start(&w.sim, label, file.n_ranks, file.chunks, topology, dag, err));
-  COPSE_TRY(copse_mx_program_make(&file, &w.program, err));
+  COPSE_TRY(copse_mx_operations_make(&file, &w.program, err));
   COPSE_TRY(make_work(&w));
   COPSE_TRY(place_all(&w));
   COPSE_TRY(copse_foreign_sim_time(&w.sim, &foreign->time_per_GB));
 out:
   free_work(&w);
-  copse_mx_program_free(&w.program);
+  copse_mx_operations_free(&w.program);
   copse_mx_free(&file);
   return status;
 }

@@ -1,3 +1,4 @@
+/* Reads MSCCL XML as the executors do: first as XML, then with the limits of their own scanner. */
 #include "codegen/msccl/file.h"
 
 #include <string.h>
@@ -11,8 +12,7 @@ enum {
   MAX_STEPS = 64,
   MAX_COUNT = 71,
   MAX_CHANNELS = 128,
-  MAX_NODES = 4095,
-  MAX_DEP_TB = 127
+  MAX_NODES = 4095
 };
 
 const struct copse_mx_type copse_mx_types[COPSE_N_MX_OPS] = {
@@ -152,8 +152,7 @@ static copse_status read_tb(struct reader *r, const xmlNode *e, struct copse_mx_
     return copse_fail_at(r->err, COPSE_REFUTED, r->xml.file, tb->line,
                          "gpu %d tb %d has %d steps; the executors take %d", rank, id, n,
                          MAX_STEPS);
-  tb->steps = copse_arena_alloc(&r->file->arena, (size_t)n + 1, sizeof *tb->steps);
-  if (!tb->steps) return copse_fail_nomem(r->err);
+  COPSE_TRY(copse_arena_array(&r->file->arena, (size_t)n, sizeof *tb->steps, &tb->steps, r->err));
   for (const xmlNode *c = copse_xml_first(e); c; c = copse_xml_next(c)) {
     if (!copse_xml_is(c, "step")) continue;
     COPSE_TRY(read_step(r, c, tb->n_steps, &tb->steps[tb->n_steps]));
@@ -181,8 +180,7 @@ static copse_status read_gpu(struct reader *r, const xmlNode *e) {
   if (gpu->n_tbs < 1 || gpu->n_tbs > MAX_TBS)
     return copse_fail_at(r->err, COPSE_REFUTED, r->xml.file, gpu->line,
                          "gpu %d has %d tbs; the executors take 1 to %d", id, gpu->n_tbs, MAX_TBS);
-  gpu->tbs = copse_arena_alloc(&f->arena, (size_t)gpu->n_tbs, sizeof *gpu->tbs);
-  if (!gpu->tbs) return copse_fail_nomem(r->err);
+  COPSE_TRY(copse_arena_array(&f->arena, (size_t)gpu->n_tbs, sizeof *gpu->tbs, &gpu->tbs, r->err));
   for (const xmlNode *c = copse_xml_first(e); c; c = copse_xml_next(c))
     if (copse_xml_is(c, "tb")) COPSE_TRY(read_tb(r, c, gpu, id));
   for (int t = 0; t < gpu->n_tbs; t++) steps += gpu->tbs[t].n_steps;
@@ -260,8 +258,7 @@ static copse_status read_algo(struct reader *r, const xmlNode *e) {
   COPSE_TRY(get_int(r, e, "ngpus", 1, MAX_RANKS, &f->n_ranks));
   COPSE_TRY(read_collective(r, e));
   COPSE_TRY(read_service(r, e));
-  f->gpus = copse_arena_alloc(&f->arena, (size_t)f->n_ranks, sizeof *f->gpus);
-  if (!f->gpus) return copse_fail_nomem(r->err);
+  COPSE_TRY(copse_arena_array(&f->arena, (size_t)f->n_ranks, sizeof *f->gpus, &f->gpus, r->err));
   for (const xmlNode *c = copse_xml_first(e); c; c = copse_xml_next(c))
     if (copse_xml_is(c, "gpu")) COPSE_TRY(read_gpu(r, c));
   for (int g = 0; g < f->n_ranks; g++)

@@ -1,7 +1,15 @@
 /*
- * Lowering to MSCCL: the search for numbers of channels that keep every
- * rank within the executors' limits, and what to say where there are none.
+ * Lowering to MSCCL XML: the search for numbers of channels that keep every rank within the
+ * executors' limits, what to say where there are none, and the text.
+ *
+ * Channels and blocks. Each edge of a tree takes the least loaded channel between its two ranks;
+ * more channels mean more blocks. The search takes the most channels, up to 32 or --channels, with
+ * which every rank stays within --workers blocks and 64 steps a block: first with sends and
+ * receives in blocks of their own, which run at once, then sharing blocks, then with one connection
+ * per pair of ranks. Where nothing fits, it tries other --channels, --workers and --chunks and
+ * names one that does.
  */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,8 +61,8 @@ static copse_status attempt(const struct copse_msccl_job *job, int channels,
   COPSE_TRY(copse_msccl_program_start(p, job->schedule->n_ranks, job->options.max_blocks, &why));
   p->end_channel = channels;
   p->sharing = sharing;
-  COPSE_TRY(job->schedule->collective == COPSE_ALLTOALL ? copse_msccl_emit_chains(job, p)
-                                                        : copse_msccl_emit_trees(job, p));
+  copse_msccl_emit(job, p);
+  COPSE_TRY(p->status);
   if (!fits(job, p, m)) status = COPSE_UNSUPPORTED;
 out:
   p->err = err;
@@ -186,6 +194,62 @@ static copse_status say_too_fine(struct copse_msccl_job *job, int64_t block,
                     block > COPSE_MSCCL_MAX_CHUNKS ? " or more" : "", COPSE_MSCCL_MAX_CHUNKS, hint);
 }
 
+/* ---- text ----------------------------------------------------------------------------- */
+
+/*
+ * The executors read XML with a scanner of their own: no prolog, no tabs, all attributes on one
+ * line, no entities, a comment whose first word has no '='.
+ */
+static const char *const op_names[] = {"s", "r", "rcs", "rrs", "rrc", "cpy", "re", "nop"};
+
+static void add_step(struct copse_text *text, const struct copse_msccl_program *p,
+                     const struct copse_msccl_step *s, int number) {
+  int dep = s->after.block < 0 ? -1 : p->blocks[s->after.block].id;
+  copse_text_add(text,
+                 "      <step s=\"%d\" type=\"%s\" srcbuf=\"%c\" srcoff=\"%d\" dstbuf=\"%c\" "
+                 "dstoff=\"%d\" cnt=\"%d\" depid=\"%d\" deps=\"%d\" hasdep=\"%d\"/>\n",
+                 number, op_names[s->op], s->src.buffer, s->src.offset, s->dst.buffer,
+                 s->dst.offset, s->count, dep, s->after.step, s->awaited);
+}
+
+static void add_rank(struct copse_text *text, const struct copse_msccl_job *job,
+                     const struct copse_msccl_program *p, int rank) {
+  copse_collective c = job->schedule->collective;
+  copse_text_add(text, "  <gpu id=\"%d\" i_chunks=\"%d\" o_chunks=\"%d\" s_chunks=\"%d\">\n", rank,
+                 c == COPSE_ALLGATHER ? job->cut.block : job->cut.chunks,
+                 c == COPSE_REDUCE_SCATTER ? job->cut.block : job->cut.chunks,
+                 p->ranks[rank].scratch);
+  for (int i = 0; i < p->ranks[rank].n; i++) {
+    const struct copse_msccl_block *b = &p->blocks[p->ranks[rank].ids[i]];
+    copse_text_add(text, "    <tb id=\"%d\" send=\"%d\" recv=\"%d\" chan=\"%d\">\n", b->id, b->send,
+                   b->recv, b->channel);
+    for (int s = 0; s < b->n_steps; s++) add_step(text, p, &b->steps[s], s);
+    copse_text_add(text, "    </tb>\n");
+  }
+  copse_text_add(text, "  </gpu>\n");
+}
+
+static void write_program(const struct copse_msccl_job *job, const struct copse_msccl_program *p,
+                          struct copse_text *text) {
+  static const char *const protocols[] = {"Simple", "LL", "LL128"};
+  const struct copse_msccl_options *o = &job->options;
+  const char *coll = copse_collective_name(job->schedule->collective);
+  if (job->schedule->collective == COPSE_REDUCE_SCATTER) coll = "reducescatter";
+  copse_text_add(text, "<!-- written by copse %s; counts that are multiples of %d are served -->\n",
+                 COPSE_VERSION_STRING, job->cut.block);
+  copse_text_add(text, "<algo name=\"");
+  copse_chunks_add_name(&job->cut, text);
+  copse_text_add(text,
+                 "_%s\" proto=\"%s\" nchannels=\"%d\" nchunksperloop=\"%d\" ngpus=\"%d\" "
+                 "coll=\"%s\" inplace=\"%d\" outofplace=\"%d\" minBytes=\"%" PRId64
+                 "\" maxBytes=\"%" PRId64 "\">\n",
+                 coll, protocols[o->protocol], p->n_channels, job->cut.chunks, p->n_ranks, coll,
+                 o->layout != COPSE_MSCCL_OUT_OF_PLACE, o->layout != COPSE_MSCCL_IN_PLACE,
+                 o->min_bytes, o->max_bytes);
+  for (int r = 0; r < p->n_ranks; r++) add_rank(text, job, p, r);
+  copse_text_add(text, "</algo>\n");
+}
+
 /* ---- all together --------------------------------------------------------------------- */
 
 static copse_status check_options(struct copse_msccl_job *job, struct copse_err *err) {
@@ -218,8 +282,8 @@ static copse_status check_options(struct copse_msccl_job *job, struct copse_err 
 static copse_status cut(struct copse_msccl_job *job, struct copse_err *err) {
   int64_t block = job->options.chunks;
   copse_status status;
-  COPSE_TRY(copse_chunks_start(&job->cut, job->schedule, job->options.instances, COPSE_MSCCL_MAX_COUNT,
-                            err));
+  COPSE_TRY(copse_chunks_start(&job->cut, job->schedule, job->options.instances,
+                               COPSE_MSCCL_MAX_COUNT, err));
   if (block == 0) COPSE_TRY(copse_chunks_exact(&job->cut, COPSE_MSCCL_MAX_CHUNKS, &block, err));
   if (block * job->cut.blocks > COPSE_MSCCL_MAX_CHUNKS) return say_too_fine(job, block, err);
   COPSE_TRY(copse_chunks_cut(&job->cut, (int)block, err));
@@ -270,11 +334,9 @@ copse_status copse_lower_msccl(const struct copse_schedule *schedule,
   if (status == COPSE_UNSUPPORTED) status = say_misfit(&job, &misfit, err);
   if (status != COPSE_OK) goto out;
   COPSE_TRY(copse_msccl_finish(&p));
-  COPSE_TRY(copse_msccl_write(&job, &p, &out, err));
+  write_program(&job, &p, &out);
   summarize(&job, &p, summary);
-  *text = out.data;
-  *size = out.size;
-  out.data = NULL;
+  COPSE_TRY(copse_text_take(&out, text, size, err));
 out:
   copse_text_free(&out);
   copse_msccl_program_free(&p);

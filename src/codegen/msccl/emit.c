@@ -18,11 +18,13 @@
  */
 #include "codegen/msccl/emit.h"
 
+#include "base/collective.h"
 #include "base/memory.h"
 
 /* One run of chunks on its way through its unit's trees. */
 struct walk {
-  const struct copse_msccl_job *job;
+  const struct copse_whole_chunks *cut;
+  struct copse_msccl_style style;
   struct copse_msccl_program *p;
   const struct copse_chunk_run *run;
   struct copse_msccl_place in, out; /* of the run, at every rank that has it there */
@@ -146,7 +148,7 @@ static int fused_up(const struct walk *w, int rank) {
  * the caller's. */
 static int send_up(const struct walk *w, int rank) {
   if (w->p->status != COPSE_OK) return -1;
-  return w->job->fused ? fused_up(w, rank) : plain_up(w, rank);
+  return w->style.fused ? fused_up(w, rank) : plain_up(w, rank);
 }
 
 /* The root's part of a fused reduction: every child's sum is added into the output. */
@@ -164,10 +166,10 @@ static struct copse_msccl_ref reduce(const struct walk *w) {
   const struct copse_unit_tree *t = w->run->unit->reduce;
   int root = w->run->unit->root, n = copse_tree_children(t, root), first = t->first_child[root];
   struct copse_msccl_ref done = COPSE_MSCCL_NO_REF;
-  if (n > 0 && w->job->fused) return fused_root(w, root);
+  if (n > 0 && w->style.fused) return fused_root(w, root);
   collect(w, root, 0);
   int block = n > 0 ? w->refs[first + n - 1].block : copse_msccl_block(w->p, root, -1, -1, 0);
-  if (!w->job->skip_copy) done = add(w, block, COPSE_MSCCL_CPY, w->in, w->out, NULL, 0);
+  if (!w->style.skip_copy) done = add(w, block, COPSE_MSCCL_CPY, w->in, w->out, NULL, 0);
   if (n == 0) return done;
   return add_up(w, block, w->out, w->parts + first, w->refs + first, n);
 }
@@ -185,7 +187,7 @@ static void take_down(const struct walk *w, int rank, int parent, int channel) {
   int first = t->first_child[rank], next = -1, block = -1;
   struct copse_msccl_ref ref;
   if (w->p->status != COPSE_OK) return;
-  if (w->job->fused && first < t->first_child[rank + 1]) {
+  if (w->style.fused && first < t->first_child[rank + 1]) {
     next = channel_for(w, rank, t->children[first], channel);
     if (next == channel)
       block = copse_msccl_block_of_both(w->p, rank, t->children[first], parent, channel);
@@ -223,45 +225,45 @@ static void choose_channels(const struct walk *w, int channels, bool broadcast) 
 }
 
 /* An allgather's own block into the output; refs[rank * n + i] is for its i-th stretch. */
-static void copy_own(const struct copse_msccl_job *job, struct copse_msccl_program *p,
-                     int stretches, struct copse_msccl_ref *refs) {
-  for (int r = 0; r < p->n_ranks && !job->skip_copy; r++) {
-    int block = copse_msccl_block(p, r, -1, -1, 0);
+static void copy_own(const struct walk *w, int stretches, struct copse_msccl_ref *refs) {
+  for (int r = 0; r < w->p->n_ranks && !w->style.skip_copy; r++) {
+    int block = copse_msccl_block(w->p, r, -1, -1, 0);
     for (int i = 0; i < stretches; i++) {
-      int at = i * COPSE_MSCCL_MAX_COUNT, left = job->cut.block - at;
+      int at = i * COPSE_MSCCL_MAX_COUNT, left = w->cut->block - at;
       struct copse_msccl_step copy = {
           .op = COPSE_MSCCL_CPY,
           .src = {'i', at},
-          .dst = {'o', r * job->cut.block + at},
+          .dst = {'o', r * w->cut->block + at},
           .count = left < COPSE_MSCCL_MAX_COUNT ? left : COPSE_MSCCL_MAX_COUNT};
-      refs[r * stretches + i] = copse_msccl_add(p, block, &copy, NULL, 0);
+      refs[r * stretches + i] = copse_msccl_add(w->p, block, &copy, NULL, 0);
     }
   }
 }
 
-static void emit_trees(const struct copse_msccl_job *job, struct copse_msccl_program *p) {
-  int stretches = (job->cut.block - 1) / COPSE_MSCCL_MAX_COUNT + 1, channels = p->end_channel;
+static void emit_trees(struct walk *w) {
+  const struct copse_whole_chunks *cut = w->cut;
+  struct copse_msccl_program *p = w->p;
+  int stretches = (cut->block - 1) / COPSE_MSCCL_MAX_COUNT + 1, channels = p->end_channel;
   size_t n = (size_t)p->n_ranks, n_own = n * (size_t)stretches;
-  struct walk w = {.job = job, .p = p};
   struct copse_arena scratch = {0};
   struct copse_msccl_ref *own;
   copse_status status;
   COPSE_TRY(copse_arena_array(&scratch, n_own, sizeof *own, &own, p->err));
-  COPSE_TRY(copse_arena_array(&scratch, n, sizeof *w.parts, &w.parts, p->err));
-  COPSE_TRY(copse_arena_array(&scratch, n, sizeof *w.refs, &w.refs, p->err));
+  COPSE_TRY(copse_arena_array(&scratch, n, sizeof *w->parts, &w->parts, p->err));
+  COPSE_TRY(copse_arena_array(&scratch, n, sizeof *w->refs, &w->refs, p->err));
   for (size_t i = 0; i < n_own; i++) own[i] = COPSE_MSCCL_NO_REF;
-  if (job->schedule->collective == COPSE_ALLGATHER) copy_own(job, p, stretches, own);
-  for (size_t i = 0; i < job->cut.n_runs && p->status == COPSE_OK; i++) {
-    const struct copse_chunk_run *run = w.run = &job->cut.runs[i];
-    int whole = run->block * job->cut.block + run->offset, root = run->unit->root;
-    bool scatters = job->schedule->collective == COPSE_REDUCE_SCATTER;
+  if (cut->schedule->collective == COPSE_ALLGATHER) copy_own(w, stretches, own);
+  for (size_t i = 0; i < cut->n_runs && p->status == COPSE_OK; i++) {
+    const struct copse_chunk_run *run = w->run = &cut->runs[i];
+    int whole = run->block * cut->block + run->offset, root = run->unit->root;
+    bool scatters = cut->schedule->collective == COPSE_REDUCE_SCATTER;
     struct copse_msccl_ref have = own[root * stretches + run->offset / COPSE_MSCCL_MAX_COUNT];
-    w.in = (struct copse_msccl_place){'i', whole};
-    w.out = (struct copse_msccl_place){'o', scatters ? run->offset : whole};
-    choose_channels(&w, channels, false);
-    if (run->unit->reduce) have = reduce(&w);
-    choose_channels(&w, channels, true);
-    if (run->unit->broadcast) pass_down(&w, root, run->unit->broadcast->first_child[root], have);
+    w->in = (struct copse_msccl_place){'i', whole};
+    w->out = (struct copse_msccl_place){'o', scatters ? run->offset : whole};
+    choose_channels(w, channels, false);
+    if (run->unit->reduce) have = reduce(w);
+    choose_channels(w, channels, true);
+    if (run->unit->broadcast) pass_down(w, root, run->unit->broadcast->first_child[root], have);
   }
 out:
   if (p->status == COPSE_OK) p->status = status;
@@ -273,7 +275,7 @@ out:
 /* The place of the run at the chain's stop `i`. */
 static struct copse_msccl_place place(const struct walk *w, int i) {
   const struct copse_chain *c = w->run->chain;
-  int first = c->ranks[0], last = c->ranks[c->n - 1], block = w->job->cut.block;
+  int first = c->ranks[0], last = c->ranks[c->n - 1], block = w->cut->block;
   if (i == c->n - 1) return (struct copse_msccl_place){'o', first * block + w->run->offset};
   if (i == 0) return (struct copse_msccl_place){'i', last * block + w->run->offset};
   return copse_msccl_scratch(w->p, c->ranks[i], w->run->count);
@@ -284,7 +286,7 @@ static struct copse_msccl_ref take(const struct walk *w, int i, struct copse_msc
                                    int channel, int next, bool *sent) {
   const struct copse_chain *c = w->run->chain;
   int rank = c->ranks[i], from = c->ranks[i - 1], block = -1;
-  if (w->job->fused && i + 1 < c->n && next == channel)
+  if (w->style.fused && i + 1 < c->n && next == channel)
     block = copse_msccl_block_of_both(w->p, rank, c->ranks[i + 1], from, channel);
   *sent = block >= 0;
   if (*sent) return add(w, block, COPSE_MSCCL_RCS, at, at, NULL, 0);
@@ -314,14 +316,15 @@ static void emit_chain(const struct walk *w) {
   }
 }
 
-void copse_msccl_emit(const struct copse_msccl_job *job, struct copse_msccl_program *p) {
-  struct walk w = {.job = job, .p = p};
-  if (job->schedule->collective != COPSE_ALLTOALL) {
-    emit_trees(job, p);
+void copse_msccl_emit(const struct copse_whole_chunks *cut, struct copse_msccl_style style,
+                      struct copse_msccl_program *p) {
+  struct walk w = {.cut = cut, .style = style, .p = p};
+  if (cut->schedule->collective != COPSE_ALLTOALL) {
+    emit_trees(&w);
     return;
   }
-  for (size_t i = 0; i < job->cut.n_runs && p->status == COPSE_OK; i++) {
-    w.run = &job->cut.runs[i];
+  for (size_t i = 0; i < cut->n_runs && p->status == COPSE_OK; i++) {
+    w.run = &cut->runs[i];
     emit_chain(&w);
   }
 }

@@ -9,14 +9,23 @@
  * per pair of ranks. Where nothing fits, it tries other --channels, --workers and --chunks and
  * names one that does.
  */
+#include "codegen/msccl/lower.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/collective.h"
-#include "base/memory.h"
+#include "base/text.h"
 #include "codegen/msccl/emit.h"
+
+struct job {
+  const struct copse_schedule *schedule;
+  struct copse_msccl_options options; /* filled in */
+  struct copse_whole_chunks cut;      /* runs of at most COPSE_MSCCL_MAX_COUNT chunks */
+  struct copse_msccl_style style;
+};
 
 /* ---- limits --------------------------------------------------------------------------- */
 
@@ -32,8 +41,7 @@ static bool over(struct misfit *m, const char *what, int rank, int need, int lim
   return true;
 }
 
-static bool fits(const struct copse_msccl_job *job, const struct copse_msccl_program *p,
-                 struct misfit *m) {
+static bool fits(const struct job *job, const struct copse_msccl_program *p, struct misfit *m) {
   for (int r = 0; r < p->n_ranks; r++) {
     int steps = 0;
     if (over(m, "thread blocks", r, p->ranks[r].n, job->options.max_blocks)) return false;
@@ -51,9 +59,9 @@ static bool fits(const struct copse_msccl_job *job, const struct copse_msccl_pro
 }
 
 /* One attempt; COPSE_UNSUPPORTED with *m where it doesn't fit. */
-static copse_status attempt(const struct copse_msccl_job *job, int channels,
-                            enum copse_msccl_sharing sharing, struct copse_msccl_program *p,
-                            struct misfit *m, struct copse_err *err) {
+static copse_status attempt(const struct job *job, int channels, enum copse_msccl_sharing sharing,
+                            struct copse_msccl_program *p, struct misfit *m,
+                            struct copse_err *err) {
   struct copse_err why = COPSE_ERR_INIT;
   copse_status status;
   *m = (struct misfit){"connections in one channel", 0, COPSE_MSCCL_MAX_CONNECTIONS + 1,
@@ -61,7 +69,7 @@ static copse_status attempt(const struct copse_msccl_job *job, int channels,
   COPSE_TRY(copse_msccl_program_start(p, job->schedule->n_ranks, job->options.max_blocks, &why));
   p->end_channel = channels;
   p->sharing = sharing;
-  copse_msccl_emit(job, p);
+  copse_msccl_emit(&job->cut, job->style, p);
   COPSE_TRY(p->status);
   if (!fits(job, p, m)) status = COPSE_UNSUPPORTED;
 out:
@@ -77,9 +85,8 @@ out:
  * The most channels up to `most` that fit: sends and receives in blocks of
  * their own run at once, so sharing a block comes after fewer channels.
  */
-static copse_status search(const struct copse_msccl_job *job, int most,
-                           struct copse_msccl_program *p, int *channels, struct misfit *m,
-                           struct copse_err *err) {
+static copse_status search(const struct job *job, int most, struct copse_msccl_program *p,
+                           int *channels, struct misfit *m, struct copse_err *err) {
   struct misfit first = {0};
   for (int sharing = COPSE_MSCCL_SHARE_NONE; sharing <= COPSE_MSCCL_SHARE_ALL; sharing++) {
     for (*channels = most; *channels >= 1; --*channels) {
@@ -94,7 +101,7 @@ static copse_status search(const struct copse_msccl_job *job, int most,
 }
 
 /* Whether the job fits with so many channels; *channels gets how many are used. */
-static copse_status try_channels(const struct copse_msccl_job *job, int most, int *channels,
+static copse_status try_channels(const struct job *job, int most, int *channels,
                                  struct copse_err *err) {
   struct copse_msccl_program p;
   struct misfit m;
@@ -104,7 +111,7 @@ static copse_status try_channels(const struct copse_msccl_job *job, int most, in
 }
 
 /* The largest power of two of chunks per block that fits, shares rounded; 0 if none does. */
-static copse_status try_chunks(struct copse_msccl_job *job, int *chunks, struct copse_err *err) {
+static copse_status try_chunks(struct job *job, int *chunks, struct copse_err *err) {
   int used;
   copse_status status = COPSE_UNSUPPORTED;
   for (*chunks = 64; *chunks > 0 && status == COPSE_UNSUPPORTED; *chunks /= 2) {
@@ -121,7 +128,7 @@ static int default_blocks(const struct copse_msccl_options *o) {
 }
 
 /* The least number of blocks that is enough, more of them never being worse; 0: none is. */
-static copse_status try_blocks(struct copse_msccl_job *job, int *least, struct copse_err *err) {
+static copse_status try_blocks(struct job *job, int *least, struct copse_err *err) {
   int given = job->options.max_blocks, low = given, high = default_blocks(&job->options) + 1, used;
   int most = high;
   copse_status status = COPSE_OK;
@@ -138,7 +145,7 @@ static copse_status try_blocks(struct copse_msccl_job *job, int *least, struct c
 }
 
 /* What would fit, in words. */
-static copse_status find_hint(struct copse_msccl_job *job, int64_t k, char *hint, size_t size,
+static copse_status find_hint(struct job *job, int64_t k, char *hint, size_t size,
                               struct copse_err *err) {
   int n;
   copse_status status;
@@ -172,8 +179,7 @@ out:
   return status;
 }
 
-static copse_status say_misfit(struct copse_msccl_job *job, const struct misfit *m,
-                               struct copse_err *err) {
+static copse_status say_misfit(struct job *job, const struct misfit *m, struct copse_err *err) {
   int64_t k = job->schedule->k * m->limit / m->need;
   char hint[160];
   copse_status status = find_hint(job, k < 1 ? 1 : k, hint, sizeof hint, err);
@@ -182,8 +188,7 @@ static copse_status say_misfit(struct copse_msccl_job *job, const struct misfit 
                     m->need, m->what, m->limit, hint);
 }
 
-static copse_status say_too_fine(struct copse_msccl_job *job, int64_t block,
-                                 struct copse_err *err) {
+static copse_status say_too_fine(struct job *job, int64_t block, struct copse_err *err) {
   char hint[160];
   copse_status status = find_hint(job, 1, hint, sizeof hint, err);
   if (status != COPSE_OK) return status;
@@ -212,7 +217,7 @@ static void add_step(struct copse_text *text, const struct copse_msccl_program *
                  s->dst.offset, s->count, dep, s->after.step, s->awaited);
 }
 
-static void add_rank(struct copse_text *text, const struct copse_msccl_job *job,
+static void add_rank(struct copse_text *text, const struct job *job,
                      const struct copse_msccl_program *p, int rank) {
   copse_collective c = job->schedule->collective;
   copse_text_add(text, "  <gpu id=\"%d\" i_chunks=\"%d\" o_chunks=\"%d\" s_chunks=\"%d\">\n", rank,
@@ -229,7 +234,7 @@ static void add_rank(struct copse_text *text, const struct copse_msccl_job *job,
   copse_text_add(text, "  </gpu>\n");
 }
 
-static void write_program(const struct copse_msccl_job *job, const struct copse_msccl_program *p,
+static void write_program(const struct job *job, const struct copse_msccl_program *p,
                           struct copse_text *text) {
   static const char *const protocols[] = {"Simple", "LL", "LL128"};
   const struct copse_msccl_options *o = &job->options;
@@ -252,7 +257,7 @@ static void write_program(const struct copse_msccl_job *job, const struct copse_
 
 /* ---- all together --------------------------------------------------------------------- */
 
-static copse_status check_options(struct copse_msccl_job *job, struct copse_err *err) {
+static copse_status check_options(struct job *job, struct copse_err *err) {
   struct copse_msccl_options *o = &job->options;
   bool nccl = o->executor == COPSE_MSCCL_NCCL;
   int blocks = nccl ? COPSE_MSCCL_MAX_DEP_BLOCK : 64;
@@ -274,12 +279,12 @@ static copse_status check_options(struct copse_msccl_job *job, struct copse_err 
       return copse_fail(err, COPSE_UNSUPPORTED, "an alltoall is lowered out of place only");
     o->layout = COPSE_MSCCL_OUT_OF_PLACE;
   }
-  job->fused = nccl;
-  job->skip_copy = o->layout == COPSE_MSCCL_IN_PLACE;
+  job->style.fused = nccl;
+  job->style.skip_copy = o->layout == COPSE_MSCCL_IN_PLACE;
   return COPSE_OK;
 }
 
-static copse_status cut(struct copse_msccl_job *job, struct copse_err *err) {
+static copse_status cut(struct job *job, struct copse_err *err) {
   int64_t block = job->options.chunks;
   copse_status status;
   COPSE_TRY(copse_chunks_start(&job->cut, job->schedule, job->options.instances,
@@ -292,7 +297,7 @@ out:
 }
 
 /* The loop counter of the executors ends at 65536 slots of this size for every chunk. */
-static copse_status bound_bytes(struct copse_msccl_job *job, struct copse_err *err) {
+static copse_status bound_bytes(struct job *job, struct copse_err *err) {
   static const int64_t slot[] = {2097152, 16384, 50176};
   int64_t most = slot[job->options.protocol] * 65536 * job->cut.chunks;
   struct copse_msccl_options *o = &job->options;
@@ -305,7 +310,7 @@ static copse_status bound_bytes(struct copse_msccl_job *job, struct copse_err *e
                     (long long)most);
 }
 
-static void summarize(const struct copse_msccl_job *job, const struct copse_msccl_program *p,
+static void summarize(const struct job *job, const struct copse_msccl_program *p,
                       struct copse_msccl_summary *out) {
   *out = (struct copse_msccl_summary){
       .channels = p->n_channels, .chunks = job->cut.chunks, .multiple = job->cut.block};
@@ -320,7 +325,7 @@ static void summarize(const struct copse_msccl_job *job, const struct copse_mscc
 copse_status copse_lower_msccl(const struct copse_schedule *schedule,
                                const struct copse_msccl_options *options, char **text, size_t *size,
                                struct copse_msccl_summary *summary, struct copse_err *err) {
-  struct copse_msccl_job job = {.schedule = schedule, .options = *options};
+  struct job job = {.schedule = schedule, .options = *options};
   struct copse_msccl_program p = {0};
   struct copse_text out = {0};
   struct misfit misfit;

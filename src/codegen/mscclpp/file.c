@@ -1,5 +1,4 @@
-/* Reads MSCCL++ plans as the executor loads them: numbers in lists of lists become what they name.
- */
+/* Reads MSCCL++ plans as the executor loads them: numbers become the things that they name. */
 #include "codegen/mscclpp/file.h"
 
 #include <stdio.h>
@@ -137,7 +136,7 @@ static enum copse_pj_channel get_channel(struct reader *r, const cJSON *object, 
 
 static int get_letter(struct reader *r, const cJSON *object, const char *key) {
   const char *text = get_string(r, object, key);
-  const char *letters = "ios", *at = text[0] && !text[1] ? strchr(letters, text[0]) : NULL;
+  const char *letters = "ios", *at = strlen(text) == 1 ? strchr(letters, text[0]) : NULL;
   if (at) return (int)(at - letters);
   FAIL(r, COPSE_BAD_INPUT, copse_json_line(object, NULL), "\"%s\": \"%.20s\" must be i, o or s",
        key, text);

@@ -171,7 +171,7 @@ struct copse_notified {
   const struct copse_plan *plan;
   size_t n_words;    /* of a set of ranks */
   uint64_t *workers; /* [n_workers][n_words] ranks that each is notified of */
-  uint64_t *packets; /* [n_regions][n_words] what a region's packets tell of */
+  uint64_t *packets; /* [n_regions][n_words] the ranks that a region's packets name */
   uint32_t *writer;  /* [n_regions] worker whose rank must be notified of the reader, or NOBODY */
 };
 

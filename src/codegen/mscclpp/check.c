@@ -564,7 +564,7 @@ static void free_run(struct copse_pj_launch *r) {
 
 /* One launch. `before`: reads that the one before may have left going on, `after`: its own. */
 static copse_status launch(const struct copse_pj_file *file, int rounds, uint64_t *actions,
-                           const struct copse_late_reads *before, struct copse_late_reads **after,
+                           const struct copse_late_reads *before, struct copse_late_reads *after,
                            struct copse_err *err) {
   struct copse_pj_launch r = {.f = file, .actions = actions, .err = err};
   bool progress = true;
@@ -595,13 +595,11 @@ out:
 /* `rounds`: how often the shortest pipeline runs; others by their sizes. */
 static copse_status run_twice(const struct copse_pj_file *file, int rounds, uint64_t *actions,
                               struct copse_err *err) {
-  struct copse_late_reads *late = NULL;
+  struct copse_late_reads late = {0};
+  uint64_t again = 0;
   copse_status status = launch(file, rounds, actions, NULL, &late, err);
-  if (status == COPSE_OK && late) {
-    uint64_t again = 0;
-    status = launch(file, rounds, &again, late, NULL, err);
-  }
-  copse_late_reads_free(late);
+  if (status == COPSE_OK && late.n > 0) status = launch(file, rounds, &again, &late, NULL, err);
+  copse_late_reads_free(&late);
   return status;
 }
 

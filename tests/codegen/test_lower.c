@@ -6,9 +6,9 @@
 
 #include "codegen/check/proof.h"
 #include "codegen/lower/lower.h"
-#include "runtime/interpreter/executor.h"
+#include "runtime/comm/executor.h"
 #include "runtime/plan/plan_math.h"
-#include "runtime/interpreter/verify_buffers.h"
+#include "runtime/interpreter/expected.h"
 #include "schedule/solve/solve.h"
 #include "support/fabric.h"
 #include "support/support.h"

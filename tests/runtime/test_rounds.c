@@ -6,7 +6,7 @@
 
 #include "codegen/check/proof.h"
 #include "codegen/lower/lower.h"
-#include "runtime/interpreter/verify_buffers.h"
+#include "runtime/interpreter/expected.h"
 #include "schedule/solve/solve.h"
 #include "support/fabric.h"
 #include "support/plan_builder.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "codegen/check/proof.h"
-#include "runtime/interpreter/verify_buffers.h"
+#include "runtime/interpreter/expected.h"
 #include "support/support.h"
 
 static void *copy(const void *from, size_t n, size_t size, size_t extra) {

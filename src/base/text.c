@@ -128,6 +128,14 @@ char *copse_arena_printf(struct copse_arena *arena, const char *fmt, ...) {
   return text;
 }
 
+bool copse_text_number(const char **at, int most, int64_t *out) {
+  int digits = (int)strspn(*at, "0123456789");
+  if (digits < 1 || digits > most) return false;
+  *out = 0;
+  for (; digits > 0; digits--) *out = *out * 10 + (*(*at)++ - '0');
+  return true;
+}
+
 int copse_utf8_length(const char *text, const char *end) {
   const unsigned char *p = (const unsigned char *)text;
   ptrdiff_t left = end - text;

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/err.h"
 #include "base/memory.h"
@@ -39,6 +40,10 @@ void copse_text_free(struct copse_text *text);
 /* Formatted text in the arena's memory; NULL when memory ran out. */
 char *copse_arena_printf(struct copse_arena *arena, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* The decimal number of 1 to `most` digits (18 at most) at *at, which is moved behind it; false, and
+ * nothing else, where there is none or a longer one. */
+bool copse_text_number(const char **at, int most, int64_t *out);
 
 /* Bytes of the UTF-8 character at p, 0 if it is none (overlong forms and surrogates too). */
 int copse_utf8_length(const char *text, const char *end);

@@ -8,7 +8,7 @@
 #include "cli/cli.h"
 #include "cli/topology_args.h"
 #include "cli/verify_groups.h"
-#include "schedule/ranks.h"
+#include "schedule/adapt.h"
 #include "verify/verify.h"
 
 static const char help[] =

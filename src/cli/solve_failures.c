@@ -11,7 +11,7 @@
 #include "cli/folder.h"
 #include "cli/solve_checked.h"
 #include "schedule/demand.h"
-#include "schedule/image.h"
+#include "schedule/adapt.h"
 #include "verify/verify.h"
 #include "topology/symmetry/symmetry.h"
 

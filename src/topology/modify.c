@@ -219,25 +219,11 @@ static copse_status take(struct list *l, int node) {
   return COPSE_OK;
 }
 
-/* Digits, then what follows; false where there are none or too many. */
-static bool read_number(const char **at, int64_t *out) {
-  size_t digits = strspn(*at, "0123456789");
-  if (digits < 1 || digits > 9) return false;
-  *out = strtoll(*at, NULL, 10);
-  *at += digits;
-  return true;
-}
-
 /* "5" or "0-3". */
-static bool read_range(const char *item, int64_t *first, int64_t *last) {
-  const char *at = item;
-  if (!read_number(&at, first)) return false;
+static bool read_range(const char *at, int64_t *first, int64_t *last) {
+  if (!copse_text_number(&at, 9, first)) return false;
   *last = *first;
-  if (*at == '-') {
-    at++;
-    if (!read_number(&at, last)) return false;
-  }
-  return *at == '\0';
+  return !*at || (*at++ == '-' && copse_text_number(&at, 9, last) && !*at);
 }
 
 static copse_status take_item(struct list *l, const char *item) {

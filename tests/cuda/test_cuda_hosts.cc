@@ -12,7 +12,7 @@
 #include "runtime/internode/internode.h"
 
 extern "C" {
-#include "runtime/internode/nccl_source.h"
+#include "runtime/backend/nccl_source.h"
 #include "support/support.h"
 }
 

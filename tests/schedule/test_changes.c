@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "schedule/image.h"
-#include "schedule/ranks.h"
+#include "schedule/adapt.h"
 #include "schedule/solve/solve.h"
 #include "verify/verify.h"
 #include "support/oracle.h"

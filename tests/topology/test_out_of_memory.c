@@ -4,7 +4,7 @@
  */
 #include "helpers.h"
 #include "support/failing_malloc.h"
-#include "topology/fabric/map.h"
+#include "topology/fabric/fabric.h"
 #include "topology/input/profile.h"
 #include "topology/symmetry/symmetry.h"
 

@@ -14,7 +14,7 @@
 extern "C" {
 #include "base/clock.h"
 #include "base/parallel.h"
-#include "runtime/internode/nccl_source.h"
+#include "runtime/backend/nccl_source.h"
 }
 
 /* ---- the bootstrap ------------------------------------------------------------------------- */

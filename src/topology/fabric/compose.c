@@ -21,7 +21,6 @@
 
 #include "base/graph.h"
 #include "base/text.h"
-#include "topology/fabric/map.h"
 
 /* The fabric's end of a host. */
 struct port {

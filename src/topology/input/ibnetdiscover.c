@@ -11,8 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "topology/fabric/map.h"
+#include "topology/fabric/fabric.h"
 #include "base/index_map.h"
+#include "base/text.h"
 #include "topology/input/text_lines.h"
 #include "topology/topology.h"
 
@@ -41,9 +42,7 @@ struct reader {
   long line;
 };
 
-static copse_status refuse(const struct reader *r, const char *text) {
-  return copse_fail_at(r->err, COPSE_BAD_INPUT, r->file, r->line, "%s", text);
-}
+#define refuse(r, ...) copse_fail_at((r)->err, COPSE_BAD_INPUT, (r)->file, (r)->line, __VA_ARGS__)
 
 /* GB/s of one lane after its coding: SDR to QDR 8b/10b, from FDR on 64b/66b. */
 static bool lane_rate(const char *name, struct copse_q *out) {
@@ -118,10 +117,10 @@ static copse_status read_section(struct reader *r, char *line) {
 }
 
 static bool read_port(const char *p, int *port) {
-  if (*p != '[' || p[1] < '0' || p[1] > '9') return false;
-  long v = strtol(p + 1, NULL, 10);
+  int64_t v = 0;
+  bool good = *p++ == '[' && copse_text_number(&p, 9, &v);
   *port = (int)v;
-  return v >= 0 && v < 1 << 16;
+  return good && v < 1 << 16;
 }
 
 /* An adapter's own line has its lid first: the quoted text there is of the switch. */

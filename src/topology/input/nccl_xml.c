@@ -73,10 +73,8 @@ struct place {
   int parent, cpu_node, host;
 };
 
-/* Fails with the element's line. */
-static copse_status refuse(const struct reader *r, const xmlNode *element, const char *text) {
-  return copse_fail_at(r->err, COPSE_BAD_INPUT, r->xml.file, copse_xml_line(element), "%s", text);
-}
+#define refuse(r, element, ...) \
+  copse_fail_at((r)->err, COPSE_BAD_INPUT, (r)->xml.file, copse_xml_line(element), __VA_ARGS__)
 
 static void note_unknown(struct reader *r, const xmlNode *element) {
   copse_nccl_note(&r->graph, copse_xml_line(element), "<%.40s> in <%.40s> is left out",
@@ -92,9 +90,8 @@ static copse_status pass_over(struct reader *r, const xmlNode *element) {
                                       "net",    "c2c", "nvlink", "xgmi"};
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
     if (copse_xml_is(element, known[i]))
-      return copse_fail_at(r->err, COPSE_BAD_INPUT, r->xml.file, copse_xml_line(element),
-                           "<%s> inside of <%s>, where NCCL has none", known[i],
-                           copse_xml_name(element->parent));
+      return refuse(r, element, "<%s> inside of <%s>, where NCCL has none", known[i],
+                    copse_xml_name(element->parent));
   note_unknown(r, element);
   return COPSE_OK;
 }
@@ -122,8 +119,7 @@ static copse_status read_bus_id(struct reader *r, const xmlNode *pci, const char
   const char *raw = copse_xml_attribute(pci, "busid");
   if (!raw) return refuse(r, pci, "a <pci> without busid");
   if (!parse_bus_id(raw, bus))
-    return copse_fail_at(r->err, COPSE_BAD_INPUT, r->xml.file, copse_xml_line(pci),
-                         "busid=\"%.40s\" is not a PCI bus id such as \"0000:c1:00.0\"", raw);
+    return refuse(r, pci, "busid=\"%.40s\" is not a PCI bus id such as \"0000:c1:00.0\"", raw);
   char *lower = copse_arena_strdup(&r->graph.arena, raw);
   if (!lower) return copse_fail_nomem(r->err);
   for (char *p = lower; *p; p++)
@@ -154,9 +150,8 @@ static copse_status add_device(struct reader *r, const xmlNode *pci, struct cops
     int twin = copse_index_map_next(&r->devices, bus, &cursor);
     if (twin < 0) break;
     if (r->graph.nodes[twin].host != node.host) continue;
-    return copse_fail_at(r->err, COPSE_BAD_INPUT, r->xml.file, copse_xml_line(pci),
-                         "bus id %.40s twice (first on line %ld); each device needs its own", text,
-                         r->graph.nodes[twin].line);
+    return refuse(r, pci, "bus id %.40s twice (first on line %ld); each device needs its own", text,
+                  r->graph.nodes[twin].line);
   }
   COPSE_TRY(add_node(r, pci, node, what, text, index));
   status = copse_index_map_add(&r->devices, bus, *index, r->err);
@@ -567,12 +562,10 @@ out:
 static copse_status check_root(const struct reader *r, const xmlNode *root) {
   const char *version = copse_xml_attribute(root, "version");
   if (!copse_xml_is(root, "system"))
-    return copse_fail_at(r->err, COPSE_BAD_INPUT, r->xml.file, copse_xml_line(root),
-                         "the root element is <%.40s>; an NCCL topology has <system>",
-                         copse_xml_name(root));
+    return refuse(r, root, "the root element is <%.40s>; an NCCL topology has <system>",
+                  copse_xml_name(root));
   if (version && strcmp(version, "1") != 0 && strcmp(version, "2") != 0)
-    return copse_fail_at(r->err, COPSE_BAD_INPUT, r->xml.file, copse_xml_line(root),
-                         "unknown version \"%.20s\" of <system>; 1 and 2 are known", version);
+    return refuse(r, root, "unknown version \"%.20s\" of <system>; 1 and 2 are known", version);
   return COPSE_OK;
 }
 

@@ -81,9 +81,8 @@ copse_status copse_find_nvidia_smi(const char *data, size_t size, bool *found,
   return status;
 }
 
-static copse_status refuse(const struct reader *r, const char *text) {
-  return copse_fail_at(r->err, COPSE_BAD_INPUT, r->file, r->lines.line, "%s", text);
-}
+#define refuse(r, ...) \
+  copse_fail_at((r)->err, COPSE_BAD_INPUT, (r)->file, (r)->lines.line, __VA_ARGS__)
 
 /* ---- header and rows ------------------------------------------------------------------------ */
 
@@ -104,8 +103,7 @@ static copse_status check_names(const struct reader *r) {
   for (int i = 0; i < r->matrix.n; i++)
     for (int j = 0; j < i; j++)
       if (strcmp(r->columns[i], r->columns[j]) == 0)
-        return copse_fail_at(r->err, COPSE_BAD_INPUT, r->file, r->lines.line,
-                             "the column %.40s twice; each device has one", r->columns[i]);
+        return refuse(r, "the column %.40s twice; each device has one", r->columns[i]);
   return COPSE_OK;
 }
 
@@ -141,17 +139,16 @@ static copse_status read_row(struct reader *r, int row, int n_words) {
   struct copse_matrix *m = &r->matrix;
   if (n_words > MAX_WORDS) n_words = MAX_WORDS;
   if (n_words < m->n + 1)
-    return copse_fail_at(r->err, COPSE_BAD_INPUT, r->file, r->lines.line,
-                         "the row %.40s has %d cells; the header has %d columns", r->words[0],
-                         n_words - 1, m->n);
+    return refuse(r, "the row %.40s has %d cells; the header has %d columns", r->words[0],
+                  n_words - 1, m->n);
   for (int i = 0; i < m->n; i++) {
     struct copse_matrix_cell *cell = &m->cells[(size_t)row * (size_t)m->n + (size_t)i];
     const char *word = r->words[i + 1];
     if (!parse_cell(word, cell) || (strcmp(word, "X") == 0) != (i == row))
-      return copse_fail_at(r->err, COPSE_BAD_INPUT, r->file, r->lines.line,
-                           "\"%.20s\" between %.40s and %.40s; X (itself), NV1 to NV64, PIX, PXB, "
-                           "PHB, NODE and SYS are known",
-                           word, r->columns[row], r->columns[i]);
+      return refuse(r,
+                    "\"%.20s\" between %.40s and %.40s; X (itself), NV1 to NV64, PIX, PXB, "
+                    "PHB, NODE and SYS are known",
+                    word, r->columns[row], r->columns[i]);
     if (cell->links > 0 && !(m->devices[row].gpu && m->devices[i].gpu))
       return refuse(r, "an NVLink to what is no GPU");
   }
@@ -191,8 +188,7 @@ static copse_status read_rows(struct reader *r) {
       continue;
     }
     if (seen[row]) {
-      status = copse_fail_at(r->err, COPSE_BAD_INPUT, r->file, r->lines.line,
-                             "a second row %.40s; one matrix is one host", r->words[0]);
+      status = refuse(r, "a second row %.40s; one matrix is one host", r->words[0]);
       goto out;
     }
     seen[row] = true;
@@ -200,8 +196,7 @@ static copse_status read_rows(struct reader *r) {
   }
   for (int i = 0; i < r->matrix.n; i++)
     if (!seen[i] && r->matrix.devices[i].gpu) {
-      status = copse_fail_at(r->err, COPSE_BAD_INPUT, r->file, r->lines.line,
-                             "the row of %.40s is missing", r->columns[i]);
+      status = refuse(r, "the row of %.40s is missing", r->columns[i]);
       goto out;
     }
 out:

@@ -44,9 +44,8 @@ struct reader {
   struct copse_arena arena;
 };
 
-static copse_status refuse(const struct reader *r, const char *text) {
-  return copse_fail_at(r->err, COPSE_BAD_INPUT, r->file, r->lines.line, "%s", text);
-}
+#define refuse(r, ...) \
+  copse_fail_at((r)->err, COPSE_BAD_INPUT, (r)->file, (r)->lines.line, __VA_ARGS__)
 
 /* "=== Link Type between two GPUs ===" begins a table; any other such line ends one. */
 static bool read_title(struct reader *r, const char *line) {
@@ -85,13 +84,10 @@ out:
 
 /* "50000-200000" or "N/A". */
 static bool parse_range(const char *word, struct pair *pair) {
-  char *end;
   if (strcmp(word, "N/A") == 0) return true;
-  if (word[0] < '0' || word[0] > '9') return false;
-  pair->least = strtoll(word, &end, 10);
-  if (*end != '-' || end[1] < '0' || end[1] > '9') return false;
-  pair->most = strtoll(end + 1, &end, 10);
-  return !*end && pair->most <= 1 << 30 && pair->least >= 0 && pair->least <= pair->most;
+  return copse_text_number(&word, 18, &pair->least) && *word++ == '-' &&
+         copse_text_number(&word, 18, &pair->most) && !*word && pair->most <= 1 << 30 &&
+         pair->least <= pair->most;
 }
 
 static bool parse_cell(enum table table, const char *word, struct pair *pair) {
@@ -115,11 +111,10 @@ static copse_status read_row(struct reader *r, int row, int n_words) {
   for (int i = 0; i < n; i++) {
     struct pair *pair = &r->pairs[(size_t)row * (size_t)n + (size_t)i];
     if (!parse_cell(r->table, r->words[i + 1], pair))
-      return copse_fail_at(r->err, COPSE_BAD_INPUT, r->file, r->lines.line,
-                           "\"%.20s\" between GPU%d and GPU%d; %s", r->words[i + 1], row, i,
-                           r->table == TABLE_WEIGHT ? "a weight is a whole number"
-                           : r->table == TABLE_TYPE ? "XGMI, PCIE and 0 (itself) are known"
-                                                    : "MB/s are such as 50000-200000");
+      return refuse(r, "\"%.20s\" between GPU%d and GPU%d; %s", r->words[i + 1], row, i,
+                    r->table == TABLE_WEIGHT ? "a weight is a whole number"
+                    : r->table == TABLE_TYPE ? "XGMI, PCIE and 0 (itself) are known"
+                                             : "MB/s are such as 50000-200000");
   }
   r->seen[r->table] = true;
   return COPSE_OK;
@@ -159,8 +154,7 @@ out:
   return status;
 }
 
-/* ---- what the tables mean ---------------------------------------------------------------------
- */
+/* ---- what the tables mean -------------------------------------------------------------------- */
 
 static int least_weight(const struct reader *r) {
   int least = 0, n = r->matrix.n;

@@ -5,6 +5,7 @@
  *     SwitchName=leaf1 Nodes=node[01-16]
  *     SwitchName=spine Switches=leaf[1-4]   # LinkSpeed= is accepted and means nothing
  */
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,8 @@
 #include <strings.h>
 
 #include "base/index_map.h"
-#include "topology/fabric/map.h"
+#include "base/text.h"
+#include "topology/fabric/fabric.h"
 #include "topology/input/text_lines.h"
 #include "topology/topology.h"
 
@@ -38,21 +40,12 @@ static copse_status refuse_list(const struct list *l, const char *what) {
 static copse_status expand(struct list *l, const char *p, size_t used, int brackets);
 
 /* One number of a range, as wide as the range's first was written. */
-static copse_status with_number(struct list *l, long v, int width, const char *rest, size_t used,
+static copse_status with_number(struct list *l, int64_t v, int width, const char *rest, size_t used,
                                 int brackets) {
-  int n = snprintf(l->name + used, sizeof l->name - used, "%0*ld", width, v);
+  int n = snprintf(l->name + used, sizeof l->name - used, "%0*" PRId64, width, v);
   if (n < 0 || (size_t)n >= sizeof l->name - used)
     return refuse_list(l, "a name of over 255 letters");
   return expand(l, rest, used + (size_t)n, brackets + 1);
-}
-
-static bool parse_number(const char **p, long *v, int *width) {
-  size_t digits = strspn(*p, "0123456789");
-  if (digits == 0 || digits > 9) return false;
-  *v = strtol(*p, NULL, 10);
-  *width = (int)digits;
-  *p += digits;
-  return true;
 }
 
 static copse_status with_bracket(struct list *l, const char *p, size_t used, int brackets) {
@@ -61,15 +54,17 @@ static copse_status with_bracket(struct list *l, const char *p, size_t used, int
   if (!end) return refuse_list(l, "a [ without ]");
   if (brackets == MAX_BRACKETS) return refuse_list(l, "more than 8 brackets in a name");
   for (;;) {
-    long low, high;
-    int width, ignored;
-    if (!parse_number(&p, &low, &width)) return refuse_list(l, "a range without a number");
+    const char *first = p;
+    int64_t low, high;
+    if (!copse_text_number(&p, 9, &low)) return refuse_list(l, "a range without a number");
+    int width = (int)(p - first);
     high = low;
-    if (*p == '-' && (p++, !parse_number(&p, &high, &ignored)))
+    if (*p == '-' && (p++, !copse_text_number(&p, 9, &high)))
       return refuse_list(l, "a range without an end");
     if (high < low) return refuse_list(l, "a range that ends before it begins");
     if (high - low >= l->limit - l->n) return refuse_list(l, "too many hosts");
-    for (long v = low; v <= high; v++) COPSE_TRY(with_number(l, v, width, end + 1, used, brackets));
+    for (int64_t v = low; v <= high; v++)
+      COPSE_TRY(with_number(l, v, width, end + 1, used, brackets));
     if (p == end) break;
     if (*p++ != ',') return refuse_list(l, "something else than numbers in brackets");
   }

@@ -7,19 +7,19 @@
  *   a pair a -> b is made, cells split           next: b's       (a cycle; its length is the
  *   .. until every node has one image                             candidate's order)
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "topology/symmetry/refinement.h"
 
-/* Arcs looked at for generators, and again for other automorphisms: so many times those that there
- * are, within bounds; a part as many for turns by number. */
+/* Work in arcs looked at, for generators and again for other automorphisms: this many rounds over
+ * all arcs, within bounds; turns by number get a part of it. */
 #define MOST_ROUNDS 256
 #define LEAST_WORK 200000
 #define MOST_WORK 100000000
 #define PART_FOR_TURNS 4
-/* First images of different kinds tried for one generator, and other choices after each. */
+/* First images of different kinds that are tried for one generator, and other choices after each.
+ */
 #define MOST_KINDS 32
 #define MOST_CHOICES 8
 /* Ranks looked at to tell whether all are moved as far. */
@@ -28,9 +28,9 @@
 #define MOST_OTHERS 64
 #define MOST_FAILED 16
 
-/* Links looked at for the nearest: who is further off is as near as any other. */
+/* Links looked at for the nearest node: all beyond them count as equally far. */
 #define MOST_LOOKED_AT (1 << 15)
-/* Links looked at so take the time of one that refinement looks at. */
+/* A walk looks at so many links in the time in which refinement looks at one. */
 #define LOOKS_PER_WORK 16
 
 /* How a cycle of ranks is closed while its length is free. */
@@ -59,57 +59,9 @@ struct searcher {
   struct copse_err *err;
 };
 
-/* ---- what is found ----------------------------------------------------------------------------
- */
-
-copse_status copse_topology_is_automorphism(const struct copse_topology *topology, const int *image,
-                                            bool *is, struct copse_err *err) {
-  char *hit = NULL;
-  copse_status status;
-  *is = false;
-  COPSE_TRY(copse_calloc((size_t)topology->n_nodes, 1, &hit, err));
-  for (int v = 0; v < topology->n_nodes; v++) {
-    if (image[v] < 0 || image[v] >= topology->n_nodes || hit[image[v]]++) goto out;
-    const struct copse_node *a = &topology->nodes[v], *b = &topology->nodes[image[v]];
-    if ((a->rank >= 0) != (b->rank >= 0) || a->multicast != b->multicast ||
-        a->aggregation != b->aggregation)
-      goto out;
-  }
-  for (int e = 0; e < topology->n_links; e++) {
-    const struct copse_link *link = &topology->links[e];
-    int f = copse_topology_find_link(topology, image[link->src], image[link->dst]);
-    if (f < 0 || !copse_q_eq(topology->links[f].bandwidth, link->bandwidth)) goto out;
-  }
-  *is = true; /* an injection of links into links of a finite graph is a bijection */
-out:
-  free(hit);
-  return status;
-}
-
-void copse_symmetry_free(struct copse_symmetry *symmetry) {
-  for (int g = 0; g < symmetry->n + symmetry->n_others; g++)
-    free((int *)(uintptr_t)symmetry->generators[g].image);
-  free(symmetry->generators);
-  *symmetry = (struct copse_symmetry){.n_products = 1};
-}
-
-copse_status copse_symmetry_add(struct copse_symmetry *symmetry, struct copse_permutation by,
-                                struct copse_err *err) {
-  size_t n = (size_t)(symmetry->n + symmetry->n_others);
-  copse_status status = copse_grow(&symmetry->generators, &symmetry->capacity, n + 1,
-                                   sizeof *symmetry->generators, err);
-  if (status != COPSE_OK) {
-    free((int *)(uintptr_t)by.image);
-    return status;
-  }
-  symmetry->generators[n] = by;
-  symmetry->n_others++;
-  return COPSE_OK;
-}
-
 static bool is_rank(const struct searcher *s, int v) { return s->topology->nodes[v].rank >= 0; }
 
-/* What was done so far, in links seen by refinement; whether that is too much. */
+/* Work done so far, in links that refinement looks at. */
 static int64_t work_of(const struct searcher *s) {
   return s->refinement.work + s->looks / LOOKS_PER_WORK;
 }
@@ -126,7 +78,7 @@ static void start_walk(struct searcher *s, int from) {
   copse_queue_push(&s->queue, from);
 }
 
-/* Appends what is next to the next node of the queue and new. */
+/* Takes the next node of the queue and appends its neighbours that were not seen yet. */
 static void step_walk(struct searcher *s) {
   const struct copse_refinement *r = &s->refinement;
   int v = copse_queue_pop(&s->queue);
@@ -147,7 +99,7 @@ static int walk(struct searcher *s, int from) {
   return s->queue.tail;
 }
 
-/* Links from one to the other, in any direction; -1: none lead there. */
+/* Links on a shortest way from one to the other, in any direction; -1: there is no way. */
 static int distance(struct searcher *s, int from, int to) {
   start_walk(s, from);
   while (!copse_queue_is_empty(&s->queue) && s->seen[to] != s->n_walks) step_walk(s);
@@ -160,13 +112,13 @@ static int visit_key(const struct searcher *s, int v) {
   return is_rank(s, v) && !s->free_cycles ? s->orbit[v] : v;
 }
 
-/* v may go to u, and the cycle has not been there. */
+/* Whether v may go to u, and the cycle has not been at u. */
 static bool is_open(const struct searcher *s, int v, int u) {
   return copse_refinement_may_go(&s->refinement, v, u) &&
          s->visited[visit_key(s, u)] != s->n_cycles;
 }
 
-/* The nearest open one; `skip` of them are left out. */
+/* The nearest open node after leaving out `skip` of them; -1: none. */
 static int find_nearest(struct searcher *s, int v, int skip) {
   const struct copse_partition *cells = &s->refinement.cells;
   int64_t until = s->looks + MOST_LOOKED_AT;
@@ -184,8 +136,8 @@ static int find_nearest(struct searcher *s, int v, int skip) {
   return -1;
 }
 
-/* Where v goes, the cycle's node `length` from its start on, the start counted; order 0: not
- * known yet. */
+/* The image of v, which is the `length`-th node of the cycle from `start` on; -1: none. An order of
+ * 0 is not fixed yet. */
 static int choose(struct searcher *s, int v, int start, int length, int order) {
   int only = copse_refinement_image(&s->refinement, v);
   bool may_close = copse_refinement_may_go(&s->refinement, v, start);
@@ -202,7 +154,7 @@ static int choose(struct searcher *s, int v, int start, int length, int order) {
   return to;
 }
 
-/* The images along the cycle of `start`. An order of 0 becomes its length. */
+/* Chooses the images along the cycle of `start`. An order of 0 becomes its length. */
 static bool follow_cycle(struct searcher *s, int start, int *order) {
   int v = start, length = 0;
   s->n_cycles++;
@@ -232,10 +184,10 @@ static bool follow_relays(struct searcher *s, int *order) {
 /* ---- candidates ----------------------------------------------------------------------------- */
 
 /*
- * A permutation in which `from` goes to `to`, and every rank's cycle is as long as its, but for
- * free cycles: node by node, each to the nearest that refinement leaves it, and around to the
- * start of its cycle. False where a choice led nowhere, or the work is used up; no choice is taken
- * back.
+ * Makes a permutation that takes `from` to `to` and whose cycles of ranks are all as long as the
+ * first, unless cycles are free. Each node goes to the nearest that refinement leaves it, around to
+ * the start of its cycle. False where a choice leads nowhere, or the work is used up; no choice is
+ * taken back.
  */
 static bool candidate_from(struct searcher *s, int from, int to, int *order) {
   const struct copse_topology *t = s->topology;
@@ -250,8 +202,8 @@ static bool candidate_from(struct searcher *s, int from, int to, int *order) {
   return follow_relays(s, order);
 }
 
-/* One in which s->image, given for all ranks, holds for them; the first of them returns after
- * `order` steps. */
+/* Extends s->image, given for all ranks, to all nodes; the first rank returns after `order`
+ * steps. */
 static bool candidate_of_ranks(struct searcher *s, int order) {
   const struct copse_topology *t = s->topology;
   copse_partition_copy(t->n_nodes, &s->base, &s->refinement.cells);
@@ -264,7 +216,7 @@ static bool candidate_of_ranks(struct searcher *s, int order) {
 
 /* ---- orbits --------------------------------------------------------------------------------- */
 
-/* The orbits, joined as the candidate joins them. */
+/* Writes to s->joined the orbits with those that the candidate joins. */
 static void join_orbits(struct searcher *s) {
   int n = s->topology->n_nodes;
   memcpy(s->joined, s->orbit, (size_t)n * sizeof *s->joined);
@@ -272,7 +224,7 @@ static void join_orbits(struct searcher *s) {
   for (int v = 0; v < n; v++) s->joined[v] = copse_sets_find(s->joined, v);
 }
 
-/* The candidate and its orbits become those found. */
+/* Adds the candidate to what is found, and takes over its orbits. */
 static copse_status take(struct searcher *s, int order) {
   int *swap = s->orbit, *image = s->image;
   s->image = NULL;
@@ -291,9 +243,9 @@ static void start_again(struct searcher *s) {
 
 /* ---- generators ----------------------------------------------------------------------------- */
 
-/* A product of commuting turns that join all of an orbit moves each of it as far. What does not
- * is left out at first, before it stands in the way of such. */
-static bool is_welcome(struct searcher *s) {
+/* Whether ranks that look alike move equally far, as under a product of commuting turns that joins
+ * all of an orbit. Others are left out in the first round, lest they keep such from being found. */
+static bool moves_evenly(struct searcher *s) {
   const struct copse_topology *t = s->topology;
   const int *cell = s->base.cell;
   int step = t->n_ranks / SAMPLE + 1;
@@ -315,7 +267,7 @@ static bool commutes(const struct searcher *s) {
   return true;
 }
 
-/* Whether `order` times the candidate change nothing. */
+/* Whether the candidate applied `order` times changes nothing. */
 static bool has_order(struct searcher *s, int order) {
   s->n_cycles++;
   for (int v = 0; v < s->topology->n_nodes; v++) {
@@ -327,8 +279,8 @@ static bool has_order(struct searcher *s, int order) {
   return true;
 }
 
-/* Whether the products with the candidate move no rank onto itself: as many as there are, as
- * large is every orbit. */
+/* Whether the products with the candidate move no rank onto itself: then every orbit is as large as
+ * their number. */
 static bool moves_all(struct searcher *s, int order) {
   const struct copse_topology *t = s->topology;
   int64_t n_products = (int64_t)s->out->n_products * order;
@@ -341,7 +293,7 @@ static bool moves_all(struct searcher *s, int order) {
   return true;
 }
 
-/* The candidate becomes a generator if it is one. */
+/* Makes the candidate a generator if it is one. */
 static copse_status take_generator(struct searcher *s, int order, bool *good) {
   struct copse_symmetry *out = s->out;
   copse_status status = copse_topology_is_automorphism(s->topology, s->image, good, s->err);
@@ -360,7 +312,7 @@ out:
 
 /* ---- turns by number ------------------------------------------------------------------------ */
 
-/* Every block of `block` ranks by `step`, if what is alike allows it. */
+/* Turns every block of `block` ranks by `step`, if refinement leaves these images. */
 static copse_status try_turn(struct searcher *s, int block, int step, bool *good) {
   const struct copse_topology *t = s->topology;
   *good = false;
@@ -370,7 +322,7 @@ static copse_status try_turn(struct searcher *s, int block, int step, bool *good
     if (s->base.cell[from] != s->base.cell[to]) return COPSE_OK;
     s->image[from] = to;
   }
-  if (!candidate_of_ranks(s, block / step) || !is_welcome(s)) return COPSE_OK;
+  if (!candidate_of_ranks(s, block / step) || !moves_evenly(s)) return COPSE_OK;
   return take_generator(s, block / step, good);
 }
 
@@ -404,7 +356,7 @@ typedef copse_status try_function(struct searcher *s, int from, int to, bool *fo
 
 static copse_status try_generator(struct searcher *s, int from, int to, bool *found) {
   int order;
-  *found = candidate_from(s, from, to, &order) && order > 1 && is_welcome(s);
+  *found = candidate_from(s, from, to, &order) && order > 1 && moves_evenly(s);
   return *found ? take_generator(s, order, found) : COPSE_OK;
 }
 
@@ -568,74 +520,5 @@ out:
   copse_arena_free(&s.scratch);
   free(s.image);
   if (status != COPSE_OK) copse_symmetry_free(out);
-  return status;
-}
-
-/* ---- rotations of hosts -----------------------------------------------------------------------
- */
-
-/*
- * A candidate by names, because a search would choose another: the turn by one rank where all are
- * alike, or one that mixes the hosts' planes. An alltoall has one rotation, by whole hosts, so that
- * its base flows are those of one host; and names give it in a pass over the nodes.
- */
-static int count_hosts(const struct copse_topology *topology) {
-  int most = -1, host;
-  for (int v = 0; v < topology->n_nodes; v++) {
-    (void)copse_host_prefix(topology->nodes[v].id, &host);
-    if (host > most) most = host;
-    if (host < 0 && topology->nodes[v].rank >= 0) return 0; /* a rank outside of hosts */
-  }
-  return most + 1;
-}
-
-/* -1 where there is no such node. */
-static int image_by_name(const struct copse_topology *topology, int node, int n_hosts) {
-  const char *id = topology->nodes[node].id;
-  int host;
-  size_t prefix = copse_host_prefix(id, &host);
-  char name[512];
-  if (host < 0) return node;
-  int n = snprintf(name, sizeof name, "h%d.%s", (host + 1) % n_hosts, id + prefix);
-  return n < (int)sizeof name ? copse_topology_find(topology, name) : -1;
-}
-
-copse_status copse_topology_host_rotation(const struct copse_topology *topology,
-                                          struct copse_permutation *out, struct copse_err *err) {
-  int n_hosts = count_hosts(topology), *image = NULL;
-  bool good = n_hosts > 1;
-  copse_status status = COPSE_OK;
-  *out = (struct copse_permutation){.order = 1};
-  if (!good) return COPSE_OK;
-  COPSE_TRY(copse_calloc((size_t)topology->n_nodes, sizeof *image, &image, err));
-  for (int v = 0; v < topology->n_nodes && good; v++) {
-    image[v] = image_by_name(topology, v, n_hosts);
-    good = image[v] >= 0;
-  }
-  if (good) COPSE_TRY(copse_topology_is_automorphism(topology, image, &good, err));
-  if (!good) goto out;
-  /* every rank's host moves on, so n_hosts steps and not fewer */
-  *out = (struct copse_permutation){.order = n_hosts, .image = image};
-  return COPSE_OK;
-out:
-  free(image);
-  return status;
-}
-
-copse_status copse_topology_rotation(const struct copse_topology *topology,
-                                     struct copse_permutation *out, struct copse_err *err) {
-  struct copse_symmetry found = {.n_products = 1};
-  struct copse_permutation *longest = NULL;
-  copse_status status;
-  COPSE_TRY(copse_topology_host_rotation(topology, out, err));
-  if (out->order > 1) return COPSE_OK;
-  COPSE_TRY(copse_topology_symmetry(topology, &found, err));
-  for (int g = 0; g < found.n; g++)
-    if (!longest || found.generators[g].order > longest->order) longest = &found.generators[g];
-  if (!longest) goto out;
-  *out = *longest;
-  longest->image = NULL;
-out:
-  copse_symmetry_free(&found);
   return status;
 }

@@ -102,6 +102,7 @@ struct copse_orbit {
   int n;
   int *members;
   int **images; /* [n] each [n_nodes] */
+  struct copse_arena arena;
 };
 
 /* Breadth first: the same symmetries give the same orbit. Not all that are alike: what is apart

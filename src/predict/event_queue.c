@@ -1,4 +1,4 @@
-#include "predict/simulate_queue.h"
+#include "predict/event_queue.h"
 
 #include <stdlib.h>
 

@@ -1,15 +1,203 @@
+/*
+ * Foreign programs in the simulator: MSCCL algorithms (XML) and MSCCL++ plans (JSON). Each is run
+ * once, as a message of one chunk, in any order that its waits allow; every step leaves a transfer
+ * or a junction that streams from, or comes after, those that brought what it reads. Sources: the
+ * formats' own readers, codegen/msccl and codegen/mscclpp.
+ */
 #include <stdlib.h>
 
+#include "base/memory.h"
+#include "codegen/msccl/check_run.h"
 #include "codegen/mscclpp/file.h"
-#include "predict/simulate_foreign.h"
+#include "predict/simulate_programs.h"
 
-/* Nodes of the simulator's graph that signals, packets or releases stand for, in order. */
+copse_status copse_foreign_sim_start(struct copse_foreign_sim *sim, const char *label, int n_ranks,
+                                     int chunks, const struct copse_topology *topology,
+                                     struct copse_sim_dag *dag, struct copse_err *err) {
+  struct copse_hosts hosts = {0};
+  copse_status status;
+  *sim = (struct copse_foreign_sim){.topology = topology, .dag = dag, .chunks = chunks, .err = err};
+  if (n_ranks != topology->n_ranks)
+    return copse_fail_at(err, COPSE_BAD_INPUT, label, 0,
+                         "the file is for %d ranks, the topology has %d", n_ranks,
+                         topology->n_ranks);
+  COPSE_TRY(copse_hosts_find(topology, &hosts, err));
+  COPSE_TRY(copse_routes_find(topology, &hosts, &sim->routes, err));
+  COPSE_TRY(copse_arena_array(&sim->scratch, (size_t)topology->n_links, sizeof *sim->load,
+                              &sim->load, err));
+out:
+  copse_hosts_free(&hosts);
+  return status;
+}
+
+void copse_foreign_sim_free(struct copse_foreign_sim *sim) {
+  copse_routes_free(&sim->routes);
+  copse_arena_free(&sim->scratch);
+}
+
+copse_status copse_foreign_sim_move(struct copse_foreign_sim *sim, int src, int dst, int64_t count,
+                                    const struct copse_sim_transfer *transfer, int *arrival) {
+  const struct copse_topology *t = sim->topology;
+  int n;
+  const int *nodes = copse_route(&sim->routes, src, dst, &n);
+  for (int i = 0; i + 1 < n; i++)
+    sim->load[copse_topology_find_link(t, nodes[i], nodes[i + 1])] += count;
+  return copse_sim_dag_add_path(sim->dag, t, nodes, n, transfer, arrival, sim->err);
+}
+
+copse_status copse_foreign_sim_time(const struct copse_foreign_sim *sim, struct copse_q *time) {
+  copse_status status = COPSE_OK;
+  *time = COPSE_Q_ZERO;
+  for (int l = 0; l < sim->topology->n_links; l++) {
+    struct copse_q share, t;
+    COPSE_TRY(copse_q_make(sim->load[l], sim->chunks, &share, sim->err));
+    COPSE_TRY(copse_q_div(share, sim->topology->links[l].bandwidth, &t, sim->err));
+    if (copse_q_cmp(t, *time) > 0) *time = t;
+  }
+out:
+  return status;
+}
+
+/* Transfers and junctions, first in, first out: those under way in a connection, and what signals,
+ * packets or releases stand for. */
 struct nodes {
   int *v;
   size_t first, n, capacity;
 };
 
-struct work {
+static copse_status push(struct nodes *list, int node, struct copse_err *err) {
+  copse_status status = copse_grow(&list->v, &list->capacity, list->n + 1, sizeof *list->v, err);
+  if (status == COPSE_OK) list->v[list->n++] = node;
+  return status;
+}
+
+/* ---- MSCCL ---- */
+
+struct msccl {
+  struct copse_mx_program program;
+  struct copse_foreign_sim sim;
+  struct nodes *arrivals; /* [connections] */
+  int **done;             /* [tb][op] the transfer or join that ends it */
+  int *next;              /* [tb] op */
+  int *streams;           /* [longest list of waits + 2] */
+  struct copse_err *err;
+};
+
+static bool can_start(const struct msccl *w, const struct copse_mx_run_tb *tb,
+                      const struct copse_mx_run_op *op) {
+  for (int i = 0; i < op->n_waits; i++)
+    if (w->next[op->waits[i].tb] <= op->waits[i].op) return false;
+  if (!copse_mx_types[op->step->op].receives) return true;
+  const struct nodes *in = &w->arrivals[tb->in];
+  return in->first < in->n;
+}
+
+/* One step: it joins what it waits for, and what it sends goes on from there. */
+static copse_status place_step(struct msccl *w, int t, const struct copse_mx_run_op *op) {
+  const struct copse_mx_run_tb *tb = &w->program.tbs[t];
+  const struct copse_mx_type *type = &copse_mx_types[op->step->op];
+  int n = 0, *done = &w->done[t][w->next[t]], arrival;
+  copse_status status;
+  if (w->next[t] > 0) w->streams[n++] = done[-1];
+  for (int i = 0; i < op->n_waits; i++) w->streams[n++] = w->done[op->waits[i].tb][op->waits[i].op];
+  if (type->receives) {
+    struct nodes *in = &w->arrivals[tb->in];
+    w->streams[n++] = in->v[in->first++];
+  }
+  struct copse_sim_transfer join = {.streams = w->streams,
+                                    .n_streams = n,
+                                    .amount = (double)op->step->count / w->program.file->chunks,
+                                    .reduces = type->adds,
+                                    .adder = tb->gpu};
+  COPSE_TRY(copse_sim_dag_add(w->sim.dag, &join, done, w->err));
+  for (int i = 1; i < op->n_steps; i++) { /* sums that are one operation */
+    join.streams = done;
+    join.n_streams = 1;
+    COPSE_TRY(copse_sim_dag_add(w->sim.dag, &join, done, w->err));
+  }
+  if (type->sends) {
+    struct nodes *out = &w->arrivals[tb->out];
+    struct copse_sim_transfer sent = {
+        .streams = done, .n_streams = 1, .amount = join.amount, .order = op->first};
+    COPSE_TRY(
+        copse_foreign_sim_move(&w->sim, tb->gpu, tb->tb->send, op->step->count, &sent, &arrival));
+    COPSE_TRY(push(out, arrival, w->err));
+  }
+  w->next[t]++;
+out:
+  return status;
+}
+
+static copse_status run_blocks(struct msccl *w) {
+  const struct copse_mx_program *p = &w->program;
+  bool progress = true;
+  copse_status status = COPSE_OK;
+  while (progress) {
+    progress = false;
+    for (int t = 0; t < p->n_tbs; t++)
+      while (w->next[t] < p->tbs[t].n_ops && can_start(w, &p->tbs[t], &p->tbs[t].ops[w->next[t]])) {
+        COPSE_TRY(place_step(w, t, &p->tbs[t].ops[w->next[t]]));
+        progress = true;
+      }
+  }
+  for (int t = 0; t < p->n_tbs; t++)
+    if (w->next[t] < p->tbs[t].n_ops)
+      return copse_fail_at(w->err, COPSE_REFUTED, p->file->label,
+                           p->tbs[t].ops[w->next[t]].step->line,
+                           "gpu %d tb %d step %d waits forever; 'copse check' says more",
+                           p->tbs[t].gpu, p->tbs[t].id, p->tbs[t].ops[w->next[t]].first);
+out:
+  return status;
+}
+
+static copse_status start_msccl(struct msccl *w) {
+  const struct copse_mx_program *p = &w->program;
+  copse_status status;
+  COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)p->n_connections, sizeof *w->arrivals,
+                              &w->arrivals, w->err));
+  COPSE_TRY(
+      copse_arena_array(&w->sim.scratch, (size_t)p->n_tbs, sizeof *w->done, &w->done, w->err));
+  COPSE_TRY(
+      copse_arena_array(&w->sim.scratch, (size_t)p->n_tbs, sizeof *w->next, &w->next, w->err));
+  COPSE_TRY(copse_arena_array(&w->sim.scratch, 64 + 2, sizeof *w->streams, &w->streams,
+                              w->err)); /* steps of a block */
+  for (int t = 0; t < p->n_tbs; t++)
+    COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)p->tbs[t].n_ops, sizeof(int), &w->done[t],
+                                w->err));
+out:
+  return status;
+}
+
+static void free_msccl(struct msccl *w) {
+  for (int i = 0; w->arrivals && i < w->program.n_connections; i++) free(w->arrivals[i].v);
+  copse_foreign_sim_free(&w->sim);
+}
+
+copse_status copse_sim_dag_of_msccl(const char *label, const char *data, size_t size,
+                                    const struct copse_topology *topology,
+                                    struct copse_sim_dag *dag, struct copse_foreign *foreign,
+                                    struct copse_err *err) {
+  struct msccl w = {.err = err};
+  struct copse_mx_file file;
+  copse_status status = copse_mx_parse(label, data, size, &file, err);
+  if (status != COPSE_OK) return status;
+  foreign->collective = file.collective;
+  foreign->root = copse_collective_rooted(file.collective) ? 0 : -1;
+  COPSE_TRY(copse_foreign_sim_start(&w.sim, label, file.n_ranks, file.chunks, topology, dag, err));
+  COPSE_TRY(copse_mx_program_make(&file, &w.program, err));
+  COPSE_TRY(start_msccl(&w));
+  COPSE_TRY(run_blocks(&w));
+  COPSE_TRY(copse_foreign_sim_time(&w.sim, &foreign->time_per_GB));
+out:
+  free_msccl(&w);
+  copse_mx_program_free(&w.program);
+  copse_mx_free(&file);
+  return status;
+}
+
+/* ---- MSCCL++ ---- */
+
+struct mscclpp {
   struct copse_pj_file file;
   struct copse_foreign_sim sim;
   int *next;              /* [blocks] op */
@@ -24,18 +212,12 @@ struct work {
   struct copse_err *err;
 };
 
-static copse_status push(struct work *w, struct nodes *list, int node) {
-  copse_status status = copse_grow(&list->v, &list->capacity, list->n + 1, sizeof *list->v, w->err);
-  if (status == COPSE_OK) list->v[list->n++] = node;
-  return status;
-}
-
-static copse_status need(struct work *w, int node) {
-  return node < 0 ? COPSE_OK : push(w, &w->needs, node);
+static copse_status need(struct mscclpp *w, int node) {
+  return node < 0 ? COPSE_OK : push(&w->needs, node, w->err);
 }
 
 /* What the op at hand adds to the graph: after, or part by part with, all that it needs. */
-static struct copse_sim_transfer transfer(const struct work *w, int block, double amount) {
+static struct copse_sim_transfer transfer(const struct mscclpp *w, int block, double amount) {
   bool streams = w->next[block] < w->stream_end[block];
   int n = (int)w->needs.n;
   return (struct copse_sim_transfer){.after = w->needs.v,
@@ -46,7 +228,7 @@ static struct copse_sim_transfer transfer(const struct work *w, int block, doubl
                                      .order = w->next[block]};
 }
 
-static copse_status join_all(struct work *w, int block, double amount, bool adds) {
+static copse_status join_all(struct mscclpp *w, int block, double amount, bool adds) {
   struct copse_sim_transfer t = transfer(w, block, amount);
   t.reduces = adds;
   t.adder = w->file.blocks[block].rank;
@@ -55,7 +237,7 @@ static copse_status join_all(struct work *w, int block, double amount, bool adds
   return status;
 }
 
-static copse_status join(struct work *w, int block, double amount) {
+static copse_status join(struct mscclpp *w, int block, double amount) {
   return join_all(w, block, amount, false);
 }
 
@@ -65,7 +247,7 @@ static bool is_packet(const struct copse_pj_op *op, bool pkt, int i) {
   return pkt && (i > 0 || op->type->kind == COPSE_PJ_MOVE || op->n_src == 1);
 }
 
-static bool packets_there(const struct work *w, const struct copse_pj_op *op) {
+static bool packets_there(const struct mscclpp *w, const struct copse_pj_op *op) {
   for (int i = 0; i < op->n_src; i++)
     for (int j = 0; is_packet(op, op->type->pkt_src, i) && j < op->src[i].size; j++)
       if (w->packets[op->src[i].rank][op->src[i].index + j] < 0) return false;
@@ -73,7 +255,7 @@ static bool packets_there(const struct work *w, const struct copse_pj_op *op) {
 }
 
 /* What the checker would refute, and what would lead astray here. */
-static copse_status check_op(const struct work *w, int block, const struct copse_pj_op *op) {
+static copse_status check_op(const struct mscclpp *w, int block, const struct copse_pj_op *op) {
   const char *what = op->n_src == 0 || op->n_dst == 0 ? "lacks a source or destination" : NULL;
   int own = w->file.blocks[block].rank;
   for (int i = 0; i < op->n_src + op->n_dst; i++) {
@@ -102,14 +284,14 @@ static int named_before(const struct copse_pj_op *op, int i) {
 }
 
 /* To or from another rank, after what the op needs so far. */
-static copse_status carry(struct work *w, int block, const struct copse_pj_op *op, int src, int dst,
-                          int size, int *arrival) {
+static copse_status carry(struct mscclpp *w, int block, const struct copse_pj_op *op, int src,
+                          int dst, int size, int *arrival) {
   struct copse_sim_transfer t =
       transfer(w, block, (double)size / op->parts / (double)w->sim.chunks);
   return copse_foreign_sim_move(&w->sim, src, dst, size, &t, arrival);
 }
 
-static copse_status read_sources(struct work *w, int block, const struct copse_pj_op *op) {
+static copse_status read_sources(struct mscclpp *w, int block, const struct copse_pj_op *op) {
   int own = w->file.blocks[block].rank, arrival, count = (int)w->needs.n;
   int arrivals[COPSE_PJ_MAX_PLACES], n = 0;
   copse_status status = COPSE_OK;
@@ -132,7 +314,7 @@ out:
   return status;
 }
 
-static copse_status do_data(struct work *w, int block, const struct copse_pj_op *op) {
+static copse_status do_data(struct mscclpp *w, int block, const struct copse_pj_op *op) {
   int own = w->file.blocks[block].rank, arrivals[COPSE_PJ_MAX_PLACES], n = 0, arrival;
   bool port = op->channel == COPSE_PJ_PORT;
   copse_status status;
@@ -158,7 +340,8 @@ static copse_status do_data(struct work *w, int block, const struct copse_pj_op 
   if (n > 0 && !op->type->pkt_dst)
     COPSE_TRY(join(w, block, (double)op->dst[0].size / op->parts / (double)w->sim.chunks));
   for (int i = 0; i < op->n_ends && op->type->signals && port; i++)
-    COPSE_TRY(push(w, &w->signals[w->file.ends[op->ends[i]].partner], w->port_last[op->ends[i]]));
+    COPSE_TRY(
+        push(&w->signals[w->file.ends[op->ends[i]].partner], w->port_last[op->ends[i]], w->err));
 out:
   w->needs.n = 0;
   return status;
@@ -166,7 +349,8 @@ out:
 
 /* ---- waiting --------------------------------------------------------------------------- */
 
-static copse_status do_sync(struct work *w, int block, const struct copse_pj_op *op, bool *done) {
+static copse_status do_sync(struct mscclpp *w, int block, const struct copse_pj_op *op,
+                            bool *done) {
   copse_status status = COPSE_OK;
   *done = true;
   for (int i = 0; i < op->n_ends && op->type->waits; i++) {
@@ -184,14 +368,14 @@ static copse_status do_sync(struct work *w, int block, const struct copse_pj_op 
     }
     if (op->channel == COPSE_PJ_PORT && w->port_last[op->ends[i]] > node)
       node = w->port_last[op->ends[i]];
-    if (partner >= 0) COPSE_TRY(push(w, &w->signals[partner], node));
+    if (partner >= 0) COPSE_TRY(push(&w->signals[partner], node, w->err));
   }
   if (op->type->waits && w->needs.n > 0) COPSE_TRY(join(w, block, 1.0 / (double)w->sim.chunks));
 out:
   return status;
 }
 
-static copse_status do_semaphores(struct work *w, int block, const struct copse_pj_op *op,
+static copse_status do_semaphores(struct mscclpp *w, int block, const struct copse_pj_op *op,
                                   bool *done) {
   bool acquires = op->type->kind == COPSE_PJ_ACQUIRE;
   copse_status status = COPSE_OK;
@@ -205,7 +389,7 @@ static copse_status do_semaphores(struct work *w, int block, const struct copse_
   for (int i = 0; i < op->n_ends; i++) {
     struct nodes *r = &w->released[op->ends[i]];
     if (!acquires) {
-      COPSE_TRY(push(w, r, w->last[block]));
+      COPSE_TRY(push(r, w->last[block], w->err));
       continue;
     }
     int taken = w->acquired[op->ends[i]]++ - w->file.semaphores[op->ends[i]];
@@ -217,7 +401,7 @@ out:
 }
 
 /* The last to come joins all and moves them on. */
-static copse_status do_barrier(struct work *w, int block, const struct copse_pj_op *op,
+static copse_status do_barrier(struct mscclpp *w, int block, const struct copse_pj_op *op,
                                bool *done) {
   int rank = w->file.blocks[block].rank, n = 0;
   copse_status status = COPSE_OK;
@@ -248,7 +432,8 @@ out:
 
 /* ---- all together ---------------------------------------------------------------------- */
 
-static copse_status place(struct work *w, int block, const struct copse_pj_op *op, bool *done) {
+static copse_status place_op(struct mscclpp *w, int block, const struct copse_pj_op *op,
+                             bool *done) {
   *done = true;
   switch (op->type->kind) {
     case COPSE_PJ_NOP:
@@ -271,14 +456,14 @@ static copse_status place(struct work *w, int block, const struct copse_pj_op *o
   return *done ? do_data(w, block, op) : COPSE_OK;
 }
 
-static copse_status place_all(struct work *w) {
+static copse_status run_plan(struct mscclpp *w) {
   bool progress = true;
   copse_status status = COPSE_OK;
   while (progress) {
     progress = false;
     for (int b = 0; b < w->file.n_blocks; b++)
       for (bool done = true; done && w->next[b] < w->file.blocks[b].n_ops;) {
-        COPSE_TRY(place(w, b, &w->file.blocks[b].ops[w->next[b]], &done));
+        COPSE_TRY(place_op(w, b, &w->file.blocks[b].ops[w->next[b]], &done));
         w->next[b] += done;
         progress = progress || done;
       }
@@ -293,40 +478,37 @@ out:
   return status;
 }
 
-static copse_status make_work(struct work *w) {
+static copse_status start_mscclpp(struct mscclpp *w) {
   const struct copse_pj_file *f = &w->file;
   size_t n = (size_t)f->n_blocks;
   copse_status status;
-  COPSE_TRY(copse_calloc(n, sizeof(int), &w->next, w->err));
-  COPSE_TRY(copse_calloc(n, sizeof(int), &w->last, w->err));
-  COPSE_TRY(copse_calloc(n, sizeof(int), &w->stream_end, w->err));
-  COPSE_TRY(copse_calloc((size_t)f->n_ends, sizeof *w->signals, &w->signals, w->err));
-  COPSE_TRY(copse_calloc((size_t)f->n_ends, sizeof(int), &w->port_last, w->err));
-  COPSE_TRY(copse_calloc((size_t)f->n_semaphores, sizeof *w->released, &w->released, w->err));
-  COPSE_TRY(copse_calloc((size_t)f->n_semaphores, sizeof(int), &w->acquired, w->err));
-  COPSE_TRY(copse_calloc((size_t)f->n_ranks, sizeof *w->packets, &w->packets, w->err));
+  COPSE_TRY(copse_arena_array(&w->sim.scratch, n, sizeof(int), &w->next, w->err));
+  COPSE_TRY(copse_arena_array(&w->sim.scratch, n, sizeof(int), &w->last, w->err));
+  COPSE_TRY(copse_arena_array(&w->sim.scratch, n, sizeof(int), &w->stream_end, w->err));
+  COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)f->n_ends, sizeof *w->signals, &w->signals,
+                              w->err));
+  COPSE_TRY(
+      copse_arena_array(&w->sim.scratch, (size_t)f->n_ends, sizeof(int), &w->port_last, w->err));
+  COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)f->n_semaphores, sizeof *w->released,
+                              &w->released, w->err));
+  COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)f->n_semaphores, sizeof(int), &w->acquired,
+                              w->err));
+  COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)f->n_ranks, sizeof *w->packets, &w->packets,
+                              w->err));
   for (int b = 0; b < f->n_blocks; b++) w->last[b] = -1;
   for (int e = 0; e < f->n_ends; e++) w->port_last[e] = -1;
   for (int r = 0; r < f->n_ranks; r++) {
-    COPSE_TRY(copse_calloc((size_t)f->scratch[r] + 1, sizeof(int), &w->packets[r], w->err));
+    COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)f->scratch[r] + 1, sizeof(int),
+                                &w->packets[r], w->err));
     for (int i = 0; i < f->scratch[r]; i++) w->packets[r][i] = -1;
   }
 out:
   return status;
 }
 
-static void free_work(struct work *w) {
+static void free_mscclpp(struct mscclpp *w) {
   for (int e = 0; w->signals && e < w->file.n_ends; e++) free(w->signals[e].v);
   for (int s = 0; w->released && s < w->file.n_semaphores; s++) free(w->released[s].v);
-  for (int r = 0; w->packets && r < w->file.n_ranks; r++) free(w->packets[r]);
-  free(w->next);
-  free(w->last);
-  free(w->stream_end);
-  free(w->signals);
-  free(w->port_last);
-  free(w->released);
-  free(w->acquired);
-  free(w->packets);
   free(w->needs.v);
   copse_foreign_sim_free(&w->sim);
 }
@@ -335,18 +517,18 @@ copse_status copse_sim_dag_of_mscclpp(const char *label, const char *data, size_
                                       const struct copse_topology *topology,
                                       struct copse_sim_dag *dag, struct copse_foreign *foreign,
                                       struct copse_err *err) {
-  struct work w = {.err = err};
+  struct mscclpp w = {.err = err};
   copse_status status = copse_pj_parse(label, data, size, &w.file, err);
   if (status != COPSE_OK) return status;
   foreign->collective = w.file.collective;
   foreign->root = -1;
   COPSE_TRY(
       copse_foreign_sim_start(&w.sim, label, w.file.n_ranks, w.file.chunks, topology, dag, err));
-  COPSE_TRY(make_work(&w));
-  COPSE_TRY(place_all(&w));
+  COPSE_TRY(start_mscclpp(&w));
+  COPSE_TRY(run_plan(&w));
   COPSE_TRY(copse_foreign_sim_time(&w.sim, &foreign->time_per_GB));
 out:
-  free_work(&w);
+  free_mscclpp(&w);
   copse_pj_free(&w.file);
   return status;
 }

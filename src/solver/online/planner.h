@@ -44,8 +44,8 @@
  * Threads: one planner, one thread at a time; different planners share nothing.
  * Proof: tests/solver/test_online.c.
  */
-#ifndef COPSE_SOLVER_ONLINE_STAGES_PLAN_H
-#define COPSE_SOLVER_ONLINE_STAGES_PLAN_H
+#ifndef COPSE_SOLVER_ONLINE_PLANNER_H
+#define COPSE_SOLVER_ONLINE_PLANNER_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -55,7 +55,6 @@
 /* Ranks are numbered host by host: rank = host * ranks_per_host + index. */
 #define COPSE_ONLINE_MAX_HOSTS 2048
 #define COPSE_ONLINE_MAX_LOCAL 256
-#define COPSE_ONLINE_MAX_STEPS (1 << 16)
 
 /* Bandwidths are integers in one unit: `scale` of them are 1 GB/s. All > 0. */
 struct copse_online_model {

@@ -3,8 +3,8 @@
  * links, and after what. Plans name ranks, not links: every pair takes its shortest route, as
  * baselines do.
  */
-#ifndef COPSE_PREDICT_SIMULATE_FOREIGN_H
-#define COPSE_PREDICT_SIMULATE_FOREIGN_H
+#ifndef COPSE_PREDICT_SIMULATE_PROGRAMS_H
+#define COPSE_PREDICT_SIMULATE_PROGRAMS_H
 
 #include "runtime/plan/plan.h"
 #include "predict/route.h"
@@ -59,7 +59,7 @@ copse_status copse_sim_dag_of_mscclpp(const char *label, const char *data, size_
                                       struct copse_sim_dag *dag, struct copse_foreign *foreign,
                                       struct copse_err *err) COPSE_CHECKED;
 
-/* ---- inside src/codegen ---------------------------------------------------------------- */
+/* ---- inside src/predict ---------------------------------------------------------------- */
 
 /* Routes and loads while transfers are added. */
 struct copse_foreign_sim {
@@ -68,6 +68,7 @@ struct copse_foreign_sim {
   struct copse_sim_dag *dag;
   int64_t chunks; /* of the message */
   int64_t *load;  /* [links] chunks */
+  struct copse_arena scratch; /* ends with copse_foreign_sim_free */
   struct copse_err *err;
 };
 copse_status copse_foreign_sim_start(struct copse_foreign_sim *sim, const char *label, int n_ranks,

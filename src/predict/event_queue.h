@@ -8,8 +8,8 @@
  * events share a moment, as on symmetric fabrics they do, each is moved once or twice, from front
  * to back, and the keys are mostly in order already.
  */
-#ifndef COPSE_PREDICT_SIMULATE_QUEUE_H
-#define COPSE_PREDICT_SIMULATE_QUEUE_H
+#ifndef COPSE_PREDICT_EVENT_QUEUE_H
+#define COPSE_PREDICT_EVENT_QUEUE_H
 
 #include <stdbool.h>
 #include <stddef.h>

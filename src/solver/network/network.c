@@ -61,3 +61,9 @@ copse_status copse_network_terminals(const struct copse_network *network, struct
 out:
   return status;
 }
+
+bool copse_network_equal_weights(const struct copse_network *network) {
+  for (int i = 1; i < network->n_roots; i++)
+    if (network->roots[i].weight != network->roots[0].weight) return false;
+  return true;
+}

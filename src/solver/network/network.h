@@ -64,6 +64,9 @@ copse_status copse_links_by_destination(const struct copse_network *network,
                                         struct copse_arena *arena, struct copse_adjacency *out,
                                         struct copse_err *err) COPSE_CHECKED;
 
+/* Whether all roots have the same share. */
+bool copse_network_equal_weights(const struct copse_network *network);
+
 /* *flags [n_nodes]: which nodes are terminals. COPSE_NOMEM; the arena owns them. */
 copse_status copse_network_terminals(const struct copse_network *network, struct copse_arena *arena,
                                      bool **flags, struct copse_err *err) COPSE_CHECKED;

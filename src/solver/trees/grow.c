@@ -162,13 +162,13 @@ static int first_turn(const struct copse_grower *g, int degree) {
 /* From x over relays to terminals that are not in the tree, nearest first. Ends after the first
  * way taken where orbits are avoided: the next may do without. */
 static copse_status walk(struct copse_grower *g, int x, struct search *search) {
-  int head = 0, tail = 0;
+  struct copse_queue queue = {.items = g->queue};
   int64_t least = search->part ? 1 : g->current.multiplicity;
   copse_status status = COPSE_OK;
   g->n_searches++;
-  g->queue[tail++] = x;
-  while (head < tail) {
-    int a = g->queue[head++], first = g->leaving.first[a];
+  copse_queue_push(&queue, x);
+  while (!copse_queue_is_empty(&queue)) {
+    int a = copse_queue_pop(&queue), first = g->leaving.first[a];
     int degree = g->leaving.first[a + 1] - first;
     int turn = first_turn(g, degree);
     for (int j = 0; j < degree; j++) {
@@ -182,7 +182,7 @@ static copse_status walk(struct copse_grower *g, int x, struct search *search) {
       } else if (spared_by_cuts(g, &g->network->links[e], 1) > 0) {
         g->stamp[b] = g->n_searches;
         g->via[b] = e;
-        g->queue[tail++] = b;
+        copse_queue_push(&queue, b);
       }
     }
   }

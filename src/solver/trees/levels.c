@@ -169,13 +169,15 @@ static copse_status add_vertex(struct grower *g, int index, int x, int y,
 static copse_status search_from(struct grower *g, int index, int x, int most, int *taken) {
   struct tree *tree = &g->trees[index];
   struct search *s = &g->search[0];
-  int start = g->network->terminals[x], head = 0, tail = 0;
+  struct copse_queue queue = {.items = s->queue};
+  int start = g->network->terminals[x];
   copse_status status = COPSE_OK;
   *taken = 0;
   s->n++;
-  s->queue[tail++] = start;
-  while (head < tail) {
-    int a = s->queue[head++], first = g->leaving.first[a], degree = g->leaving.first[a + 1] - first;
+  copse_queue_push(&queue, start);
+  while (!copse_queue_is_empty(&queue)) {
+    int a = copse_queue_pop(&queue), first = g->leaving.first[a],
+        degree = g->leaving.first[a + 1] - first;
     int turn = (int)(((int64_t)x * degree / g->n + tree->n_order) % (degree ? degree : 1));
     for (int i = 0; i < degree; i++) {
       int e = g->leaving.item[first + (i + turn) % degree], b = g->network->links[e].dst;
@@ -189,7 +191,7 @@ static copse_status search_from(struct grower *g, int index, int x, int most, in
       } else if (may_enter(g, tree, e, -1)) {
         s->stamp[b] = s->n;
         s->via[b] = e;
-        s->queue[tail++] = b;
+        copse_queue_push(&queue, b);
       }
     }
   }
@@ -228,17 +230,17 @@ static bool add_source(struct grower *g, int node, int from) {
 /* For relays, from where there is a way over links that have something left; for terminals only
  * over a single link, since what lies on both sides of a relay is found at the relay. */
 static void find_sources(struct grower *g) {
-  int *queue = g->search[0].queue;
+  struct copse_queue queue = {.items = g->search[0].queue};
   memset(g->sources, 0, (size_t)g->network->n_nodes * sizeof *g->sources);
   for (int x = 0; x < g->n; x++) {
-    int head = 0, tail = 0;
-    queue[tail++] = g->network->terminals[x];
-    while (head < tail) {
-      int a = queue[head++];
+    copse_queue_reset(&queue);
+    copse_queue_push(&queue, g->network->terminals[x]);
+    while (!copse_queue_is_empty(&queue)) {
+      int a = copse_queue_pop(&queue);
       for (int i = g->leaving.first[a]; i < g->leaving.first[a + 1]; i++) {
         int e = g->leaving.item[i], b = g->network->links[e].dst;
         if (g->left[e] == 0 || (g->number[b] >= 0 && g->number[a] < 0)) continue;
-        if (add_source(g, b, x) && g->number[b] < 0) queue[tail++] = b;
+        if (add_source(g, b, x) && g->number[b] < 0) copse_queue_push(&queue, b);
       }
     }
   }
@@ -315,13 +317,13 @@ static void collect_back(const struct grower *g, struct search *s, int at, int v
  */
 static void search_back(struct grower *g, int t, int v, struct search *s, bool full) {
   const struct tree *tree = &g->trees[t];
-  int n_nodes = g->network->n_nodes, head = 0, tail = 0;
+  struct copse_queue queue = {.items = s->queue};
+  int n_nodes = g->network->n_nodes;
   s->n++;
   s->n_ends = 0;
-  s->queue[tail++] = g->network->terminals[v];
-  while (head < tail) {
-    int b = s->queue[head] % n_nodes, layer = s->queue[head] / n_nodes;
-    head++;
+  copse_queue_push(&queue, g->network->terminals[v]);
+  while (!copse_queue_is_empty(&queue)) {
+    int at = copse_queue_pop(&queue), b = at % n_nodes, layer = at / n_nodes;
     for (int i = g->entering.first[b]; i < g->entering.first[b + 1]; i++) {
       int e = g->entering.item[i], a = g->network->links[e].src, u = g->number[a];
       if (g->left[e] == 0 && (!full || layer == 2)) continue;
@@ -330,7 +332,7 @@ static void search_back(struct grower *g, int t, int v, struct search *s, bool f
       s->stamp[to] = s->n;
       s->via[to] = e + layer * g->network->n_links;
       if (u < 0)
-        s->queue[tail++] = to;
+        copse_queue_push(&queue, to);
       else if ((a_layer > 0 || !full) && is_above(tree, u, v))
         s->ends[s->n_ends++] = to;
     }

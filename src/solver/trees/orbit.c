@@ -1,6 +1,5 @@
 /*
- * Orbit trees: those of one root of each orbit of roots, of which all other roots' trees are
- * images.
+ * Orbit trees: those of one root of each orbit, of which all other roots' trees are images.
  *
  * Let H be the products of the generators: a commutative group, under which an orbit of links O
  * has |O| members, all of one capacity c, and each of them stays where it is under |H| / |O|
@@ -104,7 +103,7 @@ out:
 }
 
 /*
- * Orbits, and what their links may carry of base trees: c * |O| / |H| (see the header), rounded
+ * Orbits, and what their links may carry of base trees: c * |O| / |H| (see above), rounded
  * down. *times is the least multiple of everything without rounding.
  */
 static copse_status make_orbits(struct copse_grower *g, const int64_t *capacities,
@@ -189,9 +188,9 @@ out:
 static copse_status grow_all(struct copse_grower *g, int64_t k, const int *bases, int n_bases,
                              const struct copse_progress *progress, bool *packed) {
   size_t bytes = (size_t)g->n_orbits * sizeof *g->left;
-  int64_t *all = NULL;
+  int64_t *all;
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)g->n_orbits, sizeof *all, &all, g->err));
+  COPSE_TRY(copse_arena_array(&g->arena, (size_t)g->n_orbits, sizeof *all, &all, g->err));
   memcpy(all, g->left, bytes);
   memset(g->avoid, 0, (size_t)g->n_orbits * sizeof *g->avoid);
   for (g->top_level = 0;; g->top_level++) {
@@ -203,15 +202,7 @@ static copse_status grow_all(struct copse_grower *g, int64_t k, const int *bases
     memcpy(g->left, all, bytes);
   }
 out:
-  free(all);
   return status;
-}
-
-/* A root's trees are the image of another's only where both have the same weight. */
-static bool same_weights(const struct copse_network *network) {
-  for (int i = 1; i < network->n_roots; i++)
-    if (network->roots[i].weight != network->roots[0].weight) return false;
-  return true;
 }
 
 copse_status copse_make_orbit_trees(const struct copse_tree_problem *problem,
@@ -229,8 +220,8 @@ copse_status copse_make_orbit_trees(const struct copse_tree_problem *problem,
   COPSE_TRY(copse_arena_array(&g.arena, n_roots, sizeof(int), &bases, err));
   COPSE_TRY(copse_arena_array(&g.arena, n_roots, sizeof(int), &sinks, err));
   COPSE_TRY(find_bases(&g, symmetry, bases, &n_bases));
-  if ((int64_t)n_bases * network->n_terminals > COPSE_ORBIT_MOST_TO_GROW || !same_weights(network))
-    goto out;
+  if ((int64_t)n_bases * network->n_terminals > COPSE_ORBIT_MOST_TO_GROW) goto out;
+  if (!copse_network_equal_weights(network)) goto out; /* no tree's image is of another weight */
   for (int i = 0; i < n_bases; i++) sinks[i] = network->roots[bases[i]].node;
   COPSE_TRY(find_cuts(problem, sinks, n_bases, &g.cuts, err));
   COPSE_TRY(copse_grower_prepare_cuts(&g, false));

@@ -23,16 +23,10 @@
 #include "solver/network/sinks.h"
 #include "solver/policy.h"
 
-/* `amount` of (u, w) and (w, t) to be replaced by (u, t). */
+/* `amount` of (u, w) and (w, t) to be replaced by (u, t), w the relay. */
 struct step {
-  int u, t;
+  int u, w, t;
   int64_t amount;
-};
-
-/* A step that the flow graph has seen and the paths have not. */
-struct taken {
-  int w;
-  struct step step;
 };
 
 struct splitter {
@@ -47,7 +41,8 @@ struct splitter {
   bool many_pairs;    /* the pairwise rule takes many pairs under one proof */
   struct step *steps; /* the guess for one relay */
   size_t n_steps, steps_capacity;
-  struct taken *taken; /* steps to be proved, to be undone if that fails */
+  struct step *taken; /* steps that the graph has seen and the paths have not: to be proved, to be
+                         undone if that fails */
   size_t n_taken, taken_capacity;
   struct copse_cuts cuts;  /* with what they can spare now */
   int *entering, *leaving; /* [n_nodes] neighbours of the relay at hand */
@@ -75,13 +70,13 @@ static bool is_empty(struct splitter *s, int w) {
 
 /* Changes the flow graph by +-amount of a step; loops (u = t) just vanish. A cut loses the
  * amount if it has w on one side, u and t on the other. */
-static copse_status change(struct splitter *s, int w, const struct step *step, int64_t amount) {
+static copse_status change(struct splitter *s, const struct step *step, int64_t amount) {
   copse_status status;
-  COPSE_TRY(copse_flow_change(s->flow, step->u, w, -amount, s->err));
-  COPSE_TRY(copse_flow_change(s->flow, w, step->t, -amount, s->err));
+  COPSE_TRY(copse_flow_change(s->flow, step->u, step->w, -amount, s->err));
+  COPSE_TRY(copse_flow_change(s->flow, step->w, step->t, -amount, s->err));
   if (step->u != step->t) COPSE_TRY(copse_flow_change(s->flow, step->u, step->t, amount, s->err));
   const unsigned char *of_u = copse_cuts_flags(&s->cuts, step->u);
-  const unsigned char *of_w = copse_cuts_flags(&s->cuts, w);
+  const unsigned char *of_w = copse_cuts_flags(&s->cuts, step->w);
   const unsigned char *of_t = copse_cuts_flags(&s->cuts, step->t);
   for (int c = 0; c < s->cuts.n; c++)
     if ((of_u[c] ^ of_w[c]) & (of_t[c] ^ of_w[c])) s->cuts.slack[c] -= amount;
@@ -90,9 +85,9 @@ out:
 }
 
 /* What the known cuts leave of a step. */
-static int64_t spared(const struct splitter *s, int w, const struct step *step) {
+static int64_t spared(const struct splitter *s, const struct step *step) {
   const unsigned char *of_u = copse_cuts_flags(&s->cuts, step->u);
-  const unsigned char *of_w = copse_cuts_flags(&s->cuts, w);
+  const unsigned char *of_w = copse_cuts_flags(&s->cuts, step->w);
   const unsigned char *of_t = copse_cuts_flags(&s->cuts, step->t);
   int64_t amount = step->amount;
   for (int c = 0; c < s->cuts.n; c++)
@@ -102,12 +97,12 @@ static int64_t spared(const struct splitter *s, int w, const struct step *step) 
 }
 
 /* A step on trust: proved, then committed, or undone. */
-static copse_status take(struct splitter *s, int w, struct step step) {
+static copse_status take(struct splitter *s, struct step step) {
   copse_status status = COPSE_OK;
   if (step.amount == 0) return COPSE_OK;
-  COPSE_TRY(change(s, w, &step, step.amount));
+  COPSE_TRY(change(s, &step, step.amount));
   COPSE_TRY(copse_grow(&s->taken, &s->taken_capacity, s->n_taken + 1, sizeof *s->taken, s->err));
-  s->taken[s->n_taken++] = (struct taken){w, step};
+  s->taken[s->n_taken++] = step;
 out:
   return status;
 }
@@ -116,9 +111,8 @@ out:
 static copse_status commit(struct splitter *s) {
   copse_status status = COPSE_OK;
   for (size_t i = 0; i < s->n_taken; i++) {
-    const struct taken *taken = &s->taken[i];
-    COPSE_TRY(copse_paths_split(s->paths, taken->step.u, taken->w, taken->step.t,
-                                taken->step.amount, s->err));
+    const struct step *step = &s->taken[i];
+    COPSE_TRY(copse_paths_split(s->paths, step->u, step->w, step->t, step->amount, s->err));
   }
   s->n_taken = 0;
 out:
@@ -129,8 +123,8 @@ out:
 static copse_status undo(struct splitter *s, size_t keep) {
   copse_status status = COPSE_OK;
   while (s->n_taken > keep) {
-    const struct taken *taken = &s->taken[--s->n_taken];
-    COPSE_TRY(change(s, taken->w, &taken->step, -taken->step.amount));
+    const struct step *step = &s->taken[--s->n_taken];
+    COPSE_TRY(change(s, step, -step->amount));
   }
 out:
   return status;
@@ -184,11 +178,11 @@ out:
  * amount or leaves it, so a terminal that comes up short by d is served again exactly
  * when the amount is lowered by d.
  */
-static copse_status take_largest(struct splitter *s, int w, struct step step) {
+static copse_status take_largest(struct splitter *s, struct step step) {
   copse_status status;
-  step.amount = spared(s, w, &step);
+  step.amount = spared(s, &step);
   if (step.amount == 0) return COPSE_OK;
-  COPSE_TRY(change(s, w, &step, step.amount));
+  COPSE_TRY(change(s, &step, step.amount));
   for (int from = 0; from < s->network->n_terminals && step.amount > 0;) {
     COPSE_TRY(ask(s, from, 1, false));
     if (s->sinks.n_cuts == 0) break;
@@ -198,13 +192,13 @@ static copse_status take_largest(struct splitter *s, int w, struct step step) {
     if (less > step.amount)
       return copse_fail(s->err, COPSE_INTERNAL,
                         "edge splitting: the network can't carry its trees");
-    COPSE_TRY(change(s, w, &step, -less));
+    COPSE_TRY(change(s, &step, -less));
     step.amount -= less;
     to_front(s, from + cut->place);
     from += cut->place + 1;
   }
   if (step.amount > 0)
-    COPSE_TRY(copse_paths_split(s->paths, step.u, w, step.t, step.amount, s->err));
+    COPSE_TRY(copse_paths_split(s->paths, step.u, step.w, step.t, step.amount, s->err));
 out:
   return status;
 }
@@ -217,18 +211,18 @@ static bool breaks_known_cut(const struct splitter *s) {
 }
 
 /* Does steps [from, to) if all together are safe; else halves, down to none for one. */
-static copse_status try_steps(struct splitter *s, int w, size_t from, size_t to) {
+static copse_status try_steps(struct splitter *s, size_t from, size_t to) {
   copse_status status = COPSE_OK;
   bool served;
   if (from == to) return COPSE_OK;
-  for (size_t i = from; i < to; i++) COPSE_TRY(take(s, w, s->steps[i]));
+  for (size_t i = from; i < to; i++) COPSE_TRY(take(s, s->steps[i]));
   served = !breaks_known_cut(s);
   if (served) COPSE_TRY(all_served(s, &served));
   if (served) return commit(s);
   COPSE_TRY(undo(s, 0));
   if (to - from == 1) return COPSE_OK; /* left for the pairwise rule */
-  COPSE_TRY(try_steps(s, w, from, from + (to - from) / 2));
-  COPSE_TRY(try_steps(s, w, from + (to - from) / 2, to));
+  COPSE_TRY(try_steps(s, from, from + (to - from) / 2));
+  COPSE_TRY(try_steps(s, from + (to - from) / 2, to));
 out:
   return status;
 }
@@ -315,7 +309,7 @@ static copse_status make_guess(struct splitter *s, int w, int n_groups) {
         int t = s->members[s->group_start[target] + (i - s->group_start[g]) % size];
         int64_t capacity = copse_flow_capacity(s->flow, u, w);
         bool by_turn = capacity < n_offsets && s->network->n_roots == 1;
-        struct step step = {u, t,
+        struct step step = {u, w, t,
                             by_turn ? part_by_turn(capacity, r, n_offsets, s->turn[w])
                                     : part_for_offset(capacity, r, n_offsets)};
         if (step.amount == 0 || copse_flow_capacity(s->flow, w, t) == 0) continue;
@@ -363,7 +357,7 @@ struct pairs {
 static struct step step_of_pair(const struct splitter *s, const struct pairs *pairs, int at) {
   int i = at / pairs->n_out % pairs->n_in, j = at % pairs->n_out;
   int u = s->entering[i], t = s->leaving[(i + pairs->n_out / 2 + j) % pairs->n_out];
-  struct step step = {u, t, 0};
+  struct step step = {u, pairs->w, t, 0};
   if ((u == t) == (at >= pairs->n_in * pairs->n_out))
     step.amount = copse_smaller(copse_flow_capacity(s->flow, u, pairs->w),
                                 copse_flow_capacity(s->flow, pairs->w, t));
@@ -380,8 +374,8 @@ static copse_status try_pairs(struct splitter *s, const struct pairs *pairs, int
   *served = true;
   for (int at = from; at < to; at++) {
     struct step step = step_of_pair(s, pairs, at);
-    if (step.amount > 0) step.amount = spared(s, pairs->w, &step);
-    COPSE_TRY(take(s, pairs->w, step));
+    if (step.amount > 0) step.amount = spared(s, &step);
+    COPSE_TRY(take(s, step));
   }
   if (s->n_taken == 0) return COPSE_OK;
   COPSE_TRY(all_served(s, served));
@@ -407,7 +401,7 @@ static copse_status split_pairwise(struct splitter *s, int w) {
       many = (to - at) / 2;
       continue;
     }
-    if (!served) COPSE_TRY(take_largest(s, w, step_of_pair(s, &pairs, at)));
+    if (!served) COPSE_TRY(take_largest(s, step_of_pair(s, &pairs, at)));
     if (s->many_pairs) many = served ? 2 * (to - at) : COPSE_SPLIT_PAIRS_AT_ONCE;
     at = to;
   }
@@ -434,9 +428,10 @@ static int collect_neighbours(struct splitter *s, int w) {
 /* The most that is left for u -> w -> t, by trust; within the known cuts where asked. */
 static copse_status take_all(struct splitter *s, int u, int w, int t, bool within_cuts) {
   struct step step = {
-      u, t, copse_smaller(copse_flow_capacity(s->flow, u, w), copse_flow_capacity(s->flow, w, t))};
-  if (step.amount > 0 && within_cuts) step.amount = spared(s, w, &step);
-  return take(s, w, step);
+      u, w, t,
+      copse_smaller(copse_flow_capacity(s->flow, u, w), copse_flow_capacity(s->flow, w, t))};
+  if (step.amount > 0 && within_cuts) step.amount = spared(s, &step);
+  return take(s, step);
 }
 
 /*
@@ -480,8 +475,8 @@ static copse_status take_within_cuts(struct splitter *s, int w) {
   copse_status status = COPSE_OK;
   for (size_t i = 0; i < s->n_steps; i++) {
     struct step step = s->steps[i];
-    step.amount = spared(s, w, &step);
-    COPSE_TRY(take(s, w, step));
+    step.amount = spared(s, &step);
+    COPSE_TRY(take(s, step));
   }
   int n_in = copy_neighbours(copse_flow_entering(s->flow, w), s->entering);
   int n_out = copy_neighbours(copse_flow_leaving(s->flow, w), s->leaving);
@@ -545,7 +540,7 @@ static copse_status split_relay(struct splitter *s, int w) {
   if (n > 2) {
     COPSE_TRY(guess(s, w, n));
     if (s->trusts) COPSE_TRY(split_by_cuts(s, w, &done));
-    if (!done) COPSE_TRY(try_steps(s, w, 0, s->n_steps));
+    if (!done) COPSE_TRY(try_steps(s, 0, s->n_steps));
     COPSE_TRY(split_pairwise(s, w));
   } else {
     COPSE_TRY(contract(s, w, n));
@@ -624,7 +619,7 @@ static copse_status take_relay(struct splitter *s, int w, bool within_cuts) {
   if (n <= 2) return contract(s, w, n);
   COPSE_TRY(guess(s, w, n));
   if (within_cuts) return take_within_cuts(s, w);
-  for (size_t i = 0; i < s->n_steps; i++) COPSE_TRY(take(s, w, s->steps[i]));
+  for (size_t i = 0; i < s->n_steps; i++) COPSE_TRY(take(s, s->steps[i]));
 out:
   return status;
 }
@@ -659,7 +654,7 @@ static void put_relays_where_narrow(const struct splitter *s, unsigned char *ins
     int w = s->taken[end - 1].w;
     int64_t lost_outside = 0, lost_inside = 0;
     for (first = end; first > 0 && s->taken[first - 1].w == w; first--) {
-      const struct step *step = &s->taken[first - 1].step;
+      const struct step *step = &s->taken[first - 1];
       if (inside[step->u] != inside[step->t]) continue;
       *(inside[step->u] ? &lost_outside : &lost_inside) += step->amount;
     }
@@ -741,13 +736,6 @@ out:
   return status;
 }
 
-/* Shares that were found by a linear programme: capacities that no guess fits. */
-static bool has_unequal_roots(const struct copse_network *network) {
-  for (int i = 1; i < network->n_roots; i++)
-    if (network->roots[i].weight != network->roots[0].weight) return true;
-  return false;
-}
-
 copse_status copse_split_relays(const struct copse_tree_problem *problem, struct copse_paths *paths,
                                 struct copse_flow **flow, struct copse_err *err) {
   const struct copse_network *network = problem->network;
@@ -756,7 +744,8 @@ copse_status copse_split_relays(const struct copse_tree_problem *problem, struct
                        .trusts = network->n_terminals >= problem->trust_from,
                        .err = err};
   copse_status status;
-  s.many_pairs = !s.trusts && has_unequal_roots(network);
+  /* unequal shares were found by a linear programme: capacities that no guess fits */
+  s.many_pairs = !s.trusts && !copse_network_equal_weights(network);
   *flow = NULL;
   COPSE_TRY(prepare(&s));
   COPSE_TRY(

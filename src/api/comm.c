@@ -1,4 +1,4 @@
-/* The public API of communicators: include/copse/comm.h over src/runtime/comm/clique.h. */
+/* The public API of communicators: include/copse/comm.h over runtime/comm/local_ranks.h. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@
 
 /* As many as a plan may have. */
 #define MAX_RANKS 65536
-/* Beyond all patience, and within what clocks count. */
+/* Longer than any job, and within what clocks count. */
 #define MAX_TIMEOUT_SECONDS 1e9
 
 /* The end of every function here: an error is kept for copse_last_error. */

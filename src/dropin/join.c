@@ -17,7 +17,7 @@
 #include "dropin/gather.h"
 #include "dropin/real.h"
 #include "dropin/record.h"
-#include "runtime/internode/nccl_source.h"
+#include "runtime/backend/nccl_source.h"
 
 struct in_process {
   struct in_process *next;

@@ -196,7 +196,7 @@ START_TEST(ranks_that_do_not_come_are_named) {
   job.n = N - 1 - _i; /* the last ones have a wire and no thread */
   run(&job, call_once);
   expect(&job, COPSE_TIMEOUT, _i ? "rank 2 does not answer" : "rank 3 does not answer", -1);
-  expect(&job, COPSE_TIMEOUT, "(nothing was ever heard of it", -1);
+  expect(&job, COPSE_TIMEOUT, "(no message has ever come from it", -1);
   if (_i) expect(&job, COPSE_TIMEOUT, "; nor does rank 3", -1);
   job_free(&job);
 }

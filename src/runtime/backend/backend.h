@@ -1,7 +1,8 @@
 /*
- * Inside src/runtime: what a communicator needs of the backend that its ranks run on. A clique
- * is the ranks of one communicator that live in this process; it (local.h) brings their calls
- * together and picks the plan, a backend runs it. The CPU's is comm_cpu.c, CUDA's is in cuda/.
+ * The interface of backends: what runs plans. Communicators (comm/local_ranks.c) and executors
+ * (comm/executor.c) bring calls together, pick the plan and give both to a backend. Backends are
+ * cpu/backend.c (one thread, or a thread for each worker), transport/backend.c (a process for each
+ * rank) and gpu/ (CUDA).
  */
 #ifndef COPSE_RUNTIME_BACKEND_BACKEND_H
 #define COPSE_RUNTIME_BACKEND_BACKEND_H
@@ -39,7 +40,7 @@ struct copse_comm_shape {
 };
 
 /*
- * All functions are called with the clique's backend_lock held, but for abort, which any thread
+ * All functions are called with the communicator's backend_lock held, but for abort, which any thread
  * may call at any time. `backend` is what create made, `prepared` what prepare made.
  */
 struct copse_backend_ops {

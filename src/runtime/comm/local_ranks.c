@@ -108,8 +108,7 @@ copse_status copse_local_add_plan(struct copse_local_ranks *local, const struct 
   return status;
 }
 
-/* The plans become the clique's: whether or not they enter the table, as the backend may have
- * seen some of them. */
+/* Takes over the plans, whether or not they enter the table: the backend may hold some of them. */
 static copse_status own_all(struct copse_local_ranks *local, struct copse_plan_list *list,
                             struct copse_err *err) {
   copse_status status;
@@ -228,7 +227,7 @@ out:
   return status;
 }
 
-/* Takes NULL, and what is half made; the handles are not its own. */
+/* Takes NULL and what is half made. The handles belong to the callers. */
 static void free_local_ranks(struct copse_local_ranks *local) {
   if (!local) return;
   while (local->registrations) {
@@ -331,7 +330,7 @@ copse_status copse_local_leave(struct copse_comm *comm, struct copse_err *err) {
   copse_gather_leave(&local->gather, rank - local->shape.first_local);
   bool broken = copse_gather_broken(&local->gather, NULL) != COPSE_OK;
   pthread_mutex_lock(&local->backend_lock);
-  /* what broke it has been told; nothing enqueued may keep this waiting */
+  /* the reason has been reported; nothing enqueued may keep this waiting */
   if (broken) local->ops->abort(local->backend);
   copse_status status = local->ops->finish(local->backend, broken ? NULL : err);
   drop_registrations(local, rank);

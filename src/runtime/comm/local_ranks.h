@@ -3,11 +3,10 @@
  * they run on and their plans. The handles (struct copse_comm) share it; the last one ends it,
  * in whatever order they go.
  *
- * Two locks, never held together: backend_lock for the backend, plans and registrations, held
- * during launches and while plans are prepared; the gathering's own for calls on their way, held
- * briefly, so that an abort or a look at the state never waits for a launch.
+ * Two locks are never held together. backend_lock guards the backend, plans and registrations; it
+ * is held during launches and while plans are prepared. The gathering's own lock guards waiting
+ * calls; it is held briefly, so that an abort or a query of the state never waits for a launch.
  */
-/* Inside src/runtime: running one round of calls. */
 #ifndef COPSE_RUNTIME_COMM_LOCAL_RANKS_H
 #define COPSE_RUNTIME_COMM_LOCAL_RANKS_H
 
@@ -31,7 +30,7 @@ struct copse_registration {
 };
 
 struct copse_local_ranks {
-  struct copse_comm_shape shape; /* devices and bootstrap are the clique's own */
+  struct copse_comm_shape shape; /* devices and bootstrap are its own */
   int *devices;
   copse_bootstrap bootstrap;
   void (*free_bootstrap)(copse_bootstrap *); /* NULL: the caller's */
@@ -51,14 +50,14 @@ struct copse_local_ranks {
 
 /*
  * comms[i] gets the handle of rank shape->first_local + i. `shape` and what it points to are
- * copied. free_bootstrap (may be NULL) ends the bootstrap with the local, but not when this fails.
+ * copied. free_bootstrap (may be NULL) ends the bootstrap with the local ranks, but not when this fails.
  */
 copse_status copse_local_new(const struct copse_comm_shape *shape,
                              const struct copse_backend_ops *ops,
                              void (*free_bootstrap)(copse_bootstrap *), struct copse_comm **comms,
                              struct copse_err *err) COPSE_CHECKED;
 
-/* Ends a handle, and with the last one the clique. The handle is gone whatever the status. */
+/* Ends a handle, and with the last one the local ranks. The handle is gone whatever the status. */
 copse_status copse_local_leave(struct copse_comm *comm, struct copse_err *err);
 
 void copse_local_abort(struct copse_local_ranks *local, uint32_t rank);

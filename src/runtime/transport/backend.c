@@ -1,4 +1,7 @@
-/* CPUs in several processes as a backend: one rank here, the others over a transport. */
+/*
+ * CPUs in several processes as a backend: one rank here, the others behind a transport. Plans are
+ * prepared collectively: if memory runs out at one rank, all refuse the plan.
+ */
 #include <stdlib.h>
 
 #include "base/memory.h"
@@ -6,7 +9,7 @@
 #include "runtime/transport/transport.h"
 
 struct transport_backend {
-  struct copse_transport *transport; /* the clique's, which ends it */
+  struct copse_transport *transport; /* the communicator's, which ends it */
   struct copse_host host;
 };
 
@@ -33,7 +36,7 @@ out:
   return status;
 }
 
-/* Memory may run out at one rank alone: all must hear of it. */
+/* Notifies all ranks where preparing failed at one. */
 static copse_status agree(struct transport_backend *backend, copse_status mine,
                           struct copse_err *err) {
   struct copse_err why = COPSE_ERR_INIT;
@@ -69,7 +72,7 @@ static copse_status prepare(void *context, const struct copse_plan *plan, void *
   return COPSE_OK;
 }
 
-/* That the matrix is the same everywhere the transport finds out. */
+/* The transport compares the matrices of the ranks. */
 static copse_status launch(void *context, void *prepared, const struct copse_call *call,
                            struct copse_err *err) {
   struct transport_backend *backend = context;

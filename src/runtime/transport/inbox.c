@@ -98,7 +98,7 @@ static void collect(struct copse_transport *transport) {
       return;
     }
     *it = seen;
-    transport->peers[from].heard = copse_clock_seconds();
+    transport->peers[from].last_message = copse_clock_seconds();
     sort_in(transport, (uint32_t)from, it);
   }
 }
@@ -115,7 +115,7 @@ static void take_reason(struct copse_transport *transport, uint32_t from,
   reason.text[sizeof reason.text - 1] = '\0';
   bool known = reason.status > COPSE_OK && reason.status <= COPSE_ABORTED;
   (void)copse_fail(&why, known ? (copse_status)reason.status : COPSE_INTERNAL,
-                   "%s (told by rank %u)", reason.text, from);
+                   "%s (reported by rank %u)", reason.text, from);
   (void)copse_transport_break(transport, &why);
 }
 
@@ -134,7 +134,7 @@ static bool take_own(struct copse_transport *transport, uint32_t from, struct co
     copse_transport_send_own(transport, from, COPSE_TRANSPORT_PONG, &pong, sizeof pong);
   } else if (it->tag == COPSE_TRANSPORT_PONG && it->n == sizeof pong) {
     memcpy(&pong, it->own, sizeof pong);
-    copse_transport_heard_pong(transport, from, &pong);
+    copse_transport_take_pong(transport, from, &pong);
   } else if (it->tag == COPSE_TRANSPORT_ABORT) {
     take_reason(transport, from, it);
   }

@@ -61,10 +61,10 @@ struct copse_peer {
   struct copse_messages control;           /* the transport's own */
   struct copse_messages gathered;          /* parts of all_gathers, complete */
   struct copse_outgoing *sent, **sent_end; /* in order */
-  struct copse_transport_call call;        /* of the launch that it is in, as far as told */
+  struct copse_transport_call call;        /* of the launch that it is in, as last announced */
   struct copse_transport_call next_call;   /* being received */
-  uint64_t announced;                      /* the launch that it was told about */
-  double heard;                            /* when something came from it */
+  uint64_t announced;                      /* the launch that it was notified of */
+  double last_message;                            /* when something came from it */
   double moved;                            /* when it was known to have got on */
   struct copse_transport_pong pong;        /* its last */
 };
@@ -89,7 +89,7 @@ struct copse_transport {
   double last_asked; /* when others were asked how they are */
 };
 
-/* Keeps the reason and tells nobody. Returns the first one's status. */
+/* Keeps the reason and notifies nobody. Returns the first one's status. */
 copse_status copse_transport_break(struct copse_transport *transport, const struct copse_err *why);
 /* After one of the wire's functions has failed; `what` is "sending to" and the like. */
 copse_status copse_transport_wire_failed(struct copse_transport *transport, const char *what,
@@ -102,7 +102,7 @@ void copse_transport_send_own(struct copse_transport *transport, uint32_t to, un
 /* Whether something got on. Errors are in transport->broken. */
 bool copse_transport_push_out(struct copse_transport *transport);
 bool copse_transport_take_in(struct copse_transport *transport);
-/* Against the call that the peer has told of. */
+/* Compares with the call that the peer has announced. */
 void copse_transport_compare_calls(struct copse_transport *transport, uint32_t from);
 /* A peer that sends to a rank which has left the launch. */
 void copse_transport_refuse_late(struct copse_transport *transport, uint32_t from);
@@ -110,7 +110,7 @@ void copse_transport_free_messages(struct copse_messages *messages);
 
 /* Keeping time: after every step. */
 void copse_transport_watch(struct copse_transport *transport, bool moved);
-void copse_transport_heard_pong(struct copse_transport *transport, uint32_t from,
+void copse_transport_take_pong(struct copse_transport *transport, uint32_t from,
                                 const struct copse_transport_pong *pong);
 uint32_t copse_transport_waits_for(const struct copse_transport *transport, char *text,
                                    size_t size);

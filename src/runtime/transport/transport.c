@@ -159,7 +159,8 @@ copse_status copse_transport_status(const struct copse_transport *transport,
   return copse_fail(err, transport->broken.status, "%s", transport->broken.text);
 }
 
-/* Broken first: what fails while the others are told must not come back here. */
+/* Marks the transport as broken first, so that a failure while the others are notified does not
+ * enter here again. */
 copse_status copse_transport_fail(struct copse_transport *transport, const struct copse_err *why) {
   if (transport->broken.status != COPSE_OK) return transport->broken.status;
   struct copse_transport_reason reason;
@@ -414,7 +415,7 @@ uint32_t copse_transport_waits_for(const struct copse_transport *transport, char
   return transport->gather_waits_for;
 }
 
-void copse_transport_heard_pong(struct copse_transport *transport, uint32_t from,
+void copse_transport_take_pong(struct copse_transport *transport, uint32_t from,
                                 const struct copse_transport_pong *pong) {
   struct copse_peer *peer = &transport->peers[from];
   if (pong->moves != peer->pong.moves) peer->moved = copse_clock_seconds();
@@ -434,7 +435,7 @@ static void add_others(const struct copse_transport *transport, uint32_t rank, d
   size_t used = 0;
   text[0] = '\0';
   for (uint32_t r = 0; r < transport->n && used + 20 < size; r++) {
-    if (r == transport->me || r == rank || transport->peers[r].heard >= recent) continue;
+    if (r == transport->me || r == rank || transport->peers[r].last_message >= recent) continue;
     used += (size_t)snprintf(text + used, size - used, n++ ? ", %u" : "; nor does rank %u", r);
   }
 }
@@ -442,9 +443,9 @@ static void add_others(const struct copse_transport *transport, uint32_t rank, d
 static void blame_silent(struct copse_transport *transport, uint32_t rank, double now,
                          double recent) {
   struct copse_err why = COPSE_ERR_INIT;
-  double heard = transport->peers[rank].heard;
-  char since[64] = "nothing was ever heard of it", others[80];
-  if (heard > 0) snprintf(since, sizeof since, "last heard of %.1f s ago", now - heard);
+  double last = transport->peers[rank].last_message;
+  char since[64] = "no message has ever come from it", others[80];
+  if (last > 0) snprintf(since, sizeof since, "last message %.1f s ago", now - last);
   add_others(transport, rank, recent, others, sizeof others);
   (void)copse_fail(&why, COPSE_TIMEOUT,
                    "rank %u does not answer (%s; the time limit is %.3g s): dead, stopped, or not "
@@ -468,9 +469,9 @@ static void blame_standstill(struct copse_transport *transport) {
 static uint32_t find_silent(const struct copse_transport *transport, double recent) {
   uint32_t found = COPSE_TRANSPORT_NOBODY;
   for (uint32_t r = 0; r < transport->n; r++) {
-    if (r == transport->me || transport->peers[r].heard >= recent) continue;
+    if (r == transport->me || transport->peers[r].last_message >= recent) continue;
     if (found == COPSE_TRANSPORT_NOBODY ||
-        transport->peers[r].heard < transport->peers[found].heard)
+        transport->peers[r].last_message < transport->peers[found].last_message)
       found = r;
   }
   return found;
@@ -496,7 +497,7 @@ static void judge(struct copse_transport *transport, double now) {
   double recent = now - SILENT_FOR * transport->timeout;
   for (uint32_t i = 0; i < transport->n && rank < transport->n && rank != transport->me; i++) {
     const struct copse_peer *peer = &transport->peers[rank];
-    if (peer->heard < recent) {
+    if (peer->last_message < recent) {
       blame_silent(transport, rank, now, recent);
       return;
     }

@@ -9,7 +9,7 @@
  *   who is gone    A rank that has stood still for a while asks all others how they are. After the
  *                  time limit it follows who waits for whom to a rank that doesn't answer, and
  *                  names it; where all answer and none moves, it's a standstill.
- *   who knows      The first reason is told to all; every rank ends with it.
+ *   who knows      All ranks are notified of the first reason; every rank ends with it.
  *
  * One thread at a time. Progress is made in copse_transport_step alone.
  */

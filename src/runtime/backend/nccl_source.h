@@ -3,8 +3,8 @@
  * other messages. The drop-in sets it: it has a bootstrap of its own, and a look-up of NCCL's
  * functions by name would find the drop-in itself.
  */
-#ifndef COPSE_RUNTIME_INTERNODE_NCCL_SOURCE_H
-#define COPSE_RUNTIME_INTERNODE_NCCL_SOURCE_H
+#ifndef COPSE_RUNTIME_BACKEND_NCCL_SOURCE_H
+#define COPSE_RUNTIME_BACKEND_NCCL_SOURCE_H
 
 #include <stdbool.h>
 

@@ -1,4 +1,4 @@
-#include "runtime/internode/nccl_source.h"
+#include "runtime/backend/nccl_source.h"
 
 #include <stdatomic.h>
 #include <stddef.h>

@@ -252,7 +252,7 @@ copse_status copse_notified_check(const struct copse_notified *notified, const c
     if (!rank_is_notified(notified, from, to))
       return copse_fail_at(
           err, COPSE_REFUTED, label, 0,
-          "rank %u sends packets[%u] to rank %u and need not hear of it in return: "
+          "rank %u sends packets[%u] to rank %u and need not be notified of it in return: "
           "two launches later it may overwrite them unread",
           from, r, to);
   }

@@ -74,7 +74,7 @@ START_TEST(a_swap_is_refused_or_harmless) {
 END_TEST
 
 /* For each MOVE's guard: the wait just before it, swapped, is a race, but for the few cases where
- * an earlier wait for a later signal of the same worker has told as much. */
+ * an earlier wait for a later signal of the same worker has shown as much. */
 static int guards_refused, guards_accepted;
 static void swap_guards(const struct copse_plan *plan) {
   for (uint32_t op = 0; op + 1 < plan->header.n_ops; op++) {

@@ -12,6 +12,11 @@
 /* In the rounded solution a cut may be violated by this part of the rate without telling. */
 #define SLACK_PART ((int64_t)1 << 28)
 #define CUTS_AT_ONCE 6
+/* With one column for two phases little room is left around a solution: rounds are few, and rows
+ * that would be found later only make them slower. */
+#define CUTS_OF_WHOLE_LINKS 1
+#define MAX_CAPPED_ROUNDS 60
+#define ROUNDING 1e-9
 /* The rate alone has many solutions, whose cuts are found one after the other; once it stands
  * still, short ways lead to the end sooner. */
 #define PATIENCE 5
@@ -75,19 +80,19 @@ static copse_status separate_terminal(struct copse_joint_search *s, int phase,
                                       struct copse_flow *flow, int terminal, int64_t sum,
                                       int64_t enough, size_t first, struct copse_err *err) {
   const struct copse_joint_phase *q = &s->phases[phase];
-  int n_nodes = s->network->n_nodes, n = 0;
+  int n_nodes = s->network->n_nodes, n = 0, most = s->whole ? CUTS_OF_WHOLE_LINKS : CUTS_AT_ONCE;
   bool *sides[CUTS_AT_ONCE] = {NULL};
   copse_status status = COPSE_OK;
-  while (n < CUTS_AT_ONCE && copse_flow_max(flow, n_nodes, terminal, sum) < enough) {
+  while (n < most && copse_flow_max(flow, n_nodes, terminal, sum) < enough) {
     bool *inside = NULL;
     COPSE_TRY(copse_calloc((size_t)n_nodes, sizeof *sides[n], &sides[n], err));
     COPSE_TRY(copse_calloc((size_t)n_nodes, sizeof *inside, &inside, err));
     for (int v = 0; v < n_nodes; v++) inside[v] = sides[n][v] = copse_flow_on_source_side(flow, v);
-    COPSE_TRY(widen(s, q, flow, sides[n], sum, err));
+    if (most > 1) COPSE_TRY(widen(s, q, flow, sides[n], sum, err));
     n++;
     COPSE_TRY(copse_joint_add_cut(s, phase, inside, first, err));
   }
-  for (int i = 0; i < n; i++) COPSE_TRY(widen(s, q, flow, sides[i], -sum, err));
+  for (int i = 0; i < n && most > 1; i++) COPSE_TRY(widen(s, q, flow, sides[i], -sum, err));
 out:
   for (int i = 0; i < CUTS_AT_ONCE; i++) free(sides[i]);
   return status;
@@ -116,6 +121,13 @@ out:
   return status;
 }
 
+/* What a phase has of a link at a point in units. */
+static int64_t amount_of(const struct copse_joint_search *s, const struct copse_joint_phase *q,
+                         int link, const int64_t *point) {
+  if (q->column[link] < 0) return 0;
+  return q->rest ? s->units[link] - point[q->column[link]] : point[q->column[link]];
+}
+
 /* The cuts that a point in units violates. */
 static copse_status separate(struct copse_joint_search *s, const int64_t *point,
                              struct copse_err *err) {
@@ -130,7 +142,7 @@ static copse_status separate(struct copse_joint_search *s, const int64_t *point,
             roots > 0 ? point[copse_joint_rate_column(s, group)] / roots
                       : point[s->share[group][i]];
     for (int e = 0; e < s->network->n_links; e++)
-      s->capacities[e] = s->phases[q].column[e] >= 0 ? point[s->phases[q].column[e]] : 0;
+      s->capacities[e] = amount_of(s, &s->phases[q], e, point);
     COPSE_TRY(separate_phase(s, q, false, err));
   }
 out:
@@ -154,7 +166,12 @@ out:
   return status;
 }
 
-/* Half way to a point that is known to be good first: solver/shares.c says why. */
+/*
+ * Cuts for the solution at hand. They are looked for half way to a point that is known to be
+ * good first: such cuts are tight near the optimum, where those of the corners that the simplex
+ * method wanders through are not, and far fewer are needed. Ben-Ameur and Neto, "Acceleration of
+ * cutting-plane and column generation algorithms", Networks 49 (2007).
+ */
 static copse_status add_cuts(struct copse_joint_search *s, struct copse_err *err) {
   size_t before = s->n_cuts;
   copse_status status;
@@ -172,16 +189,12 @@ out:
 
 /* Without anything to send, any division of the links will do. */
 static void set_inner(struct copse_joint_search *s) {
-  int64_t largest = 1;
-  for (int e = 0; e < s->network->n_links; e++)
-    if (s->network->links[e].capacity > largest) largest = s->network->links[e].capacity;
   for (int e = 0; e < s->network->n_links; e++) {
     int users = 0;
     for (int q = 0; q < s->n_phases; q++) users += s->phases[q].column[e] >= 0;
     for (int q = 0; q < s->n_phases; q++)
       if (s->phases[q].column[e] >= 0)
-        s->inner[s->phases[q].column[e]] =
-            (int64_t)((__int128)s->network->links[e].capacity * COPSE_LP_UNITS / largest / users);
+        s->inner[s->phases[q].column[e]] = s->units[e] / users;
   }
 }
 
@@ -230,6 +243,10 @@ out:
 
 static void take_values(struct copse_joint_search *s) {
   for (int j = 0; j < s->n_columns; j++) s->value[j] = copse_lp_units(s->lp, j);
+  for (int e = 0; s->whole && e < s->network->n_links; e++) {
+    int column = s->phases[0].column[e];
+    if (column >= 0 && s->value[column] > s->units[e]) s->value[column] = s->units[e];
+  }
 }
 
 /* Until the optimum of the cuts so far violates none, in rationals. Columns are opened, if at all,
@@ -256,12 +273,17 @@ out:
 }
 
 static bool has_rate(const struct copse_joint_search *s, mpq_t *solution, struct copse_q rate) {
-  struct copse_q sum = COPSE_Q_ZERO, q;
-  bool fits = true;
-  for (int g = 0; g < s->n_rates && fits; g++)
-    fits = copse_joint_q(solution[copse_joint_rate_column(s, g)], &q) &&
-           copse_q_add(sum, q, &sum, NULL) == COPSE_OK;
-  return fits && copse_q_eq(sum, rate);
+  mpq_t sum, q;
+  mpq_inits(sum, q, NULL);
+  for (int g = 0; g < s->n_rates; g++) {
+    mpq_set_ui(q, 0, 1);
+    copse_joint_rate(s, g, solution, q);
+    mpq_add(sum, sum, q);
+  }
+  mpq_set_si(q, rate.num, (unsigned long)rate.den);
+  bool same = mpq_equal(sum, q);
+  mpq_clears(sum, q, NULL);
+  return same;
 }
 
 static int64_t sum_rates(const struct copse_joint_search *s) {
@@ -365,6 +387,109 @@ out:
   return status;
 }
 
+/* ---- whole links ------------------------------------------------------------------------- */
+
+/* The exact solution of the basis at hand: proved, or violating cuts that are added. With limits on
+ * shares it is not proved, and only taken if it has the rate that *out has. */
+static copse_status try_whole(struct copse_joint_search *s, bool limited, struct copse_joint *out,
+                              bool *done, struct copse_err *err) {
+  const struct copse_q rate = out->rate;
+  struct trial trial;
+  size_t before = s->n_cuts;
+  bool found;
+  copse_status status;
+  *done = true;
+  out->outcome = COPSE_JOINT_UNPROVED;
+  COPSE_TRY(try_basis(s, &trial, err));
+  found = limited ? trial.proof.feasible && has_rate(s, trial.solution, rate) : trial.proof.optimal;
+  if (found) COPSE_TRY(copse_joint_parts(s, trial.solution, out, &found, err));
+  if (found) COPSE_TRY(separate_parts(s, out, err));
+  *done = s->n_cuts == before;
+  if (!found || !*done) goto out;
+  if (!limited) COPSE_TRY(copse_joint_proof(s, trial.multipliers, out, &found, err));
+  if (found) out->outcome = COPSE_JOINT_PROVED;
+out:
+  trial_free(&trial);
+  return status;
+}
+
+/* The same rate with no share above s's limits, into *out if there is such a solution. */
+static copse_status try_limit(struct copse_joint_search *s, struct copse_joint *out, bool *done,
+                              struct copse_err *err) {
+  struct copse_joint_part *before = out->parts;
+  const struct copse_q rate = out->rate;
+  copse_status status = COPSE_OK;
+  *done = false;
+  for (int round = 0; round < MAX_CAPPED_ROUNDS; round++) {
+    if (!copse_lp_solve(s->lp)) break;
+    if (copse_lp_objective(s->lp) < copse_q_to_double(rate) * (1 - ROUNDING)) break;
+    take_values(s);
+    size_t n_cuts = s->n_cuts;
+    COPSE_TRY(add_cuts(s, err));
+    if (s->n_cuts > n_cuts) continue;
+    COPSE_TRY(try_whole(s, true, out, done, err));
+    if (*done) break;
+  }
+  *done = *done && out->outcome == COPSE_JOINT_PROVED;
+out:
+  if (!*done) out->parts = before;
+  out->rate = rate;
+  out->parts[0].broadcast_potentials = before[0].broadcast_potentials;
+  out->parts[0].reduce_potentials = before[0].reduce_potentials;
+  out->outcome = COPSE_JOINT_PROVED;
+  return status;
+}
+
+/*
+ * The corner of the optimal shares that the simplex method stops at has few roots with much each,
+ * so few trees that share every link, and high ones. As even shares as the optimum allows, by
+ * powers of two of 1/n, make lower trees.
+ */
+static copse_status even_out(struct copse_joint_search *s, struct copse_joint *out,
+                             struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  struct copse_q limit;
+  bool done = false;
+  int n = s->groups[0].n_members;
+  for (int64_t most = 1; most < n && !done; most *= 2) {
+    if (copse_q_make(most, n, &limit, err) != COPSE_OK ||
+        copse_q_mul(out->rate, limit, &limit, NULL) != COPSE_OK)
+      break;
+    for (int i = 0; i < n; i++) copse_lp_set_upper(s->lp, s->share[0][i], limit);
+    COPSE_TRY(try_limit(s, out, &done, err));
+  }
+out:
+  return status;
+}
+
+static copse_status search_whole(struct copse_joint_search *s,
+                                 const struct copse_joint_options *options, struct copse_joint *out,
+                                 struct copse_err *err) {
+  const struct copse_q known = options->at_least;
+  double enough = known.num > 0 ? copse_q_to_double(known) * (1 + ROUNDING) : 0;
+  bool done = false;
+  copse_status status = COPSE_OK;
+  for (int i = 0; i < s->groups[0].n_members; i++)
+    copse_lp_set_objective(s->lp, s->share[0][i], 1);
+  while (!done && out->rounds++ < MAX_ROUNDS) {
+    out->outcome = COPSE_JOINT_UNPROVED;
+    if (!copse_lp_solve(s->lp)) goto out;
+    out->outcome = COPSE_JOINT_NOT_BETTER;
+    if (!(copse_lp_objective(s->lp) > enough)) goto out;
+    out->outcome = COPSE_JOINT_TOO_LARGE;
+    copse_progress_report(options->progress, "shares", out->rounds, 0);
+    take_values(s);
+    size_t before = s->n_cuts;
+    COPSE_TRY(add_cuts(s, err));
+    if (s->n_cuts > before) continue;
+    COPSE_TRY(try_whole(s, false, out, &done, err));
+    if (!done) out->outcome = COPSE_JOINT_TOO_LARGE;
+  }
+  if (out->outcome == COPSE_JOINT_PROVED) status = even_out(s, out, err);
+out:
+  return status;
+}
+
 static void release(struct copse_joint_search *s) {
   copse_lp_free(s->lp);
   for (int q = 0; q < s->n_phases; q++) {
@@ -381,6 +506,7 @@ static void release(struct copse_joint_search *s) {
   free(s->leads);
   free(s->twin);
   free(s->uses);
+  free(s->units);
   free(s->term_at);
   free(s->terms);
   free(s->value);
@@ -399,6 +525,7 @@ copse_status copse_joint_search(const struct copse_network *network,
       .groups = groups,
       .n_groups = n_groups,
       .n_rates = options->separate ? n_groups : 1,
+      .whole = options->whole_links,
       .max_whole = options->max_whole > 0 ? options->max_whole : INT64_MAX};
   bool small;
   copse_status status;
@@ -407,7 +534,8 @@ copse_status copse_joint_search(const struct copse_network *network,
   out->columns = s.n_columns;
   if (!small) goto out;
   set_inner(&s);
-  COPSE_TRY(search(&s, options->progress, out, err));
+  COPSE_TRY(s.whole ? search_whole(&s, options, out, err)
+                    : search(&s, options->progress, out, err));
 out:
   release(&s);
   return status;

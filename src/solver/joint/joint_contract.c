@@ -32,7 +32,7 @@ static copse_status contract(struct small *m) {
     for (int i = 0; i < 2; i++)
       for (int k = 0; k < group->n_extra[i]; k++) fixed[group->extra[i][k]] = true;
     for (size_t v = 0; v < nodes; v++) {
-      if (group->loose && group->loose[v]) fixed[v] = true;
+      if (group->unbalanced && group->unbalanced[v]) fixed[v] = true;
       if (group->closed && group->closed[v]) apart[v] = true;
     }
   }
@@ -65,7 +65,7 @@ static copse_status map_group(struct small *m, const struct copse_joint_group *f
     good = (to->extra[i] = map_nodes(m, from->extra[i], from->n_extra[i])) != NULL && good;
   if (from->root >= 0) to->root = m->contraction.node[from->root];
   if (from->closed) good = (to->closed = map_marks(m, from->closed)) != NULL && good;
-  if (from->loose) good = (to->loose = map_marks(m, from->loose)) != NULL && good;
+  if (from->unbalanced) good = (to->unbalanced = map_marks(m, from->unbalanced)) != NULL && good;
   return good ? COPSE_OK : copse_fail_nomem(m->err);
 }
 

@@ -56,6 +56,14 @@ const int64_t *copse_joint_amounts(const struct copse_joint_phase *phase,
   return phase->reduce ? part->reduce : part->broadcast;
 }
 
+/* The capacity in whole numbers less the amount. */
+static bool take_rest(int64_t capacity, const mpz_t factor, mpz_t t, int64_t *amount) {
+  mpz_mul_si(t, factor, capacity);
+  if (mpz_sizeinbase(t, 2) > 58) return false;
+  *amount = mpz_get_si(t) - *amount;
+  return true;
+}
+
 static copse_status set_amounts(const struct copse_joint_search *s, int group, mpq_t *solution,
                                 const mpz_t factor, struct copse_joint *out, int64_t **slots,
                                 bool *fits, struct copse_err *err) {
@@ -72,6 +80,7 @@ static copse_status set_amounts(const struct copse_joint_search *s, int group, m
     for (size_t e = 0; e < links && *fits && amounts; e++) {
       if (phase->column[e] < 0) continue;
       *fits = scale(solution[phase->column[e]], factor, 1, t, &amounts[e]) &&
+              (!phase->rest || take_rest(s->network->links[e].capacity, factor, t, &amounts[e])) &&
               !copse_add_overflows(sum, amounts[e], &sum) && sum < COPSE_FLOW_MAX / 2;
     }
     slots[slot_of(phase)] = amounts;
@@ -95,6 +104,22 @@ static void set_weights(const struct copse_joint_search *s, int group, mpq_t *so
   mpz_clear(t);
 }
 
+void copse_joint_rate(const struct copse_joint_search *s, int group, mpq_t *solution, mpq_t rate) {
+  if (!s->whole) mpq_set(rate, solution[copse_joint_rate_column(s, group)]);
+  for (int i = 0; s->whole && i < s->groups[group].n_members; i++)
+    mpq_add(rate, rate, solution[s->share[group][i]]);
+}
+
+static bool set_rate(const struct copse_joint_search *s, int group, mpq_t *solution,
+                     struct copse_q *rate) {
+  mpq_t sum;
+  mpq_init(sum);
+  copse_joint_rate(s, group, solution, sum);
+  bool fits = copse_joint_q(sum, rate);
+  mpq_clear(sum);
+  return fits;
+}
+
 /* The rational solution times a common denominator, less what all have in common. */
 static copse_status set_part(const struct copse_joint_search *s, int group, mpq_t *solution,
                              struct copse_joint *out, struct copse_joint_part *part, bool *fits,
@@ -108,7 +133,7 @@ static copse_status set_part(const struct copse_joint_search *s, int group, mpq_
   mpz_t factor;
   if (!weights || !slots) return copse_fail_nomem(err);
   mpz_init(factor);
-  *fits = copse_joint_q(solution[copse_joint_rate_column(s, group)], &part->rate);
+  *fits = set_rate(s, group, solution, &part->rate);
   common_denominator(s, group, solution, factor);
   set_weights(s, group, solution, factor, weights, &part->whole, fits);
   COPSE_TRY(set_amounts(s, group, solution, factor, out, slots, fits, err));

@@ -14,6 +14,7 @@
 struct copse_joint_phase {
   int group;
   bool reduce;
+  bool rest;      /* has what the phase before it, of the same columns, leaves of each link */
   int sink;       /* the member that all goes to; -1: to every terminal */
   int *column;    /* [n_links] of a_q[e] and all its images, -1: of no use to it */
   int *relay_row; /* [n_nodes] of the balance, with a sink of what a node adds; -1: none */
@@ -33,6 +34,8 @@ struct copse_joint_search {
   const struct copse_joint_group *groups;
   int n_groups, n_phases, n_columns;
   int n_rates; /* 1 or n_groups */
+  int64_t *units; /* [n_links] capacities in the programme's units */
+  bool whole;  /* options.whole_links: no column of a rate, which is the sum of the shares */
   int *twin;   /* [n_groups] the first group that symmetries map to it, whose rate it has */
   struct copse_joint_phase *phases; /* [n_phases] */
   int **share;                      /* [n_groups][n_members] columns, NULL: shares are equal */
@@ -98,6 +101,9 @@ copse_status copse_joint_add_cut(struct copse_joint_search *s, int phase, bool *
                                  size_t first, struct copse_err *err) COPSE_CHECKED;
 
 bool copse_joint_q(const mpq_t from, struct copse_q *to); /* false beyond 64 bits */
+
+/* Adds a group's rate to `rate`, which is 0. */
+void copse_joint_rate(const struct copse_joint_search *s, int group, mpq_t *solution, mpq_t rate);
 
 /* The parts in whole numbers, into *out. *fits is false where they leave 64 bits. */
 copse_status copse_joint_parts(const struct copse_joint_search *s, mpq_t *solution,

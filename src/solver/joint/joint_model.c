@@ -1,7 +1,9 @@
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "solver/joint/joint_internal.h"
+#include "solver/network/flow.h"
 
 #define MAX_PLACES 16000000 /* links of use, summed over phases: what symmetries may make small */
 #define MAX_CELLS (1 << 28) /* nodes and links, summed over phases */
@@ -113,6 +115,7 @@ static copse_status add_phase(struct copse_joint_search *s, int group, bool redu
   phase->group = group;
   phase->reduce = reduce;
   phase->sink = sink;
+  phase->rest = s->whole && reduce;
   COPSE_TRY(copse_calloc((size_t)s->network->n_links, sizeof(int), &phase->column, err));
   COPSE_TRY(copse_calloc(nodes, sizeof(int), &phase->relay_row, err));
   COPSE_TRY(copse_calloc(nodes, sizeof(int), &phase->anchor, err));
@@ -340,10 +343,10 @@ static void count_gain(struct copse_joint_search *s, const struct copse_joint_ph
 
 static copse_status add_relay_rows(struct copse_joint_search *s, struct copse_joint_phase *phase,
                                    const bool *terminal, struct copse_err *err) {
-  const bool *loose = s->groups[phase->group].loose;
+  const bool *unbalanced = s->groups[phase->group].unbalanced;
   copse_status status = COPSE_OK;
   for (int w = 0; w < s->network->n_nodes; w++) {
-    if (terminal[w] || !copse_joint_leads(phase, w) || (loose && loose[w])) continue;
+    if (terminal[w] || !copse_joint_leads(phase, w) || (unbalanced && unbalanced[w])) continue;
     count_gain(s, phase, w, 1);
     COPSE_TRY(add_row(s, 0, true, &phase->relay_row[w], err));
   }
@@ -373,6 +376,7 @@ static copse_status add_node_rows(struct copse_joint_search *s, struct copse_err
   COPSE_TRY(copse_calloc((size_t)s->network->n_nodes, sizeof *terminal, &terminal, err));
   for (int q = 0; q < s->n_phases; q++) {
     struct copse_joint_phase *phase = &s->phases[q];
+    if (phase->rest) continue; /* links together are balanced, so is the rest */
     mark_terminals(s, phase, terminal);
     COPSE_TRY(phase->sink >= 0 ? add_flow_rows(s, phase, terminal, err)
                                : add_relay_rows(s, phase, terminal, err));
@@ -387,6 +391,7 @@ copse_status copse_joint_add_cut(struct copse_joint_search *s, int phase, bool *
   const struct copse_joint_phase *q = &s->phases[phase];
   const struct copse_joint_group *group = &s->groups[q->group];
   int roots = copse_joint_roots(s, q->group), held = 0;
+  int64_t right = 0; /* capacities of a phase that has the rest */
   struct copse_joint_row cut = {phase, -1, inside};
   copse_status status = COPSE_OK;
   for (int v = 0; v < s->network->n_nodes; v++) inside[v] = inside[copse_joint_anchor(q, v)];
@@ -403,10 +408,16 @@ copse_status copse_joint_add_cut(struct copse_joint_search *s, int phase, bool *
   for (int e = 0; e < s->network->n_links; e++) {
     const struct copse_net_link *link = &s->network->links[e];
     int from = q->reduce ? link->dst : link->src, to = q->reduce ? link->src : link->dst;
-    if (q->column[e] >= 0 && inside[from] && !inside[to])
-      count(s, q->column[e], roots > 0 ? -roots : -1);
+    if (q->column[e] < 0 || !inside[from] || inside[to]) continue;
+    count(s, q->column[e], q->rest ? 1 : roots > 0 ? -roots : -1);
+    if (q->rest && (copse_add_overflows(right, link->capacity, &right) || right > COPSE_FLOW_MAX)) {
+      status = copse_fail(err, COPSE_OVERFLOW,
+                          "the bandwidths need more than 61 bits once brought to a common "
+                          "denominator; use fewer digits");
+      goto out;
+    }
   }
-  COPSE_TRY(add_row(s, 0, false, &cut.row, err));
+  COPSE_TRY(add_row(s, right, false, &cut.row, err));
   if (cut.row < 0) goto out;
   COPSE_TRY(copse_grow(&s->cuts, &s->cuts_capacity, s->n_cuts + 1, sizeof *s->cuts, err));
   s->cuts[s->n_cuts++] = cut;
@@ -417,21 +428,39 @@ out:
 }
 
 /* All but one terminal: what it must receive (send), which is often what binds. */
-static copse_status add_first_cuts(struct copse_joint_search *s, struct copse_err *err) {
-  copse_status status = COPSE_OK;
-  for (int q = 0; q < s->n_phases; q++) {
-    const struct copse_joint_phase *phase = &s->phases[q];
-    for (int i = 0; phase->sink < 0 && i < copse_joint_terminals(s, phase); i++) {
-      int terminal = copse_joint_terminal(s, phase, i);
-      bool *inside = NULL;
-      if (terminal == s->groups[phase->group].root || !copse_joint_leads(phase, terminal)) continue;
-      COPSE_TRY(copse_calloc((size_t)s->network->n_nodes, sizeof *inside, &inside, err));
-      for (int v = 0; v < s->network->n_nodes; v++) inside[v] = v != terminal;
-      COPSE_TRY(copse_joint_add_cut(s, q, inside, s->n_cuts, err));
-    }
-  }
+static copse_status add_first_cut(struct copse_joint_search *s, int q, int i,
+                                  struct copse_err *err) {
+  const struct copse_joint_phase *phase = &s->phases[q];
+  int terminal = copse_joint_terminal(s, phase, i);
+  bool *inside = NULL;
+  copse_status status;
+  if (terminal == s->groups[phase->group].root || !copse_joint_leads(phase, terminal))
+    return COPSE_OK;
+  COPSE_TRY(copse_calloc((size_t)s->network->n_nodes, sizeof *inside, &inside, err));
+  for (int v = 0; v < s->network->n_nodes; v++) inside[v] = v != terminal;
+  return copse_joint_add_cut(s, q, inside, s->n_cuts, err);
 out:
   return status;
+}
+
+static copse_status add_first_cuts(struct copse_joint_search *s, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  for (int i = 0; s->whole && i < s->groups[0].n_members; i++)
+    for (int q = 0; q < s->n_phases; q++) COPSE_TRY(add_first_cut(s, q, i, err));
+  for (int q = 0; !s->whole && q < s->n_phases; q++)
+    for (int i = 0; s->phases[q].sink < 0 && i < copse_joint_terminals(s, &s->phases[q]); i++)
+      COPSE_TRY(add_first_cut(s, q, i, err));
+out:
+  return status;
+}
+
+/* One column for both phases: link e's is at most its capacity. */
+static void set_uppers(struct copse_joint_search *s) {
+  for (int e = 0; e < s->network->n_links; e++)
+    if (s->phases[0].column[e] >= 0)
+      copse_lp_set_upper(s->lp, s->phases[0].column[e],
+                         (struct copse_q){s->network->links[e].capacity, 1});
+  copse_lp_prefer_dual(s->lp);
 }
 
 copse_status copse_joint_model(struct copse_joint_search *s,
@@ -451,13 +480,21 @@ copse_status copse_joint_model(struct copse_joint_search *s,
   COPSE_TRY(copse_calloc(columns, sizeof *s->middle, &s->middle, err));
   COPSE_TRY(copse_calloc((size_t)s->network->n_nodes, sizeof(int64_t), &s->shares, err));
   COPSE_TRY(copse_calloc((size_t)s->network->n_links, sizeof(int64_t), &s->capacities, err));
+  COPSE_TRY(copse_calloc((size_t)s->network->n_links, sizeof(int64_t), &s->units, err));
+  for (int e = 0; e < s->network->n_links; e++)
+    s->units[e] =
+        llround((double)s->network->links[e].capacity / (double)largest * (double)COPSE_LP_UNITS);
   COPSE_TRY(copse_lp_new(s->n_columns, largest, &s->lp, err));
-  COPSE_TRY(add_share_rows(s, err));
-  COPSE_TRY(add_limit_rows(s, options->most, err));
-  COPSE_TRY(add_link_rows(s, err));
+  if (s->whole) {
+    set_uppers(s);
+  } else {
+    COPSE_TRY(add_share_rows(s, err));
+    COPSE_TRY(add_limit_rows(s, options->most, err));
+    COPSE_TRY(add_link_rows(s, err));
+  }
   COPSE_TRY(add_node_rows(s, err));
   COPSE_TRY(add_first_cuts(s, err));
-  status = close_columns(s, err);
+  if (!s->whole) status = close_columns(s, err);
 out:
   return status;
 }

@@ -148,7 +148,7 @@ static copse_status number_columns(struct orbits *o) {
   copse_status status = COPSE_OK;
   int *share = NULL;
   COPSE_TRY(copse_calloc((size_t)s->n_phases * (size_t)n_nodes, sizeof *share, &share, o->err));
-  s->n_columns = s->n_rates;
+  s->n_columns = s->whole ? 0 : s->n_rates;
   for (int g = 0; g < s->n_groups; g++) {
     while (q < s->n_phases && s->phases[q].group < g) q++;
     if (copse_joint_roots(s, g) > 0) continue;
@@ -162,6 +162,10 @@ static copse_status number_columns(struct orbits *o) {
   for (q = 0; q < s->n_phases; q++)
     for (int e = 0; e < n_links; e++) {
       if (s->phases[q].column[e] < 0) continue;
+      if (s->phases[q].rest) {
+        s->phases[q].column[e] = s->phases[q - 1].column[e];
+        continue;
+      }
       int first = find(&o->phase_links, q * n_links + e);
       s->phases[q].column[e] = first == q * n_links + e
                                    ? s->n_columns++

@@ -109,7 +109,7 @@ static copse_status add_image(struct job *j, const struct copse_joint_cut *from,
 static copse_status add_images(struct job *j, const struct copse_joint_cut *cut) {
   int first = j->out->n_cuts;
   copse_status status;
-  if (j->n_symmetries > 0) memset(j->table, 0, TABLE * sizeof *j->table);
+  memset(j->table, 0, TABLE * sizeof *j->table);
   COPSE_TRY(add_image(j, cut, cut->inside));
   for (int c = first; c < j->out->n_cuts && j->fits; c++)
     for (int i = 0; i < j->n_symmetries && j->fits; i++) {

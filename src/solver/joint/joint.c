@@ -6,25 +6,7 @@
 #include "solver/lp/equations.h"
 #include "solver/network/flow.h"
 #include "solver/joint/joint_internal.h"
-
-/* Cutting planes take some tens of rounds; beyond this GLPK runs in circles. */
-#define MAX_ROUNDS 400
-/* In the rounded solution a cut may be violated by this part of the rate without telling. */
-#define SLACK_PART ((int64_t)1 << 28)
-#define CUTS_AT_ONCE 6
-/* With one column for two phases little room is left around a solution: rounds are few, and rows
- * that would be found later only make them slower. */
-#define CUTS_OF_WHOLE_LINKS 1
-#define MAX_CAPPED_ROUNDS 60
-#define ROUNDING 1e-9
-/* The rate alone has many solutions, whose cuts are found one after the other; once it stands
- * still, short ways lead to the end sooner. */
-#define PATIENCE 5
-/* Units by which two rates may differ before rationals are asked. */
-#define SAME_RATE (COPSE_LP_UNITS >> 26)
-/* A unit of the rate is worth this times the number of columns in units of links: more than the
- * last unit costs, or the second search goes for the rate alone. */
-#define RATE_WORTH 16
+#include "solver/joint/policy.h"
 
 /* ---- cuts -------------------------------------------------------------------------------- */
 
@@ -80,8 +62,8 @@ static copse_status separate_terminal(struct copse_joint_search *s, int phase,
                                       struct copse_flow *flow, int terminal, int64_t sum,
                                       int64_t enough, size_t first, struct copse_err *err) {
   const struct copse_joint_phase *q = &s->phases[phase];
-  int n_nodes = s->network->n_nodes, n = 0, most = s->whole ? CUTS_OF_WHOLE_LINKS : CUTS_AT_ONCE;
-  bool *sides[CUTS_AT_ONCE] = {NULL};
+  int n_nodes = s->network->n_nodes, n = 0, most = s->whole ? COPSE_WHOLE_CUTS_AT_ONCE : COPSE_JOINT_CUTS_AT_ONCE;
+  bool *sides[COPSE_JOINT_CUTS_AT_ONCE] = {NULL};
   copse_status status = COPSE_OK;
   while (n < most && copse_flow_max(flow, n_nodes, terminal, sum) < enough) {
     bool *inside = NULL;
@@ -94,7 +76,7 @@ static copse_status separate_terminal(struct copse_joint_search *s, int phase,
   }
   for (int i = 0; i < n && most > 1; i++) COPSE_TRY(widen(s, q, flow, sides[i], -sum, err));
 out:
-  for (int i = 0; i < CUTS_AT_ONCE; i++) free(sides[i]);
+  for (int i = 0; i < COPSE_JOINT_CUTS_AT_ONCE; i++) free(sides[i]);
   return status;
 }
 
@@ -110,7 +92,7 @@ static copse_status separate_phase(struct copse_joint_search *s, int phase, bool
   for (int v = 0; v < network->n_nodes; v++) sum += s->shares[v];
   if (!has_leader(s, q)) return COPSE_OK;
   COPSE_TRY(phase_graph(s, q->reduce, &flow, err));
-  int64_t enough = exact ? sum : sum - sum / SLACK_PART;
+  int64_t enough = exact ? sum : sum - sum / COPSE_JOINT_SLACK_PART;
   for (int i = 0; i < copse_joint_terminals(s, q); i++) {
     int terminal = copse_joint_terminal(s, q, i);
     if (copse_joint_reaches(q, i) && copse_joint_leads(q, terminal))
@@ -217,7 +199,7 @@ static copse_status try_basis(const struct copse_joint_search *s, struct trial *
   t->solution = copse_rationals_new(t->columns);
   t->multipliers = copse_rationals_new(t->rows);
   if (!t->solution || !t->multipliers) return copse_fail_nomem(err);
-  return copse_lp_exact(s->lp, t->solution, t->multipliers, &t->proof, err);
+  return copse_lp_exact(s->lp, s->whole ? COPSE_WHOLE_EQUATIONS : COPSE_JOINT_EQUATIONS, t->solution, t->multipliers, &t->proof, err);
 }
 
 /* Parts from the basis at hand. *done: they hold and are in *out, or there are none. Else cuts
@@ -257,7 +239,7 @@ static copse_status find_parts(struct copse_joint_search *s, bool open,
   bool done = false;
   copse_status status = COPSE_OK;
   *found = false;
-  while (!done && out->rounds < MAX_ROUNDS) {
+  while (!done && out->rounds < COPSE_JOINT_ROUNDS) {
     out->rounds++;
     if (!copse_lp_solve(s->lp)) goto out;
     copse_progress_report(progress, "groups", out->rounds, 0);
@@ -314,7 +296,7 @@ static copse_status hand_over_proof(struct copse_joint_search *s, struct trial *
  * that its solutions ask for. *better: it found none, since there is a better one, or seems to be:
  * the rate has not come down for so many rounds.
  */
-static copse_status find_proof(struct copse_joint_search *s, int patience,
+static copse_status find_proof(struct copse_joint_search *s, int most_idle,
                                const struct copse_progress *progress, struct copse_joint *out,
                                bool *proved, bool *better, struct copse_err *err) {
   struct trial trial = {0};
@@ -324,10 +306,10 @@ static copse_status find_proof(struct copse_joint_search *s, int patience,
   copse_status status = COPSE_OK;
   *proved = *better = false;
   do {
-    if (out->rounds++ >= MAX_ROUNDS || !solve_all_columns(s)) goto out;
+    if (out->rounds++ >= COPSE_JOINT_ROUNDS || !solve_all_columns(s)) goto out;
     copse_progress_report(progress, "groups", out->rounds, 0);
     take_values(s);
-    if (sum_rates(s) - reached < SAME_RATE) {
+    if (sum_rates(s) - reached < COPSE_JOINT_SAME_RATE) {
       trial_free(&trial);
       COPSE_TRY(try_basis(s, &trial, err));
       *proved = trial.proof.optimal && (s->rounded || has_rate(s, trial.solution, out->rate));
@@ -336,11 +318,11 @@ static copse_status find_proof(struct copse_joint_search *s, int patience,
       status = hand_over_proof(s, &trial, out, proved, err);
       goto out;
     }
-    idle = least - sum_rates(s) > SAME_RATE ? 0 : idle + 1;
+    idle = least - sum_rates(s) > COPSE_JOINT_SAME_RATE ? 0 : idle + 1;
     least = sum_rates(s);
     before = s->n_cuts;
     COPSE_TRY(add_cuts(s, err));
-  } while (s->n_cuts > before && idle < patience);
+  } while (s->n_cuts > before && idle < most_idle);
   *better = true;
 out:
   trial_free(&trial);
@@ -351,7 +333,7 @@ out:
 static void want_lean(struct copse_joint_search *s) {
   for (int j = 0; j < s->n_rates; j++)
     copse_lp_set_objective(s->lp, j,
-                           copse_joint_rate_uses(s, j) * RATE_WORTH * (s->n_places + s->n_columns));
+                           copse_joint_rate_uses(s, j) * COPSE_JOINT_RATE_WORTH * (s->n_places + s->n_columns));
   for (int j = s->n_rates; j < s->n_columns; j++) copse_lp_set_objective(s->lp, j, -s->uses[j]);
 }
 
@@ -364,23 +346,23 @@ static copse_status search(struct copse_joint_search *s, const struct copse_prog
                            struct copse_joint *out, struct copse_err *err) {
   bool found, proved = false, better = true;
   struct copse_q before = COPSE_Q_ZERO;
-  int patience = PATIENCE;
+  int most_idle = COPSE_JOINT_IDLE_ROUNDS;
   copse_status status = COPSE_OK;
   out->outcome = COPSE_JOINT_UNPROVED;
   while (better) {
     want_lean(s);
     COPSE_TRY(find_parts(s, false, progress, out, &found, err));
     bool gained = found && copse_q_cmp(out->rate, before) > 0;
-    if (!found || (!gained && patience > PATIENCE)) break;
-    patience = gained ? PATIENCE : MAX_ROUNDS;
+    if (!found || (!gained && most_idle > COPSE_JOINT_IDLE_ROUNDS)) break;
+    most_idle = gained ? COPSE_JOINT_IDLE_ROUNDS : COPSE_JOINT_ROUNDS;
     before = out->rate;
     want_rate(s);
-    COPSE_TRY(find_proof(s, patience, progress, out, &proved, &better, err));
+    COPSE_TRY(find_proof(s, most_idle, progress, out, &proved, &better, err));
   }
   if (!proved && out->outcome == COPSE_JOINT_UNPROVED) {
     want_rate(s);
     COPSE_TRY(find_parts(s, true, progress, out, &found, err));
-    if (found) COPSE_TRY(find_proof(s, MAX_ROUNDS, progress, out, &proved, &better, err));
+    if (found) COPSE_TRY(find_proof(s, COPSE_JOINT_ROUNDS, progress, out, &proved, &better, err));
   }
   if (proved) out->outcome = s->rounded ? COPSE_JOINT_CLOSE : COPSE_JOINT_PROVED;
 out:
@@ -420,9 +402,9 @@ static copse_status try_limit(struct copse_joint_search *s, struct copse_joint *
   const struct copse_q rate = out->rate;
   copse_status status = COPSE_OK;
   *done = false;
-  for (int round = 0; round < MAX_CAPPED_ROUNDS; round++) {
+  for (int round = 0; round < COPSE_WHOLE_LIMITED_ROUNDS; round++) {
     if (!copse_lp_solve(s->lp)) break;
-    if (copse_lp_objective(s->lp) < copse_q_to_double(rate) * (1 - ROUNDING)) break;
+    if (copse_lp_objective(s->lp) < copse_q_to_double(rate) * (1 - COPSE_WHOLE_ROUNDING)) break;
     take_values(s);
     size_t n_cuts = s->n_cuts;
     COPSE_TRY(add_cuts(s, err));
@@ -466,12 +448,12 @@ static copse_status search_whole(struct copse_joint_search *s,
                                  const struct copse_joint_options *options, struct copse_joint *out,
                                  struct copse_err *err) {
   const struct copse_q known = options->at_least;
-  double enough = known.num > 0 ? copse_q_to_double(known) * (1 + ROUNDING) : 0;
+  double enough = known.num > 0 ? copse_q_to_double(known) * (1 + COPSE_WHOLE_ROUNDING) : 0;
   bool done = false;
   copse_status status = COPSE_OK;
   for (int i = 0; i < s->groups[0].n_members; i++)
     copse_lp_set_objective(s->lp, s->share[0][i], 1);
-  while (!done && out->rounds++ < MAX_ROUNDS) {
+  while (!done && out->rounds++ < COPSE_JOINT_ROUNDS) {
     out->outcome = COPSE_JOINT_UNPROVED;
     if (!copse_lp_solve(s->lp)) goto out;
     out->outcome = COPSE_JOINT_NOT_BETTER;

@@ -3,10 +3,8 @@
 #include <string.h>
 
 #include "solver/joint/joint_internal.h"
+#include "solver/joint/policy.h"
 #include "solver/network/flow.h"
-
-#define MAX_PLACES 16000000 /* links of use, summed over phases: what symmetries may make small */
-#define MAX_CELLS (1 << 28) /* nodes and links, summed over phases */
 
 int copse_joint_roots(const struct copse_joint_search *s, int group) {
   const struct copse_joint_group *g = &s->groups[group];
@@ -222,7 +220,7 @@ static copse_status add_phases(struct copse_joint_search *s, int group, bool *te
   copse_status status = COPSE_OK;
   if (g->broadcasts) COPSE_TRY(add_phase(s, group, false, -1, terminal, useful, err));
   if (g->reduces) COPSE_TRY(add_phase(s, group, true, -1, terminal, useful, err));
-  for (int i = 0; g->exchanges && i < g->n_members && s->n_places <= MAX_PLACES; i++)
+  for (int i = 0; g->exchanges && i < g->n_members && s->n_places <= COPSE_JOINT_PLACES; i++)
     COPSE_TRY(add_phase(s, group, false, i, terminal, useful, err));
 out:
   return status;
@@ -237,16 +235,16 @@ static copse_status add_columns(struct copse_joint_search *s,
   COPSE_TRY(copse_calloc((size_t)s->n_groups, sizeof *s->share, &s->share, err));
   for (int g = 0; g < s->n_groups; g++)
     most += s->groups[g].exchanges ? (size_t)s->groups[g].n_members : 2;
-  *small = most <= MAX_CELLS / ((size_t)s->network->n_nodes + (size_t)s->network->n_links);
-  s->n_columns = MAX_PLACES;
+  *small = most <= COPSE_JOINT_CELLS / ((size_t)s->network->n_nodes + (size_t)s->network->n_links);
+  s->n_columns = COPSE_JOINT_PLACES;
   if (!*small) return COPSE_OK;
   COPSE_TRY(copse_calloc(most, sizeof *s->phases, &s->phases, err));
   COPSE_TRY(copse_calloc((size_t)s->network->n_nodes, sizeof *terminal, &terminal, err));
   COPSE_TRY(copse_calloc((size_t)s->network->n_links, sizeof *useful, &useful, err));
   COPSE_TRY(copse_calloc((size_t)s->network->n_links, sizeof *s->leads, &s->leads, err));
-  for (int g = 0; g < s->n_groups && s->n_places <= MAX_PLACES; g++)
+  for (int g = 0; g < s->n_groups && s->n_places <= COPSE_JOINT_PLACES; g++)
     COPSE_TRY(add_phases(s, g, terminal, useful, err));
-  *small = s->n_places <= MAX_PLACES;
+  *small = s->n_places <= COPSE_JOINT_PLACES;
   if (!*small) goto out;
   COPSE_TRY(copse_joint_orbits(s, options, err));
   *small = s->n_columns <= options->max_columns;

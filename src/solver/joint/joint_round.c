@@ -4,10 +4,7 @@
 
 #include "solver/network/flow.h"
 #include "solver/joint/joint_internal.h"
-
-#define WHOLE ((int64_t)1 << 42) /* about what every group's roots have in all */
-#define RATE_BITS 20             /* of the rate's fraction, where there is room */
-#define MULTIPLIER_BITS 30
+#include "solver/joint/policy.h"
 
 /* Amounts are rounded up and shares down, so that no cut is broken; then the balance at relays is
  * made good along ways to members and from them, which only adds to links. */
@@ -153,7 +150,7 @@ static bool set_rate(struct rounding *r) {
   mpq_init(q);
   mpz_tdiv_q(mpq_numref(q), mpq_numref(r->solution[0]), mpq_denref(r->solution[0]));
   size_t used = mpz_sizeinbase(mpq_numref(q), 2);
-  mp_bitcnt_t bits = used + RATE_BITS <= 62 ? RATE_BITS : used < 62 ? 62 - used : 0;
+  mp_bitcnt_t bits = used + COPSE_JOINT_RATE_BITS <= 62 ? COPSE_JOINT_RATE_BITS : used < 62 ? 62 - used : 0;
   mpz_mul_2exp(mpq_numref(q), mpq_numref(r->solution[0]), bits);
   mpz_fdiv_q(mpq_numref(q), mpq_numref(q), mpq_denref(r->solution[0]));
   mpz_set_ui(mpq_denref(q), 1);
@@ -166,7 +163,7 @@ static bool set_rate(struct rounding *r) {
 
 /* A common whole, so that loads of all groups have one denominator. */
 static bool set_whole(struct rounding *r) {
-  int64_t multiple = 1, whole = WHOLE < r->s->max_whole ? WHOLE : r->s->max_whole;
+  int64_t multiple = 1, whole = COPSE_JOINT_WHOLE < r->s->max_whole ? COPSE_JOINT_WHOLE : r->s->max_whole;
   for (int g = 0; g < r->s->n_groups; g++) {
     int64_t roots = copse_joint_roots(r->s, g);
     if (roots == 0) continue;
@@ -207,7 +204,7 @@ void copse_joint_round_multipliers(mpq_t *multipliers, size_t n) {
   }
   for (size_t i = 0; i < n && mpq_sgn(most) > 0; i++) {
     mpq_div(q, multipliers[i], most);
-    mpz_mul_2exp(mpq_numref(q), mpq_numref(q), MULTIPLIER_BITS);
+    mpz_mul_2exp(mpq_numref(q), mpq_numref(q), COPSE_JOINT_MULTIPLIER_BITS);
     mpz_fdiv_q(mpq_numref(multipliers[i]), mpq_numref(q), mpq_denref(q));
     mpz_set_ui(mpq_denref(multipliers[i]), 1);
   }

@@ -8,7 +8,6 @@
 #include "base/memory.h"
 #include "solver/lp/equations.h"
 
-#define MAX_EQUATIONS 20000
 #define GAIN 1e-9 /* what is less is rounding */
 
 struct row {
@@ -175,7 +174,7 @@ static copse_status list_basis(const struct copse_lp *lp, struct basis *b, struc
     b->place[j] = basic ? b->n : -1;
     if (basic) b->columns[b->n++] = j;
   }
-  b->square = b->n == n_rows && b->n <= MAX_EQUATIONS;
+  b->square = b->n == n_rows;
 out:
   return status;
 }
@@ -327,14 +326,15 @@ static bool multipliers_hold(const struct copse_lp *lp, mpq_t *multipliers, mpq_
   return good;
 }
 
-copse_status copse_lp_exact(const struct copse_lp *lp, mpq_t *solution, mpq_t *multipliers,
-                            struct copse_lp_proof *proof, struct copse_err *err) {
+copse_status copse_lp_exact(const struct copse_lp *lp, int max_equations, mpq_t *solution,
+                            mpq_t *multipliers, struct copse_lp_proof *proof, struct copse_err *err) {
   struct basis b = {0};
   copse_status status;
   bool regular = false;
   *proof = (struct copse_lp_proof){false, false};
   COPSE_TRY(list_basis(lp, &b, err));
-  if (b.square) COPSE_TRY(solve_primal(&b, solution, &regular, err));
+  if (b.square && b.n <= max_equations)
+    COPSE_TRY(solve_primal(&b, solution, &regular, err));
   proof->feasible = regular && solution_holds(lp, solution);
   if (regular) COPSE_TRY(solve_dual(&b, multipliers, &regular, err));
   proof->optimal = proof->feasible && regular && multipliers_hold(lp, multipliers, solution);

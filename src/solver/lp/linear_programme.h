@@ -49,12 +49,12 @@ int64_t copse_lp_units(const struct copse_lp *lp, int column);
  * The solution [columns] and the multipliers [rows] of the basis, in rationals. *feasible: the
  * solution satisfies all rows and upper bounds, with nothing below 0. *optimal: so do the
  * multipliers (>= 0 for rows that say "at most", and no column without an upper bound could still
- * gain), and both objectives are the same number.
+ * gain), and both objectives are the same number. Neither of a basis of more equations than that.
  */
 struct copse_lp_proof {
   bool feasible, optimal;
 };
-copse_status copse_lp_exact(const struct copse_lp *lp, mpq_t *solution, mpq_t *multipliers,
-                            struct copse_lp_proof *proof, struct copse_err *err) COPSE_CHECKED;
+copse_status copse_lp_exact(const struct copse_lp *lp, int max_equations, mpq_t *solution,
+                            mpq_t *multipliers, struct copse_lp_proof *proof, struct copse_err *err) COPSE_CHECKED;
 
 #endif

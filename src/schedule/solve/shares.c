@@ -3,8 +3,8 @@
  * ranks, and the proof for a schedule's file.
  *
  * A fabric with symmetries has a programme with one column for all that they map to each other,
- * small where few kinds of ranks and links are left, as with one slow NIC among a thousand. A cut of
- * it stands for the mean over its images:
+ * small where few kinds of ranks and links are left, as with one slow NIC among a thousand. A cut
+ * of it stands for the mean over its images:
  *
  *   programme:  {h0}, weight w          file:  {h0}, {h1}, {h2}, {h3}, weight w/4 each
  *

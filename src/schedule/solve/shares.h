@@ -38,12 +38,12 @@ struct copse_shares {
 
 struct copse_shares_options {
   struct copse_q at_least; /* a rate that is known to be possible; 0/1: none */
-  int max_columns;         /* kinds of ranks and links, or where all count one by one their number */
-  bool symmetric;          /* makes one of ranks and links that symmetries map to each other; their
-                              shares are the same then */
-  const bool *unbalanced;  /* NULL, or [n_nodes] relays that need not be balanced, as
-                              copse_mark_unbalanced has them; then the rate and its proof are all
-                              there is of the result */
+  int max_columns;        /* kinds of ranks and links, or where all count one by one their number */
+  bool symmetric;         /* makes one of ranks and links that symmetries map to each other; their
+                             shares are the same then */
+  const bool *unbalanced; /* NULL, or [n_nodes] relays that need not be balanced, as
+                             copse_mark_unbalanced has them; then the rate and its proof are all
+                             there is of the result */
   const struct copse_progress *progress;
 };
 
@@ -68,9 +68,9 @@ copse_status copse_fabric_symmetries(const struct copse_topology *topology,
 
 /*
  * The best shares and the time T/M that they reach, by symmetries if there are any. at_most: a time
- * that equal shares reach; with `only_faster` the search ends as soon as nothing faster is possible.
- * *shares is freed by the caller in every case; unless its outcome is COPSE_JOINT_PROVED, *time
- * means nothing. options->notes hears where they were not looked for or can't be stated.
+ * that equal shares reach; with `only_faster` the search ends as soon as nothing faster is
+ * possible. *shares is freed by the caller in every case; unless its outcome is COPSE_JOINT_PROVED,
+ * *time means nothing. options->notes hears where they were not looked for or can't be stated.
  */
 copse_status copse_free_shares_find(const struct copse_topology *topology,
                                     const struct copse_solve_options *options,

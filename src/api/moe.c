@@ -5,8 +5,8 @@
 
 #include "base/memory.h"
 #include "runtime/comm/group.h"
-#include "runtime/comm/debug.h"
-#include "runtime/interpreter/executor.h"
+#include "base/debug.h"
+#include "base/types.h"
 #include "runtime/gpu/gpu.h"
 #include "runtime/moe/job.h"
 
@@ -73,7 +73,7 @@ out:
 static copse_status furnish_counts(struct copse_moe *moe, struct copse_err *err) {
   const struct copse_moe_counts_ops *learns = moe->ops->counts;
   if (!moe->config.exact_messages || !learns || moe->job.block_rows == 0 ||
-      !copse_clique_sizes_messages(moe->comm->clique))
+      !copse_local_sizes_messages(moe->comm->local))
     return COPSE_OK;
   copse_status status = learns->take(moe->device, moe->job.n_ranks, &moe->counts, err);
   if (status == COPSE_OK) moe->learns = learns;

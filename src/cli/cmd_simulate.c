@@ -10,10 +10,10 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/topology_args.h"
-#include "predict/comparison.h"
+#include "predict/baseline.h"
 #include "cli/simulate_overlap.h"
-#include "predict/simulate_foreign.h"
-#include "schedule/ranks.h"
+#include "predict/simulate_programs.h"
+#include "schedule/adapt.h"
 #include "predict/simulate.h"
 
 #define MAX_BYTES ((uint64_t)1 << 48)

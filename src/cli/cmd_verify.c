@@ -4,11 +4,11 @@
 #include <stdio.h>
 
 #include "base/collective.h"
-#include "base/peak.h"
+#include "base/clock.h"
 #include "cli/cli.h"
 #include "cli/topology_args.h"
 #include "cli/verify_groups.h"
-#include "schedule/ranks.h"
+#include "schedule/adapt.h"
 #include "verify/verify.h"
 
 static const char help[] =

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "predict/simulate_foreign.h"
+#include "predict/simulate_programs.h"
 
 /* A plan's predicted time at each of sizes [n]. */
 static copse_status predict(const struct copse_topology *topology, const struct copse_plan *plan,

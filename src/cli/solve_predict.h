@@ -3,7 +3,7 @@
 #define COPSE_CLI_SOLVE_PREDICT_H
 
 #include "base/text.h"
-#include "predict/comparison.h"
+#include "predict/baseline.h"
 
 #define COPSE_SOLVE_SIZES 4 /* 64 KiB, 1 MiB, 64 MiB, 1 GiB */
 

@@ -17,7 +17,20 @@ struct link_up {
 struct shape {
   struct link_up *links; /* [n_ranks] */
   int n;
+  char *in_tree; /* [n_ranks] scratch of grow_tree */
+  int *route;    /* [n_nodes + 1] the same */
 };
+
+static copse_status start_shape(struct copse_baseline_work *w, struct shape *shape) {
+  const struct copse_topology *t = w->topology;
+  size_t n = (size_t)t->n_ranks, nodes = (size_t)t->n_nodes;
+  copse_status status;
+  COPSE_TRY(copse_arena_array(&w->scratch, n, sizeof *shape->links, &shape->links, w->err));
+  COPSE_TRY(copse_arena_array(&w->scratch, n, 1, &shape->in_tree, w->err));
+  COPSE_TRY(copse_arena_array(&w->scratch, nodes + 1, sizeof(int), &shape->route, w->err));
+out:
+  return status;
+}
 
 static void add_link(struct shape *shape, int parent, int child) {
   shape->links[shape->n++] = (struct link_up){parent, child};
@@ -34,14 +47,11 @@ struct grower {
   int n_edges;
 };
 
-static void *take(struct copse_baseline_work *w, size_t n, size_t size) {
-  return copse_arena_alloc(w->arena, n > 0 ? n : 1, size);
-}
-
 static copse_status add_edge(struct grower *g, const int *route, int n, int parent, int child) {
   struct copse_schedule_edge *edge = &g->edges[g->n_edges++];
-  int *path = take(g->w, (size_t)n, sizeof *path);
-  if (!path) return copse_fail_nomem(g->w->err);
+  int *path;
+  copse_status status = copse_arena_array(g->w->arena, (size_t)n, sizeof *path, &path, g->w->err);
+  if (status != COPSE_OK) return status;
   for (int i = 0; i < n; i++) path[i] = route[g->reduce ? n - 1 - i : i];
   *edge =
       (struct copse_schedule_edge){g->reduce ? child : parent, g->reduce ? parent : child, path, n};
@@ -81,14 +91,14 @@ static void reverse(struct copse_schedule_edge *edges, int n) {
 
 static copse_status grow_tree(struct copse_baseline_work *w, enum copse_phase phase, int root,
                               struct copse_q weight, const struct shape *shape) {
-  struct grower g = {.w = w, .reduce = phase == COPSE_PHASE_REDUCE};
+  struct grower g = {.w = w,
+                     .reduce = phase == COPSE_PHASE_REDUCE,
+                     .in_tree = shape->in_tree,
+                     .route = shape->route};
   size_t n = (size_t)w->topology->n_ranks;
   copse_status status;
-  COPSE_TRY(copse_calloc(n, 1, &g.in_tree, w->err));
-  COPSE_TRY(copse_calloc((size_t)w->topology->n_nodes + 1, sizeof *g.route, &g.route, w->err));
-  g.edges = take(w, n, sizeof *g.edges);
-  if (!g.edges) status = copse_fail_nomem(w->err);
-  if (!g.edges) goto out;
+  COPSE_TRY(copse_arena_array(w->arena, n, sizeof *g.edges, &g.edges, w->err));
+  memset(g.in_tree, 0, n);
   g.in_tree[root] = 1;
   for (int i = 0; i < shape->n; i++)
     if (!g.in_tree[shape->links[i].child])
@@ -97,8 +107,6 @@ static copse_status grow_tree(struct copse_baseline_work *w, enum copse_phase ph
   COPSE_TRY(copse_grow(&w->trees, &w->trees_capacity, w->n_trees + 1, sizeof *w->trees, w->err));
   w->trees[w->n_trees++] = (struct copse_schedule_tree){root, phase, weight, g.n_edges, g.edges};
 out:
-  free(g.in_tree);
-  free(g.route);
   return status;
 }
 
@@ -167,13 +175,11 @@ static copse_status find_ring(struct copse_baseline_work *w, int *ring) {
   copse_status status;
   for (int i = 0; i < n; i++) ring[i] = i;
   if (n < 3 || closes(w, ring, n)) return COPSE_OK;
-  COPSE_TRY(copse_calloc((size_t)n + 1, sizeof *next, &next, w->err));
-  COPSE_TRY(copse_calloc((size_t)n, 1, &used, w->err));
+  COPSE_TRY(copse_arena_array(&w->scratch, (size_t)n + 1, sizeof *next, &next, w->err));
+  COPSE_TRY(copse_arena_array(&w->scratch, (size_t)n, 1, &used, w->err));
   if (!search_ring(w, ring, next, used))
     for (int i = 0; i < n; i++) ring[i] = i;
 out:
-  free(next);
-  free(used);
   return status;
 }
 
@@ -226,8 +232,8 @@ static copse_status lay_out(struct copse_baseline_work *w, const struct layout *
   int *order = NULL;
   copse_status status;
   w->n_trees = 0;
-  COPSE_TRY(copse_calloc(n + 1, sizeof *shape.links, &shape.links, w->err));
-  COPSE_TRY(copse_calloc(n, sizeof *order, &order, w->err));
+  COPSE_TRY(start_shape(w, &shape));
+  COPSE_TRY(copse_arena_array(&w->scratch, n, sizeof *order, &order, w->err));
   for (int c = 0; c < l->channels; c++) {
     for (int way = 0; way < ways; way++) {
       order_channel(w, l, c, order);
@@ -236,8 +242,6 @@ static copse_status lay_out(struct copse_baseline_work *w, const struct layout *
     }
   }
 out:
-  free(shape.links);
-  free(order);
   return status;
 }
 
@@ -313,16 +317,14 @@ copse_status copse_baseline_ring(struct copse_baseline_work *w) {
   int *ring = NULL, *ranks = NULL;
   size_t n = (size_t)w->topology->n_ranks;
   copse_status status;
-  COPSE_TRY(copse_calloc(n, sizeof *ring, &ring, w->err));
-  COPSE_TRY(copse_calloc(n, sizeof *ranks, &ranks, w->err));
+  COPSE_TRY(copse_arena_array(&w->scratch, n, sizeof *ring, &ring, w->err));
+  COPSE_TRY(copse_arena_array(&w->scratch, n, sizeof *ranks, &ranks, w->err));
   COPSE_TRY(find_ring(w, ring));
   for (size_t i = 0; i < n; i++) ranks[i] = (int)i;
   bool same = memcmp(ring, ranks, n * sizeof *ring) == 0;
   struct choice choice = {grow_chains, true, roots_of(w), {ring, same ? ring : ranks}};
   status = lay_out_best(w, &choice);
 out:
-  free(ring);
-  free(ranks);
   return status;
 }
 
@@ -382,12 +384,12 @@ out:
 copse_status copse_baseline_tree(struct copse_baseline_work *w) {
   int *order = NULL;
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)w->topology->n_ranks, sizeof *order, &order, w->err));
+  COPSE_TRY(
+      copse_arena_array(&w->scratch, (size_t)w->topology->n_ranks, sizeof *order, &order, w->err));
   for (int i = 0; i < w->topology->n_ranks; i++) order[i] = i;
   struct choice choice = {grow_binary, false, 2 * roots_of(w), {order, order}};
   status = lay_out_best(w, &choice);
 out:
-  free(order);
   return status;
 }
 
@@ -397,7 +399,7 @@ copse_status copse_baseline_direct(struct copse_baseline_work *w) {
   struct shape shape = {0};
   int n = w->topology->n_ranks;
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)n + 1, sizeof *shape.links, &shape.links, w->err));
+  COPSE_TRY(start_shape(w, &shape));
   for (int root = 0; root < n; root++) {
     if (!has_root(w, root)) continue;
     shape.n = 0;
@@ -405,6 +407,5 @@ copse_status copse_baseline_direct(struct copse_baseline_work *w) {
     COPSE_TRY(grow_phases(w, root, (struct copse_q){1, w->options->root < 0 ? n : 1}, &shape));
   }
 out:
-  free(shape.links);
   return status;
 }

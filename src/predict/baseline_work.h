@@ -2,6 +2,9 @@
 #ifndef COPSE_PREDICT_BASELINE_WORK_H
 #define COPSE_PREDICT_BASELINE_WORK_H
 
+#include <stdint.h>
+
+#include "base/err.h"
 #include "predict/baseline.h"
 #include "predict/route.h"
 
@@ -30,6 +33,7 @@ struct copse_baseline_work {
   struct copse_arena *arena;
   struct copse_schedule_tree *trees;
   size_t n_trees, trees_capacity;
+  struct copse_arena scratch; /* ends with the call */
   struct copse_err *err;
 };
 
@@ -48,15 +52,27 @@ copse_status copse_baseline_ring(struct copse_baseline_work *w) COPSE_CHECKED;
 copse_status copse_baseline_tree(struct copse_baseline_work *w) COPSE_CHECKED;
 copse_status copse_baseline_direct(struct copse_baseline_work *w) COPSE_CHECKED;
 
-copse_status copse_baseline_ship(struct copse_baseline_work *w,
-                                 const struct copse_shipment *shipment) COPSE_CHECKED;
-
-/* The transfer of `units` over the route from src to dst; `transfer` has the rest. */
-copse_status copse_baseline_send(struct copse_baseline_work *w, int src, int dst, int64_t units,
-                                 const struct copse_sim_transfer *transfer,
-                                 int *last) COPSE_CHECKED;
-
 /* Fills in the schedule's bound; its time, trees and flows must be there. */
 copse_status copse_baseline_bound(struct copse_baseline_work *w) COPSE_CHECKED;
+
+/* n_steps permutations: in step s, row i sends sent[s n + i] to column to[s n + i]. */
+struct copse_birkhoff {
+  int n, n_steps;
+  int64_t *amounts; /* [n_steps] > 0: the longest that a row may send in the step */
+  int *to;          /* [n_steps * n] */
+  int64_t *sent;    /* [n_steps * n] 0 ... the step's amount */
+};
+
+/*
+ * Decomposes the n x n matrix (entries >= 0): what is sent adds up to the matrix, and the
+ * amounts to its largest row or column sum, so that no order of one-to-one steps is shorter.
+ * Where sums are smaller the row pauses. Large steps come first, so that there are few: at
+ * most n^2 - 2 n + 2. A matrix of equal entries off its diagonal gives n - 1 rotations.
+ * COPSE_INVALID for a negative entry, COPSE_OVERFLOW, COPSE_NOMEM. O(n^3) per step.
+ * Source: G. Birkhoff, Tres observaciones sobre el algebra lineal (1946).
+ */
+copse_status copse_birkhoff_decompose(const int64_t *matrix, int n, struct copse_birkhoff *out,
+                                      struct copse_err *err) COPSE_CHECKED;
+void copse_birkhoff_free(struct copse_birkhoff *b);
 
 #endif

@@ -4,20 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/graph.h"
 #include "base/memory.h"
 
 /* The first pass routes pair by pair, the others each pair anew among all the rest. */
 #define PASSES 4
 
 /* ---- hosts ----------------------------------------------------------------------------- */
-
-/* The length of "hN." at the start of an id, 0 if it has none. */
-static size_t prefix_length(const char *id) {
-  size_t n = 1;
-  if (id[0] != 'h') return 0;
-  while (id[n] >= '0' && id[n] <= '9') n++;
-  return n > 1 && id[n] == '.' ? n + 1 : 0;
-}
 
 static bool has_prefix(const char *id, const char *of, size_t n) {
   return n > 0 && strncmp(id, of, n) == 0;
@@ -26,7 +19,7 @@ static bool has_prefix(const char *id, const char *of, size_t n) {
 /* The host of a node: that of the first rank with the same prefix; -1 without one. */
 static int find_host(const struct copse_topology *t, const int *of_rank, int n_ranks,
                      const char *id) {
-  size_t n = prefix_length(id);
+  size_t n = copse_host_prefix(id, NULL);
   for (int r = 0; r < n_ranks; r++)
     if (has_prefix(t->nodes[t->rank_nodes[r]].id, id, n)) return of_rank[r];
   return -1;
@@ -35,12 +28,12 @@ static int find_host(const struct copse_topology *t, const int *of_rank, int n_r
 static void assign_hosts(const struct copse_topology *t, struct copse_hosts *h) {
   bool all = t->n_ranks > 0;
   for (int r = 0; r < t->n_ranks; r++)
-    all = all && prefix_length(t->nodes[t->rank_nodes[r]].id) > 0;
+    all = all && copse_host_prefix(t->nodes[t->rank_nodes[r]].id, NULL) > 0;
   h->n_hosts = all ? 0 : 1;
   for (int r = 0; all && r < t->n_ranks; r++) {
     const char *id = t->nodes[t->rank_nodes[r]].id;
     const char *last = r > 0 ? t->nodes[t->rank_nodes[r - 1]].id : "";
-    size_t n = prefix_length(id);
+    size_t n = copse_host_prefix(id, NULL);
     int host = has_prefix(last, id, n) ? h->of_rank[r - 1] : find_host(t, h->of_rank, r, id);
     h->of_rank[r] = host >= 0 ? host : h->n_hosts++;
   }
@@ -53,11 +46,11 @@ copse_status copse_hosts_find(const struct copse_topology *t, struct copse_hosts
   size_t ranks = (size_t)t->n_ranks;
   copse_status status;
   *h = (struct copse_hosts){0};
-  COPSE_TRY(copse_calloc(ranks, sizeof(int), &h->of_rank, err));
-  COPSE_TRY(copse_calloc(ranks, sizeof(int), &h->place, err));
-  COPSE_TRY(copse_calloc((size_t)t->n_nodes, sizeof(int), &h->of_node, err));
-  COPSE_TRY(copse_calloc(ranks + 2, sizeof(int), &h->first, err));
-  COPSE_TRY(copse_calloc(ranks, sizeof(int), &h->members, err));
+  COPSE_TRY(copse_arena_array(&h->arena, ranks, sizeof(int), &h->of_rank, err));
+  COPSE_TRY(copse_arena_array(&h->arena, ranks, sizeof(int), &h->place, err));
+  COPSE_TRY(copse_arena_array(&h->arena, (size_t)t->n_nodes, sizeof(int), &h->of_node, err));
+  COPSE_TRY(copse_arena_array(&h->arena, ranks + 2, sizeof(int), &h->first, err));
+  COPSE_TRY(copse_arena_array(&h->arena, ranks, sizeof(int), &h->members, err));
   assign_hosts(t, h);
   for (int r = 0; r < t->n_ranks; r++) h->place[r] = h->first[h->of_rank[r] + 1]++;
   for (int i = 0; i < h->n_hosts; i++) h->first[i + 1] += h->first[i];
@@ -71,11 +64,7 @@ out:
 }
 
 void copse_hosts_free(struct copse_hosts *h) {
-  free(h->of_rank);
-  free(h->place);
-  free(h->of_node);
-  free(h->first);
-  free(h->members);
+  copse_arena_free(&h->arena);
   *h = (struct copse_hosts){0};
 }
 
@@ -92,17 +81,18 @@ struct way {
 struct search {
   const struct copse_topology *topology;
   const struct copse_hosts *hosts;
-  int *width_of;         /* [n_links] bandwidth as a place in the order of bandwidths */
-  double *more;          /* [n_links] 1 / bandwidth, by which a route raises `used` */
-  int *out_first, *out;  /* links by source */
-  int *in_first, *in;    /* links by destination, which no search changes */
-  int *distance, *width; /* [n_nodes] from the source: links, narrowest link */
-  int *best, *n_best;    /* those of `in` that a widest shortest way to v may come over: best from
-                            in_first[v] on, n_best[v] of them; of nodes that the search reached */
-  int *queue;            /* [n_nodes] */
-  double *used;          /* [n_links] routes over the link / its bandwidth */
-  struct way *ways;      /* [n_nodes] */
+  int *width_of;                  /* [n_links] bandwidth as a place in the order of bandwidths */
+  double *more;                   /* [n_links] 1 / bandwidth, by which a route raises `used` */
+  struct copse_adjacency out, in; /* links by source, by destination */
+  int *distance, *width;          /* [n_nodes] from the source: links, narrowest link */
+  int *best, *n_best; /* those of `in` that a widest shortest way to v may come over: best from
+                         in.first[v] on, n_best[v] of them; of nodes that the search reached */
+  int *queue;         /* [n_nodes] */
+  double *used;       /* [n_links] routes over the link / its bandwidth */
+  struct way *ways;   /* [n_nodes] */
   int64_t n_routes;
+  char *done; /* [n_ranks] */
+  struct copse_arena scratch;
 };
 
 struct ordered_link {
@@ -120,7 +110,7 @@ static copse_status order_widths(struct search *s, struct copse_err *err) {
   const struct copse_topology *t = s->topology;
   struct ordered_link *order = NULL;
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)t->n_links, sizeof *order, &order, err));
+  COPSE_TRY(copse_arena_array(&s->scratch, (size_t)t->n_links, sizeof *order, &order, err));
   for (int i = 0; i < t->n_links; i++) order[i] = (struct ordered_link){t->links[i].bandwidth, i};
   qsort(order, (size_t)t->n_links, sizeof *order, by_bandwidth);
   for (int i = 0, width = 0; i < t->n_links; i++) {
@@ -128,54 +118,27 @@ static copse_status order_widths(struct search *s, struct copse_err *err) {
     s->width_of[order[i].link] = width;
   }
 out:
-  free(order);
   return status;
 }
 
-/* Lists links by their end `from`, each list in the order of the links' numbers. */
-static void index_links(const struct copse_topology *t, bool by_src, int *first, int *list) {
-  for (int i = 0; i < t->n_links; i++) first[(by_src ? t->links[i].src : t->links[i].dst) + 1]++;
-  for (int v = 0; v < t->n_nodes; v++) first[v + 1] += first[v];
-  for (int i = t->n_links - 1; i >= 0; i--)
-    list[--first[(by_src ? t->links[i].src : t->links[i].dst) + 1]] = i;
-  for (int v = 0; v < t->n_nodes; v++) first[v] = first[v + 1];
-  first[t->n_nodes] = t->n_links;
-}
-
-static void search_free(struct search *s) {
-  free(s->width_of);
-  free(s->more);
-  free(s->best);
-  free(s->n_best);
-  free(s->out_first);
-  free(s->out);
-  free(s->in_first);
-  free(s->in);
-  free(s->distance);
-  free(s->width);
-  free(s->used);
-  free(s->ways);
-  free(s->queue);
-}
-
 static copse_status search_start(struct search *s, struct copse_err *err) {
-  size_t nodes = (size_t)s->topology->n_nodes, links = (size_t)s->topology->n_links;
+  const struct copse_topology *t = s->topology;
+  size_t nodes = (size_t)t->n_nodes, links = (size_t)t->n_links;
   copse_status status;
-  COPSE_TRY(copse_calloc(links, sizeof(int), &s->width_of, err));
-  COPSE_TRY(copse_calloc(links, sizeof(double), &s->more, err));
-  COPSE_TRY(copse_calloc(links, sizeof(int), &s->best, err));
-  COPSE_TRY(copse_calloc(nodes, sizeof(int), &s->n_best, err));
-  COPSE_TRY(copse_calloc(nodes + 2, sizeof(int), &s->out_first, err));
-  COPSE_TRY(copse_calloc(links, sizeof(int), &s->out, err));
-  COPSE_TRY(copse_calloc(nodes + 2, sizeof(int), &s->in_first, err));
-  COPSE_TRY(copse_calloc(links, sizeof(int), &s->in, err));
-  COPSE_TRY(copse_calloc(nodes, sizeof(int), &s->distance, err));
-  COPSE_TRY(copse_calloc(nodes, sizeof(int), &s->width, err));
-  COPSE_TRY(copse_calloc(links, sizeof(double), &s->used, err));
-  COPSE_TRY(copse_calloc(nodes, sizeof *s->ways, &s->ways, err));
-  COPSE_TRY(copse_calloc(nodes, sizeof(int), &s->queue, err));
-  index_links(s->topology, true, s->out_first, s->out);
-  index_links(s->topology, false, s->in_first, s->in);
+  COPSE_TRY(copse_arena_array(&s->scratch, links, sizeof(int), &s->width_of, err));
+  COPSE_TRY(copse_arena_array(&s->scratch, links, sizeof(double), &s->more, err));
+  COPSE_TRY(copse_arena_array(&s->scratch, links, sizeof(int), &s->best, err));
+  COPSE_TRY(copse_arena_array(&s->scratch, nodes, sizeof(int), &s->n_best, err));
+  COPSE_TRY(copse_arena_array(&s->scratch, nodes, sizeof(int), &s->distance, err));
+  COPSE_TRY(copse_arena_array(&s->scratch, nodes, sizeof(int), &s->width, err));
+  COPSE_TRY(copse_arena_array(&s->scratch, links, sizeof(double), &s->used, err));
+  COPSE_TRY(copse_arena_array(&s->scratch, nodes, sizeof *s->ways, &s->ways, err));
+  COPSE_TRY(copse_arena_array(&s->scratch, nodes, sizeof(int), &s->queue, err));
+  COPSE_TRY(copse_adjacency_by(&s->scratch, t->n_nodes, t->n_links, &t->links[0].src,
+                               sizeof *t->links, &s->out, err));
+  COPSE_TRY(copse_adjacency_by(&s->scratch, t->n_nodes, t->n_links, &t->links[0].dst,
+                               sizeof *t->links, &s->in, err));
+  COPSE_TRY(copse_arena_array(&s->scratch, (size_t)t->n_ranks, 1, &s->done, err));
   for (size_t i = 0; i < links; i++)
     s->more[i] = 1 / copse_q_to_double(s->topology->links[i].bandwidth);
   status = order_widths(s, err);
@@ -193,13 +156,13 @@ static int width_over(const struct search *s, int v, int link) {
 /* A prefix of a widest shortest way may be replaced by a wider shortest one: so one pass over
  * the nodes by distance finds the widths of all, and the links that such ways come over. */
 static void find_width(struct search *s, int v) {
-  int first = s->in_first[v], widest = -1, n = 0;
-  for (int i = first; i < s->in_first[v + 1]; i++) {
-    int width = width_over(s, v, s->in[i]);
+  int first = s->in.first[v], widest = -1, n = 0;
+  for (int i = first; i < s->in.first[v + 1]; i++) {
+    int width = width_over(s, v, s->in.item[i]);
     if (width < 0 || width < widest) continue;
     if (width > widest) n = 0;
     widest = width;
-    s->best[first + n++] = s->in[i];
+    s->best[first + n++] = s->in.item[i];
   }
   s->width[v] = widest;
   s->n_best[v] = n;
@@ -209,7 +172,7 @@ static void find_width(struct search *s, int v) {
  * shortest ways to v, found backwards from v over what can lie on them. */
 static double least_use(struct search *s, int v) {
   struct way *way = &s->ways[v];
-  const int *best = s->best + s->in_first[v];
+  const int *best = s->best + s->in.first[v];
   if (s->distance[v] == 0) return 0;
   if (way->route == s->n_routes) return way->use;
   way->route = s->n_routes;
@@ -236,8 +199,8 @@ static void search_from(struct search *s, int rank, int host) {
   for (int head = 0; head < n; head++) {
     int u = s->queue[head];
     if (head > 0) find_width(s, u);
-    for (int i = s->out_first[u]; i < s->out_first[u + 1]; i++) {
-      int v = t->links[s->out[i]].dst;
+    for (int i = s->out.first[u]; i < s->out.first[u + 1]; i++) {
+      int v = t->links[s->out.item[i]].dst;
       if (s->distance[v] >= 0 || (host >= 0 && s->hosts->of_node[v] != host)) continue;
       s->distance[v] = s->distance[u] + 1;
       s->queue[n++] = v;
@@ -290,20 +253,18 @@ static copse_status route_from(struct search *s, int src, struct copse_routes *r
                                struct copse_err *err) {
   const struct copse_topology *t = s->topology;
   int host = s->hosts->of_rank[src];
-  char *done = NULL; /* [n_ranks] */
-  copse_status status;
-  COPSE_TRY(copse_calloc((size_t)t->n_ranks, 1, &done, err));
+  copse_status status = COPSE_OK;
+  memset(s->done, 0, (size_t)t->n_ranks);
   for (int outside = 0; outside < 2; outside++) {
     search_from(s, src, outside ? -1 : host);
     for (int k = 1; k < t->n_ranks; k++) {
       int dst = (src + k) % t->n_ranks;
-      if (done[dst] || (!outside && s->distance[t->rank_nodes[dst]] < 0)) continue;
-      done[dst] = 1;
+      if (s->done[dst] || (!outside && s->distance[t->rank_nodes[dst]] < 0)) continue;
+      s->done[dst] = 1;
       COPSE_TRY(set_route(s, src, dst, r, err));
     }
   }
 out:
-  free(done);
   return status;
 }
 
@@ -320,7 +281,7 @@ copse_status copse_routes_find(const struct copse_topology *topology,
   for (int pass = 0; pass < PASSES; pass++)
     for (int src = 0; src < topology->n_ranks; src++) COPSE_TRY(route_from(&s, src, routes, err));
 out:
-  search_free(&s);
+  copse_arena_free(&s.scratch);
   if (status != COPSE_OK) copse_routes_free(routes);
   return status;
 }

@@ -2,6 +2,7 @@
 #ifndef COPSE_PREDICT_ROUTE_H
 #define COPSE_PREDICT_ROUTE_H
 
+#include "base/memory.h"
 #include "topology/topology.h"
 
 /* Ranks by host: host h has the ranks members[first[h]] ... members[first[h + 1] - 1]. */
@@ -13,6 +14,7 @@ struct copse_hosts {
   int *first;   /* [n_hosts + 1] */
   int *members; /* [n_ranks] */
   bool even;    /* all hosts have equally many ranks */
+  struct copse_arena arena;
 };
 
 copse_status copse_hosts_find(const struct copse_topology *topology, struct copse_hosts *hosts,

@@ -1,12 +1,239 @@
+/*
+ * The simulator: chunks of transfers queue at links, one event for each chunk and link.
+ *
+ *   dag --frame_make--> frame --frame_run(size)--> result     one frame, any number of sizes
+ *
+ *   issue --> [ link 0 ] --> serve --> [ link 1 ] --> serve ... --> arrive --> issue dependents
+ *    ^            |                                                    |
+ *    +-- next chunk, when link 0 has taken this one                    +-- chunks that stream on
+ *
+ * A frame holds what simulations of the same transfers share, whatever the size; copse_simulate_all
+ * makes one for each dag and answers its questions on several threads. The model is in simulate.h.
+ */
 #include "predict/simulate.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
+#include "base/parallel.h"
+#include "predict/event_queue.h"
+#include "predict/simulate_dag.h"
 #include "schedule/chunks.h"
-#include "predict/simulate_frame.h"
-#include "predict/simulate_queue.h"
+
+struct wire {
+  double us_per_byte, latency_us;
+  double free_us, taken_us; /* when it is free again, for how long it was taken */
+};
+
+/* A transfer at work; a cache line of its own. */
+struct flight {
+  double chunk_bytes;
+  double free_us;    /* when the first link has taken the chunk before */
+  size_t first_link; /* into dag->ints */
+  int n_links, n_chunks;
+  int issued, arrived; /* chunks that asked for their first link, that arrived */
+  int waits;           /* transfers in `after` that haven't arrived */
+  int streams_from;    /* the place of the only one, or one of the above */
+  int first_dependent; /* into the frame's list */
+  int n_dependents;
+  int transfer; /* its number in the dag */
+};
+
+_Static_assert(sizeof(struct flight) == 64, "a cache line");
+
+enum { NO_STREAM = -1, SEVERAL_STREAMS = -2 };
+
+/* Flights stand by the transfers' `order` and then by number: that is how events of the same
+ * moment come, and so mostly how memory is read. */
+struct frame {
+  const struct copse_topology *topology; /* borrowed, as the dag */
+  const struct copse_sim_dag *dag;
+  struct flight *flights; /* [n_transfers + 1] before anything moves, in no chunks */
+  int *places;            /* [n_transfers] of each transfer; NULL: its number */
+  int *dependents;        /* of all flights; ~p: p streams from it, p: comes after it */
+  struct wire *wires;     /* [n_links of the topology] free */
+  double largest;         /* amount of a transfer */
+  int64_t n_links;        /* of all transfers */
+  int longest;            /* links of a transfer, the most */
+  int levels;             /* transfers that stream from one another, the most: of those
+                             that reduce, and of those that don't, as plans count them */
+  bool delays;            /* some transfer has a delay */
+  struct copse_arena arena;
+  bool only_streams; /* chunk c of any waits for nobody's later ones */
+};
+
+static inline int place_of(const struct frame *frame, int transfer) {
+  return frame->places ? frame->places[transfer] : transfer;
+}
+
+/* Memory of a run, kept for the next one: large blocks fresh from the system cost more than what
+ * is done with them. Zero-initialise to start. */
+struct kept {
+  struct flight *flights;
+  size_t n_flights;
+  struct copse_sim_queue queue; /* empty between runs */
+};
+
+/* ---- places ------------------------------------------------------------------------------ */
+
+struct ordered {
+  int order, transfer;
+};
+
+static int by_order(const void *a, const void *b) {
+  const struct ordered *x = a, *y = b;
+  if (x->order != y->order) return x->order < y->order ? -1 : 1;
+  return (x->transfer > y->transfer) - (x->transfer < y->transfer);
+}
+
+/* Leaves `places` NULL where the numbers are in order already. */
+static copse_status find_places(struct frame *f, struct copse_arena *scratch,
+                                struct copse_err *err) {
+  const struct copse_sim_item *items = f->dag->items;
+  int n = f->dag->n_transfers, sorted = 1;
+  struct ordered *list = NULL;
+  copse_status status = COPSE_OK;
+  while (sorted < n && items[sorted - 1].order <= items[sorted].order) sorted++;
+  if (sorted >= n) return COPSE_OK;
+  COPSE_TRY(copse_arena_array(scratch, (size_t)n, sizeof *list, &list, err));
+  COPSE_TRY(copse_arena_array(&f->arena, (size_t)n, sizeof *f->places, &f->places, err));
+  for (int t = 0; t < n; t++) list[t] = (struct ordered){items[t].order, t};
+  qsort(list, (size_t)n, sizeof *list, by_order);
+  for (int p = 0; p < n; p++) f->places[list[p].transfer] = p;
+out:
+  return status;
+}
+
+/* ---- flights ----------------------------------------------------------------------------- */
+
+static int streams_from(const struct frame *f, int t) {
+  int n = f->dag->items[t].n_streams;
+  if (n == 0) return NO_STREAM;
+  if (n > 1) return SEVERAL_STREAMS;
+  return place_of(f, copse_sim_streams(f->dag, t)[0]);
+}
+
+static copse_status make_flights(struct frame *f, struct copse_err *err) {
+  const struct copse_sim_dag *dag = f->dag;
+  copse_status status;
+  COPSE_TRY(copse_arena_array(&f->arena, (size_t)dag->n_transfers + 1, sizeof *f->flights,
+                              &f->flights, err));
+  for (int t = 0; t < dag->n_transfers; t++) {
+    const struct copse_sim_item *item = &dag->items[t];
+    const int *links = copse_sim_links(dag, t);
+    for (int i = 0; i < item->n_links; i++)
+      if (links[i] < 0 || links[i] >= f->topology->n_links)
+        return copse_fail(err, COPSE_INVALID, "transfer %d: the topology has no link %d", t,
+                          links[i]);
+    if (item->reduces && (item->adder < 0 || item->adder >= f->topology->n_ranks))
+      return copse_fail(err, COPSE_INVALID, "transfer %d: the topology has no rank %d", t,
+                        item->adder);
+    f->flights[place_of(f, t)] = (struct flight){.first_link = item->first,
+                                                 .n_links = item->n_links,
+                                                 .waits = item->n_after,
+                                                 .streams_from = streams_from(f, t),
+                                                 .transfer = t};
+    f->n_links += item->n_links;
+    if (item->n_links > f->longest) f->longest = item->n_links;
+    if (item->amount > f->largest) f->largest = item->amount;
+    f->delays = f->delays || item->delay_us > 0;
+    f->only_streams = f->only_streams && item->n_after == 0 && item->amount > 0;
+  }
+out:
+  return status;
+}
+
+/* Lists for each flight the ones that wait for it, in the order of their transfers' numbers. */
+static copse_status find_dependents(struct frame *f, struct copse_err *err) {
+  const struct copse_sim_dag *dag = f->dag;
+  struct flight *p = f->flights;
+  size_t total = 0;
+  copse_status status = COPSE_OK;
+  for (int t = 0; t < dag->n_transfers; t++) {
+    const int *list = copse_sim_after(dag, t); /* `streams` follow at once */
+    int n = dag->items[t].n_after + dag->items[t].n_streams;
+    for (int i = 0; i < n; i++) p[place_of(f, list[i])].n_dependents++;
+    total += (size_t)n;
+    if (total > INT32_MAX) return copse_fail(err, COPSE_OVERFLOW, "too many dependencies");
+  }
+  COPSE_TRY(copse_arena_array(&f->arena, total, sizeof *f->dependents, &f->dependents, err));
+  for (int i = 0; i < dag->n_transfers; i++) {
+    p[i + 1].first_dependent = p[i].first_dependent + p[i].n_dependents;
+    p[i].n_dependents = 0;
+  }
+  for (int t = 0; t < dag->n_transfers; t++) {
+    const int *list = copse_sim_after(dag, t);
+    int n_after = dag->items[t].n_after, n = n_after + dag->items[t].n_streams;
+    int place = place_of(f, t);
+    for (int i = 0; i < n; i++) {
+      struct flight *from = &p[place_of(f, list[i])];
+      f->dependents[from->first_dependent + from->n_dependents++] = i < n_after ? place : ~place;
+    }
+  }
+out:
+  return status;
+}
+
+/* ---- levels ------------------------------------------------------------------------------ */
+
+/* How many transfers over links lead to t by streams, t included, all of which reduce as t does. */
+static int level_of(const struct copse_sim_dag *dag, int t, const int *levels) {
+  const struct copse_sim_item *item = &dag->items[t];
+  const int *streams = copse_sim_streams(dag, t);
+  int level = 0;
+  for (int i = 0; i < item->n_streams; i++)
+    if (dag->items[streams[i]].reduces == item->reduces && levels[streams[i]] > level)
+      level = levels[streams[i]];
+  return level + (item->n_links > 0);
+}
+
+static copse_status find_levels(struct frame *f, struct copse_arena *scratch,
+                                struct copse_err *err) {
+  const struct copse_sim_dag *dag = f->dag;
+  int *levels = NULL, most[2] = {0, 0};
+  copse_status status;
+  COPSE_TRY(copse_arena_array(scratch, (size_t)dag->n_transfers, sizeof *levels, &levels, err));
+  for (int t = 0; t < dag->n_transfers; t++) {
+    int *phase = &most[dag->items[t].reduces];
+    levels[t] = level_of(dag, t, levels);
+    if (levels[t] > *phase) *phase = levels[t];
+  }
+  f->levels = most[0] + most[1];
+out:
+  return status;
+}
+
+/* ---- all together ------------------------------------------------------------------------ */
+
+static copse_status frame_make(const struct copse_topology *topology,
+                               const struct copse_sim_dag *dag, struct frame *frame,
+                               struct copse_err *err) {
+  copse_status status;
+  struct copse_arena scratch = {0};
+  *frame = (struct frame){.topology = topology, .dag = dag, .only_streams = true};
+  COPSE_TRY(find_places(frame, &scratch, err));
+  COPSE_TRY(make_flights(frame, err));
+  COPSE_TRY(find_dependents(frame, err));
+  COPSE_TRY(find_levels(frame, &scratch, err));
+  COPSE_TRY(copse_arena_array(&frame->arena, (size_t)topology->n_links, sizeof *frame->wires,
+                              &frame->wires, err));
+  for (int i = 0; i < topology->n_links; i++) {
+    const struct copse_link *link = &topology->links[i];
+    frame->wires[i].us_per_byte = 1e-3 / copse_q_to_double(link->bandwidth);
+    frame->wires[i].latency_us = copse_q_to_double(link->latency);
+  }
+out:
+  copse_arena_free(&scratch);
+  return status;
+}
+
+static void frame_free(struct frame *frame) {
+  copse_arena_free(&frame->arena);
+  *frame = (struct frame){0};
+}
 
 const struct copse_sim_options copse_sim_defaults = {.alpha_us = 2,
                                                      .duplex = 1,
@@ -22,11 +249,11 @@ struct event {
 };
 
 struct sim {
-  const struct copse_sim_frame *frame;
+  const struct frame *frame;
   const struct copse_sim_options *options;
-  struct copse_sim_wire *wires;
-  struct copse_sim_flight *flights; /* [n_transfers + 1] */
-  double *copies; /* [n_copies][max_chunks] when the copy took its link, < 0: not yet */
+  struct wire *wires;
+  struct flight *flights; /* [n_transfers + 1] */
+  double *copies;         /* [n_copies][max_chunks] when the copy took its link, < 0: not yet */
   int max_chunks;
   int fifo;        /* slots of a transfer; 0: as many as there are chunks */
   double *left_us; /* [n_transfers][fifo] when chunk c leaves its last link, at c mod fifo; < 0:
@@ -37,6 +264,7 @@ struct sim {
   int *under_way;     /* [n_ranks][n_ranks] transfers between two ranks; NULL: it doesn't matter */
   double *adder_free_us; /* [n_ranks] when a rank has added what came so far */
   struct copse_sim_result *result;
+  struct copse_arena scratch;
   struct copse_err *err;
 };
 
@@ -58,33 +286,32 @@ static copse_status pop(struct sim *s, struct event *out) {
   return COPSE_OK;
 }
 
-static inline const int *links_of(const struct sim *s, const struct copse_sim_flight *p) {
+static inline const int *links_of(const struct sim *s, const struct flight *p) {
   return s->frame->dag->ints + p->first_link;
 }
 
 /* ---- what a transfer waits for --------------------------------------------------------- */
 
 /* Whether so much of `from` is there as chunk c needs. */
-static inline bool has_come(const struct copse_sim_flight *from, const struct copse_sim_flight *p,
-                            int c) {
+static inline bool has_come(const struct flight *from, const struct flight *p, int c) {
   if (from->n_chunks == p->n_chunks) return from->arrived > c;
   return from->arrived >= (((int64_t)c + 1) * from->n_chunks + p->n_chunks - 1) / p->n_chunks;
 }
 
 /* Whether chunk c may start: its part of every transfer that it streams from is there. */
-static bool is_ready(const struct sim *s, const struct copse_sim_flight *p, int c) {
+static bool is_ready(const struct sim *s, const struct flight *p, int c) {
   const struct copse_sim_dag *dag = s->frame->dag;
   if (p->waits > 0) return false;
-  if (p->streams_from == COPSE_SIM_NO_STREAM) return true;
+  if (p->streams_from == NO_STREAM) return true;
   if (p->streams_from >= 0) return has_come(&s->flights[p->streams_from], p, c);
   const int *streams = copse_sim_streams(dag, p->transfer);
   for (int i = 0; i < dag->items[p->transfer].n_streams; i++)
-    if (!has_come(&s->flights[copse_sim_place(s->frame, streams[i])], p, c)) return false;
+    if (!has_come(&s->flights[place_of(s->frame, streams[i])], p, c)) return false;
   return true;
 }
 
 /* The ranks at the ends of a transfer that has links; -1 for another node. */
-static void find_ends(const struct sim *s, const struct copse_sim_flight *p, int *from, int *to) {
+static void find_ends(const struct sim *s, const struct flight *p, int *from, int *to) {
   const struct copse_topology *topology = s->frame->topology;
   const int *links = links_of(s, p);
   *from = topology->nodes[topology->links[links[0]].src].rank;
@@ -93,7 +320,7 @@ static void find_ends(const struct sim *s, const struct copse_sim_flight *p, int
 
 /* How many transfers are on their way as this one goes, or, `back`, against it. NULL where they
  * don't matter, and for one that goes nowhere or not from rank to rank. */
-static int *count_of(const struct sim *s, const struct copse_sim_flight *p, bool back) {
+static int *count_of(const struct sim *s, const struct flight *p, bool back) {
   int from, to;
   if (!s->under_way || p->n_links == 0) return NULL;
   find_ends(s, p, &from, &to);
@@ -102,21 +329,20 @@ static int *count_of(const struct sim *s, const struct copse_sim_flight *p, bool
   return &s->under_way[back ? (size_t)to * n + (size_t)from : (size_t)from * n + (size_t)to];
 }
 
-static void count(const struct sim *s, const struct copse_sim_flight *p, int more) {
+static void count(const struct sim *s, const struct flight *p, int more) {
   int *it = count_of(s, p, false);
   if (it) *it += more;
 }
 
 /* When a chunk has left, of those that went over the slot that the given one goes over; NULL where
  * slots don't matter. Of one link the first is the last, and free_us says the same. */
-static inline double *slot_of(const struct sim *s, const struct copse_sim_flight *p, int place,
-                              int chunk) {
+static inline double *slot_of(const struct sim *s, const struct flight *p, int place, int chunk) {
   if (!s->left_us || p->n_links < 2) return NULL;
   return &s->left_us[(size_t)place * (size_t)s->fifo + (size_t)(chunk % s->fifo)];
 }
 
 /* Whether the next chunk's slot is free from a time on that is known. */
-static inline bool has_slot(const struct sim *s, const struct copse_sim_flight *p, int place) {
+static inline bool has_slot(const struct sim *s, const struct flight *p, int place) {
   const double *slot = slot_of(s, p, place, p->issued);
   return !slot || *slot >= 0;
 }
@@ -127,7 +353,7 @@ static inline bool holds(const struct sim *s, int transfer) {
 
 /* Whether all that goes on from what the transfer brings has gone so far that the next chunk's slot
  * at its end is free. Nobody waits for nobody so: chunk c waits for such before c alone. */
-static bool is_taken(const struct sim *s, const struct copse_sim_flight *p) {
+static bool is_taken(const struct sim *s, const struct flight *p) {
   const int *dependents = s->frame->dependents + p->first_dependent;
   if (!holds(s, p->transfer)) return true;
   for (int i = 0; i < p->n_dependents; i++)
@@ -138,19 +364,19 @@ static bool is_taken(const struct sim *s, const struct copse_sim_flight *p) {
 static copse_status issue(struct sim *s, int place, double now);
 
 /* A chunk goes on: what it was added up from leaves slots. */
-static copse_status free_slots(struct sim *s, const struct copse_sim_flight *p, double now) {
+static copse_status free_slots(struct sim *s, const struct flight *p, double now) {
   const struct copse_sim_dag *dag = s->frame->dag;
   const int *streams = copse_sim_streams(dag, p->transfer);
   copse_status status = COPSE_OK;
   for (int i = 0; i < dag->items[p->transfer].n_streams; i++)
-    if (holds(s, streams[i])) COPSE_TRY(issue(s, copse_sim_place(s->frame, streams[i]), now));
+    if (holds(s, streams[i])) COPSE_TRY(issue(s, place_of(s->frame, streams[i]), now));
 out:
   return status;
 }
 
 /* Lets every chunk go that may: over links one at a time, see serve(). */
 static copse_status issue(struct sim *s, int place, double now) {
-  struct copse_sim_flight *p = &s->flights[place];
+  struct flight *p = &s->flights[place];
   copse_status status = COPSE_OK;
   while (p->issued < p->n_chunks && p->free_us < INFINITY && has_slot(s, p, place) &&
          is_taken(s, p) && is_ready(s, p, p->issued)) {
@@ -172,7 +398,7 @@ out:
 }
 
 static copse_status arrive(struct sim *s, int place, double now) {
-  struct copse_sim_flight *p = &s->flights[place];
+  struct flight *p = &s->flights[place];
   copse_status status = COPSE_OK;
   bool whole = ++p->arrived == p->n_chunks;
   if (now > s->result->us) s->result->us = now;
@@ -189,11 +415,11 @@ out:
 }
 
 /* Whether nothing waits for it and nobody counts it: then its arrival is no event. */
-static inline bool ends_here(const struct sim *s, const struct copse_sim_flight *p) {
+static inline bool ends_here(const struct sim *s, const struct flight *p) {
   return p->n_dependents == 0 && !s->under_way;
 }
 
-static inline void note_end(struct sim *s, struct copse_sim_flight *p, double now) {
+static inline void note_end(struct sim *s, struct flight *p, double now) {
   if (now > s->result->us) s->result->us = now;
   if (s->arrival_us && (p->arrived == 0 || now > s->arrival_us[p->transfer]))
     s->arrival_us[p->transfer] = now;
@@ -203,9 +429,8 @@ static inline void note_end(struct sim *s, struct copse_sim_flight *p, double no
 /* ---- links ----------------------------------------------------------------------------- */
 
 /* When the chunk starts on its link; a further user of the same copy takes none of its time. */
-static inline double take_link(struct sim *s, const struct event *e,
-                               const struct copse_sim_flight *p, struct copse_sim_wire *wire,
-                               double taken) {
+static inline double take_link(struct sim *s, const struct event *e, const struct flight *p,
+                               struct wire *wire, double taken) {
   double *copy = NULL;
   if (s->copies) {
     const int *copies = copse_sim_copies(s->frame->dag, p->transfer);
@@ -221,7 +446,7 @@ static inline double take_link(struct sim *s, const struct event *e,
 }
 
 /* When what came at `now` has been added, where that takes time. */
-static double add_up(struct sim *s, const struct copse_sim_flight *p, double now) {
+static double add_up(struct sim *s, const struct flight *p, double now) {
   const struct copse_sim_item *item = &s->frame->dag->items[p->transfer];
   double us = p->chunk_bytes * s->options->reduce_us_per_byte;
   int from, to = item->adder;
@@ -234,10 +459,10 @@ static double add_up(struct sim *s, const struct copse_sim_flight *p, double now
 }
 
 /* The chunk goes on to its next link, or to its end. */
-static inline copse_status send_on(struct sim *s, const struct event *e, struct copse_sim_flight *p,
+static inline copse_status send_on(struct sim *s, const struct event *e, struct flight *p,
                                    double bytes, double start) {
   const int *links = links_of(s, p) + e->hop;
-  const struct copse_sim_wire *wire = &s->wires[links[0]];
+  const struct wire *wire = &s->wires[links[0]];
   double taken = bytes * wire->us_per_byte, next;
   if (e->hop + 1 < p->n_links) {
     /* On a faster link the tail must not overtake itself: it starts as much later. */
@@ -254,8 +479,8 @@ static inline copse_status send_on(struct sim *s, const struct event *e, struct 
 }
 
 static copse_status serve(struct sim *s, const struct event *e) {
-  struct copse_sim_flight *p = &s->flights[e->place];
-  struct copse_sim_wire *wire = &s->wires[links_of(s, p)[e->hop]];
+  struct flight *p = &s->flights[e->place];
+  struct wire *wire = &s->wires[links_of(s, p)[e->hop]];
   const int *against = count_of(s, p, true);
   double bytes = p->chunk_bytes * (against && *against > 0 ? s->options->duplex : 1);
   double taken = bytes * wire->us_per_byte;
@@ -280,35 +505,15 @@ static copse_status serve_here(struct sim *s, const struct event *e) {
   return push(s, then, e->place, e->chunk, 1);
 }
 
-/*
- * Asks for the memory of events to come, as there are too many flights for the caches: first for
- * the flight, then for what it points to, then for the flight that waits for it. (Not inlined, gcc
- * would see a function without effects and drop the call.)
- */
-static inline __attribute__((always_inline)) void look_ahead(const struct sim *s) {
-  const struct copse_sim_event *next = s->queue->batch.items + s->queue->next;
-  if (s->queue->next + 24 >= s->queue->batch.n) return;
-  const struct copse_sim_flight *far = &s->flights[next[24].key >> 32],
-                                *mid = &s->flights[next[16].key >> 32],
-                                *near = &s->flights[next[8].key >> 32];
-  __builtin_prefetch(far, 1);
-  __builtin_prefetch(links_of(s, mid));
-  if (mid->n_dependents > 0) __builtin_prefetch(s->frame->dependents + mid->first_dependent);
-  if (near->n_dependents == 0) return;
-  int d = s->frame->dependents[near->first_dependent];
-  __builtin_prefetch(&s->flights[d < 0 ? ~d : d], 1);
-}
-
 static copse_status run(struct sim *s) {
   const struct copse_sim_dag *dag = s->frame->dag;
   copse_status status = COPSE_OK;
   for (int i = 0; i < dag->n_transfers; i++)
-    if (s->flights[i].waits == 0 && s->flights[i].streams_from == COPSE_SIM_NO_STREAM)
+    if (s->flights[i].waits == 0 && s->flights[i].streams_from == NO_STREAM)
       COPSE_TRY(issue(s, i, 0));
   while (!copse_sim_queue_is_empty(s->queue)) {
     struct event e;
     COPSE_TRY(pop(s, &e));
-    look_ahead(s);
     if (s->flights[e.place].n_links == 0)
       COPSE_TRY(serve_here(s, &e));
     else if (e.hop < s->flights[e.place].n_links)
@@ -349,7 +554,7 @@ static void cut_into_chunks(struct sim *s, double unit_bytes) {
   int fewest = chunks_of(largest, o->max_chunk_bytes, most);
   s->max_chunks = wanted < fewest ? fewest : wanted < most ? wanted : most;
   for (int i = 0; i < dag->n_transfers; i++) {
-    struct copse_sim_flight *p = &s->flights[i];
+    struct flight *p = &s->flights[i];
     double bytes = dag->items[p->transfer].amount * unit_bytes;
     p->n_chunks = bytes > 0 ? s->max_chunks : 1;
     p->chunk_bytes = bytes / p->n_chunks;
@@ -357,16 +562,16 @@ static void cut_into_chunks(struct sim *s, double unit_bytes) {
   }
 }
 
-static copse_status take_flights(struct sim *s, struct copse_sim_scratch *scratch) {
+static copse_status take_flights(struct sim *s, struct kept *kept) {
   size_t n = (size_t)s->frame->dag->n_transfers + 1, size = sizeof *s->flights;
-  if (scratch->n_flights < n) {
-    free(scratch->flights);
-    scratch->n_flights = 0;
-    scratch->flights = n <= SIZE_MAX / size ? aligned_alloc(size, n * size) : NULL;
-    if (!scratch->flights) return copse_fail_nomem(s->err);
-    scratch->n_flights = n;
+  if (kept->n_flights < n) {
+    free(kept->flights);
+    kept->n_flights = 0;
+    kept->flights = n <= SIZE_MAX / size ? aligned_alloc(size, n * size) : NULL;
+    if (!kept->flights) return copse_fail_nomem(s->err);
+    kept->n_flights = n;
   }
-  s->flights = scratch->flights;
+  s->flights = kept->flights;
   memcpy(s->flights, s->frame->flights, n * size);
   return COPSE_OK;
 }
@@ -378,37 +583,40 @@ static copse_status make_slots(struct sim *s) {
   s->fifo = s->options->fifo;
   if (s->max_chunks <= s->fifo) s->fifo = 0;
   if (s->fifo == 0 || s->frame->longest < 2) return COPSE_OK;
-  COPSE_TRY(copse_calloc(n, sizeof *s->left_us * (size_t)s->fifo, &s->left_us, s->err));
+  COPSE_TRY(
+      copse_arena_array(&s->scratch, n, sizeof *s->left_us * (size_t)s->fifo, &s->left_us, s->err));
 out:
   return status;
 }
 
-static copse_status set_up(struct sim *s, struct copse_sim_scratch *scratch, double unit_bytes) {
-  const struct copse_sim_frame *f = s->frame;
+static copse_status set_up(struct sim *s, struct kept *kept, double unit_bytes) {
+  const struct frame *f = s->frame;
   size_t links = (size_t)f->topology->n_links, ranks = (size_t)f->topology->n_ranks;
   copse_status status;
-  COPSE_TRY(copse_calloc(links, sizeof *s->wires, &s->wires, s->err));
+  COPSE_TRY(copse_arena_array(&s->scratch, links, sizeof *s->wires, &s->wires, s->err));
   memcpy(s->wires, f->wires, links * sizeof *s->wires);
-  COPSE_TRY(take_flights(s, scratch));
-  COPSE_TRY(copse_calloc(ranks, sizeof *s->adder_free_us, &s->adder_free_us, s->err));
+  COPSE_TRY(take_flights(s, kept));
+  COPSE_TRY(
+      copse_arena_array(&s->scratch, ranks, sizeof *s->adder_free_us, &s->adder_free_us, s->err));
   if (s->options->duplex > 1)
-    COPSE_TRY(copse_calloc(ranks * ranks, sizeof *s->under_way, &s->under_way, s->err));
+    COPSE_TRY(
+        copse_arena_array(&s->scratch, ranks * ranks, sizeof *s->under_way, &s->under_way, s->err));
   for (s->hop_bits = 1; s->hop_bits < 31 && f->longest >> s->hop_bits > 0;) s->hop_bits++;
   cut_into_chunks(s, unit_bytes);
   COPSE_TRY(make_slots(s));
   size_t n = (size_t)f->dag->n_copies * (size_t)s->max_chunks;
-  if (n > 0) COPSE_TRY(copse_calloc(n, sizeof *s->copies, &s->copies, s->err));
+  if (n > 0) COPSE_TRY(copse_arena_array(&s->scratch, n, sizeof *s->copies, &s->copies, s->err));
   for (size_t i = 0; i < n; i++) s->copies[i] = -1;
 out:
   return status;
 }
 
-copse_status copse_sim_frame_run(const struct copse_sim_frame *frame,
-                                 const struct copse_sim_options *options, double unit_bytes,
-                                 struct copse_sim_scratch *scratch, struct copse_sim_result *result,
-                                 double *arrival_us, struct copse_err *err) {
+/* As copse_simulate, of which this is the inside; `frame` is only read. */
+static copse_status frame_run(const struct frame *frame, const struct copse_sim_options *options,
+                              double unit_bytes, struct kept *kept, struct copse_sim_result *result,
+                              double *arrival_us, struct copse_err *err) {
   struct sim s = {.frame = frame,
-                  .queue = &scratch->queue,
+                  .queue = &kept->queue,
                   .options = options ? options : &copse_sim_defaults,
                   .arrival_us = arrival_us,
                   .result = result,
@@ -420,7 +628,7 @@ copse_status copse_sim_frame_run(const struct copse_sim_frame *frame,
       s.options->fifo > COPSE_SIM_MAX_FIFO || !(s.options->alpha_us >= 0) || !(unit_bytes >= 0) ||
       !(s.options->duplex == 0 || s.options->duplex >= 1) || !(s.options->reduce_us_per_byte >= 0))
     return copse_fail(err, COPSE_INVALID, "a simulation needs positive chunks and sizes");
-  COPSE_TRY(set_up(&s, scratch, unit_bytes));
+  COPSE_TRY(set_up(&s, kept, unit_bytes));
   COPSE_TRY(run(&s));
   for (int i = 0; i < frame->topology->n_links; i++) {
     if (s.wires[i].taken_us <= result->busiest_us) continue;
@@ -428,33 +636,136 @@ copse_status copse_sim_frame_run(const struct copse_sim_frame *frame,
     result->busiest_link = i;
   }
 out:
-  free(s.wires);
-  free(s.copies);
-  free(s.left_us);
-  free(s.under_way);
-  free(s.adder_free_us);
-  copse_sim_queue_reset(&scratch->queue);
+  copse_arena_free(&s.scratch);
+  copse_sim_queue_reset(&kept->queue);
   return status;
 }
 
-void copse_sim_scratch_free(struct copse_sim_scratch *scratch) {
-  free(scratch->flights);
-  copse_sim_queue_free(&scratch->queue);
-  *scratch = (struct copse_sim_scratch){0};
+static void kept_free(struct kept *kept) {
+  free(kept->flights);
+  copse_sim_queue_free(&kept->queue);
+  *kept = (struct kept){0};
 }
 
 copse_status copse_simulate(const struct copse_topology *topology, const struct copse_sim_dag *dag,
                             const struct copse_sim_options *options, double unit_bytes,
                             struct copse_sim_result *result, double *arrival_us,
                             struct copse_err *err) {
-  struct copse_sim_frame frame;
-  struct copse_sim_scratch scratch = {0};
+  struct frame frame;
+  struct kept kept = {0};
   copse_status status;
   *result = (struct copse_sim_result){.busiest_link = -1};
-  COPSE_TRY(copse_sim_frame_make(topology, dag, &frame, err));
-  status = copse_sim_frame_run(&frame, options, unit_bytes, &scratch, result, arrival_us, err);
+  COPSE_TRY(frame_make(topology, dag, &frame, err));
+  status = frame_run(&frame, options, unit_bytes, &kept, result, arrival_us, err);
 out:
-  copse_sim_scratch_free(&scratch);
-  copse_sim_frame_free(&frame);
+  kept_free(&kept);
+  frame_free(&frame);
+  return status;
+}
+
+int copse_simulate_threads = 0;
+
+/* Fewer steps than this are done before a thread has started. */
+#define STEPS_FOR_THREADS 50000
+
+/* Questions about the same transfers, one after the other. */
+struct group {
+  pthread_mutex_t mutex;
+  struct frame frame;
+  bool made;
+  int left; /* questions without an answer; the last one frees the frame */
+};
+
+struct all {
+  const struct copse_topology *topology;
+  struct copse_sim_question *questions;
+  struct group *groups;
+  int *group_of; /* [n questions] */
+  pthread_mutex_t mutex;
+  struct kept *idle; /* [n_idle] not in use; room for one each question */
+  int n_idle;
+};
+
+static copse_status need_frame(struct all *all, int i, struct copse_err *err) {
+  struct group *g = &all->groups[all->group_of[i]];
+  copse_status status = COPSE_OK;
+  pthread_mutex_lock(&g->mutex);
+  if (!g->made) {
+    status = frame_make(all->topology, all->questions[i].dag, &g->frame, err);
+    g->made = status == COPSE_OK;
+    if (!g->made) frame_free(&g->frame);
+  }
+  pthread_mutex_unlock(&g->mutex);
+  return status;
+}
+
+static void leave_frame(struct group *g) {
+  pthread_mutex_lock(&g->mutex);
+  if (--g->left == 0) frame_free(&g->frame);
+  pthread_mutex_unlock(&g->mutex);
+}
+
+static struct kept take_kept(struct all *all) {
+  struct kept kept = {0};
+  pthread_mutex_lock(&all->mutex);
+  if (all->n_idle > 0) kept = all->idle[--all->n_idle];
+  pthread_mutex_unlock(&all->mutex);
+  return kept;
+}
+
+static void give_back(struct all *all, struct kept kept) {
+  pthread_mutex_lock(&all->mutex);
+  all->idle[all->n_idle++] = kept;
+  pthread_mutex_unlock(&all->mutex);
+}
+
+static copse_status answer(void *arg, int i, struct copse_err *err) {
+  struct all *all = arg;
+  struct copse_sim_question *q = &all->questions[i];
+  struct group *g = &all->groups[all->group_of[i]];
+  copse_status status;
+  COPSE_TRY(need_frame(all, i, err));
+  struct kept kept = take_kept(all);
+  status = frame_run(&g->frame, q->options, q->unit_bytes, &kept, &q->result, NULL, err);
+  give_back(all, kept);
+out:
+  leave_frame(g);
+  return status;
+}
+
+static int count_threads(const struct copse_sim_question *questions, int n) {
+  size_t steps = 0;
+  if (copse_simulate_threads > 0) return copse_simulate_threads;
+  for (int i = 0; i < n; i++) steps += questions[i].dag->n_ints;
+  return steps < STEPS_FOR_THREADS ? 1 : copse_processors();
+}
+
+copse_status copse_simulate_all(const struct copse_topology *topology,
+                                struct copse_sim_question *questions, int n,
+                                struct copse_err *err) {
+  struct all all = {.topology = topology, .questions = questions};
+  int n_groups = 0;
+  copse_status status;
+  pthread_mutex_init(&all.mutex, NULL);
+  COPSE_TRY(copse_calloc((size_t)n, sizeof *all.groups, &all.groups, err));
+  COPSE_TRY(copse_calloc((size_t)n, sizeof *all.group_of, &all.group_of, err));
+  COPSE_TRY(copse_calloc((size_t)n, sizeof *all.idle, &all.idle, err));
+  for (int i = 0; i < n; i++) {
+    bool new = i == 0 || questions[i].dag != questions[i - 1].dag;
+    if (new) pthread_mutex_init(&all.groups[n_groups++].mutex, NULL);
+    all.group_of[i] = n_groups - 1;
+    all.groups[n_groups - 1].left++;
+  }
+  status = copse_parallel(n, count_threads(questions, n), answer, &all, err);
+out:
+  for (int i = 0; i < n_groups; i++) {
+    frame_free(&all.groups[i].frame);
+    pthread_mutex_destroy(&all.groups[i].mutex);
+  }
+  for (int i = 0; i < all.n_idle; i++) kept_free(&all.idle[i]);
+  pthread_mutex_destroy(&all.mutex);
+  free(all.idle);
+  free(all.groups);
+  free(all.group_of);
   return status;
 }

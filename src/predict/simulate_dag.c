@@ -1,9 +1,25 @@
+/*
+ * Sets of transfers for the simulator, and those of a schedule.
+ *
+ *   broadcast tree   an edge streams from the one that reached its source
+ *   reduce tree      an edge streams from all that reached its source (its children's sums)
+ *   allreduce        both trees of a root laid end to end and cut where either ends:
+ *
+ *     reduce     |-- tree 0 --|----- tree 1 -----|
+ *     broadcast  |----- tree 0 -----|-- tree 1 --|      pieces: [0,0] [1,0] [1,1]
+ *
+ *     each piece is reduced, joined at the root and broadcast
+ *   flow             every path by itself, cut at the ranks that forward
+ */
 #include "predict/simulate_dag.h"
 
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/collective.h"
+#include "predict/simulate.h"
 
 void copse_sim_dag_free(struct copse_sim_dag *dag) {
   free(dag->items);
@@ -96,5 +112,240 @@ copse_status copse_sim_dag_add_path(struct copse_sim_dag *dag,
   if (last) *last = id;
 out:
   free(links);
+  return status;
+}
+
+/* What the transfers of one schedule are made with. */
+struct maker {
+  const struct copse_schedule *schedule;
+  const struct copse_topology *topology;
+  struct copse_sim_dag *dag;
+  int *node_of;   /* [schedule->n_nodes] topology node, -1 unknown */
+  int *arrival;   /* [n_ranks] the transfer that brings a broadcast tree's data, -1: none */
+  int *children;  /* [n_ranks] last transfer that brings a child's sum, -1: none */
+  int *sibling;   /* [n_ranks] by sender: the one before it */
+  int *next_tree; /* [n_trees] the next tree of the same phase and root */
+  int *list;      /* [n_ranks] scratch: what a transfer streams from */
+  int *links, *copies, *path; /* [topology->n_nodes + schedule's longest path] scratch */
+  int *copy_of, *stamps;      /* [topology->n_links] the copy of this tree, the tree's stamp */
+  int stamp;
+  struct copse_arena scratch;
+  struct copse_err *err;
+};
+
+static int longest_path(const struct copse_schedule *s) {
+  int most = 1;
+  for (int t = 0; t < s->n_trees; t++)
+    for (int e = 0; e < s->trees[t].n_edges; e++)
+      if (s->trees[t].edges[e].n_path > most) most = s->trees[t].edges[e].n_path;
+  for (int f = 0; f < s->n_flows; f++)
+    for (int p = 0; p < s->flows[f].n_paths; p++)
+      if (s->flows[f].paths[p].n_nodes > most) most = s->flows[f].paths[p].n_nodes;
+  return most;
+}
+
+/* The path in the topology's nodes. */
+static copse_status map_path(struct maker *m, const int *nodes, int n) {
+  for (int i = 0; i < n; i++) {
+    m->path[i] = m->node_of[nodes[i]];
+    if (m->path[i] < 0)
+      return copse_fail(m->err, COPSE_INVALID, "the schedule's node '%s' is not in the topology",
+                        m->schedule->nodes[nodes[i]]);
+  }
+  return COPSE_OK;
+}
+
+/* Which copy of the tree's data crosses a link, where a switch copies or combines; else -1. */
+static int copy_on(struct maker *m, enum copse_phase phase, int link) {
+  const struct copse_link *l = &m->topology->links[link];
+  bool once = phase == COPSE_PHASE_BROADCAST ? m->topology->nodes[l->dst].multicast
+                                             : m->topology->nodes[l->src].aggregation;
+  if (!once) return -1;
+  if (m->stamps[link] != m->stamp) {
+    m->stamps[link] = m->stamp;
+    m->copy_of[link] = m->dag->n_copies++;
+  }
+  return m->copy_of[link];
+}
+
+/* One edge's transfer, streaming from the first n of m->list. */
+static copse_status add_edge(struct maker *m, const struct copse_schedule_tree *tree, int e,
+                             struct copse_q amount, int n, int *id) {
+  const struct copse_schedule_edge *edge = &tree->edges[e];
+  struct copse_sim_transfer transfer = {.links = m->links,
+                                        .n_links = edge->n_path - 1,
+                                        .streams = m->list,
+                                        .n_streams = n,
+                                        .copies = m->copies,
+                                        .reduces = tree->phase == COPSE_PHASE_REDUCE,
+                                        .amount = copse_q_to_double(amount)};
+  copse_status status;
+  COPSE_TRY(map_path(m, edge->path, edge->n_path));
+  for (int i = 0; i + 1 < edge->n_path; i++) {
+    m->links[i] = copse_topology_find_link(m->topology, m->path[i], m->path[i + 1]);
+    if (m->links[i] < 0)
+      return copse_fail(m->err, COPSE_INVALID, "the topology has no link '%s' -> '%s'",
+                        m->topology->nodes[m->path[i]].id, m->topology->nodes[m->path[i + 1]].id);
+    m->copies[i] = copy_on(m, tree->phase, m->links[i]);
+  }
+  status = copse_sim_dag_add(m->dag, &transfer, id, m->err);
+out:
+  return status;
+}
+
+/* Lists what has brought the children's sums to `rank`. */
+static int list_children(struct maker *m, int rank) {
+  int n = 0;
+  for (int sender = m->children[rank]; sender >= 0; sender = m->sibling[sender])
+    m->list[n++] = m->arrival[sender];
+  return n;
+}
+
+static copse_status add_reduction(struct maker *m, const struct copse_schedule_tree *tree,
+                                  struct copse_q amount) {
+  copse_status status = COPSE_OK;
+  m->stamp++;
+  for (int r = 0; r < m->schedule->n_ranks; r++) m->children[r] = -1;
+  for (int e = 0; e < tree->n_edges; e++) {
+    const struct copse_schedule_edge *edge = &tree->edges[e];
+    int n = list_children(m, edge->src);
+    COPSE_TRY(add_edge(m, tree, e, amount, n, &m->arrival[edge->src]));
+    m->sibling[edge->src] = m->children[edge->dst];
+    m->children[edge->dst] = edge->src;
+  }
+out:
+  return status;
+}
+
+/* The root has the data at once, or, with `reduced`, from the reduction added just before. */
+static copse_status add_broadcast(struct maker *m, const struct copse_schedule_tree *tree,
+                                  struct copse_q amount, bool reduced) {
+  int joined = -1;
+  copse_status status = COPSE_OK;
+  if (reduced) { /* one junction: the reduction's numbers are overwritten below */
+    int n = list_children(m, tree->root);
+    struct copse_sim_transfer junction = {
+        .streams = m->list, .n_streams = n, .amount = copse_q_to_double(amount)};
+    COPSE_TRY(copse_sim_dag_add(m->dag, &junction, &joined, m->err));
+  }
+  m->stamp++;
+  m->arrival[tree->root] = joined;
+  for (int e = 0; e < tree->n_edges; e++) {
+    const struct copse_schedule_edge *edge = &tree->edges[e];
+    m->list[0] = m->arrival[edge->src];
+    COPSE_TRY(add_edge(m, tree, e, amount, m->list[0] >= 0, &m->arrival[edge->dst]));
+  }
+out:
+  return status;
+}
+
+/*
+ * An allreduce's root has the same share in both phases, maybe cut differently: the trees of
+ * both, laid end to end, give pieces that one tree reduces and one broadcasts.
+ */
+static copse_status add_chained(struct maker *m, int reduce, int broadcast) {
+  const struct copse_schedule_tree *trees = m->schedule->trees;
+  struct copse_q left = reduce >= 0 ? trees[reduce].weight : COPSE_Q_ZERO;
+  struct copse_q right = broadcast >= 0 ? trees[broadcast].weight : COPSE_Q_ZERO;
+  copse_status status = COPSE_OK;
+  while (reduce >= 0 && broadcast >= 0) {
+    struct copse_q piece = copse_q_cmp(left, right) < 0 ? left : right;
+    COPSE_TRY(add_reduction(m, &trees[reduce], piece));
+    COPSE_TRY(add_broadcast(m, &trees[broadcast], piece, true));
+    COPSE_TRY(copse_q_sub(left, piece, &left, m->err));
+    COPSE_TRY(copse_q_sub(right, piece, &right, m->err));
+    if (left.num == 0 && (reduce = m->next_tree[reduce]) >= 0) left = trees[reduce].weight;
+    if (right.num == 0 && (broadcast = m->next_tree[broadcast]) >= 0)
+      right = trees[broadcast].weight;
+  }
+out:
+  return status;
+}
+
+static copse_status add_allreduce(struct maker *m) {
+  const struct copse_schedule *s = m->schedule;
+  int *first = NULL; /* [2 * n_ranks] first tree of each phase and root */
+  size_t n = (size_t)s->n_ranks;
+  copse_status status;
+  COPSE_TRY(copse_arena_array(&m->scratch, 2 * n, sizeof *first, &first, m->err));
+  for (size_t i = 0; i < 2 * n; i++) first[i] = -1;
+  for (int t = s->n_trees - 1; t >= 0; t--) {
+    size_t list = (size_t)s->trees[t].root + (s->trees[t].phase == COPSE_PHASE_REDUCE ? 0 : n);
+    m->next_tree[t] = first[list];
+    first[list] = t;
+  }
+  for (size_t r = 0; r < n; r++) COPSE_TRY(add_chained(m, first[r], first[n + r]));
+out:
+  return status;
+}
+
+static copse_status add_trees(struct maker *m) {
+  const struct copse_schedule *s = m->schedule;
+  copse_status status = COPSE_OK;
+  for (int t = 0; t < s->n_trees; t++) {
+    const struct copse_schedule_tree *tree = &s->trees[t];
+    if (tree->phase == COPSE_PHASE_REDUCE)
+      COPSE_TRY(add_reduction(m, tree, tree->weight));
+    else
+      COPSE_TRY(add_broadcast(m, tree, tree->weight, false));
+  }
+out:
+  return status;
+}
+
+/* Every path by itself; each rank serves its right-hand neighbour first, so that not all
+ * begin with rank 0. */
+static copse_status add_flow(struct maker *m, const struct copse_schedule_flow *flow) {
+  int n_ranks = m->schedule->n_ranks;
+  copse_status status = COPSE_OK;
+  for (int p = 0; p < flow->n_paths; p++) {
+    const struct copse_schedule_path *path = &flow->paths[p];
+    struct copse_sim_transfer transfer = {.amount = copse_q_to_double(path->weight),
+                                          .order = (flow->dst - flow->src + n_ranks) % n_ranks};
+    COPSE_TRY(map_path(m, path->nodes, path->n_nodes));
+    COPSE_TRY(copse_sim_dag_add_path(m->dag, m->topology, m->path, path->n_nodes, &transfer, NULL,
+                                     m->err));
+  }
+out:
+  return status;
+}
+
+static copse_status set_up(struct maker *m) {
+  const struct copse_schedule *s = m->schedule;
+  size_t ranks = (size_t)s->n_ranks, links = (size_t)m->topology->n_links;
+  size_t longest = (size_t)longest_path(s);
+  copse_status status;
+  COPSE_TRY(copse_arena_array(&m->scratch, (size_t)s->n_nodes, sizeof(int), &m->node_of, m->err));
+  COPSE_TRY(copse_arena_array(&m->scratch, ranks, sizeof(int), &m->arrival, m->err));
+  COPSE_TRY(copse_arena_array(&m->scratch, ranks, sizeof(int), &m->children, m->err));
+  COPSE_TRY(copse_arena_array(&m->scratch, ranks, sizeof(int), &m->sibling, m->err));
+  COPSE_TRY(copse_arena_array(&m->scratch, ranks, sizeof(int), &m->list, m->err));
+  COPSE_TRY(copse_arena_array(&m->scratch, (size_t)s->n_trees, sizeof(int), &m->next_tree, m->err));
+  COPSE_TRY(copse_arena_array(&m->scratch, longest, sizeof(int), &m->links, m->err));
+  COPSE_TRY(copse_arena_array(&m->scratch, longest, sizeof(int), &m->copies, m->err));
+  COPSE_TRY(copse_arena_array(&m->scratch, longest, sizeof(int), &m->path, m->err));
+  COPSE_TRY(copse_arena_array(&m->scratch, links, sizeof(int), &m->copy_of, m->err));
+  COPSE_TRY(copse_arena_array(&m->scratch, links, sizeof(int), &m->stamps, m->err));
+  for (int i = 0; i < s->n_nodes; i++)
+    m->node_of[i] = copse_topology_find(m->topology, s->nodes[i]);
+out:
+  return status;
+}
+
+copse_status copse_sim_dag_of_schedule(const struct copse_schedule *schedule,
+                                       const struct copse_topology *topology,
+                                       struct copse_sim_dag *dag, struct copse_err *err) {
+  struct maker m = {.schedule = schedule, .topology = topology, .dag = dag, .err = err};
+  copse_status status;
+  if (schedule->n_rotations > 0)
+    return copse_fail(err, COPSE_INVALID, "a compact schedule must be expanded to be simulated");
+  COPSE_TRY(set_up(&m));
+  if (schedule->collective == COPSE_ALLREDUCE)
+    COPSE_TRY(add_allreduce(&m));
+  else
+    COPSE_TRY(add_trees(&m));
+  for (int f = 0; f < schedule->n_flows; f++) COPSE_TRY(add_flow(&m, &schedule->flows[f]));
+out:
+  copse_arena_free(&m.scratch);
   return status;
 }

@@ -1,9 +1,9 @@
-/* Native plans in the simulator: the plan is run once, as a message of one chunk, on the names of the
- * transfers that brought what each operation reads. */
+/* Native plans in the simulator: the plan is run once, as a message of one chunk, on the names of
+ * the transfers that brought what each operation reads. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "predict/simulate_foreign.h"
+#include "predict/simulate_programs.h"
 #include "runtime/plan/plan_math.h"
 
 /* A piece of an output block at a rank, which some MOVE writes. */
@@ -83,8 +83,9 @@ static copse_status find_amounts(struct work *w, const int64_t *demand, int64_t 
   struct copse_q *shares = NULL;
   int64_t whole = 1;
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)n + 1, sizeof *shares, &shares, w->err));
-  COPSE_TRY(copse_calloc((size_t)n + 1, sizeof *w->amount, &w->amount, w->err));
+  COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)n + 1, sizeof *shares, &shares, w->err));
+  COPSE_TRY(
+      copse_arena_array(&w->sim.scratch, (size_t)n + 1, sizeof *w->amount, &w->amount, w->err));
   for (uint32_t p = 0; p < n; p++) {
     COPSE_TRY(share_of(w, p, demand, most, &shares[p]));
     COPSE_TRY(copse_lcm(whole, shares[p].den, &whole, w->err));
@@ -97,7 +98,6 @@ static copse_status find_amounts(struct work *w, const int64_t *demand, int64_t 
   for (uint32_t p = 0; p < n; p++) w->amount[p] = shares[p].num * (whole / shares[p].den);
   w->sim.chunks = whole;
 out:
-  free(shares);
   return status;
 }
 
@@ -128,7 +128,8 @@ static bool is_region(const struct copse_plan_operand *at) {
 static copse_status list_cells(struct work *w) {
   const struct copse_plan *plan = w->plan;
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)plan->header.n_operands + 1, sizeof *w->cells, &w->cells, w->err));
+  COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)plan->header.n_operands + 1,
+                              sizeof *w->cells, &w->cells, w->err));
   for (uint32_t i = 0; i < plan->header.n_ops; i++) {
     const struct copse_plan_op *op = &plan->ops[i];
     if (op->kind != COPSE_OP_MOVE) continue;
@@ -266,14 +267,20 @@ out:
 static copse_status set_up(struct work *w) {
   const struct copse_plan_header *h = &w->plan->header;
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)h->n_regions + 1, sizeof *w->region, &w->region, w->err));
-  COPSE_TRY(
-      copse_calloc((size_t)h->n_regions + 1, sizeof *w->region_filled, &w->region_filled, w->err));
-  COPSE_TRY(copse_calloc((size_t)h->n_regions + 1, sizeof *w->summed, &w->summed, w->err));
-  COPSE_TRY(copse_calloc((size_t)h->n_workers + 1, sizeof *w->next, &w->next, w->err));
-  COPSE_TRY(copse_calloc((size_t)h->n_workers + 1, sizeof *w->ready, &w->ready, w->err));
-  COPSE_TRY(copse_calloc((size_t)h->n_workers + 1, sizeof *w->is_ready, &w->is_ready, w->err));
-  COPSE_TRY(copse_calloc((size_t)h->n_channels + 1, sizeof *w->raised, &w->raised, w->err));
+  COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)h->n_regions + 1, sizeof *w->region,
+                              &w->region, w->err));
+  COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)h->n_regions + 1, sizeof *w->region_filled,
+                              &w->region_filled, w->err));
+  COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)h->n_regions + 1, sizeof *w->summed,
+                              &w->summed, w->err));
+  COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)h->n_workers + 1, sizeof *w->next, &w->next,
+                              w->err));
+  COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)h->n_workers + 1, sizeof *w->ready,
+                              &w->ready, w->err));
+  COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)h->n_workers + 1, sizeof *w->is_ready,
+                              &w->is_ready, w->err));
+  COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)h->n_channels + 1, sizeof *w->raised,
+                              &w->raised, w->err));
   COPSE_TRY(list_cells(w));
 out:
   return status;
@@ -304,15 +311,6 @@ copse_status copse_sim_dag_of_plan(const char *label, const struct copse_plan *p
   COPSE_TRY(run_all(&w));
   COPSE_TRY(copse_foreign_sim_time(&w.sim, &foreign->time_per_GB));
 out:
-  free(w.amount);
-  free(w.cells);
-  free(w.region);
-  free(w.region_filled);
-  free(w.summed);
-  free(w.next);
-  free(w.ready);
-  free(w.is_ready);
-  free(w.raised);
   copse_foreign_sim_free(&w.sim);
   return status;
 }

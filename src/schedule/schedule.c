@@ -1,10 +1,12 @@
-#include "schedule/schedule.h"
-
+/* From the compact form of a schedule to the list of all trees or flows. */
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/collective.h"
+#include "schedule/schedule.h"
 
 void copse_schedule_release(struct copse_schedule *schedule) {
   if (!schedule) return;
@@ -93,4 +95,144 @@ const char *copse_rate_text(struct copse_q time_per_GB, int digits, char buffer[
   if (time_per_GB.num == 0) return "nothing to send";
   snprintf(buffer, COPSE_RATE_TEXT, "%.*g GB/s", digits, copse_schedule_algbw(&of));
   return buffer;
+}
+
+/* One rotation at a time: all that is listed so far, under each of its powers. */
+struct expansion {
+  struct copse_schedule *schedule; /* its arena takes what is made */
+  int *power;                      /* [n_nodes] of the rotation at hand */
+  int *rank_of;                    /* [n_nodes] */
+  struct copse_schedule_tree *trees;
+  struct copse_schedule_flow *flows;
+  size_t n_trees, n_flows;
+  struct copse_err *err;
+};
+
+/* Nobody has the memory for more at the sizes of today; and it is better said than tried. */
+#define MOST_BYTES ((int64_t)8 << 30)
+
+int64_t copse_schedule_images(const struct copse_schedule *schedule) {
+  int64_t images = 1;
+  for (int i = 0; i < schedule->n_rotations; i++)
+    if (__builtin_mul_overflow(images, schedule->rotations[i].order, &images)) return INT64_MAX;
+  return images;
+}
+
+static const int *map_nodes(struct expansion *x, const int *nodes, int n) {
+  int *to = copse_arena_alloc(&x->schedule->arena, (size_t)n, sizeof *to);
+  for (int i = 0; to && i < n; i++) to[i] = x->power[nodes[i]];
+  return to;
+}
+
+static int map_rank(const struct expansion *x, int rank) {
+  return x->rank_of[x->power[x->schedule->rank_nodes[rank]]];
+}
+
+/* The image of a flow: the nodes of its paths mapped, the weights the same. */
+static copse_status map_flow(struct expansion *x, const struct copse_schedule_flow *from) {
+  struct copse_schedule_path *paths =
+      copse_arena_alloc(&x->schedule->arena, (size_t)from->n_paths, sizeof *paths);
+  if (!paths) return copse_fail_nomem(x->err);
+  for (int p = 0; p < from->n_paths; p++) {
+    const struct copse_schedule_path *path = &from->paths[p];
+    const int *nodes = map_nodes(x, path->nodes, path->n_nodes);
+    if (!nodes) return copse_fail_nomem(x->err);
+    paths[p] = (struct copse_schedule_path){nodes, path->n_nodes, path->weight};
+  }
+  x->flows[x->n_flows++] = (struct copse_schedule_flow){
+      map_rank(x, from->src), map_rank(x, from->dst), from->n_paths, paths};
+  return COPSE_OK;
+}
+
+static copse_status map_tree(struct expansion *x, const struct copse_schedule_tree *from) {
+  struct copse_schedule_edge *edges =
+      copse_arena_alloc(&x->schedule->arena, (size_t)from->n_edges, sizeof *edges);
+  if (!edges) return copse_fail_nomem(x->err);
+  for (int e = 0; e < from->n_edges; e++) {
+    const struct copse_schedule_edge *edge = &from->edges[e];
+    const int *path = map_nodes(x, edge->path, edge->n_path);
+    if (!path) return copse_fail_nomem(x->err);
+    edges[e] = (struct copse_schedule_edge){map_rank(x, edge->src), map_rank(x, edge->dst), path,
+                                            edge->n_path};
+  }
+  struct copse_schedule_tree *to = &x->trees[x->n_trees++];
+  *to = *from;
+  to->root = map_rank(x, from->root);
+  to->edges = edges;
+  return COPSE_OK;
+}
+
+/* How much all images take, about; what is asked of the arena is rounded up. */
+static int64_t bytes_of_images(const struct copse_schedule *s) {
+  int64_t bytes = 0, all;
+  for (int t = 0; t < s->n_trees; t++)
+    for (int e = 0; e < s->trees[t].n_edges; e++)
+      bytes += (int64_t)sizeof(struct copse_schedule_edge) + 4 * s->trees[t].edges[e].n_path + 8;
+  for (int f = 0; f < s->n_flows; f++)
+    for (int p = 0; p < s->flows[f].n_paths; p++)
+      bytes += (int64_t)sizeof(struct copse_schedule_path) + 4 * s->flows[f].paths[p].n_nodes + 8;
+  return __builtin_mul_overflow(bytes, copse_schedule_images(s), &all) ? INT64_MAX : all;
+}
+
+static copse_status check_size(const struct copse_schedule *s, struct copse_err *err) {
+  int64_t images = copse_schedule_images(s), bytes = bytes_of_images(s);
+  int64_t most = s->n_trees > s->n_flows ? s->n_trees : s->n_flows;
+  if (bytes <= MOST_BYTES && images <= INT32_MAX / (most > 0 ? most : 1)) return COPSE_OK;
+  return copse_fail(err, COPSE_NOMEM,
+                    "the schedule in full would take %" PRId64 " GiB; up to %" PRId64
+                    " are written out. verify reads the compact form as it is",
+                    bytes >> 30, MOST_BYTES >> 30);
+}
+
+/* What is listed, under all powers of one rotation. */
+static copse_status turn(struct expansion *x, const struct copse_permutation *rotation,
+                         const struct copse_schedule_tree *trees,
+                         const struct copse_schedule_flow *flows) {
+  struct copse_schedule *s = x->schedule;
+  size_t n_trees = x->n_trees, n_flows = x->n_flows, order = (size_t)rotation->order;
+  copse_status status = COPSE_OK;
+  x->trees = copse_arena_alloc(&s->arena, n_trees * order + 1, sizeof *trees);
+  x->flows = copse_arena_alloc(&s->arena, n_flows * order + 1, sizeof *flows);
+  if (!x->trees || !x->flows) return copse_fail_nomem(x->err);
+  if (n_trees > 0) memcpy(x->trees, trees, n_trees * sizeof *trees);
+  if (n_flows > 0) memcpy(x->flows, flows, n_flows * sizeof *flows);
+  for (int v = 0; v < s->n_nodes; v++) x->power[v] = v;
+  for (size_t power = 1; power < order; power++) {
+    for (int v = 0; v < s->n_nodes; v++) x->power[v] = rotation->image[x->power[v]];
+    for (size_t t = 0; t < n_trees; t++) COPSE_TRY(map_tree(x, &trees[t]));
+    for (size_t f = 0; f < n_flows; f++) COPSE_TRY(map_flow(x, &flows[f]));
+  }
+out:
+  return status;
+}
+
+static int compare_flows(const void *a, const void *b) {
+  const struct copse_schedule_flow *x = a, *y = b;
+  return x->src != y->src ? (x->src > y->src) - (x->src < y->src)
+                          : (x->dst > y->dst) - (x->dst < y->dst);
+}
+
+copse_status copse_schedule_expand(struct copse_schedule *s, struct copse_err *err) {
+  struct expansion x = {.schedule = s, .err = err};
+  size_t nodes = (size_t)s->n_nodes;
+  copse_status status = COPSE_OK;
+  if (s->n_rotations == 0) return COPSE_OK;
+  COPSE_TRY(check_size(s, err));
+  x.n_trees = (size_t)s->n_trees;
+  x.n_flows = (size_t)s->n_flows;
+  COPSE_TRY(copse_calloc(nodes, sizeof *x.power, &x.power, err));
+  COPSE_TRY(copse_calloc(nodes, sizeof *x.rank_of, &x.rank_of, err));
+  for (int r = 0; r < s->n_ranks; r++) x.rank_of[s->rank_nodes[r]] = r;
+  COPSE_TRY(turn(&x, &s->rotations[0], s->trees, s->flows));
+  for (int i = 1; i < s->n_rotations; i++) COPSE_TRY(turn(&x, &s->rotations[i], x.trees, x.flows));
+  qsort(x.flows, x.n_flows, sizeof *x.flows, compare_flows);
+  s->trees = x.trees;
+  s->flows = x.flows;
+  s->n_trees = (int)x.n_trees;
+  s->n_flows = (int)x.n_flows;
+  s->n_rotations = 0;
+out:
+  free(x.power);
+  free(x.rank_of);
+  return status;
 }

@@ -14,6 +14,10 @@ struct copse_topology_builder;
 /* `file` is borrowed and names the input in messages. */
 copse_status copse_builder_new(const char *file, struct copse_topology_builder **out,
                                struct copse_err *err) COPSE_CHECKED;
+/* With the name, description and source of a topology. *out is to be freed also after a failure. */
+copse_status copse_builder_like(const struct copse_topology *topology, const char *file,
+                                struct copse_topology_builder **out,
+                                struct copse_err *err) COPSE_CHECKED;
 void copse_builder_free(struct copse_topology_builder *builder);
 
 copse_status copse_builder_set_name(struct copse_topology_builder *builder, const char *name,
@@ -23,6 +27,10 @@ copse_status copse_builder_set_name(struct copse_topology_builder *builder, cons
 copse_status copse_builder_set_about(struct copse_topology_builder *builder,
                                      const char *description, const char *source,
                                      struct copse_err *err) COPSE_CHECKED;
+/* Of a choice of ranks: `chosen_from` (copied) and `others_excluded` of struct copse_topology. */
+copse_status copse_builder_set_choice(struct copse_topology_builder *builder, const char *sha256,
+                                      bool others_excluded, struct copse_err *err) COPSE_CHECKED;
+
 /* "name", "description" and "source" of a document's root, as far as they are there. */
 copse_status copse_read_about(const struct copse_json *json, struct copse_topology_builder *builder,
                               struct copse_err *err) COPSE_CHECKED;
@@ -30,8 +38,8 @@ copse_status copse_read_about(const struct copse_json *json, struct copse_topolo
 /* A path, relative to the document; "-" is a file of that name. The caller frees *out. */
 copse_status copse_read_path(const struct copse_json *json, const cJSON *object, const char *key,
                              char **out, struct copse_err *err) COPSE_CHECKED;
-/* What came of reading the file that `key` names: where it can't be read, the error says first who names
- * it; other errors have their place in that file. */
+/* What came of reading the file that `key` names: where it can't be read, the error says first who
+ * names it; other errors have their place in that file. */
 copse_status copse_read_named(const struct copse_json *json, const cJSON *object, const char *key,
                               copse_status status, const struct copse_err *why,
                               struct copse_err *err) COPSE_CHECKED;
@@ -55,6 +63,11 @@ copse_status copse_builder_add_link(struct copse_topology_builder *builder, long
                                     int dst, struct copse_q bandwidth, struct copse_q latency,
                                     struct copse_err *err) COPSE_CHECKED;
 
+/* The same in both directions. */
+copse_status copse_builder_add_duplex(struct copse_topology_builder *builder, long line, int a,
+                                      int b, struct copse_q bandwidth, struct copse_q latency,
+                                      struct copse_err *err) COPSE_CHECKED;
+
 /*
  * Checks and freezes. Ranks: as stated if every gpu states one (they must be
  * 0..n-1, each once), else in order of appearance. Refuses a topology without a gpu.
@@ -63,10 +76,10 @@ copse_status copse_builder_add_link(struct copse_topology_builder *builder, long
 copse_status copse_builder_finish(struct copse_topology_builder *builder,
                                   struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
 
-/* What of the options an input of this sort (`what`) has a use for; the others are told of. */
-enum { COPSE_HEEDS_LINKS = 1, COPSE_HEEDS_NVLINK_SWITCH = 2, COPSE_HEEDS_GPU = 4 };
-void copse_note_unheeded(const char *label, const char *what, unsigned heeded,
-                         const struct copse_topology_options *options);
+/* Notes the options that an input of this sort (`what`) has no use for; `used`: those it has. */
+enum { COPSE_USES_LINKS = 1, COPSE_USES_NVLINK_SWITCH = 2, COPSE_USES_GPU = 4 };
+void copse_note_unused_options(const char *label, const char *what, unsigned used,
+                               const struct copse_topology_options *options);
 
 /* The readers. `depth` counts clusters within clusters. */
 copse_status copse_read_topology_json(const char *label, const char *data, size_t size,
@@ -93,7 +106,8 @@ copse_status copse_read_rocm_smi(const char *label, const char *data, size_t siz
                                  struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
 /* A synthetic line; `label` and line for messages. The name is the builder's own or `spec`. */
 copse_status copse_build_synthetic(struct copse_topology_builder *builder, const char *label,
-                                   long line, const char *spec, struct copse_err *err) COPSE_CHECKED;
+                                   long line, const char *spec,
+                                   struct copse_err *err) COPSE_CHECKED;
 copse_status copse_topology_load_at(const char *path, const struct copse_topology_options *options,
                                     int depth, struct copse_topology **out,
                                     struct copse_err *err) COPSE_CHECKED;

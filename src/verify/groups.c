@@ -1,11 +1,493 @@
+/*
+ * The independent check of groups that share a fabric: each schedule by itself, the load of all
+ * together, and the bound from cuts and potentials (the inequality is in schedule/groups.h).
+ * Where symmetries are given, a number at a place counts at all its images alike, as their mean:
+ * an orbit, named by its least member, keeps one number.
+ */
 #include "verify/groups.h"
 
 #include <gmp.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "verify/internal.h"
+#include "base/collective.h"
+#include "base/memory.h"
 #include "topology/modify.h"
+#include "verify/internal.h"
+
+struct copse_means {
+  int n;
+  int *parent; /* [n] towards the place that names the orbit */
+  int *value;  /* [n] of such: 1 + index in `values`, 0: none */
+  mpq_t *values;
+  size_t n_values, capacity;
+};
+
+static copse_status means_new(int n, struct copse_means *out, struct copse_err *err) {
+  copse_status status;
+  *out = (struct copse_means){.n = n};
+  COPSE_TRY(copse_calloc((size_t)n, sizeof *out->parent, &out->parent, err));
+  COPSE_TRY(copse_calloc((size_t)n, sizeof *out->value, &out->value, err));
+  for (int i = 0; i < n; i++) out->parent[i] = i;
+out:
+  return status;
+}
+
+static void means_free(struct copse_means *means) {
+  for (size_t i = 0; i < means->n_values; i++) mpq_clear(means->values[i]);
+  free(means->values);
+  free(means->parent);
+  free(means->value);
+}
+
+static int find(struct copse_means *means, int i) {
+  int *parent = means->parent;
+  while (parent[i] != i) i = parent[i] = parent[parent[i]];
+  return i;
+}
+
+/* Before anything is added. */
+static void means_join(struct copse_means *means, int place, int image) {
+  means->parent[find(means, place)] = find(means, image);
+}
+
+static copse_status means_add(struct copse_means *means, int place, const mpq_t amount,
+                              struct copse_err *err) {
+  int *value = &means->value[find(means, place)];
+  if (*value == 0) {
+    copse_status status = copse_grow(&means->values, &means->capacity, means->n_values + 1,
+                                     sizeof *means->values, err);
+    if (status != COPSE_OK) return status;
+    mpq_init(means->values[means->n_values]);
+    *value = (int)++means->n_values;
+  }
+  mpq_add(means->values[*value - 1], means->values[*value - 1], amount);
+  return COPSE_OK;
+}
+
+/* When all is added: sums become means. */
+static copse_status means_divide(struct copse_means *means, struct copse_err *err) {
+  unsigned long *size = NULL;
+  mpq_t q;
+  copse_status status = copse_calloc(means->n_values, sizeof *size, &size, err);
+  if (status != COPSE_OK) return status;
+  mpq_init(q);
+  for (int i = 0; i < means->n; i++) {
+    int value = means->value[find(means, i)];
+    if (value > 0) size[value - 1]++;
+  }
+  for (size_t i = 0; i < means->n_values; i++) {
+    mpq_set_ui(q, size[i], 1);
+    mpq_div(means->values[i], means->values[i], q);
+  }
+  mpq_clear(q);
+  free(size);
+  return COPSE_OK;
+}
+
+/* NULL: 0. */
+static const mpq_t *means_get(struct copse_means *means, int place) {
+  int value = means->value[find(means, place)];
+  return value > 0 ? (const mpq_t *)&means->values[value - 1] : NULL;
+}
+
+#define MAX_PLACES (1 << 28)
+#define BOUND_BITS 50 /* of a bound's fraction that is rounded */
+
+/* Phases: of each group the broadcast and the reduction, whether it has them or not; of an alltoall
+ * what goes to each rank. */
+struct bound_checker {
+  const struct copse_groups *groups;
+  const struct copse_topology *topology;
+  const char *label;
+  int n_links, n_nodes;         /* of the topology */
+  int n_phases, n_ranks;        /* over all groups */
+  int *first_phase;             /* [n groups] */
+  int *first_rank;              /* [n groups] */
+  struct copse_means crossed;   /* [n_phases * n_links] weight of the cuts */
+  struct copse_means potential; /* [n_phases * n_nodes] */
+  struct copse_means around;    /* [n_ranks] weight of the cuts that hold it */
+  char *has_potential;          /* [n_phases * n_nodes] */
+  int *member;                  /* [n_nodes] 1 + rank in the group at hand */
+  char *inside;                 /* [n_nodes] of the cut at hand */
+  struct copse_err *err;
+};
+
+static const struct copse_schedule *schedule_of(const struct bound_checker *c, int g) {
+  return c->groups->members[g].schedule;
+}
+
+static int find_rank(const struct bound_checker *c, int g, int rank) {
+  const struct copse_schedule *s = schedule_of(c, g);
+  return copse_topology_find(c->topology, s->nodes[s->rank_nodes[rank]]);
+}
+
+static bool exchanges(const struct bound_checker *c, int g) {
+  return schedule_of(c, g)->collective == COPSE_ALLTOALL;
+}
+
+static void mark_members(struct bound_checker *c, int g) {
+  memset(c->member, 0, (size_t)c->n_nodes * sizeof *c->member);
+  for (int r = 0; r < schedule_of(c, g)->n_ranks; r++) c->member[find_rank(c, g, r)] = r + 1;
+}
+
+/* ---- symmetries ---------------------------------------------------------------------------- */
+
+/* Names to numbers; each node is the image of one. */
+static bool read_nodes(struct bound_checker *c, int i, int *image) {
+  const struct copse_groups *all = c->groups;
+  if (all->n_symmetry_nodes != c->n_nodes) return false;
+  memset(c->inside, 0, (size_t)c->n_nodes);
+  for (int v = 0; v < c->n_nodes; v++) image[v] = -1;
+  for (int k = 0; k < c->n_nodes; k++) {
+    int from = copse_topology_find(c->topology, all->symmetry_nodes[k]);
+    int to = copse_topology_find(c->topology, all->generators[i].images[k]);
+    if (from < 0 || to < 0 || image[from] >= 0 || c->inside[to]++) return false;
+    image[from] = to;
+  }
+  return true;
+}
+
+/* Ranks to ranks, marked switches to such, links to links of the same bandwidth. */
+static bool keeps_topology(const struct bound_checker *c, const int *image, int *link_image) {
+  const struct copse_topology *t = c->topology;
+  for (int v = 0; v < c->n_nodes; v++) {
+    const struct copse_node *a = &t->nodes[v], *b = &t->nodes[image[v]];
+    if ((a->rank >= 0) != (b->rank >= 0) || a->multicast != b->multicast ||
+        a->aggregation != b->aggregation)
+      return false;
+  }
+  for (int e = 0; e < c->n_links; e++) {
+    int f = copse_topology_find_link(t, image[t->links[e].src], image[t->links[e].dst]);
+    if (f < 0 || !copse_q_eq(t->links[f].bandwidth, t->links[e].bandwidth)) return false;
+    link_image[e] = f;
+  }
+  return true;
+}
+
+static bool same_kind(const struct copse_schedule *a, const struct copse_schedule *b) {
+  return a->collective == b->collective && a->n_ranks == b->n_ranks &&
+         a->others_excluded == b->others_excluded;
+}
+
+/* Group g takes the place of group h, and its ranks those of h's. */
+static copse_status join_group(struct bound_checker *c, int i, int g, int h, const int *image) {
+  const struct copse_schedule *from = schedule_of(c, g), *to = schedule_of(c, h);
+  bool is = same_kind(from, to);
+  mark_members(c, h);
+  for (int r = 0; r < from->n_ranks && is; r++) {
+    int rank = c->member[image[find_rank(c, g, r)]] - 1;
+    is = rank >= 0 &&
+         (!copse_collective_rooted(from->collective) || (r == from->root) == (rank == to->root));
+    if (is) means_join(&c->around, c->first_rank[g] + r, c->first_rank[h] + rank);
+  }
+  if (is) return COPSE_OK;
+  return refute(c, "generator %d of the bound does not take group %d to group %d", i, g, h);
+}
+
+static void join_phase(struct bound_checker *c, int from, int to, const int *image,
+                       const int *link_image) {
+  for (int v = 0; v < c->n_nodes; v++)
+    means_join(&c->potential, from * c->n_nodes + v, to * c->n_nodes + image[v]);
+  for (int e = 0; e < c->n_links; e++)
+    means_join(&c->crossed, from * c->n_links + e, to * c->n_links + link_image[e]);
+}
+
+static copse_status join_images(struct bound_checker *c, int i, const int *image,
+                                const int *link_image) {
+  copse_status status = COPSE_OK;
+  char *hit = NULL;
+  COPSE_TRY(copse_calloc((size_t)c->groups->n, 1, &hit, c->err));
+  for (int g = 0; g < c->groups->n; g++) {
+    int h = c->groups->generators[i].groups[g];
+    if (hit[h]++) {
+      status = refute(c, "generator %d of the bound takes two groups to group %d", i, h);
+      goto out;
+    }
+    COPSE_TRY(join_group(c, i, g, h, image));
+    int n = exchanges(c, g) ? schedule_of(c, g)->n_ranks : 2;
+    for (int phase = 0; phase < n; phase++) {
+      int to = exchanges(c, g) ? c->member[image[find_rank(c, g, phase)]] - 1 : phase;
+      join_phase(c, c->first_phase[g] + phase, c->first_phase[h] + to, image, link_image);
+    }
+  }
+out:
+  free(hit);
+  return status;
+}
+
+static copse_status take_symmetries(struct bound_checker *c) {
+  int *image = NULL, *link_image = NULL;
+  copse_status status;
+  COPSE_TRY(copse_calloc((size_t)c->n_nodes, sizeof *image, &image, c->err));
+  COPSE_TRY(copse_calloc((size_t)c->n_links, sizeof *link_image, &link_image, c->err));
+  for (int i = 0; i < c->groups->n_generators; i++) {
+    if (!read_nodes(c, i, image) || !keeps_topology(c, image, link_image)) {
+      status = refute(c, "generator %d of the bound is no symmetry of the topology", i);
+      goto out;
+    }
+    COPSE_TRY(join_images(c, i, image, link_image));
+  }
+out:
+  free(image);
+  free(link_image);
+  return status;
+}
+
+/* ---- cuts and potentials ------------------------------------------------------------------- */
+
+static bool has_phase(const struct bound_checker *c, int g, enum copse_phase phase, int sink) {
+  copse_collective collective = schedule_of(c, g)->collective;
+  if (sink >= 0) return true;
+  return phase == COPSE_PHASE_REDUCE ? copse_collective_reduces(collective)
+                                     : copse_collective_broadcasts(collective);
+}
+
+static int number_of(const struct bound_checker *c, int g, enum copse_phase phase, int sink) {
+  return c->first_phase[g] + (sink >= 0 ? sink : phase == COPSE_PHASE_REDUCE);
+}
+
+static copse_status mark_cut(struct bound_checker *c, int index,
+                             const struct copse_groups_cut *cut) {
+  memset(c->inside, 0, (size_t)c->n_nodes);
+  for (int i = 0; i < cut->n_nodes; i++) {
+    int node = copse_topology_find(c->topology, cut->nodes[i]);
+    if (node < 0)
+      return refute(c, "cut %d of the bound names '%s', which the topology lacks", index,
+                    cut->nodes[i]);
+    if (c->inside[node])
+      return refute(c, "cut %d of the bound names '%s' twice", index, cut->nodes[i]);
+    c->inside[node] = 1;
+  }
+  return COPSE_OK;
+}
+
+/* The cut stands around ranks of its group, but not all, and not around its sink. */
+static copse_status check_sides(struct bound_checker *c, int index) {
+  const struct copse_groups_cut *cut = &c->groups->cuts[index];
+  int n = schedule_of(c, cut->group)->n_ranks, held = 0;
+  if (cut->weight.num <= 0)
+    return refute(c, "cut %d of the bound: its weight is not positive", index);
+  if (!has_phase(c, cut->group, cut->phase, cut->sink))
+    return refute(c, "cut %d of the bound is of a phase that its group lacks", index);
+  for (int r = 0; r < n; r++) held += c->inside[find_rank(c, cut->group, r)];
+  if (cut->sink >= 0 && c->inside[find_rank(c, cut->group, cut->sink)])
+    return refute(c, "cut %d of the bound holds its sink, rank %d", index, cut->sink);
+  if (held == 0 || held == n)
+    return refute(
+        c, "cut %d of the bound separates nothing: it must hold a rank of its group and miss one",
+        index);
+  return COPSE_OK;
+}
+
+static copse_status add_cut(struct bound_checker *c, int index) {
+  const struct copse_groups_cut *cut = &c->groups->cuts[index];
+  int place = number_of(c, cut->group, cut->phase, cut->sink) * c->n_links;
+  mpq_t weight;
+  copse_status status;
+  mpq_init(weight);
+  COPSE_TRY(mark_cut(c, index, cut));
+  COPSE_TRY(check_sides(c, index));
+  set_q(weight, cut->weight);
+  for (int r = 0; r < schedule_of(c, cut->group)->n_ranks; r++)
+    if (c->inside[find_rank(c, cut->group, r)])
+      COPSE_TRY(means_add(&c->around, c->first_rank[cut->group] + r, weight, c->err));
+  for (int e = 0; e < c->n_links; e++) {
+    const struct copse_link *link = &c->topology->links[e];
+    bool src = c->inside[link->src], dst = c->inside[link->dst];
+    if (cut->phase == COPSE_PHASE_REDUCE ? !src && dst : src && !dst)
+      COPSE_TRY(means_add(&c->crossed, place + e, weight, c->err));
+  }
+out:
+  mpq_clear(weight);
+  return status;
+}
+
+static copse_status add_potential(struct bound_checker *c, int index) {
+  const struct copse_groups_potential *p = &c->groups->potentials[index];
+  int node = copse_topology_find(c->topology, p->node);
+  if (exchanges(c, p->group)) return refute(c, "group %d, an alltoall, has potentials", p->group);
+  if (!has_phase(c, p->group, p->phase, -1))
+    return refute(c, "a potential is of a phase that group %d lacks", p->group);
+  if (node < 0) return refute(c, "a potential names '%s', which the topology lacks", p->node);
+  for (int r = 0; r < schedule_of(c, p->group)->n_ranks; r++)
+    if (find_rank(c, p->group, r) == node)
+      return refute(c, "a potential of group %d names '%s', one of its ranks", p->group, p->node);
+  const struct copse_node *clever = copse_verify_switch_at(c->topology, node);
+  if (clever)
+    return refute(c,
+                  "the bound has a potential of '%s', which proves nothing at or beside '%s', a "
+                  "switch that copies or adds",
+                  p->node, clever->id);
+  int place = number_of(c, p->group, p->phase, -1) * c->n_nodes + node;
+  if (c->has_potential[place]++)
+    return refute(c, "'%s' has two potentials in a phase of group %d", p->node, p->group);
+  mpq_t value;
+  mpq_init(value);
+  set_q(value, p->value);
+  copse_status status = means_add(&c->potential, place, value, c->err);
+  mpq_clear(value);
+  return status;
+}
+
+/* ---- the sum ------------------------------------------------------------------------------- */
+
+/* The least weight around a rank, or the mean around the roots. */
+static void add_due(struct bound_checker *c, int g, mpq_t sum) {
+  const struct copse_schedule *s = schedule_of(c, g);
+  bool free_shares = s->collective == COPSE_ALLREDUCE;
+  int roots = copse_collective_rooted(s->collective) ? 1 : s->n_ranks;
+  mpq_t due, q;
+  mpq_inits(due, q, NULL);
+  for (int r = 0; r < s->n_ranks; r++) {
+    const mpq_t *around = means_get(&c->around, c->first_rank[g] + r);
+    if (roots == 1 && r != s->root) continue;
+    mpq_set_ui(q, 0, 1);
+    if (around) mpq_set(q, *around);
+    if (!free_shares)
+      mpq_add(due, due, q);
+    else if (r == 0 || mpq_cmp(q, due) < 0)
+      mpq_set(due, q);
+  }
+  mpq_set_si(q, free_shares ? 1 : roots, 1);
+  mpq_div(due, due, q);
+  mpq_add(sum, sum, due);
+  mpq_clears(due, q, NULL);
+}
+
+/* Whether the group at hand may load the link at all. */
+static bool is_open(const struct bound_checker *c, const struct copse_schedule *s, int link) {
+  int ends[2] = {c->topology->links[link].src, c->topology->links[link].dst};
+  for (int i = 0; i < 2 && s->others_excluded; i++)
+    if (c->topology->nodes[ends[i]].rank >= 0 && !c->member[ends[i]]) return false;
+  return true;
+}
+
+/* What a unit of each link counts in phases of the group at hand, where that is more than in
+ * others. */
+static void count_links(struct bound_checker *c, int g, mpq_t *most) {
+  const struct copse_schedule *s = schedule_of(c, g);
+  int end = g + 1 < c->groups->n ? c->first_phase[g + 1] : c->n_phases;
+  mpq_t q;
+  mpq_init(q);
+  mark_members(c, g);
+  for (int phase = c->first_phase[g]; phase < end; phase++)
+    for (int e = 0; e < c->n_links; e++) {
+      const struct copse_link *link = &c->topology->links[e];
+      const mpq_t *crossed = means_get(&c->crossed, phase * c->n_links + e);
+      const mpq_t *src = means_get(&c->potential, phase * c->n_nodes + link->src);
+      const mpq_t *dst = means_get(&c->potential, phase * c->n_nodes + link->dst);
+      if ((!crossed && !src && !dst) || !is_open(c, s, e)) continue;
+      mpq_set_ui(q, 0, 1);
+      if (crossed) mpq_set(q, *crossed);
+      if (src) mpq_add(q, q, *src);
+      if (dst) mpq_sub(q, q, *dst);
+      if (mpq_cmp(q, most[e]) > 0) mpq_set(most[e], q);
+    }
+  mpq_clear(q);
+}
+
+/* The bound, or a little less of it where 64 bits are too few. */
+static copse_status take_bound(struct bound_checker *c, const mpq_t from, struct copse_q *to) {
+  mpq_t q;
+  if (mpz_fits_slong_p(mpq_numref(from)) && mpz_fits_slong_p(mpq_denref(from)))
+    return copse_verify_get_q(from, c->label, to, c->err);
+  mpq_init(q);
+  mpz_mul_2exp(mpq_numref(q), mpq_numref(from), BOUND_BITS);
+  mpz_fdiv_q(mpq_numref(q), mpq_numref(q), mpq_denref(from));
+  mpz_set_ui(mpq_denref(q), 1);
+  mpz_mul_2exp(mpq_denref(q), mpq_denref(q), BOUND_BITS);
+  mpq_canonicalize(q);
+  copse_status status = copse_verify_get_q(q, c->label, to, c->err);
+  mpq_clear(q);
+  return status;
+}
+
+static copse_status add_up(struct bound_checker *c, struct copse_q *bound) {
+  mpq_t *most = copse_verify_rationals(c->n_links), due, sum, q;
+  copse_status status;
+  if (!most) return copse_fail_nomem(c->err);
+  mpq_inits(due, sum, q, NULL);
+  for (int g = 0; g < c->groups->n; g++) {
+    add_due(c, g, due);
+    count_links(c, g, most);
+  }
+  for (int e = 0; e < c->n_links; e++) {
+    set_q(q, c->topology->links[e].bandwidth);
+    mpq_mul(q, q, most[e]);
+    mpq_add(sum, sum, q);
+  }
+  if (mpq_sgn(sum) == 0) {
+    status = refute(c, "nothing crosses the bound's cuts");
+  } else {
+    mpq_div(sum, due, sum);
+    status = take_bound(c, sum, bound);
+  }
+  mpq_clears(due, sum, q, NULL);
+  copse_verify_rationals_free(most, c->n_links);
+  return status;
+}
+
+/* ---- all ----------------------------------------------------------------------------------- */
+
+static copse_status number_phases(struct bound_checker *c) {
+  copse_status status;
+  COPSE_TRY(copse_calloc((size_t)c->groups->n, sizeof(int), &c->first_phase, c->err));
+  COPSE_TRY(copse_calloc((size_t)c->groups->n, sizeof(int), &c->first_rank, c->err));
+  for (int g = 0; g < c->groups->n; g++) {
+    c->first_phase[g] = c->n_phases;
+    c->first_rank[g] = c->n_ranks;
+    c->n_phases += exchanges(c, g) ? schedule_of(c, g)->n_ranks : 2;
+    c->n_ranks += schedule_of(c, g)->n_ranks;
+    if (c->n_phases > MAX_PLACES / (c->n_links + c->n_nodes))
+      return copse_fail_at(c->err, COPSE_NOMEM, c->label, 0, "more groups than can be looked at");
+  }
+out:
+  return status;
+}
+
+static copse_status prepare(struct bound_checker *c) {
+  copse_status status;
+  COPSE_TRY(number_phases(c));
+  COPSE_TRY(means_new(c->n_phases * c->n_links, &c->crossed, c->err));
+  COPSE_TRY(means_new(c->n_phases * c->n_nodes, &c->potential, c->err));
+  COPSE_TRY(means_new(c->n_ranks, &c->around, c->err));
+  COPSE_TRY(copse_calloc((size_t)(c->n_phases * c->n_nodes), 1, &c->has_potential, c->err));
+  COPSE_TRY(copse_calloc((size_t)c->n_nodes, sizeof *c->member, &c->member, c->err));
+  COPSE_TRY(copse_calloc((size_t)c->n_nodes, 1, &c->inside, c->err));
+out:
+  return status;
+}
+
+copse_status copse_verify_groups_bound(const struct copse_groups *groups,
+                                       const struct copse_topology *topology, const char *label,
+                                       struct copse_q *bound, struct copse_err *err) {
+  struct bound_checker c = {.groups = groups,
+                            .topology = topology,
+                            .label = label,
+                            .n_links = topology->n_links,
+                            .n_nodes = topology->n_nodes,
+                            .err = err};
+  copse_status status;
+  COPSE_TRY(prepare(&c));
+  COPSE_TRY(take_symmetries(&c));
+  for (int i = 0; i < groups->n_cuts; i++) COPSE_TRY(add_cut(&c, i));
+  for (int i = 0; i < groups->n_potentials; i++) COPSE_TRY(add_potential(&c, i));
+  COPSE_TRY(means_divide(&c.crossed, err));
+  COPSE_TRY(means_divide(&c.potential, err));
+  COPSE_TRY(means_divide(&c.around, err));
+  status = add_up(&c, bound);
+out:
+  means_free(&c.crossed);
+  means_free(&c.potential);
+  means_free(&c.around);
+  free(c.first_phase);
+  free(c.first_rank);
+  free(c.has_potential);
+  free(c.member);
+  free(c.inside);
+  return status;
+}
 
 struct checker {
   const struct copse_groups *groups;

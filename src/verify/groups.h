@@ -5,6 +5,9 @@
 #ifndef COPSE_VERIFY_GROUPS_H
 #define COPSE_VERIFY_GROUPS_H
 
+#include <stdbool.h>
+
+#include "base/err.h"
 #include "schedule/groups.h"
 #include "verify/verify.h"
 

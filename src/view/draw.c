@@ -1,8 +1,60 @@
-#include "view/draw.h"
-
+/* Colours and widths of pictures. */
+/* The picture of a topology by itself: its bandwidths. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "view/draw.h"
+
+const char copse_draw_css[] =
+    ".cp text{font-family:'DejaVu Sans','Segoe UI',Helvetica,Arial,sans-serif;fill:#1e293b}\n"
+    ".cp .title{font-size:17px;font-weight:600}\n"
+    ".cp .subtitle,.cp .legend{font-size:12px;fill:#475569}\n"
+    ".cp .label{font-size:11px;text-anchor:middle}.cp .big{font-size:14px}\n"
+    ".cp .rank{font-size:10px;text-anchor:middle;fill:#475569}\n"
+    ".cp .host{fill:#f8fafc;stroke:#cbd5e1;stroke-width:1.2}\n"
+    ".cp .hostname{font-size:12px;font-weight:600;fill:#475569;stroke:#f8fafc;stroke-width:4;"
+    "paint-order:stroke}\n"
+    ".cp .box{stroke-width:1.4;fill:#fff;stroke:#64748b}\n"
+    ".cp .gpu .box{fill:#dbeafe;stroke:#2563eb}\n"
+    ".cp .nvswitch .box{fill:#dcfce7;stroke:#15803d}\n"
+    ".cp .switch .box{fill:#fef3c7;stroke:#b45309}\n"
+    ".cp .nic .box{fill:#f3e8ff;stroke:#9333ea}\n"
+    ".cp .pcie .box{fill:#f1f5f9;stroke:#64748b}\n"
+    ".cp .cpu .box{fill:#e2e8f0;stroke:#334155}\n"
+    ".cp .net .box{fill:#fdf4ff;stroke:#c026d3;stroke-dasharray:3 2}\n"
+    ".cp .clever .box{stroke-width:3}\n"
+    ".cp .solid .box{fill:#1d4ed8;stroke:#1e3a8a}.cp .solid text{fill:#fff}\n"
+    ".cp .ring{fill:none;stroke:#be185d;stroke-width:2.4;stroke-dasharray:5 3}\n"
+    ".cp .line{fill:none;stroke:#94a3b8;stroke-width:1.2}\n"
+    ".cp .head{stroke:none;fill:#94a3b8}\n"
+    ".cp .glow{fill:none;stroke:#f472b6;stroke-width:11;stroke-opacity:.55}\n"
+    ".cp .faint .line{stroke:#e2e8f0;stroke-width:1}.cp .faint .head{fill:none}\n"
+    ".cp .b0 .line{stroke:#1e3a8a;stroke-width:4}.cp .b0 .head{fill:#1e3a8a}\n"
+    ".cp .b1 .line{stroke:#0f766e;stroke-width:3.2}.cp .b1 .head{fill:#0f766e}\n"
+    ".cp .b2 .line{stroke:#7c3aed;stroke-width:2.5}.cp .b2 .head{fill:#7c3aed}\n"
+    ".cp .b3 .line{stroke:#b45309;stroke-width:1.9}.cp .b3 .head{fill:#b45309}\n"
+    ".cp .b4 .line{stroke:#0284c7;stroke-width:1.4}.cp .b4 .head{fill:#0284c7}\n"
+    ".cp .b5 .line{stroke:#64748b;stroke-width:1}.cp .b5 .head{fill:#64748b}\n"
+    ".cp .u0 .line{stroke:#e2e8f0;stroke-width:1}.cp .u0 .head{fill:#e2e8f0}\n"
+    ".cp .u1 .line{stroke:#bfdbfe;stroke-width:1.6}.cp .u1 .head{fill:#bfdbfe}\n"
+    ".cp .u2 .line{stroke:#60a5fa;stroke-width:1.8}.cp .u2 .head{fill:#60a5fa}\n"
+    ".cp .u3 .line{stroke:#fbbf24;stroke-width:2}.cp .u3 .head{fill:#fbbf24}\n"
+    ".cp .u4 .line{stroke:#f97316;stroke-width:2.2}.cp .u4 .head{fill:#f97316}\n"
+    ".cp .u5 .line{stroke:#dc2626;stroke-width:2.8}.cp .u5 .head{fill:#dc2626}\n"
+    ".cp .h0 .line{stroke:#dc2626;stroke-width:2.8}.cp .h0 .head{fill:#dc2626}\n"
+    ".cp .h1 .line{stroke:#f59e0b;stroke-width:2.8}.cp .h1 .head{fill:#f59e0b}\n"
+    ".cp .h2 .line{stroke:#16a34a;stroke-width:2.8}.cp .h2 .head{fill:#16a34a}\n"
+    ".cp .h3 .line{stroke:#0891b2;stroke-width:2.8}.cp .h3 .head{fill:#0891b2}\n"
+    ".cp .h4 .line{stroke:#4f46e5;stroke-width:2.8}.cp .h4 .head{fill:#4f46e5}\n"
+    ".cp .h5 .line{stroke:#c026d3;stroke-width:2.8}.cp .h5 .head{fill:#c026d3}\n"
+    ".cp .h6 .line{stroke:#78350f;stroke-width:2.8}.cp .h6 .head{fill:#78350f}\n"
+    ".cp .h7 .line{stroke:#475569;stroke-width:2.8}.cp .h7 .head{fill:#475569}\n"
+    ".cp.dense .line{stroke-width:1.5}.cp.dense .b0 .line{stroke-width:2.4}\n"
+    ".cp.dense [class^=h] .line{stroke-width:2.4}\n"
+    ".cp.dense .faint .line,.cp.dense .u0 .line,.cp.dense .b5 .line{stroke-width:.7}\n"
+    ".cp.dense .glow{stroke-width:8}\n";
 
 #define HEADER 58.0
 #define LEGEND_ROW 22.0
@@ -328,4 +380,93 @@ void copse_draw(const struct copse_drawing *d, bool inlined, struct copse_text *
                  scale * HEADER + d->arrangement->height, scale);
   add_legend(d, text, inside);
   copse_text_add(text, "</g>\n</svg>\n");
+}
+
+/* Links of one bandwidth, or of a range where there are too many values. */
+struct band {
+  struct copse_q least, most;
+  int n;
+};
+
+static int faster_first(const void *a, const void *b) {
+  return copse_q_cmp(*(const struct copse_q *)b, *(const struct copse_q *)a);
+}
+
+/* Distinct values, the fastest first; returns how many. */
+static int find_values(const struct copse_topology *t, struct copse_q *values) {
+  int n = 0;
+  for (int i = 0; i < t->n_links; i++) values[i] = t->links[i].bandwidth;
+  if (t->n_links > 0) qsort(values, (size_t)t->n_links, sizeof *values, faster_first);
+  for (int i = 0; i < t->n_links; i++)
+    if (n == 0 || !copse_q_eq(values[i], values[n - 1])) values[n++] = values[i];
+  return n;
+}
+
+static int find_bands(const struct copse_topology *t, struct copse_q *values,
+                      struct band bands[COPSE_LINK_BANDS], struct copse_link_mark *marks) {
+  int n_values = find_values(t, values);
+  int n = n_values < COPSE_LINK_BANDS ? n_values : COPSE_LINK_BANDS;
+  for (int b = 0; b < n; b++)
+    bands[b] = (struct band){values[(b + 1) * n_values / n - 1], values[b * n_values / n], 0};
+  for (int i = 0; i < t->n_links; i++) {
+    int b = 0;
+    while (copse_q_cmp(t->links[i].bandwidth, bands[b].least) < 0) b++;
+    bands[b].n++;
+    marks[i] = (struct copse_link_mark){.style = COPSE_LINK_BAND + b};
+  }
+  return n;
+}
+
+static char *band_text(struct copse_arena *arena, const struct band *band) {
+  char least[COPSE_DRAW_QUANTITY], most[COPSE_DRAW_QUANTITY];
+  size_t size = 2 * COPSE_DRAW_QUANTITY + 48;
+  char *text = copse_arena_alloc(arena, size, 1);
+  if (!text) return NULL;
+  copse_draw_quantity(band->least, "GB/s", least);
+  copse_draw_quantity(band->most, "GB/s", most);
+  if (copse_q_eq(band->least, band->most))
+    snprintf(text, size, "%s \xc3\x97 %d", most, band->n);
+  else
+    snprintf(text, size, "%s to %s \xc3\x97 %d", least, most, band->n);
+  return text;
+}
+
+copse_status copse_topology_draw(const struct copse_topology *t,
+                                 const struct copse_arrangement *arrangement, bool inlined,
+                                 struct copse_text *text, struct copse_err *err) {
+  struct copse_arena arena = {0};
+  struct band bands[COPSE_LINK_BANDS];
+  struct copse_legend_entry legend[COPSE_LINK_BANDS + 1];
+  char subtitle[128];
+  copse_status status = COPSE_OK;
+  size_t n_links = (size_t)t->n_links;
+  struct copse_q *values = copse_arena_alloc(&arena, n_links, sizeof *values);
+  struct copse_link_mark *marks = copse_arena_alloc(&arena, n_links, sizeof *marks);
+  if (!values || !marks) goto nomem;
+  int n = find_bands(t, values, bands, marks);
+  for (int b = 0; b < n; b++) {
+    char *entry = band_text(&arena, &bands[b]);
+    if (!entry) goto nomem;
+    legend[b] = (struct copse_legend_entry){COPSE_LEGEND_LINK, COPSE_LINK_BAND + b, entry};
+  }
+  if (n > 0)
+    legend[n] = (struct copse_legend_entry){
+        COPSE_LEGEND_TEXT, 0, "bandwidth per direction \xc3\x97 links; an arrow: that way only"};
+  snprintf(subtitle, sizeof subtitle, "%d ranks, %d nodes, %d links (directed)", t->n_ranks,
+           t->n_nodes, t->n_links);
+  struct copse_drawing drawing = {.topology = t,
+                                  .arrangement = arrangement,
+                                  .title = t->name,
+                                  .subtitle = subtitle,
+                                  .links = marks,
+                                  .legend = legend,
+                                  .n_legend = n > 0 ? n + 1 : 0};
+  copse_draw(&drawing, inlined, text);
+  status = copse_text_status(text, err);
+  goto out;
+nomem:
+  status = copse_fail_nomem(err);
+out:
+  copse_arena_free(&arena);
+  return status;
 }

@@ -5,7 +5,7 @@
 
 #include "base/collective.h"
 #include "codegen/lower/lower.h"
-#include "predict/simulate_foreign.h"
+#include "predict/simulate_programs.h"
 #include "schedule/demand.h"
 #include "support/fabric.h"
 #include "support/mutant.h"

@@ -5,10 +5,10 @@
 #ifndef COPSE_TESTS_DEVICE_CASE_H
 #define COPSE_TESTS_DEVICE_CASE_H
 
-#include "runtime/gpu/host.h"
+#include "runtime/gpu/cuda_backend.h"
 
 extern "C" {
-#include "runtime/interpreter/verify_buffers.h"
+#include "runtime/interpreter/expected.h"
 #include "support/exec_support.h"
 #include "support/plan_builder.h"
 }

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codegen/check/check_plan.h"
+#include "codegen/check/proof.h"
 #include "codegen/lower/lower.h"
-#include "runtime/interpreter/verify_buffers.h"
+#include "runtime/interpreter/expected.h"
 #include "schedule/solve/solve.h"
 #include "support/fabric.h"
 #include "support/plan_builder.h"
@@ -290,10 +290,10 @@ static struct copse_plan *hearsay(void) {
 START_TEST(signals_without_data_have_words_of_their_own) {
   static const uint32_t host_of[] = {0, 0, 1};
   struct copse_err err = COPSE_ERR_INIT;
-  struct copse_check_report report;
+  struct copse_proof_report report;
   struct copse_plan *plan = hearsay();
   ASSERT_OK(copse_plan_validate(plan, "plan", &err), &err);
-  ASSERT_OK(copse_check_plan(plan, "plan", &report, &err), &err);
+  ASSERT_OK(copse_prove_plan(plan, "plan", &report, &err), &err);
   uint64_t wrong = 0;
   for (uint64_t seed = 1; seed <= 60; seed++) {
     const struct exec_case it = {COPSE_FLOAT, COPSE_SUM, 100, false};

@@ -352,8 +352,8 @@ START_TEST(damaged_symmetries_are_refused) {
   char *text;
   ASSERT_OK(copse_topology_synthetic("hosts:3 gpus:2@300 nics:2@25 rails", NULL, &t, &err), &err);
   struct copse_schedule *s = compact_of(t, &text);
-  struct copse_schedule_rotation *rotations =
-      (struct copse_schedule_rotation *)(uintptr_t)s->rotations;
+  struct copse_permutation *rotations =
+      (struct copse_permutation *)(uintptr_t)s->rotations;
   for (int g = 0; g < 2; g++) {
     int *image = (int *)(uintptr_t)rotations[g].image;
     for (int a = 0; a < s->n_nodes; a++) {
@@ -499,8 +499,8 @@ START_TEST(what_is_too_large_to_list_is_not_tried) {
   char *text;
   ASSERT_OK(copse_topology_synthetic("hosts:3 gpus:2@300 nics:2@25 rails", NULL, &t, &err), &err);
   struct copse_schedule *s = compact_of(t, &text);
-  struct copse_schedule_rotation *rotations =
-      (struct copse_schedule_rotation *)(uintptr_t)s->rotations;
+  struct copse_permutation *rotations =
+      (struct copse_permutation *)(uintptr_t)s->rotations;
   rotations[0].order = rotations[1].order = 3 << 20;
   ASSERT_FAILS(copse_schedule_expand(s, &err), COPSE_NOMEM, &err, "GiB");
   ck_assert_int_eq(s->n_rotations, 2);

@@ -1,4 +1,4 @@
-#include "solver/online/stages_plan.h"
+#include "solver/online/planner.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,8 @@
 #include <string.h>
 
 #include "runtime/plan/layout.h"
-#include "runtime/interpreter/verify_buffers.h"
+#include "runtime/interpreter/expected.h"
+#include "runtime/interpreter/element_tile_cpu.h"
 #include "runtime/interpreter/view.h"
 #include "support/support.h"
 

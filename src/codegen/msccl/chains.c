@@ -1,7 +1,7 @@
 /* An alltoall's chains as MSCCL steps: from the sender's input over scratch to the output. */
 #include "codegen/msccl/emit.h"
 
-static copse_status add(const struct copse_span *span, struct copse_msccl_program *p, int block,
+static copse_status add(const struct copse_chunk_run *span, struct copse_msccl_program *p, int block,
                         enum copse_msccl_op op, struct copse_msccl_place src,
                         struct copse_msccl_place dst, struct copse_msccl_ref *ref) {
   struct copse_msccl_step step = {.op = op, .src = src, .dst = dst, .count = span->count};
@@ -11,7 +11,7 @@ static copse_status add(const struct copse_span *span, struct copse_msccl_progra
 
 /* The place of the span at the chain's stop `i`. */
 static struct copse_msccl_place place(const struct copse_msccl_job *job,
-                                      const struct copse_span *span, struct copse_msccl_program *p,
+                                      const struct copse_chunk_run *span, struct copse_msccl_program *p,
                                       int i) {
   const struct copse_chain *c = span->chain;
   int first = c->ranks[0], last = c->ranks[c->n - 1];
@@ -35,7 +35,7 @@ out:
   return status;
 }
 
-static copse_status emit(const struct copse_msccl_job *job, const struct copse_span *span,
+static copse_status emit(const struct copse_msccl_job *job, const struct copse_chunk_run *span,
                          struct copse_msccl_program *p) {
   const struct copse_chain *c = span->chain;
   struct copse_msccl_place at = place(job, span, p, 0);
@@ -76,7 +76,7 @@ out:
 copse_status copse_msccl_emit_chains(const struct copse_msccl_job *job,
                                      struct copse_msccl_program *p) {
   copse_status status = COPSE_OK;
-  for (size_t i = 0; i < job->cut.n_spans; i++) COPSE_TRY(emit(job, &job->cut.spans[i], p));
+  for (size_t i = 0; i < job->cut.n_runs; i++) COPSE_TRY(emit(job, &job->cut.runs[i], p));
 out:
   return status;
 }

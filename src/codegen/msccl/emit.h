@@ -6,14 +6,14 @@
 
 #include "base/collective.h"
 #include "base/text.h"
-#include "codegen/lower/cut.h"
+#include "codegen/lower/whole_chunks.h"
 #include "codegen/msccl/msccl.h"
 #include "codegen/msccl/program.h"
 
 struct copse_msccl_job {
   const struct copse_schedule *schedule;
   struct copse_msccl_options options;
-  struct copse_cut cut; /* spans of at most COPSE_MSCCL_MAX_COUNT chunks */
+  struct copse_whole_chunks cut; /* spans of at most COPSE_MSCCL_MAX_COUNT chunks */
   bool fused;           /* may use rcs, rrs, rrc */
   bool skip_copy;       /* in place only: what is its own lies in the output already */
 };

@@ -101,7 +101,7 @@ static copse_status try_chunks(struct copse_msccl_job *job, int *chunks, struct 
   copse_status status = COPSE_UNSUPPORTED;
   for (*chunks = 64; *chunks > 0 && status == COPSE_UNSUPPORTED; *chunks /= 2) {
     if (*chunks * job->cut.blocks > COPSE_MSCCL_MAX_CHUNKS) continue;
-    status = copse_cut_into(&job->cut, *chunks, err);
+    status = copse_chunks_cut(&job->cut, *chunks, err);
     if (status == COPSE_OK) status = try_channels(job, COPSE_MSCCL_MAX_CHANNELS, &used, err);
     if (status == COPSE_OK) return COPSE_OK;
   }
@@ -218,11 +218,11 @@ static copse_status check_options(struct copse_msccl_job *job, struct copse_err 
 static copse_status cut(struct copse_msccl_job *job, struct copse_err *err) {
   int64_t block = job->options.chunks;
   copse_status status;
-  COPSE_TRY(copse_cut_start(&job->cut, job->schedule, job->options.instances, COPSE_MSCCL_MAX_COUNT,
+  COPSE_TRY(copse_chunks_start(&job->cut, job->schedule, job->options.instances, COPSE_MSCCL_MAX_COUNT,
                             err));
-  if (block == 0) COPSE_TRY(copse_cut_exact(&job->cut, COPSE_MSCCL_MAX_CHUNKS, &block, err));
+  if (block == 0) COPSE_TRY(copse_chunks_exact(&job->cut, COPSE_MSCCL_MAX_CHUNKS, &block, err));
   if (block * job->cut.blocks > COPSE_MSCCL_MAX_CHUNKS) return say_too_fine(job, block, err);
-  COPSE_TRY(copse_cut_into(&job->cut, (int)block, err));
+  COPSE_TRY(copse_chunks_cut(&job->cut, (int)block, err));
 out:
   return status;
 }
@@ -278,6 +278,6 @@ copse_status copse_lower_msccl(const struct copse_schedule *schedule,
 out:
   copse_text_free(&out);
   copse_msccl_program_free(&p);
-  copse_cut_free(&job.cut);
+  copse_chunks_free(&job.cut);
   return status;
 }

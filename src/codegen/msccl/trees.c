@@ -11,7 +11,7 @@
 struct walk {
   const struct copse_msccl_job *job;
   struct copse_msccl_program *p;
-  const struct copse_span *span;
+  const struct copse_chunk_run *span;
   struct copse_msccl_place in, out; /* of the span, at every rank that has it there */
 };
 
@@ -288,8 +288,8 @@ copse_status copse_msccl_emit_trees(const struct copse_msccl_job *job,
   COPSE_TRY(copse_calloc(n_refs, sizeof *own, &own, p->err));
   for (size_t i = 0; i < n_refs; i++) own[i] = COPSE_MSCCL_NO_REF;
   if (job->schedule->collective == COPSE_ALLGATHER) COPSE_TRY(copy_own(job, p, stretches, own));
-  for (size_t i = 0; i < job->cut.n_spans; i++) {
-    const struct copse_span *span = &job->cut.spans[i];
+  for (size_t i = 0; i < job->cut.n_runs; i++) {
+    const struct copse_chunk_run *span = &job->cut.runs[i];
     int whole = span->block * job->cut.block + span->offset;
     struct walk w = {job, p, span, {'i', whole}, {'o', whole}};
     struct copse_msccl_ref have =

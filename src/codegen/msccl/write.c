@@ -45,7 +45,7 @@ copse_status copse_msccl_write(const struct copse_msccl_job *job,
   copse_text_add(text, "<!-- written by copse %s; counts that are multiples of %d are served -->\n",
                  COPSE_VERSION_STRING, job->cut.block);
   copse_text_add(text, "<algo name=\"");
-  copse_cut_add_name(&job->cut, text);
+  copse_chunks_add_name(&job->cut, text);
   copse_text_add(text,
                  "_%s\" proto=\"%s\" nchannels=\"%d\" nchunksperloop=\"%d\" ngpus=\"%d\" "
                  "coll=\"%s\" inplace=\"%d\" outofplace=\"%d\" minBytes=\"%" PRId64

@@ -115,7 +115,7 @@ static copse_status make_cells(struct copse_pj_launch *r) {
   struct copse_cells_of of = {
       .n_ranks = f->n_ranks,
       .n_threads = r->first_packet + f->n_blocks * COPSE_PJ_MAX_OPS * COPSE_PJ_PACKET_THREADS,
-      .n_loose = f->n_blocks,
+      .n_groups = f->n_blocks,
       .slices = r->slices,
       .collective = f->collective,
       .chunks = f->chunks,

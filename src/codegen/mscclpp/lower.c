@@ -10,7 +10,7 @@
 
 #include "base/collective.h"
 #include "base/memory.h"
-#include "codegen/lower/cut.h"
+#include "codegen/lower/whole_chunks.h"
 #include "codegen/mscclpp/mscclpp.h"
 #include "codegen/mscclpp/plan.h"
 
@@ -19,19 +19,19 @@ enum { MAX_CHUNKS = 32767 };
 struct job {
   const struct copse_schedule *schedule;
   struct copse_mscclpp_options options;
-  struct copse_cut cut;
+  struct copse_whole_chunks cut;
   struct copse_pp_plan p;
   int *host; /* [n_ranks] */
   int n_hosts;
-  int *block; /* [cut.n_spans] */
-  int **slot; /* [cut.n_spans][n_ranks] reduce: chunk of scratch for what the rank sends up */
+  int *block; /* [cut.n_runs] */
+  int **slot; /* [cut.n_runs][n_ranks] reduce: chunk of scratch for what the rank sends up */
   struct copse_err *err;
 };
 
 /* ---- places ---------------------------------------------------------------------------- */
 
 /* In place a plan names one buffer only, the one at the same distance on every rank. */
-static struct copse_pp_place input(const struct job *j, const struct copse_span *s, int rank) {
+static struct copse_pp_place input(const struct job *j, const struct copse_chunk_run *s, int rank) {
   int whole = s->block * j->cut.block + s->offset;
   bool gathers = j->schedule->collective == COPSE_ALLGATHER;
   if (j->schedule->collective == COPSE_REDUCE_SCATTER || (!gathers && j->options.out_of_place))
@@ -40,7 +40,7 @@ static struct copse_pp_place input(const struct job *j, const struct copse_span 
   return (struct copse_pp_place){rank, 'o', whole};
 }
 
-static struct copse_pp_place output(const struct job *j, const struct copse_span *s, int rank) {
+static struct copse_pp_place output(const struct job *j, const struct copse_chunk_run *s, int rank) {
   int whole = s->block * j->cut.block + s->offset;
   if (j->schedule->collective != COPSE_REDUCE_SCATTER)
     return (struct copse_pp_place){rank, 'o', whole};
@@ -123,7 +123,7 @@ out:
 /* What a block does with a span, whole or piece by piece; ends with end_span. */
 static void start_span(struct job *j, int rank, size_t i) {
   if (j->options.pipeline_bytes > 0)
-    copse_pp_loop(&j->p, rank, j->block[i], j->options.pipeline_bytes, j->cut.spans[i].count);
+    copse_pp_loop(&j->p, rank, j->block[i], j->options.pipeline_bytes, j->cut.runs[i].count);
 }
 
 static void end_span(struct job *j, int rank, size_t i) {
@@ -134,7 +134,7 @@ static void end_span(struct job *j, int rank, size_t i) {
 
 /* A rank's part of a reduction: its children's sums and its own, up or, at the root, out. */
 static copse_status reduce_at(struct job *j, size_t i, int rank) {
-  const struct copse_span *s = &j->cut.spans[i];
+  const struct copse_chunk_run *s = &j->cut.runs[i];
   const struct copse_unit_tree *t = s->unit->reduce;
   const int *children = t->children + t->first_child[rank];
   int n = t->first_child[rank + 1] - t->first_child[rank], parent = t->parent[rank];
@@ -161,7 +161,7 @@ out:
 }
 
 static copse_status broadcast_at(struct job *j, size_t i, int rank) {
-  const struct copse_span *s = &j->cut.spans[i];
+  const struct copse_chunk_run *s = &j->cut.runs[i];
   const struct copse_unit_tree *t = s->unit->broadcast;
   int first = t->first_child[rank], n = t->first_child[rank + 1] - first;
   bool own = t->parent[rank] < 0 && !s->unit->reduce && j->options.out_of_place;
@@ -184,13 +184,13 @@ out:
 static copse_status place_slots(struct job *j) {
   int n = j->schedule->n_ranks;
   copse_status status = COPSE_OK;
-  for (size_t i = 0; i < j->cut.n_spans; i++) {
-    const struct copse_unit_tree *t = j->cut.spans[i].unit->reduce;
+  for (size_t i = 0; i < j->cut.n_runs; i++) {
+    const struct copse_unit_tree *t = j->cut.runs[i].unit->reduce;
     if (!t) return COPSE_OK;
     COPSE_TRY(copse_calloc((size_t)n, sizeof(int), &j->slot[i], j->err));
     for (int r = 0; r < n; r++)
       if (t->parent[r] >= 0)
-        j->slot[i][r] = copse_pp_scratch(&j->p, t->parent[r], j->cut.spans[i].count).index;
+        j->slot[i][r] = copse_pp_scratch(&j->p, t->parent[r], j->cut.runs[i].count).index;
   }
 out:
   return status;
@@ -208,11 +208,11 @@ static copse_status emit_trees(struct job *j) {
   copse_status status;
   COPSE_TRY(place_slots(j));
   for (int phase = 0; phase < 2; phase++)
-    for (size_t i = 0; i < j->cut.n_spans; i++)
+    for (size_t i = 0; i < j->cut.n_runs; i++)
       for (int r = 0; r < j->schedule->n_ranks; r++) {
         start_span(j, r, i);
-        if (phase == 0 && j->cut.spans[i].unit->reduce) COPSE_TRY(reduce_at(j, i, r));
-        if (phase == 1 && j->cut.spans[i].unit->broadcast) COPSE_TRY(broadcast_at(j, i, r));
+        if (phase == 0 && j->cut.runs[i].unit->reduce) COPSE_TRY(reduce_at(j, i, r));
+        if (phase == 1 && j->cut.runs[i].unit->broadcast) COPSE_TRY(broadcast_at(j, i, r));
         end_span(j, r, i);
       }
 out:
@@ -223,7 +223,7 @@ out:
 
 /* The chain's stop `hop`: wait for the piece, pass it on. */
 static copse_status chain_at(struct job *j, size_t i, int hop, struct copse_pp_place *at) {
-  const struct copse_span *s = &j->cut.spans[i];
+  const struct copse_chunk_run *s = &j->cut.runs[i];
   const struct copse_chain *c = s->chain;
   int rank = c->ranks[hop], last = c->ranks[c->n - 1];
   struct copse_pp_place in = {rank, 'i', last * j->cut.block + s->offset};
@@ -250,13 +250,13 @@ static copse_status emit_chains(struct job *j) {
   struct copse_pp_place *at = NULL;
   copse_status status;
   bool more = true;
-  COPSE_TRY(copse_calloc(j->cut.n_spans, sizeof *at, &at, j->err));
+  COPSE_TRY(copse_calloc(j->cut.n_runs, sizeof *at, &at, j->err));
   for (int hop = 0; more; hop++) {
     more = false;
-    for (size_t i = 0; i < j->cut.n_spans; i++) {
-      if (hop >= j->cut.spans[i].chain->n) continue;
+    for (size_t i = 0; i < j->cut.n_runs; i++) {
+      if (hop >= j->cut.runs[i].chain->n) continue;
       more = true;
-      int rank = j->cut.spans[i].chain->ranks[hop];
+      int rank = j->cut.runs[i].chain->ranks[hop];
       start_span(j, rank, i);
       COPSE_TRY(chain_at(j, i, hop, &at[i]));
       end_span(j, rank, i);
@@ -271,8 +271,8 @@ out:
 
 static copse_status deal(struct job *j, int n_blocks) {
   copse_status status = COPSE_OK;
-  for (size_t i = 0; i < j->cut.n_spans; i++) {
-    const struct copse_span *s = &j->cut.spans[i];
+  for (size_t i = 0; i < j->cut.n_runs; i++) {
+    const struct copse_chunk_run *s = &j->cut.runs[i];
     int n = j->schedule->n_ranks;
     if (s->unit) {
       j->block[i] = (int)(i % (size_t)n_blocks);
@@ -330,7 +330,7 @@ static struct misfit find_misfit(const struct job *j, int n_blocks) {
 /* One attempt, which the job keeps. */
 static copse_status attempt(struct job *j, int n_blocks, struct misfit *misfit) {
   copse_status status;
-  for (size_t i = 0; i < j->cut.n_spans; i++) {
+  for (size_t i = 0; i < j->cut.n_runs; i++) {
     free(j->slot[i]);
     j->slot[i] = NULL;
   }
@@ -349,7 +349,7 @@ static copse_status say_misfit(struct job *j, const struct misfit *m, int tried)
   char hint[120] = "only a native plan (--to plan) has no such limit";
   struct misfit other = *m;
   int blocks = tried;
-  while (other.what && blocks < (int)j->cut.n_spans && blocks < 1024) {
+  while (other.what && blocks < (int)j->cut.n_runs && blocks < 1024) {
     blocks = 2 * blocks < 1024 ? 2 * blocks : 1024;
     copse_status status = attempt(j, blocks, &other);
     if (status != COPSE_OK) return status;
@@ -392,8 +392,8 @@ static copse_status find_hosts(struct job *j) {
 
 static int longest_span(const struct job *j) {
   int most = 1;
-  for (size_t i = 0; i < j->cut.n_spans; i++)
-    if (j->cut.spans[i].count > most) most = j->cut.spans[i].count;
+  for (size_t i = 0; i < j->cut.n_runs; i++)
+    if (j->cut.runs[i].count > most) most = j->cut.runs[i].count;
   return most;
 }
 
@@ -441,8 +441,8 @@ static copse_status check_options(struct job *j) {
 static copse_status cut(struct job *j) {
   int64_t block = j->options.chunks;
   copse_status status;
-  COPSE_TRY(copse_cut_start(&j->cut, j->schedule, j->options.instances, MAX_CHUNKS, j->err));
-  if (block == 0) COPSE_TRY(copse_cut_exact(&j->cut, MAX_CHUNKS, &block, j->err));
+  COPSE_TRY(copse_chunks_start(&j->cut, j->schedule, j->options.instances, MAX_CHUNKS, j->err));
+  if (block == 0) COPSE_TRY(copse_chunks_exact(&j->cut, MAX_CHUNKS, &block, j->err));
   if (block * j->cut.blocks > MAX_CHUNKS)
     return copse_fail(
         j->err, COPSE_UNSUPPORTED,
@@ -450,9 +450,9 @@ static copse_status cut(struct job *j) {
         "for chunks of equal size; --chunks 64 rounds them%s",
         (long long)(block * j->cut.blocks),
         j->schedule->k > 1 ? ", or solve again with --k 1" : "");
-  COPSE_TRY(copse_cut_into(&j->cut, (int)block, j->err));
-  COPSE_TRY(copse_calloc(j->cut.n_spans, sizeof *j->block, &j->block, j->err));
-  COPSE_TRY(copse_calloc(j->cut.n_spans, sizeof *j->slot, &j->slot, j->err));
+  COPSE_TRY(copse_chunks_cut(&j->cut, (int)block, j->err));
+  COPSE_TRY(copse_calloc(j->cut.n_runs, sizeof *j->block, &j->block, j->err));
+  COPSE_TRY(copse_calloc(j->cut.n_runs, sizeof *j->slot, &j->slot, j->err));
 out:
   return status;
 }
@@ -465,7 +465,7 @@ static void write_plan(const struct job *j, struct copse_text *text) {
   int in = c == COPSE_ALLGATHER ? j->cut.block : j->cut.chunks;
   int out = c == COPSE_REDUCE_SCATTER ? j->cut.block : j->cut.chunks;
   copse_text_add(text, "{\"name\": \"copse_");
-  copse_cut_add_name(&j->cut, text);
+  copse_chunks_add_name(&j->cut, text);
   copse_text_add(text, "_%s_%s_%d_%d_%" PRId64 "_%" PRId64 "\",\n", coll,
                  j->options.out_of_place ? "out" : "in", j->cut.chunks, j->p.n_blocks,
                  j->options.pipeline_bytes, j->options.max_bytes);
@@ -496,7 +496,7 @@ static copse_status make(struct job *j, struct copse_mscclpp_summary *summary) {
   COPSE_TRY(find_hosts(j));
   int n_blocks = j->options.max_blocks;
   int of_use =
-      j->schedule->collective == COPSE_ALLTOALL ? j->schedule->n_ranks : (int)j->cut.n_spans;
+      j->schedule->collective == COPSE_ALLTOALL ? j->schedule->n_ranks : (int)j->cut.n_runs;
   if (n_blocks > of_use) n_blocks = of_use;
   COPSE_TRY(attempt(j, n_blocks, &misfit));
   if (misfit.what) return say_misfit(j, &misfit, n_blocks);
@@ -529,12 +529,12 @@ copse_status copse_lower_mscclpp(const struct copse_schedule *schedule,
   *size = out.size;
   out.data = NULL;
 out:
-  for (size_t i = 0; j.slot && i < j.cut.n_spans; i++) free(j.slot[i]);
+  for (size_t i = 0; j.slot && i < j.cut.n_runs; i++) free(j.slot[i]);
   free(j.slot);
   free(j.block);
   free(j.host);
   copse_pp_free(&j.p);
-  copse_cut_free(&j.cut);
+  copse_chunks_free(&j.cut);
   copse_text_free(&out);
   return status;
 }

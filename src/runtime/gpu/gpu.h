@@ -1,18 +1,17 @@
 /*
- * Inside src/runtime: the GPU parts of this build, behind one function, so that everything else
- * is the same with and without CUDA. gpu_none.c is linked in builds without, cuda/gpu.cu in
- * those with it.
+ * The GPU parts of this build behind one function, so that all other code is the same with and
+ * without CUDA. Builds with CUDA link gpu.cu, others gpu_none.c.
  */
 #ifndef COPSE_RUNTIME_GPU_GPU_H
 #define COPSE_RUNTIME_GPU_GPU_H
 
-#include "runtime/comm/machine.h"
+#include "runtime/backend/backend.h"
 
 struct copse_moe_ops;
 
 struct copse_gpu_support {
-  const struct copse_machine_ops *machine;
-  const struct copse_moe_ops *moe; /* moe_job.h */
+  const struct copse_backend_ops *backend;
+  const struct copse_moe_ops *moe; /* runtime/moe/job.h */
   int (*device_count)(void); /* usable GPUs; 0 where there is none or no driver */
 
   /* A bootstrap over an ncclComm_t, and its rank, size and device. COPSE_UNSUPPORTED where no

@@ -1,27 +1,28 @@
 /*
- * all_gather over NCCL: bytes go through a small buffer on the device and a stream of their own.
- * NCCL is found at run time, so that the library loads where there is none; the few names that
- * are needed have had the same signatures since NCCL 2.0.
+ * NCCL, found at run time, so that the library loads where there is none: all_gather as a
+ * bootstrap, and a communicator of copse's own for messages between hosts. The few functions that
+ * all_gather needs have had the same signatures since NCCL 2.0. Its bytes go through a small buffer
+ * on the device and a stream of their own.
  */
 #include "runtime/internode/nccl_bootstrap.h"
 
 #include <dlfcn.h>
 #include <math.h>
-#include <sched.h>
-#include <unistd.h>
 
-#include "runtime/gpu/launch.h"
+#include "runtime/gpu/cuda_backend.h"
 
 extern "C" {
 #include "base/clock.h"
-#include "runtime/comm/apart.h"
-#include "runtime/internode/nccl_source.h"
+#include "base/parallel.h"
+#include "runtime/backend/nccl_source.h"
 }
+
+/* ---- the bootstrap ------------------------------------------------------------------------- */
 
 typedef int nccl_result; /* 0: success */
 
 struct nccl {
-  void *library; /* what was opened, or NULL */
+  void *library; /* opened by dlopen, or NULL: the process's own symbols */
   nccl_result (*comm_count)(void *comm, int *count);
   nccl_result (*comm_user_rank)(void *comm, int *rank);
   nccl_result (*comm_device)(void *comm, int *device);
@@ -36,28 +37,21 @@ struct context {
   void *comm;
   int n_ranks, device;
   cudaStream_t stream;
-  unsigned char *memory; /* on the device: mine, then everybody's */
-  size_t bytes;          /* room for so many of each rank */
+  unsigned char *memory; /* on the device: this rank's, then every rank's */
+  size_t bytes;          /* room for each rank */
 };
-
-void copse_nccl_nap(uint32_t look) {
-  if (look < 200)
-    sched_yield();
-  else
-    usleep(50);
-}
 
 static bool is_set(const uint32_t *leave) { return __atomic_load_n(leave, __ATOMIC_ACQUIRE) != 0; }
 
-/* What came of a call. A communicator that doesn't block (config.blocking, NCCL_COMM_BLOCKING) says
- * COPSE_NCCL_IN_PROGRESS at first, and so does this where it isn't over within the limit, or before *leave
- * (if not NULL) is set. */
+/* The result of a call. A communicator that doesn't block (config.blocking, NCCL_COMM_BLOCKING)
+ * first returns COPSE_NCCL_IN_PROGRESS. So does this where the call isn't over within the limit, or
+ * *leave (unless NULL) is set before. */
 static int await(int (*async_error)(void *, int *), void *comm, int result, double limit_seconds,
                  const uint32_t *leave) {
   const double since = copse_clock_seconds();
-  for (uint32_t look = 0; result == COPSE_NCCL_IN_PROGRESS && async_error && comm; look++) {
+  for (uint32_t poll = 0; result == COPSE_NCCL_IN_PROGRESS && async_error && comm; poll++) {
     if (copse_clock_seconds() - since > limit_seconds || (leave && is_set(leave))) break;
-    copse_nccl_nap(look);
+    copse_poll_pause(poll);
     int now = 0, failed = async_error(comm, &now);
     result = failed ? failed : now;
   }
@@ -70,7 +64,7 @@ static copse_status check(const struct nccl *nccl, nccl_result result, const cha
   return copse_fail(err, COPSE_DEVICE, "%s: %s", call, nccl->error_string(result));
 }
 
-/* A function of the process's own NCCL. */
+/* Finds a function of this NCCL. */
 static bool find(const struct nccl *nccl, const char *name, void *function) {
   void *symbol = dlsym(nccl->library ? nccl->library : RTLD_DEFAULT, name);
   memcpy(function, &symbol, sizeof symbol);
@@ -115,12 +109,13 @@ static copse_status gather(struct context *c, const void *mine, void *all, size_
   copse_on_device here(c->device);
   copse_beside_captures permitted;
   COPSE_CHECK(grow(c, bytes, err));
-  unsigned char *everybodys = c->memory + c->bytes;
+  unsigned char *all_ranks = c->memory + c->bytes;
   COPSE_CUDA(cudaMemcpyAsync(c->memory, mine, bytes, cudaMemcpyHostToDevice, c->stream));
-  int result = c->nccl.all_gather(c->memory, everybodys, bytes, COPSE_NCCL_UINT8, c->comm, c->stream);
+  int result =
+      c->nccl.all_gather(c->memory, all_ranks, bytes, COPSE_NCCL_UINT8, c->comm, c->stream);
   result = await(c->nccl.async_error, c->comm, result, INFINITY, NULL);
   COPSE_CHECK(check(&c->nccl, result, "ncclAllGather", err));
-  COPSE_CUDA(cudaMemcpyAsync(all, everybodys, bytes * (size_t)c->n_ranks, cudaMemcpyDeviceToHost,
+  COPSE_CUDA(cudaMemcpyAsync(all, all_ranks, bytes * (size_t)c->n_ranks, cudaMemcpyDeviceToHost,
                              c->stream));
   COPSE_CUDA(cudaStreamSynchronize(c->stream));
   return COPSE_OK;
@@ -145,7 +140,7 @@ static copse_status open_context(struct context *c, int *rank, struct copse_err 
 static void free_context(struct context *c) {
   if (c->memory) (void)cudaFree(c->memory);
   if (c->stream) (void)cudaStreamDestroy(c->stream);
-  free(c); /* the library stays: a thread may still be in it, ending a communicator */
+  free(c); /* the library stays loaded: a thread may still be ending a communicator in it */
 }
 
 copse_status copse_nccl_bootstrap_new(void *nccl_comm, int *n_ranks, int *rank, int *device,
@@ -170,17 +165,16 @@ copse_status copse_nccl_bootstrap_new(void *nccl_comm, int *n_ranks, int *rank, 
   return COPSE_OK;
 }
 
-bool copse_nccl_handle_of(const copse_bootstrap *bootstrap, struct copse_nccl_handle *out) {
-  if (bootstrap->all_gather != all_gather) return false;
-  const struct context *c = (const struct context *)bootstrap->context;
-  out->comm = c->comm;
-  out->library = c->nccl.library;
-  return true;
+void copse_nccl_bootstrap_free(copse_bootstrap *bootstrap) {
+  if (bootstrap->context) free_context((struct context *)bootstrap->context);
+  bootstrap->context = NULL;
 }
 
-/* Who has the functions: the NCCL of a bootstrap of ours, or a source of somebody else's. */
+/* ---- messages between hosts ---------------------------------------------------------------- */
+
+/* Where functions are found: the NCCL of a bootstrap of ours, or a source (nccl_source.h). */
 struct finder {
-  const struct nccl *nccl; /* NULL: the source's */
+  const struct nccl *nccl; /* NULL: the source */
   struct copse_nccl_source source;
 };
 
@@ -192,9 +186,10 @@ static bool find_in(const struct finder *finder, const char *name, void *functio
 }
 
 /*
- * Before 2.27.3 (src/group.cc) what a group of a communicator that doesn't block has still to do is kept
- * in its caller's thread: there the next call on another communicator stumbles over it (NVIDIA/nccl issue
- * 1605), and an abort by another thread ends the wrong one.
+ * Whether communicators that don't block are safe. Before 2.27.3 (src/group.cc) NCCL keeps the open
+ * work of such a communicator's group in the caller's thread. There the next call on another
+ * communicator fails over it (NVIDIA/nccl issue 1605), and an abort by another thread ends the
+ * wrong one.
  */
 static bool has_groups_of_their_own(const struct finder *finder) {
   int (*get_version)(int *version);
@@ -231,7 +226,13 @@ copse_status copse_nccl_links_of(const copse_bootstrap *bootstrap, struct copse_
                     "ranks on several hosts, and this NCCL has no ncclSend (2.7 has)");
 }
 
-/* What rank 0 tells the others. */
+copse_status copse_nccl_check(const struct copse_nccl_links *links, int result, const char *call,
+                              struct copse_err *err) {
+  if (result == 0) return COPSE_OK;
+  return copse_fail(err, COPSE_DEVICE, "%s: %s", call, links->error_string(result));
+}
+
+/* What rank 0 sends the others. */
 struct invitation {
   int32_t result;
   struct copse_nccl_id id;
@@ -264,13 +265,14 @@ void copse_nccl_end(int (*call)(void *comm), void *comm, int device) {
   struct ending *it = (struct ending *)malloc(sizeof *it);
   if (!it) return; /* the communicator stays */
   *it = {call, comm, device};
-  (void)copse_run_apart(run_ending, it, copse_nccl_end_seconds);
+  (void)copse_run_detached(run_ending, it, copse_nccl_end_seconds);
 }
 
 copse_status copse_nccl_links_join(struct copse_nccl_links *links, const copse_bootstrap *bootstrap,
                                    uint32_t n_ranks, uint32_t rank, double limit_seconds,
                                    const uint32_t *leave, struct copse_err *err) {
-  struct invitation mine, all[COPSE_CUDA_MAX_RANKS]; /* no memory that could be out */
+  struct invitation mine,
+      all[COPSE_CUDA_MAX_RANKS]; /* on the stack: failing here would leave others waiting */
   void *comm = NULL;
   memset(&mine, 0, sizeof mine);
   if (rank == 0) mine.result = links->get_unique_id(&mine.id);
@@ -292,17 +294,7 @@ copse_status copse_nccl_links_join(struct copse_nccl_links *links, const copse_b
   if (result == COPSE_NCCL_IN_PROGRESS && is_set(leave))
     return copse_fail(err, COPSE_ABORTED, "the communicator was aborted");
   if (result == COPSE_NCCL_IN_PROGRESS)
-    return copse_fail(err, COPSE_TIMEOUT, "NCCL had not joined the ranks after %g s", limit_seconds);
+    return copse_fail(err, COPSE_TIMEOUT, "NCCL had not joined the ranks after %g s",
+                      limit_seconds);
   return copse_nccl_check(links, result, "ncclCommInitRank", err);
-}
-
-copse_status copse_nccl_check(const struct copse_nccl_links *links, int result, const char *call,
-                              struct copse_err *err) {
-  if (result == 0) return COPSE_OK;
-  return copse_fail(err, COPSE_DEVICE, "%s: %s", call, links->error_string(result));
-}
-
-void copse_nccl_bootstrap_free(copse_bootstrap *bootstrap) {
-  if (bootstrap->context) free_context((struct context *)bootstrap->context);
-  bootstrap->context = NULL;
 }

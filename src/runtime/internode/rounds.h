@@ -11,7 +11,7 @@
  * of slots at the worker's own rank, whence a message takes it to where it was meant to go. The
  * SIGNALs and WAITs between hosts are marked COPSE_SYNC_IN_DATA, so that machines skip them.
  *
- * Why a plan that copse_check_plan accepts stays right. The proof stands on an order: an operation
+ * Why a plan that copse_prove_plan accepts stays right. The proof stands on an order: an operation
  * is before a later one of its worker, and a SIGNAL before the WAIT that takes it. This order
  * holds in real time. Within a host by the counters, as ever. Between hosts: where a SIGNAL
  * passes from rank a to rank b in round r, there is a message from a to b at the end of round r,
@@ -24,7 +24,7 @@
  *                      a later round of b, behind the message in b's stream
  *   read before        the reader is in no later round than the MOVE, so before the message
  *   written before or after by somebody else: not without a read in between (slots), or not at
- *                      all (outputs, written once), else copse_check_plan refuses the plan
+ *                      all (outputs, written once), else copse_prove_plan refuses the plan
  *   b has entered, and has not left: the message is in the midst of b's own launch
  *
  * An outbox has a slot for each of `fifo` chunks, and the cut lets a MOVE run for no more chunks
@@ -32,7 +32,7 @@
  *
  * Packets (low-latency plans) stay packets within a host. A region of packets that another host
  * writes becomes a slot, and the MOVE that reads it finds plain data: it stands behind the WAIT for
- * the packets' SIGNAL, which copse_check_plan demands although nobody waits for it who looks at
+ * the packets' SIGNAL, which copse_prove_plan demands although nobody waits for it who looks at
  * packets, and the cut takes that for any other. One slot does, where packets need two copies: the
  * stream of its rank brings each launch's data between those of the launch's rounds. And that a
  * packet isn't overwritten unread stands on having heard that its reader has entered the launch
@@ -68,7 +68,7 @@ struct copse_split {
 
 /*
  * host_of[r] numbers the host of rank r. The plan is borrowed. COPSE_UNSUPPORTED where a region
- * of packets is written by ranks of its own host and of others (no plan that copse_check_plan
+ * of packets is written by ranks of its own host and of others (no plan that copse_prove_plan
  * accepts: packets are sent once). O(operations + operands).
  */
 copse_status copse_split_new(const struct copse_plan *plan, const uint32_t *host_of,

@@ -11,7 +11,7 @@
  * avg is a correctly rounded division of the accumulator (for half, bfloat16 and fp8 in
  * float, rounded to the type when stored). min and max prefer the number to a NaN, and
  * of equals (-0 and +0) the first. Which NaN an arithmetic operation gives is the
- * machine's choice. fp8 saturates as in CUDA's conversions (__NV_SATFINITE): what is too
+ * processor's choice. fp8 saturates as in CUDA's conversions (__NV_SATFINITE): what is too
  * large, also infinity, is stored as the largest finite value, every NaN as 0x7f.
  * A build that flushes subnormals or assumes finite math (-ffast-math, nvcc
  * --use_fast_math) breaks the promise.

@@ -1,11 +1,13 @@
 #include "runtime/interpreter/element_move.h"
 
+#include "runtime/interpreter/element_tile_cpu.h"
+
 #include "runtime/interpreter/element_move_types.h"
 
 bool copse_move_run(const struct copse_move *move, uint32_t thread, uint32_t n_threads) {
   /* One source and no division: the bits as they are, also those of a NaN. */
   if (move->n_src == 1 && move->divisor == 1)
-    return copse_move_copy(move, copse_element_bytes(move->type), thread, n_threads);
+    return copse_move_copy(move, copse_type_bytes(move->type), thread, n_threads);
   switch (move->type) {
     case COPSE_INT8: return copse_int8_move(move, thread, n_threads);
     case COPSE_UINT8: return copse_uint8_move(move, thread, n_threads);

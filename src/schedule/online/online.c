@@ -1,9 +1,482 @@
-#include "schedule/online/online.h"
-
+/* Any topology: the paths of an offline alltoall, with the bytes of the day. */
+#include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/memory.h"
+#include "base/rational.h"
 #include "schedule/online/internal.h"
+#include "schedule/online/online.h"
+
+struct way {
+  int first_node, n_nodes; /* in `nodes` */
+  int first_link;          /* in `links`; n_nodes - 1 of them */
+  int64_t before;          /* weight of the ways before it, of its pair */
+};
+
+struct pair {
+  int src, dst;
+  int first_way, n_ways;
+  int64_t weight; /* of all its ways; at most 2^62 */
+};
+
+/* A set of nodes, and what leaves it at most; `bandwidth` 0: nothing can. */
+struct cut {
+  enum copse_online_limit limit;
+  int index;
+  int64_t bandwidth;
+  const bool *inside; /* [ranks] */
+  bool entering;      /* bytes that enter the set */
+};
+
+struct copse_rescale {
+  const struct copse_topology *topology;
+  int n;
+  int64_t *units, scale; /* of the links' bandwidth */
+  int n_pairs;
+  struct pair *pairs;
+  int *pair_of; /* [n * n] or -1 */
+  struct way *ways;
+  int *nodes, *links;
+  int *touch_start, *touches; /* [n + 1] ways on which each rank sends or receives, ascending */
+  int *pair_of_way;
+  int n_cuts;
+  struct cut *cuts;
+  const int64_t *bytes; /* the caller's; NULL: no plan */
+  int64_t *load;        /* [links] */
+  int64_t *out, *in;    /* [n] bytes to and from others */
+  int busiest;          /* link, -1: none */
+  struct copse_online_bound bound;
+  struct copse_arena arena;
+};
+
+static int64_t count(const struct copse_rescale *r, int src, int dst) {
+  return r->bytes[(size_t)src * (size_t)r->n + (size_t)dst];
+}
+
+/* ---- creation: paths --------------------------------------------------------------------------
+ */
+
+static void *take(struct copse_rescale *r, size_t n, size_t size) {
+  return copse_arena_alloc(&r->arena, n ? n : 1, size);
+}
+
+/* Whole numbers in the proportion of a flow's weights: exact where they have a common
+ * denominator that fits, else within 2^-40. */
+static void set_weights(struct copse_rescale *r, struct pair *pair,
+                        const struct copse_schedule_flow *flow) {
+  int64_t common = 1, sum = 0;
+  bool exact = true;
+  for (int p = 0; p < flow->n_paths && exact; p++)
+    exact = copse_lcm(common, flow->paths[p].weight.den, &common, NULL) == COPSE_OK;
+  for (int p = 0; p < flow->n_paths && exact; p++) {
+    int64_t weight;
+    exact = !copse_mul_overflows(flow->paths[p].weight.num, common / flow->paths[p].weight.den,
+                                 &weight) &&
+            !copse_add_overflows(sum, weight, &sum) && sum <= (int64_t)1 << 62;
+  }
+  pair->weight = 0;
+  for (int p = 0; p < flow->n_paths; p++) {
+    struct copse_q w = flow->paths[p].weight;
+    r->ways[pair->first_way + p].before = pair->weight;
+    pair->weight +=
+        exact ? w.num * (common / w.den) : (int64_t)(((__int128)w.num << 40) / w.den) + 1;
+  }
+}
+
+static copse_status add_way(struct copse_rescale *r, const struct copse_schedule *offline,
+                            const struct copse_schedule_path *path, struct way *way,
+                            struct copse_err *err) {
+  for (int k = 0; k < path->n_nodes; k++) {
+    const char *id = offline->nodes[path->nodes[k]];
+    int v = copse_topology_find(r->topology, id);
+    if (v < 0)
+      return copse_fail(err, COPSE_INVALID, "the schedule's node \"%.80s\" is not in the topology",
+                        id);
+    r->nodes[way->first_node + k] = v;
+    if (k == 0) continue;
+    int e = copse_topology_find_link(r->topology, r->nodes[way->first_node + k - 1], v);
+    if (e < 0)
+      return copse_fail(err, COPSE_INVALID,
+                        "the schedule uses a link to \"%.80s\" that isn't there", id);
+    r->links[way->first_link + k - 1] = e;
+  }
+  return COPSE_OK;
+}
+
+static copse_status add_flows(struct copse_rescale *r, const struct copse_schedule *offline,
+                              struct copse_err *err) {
+  int way = 0, node = 0, link = 0;
+  copse_status status = COPSE_OK;
+  for (int f = 0; f < offline->n_flows; f++) {
+    const struct copse_schedule_flow *flow = &offline->flows[f];
+    r->pairs[f] = (struct pair){
+        .src = flow->src, .dst = flow->dst, .first_way = way, .n_ways = flow->n_paths};
+    if (flow->n_paths > 0) r->pair_of[(size_t)flow->src * (size_t)r->n + (size_t)flow->dst] = f;
+    for (int p = 0; p < flow->n_paths; p++, way++) {
+      const struct copse_schedule_path *path = &flow->paths[p];
+      r->ways[way] = (struct way){.first_node = node, .n_nodes = path->n_nodes, .first_link = link};
+      r->pair_of_way[way] = f;
+      COPSE_TRY(add_way(r, offline, path, &r->ways[way], err));
+      if (r->nodes[node] != r->topology->rank_nodes[flow->src] ||
+          r->nodes[node + path->n_nodes - 1] != r->topology->rank_nodes[flow->dst])
+        COPSE_TRY(copse_fail(err, COPSE_INVALID, "a path of %d -> %d ends at other ranks",
+                             flow->src, flow->dst));
+      node += path->n_nodes;
+      link += path->n_nodes - 1;
+    }
+    set_weights(r, &r->pairs[f], flow);
+  }
+out:
+  return status;
+}
+
+/* Which ways pass through which ranks. */
+static void index_touches(struct copse_rescale *r, int n_ways, bool fill) {
+  for (int w = 0; w < n_ways; w++)
+    for (int k = 0; k < r->ways[w].n_nodes; k++) {
+      int rank = r->topology->nodes[r->nodes[r->ways[w].first_node + k]].rank;
+      if (rank < 0) continue;
+      if (fill)
+        r->touches[r->touch_start[rank]++] = w;
+      else
+        r->touch_start[rank + 1]++;
+    }
+}
+
+static copse_status take_paths(struct copse_rescale *r, const struct copse_schedule *offline,
+                               struct copse_err *err) {
+  size_t n = (size_t)r->n, ways = 0, nodes = 0;
+  for (int f = 0; f < offline->n_flows; f++)
+    for (int p = 0; p < offline->flows[f].n_paths; p++, ways++)
+      nodes += (size_t)offline->flows[f].paths[p].n_nodes;
+  r->n_pairs = offline->n_flows;
+  r->pairs = take(r, (size_t)offline->n_flows, sizeof *r->pairs);
+  r->pair_of = take(r, n * n, sizeof *r->pair_of);
+  r->ways = take(r, ways, sizeof *r->ways);
+  r->pair_of_way = take(r, ways, sizeof *r->pair_of_way);
+  r->nodes = take(r, nodes, sizeof *r->nodes);
+  r->links = take(r, nodes, sizeof *r->links);
+  r->touches = take(r, nodes, sizeof *r->touches);
+  r->touch_start = take(r, n + 2, sizeof *r->touch_start);
+  if (!r->pairs || !r->pair_of || !r->ways || !r->pair_of_way || !r->nodes || !r->links ||
+      !r->touches || !r->touch_start)
+    return copse_fail_nomem(err);
+  memset(r->pair_of, 0xff, n * n * sizeof *r->pair_of);
+  copse_status status = add_flows(r, offline, err);
+  if (status != COPSE_OK) return status;
+  r->touch_start++; /* while it is filled, entry i is where rank i goes on */
+  index_touches(r, (int)ways, false);
+  for (size_t i = 0; i < n; i++) r->touch_start[i + 1] += r->touch_start[i];
+  index_touches(r, (int)ways, true);
+  r->touch_start--;
+  return COPSE_OK;
+}
+
+/* ---- creation: cuts ---------------------------------------------------------------------------
+ */
+
+/* What leaves the node set at most. */
+static int64_t cut_bandwidth(const struct copse_rescale *r, const bool *nodes, bool entering) {
+  int64_t sum = 0;
+  for (int e = 0; e < r->topology->n_links; e++) {
+    bool from = nodes[r->topology->links[e].src], to = nodes[r->topology->links[e].dst];
+    if (entering ? to && !from : from && !to) sum += r->units[e];
+  }
+  return sum;
+}
+
+static copse_status add_cut(struct copse_rescale *r, const struct cut *cut, const bool *nodes,
+                            struct copse_err *err) {
+  bool *inside = take(r, (size_t)r->n, sizeof *inside);
+  if (!inside) return copse_fail_nomem(err);
+  for (int i = 0; i < r->n; i++) inside[i] = nodes[r->topology->rank_nodes[i]];
+  r->cuts[r->n_cuts] = *cut;
+  r->cuts[r->n_cuts].inside = inside;
+  r->cuts[r->n_cuts++].bandwidth = cut_bandwidth(r, nodes, cut->entering);
+  return COPSE_OK;
+}
+
+/* Hosts, where ids name them, and the set of the offline bound. Single ranks need no set. */
+static copse_status take_cuts(struct copse_rescale *r, const struct copse_schedule *offline,
+                              struct copse_err *err) {
+  const struct copse_topology *t = r->topology;
+  bool *nodes = NULL;
+  int hosts = 0;
+  copse_status status;
+  for (int v = 0; v < t->n_nodes; v++) {
+    int h = copse_online_host_of(t->nodes[v].id);
+    if (h >= hosts && h < t->n_nodes) hosts = h + 1;
+  }
+  r->cuts = take(r, (size_t)(2 * (r->n + hosts) + 1), sizeof *r->cuts);
+  if (!r->cuts) return copse_fail_nomem(err);
+  COPSE_TRY(copse_calloc((size_t)t->n_nodes, sizeof *nodes, &nodes, err));
+  for (int h = 0; h < hosts; h++) {
+    for (int v = 0; v < t->n_nodes; v++) nodes[v] = copse_online_host_of(t->nodes[v].id) == h;
+    struct cut cut = {.limit = COPSE_ONLINE_HOST_OUT, .index = h};
+    COPSE_TRY(add_cut(r, &cut, nodes, err));
+    cut = (struct cut){.limit = COPSE_ONLINE_HOST_IN, .index = h, .entering = true};
+    COPSE_TRY(add_cut(r, &cut, nodes, err));
+  }
+  memset(nodes, 0, (size_t)t->n_nodes * sizeof *nodes);
+  for (int i = 0; i < offline->bound.n_cut; i++) {
+    int v = copse_topology_find(t, offline->nodes[offline->bound.cut[i]]);
+    if (v >= 0) nodes[v] = true;
+  }
+  if (offline->bound.kind == COPSE_BOUND_CUT && offline->bound.n_cut > 0)
+    COPSE_TRY(add_cut(r, &(struct cut){.limit = COPSE_ONLINE_CUT}, nodes, err));
+out:
+  free(nodes);
+  return status;
+}
+
+static void take_rank_cuts(struct copse_rescale *r) {
+  for (int i = 0; i < 2 * r->n; i++)
+    r->cuts[r->n_cuts + i] =
+        (struct cut){.limit = i % 2 ? COPSE_ONLINE_RANK_IN : COPSE_ONLINE_RANK_OUT, .index = i / 2};
+  for (int e = 0; e < r->topology->n_links; e++) {
+    int src = r->topology->nodes[r->topology->links[e].src].rank;
+    int dst = r->topology->nodes[r->topology->links[e].dst].rank;
+    if (src >= 0) r->cuts[r->n_cuts + 2 * src].bandwidth += r->units[e];
+    if (dst >= 0) r->cuts[r->n_cuts + 2 * dst + 1].bandwidth += r->units[e];
+  }
+  r->n_cuts += 2 * r->n;
+}
+
+static copse_status check_offline(const struct copse_topology *topology,
+                                  const struct copse_schedule *offline, struct copse_err *err) {
+  if (offline->collective != COPSE_ALLTOALL)
+    return copse_fail(err, COPSE_INVALID, "the offline schedule must be of an alltoall");
+  if (offline->n_ranks != topology->n_ranks)
+    return copse_fail(err, COPSE_INVALID, "the offline schedule has %d ranks, the topology %d",
+                      offline->n_ranks, topology->n_ranks);
+  return COPSE_OK;
+}
+
+copse_status copse_rescale_create(const struct copse_topology *topology,
+                                  const struct copse_schedule *offline, struct copse_rescale **out,
+                                  struct copse_err *err) {
+  struct copse_rescale *r = NULL;
+  copse_status status;
+  *out = NULL;
+  COPSE_TRY(check_offline(topology, offline, err));
+  COPSE_TRY(copse_calloc(1, sizeof *r, &r, err));
+  r->topology = topology;
+  r->n = topology->n_ranks;
+  r->busiest = -1;
+  r->bound = (struct copse_online_bound){.index = -1, .bandwidth = 1};
+  COPSE_TRY(copse_online_link_units(topology, &r->units, &r->scale, err));
+  COPSE_TRY(copse_calloc((size_t)topology->n_links, sizeof *r->load, &r->load, err));
+  COPSE_TRY(copse_calloc((size_t)r->n, sizeof *r->out, &r->out, err));
+  COPSE_TRY(copse_calloc((size_t)r->n, sizeof *r->in, &r->in, err));
+  COPSE_TRY(take_paths(r, offline, err));
+  COPSE_TRY(take_cuts(r, offline, err));
+  take_rank_cuts(r);
+  *out = r;
+  r = NULL;
+out:
+  copse_rescale_release(r);
+  return status;
+}
+
+void copse_rescale_release(struct copse_rescale *r) {
+  if (!r) return;
+  free(r->units);
+  free(r->load);
+  free(r->out);
+  free(r->in);
+  copse_arena_free(&r->arena);
+  free(r);
+}
+
+/* ---- planning
+ * --------------------------------------------------------------------------------------- */
+
+/* Bytes offset..end of a pair's that take way w. */
+static void share(const struct copse_rescale *r, int w, int64_t *offset, int64_t *end) {
+  const struct pair *pair = &r->pairs[r->pair_of_way[w]];
+  int64_t bytes = count(r, pair->src, pair->dst);
+  bool last = w + 1 == pair->first_way + pair->n_ways;
+  int64_t after = last ? pair->weight : r->ways[w + 1].before;
+  *offset = (int64_t)((__int128)bytes * r->ways[w].before / pair->weight);
+  *end = (int64_t)((__int128)bytes * after / pair->weight);
+}
+
+static copse_status read_counts(struct copse_rescale *r, struct copse_err *err) {
+  int64_t most = ((int64_t)1 << 62) / ((int64_t)r->n * r->n);
+  memset(r->out, 0, (size_t)r->n * sizeof *r->out);
+  memset(r->in, 0, (size_t)r->n * sizeof *r->in);
+  for (int i = 0; i < r->n; i++)
+    for (int j = 0; j < r->n; j++) {
+      int64_t v = count(r, i, j);
+      if (v < 0)
+        return copse_fail(err, COPSE_INVALID, "rank %d sends %" PRId64 " bytes to rank %d", i, v,
+                          j);
+      if (v > most)
+        return copse_fail(err, COPSE_OVERFLOW,
+                          "rank %d sends %" PRId64 " bytes to rank %d; at most %" PRId64
+                          " are planned",
+                          i, v, j, most);
+      if (i == j || v == 0) continue;
+      if (r->pair_of[(size_t)i * (size_t)r->n + (size_t)j] < 0)
+        return copse_fail(err, COPSE_INFEASIBLE,
+                          "the offline schedule has no path from rank %d to rank %d", i, j);
+      r->out[i] += v;
+      r->in[j] += v;
+    }
+  return COPSE_OK;
+}
+
+static void add_loads(struct copse_rescale *r) {
+  memset(r->load, 0, (size_t)r->topology->n_links * sizeof *r->load);
+  for (int f = 0; f < r->n_pairs; f++)
+    for (int p = 0; p < r->pairs[f].n_ways; p++) {
+      const struct way *way = &r->ways[r->pairs[f].first_way + p];
+      int64_t offset, end;
+      share(r, r->pairs[f].first_way + p, &offset, &end);
+      for (int k = 0; k + 1 < way->n_nodes; k++)
+        r->load[r->links[way->first_link + k]] += end - offset;
+    }
+  r->busiest = -1;
+  for (int e = 0; e < r->topology->n_links; e++)
+    if (r->load[e] > 0 && (r->busiest < 0 || (__int128)r->load[e] * r->units[r->busiest] >
+                                                 (__int128)r->load[r->busiest] * r->units[e]))
+      r->busiest = e;
+}
+
+static int64_t crossing(const struct copse_rescale *r, const struct cut *cut) {
+  int64_t sum = 0;
+  if (cut->limit == COPSE_ONLINE_RANK_OUT) return r->out[cut->index];
+  if (cut->limit == COPSE_ONLINE_RANK_IN) return r->in[cut->index];
+  for (int i = 0; i < r->n; i++)
+    for (int j = 0; j < r->n && cut->inside[i] != cut->entering; j++)
+      if (cut->inside[j] == cut->entering) sum += count(r, i, j);
+  return sum;
+}
+
+static void find_bound(struct copse_rescale *r) {
+  struct copse_online_bound best = {.index = -1, .bandwidth = 1};
+  for (int c = 0; c < r->n_cuts; c++) {
+    const struct cut *cut = &r->cuts[c];
+    int64_t bytes = crossing(r, cut);
+    if (cut->bandwidth == 0 ||
+        (__int128)bytes * best.bandwidth <= (__int128)best.bytes * cut->bandwidth)
+      continue;
+    best.limit = cut->limit;
+    best.index = cut->index;
+    best.bytes = bytes;
+    best.bandwidth = cut->bandwidth;
+  }
+  r->bound = best;
+}
+
+copse_status copse_rescale_plan(struct copse_rescale *r, const int64_t *bytes,
+                                struct copse_err *err) {
+  r->bytes = bytes;
+  copse_status status = read_counts(r, err);
+  if (status != COPSE_OK) {
+    r->bytes = NULL;
+    r->busiest = -1;
+    r->bound = (struct copse_online_bound){.index = -1, .bandwidth = 1};
+    return status;
+  }
+  add_loads(r);
+  find_bound(r);
+  return COPSE_OK;
+}
+
+void copse_rescale_bound(const struct copse_rescale *r, struct copse_online_bound *bound) {
+  *bound = r->bound;
+  double GBps_seconds = (double)bound->bandwidth / (double)r->scale;
+  bound->seconds = (double)bound->bytes / 1e9 / GBps_seconds;
+}
+
+double copse_rescale_busiest_seconds(const struct copse_rescale *r) {
+  if (r->busiest < 0) return 0;
+  double GBps_seconds = (double)r->units[r->busiest] / (double)r->scale;
+  return (double)r->load[r->busiest] / 1e9 / GBps_seconds;
+}
+
+/* ---- transfers
+ * ----------------------------------------------------------------------------------------- */
+
+struct list {
+  struct copse_online_transfer *out;
+  int64_t capacity, n;
+};
+
+static void put(struct list *list, const struct copse_online_transfer *transfer) {
+  if (list->out && list->n < list->capacity) list->out[list->n] = *transfer;
+  list->n++;
+}
+
+/* The hops of one way that `rank` has a part in. */
+static void put_hops(const struct copse_rescale *r, int w, int rank, int which, struct list *list) {
+  const struct way *way = &r->ways[w];
+  const struct pair *pair = &r->pairs[r->pair_of_way[w]];
+  int64_t offset, end;
+  share(r, w, &offset, &end);
+  for (int k = 1, from = pair->src; k < way->n_nodes && end > offset; k++) {
+    int to = r->topology->nodes[r->nodes[way->first_node + k]].rank;
+    if (to < 0) continue;
+    struct copse_online_transfer t = {COPSE_ONLINE_ROUTE,
+                                      from,
+                                      to,
+                                      {.step = w - pair->first_way,
+                                       .origin = pair->src,
+                                       .final = pair->dst,
+                                       .via_src = -1,
+                                       .via_dst = -1,
+                                       .offset = offset,
+                                       .bytes = end - offset,
+                                       .lane_offset = offset}};
+    if ((from == rank && (which & COPSE_ONLINE_SENDS)) ||
+        (to == rank && (which & COPSE_ONLINE_RECEIVES)))
+      put(list, &t);
+    from = to;
+  }
+}
+
+copse_status copse_rescale_transfers(struct copse_rescale *r, int rank, int which,
+                                     struct copse_online_transfer *out, int64_t capacity,
+                                     int64_t *n, struct copse_err *err) {
+  struct list list = {.out = out, .capacity = capacity};
+  *n = 0;
+  if (rank < 0 || rank >= r->n)
+    return copse_fail(err, COPSE_INVALID, "rank %d is not in 0..%d", rank, r->n - 1);
+  if (!r->bytes) return COPSE_OK;
+  if (count(r, rank, rank) > 0 && which)
+    put(&list, &(struct copse_online_transfer){COPSE_ONLINE_SELF,
+                                               rank,
+                                               rank,
+                                               {.origin = rank,
+                                                .final = rank,
+                                                .via_src = -1,
+                                                .via_dst = -1,
+                                                .bytes = count(r, rank, rank)}});
+  for (int i = r->touch_start[rank]; i < r->touch_start[rank + 1]; i++)
+    put_hops(r, r->touches[i], rank, which, &list);
+  *n = list.n;
+  return COPSE_OK;
+}
+
+copse_status copse_rescale_add_to_sim(struct copse_rescale *r, struct copse_sim_dag *dag,
+                                      struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  for (int f = 0; r->bytes && f < r->n_pairs; f++)
+    for (int p = 0; p < r->pairs[f].n_ways; p++) {
+      const struct way *way = &r->ways[r->pairs[f].first_way + p];
+      int64_t offset, end;
+      share(r, r->pairs[f].first_way + p, &offset, &end);
+      struct copse_sim_transfer transfer = {
+          .amount = (double)(end - offset) /* for simulated seconds */, .order = p};
+      if (end == offset) continue;
+      COPSE_TRY(copse_sim_dag_add_path(dag, r->topology, r->nodes + way->first_node, way->n_nodes,
+                                       &transfer, NULL, err));
+    }
+out:
+  return status;
+}
 
 copse_status copse_planner_create(const struct copse_topology *topology,
                                   const struct copse_schedule *offline,

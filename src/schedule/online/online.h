@@ -20,7 +20,7 @@
 #include "base/err.h"
 #include "schedule/schedule.h"
 #include "predict/simulate.h"
-#include "solver/online/stages_plan.h"
+#include "solver/online/planner.h"
 #include "topology/topology.h"
 
 /*

@@ -1,11 +1,326 @@
-#include "schedule/placement/place.h"
-
+/* Routing traces: reading, writing, making up. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "schedule/placement/place.h"
+
+/* Far beyond any trace, and 2^20 of them still add up in 64 bits. */
+#define MAX_TOKENS ((int64_t)1 << 40)
+
+/* ---- reading ------------------------------------------------------------------------------- */
+
+struct reader {
+  struct copse_json json;
+  struct copse_trace *trace;
+  struct copse_err *err;
+};
+
+static copse_status refuse(const struct reader *r, const cJSON *where, const char *what) {
+  return copse_fail_at(r->err, COPSE_BAD_INPUT, r->json.file, copse_json_line(where, r->json.root),
+                       "%s", what);
+}
+
+/* Arrays know no line; their first element may. */
+static long line_of_row(const cJSON *row, const cJSON *step) {
+  const cJSON *first = cJSON_IsArray(row) ? copse_json_first(row) : NULL;
+  return copse_json_line(first, step);
+}
+
+static copse_status read_row(struct reader *r, const cJSON *row, const cJSON *step, int64_t *out) {
+  int n = r->trace->n_experts, i = 0;
+  if (!copse_json_is_array(row) || cJSON_GetArraySize(row) != n)
+    return copse_fail_at(r->err, COPSE_BAD_INPUT, r->json.file, line_of_row(row, step),
+                         "each row of \"counts\" must have %d numbers, one per expert", n);
+  COPSE_JSON_EACH (item, row) {
+    copse_status status = copse_json_int(&r->json, item, step, "an entry of \"counts\"", 0,
+                                         MAX_TOKENS, &out[i++], r->err);
+    if (status != COPSE_OK) return status;
+  }
+  return COPSE_OK;
+}
+
+static copse_status get_rows(struct reader *r, const cJSON *step, const cJSON **rows) {
+  static const char *const keys[] = {"counts", "comment", NULL};
+  copse_status status;
+  COPSE_TRY(copse_json_expect_object(&r->json, step, r->json.root, "a step", keys, r->err));
+  status = copse_json_get_array(&r->json, step, "counts", rows, r->err);
+out:
+  return status;
+}
+
+static copse_status expect_rows(const struct reader *r, const cJSON *rows, const cJSON *step) {
+  if (cJSON_GetArraySize(rows) == r->trace->n_ranks && r->trace->n_ranks > 0) return COPSE_OK;
+  if (r->trace->n_ranks == 0) return refuse(r, step, "\"counts\" has no row; give one per rank");
+  return copse_fail_at(r->err, COPSE_BAD_INPUT, r->json.file, copse_json_line(step, NULL),
+                       "\"counts\" must have %d rows, one per rank", r->trace->n_ranks);
+}
+
+/* The first step says how many ranks and experts there are, where the caller doesn't. */
+static copse_status read_sizes(struct reader *r, const cJSON *steps, int n_ranks, int n_experts) {
+  const cJSON *rows = NULL, *step = copse_json_first(steps), *said;
+  struct copse_trace *t = r->trace;
+  int64_t entries, experts;
+  copse_status status;
+  if (!step) return refuse(r, r->json.root, "\"steps\" is empty; a trace has at least one step");
+  COPSE_TRY(get_rows(r, step, &rows));
+  t->n_steps = cJSON_GetArraySize(steps);
+  t->n_ranks = n_ranks ? n_ranks : cJSON_GetArraySize(rows);
+  COPSE_TRY(expect_rows(r, rows, step));
+  const cJSON *row = copse_json_first(rows);
+  t->n_experts = copse_json_is_array(row) ? cJSON_GetArraySize(row) : 0;
+  said = copse_json_get(r->json.root, "experts");
+  if (said) {
+    COPSE_TRY(
+        copse_json_get_int(&r->json, r->json.root, "experts", 1, INT32_MAX, &experts, r->err));
+    t->n_experts = (int)experts;
+  }
+  if (n_experts && t->n_experts != n_experts)
+    return copse_fail_at(r->err, COPSE_BAD_INPUT, r->json.file, line_of_row(row, step),
+                         "the trace has %d experts, not %d", t->n_experts, n_experts);
+  if (t->n_experts == 0) return refuse(r, step, "\"counts\" must have rows of numbers");
+  if (copse_mul_overflows(t->n_steps, t->n_ranks, &entries) ||
+      copse_mul_overflows(entries, t->n_experts, &entries) || entries > COPSE_PLACE_MAX_COUNTS)
+    return copse_fail_at(r->err, COPSE_BAD_INPUT, r->json.file, copse_json_line(step, NULL),
+                         "%d steps of %d ranks and %d experts are too many; at most %lld counts",
+                         t->n_steps, t->n_ranks, t->n_experts, (long long)COPSE_PLACE_MAX_COUNTS);
+out:
+  return status;
+}
+
+static copse_status read_steps(struct reader *r, const cJSON *steps) {
+  struct copse_trace *t = r->trace;
+  size_t row_at = 0, all = (size_t)t->n_steps * (size_t)t->n_ranks * (size_t)t->n_experts;
+  bool any = false;
+  copse_status status;
+  COPSE_TRY(copse_calloc(all, sizeof *t->counts, &t->counts, r->err));
+  COPSE_JSON_EACH (step, steps) {
+    const cJSON *rows = NULL;
+    COPSE_TRY(get_rows(r, step, &rows));
+    COPSE_TRY(expect_rows(r, rows, step));
+    COPSE_JSON_EACH (row, rows)
+      COPSE_TRY(read_row(r, row, step, &t->counts[row_at++ * (size_t)t->n_experts]));
+  }
+  for (size_t i = 0; i < all; i++) any = any || t->counts[i] > 0;
+  if (!any) return refuse(r, r->json.root, "all counts are zero: no token is to be sent");
+out:
+  return status;
+}
+
+static copse_status read_trace(struct reader *r, int n_ranks, int n_experts) {
+  static const char *const keys[] = {"format", "token_bytes", "experts", "steps", "comment", NULL};
+  const char *format;
+  const cJSON *steps;
+  copse_status status;
+  COPSE_TRY(copse_json_expect_object(&r->json, r->json.root, NULL, "a trace", keys, r->err));
+  COPSE_TRY(copse_json_get_string(&r->json, r->json.root, "format", &format, r->err));
+  if (strcmp(format, "copse-trace/1") != 0)
+    return refuse(r, r->json.root, "unknown \"format\"; this version reads copse-trace/1");
+  COPSE_TRY(copse_json_get_int(&r->json, r->json.root, "token_bytes", 1, MAX_TOKENS,
+                               &r->trace->token_bytes, r->err));
+  COPSE_TRY(copse_json_get_array(&r->json, r->json.root, "steps", &steps, r->err));
+  COPSE_TRY(read_sizes(r, steps, n_ranks, n_experts));
+  status = read_steps(r, steps);
+out:
+  return status;
+}
+
+copse_status copse_trace_parse(const char *label, const char *data, size_t size, int n_ranks,
+                               int n_experts, struct copse_trace *out, struct copse_err *err) {
+  struct reader r = {.trace = out, .err = err};
+  copse_status status;
+  *out = (struct copse_trace){0};
+  COPSE_TRY(copse_json_parse(label, data, size, &r.json, err));
+  status = read_trace(&r, n_ranks, n_experts);
+out:
+  copse_json_free(&r.json);
+  if (status != COPSE_OK) copse_trace_free(out);
+  return status;
+}
+
+copse_status copse_trace_load(const char *path, int n_ranks, int n_experts, struct copse_trace *out,
+                              struct copse_err *err) {
+  char *data = NULL;
+  size_t size;
+  copse_status status;
+  *out = (struct copse_trace){0};
+  COPSE_TRY(copse_file_read(path, &data, &size, err));
+  status = copse_trace_parse(copse_file_label(path), data, size, n_ranks, n_experts, out, err);
+out:
+  free(data);
+  return status;
+}
+
+void copse_trace_free(struct copse_trace *trace) {
+  free(trace->counts);
+  *trace = (struct copse_trace){0};
+}
+
+/* ---- writing ------------------------------------------------------------------------------- */
+
+copse_status copse_trace_to_json(const struct copse_trace *t, char **out, size_t *size,
+                                 struct copse_err *err) {
+  struct copse_text text = {0};
+  const int64_t *next = t->counts;
+  *out = NULL;
+  copse_text_add(&text,
+                 "{\"format\": \"copse-trace/1\", \"token_bytes\": %lld, \"experts\": %d,\n"
+                 " \"steps\": [",
+                 (long long)t->token_bytes, t->n_experts);
+  for (int s = 0; s < t->n_steps; s++) {
+    copse_text_add(&text, "%s\n  {\"counts\": [", s > 0 ? "," : "");
+    for (int r = 0; r < t->n_ranks; r++) {
+      copse_text_add(&text, "%s\n   [", r > 0 ? "," : "");
+      for (int e = 0; e < t->n_experts; e++)
+        copse_text_add(&text, "%s%lld", e > 0 ? ", " : "", (long long)*next++);
+      copse_text_add(&text, "]");
+    }
+    copse_text_add(&text, "]}");
+  }
+  copse_text_add(&text, "]}\n");
+  return copse_text_take(&text, out, size, err);
+}
+
+/* ---- making up ----------------------------------------------------------------------------- */
+
+struct maker {
+  const struct copse_trace_spec *spec;
+  uint64_t *below; /* [n_experts + 1] sum of the weights before a place in the order */
+  int *popular;    /* [n_experts] experts, most popular first */
+  int *chosen;     /* [n_experts] the token that chose it last, counted from 1 */
+  int token;
+  uint64_t state;
+};
+
+/* splitmix64: the same on every machine. */
+static uint64_t next_random(struct maker *m) {
+  uint64_t z = (m->state += 0x9e3779b97f4a7c15u);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+static int random_below(struct maker *m, int n) { return (int)(next_random(m) % (uint64_t)n); }
+
+/* A place in the order of popularity, by weight. */
+static int draw_place(struct maker *m) {
+  int low = 0, high = m->spec->n_experts - 1;
+  uint64_t x = next_random(m) % m->below[m->spec->n_experts];
+  while (low < high) {
+    int middle = low + (high - low + 1) / 2;
+    if (m->below[middle] <= x)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  return low;
+}
+
+/* Another expert than the token has: by weight, and after many misses the next free one. */
+static int draw_expert(struct maker *m, int turn) {
+  int n = m->spec->n_experts, place = 0;
+  for (int tries = 0; tries < 32; tries++) {
+    place = (draw_place(m) + turn) % n;
+    if (m->chosen[m->popular[place]] != m->token) return m->popular[place];
+  }
+  while (m->chosen[m->popular[place]] == m->token) place = (place + 1) % n;
+  return m->popular[place];
+}
+
+static void make_row(struct maker *m, int rank, int64_t *row) {
+  const struct copse_trace_spec *spec = m->spec;
+  int own_turn = (int)((int64_t)rank * spec->n_experts / spec->n_ranks);
+  for (int t = 0; t < spec->tokens; t++) {
+    int turn = random_below(m, 100) < spec->locality ? own_turn : 0;
+    if (m->token == INT32_MAX) {
+      memset(m->chosen, 0, (size_t)spec->n_experts * sizeof *m->chosen);
+      m->token = 0;
+    }
+    m->token++;
+    for (int k = 0; k < spec->top_k; k++) {
+      int e = draw_expert(m, turn);
+      m->chosen[e] = m->token;
+      row[e]++;
+    }
+  }
+}
+
+static void exchange_popular(struct maker *m, int i, int j) {
+  int held = m->popular[i];
+  m->popular[i] = m->popular[j];
+  m->popular[j] = held;
+}
+
+static copse_status maker_new(struct maker *m, struct copse_err *err) {
+  int n = m->spec->n_experts;
+  copse_status status;
+  m->state = m->spec->seed;
+  COPSE_TRY(copse_calloc((size_t)n + 1, sizeof *m->below, &m->below, err));
+  COPSE_TRY(copse_calloc((size_t)n, sizeof *m->popular, &m->popular, err));
+  COPSE_TRY(copse_calloc((size_t)n, sizeof *m->chosen, &m->chosen, err));
+  for (int i = 0; i < n; i++) {
+    uint64_t weight = (uint64_t)(4294967296.0 * pow(i + 1, -m->spec->zipf));
+    m->below[i + 1] = m->below[i] + (weight > 0 ? weight : 1);
+    m->popular[i] = i;
+  }
+  for (int i = n - 1; i > 0; i--) exchange_popular(m, i, random_below(m, i + 1));
+out:
+  return status;
+}
+
+static copse_status check_spec(const struct copse_trace_spec *s, struct copse_err *err) {
+  int64_t entries;
+  if (s->n_ranks <= 0 || s->n_experts <= 0 || s->n_steps <= 0 || s->tokens <= 0)
+    return copse_fail(err, COPSE_INVALID, "ranks, experts, steps and tokens must be positive");
+  if (s->top_k < 1 || s->top_k > s->n_experts)
+    return copse_fail(err, COPSE_INVALID, "a token goes to 1 up to %d experts, not %d",
+                      s->n_experts, s->top_k);
+  if (!(s->zipf >= 0 && s->zipf <= 8) || s->locality < 0 || s->locality > 100 || s->drift < 0 ||
+      s->drift > 100)
+    return copse_fail(err, COPSE_INVALID,
+                      "the Zipf exponent must be 0 to 8, locality and drift 0 to 100 percent");
+  if (s->token_bytes < 1 || s->token_bytes > MAX_TOKENS)
+    return copse_fail(err, COPSE_INVALID, "the bytes of a token must be 1 to 2^40");
+  if (copse_mul_overflows(s->n_ranks, s->n_experts, &entries) ||
+      copse_mul_overflows(entries, s->n_steps, &entries) || entries > COPSE_PLACE_MAX_COUNTS)
+    return copse_fail(err, COPSE_INVALID,
+                      "%d steps of %d ranks and %d experts are too many; at most %lld counts",
+                      s->n_steps, s->n_ranks, s->n_experts, (long long)COPSE_PLACE_MAX_COUNTS);
+  return COPSE_OK;
+}
+
+copse_status copse_trace_generate(const struct copse_trace_spec *spec, struct copse_trace *out,
+                                  struct copse_err *err) {
+  struct maker m = {.spec = spec};
+  size_t n_e, row_at = 0;
+  copse_status status;
+  *out = (struct copse_trace){0};
+  COPSE_TRY(check_spec(spec, err));
+  n_e = (size_t)spec->n_experts;
+  *out = (struct copse_trace){.n_steps = spec->n_steps,
+                              .n_ranks = spec->n_ranks,
+                              .n_experts = spec->n_experts,
+                              .token_bytes = spec->token_bytes};
+  COPSE_TRY(copse_calloc((size_t)spec->n_steps * (size_t)spec->n_ranks * n_e, sizeof *out->counts,
+                         &out->counts, err));
+  COPSE_TRY(maker_new(&m, err));
+  for (int s = 0; s < spec->n_steps; s++) {
+    for (int r = 0; r < spec->n_ranks; r++) make_row(&m, r, &out->counts[row_at++ * n_e]);
+    int changes = (int)((int64_t)spec->drift * spec->n_experts / 100);
+    for (int i = 0; i < changes; i++)
+      exchange_popular(&m, random_below(&m, spec->n_experts), random_below(&m, spec->n_experts));
+  }
+out:
+  free(m.below);
+  free(m.popular);
+  free(m.chosen);
+  if (status != COPSE_OK) copse_trace_free(out);
+  return status;
+}
 
 static copse_status count_tokens(const struct copse_trace *t, int64_t *sum, struct copse_err *err) {
   size_t n = (size_t)t->n_steps * (size_t)t->n_ranks * (size_t)t->n_experts;

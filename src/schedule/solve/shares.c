@@ -23,7 +23,7 @@
 struct job {
   const struct copse_network *network;
   const struct copse_shares_options *options;
-  struct copse_groups_symmetry *symmetries;
+  struct copse_permutation *symmetries;
   int n_symmetries;
   struct copse_joint joint;
   struct copse_shares *out;
@@ -38,7 +38,7 @@ struct job {
 /* ---- the programme ------------------------------------------------------------------------- */
 
 copse_status copse_fabric_symmetries(const struct copse_topology *topology,
-                                     struct copse_groups_symmetry **out, int *n_out,
+                                     struct copse_permutation **out, int *n_out,
                                      struct copse_err *err) {
   struct copse_group all = {.collective = COPSE_ALLREDUCE,
                             .root = -1,
@@ -58,20 +58,12 @@ static copse_status solve(struct job *j, struct copse_q most, struct copse_joint
                                   .unbalanced = options->unbalanced};
   struct copse_joint_options search = {.max_columns = options->max_columns,
                                        .n_symmetries = j->n_symmetries,
+                                       .symmetries = j->symmetries,
                                        .most = most,
                                        .whole_links = !options->symmetric && !options->unbalanced,
                                        .at_least = options->at_least,
                                        .progress = options->progress};
-  struct copse_joint_symmetry *symmetries = NULL;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&j->scratch, (size_t)j->n_symmetries, sizeof *symmetries, &symmetries,
-                              j->err));
-  for (int i = 0; i < j->n_symmetries; i++)
-    symmetries[i] = (struct copse_joint_symmetry){j->symmetries[i].nodes, j->symmetries[i].groups};
-  search.symmetries = symmetries;
-  status = copse_joint_find(j->network, &all, 1, &search, out, j->err);
-out:
-  return status;
+  return copse_joint_find(j->network, &all, 1, &search, out, j->err);
 }
 
 /* ---- images of cuts ------------------------------------------------------------------------ */
@@ -114,7 +106,7 @@ static copse_status add_images(struct job *j, const struct copse_joint_cut *cut)
   for (int c = first; c < j->out->n_cuts && j->fits; c++)
     for (int i = 0; i < j->n_symmetries && j->fits; i++) {
       for (int v = 0; v < j->network->n_nodes; v++)
-        j->image[j->symmetries[i].nodes[v]] = j->cuts[c].inside[v];
+        j->image[j->symmetries[i].image[v]] = j->cuts[c].inside[v];
       COPSE_TRY(add_image(j, cut, j->image));
     }
   struct copse_q n = {j->out->n_cuts - first, 1};
@@ -140,7 +132,7 @@ static copse_status set_potentials(struct job *j, struct copse_q *to) {
   COPSE_TRY(copse_arena_array(&j->scratch, nodes, sizeof *size, &size, j->err));
   copse_sets_init(orbit, n_nodes);
   for (int i = 0; i < j->n_symmetries; i++)
-    for (int v = 0; v < n_nodes; v++) copse_sets_unite(orbit, v, j->symmetries[i].nodes[v]);
+    for (int v = 0; v < n_nodes; v++) copse_sets_unite(orbit, v, j->symmetries[i].image[v]);
   for (int v = 0; v < n_nodes; v++) to[v] = COPSE_Q_ZERO;
   for (int v = 0; v < n_nodes && j->fits; v++) {
     struct copse_q *sum = &to[copse_sets_find(orbit, v)], gain;

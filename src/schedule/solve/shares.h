@@ -5,9 +5,9 @@
 #ifndef COPSE_SCHEDULE_SOLVE_SHARES_H
 #define COPSE_SCHEDULE_SOLVE_SHARES_H
 
-#include "schedule/solve/groups_symmetry.h"
 #include "schedule/solve/instance.h"
 #include "schedule/solve/solve.h"
+#include "schedule/solve/symmetry.h"
 #include "solver/joint/joint.h"
 
 /* A node set of the proof, each of its images one by one. */
@@ -63,7 +63,7 @@ void copse_shares_free(struct copse_shares *shares);
 
 /* Symmetries of the topology with all ranks alike; copse_groups_symmetries says more. */
 copse_status copse_fabric_symmetries(const struct copse_topology *topology,
-                                     struct copse_groups_symmetry **out, int *n_out,
+                                     struct copse_permutation **out, int *n_out,
                                      struct copse_err *err) COPSE_CHECKED;
 
 /*

@@ -199,10 +199,10 @@ static int way_image(const struct job *j, const int *image, int way) {
 }
 
 /* Those of the fabric's symmetries that take every way to one. */
-static copse_status keep_symmetries(struct job *j, const struct copse_groups_symmetry *found,
+static copse_status keep_symmetries(struct job *j, const struct copse_permutation *found,
                                     int n_found, struct copse_joint_options *options,
                                     int **groups) {
-  struct copse_joint_symmetry *kept = NULL;
+  struct copse_permutation *kept = NULL;
   copse_status status;
   COPSE_TRY(copse_calloc((size_t)n_found, sizeof *kept, &kept, j->err));
   options->symmetries = kept;
@@ -211,17 +211,19 @@ static copse_status keep_symmetries(struct job *j, const struct copse_groups_sym
     int *images = *groups + (ptrdiff_t)options->n_symmetries * COPSE_SWITCH_WAYS;
     bool good = true;
     for (int w = 0; w < j->n_ways; w++) {
-      images[w] = way_image(j, found[i].nodes, w);
+      images[w] = way_image(j, found[i].image, w);
       good = good && images[w] >= 0;
     }
-    if (good) kept[options->n_symmetries++] = (struct copse_joint_symmetry){found[i].nodes, images};
+    if (good)
+      kept[options->n_symmetries++] =
+          (struct copse_permutation){.image = found[i].image, .groups = images};
   }
 out:
   return status;
 }
 
 static copse_status divide(struct job *j) {
-  struct copse_groups_symmetry *found = NULL;
+  struct copse_permutation *found = NULL;
   int n_found = 0, *images = NULL;
   struct copse_joint_group groups[COPSE_SWITCH_WAYS];
   struct copse_joint_options options = {

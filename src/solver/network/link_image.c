@@ -17,7 +17,7 @@ static int compare_keys(const void *a, const void *b) {
 static int64_t key_of(int src, int dst) { return (int64_t)src << 32 | dst; }
 
 copse_status copse_links_image(const struct copse_network *network,
-                               const struct copse_rotation *rotation, int **image,
+                               const struct copse_permutation *rotation, int **image,
                                struct copse_err *err) {
   size_t m = (size_t)network->n_links;
   struct keyed *sorted = NULL;
@@ -29,7 +29,7 @@ copse_status copse_links_image(const struct copse_network *network,
     (*image)[e] = e;
     sorted[e] = (struct keyed){key_of(network->links[e].src, network->links[e].dst), e};
   }
-  if (rotation->order <= 1) goto out;
+  if (!rotation->image) goto out; /* the identity */
   qsort(sorted, m, sizeof *sorted, compare_keys);
   for (int e = 0; e < network->n_links; e++) {
     const struct copse_net_link *link = &network->links[e];

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/graph.h"
 #include "base/err.h"
 
 struct copse_net_link {
@@ -38,19 +39,14 @@ struct copse_network {
 };
 
 /*
- * A known symmetry: the powers of one permutation of the nodes, which maps links to links of
- * equal capacity, terminals to terminals and roots to roots of equal weight. What was found for
- * base nodes holds for their images.
+ * Known symmetries: permutations of the nodes that map links to links of equal capacity, terminals
+ * to terminals and roots to roots of equal weight. What was found for base nodes holds for their
+ * images. The generators commute, and their products move no root onto itself unless they move
+ * nothing.
  */
-struct copse_rotation {
-  int order;        /* 1: none */
-  const int *image; /* [n_nodes]; NULL when order is 1 */
-};
-
-/* Generators that commute, and whose products move no root onto itself unless they move nothing. */
 struct copse_network_symmetry {
   int n;
-  const struct copse_rotation *generators; /* [n], orders >= 2 */
+  const struct copse_permutation *generators; /* [n], orders >= 2 */
 };
 
 /*
@@ -58,7 +54,7 @@ struct copse_network_symmetry {
  * The caller frees *image.
  */
 copse_status copse_links_image(const struct copse_network *network,
-                               const struct copse_rotation *rotation, int **image,
+                               const struct copse_permutation *rotation, int **image,
                                struct copse_err *err) COPSE_CHECKED;
 
 /* Told now and then during long work; NULL function: nobody listens. */

@@ -3,7 +3,7 @@
 #ifndef COPSE_SOLVER_ONLINE_INTERNAL_H
 #define COPSE_SOLVER_ONLINE_INTERNAL_H
 
-#include "solver/online/stages_plan.h"
+#include "solver/online/planner.h"
 
 /* A part of a pair's stream that one stage carries: from `begin` (of all lanes) on. */
 struct copse_online_visit {

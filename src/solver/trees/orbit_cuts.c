@@ -76,7 +76,7 @@ static copse_status add_images(struct finder *f, int g, struct copse_err *err) {
   copse_status status = COPSE_OK;
   if (g == f->symmetry->n) return add_image(f, nodes, err);
   memcpy(next, nodes, (size_t)f->n_inside * sizeof *next);
-  const struct copse_rotation *generator = &f->symmetry->generators[g];
+  const struct copse_permutation *generator = &f->symmetry->generators[g];
   for (int power = 0; power < generator->order; power++) {
     COPSE_TRY(add_images(f, g + 1, err));
     for (int i = 0; i < f->n_inside; i++) nodes[i] = generator->image[nodes[i]];

@@ -1,0 +1,661 @@
+/* The alltoall baselines without a plan: pairwise, spread-out, 2DH. */
+/* The alltoall of FAST: balance inside the host, one-to-one steps between hosts, hand on. */
+#include "predict/baseline_work.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/rational.h"
+
+struct birkhoff {
+  int n;
+  int64_t *left;  /* [n * n] of the matrix */
+  int64_t *empty; /* [n * n] what fills up all rows and columns to the same sum */
+  int *row_of;    /* [n] the row matched to a column, -1: none */
+  char *tried;    /* [n] columns of this search */
+  int64_t least;  /* entries below it don't count */
+  int step;
+  struct copse_arena scratch;
+  size_t amounts_capacity, to_capacity, sent_capacity;
+  struct copse_birkhoff *out;
+  struct copse_err *err;
+};
+
+static size_t at(const struct birkhoff *w, int row, int column) {
+  return (size_t)row * (size_t)w->n + (size_t)column;
+}
+
+static int64_t entry(const struct birkhoff *w, int row, int column) {
+  return w->left[at(w, row, column)] + w->empty[at(w, row, column)];
+}
+
+/* Row and column sums, rows first; *most is the largest. */
+static copse_status add_up(const struct birkhoff *w, int64_t *sums, int64_t *most) {
+  *most = 0;
+  for (int i = 0; i < w->n; i++) {
+    for (int j = 0; j < w->n; j++) {
+      int64_t v = w->left[at(w, i, j)];
+      if (v < 0) return copse_fail(w->err, COPSE_INVALID, "an amount to send is negative");
+      if (copse_add_overflows(sums[i], v, &sums[i]) ||
+          copse_add_overflows(sums[w->n + j], v, &sums[w->n + j]))
+        return copse_fail(w->err, COPSE_OVERFLOW, "the amounts to send need over 63 bits");
+    }
+  }
+  for (int i = 0; i < 2 * w->n; i++)
+    if (sums[i] > *most) *most = sums[i];
+  return COPSE_OK;
+}
+
+static copse_status fill_up(struct birkhoff *w, int64_t *most) {
+  int64_t *sums = NULL;
+  copse_status status;
+  COPSE_TRY(copse_arena_array(&w->scratch, 2 * (size_t)w->n, sizeof *sums, &sums, w->err));
+  COPSE_TRY(add_up(w, sums, most));
+  for (int i = 0, j = 0; i < w->n && j < w->n;) {
+    int64_t row = *most - sums[i], column = *most - sums[w->n + j];
+    int64_t v = row < column ? row : column;
+    w->empty[at(w, i, j)] += v;
+    sums[i] += v;
+    sums[w->n + j] += v;
+    if (sums[i] == *most)
+      i++;
+    else
+      j++;
+  }
+out:
+  return status;
+}
+
+/* Augmenting paths; each row begins further right than the one before, and with each step. */
+static bool match_row(struct birkhoff *w, int row) {
+  for (int k = 0; k < w->n; k++) {
+    int column = (row + 1 + w->step + k) % w->n;
+    if (w->tried[column] || entry(w, row, column) < w->least) continue;
+    w->tried[column] = 1;
+    if (w->row_of[column] >= 0 && !match_row(w, w->row_of[column])) continue;
+    w->row_of[column] = row;
+    return true;
+  }
+  return false;
+}
+
+static bool match_all(struct birkhoff *w) {
+  for (int c = 0; c < w->n; c++) w->row_of[c] = -1;
+  for (int r = 0; r < w->n; r++) {
+    memset(w->tried, 0, (size_t)w->n);
+    if (!match_row(w, r)) return false;
+  }
+  return true;
+}
+
+/* Takes the matching out of the matrix, its least entry everywhere; *amount is that. */
+static copse_status take_step(struct birkhoff *w, int64_t *amount) {
+  struct copse_birkhoff *b = w->out;
+  size_t n = (size_t)w->n, s = (size_t)b->n_steps;
+  copse_status status;
+  COPSE_TRY(copse_grow(&b->amounts, &w->amounts_capacity, s + 1, sizeof *b->amounts, w->err));
+  COPSE_TRY(copse_grow(&b->to, &w->to_capacity, (s + 1) * n, sizeof *b->to, w->err));
+  COPSE_TRY(copse_grow(&b->sent, &w->sent_capacity, (s + 1) * n, sizeof *b->sent, w->err));
+  *amount = INT64_MAX;
+  for (int c = 0; c < w->n; c++)
+    if (entry(w, w->row_of[c], c) < *amount) *amount = entry(w, w->row_of[c], c);
+  for (int c = 0; c < w->n; c++) {
+    int row = w->row_of[c];
+    int64_t *left = &w->left[at(w, row, c)], sent = *left < *amount ? *left : *amount;
+    b->to[s * n + (size_t)row] = c;
+    b->sent[s * n + (size_t)row] = sent;
+    *left -= sent;
+    w->empty[at(w, row, c)] -= *amount - sent;
+  }
+  b->amounts[s] = *amount;
+  b->n_steps++;
+out:
+  return status;
+}
+
+static copse_status decompose(struct birkhoff *w) {
+  int64_t rest, amount;
+  copse_status status;
+  COPSE_TRY(fill_up(w, &rest));
+  for (w->least = 1; w->least <= rest / 2;) w->least *= 2;
+  while (rest > 0) {
+    /* All sums are equal, so with least = 1 there is a matching (Birkhoff, Hall). */
+    if (!match_all(w)) {
+      if (w->least == 1)
+        return copse_fail(w->err, COPSE_INTERNAL, "Birkhoff: a matrix without a permutation");
+      w->least /= 2;
+      continue;
+    }
+    COPSE_TRY(take_step(w, &amount));
+    rest -= amount;
+    w->step++;
+  }
+out:
+  return status;
+}
+
+copse_status copse_birkhoff_decompose(const int64_t *matrix, int n, struct copse_birkhoff *out,
+                                      struct copse_err *err) {
+  struct birkhoff w = {.n = n, .out = out, .err = err};
+  size_t size = (size_t)n * (size_t)n;
+  copse_status status;
+  *out = (struct copse_birkhoff){.n = n};
+  COPSE_TRY(copse_arena_array(&w.scratch, size, sizeof *w.left, &w.left, err));
+  COPSE_TRY(copse_arena_array(&w.scratch, size, sizeof *w.empty, &w.empty, err));
+  COPSE_TRY(copse_arena_array(&w.scratch, (size_t)n, sizeof *w.row_of, &w.row_of, err));
+  COPSE_TRY(copse_arena_array(&w.scratch, (size_t)n, 1, &w.tried, err));
+  memcpy(w.left, matrix, size * sizeof *matrix);
+  status = decompose(&w);
+out:
+  copse_arena_free(&w.scratch);
+  if (status != COPSE_OK) copse_birkhoff_free(out);
+  return status;
+}
+
+void copse_birkhoff_free(struct copse_birkhoff *b) {
+  free(b->amounts);
+  free(b->to);
+  free(b->sent);
+  *b = (struct copse_birkhoff){0};
+}
+
+static copse_status baseline_ship(struct copse_baseline_work *w,
+                                  const struct copse_shipment *shipment) {
+  copse_status status;
+  COPSE_TRY(copse_grow(&w->shipments, &w->shipments_capacity, w->n_shipments + 1,
+                       sizeof *w->shipments, w->err));
+  w->shipments[w->n_shipments++] = *shipment;
+out:
+  return status;
+}
+
+/* The transfer of `units` over the route from src to dst; `transfer` has the rest. */
+static copse_status baseline_send(struct copse_baseline_work *w, int src, int dst, int64_t units,
+                                  const struct copse_sim_transfer *transfer, int *last) {
+  struct copse_sim_transfer t = *transfer;
+  int n;
+  const int *nodes = copse_route(&w->routes, src, dst, &n);
+  t.amount = copse_q_to_double((struct copse_q){units, w->whole});
+  return copse_sim_dag_add_path(w->dag, w->topology, nodes, n, &t, last, w->err);
+}
+
+/* All pairs with demand, each over its route. */
+static copse_status ship_directly(struct copse_baseline_work *w) {
+  int n = w->topology->n_ranks;
+  copse_status status = COPSE_OK;
+  for (int i = 0; i < n; i++) {
+    for (int j = 0; j < n; j++) {
+      int64_t units = copse_baseline_units(w, i, j);
+      if (i == j || units == 0) continue;
+      struct copse_shipment s = {i, j, {i, j}, 2, units};
+      COPSE_TRY(baseline_ship(w, &s));
+    }
+  }
+out:
+  return status;
+}
+
+/* ---- pairwise -------------------------------------------------------------------------- */
+
+/* A rank's send and receive of its last round; -1 before the first. */
+struct round_end {
+  int sent, received;
+};
+
+static copse_status send_in_round(struct copse_baseline_work *w, int src, int dst,
+                                  const struct round_end *last, struct round_end *next) {
+  int after[4], n = 0, id;
+  int64_t units = copse_baseline_units(w, src, dst);
+  copse_status status = COPSE_OK;
+  if (units == 0) return COPSE_OK;
+  if (last[src].sent >= 0) after[n++] = last[src].sent;
+  if (last[src].received >= 0) after[n++] = last[src].received;
+  /* the partner posts its receive when its own round is over */
+  if (last[dst].sent >= 0) after[n++] = last[dst].sent;
+  if (last[dst].received >= 0) after[n++] = last[dst].received;
+  struct copse_sim_transfer t = {.after = after, .n_after = n};
+  COPSE_TRY(baseline_send(w, src, dst, units, &t, &id));
+  next[src].sent = id;
+  next[dst].received = id;
+out:
+  return status;
+}
+
+copse_status copse_baseline_pairwise(struct copse_baseline_work *w) {
+  int n = w->topology->n_ranks;
+  bool power = (n & (n - 1)) == 0;
+  struct round_end *last = NULL, *next = NULL;
+  copse_status status;
+  COPSE_TRY(ship_directly(w));
+  if (!w->dag) return COPSE_OK;
+  COPSE_TRY(copse_arena_array(&w->scratch, (size_t)n, sizeof *last, &last, w->err));
+  COPSE_TRY(copse_arena_array(&w->scratch, (size_t)n, sizeof *next, &next, w->err));
+  for (int i = 0; i < n; i++) next[i] = last[i] = (struct round_end){-1, -1};
+  for (int round = 1; round < n; round++) {
+    for (int i = 0; i < n; i++)
+      COPSE_TRY(send_in_round(w, i, power ? i ^ round : (i + round) % n, last, next));
+    for (int i = 0; i < n; i++) last[i] = next[i];
+  }
+out:
+  return status;
+}
+
+copse_status copse_baseline_spread_out(struct copse_baseline_work *w) {
+  int n = w->topology->n_ranks;
+  copse_status status;
+  COPSE_TRY(ship_directly(w));
+  for (int i = 0; i < n && w->dag; i++) {
+    for (int k = 1; k < n; k++) {
+      struct copse_sim_transfer t = {.order = k};
+      int64_t units = copse_baseline_units(w, i, (i + k) % n);
+      if (units > 0) COPSE_TRY(baseline_send(w, i, (i + k) % n, units, &t, NULL));
+    }
+  }
+out:
+  return status;
+}
+
+/* ---- 2DH ------------------------------------------------------------------------------- */
+
+/* The rank of host h at a place. */
+static int member(const struct copse_hosts *h, int host, int place) {
+  return h->members[h->first[host] + place];
+}
+
+static copse_status ship_2dh(struct copse_baseline_work *w) {
+  int n = w->topology->n_ranks;
+  const struct copse_hosts *h = &w->hosts;
+  copse_status status = COPSE_OK;
+  for (int i = 0; i < n; i++) {
+    for (int j = 0; j < n; j++) {
+      int64_t units = copse_baseline_units(w, i, j);
+      if (i == j || units == 0) continue;
+      int middle = member(h, h->of_rank[i], h->place[j]);
+      bool direct = middle == i || middle == j;
+      struct copse_shipment s = {i, j, {i, direct ? j : middle, j}, direct ? 2 : 3, units};
+      COPSE_TRY(baseline_ship(w, &s));
+    }
+  }
+out:
+  return status;
+}
+
+/* First all that rank i hands to the neighbour at `place`, for itself and its like. */
+static int64_t handed_over(const struct copse_baseline_work *w, int i, int place) {
+  int64_t units = 0; /* at most the row's sum, which fits */
+  for (int host = 0; host < w->hosts.n_hosts; host++)
+    units += copse_baseline_units(w, i, member(&w->hosts, host, place));
+  return units;
+}
+
+/* What rank k sends to its like in another host: what its host has for it. */
+static copse_status gathered(const struct copse_baseline_work *w, int k, int to, int64_t *units) {
+  int host = w->hosts.of_rank[k];
+  *units = 0;
+  for (int i = w->hosts.first[host]; i < w->hosts.first[host + 1]; i++)
+    if (copse_add_overflows(*units, copse_baseline_units(w, w->hosts.members[i], to), units))
+      return copse_fail(w->err, COPSE_OVERFLOW, "the demand of a host needs over 63 bits");
+  return COPSE_OK;
+}
+
+/* The exchange inside the host; sends[a * places + b]: the transfer from place a to b. */
+static copse_status exchange_inside(struct copse_baseline_work *w, int host, int *sends) {
+  int places = w->hosts.first[1];
+  copse_status status = COPSE_OK;
+  for (int a = 0; a < places; a++) {
+    for (int k = 1; k < places; k++) {
+      int b = (a + k) % places, src = member(&w->hosts, host, a);
+      int64_t units = handed_over(w, src, b);
+      struct copse_sim_transfer t = {.order = k};
+      sends[a * places + b] = -1;
+      if (units > 0)
+        COPSE_TRY(
+            baseline_send(w, src, member(&w->hosts, host, b), units, &t, &sends[a * places + b]));
+    }
+  }
+out:
+  return status;
+}
+
+/* Then the rank at `place` sends to its likes, when its own part of the first phase is over. */
+static copse_status exchange_outside(struct copse_baseline_work *w, int host, int place,
+                                     const int *sends, int *list) {
+  int places = w->hosts.first[1], hosts = w->hosts.n_hosts, n = 0, barrier;
+  int src = member(&w->hosts, host, place);
+  copse_status status;
+  for (int b = 0; b < places; b++) {
+    if (b == place) continue;
+    if (sends[place * places + b] >= 0) list[n++] = sends[place * places + b];
+    if (sends[b * places + place] >= 0) list[n++] = sends[b * places + place];
+  }
+  struct copse_sim_transfer join = {.after = list, .n_after = n};
+  COPSE_TRY(copse_sim_dag_add(w->dag, &join, &barrier, w->err));
+  for (int k = 1; k < hosts; k++) {
+    int dst = member(&w->hosts, (host + k) % hosts, place);
+    int64_t units;
+    struct copse_sim_transfer t = {.after = &barrier, .n_after = 1, .order = k};
+    COPSE_TRY(gathered(w, src, dst, &units));
+    if (units > 0) COPSE_TRY(baseline_send(w, src, dst, units, &t, NULL));
+  }
+out:
+  return status;
+}
+
+copse_status copse_baseline_2dh(struct copse_baseline_work *w) {
+  size_t places = (size_t)w->hosts.first[1];
+  int *sends = NULL, *list = NULL;
+  copse_status status;
+  COPSE_TRY(ship_2dh(w));
+  if (!w->dag) return COPSE_OK;
+  COPSE_TRY(copse_arena_array(&w->scratch, places * places, sizeof *sends, &sends, w->err));
+  COPSE_TRY(copse_arena_array(&w->scratch, 2 * places, sizeof *list, &list, w->err));
+  for (int host = 0; host < w->hosts.n_hosts; host++) {
+    COPSE_TRY(exchange_inside(w, host, sends));
+    for (int place = 0; place < (int)places; place++)
+      COPSE_TRY(exchange_outside(w, host, place, sends, list));
+  }
+out:
+  return status;
+}
+
+/*
+ * Amounts are in units times the ranks of a host, so that a host's total divides among them.
+ * The rail of place g from host A to host B carries pieces one after the other.
+ */
+struct piece {
+  int src, dst;
+  int64_t units;
+};
+
+struct fast {
+  struct copse_baseline_work *w;
+  const struct copse_hosts *hosts;
+  int n_hosts, places;
+  int64_t *matrix; /* [n_hosts * n_hosts] what a host has for another; 0 on the diagonal */
+  struct copse_birkhoff steps;
+  struct piece *pieces;
+  size_t n_pieces, pieces_capacity;
+  size_t *rail;     /* [n_hosts * n_hosts * places + 1] first piece, by (from, to, place) */
+  size_t *next;     /* [same] the piece to send next */
+  int64_t *sent;    /* [same] how much of it was sent */
+  int *balanced;    /* [same * places] the transfer that brought pieces of a place, -1 */
+  int *list;        /* [places + 4] scratch */
+  int64_t *amounts; /* [places] scratch */
+};
+
+static size_t rail_of(const struct fast *f, int from, int to, int place) {
+  return ((size_t)from * (size_t)f->n_hosts + (size_t)to) * (size_t)f->places + (size_t)place;
+}
+
+static copse_status add_up_hosts(struct fast *f) {
+  const struct copse_topology *t = f->w->topology;
+  for (int i = 0; i < t->n_ranks; i++) {
+    for (int j = 0; j < t->n_ranks; j++) {
+      int from = f->hosts->of_rank[i], to = f->hosts->of_rank[j];
+      int64_t *sum = &f->matrix[(size_t)from * (size_t)f->n_hosts + (size_t)to], spare;
+      if (from == to) continue;
+      if (copse_add_overflows(*sum, copse_baseline_units(f->w, i, j), sum) ||
+          copse_mul_overflows(*sum, f->places, &spare))
+        return copse_fail(f->w->err, COPSE_OVERFLOW, "the demand of a host needs over 63 bits");
+    }
+  }
+  return COPSE_OK;
+}
+
+/* ---- balance --------------------------------------------------------------------------- */
+
+/* What a rank has for another host, by receiving place from its own on: a queue. */
+struct queue {
+  int src, to, k; /* the receiving place is (own + k) mod places */
+  int64_t left;   /* of place k */
+};
+
+static int64_t queue_load(const struct fast *f, struct queue *q) {
+  int place = (f->hosts->place[q->src] + q->k) % f->places;
+  return copse_baseline_units(f->w, q->src, member(f->hosts, q->to, place)) * f->places;
+}
+
+/* Moves `units` from the queue's front to the end of the pieces. */
+static copse_status take(struct fast *f, struct queue *q, int64_t units) {
+  copse_status status = COPSE_OK;
+  while (units > 0) {
+    int place = (f->hosts->place[q->src] + q->k) % f->places;
+    int64_t now = q->left < units ? q->left : units;
+    if (now > 0) {
+      COPSE_TRY(copse_grow(&f->pieces, &f->pieces_capacity, f->n_pieces + 1, sizeof *f->pieces,
+                           f->w->err));
+      f->pieces[f->n_pieces++] = (struct piece){q->src, member(f->hosts, q->to, place), now};
+    }
+    units -= now;
+    q->left -= now;
+    if (q->left > 0) continue;
+    if (++q->k == f->places) break;
+    q->left = queue_load(f, q);
+  }
+out:
+  return status;
+}
+
+/* Ranks that have more than their part of what goes from host to host give it to those that
+ * have less; in order, so at most 2 * places moves. */
+static copse_status balance(struct fast *f, int from, int to, struct queue *queues) {
+  int64_t part = f->matrix[(size_t)from * (size_t)f->n_hosts + (size_t)to];
+  int giver = 0;
+  copse_status status = COPSE_OK;
+  for (int a = 0; a < f->places; a++) {
+    f->amounts[a] = 0;
+    for (int b = 0; b < f->places; b++)
+      f->amounts[a] +=
+          copse_baseline_units(f->w, member(f->hosts, from, a), member(f->hosts, to, b)) *
+          f->places;
+    queues[a] = (struct queue){.src = member(f->hosts, from, a), .to = to};
+    queues[a].left = queue_load(f, &queues[a]);
+  }
+  for (int a = 0; a < f->places; a++) { /* rail by rail: its own, then what it is given */
+    int64_t own = f->amounts[a] < part ? f->amounts[a] : part, lacks = part - own;
+    f->rail[rail_of(f, from, to, a)] = f->n_pieces;
+    COPSE_TRY(take(f, &queues[a], own));
+    while (lacks > 0) {
+      /* a giver keeps its part for its own rail, whether that came before or is to come */
+      int64_t spare = f->amounts[giver] - part;
+      int64_t now = spare < lacks ? spare : lacks;
+      if (now <= 0) {
+        giver++;
+        continue;
+      }
+      /* `amounts` of a giver shrinks to `part`, so its own take is as large as ever */
+      COPSE_TRY(take(f, &queues[giver], now));
+      f->amounts[giver] -= now;
+      lacks -= now;
+    }
+  }
+out:
+  return status;
+}
+
+static copse_status balance_all(struct fast *f) {
+  struct queue *queues = NULL;
+  copse_status status;
+  COPSE_TRY(
+      copse_arena_array(&f->w->scratch, (size_t)f->places, sizeof *queues, &queues, f->w->err));
+  for (int from = 0; from < f->n_hosts; from++)
+    for (int to = 0; to < f->n_hosts; to++) COPSE_TRY(balance(f, from, to, queues));
+  f->rail[rail_of(f, f->n_hosts, 0, 0)] = f->n_pieces;
+out:
+  return status;
+}
+
+/* ---- shipments ------------------------------------------------------------------------- */
+
+static copse_status ship_rail(struct fast *f, int from, int to, int place) {
+  size_t rail = rail_of(f, from, to, place);
+  copse_status status = COPSE_OK;
+  for (size_t p = f->rail[rail]; p < f->rail[rail + 1]; p++) {
+    const struct piece *piece = &f->pieces[p];
+    int middle[] = {member(f->hosts, from, place), member(f->hosts, to, place), piece->dst};
+    struct copse_shipment s = {piece->src, piece->dst, {piece->src}, 1, piece->units};
+    for (int i = 0; i < 3; i++)
+      if (s.stops[s.n_stops - 1] != middle[i]) s.stops[s.n_stops++] = middle[i];
+    COPSE_TRY(baseline_ship(f->w, &s));
+  }
+out:
+  return status;
+}
+
+static copse_status ship_all(struct fast *f) {
+  const struct copse_topology *t = f->w->topology;
+  copse_status status = COPSE_OK;
+  for (int i = 0; i < t->n_ranks; i++) {
+    for (int j = 0; j < t->n_ranks; j++) {
+      int64_t units = copse_baseline_units(f->w, i, j) * f->places;
+      if (i == j || units == 0 || f->hosts->of_rank[i] != f->hosts->of_rank[j]) continue;
+      struct copse_shipment s = {i, j, {i, j}, 2, units};
+      COPSE_TRY(baseline_ship(f->w, &s));
+    }
+  }
+  for (int from = 0; from < f->n_hosts; from++)
+    for (int to = 0; to < f->n_hosts; to++)
+      for (int place = 0; place < f->places; place++) COPSE_TRY(ship_rail(f, from, to, place));
+out:
+  return status;
+}
+
+/* ---- transfers ------------------------------------------------------------------------- */
+
+/* At the start: demand inside the host, and the moves of the balance. */
+static copse_status send_inside(struct fast *f, int host) {
+  copse_status status = COPSE_OK;
+  for (int a = 0; a < f->places; a++) {
+    for (int k = 1; k < f->places; k++) {
+      int src = member(f->hosts, host, a), dst = member(f->hosts, host, (a + k) % f->places);
+      int64_t units = copse_baseline_units(f->w, src, dst) * f->places;
+      /* what must go on to other hosts goes first */
+      struct copse_sim_transfer t = {.order = f->n_hosts + k};
+      if (units > 0) COPSE_TRY(baseline_send(f->w, src, dst, units, &t, NULL));
+    }
+  }
+out:
+  return status;
+}
+
+static copse_status send_balance(struct fast *f, int from, int to, int place) {
+  size_t rail = rail_of(f, from, to, place);
+  copse_status status = COPSE_OK;
+  memset(f->amounts, 0, (size_t)f->places * sizeof *f->amounts);
+  for (size_t p = f->rail[rail]; p < f->rail[rail + 1]; p++)
+    f->amounts[f->hosts->place[f->pieces[p].src]] += f->pieces[p].units;
+  for (int a = 0; a < f->places; a++) {
+    struct copse_sim_transfer t = {.order = (to - from + f->n_hosts) % f->n_hosts};
+    int *id = &f->balanced[rail * (size_t)f->places + (size_t)a];
+    *id = -1;
+    if (a == place || f->amounts[a] == 0) continue;
+    COPSE_TRY(baseline_send(f->w, member(f->hosts, from, a), member(f->hosts, from, place),
+                            f->amounts[a], &t, id));
+  }
+out:
+  return status;
+}
+
+/* Takes the next `units` off the rail and hands them on from where transfer `step` brought them. */
+static copse_status hand_on(struct fast *f, size_t rail, int at, int64_t units, int step) {
+  copse_status status = COPSE_OK;
+  memset(f->amounts, 0, (size_t)f->places * sizeof *f->amounts);
+  while (units > 0) {
+    const struct piece *piece = &f->pieces[f->next[rail]];
+    int64_t left = piece->units - f->sent[rail], now = left < units ? left : units;
+    f->amounts[f->hosts->place[piece->dst]] += now;
+    f->sent[rail] += now;
+    units -= now;
+    if (f->sent[rail] < piece->units) continue;
+    f->next[rail]++;
+    f->sent[rail] = 0;
+  }
+  for (int b = 0; b < f->places; b++) {
+    int dst = member(f->hosts, f->hosts->of_rank[at], b);
+    struct copse_sim_transfer t = {.after = &step, .n_after = 1};
+    if (dst != at && f->amounts[b] > 0)
+      COPSE_TRY(baseline_send(f->w, at, dst, f->amounts[b], &t, NULL));
+  }
+out:
+  return status;
+}
+
+/* One rail's part of a step, after its own part of the step before and its balance. */
+static copse_status send_step(struct fast *f, int from, int to, int place, int64_t units,
+                              int *last_sent, int *last_received) {
+  size_t rail = rail_of(f, from, to, place);
+  int src = member(f->hosts, from, place), dst = member(f->hosts, to, place), n = 0, id;
+  copse_status status;
+  if (last_sent[src] >= 0) f->list[n++] = last_sent[src];
+  if (last_received[dst] >= 0) f->list[n++] = last_received[dst];
+  for (int a = 0; a < f->places; a++)
+    if (f->balanced[rail * (size_t)f->places + (size_t)a] >= 0)
+      f->list[n++] = f->balanced[rail * (size_t)f->places + (size_t)a];
+  struct copse_sim_transfer t = {.after = f->list, .n_after = n};
+  COPSE_TRY(baseline_send(f->w, src, dst, units, &t, &id));
+  last_sent[src] = id;
+  last_received[dst] = id;
+  status = hand_on(f, rail, dst, units, id);
+out:
+  return status;
+}
+
+static copse_status send_steps(struct fast *f) {
+  size_t ranks = (size_t)f->w->topology->n_ranks, n = (size_t)f->n_hosts;
+  int *last = NULL; /* [2 * n_ranks] sent, received */
+  copse_status status;
+  COPSE_TRY(copse_arena_array(&f->w->scratch, 2 * ranks, sizeof *last, &last, f->w->err));
+  for (size_t i = 0; i < 2 * ranks; i++) last[i] = -1;
+  for (int s = 0; s < f->steps.n_steps; s++) {
+    for (int from = 0; from < f->n_hosts; from++) {
+      size_t i = (size_t)s * n + (size_t)from;
+      if (f->steps.sent[i] == 0) continue;
+      for (int place = 0; place < f->places; place++)
+        COPSE_TRY(send_step(f, from, f->steps.to[i], place, f->steps.sent[i], last, last + ranks));
+    }
+  }
+out:
+  return status;
+}
+
+static copse_status send_all(struct fast *f) {
+  copse_status status = COPSE_OK;
+  for (int from = 0; from < f->n_hosts; from++)
+    for (int to = 0; to < f->n_hosts; to++)
+      for (int place = 0; place < f->places; place++) COPSE_TRY(send_balance(f, from, to, place));
+  for (int host = 0; host < f->n_hosts; host++) COPSE_TRY(send_inside(f, host));
+  status = send_steps(f);
+out:
+  return status;
+}
+
+copse_status copse_baseline_birkhoff(struct copse_baseline_work *w) {
+  struct fast f = {.w = w, .hosts = &w->hosts, .n_hosts = w->hosts.n_hosts};
+  copse_status status;
+  f.places = w->hosts.first[1];
+  size_t hosts = (size_t)f.n_hosts, rails = hosts * hosts * (size_t)f.places;
+  if (copse_mul_overflows(w->m, f.places, &w->whole))
+    return copse_fail(w->err, COPSE_OVERFLOW, "the demand of a rank needs over 63 bits");
+  COPSE_TRY(copse_arena_array(&w->scratch, hosts * hosts, sizeof *f.matrix, &f.matrix, w->err));
+  COPSE_TRY(copse_arena_array(&w->scratch, rails + 1, sizeof *f.rail, &f.rail, w->err));
+  COPSE_TRY(copse_arena_array(&w->scratch, rails + 1, sizeof *f.next, &f.next, w->err));
+  COPSE_TRY(copse_arena_array(&w->scratch, rails + 1, sizeof *f.sent, &f.sent, w->err));
+  COPSE_TRY(copse_arena_array(&w->scratch, rails * (size_t)f.places, sizeof *f.balanced,
+                              &f.balanced, w->err));
+  COPSE_TRY(copse_arena_array(&w->scratch, (size_t)f.places + 4, sizeof *f.list, &f.list, w->err));
+  COPSE_TRY(
+      copse_arena_array(&w->scratch, (size_t)f.places, sizeof *f.amounts, &f.amounts, w->err));
+  COPSE_TRY(add_up_hosts(&f));
+  COPSE_TRY(balance_all(&f));
+  COPSE_TRY(ship_all(&f));
+  if (!w->dag) goto out;
+  memcpy(f.next, f.rail, rails * sizeof *f.next);
+  COPSE_TRY(copse_birkhoff_decompose(f.matrix, f.n_hosts, &f.steps, w->err));
+  status = send_all(&f);
+out:
+  copse_birkhoff_free(&f.steps);
+  free(f.pieces);
+  return status;
+}

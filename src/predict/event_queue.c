@@ -1,0 +1,136 @@
+#include "predict/event_queue.h"
+
+#include <stdlib.h>
+
+#include "base/memory.h"
+
+void copse_sim_queue_free(struct copse_sim_queue *queue) {
+  for (int i = 0; i < 64; i++) free(queue->later[i].items);
+  free(queue->batch.items);
+  free(queue->heap.items);
+  free(queue->spare.items);
+  *queue = (struct copse_sim_queue){0};
+}
+
+void copse_sim_queue_reset(struct copse_sim_queue *queue) {
+  for (int i = 0; i < 64; i++) queue->later[i].n = 0;
+  queue->batch.n = queue->heap.n = queue->spare.n = queue->next = 0;
+  queue->now = queue->filled = 0;
+}
+
+copse_status copse_sim_events_grow(struct copse_sim_events *events, struct copse_err *err) {
+  return copse_grow(&events->items, &events->capacity, events->n + 1, sizeof *events->items, err);
+}
+
+/* ---- the moment at hand ------------------------------------------------------------------ */
+
+/* Behind the batch if that keeps it in order, as it mostly does; else into the heap. */
+copse_status copse_sim_queue_push_now(struct copse_sim_queue *queue, uint64_t key,
+                                      struct copse_err *err) {
+  struct copse_sim_events *batch = &queue->batch, *heap = &queue->heap;
+  struct copse_sim_event event = {queue->now, key};
+  copse_status status;
+  if (queue->next == batch->n) queue->next = batch->n = 0;
+  if (batch->n == 0 || key > batch->items[batch->n - 1].key)
+    return copse_sim_events_add(batch, event, err);
+  COPSE_TRY(copse_sim_events_add(heap, event, err));
+  size_t i = heap->n - 1;
+  for (; i > 0 && key < heap->items[(i - 1) / 2].key; i = (i - 1) / 2)
+    heap->items[i] = heap->items[(i - 1) / 2];
+  heap->items[i] = event;
+out:
+  return status;
+}
+
+void copse_sim_queue_pop_heap(struct copse_sim_queue *queue, struct copse_sim_event *out) {
+  struct copse_sim_event *heap = queue->heap.items, last;
+  size_t n = --queue->heap.n, i = 0;
+  *out = heap[0];
+  last = heap[n];
+  for (size_t child; (child = 2 * i + 1) < n; i = child) {
+    if (child + 1 < n && heap[child + 1].key < heap[child].key) child++;
+    if (heap[child].key >= last.key) break;
+    heap[i] = heap[child];
+  }
+  heap[i] = last;
+}
+
+/* ---- the next moment --------------------------------------------------------------------- */
+
+static void swap(struct copse_sim_events *a, struct copse_sim_events *b) {
+  struct copse_sim_events c = *a;
+  *a = *b;
+  *b = c;
+}
+
+/* Where the ascending run that starts at `first` ends. */
+static size_t end_of_run(const struct copse_sim_events *events, size_t first) {
+  size_t end = first + 1;
+  while (end < events->n && events->items[end - 1].key < events->items[end].key) end++;
+  return end;
+}
+
+/* Merges neighbouring runs, two by two, into `to`; how many there were. */
+static size_t merge_runs(const struct copse_sim_events *from, struct copse_sim_events *to) {
+  size_t runs = 0, first = 0;
+  const struct copse_sim_event *items = from->items;
+  to->n = 0;
+  while (first < from->n) {
+    size_t middle = end_of_run(from, first);
+    size_t end = middle < from->n ? end_of_run(from, middle) : middle;
+    size_t a = first, b = middle;
+    while (a < middle && b < end)
+      to->items[to->n++] = items[items[a].key < items[b].key ? a++ : b++];
+    while (a < middle) to->items[to->n++] = items[a++];
+    while (b < end) to->items[to->n++] = items[b++];
+    runs += 1 + (end > middle);
+    first = end;
+  }
+  return runs;
+}
+
+static copse_status sort_batch(struct copse_sim_queue *queue, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  if (end_of_run(&queue->batch, 0) == queue->batch.n) return COPSE_OK;
+  COPSE_TRY(copse_grow(&queue->spare.items, &queue->spare.capacity, queue->batch.n,
+                       sizeof *queue->spare.items, err));
+  for (size_t runs = 3; runs > 2;) {
+    runs = merge_runs(&queue->batch, &queue->spare);
+    swap(&queue->batch, &queue->spare);
+  }
+out:
+  return status;
+}
+
+copse_status copse_sim_queue_advance(struct copse_sim_queue *queue, struct copse_err *err) {
+  int bit = __builtin_ctzll(queue->filled);
+  struct copse_sim_events *list = &queue->later[bit];
+  uint64_t least = list->items[0].time, most = least;
+  copse_status status = COPSE_OK;
+  for (size_t i = 1; i < list->n; i++) {
+    if (list->items[i].time < least) least = list->items[i].time;
+    if (list->items[i].time > most) most = list->items[i].time;
+  }
+  queue->now = least;
+  queue->next = queue->batch.n = 0;
+  queue->filled &= ~((uint64_t)1 << bit);
+  if (least == most) {
+    swap(&queue->batch, list);
+  } else {
+    /* All agree down to the bit, so they go to lists before this one. */
+    for (size_t i = 0; i < list->n; i++) {
+      const struct copse_sim_event *event = &list->items[i];
+      struct copse_sim_events *to = &queue->batch;
+      if (event->time != least) {
+        int lower = 63 - __builtin_clzll(event->time ^ least);
+        queue->filled |= (uint64_t)1 << lower;
+        to = &queue->later[lower];
+      }
+      COPSE_TRY(copse_sim_events_add(to, *event, err));
+    }
+  }
+  list->n = 0;
+  status = sort_batch(queue, err);
+out:
+  return status;
+}

@@ -1,0 +1,87 @@
+/*
+ * Transfers of plans, native and foreign, for the simulator: what a plan's steps move over which
+ * links, and after what. Plans name ranks, not links: every pair takes its shortest route, as
+ * baselines do.
+ */
+#ifndef COPSE_PREDICT_SIMULATE_PROGRAMS_H
+#define COPSE_PREDICT_SIMULATE_PROGRAMS_H
+
+#include "runtime/plan/plan.h"
+#include "predict/route.h"
+#include "predict/simulate.h"
+
+struct copse_foreign {
+  copse_collective collective;
+  int root;                   /* broadcast and reduce: unknown, 0; else -1 */
+  struct copse_q time_per_GB; /* of the busiest link: at best */
+  int64_t *demand; /* native plans of an alltoall by demand: [n_ranks * n_ranks] in some unit, for
+                      the caller to free; else NULL */
+};
+
+/*
+ * The transfers of a native plan in amounts of M, which the simulator cuts into chunks (give it the
+ * header's chunk_bytes, min_chunk_bytes and pipeline_chunks; one chunk for the low-latency
+ * protocol). A MOVE streams from those that brought its sources; packets take twice their bytes.
+ * Handshakes and credits cost nothing, nor is there an end to workers: with routes as in the
+ * schedule that it was lowered from, it moves what that moves. The plan is not proved.
+ * COPSE_REFUTED for one that can't be run, COPSE_BAD_INPUT where ranks and topology differ,
+ * COPSE_INFEASIBLE for ranks that nothing joins, COPSE_OVERFLOW for shares beyond 64 bits.
+ */
+copse_status copse_sim_dag_of_plan(const char *label, const struct copse_plan *plan,
+                                   const struct copse_topology *topology, struct copse_sim_dag *dag,
+                                   struct copse_foreign *foreign,
+                                   struct copse_err *err) COPSE_CHECKED;
+
+/* How a native plan cuts its messages, and its slots: one chunk, which nothing holds back, with the
+ * low-latency protocol. The rest of the options stays. */
+void copse_sim_options_of_plan(const struct copse_plan_header *header,
+                               struct copse_sim_options *options);
+
+/*
+ * The transfers of an MSCCL algorithm (XML) in amounts of M. Every step streams: part of a message
+ * goes on as soon as it has come, as the executors do with their slots; a block takes its
+ * steps in turn for each part, and waits as the file says. The file is read and paired, not
+ * proved. COPSE_REFUTED for a file that can't be run (a deadlock among others), COPSE_BAD_INPUT
+ * where ranks and topology differ, COPSE_INFEASIBLE for ranks that nothing joins.
+ */
+copse_status copse_sim_dag_of_msccl(const char *label, const char *data, size_t size,
+                                    const struct copse_topology *topology,
+                                    struct copse_sim_dag *dag, struct copse_foreign *foreign,
+                                    struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * The same of an MSCCL++ plan (JSON). An op starts when the one before it has ended, and a wait
+ * ends when all that was put before the signal has come; in a pipeline, part by part. Local ops
+ * cost nothing. COPSE_UNSUPPORTED for switch channels (their multicast is the switch's own).
+ */
+copse_status copse_sim_dag_of_mscclpp(const char *label, const char *data, size_t size,
+                                      const struct copse_topology *topology,
+                                      struct copse_sim_dag *dag, struct copse_foreign *foreign,
+                                      struct copse_err *err) COPSE_CHECKED;
+
+/* ---- inside src/predict ---------------------------------------------------------------- */
+
+/* Routes and loads while transfers are added. */
+struct copse_foreign_sim {
+  const struct copse_topology *topology;
+  struct copse_routes routes;
+  struct copse_sim_dag *dag;
+  int64_t chunks; /* of the message */
+  int64_t *load;  /* [links] chunks */
+  struct copse_arena scratch; /* ends with copse_foreign_sim_free */
+  struct copse_err *err;
+};
+copse_status copse_foreign_sim_start(struct copse_foreign_sim *sim, const char *label, int n_ranks,
+                                     int chunks, const struct copse_topology *topology,
+                                     struct copse_sim_dag *dag,
+                                     struct copse_err *err) COPSE_CHECKED;
+void copse_foreign_sim_free(struct copse_foreign_sim *sim);
+/* Adds `count` chunks from one rank to another, over the pair's route. */
+copse_status copse_foreign_sim_move(struct copse_foreign_sim *sim, int src, int dst, int64_t count,
+                                    const struct copse_sim_transfer *transfer,
+                                    int *arrival) COPSE_CHECKED;
+/* The busiest link's share of M over its bandwidth. */
+copse_status copse_foreign_sim_time(const struct copse_foreign_sim *sim,
+                                    struct copse_q *time) COPSE_CHECKED;
+
+#endif

@@ -1,0 +1,29 @@
+/* A schedule and another topology: the choice of its ranks, and its image under a renaming. */
+#ifndef COPSE_SCHEDULE_ADAPT_H
+#define COPSE_SCHEDULE_ADAPT_H
+
+#include "schedule/schedule.h"
+#include "topology/topology.h"
+
+/*
+ * Where the schedule is for some of the topology's GPUs, or for all in another order, *topology is
+ * replaced by its choice of those ranks (topology/modify.h), the other GPUs relays or left out as
+ * the schedule says. A topology that is a choice already, and one that lacks a rank of the
+ * schedule, stay as they are, for the checks that follow to say what is wrong.
+ */
+copse_status copse_schedule_choose_ranks(const struct copse_schedule *schedule,
+                                         struct copse_topology **topology,
+                                         struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * ids [schedule->n_nodes] are nodes of `target`, each once: what the schedule's nodes become.
+ * Where that takes links to links of the same bandwidth and ranks to ranks, the image is as good
+ * there as the schedule is; nothing of it is checked here. The schedule must be without a root
+ * and a demand, and expanded. Ranks are target's. The caller releases *out. COPSE_INVALID for an
+ * id that target lacks, and for a schedule of another kind.
+ */
+copse_status copse_schedule_image(const struct copse_schedule *schedule, const char *const *ids,
+                                  const struct copse_topology *target, struct copse_schedule **out,
+                                  struct copse_err *err) COPSE_CHECKED;
+
+#endif

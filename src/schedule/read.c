@@ -1,0 +1,800 @@
+/*
+ * Reads schedule JSON, "copse-schedule/1": trees or flows, the compact form's permutations, and the
+ * bound with its certificate. Checks all that needs no topology. Node ids become numbers in the
+ * order in which the file names them; ranks come first.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/collective.h"
+#include "base/index_map.h"
+#include "base/json.h"
+#include "schedule/schedule.h"
+
+struct reader {
+  struct copse_json json;
+  struct copse_schedule *schedule;
+  const char **nodes; /* [n_nodes] ids seen so far, in the schedule's arena */
+  size_t n_nodes, nodes_capacity;
+  struct copse_index_map index; /* of nodes by id */
+  char *seen;                   /* [n_ranks] per tree */
+  size_t n_rotation_nodes;      /* nodes that the rotation maps, 0 without one */
+  copse_status untrue; /* for what is well formed and wrong: COPSE_BAD_INPUT or COPSE_REFUTED */
+  struct copse_err *err;
+};
+
+/* COPSE_BAD_INPUT at the item's line, or its parent's. */
+static copse_status refuse(struct reader *r, const cJSON *item, const cJSON *parent,
+                           const char *what) {
+  return copse_fail_at(r->err, COPSE_BAD_INPUT, r->json.file, copse_json_line(item, parent), "%s",
+                       what);
+}
+
+/* The same for a schedule that is well formed but not one of its collective, with `untrue`. */
+static copse_status refute(struct reader *r, const cJSON *item, const cJSON *parent,
+                           const char *what) {
+  return copse_fail_at(r->err, r->untrue, r->json.file, copse_json_line(item, parent), "%s", what);
+}
+
+/* The index of an id seen before, -1 for others. */
+static int known(const struct reader *r, const char *id) {
+  size_t cursor = 0;
+  uint64_t key = copse_key_text(id);
+  int index;
+  while ((index = copse_index_map_next(&r->index, key, &cursor)) >= 0)
+    if (strcmp(r->nodes[index], id) == 0) break;
+  return index;
+}
+
+/* The index of a node id, new ones appended. */
+static copse_status intern(struct reader *r, const char *id, int *index) {
+  copse_status status = COPSE_OK;
+  *index = known(r, id);
+  if (*index >= 0) return COPSE_OK;
+  char *copy = copse_arena_strdup(&r->schedule->arena, id);
+  if (!copy) return copse_fail_nomem(r->err);
+  COPSE_TRY(copse_grow(&r->nodes, &r->nodes_capacity, r->n_nodes + 1, sizeof *r->nodes, r->err));
+  COPSE_TRY(copse_index_map_add(&r->index, copse_key_text(id), (int)r->n_nodes, r->err));
+  *index = (int)r->n_nodes;
+  r->nodes[r->n_nodes++] = copy;
+out:
+  return status;
+}
+
+/* Zeroed memory of the schedule, NULL when it ran out. */
+static void *take(struct reader *r, size_t n, size_t size) {
+  return copse_arena_alloc(&r->schedule->arena, n ? n : 1, size);
+}
+
+/* The member `key`: an array of node ids. `what` is the complaint about anything else. */
+static copse_status read_nodes_or(struct reader *r, const cJSON *object, const char *key,
+                                  const char *what, const int **out, int *n) {
+  const cJSON *array = copse_json_get(object, key);
+  copse_status status = COPSE_OK;
+  int *nodes = NULL;
+  *n = 0;
+  if (!array || !copse_json_is_array(array)) return refuse(r, array, object, what);
+  nodes = take(r, (size_t)cJSON_GetArraySize(array), sizeof *nodes);
+  if (!nodes) return copse_fail_nomem(r->err);
+  COPSE_JSON_EACH (item, array) {
+    if (!copse_json_is_string(item)) return refuse(r, item, object, what);
+    COPSE_TRY(intern(r, item->valuestring, &nodes[(*n)++]));
+  }
+  *out = nodes;
+out:
+  return status;
+}
+
+static copse_status read_nodes(struct reader *r, const cJSON *object, const char *key,
+                               const int **out, int *n) {
+  char what[64];
+  snprintf(what, sizeof what, "\"%s\" must be an array of node ids", key);
+  return read_nodes_or(r, object, key, what, out, n);
+}
+
+/* The member `key`, an array, and zeroed memory of the schedule for its items at *out_pointer. */
+static copse_status take_list(struct reader *r, const cJSON *object, const char *key, size_t size,
+                              const cJSON **array, void *out_pointer) {
+  copse_status status = copse_json_get_array(&r->json, object, key, array, r->err);
+  if (status != COPSE_OK) return status;
+  return copse_arena_array(&r->schedule->arena, (size_t)cJSON_GetArraySize(*array), size,
+                           out_pointer, r->err);
+}
+
+/* One permutation: every node of the file has an image, and is one once. */
+static copse_status read_images(struct reader *r, const cJSON *item, const int *nodes, int n_from,
+                                struct copse_permutation *out) {
+  const int *images;
+  int n_to;
+  int64_t order;
+  copse_status status;
+  COPSE_TRY(copse_json_get_int(&r->json, item, "order", 2, 1 << 22, &order, r->err));
+  COPSE_TRY(read_nodes(r, item, "images", &images, &n_to));
+  int *image = take(r, r->n_nodes, sizeof *image);
+  char *hit = take(r, r->n_nodes, 1);
+  if (!image || !hit) return copse_fail_nomem(r->err);
+  for (size_t v = 0; v < r->n_nodes; v++) image[v] = -1;
+  bool good = n_from == n_to && (size_t)n_from == r->n_nodes;
+  for (int i = 0; i < n_from && good; i++) {
+    good = image[nodes[i]] < 0 && !hit[images[i]];
+    image[nodes[i]] = images[i];
+    hit[images[i]] = 1;
+  }
+  if (!good)
+    return refuse(r, item, NULL,
+                  "\"images\" must map every node of the schedule to one, each once");
+  *out = (struct copse_permutation){.order = (int)order, .image = image};
+  r->n_rotation_nodes = r->n_nodes;
+out:
+  return status;
+}
+
+/* The compact form of flows and of trees. */
+static copse_status read_rotation(struct reader *r, const cJSON *item) {
+  static const char *const keys[] = {"order", "nodes", "images", NULL};
+  struct copse_schedule *s = r->schedule;
+  struct copse_permutation *rotation = take(r, 1, sizeof *rotation);
+  const int *nodes;
+  int n;
+  copse_status status;
+  if (!rotation) return copse_fail_nomem(r->err);
+  COPSE_TRY(copse_json_expect_object(&r->json, item, r->json.root, "\"rotation\"", keys, r->err));
+  COPSE_TRY(read_nodes(r, item, "nodes", &nodes, &n));
+  COPSE_TRY(read_images(r, item, nodes, n, rotation));
+  s->rotations = rotation;
+  s->n_rotations = 1;
+out:
+  return status;
+}
+
+static copse_status read_symmetry(struct reader *r, const cJSON *item) {
+  static const char *const keys[] = {"nodes", "generators", NULL};
+  static const char *const generator_keys[] = {"order", "images", NULL};
+  struct copse_schedule *s = r->schedule;
+  const cJSON *generators;
+  const int *nodes;
+  int n;
+  copse_status status;
+  COPSE_TRY(copse_json_expect_object(&r->json, item, r->json.root, "\"symmetry\"", keys, r->err));
+  COPSE_TRY(read_nodes(r, item, "nodes", &nodes, &n));
+  COPSE_TRY(copse_json_get_array(&r->json, item, "generators", &generators, r->err));
+  int count = cJSON_GetArraySize(generators);
+  if (count < 1 || count > COPSE_SCHEDULE_MAX_ROTATIONS)
+    return refuse(r, generators, item, "\"generators\" must have 1 to 32 entries");
+  struct copse_permutation *out = take(r, (size_t)count, sizeof *out);
+  if (!out) return copse_fail_nomem(r->err);
+  COPSE_JSON_EACH (generator, generators) {
+    COPSE_TRY(
+        copse_json_expect_object(&r->json, generator, item, "a generator", generator_keys, r->err));
+    COPSE_TRY(read_images(r, generator, nodes, n, &out[s->n_rotations++]));
+  }
+  s->rotations = out;
+out:
+  return status;
+}
+
+/* Sums shares over the cycles of ranks; false where a cycle leaves the ranks, its length does not
+ * divide the order, or 64 bits are too few. */
+static bool spread(const struct copse_schedule *s, const struct copse_permutation *rotation,
+                   const int *rank_of, char *done, struct copse_q *shares) {
+  for (int r = 0; r < s->n_ranks; r++) {
+    struct copse_q sum = COPSE_Q_ZERO;
+    int length = 0, at = r;
+    if (done[r]) continue;
+    do {
+      if (copse_q_add(sum, shares[at], &sum, NULL) != COPSE_OK) return false;
+      at = rank_of[rotation->image[s->rank_nodes[at]]];
+      length++;
+    } while (at >= 0 && at != r);
+    struct copse_q times = {rotation->order / length, 1};
+    if (at < 0 || rotation->order % length != 0 || copse_q_mul(sum, times, &sum, NULL) != COPSE_OK)
+      return false;
+    do {
+      shares[at] = sum;
+      done[at] = 1;
+      at = rank_of[rotation->image[s->rank_nodes[at]]];
+    } while (at != r);
+  }
+  return true;
+}
+
+/* shares [n_ranks] of the trees listed become those of all images. */
+static copse_status spread_shares(struct reader *r, struct copse_q *shares) {
+  const struct copse_schedule *s = r->schedule;
+  int *rank_of = NULL;
+  char *done = NULL;
+  copse_status status;
+  COPSE_TRY(copse_calloc(r->n_nodes, sizeof *rank_of, &rank_of, r->err));
+  for (size_t v = 0; v < r->n_nodes; v++) rank_of[v] = -1;
+  for (int i = 0; i < s->n_ranks; i++) rank_of[s->rank_nodes[i]] = i;
+  for (int i = 0; i < s->n_rotations && status == COPSE_OK; i++) {
+    COPSE_TRY(copse_calloc((size_t)s->n_ranks, 1, &done, r->err));
+    if (!spread(s, &s->rotations[i], rank_of, done, shares))
+      status = refute(r, r->json.root, NULL,
+                      "\"symmetry\" must take ranks to ranks, each generator's order "
+                      "times without effect");
+    free(done);
+    done = NULL;
+  }
+out:
+  free(rank_of);
+  return status;
+}
+
+/* "src>dst"; ids may hold '>' themselves, so every one of them is tried. */
+static copse_status split_key(struct reader *r, const cJSON *item, const cJSON *parent,
+                              struct copse_schedule_length *out) {
+  char *copy = take(r, strlen(item->string) + 1, 1);
+  copse_status status = COPSE_OK;
+  if (!copy) return copse_fail_nomem(r->err);
+  strcpy(copy, item->string);
+  char *first = strchr(copy, '>'), *at = first;
+  for (; at; at = strchr(at + 1, '>')) {
+    *at = '\0';
+    int src = known(r, copy), dst = known(r, at + 1);
+    if (src >= 0 && dst >= 0) {
+      out->src = src;
+      out->dst = dst;
+      return COPSE_OK;
+    }
+    *at = '>';
+  }
+  /* nodes that no path has named yet: then the first '>' parts the ids */
+  if (!first || first == copy || !first[1])
+    return refuse(r, item, parent, "a key of \"lengths\" must be \"src>dst\"");
+  *first = '\0';
+  COPSE_TRY(intern(r, copy, &out->src));
+  COPSE_TRY(intern(r, first + 1, &out->dst));
+out:
+  return status;
+}
+
+/* "lengths" of its bound. */
+static copse_status read_lengths(struct reader *r, const cJSON *bound) {
+  struct copse_bound *b = &r->schedule->bound;
+  const cJSON *object = copse_json_get(bound, "lengths");
+  copse_status status = COPSE_OK;
+  if (!copse_json_is_object(object))
+    return refuse(r, object, bound, "\"lengths\" must be an object");
+  struct copse_schedule_length *lengths =
+      take(r, (size_t)cJSON_GetArraySize(object), sizeof *lengths);
+  if (!lengths) return copse_fail_nomem(r->err);
+  COPSE_JSON_EACH (item, object) {
+    struct copse_schedule_length *l = &lengths[b->n_lengths++];
+    COPSE_TRY(split_key(r, item, object, l));
+    COPSE_TRY(copse_json_rational(&r->json, item, object, "a length", &l->length, r->err));
+    if (l->length.num < 0) return refuse(r, item, object, "a length must not be negative");
+  }
+  b->kind = COPSE_BOUND_LENGTHS;
+  b->lengths = lengths;
+out:
+  return status;
+}
+
+static copse_status read_path(struct reader *r, const cJSON *item, const cJSON *parent,
+                              const struct copse_schedule_flow *flow,
+                              struct copse_schedule_path *path) {
+  static const char *const keys[] = {"path", "weight", NULL};
+  const struct copse_schedule *s = r->schedule;
+  copse_status status;
+  COPSE_TRY(copse_json_expect_object(&r->json, item, parent, "a path", keys, r->err));
+  COPSE_TRY(read_nodes(r, item, "path", &path->nodes, &path->n_nodes));
+  COPSE_TRY(copse_json_get_rational(&r->json, item, "weight", &path->weight, r->err));
+  if (path->weight.num <= 0) return refuse(r, item, NULL, "\"weight\" must be positive");
+  if (path->n_nodes < 2 || path->nodes[0] != s->rank_nodes[flow->src] ||
+      path->nodes[path->n_nodes - 1] != s->rank_nodes[flow->dst])
+    status = refute(r, item, NULL, "\"path\" must lead from the node of src to the node of dst");
+out:
+  return status;
+}
+
+static copse_status read_flow(struct reader *r, const cJSON *item,
+                              struct copse_schedule_flow *flow) {
+  static const char *const keys[] = {"src", "dst", "paths", NULL};
+  int64_t src, dst;
+  struct copse_schedule_path *out;
+  const cJSON *paths;
+  copse_status status;
+  COPSE_TRY(copse_json_expect_object(&r->json, item, r->json.root, "a flow", keys, r->err));
+  COPSE_TRY(copse_json_get_int(&r->json, item, "src", 0, r->schedule->n_ranks - 1, &src, r->err));
+  COPSE_TRY(copse_json_get_int(&r->json, item, "dst", 0, r->schedule->n_ranks - 1, &dst, r->err));
+  COPSE_TRY(take_list(r, item, "paths", sizeof *out, &paths, &out));
+  if (src == dst) return refuse(r, item, NULL, "a flow from a rank to itself");
+  flow->src = (int)src;
+  flow->dst = (int)dst;
+  COPSE_JSON_EACH (path, paths) COPSE_TRY(read_path(r, path, item, flow, &out[flow->n_paths++]));
+  flow->paths = out;
+out:
+  return status;
+}
+
+static copse_status read_demand(struct reader *r, const cJSON *rows) {
+  int n = r->schedule->n_ranks;
+  copse_status status = COPSE_OK;
+  size_t at = 0;
+  if (!copse_json_is_array(rows) || cJSON_GetArraySize(rows) != n)
+    return refuse(r, rows, r->json.root, "\"demand\" must have a row per rank");
+  int64_t *bytes = take(r, (size_t)n * (size_t)n, sizeof *bytes);
+  if (!bytes) return copse_fail_nomem(r->err);
+  COPSE_JSON_EACH (row, rows) {
+    if (!copse_json_is_array(row) || cJSON_GetArraySize(row) != n)
+      return refuse(r, row, r->json.root, "a row of \"demand\" must have a number per rank");
+    COPSE_JSON_EACH (item, row)
+      COPSE_TRY(copse_json_int(&r->json, item, r->json.root, "an entry of \"demand\"", 0,
+                               (int64_t)1 << 42, &bytes[at++], r->err));
+  }
+  r->schedule->demand = bytes;
+out:
+  return status;
+}
+
+/* "flows", "demand", "forward" and "rotation" of an alltoall. */
+static copse_status read_flows(struct reader *r) {
+  struct copse_schedule *s = r->schedule;
+  struct copse_schedule_flow *out;
+  const cJSON *flows, *root = r->json.root;
+  bool forward;
+  copse_status status;
+  COPSE_TRY(take_list(r, root, "flows", sizeof *out, &flows, &out));
+  COPSE_TRY(copse_json_get_bool_or(&r->json, root, "forward", true, &forward, r->err));
+  s->no_forward = !forward;
+  COPSE_JSON_EACH (flow, flows) COPSE_TRY(read_flow(r, flow, &out[s->n_flows++]));
+  s->flows = out;
+  if (copse_json_get(root, "demand")) COPSE_TRY(read_demand(r, copse_json_get(root, "demand")));
+  if (copse_json_get(root, "rotation"))
+    COPSE_TRY(read_rotation(r, copse_json_get(root, "rotation")));
+out:
+  return status;
+}
+
+static copse_status read_cut(struct reader *r, const cJSON *item, const cJSON *parent,
+                             struct copse_schedule_cut *cut) {
+  static const char *const keys[] = {"phase", "weight", "cut", NULL};
+  const char *phase;
+  copse_status status;
+  COPSE_TRY(copse_json_expect_object(&r->json, item, parent, "a cut", keys, r->err));
+  COPSE_TRY(copse_json_get_string(&r->json, item, "phase", &phase, r->err));
+  COPSE_TRY(copse_json_get_rational(&r->json, item, "weight", &cut->weight, r->err));
+  COPSE_TRY(read_nodes(r, item, "cut", &cut->nodes, &cut->n_nodes));
+  cut->phase = strcmp(phase, "reduce") == 0 ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST;
+  if (cut->phase == COPSE_PHASE_BROADCAST && strcmp(phase, "broadcast") != 0)
+    return refuse(r, item, NULL, "\"phase\" must be broadcast or reduce");
+  if (cut->weight.num <= 0) return refuse(r, item, NULL, "\"weight\" must be positive");
+out:
+  return status;
+}
+
+static copse_status read_potential(struct reader *r, const cJSON *item, const cJSON *parent,
+                                   struct copse_schedule_potential *potential) {
+  static const char *const keys[] = {"node", "value", NULL};
+  const char *node;
+  copse_status status;
+  COPSE_TRY(copse_json_expect_object(&r->json, item, parent, "a potential", keys, r->err));
+  COPSE_TRY(copse_json_get_string(&r->json, item, "node", &node, r->err));
+  COPSE_TRY(copse_json_get_rational(&r->json, item, "value", &potential->value, r->err));
+  status = intern(r, node, &potential->node);
+out:
+  return status;
+}
+
+/* "cuts" and "potentials" of an allreduce's. */
+static copse_status read_forests(struct reader *r, const cJSON *bound) {
+  struct copse_bound *b = &r->schedule->bound;
+  struct copse_schedule_cut *cut;
+  struct copse_schedule_potential *potential;
+  const cJSON *cuts, *potentials;
+  copse_status status;
+  COPSE_TRY(take_list(r, bound, "cuts", sizeof *cut, &cuts, &cut));
+  COPSE_TRY(take_list(r, bound, "potentials", sizeof *potential, &potentials, &potential));
+  COPSE_JSON_EACH (item, cuts) COPSE_TRY(read_cut(r, item, bound, &cut[b->n_cuts++]));
+  COPSE_JSON_EACH (item, potentials)
+    COPSE_TRY(read_potential(r, item, bound, &potential[b->n_potentials++]));
+  b->kind = COPSE_BOUND_FORESTS;
+  b->cuts = cut;
+  b->potentials = potential;
+out:
+  return status;
+}
+
+static copse_status read_ranks(struct reader *r) {
+  struct copse_schedule *s = r->schedule;
+  copse_status status;
+  COPSE_TRY(read_nodes(r, r->json.root, "ranks", &s->rank_nodes, &s->n_ranks));
+  if (s->n_ranks == 0) return refuse(r, r->json.root, NULL, "\"ranks\" is empty");
+  if ((size_t)s->n_ranks != r->n_nodes)
+    return refuse(r, r->json.root, NULL, "a node stands twice in \"ranks\"");
+  COPSE_TRY(copse_calloc((size_t)s->n_ranks, 1, &r->seen, r->err));
+out:
+  return status;
+}
+
+/* Optional: "exclude" or "relay". */
+static copse_status read_others(struct reader *r) {
+  const char *others = "relay";
+  copse_status status = COPSE_OK;
+  if (copse_json_get(r->json.root, "others"))
+    COPSE_TRY(copse_json_get_string(&r->json, r->json.root, "others", &others, r->err));
+  r->schedule->others_excluded = strcmp(others, "exclude") == 0;
+  if (!r->schedule->others_excluded && strcmp(others, "relay") != 0)
+    return refuse(r, r->json.root, NULL, "\"others\" must be relay or exclude");
+out:
+  return status;
+}
+
+/* Optional: the switches that the time counts on. */
+static copse_status read_switches(struct reader *r) {
+  static const char *const keys[] = {"multicast", "aggregation", NULL};
+  static const char not_ids[] = "\"in_network\" must hold arrays of node ids";
+  const cJSON *item = copse_json_get(r->json.root, "in_network");
+  struct copse_schedule *s = r->schedule;
+  copse_status status;
+  if (!item) return COPSE_OK;
+  COPSE_TRY(copse_json_expect_object(&r->json, item, r->json.root, "\"in_network\"", keys, r->err));
+  if (copse_json_get(item, "multicast"))
+    COPSE_TRY(read_nodes_or(r, item, "multicast", not_ids, &s->copying, &s->n_copying));
+  if (copse_json_get(item, "aggregation"))
+    COPSE_TRY(read_nodes_or(r, item, "aggregation", not_ids, &s->adding, &s->n_adding));
+out:
+  return status;
+}
+
+static copse_status read_topology(struct reader *r) {
+  static const char *const keys[] = {"name", "sha256", NULL};
+  struct copse_schedule *s = r->schedule;
+  const cJSON *topology = copse_json_get(r->json.root, "topology");
+  const char *name = "", *sha256 = "";
+  copse_status status;
+  COPSE_TRY(
+      copse_json_expect_object(&r->json, topology, r->json.root, "\"topology\"", keys, r->err));
+  COPSE_TRY(copse_json_get_string(&r->json, topology, "name", &name, r->err));
+  if (copse_json_get(topology, "sha256"))
+    COPSE_TRY(copse_json_get_string(&r->json, topology, "sha256", &sha256, r->err));
+  s->topology_name = copse_arena_strdup(&s->arena, name);
+  s->topology_sha256 = copse_arena_strdup(&s->arena, sha256);
+  if (!s->topology_name || !s->topology_sha256) status = copse_fail_nomem(r->err);
+out:
+  return status;
+}
+
+static copse_status read_bound(struct reader *r) {
+  static const char *const keys[] = {"time_per_GB", "cut",  "kind",       "reduce_cut",
+                                     "lengths",     "cuts", "potentials", NULL};
+  struct copse_bound *b = &r->schedule->bound;
+  const cJSON *bound = copse_json_get(r->json.root, "bound");
+  copse_status status;
+  COPSE_TRY(copse_json_expect_object(&r->json, bound, r->json.root, "\"bound\"", keys, r->err));
+  COPSE_TRY(copse_json_get_rational(&r->json, bound, "time_per_GB", &b->time_per_GB, r->err));
+  if (r->schedule->collective == COPSE_ALLTOALL && copse_json_get(bound, "lengths"))
+    return read_lengths(r, bound);
+  const char *kind = "cut";
+  if (copse_json_get(bound, "kind"))
+    COPSE_TRY(copse_json_get_string(&r->json, bound, "kind", &kind, r->err));
+  bool forests = strcmp(kind, "forests") == 0 && r->schedule->collective == COPSE_ALLREDUCE;
+  if (!forests || copse_json_get(bound, "cut"))
+    COPSE_TRY(read_nodes(r, bound, "cut", &b->cut, &b->n_cut));
+  if (forests) return read_forests(r, bound);
+  if (strcmp(kind, "cut") == 0) {
+    if (copse_json_get(bound, "reduce_cut"))
+      return refuse(r, bound, NULL, "\"reduce_cut\" needs \"kind\": \"phases\"");
+    return COPSE_OK;
+  }
+  if (strcmp(kind, "phases") != 0 || r->schedule->collective != COPSE_ALLREDUCE)
+    return refuse(r, bound, NULL,
+                  "\"kind\" must be \"cut\", or for an allreduce \"phases\" or "
+                  "\"forests\"");
+  b->kind = COPSE_BOUND_PHASES;
+  COPSE_TRY(read_nodes(r, bound, "reduce_cut", &b->reduce_cut, &b->n_reduce_cut));
+out:
+  return status;
+}
+
+static copse_status read_edge(struct reader *r, const cJSON *item, const cJSON *parent,
+                              struct copse_schedule_edge *edge) {
+  static const char *const keys[] = {"src", "dst", "path", NULL};
+  const struct copse_schedule *s = r->schedule;
+  int64_t src, dst;
+  copse_status status;
+  COPSE_TRY(copse_json_expect_object(&r->json, item, parent, "an edge", keys, r->err));
+  COPSE_TRY(copse_json_get_int(&r->json, item, "src", 0, s->n_ranks - 1, &src, r->err));
+  COPSE_TRY(copse_json_get_int(&r->json, item, "dst", 0, s->n_ranks - 1, &dst, r->err));
+  COPSE_TRY(read_nodes(r, item, "path", &edge->path, &edge->n_path));
+  edge->src = (int)src;
+  edge->dst = (int)dst;
+  if (edge->n_path < 2 || edge->path[0] != s->rank_nodes[src] ||
+      edge->path[edge->n_path - 1] != s->rank_nodes[dst])
+    status = refute(r, item, NULL, "\"path\" must lead from the node of src to the node of dst");
+out:
+  return status;
+}
+
+/*
+ * Broadcast: each src is the root or was a dst before, each dst is new. Reduce: each src
+ * is new and not the root, each dst still waits for its children.
+ */
+static copse_status check_tree(struct reader *r, const cJSON *item,
+                               const struct copse_schedule_tree *tree) {
+  memset(r->seen, 0, (size_t)r->schedule->n_ranks);
+  if (tree->n_edges != r->schedule->n_ranks - 1)
+    return refute(r, item, NULL, "a tree must span all ranks: one edge fewer than ranks");
+  if (tree->phase == COPSE_PHASE_BROADCAST) r->seen[tree->root] = 1;
+  for (int i = 0; i < tree->n_edges; i++) {
+    const struct copse_schedule_edge *edge = &tree->edges[i];
+    if (tree->phase == COPSE_PHASE_BROADCAST) {
+      if (!r->seen[edge->src] || r->seen[edge->dst])
+        return refute(r, item, NULL,
+                      "edges of a broadcast tree must reach every rank once, each src before");
+      r->seen[edge->dst] = 1;
+    } else {
+      if (r->seen[edge->src] || r->seen[edge->dst] || edge->src == tree->root ||
+          edge->src == edge->dst)
+        return refute(r, item, NULL,
+                      "edges of a reduce tree must leave every rank but the root once, each "
+                      "after those that lead to it");
+      r->seen[edge->src] = 1;
+    }
+  }
+  return COPSE_OK;
+}
+
+static copse_status read_edges(struct reader *r, const cJSON *item,
+                               struct copse_schedule_tree *tree) {
+  copse_status status;
+  struct copse_schedule_edge *out;
+  const cJSON *edges;
+  COPSE_TRY(take_list(r, item, "edges", sizeof *out, &edges, &out));
+  COPSE_JSON_EACH (edge, edges) COPSE_TRY(read_edge(r, edge, item, &out[tree->n_edges++]));
+  tree->edges = out;
+  status = check_tree(r, item, tree);
+out:
+  return status;
+}
+
+static copse_status read_tree(struct reader *r, const cJSON *item,
+                              struct copse_schedule_tree *tree) {
+  static const char *const keys[] = {"root", "phase", "weight", "edges", NULL};
+  const struct copse_schedule *s = r->schedule;
+  int64_t root;
+  const char *phase;
+  copse_status status;
+  COPSE_TRY(copse_json_expect_object(&r->json, item, r->json.root, "a tree", keys, r->err));
+  COPSE_TRY(copse_json_get_int(&r->json, item, "root", 0, s->n_ranks - 1, &root, r->err));
+  COPSE_TRY(copse_json_get_string(&r->json, item, "phase", &phase, r->err));
+  COPSE_TRY(copse_json_get_rational(&r->json, item, "weight", &tree->weight, r->err));
+  tree->root = (int)root;
+  if (strcmp(phase, "broadcast") == 0 && copse_collective_broadcasts(s->collective))
+    tree->phase = COPSE_PHASE_BROADCAST;
+  else if (strcmp(phase, "reduce") == 0 && copse_collective_reduces(s->collective))
+    tree->phase = COPSE_PHASE_REDUCE;
+  else
+    return refuse(r, item, NULL, "\"phase\" must be one that the collective has");
+  if (tree->weight.num <= 0) return refuse(r, item, NULL, "\"weight\" must be positive");
+  status = read_edges(r, item, tree);
+out:
+  return status;
+}
+
+/* The share of each root in a phase, added up over its trees. */
+static copse_status add_shares(struct reader *r, enum copse_phase phase, struct copse_q *shares) {
+  const struct copse_schedule *s = r->schedule;
+  for (int i = 0; i < s->n_ranks; i++) shares[i] = COPSE_Q_ZERO;
+  for (int i = 0; i < s->n_trees; i++) {
+    const struct copse_schedule_tree *tree = &s->trees[i];
+    if (tree->phase != phase) continue;
+    copse_status status = copse_q_add(shares[tree->root], tree->weight, &shares[tree->root], NULL);
+    if (status != COPSE_OK)
+      return refuse(r, r->json.root, NULL, "the weights have no common denominator in 64 bits");
+  }
+  return COPSE_OK;
+}
+
+static copse_status check_phase_shares(struct reader *r, const struct copse_q *shares) {
+  const struct copse_schedule *s = r->schedule;
+  struct copse_q whole = COPSE_Q_ZERO, equal = {1, s->n_ranks};
+  for (int i = 0; i < s->n_ranks; i++) {
+    struct copse_q due = copse_collective_rooted(s->collective)
+                             ? (i == s->root ? COPSE_Q_ONE : COPSE_Q_ZERO)
+                             : equal;
+    if (s->collective != COPSE_ALLREDUCE && !copse_q_eq(shares[i], due))
+      return refute(r, r->json.root, NULL, "the weights of a root don't add up to its share");
+    if (copse_q_add(whole, shares[i], &whole, NULL) != COPSE_OK)
+      return refuse(r, r->json.root, NULL, "the weights have no common denominator in 64 bits");
+  }
+  if (!copse_q_eq(whole, COPSE_Q_ONE))
+    return refute(r, r->json.root, NULL, "the weights of a phase don't add up to 1");
+  return COPSE_OK;
+}
+
+static copse_status check_shares(struct reader *r) {
+  const struct copse_schedule *s = r->schedule;
+  size_t n = (size_t)s->n_ranks;
+  copse_status status;
+  struct copse_q *shares = NULL;
+  bool broadcasts = copse_collective_broadcasts(s->collective);
+  bool aggregates = copse_collective_reduces(s->collective);
+  COPSE_TRY(copse_calloc(2 * n, sizeof *shares, &shares, r->err));
+  COPSE_TRY(add_shares(r, COPSE_PHASE_BROADCAST, shares));
+  COPSE_TRY(add_shares(r, COPSE_PHASE_REDUCE, shares + n));
+  if (s->n_rotations > 0) {
+    COPSE_TRY(spread_shares(r, shares));
+    COPSE_TRY(spread_shares(r, shares + n));
+  }
+  if (broadcasts) COPSE_TRY(check_phase_shares(r, shares));
+  if (aggregates) COPSE_TRY(check_phase_shares(r, shares + n));
+  if (broadcasts && aggregates && memcmp(shares, shares + n, n * sizeof *shares) != 0)
+    status = refute(r, r->json.root, NULL, "a root's shares differ between the two phases");
+out:
+  free(shares);
+  return status;
+}
+
+static copse_status read_trees(struct reader *r) {
+  struct copse_schedule *s = r->schedule;
+  struct copse_schedule_tree *out;
+  const cJSON *trees;
+  copse_status status;
+  if (copse_json_get(r->json.root, "symmetry"))
+    COPSE_TRY(read_symmetry(r, copse_json_get(r->json.root, "symmetry")));
+  COPSE_TRY(take_list(r, r->json.root, "trees", sizeof *out, &trees, &out));
+  COPSE_JSON_EACH (tree, trees) COPSE_TRY(read_tree(r, tree, &out[s->n_trees++]));
+  s->trees = out;
+  status = check_shares(r);
+out:
+  return status;
+}
+
+static copse_status read_collective(struct reader *r) {
+  struct copse_schedule *s = r->schedule;
+  const char *name;
+  copse_status status;
+  COPSE_TRY(copse_json_get_string(&r->json, r->json.root, "collective", &name, r->err));
+  if (!copse_collective_from_name(name, &s->collective))
+    return refuse(r, r->json.root, NULL,
+                  "\"collective\" must be allgather, reduce_scatter, allreduce, broadcast, reduce "
+                  "or alltoall");
+out:
+  return status;
+}
+
+/* Optional: older or foreign files say it through the trees alone. */
+static copse_status read_root(struct reader *r) {
+  struct copse_schedule *s = r->schedule;
+  const cJSON *first = copse_json_get(r->json.root, "trees");
+  const cJSON *holder = copse_json_get(r->json.root, "root") ? r->json.root : NULL;
+  s->root = -1;
+  if (!copse_collective_rooted(s->collective)) {
+    if (holder) return refuse(r, r->json.root, NULL, "\"root\" is for broadcast and reduce");
+    return COPSE_OK;
+  }
+  if (!holder && first && copse_json_is_array(first)) holder = copse_json_first(first);
+  if (!holder || !copse_json_is_object(holder))
+    return refuse(r, r->json.root, NULL, "\"root\" is missing");
+  int64_t root;
+  copse_status status =
+      copse_json_get_int(&r->json, holder, "root", 0, s->n_ranks - 1, &root, r->err);
+  if (status == COPSE_OK) s->root = (int)root;
+  return status;
+}
+
+/* "k" says that every tree of a phase carries a multiple of 1/(roots * k). */
+static copse_status check_k(struct reader *r) {
+  const struct copse_schedule *s = r->schedule;
+  bool broadcasts = copse_collective_broadcasts(s->collective);
+  int64_t roots = copse_collective_rooted(s->collective) ? 1 : s->n_ranks, whole;
+  for (int t = 0; t < s->n_trees && s->k > 0; t++) {
+    const struct copse_schedule_tree *tree = &s->trees[t];
+    if (broadcasts && tree->phase == COPSE_PHASE_REDUCE) continue; /* may have a k of its own */
+    if (copse_mul_overflows(s->k, roots, &whole) || whole % tree->weight.den != 0)
+      return refute(r, r->json.root, NULL,
+                    "\"k\" doesn't fit the weights: each must be a multiple of 1/(roots * k)");
+  }
+  return COPSE_OK;
+}
+
+/* The rounded inverse of the time, for readers; a wrong one would mislead them. */
+static copse_status check_algbw(struct reader *r) {
+  const struct copse_schedule *s = r->schedule;
+  const cJSON *item = copse_json_get(r->json.root, "algbw_GBps");
+  struct copse_q algbw;
+  if (!item || (cJSON_IsNull(item) && s->time_per_GB.num == 0)) return COPSE_OK;
+  copse_status status =
+      copse_json_rational(&r->json, item, r->json.root, "\"algbw_GBps\"", &algbw, r->err);
+  if (status != COPSE_OK) return status;
+  double algbw_by_time = copse_q_to_double(algbw) * copse_q_to_double(s->time_per_GB);
+  if (algbw_by_time < 1 - 1e-6 || algbw_by_time > 1 + 1e-6)
+    return refute(r, item, r->json.root, "\"algbw_GBps\" is not 1 / \"time_per_GB\"");
+  return COPSE_OK;
+}
+
+static copse_status read_document(struct reader *r) {
+  static const char *const tree_keys[] = {
+      "format",     "collective", "root",  "topology", "ranks",    "k",          "time_per_GB",
+      "algbw_GBps", "bound",      "trees", "others",   "symmetry", "in_network", NULL};
+  static const char *const flow_keys[] = {
+      "format", "collective", "topology", "ranks",    "time_per_GB", "algbw_GBps", "bound",
+      "flows",  "demand",     "forward",  "rotation", "others",      NULL};
+  const cJSON *root = r->json.root;
+  struct copse_schedule *s = r->schedule;
+  const char *format;
+  copse_status status;
+  const cJSON *name = copse_json_is_object(root) ? copse_json_get(root, "collective") : NULL;
+  bool flows = name && copse_json_is_string(name) && strcmp(name->valuestring, "alltoall") == 0;
+  COPSE_TRY(copse_json_expect_object(&r->json, root, NULL, "a schedule",
+                                     flows ? flow_keys : tree_keys, r->err));
+  COPSE_TRY(copse_json_get_string(&r->json, root, "format", &format, r->err));
+  if (strcmp(format, "copse-schedule/1") != 0)
+    return refuse(r, root, NULL, "unknown \"format\"; this version reads copse-schedule/1");
+  COPSE_TRY(read_collective(r));
+  COPSE_TRY(read_ranks(r));
+  COPSE_TRY(read_others(r));
+  COPSE_TRY(read_root(r));
+  COPSE_TRY(read_topology(r));
+  if (copse_json_get(root, "k"))
+    COPSE_TRY(copse_json_get_int(&r->json, root, "k", 0, INT64_MAX, &s->k, r->err));
+  COPSE_TRY(copse_json_get_rational(&r->json, root, "time_per_GB", &s->time_per_GB, r->err));
+  COPSE_TRY(check_algbw(r));
+  COPSE_TRY(read_switches(r));
+  if (flows)
+    COPSE_TRY(read_flows(r));
+  else
+    COPSE_TRY(read_trees(r));
+  COPSE_TRY(read_bound(r)); /* last: keys "src>dst" are split by the ids known by then */
+  if (r->n_rotation_nodes > 0 && r->n_rotation_nodes != r->n_nodes)
+    return refuse(r, root, NULL,
+                  "\"rotation\" or \"symmetry\" must map every node of the schedule");
+  COPSE_TRY(check_k(r));
+  const char **nodes = take(r, r->n_nodes, sizeof *nodes);
+  if (!nodes) return copse_fail_nomem(r->err);
+  memcpy(nodes, r->nodes, r->n_nodes * sizeof *nodes);
+  s->nodes = nodes;
+  s->n_nodes = (int)r->n_nodes;
+out:
+  return status;
+}
+
+static copse_status parse(const char *label, const char *data, size_t size, copse_status untrue,
+                          struct copse_schedule **out, struct copse_err *err) {
+  struct reader r = {.untrue = untrue, .err = err};
+  copse_status status;
+  *out = NULL;
+  COPSE_TRY(copse_json_parse(label, data, size, &r.json, err));
+  COPSE_TRY(copse_calloc(1, sizeof *r.schedule, &r.schedule, err));
+  COPSE_TRY(read_document(&r));
+  *out = r.schedule;
+  r.schedule = NULL;
+out:
+  copse_schedule_release(r.schedule);
+  copse_json_free(&r.json);
+  free(r.nodes);
+  copse_index_map_free(&r.index);
+  free(r.seen);
+  return status;
+}
+
+copse_status copse_schedule_parse(const char *label, const char *data, size_t size,
+                                  struct copse_schedule **out, struct copse_err *err) {
+  return parse(label, data, size, COPSE_BAD_INPUT, out, err);
+}
+
+static copse_status load(const char *path, copse_status untrue, struct copse_schedule **out,
+                         struct copse_err *err) {
+  char *data = NULL;
+  size_t size;
+  copse_status status;
+  *out = NULL;
+  COPSE_TRY(copse_file_read(path, &data, &size, err));
+  status = parse(copse_file_label(path), data, size, untrue, out, err);
+out:
+  free(data);
+  return status;
+}
+
+copse_status copse_schedule_load(const char *path, struct copse_schedule **out,
+                                 struct copse_err *err) {
+  return load(path, COPSE_BAD_INPUT, out, err);
+}
+
+copse_status copse_schedule_load_claim(const char *path, struct copse_schedule **out,
+                                       struct copse_err *err) {
+  return load(path, COPSE_REFUTED, out, err);
+}

@@ -1,0 +1,600 @@
+/* What the script of the report steps through. */
+/* The charts of predictions. */
+/* The report's page, section by section. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/collective.h"
+#include "schedule/loads.h"
+#include "view/draw_schedule.h"
+#include "view/report.h"
+
+/* A JSON string without '<', '>' and '&', which neither HTML nor XML then sees as markup. */
+static void add_string(struct copse_text *text, const char *s) {
+  struct copse_text json = {0};
+  copse_text_add_json_string(&json, s);
+  if (json.failed) text->failed = true;
+  for (const char *p = json.data; p && *p; p++) {
+    if (strchr("<>&", *p))
+      copse_text_add(text, "\\u%04x", (unsigned char)*p);
+    else
+      copse_text_append(text, p, 1);
+  }
+  copse_text_free(&json);
+}
+
+struct writer {
+  const struct copse_report *report;
+  struct copse_text *text;
+  bool first;
+};
+
+/* [src, dst, step, [links]] */
+static copse_status add_hop(void *ctx, const struct copse_schedule_hop *hop) {
+  struct writer *w = ctx;
+  copse_text_add(w->text, "%s[%d,%d,%d,[", w->first ? "" : ",", hop->src, hop->dst, hop->step);
+  for (int i = 0; i + 1 < hop->n_path; i++)
+    copse_text_add(w->text, "%s%d", i > 0 ? "," : "",
+                   copse_topology_find_link(w->report->topology, hop->path[i], hop->path[i + 1]));
+  copse_text_add(w->text, "]]");
+  w->first = false;
+  return COPSE_OK;
+}
+
+static void add_part_head(struct writer *w, int part) {
+  const struct copse_schedule *s = w->report->schedule;
+  char weight[COPSE_DRAW_QUANTITY];
+  if (s->collective == COPSE_ALLTOALL) {
+    copse_text_add(w->text, "{\"name\":\"all that rank %d sends\",\"root\":%d,\"hops\":[", part,
+                   part);
+    return;
+  }
+  const struct copse_schedule_tree *tree = &s->trees[part];
+  bool reduce = tree->phase == COPSE_PHASE_REDUCE;
+  copse_text_add(w->text, "{\"name\":\"tree %d: %s %s rank %d, %s\",\"root\":%d,\"hops\":[", part,
+                 reduce ? "reduce" : "broadcast", reduce ? "to" : "from", tree->root,
+                 copse_draw_quantity(tree->weight, "of M", weight), tree->root);
+}
+
+copse_status copse_report_data(const struct copse_report *r, struct copse_text *text,
+                               struct copse_err *err) {
+  struct writer w = {.report = r, .text = text};
+  const struct copse_topology *t = r->topology;
+  copse_status status;
+  copse_text_add(text, "{\"nodes\":[");
+  for (int v = 0; v < t->n_nodes; v++) {
+    if (v > 0) copse_text_add(text, ",");
+    add_string(text, t->nodes[v].id);
+  }
+  copse_text_add(text, "],\"ranks\":[");
+  for (int i = 0; i < t->n_ranks; i++) copse_text_add(text, "%s%d", i ? "," : "", t->rank_nodes[i]);
+  copse_text_add(text, "],\"links\":[");
+  for (int i = 0; i < t->n_links; i++)
+    copse_text_add(text, "%s[%d,%d]", i ? "," : "", t->links[i].src, t->links[i].dst);
+  copse_text_add(text, "],\"parts\":[");
+  for (int part = 0; part < copse_schedule_parts(r->schedule); part++) {
+    copse_text_add(text, part > 0 ? ",\n" : "\n");
+    add_part_head(&w, part);
+    w.first = true;
+    COPSE_TRY(copse_schedule_walk(r->schedule, part, add_hop, &w, err));
+    copse_text_add(text, "]}");
+  }
+  copse_text_add(text, "]}");
+  status = copse_text_status(text, err);
+out:
+  return status;
+}
+
+#define WIDTH 620.0
+#define HEIGHT 340.0
+#define LEFT 62.0
+#define RIGHT 16.0
+#define TOP 20.0
+#define BOTTOM 46.0
+
+/* Okabe and Ito's colours, which people with colour blindness can tell apart. */
+static const char *const colours[] = {"#0072b2", "#e69f00", "#009e73", "#cc79a7",
+                                      "#d55e00", "#56b4e9", "#6b7280", "#000000"};
+#define N_COLOURS (sizeof colours / sizeof *colours)
+
+struct chart {
+  const struct copse_report *report;
+  struct copse_text *text;
+  bool logarithmic;
+  double least, most; /* of the values */
+};
+
+static double x_of(int size) {
+  return LEFT + size * (WIDTH - LEFT - RIGHT) / (COPSE_REPORT_SIZES - 1);
+}
+
+static double y_of(const struct chart *c, double value) {
+  double part = c->logarithmic ? log(value / c->least) / log(c->most / c->least)
+                               : (value - c->least) / (c->most - c->least);
+  return HEIGHT - BOTTOM - part * (HEIGHT - TOP - BOTTOM);
+}
+
+static double gbps(const struct copse_report *r, int algorithm, int size) {
+  double us = r->us[algorithm][size];
+  return us > 0 ? 1e-3 * (double)copse_report_size(size) / us : 0;
+}
+
+static double value_of(const struct chart *c, int algorithm, int size) {
+  return c->logarithmic ? c->report->us[algorithm][size] : gbps(c->report, algorithm, size);
+}
+
+static void add_gridline(const struct chart *c, double value) {
+  static const char *const units[] = {"", " us", " ms", " s"};
+  double y = y_of(c, value);
+  int unit = !c->logarithmic ? 0 : value < 999 ? 1 : value < 999e3 ? 2 : 3;
+  copse_text_add(c->text,
+                 "<path class=\"grid\" d=\"M%.1f,%.1f H%.1f\"/><text class=\"tick\" x=\"%.1f\" "
+                 "y=\"%.1f\" text-anchor=\"end\">%.4g%s</text>\n",
+                 LEFT, y, WIDTH - RIGHT, LEFT - 6, y + 4,
+                 unit > 1 ? value / pow(1000, unit - 1) : value, units[unit]);
+}
+
+/* 1, 2 or 5 times a power of ten, at most eight steps. */
+static double round_step(double range) {
+  double step = pow(10, floor(log10(range / 8)));
+  for (int i = 0; range / step > 8; i++) step *= i % 3 == 1 ? 2.5 : 2;
+  return step;
+}
+
+static void add_axes(const struct chart *c, const char *title) {
+  char name[16];
+  if (c->logarithmic)
+    for (double v = c->least; v <= c->most * 1.001; v *= 10) add_gridline(c, v);
+  else
+    for (double v = 0, step = round_step(c->most); v <= c->most; v += step) add_gridline(c, v);
+  for (int i = 0; i < COPSE_REPORT_SIZES; i++)
+    copse_text_add(c->text,
+                   "<text class=\"tick\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n",
+                   x_of(i), HEIGHT - BOTTOM + 18, copse_report_size_name(i, name));
+  copse_text_add(c->text,
+                 "<text class=\"axis\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">message size "
+                 "M</text><text class=\"axis\" x=\"%.1f\" y=\"13\">%s</text>\n",
+                 (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, 8.0, title);
+}
+
+static void add_series(const struct chart *c, int algorithm) {
+  const struct copse_report *r = c->report;
+  const char *colour = colours[(size_t)algorithm % N_COLOURS];
+  char name[16];
+  copse_text_add(c->text,
+                 "<g class=\"series\" data-name=\"%s\"><path fill=\"none\" stroke=\"%s\" "
+                 "stroke-width=\"%s\" d=\"",
+                 r->predictions[algorithm].name, colour, algorithm == 0 ? "3" : "1.8");
+  for (int i = 0; i < COPSE_REPORT_SIZES; i++)
+    copse_text_add(c->text, "%s%.1f,%.1f", i == 0 ? "M" : " L", x_of(i),
+                   y_of(c, value_of(c, algorithm, i)));
+  copse_text_add(c->text, "\"/>\n");
+  for (int i = 0; i < COPSE_REPORT_SIZES; i++)
+    copse_text_add(c->text,
+                   "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%s\" fill=\"%s\"><title>%s, %s: %.5g us, "
+                   "%.5g GB/s</title></circle>",
+                   x_of(i), y_of(c, value_of(c, algorithm, i)), algorithm == 0 ? "4" : "3", colour,
+                   r->predictions[algorithm].name, copse_report_size_name(i, name),
+                   r->us[algorithm][i], gbps(r, algorithm, i));
+  copse_text_add(c->text, "</g>\n");
+}
+
+static void add_chart_legend(const struct chart *c) {
+  const struct copse_report *r = c->report;
+  double x = LEFT + 14, y = TOP + 40; /* below the bound's line */
+  for (int a = 0; a < r->n_predictions; a++) {
+    if (!copse_prediction_exists(&r->predictions[a])) continue;
+    copse_text_add(c->text,
+                   "<path d=\"M%.1f,%.1f h22\" stroke=\"%s\" stroke-width=\"%s\"/><text "
+                   "class=\"tick\" x=\"%.1f\" y=\"%.1f\">%s</text>\n",
+                   x, y, colours[(size_t)a % N_COLOURS], a == 0 ? "3" : "1.8", x + 28, y + 4,
+                   r->predictions[a].name);
+    y += 17;
+  }
+  if (!c->logarithmic && r->schedule->bound.time_per_GB.num > 0)
+    copse_text_add(c->text,
+                   "<path class=\"bound\" d=\"M%.1f,%.1f h22\"/><text class=\"tick\" x=\"%.1f\" "
+                   "y=\"%.1f\">bound</text>\n",
+                   x, y, x + 28, y + 4);
+}
+
+static void add_chart(struct chart *c, const char *title) {
+  const struct copse_report *r = c->report;
+  copse_text_add(c->text,
+                 "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" viewBox=\"0 0 %.0f "
+                 "%.0f\" role=\"img\"><title>%s over message size</title>\n",
+                 WIDTH, HEIGHT, title);
+  add_axes(c, title);
+  if (!c->logarithmic && r->schedule->bound.time_per_GB.num > 0)
+    copse_text_add(c->text, "<path class=\"bound\" d=\"M%.1f,%.1f H%.1f\"/>\n", LEFT,
+                   y_of(c, 1 / copse_q_to_double(r->schedule->bound.time_per_GB)), WIDTH - RIGHT);
+  for (int a = r->n_predictions - 1; a >= 0; a--)
+    if (copse_prediction_exists(&r->predictions[a])) add_series(c, a);
+  add_chart_legend(c);
+  copse_text_add(c->text, "</svg>\n");
+}
+
+void copse_report_bandwidth_chart(const struct copse_report *r, struct copse_text *text) {
+  struct chart c = {.report = r, .text = text};
+  for (int a = 0; a < r->n_predictions; a++)
+    for (int i = 0; i < COPSE_REPORT_SIZES; i++) c.most = fmax(c.most, gbps(r, a, i));
+  if (r->schedule->bound.time_per_GB.num > 0)
+    c.most = fmax(c.most, 1 / copse_q_to_double(r->schedule->bound.time_per_GB));
+  c.most = c.most > 0 ? 1.06 * c.most : 1;
+  add_chart(&c, "algbw (GB/s)");
+}
+
+void copse_report_time_chart(const struct copse_report *r, struct copse_text *text) {
+  struct chart c = {.report = r, .text = text, .logarithmic = true, .least = INFINITY, .most = 0};
+  for (int a = 0; a < r->n_predictions; a++)
+    for (int i = 0; i < COPSE_REPORT_SIZES; i++) {
+      if (r->us[a][i] <= 0) continue;
+      c.least = fmin(c.least, r->us[a][i]);
+      c.most = fmax(c.most, r->us[a][i]);
+    }
+  if (c.most <= 0) return; /* a single rank: nothing moves */
+  c.least = pow(10, floor(log10(c.least)));
+  c.most = fmax(pow(10, ceil(log10(c.most))), 10 * c.least);
+  add_chart(&c, "time");
+}
+
+/* Rows of the table of links; the rest is said to be left out. */
+#define MAX_LINK_ROWS 2000
+/* Ranks of a cut that are named. */
+#define MAX_CUT_RANKS 24
+
+uint64_t copse_report_size(int i) { return (uint64_t)1024 << (2 * i); }
+
+const char *copse_report_size_name(int i, char text[16]) {
+  static const char units[] = "KMG";
+  snprintf(text, 16, "%d%c", 1 << (2 * i % 10), units[2 * i / 10]);
+  return text;
+}
+
+/* "3/1040 s/GB" with the decimal in small print beside it. */
+static void add_exact(struct copse_text *text, struct copse_q q, const char *unit) {
+  char exact[COPSE_Q_TEXT];
+  copse_text_add(text, "<span class=\"exact\">%s</span> %s", copse_q_text(q, exact), unit);
+  if (q.den != 1) copse_text_add(text, " <small>= %.6g</small>", copse_q_to_double(q));
+}
+
+/* ---- the head ------------------------------------------------------------------------------ */
+
+static void add_card(struct copse_text *text, const char *title) {
+  copse_text_add(text, "<div class=\"card\"><h3>%s</h3><p>", title);
+}
+
+static const char *standing(const struct copse_schedule *s) {
+  if (!copse_q_eq(s->time_per_GB, s->bound.time_per_GB)) return NULL;
+  return s->bound.kind == COPSE_BOUND_PHASES    ? "both phases optimal"
+         : s->bound.kind == COPSE_BOUND_FORESTS ? "optimal among forests with common shares"
+                                                : "optimal: equal to the bound";
+}
+
+static void add_cards(struct copse_text *text, const struct copse_report *r) {
+  const struct copse_schedule *s = r->schedule;
+  const char *good = standing(s);
+  copse_text_add(text, "<div class=\"cards\">\n");
+  add_card(text, "Bandwidth");
+  if (s->time_per_GB.num > 0)
+    copse_text_add(text, "<b>%.6g</b> GB/s <small>algbw, M / time</small></p></div>\n",
+                   copse_schedule_algbw(s));
+  else
+    copse_text_add(text, "nothing to send</p></div>\n");
+  add_card(text, "Time");
+  add_exact(text, s->time_per_GB, "s/GB");
+  copse_text_add(text, "</p></div>\n");
+  add_card(text, "Lower bound");
+  add_exact(text, s->bound.time_per_GB, "s/GB");
+  if (good)
+    copse_text_add(text, "<br/><span class=\"good\">%s</span></p></div>\n", good);
+  else
+    copse_text_add(
+        text, "<br/><span class=\"gap\">%.3g %% above it</span></p></div>\n",
+        100 * (copse_q_to_double(s->time_per_GB) / copse_q_to_double(s->bound.time_per_GB) - 1));
+  add_card(text, s->collective == COPSE_ALLTOALL ? "Flows" : "Trees");
+  if (s->collective == COPSE_ALLTOALL)
+    copse_text_add(text, "<b>%d</b> flows", s->n_flows);
+  else
+    copse_text_add(text, "<b>%d</b> trees, k = %" PRId64, s->n_trees, s->k);
+  copse_text_add(text, "<br/><small>at most %d hops from rank to rank", copse_schedule_height(s));
+  if (s->n_trees > 0) copse_text_add(text, ", %.3g on average", copse_schedule_mean_height(s));
+  copse_text_add(text, "</small></p></div>\n");
+  add_card(text, "Topology");
+  copse_text_add(text, "<b>%d</b> ranks<br/><small>%d nodes, %d links</small></p></div>\n",
+                 r->topology->n_ranks, r->topology->n_nodes, r->topology->n_links);
+  copse_text_add(text, "</div>\n");
+}
+
+static void add_head(struct copse_text *text, const struct copse_report *r) {
+  const char *collective = copse_collective_name(r->schedule->collective);
+  copse_text_add(text,
+                 "<!DOCTYPE html>\n<html xmlns=\"http://www.w3.org/1999/xhtml\" lang=\"en\">\n"
+                 "<head><meta charset=\"utf-8\"/><meta name=\"viewport\" "
+                 "content=\"width=device-width\"/>\n<title>%s of ",
+                 collective);
+  copse_text_add_xml(text, r->topology->name);
+  copse_text_add(text, "</title>\n<style>\n%s%s</style>\n</head>\n<body>\n<header><h1>%s of ",
+                 copse_report_css, copse_draw_css, collective);
+  copse_text_add_xml(text, r->topology->name);
+  copse_text_add(text,
+                 "</h1>\n<nav><a href=\"#topology\">topology</a> <a href=\"#load\">load and "
+                 "cut</a> <a href=\"#steps\">%s</a> <a href=\"#predictions\">predictions</a> "
+                 "<a href=\"#links\">all links</a></nav></header>\n<main>\n",
+                 r->schedule->collective == COPSE_ALLTOALL ? "flows" : "trees");
+  add_cards(text, r);
+}
+
+static void begin_section(struct copse_text *text, const char *id, const char *title,
+                          const char *about) {
+  copse_text_add(text, "<section id=\"%s\"><h2>%s</h2>\n<p>%s</p>\n", id, title, about);
+}
+
+/* ---- pictures ------------------------------------------------------------------------------ */
+
+static void begin_picture(struct copse_text *text) {
+  copse_text_add(text,
+                 "<div class=\"picture\"><button type=\"button\" class=\"zoom\">actual "
+                 "size</button>\n");
+}
+
+static copse_status add_topology(struct copse_text *text, const struct copse_report *r,
+                                 struct copse_err *err) {
+  begin_section(text, "topology", "Topology",
+                "Hosts are framed. Colour and width of a link are its bandwidth in each direction; "
+                "point at a link or node for its full name and exact numbers.");
+  begin_picture(text);
+  copse_status status = copse_topology_draw(r->topology, r->arrangement, true, text, err);
+  copse_text_add(text, "</div></section>\n");
+  return status;
+}
+
+static const char *load_about(const struct copse_schedule *s) {
+  return s->bound.kind == COPSE_BOUND_LENGTHS
+             ? "Each direction of a link by how long it is busy: red links are busy all the time "
+               "and decide the speed. The pink ones count most in the certificate of the bound: no "
+               "routing is faster than (sum of demand times distance) over (sum of bandwidth times "
+               "length)."
+             : "Each direction of a link by how long it is busy: red links are busy all the time "
+               "and decide the speed. The dashed nodes are one side of the cut that proves it: "
+               "everything that they have to hand on, or must get, passes the pink links.";
+}
+
+/* The ranks on the smaller side of a cut, by name. */
+static copse_status add_cut(struct copse_text *text, const struct copse_report *r, const int *cut,
+                            int n_cut, const char *of, struct copse_err *err) {
+  const struct copse_topology *t = r->topology;
+  bool *inside = NULL;
+  int n = 0, shown = 0;
+  copse_status status = COPSE_OK;
+  if (n_cut == 0) return COPSE_OK;
+  COPSE_TRY(copse_calloc((size_t)t->n_nodes, sizeof *inside, &inside, err));
+  for (int i = 0; i < n_cut; i++) inside[cut[i]] = true;
+  for (int i = 0; i < t->n_ranks; i++) n += inside[t->rank_nodes[i]];
+  bool side = 2 * n <= t->n_ranks;
+  copse_text_add(text, "<p class=\"cut\">The cut%s, its smaller side: ", of);
+  for (int i = 0; i < t->n_ranks; i++) {
+    if (inside[t->rank_nodes[i]] != side || shown++ >= MAX_CUT_RANKS) continue;
+    copse_text_add(text, "%s", shown > 1 ? ", " : "");
+    copse_text_add_xml(text, t->nodes[t->rank_nodes[i]].id);
+  }
+  copse_text_add(text, "%s (%d of %d ranks).</p>\n", shown > MAX_CUT_RANKS ? ", ..." : "", shown,
+                 t->n_ranks);
+out:
+  free(inside);
+  return status;
+}
+
+static copse_status add_load(struct copse_text *text, const struct copse_report *r,
+                             struct copse_err *err) {
+  const struct copse_bound *bound = &r->schedule->bound;
+  begin_section(text, "load", "Load and cut", load_about(r->schedule));
+  begin_picture(text);
+  copse_status status =
+      copse_schedule_draw_load(r->schedule, r->topology, r->arrangement, true, text, err);
+  if (status != COPSE_OK) return status;
+  copse_text_add(text, "</div>\n");
+  bool two = bound->kind == COPSE_BOUND_PHASES;
+  COPSE_TRY(add_cut(text, r, bound->cut, bound->n_cut, two ? " of the broadcast" : "", err));
+  COPSE_TRY(add_cut(text, r, bound->reduce_cut, bound->n_reduce_cut, " of the reduction", err));
+  copse_text_add(text, "</section>\n");
+out:
+  return status;
+}
+
+static copse_status add_steps(struct copse_text *text, const struct copse_report *r,
+                              struct copse_err *err) {
+  bool alltoall = r->schedule->collective == COPSE_ALLTOALL;
+  copse_status status = COPSE_OK;
+  if (copse_schedule_parts(r->schedule) == 0 || r->topology->n_ranks < 2) return COPSE_OK;
+  begin_section(text, "steps", alltoall ? "Flows, rank by rank" : "Trees, step by step",
+                "Choose one and go through its steps (arrow keys work too). A step waits for the "
+                "one before; chunks follow each other, so all steps run at the same time on a long "
+                "message.");
+  copse_text_add(text,
+                 "<div class=\"controls\"><button type=\"button\" id=\"previous\">&#9664;</button>"
+                 "<select id=\"part\"></select><button type=\"button\" id=\"next\">&#9654;</button>"
+                 "<label>up to step <input type=\"range\" id=\"step\" min=\"1\" max=\"1\" "
+                 "value=\"1\"/> <output id=\"shown\"></output></label>"
+                 "<button type=\"button\" id=\"play\">play</button></div>\n"
+                 "<div id=\"stepper\">");
+  begin_picture(text);
+  status = copse_schedule_draw_stepper(r->schedule, r->topology, r->arrangement, text, err);
+  copse_text_add(text,
+                 "</div></div>\n<noscript><p>Only the first is shown: stepping needs "
+                 "JavaScript.</p></noscript>\n<details><summary>its hops</summary><table "
+                 "id=\"hops\"><thead><tr><th>step</th><th>from</th><th>to</th><th>over"
+                 "</th></tr></thead><tbody></tbody></table></details></section>\n");
+  return status;
+}
+
+/* ---- predictions --------------------------------------------------------------------------- */
+
+static void add_prediction_rows(struct copse_text *text, const struct copse_report *r) {
+  char name[16];
+  for (int i = 0; i < COPSE_REPORT_SIZES; i++) {
+    double best = 0;
+    copse_text_add(text, "<tr><th>%s</th>", copse_report_size_name(i, name));
+    for (int a = 0; a < r->n_predictions; a++) {
+      double us = r->us[a][i];
+      if (!copse_prediction_exists(&r->predictions[a])) continue;
+      if (a > 0 && (best == 0 || us < best)) best = us;
+      copse_text_add(text, "<td>%.5g</td><td>%.5g</td>", us,
+                     us > 0 ? 1e-3 * (double)copse_report_size(i) / us : 0.0);
+    }
+    if (best > 0)
+      copse_text_add(text, "<td>%.3f</td></tr>\n", r->us[0][i] / best);
+    else
+      copse_text_add(text, "<td>-</td></tr>\n");
+  }
+}
+
+static void add_prediction_table(struct copse_text *text, const struct copse_report *r) {
+  copse_text_add(text, "<table class=\"numbers\"><thead><tr><th>size</th>");
+  for (int a = 0; a < r->n_predictions; a++)
+    if (copse_prediction_exists(&r->predictions[a]))
+      copse_text_add(text, "<th colspan=\"2\">%s</th>", r->predictions[a].name);
+  copse_text_add(text, "<th>copse to</th></tr>\n<tr><th>(B)</th>");
+  for (int a = 0; a < r->n_predictions; a++)
+    if (copse_prediction_exists(&r->predictions[a]))
+      copse_text_add(text, "<th>us</th><th>GB/s</th>");
+  copse_text_add(text, "<th>best other</th></tr></thead><tbody>\n");
+  add_prediction_rows(text, r);
+  copse_text_add(text, "</tbody></table>\n");
+}
+
+static void add_predictions(struct copse_text *text, const struct copse_report *r) {
+  begin_section(
+      text, "predictions", "Predicted bandwidth and time",
+      "A model, not a measurement: each link costs its latency and bytes / bandwidth with "
+      "a queue, each hop from rank to rank 2 us. Beside copse what today's libraries do, "
+      "on the same topology.");
+  copse_text_add(text, "<div class=\"charts\">\n");
+  copse_report_bandwidth_chart(r, text);
+  copse_report_time_chart(r, text);
+  copse_text_add(text, "</div>\n<ul class=\"asymptotes\">\n");
+  for (int a = 0; a < r->n_predictions; a++) {
+    const struct copse_prediction *p = &r->predictions[a];
+    copse_text_add(text, "<li><b>%s</b>: ", p->name);
+    if (copse_prediction_exists(p)) {
+      add_exact(text, p->time_per_GB, "s/GB");
+      if (p->time_per_GB.num > 0)
+        copse_text_add(text, ", %.6g GB/s at most", 1 / copse_q_to_double(p->time_per_GB));
+    } else {
+      copse_text_add(text, "not applicable: ");
+      copse_text_add_xml(text, p->why.text);
+    }
+    copse_text_add(text, "</li>\n");
+  }
+  copse_text_add(text, "</ul>\n");
+  add_prediction_table(text, r);
+  copse_text_add(text, "</section>\n");
+}
+
+/* ---- all links ----------------------------------------------------------------------------- */
+
+struct link_row {
+  int link;
+  struct copse_q load, seconds;
+};
+
+static int busiest_first(const void *a, const void *b) {
+  const struct link_row *x = a, *y = b;
+  int order = copse_q_cmp(y->seconds, x->seconds);
+  return order != 0 ? order : x->link - y->link;
+}
+
+static copse_status find_rows(const struct copse_report *r, struct copse_q *loads,
+                              struct link_row *rows, struct copse_err *err) {
+  const struct copse_schedule *s = r->schedule;
+  copse_status status;
+  if (s->collective == COPSE_ALLTOALL)
+    COPSE_TRY(copse_flow_loads(r->topology, s->flows, s->n_flows, loads, err));
+  else
+    COPSE_TRY(copse_tree_loads(r->topology, s->trees, (size_t)s->n_trees, loads, err));
+  for (int i = 0; i < r->topology->n_links; i++) {
+    rows[i] = (struct link_row){.link = i, .load = loads[i]};
+    COPSE_TRY(copse_q_div(loads[i], r->topology->links[i].bandwidth, &rows[i].seconds, err));
+  }
+  if (r->topology->n_links > 0)
+    qsort(rows, (size_t)r->topology->n_links, sizeof *rows, busiest_first);
+out:
+  return status;
+}
+
+static void add_link_row(struct copse_text *text, const struct copse_report *r,
+                         const struct link_row *row) {
+  const struct copse_link *l = &r->topology->links[row->link];
+  copse_text_add(text, "<tr><td>");
+  copse_text_add_xml(text, r->topology->nodes[l->src].id);
+  copse_text_add(text, " &#8594; ");
+  copse_text_add_xml(text, r->topology->nodes[l->dst].id);
+  copse_text_add(text, "</td><td>");
+  add_exact(text, l->bandwidth, "");
+  copse_text_add(text, "</td><td>");
+  add_exact(text, row->load, "");
+  copse_text_add(text, "</td><td>");
+  add_exact(text, row->seconds, "");
+  copse_text_add(text, "</td><td>%.4g %%</td></tr>\n",
+                 r->schedule->time_per_GB.num > 0 ? 100 * copse_q_to_double(row->seconds) /
+                                                        copse_q_to_double(r->schedule->time_per_GB)
+                                                  : 0.0);
+}
+
+static copse_status add_links(struct copse_text *text, const struct copse_report *r,
+                              struct copse_err *err) {
+  struct copse_arena arena = {0};
+  size_t n = (size_t)r->topology->n_links;
+  struct copse_q *loads = copse_arena_alloc(&arena, n, sizeof *loads);
+  struct link_row *rows = copse_arena_alloc(&arena, n, sizeof *rows);
+  copse_status status;
+  if (!loads || !rows) {
+    status = copse_fail_nomem(err);
+    goto out;
+  }
+  COPSE_TRY(find_rows(r, loads, rows, err));
+  begin_section(
+      text, "links", "All links, the busiest first",
+      "Load is the part of M that crosses the link; load over bandwidth is how long it is "
+      "busy for each GB of M.");
+  copse_text_add(text,
+                 "<details><summary>%d links</summary><table class=\"numbers\"><thead><tr>"
+                 "<th>link</th><th>GB/s</th><th>load (of M)</th><th>s/GB</th><th>of the time"
+                 "</th></tr></thead><tbody>\n",
+                 r->topology->n_links);
+  for (int i = 0; i < r->topology->n_links && i < MAX_LINK_ROWS; i++)
+    add_link_row(text, r, &rows[i]);
+  copse_text_add(text, "</tbody></table>\n");
+  if (r->topology->n_links > MAX_LINK_ROWS)
+    copse_text_add(text, "<p>and %d more</p>\n", r->topology->n_links - MAX_LINK_ROWS);
+  copse_text_add(text, "</details></section>\n");
+out:
+  copse_arena_free(&arena);
+  return status;
+}
+
+/* ---- all together -------------------------------------------------------------------------- */
+
+copse_status copse_report_page(const struct copse_report *r, struct copse_text *text,
+                               struct copse_err *err) {
+  copse_status status;
+  add_head(text, r);
+  COPSE_TRY(add_topology(text, r, err));
+  COPSE_TRY(add_load(text, r, err));
+  COPSE_TRY(add_steps(text, r, err));
+  add_predictions(text, r);
+  COPSE_TRY(add_links(text, r, err));
+  copse_text_add(text,
+                 "</main>\n<footer>copse %s</footer>\n<script type=\"application/json\" "
+                 "id=\"data\">",
+                 copse_version());
+  COPSE_TRY(copse_report_data(r, text, err));
+  copse_text_add(text, "</script>\n<script>//<![CDATA[\n%s//]]></script>\n</body>\n</html>\n",
+                 copse_report_js);
+  status = copse_text_status(text, err);
+out:
+  return status;
+}

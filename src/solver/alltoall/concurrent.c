@@ -94,7 +94,7 @@ out:
 }
 
 static void release(struct copse_search *s) {
-  copse_master_free(s->master);
+  copse_mixture_free(s->master);
   copse_shortest_free(s->shortest);
   for (size_t c = 0; c < s->n_columns; c++) {
     free(s->columns[c].via);
@@ -144,6 +144,38 @@ static copse_status load_tree(struct copse_search *s, int base, struct copse_con
   return COPSE_OK;
 }
 
+/* Each row in its own capacity, and T near 1, whatever the units and however they differ. */
+static copse_status add_to_master(struct copse_search *s, const struct copse_column *column,
+                                  struct copse_err *err) {
+  struct copse_mixture_load *loads = NULL;
+  copse_status status = copse_calloc((size_t)column->n_loads, sizeof *loads, &loads, err);
+  if (status != COPSE_OK) return status;
+  for (int i = 0; i < column->n_loads; i++) {
+    const struct copse_column_load *load = &column->loads[i];
+    loads[i] = (struct copse_mixture_load){
+        load->orbit, (double)load->load / (double)s->orbit_capacity[load->orbit] / s->unit};
+  }
+  copse_mixture_add(s->master, column->base, loads, column->n_loads);
+  free(loads);
+  return COPSE_OK;
+}
+
+/* Sets time, prices and the columns' weights; or `stuck`, which leaves them as they were: what was
+ * found so far stands, and its gap is stated. */
+static void solve_master(struct copse_search *s) {
+  s->stuck = !copse_mixture_solve(s->master);
+  if (s->stuck) return;
+  s->time = copse_mixture_most(s->master) * s->unit;
+  for (int o = 0; o < s->n_orbits; o++) {
+    double price = copse_mixture_price(s->master, o);
+    s->price[o] = (price > 0 ? price : 0) / (double)s->orbit_capacity[o];
+  }
+  for (int b = 0; b < s->n_bases; b++)
+    s->share_price[b] = copse_mixture_share_price(s->master, b) * s->unit;
+  for (size_t c = 0; c < s->n_columns; c++)
+    s->columns[c].weight = copse_mixture_weight(s->master, c);
+}
+
 /* Keeps the tree as a column, its loads as a sparse list. */
 static copse_status keep_tree(struct copse_search *s, int base, struct copse_err *err) {
   const struct copse_network *network = s->problem->network;
@@ -161,7 +193,7 @@ static copse_status keep_tree(struct copse_search *s, int base, struct copse_err
   int n = 0;
   for (int o = 0; o < s->n_orbits; o++)
     if (s->loads[o] > 0) kept->loads[n++] = (struct copse_column_load){o, s->loads[o]};
-  copse_master_add(s->master, s, kept);
+  status = add_to_master(s, kept, err);
 out:
   return status;
 }
@@ -259,7 +291,7 @@ static copse_status search(struct copse_search *s, struct copse_concurrent *out,
   COPSE_TRY(price_columns(s, s->best_price, &pricing, out, err));
   s->best_bound = pricing.bound;
   for (s->n_rounds = 1; s->n_rounds < COPSE_MAX_ROUNDS; s->n_rounds++) {
-    copse_master_solve(s->master, s);
+    solve_master(s);
     if (s->stuck) break;
     if (s->time <= s->best_bound * (1 + tolerance)) break;
     /* neither side moves: degenerate steps, and rounding noise at the optimum */
@@ -297,7 +329,7 @@ copse_status copse_concurrent_solve(const struct copse_concurrent_problem *probl
   COPSE_TRY(copse_calloc((size_t)problem->network->n_links, sizeof(int64_t), &out->lengths, err));
   out->time = out->bound = out->bound_in_units = COPSE_Q_ZERO;
   if (s.most_demand == 0) goto out;
-  COPSE_TRY(copse_master_new(&s, &s.master, err));
+  COPSE_TRY(copse_mixture_new(s.n_orbits, s.n_bases, &s.master, err));
   status = search(&s, out, err);
   if (status == COPSE_INFEASIBLE) { /* the caller names the ranks */
     status = COPSE_OK;

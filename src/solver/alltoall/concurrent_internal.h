@@ -7,6 +7,7 @@
 #define COPSE_SOLVER_ALLTOALL_CONCURRENT_INTERNAL_H
 
 #include "solver/alltoall/concurrent.h"
+#include "solver/lp/mixture.h"
 #include "solver/network/shortest.h"
 
 #define COPSE_MAX_ROUNDS 20000
@@ -25,8 +26,6 @@ struct copse_column {
   double weight; /* in the master's solution */
 };
 
-struct copse_master;
-
 struct copse_search {
   const struct copse_concurrent_problem *problem;
   int *orbit; /* [n_links] */
@@ -44,7 +43,7 @@ struct copse_search {
   int64_t *loads;   /* [n_orbits] of the tree at hand */
   struct copse_column *columns;
   size_t n_columns, columns_capacity;
-  struct copse_master *master;
+  struct copse_mixture *master;
   int n_rounds;
   bool stuck;          /* GLPK gave up on the last master: its values are of the one before */
   double time;         /* the master's: demand units over capacity units */
@@ -57,14 +56,6 @@ struct copse_search {
 int64_t copse_column_demand(const struct copse_search *s, int base, int sink);
 /* Images of a base source that put their load on one link of the orbit, per link of it. */
 int copse_orbit_factor(const struct copse_search *s, int orbit);
-
-copse_status copse_master_new(const struct copse_search *s, struct copse_master **out,
-                              struct copse_err *err) COPSE_CHECKED;
-void copse_master_free(struct copse_master *master);
-void copse_master_add(struct copse_master *master, const struct copse_search *s,
-                      const struct copse_column *column);
-/* Sets time, prices and the columns' weights; or `stuck`, which leaves them as they were. */
-void copse_master_solve(struct copse_master *master, struct copse_search *s);
 
 /* A column of less weight in the master is noise of the simplex method, not part of a solution. */
 #define COPSE_LEAST_WEIGHT 1e-9

@@ -7,8 +7,8 @@
 
 #include "base/memory.h"
 #include "solver/lp/equations.h"
+#include "solver/lp/policy.h"
 
-#define GAIN 1e-9 /* what is less is rounding */
 
 struct row {
   struct copse_lp_term *terms;
@@ -118,8 +118,8 @@ static bool run_simplex(struct copse_lp *lp, int method) {
   glp_init_smcp(&parameters);
   parameters.msg_lev = GLP_MSG_OFF;
   parameters.meth = method;
-  parameters.tol_bnd = parameters.tol_dj = 1e-10;
-  parameters.it_lim = glp_get_it_cnt(lp->glp) + 200000;
+  parameters.tol_bnd = parameters.tol_dj = COPSE_LP_TOLERANCE;
+  parameters.it_lim = glp_get_it_cnt(lp->glp) + COPSE_LP_STEPS;
   return glp_simplex(lp->glp, &parameters) == 0 && glp_get_status(lp->glp) == GLP_OPT;
 }
 
@@ -135,7 +135,7 @@ bool copse_lp_solve(struct copse_lp *lp) {
 int copse_lp_open_gaining(struct copse_lp *lp) {
   int n = 0;
   for (int j = 1; j <= lp->n_columns; j++) {
-    if (glp_get_col_type(lp->glp, j) != GLP_FX || glp_get_col_dual(lp->glp, j) <= GAIN) continue;
+    if (glp_get_col_type(lp->glp, j) != GLP_FX || glp_get_col_dual(lp->glp, j) <= COPSE_LP_GAIN) continue;
     glp_set_col_bnds(lp->glp, j, GLP_LO, 0, 0);
     lp->gains_changed = true;
     n++;

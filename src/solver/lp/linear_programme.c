@@ -9,7 +9,6 @@
 #include "solver/lp/equations.h"
 #include "solver/lp/policy.h"
 
-
 struct row {
   struct copse_lp_term *terms;
   int n;
@@ -27,7 +26,7 @@ struct copse_lp {
   double unit;
   bool gains_changed; /* since the last solution: its basis may still be feasible, not optimal */
   bool prefers_dual;
-  int *index;         /* [n_columns + 1] for handing rows to GLPK */
+  int *index; /* [n_columns + 1] for handing rows to GLPK */
   double *value;
 };
 
@@ -81,9 +80,7 @@ void copse_lp_set_upper(struct copse_lp *lp, int column, struct copse_q upper) {
 
 void copse_lp_prefer_dual(struct copse_lp *lp) { lp->prefers_dual = true; }
 
-double copse_lp_objective(const struct copse_lp *lp) {
-  return glp_get_obj_val(lp->glp) * lp->unit;
-}
+double copse_lp_objective(const struct copse_lp *lp) { return glp_get_obj_val(lp->glp) * lp->unit; }
 
 void copse_lp_close(struct copse_lp *lp, int column) {
   glp_set_col_bnds(lp->glp, column + 1, GLP_FX, 0, 0);
@@ -135,7 +132,8 @@ bool copse_lp_solve(struct copse_lp *lp) {
 int copse_lp_open_gaining(struct copse_lp *lp) {
   int n = 0;
   for (int j = 1; j <= lp->n_columns; j++) {
-    if (glp_get_col_type(lp->glp, j) != GLP_FX || glp_get_col_dual(lp->glp, j) <= COPSE_LP_GAIN) continue;
+    if (glp_get_col_type(lp->glp, j) != GLP_FX || glp_get_col_dual(lp->glp, j) <= COPSE_LP_GAIN)
+      continue;
     glp_set_col_bnds(lp->glp, j, GLP_LO, 0, 0);
     lp->gains_changed = true;
     n++;
@@ -240,8 +238,7 @@ static copse_status solve_primal(const struct basis *b, mpq_t *solution, bool *r
   COPSE_TRY(fill(b, false, &e, err));
   for (int j = 0; j < b->lp->n_columns; j++)
     set_rational(solution[j], at_upper(b->lp, j) ? b->lp->upper[j] : COPSE_Q_ZERO);
-  for (int i = 0; i < b->n; i++)
-    right_side(b->lp, &b->lp->rows[b->rows[i]], solution, values[i]);
+  for (int i = 0; i < b->n; i++) right_side(b->lp, &b->lp->rows[b->rows[i]], solution, values[i]);
   COPSE_TRY(copse_equations_solve(e, values, regular, err));
   for (int i = 0; i < b->n && *regular; i++) mpq_set(solution[b->columns[i]], values[i]);
 out:
@@ -327,14 +324,14 @@ static bool multipliers_hold(const struct copse_lp *lp, mpq_t *multipliers, mpq_
 }
 
 copse_status copse_lp_exact(const struct copse_lp *lp, int max_equations, mpq_t *solution,
-                            mpq_t *multipliers, struct copse_lp_proof *proof, struct copse_err *err) {
+                            mpq_t *multipliers, struct copse_lp_proof *proof,
+                            struct copse_err *err) {
   struct basis b = {0};
   copse_status status;
   bool regular = false;
   *proof = (struct copse_lp_proof){false, false};
   COPSE_TRY(list_basis(lp, &b, err));
-  if (b.square && b.n <= max_equations)
-    COPSE_TRY(solve_primal(&b, solution, &regular, err));
+  if (b.square && b.n <= max_equations) COPSE_TRY(solve_primal(&b, solution, &regular, err));
   proof->feasible = regular && solution_holds(lp, solution);
   if (regular) COPSE_TRY(solve_dual(&b, multipliers, &regular, err));
   proof->optimal = proof->feasible && regular && multipliers_hold(lp, multipliers, solution);

@@ -55,6 +55,7 @@ struct copse_lp_proof {
   bool feasible, optimal;
 };
 copse_status copse_lp_exact(const struct copse_lp *lp, int max_equations, mpq_t *solution,
-                            mpq_t *multipliers, struct copse_lp_proof *proof, struct copse_err *err) COPSE_CHECKED;
+                            mpq_t *multipliers, struct copse_lp_proof *proof,
+                            struct copse_err *err) COPSE_CHECKED;
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Every threshold of src/solver/lp, with its reason: where GLPK's simplex method is told to give up,
- * and what counts as rounding.
+ * Every threshold of src/solver/lp, with its reason: where GLPK's simplex method is told to give
+ * up, and what counts as rounding.
  */
 #ifndef COPSE_SOLVER_LP_POLICY_H
 #define COPSE_SOLVER_LP_POLICY_H

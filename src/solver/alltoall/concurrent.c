@@ -1,10 +1,19 @@
+/*
+ * The search for a maximum concurrent flow: rounds of a master problem that mixes trees, and of
+ * shortest paths under its prices, which find trees that improve it.
+ *
+ *   prices of links -> shortest-path trees, one per source -> mixture of least time
+ *         ^                                                        |
+ *         +--------------------------------------------------------+
+ */
 #include "solver/alltoall/concurrent.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "solver/alltoall/concurrent_internal.h"
+#include "solver/alltoall/internal.h"
+#include "solver/alltoall/policy.h"
 
 static int64_t demand_of(const struct copse_concurrent_problem *problem, int source, int sink) {
   if (source == sink) return 0;
@@ -29,9 +38,9 @@ static copse_status find_orbits(struct copse_search *s, struct copse_err *err) {
   int m = network->n_links;
   int *next = NULL; /* the image of each link */
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)m, sizeof(int), &s->orbit, err));
-  COPSE_TRY(copse_calloc((size_t)m, sizeof(int), &s->orbit_size, err));
-  COPSE_TRY(copse_calloc((size_t)m, sizeof(int64_t), &s->orbit_capacity, err));
+  COPSE_TRY(copse_arena_array(&s->arena, (size_t)m, sizeof(int), &s->orbit, err));
+  COPSE_TRY(copse_arena_array(&s->arena, (size_t)m, sizeof(int), &s->orbit_size, err));
+  COPSE_TRY(copse_arena_array(&s->arena, (size_t)m, sizeof(int64_t), &s->orbit_capacity, err));
   COPSE_TRY(copse_links_image(network, &s->problem->rotation, &next, err));
   for (int e = 0; e < m; e++) s->orbit[e] = -1;
   for (int e = 0; e < m; e++) {
@@ -54,7 +63,7 @@ static copse_status find_bases(struct copse_search *s, struct copse_err *err) {
   bool *covered = NULL;
   copse_status status;
   COPSE_TRY(copse_calloc((size_t)network->n_nodes, 1, &covered, err));
-  COPSE_TRY(copse_calloc((size_t)network->n_terminals, sizeof(int), &s->base, err));
+  COPSE_TRY(copse_arena_array(&s->arena, (size_t)network->n_terminals, sizeof(int), &s->base, err));
   for (int i = 0; i < network->n_terminals; i++) {
     int node = network->terminals[i];
     if (covered[node]) continue;
@@ -72,13 +81,13 @@ static copse_status prepare(struct copse_search *s, struct copse_err *err) {
   copse_status status;
   COPSE_TRY(find_orbits(s, err));
   COPSE_TRY(find_bases(s, err));
-  COPSE_TRY(copse_calloc(nodes, 1, &s->blocked, err));
-  COPSE_TRY(copse_calloc(nodes, sizeof(int64_t), &s->below, err));
-  COPSE_TRY(copse_calloc(links, sizeof(int64_t), &s->lengths, err));
-  COPSE_TRY(copse_calloc((size_t)s->n_orbits, sizeof(int64_t), &s->loads, err));
-  COPSE_TRY(copse_calloc((size_t)s->n_orbits, sizeof(double), &s->price, err));
-  COPSE_TRY(copse_calloc((size_t)s->n_orbits, sizeof(double), &s->best_price, err));
-  COPSE_TRY(copse_calloc((size_t)s->n_bases, sizeof(double), &s->share_price, err));
+  COPSE_TRY(copse_arena_array(&s->arena, nodes, 1, &s->blocked, err));
+  COPSE_TRY(copse_arena_array(&s->arena, nodes, sizeof(int64_t), &s->below, err));
+  COPSE_TRY(copse_arena_array(&s->arena, links, sizeof(int64_t), &s->lengths, err));
+  COPSE_TRY(copse_arena_array(&s->arena, (size_t)s->n_orbits, sizeof(int64_t), &s->loads, err));
+  COPSE_TRY(copse_arena_array(&s->arena, (size_t)s->n_orbits, sizeof(double), &s->price, err));
+  COPSE_TRY(copse_arena_array(&s->arena, (size_t)s->n_orbits, sizeof(double), &s->best_price, err));
+  COPSE_TRY(copse_arena_array(&s->arena, (size_t)s->n_bases, sizeof(double), &s->share_price, err));
   COPSE_TRY(copse_shortest_new(network, &s->shortest, err));
   for (int i = 0; i < network->n_terminals; i++)
     s->blocked[network->terminals[i]] = !s->problem->forward;
@@ -101,17 +110,7 @@ static void release(struct copse_search *s) {
     free(s->columns[c].loads);
   }
   free(s->columns);
-  free(s->orbit);
-  free(s->orbit_size);
-  free(s->orbit_capacity);
-  free(s->base);
-  free(s->blocked);
-  free(s->below);
-  free(s->lengths);
-  free(s->loads);
-  free(s->price);
-  free(s->best_price);
-  free(s->share_price);
+  copse_arena_free(&s->arena);
 }
 
 /* ---- columns ---------------------------------------------------------------------- */
@@ -267,8 +266,6 @@ out:
   return status;
 }
 
-#define MAX_STALLED_ROUNDS 500
-
 /* ---- the search ------------------------------------------------------------------- */
 
 /*
@@ -296,7 +293,7 @@ static copse_status search(struct copse_search *s, struct copse_concurrent *out,
     if (s->time <= s->best_bound * (1 + tolerance)) break;
     /* neither side moves: degenerate steps, and rounding noise at the optimum */
     stalled = s->time < last_time * (1 - 1e-12) ? 0 : stalled + 1;
-    if (stalled > MAX_STALLED_ROUNDS) break;
+    if (stalled > COPSE_STALLED_ROUNDS) break;
     last_time = s->time;
     for (int o = 0; o < s->n_orbits; o++) smoothed[o] = 0.5 * s->price[o] + 0.5 * s->best_price[o];
     COPSE_TRY(price_columns(s, smoothed, &pricing, out, err));

@@ -1,3 +1,8 @@
+/*
+ * GLPK's simplex method, and its last basis worked out in rationals: the tight rows on the basic
+ * columns give the solution, the transposed system the multipliers. Both are then tested against
+ * all rows and columns, so that nothing rests on floating point.
+ */
 #include "solver/lp/linear_programme.h"
 
 #include <glpk.h>

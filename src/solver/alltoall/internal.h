@@ -1,16 +1,13 @@
 /*
- * Inside src/solver only: the state of one concurrent-flow search, shared by its parts:
- * the columns (concurrent.c), the master problem (concurrent_master.c), and the rounding
- * of the result to fractions (concurrent_round.c).
+ * Inside src/solver/alltoall only: the state of one concurrent-flow search, its columns
+ * (concurrent.c), and the rounding of the result to fractions (round.c).
  */
-#ifndef COPSE_SOLVER_ALLTOALL_CONCURRENT_INTERNAL_H
-#define COPSE_SOLVER_ALLTOALL_CONCURRENT_INTERNAL_H
+#ifndef COPSE_SOLVER_ALLTOALL_INTERNAL_H
+#define COPSE_SOLVER_ALLTOALL_INTERNAL_H
 
 #include "solver/alltoall/concurrent.h"
 #include "solver/lp/mixture.h"
 #include "solver/network/shortest.h"
-
-#define COPSE_MAX_ROUNDS 20000
 
 struct copse_column_load {
   int orbit;
@@ -51,22 +48,12 @@ struct copse_search {
   double *share_price; /* [n_bases] */
   double *best_price;  /* [n_orbits] that gave best_bound */
   double best_bound;
+  struct copse_arena arena; /* of all arrays but columns */
 };
 
 int64_t copse_column_demand(const struct copse_search *s, int base, int sink);
 /* Images of a base source that put their load on one link of the orbit, per link of it. */
 int copse_orbit_factor(const struct copse_search *s, int orbit);
-
-/* A column of less weight in the master is noise of the simplex method, not part of a solution. */
-#define COPSE_LEAST_WEIGHT 1e-9
-
-/*
- * Weights of the columns as integers over a common denominator, which is returned: those that
- * fill exactly the orbits that the master fills, at the given time. 0 where there are none
- * that fit 48 bits; the caller then rounds.
- */
-int64_t copse_concurrent_exact_weights(const struct copse_search *s, struct copse_q time,
-                                       int64_t *weights);
 
 copse_status copse_concurrent_round_bound(struct copse_search *s, struct copse_concurrent *out,
                                           struct copse_err *err) COPSE_CHECKED;

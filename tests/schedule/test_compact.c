@@ -316,7 +316,7 @@ START_TEST(clusters_come_down_to_few_base_trees) {
 }
 END_TEST
 
-/* From copse_trust_from ranks on base trees are made for a listed schedule as well. */
+/* From COPSE_TRUST_FROM ranks on base trees are made for a listed schedule as well. */
 START_TEST(listed_schedules_of_large_clusters_are_expanded) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_topology *t;

@@ -402,7 +402,9 @@ out:
 
 static copse_status pack_phase(struct job *j, int w, bool reduce) {
   const struct copse_joint_part *part = &j->joint.parts[w];
-  struct copse_forest_options options = {.as_given = true, .progress = j->options->progress};
+  struct copse_forest_options options = {.as_given = true,
+                                         .progress = j->options->progress,
+                                         .trust_from = j->options->trust_from};
   struct phase p = {.j = j, .reduce = reduce};
   struct copse_instance instance = {0};
   struct copse_forest forest = {0};

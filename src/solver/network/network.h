@@ -9,7 +9,6 @@
 #include <stdint.h>
 
 #include "base/graph.h"
-#include "base/err.h"
 
 struct copse_net_link {
   int src, dst;
@@ -57,10 +56,28 @@ copse_status copse_links_image(const struct copse_network *network,
                                const struct copse_permutation *rotation, int **image,
                                struct copse_err *err) COPSE_CHECKED;
 
-/* Told now and then during long work; NULL function: nobody listens. */
+/* Links by their source, or by where they lead to. COPSE_NOMEM; the arena owns the arrays. */
+copse_status copse_links_by_source(const struct copse_network *network, struct copse_arena *arena,
+                                   struct copse_adjacency *out,
+                                   struct copse_err *err) COPSE_CHECKED;
+copse_status copse_links_by_destination(const struct copse_network *network,
+                                        struct copse_arena *arena, struct copse_adjacency *out,
+                                        struct copse_err *err) COPSE_CHECKED;
+
+/* Whether all roots have the same share. */
+bool copse_network_equal_weights(const struct copse_network *network);
+
+/* *flags [n_nodes]: which nodes are terminals. COPSE_NOMEM; the arena owns them. */
+copse_status copse_network_terminals(const struct copse_network *network, struct copse_arena *arena,
+                                     bool **flags, struct copse_err *err) COPSE_CHECKED;
+
+/* Called now and then during long work; without a function nothing is reported. */
 struct copse_progress {
   void (*report)(void *ctx, const char *phase, int64_t done, int64_t total);
   void *ctx;
+  /* For people who look on: a graph on the way from the network to trees, links [n] in units of one
+   * tree, of k trees per unit of root weight. NULL: nobody looks on. */
+  void (*stage)(void *ctx, const char *graph, int64_t k, const struct copse_net_link *links, int n);
 };
 static inline void copse_progress_report(const struct copse_progress *progress, const char *phase,
                                          int64_t done, int64_t total) {

@@ -1,4 +1,16 @@
-#include "solver/trees/orbit_grow.h"
+/*
+ * A breadth-first tree: from the first vertex that has a way left over relays to the nearest
+ * terminals that the tree lacks. A cut that the tree is in is not entered again unless it can spare
+ * that, and a path that enters a cut ends in it:
+ *
+ *      x > leaf > [ nic > gpu ]       taken: enters host [ ] once and ends there
+ *      x > leaf > [ nic > nic' ] > y  not taken: passes through
+ *
+ * Ways are taken at once at level 0; at higher levels those that draw on orbits that ran out
+ * before, or that enter a cut again. Where no way carries the whole family, part of it goes on, and
+ * a copy of the rest waits.
+ */
+#include "solver/trees/grow.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,11 +21,11 @@
  * can spare that, and as a later resort. */
 static int64_t spared_by_cuts(const struct copse_grower *g, const struct copse_net_link *link,
                               int64_t want) {
-  const struct copse_template_cuts *cuts = &g->cuts;
-  for (int i = cuts->first[link->dst]; i < cuts->first[link->dst + 1] && want > 0; i++) {
-    int c = cuts->cuts[i];
-    if (!g->touched[c] || copse_template_cuts_hold(cuts, c, link->src)) continue;
-    int64_t slack = g->slack && g->level > 0 ? g->slack[c] : 0;
+  const struct copse_cuts_of_node *of = &g->cuts.of[link->dst];
+  for (int i = 0; i < of->n && want > 0; i++) {
+    int c = of->cuts[i];
+    if (!g->touched[c] || copse_cuts_hold(&g->cuts, c, link->src)) continue;
+    int64_t slack = g->level > 0 ? g->cuts.slack[c] : 0;
     if (slack < want) want = slack;
   }
   return want;
@@ -21,10 +33,10 @@ static int64_t spared_by_cuts(const struct copse_grower *g, const struct copse_n
 
 /* A path that enters a cut must end in it: else the tree would have to enter once more. */
 static bool ends_inside(const struct copse_grower *g, const struct copse_net_link *link, int end) {
-  const struct copse_template_cuts *cuts = &g->cuts;
-  for (int i = cuts->first[link->dst]; i < cuts->first[link->dst + 1]; i++)
-    if (!copse_template_cuts_hold(cuts, cuts->cuts[i], link->src) &&
-        !copse_template_cuts_hold(cuts, cuts->cuts[i], end))
+  const struct copse_cuts_of_node *of = &g->cuts.of[link->dst];
+  for (int i = 0; i < of->n; i++)
+    if (!copse_cuts_hold(&g->cuts, of->cuts[i], link->src) &&
+        !copse_cuts_hold(&g->cuts, of->cuts[i], end))
       return false;
   return true;
 }
@@ -54,34 +66,33 @@ static int64_t path_amount(const struct copse_grower *g, int n, int64_t want) {
 
 /* How much can leave the cuts that the path enters; -1: it enters none. */
 static int64_t exits_of_path(const struct copse_grower *g, int n) {
-  const struct copse_template_cuts *cuts = &g->cuts;
   int end = g->network->links[g->chosen[0]].dst, from = g->network->links[g->chosen[n - 1]].src;
+  const struct copse_cuts_of_node *of = &g->cuts.of[end];
   int64_t sum = -1;
-  for (int i = cuts->first[end]; i < cuts->first[end + 1]; i++)
-    if (!copse_template_cuts_hold(cuts, cuts->cuts[i], from))
-      sum = (sum < 0 ? 0 : sum) + g->exits[cuts->cuts[i]];
+  for (int i = 0; i < of->n; i++)
+    if (!copse_cuts_hold(&g->cuts, of->cuts[i], from))
+      sum = (sum < 0 ? 0 : sum) + g->exits[of->cuts[i]];
   return sum;
 }
 
 /* A link was used: so much less can leave the cuts that it leads out of, and where it enters one
  * again that can spare so much less. */
 static void use_cuts(struct copse_grower *g, const struct copse_net_link *link, int64_t amount) {
-  const struct copse_template_cuts *cuts = &g->cuts;
-  for (int i = cuts->first[link->src]; i < cuts->first[link->src + 1]; i++)
-    if (!copse_template_cuts_hold(cuts, cuts->cuts[i], link->dst))
-      g->exits[cuts->cuts[i]] -= amount;
-  for (int i = cuts->first[link->dst]; i < cuts->first[link->dst + 1]; i++)
-    if (g->touched[cuts->cuts[i]] && !copse_template_cuts_hold(cuts, cuts->cuts[i], link->src))
-      g->slack[cuts->cuts[i]] -= amount;
+  const struct copse_cuts_of_node *of = &g->cuts.of[link->src];
+  for (int i = 0; i < of->n; i++)
+    if (!copse_cuts_hold(&g->cuts, of->cuts[i], link->dst)) g->exits[of->cuts[i]] -= amount;
+  of = &g->cuts.of[link->dst];
+  for (int i = 0; i < of->n; i++)
+    if (g->touched[of->cuts[i]] && !copse_cuts_hold(&g->cuts, of->cuts[i], link->src))
+      g->cuts.slack[of->cuts[i]] -= amount;
 }
 
 static copse_status split_family(struct copse_grower *g, int64_t amount) {
   copse_status status;
   COPSE_TRY(
       copse_grow(&g->waiting, &g->waiting_capacity, g->n_waiting + 1, sizeof *g->waiting, g->err));
-  struct copse_template_family *copy = &g->waiting[g->n_waiting];
-  *copy =
-      (struct copse_template_family){g->current.multiplicity - amount, g->current.n_edges, NULL};
+  struct copse_grown_family *copy = &g->waiting[g->n_waiting];
+  *copy = (struct copse_grown_family){g->current.multiplicity - amount, g->current.n_edges, NULL};
   COPSE_TRY(copse_calloc((size_t)copy->n_edges, sizeof *copy->edges, &copy->edges, g->err));
   memcpy(copy->edges, g->current.edges, (size_t)copy->n_edges * sizeof *copy->edges);
   g->n_waiting++;
@@ -93,8 +104,7 @@ out:
 static void join_tree(struct copse_grower *g, int node) {
   g->in_tree[node] = true;
   g->order[g->n_order++] = node;
-  for (int i = g->cuts.first[node]; i < g->cuts.first[node + 1]; i++)
-    g->touched[g->cuts.cuts[i]] = 1;
+  for (int i = 0; i < g->cuts.of[node].n; i++) g->touched[g->cuts.of[node].cuts[i]] = 1;
 }
 
 /* The current family takes the path of g->chosen. */
@@ -104,8 +114,8 @@ static copse_status extend(struct copse_grower *g, int n, int64_t amount) {
   if (amount < g->current.multiplicity) COPSE_TRY(split_family(g, amount));
   COPSE_TRY(
       copse_grow(&g->path, &g->path_capacity, g->n_path + (size_t)n + 1, sizeof *g->path, g->err));
-  struct copse_template_edge edge = {links[g->chosen[n - 1]].src, links[g->chosen[0]].dst,
-                                     g->n_path, n + 1};
+  struct copse_grown_edge edge = {links[g->chosen[n - 1]].src, links[g->chosen[0]].dst, g->n_path,
+                                  n + 1};
   g->path[g->n_path++] = edge.src;
   for (int i = n - 1; i >= 0; i--) {
     g->path[g->n_path++] = links[g->chosen[i]].dst;
@@ -152,16 +162,17 @@ static int first_turn(const struct copse_grower *g, int degree) {
 /* From x over relays to terminals that are not in the tree, nearest first. Ends after the first
  * way taken where orbits are avoided: the next may do without. */
 static copse_status walk(struct copse_grower *g, int x, struct search *search) {
-  int head = 0, tail = 0;
+  struct copse_queue queue = {.items = g->queue};
   int64_t least = search->part ? 1 : g->current.multiplicity;
   copse_status status = COPSE_OK;
   g->n_searches++;
-  g->queue[tail++] = x;
-  while (head < tail) {
-    int a = g->queue[head++], degree = g->first_link[a + 1] - g->first_link[a];
+  copse_queue_push(&queue, x);
+  while (!copse_queue_is_empty(&queue)) {
+    int a = copse_queue_pop(&queue), first = g->leaving.first[a];
+    int degree = g->leaving.first[a + 1] - first;
     int turn = first_turn(g, degree);
     for (int j = 0; j < degree; j++) {
-      int e = g->by_src[g->first_link[a] + (j + turn < degree ? j + turn : j + turn - degree)];
+      int e = g->leaving.item[first + (j + turn < degree ? j + turn : j + turn - degree)];
       int b = g->network->links[e].dst;
       if (g->is_terminal[b] ? g->in_tree[b] : g->stamp[b] == g->n_searches) continue;
       if (g->left[g->orbit[e]] < least || g->avoid[g->orbit[e]] > g->level) continue;
@@ -171,7 +182,7 @@ static copse_status walk(struct copse_grower *g, int x, struct search *search) {
       } else if (spared_by_cuts(g, &g->network->links[e], 1) > 0) {
         g->stamp[b] = g->n_searches;
         g->via[b] = e;
-        g->queue[tail++] = b;
+        copse_queue_push(&queue, b);
       }
     }
   }
@@ -219,7 +230,7 @@ out:
 static copse_status grow_any_part(struct copse_grower *g, bool *stuck) {
   copse_status status = COPSE_OK;
   *stuck = true;
-  for (g->level = g->slack ? 0 : g->top_level; g->level <= g->top_level && *stuck; g->level++)
+  for (g->level = g->exits ? 0 : g->top_level; g->level <= g->top_level && *stuck; g->level++)
     COPSE_TRY(grow_part(g, stuck));
 out:
   return status;
@@ -266,17 +277,16 @@ static void restart(struct copse_grower *g) {
 static copse_status emit(struct copse_grower *g) {
   int n = g->current.n_edges;
   struct copse_forest_tree tree = {.root = g->root, .multiplicity = g->current.multiplicity};
-  struct copse_forest_edge *edges =
-      copse_arena_alloc(&g->forest->arena, n ? (size_t)n : 1, sizeof *edges);
-  copse_status status = COPSE_OK;
-  if (!edges) return copse_fail_nomem(g->err);
+  struct copse_forest_edge *edges;
+  copse_status status;
+  COPSE_TRY(copse_arena_array(&g->forest->arena, (size_t)n, sizeof *edges, &edges, g->err));
   g->depth[g->root] = 0;
   for (int i = 0; i < n; i++) {
-    const struct copse_template_edge *from = &g->current.edges[i];
-    size_t bytes = (size_t)from->n_path * sizeof(int);
-    int *path = copse_arena_alloc(&g->forest->arena, (size_t)from->n_path, sizeof *path);
-    if (!path) return copse_fail_nomem(g->err);
-    memcpy(path, g->path + from->first, bytes);
+    const struct copse_grown_edge *from = &g->current.edges[i];
+    size_t n_path = (size_t)from->n_path;
+    int *path;
+    COPSE_TRY(copse_arena_array(&g->forest->arena, n_path, sizeof *path, &path, g->err));
+    memcpy(path, g->path + from->first, n_path * sizeof *path);
     edges[i] = (struct copse_forest_edge){from->src, from->dst, path, from->n_path};
     int depth = g->depth[from->dst] = g->depth[from->src] + 1;
     if (depth > tree.height) tree.height = depth;
@@ -301,7 +311,7 @@ copse_status copse_grower_root(struct copse_grower *g, int root, int64_t multipl
     if (*stuck) break;
     COPSE_TRY(emit(g));
     if (g->n_waiting == 0) break;
-    struct copse_template_family *next = &g->waiting[--g->n_waiting];
+    struct copse_grown_family *next = &g->waiting[--g->n_waiting];
     g->current.multiplicity = next->multiplicity;
     g->current.n_edges = next->n_edges;
     memcpy(g->current.edges, next->edges, (size_t)next->n_edges * sizeof *next->edges);
@@ -312,23 +322,12 @@ out:
 }
 
 copse_status copse_grower_keep(struct copse_grower *g) {
-  struct copse_forest_tree *trees = copse_arena_alloc(&g->forest->arena, g->n_trees, sizeof *trees);
-  if (!trees) return copse_fail_nomem(g->err);
+  struct copse_forest_tree *trees;
+  copse_status status;
+  COPSE_TRY(copse_arena_array(&g->forest->arena, g->n_trees, sizeof *trees, &trees, g->err));
   memcpy(trees, g->trees, g->n_trees * sizeof *trees);
   g->forest->trees = trees;
   g->forest->n_trees = (int)g->n_trees;
-  return COPSE_OK;
-}
-
-static copse_status list_links(struct copse_grower *g) {
-  const struct copse_network *network = g->network;
-  copse_status status;
-  COPSE_TRY(copse_calloc((size_t)network->n_nodes + 2, sizeof(int), &g->first_link, g->err));
-  COPSE_TRY(copse_calloc((size_t)network->n_links, sizeof(int), &g->by_src, g->err));
-  for (int e = 0; e < network->n_links; e++) g->first_link[network->links[e].src + 2]++;
-  for (int v = 0; v < network->n_nodes; v++) g->first_link[v + 2] += g->first_link[v + 1];
-  for (int e = 0; e < network->n_links; e++)
-    g->by_src[g->first_link[network->links[e].src + 1]++] = e;
 out:
   return status;
 }
@@ -336,21 +335,32 @@ out:
 copse_status copse_grower_prepare(struct copse_grower *g) {
   size_t n = (size_t)g->network->n_nodes, m = (size_t)g->network->n_links;
   size_t terminals = (size_t)g->network->n_terminals;
+  struct copse_arena *arena = &g->arena;
   copse_status status;
-  COPSE_TRY(list_links(g));
-  COPSE_TRY(copse_calloc(m, sizeof(int), &g->orbit, g->err));
-  COPSE_TRY(copse_calloc(m, sizeof(int64_t), &g->left, g->err));
-  COPSE_TRY(copse_calloc(m, sizeof(int), &g->avoid, g->err));
-  COPSE_TRY(copse_calloc(n, 1, &g->is_terminal, g->err));
-  COPSE_TRY(copse_calloc(n, 1, &g->in_tree, g->err));
-  COPSE_TRY(copse_calloc(terminals, sizeof(int), &g->order, g->err));
-  COPSE_TRY(copse_calloc(terminals, sizeof *g->current.edges, &g->current.edges, g->err));
-  COPSE_TRY(copse_calloc(n, sizeof(int), &g->via, g->err));
-  COPSE_TRY(copse_calloc(n, sizeof(int), &g->stamp, g->err));
-  COPSE_TRY(copse_calloc(n, sizeof(int), &g->queue, g->err));
-  COPSE_TRY(copse_calloc(n, sizeof(int), &g->chosen, g->err));
-  COPSE_TRY(copse_calloc(n, sizeof(int), &g->depth, g->err));
-  for (int i = 0; i < g->network->n_terminals; i++) g->is_terminal[g->network->terminals[i]] = true;
+  COPSE_TRY(copse_links_by_source(g->network, arena, &g->leaving, g->err));
+  COPSE_TRY(copse_arena_array(arena, m, sizeof(int), &g->orbit, g->err));
+  COPSE_TRY(copse_arena_array(arena, m, sizeof(int64_t), &g->left, g->err));
+  COPSE_TRY(copse_arena_array(arena, m, sizeof(int), &g->avoid, g->err));
+  COPSE_TRY(copse_network_terminals(g->network, arena, &g->is_terminal, g->err));
+  COPSE_TRY(copse_arena_array(arena, n, 1, &g->in_tree, g->err));
+  COPSE_TRY(copse_arena_array(arena, terminals, sizeof(int), &g->order, g->err));
+  COPSE_TRY(
+      copse_arena_array(arena, terminals, sizeof *g->current.edges, &g->current.edges, g->err));
+  COPSE_TRY(copse_arena_array(arena, n, sizeof(int), &g->via, g->err));
+  COPSE_TRY(copse_arena_array(arena, n, sizeof(int), &g->stamp, g->err));
+  COPSE_TRY(copse_arena_array(arena, n, sizeof(int), &g->queue, g->err));
+  COPSE_TRY(copse_arena_array(arena, n, sizeof(int), &g->chosen, g->err));
+  COPSE_TRY(copse_arena_array(arena, n, sizeof(int), &g->depth, g->err));
+out:
+  return status;
+}
+
+copse_status copse_grower_prepare_cuts(struct copse_grower *g, bool exits) {
+  size_t n = (size_t)g->cuts.n;
+  copse_status status;
+  COPSE_TRY(copse_cuts_join_lists(&g->cuts, g->err));
+  COPSE_TRY(copse_arena_array(&g->arena, n, 1, &g->touched, g->err));
+  if (exits) COPSE_TRY(copse_arena_array(&g->arena, n, sizeof *g->exits, &g->exits, g->err));
 out:
   return status;
 }
@@ -362,24 +372,8 @@ void copse_grower_drop_waiting(struct copse_grower *g) {
 void copse_grower_free(struct copse_grower *g) {
   copse_grower_drop_waiting(g);
   free(g->waiting);
-  free(g->orbit);
-  free(g->left);
-  free(g->avoid);
-  free(g->first_link);
-  free(g->by_src);
-  copse_template_cuts_free(&g->cuts);
-  free(g->is_terminal);
-  free(g->in_tree);
-  free(g->touched);
-  free(g->exits);
-  free(g->slack);
-  free(g->order);
-  free(g->current.edges);
   free(g->path);
-  free(g->via);
-  free(g->stamp);
-  free(g->queue);
-  free(g->chosen);
-  free(g->depth);
   free(g->trees);
+  copse_cuts_free(&g->cuts);
+  copse_arena_free(&g->arena);
 }

@@ -149,14 +149,13 @@ static copse_status make_trees(const struct copse_network *network,
   COPSE_TRY(
       copse_arena_array(&scratch, (size_t)network->n_links, sizeof *capacities, &capacities, err));
   COPSE_TRY(choose_capacities(network, options, forest, capacities, err));
-  struct copse_tree_problem problem = {
-      .network = network,
-      .capacities = capacities,
-      .k = forest->k,
-      .symmetry = options->symmetry,
-      .multiple = options->multiple && options->k == 0,
-      .trust_from = copse_trust_from(options->trust_from),
-      .progress = options->progress};
+  struct copse_tree_problem problem = {.network = network,
+                                       .capacities = capacities,
+                                       .k = forest->k,
+                                       .symmetry = options->symmetry,
+                                       .multiple = options->multiple && options->k == 0,
+                                       .trust_from = copse_trust_from(options->trust_from),
+                                       .progress = options->progress};
   for (int i = 0; !made && !last; i++) {
     if (!makers[i].fits(&problem)) continue;
     COPSE_TRY(makers[i].make(&problem, forest, &made, err));

@@ -10,7 +10,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "topology/builder.h"
+#include "topology/topology.h"
 
 /* A copy under construction: which nodes stay, and as what number. */
 struct copy {

@@ -18,7 +18,6 @@
 #include "base/index_map.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "topology/builder.h"
 
 /* `view` comes first: a pointer to it is a pointer to the whole. */
 struct box {

@@ -126,4 +126,64 @@ copse_status copse_topology_to_json(const struct copse_topology *topology, char 
 copse_status copse_topology_sha256(const struct copse_topology *topology,
                                    char hex[COPSE_SHA256_HEX], struct copse_err *err) COPSE_CHECKED;
 
+/* ---- for readers: how a topology is made ----------------------------------------------------- */
+
+/*
+ * Nodes and links are added with their line for messages; the builder checks ids, ranks and
+ * bandwidths once for all formats.
+ */
+struct copse_topology_builder;
+
+/* `file` is borrowed and names the input in messages. */
+copse_status copse_builder_new(const char *file, struct copse_topology_builder **out,
+                               struct copse_err *err) COPSE_CHECKED;
+/* With the name, description and source of a topology. *out is to be freed also after a failure. */
+copse_status copse_builder_like(const struct copse_topology *topology, const char *file,
+                                struct copse_topology_builder **out,
+                                struct copse_err *err) COPSE_CHECKED;
+void copse_builder_free(struct copse_topology_builder *builder);
+
+copse_status copse_builder_set_name(struct copse_topology_builder *builder, const char *name,
+                                    struct copse_err *err) COPSE_CHECKED;
+
+/* What the topology says of itself; either may be NULL. Copied. */
+copse_status copse_builder_set_about(struct copse_topology_builder *builder,
+                                     const char *description, const char *source,
+                                     struct copse_err *err) COPSE_CHECKED;
+/* Of a choice of ranks: `chosen_from` (copied) and `others_excluded` of struct copse_topology. */
+copse_status copse_builder_set_choice(struct copse_topology_builder *builder, const char *sha256,
+                                      bool others_excluded, struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * Adds a node; strings are copied. rank < 0: none stated. *index (may be NULL) gets its
+ * number. Refuses a duplicate or empty id and a rank on a node that is no gpu.
+ */
+copse_status copse_builder_add_node(struct copse_topology_builder *builder, long line,
+                                    const struct copse_node *node, int *index,
+                                    struct copse_err *err) COPSE_CHECKED;
+
+/* The node with this id so far, or -1. */
+int copse_builder_find(const struct copse_topology_builder *builder, const char *id);
+
+/*
+ * Adds src -> dst; bandwidths of parallel links add up. Refuses a self-link, a bandwidth
+ * that isn't positive, a negative latency.
+ */
+copse_status copse_builder_add_link(struct copse_topology_builder *builder, long line, int src,
+                                    int dst, struct copse_q bandwidth, struct copse_q latency,
+                                    struct copse_err *err) COPSE_CHECKED;
+
+/* The same in both directions. */
+copse_status copse_builder_add_duplex(struct copse_topology_builder *builder, long line, int a,
+                                      int b, struct copse_q bandwidth, struct copse_q latency,
+                                      struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * Checks and freezes. Ranks: as stated if every gpu states one (they must be
+ * 0..n-1, each once), else in order of appearance. Refuses a topology without a gpu.
+ * The builder is used up, whatever the outcome, and must still be freed.
+ */
+copse_status copse_builder_finish(struct copse_topology_builder *builder,
+                                  struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
+
 #endif

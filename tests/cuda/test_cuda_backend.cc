@@ -1,4 +1,4 @@
-/* The CUDA machine on emulated GPUs: the kernels and host code of src/runtime/cuda, run by CPU
+/* The CUDA backend on emulated GPUs: the kernels and host code of src/runtime/gpu, run by CPU
  * threads against the CPU executors' test data. */
 
 #include "cuda/device_case.h"
@@ -80,7 +80,7 @@ START_TEST(blocks_of_several_warps) {
 }
 END_TEST
 
-/* A broadcast of many pieces by one worker, each told of: more operations than a block keeps, with 60
+/* A broadcast of many pieces by one worker, each with a signal: more operations than a block loads, with 60
  * pieces, and more operands, with 120. */
 START_TEST(a_list_longer_than_a_block_keeps) {
   const int PIECES = _i == 0 ? 60 : 120;
@@ -126,7 +126,7 @@ END_TEST
 
 /* ---- packets, counts of pairs ---------------------------------------------------------------- */
 
-/* Allgather by packets from everybody to everybody: each rank hears of all. */
+/* Allgather by packets from every rank to every rank. */
 static struct copse_plan *packet_allgather(uint32_t n) {
   struct plan_builder *b = pb_new(COPSE_ALLGATHER, n, -1);
   uint32_t piece = pb_piece(b, 0, 1, 1, 1);
@@ -352,7 +352,7 @@ START_TEST(a_graph_can_be_launched_again_and_again) {
         CUDA_OK(cudaStreamWaitEvent(r.d.streams[k], fork, 0));
       for (int twice = 0; twice < 2; twice++) {
         COPSE_SUCCEEDS(device_launch(&r.d, &r.device, &r.host, r.it, NULL, &err), &err);
-        ck_assert_int_eq(copse_cuda_backend.poll(r.d.machine, &err), COPSE_OK);
+        ck_assert_int_eq(copse_cuda_backend.poll(r.d.backend, &err), COPSE_OK);
       }
       for (uint32_t k = 1; k < 4 && streams; k++) {
         CUDA_OK(cudaEventRecord(join, r.d.streams[k]));
@@ -426,7 +426,7 @@ START_TEST(a_capture_between_two_launches_does_not_part_them) {
   CUDA_OK(cudaStreamEndCapture(streams[1], &graph));
   usleep(100000);
   ck_assert_int_eq(cudaStreamQuery(streams[2]), cudaErrorNotReady);
-  ck_assert_int_eq(copse_cuda_backend.poll(r.d.machine, &err), COPSE_OK);
+  ck_assert_int_eq(copse_cuda_backend.poll(r.d.backend, &err), COPSE_OK);
   gate.open();
   CUDA_OK(cudaDeviceSynchronize());
   ck_assert_uint_eq(repeated_wrong(&r), 0);
@@ -440,7 +440,7 @@ START_TEST(a_capture_between_two_launches_does_not_part_them) {
 }
 END_TEST
 
-/* Another machine comes, works and goes, and a layer's memory too, while a stream is captured that the
+/* Another backend is created, works and is destroyed, and a layer's memory too, while a stream is captured that the
  * default one would wait for. */
 START_TEST(a_capture_elsewhere_is_left_alone) {
   static const cudaStreamCaptureMode modes[] = {
@@ -457,12 +457,12 @@ START_TEST(a_capture_elsewhere_is_left_alone) {
     cudaGraph_t graph;
     void *rows;
     CUDA_OK(cudaStreamBeginCapture(captured, mode));
-    COPSE_SUCCEEDS(copse_cuda_backend.create(&shape, &another.machine, &err), &err);
+    COPSE_SUCCEEDS(copse_cuda_backend.create(&shape, &another.backend, &err), &err);
     COPSE_SUCCEEDS(
-        copse_cuda_backend.prepare(another.machine, plan, &another.prepared, &err), &err);
+        copse_cuda_backend.prepare(another.backend, plan, &another.prepared, &err), &err);
     COPSE_SUCCEEDS(device_launch(&another, &r.device, &r.host, r.it, NULL, &err), &err);
     device_wait(&another);
-    copse_cuda_backend.destroy(another.machine);
+    copse_cuda_backend.destroy(another.backend);
     COPSE_SUCCEEDS(copse_moe_cuda.take(0, 1000, &rows, &err), &err);
     copse_moe_cuda.give_back(0, rows);
     CUDA_OK(cudaStreamEndCapture(captured, &graph));
@@ -498,7 +498,7 @@ START_TEST(outputs_out_of_reach_are_refused) {
 }
 END_TEST
 
-/* Other work on the GPU may hang; who waits for a machine's own isn't kept by it. */
+/* Other work on the GPU may hang. Waiting for a backend's own work doesn't wait for it. */
 START_TEST(nobody_waits_for_the_work_of_others) {
   struct copse_plan *plan = tree_plan(COPSE_ALLREDUCE, 3);
   struct copse_err err = COPSE_ERR_INIT;
@@ -552,9 +552,9 @@ START_TEST(a_wait_that_never_ends_is_a_timeout_with_the_place) {
   struct repeated r;
   repeated_open(&r, plan, 1, ONE_STREAM, 100);
   repeated_fill(&r, 1);
-  copse_cuda_backend.set_timeout(r.d.machine, 0.2);
+  copse_cuda_backend.set_timeout(r.d.backend, 0.2);
   COPSE_SUCCEEDS(device_launch(&r.d, &r.device, &r.host, r.it, NULL, &err), &err);
-  ck_assert_int_eq(copse_cuda_backend.finish(r.d.machine, &err), COPSE_TIMEOUT);
+  ck_assert_int_eq(copse_cuda_backend.finish(r.d.backend, &err), COPSE_TIMEOUT);
   ck_assert_ptr_nonnull(strstr(
       err.text, "rank 1, worker 0 waited over 0.2 s for rank 0 (channel 0, chunk 0)"));
   ck_assert_int_eq(device_launch(&r.d, &r.device, &r.host, r.it, NULL, &later), COPSE_TIMEOUT);
@@ -590,9 +590,9 @@ START_TEST(packets_that_never_come_are_a_timeout_in_any_launch) {
     const struct copse_cuda_plan *p = (const struct copse_cuda_plan *)r.d.prepared;
     const uint32_t epochs[2] = {UINT32_MAX - back, UINT32_MAX - back};
     CUDA_OK(cudaMemcpy(p->devices[0].lanes[0].epochs, epochs, sizeof epochs, cudaMemcpyHostToDevice));
-    copse_cuda_backend.set_timeout(r.d.machine, 0.2);
+    copse_cuda_backend.set_timeout(r.d.backend, 0.2);
     COPSE_SUCCEEDS(device_launch(&r.d, &r.device, &r.host, r.it, NULL, &err), &err);
-    ck_assert_int_eq(copse_cuda_backend.finish(r.d.machine, &err), COPSE_TIMEOUT);
+    ck_assert_int_eq(copse_cuda_backend.finish(r.d.backend, &err), COPSE_TIMEOUT);
     ck_assert_ptr_nonnull(strstr(err.text, "rank 1, worker 0 waited over 0.2 s for rank 0"));
     repeated_close(&r);
   }
@@ -619,9 +619,9 @@ START_TEST(an_abort_ends_what_runs) {
   repeated_open(&r, plan, 1, ONE_STREAM, 100);
   repeated_fill(&r, 1);
   COPSE_SUCCEEDS(device_launch(&r.d, &r.device, &r.host, r.it, NULL, &err), &err);
-  ck_assert_int_eq(copse_cuda_backend.poll(r.d.machine, &err), COPSE_OK);
-  copse_cuda_backend.abort(r.d.machine);
-  ck_assert_int_eq(copse_cuda_backend.finish(r.d.machine, &err), COPSE_ABORTED);
+  ck_assert_int_eq(copse_cuda_backend.poll(r.d.backend, &err), COPSE_OK);
+  copse_cuda_backend.abort(r.d.backend);
+  ck_assert_int_eq(copse_cuda_backend.finish(r.d.backend, &err), COPSE_ABORTED);
   repeated_close(&r);
   pb_free(plan);
 }
@@ -638,10 +638,10 @@ START_TEST(a_plan_that_does_not_fit_names_the_cap_that_would) {
   struct copse_err err = COPSE_ERR_INIT;
   const int devices[] = {0, 0, 0};
   const struct copse_comm_shape shape = {3, 0, 3, devices, NULL, NULL};
-  void *machine, *prepared;
+  void *backend, *prepared;
   unsigned room = 0, workers = 0;
-  COPSE_SUCCEEDS(copse_cuda_backend.create(&shape, &machine, &err), &err);
-  ck_assert_int_eq(copse_cuda_backend.prepare(machine, plan, &prepared, &err), COPSE_UNSUPPORTED);
+  COPSE_SUCCEEDS(copse_cuda_backend.create(&shape, &backend, &err), &err);
+  ck_assert_int_eq(copse_cuda_backend.prepare(backend, plan, &prepared, &err), COPSE_UNSUPPORTED);
   ck_assert_int_eq(
       sscanf(err.text,
              "the plan takes 24 thread blocks on GPU 0 (3 ranks), which holds %u at once; copse "
@@ -653,8 +653,8 @@ START_TEST(a_plan_that_does_not_fit_names_the_cap_that_would) {
   pb_free(plan);
   many.n_trees = workers / 2; /* and so it does */
   plan = pb_tree_plan(COPSE_ALLREDUCE, 3, -1, many);
-  COPSE_SUCCEEDS(copse_cuda_backend.prepare(machine, plan, &prepared, &err), &err);
-  copse_cuda_backend.destroy(machine);
+  COPSE_SUCCEEDS(copse_cuda_backend.prepare(backend, plan, &prepared, &err), &err);
+  copse_cuda_backend.destroy(backend);
   pb_free(plan);
 }
 END_TEST
@@ -663,10 +663,10 @@ START_TEST(devices_that_are_not_there_are_refused) {
   struct copse_err err = COPSE_ERR_INIT;
   const int devices[] = {0, 3};
   const struct copse_comm_shape shape = {2, 0, 2, devices, NULL, NULL};
-  void *machine;
-  ck_assert_int_eq(copse_cuda_backend.create(&shape, &machine, &err), COPSE_INVALID);
+  void *backend;
+  ck_assert_int_eq(copse_cuda_backend.create(&shape, &backend, &err), COPSE_INVALID);
   ck_assert_str_eq(err.text, "no GPU 3, there are 3");
-  ck_assert_ptr_null(machine);
+  ck_assert_ptr_null(backend);
 }
 END_TEST
 
@@ -676,8 +676,8 @@ static copse_status whole_life(const struct copse_plan *plan) {
   const int devices[] = {0, 1, 1};
   const struct copse_comm_shape shape = {3, 0, 3, devices, NULL, NULL};
   struct copse_call calls[3];
-  void *machine, *prepared;
-  copse_status status = copse_cuda_backend.create(&shape, &machine, &err);
+  void *backend, *prepared;
+  copse_status status = copse_cuda_backend.create(&shape, &backend, &err);
   if (status != COPSE_OK) return status;
   unsigned char *memory = NULL;
   CUDA_OK(cudaMalloc((void **)&memory, 6 * 256));
@@ -691,15 +691,15 @@ static copse_status whole_life(const struct copse_plan *plan) {
     calls[r].send = memory + r * 256;
     calls[r].recv = memory + (r + 3) * 256;
   }
-  status = copse_cuda_backend.prepare(machine, plan, &prepared, &err);
-  if (status == COPSE_OK) status = copse_cuda_backend.launch(machine, prepared, calls, &err);
-  if (status == COPSE_OK) status = copse_cuda_backend.finish(machine, &err);
+  status = copse_cuda_backend.prepare(backend, plan, &prepared, &err);
+  if (status == COPSE_OK) status = copse_cuda_backend.launch(backend, prepared, calls, &err);
+  if (status == COPSE_OK) status = copse_cuda_backend.finish(backend, &err);
   if (status != COPSE_OK) {
     ck_assert_str_ne(err.text, "");
-    copse_cuda_backend.abort(machine); /* a part of the launch may be waiting for the rest */
-    (void)copse_cuda_backend.finish(machine, &err);
+    copse_cuda_backend.abort(backend); /* a part of the launch may be waiting for the rest */
+    (void)copse_cuda_backend.finish(backend, &err);
   }
-  copse_cuda_backend.destroy(machine);
+  copse_cuda_backend.destroy(backend);
   CUDA_OK(cudaFree(memory));
   return status;
 }
@@ -725,8 +725,8 @@ START_TEST(any_call_of_cuda_may_fail) {
 END_TEST
 
 int main(void) {
-  Suite *suite = suite_create("cuda/machine");
-  TCase *tc = tcase_create("machine");
+  Suite *suite = suite_create("cuda/backend");
+  TCase *tc = tcase_create("backend");
   tcase_add_checked_fixture(tc, setup, teardown);
   tcase_set_timeout(tc, 120);
   tcase_add_loop_test(tc, every_collective_is_right, 0, COPSE_N_COLLECTIVES);

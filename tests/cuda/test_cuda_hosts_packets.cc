@@ -75,10 +75,10 @@ static void check_numbers(struct process *p, unsigned char *buffer) {
 static void miss(struct process *p, unsigned char *buffer) {
   struct copse_err err = COPSE_ERR_INIT;
   if (p->meeting.rank == 2) _exit(0);
-  copse_cuda_backend.set_timeout(p->machine, 0.5);
+  copse_cuda_backend.set_timeout(p->backend, 0.5);
   const struct copse_data data = process_data(p, 500, 1);
   COPSE_SUCCEEDS(process_launch(p, &data, buffer, buffer + room, &err), &err);
-  copse_status status = copse_cuda_backend.finish(p->machine, &err);
+  copse_status status = copse_cuda_backend.finish(p->backend, &err);
   DEVICE_ASSERT(status == COPSE_TIMEOUT || status == COPSE_ABORTED, "rank %d: %s: %s",
                 p->meeting.rank, copse_status_string(status), err.text);
   /* those of the other host hear nothing from there, or hear of it from rank 3 or a neighbour */

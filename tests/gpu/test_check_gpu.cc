@@ -263,7 +263,7 @@ static void soak_once(struct soak *s, uint64_t count, int32_t value, bool low_la
     calls[r].stream = stream;
   }
   launch_blocks(fill_inputs, fill, n, stream);
-  COPSE_SUCCEEDS(copse_cuda_backend.launch(d->machine, d->prepared, calls, &err), &err);
+  COPSE_SUCCEEDS(copse_cuda_backend.launch(d->backend, d->prepared, calls, &err), &err);
   launch_blocks(verify_sums, verify, n, stream);
 }
 
@@ -503,10 +503,10 @@ static void check_hanging(bool packets, bool by_abort) {
     calls[r].stream = d.streams[0];
   }
   CUDA_OK(cudaDeviceSynchronize());
-  copse_cuda_backend.set_timeout(d.machine, by_abort ? 30 : 0.2);
-  COPSE_SUCCEEDS(copse_cuda_backend.launch(d.machine, d.prepared, calls, &err), &err);
-  if (by_abort) copse_cuda_backend.abort(d.machine);
-  copse_status status = copse_cuda_backend.finish(d.machine, &err);
+  copse_cuda_backend.set_timeout(d.backend, by_abort ? 30 : 0.2);
+  COPSE_SUCCEEDS(copse_cuda_backend.launch(d.backend, d.prepared, calls, &err), &err);
+  if (by_abort) copse_cuda_backend.abort(d.backend);
+  copse_status status = copse_cuda_backend.finish(d.backend, &err);
   expect(status == (by_abort ? COPSE_ABORTED : COPSE_TIMEOUT), &d, it, "not the error it should be");
   expect(by_abort || strstr(err.text, "rank 1, worker 0 waited over 0.2 s for rank 0"), &d, it,
          "a report that doesn't say where");

@@ -38,27 +38,16 @@ struct copse_threads {
   struct thread *threads;
 };
 
-copse_status copse_threads_new(int n, int n_groups, struct copse_threads **out,
-                               struct copse_err *err) {
-  struct copse_threads *t = NULL;
-  copse_status status;
-  *out = NULL;
-  COPSE_TRY(copse_calloc(1, sizeof *t, &t, err));
+static copse_status start_threads(struct copse_threads *t, int n, int n_groups,
+                                  struct copse_err *err) {
   t->n = n;
   t->n_groups = n_groups;
-  COPSE_TRY(copse_calloc((size_t)n, sizeof *t->threads, &t->threads, err));
-  *out = t;
-  return COPSE_OK;
-out:
-  copse_threads_free(t);
-  return status;
+  return copse_calloc((size_t)n, sizeof *t->threads, &t->threads, err);
 }
 
-void copse_threads_free(struct copse_threads *t) {
-  if (!t) return;
+static void free_threads(struct copse_threads *t) {
   for (int i = 0; t->threads && i < t->n; i++) copse_history_drop(t->threads[i].known);
   free(t->threads);
-  free(t);
 }
 
 struct copse_action copse_threads_act(struct copse_threads *t, int thread) {
@@ -194,22 +183,15 @@ struct cell {
 };
 
 /* A read that goes on when its rank has left. */
-struct late_read {
+struct copse_late_read {
   size_t cell;
   char step[64];
-};
-
-struct copse_late_reads {
-  struct late_read *reads; /* [n] by cell */
-  size_t n, capacity;
-  bool *known; /* [n][n_ranks] whether the rank knew of the read when it left */
-  size_t known_capacity;
-  int n_ranks;
+  bool *known; /* [n_ranks] whether the rank knew of the read when it left */
 };
 
 struct copse_cells {
   struct copse_cells_of of;
-  struct copse_threads *threads;
+  struct copse_threads threads;
   struct copse_multisets *sets;
   int *singles; /* [n_ranks] the set of one rank */
   int everyone;
@@ -288,7 +270,7 @@ copse_status copse_cells_new(const struct copse_cells_of *of, struct copse_cells
   COPSE_TRY(copse_calloc(1, sizeof *c, &c, err));
   c->of = *of;
   if (c->of.slices == 0) c->of.slices = 1;
-  COPSE_TRY(copse_threads_new(of->n_threads, of->n_groups, &c->threads, err));
+  COPSE_TRY(start_threads(&c->threads, of->n_threads, of->n_groups, err));
   COPSE_TRY(copse_multisets_new(of->n_ranks, &c->sets, err));
   COPSE_TRY(copse_calloc((size_t)of->n_ranks, sizeof *c->singles, &c->singles, err));
   for (int r = 0; r < of->n_ranks; r++)
@@ -306,7 +288,7 @@ out:
 void copse_cells_free(struct copse_cells *c) {
   if (!c) return;
   for (size_t i = 0; c->cells && i < c->n_cells; i++) free(c->cells[i].reads);
-  copse_threads_free(c->threads);
+  free_threads(&c->threads);
   copse_multisets_free(c->sets);
   free(c->singles);
   free(c->cells);
@@ -315,7 +297,7 @@ void copse_cells_free(struct copse_cells *c) {
 }
 
 struct copse_threads *copse_cells_threads(struct copse_cells *c) {
-  return c->threads;
+  return &c->threads;
 }
 
 /* ---- accesses ------------------------------------------------------------------------- */
@@ -336,7 +318,7 @@ copse_status copse_cells_read(struct copse_cells *c, struct copse_action action,
                               struct copse_err *err) {
   struct cell *cell = &c->cells[index_of(c, at)];
   copse_status status = COPSE_OK;
-  if (!copse_threads_before(c->threads, cell->written, action.thread))
+  if (!copse_threads_before(&c->threads, cell->written, action.thread))
     return refute_race(c, action, "reads", at, cell->written, "writes", err);
   *value = cell->value;
   if (value->set == COPSE_SET_UNDEFINED && value->fault.time == 0) value->fault = action;
@@ -357,20 +339,19 @@ static copse_status check_late(struct copse_cells *c, const struct cell *cell,
                                struct copse_action action, struct copse_cell_at at,
                                struct copse_err *err) {
   for (size_t i = cell->first_late; i < cell->first_late + cell->n_late; i++) {
-    const bool *known = &c->late->known[i * (size_t)c->late->n_ranks];
+    const struct copse_late_read *late = &c->late->reads[i];
     bool safe = false;
-    for (int q = 0; q < c->late->n_ranks && !safe; q++)
-      safe =
-          known[q] && copse_threads_before(c->threads, (struct copse_action){c->first_entry + q, 1},
-                                           action.thread);
+    for (int q = 0; q < c->of.n_ranks && !safe; q++) {
+      struct copse_action entry = {c->first_entry + q, 1};
+      safe = late->known[q] && copse_threads_before(&c->threads, entry, action.thread);
+    }
     if (safe) continue;
     char here[64];
     long line = c->of.name(c->of.ctx, action, here);
     return copse_fail_at(err, COPSE_REFUTED, c->of.label, line,
                          "%s writes %c[%d] of gpu %d, which %s of the launch before may still read "
                          "through its port: a race, nothing tells that it has",
-                         here, letters[at.letter], at.offset / c->of.slices, at.rank,
-                         c->late->reads[i].step);
+                         here, letters[at.letter], at.offset / c->of.slices, at.rank, late->step);
   }
   return COPSE_OK;
 }
@@ -379,10 +360,10 @@ copse_status copse_cells_write(struct copse_cells *c, struct copse_action action
                                struct copse_cell_at at, struct copse_value value,
                                struct copse_err *err) {
   struct cell *cell = &c->cells[index_of(c, at)];
-  if (!copse_threads_before(c->threads, cell->written, action.thread))
+  if (!copse_threads_before(&c->threads, cell->written, action.thread))
     return refute_race(c, action, "writes", at, cell->written, "writes too", err);
   for (int i = 0; i < cell->n_reads; i++)
-    if (!copse_threads_before(c->threads, cell->reads[i], action.thread))
+    if (!copse_threads_before(&c->threads, cell->reads[i], action.thread))
       return refute_race(c, action, "writes", at, cell->reads[i], "reads", err);
   if (cell->n_late > 0 && cell->written.time == 0) {
     copse_status status = check_late(c, cell, action, at, err);
@@ -420,10 +401,10 @@ copse_status copse_cells_check_left(struct copse_cells *c, int first_end, int ex
         struct copse_cell_at at = {r, (enum copse_buffer_letter)l, j};
         const struct cell *cell = &c->cells[index_of(c, at)];
         struct copse_action late = {0, 0};
-        if (!copse_threads_before(c->threads, cell->written, first_end + r)) late = cell->written;
+        if (!copse_threads_before(&c->threads, cell->written, first_end + r)) late = cell->written;
         for (int i = 0; i < cell->n_reads; i++)
           if (cell->reads[i].thread < exempt &&
-              !copse_threads_before(c->threads, cell->reads[i], first_end + r))
+              !copse_threads_before(&c->threads, cell->reads[i], first_end + r))
             late = cell->reads[i];
         if (late.time == 0) continue;
         char step[64];
@@ -438,51 +419,32 @@ copse_status copse_cells_check_left(struct copse_cells *c, int first_end, int ex
 
 /* ---- from one launch to the next ------------------------------------------------------ */
 
-static copse_status add_late(const struct copse_cells *c, struct copse_late_reads *late,
-                             struct late_read read, struct copse_action action, int first_end,
-                             struct copse_err *err) {
-  size_t row = late->n * (size_t)c->of.n_ranks;
-  copse_status status;
-  COPSE_TRY(copse_grow(&late->reads, &late->capacity, late->n + 1, sizeof *late->reads, err));
-  COPSE_TRY(copse_grow(&late->known, &late->known_capacity, row + (size_t)c->of.n_ranks,
-                       sizeof *late->known, err));
-  late->reads[late->n++] = read;
-  for (int q = 0; q < c->of.n_ranks; q++)
-    late->known[row + (size_t)q] = copse_threads_before(c->threads, action, first_end + q);
-out:
-  return status;
-}
-
 copse_status copse_late_reads_take(const struct copse_cells *c, int first, int first_end,
-                                   struct copse_late_reads **out, struct copse_err *err) {
-  struct copse_late_reads *late = NULL;
-  copse_status status;
-  *out = NULL;
-  COPSE_TRY(copse_calloc(1, sizeof *late, &late, err));
-  late->n_ranks = c->of.n_ranks;
+                                   struct copse_late_reads *out, struct copse_err *err) {
+  size_t n_ranks = (size_t)c->of.n_ranks;
+  copse_status status = COPSE_OK;
   for (size_t i = 0; i < c->n_cells; i++)
     for (int k = 0; k < c->cells[i].n_reads; k++) {
       struct copse_action action = c->cells[i].reads[k];
-      struct late_read read = {.cell = i};
       if (action.thread < first || action.thread >= first_end) continue;
       if (c->cells[i].written.time == 0) continue; /* nor will it be in the next launch */
-      c->of.name(c->of.ctx, action, read.step);
-      COPSE_TRY(add_late(c, late, read, action, first_end, err));
+      struct copse_late_read *late;
+      COPSE_TRY(copse_grow(&out->reads, &out->capacity, out->n + 1, sizeof *late, err));
+      late = &out->reads[out->n];
+      late->cell = i;
+      c->of.name(c->of.ctx, action, late->step);
+      COPSE_TRY(copse_arena_array(&out->arena, n_ranks, sizeof(bool), &late->known, err));
+      for (size_t q = 0; q < n_ranks; q++)
+        late->known[q] = copse_threads_before(&c->threads, action, first_end + (int)q);
+      out->n++;
     }
-  if (late->n > 0) {
-    *out = late;
-    late = NULL;
-  }
 out:
-  copse_late_reads_free(late);
   return status;
 }
 
 void copse_late_reads_free(struct copse_late_reads *late) {
-  if (!late) return;
   free(late->reads);
-  free(late->known);
-  free(late);
+  copse_arena_free(&late->arena);
 }
 
 void copse_cells_guard(struct copse_cells *c, const struct copse_late_reads *late,

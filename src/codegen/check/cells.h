@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "base/collective.h"
-#include "base/err.h"
+#include "base/memory.h"
 
 /* ---- histories: happened-before for threads that are numbered 0 .. n-1 --------------------- */
 
@@ -21,15 +21,10 @@ struct copse_action {
 };
 
 struct copse_history; /* a snapshot; owned by whoever took it */
+/* Threads are made with the cells that they use (copse_cells_new). The first n_groups are groups
+ * whose members are ordered only where they meet: what one does is before its next actions, and
+ * part of its history, once they have met. */
 struct copse_threads;
-
-/*
- * The first n_groups threads are groups whose members are ordered only where they meet. What one
- * does is before its next actions, and part of its history, once they have met.
- */
-copse_status copse_threads_new(int n, int n_groups, struct copse_threads **out,
-                               struct copse_err *err) COPSE_CHECKED;
-void copse_threads_free(struct copse_threads *threads);
 
 /* The thread does its next action. */
 struct copse_action copse_threads_act(struct copse_threads *threads, int thread);
@@ -130,9 +125,13 @@ copse_status copse_cells_check_left(struct copse_cells *cells, int first_end, in
  * the read. Take the reads of threads [first, first_end) when all is done; a second run of the
  * same program, on cells that guard them, refutes a writer that need not know.
  */
-struct copse_late_reads;
+struct copse_late_reads {        /* zero-initialise */
+  struct copse_late_read *reads; /* [n] by cell */
+  size_t n, capacity;
+  struct copse_arena arena;
+};
 copse_status copse_late_reads_take(const struct copse_cells *cells, int first, int first_end,
-                                   struct copse_late_reads **out,
+                                   struct copse_late_reads *out,
                                    struct copse_err *err) COPSE_CHECKED;
 void copse_late_reads_free(struct copse_late_reads *late);
 /* Thread first_entry + r stands for the entry of rank r. `late` is borrowed; NULL: none. */

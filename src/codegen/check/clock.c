@@ -16,7 +16,7 @@
  *                      |                    |
  *   reader      reads <+   enters e + 1 ----+     (so it has left e)
  *
- * Three things follow:
+ * Or the writer knows by a real signal that the reader has entered launch e + 2. Three things follow:
  * - Only packets that are sent in *every* launch notify. A piece may be empty where a message is
  *   short; the one piece of a block that never is, is its last (hi = 1). An alltoall by demand,
  *   whose blocks may be empty, has no plan of packets, nor does one take counts of pairs at launch.
@@ -171,7 +171,7 @@ struct copse_notified {
   const struct copse_plan *plan;
   size_t n_words;    /* of a set of ranks */
   uint64_t *workers; /* [n_workers][n_words] ranks that each is notified of */
-  uint64_t *packets; /* [n_regions][n_words] what a region's packets tell of */
+  uint64_t *packets; /* [n_regions][n_words] the ranks that a region's packets name */
   uint32_t *writer;  /* [n_regions] worker whose rank must be notified of the reader, or NOBODY */
 };
 

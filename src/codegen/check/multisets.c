@@ -1,6 +1,6 @@
 /*
  * Multisets of ranks: how often each rank's input went into a value. All proofs compute with them
- * in place of numbers, so that a wrong sum is told from a right one for sure.
+ * in place of numbers, so that no wrong sum passes for a right one.
  */
 #include "codegen/check/multisets.h"
 

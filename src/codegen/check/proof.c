@@ -10,7 +10,7 @@
  * - Balance. Every signal is waited for: one left over would satisfy the next launch's wait.
  * - No race. Any two accesses to the same cell of which one writes are ordered by program order and
  *   signals (vector clocks, clock.h). No peer writes before a rank has entered or after it may have
- *   left; no output is written twice; no slot is overwritten unread.
+ *   left; no output is written twice; no slot is overwritten unread or never read.
  * - Packets need no order between write and read, but must be sent once a launch, read, and
  *   announced: the reader has waited for a signal, marked IN_DATA or not, that came after the
  *   write. A second set of clocks, in which marked signals count, decides that; marked signals

@@ -62,15 +62,16 @@ struct copse_plan_on_device {
   uint32_t n_blocks, n_threads; /* of each launch */
 };
 
-/* Sizes within a rank's memory segment for a plan: lane after lane, each signals, slots, two copies of packets, status
- * words, in this order. */
+/* Sizes within a rank's memory segment for a plan: lane after lane, each signals, slots, two copies
+ * of packets, status words, in this order. */
 struct copse_segment_layout {
   uint64_t signals_bytes, slots_bytes, packets_copy;
   uint64_t words_bytes; /* 0 where all ranks share a host */
 };
 
 /* Bytes from the start of a segment to a lane. */
-static inline uint64_t copse_lane_offset(const struct copse_segment_layout *segment, uint32_t lane) {
+static inline uint64_t copse_lane_offset(const struct copse_segment_layout *segment,
+                                         uint32_t lane) {
   return lane * (segment->signals_bytes + segment->slots_bytes + 2 * segment->packets_copy +
                  segment->words_bytes);
 }
@@ -81,20 +82,20 @@ struct copse_internode;   /* ../internode/internode.h */
 struct copse_peer_barrier;
 
 struct copse_cuda_plan {
-  const struct copse_plan *plan; /* as given; over several hosts split->local */
-  struct copse_split *split;     /* NULL where all ranks share a host */
-  const bool *crosses;           /* [n_channels] to another host; NULL without split */
+  const struct copse_plan *plan;    /* as given; over several hosts split->local */
+  struct copse_split *split;        /* NULL where all ranks share a host */
+  const bool *crosses;              /* [n_channels] to another host; NULL without split */
   struct copse_cuda_rounds *rounds; /* cut so far; kept until the free, since graphs may use them */
   struct copse_cuda_plan *next;
   uint32_t number;
   uint32_t n_lanes; /* equal at all ranks */
   struct copse_layout layout;
   struct copse_segment_layout segment; /* the maximum over all ranks, equal at all ranks */
-  unsigned char **segments;        /* [n_ranks] as this process addresses them */
-  unsigned char **staging;         /* [n_ranks] buffers for outputs that peers write, likewise */
-  void **opened;  /* [2 * n_ranks] IPC mappings of segments, then of staging; or NULL */
-  bool is_shared; /* other processes may have opened this one's memory */
-  bool puts;      /* peers write a rank's output */
+  unsigned char **segments;            /* [n_ranks] as this process addresses them */
+  unsigned char **staging; /* [n_ranks] buffers for outputs that peers write, likewise */
+  void **opened;           /* [2 * n_ranks] IPC mappings of segments, then of staging; or NULL */
+  bool is_shared;          /* other processes may have opened this one's memory */
+  bool puts;               /* peers write a rank's output */
   struct copse_plan_on_device *devices; /* [cuda->n_devices] */
 };
 
@@ -113,8 +114,9 @@ struct copse_cuda {
   bool many_processes;
   uint32_t n_hosts; /* 0: not yet known. Ranks of a host reach each other's memory */
   uint32_t host_of[COPSE_CUDA_MAX_RANKS];
-  struct copse_peer_barrier *peer_barrier; /* NULL: this host's processes leave over the bootstrap */
-  struct copse_internode *internode;       /* NULL where all ranks share a host */
+  struct copse_peer_barrier
+      *peer_barrier;                 /* NULL: this host's processes leave over the bootstrap */
+  struct copse_internode *internode; /* NULL where all ranks share a host */
   uint32_t n_devices;
   struct copse_cuda_device devices[COPSE_CUDA_MAX_DEVICES];
   uint32_t device_of[COPSE_CUDA_MAX_RANKS]; /* of local ranks: index into devices */
@@ -152,16 +154,16 @@ copse_status copse_cuda_prepare(void *backend, const struct copse_plan *plan, vo
                                 struct copse_err *err);
 /* How many blocks of n_threads threads fit on n_multiprocessors at once, for the plan's kernel
  * that takes most. */
-copse_status copse_cuda_room(const struct copse_plan *plan, int device,
-                             uint32_t n_multiprocessors, uint32_t n_threads, uint32_t *room,
-                             struct copse_err *err);
+copse_status copse_cuda_room(const struct copse_plan *plan, int device, uint32_t n_multiprocessors,
+                             uint32_t n_threads, uint32_t *room, struct copse_err *err);
 void copse_cuda_plan_free(struct copse_cuda *cuda, struct copse_cuda_plan *plan);
 
 /* ---- launch.cu -------------------------------------------------------------------------- */
 
 /* Threads of a block. Tests make it small. */
 extern uint32_t copse_cuda_threads;
-/* Bytes of each block that an output which isn't registered takes at a time. Tests make it small. */
+/* Bytes of each block that an output which isn't registered takes at a time. Tests make it small.
+ */
 extern uint64_t copse_cuda_staging_bytes;
 
 copse_status copse_cuda_launch(void *backend, void *prepared, const struct copse_call *calls,
@@ -189,8 +191,8 @@ copse_status copse_cuda_least(struct copse_cuda *cuda, uint32_t mine, uint32_t *
  * Maps every rank's memory into this process: mapped[r] is the address of rank r's, `mine` for the
  * local rank. Collective across processes.
  */
-copse_status copse_cuda_share(struct copse_cuda *cuda, unsigned char *mine,
-                              unsigned char **mapped, void **opened, struct copse_err *err);
+copse_status copse_cuda_share(struct copse_cuda *cuda, unsigned char *mine, unsigned char **mapped,
+                              void **opened, struct copse_err *err);
 /* Closes and clears n mappings; takes NULL. */
 void copse_cuda_unshare(struct copse_cuda *cuda, void **opened, uint32_t n);
 copse_status copse_cuda_add_buffer(void *backend, uint32_t local_rank, void *buffer, size_t bytes,
@@ -237,9 +239,9 @@ copse_status copse_internode_launch(struct copse_cuda *cuda, struct copse_cuda_p
 copse_status copse_internode_report(const struct copse_cuda *cuda, struct copse_err *err);
 
 /*
- * Makes a bootstrap over a job's ncclComm_t, which must outlive it. Uses the NCCL that the process has
- * loaded (whoever made the communicator did), else libnccl.so.2; COPSE_UNSUPPORTED where there is
- * none. COPSE_DEVICE for errors of NCCL and CUDA, COPSE_NOMEM.
+ * Makes a bootstrap over a job's ncclComm_t, which must outlive it. Uses the NCCL that the process
+ * has loaded (whoever made the communicator did), else libnccl.so.2; COPSE_UNSUPPORTED where there
+ * is none. COPSE_DEVICE for errors of NCCL and CUDA, COPSE_NOMEM.
  */
 copse_status copse_nccl_bootstrap_new(void *nccl_comm, int *n_ranks, int *rank, int *device,
                                       copse_bootstrap *out, struct copse_err *err);

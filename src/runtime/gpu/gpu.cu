@@ -32,13 +32,8 @@ static copse_status copy(int device, void *to, const void *from, size_t bytes,
   return COPSE_OK;
 }
 
-static const struct copse_gpu_support support = {&copse_cuda_backend,
-                                                 &copse_moe_cuda,
-                                                 device_count,
-                                                 copse_nccl_bootstrap_new,
-                                                 copse_nccl_bootstrap_free,
-                                                 allocate,
-                                                 release,
-                                                 copy};
+static const struct copse_gpu_support support = {
+    &copse_cuda_backend,       &copse_moe_cuda, device_count, copse_nccl_bootstrap_new,
+    copse_nccl_bootstrap_free, allocate,        release,      copy};
 
 extern "C" const struct copse_gpu_support *copse_gpu(void) { return &support; }

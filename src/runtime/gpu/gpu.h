@@ -12,7 +12,7 @@ struct copse_moe_ops;
 struct copse_gpu_support {
   const struct copse_backend_ops *backend;
   const struct copse_moe_ops *moe; /* runtime/moe/job.h */
-  int (*device_count)(void); /* usable GPUs; 0 where there is none or no driver */
+  int (*device_count)(void);       /* usable GPUs; 0 where there is none or no driver */
 
   /* A bootstrap over an ncclComm_t, and its rank, size and device. COPSE_UNSUPPORTED where no
    * NCCL is found. */
@@ -23,8 +23,7 @@ struct copse_gpu_support {
   /* Memory of a device, for `copse run` and tests. */
   copse_status (*allocate)(int device, size_t bytes, void **out, struct copse_err *err);
   void (*release)(int device, void *memory);
-  copse_status (*copy)(int device, void *to, const void *from, size_t bytes,
-                       struct copse_err *err);
+  copse_status (*copy)(int device, void *to, const void *from, size_t bytes, struct copse_err *err);
 };
 
 /* NULL in a build without CUDA. */

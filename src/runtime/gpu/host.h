@@ -80,6 +80,20 @@ class copse_beside_captures {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
+/* The capture that a stream is in. */
+struct copse_capture {
+  cudaStreamCaptureStatus status;
+  unsigned long long id;
+};
+
+/* None where the stream can't be queried because others are captured: then it isn't itself. */
+static inline struct copse_capture copse_capture_of(cudaStream_t stream) {
+  struct copse_capture it = {cudaStreamCaptureStatusNone, 0};
+  if (cudaStreamGetCaptureInfo(stream, &it.status, &it.id) == cudaSuccess) return it;
+  (void)cudaGetLastError();
+  return {cudaStreamCaptureStatusNone, 0};
+}
+
 /*
  * Copies bytes of the host, or zeros where `from` is NULL, to memory of the current device, and
  * returns when they are there. backend.cu. Works while streams are captured, and waits for nothing

@@ -361,7 +361,7 @@ __global__ void __launch_bounds__(COPSE_CUDA_MAX_THREADS, 1)
   run_worker<copier>(args, block);
 }
 
-#define COPSE_KERNEL(NAME)                                                           \
+#define DEFINE_KERNEL(NAME, TYPE, T, A)                                              \
   struct mover_##NAME {                                                              \
     /* not inlined into the kernel, so that all registers are free for the data */   \
     __device__ static COPSE_NOINLINE bool run(const struct copse_move *move) {       \
@@ -374,35 +374,15 @@ __global__ void __launch_bounds__(COPSE_CUDA_MAX_THREADS, 1)
     COPSE_SHARED_MEMORY(struct block_state, block);                                  \
     run_worker<mover_##NAME>(args, block);                                           \
   }
-
-COPSE_KERNEL(int8)
-COPSE_KERNEL(uint8)
-COPSE_KERNEL(int32)
-COPSE_KERNEL(uint32)
-COPSE_KERNEL(int64)
-COPSE_KERNEL(uint64)
-COPSE_KERNEL(half)
-COPSE_KERNEL(float)
-COPSE_KERNEL(double)
-COPSE_KERNEL(bfloat16)
-COPSE_KERNEL(float8_e4m3)
-COPSE_KERNEL(float8_e5m2)
+COPSE_ELEMENT_TYPES(DEFINE_KERNEL)
 
 copse_kernel copse_kernel_of(copse_type type, bool reduces) {
   if (!reduces) return copse_kernel_copy;
+#define KERNEL_OF(NAME, TYPE, T, A) \
+  case TYPE: return copse_kernel_##NAME;
   switch (type) {
-    case COPSE_INT8: return copse_kernel_int8;
-    case COPSE_UINT8: return copse_kernel_uint8;
-    case COPSE_INT32: return copse_kernel_int32;
-    case COPSE_UINT32: return copse_kernel_uint32;
-    case COPSE_INT64: return copse_kernel_int64;
-    case COPSE_UINT64: return copse_kernel_uint64;
-    case COPSE_HALF: return copse_kernel_half;
-    case COPSE_FLOAT: return copse_kernel_float;
-    case COPSE_DOUBLE: return copse_kernel_double;
-    case COPSE_BFLOAT16: return copse_kernel_bfloat16;
-    case COPSE_FLOAT8_E4M3: return copse_kernel_float8_e4m3;
-    default: return copse_kernel_float8_e5m2;
+    COPSE_ELEMENT_TYPES(KERNEL_OF)
+    default: return NULL;
   }
 }
 

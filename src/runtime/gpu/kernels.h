@@ -7,8 +7,8 @@
 #include "copse/types.h"
 #include "runtime/gpu/launch.h"
 
-/* Threads of a block: at most so many, since their registers must fit a multiprocessor; and at least,
- * where several blocks share one. */
+/* Threads of a block: at most so many, since their registers must fit a multiprocessor; and at
+ * least, where several blocks share one. */
 #define COPSE_CUDA_MAX_THREADS 512
 #define COPSE_CUDA_LEAST_THREADS 128
 

@@ -21,17 +21,6 @@ uint64_t copse_cuda_staging_bytes = (uint64_t)32 << 20;
 
 /* ---- streams --------------------------------------------------------------------------- */
 
-/* The id of the capture that a stream is in, or 0. */
-static unsigned long long capture_of(cudaStream_t stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  unsigned long long id = 0;
-  if (cudaStreamGetCaptureInfo(stream, &status, &id) != cudaSuccess) {
-    (void)cudaGetLastError();
-    return 0;
-  }
-  return status == cudaStreamCaptureStatusActive ? id : 0;
-}
-
 /* A number that no other stream has or had, since a handle may be used again when its stream is
  * gone. A stream that is being captured can't be, and must not be queried. */
 static copse_status identity_of(cudaStream_t stream, unsigned long long capture,
@@ -55,7 +44,8 @@ static copse_status join_streams(struct copse_cuda *cuda, uint32_t d,
     COPSE_CUDA(cudaStreamWaitEvent(stream, device->entered, 0));
   }
   /* Whoever launches a graph orders it with launches of other graphs and outside of graphs. */
-  unsigned long long capture = capture_of(stream);
+  const struct copse_capture in = copse_capture_of(stream);
+  unsigned long long capture = in.status == cudaStreamCaptureStatusActive ? in.id : 0;
   *last = capture ? &device->captured : &device->eager;
   if (capture && capture != device->capture) device->captured.launched = false;
   if (capture) {

@@ -64,7 +64,7 @@ struct copse_device_plan {
   const struct copse_plan_extent *extents; /* NULL: blocks are full */
   const struct copse_region_place *places;
   const struct copse_channel_place *channels;
-  const struct copse_block_work *works; /* [gridDim.x] of the workers that run here */
+  const struct copse_block_work *works;      /* [gridDim.x] of the workers that run here */
   const struct copse_rank_segment *segments; /* [n_ranks] */
   uint64_t *sent;   /* [n_channels] signals so far, by workers that run here */
   uint64_t *taken;  /* [n_channels] waits so far, by workers that run here */
@@ -88,7 +88,8 @@ struct copse_launch_args {
   const struct copse_cursor *from, *to;
   struct copse_shape shape;
   const uint64_t *pair_counts;
-  const uint64_t *host_counts; /* the same where the host can read them, else NULL; sizes messages between hosts */
+  const uint64_t *host_counts; /* the same where the host can read them, else NULL; sizes messages
+                                  between hosts */
   uint64_t pair_first;
   uint64_t limit_ns; /* of each wait */
   uint32_t type, redop;
@@ -98,7 +99,8 @@ struct copse_launch_args {
   } buffers[COPSE_CUDA_MAX_RANKS]; /* ranks in other processes: output only */
 };
 
-/* A chunk of an alltoall's block that a message brought: copied from an inbox's slot to its place. */
+/* A chunk of an alltoall's block that a message brought: copied from an inbox's slot to its place.
+ */
 struct copse_unpack_item {
   uint32_t region, piece, chunk;
   uint32_t block; /* of the output */

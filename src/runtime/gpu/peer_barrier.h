@@ -1,6 +1,6 @@
 /*
- * A barrier for the processes of a host that never waits for one that is gone: by locks on a file in
- * POSIX shared memory.
+ * A barrier for the processes of a host that never waits for one that is gone: by locks on a file
+ * in POSIX shared memory.
  *
  *   new, open      each process holds a read lock        R R R
  *   arrive         a process gives up its lock           - R R

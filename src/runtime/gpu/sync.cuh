@@ -93,7 +93,7 @@ __device__ static inline uint64_t copse_device_clock(void) {
 __device__ static inline void copse_pause(void) {}
 
 /* Declares a pointer to the block's dynamic shared memory. */
-#define COPSE_SHARED_MEMORY(T, name)                          \
+#define COPSE_SHARED_MEMORY(T, name)                            \
   extern __shared__ __align__(16) unsigned char copse_shared[]; \
   T *name = reinterpret_cast<T *>(copse_shared)
 

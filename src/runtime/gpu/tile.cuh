@@ -24,7 +24,8 @@
 #define COPSE_VECTORS 4u      /* of a tile that is reduced: its accumulators are registers */
 #define COPSE_COPY_VECTORS 8u /* of one that is copied */
 
-/* Small elements widen when they are summed: tiles have fewer vectors, so that registers hold them. */
+/* Small elements widen when they are summed: tiles have fewer vectors, so that registers hold them.
+ */
 #define COPSE_TILE_VECTORS(T) (sizeof(T) == 1 ? 2 : sizeof(T) == 2 ? 3 : COPSE_VECTORS)
 #define COPSE_VECTOR_LANES(T) (COPSE_VECTOR_BYTES / (uint32_t)sizeof(T))
 #define COPSE_TILE_LANES(T) (COPSE_TILE_VECTORS(T) * COPSE_VECTOR_LANES(T))
@@ -97,8 +98,7 @@ __device__ static inline struct copse_tiles copse_tiles_of(const struct copse_mo
   return copse_tiles_make(move, thread, n_threads, element_bytes, vectors);
 }
 
-__device__ static inline bool copse_tiles_next(struct copse_tiles *tiles,
-                                               struct copse_tile *tile) {
+__device__ static inline bool copse_tiles_next(struct copse_tiles *tiles, struct copse_tile *tile) {
   for (;;) {
     uint64_t n = tiles->tile.full + (tiles->tile.rest != 0);
     if (tiles->tile.first < n) {
@@ -155,8 +155,7 @@ __device__ static COPSE_NOINLINE copse_vector copse_vector_load_uneven(const uns
   return copse_vector_gather<uint8_t>(at);
 }
 
-__device__ static COPSE_NOINLINE void copse_vector_store_uneven(unsigned char *at,
-                                                                copse_vector v) {
+__device__ static COPSE_NOINLINE void copse_vector_store_uneven(unsigned char *at, copse_vector v) {
   uint32_t low = (uint32_t)(uintptr_t)at;
   if (low % 8 == 0)
     copse_vector_scatter<uint64_t>(at, v);
@@ -174,7 +173,8 @@ union copse_vector_parts {
   uint16_t half[COPSE_VECTOR_BYTES / 2];
 };
 
-/* Loads the first `bytes` bytes of a vector element by element. width: bytes of an element, 4 at most. */
+/* Loads the first `bytes` bytes of a vector element by element. width: bytes of an element, 4 at
+ * most. */
 __device__ static COPSE_NOINLINE copse_vector copse_vector_load_rest(const unsigned char *at,
                                                                      uint32_t bytes,
                                                                      uint32_t width) {
@@ -183,8 +183,7 @@ __device__ static COPSE_NOINLINE copse_vector copse_vector_load_rest(const unsig
   if (width == 1)
     for (uint32_t i = 0; i < bytes; i++) u.byte[i] = at[i];
   else if (width == 2)
-    for (uint32_t i = 0; i < bytes / 2; i++)
-      u.half[i] = reinterpret_cast<const uint16_t *>(at)[i];
+    for (uint32_t i = 0; i < bytes / 2; i++) u.half[i] = reinterpret_cast<const uint16_t *>(at)[i];
   else
     for (uint32_t i = 0; i < bytes / 4; i++)
       u.v.word[i] = reinterpret_cast<const uint32_t *>(at)[i];
@@ -200,8 +199,7 @@ __device__ static COPSE_NOINLINE void copse_vector_store_rest(unsigned char *at,
   else if (width == 2)
     for (uint32_t i = 0; i < bytes / 2; i++) reinterpret_cast<uint16_t *>(at)[i] = u.half[i];
   else
-    for (uint32_t i = 0; i < bytes / 4; i++)
-      reinterpret_cast<uint32_t *>(at)[i] = u.v.word[i];
+    for (uint32_t i = 0; i < bytes / 4; i++) reinterpret_cast<uint32_t *>(at)[i] = u.v.word[i];
 }
 
 /* ---- tiles of plain operands -------------------------------------------------------------- */
@@ -394,8 +392,8 @@ __device__ static COPSE_NOINLINE bool copse_move_copy_packets(const struct copse
 }
 
 __device__ static COPSE_NOINLINE bool copse_move_copy(const struct copse_move *move,
-                                              uint32_t element_bytes, uint32_t thread,
-                                              uint32_t n_threads) {
+                                                      uint32_t element_bytes, uint32_t thread,
+                                                      uint32_t n_threads) {
   struct copse_tiles tiles =
       copse_tiles_make(move, thread, n_threads, element_bytes, COPSE_COPY_VECTORS);
   struct copse_tile tile;

@@ -3,10 +3,9 @@
  * calls is declared in runtime/gpu/cuda_backend.h.
  *
  *   rounds.c   how a plan is split and cut into rounds, and why it stays right
- *   lanes.cu   which rank is on which host; rounds enqueued, two parts of a message beside each other
- *   messages.cu        a round's cursors on the GPU, and its messages over NCCL
- *   watch.cu           messages that never come
- *   nccl_bootstrap.cu  NCCL's functions, found at run time
+ *   lanes.cu   which rank is on which host; rounds enqueued, two parts of a message beside each
+ * other messages.cu        a round's cursors on the GPU, and its messages over NCCL watch.cu
+ * messages that never come nccl_bootstrap.cu  NCCL's functions, found at run time
  */
 #ifndef COPSE_RUNTIME_INTERNODE_INTERNODE_H
 #define COPSE_RUNTIME_INTERNODE_INTERNODE_H

@@ -148,31 +148,17 @@ copse_status copse_internode_find_hosts(struct copse_cuda *cuda, struct copse_er
 
 /* ---- which stream ---------------------------------------------------------------------------- */
 
-/* The capture that a stream is in. */
-struct capture {
-  cudaStreamCaptureStatus status;
-  unsigned long long id;
-};
-
-/* None where the stream can't be queried because others are captured: then it isn't itself. */
-static struct capture capture_of(cudaStream_t stream) {
-  struct capture it = {cudaStreamCaptureStatusNone, 0};
-  if (cudaStreamGetCaptureInfo(stream, &it.status, &it.id) == cudaSuccess) return it;
-  (void)cudaGetLastError();
-  return {cudaStreamCaptureStatusNone, 0};
-}
-
 /* Whether a side stream can fork from the caller's. One that has followed into a capture stays in
  * it until the capture ends, and must not be used for anything else. */
-static bool can_follow(cudaStream_t side, const struct capture *capture) {
-  struct capture own = capture_of(side);
+static bool can_follow(cudaStream_t side, const struct copse_capture *capture) {
+  struct copse_capture own = copse_capture_of(side);
   return own.status == cudaStreamCaptureStatusNone ||
          (own.status == capture->status && own.id == capture->id);
 }
 
 static copse_status find_side(struct copse_internode *in, cudaStream_t stream, cudaStream_t *out,
                               struct copse_err *err) {
-  const struct capture capture = capture_of(stream);
+  const struct copse_capture capture = copse_capture_of(stream);
   struct copse_side_stream *side = in->sides;
   while (side && !can_follow(side->stream, &capture)) side = side->next;
   if (!side) {

@@ -17,80 +17,58 @@ extern "C" {
 #include "runtime/backend/nccl_source.h"
 }
 
-/* ---- the bootstrap ------------------------------------------------------------------------- */
+/* ---- functions ------------------------------------------------------------------------------ */
 
-typedef int nccl_result; /* 0: success */
-
-struct nccl {
-  void *library; /* opened by dlopen, or NULL: the process's own symbols */
-  nccl_result (*comm_count)(void *comm, int *count);
-  nccl_result (*comm_user_rank)(void *comm, int *rank);
-  nccl_result (*comm_device)(void *comm, int *device);
-  nccl_result (*all_gather)(const void *send, void *recv, size_t count, int type, void *comm,
-                            cudaStream_t stream);
-  nccl_result (*async_error)(void *comm, nccl_result *error); /* NULL before 2.4 */
-  const char *(*error_string)(nccl_result result);
+/* Where functions are found. */
+struct finder {
+  void *(*source)(const char *name); /* a source's (nccl_source.h), or NULL: by dlsym in ... */
+  void *library;                     /* ... what dlopen gave, or NULL: the process's own symbols */
 };
 
-struct context {
-  struct nccl nccl;
-  void *comm;
-  int n_ranks, device;
-  cudaStream_t stream;
-  unsigned char *memory; /* on the device: this rank's, then every rank's */
-  size_t bytes;          /* room for each rank */
-};
+static bool find(const struct finder *finder, const char *name, void *function) {
+  void *symbol = finder->source ? finder->source(name)
+                                : dlsym(finder->library ? finder->library : RTLD_DEFAULT, name);
+  memcpy(function, &symbol, sizeof symbol);
+  return symbol != NULL;
+}
+
+copse_status copse_nccl_check(const struct copse_nccl_links *links, int result, const char *call,
+                              struct copse_err *err) {
+  if (result == 0) return COPSE_OK;
+  return copse_fail(err, COPSE_DEVICE, "%s: %s", call, links->error_string(result));
+}
 
 static bool is_set(const uint32_t *leave) { return __atomic_load_n(leave, __ATOMIC_ACQUIRE) != 0; }
 
 /* The result of a call. A communicator that doesn't block (config.blocking, NCCL_COMM_BLOCKING)
  * first returns COPSE_NCCL_IN_PROGRESS. So does this where the call isn't over within the limit, or
  * *leave (unless NULL) is set before. */
-static int await(int (*async_error)(void *, int *), void *comm, int result, double limit_seconds,
+static int await(const struct copse_nccl_links *links, void *comm, int result, double limit_seconds,
                  const uint32_t *leave) {
   const double since = copse_clock_seconds();
-  for (uint32_t poll = 0; result == COPSE_NCCL_IN_PROGRESS && async_error && comm; poll++) {
+  if (!links->async_error || !comm) return result;
+  for (uint32_t poll = 0; result == COPSE_NCCL_IN_PROGRESS; poll++) {
     if (copse_clock_seconds() - since > limit_seconds || (leave && is_set(leave))) break;
     copse_poll_pause(poll);
-    int now = 0, failed = async_error(comm, &now);
+    int now = 0, failed = links->async_error(comm, &now);
     result = failed ? failed : now;
   }
   return result;
 }
 
-static copse_status check(const struct nccl *nccl, nccl_result result, const char *call,
-                          struct copse_err *err) {
-  if (result == 0) return COPSE_OK;
-  return copse_fail(err, COPSE_DEVICE, "%s: %s", call, nccl->error_string(result));
-}
+/* ---- the bootstrap ------------------------------------------------------------------------- */
 
-/* Finds a function of this NCCL. */
-static bool find(const struct nccl *nccl, const char *name, void *function) {
-  void *symbol = dlsym(nccl->library ? nccl->library : RTLD_DEFAULT, name);
-  memcpy(function, &symbol, sizeof symbol);
-  return symbol != NULL;
-}
-
-static copse_status find_nccl(struct nccl *nccl, struct copse_err *err) {
-  nccl->library = NULL;
-  nccl->async_error = NULL;
-  if (!dlsym(RTLD_DEFAULT, "ncclAllGather")) {
-    nccl->library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
-    if (!nccl->library) nccl->library = dlopen("libnccl.so.2", RTLD_NOW);
-    if (!nccl->library)
-      return copse_fail(err, COPSE_UNSUPPORTED, "no NCCL in this process: %s", dlerror());
-  }
-  if (find(nccl, "ncclCommCount", &nccl->comm_count) &&
-      find(nccl, "ncclCommUserRank", &nccl->comm_user_rank) &&
-      find(nccl, "ncclCommCuDevice", &nccl->comm_device) &&
-      find(nccl, "ncclAllGather", &nccl->all_gather) &&
-      find(nccl, "ncclGetErrorString", &nccl->error_string)) {
-    (void)find(nccl, "ncclCommGetAsyncError", &nccl->async_error);
-    return COPSE_OK;
-  }
-  if (nccl->library) dlclose(nccl->library);
-  return copse_fail(err, COPSE_UNSUPPORTED, "the NCCL of this process lacks functions");
-}
+struct context {
+  struct finder finder;
+  struct copse_nccl_links nccl; /* error_string, and async_error, which is NULL before NCCL 2.4 */
+  int (*all_gather)(const void *send, void *recv, size_t count, int type, void *comm,
+                    cudaStream_t stream);
+  void *comm;
+  int n_ranks, device;
+  cudaStream_t stream;
+  unsigned char *memory; /* on the device: this rank's, then every rank's */
+  size_t bytes;          /* room for each rank */
+};
 
 static copse_status grow(struct context *c, size_t bytes, struct copse_err *err) {
   if (bytes <= c->bytes) return COPSE_OK;
@@ -111,10 +89,9 @@ static copse_status gather(struct context *c, const void *mine, void *all, size_
   COPSE_CHECK(grow(c, bytes, err));
   unsigned char *all_ranks = c->memory + c->bytes;
   COPSE_CUDA(cudaMemcpyAsync(c->memory, mine, bytes, cudaMemcpyHostToDevice, c->stream));
-  int result =
-      c->nccl.all_gather(c->memory, all_ranks, bytes, COPSE_NCCL_UINT8, c->comm, c->stream);
-  result = await(c->nccl.async_error, c->comm, result, INFINITY, NULL);
-  COPSE_CHECK(check(&c->nccl, result, "ncclAllGather", err));
+  int result = c->all_gather(c->memory, all_ranks, bytes, COPSE_NCCL_UINT8, c->comm, c->stream);
+  result = await(&c->nccl, c->comm, result, INFINITY, NULL);
+  COPSE_CHECK(copse_nccl_check(&c->nccl, result, "ncclAllGather", err));
   COPSE_CUDA(cudaMemcpyAsync(all, all_ranks, bytes * (size_t)c->n_ranks, cudaMemcpyDeviceToHost,
                              c->stream));
   COPSE_CUDA(cudaStreamSynchronize(c->stream));
@@ -127,11 +104,31 @@ static copse_status all_gather(void *context, const void *mine, void *all, size_
   return status == COPSE_OK ? status : copse_publish_error(&err);
 }
 
+static copse_status find_library(struct finder *finder, struct copse_err *err) {
+  if (dlsym(RTLD_DEFAULT, "ncclAllGather")) return COPSE_OK;
+  finder->library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
+  if (!finder->library) finder->library = dlopen("libnccl.so.2", RTLD_NOW);
+  if (finder->library) return COPSE_OK;
+  return copse_fail(err, COPSE_UNSUPPORTED, "no NCCL in this process: %s", dlerror());
+}
+
 static copse_status open_context(struct context *c, int *rank, struct copse_err *err) {
-  const struct nccl *nccl = &c->nccl;
-  COPSE_CHECK(check(nccl, nccl->comm_count(c->comm, &c->n_ranks), "ncclCommCount", err));
-  COPSE_CHECK(check(nccl, nccl->comm_user_rank(c->comm, rank), "ncclCommUserRank", err));
-  COPSE_CHECK(check(nccl, nccl->comm_device(c->comm, &c->device), "ncclCommCuDevice", err));
+  const struct finder *finder = &c->finder;
+  int (*comm_count)(void *, int *), (*user_rank)(void *, int *), (*comm_device)(void *, int *);
+  COPSE_CHECK(find_library(&c->finder, err));
+  if (!find(finder, "ncclCommCount", &comm_count) ||
+      !find(finder, "ncclCommUserRank", &user_rank) ||
+      !find(finder, "ncclCommCuDevice", &comm_device) ||
+      !find(finder, "ncclAllGather", &c->all_gather) ||
+      !find(finder, "ncclGetErrorString", &c->nccl.error_string)) {
+    if (finder->library) dlclose(finder->library);
+    return copse_fail(err, COPSE_UNSUPPORTED, "the NCCL of this process lacks functions");
+  }
+  (void)find(finder, "ncclCommGetAsyncError", &c->nccl.async_error);
+  COPSE_CHECK(copse_nccl_check(&c->nccl, comm_count(c->comm, &c->n_ranks), "ncclCommCount", err));
+  COPSE_CHECK(copse_nccl_check(&c->nccl, user_rank(c->comm, rank), "ncclCommUserRank", err));
+  COPSE_CHECK(
+      copse_nccl_check(&c->nccl, comm_device(c->comm, &c->device), "ncclCommCuDevice", err));
   copse_on_device here(c->device);
   COPSE_CUDA(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking));
   return COPSE_OK;
@@ -148,12 +145,7 @@ copse_status copse_nccl_bootstrap_new(void *nccl_comm, int *n_ranks, int *rank, 
   struct context *c = NULL;
   COPSE_CHECK(copse_calloc(1, sizeof *c, &c, err));
   c->comm = nccl_comm;
-  copse_status status = find_nccl(&c->nccl, err);
-  if (status != COPSE_OK) {
-    free(c);
-    return status;
-  }
-  status = open_context(c, rank, err);
+  copse_status status = open_context(c, rank, err);
   if (status != COPSE_OK) {
     free_context(c);
     return status;
@@ -172,19 +164,6 @@ void copse_nccl_bootstrap_free(copse_bootstrap *bootstrap) {
 
 /* ---- messages between hosts ---------------------------------------------------------------- */
 
-/* Where functions are found: the NCCL of a bootstrap of ours, or a source (nccl_source.h). */
-struct finder {
-  const struct nccl *nccl; /* NULL: the source */
-  struct copse_nccl_source source;
-};
-
-static bool find_in(const struct finder *finder, const char *name, void *function) {
-  if (finder->nccl) return find(finder->nccl, name, function);
-  void *symbol = finder->source.find(name);
-  memcpy(function, &symbol, sizeof symbol);
-  return symbol != NULL;
-}
-
 /*
  * Whether communicators that don't block are safe. Before 2.27.3 (src/group.cc) NCCL keeps the open
  * work of such a communicator's group in the caller's thread. There the next call on another
@@ -194,42 +173,36 @@ static bool find_in(const struct finder *finder, const char *name, void *functio
 static bool has_groups_of_their_own(const struct finder *finder) {
   int (*get_version)(int *version);
   int version = 0;
-  return find_in(finder, "ncclGetVersion", &get_version) && get_version(&version) == 0 &&
+  return find(finder, "ncclGetVersion", &get_version) && get_version(&version) == 0 &&
          version >= 22703;
 }
 
 copse_status copse_nccl_links_of(const copse_bootstrap *bootstrap, struct copse_nccl_links *out,
                                  struct copse_err *err) {
-  struct finder finder = {NULL, {NULL, NULL}};
+  struct finder finder = {NULL, NULL};
+  struct copse_nccl_source source;
   memset(out, 0, sizeof *out);
-  if (bootstrap->all_gather == all_gather) {
-    const struct context *c = (const struct context *)bootstrap->context;
-    finder.nccl = &c->nccl;
-  } else if (!copse_nccl_source_of(bootstrap, &finder.source)) {
+  if (bootstrap->all_gather == all_gather)
+    finder = ((const struct context *)bootstrap->context)->finder;
+  else if (copse_nccl_source_of(bootstrap, &source))
+    finder.source = source.find;
+  else
     return copse_fail(err, COPSE_UNSUPPORTED,
                       "ranks on several hosts are joined by NCCL only: copse_comm_init_nccl");
-  }
-  if (find_in(&finder, "ncclGetErrorString", &out->error_string) &&
-      find_in(&finder, "ncclGroupStart", &out->group_start) &&
-      find_in(&finder, "ncclGroupEnd", &out->group_end) &&
-      find_in(&finder, "ncclSend", &out->send) && find_in(&finder, "ncclRecv", &out->recv) &&
-      find_in(&finder, "ncclGetUniqueId", &out->get_unique_id) &&
-      find_in(&finder, "ncclCommInitRank", &out->init_rank) &&
-      find_in(&finder, "ncclCommAbort", &out->abort) &&
-      find_in(&finder, "ncclCommDestroy", &out->destroy) &&
-      find_in(&finder, "ncclCommGetAsyncError", &out->async_error)) {
-    if (has_groups_of_their_own(&finder))
-      (void)find_in(&finder, "ncclCommInitRankConfig", &out->init_rank_config);
-    return COPSE_OK;
-  }
-  return copse_fail(err, COPSE_UNSUPPORTED,
-                    "ranks on several hosts, and this NCCL has no ncclSend (2.7 has)");
-}
-
-copse_status copse_nccl_check(const struct copse_nccl_links *links, int result, const char *call,
-                              struct copse_err *err) {
-  if (result == 0) return COPSE_OK;
-  return copse_fail(err, COPSE_DEVICE, "%s: %s", call, links->error_string(result));
+  if (!find(&finder, "ncclGetErrorString", &out->error_string) ||
+      !find(&finder, "ncclGroupStart", &out->group_start) ||
+      !find(&finder, "ncclGroupEnd", &out->group_end) || !find(&finder, "ncclSend", &out->send) ||
+      !find(&finder, "ncclRecv", &out->recv) ||
+      !find(&finder, "ncclGetUniqueId", &out->get_unique_id) ||
+      !find(&finder, "ncclCommInitRank", &out->init_rank) ||
+      !find(&finder, "ncclCommAbort", &out->abort) ||
+      !find(&finder, "ncclCommDestroy", &out->destroy) ||
+      !find(&finder, "ncclCommGetAsyncError", &out->async_error))
+    return copse_fail(err, COPSE_UNSUPPORTED,
+                      "ranks on several hosts, and this NCCL has no ncclSend (2.7 has)");
+  if (has_groups_of_their_own(&finder))
+    (void)find(&finder, "ncclCommInitRankConfig", &out->init_rank_config);
+  return COPSE_OK;
 }
 
 /* What rank 0 sends the others. */
@@ -268,26 +241,24 @@ void copse_nccl_end(int (*call)(void *comm), void *comm, int device) {
   (void)copse_run_detached(run_ending, it, copse_nccl_end_seconds);
 }
 
-copse_status copse_nccl_links_join(struct copse_nccl_links *links, const copse_bootstrap *bootstrap,
-                                   uint32_t n_ranks, uint32_t rank, double limit_seconds,
-                                   const uint32_t *leave, struct copse_err *err) {
-  struct invitation mine,
-      all[COPSE_CUDA_MAX_RANKS]; /* on the stack: failing here would leave others waiting */
+copse_status copse_nccl_links_join(struct copse_nccl_links *links, const struct copse_cuda *cuda,
+                                   struct copse_err *err) {
+  const uint32_t rank = cuda->first_local, *leave = &cuda->control->leave;
+  /* on the stack: failing here would leave others waiting */
+  struct invitation mine, all[COPSE_CUDA_MAX_RANKS];
   void *comm = NULL;
   memset(&mine, 0, sizeof mine);
   if (rank == 0) mine.result = links->get_unique_id(&mine.id);
-  copse_status status = bootstrap->all_gather(bootstrap->context, &mine, all, sizeof mine);
-  if (status != COPSE_OK) return copse_fail(err, status, "the bootstrap's all_gather failed");
+  COPSE_CHECK(copse_cuda_gather(cuda, &mine, all, sizeof mine, err));
   COPSE_CHECK(copse_nccl_check(links, all[0].result, "ncclGetUniqueId of rank 0", err));
-  int result = init(links, &comm, n_ranks, &all[0].id, rank);
+  int result = init(links, &comm, cuda->n_ranks, &all[0].id, rank);
   const bool goes_on = result == COPSE_NCCL_IN_PROGRESS;
-  result = await(links->async_error, comm, result, limit_seconds, leave);
+  result = await(links, comm, result, cuda->timeout_seconds, leave);
   if (result == 0 && !(goes_on && !links->init_rank_config)) {
     links->comm = comm;
     return COPSE_OK;
   }
-  int device = 0;
-  if (comm && cudaGetDevice(&device) == cudaSuccess) copse_nccl_end(links->abort, comm, device);
+  if (comm) copse_nccl_end(links->abort, comm, cuda->devices[0].ordinal);
   if (result == 0)
     return copse_fail(err, COPSE_UNSUPPORTED,
                       "ranks on several hosts, NCCL before 2.27.3, and NCCL_COMM_BLOCKING=0");
@@ -295,6 +266,6 @@ copse_status copse_nccl_links_join(struct copse_nccl_links *links, const copse_b
     return copse_fail(err, COPSE_ABORTED, "the communicator was aborted");
   if (result == COPSE_NCCL_IN_PROGRESS)
     return copse_fail(err, COPSE_TIMEOUT, "NCCL had not joined the ranks after %g s",
-                      limit_seconds);
+                      cuda->timeout_seconds);
   return copse_nccl_check(links, result, "ncclCommInitRank", err);
 }

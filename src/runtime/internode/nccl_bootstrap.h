@@ -12,15 +12,16 @@ struct copse_nccl_id { /* ncclUniqueId */
   char bytes[128];
 };
 
-/* ncclConfig_t as of NCCL 2.14. Later NCCLs read its version, and take their defaults for the rest. */
+/* ncclConfig_t as of NCCL 2.14. Later NCCLs read its version, and take their defaults for the rest.
+ */
 struct copse_nccl_config {
   size_t size;
   unsigned int magic, version;
   int blocking;
 };
 
-/* NCCL's functions for messages between ranks, of bytes, on a stream. Those between start and end of a
- * group move at the same time. Messages between two ranks match in order. */
+/* NCCL's functions for messages between ranks, of bytes, on a stream. Those between start and end
+ * of a group move at the same time. Messages between two ranks match in order. */
 struct copse_nccl_links {
   void *comm; /* NULL: not joined */
   int (*group_start)(void);
@@ -39,28 +40,28 @@ struct copse_nccl_links {
 #define COPSE_NCCL_UINT8 1       /* ncclDataType_t */
 #define COPSE_NCCL_IN_PROGRESS 7 /* ncclResult_t */
 
-/* Finds the functions of a bootstrap's NCCL; joins nothing. COPSE_UNSUPPORTED where the bootstrap isn't
- * over NCCL, or NCCL is older than 2.7. */
+/* Finds the functions of a bootstrap's NCCL; joins nothing. COPSE_UNSUPPORTED where the bootstrap
+ * isn't over NCCL, or NCCL is older than 2.7. */
 copse_status copse_nccl_links_of(const copse_bootstrap *bootstrap, struct copse_nccl_links *out,
                                  struct copse_err *err);
 /*
- * Creates a communicator of copse's own, of the bootstrap's ranks, on the current device. Collective.
+ * Creates a communicator of copse's own, of the backend's ranks, on the current device. Collective.
  * It is not split off the job's: the job's configuration decides what such a communicator shares
  * with its parent (splitShare, NCCL_COMM_SPLIT_SHARE_RESOURCES), and where it shares resources an
  * abort would end the job's too. From NCCL 2.27.3 on it doesn't block (NCCL_COMM_BLOCKING=1 forbids
  * that): group_end may return COPSE_NCCL_IN_PROGRESS. Then only async_error and abort may be called
- * until async_error returns something else. Where the communicator isn't ready within the limit, or
- * *leave is set before (atomically, by another thread), it is aborted: COPSE_TIMEOUT or
- * COPSE_ABORTED.
+ * until async_error returns something else. Where the communicator isn't ready within the backend's
+ * time limit, or kernels are to leave before, it is aborted: COPSE_TIMEOUT or COPSE_ABORTED.
  */
-copse_status copse_nccl_links_join(struct copse_nccl_links *links, const copse_bootstrap *bootstrap,
-                                   uint32_t n_ranks, uint32_t rank, double limit_seconds,
-                                   const uint32_t *leave, struct copse_err *err);
+struct copse_cuda;
+copse_status copse_nccl_links_join(struct copse_nccl_links *links, const struct copse_cuda *cuda,
+                                   struct copse_err *err);
 
 /*
- * Makes the last call on a communicator of the device, abort or destroy, in a thread of its own. The
- * call may wait for the host's other ranks to end theirs, and for graphs that others must destroy. So
- * it is waited for copse_nccl_end_seconds at most (tests change them), and then goes on by itself.
+ * Makes the last call on a communicator of the device, abort or destroy, in a thread of its own.
+ * The call may wait for the host's other ranks to end theirs, and for graphs that others must
+ * destroy. So it is waited for copse_nccl_end_seconds at most (tests change them), and then goes on
+ * by itself.
  */
 extern double copse_nccl_end_seconds;
 void copse_nccl_end(int (*call)(void *comm), void *comm, int device);

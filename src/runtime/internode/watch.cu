@@ -188,9 +188,7 @@ static void close_all(struct copse_cuda *cuda, bool orderly) {
 
 copse_status copse_watch_open(struct copse_cuda *cuda, struct copse_err *err) {
   copse_on_device here(cuda->devices[0].ordinal);
-  copse_status status =
-      copse_nccl_links_join(&cuda->internode->links, &cuda->bootstrap, cuda->n_ranks,
-                            cuda->first_local, cuda->timeout_seconds, &cuda->control->leave, err);
+  copse_status status = copse_nccl_links_join(&cuda->internode->links, cuda, err);
   if (status == COPSE_OK) status = start(cuda, err);
   status = copse_cuda_agree(cuda, status, err);
   if (status != COPSE_OK) close_all(cuda, false);
@@ -211,12 +209,6 @@ copse_status copse_watch_begin(struct copse_cuda *cuda, struct copse_err *err) {
 
 void copse_watch_end(struct copse_cuda *cuda) {
   pthread_mutex_unlock(&cuda->internode->watch->nccl);
-}
-
-static bool is_captured(cudaStream_t stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  if (cudaStreamIsCapturing(stream, &status) != cudaSuccess) (void)cudaGetLastError();
-  return status == cudaStreamCaptureStatusActive;
 }
 
 static copse_status await(struct copse_cuda *cuda, struct copse_err *err) {
@@ -246,7 +238,8 @@ static copse_status await(struct copse_cuda *cuda, struct copse_err *err) {
 copse_status copse_watch_await(struct copse_cuda *cuda, const struct copse_cuda_plan *p,
                                cudaStream_t stream, struct copse_err *err) {
   struct copse_watch *watch = cuda->internode->watch;
-  __atomic_store_n(&watch->captured, is_captured(stream), __ATOMIC_RELEASE);
+  const bool captured = copse_capture_of(stream).status == cudaStreamCaptureStatusActive;
+  __atomic_store_n(&watch->captured, captured, __ATOMIC_RELEASE);
   __atomic_store_n(&watch->awaited, (uint64_t)p->number + 1, __ATOMIC_RELEASE);
   __atomic_fetch_add(&watch->n_awaits, 1, __ATOMIC_RELEASE);
   copse_status status = await(cuda, err);

@@ -190,4 +190,21 @@ COPSE_ELEMENT_FLOAT(float8_e5m2, uint8_t, float, copse_float8_e5m2_to_float,
 COPSE_ELEMENT_FLOAT(float, float, float, COPSE_AS_IT_IS, COPSE_AS_IT_IS, COPSE_FLOAT_DIVIDE)
 COPSE_ELEMENT_FLOAT(double, double, double, COPSE_AS_IT_IS, COPSE_AS_IT_IS, COPSE_DOUBLE_DIVIDE)
 
+/* X(name, enum copse_type, stored type, accumulator) for every element type. */
+#define COPSE_FLOAT_TYPES(X)                         \
+  X(half, COPSE_HALF, uint16_t, float)               \
+  X(bfloat16, COPSE_BFLOAT16, uint16_t, float)       \
+  X(float8_e4m3, COPSE_FLOAT8_E4M3, uint8_t, float)  \
+  X(float8_e5m2, COPSE_FLOAT8_E5M2, uint8_t, float)  \
+  X(float, COPSE_FLOAT, float, float)                \
+  X(double, COPSE_DOUBLE, double, double)
+#define COPSE_ELEMENT_TYPES(X)                 \
+  X(int8, COPSE_INT8, int8_t, int8_t)          \
+  X(uint8, COPSE_UINT8, uint8_t, uint8_t)      \
+  X(int32, COPSE_INT32, int32_t, int32_t)      \
+  X(uint32, COPSE_UINT32, uint32_t, uint32_t)  \
+  X(int64, COPSE_INT64, int64_t, int64_t)      \
+  X(uint64, COPSE_UINT64, uint64_t, uint64_t)  \
+  COPSE_FLOAT_TYPES(X)
+
 #endif

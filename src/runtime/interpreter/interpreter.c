@@ -79,40 +79,41 @@ static void raise_signal(struct copse_exec_channel *channel) {
   atomic_store_explicit(&channel->signals, signals + 1, memory_order_release);
 }
 
+/* The worker has done `op` of a chunk. */
+static void done(const struct copse_interpreter *exec, uint32_t w, const struct copse_plan_op *op,
+                 struct copse_exec_worker *at) {
+  at->op++;
+  if (exec->trace) exec->trace(exec->trace_context, w, op, at->chunk);
+}
+
 enum copse_exec_step copse_exec_advance(struct copse_interpreter *exec, uint32_t w,
                                         uint32_t *channel) {
   const struct copse_plan_worker *worker = &exec->plan->workers[w];
   const struct copse_plan_op *ops = &exec->plan->ops[worker->first_op];
   const uint32_t n_chunks = exec->view.shape.n_chunks, fifo = exec->view.shape.fifo;
-  const bool looks = exec->engine->looks_at_packets;
   struct copse_exec_worker *at = &exec->workers[w];
   if (worker->n_ops == 0) at->chunk = n_chunks;
   for (; at->chunk < n_chunks; at->chunk++, at->op = 0)
     while (at->op < worker->n_ops) {
       const struct copse_plan_op *op = &ops[at->op];
-      if (!copse_op_runs(op->when, at->chunk, n_chunks, fifo)) {
+      bool in_data = exec->engine->looks_at_packets && (op->flags & COPSE_SYNC_IN_DATA);
+      if (!copse_op_runs(op->when, at->chunk, n_chunks, fifo) ||
+          (op->kind != COPSE_OP_MOVE && in_data)) { /* packets carry the signal themselves */
         at->op++;
-        continue;
-      }
-      if (op->kind == COPSE_OP_MOVE) {
+      } else if (op->kind == COPSE_OP_MOVE) {
         if (!run_move(exec, op, at->chunk)) return COPSE_STEP_LOOKS;
-        at->op++;
-        continue;
-      }
-      if (looks && (op->flags & COPSE_SYNC_IN_DATA)) { /* the packets themselves tell */
-        at->op++;
-        continue;
-      }
-      *channel = op->channel;
-      if (op->kind == COPSE_OP_WAIT) {
+        done(exec, w, op, at);
+      } else if (op->kind == COPSE_OP_WAIT) {
+        *channel = op->channel;
         if (!copse_exec_is_signalled(&exec->channels[op->channel])) return COPSE_STEP_WAITS;
         exec->channels[op->channel].waits++;
-        at->op++;
-        continue;
+        done(exec, w, op, at);
+      } else {
+        *channel = op->channel;
+        done(exec, w, op, at);
+        raise_signal(&exec->channels[op->channel]);
+        return COPSE_STEP_SIGNALLED;
       }
-      at->op++;
-      raise_signal(&exec->channels[op->channel]);
-      return COPSE_STEP_SIGNALLED;
     }
   at->finished = true;
   return COPSE_STEP_FINISHED;

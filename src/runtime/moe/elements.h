@@ -138,7 +138,7 @@ COPSE_HD static inline void copse_moe_clear_row(const struct copse_moe_job *job,
 
 /* ---- rows as numbers: NAME is the type's in element.h, T stored, A its accumulator ------- */
 
-#define COPSE_MOE_ELEMENTS(NAME, T, A)                                                             \
+#define COPSE_MOE_ELEMENTS(NAME, TYPE, T, A)                                                       \
   /* to = factor * from */                                                                         \
   COPSE_HD static inline void copse_moe_##NAME##_scale(                                            \
       const struct copse_moe_job *job, unsigned char *to, const unsigned char *from,               \
@@ -195,37 +195,28 @@ COPSE_HD static inline void copse_moe_clear_row(const struct copse_moe_job *job,
     }                                                                                              \
   }
 
-COPSE_MOE_ELEMENTS(half, uint16_t, float)
-COPSE_MOE_ELEMENTS(bfloat16, uint16_t, float)
-COPSE_MOE_ELEMENTS(float8_e4m3, uint8_t, float)
-COPSE_MOE_ELEMENTS(float8_e5m2, uint8_t, float)
-COPSE_MOE_ELEMENTS(float, float, float)
-COPSE_MOE_ELEMENTS(double, double, double)
+COPSE_FLOAT_TYPES(COPSE_MOE_ELEMENTS)
 
 /* `choice`'s scale times a row; the type is a float. */
 COPSE_HD static inline void copse_moe_scale_row(const struct copse_moe_job *job, unsigned char *to,
                                                 const unsigned char *from, uint64_t choice,
                                                 struct copse_moe_lane at) {
+#define COPSE_MOE_SCALE(NAME, TYPE, T, A) \
+  case TYPE: copse_moe_##NAME##_scale(job, to, from, choice, at); break;
   switch (job->type) {
-    case COPSE_HALF: copse_moe_half_scale(job, to, from, choice, at); break;
-    case COPSE_BFLOAT16: copse_moe_bfloat16_scale(job, to, from, choice, at); break;
-    case COPSE_FLOAT8_E4M3: copse_moe_float8_e4m3_scale(job, to, from, choice, at); break;
-    case COPSE_FLOAT8_E5M2: copse_moe_float8_e5m2_scale(job, to, from, choice, at); break;
-    case COPSE_DOUBLE: copse_moe_double_scale(job, to, from, choice, at); break;
-    default: copse_moe_float_scale(job, to, from, choice, at); break;
+    COPSE_FLOAT_TYPES(COPSE_MOE_SCALE)
+    default: break;
   }
 }
 
 /* A token from its choices' rows; the type is a float. */
 COPSE_HD static inline void copse_moe_reduce_row(const struct copse_moe_job *job, uint64_t token,
                                                  struct copse_moe_lane at) {
+#define COPSE_MOE_REDUCE_ROW(NAME, TYPE, T, A) \
+  case TYPE: copse_moe_##NAME##_reduce(job, token, at); break;
   switch (job->type) {
-    case COPSE_HALF: copse_moe_half_reduce(job, token, at); break;
-    case COPSE_BFLOAT16: copse_moe_bfloat16_reduce(job, token, at); break;
-    case COPSE_FLOAT8_E4M3: copse_moe_float8_e4m3_reduce(job, token, at); break;
-    case COPSE_FLOAT8_E5M2: copse_moe_float8_e5m2_reduce(job, token, at); break;
-    case COPSE_DOUBLE: copse_moe_double_reduce(job, token, at); break;
-    default: copse_moe_float_reduce(job, token, at); break;
+    COPSE_FLOAT_TYPES(COPSE_MOE_REDUCE_ROW)
+    default: break;
   }
 }
 

@@ -32,8 +32,8 @@ enum copse_moe_step {
 #define COPSE_MOE_NONE UINT32_MAX
 
 /*
- * Plain data, passed to kernels by value. A source is a rank whose tokens come here. A place is a pair
- * (expert of this rank, source), expert major: n_places = n_local * n_ranks.
+ * Plain data, passed to kernels by value. A source is a rank whose tokens come here. A place is a
+ * pair (expert of this rank, source), expert major: n_places = n_local * n_ranks.
  */
 struct copse_moe_job {
   /* The layer. */

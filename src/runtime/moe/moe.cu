@@ -236,14 +236,9 @@ static copse_status wait_for_counts(int device, const struct copse_moe_counts *c
   return COPSE_OK;
 }
 
-/* False where the stream can't be queried because others are captured: then it isn't itself. */
 static bool is_captured(int device, copse_stream stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   copse_on_device here(device);
-  if (cudaStreamIsCapturing((cudaStream_t)stream, &status) == cudaSuccess)
-    return status != cudaStreamCaptureStatusNone;
-  (void)cudaGetLastError();
-  return false;
+  return copse_capture_of((cudaStream_t)stream).status != cudaStreamCaptureStatusNone;
 }
 
 static const struct copse_moe_counts_ops counts_ops = {take_counts, free_counts, fetch_counts,

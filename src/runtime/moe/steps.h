@@ -72,7 +72,8 @@ COPSE_HD static inline uint32_t copse_moe_add_part(const struct copse_moe_job *j
   return total;
 }
 
-/* Replaces this thread's part of `sums` by how many come before each; `before` come before the part. */
+/* Replaces this thread's part of `sums` by how many come before each; `before` come before the
+ * part. */
 COPSE_HD static inline void copse_moe_scan_part(const struct copse_moe_job *job, uint32_t *sums,
                                                 uint32_t before, uint32_t thread) {
   for (uint32_t i = 0; i < job->top_k; i++) {
@@ -182,8 +183,8 @@ COPSE_HD static inline void copse_moe_plan_places(const struct copse_moe_job *jo
 
 /* ---- PACK -------------------------------------------------------------------------------- */
 
-/* The row of near that a choice goes to. Where the caller's order is no permutation some choices were
- * never located: they go to some row of the block, or to none. */
+/* The row of near that a choice goes to. Where the caller's order is no permutation some choices
+ * were never located: they go to some row of the block, or to none. */
 COPSE_HD static inline uint32_t copse_moe_slot_of(const struct copse_moe_job *job,
                                                   uint64_t choice) {
   const uint32_t expert = copse_moe_bin_of(job, job->expert_ids[choice]);
@@ -215,7 +216,8 @@ COPSE_HD static inline void copse_moe_pack(const struct copse_moe_job *job,
 
 /* The row of far that belongs to a row of `rows`; COPSE_MOE_NONE for padding. */
 COPSE_HD static inline uint32_t copse_moe_far_of(const struct copse_moe_job *job, uint32_t row) {
-  uint32_t lo = 0, hi = job->n_places; /* searches the last place that begins at or before the row */
+  uint32_t lo = 0,
+           hi = job->n_places; /* searches the last place that begins at or before the row */
   while (hi - lo > 1) {
     const uint32_t middle = lo + (hi - lo) / 2;
     if (job->place_row[middle] <= row)

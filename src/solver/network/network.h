@@ -75,6 +75,9 @@ copse_status copse_network_terminals(const struct copse_network *network, struct
 struct copse_progress {
   void (*report)(void *ctx, const char *phase, int64_t done, int64_t total);
   void *ctx;
+  /* For people who look on: a graph on the way from the network to trees, links [n] in units of one
+   * tree, of k trees per unit of root weight. NULL: nobody looks on. */
+  void (*stage)(void *ctx, const char *graph, int64_t k, const struct copse_net_link *links, int n);
 };
 static inline void copse_progress_report(const struct copse_progress *progress, const char *phase,
                                          int64_t done, int64_t total) {

@@ -55,6 +55,43 @@ out:
   return status;
 }
 
+static void show_network(const struct copse_tree_problem *problem) {
+  const struct copse_network *network = problem->network;
+  struct copse_arena scratch = {0};
+  struct copse_net_link *links =
+      copse_arena_alloc(&scratch, (size_t)network->n_links, sizeof *links);
+  for (int i = 0; links && i < network->n_links; i++) {
+    links[i] = network->links[i];
+    links[i].capacity = problem->capacities[i];
+  }
+  if (links)
+    problem->progress->stage(problem->progress->ctx, "network", problem->k, links,
+                             network->n_links);
+  copse_arena_free(&scratch);
+}
+
+/* The links between terminals that stand for paths over the relays. */
+static void show_split(const struct copse_tree_problem *problem, struct copse_flow *flow) {
+  const struct copse_network *network = problem->network;
+  struct copse_arena scratch = {0};
+  struct copse_net_link *links =
+      copse_arena_alloc(&scratch, (size_t)copse_flow_links(flow), sizeof *links);
+  int n = 0;
+  for (int i = 0; links && i < network->n_terminals; i++) {
+    int v = network->terminals[i];
+    struct copse_flow_neighbours to = copse_flow_leaving(flow, v);
+    for (int j = 0; j < to.n; j++)
+      if (to.capacities[j] > 0)
+        links[n++] = (struct copse_net_link){v, to.nodes[j], to.capacities[j]};
+  }
+  if (links) problem->progress->stage(problem->progress->ctx, "split graph", problem->k, links, n);
+  copse_arena_free(&scratch);
+}
+
+static bool is_watched(const struct copse_tree_problem *problem) {
+  return problem->progress && problem->progress->stage;
+}
+
 /* The general way: relays are split off, trees packed and laid on paths. */
 static copse_status split_and_pack(const struct copse_tree_problem *problem,
                                    struct copse_forest *forest, bool *made, struct copse_err *err) {
@@ -66,6 +103,7 @@ static copse_status split_and_pack(const struct copse_tree_problem *problem,
   COPSE_TRY(copse_paths_new(problem->network, problem->capacities, &paths, err));
   COPSE_TRY(copse_split_relays(problem, paths, &flow, err));
   forest->seconds_split = copse_clock_seconds() - start;
+  if (is_watched(problem)) show_split(problem, flow);
   COPSE_TRY(copse_pack_trees(problem, flow, &packing, err));
   COPSE_TRY(copse_paths_lay(paths, &packing, forest, err));
   COPSE_TRY(copse_forest_shorten(problem->network, forest, err));
@@ -156,6 +194,7 @@ static copse_status make_trees(const struct copse_network *network,
                                        .multiple = options->multiple && options->k == 0,
                                        .trust_from = copse_trust_from(options->trust_from),
                                        .progress = options->progress};
+  if (is_watched(&problem)) show_network(&problem);
   for (int i = 0; !made && !last; i++) {
     if (!makers[i].fits(&problem)) continue;
     COPSE_TRY(makers[i].make(&problem, forest, &made, err));

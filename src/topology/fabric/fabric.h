@@ -16,7 +16,7 @@
 
 #include <stddef.h>
 
-#include "topology/builder.h"
+#include "topology/topology.h"
 #include "base/memory.h"
 
 #define COPSE_MAX_DIMENSIONS 8

@@ -11,6 +11,7 @@
 
 #include "base/memory.h"
 #include "topology/fabric/fabric.h"
+#include "topology/input/readers.h"
 
 /* A host may itself be a cluster, so many levels deep; a file that names itself is not one. */
 #define MAX_DEPTH 4

@@ -14,6 +14,7 @@
 #include "topology/fabric/fabric.h"
 #include "base/index_map.h"
 #include "base/text.h"
+#include "topology/input/readers.h"
 #include "topology/input/text_lines.h"
 #include "topology/topology.h"
 

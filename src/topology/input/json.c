@@ -12,7 +12,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
-#include "topology/builder.h"
+#include "topology/input/readers.h"
 #include "topology/topology.h"
 
 struct reader {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "topology/builder.h"
+#include "topology/input/readers.h"
 #include "topology/input/catalogue.h"
 #include "topology/input/profile.h"
 

@@ -19,7 +19,7 @@
 #include <string.h>
 
 #include "base/graph.h"
-#include "topology/builder.h"
+#include "topology/input/readers.h"
 
 struct build {
   const struct copse_matrix *m;

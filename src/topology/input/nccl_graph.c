@@ -16,7 +16,7 @@
 
 #include "base/graph.h"
 #include "base/text.h"
-#include "topology/builder.h"
+#include "topology/input/readers.h"
 
 #define MAX_NOTES 16
 

@@ -22,7 +22,7 @@
 
 #include "base/text.h"
 #include "base/xml.h"
-#include "topology/builder.h"
+#include "topology/input/readers.h"
 #include "topology/input/nccl_bandwidth.h"
 #include "topology/input/nccl_graph.h"
 #include "topology/input/profile.h"

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "topology/builder.h"
+#include "topology/input/readers.h"
 
 struct rule {
   const char *src, *dst, *src_type, *dst_type; /* NULL: any */

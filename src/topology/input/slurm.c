@@ -15,6 +15,7 @@
 #include "base/index_map.h"
 #include "base/text.h"
 #include "topology/fabric/fabric.h"
+#include "topology/input/readers.h"
 #include "topology/input/text_lines.h"
 #include "topology/topology.h"
 

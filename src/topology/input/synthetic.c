@@ -18,6 +18,7 @@
 #include "base/memory.h"
 #include "topology/fabric/fabric.h"
 #include "topology/input/profile.h"
+#include "topology/input/readers.h"
 
 #define MAX_SPEC 512
 #define MAX_WORDS 8

@@ -1,35 +1,12 @@
 /*
- * Inside src/topology only: how readers make a topology. Nodes and links are added with
- * their line for messages; the build checks ids, ranks and bandwidths once for all
- * formats.
+ * Inside src/topology/input only: the reader of each format, and what several of them share. Each
+ * makes a topology with the builder of topology.h.
  */
-#ifndef COPSE_TOPOLOGY_BUILDER_H
-#define COPSE_TOPOLOGY_BUILDER_H
+#ifndef COPSE_TOPOLOGY_INPUT_READERS_H
+#define COPSE_TOPOLOGY_INPUT_READERS_H
 
 #include "base/json.h"
 #include "topology/topology.h"
-
-struct copse_topology_builder;
-
-/* `file` is borrowed and names the input in messages. */
-copse_status copse_builder_new(const char *file, struct copse_topology_builder **out,
-                               struct copse_err *err) COPSE_CHECKED;
-/* With the name, description and source of a topology. *out is to be freed also after a failure. */
-copse_status copse_builder_like(const struct copse_topology *topology, const char *file,
-                                struct copse_topology_builder **out,
-                                struct copse_err *err) COPSE_CHECKED;
-void copse_builder_free(struct copse_topology_builder *builder);
-
-copse_status copse_builder_set_name(struct copse_topology_builder *builder, const char *name,
-                                    struct copse_err *err) COPSE_CHECKED;
-
-/* What the topology says of itself; either may be NULL. Copied. */
-copse_status copse_builder_set_about(struct copse_topology_builder *builder,
-                                     const char *description, const char *source,
-                                     struct copse_err *err) COPSE_CHECKED;
-/* Of a choice of ranks: `chosen_from` (copied) and `others_excluded` of struct copse_topology. */
-copse_status copse_builder_set_choice(struct copse_topology_builder *builder, const char *sha256,
-                                      bool others_excluded, struct copse_err *err) COPSE_CHECKED;
 
 /* "name", "description" and "source" of a document's root, as far as they are there. */
 copse_status copse_read_about(const struct copse_json *json, struct copse_topology_builder *builder,
@@ -43,38 +20,6 @@ copse_status copse_read_path(const struct copse_json *json, const cJSON *object,
 copse_status copse_read_named(const struct copse_json *json, const cJSON *object, const char *key,
                               copse_status status, const struct copse_err *why,
                               struct copse_err *err) COPSE_CHECKED;
-
-/*
- * Adds a node; strings are copied. rank < 0: none stated. *index (may be NULL) gets its
- * number. Refuses a duplicate or empty id and a rank on a node that is no gpu.
- */
-copse_status copse_builder_add_node(struct copse_topology_builder *builder, long line,
-                                    const struct copse_node *node, int *index,
-                                    struct copse_err *err) COPSE_CHECKED;
-
-/* The node with this id so far, or -1. */
-int copse_builder_find(const struct copse_topology_builder *builder, const char *id);
-
-/*
- * Adds src -> dst; bandwidths of parallel links add up. Refuses a self-link, a bandwidth
- * that isn't positive, a negative latency.
- */
-copse_status copse_builder_add_link(struct copse_topology_builder *builder, long line, int src,
-                                    int dst, struct copse_q bandwidth, struct copse_q latency,
-                                    struct copse_err *err) COPSE_CHECKED;
-
-/* The same in both directions. */
-copse_status copse_builder_add_duplex(struct copse_topology_builder *builder, long line, int a,
-                                      int b, struct copse_q bandwidth, struct copse_q latency,
-                                      struct copse_err *err) COPSE_CHECKED;
-
-/*
- * Checks and freezes. Ranks: as stated if every gpu states one (they must be
- * 0..n-1, each once), else in order of appearance. Refuses a topology without a gpu.
- * The builder is used up, whatever the outcome, and must still be freed.
- */
-copse_status copse_builder_finish(struct copse_topology_builder *builder,
-                                  struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
 
 /* Notes the options that an input of this sort (`what`) has no use for; `used`: those it has. */
 enum { COPSE_USES_LINKS = 1, COPSE_USES_NVLINK_SWITCH = 2, COPSE_USES_GPU = 4 };

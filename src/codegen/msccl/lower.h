@@ -1,9 +1,9 @@
 /*
- * From a schedule to a program for MSCCL, its NCCL executor and RCCL: algorithm XML.
- * src/codegen/README.md tells the design; check_msccl.h proves such files.
+ * From a schedule to a program for MSCCL, its NCCL executor and RCCL: algorithm XML, which
+ * check.h proves.
  */
-#ifndef COPSE_CODEGEN_MSCCL_MSCCL_H
-#define COPSE_CODEGEN_MSCCL_MSCCL_H
+#ifndef COPSE_CODEGEN_MSCCL_LOWER_H
+#define COPSE_CODEGEN_MSCCL_LOWER_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -6,8 +6,8 @@
  * two parts, one after the other. Packets have two copies and are looked for, as on a GPU. With
  * counts of pairs messages are whole slots, and inboxes are emptied when they have come.
  */
-#ifndef COPSE_TESTS_ROUNDS_MACHINE_H
-#define COPSE_TESTS_ROUNDS_MACHINE_H
+#ifndef COPSE_TESTS_ROUNDS_BACKEND_H
+#define COPSE_TESTS_ROUNDS_BACKEND_H
 
 #include "runtime/internode/rounds.h"
 #include "support/exec_support.h"
@@ -22,6 +22,6 @@ struct rounds_case {
 };
 
 /* The number of wrong elements over all launches; fails the test where nothing moves. */
-uint64_t rounds_machine_run(const struct copse_plan *plan, const struct rounds_case *it);
+uint64_t rounds_backend_run(const struct copse_plan *plan, const struct rounds_case *it);
 
 #endif

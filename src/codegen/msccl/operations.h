@@ -1,8 +1,9 @@
 /*
- * Inside src/codegen only: an MSCCL file as the executors run it, and one symbolic run of it.
+ * Inside src/codegen and the simulator: an MSCCL file as the executors run it. Steps become
+ * operations: a real step with the waits of the nops before it, or several `re` that run as one.
  */
-#ifndef COPSE_CODEGEN_MSCCL_CHECK_RUN_H
-#define COPSE_CODEGEN_MSCCL_CHECK_RUN_H
+#ifndef COPSE_CODEGEN_MSCCL_OPERATIONS_H
+#define COPSE_CODEGEN_MSCCL_OPERATIONS_H
 
 #include "codegen/msccl/file.h"
 
@@ -35,7 +36,7 @@ struct copse_mx_connection {
   int sender, receiver; /* global tbs */
 };
 
-struct copse_mx_program {
+struct copse_mx_operations {
   const struct copse_mx_file *file;
   int n_tbs, *first_tb; /* [n_ranks + 1] */
   struct copse_mx_run_tb *tbs;
@@ -45,13 +46,11 @@ struct copse_mx_program {
   struct copse_arena arena;
 };
 
-/* Folds, fuses, resolves waits, pairs connections; COPSE_REFUTED for what can't be run. */
-copse_status copse_mx_program_make(const struct copse_mx_file *file, struct copse_mx_program *out,
-                                   struct copse_err *err) COPSE_CHECKED;
-void copse_mx_program_free(struct copse_mx_program *program);
-
-/* Runs it once; `actions` grows by what was followed. */
-copse_status copse_mx_run(const struct copse_mx_program *program, bool in_place, uint64_t *actions,
-                          struct copse_err *err) COPSE_CHECKED;
+/* Folds, fuses, resolves waits, pairs connections; COPSE_REFUTED for what can't be run. The file is
+ * borrowed. O(steps^2 of a block). */
+copse_status copse_mx_operations_make(const struct copse_mx_file *file,
+                                      struct copse_mx_operations *out,
+                                      struct copse_err *err) COPSE_CHECKED;
+void copse_mx_operations_free(struct copse_mx_operations *operations);
 
 #endif

@@ -1,4 +1,4 @@
-#include "support/rounds_machine.h"
+#include "support/rounds_backend.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +10,8 @@
 #include "support/support.h"
 
 /* A message underway. */
-struct letter {
-  struct letter *next;
+struct sent {
+  struct sent *next;
   uint32_t launch;
   struct copse_message message;
   size_t bytes;
@@ -19,7 +19,7 @@ struct letter {
 };
 
 struct queue {
-  struct letter *first, **end;
+  struct sent *first, **end;
 };
 
 struct rank {
@@ -28,7 +28,7 @@ struct rank {
   uint32_t weight;  /* how readily it moves */
 };
 
-struct machine {
+struct simulation {
   const struct copse_plan *plan;
   const struct rounds_case *it;
   struct copse_split *split;
@@ -45,14 +45,14 @@ struct machine {
   uint64_t random;
 };
 
-static uint32_t draw(struct machine *m, uint32_t n) {
+static uint32_t draw(struct simulation *m, uint32_t n) {
   return (uint32_t)copse_test_random_int(&m->random, 0, (int)n - 1);
 }
 
 /* ---- entering and leaving -------------------------------------------------------------------- */
 
 /* What a launch's buffers hold of a rank, to or from where it works. */
-static void exchange(struct machine *m, uint32_t r, bool enter) {
+static void exchange(struct simulation *m, uint32_t r, bool enter) {
   struct copse_buffers *given = &m->launches[m->ranks[r].launch];
   size_t in = (size_t)given->input_capacity + 2 * COPSE_GUARD_BYTES;
   size_t out = (size_t)given->output_capacity + 2 * COPSE_GUARD_BYTES;
@@ -65,7 +65,7 @@ static void exchange(struct machine *m, uint32_t r, bool enter) {
   memset(m->live.output_memory[r], 0x5a, out);
 }
 
-static void enter(struct machine *m, uint32_t r) {
+static void enter(struct simulation *m, uint32_t r) {
   for (uint32_t i = 0; i < m->plan->ranks[r].n_workers; i++)
     m->at[m->plan->ranks[r].first_worker + i] = (struct copse_cursor){0, 0};
   m->ranks[r].round = 0;
@@ -73,7 +73,7 @@ static void enter(struct machine *m, uint32_t r) {
   if (m->ranks[r].launch < m->it->n_launches) exchange(m, r, true);
 }
 
-static void leave(struct machine *m, uint32_t r) {
+static void leave(struct simulation *m, uint32_t r) {
   exchange(m, r, false);
   m->ranks[r].launch++;
   enter(m, r);
@@ -83,7 +83,7 @@ static void leave(struct machine *m, uint32_t r) {
  */
 
 /* False where packets that it reads aren't there yet. */
-static bool run_move(struct machine *m, uint32_t r, const struct copse_plan_op *op, uint32_t c) {
+static bool run_move(struct simulation *m, uint32_t r, const struct copse_plan_op *op, uint32_t c) {
   struct copse_place places[2 * COPSE_MOVE_MAX_OPERANDS];
   struct copse_span chunk = copse_view_chunk(&m->view, op->piece, c);
   if (chunk.count == 0) return true;
@@ -107,7 +107,7 @@ static bool run_move(struct machine *m, uint32_t r, const struct copse_plan_op *
 }
 
 /* One operation; false where the worker stands at the round's end or waits. */
-static bool step(struct machine *m, uint32_t w) {
+static bool step(struct simulation *m, uint32_t w) {
   const struct copse_plan_worker *worker = &m->plan->workers[w];
   struct copse_cursor *at = &m->at[w];
   uint32_t n = m->rounds->n_chunks;
@@ -127,7 +127,7 @@ static bool step(struct machine *m, uint32_t w) {
   return true;
 }
 
-static bool at_end(const struct machine *m, uint32_t r) {
+static bool at_end(const struct simulation *m, uint32_t r) {
   const struct copse_plan_rank *rank = &m->plan->ranks[r];
   size_t row = (size_t)(m->ranks[r].round + 1) * m->rounds->n_workers;
   return memcmp(&m->at[rank->first_worker], &m->rounds->cursors[row + rank->first_worker],
@@ -137,11 +137,11 @@ static bool at_end(const struct machine *m, uint32_t r) {
 /* ---- messages ----------------------------------------------------------------------------------
  */
 
-static bool has_inbox(const struct machine *m, const struct copse_message *message) {
+static bool has_inbox(const struct simulation *m, const struct copse_message *message) {
   return m->split->inboxes && m->split->inboxes[message->operand] != COPSE_NO_INBOX;
 }
 
-static struct copse_place place_of(const struct machine *m, const struct copse_message *message,
+static struct copse_place place_of(const struct simulation *m, const struct copse_message *message,
                                    bool landing, size_t *bytes) {
   const struct copse_shape *shape = &m->view.shape;
   struct copse_plan_operand operand =
@@ -157,7 +157,7 @@ static struct copse_place place_of(const struct machine *m, const struct copse_m
 }
 
 /* What has come to an inbox, to its place in the output. */
-static void unpack(const struct machine *m, const struct copse_message *message,
+static void unpack(const struct simulation *m, const struct copse_message *message,
                    struct copse_place from) {
   struct copse_span chunk = copse_view_chunk(&m->view, message->piece, message->chunk);
   struct copse_place to =
@@ -165,11 +165,11 @@ static void unpack(const struct machine *m, const struct copse_message *message,
   memcpy(to.at, from.at, (size_t)(chunk.count * m->view.shape.element_bytes));
 }
 
-static bool is_sent(const struct machine *m, const struct copse_message *message) {
+static bool is_sent(const struct simulation *m, const struct copse_message *message) {
   return m->it->words || message->operand != COPSE_NO_OPERAND;
 }
 
-static void send(struct machine *m, uint32_t r) {
+static void send(struct simulation *m, uint32_t r) {
   const size_t *range = &m->rounds->first_message[m->ranks[r].round];
   for (size_t i = range[0]; i < range[1]; i++) {
     const struct copse_message *message = &m->rounds->messages[i];
@@ -177,24 +177,24 @@ static void send(struct machine *m, uint32_t r) {
     size_t bytes = 0;
     if (message->src != r || !is_sent(m, message)) continue;
     if (message->operand != COPSE_NO_OPERAND) from = place_of(m, message, false, &bytes);
-    struct letter *letter = calloc(1, sizeof *letter + bytes);
-    letter->launch = m->ranks[r].launch;
-    letter->message = *message;
-    letter->bytes = bytes;
-    if (bytes) memcpy(letter->data, from.at, bytes);
+    struct sent *sent = calloc(1, sizeof *sent + bytes);
+    sent->launch = m->ranks[r].launch;
+    sent->message = *message;
+    sent->bytes = bytes;
+    if (bytes) memcpy(sent->data, from.at, bytes);
     struct queue *queue = &m->queues[message->src * m->plan->header.n_ranks + message->dst];
-    *(queue->first ? queue->end : &queue->first) = letter;
-    queue->end = &letter->next;
+    *(queue->first ? queue->end : &queue->first) = sent;
+    queue->end = &sent->next;
   }
   m->ranks[r].in_messages = true;
 }
 
 /* All messages to the rank, or none of them. */
-static bool receive(struct machine *m, uint32_t r) {
+static bool receive(struct simulation *m, uint32_t r) {
   const size_t *range = &m->rounds->first_message[m->ranks[r].round];
   uint32_t n = m->plan->header.n_ranks;
   for (int take = 0; take < 2; take++) {
-    const struct letter *next = NULL;
+    const struct sent *next = NULL;
     uint32_t src = n;
     for (size_t i = range[0]; i < range[1]; i++) {
       const struct copse_message *message = &m->rounds->messages[i];
@@ -206,17 +206,17 @@ static bool receive(struct machine *m, uint32_t r) {
         if (!next) return false;
         continue;
       }
-      struct letter *letter = queue->first;
+      struct sent *sent = queue->first;
       size_t bytes = 0;
       struct copse_place to = {0};
       if (message->operand != COPSE_NO_OPERAND) to = place_of(m, message, true, &bytes);
-      ck_assert_uint_eq(letter->launch, m->ranks[r].launch);
-      ck_assert_mem_eq(&letter->message, message, sizeof *message);
-      ck_assert_uint_eq(letter->bytes, bytes);
-      if (bytes) memcpy(to.at, letter->data, bytes);
+      ck_assert_uint_eq(sent->launch, m->ranks[r].launch);
+      ck_assert_mem_eq(&sent->message, message, sizeof *message);
+      ck_assert_uint_eq(sent->bytes, bytes);
+      if (bytes) memcpy(to.at, sent->data, bytes);
       if (bytes && m->it->pair_counts && has_inbox(m, message)) unpack(m, message, to);
-      queue->first = letter->next;
-      free(letter);
+      queue->first = sent->next;
+      free(sent);
     }
   }
   return true;
@@ -224,7 +224,7 @@ static bool receive(struct machine *m, uint32_t r) {
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-static bool move_rank(struct machine *m, uint32_t r) {
+static bool move_rank(struct simulation *m, uint32_t r) {
   struct rank *rank = &m->ranks[r];
   const struct copse_plan_rank *workers = &m->plan->ranks[r];
   if (rank->launch == m->it->n_launches) return false;
@@ -244,7 +244,7 @@ static bool move_rank(struct machine *m, uint32_t r) {
   return true;
 }
 
-static void run(struct machine *m) {
+static void run(struct simulation *m) {
   uint32_t n = m->plan->header.n_ranks;
   for (uint32_t r = 0; r < n; r++) {
     m->ranks[r].weight = 1u << draw(m, 8);
@@ -262,7 +262,7 @@ static void run(struct machine *m) {
   }
 }
 
-static void make_buffers(struct machine *m, struct copse_buffers *buffers, uint32_t launch) {
+static void make_buffers(struct simulation *m, struct copse_buffers *buffers, uint32_t launch) {
   const struct copse_plan_header *h = &m->plan->header;
   const struct exec_case it = m->it->it;
   const struct copse_data data = {.collective = (copse_collective)h->collective,
@@ -283,7 +283,7 @@ static void make_buffers(struct machine *m, struct copse_buffers *buffers, uint3
 }
 
 /* Bytes of one of a rank's two copies. */
-static uint64_t most_packets(const struct machine *m) {
+static uint64_t most_packets(const struct simulation *m) {
   uint64_t most = 0;
   for (uint32_t r = 0; r < m->plan->header.n_ranks; r++) {
     uint64_t bytes = copse_round_up(copse_layout_most_packet_bytes(&m->layout, r), 64);
@@ -292,7 +292,7 @@ static uint64_t most_packets(const struct machine *m) {
   return most;
 }
 
-static void make_view(struct machine *m) {
+static void make_view(struct simulation *m) {
   const struct copse_plan *plan = &m->split->local;
   const struct exec_case it = m->it->it;
   struct copse_err err = COPSE_ERR_INIT;
@@ -324,10 +324,10 @@ static void make_view(struct machine *m) {
   }
 }
 
-uint64_t rounds_machine_run(const struct copse_plan *plan, const struct rounds_case *it) {
+uint64_t rounds_backend_run(const struct copse_plan *plan, const struct rounds_case *it) {
   const struct copse_plan_header *h = &plan->header;
   struct copse_err err = COPSE_ERR_INIT;
-  struct machine m = {.plan = plan, .it = it, .random = it->seed};
+  struct simulation m = {.plan = plan, .it = it, .random = it->seed};
   uint64_t wrong = 0;
   ASSERT_OK(copse_split_new(plan, it->host_of, &m.split, &err), &err);
   m.memory = calloc(h->n_ranks, sizeof *m.memory);

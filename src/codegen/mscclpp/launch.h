@@ -1,12 +1,9 @@
 /*
- * Inside src/codegen/check_mscclpp*.c only: one symbolic launch of an MSCCL++ plan. Threads, as far
- * as order goes: every block (loose: its members are ordered only where they meet), every rank's
- * entry, every port's proxy, every rank's end, and for every op with packets its reads, its
- * writes and what a packet tells: a packet orders what was read for it, element by element, and
- * nothing else. Every block does what it can until it has to wait.
+ * Inside codegen/mscclpp: the state of one symbolic launch of an MSCCL++ plan: who did what, who
+ * knows of it, and what waits for what.
  */
-#ifndef COPSE_CODEGEN_MSCCLPP_CHECK_LAUNCH_H
-#define COPSE_CODEGEN_MSCCLPP_CHECK_LAUNCH_H
+#ifndef COPSE_CODEGEN_MSCCLPP_LAUNCH_H
+#define COPSE_CODEGEN_MSCCLPP_LAUNCH_H
 
 #include "codegen/mscclpp/file.h"
 
@@ -16,7 +13,7 @@ enum { COPSE_PJ_MAX_OPS = 64 };
 enum {
   COPSE_PJ_PACKET_READS,
   COPSE_PJ_PACKET_WRITES,
-  COPSE_PJ_PACKET_TELLS,
+  COPSE_PJ_PACKET_CARRIES,
   COPSE_PJ_PACKET_THREADS
 };
 
@@ -68,7 +65,7 @@ struct copse_pj_launch {
   struct copse_err *err;
 };
 
-/* ---- who did what, and who knows of it (check_mscclpp_actions.c) ------------------------- */
+/* ---- who did what, and who knows of it ----------------------------------------------------- */
 
 /* For copse_cells_of: what an action is called; its line, or 0. */
 long copse_pj_name_action(const void *run, struct copse_action action, char text[64]);
@@ -82,7 +79,7 @@ copse_status copse_pj_append(struct copse_pj_launch *r, struct copse_pj_historie
 void copse_pj_drop_all(struct copse_pj_histories *list);
 
 /* What one thread knows, to another. */
-copse_status copse_pj_tell(struct copse_pj_launch *r, int from, int to) COPSE_CHECKED;
+copse_status copse_pj_pass_on(struct copse_pj_launch *r, int from, int to) COPSE_CHECKED;
 /* The block's threads meet: each knows what any did and learned. */
 copse_status copse_pj_meet(struct copse_pj_launch *r, int block) COPSE_CHECKED;
 
@@ -92,10 +89,7 @@ copse_status copse_pj_act(struct copse_pj_launch *r, int block,
 copse_status copse_pj_act_through(struct copse_pj_launch *r, int block, int end,
                                   struct copse_action *action) COPSE_CHECKED;
 
-/* ---- what the op at which a block stands does; *done: whether it could --------------------- */
-
-copse_status copse_pj_do_data(struct copse_pj_launch *r, int block, const struct copse_pj_op *op,
-                              bool *done) COPSE_CHECKED;
+/* ---- what an op does that waits or signals; *done: whether it could ------------------------- */
 
 copse_status copse_pj_try_sync(struct copse_pj_launch *r, int block, const struct copse_pj_op *op,
                                bool *done) COPSE_CHECKED;
@@ -108,8 +102,8 @@ copse_status copse_pj_flush(struct copse_pj_launch *r, int block,
 /* A barrier's other blocks are moved as well. */
 copse_status copse_pj_try_barrier(struct copse_pj_launch *r, int block,
                                   const struct copse_pj_op *op, bool *done) COPSE_CHECKED;
-/* A semaphore tells its one acquirer of the release that it needed: for sure if one block releases,
- * or if it was the last of all. */
+/* The one acquirer of a semaphore learns of the release that it needed: for sure if one block
+ * releases, or if it was the last of all. */
 copse_status copse_pj_try_acquire(struct copse_pj_launch *r, int block,
                                   const struct copse_pj_op *op, bool *done) COPSE_CHECKED;
 copse_status copse_pj_release(struct copse_pj_launch *r, int block,

@@ -1,15 +1,23 @@
 /*
  * An MSCCL file as the executors run it: nops become waits of the next step, neighbouring `re`
- * run as one, waits find the operation that ends them, connections find both their ends.
+ * run as one, and steps get the numbers that are published at run time. A wait ends with the first
+ * published operation of at least its number, and that one alone is sure to have happened.
+ *
+ *   step   0 nop depid 1   1 re depid 2   2 re   3 s        the file
+ *   op     0: re re, waits for tb 1 and tb 2     1: s       what runs
+ *   number 2                                     3          what is published
+ *
+ * Traps of the executors' parsers are refuted: a wait that is lost in fusion, a sixteenth fused
+ * `re`, a number that shifts. Connections are queues that find both their ends here.
  */
 #include <stdlib.h>
 
-#include "codegen/msccl/check_run.h"
+#include "codegen/msccl/operations.h"
 
 enum { MAX_FUSED = 15, MAX_DEP_TB = 127, MAX_PER_CHANNEL = 32, MAX_RCCL_TBS = 64 };
 
 struct maker {
-  struct copse_mx_program *p;
+  struct copse_mx_operations *p;
   const struct copse_mx_file *file;
   struct copse_err *err;
 };
@@ -114,8 +122,8 @@ static copse_status fold(struct maker *m, struct copse_mx_run_tb *tb) {
   const struct copse_mx_tb *from = tb->tb;
   int n_pending = 0, done = 0;
   copse_status status = COPSE_OK;
-  tb->ops = copse_arena_alloc(&m->p->arena, (size_t)from->n_steps + 1, sizeof *tb->ops);
-  if (!tb->ops) return copse_fail_nomem(m->err);
+  COPSE_TRY(
+      copse_arena_array(&m->p->arena, (size_t)from->n_steps, sizeof *tb->ops, &tb->ops, m->err));
   for (int s = 0; s < from->n_steps; s++) {
     const struct copse_mx_step *step = &from->steps[s];
     struct copse_mx_run_op *last = tb->n_ops > 0 ? &tb->ops[tb->n_ops - 1] : NULL;
@@ -136,8 +144,8 @@ static copse_status fold(struct maker *m, struct copse_mx_run_tb *tb) {
     done += n_pending + 1;
     *op = (struct copse_mx_run_op){
         .step = step, .n_steps = 1, .first = s, .number = done - 1, .published = step->published};
-    op->waits = copse_arena_alloc(&m->p->arena, (size_t)n_pending + 1, sizeof *op->waits);
-    if (!op->waits) return copse_fail_nomem(m->err);
+    COPSE_TRY(copse_arena_array(&m->p->arena, (size_t)n_pending + 1, sizeof *op->waits, &op->waits,
+                                m->err));
     take_waits(tb, op, s, n_pending);
     n_pending = 0;
   }
@@ -197,8 +205,10 @@ static int next_op(const struct copse_mx_run_tb *tb, int from, bool sends) {
   return from;
 }
 
-static copse_status collect_ends(struct maker *m, bool sends, struct end **ends, int *n) {
-  copse_status status = copse_calloc((size_t)m->p->n_tbs + 1, sizeof **ends, ends, m->err);
+static copse_status collect_ends(struct maker *m, bool sends, struct copse_arena *scratch,
+                                 struct end **ends, int *n) {
+  copse_status status =
+      copse_arena_array(scratch, (size_t)m->p->n_tbs, sizeof **ends, ends, m->err);
   if (status != COPSE_OK) return status;
   *n = 0;
   for (int i = 0; i < m->p->n_tbs; i++) {
@@ -257,23 +267,18 @@ static copse_status refute_lone(const struct maker *m, const struct end *e, bool
 }
 
 static copse_status connect(struct maker *m) {
-  struct copse_mx_program *p = m->p;
-  struct end *senders = NULL, *receivers = NULL;
+  struct copse_mx_operations *p = m->p;
+  struct end *senders, *receivers;
+  struct copse_arena scratch = {0};
   int n = 0, n_receivers = 0;
   copse_status status;
-  COPSE_TRY(collect_ends(m, true, &senders, &n));
-  COPSE_TRY(collect_ends(m, false, &receivers, &n_receivers));
-  p->connections = copse_arena_alloc(&p->arena, (size_t)n + 1, sizeof *p->connections);
-  if (!p->connections) {
-    status = copse_fail_nomem(m->err);
-    goto out;
-  }
+  COPSE_TRY(collect_ends(m, true, &scratch, &senders, &n));
+  COPSE_TRY(collect_ends(m, false, &scratch, &receivers, &n_receivers));
+  COPSE_TRY(
+      copse_arena_array(&p->arena, (size_t)n, sizeof *p->connections, &p->connections, m->err));
   for (int i = 0; i < n || i < n_receivers; i++) {
     int order = i == n ? 1 : i == n_receivers ? -1 : compare_keys(&senders[i], &receivers[i]);
-    if (order != 0) {
-      status = refute_lone(m, order < 0 ? &senders[i] : &receivers[i], order < 0);
-      goto out;
-    }
+    if (order != 0) COPSE_TRY(refute_lone(m, order < 0 ? &senders[i] : &receivers[i], order < 0));
     struct copse_mx_run_tb *s = &p->tbs[senders[i].tb], *r = &p->tbs[receivers[i].tb];
     COPSE_TRY(check_pairs(m, s, r));
     s->out = r->in = p->n_connections;
@@ -281,8 +286,7 @@ static copse_status connect(struct maker *m) {
         (struct copse_mx_connection){senders[i].tb, receivers[i].tb};
   }
 out:
-  free(senders);
-  free(receivers);
+  copse_arena_free(&scratch);
   return status;
 }
 
@@ -305,23 +309,19 @@ static copse_status check_channels(const struct maker *m) {
 
 /* ---- all together --------------------------------------------------------------------- */
 
-copse_status copse_mx_program_make(const struct copse_mx_file *file, struct copse_mx_program *out,
-                                   struct copse_err *err) {
+copse_status copse_mx_operations_make(const struct copse_mx_file *file,
+                                      struct copse_mx_operations *out, struct copse_err *err) {
   struct maker m = {out, file, err};
   copse_status status;
-  *out = (struct copse_mx_program){.file = file, .on_rccl = true};
-  out->first_tb = copse_arena_alloc(&out->arena, (size_t)file->n_ranks + 1, sizeof(int));
-  if (!out->first_tb) return copse_fail_nomem(err);
+  *out = (struct copse_mx_operations){.file = file, .on_rccl = true};
+  COPSE_TRY(
+      copse_arena_array(&out->arena, (size_t)file->n_ranks + 1, sizeof(int), &out->first_tb, err));
   for (int g = 0; g < file->n_ranks; g++) {
     out->first_tb[g + 1] = out->first_tb[g] + file->gpus[g].n_tbs;
     if (file->gpus[g].n_tbs > MAX_RCCL_TBS) out->on_rccl = false;
   }
   out->n_tbs = out->first_tb[file->n_ranks];
-  out->tbs = copse_arena_alloc(&out->arena, (size_t)out->n_tbs, sizeof *out->tbs);
-  if (!out->tbs) {
-    status = copse_fail_nomem(err);
-    goto out;
-  }
+  COPSE_TRY(copse_arena_array(&out->arena, (size_t)out->n_tbs, sizeof *out->tbs, &out->tbs, err));
   for (int g = 0; g < file->n_ranks; g++)
     for (int t = 0; t < file->gpus[g].n_tbs; t++) {
       struct copse_mx_run_tb *tb = &out->tbs[out->first_tb[g] + t];
@@ -333,8 +333,10 @@ copse_status copse_mx_program_make(const struct copse_mx_file *file, struct cops
   for (int t = 0; t < out->n_tbs; t++) COPSE_TRY(resolve_waits(&m, t));
   COPSE_TRY(connect(&m));
 out:
-  if (status != COPSE_OK) copse_mx_program_free(out);
+  if (status != COPSE_OK) copse_mx_operations_free(out);
   return status;
 }
 
-void copse_mx_program_free(struct copse_mx_program *program) { copse_arena_free(&program->arena); }
+void copse_mx_operations_free(struct copse_mx_operations *operations) {
+  copse_arena_free(&operations->arena);
+}

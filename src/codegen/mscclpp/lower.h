@@ -1,9 +1,8 @@
 /*
- * From a schedule to an MSCCL++ execution plan (JSON). src/codegen/README.md tells the design;
- * check_mscclpp.h proves such files.
+ * From a schedule to an MSCCL++ execution plan (JSON), which check.h proves.
  */
-#ifndef COPSE_CODEGEN_MSCCLPP_MSCCLPP_H
-#define COPSE_CODEGEN_MSCCLPP_MSCCLPP_H
+#ifndef COPSE_CODEGEN_MSCCLPP_LOWER_H
+#define COPSE_CODEGEN_MSCCLPP_LOWER_H
 
 #include <stdbool.h>
 #include <stddef.h>

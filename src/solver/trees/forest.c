@@ -74,8 +74,8 @@ static void show_network(const struct copse_tree_problem *problem) {
 static void show_split(const struct copse_tree_problem *problem, struct copse_flow *flow) {
   const struct copse_network *network = problem->network;
   struct copse_arena scratch = {0};
-  struct copse_net_link *links =
-      copse_arena_alloc(&scratch, (size_t)copse_flow_links(flow), sizeof *links);
+  size_t most = 2 * (size_t)copse_flow_links(flow); /* both ways of each pair */
+  struct copse_net_link *links = copse_arena_alloc(&scratch, most, sizeof *links);
   int n = 0;
   for (int i = 0; links && i < network->n_terminals; i++) {
     int v = network->terminals[i];

@@ -177,7 +177,8 @@ out:
   return status;
 }
 
-copse_status copse_baseline_bound(struct copse_baseline_work *w) {
+/* Fills in the schedule's bound; its time, trees and flows must be there. */
+static copse_status find_bound(struct copse_baseline_work *w) {
   const struct copse_schedule *like = w->options->like;
   return take_over(w, like) ? copy_bound(w, like) : bound_by_cuts(w);
 }
@@ -439,7 +440,7 @@ static copse_status make(struct copse_baseline_work *w, enum copse_baseline kind
   }
   COPSE_TRY(kinds[kind].make(w));
   COPSE_TRY(kinds[kind].flows ? make_flows(w) : make_trees(w));
-  status = copse_baseline_bound(w);
+  status = find_bound(w);
 out:
   return status;
 }

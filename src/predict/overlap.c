@@ -12,7 +12,7 @@
 
 static bool is_time(double v) { return isfinite(v) && v >= 0; }
 
-copse_status copse_compute_check(const struct copse_compute *c, struct copse_err *err) {
+static copse_status check_compute(const struct copse_compute *c, struct copse_err *err) {
   if (!is_time(c->alpha_us) || !is_time(c->us_per_token))
     return copse_fail(err, COPSE_INVALID, "compute times must be finite and not negative");
   for (int i = 0; i < c->n_points; i++) {
@@ -191,7 +191,7 @@ static copse_status check_problem(const struct copse_overlap_problem *p, struct 
     if (p->degrees[i] < 1 || p->degrees[i] > COPSE_OVERLAP_MAX_DEGREE)
       return copse_fail(err, COPSE_INVALID, "a degree must be 1 to %d, not %d",
                         COPSE_OVERLAP_MAX_DEGREE, p->degrees[i]);
-  return copse_compute_check(&p->compute, err);
+  return check_compute(&p->compute, err);
 }
 
 static copse_status predict(const struct copse_overlap_problem *p, int degree,

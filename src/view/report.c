@@ -59,8 +59,17 @@ static void add_part_head(struct writer *w, int part) {
                  copse_draw_quantity(tree->weight, "of M", weight), tree->root);
 }
 
-copse_status copse_report_data(const struct copse_report *r, struct copse_text *text,
-                               struct copse_err *err) {
+uint64_t copse_report_size(int i) { return (uint64_t)1024 << (2 * i); }
+
+static const char *size_name(int i, char text[16]) {
+  static const char units[] = "KMG";
+  snprintf(text, 16, "%d%c", 1 << (2 * i % 10), units[2 * i / 10]);
+  return text;
+}
+
+/* What the script steps through, as JSON that is safe inside <script>. */
+static copse_status add_data(const struct copse_report *r, struct copse_text *text,
+                             struct copse_err *err) {
   struct writer w = {.report = r, .text = text};
   const struct copse_topology *t = r->topology;
   copse_status status;
@@ -153,7 +162,7 @@ static void add_axes(const struct chart *c, const char *title) {
   for (int i = 0; i < COPSE_REPORT_SIZES; i++)
     copse_text_add(c->text,
                    "<text class=\"tick\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n",
-                   x_of(i), HEIGHT - BOTTOM + 18, copse_report_size_name(i, name));
+                   x_of(i), HEIGHT - BOTTOM + 18, size_name(i, name));
   copse_text_add(c->text,
                  "<text class=\"axis\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">message size "
                  "M</text><text class=\"axis\" x=\"%.1f\" y=\"13\">%s</text>\n",
@@ -177,8 +186,8 @@ static void add_series(const struct chart *c, int algorithm) {
                    "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%s\" fill=\"%s\"><title>%s, %s: %.5g us, "
                    "%.5g GB/s</title></circle>",
                    x_of(i), y_of(c, value_of(c, algorithm, i)), algorithm == 0 ? "4" : "3", colour,
-                   r->predictions[algorithm].name, copse_report_size_name(i, name),
-                   r->us[algorithm][i], gbps(r, algorithm, i));
+                   r->predictions[algorithm].name, size_name(i, name), r->us[algorithm][i],
+                   gbps(r, algorithm, i));
   copse_text_add(c->text, "</g>\n");
 }
 
@@ -217,7 +226,7 @@ static void add_chart(struct chart *c, const char *title) {
   copse_text_add(c->text, "</svg>\n");
 }
 
-void copse_report_bandwidth_chart(const struct copse_report *r, struct copse_text *text) {
+static void add_bandwidth_chart(const struct copse_report *r, struct copse_text *text) {
   struct chart c = {.report = r, .text = text};
   for (int a = 0; a < r->n_predictions; a++)
     for (int i = 0; i < COPSE_REPORT_SIZES; i++) c.most = fmax(c.most, gbps(r, a, i));
@@ -227,7 +236,8 @@ void copse_report_bandwidth_chart(const struct copse_report *r, struct copse_tex
   add_chart(&c, "algbw (GB/s)");
 }
 
-void copse_report_time_chart(const struct copse_report *r, struct copse_text *text) {
+/* Charts over message sizes as <svg>: bandwidth, linear; time, logarithmic. */
+static void add_time_chart(const struct copse_report *r, struct copse_text *text) {
   struct chart c = {.report = r, .text = text, .logarithmic = true, .least = INFINITY, .most = 0};
   for (int a = 0; a < r->n_predictions; a++)
     for (int i = 0; i < COPSE_REPORT_SIZES; i++) {
@@ -245,14 +255,6 @@ void copse_report_time_chart(const struct copse_report *r, struct copse_text *te
 #define MAX_LINK_ROWS 2000
 /* Ranks of a cut that are named. */
 #define MAX_CUT_RANKS 24
-
-uint64_t copse_report_size(int i) { return (uint64_t)1024 << (2 * i); }
-
-const char *copse_report_size_name(int i, char text[16]) {
-  static const char units[] = "KMG";
-  snprintf(text, 16, "%d%c", 1 << (2 * i % 10), units[2 * i / 10]);
-  return text;
-}
 
 /* "3/1040 s/GB" with the decimal in small print beside it. */
 static void add_exact(struct copse_text *text, struct copse_q q, const char *unit) {
@@ -437,7 +439,7 @@ static void add_prediction_rows(struct copse_text *text, const struct copse_repo
   char name[16];
   for (int i = 0; i < COPSE_REPORT_SIZES; i++) {
     double best = 0;
-    copse_text_add(text, "<tr><th>%s</th>", copse_report_size_name(i, name));
+    copse_text_add(text, "<tr><th>%s</th>", size_name(i, name));
     for (int a = 0; a < r->n_predictions; a++) {
       double us = r->us[a][i];
       if (!copse_prediction_exists(&r->predictions[a])) continue;
@@ -473,8 +475,8 @@ static void add_predictions(struct copse_text *text, const struct copse_report *
       "a queue, each hop from rank to rank 2 us. Beside copse what today's libraries do, "
       "on the same topology.");
   copse_text_add(text, "<div class=\"charts\">\n");
-  copse_report_bandwidth_chart(r, text);
-  copse_report_time_chart(r, text);
+  add_bandwidth_chart(r, text);
+  add_time_chart(r, text);
   copse_text_add(text, "</div>\n<ul class=\"asymptotes\">\n");
   for (int a = 0; a < r->n_predictions; a++) {
     const struct copse_prediction *p = &r->predictions[a];
@@ -591,7 +593,7 @@ copse_status copse_report_page(const struct copse_report *r, struct copse_text *
                  "</main>\n<footer>copse %s</footer>\n<script type=\"application/json\" "
                  "id=\"data\">",
                  copse_version());
-  COPSE_TRY(copse_report_data(r, text, err));
+  COPSE_TRY(add_data(r, text, err));
   copse_text_add(text, "</script>\n<script>//<![CDATA[\n%s//]]></script>\n</body>\n</html>\n",
                  copse_report_js);
   status = copse_text_status(text, err);

@@ -16,15 +16,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "solver/placement/internal.h"
-
-/* Beyond these branch and cut would not get far in the time that anybody waits. */
-#define MAX_BINARIES 1200
-#define MAX_NONZEROS 400000
-#define MAX_NODES 20000
-#define WORK 2000000000.0 /* nodes times nonzeros, roughly */
-
-/* Relaxations are solved to 1e-7; what they are trusted for is a little less. */
-#define TRUST 1e-6
+#include "solver/placement/policy.h"
 
 struct ilp {
   const struct copse_place_model *m;
@@ -35,6 +27,7 @@ struct ilp {
   double unit;      /* a time that counts as 1 */
   double *solution; /* [columns + 1] the placement to begin with, as column values */
   bool handed;
+  struct copse_arena scratch;
   double lower; /* in units: no placement is faster */
   int64_t nodes, max_nodes;
 };
@@ -130,19 +123,18 @@ static copse_status describe_start(struct ilp *i, const int *rank_of, struct cop
   int64_t *in = NULL, *out = NULL, *steps = NULL, time;
   size_t cells = m->n_groups * m->n_steps;
   copse_status status;
-  COPSE_TRY(copse_calloc(cells, sizeof *in, &in, err));
-  COPSE_TRY(copse_calloc(cells, sizeof *out, &out, err));
-  COPSE_TRY(copse_calloc((size_t)m->n_kinds * m->n_steps, sizeof *steps, &steps, err));
-  COPSE_TRY(copse_calloc((size_t)glp_get_num_cols(i->lp) + 1, sizeof(double), &i->solution, err));
+  COPSE_TRY(copse_arena_array(&i->scratch, cells, sizeof *in, &in, err));
+  COPSE_TRY(copse_arena_array(&i->scratch, cells, sizeof *out, &out, err));
+  COPSE_TRY(
+      copse_arena_array(&i->scratch, (size_t)m->n_kinds * m->n_steps, sizeof *steps, &steps, err));
+  COPSE_TRY(copse_arena_array(&i->scratch, (size_t)glp_get_num_cols(i->lp) + 1, sizeof(double),
+                              &i->solution, err));
   copse_place_loads(m, rank_of, in, out, steps, &time);
   for (size_t e = 0; e < m->n_experts; e++) i->solution[x_column(i, e, (size_t)rank_of[e])] = 1;
   for (int kind = 0; kind < m->n_kinds; kind++)
     for (size_t s = 0; s < m->n_steps; s++)
       i->solution[t_column(i, kind, s)] = (double)steps[(size_t)kind * m->n_steps + s] / i->unit;
 out:
-  free(in);
-  free(out);
-  free(steps);
   return status;
 }
 
@@ -166,12 +158,12 @@ static void follow(glp_tree *tree, void *info) {
 }
 
 /* Takes over GLPK's placement where, counted exactly, it is better. */
-static copse_status take(const struct ilp *i, struct copse_placement *best, struct copse_err *err) {
+static copse_status take(struct ilp *i, struct copse_placement *best, struct copse_err *err) {
   const struct copse_place_model *m = i->m;
   int *rank_of = NULL;
   int64_t time = 0;
   copse_status status;
-  COPSE_TRY(copse_calloc(m->n_experts, sizeof *rank_of, &rank_of, err));
+  COPSE_TRY(copse_arena_array(&i->scratch, m->n_experts, sizeof *rank_of, &rank_of, err));
   for (size_t e = 0; e < m->n_experts; e++) {
     rank_of[e] = -1;
     for (size_t r = 0; r < m->n_ranks; r++)
@@ -184,7 +176,6 @@ static copse_status take(const struct ilp *i, struct copse_placement *best, stru
     memcpy(best->rank_of, rank_of, m->n_experts * sizeof *rank_of);
   }
 out:
-  free(rank_of);
   return status;
 }
 
@@ -195,7 +186,7 @@ static copse_status run(struct ilp *i, struct copse_placement *best, struct cops
   glp_init_smcp(&simplex);
   simplex.msg_lev = GLP_MSG_OFF;
   simplex.meth = GLP_DUALP;
-  simplex.it_lim = 100000;
+  simplex.it_lim = MAX_SIMPLEX_STEPS;
   if (i->m->deadline > 0) {
     double left = 1000 * (i->m->deadline - copse_clock_seconds());
     simplex.tm_lim = left < 1 ? 1 : left < INT_MAX ? (int)left : INT_MAX;
@@ -241,10 +232,10 @@ copse_status copse_place_ilp(const struct copse_place_model *m, const int64_t *i
   size_t columns = m->n_experts * m->n_ranks + (size_t)m->n_kinds * m->n_steps;
   copse_status status;
   if (m->n_experts * m->n_ranks > MAX_BINARIES || entries > MAX_NONZEROS) return COPSE_OK;
-  i.max_nodes = (int64_t)(WORK / (double)(entries * 20));
+  i.max_nodes = (int64_t)(ILP_WORK / (double)(entries * 20));
   if (i.max_nodes > MAX_NODES) i.max_nodes = MAX_NODES;
-  COPSE_TRY(copse_calloc(columns + 2, sizeof(int), &i.index, err));
-  COPSE_TRY(copse_calloc(columns + 2, sizeof(double), &i.value, err));
+  COPSE_TRY(copse_arena_array(&i.scratch, columns + 2, sizeof(int), &i.index, err));
+  COPSE_TRY(copse_arena_array(&i.scratch, columns + 2, sizeof(double), &i.value, err));
   /* one step's share of the time found is 1: coefficients near 1 whatever the units */
   i.unit = best->time > 0 ? (double)best->time / (double)m->n_steps : 1;
   glp_term_out(GLP_OFF);
@@ -254,8 +245,6 @@ copse_status copse_place_ilp(const struct copse_place_model *m, const int64_t *i
   status = run(&i, best, err);
 out:
   if (i.lp) glp_delete_prob(i.lp);
-  free(i.index);
-  free(i.value);
-  free(i.solution);
+  copse_arena_free(&i.scratch);
   return status;
 }

@@ -298,9 +298,9 @@ out:
   return status;
 }
 
-/* How many candidates for exchanges are looked at, for each terminal that is missing in a tree: where
- * exchanges can finish the trees, that takes up to 1,900; where they can't, there is no end. And
- * where more than one in so many is missing they don't. */
+/* How many candidates for exchanges are looked at, for each terminal that is missing in a tree:
+ * where exchanges can finish the trees, that takes up to 1,900; where they can't, there is no end.
+ * And where more than one in so many is missing they don't. */
 #define PATIENCE_EACH 3000
 #define LEAST_PATIENCE 1000000
 #define MOST_PATIENCE 150000000
@@ -317,10 +317,8 @@ static bool is_worth_finishing(struct copse_levels *g) {
 copse_status copse_levels_pack(const struct copse_network *network, const int64_t *capacities,
                                int64_t k, const struct copse_progress *progress,
                                struct copse_forest *forest, bool *packed, struct copse_err *err) {
-  struct copse_levels g = {.network = network,
-                           .forest = forest,
-                           .n = network->n_terminals,
-                           .err = err};
+  struct copse_levels g = {
+      .network = network, .forest = forest, .n = network->n_terminals, .err = err};
   copse_status status = COPSE_OK;
   *packed = false;
   if (!count_trees(&g, k)) return COPSE_OK;

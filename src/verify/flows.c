@@ -2,11 +2,14 @@
  * The verifier's part for alltoalls and for compact schedules: permutations that must keep the
  * topology, flows that must carry the demand, and the bound by duality of linear programming: for
  * any link lengths l >= 0, T/M >= sum over pairs of share * distance_l / sum over links of
- * bandwidth * l. (The Japanese theorem: Onaga and Kakusho 1971, Iri 1971, for multicommodity flows.)
+ * bandwidth * l. (The Japanese theorem: Onaga and Kakusho 1971, Iri 1971, for multicommodity
+ * flows.)
  */
 #include "verify/internal.h"
 
 #include <stdlib.h>
+
+#include "base/graph.h"
 
 struct symmetry_checker {
   const struct copse_schedule *schedule;
@@ -24,7 +27,8 @@ static copse_status map_nodes(struct symmetry_checker *c, int i) {
   int *image;
   copse_status status;
   if (s->n_nodes != t->n_nodes) return refute(c, "a rotation must map every node of the topology");
-  COPSE_TRY(copse_calloc((size_t)t->n_nodes, sizeof *image, &c->out->nodes[i], c->err));
+  COPSE_TRY(copse_arena_array(&c->out->arena, (size_t)t->n_nodes, sizeof *image, &c->out->nodes[i],
+                              c->err));
   image = c->out->nodes[i];
   for (int v = 0; v < t->n_nodes; v++) image[v] = -1;
   for (int v = 0; v < s->n_nodes; v++) {
@@ -39,7 +43,7 @@ static copse_status check_nodes(struct symmetry_checker *c, int i) {
   const struct copse_topology *t = c->topology;
   const int *image = c->out->nodes[i];
   char *hit = NULL;
-  copse_status status = copse_calloc((size_t)t->n_nodes, 1, &hit, c->err);
+  copse_status status = copse_arena_array(&c->out->arena, (size_t)t->n_nodes, 1, &hit, c->err);
   for (int v = 0; v < t->n_nodes && status == COPSE_OK; v++) {
     const struct copse_node *a = &t->nodes[v], *b = image[v] < 0 ? NULL : &t->nodes[image[v]];
     if (!b || hit[image[v]]++)
@@ -48,7 +52,6 @@ static copse_status check_nodes(struct symmetry_checker *c, int i) {
              a->aggregation != b->aggregation)
       status = refute(c, "a rotation maps '%s' to '%s'", a->id, b->id);
   }
-  free(hit);
   return status;
 }
 
@@ -56,8 +59,10 @@ static copse_status map_links(struct symmetry_checker *c, int i) {
   const struct copse_topology *t = c->topology;
   const int *image = c->out->nodes[i];
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)t->n_links, sizeof(int), &c->out->links[i], c->err));
-  COPSE_TRY(copse_calloc((size_t)t->n_ranks, sizeof(int), &c->out->ranks[i], c->err));
+  COPSE_TRY(copse_arena_array(&c->out->arena, (size_t)t->n_links, sizeof(int), &c->out->links[i],
+                              c->err));
+  COPSE_TRY(copse_arena_array(&c->out->arena, (size_t)t->n_ranks, sizeof(int), &c->out->ranks[i],
+                              c->err));
   for (int e = 0; e < t->n_links; e++) {
     const struct copse_link *l = &t->links[e];
     int f = copse_topology_find_link(t, image[l->src], image[l->dst]);
@@ -91,11 +96,7 @@ out:
 }
 
 void copse_verify_symmetry_free(struct copse_verify_symmetry *symmetry) {
-  for (int i = 0; i < symmetry->n; i++) {
-    free(symmetry->nodes[i]);
-    free(symmetry->links[i]);
-    free(symmetry->ranks[i]);
-  }
+  copse_arena_free(&symmetry->arena);
   *symmetry = (struct copse_verify_symmetry){0};
 }
 
@@ -152,6 +153,7 @@ struct checker {
   char *covered;    /* [n_ranks * n_ranks] */
   int *visited;     /* [topology->n_nodes] path that was there last */
   int n_walked;
+  struct copse_arena scratch;
   struct copse_err *err;
 };
 
@@ -297,9 +299,9 @@ static copse_status prepare(struct checker *c) {
   const struct copse_topology *t = c->topology;
   size_t n = (size_t)c->schedule->n_ranks, nodes = (size_t)t->n_nodes;
   copse_status status;
-  COPSE_TRY(copse_calloc(nodes, sizeof(int), &c->rank_of, c->err));
-  COPSE_TRY(copse_calloc(nodes, sizeof(int), &c->visited, c->err));
-  COPSE_TRY(copse_calloc(n * n, 1, &c->covered, c->err));
+  COPSE_TRY(copse_arena_array(&c->scratch, nodes, sizeof(int), &c->rank_of, c->err));
+  COPSE_TRY(copse_arena_array(&c->scratch, nodes, sizeof(int), &c->visited, c->err));
+  COPSE_TRY(copse_arena_array(&c->scratch, n * n, 1, &c->covered, c->err));
   for (int v = 0; v < t->n_nodes; v++) c->rank_of[v] = t->nodes[v].rank;
   if (c->schedule->n_rotations > 0) COPSE_TRY(check_rotation(c));
 out:
@@ -307,9 +309,7 @@ out:
 }
 
 static void release(struct checker *c) {
-  free(c->rank_of);
-  free(c->visited);
-  free(c->covered);
+  copse_arena_free(&c->scratch);
   copse_verify_symmetry_free(&c->symmetry);
 }
 
@@ -353,34 +353,38 @@ static copse_status integer_lengths(struct checker *c, int64_t *lengths) {
   return COPSE_OK;
 }
 
+struct search_space {
+  int64_t *lengths, *distance;
+  struct copse_adjacency out; /* links by source */
+  int *queue;
+  char *queued;
+};
+
 /* Label-setting by a plain scan of a frontier heap would share the solver's code; a queue of
  * labels that are corrected until they settle (Bellman-Ford-Moore) is as exact. */
-static copse_status distances(struct checker *c, int source, const int64_t *lengths,
-                              const int *first_link, const int *links, int64_t *distance,
-                              int *queue, char *queued) {
+static void distances(struct checker *c, int source, struct search_space *w) {
   const struct copse_topology *t = c->topology;
   int n = t->n_nodes, head = 0, tail = 0;
-  for (int v = 0; v < n; v++) distance[v] = INT64_MAX;
-  distance[source] = 0;
-  queue[tail++] = source;
-  queued[source] = 1;
+  for (int v = 0; v < n; v++) w->distance[v] = INT64_MAX;
+  w->distance[source] = 0;
+  w->queue[tail++] = source;
+  w->queued[source] = 1;
   while (head != tail) {
-    int v = queue[head];
+    int v = w->queue[head];
     head = head == n ? 0 : head + 1;
-    queued[v] = 0;
+    w->queued[v] = 0;
     if (v != source && c->schedule->no_forward && c->rank_of[v] >= 0) continue;
-    for (int i = first_link[v]; i < first_link[v + 1]; i++) {
-      int to = t->links[links[i]].dst;
-      int64_t d = distance[v] + lengths[links[i]];
-      if (d >= distance[to]) continue;
-      distance[to] = d;
-      if (queued[to]) continue;
-      queued[to] = 1;
-      queue[tail] = to;
+    for (int i = w->out.first[v]; i < w->out.first[v + 1]; i++) {
+      int to = t->links[w->out.item[i]].dst;
+      int64_t d = w->distance[v] + w->lengths[w->out.item[i]];
+      if (d >= w->distance[to]) continue;
+      w->distance[to] = d;
+      if (w->queued[to]) continue;
+      w->queued[to] = 1;
+      w->queue[tail] = to;
       tail = tail == n ? 0 : tail + 1;
     }
   }
-  return COPSE_OK;
 }
 
 /* Adds demand * distance over all sinks of one source. */
@@ -399,25 +403,16 @@ static copse_status add_source(struct checker *c, int source, const int64_t *dis
   return COPSE_OK;
 }
 
-struct search_space {
-  int64_t *lengths, *distance;
-  int *first_link, *links, *queue;
-  char *queued;
-};
-
 static copse_status make_space(struct checker *c, struct search_space *w) {
   const struct copse_topology *t = c->topology;
   size_t n = (size_t)t->n_nodes, m = (size_t)t->n_links;
   copse_status status;
-  COPSE_TRY(copse_calloc(m, sizeof(int64_t), &w->lengths, c->err));
-  COPSE_TRY(copse_calloc(n, sizeof(int64_t), &w->distance, c->err));
-  COPSE_TRY(copse_calloc(n + 2, sizeof(int), &w->first_link, c->err));
-  COPSE_TRY(copse_calloc(m, sizeof(int), &w->links, c->err));
-  COPSE_TRY(copse_calloc(n + 1, sizeof(int), &w->queue, c->err));
-  COPSE_TRY(copse_calloc(n, 1, &w->queued, c->err));
-  for (int e = 0; e < t->n_links; e++) w->first_link[t->links[e].src + 2]++;
-  for (size_t v = 1; v < n + 2; v++) w->first_link[v] += w->first_link[v - 1];
-  for (int e = 0; e < t->n_links; e++) w->links[w->first_link[t->links[e].src + 1]++] = e;
+  COPSE_TRY(copse_arena_array(&c->scratch, m, sizeof(int64_t), &w->lengths, c->err));
+  COPSE_TRY(copse_arena_array(&c->scratch, n, sizeof(int64_t), &w->distance, c->err));
+  COPSE_TRY(copse_arena_array(&c->scratch, n + 1, sizeof(int), &w->queue, c->err));
+  COPSE_TRY(copse_arena_array(&c->scratch, n, 1, &w->queued, c->err));
+  status = copse_adjacency_by(&c->scratch, t->n_nodes, t->n_links, &t->links[0].src,
+                              sizeof *t->links, &w->out, c->err);
 out:
   return status;
 }
@@ -449,8 +444,7 @@ static copse_status lengths_bound(struct checker *c, mpq_t bound) {
   COPSE_TRY(integer_lengths(c, w.lengths));
   COPSE_TRY(demand_unit(c, m));
   for (int i = 0; i < c->schedule->n_ranks; i++) {
-    COPSE_TRY(distances(c, t->rank_nodes[i], w.lengths, w.first_link, w.links, w.distance, w.queue,
-                        w.queued));
+    distances(c, t->rank_nodes[i], &w);
     COPSE_TRY(add_source(c, i, w.distance, need));
   }
   for (int e = 0; e < t->n_links; e++) {
@@ -463,12 +457,6 @@ static copse_status lengths_bound(struct checker *c, mpq_t bound) {
 out:
   mpz_clears(need, m, NULL);
   mpq_clears(room, q, length, NULL);
-  free(w.lengths);
-  free(w.distance);
-  free(w.first_link);
-  free(w.links);
-  free(w.queue);
-  free(w.queued);
   return status;
 }
 
@@ -482,7 +470,7 @@ static copse_status cut_bound(struct checker *c, mpq_t bound) {
   copse_status status;
   mpz_inits(need, m, NULL);
   mpq_inits(room, q, NULL);
-  COPSE_TRY(copse_calloc((size_t)t->n_nodes, 1, &inside, c->err));
+  COPSE_TRY(copse_arena_array(&c->scratch, (size_t)t->n_nodes, 1, &inside, c->err));
   COPSE_TRY(demand_unit(c, m));
   for (int i = 0; i < s->bound.n_cut; i++) {
     if (c->node_of[s->bound.cut[i]] < 0) {
@@ -504,7 +492,6 @@ static copse_status cut_bound(struct checker *c, mpq_t bound) {
 out:
   mpz_clears(need, m, NULL);
   mpq_clears(room, q, NULL);
-  free(inside);
   return status;
 }
 
@@ -513,7 +500,8 @@ copse_status copse_verify_flow_bound(const struct copse_schedule *schedule,
                                      const char *label, mpq_t bound, struct copse_err *err) {
   struct checker c = {
       .schedule = schedule, .topology = topology, .node_of = node_of, .label = label, .err = err};
-  copse_status status = copse_calloc((size_t)topology->n_nodes, sizeof(int), &c.rank_of, err);
+  copse_status status =
+      copse_arena_array(&c.scratch, (size_t)topology->n_nodes, sizeof(int), &c.rank_of, err);
   if (status != COPSE_OK) return status;
   for (int v = 0; v < topology->n_nodes; v++) c.rank_of[v] = topology->nodes[v].rank;
   if (schedule->bound.kind == COPSE_BOUND_LENGTHS && schedule->bound.n_lengths > 0)

@@ -1,4 +1,8 @@
-/* The bounds that stand beside the times of baselines. */
+/*
+ * Baselines: makes one by kind, as a schedule that verifies and as transfers, with a bound; and the
+ * predictions of a schedule beside those of all baselines of its collective. The bound is that of a
+ * given schedule where it binds the baseline too, else the best cut around one rank or host.
+ */
 #include "predict/baseline.h"
 
 #include <stdlib.h>

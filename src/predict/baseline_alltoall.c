@@ -1,5 +1,19 @@
-/* The alltoall baselines without a plan: pairwise, spread-out, 2DH. */
-/* The alltoall of FAST: balance inside the host, one-to-one steps between hosts, hand on. */
+/*
+ * The alltoall baselines: pairwise and spread-out exchange, Tutel's 2DH, FAST.
+ *
+ * 2DH (arXiv 2206.03382), hosts of two ranks, what rank 0 has for host 1:
+ *
+ *   host 0   r0 --inside--> r1         r0 hands r1 all that goes to places like r1's
+ *             |              |
+ *            NIC            NIC        then equal places exchange between hosts
+ *             v              v
+ *   host 1   r2             r3
+ *
+ * FAST (Lei et al., arXiv 2505.09764): ranks of a host even out what they have for each other host;
+ * then, step by step, each host sends to one host and receives from one, by Birkhoff's
+ * decomposition of the host matrix (Tres observaciones sobre el algebra lineal, 1946); what arrives
+ * is handed on.
+ */
 #include "predict/baseline_work.h"
 
 #include <stdbool.h>

@@ -1,13 +1,22 @@
-/* Rings, double binary trees and direct exchange as spanning trees. */
+/*
+ * Rings, double binary trees and direct exchange as spanning trees over routes.
+ *
+ * Double binary tree (Sanders, Speck, Traff, Parallel Computing 35(12), 2009), 6 ranks in order:
+ * half of the data over each tree, and whoever forwards in one is a leaf of the other.
+ *
+ *        4               3
+ *      /   \           /   \
+ *     2     5 .       5     2
+ *    / \     \       / \   /
+ *   1   3     6     6   4 1
+ */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/collective.h"
 #include "predict/baseline_work.h"
+#include "predict/policy.h"
 #include "schedule/loads.h"
-
-/* Tries of the search for a ring; then the ring is in rank order, whatever its links. */
-#define RING_TRIES 200000
 
 /* A shape: which rank is to hang from which, parents first. */
 struct link_up {
@@ -184,9 +193,6 @@ out:
 }
 
 /* ---- channels -------------------------------------------------------------------------- */
-
-/* More edges than that are not worth trying: the simulator's time, and the reader's. */
-#define MOST_EDGES 2000000
 
 /* How rings and trees are laid out. */
 struct layout {

@@ -1,3 +1,8 @@
+/*
+ * Several schedules of one collective, made, verified and timed by the simulator, and which is best
+ * for which message sizes: as few ranges as there can be, each with a schedule close to the
+ * fastest.
+ */
 #include "predict/candidates.h"
 
 #include <inttypes.h>
@@ -7,6 +12,7 @@
 #include "base/memory.h"
 #include "predict/baseline.h"
 #include "verify/verify.h"
+#include "predict/policy.h"
 
 static copse_status check(const struct copse_schedule *schedule,
                           const struct copse_topology *topology, const char *name,
@@ -137,7 +143,7 @@ copse_status copse_candidates_time(const struct copse_candidates *candidates, co
   struct copse_sim_question *questions = NULL;
   int n = 0;
   copse_status status;
-  if (quick) options.max_steps /= 8;
+  if (quick) options.max_steps /= QUICK_PART;
   COPSE_TRY(
       copse_calloc((size_t)candidates->n * (size_t)n_sizes, sizeof *questions, &questions, err));
   for (int i = 0; i < candidates->n; i++)
@@ -161,7 +167,7 @@ static double least_time(const struct copse_candidates *candidates, const double
 int copse_candidates_best(const struct copse_candidates *candidates, const double *us) {
   double least = least_time(candidates, us);
   int best = 0;
-  while (us[best] > least * (1 + COPSE_SAME_TIME)) best++;
+  while (us[best] > least * (1 + SAME_TIME)) best++;
   return best;
 }
 
@@ -171,7 +177,7 @@ int copse_candidates_lasting(const struct copse_candidates *candidates,
   *n_close = 0;
   for (int i = 0; i < candidates->n; i++) {
     int n = 0;
-    while (n < n_sizes && us[n][i] <= least_time(candidates, us[n]) * (1 + COPSE_CLOSE_TIME)) n++;
+    while (n < n_sizes && us[n][i] <= least_time(candidates, us[n]) * (1 + CLOSE_TIME)) n++;
     if (n <= *n_close) continue;
     best = i;
     *n_close = n;

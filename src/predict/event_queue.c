@@ -1,3 +1,6 @@
+/*
+ * The events of a simulation in a radix heap; the header says how it works.
+ */
 #include "predict/event_queue.h"
 
 #include <stdlib.h>

@@ -1,3 +1,7 @@
+/*
+ * A Mixture-of-Experts layer cut into parts, so that the all-to-all of one runs beside the experts'
+ * work on another, simulated for several numbers of parts (Tutel, arXiv 2206.03382, section 4.2).
+ */
 #include "predict/overlap.h"
 
 #include <math.h>

@@ -1,3 +1,8 @@
+/*
+ * Hosts by the names of ranks, and one route for each pair of ranks: fewest links, of these the
+ * widest, of these those that keep the sum of squared link uses small. Pairs are routed one after
+ * the other, then three times anew among all the rest. O(passes * ranks * links).
+ */
 #include "predict/route.h"
 
 #include <limits.h>
@@ -6,9 +11,7 @@
 
 #include "base/graph.h"
 #include "base/memory.h"
-
-/* The first pass routes pair by pair, the others each pair anew among all the rest. */
-#define PASSES 4
+#include "predict/policy.h"
 
 /* ---- hosts ----------------------------------------------------------------------------- */
 
@@ -286,7 +289,7 @@ copse_status copse_routes_find(const struct copse_topology *topology,
   COPSE_TRY(search_start(&s, err));
   COPSE_TRY(copse_calloc(pairs, sizeof *routes->first, &routes->first, err));
   COPSE_TRY(copse_calloc(pairs, sizeof *routes->length, &routes->length, err));
-  for (int pass = 0; pass < PASSES; pass++)
+  for (int pass = 0; pass < ROUTE_PASSES; pass++)
     for (int src = 0; src < topology->n_ranks; src++) COPSE_TRY(route_from(&s, src, routes, err));
 out:
   copse_arena_free(&s.scratch);

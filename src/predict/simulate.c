@@ -20,6 +20,7 @@
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "predict/event_queue.h"
+#include "predict/policy.h"
 #include "predict/simulate_dag.h"
 #include "schedule/chunks.h"
 
@@ -235,12 +236,12 @@ static void frame_free(struct frame *frame) {
   *frame = (struct frame){0};
 }
 
-const struct copse_sim_options copse_sim_defaults = {.alpha_us = 2,
+const struct copse_sim_options copse_sim_defaults = {.alpha_us = ALPHA_US,
                                                      .duplex = 1,
                                                      .min_chunk_bytes = COPSE_MIN_CHUNK_BYTES,
                                                      .max_chunk_bytes = COPSE_CHUNK_BYTES,
                                                      .fifo = COPSE_FIFO,
-                                                     .max_steps = 4000000};
+                                                     .max_steps = MAX_STEPS};
 
 /* A chunk asks for link `hop` of its transfer, or, beyond the last link, arrives. */
 struct event {
@@ -663,10 +664,9 @@ out:
   return status;
 }
 
-int copse_simulate_threads = 0;
+/* ---- several questions ---- */
 
-/* Fewer steps than this are done before a thread has started. */
-#define STEPS_FOR_THREADS 50000
+int copse_simulate_threads = 0;
 
 /* Questions about the same transfers, one after the other. */
 struct group {

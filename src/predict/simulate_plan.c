@@ -1,5 +1,7 @@
-/* Native plans in the simulator: the plan is run once, as a message of one chunk, on the names of
- * the transfers that brought what each operation reads. */
+/*
+ * Native plans in the simulator: the plan is run once, as a message of one chunk, with the numbers
+ * of the transfers that brought what each operation reads in place of data.
+ */
 #include <stdlib.h>
 #include <string.h>
 

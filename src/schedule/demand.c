@@ -1,3 +1,6 @@
+/*
+ * Demand of an alltoall: reads "copse-demand/1", and fractions of M.
+ */
 #include "schedule/demand.h"
 
 #include <stdlib.h>

@@ -1,3 +1,7 @@
+/*
+ * Loads of links under trees and flows, in exact fractions of M, and the time they give. Neighbours in
+ * a list mostly weigh the same, so crossings are counted and their weight is added once.
+ */
 #include "schedule/loads.h"
 
 #include <stdlib.h>

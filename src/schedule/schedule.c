@@ -1,4 +1,7 @@
-/* From the compact form of a schedule to the list of all trees or flows. */
+/*
+ * Schedules: heights and rates, and the compact form written out. Images under a rotation's powers, of
+ * several rotations one after the other, are listed in place; alltoall flows are then sorted by pair.
+ */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,4 +1,11 @@
-/* Graphviz as a filter: graphs of numbered boxes in, places and curves out. */
+/*
+ * Where things go in a picture: Graphviz as a filter (graphs of numbered boxes in, places and
+ * curves out), then hosts in rows with the levels of the fabric between them.
+ *
+ *     [h0] [h1] [h2]      hosts above
+ *     ===============     rows of the fabric, nearest to its hosts first
+ *     [h3] [h4] [h5]      hosts below, turned over
+ */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

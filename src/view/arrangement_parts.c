@@ -1,5 +1,7 @@
-/* Which nodes belong together, what their labels are and how large they are. */
-/* The inside of each host, by Graphviz; hosts that are alike are laid out once. */
+/*
+ * The parts of a picture: which nodes belong together (a host's, or all), their labels and sizes,
+ * and the inside of each part, by Graphviz; hosts that are alike are laid out once.
+ */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,14 @@
-/* What the script of the report steps through. */
-/* The charts of predictions. */
-/* The report's page, section by section. */
+/*
+ * The page of `copse report`, section by section:
+ *
+ *   header       name, cards: bandwidth, time, bound, trees, topology
+ *   #topology    picture of the bandwidths
+ *   #load        picture of the load and the cut; the cut's ranks
+ *   #steps       picture to step through (report.js), the hops as a table
+ *   #predictions two charts over message sizes, the same as a table
+ *   #links       every link, the busiest first
+ *   data         JSON that report.js reads
+ */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -97,6 +105,9 @@ out:
   return status;
 }
 
+/* ---- charts: bandwidth, linear; time, logarithmic ---- */
+
+/* Of a chart, in pixels: its size and the margins around the plot. */
 #define WIDTH 620.0
 #define HEIGHT 340.0
 #define LEFT 62.0

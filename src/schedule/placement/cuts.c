@@ -1,8 +1,12 @@
-/* The cuts of a topology that bound an all-to-all, with the bandwidth over each. */
+/*
+ * The cuts of a topology that bound an all-to-all: around each rank, each host, and what wide links
+ * hold together (links put in widest first, class by class), with the max-flow bandwidth over each.
+ */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/graph.h"
 #include "base/memory.h"
 #include "schedule/solve/instance.h"
 #include "schedule/placement/place.h"
@@ -19,9 +23,10 @@ struct sets {
   size_t n, capacity, members_capacity;
   int *members;
   int *depth;  /* [n_ranks] sets that a rank is in */
-  int *parent; /* [n_nodes] union-find */
+  int *parent; /* [n_nodes] disjoint sets */
   int *stamps; /* [n_nodes] */
   int stamp;
+  struct copse_arena scratch;
   struct copse_err *err;
 };
 
@@ -62,14 +67,13 @@ out:
 static copse_status add_labels(struct sets *s, const int *label) {
   copse_status status = COPSE_OK;
   char *seen = NULL;
-  COPSE_TRY(copse_calloc((size_t)s->t->n_nodes, 1, &seen, s->err));
+  COPSE_TRY(copse_arena_array(&s->scratch, (size_t)s->t->n_nodes, 1, &seen, s->err));
   for (int r = 0; r < s->t->n_ranks; r++) {
     if (label[r] < 0 || seen[label[r]]) continue;
     seen[label[r]] = 1;
     COPSE_TRY(add_set(s, label, label[r]));
   }
 out:
-  free(seen);
   return status;
 }
 
@@ -85,7 +89,7 @@ static size_t host_prefix(const char *id) {
 static copse_status add_hosts(struct sets *s) {
   int *label = NULL;
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)s->t->n_ranks, sizeof *label, &label, s->err));
+  COPSE_TRY(copse_arena_array(&s->scratch, (size_t)s->t->n_ranks, sizeof *label, &label, s->err));
   for (int r = 0, first = 0; r < s->t->n_ranks; r++) {
     const char *id = s->t->nodes[s->t->rank_nodes[r]].id;
     size_t n = host_prefix(id);
@@ -98,13 +102,7 @@ static copse_status add_hosts(struct sets *s) {
   }
   status = add_labels(s, label);
 out:
-  free(label);
   return status;
-}
-
-static int find_root(int *parent, int v) {
-  while (parent[v] != v) v = parent[v] = parent[parent[v]];
-  return v;
 }
 
 /* Widest first. */
@@ -120,7 +118,7 @@ static int by_bandwidth(const void *a, const void *b) {
 static int label_islands(struct sets *s, int *label) {
   int n = 0;
   for (int r = 0; r < s->t->n_ranks; r++) {
-    label[r] = find_root(s->parent, s->t->rank_nodes[r]);
+    label[r] = copse_sets_find(s->parent, s->t->rank_nodes[r]);
     if (s->stamps[label[r]] != s->stamp) n++;
     s->stamps[label[r]] = s->stamp;
   }
@@ -134,39 +132,39 @@ static copse_status add_islands(struct sets *s) {
   struct copse_link *links = NULL;
   int *label = NULL, islands = t->n_ranks;
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)t->n_links, sizeof *links, &links, s->err));
-  COPSE_TRY(copse_calloc((size_t)t->n_ranks, sizeof *label, &label, s->err));
+  COPSE_TRY(copse_arena_array(&s->scratch, (size_t)t->n_links, sizeof *links, &links, s->err));
+  COPSE_TRY(copse_arena_array(&s->scratch, (size_t)t->n_ranks, sizeof *label, &label, s->err));
   if (t->n_links > 0) memcpy(links, t->links, (size_t)t->n_links * sizeof *links);
   qsort(links, (size_t)t->n_links, sizeof *links, by_bandwidth);
-  for (int v = 0; v < t->n_nodes; v++) s->parent[v] = v;
+  copse_sets_init(s->parent, t->n_nodes);
   for (int i = 0; i < t->n_links;) {
     struct copse_q bandwidth = links[i].bandwidth;
     for (; i < t->n_links && copse_q_eq(links[i].bandwidth, bandwidth); i++)
-      s->parent[find_root(s->parent, links[i].src)] = find_root(s->parent, links[i].dst);
+      (void)copse_sets_unite(s->parent, links[i].src, links[i].dst);
     int now = label_islands(s, label);
     if (now < islands) COPSE_TRY(add_labels(s, label));
     islands = now;
   }
 out:
-  free(links);
-  free(label);
   return status;
 }
 
 static copse_status find_sets(struct sets *s) {
   int *label = NULL;
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)s->t->n_ranks, sizeof *s->depth, &s->depth, s->err));
-  COPSE_TRY(copse_calloc((size_t)s->t->n_nodes, sizeof *s->parent, &s->parent, s->err));
-  COPSE_TRY(copse_calloc((size_t)s->t->n_nodes, sizeof *s->stamps, &s->stamps, s->err));
+  COPSE_TRY(
+      copse_arena_array(&s->scratch, (size_t)s->t->n_ranks, sizeof *s->depth, &s->depth, s->err));
+  COPSE_TRY(
+      copse_arena_array(&s->scratch, (size_t)s->t->n_nodes, sizeof *s->parent, &s->parent, s->err));
+  COPSE_TRY(
+      copse_arena_array(&s->scratch, (size_t)s->t->n_nodes, sizeof *s->stamps, &s->stamps, s->err));
   s->stamp = 1;
-  COPSE_TRY(copse_calloc((size_t)s->t->n_ranks, sizeof *label, &label, s->err));
+  COPSE_TRY(copse_arena_array(&s->scratch, (size_t)s->t->n_ranks, sizeof *label, &label, s->err));
   for (int r = 0; r < s->t->n_ranks; r++) label[r] = r;
   COPSE_TRY(add_labels(s, label));
   COPSE_TRY(add_hosts(s));
   status = add_islands(s);
 out:
-  free(label);
   return status;
 }
 
@@ -302,10 +300,11 @@ static copse_status rounded_costs(struct copse_place_cuts *c, int64_t tokens, do
 static copse_status take_sets(const struct sets *s, struct copse_place_cuts *out) {
   size_t n = s->n;
   copse_status status;
-  COPSE_TRY(copse_calloc(n, sizeof *out->groups, &out->groups, s->err));
-  COPSE_TRY(copse_calloc(n, sizeof *out->out, &out->out, s->err));
-  COPSE_TRY(copse_calloc(n, sizeof *out->in, &out->in, s->err));
-  COPSE_TRY(copse_calloc(n > 0 ? s->first[n] : 0, sizeof *out->members, &out->members, s->err));
+  COPSE_TRY(copse_arena_array(&out->arena, n, sizeof *out->groups, &out->groups, s->err));
+  COPSE_TRY(copse_arena_array(&out->arena, n, sizeof *out->out, &out->out, s->err));
+  COPSE_TRY(copse_arena_array(&out->arena, n, sizeof *out->in, &out->in, s->err));
+  COPSE_TRY(copse_arena_array(&out->arena, n > 0 ? s->first[n] : 0, sizeof *out->members,
+                              &out->members, s->err));
   for (size_t i = 0; i < n; i++) {
     size_t at = s->first[i], size = s->first[i + 1] - at;
     memcpy(out->members + at, s->members + at, size * sizeof *s->members);
@@ -333,17 +332,12 @@ copse_status copse_place_cuts_find(const struct copse_topology *topology, int64_
 out:
   free(s.first);
   free(s.members);
-  free(s.depth);
-  free(s.parent);
-  free(s.stamps);
+  copse_arena_free(&s.scratch);
   if (status != COPSE_OK) copse_place_cuts_free(out);
   return status;
 }
 
 void copse_place_cuts_free(struct copse_place_cuts *cuts) {
-  free(cuts->groups);
-  free(cuts->out);
-  free(cuts->in);
-  free(cuts->members);
+  copse_arena_free(&cuts->arena);
   *cuts = (struct copse_place_cuts){0};
 }

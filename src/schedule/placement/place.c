@@ -1,4 +1,7 @@
-/* Routing traces: reading, writing, making up. */
+/*
+ * Expert placement on a topology: routing traces (read, written, made up), and the placement that
+ * solver/placement finds for a trace over the topology's cuts.
+ */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -194,6 +197,7 @@ struct maker {
   int *chosen;     /* [n_experts] the token that chose it last, counted from 1 */
   int token;
   uint64_t state;
+  struct copse_arena scratch;
 };
 
 /* splitmix64: the same on every machine. */
@@ -259,9 +263,9 @@ static copse_status maker_new(struct maker *m, struct copse_err *err) {
   int n = m->spec->n_experts;
   copse_status status;
   m->state = m->spec->seed;
-  COPSE_TRY(copse_calloc((size_t)n + 1, sizeof *m->below, &m->below, err));
-  COPSE_TRY(copse_calloc((size_t)n, sizeof *m->popular, &m->popular, err));
-  COPSE_TRY(copse_calloc((size_t)n, sizeof *m->chosen, &m->chosen, err));
+  COPSE_TRY(copse_arena_array(&m->scratch, (size_t)n + 1, sizeof *m->below, &m->below, err));
+  COPSE_TRY(copse_arena_array(&m->scratch, (size_t)n, sizeof *m->popular, &m->popular, err));
+  COPSE_TRY(copse_arena_array(&m->scratch, (size_t)n, sizeof *m->chosen, &m->chosen, err));
   for (int i = 0; i < n; i++) {
     uint64_t weight = (uint64_t)(4294967296.0 * pow(i + 1, -m->spec->zipf));
     m->below[i + 1] = m->below[i] + (weight > 0 ? weight : 1);
@@ -315,9 +319,7 @@ copse_status copse_trace_generate(const struct copse_trace_spec *spec, struct co
       exchange_popular(&m, random_below(&m, spec->n_experts), random_below(&m, spec->n_experts));
   }
 out:
-  free(m.below);
-  free(m.popular);
-  free(m.chosen);
+  copse_arena_free(&m.scratch);
   if (status != COPSE_OK) copse_trace_free(out);
   return status;
 }

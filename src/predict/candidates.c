@@ -50,7 +50,6 @@ out:
 static copse_status add_fewer(struct copse_candidates *c, const struct copse_solve_options *options,
                               struct copse_err *err) {
   struct copse_solve_options fewer = *options;
-  copse_status status = COPSE_OK;
   int64_t exact = c->list[0].schedule->k;
   fewer.tolerance = COPSE_Q_ZERO;
   for (fewer.k = 1; fewer.k <= 8 && fewer.k < exact; fewer.k *= 2) {
@@ -58,11 +57,10 @@ static copse_status add_fewer(struct copse_candidates *c, const struct copse_sol
     struct copse_solve_seconds ignored;
     char name[24];
     snprintf(name, sizeof name, "k=%" PRId64, fewer.k);
-    COPSE_TRY(copse_solve_schedule(c->topology, &fewer, &schedule, &ignored, err));
-    COPSE_TRY(add(c, name, schedule, err));
+    COPSE_DO(copse_solve_schedule(c->topology, &fewer, &schedule, &ignored, err));
+    COPSE_DO(add(c, name, schedule, err));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status add_equal_shares(struct copse_candidates *c,
@@ -71,15 +69,13 @@ static copse_status add_equal_shares(struct copse_candidates *c,
   struct copse_solve_options equal = *options;
   struct copse_solve_seconds ignored;
   struct copse_schedule *schedule;
-  copse_status status;
   equal.equal_shares = true;
-  COPSE_TRY(copse_solve_schedule(c->topology, &equal, &schedule, &ignored, err));
+  COPSE_DO(copse_solve_schedule(c->topology, &equal, &schedule, &ignored, err));
   if (copse_q_eq(schedule->time_per_GB, c->list[0].schedule->time_per_GB))
     copse_schedule_release(schedule);
   else
-    COPSE_TRY(add(c, "equal shares", schedule, err));
-out:
-  return status;
+    COPSE_DO(add(c, "equal shares", schedule, err));
+  return COPSE_OK;
 }
 
 static copse_status add_baselines(struct copse_candidates *c,
@@ -191,11 +187,10 @@ copse_status copse_candidates_ranges(const struct copse_candidates *candidates, 
                                      struct copse_err *err) {
   double us[64][COPSE_MAX_CANDIDATES], bytes[64] = {0}; /* there are no more powers of two */
   int n_sizes = 0, n_close;
-  copse_status status;
   *n = 0;
   for (uint64_t size = smallest; size <= largest && n_sizes < 64; size *= 2)
     bytes[n_sizes++] = (double)size;
-  COPSE_TRY(copse_candidates_time(candidates, bytes, n_sizes, true, us, err));
+  COPSE_DO(copse_candidates_time(candidates, bytes, n_sizes, true, us, err));
   for (int i = 0; i < n_sizes && *n < COPSE_MAX_RANGES; i += n_close) {
     int best = copse_candidates_lasting(candidates, us + i, n_sizes - i, &n_close);
     uint64_t size = (uint64_t)bytes[i];
@@ -203,6 +198,5 @@ copse_status copse_candidates_ranges(const struct copse_candidates *candidates, 
     ranges[*n] = (struct copse_candidate_range){*n == 0 ? 0 : size, INT64_MAX, best};
     ++*n;
   }
-out:
-  return status;
+  return COPSE_OK;
 }

@@ -5,12 +5,12 @@
 #ifndef COPSE_PREDICT_POLICY_H
 #define COPSE_PREDICT_POLICY_H
 
-/* Software cost of a hop from rank to rank, in us: put, signal and wait between GPUs of a host. A
- * round number for today's GPUs; `copse simulate --alpha` takes a measured one. */
+/* Software cost of a hop from rank to rank, in us: put, signal, wait. A round default, not measured;
+ * `copse simulate --alpha` takes a measured one. */
 #define ALPHA_US 2
 
-/* Chunks times links of a simulation; about a second of work. Predictions that only rank schedules
- * (`quick`) have a QUICK_PART of it. */
+/* Chunks times links of a simulation: fewer chunks where it would be more, to bound the simulator's
+ * own time. Predictions that only rank schedules (`quick`) do 1 / QUICK_PART of it. */
 #define MAX_STEPS 4000000
 #define QUICK_PART 8
 
@@ -22,8 +22,7 @@
 #define SAME_TIME 1e-9
 #define CLOSE_TIME 0.01
 
-/* Routes: the first pass goes pair by pair, the others route each pair anew among all the rest; more
- * passes changed no baseline of the catalogue. */
+/* Routes: the first pass goes pair by pair, the others route each pair anew among all the rest. */
 #define ROUTE_PASSES 4
 
 /* Steps of the search for a ring where neighbours by number have no link; then the ring is in rank

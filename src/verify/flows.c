@@ -25,18 +25,16 @@ static copse_status map_nodes(struct symmetry_checker *c, int i) {
   const struct copse_schedule *s = c->schedule;
   const struct copse_topology *t = c->topology;
   int *image;
-  copse_status status;
   if (s->n_nodes != t->n_nodes) return refute(c, "a rotation must map every node of the topology");
-  COPSE_TRY(copse_arena_array(&c->out->arena, (size_t)t->n_nodes, sizeof *image, &c->out->nodes[i],
-                              c->err));
+  COPSE_DO(copse_arena_array(&c->out->arena, (size_t)t->n_nodes, sizeof *image, &c->out->nodes[i],
+                             c->err));
   image = c->out->nodes[i];
   for (int v = 0; v < t->n_nodes; v++) image[v] = -1;
   for (int v = 0; v < s->n_nodes; v++) {
     if (c->node_of[v] < 0) return refute(c, "a rotation names '%s', which is unknown", s->nodes[v]);
     image[c->node_of[v]] = c->node_of[s->rotations[i].image[v]];
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status check_nodes(struct symmetry_checker *c, int i) {
@@ -58,11 +56,10 @@ static copse_status check_nodes(struct symmetry_checker *c, int i) {
 static copse_status map_links(struct symmetry_checker *c, int i) {
   const struct copse_topology *t = c->topology;
   const int *image = c->out->nodes[i];
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&c->out->arena, (size_t)t->n_links, sizeof(int), &c->out->links[i],
-                              c->err));
-  COPSE_TRY(copse_arena_array(&c->out->arena, (size_t)t->n_ranks, sizeof(int), &c->out->ranks[i],
-                              c->err));
+  COPSE_DO(copse_arena_array(&c->out->arena, (size_t)t->n_links, sizeof(int), &c->out->links[i],
+                             c->err));
+  COPSE_DO(copse_arena_array(&c->out->arena, (size_t)t->n_ranks, sizeof(int), &c->out->ranks[i],
+                             c->err));
   for (int e = 0; e < t->n_links; e++) {
     const struct copse_link *l = &t->links[e];
     int f = copse_topology_find_link(t, image[l->src], image[l->dst]);
@@ -72,8 +69,7 @@ static copse_status map_links(struct symmetry_checker *c, int i) {
     c->out->links[i][e] = f;
   }
   for (int r = 0; r < t->n_ranks; r++) c->out->ranks[i][r] = t->nodes[image[t->rank_nodes[r]]].rank;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_verify_symmetry_make(const struct copse_schedule *schedule,
@@ -81,18 +77,16 @@ copse_status copse_verify_symmetry_make(const struct copse_schedule *schedule,
                                         const char *label, struct copse_verify_symmetry *out,
                                         struct copse_err *err) {
   struct symmetry_checker c = {schedule, topology, node_of, label, out, err};
-  copse_status status = COPSE_OK;
   *out = (struct copse_verify_symmetry){0};
   if (schedule->n_rotations > COPSE_SCHEDULE_MAX_ROTATIONS)
     return refute(&c, "more than %d rotations", COPSE_SCHEDULE_MAX_ROTATIONS);
   for (int i = 0; i < schedule->n_rotations; i++) {
     out->orders[out->n++] = schedule->rotations[i].order;
-    COPSE_TRY(map_nodes(&c, i));
-    COPSE_TRY(check_nodes(&c, i));
-    COPSE_TRY(map_links(&c, i));
+    COPSE_DO(map_nodes(&c, i));
+    COPSE_DO(check_nodes(&c, i));
+    COPSE_DO(map_links(&c, i));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 void copse_verify_symmetry_free(struct copse_verify_symmetry *symmetry) {
@@ -186,16 +180,14 @@ static int64_t demand_of(const struct copse_schedule *s, int src, int dst) {
 /* An automorphism of the topology, and of the demand. */
 static copse_status check_rotation(struct checker *c) {
   const struct copse_schedule *s = c->schedule;
-  copse_status status;
   if (s->n_rotations > 1) return refute(c, "an alltoall has at most one rotation");
-  COPSE_TRY(copse_verify_symmetry_make(s, c->topology, c->node_of, c->label, &c->symmetry, c->err));
+  COPSE_DO(copse_verify_symmetry_make(s, c->topology, c->node_of, c->label, &c->symmetry, c->err));
   c->image = c->symmetry.nodes[0];
   for (int i = 0; i < s->n_ranks; i++)
     for (int j = 0; j < s->n_ranks && s->demand; j++)
       if (demand_of(s, i, j) != demand_of(s, c->symmetry.ranks[0][i], c->symmetry.ranks[0][j]))
         return refute(c, "the rotation does not keep the demand");
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- flows ------------------------------------------------------------------------ */
@@ -298,14 +290,12 @@ out:
 static copse_status prepare(struct checker *c) {
   const struct copse_topology *t = c->topology;
   size_t n = (size_t)c->schedule->n_ranks, nodes = (size_t)t->n_nodes;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&c->scratch, nodes, sizeof(int), &c->rank_of, c->err));
-  COPSE_TRY(copse_arena_array(&c->scratch, nodes, sizeof(int), &c->visited, c->err));
-  COPSE_TRY(copse_arena_array(&c->scratch, n * n, 1, &c->covered, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch, nodes, sizeof(int), &c->rank_of, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch, nodes, sizeof(int), &c->visited, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch, n * n, 1, &c->covered, c->err));
   for (int v = 0; v < t->n_nodes; v++) c->rank_of[v] = t->nodes[v].rank;
-  if (c->schedule->n_rotations > 0) COPSE_TRY(check_rotation(c));
-out:
-  return status;
+  if (c->schedule->n_rotations > 0) COPSE_DO(check_rotation(c));
+  return COPSE_OK;
 }
 
 static void release(struct checker *c) {
@@ -406,15 +396,12 @@ static copse_status add_source(struct checker *c, int source, const int64_t *dis
 static copse_status make_space(struct checker *c, struct search_space *w) {
   const struct copse_topology *t = c->topology;
   size_t n = (size_t)t->n_nodes, m = (size_t)t->n_links;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&c->scratch, m, sizeof(int64_t), &w->lengths, c->err));
-  COPSE_TRY(copse_arena_array(&c->scratch, n, sizeof(int64_t), &w->distance, c->err));
-  COPSE_TRY(copse_arena_array(&c->scratch, n + 1, sizeof(int), &w->queue, c->err));
-  COPSE_TRY(copse_arena_array(&c->scratch, n, 1, &w->queued, c->err));
-  status = copse_adjacency_by(&c->scratch, t->n_nodes, t->n_links, &t->links[0].src,
-                              sizeof *t->links, &w->out, c->err);
-out:
-  return status;
+  COPSE_DO(copse_arena_array(&c->scratch, m, sizeof(int64_t), &w->lengths, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch, n, sizeof(int64_t), &w->distance, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch, n + 1, sizeof(int), &w->queue, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch, n, 1, &w->queued, c->err));
+  return copse_adjacency_by(&c->scratch, t->n_nodes, t->n_links, &t->links[0].src, sizeof *t->links,
+                            &w->out, c->err);
 }
 
 /* need / (m * room), what a certificate proves; `vain` refutes one without room. */

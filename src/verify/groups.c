@@ -26,13 +26,11 @@ struct means {
 
 static copse_status means_new(struct copse_arena *arena, int n, struct means *out,
                               struct copse_err *err) {
-  copse_status status;
   *out = (struct means){.n = n};
-  COPSE_TRY(copse_arena_array(arena, (size_t)n, sizeof *out->parent, &out->parent, err));
-  COPSE_TRY(copse_arena_array(arena, (size_t)n, sizeof *out->value, &out->value, err));
+  COPSE_DO(copse_arena_array(arena, (size_t)n, sizeof *out->parent, &out->parent, err));
+  COPSE_DO(copse_arena_array(arena, (size_t)n, sizeof *out->value, &out->value, err));
   copse_sets_init(out->parent, n);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static void means_free(struct means *means) {
@@ -49,9 +47,8 @@ static copse_status means_add(struct means *means, int place, const mpq_t amount
                               struct copse_err *err) {
   int *value = &means->value[copse_sets_find(means->parent, place)];
   if (*value == 0) {
-    copse_status status = copse_grow(&means->values, &means->capacity, means->n_values + 1,
-                                     sizeof *means->values, err);
-    if (status != COPSE_OK) return status;
+    COPSE_DO(copse_grow(&means->values, &means->capacity, means->n_values + 1,
+                        sizeof *means->values, err));
     mpq_init(means->values[means->n_values]);
     *value = (int)++means->n_values;
   }
@@ -63,8 +60,7 @@ static copse_status means_add(struct means *means, int place, const mpq_t amount
 static copse_status means_divide(struct means *means, struct copse_err *err) {
   unsigned long *size = NULL;
   mpq_t q;
-  copse_status status = copse_calloc(means->n_values, sizeof *size, &size, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_calloc(means->n_values, sizeof *size, &size, err));
   mpq_init(q);
   for (int i = 0; i < means->n; i++) {
     int value = means->value[copse_sets_find(means->parent, i)];
@@ -424,10 +420,9 @@ static copse_status add_up(struct bound_checker *c, struct copse_q *bound) {
 /* ---- all ----------------------------------------------------------------------------------- */
 
 static copse_status number_phases(struct bound_checker *c) {
-  copse_status status;
-  COPSE_TRY(
+  COPSE_DO(
       copse_arena_array(&c->scratch, (size_t)c->groups->n, sizeof(int), &c->first_phase, c->err));
-  COPSE_TRY(
+  COPSE_DO(
       copse_arena_array(&c->scratch, (size_t)c->groups->n, sizeof(int), &c->first_rank, c->err));
   for (int g = 0; g < c->groups->n; g++) {
     c->first_phase[g] = c->n_phases;
@@ -437,23 +432,19 @@ static copse_status number_phases(struct bound_checker *c) {
     if (c->n_phases > MAX_PLACES / (c->n_links + c->n_nodes))
       return copse_fail_at(c->err, COPSE_NOMEM, c->label, 0, "more groups than can be looked at");
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status prepare(struct bound_checker *c) {
-  copse_status status;
-  COPSE_TRY(number_phases(c));
-  COPSE_TRY(means_new(&c->scratch, c->n_phases * c->n_links, &c->crossed, c->err));
-  COPSE_TRY(means_new(&c->scratch, c->n_phases * c->n_nodes, &c->potential, c->err));
-  COPSE_TRY(means_new(&c->scratch, c->n_ranks, &c->around, c->err));
-  COPSE_TRY(copse_arena_array(&c->scratch, (size_t)(c->n_phases * c->n_nodes), 1, &c->has_potential,
-                              c->err));
-  COPSE_TRY(
+  COPSE_DO(number_phases(c));
+  COPSE_DO(means_new(&c->scratch, c->n_phases * c->n_links, &c->crossed, c->err));
+  COPSE_DO(means_new(&c->scratch, c->n_phases * c->n_nodes, &c->potential, c->err));
+  COPSE_DO(means_new(&c->scratch, c->n_ranks, &c->around, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch, (size_t)(c->n_phases * c->n_nodes), 1, &c->has_potential,
+                             c->err));
+  COPSE_DO(
       copse_arena_array(&c->scratch, (size_t)c->n_nodes, sizeof *c->member, &c->member, c->err));
-  COPSE_TRY(copse_arena_array(&c->scratch, (size_t)c->n_nodes, 1, &c->inside, c->err));
-out:
-  return status;
+  return copse_arena_array(&c->scratch, (size_t)c->n_nodes, 1, &c->inside, c->err);
 }
 
 copse_status copse_verify_groups_bound(const struct copse_groups *groups,
@@ -569,9 +560,7 @@ static copse_status check_time(struct checker *c, const struct copse_verify_grou
 /* ---- all ----------------------------------------------------------------------------------- */
 
 static copse_status check_bound(struct checker *c, struct copse_verify_groups_report *report) {
-  copse_status status =
-      copse_verify_groups_bound(c->groups, c->topology, c->label, &report->bound, c->err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_verify_groups_bound(c->groups, c->topology, c->label, &report->bound, c->err));
   report->optimal = copse_q_eq(report->time_per_GB, report->bound);
   return copse_verify_compare_bound(c->label, c->groups->bound_time_per_GB, report->bound,
                                     report->time_per_GB, c->err);
@@ -579,14 +568,11 @@ static copse_status check_bound(struct checker *c, struct copse_verify_groups_re
 
 static copse_status check(struct checker *c, struct copse_verify_groups_report *report) {
   char sha256[COPSE_SHA256_HEX];
-  copse_status status;
-  COPSE_TRY(copse_topology_sha256(c->topology, sha256, c->err));
+  COPSE_DO(copse_topology_sha256(c->topology, sha256, c->err));
   report->same_topology = strcmp(sha256, c->groups->topology_sha256) == 0;
-  COPSE_TRY(add_members(c, report));
-  COPSE_TRY(check_time(c, report));
-  COPSE_TRY(check_bound(c, report));
-out:
-  return status;
+  COPSE_DO(add_members(c, report));
+  COPSE_DO(check_time(c, report));
+  return check_bound(c, report);
 }
 
 static copse_status run(const struct copse_groups *groups, const struct copse_topology *topology,

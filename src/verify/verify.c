@@ -48,8 +48,7 @@ static copse_status add_cut(struct forest_checker *c, int index) {
   const struct copse_topology *t = c->topology;
   mpq_t *crossed = cut->phase == COPSE_PHASE_REDUCE ? c->entering : c->leaving;
   int ranks_inside = 0;
-  copse_status status = mark_cut(c, index, cut);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(mark_cut(c, index, cut));
   if (cut->weight.num <= 0)
     return refute(c, "cut %d of the bound: its weight is not positive", index);
   mpq_t weight;
@@ -109,18 +108,16 @@ static void add_up(struct forest_checker *c, mpq_t sum) {
 }
 
 static copse_status prove(struct forest_checker *c, mpq_t time) {
-  copse_status status = COPSE_OK;
-  for (int i = 0; i < c->schedule->bound.n_cuts; i++) COPSE_TRY(add_cut(c, i));
+  for (int i = 0; i < c->schedule->bound.n_cuts; i++) COPSE_DO(add_cut(c, i));
   for (int r = 0; r < c->n_ranks; r++)
     if (mpq_cmp_ui(c->around[r], 1, 1) < 0)
       return refute(c, "the weights of the bound's cuts around rank %d add up to less than 1", r);
-  COPSE_TRY(set_potentials(c));
+  COPSE_DO(set_potentials(c));
   mpq_set_ui(time, 0, 1);
   add_up(c, time);
   if (mpq_sgn(time) == 0) return refute(c, "nothing crosses the bound's cuts");
   mpq_inv(time, time);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /*
@@ -275,8 +272,7 @@ static copse_status check_tree(struct checker *c, int t) {
                                     edge->src != tree->root && edge->src != edge->dst;
     if (!in_order) return refute(c, "tree %d, edge %d: out of order or not a tree", t, e);
     c->reached[broadcast ? edge->dst : edge->src] = 1;
-    copse_status status = walk_path(c, t, e);
-    if (status != COPSE_OK) return status;
+    COPSE_DO(walk_path(c, t, e));
   }
   c->reached[tree->root] = 1;
   for (int r = 0; r < c->schedule->n_ranks; r++)

@@ -105,19 +105,17 @@ static copse_status read_edge(struct parser *p) {
 static copse_status read_plain(char *data, const struct copse_arrangement_reader *reader,
                                struct copse_err *err) {
   struct parser p = {.graph = -1, .reader = reader, .err = err};
-  copse_status status = COPSE_OK;
   char *rest = NULL;
   for (char *line = strtok_r(data, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
     p.at = line + strcspn(line, " ");
     if (strncmp(line, "graph ", 6) == 0)
-      COPSE_TRY(read_graph(&p));
+      COPSE_DO(read_graph(&p));
     else if (strncmp(line, "node ", 5) == 0)
-      COPSE_TRY(read_node(&p));
+      COPSE_DO(read_node(&p));
     else if (strncmp(line, "edge ", 5) == 0)
-      COPSE_TRY(read_edge(&p));
+      COPSE_DO(read_edge(&p));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_arrangement_run(const struct copse_text *graphs,

@@ -98,29 +98,26 @@ static const struct {
 /* How a link's load compares with the time: the last level is exact. */
 static copse_status level_of(const struct picture *p, struct copse_q seconds, int *level) {
   struct copse_q part;
-  copse_status status;
   *level = 0;
   if (seconds.num == 0) return COPSE_OK;
-  COPSE_TRY(copse_q_div(seconds, p->schedule->time_per_GB, &part, p->err));
+  COPSE_DO(copse_q_div(seconds, p->schedule->time_per_GB, &part, p->err));
   *level = COPSE_LINK_LOADS - 1;
   while (*level > 1 &&
          (*level == COPSE_LINK_LOADS - 1
               ? copse_q_cmp(part, COPSE_Q_ONE) < 0
               : copse_q_cmp(part, (struct copse_q){levels[*level].percent, 100}) <= 0))
     --*level;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status mark_loads(struct picture *p, const struct copse_q *loads) {
   int counts[COPSE_LINK_LOADS] = {0};
-  copse_status status = COPSE_OK;
   for (int i = 0; i < p->topology->n_links; i++) {
     char load[COPSE_DRAW_QUANTITY], time[COPSE_DRAW_QUANTITY];
     struct copse_q seconds;
     int level;
-    COPSE_TRY(copse_q_div(loads[i], p->topology->links[i].bandwidth, &seconds, p->err));
-    COPSE_TRY(level_of(p, seconds, &level));
+    COPSE_DO(copse_q_div(loads[i], p->topology->links[i].bandwidth, &seconds, p->err));
+    COPSE_DO(level_of(p, seconds, &level));
     counts[level]++;
     p->links[i].style = COPSE_LINK_LOAD + level;
     p->links[i].note =
@@ -131,8 +128,7 @@ static copse_status mark_loads(struct picture *p, const struct copse_q *loads) {
     if (counts[level] > 0)
       explain(p, COPSE_LEGEND_LINK, COPSE_LINK_LOAD + level,
               picture_text(p, "%s \xc3\x97 %d", levels[level].text, counts[level]));
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- the bound ---------------------------------------------------------------------------------
@@ -172,9 +168,8 @@ static copse_status mark_cut(struct picture *p) {
   const struct copse_topology *t = p->topology;
   bool *inside, *reduce_inside;
   int ranks = 0;
-  copse_status status;
   if (bound->n_cut == 0) return COPSE_OK; /* a single rank */
-  COPSE_TRY(mark_inside(p, bound->cut, bound->n_cut, &inside));
+  COPSE_DO(mark_inside(p, bound->cut, bound->n_cut, &inside));
   for (int r = 0; r < t->n_ranks; r++) ranks += inside[t->rank_nodes[r]];
   bool smaller = 2 * ranks <= t->n_ranks;
   for (int v = 0; v < t->n_nodes; v++) p->nodes[v].ring = inside[v] == smaller;
@@ -184,10 +179,9 @@ static copse_status mark_cut(struct picture *p) {
   bool reduces = copse_collective_reduces(p->schedule->collective);
   glow(p, inside, reduces && p->schedule->collective != COPSE_ALLREDUCE);
   if (bound->kind != COPSE_BOUND_PHASES) return COPSE_OK;
-  COPSE_TRY(mark_inside(p, bound->reduce_cut, bound->n_reduce_cut, &reduce_inside));
+  COPSE_DO(mark_inside(p, bound->reduce_cut, bound->n_reduce_cut, &reduce_inside));
   glow(p, reduce_inside, true);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static void mark_lengths(struct picture *p) {
@@ -286,8 +280,7 @@ static copse_status walk_path(const int *rank_of, const struct copse_schedule_pa
     if (rank_of[path->nodes[i]] < 0) continue;
     struct copse_schedule_hop now = {rank_of[path->nodes[from]], rank_of[path->nodes[i]], ++step,
                                      path->nodes + from, i - from + 1};
-    copse_status status = hop(ctx, &now);
-    if (status != COPSE_OK) return status;
+    COPSE_DO(hop(ctx, &now));
     from = i;
   }
   return COPSE_OK;
@@ -364,13 +357,10 @@ static void describe_part(struct picture *p, int part) {
 
 static copse_status start_part(struct marking *m, int part) {
   struct picture *p = m->picture;
-  copse_status status;
-  COPSE_TRY(start_picture(p));
+  COPSE_DO(start_picture(p));
   m->uses = copse_arena_alloc(&p->arena, (size_t)p->topology->n_links, sizeof *m->uses);
   if (!m->uses) return copse_fail_nomem(p->err);
-  status = copse_schedule_walk(p->schedule, part, mark_hop, m, p->err);
-out:
-  return status;
+  return copse_schedule_walk(p->schedule, part, mark_hop, m, p->err);
 }
 
 static const char *last_colour(int i) { return i + 1 == COPSE_LINK_HOPS ? " and later" : ""; }

@@ -80,7 +80,6 @@ static copse_status add_data(const struct copse_report *r, struct copse_text *te
                              struct copse_err *err) {
   struct writer w = {.report = r, .text = text};
   const struct copse_topology *t = r->topology;
-  copse_status status;
   copse_text_add(text, "{\"nodes\":[");
   for (int v = 0; v < t->n_nodes; v++) {
     if (v > 0) copse_text_add(text, ",");
@@ -96,13 +95,11 @@ static copse_status add_data(const struct copse_report *r, struct copse_text *te
     copse_text_add(text, part > 0 ? ",\n" : "\n");
     add_part_head(&w, part);
     w.first = true;
-    COPSE_TRY(copse_schedule_walk(r->schedule, part, add_hop, &w, err));
+    COPSE_DO(copse_schedule_walk(r->schedule, part, add_hop, &w, err));
     copse_text_add(text, "]}");
   }
   copse_text_add(text, "]}");
-  status = copse_text_status(text, err);
-out:
-  return status;
+  return copse_text_status(text, err);
 }
 
 /* ---- charts: bandwidth, linear; time, logarithmic ---- */
@@ -523,19 +520,17 @@ static int busiest_first(const void *a, const void *b) {
 static copse_status find_rows(const struct copse_report *r, struct copse_q *loads,
                               struct link_row *rows, struct copse_err *err) {
   const struct copse_schedule *s = r->schedule;
-  copse_status status;
   if (s->collective == COPSE_ALLTOALL)
-    COPSE_TRY(copse_flow_loads(r->topology, s->flows, s->n_flows, loads, err));
+    COPSE_DO(copse_flow_loads(r->topology, s->flows, s->n_flows, loads, err));
   else
-    COPSE_TRY(copse_tree_loads(r->topology, s->trees, (size_t)s->n_trees, loads, err));
+    COPSE_DO(copse_tree_loads(r->topology, s->trees, (size_t)s->n_trees, loads, err));
   for (int i = 0; i < r->topology->n_links; i++) {
     rows[i] = (struct link_row){.link = i, .load = loads[i]};
-    COPSE_TRY(copse_q_div(loads[i], r->topology->links[i].bandwidth, &rows[i].seconds, err));
+    COPSE_DO(copse_q_div(loads[i], r->topology->links[i].bandwidth, &rows[i].seconds, err));
   }
   if (r->topology->n_links > 0)
     qsort(rows, (size_t)r->topology->n_links, sizeof *rows, busiest_first);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static void add_link_row(struct copse_text *text, const struct copse_report *r,
@@ -593,21 +588,18 @@ out:
 
 copse_status copse_report_page(const struct copse_report *r, struct copse_text *text,
                                struct copse_err *err) {
-  copse_status status;
   add_head(text, r);
-  COPSE_TRY(add_topology(text, r, err));
-  COPSE_TRY(add_load(text, r, err));
-  COPSE_TRY(add_steps(text, r, err));
+  COPSE_DO(add_topology(text, r, err));
+  COPSE_DO(add_load(text, r, err));
+  COPSE_DO(add_steps(text, r, err));
   add_predictions(text, r);
-  COPSE_TRY(add_links(text, r, err));
+  COPSE_DO(add_links(text, r, err));
   copse_text_add(text,
                  "</main>\n<footer>copse %s</footer>\n<script type=\"application/json\" "
                  "id=\"data\">",
                  copse_version());
-  COPSE_TRY(add_data(r, text, err));
+  COPSE_DO(add_data(r, text, err));
   copse_text_add(text, "</script>\n<script>//<![CDATA[\n%s//]]></script>\n</body>\n</html>\n",
                  copse_report_js);
-  status = copse_text_status(text, err);
-out:
-  return status;
+  return copse_text_status(text, err);
 }

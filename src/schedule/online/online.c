@@ -106,7 +106,6 @@ static copse_status add_way(struct copse_rescale *r, const struct copse_schedule
 static copse_status add_flows(struct copse_rescale *r, const struct copse_schedule *offline,
                               struct copse_err *err) {
   int way = 0, node = 0, link = 0;
-  copse_status status = COPSE_OK;
   for (int f = 0; f < offline->n_flows; f++) {
     const struct copse_schedule_flow *flow = &offline->flows[f];
     r->pairs[f] = (struct pair){
@@ -116,18 +115,17 @@ static copse_status add_flows(struct copse_rescale *r, const struct copse_schedu
       const struct copse_schedule_path *path = &flow->paths[p];
       r->ways[way] = (struct way){.first_node = node, .n_nodes = path->n_nodes, .first_link = link};
       r->pair_of_way[way] = f;
-      COPSE_TRY(add_way(r, offline, path, &r->ways[way], err));
+      COPSE_DO(add_way(r, offline, path, &r->ways[way], err));
       if (r->nodes[node] != r->topology->rank_nodes[flow->src] ||
           r->nodes[node + path->n_nodes - 1] != r->topology->rank_nodes[flow->dst])
-        COPSE_TRY(copse_fail(err, COPSE_INVALID, "a path of %d -> %d ends at other ranks",
-                             flow->src, flow->dst));
+        return copse_fail(err, COPSE_INVALID, "a path of %d -> %d ends at other ranks", flow->src,
+                          flow->dst);
       node += path->n_nodes;
       link += path->n_nodes - 1;
     }
     set_weights(r, &r->pairs[f], flow);
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Which ways pass through which ranks. */
@@ -146,29 +144,27 @@ static void index_touches(struct copse_rescale *r, int n_ways, bool fill) {
 static copse_status take_paths(struct copse_rescale *r, const struct copse_schedule *offline,
                                struct copse_err *err) {
   size_t n = (size_t)r->n, ways = 0, nodes = 0;
-  copse_status status;
   for (int f = 0; f < offline->n_flows; f++)
     for (int p = 0; p < offline->flows[f].n_paths; p++, ways++)
       nodes += (size_t)offline->flows[f].paths[p].n_nodes;
   r->n_pairs = offline->n_flows;
-  COPSE_TRY(
+  COPSE_DO(
       copse_arena_array(&r->arena, (size_t)offline->n_flows, sizeof *r->pairs, &r->pairs, err));
-  COPSE_TRY(copse_arena_array(&r->arena, n * n, sizeof *r->pair_of, &r->pair_of, err));
-  COPSE_TRY(copse_arena_array(&r->arena, ways, sizeof *r->ways, &r->ways, err));
-  COPSE_TRY(copse_arena_array(&r->arena, ways, sizeof *r->pair_of_way, &r->pair_of_way, err));
-  COPSE_TRY(copse_arena_array(&r->arena, nodes, sizeof *r->nodes, &r->nodes, err));
-  COPSE_TRY(copse_arena_array(&r->arena, nodes, sizeof *r->links, &r->links, err));
-  COPSE_TRY(copse_arena_array(&r->arena, nodes, sizeof *r->touches, &r->touches, err));
-  COPSE_TRY(copse_arena_array(&r->arena, n + 2, sizeof *r->touch_start, &r->touch_start, err));
+  COPSE_DO(copse_arena_array(&r->arena, n * n, sizeof *r->pair_of, &r->pair_of, err));
+  COPSE_DO(copse_arena_array(&r->arena, ways, sizeof *r->ways, &r->ways, err));
+  COPSE_DO(copse_arena_array(&r->arena, ways, sizeof *r->pair_of_way, &r->pair_of_way, err));
+  COPSE_DO(copse_arena_array(&r->arena, nodes, sizeof *r->nodes, &r->nodes, err));
+  COPSE_DO(copse_arena_array(&r->arena, nodes, sizeof *r->links, &r->links, err));
+  COPSE_DO(copse_arena_array(&r->arena, nodes, sizeof *r->touches, &r->touches, err));
+  COPSE_DO(copse_arena_array(&r->arena, n + 2, sizeof *r->touch_start, &r->touch_start, err));
   memset(r->pair_of, 0xff, n * n * sizeof *r->pair_of);
-  COPSE_TRY(add_flows(r, offline, err));
+  COPSE_DO(add_flows(r, offline, err));
   r->touch_start++; /* while it is filled, entry i is where rank i goes on */
   index_touches(r, (int)ways, false);
   for (size_t i = 0; i < n; i++) r->touch_start[i + 1] += r->touch_start[i];
   index_touches(r, (int)ways, true);
   r->touch_start--;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- creation: cuts ---------------------------------------------------------------------------
@@ -187,8 +183,7 @@ static int64_t cut_bandwidth(const struct copse_rescale *r, const bool *nodes, b
 static copse_status add_cut(struct copse_rescale *r, const struct cut *cut, const bool *nodes,
                             struct copse_err *err) {
   bool *inside;
-  copse_status status = copse_arena_array(&r->arena, (size_t)r->n, sizeof *inside, &inside, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_arena_array(&r->arena, (size_t)r->n, sizeof *inside, &inside, err));
   for (int i = 0; i < r->n; i++) inside[i] = nodes[r->topology->rank_nodes[i]];
   r->cuts[r->n_cuts] = *cut;
   r->cuts[r->n_cuts].inside = inside;
@@ -456,7 +451,6 @@ static copse_status rescale_transfers(struct copse_rescale *r, int rank, int whi
 
 static copse_status rescale_add_to_sim(struct copse_rescale *r, struct copse_sim_dag *dag,
                                        struct copse_err *err) {
-  copse_status status = COPSE_OK;
   for (int f = 0; r->bytes && f < r->n_pairs; f++)
     for (int p = 0; p < r->pairs[f].n_ways; p++) {
       const struct way *way = &r->ways[r->pairs[f].first_way + p];
@@ -465,11 +459,10 @@ static copse_status rescale_add_to_sim(struct copse_rescale *r, struct copse_sim
       struct copse_sim_transfer transfer = {
           .amount = (double)(end - offset) /* for simulated seconds */, .order = p};
       if (end == offset) continue;
-      COPSE_TRY(copse_sim_dag_add_path(dag, r->topology, r->nodes + way->first_node, way->n_nodes,
-                                       &transfer, NULL, err));
+      COPSE_DO(copse_sim_dag_add_path(dag, r->topology, r->nodes + way->first_node, way->n_nodes,
+                                      &transfer, NULL, err));
     }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_planner_create(const struct copse_topology *topology,

@@ -121,7 +121,6 @@ static int must_be_over(const struct history *h) {
  * behind at most; LOCAL likewise keeps step with the NIC. */
 static copse_status add_balance(struct sim *s, int step) {
   size_t n = (size_t)s->loads.n, g = (size_t)s->loads.g;
-  copse_status status = COPSE_OK;
   for (size_t i = 0; i < n * g; i++) s->balanced[i] = -1;
   for (size_t r = 0; r < n; r++)
     for (size_t j = 0; j < g; j++) {
@@ -129,16 +128,14 @@ static copse_status add_balance(struct sim *s, int step) {
       size_t to = r / g * g + j;
       const int after[] = {s->handed[r * g + j], must_be_over(&s->sent[to])};
       if (bytes == 0) continue;
-      COPSE_TRY(add_inside(s, (int)r, (int)to, bytes, after, 2, &s->balanced[to * g + r % g]));
+      COPSE_DO(add_inside(s, (int)r, (int)to, bytes, after, 2, &s->balanced[to * g + r % g]));
       s->handed[r * g + j] = s->balanced[to * g + r % g];
     }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status add_inter(struct sim *s, int step) {
   size_t n = (size_t)s->loads.n, g = (size_t)s->loads.g;
-  copse_status status = COPSE_OK;
   for (size_t r = 0; r < n; r++) s->entered[r] = s->left[r] = -1;
   for (size_t r = 0; r < n; r++) {
     int after[COPSE_ONLINE_MAX_LOCAL + 2], n_after = 0;
@@ -151,27 +148,24 @@ static copse_status add_inter(struct sim *s, int step) {
     if (before >= 0) after[n_after++] = before;
     before = must_be_over(&s->received[to]);
     if (before >= 0) after[n_after++] = before;
-    COPSE_TRY(add_between(s, (int)r, to, bytes, after, n_after, &s->left[r]));
+    COPSE_DO(add_between(s, (int)r, to, bytes, after, n_after, &s->left[r]));
     s->entered[to] = s->left[r];
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status add_scatter(struct sim *s, int step) {
   size_t n = (size_t)s->loads.n, g = (size_t)s->loads.g;
-  copse_status status = COPSE_OK;
   for (size_t r = 0; r < n; r++)
     for (size_t j = 0; j < g; j++) {
       size_t at = ((size_t)step * n + r) * g + j;
       int to = (int)(r / g * g + j), before = must_be_over(&s->sent[r]);
       if (s->loads.scatter[at] > 0)
-        COPSE_TRY(add_inside(s, (int)r, to, s->loads.scatter[at], &s->entered[r], 1, NULL));
+        COPSE_DO(add_inside(s, (int)r, to, s->loads.scatter[at], &s->entered[r], 1, NULL));
       if (s->loads.local[at] > 0)
-        COPSE_TRY(add_inside(s, (int)r, to, s->loads.local[at], &before, 1, NULL));
+        COPSE_DO(add_inside(s, (int)r, to, s->loads.local[at], &before, 1, NULL));
     }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static void end_step(struct sim *s, int step) {
@@ -191,23 +185,21 @@ static copse_status allocate_loads(struct sim *s, struct copse_err *err) {
   l->n = s->p->topology->n_ranks;
   l->g = s->p->tier.model.ranks_per_host;
   size_t n = (size_t)l->n, g = (size_t)l->g, steps = (size_t)copse_online_steps(s->p->online);
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&s->scratch, steps * n * g, sizeof *l->balance, &l->balance, err));
-  COPSE_TRY(copse_arena_array(&s->scratch, steps * n * g, sizeof *l->local, &l->local, err));
-  COPSE_TRY(copse_arena_array(&s->scratch, steps * n * g, sizeof *l->scatter, &l->scatter, err));
-  COPSE_TRY(copse_arena_array(&s->scratch, steps * n, sizeof *l->inter, &l->inter, err));
-  COPSE_TRY(copse_arena_array(&s->scratch, steps * n, sizeof *l->inter_to, &l->inter_to, err));
-  COPSE_TRY(copse_arena_array(&s->scratch, n, sizeof *s->sent, &s->sent, err));
-  COPSE_TRY(copse_arena_array(&s->scratch, n, sizeof *s->received, &s->received, err));
-  COPSE_TRY(copse_arena_array(&s->scratch, n * g, sizeof *s->balanced, &s->balanced, err));
-  COPSE_TRY(copse_arena_array(&s->scratch, n * g, sizeof *s->handed, &s->handed, err));
-  COPSE_TRY(copse_arena_array(&s->scratch, n, sizeof *s->entered, &s->entered, err));
-  COPSE_TRY(copse_arena_array(&s->scratch, n, sizeof *s->left, &s->left, err));
-  COPSE_TRY(copse_arena_array(&s->scratch, 2 * (size_t)s->p->topology->n_nodes, sizeof *s->path,
-                              &s->path, err));
+  COPSE_DO(copse_arena_array(&s->scratch, steps * n * g, sizeof *l->balance, &l->balance, err));
+  COPSE_DO(copse_arena_array(&s->scratch, steps * n * g, sizeof *l->local, &l->local, err));
+  COPSE_DO(copse_arena_array(&s->scratch, steps * n * g, sizeof *l->scatter, &l->scatter, err));
+  COPSE_DO(copse_arena_array(&s->scratch, steps * n, sizeof *l->inter, &l->inter, err));
+  COPSE_DO(copse_arena_array(&s->scratch, steps * n, sizeof *l->inter_to, &l->inter_to, err));
+  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof *s->sent, &s->sent, err));
+  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof *s->received, &s->received, err));
+  COPSE_DO(copse_arena_array(&s->scratch, n * g, sizeof *s->balanced, &s->balanced, err));
+  COPSE_DO(copse_arena_array(&s->scratch, n * g, sizeof *s->handed, &s->handed, err));
+  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof *s->entered, &s->entered, err));
+  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof *s->left, &s->left, err));
+  COPSE_DO(copse_arena_array(&s->scratch, 2 * (size_t)s->p->topology->n_nodes, sizeof *s->path,
+                             &s->path, err));
   memset(s->handed, 0xff, n * g * sizeof *s->handed);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_online_add_to_sim(struct copse_planner *planner, struct copse_sim_dag *dag,
@@ -237,19 +229,17 @@ int copse_online_host_of(const char *id) {
 
 copse_status copse_online_link_units(const struct copse_topology *t, struct copse_arena *arena,
                                      int64_t **units, int64_t *scale, struct copse_err *err) {
-  copse_status status;
   *scale = 1;
-  COPSE_TRY(copse_arena_array(arena, (size_t)t->n_links, sizeof **units, units, err));
+  COPSE_DO(copse_arena_array(arena, (size_t)t->n_links, sizeof **units, units, err));
   for (int e = 0; e < t->n_links; e++)
-    COPSE_TRY(copse_lcm(*scale, t->links[e].bandwidth.den, scale, err));
+    COPSE_DO(copse_lcm(*scale, t->links[e].bandwidth.den, scale, err));
   for (int e = 0; e < t->n_links; e++) {
     struct copse_q bandwidth = t->links[e].bandwidth;
     if (copse_mul_overflows(bandwidth.num, *scale / bandwidth.den, &(*units)[e]) ||
         (*units)[e] > ((int64_t)1 << 62) / t->n_links)
       return copse_fail(err, COPSE_OVERFLOW, "the bandwidths have no common unit of 64 bits");
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* What is known while looking. */
@@ -492,24 +482,21 @@ static bool look(struct search *s) {
 static copse_status allocate(struct search *s, struct copse_err *err) {
   size_t nodes = (size_t)s->t->n_nodes, links = (size_t)s->t->n_links;
   struct copse_two_tier *tier = s->tier;
-  copse_status status;
-  COPSE_TRY(copse_online_link_units(s->t, &s->scratch, &s->units, &tier->model.scale, err));
-  COPSE_TRY(copse_adjacency_by(&s->scratch, s->t->n_nodes, s->t->n_links, &s->t->links[0].src,
-                               sizeof *s->t->links, &s->out, err));
-  COPSE_TRY(copse_arena_array(&s->scratch, nodes, sizeof *s->host, &s->host, err));
-  COPSE_TRY(copse_arena_array(&s->scratch, links, sizeof *s->claimed, &s->claimed, err));
-  COPSE_TRY(copse_arena_array(&s->scratch, nodes, sizeof *s->outside, &s->outside, err));
-  COPSE_TRY(copse_arena_array(&s->scratch, nodes, sizeof *s->parent, &s->parent, err));
-  COPSE_TRY(copse_arena_array(&s->scratch, nodes, sizeof *s->queue, &s->queue, err));
-  COPSE_TRY(
+  COPSE_DO(copse_online_link_units(s->t, &s->scratch, &s->units, &tier->model.scale, err));
+  COPSE_DO(copse_adjacency_by(&s->scratch, s->t->n_nodes, s->t->n_links, &s->t->links[0].src,
+                              sizeof *s->t->links, &s->out, err));
+  COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof *s->host, &s->host, err));
+  COPSE_DO(copse_arena_array(&s->scratch, links, sizeof *s->claimed, &s->claimed, err));
+  COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof *s->outside, &s->outside, err));
+  COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof *s->parent, &s->parent, err));
+  COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof *s->queue, &s->queue, err));
+  COPSE_DO(
       copse_arena_array(&tier->arena, (size_t)s->t->n_ranks, sizeof *tier->hub, &tier->hub, err));
   /* every way claims its links: together they have at most one node more per rank */
-  COPSE_TRY(copse_arena_array(&tier->arena, links + (size_t)s->t->n_ranks, sizeof *tier->up,
-                              &tier->up, err));
-  COPSE_TRY(copse_arena_array(&tier->arena, (size_t)s->t->n_ranks + 1, sizeof *tier->up_start,
-                              &tier->up_start, err));
-out:
-  return status;
+  COPSE_DO(copse_arena_array(&tier->arena, links + (size_t)s->t->n_ranks, sizeof *tier->up,
+                             &tier->up, err));
+  return copse_arena_array(&tier->arena, (size_t)s->t->n_ranks + 1, sizeof *tier->up_start,
+                           &tier->up_start, err);
 }
 
 copse_status copse_two_tier_find(const struct copse_topology *topology, struct copse_two_tier *tier,

@@ -5,9 +5,9 @@
 #ifndef COPSE_SOLVER_ONLINE_POLICY_H
 #define COPSE_SOLVER_ONLINE_POLICY_H
 
-/* Defaults of copse_online_options: steps to aim for, bytes that a step carries at least (a message
- * of 128 KiB takes a NIC of 25 GB/s about as long as its latency), and the part of the time, 1 over
- * this, at which the exact stages end and greedy colouring takes the rest. */
+/* Defaults of copse_online_options: steps to aim for, bytes on a NIC below which
+ * steps are not cut, and the part of the time, 1 over this, that greedy colouring takes after the
+ * exact stages; `make bench` (bench_online) measures what they give. */
 #define DEFAULT_STEPS 128
 #define DEFAULT_MIN_MESSAGE 131072
 #define DEFAULT_TAIL_DIVISOR 4096

@@ -266,31 +266,28 @@ static copse_status ascent_new(struct ascent *a, const struct copse_placement *b
                                struct copse_err *err) {
   const struct copse_place_model *m = a->m;
   int64_t *steps = NULL, time;
-  copse_status status;
   a->n_cells = (size_t)m->n_kinds * m->n_steps;
   a->n_rows = 2 * m->n_groups + m->n_experts;
   size_t all = a->n_cells * a->n_rows, pairs = m->n_experts * m->n_ranks;
-  COPSE_TRY(copse_arena_array(&a->scratch, all, sizeof(double), &a->weights, err));
-  COPSE_TRY(copse_arena_array(&a->scratch, all, sizeof(double), &a->logs, err));
-  COPSE_TRY(copse_arena_array(&a->scratch, all, sizeof(double), &a->values, err));
-  COPSE_TRY(copse_arena_array(&a->scratch, all, sizeof(double), &a->best_weights, err));
-  COPSE_TRY(copse_arena_array(&a->scratch, all, sizeof(double), &a->best_logs, err));
-  COPSE_TRY(copse_arena_array(&a->scratch, m->n_ranks, sizeof(double), &a->best_prices, err));
-  COPSE_TRY(copse_arena_array(&a->scratch, a->n_cells, sizeof(double), &a->scale, err));
-  COPSE_TRY(copse_arena_array(&a->scratch, pairs, sizeof(double), &a->cost, err));
-  COPSE_TRY(copse_arena_array(&a->scratch, m->n_experts, sizeof(double), &a->part, err));
-  COPSE_TRY(copse_arena_array(&a->scratch, m->n_groups * m->n_steps, sizeof *a->in, &a->in, err));
-  COPSE_TRY(copse_arena_array(&a->scratch, m->n_groups * m->n_steps, sizeof *a->out, &a->out, err));
-  COPSE_TRY(copse_arena_array(&a->scratch, a->n_cells, sizeof *steps, &steps, err));
-  COPSE_TRY(
-      copse_place_assign_new(m->p->n_experts, m->p->n_ranks, m->p->capacity, &a->assign, err));
+  COPSE_DO(copse_arena_array(&a->scratch, all, sizeof(double), &a->weights, err));
+  COPSE_DO(copse_arena_array(&a->scratch, all, sizeof(double), &a->logs, err));
+  COPSE_DO(copse_arena_array(&a->scratch, all, sizeof(double), &a->values, err));
+  COPSE_DO(copse_arena_array(&a->scratch, all, sizeof(double), &a->best_weights, err));
+  COPSE_DO(copse_arena_array(&a->scratch, all, sizeof(double), &a->best_logs, err));
+  COPSE_DO(copse_arena_array(&a->scratch, m->n_ranks, sizeof(double), &a->best_prices, err));
+  COPSE_DO(copse_arena_array(&a->scratch, a->n_cells, sizeof(double), &a->scale, err));
+  COPSE_DO(copse_arena_array(&a->scratch, pairs, sizeof(double), &a->cost, err));
+  COPSE_DO(copse_arena_array(&a->scratch, m->n_experts, sizeof(double), &a->part, err));
+  COPSE_DO(copse_arena_array(&a->scratch, m->n_groups * m->n_steps, sizeof *a->in, &a->in, err));
+  COPSE_DO(copse_arena_array(&a->scratch, m->n_groups * m->n_steps, sizeof *a->out, &a->out, err));
+  COPSE_DO(copse_arena_array(&a->scratch, a->n_cells, sizeof *steps, &steps, err));
+  COPSE_DO(copse_place_assign_new(m->p->n_experts, m->p->n_ranks, m->p->capacity, &a->assign, err));
   copse_place_loads(m, best->rank_of, a->in, a->out, steps, &time);
   for (size_t c = 0; c < a->n_cells; c++) a->scale[c] = steps[c] > 0 ? (double)steps[c] : 1;
   for (size_t c = 0; c < a->n_cells; c++) normalise(a, c);
   a->rate = 4;
   a->best_value = -1;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static void ascent_free(struct ascent *a) {
@@ -348,11 +345,10 @@ static bool weights_are_shares(const struct ascent *a) {
 static copse_status certify(struct ascent *a, int64_t *bound, struct copse_err *err) {
   const struct copse_place_model *m = a->m;
   __int128 *prices = NULL, *cost = NULL, sum = 0;
-  copse_status status;
   *bound = 0;
   if (!weights_are_shares(a)) return copse_fail(err, COPSE_INTERNAL, "weights above 1");
-  COPSE_TRY(copse_arena_array(&a->scratch, m->n_ranks, sizeof *prices, &prices, err));
-  COPSE_TRY(copse_arena_array(&a->scratch, m->n_ranks, sizeof *cost, &cost, err));
+  COPSE_DO(copse_arena_array(&a->scratch, m->n_ranks, sizeof *prices, &prices, err));
+  COPSE_DO(copse_arena_array(&a->scratch, m->n_ranks, sizeof *cost, &cost, err));
   for (size_t r = 0; r < m->n_ranks; r++) {
     double price = a->best_prices[r] < 0 ? a->best_prices[r] : 0;
     prices[r] = (__int128)(price * (1 << WEIGHT_BITS));
@@ -367,8 +363,7 @@ static copse_status certify(struct ascent *a, int64_t *bound, struct copse_err *
   /* an integer time that is at least sum / 2^bits is at least that rounded up */
   __int128 unit = (__int128)1 << WEIGHT_BITS;
   *bound = sum > 0 ? m->multiplicity * (int64_t)((sum + unit - 1) / unit) : 0;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_place_bound(const struct copse_place_model *m, const int64_t *implied,

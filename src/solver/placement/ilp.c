@@ -122,20 +122,18 @@ static copse_status describe_start(struct ilp *i, const int *rank_of, struct cop
   const struct copse_place_model *m = i->m;
   int64_t *in = NULL, *out = NULL, *steps = NULL, time;
   size_t cells = m->n_groups * m->n_steps;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&i->scratch, cells, sizeof *in, &in, err));
-  COPSE_TRY(copse_arena_array(&i->scratch, cells, sizeof *out, &out, err));
-  COPSE_TRY(
+  COPSE_DO(copse_arena_array(&i->scratch, cells, sizeof *in, &in, err));
+  COPSE_DO(copse_arena_array(&i->scratch, cells, sizeof *out, &out, err));
+  COPSE_DO(
       copse_arena_array(&i->scratch, (size_t)m->n_kinds * m->n_steps, sizeof *steps, &steps, err));
-  COPSE_TRY(copse_arena_array(&i->scratch, (size_t)glp_get_num_cols(i->lp) + 1, sizeof(double),
-                              &i->solution, err));
+  COPSE_DO(copse_arena_array(&i->scratch, (size_t)glp_get_num_cols(i->lp) + 1, sizeof(double),
+                             &i->solution, err));
   copse_place_loads(m, rank_of, in, out, steps, &time);
   for (size_t e = 0; e < m->n_experts; e++) i->solution[x_column(i, e, (size_t)rank_of[e])] = 1;
   for (int kind = 0; kind < m->n_kinds; kind++)
     for (size_t s = 0; s < m->n_steps; s++)
       i->solution[t_column(i, kind, s)] = (double)steps[(size_t)kind * m->n_steps + s] / i->unit;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* GLPK tells where it is: hand it the start, note the bound, stop when it has had enough. */
@@ -162,21 +160,19 @@ static copse_status take(struct ilp *i, struct copse_placement *best, struct cop
   const struct copse_place_model *m = i->m;
   int *rank_of = NULL;
   int64_t time = 0;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&i->scratch, m->n_experts, sizeof *rank_of, &rank_of, err));
+  COPSE_DO(copse_arena_array(&i->scratch, m->n_experts, sizeof *rank_of, &rank_of, err));
   for (size_t e = 0; e < m->n_experts; e++) {
     rank_of[e] = -1;
     for (size_t r = 0; r < m->n_ranks; r++)
       if (glp_mip_col_val(i->lp, x_column(i, e, r)) > 0.5) rank_of[e] = (int)r;
   }
   /* refuses what isn't a placement, which rounding could only make of a broken solution */
-  COPSE_TRY(copse_place_time(m->p, rank_of, &time, NULL, err));
+  COPSE_DO(copse_place_time(m->p, rank_of, &time, NULL, err));
   if (time < best->time) {
     best->time = time;
     memcpy(best->rank_of, rank_of, m->n_experts * sizeof *rank_of);
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* The relaxation, then branch and cut; a GLPK that gives up leaves things as they are. */

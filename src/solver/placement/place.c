@@ -151,38 +151,35 @@ static copse_status list_groups(struct copse_place_model *m, struct copse_err *e
   const struct copse_place_problem *p = m->p;
   size_t total = 0;
   int *depth = NULL;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&m->arena, m->n_ranks, sizeof *depth, &depth, err));
-  COPSE_TRY(copse_arena_array(&m->arena, m->n_ranks + 1, sizeof *m->first, &m->first, err));
-  COPSE_TRY(copse_arena_array(&m->arena, m->n_groups * m->n_ranks, 1, &m->inside, err));
+  COPSE_DO(copse_arena_array(&m->arena, m->n_ranks, sizeof *depth, &depth, err));
+  COPSE_DO(copse_arena_array(&m->arena, m->n_ranks + 1, sizeof *m->first, &m->first, err));
+  COPSE_DO(copse_arena_array(&m->arena, m->n_groups * m->n_ranks, 1, &m->inside, err));
   for (size_t g = 0; g < m->n_groups; g++)
     for (int i = 0; i < p->groups[g].n_members; i++) {
       int r = p->groups[g].members[i];
       if (r < 0 || r >= p->n_ranks || m->inside[g * m->n_ranks + (size_t)r])
-        COPSE_TRY(copse_fail(err, COPSE_INVALID, "a group lists a rank twice, or none of ours"));
+        return copse_fail(err, COPSE_INVALID, "a group lists a rank twice, or none of ours");
       m->inside[g * m->n_ranks + (size_t)r] = 1;
       if (++depth[r] > COPSE_PLACE_MAX_DEPTH)
-        COPSE_TRY(copse_fail(err, COPSE_INVALID, "rank %d is in too many groups", r));
+        return copse_fail(err, COPSE_INVALID, "rank %d is in too many groups", r);
       total++;
     }
-  COPSE_TRY(copse_arena_array(&m->arena, total, sizeof *m->groups_of, &m->groups_of, err));
+  COPSE_DO(copse_arena_array(&m->arena, total, sizeof *m->groups_of, &m->groups_of, err));
   for (size_t r = 0, n = 0; r < m->n_ranks; r++) {
     for (size_t g = 0; g < m->n_groups; g++)
       if (m->inside[g * m->n_ranks + r]) m->groups_of[n++] = (int)g;
     m->first[r + 1] = (int)n;
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Turns the trace around: steps innermost, ranks added up by group. */
 static copse_status add_up(struct copse_place_model *m, struct copse_err *err) {
   const struct copse_place_problem *p = m->p;
   size_t n_s = m->n_steps, n_e = m->n_experts;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&m->arena, m->n_groups * n_e * n_s, sizeof *m->sent, &m->sent, err));
-  COPSE_TRY(copse_arena_array(&m->arena, n_e * n_s, sizeof *m->tokens, &m->tokens, err));
-  COPSE_TRY(copse_arena_array(&m->arena, m->n_groups * n_s, sizeof *m->sum, &m->sum, err));
+  COPSE_DO(copse_arena_array(&m->arena, m->n_groups * n_e * n_s, sizeof *m->sent, &m->sent, err));
+  COPSE_DO(copse_arena_array(&m->arena, n_e * n_s, sizeof *m->tokens, &m->tokens, err));
+  COPSE_DO(copse_arena_array(&m->arena, m->n_groups * n_s, sizeof *m->sum, &m->sum, err));
   for (size_t s = 0; s < n_s; s++)
     for (size_t r = 0; r < m->n_ranks; r++) {
       const int64_t *row = p->counts + (s * m->n_ranks + r) * n_e;
@@ -195,8 +192,7 @@ static copse_status add_up(struct copse_place_model *m, struct copse_err *err) {
         }
       }
     }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static void model_free(struct copse_place_model *m) {

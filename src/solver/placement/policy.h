@@ -1,8 +1,8 @@
 /*
  * The numbers that steer expert placement. None changes what is proved: a bound is worked out in
  * integers whatever they are. All work is counted, not timed, so that results do not depend on the
- * machine; a time limit of the caller is a second limit. They were set by hand on generated traces
- * so that each part takes a few seconds on one core at most.
+ * machine; a time limit of the caller is a second limit. They keep each
+ * part to a few seconds on one core.
  */
 #ifndef COPSE_SOLVER_PLACEMENT_POLICY_H
 #define COPSE_SOLVER_PLACEMENT_POLICY_H

@@ -207,8 +207,7 @@ static void save(const struct search *s, int *rank_of) {
  */
 static copse_status anneal(struct search *s, int *rank_of, int64_t *best, struct copse_err *err) {
   int64_t *history = NULL;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&s->scratch, HISTORY, sizeof *history, &history, err));
+  COPSE_DO(copse_arena_array(&s->scratch, HISTORY, sizeof *history, &history, err));
   for (int i = 0; i < HISTORY; i++) history[i] = s->time;
   int64_t sweep = (int64_t)(s->m->n_experts * s->n_slots), end = ANNEAL_WORK;
   if (sweep < end / ANNEAL_SWEEPS / (int64_t)(s->m->n_steps + 1))
@@ -229,8 +228,7 @@ static copse_status anneal(struct search *s, int *rank_of, int64_t *best, struct
       save(s, rank_of);
     }
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Takes every exchange that helps, until none does. */
@@ -254,21 +252,18 @@ static void descend(struct search *s) {
 static copse_status search_new(struct search *s, struct copse_err *err) {
   const struct copse_place_model *m = s->m;
   size_t cells = m->n_groups * m->n_steps, kinds = (size_t)m->n_kinds;
-  copse_status status;
   s->capacity = (size_t)(m->p->capacity < m->p->n_experts ? m->p->capacity : m->p->n_experts);
   s->n_slots = s->capacity * m->n_ranks;
   s->n_top = m->n_groups < MAX_TOP ? (int)m->n_groups : MAX_TOP;
   s->random = 1;
-  COPSE_TRY(copse_arena_array(&s->scratch, s->n_slots, sizeof *s->slots, &s->slots, err));
-  COPSE_TRY(copse_arena_array(&s->scratch, m->n_experts, sizeof *s->slot_of, &s->slot_of, err));
-  COPSE_TRY(copse_arena_array(&s->scratch, cells, sizeof *s->in, &s->in, err));
-  COPSE_TRY(copse_arena_array(&s->scratch, cells, sizeof *s->out, &s->out, err));
-  COPSE_TRY(copse_arena_array(&s->scratch, kinds * cells, sizeof *s->value, &s->value, err));
-  COPSE_TRY(copse_arena_array(&s->scratch, kinds * m->n_steps * (size_t)s->n_top, sizeof *s->top,
-                              &s->top, err));
-  COPSE_TRY(copse_arena_array(&s->scratch, m->n_groups, sizeof *s->stamps, &s->stamps, err));
-out:
-  return status;
+  COPSE_DO(copse_arena_array(&s->scratch, s->n_slots, sizeof *s->slots, &s->slots, err));
+  COPSE_DO(copse_arena_array(&s->scratch, m->n_experts, sizeof *s->slot_of, &s->slot_of, err));
+  COPSE_DO(copse_arena_array(&s->scratch, cells, sizeof *s->in, &s->in, err));
+  COPSE_DO(copse_arena_array(&s->scratch, cells, sizeof *s->out, &s->out, err));
+  COPSE_DO(copse_arena_array(&s->scratch, kinds * cells, sizeof *s->value, &s->value, err));
+  COPSE_DO(copse_arena_array(&s->scratch, kinds * m->n_steps * (size_t)s->n_top, sizeof *s->top,
+                             &s->top, err));
+  return copse_arena_array(&s->scratch, m->n_groups, sizeof *s->stamps, &s->stamps, err);
 }
 
 copse_status copse_place_search(const struct copse_place_model *model, int *rank_of, int64_t *time,

@@ -85,7 +85,7 @@ typedef void *copse_stream;
 #define COPSE_DEVICE_CPU (-1)
 
 /*
- * n_ranks communicators of one clique in this process: comms[r] is rank r, on devices[r] (CUDA
+ * All n_ranks communicators of a job in this process: comms[r] is rank r, on devices[r] (CUDA
  * ordinals; a device may occur several times) or all on the CPU where devices is NULL or all
  * COPSE_DEVICE_CPU. COPSE_INVALID for a mixture, COPSE_UNSUPPORTED where this build has no
  * CUDA or two of the GPUs have no peer access, COPSE_DEVICE for what CUDA says, COPSE_NOMEM.
@@ -142,7 +142,7 @@ COPSE_API copse_status copse_comm_init_nccl(copse_comm **comm, void *nccl_comm) 
 COPSE_API copse_status copse_comm_destroy(copse_comm *comm);
 
 /*
- * Ends whatever runs or waits on this communicator and on those of its clique in this process:
+ * Ends whatever runs or waits on this communicator and on those made with it in this process:
  * kernels leave, blocked calls return COPSE_ABORTED. Any thread may call it. The communicator
  * must still be destroyed.
  */
@@ -159,7 +159,7 @@ COPSE_API copse_status copse_comm_device(const copse_comm *comm, int *device);
 
 /* How long a rank waits for another within a collective, and on the CPU for another's call,
  * before it says COPSE_TIMEOUT (between hosts see copse_comm_init_nccl). Seconds, > 0; default
- * 600. For the whole clique. */
+ * 600. For all ranks of the communicator in this process. */
 COPSE_API copse_status copse_comm_set_timeout(copse_comm *comm, double seconds);
 
 /* ---- plans ---------------------------------------------------------------------------- */

@@ -22,28 +22,27 @@
  *
  * Rows. What a rank's experts get lies by expert, then by source rank, then in the order above:
  * closely packed (copse_moe_view says where each expert starts), or, where the configuration
- * says padded, with room for `capacity` rows of every source, the unused ones zero.
+ * says `padded`, with room for `capacity` rows of every source, the unused ones zero.
  *
  * Numbers. Dispatching copies bits unless it scales. A combined token is the sum of weight *
  * row over its choices that were not dropped, in the order of the choices; each product and each
  * sum is rounded to the accumulator's type (float, for double rows double), the total
- * once to the element's; without any choice it is +0. The bits are the same on every machine, but
+ * once to the element's; without any choice it is +0. The bits are the same on every backend, but
  * for which NaN an operation gives.
  *
  * Streams, threads, errors: as in copse/comm.h. Dispatching and combining allocate nothing and
  * never wait for the GPU, so both may be captured into a CUDA graph. All ranks make the same
- * calls on layers of the same configuration in the same order; only the routing differs. They
- * are not for use between copse_group_start and copse_group_end.
+ * calls on layers of the same configuration in the same order; only the routing differs. No call
+ * may stand between copse_group_start and copse_group_end.
  *
  * Several hosts. The host sizes the messages between hosts, and doesn't know the counts that the
- * GPUs have exchanged. So blocks travel whole (copse_all_to_all_v), each as large as it might be:
- * with a capacity that is a little more than is needed, without one it can be n_ranks times as
- * much. Where the configuration says exact_messages, dispatching copies the counts to the host and
- * waits for them: for what is in the stream before, the exchange of counts and nothing after it.
- * Then no row travels that there isn't, in combining too, which doesn't wait. What waits can't be
- * captured: with exact_messages both are COPSE_UNSUPPORTED, with nothing enqueued, while one of
- * their streams is in a capture. Ranks that share a host, and ranks on the CPU, need none of this:
- * there exact_messages changes nothing.
+ * GPUs have exchanged. So whole blocks travel (copse_all_to_all_v), each as large as it might be.
+ * With a capacity that is a little more than is needed, without one up to n_ranks times as much.
+ * Where the configuration says exact_messages, dispatching copies the counts to the host and waits
+ * for them: for what is in the stream before, the exchange of counts and nothing after it. Then only
+ * rows that exist travel, in combining too, which doesn't wait. A wait can't be captured: with
+ * exact_messages both are COPSE_UNSUPPORTED, with nothing enqueued, while one of their streams is in
+ * a capture. Where ranks share a host, and on the CPU, exact_messages changes nothing.
  */
 #ifndef COPSE_MOE_H
 #define COPSE_MOE_H
@@ -76,7 +75,7 @@ typedef struct copse_moe_config {
   copse_moe_row row;  /* of a dispatched token; scaled or combined only if a float */
   /* Of a combined token where it differs (fp8 out, bfloat16 back); elements 0: as `row`. */
   copse_moe_row combined;
-  int exact_messages; /* between hosts only rows that there are; dispatching waits for counts */
+  int exact_messages; /* between hosts only rows that exist travel; dispatching waits for counts */
 } copse_moe_config;
 
 /*
@@ -84,7 +83,7 @@ typedef struct copse_moe_config {
  * (of n_experts uint32) and an alltoall, unless it has one rank. All memory is taken here, on
  * the communicator's device: 2 * n_ranks blocks of min(max_tokens * top_k, the most experts of a
  * rank * capacity) rows, and a little; with exact_messages a little page-locked. Not collective.
- * COPSE_INVALID for figures that make no sense, COPSE_UNSUPPORTED where a plan is missing,
+ * COPSE_INVALID for numbers out of range, COPSE_UNSUPPORTED where a plan is missing,
  * COPSE_OVERFLOW where rows don't fit int32, COPSE_NOMEM, COPSE_DEVICE.
  */
 COPSE_API copse_status copse_moe_create(copse_comm *comm, const copse_moe_config *config,
@@ -109,7 +108,7 @@ typedef struct copse_moe_dispatch_args {
   copse_stream stream;
 } copse_moe_dispatch_args;
 
-/* Does not change expert_ids, scales and order, and needs none of them afterwards. */
+/* Doesn't change expert_ids, scales and order, and needs none of them once it has run. */
 COPSE_API copse_status copse_moe_dispatch(copse_moe *moe,
                                           const copse_moe_dispatch_args *args) COPSE_CHECKED;
 
@@ -156,7 +155,7 @@ COPSE_API int64_t copse_moe_max_rows(const copse_moe *moe);
  * top_k * floor(factor * ceil(n_tokens / n_experts)) rounded up to a multiple of `alignment`:
  * what Tutel gives an expert for a positive or negative capacity_factor (its absolute value
  * counts); for 0, which means "whatever is needed", n_tokens * top_k. Saturates at INT32_MAX.
- * Figures that make no sense give 0.
+ * Numbers out of range give 0.
  */
 COPSE_API int64_t copse_moe_tutel_capacity(int64_t n_tokens, int n_experts, int top_k,
                                            double factor, int alignment);

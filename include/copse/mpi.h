@@ -31,7 +31,7 @@ COPSE_API copse_status copse_wire_new_mpi(MPI_Comm comm, double timeout_seconds,
  */
 COPSE_CHECKED static inline copse_status copse_comm_init_mpi(copse_comm **comm, MPI_Comm mpi_comm) {
   copse_wire wire;
-  (void)!copse_wire_new_mpi(mpi_comm, 0, &wire); /* what failed is told by the next */
+  (void)!copse_wire_new_mpi(mpi_comm, 0, &wire); /* the next call reports what failed */
   return copse_comm_init_wire(comm, &wire, 0);
 }
 

@@ -46,7 +46,7 @@ typedef struct copse_wire {
  * All of copse/comm.h holds, and: the processes must run the same version of copse. Each
  * collective is checked against the others' calls (COPSE_REFUTED where they differ). A rank that
  * is dead, stopped or elsewhere is named, on every other rank, after the time of
- * copse_comm_set_timeout without progress (COPSE_TIMEOUT); a reason found by one rank is told to
+ * copse_comm_set_timeout without progress (COPSE_TIMEOUT); a reason found by one rank is sent to
  * all. copse's progress is made within its calls: there is no thread of its own.
  * timeout_seconds: the same, from the start on; 0 is copse_comm_set_timeout's default.
  */

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codegen/check/check_plan.h"
+#include "codegen/check/proof.h"
 #include "codegen/lower/lower.h"
 #include "schedule/solve/solve.h"
 #include "verify/verify.h"
@@ -121,10 +121,10 @@ copse_status copse_plan_write(const copse_plan *plan, const char *path) {
 }
 
 copse_status copse_plan_check(const copse_plan *plan) {
-  struct copse_check_report report;
+  struct copse_proof_report report;
   struct copse_err err = COPSE_ERR_INIT;
   if (!plan) return missing("plan");
-  copse_status status = copse_check_plan(plan, "plan", &report, &err);
+  copse_status status = copse_prove_plan(plan, "plan", &report, &err);
   return status == COPSE_OK ? COPSE_OK : copse_publish_error(&err);
 }
 

@@ -1,17 +1,18 @@
-/* The public API of communicators: include/copse/comm.h over src/runtime/comm/clique.h. */
+/* The public API of communicators: include/copse/comm.h over runtime/comm/local_ranks.h. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "copse/wire.h"
-#include "runtime/comm/clique.h"
+#include "runtime/comm/local_ranks.h"
 #include "runtime/comm/group.h"
-#include "runtime/comm/debug.h"
+#include "base/debug.h"
+#include "runtime/cpu/cpu.h"
 #include "runtime/gpu/gpu.h"
-#include "runtime/transport/mesh.h"
+#include "runtime/transport/transport.h"
 
 /* As many as a plan may have. */
 #define MAX_RANKS 65536
-/* Beyond all patience, and within what clocks count. */
+/* Longer than any job, and within what clocks count. */
 #define MAX_TIMEOUT_SECONDS 1e9
 
 /* The end of every function here: an error is kept for copse_last_error. */
@@ -41,9 +42,9 @@ static copse_status need_gpus(const struct copse_gpu_support **gpus, struct cops
 }
 
 /* COPSE_INVALID where CPU and GPUs are mixed. */
-static copse_status choose_machine(const int *devices, int n, const struct copse_machine_ops **ops,
+static copse_status choose_backend(const int *devices, int n, const struct copse_backend_ops **ops,
                                    struct copse_err *err) {
-  *ops = &copse_cpu_machine;
+  *ops = &copse_cpu_backend;
   for (int r = 0; r < n; r++) {
     if (devices[r] < COPSE_DEVICE_CPU)
       return copse_fail(err, COPSE_INVALID, "rank %d: %d is no device", r, devices[r]);
@@ -54,14 +55,14 @@ static copse_status choose_machine(const int *devices, int n, const struct copse
   if (devices[0] == COPSE_DEVICE_CPU) return COPSE_OK;
   const struct copse_gpu_support *gpus;
   copse_status status = need_gpus(&gpus, err);
-  if (status == COPSE_OK) *ops = gpus->machine;
+  if (status == COPSE_OK) *ops = gpus->backend;
   return status;
 }
 
 copse_status copse_comm_init_all(copse_comm **comms, int n_ranks, const int *devices) {
   struct copse_err err = COPSE_ERR_INIT;
   int *cpus = NULL;
-  const struct copse_machine_ops *ops;
+  const struct copse_backend_ops *ops;
   copse_status status;
   if (!comms) return missing(NULL, "comms");
   if (n_ranks < 1 || n_ranks > MAX_RANKS)
@@ -74,10 +75,10 @@ copse_status copse_comm_init_all(copse_comm **comms, int n_ranks, const int *dev
     for (int r = 0; r < n_ranks; r++) cpus[r] = COPSE_DEVICE_CPU;
     devices = cpus;
   }
-  COPSE_TRY(choose_machine(devices, n_ranks, &ops, &err));
-  const struct copse_clique_shape shape = {
+  COPSE_TRY(choose_backend(devices, n_ranks, &ops, &err));
+  const struct copse_comm_shape shape = {
       .n_ranks = (uint32_t)n_ranks, .n_local = (uint32_t)n_ranks, .devices = devices};
-  COPSE_TRY(copse_clique_new(&shape, ops, NULL, comms, &err));
+  COPSE_TRY(copse_local_new(&shape, ops, NULL, comms, &err));
 out:
   free(cpus);
   return done(-1, status, &err);
@@ -103,9 +104,9 @@ copse_status copse_comm_init_rank(copse_comm **comm, int n_ranks, int rank, int 
   const struct copse_gpu_support *gpus;
   copse_status status = need_gpus(&gpus, &err);
   if (status != COPSE_OK) return done(rank, status, &err);
-  const struct copse_clique_shape shape = {(uint32_t)n_ranks, (uint32_t)rank, 1, &device,
-                                           bootstrap};
-  return done(rank, copse_clique_new(&shape, gpus->machine, NULL, comm, &err), &err);
+  const struct copse_comm_shape shape = {
+      (uint32_t)n_ranks, (uint32_t)rank, 1, &device, bootstrap, NULL};
+  return done(rank, copse_local_new(&shape, gpus->backend, NULL, comm, &err), &err);
 }
 
 copse_status copse_comm_init_nccl(copse_comm **comm, void *nccl_comm) {
@@ -119,22 +120,23 @@ copse_status copse_comm_init_nccl(copse_comm **comm, void *nccl_comm) {
   if (!nccl_comm) return missing(NULL, "nccl_comm");
   COPSE_TRY(need_gpus(&gpus, &err));
   COPSE_TRY(gpus->nccl_bootstrap_new(nccl_comm, &n_ranks, &rank, &device, &bootstrap, &err));
-  const struct copse_clique_shape shape = {(uint32_t)n_ranks, (uint32_t)rank, 1, &device,
-                                           &bootstrap};
-  status = copse_clique_new(&shape, gpus->machine, gpus->nccl_bootstrap_free, comm, &err);
+  const struct copse_comm_shape shape = {
+      (uint32_t)n_ranks, (uint32_t)rank, 1, &device, &bootstrap, NULL};
+  status = copse_local_new(&shape, gpus->backend, gpus->nccl_bootstrap_free, comm, &err);
   if (status != COPSE_OK) gpus->nccl_bootstrap_free(&bootstrap);
 out:
   return done(rank, status, &err);
 }
 
-static void free_mesh(copse_bootstrap *bootstrap) { copse_mesh_free(bootstrap->context); }
+static void free_transport(copse_bootstrap *bootstrap) { copse_transport_free(bootstrap->context); }
 
-/* The wire is the mesh's from the start, so that it ends with it whatever happens. */
+/* The wire is the transport's from the start, so that it ends with it whatever happens. */
 copse_status copse_comm_init_wire(copse_comm **comm, const copse_wire *wire,
                                   double timeout_seconds) {
   struct copse_err err = COPSE_ERR_INIT;
-  struct copse_mesh *mesh = NULL;
-  const int device = COPSE_DEVICE_CPU;
+  struct copse_transport *transport = NULL;
+  copse_bootstrap bootstrap;
+  struct copse_comm_shape shape;
   copse_status status;
   if (!comm) return missing(NULL, "comm");
   *comm = NULL;
@@ -144,14 +146,12 @@ copse_status copse_comm_init_wire(copse_comm **comm, const copse_wire *wire,
                 copse_fail(&err, COPSE_INVALID, "no ranks to join: %s",
                            wire->why ? wire->why(wire->context) : "the wire has none"),
                 &err);
-  COPSE_TRY(copse_mesh_new(wire, timeout_seconds, &mesh, &err));
-  const copse_bootstrap bootstrap = {copse_mesh_all_gather, mesh};
-  const struct copse_clique_shape shape = {(uint32_t)wire->n_ranks, (uint32_t)wire->rank, 1,
-                                           &device, &bootstrap};
-  status = copse_clique_new(&shape, &copse_mesh_machine, free_mesh, comm, &err);
-  if (status != COPSE_OK) copse_mesh_free(mesh);
+  COPSE_TRY(copse_transport_new(wire, timeout_seconds, &transport, &err));
+  copse_transport_shape(transport, &bootstrap, &shape);
+  status = copse_local_new(&shape, &copse_transport_backend, free_transport, comm, &err);
+  if (status != COPSE_OK) copse_transport_free(transport);
   if (status == COPSE_OK && timeout_seconds > 0)
-    copse_clique_set_timeout((*comm)->clique, timeout_seconds);
+    copse_local_set_timeout((*comm)->local, timeout_seconds);
 out:
   return done(wire->rank, status, &err);
 }
@@ -165,26 +165,26 @@ copse_status copse_comm_destroy(copse_comm *comm) {
         rank,
         copse_fail(&err, COPSE_INVALID, "rank %d has calls in a group that is still open", rank),
         &err);
-  return done(rank, copse_clique_leave(comm, &err), &err);
+  return done(rank, copse_local_leave(comm, &err), &err);
 }
 
 copse_status copse_comm_abort(copse_comm *comm) {
   if (!comm) return missing(comm, "comm");
-  copse_clique_abort(comm->clique, comm->rank);
+  copse_local_abort(comm->local, comm->rank);
   return COPSE_OK;
 }
 
 copse_status copse_comm_get_async_error(copse_comm *comm, copse_status *async) {
   struct copse_err err = COPSE_ERR_INIT;
   if (!comm || !async) return missing(comm, comm ? "async" : "comm");
-  *async = copse_clique_poll(comm->clique, &err);
+  *async = copse_local_poll(comm->local, &err);
   (void)copse_publish_error(&err);
   return COPSE_OK;
 }
 
 copse_status copse_comm_count(const copse_comm *comm, int *count) {
   if (!comm || !count) return missing(comm, comm ? "count" : "comm");
-  *count = (int)comm->clique->shape.n_ranks;
+  *count = (int)comm->local->shape.n_ranks;
   return COPSE_OK;
 }
 
@@ -196,7 +196,7 @@ copse_status copse_comm_user_rank(const copse_comm *comm, int *rank) {
 
 copse_status copse_comm_device(const copse_comm *comm, int *device) {
   if (!comm || !device) return missing(comm, comm ? "device" : "comm");
-  *device = comm->clique->devices[comm->rank - comm->clique->shape.first_local];
+  *device = comm->local->devices[comm->rank - comm->local->shape.first_local];
   return COPSE_OK;
 }
 
@@ -208,7 +208,7 @@ copse_status copse_comm_set_timeout(copse_comm *comm, double seconds) {
                 copse_fail(&err, COPSE_INVALID, "a time limit of %g s, must be positive", seconds),
                 &err);
   if (seconds > MAX_TIMEOUT_SECONDS) seconds = MAX_TIMEOUT_SECONDS;
-  copse_clique_set_timeout(comm->clique, seconds);
+  copse_local_set_timeout(comm->local, seconds);
   return COPSE_OK;
 }
 
@@ -217,7 +217,7 @@ copse_status copse_comm_set_timeout(copse_comm *comm, double seconds) {
 copse_status copse_comm_add_plan(copse_comm *comm, const copse_plan *plan) {
   struct copse_err err = COPSE_ERR_INIT;
   if (!comm || !plan) return missing(comm, comm ? "plan" : "comm");
-  return done(rank_of(comm), copse_clique_add_plan(comm->clique, plan, &err), &err);
+  return done(rank_of(comm), copse_local_add_plan(comm->local, plan, &err), &err);
 }
 
 copse_status copse_comm_load_plans(copse_comm *comm, const char *folder, int *n_loaded) {
@@ -226,7 +226,7 @@ copse_status copse_comm_load_plans(copse_comm *comm, const char *folder, int *n_
   if (n_loaded) *n_loaded = 0;
   if (!comm) return missing(comm, "comm");
   if (!folder) folder = getenv("COPSE_PLAN_DIR");
-  copse_status status = copse_clique_load_plans(comm->clique, folder, &n, &err);
+  copse_status status = copse_local_load_plans(comm->local, folder, &n, &err);
   if (n_loaded) *n_loaded = (int)n;
   return done(rank_of(comm), status, &err);
 }
@@ -241,7 +241,7 @@ copse_status copse_comm_find_plan(const copse_comm *comm, copse_collective colle
                 copse_fail(&err, COPSE_INVALID, "no such collective or element type"), &err);
   const struct copse_call call = {
       .collective = collective, .root = root, .count = count, .type = type};
-  return done(rank_of(comm), copse_clique_find_plan(comm->clique, &call, plan, &err), &err);
+  return done(rank_of(comm), copse_local_find_plan(comm->local, &call, plan, &err), &err);
 }
 
 copse_status copse_comm_register(copse_comm *comm, void *buffer, size_t bytes, void **handle) {
@@ -253,13 +253,13 @@ copse_status copse_comm_register(copse_comm *comm, void *buffer, size_t bytes, v
     return done(rank_of(comm),
                 copse_fail(&err, COPSE_INVALID, "%zu bytes at %p are no buffer", bytes, buffer),
                 &err);
-  return done(rank_of(comm), copse_clique_register(comm, buffer, bytes, handle, &err), &err);
+  return done(rank_of(comm), copse_local_register(comm, buffer, bytes, handle, &err), &err);
 }
 
 copse_status copse_comm_deregister(copse_comm *comm, void *handle) {
   struct copse_err err = COPSE_ERR_INIT;
   if (!comm || !handle) return missing(comm, comm ? "handle" : "comm");
-  return done(rank_of(comm), copse_clique_deregister(comm, handle, &err), &err);
+  return done(rank_of(comm), copse_local_deregister(comm, handle, &err), &err);
 }
 
 /* ---- collectives --------------------------------------------------------------------------- */

@@ -1,12 +1,15 @@
-/* The public API of Mixture-of-Experts layers: arguments, and steps between collectives. */
+/*
+ * The public API of Mixture-of-Experts layers: checks of arguments, and the steps and collectives
+ * that a call consists of. runtime/moe/job.h draws their order, runtime/moe/steps.h is the steps.
+ */
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
 #include "base/memory.h"
 #include "runtime/comm/group.h"
-#include "runtime/comm/debug.h"
-#include "runtime/interpreter/executor.h"
+#include "base/debug.h"
+#include "base/types.h"
 #include "runtime/gpu/gpu.h"
 #include "runtime/moe/job.h"
 
@@ -16,15 +19,15 @@ struct copse_moe {
   int device;
   void *memory; /* of the device; the job's arrays lie in it */
   struct copse_moe_config config;
-  struct copse_moe_job job; /* the call's part is that of the last dispatch */
-  /* Where the host is to size messages by the counts; learns NULL: it isn't. */
-  const struct copse_moe_counts_ops *learns;
+  struct copse_moe_job job; /* the members of a call are those of the last dispatch */
+  /* How the host reads the counts by which it sizes messages; NULL: it need not. */
+  const struct copse_moe_counts_ops *counts_ops;
   struct copse_moe_counts counts; /* of the last dispatch */
   copse_stream stream;
   bool dispatched;
 };
 
-/* The end of every function here: an error is kept for copse_last_error. */
+/* The end of every public function: logs an error and keeps it for copse_last_error. */
 static copse_status done(const struct copse_comm *comm, struct copse_err *err) {
   int rank = -1;
   if (comm) (void)copse_comm_user_rank(comm, &rank);
@@ -52,7 +55,7 @@ static copse_status need_plan(const copse_comm *comm, copse_collective collectiv
                     name, count, copse_type_name(type));
 }
 
-/* That the layer's collectives will be served. */
+/* Checks that the communicator has plans for the layer's collectives. */
 static copse_status need_plans(const struct copse_moe *moe, struct copse_err *err) {
   const struct copse_moe_job *job = &moe->job;
   const struct copse_moe_row back = copse_moe_combined_row(&moe->config);
@@ -69,14 +72,15 @@ out:
   return status;
 }
 
-/* Exact messages are of use where the host sizes any. */
+/* Makes room for the host's copy of counts, where exact messages are wanted and the host sizes any.
+ */
 static copse_status furnish_counts(struct copse_moe *moe, struct copse_err *err) {
-  const struct copse_moe_counts_ops *learns = moe->ops->counts;
-  if (!moe->config.exact_messages || !learns || moe->job.block_rows == 0 ||
-      !copse_clique_sizes_messages(moe->comm->clique))
+  const struct copse_moe_counts_ops *counts_ops = moe->ops->counts;
+  if (!moe->config.exact_messages || !counts_ops || moe->job.block_rows == 0 ||
+      !copse_local_sizes_messages(moe->comm->local))
     return COPSE_OK;
-  copse_status status = learns->take(moe->device, moe->job.n_ranks, &moe->counts, err);
-  if (status == COPSE_OK) moe->learns = learns;
+  copse_status status = counts_ops->take(moe->device, moe->job.n_ranks, &moe->counts, err);
+  if (status == COPSE_OK) moe->counts_ops = counts_ops;
   return status;
 }
 
@@ -90,10 +94,10 @@ copse_status copse_moe_create(copse_comm *comm, const copse_moe_config *config, 
   if (!config || !out) return missing(comm, config ? "out" : "config");
   COPSE_TRY(copse_calloc(1, sizeof *moe, &moe, &err));
   moe->comm = comm;
-  (void)copse_comm_count(comm, &n_ranks); /* of a communicator that is there they can't fail */
+  (void)copse_comm_count(comm, &n_ranks); /* can't fail on a communicator */
   (void)copse_comm_user_rank(comm, &rank);
   (void)copse_comm_device(comm, &moe->device);
-  /* a communicator on GPUs is one of a build with CUDA */
+  /* there are communicators on GPUs only in builds with CUDA */
   moe->ops = moe->device == COPSE_DEVICE_CPU ? &copse_moe_cpu : copse_gpu()->moe;
   moe->config = *config;
   COPSE_TRY(copse_moe_shape(config, (uint32_t)n_ranks, (uint32_t)rank, &moe->job, &err));
@@ -103,7 +107,7 @@ copse_status copse_moe_create(copse_comm *comm, const copse_moe_config *config, 
   *out = moe;
   return COPSE_OK;
 out:
-  if (moe && moe->learns) moe->learns->give_back(moe->device, &moe->counts);
+  if (moe && moe->counts_ops) moe->counts_ops->give_back(moe->device, &moe->counts);
   free(moe);
   return done(comm, &err);
 }
@@ -111,11 +115,11 @@ out:
 void copse_moe_free(copse_moe *moe) {
   if (!moe) return;
   moe->ops->give_back(moe->device, moe->memory); /* waits for what is enqueued */
-  if (moe->learns) moe->learns->give_back(moe->device, &moe->counts);
+  if (moe->counts_ops) moe->counts_ops->give_back(moe->device, &moe->counts);
   free(moe);
 }
 
-/* ---- asking ------------------------------------------------------------------------------ */
+/* ---- queries ------------------------------------------------------------------------------ */
 
 copse_status copse_moe_get_view(const copse_moe *moe, copse_moe_view *view) {
   if (!moe || !view) return missing(moe ? moe->comm : NULL, moe ? "view" : "moe");
@@ -169,7 +173,7 @@ static size_t weight_bytes(copse_type type) {
 
 static copse_status check_stream(const struct copse_moe *moe, copse_stream stream,
                                  struct copse_err *err) {
-  if (!moe->learns || !moe->learns->is_captured(moe->device, stream)) return COPSE_OK;
+  if (!moe->counts_ops || !moe->counts_ops->is_captured(moe->device, stream)) return COPSE_OK;
   return copse_fail(err, COPSE_UNSUPPORTED,
                     "a layer over several hosts with exact_messages waits for counts, which a "
                     "graph can't: what is captured needs a layer without");
@@ -196,7 +200,7 @@ static copse_status begin_dispatch(struct copse_moe *moe, const copse_moe_dispat
   COPSE_TRY(need_memory(args->scales, false, weight_bytes(row->type), "scales", err));
   COPSE_TRY(need_memory(args->order, false, sizeof(int32_t), "order", err));
   COPSE_TRY(need_memory(args->rows, copse_moe_max_rows(moe) > 0, element, "rows", err));
-  moe->dispatched = false; /* until it is done, combining would take rows of two dispatches */
+  moe->dispatched = false; /* until this is enqueued, combining would mix rows of two dispatches */
   job->n_tokens = (uint32_t)args->n_tokens;
   job->expert_ids = args->expert_ids;
   job->order = args->order;
@@ -226,7 +230,7 @@ static copse_status begin_combine(struct copse_moe *moe, const copse_moe_combine
   COPSE_TRY(need_memory(args->tokens, job->n_tokens > 0, element, "tokens", err));
   job->weights = args->weights;
   job->tokens_out = args->tokens;
-  job->rows = (unsigned char *)args->rows; /* COLLECT and REDUCE only read it */
+  job->rows = (unsigned char *)args->rows; /* COLLECT and REDUCE only read them */
   moe->stream = args->stream;
   copse_moe_set_row(job, &row, args->tokens, args->rows);
 out:
@@ -246,7 +250,7 @@ out:
   return status;
 }
 
-/* Everybody's row of taken to everybody. */
+/* Every rank's row of `taken` to every rank. */
 static copse_status gather_counts(struct copse_moe *moe, struct copse_err *err) {
   const struct copse_moe_job *job = &moe->job;
   const struct copse_call call = {.collective = COPSE_ALLGATHER,
@@ -299,14 +303,14 @@ static copse_status run_collective(copse_moe *const *moes, int n,
   return status != COPSE_OK ? status : ended;
 }
 
-/* ---- what the host is to know ---------------------------------------------------------------- */
+/* ---- counts for the host ---------------------------------------------------------------- */
 
 static copse_status fetch_counts(copse_moe *const *moes, int n, struct copse_err *err) {
   copse_status status = COPSE_OK;
   for (int i = 0; i < n; i++) {
     const struct copse_moe *it = moes[i];
-    if (it->learns)
-      COPSE_TRY(it->learns->fetch(it->device, &it->job, &it->counts, it->stream, err));
+    if (it->counts_ops)
+      COPSE_TRY(it->counts_ops->fetch(it->device, &it->job, &it->counts, it->stream, err));
   }
 out:
   return status;
@@ -315,7 +319,8 @@ out:
 static copse_status wait_for_counts(copse_moe *const *moes, int n, struct copse_err *err) {
   copse_status status = COPSE_OK;
   for (int i = 0; i < n; i++)
-    if (moes[i]->learns) COPSE_TRY(moes[i]->learns->wait(moes[i]->device, &moes[i]->counts, err));
+    if (moes[i]->counts_ops)
+      COPSE_TRY(moes[i]->counts_ops->wait(moes[i]->device, &moes[i]->counts, err));
 out:
   return status;
 }
@@ -377,7 +382,7 @@ static copse_status check_ranks(copse_moe *const *moes, const void *args, int n,
   return COPSE_OK;
 }
 
-/* Whose rank an error's line names. */
+/* The communicator whose rank an error's log line names. */
 static const struct copse_comm *any_comm(copse_moe *const *moes, int n) {
   return moes && n > 0 && moes[0] ? moes[0]->comm : NULL;
 }

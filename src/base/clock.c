@@ -1,4 +1,7 @@
+/* The monotonic clock, and the peak of memory. */
 #include "base/clock.h"
+
+#include <sys/resource.h>
 
 double copse_clock_seconds(void) {
   struct timespec t;
@@ -10,4 +13,9 @@ struct timespec copse_clock_at(double seconds) {
   struct timespec t = {(time_t)seconds, 0};
   t.tv_nsec = (long)((seconds - (double)t.tv_sec) * 1e9);
   return t;
+}
+
+long copse_peak_mib(void) {
+  struct rusage usage;
+  return getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_maxrss / 1024 : -1;
 }

@@ -1,4 +1,5 @@
-/* Wall-clock time for reports, progress and limits; never part of a result. */
+/* Wall-clock time and memory of the process, for reports, progress and limits; never part of a
+ * result. */
 #ifndef COPSE_BASE_CLOCK_H
 #define COPSE_BASE_CLOCK_H
 
@@ -7,5 +8,7 @@
 double copse_clock_seconds(void); /* monotonic; since some fixed moment */
 /* A moment of that clock for calls that wait until one (CLOCK_MONOTONIC). */
 struct timespec copse_clock_at(double seconds);
+/* The most memory that the process has held, in MiB; -1 where the system does not tell. */
+long copse_peak_mib(void);
 
 #endif

@@ -54,7 +54,16 @@ copse_status copse_adjacency_by(struct copse_arena *arena, int n_keys, int n_ite
                                 size_t stride, struct copse_adjacency *out,
                                 struct copse_err *err) COPSE_CHECKED;
 
-/* Permutations of 0 to n - 1: image [n] holds where each member goes. */
+/*
+ * A permutation of a graph's nodes 0 to n - 1, and of groups of them that are listed beside it: a
+ * symmetry, or the turn of hosts that a schedule is compact by.
+ */
+struct copse_permutation {
+  int order;         /* applied so often it changes nothing; 1: the identity; 0: not known */
+  const int *image;  /* [n] where each node goes; may be NULL for the identity */
+  const int *groups; /* where each group goes; NULL where no groups are asked for */
+};
+
 bool copse_permutation_is_identity(const int *image, int n);
 void copse_permutation_invert(const int *image, int n, int *inverse);
 /* out[i] = second[first[i]]; out may be first. */

@@ -1,6 +1,13 @@
+/*
+ * A hash map with open addressing and linear probing: entries of a key stand in the order of their
+ * addition, so that all of them can be walked.
+ *
+ *   slots:  .  k1:0  k2:3  k1:5  .      next(k1): 0, then 5; the first empty slot ends a walk
+ */
 #include "base/index_map.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/memory.h"
 
@@ -63,6 +70,18 @@ int copse_index_map_next(const struct copse_index_map *map, uint64_t key, size_t
     return slot->index_plus_1 - 1;
   }
   return -1;
+}
+
+int copse_index_map_find(const struct copse_index_map *map, const char *text, const void *items,
+                         size_t size, size_t offset) {
+  size_t cursor = 0;
+  uint64_t key = copse_key_text(text);
+  for (;;) {
+    int i = copse_index_map_next(map, key, &cursor);
+    if (i < 0) return -1;
+    const void *name = (const char *)items + (size_t)i * size + offset;
+    if (strcmp(*(const char *const *)name, text) == 0) return i;
+  }
 }
 
 void copse_index_map_free(struct copse_index_map *map) {

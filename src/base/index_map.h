@@ -26,6 +26,13 @@ copse_status copse_index_map_add(struct copse_index_map *map, uint64_t key, int 
  */
 int copse_index_map_next(const struct copse_index_map *map, uint64_t key, size_t *cursor);
 
+/*
+ * The item whose name is `text`, or -1, of a map with the key of each item's name: items of `size`
+ * bytes, the name (a char *) at `offset` in each.
+ */
+int copse_index_map_find(const struct copse_index_map *map, const char *text, const void *items,
+                         size_t size, size_t offset);
+
 void copse_index_map_free(struct copse_index_map *map);
 
 /* Keys. Equal texts have equal keys, different ones almost never; pairs never collide. */

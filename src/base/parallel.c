@@ -1,8 +1,12 @@
+/* Tasks by several threads, and a call in a detached thread. */
 #include "base/parallel.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <unistd.h>
+
+#include "base/clock.h"
 
 #define MOST_THREADS 16
 
@@ -57,4 +61,73 @@ copse_status copse_parallel(int n, int threads, copse_task *task, void *arg,
   pthread_mutex_destroy(&crew.mutex);
   if (crew.failure.status == COPSE_OK) return COPSE_OK;
   return copse_fail(err, crew.failure.status, "%s", crew.failure.text);
+}
+
+struct detached {
+  void (*run)(void *context);
+  void *context;
+  pthread_mutex_t lock;
+  pthread_cond_t over;
+  bool is_over, left; /* left: nobody waits, so the thread frees this */
+};
+
+static void free_detached(struct detached *it) {
+  pthread_mutex_destroy(&it->lock);
+  pthread_cond_destroy(&it->over);
+  free(it);
+}
+
+static void *run_detached(void *context) {
+  struct detached *it = context;
+  it->run(it->context);
+  pthread_mutex_lock(&it->lock);
+  it->is_over = true;
+  bool left = it->left;
+  pthread_cond_signal(&it->over);
+  pthread_mutex_unlock(&it->lock);
+  if (left) free_detached(it);
+  return NULL;
+}
+
+static bool wait_a_while(struct detached *it, double seconds) {
+  const struct timespec until = copse_clock_at(copse_clock_seconds() + seconds);
+  pthread_mutex_lock(&it->lock);
+  while (!it->is_over && pthread_cond_timedwait(&it->over, &it->lock, &until) == 0) continue;
+  bool is_over = it->is_over;
+  it->left = !is_over;
+  pthread_mutex_unlock(&it->lock);
+  if (is_over) free_detached(it);
+  return is_over;
+}
+
+static struct detached *new_detached(void (*run)(void *), void *context) {
+  struct detached *it = calloc(1, sizeof *it);
+  pthread_condattr_t monotonic;
+  if (!it) return NULL;
+  it->run = run;
+  it->context = context;
+  pthread_mutex_init(&it->lock, NULL);
+  pthread_condattr_init(&monotonic);
+  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+  pthread_cond_init(&it->over, &monotonic);
+  pthread_condattr_destroy(&monotonic);
+  return it;
+}
+
+static bool start(struct detached *it) {
+  pthread_attr_t detached;
+  pthread_t thread;
+  pthread_attr_init(&detached);
+  pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+  bool started = pthread_create(&thread, &detached, run_detached, it) == 0;
+  pthread_attr_destroy(&detached);
+  return started;
+}
+
+bool copse_run_detached(void (*run)(void *context), void *context, double seconds) {
+  struct detached *it = new_detached(run, context);
+  if (it && start(it)) return wait_a_while(it, seconds);
+  if (it) free_detached(it);
+  run(context);
+  return true;
 }

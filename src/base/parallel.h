@@ -1,6 +1,8 @@
-/* Independent tasks by several threads. */
+/* Threads: independent tasks by several of them, and a call that its caller need not wait for. */
 #ifndef COPSE_BASE_PARALLEL_H
 #define COPSE_BASE_PARALLEL_H
+
+#include <stdbool.h>
 
 #include "base/err.h"
 
@@ -17,5 +19,13 @@ int copse_processors(void);
  */
 copse_status copse_parallel(int n, int threads, copse_task *task, void *arg,
                             struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * Calls run(context) in a thread of its own and waits for its end, `seconds` at most. Returns false
+ * where the call goes on by itself; the context must then be the call's alone. For calls that may
+ * never return, such as the end of a communicator that waits for other ranks. Where no thread can
+ * be had, run is called in the caller.
+ */
+bool copse_run_detached(void (*run)(void *context), void *context, double seconds);
 
 #endif

@@ -116,6 +116,26 @@ void copse_text_free(struct copse_text *text) {
   *text = (struct copse_text){0};
 }
 
+char *copse_arena_printf(struct copse_arena *arena, const char *fmt, ...) {
+  va_list ap, again;
+  va_start(ap, fmt);
+  va_copy(again, ap);
+  int n = vsnprintf(NULL, 0, fmt, ap);
+  char *text = n < 0 ? NULL : copse_arena_alloc(arena, (size_t)n + 1, 1);
+  if (text) vsnprintf(text, (size_t)n + 1, fmt, again);
+  va_end(ap);
+  va_end(again);
+  return text;
+}
+
+bool copse_text_number(const char **at, int most, int64_t *out) {
+  int digits = (int)strspn(*at, "0123456789");
+  if (digits < 1 || digits > most) return false;
+  *out = 0;
+  for (; digits > 0; digits--) *out = *out * 10 + (*(*at)++ - '0');
+  return true;
+}
+
 int copse_utf8_length(const char *text, const char *end) {
   const unsigned char *p = (const unsigned char *)text;
   ptrdiff_t left = end - text;

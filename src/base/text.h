@@ -4,8 +4,10 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/err.h"
+#include "base/memory.h"
 
 /* Zero-initialise; free `data` with copse_text_free. */
 struct copse_text {
@@ -34,6 +36,14 @@ copse_status copse_text_status(const struct copse_text *text, struct copse_err *
 copse_status copse_text_take(struct copse_text *text, char **out, size_t *size,
                              struct copse_err *err) COPSE_CHECKED;
 void copse_text_free(struct copse_text *text);
+
+/* Formatted text in the arena's memory; NULL when memory ran out. */
+char *copse_arena_printf(struct copse_arena *arena, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* The decimal number of 1 to `most` digits (18 at most) at *at, which is moved behind it; false, and
+ * nothing else, where there is none or a longer one. */
+bool copse_text_number(const char **at, int most, int64_t *out);
 
 /* Bytes of the UTF-8 character at p, 0 if it is none (overlong forms and surrogates too). */
 int copse_utf8_length(const char *text, const char *end);

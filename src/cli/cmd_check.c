@@ -9,7 +9,7 @@
 #include "cli/cli.h"
 #include "codegen/msccl/check.h"
 #include "codegen/mscclpp/check.h"
-#include "codegen/check/check_plan.h"
+#include "codegen/check/proof.h"
 
 static const char help[] =
     "usage: copse check FILE [--json]\n\n"
@@ -21,7 +21,7 @@ static const char help[] =
     "example: copse check a100-x2.allreduce.plan\n"
     "         copse check msccl-algorithms/allreduce.xml\n";
 
-static void print_report(const struct copse_plan *plan, const struct copse_check_report *report,
+static void print_report(const struct copse_plan *plan, const struct copse_proof_report *report,
                          bool json) {
   const char *name = copse_collective_name((copse_collective)plan->header.collective);
   if (json)
@@ -50,10 +50,10 @@ static char first_character(const char *data, size_t size) {
 static copse_status check_plan(const char *label, const char *data, size_t size, bool json,
                                struct copse_err *err) {
   struct copse_plan *plan = NULL;
-  struct copse_check_report report;
+  struct copse_proof_report report;
   copse_status status;
   COPSE_TRY(copse_plan_decode(label, data, size, &plan, err));
-  COPSE_TRY(copse_check_plan(plan, label, &report, err));
+  COPSE_TRY(copse_prove_plan(plan, label, &report, err));
   print_report(plan, &report, json);
 out:
   copse_plan_release(plan);

@@ -8,8 +8,8 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "codegen/lower/lower.h"
-#include "codegen/msccl/msccl.h"
-#include "codegen/mscclpp/mscclpp.h"
+#include "codegen/msccl/lower.h"
+#include "codegen/mscclpp/lower.h"
 
 static const char help[] =
     "usage: copse lower SCHEDULE --to FORMAT -o FILE [options]\n\n"

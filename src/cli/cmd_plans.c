@@ -13,7 +13,7 @@
 #include "cli/plans_one_hop.h"
 #include "cli/solve_checked.h"
 #include "cli/topology_args.h"
-#include "codegen/check/check_plan.h"
+#include "codegen/check/proof.h"
 #include "codegen/lower/lower.h"
 #include "predict/candidates.h"
 
@@ -97,7 +97,7 @@ static copse_status write_plan(struct job *j, const struct copse_candidate_range
                                const struct copse_lower_options *as, const char *name) {
   struct copse_lower_options options = *as;
   const struct copse_candidate *candidate = &j->candidates.list[range->candidate];
-  struct copse_check_report report;
+  struct copse_proof_report report;
   struct copse_err refuted = COPSE_ERR_INIT;
   struct copse_plan *plan = NULL;
   char *bytes = NULL;
@@ -106,7 +106,7 @@ static copse_status write_plan(struct job *j, const struct copse_candidate_range
   options.min_bytes = (int64_t)range->min_bytes;
   options.max_bytes = (int64_t)range->max_bytes;
   COPSE_TRY(copse_lower_schedule(candidate->schedule, &options, &plan, j->err));
-  if ((status = copse_check_plan(plan, name, &report, &refuted)) != COPSE_OK) {
+  if ((status = copse_prove_plan(plan, name, &report, &refuted)) != COPSE_OK) {
     status = copse_fail(j->err, status == COPSE_REFUTED ? COPSE_INTERNAL : status,
                         "a plan of ours fails its proof: %s", refuted.text);
     goto out;

@@ -9,10 +9,10 @@
 #include "cli/run_memory.h"
 #include "cli/run_options.h"
 #include "cli/run_table.h"
-#include "runtime/interpreter/executor.h"
+#include "runtime/comm/executor.h"
 #include "runtime/plan/layout.h"
 #include "runtime/plan/plan.h"
-#include "runtime/interpreter/verify_buffers.h"
+#include "runtime/interpreter/expected.h"
 
 /* All that a row needs. */
 struct bench {
@@ -137,7 +137,7 @@ static void fit_range(struct copse_run_options *options, const struct copse_plan
 
 static copse_status new_exec(struct bench *bench, struct copse_err *err) {
   copse_status status =
-      bench->job.mesh ? copse_exec_new_mesh(bench->plan, bench->job.mesh, &bench->exec, err)
+      bench->job.transport ? copse_exec_new_transport(bench->plan, bench->job.transport, &bench->exec, err)
                       : copse_exec_new(bench->plan, bench->options->backend, &bench->exec, err);
   if (status == COPSE_OK && bench->options->timeout > 0)
     copse_exec_set_stall_seconds(bench->exec, bench->options->timeout);
@@ -149,18 +149,19 @@ static copse_status prepare(struct bench *bench, struct copse_run_options *optio
                             struct copse_err *err) {
   const struct copse_plan *plan = bench->plan;
   const struct copse_job *job = &bench->job;
-  uint32_t n = plan->header.n_ranks, first = job->mesh ? job->rank : 0;
+  uint32_t n = plan->header.n_ranks, first = job->transport ? job->rank : 0;
   copse_status status;
-  if (job->mesh && copse_mesh_size(job->mesh) != n)
+  if (job->transport && copse_transport_size(job->transport) != n)
     return copse_fail(err, COPSE_INVALID,
                       "the plan is for %u ranks and the job has %u processes; start it with "
                       "mpirun -n %u",
-                      n, copse_mesh_size(job->mesh), n);
+                      n, copse_transport_size(job->transport), n);
   fit_range(options, plan);
-  COPSE_TRY(copse_run_check_memory(options, plan, copse_job_ranks_here(job, n), err));
+  status = copse_run_check_memory(options, plan, copse_job_ranks_here(job, n), err);
+  COPSE_TRY(copse_job_agree(job, status, plan, err));
   COPSE_TRY(new_exec(bench, err));
   uint64_t block = copse_plan_block_bytes(plan, options->max_bytes);
-  COPSE_TRY(copse_buffers_new_some(n, first, job->mesh ? 1 : n, plan->header.input_blocks * block,
+  COPSE_TRY(copse_buffers_new_some(n, first, job->transport ? 1 : n, plan->header.input_blocks * block,
                                    plan->header.output_blocks * block, &bench->buffers, err));
   if (first == 0) COPSE_TRY(copse_run_report_new(options, plan, &bench->report, err));
 out:
@@ -184,12 +185,13 @@ static copse_status run_bench(struct copse_run_options *options, uint64_t *wrong
   if (bench.report) COPSE_TRY(copse_run_report_end(bench.report, wrong, err));
 out:
   if (status != COPSE_OK) end_progress(&bench);
-  if (status == COPSE_REFUTED && options->json && (!bench.job.mesh || bench.job.rank == 0))
+  if (status == COPSE_REFUTED && options->json && (!bench.job.transport || bench.job.rank == 0))
     copse_cli_print_refuted("finished", err);
-  copse_job_end(&bench.job, status, err); /* first: messages may be on their way to what follows */
+  if (status != COPSE_OK) copse_job_fail(&bench.job, err);
+  copse_exec_free(bench.exec);
+  copse_job_end(&bench.job); /* before the rest: messages may still be on their way to it */
   copse_run_report_free(bench.report);
   copse_buffers_free(&bench.buffers);
-  copse_exec_free(bench.exec);
   copse_plan_release(plan);
   return status;
 }

@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "base/collective.h"
-#include "base/peak.h"
+#include "base/clock.h"
 #include "cli/cli.h"
 #include "cli/topology_args.h"
 #include "cli/verify_groups.h"

@@ -57,18 +57,19 @@ copse_status copse_job_start(struct copse_job *job, double timeout_seconds, stru
   status = start(COPSE_VERSION_STRING, timeout_seconds, &wire, text, sizeof text);
   if (status != COPSE_OK) return copse_fail(err, status, "backend mpi: %s", text);
   job->rank = (uint32_t)wire.rank;
-  status = copse_mesh_new(&wire, timeout_seconds, &job->mesh, err);
+  status = copse_transport_new(&wire, timeout_seconds, &job->transport, err);
   if (status != COPSE_OK) add_rank(job, err);
   return status;
 }
 
-void copse_job_end(struct copse_job *job, copse_status status, struct copse_err *err) {
-  if (!job->mesh) return;
-  if (status != COPSE_OK) {
-    (void)copse_mesh_fail(job->mesh, err);
-    add_rank(job, err);
-  }
-  copse_mesh_free(job->mesh);
+void copse_job_fail(const struct copse_job *job, struct copse_err *err) {
+  if (!job->transport) return;
+  (void)copse_transport_fail(job->transport, err);
+  add_rank(job, err);
+}
+
+void copse_job_end(struct copse_job *job) {
+  if (job->transport) copse_transport_free(job->transport);
 }
 
 void copse_job_linger(void) {
@@ -78,12 +79,10 @@ void copse_job_linger(void) {
 
 copse_status copse_job_agree(const struct copse_job *job, copse_status mine,
                              const struct copse_plan *plan, struct copse_err *err) {
-  if (!job->mesh) return mine;
-  const copse_bootstrap bootstrap = {copse_mesh_all_gather, job->mesh};
-  const struct copse_clique_shape shape = {.n_ranks = copse_mesh_size(job->mesh),
-                                           .first_local = job->rank,
-                                           .n_local = 1,
-                                           .bootstrap = &bootstrap};
+  if (!job->transport) return mine;
+  copse_bootstrap bootstrap;
+  struct copse_comm_shape shape;
+  copse_transport_shape(job->transport, &bootstrap, &shape);
   return copse_agree(&shape, mine, &plan, plan ? 1 : 0, err);
 }
 
@@ -95,12 +94,12 @@ copse_status copse_job_meet(const struct copse_job *job, struct copse_err *err) 
 copse_status copse_job_combine(const struct copse_job *job, struct copse_run_result *result,
                                struct copse_err *err) {
   struct copse_run_result *all;
-  if (!job->mesh) return COPSE_OK;
-  uint32_t n = copse_mesh_size(job->mesh);
+  if (!job->transport) return COPSE_OK;
+  uint32_t n = copse_transport_size(job->transport);
   copse_status status = copse_calloc(n, sizeof *all, &all, err);
   if (status != COPSE_OK) return status;
-  status = copse_mesh_all_gather(job->mesh, result, all, sizeof *all);
-  if (status != COPSE_OK) status = copse_mesh_tell(job->mesh, err);
+  status = copse_transport_all_gather(job->transport, result, all, sizeof *all);
+  if (status != COPSE_OK) status = copse_transport_status(job->transport, err);
   for (uint32_t r = 0; r < n && status == COPSE_OK; r++) {
     if (r == job->rank) continue;
     if (all[r].us > result->us) result->us = all[r].us;
@@ -112,7 +111,7 @@ copse_status copse_job_combine(const struct copse_job *job, struct copse_run_res
 
 /* Open MPI says how many of its processes share a host; others: as if all did. */
 uint32_t copse_job_ranks_here(const struct copse_job *job, uint32_t n_ranks) {
-  const char *text = job->mesh ? getenv("OMPI_COMM_WORLD_LOCAL_SIZE") : NULL;
+  const char *text = job->transport ? getenv("OMPI_COMM_WORLD_LOCAL_SIZE") : NULL;
   long n = text ? strtol(text, NULL, 10) : 0;
   return n > 0 && n < (long)n_ranks ? (uint32_t)n : n_ranks;
 }

@@ -5,10 +5,10 @@
 #include <stdbool.h>
 
 #include "cli/run_table.h"
-#include "runtime/transport/mesh.h"
+#include "runtime/transport/transport.h"
 
 struct copse_job {
-  struct copse_mesh *mesh; /* NULL: all ranks are in this process */
+  struct copse_transport *transport; /* NULL: all ranks are in this process */
   uint32_t rank;
 };
 
@@ -16,8 +16,10 @@ struct copse_job {
  * there is no MPI. */
 copse_status copse_job_start(struct copse_job *job, double timeout_seconds,
                              struct copse_err *err) COPSE_CHECKED;
-/* Also without a job. After an error tells the others; the text says which rank this is. */
-void copse_job_end(struct copse_job *job, copse_status status, struct copse_err *err);
+/* After an error: the other ranks end with it too, and its text says which rank this is. */
+void copse_job_fail(const struct copse_job *job, struct copse_err *err);
+/* Also without a job. */
+void copse_job_end(struct copse_job *job);
 /* mpirun ends a job with the first process that fails. Between an error message and the end of
  * this process: so that the others get to say theirs. */
 void copse_job_linger(void);

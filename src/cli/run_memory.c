@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "runtime/plan/layout.h"
-#include "runtime/interpreter/verify_buffers.h"
+#include "runtime/interpreter/expected.h"
 
 /* One number from a file such as cgroup's memory.max; false for "max" and no file. */
 static bool read_number(const char *path, unsigned long long *out) {

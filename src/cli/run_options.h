@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "runtime/interpreter/executor.h"
+#include "runtime/comm/executor.h"
 
 struct copse_run_options {
   const char *plan; /* path or "-" */

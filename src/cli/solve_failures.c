@@ -13,7 +13,7 @@
 #include "schedule/demand.h"
 #include "schedule/adapt.h"
 #include "verify/verify.h"
-#include "topology/symmetry/orbits.h"
+#include "topology/symmetry/symmetry.h"
 
 /* One failure, or none: what came of it. */
 struct outcome {
@@ -30,7 +30,7 @@ struct job {
   const struct copse_cli_failures *what;
   struct copse_solve_options options;
   struct copse_topology *whole, *base; /* as the file has it; with the arguments' changes */
-  struct copse_automorphisms alike;    /* of base; none where schedules have no image */
+  struct copse_symmetry alike;         /* of base; none where schedules have no image */
   struct outcome healthy, *outcomes;   /* [n_nodes of base] */
   int n;                               /* failures */
   int64_t *demand;
@@ -175,7 +175,7 @@ static copse_status solve_failure(struct job *j, int node, const struct copse_pr
   }
   COPSE_TRY(keep(j, node, schedule));
   copse_progress_report(progress, "failures", ++*done, j->n);
-  if (j->alike.n > 0) COPSE_TRY(fill_orbit(j, node, schedule, progress, done));
+  if (j->alike.n + j->alike.n_others > 0) COPSE_TRY(fill_orbit(j, node, schedule, progress, done));
 out:
   copse_schedule_release(schedule);
   copse_topology_release(left);
@@ -300,11 +300,11 @@ out:
 
 /* The rotation of hosts that the nodes' names tell, and whatever else is found. */
 static copse_status find_alike(struct job *j) {
-  int order, *rotation;
+  struct copse_permutation rotation;
   copse_status status;
-  COPSE_TRY(copse_automorphisms_find(j->base, &j->alike, j->err));
-  COPSE_TRY(copse_find_host_rotation(j->base, &order, &rotation, j->err));
-  if (rotation) status = copse_automorphisms_add(&j->alike, rotation, j->err);
+  COPSE_TRY(copse_topology_symmetry(j->base, &j->alike, j->err));
+  COPSE_TRY(copse_topology_host_rotation(j->base, &rotation, j->err));
+  if (rotation.image) status = copse_symmetry_add(&j->alike, rotation, j->err);
 out:
   return status;
 }
@@ -360,7 +360,7 @@ int copse_cli_solve_failures(struct copse_cli_solve *args,
   for (int v = 0; j.outcomes && v < j.base->n_nodes; v++) free(j.outcomes[v].file);
   free(j.healthy.file);
   free(j.outcomes);
-  copse_automorphisms_free(&j.alike);
+  copse_symmetry_free(&j.alike);
   free(j.demand);
   copse_topology_release(j.whole);
   copse_topology_release(j.base);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/collective.h"
-#include "base/peak.h"
+#include "base/clock.h"
 #include "base/text.h"
 
 static void add_cut(struct copse_text *text, const struct copse_schedule *s, const int *cut,

@@ -2,8 +2,14 @@
  * The blocking all-gather by which ranks agree: over the NCCL communicator, before the caller can
  * use it.
  */
+/*
+ * The few calls of the CUDA driver (libcuda.so.1, loaded when first needed) by which ranks
+ * exchange records over NCCL: a stream and some device memory.
+ */
 #ifndef COPSE_DROPIN_GATHER_H
 #define COPSE_DROPIN_GATHER_H
+
+#include <stddef.h>
 
 #include "base/err.h"
 #include "dropin/abi.h"
@@ -27,5 +33,10 @@ copse_status copse_nccl_gather_all(const struct copse_nccl_gather *items, size_t
 /* One of them, on a thread of its own: the calling thread's NCCL group stays what it is. */
 copse_status copse_nccl_gather_apart(const struct copse_nccl_gather *item,
                                      struct copse_err *err) COPSE_CHECKED;
+
+/* Some other thread may be capturing a graph; what this thread calls shall not end that.
+ * Returns what to give to the next call, which undoes it. */
+int copse_nccl_capture_mode(int mode);
+#define COPSE_NCCL_CAPTURE_RELAXED 2
 
 #endif

@@ -1,17 +1,105 @@
+/*
+ * A new NCCL communicator: its ranks exchange records (record.h), conclude alike whether its calls
+ * are served, and open copse's communicator of the same ranks. Where all ranks live in this
+ * process, one thread opens it for all and the other ranks' threads take theirs.
+ */
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/debug.h"
+#include "base/err.h"
 #include "base/memory.h"
-#include "runtime/comm/debug.h"
-#include "dropin/clique.h"
-#include "dropin/comm.h"
-#include "dropin/driver.h"
+#include "copse/comm.h"
+#include "dropin/calls.h"
+#include "dropin/comms.h"
 #include "dropin/gather.h"
-#include "dropin/group.h"
 #include "dropin/real.h"
 #include "dropin/record.h"
-#include "runtime/internode/nccl_source.h"
+#include "runtime/backend/nccl_source.h"
+
+struct in_process {
+  struct in_process *next;
+  uint64_t number;
+  copse_comm **comms; /* [n_ranks] */
+  int n_plans, n_taken;
+  struct copse_err err; /* why there are none, the same for all ranks */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct in_process *waiting; /* that not all ranks have taken */
+
+static copse_status last_error(copse_status status, struct copse_err *err) {
+  return status == COPSE_OK ? status : copse_fail(err, status, "%s", copse_last_error());
+}
+
+static copse_status make_comms(struct in_process *it, const struct copse_nccl_record *all,
+                               int n_ranks, const char *folder, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  int *devices = NULL;
+  COPSE_TRY(copse_calloc((size_t)n_ranks, sizeof *devices, &devices, err));
+  for (int r = 0; r < n_ranks; r++) devices[r] = all[r].device;
+  COPSE_TRY(last_error(copse_comm_init_all(it->comms, n_ranks, devices), err));
+  COPSE_TRY(last_error(copse_comm_load_plans(it->comms[0], folder, &it->n_plans), err));
+out:
+  free(devices);
+  for (int r = 0; status != COPSE_OK && r < n_ranks; r++) {
+    (void)copse_comm_destroy(it->comms[r]);
+    it->comms[r] = NULL;
+  }
+  return status;
+}
+
+static copse_status add(const struct copse_nccl_record *all, int n_ranks, const char *folder,
+                        struct in_process **out, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  struct in_process *it = NULL;
+  COPSE_TRY(copse_calloc(1, sizeof *it, &it, err));
+  COPSE_TRY(copse_calloc((size_t)n_ranks, sizeof(copse_comm *), &it->comms, err));
+  it->number = all[0].number;
+  (void)make_comms(it, all, n_ranks, folder, &it->err);
+  it->next = waiting;
+  waiting = it;
+  *out = it;
+out:
+  if (status != COPSE_OK) free(it);
+  return status;
+}
+
+static void remove_taken(struct in_process *it) {
+  struct in_process **at = &waiting;
+  while (*at != it) at = &(*at)->next;
+  *at = it->next;
+  free(it->comms);
+  free(it);
+}
+
+/*
+ * Rank `rank`'s communicator of the communicator that all[0].number names, with the plans of
+ * `folder` loaded; each rank takes its own once. All ranks get the same status.
+ */
+static copse_status take_local(const struct copse_nccl_record *all, int n_ranks, int rank,
+                               const char *folder, copse_comm **comm, int *n_plans,
+                               struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  *comm = NULL;
+  *n_plans = 0;
+  pthread_mutex_lock(&lock);
+  struct in_process *it = waiting;
+  while (it && it->number != all[0].number) it = it->next;
+  if (!it) COPSE_TRY(add(all, n_ranks, folder, &it, err));
+  if (it->err.status != COPSE_OK) {
+    status = copse_fail(err, it->err.status, "%s", it->err.text);
+  } else {
+    *comm = it->comms[rank];
+    *n_plans = it->n_plans;
+  }
+  if (++it->n_taken == n_ranks) remove_taken(it);
+out:
+  pthread_mutex_unlock(&lock);
+  return status;
+}
 
 #define FOREVER_SECONDS 1e9 /* 30 years */
 
@@ -154,7 +242,8 @@ static double time_limit(int rank) {
   double seconds = strtod(text, &end);
   if (seconds > 0 && !*end && isfinite(seconds)) return seconds;
   copse_debug(COPSE_DEBUG_WARN, rank,
-              "COPSE_TIMEOUT=%.40s is no number of seconds above 0: calls have no time limit", text);
+              "COPSE_TIMEOUT=%.40s is no number of seconds above 0: calls have no time limit",
+              text);
   return FOREVER_SECONDS;
 }
 
@@ -162,8 +251,7 @@ static copse_status open_copse(struct newcomer *it, const char *folder, int *n_p
                                struct copse_err *err) {
   struct copse_nccl_comm *comm = it->comm;
   if (it->way == COPSE_NCCL_ONE_PROCESS)
-    return copse_nccl_clique_take(it->all, comm->n_ranks, comm->rank, folder, &comm->copse, n_plans,
-                                  err);
+    return take_local(it->all, comm->n_ranks, comm->rank, folder, &comm->copse, n_plans, err);
   const copse_bootstrap bootstrap = {all_gather, comm};
   copse_nccl_source_set(source_of);
   copse_status status =
@@ -180,11 +268,11 @@ static void close_copse(struct newcomer *it) {
 }
 
 /* Ranks may make several communicators at once in different orders; here all have the same. */
-static int by_clique(const void *a, const void *b) {
+static int by_number(const void *a, const void *b) {
   const struct newcomer *x = a, *y = b;
   if (x->way == COPSE_NCCL_PASS || y->way == COPSE_NCCL_PASS)
     return (x->way == COPSE_NCCL_PASS) - (y->way == COPSE_NCCL_PASS);
-  return (x->all[0].clique > y->all[0].clique) - (x->all[0].clique < y->all[0].clique);
+  return (x->all[0].number > y->all[0].number) - (x->all[0].number < y->all[0].number);
 }
 
 static void conclude(struct newcomer *it, copse_status gathered, const struct copse_err *err) {
@@ -207,12 +295,13 @@ static void conclude(struct newcomer *it, copse_status gathered, const struct co
 }
 
 static void open_all(struct newcomer *fresh, size_t n, const char *folder) {
-  qsort(fresh, n, sizeof *fresh, by_clique);
+  qsort(fresh, n, sizeof *fresh, by_number);
   for (size_t i = 0; i < n && fresh[i].way != COPSE_NCCL_PASS; i++) {
     struct copse_err err = COPSE_ERR_INIT;
     int n_plans = 0;
     copse_status status = open_copse(&fresh[i], folder, &n_plans, &err);
-    if (status == COPSE_OK) status = copse_comm_set_timeout(fresh[i].comm->copse, time_limit(fresh[i].comm->rank));
+    if (status == COPSE_OK)
+      status = copse_comm_set_timeout(fresh[i].comm->copse, time_limit(fresh[i].comm->rank));
     fresh[i].outcome = (struct outcome){(uint32_t)status, (uint32_t)n_plans};
     if (status != COPSE_OK)
       snprintf(fresh[i].comm->why_not, sizeof fresh[i].comm->why_not, "%s", err.text);

@@ -1,10 +1,13 @@
-#include "dropin/real.h"
-
+/*
+ * Finding the real NCCL, and the functions that are passed on to it as they are.
+ */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "runtime/comm/debug.h"
+#include "base/debug.h"
+#include "dropin/exports.h"
+#include "dropin/real.h"
 
 static _Thread_local int inside;
 
@@ -74,3 +77,27 @@ void *copse_nccl_find(const char *name, void *_Atomic *cache) {
 COPSE_NCCL_SERVED(DEFINE_REAL)
 COPSE_NCCL_FORWARDED(DEFINE_REAL)
 COPSE_NCCL_DEVICE_API(DEFINE_REAL)
+
+#define FORWARD(type, missing, name, params, args) \
+  type nccl##name params { return copse_nccl_real_##name args; }
+COPSE_NCCL_FORWARDED(FORWARD)
+COPSE_NCCL_DEVICE_API(FORWARD)
+
+#define FORWARD_PROFILING(type, missing, name, params, args)                         \
+  type pnccl##name params {                                                          \
+    static void *_Atomic cache;                                                      \
+    type(*function) params = (type(*) params)copse_nccl_find("pnccl" #name, &cache); \
+    if (!function) return missing;                                                   \
+    return function args;                                                            \
+  }
+COPSE_NCCL_SERVED(FORWARD_PROFILING)
+COPSE_NCCL_FORWARDED(FORWARD_PROFILING)
+COPSE_NCCL_DEVICE_API(FORWARD_PROFILING)
+
+/* Exported by NCCL without a twin. */
+COPSE_NCCL_EXPORT void ncclResetDebugInitInternal(void);
+void ncclResetDebugInitInternal(void) {
+  static void *_Atomic cache;
+  void (*function)(void) = (void (*)(void))copse_nccl_find("ncclResetDebugInitInternal", &cache);
+  if (function) function();
+}

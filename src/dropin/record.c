@@ -1,3 +1,6 @@
+/*
+ * Records of ranks: what this rank sends, and the pure function by which all conclude alike.
+ */
 #include "dropin/record.h"
 
 #include <assert.h>
@@ -112,7 +115,7 @@ void copse_nccl_record_fill(struct copse_nccl_record *mine, const char *folder, 
   const char *exchanges = getenv("COPSE_NCCL_ALLTOALL");
   *mine = (struct copse_nccl_record){.version = COPSE_NCCL_RECORD_VERSION,
                                      .process = {process_number, (uint64_t)getpid()},
-                                     .clique = random_number(),
+                                     .number = random_number(),
                                      .host = host_number,
                                      .device = device,
                                      .exchanges = exchanges && strcmp(exchanges, "1") == 0};

@@ -17,7 +17,7 @@ struct copse_nccl_record {
   uint32_t version;
   uint32_t trouble;    /* enum copse_nccl_trouble */
   uint64_t process[2]; /* the same for the ranks of one process, else different */
-  uint64_t clique;     /* a random number; rank 0's names the communicator */
+  uint64_t number;     /* a random number; rank 0's names the communicator */
   int32_t device;
   uint32_t n_plans;   /* in the folder, for this number of ranks */
   uint32_t exchanges; /* COPSE_NCCL_ALLTOALL=1 */

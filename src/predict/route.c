@@ -15,14 +15,6 @@
 
 /* ---- hosts ----------------------------------------------------------------------------- */
 
-/* The length of "hN." at the start of an id, 0 if it has none. */
-static size_t prefix_length(const char *id) {
-  size_t n = 1;
-  if (id[0] != 'h') return 0;
-  while (id[n] >= '0' && id[n] <= '9') n++;
-  return n > 1 && id[n] == '.' ? n + 1 : 0;
-}
-
 static bool has_prefix(const char *id, const char *of, size_t n) {
   return n > 0 && strncmp(id, of, n) == 0;
 }
@@ -30,7 +22,7 @@ static bool has_prefix(const char *id, const char *of, size_t n) {
 /* The host of a node: that of the first rank with the same prefix; -1 without one. */
 static int find_host(const struct copse_topology *t, const int *of_rank, int n_ranks,
                      const char *id) {
-  size_t n = prefix_length(id);
+  size_t n = copse_host_prefix(id, NULL);
   for (int r = 0; r < n_ranks; r++)
     if (has_prefix(t->nodes[t->rank_nodes[r]].id, id, n)) return of_rank[r];
   return -1;
@@ -39,12 +31,12 @@ static int find_host(const struct copse_topology *t, const int *of_rank, int n_r
 static void assign_hosts(const struct copse_topology *t, struct copse_hosts *h) {
   bool all = t->n_ranks > 0;
   for (int r = 0; r < t->n_ranks; r++)
-    all = all && prefix_length(t->nodes[t->rank_nodes[r]].id) > 0;
+    all = all && copse_host_prefix(t->nodes[t->rank_nodes[r]].id, NULL) > 0;
   h->n_hosts = all ? 0 : 1;
   for (int r = 0; all && r < t->n_ranks; r++) {
     const char *id = t->nodes[t->rank_nodes[r]].id;
     const char *last = r > 0 ? t->nodes[t->rank_nodes[r - 1]].id : "";
-    size_t n = prefix_length(id);
+    size_t n = copse_host_prefix(id, NULL);
     int host = has_prefix(last, id, n) ? h->of_rank[r - 1] : find_host(t, h->of_rank, r, id);
     h->of_rank[r] = host >= 0 ? host : h->n_hosts++;
   }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "codegen/msccl/check_run.h"
+#include "codegen/msccl/operations.h"
 #include "codegen/mscclpp/file.h"
 #include "predict/simulate_programs.h"
 
@@ -72,7 +72,7 @@ static copse_status push(struct nodes *list, int node, struct copse_err *err) {
 /* ---- MSCCL ---- */
 
 struct msccl {
-  struct copse_mx_program program;
+  struct copse_mx_operations program;
   struct copse_foreign_sim sim;
   struct nodes *arrivals; /* [connections] */
   int **done;             /* [tb][op] the transfer or join that ends it */
@@ -125,7 +125,7 @@ static copse_status place_step(struct msccl *w, int t, const struct copse_mx_run
 }
 
 static copse_status run_blocks(struct msccl *w) {
-  const struct copse_mx_program *p = &w->program;
+  const struct copse_mx_operations *p = &w->program;
   bool progress = true;
   while (progress) {
     progress = false;
@@ -145,7 +145,7 @@ static copse_status run_blocks(struct msccl *w) {
 }
 
 static copse_status start_msccl(struct msccl *w) {
-  const struct copse_mx_program *p = &w->program;
+  const struct copse_mx_operations *p = &w->program;
   COPSE_DO(copse_arena_array(&w->sim.scratch, (size_t)p->n_connections, sizeof *w->arrivals,
                              &w->arrivals, w->err));
   COPSE_DO(copse_arena_array(&w->sim.scratch, (size_t)p->n_tbs, sizeof *w->done, &w->done, w->err));
@@ -174,13 +174,13 @@ copse_status copse_sim_dag_of_msccl(const char *label, const char *data, size_t 
   foreign->collective = file.collective;
   foreign->root = copse_collective_rooted(file.collective) ? 0 : -1;
   COPSE_TRY(copse_foreign_sim_start(&w.sim, label, file.n_ranks, file.chunks, topology, dag, err));
-  COPSE_TRY(copse_mx_program_make(&file, &w.program, err));
+  COPSE_TRY(copse_mx_operations_make(&file, &w.program, err));
   COPSE_TRY(start_msccl(&w));
   COPSE_TRY(run_blocks(&w));
   COPSE_TRY(copse_foreign_sim_time(&w.sim, &foreign->time_per_GB));
 out:
   free_msccl(&w);
-  copse_mx_program_free(&w.program);
+  copse_mx_operations_free(&w.program);
   copse_mx_free(&file);
   return status;
 }

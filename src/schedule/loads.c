@@ -208,7 +208,7 @@ static copse_status spread_all(const struct copse_topology *topology,
   COPSE_TRY(copse_calloc((size_t)topology->n_links, sizeof *image, &image, err));
   COPSE_TRY(copse_calloc((size_t)topology->n_links, 1, &done, err));
   for (int i = 0; i < schedule->n_rotations; i++) {
-    const struct copse_schedule_rotation *rotation = &schedule->rotations[i];
+    const struct copse_permutation *rotation = &schedule->rotations[i];
     for (int e = 0; e < topology->n_links; e++) {
       const struct copse_link *link = &topology->links[e];
       image[e] = copse_topology_find_link(topology, rotation->image[link->src],

@@ -99,7 +99,7 @@ static copse_status take_list(struct reader *r, const cJSON *object, const char 
 
 /* One permutation: every node of the file has an image, and is one once. */
 static copse_status read_images(struct reader *r, const cJSON *item, const int *nodes, int n_from,
-                                struct copse_schedule_rotation *out) {
+                                struct copse_permutation *out) {
   const int *images;
   int n_to;
   int64_t order;
@@ -118,7 +118,7 @@ static copse_status read_images(struct reader *r, const cJSON *item, const int *
   if (!good)
     return refuse(r, item, NULL,
                   "\"images\" must map every node of the schedule to one, each once");
-  *out = (struct copse_schedule_rotation){(int)order, image};
+  *out = (struct copse_permutation){.order = (int)order, .image = image};
   r->n_rotation_nodes = r->n_nodes;
   return COPSE_OK;
 }
@@ -127,7 +127,7 @@ static copse_status read_images(struct reader *r, const cJSON *item, const int *
 static copse_status read_rotation(struct reader *r, const cJSON *item) {
   static const char *const keys[] = {"order", "nodes", "images", NULL};
   struct copse_schedule *s = r->schedule;
-  struct copse_schedule_rotation *rotation = take(r, 1, sizeof *rotation);
+  struct copse_permutation *rotation = take(r, 1, sizeof *rotation);
   const int *nodes;
   int n;
   if (!rotation) return copse_fail_nomem(r->err);
@@ -152,7 +152,7 @@ static copse_status read_symmetry(struct reader *r, const cJSON *item) {
   int count = cJSON_GetArraySize(generators);
   if (count < 1 || count > COPSE_SCHEDULE_MAX_ROTATIONS)
     return refuse(r, generators, item, "\"generators\" must have 1 to 32 entries");
-  struct copse_schedule_rotation *out = take(r, (size_t)count, sizeof *out);
+  struct copse_permutation *out = take(r, (size_t)count, sizeof *out);
   if (!out) return copse_fail_nomem(r->err);
   COPSE_JSON_EACH (generator, generators) {
     COPSE_DO(
@@ -165,7 +165,7 @@ static copse_status read_symmetry(struct reader *r, const cJSON *item) {
 
 /* Sums shares over the cycles of ranks; false where a cycle leaves the ranks, its length does not
  * divide the order, or 64 bits are too few. */
-static bool spread(const struct copse_schedule *s, const struct copse_schedule_rotation *rotation,
+static bool spread(const struct copse_schedule *s, const struct copse_permutation *rotation,
                    const int *rank_of, char *done, struct copse_q *shares) {
   for (int r = 0; r < s->n_ranks; r++) {
     struct copse_q sum = COPSE_Q_ZERO;

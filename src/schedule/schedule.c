@@ -189,7 +189,7 @@ static copse_status check_size(const struct copse_schedule *s, struct copse_err 
 }
 
 /* What is listed, under all powers of one rotation. */
-static copse_status turn(struct expansion *x, const struct copse_schedule_rotation *rotation,
+static copse_status turn(struct expansion *x, const struct copse_permutation *rotation,
                          const struct copse_schedule_tree *trees,
                          const struct copse_schedule_flow *flows) {
   struct copse_schedule *s = x->schedule;

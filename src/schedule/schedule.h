@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "base/file.h"
+#include "base/graph.h"
 #include "base/memory.h"
 #include "base/rational.h"
 
@@ -111,15 +112,6 @@ struct copse_bound {
   int n_potentials;
 };
 
-/*
- * Compact form: the trees or flows in the file are those of base ranks. The others are their
- * images under the powers 1 .. order-1 of a permutation of the nodes; with several permutations,
- * all those of the first one are moved by the second, and so on. An alltoall has at most one.
- */
-struct copse_schedule_rotation {
-  int order;        /* >= 2 */
-  const int *image; /* [n_nodes of the schedule] */
-};
 #define COPSE_SCHEDULE_MAX_ROTATIONS 32
 
 struct copse_schedule {
@@ -141,8 +133,11 @@ struct copse_schedule {
   const struct copse_schedule_flow *flows;
   const int64_t *demand; /* alltoall: [n_ranks * n_ranks] bytes, row = sender; NULL: uniform,
                             M/N from every rank to every rank (its own block stays) */
-  int n_rotations;       /* 0: all trees or flows are listed */
-  const struct copse_schedule_rotation *rotations;
+  /* Compact form: the trees or flows in the file are those of base ranks. The others are their
+   * images under the powers 1 .. order-1 of a permutation of the nodes; with several permutations,
+   * all those of the first one are moved by the second, and so on. An alltoall has at most one. */
+  int n_rotations; /* 0: all trees or flows are listed */
+  const struct copse_permutation *rotations;
   bool no_forward;       /* alltoall: ranks do not relay; the bound holds under that rule */
   /* Switches whose copying (multicast) or adding (aggregation) the time counts on: with a copy for
    * each receiver it would be longer. Indices into nodes. */

@@ -138,7 +138,7 @@ static void add_all_nodes(struct copse_text *text, const struct copse_schedule *
 
 /* The compact form's permutation: a list of nodes and the list of their images. */
 static void add_rotation(struct copse_text *text, const struct copse_schedule *schedule) {
-  const struct copse_schedule_rotation *rotation = &schedule->rotations[0];
+  const struct copse_permutation *rotation = &schedule->rotations[0];
   copse_text_add(text, " \"rotation\": {\"order\": %d,\n  ", rotation->order);
   add_all_nodes(text, schedule);
   copse_text_add(text, ",\n  \"images\": ");

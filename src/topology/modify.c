@@ -1,3 +1,7 @@
+/*
+ * Copies of a topology with something changed: every part is left as it is, scaled or left out, and
+ * what remains goes through the builder as if it had been read.
+ */
 #include "topology/modify.h"
 
 #include <inttypes.h>
@@ -6,23 +10,22 @@
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "topology/builder.h"
-#include "topology/topology_internal.h"
+#include "topology/topology.h"
 
 /* A copy under construction: which nodes stay, and as what number. */
 struct copy {
   const struct copse_topology *from;
   struct copse_topology_builder *builder;
   int *number; /* [n_nodes of from], -1: left out */
+  struct copse_arena scratch;
   struct copse_err *err;
 };
 
 static copse_status start(struct copy *c) {
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)c->from->n_nodes, sizeof *c->number, &c->number, c->err));
-  COPSE_TRY(copse_builder_new(c->from->name, &c->builder, c->err));
-  COPSE_TRY(copse_builder_set_name(c->builder, c->from->name, c->err));
-  status = copse_builder_set_about(c->builder, c->from->description, c->from->source, c->err);
+  COPSE_TRY(copse_arena_array(&c->scratch, (size_t)c->from->n_nodes, sizeof *c->number, &c->number,
+                              c->err));
+  status = copse_builder_like(c->from, c->from->name, &c->builder, c->err);
 out:
   return status;
 }
@@ -36,7 +39,7 @@ static copse_status add_link(struct copy *c, int link, struct copse_q bandwidth)
 
 static void end(struct copy *c) {
   copse_builder_free(c->builder);
-  free(c->number);
+  copse_arena_free(&c->scratch);
 }
 
 /* ---- what is broken ---------------------------------------------------------------------- */
@@ -98,12 +101,14 @@ out:
   return status;
 }
 
-static copse_status measure(const struct copse_topology *t, const char *label,
-                            const struct copse_fault *faults, int n, struct left *left,
-                            struct copse_err *err) {
+static copse_status measure(struct copy *c, const char *label, const struct copse_fault *faults,
+                            int n, struct left *left) {
+  const struct copse_topology *t = c->from;
+  struct copse_err *err = c->err;
+  size_t links = (size_t)t->n_links, nodes = (size_t)t->n_nodes;
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)t->n_links, sizeof *left->of_link, &left->of_link, err));
-  COPSE_TRY(copse_calloc((size_t)t->n_nodes, sizeof *left->node_down, &left->node_down, err));
+  COPSE_TRY(copse_arena_array(&c->scratch, links, sizeof *left->of_link, &left->of_link, err));
+  COPSE_TRY(copse_arena_array(&c->scratch, nodes, sizeof *left->node_down, &left->node_down, err));
   for (int i = 0; i < t->n_links; i++) left->of_link[i] = COPSE_Q_ONE;
   for (int f = 0; f < n; f++) {
     int node = copse_topology_find(t, faults[f].what);
@@ -128,10 +133,10 @@ static int by_name(const void *a, const void *b) {
 static copse_status name_broken(struct copy *c, const struct copse_fault *given, int n) {
   struct copse_text name = {0};
   struct copse_q percent, hundred = {100, 1};
-  struct copse_fault *faults = NULL;
+  struct copse_fault *faults;
   char text[COPSE_Q_TEXT];
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)n, sizeof *faults, &faults, c->err));
+  COPSE_TRY(copse_arena_array(&c->scratch, (size_t)n, sizeof *faults, &faults, c->err));
   if (n > 0) memcpy(faults, given, (size_t)n * sizeof *faults);
   qsort(faults, (size_t)n, sizeof *faults, by_name);
   copse_text_add(&name, "%s", c->from->name);
@@ -146,7 +151,6 @@ static copse_status name_broken(struct copy *c, const struct copse_fault *given,
   COPSE_TRY(copse_text_status(&name, c->err));
   status = copse_builder_set_name(c->builder, name.data, c->err);
 out:
-  free(faults);
   copse_text_free(&name);
   return status;
 }
@@ -154,8 +158,8 @@ out:
 static copse_status copy_rest(struct copy *c, const struct left *left) {
   const struct copse_topology *t = c->from;
   copse_status status = COPSE_OK;
-  int lost = 0, *moved = NULL; /* [n_ranks] what a rank becomes */
-  COPSE_TRY(copse_calloc((size_t)t->n_ranks, sizeof *moved, &moved, c->err));
+  int lost = 0, *moved; /* [n_ranks] what a rank becomes */
+  COPSE_TRY(copse_arena_array(&c->scratch, (size_t)t->n_ranks, sizeof *moved, &moved, c->err));
   for (int r = 0; r < t->n_ranks; r++) {
     moved[r] = r - lost;
     lost += left->node_down[t->rank_nodes[r]];
@@ -174,7 +178,6 @@ static copse_status copy_rest(struct copy *c, const struct left *left) {
     COPSE_TRY(add_link(c, i, bandwidth));
   }
 out:
-  free(moved);
   return status;
 }
 
@@ -186,13 +189,11 @@ copse_status copse_topology_break(const struct copse_topology *topology, const c
   copse_status status;
   *out = NULL;
   COPSE_TRY(start(&c));
-  COPSE_TRY(measure(topology, label, faults, n_faults, &left, err));
+  COPSE_TRY(measure(&c, label, faults, n_faults, &left));
   COPSE_TRY(name_broken(&c, faults, n_faults));
   COPSE_TRY(copy_rest(&c, &left));
   status = copse_builder_finish(c.builder, out, err);
 out:
-  free(left.of_link);
-  free(left.node_down);
   end(&c);
   return status;
 }
@@ -218,25 +219,11 @@ static copse_status take(struct list *l, int node) {
   return COPSE_OK;
 }
 
-/* Digits, then what follows; false where there are none or too many. */
-static bool read_number(const char **at, int64_t *out) {
-  size_t digits = strspn(*at, "0123456789");
-  if (digits < 1 || digits > 9) return false;
-  *out = strtoll(*at, NULL, 10);
-  *at += digits;
-  return true;
-}
-
 /* "5" or "0-3". */
-static bool read_range(const char *item, int64_t *first, int64_t *last) {
-  const char *at = item;
-  if (!read_number(&at, first)) return false;
+static bool read_range(const char *at, int64_t *first, int64_t *last) {
+  if (!copse_text_number(&at, 9, first)) return false;
   *last = *first;
-  if (*at == '-') {
-    at++;
-    if (!read_number(&at, last)) return false;
-  }
-  return *at == '\0';
+  return !*at || (*at++ == '-' && copse_text_number(&at, 9, last) && !*at);
 }
 
 static copse_status take_item(struct list *l, const char *item) {
@@ -288,8 +275,8 @@ out:
 static copse_status copy_chosen(struct copy *c, const int *nodes, int n, bool exclude) {
   const struct copse_topology *t = c->from;
   copse_status status = COPSE_OK;
-  int *rank = NULL; /* [n_nodes] */
-  COPSE_TRY(copse_calloc((size_t)t->n_nodes, sizeof *rank, &rank, c->err));
+  int *rank; /* [n_nodes] */
+  COPSE_TRY(copse_arena_array(&c->scratch, (size_t)t->n_nodes, sizeof *rank, &rank, c->err));
   for (int i = 0; i < t->n_nodes; i++) rank[i] = -1;
   for (int r = 0; r < n; r++) rank[nodes[r]] = r;
   for (int i = 0; i < t->n_nodes; i++) {
@@ -303,7 +290,6 @@ static copse_status copy_chosen(struct copy *c, const int *nodes, int n, bool ex
   }
   for (int i = 0; i < t->n_links; i++) COPSE_TRY(add_link(c, i, t->links[i].bandwidth));
 out:
-  free(rank);
   return status;
 }
 
@@ -317,16 +303,9 @@ copse_status copse_topology_choose_ranks(const struct copse_topology *topology, 
   COPSE_TRY(copse_topology_sha256(topology, sha256, err));
   COPSE_TRY(start(&c));
   COPSE_TRY(copy_chosen(&c, nodes, n, exclude));
-  COPSE_TRY(copse_builder_finish(c.builder, out, err));
-  struct copse_topology_box *box = (struct copse_topology_box *)*out;
-  box->view.chosen_from = copse_arena_strdup(&box->arena, sha256);
-  box->view.others_excluded = exclude && n < topology->n_ranks;
-  if (!box->view.chosen_from) status = copse_fail_nomem(err);
+  COPSE_TRY(copse_builder_set_choice(c.builder, sha256, exclude && n < topology->n_ranks, err));
+  status = copse_builder_finish(c.builder, out, err);
 out:
-  if (status != COPSE_OK) {
-    copse_topology_release(*out);
-    *out = NULL;
-  }
   end(&c);
   return status;
 }

@@ -1,46 +1,72 @@
+/*
+ * A topology, and the builder that every reader makes one with. The builder collects nodes and
+ * links with their lines and checks them the same way for all formats; what it has filled becomes
+ * an immutable graph:
+ *
+ *   reader --add_node, add_link--> builder --finish--> struct box { view | nodes, links | indices }
+ *                                                                   ^ what everybody sees
+ *
+ * Links are found by (src, dst) in a list sorted by both, nodes by their ids in a hash map.
+ */
 #include "topology/topology.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "topology/topology_internal.h"
+#include "base/graph.h"
+#include "base/index_map.h"
+#include "base/memory.h"
+#include "base/text.h"
+
+/* `view` comes first: a pointer to it is a pointer to the whole. */
+struct box {
+  struct copse_topology view;
+  struct copse_node *nodes;
+  struct copse_link *links;
+  struct copse_adjacency out; /* links by their source, then by their destination */
+  int *dsts;                  /* [n_links] where those go */
+  struct copse_index_map ids;
+  struct copse_arena arena; /* strings, indices, rank_nodes */
+};
+
+static inline const struct box *box_of(const struct copse_topology *topology) {
+  return (const struct box *)topology;
+}
 
 void copse_topology_release(struct copse_topology *topology) {
   if (!topology) return;
-  struct copse_topology_box *box = (struct copse_topology_box *)topology;
+  struct box *box = (struct box *)topology;
   free(box->nodes);
   free(box->links);
-  free(box->rank_nodes);
-  free(box->sorted_links);
-  free(box->sorted_dsts);
-  free(box->first_sorted);
   copse_index_map_free(&box->ids);
   copse_arena_free(&box->arena);
   free(box);
 }
 
 int copse_topology_find(const struct copse_topology *topology, const char *id) {
-  const struct copse_topology_box *box = copse_topology_box_of(topology);
-  size_t cursor = 0;
-  uint64_t key = copse_key_text(id);
-  for (;;) {
-    int i = copse_index_map_next(&box->ids, key, &cursor);
-    if (i < 0 || strcmp(box->nodes[i].id, id) == 0) return i;
-  }
+  const struct box *box = box_of(topology);
+  return copse_index_map_find(&box->ids, id, box->nodes, sizeof *box->nodes,
+                              offsetof(struct copse_node, id));
 }
 
-int copse_topology_compare_links(const struct copse_link *a, const struct copse_link *b) {
-  if (a->src != b->src) return a->src < b->src ? -1 : 1;
-  return (a->dst > b->dst) - (a->dst < b->dst);
+size_t copse_host_prefix(const char *id, int *host) {
+  int64_t number = 0;
+  size_t n = 1;
+  for (; id[0] == 'h' && id[n] >= '0' && id[n] <= '9'; n++)
+    if (number <= COPSE_TOPOLOGY_MAX_NODES) number = number * 10 + (id[n] - '0');
+  bool good = n > 1 && id[n] == '.';
+  if (host) *host = good && number <= COPSE_TOPOLOGY_MAX_NODES ? (int)number : -1;
+  return good ? n + 1 : 0;
 }
 
 int copse_topology_find_link(const struct copse_topology *topology, int src, int dst) {
-  const struct copse_topology_box *box = copse_topology_box_of(topology);
+  const struct box *box = box_of(topology);
   if (src < 0 || src >= topology->n_nodes) return -1;
-  int low = box->first_sorted[src], high = box->first_sorted[src + 1] - 1;
+  int low = box->out.first[src], high = box->out.first[src + 1] - 1;
   while (low <= high) {
-    int middle = low + (high - low) / 2, at = box->sorted_dsts[middle];
-    if (at == dst) return box->sorted_links[middle];
+    int middle = low + (high - low) / 2, at = box->dsts[middle];
+    if (at == dst) return box->out.item[middle];
     if (at < dst)
       low = middle + 1;
     else
@@ -79,5 +105,318 @@ copse_status copse_topology_find_unbalanced(const struct copse_topology *topolog
   }
 out:
   free(sums);
+  return status;
+}
+
+#define refuse(builder, line, ...) \
+  copse_fail_at(err, COPSE_BAD_INPUT, (builder)->file, line, __VA_ARGS__)
+
+struct copse_topology_builder {
+  const char *file;
+  struct box *box;  /* nodes with ranks as stated, -1 if not; name NULL: the file's stem */
+  long *node_lines; /* [n_nodes] */
+  size_t node_capacity, line_capacity, link_capacity;
+  struct copse_index_map pairs;
+};
+
+copse_status copse_builder_new(const char *file, struct copse_topology_builder **out,
+                               struct copse_err *err) {
+  copse_status status;
+  *out = NULL;
+  COPSE_TRY(copse_calloc(1, sizeof **out, out, err));
+  (*out)->file = file;
+  status = copse_calloc(1, sizeof *(*out)->box, &(*out)->box, err);
+out:
+  return status;
+}
+
+void copse_builder_free(struct copse_topology_builder *builder) {
+  if (!builder) return;
+  copse_topology_release((struct copse_topology *)builder->box);
+  free(builder->node_lines);
+  copse_index_map_free(&builder->pairs);
+  free(builder);
+}
+
+copse_status copse_builder_set_name(struct copse_topology_builder *builder, const char *name,
+                                    struct copse_err *err) {
+  struct box *box = builder->box;
+  if (!copse_text_prints(name))
+    return refuse(builder, 0,
+                  "the name \"%.80s\" holds a control character or is no UTF-8; it could "
+                  "not be read back",
+                  name);
+  box->view.name = copse_arena_strdup(&box->arena, name);
+  return box->view.name ? COPSE_OK : copse_fail_nomem(err);
+}
+
+static copse_status keep_line(struct copse_topology_builder *builder, const char *text,
+                              const char **out, struct copse_err *err) {
+  if (!text) return COPSE_OK;
+  char *copy = copse_arena_strdup(&builder->box->arena, text);
+  if (!copy) return copse_fail_nomem(err);
+  for (char *p = copy; *p; p++)
+    if ((unsigned char)*p < 0x20 || *p == 0x7f) *p = ' ';
+  *out = copy;
+  return COPSE_OK;
+}
+
+copse_status copse_builder_set_about(struct copse_topology_builder *builder,
+                                     const char *description, const char *source,
+                                     struct copse_err *err) {
+  copse_status status = keep_line(builder, description, &builder->box->view.description, err);
+  return status == COPSE_OK ? keep_line(builder, source, &builder->box->view.source, err) : status;
+}
+
+copse_status copse_builder_set_choice(struct copse_topology_builder *builder, const char *sha256,
+                                      bool others_excluded, struct copse_err *err) {
+  struct box *box = builder->box;
+  box->view.chosen_from = copse_arena_strdup(&box->arena, sha256);
+  box->view.others_excluded = others_excluded;
+  return box->view.chosen_from ? COPSE_OK : copse_fail_nomem(err);
+}
+
+copse_status copse_builder_like(const struct copse_topology *topology, const char *file,
+                                struct copse_topology_builder **out, struct copse_err *err) {
+  copse_status status;
+  COPSE_TRY(copse_builder_new(file, out, err));
+  COPSE_TRY(copse_builder_set_name(*out, topology->name, err));
+  status = copse_builder_set_about(*out, topology->description, topology->source, err);
+out:
+  return status;
+}
+
+/* "dir/dgx-a100.xml" is "dgx-a100". Control characters could not be read back. */
+static copse_status name_after_file(struct copse_topology_builder *builder, struct copse_err *err) {
+  const char *slash = strrchr(builder->file, '/');
+  char *stem = copse_arena_strdup(&builder->box->arena, slash ? slash + 1 : builder->file);
+  if (!stem) return copse_fail_nomem(err);
+  char *dot = strrchr(stem, '.');
+  if (dot && dot != stem) *dot = '\0';
+  for (char *p = stem; !copse_text_prints(stem) && *p; p++)
+    if ((unsigned char)*p < 0x20 || (unsigned char)*p >= 0x7f) *p = '_';
+  builder->box->view.name = strcmp(stem, "<stdin>") == 0 ? "stdin" : stem;
+  return COPSE_OK;
+}
+
+int copse_builder_find(const struct copse_topology_builder *builder, const char *id) {
+  struct box *box = builder->box;
+  return copse_index_map_find(&box->ids, id, box->nodes, sizeof *box->nodes,
+                              offsetof(struct copse_node, id));
+}
+
+static copse_status check_node(const struct copse_topology_builder *builder, long line,
+                               const struct copse_node *node, struct copse_err *err) {
+  if (!node->id[0]) return refuse(builder, line, "a node's id is empty; each needs one of its own");
+  if (!node->type[0])
+    return refuse(builder, line,
+                  "the type of node \"%.80s\" is empty; \"gpu\" is a rank, others relay", node->id);
+  if (!copse_text_prints(node->id) || !copse_text_prints(node->type))
+    return refuse(builder, line,
+                  "the id \"%.80s\" or its type holds a control character or is no UTF-8; "
+                  "it could not be read back",
+                  node->id);
+  int twin = copse_builder_find(builder, node->id);
+  if (twin >= 0)
+    return refuse(builder, line, "node id \"%.80s\" twice (first on line %ld); ids must be unique",
+                  node->id, builder->node_lines[twin]);
+  if (node->rank >= 0 && strcmp(node->type, "gpu") != 0)
+    return refuse(builder, line, "node \"%.80s\" of type \"%.40s\" has a rank; only a gpu can",
+                  node->id, node->type);
+  if (builder->box->view.n_nodes >= COPSE_TOPOLOGY_MAX_NODES)
+    return refuse(builder, line, "more than %d nodes, the most a topology can have",
+                  COPSE_TOPOLOGY_MAX_NODES);
+  return COPSE_OK;
+}
+
+/* The few types that occur are shared, so that a large cluster doesn't hold one per node. */
+static const char *copy_type(struct copse_arena *arena, const char *type) {
+  static const char *const usual[] = {"gpu", "nvswitch", "pcie", "cpu", "nic", "switch", "net"};
+  for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
+    if (strcmp(usual[i], type) == 0) return usual[i];
+  return copse_arena_strdup(arena, type);
+}
+
+copse_status copse_builder_add_node(struct copse_topology_builder *builder, long line,
+                                    const struct copse_node *node, int *index,
+                                    struct copse_err *err) {
+  struct box *box = builder->box;
+  copse_status status;
+  size_t n = (size_t)box->view.n_nodes;
+  COPSE_TRY(check_node(builder, line, node, err));
+  COPSE_TRY(copse_grow(&box->nodes, &builder->node_capacity, n + 1, sizeof *box->nodes, err));
+  COPSE_TRY(copse_grow(&builder->node_lines, &builder->line_capacity, n + 1,
+                       sizeof *builder->node_lines, err));
+  struct copse_node copy = *node;
+  copy.id = copse_arena_strdup(&box->arena, node->id);
+  copy.type = copy_type(&box->arena, node->type);
+  if (!copy.id || !copy.type) return copse_fail_nomem(err);
+  if (copy.rank < 0) copy.rank = -1;
+  COPSE_TRY(copse_index_map_add(&box->ids, copse_key_text(copy.id), (int)n, err));
+  box->nodes[n] = copy;
+  builder->node_lines[n] = line;
+  box->view.n_nodes++;
+  if (index) *index = (int)n;
+out:
+  return status;
+}
+
+static copse_status check_link(const struct copse_topology_builder *builder, long line,
+                               const struct copse_link *link, struct copse_err *err) {
+  char text[COPSE_Q_TEXT];
+  const char *src = builder->box->nodes[link->src].id;
+  const char *dst = builder->box->nodes[link->dst].id;
+  if (link->src == link->dst)
+    return refuse(builder, line, "a link from \"%.80s\" to itself; its ends must differ", src);
+  if (link->bandwidth.num <= 0)
+    return refuse(builder, line,
+                  "the bandwidth from \"%.80s\" to \"%.80s\" is %s; it must be positive", src, dst,
+                  copse_q_text(link->bandwidth, text));
+  if (link->latency.num < 0)
+    return refuse(builder, line,
+                  "the latency from \"%.80s\" to \"%.80s\" is %s; it can't be negative", src, dst,
+                  copse_q_text(link->latency, text));
+  return COPSE_OK;
+}
+
+/* Parallel links are one link of their total bandwidth and their largest latency. */
+static copse_status merge_link(const struct copse_topology_builder *builder, long line,
+                               struct copse_link *into, const struct copse_link *link,
+                               struct copse_err *err) {
+  struct copse_err local = COPSE_ERR_INIT;
+  if (copse_q_add(into->bandwidth, link->bandwidth, &into->bandwidth, &local) != COPSE_OK)
+    return copse_fail_at(err, COPSE_OVERFLOW, builder->file, line,
+                         "the sum of the parallel links from \"%.80s\" to \"%.80s\": %s",
+                         builder->box->nodes[link->src].id, builder->box->nodes[link->dst].id,
+                         local.text);
+  if (copse_q_cmp(link->latency, into->latency) > 0) into->latency = link->latency;
+  return COPSE_OK;
+}
+
+copse_status copse_builder_add_link(struct copse_topology_builder *builder, long line, int src,
+                                    int dst, struct copse_q bandwidth, struct copse_q latency,
+                                    struct copse_err *err) {
+  struct box *box = builder->box;
+  struct copse_link link = {src, dst, bandwidth, latency};
+  copse_status status = check_link(builder, line, &link, err);
+  if (status != COPSE_OK) return status;
+  size_t cursor = 0;
+  uint64_t key = copse_key_pair(src, dst);
+  int twin = copse_index_map_next(&builder->pairs, key, &cursor);
+  if (twin >= 0) return merge_link(builder, line, &box->links[twin], &link, err);
+  if (box->view.n_links >= COPSE_TOPOLOGY_MAX_LINKS)
+    return refuse(builder, line, "more than %d links, the most a topology can have",
+                  COPSE_TOPOLOGY_MAX_LINKS);
+  size_t n = (size_t)box->view.n_links;
+  COPSE_TRY(copse_grow(&box->links, &builder->link_capacity, n + 1, sizeof *box->links, err));
+  COPSE_TRY(copse_index_map_add(&builder->pairs, key, (int)n, err));
+  box->links[n] = link;
+  box->view.n_links++;
+out:
+  return status;
+}
+
+copse_status copse_builder_add_duplex(struct copse_topology_builder *builder, long line, int a,
+                                      int b, struct copse_q bandwidth, struct copse_q latency,
+                                      struct copse_err *err) {
+  copse_status status = copse_builder_add_link(builder, line, a, b, bandwidth, latency, err);
+  if (status != COPSE_OK) return status;
+  return copse_builder_add_link(builder, line, b, a, bandwidth, latency, err);
+}
+
+/* ---- ranks ------------------------------------------------------------------------ */
+
+static bool is_gpu(const struct copse_node *node) { return strcmp(node->type, "gpu") == 0; }
+
+static void rank_by_appearance(struct copse_topology_builder *builder, int *rank_nodes) {
+  struct box *box = builder->box;
+  int next = 0;
+  for (int i = 0; i < box->view.n_nodes; i++) {
+    if (!is_gpu(&box->nodes[i])) continue;
+    box->nodes[i].rank = next;
+    rank_nodes[next++] = i;
+  }
+}
+
+static copse_status rank_as_stated(const struct copse_topology_builder *builder, int n_ranks,
+                                   int *rank_nodes, struct copse_err *err) {
+  struct box *box = builder->box;
+  for (int r = 0; r < n_ranks; r++) rank_nodes[r] = -1;
+  for (int i = 0; i < box->view.n_nodes; i++) {
+    const struct copse_node *node = &box->nodes[i];
+    if (!is_gpu(node)) continue;
+    if (node->rank >= n_ranks)
+      return refuse(builder, builder->node_lines[i],
+                    "gpu \"%.80s\" has rank %d; the ranks of %d gpus must be 0 to %d", node->id,
+                    node->rank, n_ranks, n_ranks - 1);
+    int twin = rank_nodes[node->rank];
+    if (twin >= 0)
+      return refuse(builder, builder->node_lines[i],
+                    "rank %d twice: \"%.80s\" (line %ld) and \"%.80s\"; each gpu needs its "
+                    "own",
+                    node->rank, box->nodes[twin].id, builder->node_lines[twin], node->id);
+    rank_nodes[node->rank] = i;
+  }
+  return COPSE_OK;
+}
+
+static copse_status number_ranks(struct copse_topology_builder *builder, struct copse_err *err) {
+  struct box *box = builder->box;
+  int n_ranks = 0, stated = 0;
+  for (int i = 0; i < box->view.n_nodes; i++) {
+    n_ranks += is_gpu(&box->nodes[i]);
+    stated += box->nodes[i].rank >= 0;
+  }
+  if (n_ranks == 0)
+    return refuse(builder, 0, "no node of type \"gpu\"; a topology needs at least one rank");
+  int *rank_nodes;
+  copse_status status =
+      copse_arena_array(&box->arena, (size_t)n_ranks, sizeof *rank_nodes, &rank_nodes, err);
+  if (status != COPSE_OK) return status;
+  box->view.n_ranks = n_ranks;
+  box->view.rank_nodes = rank_nodes;
+  if (stated == n_ranks) return rank_as_stated(builder, n_ranks, rank_nodes, err);
+  rank_by_appearance(builder, rank_nodes);
+  return COPSE_OK;
+}
+
+/* ---- the finished object ------------------------------------------------------------ */
+
+static int by_dst(const void *a, const void *b, void *links) {
+  const struct copse_link *all = links;
+  int x = all[*(const int *)a].dst, y = all[*(const int *)b].dst;
+  return (x > y) - (x < y);
+}
+
+static copse_status sort_links(struct box *box, struct copse_err *err) {
+  static struct copse_link none;
+  int n = box->view.n_links;
+  struct copse_link *links = n > 0 ? box->links : &none;
+  copse_status status;
+  COPSE_TRY(copse_adjacency_by(&box->arena, box->view.n_nodes, n, &links->src, sizeof *links,
+                               &box->out, err));
+  COPSE_TRY(copse_arena_array(&box->arena, (size_t)n, sizeof *box->dsts, &box->dsts, err));
+  for (int v = 0; v < box->view.n_nodes; v++) {
+    int first = box->out.first[v], past = box->out.first[v + 1];
+    qsort_r(box->out.item + first, (size_t)(past - first), sizeof(int), by_dst, links);
+  }
+  for (int i = 0; i < n; i++) box->dsts[i] = links[box->out.item[i]].dst;
+out:
+  return status;
+}
+
+copse_status copse_builder_finish(struct copse_topology_builder *builder,
+                                  struct copse_topology **out, struct copse_err *err) {
+  struct box *box = builder->box;
+  copse_status status;
+  *out = NULL;
+  if (!box->view.name) COPSE_TRY(name_after_file(builder, err));
+  COPSE_TRY(number_ranks(builder, err));
+  COPSE_TRY(sort_links(box, err));
+  box->view.nodes = box->nodes;
+  box->view.links = box->links;
+  *out = &box->view;
+  builder->box = NULL;
+out:
   return status;
 }

@@ -40,7 +40,7 @@ struct copse_topology {
   bool others_excluded;
 };
 
-/* What a reader keeps of an NCCL XML file (CONTRACT section 2). */
+/* What a reader keeps of an NCCL XML file. */
 enum copse_link_mode {
   COPSE_LINKS_DEFAULT, /* nvlink if it joins all GPUs, plus the PCIe ways to NICs; else all */
   COPSE_LINKS_NVLINK,  /* only nvlink, xgmi and the NVSwitch */
@@ -50,7 +50,8 @@ enum copse_link_mode {
 /* "nvlink", "all" or "default". */
 bool copse_link_mode_from_name(const char *name, enum copse_link_mode *out);
 
-/* Zero-initialised: the defaults. What concerns one kind of input does so as a cluster's host too. */
+/* Zero-initialised: the defaults. What concerns one kind of input does so as a cluster's host too.
+ */
 struct copse_topology_options {
   enum copse_link_mode links;          /* for XML and matrices */
   const struct copse_notes *notes;     /* where remarks go; may be NULL */
@@ -67,11 +68,11 @@ struct copse_topology_options {
 #define COPSE_TOPOLOGY_MAX_LINKS (1 << 24)
 
 /*
- * Reads a topology from `path` ("-": standard input), told apart by content: topology,
+ * Reads a topology from `path` ("-": standard input), its format recognised by content: topology,
  * cluster or synthetic JSON, NCCL or RCCL topology XML, what `nvidia-smi topo -m` and
  * `rocm-smi --showtopo` print. A path that is no file may be a name of the catalogue.
  * options may be NULL for the defaults. The caller frees *out with copse_topology_free.
- * Returns COPSE_BAD_INPUT with file and line for every refusal of CONTRACT section 2,
+ * Returns COPSE_BAD_INPUT with file and line for what a file must not say,
  * COPSE_IO, COPSE_OVERFLOW (a sum of parallel links), COPSE_NOMEM.
  */
 copse_status copse_topology_load(const char *path, const struct copse_topology_options *options,
@@ -82,8 +83,9 @@ copse_status copse_topology_parse(const char *label, const char *data, size_t si
                                   const struct copse_topology_options *options,
                                   struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
 
-/* A synthetic topology from its one line, such as "ring:8@50" (src/topology/README.md). */
-copse_status copse_topology_synthetic(const char *spec, const struct copse_topology_options *options,
+/* A synthetic topology from its one line, such as "ring:8@50" (input/synthetic.c). */
+copse_status copse_topology_synthetic(const char *spec,
+                                      const struct copse_topology_options *options,
                                       struct copse_topology **out,
                                       struct copse_err *err) COPSE_CHECKED;
 
@@ -91,6 +93,12 @@ void copse_topology_release(struct copse_topology *topology);
 
 /* The node with this id, or -1. O(1). */
 int copse_topology_find(const struct copse_topology *topology, const char *id);
+
+/*
+ * The length of "h12.", which the ids of a cluster's nodes begin with, or 0; *host (may be NULL)
+ * gets its number, -1 where there is none or one beyond COPSE_TOPOLOGY_MAX_NODES.
+ */
+size_t copse_host_prefix(const char *id, int *host);
 
 /* The link src -> dst, or -1. O(log of the links that leave src). */
 int copse_topology_find_link(const struct copse_topology *topology, int src, int dst);
@@ -117,5 +125,65 @@ copse_status copse_topology_to_json(const struct copse_topology *topology, char 
  * that it was made from. */
 copse_status copse_topology_sha256(const struct copse_topology *topology,
                                    char hex[COPSE_SHA256_HEX], struct copse_err *err) COPSE_CHECKED;
+
+/* ---- for readers: how a topology is made ----------------------------------------------------- */
+
+/*
+ * Nodes and links are added with their line for messages; the builder checks ids, ranks and
+ * bandwidths once for all formats.
+ */
+struct copse_topology_builder;
+
+/* `file` is borrowed and names the input in messages. */
+copse_status copse_builder_new(const char *file, struct copse_topology_builder **out,
+                               struct copse_err *err) COPSE_CHECKED;
+/* With the name, description and source of a topology. *out is to be freed also after a failure. */
+copse_status copse_builder_like(const struct copse_topology *topology, const char *file,
+                                struct copse_topology_builder **out,
+                                struct copse_err *err) COPSE_CHECKED;
+void copse_builder_free(struct copse_topology_builder *builder);
+
+copse_status copse_builder_set_name(struct copse_topology_builder *builder, const char *name,
+                                    struct copse_err *err) COPSE_CHECKED;
+
+/* What the topology says of itself; either may be NULL. Copied. */
+copse_status copse_builder_set_about(struct copse_topology_builder *builder,
+                                     const char *description, const char *source,
+                                     struct copse_err *err) COPSE_CHECKED;
+/* Of a choice of ranks: `chosen_from` (copied) and `others_excluded` of struct copse_topology. */
+copse_status copse_builder_set_choice(struct copse_topology_builder *builder, const char *sha256,
+                                      bool others_excluded, struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * Adds a node; strings are copied. rank < 0: none stated. *index (may be NULL) gets its
+ * number. Refuses a duplicate or empty id and a rank on a node that is no gpu.
+ */
+copse_status copse_builder_add_node(struct copse_topology_builder *builder, long line,
+                                    const struct copse_node *node, int *index,
+                                    struct copse_err *err) COPSE_CHECKED;
+
+/* The node with this id so far, or -1. */
+int copse_builder_find(const struct copse_topology_builder *builder, const char *id);
+
+/*
+ * Adds src -> dst; bandwidths of parallel links add up. Refuses a self-link, a bandwidth
+ * that isn't positive, a negative latency.
+ */
+copse_status copse_builder_add_link(struct copse_topology_builder *builder, long line, int src,
+                                    int dst, struct copse_q bandwidth, struct copse_q latency,
+                                    struct copse_err *err) COPSE_CHECKED;
+
+/* The same in both directions. */
+copse_status copse_builder_add_duplex(struct copse_topology_builder *builder, long line, int a,
+                                      int b, struct copse_q bandwidth, struct copse_q latency,
+                                      struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * Checks and freezes. Ranks: as stated if every gpu states one (they must be
+ * 0..n-1, each once), else in order of appearance. Refuses a topology without a gpu.
+ * The builder is used up, whatever the outcome, and must still be freed.
+ */
+copse_status copse_builder_finish(struct copse_topology_builder *builder,
+                                  struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
 
 #endif

@@ -104,20 +104,18 @@ static const char *const files[] = {
     "topologies/a100-x2.json",
     "topologies/a100-x4.json",
     "topologies/dgx-a100.xml",
-    "../shared/reference/a100-x8.json",
-    "../shared/reference/dgx1-v100.json",
-    "../shared/reference/mi250-x2.json",
-    "../shared/reference/torus-4x4x2.json",
-    "../shared/reference/random-1.json",
-    "../shared/topologies/rccl_topo_16p1h.xml",
-    "../shared/topologies/azure_ndv4.xml",
+    "tests/data/reference/a100-x8.json",
+    "tests/data/reference/dgx1-v100.json",
+    "tests/data/reference/mi250-x2.json",
+    "tests/data/reference/torus-4x4x2.json",
+    "tests/data/reference/random-1.json",
+    "tests/data/dumps/rccl_topo_16p1h.xml",
+    "tests/data/dumps/azure_ndv4.xml",
 };
 
 START_TEST(a_topology_s_picture_is_well_formed_and_complete) {
   NEED_GRAPHVIZ();
   const char *file = files[_i];
-  if (strncmp(file, "../shared/", 10) == 0) file = copse_test_shared(file + 10);
-  if (!file) COPSE_SKIP("no shared files");
   run("@ topo %s --draw %%/t.svg --json", file);
   ck_assert_msg(result.status == 0, "%s", result.err);
   struct picture p = open_picture("t.svg");
@@ -143,8 +141,6 @@ END_TEST
 START_TEST(nodes_do_not_overlap) {
   NEED_GRAPHVIZ();
   const char *file = files[_i];
-  if (strncmp(file, "../shared/", 10) == 0) file = copse_test_shared(file + 10);
-  if (!file) COPSE_SKIP("no shared files");
   run("@ topo %s --draw %%/t.svg", file);
   struct picture p = open_picture("t.svg");
   xmlXPathObjectPtr found =

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codegen/check/check_plan.h"
+#include "codegen/check/proof.h"
 #include "codegen/lower/lower.h"
 #include "support/exec_support.h"
 #include "support/fabric.h"
@@ -157,17 +157,17 @@ END_TEST
 
 static void expect_refused(struct copse_plan *plan, const char *text) {
   struct copse_err err = COPSE_ERR_INIT;
-  struct copse_check_report report;
+  struct copse_proof_report report;
   ASSERT_OK(copse_plan_validate(plan, "plan", &err), &err);
-  ASSERT_FAILS(copse_check_plan(plan, "plan", &report, &err), COPSE_REFUTED, &err, text);
+  ASSERT_FAILS(copse_prove_plan(plan, "plan", &report, &err), COPSE_REFUTED, &err, text);
   pb_free(plan);
 }
 
 static void expect_right(struct copse_plan *plan) {
   struct copse_err err = COPSE_ERR_INIT;
-  struct copse_check_report report;
+  struct copse_proof_report report;
   ASSERT_OK(copse_plan_validate(plan, "plan", &err), &err);
-  ASSERT_OK(copse_check_plan(plan, "plan", &report, &err), &err);
+  ASSERT_OK(copse_prove_plan(plan, "plan", &report, &err), &err);
   static const uint64_t counts[] = {0, 1, 15, 500, UINT64_MAX};
   exec_check_all(plan, COPSE_BACKEND_CPU, counts);
   exec_check_all(plan, COPSE_BACKEND_THREADS, counts);

@@ -4,11 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codegen/check/check_plan.h"
+#include "codegen/check/proof.h"
 #include "codegen/lower/lower.h"
-#include "runtime/interpreter/executor.h"
+#include "runtime/comm/executor.h"
 #include "runtime/plan/plan_math.h"
-#include "runtime/interpreter/verify_buffers.h"
+#include "runtime/interpreter/expected.h"
 #include "schedule/solve/solve.h"
 #include "support/fabric.h"
 #include "support/support.h"
@@ -16,9 +16,9 @@
 static void prove(const struct copse_schedule *schedule, struct copse_lower_options options) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_plan *plan;
-  struct copse_check_report report;
+  struct copse_proof_report report;
   ASSERT_OK(copse_lower_schedule(schedule, &options, &plan, &err), &err);
-  ASSERT_OK(copse_check_plan(plan, "plan", &report, &err), &err);
+  ASSERT_OK(copse_prove_plan(plan, "plan", &report, &err), &err);
   ck_assert_int_ge(report.runs, 3);
   for (uint32_t r = 0; r < plan->header.n_ranks; r++)
     ck_assert_int_le((int)plan->ranks[r].n_workers, options.max_workers ? options.max_workers : 32);
@@ -57,14 +57,14 @@ START_TEST(alltoalls_by_demand_are_proved_and_run_right) {
     struct copse_solve_seconds seconds;
     struct copse_schedule *schedule;
     struct copse_plan *plan;
-    struct copse_check_report report;
+    struct copse_proof_report report;
     struct copse_exec *exec;
     struct copse_buffers buffers;
     struct copse_lower_options lower = {
         .max_workers = 3, .fifo = 2, .chunk_bytes = 512, .min_chunk_bytes = 64};
     ASSERT_OK(copse_solve_schedule(t, &options, &schedule, &seconds, &err), &err);
     ASSERT_OK(copse_lower_schedule(schedule, &lower, &plan, &err), &err);
-    ASSERT_OK(copse_check_plan(plan, "plan", &report, &err), &err);
+    ASSERT_OK(copse_prove_plan(plan, "plan", &report, &err), &err);
     ck_assert_uint_eq(plan->header.n_extents, (uint32_t)(n * n));
     ASSERT_OK(copse_exec_new(plan, COPSE_BACKEND_CPU, &exec, &err), &err);
     uint64_t counts[] = {0, 1, 7, 1237, 5001};
@@ -102,7 +102,7 @@ END_TEST
 /* A plan by demand that leaves out a block with elements is refused, one without is not. */
 START_TEST(a_missing_block_is_missed_only_if_it_has_elements) {
   struct copse_err err = COPSE_ERR_INIT;
-  struct copse_check_report report;
+  struct copse_proof_report report;
   struct copse_topology *t = copse_test_topology(copse_test_fabrics[4]); /* two ranks */
   int64_t demand[] = {0, 10, 0, 0};
   struct copse_solve_options options = {
@@ -112,7 +112,7 @@ START_TEST(a_missing_block_is_missed_only_if_it_has_elements) {
   struct copse_plan *plan;
   ASSERT_OK(copse_solve_schedule(t, &options, &schedule, &seconds, &err), &err);
   ASSERT_OK(copse_lower_schedule(schedule, NULL, &plan, &err), &err);
-  ASSERT_OK(copse_check_plan(plan, "plan", &report, &err), &err);
+  ASSERT_OK(copse_prove_plan(plan, "plan", &report, &err), &err);
   for (int pair = 0; pair < 4; pair++) {
     struct copse_plan_extent extents[4];
     struct copse_plan changed = *plan;
@@ -121,7 +121,7 @@ START_TEST(a_missing_block_is_missed_only_if_it_has_elements) {
     extents[pair] = (struct copse_plan_extent){1, 2};
     changed.extents = extents;
     struct copse_err e = COPSE_ERR_INIT;
-    ASSERT_FAILS(copse_check_plan(&changed, "plan", &report, &e), COPSE_REFUTED, &e,
+    ASSERT_FAILS(copse_prove_plan(&changed, "plan", &report, &e), COPSE_REFUTED, &e,
                  "is never moved");
   }
   copse_plan_release(plan);
@@ -134,11 +134,11 @@ END_TEST
 START_TEST(more_children_than_a_move_has_operands_take_several) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_plan *plan;
-  struct copse_check_report report;
+  struct copse_proof_report report;
   for (int c = COPSE_BROADCAST; c <= COPSE_REDUCE; c++) {
     struct copse_schedule *schedule = copse_test_star(600, (copse_collective)c);
     ASSERT_OK(copse_lower_schedule(schedule, NULL, &plan, &err), &err);
-    ASSERT_OK(copse_check_plan(plan, "plan", &report, &err), &err);
+    ASSERT_OK(copse_prove_plan(plan, "plan", &report, &err), &err);
     int moves = 0;
     const struct copse_plan_worker *root = &plan->workers[plan->ranks[0].first_worker];
     for (uint32_t i = 0; i < root->n_ops; i++)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codegen/check/check_plan.h"
+#include "codegen/check/proof.h"
 #include "codegen/lower/lower.h"
 #include "support/exec_support.h"
 #include "support/fabric.h"
@@ -31,11 +31,11 @@ static struct copse_schedule *full_mesh(int n) {
 static struct copse_plan *lower(const struct copse_schedule *schedule,
                                 struct copse_lower_options options) {
   struct copse_err err = COPSE_ERR_INIT;
-  struct copse_check_report report;
+  struct copse_proof_report report;
   struct copse_plan *plan;
   options.low_latency = options.one_hop = true;
   ASSERT_OK(copse_lower_schedule(schedule, &options, &plan, &err), &err);
-  ASSERT_OK(copse_check_plan(plan, "plan", &report, &err), &err);
+  ASSERT_OK(copse_prove_plan(plan, "plan", &report, &err), &err);
   return plan;
 }
 

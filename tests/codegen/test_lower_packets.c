@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codegen/check/check_plan.h"
+#include "codegen/check/proof.h"
 #include "codegen/lower/lower.h"
 #include "schedule/solve/solve.h"
 #include "support/exec_support.h"
@@ -14,11 +14,11 @@ static struct copse_plan *lower(const struct copse_schedule *schedule,
                                 struct copse_lower_options options) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_plan *plan;
-  struct copse_check_report report;
+  struct copse_proof_report report;
   options.low_latency = true;
   ASSERT_OK(copse_lower_schedule(schedule, &options, &plan, &err), &err);
   ck_assert_uint_eq(plan->header.protocol, COPSE_PROTOCOL_LOW_LATENCY);
-  ASSERT_OK(copse_check_plan(plan, "plan", &report, &err), &err);
+  ASSERT_OK(copse_prove_plan(plan, "plan", &report, &err), &err);
   for (uint32_t r = 0; r < plan->header.n_ranks; r++)
     ck_assert_int_le((int)plan->ranks[r].n_workers, options.max_workers ? options.max_workers : 32);
   return plan;

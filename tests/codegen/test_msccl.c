@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "codegen/msccl/check.h"
-#include "codegen/msccl/msccl.h"
+#include "codegen/msccl/lower.h"
 #include "support/fabric.h"
 #include "support/msccl_model.h"
 #include "support/support.h"

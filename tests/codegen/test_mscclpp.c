@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "codegen/mscclpp/check.h"
-#include "codegen/mscclpp/mscclpp.h"
+#include "codegen/mscclpp/lower.h"
 #include "support/fabric.h"
 #include "support/support.h"
 

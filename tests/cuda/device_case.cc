@@ -38,16 +38,16 @@ void device_plan_open(struct device_plan *d, const struct copse_plan *plan, int 
     else
       d->streams[r] = d->streams[d->devices[r]];
   }
-  const struct copse_clique_shape shape = {n, 0, n, d->devices, NULL};
-  COPSE_SUCCEEDS(copse_cuda_machine.new_machine(&shape, &d->machine, &err), &err);
-  copse_cuda_machine.set_timeout(d->machine, 60);
-  COPSE_SUCCEEDS(copse_cuda_machine.prepare(d->machine, plan, &d->prepared, &err), &err);
+  const struct copse_comm_shape shape = {n, 0, n, d->devices, NULL, NULL};
+  COPSE_SUCCEEDS(copse_cuda_backend.create(&shape, &d->backend, &err), &err);
+  copse_cuda_backend.set_timeout(d->backend, 60);
+  COPSE_SUCCEEDS(copse_cuda_backend.prepare(d->backend, plan, &d->prepared, &err), &err);
 }
 
 void device_plan_close(struct device_plan *d) {
   struct copse_err err = COPSE_ERR_INIT;
-  (void)copse_cuda_machine.finish(d->machine, &err);
-  copse_cuda_machine.free_machine(d->machine);
+  (void)copse_cuda_backend.finish(d->backend, &err);
+  copse_cuda_backend.destroy(d->backend);
   for (uint32_t r = 0; r < d->n_ranks; r++) {
     bool first = true;
     for (uint32_t s = 0; s < r; s++) first = first && d->streams[s] != d->streams[r];
@@ -135,14 +135,14 @@ copse_status device_launch(const struct device_plan *d, const struct device_buff
     call->pair_counts = pair_counts;
     call->stream = d->streams[r];
   }
-  copse_status status = copse_cuda_machine.launch(d->machine, d->prepared, calls, err);
+  copse_status status = copse_cuda_backend.launch(d->backend, d->prepared, calls, err);
   free(calls);
   return status;
 }
 
 void device_wait(const struct device_plan *d) {
   struct copse_err err = COPSE_ERR_INIT;
-  COPSE_SUCCEEDS(copse_cuda_machine.finish(d->machine, &err), &err);
+  COPSE_SUCCEEDS(copse_cuda_backend.finish(d->backend, &err), &err);
 }
 
 static void make_host(const struct device_plan *d, struct exec_case it,

@@ -5,10 +5,10 @@
 #ifndef COPSE_TESTS_DEVICE_CASE_H
 #define COPSE_TESTS_DEVICE_CASE_H
 
-#include "runtime/gpu/host.h"
+#include "runtime/gpu/cuda_backend.h"
 
 extern "C" {
-#include "runtime/interpreter/verify_buffers.h"
+#include "runtime/interpreter/expected.h"
 #include "support/exec_support.h"
 #include "support/plan_builder.h"
 }
@@ -34,10 +34,10 @@ extern "C" {
 [[noreturn]] void device_fail(const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* A machine with one plan, all ranks in this process. */
+/* A backend with one plan, all ranks in this process. */
 struct device_plan {
   const struct copse_plan *plan;
-  void *machine, *prepared;
+  void *backend, *prepared;
   uint32_t n_ranks;
   cudaStream_t *streams; /* [n_ranks] one of each rank, or all the same */
   int *devices;          /* [n_ranks] */
@@ -69,7 +69,7 @@ copse_status device_launch(const struct device_plan *d, const struct device_buff
                            const uint64_t *pair_counts, struct copse_err *err);
 void device_wait(const struct device_plan *d);
 
-/* Values that round when they are summed, and no NaN, whose bits are the machine's choice. */
+/* Values that round when they are summed, and no NaN, whose bits are the hardware's choice. */
 void device_fill_rough(struct exec_case it, void *memory, uint64_t n, uint64_t seed);
 /* Fills, runs, and counts wrong elements, changed inputs and guards. */
 uint64_t device_case_run(const struct device_plan *d, struct exec_case it);

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "runtime/gpu/cuda_machine.h"
+#include "runtime/gpu/cuda_backend.h"
 
 extern "C" {
 #include "schedule/solve/solve.h"
@@ -36,9 +36,9 @@ void process_meet(struct process *p, const copse_bootstrap *bootstrap) {
   struct copse_err err = COPSE_ERR_INIT;
   uint32_t n = (uint32_t)p->meeting.n, rank = (uint32_t)p->meeting.rank;
   const int device = 0;
-  const struct copse_clique_shape shape = {n, rank, 1, &device, bootstrap};
+  const struct copse_comm_shape shape = {n, rank, 1, &device, bootstrap, NULL};
   copse_cuda_leave_seconds = 60; /* nothing is kept, and so nothing leaks */
-  COPSE_SUCCEEDS(copse_cuda_machine.new_machine(&shape, &p->machine, &err), &err);
+  COPSE_SUCCEEDS(copse_cuda_backend.create(&shape, &p->backend, &err), &err);
 }
 
 void process_start(struct process *p, const struct copse_plan *plan,
@@ -46,13 +46,13 @@ void process_start(struct process *p, const struct copse_plan *plan,
   struct copse_err err = COPSE_ERR_INIT;
   process_meet(p, bootstrap);
   p->plan = plan;
-  copse_cuda_machine.set_timeout(p->machine, 60);
-  COPSE_SUCCEEDS(copse_cuda_machine.prepare(p->machine, p->plan, &p->prepared, &err), &err);
+  copse_cuda_backend.set_timeout(p->backend, 60);
+  COPSE_SUCCEEDS(copse_cuda_backend.prepare(p->backend, p->plan, &p->prepared, &err), &err);
   CUDA_OK(cudaStreamCreateWithFlags(&p->stream, cudaStreamNonBlocking));
 }
 
 void process_stop(struct process *p) {
-  copse_cuda_machine.free_machine(p->machine);
+  copse_cuda_backend.destroy(p->backend);
   CUDA_OK(cudaStreamDestroy(p->stream));
 }
 
@@ -105,7 +105,7 @@ copse_status process_launch(struct process *p, const struct copse_data *data, vo
   call.send = send;
   call.recv = recv;
   call.stream = p->stream;
-  return copse_cuda_machine.launch(p->machine, p->prepared, &call, err);
+  return copse_cuda_backend.launch(p->backend, p->prepared, &call, err);
 }
 
 struct copse_data process_data(const struct process *p, uint64_t count, uint64_t seed) {
@@ -160,7 +160,7 @@ static void run_call(struct process *p, const struct process_call *it,
   CUDA_OK(cudaStreamSynchronize(NULL)); /* the device may have streams in captures */
   launch(p, it, data, send, memory);
   CUDA_OK(cudaStreamSynchronize(p->stream));
-  COPSE_SUCCEEDS(copse_cuda_machine.poll(p->machine, &err), &err);
+  COPSE_SUCCEEDS(copse_cuda_backend.poll(p->backend, &err), &err);
   CUDA_OK(cudaMemcpy(host + in, memory, out, cudaMemcpyDeviceToHost));
 }
 
@@ -260,7 +260,7 @@ static void launch_uneven(struct process *p, const struct uneven *u) {
   call.recv = u->recv;
   call.pair_counts = u->on_device;
   call.stream = p->stream;
-  COPSE_SUCCEEDS(copse_cuda_machine.launch(p->machine, p->prepared, &call, &err), &err);
+  COPSE_SUCCEEDS(copse_cuda_backend.launch(p->backend, p->prepared, &call, &err), &err);
 }
 
 static void launch_uneven_graph(struct process *p, struct uneven *u, int launches) {
@@ -306,7 +306,7 @@ void process_check_uneven(struct process *p, const struct process_uneven *it, un
   } else {
     new_counts(&u, 0);
     launch_uneven(p, &u);
-    COPSE_SUCCEEDS(copse_cuda_machine.finish(p->machine, &err), &err);
+    COPSE_SUCCEEDS(copse_cuda_backend.finish(p->backend, &err), &err);
     check_blocks(&u, rank);
   }
   free(u.host);

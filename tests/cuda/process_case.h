@@ -35,18 +35,18 @@ struct meeting {
 /* Of a copse_bootstrap whose context is a struct meeting. */
 copse_status meeting_all_gather(void *context, const void *mine, void *all, size_t bytes);
 
-/* A rank's machine with one plan. */
+/* A rank's backend with one plan. */
 struct process {
   struct meeting meeting;
   const struct copse_plan *plan;
-  void *machine, *prepared;
+  void *backend, *prepared;
   cudaStream_t stream;
 };
 void process_open(struct process *p, copse_collective collective, struct pb_options trees,
                   const copse_bootstrap *bootstrap);
 #define PROCESS_TREES ((struct pb_options){2, 2, 2, 3, 512, 64}) /* small chunks */
 void process_close(struct process *p);
-/* Its machine alone. */
+/* Its backend alone. */
 void process_meet(struct process *p, const copse_bootstrap *bootstrap);
 /* The same with a plan of the caller's, who frees it. */
 void process_start(struct process *p, const struct copse_plan *plan,

@@ -56,7 +56,7 @@ int stand_in_waited(void);
 /* Messages take so many blocks, each of a whole multiprocessor, instead of no room at all. */
 void stand_in_take_blocks(unsigned blocks);
 
-/* Bytes that this rank has been told to send; of them those in messages that aren't as long as one
+/* Bytes that this rank was asked to send; of them those in messages that aren't as long as one
  * of copse's words. */
 uint64_t stand_in_sent(void);
 uint64_t stand_in_sent_data(void);

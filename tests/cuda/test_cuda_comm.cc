@@ -1,7 +1,7 @@
 /*
  * Communicators on (emulated) GPUs through the public functions: virtual ranks of one GPU and
- * ranks of two, a thread per rank, on streams. What the machine itself does is in
- * test_cuda_machine.cc, what communicators do on any machine in tests/runtime/test_comm*.c.
+ * ranks of two, a thread per rank, on streams. What the backend itself does is in
+ * test_cuda_backend.cc, what communicators do on any backend in tests/runtime/test_comm*.c.
  */
 #include <cuda_runtime.h>
 #include <pthread.h>

@@ -9,11 +9,10 @@
 
 #include "cuda/stand_in_nccl.h"
 #include "emulation/emulation.h"
-#include "runtime/gpu/cuda_machine.h"
-#include "runtime/internode/nccl_bootstrap.h"
+#include "runtime/internode/internode.h"
 
 extern "C" {
-#include "runtime/internode/nccl_source.h"
+#include "runtime/backend/nccl_source.h"
 #include "support/support.h"
 }
 
@@ -22,14 +21,14 @@ extern "C" {
 static const uint64_t room = 64 << 10;
 
 /* In a chain over all ranks the last one leaves the job. The one before, on its host, sees that,
- * and tells the one before itself on the other host, for which rank 0 waits. */
+ * and signals the one before itself on the other host, for which rank 0 waits. */
 static void outlive(struct process *p, unsigned char *buffer) {
   struct copse_err err = COPSE_ERR_INIT;
   if (p->meeting.rank == p->meeting.n - 1) _exit(0);
-  copse_cuda_machine.set_timeout(p->machine, 0.3);
+  copse_cuda_backend.set_timeout(p->backend, 0.3);
   const struct copse_data data = process_data(p, 500, 1);
   COPSE_SUCCEEDS(process_launch(p, &data, buffer, buffer + room, &err), &err);
-  copse_status status = copse_cuda_machine.finish(p->machine, &err);
+  copse_status status = copse_cuda_backend.finish(p->backend, &err);
   DEVICE_ASSERT(
       p->meeting.rank == 1
           ? status == COPSE_ABORTED && strstr(err.text, "rank 2, on another host, gave up")
@@ -38,16 +37,16 @@ static void outlive(struct process *p, unsigned char *buffer) {
 }
 
 /* Rank 2 leaves the job before a call. Rank 1 has messages from it, rank 3 shares its host, and
- * rank 0 hears of it from rank 1, or runs out of patience first. */
+ * rank 0 gets rank 1's status word, or times out first. */
 static void miss(struct process *p, unsigned char *buffer) {
   struct copse_err err = COPSE_ERR_INIT;
-  struct copse_cuda_machine *m = (struct copse_cuda_machine *)p->machine;
+  struct copse_cuda *m = (struct copse_cuda *)p->backend;
   if (p->meeting.rank == 2) _exit(0);
-  copse_cuda_machine.set_timeout(p->machine, 0.5);
+  copse_cuda_backend.set_timeout(p->backend, 0.5);
   stand_in_hold_aborts(true);
   const struct copse_data data = process_data(p, 500, 1);
   COPSE_SUCCEEDS(process_launch(p, &data, buffer, buffer + room, &err), &err);
-  copse_status status = copse_cuda_machine.finish(p->machine, &err);
+  copse_status status = copse_cuda_backend.finish(p->backend, &err);
   DEVICE_ASSERT(status == COPSE_TIMEOUT, "%s: %s", copse_status_string(status), err.text);
   DEVICE_ASSERT(p->meeting.rank == 1
                     ? strstr(err.text, "rank 1 waited over 1 s for messages between hosts") &&
@@ -56,7 +55,7 @@ static void miss(struct process *p, unsigned char *buffer) {
                 "rank %d: %s", p->meeting.rank, err.text);
   if (p->meeting.rank == 1) { /* also whoever is in the midst of a call comes back */
     DEVICE_ASSERT(stand_in_aborted() == 1, "nothing was aborted");
-    DEVICE_ASSERT(copse_cuda_watch_begin(m, &err) == COPSE_TIMEOUT, "%s", err.text);
+    DEVICE_ASSERT(copse_watch_begin(m, &err) == COPSE_TIMEOUT, "%s", err.text);
   }
   stand_in_hold_aborts(false);
   err = COPSE_ERR_INIT;
@@ -69,11 +68,11 @@ static void hear_of_failure(struct process *p, unsigned char *buffer) {
   struct copse_err err = COPSE_ERR_INIT;
   copse_status status = COPSE_OK;
   if (p->meeting.rank == 2) _exit(0);
-  copse_cuda_machine.set_timeout(p->machine, 60);
+  copse_cuda_backend.set_timeout(p->backend, 60);
   const struct copse_data data = process_data(p, 500, 1);
   COPSE_SUCCEEDS(process_launch(p, &data, buffer, buffer + room, &err), &err);
   stand_in_report(6);
-  status = copse_cuda_machine.finish(p->machine, &err);
+  status = copse_cuda_backend.finish(p->backend, &err);
   DEVICE_ASSERT(status == COPSE_DEVICE && strstr(err.text, "joins the hosts: a failure"), "%s: %s",
                 copse_status_string(status), err.text);
 }
@@ -109,7 +108,7 @@ static void check_stuck(const struct process *p, copse_status status, const stru
 static void connect_for_ever(struct process *p, unsigned char *buffer, bool captured) {
   struct copse_err err = COPSE_ERR_INIT;
   cudaGraph_t graph = NULL;
-  copse_cuda_machine.set_timeout(p->machine, 0.3);
+  copse_cuda_backend.set_timeout(p->backend, 0.3);
   stand_in_hold_connections(true);
   const struct copse_data data = process_data(p, 500, 1);
   if (captured) CUDA_OK(cudaStreamBeginCapture(p->stream, cudaStreamCaptureModeGlobal));
@@ -122,7 +121,7 @@ static void connect_for_ever(struct process *p, unsigned char *buffer, bool capt
     return;
   }
   COPSE_SUCCEEDS(status, &err); /* its kernel waits for that of the host's other rank */
-  status = copse_cuda_machine.finish(p->machine, &err);
+  status = copse_cuda_backend.finish(p->backend, &err);
   DEVICE_ASSERT(captured ? status == COPSE_OK : status == COPSE_TIMEOUT, "rank %d: %s: %s",
                 p->meeting.rank, copse_status_string(status), err.text);
 }
@@ -131,9 +130,9 @@ static void wait_for_flag(void *flag) {
   while (!__atomic_load_n((bool *)flag, __ATOMIC_ACQUIRE)) usleep(1000);
 }
 
-static void *abort_soon(void *machine) {
+static void *abort_soon(void *backend) {
   usleep(300000);
-  copse_cuda_machine.abort(machine);
+  copse_cuda_backend.abort(backend);
   return NULL;
 }
 
@@ -143,10 +142,10 @@ static void abort_connecting(struct process *p, unsigned char *buffer) {
   struct copse_err err = COPSE_ERR_INIT;
   pthread_t thread;
   bool flag = false;
-  copse_cuda_machine.set_timeout(p->machine, 1); /* of work that never begins */
+  copse_cuda_backend.set_timeout(p->backend, 1); /* of work that never begins */
   stand_in_hold_connections(true);
   CUDA_OK(cudaLaunchHostFunc(p->stream, wait_for_flag, &flag));
-  DEVICE_ASSERT(pthread_create(&thread, NULL, abort_soon, p->machine) == 0, "no thread");
+  DEVICE_ASSERT(pthread_create(&thread, NULL, abort_soon, p->backend) == 0, "no thread");
   const struct copse_data data = process_data(p, 500, 1);
   copse_status status = process_launch(p, &data, buffer, buffer + room, &err);
   DEVICE_ASSERT(pthread_join(thread, NULL) == 0, "not joined");
@@ -154,7 +153,7 @@ static void abort_connecting(struct process *p, unsigned char *buffer) {
                 copse_status_string(status));
   __atomic_store_n(&flag, true, __ATOMIC_RELEASE);
   CUDA_OK(cudaStreamSynchronize(p->stream));
-  if (status == COPSE_OK) status = copse_cuda_machine.finish(p->machine, &err);
+  if (status == COPSE_OK) status = copse_cuda_backend.finish(p->backend, &err);
   DEVICE_ASSERT(status == COPSE_ABORTED && strstr(err.text, "was aborted"), "rank %d: %s: %s",
                 p->meeting.rank, copse_status_string(status), err.text);
 }
@@ -317,7 +316,7 @@ static void run_collective(struct meeting meeting, copse_collective collective, 
   CUDA_OK(cudaMalloc((void **)&memory, 2 * room + 512));
   unsigned char *buffer = memory + 256;
   if (strcmp(what, "registered") == 0)
-    COPSE_SUCCEEDS(copse_cuda_machine.add_buffer(p.machine, 0, buffer, room, &handle, &err), &err);
+    COPSE_SUCCEEDS(copse_cuda_backend.add_buffer(p.backend, 0, buffer, room, &handle, &err), &err);
   check_calls(&p, what, buffer);
   if (strcmp(what, "graphs") == 0) check_open_captures(&p, buffer);
   if (strcmp(what, "staged") == 0 && p.meeting.n == 3) check_own_stream(&p, buffer);
@@ -329,7 +328,7 @@ static void run_collective(struct meeting meeting, copse_collective collective, 
   if (strcmp(what, "connects") == 0) connect_for_ever(&p, buffer, false);
   if (strcmp(what, "captures") == 0) connect_for_ever(&p, buffer, true);
   if (strcmp(what, "aborts") == 0) abort_connecting(&p, buffer);
-  if (handle) COPSE_SUCCEEDS(copse_cuda_machine.remove_buffer(p.machine, 0, handle, &err), &err);
+  if (handle) COPSE_SUCCEEDS(copse_cuda_backend.remove_buffer(p.backend, 0, handle, &err), &err);
   if (strcmp(what, "ends") == 0)
     end_alone(&p);
   else
@@ -361,13 +360,13 @@ static void run_unready(struct meeting meeting, bool old) {
   }
   make_bootstrap(&comm, "unready", &bootstrap);
   process_meet(&p, &bootstrap);
-  copse_cuda_machine.set_timeout(p.machine, 0.2);
+  copse_cuda_backend.set_timeout(p.backend, 0.2);
   p.plan = pb_tree_plan(COPSE_ALLREDUCE, (uint32_t)meeting.n, 0, PROCESS_TREES);
-  const copse_status status = copse_cuda_machine.prepare(p.machine, p.plan, &p.prepared, &err);
+  const copse_status status = copse_cuda_backend.prepare(p.backend, p.plan, &p.prepared, &err);
   DEVICE_ASSERT(old ? status == COPSE_UNSUPPORTED && strstr(err.text, "NCCL_COMM_BLOCKING=0")
                     : status == COPSE_TIMEOUT && strstr(err.text, "joined the ranks after 0.2 s"),
                 "%s: %s", copse_status_string(status), err.text);
-  copse_cuda_machine.free_machine(p.machine);
+  copse_cuda_backend.destroy(p.backend);
   pb_free((struct copse_plan *)p.plan);
   copse_nccl_bootstrap_free(&bootstrap);
   DEVICE_ASSERT(stand_in_aborted() == 1 && stand_in_alive() == 0, "NCCL's is left");

@@ -8,7 +8,7 @@
 #include "copse/moe.h"
 #include "cuda/stand_in_nccl.h"
 #include "emulation/emulation.h"
-#include "runtime/gpu/cuda_machine.h"
+#include "runtime/internode/internode.h"
 
 extern "C" {
 #include "support/moe_case.h"

@@ -7,8 +7,7 @@
 
 #include "cuda/stand_in_nccl.h"
 #include "emulation/emulation.h"
-#include "runtime/gpu/cuda_machine.h"
-#include "runtime/internode/nccl_bootstrap.h"
+#include "runtime/internode/internode.h"
 
 extern "C" {
 #include "support/support.h"
@@ -45,7 +44,7 @@ static void check_numbers(struct process *p, unsigned char *buffer) {
   const struct copse_cuda_plan *plan = (const struct copse_cuda_plan *)p->prepared;
   const uint32_t rank = (uint32_t)p->meeting.rank;
   const struct copse_plan_rank *own = &p->plan->ranks[rank];
-  uint32_t *epochs = plan->sites[0].device[0].epochs + own->first_worker;
+  uint32_t *epochs = plan->devices[0].lanes[0].epochs + own->first_worker;
   const uint64_t bytes = own->n_workers * sizeof *epochs;
   uint32_t *host = (uint32_t *)malloc(bytes);
   CUDA_OK(cudaMemcpy(host, epochs, bytes, cudaMemcpyDeviceToHost));
@@ -60,9 +59,9 @@ static void check_numbers(struct process *p, unsigned char *buffer) {
     if (i != 1) continue;
     char word = 0, words[MAX_PROCESSES]; /* nobody is ahead */
     meeting_all_gather(&p->meeting, &word, words, 1);
-    uint64_t n = 2 * plan->shape.packets_copy / 8, found = 0, *copy = (uint64_t *)malloc(8 * n + 8);
+    uint64_t n = 2 * plan->segment.packets_copy / 8, found = 0, *copy = (uint64_t *)malloc(8 * n + 8);
     CUDA_OK(cudaMemcpy(copy,
-                       plan->arenas[rank] + plan->shape.signals_bytes + plan->shape.slots_bytes,
+                       plan->segments[rank] + plan->segment.signals_bytes + plan->segment.slots_bytes,
                        8 * n, cudaMemcpyDeviceToHost));
     for (uint64_t k = 0; k < n; k++) found += copy[k] != 0;
     DEVICE_ASSERT(found == 0, "rank %u: %llu packets are left", rank, (unsigned long long)found);
@@ -76,10 +75,10 @@ static void check_numbers(struct process *p, unsigned char *buffer) {
 static void miss(struct process *p, unsigned char *buffer) {
   struct copse_err err = COPSE_ERR_INIT;
   if (p->meeting.rank == 2) _exit(0);
-  copse_cuda_machine.set_timeout(p->machine, 0.5);
+  copse_cuda_backend.set_timeout(p->backend, 0.5);
   const struct copse_data data = process_data(p, 500, 1);
   COPSE_SUCCEEDS(process_launch(p, &data, buffer, buffer + room, &err), &err);
-  copse_status status = copse_cuda_machine.finish(p->machine, &err);
+  copse_status status = copse_cuda_backend.finish(p->backend, &err);
   DEVICE_ASSERT(status == COPSE_TIMEOUT || status == COPSE_ABORTED, "rank %d: %s: %s",
                 p->meeting.rank, copse_status_string(status), err.text);
   /* those of the other host hear nothing from there, or hear of it from rank 3 or a neighbour */

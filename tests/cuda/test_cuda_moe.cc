@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 extern "C" {
-#include "runtime/interpreter/executor.h"
+#include "runtime/comm/executor.h"
 #include "support/moe_driver.h"
 #include "support/plan_builder.h"
 #include "support/support.h"

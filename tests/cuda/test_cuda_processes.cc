@@ -9,7 +9,7 @@
 
 #include "cuda/process_case.h"
 #include "emulation/emulation.h"
-#include "runtime/gpu/cuda_machine.h"
+#include "runtime/gpu/cuda_backend.h"
 
 extern "C" {
 #include "support/support.h"
@@ -49,7 +49,7 @@ static void run_rank(struct meeting meeting, copse_collective collective, const 
   const copse_bootstrap bootstrap = {meeting_all_gather, &p.meeting};
   is_apart = strcmp(mode, "apart") == 0 && meeting.rank == 1;
   process_open(&p, collective, PROCESS_TREES, &bootstrap);
-  const bool meets_again = !((const struct copse_cuda_machine *)p.machine)->farewell;
+  const bool meets_again = !((const struct copse_cuda *)p.backend)->peer_barrier;
   DEVICE_ASSERT(meets_again == (strcmp(mode, "apart") == 0), "leaves in another way");
   const uint64_t room = 64 << 10;
   unsigned char *memory;
@@ -59,11 +59,11 @@ static void run_rank(struct meeting meeting, copse_collective collective, const 
   /* not at the start of the allocation, and at another place in every rank's memory */
   unsigned char *buffer = memory + 256;
   if (strcmp(mode, "registered") == 0)
-    COPSE_SUCCEEDS(copse_cuda_machine.add_buffer(p.machine, 0, buffer, room, &handle, &err), &err);
+    COPSE_SUCCEEDS(copse_cuda_backend.add_buffer(p.backend, 0, buffer, room, &handle, &err), &err);
   if (strcmp(mode, "unregistered") == 0) { /* what fails at one rank fails at all */
     if (meeting.rank == 1) copse_emulated_fail("cudaIpcOpenMemHandle", 1, cudaErrorUnknown);
     copse_status status =
-        copse_cuda_machine.add_buffer(p.machine, 0, buffer, room, &handle, &err);
+        copse_cuda_backend.add_buffer(p.backend, 0, buffer, room, &handle, &err);
     DEVICE_ASSERT(status == COPSE_DEVICE && !handle, "%s", copse_status_string(status));
   }
   static const uint64_t counts[] = {1, 100, 1023, 3000};
@@ -76,15 +76,15 @@ static void run_rank(struct meeting meeting, copse_collective collective, const 
     if (collective == COPSE_ALLTOALL) process_check_uneven(&p, &it, buffer, room);
   if (strcmp(mode, "dies") == 0) {
     if (meeting.rank == 1) _exit(0);
-    copse_cuda_machine.set_timeout(p.machine, 0.3);
+    copse_cuda_backend.set_timeout(p.backend, 0.3);
     const struct copse_data data = process_data(&p, 500, 1);
     COPSE_SUCCEEDS(process_launch(&p, &data, buffer, buffer + room, &err), &err);
-    copse_status status = copse_cuda_machine.finish(p.machine, &err);
+    copse_status status = copse_cuda_backend.finish(p.backend, &err);
     DEVICE_ASSERT(status == COPSE_TIMEOUT && strstr(err.text, "waited over 0.3 s for rank"),
                   "%s: %s", copse_status_string(status), err.text);
   }
   if (handle)
-    COPSE_SUCCEEDS(copse_cuda_machine.remove_buffer(p.machine, 0, handle, &err), &err);
+    COPSE_SUCCEEDS(copse_cuda_backend.remove_buffer(p.backend, 0, handle, &err), &err);
   CUDA_OK(cudaFree(memory));
   if (strcmp(mode, "late") == 0)
     leave_late(&p);

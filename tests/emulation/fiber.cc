@@ -144,7 +144,7 @@ bool Fiber::resume() {
   return is_running_.load(std::memory_order_relaxed);
 }
 
-/* Where a thread's own stack lies is learnt when it is left. */
+/* Where a thread's own stack is becomes known when it is left. */
 void Fiber::came_from(const void *bottom, size_t bytes) {
   Side *home = home_.load(std::memory_order_relaxed);
   home->bottom = bottom;

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "gpu/gpu_support.h"
-#include "runtime/gpu/cuda_machine.h"
+#include "runtime/gpu/cuda_backend.h"
 
 #define MOST_VARIANTS 16
 

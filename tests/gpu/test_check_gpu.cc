@@ -12,7 +12,7 @@
 #include <time.h>
 
 #include "gpu/gpu_support.h"
-#include "runtime/gpu/cuda_machine.h"
+#include "runtime/gpu/cuda_backend.h"
 
 extern "C" {
 #include "support/moe_driver.h"
@@ -263,7 +263,7 @@ static void soak_once(struct soak *s, uint64_t count, int32_t value, bool low_la
     calls[r].stream = stream;
   }
   launch_blocks(fill_inputs, fill, n, stream);
-  COPSE_SUCCEEDS(copse_cuda_machine.launch(d->machine, d->prepared, calls, &err), &err);
+  COPSE_SUCCEEDS(copse_cuda_backend.launch(d->backend, d->prepared, calls, &err), &err);
   launch_blocks(verify_sums, verify, n, stream);
 }
 
@@ -449,12 +449,12 @@ static void check_numbers(const struct copse_plan *small) {
   const uint32_t n = small->header.n_workers;
   uint32_t *numbers = (uint32_t *)calloc(n, sizeof *numbers);
   for (uint32_t i = 0; i < n; i++) numbers[i] = UINT32_MAX - 4;
-  CUDA_OK(cudaMemcpy(p->sites[0].device[0].epochs, numbers, n * sizeof *numbers,
+  CUDA_OK(cudaMemcpy(p->devices[0].lanes[0].epochs, numbers, n * sizeof *numbers,
                      cudaMemcpyHostToDevice));
   for (uint64_t i = 0; i < 8; i++)
     expect(device_case_run(&d, case_of(COPSE_INT32, COPSE_SUM, i % 3 ? 17 : 4001, false)) == 0, &d,
            case_of(COPSE_INT32, COPSE_SUM, i % 3 ? 17 : 4001, false), "wrong elements");
-  CUDA_OK(cudaMemcpy(numbers, p->sites[0].device[0].epochs, n * sizeof *numbers,
+  CUDA_OK(cudaMemcpy(numbers, p->devices[0].lanes[0].epochs, n * sizeof *numbers,
                      cudaMemcpyDeviceToHost));
   /* only packets have numbers that are cleared for, but every plan counts */
   for (uint32_t i = 0; i < n; i++)
@@ -503,10 +503,10 @@ static void check_hanging(bool packets, bool by_abort) {
     calls[r].stream = d.streams[0];
   }
   CUDA_OK(cudaDeviceSynchronize());
-  copse_cuda_machine.set_timeout(d.machine, by_abort ? 30 : 0.2);
-  COPSE_SUCCEEDS(copse_cuda_machine.launch(d.machine, d.prepared, calls, &err), &err);
-  if (by_abort) copse_cuda_machine.abort(d.machine);
-  copse_status status = copse_cuda_machine.finish(d.machine, &err);
+  copse_cuda_backend.set_timeout(d.backend, by_abort ? 30 : 0.2);
+  COPSE_SUCCEEDS(copse_cuda_backend.launch(d.backend, d.prepared, calls, &err), &err);
+  if (by_abort) copse_cuda_backend.abort(d.backend);
+  copse_status status = copse_cuda_backend.finish(d.backend, &err);
   expect(status == (by_abort ? COPSE_ABORTED : COPSE_TIMEOUT), &d, it, "not the error it should be");
   expect(by_abort || strstr(err.text, "rank 1, worker 0 waited over 0.2 s for rank 0"), &d, it,
          "a report that doesn't say where");

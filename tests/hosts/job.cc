@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "emulation/emulation.h"
-#include "runtime/gpu/cuda_machine.h"
+#include "runtime/internode/internode.h"
 
 extern "C" {
 #include "dropin/record.h"

@@ -1,6 +1,6 @@
 /* In C, for the drop-in's own headers. */
 #include "copse/comm.h"
-#include "dropin/comm.h"
+#include "dropin/comms.h"
 
 int job_set_timeout(ncclComm_t nccl, double seconds);
 

@@ -21,7 +21,7 @@
 
 /* ---- memory that the processes share ----------------------------------------------------------- */
 
-enum { MAX_RANKS = 8, MAX_CLIQUES = 48, RING_BYTES = 4096 };
+enum { MAX_RANKS = 8, MAX_GROUPS = 48, RING_BYTES = 4096 };
 
 /* Messages, collectives, and what the calls themselves tell each other, don't mix. */
 enum lane { PAIRS, COLLECTIVES, CALLS, N_LANES };
@@ -32,15 +32,15 @@ struct ring {
 };
 
 /* A communicator, as all its ranks see it. */
-struct clique {
+struct rank_group {
   char id[128];
   uint32_t n_ranks, n_joined; /* the latter atomically */
   ring rings[N_LANES][MAX_RANKS][MAX_RANKS]; /* from, to */
 };
 
 struct place {
-  uint32_t lock, n_ids, n_cliques;
-  clique cliques[MAX_CLIQUES];
+  uint32_t lock, n_ids, n_groups;
+  rank_group groups[MAX_GROUPS];
 };
 
 static place *shared;
@@ -79,7 +79,7 @@ static place *the_place(void) {
   return shared;
 }
 
-static clique *find_clique(const char *id, int n_ranks) {
+static rank_group *find_group(const char *id, int n_ranks) {
   place *p = the_place();
   uint32_t i = 0, nobody = 0;
   while (!__atomic_compare_exchange_n(&p->lock, &nobody, 1, false, __ATOMIC_ACQUIRE,
@@ -87,16 +87,16 @@ static clique *find_clique(const char *id, int n_ranks) {
     nobody = 0;
     sched_yield();
   }
-  while (i < p->n_cliques && memcmp(p->cliques[i].id, id, sizeof p->cliques[i].id) != 0) i++;
-  if (i == MAX_CLIQUES) die("too many communicators");
-  if (i == p->n_cliques) {
-    memcpy(p->cliques[i].id, id, sizeof p->cliques[i].id);
-    p->cliques[i].n_ranks = (uint32_t)n_ranks;
-    p->n_cliques++;
+  while (i < p->n_groups && memcmp(p->groups[i].id, id, sizeof p->groups[i].id) != 0) i++;
+  if (i == MAX_GROUPS) die("too many communicators");
+  if (i == p->n_groups) {
+    memcpy(p->groups[i].id, id, sizeof p->groups[i].id);
+    p->groups[i].n_ranks = (uint32_t)n_ranks;
+    p->n_groups++;
   }
   __atomic_store_n(&p->lock, 0, __ATOMIC_RELEASE);
-  if (p->cliques[i].n_ranks != (uint32_t)n_ranks) die("ranks of one id differ in their number");
-  return &p->cliques[i];
+  if (p->groups[i].n_ranks != (uint32_t)n_ranks) die("ranks of one id differ in their number");
+  return &p->groups[i];
 }
 
 /* ---- what tests ask ---------------------------------------------------------------------------- */
@@ -131,7 +131,7 @@ int job_nccl_alive(void) {
 /* ---- communicators ------------------------------------------------------------------------------ */
 
 struct ncclComm {
-  clique *all;
+  rank_group *all;
   int rank, n, device;
   uint32_t n_splits;
   bool aborted; /* atomically */
@@ -141,7 +141,7 @@ struct ncclComm {
 static std::vector<ncclComm *> comms; /* streams and graphs may hold them till the end */
 
 static ncclComm_t new_comm(const char *id, int n_ranks, int rank) {
-  ncclComm_t comm = new ncclComm{find_clique(id, n_ranks), rank, n_ranks, 0, 0, false, {}};
+  ncclComm_t comm = new ncclComm{find_group(id, n_ranks), rank, n_ranks, 0, 0, false, {}};
   if (n_ranks > MAX_RANKS || cudaGetDevice(&comm->device) != cudaSuccess) die("no such rank");
   __atomic_fetch_add(&comm->all->n_joined, 1, __ATOMIC_ACQ_REL);
   std::lock_guard<std::mutex> hold(lock);
@@ -534,7 +534,7 @@ NCCL ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t 
     n++;
     rank += it.key < key || (it.key == key && r < comm->rank);
   }
-  snprintf(id, sizeof id, "%ld.%u.%d", (long)(comm->all - the_place()->cliques), turn, color);
+  snprintf(id, sizeof id, "%ld.%u.%d", (long)(comm->all - the_place()->groups), turn, color);
   *made = new_comm(id, n, rank);
   wait_for_ranks(*made);
   return ncclSuccess;

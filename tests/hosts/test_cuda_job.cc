@@ -652,10 +652,10 @@ static void *run_watchdog(void *context) {
   for (int i = 0; !__atomic_load_n(&it->ends, __ATOMIC_ACQUIRE); i++) {
     ncclResult_t async;
     JOB_NCCL(ncclCommGetAsyncError(it->comm, &async));
-    const bool heard = async == ncclRemoteError && it->aborts; /* another rank's abort, before */
-    JOB_ASSERT(async == ncclSuccess || heard, "%d", async);
+    const bool notified = async == ncclRemoteError && it->aborts; /* another rank's abort, before */
+    JOB_ASSERT(async == ncclSuccess || notified, "%d", async);
     usleep(2000);
-    if (!it->aborts || (i < 50 && !heard)) continue;
+    if (!it->aborts || (i < 50 && !notified)) continue;
     JOB_NCCL(ncclCommAbort(it->comm));
     break;
   }

@@ -14,7 +14,7 @@
 #include "copse/comm.h"
 #include "nccl/nccl_support.h"
 #include "dropin/record.h"
-#include "runtime/internode/nccl_source.h"
+#include "runtime/backend/nccl_source.h"
 
 /* ---- what is wrapped ------------------------------------------------------------------------- */
 

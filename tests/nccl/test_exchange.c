@@ -1,5 +1,5 @@
 /* Which groups of sends and receives are all-to-alls. */
-#include "dropin/exchange.h"
+#include "dropin/calls.h"
 
 #include <string.h>
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "nccl/nccl_support.h"
-#include "dropin/comm.h"
+#include "dropin/comms.h"
 
 #define COUNT 100
 

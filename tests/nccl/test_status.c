@@ -1,5 +1,5 @@
 /* copse's errors in NCCL's words. */
-#include "dropin/status.h"
+#include "dropin/comms.h"
 
 #include <string.h>
 

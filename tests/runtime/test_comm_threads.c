@@ -12,7 +12,7 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "runtime/comm/clique.h"
+#include "runtime/comm/local_ranks.h"
 #include "support/comm_support.h"
 #include "support/plan_builder.h"
 #include "support/support.h"
@@ -285,7 +285,7 @@ static struct {
   atomic_int n_launches, n_aborts, n_prepared, n_added, n_removed, n_machines;
 } fake;
 
-static copse_status fake_new(const struct copse_clique_shape *shape, void **machine,
+static copse_status fake_new(const struct copse_comm_shape *shape, void **machine,
                              struct copse_err *err) {
   if (fake.lacks_device && shape->first_local == (uint32_t)fake.lacks_device)
     return copse_fail(err, COPSE_DEVICE, "no such GPU");
@@ -342,19 +342,19 @@ static copse_status fake_remove(void *machine, uint32_t local_rank, void *handle
   return COPSE_OK;
 }
 
-static const struct copse_machine_ops fake_machine = {
+static const struct copse_backend_ops fake_backend = {
     fake_new,   fake_free,        fake_prepare, fake_launch, fake_finish, fake_poll,
     fake_abort, fake_set_timeout, fake_add,     fake_remove, NULL};
 
 static const int gpus[N] = {0, 0, 0, 0};
 
-/* All ranks in this process on the fake machine, with plans. */
+/* All ranks in this process on the fake backend, with plans. */
 static void fake_job(struct comm_job *job) {
   struct copse_err err = COPSE_ERR_INIT;
-  const struct copse_clique_shape shape = {N, 0, N, gpus, NULL};
+  const struct copse_comm_shape shape = {N, 0, N, gpus, NULL, NULL};
   memset(job, 0, sizeof *job);
   job->n = N;
-  ASSERT_OK(copse_clique_new(&shape, &fake_machine, NULL, job->comms, &err), &err);
+  ASSERT_OK(copse_local_new(&shape, &fake_backend, NULL, job->comms, &err), &err);
   comm_job_add(job, pb_tree_plan(COPSE_ALLREDUCE, N, -1, PB_OPTIONS_DEFAULT));
 }
 
@@ -463,8 +463,8 @@ static void end_bootstrap(copse_bootstrap *bootstrap) {
 
 static copse_status try_process(struct rank *rank, copse_comm **comm, struct copse_err *err) {
   const copse_bootstrap bootstrap = {gather_over_board, &rank->r};
-  const struct copse_clique_shape shape = {N, (uint32_t)rank->r, 1, gpus, &bootstrap};
-  return copse_clique_new(&shape, &fake_machine, end_bootstrap, comm, err);
+  const struct copse_comm_shape shape = {N, (uint32_t)rank->r, 1, gpus, &bootstrap, NULL};
+  return copse_local_new(&shape, &fake_backend, end_bootstrap, comm, err);
 }
 
 static void new_process(struct rank *rank, copse_comm **comm) {

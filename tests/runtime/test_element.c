@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "runtime/interpreter/element_move.h"
-#include "runtime/interpreter/executor.h"
+#include "runtime/comm/executor.h"
 #include "support/support.h"
 
 /* Check's own assertions tell the parent of every success, which is slow in loops. */

@@ -1,7 +1,7 @@
 /* Where chunks lie: pieces tile a block, chunks tile a piece, slots hold every chunk. */
 #include "runtime/plan/layout.h"
 
-#include "runtime/interpreter/executor.h"
+#include "runtime/comm/executor.h"
 #include "runtime/interpreter/view.h"
 #include "support/plan_builder.h"
 #include "support/support.h"

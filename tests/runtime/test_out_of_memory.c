@@ -4,8 +4,8 @@
  */
 #include <stdlib.h>
 
-#include "runtime/interpreter/executor.h"
-#include "runtime/interpreter/verify_buffers.h"
+#include "runtime/comm/executor.h"
+#include "runtime/interpreter/expected.h"
 #include "support/exec_support.h"
 #include "support/failing_malloc.h"
 #include "support/plan_builder.h"

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/interpreter/element_move.h"
-#include "runtime/interpreter/exec_internal.h"
+#include "runtime/interpreter/element_tile_cpu.h"
+#include "runtime/interpreter/interpreter.h"
 #include "support/exec_support.h"
 #include "support/plan_builder.h"
 #include "support/support.h"
@@ -264,6 +264,10 @@ static struct copse_exec *executor(const struct copse_plan *plan) {
   return exec;
 }
 
+static struct copse_interpreter *state_of(struct copse_exec *exec) {
+  return copse_exec_interpreter(exec);
+}
+
 static void launch(struct copse_exec *exec, const struct copse_plan *plan, uint64_t count) {
   struct exec_case it = {COPSE_INT32, COPSE_SUM, count, false};
   ck_assert_uint_eq(exec_case_run(exec, plan, it), 0);
@@ -273,12 +277,12 @@ START_TEST(a_launch_of_nothing_has_no_number) {
   struct copse_plan *plan = sample();
   struct copse_exec *exec = executor(plan);
   launch(exec, plan, 10);
-  ck_assert_uint_eq(exec->epoch, 1);
+  ck_assert_uint_eq(state_of(exec)->epoch, 1);
   launch(exec, plan, 0);
   launch(exec, plan, 0);
-  ck_assert_uint_eq(exec->epoch, 1);
+  ck_assert_uint_eq(state_of(exec)->epoch, 1);
   launch(exec, plan, 10);
-  ck_assert_uint_eq(exec->epoch, 2);
+  ck_assert_uint_eq(state_of(exec)->epoch, 2);
   copse_exec_free(exec);
   pb_free(plan);
 }
@@ -300,11 +304,11 @@ START_TEST(packets_are_cleared_before_their_numbers_come_again) {
   struct copse_plan *plan = sample();
   struct copse_exec *exec = executor(plan);
   for (int i = 0; i < 4; i++) launch(exec, plan, 5000);
-  exec->epoch = UINT32_MAX - 4;
-  while (exec->epoch != 2) {
-    if (exec->epoch == UINT32_MAX) { /* both copies */
-      const uint64_t *words = (const uint64_t *)(const void *)exec->memory[1].packets;
-      for (uint64_t i = 0; i < 2 * exec->packets_capacity / 8; i++) FAST_ASSERT(words[i] == 0);
+  state_of(exec)->epoch = UINT32_MAX - 4;
+  while (state_of(exec)->epoch != 2) {
+    if (state_of(exec)->epoch == UINT32_MAX) { /* both copies */
+      const uint64_t *words = (const uint64_t *)(const void *)state_of(exec)->memory[1].packets;
+      for (uint64_t i = 0; i < 2 * state_of(exec)->packets_capacity / 8; i++) FAST_ASSERT(words[i] == 0);
     }
     launch(exec, plan, 3);
   }
@@ -320,16 +324,16 @@ START_TEST(copies_lie_apart_at_every_size) {
   struct copse_exec *exec = executor(plan);
   uint64_t state = 4;
   launch(exec, plan, 4000); /* from here on nothing grows */
-  uint64_t copy = exec->packets_capacity;
+  uint64_t copy = state_of(exec)->packets_capacity;
   unsigned char *before = malloc(copy);
   ck_assert_ptr_nonnull(before);
   for (int i = 0; i < 200; i++) {
-    uint32_t other = exec->epoch & 1; /* the next launch uses the one that this number doesn't */
-    memcpy(before, exec->memory[1].packets + other * copy, copy);
+    uint32_t other = state_of(exec)->epoch & 1; /* the next launch uses the one that this number doesn't */
+    memcpy(before, state_of(exec)->memory[1].packets + other * copy, copy);
     launch(exec, plan, (uint64_t)copse_test_random_int(&state, 1, i % 2 ? 4000 : 9));
-    FAST_ASSERT(memcmp(before, exec->memory[1].packets + other * copy, copy) == 0);
+    FAST_ASSERT(memcmp(before, state_of(exec)->memory[1].packets + other * copy, copy) == 0);
   }
-  ck_assert_uint_eq(copy, exec->packets_capacity);
+  ck_assert_uint_eq(copy, state_of(exec)->packets_capacity);
   free(before);
   copse_exec_free(exec);
   pb_free(plan);

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "codegen/check/check_plan.h"
+#include "codegen/check/proof.h"
 #include "codegen/lower/lower.h"
 #include "support/exec_support.h"
 #include "support/fabric.h"
@@ -19,11 +19,11 @@ static struct copse_plan *make_plan(int fabric, copse_collective collective, int
   struct copse_lower_options options = {
       .max_workers = workers, .instances = 2, .low_latency = true, .max_bytes = 3000};
   struct copse_err err = COPSE_ERR_INIT;
-  struct copse_check_report report;
+  struct copse_proof_report report;
   struct copse_plan *plan;
   struct copse_schedule *schedule = copse_test_solve(copse_test_fabrics[fabric], collective, 0);
   ASSERT_OK(copse_lower_schedule(schedule, &options, &plan, &err), &err);
-  ASSERT_OK(copse_check_plan(plan, "plan", &report, &err), &err);
+  ASSERT_OK(copse_prove_plan(plan, "plan", &report, &err), &err);
   copse_schedule_release(schedule);
   return plan;
 }
@@ -75,9 +75,9 @@ START_TEST(free_ranks_find_what_the_proof_refuses) {
   pb_dst(b, pb_output(1, 0));
   struct copse_plan *plan = pb_finish(b);
   struct copse_err err = COPSE_ERR_INIT;
-  struct copse_check_report report;
+  struct copse_proof_report report;
   ASSERT_OK(copse_plan_validate(plan, "plan", &err), &err);
-  ASSERT_FAILS(copse_check_plan(plan, "plan", &report, &err), COPSE_REFUTED, &err, "unread");
+  ASSERT_FAILS(copse_prove_plan(plan, "plan", &report, &err), COPSE_REFUTED, &err, "unread");
   bool went_wrong = false;
   for (uint64_t seed = 1; seed <= 20 && !went_wrong; seed++) {
     struct free_run_options options = {

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "runtime/interpreter/executor.h"
+#include "runtime/comm/executor.h"
 #include "runtime/plan/plan.h"
 #include "support/exec_support.h"
 #include "support/plan_builder.h"

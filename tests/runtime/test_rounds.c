@@ -4,13 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codegen/check/check_plan.h"
+#include "codegen/check/proof.h"
 #include "codegen/lower/lower.h"
-#include "runtime/interpreter/verify_buffers.h"
+#include "runtime/interpreter/expected.h"
 #include "schedule/solve/solve.h"
 #include "support/fabric.h"
 #include "support/plan_builder.h"
-#include "support/rounds_machine.h"
+#include "support/rounds_backend.h"
 #include "support/support.h"
 
 enum { MAX_RANKS = 16 };
@@ -24,7 +24,7 @@ static void draw_hosts(uint64_t *random, uint32_t n_ranks, uint32_t *host_of) {
 }
 
 static void check(const struct copse_plan *plan, const struct rounds_case *it) {
-  uint64_t wrong = rounds_machine_run(plan, it);
+  uint64_t wrong = rounds_backend_run(plan, it);
   ck_assert_msg(wrong == 0, "%s of %u ranks, %s %s, count %llu, %s, seed %llu: %llu wrong",
                 copse_collective_name((copse_collective)plan->header.collective),
                 plan->header.n_ranks, copse_type_name(it->it.type), copse_redop_name(it->it.redop),
@@ -99,7 +99,7 @@ START_TEST(lowered_plans_are_right_over_any_hosts) {
 }
 END_TEST
 
-/* Counts that only the machine knows when it runs. */
+/* Counts that only the backend knows when it runs. */
 START_TEST(uneven_blocks_are_right_over_any_hosts) {
   uint64_t random = 29;
   for (int i = 0; i < 120 / COPSE_TEST_ONE_IN; i++) {
@@ -168,7 +168,7 @@ START_TEST(packets_stay_within_a_host_and_become_slots_between) {
   ASSERT_OK(copse_split_new(plan, host_of, &split, &err), &err);
   const struct copse_plan *local = &split->local;
   for (uint32_t r = 0; r < plan->header.n_regions; r++) n[local->regions[r].kind]++;
-  /* rank 1 hears of rank 0 in packets, 2 and 3 in messages from outboxes */
+  /* rank 1 gets rank 0's data in packets, 2 and 3 get it in messages from outboxes */
   ck_assert_uint_eq(n[COPSE_REGION_PACKETS], 1);
   ck_assert_uint_eq(n[COPSE_REGION_SLOTS], 2);
   ck_assert_uint_eq(local->header.n_regions, plan->header.n_regions + 2);
@@ -267,15 +267,15 @@ START_TEST(a_ranks_rounds_are_its_part_of_all) {
 END_TEST
 
 /* Rank 1 learns only from rank 2, on another host, that rank 0 beside it has entered. */
-static struct copse_plan *hearsay(void) {
+static struct copse_plan *indirect_entry(void) {
   struct plan_builder *b = pb_new(COPSE_BROADCAST, 3, 1);
   uint32_t w[3], whole = pb_piece(b, 0, 1, 1, 1);
   for (uint32_t r = 0; r < 3; r++) w[r] = pb_worker(b, r);
-  uint32_t entered = pb_channel(b, w[0], w[2]), told = pb_channel(b, w[2], w[1]);
+  uint32_t entered = pb_channel(b, w[0], w[2]), notified = pb_channel(b, w[2], w[1]);
   pb_signal(b, w[0], entered, COPSE_WHEN_FIRST);
   pb_wait(b, w[2], entered, COPSE_WHEN_FIRST);
-  pb_signal(b, w[2], told, COPSE_WHEN_FIRST);
-  pb_wait(b, w[1], told, COPSE_WHEN_FIRST);
+  pb_signal(b, w[2], notified, COPSE_WHEN_FIRST);
+  pb_wait(b, w[1], notified, COPSE_WHEN_FIRST);
   pb_move(b, w[1], whole, 0);
   pb_src(b, pb_input(1, 0));
   for (uint32_t r = 0; r < 3; r++) pb_dst(b, pb_output(r, 0));
@@ -290,19 +290,19 @@ static struct copse_plan *hearsay(void) {
 START_TEST(signals_without_data_have_words_of_their_own) {
   static const uint32_t host_of[] = {0, 0, 1};
   struct copse_err err = COPSE_ERR_INIT;
-  struct copse_check_report report;
-  struct copse_plan *plan = hearsay();
+  struct copse_proof_report report;
+  struct copse_plan *plan = indirect_entry();
   ASSERT_OK(copse_plan_validate(plan, "plan", &err), &err);
-  ASSERT_OK(copse_check_plan(plan, "plan", &report, &err), &err);
+  ASSERT_OK(copse_prove_plan(plan, "plan", &report, &err), &err);
   uint64_t wrong = 0;
   for (uint64_t seed = 1; seed <= 60; seed++) {
     const struct exec_case it = {COPSE_FLOAT, COPSE_SUM, 100, false};
     struct rounds_case rounds = {host_of, it, 3, seed, NULL, true};
     check(plan, &rounds);
     rounds.words = false;
-    wrong += rounds_machine_run(plan, &rounds);
+    wrong += rounds_backend_run(plan, &rounds);
   }
-  ck_assert_uint_gt(wrong, 0); /* or the machine above shows nothing */
+  ck_assert_uint_gt(wrong, 0); /* or the simulation above shows nothing */
   pb_free(plan);
 }
 END_TEST

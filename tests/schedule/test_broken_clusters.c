@@ -9,7 +9,6 @@
 
 #include "schedule/solve/solve.h"
 #include "verify/verify.h"
-#include "solver/network/cuts.h"
 #include "support/oracle.h"
 #include "support/support.h"
 #include "topology/modify.h"
@@ -49,9 +48,11 @@ static struct copse_schedule *solve(const struct copse_topology *t, copse_collec
   struct copse_solve_seconds seconds;
   struct copse_verify_report report;
   struct copse_schedule *s;
-  struct copse_solve_options options = {
-      .collective = collective, .root = root, .no_symmetry = no_symmetry, .label = "t.json"};
-  copse_trust_from = trust_from;
+  struct copse_solve_options options = {.collective = collective,
+                                        .root = root,
+                                        .no_symmetry = no_symmetry,
+                                        .trust_from = trust_from,
+                                        .label = "t.json"};
   ASSERT_OK(copse_solve_schedule(t, &options, &s, &seconds, &err), &err);
   const char *defect = copse_test_schedule_defect(s, t);
   ck_assert_msg(!defect, "%s", defect);

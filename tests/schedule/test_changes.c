@@ -12,6 +12,7 @@
 #include "support/oracle.h"
 #include "support/random_topology.h"
 #include "support/support.h"
+#include "topology/symmetry/symmetry.h"
 #include "topology/modify.h"
 
 static copse_status solve(const struct copse_topology *topology, copse_collective collective,
@@ -328,12 +329,12 @@ START_TEST(the_image_of_a_schedule_is_one_for_the_turned_fabric) {
   struct copse_topology *whole, *left[2];
   struct copse_schedule *s, *turned;
   struct copse_verify_report report;
-  int order, *image;
+  struct copse_permutation rotation;
   const char **ids;
   ASSERT_OK(copse_topology_synthetic("hosts:3 gpus:4@100 nics:4@25 rails", NULL, &whole, &err),
             &err);
-  ASSERT_OK(copse_find_host_rotation(whole, &order, &image, &err), &err);
-  ck_assert_int_eq(order, 3);
+  ASSERT_OK(copse_topology_host_rotation(whole, &rotation, &err), &err);
+  ck_assert_int_eq(rotation.order, 3);
   struct copse_fault down[] = {{"h0.nic1", COPSE_Q_ZERO}, {"h1.nic1", COPSE_Q_ZERO}};
   for (int i = 0; i < 2; i++)
     ASSERT_OK(copse_topology_break(whole, "t", &down[i], 1, &left[i], &err), &err);
@@ -341,7 +342,7 @@ START_TEST(the_image_of_a_schedule_is_one_for_the_turned_fabric) {
   ASSERT_OK(copse_schedule_expand(s, &err), &err);
   ids = calloc((size_t)s->n_nodes, sizeof *ids);
   for (int v = 0; v < s->n_nodes; v++)
-    ids[v] = whole->nodes[image[copse_topology_find(whole, s->nodes[v])]].id;
+    ids[v] = whole->nodes[rotation.image[copse_topology_find(whole, s->nodes[v])]].id;
   ASSERT_OK(copse_schedule_image(s, ids, left[1], &turned, &err), &err);
   ASSERT_OK(copse_verify_schedule(turned, left[1], "s", &report, &err), &err);
   ck_assert(report.same_topology);
@@ -358,7 +359,7 @@ START_TEST(the_image_of_a_schedule_is_one_for_the_turned_fabric) {
   for (int i = 0; i < 2; i++) copse_topology_release(left[i]);
   copse_topology_release(whole);
   free(ids);
-  free(image);
+  free((int *)(uintptr_t)rotation.image);
 }
 END_TEST
 

@@ -316,7 +316,7 @@ START_TEST(clusters_come_down_to_few_base_trees) {
 }
 END_TEST
 
-/* From copse_trust_from ranks on base trees are made for a listed schedule as well. */
+/* From COPSE_TRUST_FROM ranks on base trees are made for a listed schedule as well. */
 START_TEST(listed_schedules_of_large_clusters_are_expanded) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_topology *t;
@@ -352,8 +352,8 @@ START_TEST(damaged_symmetries_are_refused) {
   char *text;
   ASSERT_OK(copse_topology_synthetic("hosts:3 gpus:2@300 nics:2@25 rails", NULL, &t, &err), &err);
   struct copse_schedule *s = compact_of(t, &text);
-  struct copse_schedule_rotation *rotations =
-      (struct copse_schedule_rotation *)(uintptr_t)s->rotations;
+  struct copse_permutation *rotations =
+      (struct copse_permutation *)(uintptr_t)s->rotations;
   for (int g = 0; g < 2; g++) {
     int *image = (int *)(uintptr_t)rotations[g].image;
     for (int a = 0; a < s->n_nodes; a++) {
@@ -499,8 +499,8 @@ START_TEST(what_is_too_large_to_list_is_not_tried) {
   char *text;
   ASSERT_OK(copse_topology_synthetic("hosts:3 gpus:2@300 nics:2@25 rails", NULL, &t, &err), &err);
   struct copse_schedule *s = compact_of(t, &text);
-  struct copse_schedule_rotation *rotations =
-      (struct copse_schedule_rotation *)(uintptr_t)s->rotations;
+  struct copse_permutation *rotations =
+      (struct copse_permutation *)(uintptr_t)s->rotations;
   rotations[0].order = rotations[1].order = 3 << 20;
   ASSERT_FAILS(copse_schedule_expand(s, &err), COPSE_NOMEM, &err, "GiB");
   ck_assert_int_eq(s->n_rotations, 2);

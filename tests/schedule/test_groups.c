@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/collective.h"
-#include "schedule/solve/groups_symmetry.h"
+#include "schedule/solve/symmetry.h"
 #include "schedule/solve/instance.h"
 #include "schedule/solve/groups_solve.h"
 #include "verify/groups.h"
@@ -477,12 +477,12 @@ static bool maps_group(const struct copse_group *from, const struct copse_group 
 
 /* Looks at every node, link and group itself; returns how many orbits of ranks are left. */
 static int check_symmetries(const struct copse_topology *t, const struct copse_group *groups, int n,
-                            const struct copse_groups_symmetry *found, int n_found) {
+                            const struct copse_permutation *found, int n_found) {
   int *orbit = calloc((size_t)t->n_nodes, sizeof *orbit), left = 0;
   ck_assert_ptr_nonnull(orbit);
   for (int v = 0; v < t->n_nodes; v++) orbit[v] = v;
   for (int i = 0; i < n_found; i++) {
-    const int *image = found[i].nodes;
+    const int *image = found[i].image;
     int sum = 0;
     for (int v = 0; v < t->n_nodes; v++) {
       ck_assert_int_eq(t->nodes[v].rank >= 0, t->nodes[image[v]].rank >= 0);
@@ -510,7 +510,7 @@ static int check_symmetries(const struct copse_topology *t, const struct copse_g
 
 static int orbits_left(const char *spec, const char *list) {
   struct copse_topology *t = synthetic(spec);
-  struct copse_groups_symmetry *found;
+  struct copse_permutation *found;
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_group *groups;
   int n, n_found;

@@ -22,7 +22,7 @@ static void time_of_rate(const struct copse_network *network, struct copse_q x, 
   mpq_clear(whole);
 }
 
-/* BACKGROUND section 3: 1/x = n/d, g = gcd(d, all b), k = d/g. */
+/* docs/theory.md, "The optimum": 1/x = n/d, g = gcd(d, all b), k = d/g. */
 static void check_least_k(const struct copse_network *network, const struct copse_forest *forest) {
   mpz_t g;
   mpz_init_set_si(g, forest->optimum.x.num);

@@ -346,7 +346,7 @@ START_TEST(symmetries_leave_the_optimum_and_make_a_smaller_programme) {
     struct copse_joint joint, plain;
     struct copse_err err = COPSE_ERR_INIT;
     draw_ring(60 * (uint64_t)_i + seed, &r);
-    struct copse_joint_symmetry symmetry = {r.image, r.group_image};
+    struct copse_permutation symmetry = {.image = r.image, .groups = r.group_image};
     struct copse_joint_options options = {
         .max_columns = 10000, .n_symmetries = 1, .symmetries = &symmetry};
     ASSERT_OK(copse_joint_find(&r.network, r.groups, r.n_groups, &options, &joint, &err), &err);
@@ -373,7 +373,7 @@ START_TEST(a_symmetry_that_is_none_is_refused) {
   struct copse_net_link links[14];
   struct copse_joint_group groups[] = {GROUP(3, left, true, false), GROUP(3, right, true, false)};
   struct copse_network network = {.n_nodes = 8, .n_links = 14, .links = links};
-  struct copse_joint_symmetry symmetry = {swap, both};
+  struct copse_permutation symmetry = {.image = swap, .groups = both};
   struct copse_joint_options options = {
       .max_columns = 1000, .n_symmetries = 1, .symmetries = &symmetry};
   struct copse_joint joint;

@@ -1,12 +1,11 @@
 /* Tree packing on graphs without relays: spanning trees, counts and loads. */
-#include <limits.h>
-
-#include "solver/network/cuts.h"
 #include "solver/trees/pack.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "solver/policy.h"
 #include "solver/trees/optimum.h"
 #include "support/oracle.h"
 #include "support/support.h"
@@ -97,12 +96,13 @@ static void scale_to_optimum(const struct copse_network *network, int64_t *capac
 static void check_both(const struct copse_network *network, bool careful) {
   int64_t capacities[MAX_N * MAX_N], k;
   struct copse_err err = COPSE_ERR_INIT;
-  copse_trust_from = careful ? INT_MAX : 0;
   scale_to_optimum(network, capacities, &k);
   for (int64_t trees = k; trees > 0; trees = trees > 1 ? trees / 2 : 0) { /* tight, then slack */
     struct copse_packing packing;
     struct copse_flow *flow = flow_of(network, capacities);
-    ASSERT_OK(copse_pack_trees(network, flow, trees, NULL, &packing, &err), &err);
+    struct copse_tree_problem problem = {
+        .network = network, .k = trees, .trust_from = careful ? INT_MAX : 1};
+    ASSERT_OK(copse_pack_trees(&problem, flow, &packing, &err), &err);
     check_packing(network, capacities, trees, &packing);
     copse_packing_free(&packing);
     copse_flow_free(flow);
@@ -130,8 +130,10 @@ START_TEST(one_tree_more_than_the_optimum_is_an_internal_error) {
     make(&m, &state);
     scale_to_optimum(&m.network, capacities, &k);
     struct copse_flow *flow = flow_of(&m.network, capacities);
-    ASSERT_FAILS(copse_pack_trees(&m.network, flow, k + 1, NULL, &packing, &err), COPSE_INTERNAL,
-                 &err, "tree packing");
+    struct copse_tree_problem problem = {
+        .network = &m.network, .k = k + 1, .trust_from = COPSE_TRUST_FROM};
+    ASSERT_FAILS(copse_pack_trees(&problem, flow, &packing, &err), COPSE_INTERNAL, &err,
+                 "tree packing");
     ck_assert_ptr_null(packing.trees);
     copse_flow_free(flow);
   }
@@ -153,7 +155,9 @@ START_TEST(a_full_mesh_is_packed_by_stars_of_height_one) {
   int64_t capacities[MAX_N * MAX_N];
   for (int i = 0; i < m.network.n_links; i++) capacities[i] = 1;
   struct copse_flow *flow = flow_of(&m.network, capacities);
-  ASSERT_OK(copse_pack_trees(&m.network, flow, 1, NULL, &packing, &err), &err);
+  struct copse_tree_problem problem = {
+      .network = &m.network, .k = 1, .trust_from = COPSE_TRUST_FROM};
+  ASSERT_OK(copse_pack_trees(&problem, flow, &packing, &err), &err);
   check_packing(&m.network, capacities, 1, &packing);
   for (size_t i = 0; i < packing.n_edges; i++)
     ck_assert_int_eq(packing.edges[i].src, packing.trees[i / (size_t)(n - 1)].root);

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "schedule/solve/instance.h"
-#include "solver/network/cuts.h"
 #include "solver/network/sinks.h"
 #include "support/fabric.h"
 #include "support/oracle.h"
@@ -146,14 +145,16 @@ START_TEST(neighbours_pass_on_only_what_holds) {
 }
 END_TEST
 
-static char *solve_to_text(const struct copse_topology *t, int threads) {
+static char *solve_to_text(const struct copse_topology *t, int threads, int trust_from) {
   struct copse_err err = COPSE_ERR_INIT;
   char *text;
   size_t size;
   copse_solver_threads = threads;
-  struct copse_schedule *schedule = copse_test_solve_as(
-      t,
-      (struct copse_solve_options){.collective = COPSE_ALLGATHER, .root = -1, .no_symmetry = true});
+  struct copse_schedule *schedule =
+      copse_test_solve_as(t, (struct copse_solve_options){.collective = COPSE_ALLGATHER,
+                                                          .root = -1,
+                                                          .no_symmetry = true,
+                                                          .trust_from = trust_from});
   ASSERT_OK(copse_schedule_to_json(schedule, &text, &size, &err), &err);
   copse_schedule_free(schedule);
   copse_solver_threads = 0;
@@ -163,21 +164,19 @@ static char *solve_to_text(const struct copse_topology *t, int threads) {
 /* Optimum, splitting and packing, with and without trust in known cuts. */
 START_TEST(schedules_are_the_same_byte_for_byte) {
   static const struct copse_test_random_options shape = {8, 24, 6, false, false};
-  int trust_from = copse_trust_from;
   uint64_t state = (uint64_t)_i + 5;
   for (int i = 0; i < 6; i++) {
     struct copse_topology *t = copse_test_random_topology(&state, &shape);
-    copse_trust_from = i % 2 ? INT_MAX : 0;
-    char *expected = solve_to_text(t, 1);
+    int trust_from = i % 2 ? INT_MAX : 1;
+    char *expected = solve_to_text(t, 1, trust_from);
     for (int threads = 2; threads <= 5; threads += 3) {
-      char *text = solve_to_text(t, threads);
+      char *text = solve_to_text(t, threads, trust_from);
       ck_assert_str_eq(text, expected);
       free(text);
     }
     free(expected);
     copse_topology_release(t);
   }
-  copse_trust_from = trust_from;
 }
 END_TEST
 

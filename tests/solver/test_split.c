@@ -1,9 +1,7 @@
 /* Edge splitting: relays gone, every terminal still served, paths within capacity. */
-#include <limits.h>
-
-#include "solver/network/cuts.h"
 #include "solver/trees/split.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,14 +17,17 @@ struct problem {
   const struct copse_network *network;
   const int64_t *capacities;
   int64_t k;
+  int trust_from;
   struct copse_flow *flow;
   struct copse_paths *paths;
 };
 
 static copse_status split(struct problem *p, struct copse_err *err) {
+  struct copse_tree_problem problem = {
+      .network = p->network, .capacities = p->capacities, .k = p->k, .trust_from = p->trust_from};
   copse_status status = copse_paths_new(p->network, p->capacities, &p->paths, err);
   if (status != COPSE_OK) return status;
-  return copse_split_relays(p->network, p->capacities, p->k, p->paths, NULL, &p->flow, err);
+  return copse_split_relays(&problem, p->paths, &p->flow, err);
 }
 
 static void release(struct problem *p) {
@@ -86,24 +87,23 @@ static void add_load(const struct problem *p, const int *nodes, int n, int64_t a
 /* All that a logical link offers, taken out and laid on the physical links. */
 static void take_link(const struct problem *p, int u, int v, int64_t *loads) {
   struct copse_err err = COPSE_ERR_INIT;
-  struct copse_piece *pieces = NULL;
-  size_t n = 0, capacity = 0;
+  struct copse_pieces pieces = {0};
   int64_t amount = copse_flow_capacity(p->flow, u, v), sum = 0;
   int *nodes = calloc((size_t)p->network->n_nodes + 1, sizeof *nodes);
   ck_assert_ptr_nonnull(nodes);
-  ASSERT_OK(copse_paths_take(p->paths, u, v, amount, &pieces, &n, &capacity, &err), &err);
-  for (size_t i = 0; i < n; i++) {
-    int length = copse_paths_expand(p->paths, pieces[i].path, nodes);
+  ASSERT_OK(copse_paths_take(p->paths, u, v, amount, &pieces, &err), &err);
+  for (size_t i = 0; i < pieces.n; i++) {
+    int length = copse_paths_expand(p->paths, pieces.list[i].path, nodes);
     ck_assert_int_ge(length, 2);
-    ck_assert(nodes[0] == u && nodes[length - 1] == v && pieces[i].amount > 0);
-    add_load(p, nodes, length, pieces[i].amount, loads);
-    sum += pieces[i].amount;
+    ck_assert(nodes[0] == u && nodes[length - 1] == v && pieces.list[i].amount > 0);
+    add_load(p, nodes, length, pieces.list[i].amount, loads);
+    sum += pieces.list[i].amount;
   }
   ck_assert_int_eq(sum, amount);
-  ck_assert_int_eq(copse_paths_take(p->paths, u, v, 1, &pieces, &n, &capacity, NULL),
+  ck_assert_int_eq(copse_paths_take(p->paths, u, v, 1, &pieces, NULL),
                    COPSE_INTERNAL); /* and nothing is left */
   free(nodes);
-  free(pieces);
+  free(pieces.list);
 }
 
 static void check_paths(const struct problem *p) {
@@ -120,8 +120,7 @@ static void check_paths(const struct problem *p) {
 static void check_split(const struct copse_network *network, const int64_t *capacities, int64_t k) {
   struct copse_err err = COPSE_ERR_INIT;
   for (int careful = 0; careful < 2; careful++) {
-    struct problem p = {network, capacities, k, NULL, NULL};
-    copse_trust_from = careful ? INT_MAX : 0;
+    struct problem p = {network, capacities, k, careful ? INT_MAX : 1, NULL, NULL};
     ASSERT_OK(split(&p, &err), &err);
     check_relays_are_gone(&p);
     check_service(&p);
@@ -237,7 +236,7 @@ static void start_pair(struct made *m, int n) {
 static void check_pair(struct made *m, int64_t direct) {
   struct copse_err err = COPSE_ERR_INIT;
   int64_t capacities[200];
-  struct problem p = {&m->network, capacities, 1, NULL, NULL};
+  struct problem p = {&m->network, capacities, 1, INT_MAX, NULL, NULL};
   for (int i = 0; i < m->network.n_links; i++) capacities[i] = m->links[i].capacity;
   ASSERT_OK(split(&p, &err), &err);
   check_relays_are_gone(&p);
@@ -289,7 +288,7 @@ END_TEST
 START_TEST(a_switch_is_spread_evenly_where_nothing_is_spare) {
   struct made m = {.network = {4, 0, 3, 3, m.links, m.terminals, m.roots}};
   int64_t capacities[6];
-  struct problem p = {&m.network, capacities, 2, NULL, NULL};
+  struct problem p = {&m.network, capacities, 2, INT_MAX, NULL, NULL};
   struct copse_err err = COPSE_ERR_INIT;
   for (int i = 0; i < 3; i++) {
     m.terminals[i] = i;
@@ -317,7 +316,7 @@ START_TEST(an_unbalanced_relay_is_an_internal_error_not_a_wrong_answer) {
   int terminals[] = {0, 1, 2};
   struct copse_net_root roots[] = {{0, 1}, {1, 1}, {2, 1}};
   struct copse_network network = {4, 6, 3, 3, links, terminals, roots, 0, NULL};
-  struct problem p = {&network, capacities, 1, NULL, NULL};
+  struct problem p = {&network, capacities, 1, INT_MAX, NULL, NULL};
   struct copse_err err = COPSE_ERR_INIT;
   ASSERT_FAILS(split(&p, &err), COPSE_INTERNAL, &err, "edge splitting");
   ck_assert_ptr_null(p.flow);
@@ -328,7 +327,7 @@ END_TEST
 START_TEST(trees_that_the_network_does_not_carry_are_an_internal_error) {
   struct made m = {.network = {4, 0, 3, 3, m.links, m.terminals, m.roots}};
   int64_t capacities[6] = {4, 4, 4, 4, 4, 4};
-  struct problem p = {&m.network, capacities, 3, NULL, NULL}; /* 2 are the most */
+  struct problem p = {&m.network, capacities, 3, INT_MAX, NULL, NULL}; /* 2 are the most */
   struct copse_err err = COPSE_ERR_INIT;
   for (int i = 0; i < 3; i++) {
     m.terminals[i] = i;

@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "runtime/interpreter/executor.h"
+#include "runtime/comm/executor.h"
 #include "runtime/plan/plan.h"
 #include "support/exec_support.h"
 #include "support/plan_builder.h"

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 
 #include "copse/copse.h"
-#include "runtime/interpreter/verify_buffers.h"
+#include "runtime/interpreter/expected.h"
 
 #define COMM_MAX_RANKS 8
 #define COMM_MAX_PLANS 8

@@ -1,6 +1,6 @@
 #include "support/exec_support.h"
 
-#include "runtime/interpreter/verify_buffers.h"
+#include "runtime/interpreter/expected.h"
 #include "support/support.h"
 
 static struct copse_data data_of(const struct copse_plan *plan, struct exec_case it) {

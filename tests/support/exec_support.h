@@ -2,7 +2,7 @@
 #ifndef COPSE_TESTS_EXEC_SUPPORT_H
 #define COPSE_TESTS_EXEC_SUPPORT_H
 
-#include "runtime/interpreter/executor.h"
+#include "runtime/comm/executor.h"
 
 struct exec_case {
   enum copse_type type;

@@ -9,7 +9,8 @@
 
 #include "base/clock.h"
 #include "runtime/plan/layout.h"
-#include "runtime/interpreter/verify_buffers.h"
+#include "runtime/interpreter/expected.h"
+#include "runtime/interpreter/element_tile_cpu.h"
 #include "runtime/interpreter/view.h"
 #include "support/support.h"
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "runtime/interpreter/element.h"
-#include "runtime/interpreter/executor.h"
+#include "runtime/comm/executor.h"
 #include "support/random.h"
 
 void moe_fail(const char *fmt, ...) {

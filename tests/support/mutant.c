@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codegen/check/check_plan.h"
-#include "runtime/interpreter/verify_buffers.h"
+#include "codegen/check/proof.h"
+#include "runtime/interpreter/expected.h"
 #include "support/support.h"
 
 static void *copy(const void *from, size_t n, size_t size, size_t extra) {
@@ -64,9 +64,9 @@ void mutant_double(struct mutant *m, uint32_t op) {
 
 bool mutant_accepted(const struct copse_plan *plan) {
   struct copse_err err = COPSE_ERR_INIT;
-  struct copse_check_report report;
+  struct copse_proof_report report;
   copse_status status = copse_plan_validate(plan, "mutant", &err);
-  if (status == COPSE_OK) status = copse_check_plan(plan, "mutant", &report, &err);
+  if (status == COPSE_OK) status = copse_prove_plan(plan, "mutant", &report, &err);
   ck_assert_msg(status == COPSE_OK || status == COPSE_BAD_INPUT || status == COPSE_REFUTED,
                 "unexpected: %s", err.text);
   if (status != COPSE_OK) ck_assert_msg(strlen(err.text) > 10, "a refusal without a reason");

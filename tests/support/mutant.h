@@ -2,7 +2,7 @@
 #ifndef COPSE_TESTS_MUTANT_H
 #define COPSE_TESTS_MUTANT_H
 
-#include "runtime/interpreter/executor.h"
+#include "runtime/comm/executor.h"
 
 /* A plan whose tables can be changed; the operations of a worker may grow by one. */
 struct mutant {

@@ -38,9 +38,9 @@ void copse_test_skipped(const char *fmt, ...) {
   fflush(stdout);
 }
 
-const char *copse_test_shared(const char *name) {
+const char *copse_test_data(const char *name) {
   static char path[512];
-  const char *root = getenv("COPSE_TEST_SHARED");
-  snprintf(path, sizeof path, "%s/%s", root ? root : "../shared", name);
-  return access(path, R_OK) == 0 ? path : NULL;
+  snprintf(path, sizeof path, "tests/data/%s", name);
+  ck_assert_msg(access(path, R_OK) == 0, "%s can't be read", path);
+  return path;
 }

@@ -54,8 +54,8 @@ void copse_test_skipped(const char *fmt, ...) __attribute__((format(printf, 1, 2
                   (part));                                                                         \
   } while (0)
 
-/* A file of the shared examples, or NULL where they aren't there (users don't have them).
- * `name` such as "reference/ring-8.json". The path is valid until the next call. */
-const char *copse_test_shared(const char *name);
+/* Gives the path of a file of tests/data; fails where it isn't there. `name` such as
+ * "reference/ring-8.json". The path is valid until the next call. */
+const char *copse_test_data(const char *name);
 
 #endif

@@ -1,6 +1,6 @@
 /* Fabrics of clusters: clos, dragonfly, torus, mixed hosts, and those of other tools' files. */
 #include "helpers.h"
-#include "topology/fabric/map.h"
+#include "topology/fabric/fabric.h"
 
 #define HOST(name, gpus) \
   "{\"format\": \"copse-synthetic/1\", \"name\": \"" name "\", \"synthetic\": \"" gpus "\"}"

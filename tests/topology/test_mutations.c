@@ -3,7 +3,7 @@
  * sanitizers watch), and what is read comes back from what is written of it.
  */
 #include "helpers.h"
-#include "topology/fabric/map.h"
+#include "topology/fabric/fabric.h"
 #include "topology/input/profile.h"
 
 static const char nvidia[] =

@@ -4,7 +4,7 @@
  */
 #include "helpers.h"
 #include "support/failing_malloc.h"
-#include "topology/fabric/map.h"
+#include "topology/fabric/fabric.h"
 #include "topology/input/profile.h"
 #include "topology/symmetry/symmetry.h"
 
@@ -147,7 +147,7 @@ START_TEST(the_same_of_a_search_for_symmetries) {
     if (!reached) break;
     failures += status == COPSE_NOMEM;
   }
-  ck_assert_int_gt(failures, 20);
+  ck_assert_int_gt(failures, 5); /* most arrays share an arena's blocks */
   copse_topology_release(t);
 }
 END_TEST

@@ -42,10 +42,8 @@ static struct copse_topology *load(const char *path, enum copse_link_mode mode) 
 
 START_TEST(dumps_give_the_known_graph) {
   char name[64];
-  snprintf(name, sizeof name, "topologies/%s", dumps[_i].file);
-  const char *path = copse_test_shared(name);
-  if (!path) COPSE_SKIP("%s isn't here", dumps[_i].file);
-  struct copse_topology *t = load(path, dumps[_i].mode);
+  snprintf(name, sizeof name, "dumps/%s", dumps[_i].file);
+  struct copse_topology *t = load(copse_test_data(name), dumps[_i].mode);
   ck_assert_int_eq(t->n_ranks, dumps[_i].ranks);
   ck_assert_int_eq(t->n_nodes, dumps[_i].nodes);
   ck_assert_int_eq(t->n_links, dumps[_i].links);
@@ -66,8 +64,7 @@ START_TEST(dumps_give_the_known_graph) {
 END_TEST
 
 START_TEST(reference_topologies_have_the_stated_counts) {
-  const char *path = copse_test_shared("reference/optima.json");
-  if (!path) COPSE_SKIP("the reference folder isn't here");
+  const char *path = copse_test_data("reference/optima.json");
   struct copse_err err = COPSE_ERR_INIT;
   char *data = NULL;
   size_t size = 0;
@@ -78,8 +75,7 @@ START_TEST(reference_topologies_have_the_stated_counts) {
     char name[96];
     int64_t ranks = 0, relays = 0, links = 0;
     snprintf(name, sizeof name, "reference/%s.json", item->string);
-    path = copse_test_shared(name);
-    ck_assert_ptr_nonnull(path);
+    path = copse_test_data(name);
     ASSERT_OK(copse_json_get_int(&optima, item, "ranks", 1, 1000, &ranks, &err), &err);
     ASSERT_OK(copse_json_get_int(&optima, item, "relays", 0, 1000, &relays, &err), &err);
     ASSERT_OK(copse_json_get_int(&optima, item, "links", 0, 10000, &links, &err), &err);
@@ -110,8 +106,7 @@ END_TEST
 
 /* A cloud's image as a host: the user's switch, and only the ways to the NICs beside it. */
 START_TEST(a_cloud_image_with_a_switch_can_be_a_host) {
-  const char *path = copse_test_shared("topologies/azure_ndv4.xml");
-  if (!path) COPSE_SKIP("azure_ndv4.xml isn't here");
+  const char *path = copse_test_data("dumps/azure_ndv4.xml");
   char text[512];
   snprintf(text, sizeof text,
            "{\"format\": \"copse-cluster/1\", \"host\": \"%s\", \"hosts\": 2,"

@@ -39,8 +39,7 @@ static void check_permutation(const struct copse_topology *t, const int *image) 
   free(hit);
 }
 
-static void check_generator(const struct copse_topology *t,
-                            const struct copse_symmetry_generator *g) {
+static void check_generator(const struct copse_topology *t, const struct copse_permutation *g) {
   check_permutation(t, g->image);
   for (int v = 0; v < t->n_nodes; v++) {
     int at = v;
@@ -69,7 +68,7 @@ static void check_products(const struct copse_topology *t, const struct copse_sy
 static void check_claims(const struct copse_topology *t, const struct copse_symmetry *s) {
   for (int g = 0; g < s->n; g++) check_generator(t, &s->generators[g]);
   check_products(t, s);
-  for (int g = 0; g < s->n_others; g++) check_permutation(t, s->others[g].image);
+  for (int g = 0; g < s->n_others; g++) check_permutation(t, s->generators[s->n + g].image);
 }
 
 static const struct {
@@ -159,7 +158,7 @@ static int find_orbits(const struct copse_topology *t, const struct copse_symmet
   for (bool again = true; again;) {
     again = false;
     for (int g = 0; g < s->n + s->n_others; g++) {
-      const int *image = g < s->n ? s->generators[g].image : s->others[g - s->n].image;
+      const int *image = s->generators[g].image;
       for (int r = 0; r < t->n_ranks; r++) {
         int to = t->nodes[image[t->rank_nodes[r]]].rank;
         int least = orbit[r] < orbit[to] ? orbit[r] : orbit[to];
@@ -285,7 +284,7 @@ START_TEST(damaged_permutations_are_refused) {
   struct copse_topology *t = synthetic("hosts:4 gpus:4@300 nics:4@25 rails");
   int refused = 0;
   ASSERT_OK(copse_topology_symmetry(t, &s, &err), &err);
-  int *image = s.generators[0].image;
+  int *image = (int *)(uintptr_t)s.generators[0].image;
   for (int a = 0; a < t->n_nodes; a++) {
     for (int b = 0; b < a; b++) {
       int swap = image[a];
@@ -374,6 +373,103 @@ START_TEST(a_difference_anywhere_is_seen) {
 }
 END_TEST
 
+/* ---- symmetries that keep sets -------------------------------------------------------------- */
+
+static void find_with_sets(const struct copse_topology *t, const struct copse_node_set *sets,
+                           int n_sets, struct copse_symmetry *out) {
+  struct copse_err err = COPSE_ERR_INIT;
+  ASSERT_OK(copse_topology_set_symmetries(t, sets, n_sets, out, &err), &err);
+  ck_assert_int_eq(out->n, 0);
+  for (int i = 0; i < out->n_others; i++) {
+    const int *image = out->generators[i].image, *to = out->generators[i].groups;
+    check_permutation(t, image);
+    for (int g = 0; g < n_sets; g++) {
+      const struct copse_node_set *a = &sets[g], *b = &sets[to[g]];
+      ck_assert(a->n == b->n && a->kind == b->kind);
+      for (int k = 0; k < a->n; k++) {
+        int found = 0;
+        for (int j = 0; j < b->n; j++)
+          found += b->nodes[j] == image[a->nodes[k]] && (k == a->root) == (j == b->root);
+        ck_assert_int_eq(found, 1);
+      }
+    }
+  }
+}
+
+/* Whether they commute or not, and with all ranks as one set or none: the same orbits of ranks. */
+static void compare_searches(const struct copse_topology *t) {
+  const struct copse_node_set all = {.root = -1, .n = t->n_ranks, .nodes = t->rank_nodes};
+  struct copse_err err = COPSE_ERR_INIT;
+  size_t bytes = (size_t)t->n_ranks * sizeof(int);
+  int *orbit[3] = {malloc(bytes), malloc(bytes), malloc(bytes)};
+  struct copse_symmetry s;
+  ck_assert(orbit[0] && orbit[1] && orbit[2]);
+  ASSERT_OK(copse_topology_symmetry(t, &s, &err), &err);
+  find_orbits(t, &s, orbit[0]);
+  copse_symmetry_free(&s);
+  for (int n = 0; n < 2; n++) {
+    find_with_sets(t, &all, n, &s);
+    find_orbits(t, &s, orbit[1 + n]);
+    copse_symmetry_free(&s);
+    ck_assert_int_eq(memcmp(orbit[0], orbit[1 + n], bytes), 0);
+  }
+  for (int i = 0; i < 3; i++) free(orbit[i]);
+}
+
+START_TEST(both_searches_find_the_same_orbits) {
+  uint64_t state = (uint64_t)_i + 3;
+  struct copse_topology *t = synthetic(known[_i].line);
+  struct copse_topology *shuffled = copse_test_shuffled(t, &state, false);
+  compare_searches(t);
+  compare_searches(shuffled);
+  copse_topology_release(shuffled);
+  copse_topology_release(t);
+}
+END_TEST
+
+/* The generators that schedules of groups were written with when this search had colours of its
+ * own: a change here changes files that users have. */
+START_TEST(sets_turn_by_number) {
+  static const int images[][16] = {
+      {1, 2, 3, 0, 5, 6, 7, 4, 9, 10, 11, 8, 13, 14, 15, 12},
+      {4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3},
+  };
+  struct copse_topology *t = synthetic("hosts:4 gpus:4@300 nics:4@25 rails");
+  struct copse_node_set sets[4];
+  struct copse_symmetry s;
+  for (int g = 0; g < 4; g++)
+    sets[g] =
+        (struct copse_node_set){.root = -1, .n = 4, .nodes = t->rank_nodes + 4 * (ptrdiff_t)g};
+  find_with_sets(t, sets, 4, &s);
+  ck_assert_int_eq(s.n_others, (int)(sizeof images / sizeof *images));
+  for (int i = 0; i < s.n_others; i++)
+    for (int r = 0; r < 16; r++)
+      ck_assert_int_eq(t->nodes[s.generators[i].image[t->rank_nodes[r]]].rank, images[i][r]);
+  copse_symmetry_free(&s);
+  copse_topology_release(t);
+}
+END_TEST
+
+/* A root goes to a root; sets of another kind are none to go to; the same set twice changes. */
+START_TEST(roots_and_kinds_of_sets_count) {
+  static const int a[] = {0, 1}, b[] = {2, 3};
+  struct copse_node_set sets[2] = {{.root = -1, .n = 2, .nodes = a},
+                                   {.root = -1, .n = 2, .nodes = b}};
+  struct copse_topology *t = synthetic("full:4@30");
+  struct copse_symmetry s;
+  int orbit[4];
+  for (int odd = 0; odd < 4; odd++) {
+    sets[1].kind = odd == 1;
+    sets[0].root = sets[1].root = odd == 2 ? 0 : -1;
+    sets[1].nodes = odd == 3 ? a : b;
+    find_with_sets(t, sets, 2, &s);
+    ck_assert_int_eq(find_orbits(t, &s, orbit), odd == 0 ? 1 : 2);
+    copse_symmetry_free(&s);
+  }
+  copse_topology_release(t);
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("symmetry");
   TCase *tc = tcase_create("symmetry");
@@ -386,6 +482,9 @@ int main(void) {
   tcase_add_test(tc, damaged_permutations_are_refused);
   tcase_add_test(tc, bandwidths_and_kinds_of_nodes_count);
   tcase_add_test(tc, a_difference_anywhere_is_seen);
+  tcase_add_loop_test(tc, both_searches_find_the_same_orbits, 0, sizeof known / sizeof *known);
+  tcase_add_test(tc, sets_turn_by_number);
+  tcase_add_test(tc, roots_and_kinds_of_sets_count);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);
 }

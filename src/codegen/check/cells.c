@@ -1,9 +1,174 @@
+/*
+ * The memory of foreign programs on names, and the order of what their threads do.
+ *
+ * Histories. A thread's history is what it knows of the others: for each thread its latest action
+ * known to be done (a vector clock). It travels with data, signals and flags. Histories are sparse,
+ * as a thread learns of few others, and shared, so that keeping one costs little. A thread may be a
+ * group whose members are ordered only where they meet: what it does is before its next actions,
+ * and part of its history, once its members have met.
+ *
+ * Cells. Undefined memory and sums of different chunks are values too, with the step that made
+ * them: only what reaches an output is a defect, and then that step is named. An access that is not
+ * ordered with a conflicting one is a race.
+ */
 #include "codegen/check/cells.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "codegen/check/multisets.h"
+
+/* ---- histories ---------------------------------------------------------------------------- */
+
+struct copse_history {
+  int refs;
+  int n;
+  struct copse_action last[]; /* [n] by thread: the latest known action of each */
+};
+
+struct thread {
+  uint32_t time;
+  uint32_t met; /* the time up to which its actions are ordered before its next ones */
+  struct copse_history *known; /* NULL: nothing; its own entry may be behind `time` */
+};
+
+struct copse_threads {
+  int n, n_groups;
+  struct thread *threads;
+};
+
+static copse_status start_threads(struct copse_threads *t, int n, int n_groups,
+                                  struct copse_err *err) {
+  t->n = n;
+  t->n_groups = n_groups;
+  return copse_calloc((size_t)n, sizeof *t->threads, &t->threads, err);
+}
+
+static void free_threads(struct copse_threads *t) {
+  for (int i = 0; t->threads && i < t->n; i++) copse_history_drop(t->threads[i].known);
+  free(t->threads);
+}
+
+struct copse_action copse_threads_act(struct copse_threads *t, int thread) {
+  struct copse_action action = {thread, ++t->threads[thread].time};
+  if (thread >= t->n_groups) copse_threads_meet(t, thread);
+  return action;
+}
+
+void copse_threads_meet(struct copse_threads *t, int thread) {
+  t->threads[thread].met = t->threads[thread].time;
+}
+
+uint32_t copse_threads_time(const struct copse_threads *t, int thread) {
+  return t->threads[thread].time;
+}
+
+static copse_status new_history(int n, struct copse_history **out, struct copse_err *err) {
+  copse_status status = copse_calloc(1, sizeof **out + (size_t)n * sizeof *(*out)->last, out, err);
+  if (status == COPSE_OK) (*out)->refs = 1;
+  return status;
+}
+
+void copse_history_drop(struct copse_history *h) {
+  if (h && --h->refs == 0) free(h);
+}
+
+copse_status copse_history_of(struct copse_action action, struct copse_history **out,
+                              struct copse_err *err) {
+  copse_status status = new_history(1, out, err);
+  if (status == COPSE_OK) (*out)->last[(*out)->n++] = action;
+  return status;
+}
+
+/* The union, the later action of each thread. */
+static copse_status merge(const struct copse_history *a, const struct copse_history *b,
+                          struct copse_history **out, struct copse_err *err) {
+  int i = 0, j = 0;
+  copse_status status = new_history(a->n + b->n, out, err);
+  if (status != COPSE_OK) return status;
+  while (i < a->n || j < b->n) {
+    struct copse_action *next = &(*out)->last[(*out)->n++];
+    if (j == b->n || (i < a->n && a->last[i].thread < b->last[j].thread)) {
+      *next = a->last[i++];
+    } else if (i == a->n || b->last[j].thread < a->last[i].thread) {
+      *next = b->last[j++];
+    } else {
+      *next = a->last[i].time > b->last[j].time ? a->last[i] : b->last[j];
+      i++, j++;
+    }
+  }
+  return COPSE_OK;
+}
+
+copse_status copse_history_take(struct copse_threads *t, int thread, struct copse_history **out,
+                                struct copse_err *err) {
+  struct copse_history *own = NULL, *all = NULL;
+  struct thread *me = &t->threads[thread];
+  copse_status status;
+  COPSE_TRY(copse_history_of((struct copse_action){thread, me->met}, &own, err));
+  if (me->known) {
+    COPSE_TRY(merge(me->known, own, &all, err));
+    copse_history_drop(me->known);
+    me->known = all;
+  } else {
+    me->known = own;
+    own = NULL;
+  }
+  me->known->refs++;
+  *out = me->known;
+out:
+  copse_history_drop(own);
+  return status;
+}
+
+/* Whether `a` holds all that `b` holds. */
+static bool covers(const struct copse_history *a, const struct copse_history *b) {
+  int i = 0;
+  for (int j = 0; j < b->n; j++) {
+    while (i < a->n && a->last[i].thread < b->last[j].thread) i++;
+    if (i == a->n || a->last[i].thread != b->last[j].thread || a->last[i].time < b->last[j].time)
+      return false;
+  }
+  return true;
+}
+
+copse_status copse_history_learn(struct copse_threads *t, int thread, struct copse_history *history,
+                                 struct copse_err *err) {
+  struct thread *me = &t->threads[thread];
+  struct copse_history *all;
+  copse_status status = COPSE_OK;
+  if (!me->known) {
+    me->known = history;
+    history->refs++;
+    return COPSE_OK;
+  }
+  if (me->known == history || covers(me->known, history)) return COPSE_OK;
+  COPSE_TRY(merge(me->known, history, &all, err));
+  copse_history_drop(me->known);
+  me->known = all;
+out:
+  return status;
+}
+
+bool copse_threads_before(const struct copse_threads *t, struct copse_action action, int thread) {
+  const struct copse_history *h = t->threads[thread].known;
+  if (action.time == 0) return true;
+  if (action.thread == thread)
+    return action.time <= t->threads[thread].met || action.time == t->threads[thread].time;
+  int low = 0, high = h ? h->n : 0;
+  while (low < high) {
+    int middle = low + (high - low) / 2;
+    if (h->last[middle].thread < action.thread)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return h && low < h->n && h->last[low].thread == action.thread &&
+         h->last[low].time >= action.time;
+}
+
+/* ---- cells -------------------------------------------------------------------------------- */
 
 #define MAX_CELLS ((int64_t)1 << 25)
 
@@ -18,23 +183,16 @@ struct cell {
 };
 
 /* A read that goes on when its rank has left. */
-struct late_read {
+struct copse_late_read {
   size_t cell;
   char step[64];
-};
-
-struct copse_late_reads {
-  struct late_read *reads; /* [n] by cell */
-  size_t n, capacity;
-  bool *heard; /* [n][n_ranks] whether the rank knew of the read when it left */
-  size_t heard_capacity;
-  int n_ranks;
+  bool *known; /* [n_ranks] whether the rank knew of the read when it left */
 };
 
 struct copse_cells {
   struct copse_cells_of of;
-  struct copse_threads *threads;
-  struct copse_sets *sets;
+  struct copse_threads threads;
+  struct copse_multisets *sets;
   int *singles; /* [n_ranks] the set of one rank */
   int everyone;
   struct cell *cells;
@@ -112,12 +270,12 @@ copse_status copse_cells_new(const struct copse_cells_of *of, struct copse_cells
   COPSE_TRY(copse_calloc(1, sizeof *c, &c, err));
   c->of = *of;
   if (c->of.slices == 0) c->of.slices = 1;
-  COPSE_TRY(copse_threads_new(of->n_threads, of->n_loose, &c->threads, err));
-  COPSE_TRY(copse_sets_new(of->n_ranks, &c->sets, err));
+  COPSE_TRY(start_threads(&c->threads, of->n_threads, of->n_groups, err));
+  COPSE_TRY(copse_multisets_new(of->n_ranks, &c->sets, err));
   COPSE_TRY(copse_calloc((size_t)of->n_ranks, sizeof *c->singles, &c->singles, err));
   for (int r = 0; r < of->n_ranks; r++)
-    COPSE_TRY(copse_sets_single(c->sets, r, &c->singles[r], err));
-  COPSE_TRY(copse_sets_everyone(c->sets, &c->everyone, err));
+    COPSE_TRY(copse_multisets_single(c->sets, r, &c->singles[r], err));
+  COPSE_TRY(copse_multisets_everyone(c->sets, &c->everyone, err));
   COPSE_TRY(place_buffers(c, err));
   fill_inputs(c);
   *out = c;
@@ -130,8 +288,8 @@ out:
 void copse_cells_free(struct copse_cells *c) {
   if (!c) return;
   for (size_t i = 0; c->cells && i < c->n_cells; i++) free(c->cells[i].reads);
-  copse_threads_free(c->threads);
-  copse_sets_free(c->sets);
+  free_threads(&c->threads);
+  copse_multisets_free(c->sets);
   free(c->singles);
   free(c->cells);
   free(c->first);
@@ -139,7 +297,7 @@ void copse_cells_free(struct copse_cells *c) {
 }
 
 struct copse_threads *copse_cells_threads(struct copse_cells *c) {
-  return c->threads;
+  return &c->threads;
 }
 
 /* ---- accesses ------------------------------------------------------------------------- */
@@ -160,7 +318,7 @@ copse_status copse_cells_read(struct copse_cells *c, struct copse_action action,
                               struct copse_err *err) {
   struct cell *cell = &c->cells[index_of(c, at)];
   copse_status status = COPSE_OK;
-  if (!copse_threads_before(c->threads, cell->written, action.thread))
+  if (!copse_threads_before(&c->threads, cell->written, action.thread))
     return refute_race(c, action, "reads", at, cell->written, "writes", err);
   *value = cell->value;
   if (value->set == COPSE_SET_UNDEFINED && value->fault.time == 0) value->fault = action;
@@ -181,20 +339,19 @@ static copse_status check_late(struct copse_cells *c, const struct cell *cell,
                                struct copse_action action, struct copse_cell_at at,
                                struct copse_err *err) {
   for (size_t i = cell->first_late; i < cell->first_late + cell->n_late; i++) {
-    const bool *heard = &c->late->heard[i * (size_t)c->late->n_ranks];
+    const struct copse_late_read *late = &c->late->reads[i];
     bool safe = false;
-    for (int q = 0; q < c->late->n_ranks && !safe; q++)
-      safe =
-          heard[q] && copse_threads_before(c->threads, (struct copse_action){c->first_entry + q, 1},
-                                           action.thread);
+    for (int q = 0; q < c->of.n_ranks && !safe; q++) {
+      struct copse_action entry = {c->first_entry + q, 1};
+      safe = late->known[q] && copse_threads_before(&c->threads, entry, action.thread);
+    }
     if (safe) continue;
     char here[64];
     long line = c->of.name(c->of.ctx, action, here);
     return copse_fail_at(err, COPSE_REFUTED, c->of.label, line,
                          "%s writes %c[%d] of gpu %d, which %s of the launch before may still read "
                          "through its port: a race, nothing tells that it has",
-                         here, letters[at.letter], at.offset / c->of.slices, at.rank,
-                         c->late->reads[i].step);
+                         here, letters[at.letter], at.offset / c->of.slices, at.rank, late->step);
   }
   return COPSE_OK;
 }
@@ -203,10 +360,10 @@ copse_status copse_cells_write(struct copse_cells *c, struct copse_action action
                                struct copse_cell_at at, struct copse_value value,
                                struct copse_err *err) {
   struct cell *cell = &c->cells[index_of(c, at)];
-  if (!copse_threads_before(c->threads, cell->written, action.thread))
+  if (!copse_threads_before(&c->threads, cell->written, action.thread))
     return refute_race(c, action, "writes", at, cell->written, "writes too", err);
   for (int i = 0; i < cell->n_reads; i++)
-    if (!copse_threads_before(c->threads, cell->reads[i], action.thread))
+    if (!copse_threads_before(&c->threads, cell->reads[i], action.thread))
       return refute_race(c, action, "writes", at, cell->reads[i], "reads", err);
   if (cell->n_late > 0 && cell->written.time == 0) {
     copse_status status = check_late(c, cell, action, at, err);
@@ -227,10 +384,10 @@ copse_status copse_cells_add(struct copse_cells *c, struct copse_action action,
   } else if (a->position != b.position) {
     a->set = COPSE_SET_MIXED;
   } else {
-    COPSE_TRY(copse_sets_sum(c->sets, (int[]){a->set, b.set}, 2, &a->set, err));
+    COPSE_TRY(copse_multisets_sum(c->sets, (int[]){a->set, b.set}, 2, &a->set, err));
   }
   if (a->fault.time == 0) a->fault = b.fault;
-  if (sound && (a->set == COPSE_SET_MIXED || copse_sets_repeats(c->sets, a->set)))
+  if (sound && (a->set == COPSE_SET_MIXED || copse_multisets_repeats(c->sets, a->set)))
     a->fault = action;
 out:
   return status;
@@ -244,10 +401,10 @@ copse_status copse_cells_check_left(struct copse_cells *c, int first_end, int ex
         struct copse_cell_at at = {r, (enum copse_buffer_letter)l, j};
         const struct cell *cell = &c->cells[index_of(c, at)];
         struct copse_action late = {0, 0};
-        if (!copse_threads_before(c->threads, cell->written, first_end + r)) late = cell->written;
+        if (!copse_threads_before(&c->threads, cell->written, first_end + r)) late = cell->written;
         for (int i = 0; i < cell->n_reads; i++)
           if (cell->reads[i].thread < exempt &&
-              !copse_threads_before(c->threads, cell->reads[i], first_end + r))
+              !copse_threads_before(&c->threads, cell->reads[i], first_end + r))
             late = cell->reads[i];
         if (late.time == 0) continue;
         char step[64];
@@ -262,51 +419,32 @@ copse_status copse_cells_check_left(struct copse_cells *c, int first_end, int ex
 
 /* ---- from one launch to the next ------------------------------------------------------ */
 
-static copse_status add_late(const struct copse_cells *c, struct copse_late_reads *late,
-                             struct late_read read, struct copse_action action, int first_end,
-                             struct copse_err *err) {
-  size_t row = late->n * (size_t)c->of.n_ranks;
-  copse_status status;
-  COPSE_TRY(copse_grow(&late->reads, &late->capacity, late->n + 1, sizeof *late->reads, err));
-  COPSE_TRY(copse_grow(&late->heard, &late->heard_capacity, row + (size_t)c->of.n_ranks,
-                       sizeof *late->heard, err));
-  late->reads[late->n++] = read;
-  for (int q = 0; q < c->of.n_ranks; q++)
-    late->heard[row + (size_t)q] = copse_threads_before(c->threads, action, first_end + q);
-out:
-  return status;
-}
-
 copse_status copse_late_reads_take(const struct copse_cells *c, int first, int first_end,
-                                   struct copse_late_reads **out, struct copse_err *err) {
-  struct copse_late_reads *late = NULL;
-  copse_status status;
-  *out = NULL;
-  COPSE_TRY(copse_calloc(1, sizeof *late, &late, err));
-  late->n_ranks = c->of.n_ranks;
+                                   struct copse_late_reads *out, struct copse_err *err) {
+  size_t n_ranks = (size_t)c->of.n_ranks;
+  copse_status status = COPSE_OK;
   for (size_t i = 0; i < c->n_cells; i++)
     for (int k = 0; k < c->cells[i].n_reads; k++) {
       struct copse_action action = c->cells[i].reads[k];
-      struct late_read read = {.cell = i};
       if (action.thread < first || action.thread >= first_end) continue;
       if (c->cells[i].written.time == 0) continue; /* nor will it be in the next launch */
-      c->of.name(c->of.ctx, action, read.step);
-      COPSE_TRY(add_late(c, late, read, action, first_end, err));
+      struct copse_late_read *late;
+      COPSE_TRY(copse_grow(&out->reads, &out->capacity, out->n + 1, sizeof *late, err));
+      late = &out->reads[out->n];
+      late->cell = i;
+      c->of.name(c->of.ctx, action, late->step);
+      COPSE_TRY(copse_arena_array(&out->arena, n_ranks, sizeof(bool), &late->known, err));
+      for (size_t q = 0; q < n_ranks; q++)
+        late->known[q] = copse_threads_before(&c->threads, action, first_end + (int)q);
+      out->n++;
     }
-  if (late->n > 0) {
-    *out = late;
-    late = NULL;
-  }
 out:
-  copse_late_reads_free(late);
   return status;
 }
 
 void copse_late_reads_free(struct copse_late_reads *late) {
-  if (!late) return;
   free(late->reads);
-  free(late->heard);
-  free(late);
+  copse_arena_free(&late->arena);
 }
 
 void copse_cells_guard(struct copse_cells *c, const struct copse_late_reads *late,
@@ -360,7 +498,7 @@ static void describe(struct copse_cells *c, struct copse_value v, char *text, si
     snprintf(text, size, "a sum of different chunks");
   else
     snprintf(text, size, "chunk %d of %s", v.position / c->of.slices,
-             copse_sets_text(c->sets, v.set));
+             copse_multisets_text(c->sets, v.set));
 }
 
 static copse_status refute_result(struct copse_cells *c, struct copse_cell_at at,

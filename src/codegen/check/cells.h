@@ -1,14 +1,55 @@
 /*
- * Inside src/codegen only: the memory of a foreign program on names instead of numbers. A cell
- * is one chunk; it holds the multiset of ranks whose chunk of the same position went into it.
- * Every access is checked against all conflicting ones for an order (check_history.h).
+ * Inside src/codegen: what a foreign program's threads know of each other, and its memory on names
+ * instead of numbers. A cell is one chunk; it holds the multiset of ranks whose chunk of the same
+ * position went into it. Every access is checked against all conflicting ones for an order.
  */
 #ifndef COPSE_CODEGEN_CHECK_CELLS_H
 #define COPSE_CODEGEN_CHECK_CELLS_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "base/collective.h"
-#include "codegen/check/history.h"
-#include "codegen/check/sets.h"
+#include "base/memory.h"
+
+/* ---- histories: happened-before for threads that are numbered 0 .. n-1 --------------------- */
+
+/* Something a thread did: its `time`-th action, from 1; time 0 is nothing. */
+struct copse_action {
+  int thread;
+  uint32_t time;
+};
+
+struct copse_history; /* a snapshot; owned by whoever took it */
+/* Threads are made with the cells that they use (copse_cells_new). The first n_groups are groups
+ * whose members are ordered only where they meet: what one does is before its next actions, and
+ * part of its history, once they have met. */
+struct copse_threads;
+
+/* The thread does its next action. */
+struct copse_action copse_threads_act(struct copse_threads *threads, int thread);
+uint32_t copse_threads_time(const struct copse_threads *threads, int thread);
+
+/* A group's members meet. */
+void copse_threads_meet(struct copse_threads *threads, int thread);
+
+/* What the thread has done and knows by now. Release it with copse_history_drop. */
+copse_status copse_history_take(struct copse_threads *threads, int thread,
+                                struct copse_history **out, struct copse_err *err) COPSE_CHECKED;
+/* One action alone. */
+copse_status copse_history_of(struct copse_action action, struct copse_history **out,
+                              struct copse_err *err) COPSE_CHECKED;
+void copse_history_drop(struct copse_history *history);
+/* The thread learns all that the history holds. */
+copse_status copse_history_learn(struct copse_threads *threads, int thread,
+                                 struct copse_history *history,
+                                 struct copse_err *err) COPSE_CHECKED;
+
+/* Whether the action came before what the thread does now. */
+bool copse_threads_before(const struct copse_threads *threads, struct copse_action action,
+                          int thread);
+
+/* ---- cells -------------------------------------------------------------------------------- */
 
 enum { COPSE_SET_UNDEFINED = -1, COPSE_SET_MIXED = -2 };
 
@@ -26,8 +67,8 @@ struct copse_cells;
 /* What the cells belong to, and how messages name places in it. */
 struct copse_cells_of {
   int n_ranks, n_threads;
-  int n_loose; /* the first so many threads are loose (check_history.h) */
-  int slices;  /* cells of a chunk; 0: 1. Offsets count cells, `chunks` and the like chunks */
+  int n_groups; /* the first so many threads are groups (copse_threads_new) */
+  int slices;   /* cells of a chunk; 0: 1. Offsets count cells, `chunks` and the like chunks */
   copse_collective collective;
   int chunks, block; /* of the whole message and of a rank's part of it */
   bool in_place;
@@ -84,9 +125,13 @@ copse_status copse_cells_check_left(struct copse_cells *cells, int first_end, in
  * the read. Take the reads of threads [first, first_end) when all is done; a second run of the
  * same program, on cells that guard them, refutes a writer that need not know.
  */
-struct copse_late_reads;
+struct copse_late_reads {        /* zero-initialise */
+  struct copse_late_read *reads; /* [n] by cell */
+  size_t n, capacity;
+  struct copse_arena arena;
+};
 copse_status copse_late_reads_take(const struct copse_cells *cells, int first, int first_end,
-                                   struct copse_late_reads **out,
+                                   struct copse_late_reads *out,
                                    struct copse_err *err) COPSE_CHECKED;
 void copse_late_reads_free(struct copse_late_reads *late);
 /* Thread first_entry + r stands for the entry of rank r. `late` is borrowed; NULL: none. */

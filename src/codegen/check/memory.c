@@ -1,3 +1,8 @@
+/*
+ * A plan's memory on names. Pieces that are equal fractions are one class, whatever their numbers;
+ * two pieces of a block are the same or apart, so a cell per (rank, block, class, chunk) stands for
+ * its bytes. In place, input and output share bytes and so cells.
+ */
 #include "codegen/check/memory.h"
 
 #include <stdlib.h>
@@ -11,8 +16,7 @@ static int compare_fractions(int64_t an, int64_t ad, int64_t bn, int64_t bd) {
 }
 
 static bool same_piece(const struct copse_plan_piece *a, const struct copse_plan_piece *b) {
-  return a->pair == b->pair &&
-         compare_fractions(a->lo_num, a->lo_den, b->lo_num, b->lo_den) == 0 &&
+  return a->pair == b->pair && compare_fractions(a->lo_num, a->lo_den, b->lo_num, b->lo_den) == 0 &&
          compare_fractions(a->hi_num, a->hi_den, b->hi_num, b->hi_den) == 0;
 }
 
@@ -31,23 +35,21 @@ static uint64_t hash_fraction(uint64_t h, int64_t num, int64_t den) {
 static copse_status classify_pieces(struct copse_memory *m, struct copse_err *err) {
   const struct copse_plan *plan = m->plan;
   uint32_t n = plan->header.n_pieces;
-  size_t size = 16;
-  uint32_t *table = NULL;
+  struct copse_index_map by_piece = {0};
   copse_status status;
-  while (size < 2 * (size_t)n) size *= 2;
-  COPSE_TRY(copse_calloc(n, sizeof(uint32_t), &m->piece_class, err));
-  COPSE_TRY(copse_calloc(size, sizeof *table, &table, err));
+  COPSE_TRY(copse_arena_array(&m->tables, n, sizeof(uint32_t), &m->piece_class, err));
   for (uint32_t i = 0; i < n; i++) {
     const struct copse_plan_piece *p = &plan->pieces[i];
     uint64_t h = hash_fraction(hash_fraction(p->pair, p->lo_num, p->lo_den), p->hi_num, p->hi_den);
-    size_t slot = (size_t)h & (size - 1);
-    while (table[slot] && !same_piece(&plan->pieces[table[slot] - 1], p))
-      slot = (slot + 1) & (size - 1);
-    if (!table[slot]) table[slot] = i + 1;
-    m->piece_class[i] = table[slot] - 1;
+    size_t cursor = 0;
+    int same;
+    do same = copse_index_map_next(&by_piece, h, &cursor);
+    while (same >= 0 && !same_piece(&plan->pieces[same], p));
+    m->piece_class[i] = same < 0 ? i : (uint32_t)same;
+    if (same < 0) COPSE_TRY(copse_index_map_add(&by_piece, h, (int)i, err));
   }
 out:
-  free(table);
+  copse_index_map_free(&by_piece);
   return status;
 }
 
@@ -68,44 +70,38 @@ uint32_t copse_memory_blocks(const struct copse_plan *plan) {
   return h->input_blocks > h->output_blocks ? h->input_blocks : h->output_blocks;
 }
 
-static size_t slot_of(const struct copse_memory *m, const struct copse_place *p) {
-  uint64_t h = mix(mix(mix(mix(7, p->rank), p->buffer), p->block), p->piece);
-  size_t slot = (size_t)h & (m->table_size - 1);
-  for (; m->table[slot]; slot = (slot + 1) & (m->table_size - 1)) {
-    const struct copse_place *q = &m->places[m->table[slot] - 1];
+static uint64_t key_of(const struct copse_place *p) {
+  return mix(mix(copse_key_pair((int)p->rank, (int)p->buffer), p->block), p->piece);
+}
+
+/* The number of the place, or -1. */
+static int find_place(const struct copse_memory *m, const struct copse_place *p) {
+  uint64_t key = key_of(p);
+  size_t cursor = 0;
+  int i;
+  while ((i = copse_index_map_next(&m->by_place, key, &cursor)) >= 0) {
+    const struct copse_place *q = &m->places[i];
     if (q->rank == p->rank && q->buffer == p->buffer && q->block == p->block &&
         q->piece == p->piece)
       break;
   }
-  return slot;
-}
-
-static copse_status grow_table(struct copse_memory *m, struct copse_err *err) {
-  size_t size = m->table_size ? 2 * m->table_size : 1024;
-  uint32_t *table;
-  copse_status status = copse_calloc(size, sizeof *table, &table, err);
-  if (status != COPSE_OK) return status;
-  free(m->table);
-  m->table = table;
-  m->table_size = size;
-  for (uint32_t i = 0; i < m->n_places; i++) table[slot_of(m, &m->places[i])] = i + 1;
-  return COPSE_OK;
+  return i;
 }
 
 static copse_status place_of(struct copse_memory *m, const struct copse_plan_operand *o,
                              uint32_t piece, uint32_t *index, struct copse_err *err) {
   struct copse_place place = {o->rank, m->in_place ? COPSE_BUFFER_OUTPUT : o->buffer,
                               data_block(m->plan, o), m->piece_class[piece]};
+  int found = find_place(m, &place);
   copse_status status = COPSE_OK;
-  if (2 * ((size_t)m->n_places + 1) > m->table_size) COPSE_TRY(grow_table(m, err));
-  size_t slot = slot_of(m, &place);
-  if (!m->table[slot]) {
+  if (found < 0) {
+    found = (int)m->n_places;
     COPSE_TRY(copse_grow(&m->places, &m->places_capacity, (size_t)m->n_places + 1,
                          sizeof *m->places, err));
+    COPSE_TRY(copse_index_map_add(&m->by_place, key_of(&place), found, err));
     m->places[m->n_places++] = place;
-    m->table[slot] = m->n_places;
   }
-  *index = m->table[slot] - 1;
+  *index = (uint32_t)found;
 out:
   return status;
 }
@@ -119,23 +115,19 @@ static bool is_given(const struct copse_plan *plan, const struct copse_plan_oper
   return true;
 }
 
-static copse_status map_op(struct copse_memory *m, uint32_t op, size_t *n, size_t *capacity,
-                           const char *label, struct copse_err *err) {
+static copse_status map_op(struct copse_memory *m, uint32_t op, uint32_t *places, const char *label,
+                           struct copse_err *err) {
   const struct copse_plan_op *o = &m->plan->ops[op];
-  uint32_t count = (uint32_t)o->n_src + o->n_dst;
-  copse_status status;
-  m->op_first[op] = (uint32_t)*n;
-  COPSE_TRY(copse_grow(&m->op_places, capacity, *n + count, sizeof *m->op_places, err));
-  for (uint32_t i = 0; i < count; i++) {
+  copse_status status = COPSE_OK;
+  for (uint32_t i = 0; i < (uint32_t)o->n_src + o->n_dst; i++) {
     const struct copse_plan_operand *operand = &m->plan->operands[o->operand + i];
-    uint32_t place = COPSE_NO_PLACE;
+    places[i] = COPSE_NO_PLACE;
     if (!is_given(m->plan, operand))
       return copse_fail_at(
           err, COPSE_REFUTED, label, 0, "op %u uses the %s of rank %u, which only the root gives",
           op, operand->buffer == COPSE_BUFFER_INPUT ? "input" : "output", operand->rank);
     if (operand->buffer == COPSE_BUFFER_INPUT || operand->buffer == COPSE_BUFFER_OUTPUT)
-      COPSE_TRY(place_of(m, operand, o->piece, &place, err));
-    m->op_places[(*n)++] = place;
+      COPSE_TRY(place_of(m, operand, o->piece, &places[i], err));
   }
 out:
   return status;
@@ -157,32 +149,32 @@ static int compare_rows(const void *a, const void *b) {
 }
 
 /* Within a block pieces must be the same or apart, and leave no gap from 0 to 1. */
-static copse_status check_tiling(struct copse_memory *m, const char *label, struct copse_err *err) {
+static copse_status check_tiling(const struct copse_memory *m, const char *label,
+                                 struct copse_err *err) {
   struct row *rows = NULL;
-  copse_status status = copse_calloc(m->n_places, sizeof *rows, &rows, err);
+  uint32_t n = m->n_places;
+  const char *defect = NULL;
+  copse_status status = copse_calloc(n, sizeof *rows, &rows, err);
   if (status != COPSE_OK) return status;
-  for (uint32_t i = 0; i < m->n_places; i++)
+  for (uint32_t i = 0; i < n; i++)
     rows[i] = (struct row){m->places[i].block, &m->plan->pieces[m->places[i].piece]};
-  qsort(rows, m->n_places, sizeof *rows, compare_rows);
-  for (uint32_t i = 0; i < m->n_places && status == COPSE_OK; i++) {
+  qsort(rows, n, sizeof *rows, compare_rows);
+  for (uint32_t i = 0, next; i < n && !defect; i = next) { /* rows [i, next) are the same */
     const struct copse_plan_piece *p = rows[i].piece;
     bool first = i == 0 || rows[i - 1].block != rows[i].block;
-    if (!first && same_piece(rows[i - 1].piece, p)) continue;
     int64_t end_num = first ? 0 : rows[i - 1].piece->hi_num;
     int64_t end_den = first ? 1 : rows[i - 1].piece->hi_den;
     int order = compare_fractions(p->lo_num, p->lo_den, end_num, end_den);
-    if (order != 0)
+    next = i + 1;
+    while (next < n && rows[next].block == rows[i].block && same_piece(rows[next].piece, p)) next++;
+    bool last = next == n || rows[next].block != rows[i].block;
+    if (order < 0)
+      defect = "overlap";
+    else if (order > 0 || (last && compare_fractions(p->hi_num, p->hi_den, 1, 1) != 0))
+      defect = "leave a gap";
+    if (defect)
       status = copse_fail_at(err, COPSE_REFUTED, label, 0, "block %u: its pieces %s", rows[i].block,
-                             order < 0 ? "overlap" : "leave a gap");
-    /* the block's last row must reach its end */
-    uint32_t next = i + 1;
-    while (next < m->n_places && rows[next].block == rows[i].block &&
-           same_piece(rows[next].piece, p))
-      next++;
-    bool last = next == m->n_places || rows[next].block != rows[i].block;
-    if (status == COPSE_OK && last && compare_fractions(p->hi_num, p->hi_den, 1, 1) != 0)
-      status = copse_fail_at(err, COPSE_REFUTED, label, 0, "block %u: its pieces leave a gap",
-                             rows[i].block);
+                             defect);
   }
   free(rows);
   return status;
@@ -190,14 +182,18 @@ static copse_status check_tiling(struct copse_memory *m, const char *label, stru
 
 copse_status copse_memory_map(struct copse_memory *m, const struct copse_plan *plan, bool in_place,
                               const char *label, struct copse_err *err) {
-  size_t n = 0, capacity = 0;
+  size_t n = 0;
   copse_status status;
   *m = (struct copse_memory){.plan = plan, .in_place = in_place};
   COPSE_TRY(classify_pieces(m, err));
-  COPSE_TRY(grow_table(m, err));
-  COPSE_TRY(copse_calloc(plan->header.n_ops, sizeof(uint32_t), &m->op_first, err));
+  COPSE_TRY(copse_arena_array(&m->tables, plan->header.n_ops, sizeof(uint32_t), &m->op_first, err));
+  for (uint32_t op = 0; op < plan->header.n_ops; op++) {
+    m->op_first[op] = (uint32_t)n;
+    n += (size_t)plan->ops[op].n_src + plan->ops[op].n_dst; /* of a SIGNAL or WAIT: none */
+  }
+  COPSE_TRY(copse_arena_array(&m->tables, n, sizeof(uint32_t), &m->op_places, err));
   for (uint32_t op = 0; op < plan->header.n_ops; op++)
-    if (plan->ops[op].kind == COPSE_OP_MOVE) COPSE_TRY(map_op(m, op, &n, &capacity, label, err));
+    COPSE_TRY(map_op(m, op, m->op_places + m->op_first[op], label, err));
   status = check_tiling(m, label, err);
 out:
   if (status != COPSE_OK) copse_memory_free(m);
@@ -205,13 +201,11 @@ out:
 }
 
 void copse_memory_free(struct copse_memory *m) {
-  free(m->piece_class);
   free(m->places);
-  free(m->table);
-  free(m->op_places);
-  free(m->op_first);
+  copse_index_map_free(&m->by_place);
   free(m->cells);
   free(m->slots);
+  copse_arena_free(&m->tables);
   copse_arena_free(&m->reads);
   *m = (struct copse_memory){0};
 }
@@ -225,8 +219,8 @@ static bool starts_with_input(const struct copse_memory *m, const struct copse_p
   return h->input_blocks >= h->output_blocks || p->block == p->rank;
 }
 
-copse_status copse_memory_start(struct copse_memory *m, uint32_t chunks, struct copse_sets *sets,
-                                struct copse_err *err) {
+copse_status copse_memory_start(struct copse_memory *m, uint32_t chunks,
+                                struct copse_multisets *sets, struct copse_err *err) {
   size_t slots = (size_t)m->plan->header.n_regions * m->plan->header.fifo;
   copse_status status;
   free(m->cells);
@@ -236,15 +230,15 @@ copse_status copse_memory_start(struct copse_memory *m, uint32_t chunks, struct 
   m->chunks = chunks;
   COPSE_TRY(copse_calloc((size_t)m->n_places * chunks, sizeof *m->cells, &m->cells, err));
   COPSE_TRY(copse_calloc(slots, sizeof *m->slots, &m->slots, err));
-  for (size_t i = 0; i < slots; i++) m->slots[i].value.set = -1;
+  for (size_t i = 0; i < slots; i++) m->slots[i].content.set = -1;
   for (uint32_t p = 0; p < m->n_places; p++) {
     const struct copse_place *place = &m->places[p];
     int set = -1;
     if (starts_with_input(m, place))
-      COPSE_TRY(copse_sets_single(sets, (int)place->rank, &set, err));
+      COPSE_TRY(copse_multisets_single(sets, (int)place->rank, &set, err));
     for (uint32_t c = 0; c < chunks; c++)
-      m->cells[(size_t)p * chunks + c].value =
-          (struct copse_value){set, place->block, place->piece, c, false};
+      m->cells[(size_t)p * chunks + c].content =
+          (struct copse_content){set, place->block, place->piece, c, false};
   }
 out:
   return status;
@@ -253,8 +247,8 @@ out:
 uint32_t copse_memory_output(const struct copse_memory *m, uint32_t rank, uint32_t block,
                              uint32_t piece) {
   struct copse_place place = {rank, COPSE_BUFFER_OUTPUT, block, piece};
-  uint32_t found = m->table[slot_of(m, &place)];
-  return found ? found - 1 : COPSE_NO_PLACE;
+  int found = find_place(m, &place);
+  return found < 0 ? COPSE_NO_PLACE : (uint32_t)found;
 }
 
 struct copse_cell *copse_memory_cell(struct copse_memory *m, uint32_t op, uint32_t i, uint32_t c) {

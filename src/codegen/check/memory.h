@@ -1,6 +1,6 @@
 /*
- * Inside src/codegen only: the memory of a plan under proof. A place is one piece of one
- * block at one rank, or one scratch region; it has a cell per chunk, or per slot.
+ * Inside codegen/check: the memory of a plan under proof. A place is one piece of one block at one
+ * rank, or one scratch region; it has a cell per chunk, or per slot.
  */
 #ifndef COPSE_CODEGEN_CHECK_MEMORY_H
 #define COPSE_CODEGEN_CHECK_MEMORY_H
@@ -8,16 +8,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/index_map.h"
 #include "base/memory.h"
 #include "codegen/check/clock.h"
-#include "codegen/check/sets.h"
+#include "codegen/check/multisets.h"
 
 /*
  * What a cell holds: the sum over a multiset of ranks of their inputs at (block, piece,
  * chunk). `block` counts data blocks: in an allgather rank r's input is data block r, in an
  * alltoall what rank i sends to rank j is data block i * n_ranks + j.
  */
-struct copse_value {
+struct copse_content {
   int set; /* -1: nothing */
   uint32_t block, piece, chunk;
   bool scaled; /* the FINAL step of a reduction is done */
@@ -26,52 +27,54 @@ struct copse_value {
 struct copse_reads; /* further readers than the first */
 
 struct copse_cell {
-  struct copse_value value;
+  struct copse_content content;
   struct copse_event writer;
   struct copse_event reader; /* the first since the last write; time 0: none */
   struct copse_reads *more;
   uint32_t writes;
 };
 
+struct copse_place {
+  uint32_t rank;
+  uint32_t buffer; /* what it is called in messages; in place, input is output */
+  uint32_t block, piece;
+};
+
 struct copse_memory {
   const struct copse_plan *plan;
   uint32_t *piece_class; /* [n_pieces] equal pieces share the smallest index */
   uint32_t n_places;
-  struct copse_place {
-    uint32_t rank;
-    uint32_t buffer; /* what it is called in messages; in place, input is output */
-    uint32_t block, piece;
-  } * places;
+  struct copse_place *places;
   size_t places_capacity;
-  uint32_t *table; /* place + 1 by hash */
-  size_t table_size;
+  struct copse_index_map by_place;
   uint32_t *op_places; /* places of each MOVE's operands, in order */
   uint32_t *op_first;  /* [n_ops] into op_places */
   bool in_place;
   uint32_t chunks;
-  struct copse_cell *cells; /* of place p: from p * chunks on */
-  struct copse_cell *slots; /* of region r: from r * fifo on */
-  struct copse_arena reads;
+  struct copse_cell *cells;  /* of place p: from p * chunks on */
+  struct copse_cell *slots;  /* of region r: from r * fifo on */
+  struct copse_arena tables; /* what copse_memory_map makes */
+  struct copse_arena reads;  /* of one launch */
 };
 
 #define COPSE_NO_PLACE UINT32_MAX
 
 /*
- * Maps every operand to its place. Refuses a plan whose pieces overlap in part within a
- * block, and operands that the collective does not have (a broadcast's input away from
- * the root, a reduce's output away from it).
+ * Maps every operand to its place. COPSE_REFUTED for a plan whose pieces overlap in part within a
+ * block, and for operands that the collective does not have (a broadcast's input away from
+ * the root, a reduce's output away from it). O(operands + places log places).
  */
 copse_status copse_memory_map(struct copse_memory *memory, const struct copse_plan *plan,
                               bool in_place, const char *label,
                               struct copse_err *err) COPSE_CHECKED;
 void copse_memory_free(struct copse_memory *memory);
 
-/* How many data blocks there are: see struct copse_value. */
+/* How many data blocks there are: see struct copse_content. */
 uint32_t copse_memory_blocks(const struct copse_plan *plan);
 
 /* All cells as at the start of a launch of `chunks` chunks. */
 copse_status copse_memory_start(struct copse_memory *memory, uint32_t chunks,
-                                struct copse_sets *sets, struct copse_err *err) COPSE_CHECKED;
+                                struct copse_multisets *sets, struct copse_err *err) COPSE_CHECKED;
 
 /* The place of (rank, output block, piece class), or COPSE_NO_PLACE. */
 uint32_t copse_memory_output(const struct copse_memory *memory, uint32_t rank, uint32_t block,

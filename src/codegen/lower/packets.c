@@ -1,56 +1,76 @@
 /*
- * Lowering of tree collectives to the low-latency protocol: one chunk, everything between ranks
- * goes in packets, and a root that has summed up sends on in the same operation. A worker does
- * the reductions of all its units before their broadcasts: whatever waits, waits for a smaller
- * (phase, unit) or for the same one nearer to the tree's leaves or root.
+ * The low-latency protocol: a message is one chunk, and all that goes between ranks goes in
+ * packets: 8-byte words of 4 bytes of data and a 4-byte flag, the number of the launch, stored at
+ * once. Who reads looks until the flags are the present launch's: no signal, no fence, and no
+ * handshake before the put. It costs twice the bytes and a copy out of the packets, and memory
+ * for a whole message: the plan states the largest one that it takes.
+ *
+ *        parent                                child
+ *          |   packets of the child at parent    |
+ *          |<======== sum | flag, ... ===========|   reduce: the child stores once
+ *          |   fold input and all packets        |
+ *          |======== total | flag, ... =========>|   the root sends on in the same MOVE
+ *          |                                     |   one MOVE: packets -> output, next packets
+ *
+ * Along trees. The root's sum and its broadcast are one MOVE: fold own input and the children's
+ * packets, store to the output and to the children's packets. Below, one MOVE takes packets to the
+ * output and to the next ranks' packets. A worker does the reductions of all its units before
+ * their broadcasts: whatever waits, waits for a smaller (phase, unit), or for the same one nearer
+ * to the tree's leaves or root. So no ring of waits can close.
+ *
+ * In one hop (copse_lower_one_hop). Of an allreduce of a few KiB hops are most of the time. So
+ * every rank sends its input to all others and sums all inputs itself, in the ranks' order, which
+ * gives all of them the same bits. (N - 1) times the message leaves and enters each rank; in two
+ * hops 2 (N - 1) / N times. No tree is followed: of the schedule it takes the ranks, and that every
+ * pair of them sends to each other. `copse plans` adds such a plan as far as the simulator finds it
+ * faster than packets along the trees.
+ *
+ * Signals that packets make superfluous stay in the plan, marked IN_DATA. They show who waits for
+ * whom, so that the deadlock proof and the reports of a standstill are those of every other plan,
+ * and the executor on one thread goes by them. An executor that looks at packets skips them, and so
+ * must find both ends of a channel marked or neither (check/proof.c).
+ *
+ * Who may overwrite packets, and why a broadcast and a reduce greet: check/clock.h.
  */
 #include <stdlib.h>
 
+#include "base/collective.h"
 #include "codegen/lower/plan_build.h"
-#include "codegen/lower/unit.h"
+#include "codegen/lower/work.h"
 
-struct lowering {
-  const struct copse_schedule *schedule;
-  struct copse_units units;
-  int n_workers;       /* per rank */
-  int *worker;         /* [n_units] */
-  uint32_t *channel;   /* [n_units * n_ranks] from a rank to its parent in the reduction */
-  uint32_t *down;      /* [n_units * n_ranks] from its parent in the broadcast to a rank */
-  uint32_t *greeting;  /* [n_units * n_ranks] from the receiver; only with `greets` */
-  uint32_t *up_region; /* [n_units * n_ranks] at the parent, for what the rank sends up */
-  uint32_t *down_region; /* [n_units * n_ranks] at the rank, for what comes down */
-  bool greets;           /* nobody answers, so receivers must say that they have entered */
-  struct copse_plan_build b;
-  struct copse_err *err;
+/* ---- along trees ------------------------------------------------------------------------- */
+
+/* What joins a rank to its parents in the trees of a unit. */
+struct link {
+  uint32_t up, down;    /* channels: to its parent in the reduction, from it in the broadcast */
+  uint32_t greeting;    /* channel from the receiver; only with `greets` */
+  uint32_t up_region;   /* at the parent, for what the rank sends up */
+  uint32_t down_region; /* at the rank, for what comes down */
 };
 
-static size_t at(const struct lowering *l, int u, int rank) {
-  return (size_t)u * (size_t)l->schedule->n_ranks + (size_t)rank;
-}
+struct lowering {
+  struct copse_plan_build *b;
+  int n_ranks;
+  struct copse_units units;
+  int n_workers;      /* per rank */
+  int *worker;        /* [n_units] */
+  struct link *links; /* [n_units * n_ranks] */
+  bool greets;        /* receivers must signal that they have entered, as nobody answers */
+};
 
-static const struct copse_unit *unit_of(const struct lowering *l, int u) {
-  return &l->units.units[u];
+static struct link *link_of(const struct lowering *l, int u, int rank) {
+  return &l->links[(size_t)u * (size_t)l->n_ranks + (size_t)rank];
 }
-
-static uint32_t global_worker(const struct lowering *l, int rank, int u) {
-  return (uint32_t)(rank * l->n_workers + l->worker[u]);
-}
-
-static int child_count(const struct copse_unit_tree *tree, int rank) {
-  return tree->first_child[rank + 1] - tree->first_child[rank];
-}
-
-/* ---- tables --------------------------------------------------------------------------- */
 
 /* Sources or destinations of one MOVE besides the rank's own. */
 static copse_status check_degrees(const struct lowering *l) {
   for (int u = 0; u < l->units.n_units; u++)
-    for (int rank = 0; rank < l->schedule->n_ranks; rank++) {
-      const struct copse_unit *unit = unit_of(l, u);
-      int up = unit->reduce ? child_count(unit->reduce, rank) : 0;
-      int down = unit->broadcast ? child_count(unit->broadcast, rank) : 0;
+    for (int rank = 0; rank < l->n_ranks; rank++) {
+      const struct copse_unit *unit = &l->units.units[u];
+      int up = unit->reduce ? copse_tree_children(unit->reduce, rank) : 0;
+      int down = unit->broadcast ? copse_tree_children(unit->broadcast, rank) : 0;
       if (up >= (int)COPSE_MOVE_MAX_OPERANDS || down >= (int)COPSE_MOVE_MAX_OPERANDS)
-        return copse_fail(l->err, COPSE_UNSUPPORTED,
+        return copse_fail(l->b->err, COPSE_UNSUPPORTED,
                           "rank %d has %d children in a tree, a low-latency plan takes %d; lower "
                           "without it",
                           rank, up > down ? up : down, (int)COPSE_MOVE_MAX_OPERANDS - 1);
@@ -58,222 +78,262 @@ static copse_status check_degrees(const struct lowering *l) {
   return COPSE_OK;
 }
 
-static copse_status make_tables(struct lowering *l) {
-  size_t n = (size_t)l->units.n_units * (size_t)l->schedule->n_ranks;
-  copse_status status;
-  COPSE_TRY(copse_calloc(n, sizeof(uint32_t), &l->channel, l->err));
-  COPSE_TRY(copse_calloc(n, sizeof(uint32_t), &l->down, l->err));
-  COPSE_TRY(copse_calloc(n, sizeof(uint32_t), &l->greeting, l->err));
-  COPSE_TRY(copse_calloc(n, sizeof(uint32_t), &l->up_region, l->err));
-  COPSE_TRY(copse_calloc(n, sizeof(uint32_t), &l->down_region, l->err));
-  COPSE_TRY(copse_calloc((size_t)l->units.n_units, sizeof(int), &l->worker, l->err));
-  COPSE_TRY(copse_units_spread(&l->units, l->b.options.max_workers, l->worker, &l->n_workers,
-                               l->err));
-  for (int u = 0; u < l->units.n_units; u++)
-    COPSE_TRY(copse_build_piece(&l->b, unit_of(l, u)->lo, unit_of(l, u)->hi, 0));
-out:
-  return status;
+/* From one rank's worker for the unit to another's. */
+static uint32_t add_channel(struct lowering *l, int u, int from, int to) {
+  return copse_build_channel(l->b, (uint32_t)(from * l->n_workers + l->worker[u]),
+                             (uint32_t)(to * l->n_workers + l->worker[u]));
 }
 
-static copse_status add_channel(struct lowering *l, int u, int from, int to, uint32_t *channel) {
-  *channel = l->b.header.n_channels;
-  return copse_build_channel(&l->b, global_worker(l, from, u), global_worker(l, to, u));
-}
-
-static copse_status make_channels(struct lowering *l) {
-  copse_status status = COPSE_OK;
+static void make_channels(struct lowering *l) {
   for (int u = 0; u < l->units.n_units; u++)
-    for (int rank = 0; rank < l->schedule->n_ranks; rank++) {
-      const struct copse_unit *unit = unit_of(l, u);
+    for (int rank = 0; rank < l->n_ranks; rank++) {
+      const struct copse_unit *unit = &l->units.units[u];
+      struct link *link = link_of(l, u, rank);
       if (rank == unit->root) continue;
       if (unit->reduce) {
         int parent = unit->reduce->parent[rank];
-        COPSE_TRY(add_channel(l, u, rank, parent, &l->channel[at(l, u, rank)]));
-        if (l->greets) COPSE_TRY(add_channel(l, u, parent, rank, &l->greeting[at(l, u, rank)]));
+        link->up = add_channel(l, u, rank, parent);
+        if (l->greets) link->greeting = add_channel(l, u, parent, rank);
       }
       if (unit->broadcast) {
         int parent = unit->broadcast->parent[rank];
-        COPSE_TRY(add_channel(l, u, parent, rank, &l->down[at(l, u, rank)]));
-        if (l->greets) COPSE_TRY(add_channel(l, u, rank, parent, &l->greeting[at(l, u, rank)]));
+        link->down = add_channel(l, u, parent, rank);
+        if (l->greets) link->greeting = add_channel(l, u, rank, parent);
       }
     }
-out:
-  return status;
 }
 
 /* Grouped by rank, as the plan wants them. */
-static copse_status make_regions(struct lowering *l) {
-  copse_status status = COPSE_OK;
-  for (int rank = 0; rank < l->schedule->n_ranks; rank++)
+static void make_regions(struct lowering *l) {
+  for (int rank = 0; rank < l->n_ranks; rank++)
     for (int u = 0; u < l->units.n_units; u++) {
-      const struct copse_unit *unit = unit_of(l, u);
+      const struct copse_unit *unit = &l->units.units[u];
       const struct copse_unit_tree *up = unit->reduce;
       for (int i = up ? up->first_child[rank] : 0; up && i < up->first_child[rank + 1]; i++)
-        COPSE_TRY(copse_build_region(&l->b, rank, u, &l->up_region[at(l, u, up->children[i])]));
+        link_of(l, u, up->children[i])->up_region = copse_build_region(l->b, rank, u);
       if (unit->broadcast && rank != unit->root)
-        COPSE_TRY(copse_build_region(&l->b, rank, u, &l->down_region[at(l, u, rank)]));
+        link_of(l, u, rank)->down_region = copse_build_region(l->b, rank, u);
     }
-out:
-  return status;
 }
 
-/* ---- operations ------------------------------------------------------------------------- */
-
-static uint32_t block_of(const struct lowering *l, uint32_t blocks, int u) {
-  return blocks > 1 ? (uint32_t)unit_of(l, u)->block : 0;
+static void add_input(struct lowering *l, int u, int rank) {
+  bool one = l->b->header.input_blocks == 1;
+  copse_build_operand(l->b, rank, COPSE_BUFFER_INPUT, one ? 0 : (uint32_t)l->units.units[u].block);
 }
 
-static copse_status add_input(struct lowering *l, int u, int rank) {
-  return copse_build_operand(&l->b, rank, COPSE_BUFFER_INPUT,
-                             block_of(l, l->b.header.input_blocks, u));
+static void add_output(struct lowering *l, int u, int rank) {
+  bool one = l->b->header.output_blocks == 1;
+  copse_build_operand(l->b, rank, COPSE_BUFFER_OUTPUT, one ? 0 : (uint32_t)l->units.units[u].block);
 }
 
-static copse_status add_output(struct lowering *l, int u, int rank) {
-  return copse_build_operand(&l->b, rank, COPSE_BUFFER_OUTPUT,
-                             block_of(l, l->b.header.output_blocks, u));
-}
-
-/* The broadcast's children as destinations; before it, where they must have entered. */
-static copse_status add_children(struct lowering *l, int u, int rank) {
-  const struct copse_unit_tree *tree = unit_of(l, u)->broadcast;
-  copse_status status = COPSE_OK;
+/* The broadcast's children as destinations. */
+static void add_children(struct lowering *l, int u, int rank) {
+  const struct copse_unit_tree *tree = l->units.units[u].broadcast;
   for (int i = tree->first_child[rank]; i < tree->first_child[rank + 1]; i++)
-    COPSE_TRY(copse_build_operand(&l->b, tree->children[i], COPSE_BUFFER_PACKETS,
-                                  l->down_region[at(l, u, tree->children[i])]));
-out:
-  return status;
+    copse_build_operand(l->b, tree->children[i], COPSE_BUFFER_PACKETS,
+                        link_of(l, u, tree->children[i])->down_region);
 }
 
-static copse_status sync_children(struct lowering *l, int u, int rank, bool greetings) {
-  const struct copse_unit_tree *tree = unit_of(l, u)->broadcast;
-  copse_status status = COPSE_OK;
-  for (int i = tree->first_child[rank]; i < tree->first_child[rank + 1]; i++) {
-    size_t child = at(l, u, tree->children[i]);
-    if (!greetings)
-      COPSE_TRY(copse_build_data_sync(&l->b, COPSE_OP_SIGNAL, l->down[child]));
-    else if (l->greets)
-      COPSE_TRY(
-          copse_build_sync(&l->b, COPSE_OP_WAIT, COPSE_WHEN_FIRST, l->greeting[child]));
-  }
-out:
-  return status;
+static void notify_children(struct lowering *l, int u, int rank) {
+  const struct copse_unit_tree *tree = l->units.units[u].broadcast;
+  for (int i = tree->first_child[rank]; i < tree->first_child[rank + 1]; i++)
+    copse_build_data_signal(l->b, link_of(l, u, tree->children[i])->down);
 }
 
 /* Own input plus the children's sums, up to the parent or, at the root, out and down. */
-static copse_status add_reduce(struct lowering *l, int u, int rank) {
-  const struct copse_unit *unit = unit_of(l, u);
+static void add_reduce(struct lowering *l, int u, int rank) {
+  const struct copse_unit *unit = &l->units.units[u];
   const struct copse_unit_tree *tree = unit->reduce;
+  const struct link *link = link_of(l, u, rank);
   bool root = rank == unit->root;
-  copse_status status = COPSE_OK;
   for (int i = tree->first_child[rank]; i < tree->first_child[rank + 1]; i++)
-    COPSE_TRY(
-        copse_build_data_sync(&l->b, COPSE_OP_WAIT, l->channel[at(l, u, tree->children[i])]));
-  if (!root && l->greets)
-    COPSE_TRY(
-        copse_build_sync(&l->b, COPSE_OP_WAIT, COPSE_WHEN_FIRST, l->greeting[at(l, u, rank)]));
-  uint32_t first = l->b.header.n_operands;
-  COPSE_TRY(add_input(l, u, rank));
+    copse_build_data_wait(l->b, link_of(l, u, tree->children[i])->up);
+  if (!root && l->greets) copse_build_wait(l->b, COPSE_WHEN_FIRST, link->greeting);
+  uint32_t first = l->b->header.n_operands;
+  add_input(l, u, rank);
   for (int i = tree->first_child[rank]; i < tree->first_child[rank + 1]; i++)
-    COPSE_TRY(copse_build_operand(&l->b, rank, COPSE_BUFFER_PACKETS,
-                                  l->up_region[at(l, u, tree->children[i])]));
-  uint32_t first_dst = l->b.header.n_operands;
-  if (root) {
-    COPSE_TRY(add_output(l, u, rank));
-    if (unit->broadcast) COPSE_TRY(add_children(l, u, rank));
-  } else {
-    COPSE_TRY(copse_build_operand(&l->b, tree->parent[rank], COPSE_BUFFER_PACKETS,
-                                  l->up_region[at(l, u, rank)]));
-  }
-  COPSE_TRY(copse_build_move(&l->b, u, first, (int)(l->b.header.n_operands - first_dst),
-                             root ? COPSE_MOVE_FINAL : 0));
-  if (!root)
-    COPSE_TRY(copse_build_data_sync(&l->b, COPSE_OP_SIGNAL, l->channel[at(l, u, rank)]));
-  else if (unit->broadcast)
-    COPSE_TRY(sync_children(l, u, rank, false));
-out:
-  return status;
-}
-
-static copse_status add_broadcast(struct lowering *l, int u, int rank) {
-  const struct copse_unit *unit = unit_of(l, u);
-  bool root = rank == unit->root;
-  copse_status status = COPSE_OK;
-  if (root && unit->reduce) return COPSE_OK; /* done when it had summed up */
-  if (!root) COPSE_TRY(copse_build_data_sync(&l->b, COPSE_OP_WAIT, l->down[at(l, u, rank)]));
-  COPSE_TRY(sync_children(l, u, rank, true));
-  uint32_t first = l->b.header.n_operands;
+    copse_build_operand(l->b, rank, COPSE_BUFFER_PACKETS,
+                        link_of(l, u, tree->children[i])->up_region);
+  uint32_t first_dst = l->b->header.n_operands;
   if (root)
-    COPSE_TRY(add_input(l, u, rank));
+    add_output(l, u, rank);
   else
-    COPSE_TRY(copse_build_operand(&l->b, rank, COPSE_BUFFER_PACKETS,
-                                  l->down_region[at(l, u, rank)]));
-  COPSE_TRY(add_output(l, u, rank));
-  COPSE_TRY(add_children(l, u, rank));
-  COPSE_TRY(copse_build_move(&l->b, u, first, (int)(l->b.header.n_operands - first) - 1, 0));
-  COPSE_TRY(sync_children(l, u, rank, false));
-out:
-  return status;
+    copse_build_operand(l->b, tree->parent[rank], COPSE_BUFFER_PACKETS, link->up_region);
+  if (root && unit->broadcast) add_children(l, u, rank);
+  copse_build_move(l->b, u, first, (int)(l->b->header.n_operands - first_dst),
+                   root ? COPSE_MOVE_FINAL : 0);
+  if (!root)
+    copse_build_data_signal(l->b, link->up);
+  else if (unit->broadcast)
+    notify_children(l, u, rank);
 }
 
-/* What a receiver says before it waits for anything. */
-static copse_status add_greetings(struct lowering *l, int u, int rank) {
-  const struct copse_unit *unit = unit_of(l, u);
+static void add_broadcast(struct lowering *l, int u, int rank) {
+  const struct copse_unit *unit = &l->units.units[u];
+  const struct copse_unit_tree *tree = unit->broadcast;
+  bool root = rank == unit->root;
+  if (root && unit->reduce) return; /* done when it had summed up */
+  if (!root) copse_build_data_wait(l->b, link_of(l, u, rank)->down);
+  for (int i = tree->first_child[rank]; i < tree->first_child[rank + 1] && l->greets; i++)
+    copse_build_wait(l->b, COPSE_WHEN_FIRST, link_of(l, u, tree->children[i])->greeting);
+  uint32_t first = l->b->header.n_operands;
+  if (root)
+    add_input(l, u, rank);
+  else
+    copse_build_operand(l->b, rank, COPSE_BUFFER_PACKETS, link_of(l, u, rank)->down_region);
+  add_output(l, u, rank);
+  add_children(l, u, rank);
+  copse_build_move(l->b, u, first, (int)(l->b->header.n_operands - first) - 1, 0);
+  notify_children(l, u, rank);
+}
+
+/* What a receiver signals before it waits for anything. */
+static void add_greetings(struct lowering *l, int u, int rank) {
+  const struct copse_unit *unit = &l->units.units[u];
   const struct copse_unit_tree *up = unit->reduce;
-  copse_status status = COPSE_OK;
-  if (!l->greets) return COPSE_OK;
+  if (!l->greets) return;
   if (unit->broadcast && rank != unit->root)
-    COPSE_TRY(
-        copse_build_sync(&l->b, COPSE_OP_SIGNAL, COPSE_WHEN_FIRST, l->greeting[at(l, u, rank)]));
+    copse_build_signal(l->b, COPSE_WHEN_FIRST, link_of(l, u, rank)->greeting);
   for (int i = up ? up->first_child[rank] : 0; up && i < up->first_child[rank + 1]; i++)
-    COPSE_TRY(copse_build_sync(&l->b, COPSE_OP_SIGNAL, COPSE_WHEN_FIRST,
-                               l->greeting[at(l, u, up->children[i])]));
-out:
-  return status;
+    copse_build_signal(l->b, COPSE_WHEN_FIRST, link_of(l, u, up->children[i])->greeting);
 }
 
-static copse_status add_worker(struct lowering *l, int rank, int worker) {
-  uint32_t first_op = l->b.header.n_ops;
-  copse_status status = COPSE_OK;
+static void add_tree_worker(struct lowering *l, int rank, int worker) {
+  uint32_t first_op = l->b->header.n_ops;
   for (int step = 0; step < 3; step++)
     for (int u = 0; u < l->units.n_units; u++) {
       if (l->worker[u] != worker) continue;
-      if (step == 0) COPSE_TRY(add_greetings(l, u, rank));
-      if (step == 1 && unit_of(l, u)->reduce) COPSE_TRY(add_reduce(l, u, rank));
-      if (step == 2 && unit_of(l, u)->broadcast) COPSE_TRY(add_broadcast(l, u, rank));
+      if (step == 0) add_greetings(l, u, rank);
+      if (step == 1 && l->units.units[u].reduce) add_reduce(l, u, rank);
+      if (step == 2 && l->units.units[u].broadcast) add_broadcast(l, u, rank);
     }
-  status = copse_build_worker(&l->b, rank, first_op);
+  copse_build_worker(l->b, rank, first_op);
+}
+
+copse_status copse_lower_packets(struct copse_plan_build *b) {
+  struct lowering l = {.b = b,
+                       .n_ranks = b->schedule->n_ranks,
+                       .greets = copse_collective_rooted(b->schedule->collective)};
+  struct copse_arena scratch = {0};
+  copse_status status;
+  COPSE_TRY(copse_units_make(b->schedule, b->options.instances, &l.units, b->err));
+  COPSE_TRY(check_degrees(&l));
+  size_t n = (size_t)l.units.n_units;
+  COPSE_TRY(copse_arena_array(&scratch, n * (size_t)l.n_ranks, sizeof *l.links, &l.links, b->err));
+  COPSE_TRY(copse_arena_array(&scratch, n, sizeof *l.worker, &l.worker, b->err));
+  COPSE_TRY(copse_units_spread(&l.units, b->options.max_workers, l.worker, &l.n_workers, b->err));
+  for (int u = 0; u < l.units.n_units; u++)
+    copse_build_piece(b, l.units.units[u].lo, l.units.units[u].hi, 0);
+  make_channels(&l);
+  make_regions(&l);
+  for (int rank = 0; rank < l.n_ranks; rank++)
+    for (int w = 0; w < l.n_workers; w++) add_tree_worker(&l, rank, w);
 out:
+  copse_units_free(&l.units);
+  copse_arena_free(&scratch);
   return status;
 }
 
-static void release(struct lowering *l) {
-  copse_units_free(&l->units);
-  free(l->worker);
-  free(l->channel);
-  free(l->down);
-  free(l->greeting);
-  free(l->up_region);
-  free(l->down_region);
-  copse_build_free(&l->b);
+/* ---- in one hop -------------------------------------------------------------------------- */
+
+static copse_status check_one_hop(const struct copse_schedule *s, struct copse_err *err) {
+  if (s->collective != COPSE_ALLREDUCE)
+    return copse_fail(err, COPSE_UNSUPPORTED,
+                      "one hop is for an allreduce: the trees of other collectives have no second "
+                      "one to save");
+  if (s->n_ranks > (int)COPSE_MOVE_MAX_OPERANDS)
+    return copse_fail(err, COPSE_UNSUPPORTED,
+                      "%d ranks' inputs are more than one operation adds, which is %d: lower "
+                      "without one hop",
+                      s->n_ranks, (int)COPSE_MOVE_MAX_OPERANDS);
+  return COPSE_OK;
 }
 
-copse_status copse_lower_packets(const struct copse_schedule *schedule,
-                                 const struct copse_lower_options *options,
-                                 struct copse_plan **out, struct copse_err *err) {
-  struct lowering l = {.schedule = schedule, .err = err};
+/* Ranks that the trees don't join straight may have no way to each other, or one over third ranks.
+ */
+static copse_status check_pairs(const struct copse_schedule *s, struct copse_err *err) {
+  size_t n = (size_t)s->n_ranks;
+  bool *joined = NULL;
   copse_status status;
-  COPSE_TRY(copse_build_start(&l.b, schedule, options, 1, err));
-  /* Elsewhere every rank hears of every other, and of each before its next launch but one. */
-  l.greets = copse_collective_rooted(schedule->collective);
-  COPSE_TRY(copse_units_make(schedule, l.b.options.instances, &l.units, err));
-  COPSE_TRY(check_degrees(&l));
-  COPSE_TRY(make_tables(&l));
-  COPSE_TRY(make_channels(&l));
-  COPSE_TRY(make_regions(&l));
-  for (int rank = 0; rank < schedule->n_ranks; rank++)
-    for (int w = 0; w < l.n_workers; w++) COPSE_TRY(add_worker(&l, rank, w));
-  COPSE_TRY(copse_build_finish(&l.b, out));
+  COPSE_TRY(copse_calloc(n * n, sizeof *joined, &joined, err));
+  for (int i = 0; i < s->n_trees; i++)
+    for (int e = 0; e < s->trees[i].n_edges; e++) {
+      const struct copse_schedule_edge *edge = &s->trees[i].edges[e];
+      joined[(size_t)edge->src * n + (size_t)edge->dst] = true;
+    }
+  for (size_t i = 0; i < n * n && status == COPSE_OK; i++)
+    if (!joined[i] && i / n != i % n)
+      status = copse_fail(err, COPSE_UNSUPPORTED,
+                          "one hop needs each rank to send to every other, and in this schedule "
+                          "rank %zu never sends to rank %zu: lower without it",
+                          i / n, i % n);
 out:
-  release(&l);
+  free(joined);
+  return status;
+}
+
+/* From `src`, at `dst`, of part p of n_parts: the number of its region and of its channel, both
+ * laid out by (dst, part, src). */
+static uint32_t one_hop_at(const struct copse_plan_build *b, int n_parts, int src, int dst, int p) {
+  int others = b->schedule->n_ranks - 1;
+  return (uint32_t)((dst * n_parts + p) * others + (src < dst ? src : src - 1));
+}
+
+/* To all others, the next rank first: not everybody to one at the same moment. */
+static void add_send(struct copse_plan_build *b, int n_parts, int rank, int p) {
+  int n = b->schedule->n_ranks;
+  uint32_t first = b->header.n_operands;
+  copse_build_operand(b, rank, COPSE_BUFFER_INPUT, 0);
+  for (int i = 1; i < n; i++) {
+    int dst = (rank + i) % n;
+    copse_build_operand(b, dst, COPSE_BUFFER_PACKETS, one_hop_at(b, n_parts, rank, dst, p));
+  }
+  copse_build_move(b, p, first, n - 1, 0);
+  for (int i = 1; i < n; i++)
+    copse_build_data_signal(b, one_hop_at(b, n_parts, rank, (rank + i) % n, p));
+}
+
+static void add_sum(struct copse_plan_build *b, int n_parts, int rank, int p) {
+  int n = b->schedule->n_ranks;
+  for (int src = 0; src < n; src++)
+    if (src != rank) copse_build_data_wait(b, one_hop_at(b, n_parts, src, rank, p));
+  uint32_t first = b->header.n_operands;
+  for (int src = 0; src < n; src++)
+    if (src == rank)
+      copse_build_operand(b, rank, COPSE_BUFFER_INPUT, 0);
+    else
+      copse_build_operand(b, rank, COPSE_BUFFER_PACKETS, one_hop_at(b, n_parts, src, rank, p));
+  copse_build_operand(b, rank, COPSE_BUFFER_OUTPUT, 0);
+  copse_build_move(b, p, first, 1, COPSE_MOVE_FINAL);
+}
+
+copse_status copse_lower_one_hop(struct copse_plan_build *b) {
+  const struct copse_lower_options *o = &b->options;
+  int n = b->schedule->n_ranks; /* a worker of each rank for each part: none does two in turn */
+  int n_parts = o->instances < o->max_workers ? o->instances : o->max_workers;
+  copse_status status;
+  COPSE_TRY(check_one_hop(b->schedule, b->err));
+  COPSE_TRY(check_pairs(b->schedule, b->err));
+  for (int p = 0; p < n_parts; p++) {
+    struct copse_q lo, hi;
+    COPSE_TRY(copse_q_make(p, n_parts, &lo, b->err));
+    COPSE_TRY(copse_q_make(p + 1, n_parts, &hi, b->err));
+    copse_build_piece(b, lo, hi, 0);
+  }
+  for (int dst = 0; dst < n; dst++)
+    for (int p = 0; p < n_parts; p++)
+      for (int src = 0; src < n; src++) {
+        if (src == dst) continue;
+        copse_build_region(b, dst, p);
+        copse_build_channel(b, (uint32_t)(src * n_parts + p), (uint32_t)(dst * n_parts + p));
+      }
+  for (int rank = 0; rank < n; rank++)
+    for (int p = 0; p < n_parts; p++) {
+      uint32_t first_op = b->header.n_ops;
+      if (n > 1) add_send(b, n_parts, rank, p);
+      add_sum(b, n_parts, rank, p);
+      copse_build_worker(b, rank, first_op);
+    }
+out:
   return status;
 }

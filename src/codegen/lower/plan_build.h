@@ -1,13 +1,18 @@
 /*
- * Inside src/codegen only: a plan's tables while they grow. Regions must come grouped by
- * rank, operations by worker, workers by rank.
+ * Inside codegen/lower: a plan's tables while they grow, and the lowerings that fill them.
+ * Regions must come grouped by rank, operations by worker, workers by rank. The first failure is
+ * kept in `status`: what is added after it is lost, and copse_build_finish reports it.
  */
 #ifndef COPSE_CODEGEN_LOWER_PLAN_BUILD_H
 #define COPSE_CODEGEN_LOWER_PLAN_BUILD_H
 
-#include "codegen/lower/lower.h"
+#include "base/memory.h"
+#include "codegen/lower/options.h"
+#include "runtime/plan/plan.h"
+#include "schedule/schedule.h"
 
 struct copse_plan_build {
+  const struct copse_schedule *schedule;
   struct copse_lower_options options; /* filled in, in range */
   struct copse_plan_header header;
   struct copse_plan_rank *ranks; /* [n_ranks] */
@@ -24,13 +29,13 @@ struct copse_plan_build {
   struct copse_plan_channel *channels;
   size_t channels_capacity;
   struct copse_plan_extent *extents; /* [n_extents] alltoall by demand */
-  const char *name;                  /* borrowed */
+  copse_status status;               /* of the first addition that failed */
   struct copse_err *err;
 };
 
-/* Checks the options and fills in defaults and the header. least_workers: per rank. */
+/* Fills in the header. `options` must be filled in; the schedule is borrowed. */
 copse_status copse_build_start(struct copse_plan_build *b, const struct copse_schedule *schedule,
-                               const struct copse_lower_options *options, int least_workers,
+                               const struct copse_lower_options *options,
                                struct copse_err *err) COPSE_CHECKED;
 void copse_build_free(struct copse_plan_build *b);
 
@@ -38,46 +43,37 @@ void copse_build_free(struct copse_plan_build *b);
  * say. */
 void copse_build_levels(struct copse_plan_build *b, int levels);
 
-copse_status copse_build_channel(struct copse_plan_build *b, uint32_t src_worker,
-                                 uint32_t dst_worker) COPSE_CHECKED;
+/* These return the number of what they add. */
+uint32_t copse_build_channel(struct copse_plan_build *b, uint32_t src_worker, uint32_t dst_worker);
 /* Of slots, or in a low-latency plan of packets. */
-copse_status copse_build_region(struct copse_plan_build *b, int rank, int piece,
-                                uint32_t *index) COPSE_CHECKED;
+uint32_t copse_build_region(struct copse_plan_build *b, int rank, int piece);
 /* pair: 0, or of an alltoall's block. */
-copse_status copse_build_piece(struct copse_plan_build *b, struct copse_q lo, struct copse_q hi,
-                               uint32_t pair) COPSE_CHECKED;
-/* SIGNAL or WAIT. */
-copse_status copse_build_sync(struct copse_plan_build *b, uint8_t kind, uint8_t when,
-                              uint32_t channel) COPSE_CHECKED;
-/* SIGNAL or WAIT for every chunk of data: in a low-latency plan the packets tell. */
-copse_status copse_build_data_sync(struct copse_plan_build *b, uint8_t kind,
-                                   uint32_t channel) COPSE_CHECKED;
+uint32_t copse_build_piece(struct copse_plan_build *b, struct copse_q lo, struct copse_q hi,
+                           uint32_t pair);
+
+void copse_build_signal(struct copse_plan_build *b, enum copse_plan_when when, uint32_t channel);
+void copse_build_wait(struct copse_plan_build *b, enum copse_plan_when when, uint32_t channel);
+/* For every chunk of data: in a low-latency plan the packets themselves show that they came. */
+void copse_build_data_signal(struct copse_plan_build *b, uint32_t channel);
+void copse_build_data_wait(struct copse_plan_build *b, uint32_t channel);
+
 /* The buffer that regions are: slots or packets. */
 uint32_t copse_build_region_buffer(const struct copse_plan_build *b);
-copse_status copse_build_operand(struct copse_plan_build *b, int rank, uint32_t buffer,
-                                 uint32_t index) COPSE_CHECKED;
+void copse_build_operand(struct copse_plan_build *b, int rank, uint32_t buffer, uint32_t index);
 /* A MOVE of the operands added since `first`; the last n_dst are stored to. */
-copse_status copse_build_move(struct copse_plan_build *b, int piece, uint32_t first, int n_dst,
-                              uint8_t flags) COPSE_CHECKED;
+void copse_build_move(struct copse_plan_build *b, int piece, uint32_t first, int n_dst,
+                      uint8_t flags);
 /* Ends a worker whose operations are those since `first_op`. */
-copse_status copse_build_worker(struct copse_plan_build *b, int rank,
-                                uint32_t first_op) COPSE_CHECKED;
+void copse_build_worker(struct copse_plan_build *b, int rank, uint32_t first_op);
 
 /* Through the file format, so that what runs is what a file would hold. */
 copse_status copse_build_finish(struct copse_plan_build *b, struct copse_plan **out) COPSE_CHECKED;
 
-/* The code generators behind copse_lower_schedule. */
-copse_status copse_lower_trees(const struct copse_schedule *schedule,
-                               const struct copse_lower_options *options, struct copse_plan **out,
-                               struct copse_err *err) COPSE_CHECKED;
-copse_status copse_lower_packets(const struct copse_schedule *schedule,
-                                 const struct copse_lower_options *options,
-                                 struct copse_plan **out, struct copse_err *err) COPSE_CHECKED;
-copse_status copse_lower_one_hop(const struct copse_schedule *schedule,
-                                 const struct copse_lower_options *options,
-                                 struct copse_plan **out, struct copse_err *err) COPSE_CHECKED;
-copse_status copse_lower_flows(const struct copse_schedule *schedule,
-                               const struct copse_lower_options *options, struct copse_plan **out,
-                               struct copse_err *err) COPSE_CHECKED;
+/* The lowerings, each in its file: they fill in the tables. COPSE_UNSUPPORTED where the schedule
+ * doesn't fit, COPSE_OVERFLOW, COPSE_NOMEM. */
+copse_status copse_lower_trees(struct copse_plan_build *b) COPSE_CHECKED;
+copse_status copse_lower_packets(struct copse_plan_build *b) COPSE_CHECKED;
+copse_status copse_lower_one_hop(struct copse_plan_build *b) COPSE_CHECKED;
+copse_status copse_lower_flows(struct copse_plan_build *b) COPSE_CHECKED;
 
 #endif

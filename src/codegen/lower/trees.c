@@ -1,293 +1,475 @@
-/* Lowering of tree collectives. src/codegen/README.md tells the design. */
-#include "codegen/lower/plan_build.h"
-
+/*
+ * Trees as operations of a plan. A unit (work.h) is one piece with the tree that reduces it and
+ * the tree that broadcasts it. A chunk c of the piece goes through them like this:
+ *
+ *   broadcast, zero copy                          reduce, staged in FIFO slots at the parent
+ *
+ *   parent                 child                  child                    parent
+ *     |<----- first: in ------|  has entered        |<-- first: slots free ---|
+ *     |-- put c into output ->|                     |-- put sum of c, slot -->|  slot c mod f
+ *     |------- signal ------->|  every chunk, or    |-------- signal -------->|
+ *     |         ...           |  the last one if    |                         | fold own input
+ *     |                       |  it passes on none  |                         | and all slots
+ *     |                       |                     |<------- credit ---------|  while f more
+ * follow
+ *
+ * Broadcast. The parent puts each chunk straight into its final place in the children's output and
+ * signals: for every chunk to a child that passes it on, once at the end to one that doesn't.
+ * Before the first put into its output a child must have entered the call, so it says so once
+ * (`first`). An allreduce needs no such signal: a chunk comes down only after the rank's own
+ * contribution went up.
+ *
+ * Reduce. A child puts its partial sum into its slot at the parent and signals. The parent folds
+ * its own input and the children's slots, in the schedule's order, into its parent's slot, then
+ * gives the slots back as credits. The root folds into its output, with FINAL, which makes a sum an
+ * average, and in the same operation into the outputs of its children in the broadcast.
+ *
+ * Workers. A role is what a rank does for a unit in a phase; its cost is the bytes that it reads
+ * and writes. Each rank deals its roles to its workers. Reductions and broadcasts that are passed
+ * on have workers of their own, in proportion to what they move: a worker of both would wait for
+ * its own chunk to come back before it sent the next. A role that only waits for the end of a
+ * broadcast is done by any worker, beside others.
+ *
+ * Order, and why nothing deadlocks. Within a chunk a worker goes by phase and level: the distance
+ * from the leaves in a reduction, from the root in a broadcast. An operation at (chunk, phase,
+ * level) waits only for operations at smaller ones, or FIFO slots of an earlier chunk. So no ring
+ * of waits can close, whatever workers the roles have. Within a level each rank starts with another
+ * root, so that not all send to one. What a rank signals without a cause, that it has entered, it
+ * signals before it waits for anything.
+ *
+ * In place (NCCL's rules) input and output share bytes. A broadcast writes a rank's output only
+ * after that rank's input was read: in an allreduce because the result depends on it, in an
+ * allgather because only the root reads that block.
+ */
 #include <stdlib.h>
-#include <string.h>
 
-#include "codegen/lower/tree_roles.h"
+#include "codegen/lower/plan_build.h"
+#include "codegen/lower/policy.h"
+#include "codegen/lower/work.h"
 
-enum { PHASE_REDUCE = COPSE_TREE_REDUCE, PHASE_BROADCAST = COPSE_TREE_BROADCAST };
+enum { REDUCE = 0, BROADCAST = 1, N_PHASES = 2 };
 
-/* The channels of one phase of one unit. */
-struct channels {
-  uint32_t data; /* of the edge to the first rank that is no root; see edge_slot */
-  uint32_t back; /* ready and credit, against the data; unused without handshake */
+/* One phase of one unit. */
+struct part {
+  const struct copse_unit_tree *tree; /* NULL: the unit lacks this phase */
+  int *level;    /* [n_ranks] moves from the tree's leaves (reduce) or root (broadcast) */
+  int *worker;   /* [n_ranks] among the rank's workers */
+  uint32_t data; /* channel of the edge to the first rank that is no root; see edge_slot */
+  uint32_t back; /* entered and credit, against the data; unused without handshake */
 };
 
 struct lowering {
-  const struct copse_schedule *schedule;
-  struct copse_tree_roles t;
-  struct channels *channels[COPSE_TREE_PHASES]; /* [n_units] */
-  uint32_t *region; /* [n_units * n_ranks] where a child's partial sums arrive */
-  bool handshake;   /* broadcasts need the peers' word that they have entered */
-  struct copse_plan_build b;
-  struct copse_err *err;
+  struct copse_plan_build *b;
+  int n_ranks;
+  struct copse_units units;
+  struct part *parts[N_PHASES]; /* [n_units] */
+  int *first_worker;            /* [n_ranks + 1] */
+  uint32_t *region;             /* [n_units * n_ranks] where a child's partial sums arrive */
+  bool handshake;               /* broadcasts wait until the peers have entered */
+  struct copse_arena arena;     /* of one cut into instances */
 };
 
-static bool both_phases(const struct lowering *l) {
-  return l->schedule->collective == COPSE_ALLREDUCE;
+/* ---- roles ----------------------------------------------------------------------------- */
+
+/* Whether the rank has a part in it: the reduction's root sends on what it has summed up in the
+ * same operation, and has none in the broadcast. */
+static bool has_role(const struct lowering *l, int phase, int u, int rank) {
+  const struct copse_unit *unit = &l->units.units[u];
+  if (!l->parts[phase][u].tree) return false;
+  return phase == REDUCE || !unit->reduce || rank != unit->root;
 }
 
-/* ---- channels and regions --------------------------------------------------------- */
+/* Whether a role only waits for the end of a broadcast. */
+static bool only_waits(const struct lowering *l, int phase, int u, int rank) {
+  return phase == BROADCAST && rank != l->units.units[u].root &&
+         copse_tree_children(l->parts[phase][u].tree, rank) == 0;
+}
+
+/* Pieces read and written. */
+static double role_cost(const struct lowering *l, int phase, int u, int rank) {
+  const struct copse_unit *unit = &l->units.units[u];
+  double operands = 1 + copse_tree_children(l->parts[phase][u].tree, rank);
+  bool sends_on = phase == REDUCE && rank == unit->root && unit->broadcast;
+  if (phase == REDUCE || rank == unit->root) operands++; /* or the root's own copy */
+  if (sends_on) operands += copse_tree_children(unit->broadcast, rank);
+  if (only_waits(l, phase, u, rank)) operands = COPSE_POLICY_WAIT;
+  return operands * copse_width(unit->lo, unit->hi);
+}
+
+/* Levels of one tree: a broadcast's from the root down, a reduction's from the leaves up. */
+static void find_levels(const struct copse_unit_tree *tree, int root, int phase, int *level,
+                        int *order) {
+  int n = 1;
+  order[0] = root;
+  level[root] = 0;
+  for (int i = 0; i < n; i++) /* ranks by distance from the root */
+    for (int k = tree->first_child[order[i]]; k < tree->first_child[order[i] + 1]; k++) {
+      level[tree->children[k]] = phase == BROADCAST ? level[order[i]] + 1 : 0;
+      order[n++] = tree->children[k];
+    }
+  for (int i = n - 1; i > 0 && phase == REDUCE; i--) {
+    int parent = tree->parent[order[i]];
+    if (level[parent] <= level[order[i]]) level[parent] = level[order[i]] + 1;
+  }
+}
+
+static copse_status make_parts(struct lowering *l, struct copse_err *err) {
+  size_t n = (size_t)l->n_ranks;
+  int *order;
+  copse_status status;
+  COPSE_TRY(copse_arena_array(&l->arena, n, sizeof *order, &order, err));
+  for (int p = 0; p < N_PHASES; p++) {
+    COPSE_TRY(copse_arena_array(&l->arena, (size_t)l->units.n_units, sizeof(struct part),
+                                &l->parts[p], err));
+    for (int u = 0; u < l->units.n_units; u++) {
+      struct part *part = &l->parts[p][u];
+      const struct copse_unit *unit = &l->units.units[u];
+      part->tree = p == REDUCE ? unit->reduce : unit->broadcast;
+      if (!part->tree) continue;
+      COPSE_TRY(copse_arena_array(&l->arena, n, sizeof(int), &part->level, err));
+      COPSE_TRY(copse_arena_array(&l->arena, n, sizeof(int), &part->worker, err));
+      find_levels(part->tree, unit->root, p, part->level, order);
+    }
+  }
+out:
+  return status;
+}
+
+/* Moves one after the other: up the deepest tree, and down. */
+static int count_levels(const struct lowering *l) {
+  int levels = 0;
+  for (int p = 0; p < N_PHASES; p++) {
+    int most = 0;
+    for (int u = 0; u < l->units.n_units; u++)
+      for (int rank = 0; rank < l->n_ranks && l->parts[p][u].tree; rank++)
+        if (l->parts[p][u].level[rank] > most) most = l->parts[p][u].level[rank];
+    levels += most;
+  }
+  return levels;
+}
+
+/* ---- workers --------------------------------------------------------------------------- */
+
+/* What the busiest rank has to do in a phase. */
+struct effort {
+  double cost;
+  int movers, waiters; /* roles that move data, and roles that don't */
+};
+
+static struct effort phase_effort(const struct lowering *l, int phase) {
+  struct effort most = {0, 0, 0};
+  for (int rank = 0; rank < l->n_ranks; rank++) {
+    struct effort it = {0, 0, 0};
+    for (int u = 0; u < l->units.n_units; u++) {
+      if (!has_role(l, phase, u, rank)) continue;
+      *(only_waits(l, phase, u, rank) ? &it.waiters : &it.movers) += 1;
+      it.cost += role_cost(l, phase, u, rank);
+    }
+    if (it.cost > most.cost) most.cost = it.cost;
+    if (it.movers > most.movers) most.movers = it.movers;
+    if (it.waiters > most.waiters) most.waiters = it.waiters;
+  }
+  return most;
+}
+
+static int at_most(int value, int most) { return value < most ? value : most; }
+
+/* Workers [first, first + count) of each rank for each phase. */
+static void split_workers(const struct effort effort[N_PHASES], int most, int first[N_PHASES],
+                          int count[N_PHASES]) {
+  const struct effort reduce = effort[REDUCE], broadcast = effort[BROADCAST];
+  int roles = broadcast.movers > 0 ? broadcast.movers : broadcast.waiters;
+  first[REDUCE] = first[BROADCAST] = 0;
+  count[REDUCE] = at_most(reduce.movers, most);
+  count[BROADCAST] = at_most(roles, most);
+  if (reduce.movers == 0) return;
+  count[BROADCAST] = count[REDUCE];
+  if (broadcast.movers == 0) return;
+  int share = (int)(most * broadcast.cost / (reduce.cost + broadcast.cost) + 0.5);
+  share = share < 1 ? 1 : at_most(share, most - 1);
+  count[REDUCE] = at_most(reduce.movers, most - share);
+  count[BROADCAST] = at_most(broadcast.movers, share);
+  first[BROADCAST] = count[REDUCE];
+}
+
+static copse_status deal_phase(struct lowering *l, int phase, int rank, int first, int count,
+                               struct copse_deal_role *roles, double *most, struct copse_err *err) {
+  size_t n = 0;
+  copse_status status;
+  for (int u = 0; u < l->units.n_units; u++)
+    if (has_role(l, phase, u, rank))
+      roles[n++] = (struct copse_deal_role){.cost = role_cost(l, phase, u, rank), .key = u};
+  COPSE_TRY(copse_deal(roles, n, count, most, err));
+  for (size_t i = 0; i < n; i++)
+    l->parts[phase][roles[i].key].worker[rank] = first + roles[i].worker;
+out:
+  return status;
+}
+
+/* Those of a rank: of the first phase all have something to do, of the second maybe fewer. */
+static int count_workers(const struct lowering *l, int rank) {
+  int n = 0;
+  for (int p = 0; p < N_PHASES; p++)
+    for (int u = 0; u < l->units.n_units; u++)
+      if (has_role(l, p, u, rank) && l->parts[p][u].worker[rank] >= n)
+        n = l->parts[p][u].worker[rank] + 1;
+  return n;
+}
+
+/* *balance: the busiest rank's work over what its workers could do in the time of the busiest. */
+static copse_status make_workers(struct lowering *l, double *balance, struct copse_err *err) {
+  int first[N_PHASES], count[N_PHASES], max_workers = l->b->options.max_workers;
+  struct effort effort[N_PHASES];
+  struct copse_deal_role *roles;
+  double most = 0, cost = 0;
+  copse_status status;
+  COPSE_TRY(copse_arena_array(&l->arena, (size_t)l->units.n_units, sizeof *roles, &roles, err));
+  COPSE_TRY(
+      copse_arena_array(&l->arena, (size_t)l->n_ranks + 1, sizeof(int), &l->first_worker, err));
+  for (int p = 0; p < N_PHASES; p++) effort[p] = phase_effort(l, p);
+  split_workers(effort, max_workers, first, count);
+  for (int p = 0; p < N_PHASES; p++) {
+    for (int rank = 0; rank < l->n_ranks && count[p] > 0; rank++)
+      COPSE_TRY(deal_phase(l, p, rank, first[p], count[p], roles, &most, err));
+    cost += effort[p].cost;
+  }
+  for (int rank = 0; rank < l->n_ranks; rank++)
+    l->first_worker[rank + 1] = l->first_worker[rank] + count_workers(l, rank);
+  *balance = most > 0 ? cost / (most * max_workers) : 1;
+out:
+  return status;
+}
+
+static void free_cut(struct lowering *l) {
+  copse_units_free(&l->units);
+  copse_arena_free(&l->arena);
+}
+
+/* Cuts every tree into so many instances and deals the roles. O(units * ranks * workers). */
+static copse_status cut_into(void *lowering, int instances, struct copse_deal_outcome *outcome,
+                             struct copse_err *err) {
+  struct lowering *l = lowering;
+  copse_status status;
+  free_cut(l);
+  COPSE_TRY(copse_units_make(l->b->schedule, instances, &l->units, err));
+  COPSE_TRY(make_parts(l, err));
+  COPSE_TRY(make_workers(l, &outcome->balance, err));
+  outcome->roles = (int64_t)l->units.n_units * l->n_ranks;
+  outcome->per_worker = (double)l->units.n_units / l->b->options.max_workers;
+out:
+  return status;
+}
+
+/* ---- channels and regions -------------------------------------------------------------- */
+
+/* The number of the rank's worker over all ranks. */
+static uint32_t worker_of(const struct lowering *l, int phase, int u, int rank) {
+  return (uint32_t)(l->first_worker[rank] + l->parts[phase][u].worker[rank]);
+}
 
 /* Edges are named by their child; the root, which has none, is left out of the count. */
-static uint32_t edge_slot(int child, int root) {
-  return (uint32_t)(child < root ? child : child - 1);
+static uint32_t channel_of(const struct lowering *l, int u, uint32_t base, int child) {
+  return base + (uint32_t)(child < l->units.units[u].root ? child : child - 1);
 }
 
-/* Channels along the tree's edges: with the data, or against it. */
-static copse_status add_edge_channels(struct lowering *l, int phase, int u, bool to_parent) {
-  const struct copse_tree_part *part = &l->t.parts[phase][u];
-  copse_status status = COPSE_OK;
-  for (int child = 0; child < l->schedule->n_ranks; child++) {
+/* Channels along the tree's edges, with the data or against it: the number of the first. */
+static uint32_t add_channels(struct lowering *l, int phase, int u, bool to_parent) {
+  const struct part *part = &l->parts[phase][u];
+  uint32_t first = l->b->header.n_channels;
+  for (int child = 0; child < l->n_ranks; child++) {
     int parent = part->tree->parent[child];
     if (parent < 0) continue;
-    bool folded = !copse_tree_has_role(&l->t, phase, u, parent); /* part of its reduction */
-    uint32_t above = copse_tree_worker(&l->t, folded ? PHASE_REDUCE : phase, u, parent);
-    uint32_t below = copse_tree_worker(&l->t, phase, u, child);
-    COPSE_TRY(copse_build_channel(&l->b, to_parent ? below : above, to_parent ? above : below));
+    bool folded = !has_role(l, phase, u, parent); /* part of its reduction */
+    uint32_t above = worker_of(l, folded ? REDUCE : phase, u, parent);
+    uint32_t below = worker_of(l, phase, u, child);
+    copse_build_channel(l->b, to_parent ? below : above, to_parent ? above : below);
   }
-out:
-  return status;
+  return first;
 }
 
-static copse_status make_channels(struct lowering *l) {
-  copse_status status = COPSE_OK;
-  for (int p = 0; p < COPSE_TREE_PHASES; p++)
-    COPSE_TRY(
-        copse_calloc((size_t)l->t.units.n_units, sizeof(struct channels), &l->channels[p], l->err));
-  for (int u = 0; u < l->t.units.n_units; u++) {
-    struct channels *reduce = &l->channels[PHASE_REDUCE][u];
-    struct channels *broadcast = &l->channels[PHASE_BROADCAST][u];
-    if (l->t.units.units[u].reduce) {
-      reduce->data = l->b.header.n_channels;
-      COPSE_TRY(add_edge_channels(l, PHASE_REDUCE, u, true));
-      reduce->back = l->b.header.n_channels;
-      COPSE_TRY(add_edge_channels(l, PHASE_REDUCE, u, false));
+static void make_channels(struct lowering *l) {
+  for (int u = 0; u < l->units.n_units; u++) {
+    struct part *reduce = &l->parts[REDUCE][u], *broadcast = &l->parts[BROADCAST][u];
+    if (reduce->tree) {
+      reduce->data = add_channels(l, REDUCE, u, true);
+      reduce->back = add_channels(l, REDUCE, u, false);
     }
-    if (!l->t.units.units[u].broadcast) continue;
-    broadcast->data = l->b.header.n_channels;
-    COPSE_TRY(add_edge_channels(l, PHASE_BROADCAST, u, false));
-    broadcast->back = l->b.header.n_channels;
-    if (l->handshake) COPSE_TRY(add_edge_channels(l, PHASE_BROADCAST, u, true));
+    if (!broadcast->tree) continue;
+    broadcast->data = add_channels(l, BROADCAST, u, false);
+    if (l->handshake) broadcast->back = add_channels(l, BROADCAST, u, true);
   }
-out:
-  return status;
 }
+
+static uint32_t *region_of(const struct lowering *l, int u, int child) {
+  return &l->region[(size_t)u * (size_t)l->n_ranks + (size_t)child];
+}
+
+/* One region per edge, at the parent; the plan wants them grouped by rank. */
+static void make_regions(struct lowering *l) {
+  for (int rank = 0; rank < l->n_ranks; rank++)
+    for (int u = 0; u < l->units.n_units; u++) {
+      const struct copse_unit_tree *tree = l->parts[REDUCE][u].tree;
+      for (int i = tree ? tree->first_child[rank] : 0; tree && i < tree->first_child[rank + 1]; i++)
+        *region_of(l, u, tree->children[i]) = copse_build_region(l->b, rank, u);
+    }
+}
+
+/* ---- sums ------------------------------------------------------------------------------ */
 
 /* Sources (or destinations) of one MOVE besides the rank's own; more take several. */
 #define CHILDREN_PER_MOVE ((int)COPSE_MOVE_MAX_OPERANDS - 1)
 
-/* One region per edge, at the parent; the plan wants them grouped by rank. */
-static copse_status make_regions(struct lowering *l) {
-  int n = l->schedule->n_ranks;
-  copse_status status;
-  COPSE_TRY(
-      copse_calloc((size_t)l->t.units.n_units * (size_t)n, sizeof(uint32_t), &l->region, l->err));
-  for (int rank = 0; rank < n; rank++) {
-    for (int u = 0; u < l->t.units.n_units; u++) {
-      const struct copse_unit_tree *tree = l->t.parts[PHASE_REDUCE][u].tree;
-      uint32_t *region = l->region + (size_t)u * (size_t)n;
-      if (!tree) continue;
-      for (int i = tree->first_child[rank]; i < tree->first_child[rank + 1]; i++)
-        COPSE_TRY(copse_build_region(&l->b, rank, u, &region[tree->children[i]]));
-    }
-  }
-out:
-  return status;
+static void add_input(struct lowering *l, int u, int rank) {
+  bool one = l->b->header.input_blocks == 1;
+  copse_build_operand(l->b, rank, COPSE_BUFFER_INPUT, one ? 0 : (uint32_t)l->units.units[u].block);
 }
 
-static copse_status make_pieces(struct lowering *l) {
-  copse_status status = COPSE_OK;
-  for (int u = 0; u < l->t.units.n_units; u++)
-    COPSE_TRY(copse_build_piece(&l->b, l->t.units.units[u].lo, l->t.units.units[u].hi, 0));
-out:
-  return status;
+static void add_output(struct lowering *l, int u, int rank) {
+  bool one = l->b->header.output_blocks == 1;
+  copse_build_operand(l->b, rank, COPSE_BUFFER_OUTPUT, one ? 0 : (uint32_t)l->units.units[u].block);
 }
 
-/* ---- operations ------------------------------------------------------------------- */
-
-static uint32_t input_block(const struct lowering *l, int u) {
-  return l->b.header.input_blocks > 1 ? (uint32_t)l->t.units.units[u].block : 0;
-}
-
-static uint32_t output_block(const struct lowering *l, int u) {
-  return l->b.header.output_blocks > 1 ? (uint32_t)l->t.units.units[u].block : 0;
-}
-
-static uint32_t channel_of(uint32_t base, int child, int root) {
-  return base + edge_slot(child, root);
+static void add_slot(struct lowering *l, int u, int rank, int child) {
+  copse_build_operand(l->b, rank, COPSE_BUFFER_SCRATCH, *region_of(l, u, child));
 }
 
 /* Where a rank's sum goes: the parent's slot for it, or at the root the output, and from there
  * at once to the first `folded` children of the broadcast. */
-static copse_status add_sum_targets(struct lowering *l, int u, int rank, int folded) {
-  int parent = l->t.parts[PHASE_REDUCE][u].tree->parent[rank];
-  const struct copse_unit_tree *down = l->t.units.units[u].broadcast;
-  copse_status status;
-  if (parent >= 0)
-    return copse_build_operand(&l->b, parent, COPSE_BUFFER_SCRATCH,
-                               l->region[(size_t)u * (size_t)l->schedule->n_ranks + (size_t)rank]);
-  COPSE_TRY(copse_build_operand(&l->b, rank, COPSE_BUFFER_OUTPUT, output_block(l, u)));
-  for (int i = 0; i < folded; i++)
-    COPSE_TRY(copse_build_operand(&l->b, down->children[down->first_child[rank] + i],
-                                  COPSE_BUFFER_OUTPUT, output_block(l, u)));
-out:
-  return status;
+static void add_sum_targets(struct lowering *l, int u, int rank, int folded) {
+  int parent = l->parts[REDUCE][u].tree->parent[rank];
+  const struct copse_unit_tree *down = l->units.units[u].broadcast;
+  if (parent >= 0) {
+    add_slot(l, u, parent, rank);
+    return;
+  }
+  add_output(l, u, rank);
+  for (int i = 0; i < folded; i++) add_output(l, u, down->children[down->first_child[rank] + i]);
 }
 
 /*
  * Own input plus the children's sums, in the tree's order. Beyond what one MOVE takes, the
  * sum so far goes into the first child's slot, which has been read by then.
  */
-static copse_status add_sum(struct lowering *l, int u, int rank, int folded) {
-  const struct copse_unit_tree *tree = l->t.parts[PHASE_REDUCE][u].tree;
-  const uint32_t *region = l->region + (size_t)u * (size_t)l->schedule->n_ranks;
+static void add_sum(struct lowering *l, int u, int rank, int folded) {
+  const struct copse_unit_tree *tree = l->parts[REDUCE][u].tree;
   int n = copse_tree_children(tree, rank), done = 0;
   const int *children = tree->children + tree->first_child[rank];
-  copse_status status = COPSE_OK;
   do {
-    uint32_t first = l->b.header.n_operands;
+    uint32_t first = l->b->header.n_operands;
     if (done == 0)
-      COPSE_TRY(copse_build_operand(&l->b, rank, COPSE_BUFFER_INPUT, input_block(l, u)));
+      add_input(l, u, rank);
     else
-      COPSE_TRY(copse_build_operand(&l->b, rank, COPSE_BUFFER_SCRATCH, region[children[0]]));
+      add_slot(l, u, rank, children[0]);
     int upto = n - done > CHILDREN_PER_MOVE ? done + CHILDREN_PER_MOVE : n;
-    for (; done < upto; done++)
-      COPSE_TRY(copse_build_operand(&l->b, rank, COPSE_BUFFER_SCRATCH, region[children[done]]));
+    for (; done < upto; done++) add_slot(l, u, rank, children[done]);
     if (done < n) {
-      COPSE_TRY(copse_build_operand(&l->b, rank, COPSE_BUFFER_SCRATCH, region[children[0]]));
-      COPSE_TRY(copse_build_move(&l->b, u, first, 1, 0));
+      add_slot(l, u, rank, children[0]);
+      copse_build_move(l->b, u, first, 1, 0);
     } else {
-      COPSE_TRY(add_sum_targets(l, u, rank, folded));
-      COPSE_TRY(copse_build_move(&l->b, u, first, 1 + folded,
-                                 tree->parent[rank] < 0 ? COPSE_MOVE_FINAL : 0));
+      add_sum_targets(l, u, rank, folded);
+      copse_build_move(l->b, u, first, 1 + folded, tree->parent[rank] < 0 ? COPSE_MOVE_FINAL : 0);
     }
   } while (done < n);
-out:
-  return status;
 }
 
-/* ---- broadcasts ------------------------------------------------------------------- */
+/* ---- what a role does for one chunk ------------------------------------------------------ */
 
-/* Who passes nothing on needs to hear only that all of it is there. */
-static uint8_t when_told(const struct copse_unit_tree *tree, int rank) {
+typedef void add_sync(struct copse_plan_build *b, enum copse_plan_when when, uint32_t channel);
+
+/* A SIGNAL or WAIT for every child, on the channels from `base` on. */
+static void sync_children(struct lowering *l, int phase, int u, int rank, add_sync *add,
+                          enum copse_plan_when when, uint32_t base) {
+  const struct copse_unit_tree *tree = l->parts[phase][u].tree;
+  for (int i = tree->first_child[rank]; i < tree->first_child[rank + 1]; i++)
+    add(l->b, when, channel_of(l, u, base, tree->children[i]));
+}
+
+/* A rank that passes nothing on waits only until all of it is there. */
+static enum copse_plan_when when_notified(const struct copse_unit_tree *tree, int rank) {
   return copse_tree_children(tree, rank) > 0 ? COPSE_WHEN_ALWAYS : COPSE_WHEN_LAST;
 }
 
-/* A MOVE to the children `from`..`to` of the tree's list, and at a lone root to itself. */
-static copse_status add_put(struct lowering *l, int u, int rank, int from, int to) {
-  const struct copse_unit_tree *tree = l->t.parts[PHASE_BROADCAST][u].tree;
-  bool source = rank == l->t.units.units[u].root && !l->t.units.units[u].reduce;
-  bool keep = source && from == tree->first_child[rank]; /* the root's own copy, once */
-  uint32_t first = l->b.header.n_operands;
-  copse_status status;
-  COPSE_TRY(copse_build_operand(&l->b, rank, source ? COPSE_BUFFER_INPUT : COPSE_BUFFER_OUTPUT,
-                                source ? input_block(l, u) : output_block(l, u)));
-  if (keep) COPSE_TRY(copse_build_operand(&l->b, rank, COPSE_BUFFER_OUTPUT, output_block(l, u)));
-  for (int i = from; i < to; i++)
-    COPSE_TRY(
-        copse_build_operand(&l->b, tree->children[i], COPSE_BUFFER_OUTPUT, output_block(l, u)));
-  COPSE_TRY(copse_build_move(&l->b, u, first, (to - from) + (keep ? 1 : 0), 0));
-out:
-  return status;
+static void notify_children(struct lowering *l, int u, int rank) {
+  const struct part *part = &l->parts[BROADCAST][u];
+  for (int i = part->tree->first_child[rank]; i < part->tree->first_child[rank + 1]; i++) {
+    int child = part->tree->children[i];
+    copse_build_signal(l->b, when_notified(part->tree, child), channel_of(l, u, part->data, child));
+  }
 }
 
-/* To the children from the `from`-th of the tree's list on, as many MOVEs as that takes. */
-static copse_status add_puts(struct lowering *l, int u, int rank, int from, bool source) {
-  const struct copse_unit_tree *tree = l->t.parts[PHASE_BROADCAST][u].tree;
+/* MOVEs to the children from the `from`-th of the tree's list on; at a lone root also to itself. */
+static void add_puts(struct lowering *l, int u, int rank, int from) {
+  const struct copse_unit_tree *tree = l->parts[BROADCAST][u].tree;
+  bool source = rank == l->units.units[u].root && !l->units.units[u].reduce;
   int end = tree->first_child[rank + 1];
-  copse_status status = COPSE_OK;
-  for (int i = from; i < end || (i == from && source); i += CHILDREN_PER_MOVE)
-    COPSE_TRY(add_put(l, u, rank, i, end - i > CHILDREN_PER_MOVE ? i + CHILDREN_PER_MOVE : end));
-out:
-  return status;
+  for (bool keep = source; from < end || keep; keep = false) { /* keep: the root's own copy, once */
+    int upto = end - from > CHILDREN_PER_MOVE ? from + CHILDREN_PER_MOVE : end;
+    uint32_t first = l->b->header.n_operands;
+    if (source)
+      add_input(l, u, rank);
+    else
+      add_output(l, u, rank);
+    if (keep) add_output(l, u, rank);
+    for (int i = from; i < upto; i++) add_output(l, u, tree->children[i]);
+    copse_build_move(l->b, u, first, upto - from + (keep ? 1 : 0), 0);
+    from = upto;
+  }
 }
 
-static copse_status tell_children(struct lowering *l, int u, int rank) {
-  const struct channels *channels = &l->channels[PHASE_BROADCAST][u];
-  const struct copse_unit_tree *tree = l->t.parts[PHASE_BROADCAST][u].tree;
-  copse_status status = COPSE_OK;
-  for (int i = tree->first_child[rank]; i < tree->first_child[rank + 1]; i++)
-    COPSE_TRY(
-        copse_build_sync(&l->b, COPSE_OP_SIGNAL, when_told(tree, tree->children[i]),
-                         channel_of(channels->data, tree->children[i], l->t.units.units[u].root)));
-out:
-  return status;
+/* Broadcast of unit u at `rank`: the data goes from parent to child. */
+static void add_broadcast(struct lowering *l, int u, int rank) {
+  const struct part *part = &l->parts[BROADCAST][u];
+  if (rank != l->units.units[u].root)
+    copse_build_wait(l->b, when_notified(part->tree, rank), channel_of(l, u, part->data, rank));
+  if (l->handshake)
+    sync_children(l, BROADCAST, u, rank, copse_build_wait, COPSE_WHEN_FIRST, part->back);
+  add_puts(l, u, rank, part->tree->first_child[rank]);
+  notify_children(l, u, rank);
 }
-
-/* Broadcast phase of unit u at `rank`, for one chunk. The data goes from parent to child. */
-static copse_status add_broadcast(struct lowering *l, int u, int rank) {
-  const struct channels *channels = &l->channels[PHASE_BROADCAST][u];
-  const struct copse_unit_tree *tree = l->t.parts[PHASE_BROADCAST][u].tree;
-  int root = l->t.units.units[u].root, from = tree->first_child[rank];
-  copse_status status = COPSE_OK;
-  if (rank != root)
-    COPSE_TRY(copse_build_sync(&l->b, COPSE_OP_WAIT, when_told(tree, rank),
-                               channel_of(channels->data, rank, root)));
-  for (int i = from; i < tree->first_child[rank + 1] && l->handshake; i++)
-    COPSE_TRY(copse_build_sync(&l->b, COPSE_OP_WAIT, COPSE_WHEN_FIRST,
-                               channel_of(channels->back, tree->children[i], root)));
-  COPSE_TRY(add_puts(l, u, rank, from, rank == root));
-  COPSE_TRY(tell_children(l, u, rank));
-out:
-  return status;
-}
-
-/* ---- reductions ------------------------------------------------------------------- */
 
 /* The root of both phases: the sum goes out and down. */
-static copse_status add_root(struct lowering *l, int u, int rank) {
-  const struct copse_unit_tree *down = l->t.units.units[u].broadcast;
-  int folded = down ? copse_tree_children(down, rank) : 0;
-  if (folded > CHILDREN_PER_MOVE) folded = CHILDREN_PER_MOVE;
-  copse_status status;
-  COPSE_TRY(add_sum(l, u, rank, folded));
-  if (!down) return COPSE_OK;
-  COPSE_TRY(add_puts(l, u, rank, down->first_child[rank] + folded, false));
-  COPSE_TRY(tell_children(l, u, rank));
-out:
-  return status;
+static void add_root(struct lowering *l, int u, int rank) {
+  const struct copse_unit_tree *down = l->units.units[u].broadcast;
+  int folded = down ? at_most(copse_tree_children(down, rank), CHILDREN_PER_MOVE) : 0;
+  add_sum(l, u, rank, folded);
+  if (!down) return;
+  add_puts(l, u, rank, down->first_child[rank] + folded);
+  notify_children(l, u, rank);
 }
 
-/* Reduce phase of unit u at `rank`, for one chunk. The data goes from child to parent. */
-static copse_status add_reduce(struct lowering *l, int u, int rank) {
-  const struct channels *channels = &l->channels[PHASE_REDUCE][u];
-  const struct copse_unit_tree *tree = l->t.parts[PHASE_REDUCE][u].tree;
-  int root = l->t.units.units[u].root;
-  copse_status status = COPSE_OK;
-  for (int i = tree->first_child[rank]; i < tree->first_child[rank + 1]; i++)
-    COPSE_TRY(copse_build_sync(&l->b, COPSE_OP_WAIT, COPSE_WHEN_ALWAYS,
-                               channel_of(channels->data, tree->children[i], root)));
-  if (rank == root) {
-    COPSE_TRY(add_root(l, u, rank));
+/* Reduction of unit u at `rank`: the data goes from child to parent. */
+static void add_reduce(struct lowering *l, int u, int rank) {
+  const struct part *part = &l->parts[REDUCE][u];
+  sync_children(l, REDUCE, u, rank, copse_build_wait, COPSE_WHEN_ALWAYS, part->data);
+  if (rank == l->units.units[u].root) {
+    add_root(l, u, rank);
   } else { /* the parent has entered; later: a slot is free again */
-    uint32_t credit = channel_of(channels->back, rank, root);
-    COPSE_TRY(copse_build_sync(&l->b, COPSE_OP_WAIT, COPSE_WHEN_FIRST, credit));
-    COPSE_TRY(copse_build_sync(&l->b, COPSE_OP_WAIT, COPSE_WHEN_AFTER_FIFO, credit));
-    COPSE_TRY(add_sum(l, u, rank, 0));
-    COPSE_TRY(copse_build_sync(&l->b, COPSE_OP_SIGNAL, COPSE_WHEN_ALWAYS,
-                               channel_of(channels->data, rank, root)));
+    uint32_t credit = channel_of(l, u, part->back, rank);
+    copse_build_wait(l->b, COPSE_WHEN_FIRST, credit);
+    copse_build_wait(l->b, COPSE_WHEN_AFTER_FIFO, credit);
+    add_sum(l, u, rank, 0);
+    copse_build_signal(l->b, COPSE_WHEN_ALWAYS, channel_of(l, u, part->data, rank));
   }
-  for (int i = tree->first_child[rank]; i < tree->first_child[rank + 1]; i++)
-    COPSE_TRY(copse_build_sync(&l->b, COPSE_OP_SIGNAL, COPSE_WHEN_BEFORE_FIFO,
-                               channel_of(channels->back, tree->children[i], root)));
-out:
-  return status;
+  sync_children(l, REDUCE, u, rank, copse_build_signal, COPSE_WHEN_BEFORE_FIFO, part->back);
 }
 
-/* ---- a worker's list --------------------------------------------------------------- */
+/* That the rank has entered: to the children whose sums it takes (their slots are free), to the
+ * parents that put into its output. */
+static void add_entered(struct lowering *l, int phase, int u, int rank) {
+  const struct part *part = &l->parts[phase][u];
+  if (phase == REDUCE)
+    sync_children(l, phase, u, rank, copse_build_signal, COPSE_WHEN_FIRST, part->back);
+  else if (l->handshake && rank != l->units.units[u].root)
+    copse_build_signal(l->b, COPSE_WHEN_FIRST, channel_of(l, u, part->back, rank));
+}
+
+/* ---- a worker's list --------------------------------------------------------------------- */
 
 /* What a worker does for one unit in one phase, and when among the rest. */
 struct role {
   int worker, phase, level, turn, unit;
 };
 
-/*
- * Within a chunk a worker goes by phase and level: whatever waits, waits for an earlier chunk or
- * for a smaller (phase, level) of the same, so no ring of waits can close, whatever the ranks'
- * workers are. Within a level each rank starts with another root: not all send to one.
- */
 static int compare_roles(const void *a, const void *b) {
   const struct role *x = a, *y = b;
   if (x->worker != y->worker) return x->worker - y->worker;
@@ -299,92 +481,55 @@ static int compare_roles(const void *a, const void *b) {
 
 static size_t list_roles(const struct lowering *l, int rank, struct role *roles) {
   size_t n = 0;
-  int n_ranks = l->schedule->n_ranks;
-  for (int p = 0; p < COPSE_TREE_PHASES; p++)
-    for (int u = 0; u < l->t.units.n_units; u++)
-      if (copse_tree_has_role(&l->t, p, u, rank))
-        roles[n++] = (struct role){.worker = l->t.parts[p][u].worker[rank],
-                                   .phase = p,
-                                   .level = l->t.parts[p][u].level[rank],
-                                   .turn = (l->t.units.units[u].root - rank + n_ranks) % n_ranks,
-                                   .unit = u};
+  for (int p = 0; p < N_PHASES; p++)
+    for (int u = 0; u < l->units.n_units; u++)
+      if (has_role(l, p, u, rank))
+        roles[n++] =
+            (struct role){.worker = l->parts[p][u].worker[rank],
+                          .phase = p,
+                          .level = l->parts[p][u].level[rank],
+                          .turn = (l->units.units[u].root - rank + l->n_ranks) % l->n_ranks,
+                          .unit = u};
   qsort(roles, n, sizeof *roles, compare_roles);
   return n;
 }
 
-/*
- * What a rank has to say before it waits for anything: "I have entered". To the children
- * whose sums it takes (their slots are free), to the parents that put into its output.
- */
-static copse_status add_greeting(struct lowering *l, const struct role *role, int rank) {
-  const struct channels *channels = &l->channels[role->phase][role->unit];
-  const struct copse_unit_tree *tree = l->t.parts[role->phase][role->unit].tree;
-  int root = l->t.units.units[role->unit].root;
-  copse_status status = COPSE_OK;
-  if (role->phase == PHASE_REDUCE) {
-    for (int i = tree->first_child[rank]; i < tree->first_child[rank + 1]; i++)
-      COPSE_TRY(copse_build_sync(&l->b, COPSE_OP_SIGNAL, COPSE_WHEN_FIRST,
-                                 channel_of(channels->back, tree->children[i], root)));
-  } else if (l->handshake && rank != root) {
-    COPSE_TRY(copse_build_sync(&l->b, COPSE_OP_SIGNAL, COPSE_WHEN_FIRST,
-                               channel_of(channels->back, rank, root)));
-  }
-out:
-  return status;
-}
-
-static copse_status add_worker(struct lowering *l, int rank, const struct role *roles, size_t n) {
-  uint32_t first_op = l->b.header.n_ops;
-  copse_status status = COPSE_OK;
-  for (size_t i = 0; i < n; i++) COPSE_TRY(add_greeting(l, &roles[i], rank));
+static void add_worker(struct lowering *l, int rank, const struct role *roles, size_t n) {
+  uint32_t first_op = l->b->header.n_ops;
+  for (size_t i = 0; i < n; i++) add_entered(l, roles[i].phase, roles[i].unit, rank);
   for (size_t i = 0; i < n; i++)
-    COPSE_TRY(roles[i].phase == PHASE_REDUCE ? add_reduce(l, roles[i].unit, rank)
-                                             : add_broadcast(l, roles[i].unit, rank));
-  status = copse_build_worker(&l->b, rank, first_op);
-out:
-  return status;
+    (roles[i].phase == REDUCE ? add_reduce : add_broadcast)(l, roles[i].unit, rank);
+  copse_build_worker(l->b, rank, first_op);
 }
 
-static copse_status make_ops(struct lowering *l) {
-  struct role *roles = NULL;
-  copse_status status;
-  COPSE_TRY(
-      copse_calloc((size_t)l->t.units.n_units * COPSE_TREE_PHASES, sizeof *roles, &roles, l->err));
-  for (int rank = 0; rank < l->schedule->n_ranks; rank++) {
+static void make_ops(struct lowering *l, struct role *roles) {
+  for (int rank = 0; rank < l->n_ranks; rank++) {
     size_t n = list_roles(l, rank, roles), end;
     for (size_t i = 0; i < n; i = end) {
       for (end = i; end < n && roles[end].worker == roles[i].worker;) end++;
-      COPSE_TRY(add_worker(l, rank, roles + i, end - i));
+      add_worker(l, rank, roles + i, end - i);
     }
   }
-out:
-  free(roles);
-  return status;
 }
 
-/* ---- all of it ---------------------------------------------------------------------- */
-
-copse_status copse_lower_trees(const struct copse_schedule *schedule,
-                               const struct copse_lower_options *options, struct copse_plan **out,
-                               struct copse_err *err) {
-  struct lowering l = {.schedule = schedule, .err = err};
+copse_status copse_lower_trees(struct copse_plan_build *b) {
+  const struct copse_schedule *s = b->schedule;
+  struct lowering l = {
+      .b = b, .n_ranks = s->n_ranks, .handshake = s->collective != COPSE_ALLREDUCE};
+  struct role *roles;
   copse_status status;
-  COPSE_TRY(copse_build_start(&l.b, schedule, options, both_phases(&l) ? 2 : 1, err));
-  /* In an allreduce a rank's output is written only after its input went into the sum. */
-  l.handshake = !both_phases(&l);
-  l.t.schedule = schedule;
-  l.t.max_workers = l.b.options.max_workers;
-  COPSE_TRY(copse_deal_instances(&l.t, copse_tree_roles_cut, l.b.options.instances, err));
-  copse_build_levels(&l.b, copse_tree_levels(&l.t));
-  COPSE_TRY(make_channels(&l));
-  COPSE_TRY(make_regions(&l));
-  COPSE_TRY(make_pieces(&l));
-  COPSE_TRY(make_ops(&l));
-  COPSE_TRY(copse_build_finish(&l.b, out));
+  COPSE_TRY(copse_deal_instances(&l, cut_into, b->options.instances, b->err));
+  size_t n = (size_t)l.units.n_units;
+  COPSE_TRY(
+      copse_arena_array(&l.arena, n * (size_t)l.n_ranks, sizeof *l.region, &l.region, b->err));
+  COPSE_TRY(copse_arena_array(&l.arena, n * N_PHASES, sizeof *roles, &roles, b->err));
+  copse_build_levels(b, count_levels(&l));
+  make_channels(&l);
+  make_regions(&l);
+  for (int u = 0; u < l.units.n_units; u++)
+    copse_build_piece(b, l.units.units[u].lo, l.units.units[u].hi, 0);
+  make_ops(&l, roles);
 out:
-  copse_tree_roles_free(&l.t);
-  for (int p = 0; p < COPSE_TREE_PHASES; p++) free(l.channels[p]);
-  free(l.region);
-  copse_build_free(&l.b);
+  free_cut(&l);
   return status;
 }

@@ -1,6 +1,6 @@
 /*
  * The symbolic proof of an MSCCL algorithm (XML of any origin). It shares no code with what
- * writes such files. src/codegen/README.md tells what is proved and how.
+ * writes such files. check.c says how.
  */
 #ifndef COPSE_CODEGEN_MSCCL_CHECK_H
 #define COPSE_CODEGEN_MSCCL_CHECK_H

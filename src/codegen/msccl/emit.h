@@ -1,32 +1,20 @@
 /*
- * Inside src/codegen only: what a schedule asks an MSCCL program to do, in whole chunks.
+ * Inside codegen/msccl: what a schedule asks an MSCCL program to do, in whole chunks.
  */
 #ifndef COPSE_CODEGEN_MSCCL_EMIT_H
 #define COPSE_CODEGEN_MSCCL_EMIT_H
 
-#include "base/collective.h"
-#include "base/text.h"
-#include "codegen/lower/cut.h"
-#include "codegen/msccl/msccl.h"
+#include "codegen/lower/whole_chunks.h"
 #include "codegen/msccl/program.h"
 
-struct copse_msccl_job {
-  const struct copse_schedule *schedule;
-  struct copse_msccl_options options;
-  struct copse_cut cut; /* spans of at most COPSE_MSCCL_MAX_COUNT chunks */
-  bool fused;           /* may use rcs, rrs, rrc */
-  bool skip_copy;       /* in place only: what is its own lies in the output already */
+struct copse_msccl_style {
+  bool fused;     /* may use rcs, rrs, rrc */
+  bool skip_copy; /* in place only: what is its own lies in the output already */
 };
 
-/* Adds the steps of all spans. COPSE_UNSUPPORTED where connections run out. */
-copse_status copse_msccl_emit_trees(const struct copse_msccl_job *job,
-                                    struct copse_msccl_program *p) COPSE_CHECKED;
-copse_status copse_msccl_emit_chains(const struct copse_msccl_job *job,
-                                     struct copse_msccl_program *p) COPSE_CHECKED;
-
-/* The program as XML. */
-copse_status copse_msccl_write(const struct copse_msccl_job *job,
-                               const struct copse_msccl_program *p, struct copse_text *text,
-                               struct copse_err *err) COPSE_CHECKED;
+/* Adds the steps of all runs of chunks, of at most COPSE_MSCCL_MAX_COUNT each, in one global order
+ * (program.h); p->status says whether it could. O(runs * ranks * blocks of a rank). */
+void copse_msccl_emit(const struct copse_whole_chunks *cut, struct copse_msccl_style style,
+                      struct copse_msccl_program *p);
 
 #endif

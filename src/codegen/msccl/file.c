@@ -1,3 +1,4 @@
+/* Reads MSCCL XML as the executors do: first as XML, then with the limits of their own scanner. */
 #include "codegen/msccl/file.h"
 
 #include <string.h>
@@ -11,8 +12,7 @@ enum {
   MAX_STEPS = 64,
   MAX_COUNT = 71,
   MAX_CHANNELS = 128,
-  MAX_NODES = 4095,
-  MAX_DEP_TB = 127
+  MAX_NODES = 4095
 };
 
 const struct copse_mx_type copse_mx_types[COPSE_N_MX_OPS] = {
@@ -24,75 +24,80 @@ const struct copse_mx_type copse_mx_types[COPSE_N_MX_OPS] = {
     {"nop", false, false, false, false, false, true},
 };
 
+/* The first defect is kept in `status`; after it all reads give harmless values. */
 struct reader {
   struct copse_xml xml;
   struct copse_mx_file *file;
+  copse_status status;
   struct copse_err *err;
 };
 
+/* Keeps a defect of an element, if it is the first. */
+#define FAIL(r, kind, line, ...)                                                         \
+  do {                                                                                   \
+    if ((r)->status == COPSE_OK)                                                         \
+      (r)->status = copse_fail_at((r)->err, (kind), (r)->xml.file, (line), __VA_ARGS__); \
+  } while (0)
+
+static void *allocate(struct reader *r, int n, size_t size) {
+  void *p = copse_arena_alloc(&r->file->arena, (size_t)n + 1, size);
+  if (!p && r->status == COPSE_OK) r->status = copse_fail_nomem(r->err);
+  return p;
+}
+
 /* ---- attributes ----------------------------------------------------------------------- */
 
-static copse_status get_text(struct reader *r, const xmlNode *e, const char *name,
-                             const char **out) {
-  *out = copse_xml_attribute(e, name);
-  if (*out) return COPSE_OK;
-  return copse_fail_at(r->err, COPSE_BAD_INPUT, r->xml.file, copse_xml_line(e),
-                       "<%s> lacks %s=\"...\", which the executors require", copse_xml_name(e),
-                       name);
+static const char *get_text(struct reader *r, const xmlNode *e, const char *name) {
+  const char *text = copse_xml_attribute(e, name);
+  if (text) return text;
+  FAIL(r, COPSE_BAD_INPUT, copse_xml_line(e), "<%s> lacks %s=\"...\", which the executors require",
+       copse_xml_name(e), name);
+  return "";
 }
 
-static copse_status get_int(struct reader *r, const xmlNode *e, const char *name, int64_t min,
-                            int64_t max, int *out) {
-  const char *text;
-  int64_t v;
-  copse_status status;
-  COPSE_TRY(get_text(r, e, name, &text));
+static int get_int(struct reader *r, const xmlNode *e, const char *name, int64_t min, int64_t max) {
+  const char *text = get_text(r, e, name);
+  int64_t v = min;
   if (text[0] == '0' && text[1] >= '0' && text[1] <= '9')
-    return copse_fail_at(r->err, COPSE_BAD_INPUT, r->xml.file, copse_xml_line(e),
-                         "%s=\"%.20s\" of <%s> is octal to the executors; leave out the leading 0",
-                         name, text, copse_xml_name(e));
-  COPSE_TRY(
-      copse_xml_get_int(&r->xml, e, (struct copse_xml_int){name, 0, min, max}, &v, NULL, r->err));
-  *out = (int)v;
-out:
-  return status;
+    FAIL(r, COPSE_BAD_INPUT, copse_xml_line(e),
+         "%s=\"%.20s\" of <%s> is octal to the executors; leave out the leading 0", name, text,
+         copse_xml_name(e));
+  if (r->status == COPSE_OK)
+    r->status =
+        copse_xml_get_int(&r->xml, e, (struct copse_xml_int){name, 0, min, max}, &v, NULL, r->err);
+  return r->status == COPSE_OK ? (int)v : (int)min;
 }
 
-/* The index of an attribute's value among `names`. */
-static copse_status get_word(struct reader *r, const xmlNode *e, const char *name,
-                             const char *const names[], int n, const char *all, int *out) {
-  const char *text;
-  copse_status status;
-  COPSE_TRY(get_text(r, e, name, &text));
-  for (*out = 0; *out < n; ++*out)
-    if (strcmp(names[*out], text) == 0) return COPSE_OK;
-  return copse_fail_at(r->err, COPSE_BAD_INPUT, r->xml.file, copse_xml_line(e),
-                       "%s=\"%.20s\" of <%s> must be one of %s", name, text, copse_xml_name(e),
-                       all);
-out:
-  return status;
+/* The index of an attribute's value among n names, `stride` bytes apart. */
+static int get_word(struct reader *r, const xmlNode *e, const char *name, const char *const *names,
+                    size_t stride, int n, const char *all) {
+  const char *text = get_text(r, e, name);
+  for (int i = 0; i < n; i++)
+    if (strcmp(*(const char *const *)((const char *)names + (size_t)i * stride), text) == 0)
+      return i;
+  FAIL(r, COPSE_BAD_INPUT, copse_xml_line(e), "%s=\"%.20s\" of <%s> must be one of %s", name, text,
+       copse_xml_name(e), all);
+  return 0;
 }
 
 /* A number that older MSCCL files don't have. */
-static copse_status get_newer(struct reader *r, const xmlNode *e, const char *name, int64_t max,
-                              int64_t fallback, int64_t *out) {
-  bool present;
-  copse_status status = copse_xml_get_int(
-      &r->xml, e, (struct copse_xml_int){name, fallback, 0, max}, out, &present, r->err);
-  if (status == COPSE_OK && !present) r->file->missing = name;
-  return status;
+static int64_t get_newer(struct reader *r, const xmlNode *e, const char *name, int64_t max,
+                         int64_t fallback) {
+  bool present = true;
+  int64_t v = fallback;
+  if (r->status == COPSE_OK)
+    r->status = copse_xml_get_int(&r->xml, e, (struct copse_xml_int){name, fallback, 0, max}, &v,
+                                  &present, r->err);
+  if (r->status == COPSE_OK && !present) r->file->missing = name;
+  return v;
 }
 
-static copse_status get_place(struct reader *r, const xmlNode *e, const char *buffer,
-                              const char *offset, struct copse_mx_place *out) {
+static struct copse_mx_place get_place(struct reader *r, const xmlNode *e, const char *buffer,
+                                       const char *offset) {
   static const char *const names[] = {"i", "o", "s"};
-  int letter;
-  copse_status status;
-  COPSE_TRY(get_word(r, e, buffer, names, COPSE_N_LETTERS, "i, o, s", &letter));
-  out->letter = (enum copse_buffer_letter)letter;
-  COPSE_TRY(get_int(r, e, offset, -1, 32767, &out->offset));
-out:
-  return status;
+  int letter = get_word(r, e, buffer, names, sizeof *names, COPSE_N_LETTERS, "i, o, s");
+  return (struct copse_mx_place){(enum copse_buffer_letter)letter,
+                                 get_int(r, e, offset, -1, 32767)};
 }
 
 /* ---- elements ------------------------------------------------------------------------- */
@@ -104,172 +109,129 @@ static int count_children(const xmlNode *e, const char *name) {
   return n;
 }
 
-static copse_status read_step(struct reader *r, const xmlNode *e, int position,
-                              struct copse_mx_step *out) {
-  static const char *const names[] = {"s", "r", "rcs", "rrs", "rrc", "rrcs", "cpy", "re", "nop"};
-  int s, op, published;
-  copse_status status;
+static void read_step(struct reader *r, const xmlNode *e, int position, struct copse_mx_step *out) {
+  int s = get_int(r, e, "s", 0, MAX_STEPS - 1);
   out->line = copse_xml_line(e);
-  COPSE_TRY(get_int(r, e, "s", 0, MAX_STEPS - 1, &s));
   if (s != position)
-    return copse_fail_at(r->err, COPSE_REFUTED, r->xml.file, out->line,
-                         "step s=\"%d\" is at place %d of its tb: the executors go by the place, "
-                         "whatever s says",
-                         s, position);
-  COPSE_TRY(get_word(r, e, "type", names, COPSE_N_MX_OPS, "s, r, rcs, rrs, rrc, rrcs, cpy, re, nop",
-                     &op));
-  out->op = (enum copse_mx_op)op;
-  COPSE_TRY(get_place(r, e, "srcbuf", "srcoff", &out->src));
-  COPSE_TRY(get_place(r, e, "dstbuf", "dstoff", &out->dst));
-  COPSE_TRY(get_int(r, e, "cnt", 0, MAX_COUNT, &out->count));
-  COPSE_TRY(get_int(r, e, "depid", -1, MAX_TBS - 1, &out->dep_tb));
-  COPSE_TRY(get_int(r, e, "deps", -1, MAX_STEPS - 1, &out->dep_step));
-  COPSE_TRY(get_int(r, e, "hasdep", 0, 1, &published));
-  out->published = published;
-out:
-  return status;
+    FAIL(r, COPSE_REFUTED, out->line,
+         "step s=\"%d\" is at place %d of its tb: the executors go by the place, whatever s says",
+         s, position);
+  out->op =
+      (enum copse_mx_op)get_word(r, e, "type", &copse_mx_types[0].name, sizeof *copse_mx_types,
+                                 COPSE_N_MX_OPS, "s, r, rcs, rrs, rrc, rrcs, cpy, re, nop");
+  out->src = get_place(r, e, "srcbuf", "srcoff");
+  out->dst = get_place(r, e, "dstbuf", "dstoff");
+  out->count = get_int(r, e, "cnt", 0, MAX_COUNT);
+  out->dep_tb = get_int(r, e, "depid", -1, MAX_TBS - 1);
+  out->dep_step = get_int(r, e, "deps", -1, MAX_STEPS - 1);
+  out->published = get_int(r, e, "hasdep", 0, 1) != 0;
 }
 
-static copse_status read_tb(struct reader *r, const xmlNode *e, struct copse_mx_gpu *gpu,
-                            int rank) {
-  int id, n = count_children(e, "step"), last = r->file->n_ranks - 1;
-  struct copse_mx_tb *tb;
-  copse_status status;
-  COPSE_TRY(get_int(r, e, "id", 0, MAX_TBS - 1, &id));
+static void read_tb(struct reader *r, const xmlNode *e, struct copse_mx_gpu *gpu, int rank) {
+  int id = get_int(r, e, "id", 0, MAX_TBS - 1), n = count_children(e, "step");
+  int last = r->file->n_ranks - 1;
   if (id >= gpu->n_tbs || gpu->tbs[id].line > 0)
-    return copse_fail_at(r->err, COPSE_REFUTED, r->xml.file, copse_xml_line(e),
-                         "tb id %d of gpu %d: the ids of its %d tbs must be 0 to %d, each once", id,
-                         rank, gpu->n_tbs, gpu->n_tbs - 1);
-  tb = &gpu->tbs[id];
+    FAIL(r, COPSE_REFUTED, copse_xml_line(e),
+         "tb id %d of gpu %d: the ids of its %d tbs must be 0 to %d, each once", id, rank,
+         gpu->n_tbs, gpu->n_tbs - 1);
+  if (r->status != COPSE_OK) return;
+  struct copse_mx_tb *tb = &gpu->tbs[id];
   tb->line = copse_xml_line(e);
-  COPSE_TRY(get_int(r, e, "send", -1, last, &tb->send));
-  COPSE_TRY(get_int(r, e, "recv", -1, last, &tb->recv));
-  COPSE_TRY(get_int(r, e, "chan", 0, r->file->n_channels - 1, &tb->channel));
+  tb->send = get_int(r, e, "send", -1, last);
+  tb->recv = get_int(r, e, "recv", -1, last);
+  tb->channel = get_int(r, e, "chan", 0, r->file->n_channels - 1);
   if (tb->send == rank || tb->recv == rank)
-    return copse_fail_at(r->err, COPSE_REFUTED, r->xml.file, tb->line,
-                         "gpu %d tb %d has its own gpu as a peer", rank, id);
+    FAIL(r, COPSE_REFUTED, tb->line, "gpu %d tb %d has its own gpu as a peer", rank, id);
   if (n > MAX_STEPS)
-    return copse_fail_at(r->err, COPSE_REFUTED, r->xml.file, tb->line,
-                         "gpu %d tb %d has %d steps; the executors take %d", rank, id, n,
-                         MAX_STEPS);
-  tb->steps = copse_arena_alloc(&r->file->arena, (size_t)n + 1, sizeof *tb->steps);
-  if (!tb->steps) return copse_fail_nomem(r->err);
-  for (const xmlNode *c = copse_xml_first(e); c; c = copse_xml_next(c)) {
+    FAIL(r, COPSE_REFUTED, tb->line, "gpu %d tb %d has %d steps; the executors take %d", rank, id,
+         n, MAX_STEPS);
+  tb->steps = allocate(r, n, sizeof *tb->steps);
+  for (const xmlNode *c = copse_xml_first(e); c && r->status == COPSE_OK; c = copse_xml_next(c)) {
     if (!copse_xml_is(c, "step")) continue;
-    COPSE_TRY(read_step(r, c, tb->n_steps, &tb->steps[tb->n_steps]));
+    read_step(r, c, tb->n_steps, &tb->steps[tb->n_steps]);
     tb->n_steps++;
   }
-out:
-  return status;
 }
 
-static copse_status read_gpu(struct reader *r, const xmlNode *e) {
+static void read_gpu(struct reader *r, const xmlNode *e) {
   struct copse_mx_file *f = r->file;
-  struct copse_mx_gpu *gpu;
-  int id, steps = 0;
-  copse_status status;
-  COPSE_TRY(get_int(r, e, "id", 0, f->n_ranks - 1, &id));
-  gpu = &f->gpus[id];
+  int id = get_int(r, e, "id", 0, f->n_ranks - 1), steps = 0;
+  struct copse_mx_gpu *gpu = &f->gpus[id];
   if (gpu->line > 0)
-    return copse_fail_at(r->err, COPSE_REFUTED, r->xml.file, copse_xml_line(e),
-                         "gpu %d is there twice; the first is at line %ld", id, gpu->line);
+    FAIL(r, COPSE_REFUTED, copse_xml_line(e), "gpu %d is there twice; the first is at line %ld", id,
+         gpu->line);
   gpu->line = copse_xml_line(e);
-  COPSE_TRY(get_int(r, e, "i_chunks", 0, INT32_MAX, &gpu->declared[COPSE_LETTER_I]));
-  COPSE_TRY(get_int(r, e, "o_chunks", 0, INT32_MAX, &gpu->declared[COPSE_LETTER_O]));
-  COPSE_TRY(get_int(r, e, "s_chunks", 0, MAX_CHUNKS, &gpu->declared[COPSE_LETTER_S]));
+  gpu->declared[COPSE_LETTER_I] = get_int(r, e, "i_chunks", 0, INT32_MAX);
+  gpu->declared[COPSE_LETTER_O] = get_int(r, e, "o_chunks", 0, INT32_MAX);
+  gpu->declared[COPSE_LETTER_S] = get_int(r, e, "s_chunks", 0, MAX_CHUNKS);
   gpu->n_tbs = count_children(e, "tb");
   if (gpu->n_tbs < 1 || gpu->n_tbs > MAX_TBS)
-    return copse_fail_at(r->err, COPSE_REFUTED, r->xml.file, gpu->line,
-                         "gpu %d has %d tbs; the executors take 1 to %d", id, gpu->n_tbs, MAX_TBS);
-  gpu->tbs = copse_arena_alloc(&f->arena, (size_t)gpu->n_tbs, sizeof *gpu->tbs);
-  if (!gpu->tbs) return copse_fail_nomem(r->err);
-  for (const xmlNode *c = copse_xml_first(e); c; c = copse_xml_next(c))
-    if (copse_xml_is(c, "tb")) COPSE_TRY(read_tb(r, c, gpu, id));
-  for (int t = 0; t < gpu->n_tbs; t++) steps += gpu->tbs[t].n_steps;
+    FAIL(r, COPSE_REFUTED, gpu->line, "gpu %d has %d tbs; the executors take 1 to %d", id,
+         gpu->n_tbs, MAX_TBS);
+  gpu->tbs = allocate(r, gpu->n_tbs, sizeof *gpu->tbs);
+  for (const xmlNode *c = copse_xml_first(e); c && r->status == COPSE_OK; c = copse_xml_next(c))
+    if (copse_xml_is(c, "tb")) read_tb(r, c, gpu, id);
+  for (int t = 0; t < gpu->n_tbs && r->status == COPSE_OK; t++) steps += gpu->tbs[t].n_steps;
   if (1 + f->n_ranks + gpu->n_tbs + steps > MAX_NODES)
-    return copse_fail_at(r->err, COPSE_REFUTED, r->xml.file, gpu->line,
-                         "gpu %d has %d tbs and %d steps; with %d gpus the executors' parsers take "
-                         "%d in all",
-                         id, gpu->n_tbs, steps, f->n_ranks, MAX_NODES - 1 - f->n_ranks);
-out:
-  return status;
+    FAIL(r, COPSE_REFUTED, gpu->line,
+         "gpu %d has %d tbs and %d steps; with %d gpus the executors' parsers take %d in all", id,
+         gpu->n_tbs, steps, f->n_ranks, MAX_NODES - 1 - f->n_ranks);
 }
 
 /* ---- the algorithm -------------------------------------------------------------------- */
 
-static copse_status read_collective(struct reader *r, const xmlNode *e) {
+static void read_collective(struct reader *r, const xmlNode *e) {
   static const char *const names[] = {"allreduce", "allgather", "reducescatter",
                                       "alltoall",  "broadcast", "reduce"};
   static const copse_collective collectives[] = {COPSE_ALLREDUCE,      COPSE_ALLGATHER,
                                                  COPSE_REDUCE_SCATTER, COPSE_ALLTOALL,
                                                  COPSE_BROADCAST,      COPSE_REDUCE};
   struct copse_mx_file *f = r->file;
-  int i;
-  copse_status status;
-  COPSE_TRY(get_word(r, e, "coll", names, 6,
-                     "allreduce, allgather, reducescatter, alltoall, broadcast, reduce, whose "
-                     "results are defined",
-                     &i));
+  int i = get_word(r, e, "coll", names, sizeof *names, 6,
+                   "allreduce, allgather, reducescatter, alltoall, broadcast, reduce, whose "
+                   "results are defined");
   f->collective = collectives[i];
   bool parts = f->collective == COPSE_ALLGATHER || f->collective == COPSE_REDUCE_SCATTER ||
                f->collective == COPSE_ALLTOALL;
   if (parts && f->chunks % f->n_ranks != 0)
-    return copse_fail_at(r->err, COPSE_REFUTED, r->xml.file, f->line,
-                         "nchunksperloop %d of an %s must be a multiple of ngpus %d", f->chunks,
-                         names[i], f->n_ranks);
+    FAIL(r, COPSE_REFUTED, f->line, "nchunksperloop %d of an %s must be a multiple of ngpus %d",
+         f->chunks, names[i], f->n_ranks);
   f->block = parts ? f->chunks / f->n_ranks : f->chunks;
-out:
-  return status;
 }
 
 /* Which calls are served. */
-static copse_status read_service(struct reader *r, const xmlNode *e) {
+static void read_service(struct reader *r, const xmlNode *e) {
   struct copse_mx_file *f = r->file;
-  int64_t out_of_place;
-  int in_place;
-  copse_status status;
-  COPSE_TRY(get_int(r, e, "inplace", 0, INT32_MAX, &in_place));
-  COPSE_TRY(get_newer(r, e, "outofplace", INT32_MAX, !in_place, &out_of_place));
-  COPSE_TRY(get_newer(r, e, "minBytes", INT64_MAX, 0, &f->min_bytes));
-  COPSE_TRY(get_newer(r, e, "maxBytes", INT64_MAX, 0, &f->max_bytes));
-  f->in_place = in_place != 0;
-  f->out_of_place = out_of_place != 0;
+  f->in_place = get_int(r, e, "inplace", 0, INT32_MAX) != 0;
+  f->out_of_place = get_newer(r, e, "outofplace", INT32_MAX, !f->in_place) != 0;
+  f->min_bytes = get_newer(r, e, "minBytes", INT64_MAX, 0);
+  f->max_bytes = get_newer(r, e, "maxBytes", INT64_MAX, 0);
   if (!f->in_place && !f->out_of_place)
-    return copse_fail_at(r->err, COPSE_REFUTED, r->xml.file, f->line,
-                         "no call is served: inplace and outofplace are both 0");
+    FAIL(r, COPSE_REFUTED, f->line, "no call is served: inplace and outofplace are both 0");
   if (f->max_bytes > 0 && f->max_bytes < f->min_bytes)
-    return copse_fail_at(r->err, COPSE_REFUTED, r->xml.file, f->line,
-                         "no call is served: minBytes is above maxBytes");
-out:
-  return status;
+    FAIL(r, COPSE_REFUTED, f->line, "no call is served: minBytes is above maxBytes");
 }
 
-static copse_status read_algo(struct reader *r, const xmlNode *e) {
+static void read_algo(struct reader *r, const xmlNode *e) {
   static const char *const protocols[] = {"Simple", "LL", "LL128"};
   struct copse_mx_file *f = r->file;
   const char *name = copse_xml_attribute(e, "name");
-  int protocol;
-  copse_status status;
   f->line = copse_xml_line(e);
   f->name = copse_arena_strdup(&f->arena, name ? name : "");
-  if (!f->name) return copse_fail_nomem(r->err);
-  COPSE_TRY(get_word(r, e, "proto", protocols, 3, "Simple, LL, LL128", &protocol));
-  f->protocol = (enum copse_mx_protocol)protocol;
-  COPSE_TRY(get_int(r, e, "nchannels", 1, MAX_CHANNELS, &f->n_channels));
-  COPSE_TRY(get_int(r, e, "nchunksperloop", 1, MAX_CHUNKS, &f->chunks));
-  COPSE_TRY(get_int(r, e, "ngpus", 1, MAX_RANKS, &f->n_ranks));
-  COPSE_TRY(read_collective(r, e));
-  COPSE_TRY(read_service(r, e));
-  f->gpus = copse_arena_alloc(&f->arena, (size_t)f->n_ranks, sizeof *f->gpus);
-  if (!f->gpus) return copse_fail_nomem(r->err);
-  for (const xmlNode *c = copse_xml_first(e); c; c = copse_xml_next(c))
-    if (copse_xml_is(c, "gpu")) COPSE_TRY(read_gpu(r, c));
-  for (int g = 0; g < f->n_ranks; g++)
+  if (!f->name) r->status = copse_fail_nomem(r->err);
+  f->protocol = (enum copse_mx_protocol)get_word(r, e, "proto", protocols, sizeof *protocols, 3,
+                                                 "Simple, LL, LL128");
+  f->n_channels = get_int(r, e, "nchannels", 1, MAX_CHANNELS);
+  f->chunks = get_int(r, e, "nchunksperloop", 1, MAX_CHUNKS);
+  f->n_ranks = get_int(r, e, "ngpus", 1, MAX_RANKS);
+  read_collective(r, e);
+  read_service(r, e);
+  f->gpus = allocate(r, f->n_ranks, sizeof *f->gpus);
+  for (const xmlNode *c = copse_xml_first(e); c && r->status == COPSE_OK; c = copse_xml_next(c))
+    if (copse_xml_is(c, "gpu")) read_gpu(r, c);
+  for (int g = 0; g < f->n_ranks && r->status == COPSE_OK; g++)
     if (f->gpus[g].line == 0)
-      return copse_fail_at(r->err, COPSE_REFUTED, r->xml.file, f->line,
-                           "gpu %d is missing; ngpus is %d", g, f->n_ranks);
-out:
-  return status;
+      FAIL(r, COPSE_REFUTED, f->line, "gpu %d is missing; ngpus is %d", g, f->n_ranks);
 }
 
 /*
@@ -320,7 +282,8 @@ copse_status copse_mx_parse(const char *label, const char *data, size_t size,
     goto out;
   }
   COPSE_TRY(check_scanner(label, data, size, err));
-  COPSE_TRY(read_algo(&r, root));
+  read_algo(&r, root);
+  status = r.status;
 out:
   copse_xml_free(&r.xml);
   if (status != COPSE_OK) copse_mx_free(out);

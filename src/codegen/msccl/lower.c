@@ -1,14 +1,31 @@
 /*
- * Lowering to MSCCL: the search for numbers of channels that keep every
- * rank within the executors' limits, and what to say where there are none.
+ * Lowering to MSCCL XML: the search for numbers of channels that keep every rank within the
+ * executors' limits, what to say where there are none, and the text.
+ *
+ * Channels and blocks. Each edge of a tree takes the least loaded channel between its two ranks;
+ * more channels mean more blocks. The search takes the most channels, up to 32 or --channels, with
+ * which every rank stays within --workers blocks and 64 steps a block: first with sends and
+ * receives in blocks of their own, which run at once, then sharing blocks, then with one connection
+ * per pair of ranks. Where nothing fits, it tries other --channels, --workers and --chunks and
+ * names one that does.
  */
+#include "codegen/msccl/lower.h"
+
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/collective.h"
-#include "base/memory.h"
+#include "base/text.h"
 #include "codegen/msccl/emit.h"
+
+struct job {
+  const struct copse_schedule *schedule;
+  struct copse_msccl_options options; /* filled in */
+  struct copse_whole_chunks cut;      /* runs of at most COPSE_MSCCL_MAX_COUNT chunks */
+  struct copse_msccl_style style;
+};
 
 /* ---- limits --------------------------------------------------------------------------- */
 
@@ -24,8 +41,7 @@ static bool over(struct misfit *m, const char *what, int rank, int need, int lim
   return true;
 }
 
-static bool fits(const struct copse_msccl_job *job, const struct copse_msccl_program *p,
-                 struct misfit *m) {
+static bool fits(const struct job *job, const struct copse_msccl_program *p, struct misfit *m) {
   for (int r = 0; r < p->n_ranks; r++) {
     int steps = 0;
     if (over(m, "thread blocks", r, p->ranks[r].n, job->options.max_blocks)) return false;
@@ -43,9 +59,9 @@ static bool fits(const struct copse_msccl_job *job, const struct copse_msccl_pro
 }
 
 /* One attempt; COPSE_UNSUPPORTED with *m where it doesn't fit. */
-static copse_status attempt(const struct copse_msccl_job *job, int channels,
-                            enum copse_msccl_sharing sharing, struct copse_msccl_program *p,
-                            struct misfit *m, struct copse_err *err) {
+static copse_status attempt(const struct job *job, int channels, enum copse_msccl_sharing sharing,
+                            struct copse_msccl_program *p, struct misfit *m,
+                            struct copse_err *err) {
   struct copse_err why = COPSE_ERR_INIT;
   copse_status status;
   *m = (struct misfit){"connections in one channel", 0, COPSE_MSCCL_MAX_CONNECTIONS + 1,
@@ -53,8 +69,8 @@ static copse_status attempt(const struct copse_msccl_job *job, int channels,
   COPSE_TRY(copse_msccl_program_start(p, job->schedule->n_ranks, job->options.max_blocks, &why));
   p->end_channel = channels;
   p->sharing = sharing;
-  COPSE_TRY(job->schedule->collective == COPSE_ALLTOALL ? copse_msccl_emit_chains(job, p)
-                                                        : copse_msccl_emit_trees(job, p));
+  copse_msccl_emit(&job->cut, job->style, p);
+  COPSE_TRY(p->status);
   if (!fits(job, p, m)) status = COPSE_UNSUPPORTED;
 out:
   p->err = err;
@@ -69,9 +85,8 @@ out:
  * The most channels up to `most` that fit: sends and receives in blocks of
  * their own run at once, so sharing a block comes after fewer channels.
  */
-static copse_status search(const struct copse_msccl_job *job, int most,
-                           struct copse_msccl_program *p, int *channels, struct misfit *m,
-                           struct copse_err *err) {
+static copse_status search(const struct job *job, int most, struct copse_msccl_program *p,
+                           int *channels, struct misfit *m, struct copse_err *err) {
   struct misfit first = {0};
   for (int sharing = COPSE_MSCCL_SHARE_NONE; sharing <= COPSE_MSCCL_SHARE_ALL; sharing++) {
     for (*channels = most; *channels >= 1; --*channels) {
@@ -86,7 +101,7 @@ static copse_status search(const struct copse_msccl_job *job, int most,
 }
 
 /* Whether the job fits with so many channels; *channels gets how many are used. */
-static copse_status try_channels(const struct copse_msccl_job *job, int most, int *channels,
+static copse_status try_channels(const struct job *job, int most, int *channels,
                                  struct copse_err *err) {
   struct copse_msccl_program p;
   struct misfit m;
@@ -96,12 +111,12 @@ static copse_status try_channels(const struct copse_msccl_job *job, int most, in
 }
 
 /* The largest power of two of chunks per block that fits, shares rounded; 0 if none does. */
-static copse_status try_chunks(struct copse_msccl_job *job, int *chunks, struct copse_err *err) {
+static copse_status try_chunks(struct job *job, int *chunks, struct copse_err *err) {
   int used;
   copse_status status = COPSE_UNSUPPORTED;
   for (*chunks = 64; *chunks > 0 && status == COPSE_UNSUPPORTED; *chunks /= 2) {
     if (*chunks * job->cut.blocks > COPSE_MSCCL_MAX_CHUNKS) continue;
-    status = copse_cut_into(&job->cut, *chunks, err);
+    status = copse_chunks_cut(&job->cut, *chunks, err);
     if (status == COPSE_OK) status = try_channels(job, COPSE_MSCCL_MAX_CHANNELS, &used, err);
     if (status == COPSE_OK) return COPSE_OK;
   }
@@ -113,7 +128,7 @@ static int default_blocks(const struct copse_msccl_options *o) {
 }
 
 /* The least number of blocks that is enough, more of them never being worse; 0: none is. */
-static copse_status try_blocks(struct copse_msccl_job *job, int *least, struct copse_err *err) {
+static copse_status try_blocks(struct job *job, int *least, struct copse_err *err) {
   int given = job->options.max_blocks, low = given, high = default_blocks(&job->options) + 1, used;
   int most = high;
   copse_status status = COPSE_OK;
@@ -130,7 +145,7 @@ static copse_status try_blocks(struct copse_msccl_job *job, int *least, struct c
 }
 
 /* What would fit, in words. */
-static copse_status find_hint(struct copse_msccl_job *job, int64_t k, char *hint, size_t size,
+static copse_status find_hint(struct job *job, int64_t k, char *hint, size_t size,
                               struct copse_err *err) {
   int n;
   copse_status status;
@@ -164,8 +179,7 @@ out:
   return status;
 }
 
-static copse_status say_misfit(struct copse_msccl_job *job, const struct misfit *m,
-                               struct copse_err *err) {
+static copse_status say_misfit(struct job *job, const struct misfit *m, struct copse_err *err) {
   int64_t k = job->schedule->k * m->limit / m->need;
   char hint[160];
   copse_status status = find_hint(job, k < 1 ? 1 : k, hint, sizeof hint, err);
@@ -174,8 +188,7 @@ static copse_status say_misfit(struct copse_msccl_job *job, const struct misfit 
                     m->need, m->what, m->limit, hint);
 }
 
-static copse_status say_too_fine(struct copse_msccl_job *job, int64_t block,
-                                 struct copse_err *err) {
+static copse_status say_too_fine(struct job *job, int64_t block, struct copse_err *err) {
   char hint[160];
   copse_status status = find_hint(job, 1, hint, sizeof hint, err);
   if (status != COPSE_OK) return status;
@@ -186,9 +199,65 @@ static copse_status say_too_fine(struct copse_msccl_job *job, int64_t block,
                     block > COPSE_MSCCL_MAX_CHUNKS ? " or more" : "", COPSE_MSCCL_MAX_CHUNKS, hint);
 }
 
+/* ---- text ----------------------------------------------------------------------------- */
+
+/*
+ * The executors read XML with a scanner of their own: no prolog, no tabs, all attributes on one
+ * line, no entities, a comment whose first word has no '='.
+ */
+static const char *const op_names[] = {"s", "r", "rcs", "rrs", "rrc", "cpy", "re", "nop"};
+
+static void add_step(struct copse_text *text, const struct copse_msccl_program *p,
+                     const struct copse_msccl_step *s, int number) {
+  int dep = s->after.block < 0 ? -1 : p->blocks[s->after.block].id;
+  copse_text_add(text,
+                 "      <step s=\"%d\" type=\"%s\" srcbuf=\"%c\" srcoff=\"%d\" dstbuf=\"%c\" "
+                 "dstoff=\"%d\" cnt=\"%d\" depid=\"%d\" deps=\"%d\" hasdep=\"%d\"/>\n",
+                 number, op_names[s->op], s->src.buffer, s->src.offset, s->dst.buffer,
+                 s->dst.offset, s->count, dep, s->after.step, s->awaited);
+}
+
+static void add_rank(struct copse_text *text, const struct job *job,
+                     const struct copse_msccl_program *p, int rank) {
+  copse_collective c = job->schedule->collective;
+  copse_text_add(text, "  <gpu id=\"%d\" i_chunks=\"%d\" o_chunks=\"%d\" s_chunks=\"%d\">\n", rank,
+                 c == COPSE_ALLGATHER ? job->cut.block : job->cut.chunks,
+                 c == COPSE_REDUCE_SCATTER ? job->cut.block : job->cut.chunks,
+                 p->ranks[rank].scratch);
+  for (int i = 0; i < p->ranks[rank].n; i++) {
+    const struct copse_msccl_block *b = &p->blocks[p->ranks[rank].ids[i]];
+    copse_text_add(text, "    <tb id=\"%d\" send=\"%d\" recv=\"%d\" chan=\"%d\">\n", b->id, b->send,
+                   b->recv, b->channel);
+    for (int s = 0; s < b->n_steps; s++) add_step(text, p, &b->steps[s], s);
+    copse_text_add(text, "    </tb>\n");
+  }
+  copse_text_add(text, "  </gpu>\n");
+}
+
+static void write_program(const struct job *job, const struct copse_msccl_program *p,
+                          struct copse_text *text) {
+  static const char *const protocols[] = {"Simple", "LL", "LL128"};
+  const struct copse_msccl_options *o = &job->options;
+  const char *coll = copse_collective_name(job->schedule->collective);
+  if (job->schedule->collective == COPSE_REDUCE_SCATTER) coll = "reducescatter";
+  copse_text_add(text, "<!-- written by copse %s; counts that are multiples of %d are served -->\n",
+                 COPSE_VERSION_STRING, job->cut.block);
+  copse_text_add(text, "<algo name=\"");
+  copse_chunks_add_name(&job->cut, text);
+  copse_text_add(text,
+                 "_%s\" proto=\"%s\" nchannels=\"%d\" nchunksperloop=\"%d\" ngpus=\"%d\" "
+                 "coll=\"%s\" inplace=\"%d\" outofplace=\"%d\" minBytes=\"%" PRId64
+                 "\" maxBytes=\"%" PRId64 "\">\n",
+                 coll, protocols[o->protocol], p->n_channels, job->cut.chunks, p->n_ranks, coll,
+                 o->layout != COPSE_MSCCL_OUT_OF_PLACE, o->layout != COPSE_MSCCL_IN_PLACE,
+                 o->min_bytes, o->max_bytes);
+  for (int r = 0; r < p->n_ranks; r++) add_rank(text, job, p, r);
+  copse_text_add(text, "</algo>\n");
+}
+
 /* ---- all together --------------------------------------------------------------------- */
 
-static copse_status check_options(struct copse_msccl_job *job, struct copse_err *err) {
+static copse_status check_options(struct job *job, struct copse_err *err) {
   struct copse_msccl_options *o = &job->options;
   bool nccl = o->executor == COPSE_MSCCL_NCCL;
   int blocks = nccl ? COPSE_MSCCL_MAX_DEP_BLOCK : 64;
@@ -210,25 +279,25 @@ static copse_status check_options(struct copse_msccl_job *job, struct copse_err 
       return copse_fail(err, COPSE_UNSUPPORTED, "an alltoall is lowered out of place only");
     o->layout = COPSE_MSCCL_OUT_OF_PLACE;
   }
-  job->fused = nccl;
-  job->skip_copy = o->layout == COPSE_MSCCL_IN_PLACE;
+  job->style.fused = nccl;
+  job->style.skip_copy = o->layout == COPSE_MSCCL_IN_PLACE;
   return COPSE_OK;
 }
 
-static copse_status cut(struct copse_msccl_job *job, struct copse_err *err) {
+static copse_status cut(struct job *job, struct copse_err *err) {
   int64_t block = job->options.chunks;
   copse_status status;
-  COPSE_TRY(copse_cut_start(&job->cut, job->schedule, job->options.instances, COPSE_MSCCL_MAX_COUNT,
-                            err));
-  if (block == 0) COPSE_TRY(copse_cut_exact(&job->cut, COPSE_MSCCL_MAX_CHUNKS, &block, err));
+  COPSE_TRY(copse_chunks_start(&job->cut, job->schedule, job->options.instances,
+                               COPSE_MSCCL_MAX_COUNT, err));
+  if (block == 0) COPSE_TRY(copse_chunks_exact(&job->cut, COPSE_MSCCL_MAX_CHUNKS, &block, err));
   if (block * job->cut.blocks > COPSE_MSCCL_MAX_CHUNKS) return say_too_fine(job, block, err);
-  COPSE_TRY(copse_cut_into(&job->cut, (int)block, err));
+  COPSE_TRY(copse_chunks_cut(&job->cut, (int)block, err));
 out:
   return status;
 }
 
 /* The loop counter of the executors ends at 65536 slots of this size for every chunk. */
-static copse_status bound_bytes(struct copse_msccl_job *job, struct copse_err *err) {
+static copse_status bound_bytes(struct job *job, struct copse_err *err) {
   static const int64_t slot[] = {2097152, 16384, 50176};
   int64_t most = slot[job->options.protocol] * 65536 * job->cut.chunks;
   struct copse_msccl_options *o = &job->options;
@@ -241,7 +310,7 @@ static copse_status bound_bytes(struct copse_msccl_job *job, struct copse_err *e
                     (long long)most);
 }
 
-static void summarize(const struct copse_msccl_job *job, const struct copse_msccl_program *p,
+static void summarize(const struct job *job, const struct copse_msccl_program *p,
                       struct copse_msccl_summary *out) {
   *out = (struct copse_msccl_summary){
       .channels = p->n_channels, .chunks = job->cut.chunks, .multiple = job->cut.block};
@@ -256,7 +325,7 @@ static void summarize(const struct copse_msccl_job *job, const struct copse_mscc
 copse_status copse_lower_msccl(const struct copse_schedule *schedule,
                                const struct copse_msccl_options *options, char **text, size_t *size,
                                struct copse_msccl_summary *summary, struct copse_err *err) {
-  struct copse_msccl_job job = {.schedule = schedule, .options = *options};
+  struct job job = {.schedule = schedule, .options = *options};
   struct copse_msccl_program p = {0};
   struct copse_text out = {0};
   struct misfit misfit;
@@ -270,14 +339,12 @@ copse_status copse_lower_msccl(const struct copse_schedule *schedule,
   if (status == COPSE_UNSUPPORTED) status = say_misfit(&job, &misfit, err);
   if (status != COPSE_OK) goto out;
   COPSE_TRY(copse_msccl_finish(&p));
-  COPSE_TRY(copse_msccl_write(&job, &p, &out, err));
+  write_program(&job, &p, &out);
   summarize(&job, &p, summary);
-  *text = out.data;
-  *size = out.size;
-  out.data = NULL;
+  COPSE_TRY(copse_text_take(&out, text, size, err));
 out:
   copse_text_free(&out);
   copse_msccl_program_free(&p);
-  copse_cut_free(&job.cut);
+  copse_chunks_free(&job.cut);
   return status;
 }

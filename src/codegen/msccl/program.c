@@ -1,3 +1,5 @@
+/* Thread blocks, channels and steps of an MSCCL program while it grows; program.h says why no
+ * program made so can deadlock. */
 #include "codegen/msccl/program.h"
 
 #include <stdlib.h>
@@ -51,6 +53,7 @@ static bool has_room(struct copse_msccl_program *p, int src, int dst, int channe
 
 int copse_msccl_channel(struct copse_msccl_program *p, int src, int dst, int wish, int count) {
   int best = -1;
+  if (p->status != COPSE_OK) return -1;
   for (int c = p->first_channel; c < p->end_channel; c++) {
     int load = *load_of(p, src, dst, c);
     if (p->sharing == COPSE_MSCCL_SHARE_ALL && load > 0) {
@@ -61,20 +64,23 @@ int copse_msccl_channel(struct copse_msccl_program *p, int src, int dst, int wis
     if ((best < 0 || load < least || (load == least && c == wish)) && has_room(p, src, dst, c))
       best = c;
   }
-  if (best < 0) return -1;
-  *load_of(p, src, dst, best) += count;
+  if (best >= 0)
+    *load_of(p, src, dst, best) += count;
+  else
+    p->status =
+        copse_fail(p->err, COPSE_UNSUPPORTED, "no channel is left from rank %d to %d", src, dst);
   return best;
 }
 
 /* ---- blocks --------------------------------------------------------------------------- */
 
-static copse_status add_block(struct copse_msccl_program *p, int rank, int send, int recv,
-                              int channel, int *block) {
+static int add_block(struct copse_msccl_program *p, int rank, int send, int recv, int channel) {
   struct rank_blocks *r = &p->ranks[rank];
   copse_status status;
   if (r->n >= 2 * p->max_blocks) {
     p->crowded_rank = rank;
-    return COPSE_UNSUPPORTED;
+    p->status = COPSE_UNSUPPORTED;
+    return -1;
   }
   COPSE_TRY(
       copse_grow(&p->blocks, &p->capacity, (size_t)p->n_blocks + 1, sizeof *p->blocks, p->err));
@@ -82,12 +88,13 @@ static copse_status add_block(struct copse_msccl_program *p, int rank, int send,
   p->blocks[p->n_blocks] = (struct copse_msccl_block){
       .rank = rank, .send = send, .recv = recv, .channel = channel, .id = r->n};
   r->ids[r->n++] = p->n_blocks;
-  *block = p->n_blocks++;
+  return p->n_blocks++;
 out:
-  return status;
+  p->status = status;
+  return -1;
 }
 
-/* The rank's block with this peer on the channel, or -1. */
+/* The rank's block whose send (or receive) peer on the channel is `peer`, or -1. */
 static int owner(const struct copse_msccl_program *p, int rank, int peer, int channel, bool send) {
   const struct rank_blocks *r = &p->ranks[rank];
   for (int i = 0; i < r->n; i++) {
@@ -98,57 +105,49 @@ static int owner(const struct copse_msccl_program *p, int rank, int peer, int ch
 }
 
 /* The rank's block without peers; it names channel 0, as it must name one. */
-static copse_status local_block(struct copse_msccl_program *p, int rank, int *block) {
+static int local_block(struct copse_msccl_program *p, int rank) {
   const struct rank_blocks *r = &p->ranks[rank];
   for (int i = 0; i < r->n; i++) {
-    *block = r->ids[i];
-    if (p->blocks[*block].send < 0 && p->blocks[*block].recv < 0) return COPSE_OK;
+    const struct copse_msccl_block *b = &p->blocks[r->ids[i]];
+    if (b->send < 0 && b->recv < 0) return r->ids[i];
   }
-  return add_block(p, rank, -1, -1, 0, block);
+  return add_block(p, rank, -1, -1, 0);
 }
 
-copse_status copse_msccl_block(struct copse_msccl_program *p, int rank, int send, int recv,
-                               int channel, int *block) {
-  const struct rank_blocks *r = &p->ranks[rank];
+int copse_msccl_block(struct copse_msccl_program *p, int rank, int send, int recv, int channel) {
   bool sends = send >= 0;
   int peer = sends ? send : recv;
-  if (peer < 0) return local_block(p, rank, block);
-  *block = owner(p, rank, peer, channel, sends);
-  if (*block < 0 && p->sharing != COPSE_MSCCL_SHARE_NONE) {
-    for (int i = 0; i < r->n && *block < 0; i++) {
-      struct copse_msccl_block *b = &p->blocks[r->ids[i]];
-      if (b->channel == channel && (sends ? b->send : b->recv) < 0) *block = r->ids[i];
-    }
-    if (*block >= 0) *(sends ? &p->blocks[*block].send : &p->blocks[*block].recv) = peer;
+  if (p->status != COPSE_OK) return -1;
+  if (peer < 0) return local_block(p, rank);
+  int block = owner(p, rank, peer, channel, sends);
+  if (block < 0 && p->sharing != COPSE_MSCCL_SHARE_NONE) {
+    block = owner(p, rank, -1, channel, sends); /* one that does the other alone so far */
+    if (block >= 0) *(sends ? &p->blocks[block].send : &p->blocks[block].recv) = peer;
   }
-  return *block >= 0 ? COPSE_OK : add_block(p, rank, send, recv, channel, block);
+  return block >= 0 ? block : add_block(p, rank, send, recv, channel);
 }
 
-copse_status copse_msccl_block_of_both(struct copse_msccl_program *p, int rank, int send, int recv,
-                                       int channel, int *block) {
+int copse_msccl_block_of_both(struct copse_msccl_program *p, int rank, int send, int recv,
+                              int channel) {
+  if (p->status != COPSE_OK) return -1;
   int s = owner(p, rank, send, channel, true), r = owner(p, rank, recv, channel, false);
-  *block = -1;
-  if (s < 0 && r < 0) return add_block(p, rank, send, recv, channel, block);
-  if (s == r) {
-    *block = s;
-  } else if (s < 0 && p->blocks[r].send < 0) {
+  if (s < 0 && r < 0) return add_block(p, rank, send, recv, channel);
+  if (s == r) return s;
+  if (s < 0 && p->blocks[r].send < 0) {
     p->blocks[r].send = send;
-    *block = r;
-  } else if (r < 0 && p->blocks[s].recv < 0) {
-    p->blocks[s].recv = recv;
-    *block = s;
+    return r;
   }
-  return COPSE_OK;
+  if (r >= 0 || p->blocks[s].recv >= 0) return -1;
+  p->blocks[s].recv = recv;
+  return s;
 }
 
 /* ---- steps ---------------------------------------------------------------------------- */
 
-static copse_status append(struct copse_msccl_program *p, struct copse_msccl_block *b,
-                           const struct copse_msccl_step *step) {
-  copse_status status =
-      copse_grow(&b->steps, &b->capacity, (size_t)b->n_steps + 1, sizeof *b->steps, p->err);
-  if (status == COPSE_OK) b->steps[b->n_steps++] = *step;
-  return status;
+static void append(struct copse_msccl_program *p, struct copse_msccl_block *b,
+                   const struct copse_msccl_step *step) {
+  p->status = copse_grow(&b->steps, &b->capacity, (size_t)b->n_steps + 1, sizeof *b->steps, p->err);
+  if (p->status == COPSE_OK) b->steps[b->n_steps++] = *step;
 }
 
 /* Whether an earlier step of the block has waited for `ref` or what comes after it. */
@@ -158,29 +157,29 @@ static bool waited(const struct copse_msccl_block *b, struct copse_msccl_ref ref
   return false;
 }
 
-copse_status copse_msccl_add(struct copse_msccl_program *p, int block,
-                             const struct copse_msccl_step *step,
-                             const struct copse_msccl_ref *after, int n_after,
-                             struct copse_msccl_ref *out) {
-  struct copse_msccl_block *b = &p->blocks[block];
+void copse_msccl_publish(struct copse_msccl_program *p, struct copse_msccl_ref ref) {
+  if (p->status == COPSE_OK) p->blocks[ref.block].steps[ref.step].awaited = true;
+}
+
+struct copse_msccl_ref copse_msccl_add(struct copse_msccl_program *p, int block,
+                                       const struct copse_msccl_step *step,
+                                       const struct copse_msccl_ref *after, int n_after) {
   struct copse_msccl_step real = *step;
-  copse_status status = COPSE_OK;
   real.after = COPSE_MSCCL_NO_REF;
   real.awaited = false;
-  for (int i = 0; i < n_after; i++) {
+  for (int i = 0; i < n_after && p->status == COPSE_OK; i++) {
+    struct copse_msccl_block *b = &p->blocks[block];
     if (after[i].block < 0 || after[i].block == block || waited(b, after[i])) continue;
     if (real.after.block >= 0)
-      COPSE_TRY(append(
-          p, b,
-          &(struct copse_msccl_step){
-              .op = COPSE_MSCCL_NOP, .src = {'i', -1}, .dst = {'o', -1}, .after = real.after}));
+      append(p, b,
+             &(struct copse_msccl_step){
+                 .op = COPSE_MSCCL_NOP, .src = {'i', -1}, .dst = {'o', -1}, .after = real.after});
     real.after = after[i];
-    p->blocks[after[i].block].steps[after[i].step].awaited = true;
+    copse_msccl_publish(p, after[i]);
   }
-  COPSE_TRY(append(p, b, &real));
-  *out = (struct copse_msccl_ref){block, b->n_steps - 1};
-out:
-  return status;
+  if (p->status == COPSE_OK) append(p, &p->blocks[block], &real);
+  if (p->status != COPSE_OK) return COPSE_MSCCL_NO_REF;
+  return (struct copse_msccl_ref){block, p->blocks[block].n_steps - 1};
 }
 
 struct copse_msccl_place copse_msccl_scratch(struct copse_msccl_program *p, int rank, int count) {
@@ -191,15 +190,13 @@ struct copse_msccl_place copse_msccl_scratch(struct copse_msccl_program *p, int 
 }
 
 copse_status copse_msccl_finish(struct copse_msccl_program *p) {
-  int number[COPSE_MSCCL_MAX_CHANNELS] = {0}, n = 0, block;
-  copse_status status = COPSE_OK;
-  for (int r = 0; r < p->n_ranks; r++)
-    if (p->ranks[r].n == 0) COPSE_TRY(local_block(p, r, &block));
+  int number[COPSE_MSCCL_MAX_CHANNELS] = {0};
+  for (int r = 0; r < p->n_ranks && p->status == COPSE_OK; r++)
+    if (p->ranks[r].n == 0) local_block(p, r);
   for (int b = 0; b < p->n_blocks; b++) number[p->blocks[b].channel] = 1;
+  p->n_channels = 0;
   for (int c = 0; c < COPSE_MSCCL_MAX_CHANNELS; c++)
-    if (number[c]) number[c] = n++;
+    if (number[c]) number[c] = p->n_channels++;
   for (int b = 0; b < p->n_blocks; b++) p->blocks[b].channel = number[p->blocks[b].channel];
-  p->n_channels = n;
-out:
-  return status;
+  return p->status;
 }

@@ -1,7 +1,15 @@
 /*
- * Inside src/codegen only: an MSCCL program while it grows. A program is a list of thread
- * blocks, each with one peer to send to, one to receive from and a list of steps. Steps are
- * added in one global order in which every step needs only what was added before (README).
+ * Inside codegen/msccl: an MSCCL program while it grows. A program is a list of thread
+ * blocks, each with one peer to send to, one to receive from and a list of steps. Connections
+ * (source, destination, channel) are queues without tags. The first failure is kept in `status`;
+ * what is added after it is lost.
+ *
+ * Why nothing can deadlock. Steps are added in one global order: run by run, and within one edge by
+ * edge, the receive right after its send. Every step needs only steps added before it: its own
+ * block's, those it waits for, the sends it receives. A send that finds its queue full waits for
+ * receives that stand before it. So the order itself is a schedule that goes through, whatever the
+ * blocks are: sharing blocks, merging a send with a receive, or changing channels never has to be
+ * thought through again. Fused steps (`rcs`, `rrs`) form a chain that is added without a gap.
  */
 #ifndef COPSE_CODEGEN_MSCCL_PROGRAM_H
 #define COPSE_CODEGEN_MSCCL_PROGRAM_H
@@ -83,9 +91,10 @@ struct copse_msccl_program {
     int *ids; /* indices into blocks */
     int n;
     size_t capacity;
-    int scratch; /* chunks taken */
-  } * ranks;     /* [n_ranks] */
-  int *load;     /* [n_ranks * n_ranks * COPSE_MSCCL_MAX_CHANNELS] chunks by connection */
+    int scratch;       /* chunks taken */
+  } * ranks;           /* [n_ranks] */
+  int *load;           /* [n_ranks * n_ranks * COPSE_MSCCL_MAX_CHANNELS] chunks by connection */
+  copse_status status; /* of the first failure; COPSE_UNSUPPORTED: a limit of the executors */
   struct copse_err *err;
 };
 
@@ -96,25 +105,27 @@ void copse_msccl_program_free(struct copse_msccl_program *p);
 /*
  * The channel for `count` more chunks from src to dst: the least loaded, `wish` (-1: none)
  * where it is among those, else the first. Channels whose blocks are all taken are passed
- * over; -1 if none is left.
+ * over; -1, a failure, if none is left.
  */
 int copse_msccl_channel(struct copse_msccl_program *p, int src, int dst, int wish, int count);
 
-/* The block of a rank that sends to `send` and receives from `recv` (-1: neither wanted). */
-copse_status copse_msccl_block(struct copse_msccl_program *p, int rank, int send, int recv,
-                               int channel, int *block) COPSE_CHECKED;
-/* The same for a block that must do both; *block is -1 where the connections have two. */
-copse_status copse_msccl_block_of_both(struct copse_msccl_program *p, int rank, int send, int recv,
-                                       int channel, int *block) COPSE_CHECKED;
+/* The block of a rank that sends to `send` or receives from `recv` (-1: neither wanted); -1 after a
+ * failure. */
+int copse_msccl_block(struct copse_msccl_program *p, int rank, int send, int recv, int channel);
+/* The same for a block that must do both; -1 also where the connections have two. */
+int copse_msccl_block_of_both(struct copse_msccl_program *p, int rank, int send, int recv,
+                              int channel);
 
 /*
  * Adds a step that starts after all of `after` (n_after refs; those of the same block and
  * COPSE_MSCCL_NO_REF and those waited for before cost nothing, others a nop each but the last).
+ * COPSE_MSCCL_NO_REF after a failure.
  */
-copse_status copse_msccl_add(struct copse_msccl_program *p, int block,
-                             const struct copse_msccl_step *step,
-                             const struct copse_msccl_ref *after, int n_after,
-                             struct copse_msccl_ref *out) COPSE_CHECKED;
+struct copse_msccl_ref copse_msccl_add(struct copse_msccl_program *p, int block,
+                                       const struct copse_msccl_step *step,
+                                       const struct copse_msccl_ref *after, int n_after);
+/* Publishes a step that none waits for: the executors merge no `re` across it. */
+void copse_msccl_publish(struct copse_msccl_program *p, struct copse_msccl_ref ref);
 
 /* `count` chunks of scratch of the rank. */
 struct copse_msccl_place copse_msccl_scratch(struct copse_msccl_program *p, int rank, int count);

@@ -1,6 +1,6 @@
 /*
  * The symbolic proof of an MSCCL++ execution plan (JSON of any origin). It shares no code with
- * what writes such files. src/codegen/README.md tells what is proved and how.
+ * what writes such files. check.c says how.
  */
 #ifndef COPSE_CODEGEN_MSCCLPP_CHECK_H
 #define COPSE_CODEGEN_MSCCLPP_CHECK_H

@@ -1,3 +1,4 @@
+/* Reads MSCCL++ plans as the executor loads them: numbers become the things that they name. */
 #include "codegen/mscclpp/file.h"
 
 #include <stdio.h>
@@ -8,44 +9,42 @@
 
 enum { MAX_RANKS = 4096, MAX_CHUNKS = 1 << 20, MAX_OPS = 64, MAX_LISTED = 16, MAX_BARRIERS = 16 };
 
-/*                name         kind                waits  relaxed  pkt_src pkt_dst signals gets */
 static const struct copse_pj_type types[] = {
-    {"nop", COPSE_PJ_NOP, false, false, false, false, false, false},
-    {"signal", COPSE_PJ_SYNC, false, false, false, false, false, false},
-    {"wait", COPSE_PJ_SYNC, true, false, false, false, false, false},
-    {"rlxsignal", COPSE_PJ_SYNC, false, true, false, false, false, false},
-    {"rlxwait", COPSE_PJ_SYNC, true, true, false, false, false, false},
-    {"flush", COPSE_PJ_FLUSH, false, false, false, false, false, false},
-    {"barrier", COPSE_PJ_BARRIER, false, false, false, false, false, false},
-    {"sem_acquire", COPSE_PJ_ACQUIRE, false, false, false, false, false, false},
-    {"sem_release", COPSE_PJ_RELEASE, false, false, false, false, false, false},
-    {"pipeline", COPSE_PJ_PIPELINE, false, false, false, false, false, false},
-    {"copy", COPSE_PJ_MOVE, false, false, false, false, false, false},
-    {"put", COPSE_PJ_MOVE, false, false, false, false, false, false},
-    {"pws", COPSE_PJ_MOVE, false, false, false, false, true, false},
-    {"pwsf", COPSE_PJ_MOVE, false, false, false, false, true, false},
-    {"get", COPSE_PJ_MOVE, false, false, false, false, false, true},
-    {"re", COPSE_PJ_SUM, false, false, false, false, false, false},
-    {"res", COPSE_PJ_SUM, false, false, false, false, false, false},
-    {"rre", COPSE_PJ_SUM, false, false, false, false, false, true},
-    {"rres", COPSE_PJ_SUM, false, false, false, false, false, true},
-    {"cpkt", COPSE_PJ_MOVE, false, false, false, true, false, false},
-    {"upkt", COPSE_PJ_MOVE, false, false, true, false, false, false},
-    {"ppkt", COPSE_PJ_MOVE, false, false, false, true, false, false},
-    {"rppkt", COPSE_PJ_SUM, false, false, true, true, false, false},
-    {"repkt", COPSE_PJ_SUM, false, false, true, false, false, false},
-    {"respkt", COPSE_PJ_SUM, false, false, true, true, false, false},
-    {"recpkt", COPSE_PJ_SUM, false, false, true, true, false, false},
-    {"recspkt", COPSE_PJ_SUM, false, false, true, true, false, false},
-    {"gstore", COPSE_PJ_MULTIMEM, false, false, false, false, false, false},
-    {"glres", COPSE_PJ_MULTIMEM, false, false, false, false, false, false},
+    {.name = "nop", .kind = COPSE_PJ_NOP},
+    {.name = "signal", .kind = COPSE_PJ_SYNC},
+    {.name = "wait", .kind = COPSE_PJ_SYNC, .waits = true},
+    {.name = "rlxsignal", .kind = COPSE_PJ_SYNC, .relaxed = true},
+    {.name = "rlxwait", .kind = COPSE_PJ_SYNC, .waits = true, .relaxed = true},
+    {.name = "flush", .kind = COPSE_PJ_FLUSH},
+    {.name = "barrier", .kind = COPSE_PJ_BARRIER},
+    {.name = "sem_acquire", .kind = COPSE_PJ_ACQUIRE},
+    {.name = "sem_release", .kind = COPSE_PJ_RELEASE},
+    {.name = "pipeline", .kind = COPSE_PJ_PIPELINE},
+    {.name = "copy", .kind = COPSE_PJ_MOVE},
+    {.name = "put", .kind = COPSE_PJ_MOVE},
+    {.name = "pws", .kind = COPSE_PJ_MOVE, .signals = true},
+    {.name = "pwsf", .kind = COPSE_PJ_MOVE, .signals = true},
+    {.name = "get", .kind = COPSE_PJ_MOVE, .gets = true},
+    {.name = "re", .kind = COPSE_PJ_SUM},
+    {.name = "res", .kind = COPSE_PJ_SUM},
+    {.name = "rre", .kind = COPSE_PJ_SUM, .gets = true},
+    {.name = "rres", .kind = COPSE_PJ_SUM, .gets = true},
+    {.name = "cpkt", .kind = COPSE_PJ_MOVE, .pkt_dst = true},
+    {.name = "upkt", .kind = COPSE_PJ_MOVE, .pkt_src = true},
+    {.name = "ppkt", .kind = COPSE_PJ_MOVE, .pkt_dst = true},
+    {.name = "rppkt", .kind = COPSE_PJ_SUM, .pkt_src = true, .pkt_dst = true},
+    {.name = "repkt", .kind = COPSE_PJ_SUM, .pkt_src = true},
+    {.name = "respkt", .kind = COPSE_PJ_SUM, .pkt_src = true, .pkt_dst = true},
+    {.name = "recpkt", .kind = COPSE_PJ_SUM, .pkt_src = true, .pkt_dst = true},
+    {.name = "recspkt", .kind = COPSE_PJ_SUM, .pkt_src = true, .pkt_dst = true},
+    {.name = "gstore", .kind = COPSE_PJ_MULTIMEM},
+    {.name = "glres", .kind = COPSE_PJ_MULTIMEM},
 };
 
-/* A list of numbers that grows. */
+/* A list of numbers that grows in the reader's scratch arena. */
 struct ints {
   int *v;
-  int n;
-  size_t capacity;
+  int n, capacity;
 };
 
 /* What one rank declares, and one block of it lists. */
@@ -61,145 +60,148 @@ struct block_lists {
   struct ints remotes[2];  /* numbers of the rank's remote buffers */
 };
 
+/* The first defect is kept in `status`; after it all reads give harmless values. */
 struct reader {
   struct copse_json json;
   struct copse_pj_file *file;
   struct rank_tables *tables; /* [n_ranks] */
   size_t ends_capacity, semaphores_capacity, blocks_capacity;
-  int rank, tb, op; /* being read, for messages */
+  int rank, tb, op; /* being read */
+  struct copse_arena scratch;
+  copse_status status;
   struct copse_err *err;
 };
 
-static copse_status add_int(struct reader *r, struct ints *list, int v) {
-  copse_status status =
-      copse_grow(&list->v, &list->capacity, (size_t)list->n + 1, sizeof *list->v, r->err);
-  if (status == COPSE_OK) list->v[list->n++] = v;
-  return status;
-}
+/* Keeps a defect, if it is the first. */
+#define FAIL(r, kind, line, ...)                                                          \
+  do {                                                                                    \
+    if ((r)->status == COPSE_OK)                                                          \
+      (r)->status = copse_fail_at((r)->err, (kind), (r)->json.file, (line), __VA_ARGS__); \
+  } while (0)
 
-static copse_status get_int(struct reader *r, const cJSON *object, const char *key, int64_t min,
-                            int64_t max, int *out) {
-  int64_t v;
-  copse_status status = copse_json_get_int(&r->json, object, key, min, max, &v, r->err);
-  if (status == COPSE_OK) *out = (int)v;
-  return status;
-}
-
-static copse_status item_int(struct reader *r, const cJSON *item, const cJSON *parent,
-                             const char *what, int64_t min, int64_t max, int *out) {
-  int64_t v;
-  copse_status status = copse_json_int(&r->json, item, parent, what, min, max, &v, r->err);
-  if (status == COPSE_OK) *out = (int)v;
-  return status;
-}
-
-static copse_status get_channel(struct reader *r, const cJSON *object, const char *key,
-                                enum copse_pj_channel *out) {
-  static const char *const names[] = {"memory", "port", "switch", "none"};
-  const char *text;
-  copse_status status = copse_json_get_string(&r->json, object, key, &text, r->err);
-  if (status != COPSE_OK) return status;
-  for (int i = 0; i < 4; i++)
-    if (strcmp(text, names[i]) == 0) {
-      *out = (enum copse_pj_channel)i;
-      return COPSE_OK;
-    }
-  return copse_fail_at(r->err, COPSE_BAD_INPUT, r->json.file, copse_json_line(object, NULL),
-                       "\"%s\": \"%.20s\" must be memory, port, switch or none", key, text);
-}
-
-static copse_status get_letter(struct reader *r, const cJSON *object, const char *key, int *out) {
-  const char *text;
-  copse_status status = copse_json_get_string(&r->json, object, key, &text, r->err);
-  if (status != COPSE_OK) return status;
-  const char *letters = "ios", *at = text[0] && !text[1] ? strchr(letters, text[0]) : NULL;
-  if (at) {
-    *out = (int)(at - letters);
-    return COPSE_OK;
+static void add_int(struct reader *r, struct ints *list, int v) {
+  if (list->n == list->capacity) {
+    int capacity = list->capacity ? 2 * list->capacity : 8, *grown = NULL;
+    if (r->status == COPSE_OK)
+      r->status = copse_arena_array(&r->scratch, (size_t)capacity, sizeof *grown, &grown, r->err);
+    if (r->status != COPSE_OK) return;
+    if (list->n > 0) memcpy(grown, list->v, (size_t)list->n * sizeof *grown);
+    list->v = grown;
+    list->capacity = capacity;
   }
-  return copse_fail_at(r->err, COPSE_BAD_INPUT, r->json.file, copse_json_line(object, NULL),
-                       "\"%s\": \"%.20s\" must be i, o or s", key, text);
+  list->v[list->n++] = v;
 }
 
-/* A number that names one of n things of the op's block. */
-static copse_status check_id(struct reader *r, long line, const char *key, int id, int n) {
-  if (id < n) return COPSE_OK;
-  return copse_fail_at(r->err, COPSE_REFUTED, r->json.file, line,
-                       "gpu %d tb %d op %d: %s %d, of which its block has %d", r->rank, r->tb,
-                       r->op, key, id, n);
+/* Members of an object: a number in [min, max], min after a defect; a text, "" after one; an array,
+ * NULL after one. */
+static int get_int(struct reader *r, const cJSON *object, const char *key, int64_t min,
+                   int64_t max) {
+  int64_t v = min;
+  if (r->status == COPSE_OK)
+    r->status = copse_json_get_int(&r->json, object, key, min, max, &v, r->err);
+  return r->status == COPSE_OK ? (int)v : (int)min;
+}
+
+static int item_int(struct reader *r, const cJSON *item, const cJSON *parent, const char *what,
+                    int64_t min, int64_t max) {
+  int64_t v = min;
+  if (r->status == COPSE_OK)
+    r->status = copse_json_int(&r->json, item, parent, what, min, max, &v, r->err);
+  return r->status == COPSE_OK ? (int)v : (int)min;
+}
+
+static const char *get_string(struct reader *r, const cJSON *object, const char *key) {
+  const char *text = "";
+  if (r->status == COPSE_OK)
+    r->status = copse_json_get_string(&r->json, object, key, &text, r->err);
+  return r->status == COPSE_OK ? text : "";
+}
+
+static const cJSON *get_array(struct reader *r, const cJSON *object, const char *key) {
+  const cJSON *array = NULL;
+  if (r->status == COPSE_OK)
+    r->status = copse_json_get_array(&r->json, object, key, &array, r->err);
+  return r->status == COPSE_OK ? array : NULL;
+}
+
+static enum copse_pj_channel get_channel(struct reader *r, const cJSON *object, const char *key) {
+  static const char *const names[] = {"memory", "port", "switch", "none"};
+  const char *text = get_string(r, object, key);
+  for (int i = 0; i < 4; i++)
+    if (strcmp(text, names[i]) == 0) return (enum copse_pj_channel)i;
+  FAIL(r, COPSE_BAD_INPUT, copse_json_line(object, NULL),
+       "\"%s\": \"%.20s\" must be memory, port, switch or none", key, text);
+  return COPSE_PJ_NONE;
+}
+
+static int get_letter(struct reader *r, const cJSON *object, const char *key) {
+  const char *text = get_string(r, object, key);
+  const char *letters = "ios", *at = strlen(text) == 1 ? strchr(letters, text[0]) : NULL;
+  if (at) return (int)(at - letters);
+  FAIL(r, COPSE_BAD_INPUT, copse_json_line(object, NULL), "\"%s\": \"%.20s\" must be i, o or s",
+       key, text);
+  return 0;
+}
+
+/* A number that names one of n things of the op's block. Whether it does. */
+static bool check_id(struct reader *r, long line, const char *key, int id, int n) {
+  if (id >= n)
+    FAIL(r, COPSE_REFUTED, line, "gpu %d tb %d op %d: %s %d, of which its block has %d", r->rank,
+         r->tb, r->op, key, id, n);
+  return r->status == COPSE_OK;
 }
 
 /* ---- channels and remote buffers ------------------------------------------------------- */
 
-static copse_status add_end(struct reader *r, int rank, int peer, enum copse_pj_channel type) {
+static void add_end(struct reader *r, int rank, int peer, enum copse_pj_channel type) {
   struct copse_pj_file *f = r->file;
-  copse_status status;
-  COPSE_TRY(
-      copse_grow(&f->ends, &r->ends_capacity, (size_t)f->n_ends + 1, sizeof *f->ends, r->err));
-  COPSE_TRY(add_int(r, &r->tables[rank].ends[type], f->n_ends));
+  if (r->status == COPSE_OK)
+    r->status =
+        copse_grow(&f->ends, &r->ends_capacity, (size_t)f->n_ends + 1, sizeof *f->ends, r->err);
+  if (r->status != COPSE_OK) return;
+  add_int(r, &r->tables[rank].ends[type], f->n_ends);
   f->ends[f->n_ends++] = (struct copse_pj_end){rank, peer, -1, type};
-out:
-  return status;
 }
 
-static copse_status read_channels(struct reader *r, const cJSON *gpu, int rank) {
-  const cJSON *channels, *peers;
-  copse_status status;
-  COPSE_TRY(copse_json_get_array(&r->json, gpu, "channels", &channels, r->err));
+static void read_channels(struct reader *r, const cJSON *gpu, int rank) {
+  const cJSON *channels = get_array(r, gpu, "channels");
   COPSE_JSON_EACH (c, channels) {
-    enum copse_pj_channel type;
-    COPSE_TRY(get_channel(r, c, "channel_type", &type));
+    enum copse_pj_channel type = get_channel(r, c, "channel_type");
     if (type == COPSE_PJ_NONE) continue;
     if (type == COPSE_PJ_SWITCH) {
       if (r->tables[rank].switches)
-        return copse_fail_at(r->err, COPSE_UNSUPPORTED, r->json.file, copse_json_line(c, channels),
-                             "gpu %d has several switch declarations; this checker reads one",
-                             rank);
+        FAIL(r, COPSE_UNSUPPORTED, copse_json_line(c, channels),
+             "gpu %d has several switch declarations; this checker reads one", rank);
       r->tables[rank].switches = c;
       continue;
     }
-    COPSE_TRY(copse_json_get_array(&r->json, c, "connected_to", &peers, r->err));
-    COPSE_JSON_EACH (p, peers) {
-      int peer;
-      COPSE_TRY(item_int(r, p, c, "a peer in connected_to", 0, r->file->n_ranks - 1, &peer));
-      COPSE_TRY(add_end(r, rank, peer, type));
-    }
+    const cJSON *peers = get_array(r, c, "connected_to");
+    COPSE_JSON_EACH (p, peers)
+      add_end(r, rank, item_int(r, p, c, "a peer in connected_to", 0, r->file->n_ranks - 1), type);
   }
-out:
-  return status;
 }
 
-static copse_status read_remotes(struct reader *r, const cJSON *gpu, int rank) {
-  const cJSON *remotes;
-  int peer, letter;
-  copse_status status;
-  COPSE_TRY(copse_json_get_array(&r->json, gpu, "remote_buffers", &remotes, r->err));
+static void read_remotes(struct reader *r, const cJSON *gpu, int rank) {
+  const cJSON *remotes = get_array(r, gpu, "remote_buffers");
   COPSE_JSON_EACH (b, remotes) {
-    COPSE_TRY(get_int(r, b, "rank", 0, r->file->n_ranks - 1, &peer));
-    COPSE_TRY(get_letter(r, b, "type", &letter));
-    COPSE_TRY(add_int(r, &r->tables[rank].remote_rank, peer));
-    COPSE_TRY(add_int(r, &r->tables[rank].remote_letter, letter));
+    add_int(r, &r->tables[rank].remote_rank, get_int(r, b, "rank", 0, r->file->n_ranks - 1));
+    add_int(r, &r->tables[rank].remote_letter, get_letter(r, b, "type"));
   }
-out:
-  return status;
 }
 
-static copse_status read_semaphores(struct reader *r, const cJSON *gpu, int rank) {
+static void read_semaphores(struct reader *r, const cJSON *gpu, int rank) {
   struct copse_pj_file *f = r->file;
-  const cJSON *semaphores;
-  copse_status status = COPSE_OK;
   r->tables[rank].first_semaphore = f->n_semaphores;
-  if (!copse_json_get(gpu, "semaphores")) return COPSE_OK;
-  COPSE_TRY(copse_json_get_array(&r->json, gpu, "semaphores", &semaphores, r->err));
+  if (!copse_json_get(gpu, "semaphores")) return;
+  const cJSON *semaphores = get_array(r, gpu, "semaphores");
   COPSE_JSON_EACH (s, semaphores) {
-    COPSE_TRY(copse_grow(&f->semaphores, &r->semaphores_capacity, (size_t)f->n_semaphores + 1,
-                         sizeof(int), r->err));
-    COPSE_TRY(get_int(r, s, "init_value", 0, 1 << 20, &f->semaphores[f->n_semaphores]));
-    f->n_semaphores++;
+    if (r->status == COPSE_OK)
+      r->status = copse_grow(&f->semaphores, &r->semaphores_capacity, (size_t)f->n_semaphores + 1,
+                             sizeof(int), r->err);
+    if (r->status != COPSE_OK) return;
+    f->semaphores[f->n_semaphores++] = get_int(r, s, "init_value", 0, 1 << 20);
   }
   r->tables[rank].n_semaphores = f->n_semaphores - r->tables[rank].first_semaphore;
-out:
-  return status;
 }
 
 static int compare_ends(const void *a, const void *b, void *ctx) {
@@ -213,11 +215,12 @@ static int compare_ends(const void *a, const void *b, void *ctx) {
 }
 
 /* The k-th channel of a type from A to B is the k-th from B to A. */
-static copse_status pair_ends(struct reader *r) {
+static void pair_ends(struct reader *r) {
   struct copse_pj_file *f = r->file;
   int *order = NULL, n = f->n_ends;
-  copse_status status = copse_calloc((size_t)n + 1, sizeof *order, &order, r->err);
-  if (status != COPSE_OK) return status;
+  if (r->status == COPSE_OK)
+    r->status = copse_arena_array(&r->scratch, (size_t)n, sizeof *order, &order, r->err);
+  if (r->status != COPSE_OK) return;
   for (int i = 0; i < n; i++) order[i] = i;
   qsort_r(order, (size_t)n, sizeof *order, compare_ends, f->ends);
   for (int from = 0, middle, to; from < n; from = to) { /* [from, middle): A to B, rest: B to A */
@@ -235,361 +238,306 @@ static copse_status pair_ends(struct reader *r) {
       f->ends[order[middle + k]].partner = order[from + k];
     }
   }
-  free(order);
-  return COPSE_OK;
 }
 
 /* ---- blocks ---------------------------------------------------------------------------- */
 
 /* Numbers of a block's own list, turned into what `table` has there. */
-static copse_status read_list(struct reader *r, const cJSON *entry, const char *key,
-                              const struct ints *table, int n, struct ints *out) {
-  const cJSON *ids;
-  copse_status status;
-  COPSE_TRY(copse_json_get_array(&r->json, entry, key, &ids, r->err));
+static void read_list(struct reader *r, const cJSON *entry, const char *key,
+                      const struct ints *table, int n, struct ints *out) {
+  const cJSON *ids = get_array(r, entry, key);
   COPSE_JSON_EACH (i, ids) {
-    int id;
-    COPSE_TRY(item_int(r, i, entry, key, 0, n - 1, &id));
-    COPSE_TRY(add_int(r, out, table ? table->v[id] : id));
+    int id = item_int(r, i, entry, key, 0, n - 1);
+    if (r->status != COPSE_OK) return;
+    add_int(r, out, table ? table->v[id] : id);
     if (out->n > MAX_LISTED)
-      return copse_fail_at(r->err, COPSE_REFUTED, r->json.file, copse_json_line(entry, NULL),
-                           "more than %d in %s of a block, which overruns the executor's record",
-                           MAX_LISTED, key);
+      FAIL(r, COPSE_REFUTED, copse_json_line(entry, NULL),
+           "more than %d in %s of a block, which overruns the executor's record", MAX_LISTED, key);
   }
-out:
-  return status;
 }
 
-static copse_status read_block_lists(struct reader *r, const cJSON *tb, int rank,
-                                     struct block_lists *out) {
-  struct rank_tables *t = &r->tables[rank];
-  const cJSON *list;
-  enum copse_pj_channel type;
-  copse_status status;
-  COPSE_TRY(copse_json_get_array(&r->json, tb, "channels", &list, r->err));
-  COPSE_JSON_EACH (c, list) {
-    COPSE_TRY(get_channel(r, c, "channel_type", &type));
+static void read_block_lists(struct reader *r, const cJSON *tb, struct block_lists *out) {
+  struct rank_tables *t = &r->tables[r->rank];
+  const cJSON *channels = get_array(r, tb, "channels");
+  COPSE_JSON_EACH (c, channels) {
+    enum copse_pj_channel type = get_channel(r, c, "channel_type");
     if (type == COPSE_PJ_NONE) continue;
     bool groups = type == COPSE_PJ_SWITCH;
     const cJSON *declared =
         groups && t->switches ? copse_json_get(t->switches, "rank_groups") : NULL;
-    COPSE_TRY(read_list(r, c, "channel_ids", groups ? NULL : &t->ends[type],
-                        groups ? cJSON_GetArraySize(declared) : t->ends[type].n,
-                        &out->channels[type]));
+    read_list(r, c, "channel_ids", groups ? NULL : &t->ends[type],
+              groups ? cJSON_GetArraySize(declared) : t->ends[type].n, &out->channels[type]);
   }
-  if (!copse_json_get(tb, "remote_buffer_refs")) return COPSE_OK;
-  COPSE_TRY(copse_json_get_array(&r->json, tb, "remote_buffer_refs", &list, r->err));
-  COPSE_JSON_EACH (c, list) {
-    COPSE_TRY(get_channel(r, c, "access_channel_type", &type));
-    if (type != COPSE_PJ_MEMORY && type != COPSE_PJ_PORT)
-      return copse_fail_at(r->err, COPSE_BAD_INPUT, r->json.file, copse_json_line(c, tb),
-                           "access_channel_type must be memory or port");
-    COPSE_TRY(read_list(r, c, "remote_buffer_ids", NULL, t->remote_rank.n, &out->remotes[type]));
+  if (!copse_json_get(tb, "remote_buffer_refs")) return;
+  const cJSON *remotes = get_array(r, tb, "remote_buffer_refs");
+  COPSE_JSON_EACH (c, remotes) {
+    enum copse_pj_channel type = get_channel(r, c, "access_channel_type");
+    if (type == COPSE_PJ_MEMORY || type == COPSE_PJ_PORT)
+      read_list(r, c, "remote_buffer_ids", NULL, t->remote_rank.n, &out->remotes[type]);
+    else
+      FAIL(r, COPSE_BAD_INPUT, copse_json_line(c, tb),
+           "access_channel_type must be memory or port");
   }
-out:
-  return status;
-}
-
-static void free_lists(struct block_lists *lists) {
-  for (int i = 0; i < 3; i++) free(lists->channels[i].v);
-  for (int i = 0; i < 2; i++) free(lists->remotes[i].v);
 }
 
 /* ---- operations ------------------------------------------------------------------------ */
 
-static copse_status read_switch(struct reader *r, const cJSON *entry, int rank,
-                                const struct block_lists *lists, struct copse_pj_place *out) {
-  const cJSON *declared = r->tables[rank].switches, *ranks;
-  int id, letter, n = 0, *members;
-  copse_status status;
-  COPSE_TRY(get_int(r, entry, "switch_channel_id", 0, MAX_CHUNKS, &id));
-  COPSE_TRY(check_id(r, copse_json_line(entry, NULL), "switch_channel_id", id,
-                     lists->channels[COPSE_PJ_SWITCH].n));
-  COPSE_TRY(get_letter(r, declared, "buffer_type", &letter));
-  const cJSON *group = copse_json_first(copse_json_get(declared, "rank_groups"));
-  for (int i = 0; i < lists->channels[COPSE_PJ_SWITCH].v[id]; i++) group = group->next;
-  COPSE_TRY(copse_json_get_array(&r->json, group, "ranks", &ranks, r->err));
-  members = copse_arena_alloc(&r->file->arena, (size_t)cJSON_GetArraySize(ranks) + 1, sizeof(int));
-  if (!members) return copse_fail_nomem(r->err);
-  COPSE_JSON_EACH (m, ranks)
-    COPSE_TRY(item_int(r, m, group, "a rank of a group", 0, r->file->n_ranks - 1, &members[n++]));
-  if (n == 0)
-    return copse_fail_at(r->err, COPSE_BAD_INPUT, r->json.file, copse_json_line(group, declared),
-                         "a rank group without ranks");
+static void read_switch(struct reader *r, const cJSON *entry, const struct block_lists *lists,
+                        struct copse_pj_place *out) {
+  const cJSON *declared = r->tables[r->rank].switches;
+  const struct ints *ids = &lists->channels[COPSE_PJ_SWITCH];
+  int id = get_int(r, entry, "switch_channel_id", 0, MAX_CHUNKS), *members = NULL;
+  if (!check_id(r, copse_json_line(entry, NULL), "switch_channel_id", id, ids->n)) return;
   out->rank = -1;
+  out->letter = (enum copse_buffer_letter)get_letter(r, declared, "buffer_type");
+  const cJSON *group = copse_json_first(copse_json_get(declared, "rank_groups"));
+  for (int i = 0; i < ids->v[id]; i++) group = group->next;
+  const cJSON *ranks = get_array(r, group, "ranks");
+  if (r->status == COPSE_OK)
+    r->status = copse_arena_array(&r->file->arena, (size_t)cJSON_GetArraySize(ranks), sizeof(int),
+                                  &members, r->err);
+  if (r->status != COPSE_OK) return;
   out->members = members;
-  out->n_members = n;
-  out->letter = (enum copse_buffer_letter)letter;
-out:
-  return status;
+  COPSE_JSON_EACH (m, ranks)
+    members[out->n_members++] = item_int(r, m, group, "a rank of a group", 0, r->file->n_ranks - 1);
+  if (out->n_members == 0)
+    FAIL(r, COPSE_BAD_INPUT, copse_json_line(group, declared), "a rank group without ranks");
 }
 
-static copse_status read_place(struct reader *r, const cJSON *entry, int rank,
-                               const struct copse_pj_op *op, const struct block_lists *lists,
-                               struct copse_pj_place *out) {
-  int id, letter = 0;
-  copse_status status;
-  *out = (struct copse_pj_place){.rank = rank};
-  COPSE_TRY(get_int(r, entry, "index", 0, MAX_CHUNKS, &out->index));
-  COPSE_TRY(get_int(r, entry, "size", 0, MAX_CHUNKS, &out->size));
-  if (copse_json_get(entry, "switch_channel_id")) return read_switch(r, entry, rank, lists, out);
-  if (copse_json_get(entry, "buffer_id")) {
-    if (op->channel != COPSE_PJ_MEMORY && op->channel != COPSE_PJ_PORT)
-      return copse_fail_at(r->err, COPSE_BAD_INPUT, r->json.file, op->line,
-                           "an op with a buffer_id needs \"channel_type\" memory or port");
+static void read_place(struct reader *r, const cJSON *entry, const struct copse_pj_op *op,
+                       const struct block_lists *lists, struct copse_pj_place *out) {
+  const struct rank_tables *t = &r->tables[r->rank];
+  *out = (struct copse_pj_place){.rank = r->rank};
+  out->index = get_int(r, entry, "index", 0, MAX_CHUNKS);
+  out->size = get_int(r, entry, "size", 0, MAX_CHUNKS);
+  if (copse_json_get(entry, "switch_channel_id")) {
+    read_switch(r, entry, lists, out);
+  } else if (copse_json_get(entry, "buffer_id")) {
+    if (op->channel != COPSE_PJ_MEMORY && op->channel != COPSE_PJ_PORT) {
+      FAIL(r, COPSE_BAD_INPUT, op->line,
+           "an op with a buffer_id needs \"channel_type\" memory or port");
+      return;
+    }
     const struct ints *remotes = &lists->remotes[op->channel];
-    COPSE_TRY(get_int(r, entry, "buffer_id", 0, MAX_CHUNKS, &id));
-    COPSE_TRY(check_id(r, op->line, "buffer_id", id, remotes->n));
-    out->rank = r->tables[rank].remote_rank.v[remotes->v[id]];
-    letter = r->tables[rank].remote_letter.v[remotes->v[id]];
+    int id = get_int(r, entry, "buffer_id", 0, MAX_CHUNKS);
+    if (!check_id(r, op->line, "buffer_id", id, remotes->n)) return;
+    out->rank = t->remote_rank.v[remotes->v[id]];
+    out->letter = (enum copse_buffer_letter)t->remote_letter.v[remotes->v[id]];
   } else if (copse_json_get(entry, "type")) {
-    COPSE_TRY(get_letter(r, entry, "type", &letter));
+    out->letter = (enum copse_buffer_letter)get_letter(r, entry, "type");
   }
-  out->letter = (enum copse_buffer_letter)letter;
-out:
-  return status;
 }
 
-static copse_status read_places(struct reader *r, const cJSON *object, const char *key, int rank,
-                                const struct copse_pj_op *op, const struct block_lists *lists,
-                                struct copse_pj_place *out, int *n) {
-  const cJSON *list;
-  copse_status status = COPSE_OK;
-  if (!copse_json_get(object, key)) return COPSE_OK;
-  COPSE_TRY(copse_json_get_array(&r->json, object, key, &list, r->err));
-  COPSE_JSON_EACH (e, list) {
-    if (*n == COPSE_PJ_MAX_PLACES)
-      return copse_fail_at(r->err, COPSE_REFUTED, r->json.file, op->line,
-                           "more than %d entries in %s, for which an op has no room",
-                           COPSE_PJ_MAX_PLACES, key);
-    COPSE_TRY(read_place(r, e, rank, op, lists, &out[*n]));
-    ++*n;
+static int read_places(struct reader *r, const cJSON *object, const char *key,
+                       const struct copse_pj_op *op, const struct block_lists *lists,
+                       struct copse_pj_place *out) {
+  int n = 0;
+  if (!copse_json_get(object, key)) return 0;
+  const cJSON *places = get_array(r, object, key);
+  COPSE_JSON_EACH (e, places) {
+    if (n == COPSE_PJ_MAX_PLACES)
+      FAIL(r, COPSE_REFUTED, op->line, "more than %d entries in %s, for which an op has no room",
+           COPSE_PJ_MAX_PLACES, key);
+    if (r->status != COPSE_OK) break;
+    read_place(r, e, op, lists, &out[n++]);
   }
-out:
-  return status;
+  return n;
 }
 
-static copse_status read_ids(struct reader *r, const cJSON *object, const char *key, int max,
-                             const struct ints *list, int base, int n, struct copse_pj_op *op) {
-  const cJSON *ids;
-  copse_status status = COPSE_OK;
-  if (!copse_json_get(object, key)) return COPSE_OK;
-  COPSE_TRY(copse_json_get_array(&r->json, object, key, &ids, r->err));
+/* Up to `max` numbers below n: what `list` has there, or counted from `base` on. */
+static void read_ids(struct reader *r, const cJSON *object, const char *key, int max,
+                     const struct ints *list, int base, int n, struct copse_pj_op *op) {
+  if (!copse_json_get(object, key)) return;
+  const cJSON *ids = get_array(r, object, key);
   COPSE_JSON_EACH (i, ids) {
-    int id;
     if (op->n_ends == max)
-      return copse_fail_at(r->err, COPSE_REFUTED, r->json.file, op->line,
-                           "more than %d in %s, for which an op has no room", max, key);
-    COPSE_TRY(item_int(r, i, object, key, 0, MAX_CHUNKS, &id));
-    COPSE_TRY(check_id(r, op->line, key, id, n));
+      FAIL(r, COPSE_REFUTED, op->line, "more than %d in %s, for which an op has no room", max, key);
+    int id = item_int(r, i, object, key, 0, MAX_CHUNKS);
+    if (!check_id(r, op->line, key, id, n)) return;
     op->ends[op->n_ends++] = list ? list->v[id] : base + id;
   }
-out:
-  return status;
 }
 
-static copse_status read_op(struct reader *r, const cJSON *object, int rank,
-                            const struct block_lists *lists, struct copse_pj_op *op) {
-  const char *name;
+static void read_op(struct reader *r, const cJSON *object, const struct block_lists *lists,
+                    struct copse_pj_op *op) {
+  const struct rank_tables *t = &r->tables[r->rank];
   const cJSON *group = copse_json_get(object, "tbg_info");
-  copse_status status;
+  const char *name = get_string(r, object, "name");
   *op = (struct copse_pj_op){.channel = COPSE_PJ_NONE, .parts = 1};
   op->line = copse_json_line(object, NULL);
-  COPSE_TRY(copse_json_get_string(&r->json, object, "name", &name, r->err));
   for (size_t i = 0; i < sizeof types / sizeof *types && !op->type; i++)
     if (strcmp(types[i].name, name) == 0) op->type = &types[i];
-  if (!op->type || strcmp(name, "gstorepkt") == 0)
-    return copse_fail_at(r->err, COPSE_BAD_INPUT, r->json.file, op->line,
-                         "operation \"%.30s\" is not one that MSCCL++ has", name);
-  if (copse_json_get(object, "channel_type"))
-    COPSE_TRY(get_channel(r, object, "channel_type", &op->channel));
-  bool semaphores = op->type->kind == COPSE_PJ_ACQUIRE || op->type->kind == COPSE_PJ_RELEASE;
-  if (!semaphores && (op->channel == COPSE_PJ_MEMORY || op->channel == COPSE_PJ_PORT))
-    COPSE_TRY(read_ids(r, object, "channel_ids", 8, &lists->channels[op->channel], 0,
-                       lists->channels[op->channel].n, op));
-  if (semaphores)
-    COPSE_TRY(read_ids(r, object, "semaphore_ids", 16, NULL, r->tables[rank].first_semaphore,
-                       r->tables[rank].n_semaphores, op));
+  if (!op->type)
+    FAIL(r, COPSE_BAD_INPUT, op->line, "operation \"%.30s\" is not one that MSCCL++ has", name);
+  if (r->status != COPSE_OK) return;
+  if (copse_json_get(object, "channel_type")) op->channel = get_channel(r, object, "channel_type");
+  if (op->type->kind == COPSE_PJ_ACQUIRE || op->type->kind == COPSE_PJ_RELEASE)
+    read_ids(r, object, "semaphore_ids", 16, NULL, t->first_semaphore, t->n_semaphores, op);
+  else if (op->channel == COPSE_PJ_MEMORY || op->channel == COPSE_PJ_PORT)
+    read_ids(r, object, "channel_ids", 8, &lists->channels[op->channel], 0,
+             lists->channels[op->channel].n, op);
   if (op->type->kind == COPSE_PJ_BARRIER) {
-    COPSE_TRY(get_int(r, object, "barrier_id", 0, MAX_BARRIERS - 1, &op->barrier));
-    COPSE_TRY(get_int(r, object, "num_threadblocks", 1, 1024, &op->barrier_blocks));
+    op->barrier = get_int(r, object, "barrier_id", 0, MAX_BARRIERS - 1);
+    op->barrier_blocks = get_int(r, object, "num_threadblocks", 1, 1024);
   }
   if (group) {
-    COPSE_TRY(get_int(r, group, "tbg_size", 1, 64, &op->parts));
-    COPSE_TRY(get_int(r, group, "tb_id", 0, op->parts - 1, &op->part));
+    op->parts = get_int(r, group, "tbg_size", 1, 64);
+    op->part = get_int(r, group, "tb_id", 0, op->parts - 1);
   }
-  COPSE_TRY(read_places(r, object, "src_buff", rank, op, lists, op->src, &op->n_src));
-  COPSE_TRY(read_places(r, object, "dst_buff", rank, op, lists, op->dst, &op->n_dst));
-out:
-  return status;
+  op->n_src = read_places(r, object, "src_buff", op, lists, op->src);
+  op->n_dst = read_places(r, object, "dst_buff", op, lists, op->dst);
 }
 
-static copse_status read_ops(struct reader *r, const cJSON *list, int rank,
-                             const struct block_lists *lists, struct copse_pj_block *block,
-                             bool inner) {
-  copse_status status = COPSE_OK;
+static void read_ops(struct reader *r, const cJSON *list, const struct block_lists *lists,
+                     struct copse_pj_block *block, bool inner);
+
+static void read_pipeline(struct reader *r, const cJSON *object, const struct block_lists *lists,
+                          struct copse_pj_block *block, struct copse_pj_op *op, bool inner) {
+  const cJSON *context = copse_json_get(object, "iter_context");
+  int first = block->n_ops;
+  if (inner)
+    FAIL(r, COPSE_REFUTED, op->line,
+         "gpu %d tb %d op %d: a pipeline in a pipeline, which the executor drops", block->rank,
+         block->id, first - 1);
+  if (!copse_json_is_object(context))
+    FAIL(r, COPSE_BAD_INPUT, op->line, "a pipeline needs \"iter_context\"");
+  op->unit = get_int(r, context, "unit_size", 1, INT32_MAX);
+  op->unit_chunks = get_int(r, context, "num_chunks", 1, MAX_CHUNKS);
+  read_ops(r, get_array(r, object, "ops"), lists, block, true);
+  op->n_inner = block->n_ops - first;
+}
+
+static void read_ops(struct reader *r, const cJSON *list, const struct block_lists *lists,
+                     struct copse_pj_block *block, bool inner) {
   COPSE_JSON_EACH (o, list) {
     if (block->n_ops == MAX_OPS)
-      return copse_fail_at(r->err, COPSE_REFUTED, r->json.file, copse_json_line(o, list),
-                           "gpu %d tb %d has more than %d operations, which the executor refuses",
-                           block->rank, block->id, MAX_OPS);
+      FAIL(r, COPSE_REFUTED, copse_json_line(o, list),
+           "gpu %d tb %d has more than %d operations, which the executor refuses", block->rank,
+           block->id, MAX_OPS);
+    if (r->status != COPSE_OK) return;
     r->op = block->n_ops;
     struct copse_pj_op *op = &block->ops[block->n_ops++];
-    const cJSON *context, *ops;
-    COPSE_TRY(read_op(r, o, rank, lists, op));
-    if (op->type->kind != COPSE_PJ_PIPELINE) continue;
-    if (inner)
-      return copse_fail_at(r->err, COPSE_REFUTED, r->json.file, op->line,
-                           "gpu %d tb %d op %d: a pipeline in a pipeline, which the executor drops",
-                           block->rank, block->id, block->n_ops - 1);
-    context = copse_json_get(o, "iter_context");
-    if (!copse_json_is_object(context))
-      return copse_fail_at(r->err, COPSE_BAD_INPUT, r->json.file, op->line,
-                           "a pipeline needs \"iter_context\"");
-    COPSE_TRY(copse_json_get_int(&r->json, context, "unit_size", 1, INT32_MAX, &op->unit, r->err));
-    COPSE_TRY(get_int(r, context, "num_chunks", 1, MAX_CHUNKS, &op->unit_chunks));
-    COPSE_TRY(copse_json_get_array(&r->json, o, "ops", &ops, r->err));
-    int first = block->n_ops;
-    COPSE_TRY(read_ops(r, ops, rank, lists, block, true));
-    op->n_inner = block->n_ops - first;
+    read_op(r, o, lists, op);
+    if (r->status == COPSE_OK && op->type->kind == COPSE_PJ_PIPELINE)
+      read_pipeline(r, o, lists, block, op, inner);
   }
-out:
-  return status;
 }
 
-static copse_status read_block(struct reader *r, const cJSON *tb, int rank, int position) {
+static void read_block(struct reader *r, const cJSON *tb, int rank, int position) {
   struct copse_pj_file *f = r->file;
   struct block_lists lists = {0};
-  struct copse_pj_block *block;
-  const cJSON *ops;
-  int id;
+  int id = get_int(r, tb, "id", 0, 1023);
   copse_status status;
-  COPSE_TRY(get_int(r, tb, "id", 0, 1023, &id));
   if (id != position)
-    return copse_fail_at(r->err, COPSE_REFUTED, r->json.file, copse_json_line(tb, NULL),
-                         "gpu %d: the threadblock at place %d has id %d", rank, position, id);
+    FAIL(r, COPSE_REFUTED, copse_json_line(tb, NULL),
+         "gpu %d: the threadblock at place %d has id %d", rank, position, id);
+  COPSE_TRY(r->status);
   COPSE_TRY(copse_grow(&f->blocks, &r->blocks_capacity, (size_t)f->n_blocks + 1, sizeof *f->blocks,
                        r->err));
-  block = &f->blocks[f->n_blocks++];
+  struct copse_pj_block *block = &f->blocks[f->n_blocks++];
   *block = (struct copse_pj_block){.rank = rank, .id = id};
   r->rank = rank;
   r->tb = id;
-  COPSE_TRY(read_block_lists(r, tb, rank, &lists));
-  COPSE_TRY(copse_json_get_array(&r->json, tb, "ops", &ops, r->err));
-  block->ops = copse_arena_alloc(&f->arena, MAX_OPS + 1, sizeof *block->ops);
-  if (!block->ops) {
-    status = copse_fail_nomem(r->err);
-    goto out;
-  }
-  COPSE_TRY(read_ops(r, ops, rank, &lists, block, false));
+  read_block_lists(r, tb, &lists);
+  const cJSON *ops = get_array(r, tb, "ops");
+  COPSE_TRY(r->status);
+  COPSE_TRY(copse_arena_array(&f->arena, MAX_OPS, sizeof *block->ops, &block->ops, r->err));
+  read_ops(r, ops, &lists, block, false);
   f->n_ops += block->n_ops;
+  status = r->status;
 out:
-  free_lists(&lists);
-  return status;
+  r->status = status;
 }
 
 /* ---- the plan -------------------------------------------------------------------------- */
 
-static copse_status read_collective(struct reader *r) {
+static void read_collective(struct reader *r) {
   static const char *const names[] = {"allreduce", "allgather", "reducescatter", "alltoall"};
   static const copse_collective collectives[] = {COPSE_ALLREDUCE, COPSE_ALLGATHER,
                                                  COPSE_REDUCE_SCATTER, COPSE_ALLTOALL};
-  const char *text;
-  copse_status status = copse_json_get_string(&r->json, r->json.root, "collective", &text, r->err);
-  if (status != COPSE_OK) return status;
+  const char *text = get_string(r, r->json.root, "collective");
   for (int i = 0; i < 4; i++)
     if (strcmp(text, names[i]) == 0) {
       r->file->collective = collectives[i];
-      return COPSE_OK;
+      return;
     }
-  return copse_fail_at(r->err, COPSE_UNSUPPORTED, r->json.file, 0,
-                       "collective \"%.30s\": what it must do is known for allreduce, allgather, "
-                       "reducescatter and alltoall",
-                       text);
+  FAIL(r, COPSE_UNSUPPORTED, 0,
+       "collective \"%.30s\": what it must do is known for allreduce, allgather, reducescatter and "
+       "alltoall",
+       text);
 }
 
 /* Chunks are of one size, on every rank and in every buffer. */
-static copse_status read_sizes(struct reader *r, const cJSON *gpu, int rank) {
+static void read_sizes(struct reader *r, const cJSON *gpu, int rank) {
   struct copse_pj_file *f = r->file;
-  int in, out, want_in, want_out;
-  copse_status status;
-  COPSE_TRY(get_int(r, gpu, "input_chunks", 1, MAX_CHUNKS, &in));
-  COPSE_TRY(get_int(r, gpu, "output_chunks", 1, MAX_CHUNKS, &out));
-  COPSE_TRY(get_int(r, gpu, "scratch_chunks", 0, MAX_CHUNKS, &f->scratch[rank]));
+  int in = get_int(r, gpu, "input_chunks", 1, MAX_CHUNKS);
+  int out = get_int(r, gpu, "output_chunks", 1, MAX_CHUNKS);
+  f->scratch[rank] = get_int(r, gpu, "scratch_chunks", 0, MAX_CHUNKS);
   if (rank == 0) f->chunks = f->collective == COPSE_ALLGATHER ? out : in;
   bool blocks = f->collective != COPSE_ALLREDUCE;
   f->block = blocks ? f->chunks / f->n_ranks : f->chunks;
-  want_in = f->collective == COPSE_ALLGATHER ? f->block : f->chunks;
-  want_out = f->collective == COPSE_REDUCE_SCATTER ? f->block : f->chunks;
+  int want_in = f->collective == COPSE_ALLGATHER ? f->block : f->chunks;
+  int want_out = f->collective == COPSE_REDUCE_SCATTER ? f->block : f->chunks;
   if (in != want_in || out != want_out || (blocks && f->chunks % f->n_ranks != 0))
-    return copse_fail_at(r->err, COPSE_REFUTED, r->json.file, copse_json_line(gpu, NULL),
-                         "gpu %d has %d input and %d output chunks; an %s of %d ranks has chunks "
-                         "of one size everywhere",
-                         rank, in, out, copse_collective_name(f->collective), f->n_ranks);
-out:
-  return status;
+    FAIL(r, COPSE_REFUTED, copse_json_line(gpu, NULL),
+         "gpu %d has %d input and %d output chunks; an %s of %d ranks has chunks of one size "
+         "everywhere",
+         rank, in, out, copse_collective_name(f->collective), f->n_ranks);
 }
 
-static copse_status read_gpus(struct reader *r, const cJSON *gpus) {
+static void read_gpus(struct reader *r, const cJSON *gpus) {
   struct copse_pj_file *f = r->file;
-  const cJSON *tbs;
-  int rank = 0, id;
-  copse_status status = COPSE_OK;
+  int rank = 0;
   COPSE_JSON_EACH (g, gpus) {
-    COPSE_TRY(get_int(r, g, "id", 0, MAX_RANKS, &id));
+    int id = get_int(r, g, "id", 0, MAX_RANKS);
     if (id != rank)
-      return copse_fail_at(r->err, COPSE_REFUTED, r->json.file, copse_json_line(g, gpus),
-                           "the gpu at place %d has id %d", rank, id);
-    COPSE_TRY(read_sizes(r, g, rank));
-    COPSE_TRY(read_channels(r, g, rank));
-    COPSE_TRY(read_remotes(r, g, rank));
-    COPSE_TRY(read_semaphores(r, g, rank));
+      FAIL(r, COPSE_REFUTED, copse_json_line(g, gpus), "the gpu at place %d has id %d", rank, id);
+    read_sizes(r, g, rank);
+    read_channels(r, g, rank);
+    read_remotes(r, g, rank);
+    read_semaphores(r, g, rank);
     rank++;
   }
-  COPSE_TRY(pair_ends(r));
+  pair_ends(r);
   rank = 0;
   COPSE_JSON_EACH (g, gpus) {
     int position = 0;
-    COPSE_TRY(copse_json_get_array(&r->json, g, "threadblocks", &tbs, r->err));
     f->first_block[rank] = f->n_blocks;
-    COPSE_JSON_EACH (tb, tbs) COPSE_TRY(read_block(r, tb, rank, position++));
+    const cJSON *tbs = get_array(r, g, "threadblocks");
+    COPSE_JSON_EACH (tb, tbs) read_block(r, tb, rank, position++);
     if (position == 0)
-      return copse_fail_at(r->err, COPSE_REFUTED, r->json.file, copse_json_line(g, gpus),
-                           "gpu %d has no threadblocks, with which a launch fails", rank);
+      FAIL(r, COPSE_REFUTED, copse_json_line(g, gpus),
+           "gpu %d has no threadblocks, with which a launch fails", rank);
     f->first_block[++rank] = f->n_blocks;
   }
-out:
-  return status;
 }
 
 static copse_status read_plan(struct reader *r) {
   struct copse_pj_file *f = r->file;
-  const cJSON *root = r->json.root, *gpus;
-  const char *name, *protocol;
+  const cJSON *root = r->json.root;
   copse_status status;
   if (!copse_json_is_object(root) || !copse_json_get(root, "gpus"))
-    return copse_fail_at(r->err, COPSE_BAD_INPUT, r->json.file, 0,
-                         "no MSCCL++ plan: it has no \"gpus\"");
-  COPSE_TRY(copse_json_get_string(&r->json, root, "name", &name, r->err));
-  snprintf(f->name, sizeof f->name, "%s", name);
-  COPSE_TRY(read_collective(r));
-  COPSE_TRY(copse_json_get_string(&r->json, root, "protocol", &protocol, r->err));
-  f->low_latency = strcmp(protocol, "LL") == 0;
-  if (!copse_json_get(root, "inplace"))
-    return copse_fail_at(r->err, COPSE_BAD_INPUT, r->json.file, 0, "no \"inplace\"");
+    FAIL(r, COPSE_BAD_INPUT, 0, "no MSCCL++ plan: it has no \"gpus\"");
+  snprintf(f->name, sizeof f->name, "%s", get_string(r, root, "name"));
+  read_collective(r);
+  f->low_latency = strcmp(get_string(r, root, "protocol"), "LL") == 0;
+  if (!copse_json_get(root, "inplace")) FAIL(r, COPSE_BAD_INPUT, 0, "no \"inplace\"");
+  COPSE_TRY(r->status);
   COPSE_TRY(copse_json_get_bool_or(&r->json, root, "inplace", false, &f->in_place, r->err));
   COPSE_TRY(copse_json_get_bool_or(&r->json, root, "use_double_scratch_buffer", false,
                                    &f->double_scratch, r->err));
-  COPSE_TRY(copse_json_get_array(&r->json, root, "gpus", &gpus, r->err));
+  const cJSON *gpus = get_array(r, root, "gpus");
+  COPSE_TRY(r->status);
   f->n_ranks = cJSON_GetArraySize(gpus);
   if (f->n_ranks < 1 || f->n_ranks > MAX_RANKS)
     return copse_fail_at(r->err, COPSE_BAD_INPUT, r->json.file, 0, "\"gpus\" must have 1 to %d",
                          MAX_RANKS);
-  COPSE_TRY(copse_calloc((size_t)f->n_ranks, sizeof *r->tables, &r->tables, r->err));
-  f->scratch = copse_arena_alloc(&f->arena, (size_t)f->n_ranks, sizeof(int));
-  f->first_block = copse_arena_alloc(&f->arena, (size_t)f->n_ranks + 1, sizeof(int));
-  if (!f->scratch || !f->first_block) return copse_fail_nomem(r->err);
-  COPSE_TRY(read_gpus(r, gpus));
+  size_t n = (size_t)f->n_ranks;
+  COPSE_TRY(copse_arena_array(&r->scratch, n, sizeof *r->tables, &r->tables, r->err));
+  COPSE_TRY(copse_arena_array(&f->arena, n, sizeof(int), &f->scratch, r->err));
+  COPSE_TRY(copse_arena_array(&f->arena, n + 1, sizeof(int), &f->first_block, r->err));
+  read_gpus(r, gpus);
+  status = r->status;
 out:
   return status;
 }
@@ -602,12 +550,7 @@ copse_status copse_pj_parse(const char *label, const char *data, size_t size,
   COPSE_TRY(copse_json_parse(label, data, size, &r.json, err));
   COPSE_TRY(read_plan(&r));
 out:
-  for (int g = 0; r.tables && g < out->n_ranks; g++) {
-    for (int i = 0; i < 2; i++) free(r.tables[g].ends[i].v);
-    free(r.tables[g].remote_rank.v);
-    free(r.tables[g].remote_letter.v);
-  }
-  free(r.tables);
+  copse_arena_free(&r.scratch);
   copse_json_free(&r.json);
   if (status != COPSE_OK) copse_pj_free(out);
   return status;

@@ -1,8 +1,24 @@
 /*
- * Lowering to MSCCL++: units and chains are dealt to blocks, the same on every rank; each block
- * does its parts in one order over all ranks, so that what a channel signals first is what its
- * other end waits for first (README).
+ * Lowering to MSCCL++. Operations are one-sided: a block writes to a peer and signals.
+ *
+ * Order, and why nothing deadlocks. Units (chains) are dealt to blocks, the same on every rank, and
+ * every block does its parts in one order over all ranks: all reductions, then all broadcasts; in
+ * an alltoall all first hops, then all second ones. Two blocks of one number share one channel, and
+ * since both ends keep that order, what is signalled first is what is waited for first:
+ *
+ *   block b of rank 0   | greet | reduce unit 0 | reduce unit 4 | broadcast 0 | broadcast 4 |
+ *        channel b <-> b        signals and waits in the same order at both ends
+ *   block b of rank 1   | greet | reduce unit 0 | reduce unit 4 | broadcast 0 | broadcast 4 |
+ *
+ * Blocks start with a handshake of all their peers. Ranks of one host use memory channels. Others
+ * use ports, through scratch, since a port reads a buffer from where its allocation starts, and
+ * through scratch that only the sender writes, since a port may still read when the launch is over.
+ * A plan is for one layout, in place naming only the buffer that lies at the same distance on every
+ * rank. A block passes on whole chunks; with --pipeline it does each of its parts in a `pipeline`,
+ * piece by piece, so that the hops of a tree overlap.
  */
+#include "codegen/mscclpp/lower.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,8 +26,7 @@
 
 #include "base/collective.h"
 #include "base/memory.h"
-#include "codegen/lower/cut.h"
-#include "codegen/mscclpp/mscclpp.h"
+#include "codegen/lower/whole_chunks.h"
 #include "codegen/mscclpp/plan.h"
 
 enum { MAX_CHUNKS = 32767 };
@@ -19,19 +34,21 @@ enum { MAX_CHUNKS = 32767 };
 struct job {
   const struct copse_schedule *schedule;
   struct copse_mscclpp_options options;
-  struct copse_cut cut;
+  struct copse_whole_chunks cut;
   struct copse_pp_plan p;
   int *host; /* [n_ranks] */
   int n_hosts;
-  int *block; /* [cut.n_spans] */
-  int **slot; /* [cut.n_spans][n_ranks] reduce: chunk of scratch for what the rank sends up */
+  int *block; /* [cut.n_runs] */
+  int **slot; /* [cut.n_runs][n_ranks] reduce: chunk of scratch for what the rank sends up */
+  struct copse_pp_place *places; /* [max(n_ranks, n_runs) + 1] for one operation at a time */
+  struct copse_arena arena;
   struct copse_err *err;
 };
 
 /* ---- places ---------------------------------------------------------------------------- */
 
 /* In place a plan names one buffer only, the one at the same distance on every rank. */
-static struct copse_pp_place input(const struct job *j, const struct copse_span *s, int rank) {
+static struct copse_pp_place input(const struct job *j, const struct copse_chunk_run *s, int rank) {
   int whole = s->block * j->cut.block + s->offset;
   bool gathers = j->schedule->collective == COPSE_ALLGATHER;
   if (j->schedule->collective == COPSE_REDUCE_SCATTER || (!gathers && j->options.out_of_place))
@@ -40,7 +57,8 @@ static struct copse_pp_place input(const struct job *j, const struct copse_span 
   return (struct copse_pp_place){rank, 'o', whole};
 }
 
-static struct copse_pp_place output(const struct job *j, const struct copse_span *s, int rank) {
+static struct copse_pp_place output(const struct job *j, const struct copse_chunk_run *s,
+                                    int rank) {
   int whole = s->block * j->cut.block + s->offset;
   if (j->schedule->collective != COPSE_REDUCE_SCATTER)
     return (struct copse_pp_place){rank, 'o', whole};
@@ -55,35 +73,32 @@ static struct copse_pp_place output(const struct job *j, const struct copse_span
  * these won't do; and they may still read when the rank has left. Only its own block writes to
  * this place, in the next launch after the receiver's greeting, and so not too early.
  */
-static copse_status stage(struct job *j, int rank, int block, struct copse_pp_place *at,
-                          int count) {
+static void stage(struct job *j, int rank, int block, struct copse_pp_place *at, int count) {
   struct copse_pp_place staged = copse_pp_scratch(&j->p, rank, count);
-  copse_status status = copse_pp_data(&j->p, rank, block, "copy", at, 1, &staged, 1, count);
+  copse_pp_data(&j->p, rank, block, "copy", at, 1, &staged, 1, count);
   copse_pp_meet(&j->p, rank, block);
   *at = staged;
-  return status;
 }
 
 /*
- * One place of a rank to the same span at peers, and the word that it is there. What is in
+ * One place of a rank to the same run at peers, and the signal that it is there. What is in
  * scratch must be fit for ports (stage).
  */
-static copse_status put(struct job *j, int rank, int block, struct copse_pp_place src,
-                        const struct copse_pp_place *dst, int n_dst, int count) {
+static void put(struct job *j, int rank, int block, struct copse_pp_place src,
+                const struct copse_pp_place *dst, int n_dst, int count) {
   struct copse_pp_place from[COPSE_PP_MAX_IDS], to[COPSE_PP_MAX_IDS], staged = src;
   int peers[COPSE_PP_MAX_IDS], n;
-  copse_status status = COPSE_OK;
   for (int far = 0; far < 2; far++) {
     n = 0;
     for (int i = 0; i < n_dst; i++) {
       if (copse_pp_same_host(&j->p, rank, dst[i].rank) == !far) {
-        if (far && staged.buffer != 's') COPSE_TRY(stage(j, rank, block, &staged, count));
+        if (far && staged.buffer != 's') stage(j, rank, block, &staged, count);
         peers[n] = dst[i].rank;
         from[n] = far ? staged : src;
         to[n++] = dst[i];
       }
       if (n == 0 || (n < COPSE_PP_MAX_IDS && i + 1 < n_dst)) continue;
-      COPSE_TRY(copse_pp_data(&j->p, rank, block, far ? "pws" : "put", from, n, to, n, count));
+      copse_pp_data(&j->p, rank, block, far ? "pws" : "put", from, n, to, n, count);
       if (!far) {
         copse_pp_meet(&j->p, rank, block);
         copse_pp_sync(&j->p, rank, block, "signal", peers, n);
@@ -91,8 +106,6 @@ static copse_status put(struct job *j, int rank, int block, struct copse_pp_plac
       n = 0;
     }
   }
-out:
-  return status;
 }
 
 static void wait_for(struct job *j, int rank, int block, const int *peers, int n) {
@@ -102,9 +115,8 @@ static void wait_for(struct job *j, int rank, int block, const int *peers, int n
 }
 
 /* dst = the sum of `n` places of the rank's own, as many at a time as an op takes. */
-static copse_status sum(struct job *j, int rank, int block, struct copse_pp_place *src, int n,
-                        struct copse_pp_place dst, int count) {
-  copse_status status = COPSE_OK;
+static void sum(struct job *j, int rank, int block, struct copse_pp_place *src, int n,
+                struct copse_pp_place dst, int count) {
   for (int done = 0; done < n;) {
     int first = done > 0 ? done - 1 : 0, left = n - first;
     int take = left < COPSE_PP_MAX_SOURCES ? left : COPSE_PP_MAX_SOURCES;
@@ -112,181 +124,144 @@ static copse_status sum(struct job *j, int rank, int block, struct copse_pp_plac
       src[first] = dst; /* what is summed so far */
       copse_pp_meet(&j->p, rank, block);
     }
-    COPSE_TRY(copse_pp_data(&j->p, rank, block, "re", src + first, take, &dst, 1, count));
+    copse_pp_data(&j->p, rank, block, "re", src + first, take, &dst, 1, count);
     done = first + take;
   }
   copse_pp_meet(&j->p, rank, block);
-out:
-  return status;
 }
 
-/* What a block does with a span, whole or piece by piece; ends with end_span. */
-static void start_span(struct job *j, int rank, size_t i) {
+/* What a block does with a run, whole or piece by piece; ends with end_run. */
+static void start_run(struct job *j, int rank, size_t i) {
   if (j->options.pipeline_bytes > 0)
-    copse_pp_loop(&j->p, rank, j->block[i], j->options.pipeline_bytes, j->cut.spans[i].count);
+    copse_pp_loop(&j->p, rank, j->block[i], j->options.pipeline_bytes, j->cut.runs[i].count);
 }
 
-static void end_span(struct job *j, int rank, size_t i) {
+static void end_run(struct job *j, int rank, size_t i) {
   copse_pp_end_loop(&j->p, rank, j->block[i]);
 }
 
 /* ---- trees ----------------------------------------------------------------------------- */
 
 /* A rank's part of a reduction: its children's sums and its own, up or, at the root, out. */
-static copse_status reduce_at(struct job *j, size_t i, int rank) {
-  const struct copse_span *s = &j->cut.spans[i];
+static void reduce_at(struct job *j, size_t i, int rank) {
+  const struct copse_chunk_run *s = &j->cut.runs[i];
   const struct copse_unit_tree *t = s->unit->reduce;
   const int *children = t->children + t->first_child[rank];
-  int n = t->first_child[rank + 1] - t->first_child[rank], parent = t->parent[rank];
-  struct copse_pp_place acc = output(j, s, rank), up, *src = NULL;
-  copse_status status;
-  COPSE_TRY(copse_calloc((size_t)n + 1, sizeof *src, &src, j->err));
+  int n = copse_tree_children(t, rank), parent = t->parent[rank], block = j->block[i];
+  struct copse_pp_place acc = output(j, s, rank), *src = j->places;
   src[0] = input(j, s, rank);
   for (int c = 0; c < n; c++)
     src[c + 1] = (struct copse_pp_place){rank, 's', j->slot[i][children[c]]};
-  wait_for(j, rank, j->block[i], children, n);
+  wait_for(j, rank, block, children, n);
   if (parent >= 0 && n == 0) acc = src[0];
   if (parent >= 0 && n > 0) /* a child's next sum must not overtake a port that reads this one */
     acc =
         copse_pp_same_host(&j->p, rank, parent) ? src[1] : copse_pp_scratch(&j->p, rank, s->count);
-  if (n > 0) COPSE_TRY(sum(j, rank, j->block[i], src, n + 1, acc, s->count));
+  if (n > 0) sum(j, rank, block, src, n + 1, acc, s->count);
   if (n == 0 && parent < 0 && j->options.out_of_place)
-    COPSE_TRY(copse_pp_data(&j->p, rank, j->block[i], "copy", src, 1, &acc, 1, s->count));
-  if (parent < 0) goto out;
-  up = (struct copse_pp_place){parent, 's', j->slot[i][rank]};
-  COPSE_TRY(put(j, rank, j->block[i], acc, &up, 1, s->count));
-out:
-  free(src);
-  return status;
+    copse_pp_data(&j->p, rank, block, "copy", src, 1, &acc, 1, s->count);
+  if (parent < 0) return;
+  struct copse_pp_place up = {parent, 's', j->slot[i][rank]};
+  put(j, rank, block, acc, &up, 1, s->count);
 }
 
-static copse_status broadcast_at(struct job *j, size_t i, int rank) {
-  const struct copse_span *s = &j->cut.spans[i];
+static void broadcast_at(struct job *j, size_t i, int rank) {
+  const struct copse_chunk_run *s = &j->cut.runs[i];
   const struct copse_unit_tree *t = s->unit->broadcast;
-  int first = t->first_child[rank], n = t->first_child[rank + 1] - first;
+  int first = t->first_child[rank], n = copse_tree_children(t, rank), block = j->block[i];
   bool own = t->parent[rank] < 0 && !s->unit->reduce && j->options.out_of_place;
-  struct copse_pp_place out = output(j, s, rank), src = own ? input(j, s, rank) : out, *dst = NULL;
-  copse_status status;
-  COPSE_TRY(copse_calloc((size_t)n, sizeof *dst, &dst, j->err));
+  struct copse_pp_place out = output(j, s, rank), src = own ? input(j, s, rank) : out;
+  struct copse_pp_place *dst = j->places;
   for (int c = 0; c < n; c++) dst[c] = output(j, s, t->children[first + c]);
   if (t->parent[rank] >= 0) {
-    copse_pp_sync(&j->p, rank, j->block[i], "wait", &t->parent[rank], 1);
-    if (n > 0) copse_pp_meet(&j->p, rank, j->block[i]);
+    copse_pp_sync(&j->p, rank, block, "wait", &t->parent[rank], 1);
+    if (n > 0) copse_pp_meet(&j->p, rank, block);
   }
-  COPSE_TRY(put(j, rank, j->block[i], src, dst, n, s->count));
-  if (own) COPSE_TRY(copse_pp_data(&j->p, rank, j->block[i], "copy", &src, 1, &out, 1, s->count));
-out:
-  free(dst);
-  return status;
+  put(j, rank, block, src, dst, n, s->count);
+  if (own) copse_pp_data(&j->p, rank, block, "copy", &src, 1, &out, 1, s->count);
 }
 
 /* Where a rank's sum goes at its parent. */
-static copse_status place_slots(struct job *j) {
-  int n = j->schedule->n_ranks;
-  copse_status status = COPSE_OK;
-  for (size_t i = 0; i < j->cut.n_spans; i++) {
-    const struct copse_unit_tree *t = j->cut.spans[i].unit->reduce;
-    if (!t) return COPSE_OK;
-    COPSE_TRY(copse_calloc((size_t)n, sizeof(int), &j->slot[i], j->err));
-    for (int r = 0; r < n; r++)
+static void place_slots(struct job *j) {
+  for (size_t i = 0; i < j->cut.n_runs; i++) {
+    const struct copse_unit_tree *t = j->cut.runs[i].unit->reduce;
+    for (int r = 0; t && r < j->schedule->n_ranks; r++)
       if (t->parent[r] >= 0)
-        j->slot[i][r] = copse_pp_scratch(&j->p, t->parent[r], j->cut.spans[i].count).index;
+        j->slot[i][r] = copse_pp_scratch(&j->p, t->parent[r], j->cut.runs[i].count).index;
   }
-out:
-  return status;
 }
 
-static copse_status link_tree(struct job *j, int block, const struct copse_unit_tree *t) {
-  copse_status status = COPSE_OK;
+static void link_tree(struct job *j, int block, const struct copse_unit_tree *t) {
   for (int r = 0; t && r < j->schedule->n_ranks; r++)
-    if (t->parent[r] >= 0) COPSE_TRY(copse_pp_link(&j->p, block, r, t->parent[r]));
-out:
-  return status;
+    if (t->parent[r] >= 0) copse_pp_link(&j->p, block, r, t->parent[r]);
 }
 
-static copse_status emit_trees(struct job *j) {
-  copse_status status;
-  COPSE_TRY(place_slots(j));
+static void emit_trees(struct job *j) {
+  place_slots(j);
   for (int phase = 0; phase < 2; phase++)
-    for (size_t i = 0; i < j->cut.n_spans; i++)
+    for (size_t i = 0; i < j->cut.n_runs; i++)
       for (int r = 0; r < j->schedule->n_ranks; r++) {
-        start_span(j, r, i);
-        if (phase == 0 && j->cut.spans[i].unit->reduce) COPSE_TRY(reduce_at(j, i, r));
-        if (phase == 1 && j->cut.spans[i].unit->broadcast) COPSE_TRY(broadcast_at(j, i, r));
-        end_span(j, r, i);
+        start_run(j, r, i);
+        if (phase == 0 && j->cut.runs[i].unit->reduce) reduce_at(j, i, r);
+        if (phase == 1 && j->cut.runs[i].unit->broadcast) broadcast_at(j, i, r);
+        end_run(j, r, i);
       }
-out:
-  return status;
 }
 
 /* ---- chains ---------------------------------------------------------------------------- */
 
-/* The chain's stop `hop`: wait for the piece, pass it on. */
-static copse_status chain_at(struct job *j, size_t i, int hop, struct copse_pp_place *at) {
-  const struct copse_span *s = &j->cut.spans[i];
+/* The chain's stop `hop`: wait for the piece, which is at *at, and pass it on. */
+static void chain_at(struct job *j, size_t i, int hop, struct copse_pp_place *at) {
+  const struct copse_chunk_run *s = &j->cut.runs[i];
   const struct copse_chain *c = s->chain;
-  int rank = c->ranks[hop], last = c->ranks[c->n - 1];
+  int rank = c->ranks[hop], last = c->ranks[c->n - 1], block = j->block[i];
   struct copse_pp_place in = {rank, 'i', last * j->cut.block + s->offset};
   struct copse_pp_place out = {last, 'o', c->ranks[0] * j->cut.block + s->offset};
   struct copse_pp_place next = out;
   if (hop > 0) {
-    copse_pp_sync(&j->p, rank, j->block[i], "wait", &c->ranks[hop - 1], 1);
+    copse_pp_sync(&j->p, rank, block, "wait", &c->ranks[hop - 1], 1);
     in = *at;
   }
-  if (c->n == 1) return copse_pp_data(&j->p, rank, j->block[i], "copy", &in, 1, &out, 1, s->count);
-  if (hop == c->n - 1) return COPSE_OK;
-  if (hop > 0) copse_pp_meet(&j->p, rank, j->block[i]);
+  if (c->n == 1) copse_pp_data(&j->p, rank, block, "copy", &in, 1, &out, 1, s->count);
+  if (hop == c->n - 1) return;
+  if (hop > 0) copse_pp_meet(&j->p, rank, block);
   if (hop + 2 < c->n) next = copse_pp_scratch(&j->p, c->ranks[hop + 1], s->count);
   *at = next;
-  if (hop > 0 && !copse_pp_same_host(&j->p, rank, next.rank)) {
-    copse_status status = stage(j, rank, j->block[i], &in, s->count);
-    if (status != COPSE_OK) return status;
-  }
-  return put(j, rank, j->block[i], in, &next, 1, s->count);
+  if (hop > 0 && !copse_pp_same_host(&j->p, rank, next.rank)) stage(j, rank, block, &in, s->count);
+  put(j, rank, block, in, &next, 1, s->count);
 }
 
 /* First what ranks send themselves, then what they forward at the first stop, and so on. */
-static copse_status emit_chains(struct job *j) {
-  struct copse_pp_place *at = NULL;
-  copse_status status;
+static void emit_chains(struct job *j) {
   bool more = true;
-  COPSE_TRY(copse_calloc(j->cut.n_spans, sizeof *at, &at, j->err));
   for (int hop = 0; more; hop++) {
     more = false;
-    for (size_t i = 0; i < j->cut.n_spans; i++) {
-      if (hop >= j->cut.spans[i].chain->n) continue;
+    for (size_t i = 0; i < j->cut.n_runs; i++) {
+      if (hop >= j->cut.runs[i].chain->n) continue;
       more = true;
-      int rank = j->cut.spans[i].chain->ranks[hop];
-      start_span(j, rank, i);
-      COPSE_TRY(chain_at(j, i, hop, &at[i]));
-      end_span(j, rank, i);
+      int rank = j->cut.runs[i].chain->ranks[hop];
+      start_run(j, rank, i);
+      chain_at(j, i, hop, &j->places[i]);
+      end_run(j, rank, i);
     }
   }
-out:
-  free(at);
-  return status;
 }
 
 /* ---- blocks ---------------------------------------------------------------------------- */
 
-static copse_status deal(struct job *j, int n_blocks) {
-  copse_status status = COPSE_OK;
-  for (size_t i = 0; i < j->cut.n_spans; i++) {
-    const struct copse_span *s = &j->cut.spans[i];
-    int n = j->schedule->n_ranks;
-    if (s->unit) {
-      j->block[i] = (int)(i % (size_t)n_blocks);
-      COPSE_TRY(link_tree(j, j->block[i], s->unit->reduce));
-      COPSE_TRY(link_tree(j, j->block[i], s->unit->broadcast));
-      continue;
-    }
+static void deal(struct job *j, int n_blocks) {
+  int n = j->schedule->n_ranks;
+  for (size_t i = 0; i < j->cut.n_runs; i++) {
+    const struct copse_chunk_run *s = &j->cut.runs[i];
     const struct copse_chain *c = s->chain;
-    j->block[i] = (c->ranks[c->n - 1] - c->ranks[0] + n) % n % n_blocks;
-    for (int h = 0; h + 1 < c->n; h++)
-      COPSE_TRY(copse_pp_link(&j->p, j->block[i], c->ranks[h], c->ranks[h + 1]));
+    j->block[i] = c ? copse_chain_distance(c, n) % n_blocks : (int)(i % (size_t)n_blocks);
+    if (s->unit) {
+      link_tree(j, j->block[i], s->unit->reduce);
+      link_tree(j, j->block[i], s->unit->broadcast);
+    }
+    for (int h = 0; c && h + 1 < c->n; h++)
+      copse_pp_link(&j->p, j->block[i], c->ranks[h], c->ranks[h + 1]);
   }
-out:
-  return status;
 }
 
 /* Before anything is written to a peer, it has entered the launch. */
@@ -330,15 +305,12 @@ static struct misfit find_misfit(const struct job *j, int n_blocks) {
 /* One attempt, which the job keeps. */
 static copse_status attempt(struct job *j, int n_blocks, struct misfit *misfit) {
   copse_status status;
-  for (size_t i = 0; i < j->cut.n_spans; i++) {
-    free(j->slot[i]);
-    j->slot[i] = NULL;
-  }
   copse_pp_free(&j->p);
   COPSE_TRY(copse_pp_start(&j->p, j->schedule->n_ranks, n_blocks, j->host, j->err));
-  COPSE_TRY(deal(j, n_blocks));
+  deal(j, n_blocks);
   greet(j, n_blocks);
-  COPSE_TRY(j->schedule->collective == COPSE_ALLTOALL ? emit_chains(j) : emit_trees(j));
+  (j->schedule->collective == COPSE_ALLTOALL ? emit_chains : emit_trees)(j);
+  COPSE_TRY(copse_pp_status(&j->p));
   *misfit = find_misfit(j, n_blocks);
 out:
   return status;
@@ -349,7 +321,7 @@ static copse_status say_misfit(struct job *j, const struct misfit *m, int tried)
   char hint[120] = "only a native plan (--to plan) has no such limit";
   struct misfit other = *m;
   int blocks = tried;
-  while (other.what && blocks < (int)j->cut.n_spans && blocks < 1024) {
+  while (other.what && blocks < (int)j->cut.n_runs && blocks < 1024) {
     blocks = 2 * blocks < 1024 ? 2 * blocks : 1024;
     copse_status status = attempt(j, blocks, &other);
     if (status != COPSE_OK) return status;
@@ -373,7 +345,8 @@ static size_t host_length(const char *id) {
 /* Ranks whose ids have no host part are all on one. */
 static copse_status find_hosts(struct job *j) {
   const struct copse_schedule *s = j->schedule;
-  copse_status status = copse_calloc((size_t)s->n_ranks, sizeof *j->host, &j->host, j->err);
+  copse_status status =
+      copse_arena_array(&j->arena, (size_t)s->n_ranks, sizeof *j->host, &j->host, j->err);
   if (status != COPSE_OK) return status;
   for (int r = 0; r < s->n_ranks; r++) {
     const char *id = s->nodes[s->rank_nodes[r]];
@@ -390,10 +363,10 @@ static copse_status find_hosts(struct job *j) {
   return COPSE_OK;
 }
 
-static int longest_span(const struct job *j) {
+static int longest_run(const struct job *j) {
   int most = 1;
-  for (size_t i = 0; i < j->cut.n_spans; i++)
-    if (j->cut.spans[i].count > most) most = j->cut.spans[i].count;
+  for (size_t i = 0; i < j->cut.n_runs; i++)
+    if (j->cut.runs[i].count > most) most = j->cut.runs[i].count;
   return most;
 }
 
@@ -405,8 +378,8 @@ static copse_status bound_bytes(struct job *j, struct copse_mscclpp_summary *sum
     if (j->p.scratch[r] > most) most = j->p.scratch[r];
   int64_t chunk = (((int64_t)1 << 32) - 1) / most / 16 * 16, largest = chunk * j->cut.chunks;
   summary->multiple = (int64_t)16 * j->cut.chunks;
-  if (o->pipeline_bytes > 0) { /* at most 65535 rounds of the longest span */
-    int64_t rounds = 65535 * o->pipeline_bytes / longest_span(j) / 16 * 16;
+  if (o->pipeline_bytes > 0) { /* at most 65535 rounds of the longest run */
+    int64_t rounds = 65535 * o->pipeline_bytes / longest_run(j) / 16 * 16;
     if (rounds * j->cut.chunks < largest) largest = rounds * j->cut.chunks;
   }
   if (o->min_bytes == 0) o->min_bytes = summary->multiple;
@@ -441,8 +414,8 @@ static copse_status check_options(struct job *j) {
 static copse_status cut(struct job *j) {
   int64_t block = j->options.chunks;
   copse_status status;
-  COPSE_TRY(copse_cut_start(&j->cut, j->schedule, j->options.instances, MAX_CHUNKS, j->err));
-  if (block == 0) COPSE_TRY(copse_cut_exact(&j->cut, MAX_CHUNKS, &block, j->err));
+  COPSE_TRY(copse_chunks_start(&j->cut, j->schedule, j->options.instances, MAX_CHUNKS, j->err));
+  if (block == 0) COPSE_TRY(copse_chunks_exact(&j->cut, MAX_CHUNKS, &block, j->err));
   if (block * j->cut.blocks > MAX_CHUNKS)
     return copse_fail(
         j->err, COPSE_UNSUPPORTED,
@@ -450,9 +423,15 @@ static copse_status cut(struct job *j) {
         "for chunks of equal size; --chunks 64 rounds them%s",
         (long long)(block * j->cut.blocks),
         j->schedule->k > 1 ? ", or solve again with --k 1" : "");
-  COPSE_TRY(copse_cut_into(&j->cut, (int)block, j->err));
-  COPSE_TRY(copse_calloc(j->cut.n_spans, sizeof *j->block, &j->block, j->err));
-  COPSE_TRY(copse_calloc(j->cut.n_spans, sizeof *j->slot, &j->slot, j->err));
+  COPSE_TRY(copse_chunks_cut(&j->cut, (int)block, j->err));
+  size_t n_runs = j->cut.n_runs, n_ranks = (size_t)j->schedule->n_ranks;
+  COPSE_TRY(copse_arena_array(&j->arena, n_runs, sizeof *j->block, &j->block, j->err));
+  COPSE_TRY(copse_arena_array(&j->arena, n_runs, sizeof *j->slot, &j->slot, j->err));
+  for (size_t i = 0; i < n_runs; i++)
+    if (j->cut.runs[i].unit && j->cut.runs[i].unit->reduce)
+      COPSE_TRY(copse_arena_array(&j->arena, n_ranks, sizeof(int), &j->slot[i], j->err));
+  COPSE_TRY(copse_arena_array(&j->arena, (n_runs > n_ranks ? n_runs : n_ranks) + 1,
+                              sizeof *j->places, &j->places, j->err));
 out:
   return status;
 }
@@ -465,7 +444,7 @@ static void write_plan(const struct job *j, struct copse_text *text) {
   int in = c == COPSE_ALLGATHER ? j->cut.block : j->cut.chunks;
   int out = c == COPSE_REDUCE_SCATTER ? j->cut.block : j->cut.chunks;
   copse_text_add(text, "{\"name\": \"copse_");
-  copse_cut_add_name(&j->cut, text);
+  copse_chunks_add_name(&j->cut, text);
   copse_text_add(text, "_%s_%s_%d_%d_%" PRId64 "_%" PRId64 "\",\n", coll,
                  j->options.out_of_place ? "out" : "in", j->cut.chunks, j->p.n_blocks,
                  j->options.pipeline_bytes, j->options.max_bytes);
@@ -496,7 +475,7 @@ static copse_status make(struct job *j, struct copse_mscclpp_summary *summary) {
   COPSE_TRY(find_hosts(j));
   int n_blocks = j->options.max_blocks;
   int of_use =
-      j->schedule->collective == COPSE_ALLTOALL ? j->schedule->n_ranks : (int)j->cut.n_spans;
+      j->schedule->collective == COPSE_ALLTOALL ? j->schedule->n_ranks : (int)j->cut.n_runs;
   if (n_blocks > of_use) n_blocks = of_use;
   COPSE_TRY(attempt(j, n_blocks, &misfit));
   if (misfit.what) return say_misfit(j, &misfit, n_blocks);
@@ -521,20 +500,12 @@ copse_status copse_lower_mscclpp(const struct copse_schedule *schedule,
   copse_status status;
   *summary = (struct copse_mscclpp_summary){0};
   COPSE_TRY(make(&j, summary));
-  for (int b = 0; b < schedule->n_ranks * j.p.n_blocks; b++)
-    COPSE_TRY(copse_text_status(&j.p.blocks[b].ops, err));
   write_plan(&j, &out);
-  COPSE_TRY(copse_text_status(&out, err));
-  *text = out.data;
-  *size = out.size;
-  out.data = NULL;
+  COPSE_TRY(copse_text_take(&out, text, size, err));
 out:
-  for (size_t i = 0; j.slot && i < j.cut.n_spans; i++) free(j.slot[i]);
-  free(j.slot);
-  free(j.block);
-  free(j.host);
   copse_pp_free(&j.p);
-  copse_cut_free(&j.cut);
+  copse_chunks_free(&j.cut);
+  copse_arena_free(&j.arena);
   copse_text_free(&out);
   return status;
 }

@@ -1,3 +1,4 @@
+/* Blocks, channels and operations of an MSCCL++ plan while it grows, and their JSON. */
 #include "codegen/mscclpp/plan.h"
 
 #include <inttypes.h>
@@ -45,21 +46,25 @@ struct copse_pp_place copse_pp_scratch(struct copse_pp_plan *p, int rank, int co
 
 /* ---- channels and remote buffers ------------------------------------------------------- */
 
-static copse_status add_peer(struct copse_pp_plan *p, int rank, int block, int peer) {
+static void add_peer(struct copse_pp_plan *p, int rank, int block, int peer) {
   struct copse_pp_block *b = block_of(p, rank, block);
   for (int i = 0; i < b->n_peers; i++)
-    if (b->peers[i] == peer) return COPSE_OK;
-  copse_status status =
-      copse_grow(&b->peers, &b->peers_capacity, (size_t)b->n_peers + 1, sizeof *b->peers, p->err);
-  if (status == COPSE_OK) b->peers[b->n_peers++] = peer;
-  return status;
+    if (b->peers[i] == peer) return;
+  if (p->status == COPSE_OK)
+    p->status =
+        copse_grow(&b->peers, &b->peers_capacity, (size_t)b->n_peers + 1, sizeof *b->peers, p->err);
+  if (p->status == COPSE_OK) b->peers[b->n_peers++] = peer;
 }
 
-copse_status copse_pp_link(struct copse_pp_plan *p, int block, int a, int b) {
-  copse_status status;
-  COPSE_TRY(add_peer(p, a, block, b));
-  COPSE_TRY(add_peer(p, b, block, a));
-out:
+void copse_pp_link(struct copse_pp_plan *p, int block, int a, int b) {
+  add_peer(p, a, block, b);
+  add_peer(p, b, block, a);
+}
+
+copse_status copse_pp_status(const struct copse_pp_plan *p) {
+  copse_status status = p->status;
+  for (int b = 0; b < p->n_ranks * p->n_blocks && status == COPSE_OK; b++)
+    status = copse_text_status(&p->blocks[b].ops, p->err);
   return status;
 }
 
@@ -68,26 +73,26 @@ static int channel_id(const struct copse_pp_plan *p, int rank, int block, int pe
   const struct copse_pp_block *b = block_of(p, rank, block);
   bool near = copse_pp_same_host(p, rank, peer);
   int id = 0;
-  for (int i = 0; b->peers[i] != peer; i++) id += copse_pp_same_host(p, rank, b->peers[i]) == near;
+  for (int i = 0; i < b->n_peers && b->peers[i] != peer; i++)
+    id += copse_pp_same_host(p, rank, b->peers[i]) == near;
   return id;
 }
 
 /* The number of a peer's buffer among the block's of its channel's type. */
-static copse_status remote_id(struct copse_pp_plan *p, int rank, int block,
-                              struct copse_pp_place at, int *id) {
+static int remote_id(struct copse_pp_plan *p, int rank, int block, struct copse_pp_place at) {
   struct copse_pp_block *b = block_of(p, rank, block);
   bool near = copse_pp_same_host(p, rank, at.rank);
-  copse_status status = COPSE_OK;
-  *id = 0;
+  int id = 0;
   for (int i = 0; i < b->n_remotes; i++) {
-    if (b->remotes[i].peer == at.rank && b->remotes[i].buffer == at.buffer) return COPSE_OK;
-    *id += copse_pp_same_host(p, rank, b->remotes[i].peer) == near;
+    if (b->remotes[i].peer == at.rank && b->remotes[i].buffer == at.buffer) return id;
+    id += copse_pp_same_host(p, rank, b->remotes[i].peer) == near;
   }
-  COPSE_TRY(copse_grow(&b->remotes, &b->remotes_capacity, (size_t)b->n_remotes + 1,
-                       sizeof *b->remotes, p->err));
-  b->remotes[b->n_remotes++] = (struct copse_pp_remote){at.rank, at.buffer};
-out:
-  return status;
+  if (p->status == COPSE_OK)
+    p->status = copse_grow(&b->remotes, &b->remotes_capacity, (size_t)b->n_remotes + 1,
+                           sizeof *b->remotes, p->err);
+  if (p->status == COPSE_OK)
+    b->remotes[b->n_remotes++] = (struct copse_pp_remote){at.rank, at.buffer};
+  return id;
 }
 
 /* ---- operations ------------------------------------------------------------------------ */
@@ -159,34 +164,27 @@ void copse_pp_sync(struct copse_pp_plan *p, int rank, int block, const char *nam
   }
 }
 
-static copse_status add_places(struct copse_pp_plan *p, int rank, int block, const char *key,
-                               const struct copse_pp_place *at, int n, int count) {
+static void add_places(struct copse_pp_plan *p, int rank, int block, const char *key,
+                       const struct copse_pp_place *at, int n, int count) {
   struct copse_text *text = &block_of(p, rank, block)->ops;
-  copse_status status = COPSE_OK;
   copse_text_add(text, ", \"%s\": [", key);
   for (int i = 0; i < n; i++) {
-    int id;
     copse_text_add(text, "%s{", i > 0 ? ", " : "");
-    if (at[i].rank == rank) {
+    if (at[i].rank == rank)
       copse_text_add(text, "\"type\": \"%c\"", at[i].buffer);
-    } else {
-      COPSE_TRY(remote_id(p, rank, block, at[i], &id));
-      copse_text_add(text, "\"buffer_id\": %d", id);
-    }
+    else
+      copse_text_add(text, "\"buffer_id\": %d", remote_id(p, rank, block, at[i]));
     copse_text_add(text, ", \"index\": %d, \"size\": %d}", at[i].index, count);
   }
   copse_text_add(text, "]");
-out:
-  return status;
 }
 
-copse_status copse_pp_data(struct copse_pp_plan *p, int rank, int block, const char *name,
-                           const struct copse_pp_place *src, int n_src,
-                           const struct copse_pp_place *dst, int n_dst, int count) {
+void copse_pp_data(struct copse_pp_plan *p, int rank, int block, const char *name,
+                   const struct copse_pp_place *src, int n_src, const struct copse_pp_place *dst,
+                   int n_dst, int count) {
   struct copse_text *text = start_op(block_of(p, rank, block), name);
   int peers[COPSE_PP_MAX_IDS], n = 0;
   bool near = true;
-  copse_status status;
   for (int i = 0; i < n_dst; i++)
     if (dst[i].rank != rank) {
       near = copse_pp_same_host(p, rank, dst[i].rank);
@@ -195,11 +193,9 @@ copse_status copse_pp_data(struct copse_pp_plan *p, int rank, int block, const c
   if (n > 0) copse_text_add(text, ", \"channel_type\": \"%s\"", channel_types[!near]);
   if (n > 0 && !near) add_ids(p, rank, block, peers, n, text);
   if (name[0] == 'r') copse_text_add(text, ", \"reduce_op\": \"sum\"");
-  COPSE_TRY(add_places(p, rank, block, "src_buff", src, n_src, count));
-  COPSE_TRY(add_places(p, rank, block, "dst_buff", dst, n_dst, count));
+  add_places(p, rank, block, "src_buff", src, n_src, count);
+  add_places(p, rank, block, "dst_buff", dst, n_dst, count);
   copse_text_add(text, "}");
-out:
-  return status;
 }
 
 /* ---- text ------------------------------------------------------------------------------ */

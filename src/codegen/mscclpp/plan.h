@@ -1,6 +1,7 @@
 /*
- * Inside src/codegen only: an MSCCL++ plan while it grows: blocks of operations, and the
- * channels and remote buffers that they name.
+ * Inside codegen/mscclpp: an MSCCL++ plan while it grows: blocks of operations, and the channels
+ * and remote buffers that they name. The first failure is kept in `status`; what is added after it
+ * is lost.
  */
 #ifndef COPSE_CODEGEN_MSCCLPP_PLAN_H
 #define COPSE_CODEGEN_MSCCLPP_PLAN_H
@@ -53,6 +54,7 @@ struct copse_pp_plan {
   const int *host;               /* [n_ranks] */
   struct copse_pp_block *blocks; /* [n_ranks * n_blocks] */
   int *scratch;                  /* [n_ranks] chunks taken */
+  copse_status status;           /* of the first failure */
   struct copse_err *err;
 };
 
@@ -61,7 +63,7 @@ copse_status copse_pp_start(struct copse_pp_plan *p, int n_ranks, int n_blocks, 
 void copse_pp_free(struct copse_pp_plan *p);
 
 /* Ranks a and b have a channel in their blocks of that number. */
-copse_status copse_pp_link(struct copse_pp_plan *p, int block, int a, int b) COPSE_CHECKED;
+void copse_pp_link(struct copse_pp_plan *p, int block, int a, int b);
 
 bool copse_pp_same_host(const struct copse_pp_plan *p, int a, int b);
 struct copse_pp_place copse_pp_scratch(struct copse_pp_plan *p, int rank, int count);
@@ -76,9 +78,12 @@ void copse_pp_meet(struct copse_pp_plan *p, int rank, int block); /* a nop, wher
 void copse_pp_sync(struct copse_pp_plan *p, int rank, int block, const char *name, const int *peers,
                    int n_peers);
 /* copy, put, pws, re or res: the first destination of `res` is the rank's own. */
-copse_status copse_pp_data(struct copse_pp_plan *p, int rank, int block, const char *name,
-                           const struct copse_pp_place *src, int n_src,
-                           const struct copse_pp_place *dst, int n_dst, int count) COPSE_CHECKED;
+void copse_pp_data(struct copse_pp_plan *p, int rank, int block, const char *name,
+                   const struct copse_pp_place *src, int n_src, const struct copse_pp_place *dst,
+                   int n_dst, int count);
+
+/* COPSE_NOMEM if anything added failed. */
+copse_status copse_pp_status(const struct copse_pp_plan *p) COPSE_CHECKED;
 
 /* The members "channels", "remote_buffers" and "threadblocks" of a rank. */
 void copse_pp_write_rank(const struct copse_pp_plan *p, int rank, struct copse_text *text);

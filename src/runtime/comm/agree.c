@@ -6,7 +6,6 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "runtime/comm/call.h"
-#include "runtime/transport/mesh.h"
 
 /* What a rank tells the others. All processes run on hosts of one kind. */
 struct vote {
@@ -62,7 +61,7 @@ static copse_status judge(const struct vote *votes, uint32_t n_ranks, struct cop
   return COPSE_OK;
 }
 
-copse_status copse_agree(const struct copse_clique_shape *shape, copse_status mine,
+copse_status copse_agree(const struct copse_comm_shape *shape, copse_status mine,
                          const struct copse_plan *const *plans, size_t n, struct copse_err *err) {
   struct vote vote, *votes = NULL;
   copse_status status;
@@ -74,8 +73,7 @@ copse_status copse_agree(const struct copse_clique_shape *shape, copse_status mi
   COPSE_TRY(copse_calloc(shape->n_ranks, sizeof *votes, &votes, err));
   status = shape->bootstrap->all_gather(shape->bootstrap->context, &vote, votes, sizeof vote);
   if (status != COPSE_OK) {
-    if (shape->bootstrap->all_gather == copse_mesh_all_gather) /* which knows why */
-      (void)copse_mesh_tell(shape->bootstrap->context, err);
+    if (shape->bootstrap_error) (void)shape->bootstrap_error(shape->bootstrap->context, err);
     (void)copse_fail(err, status, "the bootstrap's all_gather failed");
     goto out;
   }

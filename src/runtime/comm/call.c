@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "runtime/comm/plans.h"
-#include "runtime/interpreter/executor.h"
+#include "base/types.h"
 
 static const char *name_of(const struct copse_call *call) {
   switch (call->collective) {

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "runtime/comm/machine.h"
+#include "runtime/backend/backend.h"
 
 #define COPSE_CALL_TEXT 96
 

@@ -11,7 +11,7 @@
  *   calls differ, no plan, refused arguments   fails at all its ranks   usable
  *   nobody calls within the time limit         all waiting calls fail   broken, TIMEOUT
  *   abort                                      all waiting calls fail   broken, ABORTED
- *   the machine fails                          fails at all its ranks   broken, its status
+ *   the backend fails                          fails at all its ranks   broken, its status
  *   a rank destroys its communicator           all waiting calls fail   only to be destroyed
  */
 #ifndef COPSE_RUNTIME_COMM_GATHER_H
@@ -21,7 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "runtime/comm/machine.h"
+#include "runtime/backend/backend.h"
 
 /* A call on its way; the caller's, until copse_gather_wait has returned. */
 struct copse_pending {

@@ -32,8 +32,8 @@ bool copse_group_holds(const struct copse_comm *comm) {
 }
 
 static void submit(struct copse_comm *comm, struct copse_pending *pending) {
-  struct copse_clique *clique = comm->clique;
-  copse_gather_submit(&clique->gather, comm->rank - clique->shape.first_local, pending);
+  struct copse_local_ranks *local = comm->local;
+  copse_gather_submit(&local->gather, comm->rank - local->shape.first_local, pending);
 }
 
 static copse_status take_result(const struct copse_pending *pending, struct copse_err *err) {
@@ -46,7 +46,7 @@ static copse_status take_call(struct copse_comm *comm, const struct copse_call *
   if (group.depth == 0) {
     struct copse_pending pending = {.call = *call};
     submit(comm, &pending);
-    copse_gather_wait(&comm->clique->gather, &pending);
+    copse_gather_wait(&comm->local->gather, &pending);
     return take_result(&pending, err);
   }
   copse_status status =
@@ -60,8 +60,8 @@ static copse_status try_call(struct copse_comm *comm, const struct copse_call *c
                              struct copse_err *err) {
   copse_status status;
   if (!comm) return copse_fail(err, COPSE_INVALID, "comm is NULL");
-  COPSE_TRY(copse_call_check(call, comm->clique->shape.n_ranks, comm->rank, err));
-  COPSE_TRY(copse_gather_broken(&comm->clique->gather, err));
+  COPSE_TRY(copse_call_check(call, comm->local->shape.n_ranks, comm->rank, err));
+  COPSE_TRY(copse_gather_broken(&comm->local->gather, err));
   if (call->count > 0) COPSE_TRY(take_call(comm, call, err));
 out:
   return status;
@@ -86,7 +86,7 @@ copse_status copse_group_close(struct copse_err *err) {
   for (size_t i = 0; status == COPSE_OK && i < group.n; i++)
     submit(group.calls[i].comm, &group.calls[i].pending);
   for (size_t i = 0; group.refused.status == COPSE_OK && i < group.n; i++) {
-    copse_gather_wait(&group.calls[i].comm->clique->gather, &group.calls[i].pending);
+    copse_gather_wait(&group.calls[i].comm->local->gather, &group.calls[i].pending);
     copse_status result = take_result(&group.calls[i].pending, err);
     if (status == COPSE_OK) status = result;
   }

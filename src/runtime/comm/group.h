@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-#include "runtime/comm/clique.h"
+#include "runtime/comm/local_ranks.h"
 
 void copse_group_open(void);
 

@@ -1,6 +1,9 @@
 /*
  * Inside src/runtime: the plans of a communicator, and which one a call runs.
  */
+/*
+ * Inside src/runtime: plan files of a folder.
+ */
 #ifndef COPSE_RUNTIME_COMM_PLANS_H
 #define COPSE_RUNTIME_COMM_PLANS_H
 
@@ -13,7 +16,7 @@
 
 struct copse_plan_entry {
   const struct copse_plan *plan;
-  void *prepared; /* the machine's */
+  void *prepared; /* the backend's */
 };
 
 /* Zero-initialise to start. In the order in which plans were added. */
@@ -58,5 +61,22 @@ const struct copse_plan_entry *copse_plan_table_find(const struct copse_plan_tab
  */
 copse_status copse_plan_check_servable(const struct copse_plan *plan, uint32_t n_ranks,
                                        struct copse_err *err) COPSE_CHECKED;
+/* Plans that somebody must free. */
+struct copse_plan_list {
+  struct copse_plan **plans;
+  size_t n, capacity;
+};
+
+/*
+ * Every *.plan of the folder (as a shell would list them: no hidden ones) for n_ranks, in byte
+ * order of name; plans for other numbers of ranks and alltoalls by demand are passed over.
+ * COPSE_INVALID for no folder (NULL or ""), COPSE_IO, or what is wrong with a file; then the list
+ * is empty.
+ */
+copse_status copse_folder_read_plans(const char *folder, uint32_t n_ranks,
+                                     struct copse_plan_list *list,
+                                     struct copse_err *err) COPSE_CHECKED;
+/* Frees the plans too. */
+void copse_plan_list_free(struct copse_plan_list *list);
 
 #endif

@@ -1,10 +1,10 @@
 /* What a build with CUDA offers to the rest of the runtime. */
-#include "runtime/gpu/host.h"
-#include "runtime/internode/nccl_bootstrap.h"
+#include "runtime/gpu/cuda_backend.h"
 
 extern "C" {
 #include "runtime/gpu/gpu.h"
-#include "runtime/moe/job.h"
+
+extern const struct copse_moe_ops copse_moe_cuda; /* runtime/moe/moe.cu */
 }
 
 static int device_count(void) {
@@ -32,13 +32,8 @@ static copse_status copy(int device, void *to, const void *from, size_t bytes,
   return COPSE_OK;
 }
 
-static const struct copse_gpu_support support = {&copse_cuda_machine,
-                                                 &copse_moe_cuda,
-                                                 device_count,
-                                                 copse_nccl_bootstrap_new,
-                                                 copse_nccl_bootstrap_free,
-                                                 allocate,
-                                                 release,
-                                                 copy};
+static const struct copse_gpu_support support = {
+    &copse_cuda_backend,       &copse_moe_cuda, device_count, copse_nccl_bootstrap_new,
+    copse_nccl_bootstrap_free, allocate,        release,      copy};
 
 extern "C" const struct copse_gpu_support *copse_gpu(void) { return &support; }

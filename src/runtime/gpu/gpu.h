@@ -1,19 +1,18 @@
 /*
- * Inside src/runtime: the GPU parts of this build, behind one function, so that everything else
- * is the same with and without CUDA. gpu_none.c is linked in builds without, cuda/gpu.cu in
- * those with it.
+ * The GPU parts of this build behind one function, so that all other code is the same with and
+ * without CUDA. Builds with CUDA link gpu.cu, others gpu_none.c.
  */
 #ifndef COPSE_RUNTIME_GPU_GPU_H
 #define COPSE_RUNTIME_GPU_GPU_H
 
-#include "runtime/comm/machine.h"
+#include "runtime/backend/backend.h"
 
 struct copse_moe_ops;
 
 struct copse_gpu_support {
-  const struct copse_machine_ops *machine;
-  const struct copse_moe_ops *moe; /* moe_job.h */
-  int (*device_count)(void); /* usable GPUs; 0 where there is none or no driver */
+  const struct copse_backend_ops *backend;
+  const struct copse_moe_ops *moe; /* runtime/moe/job.h */
+  int (*device_count)(void);       /* usable GPUs; 0 where there is none or no driver */
 
   /* A bootstrap over an ncclComm_t, and its rank, size and device. COPSE_UNSUPPORTED where no
    * NCCL is found. */
@@ -24,8 +23,7 @@ struct copse_gpu_support {
   /* Memory of a device, for `copse run` and tests. */
   copse_status (*allocate)(int device, size_t bytes, void **out, struct copse_err *err);
   void (*release)(int device, void *memory);
-  copse_status (*copy)(int device, void *to, const void *from, size_t bytes,
-                       struct copse_err *err);
+  copse_status (*copy)(int device, void *to, const void *from, size_t bytes, struct copse_err *err);
 };
 
 /* NULL in a build without CUDA. */

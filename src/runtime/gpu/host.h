@@ -1,29 +1,27 @@
 /*
- * Inside src/runtime/cuda only: the rest of the runtime, which is C, for .cu files.
+ * CUDA calls from host code: status codes for errors, the current device, stream captures, uploads.
+ * For C++ sources only.
  */
 #ifndef COPSE_RUNTIME_GPU_HOST_H
 #define COPSE_RUNTIME_GPU_HOST_H
 
 #include <cuda_runtime.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "copse/comm.h"
+#include <unistd.h>
 
 extern "C" {
 #include "base/err.h"
 #include "base/memory.h"
-#include "runtime/interpreter/executor.h"
-#include "runtime/plan/layout.h"
-#include "runtime/comm/machine.h"
-#include "runtime/plan/plan.h"
 }
 
-/* COPSE_DEVICE with the call's name and what CUDA says; also clears CUDA's last error. */
+/* COPSE_DEVICE (COPSE_NOMEM where the GPU has no memory left) with the call's name and what CUDA
+ * says. Also clears CUDA's last error. */
 static inline copse_status copse_cuda_check(cudaError_t error, const char *call,
                                             struct copse_err *err) {
   if (error == cudaSuccess) return COPSE_OK;
@@ -34,22 +32,22 @@ static inline copse_status copse_cuda_check(cudaError_t error, const char *call,
                     cudaGetErrorName(error));
 }
 
-/* In functions that clean up nothing. */
-#define COPSE_CUDA(call)                                               \
-  do {                                                                 \
-    copse_status cuda_status = copse_cuda_check((call), #call, err);   \
-    if (cuda_status != COPSE_OK) return cuda_status;                   \
+/* Return the error from the function that they stand in. For functions that clean up nothing. */
+#define COPSE_CUDA(call)                                             \
+  do {                                                               \
+    copse_status cuda_status = copse_cuda_check((call), #call, err); \
+    if (cuda_status != COPSE_OK) return cuda_status;                 \
   } while (0)
-#define COPSE_CHECK(call)                          \
-  do {                                             \
-    copse_status check_status = (call);            \
+#define COPSE_CHECK(call)                              \
+  do {                                                 \
+    copse_status check_status = (call);                \
     if (check_status != COPSE_OK) return check_status; \
   } while (0)
 
-/* Makes a device current, and the one before it again at the end of the scope. */
+/* Makes a device current until the end of the scope. */
 class copse_on_device {
  public:
-  /* No call where nothing changes: to set a device makes a context on it. */
+  /* Makes no call where the device is current already: setting a device creates a context on it. */
   explicit copse_on_device(int device) {
     if (cudaGetDevice(&before_) == cudaSuccess && before_ == device) return;
     changed_ = true;
@@ -66,9 +64,11 @@ class copse_on_device {
   bool changed_ = false;
 };
 
-/* Until the end of the scope calls that have nothing to do with anybody's capture are permitted while
- * some thread captures a graph; in the stricter modes they would spoil it (CUDA Runtime API, "Stream
- * Management", cudaThreadExchangeStreamCaptureMode). */
+/*
+ * Allows calls that belong to no capture until the end of the scope, although some thread may be
+ * capturing a graph. In CUDA's stricter capture modes such calls would invalidate that capture
+ * (CUDA Runtime API, "Stream Management", cudaThreadExchangeStreamCaptureMode).
+ */
 class copse_beside_captures {
  public:
   copse_beside_captures() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
@@ -80,10 +80,34 @@ class copse_beside_captures {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-/* upload.cu. Bytes of the host, or zeros where `from` is NULL, are in memory of the current device when
- * this returns; beside captures, and beside what else the GPU does. */
+/* The capture that a stream is in. */
+struct copse_capture {
+  cudaStreamCaptureStatus status;
+  unsigned long long id;
+};
+
+/* None where the stream can't be queried because others are captured: then it isn't itself. */
+static inline struct copse_capture copse_capture_of(cudaStream_t stream) {
+  struct copse_capture it = {cudaStreamCaptureStatusNone, 0};
+  if (cudaStreamGetCaptureInfo(stream, &it.status, &it.id) == cudaSuccess) return it;
+  (void)cudaGetLastError();
+  return {cudaStreamCaptureStatusNone, 0};
+}
+
+/*
+ * Copies bytes of the host, or zeros where `from` is NULL, to memory of the current device, and
+ * returns when they are there. backend.cu. Works while streams are captured, and waits for nothing
+ * else on the GPU.
+ */
 copse_status copse_cuda_upload(void *to, const void *from, size_t bytes, struct copse_err *err);
-/* The other way. */
-copse_status copse_cuda_download(void *to, const void *from, size_t bytes, struct copse_err *err);
+
+/* Pauses a thread that polls; poll counts from 0. Most waits take microseconds, so the first 200
+ * polls only yield. */
+static inline void copse_poll_pause(uint32_t poll) {
+  if (poll < 200)
+    sched_yield();
+  else
+    usleep(50);
+}
 
 #endif

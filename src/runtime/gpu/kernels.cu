@@ -1,67 +1,388 @@
-/* The kernels: one that copies, and one per element type that reduces. */
+/*
+ * The interpreter on a GPU, and the kernels: one that copies, one per element type that reduces.
+ *
+ * A thread block is one of the plan's workers. It runs that worker's operations in order, chunk
+ * after chunk, as exec_step.c does on a CPU. What an operation means comes from the same code,
+ * runtime/interpreter/view.h and element_move.h. All blocks of a launch must be resident at once,
+ * since they wait for each other.
+ *
+ *   thread_enter     where the launch's memory is
+ *   load_ops         all threads: operations, counters and places, loaded once, in parallel
+ *   run_range        for each chunk, for each operation:
+ *     do_syncs         SIGNALs or WAITs in a row: a lane of the first warp each
+ *     do_move          MOVE: all threads, through tile.cuh
+ *
+ * The first warp waits and signals for the block. A __syncthreads makes what it has waited for
+ * visible to the other threads, and makes their stores visible before a signal. The block meets
+ * only where data changes hands, and so also learns there that one of its threads has timed out.
+ *
+ * A thread that waits for too long, or sees that the host wants kernels to leave, writes down where
+ * it was (copse_keep_waiting) and the block leaves. The communicator is broken then.
+ */
 #include "runtime/gpu/kernels.h"
 
-#include "runtime/gpu/kernel.cuh"
+#include <cooperative_groups.h>
 
-/* More than these is there only for who asks: cudaFuncSetAttribute, newer GPUs. */
-static_assert(sizeof(struct copse_block) <= 48u << 10, "a block's shared memory");
+#include "runtime/gpu/tile.cuh"
+#include "runtime/interpreter/view.h"
+
+/* Operations that a block loads into shared memory. It reads those beyond where they are. */
+#define LOADED_OPS 96u
+/* Operands likewise: the part of their places that no chunk changes. */
+#define LOADED_OPERANDS 256u
+/* Places of two MOVEs in turn: faster threads find those of the next MOVE while slower ones still
+ * use those of the last. Where the launch is one chunk, so that no place changes: those of all. */
+#define TURN_PLACES (2u * COPSE_MOVE_MAX_OPERANDS)
+
+struct loaded_op {
+  struct copse_plan_op op;
+  uint32_t run; /* SIGNAL, WAIT: how many from here on are done at once */
+  union {
+    struct copse_span piece; /* MOVE */
+    uint64_t *signal;        /* SIGNAL, WAIT: the counter, NULL for one on another host */
+  };
+};
+
+/* A block's shared memory. */
+struct block_state {
+  struct copse_rank_memory ranks[COPSE_CUDA_MAX_RANKS];
+  struct loaded_op ops[LOADED_OPS];
+  struct copse_base bases[LOADED_OPERANDS];
+  uint8_t op_of_operand[LOADED_OPERANDS];
+  struct copse_place places[2u * TURN_PLACES];
+};
+
+/* Each thread's own state. */
+struct thread_state {
+  struct copse_view view;
+  struct copse_timeout timeout;
+  struct block_state *block;
+  struct copse_block_work work;
+  uint32_t epoch;
+  bool left; /* this thread has timed out or the host ends kernels; most often a thread of the first
+                warp. The block leaves where its threads next meet */
+  bool waited, wrote; /* since the last meet() */
+  bool based;         /* block_state.bases are all loaded */
+  bool kept;          /* and the places are too, since they don't change */
+  uint32_t turn;      /* which half of block_state.places comes next */
+};
+
+/* Leaves because a rank of another host has left, or blocks of this one have. */
+__device__ static inline void leave_with(const struct copse_device_plan &plan,
+                                         struct thread_state *self, uint32_t rank) {
+  self->left = true;
+  if (rank != plan.own_word) copse_word_claim(&plan.control->leave, COPSE_LEAVE_PEER + rank);
+}
+
+__device__ static inline void thread_enter(const struct copse_launch_args &args,
+                                           struct block_state *block, struct thread_state *self) {
+  const struct copse_device_plan &plan = args.plan;
+  self->work = plan.works[blockIdx.x];
+  for (uint32_t r = threadIdx.x; r < plan.n_ranks; r += blockDim.x)
+    block->ranks[r] = copse_rank_memory{args.buffers[r].input, args.buffers[r].output,
+                                        plan.segments[r].scratch, plan.segments[r].packets};
+  self->view.ops = plan.ops + self->work.first_op;
+  self->view.operands = plan.operands;
+  self->view.pieces = plan.pieces;
+  self->view.extents = plan.extents;
+  self->view.places = plan.places;
+  self->view.ranks = block->ranks;
+  self->view.pair_counts = args.pair_counts;
+  self->view.pair_first = args.pair_first;
+  self->view.packets_copy = plan.packets_copy;
+  self->view.shape = args.shape;
+  self->view.n_ranks = plan.n_ranks;
+  self->view.type = (copse_type)args.type;
+  self->view.redop = (copse_redop)args.redop;
+  self->timeout.control = plan.control;
+  self->timeout.limit_ns = args.limit_ns;
+  self->timeout.plan = plan.number;
+  self->timeout.worker = self->work.worker;
+  self->block = block;
+  /* All rounds of a launch have one epoch, counted when the worker finishes the launch. */
+  self->epoch = plan.epochs[self->work.worker];
+  if (!args.from || args.from[blockIdx.x].chunk < args.shape.n_chunks)
+    self->epoch = copse_next_epoch(self->epoch);
+  self->left = self->waited = self->wrote = false;
+  self->based = self->work.n_operands <= LOADED_OPERANDS;
+  self->kept = self->based && args.shape.of_chunks == 1 && self->work.n_ops <= LOADED_OPS;
+  self->turn = 0;
+  for (uint32_t r = threadIdx.x; plan.words && r < plan.n_ranks; r += blockDim.x)
+    if (copse_word_load(&plan.words[r])) leave_with(plan, self, r);
+}
+
+/* Called by all threads of the block; false where the block must leave. */
+__device__ static inline bool meet(struct thread_state *self) {
+  self->waited = self->wrote = false;
+  return __syncthreads_or(self->left) == 0;
+}
+
+/* ---- loading ------------------------------------------------------------------------------ */
+
+/* How many SIGNALs in a row, or WAITs, are done at once, a lane each. Their channels ascend or
+ * descend strictly, so that no two lanes use the same counter. */
+__device__ static inline uint32_t run_length(const struct block_state *block, uint32_t i,
+                                             uint32_t end) {
+  const struct copse_plan_op *op = &block->ops[i].op;
+  const uint32_t lanes = blockDim.x < warpSize ? blockDim.x : warpSize;
+  uint32_t n = 1;
+  if (op->kind == COPSE_OP_MOVE || i + 1 >= end) return 1;
+  const bool up = op->channel < block->ops[i + 1].op.channel;
+  for (; i + n < end && n < lanes && block->ops[i + n].op.kind == op->kind; n++) {
+    uint32_t last = block->ops[i + n - 1].op.channel, next = block->ops[i + n].op.channel;
+    if (last == next || (last < next) != up) break;
+  }
+  return n;
+}
+
+/* The counter of a channel. Found once, since it takes two loads that depend on each other. */
+__device__ static inline uint64_t *counter_of(const struct copse_device_plan &plan,
+                                              uint32_t channel) {
+  const struct copse_channel_place place = plan.channels[channel];
+  uint64_t *signals = plan.segments[place.rank].signals;
+  return signals ? signals + place.ordinal : NULL;
+}
+
+/* Loads the block's operations and operands, each thread one of each, so that loads that would
+ * follow each other are done in parallel, once, and not again in every chunk. */
+__device__ static inline bool load_ops(const struct copse_device_plan &plan,
+                                       struct thread_state *self) {
+  struct block_state *block = self->block;
+  const struct copse_block_work &work = self->work;
+  const uint32_t n = work.n_ops < LOADED_OPS ? work.n_ops : LOADED_OPS;
+  if (!meet(self)) return false; /* block->ranks are written */
+  for (uint32_t i = threadIdx.x; i < n; i += blockDim.x) {
+    const struct copse_plan_op op = self->view.ops[i];
+    block->ops[i].op = op;
+    if (op.kind != COPSE_OP_MOVE) {
+      block->ops[i].signal = counter_of(plan, op.channel);
+      continue;
+    }
+    block->ops[i].piece = copse_view_piece(&self->view, op.piece);
+    for (uint32_t k = 0; k < (uint32_t)op.n_src + op.n_dst && self->kept; k++)
+      block->op_of_operand[op.operand - work.first_operand + k] = (uint8_t)i;
+  }
+  /* from the last thread down, since the last ones have no operation to load */
+  for (uint32_t k = blockDim.x - 1 - threadIdx.x; k < work.n_operands && self->based;
+       k += blockDim.x)
+    block->bases[k] =
+        copse_view_base(&self->view, &self->view.operands[work.first_operand + k], self->epoch);
+  if (!meet(self)) return false;
+  for (uint32_t i = threadIdx.x; i < n; i += blockDim.x)
+    block->ops[i].run = run_length(block, i, n);
+  for (uint32_t k = threadIdx.x; k < work.n_operands && self->kept; k += blockDim.x)
+    block->places[k] = copse_base_place(&self->view, &block->bases[k],
+                                        block->ops[block->op_of_operand[k]].piece, 0);
+  return meet(self);
+}
+
+__device__ static inline struct loaded_op op_at(const struct copse_device_plan &plan,
+                                                const struct thread_state *self, uint32_t i) {
+  if (i < LOADED_OPS) return self->block->ops[i];
+  struct loaded_op it;
+  it.op = self->view.ops[i];
+  it.run = 1;
+  it.piece = copse_span{0, 0};
+  if (it.op.kind == COPSE_OP_MOVE)
+    it.piece = copse_view_piece(&self->view, it.op.piece);
+  else
+    it.signal = counter_of(plan, it.op.channel);
+  return it;
+}
+
+/* ---- operations ------------------------------------------------------------------------------ */
+
+/* Called by one thread. After a timeout it neither waits nor signals any more. */
+__device__ static inline void wait_for(const struct copse_device_plan &plan,
+                                       struct thread_state *self, uint32_t channel,
+                                       uint64_t *signal) {
+  uint64_t needed = plan.taken[channel] + 1;
+  struct copse_wait wait = {0, 0};
+  while (!self->left && copse_signal_load(signal, plan.system != 0) < needed)
+    self->left = !copse_keep_waiting(&self->timeout, &wait);
+  plan.taken[channel] = needed;
+}
+
+__device__ static inline void raise_signal(const struct copse_device_plan &plan,
+                                           const struct thread_state *self, uint32_t channel,
+                                           uint64_t *signal) {
+  if (self->left) return;
+  uint64_t sent = plan.sent[channel] + 1;
+  plan.sent[channel] = sent;
+  copse_signal_store(signal, sent, plan.system != 0);
+}
+
+/* Does n SIGNALs or WAITs from operation i on, a lane of the first warp each. False where the block
+ * must leave. */
+__device__ static inline bool do_syncs(const struct copse_launch_args &args,
+                                       struct thread_state *self, uint8_t kind, uint32_t i,
+                                       uint32_t n, uint32_t c) {
+  /* a signal covers what all threads of the block wrote */
+  if (kind == COPSE_OP_SIGNAL && self->wrote && !meet(self)) return false;
+  if (kind == COPSE_OP_WAIT) self->waited = true;
+  if (threadIdx.x >= warpSize) return true;
+  if (threadIdx.x < n) {
+    const struct loaded_op it = op_at(args.plan, self, i + threadIdx.x);
+    const struct copse_plan_op &op = it.op;
+    bool runs = copse_op_runs(op.when, c, args.shape.n_chunks, args.plan.fifo);
+    self->timeout.op = i + threadIdx.x;
+    if (!runs || (op.flags & COPSE_SYNC_IN_DATA)) { /* packets carry their own flags */
+    } else if (kind == COPSE_OP_WAIT) {
+      wait_for(args.plan, self, op.channel, it.signal);
+    } else {
+      raise_signal(args.plan, self, op.channel, it.signal);
+    }
+  }
+  __syncwarp(); /* a lane's signal covers what the other lanes have waited for */
+  self->left = __any_sync(0xffffffffu, self->left);
+  return true;
+}
+
+/* The places of a MOVE's operands, or NULL where the block must leave. */
+__device__ static inline const struct copse_place *places_of(struct thread_state *self,
+                                                             const struct copse_plan_op &op,
+                                                             struct copse_span chunk, uint32_t c) {
+  if (self->kept) {
+    if ((self->waited || self->wrote) && !meet(self)) return NULL;
+    return self->block->places + (op.operand - self->work.first_operand);
+  }
+  struct copse_place *places = self->block->places + self->turn * TURN_PLACES;
+  self->turn ^= 1;
+  const struct copse_base *bases = self->block->bases + (op.operand - self->work.first_operand);
+  for (uint32_t k = threadIdx.x; k < (uint32_t)op.n_src + op.n_dst; k += blockDim.x)
+    places[k] = self->based ? copse_base_place(&self->view, &bases[k], chunk, c)
+                            : copse_view_operand(&self->view, &self->view.operands[op.operand + k],
+                                                 chunk, c, self->epoch);
+  return meet(self) ? places : NULL;
+}
+
+/* Does one MOVE; false where the block must leave. MOVER moves elements of one type, or copies. */
+template <typename MOVER>
+__device__ static inline bool do_move(struct thread_state *self, const struct loaded_op &it,
+                                      uint32_t c) {
+  const struct copse_plan_op &op = it.op;
+  struct copse_span chunk = copse_shape_chunk(&self->view.shape, it.piece, c);
+  if (chunk.count == 0) return true;
+  const struct copse_place *places = places_of(self, op, chunk, c);
+  if (!places) return false;
+  bool packets = false;
+  for (uint32_t k = 0; k < op.n_src; k++) packets = packets || places[k].epoch != 0;
+  const struct copse_move move = {self->view.type,
+                                  self->view.redop,
+                                  op.n_src,
+                                  op.n_dst,
+                                  copse_view_divisor(&self->view, &op),
+                                  chunk.count,
+                                  places,
+                                  places + op.n_src,
+                                  &self->timeout};
+  bool ok = MOVER::run(&move);
+  self->wrote = true;
+  if (!packets) return true;
+  /* any thread may have timed out waiting for a packet: all learn it here, before the next wait */
+  self->left = !ok;
+  return meet(self);
+}
+
+/* Zeroes a rank's packets once all blocks of this device are done with them (copse_epoch_is_last).
+ * All blocks call this, also those that leave early, since it waits for the whole grid. */
+__device__ static inline void clear_packets(const struct copse_device_plan &plan, uint32_t rank,
+                                            uint32_t epoch) {
+  cooperative_groups::this_grid().sync();
+  uint64_t *packets =
+      reinterpret_cast<uint64_t *>(plan.segments[rank].packets + (epoch & 1) * plan.packets_copy);
+  for (uint64_t i = 2 * threadIdx.x; i < plan.packets_copy / sizeof(uint64_t); i += 2 * blockDim.x)
+    copse_packets_store(&packets[i], copse_packets{{0, 0}});
+}
+
+/* Runs from one cursor to another; all threads of the block. False where the block must leave. */
+template <typename MOVER>
+__device__ static inline bool run_range(const struct copse_launch_args &args,
+                                        struct thread_state *self, struct copse_cursor from,
+                                        struct copse_cursor to) {
+  if (!load_ops(args.plan, self)) return false;
+  for (uint32_t c = from.chunk; c <= to.chunk; c++) {
+    const uint32_t end = c < to.chunk ? self->work.n_ops : to.op;
+    for (uint32_t i = c == from.chunk ? from.op : 0, n; i < end; i += n) {
+      const struct loaded_op it = op_at(args.plan, self, i);
+      self->timeout.op = i;
+      self->timeout.chunk = c;
+      n = it.run < end - i ? it.run : end - i;
+      if (it.op.kind == COPSE_OP_MOVE) {
+        if (copse_op_runs(it.op.when, c, args.shape.n_chunks, args.plan.fifo) &&
+            !do_move<MOVER>(self, it, c))
+          return false;
+      } else if (!do_syncs(args, self, it.op.kind, i, n, c)) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+template <typename MOVER>
+__device__ static inline void run_worker(const struct copse_launch_args &args,
+                                         struct block_state *block) {
+  const struct copse_device_plan &plan = args.plan;
+  struct thread_state self;
+  struct copse_cursor from = {0, 0}, to = {args.shape.n_chunks, 0};
+  if (args.from) {
+    from = args.from[blockIdx.x];
+    to = args.to[blockIdx.x];
+  }
+  thread_enter(args, block, &self);
+  if (plan.words && blockIdx.x == 0 && threadIdx.x == 0)
+    copse_signal_store(&plan.control->moved, copse_device_clock(), true);
+  bool done = run_range<MOVER>(args, &self, from, to);
+  if ((!done || self.left) && plan.words && threadIdx.x == 0)
+    copse_word_release(&plan.words[plan.own_word], 1);
+  if (threadIdx.x == 0 && to.chunk == args.shape.n_chunks)
+    plan.epochs[self.work.worker] = self.epoch;
+  if (plan.low_latency && args.ends && copse_epoch_is_last(self.epoch))
+    clear_packets(plan, self.work.rank, self.epoch);
+}
+
+/* ---- kernels ------------------------------------------------------------------------------ */
+
+/* More needs cudaFuncSetAttribute, and for arguments newer GPUs. */
+static_assert(sizeof(struct block_state) <= 48u << 10, "a block's shared memory");
 static_assert(sizeof(struct copse_launch_args) <= 4096, "a kernel's arguments");
 
-/* Collectives that only move data: the bits as they are. */
-struct copse_copier {
+/* For collectives that only move data: copies the bits. */
+struct copier {
   __device__ static bool run(const struct copse_move *move) {
-    return copse_move_copy(move, copse_element_bytes(move->type), threadIdx.x, blockDim.x);
+    return copse_move_copy(move, copse_type_bytes(move->type), threadIdx.x, blockDim.x);
   }
 };
 
 __global__ void __launch_bounds__(COPSE_CUDA_MAX_THREADS, 1)
     copse_kernel_copy(const COPSE_GRID_CONSTANT struct copse_launch_args args) {
-  COPSE_SHARED_MEMORY(struct copse_block, block);
-  copse_run_worker<copse_copier>(args, block);
+  COPSE_SHARED_MEMORY(struct block_state, block);
+  run_worker<copier>(args, block);
 }
 
-#define COPSE_KERNEL(NAME)                                                                     \
-  struct copse_mover_##NAME {                                                                  \
-    /* no part of the kernel: its registers are for the data alone */                          \
-    __device__ static COPSE_NOINLINE bool run(const struct copse_move *move) {                 \
-      if (move->n_src == 1 && move->divisor == 1) return copse_copier::run(move);              \
-      return copse_##NAME##_move(move, threadIdx.x, blockDim.x);                               \
-    }                                                                                          \
-  };                                                                                           \
-  __global__ void __launch_bounds__(COPSE_CUDA_MAX_THREADS, 1)                                 \
-      copse_kernel_##NAME(const COPSE_GRID_CONSTANT struct copse_launch_args args) {           \
-    COPSE_SHARED_MEMORY(struct copse_block, block);                                            \
-    copse_run_worker<copse_mover_##NAME>(args, block);                                         \
+#define DEFINE_KERNEL(NAME, TYPE, T, A)                                              \
+  struct mover_##NAME {                                                              \
+    /* not inlined into the kernel, so that all registers are free for the data */   \
+    __device__ static COPSE_NOINLINE bool run(const struct copse_move *move) {       \
+      if (move->n_src == 1 && move->divisor == 1) return copier::run(move);          \
+      return copse_##NAME##_move(move, threadIdx.x, blockDim.x);                     \
+    }                                                                                \
+  };                                                                                 \
+  __global__ void __launch_bounds__(COPSE_CUDA_MAX_THREADS, 1)                       \
+      copse_kernel_##NAME(const COPSE_GRID_CONSTANT struct copse_launch_args args) { \
+    COPSE_SHARED_MEMORY(struct block_state, block);                                  \
+    run_worker<mover_##NAME>(args, block);                                           \
   }
-
-COPSE_KERNEL(int8)
-COPSE_KERNEL(uint8)
-COPSE_KERNEL(int32)
-COPSE_KERNEL(uint32)
-COPSE_KERNEL(int64)
-COPSE_KERNEL(uint64)
-COPSE_KERNEL(half)
-COPSE_KERNEL(float)
-COPSE_KERNEL(double)
-COPSE_KERNEL(bfloat16)
-COPSE_KERNEL(float8_e4m3)
-COPSE_KERNEL(float8_e5m2)
+COPSE_ELEMENT_TYPES(DEFINE_KERNEL)
 
 copse_kernel copse_kernel_of(copse_type type, bool reduces) {
   if (!reduces) return copse_kernel_copy;
+#define KERNEL_OF(NAME, TYPE, T, A) \
+  case TYPE: return copse_kernel_##NAME;
   switch (type) {
-    case COPSE_INT8: return copse_kernel_int8;
-    case COPSE_UINT8: return copse_kernel_uint8;
-    case COPSE_INT32: return copse_kernel_int32;
-    case COPSE_UINT32: return copse_kernel_uint32;
-    case COPSE_INT64: return copse_kernel_int64;
-    case COPSE_UINT64: return copse_kernel_uint64;
-    case COPSE_HALF: return copse_kernel_half;
-    case COPSE_FLOAT: return copse_kernel_float;
-    case COPSE_DOUBLE: return copse_kernel_double;
-    case COPSE_BFLOAT16: return copse_kernel_bfloat16;
-    case COPSE_FLOAT8_E4M3: return copse_kernel_float8_e4m3;
-    default: return copse_kernel_float8_e5m2;
+    COPSE_ELEMENT_TYPES(KERNEL_OF)
+    default: return NULL;
   }
 }
 
@@ -69,8 +390,8 @@ __global__ void __launch_bounds__(COPSE_CUDA_MAX_THREADS)
     copse_kernel_unstage(const COPSE_GRID_CONSTANT struct copse_unstage_args args) {
   uint64_t there = args.pair_counts[(uint64_t)blockIdx.x * args.n_ranks + args.rank];
   struct copse_place from = {args.from + blockIdx.x * args.count * args.element_bytes, 0};
-  struct copse_place to = {
-      args.to + (blockIdx.x * args.whole + args.first) * args.element_bytes, 0};
+  struct copse_place to = {args.to + (blockIdx.x * args.whole + args.first) * args.element_bytes,
+                           0};
   struct copse_move move;
   memset(&move, 0, sizeof move);
   move.n_src = move.n_dst = 1;
@@ -114,4 +435,4 @@ copse_unpack_kernel_type copse_unpack_kernel(void) { return copse_kernel_unpack;
 
 copse_unstage_kernel_type copse_unstage_kernel(void) { return copse_kernel_unstage; }
 
-size_t copse_kernel_shared_bytes(void) { return sizeof(struct copse_block); }
+size_t copse_kernel_shared_bytes(void) { return sizeof(struct block_state); }

@@ -1,6 +1,4 @@
-/*
- * Inside src/runtime/cuda only: the kernels as the host sees them.
- */
+/* The kernels as the host launches them: kernels.cu. */
 #ifndef COPSE_RUNTIME_GPU_KERNELS_H
 #define COPSE_RUNTIME_GPU_KERNELS_H
 
@@ -9,13 +7,14 @@
 #include "copse/types.h"
 #include "runtime/gpu/launch.h"
 
-/* Threads of a block, at most; their registers must fit a multiprocessor. */
+/* Threads of a block: at most so many, since their registers must fit a multiprocessor; and at
+ * least, where several blocks share one. */
 #define COPSE_CUDA_MAX_THREADS 512
-#define COPSE_CUDA_LEAST_THREADS 128 /* of a block, where many share a multiprocessor */
+#define COPSE_CUDA_LEAST_THREADS 128
 
 #if defined(__CUDACC__)
 #define COPSE_GRID_CONSTANT __grid_constant__
-/* What the untyped launch functions take; the emulation learns a kernel's type here. */
+/* The argument of untyped launch functions. The emulation of tests needs the kernel's type here. */
 #define COPSE_KERNEL_ADDRESS(kernel) reinterpret_cast<const void *>(kernel)
 #else
 #define COPSE_GRID_CONSTANT
@@ -24,22 +23,22 @@
 
 typedef void (*copse_kernel)(const struct copse_launch_args args);
 
-/* The kernel for an element type; reduces: of a collective that does. */
+/* The kernel for an element type of a collective that reduces, or doesn't. */
 copse_kernel copse_kernel_of(copse_type type, bool reduces);
 
-/* A block of threads per sending rank. */
+/* Grid: a block per sending rank. */
 typedef void (*copse_unstage_kernel_type)(const struct copse_unstage_args args);
 copse_unstage_kernel_type copse_unstage_kernel(void);
 
-/* A block of threads per item. */
+/* Grid: a block per item. */
 typedef void (*copse_unpack_kernel_type)(const struct copse_unpack_args args);
 copse_unpack_kernel_type copse_unpack_kernel(void);
 
-/* One thread: copse_control.underway. */
+/* One thread. Stores copse_control.underway. */
 typedef void (*copse_mark_kernel_type)(uint64_t *underway, uint64_t value);
 copse_mark_kernel_type copse_mark_kernel(void);
 
-/* Dynamic shared memory of each block. */
+/* Bytes of dynamic shared memory of each block. */
 size_t copse_kernel_shared_bytes(void);
 
 #endif

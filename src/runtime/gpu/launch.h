@@ -1,6 +1,6 @@
 /*
- * Inside src/runtime/cuda only: what host and kernel hand each other. Plain data; C++ and
- * CUDA C++.
+ * What the host passes to kernels, and the control block that they share. Plain data; C++ and CUDA
+ * C++. All counts are of elements unless they say bytes.
  */
 #ifndef COPSE_RUNTIME_GPU_LAUNCH_H
 #define COPSE_RUNTIME_GPU_LAUNCH_H
@@ -10,7 +10,7 @@
 #include "runtime/plan/plan_abi.h"
 #include "runtime/plan/plan_math.h"
 
-/* Ranks of a plan; their addresses travel as a kernel's argument, which has 4 KB. */
+/* Ranks of a plan. Their addresses are a kernel's argument, of which there are 4 KB. */
 #define COPSE_CUDA_MAX_RANKS 128u
 
 /* Why a kernel leaves before its end. */
@@ -23,40 +23,40 @@ enum copse_leave {
 };
 
 /*
- * In pinned host memory that the GPUs see: one per clique and process. The host sets `leave` to
- * end all kernels; a worker that has waited too long claims the report, fills it in and then sets
- * it too.
+ * In pinned host memory that the GPUs can address, one per communicator and process. The host sets
+ * `leave` to end all kernels. A worker that has waited for too long claims the report, fills it in
+ * and then sets `leave` too.
  */
 struct copse_control {
   uint32_t leave; /* enum copse_leave */
   uint32_t claimed;
   uint32_t plan, worker, op, chunk; /* where it waited: the plan's number, the plan's worker */
-  /* Over several hosts, for watch.cu: 1 + the plan's number from a call's begin to its end on the
-   * stream, else 0; and the time at which the last kernel began. */
+  /* Over several hosts, for internode/watch.cu. underway: 1 + the number of the plan whose call the
+   * stream is in, else 0. moved: when the last kernel began, in ns of the device's clock. */
   uint64_t underway, moved;
 };
 
-/* A channel: its counter lies where it is waited on. */
+/* Where a channel's counter is: at the rank that waits on it. */
 struct copse_channel_place {
   uint32_t rank;    /* of the waiting worker */
   uint32_t ordinal; /* of the counter among the rank's */
 };
 
-/* A rank's memory for one plan, at the device that holds this. */
-struct copse_rank_arena {
+/* A rank's memory for one plan, as the device that holds this addresses it. */
+struct copse_rank_segment {
   unsigned char *scratch, *packets;
   uint64_t *signals; /* counters of the channels waited on there */
 };
 
-/* What a block does: one of the plan's workers. Its operands are among those from the first on,
- * as the operations name them. */
+/* The worker that a block runs. Its operations name operands within [first_operand, first_operand +
+ * n_operands). */
 struct copse_block_work {
   uint32_t worker, rank;
   uint32_t first_op, n_ops;
   uint32_t first_operand, n_operands;
 };
 
-/* A plan on one device; all pointers are this device's. */
+/* A plan on one device, as the device addresses it. */
 struct copse_device_plan {
   const struct copse_plan_op *ops;
   const struct copse_plan_operand *operands;
@@ -64,13 +64,13 @@ struct copse_device_plan {
   const struct copse_plan_extent *extents; /* NULL: blocks are full */
   const struct copse_region_place *places;
   const struct copse_channel_place *channels;
-  const struct copse_block_work *works; /* [gridDim.x] the plan's workers that run here */
-  const struct copse_rank_arena *arenas; /* [n_ranks] */
-  uint64_t *sent;   /* [n_channels] how often each was raised, by workers that run here */
-  uint64_t *taken;  /* [n_channels] how often each was waited for */
+  const struct copse_block_work *works;      /* [gridDim.x] of the workers that run here */
+  const struct copse_rank_segment *segments; /* [n_ranks] */
+  uint64_t *sent;   /* [n_channels] signals so far, by workers that run here */
+  uint64_t *taken;  /* [n_channels] waits so far, by workers that run here */
   uint32_t *epochs; /* [n_workers] launches so far */
-  /* With ranks of other hosts, NULL without: [n_ranks] the words that came from each at the end
-   * of the last round, and at its own place what this rank sends: 0, or 1 when it has left. */
+  /* Status words, NULL where all ranks share a host: [n_ranks] those received from each rank at the
+   * end of the last round, and at own_word what this rank sends: 0, or 1 when it has left. */
   uint32_t *words;
   uint32_t own_word;
   struct copse_control *control;
@@ -84,21 +84,23 @@ struct copse_device_plan {
 /* A launch, passed by value. */
 struct copse_launch_args {
   struct copse_device_plan plan;
-  /* [gridDim.x] a round: from where to where each block runs. NULL: the whole plan. */
+  /* [gridDim.x] where each block begins and ends this round. NULL: the whole plan. */
   const struct copse_cursor *from, *to;
   struct copse_shape shape;
   const uint64_t *pair_counts;
-  const uint64_t *host_counts; /* the same where the host can read them, else NULL; for rounds */
+  const uint64_t *host_counts; /* the same where the host can read them, else NULL; sizes messages
+                                  between hosts */
   uint64_t pair_first;
-  uint64_t limit_ns; /* patience */
+  uint64_t limit_ns; /* of each wait */
   uint32_t type, redop;
-  uint32_t ends; /* no round of these ranks' follows */
+  uint32_t ends; /* no later round of this launch runs these workers */
   struct copse_rank_buffers {
     unsigned char *input, *output;
-  } buffers[COPSE_CUDA_MAX_RANKS]; /* of ranks in other processes only the output */
+  } buffers[COPSE_CUDA_MAX_RANKS]; /* ranks in other processes: output only */
 };
 
-/* Of a block of an alltoall that came in a message: from a slot of an inbox to its place. */
+/* A chunk of an alltoall's block that a message brought: copied from an inbox's slot to its place.
+ */
 struct copse_unpack_item {
   uint32_t region, piece, chunk;
   uint32_t block; /* of the output */
@@ -114,8 +116,8 @@ struct copse_unpack_args {
   uint32_t n_ranks;
 };
 
-/* From a staging buffer to where the caller wants it: of the block from each rank, elements
- * [first, first + count), as many as there are. Blocks lie `count` apart in from, `whole` in to. */
+/* Copies elements [first, first + count) of each rank's block, as far as the block reaches, from a
+ * staging buffer to the caller's. Blocks are `count` elements apart in from, `whole` in to. */
 struct copse_unstage_args {
   unsigned char *from, *to;
   const uint64_t *pair_counts;

@@ -1,40 +1,49 @@
 /*
- * Inside element_move.h: tiles of elements on a GPU. A tile is a few 16-byte vectors of one
- * thread, a block's width apart, so that a warp's accesses are contiguous; they are read before
- * the first is used, so that several loads are in flight. Vectors that don't lie at 16 bytes
- * are read and written in smaller pieces, packets as four 8-byte words.
+ * Tiles of elements on a GPU, and with them one MOVE on elements of every type
+ * (runtime/interpreter/element_move.h).
+ *
+ * A tile is a few 16-byte vectors of one thread, a block's width apart, so that a warp's accesses
+ * are contiguous:
+ *
+ *   thread     0    1    2  ...  n-1    0    1    2  ...  n-1
+ *   vector   | v0 | v0 | v0 |  | v0 | | v1 | v1 | v1 |  | v1 | ...
+ *
+ * All of a tile is read before the first vector is used, so that several loads are in flight.
+ * Vectors that are not aligned to 16 bytes are read and written in smaller pieces, packets as four
+ * words of 8 bytes.
  */
 #ifndef COPSE_RUNTIME_GPU_TILE_CUH
 #define COPSE_RUNTIME_GPU_TILE_CUH
 
 #include <cuda_runtime.h>
 
-#include "runtime/gpu/order.cuh"
-#include "runtime/gpu/patience.cuh"
+#include "runtime/gpu/sync.cuh"
+#include "runtime/interpreter/element_move.h"
 
 #define COPSE_VECTOR_BYTES 16u
 #define COPSE_VECTORS 4u      /* of a tile that is reduced: its accumulators are registers */
 #define COPSE_COPY_VECTORS 8u /* of one that is copied */
 
-/* Small elements are wider where they are summed: fewer vectors, or registers don't hold them. */
+/* Small elements widen when they are summed: tiles have fewer vectors, so that registers hold them.
+ */
 #define COPSE_TILE_VECTORS(T) (sizeof(T) == 1 ? 2 : sizeof(T) == 2 ? 3 : COPSE_VECTORS)
 #define COPSE_VECTOR_LANES(T) (COPSE_VECTOR_BYTES / (uint32_t)sizeof(T))
 #define COPSE_TILE_LANES(T) (COPSE_TILE_VECTORS(T) * COPSE_VECTOR_LANES(T))
 #if defined(__CUDACC__)
 #define COPSE_TILE_UNROLL _Pragma("unroll")
-#define COPSE_NOINLINE __noinline__ __attribute__((unused)) /* some sources need not all */
+#define COPSE_NOINLINE __noinline__ __attribute__((unused)) /* not every source uses all */
 #else
 #define COPSE_TILE_UNROLL
 #define COPSE_NOINLINE __attribute__((noinline, unused))
 #endif
 
-/* The vectors first, first + step, ... of a move; of the one numbered `full`, which is the
- * last, only `rest` bytes. */
+/* The vectors first, first + step, ... of a move. The one numbered `full` is the last and has only
+ * `rest` bytes. */
 struct copse_tile {
   uint64_t first, full;
   uint32_t step, rest;
   uint64_t offset; /* bytes from the operands' start to vector 0 */
-  bool packets;    /* some operand's; then the tile is this one vector */
+  bool packets;    /* some operand is packets; then the tile is one vector */
 };
 #define COPSE_TILE_SIZE(T, tile) COPSE_TILE_LANES(T)
 #define COPSE_TILE_IS_FULL(T, tile) true
@@ -65,7 +74,7 @@ __device__ static inline struct copse_tiles copse_tiles_make(const struct copse_
                                                              uint32_t element_bytes,
                                                              uint32_t vectors) {
   struct copse_tiles tiles;
-  /* packets need no head: they and what is cut with them start at 16 bytes of the chunk */
+  /* packets need no head: all operands beside them are aligned to 16 bytes of the chunk */
   bool packets = false;
   for (uint32_t k = 0; k < move->n_src; k++) packets = packets || move->src[k].epoch != 0;
   for (uint32_t k = 0; k < move->n_dst; k++) packets = packets || move->dst[k].epoch != 0;
@@ -89,8 +98,7 @@ __device__ static inline struct copse_tiles copse_tiles_of(const struct copse_mo
   return copse_tiles_make(move, thread, n_threads, element_bytes, vectors);
 }
 
-__device__ static inline bool copse_tiles_next(struct copse_tiles *tiles,
-                                               struct copse_tile *tile) {
+__device__ static inline bool copse_tiles_next(struct copse_tiles *tiles, struct copse_tile *tile) {
   for (;;) {
     uint64_t n = tiles->tile.full + (tiles->tile.rest != 0);
     if (tiles->tile.first < n) {
@@ -130,14 +138,14 @@ __device__ static inline void copse_vector_scatter(unsigned char *at, copse_vect
     reinterpret_cast<T *>(at)[i] = lane[i];
 }
 
-/* Whether an operand's vectors lie at 16 bytes; all of one do, or none. */
+/* Whether an operand's vectors are aligned. All of one operand's are, or none. */
 __device__ static inline bool copse_is_aligned(const unsigned char *at) {
   return (uint32_t)(uintptr_t)at % COPSE_VECTOR_BYTES == 0;
 }
 
 /*
- * The vectors that are no plain 16 bytes: misaligned, cut off, or packets. Functions of their
- * own, since inlined into every loop they would make the kernels several times as large.
+ * Vectors that are not 16 plain bytes: misaligned, cut off, or packets. These are functions that
+ * are never inlined, since in every loop they would make the kernels several times as large.
  */
 __device__ static COPSE_NOINLINE copse_vector copse_vector_load_uneven(const unsigned char *at) {
   uint32_t low = (uint32_t)(uintptr_t)at;
@@ -147,8 +155,7 @@ __device__ static COPSE_NOINLINE copse_vector copse_vector_load_uneven(const uns
   return copse_vector_gather<uint8_t>(at);
 }
 
-__device__ static COPSE_NOINLINE void copse_vector_store_uneven(unsigned char *at,
-                                                                copse_vector v) {
+__device__ static COPSE_NOINLINE void copse_vector_store_uneven(unsigned char *at, copse_vector v) {
   uint32_t low = (uint32_t)(uintptr_t)at;
   if (low % 8 == 0)
     copse_vector_scatter<uint64_t>(at, v);
@@ -166,7 +173,8 @@ union copse_vector_parts {
   uint16_t half[COPSE_VECTOR_BYTES / 2];
 };
 
-/* The first `bytes` bytes of a vector, element by element; width: of an element, or a part. */
+/* Loads the first `bytes` bytes of a vector element by element. width: bytes of an element, 4 at
+ * most. */
 __device__ static COPSE_NOINLINE copse_vector copse_vector_load_rest(const unsigned char *at,
                                                                      uint32_t bytes,
                                                                      uint32_t width) {
@@ -175,8 +183,7 @@ __device__ static COPSE_NOINLINE copse_vector copse_vector_load_rest(const unsig
   if (width == 1)
     for (uint32_t i = 0; i < bytes; i++) u.byte[i] = at[i];
   else if (width == 2)
-    for (uint32_t i = 0; i < bytes / 2; i++)
-      u.half[i] = reinterpret_cast<const uint16_t *>(at)[i];
+    for (uint32_t i = 0; i < bytes / 2; i++) u.half[i] = reinterpret_cast<const uint16_t *>(at)[i];
   else
     for (uint32_t i = 0; i < bytes / 4; i++)
       u.v.word[i] = reinterpret_cast<const uint32_t *>(at)[i];
@@ -192,14 +199,13 @@ __device__ static COPSE_NOINLINE void copse_vector_store_rest(unsigned char *at,
   else if (width == 2)
     for (uint32_t i = 0; i < bytes / 2; i++) reinterpret_cast<uint16_t *>(at)[i] = u.half[i];
   else
-    for (uint32_t i = 0; i < bytes / 4; i++)
-      reinterpret_cast<uint32_t *>(at)[i] = u.v.word[i];
+    for (uint32_t i = 0; i < bytes / 4; i++) reinterpret_cast<uint32_t *>(at)[i] = u.v.word[i];
 }
 
 /* ---- tiles of plain operands -------------------------------------------------------------- */
 
-/* Vectors of one operand. The first case is the one that bandwidth comes from: loads that
- * don't depend on each other. */
+/* Reads one operand's vectors. Full, aligned vectors come first: loads that don't depend on each
+ * other give the bandwidth. */
 template <uint32_t N>
 __device__ static inline void copse_vectors_read(const struct copse_place *place,
                                                  const struct copse_tile &tile,
@@ -252,7 +258,7 @@ __device__ static inline void copse_vectors_write(const struct copse_place *plac
 
 /* ---- tiles with packets ------------------------------------------------------------------- */
 
-/* A vector's four words lie in four packets. */
+/* The four packets that hold a vector's four words. */
 __device__ static inline uint64_t *copse_packets_of(const struct copse_place *place,
                                                     uint64_t vector) {
   return reinterpret_cast<uint64_t *>(place->at) + 4 * vector;
@@ -271,8 +277,8 @@ __device__ static inline bool copse_vector_open(const struct copse_packets (&pai
 }
 
 /*
- * The same vector of up to COPSE_VECTORS sources; those that are packets are all looked for at
- * once, since each look takes long. False: lost patience.
+ * Reads the same vector of up to COPSE_VECTORS sources. Polls all sources that are packets at once,
+ * since every poll takes long. False where a packet didn't come within the time limit.
  */
 __device__ static COPSE_NOINLINE bool copse_sources_receive(const struct copse_move *move,
                                                             uint32_t first, uint32_t n,
@@ -300,7 +306,7 @@ __device__ static COPSE_NOINLINE bool copse_sources_receive(const struct copse_m
     for (uint32_t s = 0; s < COPSE_VECTORS; s++)
       if ((missing >> s & 1) && copse_vector_open(pairs[s], src[s].epoch, &v[s]))
         missing &= ~(1u << s);
-    if (missing && !copse_keep_waiting(move->patience, &wait)) return false;
+    if (missing && !copse_keep_waiting(move->timeout, &wait)) return false;
   }
   return true;
 }
@@ -325,7 +331,7 @@ __device__ static COPSE_NOINLINE void copse_vector_send(const struct copse_move 
   }
 }
 
-/* ---- what element_move_op.h takes ------------------------------------------------------------ */
+/* ---- what element_move_op.h needs ------------------------------------------------------------ */
 
 template <typename T, uint32_t LANES>
 __device__ static __forceinline__ bool copse_tile_read(const struct copse_move *,
@@ -349,7 +355,7 @@ __device__ static __forceinline__ void copse_tile_write(const struct copse_place
   copse_vectors_write<COPSE_TILE_VECTORS(T)>(place, tile, element_bytes, v);
 }
 
-/* With packets a tile is one vector, and several sources are read at a time. */
+/* With packets a tile is one vector, and several sources are read at once. */
 #define COPSE_TILE_SOURCES COPSE_VECTORS
 template <typename T, uint32_t LANES>
 __device__ static __forceinline__ bool copse_sources_read(const struct copse_move *move,
@@ -386,8 +392,8 @@ __device__ static COPSE_NOINLINE bool copse_move_copy_packets(const struct copse
 }
 
 __device__ static COPSE_NOINLINE bool copse_move_copy(const struct copse_move *move,
-                                              uint32_t element_bytes, uint32_t thread,
-                                              uint32_t n_threads) {
+                                                      uint32_t element_bytes, uint32_t thread,
+                                                      uint32_t n_threads) {
   struct copse_tiles tiles =
       copse_tiles_make(move, thread, n_threads, element_bytes, COPSE_COPY_VECTORS);
   struct copse_tile tile;
@@ -400,5 +406,7 @@ __device__ static COPSE_NOINLINE bool copse_move_copy(const struct copse_move *m
   }
   return true;
 }
+
+#include "runtime/interpreter/element_move_types.h"
 
 #endif

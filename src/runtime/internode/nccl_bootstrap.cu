@@ -1,102 +1,74 @@
 /*
- * all_gather over NCCL: bytes go through a small buffer on the device and a stream of their own.
- * NCCL is found at run time, so that the library loads where there is none; the few names that
- * are needed have had the same signatures since NCCL 2.0.
+ * NCCL, found at run time, so that the library loads where there is none: all_gather as a
+ * bootstrap, and a communicator of copse's own for messages between hosts. The few functions that
+ * all_gather needs have had the same signatures since NCCL 2.0. Its bytes go through a small buffer
+ * on the device and a stream of their own.
  */
 #include "runtime/internode/nccl_bootstrap.h"
 
 #include <dlfcn.h>
 #include <math.h>
-#include <sched.h>
-#include <unistd.h>
 
-#include "runtime/gpu/launch.h"
+#include "runtime/gpu/cuda_backend.h"
 
 extern "C" {
 #include "base/clock.h"
-#include "runtime/comm/apart.h"
-#include "runtime/internode/nccl_source.h"
+#include "base/parallel.h"
+#include "runtime/backend/nccl_source.h"
 }
 
-typedef int nccl_result; /* 0: success */
+/* ---- functions ------------------------------------------------------------------------------ */
 
-struct nccl {
-  void *library; /* what was opened, or NULL */
-  nccl_result (*comm_count)(void *comm, int *count);
-  nccl_result (*comm_user_rank)(void *comm, int *rank);
-  nccl_result (*comm_device)(void *comm, int *device);
-  nccl_result (*all_gather)(const void *send, void *recv, size_t count, int type, void *comm,
-                            cudaStream_t stream);
-  nccl_result (*async_error)(void *comm, nccl_result *error); /* NULL before 2.4 */
-  const char *(*error_string)(nccl_result result);
+/* Where functions are found. */
+struct finder {
+  void *(*source)(const char *name); /* a source's (nccl_source.h), or NULL: by dlsym in ... */
+  void *library;                     /* ... what dlopen gave, or NULL: the process's own symbols */
 };
 
-struct context {
-  struct nccl nccl;
-  void *comm;
-  int n_ranks, device;
-  cudaStream_t stream;
-  unsigned char *memory; /* on the device: mine, then everybody's */
-  size_t bytes;          /* room for so many of each rank */
-};
+static bool find(const struct finder *finder, const char *name, void *function) {
+  void *symbol = finder->source ? finder->source(name)
+                                : dlsym(finder->library ? finder->library : RTLD_DEFAULT, name);
+  memcpy(function, &symbol, sizeof symbol);
+  return symbol != NULL;
+}
 
-void copse_nccl_nap(uint32_t look) {
-  if (look < 200)
-    sched_yield();
-  else
-    usleep(50);
+copse_status copse_nccl_check(const struct copse_nccl_links *links, int result, const char *call,
+                              struct copse_err *err) {
+  if (result == 0) return COPSE_OK;
+  return copse_fail(err, COPSE_DEVICE, "%s: %s", call, links->error_string(result));
 }
 
 static bool is_set(const uint32_t *leave) { return __atomic_load_n(leave, __ATOMIC_ACQUIRE) != 0; }
 
-/* What came of a call. A communicator that doesn't block (config.blocking, NCCL_COMM_BLOCKING) says
- * COPSE_NCCL_IN_PROGRESS at first, and so does this where it isn't over within the limit, or before *leave
- * (if not NULL) is set. */
-static int await(int (*async_error)(void *, int *), void *comm, int result, double limit_seconds,
+/* The result of a call. A communicator that doesn't block (config.blocking, NCCL_COMM_BLOCKING)
+ * first returns COPSE_NCCL_IN_PROGRESS. So does this where the call isn't over within the limit, or
+ * *leave (unless NULL) is set before. */
+static int await(const struct copse_nccl_links *links, void *comm, int result, double limit_seconds,
                  const uint32_t *leave) {
   const double since = copse_clock_seconds();
-  for (uint32_t look = 0; result == COPSE_NCCL_IN_PROGRESS && async_error && comm; look++) {
+  if (!links->async_error || !comm) return result;
+  for (uint32_t poll = 0; result == COPSE_NCCL_IN_PROGRESS; poll++) {
     if (copse_clock_seconds() - since > limit_seconds || (leave && is_set(leave))) break;
-    copse_nccl_nap(look);
-    int now = 0, failed = async_error(comm, &now);
+    copse_poll_pause(poll);
+    int now = 0, failed = links->async_error(comm, &now);
     result = failed ? failed : now;
   }
   return result;
 }
 
-static copse_status check(const struct nccl *nccl, nccl_result result, const char *call,
-                          struct copse_err *err) {
-  if (result == 0) return COPSE_OK;
-  return copse_fail(err, COPSE_DEVICE, "%s: %s", call, nccl->error_string(result));
-}
+/* ---- the bootstrap ------------------------------------------------------------------------- */
 
-/* A function of the process's own NCCL. */
-static bool find(const struct nccl *nccl, const char *name, void *function) {
-  void *symbol = dlsym(nccl->library ? nccl->library : RTLD_DEFAULT, name);
-  memcpy(function, &symbol, sizeof symbol);
-  return symbol != NULL;
-}
-
-static copse_status find_nccl(struct nccl *nccl, struct copse_err *err) {
-  nccl->library = NULL;
-  nccl->async_error = NULL;
-  if (!dlsym(RTLD_DEFAULT, "ncclAllGather")) {
-    nccl->library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
-    if (!nccl->library) nccl->library = dlopen("libnccl.so.2", RTLD_NOW);
-    if (!nccl->library)
-      return copse_fail(err, COPSE_UNSUPPORTED, "no NCCL in this process: %s", dlerror());
-  }
-  if (find(nccl, "ncclCommCount", &nccl->comm_count) &&
-      find(nccl, "ncclCommUserRank", &nccl->comm_user_rank) &&
-      find(nccl, "ncclCommCuDevice", &nccl->comm_device) &&
-      find(nccl, "ncclAllGather", &nccl->all_gather) &&
-      find(nccl, "ncclGetErrorString", &nccl->error_string)) {
-    (void)find(nccl, "ncclCommGetAsyncError", &nccl->async_error);
-    return COPSE_OK;
-  }
-  if (nccl->library) dlclose(nccl->library);
-  return copse_fail(err, COPSE_UNSUPPORTED, "the NCCL of this process lacks functions");
-}
+struct context {
+  struct finder finder;
+  struct copse_nccl_links nccl; /* error_string, and async_error, which is NULL before NCCL 2.4 */
+  int (*all_gather)(const void *send, void *recv, size_t count, int type, void *comm,
+                    cudaStream_t stream);
+  void *comm;
+  int n_ranks, device;
+  cudaStream_t stream;
+  unsigned char *memory; /* on the device: this rank's, then every rank's */
+  size_t bytes;          /* room for each rank */
+};
 
 static copse_status grow(struct context *c, size_t bytes, struct copse_err *err) {
   if (bytes <= c->bytes) return COPSE_OK;
@@ -115,12 +87,12 @@ static copse_status gather(struct context *c, const void *mine, void *all, size_
   copse_on_device here(c->device);
   copse_beside_captures permitted;
   COPSE_CHECK(grow(c, bytes, err));
-  unsigned char *everybodys = c->memory + c->bytes;
+  unsigned char *all_ranks = c->memory + c->bytes;
   COPSE_CUDA(cudaMemcpyAsync(c->memory, mine, bytes, cudaMemcpyHostToDevice, c->stream));
-  int result = c->nccl.all_gather(c->memory, everybodys, bytes, COPSE_NCCL_UINT8, c->comm, c->stream);
-  result = await(c->nccl.async_error, c->comm, result, INFINITY, NULL);
-  COPSE_CHECK(check(&c->nccl, result, "ncclAllGather", err));
-  COPSE_CUDA(cudaMemcpyAsync(all, everybodys, bytes * (size_t)c->n_ranks, cudaMemcpyDeviceToHost,
+  int result = c->all_gather(c->memory, all_ranks, bytes, COPSE_NCCL_UINT8, c->comm, c->stream);
+  result = await(&c->nccl, c->comm, result, INFINITY, NULL);
+  COPSE_CHECK(copse_nccl_check(&c->nccl, result, "ncclAllGather", err));
+  COPSE_CUDA(cudaMemcpyAsync(all, all_ranks, bytes * (size_t)c->n_ranks, cudaMemcpyDeviceToHost,
                              c->stream));
   COPSE_CUDA(cudaStreamSynchronize(c->stream));
   return COPSE_OK;
@@ -132,11 +104,31 @@ static copse_status all_gather(void *context, const void *mine, void *all, size_
   return status == COPSE_OK ? status : copse_publish_error(&err);
 }
 
+static copse_status find_library(struct finder *finder, struct copse_err *err) {
+  if (dlsym(RTLD_DEFAULT, "ncclAllGather")) return COPSE_OK;
+  finder->library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
+  if (!finder->library) finder->library = dlopen("libnccl.so.2", RTLD_NOW);
+  if (finder->library) return COPSE_OK;
+  return copse_fail(err, COPSE_UNSUPPORTED, "no NCCL in this process: %s", dlerror());
+}
+
 static copse_status open_context(struct context *c, int *rank, struct copse_err *err) {
-  const struct nccl *nccl = &c->nccl;
-  COPSE_CHECK(check(nccl, nccl->comm_count(c->comm, &c->n_ranks), "ncclCommCount", err));
-  COPSE_CHECK(check(nccl, nccl->comm_user_rank(c->comm, rank), "ncclCommUserRank", err));
-  COPSE_CHECK(check(nccl, nccl->comm_device(c->comm, &c->device), "ncclCommCuDevice", err));
+  const struct finder *finder = &c->finder;
+  int (*comm_count)(void *, int *), (*user_rank)(void *, int *), (*comm_device)(void *, int *);
+  COPSE_CHECK(find_library(&c->finder, err));
+  if (!find(finder, "ncclCommCount", &comm_count) ||
+      !find(finder, "ncclCommUserRank", &user_rank) ||
+      !find(finder, "ncclCommCuDevice", &comm_device) ||
+      !find(finder, "ncclAllGather", &c->all_gather) ||
+      !find(finder, "ncclGetErrorString", &c->nccl.error_string)) {
+    if (finder->library) dlclose(finder->library);
+    return copse_fail(err, COPSE_UNSUPPORTED, "the NCCL of this process lacks functions");
+  }
+  (void)find(finder, "ncclCommGetAsyncError", &c->nccl.async_error);
+  COPSE_CHECK(copse_nccl_check(&c->nccl, comm_count(c->comm, &c->n_ranks), "ncclCommCount", err));
+  COPSE_CHECK(copse_nccl_check(&c->nccl, user_rank(c->comm, rank), "ncclCommUserRank", err));
+  COPSE_CHECK(
+      copse_nccl_check(&c->nccl, comm_device(c->comm, &c->device), "ncclCommCuDevice", err));
   copse_on_device here(c->device);
   COPSE_CUDA(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking));
   return COPSE_OK;
@@ -145,7 +137,7 @@ static copse_status open_context(struct context *c, int *rank, struct copse_err 
 static void free_context(struct context *c) {
   if (c->memory) (void)cudaFree(c->memory);
   if (c->stream) (void)cudaStreamDestroy(c->stream);
-  free(c); /* the library stays: a thread may still be in it, ending a communicator */
+  free(c); /* the library stays loaded: a thread may still be ending a communicator in it */
 }
 
 copse_status copse_nccl_bootstrap_new(void *nccl_comm, int *n_ranks, int *rank, int *device,
@@ -153,12 +145,7 @@ copse_status copse_nccl_bootstrap_new(void *nccl_comm, int *n_ranks, int *rank, 
   struct context *c = NULL;
   COPSE_CHECK(copse_calloc(1, sizeof *c, &c, err));
   c->comm = nccl_comm;
-  copse_status status = find_nccl(&c->nccl, err);
-  if (status != COPSE_OK) {
-    free(c);
-    return status;
-  }
-  status = open_context(c, rank, err);
+  copse_status status = open_context(c, rank, err);
   if (status != COPSE_OK) {
     free_context(c);
     return status;
@@ -170,68 +157,55 @@ copse_status copse_nccl_bootstrap_new(void *nccl_comm, int *n_ranks, int *rank, 
   return COPSE_OK;
 }
 
-bool copse_nccl_handle_of(const copse_bootstrap *bootstrap, struct copse_nccl_handle *out) {
-  if (bootstrap->all_gather != all_gather) return false;
-  const struct context *c = (const struct context *)bootstrap->context;
-  out->comm = c->comm;
-  out->library = c->nccl.library;
-  return true;
+void copse_nccl_bootstrap_free(copse_bootstrap *bootstrap) {
+  if (bootstrap->context) free_context((struct context *)bootstrap->context);
+  bootstrap->context = NULL;
 }
 
-/* Who has the functions: the NCCL of a bootstrap of ours, or a source of somebody else's. */
-struct finder {
-  const struct nccl *nccl; /* NULL: the source's */
-  struct copse_nccl_source source;
-};
-
-static bool find_in(const struct finder *finder, const char *name, void *function) {
-  if (finder->nccl) return find(finder->nccl, name, function);
-  void *symbol = finder->source.find(name);
-  memcpy(function, &symbol, sizeof symbol);
-  return symbol != NULL;
-}
+/* ---- messages between hosts ---------------------------------------------------------------- */
 
 /*
- * Before 2.27.3 (src/group.cc) what a group of a communicator that doesn't block has still to do is kept
- * in its caller's thread: there the next call on another communicator stumbles over it (NVIDIA/nccl issue
- * 1605), and an abort by another thread ends the wrong one.
+ * Whether communicators that don't block are safe. Before 2.27.3 (src/group.cc) NCCL keeps the open
+ * work of such a communicator's group in the caller's thread. There the next call on another
+ * communicator fails over it (NVIDIA/nccl issue 1605), and an abort by another thread ends the
+ * wrong one.
  */
 static bool has_groups_of_their_own(const struct finder *finder) {
   int (*get_version)(int *version);
   int version = 0;
-  return find_in(finder, "ncclGetVersion", &get_version) && get_version(&version) == 0 &&
+  return find(finder, "ncclGetVersion", &get_version) && get_version(&version) == 0 &&
          version >= 22703;
 }
 
 copse_status copse_nccl_links_of(const copse_bootstrap *bootstrap, struct copse_nccl_links *out,
                                  struct copse_err *err) {
-  struct finder finder = {NULL, {NULL, NULL}};
+  struct finder finder = {NULL, NULL};
+  struct copse_nccl_source source;
   memset(out, 0, sizeof *out);
-  if (bootstrap->all_gather == all_gather) {
-    const struct context *c = (const struct context *)bootstrap->context;
-    finder.nccl = &c->nccl;
-  } else if (!copse_nccl_source_of(bootstrap, &finder.source)) {
+  if (bootstrap->all_gather == all_gather)
+    finder = ((const struct context *)bootstrap->context)->finder;
+  else if (copse_nccl_source_of(bootstrap, &source))
+    finder.source = source.find;
+  else
     return copse_fail(err, COPSE_UNSUPPORTED,
                       "ranks on several hosts are joined by NCCL only: copse_comm_init_nccl");
-  }
-  if (find_in(&finder, "ncclGetErrorString", &out->error_string) &&
-      find_in(&finder, "ncclGroupStart", &out->group_start) &&
-      find_in(&finder, "ncclGroupEnd", &out->group_end) &&
-      find_in(&finder, "ncclSend", &out->send) && find_in(&finder, "ncclRecv", &out->recv) &&
-      find_in(&finder, "ncclGetUniqueId", &out->get_unique_id) &&
-      find_in(&finder, "ncclCommInitRank", &out->init_rank) &&
-      find_in(&finder, "ncclCommAbort", &out->abort) &&
-      find_in(&finder, "ncclCommDestroy", &out->destroy) &&
-      find_in(&finder, "ncclCommGetAsyncError", &out->async_error)) {
-    if (has_groups_of_their_own(&finder))
-      (void)find_in(&finder, "ncclCommInitRankConfig", &out->init_rank_config);
-    return COPSE_OK;
-  }
-  return copse_fail(err, COPSE_UNSUPPORTED,
-                    "ranks on several hosts, and this NCCL has no ncclSend (2.7 has)");
+  if (!find(&finder, "ncclGetErrorString", &out->error_string) ||
+      !find(&finder, "ncclGroupStart", &out->group_start) ||
+      !find(&finder, "ncclGroupEnd", &out->group_end) || !find(&finder, "ncclSend", &out->send) ||
+      !find(&finder, "ncclRecv", &out->recv) ||
+      !find(&finder, "ncclGetUniqueId", &out->get_unique_id) ||
+      !find(&finder, "ncclCommInitRank", &out->init_rank) ||
+      !find(&finder, "ncclCommAbort", &out->abort) ||
+      !find(&finder, "ncclCommDestroy", &out->destroy) ||
+      !find(&finder, "ncclCommGetAsyncError", &out->async_error))
+    return copse_fail(err, COPSE_UNSUPPORTED,
+                      "ranks on several hosts, and this NCCL has no ncclSend (2.7 has)");
+  if (has_groups_of_their_own(&finder))
+    (void)find(&finder, "ncclCommInitRankConfig", &out->init_rank_config);
+  return COPSE_OK;
 }
 
-/* What rank 0 tells the others. */
+/* What rank 0 sends the others. */
 struct invitation {
   int32_t result;
   struct copse_nccl_id id;
@@ -264,45 +238,34 @@ void copse_nccl_end(int (*call)(void *comm), void *comm, int device) {
   struct ending *it = (struct ending *)malloc(sizeof *it);
   if (!it) return; /* the communicator stays */
   *it = {call, comm, device};
-  (void)copse_run_apart(run_ending, it, copse_nccl_end_seconds);
+  (void)copse_run_detached(run_ending, it, copse_nccl_end_seconds);
 }
 
-copse_status copse_nccl_links_join(struct copse_nccl_links *links, const copse_bootstrap *bootstrap,
-                                   uint32_t n_ranks, uint32_t rank, double limit_seconds,
-                                   const uint32_t *leave, struct copse_err *err) {
-  struct invitation mine, all[COPSE_CUDA_MAX_RANKS]; /* no memory that could be out */
+copse_status copse_nccl_links_join(struct copse_nccl_links *links, const struct copse_cuda *cuda,
+                                   struct copse_err *err) {
+  const uint32_t rank = cuda->first_local, *leave = &cuda->control->leave;
+  /* on the stack: failing here would leave others waiting */
+  struct invitation mine, all[COPSE_CUDA_MAX_RANKS];
   void *comm = NULL;
   memset(&mine, 0, sizeof mine);
   if (rank == 0) mine.result = links->get_unique_id(&mine.id);
-  copse_status status = bootstrap->all_gather(bootstrap->context, &mine, all, sizeof mine);
-  if (status != COPSE_OK) return copse_fail(err, status, "the bootstrap's all_gather failed");
+  COPSE_CHECK(copse_cuda_gather(cuda, &mine, all, sizeof mine, err));
   COPSE_CHECK(copse_nccl_check(links, all[0].result, "ncclGetUniqueId of rank 0", err));
-  int result = init(links, &comm, n_ranks, &all[0].id, rank);
+  int result = init(links, &comm, cuda->n_ranks, &all[0].id, rank);
   const bool goes_on = result == COPSE_NCCL_IN_PROGRESS;
-  result = await(links->async_error, comm, result, limit_seconds, leave);
+  result = await(links, comm, result, cuda->timeout_seconds, leave);
   if (result == 0 && !(goes_on && !links->init_rank_config)) {
     links->comm = comm;
     return COPSE_OK;
   }
-  int device = 0;
-  if (comm && cudaGetDevice(&device) == cudaSuccess) copse_nccl_end(links->abort, comm, device);
+  if (comm) copse_nccl_end(links->abort, comm, cuda->devices[0].ordinal);
   if (result == 0)
     return copse_fail(err, COPSE_UNSUPPORTED,
                       "ranks on several hosts, NCCL before 2.27.3, and NCCL_COMM_BLOCKING=0");
   if (result == COPSE_NCCL_IN_PROGRESS && is_set(leave))
     return copse_fail(err, COPSE_ABORTED, "the communicator was aborted");
   if (result == COPSE_NCCL_IN_PROGRESS)
-    return copse_fail(err, COPSE_TIMEOUT, "NCCL had not joined the ranks after %g s", limit_seconds);
+    return copse_fail(err, COPSE_TIMEOUT, "NCCL had not joined the ranks after %g s",
+                      cuda->timeout_seconds);
   return copse_nccl_check(links, result, "ncclCommInitRank", err);
-}
-
-copse_status copse_nccl_check(const struct copse_nccl_links *links, int result, const char *call,
-                              struct copse_err *err) {
-  if (result == 0) return COPSE_OK;
-  return copse_fail(err, COPSE_DEVICE, "%s: %s", call, links->error_string(result));
-}
-
-void copse_nccl_bootstrap_free(copse_bootstrap *bootstrap) {
-  if (bootstrap->context) free_context((struct context *)bootstrap->context);
-  bootstrap->context = NULL;
 }

@@ -1,40 +1,27 @@
 /*
- * Inside src/runtime/cuda only: a job's NCCL communicator as the bootstrap of ours.
+ * NCCL: a job's communicator as the bootstrap of a copse communicator (declared in
+ * runtime/gpu/cuda_backend.h), and a communicator of copse's own for messages between hosts.
  */
 #ifndef COPSE_RUNTIME_INTERNODE_NCCL_BOOTSTRAP_H
 #define COPSE_RUNTIME_INTERNODE_NCCL_BOOTSTRAP_H
 
+#include "copse/comm.h"
 #include "runtime/gpu/host.h"
-
-/*
- * nccl_comm: an ncclComm_t, which must outlive the bootstrap. NCCL's functions are those that the
- * process has (whoever made the communicator loaded them), else libnccl.so.2's; COPSE_UNSUPPORTED
- * where there are none. COPSE_DEVICE for what NCCL or CUDA say, COPSE_NOMEM.
- */
-copse_status copse_nccl_bootstrap_new(void *nccl_comm, int *n_ranks, int *rank, int *device,
-                                      copse_bootstrap *out, struct copse_err *err);
-void copse_nccl_bootstrap_free(copse_bootstrap *bootstrap);
-
-/* The communicator behind a bootstrap, and the library that it is from (NULL: the process's own
- * symbols); false where the bootstrap is another one. */
-struct copse_nccl_handle {
-  void *comm, *library;
-};
-bool copse_nccl_handle_of(const copse_bootstrap *bootstrap, struct copse_nccl_handle *out);
 
 struct copse_nccl_id { /* ncclUniqueId */
   char bytes[128];
 };
 
-/* ncclConfig_t as NCCL 2.14 had it; later ones go by its version and leave the rest as it is. */
+/* ncclConfig_t as of NCCL 2.14. Later NCCLs read its version, and take their defaults for the rest.
+ */
 struct copse_nccl_config {
   size_t size;
   unsigned int magic, version;
   int blocking;
 };
 
-/* Point-to-point messages between ranks, bytes on a stream. What stands between start and end of a
- * group moves at the same time; messages between two ranks match in order. */
+/* NCCL's functions for messages between ranks, of bytes, on a stream. Those between start and end
+ * of a group move at the same time. Messages between two ranks match in order. */
 struct copse_nccl_links {
   void *comm; /* NULL: not joined */
   int (*group_start)(void);
@@ -53,31 +40,31 @@ struct copse_nccl_links {
 #define COPSE_NCCL_UINT8 1       /* ncclDataType_t */
 #define COPSE_NCCL_IN_PROGRESS 7 /* ncclResult_t */
 
-/* The functions of a bootstrap's NCCL, not joined. COPSE_UNSUPPORTED where the bootstrap is another
- * one, or NCCL is older than 2.7. */
+/* Finds the functions of a bootstrap's NCCL; joins nothing. COPSE_UNSUPPORTED where the bootstrap
+ * isn't over NCCL, or NCCL is older than 2.7. */
 copse_status copse_nccl_links_of(const copse_bootstrap *bootstrap, struct copse_nccl_links *out,
                                  struct copse_err *err);
 /*
- * A communicator of our own, of the bootstrap's ranks on the device that is current. Collective. It
- * is not split off the job's: what such a one shares with its parent, the parent's configuration
- * decides (splitShare, NCCL_COMM_SPLIT_SHARE_RESOURCES), and with a shared one the job's would be
- * aborted too. It doesn't block from NCCL 2.27.3 on (NCCL_COMM_BLOCKING=1 forbids it): group_end may leave
- * COPSE_NCCL_IN_PROGRESS, after which only async_error and abort may be called until the former has
- * another answer. Aborted, and COPSE_TIMEOUT or COPSE_ABORTED, where it isn't ready within the limit or
- * before *leave is set (atomically, by another thread).
+ * Creates a communicator of copse's own, of the backend's ranks, on the current device. Collective.
+ * It is not split off the job's: the job's configuration decides what such a communicator shares
+ * with its parent (splitShare, NCCL_COMM_SPLIT_SHARE_RESOURCES), and where it shares resources an
+ * abort would end the job's too. From NCCL 2.27.3 on it doesn't block (NCCL_COMM_BLOCKING=1 forbids
+ * that): group_end may return COPSE_NCCL_IN_PROGRESS. Then only async_error and abort may be called
+ * until async_error returns something else. Where the communicator isn't ready within the backend's
+ * time limit, or kernels are to leave before, it is aborted: COPSE_TIMEOUT or COPSE_ABORTED.
  */
-copse_status copse_nccl_links_join(struct copse_nccl_links *links, const copse_bootstrap *bootstrap,
-                                   uint32_t n_ranks, uint32_t rank, double limit_seconds,
-                                   const uint32_t *leave, struct copse_err *err);
+struct copse_cuda;
+copse_status copse_nccl_links_join(struct copse_nccl_links *links, const struct copse_cuda *cuda,
+                                   struct copse_err *err);
+
 /*
- * The last call on a communicator of the device, abort or destroy. It may wait for the other ranks of the
- * host to end theirs, and for graphs that others are to destroy; it is waited for so long at most
- * (tests change it), and goes on by itself.
+ * Makes the last call on a communicator of the device, abort or destroy, in a thread of its own.
+ * The call may wait for the host's other ranks to end theirs, and for graphs that others must
+ * destroy. So it is waited for copse_nccl_end_seconds at most (tests change them), and then goes on
+ * by itself.
  */
 extern double copse_nccl_end_seconds;
 void copse_nccl_end(int (*call)(void *comm), void *comm, int device);
-/* Between looks at something that most often takes microseconds, and sometimes for ever; look: 0, 1, ... */
-void copse_nccl_nap(uint32_t look);
 copse_status copse_nccl_check(const struct copse_nccl_links *links, int result, const char *call,
                               struct copse_err *err);
 

@@ -1,3 +1,51 @@
+/*
+ * Plans over hosts that share no memory.
+ *
+ * In a round every worker runs from one cursor to another. Then all data that were written for
+ * other hosts in the round travel, as messages between pairs of ranks. Then the next round begins.
+ * A launch's rounds and messages follow each other at a rank, as in one stream. Nothing waits or
+ * signals between hosts: the cut lets a worker pass a WAIT for another host's SIGNAL only in a
+ * later round than that in which the SIGNAL is passed. Within a host all is as in any launch.
+ *
+ *   host A, rank 0   [ round 0: MOVE, SIGNAL c ]--messages-->[ round 1: ...            ]--> ...
+ *   host B, rank 1   [ round 0: stops at WAIT c ]-messages-->[ round 1: WAIT c, MOVE ...]-> ...
+ *
+ * What is cut is a *split* plan. A MOVE's destination on another host becomes an outbox, a region
+ * of slots at the worker's own rank; a message takes it to where it was meant to go. SIGNALs and
+ * WAITs between hosts are marked COPSE_SYNC_IN_DATA, so that backends skip them. The cut follows
+ * the hosts that there are, so no spread of the ranks over hosts makes a plan wrong.
+ *
+ * Why a plan that copse_prove_plan accepts stays right. The proof of that check needs an order: an
+ * operation is before a later one of its worker, and a SIGNAL before the WAIT that takes it. This
+ * order holds in real time. Within a host counters enforce it, as ever. Between hosts: where a
+ * SIGNAL passes from rank a to rank b in round r, there is a message from a to b at the end of
+ * round r, a status word if nothing else. It leaves a's stream after a's round r, and b's stream
+ * receives it before b's round r + 1. Hence credits, "the peer has entered", and what is concluded
+ * from them over any number of ranks hold. One thing differs: what a writes into b's memory is
+ * there not when a's MOVE is done but when b's stream has received it. For a place X in b's memory:
+ *
+ *   read later       the path from a's MOVE to a reader at b crosses hosts, so the reader is in a
+ *                    later round of b, behind the message in b's stream
+ *   read before      the reader is in no later round than the MOVE, so before the message
+ *   written before or later by another worker: only with a read in between (slots), or never
+ *                    (outputs are written once), else copse_prove_plan refuses the plan
+ *   b has entered the launch and has not left it: the message is between rounds of b's own launch
+ *
+ * An outbox has a slot for each of `fifo` chunks. The cut lets a MOVE run for no more chunks in one
+ * round, and the stream sends them before the next.
+ *
+ * Packets (low-latency plans) stay packets within a host. A region of packets that another host
+ * writes becomes a slot, and the MOVE that reads it finds plain data. That MOVE follows the WAIT
+ * for the packets' SIGNAL: copse_prove_plan demands this WAIT although nobody who polls packets
+ * waits there, and the cut treats it as any other. One slot is enough where packets need two
+ * copies, since the rank's stream brings each launch's data between the rounds of that launch. That
+ * a packet isn't overwritten unread rests on knowing that its reader has entered the launch
+ * between, over any chain of packets. The same chain holds here, with status words for some of its
+ * links.
+ *
+ * Whether a WAIT can pass in a round doesn't depend on the interleaving, as in every plan. So each
+ * process finds the same rounds by itself. Messages between two ranks have one order.
+ */
 #include "runtime/internode/rounds.h"
 
 #include <stdlib.h>
@@ -11,7 +59,7 @@ static uint32_t rank_of(const struct copse_plan *plan, uint32_t worker) {
   return plan->workers[worker].rank;
 }
 
-/* Operands of all MOVEs, each its own, and how many of them cross. */
+/* Counts the operands of all MOVEs, without sharing, and how many of them cross hosts. */
 static void count_operands(const struct copse_plan *plan, const uint32_t *host_of, uint64_t *all,
                            uint64_t *crossing) {
   *all = *crossing = 0;
@@ -24,14 +72,14 @@ static void count_operands(const struct copse_plan *plan, const uint32_t *host_o
     }
 }
 
-/* The tables of the split plan while they are filled. */
+/* The split plan's tables while they are filled. */
 struct tables {
   struct copse_plan_op *ops;
   struct copse_plan_operand *operands;
   struct copse_plan_region *regions;
 };
 
-/* Packets that come from another host come in a message, hence as data in slots. */
+/* Turns regions of packets that come from another host, in messages, into regions of slots. */
 static copse_status split_packets(const struct tables *t, const uint32_t *host_of,
                                   const struct copse_plan *plan, struct copse_err *err) {
   enum { FROM_HERE = 1, FROM_ELSEWHERE = 2 };
@@ -58,7 +106,7 @@ static copse_status split_packets(const struct tables *t, const uint32_t *host_o
   return status;
 }
 
-/* A packet region that has become one of slots. */
+/* The operand with packets read as slots where its region has become one of slots. */
 static struct copse_plan_operand split_operand(const struct tables *t,
                                                const struct copse_plan_operand *meant) {
   struct copse_plan_operand it = *meant;
@@ -106,32 +154,30 @@ static void split_op(struct copse_split *split, const struct tables *t, const ui
 static copse_status fill_split(struct copse_split *split, const struct copse_plan *plan,
                                const uint32_t *host_of, struct copse_err *err) {
   const struct copse_plan_header *h = &plan->header;
+  struct copse_arena *own = &split->memory;
   struct tables t = {0};
-  uint64_t operands, crossing;
+  uint64_t n_operands, crossing;
   copse_status status;
-  split->local = *plan;
-  split->local.ops = NULL; /* its own: see copse_split_free */
-  split->local.operands = NULL;
-  split->local.regions = NULL;
-  count_operands(plan, host_of, &operands, &crossing);
-  const uint64_t regions = h->n_regions + crossing * (has_inboxes(plan) ? 2 : 1);
-  if (operands >= COPSE_NO_OPERAND || regions > UINT32_MAX)
+  count_operands(plan, host_of, &n_operands, &crossing);
+  const uint64_t n_regions = h->n_regions + crossing * (has_inboxes(plan) ? 2 : 1);
+  if (n_operands >= COPSE_NO_OPERAND || n_regions > UINT32_MAX)
     return copse_fail(err, COPSE_UNSUPPORTED, "a plan too large for several hosts");
-  COPSE_TRY(copse_calloc(h->n_ops, sizeof *t.ops, &t.ops, err));
-  split->local.ops = t.ops;
-  COPSE_TRY(copse_calloc((size_t)operands, sizeof *t.operands, &t.operands, err));
-  split->local.operands = t.operands;
-  COPSE_TRY(copse_calloc((size_t)regions, sizeof *t.regions, &t.regions, err));
-  split->local.regions = t.regions;
-  COPSE_TRY(copse_calloc((size_t)operands, sizeof *split->lands, &split->lands, err));
+  COPSE_TRY(copse_arena_array(own, h->n_ops, sizeof *t.ops, &t.ops, err));
+  COPSE_TRY(copse_arena_array(own, (size_t)n_operands, sizeof *t.operands, &t.operands, err));
+  COPSE_TRY(copse_arena_array(own, (size_t)n_regions, sizeof *t.regions, &t.regions, err));
+  COPSE_TRY(copse_arena_array(own, (size_t)n_operands, sizeof *t.operands, &split->lands, err));
   if (has_inboxes(plan))
-    COPSE_TRY(copse_calloc((size_t)operands, sizeof *split->inboxes, &split->inboxes, err));
-  COPSE_TRY(copse_calloc(h->n_channels, sizeof *split->crosses, &split->crosses, err));
+    COPSE_TRY(copse_arena_array(own, (size_t)n_operands, sizeof(uint32_t), &split->inboxes, err));
+  COPSE_TRY(copse_arena_array(own, h->n_channels, sizeof(bool), &split->crosses, err));
   for (uint32_t c = 0; c < h->n_channels; c++)
     split->crosses[c] = host_of[rank_of(plan, plan->channels[c].src_worker)] !=
                         host_of[rank_of(plan, plan->channels[c].dst_worker)];
   memcpy(t.ops, plan->ops, h->n_ops * sizeof *t.ops);
   memcpy(t.regions, plan->regions, h->n_regions * sizeof *t.regions);
+  split->local = *plan;
+  split->local.ops = t.ops;
+  split->local.operands = t.operands;
+  split->local.regions = t.regions;
   if (h->protocol == COPSE_PROTOCOL_LOW_LATENCY) {
     split->local.header.fifo = 1; /* a launch is one chunk */
     COPSE_TRY(split_packets(&t, host_of, plan, err));
@@ -159,40 +205,35 @@ copse_status copse_split_new(const struct copse_plan *plan, const uint32_t *host
 
 void copse_split_free(struct copse_split *split) {
   if (!split) return;
-  free((void *)split->local.ops);
-  free((void *)split->local.operands);
-  free((void *)split->local.regions);
-  free(split->lands);
-  free(split->inboxes);
-  free(split->crosses);
+  copse_arena_free(&split->memory);
   free(split);
 }
 
 /* ---- cutting ------------------------------------------------------------------------------- */
 
-/* More steps than this take seconds. */
+/* More steps than these take seconds. */
 #define MOST_STEPS ((uint64_t)1 << 30)
 #define NO_CHANNEL UINT32_MAX
 
 struct counter {
   uint64_t signals, waits;
-  uint64_t underway; /* of this round, to another host */
+  uint64_t underway; /* signals of this round to another host */
 };
 
-/* One execution of the whole plan, on nothing but cursors and counters. */
+/* One execution of the whole plan, of cursors and counters alone. */
 struct cut {
   const struct copse_split *split;
   uint32_t n_chunks, rank;
   struct copse_cursor *at;  /* [n_workers] */
   struct counter *counters; /* [n_channels] */
   uint32_t *waits_on;       /* [n_workers] channel, or NO_CHANNEL */
-  uint32_t *ready, n_ready; /* [n_workers] workers that may move, as a stack */
-  uint32_t *signalled;      /* [n_channels] those with something under way */
+  uint32_t *ready, n_ready; /* [n_workers] workers that may go on, as a stack */
+  uint32_t *signalled;      /* [n_channels] channels with signals under way */
   uint32_t n_signalled;
-  uint32_t *boxed;    /* [n_ops] chunks in a MOVE's outboxes; of this round, if ... */
-  uint32_t *boxed_in; /* [n_ops] ... this is its number, from 1 */
+  uint32_t *boxed;    /* [n_ops] chunks in a MOVE's outboxes, valid in round ... */
+  uint32_t *boxed_in; /* [n_ops] ... of this number, from 1 */
   uint32_t n_done;
-  bool moved; /* somebody, in this round */
+  bool moved; /* some worker, in this round */
   struct copse_rounds *rounds;
   size_t n_messages, messages_capacity, cursors_capacity, first_capacity;
   struct copse_err *err;
@@ -208,7 +249,7 @@ static copse_status add_message(struct cut *cut, const struct copse_message *mes
   return status;
 }
 
-/* A MOVE for this chunk: its messages. False in *room where its outboxes are full. */
+/* Adds the messages of a MOVE for this chunk. *room: false where its outboxes are full. */
 static copse_status box(struct cut *cut, uint32_t o, uint32_t rank, uint32_t chunk, bool *room) {
   const struct copse_split *split = cut->split;
   const struct copse_plan_op *op = &split->local.ops[o];
@@ -248,7 +289,7 @@ static void raise_signal(struct cut *cut, uint32_t channel) {
   if (cut->waits_on[waiter] == channel) make_ready(cut, waiter);
 }
 
-/* False in *passed where the worker must stop before this operation. */
+/* Does one operation. *passed: false where the worker must stop before it. */
 static copse_status pass(struct cut *cut, uint32_t w, uint32_t o, bool *passed) {
   const struct copse_plan *plan = &cut->split->local;
   const struct copse_plan_op *op = &plan->ops[o];
@@ -295,7 +336,7 @@ static int compare_messages(const void *a, const void *b) {
   return (x->chunk > y->chunk) - (x->chunk < y->chunk);
 }
 
-/* Every pair that has messages, and every pair that has signalled, has one word. */
+/* Adds a status word for every pair that has messages and every pair that has signalled. */
 static copse_status add_words(struct cut *cut, size_t first) {
   struct copse_rounds *r = cut->rounds;
   copse_status status = COPSE_OK;
@@ -324,14 +365,14 @@ static copse_status end_messages(struct cut *cut) {
   if (status != COPSE_OK) return status;
   if (cut->n_messages > first)
     qsort(&r->messages[first], cut->n_messages - first, sizeof *r->messages, compare_messages);
-  for (size_t i = first; i < cut->n_messages; i++) /* one word of each pair */
+  for (size_t i = first; i < cut->n_messages; i++) /* drops duplicate words */
     if (i == first || compare_messages(&r->messages[kept - 1], &r->messages[i]) != 0)
       r->messages[kept++] = r->messages[i];
   cut->n_messages = kept;
   return COPSE_OK;
 }
 
-/* The cursors as they are begin the round with the number n_rounds. */
+/* Begins the round numbered n_rounds at the present cursors. */
 static copse_status begin_round(struct cut *cut) {
   struct copse_rounds *r = cut->rounds;
   size_t row = (size_t)r->n_rounds * r->n_workers;
@@ -372,24 +413,20 @@ out:
 
 static copse_status make_cut(struct cut *cut) {
   const struct copse_plan_header *h = &cut->split->local.header;
+  const size_t n_workers = h->n_workers, n_channels = h->n_channels, n_ops = h->n_ops;
+  struct copse_arena s = {0};
   copse_status status;
-  COPSE_TRY(copse_calloc(h->n_workers, sizeof *cut->at, &cut->at, cut->err));
-  COPSE_TRY(copse_calloc(h->n_workers, sizeof *cut->waits_on, &cut->waits_on, cut->err));
-  COPSE_TRY(copse_calloc(h->n_workers, sizeof *cut->ready, &cut->ready, cut->err));
-  COPSE_TRY(copse_calloc(h->n_channels, sizeof *cut->counters, &cut->counters, cut->err));
-  COPSE_TRY(copse_calloc(h->n_channels, sizeof *cut->signalled, &cut->signalled, cut->err));
-  COPSE_TRY(copse_calloc(h->n_ops, sizeof *cut->boxed, &cut->boxed, cut->err));
-  COPSE_TRY(copse_calloc(h->n_ops, sizeof *cut->boxed_in, &cut->boxed_in, cut->err));
+  COPSE_TRY(copse_arena_array(&s, n_workers, sizeof *cut->at, &cut->at, cut->err));
+  COPSE_TRY(copse_arena_array(&s, n_workers, sizeof *cut->waits_on, &cut->waits_on, cut->err));
+  COPSE_TRY(copse_arena_array(&s, n_workers, sizeof *cut->ready, &cut->ready, cut->err));
+  COPSE_TRY(copse_arena_array(&s, n_channels, sizeof *cut->counters, &cut->counters, cut->err));
+  COPSE_TRY(copse_arena_array(&s, n_channels, sizeof *cut->signalled, &cut->signalled, cut->err));
+  COPSE_TRY(copse_arena_array(&s, n_ops, sizeof *cut->boxed, &cut->boxed, cut->err));
+  COPSE_TRY(copse_arena_array(&s, n_ops, sizeof *cut->boxed_in, &cut->boxed_in, cut->err));
   COPSE_TRY(begin_round(cut));
   while (cut->n_done < h->n_workers) COPSE_TRY(run_round(cut));
 out:
-  free(cut->at);
-  free(cut->waits_on);
-  free(cut->ready);
-  free(cut->counters);
-  free(cut->signalled);
-  free(cut->boxed);
-  free(cut->boxed_in);
+  copse_arena_free(&s);
   return status;
 }
 

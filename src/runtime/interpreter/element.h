@@ -11,7 +11,7 @@
  * avg is a correctly rounded division of the accumulator (for half, bfloat16 and fp8 in
  * float, rounded to the type when stored). min and max prefer the number to a NaN, and
  * of equals (-0 and +0) the first. Which NaN an arithmetic operation gives is the
- * machine's choice. fp8 saturates as in CUDA's conversions (__NV_SATFINITE): what is too
+ * processor's choice. fp8 saturates as in CUDA's conversions (__NV_SATFINITE): what is too
  * large, also infinity, is stored as the largest finite value, every NaN as 0x7f.
  * A build that flushes subnormals or assumes finite math (-ffast-math, nvcc
  * --use_fast_math) breaks the promise.
@@ -189,5 +189,22 @@ COPSE_ELEMENT_FLOAT(float8_e5m2, uint8_t, float, copse_float8_e5m2_to_float,
                     copse_float8_e5m2_from_float, COPSE_FLOAT_DIVIDE)
 COPSE_ELEMENT_FLOAT(float, float, float, COPSE_AS_IT_IS, COPSE_AS_IT_IS, COPSE_FLOAT_DIVIDE)
 COPSE_ELEMENT_FLOAT(double, double, double, COPSE_AS_IT_IS, COPSE_AS_IT_IS, COPSE_DOUBLE_DIVIDE)
+
+/* X(name, enum copse_type, stored type, accumulator) for every element type. */
+#define COPSE_FLOAT_TYPES(X)                         \
+  X(half, COPSE_HALF, uint16_t, float)               \
+  X(bfloat16, COPSE_BFLOAT16, uint16_t, float)       \
+  X(float8_e4m3, COPSE_FLOAT8_E4M3, uint8_t, float)  \
+  X(float8_e5m2, COPSE_FLOAT8_E5M2, uint8_t, float)  \
+  X(float, COPSE_FLOAT, float, float)                \
+  X(double, COPSE_DOUBLE, double, double)
+#define COPSE_ELEMENT_TYPES(X)                 \
+  X(int8, COPSE_INT8, int8_t, int8_t)          \
+  X(uint8, COPSE_UINT8, uint8_t, uint8_t)      \
+  X(int32, COPSE_INT32, int32_t, int32_t)      \
+  X(uint32, COPSE_UINT32, uint32_t, uint32_t)  \
+  X(int64, COPSE_INT64, int64_t, int64_t)      \
+  X(uint64, COPSE_UINT64, uint64_t, uint64_t)  \
+  COPSE_FLOAT_TYPES(X)
 
 #endif

@@ -3,7 +3,8 @@
  * every destination. In the common subset of C11, C++17 and CUDA C++; the loops are
  * generated once per type and operation from element_move_type.h: for a CPU in element_move.c
  * alone, since they take long to compile, for a GPU into every kernel. How a tile of elements
- * comes from memory and goes there is the machine's: element_tile_cpu.h, cuda/tile.cuh.
+ * comes from memory and goes there is defined by whoever includes element_move_types.h:
+ * element_move.c by element_tile_cpu.h, GPU kernels by runtime/gpu/tile.cuh.
  *
  * Calling threads: `n_threads` threads (a thread block; 1 on a CPU) call with the same
  * move, each with its own `thread` in [0, n_threads). They write disjoint elements and
@@ -15,7 +16,6 @@
 
 #include <stdbool.h>
 
-#include "copse/types.h"
 #include "runtime/interpreter/element.h"
 
 /* Memory of one operand. epoch 0: elements as they are; else packets with this flag. */
@@ -30,7 +30,7 @@ COPSE_HD static inline uint64_t copse_packet_of(uint32_t data, uint32_t epoch) {
   return (uint64_t)epoch << 32 | data;
 }
 
-struct copse_patience;
+struct copse_timeout;
 
 struct copse_move {
   enum copse_type type;
@@ -39,7 +39,7 @@ struct copse_move {
   uint32_t divisor;      /* avg, final: the number of ranks; else 1 */
   uint64_t count;        /* elements */
   const struct copse_place *src, *dst;
-  const struct copse_patience *patience; /* a GPU's: how long to look for packets */
+  const struct copse_timeout *timeout; /* on a GPU: how long to wait for packets */
 };
 
 /* A .cu file moves elements on the GPU only (or, for tests, as the GPU would). */
@@ -53,33 +53,8 @@ struct copse_move {
 #define COPSE_MOVE_INLINE static inline __attribute__((always_inline))
 #endif
 
-#if defined(COPSE_DEVICE_CODE)
-#include "runtime/gpu/tile.cuh"
-#else
-#include "runtime/interpreter/element_tile_cpu.h"
-#endif
-
-COPSE_HD static inline uint32_t copse_element_bytes(enum copse_type type) {
-  switch (type) {
-    case COPSE_INT8:
-    case COPSE_UINT8:
-    case COPSE_FLOAT8_E4M3:
-    case COPSE_FLOAT8_E5M2: return 1;
-    case COPSE_HALF:
-    case COPSE_BFLOAT16: return 2;
-    case COPSE_INT64:
-    case COPSE_UINT64:
-    case COPSE_DOUBLE: return 8;
-    default: return 4;
-  }
-}
-
-#if defined(COPSE_DEVICE_CODE)
-/* A kernel takes its type's copse_NAME_move(); false when its threads lost patience with a packet:
- * then part of the move was done. */
-#include "runtime/interpreter/element_move_types.h"
-#else
+/* The move on a CPU. A kernel calls its type's copse_NAME_move(), which is false where a packet didn't
+ * come within the time limit; then a part of the move was done. */
 bool copse_move_run(const struct copse_move *move, uint32_t thread, uint32_t n_threads);
-#endif
 
 #endif

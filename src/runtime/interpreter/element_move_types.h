@@ -1,4 +1,4 @@
-/* Inside element_move.h (GPU) and element_move.c (CPU): copse_NAME_move() of every type. */
+/* copse_NAME_move() of every type, for element_move.c and gpu/tile.cuh, which define tiles first. */
 #ifndef COPSE_RUNTIME_INTERPRETER_ELEMENT_MOVE_TYPES_H
 #define COPSE_RUNTIME_INTERPRETER_ELEMENT_MOVE_TYPES_H
 

@@ -1,10 +1,14 @@
 /*
- * Inside element_move.h: tiles of elements on a CPU. A tile is a run that vectorises and
+ * Tiles of elements on a CPU. A tile is a run that vectorises and
  * stays in the first cache; plain operands are used where they lie, packets are unpacked
  * into the tile's own memory. One thread does a whole move.
  */
 #ifndef COPSE_RUNTIME_INTERPRETER_ELEMENT_TILE_CPU_H
 #define COPSE_RUNTIME_INTERPRETER_ELEMENT_TILE_CPU_H
+
+#include <string.h>
+
+#include "runtime/interpreter/element_move.h"
 
 #define COPSE_TILE_ELEMENTS 128u
 #define COPSE_TILE_LANES(T) COPSE_TILE_ELEMENTS

@@ -1,6 +1,6 @@
 /*
  * Rows of a Mixture-of-Experts layer: copied, scaled, and added with weights. In the common
- * subset of C11, C++17 and CUDA C++, so that the bits are the same on every machine.
+ * subset of C11, C++17 and CUDA C++, so that the bits are the same on every backend.
  *
  * Calling threads: a row is moved by n_lanes threads (1 on a CPU), each with its own lane; they
  * touch disjoint units of it and are not synchronised.
@@ -21,13 +21,13 @@
 #define COPSE_MOE_UNROLL
 #endif
 
-/* Which rows a thread takes, first, first + step, ..., and which units of each. */
+/* The rows that a thread takes, first, first + step, ..., and which units of each. */
 struct copse_moe_lane {
   uint32_t first, step;
   uint32_t lane, n_lanes;
 };
 
-/* A product and a sum that no compiler contracts into one operation. */
+/* A product and a sum that no compiler contracts into a fused multiply-add. */
 #if defined(__CUDA_ARCH__)
 #define COPSE_MOE_ROUNDED(A, fn_product, fn_sum)                                          \
   COPSE_HD static inline A copse_moe_##A##_product(A a, A b) { return fn_product(a, b); } \
@@ -38,7 +38,7 @@ COPSE_MOE_ROUNDED(double, __dmul_rn, __dadd_rn)
 #if defined(__FAST_MATH__)
 #error "-ffast-math changes the bits of results"
 #endif
-/* Across functions neither gcc in ISO mode nor clang contracts. */
+/* Neither gcc in ISO mode nor clang contracts across functions. */
 #define COPSE_MOE_ROUNDED(A)                                                   \
   COPSE_HD static inline A copse_moe_##A##_product(A a, A b) { return a * b; } \
   COPSE_HD static inline A copse_moe_##A##_sum(A a, A b) { return a + b; }
@@ -52,7 +52,7 @@ struct copse_moe_unit {
   uint32_t word[4];
 } __attribute__((aligned(16)));
 
-/* A GPU needs accesses of a known width; elsewhere memcpy is as good, and allowed on any type. */
+/* A GPU needs accesses of a known width. Elsewhere memcpy is as fast, and allowed on any type. */
 #if defined(__CUDA_ARCH__)
 #define COPSE_MOE_READ(T, w, at) (w) = *reinterpret_cast<const T *>(at)
 #define COPSE_MOE_WRITE(T, at, w) *reinterpret_cast<T *>(at) = (w)
@@ -74,7 +74,7 @@ struct copse_moe_unit {
     COPSE_MOE_WRITE(T, at, w); \
   } while (0)
 
-/* What lies beyond `unit` bytes is zero. */
+/* Bytes beyond `unit` are zero. */
 COPSE_HD static inline struct copse_moe_unit copse_moe_load(const unsigned char *at,
                                                             uint32_t unit) {
   struct copse_moe_unit v = {{0, 0, 0, 0}};
@@ -138,7 +138,7 @@ COPSE_HD static inline void copse_moe_clear_row(const struct copse_moe_job *job,
 
 /* ---- rows as numbers: NAME is the type's in element.h, T stored, A its accumulator ------- */
 
-#define COPSE_MOE_ELEMENTS(NAME, T, A)                                                             \
+#define COPSE_MOE_ELEMENTS(NAME, TYPE, T, A)                                                       \
   /* to = factor * from */                                                                         \
   COPSE_HD static inline void copse_moe_##NAME##_scale(                                            \
       const struct copse_moe_job *job, unsigned char *to, const unsigned char *from,               \
@@ -195,37 +195,28 @@ COPSE_HD static inline void copse_moe_clear_row(const struct copse_moe_job *job,
     }                                                                                              \
   }
 
-COPSE_MOE_ELEMENTS(half, uint16_t, float)
-COPSE_MOE_ELEMENTS(bfloat16, uint16_t, float)
-COPSE_MOE_ELEMENTS(float8_e4m3, uint8_t, float)
-COPSE_MOE_ELEMENTS(float8_e5m2, uint8_t, float)
-COPSE_MOE_ELEMENTS(float, float, float)
-COPSE_MOE_ELEMENTS(double, double, double)
+COPSE_FLOAT_TYPES(COPSE_MOE_ELEMENTS)
 
 /* `choice`'s scale times a row; the type is a float. */
 COPSE_HD static inline void copse_moe_scale_row(const struct copse_moe_job *job, unsigned char *to,
                                                 const unsigned char *from, uint64_t choice,
                                                 struct copse_moe_lane at) {
+#define COPSE_MOE_SCALE(NAME, TYPE, T, A) \
+  case TYPE: copse_moe_##NAME##_scale(job, to, from, choice, at); break;
   switch (job->type) {
-    case COPSE_HALF: copse_moe_half_scale(job, to, from, choice, at); break;
-    case COPSE_BFLOAT16: copse_moe_bfloat16_scale(job, to, from, choice, at); break;
-    case COPSE_FLOAT8_E4M3: copse_moe_float8_e4m3_scale(job, to, from, choice, at); break;
-    case COPSE_FLOAT8_E5M2: copse_moe_float8_e5m2_scale(job, to, from, choice, at); break;
-    case COPSE_DOUBLE: copse_moe_double_scale(job, to, from, choice, at); break;
-    default: copse_moe_float_scale(job, to, from, choice, at); break;
+    COPSE_FLOAT_TYPES(COPSE_MOE_SCALE)
+    default: break;
   }
 }
 
 /* A token from its choices' rows; the type is a float. */
 COPSE_HD static inline void copse_moe_reduce_row(const struct copse_moe_job *job, uint64_t token,
                                                  struct copse_moe_lane at) {
+#define COPSE_MOE_REDUCE_ROW(NAME, TYPE, T, A) \
+  case TYPE: copse_moe_##NAME##_reduce(job, token, at); break;
   switch (job->type) {
-    case COPSE_HALF: copse_moe_half_reduce(job, token, at); break;
-    case COPSE_BFLOAT16: copse_moe_bfloat16_reduce(job, token, at); break;
-    case COPSE_FLOAT8_E4M3: copse_moe_float8_e4m3_reduce(job, token, at); break;
-    case COPSE_FLOAT8_E5M2: copse_moe_float8_e5m2_reduce(job, token, at); break;
-    case COPSE_DOUBLE: copse_moe_double_reduce(job, token, at); break;
-    default: copse_moe_float_reduce(job, token, at); break;
+    COPSE_FLOAT_TYPES(COPSE_MOE_REDUCE_ROW)
+    default: break;
   }
 }
 

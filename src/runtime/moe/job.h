@@ -1,10 +1,13 @@
 /*
- * Inside src/runtime: one rank's part of a Mixture-of-Experts layer as its steps see it, and
- * what the steps need of a machine. In the common subset of C11, C++17 and CUDA C++.
+ * One rank's part of a Mixture-of-Experts layer as its steps see it, and what the steps need of a
+ * backend. In the common subset of C11, C++17 and CUDA C++.
  *
- * A dispatch is LOCATE, an allgather of the rows of `taken`, PLAN, PACK, an alltoallv from near
- * to far, UNPACK; where messages are to be exact, the counts go to the host beside PACK. A
- * combination is COLLECT, an alltoallv from far to near, REDUCE.
+ *   dispatch   LOCATE   allgather   PLAN   PACK    alltoallv   UNPACK
+ *              tokens   of taken           -> near  near->far  -> rows by expert
+ *   combine    COLLECT  alltoallv   REDUCE
+ *              -> far   far->near   -> tokens
+ *
+ * Where messages must be exact the counts travel to the host while PACK runs.
  */
 #ifndef COPSE_RUNTIME_MOE_JOB_H
 #define COPSE_RUNTIME_MOE_JOB_H
@@ -17,26 +20,26 @@
 #include "runtime/plan/plan_math.h"
 
 enum copse_moe_step {
-  COPSE_MOE_LOCATE,  /* each choice's place within its expert; this rank's row of taken */
-  COPSE_MOE_PLAN,    /* from everybody's taken: pairs, and where each expert's rows lie */
+  COPSE_MOE_LOCATE,  /* each choice's place within its expert; this rank's row of `taken` */
+  COPSE_MOE_PLAN,    /* from every rank's `taken`: pairs, and where each expert's rows begin */
   COPSE_MOE_PACK,    /* tokens -> near */
   COPSE_MOE_UNPACK,  /* far -> rows */
   COPSE_MOE_COLLECT, /* rows -> far */
   COPSE_MOE_REDUCE   /* near -> tokens */
 };
 
-/* No row: a choice that was dropped. */
+/* No row, or no limit: see the members that may have this value. */
 #define COPSE_MOE_NONE UINT32_MAX
 
 /*
- * Plain data, passed to kernels by value. A source is a rank whose tokens come here, `n_places`
- * = n_local * n_ranks the pairs (expert of this rank, source), expert major.
+ * Plain data, passed to kernels by value. A source is a rank whose tokens come here. A place is a
+ * pair (expert of this rank, source), expert major: n_places = n_local * n_ranks.
  */
 struct copse_moe_job {
   /* The layer. */
   uint32_t n_ranks, rank, n_experts, top_k;
   uint32_t first_expert, n_local, n_places;
-  uint32_t capacity;   /* of an expert for a source; COPSE_MOE_NONE: all */
+  uint32_t capacity;   /* rows of an expert from one source; COPSE_MOE_NONE: unlimited */
   uint32_t padded;     /* places are `capacity` rows apart */
   uint32_t block_rows; /* of a block of near or far */
   uint64_t dispatched_elements, combined_elements;
@@ -59,7 +62,7 @@ struct copse_moe_job {
   /* The call. */
   uint32_t n_tokens;
   uint32_t type; /* enum copse_type */
-  uint32_t unit; /* rows are moved in units of 1, 2, 4, 8 or 16 bytes, at which they all lie */
+  uint32_t unit; /* bytes that rows are moved in, 1, 2, 4, 8 or 16: all rows are aligned to it */
   uint64_t row_bytes;
   const int32_t *expert_ids, *order;
   const void *weights; /* PACK: scales; REDUCE: weights; or NULL */
@@ -74,28 +77,28 @@ COPSE_HD static inline uint32_t copse_moe_first_of(uint32_t rank, uint32_t n_ran
 }
 
 /*
- * What the host knows of the counts that a GPU has worked out: for messages between hosts, which
- * the host sizes. [n_ranks][n_ranks] each, page-locked, as in the job.
+ * The host's copy of the counts that a GPU computed, by which it sizes messages between hosts.
+ * [n_ranks][n_ranks] each as in the job, in page-locked memory.
  */
 struct copse_moe_counts {
   const uint64_t *pairs, *pairs_back;
-  void *memory, *there; /* the machine's: what holds them, an event after they have come */
+  void *memory, *there; /* the backend's: what holds them, and an event after the copy */
 };
 
 struct copse_moe_counts_ops {
   copse_status (*take)(int device, uint32_t n_ranks, struct copse_moe_counts *counts,
                        struct copse_err *err);
-  void (*give_back)(int device, struct copse_moe_counts *counts); /* takes zeroed ones */
+  void (*give_back)(int device, struct copse_moe_counts *counts); /* takes zeroed counts */
   /* Enqueues the copy, after PLAN. */
   copse_status (*fetch)(int device, const struct copse_moe_job *job,
                         const struct copse_moe_counts *counts, copse_stream stream,
                         struct copse_err *err);
-  /* Until it is done; what was enqueued behind it isn't waited for. */
+  /* Waits for the copy, not for what was enqueued behind it. */
   copse_status (*wait)(int device, const struct copse_moe_counts *counts, struct copse_err *err);
   bool (*is_captured)(int device, copse_stream stream);
 };
 
-/* A machine that steps run on. */
+/* A backend that steps run on. */
 struct copse_moe_ops {
   /* Zeroed, aligned to 256 bytes. */
   copse_status (*take)(int device, uint64_t bytes, void **memory, struct copse_err *err);
@@ -103,30 +106,30 @@ struct copse_moe_ops {
   /* Runs (CPU) or enqueues (GPU). */
   copse_status (*run)(int device, enum copse_moe_step step, const struct copse_moe_job *job,
                       copse_stream stream, struct copse_err *err);
-  const struct copse_moe_counts_ops *counts; /* NULL: the job's are the host's */
+  const struct copse_moe_counts_ops *counts; /* NULL: the host reads the job's own */
 };
 
 extern const struct copse_moe_ops copse_moe_cpu;
-extern const struct copse_moe_ops copse_moe_cuda; /* only in builds with CUDA: see gpu.h */
+extern const struct copse_moe_ops copse_moe_cuda; /* only in builds with CUDA: runtime/gpu/gpu.h */
 
-/* ---- a layer's memory, moe_layout.c ------------------------------------------------------ */
+/* ---- a layer's memory: layer.c ------------------------------------------------------ */
 
-/* Checks the figures and works out the shape; no memory yet. Owns nothing. */
+/* Checks the configuration and computes the shape, without memory. */
 copse_status copse_moe_shape(const struct copse_moe_config *config, uint32_t n_ranks, uint32_t rank,
                              struct copse_moe_job *job, struct copse_err *err) COPSE_CHECKED;
 
 /* The most rows that this rank can get. */
 uint64_t copse_moe_rows_at_most(const struct copse_moe_job *job);
 
-/* The row of a combination as the configuration says. */
+/* The row of a combination. */
 struct copse_moe_row copse_moe_combined_row(const struct copse_moe_config *config);
 
-/* Takes one piece of memory of the device and puts all of a shaped job's arrays into it. */
+/* Takes one piece of the device's memory for all arrays of a job whose shape is known. */
 copse_status copse_moe_furnish(struct copse_moe_job *job, const struct copse_moe_config *config,
                                const struct copse_moe_ops *ops, int device, void **memory,
                                struct copse_err *err) COPSE_CHECKED;
 
-/* What a call moves: row, and memory at which units must lie. */
+/* Sets what a call moves: rows, and the unit to which both pointers and rows are aligned. */
 void copse_moe_set_row(struct copse_moe_job *job, const struct copse_moe_row *row,
                        const void *tokens, const void *rows);
 

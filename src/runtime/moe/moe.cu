@@ -1,16 +1,16 @@
 /*
- * The steps of a Mixture-of-Experts layer on a GPU: how they are launched. What they do is in
- * runtime/moe_steps.h. No launch depends on what a routing holds, so all of it can be captured.
+ * The steps of a Mixture-of-Experts layer on a GPU: kernels and their launches. steps.h says what
+ * the steps do. The shape of a launch never depends on the routing, so all launches can be
+ * captured.
  */
 #if defined(__CUDACC__)
-/* nvcc's host code lacks the `inline` of some functions that it has no use for */
+/* nvcc's host code loses the `inline` of some functions that it doesn't use */
 #pragma GCC diagnostic ignored "-Wunused-function"
 #endif
 
 #include "runtime/gpu/host.h"
 #include "runtime/gpu/kernels.h"
-#include "runtime/moe/counts.h"
-#include "runtime/gpu/order.cuh"
+#include "runtime/gpu/sync.cuh"
 
 extern "C" {
 #include "runtime/moe/steps.h"
@@ -21,12 +21,12 @@ extern "C" {
 #define LANES 256u /* threads of a block that moves rows */
 #define WARP 32u
 #define LOCATE_THREADS 1024u /* at most, of a block that locates */
-#define SHARED_WORDS 10240u  /* below the 48 KiB that need no asking */
+#define SHARED_WORDS 10240u  /* less than 48 KiB; more needs cudaFuncSetAttribute */
 #define BLOCKS_PER_SM 8u
 
 /* ---- LOCATE: a block per bin ------------------------------------------------------------- */
 
-/* The sum over all threads before this one; `part` is [blockDim.x] of shared memory. */
+/* The sum of `value` over all threads before this one. part: [blockDim.x] in shared memory. */
 __device__ static inline uint32_t sum_before(uint32_t *part, uint32_t value) {
   const uint32_t thread = threadIdx.x;
   part[thread] = value;
@@ -98,7 +98,7 @@ static copse_status launch(moe_kernel kernel, dim3 grid, dim3 block, size_t shar
   return COPSE_OK;
 }
 
-/* As many threads as tokens keep busy, up to what their sums leave room for. */
+/* As many threads as there are tokens for, and shared memory for their sums. */
 static copse_status launch_locate(const struct copse_moe_job *job, copse_stream stream,
                                   struct copse_err *err) {
   uint32_t threads = WARP;
@@ -109,7 +109,7 @@ static copse_status launch_locate(const struct copse_moe_job *job, copse_stream 
                 (size_t)threads * (job->top_k + 1) * sizeof(uint32_t), job, stream, err);
 }
 
-/* As many threads as the longer loops have turns. */
+/* As many threads as the longest loop has iterations. */
 static copse_status launch_plan(const struct copse_moe_job *job, copse_stream stream,
                                 struct copse_err *err) {
   uint32_t threads = WARP;
@@ -128,7 +128,7 @@ static copse_status launch_rows(moe_kernel kernel, uint64_t rows, int device,
   uint32_t lanes = 1;
   while (lanes < LANES && (uint64_t)lanes * COPSE_MOE_IN_FLIGHT * job->unit < job->row_bytes)
     lanes *= 2;
-  /* few rows are spread over the multiprocessors */
+  /* few rows spread over the multiprocessors */
   uint32_t rows_of_block = LANES / lanes;
   while (rows_of_block > 1 && rows_of_block * lanes > WARP &&
          rows / rows_of_block < (uint64_t)multiprocessors)
@@ -178,6 +178,70 @@ static copse_status take(int device, uint64_t bytes, void **memory, struct copse
   return status;
 }
 
-extern "C" {
-const struct copse_moe_ops copse_moe_cuda = {take, give_back, run, &copse_moe_counts_cuda};
+/* ---- counts of pairs on their way to the host, which sizes messages between hosts by them -----
+ * Kernels use their own copy, since page-locked memory is far away from a GPU. */
+
+static void free_counts(int device, struct copse_moe_counts *counts) {
+  copse_on_device here(device);
+  copse_beside_captures permitted;
+  if (counts->there) (void)cudaEventDestroy((cudaEvent_t)counts->there);
+  if (counts->memory) (void)cudaFreeHost(counts->memory);
+  *counts = copse_moe_counts();
 }
+
+static copse_status make_counts(size_t bytes, struct copse_moe_counts *counts,
+                                struct copse_err *err) {
+  cudaEvent_t there = NULL;
+  COPSE_CUDA(cudaHostAlloc(&counts->memory, bytes, cudaHostAllocPortable));
+  memset(counts->memory, 0, bytes);
+  COPSE_CUDA(cudaEventCreateWithFlags(&there, cudaEventDisableTiming));
+  counts->there = there;
+  return COPSE_OK;
+}
+
+static copse_status take_counts(int device, uint32_t n_ranks, struct copse_moe_counts *counts,
+                                struct copse_err *err) {
+  const size_t n_pairs = (size_t)n_ranks * n_ranks;
+  copse_on_device here(device);
+  copse_beside_captures permitted;
+  *counts = copse_moe_counts();
+  copse_status status = make_counts(2 * n_pairs * sizeof *counts->pairs, counts, err);
+  if (status != COPSE_OK) {
+    free_counts(device, counts);
+    return status;
+  }
+  counts->pairs = (const uint64_t *)counts->memory;
+  counts->pairs_back = counts->pairs + n_pairs;
+  return COPSE_OK;
+}
+
+static copse_status fetch_counts(int device, const struct copse_moe_job *job,
+                                 const struct copse_moe_counts *counts, copse_stream stream,
+                                 struct copse_err *err) {
+  const size_t n_pairs = (size_t)job->n_ranks * job->n_ranks, bytes = n_pairs * sizeof *job->pairs;
+  uint64_t *to = (uint64_t *)counts->memory;
+  copse_on_device here(device);
+  COPSE_CUDA(cudaMemcpyAsync(to, job->pairs, bytes, cudaMemcpyDeviceToHost, (cudaStream_t)stream));
+  COPSE_CUDA(cudaMemcpyAsync(to + n_pairs, job->pairs_back, bytes, cudaMemcpyDeviceToHost,
+                             (cudaStream_t)stream));
+  COPSE_CUDA(cudaEventRecord((cudaEvent_t)counts->there, (cudaStream_t)stream));
+  return COPSE_OK;
+}
+
+static copse_status wait_for_counts(int device, const struct copse_moe_counts *counts,
+                                    struct copse_err *err) {
+  copse_on_device here(device);
+  copse_beside_captures permitted;
+  COPSE_CUDA(cudaEventSynchronize((cudaEvent_t)counts->there));
+  return COPSE_OK;
+}
+
+static bool is_captured(int device, copse_stream stream) {
+  copse_on_device here(device);
+  return copse_capture_of((cudaStream_t)stream).status != cudaStreamCaptureStatusNone;
+}
+
+static const struct copse_moe_counts_ops counts_ops = {take_counts, free_counts, fetch_counts,
+                                                       wait_for_counts, is_captured};
+
+extern "C" const struct copse_moe_ops copse_moe_cuda = {take, give_back, run, &counts_ops};

@@ -12,7 +12,7 @@
 #include "runtime/moe/elements.h"
 
 /* ---- LOCATE --------------------------------------------------------------------------------
- * A bin is an expert, the choices that are -1, or those that name no expert. */
+ * A bin is an expert, or the choices that are -1, or those that name no expert. */
 
 COPSE_HD static inline uint32_t copse_moe_bins(const struct copse_moe_job *job) {
   return job->n_experts + 2;
@@ -23,7 +23,7 @@ COPSE_HD static inline uint32_t copse_moe_bin_of(const struct copse_moe_job *job
   return job->n_experts + (id != -1);
 }
 
-/* The token that comes at `position`; n_tokens where the caller's order is no permutation. */
+/* The token at `position` of the order; n_tokens where the caller's order is no permutation. */
 COPSE_HD static inline uint32_t copse_moe_token_at(const struct copse_moe_job *job,
                                                    uint32_t position) {
   if (!job->order) return position;
@@ -31,7 +31,7 @@ COPSE_HD static inline uint32_t copse_moe_token_at(const struct copse_moe_job *j
   return token >= 0 && (uint32_t)token < job->n_tokens ? (uint32_t)token : job->n_tokens;
 }
 
-/* Bin `bin` got `total` choices. */
+/* Records that `bin` has `total` choices. */
 COPSE_HD static inline void copse_moe_set_chosen(const struct copse_moe_job *job, uint32_t bin,
                                                  uint32_t total) {
   job->chosen[bin] = total;
@@ -41,9 +41,9 @@ COPSE_HD static inline void copse_moe_set_chosen(const struct copse_moe_job *job
 }
 
 /*
- * A block locates the choices of one bin. Each thread has a run of positions; `sums` is
- * [top_k][n_threads], whose order (k, then thread) is that of choices within an expert: counts
- * first, then how many come before.
+ * A block locates the choices of one bin. Each thread has a run of positions. `sums` is
+ * [top_k][n_threads], in the order of choices within an expert (k, then thread): first counts, then
+ * how many choices come before.
  */
 COPSE_HD static inline uint32_t copse_moe_run_start(const struct copse_moe_job *job,
                                                     uint32_t thread, uint32_t n_threads) {
@@ -72,7 +72,8 @@ COPSE_HD static inline uint32_t copse_moe_add_part(const struct copse_moe_job *j
   return total;
 }
 
-/* Replaces them by how many come before each; `before` come before the part. */
+/* Replaces this thread's part of `sums` by how many come before each; `before` come before the
+ * part. */
 COPSE_HD static inline void copse_moe_scan_part(const struct copse_moe_job *job, uint32_t *sums,
                                                 uint32_t before, uint32_t thread) {
   for (uint32_t i = 0; i < job->top_k; i++) {
@@ -96,7 +97,7 @@ COPSE_HD static inline void copse_moe_place_run(const struct copse_moe_job *job,
   }
 }
 
-/* All bins in one pass, for one thread. `chosen` counts. */
+/* All bins in one pass, for one thread. `chosen` is the counter. */
 COPSE_HD static inline void copse_moe_locate_alone(const struct copse_moe_job *job) {
   const uint32_t n_bins = copse_moe_bins(job);
   for (uint32_t bin = 0; bin < n_bins; bin++) job->chosen[bin] = 0;
@@ -126,7 +127,7 @@ COPSE_HD static inline uint32_t copse_moe_owner_of(const struct copse_moe_job *j
   return (uint32_t)((((uint64_t)expert + 1) * job->n_ranks - 1) / job->n_experts);
 }
 
-/* The pair of ranks and the places that follow from `taken` alone. */
+/* What follows from `taken` alone: pairs of ranks, first rows, counts of experts. */
 COPSE_HD static inline void copse_moe_plan_pairs(const struct copse_moe_job *job, uint32_t thread,
                                                  uint32_t n_threads) {
   const uint32_t n = job->n_ranks;
@@ -149,7 +150,7 @@ COPSE_HD static inline void copse_moe_plan_pairs(const struct copse_moe_job *job
   }
 }
 
-/* Where this rank's experts start, from their counts. */
+/* Where this rank's experts begin, from their counts. */
 COPSE_HD static inline void copse_moe_plan_offsets(const struct copse_moe_job *job, uint32_t thread,
                                                    uint32_t n_threads) {
   for (uint32_t e = thread; e <= job->n_local; e += n_threads) {
@@ -162,7 +163,7 @@ COPSE_HD static inline void copse_moe_plan_offsets(const struct copse_moe_job *j
   }
 }
 
-/* Where each source's rows start, here and in its block of far. */
+/* Where each source's rows begin, here and in its block of far. */
 COPSE_HD static inline void copse_moe_plan_places(const struct copse_moe_job *job, uint32_t thread,
                                                   uint32_t n_threads) {
   for (uint32_t p = thread; p < job->n_places; p += n_threads) {
@@ -182,8 +183,8 @@ COPSE_HD static inline void copse_moe_plan_places(const struct copse_moe_job *jo
 
 /* ---- PACK -------------------------------------------------------------------------------- */
 
-/* The row of near that a choice goes to. What was never located, where the caller's order is no
- * permutation, lands somewhere in the block or nowhere. */
+/* The row of near that a choice goes to. Where the caller's order is no permutation some choices
+ * were never located: they go to some row of the block, or to none. */
 COPSE_HD static inline uint32_t copse_moe_slot_of(const struct copse_moe_job *job,
                                                   uint64_t choice) {
   const uint32_t expert = copse_moe_bin_of(job, job->expert_ids[choice]);
@@ -215,7 +216,8 @@ COPSE_HD static inline void copse_moe_pack(const struct copse_moe_job *job,
 
 /* The row of far that belongs to a row of `rows`; COPSE_MOE_NONE for padding. */
 COPSE_HD static inline uint32_t copse_moe_far_of(const struct copse_moe_job *job, uint32_t row) {
-  uint32_t lo = 0, hi = job->n_places; /* the last place that starts at or before the row */
+  uint32_t lo = 0,
+           hi = job->n_places; /* searches the last place that begins at or before the row */
   while (hi - lo > 1) {
     const uint32_t middle = lo + (hi - lo) / 2;
     if (job->place_row[middle] <= row)

@@ -1,7 +1,7 @@
 /*
  * A process of its own: `copse run`. MPI has no time limits, and Open MPI waits forever within
  * MPI_Init for a process that doesn't come, and now and then within any call for one that has
- * died: a clock ends the process then, and says what the roster and the messages so far tell.
+ * died: a clock ends the process then, and names the rank that the messages so far make likely.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -10,7 +10,6 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "runtime/mpi/roster.h"
 #include "runtime/mpi/start.h"
 #include "runtime/mpi/wire_mpi.h"
 
@@ -23,13 +22,13 @@
 #define NOBODY (-1)
 
 static double limit;
-static char first_words[200];      /* up to the reason */
-static const char *default_reason; /* where nothing better is known */
+static char first_words[200]; /* up to the reason */
+static const char *default_reason;
 static volatile sig_atomic_t is_inside;
 static volatile int sending_to = NOBODY;
 static volatile unsigned n_calls;
 /* When, in ticks, something last came from each rank; its own entry is not looked at. */
-static volatile unsigned *heard; /* [n_ranks], NULL before MPI_Init has returned */
+static volatile unsigned *last_tick; /* [n_ranks], NULL before MPI_Init has returned */
 static volatile unsigned n_ticks;
 static int my_rank, n_ranks;
 
@@ -38,26 +37,40 @@ static int find_suspect(void) {
   int suspect = NOBODY;
   if (sending_to != NOBODY) return sending_to;
   for (int r = 0; r < n_ranks; r++)
-    if (r != my_rank && (suspect == NOBODY || heard[r] < heard[suspect])) suspect = r;
+    if (r != my_rank && (suspect == NOBODY || last_tick[r] < last_tick[suspect])) suspect = r;
   return suspect;
+}
+
+/* Append to a text of `size` bytes and return the new length. printf must not be called in a
+ * handler of signals. */
+static size_t add(char *text, size_t size, size_t used, const char *more) {
+  while (*more && used + 1 < size) text[used++] = *more++;
+  text[used] = '\0';
+  return used;
+}
+
+static size_t add_number(char *text, size_t size, size_t used, unsigned number) {
+  char digits[16];
+  size_t at = sizeof digits - 1;
+  digits[at] = '\0';
+  do digits[--at] = (char)('0' + number % 10);
+  while (number /= 10);
+  return add(text, size, used, digits + at);
 }
 
 static void give_up(int signal) {
   char text[600];
   (void)signal;
-  size_t used = copse_roster_add(text, sizeof text, 0, first_words);
-  size_t told = copse_roster_tell(text + used, sizeof text - used - 1); /* room for the newline */
-  used += told;
-  if (told == 0) used = copse_roster_add(text, sizeof text, used, default_reason);
-  if (told == 0 && heard && find_suspect() != NOBODY) {
-    used = copse_roster_add(text, sizeof text, used,
-                            sending_to != NOBODY ? ", maybe the one that it sends to, rank "
-                                                 : ", maybe the one silent for longest, rank ");
-    used = copse_roster_add_number(text, sizeof text, used, (unsigned long)find_suspect());
+  size_t used = add(text, sizeof text, 0, first_words);
+  used = add(text, sizeof text, used, default_reason);
+  if (last_tick && find_suspect() != NOBODY) {
+    used = add(text, sizeof text, used,
+               sending_to != NOBODY ? ", maybe the one that it sends to, rank "
+                                    : ", maybe the one silent for longest, rank ");
+    used = add_number(text, sizeof text, used, (unsigned)find_suspect());
   }
-  used = copse_roster_add(text, sizeof text, used, "\n");
+  used = add(text, sizeof text, used, "\n");
   (void)!write(STDERR_FILENO, text, used);
-  copse_roster_leave();
   _exit(EXIT_RESOURCES);
 }
 
@@ -90,9 +103,9 @@ static void start_watching(const struct itimerval *timer, void (*handler)(int),
 /* One call that lets nothing else happen meanwhile. */
 static void watch(const char *call, const char *reason) {
   const struct itimerval timer = {.it_value = interval(limit)};
-  int rank = copse_roster_rank(), used = 0;
-  if (rank >= 0) used = snprintf(first_words, sizeof first_words, "copse: rank %d: ", rank);
-  if (rank < 0) used = snprintf(first_words, sizeof first_words, "copse: ");
+  const char *rank = getenv("PMIX_RANK"); /* the launcher's word, before MPI knows */
+  int used = rank ? snprintf(first_words, sizeof first_words, "copse: rank %.10s: ", rank)
+                  : snprintf(first_words, sizeof first_words, "copse: ");
   snprintf(first_words + used, sizeof first_words - (size_t)used,
            "%s did not end within %.3g s: ", call, limit);
   start_watching(&timer, give_up, reason);
@@ -132,7 +145,7 @@ static copse_status next_watched(void *context, int *from, unsigned *tag, size_t
                                  void **message) {
   copse_status status;
   WATCHED(copse_mpi_functions.next(context, from, tag, n, message));
-  if (status == COPSE_OK && *message) heard[*from] = n_ticks;
+  if (status == COPSE_OK && *message) last_tick[*from] = n_ticks;
   return status;
 }
 
@@ -159,12 +172,12 @@ static void end_process(void *context, int orderly) {
   stop_watching();
 }
 
-static copse_status begin_hearing(struct copse_mpi_wire *wire, const copse_wire *out) {
+static copse_status begin_counting(struct copse_mpi_wire *wire, const copse_wire *out) {
   unsigned *ticks = calloc((size_t)out->n_ranks, sizeof *ticks);
   if (!ticks) return copse_mpi_no_memory(wire);
   my_rank = out->rank;
   n_ranks = out->n_ranks;
-  heard = ticks;
+  last_tick = ticks;
   return COPSE_OK;
 }
 
@@ -180,7 +193,6 @@ copse_status copse_mpi_start(const char *version, double timeout_seconds, copse_
   if (!wire) return COPSE_NOMEM;
   wire->comm = MPI_COMM_WORLD;
   limit = timeout_seconds;
-  copse_roster_join();
   (void)signal(SIGPIPE, SIG_IGN); /* Open MPI writes to the sockets of processes that have died */
   watch("MPI_Init", "a process of the job has not started");
   int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &given);
@@ -189,7 +201,7 @@ copse_status copse_mpi_start(const char *version, double timeout_seconds, copse_
   out->context = wire;
   copse_status status = code == MPI_SUCCESS ? copse_mpi_describe(wire, out)
                                             : copse_mpi_failed(wire, "MPI_Init", code);
-  if (status == COPSE_OK) status = begin_hearing(wire, out);
+  if (status == COPSE_OK) status = begin_counting(wire, out);
   if (status != COPSE_OK) {
     snprintf(text, size, "%s", wire->text);
     free(wire);
@@ -200,7 +212,6 @@ copse_status copse_mpi_start(const char *version, double timeout_seconds, copse_
   out->receive = receive_watched;
   out->test = test_watched;
   out->end = end_process;
-  copse_roster_is_complete();
   watch_calls();
   return COPSE_OK;
 }

@@ -1,4 +1,14 @@
-/* MPI as a wire: libcopse-mpi.so. Nothing else in copse knows MPI. */
+/*
+ * MPI as a wire: libcopse-mpi.so. Nothing else in copse knows MPI.
+ *
+ * Speed over TCP. Open MPI sends a message beyond its eager limit (64 KiB) only after a question and
+ * an answer, which go through the same stream as the data. Where one of two ranks that exchange
+ * messages starts first, the other's answer leaves before its own question, and both messages go one
+ * after the other. (With --mca btl_tcp_flags 1 Open MPI sends in pieces of 128 KiB, and answers get
+ * in between.) So a plan for TCP does best with chunks below that limit, many of them on their way,
+ * and no more workers than trees, since a process has one thread for all of them:
+ * `copse lower --chunk 61440 --fifo 32 --instances 1`.
+ */
 #include "runtime/mpi/wire_mpi.h"
 
 #include <limits.h>
@@ -157,7 +167,7 @@ static void tell_missing(struct copse_mpi_wire *wire, const struct arrival *arri
            missing > 0 ? "" : " has not come", seconds);
 }
 
-/* MPI_Comm_dup, with patience. After a failure MPI may still write to `arrival`. */
+/* MPI_Comm_dup with a timeout. After a failure MPI may still write to `arrival`. */
 static copse_status duplicate(struct copse_mpi_wire *wire, MPI_Comm comm, double seconds) {
   static const struct timespec nap = {0, 100000};
   MPI_Request requests[2];

@@ -1,3 +1,8 @@
+/*
+ * Where regions lie in a rank's scratch memory, and the shape of a launch. Nothing is computed or
+ * uploaded per region at launch: its place is its share of all before it (plan_math.h), so that a
+ * launch costs little and every rank finds the same numbers by itself.
+ */
 #include "runtime/plan/layout.h"
 
 #include <stdlib.h>
@@ -22,7 +27,7 @@ static uint64_t piece_share(const struct copse_plan *plan, uint32_t piece) {
   return copse_share_of(share, ceil_share(extent->num, extent->den)) + 1;
 }
 
-/* Whether all that workers tell each other is that they have entered, and that they are done. */
+/* Whether all that workers signal is that they have entered, and that they are done. */
 static bool is_flat(const struct copse_plan *plan) {
   if (plan->header.n_regions > 0) return false;
   for (uint32_t i = 0; i < plan->header.n_ops; i++) {
@@ -120,13 +125,6 @@ static copse_status check_size(const struct copse_layout *layout, uint64_t count
   return COPSE_OK;
 }
 
-static uint64_t slot_bytes_of(const struct copse_layout *layout, const struct copse_shape *shape,
-                              uint32_t rank) {
-  const struct copse_region_end *end = &layout->slots[rank];
-  if (end->n == 0) return 0;
-  return copse_region_start(shape, end->total, end->n) * shape->fifo * shape->element_bytes;
-}
-
 /* About as many elements as the regions of a rank have: in doubles, as a guard only, since in
  * 64 bits a rank's might overflow. */
 static double row_elements(const struct copse_shape *shape, const struct copse_region_end *end) {
@@ -160,15 +158,16 @@ copse_status copse_layout_shape(const struct copse_layout *layout, uint64_t coun
     total += row_elements(shape, &layout->slots[r]) * shape->fifo +
              row_elements(shape, &layout->packets[r]) * 4; /* two copies, twice as large */
   if (total * element_bytes > (double)COPSE_BUFFER_MAX_BYTES)
-    return copse_fail(err, COPSE_INVALID,
-                      "%llu elements a block need more scratch than 2^48 bytes",
+    return copse_fail(err, COPSE_INVALID, "%llu elements a block need more scratch than 2^48 bytes",
                       (unsigned long long)count);
   return COPSE_OK;
 }
 
 uint64_t copse_layout_slot_bytes(const struct copse_layout *layout, const struct copse_shape *shape,
                                  uint32_t rank) {
-  return slot_bytes_of(layout, shape, rank);
+  const struct copse_region_end *end = &layout->slots[rank];
+  if (end->n == 0) return 0;
+  return copse_region_start(shape, end->total, end->n) * shape->fifo * shape->element_bytes;
 }
 
 uint64_t copse_layout_packet_bytes(const struct copse_layout *layout,

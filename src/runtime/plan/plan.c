@@ -1,7 +1,24 @@
+/*
+ * Plans in memory and in files. A file is the header, the tables in the order of their counts, the
+ * name, and a checksum:
+ *
+ *   header | ranks | workers | ops | operands | pieces | regions | channels | extents | name |
+ * SHA-256
+ *
+ * Fields are fixed-width and little-endian, without padding. Validation lets no index through that
+ * an executor would have to check again; what a plan computes is proved elsewhere (codegen/check).
+ */
 #include "runtime/plan/plan.h"
 
+#include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+
+/* ---- validation ---------------------------------------------------------------------------- */
 
 #define MAX_RANKS 65536u
 #define MAX_FIFO 64u
@@ -270,4 +287,206 @@ copse_status copse_plan_validate(const struct copse_plan *plan, const char *labe
   }
 out:
   return status;
+}
+
+/* ---- the file ------------------------------------------------------------------------------- */
+
+static const char magic[8] = {'C', 'O', 'P', 'S', 'E', 'P', 'L', 'N'};
+
+/* A table of the file: the widths of a record's fields, which have no padding between them in
+ * memory either, and where the plan has its records and their number. */
+struct table {
+  const char *widths;
+  size_t record_bytes;
+  size_t records, count; /* offsets in struct copse_plan and its header */
+};
+
+#define TABLE(name, type, widths)                                   \
+  {                                                                 \
+    widths, sizeof(struct type), offsetof(struct copse_plan, name), \
+        offsetof(struct copse_plan_header, n_##name)                \
+  }
+#define N_TABLES (sizeof tables / sizeof *tables)
+static const struct table tables[] = {
+    TABLE(ranks, copse_plan_rank, "44"),       TABLE(workers, copse_plan_worker, "444"),
+    TABLE(ops, copse_plan_op, "11111111444"),  TABLE(operands, copse_plan_operand, "444"),
+    TABLE(pieces, copse_plan_piece, "888844"), TABLE(regions, copse_plan_region, "444"),
+    TABLE(channels, copse_plan_channel, "44"), TABLE(extents, copse_plan_extent, "88"),
+};
+static const struct table header_table = {
+    "11111111"
+    "448444444"
+    "88884444444444"
+    "11111111111111111111111111111111", /* SHA-256 */
+    sizeof(struct copse_plan_header), 0, 0};
+
+_Static_assert(sizeof(struct copse_plan_header) == 152 && sizeof(struct copse_plan_rank) == 8 &&
+                   sizeof(struct copse_plan_worker) == 12 && sizeof(struct copse_plan_op) == 20 &&
+                   sizeof(struct copse_plan_operand) == 12 &&
+                   sizeof(struct copse_plan_piece) == 40 &&
+                   sizeof(struct copse_plan_region) == 12 &&
+                   sizeof(struct copse_plan_channel) == 8 && sizeof(struct copse_plan_extent) == 16,
+               "the file's records");
+
+static size_t count_of(const struct copse_plan *plan, const struct table *table) {
+  return *(const uint32_t *)((const char *)&plan->header + table->count);
+}
+
+/* Turns fields of this machine's byte order into little-endian ones and back (the same
+ * exchange); on little-endian machines a copy. */
+static void copy_records(const struct table *table, size_t n, void *to, const void *from) {
+  if (n == 0) return;
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+  memcpy(to, from, n * table->record_bytes);
+#else
+  unsigned char *dst = to;
+  const unsigned char *src = from;
+  for (size_t i = 0; i < n; i++)
+    for (const char *field = table->widths; *field; field++) {
+      int width = *field - '0';
+      for (int b = 0; b < width; b++) dst[b] = src[width - 1 - b];
+      dst += width;
+      src += width;
+    }
+#endif
+}
+
+/* Bytes of a file with these counts. No overflow: nine counts below 2^32, times at most
+ * 40 bytes each. */
+static uint64_t file_bytes(const struct copse_plan *plan) {
+  uint64_t bytes = sizeof(struct copse_plan_header) + COPSE_SHA256_BYTES;
+  for (size_t t = 0; t < N_TABLES; t++)
+    bytes += (uint64_t)count_of(plan, &tables[t]) * tables[t].record_bytes;
+  return bytes + plan->header.name_bytes;
+}
+
+copse_status copse_plan_encode(const struct copse_plan *plan, char **bytes, size_t *size,
+                               struct copse_err *err) {
+  char *out = NULL;
+  copse_status status;
+  *bytes = NULL;
+  *size = 0;
+  COPSE_TRY(copse_plan_validate(plan, "plan", err));
+  uint64_t total = file_bytes(plan);
+  if (total > COPSE_FILE_MAX_BYTES)
+    return copse_fail(err, COPSE_UNSUPPORTED, "a plan of %llu bytes: larger than 1 GiB",
+                      (unsigned long long)total);
+  COPSE_TRY(copse_calloc((size_t)total, 1, &out, err));
+  struct copse_plan_header header = plan->header;
+  memcpy(header.magic, magic, sizeof magic);
+  header.version = COPSE_PLAN_VERSION;
+  header.header_bytes = sizeof header;
+  header.file_bytes = total;
+  char *at = out;
+  copy_records(&header_table, 1, at, &header);
+  at += sizeof header;
+  for (size_t t = 0; t < N_TABLES; t++) {
+    const void *records;
+    size_t n = count_of(plan, &tables[t]);
+    memcpy(&records, (const char *)plan + tables[t].records, sizeof records);
+    copy_records(&tables[t], n, at, records);
+    at += n * tables[t].record_bytes;
+  }
+  memcpy(at, plan->name, header.name_bytes);
+  at += header.name_bytes;
+  copse_sha256(out, (size_t)(at - out), (uint8_t *)at);
+  *bytes = out;
+  *size = (size_t)total;
+out:
+  return status;
+}
+
+/* The checks that come before any use of a count. */
+static copse_status check_frame(const char *label, const char *bytes, size_t size,
+                                struct copse_plan *plan, struct copse_err *err) {
+  struct copse_plan_header *header = &plan->header;
+  size_t smallest = sizeof *header + COPSE_SHA256_BYTES;
+  size_t seen = size < sizeof magic ? size : sizeof magic;
+  if (size == 0) return copse_fail_at(err, COPSE_BAD_INPUT, label, 0, "is empty, not a plan");
+  if (memcmp(bytes, magic, seen) != 0)
+    return copse_fail_at(err, COPSE_BAD_INPUT, label, 0,
+                         "is not a copse plan (a plan starts with COPSEPLN)");
+  if (size < smallest)
+    return copse_fail_at(err, COPSE_BAD_INPUT, label, 0, "the plan is cut off: %zu bytes", size);
+  copy_records(&header_table, 1, header, bytes);
+  if (header->version != COPSE_PLAN_VERSION)
+    return copse_fail_at(err, COPSE_BAD_INPUT, label, 0,
+                         "a plan of version %u; this copse reads version %u", header->version,
+                         COPSE_PLAN_VERSION);
+  if (header->header_bytes != sizeof *header)
+    return copse_fail_at(err, COPSE_BAD_INPUT, label, 0, "a header of %u bytes, must be %zu",
+                         header->header_bytes, sizeof *header);
+  if (header->file_bytes != size || file_bytes(plan) != size)
+    return copse_fail_at(err, COPSE_BAD_INPUT, label, 0,
+                         "the plan has %zu bytes, its header says %llu and its tables make %llu",
+                         size, (unsigned long long)header->file_bytes,
+                         (unsigned long long)file_bytes(plan));
+  uint8_t digest[COPSE_SHA256_BYTES];
+  copse_sha256(bytes, size - sizeof digest, digest);
+  if (memcmp(digest, bytes + size - sizeof digest, sizeof digest) != 0)
+    return copse_fail_at(err, COPSE_BAD_INPUT, label, 0,
+                         "the plan's checksum is wrong: the file is damaged");
+  return COPSE_OK;
+}
+
+/* A decoded plan and its memory. */
+struct owned_plan {
+  struct copse_plan plan;
+  struct copse_arena arena;
+};
+
+/* Copies the tables, which also aligns them. The sizes add up to the file's: checked. */
+static copse_status copy_tables(struct owned_plan *owned, const char *bytes,
+                                struct copse_err *err) {
+  struct copse_plan *plan = &owned->plan;
+  const char *at = bytes + sizeof plan->header;
+  void *records;
+  char *name;
+  copse_status status;
+  for (size_t t = 0; t < N_TABLES; t++) {
+    size_t n = count_of(plan, &tables[t]), size = tables[t].record_bytes;
+    COPSE_TRY(copse_arena_array(&owned->arena, n, size, &records, err));
+    copy_records(&tables[t], n, records, at);
+    memcpy((char *)plan + tables[t].records, &records, sizeof records);
+    at += n * size;
+  }
+  COPSE_TRY(copse_arena_array(&owned->arena, (size_t)plan->header.name_bytes + 1, 1, &name, err));
+  memcpy(name, at, plan->header.name_bytes);
+  plan->name = name;
+out:
+  return status;
+}
+
+copse_status copse_plan_decode(const char *label, const char *bytes, size_t size,
+                               struct copse_plan **out, struct copse_err *err) {
+  struct owned_plan *owned = NULL;
+  copse_status status;
+  *out = NULL;
+  COPSE_TRY(copse_calloc(1, sizeof *owned, &owned, err));
+  COPSE_TRY(check_frame(label, bytes, size, &owned->plan, err));
+  COPSE_TRY(copy_tables(owned, bytes, err));
+  COPSE_TRY(copse_plan_validate(&owned->plan, label, err));
+  *out = &owned->plan;
+  return COPSE_OK;
+out:
+  if (owned) copse_plan_release(&owned->plan);
+  return status;
+}
+
+copse_status copse_plan_open(const char *path, struct copse_plan **out, struct copse_err *err) {
+  char *bytes = NULL;
+  size_t size;
+  *out = NULL;
+  copse_status status = copse_file_read(path, &bytes, &size, err);
+  if (status == COPSE_OK) status = copse_plan_decode(copse_file_label(path), bytes, size, out, err);
+  free(bytes);
+  return status;
+}
+
+/* The plan is the first member of its owner. */
+void copse_plan_release(struct copse_plan *plan) {
+  struct owned_plan *owned = (struct owned_plan *)plan;
+  if (!owned) return;
+  copse_arena_free(&owned->arena);
+  free(owned);
 }

@@ -1,29 +1,44 @@
 /*
  * The native plan: what code generation writes and every executor interprets. This
  * header is a leaf (fixed-width types only) and compiles as C11, C++17 and CUDA C++.
- * src/codegen/README.md tells the design; in short:
  *
- * - Each rank has workers (one per thread block on a GPU). A worker is a list of
- *   operations that it runs in order, once for every chunk c = 0 .. n_chunks-1 of the
- *   message; n_chunks follows from the message size at launch.
- * - A piece is a fraction [lo, hi) of a block; a block is `count` elements of a buffer
- *   (the input or output of a rank has one block, or one per rank). Chunk c of a piece
- *   is its c-th part. Cuts fall on element boundaries, aligned to 16 bytes within a
- *   block (512 where pieces are large), so any count works and parts may be empty.
- * - MOVE folds its sources (in the order given, on the worker's own rank) and stores the
- *   result in each destination (own rank or a peer). One source is a copy or a put, more
- *   are a reduction.
- * - A channel is a counter that one worker raises (SIGNAL) and one worker waits on
- *   (WAIT: the j-th wait needs the j-th signal). Signals release what the worker wrote
- *   before, waits acquire it. Every launch leaves a channel balanced.
- * - A region is scratch at one rank: `fifo` slots of one chunk of a piece; chunk c uses
- *   slot c mod fifo. Credits to the writer are ordinary channels.
+ *   rank 0   worker 0:  SIGNAL first | WAIT | MOVE input -> rank 1's output | SIGNAL ...   for each
+ *            worker 1:  ...                                                                 chunk c
+ *   rank 1   worker 2:  ...                                                              = 0 .. n-1
+ *
+ * - Each rank has **workers**; on a GPU a worker is a thread block, and all workers of a rank must
+ *   be resident at once. A worker is a list of **operations** that it runs in order, once for every
+ *   **chunk** c = 0 .. n_chunks-1 of the message. There are no loops, jumps or sizes in a plan:
+ *   n_chunks follows from the message's size at launch, so one plan serves every size and element
+ *   type.
+ * - MOVE folds its sources (in the order given) and stores the result in every destination (own
+ *   rank or a peer). One source and a local destination: a copy. A peer's destination: a put.
+ *   Several sources: a reduction. Each source is read once, whatever the number of destinations;
+ *   half, bfloat16 and fp8 are summed in float and rounded once per MOVE. Operations are
+ *   one-sided and every source lies at the worker's own rank, so an executor needs nothing but
+ *   stores to peers' memory and counters.
+ * - A **channel** is a counter that one worker raises (SIGNAL) and one worker waits on (WAIT: the
+ *   j-th wait needs the j-th signal). Signals release what the worker wrote before, waits acquire
+ *   it. One worker at each end makes proofs finite: whether a wait can pass never depends on the
+ *   interleaving.
+ * - Each operation has a **when** (enum copse_plan_when): with them every launch leaves every
+ *   channel as it found it, for any number of chunks.
+ * - A **piece** is a fraction [lo, hi) of a block, exact. At launch a cut falls on floor(count *
+ *   fraction), rounded down to 16 bytes within the block (512 where pieces are large); the last cut
+ *   is the end. So any count works, pieces may be empty, and every piece is within one unit of its
+ *   share. Chunk c of n of a piece is cut the same way.
+ * - A **block** is `count` elements of a buffer: an allgather's output and a reduce_scatter's input
+ *   have one per rank, an alltoall's input and output both, all other buffers have one. An alltoall
+ *   by demand states each block's **extent**, the part of it that there is: blocks are as large as
+ *   the largest pair's, and pieces are fractions of the extent.
+ * - A **region** is scratch at one rank: `fifo` slots, each as large as a chunk of its piece; chunk
+ *   c uses slot c mod fifo. Credits to the writer are ordinary channels. Or it is packets:
  * - The low-latency protocol sends a message as one chunk in packets: 8-byte words of 4 bytes
  *   of data and a 4-byte flag, the number of the launch, stored at once. A reader needs no
  *   signal: it looks until the flag is the present launch's. The SIGNAL and WAIT that belong
  *   to packets stay in the plan, marked IN_DATA: they prove that nobody waits in vain, and
- *   machines that look at flags skip them. A packet region has two copies, used by even and
- *   odd launches.
+ *   executors that look at flags skip them. A packet region has two copies, used by even and
+ *   odd launches (codegen/check/clock.c says why two are enough).
  */
 #ifndef COPSE_RUNTIME_PLAN_PLAN_ABI_H
 #define COPSE_RUNTIME_PLAN_PLAN_ABI_H
@@ -64,7 +79,7 @@ enum copse_plan_region_kind { COPSE_REGION_SLOTS = 0, COPSE_REGION_PACKETS = 1 }
 
 /* The value is complete after this MOVE: avg divides by the number of ranks here. */
 #define COPSE_MOVE_FINAL 1u
-/* SIGNAL, WAIT of the low-latency protocol: the packets themselves tell. */
+/* SIGNAL, WAIT of the low-latency protocol: the packets themselves show that they came. */
 #define COPSE_SYNC_IN_DATA 1u
 
 #define COPSE_MOVE_MAX_OPERANDS 255u /* sources, and likewise destinations */

@@ -5,13 +5,8 @@
 #ifndef COPSE_RUNTIME_PLAN_PLAN_MATH_H
 #define COPSE_RUNTIME_PLAN_PLAN_MATH_H
 
+#include "base/types.h"
 #include "runtime/plan/plan_abi.h"
-
-#if defined(__CUDACC__)
-#define COPSE_HD __host__ __device__
-#else
-#define COPSE_HD
-#endif
 
 /* Elements from `first` on; a chunk or a piece within a block. */
 struct copse_span {

@@ -10,7 +10,6 @@
  *
  * Everything is looked up in the graph; names only tell hosts.
  */
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -220,11 +219,9 @@ out:
 }
 
 int copse_online_host_of(const char *id) {
-  long host = 0;
-  int n = 0;
-  if (id[0] != 'h') return -1;
-  for (; isdigit((unsigned char)id[n + 1]) && n < 7; n++) host = host * 10 + (id[n + 1] - '0');
-  return n > 0 && id[n + 1] == '.' ? (int)host : -1;
+  int host;
+  (void)copse_host_prefix(id, &host);
+  return host;
 }
 
 copse_status copse_online_link_units(const struct copse_topology *t, struct copse_arena *arena,

@@ -2,7 +2,6 @@
  * The cuts of a topology that bound an all-to-all: around each rank, each host, and what wide links
  * hold together (links put in widest first, class by class), with the max-flow bandwidth over each.
  */
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,21 +72,13 @@ static copse_status add_labels(struct sets *s, const int *label) {
   return COPSE_OK;
 }
 
-/* The length of "hN." at the start of an id, 0 where there is none. */
-static size_t host_prefix(const char *id) {
-  size_t n = 1;
-  if (id[0] != 'h' || !isdigit((unsigned char)id[1])) return 0;
-  while (isdigit((unsigned char)id[n])) n++;
-  return id[n] == '.' ? n + 1 : 0;
-}
-
 /* A host's label is its first rank. */
 static copse_status add_hosts(struct sets *s) {
   int *label = NULL;
   COPSE_DO(copse_arena_array(&s->scratch, (size_t)s->t->n_ranks, sizeof *label, &label, s->err));
   for (int r = 0, first = 0; r < s->t->n_ranks; r++) {
     const char *id = s->t->nodes[s->t->rank_nodes[r]].id;
-    size_t n = host_prefix(id);
+    size_t n = copse_host_prefix(id, NULL);
     label[r] = n > 0 ? r : -1;
     for (first = 0; n > 0 && first < r; first++)
       if (strncmp(id, s->t->nodes[s->t->rank_nodes[first]].id, n) == 0) {

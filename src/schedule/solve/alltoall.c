@@ -7,6 +7,7 @@
 #include "schedule/solve/instance.h"
 #include "schedule/solve/solve.h"
 #include "solver/alltoall/concurrent.h"
+#include "topology/symmetry/symmetry.h"
 
 /* Up to this many ranks all flows are listed; beyond, a known rotation keeps them few. */
 #define LIST_ALL_RANKS 128
@@ -19,8 +20,7 @@ struct build {
   struct copse_concurrent result;
   int64_t *reduced; /* the demand divided by its greatest common divisor, NULL: uniform */
   int64_t m;        /* M in units of the reduced demand */
-  int order;
-  int *image;
+  struct copse_permutation rotation;
   struct copse_err *err;
 };
 
@@ -33,7 +33,7 @@ static copse_status solve_flow(struct build *b) {
   struct copse_concurrent_problem problem = {.network = &b->instance.network,
                                              .demand = b->reduced,
                                              .forward = !o->no_forward,
-                                             .rotation = {b->order, b->image},
+                                             .rotation = b->rotation,
                                              .total = b->m,
                                              .time_unit = b->instance.scale,
                                              .tolerance = o->tolerance,
@@ -137,11 +137,11 @@ static copse_status set_demand(struct build *b) {
 
 static copse_status set_rotation(struct build *b) {
   int *image = take(b, (size_t)b->topology->n_nodes, sizeof *image);
-  struct copse_schedule_rotation *rotation = take(b, 1, sizeof *rotation);
-  if (b->order == 1) return COPSE_OK;
+  struct copse_permutation *rotation = take(b, 1, sizeof *rotation);
+  if (b->rotation.order == 1) return COPSE_OK;
   if (!image || !rotation) return copse_fail_nomem(b->err);
-  memcpy(image, b->image, (size_t)b->topology->n_nodes * sizeof *image);
-  *rotation = (struct copse_schedule_rotation){b->order, image};
+  memcpy(image, b->rotation.image, (size_t)b->topology->n_nodes * sizeof *image);
+  *rotation = (struct copse_permutation){.order = b->rotation.order, .image = image};
   b->schedule->rotations = rotation;
   b->schedule->n_rotations = 1;
   if (b->topology->n_ranks > LIST_ALL_RANKS) return COPSE_OK;
@@ -152,8 +152,8 @@ static copse_status set_rotation(struct build *b) {
  * programme is small, and its paths as good. */
 static copse_status find_rotation(struct build *b) {
   if (b->topology->n_ranks > LIST_ALL_RANKS)
-    return copse_find_rotation(b->topology, &b->order, &b->image, b->err);
-  return copse_find_host_rotation(b->topology, &b->order, &b->image, b->err);
+    return copse_topology_rotation(b->topology, &b->rotation, b->err);
+  return copse_topology_host_rotation(b->topology, &b->rotation, b->err);
 }
 
 copse_status copse_solve_alltoall(const struct copse_topology *topology,
@@ -161,7 +161,7 @@ copse_status copse_solve_alltoall(const struct copse_topology *topology,
                                   struct copse_schedule *schedule,
                                   struct copse_solve_seconds *seconds, struct copse_err *err) {
   struct build b = {
-      .topology = topology, .options = options, .schedule = schedule, .order = 1, .err = err};
+      .topology = topology, .options = options, .schedule = schedule, .rotation.order = 1, .err = err};
   copse_status status;
   double start = copse_clock_seconds();
   schedule->no_forward = options->no_forward;
@@ -184,7 +184,7 @@ copse_status copse_solve_alltoall(const struct copse_topology *topology,
 out:
   copse_concurrent_free(&b.result);
   copse_instance_free(&b.instance);
-  free(b.image);
+  free((int *)(uintptr_t)b.rotation.image);
   free(b.reduced);
   return status;
 }

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/collective.h"
 #include "base/memory.h"
-#include "schedule/solve/groups_symmetry.h"
+#include "schedule/solve/symmetry.h"
 #include "schedule/solve/instance.h"
 #include "schedule/solve/switches.h"
 #include "verify/groups.h"
@@ -24,7 +24,7 @@ struct job {
   struct copse_groups *result;
   struct copse_topology **chosen; /* [n] the fabric with a group's ranks */
   struct copse_joint_group *joint_groups;
-  struct copse_groups_symmetry *symmetries;
+  struct copse_permutation *symmetries;
   int n_symmetries;
   struct copse_instance instance;
   struct copse_joint joint, loose;
@@ -129,20 +129,12 @@ static int64_t coarsest_whole(const struct copse_topology *t) {
 }
 
 static copse_status run_joint(struct job *j, int64_t max_whole, struct copse_joint *out) {
-  struct copse_joint_options options = {.max_columns = MAX_COLUMNS,
+  const struct copse_joint_options options = {.max_columns = MAX_COLUMNS,
                                         .max_whole = max_whole,
                                         .n_symmetries = j->n_symmetries,
+                                        .symmetries = j->symmetries,
                                         .progress = j->options->progress};
-  struct copse_joint_symmetry *symmetries = NULL;
-  copse_status status;
-  COPSE_TRY(copse_calloc((size_t)j->n_symmetries, sizeof *symmetries, &symmetries, j->err));
-  for (int i = 0; i < j->n_symmetries; i++)
-    symmetries[i] = (struct copse_joint_symmetry){j->symmetries[i].nodes, j->symmetries[i].groups};
-  options.symmetries = symmetries;
-  status = copse_joint_find(&j->instance.network, j->joint_groups, j->n, &options, out, j->err);
-out:
-  free(symmetries);
-  return status;
+  return copse_joint_find(&j->instance.network, j->joint_groups, j->n, &options, out, j->err);
 }
 
 static bool is_good(const struct copse_joint *joint) {
@@ -313,7 +305,7 @@ static copse_status copy_symmetries(struct job *j) {
     int *groups = take(j, j->n, sizeof *groups);
     if (!images || !groups) return copse_fail_nomem(j->err);
     memcpy(groups, j->symmetries[i].groups, (size_t)j->n * sizeof *groups);
-    for (int v = 0; v < n_nodes; v++) images[v] = nodes[j->symmetries[i].nodes[v]];
+    for (int v = 0; v < n_nodes; v++) images[v] = nodes[j->symmetries[i].image[v]];
     generators[i] = (struct copse_groups_generator){images, groups};
   }
   j->result->symmetry_nodes = nodes;

@@ -8,7 +8,9 @@ static copse_status pack_part(struct copse_solving *b, bool reduce,
                               const struct copse_solve_part *part, struct copse_solved_phase *phase,
                               struct copse_solve_seconds *seconds, struct copse_err *err) {
   const int64_t *capacities = reduce ? part->reduce : part->broadcast;
-  struct copse_forest_options options = {.as_given = true, .progress = b->options->progress};
+  struct copse_forest_options options = {.as_given = true,
+                                         .progress = b->options->progress,
+                                         .trust_from = b->options->trust_from};
   copse_status status = COPSE_OK;
   if (!capacities) return COPSE_OK;
   phase->used = true;

@@ -2,7 +2,7 @@
 #include "base/clock.h"
 #include "base/collective.h"
 #include "schedule/solve/internal.h"
-#include "solver/network/cuts.h"
+#include "solver/policy.h"
 
 void copse_solving_free_phases(struct copse_solving *b) {
   copse_forest_free(&b->broadcast.forest);
@@ -40,6 +40,7 @@ copse_status copse_solving_phase(struct copse_solving *b, bool reversed,
   struct copse_forest_options options = {.k = o->k,
                                          .bound_only = o->bound_only,
                                          .progress = o->progress,
+                                         .trust_from = o->trust_from,
                                          .symmetry = b->templates ? &b->symmetry.network : NULL,
                                          .multiple = b->compact};
   copse_status status;
@@ -58,8 +59,8 @@ out:
 }
 
 static bool all_templates(const struct copse_solving *b) {
-  return (!b->broadcast.used || b->broadcast.forest.is_template) &&
-         (!b->reduce.used || b->reduce.forest.is_template);
+  return (!b->broadcast.used || b->broadcast.forest.base_only) &&
+         (!b->reduce.used || b->reduce.forest.base_only);
 }
 
 /* Listed trees of so many ranks don't fit any memory: better said than tried. */
@@ -103,8 +104,9 @@ copse_status copse_solving_phases(struct copse_solving *b, struct copse_solve_se
     COPSE_TRY(copse_solve_symmetry_find(b->topology, &b->symmetry, err));
   seconds->orbits = b->symmetry.n_sinks;
   seconds->optimum += copse_clock_seconds() - start;
-  b->templates = b->symmetry.found.n > 0 && !b->options->bound_only && !b->options->in_network &&
-                 (b->options->compact || b->topology->n_ranks >= copse_trust_from);
+  b->templates =
+      b->symmetry.found.n > 0 && !b->options->bound_only && !b->options->in_network &&
+      (b->options->compact || b->topology->n_ranks >= copse_trust_from(b->options->trust_from));
   b->compact = b->templates && (b->options->compact || b->topology->n_ranks > COPSE_LISTED_RANKS);
   COPSE_TRY(solve_used_phases(b, seconds, err));
   if (b->templates && !all_templates(b)) { /* all phases have base roots, or none has */

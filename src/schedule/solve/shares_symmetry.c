@@ -12,7 +12,7 @@ struct job {
   const struct copse_topology *topology;
   const struct copse_network *network;
   const bool *loose;
-  struct copse_groups_symmetry *symmetries;
+  struct copse_permutation *symmetries;
   int n_symmetries;
   struct copse_joint joint;
   struct copse_shares *out;
@@ -26,7 +26,7 @@ struct job {
 /* ---- the programme ------------------------------------------------------------------------- */
 
 copse_status copse_fabric_symmetries(const struct copse_topology *topology,
-                                     struct copse_groups_symmetry **out, int *n_out,
+                                     struct copse_permutation **out, int *n_out,
                                      struct copse_err *err) {
   struct copse_group all = {.collective = COPSE_ALLREDUCE,
                             .root = -1,
@@ -46,18 +46,10 @@ static copse_status solve(struct job *j, const struct copse_shares_options *opti
                                   .loose = j->loose};
   struct copse_joint_options search = {.max_columns = options->max_columns,
                                        .n_symmetries = j->n_symmetries,
+                                       .symmetries = j->symmetries,
                                        .most = most,
                                        .progress = options->progress};
-  struct copse_joint_symmetry *symmetries = NULL;
-  copse_status status;
-  COPSE_TRY(copse_calloc((size_t)j->n_symmetries, sizeof *symmetries, &symmetries, j->err));
-  for (int i = 0; i < j->n_symmetries; i++)
-    symmetries[i] = (struct copse_joint_symmetry){j->symmetries[i].nodes, j->symmetries[i].groups};
-  search.symmetries = symmetries;
-  status = copse_joint_find(j->network, &all, 1, &search, out, j->err);
-out:
-  free(symmetries);
-  return status;
+  return copse_joint_find(j->network, &all, 1, &search, out, j->err);
 }
 
 /* ---- images of cuts ------------------------------------------------------------------------ */
@@ -100,7 +92,7 @@ static copse_status add_images(struct job *j, const struct copse_joint_cut *cut)
   for (int c = first; c < j->out->n_cuts && j->fits; c++)
     for (int i = 0; i < j->n_symmetries && j->fits; i++) {
       for (int v = 0; v < j->network->n_nodes; v++)
-        j->image[j->symmetries[i].nodes[v]] = j->cuts[c].inside[v];
+        j->image[j->symmetries[i].image[v]] = j->cuts[c].inside[v];
       COPSE_TRY(add_image(j, cut, j->image));
     }
   struct copse_q n = {j->out->n_cuts - first, 1};
@@ -131,7 +123,7 @@ static copse_status set_potentials(struct job *j, struct copse_q *to) {
   for (int v = 0; v < n_nodes; v++) orbit[v] = v;
   for (int i = 0; i < j->n_symmetries; i++)
     for (int v = 0; v < n_nodes; v++) {
-      int a = find(orbit, v), b = find(orbit, j->symmetries[i].nodes[v]);
+      int a = find(orbit, v), b = find(orbit, j->symmetries[i].image[v]);
       orbit[a > b ? a : b] = a > b ? b : a;
     }
   for (int v = 0; v < n_nodes; v++) to[v] = COPSE_Q_ZERO;

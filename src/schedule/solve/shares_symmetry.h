@@ -2,7 +2,7 @@
 #ifndef COPSE_SCHEDULE_SOLVE_SHARES_SYMMETRY_H
 #define COPSE_SCHEDULE_SOLVE_SHARES_SYMMETRY_H
 
-#include "schedule/solve/groups_symmetry.h"
+#include "schedule/solve/symmetry.h"
 #include "schedule/solve/instance.h"
 #include "solver/joint/shares.h"
 
@@ -11,7 +11,7 @@
 
 /* Those of the topology with all ranks alike; copse_groups_symmetries says more. */
 copse_status copse_fabric_symmetries(const struct copse_topology *topology,
-                                     struct copse_groups_symmetry **out, int *n_out,
+                                     struct copse_permutation **out, int *n_out,
                                      struct copse_err *err) COPSE_CHECKED;
 
 /*

@@ -27,6 +27,7 @@ struct copse_solve_options {
   const struct copse_notes *notes; /* hears where unequal shares or switches are not made use of;
                                       may be NULL */
   const struct copse_progress *progress;
+  int trust_from; /* from so many ranks on known cuts are trusted (solver/policy.h); 0: default */
 };
 
 /* Trees of more ranks are not listed one by one: they take space by the square, 20 GB for
@@ -39,18 +40,6 @@ struct copse_solve_seconds {
   double optimum, split, pack;
   int orbits;
 };
-
-/*
- * A permutation of the topology's nodes that turns host i into host i + 1 (node ids "hI.x"),
- * proved: links go to links of equal bandwidth, ranks to ranks, none stays in place.
- * *image is NULL and *order 1 where there is none. The caller frees *image.
- */
-copse_status copse_find_host_rotation(const struct copse_topology *topology, int *order,
-                                      int **image, struct copse_err *err) COPSE_CHECKED;
-
-/* That, or where the ids tell of none the longest of the symmetries found (topology/symmetry.h). */
-copse_status copse_find_rotation(const struct copse_topology *topology, int *order, int **image,
-                                 struct copse_err *err) COPSE_CHECKED;
 
 /* The alltoall part of copse_solve_schedule: flows instead of trees. `schedule` is named and
  * empty. */
@@ -71,10 +60,10 @@ copse_status copse_solve_alltoall(const struct copse_topology *topology,
  * not. With in_network, without k and tolerance, marked switches may copy and
  * add for it (solve_switches.h), and the schedule says which. An alltoall is a maximum concurrent
  * flow, exact where the solver's numbers turn out to be fractions, else with a stated tiny gap.
- * Symmetries (topology/symmetry.h) save maximum flows: one for each orbit of ranks; the optimum is
- * the same without. For a compact schedule, and from copse_trust_from ranks on (solver/cuts.h),
- * trees of base ranks that reach it (solver/template.h) are taken where they are found; they are
- * listed with all their images unless the schedule is a compact one.
+ * Symmetries (topology/symmetry/symmetry.h) save maximum flows: one for each orbit of ranks; the
+ * optimum is the same without. For a compact schedule, and from COPSE_TRUST_FROM
+ * ranks on (solver/policy.h), trees of base ranks that reach it (solver/trees/orbit.c) are taken
+ * where they are found; they are listed with all their images unless the schedule is a compact one.
  * The caller frees *out. COPSE_INFEASIBLE naming two ranks; COPSE_BAD_INPUT for an
  * unbalanced relay; COPSE_INVALID for a root out of range; COPSE_OVERFLOW; COPSE_NOMEM.
  * Deterministic: the same topology gives the same bytes.

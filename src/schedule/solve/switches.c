@@ -203,10 +203,10 @@ static int way_image(const struct job *j, const int *image, int way) {
 }
 
 /* Those of the fabric's symmetries that take every way to one. */
-static copse_status keep_symmetries(struct job *j, const struct copse_groups_symmetry *found,
+static copse_status keep_symmetries(struct job *j, const struct copse_permutation *found,
                                     int n_found, struct copse_joint_options *options,
                                     int **groups) {
-  struct copse_joint_symmetry *kept = NULL;
+  struct copse_permutation *kept = NULL;
   copse_status status;
   COPSE_TRY(copse_calloc((size_t)n_found, sizeof *kept, &kept, j->err));
   options->symmetries = kept;
@@ -215,17 +215,17 @@ static copse_status keep_symmetries(struct job *j, const struct copse_groups_sym
     int *images = *groups + (ptrdiff_t)options->n_symmetries * MAX_WAYS;
     bool good = true;
     for (int w = 0; w < j->n_ways; w++) {
-      images[w] = way_image(j, found[i].nodes, w);
+      images[w] = way_image(j, found[i].image, w);
       good = good && images[w] >= 0;
     }
-    if (good) kept[options->n_symmetries++] = (struct copse_joint_symmetry){found[i].nodes, images};
+    if (good) kept[options->n_symmetries++] = (struct copse_permutation){.image = found[i].image, .groups = images};
   }
 out:
   return status;
 }
 
 static copse_status divide(struct job *j) {
-  struct copse_groups_symmetry *found = NULL;
+  struct copse_permutation *found = NULL;
   int n_found = 0, *images = NULL;
   struct copse_joint_group groups[MAX_WAYS];
   struct copse_joint_options options = {
@@ -404,7 +404,9 @@ out:
 
 static copse_status pack_phase(struct job *j, int w, bool reduce) {
   const struct copse_joint_part *part = &j->joint.parts[w];
-  struct copse_forest_options options = {.as_given = true, .progress = j->options->progress};
+  struct copse_forest_options options = {.as_given = true,
+                                         .progress = j->options->progress,
+                                         .trust_from = j->options->trust_from};
   struct phase p = {.j = j, .reduce = reduce};
   struct copse_instance instance = {0};
   struct copse_forest forest = {0};

@@ -1,7 +1,11 @@
-/* Inside src/schedule only: symmetries of a topology as the solver of trees takes them. */
+/*
+ * Symmetries as solvers take them (topology/symmetry/symmetry.h finds them): of a topology for
+ * trees, and of a fabric for groups at work on it.
+ */
 #ifndef COPSE_SCHEDULE_SOLVE_SYMMETRY_H
 #define COPSE_SCHEDULE_SOLVE_SYMMETRY_H
 
+#include "schedule/groups.h"
 #include "schedule/schedule.h"
 #include "solver/network/network.h"
 #include "topology/symmetry/symmetry.h"
@@ -9,8 +13,7 @@
 /* Where every rank is a root of the same weight; zero-initialised, or without generators: none. */
 struct copse_solve_symmetry {
   struct copse_symmetry found;
-  struct copse_rotation *generators;     /* the same, as `network` has them */
-  struct copse_network_symmetry network; /* for trees of base roots */
+  struct copse_network_symmetry network; /* its generators, for trees of base roots */
   int *sinks, n_sinks;                   /* the first rank's node of each orbit */
 };
 
@@ -25,5 +28,16 @@ copse_status copse_solve_symmetry_set(const struct copse_topology *topology,
                                       const struct copse_solve_symmetry *symmetry,
                                       struct copse_schedule *schedule,
                                       struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * Symmetries [*n_out] of the topology that take each group to one of the same collective, ranks to
+ * its ranks, root to root; `groups` of each [n]. As many orbits of ranks become one as a search
+ * without backtracking finds. The caller frees *out with copse_groups_symmetries_free.
+ */
+copse_status copse_groups_symmetries(const struct copse_topology *topology,
+                                     const struct copse_group *groups, int n,
+                                     struct copse_permutation **out, int *n_out,
+                                     struct copse_err *err) COPSE_CHECKED;
+void copse_groups_symmetries_free(struct copse_permutation *symmetries, int n);
 
 #endif

@@ -19,7 +19,7 @@ int64_t copse_column_demand(const struct copse_search *s, int base, int sink) {
 /* ---- setting up ------------------------------------------------------------------- */
 
 static int image_of(const struct copse_search *s, int node) {
-  const struct copse_rotation *r = &s->problem->rotation;
+  const struct copse_permutation *r = &s->problem->rotation;
   return r->order > 1 ? r->image[node] : node;
 }
 

@@ -15,7 +15,7 @@ struct copse_concurrent_problem {
   const struct copse_network *network; /* roots are not used */
   const int64_t *demand; /* [n_terminals * n_terminals], row = source, >= 0; NULL: all 1 */
   bool forward;          /* terminals may pass on what is not theirs */
-  struct copse_rotation rotation; /* keeps the demand, too: only base sources are routed, the
+  struct copse_permutation rotation; /* keeps the demand, too: only base sources are routed, the
                                      others are their images */
   int64_t total;     /* M in units of the demand: path amounts are fractions of it, exact in 64
                         bits; > 0 */

@@ -62,21 +62,14 @@ enum copse_joint_outcome {
   COPSE_JOINT_UNPROVED /* the simplex method fails, or fractions of separate rates leave 64 bits */
 };
 
-/*
- * A permutation of the nodes that keeps links and capacities and takes groups to groups of the same
- * kind: members to members, root to root, closed and extra nodes to such.
- */
-struct copse_joint_symmetry {
-  const int *nodes;  /* [n_nodes] images */
-  const int *groups; /* [n_groups] */
-};
-
 struct copse_joint_options {
   int max_columns; /* sum over phases of links that may serve it, those counted once that symmetries
                       map to each other */
   int64_t max_whole; /* of a part, or its fractions count as too fine; 0: as 64 bits allow */
-  int n_symmetries;
-  const struct copse_joint_symmetry *symmetries; /* [n_symmetries] */
+  int n_symmetries; /* permutations of nodes that keep links and capacities and take groups to groups
+                       of the same kind: members to members, root to root, closed and extra nodes
+                       to such */
+  const struct copse_permutation *symmetries; /* [n_symmetries] */
   bool separate; /* each group has a rate of its own, and the sum is what counts: ways to do one
                     and the same thing. There is no proof to hand on. */
   struct copse_q

@@ -70,10 +70,10 @@ static copse_status map_group(struct small *m, const struct copse_joint_group *f
 }
 
 /* What is none in the whole network could be one in what is left. */
-static copse_status check_symmetry(const struct small *m, const int *nodes) {
-  const struct copse_rotation rotation = {2, nodes};
+static copse_status check_symmetry(const struct small *m,
+                                   const struct copse_permutation *symmetry) {
   int *image = NULL;
-  copse_status status = copse_links_image(m->network, &rotation, &image, m->err);
+  copse_status status = copse_links_image(m->network, symmetry, &image, m->err);
   free(image);
   return status;
 }
@@ -81,7 +81,7 @@ static copse_status check_symmetry(const struct small *m, const int *nodes) {
 /* *fits: what is left has all symmetries. */
 static copse_status map_symmetries(struct small *m, const struct copse_joint_options *from,
                                    bool *fits) {
-  struct copse_joint_symmetry *to =
+  struct copse_permutation *to =
       copse_arena_alloc(&m->arena, (size_t)from->n_symmetries, sizeof *to);
   *fits = true;
   m->options = *from;
@@ -90,12 +90,12 @@ static copse_status map_symmetries(struct small *m, const struct copse_joint_opt
   for (int i = 0; i < from->n_symmetries && *fits; i++) {
     int *nodes =
         copse_arena_alloc(&m->arena, (size_t)m->contraction.network.n_nodes, sizeof *nodes);
-    copse_status status = check_symmetry(m, from->symmetries[i].nodes);
+    copse_status status = check_symmetry(m, &from->symmetries[i]);
     if (status != COPSE_OK) return status;
     if (!nodes) return copse_fail_nomem(m->err);
-    *fits = copse_contraction_map(&m->contraction, from->symmetries[i].nodes, nodes,
+    *fits = copse_contraction_map(&m->contraction, from->symmetries[i].image, nodes,
                                   m->network->n_nodes);
-    to[i] = (struct copse_joint_symmetry){nodes, from->symmetries[i].groups};
+    to[i] = (struct copse_permutation){.image = nodes, .groups = from->symmetries[i].groups};
   }
   return COPSE_OK;
 }

@@ -46,12 +46,12 @@ static int place_of(const struct copse_joint_group *group, int node) {
 
 /* The phase that takes the place of q, or -1. */
 static int phase_image(const struct copse_joint_search *s,
-                       const struct copse_joint_symmetry *symmetry, int q) {
+                       const struct copse_permutation *symmetry, int q) {
   const struct copse_joint_phase *phase = &s->phases[q];
   int group = symmetry->groups[phase->group], sink = -1;
   if (phase->sink >= 0) {
     int node = s->groups[phase->group].members[phase->sink];
-    sink = place_of(&s->groups[group], symmetry->nodes[node]);
+    sink = place_of(&s->groups[group], symmetry->image[node]);
     if (sink < 0) return -1;
   }
   for (int i = 0; i < s->n_phases; i++)
@@ -68,22 +68,22 @@ static bool is_extra(const struct copse_joint_group *group, int reduce, int node
 }
 
 static bool group_holds(const struct copse_joint_search *s,
-                        const struct copse_joint_symmetry *symmetry, int g) {
+                        const struct copse_permutation *symmetry, int g) {
   const struct copse_joint_group *from = &s->groups[g], *to = &s->groups[symmetry->groups[g]];
   if (from->n_members != to->n_members || from->broadcasts != to->broadcasts ||
       from->reduces != to->reduces || from->exchanges != to->exchanges)
     return false;
   for (int i = 0; i < from->n_members; i++)
-    if (place_of(to, symmetry->nodes[from->members[i]]) < 0) return false;
+    if (place_of(to, symmetry->image[from->members[i]]) < 0) return false;
   for (int i = 0; i < 2; i++) {
     if (from->n_extra[i] != to->n_extra[i]) return false;
     for (int k = 0; k < from->n_extra[i]; k++)
-      if (!is_extra(to, i, symmetry->nodes[from->extra[i][k]])) return false;
+      if (!is_extra(to, i, symmetry->image[from->extra[i][k]])) return false;
   }
-  return from->root < 0 ? to->root < 0 : symmetry->nodes[from->root] == to->root;
+  return from->root < 0 ? to->root < 0 : symmetry->image[from->root] == to->root;
 }
 
-static copse_status join_phases(struct orbits *o, const struct copse_joint_symmetry *symmetry,
+static copse_status join_phases(struct orbits *o, const struct copse_permutation *symmetry,
                                 const int *link_image) {
   const struct copse_joint_search *s = o->s;
   int n_nodes = s->network->n_nodes, n_links = s->network->n_links;
@@ -95,7 +95,7 @@ static copse_status join_phases(struct orbits *o, const struct copse_joint_symme
     int p = phase_image(s, symmetry, q);
     if (p < 0) return refuse(o);
     for (int v = 0; v < n_nodes; v++)
-      join(&o->phase_nodes, q * n_nodes + v, p * n_nodes + symmetry->nodes[v]);
+      join(&o->phase_nodes, q * n_nodes + v, p * n_nodes + symmetry->image[v]);
     for (int e = 0; e < n_links; e++) {
       if ((s->phases[q].column[e] < 0) != (s->phases[p].column[link_image[e]] < 0))
         return refuse(o);
@@ -109,9 +109,8 @@ static copse_status join_all(struct orbits *o, const struct copse_joint_options 
   copse_status status = COPSE_OK;
   int *link_image = NULL;
   for (int i = 0; i < options->n_symmetries; i++) {
-    const struct copse_joint_symmetry *symmetry = &options->symmetries[i];
-    const struct copse_rotation rotation = {2, symmetry->nodes};
-    COPSE_TRY(copse_links_image(o->s->network, &rotation, &link_image, o->err));
+    const struct copse_permutation *symmetry = &options->symmetries[i];
+    COPSE_TRY(copse_links_image(o->s->network, symmetry, &link_image, o->err));
     for (int e = 0; e < o->s->network->n_links; e++) join(&o->links, e, link_image[e]);
     COPSE_TRY(join_phases(o, symmetry, link_image));
     free(link_image);

@@ -1,7 +1,14 @@
+/*
+ * Relays that never bind are merged into a neighbour, and what goes round in the rest is lifted
+ * back.
+ *
+ *     GPU == NIC == leaf ==== spine        ====: as much room as all other links of the relay
+ *                   leaf ---- spine              together; NIC and leaf above become one with
+ *                                                their neighbours, the leaf below stays
+ */
 #include "solver/network/contract.h"
 
-#include <stdlib.h>
-#include <string.h>
+#include "base/graph.h"
 
 /* A relay and all that had become part of it. The link to its neighbour takes what its other links
  * bring in, the one back what they take away; -1: there is none. */
@@ -26,10 +33,7 @@ struct search {
   struct copse_err *err;
 };
 
-static int root_of(struct search *s, int node) {
-  while (s->part[node] != node) node = s->part[node] = s->part[s->part[node]];
-  return node;
-}
+static int root_of(struct search *s, int node) { return copse_sets_find(s->part, node); }
 
 /* ---- one relay ----------------------------------------------------------------------------- */
 
@@ -126,10 +130,8 @@ static copse_status try_relay(struct search *s, int relay, int most, bool *done)
 /* ---- all ----------------------------------------------------------------------------------- */
 
 static void list_ends(struct search *s) {
-  for (int v = 0; v < s->network->n_nodes; v++) {
-    s->part[v] = v;
-    s->first[v] = s->last[v] = -1;
-  }
+  copse_sets_init(s->part, s->network->n_nodes);
+  for (int v = 0; v < s->network->n_nodes; v++) s->first[v] = s->last[v] = -1;
   for (int end = 0; end < 2 * s->network->n_links; end++) {
     const struct copse_net_link *link = &s->network->links[end / 2];
     int node = end % 2 ? link->dst : link->src;
@@ -186,30 +188,23 @@ copse_status copse_contract(const struct copse_network *network, const bool *fix
                             const bool *apart, struct copse_contraction *out,
                             struct copse_err *err) {
   struct search s = {.network = network, .fixed = fixed, .apart = apart, .out = out, .err = err};
+  struct copse_arena scratch = {0};
   size_t nodes = (size_t)network->n_nodes;
   copse_status status;
   *out = (struct copse_contraction){0};
-  COPSE_TRY(copse_calloc(nodes, sizeof *s.part, &s.part, err));
-  COPSE_TRY(copse_calloc(nodes, sizeof *s.neighbours, &s.neighbours, err));
-  COPSE_TRY(copse_calloc(nodes, sizeof *s.seen, &s.seen, err));
-  COPSE_TRY(copse_calloc(nodes, sizeof *s.first, &s.first, err));
-  COPSE_TRY(copse_calloc(nodes, sizeof *s.last, &s.last, err));
-  COPSE_TRY(copse_calloc(2 * (size_t)network->n_links, sizeof *s.next, &s.next, err));
-  s.merges = copse_arena_alloc(&out->arena, nodes, sizeof *s.merges);
-  if (!s.merges) {
-    status = copse_fail_nomem(err);
-    goto out;
-  }
+  COPSE_TRY(copse_arena_array(&scratch, nodes, sizeof *s.part, &s.part, err));
+  COPSE_TRY(copse_arena_array(&scratch, nodes, sizeof *s.neighbours, &s.neighbours, err));
+  COPSE_TRY(copse_arena_array(&scratch, nodes, sizeof *s.seen, &s.seen, err));
+  COPSE_TRY(copse_arena_array(&scratch, nodes, sizeof *s.first, &s.first, err));
+  COPSE_TRY(copse_arena_array(&scratch, nodes, sizeof *s.last, &s.last, err));
+  COPSE_TRY(
+      copse_arena_array(&scratch, 2 * (size_t)network->n_links, sizeof *s.next, &s.next, err));
+  COPSE_TRY(copse_arena_array(&out->arena, nodes, sizeof *s.merges, &s.merges, err));
   list_ends(&s);
   COPSE_TRY(merge_all(&s));
   status = number(&s);
 out:
-  free(s.part);
-  free(s.neighbours);
-  free(s.seen);
-  free(s.first);
-  free(s.last);
-  free(s.next);
+  copse_arena_free(&scratch);
   return status;
 }
 

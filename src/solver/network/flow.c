@@ -1,3 +1,14 @@
+/*
+ * Dinic's algorithm on residual arcs, levels counted from the sink, so that a run that fell short
+ * has the minimum cut nearest to the sink in its levels.
+ *
+ *     s ---> a ---> b ---> t        levels  3 2 1 0: a blocking flow takes paths that go down by
+ *      \---> c ------------^                2 1 0     one at each arc, until none is left
+ *
+ * The layout is its own, not base/graph.h's: arcs come and go while trees are made, and searches
+ * read little but where arcs lead to. Between runs residuals are put back arc by arc as they were
+ * touched.
+ */
 #include "solver/network/flow.h"
 
 #include <limits.h>
@@ -6,6 +17,7 @@
 
 #include "base/memory.h"
 #include "base/rational.h"
+#include "solver/policy.h"
 
 /*
  * One entry at each end of an unordered pair of nodes; the pair's other entry holds the
@@ -49,9 +61,8 @@ struct copse_flow {
   int *path_arc;
   int *list_nodes; /* [n_nodes] what the neighbour queries return */
   int64_t *list_capacities;
+  struct copse_arena arena; /* of all arrays [n_nodes] */
 };
-
-#define TOUCHED_PER_NODE 16
 
 copse_status copse_flow_new(int n_nodes, struct copse_flow **out, struct copse_err *err) {
   copse_status status;
@@ -59,17 +70,19 @@ copse_status copse_flow_new(int n_nodes, struct copse_flow **out, struct copse_e
   struct copse_flow *flow = NULL;
   *out = NULL;
   COPSE_TRY(copse_calloc(1, sizeof *flow, &flow, err));
+  struct copse_arena *arena = &flow->arena;
   flow->n_nodes = n_nodes;
-  COPSE_TRY(copse_calloc(n, sizeof *flow->nodes, &flow->nodes, err));
-  COPSE_TRY(copse_calloc(n, sizeof(int), &flow->level, err));
-  COPSE_TRY(copse_calloc(n, sizeof(int), &flow->current, err));
-  COPSE_TRY(copse_calloc(n, sizeof(int), &flow->queue, err));
-  COPSE_TRY(copse_calloc(n, sizeof(int), &flow->path_node, err));
-  COPSE_TRY(copse_calloc(n, sizeof(int), &flow->path_arc, err));
-  COPSE_TRY(copse_calloc(n, sizeof(int), &flow->list_nodes, err));
-  COPSE_TRY(copse_calloc(n, sizeof(int64_t), &flow->list_capacities, err));
-  flow->touched_capacity = TOUCHED_PER_NODE * n_nodes;
-  COPSE_TRY(copse_calloc(n * TOUCHED_PER_NODE, sizeof *flow->touched, &flow->touched, err));
+  COPSE_TRY(copse_arena_array(arena, n, sizeof *flow->nodes, &flow->nodes, err));
+  COPSE_TRY(copse_arena_array(arena, n, sizeof(int), &flow->level, err));
+  COPSE_TRY(copse_arena_array(arena, n, sizeof(int), &flow->current, err));
+  COPSE_TRY(copse_arena_array(arena, n, sizeof(int), &flow->queue, err));
+  COPSE_TRY(copse_arena_array(arena, n, sizeof(int), &flow->path_node, err));
+  COPSE_TRY(copse_arena_array(arena, n, sizeof(int), &flow->path_arc, err));
+  COPSE_TRY(copse_arena_array(arena, n, sizeof(int), &flow->list_nodes, err));
+  COPSE_TRY(copse_arena_array(arena, n, sizeof(int64_t), &flow->list_capacities, err));
+  flow->touched_capacity = COPSE_FLOW_TOUCHED_PER_NODE * n_nodes;
+  COPSE_TRY(copse_arena_array(arena, (size_t)flow->touched_capacity, sizeof *flow->touched,
+                              &flow->touched, err));
   *out = flow;
   return COPSE_OK;
 out:
@@ -85,15 +98,7 @@ void copse_flow_free(struct copse_flow *flow) {
   }
   free(flow->block);
   free(flow->to_block);
-  free(flow->nodes);
-  free(flow->level);
-  free(flow->current);
-  free(flow->queue);
-  free(flow->path_node);
-  free(flow->path_arc);
-  free(flow->list_nodes);
-  free(flow->list_capacities);
-  free(flow->touched);
+  copse_arena_free(&flow->arena);
   free(flow);
 }
 
@@ -230,7 +235,7 @@ struct copse_flow_neighbours copse_flow_entering(struct copse_flow *flow, int no
   return neighbours(flow, node, false);
 }
 
-/* Moves the last arc of a node into slot i and tells its twin. */
+/* Moves the last arc of a node into slot i; its twin points there. */
 static void drop_arc(struct copse_flow *flow, int node, int i) {
   struct node *v = &flow->nodes[node];
   v->n_arcs--;

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/err.h"
+#include "base/graph.h"
 
 struct copse_net_link {
   int src, dst;
@@ -38,19 +38,14 @@ struct copse_network {
 };
 
 /*
- * A known symmetry: the powers of one permutation of the nodes, which maps links to links of
- * equal capacity, terminals to terminals and roots to roots of equal weight. What was found for
- * base nodes holds for their images.
+ * Known symmetries: permutations of the nodes that map links to links of equal capacity, terminals
+ * to terminals and roots to roots of equal weight. What was found for base nodes holds for their
+ * images. The generators commute, and their products move no root onto itself unless they move
+ * nothing.
  */
-struct copse_rotation {
-  int order;        /* 1: none */
-  const int *image; /* [n_nodes]; NULL when order is 1 */
-};
-
-/* Generators that commute, and whose products move no root onto itself unless they move nothing. */
 struct copse_network_symmetry {
   int n;
-  const struct copse_rotation *generators; /* [n], orders >= 2 */
+  const struct copse_permutation *generators; /* [n], orders >= 2 */
 };
 
 /*
@@ -58,13 +53,31 @@ struct copse_network_symmetry {
  * The caller frees *image.
  */
 copse_status copse_links_image(const struct copse_network *network,
-                               const struct copse_rotation *rotation, int **image,
+                               const struct copse_permutation *rotation, int **image,
                                struct copse_err *err) COPSE_CHECKED;
 
-/* Told now and then during long work; NULL function: nobody listens. */
+/* Links by their source, or by where they lead to. COPSE_NOMEM; the arena owns the arrays. */
+copse_status copse_links_by_source(const struct copse_network *network, struct copse_arena *arena,
+                                   struct copse_adjacency *out,
+                                   struct copse_err *err) COPSE_CHECKED;
+copse_status copse_links_by_destination(const struct copse_network *network,
+                                        struct copse_arena *arena, struct copse_adjacency *out,
+                                        struct copse_err *err) COPSE_CHECKED;
+
+/* Whether all roots have the same share. */
+bool copse_network_equal_weights(const struct copse_network *network);
+
+/* *flags [n_nodes]: which nodes are terminals. COPSE_NOMEM; the arena owns them. */
+copse_status copse_network_terminals(const struct copse_network *network, struct copse_arena *arena,
+                                     bool **flags, struct copse_err *err) COPSE_CHECKED;
+
+/* Called now and then during long work; without a function nothing is reported. */
 struct copse_progress {
   void (*report)(void *ctx, const char *phase, int64_t done, int64_t total);
   void *ctx;
+  /* For people who look on: a graph on the way from the network to trees, links [n] in units of one
+   * tree, of k trees per unit of root weight. NULL: nobody looks on. */
+  void (*stage)(void *ctx, const char *graph, int64_t k, const struct copse_net_link *links, int n);
 };
 static inline void copse_progress_report(const struct copse_progress *progress, const char *phase,
                                          int64_t done, int64_t total) {

@@ -1,21 +1,27 @@
+/*
+ * E. W. Dijkstra, "A note on two problems in connexion with graphs", Numerische Mathematik 1
+ * (1959), on a binary heap. Hops live in the low bits of a distance, so that one comparison decides
+ * both.
+ */
 #include "solver/network/shortest.h"
 
 #include <stdlib.h>
 
 #include "base/memory.h"
 
-/* Hops live in the low bits of a distance, so that one comparison decides both. */
+/* Of a distance; a path has less than 2^12 links. */
 #define HOP_BITS 12
 
 struct copse_shortest {
   const struct copse_network *network;
-  int *first_link, *links; /* by source node */
-  int64_t *distance;       /* [n_nodes] INT64_MAX: not reached */
-  int *via;                /* [n_nodes] link */
-  int *heap, *position;    /* [n_nodes] binary heap; position -1: not in it */
+  struct copse_adjacency leaving; /* links by source */
+  int64_t *distance;              /* [n_nodes] INT64_MAX: not reached */
+  int *via;                       /* [n_nodes] link */
+  int *heap, *position;           /* [n_nodes] binary heap; position -1: not in it */
   int n_heap;
   int *order;
   int n_order;
+  struct copse_arena arena;
 };
 
 copse_status copse_shortest_new(const struct copse_network *network, struct copse_shortest **out,
@@ -26,18 +32,12 @@ copse_status copse_shortest_new(const struct copse_network *network, struct cops
   *out = NULL;
   COPSE_TRY(copse_calloc(1, sizeof *s, &s, err));
   s->network = network;
-  COPSE_TRY(copse_calloc(n + 2, sizeof(int), &s->first_link, err));
-  COPSE_TRY(copse_calloc((size_t)network->n_links, sizeof(int), &s->links, err));
-  COPSE_TRY(copse_calloc(n, sizeof(int64_t), &s->distance, err));
-  COPSE_TRY(copse_calloc(n, sizeof(int), &s->via, err));
-  COPSE_TRY(copse_calloc(n, sizeof(int), &s->heap, err));
-  COPSE_TRY(copse_calloc(n, sizeof(int), &s->position, err));
-  COPSE_TRY(copse_calloc(n, sizeof(int), &s->order, err));
-  /* counting sort by source; off by one while filling */
-  for (int i = 0; i < network->n_links; i++) s->first_link[network->links[i].src + 2]++;
-  for (size_t v = 1; v < n + 2; v++) s->first_link[v] += s->first_link[v - 1];
-  for (int i = 0; i < network->n_links; i++)
-    s->links[s->first_link[network->links[i].src + 1]++] = i;
+  COPSE_TRY(copse_arena_array(&s->arena, n, sizeof(int64_t), &s->distance, err));
+  COPSE_TRY(copse_arena_array(&s->arena, n, sizeof(int), &s->via, err));
+  COPSE_TRY(copse_arena_array(&s->arena, n, sizeof(int), &s->heap, err));
+  COPSE_TRY(copse_arena_array(&s->arena, n, sizeof(int), &s->position, err));
+  COPSE_TRY(copse_arena_array(&s->arena, n, sizeof(int), &s->order, err));
+  COPSE_TRY(copse_links_by_source(network, &s->arena, &s->leaving, err));
   *out = s;
   return COPSE_OK;
 out:
@@ -47,13 +47,7 @@ out:
 
 void copse_shortest_free(struct copse_shortest *s) {
   if (!s) return;
-  free(s->first_link);
-  free(s->links);
-  free(s->distance);
-  free(s->via);
-  free(s->heap);
-  free(s->position);
-  free(s->order);
+  copse_arena_free(&s->arena);
   free(s);
 }
 
@@ -93,8 +87,8 @@ static int pop(struct copse_shortest *s) {
 }
 
 static void relax(struct copse_shortest *s, int node, const int64_t *lengths) {
-  for (int i = s->first_link[node]; i < s->first_link[node + 1]; i++) {
-    int link = s->links[i], to = s->network->links[link].dst;
+  for (int i = s->leaving.first[node]; i < s->leaving.first[node + 1]; i++) {
+    int link = s->leaving.item[i], to = s->network->links[link].dst;
     int64_t distance = s->distance[node] + (lengths[link] << HOP_BITS) + 1;
     if (distance >= s->distance[to]) continue;
     if (s->distance[to] == INT64_MAX) {

@@ -1,21 +1,24 @@
+/*
+ * One maximum flow per sink, shared by threads, each on its copy of the graph. Neighbours differ
+ * little, so the flow to a sink is made from that to the one before by moving where it ends:
+ *
+ *     source ==> roots ==> ... ==> u - - -> v        what flowed to u goes on to v
+ *
+ * and a sink v to which all that reaches u evidently goes on, and back, is not asked at all.
+ */
 #include "solver/network/sinks.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/memory.h"
+#include "base/parallel.h"
 #include "base/rational.h"
+#include "solver/policy.h"
 
 int copse_solver_threads = 0;
-
-#define MOST_THREADS 16
-/* Sinks times links: less work than this is done before a thread has started. */
-#define WORK_FOR_THREADS (1 << 18)
-/* So many sinks a thread takes at once: neighbours, as a rule. */
-#define SINKS_AT_ONCE 8
 
 /* ---- the graph --------------------------------------------------------------------------- */
 
@@ -60,7 +63,6 @@ struct worker {
   struct sinks_state *state;
   struct copse_flow *flow; /* the first one's is the graph itself */
   int at;                  /* the sink that the demand flows to; -1: none */
-  pthread_t thread;
 };
 
 struct sinks_state {
@@ -76,7 +78,7 @@ struct sinks_state {
   int n_cuts, n_short, most;
   atomic_int next;  /* into `asked` */
   atomic_int bound; /* into `asked`: from here on nothing matters any more */
-  struct copse_flow *copies[MOST_THREADS];
+  struct copse_flow *copies[COPSE_SINKS_THREADS];
 };
 
 static copse_status make_state(struct copse_sinks *sinks, int n_nodes, struct copse_err *err) {
@@ -98,7 +100,7 @@ void copse_sinks_free(struct copse_sinks *sinks) {
   struct sinks_state *state = sinks->state;
   *sinks = (struct copse_sinks){0};
   if (!state) return;
-  for (int i = 0; i < MOST_THREADS; i++) copse_flow_free(state->copies[i]);
+  for (int i = 0; i < COPSE_SINKS_THREADS; i++) copse_flow_free(state->copies[i]);
   pthread_mutex_destroy(&state->mutex);
   free(state->asked);
   free(state->leaving);
@@ -218,35 +220,36 @@ static void ask_sink(struct worker *worker, int i) {
     worker->at = -1;
 }
 
-static void *ask_sinks(void *arg) {
-  struct worker *worker = arg;
+/* What worker i does; where fewer threads can be had than workers, the last find nothing left. */
+static copse_status ask_sinks(void *workers, int i, struct copse_err *err) {
+  struct worker *worker = (struct worker *)workers + i;
   struct sinks_state *state = worker->state;
+  (void)err;
   for (;;) {
-    int first = atomic_fetch_add(&state->next, SINKS_AT_ONCE);
-    for (int i = first; i < first + SINKS_AT_ONCE; i++) {
-      if (i >= atomic_load(&state->bound)) return NULL;
-      ask_sink(worker, i);
+    int first = atomic_fetch_add(&state->next, COPSE_SINKS_AT_ONCE);
+    for (int at = first; at < first + COPSE_SINKS_AT_ONCE; at++) {
+      if (at >= atomic_load(&state->bound)) return COPSE_OK;
+      ask_sink(worker, at);
     }
   }
 }
 
 static int count_threads(const struct sinks_state *state, struct copse_flow *flow) {
-  long n = copse_solver_threads;
+  int n = copse_solver_threads;
   if (n <= 0) {
-    if ((int64_t)state->n_asked * copse_flow_links(flow) < WORK_FOR_THREADS) return 1;
-    n = sysconf(_SC_NPROCESSORS_ONLN);
+    if ((int64_t)state->n_asked * copse_flow_links(flow) < COPSE_SINKS_WORK_FOR_THREADS) return 1;
+    n = copse_processors();
   }
-  return n < 1 ? 1 : n > MOST_THREADS ? MOST_THREADS : (int)n;
+  return n > COPSE_SINKS_THREADS ? COPSE_SINKS_THREADS : n;
 }
 
-/* The workers beside this thread; where one can't be had the others do its part. */
-static int start_workers(struct sinks_state *state, struct copse_flow *flow, struct worker *workers,
-                         int n) {
+/* The workers beside the first one, each with a copy of the graph, as far as memory goes. */
+static int make_workers(struct sinks_state *state, struct copse_flow *flow, struct worker *workers,
+                        int n) {
   struct copse_err ignored = COPSE_ERR_INIT;
-  for (int i = 0; i < n; i++) {
+  for (int i = 1; i < n; i++) {
     if (copse_flow_copy(flow, &state->copies[i], &ignored) != COPSE_OK) return i;
     workers[i] = (struct worker){.state = state, .flow = state->copies[i], .at = -1};
-    if (pthread_create(&workers[i].thread, NULL, ask_sinks, &workers[i]) != 0) return i;
   }
   return n;
 }
@@ -257,17 +260,16 @@ copse_status copse_sinks_ask(struct copse_sinks *sinks, struct copse_flow *flow,
   sinks->n_cuts = 0;
   COPSE_TRY(make_state(sinks, copse_flow_nodes(flow), err));
   struct sinks_state *state = sinks->state;
-  struct worker self = {.state = state, .flow = flow, .at = -1}, others[MOST_THREADS];
+  struct worker workers[COPSE_SINKS_THREADS] = {{.state = state, .flow = flow, .at = -1}};
   state->question = question;
   COPSE_TRY(choose_sinks(state, flow, err));
   COPSE_TRY(make_room(state, err));
   atomic_init(&state->next, 1);
   atomic_init(&state->bound, state->n_asked);
-  if (state->n_asked > 0) ask_sink(&self, 0); /* as a rule the one that fell short last time */
+  if (state->n_asked > 0) ask_sink(workers, 0); /* as a rule the one that fell short last time */
   if (atomic_load(&state->bound) > 1) {
-    int n = start_workers(state, flow, others, count_threads(state, flow) - 1);
-    ask_sinks(&self);
-    for (int i = 0; i < n; i++) pthread_join(others[i].thread, NULL);
+    int n = make_workers(state, flow, workers, count_threads(state, flow));
+    COPSE_TRY(copse_parallel(n, n, ask_sinks, workers, err));
   }
   for (int i = 0; i < state->n_cuts; i++) state->cuts[i].place = state->asked[state->cuts[i].place];
   sinks->n_cuts = state->n_cuts;

@@ -1,176 +1,27 @@
+/*
+ * From a network to its optimum (trees/optimum.h), to integer capacities that carry k trees per
+ * root, and to the trees. Those come from the first maker of a table that fits the problem and
+ * finds trees; the last one always does:
+ *
+ *   relays split off      trees packed          laid on physical paths
+ *
+ *     a --- w --- b         a ----- b            a > w > b
+ *           |         =>     \     /      =>     a > w > c
+ *           c                 \ c /
+ *
+ * ForestColl (Zhao et al., arXiv 2402.06787) makes trees this way.
+ */
 #include "solver/trees/forest.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/clock.h"
-#include "solver/network/cuts.h"
-#include "solver/trees/levels.h"
+#include "solver/policy.h"
+#include "solver/trees/maker.h"
 #include "solver/trees/pack.h"
 #include "solver/trees/paths.h"
 #include "solver/trees/shorten.h"
-#include "solver/trees/single.h"
 #include "solver/trees/split.h"
-#include "solver/trees/orbit_trees.h"
 
-/* Laying packed trees on physical paths. */
-struct layer {
-  const struct copse_network *network;
-  struct copse_paths *paths;
-  struct copse_forest *forest;
-  struct copse_forest_tree *trees;
-  size_t n_trees, trees_capacity;
-  struct copse_piece *pieces; /* of all edges of the tree at hand, edge by edge */
-  size_t n_pieces, pieces_capacity;
-  size_t *cursor; /* [n_terminals] piece that each edge is at */
-  size_t *last;   /* [n_terminals] one past the edge's pieces */
-  int *nodes;     /* [n_nodes + 1] path under expansion */
-  int *depth;     /* [n_nodes] */
-};
-
-static copse_status fill_edge(struct layer *l, struct copse_packed_edge edge, int path,
-                              struct copse_forest_edge *out, struct copse_err *err) {
-  int n = copse_paths_expand(l->paths, path, l->nodes);
-  int *copy = n > 0 ? copse_arena_alloc(&l->forest->arena, (size_t)n, sizeof *copy) : NULL;
-  if (!copy) return copse_fail_nomem(err);
-  memcpy(copy, l->nodes, (size_t)n * sizeof *copy);
-  *out = (struct copse_forest_edge){edge.src, edge.dst, copy, n};
-  return COPSE_OK;
-}
-
-/* One tree with the piece that each edge is at. */
-static copse_status add_tree(struct layer *l, int root, const struct copse_packed_edge *edges,
-                             int64_t multiplicity, struct copse_err *err) {
-  size_t n = (size_t)l->network->n_terminals - 1;
-  struct copse_forest_tree tree = {.root = root, .multiplicity = multiplicity};
-  struct copse_forest_edge *copy = copse_arena_alloc(&l->forest->arena, n ? n : 1, sizeof *copy);
-  copse_status status;
-  if (!copy) return copse_fail_nomem(err);
-  l->depth[root] = 0;
-  for (size_t i = 0; i < n; i++) {
-    COPSE_TRY(fill_edge(l, edges[i], l->pieces[l->cursor[i]].path, &copy[i], err));
-    int depth = l->depth[edges[i].dst] = l->depth[edges[i].src] + 1;
-    if (depth > tree.height) tree.height = depth;
-  }
-  tree.edges = copy;
-  COPSE_TRY(copse_grow(&l->trees, &l->trees_capacity, l->n_trees + 1, sizeof *l->trees, err));
-  l->trees[l->n_trees++] = tree;
-out:
-  return status;
-}
-
-/* A family whose edges lie on several paths becomes several trees: cut where one ends. */
-static copse_status lay_tree(struct layer *l, const struct copse_packed_tree *tree,
-                             const struct copse_packed_edge *edges, struct copse_err *err) {
-  size_t n = (size_t)l->network->n_terminals - 1;
-  copse_status status = COPSE_OK;
-  l->n_pieces = 0;
-  for (size_t i = 0; i < n; i++) {
-    l->cursor[i] = l->n_pieces;
-    COPSE_TRY(copse_paths_take(l->paths, edges[i].src, edges[i].dst, tree->multiplicity, &l->pieces,
-                               &l->n_pieces, &l->pieces_capacity, err));
-    l->last[i] = l->n_pieces;
-  }
-  for (int64_t left = tree->multiplicity; left > 0;) {
-    int64_t amount = left;
-    for (size_t i = 0; i < n; i++)
-      if (l->pieces[l->cursor[i]].amount < amount) amount = l->pieces[l->cursor[i]].amount;
-    COPSE_TRY(add_tree(l, tree->root, edges, amount, err));
-    left -= amount;
-    for (size_t i = 0; i < n; i++) {
-      struct copse_piece *piece = &l->pieces[l->cursor[i]];
-      piece->amount -= amount;
-      if (piece->amount == 0 && l->cursor[i] + 1 < l->last[i]) l->cursor[i]++;
-    }
-  }
-out:
-  return status;
-}
-
-static copse_status lay_all(const struct copse_network *network, struct copse_paths *paths,
-                            const struct copse_packing *packing, struct copse_forest *forest,
-                            struct copse_err *err) {
-  struct layer l = {.network = network, .paths = paths, .forest = forest};
-  size_t nodes = (size_t)network->n_nodes, terminals = (size_t)network->n_terminals;
-  copse_status status;
-  COPSE_TRY(copse_calloc(terminals, sizeof *l.cursor, &l.cursor, err));
-  COPSE_TRY(copse_calloc(terminals, sizeof *l.last, &l.last, err));
-  COPSE_TRY(copse_calloc(nodes + 1, sizeof *l.nodes, &l.nodes, err));
-  COPSE_TRY(copse_calloc(nodes, sizeof *l.depth, &l.depth, err));
-  for (size_t i = 0; i < packing->n_trees; i++)
-    COPSE_TRY(lay_tree(&l, &packing->trees[i], packing->edges + packing->trees[i].first_edge, err));
-  struct copse_forest_tree *trees =
-      copse_arena_alloc(&forest->arena, l.n_trees ? l.n_trees : 1, sizeof *trees);
-  if (!trees) {
-    status = copse_fail_nomem(err);
-    goto out;
-  }
-  memcpy(trees, l.trees, l.n_trees * sizeof *trees);
-  forest->trees = trees;
-  forest->n_trees = (int)l.n_trees;
-out:
-  free(l.trees);
-  free(l.pieces);
-  free(l.cursor);
-  free(l.last);
-  free(l.nodes);
-  free(l.depth);
-  return status;
-}
-
-/* The integer problem: exact at the optimum, or for the k that was asked for. */
-static copse_status choose_capacities(const struct copse_network *network,
-                                      const struct copse_forest_options *options,
-                                      struct copse_forest *forest, int64_t *capacities,
-                                      struct copse_err *err) {
-  copse_status status;
-  struct copse_q u;
-  if (options->as_given) {
-    for (int i = 0; i < network->n_links; i++) capacities[i] = network->links[i].capacity;
-    forest->k = 1;
-    return COPSE_OK;
-  }
-  if (options->k > 0) {
-    forest->k = options->k;
-    return copse_optimum_fixed_k(network, forest->optimum.x, options->k, &u, capacities, err);
-  }
-  struct copse_scale scale;
-  COPSE_TRY(copse_optimum_scale(network, forest->optimum.x, &scale, err));
-  for (int i = 0; i < network->n_links; i++)
-    capacities[i] = network->links[i].capacity / scale.divisor * scale.numerator;
-  forest->k = scale.k;
-out:
-  return status;
-}
-
-/* Trees that grow together (solver/levels.h). */
-static copse_status grow_side_by_side(const struct copse_network *network,
-                                      const struct copse_forest_options *options,
-                                      const int64_t *capacities, struct copse_forest *forest,
-                                      bool *packed, struct copse_err *err) {
-  copse_status status;
-  COPSE_TRY(
-      copse_levels_pack(network, capacities, forest->k, options->progress, forest, packed, err));
-  if (*packed) COPSE_TRY(copse_forest_shorten(network, forest, err));
-out:
-  return status;
-}
-
-/* Among many ranks trees over physical links, where they can be had: quicker than by splitting, and
- * lower. */
-static copse_status pack_physical(const struct copse_network *network,
-                                  const struct copse_forest_options *options,
-                                  const int64_t *capacities, struct copse_forest *forest,
-                                  bool *packed, struct copse_err *err) {
-  *packed = false;
-  if (network->n_terminals < copse_trust_from) return COPSE_OK;
-  if (network->n_roots == 1)
-    return copse_single_pack(network, capacities, forest->k, options->progress, forest, packed,
-                             err);
-  if (network->n_roots >= copse_trust_from)
-    return grow_side_by_side(network, options, capacities, forest, packed, err);
-  return COPSE_OK;
-}
+/* ---- makers ------------------------------------------------------------------------------ */
 
 static int height_of(const struct copse_forest *forest) {
   int height = 0;
@@ -179,27 +30,20 @@ static int height_of(const struct copse_forest *forest) {
   return height;
 }
 
-/* Trees that grow together are one for each unit: where packing needs far fewer, equal trees being
- * one, they would be too many. Below this height there is nothing to win. */
-#define MOST_UNITS_PER_TREE 4
-#define LEAST_HEIGHT 3
-
-/* Takes trees that grow together in place of those packed if the highest of them is lower, and they
- * are not many more. */
-static copse_status prefer_lower(const struct copse_network *network,
-                                 const struct copse_forest_options *options,
-                                 const int64_t *capacities, struct copse_forest *forest,
-                                 struct copse_err *err) {
+/* Takes trees that grow side by side in place of those packed if the highest of them is lower, and
+ * they are not many more. */
+static copse_status prefer_lower(const struct copse_tree_problem *problem,
+                                 struct copse_forest *forest, struct copse_err *err) {
   struct copse_forest other = {.k = forest->k};
-  int64_t units = 0;
-  bool packed;
+  int64_t units = 0, more = (int64_t)forest->n_trees * COPSE_FOREST_MORE_TREES_PERCENT / 100;
+  bool made;
   copse_status status = COPSE_OK;
   for (int t = 0; t < forest->n_trees; t++) units += forest->trees[t].multiplicity;
-  if (units / MOST_UNITS_PER_TREE > forest->n_trees || height_of(forest) < LEAST_HEIGHT)
+  if (units / COPSE_FOREST_UNITS_PER_TREE > forest->n_trees ||
+      height_of(forest) < COPSE_FOREST_LEAST_HEIGHT)
     return COPSE_OK;
-  COPSE_TRY(grow_side_by_side(network, options, capacities, &other, &packed, err));
-  if (packed && height_of(&other) < height_of(forest) &&
-      other.n_trees <= forest->n_trees + forest->n_trees / 4) {
+  COPSE_TRY(copse_make_levels(problem, &other, &made, err));
+  if (made && height_of(&other) < height_of(forest) && other.n_trees <= forest->n_trees + more) {
     struct copse_arena packed_trees = forest->arena;
     forest->arena = other.arena;
     forest->trees = other.trees;
@@ -211,45 +55,156 @@ out:
   return status;
 }
 
-static copse_status make_trees(const struct copse_network *network,
-                               const struct copse_forest_options *options,
-                               struct copse_forest *forest, struct copse_err *err) {
-  copse_status status;
-  int64_t *capacities = NULL;
+static void show_network(const struct copse_tree_problem *problem) {
+  const struct copse_network *network = problem->network;
+  struct copse_arena scratch = {0};
+  struct copse_net_link *links =
+      copse_arena_alloc(&scratch, (size_t)network->n_links, sizeof *links);
+  for (int i = 0; links && i < network->n_links; i++) {
+    links[i] = network->links[i];
+    links[i].capacity = problem->capacities[i];
+  }
+  if (links)
+    problem->progress->stage(problem->progress->ctx, "network", problem->k, links,
+                             network->n_links);
+  copse_arena_free(&scratch);
+}
+
+/* The links between terminals that stand for paths over the relays. */
+static void show_split(const struct copse_tree_problem *problem, struct copse_flow *flow) {
+  const struct copse_network *network = problem->network;
+  struct copse_arena scratch = {0};
+  struct copse_net_link *links =
+      copse_arena_alloc(&scratch, (size_t)copse_flow_links(flow), sizeof *links);
+  int n = 0;
+  for (int i = 0; links && i < network->n_terminals; i++) {
+    int v = network->terminals[i];
+    struct copse_flow_neighbours to = copse_flow_leaving(flow, v);
+    for (int j = 0; j < to.n; j++)
+      if (to.capacities[j] > 0)
+        links[n++] = (struct copse_net_link){v, to.nodes[j], to.capacities[j]};
+  }
+  if (links)
+    problem->progress->stage(problem->progress->ctx, "split graph", problem->k, links, n);
+  copse_arena_free(&scratch);
+}
+
+static bool is_watched(const struct copse_tree_problem *problem) {
+  return problem->progress && problem->progress->stage;
+}
+
+/* The general way: relays are split off, trees packed and laid on paths. */
+static copse_status split_and_pack(const struct copse_tree_problem *problem,
+                                   struct copse_forest *forest, bool *made, struct copse_err *err) {
   struct copse_paths *paths = NULL;
   struct copse_flow *flow = NULL;
   struct copse_packing packing = {0};
   double start = copse_clock_seconds();
-  COPSE_TRY(copse_calloc((size_t)network->n_links, sizeof *capacities, &capacities, err));
-  COPSE_TRY(choose_capacities(network, options, forest, capacities, err));
-  if (options->symmetry && options->symmetry->n > 0) {
-    COPSE_TRY(copse_template_pack(network, capacities, forest->k, options->symmetry,
-                                  options->multiple && options->k == 0, options->progress, forest,
-                                  &forest->is_template, err));
-    forest->seconds_pack = copse_clock_seconds() - start;
-    goto out;
-  }
-  bool packed;
-  COPSE_TRY(pack_physical(network, options, capacities, forest, &packed, err));
-  forest->seconds_pack = copse_clock_seconds() - start;
-  if (packed) goto out;
-  start = copse_clock_seconds();
-  COPSE_TRY(copse_paths_new(network, capacities, &paths, err));
-  COPSE_TRY(
-      copse_split_relays(network, capacities, forest->k, paths, options->progress, &flow, err));
+  copse_status status;
+  COPSE_TRY(copse_paths_new(problem->network, problem->capacities, &paths, err));
+  COPSE_TRY(copse_split_relays(problem, paths, &flow, err));
   forest->seconds_split = copse_clock_seconds() - start;
-  start = copse_clock_seconds();
-  COPSE_TRY(copse_pack_trees(network, flow, forest->k, options->progress, &packing, err));
-  COPSE_TRY(lay_all(network, paths, &packing, forest, err));
-  COPSE_TRY(copse_forest_shorten(network, forest, err));
-  if (network->n_roots < copse_trust_from)
-    COPSE_TRY(prefer_lower(network, options, capacities, forest, err));
-  forest->seconds_pack += copse_clock_seconds() - start;
+  if (is_watched(problem)) show_split(problem, flow);
+  COPSE_TRY(copse_pack_trees(problem, flow, &packing, err));
+  COPSE_TRY(copse_paths_lay(paths, &packing, forest, err));
+  COPSE_TRY(copse_forest_shorten(problem->network, forest, err));
+  if (problem->network->n_roots < problem->trust_from)
+    COPSE_TRY(prefer_lower(problem, forest, err));
+  *made = true;
 out:
   copse_packing_free(&packing);
   copse_flow_free(flow);
   copse_paths_free(paths);
-  free(capacities);
+  return status;
+}
+
+static bool has_symmetry(const struct copse_tree_problem *problem) {
+  return problem->symmetry && problem->symmetry->n > 0;
+}
+
+static bool is_one_to_many(const struct copse_tree_problem *problem) {
+  return problem->network->n_terminals >= problem->trust_from && problem->network->n_roots == 1;
+}
+
+static bool is_many_to_many(const struct copse_tree_problem *problem) {
+  return problem->network->n_terminals >= problem->trust_from &&
+         problem->network->n_roots >= problem->trust_from;
+}
+
+static bool is_any(const struct copse_tree_problem *problem) {
+  (void)problem;
+  return true;
+}
+
+/* In the order in which they are tried: a maker that fits and does not find trees leaves the
+ * problem to the next one that fits, unless it is the last to be asked. Among many ranks trees over
+ * physical links are quicker to find than by splitting, and lower. */
+static const struct {
+  bool (*fits)(const struct copse_tree_problem *problem);
+  copse_tree_maker *make;
+  bool last;
+} makers[] = {
+    {has_symmetry, copse_make_orbit_trees, true}, /* whoever asked for base roots wants no others */
+    {is_one_to_many, copse_make_single, false},
+    {is_many_to_many, copse_make_levels, false},
+    {is_any, split_and_pack, true},
+};
+
+/* ---- the whole --------------------------------------------------------------------------- */
+
+/* The integer problem: exact at the optimum, or for the k that was asked for. */
+static copse_status choose_capacities(const struct copse_network *network,
+                                      const struct copse_forest_options *options,
+                                      struct copse_forest *forest, int64_t *capacities,
+                                      struct copse_err *err) {
+  copse_status status;
+  struct copse_q u;
+  struct copse_scale scale;
+  if (options->as_given) {
+    for (int i = 0; i < network->n_links; i++) capacities[i] = network->links[i].capacity;
+    forest->k = 1;
+    return COPSE_OK;
+  }
+  if (options->k > 0) {
+    forest->k = options->k;
+    return copse_optimum_fixed_k(network, forest->optimum.x, options->k, &u, capacities, err);
+  }
+  COPSE_TRY(copse_optimum_scale(network, forest->optimum.x, &scale, err));
+  for (int i = 0; i < network->n_links; i++)
+    capacities[i] = network->links[i].capacity / scale.divisor * scale.numerator;
+  forest->k = scale.k;
+out:
+  return status;
+}
+
+static copse_status make_trees(const struct copse_network *network,
+                               const struct copse_forest_options *options,
+                               struct copse_forest *forest, struct copse_err *err) {
+  copse_status status;
+  struct copse_arena scratch = {0};
+  int64_t *capacities;
+  bool made = false, last = false;
+  double start = copse_clock_seconds();
+  COPSE_TRY(
+      copse_arena_array(&scratch, (size_t)network->n_links, sizeof *capacities, &capacities, err));
+  COPSE_TRY(choose_capacities(network, options, forest, capacities, err));
+  struct copse_tree_problem problem = {
+      .network = network,
+      .capacities = capacities,
+      .k = forest->k,
+      .symmetry = options->symmetry,
+      .multiple = options->multiple && options->k == 0,
+      .trust_from = copse_trust_from(options->trust_from),
+      .progress = options->progress};
+  if (is_watched(&problem)) show_network(&problem);
+  for (int i = 0; !made && !last; i++) {
+    if (!makers[i].fits(&problem)) continue;
+    COPSE_TRY(makers[i].make(&problem, forest, &made, err));
+    last = makers[i].last;
+  }
+  forest->seconds_pack = copse_clock_seconds() - start - forest->seconds_split;
+out:
+  copse_arena_free(&scratch);
   return status;
 }
 

@@ -28,7 +28,7 @@ struct copse_forest_tree {
 struct copse_forest {
   int64_t k; /* trees per unit of root weight; 0 when only the bound was asked for */
   struct copse_optimum optimum;
-  bool is_template; /* the trees are those of base roots; the others are their images */
+  bool base_only; /* the trees are those of base roots; the others are their images */
   int n_trees;
   const struct copse_forest_tree *trees;
   double seconds_optimum, seconds_split, seconds_pack;
@@ -40,19 +40,18 @@ struct copse_forest_options {
   bool bound_only; /* optimum and cut, no trees */
   bool as_given;   /* the capacities carry `weight` trees of every root, which is known: k = 1,
                       no optimum is looked for (optimum.x is 1) */
-  /* Known symmetries, or NULL. With them trees of base roots are made (solver/template.h), or none
-   * where those are not found: forest.is_template tells. */
+  /* Known symmetries, or NULL. With them trees of base roots are made (trees/orbit.c), or none
+   * where those are not found: forest.base_only says which. */
   const struct copse_network_symmetry *symmetry;
-  bool multiple; /* such trees may be a multiple of k, where the k asked for is 0 */
+  bool multiple;  /* such trees may be a multiple of k, where the k asked for is 0 */
+  int trust_from; /* from so many terminals on known cuts are trusted; 0: COPSE_TRUST_FROM */
   const struct copse_progress *progress;
 };
 
 /*
  * Returns COPSE_OK with optimum.x = 0 and no trees where a terminal can't be reached
  * (the caller names it), COPSE_OVERFLOW, COPSE_NOMEM, COPSE_INTERNAL. Relays must be
- * balanced. From copse_trust_from roots on the trees grow together (solver/levels.h) where that
- * goes to its end; else, and with fewer roots, relays are split off and trees packed, and those
- * grown together taken in their place only if they are lower and not many more.
+ * balanced. Which of the makers of trees (trees/maker.h) is tried when: the table in forest.c.
  * Free with copse_forest_free in every case.
  */
 copse_status copse_forest_solve(const struct copse_network *network,

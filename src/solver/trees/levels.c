@@ -1,55 +1,501 @@
-#include "solver/trees/levels.h"
+/*
+ * Trees that grow side by side, one terminal each in turn, over physical links:
+ *
+ *      round 1   a > b         b > c         c > a          each tree takes the nearest terminal
+ *      round 2   a > b, a > c  b > c, b > a  c > a, c > b   from its shallowest open vertex
+ *
+ * A tree t that is stuck before v is helped by an exchange: t takes the links (=) of another tree's
+ * way to y, if y finds another place in its own tree, over free links or by one more exchange:
+ *
+ *      x ...===...> v           x in t; the way x' ...===...> y of the other tree gives = up,
+ *      x'...===...> y           and y joins from z instead
+ *      z ........> y
+ *
+ * In this file: growing, exchanges, preparation, the whole.
+ */
+#include "solver/trees/maker.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
 #include "base/rational.h"
-#include "solver/trees/levels_internal.h"
-#include "solver/network/sinks.h"
+#include "solver/network/cuts.h"
+#include "solver/policy.h"
+#include "solver/trees/shorten.h"
 
-/* ---- the network ------------------------------------------------------------------------- */
+/* How a tree comes to a terminal: over links g->path[first] .. [first + n - 1]. */
+struct way {
+  int src; /* number of the terminal it comes from; -1: the root, or not reached */
+  int n;
+  size_t first;
+  uint64_t bits; /* bit_of of each of its links */
+};
 
-static copse_status index_links(struct copse_levels *g) {
-  const struct copse_network *network = g->network;
-  size_t n = (size_t)network->n_nodes, m = (size_t)network->n_links;
+/* Links share 64 bits: a way without a link's bit does not use it. */
+static inline uint64_t bit_of(int link) { return (uint64_t)1 << (link & 63); }
+
+/* Terminals go by their number here, 0 .. n - 1. */
+struct tree {
+  int root;
+  struct way *ways; /* [n] of g->ways */
+  int *depth;       /* [n] -1: not reached */
+  int *order;       /* [n_order] as they joined */
+  int n_order;
+  int open;               /* vertices of `order` before it have no way left to another terminal */
+  unsigned char *entered; /* [n_cuts] */
+};
+
+/* A way that uses a link, or used it once. */
+struct user {
+  int tree, vertex;
+};
+
+struct users {
+  struct user *list;
+  size_t n, capacity;
+};
+
+/* Terminals from which there is a way over links that all have something left. */
+struct sources {
+  int n; /* more than there is room for: many */
+  int terminals[COPSE_LEVELS_SOURCES];
+};
+
+/* A breadth-first search; a node in layer l is number node + l * n_nodes. */
+#define LAYERS 3
+
+struct search {
+  int *via;   /* [layers * n_nodes] the link and the layer it was come by */
+  int *stamp; /* [layers * n_nodes] the search that saw it last */
+  int *queue; /* [layers * n_nodes] */
+  int n;      /* searches so far */
+  int *ends;  /* [layers * n_nodes] n_ends of them */
+  int n_ends;
+  int *links; /* [n_nodes] of a way that was found, n_links of them */
+  int n_links;
+  int *full; /* [n_nodes] those of them that have nothing left */
+};
+
+struct grower {
+  const struct copse_network *network;
+  struct copse_forest *forest;
+  int n;                                    /* terminals */
+  int *number;                              /* [n_nodes] of a terminal; -1: a relay */
+  int64_t *left;                            /* [n_links] */
+  struct copse_adjacency leaving, entering; /* links by source, by destination */
+  struct copse_cuts cuts;                   /* tight: every tree may enter them once */
+  int *first_cut, *entered; /* by link: the cuts that it enters, entered[first_cut[e]] .. */
+  struct tree *trees;
+  int n_trees, n_made;
+  struct way *ways; /* [n_trees * n] of all trees, where exchanges look for users */
+  int *path;        /* links of all ways */
+  size_t n_path, path_capacity;
+  struct users *users;     /* [n_links], NULL before the first exchange */
+  struct sources *sources; /* [n_nodes], as the last repair found them */
+  struct search search[COPSE_LEVELS_CHAIN + 1];
+  int64_t candidates; /* for exchanges that may still be looked at */
+  int allowed;        /* of them, for the repair at hand */
+  struct copse_arena arena;
+  struct copse_err *err;
+};
+
+/* Whether the tree may use a link on a way to node `end` (-1: it is not known yet): what is
+ * entered already is not entered again, and nothing only to pass through it. */
+static bool may_enter(const struct grower *g, const struct tree *tree, int link, int end) {
+  for (int i = g->first_cut[link]; i < g->first_cut[link + 1]; i++)
+    if (tree->entered[g->entered[i]] ||
+        (end >= 0 && !copse_cuts_hold(&g->cuts, g->entered[i], end)))
+      return false;
+  return true;
+}
+
+static copse_status note_user(struct grower *g, int link, int tree, int vertex) {
+  struct users *users = &g->users[link];
+  copse_status status =
+      copse_grow(&users->list, &users->capacity, users->n + 1, sizeof *users->list, g->err);
+  if (status == COPSE_OK) users->list[users->n++] = (struct user){tree, vertex};
+  return status;
+}
+
+/* Takes the way of `search` from x to terminal y, which the tree did not have. */
+static copse_status join(struct grower *g, int index, int x, int y, const struct search *search) {
+  struct tree *tree = &g->trees[index];
+  struct way *way = &tree->ways[y];
+  int end = g->network->terminals[y];
   copse_status status;
-  COPSE_TRY(copse_calloc(n + 2, sizeof(int), &g->first_out, g->err));
-  COPSE_TRY(copse_calloc(n + 2, sizeof(int), &g->first_in, g->err));
-  COPSE_TRY(copse_calloc(m, sizeof(int), &g->by_src, g->err));
-  COPSE_TRY(copse_calloc(m, sizeof(int), &g->by_dst, g->err));
-  for (int e = 0; e < network->n_links; e++) {
-    g->first_out[network->links[e].src + 2]++;
-    g->first_in[network->links[e].dst + 2]++;
-  }
-  for (int v = 0; v < network->n_nodes; v++) {
-    g->first_out[v + 2] += g->first_out[v + 1];
-    g->first_in[v + 2] += g->first_in[v + 1];
-  }
-  for (int e = 0; e < network->n_links; e++) {
-    g->by_src[g->first_out[network->links[e].src + 1]++] = e;
-    g->by_dst[g->first_in[network->links[e].dst + 1]++] = e;
+  COPSE_TRY(copse_grow(&g->path, &g->path_capacity, g->n_path + (size_t)search->n_links,
+                       sizeof *g->path, g->err));
+  *way = (struct way){x, search->n_links, g->n_path, 0};
+  for (int i = 0; i < search->n_links; i++) {
+    int e = search->links[i];
+    g->path[g->n_path++] = e;
+    way->bits |= bit_of(e);
+    g->left[e]--;
+    for (int j = g->first_cut[e]; j < g->first_cut[e + 1]; j++)
+      if (copse_cuts_hold(&g->cuts, g->entered[j], end)) tree->entered[g->entered[j]] = 1;
+    if (g->users) COPSE_TRY(note_user(g, e, index, y));
   }
 out:
   return status;
 }
 
-static bool enters(const struct copse_levels *g, int cut, const struct copse_net_link *link) {
-  const unsigned char *inside = g->inside + (size_t)cut * (size_t)g->network->n_nodes;
-  return inside[link->dst] && !inside[link->src];
+/* The way of the search from `start` that ends with `link`; whether the tree may take it. */
+static bool collect_way(struct grower *g, const struct tree *tree, int start, int link,
+                        struct search *search) {
+  const struct copse_net_link *links = g->network->links;
+  int n = 1, end = links[link].dst;
+  for (int e = link; links[e].src != start; e = search->via[links[e].src]) n++;
+  search->n_links = n;
+  for (int e = link; n > 0; e = search->via[links[e].src]) {
+    if (g->left[e] == 0 || !may_enter(g, tree, e, end)) return false;
+    search->links[--n] = e;
+  }
+  return true;
 }
 
-static copse_status list_cuts_by_link(struct copse_levels *g) {
+static copse_status add_vertex(struct grower *g, int index, int x, int y,
+                               const struct search *search) {
+  struct tree *tree = &g->trees[index];
+  tree->depth[y] = tree->depth[x] + 1;
+  tree->order[tree->n_order++] = y;
+  return join(g, index, x, y, search);
+}
+
+/*
+ * From vertex x over relays to at most `most` terminals that the tree has not, nearest first.
+ * Where a relay leads to many, roots begin at different ones, and every turn at the next.
+ */
+static copse_status search_from(struct grower *g, int index, int x, int most, int *taken) {
+  struct tree *tree = &g->trees[index];
+  struct search *s = &g->search[0];
+  struct copse_queue queue = {.items = s->queue};
+  int start = g->network->terminals[x];
+  copse_status status = COPSE_OK;
+  *taken = 0;
+  s->n++;
+  copse_queue_push(&queue, start);
+  while (!copse_queue_is_empty(&queue)) {
+    int a = copse_queue_pop(&queue), first = g->leaving.first[a],
+        degree = g->leaving.first[a + 1] - first;
+    int turn = (int)(((int64_t)x * degree / g->n + tree->n_order) % (degree ? degree : 1));
+    for (int i = 0; i < degree; i++) {
+      int e = g->leaving.item[first + (i + turn) % degree], b = g->network->links[e].dst;
+      int y = g->number[b];
+      if (y >= 0 ? tree->depth[y] >= 0 : s->stamp[b] == s->n) continue;
+      if (g->left[e] == 0) continue;
+      if (y >= 0) {
+        if (!collect_way(g, tree, start, e, s)) continue;
+        COPSE_TRY(add_vertex(g, index, x, y, s));
+        if (++*taken == most) return COPSE_OK;
+      } else if (may_enter(g, tree, e, -1)) {
+        s->stamp[b] = s->n;
+        s->via[b] = e;
+        copse_queue_push(&queue, b);
+      }
+    }
+  }
+out:
+  return status;
+}
+
+/* Brings at most `most` more terminals into a tree; *taken of them. */
+static copse_status grow(struct grower *g, int index, int most, int *taken) {
+  struct tree *tree = &g->trees[index];
+  copse_status status = COPSE_OK;
+  *taken = 0;
+  while (tree->open < tree->n_order && *taken < most) {
+    int more;
+    COPSE_TRY(search_from(g, index, tree->order[tree->open], most - *taken, &more));
+    *taken += more;
+    if (*taken < most) tree->open++; /* room only shrinks, and the tree only grows */
+  }
+out:
+  return status;
+}
+
+/* ---- what is left for whom --------------------------------------------------------------- */
+
+/* Adds a terminal to those from which a node is reached; false where nothing changes. */
+static bool add_source(struct grower *g, int node, int from) {
+  struct sources *s = &g->sources[node];
+  if (s->n > COPSE_LEVELS_SOURCES) return false;
+  for (int i = 0; i < s->n; i++)
+    if (s->terminals[i] == from) return false;
+  if (s->n < COPSE_LEVELS_SOURCES) s->terminals[s->n] = from;
+  s->n++;
+  return true;
+}
+
+/* For relays, from where there is a way over links that have something left; for terminals only
+ * over a single link, since what lies on both sides of a relay is found at the relay. */
+static void find_sources(struct grower *g) {
+  struct copse_queue queue = {.items = g->search[0].queue};
+  memset(g->sources, 0, (size_t)g->network->n_nodes * sizeof *g->sources);
+  for (int x = 0; x < g->n; x++) {
+    copse_queue_reset(&queue);
+    copse_queue_push(&queue, g->network->terminals[x]);
+    while (!copse_queue_is_empty(&queue)) {
+      int a = copse_queue_pop(&queue);
+      for (int i = g->leaving.first[a]; i < g->leaving.first[a + 1]; i++) {
+        int e = g->leaving.item[i], b = g->network->links[e].dst;
+        if (g->left[e] == 0 || (g->number[b] >= 0 && g->number[a] < 0)) continue;
+        if (add_source(g, b, x) && g->number[b] < 0) copse_queue_push(&queue, b);
+      }
+    }
+  }
+}
+
+/* Whether x is in the tree and does not hang below v. */
+static bool is_above(const struct tree *tree, int x, int v) {
+  if (tree->depth[x] < 0) return false;
+  while (x != v && tree->ways[x].src >= 0) x = tree->ways[x].src;
+  return x == tree->root;
+}
+
+/* Whether a way, once it is free from link `taken` on, can be come upon from another vertex: a
+ * quick look at what search_back would find. */
+static bool has_source(const struct grower *g, struct user user, int taken) {
+  const struct tree *tree = &g->trees[user.tree];
+  const struct way *way = &tree->ways[user.vertex];
+  for (int i = way->n - 1; i >= 0; i--) {
+    int e = g->path[way->first + (size_t)i];
+    const struct sources *s = &g->sources[g->network->links[e].dst];
+    if (s->n > COPSE_LEVELS_SOURCES) return true;
+    for (int j = 0; j < s->n; j++)
+      if (is_above(tree, s->terminals[j], user.vertex)) return true;
+    if (e == taken) return false;
+  }
+  return false;
+}
+
+/* ---- who uses a link --------------------------------------------------------------------- */
+
+static copse_status list_users(struct grower *g) {
+  copse_status status;
+  COPSE_TRY(copse_arena_array(&g->arena, (size_t)g->network->n_links, sizeof *g->users, &g->users,
+                              g->err));
+  for (int t = 0; t < g->n_trees; t++)
+    for (int v = 0; v < g->n; v++) {
+      const struct way *way = &g->trees[t].ways[v];
+      for (int i = 0; way->src >= 0 && i < way->n; i++)
+        COPSE_TRY(note_user(g, g->path[way->first + (size_t)i], t, v));
+    }
+out:
+  return status;
+}
+
+/* Whether the way still uses all links that a search found to be full. */
+static bool uses_all(const struct grower *g, struct user user, const int *full, int n_full) {
+  const struct way *way = &g->trees[user.tree].ways[user.vertex];
+  if (way->src < 0) return false;
+  for (int i = 0; i < n_full; i++) {
+    int j = 0;
+    while (j < way->n && g->path[way->first + (size_t)j] != full[i]) j++;
+    if (j == way->n) return false;
+  }
+  return true;
+}
+
+/* ---- searching --------------------------------------------------------------------------- */
+
+/* The way from the node `at` to terminal v, as the search went backwards. */
+static void collect_back(const struct grower *g, struct search *s, int at, int v) {
+  int n_links = g->network->n_links, n_nodes = g->network->n_nodes;
+  s->n_links = 0;
+  do {
+    int e = s->via[at] % n_links, layer = s->via[at] / n_links;
+    s->links[s->n_links++] = e;
+    at = g->network->links[e].dst + layer * n_nodes;
+  } while (at != g->network->terminals[v]);
+}
+
+/*
+ * Backwards from v, which hangs nowhere, to vertices of the tree that do not hang below it:
+ * s->ends, the nearest first. With `full`, one stretch of the way is over links that have nothing
+ * left (layer 1; layer 2 is beyond), else none.
+ */
+static void search_back(struct grower *g, int t, int v, struct search *s, bool full) {
+  const struct tree *tree = &g->trees[t];
+  struct copse_queue queue = {.items = s->queue};
+  int n_nodes = g->network->n_nodes;
+  s->n++;
+  s->n_ends = 0;
+  copse_queue_push(&queue, g->network->terminals[v]);
+  while (!copse_queue_is_empty(&queue)) {
+    int at = copse_queue_pop(&queue), b = at % n_nodes, layer = at / n_nodes;
+    for (int i = g->entering.first[b]; i < g->entering.first[b + 1]; i++) {
+      int e = g->entering.item[i], a = g->network->links[e].src, u = g->number[a];
+      if (g->left[e] == 0 && (!full || layer == 2)) continue;
+      int a_layer = g->left[e] == 0 ? 1 : layer == 0 ? 0 : 2, to = a + a_layer * n_nodes;
+      if (s->stamp[to] == s->n) continue;
+      s->stamp[to] = s->n;
+      s->via[to] = e + layer * g->network->n_links;
+      if (u < 0)
+        copse_queue_push(&queue, to);
+      else if ((a_layer > 0 || !full) && is_above(tree, u, v))
+        s->ends[s->n_ends++] = to;
+    }
+  }
+}
+
+/* ---- exchanging -------------------------------------------------------------------------- */
+
+static void give_back(struct grower *g, const struct way *way, int sign) {
+  for (int i = 0; i < way->n; i++) g->left[g->path[way->first + (size_t)i]] += sign;
+}
+
+static void measure(const struct grower *g, struct tree *tree) {
+  for (int v = 0; v < g->n; v++) {
+    if (tree->depth[v] < 0) continue;
+    tree->depth[v] = 0;
+    for (int u = v; tree->ways[u].src >= 0; u = tree->ways[u].src) tree->depth[v]++;
+  }
+}
+
+/* Takes back the last thing that was done: v joined the tree. */
+static void leave(struct grower *g, int t, int v) {
+  struct way *way = &g->trees[t].ways[v];
+  give_back(g, way, 1);
+  for (int i = 0; i < way->n; i++) g->users[g->path[way->first + (size_t)i]].n--;
+  g->n_path = way->first;
+  way->src = -1;
+}
+
+static copse_status attach(struct grower *g, int t, int v, int chain, bool *done);
+
+/* v joins its tree at x by the way of the search, at the cost of another tree's way; or nothing
+ * changes. */
+static copse_status exchange(struct grower *g, int t, int v, int x, const struct search *search,
+                             struct user user, int chain, bool *done) {
+  struct way *way = &g->trees[user.tree].ways[user.vertex], old = *way;
+  copse_status status;
+  give_back(g, &old, 1);
+  way->src = -1;
+  COPSE_TRY(join(g, t, x, v, search));
+  COPSE_TRY(attach(g, user.tree, user.vertex, chain - 1, done));
+  if (*done) {
+    measure(g, &g->trees[user.tree]);
+  } else {
+    leave(g, t, v);
+    give_back(g, &old, -1);
+    *way = old;
+  }
+out:
+  return status;
+}
+
+/* The next way, from *i downwards, that may use full links with these bits: nearly all that is
+ * looked at is turned away here. Each counts against g->allowed; false: no more, or none allowed.
+ */
+static bool next_user(struct grower *g, int link, uint64_t bits, int t, size_t *i) {
+  const struct user *list = g->users[link].list;
+  const struct way *ways = g->ways;
+  size_t n = (size_t)g->n, at = *i;
+  int left = g->allowed;
+  bool found = false;
+  while (!found && at-- > 0 && --left > 0) {
+    int tree = list[at].tree;
+    found = (ways[(size_t)tree * n + (size_t)list[at].vertex].bits & bits) == bits && tree != t;
+  }
+  *i = at;
+  g->allowed = left;
+  return found;
+}
+
+/* The same with all ways that use what the search found to be full, until one serves. */
+static copse_status exchange_any(struct grower *g, int t, int v, int x, const struct search *search,
+                                 int chain, bool *done) {
+  int n_full = 0, *full = search->full;
+  uint64_t bits = 0;
+  copse_status status = COPSE_OK;
+  for (int i = 0; i < search->n_links; i++) {
+    if (g->left[search->links[i]] != 0) continue;
+    full[n_full++] = search->links[i];
+    bits |= bit_of(search->links[i]);
+  }
+  for (size_t i = g->users[full[0]].n; !*done && next_user(g, full[0], bits, t, &i);) {
+    struct user user = g->users[full[0]].list[i];
+    if (!uses_all(g, user, full, n_full)) continue;
+    if (chain == 1 && !has_source(g, user, full[0])) continue;
+    COPSE_TRY(exchange(g, t, v, x, search, user, chain, done));
+  }
+out:
+  return status;
+}
+
+/* Over free links, from the shallowest vertex that has such a way; false: there is none. */
+static bool find_place(struct grower *g, int t, int v, struct search *s, int *x) {
+  const int *depth = g->trees[t].depth;
+  int best = -1;
+  search_back(g, t, v, s, false);
+  for (int i = 0; i < s->n_ends; i++) {
+    int u = g->number[s->ends[i]];
+    if (best >= 0 && depth[u] >= depth[*x]) continue;
+    *x = u;
+    best = s->ends[i];
+  }
+  if (best >= 0) collect_back(g, s, best, v);
+  return best >= 0;
+}
+
+/* Finds v, which hangs nowhere, a place in the tree: over free links, else by an exchange. */
+static copse_status attach(struct grower *g, int t, int v, int chain, bool *done) {
+  struct search *s = &g->search[chain];
+  int x;
+  copse_status status = COPSE_OK;
+  *done = find_place(g, t, v, s, &x);
+  if (*done) return join(g, t, x, v, s);
+  if (chain == 0) return COPSE_OK;
+  search_back(g, t, v, s, true);
+  for (int i = 0; i < s->n_ends && i < COPSE_LEVELS_MOST_WAYS && !*done && g->allowed > 0; i++) {
+    collect_back(g, s, s->ends[i], v);
+    x = g->number[s->ends[i] % g->network->n_nodes];
+    COPSE_TRY(exchange_any(g, t, v, x, s, chain, done));
+  }
+out:
+  return status;
+}
+
+/* One more terminal for a tree that is stuck, by at most `chain` exchanges in a row. */
+static copse_status repair(struct grower *g, int t, int chain, bool *repaired) {
+  struct tree *tree = &g->trees[t];
+  int most = (int)copse_smaller(g->candidates, COPSE_LEVELS_REPAIR_CANDIDATES);
+  copse_status status = COPSE_OK;
+  if (!g->users) COPSE_TRY(list_users(g));
+  *repaired = false;
+  g->allowed = most;
+  find_sources(g);
+  for (int v = 0; v < g->n && !*repaired && g->allowed > 0; v++) {
+    if (tree->depth[v] >= 0) continue;
+    COPSE_TRY(attach(g, t, v, chain, repaired));
+    if (!*repaired) continue;
+    tree->depth[v] = 0;
+    tree->order[tree->n_order++] = v;
+    measure(g, tree);
+    tree->open = 0; /* room may have grown */
+  }
+  g->candidates -= most - g->allowed;
+out:
+  return status;
+}
+
+/* ---- preparation --------------------------------------------------------------------------- */
+
+static copse_status list_cuts_by_link(struct grower *g) {
   const struct copse_network *network = g->network;
   size_t n = 0, capacity = 0;
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)network->n_links + 1, sizeof(int), &g->first_cut, g->err));
+  COPSE_TRY(copse_arena_array(&g->arena, (size_t)network->n_links + 1, sizeof(int), &g->first_cut,
+                              g->err));
   for (int e = 0; e < network->n_links; e++) {
+    const struct copse_net_link *link = &network->links[e];
+    const struct copse_cuts_of_node *of = &g->cuts.of[link->dst];
     g->first_cut[e] = (int)n;
-    for (int c = 0; c < g->n_cuts; c++) {
-      if (!enters(g, c, &network->links[e])) continue;
-      COPSE_TRY(copse_grow(&g->cuts, &capacity, n + 1, sizeof *g->cuts, g->err));
-      g->cuts[n++] = c;
+    for (int i = 0; i < of->n; i++) {
+      if (copse_cuts_hold(&g->cuts, of->cuts[i], link->src)) continue;
+      COPSE_TRY(copse_grow(&g->entered, &capacity, n + 1, sizeof *g->entered, g->err));
+      g->entered[n++] = of->cuts[i];
     }
   }
   g->first_cut[network->n_links] = (int)n;
@@ -57,55 +503,17 @@ out:
   return status;
 }
 
-/* A cut of several terminals, unless it is known. */
-static copse_status add_cut(struct copse_levels *g, const unsigned char *inside) {
-  size_t nodes = (size_t)g->network->n_nodes;
-  int n_terminals = 0;
-  copse_status status;
-  for (int i = 0; i < g->n; i++) n_terminals += inside[g->network->terminals[i]];
-  if (n_terminals < 2 || n_terminals == g->n) return COPSE_OK;
-  for (int c = 0; c < g->n_cuts; c++)
-    if (memcmp(g->inside + (size_t)c * nodes, inside, nodes) == 0) return COPSE_OK;
-  COPSE_TRY(
-      copse_grow(&g->inside, &g->inside_capacity, ((size_t)g->n_cuts + 1) * nodes, 1, g->err));
-  memcpy(g->inside + (size_t)g->n_cuts++ * nodes, inside, nodes);
-out:
-  return status;
-}
-
-/* The tight cuts nearest to the terminals: hosts, as a rule. */
-static copse_status find_cuts(struct copse_levels *g, const int64_t *capacities, int64_t k) {
-  const struct copse_network *network = g->network;
-  struct copse_flow *flow = NULL;
-  struct copse_sinks sinks = {0};
-  int64_t demand;
-  copse_status status;
-  COPSE_TRY(copse_sinks_graph(network, capacities, 1, k, &flow, &demand, g->err));
-  struct copse_sink_question question = {.source = network->n_nodes,
-                                         .demand = demand,
-                                         .sinks = network->terminals,
-                                         .n_sinks = g->n,
-                                         .most = g->n,
-                                         .tight = true};
-  COPSE_TRY(copse_sinks_ask(&sinks, flow, &question, g->err));
-  for (int c = 0; c < sinks.n_cuts; c++) COPSE_TRY(add_cut(g, sinks.cuts[c].inside));
-  COPSE_TRY(list_cuts_by_link(g));
-out:
-  copse_sinks_free(&sinks);
-  copse_flow_free(flow);
-  return status;
-}
-
-static copse_status make_searches(struct copse_levels *g) {
+static copse_status make_searches(struct grower *g) {
   size_t n = (size_t)g->network->n_nodes;
   copse_status status = COPSE_OK;
   for (int i = 0; i <= COPSE_LEVELS_CHAIN; i++) {
-    struct copse_levels_search *s = &g->search[i];
-    COPSE_TRY(copse_calloc(COPSE_LEVELS_LAYERS * n, sizeof(int), &s->via, g->err));
-    COPSE_TRY(copse_calloc(COPSE_LEVELS_LAYERS * n, sizeof(int), &s->stamp, g->err));
-    COPSE_TRY(copse_calloc(COPSE_LEVELS_LAYERS * n, sizeof(int), &s->queue, g->err));
-    COPSE_TRY(copse_calloc(COPSE_LEVELS_LAYERS * n, sizeof(int), &s->ends, g->err));
-    COPSE_TRY(copse_calloc(n, sizeof(int), &s->links, g->err));
+    struct search *s = &g->search[i];
+    COPSE_TRY(copse_arena_array(&g->arena, LAYERS * n, sizeof(int), &s->via, g->err));
+    COPSE_TRY(copse_arena_array(&g->arena, LAYERS * n, sizeof(int), &s->stamp, g->err));
+    COPSE_TRY(copse_arena_array(&g->arena, LAYERS * n, sizeof(int), &s->queue, g->err));
+    COPSE_TRY(copse_arena_array(&g->arena, LAYERS * n, sizeof(int), &s->ends, g->err));
+    COPSE_TRY(copse_arena_array(&g->arena, n, sizeof(int), &s->links, g->err));
+    COPSE_TRY(copse_arena_array(&g->arena, n, sizeof(int), &s->full, g->err));
   }
 out:
   return status;
@@ -113,15 +521,14 @@ out:
 
 /* ---- the trees --------------------------------------------------------------------------- */
 
-static copse_status make_tree(struct copse_levels *g, int root) {
-  const struct copse_network *network = g->network;
+static copse_status make_tree(struct grower *g, int root) {
   size_t n = (size_t)g->n;
-  struct copse_levels_tree *tree = &g->trees[g->n_made];
+  struct tree *tree = &g->trees[g->n_made];
   copse_status status;
   tree->ways = g->ways + (size_t)g->n_made++ * n;
-  COPSE_TRY(copse_calloc(n, sizeof *tree->depth, &tree->depth, g->err));
-  COPSE_TRY(copse_calloc(n, sizeof *tree->order, &tree->order, g->err));
-  COPSE_TRY(copse_calloc((size_t)g->n_cuts, 1, &tree->entered, g->err));
+  COPSE_TRY(copse_arena_array(&g->arena, n, sizeof *tree->depth, &tree->depth, g->err));
+  COPSE_TRY(copse_arena_array(&g->arena, n, sizeof *tree->order, &tree->order, g->err));
+  COPSE_TRY(copse_arena_array(&g->arena, (size_t)g->cuts.n, 1, &tree->entered, g->err));
   for (int v = 0; v < g->n; v++) {
     tree->ways[v].src = -1;
     tree->depth[v] = -1;
@@ -129,15 +536,13 @@ static copse_status make_tree(struct copse_levels *g, int root) {
   tree->root = root;
   tree->depth[root] = 0;
   tree->order[tree->n_order++] = root;
-  for (int c = 0; c < g->n_cuts; c++)
-    tree->entered[c] =
-        g->inside[(size_t)c * (size_t)network->n_nodes + (size_t)network->terminals[root]];
+  memcpy(tree->entered, copse_cuts_flags(&g->cuts, g->network->terminals[root]), (size_t)g->cuts.n);
 out:
   return status;
 }
 
 /* How many trees there are; false where they are too many. */
-static bool count_trees(struct copse_levels *g, int64_t k) {
+static bool count_trees(struct grower *g, int64_t k) {
   int64_t n = 0, more;
   for (int i = 0; i < g->network->n_roots; i++)
     if (copse_mul_overflows(g->network->roots[i].weight, k, &more) ||
@@ -147,21 +552,24 @@ static bool count_trees(struct copse_levels *g, int64_t k) {
   return true;
 }
 
-static copse_status prepare(struct copse_levels *g, const int64_t *capacities, int64_t k) {
+static copse_status prepare(struct grower *g, const int64_t *capacities, int64_t k) {
   const struct copse_network *network = g->network;
   size_t nodes = (size_t)network->n_nodes, links = (size_t)network->n_links;
   copse_status status;
-  COPSE_TRY(copse_calloc(nodes, sizeof *g->number, &g->number, g->err));
-  COPSE_TRY(copse_calloc(nodes, sizeof *g->sources, &g->sources, g->err));
-  COPSE_TRY(copse_calloc(links, sizeof *g->left, &g->left, g->err));
+  COPSE_TRY(copse_arena_array(&g->arena, nodes, sizeof *g->number, &g->number, g->err));
+  COPSE_TRY(copse_arena_array(&g->arena, nodes, sizeof *g->sources, &g->sources, g->err));
+  COPSE_TRY(copse_arena_array(&g->arena, links, sizeof *g->left, &g->left, g->err));
   for (int v = 0; v < network->n_nodes; v++) g->number[v] = -1;
   for (int i = 0; i < g->n; i++) g->number[network->terminals[i]] = i;
   memcpy(g->left, capacities, links * sizeof *g->left);
-  COPSE_TRY(index_links(g));
-  COPSE_TRY(find_cuts(g, capacities, k));
+  COPSE_TRY(copse_links_by_source(network, &g->arena, &g->leaving, g->err));
+  COPSE_TRY(copse_links_by_destination(network, &g->arena, &g->entering, g->err));
+  COPSE_TRY(copse_cuts_tight(network, capacities, k, network->terminals, g->n, &g->cuts, g->err));
+  COPSE_TRY(list_cuts_by_link(g));
   COPSE_TRY(make_searches(g));
-  COPSE_TRY(copse_calloc((size_t)g->n_trees, sizeof *g->trees, &g->trees, g->err));
-  COPSE_TRY(copse_calloc((size_t)g->n_trees * (size_t)g->n, sizeof *g->ways, &g->ways, g->err));
+  COPSE_TRY(copse_arena_array(&g->arena, (size_t)g->n_trees, sizeof *g->trees, &g->trees, g->err));
+  COPSE_TRY(copse_arena_array(&g->arena, (size_t)g->n_trees * (size_t)g->n, sizeof *g->ways,
+                              &g->ways, g->err));
   for (int i = 0; i < network->n_roots; i++)
     for (int64_t j = 0; j < network->roots[i].weight * k; j++)
       COPSE_TRY(make_tree(g, g->number[network->roots[i].node]));
@@ -169,47 +577,25 @@ out:
   return status;
 }
 
-static void release(struct copse_levels *g) {
-  for (int t = 0; t < g->n_made; t++) {
-    free(g->trees[t].depth);
-    free(g->trees[t].order);
-    free(g->trees[t].entered);
-  }
+static void release(struct grower *g) {
   for (int e = 0; g->users && e < g->network->n_links; e++) free(g->users[e].list);
-  for (int i = 0; i <= COPSE_LEVELS_CHAIN; i++) {
-    free(g->search[i].via);
-    free(g->search[i].stamp);
-    free(g->search[i].queue);
-    free(g->search[i].ends);
-    free(g->search[i].links);
-  }
-  free(g->users);
-  free(g->ways);
-  free(g->trees);
-  free(g->number);
-  free(g->sources);
-  free(g->left);
-  free(g->first_out);
-  free(g->first_in);
-  free(g->by_src);
-  free(g->by_dst);
-  free(g->inside);
-  free(g->first_cut);
-  free(g->cuts);
+  copse_cuts_free(&g->cuts);
+  free(g->entered);
   free(g->path);
+  copse_arena_free(&g->arena);
 }
 
 /* ---- the whole --------------------------------------------------------------------------- */
 
 /* All trees in turns, one terminal each, until none finds another. */
-static copse_status grow_all(struct copse_levels *g, const struct copse_progress *progress) {
+static copse_status grow_all(struct grower *g, const struct copse_progress *progress) {
   copse_status status = COPSE_OK;
   int round = 0;
   for (bool grown = true; grown; round++) {
     grown = false;
     for (int t = 0; t < g->n_trees; t++) {
       int taken;
-      COPSE_TRY(copse_levels_grow(g, t, 1, &taken));
+      COPSE_TRY(grow(g, t, 1, &taken));
       grown = grown || taken > 0;
     }
     copse_progress_report(progress, "pack", round < g->n ? round : g->n, g->n);
@@ -219,7 +605,7 @@ out:
 }
 
 /* Repairs all trees that are stuck, as far as that goes. */
-static copse_status repair_all(struct copse_levels *g, int chain, bool *any, bool *complete) {
+static copse_status repair_all(struct grower *g, int chain, bool *any, bool *complete) {
   copse_status status = COPSE_OK;
   *any = false;
   *complete = true;
@@ -227,8 +613,8 @@ static copse_status repair_all(struct copse_levels *g, int chain, bool *any, boo
     bool repaired = true;
     while (g->trees[t].n_order < g->n && repaired) {
       int taken;
-      COPSE_TRY(copse_levels_repair(g, t, chain, &repaired));
-      if (repaired) COPSE_TRY(copse_levels_grow(g, t, g->n, &taken));
+      COPSE_TRY(repair(g, t, chain, &repaired));
+      if (repaired) COPSE_TRY(grow(g, t, g->n, &taken));
       *any = *any || repaired;
     }
     *complete = *complete && g->trees[t].n_order == g->n;
@@ -238,20 +624,20 @@ out:
 }
 
 /* What is stuck, by ever longer chains of exchanges. */
-static copse_status finish(struct copse_levels *g, bool *complete) {
+static copse_status finish(struct grower *g, bool *complete) {
   copse_status status = COPSE_OK;
   bool any;
   *complete = false;
   for (int chain = 0; chain <= COPSE_LEVELS_CHAIN && !*complete; chain++) do {
       COPSE_TRY(repair_all(g, chain, &any, complete));
-    } while (any && !*complete && g->patience > 0);
+    } while (any && !*complete && g->candidates > 0);
 out:
   return status;
 }
 
-static copse_status keep_edge(struct copse_levels *g, const struct copse_levels_tree *tree, int v,
+static copse_status keep_edge(struct grower *g, const struct tree *tree, int v,
                               struct copse_forest_edge *out) {
-  const struct copse_levels_way *way = &tree->ways[v];
+  const struct way *way = &tree->ways[v];
   const struct copse_network *network = g->network;
   int *nodes = copse_arena_alloc(&g->forest->arena, (size_t)way->n + 1, sizeof *nodes);
   if (!nodes) return copse_fail_nomem(g->err);
@@ -267,12 +653,11 @@ static copse_status keep_edge(struct copse_levels *g, const struct copse_levels_
 
 /* Edges by depth: every src has the data. At each depth they begin behind the root's number, so
  * that roots that send to all others do not all begin with the same. */
-static copse_status keep_tree(struct copse_levels *g, const struct copse_levels_tree *tree,
+static copse_status keep_tree(struct grower *g, const struct tree *tree,
                               struct copse_forest_tree *out) {
-  struct copse_forest_edge *edges =
-      copse_arena_alloc(&g->forest->arena, (size_t)g->n, sizeof *edges);
-  copse_status status = COPSE_OK;
-  if (!edges) return copse_fail_nomem(g->err);
+  struct copse_forest_edge *edges;
+  copse_status status;
+  COPSE_TRY(copse_arena_array(&g->forest->arena, (size_t)g->n, sizeof *edges, &edges, g->err));
   *out = (struct copse_forest_tree){
       .root = g->network->terminals[tree->root], .multiplicity = 1, .edges = edges};
   for (int n = 0, depth = 1; n < g->n - 1; depth++) {
@@ -286,11 +671,11 @@ out:
   return status;
 }
 
-static copse_status keep(struct copse_levels *g) {
-  copse_status status = COPSE_OK;
-  struct copse_forest_tree *trees =
-      copse_arena_alloc(&g->forest->arena, (size_t)g->n_trees, sizeof *trees);
-  if (!trees) return copse_fail_nomem(g->err);
+static copse_status keep(struct grower *g) {
+  copse_status status;
+  struct copse_forest_tree *trees;
+  COPSE_TRY(
+      copse_arena_array(&g->forest->arena, (size_t)g->n_trees, sizeof *trees, &trees, g->err));
   for (int t = 0; t < g->n_trees; t++) COPSE_TRY(keep_tree(g, &g->trees[t], &trees[t]));
   g->forest->trees = trees;
   g->forest->n_trees = g->n_trees;
@@ -298,35 +683,31 @@ out:
   return status;
 }
 
-/* How many candidates for exchanges are looked at, for each terminal that is missing in a tree:
- * where exchanges can finish the trees, that takes up to 1,900; where they can't, there is no end.
- * And where more than one in so many is missing they don't. */
-#define PATIENCE_EACH 3000
-#define LEAST_PATIENCE 1000000
-#define MOST_PATIENCE 150000000
-#define LEAST_GROWN 2
-
-static bool is_worth_finishing(struct copse_levels *g) {
+/* Sets how many candidates for exchanges may be looked at; false where exchanges can't finish the
+ * trees. */
+static bool is_worth_finishing(struct grower *g) {
   int64_t all = (int64_t)g->n_trees * g->n, missing = all;
   for (int t = 0; t < g->n_trees; t++) missing -= g->trees[t].n_order;
-  g->patience = LEAST_PATIENCE + PATIENCE_EACH * missing;
-  if (g->patience > MOST_PATIENCE) g->patience = MOST_PATIENCE;
-  return missing <= all / LEAST_GROWN;
+  g->candidates = COPSE_LEVELS_LEAST_CANDIDATES + COPSE_LEVELS_CANDIDATES_EACH * missing;
+  if (g->candidates > COPSE_LEVELS_MOST_CANDIDATES) g->candidates = COPSE_LEVELS_MOST_CANDIDATES;
+  return missing <= all / COPSE_LEVELS_LEAST_GROWN;
 }
 
-copse_status copse_levels_pack(const struct copse_network *network, const int64_t *capacities,
-                               int64_t k, const struct copse_progress *progress,
-                               struct copse_forest *forest, bool *packed, struct copse_err *err) {
-  struct copse_levels g = {
-      .network = network, .forest = forest, .n = network->n_terminals, .err = err};
+copse_status copse_make_levels(const struct copse_tree_problem *problem,
+                               struct copse_forest *forest, bool *made, struct copse_err *err) {
+  struct grower g = {.network = problem->network,
+                     .forest = forest,
+                     .n = problem->network->n_terminals,
+                     .err = err};
   copse_status status = COPSE_OK;
-  *packed = false;
-  if (!count_trees(&g, k)) return COPSE_OK;
-  COPSE_TRY(prepare(&g, capacities, k));
-  COPSE_TRY(grow_all(&g, progress));
-  if (is_worth_finishing(&g)) COPSE_TRY(finish(&g, packed));
-  if (*packed) COPSE_TRY(keep(&g));
+  *made = false;
+  if (!count_trees(&g, problem->k)) return COPSE_OK;
+  COPSE_TRY(prepare(&g, problem->capacities, problem->k));
+  COPSE_TRY(grow_all(&g, problem->progress));
+  if (is_worth_finishing(&g)) COPSE_TRY(finish(&g, made));
+  if (*made) COPSE_TRY(keep(&g));
 out:
   release(&g);
+  if (status == COPSE_OK && *made) status = copse_forest_shorten(problem->network, forest, err);
   return status;
 }

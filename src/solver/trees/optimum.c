@@ -1,3 +1,16 @@
+/*
+ * The optimum, and the integer problem that reaches it.
+ *
+ *     S: holds a root, misses a terminal            x <= capacity leaving S / weight of roots in S
+ *    +---------+
+ *    | a   b --|--50--> c     x = 100 / 2           a cut that a flow finds broken at rate x gives
+ *    |     +---|--50--> d                           the next, smaller x; no cut broken: x is it
+ *    +---------+
+ *
+ * By Newton's iteration over cuts (W. Dinkelbach, "On nonlinear fractional programming", Management
+ * Science 13, 1967), from ForestColl's theorem on throughput (Zhao et al., arXiv 2402.06787). At
+ * the end, few trees on purpose: the smallest U such that floor(U * b) carries k trees per root.
+ */
 #include "solver/trees/optimum.h"
 
 #include <stdlib.h>
@@ -44,11 +57,13 @@ static copse_status measure_nodes(const struct copse_network *network, int64_t *
 static copse_status start_rate(const struct copse_network *network, struct copse_optimum *best,
                                struct copse_err *err) {
   copse_status status = COPSE_OK;
-  int64_t *entering = NULL, *weight = NULL, total = total_weight(network);
+  struct copse_arena scratch = {0};
+  size_t n = (size_t)network->n_nodes;
+  int64_t *entering, *weight, total = total_weight(network);
   best->x = COPSE_Q_ZERO;
   best->unreached = -1;
-  COPSE_TRY(copse_calloc((size_t)network->n_nodes, sizeof *entering, &entering, err));
-  COPSE_TRY(copse_calloc((size_t)network->n_nodes, sizeof *weight, &weight, err));
+  COPSE_TRY(copse_arena_array(&scratch, n, sizeof *entering, &entering, err));
+  COPSE_TRY(copse_arena_array(&scratch, n, sizeof *weight, &weight, err));
   COPSE_TRY(measure_nodes(network, entering, weight, err));
   for (int i = 0; i < network->n_terminals; i++) {
     int v = network->terminals[i];
@@ -60,11 +75,10 @@ static copse_status start_rate(const struct copse_network *network, struct copse
     best->unreached = v;
   }
   if (best->unreached < 0) goto out;
-  memset(best->in_cut, true, (size_t)network->n_nodes);
+  memset(best->in_cut, true, n);
   best->in_cut[best->unreached] = false;
 out:
-  free(entering);
-  free(weight);
+  copse_arena_free(&scratch);
   return status;
 }
 
@@ -151,5 +165,144 @@ copse_status copse_optimum_feasible(const struct copse_network *network, const i
 out:
   copse_flow_free(flow);
   copse_sinks_free(&sinks);
+  return status;
+}
+
+/* floor(u * capacity); u and capacities are positive. */
+static int64_t floor_of(struct copse_q u, int64_t capacity) {
+  __int128 v = (__int128)capacity * u.num / u.den;
+  return v > INT64_MAX ? INT64_MAX : (int64_t)v;
+}
+
+/* Takes `excess` off the links that enter (or leave) `node`, largest first. */
+static void trim(const struct copse_network *network, int64_t *capacities, int node, bool entering,
+                 int64_t excess) {
+  while (excess > 0) {
+    int largest = -1;
+    for (int i = 0; i < network->n_links; i++) {
+      int end = entering ? network->links[i].dst : network->links[i].src;
+      if (end == node && (largest < 0 || capacities[i] > capacities[largest])) largest = i;
+    }
+    int64_t take = excess < capacities[largest] ? excess : 1;
+    if (take > capacities[largest]) take = capacities[largest];
+    capacities[largest] -= take;
+    excess -= take;
+  }
+}
+
+/*
+ * Floors can leave a relay with more coming in than going out, which splitting can't
+ * handle. Trimming one relay may unbalance the next, so sweep until nothing moves; every
+ * trim lowers the total, so this ends.
+ */
+static copse_status balance(const struct copse_network *network, int64_t *capacities,
+                            struct copse_err *err) {
+  copse_status status;
+  struct copse_arena scratch = {0};
+  bool *is_terminal;
+  int64_t *surplus;
+  COPSE_TRY(copse_network_terminals(network, &scratch, &is_terminal, err));
+  COPSE_TRY(copse_arena_array(&scratch, (size_t)network->n_nodes, sizeof *surplus, &surplus, err));
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (int v = 0; v < network->n_nodes; v++) surplus[v] = 0;
+    for (int i = 0; i < network->n_links; i++) {
+      surplus[network->links[i].dst] += capacities[i];
+      surplus[network->links[i].src] -= capacities[i];
+    }
+    for (int v = 0; v < network->n_nodes && !moved; v++) {
+      if (is_terminal[v] || surplus[v] == 0) continue;
+      trim(network, capacities, v, surplus[v] > 0, surplus[v] > 0 ? surplus[v] : -surplus[v]);
+      moved = true;
+    }
+  }
+out:
+  copse_arena_free(&scratch);
+  return status;
+}
+
+static copse_status try_u(const struct copse_network *network, struct copse_q u, int64_t k,
+                          int64_t *capacities, bool *feasible, struct copse_err *err) {
+  for (int i = 0; i < network->n_links; i++)
+    capacities[i] = floor_of(u, network->links[i].capacity);
+  copse_status status = balance(network, capacities, err);
+  if (status != COPSE_OK) return status;
+  return copse_optimum_feasible(network, capacities, k, feasible, err);
+}
+
+static int compare_int64(const void *a, const void *b) {
+  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+  return (x > y) - (x < y);
+}
+
+/* The distinct capacities [n_links], ascending; n is their number. */
+static void distinct_capacities(const struct copse_network *network, int64_t *out, int *n) {
+  for (int i = 0; i < network->n_links; i++) out[i] = network->links[i].capacity;
+  qsort(out, (size_t)network->n_links, sizeof *out, compare_int64);
+  *n = 0;
+  for (int i = 0; i < network->n_links; i++)
+    if (*n == 0 || out[i] != out[*n - 1]) out[(*n)++] = out[i];
+}
+
+/*
+ * Floors only change at U = m / b. For one b: the smallest m with (lo <) m/b <= hi that is
+ * feasible, by bisection; hi is feasible, lo is not.
+ */
+static copse_status bisect(const struct copse_network *network, int64_t b, int64_t k,
+                           struct copse_q lo, struct copse_q *hi, int64_t *tried,
+                           struct copse_err *err) {
+  int64_t below = floor_of(lo, b), above = floor_of(*hi, b);
+  copse_status status;
+  while (below < above) {
+    int64_t middle = below + (above - below + 1) / 2;
+    struct copse_q u;
+    bool feasible;
+    COPSE_TRY(copse_q_make(middle, b, &u, err));
+    COPSE_TRY(try_u(network, u, k, tried, &feasible, err));
+    if (feasible) {
+      *hi = u;
+      if (above == middle) break;
+      above = middle;
+    } else {
+      below = middle;
+    }
+  }
+  status = COPSE_OK;
+out:
+  return status;
+}
+
+copse_status copse_optimum_fixed_k(const struct copse_network *network, struct copse_q x_optimum,
+                                   int64_t k, struct copse_q *u, int64_t *capacities,
+                                   struct copse_err *err) {
+  copse_status status;
+  struct copse_arena scratch = {0};
+  size_t n = (size_t)network->n_links;
+  int64_t *distinct, *tried;
+  int n_distinct;
+  bool feasible;
+  COPSE_TRY(copse_arena_array(&scratch, n, sizeof *distinct, &distinct, err));
+  COPSE_TRY(copse_arena_array(&scratch, n, sizeof *tried, &tried, err));
+  distinct_capacities(network, distinct, &n_distinct);
+
+  /* k / x is a lower bound; 1 / min b above it every floor has at least its exact share. */
+  struct copse_q lower, upper, slack, k_q;
+  COPSE_TRY(copse_q_make(k, 1, &k_q, err));
+  COPSE_TRY(copse_q_div(k_q, x_optimum, &lower, err));
+  COPSE_TRY(copse_q_make(1, distinct[0], &slack, err));
+  COPSE_TRY(copse_q_add(lower, slack, &upper, err));
+  COPSE_TRY(try_u(network, lower, k, capacities, &feasible, err));
+  for (*u = lower; !feasible;) {
+    COPSE_TRY(try_u(network, upper, k, capacities, &feasible, err));
+    *u = upper;
+    if (!feasible) COPSE_TRY(copse_q_add(upper, slack, &upper, err)); /* trimmed relays */
+  }
+  if (!copse_q_eq(*u, lower))
+    for (int i = 0; i < n_distinct; i++)
+      COPSE_TRY(bisect(network, distinct[i], k, lower, u, tried, err));
+  COPSE_TRY(try_u(network, *u, k, capacities, &feasible, err));
+  if (!feasible) status = copse_fail(err, COPSE_INTERNAL, "fixed k: the bound does not hold");
+out:
+  copse_arena_free(&scratch);
   return status;
 }

@@ -33,7 +33,7 @@ copse_status copse_optimum_find(const struct copse_network *network,
 void copse_optimum_free(struct copse_optimum *optimum);
 
 /*
- * The integer problem at the optimum (BACKGROUND section 3): capacities b * n / g, k = d
+ * The integer problem at the optimum (docs/theory.md, "The optimum"): capacities b * n / g, k = d
  * / g trees per unit of root weight, where 1/x = n/d and g = gcd(d, all b).
  */
 struct copse_scale {
@@ -45,7 +45,7 @@ copse_status copse_optimum_scale(const struct copse_network *network, struct cop
 
 /*
  * The best rate with exactly k trees per unit of root weight: the smallest U such that
- * capacities floor(U * b) carry k trees per root (BACKGROUND section 3, "fixed k"). The
+ * capacities floor(U * b) carry k trees per root (ForestColl, arXiv 2402.06787, "fixed k"). The
  * rate is k / U. capacities [n_links] receives the floors. Relays that the floors leave
  * unbalanced are trimmed back to balance (links of different bandwidth in and out); there U is
  * feasible, and the smallest only among those that bisection looks at.

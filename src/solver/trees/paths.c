@@ -1,7 +1,19 @@
+/*
+ * Bundles of pieces by pair of nodes; the paths of all pieces share what they have
+ * in common. Splitting w off by the pair u -> w, w -> t:
+ *
+ *      before    u --- 5:p ---> w --- 3:q, 2:r ---> t       amount:path
+ *      after     u ------- 3:(p q), 2:(p r) ------> t       (p q) is p, then q
+ *
+ * At the end packed trees are laid on physical links: a tree whose edge needs several pieces
+ * becomes several trees.
+ */
 #include "solver/trees/paths.h"
 
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/index_map.h"
 #include "base/memory.h"
 
 /* A physical link (left < 0: `right` is its index) or the concatenation of two paths. */
@@ -9,60 +21,32 @@ struct path {
   int left, right;
 };
 
-struct bundle {
-  int src, dst; /* src < 0: a free slot of the hash table */
-  struct copse_piece *pieces;
-  size_t n, capacity;
-};
-
 struct copse_paths {
   const struct copse_network *network;
   struct path *paths;
   size_t n_paths, paths_capacity;
-  struct bundle *table; /* open addressing, a power of two */
-  size_t n_bundles, table_size;
+  struct copse_index_map by_ends; /* bundles */
+  struct copse_pieces *bundles;
+  size_t n_bundles, bundles_capacity;
   int *stack; /* expansion of paths */
   size_t stack_capacity;
   int *seen_at; /* [n_nodes] position in the path being expanded, -1 elsewhere */
 };
 
-static size_t slot_of(const struct copse_paths *paths, int src, int dst) {
-  uint64_t h = ((uint64_t)(uint32_t)src << 32 | (uint32_t)dst) * 0x9e3779b97f4a7c15u;
-  size_t i = (size_t)(h >> 20) & (paths->table_size - 1);
-  while (paths->table[i].src >= 0 && (paths->table[i].src != src || paths->table[i].dst != dst))
-    i = (i + 1) & (paths->table_size - 1);
-  return i;
-}
-
-static copse_status resize_table(struct copse_paths *paths, size_t size, struct copse_err *err) {
-  struct bundle *old = paths->table;
-  size_t old_size = paths->table_size;
-  struct bundle *table;
-  copse_status status = copse_calloc(size, sizeof *table, &table, err);
-  if (status != COPSE_OK) return status;
-  for (size_t i = 0; i < size; i++) table[i].src = -1;
-  paths->table = table;
-  paths->table_size = size;
-  for (size_t i = 0; i < old_size; i++)
-    if (old[i].src >= 0) table[slot_of(paths, old[i].src, old[i].dst)] = old[i];
-  free(old);
-  return COPSE_OK;
-}
-
-/* The bundle of src -> dst, made empty if it isn't there. Valid until the next call. */
-static copse_status get_bundle(struct copse_paths *paths, int src, int dst, struct bundle **out,
+/* The number of the bundle of src -> dst, made empty if it isn't there. */
+static copse_status get_bundle(struct copse_paths *paths, int src, int dst, int *bundle,
                                struct copse_err *err) {
-  if (2 * (paths->n_bundles + 1) > paths->table_size) {
-    copse_status status = resize_table(paths, 2 * paths->table_size, err);
-    if (status != COPSE_OK) return status;
-  }
-  struct bundle *bundle = &paths->table[slot_of(paths, src, dst)];
-  if (bundle->src < 0) {
-    *bundle = (struct bundle){.src = src, .dst = dst};
-    paths->n_bundles++;
-  }
-  *out = bundle;
-  return COPSE_OK;
+  size_t cursor = 0;
+  copse_status status = COPSE_OK;
+  *bundle = copse_index_map_next(&paths->by_ends, copse_key_pair(src, dst), &cursor);
+  if (*bundle >= 0) return COPSE_OK;
+  *bundle = (int)paths->n_bundles;
+  COPSE_TRY(copse_grow(&paths->bundles, &paths->bundles_capacity, paths->n_bundles + 1,
+                       sizeof *paths->bundles, err));
+  COPSE_TRY(copse_index_map_add(&paths->by_ends, copse_key_pair(src, dst), *bundle, err));
+  paths->bundles[paths->n_bundles++] = (struct copse_pieces){0};
+out:
+  return status;
 }
 
 static copse_status add_path(struct copse_paths *paths, int left, int right, int *index,
@@ -75,11 +59,11 @@ static copse_status add_path(struct copse_paths *paths, int left, int right, int
   return COPSE_OK;
 }
 
-static copse_status add_piece(struct bundle *bundle, struct copse_piece piece,
+static copse_status add_piece(struct copse_pieces *pieces, struct copse_piece piece,
                               struct copse_err *err) {
   copse_status status =
-      copse_grow(&bundle->pieces, &bundle->capacity, bundle->n + 1, sizeof *bundle->pieces, err);
-  if (status == COPSE_OK) bundle->pieces[bundle->n++] = piece;
+      copse_grow(&pieces->list, &pieces->capacity, pieces->n + 1, sizeof *pieces->list, err);
+  if (status == COPSE_OK) pieces->list[pieces->n++] = piece;
   return status;
 }
 
@@ -90,16 +74,15 @@ copse_status copse_paths_new(const struct copse_network *network, const int64_t 
   *out = NULL;
   COPSE_TRY(copse_calloc(1, sizeof *paths, &paths, err));
   paths->network = network;
-  COPSE_TRY(resize_table(paths, 256, err));
   COPSE_TRY(copse_calloc((size_t)network->n_nodes, sizeof(int), &paths->seen_at, err));
   for (int i = 0; i < network->n_nodes; i++) paths->seen_at[i] = -1;
   for (int i = 0; i < network->n_links; i++) {
-    struct bundle *bundle;
+    int bundle;
     struct copse_piece piece = {.amount = capacities[i]};
     if (capacities[i] == 0) continue;
     COPSE_TRY(add_path(paths, -1, i, &piece.path, err));
     COPSE_TRY(get_bundle(paths, network->links[i].src, network->links[i].dst, &bundle, err));
-    COPSE_TRY(add_piece(bundle, piece, err));
+    COPSE_TRY(add_piece(&paths->bundles[bundle], piece, err));
   }
   *out = paths;
   return COPSE_OK;
@@ -110,9 +93,9 @@ out:
 
 void copse_paths_free(struct copse_paths *paths) {
   if (!paths) return;
-  for (size_t i = 0; i < paths->table_size; i++)
-    if (paths->table[i].src >= 0) free(paths->table[i].pieces);
-  free(paths->table);
+  for (size_t i = 0; i < paths->n_bundles; i++) free(paths->bundles[i].list);
+  free(paths->bundles);
+  copse_index_map_free(&paths->by_ends);
   free(paths->paths);
   free(paths->stack);
   free(paths->seen_at);
@@ -120,8 +103,8 @@ void copse_paths_free(struct copse_paths *paths) {
 }
 
 /* Takes up to `most` off the last piece. */
-static struct copse_piece take_last(struct bundle *bundle, int64_t most) {
-  struct copse_piece *last = &bundle->pieces[bundle->n - 1];
+static struct copse_piece take_last(struct copse_pieces *bundle, int64_t most) {
+  struct copse_piece *last = &bundle->list[bundle->n - 1];
   struct copse_piece taken = {last->amount < most ? last->amount : most, last->path};
   last->amount -= taken.amount;
   if (last->amount == 0) bundle->n--;
@@ -142,18 +125,16 @@ static copse_status join(struct copse_paths *paths, int left, int right, int *in
 copse_status copse_paths_split(struct copse_paths *paths, int u, int w, int t, int64_t amount,
                                struct copse_err *err) {
   copse_status status = COPSE_OK;
-  struct bundle *in, *out_of, *direct = NULL;
-  COPSE_TRY(get_bundle(paths, u, w, &in, err));
-  COPSE_TRY(get_bundle(paths, w, t, &out_of, err));
-  if (u != t) {
-    COPSE_TRY(get_bundle(paths, u, t, &direct, err));
-    in = &paths->table[slot_of(paths, u, w)]; /* the table may have been rebuilt */
-    out_of = &paths->table[slot_of(paths, w, t)];
-  }
+  int of_in, of_out, of_direct = -1;
+  COPSE_TRY(get_bundle(paths, u, w, &of_in, err));
+  COPSE_TRY(get_bundle(paths, w, t, &of_out, err));
+  if (u != t) COPSE_TRY(get_bundle(paths, u, t, &of_direct, err));
+  struct copse_pieces *in = &paths->bundles[of_in], *out_of = &paths->bundles[of_out];
+  struct copse_pieces *direct = of_direct >= 0 ? &paths->bundles[of_direct] : NULL;
   while (amount > 0) {
     if (in->n == 0 || out_of->n == 0)
       return copse_fail(err, COPSE_INTERNAL, "edge splitting lost track of a path");
-    int64_t most = amount < in->pieces[in->n - 1].amount ? amount : in->pieces[in->n - 1].amount;
+    int64_t most = amount < in->list[in->n - 1].amount ? amount : in->list[in->n - 1].amount;
     struct copse_piece second = take_last(out_of, most);
     struct copse_piece first = take_last(in, second.amount);
     amount -= first.amount;
@@ -167,30 +148,28 @@ out:
 }
 
 /* The smallest piece that is large enough, else the largest. */
-static size_t best_piece(const struct bundle *bundle, int64_t amount) {
+static size_t best_piece(const struct copse_pieces *bundle, int64_t amount) {
   size_t best = 0;
   for (size_t i = 1; i < bundle->n; i++) {
-    int64_t a = bundle->pieces[i].amount, b = bundle->pieces[best].amount;
+    int64_t a = bundle->list[i].amount, b = bundle->list[best].amount;
     if (b < amount ? a > b : (a >= amount && a < b)) best = i;
   }
   return best;
 }
 
 copse_status copse_paths_take(struct copse_paths *paths, int src, int dst, int64_t amount,
-                              struct copse_piece **out, size_t *n, size_t *capacity,
-                              struct copse_err *err) {
-  struct bundle *bundle;
-  copse_status status = get_bundle(paths, src, dst, &bundle, err);
+                              struct copse_pieces *out, struct copse_err *err) {
+  int number;
+  copse_status status = get_bundle(paths, src, dst, &number, err);
   while (status == COPSE_OK && amount > 0) {
+    struct copse_pieces *bundle = &paths->bundles[number];
     if (bundle->n == 0) return copse_fail(err, COPSE_INTERNAL, "a tree uses more than a link has");
-    size_t i = best_piece(bundle, amount);
-    struct copse_piece taken = bundle->pieces[i];
+    struct copse_piece *best = &bundle->list[best_piece(bundle, amount)], taken = *best;
     if (taken.amount > amount) taken.amount = amount;
-    bundle->pieces[i].amount -= taken.amount;
-    if (bundle->pieces[i].amount == 0) bundle->pieces[i] = bundle->pieces[--bundle->n];
+    best->amount -= taken.amount;
+    if (best->amount == 0) *best = bundle->list[--bundle->n];
     amount -= taken.amount;
-    status = copse_grow(out, capacity, *n + 1, sizeof **out, err);
-    if (status == COPSE_OK) (*out)[(*n)++] = taken;
+    status = add_piece(out, taken, err);
   }
   return status;
 }
@@ -226,4 +205,104 @@ int copse_paths_expand(struct copse_paths *paths, int path, int *nodes) {
   }
   for (int i = 0; i < n; i++) paths->seen_at[nodes[i]] = -1;
   return n;
+}
+
+/* ---- packed trees on physical paths ------------------------------------------------------- */
+
+struct layer {
+  const struct copse_network *network;
+  struct copse_paths *paths;
+  struct copse_forest *forest;
+  struct copse_forest_tree *trees;
+  size_t n_trees, trees_capacity;
+  struct copse_pieces pieces; /* of all edges of the tree at hand, edge by edge */
+  size_t *cursor;             /* [n_terminals] piece that each edge is at */
+  size_t *last;               /* [n_terminals] one past the edge's pieces */
+  int *nodes;                 /* [n_nodes + 1] path under expansion */
+  int *depth;                 /* [n_nodes] */
+};
+
+static copse_status fill_edge(struct layer *l, struct copse_packed_edge edge, int path,
+                              struct copse_forest_edge *out, struct copse_err *err) {
+  int n = copse_paths_expand(l->paths, path, l->nodes);
+  int *copy = n > 0 ? copse_arena_alloc(&l->forest->arena, (size_t)n, sizeof *copy) : NULL;
+  if (!copy) return copse_fail_nomem(err);
+  memcpy(copy, l->nodes, (size_t)n * sizeof *copy);
+  *out = (struct copse_forest_edge){edge.src, edge.dst, copy, n};
+  return COPSE_OK;
+}
+
+/* One tree with the piece that each edge is at. */
+static copse_status add_tree(struct layer *l, int root, const struct copse_packed_edge *edges,
+                             int64_t multiplicity, struct copse_err *err) {
+  size_t n = (size_t)l->network->n_terminals - 1;
+  struct copse_forest_tree tree = {.root = root, .multiplicity = multiplicity};
+  struct copse_forest_edge *copy;
+  copse_status status;
+  COPSE_TRY(copse_arena_array(&l->forest->arena, n, sizeof *copy, &copy, err));
+  l->depth[root] = 0;
+  for (size_t i = 0; i < n; i++) {
+    COPSE_TRY(fill_edge(l, edges[i], l->pieces.list[l->cursor[i]].path, &copy[i], err));
+    int depth = l->depth[edges[i].dst] = l->depth[edges[i].src] + 1;
+    if (depth > tree.height) tree.height = depth;
+  }
+  tree.edges = copy;
+  COPSE_TRY(copse_grow(&l->trees, &l->trees_capacity, l->n_trees + 1, sizeof *l->trees, err));
+  l->trees[l->n_trees++] = tree;
+out:
+  return status;
+}
+
+/* A family whose edges lie on several paths becomes several trees: cut where one ends. */
+static copse_status lay_tree(struct layer *l, const struct copse_packed_tree *tree,
+                             const struct copse_packed_edge *edges, struct copse_err *err) {
+  size_t n = (size_t)l->network->n_terminals - 1;
+  copse_status status = COPSE_OK;
+  l->pieces.n = 0;
+  for (size_t i = 0; i < n; i++) {
+    l->cursor[i] = l->pieces.n;
+    COPSE_TRY(copse_paths_take(l->paths, edges[i].src, edges[i].dst, tree->multiplicity, &l->pieces,
+                               err));
+    l->last[i] = l->pieces.n;
+  }
+  for (int64_t left = tree->multiplicity; left > 0;) {
+    int64_t amount = left;
+    for (size_t i = 0; i < n; i++)
+      if (l->pieces.list[l->cursor[i]].amount < amount)
+        amount = l->pieces.list[l->cursor[i]].amount;
+    COPSE_TRY(add_tree(l, tree->root, edges, amount, err));
+    left -= amount;
+    for (size_t i = 0; i < n; i++) {
+      struct copse_piece *piece = &l->pieces.list[l->cursor[i]];
+      piece->amount -= amount;
+      if (piece->amount == 0 && l->cursor[i] + 1 < l->last[i]) l->cursor[i]++;
+    }
+  }
+out:
+  return status;
+}
+
+copse_status copse_paths_lay(struct copse_paths *paths, const struct copse_packing *packing,
+                             struct copse_forest *forest, struct copse_err *err) {
+  const struct copse_network *network = paths->network;
+  struct layer l = {.network = network, .paths = paths, .forest = forest};
+  struct copse_arena scratch = {0};
+  size_t nodes = (size_t)network->n_nodes, terminals = (size_t)network->n_terminals;
+  copse_status status;
+  COPSE_TRY(copse_arena_array(&scratch, terminals, sizeof *l.cursor, &l.cursor, err));
+  COPSE_TRY(copse_arena_array(&scratch, terminals, sizeof *l.last, &l.last, err));
+  COPSE_TRY(copse_arena_array(&scratch, nodes + 1, sizeof *l.nodes, &l.nodes, err));
+  COPSE_TRY(copse_arena_array(&scratch, nodes, sizeof *l.depth, &l.depth, err));
+  for (size_t i = 0; i < packing->n_trees; i++)
+    COPSE_TRY(lay_tree(&l, &packing->trees[i], packing->edges + packing->trees[i].first_edge, err));
+  struct copse_forest_tree *trees;
+  COPSE_TRY(copse_arena_array(&forest->arena, l.n_trees, sizeof *trees, &trees, err));
+  memcpy(trees, l.trees, l.n_trees * sizeof *trees);
+  forest->trees = trees;
+  forest->n_trees = (int)l.n_trees;
+out:
+  free(l.trees);
+  free(l.pieces.list);
+  copse_arena_free(&scratch);
+  return status;
 }

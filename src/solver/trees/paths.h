@@ -9,10 +9,17 @@
 #include <stddef.h>
 
 #include "solver/network/network.h"
+#include "solver/trees/forest.h"
+#include "solver/trees/pack.h"
 
 struct copse_piece {
   int64_t amount;
   int path; /* index for copse_paths_expand */
+};
+
+struct copse_pieces {
+  struct copse_piece *list; /* [n] malloc's */
+  size_t n, capacity;
 };
 
 struct copse_paths;
@@ -27,18 +34,24 @@ copse_status copse_paths_split(struct copse_paths *paths, int u, int w, int t, i
                                struct copse_err *err) COPSE_CHECKED;
 
 /*
- * Takes `amount` of src -> dst for a tree: appends pieces that add up to it to *out
- * (growing it), a single piece where one is large enough. COPSE_INTERNAL if the bundle
+ * Takes `amount` of src -> dst for a tree: appends pieces that add up to it to *out,
+ * a single piece where one is large enough. COPSE_INTERNAL if the bundle
  * holds less.
  */
 copse_status copse_paths_take(struct copse_paths *paths, int src, int dst, int64_t amount,
-                              struct copse_piece **out, size_t *n, size_t *capacity,
-                              struct copse_err *err) COPSE_CHECKED;
+                              struct copse_pieces *out, struct copse_err *err) COPSE_CHECKED;
 
 /*
  * The nodes of a path, ends included, loops through relays cut out. Writes at most
  * n_nodes + 1 entries to `nodes`; returns how many.
  */
 int copse_paths_expand(struct copse_paths *paths, int path, int *nodes);
+
+/*
+ * Lays the trees of a packing on physical paths: forest->trees and n_trees. A family whose edges
+ * lie on several paths becomes several trees, cut where one ends. COPSE_NOMEM, COPSE_INTERNAL.
+ */
+copse_status copse_paths_lay(struct copse_paths *paths, const struct copse_packing *packing,
+                             struct copse_forest *forest, struct copse_err *err) COPSE_CHECKED;
 
 #endif

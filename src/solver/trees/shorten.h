@@ -17,8 +17,8 @@
  * same terminals, until no such swap is found. Every swap lowers the number of vertices at the
  * greatest depth concerned and adds none there, hence it ends; a limit on the candidates looked at
  * bounds the time (a second or two). A tree whose partner has another multiplicity is cut in two
- * for it, which adds at most a quarter to the number of trees; trees that end up equal become one.
- * The height never grows. A heuristic: it does not claim the lowest forest.
+ * for it, which adds at most COPSE_SHORTEN_GROWTH_PERCENT to the number of trees; trees that end up
+ * equal become one. The height never grows. A heuristic: it does not claim the lowest forest.
  * COPSE_NOMEM leaves the forest as it was. Memory: about 40 bytes for each edge of each tree.
  */
 copse_status copse_forest_shorten(const struct copse_network *network, struct copse_forest *forest,

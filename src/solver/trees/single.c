@@ -1,12 +1,18 @@
-#include "solver/trees/single.h"
-
+/*
+ * Trees of one root, by the grower of trees/grow.c with every link for itself. Hosts, and what else
+ * fast links join, are cuts that a tree enters once, those first of whose links out most is left:
+ *
+ *      root's host ---> h1 ---> h3        tree 1 goes on from h1, tree 2 from h2, and so on, so
+ *               \-----> h2 ---> h4        that no host's links out are used up early
+ *
+ * Trees are grown in two ways, in few large families and in more small ones; the lower are taken.
+ */
 #include "base/memory.h"
 #include "base/rational.h"
-#include "solver/trees/nested_cuts.h"
+#include "solver/trees/grow.h"
+#include "solver/trees/maker.h"
 #include "solver/trees/shorten.h"
-#include "solver/trees/orbit_grow.h"
 
-#define MOST_PARTS 64
 /* More than this is as good as any; sums of some stay numbers. */
 #define MOST_EXITS (INT64_MAX / 256)
 
@@ -16,30 +22,25 @@ static int64_t add_capped(int64_t a, int64_t b, int64_t most) {
 }
 
 /* What can leave each cut, and by how much more than the trees can enter it. */
-static copse_status measure_cuts(struct copse_grower *g, int64_t trees) {
-  const struct copse_template_cuts *cuts = &g->cuts;
-  copse_status status;
-  COPSE_TRY(copse_calloc((size_t)cuts->n, sizeof *g->exits, &g->exits, g->err));
-  COPSE_TRY(copse_calloc((size_t)cuts->n, sizeof *g->slack, &g->slack, g->err));
-  for (int c = 0; c < cuts->n; c++) g->slack[c] = -trees;
+static void measure_cuts(struct copse_grower *g, int64_t trees) {
+  struct copse_cuts *cuts = &g->cuts;
+  for (int c = 0; c < cuts->n; c++) cuts->slack[c] = -trees;
   for (int e = 0; e < g->network->n_links; e++) {
     const struct copse_net_link *link = &g->network->links[e];
-    for (int i = cuts->first[link->src]; i < cuts->first[link->src + 1]; i++)
-      if (!copse_template_cuts_hold(cuts, cuts->cuts[i], link->dst))
-        g->exits[cuts->cuts[i]] = add_capped(g->exits[cuts->cuts[i]], g->left[e], MOST_EXITS);
-    for (int i = cuts->first[link->dst]; i < cuts->first[link->dst + 1]; i++)
-      if (!copse_template_cuts_hold(cuts, cuts->cuts[i], link->src))
-        g->slack[cuts->cuts[i]] += g->left[e];
+    const struct copse_cuts_of_node *of = &cuts->of[link->src];
+    for (int i = 0; i < of->n; i++)
+      if (!copse_cuts_hold(cuts, of->cuts[i], link->dst))
+        g->exits[of->cuts[i]] = add_capped(g->exits[of->cuts[i]], g->left[e], MOST_EXITS);
+    of = &cuts->of[link->dst];
+    for (int i = 0; i < of->n; i++)
+      if (!copse_cuts_hold(cuts, of->cuts[i], link->src)) cuts->slack[of->cuts[i]] += g->left[e];
   }
-out:
-  return status;
 }
 
-/* What a set may let in at most to be entered once: twice the trees, as long as that is a number.
- */
+/* What a set may let in at most to be entered once. */
 static int64_t narrow(int64_t trees) {
-  int64_t twice;
-  return copse_mul_overflows(trees, 2, &twice) ? INT64_MAX : twice;
+  int64_t most;
+  return copse_mul_overflows(trees, COPSE_SINGLE_NARROW_TIMES, &most) ? INT64_MAX : most;
 }
 
 /* The narrowest link's worth: of a larger family a part would have to wait there. */
@@ -51,7 +52,7 @@ static int64_t narrowest_link(const struct copse_network *network, const int64_t
 }
 
 /* All trees, so many as one family at a time. */
-static copse_status grow(struct copse_grower *g, int64_t trees, int64_t at_once, bool *packed,
+static copse_status grow(struct copse_grower *g, int64_t trees, int64_t at_once, bool *made,
                          const struct copse_progress *progress) {
   copse_status status = COPSE_OK;
   bool stuck = false;
@@ -60,31 +61,31 @@ static copse_status grow(struct copse_grower *g, int64_t trees, int64_t at_once,
     COPSE_TRY(copse_grower_root(g, g->network->roots[0].node, copse_smaller(at_once, trees - done),
                                 &stuck));
   }
-  *packed = !stuck;
+  *made = !stuck;
 out:
   return status;
 }
 
 /* Trees in families of at most `at_once`, as low as they get; none where they got stuck. */
-static copse_status attempt(const struct copse_network *network, const int64_t *capacities,
-                            int64_t trees, int64_t at_once, const struct copse_progress *progress,
-                            struct copse_forest *forest, struct copse_err *err) {
+static copse_status attempt(const struct copse_tree_problem *problem, int64_t trees,
+                            int64_t at_once, struct copse_forest *forest, struct copse_err *err) {
+  const struct copse_network *network = problem->network;
   struct copse_grower g = {.network = network, .forest = forest, .err = err};
-  bool packed = false;
+  bool made = false;
   copse_status status;
   COPSE_TRY(copse_grower_prepare(&g));
   g.n_orbits = network->n_links; /* each link for itself */
   for (int e = 0; e < network->n_links; e++) {
     g.orbit[e] = e;
-    g.left[e] = capacities[e];
+    g.left[e] = problem->capacities[e];
   }
-  COPSE_TRY(copse_nested_cuts_find(network, capacities, network->roots[0].node, narrow(trees),
-                                   &g.cuts, err));
-  COPSE_TRY(copse_calloc((size_t)g.cuts.n, 1, &g.touched, err));
-  COPSE_TRY(measure_cuts(&g, trees));
+  COPSE_TRY(copse_cuts_nested(network, problem->capacities, network->roots[0].node, narrow(trees),
+                              &g.cuts, err));
+  COPSE_TRY(copse_grower_prepare_cuts(&g, true));
+  measure_cuts(&g, trees);
   g.top_level = 1; /* cuts are entered again as a later resort */
-  COPSE_TRY(grow(&g, trees, at_once, &packed, progress));
-  if (!packed) goto out;
+  COPSE_TRY(grow(&g, trees, at_once, &made, problem->progress));
+  if (!made) goto out;
   COPSE_TRY(copse_grower_keep(&g));
   status = copse_forest_shorten(network, forest, err);
 out:
@@ -99,24 +100,24 @@ static __int128 total_height(const struct copse_forest *forest) {
   return sum;
 }
 
-copse_status copse_single_pack(const struct copse_network *network, const int64_t *capacities,
-                               int64_t k, const struct copse_progress *progress,
-                               struct copse_forest *forest, bool *packed, struct copse_err *err) {
+copse_status copse_make_single(const struct copse_tree_problem *problem,
+                               struct copse_forest *forest, bool *made, struct copse_err *err) {
+  const struct copse_network *network = problem->network;
   struct copse_forest coarse = {0}, fine = {0}, *better = &coarse;
   int64_t trees;
   copse_status status = COPSE_OK;
-  *packed = false;
-  if (copse_mul_overflows(network->roots[0].weight, k, &trees)) return COPSE_OK;
-  int64_t least = (trees + MOST_PARTS - 1) / MOST_PARTS;
-  int64_t at_once = narrowest_link(network, capacities, trees);
+  *made = false;
+  if (copse_mul_overflows(network->roots[0].weight, problem->k, &trees)) return COPSE_OK;
+  int64_t least = (trees + COPSE_SINGLE_PARTS - 1) / COPSE_SINGLE_PARTS;
+  int64_t at_once = narrowest_link(network, problem->capacities, trees);
   if (at_once < least) at_once = least;
-  COPSE_TRY(attempt(network, capacities, trees, at_once, progress, &coarse, err));
+  COPSE_TRY(attempt(problem, trees, at_once, &coarse, err));
   if (least < at_once) /* more ways for each tree out of a host */
-    COPSE_TRY(attempt(network, capacities, trees, least, progress, &fine, err));
+    COPSE_TRY(attempt(problem, trees, least, &fine, err));
   if (coarse.n_trees == 0 || (fine.n_trees > 0 && total_height(&fine) < total_height(&coarse)))
     better = &fine;
-  *packed = better->n_trees > 0;
-  if (!*packed) goto out;
+  *made = better->n_trees > 0;
+  if (!*made) goto out;
   forest->trees = better->trees;
   forest->n_trees = better->n_trees;
   forest->arena = better->arena; /* nothing else is in it yet */

@@ -1,17 +1,423 @@
+/*
+ * Edge splitting: relays are taken out of the network, pair by pair of links, so that every
+ * terminal receives what it did. A split of `amount` at relay w:
+ *
+ *       u --5--> w --5--> t               u --2--> w --2--> t
+ *                                  =>      \_______3_______/
+ *
+ * A cut loses the amount if it has w on one side, u and t on the other, and keeps its value else.
+ * In this file from the ground up: moves of capacity with their proof, the guess for one relay, the
+ * pairwise rule, one relay, all relays. W. Mader, "A reduction method for edge-connectivity in
+ * graphs", Ann. Discrete Math. 3 (1978); J. Bang-Jensen, A. Frank and B. Jackson, "Preserving and
+ * increasing local edge-connectivity in mixed graphs", SIAM J. Discrete Math. 8 (1995).
+ */
 #include "solver/trees/split.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/graph.h"
 #include "base/memory.h"
 #include "base/rational.h"
-#include "solver/trees/split_internal.h"
+#include "solver/network/cuts.h"
+#include "solver/network/sinks.h"
+#include "solver/policy.h"
+
+/* `amount` of (u, w) and (w, t) to be replaced by (u, t), w the relay. */
+struct step {
+  int u, w, t;
+  int64_t amount;
+};
+
+struct splitter {
+  const struct copse_network *network;
+  struct copse_flow *flow; /* node n_nodes is the source of all roots */
+  struct copse_paths *paths;
+  struct copse_sinks sinks;
+  int64_t demand;     /* what every terminal must be able to receive */
+  int *order;         /* [n_terminals] terminals, those that failed lately first */
+  bool *is_terminal;  /* [n_nodes] */
+  bool trusts;        /* known cuts are trusted: many relays under one proof */
+  bool many_pairs;    /* the pairwise rule takes many pairs under one proof */
+  struct step *steps; /* the guess for one relay */
+  size_t n_steps, steps_capacity;
+  struct step *taken; /* steps that the graph has seen and the paths have not: to be proved, to be
+                         undone if that fails */
+  size_t n_taken, taken_capacity;
+  struct copse_cuts cuts;  /* with what they can spare now */
+  int *entering, *leaving; /* [n_nodes] neighbours of the relay at hand */
+  int *group;              /* [n_nodes] disjoint sets by fast links */
+  int *turn;               /* [n_nodes] of relays: how many before it have as many links */
+  int *members;            /* [n_nodes] neighbours sorted by group */
+  int *group_start;        /* [n_nodes + 1] */
+  int64_t *room;           /* [n_nodes] 0, but while a guess is capped */
+  struct copse_arena arena;
+  struct copse_err *err;
+};
+
+/* ---- moves with their proof ---------------------------------------------------------------- */
+
+/* Neighbours kept beyond the next query; returns how many. */
+static int copy_neighbours(struct copse_flow_neighbours list, int *nodes) {
+  memcpy(nodes, list.nodes, (size_t)list.n * sizeof *nodes);
+  return list.n;
+}
+
+/* Whether relay w has no links left. */
+static bool is_empty(struct splitter *s, int w) {
+  return copse_flow_entering(s->flow, w).n == 0 && copse_flow_leaving(s->flow, w).n == 0;
+}
+
+/* Changes the flow graph by +-amount of a step; loops (u = t) just vanish. A cut loses the
+ * amount if it has w on one side, u and t on the other. */
+static copse_status change(struct splitter *s, const struct step *step, int64_t amount) {
+  copse_status status;
+  COPSE_TRY(copse_flow_change(s->flow, step->u, step->w, -amount, s->err));
+  COPSE_TRY(copse_flow_change(s->flow, step->w, step->t, -amount, s->err));
+  if (step->u != step->t) COPSE_TRY(copse_flow_change(s->flow, step->u, step->t, amount, s->err));
+  const unsigned char *of_u = copse_cuts_flags(&s->cuts, step->u);
+  const unsigned char *of_w = copse_cuts_flags(&s->cuts, step->w);
+  const unsigned char *of_t = copse_cuts_flags(&s->cuts, step->t);
+  for (int c = 0; c < s->cuts.n; c++)
+    if ((of_u[c] ^ of_w[c]) & (of_t[c] ^ of_w[c])) s->cuts.slack[c] -= amount;
+out:
+  return status;
+}
+
+/* What the known cuts leave of a step. */
+static int64_t spared(const struct splitter *s, const struct step *step) {
+  const unsigned char *of_u = copse_cuts_flags(&s->cuts, step->u);
+  const unsigned char *of_w = copse_cuts_flags(&s->cuts, step->w);
+  const unsigned char *of_t = copse_cuts_flags(&s->cuts, step->t);
+  int64_t amount = step->amount;
+  for (int c = 0; c < s->cuts.n; c++)
+    if (((of_u[c] ^ of_w[c]) & (of_t[c] ^ of_w[c])) && s->cuts.slack[c] < amount)
+      amount = s->cuts.slack[c];
+  return amount > 0 ? amount : 0;
+}
+
+/* A step on trust: proved, then committed, or undone. */
+static copse_status take(struct splitter *s, struct step step) {
+  copse_status status = COPSE_OK;
+  if (step.amount == 0) return COPSE_OK;
+  COPSE_TRY(change(s, &step, step.amount));
+  COPSE_TRY(copse_grow(&s->taken, &s->taken_capacity, s->n_taken + 1, sizeof *s->taken, s->err));
+  s->taken[s->n_taken++] = step;
+out:
+  return status;
+}
+
+/* The steps taken become part of the paths. */
+static copse_status commit(struct splitter *s) {
+  copse_status status = COPSE_OK;
+  for (size_t i = 0; i < s->n_taken; i++) {
+    const struct step *step = &s->taken[i];
+    COPSE_TRY(copse_paths_split(s->paths, step->u, step->w, step->t, step->amount, s->err));
+  }
+  s->n_taken = 0;
+out:
+  return status;
+}
+
+/* Takes back all steps but the first `keep`. */
+static copse_status undo(struct splitter *s, size_t keep) {
+  copse_status status = COPSE_OK;
+  while (s->n_taken > keep) {
+    const struct step *step = &s->taken[--s->n_taken];
+    COPSE_TRY(change(s, step, -step->amount));
+  }
+out:
+  return status;
+}
+
+/* A cut, and the same with relay w on the other side if that has no links (w >= 0). */
+static copse_status learn(struct splitter *s, const struct copse_sink_cut *cut, int w) {
+  int64_t slack = cut->flows - s->demand;
+  copse_status status;
+  COPSE_TRY(copse_cuts_add_flags(&s->cuts, cut->inside, slack, NULL, s->err));
+  if (w < 0) return COPSE_OK;
+  cut->inside[w] = !cut->inside[w];
+  COPSE_TRY(copse_cuts_add_flags(&s->cuts, cut->inside, slack, NULL, s->err));
+out:
+  return status;
+}
+
+/* A terminal that failed is likely to fail again: ask it first next time. */
+static void to_front(struct splitter *s, int i) {
+  int terminal = s->order[i];
+  memmove(s->order + 1, s->order, (size_t)i * sizeof *s->order);
+  s->order[0] = terminal;
+}
+
+/* Which terminals from place `from` on receive less than the demand; so many of them. */
+static copse_status ask(struct splitter *s, int from, int most, bool tight) {
+  struct copse_sink_question question = {.source = s->network->n_nodes,
+                                         .demand = s->demand,
+                                         .sinks = s->order + from,
+                                         .n_sinks = s->network->n_terminals - from,
+                                         .most = most,
+                                         .tight = tight};
+  return copse_sinks_ask(&s->sinks, s->flow, &question, s->err);
+}
+
+/* Whether every terminal still receives its demand. */
+static copse_status all_served(struct splitter *s, bool *served) {
+  copse_status status;
+  COPSE_TRY(ask(s, 0, 1, false));
+  *served = s->sinks.n_cuts == 0;
+  if (!*served) {
+    if (s->many_pairs) COPSE_TRY(learn(s, &s->sinks.cuts[0], -1));
+    to_front(s, s->sinks.cuts[0].place);
+  }
+out:
+  return status;
+}
+
+/*
+ * Splits by the largest safe amount, at most step->amount. A split lowers a cut by the
+ * amount or leaves it, so a terminal that comes up short by d is served again exactly
+ * when the amount is lowered by d.
+ */
+static copse_status take_largest(struct splitter *s, struct step step) {
+  copse_status status;
+  step.amount = spared(s, &step);
+  if (step.amount == 0) return COPSE_OK;
+  COPSE_TRY(change(s, &step, step.amount));
+  for (int from = 0; from < s->network->n_terminals && step.amount > 0;) {
+    COPSE_TRY(ask(s, from, 1, false));
+    if (s->sinks.n_cuts == 0) break;
+    const struct copse_sink_cut *cut = &s->sinks.cuts[0];
+    int64_t less = s->demand - cut->flows;
+    COPSE_TRY(learn(s, cut, -1));
+    if (less > step.amount)
+      return copse_fail(s->err, COPSE_INTERNAL,
+                        "edge splitting: the network can't carry its trees");
+    COPSE_TRY(change(s, &step, -less));
+    step.amount -= less;
+    to_front(s, from + cut->place);
+    from += cut->place + 1;
+  }
+  if (step.amount > 0)
+    COPSE_TRY(copse_paths_split(s->paths, step.u, step.w, step.t, step.amount, s->err));
+out:
+  return status;
+}
+
+/* No flow need be asked where that is known. */
+static bool breaks_known_cut(const struct splitter *s) {
+  for (int c = 0; c < s->cuts.n; c++)
+    if (s->cuts.slack[c] < 0) return true;
+  return false;
+}
+
+/* Does steps [from, to) if all together are safe; else halves, down to none for one. */
+static copse_status try_steps(struct splitter *s, size_t from, size_t to) {
+  copse_status status = COPSE_OK;
+  bool served;
+  if (from == to) return COPSE_OK;
+  for (size_t i = from; i < to; i++) COPSE_TRY(take(s, s->steps[i]));
+  served = !breaks_known_cut(s);
+  if (served) COPSE_TRY(all_served(s, &served));
+  if (served) return commit(s);
+  COPSE_TRY(undo(s, 0));
+  if (to - from == 1) return COPSE_OK; /* left for the pairwise rule */
+  COPSE_TRY(try_steps(s, from, from + (to - from) / 2));
+  COPSE_TRY(try_steps(s, from + (to - from) / 2, to));
+out:
+  return status;
+}
+
+/* ---- the guess for one relay --------------------------------------------------------------- */
+
+/* The capacity of the fastest link into relay w or out of it. */
+static int64_t fastest_link(struct splitter *s, int w) {
+  int64_t fastest = 0;
+  struct copse_flow_neighbours in = copse_flow_entering(s->flow, w);
+  for (int i = 0; i < in.n; i++)
+    if (in.capacities[i] > fastest) fastest = in.capacities[i];
+  struct copse_flow_neighbours leaving = copse_flow_leaving(s->flow, w);
+  for (int i = 0; i < leaving.n; i++)
+    if (leaving.capacities[i] > fastest) fastest = leaving.capacities[i];
+  return fastest;
+}
+
+/* `groups` [n_nodes]: the smallest node of each. */
+static int by_group(const void *a, const void *b, void *groups) {
+  const int *group = groups, u = *(const int *)a, v = *(const int *)b;
+  return group[u] != group[v] ? group[u] - group[v] : u - v;
+}
+
+/*
+ * Groups w's neighbours by what is joined through links faster than any of w's: for a
+ * network switch these are the hosts, for an NVSwitch every GPU is alone. Leaves the
+ * neighbours in s->members, group by group; returns the number of groups. They come by their
+ * smallest nodes, whatever neighbours w has of them: in the same order at every relay, on which
+ * part_by_turn builds.
+ */
+static int group_neighbours(struct splitter *s, int w, int n) {
+  int64_t fastest = fastest_link(s, w);
+  copse_sets_init(s->group, s->network->n_nodes);
+  for (int v = 0; v < s->network->n_nodes; v++) {
+    struct copse_flow_neighbours leaving = copse_flow_leaving(s->flow, v);
+    for (int i = 0; i < leaving.n; i++)
+      if (leaving.capacities[i] > fastest) copse_sets_unite(s->group, v, leaving.nodes[i]);
+  }
+  for (int v = 0; v < s->network->n_nodes; v++) s->group[v] = copse_sets_find(s->group, v);
+  qsort_r(s->members, (size_t)n, sizeof *s->members, by_group, s->group);
+  int n_groups = 0;
+  for (int i = 0; i < n; i++)
+    if (i == 0 || s->group[s->members[i]] != s->group[s->members[i - 1]])
+      s->group_start[n_groups++] = i;
+  s->group_start[n_groups] = n;
+  if (n_groups == 1) { /* all joined by faster links: treat each as its own group */
+    for (int i = 0; i <= n; i++) s->group_start[i] = i;
+    n_groups = n;
+  }
+  return n_groups;
+}
+
+/* Of `capacity`, what goes to the group r places on: equal parts, the rest spread evenly. */
+static int64_t part_for_offset(int64_t capacity, int64_t r, int64_t n_offsets) {
+  int64_t rest = capacity % n_offsets;
+  return capacity / n_offsets + (r * rest / n_offsets - (r - 1) * rest / n_offsets);
+}
+
+/*
+ * The same for a single root and less than one unit for each group: the number `turn` of
+ * the relays of a kind sends it to other groups than the others do, by quadratic residues, sums of
+ * which rarely coincide, so that few hops reach many groups. All alike, the 8 rails of 128 hosts
+ * would make one chain of hosts for a broadcast, 127 hops long.
+ */
+static int64_t part_by_turn(int64_t capacity, int64_t r, int64_t n_offsets, int64_t turn) {
+  int64_t part = 0;
+  for (int64_t i = turn * capacity; i < (turn + 1) * capacity; i++)
+    part += r == 1 + (i % n_offsets) * (i % n_offsets) % n_offsets;
+  return part;
+}
+
+/* The guess: each neighbour spreads its capacity over the others' groups, like to like. */
+static copse_status make_guess(struct splitter *s, int w, int n_groups) {
+  copse_status status = COPSE_OK;
+  int n_offsets = n_groups - 1;
+  s->n_steps = 0;
+  for (int r = 1; r < n_groups; r++) {
+    for (int g = 0; g < n_groups; g++) {
+      int target = (g + r) % n_groups;
+      int size = s->group_start[target + 1] - s->group_start[target];
+      for (int i = s->group_start[g]; i < s->group_start[g + 1]; i++) {
+        int u = s->members[i];
+        int t = s->members[s->group_start[target] + (i - s->group_start[g]) % size];
+        int64_t capacity = copse_flow_capacity(s->flow, u, w);
+        bool by_turn = capacity < n_offsets && s->network->n_roots == 1;
+        struct step step = {u, w, t,
+                            by_turn ? part_by_turn(capacity, r, n_offsets, s->turn[w])
+                                    : part_for_offset(capacity, r, n_offsets)};
+        if (step.amount == 0 || copse_flow_capacity(s->flow, w, t) == 0) continue;
+        COPSE_TRY(
+            copse_grow(&s->steps, &s->steps_capacity, s->n_steps + 1, sizeof *s->steps, s->err));
+        s->steps[s->n_steps++] = step;
+      }
+    }
+  }
+out:
+  return status;
+}
+
+/* Where groups differ in size a neighbour may be asked for more than it has: cap that. */
+static void cap_guess(struct splitter *s, int w) {
+  size_t kept = 0;
+  struct copse_flow_neighbours leaving = copse_flow_leaving(s->flow, w);
+  for (int i = 0; i < leaving.n; i++) s->room[leaving.nodes[i]] = leaving.capacities[i];
+  for (size_t i = 0; i < s->n_steps; i++) {
+    struct step step = s->steps[i];
+    step.amount = copse_smaller(step.amount, s->room[step.t]);
+    s->room[step.t] -= step.amount;
+    if (step.amount > 0) s->steps[kept++] = step;
+  }
+  s->n_steps = kept;
+  memset(s->room, 0, (size_t)s->network->n_nodes * sizeof *s->room);
+}
+
+/* Guesses for relay w, whose n distinct neighbours are sorted in s->members, what of its capacity
+ * each sends to which other: s->steps. */
+static copse_status guess(struct splitter *s, int w, int n) {
+  copse_status status = make_guess(s, w, group_neighbours(s, w, n));
+  if (status == COPSE_OK) cap_guess(s, w);
+  return status;
+}
+
+/* ---- pairs --------------------------------------------------------------------------------- */
+
+/* The pairs of links into w and out of it, each once: those that lead back last. */
+struct pairs {
+  int w, n_in, n_out; /* in s->entering, s->leaving */
+  int n;
+};
+
+static struct step step_of_pair(const struct splitter *s, const struct pairs *pairs, int at) {
+  int i = at / pairs->n_out % pairs->n_in, j = at % pairs->n_out;
+  int u = s->entering[i], t = s->leaving[(i + pairs->n_out / 2 + j) % pairs->n_out];
+  struct step step = {u, pairs->w, t, 0};
+  if ((u == t) == (at >= pairs->n_in * pairs->n_out))
+    step.amount = copse_smaller(copse_flow_capacity(s->flow, u, pairs->w),
+                                copse_flow_capacity(s->flow, pairs->w, t));
+  return step;
+}
+
+/*
+ * As much of each pair as the known cuts spare, and one proof for all. Where it holds, each alone
+ * would have been safe, for splitting never widens a cut; else nothing is changed.
+ */
+static copse_status try_pairs(struct splitter *s, const struct pairs *pairs, int from, int to,
+                              bool *served) {
+  copse_status status = COPSE_OK;
+  *served = true;
+  for (int at = from; at < to; at++) {
+    struct step step = step_of_pair(s, pairs, at);
+    if (step.amount > 0) step.amount = spared(s, &step);
+    COPSE_TRY(take(s, step));
+  }
+  if (s->n_taken == 0) return COPSE_OK;
+  COPSE_TRY(all_served(s, served));
+  if (*served) return commit(s);
+  status = undo(s, 0);
+out:
+  return status;
+}
+
+/* The pairwise rule on whatever the guess left of relay w; pairs u = t only when nothing else goes.
+ * All of it: what the network carried it carries without w. */
+static copse_status split_pairwise(struct splitter *s, int w) {
+  copse_status status = COPSE_OK;
+  struct pairs pairs = {.w = w};
+  pairs.n_in = copy_neighbours(copse_flow_entering(s->flow, w), s->entering);
+  pairs.n_out = copy_neighbours(copse_flow_leaving(s->flow, w), s->leaving);
+  pairs.n = 2 * pairs.n_in * pairs.n_out;
+  for (int at = 0, many = s->many_pairs ? COPSE_SPLIT_PAIRS_AT_ONCE : 1; at < pairs.n;) {
+    int to = pairs.n - at > many ? at + many : pairs.n;
+    bool served = false;
+    if (s->many_pairs) COPSE_TRY(try_pairs(s, &pairs, at, to, &served));
+    if (!served && to - at > 1) {
+      many = (to - at) / 2;
+      continue;
+    }
+    if (!served) COPSE_TRY(take_largest(s, step_of_pair(s, &pairs, at)));
+    if (s->many_pairs) many = served ? 2 * (to - at) : COPSE_SPLIT_PAIRS_AT_ONCE;
+    at = to;
+  }
+  if (!is_empty(s, w))
+    return copse_fail(s->err, COPSE_INTERNAL, "edge splitting: relay %d keeps links", w);
+out:
+  return status;
+}
+
+/* ---- one relay ----------------------------------------------------------------------------- */
 
 static int compare_int(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
 
 /* The distinct neighbours of w, in or out, sorted; in s->members. */
-static int collect_neighbours(struct copse_splitter *s, int w) {
-  int n = copse_splitter_copy_neighbours(copse_flow_entering(s->flow, w), s->members);
+static int collect_neighbours(struct splitter *s, int w) {
+  int n = copy_neighbours(copse_flow_entering(s->flow, w), s->members);
   struct copse_flow_neighbours leaving = copse_flow_leaving(s->flow, w);
   for (int i = 0; i < leaving.n; i++)
     if (copse_flow_capacity(s->flow, leaving.nodes[i], w) == 0) s->members[n++] = leaving.nodes[i];
@@ -20,33 +426,33 @@ static int collect_neighbours(struct copse_splitter *s, int w) {
 }
 
 /* The most that is left for u -> w -> t, by trust; within the known cuts where asked. */
-static copse_status take_all(struct copse_splitter *s, int u, int w, int t, bool within_cuts,
-                             struct copse_err *err) {
-  struct copse_split_step step = {
-      u, t, copse_smaller(copse_flow_capacity(s->flow, u, w), copse_flow_capacity(s->flow, w, t))};
-  if (step.amount > 0 && within_cuts) step.amount = copse_splitter_spared(s, w, &step);
-  return copse_splitter_take(s, w, step, err);
+static copse_status take_all(struct splitter *s, int u, int w, int t, bool within_cuts) {
+  struct step step = {
+      u, w, t,
+      copse_smaller(copse_flow_capacity(s->flow, u, w), copse_flow_capacity(s->flow, w, t))};
+  if (step.amount > 0 && within_cuts) step.amount = spared(s, &step);
+  return take(s, step);
 }
 
 /*
  * A balanced relay with at most two neighbours: passing through is all it is good for,
  * and every cut keeps its value, so no flow is asked.
  */
-static copse_status contract(struct copse_splitter *s, int w, int n, struct copse_err *err) {
+static copse_status contract(struct splitter *s, int w, int n) {
   copse_status status = COPSE_OK;
   int a = s->members[0], b = s->members[n - 1];
   if (n == 2) {
-    COPSE_TRY(take_all(s, a, w, b, false, err));
-    COPSE_TRY(take_all(s, b, w, a, false, err));
+    COPSE_TRY(take_all(s, a, w, b, false));
+    COPSE_TRY(take_all(s, b, w, a, false));
   }
-  COPSE_TRY(take_all(s, a, w, a, false, err));
-  if (n == 2) COPSE_TRY(take_all(s, b, w, b, false, err));
+  COPSE_TRY(take_all(s, a, w, a, false));
+  if (n == 2) COPSE_TRY(take_all(s, b, w, b, false));
 out:
   return status;
 }
 
 /* Contracting one relay can leave the next with two neighbours, hence the repetition. */
-static copse_status contract_chains(struct copse_splitter *s, struct copse_err *err) {
+static copse_status contract_chains(struct splitter *s) {
   copse_status status = COPSE_OK;
   for (bool again = true; again;) {
     again = false;
@@ -54,8 +460,8 @@ static copse_status contract_chains(struct copse_splitter *s, struct copse_err *
       if (s->is_terminal[w]) continue;
       int n = collect_neighbours(s, w);
       if (n == 0 || n > 2) continue;
-      COPSE_TRY(contract(s, w, n, err));
-      COPSE_TRY(copse_splitter_commit(s, err));
+      COPSE_TRY(contract(s, w, n));
+      COPSE_TRY(commit(s));
       again = true;
     }
   }
@@ -65,37 +471,32 @@ out:
 }
 
 /* The guess as far as the known cuts allow, then any pairs; unproved. */
-static copse_status take_within_cuts(struct copse_splitter *s, int w, struct copse_err *err) {
+static copse_status take_within_cuts(struct splitter *s, int w) {
   copse_status status = COPSE_OK;
   for (size_t i = 0; i < s->n_steps; i++) {
-    struct copse_split_step step = s->steps[i];
-    step.amount = copse_splitter_spared(s, w, &step);
-    COPSE_TRY(copse_splitter_take(s, w, step, err));
+    struct step step = s->steps[i];
+    step.amount = spared(s, &step);
+    COPSE_TRY(take(s, step));
   }
-  int n_in = copse_splitter_copy_neighbours(copse_flow_entering(s->flow, w), s->entering);
-  int n_out = copse_splitter_copy_neighbours(copse_flow_leaving(s->flow, w), s->leaving);
+  int n_in = copy_neighbours(copse_flow_entering(s->flow, w), s->entering);
+  int n_out = copy_neighbours(copse_flow_leaving(s->flow, w), s->leaving);
   for (int loops = 0; loops < 2; loops++)
     for (int i = 0; i < n_in; i++)
       for (int j = 0; j < n_out; j++) {
         int u = s->entering[i], t = s->leaving[(i + n_out / 2 + j) % n_out];
-        if ((u == t) == (loops == 1)) COPSE_TRY(take_all(s, u, w, t, true, err));
+        if ((u == t) == (loops == 1)) COPSE_TRY(take_all(s, u, w, t, true));
       }
 out:
   return status;
 }
 
-/* So many broken cuts are learned from one attempt, and so many attempts made for a relay. */
-#define CUTS_PER_ATTEMPT 16
-#define MOST_ATTEMPTS 24
-
 /* Whether all terminals are served with relay w gone; the cuts that are broken are learned. */
-static copse_status check_and_learn(struct copse_splitter *s, int w, bool *served,
-                                    struct copse_err *err) {
+static copse_status check_and_learn(struct splitter *s, int w, bool *served) {
   copse_status status;
-  COPSE_TRY(copse_splitter_ask(s, 0, CUTS_PER_ATTEMPT, false, err));
+  COPSE_TRY(ask(s, 0, COPSE_SPLIT_CUTS_PER_ATTEMPT, false));
   for (int i = 0; i < s->sinks.n_cuts; i++) {
-    copse_splitter_learn(s, &s->sinks.cuts[i], w);
-    copse_splitter_to_front(s, s->sinks.cuts[i].place);
+    COPSE_TRY(learn(s, &s->sinks.cuts[i], w));
+    to_front(s, s->sinks.cuts[i].place);
   }
   *served = s->sinks.n_cuts == 0;
 out:
@@ -104,10 +505,10 @@ out:
 
 /* The tight cuts nearest to the terminals: hosts, as a rule. Nothing is split yet, or all
  * that is has been proved. */
-static copse_status learn_tight(struct copse_splitter *s, struct copse_err *err) {
+static copse_status learn_tight(struct splitter *s) {
   copse_status status;
-  COPSE_TRY(copse_splitter_ask(s, 0, s->network->n_terminals, true, err));
-  for (int i = 0; i < s->sinks.n_cuts; i++) copse_splitter_learn(s, &s->sinks.cuts[i], -1);
+  COPSE_TRY(ask(s, 0, s->network->n_terminals, true));
+  for (int i = 0; i < s->sinks.n_cuts; i++) COPSE_TRY(learn(s, &s->sinks.cuts[i], -1));
 out:
   return status;
 }
@@ -116,48 +517,49 @@ out:
  * The whole relay at once within the known cuts, proved; again with the cuts that the proof
  * found broken. Leaves the relay as it was where that does not get there.
  */
-static copse_status split_by_cuts(struct copse_splitter *s, int w, bool *done,
-                                  struct copse_err *err) {
+static copse_status split_by_cuts(struct splitter *s, int w, bool *done) {
   copse_status status = COPSE_OK;
   *done = false;
-  for (int attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
-    COPSE_TRY(take_within_cuts(s, w, err));
-    bool empty = copse_splitter_is_empty(s, w), served;
-    COPSE_TRY(check_and_learn(s, empty ? w : -1, &served, err));
+  for (int attempt = 0; attempt < COPSE_SPLIT_ATTEMPTS; attempt++) {
+    COPSE_TRY(take_within_cuts(s, w));
+    bool empty = is_empty(s, w), served;
+    COPSE_TRY(check_and_learn(s, empty ? w : -1, &served));
     *done = served; /* proved, though perhaps not all of the relay */
-    if (served) return copse_splitter_commit(s, err);
-    COPSE_TRY(copse_splitter_undo(s, 0, err));
+    if (served) return commit(s);
+    COPSE_TRY(undo(s, 0));
   }
 out:
   return status;
 }
 
-static copse_status split_relay(struct copse_splitter *s, int w, struct copse_err *err) {
+static copse_status split_relay(struct splitter *s, int w) {
   copse_status status = COPSE_OK;
   int n = collect_neighbours(s, w);
   bool done = false;
   if (n == 0) return COPSE_OK;
   if (n > 2) {
-    COPSE_TRY(copse_splitter_guess(s, w, n, err));
-    if (s->trusts) COPSE_TRY(split_by_cuts(s, w, &done, err));
-    if (!done) COPSE_TRY(copse_splitter_try(s, w, 0, s->n_steps, err));
-    COPSE_TRY(copse_splitter_pairwise(s, w, err));
+    COPSE_TRY(guess(s, w, n));
+    if (s->trusts) COPSE_TRY(split_by_cuts(s, w, &done));
+    if (!done) COPSE_TRY(try_steps(s, 0, s->n_steps));
+    COPSE_TRY(split_pairwise(s, w));
   } else {
-    COPSE_TRY(contract(s, w, n, err));
-    COPSE_TRY(copse_splitter_commit(s, err));
+    COPSE_TRY(contract(s, w, n));
+    COPSE_TRY(commit(s));
   }
   copse_flow_compact(s->flow);
 out:
   return status;
 }
 
+/* ---- all relays ---------------------------------------------------------------------------- */
+
 /* Slowest first: a network switch is split while its hosts still are small stars. */
-static int slowest_relay(struct copse_splitter *s) {
+static int slowest_relay(struct splitter *s) {
   int slowest = -1;
   int64_t least = 0;
   for (int w = 0; w < s->network->n_nodes; w++) {
     if (s->is_terminal[w] || copse_flow_entering(s->flow, w).n == 0) continue;
-    int64_t fastest = copse_splitter_fastest_link(s, w);
+    int64_t fastest = fastest_link(s, w);
     if (slowest >= 0 && fastest >= least) continue;
     slowest = w;
     least = fastest;
@@ -166,104 +568,80 @@ static int slowest_relay(struct copse_splitter *s) {
 }
 
 /* Numbers relays of equally many links. */
-static copse_status take_turns(struct copse_splitter *s, struct copse_err *err) {
+static copse_status take_turns(struct splitter *s) {
   const struct copse_network *network = s->network;
-  int *links = NULL, *seen = NULL;
+  int *links, *seen;
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)network->n_nodes, sizeof *links, &links, err));
-  COPSE_TRY(copse_calloc((size_t)network->n_links + 1, sizeof *seen, &seen, err));
+  COPSE_TRY(copse_arena_array(&s->arena, (size_t)network->n_nodes, sizeof *links, &links, s->err));
+  COPSE_TRY(
+      copse_arena_array(&s->arena, (size_t)network->n_links + 1, sizeof *seen, &seen, s->err));
   for (int i = 0; i < network->n_links; i++) links[network->links[i].dst]++;
   for (int v = 0; v < network->n_nodes; v++)
     if (!s->is_terminal[v]) s->turn[v] = seen[links[v]]++;
 out:
-  free(links);
-  free(seen);
   return status;
 }
 
-static copse_status prepare(struct copse_splitter *s, const int64_t *capacities, int64_t k,
-                            struct copse_err *err) {
+static copse_status prepare(struct splitter *s) {
   const struct copse_network *network = s->network;
+  struct copse_arena *arena = &s->arena;
   size_t n = (size_t)network->n_nodes;
   copse_status status;
-  COPSE_TRY(copse_flow_new(network->n_nodes + 1, &s->flow, err));
-  COPSE_TRY(copse_calloc((size_t)network->n_terminals, sizeof(int), &s->order, err));
-  COPSE_TRY(copse_calloc(n, 1, &s->is_terminal, err));
-  COPSE_TRY(copse_calloc(n, sizeof(int), &s->entering, err));
-  COPSE_TRY(copse_calloc(n, sizeof(int), &s->leaving, err));
-  COPSE_TRY(copse_calloc(n, sizeof(int), &s->group, err));
-  COPSE_TRY(copse_calloc(n, sizeof(int), &s->turn, err));
-  COPSE_TRY(copse_calloc(n, sizeof(int), &s->members, err));
-  COPSE_TRY(copse_calloc(n + 1, sizeof(int), &s->group_start, err));
-  COPSE_TRY(copse_cuts_new(network->n_nodes, &s->cuts, err));
-  for (int i = 0; i < network->n_terminals; i++) {
-    s->order[i] = network->terminals[i];
-    s->is_terminal[network->terminals[i]] = true;
-  }
-  COPSE_TRY(take_turns(s, err));
-  for (int i = 0; i < network->n_links; i++)
-    if (capacities[i] > 0)
-      COPSE_TRY(copse_flow_change(s->flow, network->links[i].src, network->links[i].dst,
-                                  capacities[i], err));
-  for (int i = 0; i < network->n_roots; i++) {
-    int64_t amount;
-    if (copse_mul_overflows(network->roots[i].weight, k, &amount) ||
-        copse_add_overflows(s->demand, amount, &s->demand))
-      return copse_fail(err, COPSE_OVERFLOW, "the number of trees needs more than 63 bits");
-    COPSE_TRY(copse_flow_change(s->flow, network->n_nodes, network->roots[i].node, amount, err));
-  }
+  COPSE_TRY(copse_arena_array(arena, (size_t)network->n_terminals, sizeof(int), &s->order, s->err));
+  COPSE_TRY(copse_network_terminals(network, arena, &s->is_terminal, s->err));
+  COPSE_TRY(copse_arena_array(arena, n, sizeof(int), &s->entering, s->err));
+  COPSE_TRY(copse_arena_array(arena, n, sizeof(int), &s->leaving, s->err));
+  COPSE_TRY(copse_arena_array(arena, n, sizeof(int), &s->group, s->err));
+  COPSE_TRY(copse_arena_array(arena, n, sizeof(int), &s->turn, s->err));
+  COPSE_TRY(copse_arena_array(arena, n, sizeof(int), &s->members, s->err));
+  COPSE_TRY(copse_arena_array(arena, n + 1, sizeof(int), &s->group_start, s->err));
+  COPSE_TRY(copse_arena_array(arena, n, sizeof *s->room, &s->room, s->err));
+  COPSE_TRY(copse_cuts_new(network->n_nodes, COPSE_CUTS_MOST, &s->cuts, s->err));
+  for (int i = 0; i < network->n_terminals; i++) s->order[i] = network->terminals[i];
+  status = take_turns(s);
 out:
   return status;
 }
 
-static void release(struct copse_splitter *s) {
+static void release(struct splitter *s) {
   copse_flow_free(s->flow);
-  free(s->order);
-  free(s->is_terminal);
   free(s->steps);
-  free(s->entering);
-  free(s->leaving);
-  free(s->group);
-  free(s->turn);
-  free(s->members);
-  free(s->group_start);
   free(s->taken);
   copse_cuts_free(&s->cuts);
   copse_sinks_free(&s->sinks);
+  copse_arena_free(&s->arena);
 }
 
 /* A relay by its guess, or within the known cuts; unproved. */
-static copse_status take_relay(struct copse_splitter *s, int w, bool within_cuts,
-                               struct copse_err *err) {
+static copse_status take_relay(struct splitter *s, int w, bool within_cuts) {
   copse_status status = COPSE_OK;
   int n = collect_neighbours(s, w);
-  if (n <= 2) return contract(s, w, n, err);
-  COPSE_TRY(copse_splitter_guess(s, w, n, err));
-  if (within_cuts) return take_within_cuts(s, w, err);
-  for (size_t i = 0; i < s->n_steps; i++) COPSE_TRY(copse_splitter_take(s, w, s->steps[i], err));
+  if (n <= 2) return contract(s, w, n);
+  COPSE_TRY(guess(s, w, n));
+  if (within_cuts) return take_within_cuts(s, w);
+  for (size_t i = 0; i < s->n_steps; i++) COPSE_TRY(take(s, s->steps[i]));
 out:
   return status;
 }
 
 /* All relays by their guesses and one proof for all; or nothing is changed. */
-static copse_status split_all(struct copse_splitter *s, struct copse_err *err) {
+static copse_status split_all(struct splitter *s) {
   copse_status status = COPSE_OK;
   bool complete = true, served = false;
   for (int w; complete && (w = slowest_relay(s)) >= 0;) {
-    COPSE_TRY(take_relay(s, w, false, err));
-    complete = copse_splitter_is_empty(s, w);
+    COPSE_TRY(take_relay(s, w, false));
+    complete = is_empty(s, w);
     copse_flow_compact(s->flow);
   }
-  if (complete) COPSE_TRY(copse_splitter_all_served(s, &served, err));
-  if (served) return copse_splitter_commit(s, err);
-  COPSE_TRY(copse_splitter_undo(s, 0, err));
+  if (complete) COPSE_TRY(all_served(s, &served));
+  if (served) return commit(s);
+  COPSE_TRY(undo(s, 0));
   copse_flow_compact(s->flow);
 out:
   return status;
 }
 
-static void report(const struct copse_splitter *s, const struct copse_progress *progress,
-                   int done) {
+static void report(const struct splitter *s, const struct copse_progress *progress, int done) {
   copse_progress_report(progress, "split", done, s->network->n_nodes - s->network->n_terminals);
 }
 
@@ -271,12 +649,12 @@ static void report(const struct copse_splitter *s, const struct copse_progress *
  * A cut that was found broken has the relays that are gone outside. While they were there, each
  * made it narrowest on the side where the steps lose least by it; that cut must be known too.
  */
-static void put_relays_where_narrow(const struct copse_splitter *s, unsigned char *inside) {
+static void put_relays_where_narrow(const struct splitter *s, unsigned char *inside) {
   for (size_t end = s->n_taken, first; end > 0; end = first) {
     int w = s->taken[end - 1].w;
     int64_t lost_outside = 0, lost_inside = 0;
     for (first = end; first > 0 && s->taken[first - 1].w == w; first--) {
-      const struct copse_split_step *step = &s->taken[first - 1].step;
+      const struct step *step = &s->taken[first - 1];
       if (inside[step->u] != inside[step->t]) continue;
       *(inside[step->u] ? &lost_outside : &lost_inside) += step->amount;
     }
@@ -285,60 +663,59 @@ static void put_relays_where_narrow(const struct copse_splitter *s, unsigned cha
 }
 
 /* The cuts that the batch at hand breaks. */
-static void learn_from_batch(struct copse_splitter *s) {
+static copse_status learn_from_batch(struct splitter *s) {
+  copse_status status = COPSE_OK;
   for (int i = 0; i < s->sinks.n_cuts; i++) {
     const struct copse_sink_cut *cut = &s->sinks.cuts[i];
-    copse_splitter_learn(s, cut, -1);
+    COPSE_TRY(learn(s, cut, -1));
     put_relays_where_narrow(s, cut->inside);
-    copse_splitter_learn(s, cut, -1);
-    copse_splitter_to_front(s, cut->place);
+    COPSE_TRY(learn(s, cut, -1));
+    to_front(s, cut->place);
   }
+out:
+  return status;
 }
 
 /* Takes relays within the known cuts, up to `most`; stops before one of which something is left.
  * So many are taken, unproved. */
-static copse_status take_batch(struct copse_splitter *s, int most, int *n, struct copse_err *err) {
+static copse_status take_batch(struct splitter *s, int most, int *n) {
   copse_status status = COPSE_OK;
   *n = 0;
   for (int w; *n < most && (w = slowest_relay(s)) >= 0; ++*n) {
     size_t before = s->n_taken;
-    COPSE_TRY(take_relay(s, w, true, err));
+    COPSE_TRY(take_relay(s, w, true));
     copse_flow_compact(s->flow);
-    if (copse_splitter_is_empty(s, w)) continue;
-    COPSE_TRY(copse_splitter_undo(s, before, err));
+    if (is_empty(s, w)) continue;
+    COPSE_TRY(undo(s, before));
     break;
   }
 out:
   return status;
 }
 
-/* How often the same number of relays is tried again, with the cuts found broken. */
-#define MOST_TRIES 4
-
 /*
  * Many relays under one proof. Where that fails the cuts found broken join, and at last fewer
  * relays are tried at once; one that does not go is left to split_relay.
  */
-static copse_status split_batches(struct copse_splitter *s, const struct copse_progress *progress,
-                                  struct copse_err *err) {
+static copse_status split_batches(struct splitter *s, const struct copse_progress *progress) {
   copse_status status = COPSE_OK;
   int batch = s->network->n_nodes, tries = 0, done = 0, taken;
   for (int w; (w = slowest_relay(s)) >= 0;) {
-    COPSE_TRY(take_batch(s, batch, &taken, err));
-    if (taken > 0) COPSE_TRY(copse_splitter_ask(s, 0, CUTS_PER_ATTEMPT, false, err));
+    COPSE_TRY(take_batch(s, batch, &taken));
+    if (taken > 0) COPSE_TRY(ask(s, 0, COPSE_SPLIT_CUTS_PER_ATTEMPT, false));
     if (taken > 0 && s->sinks.n_cuts == 0) {
-      COPSE_TRY(copse_splitter_commit(s, err));
+      COPSE_TRY(commit(s));
       batch = 2 * taken;
       tries = 0;
-    } else if (taken > 1 || (taken > 0 && tries < MOST_TRIES)) {
-      learn_from_batch(s);
-      COPSE_TRY(copse_splitter_undo(s, 0, err));
+    } else if (taken > 1 || (taken > 0 && tries < COPSE_SPLIT_TRIES)) {
+      COPSE_TRY(learn_from_batch(s));
+      COPSE_TRY(undo(s, 0));
       copse_flow_compact(s->flow);
-      batch = tries++ < MOST_TRIES ? taken : (taken + 1) / 2;
+      batch = tries++ < COPSE_SPLIT_TRIES ? taken : (taken + 1) / 2;
       continue;
     } else {
-      COPSE_TRY(copse_splitter_undo(s, 0, err));
-      COPSE_TRY(split_relay(s, w, err));
+      COPSE_TRY(undo(s, 0));
+      COPSE_TRY(split_relay(s, w));
       taken = 1;
     }
     done += taken;
@@ -349,45 +726,42 @@ out:
 }
 
 /* The roots' source has done its work: what is left is the relay-free graph alone. */
-static copse_status drop_source(struct copse_splitter *s, int64_t k, struct copse_err *err) {
+static copse_status drop_source(struct splitter *s, int64_t k) {
   copse_status status = COPSE_OK;
   for (int i = 0; i < s->network->n_roots; i++)
     COPSE_TRY(copse_flow_change(s->flow, s->network->n_nodes, s->network->roots[i].node,
-                                -s->network->roots[i].weight * k, err));
+                                -s->network->roots[i].weight * k, s->err));
   copse_flow_compact(s->flow);
 out:
   return status;
 }
 
-/* Shares that were found by a linear programme: capacities that no guess fits. */
-static bool has_unequal_roots(const struct copse_network *network) {
-  for (int i = 1; i < network->n_roots; i++)
-    if (network->roots[i].weight != network->roots[0].weight) return true;
-  return false;
-}
-
-copse_status copse_split_relays(const struct copse_network *network, const int64_t *capacities,
-                                int64_t k, struct copse_paths *paths,
-                                const struct copse_progress *progress, struct copse_flow **flow,
-                                struct copse_err *err) {
-  struct copse_splitter s = {
-      .network = network, .paths = paths, .trusts = network->n_terminals >= copse_trust_from};
+copse_status copse_split_relays(const struct copse_tree_problem *problem, struct copse_paths *paths,
+                                struct copse_flow **flow, struct copse_err *err) {
+  const struct copse_network *network = problem->network;
+  struct splitter s = {.network = network,
+                       .paths = paths,
+                       .trusts = network->n_terminals >= problem->trust_from,
+                       .err = err};
   copse_status status;
-  s.many_pairs = !s.trusts && has_unequal_roots(network);
+  /* unequal shares were found by a linear programme: capacities that no guess fits */
+  s.many_pairs = !s.trusts && !copse_network_equal_weights(network);
   *flow = NULL;
-  COPSE_TRY(prepare(&s, capacities, k, err));
-  COPSE_TRY(contract_chains(&s, err));
-  if (s.trusts) COPSE_TRY(split_all(&s, err));
+  COPSE_TRY(prepare(&s));
+  COPSE_TRY(
+      copse_sinks_graph(network, problem->capacities, 1, problem->k, &s.flow, &s.demand, err));
+  COPSE_TRY(contract_chains(&s));
+  if (s.trusts) COPSE_TRY(split_all(&s));
   if (s.trusts && slowest_relay(&s) >= 0) {
-    COPSE_TRY(learn_tight(&s, err));
-    COPSE_TRY(split_batches(&s, progress, err));
+    COPSE_TRY(learn_tight(&s));
+    COPSE_TRY(split_batches(&s, problem->progress));
   }
-  if (s.many_pairs && slowest_relay(&s) >= 0) COPSE_TRY(learn_tight(&s, err));
+  if (s.many_pairs && slowest_relay(&s) >= 0) COPSE_TRY(learn_tight(&s));
   for (int w, done = 0; (w = slowest_relay(&s)) >= 0;) {
-    COPSE_TRY(split_relay(&s, w, err));
-    report(&s, progress, ++done);
+    COPSE_TRY(split_relay(&s, w));
+    report(&s, problem->progress, ++done);
   }
-  COPSE_TRY(drop_source(&s, k, err));
+  COPSE_TRY(drop_source(&s, problem->k));
   *flow = s.flow;
   s.flow = NULL;
 out:

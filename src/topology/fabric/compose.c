@@ -1,3 +1,17 @@
+/*
+ * Hosts on a fabric: the hosts' nodes and links with "h0.", "h1." .. before their ids, then the
+ * fabric's switches, then a cable from every NIC ("net" ports in NCCL dumps) to its switch.
+ *
+ *        spine                 clos: a leaf's way up is what it takes in / oversubscription
+ *       /     \
+ *   leaf0     leaf1            dragonfly: groups of routers, all joined; torus: a closed grid;
+ *    / \       / \             map: switches and cables as ibnetdiscover or Slurm has them
+ *   h0  h1    h2  h3
+ *
+ * Dragonfly: Kim, Dally, Scott, Abts: Technology-Driven, Highly-Scalable Dragonfly Topology (2008).
+ */
+#include "topology/fabric/fabric.h"
+
 #include <fnmatch.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -5,13 +19,32 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
-#include "topology/fabric/fabric.h"
+#include "base/graph.h"
+#include "base/text.h"
+
+/* The fabric's end of a host. */
+struct port {
+  int node, host;
+  int place; /* the how manyth NIC of its host */
+  struct copse_q bandwidth;
+  const char *id; /* in its host */
+};
+
+struct composer {
+  struct copse_topology_builder *builder;
+  const char *file;
+  const struct copse_fabric *fabric;
+  const struct copse_host_group *groups;
+  struct copse_err *err;
+  int n_groups, n_hosts;
+  struct port *ports; /* [n_ports] by host, then place */
+  struct copse_arena *scratch;
+  int n_ports, n_places; /* places: the most NICs of a host */
+};
 
 /* ---- what the kinds of fabrics are built with ----------------------------------------- */
 
-copse_status copse_fabric_add_switch(const struct copse_composer *c, int *index, const char *fmt,
-                                     ...) {
+static copse_status add_switch(const struct composer *c, int *index, const char *fmt, ...) {
   char id[160];
   va_list ap;
   va_start(ap, fmt);
@@ -21,22 +54,18 @@ copse_status copse_fabric_add_switch(const struct copse_composer *c, int *index,
   return copse_builder_add_node(c->builder, c->fabric->line, &node, index, c->err);
 }
 
-copse_status copse_fabric_join(const struct copse_composer *c, int a, int b,
-                               struct copse_q bandwidth) {
-  struct copse_q latency = c->fabric->latency;
-  long line = c->fabric->line;
-  copse_status status = copse_builder_add_link(c->builder, line, a, b, bandwidth, latency, c->err);
-  if (status != COPSE_OK) return status;
-  return copse_builder_add_link(c->builder, line, b, a, bandwidth, latency, c->err);
+static copse_status join(const struct composer *c, int a, int b, struct copse_q bandwidth) {
+  return copse_builder_add_duplex(c->builder, c->fabric->line, a, b, bandwidth, c->fabric->latency,
+                                  c->err);
 }
 
-copse_status copse_fabric_plug(const struct copse_composer *c, const struct copse_port *port,
-                               int to) {
-  return copse_fabric_join(c, port->node, to, port->bandwidth);
+/* The cable of a port. */
+static copse_status plug(const struct composer *c, const struct port *port, int to) {
+  return join(c, port->node, to, port->bandwidth);
 }
 
-static copse_status check_size(const struct copse_composer *c, long line, int64_t nodes,
-                               int64_t links) {
+static copse_status check_size_at(const struct composer *c, long line, int64_t nodes,
+                                  int64_t links) {
   if (nodes <= COPSE_TOPOLOGY_MAX_NODES && links <= COPSE_TOPOLOGY_MAX_LINKS) return COPSE_OK;
   return copse_fail_at(
       c->err, COPSE_BAD_INPUT, c->file, line,
@@ -44,8 +73,9 @@ static copse_status check_size(const struct copse_composer *c, long line, int64_
       c->n_hosts, nodes, links, COPSE_TOPOLOGY_MAX_NODES, COPSE_TOPOLOGY_MAX_LINKS);
 }
 
-copse_status copse_fabric_check_size(const struct copse_composer *c, int64_t nodes, int64_t links) {
-  return check_size(c, c->fabric->line, nodes, links);
+/* Refuses more than the limits of a topology, before anything of that size is made. */
+static copse_status check_size(const struct composer *c, int64_t nodes, int64_t links) {
+  return check_size_at(c, c->fabric->line, nodes, links);
 }
 
 /* ---- hosts ---------------------------------------------------------------------------- */
@@ -69,7 +99,7 @@ static int count_ports(const struct copse_host_group *group) {
   return n;
 }
 
-static copse_status measure(struct copse_composer *c) {
+static copse_status measure(struct composer *c) {
   int64_t nodes = 0, links = 0, hosts = 0, ports = 0;
   for (int g = 0; g < c->n_groups; g++) {
     const struct copse_host_group *group = &c->groups[g];
@@ -87,42 +117,38 @@ static copse_status measure(struct copse_composer *c) {
     links += (int64_t)group->count * group->host->n_links;
   }
   c->n_hosts = hosts > COPSE_TOPOLOGY_MAX_NODES ? COPSE_TOPOLOGY_MAX_NODES : (int)hosts;
-  copse_status status = check_size(c, c->groups[0].line, nodes + 1, links + 2 * ports);
+  copse_status status = check_size_at(c, c->groups[0].line, nodes + 1, links + 2 * ports);
   if (status != COPSE_OK) return status;
   c->n_hosts = (int)hosts;
-  return copse_calloc((size_t)ports, sizeof *c->ports, &c->ports, c->err);
+  return copse_arena_array(c->scratch, (size_t)ports, sizeof *c->ports, &c->ports, c->err);
 }
 
-static copse_status add_host_nodes(struct copse_composer *c, const struct copse_host_group *group,
-                                   int h, int first, int first_rank) {
+static copse_status add_host_nodes(struct composer *c, const struct copse_host_group *group, int h,
+                                   int first, int first_rank) {
   const struct copse_topology *host = group->host;
   const char *type = port_type(host);
   struct copse_q bandwidth = group->bandwidth.num ? group->bandwidth : c->fabric->bandwidth;
-  char prefix[16];
-  int n = snprintf(prefix, sizeof prefix, "h%d.", h), place = 0;
+  struct copse_text id = {0};
+  int place = 0;
   copse_status status = COPSE_OK;
-  char *id = NULL;
   for (int i = 0; i < host->n_nodes; i++) {
     struct copse_node node = host->nodes[i];
-    size_t bytes = strlen(node.id) + (size_t)n + 1;
-    COPSE_TRY(copse_calloc(bytes, 1, &id, c->err));
-    snprintf(id, bytes, "%s%s", prefix, node.id);
-    node.id = id;
+    id.size = 0;
+    copse_text_add(&id, "h%d.%s", h, node.id);
+    COPSE_TRY(copse_text_status(&id, c->err));
+    node.id = id.data;
     if (node.rank >= 0) node.rank += first_rank;
     COPSE_TRY(copse_builder_add_node(c->builder, 0, &node, NULL, c->err));
     if (is_port(group, type, i))
-      c->ports[c->n_ports++] =
-          (struct copse_port){first + i, h, place++, bandwidth, host->nodes[i].id};
-    free(id);
-    id = NULL;
+      c->ports[c->n_ports++] = (struct port){first + i, h, place++, bandwidth, host->nodes[i].id};
   }
 out:
-  free(id);
+  copse_text_free(&id);
   return status;
 }
 
-static copse_status add_host_links(const struct copse_composer *c,
-                                   const struct copse_topology *host, int first) {
+static copse_status add_host_links(const struct composer *c, const struct copse_topology *host,
+                                   int first) {
   copse_status status = COPSE_OK;
   for (int i = 0; i < host->n_links && status == COPSE_OK; i++) {
     const struct copse_link *link = &host->links[i];
@@ -132,7 +158,7 @@ static copse_status add_host_links(const struct copse_composer *c,
   return status;
 }
 
-static copse_status add_hosts(struct copse_composer *c) {
+static copse_status add_hosts(struct composer *c) {
   int h = 0, first = 0, rank = 0;
   copse_status status = COPSE_OK;
   for (int g = 0; g < c->n_groups; g++) {
@@ -148,16 +174,412 @@ out:
   return status;
 }
 
+/* ---- flat, rails ----------------------------------------------------------------------- */
+
+static int stride_of(const int *dims, int n_dims, int d) {
+  int stride = 1;
+  for (int i = d + 1; i < n_dims; i++) stride *= dims[i];
+  return stride;
+}
+
+int copse_torus_next(const int *dims, int n_dims, int at, int d) {
+  int stride = stride_of(dims, n_dims, d), size = dims[d], x = at / stride % size;
+  if (x + 1 < size) return at + stride;
+  return size > 1 ? at - x * stride : -1;
+}
+
+void copse_torus_coordinates(const int *dims, int n_dims, int at, char *text, size_t size) {
+  size_t used = 0;
+  for (int d = 0; d < n_dims && used < size; d++)
+    used += (size_t)snprintf(text + used, size - used, "%s%d", d ? "_" : "",
+                             at / stride_of(dims, n_dims, d) % dims[d]);
+}
+
+static int parts(int n, int size) { return n / size + (n % size != 0); }
+
+static copse_status add_flat(const struct composer *c) {
+  int hub = -1;
+  copse_status status;
+  COPSE_TRY(add_switch(c, &hub, "fabric"));
+  for (int p = 0; p < c->n_ports; p++) COPSE_TRY(plug(c, &c->ports[p], hub));
+out:
+  return status;
+}
+
+static copse_status add_rails(const struct composer *c) {
+  int first = -1, spine = -1;
+  copse_status status;
+  COPSE_TRY(add_switch(c, &first, "rail0"));
+  for (int i = 1; i < c->n_places; i++) COPSE_TRY(add_switch(c, NULL, "rail%d", i));
+  if (c->fabric->spine_bandwidth.num > 0) COPSE_TRY(add_switch(c, &spine, "spine"));
+  for (int p = 0; p < c->n_ports; p++) COPSE_TRY(plug(c, &c->ports[p], first + c->ports[p].place));
+  for (int i = 0; spine >= 0 && i < c->n_places; i++)
+    COPSE_TRY(join(c, first + i, spine, c->fabric->spine_bandwidth));
+out:
+  return status;
+}
+
+/* ---- clos ----------------------------------------------------------------------------- */
+
+struct leaf {
+  int node; /* -1 until something is plugged in */
+  struct copse_q down;
+};
+
+static copse_status plug_leaves(const struct composer *c, struct leaf *leaves) {
+  const struct copse_fabric *fabric = c->fabric;
+  int rails = fabric->leaf_rails ? c->n_places : 1;
+  copse_status status = COPSE_OK;
+  for (int p = 0; p < c->n_ports; p++) {
+    const struct port *port = &c->ports[p];
+    int pod = port->host / fabric->leaf_hosts, rail = fabric->leaf_rails ? port->place : 0;
+    struct leaf *leaf = &leaves[(int64_t)pod * rails + rail];
+    if (leaf->down.num == 0 && fabric->leaf_rails)
+      COPSE_TRY(add_switch(c, &leaf->node, "leaf%d.rail%d", pod, rail));
+    else if (leaf->down.num == 0)
+      COPSE_TRY(add_switch(c, &leaf->node, "leaf%d", pod));
+    COPSE_TRY(copse_q_add(leaf->down, port->bandwidth, &leaf->down, c->err));
+    COPSE_TRY(plug(c, port, leaf->node));
+  }
+out:
+  return status;
+}
+
+static copse_status join_spines(const struct composer *c, const struct leaf *leaves, int n_leaves) {
+  const struct copse_fabric *fabric = c->fabric;
+  struct copse_q divisor, up;
+  int first = -1;
+  copse_status status;
+  for (int s = 0; s < fabric->spines; s++) {
+    int *index = s == 0 ? &first : NULL;
+    COPSE_TRY(fabric->spines == 1 ? add_switch(c, index, "spine")
+                                  : add_switch(c, index, "spine%d", s));
+  }
+  COPSE_TRY(
+      copse_q_mul(fabric->oversubscription, (struct copse_q){fabric->spines, 1}, &divisor, c->err));
+  for (int i = 0; i < n_leaves; i++) {
+    if (leaves[i].down.num == 0) continue;
+    COPSE_TRY(copse_q_div(leaves[i].down, divisor, &up, c->err));
+    for (int s = 0; s < fabric->spines; s++) COPSE_TRY(join(c, leaves[i].node, first + s, up));
+  }
+out:
+  return status;
+}
+
+static copse_status add_clos(const struct composer *c) {
+  const struct copse_fabric *fabric = c->fabric;
+  int64_t pods = parts(c->n_hosts, fabric->leaf_hosts);
+  int64_t n_leaves = pods * (fabric->leaf_rails ? c->n_places : 1);
+  struct leaf *leaves;
+  copse_status status;
+  COPSE_TRY(check_size(c, n_leaves + fabric->spines, 2 * n_leaves * fabric->spines));
+  COPSE_TRY(copse_arena_array(c->scratch, (size_t)n_leaves, sizeof *leaves, &leaves, c->err));
+  for (int64_t i = 0; i < n_leaves; i++) leaves[i] = (struct leaf){-1, COPSE_Q_ZERO};
+  COPSE_TRY(plug_leaves(c, leaves));
+  if (n_leaves > 1) status = join_spines(c, leaves, (int)n_leaves);
+out:
+  return status;
+}
+
+/* ---- dragonfly ------------------------------------------------------------------------ */
+
+/*
+ * A group's cables to the others leave from its routers in turn, the nearest group's first, so
+ * that every router has the same number of them, or one more.
+ */
+static int cable_router(const struct copse_fabric *fabric, int groups, int from, int to, int i) {
+  int64_t all = (int64_t)fabric->global_links * (groups - 1);
+  int64_t which = (int64_t)((to - from + groups) % groups - 1) * fabric->global_links + i;
+  return from * fabric->group_routers + (int)(which * fabric->group_routers / all);
+}
+
+static copse_status join_routers(const struct composer *c, int first, int groups) {
+  const struct copse_fabric *fabric = c->fabric;
+  int size = fabric->group_routers;
+  copse_status status = COPSE_OK;
+  for (int g = 0; g < groups; g++)
+    for (int a = g * size; a < (g + 1) * size; a++)
+      for (int b = a + 1; b < (g + 1) * size; b++)
+        COPSE_TRY(join(c, first + a, first + b, fabric->local_bandwidth));
+  for (int g = 0; g < groups; g++)
+    for (int h = g + 1; h < groups; h++)
+      for (int i = 0; i < fabric->global_links; i++)
+        COPSE_TRY(join(c, first + cable_router(fabric, groups, g, h, i),
+                       first + cable_router(fabric, groups, h, g, i), fabric->global_bandwidth));
+out:
+  return status;
+}
+
+static copse_status plug_routers(const struct composer *c, int first) {
+  copse_status status = COPSE_OK;
+  for (int p = 0; p < c->n_ports && status == COPSE_OK; p++)
+    status = plug(c, &c->ports[p], first + c->ports[p].host / c->fabric->router_hosts);
+  return status;
+}
+
+static copse_status add_dragonfly(const struct composer *c) {
+  const struct copse_fabric *fabric = c->fabric;
+  int64_t size = fabric->group_routers;
+  int64_t groups = parts(parts(c->n_hosts, fabric->router_hosts), fabric->group_routers);
+  int first = -1;
+  copse_status status;
+  /* of the quadratic terms each is held small before it meets another factor */
+  COPSE_TRY(check_size(c, groups * size, groups * groups));
+  COPSE_TRY(
+      check_size(c, 0, groups * size * (size - 1) + groups * (groups - 1) * fabric->global_links));
+  for (int g = 0; g < groups; g++)
+    for (int r = 0; r < size; r++)
+      COPSE_TRY(add_switch(c, g + r == 0 ? &first : NULL, "group%d.router%d", g, r));
+  COPSE_TRY(plug_routers(c, first));
+  status = join_routers(c, first, (int)groups);
+out:
+  return status;
+}
+
+/* ---- torus ---------------------------------------------------------------------------- */
+
+static copse_status name_router(const struct composer *c, int at, int *index) {
+  const struct copse_fabric *fabric = c->fabric;
+  char name[COPSE_MAX_DIMENSIONS * 12] = "";
+  copse_torus_coordinates(fabric->dims, fabric->n_dims, at, name, sizeof name);
+  return add_switch(c, index, "router%s", name);
+}
+
+static copse_status add_torus(const struct composer *c) {
+  const struct copse_fabric *fabric = c->fabric;
+  int64_t n = 1;
+  int first = -1, routers = parts(c->n_hosts, fabric->router_hosts);
+  copse_status status;
+  for (int d = 0; d < fabric->n_dims && n <= routers; d++) n *= fabric->dims[d];
+  if (n != routers)
+    return copse_fail_at(c->err, COPSE_BAD_INPUT, c->file, fabric->line,
+                         "%d hosts, %d on a router, need a torus of %d routers; \"dims\" multiply "
+                         "to %s%" PRId64,
+                         c->n_hosts, fabric->router_hosts, routers, n > routers ? "at least " : "",
+                         n);
+  COPSE_TRY(check_size(c, n, n * 2 * fabric->n_dims));
+  for (int i = 0; i < n; i++) COPSE_TRY(name_router(c, i, i == 0 ? &first : NULL));
+  COPSE_TRY(plug_routers(c, first));
+  for (int i = 0; i < n; i++)
+    for (int d = 0; d < fabric->n_dims; d++) {
+      int next = copse_torus_next(fabric->dims, fabric->n_dims, i, d);
+      if (next >= 0) COPSE_TRY(join(c, first + i, first + next, fabric->link_bandwidth));
+    }
+out:
+  return status;
+}
+
+/* ---- map: a fabric as a file has it --------------------------------------------------------- */
+
+void copse_fabric_map_free(struct copse_fabric_map *map) {
+  free(map->switches);
+  free(map->ports);
+  free(map->cables);
+  copse_arena_free(&map->arena);
+  *map = (struct copse_fabric_map){0};
+}
+
+struct plugging {
+  const struct composer *c;
+  const struct copse_fabric_map *map;
+  int *first_port; /* [n_hosts + 1] into c->ports */
+  bool *taken;     /* [n_ports] of the map */
+  int first_switch;
+};
+
+/* A host's ports in the map, which stand together. */
+struct rows {
+  int first, n;
+};
+
+/* "mlx5_10" comes behind "mlx5_9". */
+static int natural_order(const char *a, const char *b) {
+  while (*a && *b) {
+    size_t m = strspn(a, "0123456789"), n = strspn(b, "0123456789");
+    if (m > 0 && n > 0) {
+      if (m != n) return m < n ? -1 : 1;
+      int order = memcmp(a, b, m);
+      if (order != 0) return order;
+      a += m;
+      b += n;
+    } else if (*a != *b) {
+      break;
+    } else {
+      a++;
+      b++;
+    }
+  }
+  return (unsigned char)*a - (unsigned char)*b;
+}
+
+static int compare_ports(const void *x, const void *y) {
+  const struct copse_map_port *a = x, *b = y;
+  int order = strcmp(a->host, b->host);
+  if (order == 0) order = natural_order(a->device, b->device);
+  return order ? order : (a->line > b->line) - (a->line < b->line);
+}
+
+void copse_fabric_map_sort(struct copse_fabric_map *map) {
+  if (map->n_ports > 0) qsort(map->ports, (size_t)map->n_ports, sizeof *map->ports, compare_ports);
+}
+
+static struct rows find_rows(const struct copse_fabric_map *map, const char *host) {
+  int low = 0, high = map->n_ports;
+  while (low < high) {
+    int middle = low + (high - low) / 2;
+    if (strcmp(map->ports[middle].host, host) < 0)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  struct rows rows = {low, 0};
+  while (low + rows.n < map->n_ports && strcmp(map->ports[low + rows.n].host, host) == 0) rows.n++;
+  return rows;
+}
+
+/* The row of this device; device NULL: the next one that is free. -1: none. */
+static int find_row(const struct plugging *p, struct rows rows, const char *device) {
+  for (int i = rows.first; i < rows.first + rows.n; i++)
+    if (!p->taken[i] && (!device || strcmp(p->map->ports[i].device, device) == 0)) return i;
+  return -1;
+}
+
+static copse_status plug_row(struct plugging *p, struct port *port, int row) {
+  const struct copse_map_port *end = &p->map->ports[row];
+  if (end->bandwidth.num > 0) port->bandwidth = end->bandwidth;
+  p->taken[row] = end->device[0] != '\0'; /* a host as a whole takes all of its cables */
+  return plug(p->c, port, p->first_switch + end->sw);
+}
+
+/* "mlx5_0" of "net@mlx5_0". */
+static const char *device_of(const struct port *port) {
+  const char *at = strrchr(port->id, '@');
+  return at ? at + 1 : port->id;
+}
+
+/* By the names of devices if the host's topology knows them all, else in order. */
+static copse_status plug_host(struct plugging *p, int h, const char *name, long line) {
+  struct port *ports = p->c->ports + p->first_port[h];
+  int n = p->first_port[h + 1] - p->first_port[h];
+  struct rows rows = find_rows(p->map, name);
+  bool named = true;
+  if (rows.n == 0 || p->taken[rows.first])
+    return copse_fail_at(p->c->err, COPSE_BAD_INPUT, p->c->file, line, "host \"%.80s\" is %s", name,
+                         rows.n ? "named twice" : "not in the fabric's file");
+  for (int i = 0; i < n && named; i++) named = find_row(p, rows, device_of(&ports[i])) >= 0;
+  bool whole = p->map->ports[rows.first].device[0] == '\0';
+  if (!named && !whole && rows.n != n)
+    return copse_fail_at(p->c->err, COPSE_BAD_INPUT, p->c->file, line,
+                         "host \"%.80s\" has %d ports in the fabric's file and %d NICs in its "
+                         "topology, whose ids don't name the devices; they can't be told apart",
+                         name, rows.n, n);
+  copse_status status = COPSE_OK;
+  for (int i = 0; i < n && status == COPSE_OK; i++) {
+    int row = find_row(p, rows, named ? device_of(&ports[i]) : NULL);
+    if (row < 0) row = rows.first; /* two ports of one name in the host */
+    status = plug_row(p, &ports[i], row);
+  }
+  p->taken[rows.first] = true;
+  return status;
+}
+
+static copse_status plug_hosts(struct plugging *p) {
+  const struct composer *c = p->c;
+  int h = 0;
+  copse_status status = COPSE_OK;
+  for (int g = 0; g < c->n_groups; g++)
+    for (int i = 0; i < c->groups[g].count; i++, h++)
+      COPSE_TRY(plug_host(p, h, c->groups[g].names[i], c->groups[g].line));
+out:
+  return status;
+}
+
+/* ---- cables between switches -------------------------------------------------------------- */
+
+/*
+ * A tree without speeds: what is plugged in below a switch, by the whole file (a job's hosts
+ * may be few of them), divided by the oversubscription, goes up. Switches whose children are
+ * all done come next; the file's cables make a forest, so that every one comes.
+ */
+static copse_status size_tree(const struct plugging *p, struct copse_q *up) {
+  const struct copse_fabric_map *map = p->map;
+  const struct copse_fabric *fabric = p->c->fabric;
+  struct copse_err *err = p->c->err;
+  struct copse_queue queue = {0};
+  int *parent, *waiting;
+  size_t n = (size_t)map->n_switches;
+  struct copse_q host, sum;
+  copse_status status;
+  COPSE_TRY(copse_arena_array(p->c->scratch, n, sizeof *parent, &parent, err));
+  COPSE_TRY(copse_arena_array(p->c->scratch, n, sizeof *waiting, &waiting, err));
+  COPSE_TRY(copse_arena_array(p->c->scratch, n, sizeof(int), &queue.items, err));
+  COPSE_TRY(copse_q_mul(fabric->bandwidth, (struct copse_q){p->c->n_places, 1}, &host, err));
+  for (size_t i = 0; i < n; i++) parent[i] = -1, up[i] = COPSE_Q_ZERO;
+  for (int i = 0; i < map->n_cables; i++) {
+    parent[map->cables[i].a] = map->cables[i].b;
+    waiting[map->cables[i].b]++;
+  }
+  for (int i = 0; i < map->n_ports; i++)
+    COPSE_TRY(copse_q_add(up[map->ports[i].sw], host, &up[map->ports[i].sw], err));
+  for (int i = 0; i < map->n_switches; i++)
+    if (waiting[i] == 0) copse_queue_push(&queue, i);
+  while (!copse_queue_is_empty(&queue)) {
+    int i = copse_queue_pop(&queue), above = parent[i];
+    COPSE_TRY(copse_q_div(up[i], fabric->oversubscription, &up[i], err));
+    if (above < 0) continue;
+    COPSE_TRY(copse_q_add(up[above], up[i], &sum, err));
+    up[above] = sum;
+    if (--waiting[above] == 0) copse_queue_push(&queue, above);
+  }
+out:
+  return status;
+}
+
+static copse_status join_switches(const struct plugging *p) {
+  const struct copse_fabric_map *map = p->map;
+  struct copse_q *up = NULL;
+  copse_status status = COPSE_OK;
+  bool sized = map->n_cables > 0 && map->cables[0].bandwidth.num > 0;
+  if (!sized) {
+    COPSE_TRY(
+        copse_arena_array(p->c->scratch, (size_t)map->n_switches, sizeof *up, &up, p->c->err));
+    COPSE_TRY(size_tree(p, up));
+  }
+  for (int i = 0; i < map->n_cables; i++) {
+    const struct copse_map_cable *cable = &map->cables[i];
+    struct copse_q bandwidth = sized ? cable->bandwidth : up[cable->a];
+    if (bandwidth.num == 0) continue; /* a branch of the tree without hosts */
+    COPSE_TRY(join(p->c, p->first_switch + cable->a, p->first_switch + cable->b, bandwidth));
+  }
+out:
+  return status;
+}
+
+static copse_status add_map(const struct composer *c) {
+  struct plugging p = {.c = c, .map = c->fabric->map};
+  copse_status status;
+  size_t hosts = (size_t)c->n_hosts, rows = (size_t)p.map->n_ports;
+  COPSE_TRY(copse_arena_array(c->scratch, hosts + 1, sizeof(int), &p.first_port, c->err));
+  COPSE_TRY(copse_arena_array(c->scratch, rows, sizeof *p.taken, &p.taken, c->err));
+  for (int i = 0; i < c->n_ports; i++) p.first_port[c->ports[i].host + 1] = i + 1;
+  for (int i = 0; i < p.map->n_switches; i++)
+    COPSE_TRY(add_switch(c, i == 0 ? &p.first_switch : NULL, "%s", p.map->switches[i].id));
+  COPSE_TRY(plug_hosts(&p));
+  status = join_switches(&p);
+out:
+  return status;
+}
+
 /* ---- together ------------------------------------------------------------------------- */
 
-static copse_status add_fabric(const struct copse_composer *c) {
+static copse_status add_fabric(const struct composer *c) {
   switch (c->fabric->type) {
-    case COPSE_FABRIC_FLAT: return copse_fabric_add_flat(c);
-    case COPSE_FABRIC_RAILS: return copse_fabric_add_rails(c);
-    case COPSE_FABRIC_CLOS: return copse_fabric_add_clos(c);
-    case COPSE_FABRIC_DRAGONFLY: return copse_fabric_add_dragonfly(c);
-    case COPSE_FABRIC_TORUS: return copse_fabric_add_torus(c);
-    case COPSE_FABRIC_MAP: return copse_fabric_add_map(c);
+    case COPSE_FABRIC_FLAT: return add_flat(c);
+    case COPSE_FABRIC_RAILS: return add_rails(c);
+    case COPSE_FABRIC_CLOS: return add_clos(c);
+    case COPSE_FABRIC_DRAGONFLY: return add_dragonfly(c);
+    case COPSE_FABRIC_TORUS: return add_torus(c);
+    case COPSE_FABRIC_MAP: return add_map(c);
   }
   return copse_fail(c->err, COPSE_INTERNAL, "a fabric of no known type");
 }
@@ -165,17 +587,19 @@ static copse_status add_fabric(const struct copse_composer *c) {
 copse_status copse_compose(struct copse_topology_builder *builder, const char *file,
                            const struct copse_fabric *fabric, const struct copse_host_group *groups,
                            int n_groups, struct copse_err *err) {
-  struct copse_composer c = {.builder = builder,
-                             .file = file,
-                             .fabric = fabric,
-                             .groups = groups,
-                             .n_groups = n_groups,
-                             .err = err};
+  struct copse_arena scratch = {0};
+  struct composer c = {.builder = builder,
+                       .file = file,
+                       .fabric = fabric,
+                       .groups = groups,
+                       .n_groups = n_groups,
+                       .scratch = &scratch,
+                       .err = err};
   copse_status status;
   COPSE_TRY(measure(&c));
   COPSE_TRY(add_hosts(&c));
   status = add_fabric(&c);
 out:
-  free(c.ports);
+  copse_arena_free(&scratch);
   return status;
 }

@@ -14,8 +14,10 @@
 #ifndef COPSE_TOPOLOGY_FABRIC_FABRIC_H
 #define COPSE_TOPOLOGY_FABRIC_FABRIC_H
 
-#include "topology/fabric/map.h"
-#include "topology/builder.h"
+#include <stddef.h>
+
+#include "topology/topology.h"
+#include "base/memory.h"
 
 #define COPSE_MAX_DIMENSIONS 8
 
@@ -55,11 +57,6 @@ struct copse_host_group {
   long line;
 };
 
-/* The "fabric" of a cluster's root; *map gets the file's where it names one. */
-copse_status copse_read_fabric(const struct copse_json *json, const cJSON *root,
-                               const struct copse_notes *notes, struct copse_fabric *fabric,
-                               struct copse_fabric_map *map, struct copse_err *err) COPSE_CHECKED;
-
 /*
  * Adds the hosts "h0." ... and the fabric to the builder. The cables are in the host's nodes
  * of type "net", or where it has none, "nic".
@@ -69,43 +66,67 @@ copse_status copse_compose(struct copse_topology_builder *builder, const char *f
                            const struct copse_fabric *fabric, const struct copse_host_group *groups,
                            int n_groups, struct copse_err *err) COPSE_CHECKED;
 
-/* ---- between compose.c and the kinds of fabrics --------------------------------------- */
+/* ---- a torus: the last dimension runs fastest -------------------------------------------- */
 
-/* The fabric's end of a host. */
-struct copse_port {
-  int node, host;
-  int place; /* the how manyth NIC of its host */
-  struct copse_q bandwidth;
-  const char *id; /* in its host */
+/*
+ * The neighbour one step up in dimension d, so that every link is named by one of its ends; -1 in
+ * a dimension of one. In a dimension of two the steps up and down are two links beside each other.
+ */
+int copse_torus_next(const int *dims, int n_dims, int at, int d);
+
+/* "0_3_1". */
+void copse_torus_coordinates(const int *dims, int n_dims, int at, char *text, size_t size);
+
+/* ---- a fabric as a file of another tool has it: ibnetdiscover, Slurm ------------------------ */
+
+/* A host's end of a cable. */
+struct copse_map_port {
+  const char *host;   /* "node001" */
+  const char *device; /* "mlx5_0"; "" where the file doesn't say: stands for all of the host */
+  int sw;
+  struct copse_q bandwidth; /* zero: the file doesn't say */
+  long line;
 };
 
-struct copse_composer {
-  struct copse_topology_builder *builder;
-  const char *file;
-  const struct copse_fabric *fabric;
-  const struct copse_host_group *groups;
-  struct copse_err *err;
-  int n_groups, n_hosts;
-  struct copse_port *ports; /* [n_ports] by host, then place */
-  int n_ports, n_places;    /* places: the most NICs of a host */
+/* A cable between two switches, once for both directions. */
+struct copse_map_cable {
+  int a, b;
+  struct copse_q bandwidth; /* zero: the file doesn't say; then a is the lower of a tree */
 };
 
-copse_status copse_fabric_add_switch(const struct copse_composer *c, int *index, const char *fmt,
-                                     ...) COPSE_CHECKED __attribute__((format(printf, 3, 4)));
-copse_status copse_fabric_join(const struct copse_composer *c, int a, int b,
-                               struct copse_q bandwidth) COPSE_CHECKED;
-/* The cable of a port. */
-copse_status copse_fabric_plug(const struct copse_composer *c, const struct copse_port *port,
-                               int to) COPSE_CHECKED;
-/* Refuses more than the limits of a topology, before anything of that size is made. */
-copse_status copse_fabric_check_size(const struct copse_composer *c, int64_t nodes,
-                                     int64_t links) COPSE_CHECKED;
+struct copse_map_switch {
+  const char *id; /* unique */
+  long line;
+};
 
-copse_status copse_fabric_add_flat(const struct copse_composer *c) COPSE_CHECKED;
-copse_status copse_fabric_add_rails(const struct copse_composer *c) COPSE_CHECKED;
-copse_status copse_fabric_add_clos(const struct copse_composer *c) COPSE_CHECKED;
-copse_status copse_fabric_add_dragonfly(const struct copse_composer *c) COPSE_CHECKED;
-copse_status copse_fabric_add_torus(const struct copse_composer *c) COPSE_CHECKED;
-copse_status copse_fabric_add_map(const struct copse_composer *c) COPSE_CHECKED;
+struct copse_fabric_map {
+  struct copse_map_switch *switches;
+  struct copse_map_port *ports; /* once sorted by host, its devices in natural order */
+  struct copse_map_cable *cables;
+  size_t switch_capacity, port_capacity, cable_capacity;
+  int n_switches, n_ports, n_cables;
+  struct copse_arena arena;
+};
+
+void copse_fabric_map_free(struct copse_fabric_map *map);
+void copse_fabric_map_sort(struct copse_fabric_map *map);
+
+/* The output of `ibnetdiscover`. Speeds are per cable, data rates: 4xHDR is 25 GB/s. */
+copse_status copse_read_ibnetdiscover(const char *file, const char *data, size_t size,
+                                      struct copse_fabric_map *map,
+                                      struct copse_err *err) COPSE_CHECKED;
+
+/* Slurm's topology.conf of the tree plugin; it has no speeds to go by. */
+copse_status copse_read_slurm(const char *file, const char *data, size_t size,
+                              const struct copse_notes *notes, struct copse_fabric_map *map,
+                              struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * Calls `each` for every name of a Slurm host list: "a1,b[01-03,7]c[0-1]". At most `limit`
+ * names. `where` of COPSE_BAD_INPUT is file and line.
+ */
+copse_status copse_hostlist(const char *file, long line, const char *text, int limit,
+                            copse_status (*each)(void *ctx, const char *name), void *ctx,
+                            struct copse_err *err) COPSE_CHECKED;
 
 #endif

@@ -1,3 +1,4 @@
+/* The catalogue: a name such as "dgx-a100" becomes the path of a file in one of its folders. */
 #include "topology/input/catalogue.h"
 
 #include <dirent.h>

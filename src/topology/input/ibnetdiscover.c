@@ -11,8 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "topology/fabric/map.h"
+#include "topology/fabric/fabric.h"
 #include "base/index_map.h"
+#include "base/text.h"
+#include "topology/input/readers.h"
 #include "topology/input/text_lines.h"
 #include "topology/topology.h"
 
@@ -41,9 +43,7 @@ struct reader {
   long line;
 };
 
-static copse_status refuse(const struct reader *r, const char *text) {
-  return copse_fail_at(r->err, COPSE_BAD_INPUT, r->file, r->line, "%s", text);
-}
+#define refuse(r, ...) copse_fail_at((r)->err, COPSE_BAD_INPUT, (r)->file, (r)->line, __VA_ARGS__)
 
 /* GB/s of one lane after its coding: SDR to QDR 8b/10b, from FDR on 64b/66b. */
 static bool lane_rate(const char *name, struct copse_q *out) {
@@ -84,19 +84,17 @@ static char *next_quoted(char **p) {
 }
 
 static copse_status intern(struct reader *r, const char *guid, const char *about, int *out) {
-  size_t cursor = 0, n = (size_t)r->n_elements;
-  uint64_t key = copse_key_text(guid);
+  size_t n = (size_t)r->n_elements;
   struct element element = {.line = r->line, .sw = -1};
   copse_status status;
-  int at;
-  while ((at = copse_index_map_next(&r->ids, key, &cursor)) >= 0)
-    if (strcmp(r->elements[at].guid, guid) == 0) break;
+  int at = copse_index_map_find(&r->ids, guid, r->elements, sizeof *r->elements,
+                                offsetof(struct element, guid));
   if (at < 0) {
     if (n >= COPSE_TOPOLOGY_MAX_NODES) return refuse(r, "more elements than a topology can have");
     element.guid = copse_arena_strdup(&r->map->arena, guid);
     if (!element.guid) return copse_fail_nomem(r->err);
     COPSE_TRY(copse_grow(&r->elements, &r->element_capacity, n + 1, sizeof element, r->err));
-    COPSE_TRY(copse_index_map_add(&r->ids, key, (int)n, r->err));
+    COPSE_TRY(copse_index_map_add(&r->ids, copse_key_text(guid), (int)n, r->err));
     r->elements[at = r->n_elements++] = element;
   }
   if (about && !r->elements[at].about) {
@@ -120,10 +118,10 @@ static copse_status read_section(struct reader *r, char *line) {
 }
 
 static bool read_port(const char *p, int *port) {
-  if (*p != '[' || p[1] < '0' || p[1] > '9') return false;
-  long v = strtol(p + 1, NULL, 10);
+  int64_t v = 0;
+  bool good = *p++ == '[' && copse_text_number(&p, 9, &v);
   *port = (int)v;
-  return v >= 0 && v < 1 << 16;
+  return good && v < 1 << 16;
 }
 
 /* An adapter's own line has its lid first: the quoted text there is of the switch. */

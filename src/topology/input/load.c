@@ -1,10 +1,25 @@
-/* Where a topology comes from: a file or memory, told apart by content. */
+/*
+ * Where a topology comes from: a file, the catalogue or memory, its format told by the content. The
+ * first byte tells XML ('<') from JSON ('{'); text goes by words that only one tool prints.
+ */
 #include <stdlib.h>
 #include <string.h>
 
+#include "topology/input/readers.h"
 #include "topology/input/catalogue.h"
 #include "topology/input/profile.h"
-#include "topology/builder.h"
+
+void copse_note_unused_options(const char *label, const char *what, unsigned used,
+                               const struct copse_topology_options *options) {
+  if (options->links != COPSE_LINKS_DEFAULT && !(used & COPSE_USES_LINKS))
+    copse_note(options->notes, "%s: --links has no effect on %s, which says its links itself",
+               label, what);
+  if (options->nvlink_switch.num != 0 && !(used & COPSE_USES_NVLINK_SWITCH))
+    copse_note(options->notes, "%s: --nvlink-switch has no effect on %s; it is for XML", label,
+               what);
+  if (options->gpu && !(used & COPSE_USES_GPU))
+    copse_note(options->notes, "%s: --gpu has no effect on %s; it is for matrices", label, what);
+}
 
 static const struct copse_topology_options default_options;
 

@@ -1,11 +1,25 @@
+/*
+ * From a connection matrix to the graph of a host. Nearness makes classes of devices, those make
+ * PCIe switches and CPUs; links make NVLinks, or an NVSwitch where a GPU has fewer than are shown.
+ *
+ *        GPU0 GPU1 NIC0            cpu0
+ *   GPU0  X   NV12 PIX               |
+ *   GPU1 NV12  X   SYS     =>      pcie0      cpu1       GPU0 == GPU1 by NVLink
+ *   NIC0 PIX  SYS   X              /   \       |
+ *                               GPU0  NIC0   GPU1
+ *
+ * PIX and PXB make PCIe switches, PHB and NODE (and equal NUMA affinity, where NVLink hides the
+ * rest) a CPU, SYS links between CPUs. NICs have no network speed there; it comes from a cluster's
+ * fabric.
+ */
 #include "topology/input/matrix.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
-#include "topology/builder.h"
+#include "base/graph.h"
+#include "topology/input/readers.h"
 
 struct build {
   const struct copse_matrix *m;
@@ -35,20 +49,6 @@ void copse_matrix_count_links(const struct copse_matrix *m, int *sum, int *pair)
 
 /* ---- classes of devices -------------------------------------------------------------------- */
 
-static int find(int *class, int i) {
-  while (class[i] != i) i = class[i] = class[class[i]];
-  return i;
-}
-
-/* The first device stays the class's name. */
-static void unite(int *class, int i, int j) {
-  int a = find(class, i), b = find(class, j);
-  if (a < b)
-    class[b] = a;
-  else
-    class[a] = b;
-}
-
 static bool same_affinity(const struct copse_matrix_device *a,
                           const struct copse_matrix_device *b) {
   return a->affinity && b->affinity && strcmp(a->affinity, b->affinity) == 0;
@@ -60,10 +60,10 @@ static void classify(struct build *b) {
   for (int i = 0; i < m->n; i++)
     for (int j = 0; j < i; j++) {
       enum copse_near near = cell(m, i, j)->near;
-      if (near == COPSE_NEAR_PIX) unite(b->pix, i, j);
-      if (near == COPSE_NEAR_PIX || near == COPSE_NEAR_PXB) unite(b->pxb, i, j);
-      if (near != COPSE_NEAR_UNKNOWN && near != COPSE_NEAR_SYS) unite(b->cpu, i, j);
-      if (cell(m, i, j)->links > 0) unite(b->hive, i, j);
+      if (near == COPSE_NEAR_PIX) copse_sets_unite(b->pix, i, j);
+      if (near == COPSE_NEAR_PIX || near == COPSE_NEAR_PXB) copse_sets_unite(b->pxb, i, j);
+      if (near != COPSE_NEAR_UNKNOWN && near != COPSE_NEAR_SYS) copse_sets_unite(b->cpu, i, j);
+      if (cell(m, i, j)->links > 0) copse_sets_unite(b->hive, i, j);
     }
 }
 
@@ -74,20 +74,20 @@ static void classify(struct build *b) {
 static copse_status unite_by_affinity(struct build *b) {
   const struct copse_matrix *m = b->m;
   size_t n = (size_t)m->n;
-  bool *apart = NULL; /* [n * n] by the classes' first devices */
+  bool *apart; /* [n * n] by the classes' first devices */
   copse_status status;
-  COPSE_TRY(copse_calloc(n * n, sizeof *apart, &apart, b->err));
+  COPSE_TRY(copse_arena_array(&b->graph.arena, n * n, sizeof *apart, &apart, b->err));
   for (int i = 0; i < m->n; i++)
     for (int j = 0; j < m->n; j++)
       if (cell(m, i, j)->near == COPSE_NEAR_SYS)
-        apart[(size_t)find(b->cpu, i) * n + (size_t)find(b->cpu, j)] = true;
+        apart[(size_t)copse_sets_find(b->cpu, i) * n + (size_t)copse_sets_find(b->cpu, j)] = true;
   for (int i = 0; i < m->n; i++)
     for (int j = 0; j < i; j++) {
-      size_t p = (size_t)find(b->cpu, i), q = (size_t)find(b->cpu, j);
+      size_t p = (size_t)copse_sets_find(b->cpu, i), q = (size_t)copse_sets_find(b->cpu, j);
       bool hidden = cell(m, i, j)->near == COPSE_NEAR_UNKNOWN;
       if (!hidden || p == q || apart[p * n + q] || !same_affinity(&m->devices[i], &m->devices[j]))
         continue;
-      unite(b->cpu, i, j);
+      copse_sets_unite(b->cpu, i, j);
       size_t stays = p < q ? p : q, goes = p < q ? q : p;
       for (size_t k = 0; k < n; k++) {
         apart[stays * n + k] |= apart[goes * n + k];
@@ -95,16 +95,15 @@ static copse_status unite_by_affinity(struct build *b) {
       }
     }
 out:
-  free(apart);
   return status;
 }
 
 static void name_classes(struct build *b) {
   for (int i = 0; i < b->m->n; i++) {
-    b->pix[i] = find(b->pix, i);
-    b->pxb[i] = find(b->pxb, i);
-    b->cpu[i] = find(b->cpu, i);
-    b->hive[i] = find(b->hive, i);
+    b->pix[i] = copse_sets_find(b->pix, i);
+    b->pxb[i] = copse_sets_find(b->pxb, i);
+    b->cpu[i] = copse_sets_find(b->cpu, i);
+    b->hive[i] = copse_sets_find(b->hive, i);
   }
 }
 
@@ -273,10 +272,10 @@ copse_status copse_matrix_build(const struct copse_matrix *matrix,
                     .err = err,
                     .graph = {.file = matrix->file, .notes = options->notes, .n_hosts = 1}};
   size_t n = (size_t)matrix->n;
-  int *ints = NULL;
+  int *ints;
   copse_status status;
   *out = NULL;
-  COPSE_TRY(copse_calloc(8 * n, sizeof *ints, &ints, err));
+  COPSE_TRY(copse_arena_array(&b.graph.arena, 8 * n, sizeof *ints, &ints, err));
   b.pix = ints;
   b.pxb = ints + n;
   b.cpu = ints + 2 * n;
@@ -288,11 +287,10 @@ copse_status copse_matrix_build(const struct copse_matrix *matrix,
   name_classes(&b);
   note_contradictions(&b);
   COPSE_TRY(add_all(&b));
-  copse_note_unheeded(matrix->file, "a matrix", COPSE_HEEDS_LINKS | COPSE_HEEDS_GPU, options);
+  copse_note_unused_options(matrix->file, "a matrix", COPSE_USES_LINKS | COPSE_USES_GPU, options);
   COPSE_TRY(copse_nccl_select(&b.graph, options->links, err));
   status = copse_nccl_build(&b.graph, out, err);
 out:
   copse_nccl_graph_free(&b.graph);
-  free(ints);
   return status;
 }

@@ -5,7 +5,7 @@
 #ifndef COPSE_TOPOLOGY_INPUT_MATRIX_H
 #define COPSE_TOPOLOGY_INPUT_MATRIX_H
 
-#include "topology/input/gpu_class.h"
+#include "topology/input/nccl_bandwidth.h"
 #include "topology/input/nccl_graph.h"
 
 #define COPSE_MATRIX_MAX 1024

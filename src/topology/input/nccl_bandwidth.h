@@ -3,12 +3,19 @@
  * rationals in GB/s. Source: NVIDIA/nccl src/graph/topo.h and topo.cc (2.20 and later, with
  * Blackwell's NVLink from 2.26), ROCm/rccl src/graph/topo.h.
  */
+/*
+ * Inside src/topology only: what a connection matrix leaves out. `nvidia-smi topo -m` and
+ * `rocm-smi --showtopo` name kinds of connections, not speeds; those go by the class of GPU
+ * and NCCL's constants for it (nccl_bandwidth.h), or by a profile.
+ */
 #ifndef COPSE_TOPOLOGY_INPUT_NCCL_BANDWIDTH_H
 #define COPSE_TOPOLOGY_INPUT_NCCL_BANDWIDTH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/rational.h"
+#include "topology/input/profile.h"
 
 /* One NVLink of a GPU of this compute capability (80: sm_80). */
 struct copse_q copse_nccl_nvlink(int64_t sm);
@@ -34,5 +41,21 @@ struct copse_q copse_nccl_inter_cpu(const struct copse_nccl_cpu *cpu);
 
 /* What joins a NIC without a PCI device to its CPU: no limit to speak of. */
 #define COPSE_NCCL_LOCAL ((struct copse_q){5000, 1})
+
+/* The speeds for one matrix, and a note of what was assumed. */
+struct copse_matrix_rates {
+  struct copse_q link, pcie, inter_cpu;
+  int max_links;
+};
+
+/*
+ * The class that the options name, else `guess`; over it the profile. Refuses an unknown
+ * name and one of the other vendor. Notes what no file or option has said; own_links: the
+ * file says what its links carry.
+ */
+copse_status copse_matrix_rates(const char *file, const struct copse_topology_options *options,
+                                bool amd, bool own_links, const char *guess,
+                                struct copse_matrix_rates *out,
+                                struct copse_err *err) COPSE_CHECKED;
 
 #endif

@@ -1,3 +1,12 @@
+/*
+ * What an NCCL dump or a connection matrix holds, as a graph of typed nodes and links; what a link
+ * mode keeps of it; and the topology of that.
+ *
+ *   nvlink    NVLink and xGMI; the GPUs, the NVSwitch, CPUs that have such a link
+ *   all       everything
+ *   default   per host: if NVLink joins its GPUs, nvlink plus the PCIe links on shortest ways
+ *             between a NIC and its nearest GPUs, and the ports of those NICs; else all
+ */
 #include "topology/input/nccl_graph.h"
 
 #include <stdarg.h>
@@ -5,7 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "topology/builder.h"
+#include "base/graph.h"
+#include "base/text.h"
+#include "topology/input/readers.h"
 
 #define MAX_NOTES 16
 
@@ -30,26 +41,19 @@ void copse_nccl_note(struct copse_nccl_graph *graph, long line, const char *fmt,
 }
 
 static int find_id(const struct copse_nccl_graph *graph, const char *id) {
-  size_t cursor = 0;
-  uint64_t key = copse_key_text(id);
-  for (;;) {
-    int i = copse_index_map_next(&graph->ids, key, &cursor);
-    if (i < 0 || strcmp(graph->nodes[i].id, id) == 0) return i;
-  }
+  return copse_index_map_find(&graph->ids, id, graph->nodes, sizeof *graph->nodes,
+                              offsetof(struct copse_nccl_node, id));
 }
 
 /* The suffix goes on from the last one given out, so that a thousand twins stay cheap. */
 static copse_status make_id(struct copse_nccl_graph *graph, const char *prefix, const char *wish,
                             const char **out, struct copse_err *err) {
-  size_t bytes = strlen(prefix) + strlen(wish) + 16;
-  char *id = copse_arena_alloc(&graph->arena, bytes, 1);
-  if (!id) return copse_fail_nomem(err);
-  snprintf(id, bytes, "%s%s", prefix, wish);
-  int twin = find_id(graph, id);
-  while (twin >= 0 && find_id(graph, id) >= 0)
-    snprintf(id, bytes, "%s%s.%d", prefix, wish, ++graph->nodes[twin].repeats);
+  char *id = copse_arena_printf(&graph->arena, "%s%s", prefix, wish);
+  int twin = id ? find_id(graph, id) : -1;
+  while (id && twin >= 0 && find_id(graph, id) >= 0)
+    id = copse_arena_printf(&graph->arena, "%s%s.%d", prefix, wish, ++graph->nodes[twin].repeats);
   *out = id;
-  return COPSE_OK;
+  return id ? COPSE_OK : copse_fail_nomem(err);
 }
 
 copse_status copse_nccl_add_node(struct copse_nccl_graph *graph, const char *prefix,
@@ -198,5 +202,180 @@ copse_status copse_nccl_build(struct copse_nccl_graph *graph, struct copse_topol
 out:
   copse_builder_free(builder);
   free(index_of);
+  return status;
+}
+
+/* ---- what a mode keeps --------------------------------------------------------------- */
+
+struct selection {
+  struct copse_nccl_graph *graph;
+  struct copse_adjacency out, in; /* links by their source, and by their destination */
+  int *distance; /* [n_nodes] hops to the nearest GPU over PCIe and CPUs; -1: none */
+  struct copse_queue queue;
+  bool *visited; /* [n_nodes] */
+  bool *joined;  /* [n_hosts] NVLink connects the host's GPUs */
+  struct copse_arena scratch;
+};
+
+static bool is_pcie(const struct copse_nccl_link *link) {
+  return link->kind == COPSE_NCCL_PCI || link->kind == COPSE_NCCL_SYS;
+}
+
+/* ---- does NVLink join a host's GPUs? ------------------------------------------------ */
+
+static bool carries_nvlink(const struct copse_nccl_node *node, int host) {
+  return node->host == host && (node->kind == COPSE_NCCL_GPU || node->kind == COPSE_NCCL_NVSWITCH);
+}
+
+/* How many GPUs of `first`'s host are reached from it (or reach it) by NVLink, CPUs aside. */
+static int count_reached(struct selection *s, const struct copse_adjacency *rows, int first) {
+  const struct copse_nccl_graph *graph = s->graph;
+  int host = graph->nodes[first].host, gpus = 0;
+  copse_queue_reset(&s->queue);
+  copse_queue_push(&s->queue, first);
+  s->visited[first] = true;
+  while (!copse_queue_is_empty(&s->queue)) {
+    int v = copse_queue_pop(&s->queue);
+    gpus += graph->nodes[v].kind == COPSE_NCCL_GPU;
+    for (int i = rows->first[v]; i < rows->first[v + 1]; i++) {
+      const struct copse_nccl_link *link = &graph->links[rows->item[i]];
+      int w = rows == &s->out ? link->dst : link->src;
+      if (link->kind != COPSE_NCCL_NVLINK || s->visited[w]) continue;
+      if (!carries_nvlink(&graph->nodes[w], host)) continue;
+      s->visited[w] = true;
+      copse_queue_push(&s->queue, w);
+    }
+  }
+  for (int i = 0; i < s->queue.tail; i++) s->visited[s->queue.items[i]] = false;
+  return gpus;
+}
+
+static copse_status find_joined_hosts(struct selection *s, struct copse_err *err) {
+  const struct copse_nccl_graph *graph = s->graph;
+  size_t n = (size_t)graph->n_hosts;
+  int *gpus, *first;
+  copse_status status;
+  COPSE_TRY(copse_arena_array(&s->scratch, n, sizeof *gpus, &gpus, err));
+  COPSE_TRY(copse_arena_array(&s->scratch, n, sizeof *first, &first, err));
+  for (int v = graph->n_nodes - 1; v >= 0; v--) {
+    if (graph->nodes[v].kind != COPSE_NCCL_GPU) continue;
+    gpus[graph->nodes[v].host]++;
+    first[graph->nodes[v].host] = v;
+  }
+  for (int h = 0; h < graph->n_hosts; h++)
+    s->joined[h] = gpus[h] > 0 && count_reached(s, &s->out, first[h]) == gpus[h] &&
+                   count_reached(s, &s->in, first[h]) == gpus[h];
+out:
+  return status;
+}
+
+/* ---- the ways between NICs and their nearest GPUs ----------------------------------- */
+
+/*
+ * Breadth first from all GPUs at once, so that no shortest way leads through one; NICs have
+ * one PCIe link each. PCIe and CPU links come in both directions.
+ */
+static void measure_distances(struct selection *s) {
+  const struct copse_nccl_graph *graph = s->graph;
+  copse_queue_reset(&s->queue);
+  for (int v = 0; v < graph->n_nodes; v++) {
+    bool gpu = graph->nodes[v].kind == COPSE_NCCL_GPU;
+    s->distance[v] = gpu ? 0 : -1;
+    if (gpu) copse_queue_push(&s->queue, v);
+  }
+  while (!copse_queue_is_empty(&s->queue)) {
+    int v = copse_queue_pop(&s->queue);
+    for (int i = s->out.first[v]; i < s->out.first[v + 1]; i++) {
+      const struct copse_nccl_link *link = &graph->links[s->out.item[i]];
+      if (!is_pcie(link) || s->distance[link->dst] >= 0) continue;
+      s->distance[link->dst] = s->distance[v] + 1;
+      copse_queue_push(&s->queue, link->dst);
+    }
+  }
+}
+
+/* Marks in `visited` what lies on a shortest way: from every NIC, always one hop closer. */
+static void walk_from_nics(struct selection *s) {
+  const struct copse_nccl_graph *graph = s->graph;
+  copse_queue_reset(&s->queue);
+  for (int v = 0; v < graph->n_nodes; v++) {
+    const struct copse_nccl_node *node = &graph->nodes[v];
+    if (node->kind != COPSE_NCCL_NIC || s->distance[v] < 0 || !s->joined[node->host]) continue;
+    s->visited[v] = true;
+    copse_queue_push(&s->queue, v);
+  }
+  while (!copse_queue_is_empty(&s->queue)) {
+    int v = copse_queue_pop(&s->queue);
+    for (int i = s->out.first[v]; i < s->out.first[v + 1]; i++) {
+      const struct copse_nccl_link *link = &graph->links[s->out.item[i]];
+      int w = link->dst;
+      if (!is_pcie(link) || s->visited[w] || s->distance[w] + 1 != s->distance[v]) continue;
+      s->visited[w] = true;
+      copse_queue_push(&s->queue, w);
+    }
+  }
+}
+
+/* Is a link, in one of its directions, a step of such a way? */
+static bool on_way(const struct selection *s, const struct copse_nccl_link *link) {
+  int a = link->src, b = link->dst;
+  if (!s->visited[a] || !s->visited[b]) return false;
+  return s->distance[a] + 1 == s->distance[b] || s->distance[b] + 1 == s->distance[a];
+}
+
+static bool keeps_link(const struct selection *s, const struct copse_nccl_link *link) {
+  const struct copse_nccl_node *src = &s->graph->nodes[link->src];
+  if (link->kind == COPSE_NCCL_NVLINK || !s->joined[src->host]) return true;
+  if (link->kind == COPSE_NCCL_NET) return s->visited[link->src] || s->visited[link->dst];
+  return on_way(s, link);
+}
+
+/* ---- the modes ---------------------------------------------------------------------- */
+
+static copse_status select_default(struct selection *s, struct copse_err *err) {
+  struct copse_nccl_graph *graph = s->graph;
+  size_t n = (size_t)graph->n_nodes;
+  copse_status status;
+  static const struct copse_nccl_link none;
+  const struct copse_nccl_link *links = graph->n_links ? graph->links : &none;
+  struct copse_arena *scratch = &s->scratch;
+  int m = graph->n_links;
+  COPSE_TRY(copse_adjacency_by(scratch, (int)n, m, &links->src, sizeof *links, &s->out, err));
+  COPSE_TRY(copse_adjacency_by(scratch, (int)n, m, &links->dst, sizeof *links, &s->in, err));
+  COPSE_TRY(copse_arena_array(scratch, n, sizeof *s->distance, &s->distance, err));
+  COPSE_TRY(copse_arena_array(scratch, n, sizeof(int), &s->queue.items, err));
+  COPSE_TRY(copse_arena_array(scratch, n, sizeof *s->visited, &s->visited, err));
+  COPSE_TRY(copse_arena_array(scratch, (size_t)graph->n_hosts, sizeof *s->joined, &s->joined, err));
+  COPSE_TRY(find_joined_hosts(s, err));
+  measure_distances(s);
+  walk_from_nics(s);
+  for (int i = 0; i < graph->n_links; i++) graph->links[i].keep = keeps_link(s, &graph->links[i]);
+  for (int v = 0; v < graph->n_nodes; v++) graph->nodes[v].keep = !s->joined[graph->nodes[v].host];
+out:
+  return status;
+}
+
+/* A link keeps its ends; a GPU stays even without a link, so that it is missed loudly. */
+static void keep_ends(struct copse_nccl_graph *graph) {
+  for (int i = 0; i < graph->n_links; i++) {
+    if (!graph->links[i].keep) continue;
+    graph->nodes[graph->links[i].src].keep = true;
+    graph->nodes[graph->links[i].dst].keep = true;
+  }
+  for (int v = 0; v < graph->n_nodes; v++)
+    if (graph->nodes[v].kind == COPSE_NCCL_GPU) graph->nodes[v].keep = true;
+}
+
+copse_status copse_nccl_select(struct copse_nccl_graph *graph, enum copse_link_mode mode,
+                               struct copse_err *err) {
+  struct selection s = {.graph = graph};
+  copse_status status = COPSE_OK;
+  if (mode == COPSE_LINKS_DEFAULT) COPSE_TRY(select_default(&s, err));
+  for (int i = 0; mode != COPSE_LINKS_DEFAULT && i < graph->n_links; i++)
+    graph->links[i].keep = mode == COPSE_LINKS_ALL || graph->links[i].kind == COPSE_NCCL_NVLINK;
+  for (int v = 0; mode == COPSE_LINKS_ALL && v < graph->n_nodes; v++) graph->nodes[v].keep = true;
+  keep_ends(graph);
+out:
+  copse_arena_free(&s.scratch);
   return status;
 }

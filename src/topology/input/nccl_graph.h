@@ -7,8 +7,8 @@
 
 #include <stdint.h>
 
-#include "base/memory.h"
 #include "base/index_map.h"
+#include "base/memory.h"
 #include "topology/topology.h"
 
 enum copse_nccl_node_kind {
@@ -79,7 +79,7 @@ copse_status copse_nccl_add_duplex(struct copse_nccl_graph *graph,
 void copse_nccl_note(struct copse_nccl_graph *graph, long line, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Marks what `mode` keeps (CONTRACT section 2). Complexity O(nodes + links). */
+/* Marks what `mode` keeps. Complexity O(nodes + links). */
 copse_status copse_nccl_select(struct copse_nccl_graph *graph, enum copse_link_mode mode,
                                struct copse_err *err) COPSE_CHECKED;
 

@@ -1,6 +1,5 @@
 /*
- * NCCL's and RCCL's topology XML. The meaning of elements follows NCCL's src/graph/topo.cc,
- * as far as CONTRACT section 2 says.
+ * NCCL's and RCCL's topology XML. The meaning of elements follows NCCL's src/graph/topo.cc.
  *
  *   <system version>                      one file: one or more hosts
  *     <cpu numaid host_hash arch ..>      a NUMA node; host_hash tells hosts apart
@@ -10,14 +9,61 @@
  *           <nvlink target count tclass/> its links; RCCL says <xgmi>
  *           <c2c bw count/>             to its CPU (Grace); bw is MB/s of one
  *         <nic><net name speed/></nic>    a NIC and its ports
+ *
+ * A C2C link joins a GPU to its CPU beside PCIe and counts as PCIe for --links; NVLink to CPUs
+ * (class 0x068001) counts as NVLink. Hosts have an NVSwitch each. Where GPUs are only known by
+ * their class, or a host shows no NVLink, --nvlink-switch BW gives every GPU of it BW GB/s to a
+ * switch. A GPU's link to itself and links to devices that the file lacks are left out with a note.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-#include "topology/input/nccl_reader.h"
-#include "topology/builder.h"
+#include "base/text.h"
+#include "base/xml.h"
+#include "topology/input/readers.h"
+#include "topology/input/nccl_bandwidth.h"
+#include "topology/input/nccl_graph.h"
+#include "topology/input/profile.h"
+
+struct host {
+  const char *hash;
+  char prefix[16]; /* of node ids; empty in a file of one host */
+  int nvswitch;    /* node or -1 */
+  bool has_links;  /* NVLink or xGMI between its GPUs */
+  int first_cpu, n_cpus;
+};
+
+struct cpu_element {
+  int node, next; /* the next CPU of the host, or -1 */
+  int64_t numaid;
+  long line;
+  struct copse_nccl_cpu model;
+};
+
+/* A GPU with its element, for the second pass that reads the links. */
+struct gpu_element {
+  int node, cpu_node;
+  uint64_t bus;
+  const xmlNode *element; /* NULL: known by its class only */
+};
+
+struct reader {
+  struct copse_xml xml;
+  struct copse_err *err;
+  struct copse_nccl_graph graph;
+  const struct copse_topology_options *options;
+  bool by_class; /* a cloud image's file: no gpu or nic elements, the class tells */
+  struct host *hosts;
+  struct cpu_element *cpus;
+  struct gpu_element *gpus;
+  size_t host_capacity, cpu_capacity, gpu_capacity;
+  int n_cpus, n_gpus;
+  struct copse_index_map host_hashes;
+  struct copse_index_map devices;   /* by bus id: nodes */
+  struct copse_index_map gpu_buses; /* by bus id: indices into gpus */
+};
 
 /* Links between all of a host's CPUs are many; no machine has as many NUMA nodes. */
 #define MAX_CPUS_PER_HOST 1024
@@ -27,31 +73,32 @@ struct place {
   int parent, cpu_node, host;
 };
 
-copse_status copse_nccl_refuse(const struct copse_nccl_reader *r, const xmlNode *element,
-                               const char *text) {
-  return copse_fail_at(r->err, COPSE_BAD_INPUT, r->xml.file, copse_xml_line(element), "%s", text);
-}
+#define refuse(r, element, ...) \
+  copse_fail_at((r)->err, COPSE_BAD_INPUT, (r)->xml.file, copse_xml_line(element), __VA_ARGS__)
 
-static void note_unknown(struct copse_nccl_reader *r, const xmlNode *element) {
+static void note_unknown(struct reader *r, const xmlNode *element) {
   copse_nccl_note(&r->graph, copse_xml_line(element), "<%.40s> in <%.40s> is left out",
                   copse_xml_name(element), copse_xml_name(element->parent));
 }
 
-copse_status copse_nccl_pass_over(struct copse_nccl_reader *r, const xmlNode *element) {
+/*
+ * An element that isn't read here. One that is known, only elsewhere, is misplaced: to pass
+ * over a whole GPU in silence would give a wrong answer.
+ */
+static copse_status pass_over(struct reader *r, const xmlNode *element) {
   static const char *const known[] = {"system", "cpu", "pci",    "gpu", "nic",
                                       "net",    "c2c", "nvlink", "xgmi"};
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
     if (copse_xml_is(element, known[i]))
-      return copse_fail_at(r->err, COPSE_BAD_INPUT, r->xml.file, copse_xml_line(element),
-                           "<%s> inside of <%s>, where NCCL has none", known[i],
-                           copse_xml_name(element->parent));
+      return refuse(r, element, "<%s> inside of <%s>, where NCCL has none", known[i],
+                    copse_xml_name(element->parent));
   note_unknown(r, element);
   return COPSE_OK;
 }
 
 /* ---- bus ids ------------------------------------------------------------------------ */
 
-bool copse_nccl_parse_bus_id(const char *text, uint64_t *bus) {
+static bool parse_bus_id(const char *text, uint64_t *bus) {
   int digits = 0;
   *bus = 0;
   for (; *text; text++) {
@@ -67,13 +114,12 @@ bool copse_nccl_parse_bus_id(const char *text, uint64_t *bus) {
 }
 
 /* A <pci>'s own bus id, lower-cased into the graph's arena. */
-static copse_status read_bus_id(struct copse_nccl_reader *r, const xmlNode *pci, const char **text,
+static copse_status read_bus_id(struct reader *r, const xmlNode *pci, const char **text,
                                 uint64_t *bus) {
   const char *raw = copse_xml_attribute(pci, "busid");
-  if (!raw) return copse_nccl_refuse(r, pci, "a <pci> without busid");
-  if (!copse_nccl_parse_bus_id(raw, bus))
-    return copse_fail_at(r->err, COPSE_BAD_INPUT, r->xml.file, copse_xml_line(pci),
-                         "busid=\"%.40s\" is not a PCI bus id such as \"0000:c1:00.0\"", raw);
+  if (!raw) return refuse(r, pci, "a <pci> without busid");
+  if (!parse_bus_id(raw, bus))
+    return refuse(r, pci, "busid=\"%.40s\" is not a PCI bus id such as \"0000:c1:00.0\"", raw);
   char *lower = copse_arena_strdup(&r->graph.arena, raw);
   if (!lower) return copse_fail_nomem(r->err);
   for (char *p = lower; *p; p++)
@@ -84,21 +130,17 @@ static copse_status read_bus_id(struct copse_nccl_reader *r, const xmlNode *pci,
 
 /* ---- nodes -------------------------------------------------------------------------- */
 
-copse_status copse_nccl_xml_node(struct copse_nccl_reader *r, const xmlNode *element,
-                                 struct copse_nccl_node node, const char *what, const char *name,
-                                 int *index) {
-  size_t bytes = strlen(what) + strlen(name) + 2;
-  char *id = copse_arena_alloc(&r->graph.arena, bytes, 1);
-  if (!id) return copse_fail_nomem(r->err);
-  snprintf(id, bytes, "%s%s%s", what, name[0] ? "@" : "", name);
-  node.id = id;
+static copse_status add_node(struct reader *r, const xmlNode *element, struct copse_nccl_node node,
+                             const char *what, const char *name, int *index) {
+  node.id = copse_arena_printf(&r->graph.arena, "%s%s%s", what, name[0] ? "@" : "", name);
+  if (!node.id) return copse_fail_nomem(r->err);
   node.line = copse_xml_line(element);
   return copse_nccl_add_node(&r->graph, r->hosts[node.host].prefix, &node, index, r->err);
 }
 
 /* A GPU or NIC: another device of the same host with its bus id is an error. */
-static copse_status add_device(struct copse_nccl_reader *r, const xmlNode *pci,
-                               struct copse_nccl_node node, const char *what, int *index) {
+static copse_status add_device(struct reader *r, const xmlNode *pci, struct copse_nccl_node node,
+                               const char *what, int *index) {
   const char *text = NULL;
   uint64_t bus = 0;
   size_t cursor = 0;
@@ -108,19 +150,17 @@ static copse_status add_device(struct copse_nccl_reader *r, const xmlNode *pci,
     int twin = copse_index_map_next(&r->devices, bus, &cursor);
     if (twin < 0) break;
     if (r->graph.nodes[twin].host != node.host) continue;
-    return copse_fail_at(r->err, COPSE_BAD_INPUT, r->xml.file, copse_xml_line(pci),
-                         "bus id %.40s twice (first on line %ld); each device needs its own", text,
-                         r->graph.nodes[twin].line);
+    return refuse(r, pci, "bus id %.40s twice (first on line %ld); each device needs its own", text,
+                  r->graph.nodes[twin].line);
   }
-  COPSE_TRY(copse_nccl_xml_node(r, pci, node, what, text, index));
+  COPSE_TRY(add_node(r, pci, node, what, text, index));
   status = copse_index_map_add(&r->devices, bus, *index, r->err);
 out:
   return status;
 }
 
 /* The PCIe link of a <pci> to what it hangs below. */
-static copse_status join_parent(struct copse_nccl_reader *r, const xmlNode *pci, int node,
-                                int parent) {
+static copse_status join_parent(struct reader *r, const xmlNode *pci, int node, int parent) {
   const struct copse_xml_int width = {"link_width", 0, 0, 1 << 20};
   struct copse_nccl_link link = {COPSE_NCCL_PCI,      node, parent, COPSE_Q_ZERO,
                                  copse_xml_line(pci), false};
@@ -136,7 +176,7 @@ out:
 
 /* ---- NICs and their ports ----------------------------------------------------------- */
 
-static copse_status read_net(struct copse_nccl_reader *r, const xmlNode *net, int nic) {
+static copse_status read_net(struct reader *r, const xmlNode *net, int nic) {
   const struct copse_xml_int speed = {"speed", 0, INT32_MIN, INT32_MAX};
   struct copse_nccl_node node = {
       .kind = COPSE_NCCL_NET_PORT, .host = r->graph.nodes[nic].host, .rank = -1};
@@ -149,38 +189,37 @@ static copse_status read_net(struct copse_nccl_reader *r, const xmlNode *net, in
   COPSE_TRY(copse_xml_get_int(&r->xml, net, speed, &mbps, NULL, r->err));
   COPSE_TRY(copse_nccl_net(mbps, &link.bandwidth, r->err));
   link.bandwidth = copse_profile_rate(r->options->profile, COPSE_RATE_NET, link.bandwidth);
-  COPSE_TRY(copse_nccl_xml_node(r, net, node, "net", name, &link.dst));
+  COPSE_TRY(add_node(r, net, node, "net", name, &link.dst));
   COPSE_TRY(copse_nccl_add_duplex(&r->graph, &link, r->err));
   for (const xmlNode *child = copse_xml_first(net); child; child = copse_xml_next(child))
-    COPSE_TRY(copse_nccl_pass_over(r, child));
+    COPSE_TRY(pass_over(r, child));
 out:
   return status;
 }
 
-static copse_status read_nets(struct copse_nccl_reader *r, const xmlNode *nic_element, int nic) {
+static copse_status read_nets(struct reader *r, const xmlNode *nic_element, int nic) {
   copse_status status = COPSE_OK;
   for (const xmlNode *e = copse_xml_first(nic_element); e; e = copse_xml_next(e))
-    COPSE_TRY(copse_xml_is(e, "net") ? read_net(r, e, nic) : copse_nccl_pass_over(r, e));
+    COPSE_TRY(copse_xml_is(e, "net") ? read_net(r, e, nic) : pass_over(r, e));
 out:
   return status;
 }
 
-static copse_status read_pci_nic(struct copse_nccl_reader *r, const xmlNode *pci,
-                                 const struct place *at) {
+static copse_status read_pci_nic(struct reader *r, const xmlNode *pci, const struct place *at) {
   struct copse_nccl_node node = {.kind = COPSE_NCCL_NIC, .host = at->host, .rank = -1};
   int nic = -1;
   copse_status status;
   COPSE_TRY(add_device(r, pci, node, "nic", &nic));
   COPSE_TRY(join_parent(r, pci, nic, at->parent));
   for (const xmlNode *e = copse_xml_first(pci); e; e = copse_xml_next(e))
-    COPSE_TRY(copse_xml_is(e, "nic") ? read_nets(r, e, nic) : copse_nccl_pass_over(r, e));
+    COPSE_TRY(copse_xml_is(e, "nic") ? read_nets(r, e, nic) : pass_over(r, e));
 out:
   return status;
 }
 
 /* A virtual NIC, or one whose PCI device the host doesn't show. */
-static copse_status read_cpu_nic(struct copse_nccl_reader *r, const xmlNode *element,
-                                 const struct copse_nccl_cpu_element *cpu) {
+static copse_status read_cpu_nic(struct reader *r, const xmlNode *element,
+                                 const struct cpu_element *cpu) {
   int host = r->graph.nodes[cpu->node].host;
   struct copse_nccl_node node = {.kind = COPSE_NCCL_NIC, .host = host, .rank = -1};
   struct copse_nccl_link link = {.kind = COPSE_NCCL_PCI,
@@ -190,7 +229,7 @@ static copse_status read_cpu_nic(struct copse_nccl_reader *r, const xmlNode *ele
   char name[32];
   copse_status status;
   snprintf(name, sizeof name, "cpu%lld", (long long)cpu->numaid);
-  COPSE_TRY(copse_nccl_xml_node(r, element, node, "nic", name, &link.src));
+  COPSE_TRY(add_node(r, element, node, "nic", name, &link.src));
   COPSE_TRY(copse_nccl_add_duplex(&r->graph, &link, r->err));
   status = read_nets(r, element, link.src);
 out:
@@ -199,20 +238,19 @@ out:
 
 /* ---- GPUs and bridges --------------------------------------------------------------- */
 
-static copse_status read_gpu(struct copse_nccl_reader *r, const xmlNode *pci,
-                             const xmlNode *element, const struct place *at) {
+static copse_status read_gpu(struct reader *r, const xmlNode *pci, const xmlNode *element,
+                             const struct place *at) {
   const struct copse_xml_int rank_attribute = {"rank", -1, INT32_MIN, INT32_MAX};
   struct copse_nccl_node node = {.kind = COPSE_NCCL_GPU, .host = at->host};
-  struct copse_nccl_gpu_element gpu = {.cpu_node = at->cpu_node, .element = element};
+  struct gpu_element gpu = {.cpu_node = at->cpu_node, .element = element};
   const char *text = NULL;
   int64_t rank = -1;
   copse_status status;
   size_t n = (size_t)r->n_gpus;
   for (const xmlNode *e = copse_xml_first(pci); e; e = copse_xml_next(e)) {
     if (copse_xml_is(e, "gpu") && e != element)
-      return copse_nccl_refuse(r, e,
-                               "a second <gpu> in one <pci>; each GPU has a bus id of its own");
-    if (e != element) COPSE_TRY(copse_nccl_pass_over(r, e));
+      return refuse(r, e, "a second <gpu> in one <pci>; each GPU has a bus id of its own");
+    if (e != element) COPSE_TRY(pass_over(r, e));
   }
   if (element) COPSE_TRY(copse_xml_get_int(&r->xml, element, rank_attribute, &rank, NULL, r->err));
   node.rank = rank < 0 ? -1 : (int)rank;
@@ -226,22 +264,20 @@ out:
   return status;
 }
 
-static copse_status read_pci(struct copse_nccl_reader *r, const xmlNode *pci,
-                             const struct place *at);
+static copse_status read_pci(struct reader *r, const xmlNode *pci, const struct place *at);
 
 /* Some real dumps give the bridges below a switch all the same bus id: each is one. */
-static copse_status read_bridge(struct copse_nccl_reader *r, const xmlNode *pci,
-                                const struct place *at) {
+static copse_status read_bridge(struct reader *r, const xmlNode *pci, const struct place *at) {
   struct copse_nccl_node node = {.kind = COPSE_NCCL_BRIDGE, .host = at->host, .rank = -1};
   struct place below = *at;
   const char *text = NULL;
   uint64_t bus = 0;
   copse_status status;
   COPSE_TRY(read_bus_id(r, pci, &text, &bus));
-  COPSE_TRY(copse_nccl_xml_node(r, pci, node, "pcie", text, &below.parent));
+  COPSE_TRY(add_node(r, pci, node, "pcie", text, &below.parent));
   COPSE_TRY(join_parent(r, pci, below.parent, at->parent));
   for (const xmlNode *e = copse_xml_first(pci); e; e = copse_xml_next(e))
-    COPSE_TRY(copse_xml_is(e, "pci") ? read_pci(r, e, &below) : copse_nccl_pass_over(r, e));
+    COPSE_TRY(copse_xml_is(e, "pci") ? read_pci(r, e, &below) : pass_over(r, e));
 out:
   return status;
 }
@@ -252,12 +288,10 @@ static bool has_class(const xmlNode *pci, const char *start) {
 }
 
 /* What an element holds says more than its class: an MI300X is no display controller. */
-static copse_status read_pci(struct copse_nccl_reader *r, const xmlNode *pci,
-                             const struct place *at) {
+static copse_status read_pci(struct reader *r, const xmlNode *pci, const struct place *at) {
   const xmlNode *gpu = copse_xml_child(pci, "gpu");
   const xmlNode *nic = copse_xml_child(pci, "nic");
-  if (gpu && nic)
-    return copse_nccl_refuse(r, pci, "a <pci> with both a <gpu> and a <nic>; it is one device");
+  if (gpu && nic) return refuse(r, pci, "a <pci> with both a <gpu> and a <nic>; it is one device");
   if (gpu) return read_gpu(r, pci, gpu, at);
   if (nic) return read_pci_nic(r, pci, at);
   if (has_class(pci, "0x0604")) return read_bridge(r, pci, at);
@@ -279,22 +313,18 @@ static const char *host_hash(const xmlNode *cpu) {
   return hash ? hash : "";
 }
 
-static int find_host(const struct copse_nccl_reader *r, const char *hash) {
-  size_t cursor = 0;
-  uint64_t key = copse_key_text(hash);
-  for (;;) {
-    int h = copse_index_map_next(&r->host_hashes, key, &cursor);
-    if (h < 0 || strcmp(r->hosts[h].hash, hash) == 0) return h;
-  }
+static int find_host(const struct reader *r, const char *hash) {
+  return copse_index_map_find(&r->host_hashes, hash, r->hosts, sizeof *r->hosts,
+                              offsetof(struct host, hash));
 }
 
-static copse_status find_hosts(struct copse_nccl_reader *r, const xmlNode *root) {
+static copse_status find_hosts(struct reader *r, const xmlNode *root) {
   copse_status status = COPSE_OK;
   for (const xmlNode *e = copse_xml_first(root); e; e = copse_xml_next(e)) {
     if (!copse_xml_is(e, "cpu") || find_host(r, host_hash(e)) >= 0) continue;
     int n = r->graph.n_hosts;
     COPSE_TRY(copse_grow(&r->hosts, &r->host_capacity, (size_t)n + 1, sizeof *r->hosts, r->err));
-    r->hosts[n] = (struct copse_nccl_host){.hash = host_hash(e), .nvswitch = -1, .first_cpu = -1};
+    r->hosts[n] = (struct host){.hash = host_hash(e), .nvswitch = -1, .first_cpu = -1};
     COPSE_TRY(copse_index_map_add(&r->host_hashes, copse_key_text(host_hash(e)), n, r->err));
     r->graph.n_hosts++;
   }
@@ -304,15 +334,15 @@ out:
   return status;
 }
 
-static copse_status read_cpu_attributes(struct copse_nccl_reader *r, const xmlNode *element,
-                                        struct copse_nccl_cpu_element *cpu) {
+static copse_status read_cpu_attributes(struct reader *r, const xmlNode *element,
+                                        struct cpu_element *cpu) {
   const struct copse_xml_int numaid = {"numaid", 0, INT32_MIN, INT32_MAX};
   const struct copse_xml_int family = {"familyid", -1, INT32_MIN, INT32_MAX};
   const struct copse_xml_int model = {"modelid", -1, INT32_MIN, INT32_MAX};
   bool present = false;
   copse_status status;
   COPSE_TRY(copse_xml_get_int(&r->xml, element, numaid, &cpu->numaid, &present, r->err));
-  if (!present) return copse_nccl_refuse(r, element, "a <cpu> without numaid");
+  if (!present) return refuse(r, element, "a <cpu> without numaid");
   cpu->line = copse_xml_line(element);
   cpu->model.arch = copse_xml_attribute(element, "arch");
   cpu->model.vendor = copse_xml_attribute(element, "vendor");
@@ -323,8 +353,8 @@ out:
 }
 
 /* Puts a CPU into its host's list, where each numaid occurs once. */
-static copse_status add_cpu(struct copse_nccl_reader *r, const xmlNode *element,
-                            struct copse_nccl_cpu_element *cpu, int host) {
+static copse_status add_cpu(struct reader *r, const xmlNode *element, struct cpu_element *cpu,
+                            int host) {
   struct copse_nccl_node node = {.kind = COPSE_NCCL_CPU, .host = host, .rank = -1};
   size_t n = (size_t)r->n_cpus;
   char name[32];
@@ -336,9 +366,9 @@ static copse_status add_cpu(struct copse_nccl_reader *r, const xmlNode *element,
                            "its own",
                            (long long)cpu->numaid, r->cpus[i].line);
   if (r->hosts[host].n_cpus == MAX_CPUS_PER_HOST)
-    return copse_nccl_refuse(r, element, "more than 1024 <cpu> in a host");
+    return refuse(r, element, "more than 1024 <cpu> in a host");
   snprintf(name, sizeof name, "%lld", (long long)cpu->numaid);
-  COPSE_TRY(copse_nccl_xml_node(r, element, node, "cpu", name, &cpu->node));
+  COPSE_TRY(add_node(r, element, node, "cpu", name, &cpu->node));
   COPSE_TRY(copse_grow(&r->cpus, &r->cpu_capacity, n + 1, sizeof *r->cpus, r->err));
   cpu->next = r->hosts[host].first_cpu;
   r->hosts[host].first_cpu = (int)n;
@@ -348,8 +378,8 @@ out:
   return status;
 }
 
-static copse_status read_cpu(struct copse_nccl_reader *r, const xmlNode *element) {
-  struct copse_nccl_cpu_element cpu = {.next = -1};
+static copse_status read_cpu(struct reader *r, const xmlNode *element) {
+  struct cpu_element cpu = {.next = -1};
   int host = find_host(r, host_hash(element));
   copse_status status;
   COPSE_TRY(read_cpu_attributes(r, element, &cpu));
@@ -361,17 +391,17 @@ static copse_status read_cpu(struct copse_nccl_reader *r, const xmlNode *element
     else if (copse_xml_is(e, "nic"))
       COPSE_TRY(read_cpu_nic(r, e, &cpu));
     else
-      COPSE_TRY(copse_nccl_pass_over(r, e));
+      COPSE_TRY(pass_over(r, e));
   }
 out:
   return status;
 }
 
 /* Every CPU to every other one of its host, each direction as its source's kind has it. */
-static copse_status join_cpus(struct copse_nccl_reader *r) {
+static copse_status join_cpus(struct reader *r) {
   copse_status status = COPSE_OK;
   for (int a = 0; a < r->n_cpus; a++) {
-    const struct copse_nccl_cpu_element *from = &r->cpus[a];
+    const struct cpu_element *from = &r->cpus[a];
     int host = r->graph.nodes[from->node].host;
     for (int b = r->hosts[host].first_cpu; b >= 0; b = r->cpus[b].next) {
       struct copse_q bandwidth = copse_profile_rate(r->options->profile, COPSE_RATE_INTER_CPU,
@@ -385,17 +415,157 @@ out:
   return status;
 }
 
+/* ---- links of GPUs: NVLink, xGMI and C2C --------------------------------------------------- */
+
+/* The GPU with this bus id, in the same host if there is one; -1 if none. */
+static int find_target(const struct reader *r, const char *target, int host) {
+  uint64_t bus;
+  size_t cursor = 0;
+  int other = -1;
+  if (!parse_bus_id(target, &bus)) return -1;
+  for (;;) {
+    int i = copse_index_map_next(&r->gpu_buses, bus, &cursor);
+    if (i < 0) return other;
+    int node = r->gpus[i].node;
+    if (r->graph.nodes[node].host == host) return node;
+    if (other < 0) other = node;
+  }
+}
+
+static copse_status find_nvswitch(struct reader *r, const xmlNode *element, int host, int *node) {
+  struct host *h = &r->hosts[host];
+  const struct copse_nccl_node nvswitch = {.kind = COPSE_NCCL_NVSWITCH, .host = host, .rank = -1};
+  copse_status status = COPSE_OK;
+  if (h->nvswitch < 0) status = add_node(r, element, nvswitch, "nvswitch", "", &h->nvswitch);
+  *node = h->nvswitch;
+  return status;
+}
+
+/* All links of one element together, by the GPU's generation. */
+static copse_status read_link_bandwidth(struct reader *r, const xmlNode *element,
+                                        struct copse_q *out) {
+  const struct copse_xml_int count_attribute = {"count", 0, 1, 1 << 20};
+  const struct copse_xml_int sm_attribute = {"sm", 0, 1, 1 << 20};
+  const xmlNode *gpu = element->parent;
+  bool present = false;
+  int64_t count = 0, sm = 0;
+  struct copse_q one;
+  copse_status status;
+  COPSE_TRY(copse_xml_get_int(&r->xml, element, count_attribute, &count, &present, r->err));
+  if (!present) return refuse(r, element, "a link without count");
+  if (copse_xml_is(element, "xgmi")) {
+    one = copse_nccl_xgmi(copse_xml_attribute(gpu, "gcn"));
+    one = copse_profile_rate(r->options->profile, COPSE_RATE_XGMI, one);
+  } else {
+    COPSE_TRY(copse_xml_get_int(&r->xml, gpu, sm_attribute, &sm, &present, r->err));
+    if (!present)
+      return refuse(r, gpu, "a <gpu> without sm, by which the bandwidth of its nvlinks goes");
+    one = copse_profile_rate(r->options->profile, COPSE_RATE_NVLINK, copse_nccl_nvlink(sm));
+  }
+  status = copse_q_mul(one, (struct copse_q){count, 1}, out, r->err);
+out:
+  return status;
+}
+
+static copse_status read_nvlink(struct reader *r, const xmlNode *element,
+                                const struct gpu_element *gpu) {
+  int host = r->graph.nodes[gpu->node].host;
+  const char *target = copse_xml_attribute(element, "target");
+  const char *tclass = copse_xml_attribute(element, "tclass");
+  struct copse_nccl_link link = {
+      .kind = COPSE_NCCL_NVLINK, .src = gpu->node, .line = copse_xml_line(element)};
+  copse_status status;
+  COPSE_TRY(read_link_bandwidth(r, element, &link.bandwidth));
+  link.dst = target ? find_target(r, target, host) : -1;
+  if (link.dst == gpu->node) { /* virtual machines of one NVLink domain report it */
+    copse_nccl_note(&r->graph, link.line, "a link from a GPU to itself is left out");
+    return COPSE_OK;
+  }
+  r->hosts[host].has_links = true;
+  if (link.dst >= 0) return copse_nccl_add_link(&r->graph, &link, r->err);
+  if (tclass && strcasecmp(tclass, "0x068000") == 0) {
+    COPSE_TRY(find_nvswitch(r, element, host, &link.dst));
+  } else if (tclass && strcasecmp(tclass, "0x068001") == 0) {
+    link.dst = gpu->cpu_node;
+  } else {
+    copse_nccl_note(&r->graph, link.line,
+                    "a link to %.40s, which is no GPU of this file, is left out",
+                    target ? target : "nothing");
+    return COPSE_OK;
+  }
+  status = copse_nccl_add_duplex(&r->graph, &link, r->err);
+out:
+  return status;
+}
+
+/* Counted with PCIe: it leads to the CPU, and NVLink alone says whether GPUs are joined. */
+static copse_status read_c2c(struct reader *r, const xmlNode *element,
+                             const struct gpu_element *gpu) {
+  const struct copse_xml_int count_attribute = {"count", 0, 1, 1 << 20};
+  const struct copse_xml_int bw_attribute = {"bw", 0, 1, INT32_MAX};
+  struct copse_nccl_link link = {.kind = COPSE_NCCL_PCI,
+                                 .src = gpu->node,
+                                 .dst = gpu->cpu_node,
+                                 .line = copse_xml_line(element)};
+  bool has_count = false, has_bw = false;
+  int64_t count = 0, bw = 0;
+  copse_status status;
+  COPSE_TRY(copse_xml_get_int(&r->xml, element, count_attribute, &count, &has_count, r->err));
+  COPSE_TRY(copse_xml_get_int(&r->xml, element, bw_attribute, &bw, &has_bw, r->err));
+  if (!has_count || !has_bw) return refuse(r, element, "a <c2c> without count and bw (MB/s)");
+  COPSE_TRY(copse_q_make(count * bw, 1000, &link.bandwidth, r->err));
+  status = copse_nccl_add_duplex(&r->graph, &link, r->err);
+out:
+  return status;
+}
+
+/* The links of all GPUs that were found: NVLink, xGMI and C2C. */
+static copse_status read_links(struct reader *r) {
+  copse_status status = COPSE_OK;
+  for (int i = 0; i < r->n_gpus; i++) {
+    const struct gpu_element gpu = r->gpus[i];
+    const xmlNode *e = gpu.element ? copse_xml_first(gpu.element) : NULL;
+    for (; e; e = copse_xml_next(e)) {
+      bool is_link = copse_xml_is(e, "nvlink") || copse_xml_is(e, "xgmi");
+      COPSE_TRY(is_link                  ? read_nvlink(r, e, &gpu)
+                : copse_xml_is(e, "c2c") ? read_c2c(r, e, &gpu)
+                                         : pass_over(r, e));
+    }
+  }
+out:
+  return status;
+}
+
+/* The user's word for hosts whose file shows no NVLink, as in a cloud's images. */
+static copse_status add_switches(struct reader *r) {
+  struct copse_nccl_link link = {.kind = COPSE_NCCL_NVLINK, .bandwidth = r->options->nvlink_switch};
+  bool added = false;
+  copse_status status = COPSE_OK;
+  for (int i = 0; link.bandwidth.num > 0 && i < r->n_gpus; i++) {
+    int host = r->graph.nodes[r->gpus[i].node].host;
+    if (r->hosts[host].has_links) continue;
+    link.src = r->gpus[i].node;
+    COPSE_TRY(find_nvswitch(r, copse_xml_root(&r->xml), host, &link.dst));
+    COPSE_TRY(copse_nccl_add_duplex(&r->graph, &link, r->err));
+    added = true;
+  }
+  if (link.bandwidth.num > 0 && !added)
+    status = copse_fail_at(r->err, COPSE_BAD_INPUT, r->xml.file, 0,
+                           "an NVLink switch was asked for, and the file has NVLinks of its own; "
+                           "leave --nvlink-switch out");
+out:
+  return status;
+}
+
 /* ---- the file ----------------------------------------------------------------------- */
 
-static copse_status check_root(const struct copse_nccl_reader *r, const xmlNode *root) {
+static copse_status check_root(const struct reader *r, const xmlNode *root) {
   const char *version = copse_xml_attribute(root, "version");
   if (!copse_xml_is(root, "system"))
-    return copse_fail_at(r->err, COPSE_BAD_INPUT, r->xml.file, copse_xml_line(root),
-                         "the root element is <%.40s>; an NCCL topology has <system>",
-                         copse_xml_name(root));
+    return refuse(r, root, "the root element is <%.40s>; an NCCL topology has <system>",
+                  copse_xml_name(root));
   if (version && strcmp(version, "1") != 0 && strcmp(version, "2") != 0)
-    return copse_fail_at(r->err, COPSE_BAD_INPUT, r->xml.file, copse_xml_line(root),
-                         "unknown version \"%.20s\" of <system>; 1 and 2 are known", version);
+    return refuse(r, root, "unknown version \"%.20s\" of <system>; 1 and 2 are known", version);
   return COPSE_OK;
 }
 
@@ -407,18 +577,15 @@ static bool names_devices(const xmlNode *element) {
 }
 
 /* A file may say what it is in a comment before its root: "description: ..", "source: ..". */
-static copse_status read_remark(struct copse_nccl_reader *r, const char *key, const char **out) {
+static copse_status read_remark(struct reader *r, const char *key, const char **out) {
   size_t n = 0;
   const char *text = copse_xml_remark(&r->xml, key, &n);
   if (!text) return COPSE_OK;
-  char *copy = copse_arena_alloc(&r->graph.arena, n + 1, 1);
-  if (!copy) return copse_fail_nomem(r->err);
-  memcpy(copy, text, n);
-  *out = copy;
-  return COPSE_OK;
+  *out = copse_arena_printf(&r->graph.arena, "%.*s", (int)n, text);
+  return *out ? COPSE_OK : copse_fail_nomem(r->err);
 }
 
-static copse_status read_system(struct copse_nccl_reader *r) {
+static copse_status read_system(struct reader *r) {
   const xmlNode *root = copse_xml_root(&r->xml);
   copse_status status;
   COPSE_TRY(check_root(r, root));
@@ -427,12 +594,11 @@ static copse_status read_system(struct copse_nccl_reader *r) {
   r->by_class = !names_devices(root);
   COPSE_TRY(find_hosts(r, root));
   for (const xmlNode *e = copse_xml_first(root); e; e = copse_xml_next(e))
-    COPSE_TRY(copse_xml_is(e, "cpu") ? read_cpu(r, e) : copse_nccl_pass_over(r, e));
-  if (r->n_gpus == 0)
-    return copse_nccl_refuse(r, root, "no GPU; a topology needs at least one rank");
+    COPSE_TRY(copse_xml_is(e, "cpu") ? read_cpu(r, e) : pass_over(r, e));
+  if (r->n_gpus == 0) return refuse(r, root, "no GPU; a topology needs at least one rank");
   COPSE_TRY(join_cpus(r));
-  COPSE_TRY(copse_nccl_read_links(r));
-  status = copse_nccl_add_switches(r);
+  COPSE_TRY(read_links(r));
+  status = add_switches(r);
 out:
   return status;
 }
@@ -440,13 +606,13 @@ out:
 copse_status copse_read_nccl_xml(const char *label, const char *data, size_t size,
                                  const struct copse_topology_options *options,
                                  struct copse_topology **out, struct copse_err *err) {
-  struct copse_nccl_reader r = {
+  struct reader r = {
       .err = err, .options = options, .graph = {.file = label, .notes = options->notes}};
   copse_status status;
   *out = NULL;
   COPSE_TRY(copse_xml_parse(label, data, size, &r.xml, err));
   COPSE_TRY(read_system(&r));
-  copse_note_unheeded(label, "XML", COPSE_HEEDS_LINKS | COPSE_HEEDS_NVLINK_SWITCH, options);
+  copse_note_unused_options(label, "XML", COPSE_USES_LINKS | COPSE_USES_NVLINK_SWITCH, options);
   COPSE_TRY(copse_nccl_select(&r.graph, options->links, err));
   status = copse_nccl_build(&r.graph, out, err);
 out:

@@ -15,10 +15,10 @@
 #include <string.h>
 #include <strings.h>
 
-#include "base/memory.h"
+#include "base/text.h"
 #include "topology/input/matrix.h"
 #include "topology/input/text_lines.h"
-#include "topology/builder.h"
+#include "topology/input/readers.h"
 
 #define MAX_WORDS (COPSE_MATRIX_MAX + 8)
 
@@ -81,9 +81,8 @@ copse_status copse_find_nvidia_smi(const char *data, size_t size, bool *found,
   return status;
 }
 
-static copse_status refuse(const struct reader *r, const char *text) {
-  return copse_fail_at(r->err, COPSE_BAD_INPUT, r->file, r->lines.line, "%s", text);
-}
+#define refuse(r, ...) \
+  copse_fail_at((r)->err, COPSE_BAD_INPUT, (r)->file, (r)->lines.line, __VA_ARGS__)
 
 /* ---- header and rows ------------------------------------------------------------------------ */
 
@@ -92,25 +91,19 @@ static copse_status name_device(struct reader *r, int i, const char *word) {
   struct copse_matrix_device *device = &r->matrix.devices[i];
   bool numbered = copse_numbered(word, "NIC") >= 0;
   device->gpu = copse_numbered(word, "GPU") >= 0;
-  size_t bytes = strlen(word) + 8;
-  char *id = copse_arena_alloc(&r->arena, bytes, 1);
+  const char *prefix = device->gpu ? "gpu" : numbered ? "nic" : "nic@";
   r->columns[i] = copse_arena_strdup(&r->arena, word);
-  if (!id || !r->columns[i]) return copse_fail_nomem(r->err);
-  if (device->gpu || numbered)
-    snprintf(id, bytes, "%s%s", device->gpu ? "gpu" : "nic", word + 3);
-  else
-    snprintf(id, bytes, "nic@%s", word);
-  device->id = id;
+  device->id =
+      copse_arena_printf(&r->arena, "%s%s", prefix, word + (device->gpu || numbered ? 3 : 0));
   device->line = r->lines.line;
-  return COPSE_OK;
+  return device->id && r->columns[i] ? COPSE_OK : copse_fail_nomem(r->err);
 }
 
 static copse_status check_names(const struct reader *r) {
   for (int i = 0; i < r->matrix.n; i++)
     for (int j = 0; j < i; j++)
       if (strcmp(r->columns[i], r->columns[j]) == 0)
-        return copse_fail_at(r->err, COPSE_BAD_INPUT, r->file, r->lines.line,
-                             "the column %.40s twice; each device has one", r->columns[i]);
+        return refuse(r, "the column %.40s twice; each device has one", r->columns[i]);
   return COPSE_OK;
 }
 
@@ -121,9 +114,10 @@ static copse_status read_header(struct reader *r, int n_words) {
     return refuse(r, "more than 1024 devices, which no host has");
   for (int i = n; i < n_words; i++) r->numa |= strcmp(r->words[i], "NUMA") == 0;
   size_t cells = (size_t)n * (size_t)n;
-  COPSE_TRY(copse_calloc((size_t)n, sizeof *r->matrix.devices, &r->matrix.devices, r->err));
-  COPSE_TRY(copse_calloc((size_t)n, sizeof *r->columns, &r->columns, r->err));
-  COPSE_TRY(copse_calloc(cells, sizeof *r->matrix.cells, &r->matrix.cells, r->err));
+  COPSE_TRY(copse_arena_array(&r->arena, (size_t)n, sizeof *r->matrix.devices, &r->matrix.devices,
+                              r->err));
+  COPSE_TRY(copse_arena_array(&r->arena, (size_t)n, sizeof *r->columns, &r->columns, r->err));
+  COPSE_TRY(copse_arena_array(&r->arena, cells, sizeof *r->matrix.cells, &r->matrix.cells, r->err));
   r->matrix.n = n;
   for (int i = 0; i < n; i++) COPSE_TRY(name_device(r, i, r->words[i]));
   status = check_names(r);
@@ -145,17 +139,16 @@ static copse_status read_row(struct reader *r, int row, int n_words) {
   struct copse_matrix *m = &r->matrix;
   if (n_words > MAX_WORDS) n_words = MAX_WORDS;
   if (n_words < m->n + 1)
-    return copse_fail_at(r->err, COPSE_BAD_INPUT, r->file, r->lines.line,
-                         "the row %.40s has %d cells; the header has %d columns", r->words[0],
-                         n_words - 1, m->n);
+    return refuse(r, "the row %.40s has %d cells; the header has %d columns", r->words[0],
+                  n_words - 1, m->n);
   for (int i = 0; i < m->n; i++) {
     struct copse_matrix_cell *cell = &m->cells[(size_t)row * (size_t)m->n + (size_t)i];
     const char *word = r->words[i + 1];
     if (!parse_cell(word, cell) || (strcmp(word, "X") == 0) != (i == row))
-      return copse_fail_at(r->err, COPSE_BAD_INPUT, r->file, r->lines.line,
-                           "\"%.20s\" between %.40s and %.40s; X (itself), NV1 to NV64, PIX, PXB, "
-                           "PHB, NODE and SYS are known",
-                           word, r->columns[row], r->columns[i]);
+      return refuse(r,
+                    "\"%.20s\" between %.40s and %.40s; X (itself), NV1 to NV64, PIX, PXB, "
+                    "PHB, NODE and SYS are known",
+                    word, r->columns[row], r->columns[i]);
     if (cell->links > 0 && !(m->devices[row].gpu && m->devices[i].gpu))
       return refuse(r, "an NVLink to what is no GPU");
   }
@@ -166,15 +159,13 @@ static copse_status read_row(struct reader *r, int row, int n_words) {
 /* "NIC0: mlx5_0" below the matrix. */
 static copse_status read_legend(struct reader *r, int n_words) {
   if (n_words != 2 || strncmp(r->words[0], "NIC", 3) != 0) return COPSE_OK;
-  size_t n = strlen(r->words[0]), bytes = strlen(r->words[1]) + 5;
+  size_t n = strlen(r->words[0]);
   if (r->words[0][n - 1] != ':') return COPSE_OK;
   r->words[0][n - 1] = '\0';
   for (int i = 0; i < r->matrix.n; i++) {
     if (strcmp(r->columns[i], r->words[0]) != 0) continue;
-    char *id = copse_arena_alloc(&r->arena, bytes, 1);
-    if (!id) return copse_fail_nomem(r->err);
-    snprintf(id, bytes, "nic@%s", r->words[1]);
-    r->matrix.devices[i].id = id;
+    r->matrix.devices[i].id = copse_arena_printf(&r->arena, "nic@%s", r->words[1]);
+    if (!r->matrix.devices[i].id) return copse_fail_nomem(r->err);
   }
   return COPSE_OK;
 }
@@ -186,9 +177,9 @@ static int find_column(const struct reader *r, const char *name) {
 }
 
 static copse_status read_rows(struct reader *r) {
-  bool *seen = NULL;
+  bool *seen;
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)r->matrix.n, sizeof *seen, &seen, r->err));
+  COPSE_TRY(copse_arena_array(&r->arena, (size_t)r->matrix.n, sizeof *seen, &seen, r->err));
   for (char *line; (line = copse_lines_next(&r->lines));) {
     int n_words = copse_split_words(line, r->words, MAX_WORDS);
     int row = n_words > 1 ? find_column(r, r->words[0]) : -1;
@@ -197,8 +188,7 @@ static copse_status read_rows(struct reader *r) {
       continue;
     }
     if (seen[row]) {
-      status = copse_fail_at(r->err, COPSE_BAD_INPUT, r->file, r->lines.line,
-                             "a second row %.40s; one matrix is one host", r->words[0]);
+      status = refuse(r, "a second row %.40s; one matrix is one host", r->words[0]);
       goto out;
     }
     seen[row] = true;
@@ -206,12 +196,10 @@ static copse_status read_rows(struct reader *r) {
   }
   for (int i = 0; i < r->matrix.n; i++)
     if (!seen[i] && r->matrix.devices[i].gpu) {
-      status = copse_fail_at(r->err, COPSE_BAD_INPUT, r->file, r->lines.line,
-                             "the row of %.40s is missing", r->columns[i]);
+      status = refuse(r, "the row of %.40s is missing", r->columns[i]);
       goto out;
     }
 out:
-  free(seen);
   return status;
 }
 
@@ -247,7 +235,7 @@ static const char *guess_class(const struct copse_matrix *m) {
 
 static copse_status read_matrix(struct reader *r) {
   copse_status status;
-  COPSE_TRY(copse_calloc(MAX_WORDS, sizeof *r->words, &r->words, r->err));
+  COPSE_TRY(copse_arena_array(&r->arena, MAX_WORDS, sizeof *r->words, &r->words, r->err));
   for (char *line; (line = copse_lines_next(&r->lines));) {
     int n = copse_split_words(line, r->words, MAX_WORDS);
     if (!is_header(r->words, n)) continue;
@@ -274,10 +262,6 @@ copse_status copse_read_nvidia_smi(const char *label, const char *data, size_t s
   status = copse_matrix_build(&r.matrix, &rates, options, out, err);
 out:
   copse_lines_free(&r.lines);
-  free(r.words);
-  free(r.columns);
-  free(r.matrix.devices);
-  free(r.matrix.cells);
   copse_arena_free(&r.arena);
   return status;
 }

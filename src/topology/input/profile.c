@@ -1,3 +1,4 @@
+/* Bandwidth profiles (copse-profile/1): rates in place of constants, rules over finished links. */
 #include "topology/input/profile.h"
 
 #include <fnmatch.h>
@@ -5,7 +6,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "topology/builder.h"
+#include "topology/input/readers.h"
 
 struct rule {
   const char *src, *dst, *src_type, *dst_type; /* NULL: any */
@@ -179,9 +180,7 @@ static copse_status change(const struct rule *rule, struct copse_link *link,
 static copse_status copy_changed(const struct copse_profile *profile,
                                  const struct copse_topology *t, bool *used,
                                  struct copse_topology_builder *builder, struct copse_err *err) {
-  copse_status status;
-  COPSE_TRY(copse_builder_set_name(builder, t->name, err));
-  COPSE_TRY(copse_builder_set_about(builder, t->description, t->source, err));
+  copse_status status = COPSE_OK;
   for (int i = 0; i < t->n_nodes; i++)
     COPSE_TRY(copse_builder_add_node(builder, 0, &t->nodes[i], NULL, err));
   for (int i = 0; i < t->n_links; i++) {
@@ -207,7 +206,7 @@ copse_status copse_profile_apply(const struct copse_profile *profile,
   copse_status status = COPSE_OK;
   if (profile->n_rules == 0) return COPSE_OK;
   COPSE_TRY(copse_calloc((size_t)profile->n_rules, sizeof *used, &used, err));
-  COPSE_TRY(copse_builder_new(profile->file, &builder, err));
+  COPSE_TRY(copse_builder_like(*topology, profile->file, &builder, err));
   COPSE_TRY(copy_changed(profile, *topology, used, builder, err));
   COPSE_TRY(copse_builder_finish(builder, &changed, err));
   for (int i = 0; i < profile->n_rules; i++)

@@ -9,17 +9,17 @@
  *     GPU[0]  : (Topology) Numa Node: 0
  *
  * Two GPUs of a hive are shown as XGMI whether or not a cable joins them, and one hop apart
- * (ROCm/rocm-systems issue 5763). Cables are told by the bandwidth table, where it is there
- * ("0-0": not connected; in MB/s, of one link and of all), else by the weight: 15 for each hop.
+ * (ROCm/rocm-systems issue 5763). The bandwidth table says where cables are, if it is there
+ * ("0-0": not connected; in MB/s, of one link and of all), else the weight does: 15 for each hop.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
+#include "base/text.h"
 #include "topology/input/matrix.h"
 #include "topology/input/text_lines.h"
-#include "topology/builder.h"
+#include "topology/input/readers.h"
 
 #define MAX_WORDS (COPSE_MATRIX_MAX + 1)
 
@@ -44,9 +44,8 @@ struct reader {
   struct copse_arena arena;
 };
 
-static copse_status refuse(const struct reader *r, const char *text) {
-  return copse_fail_at(r->err, COPSE_BAD_INPUT, r->file, r->lines.line, "%s", text);
-}
+#define refuse(r, ...) \
+  copse_fail_at((r)->err, COPSE_BAD_INPUT, (r)->file, (r)->lines.line, __VA_ARGS__)
 
 /* "=== Link Type between two GPUs ===" begins a table; any other such line ends one. */
 static bool read_title(struct reader *r, const char *line) {
@@ -61,7 +60,6 @@ static bool read_title(struct reader *r, const char *line) {
 
 /* The first header says how many GPUs there are. */
 static copse_status read_header(struct reader *r, int n_words) {
-  char id[16];
   copse_status status = COPSE_OK;
   if (n_words > COPSE_MATRIX_MAX) return refuse(r, "more than 1024 GPUs, which no host has");
   if (r->matrix.n > 0 && n_words != r->matrix.n)
@@ -71,13 +69,12 @@ static copse_status read_header(struct reader *r, int n_words) {
       return refuse(r, "a table's header must be GPU0 GPU1 ..");
   if (r->matrix.n > 0) return COPSE_OK;
   size_t n = (size_t)n_words;
-  COPSE_TRY(copse_calloc(n, sizeof *r->matrix.devices, &r->matrix.devices, r->err));
-  COPSE_TRY(copse_calloc(n * n, sizeof *r->matrix.cells, &r->matrix.cells, r->err));
-  COPSE_TRY(copse_calloc(n * n, sizeof *r->pairs, &r->pairs, r->err));
+  COPSE_TRY(copse_arena_array(&r->arena, n, sizeof *r->matrix.devices, &r->matrix.devices, r->err));
+  COPSE_TRY(copse_arena_array(&r->arena, n * n, sizeof *r->matrix.cells, &r->matrix.cells, r->err));
+  COPSE_TRY(copse_arena_array(&r->arena, n * n, sizeof *r->pairs, &r->pairs, r->err));
   for (int i = 0; i < n_words; i++) {
-    snprintf(id, sizeof id, "gpu%d", i);
     r->matrix.devices[i] = (struct copse_matrix_device){
-        .id = copse_arena_strdup(&r->arena, id), .gpu = true, .line = r->lines.line};
+        .id = copse_arena_printf(&r->arena, "gpu%d", i), .gpu = true, .line = r->lines.line};
     if (!r->matrix.devices[i].id) return copse_fail_nomem(r->err);
   }
   r->matrix.n = n_words;
@@ -87,13 +84,10 @@ out:
 
 /* "50000-200000" or "N/A". */
 static bool parse_range(const char *word, struct pair *pair) {
-  char *end;
   if (strcmp(word, "N/A") == 0) return true;
-  if (word[0] < '0' || word[0] > '9') return false;
-  pair->least = strtoll(word, &end, 10);
-  if (*end != '-' || end[1] < '0' || end[1] > '9') return false;
-  pair->most = strtoll(end + 1, &end, 10);
-  return !*end && pair->most <= 1 << 30 && pair->least >= 0 && pair->least <= pair->most;
+  return copse_text_number(&word, 18, &pair->least) && *word++ == '-' &&
+         copse_text_number(&word, 18, &pair->most) && !*word && pair->most <= 1 << 30 &&
+         pair->least <= pair->most;
 }
 
 static bool parse_cell(enum table table, const char *word, struct pair *pair) {
@@ -117,11 +111,10 @@ static copse_status read_row(struct reader *r, int row, int n_words) {
   for (int i = 0; i < n; i++) {
     struct pair *pair = &r->pairs[(size_t)row * (size_t)n + (size_t)i];
     if (!parse_cell(r->table, r->words[i + 1], pair))
-      return copse_fail_at(r->err, COPSE_BAD_INPUT, r->file, r->lines.line,
-                           "\"%.20s\" between GPU%d and GPU%d; %s", r->words[i + 1], row, i,
-                           r->table == TABLE_WEIGHT ? "a weight is a whole number"
-                           : r->table == TABLE_TYPE ? "XGMI, PCIE and 0 (itself) are known"
-                                                    : "MB/s are such as 50000-200000");
+      return refuse(r, "\"%.20s\" between GPU%d and GPU%d; %s", r->words[i + 1], row, i,
+                    r->table == TABLE_WEIGHT ? "a weight is a whole number"
+                    : r->table == TABLE_TYPE ? "XGMI, PCIE and 0 (itself) are known"
+                                             : "MB/s are such as 50000-200000");
   }
   r->seen[r->table] = true;
   return COPSE_OK;
@@ -144,7 +137,7 @@ static copse_status read_numa(struct reader *r, const char *line) {
 
 static copse_status read_tables(struct reader *r) {
   copse_status status;
-  COPSE_TRY(copse_calloc(MAX_WORDS, sizeof *r->words, &r->words, r->err));
+  COPSE_TRY(copse_arena_array(&r->arena, MAX_WORDS, sizeof *r->words, &r->words, r->err));
   for (char *line; (line = copse_lines_next(&r->lines));) {
     if (read_title(r, line)) continue;
     COPSE_TRY(read_numa(r, line));
@@ -161,8 +154,7 @@ out:
   return status;
 }
 
-/* ---- what the tables mean ---------------------------------------------------------------------
- */
+/* ---- what the tables mean -------------------------------------------------------------------- */
 
 static int least_weight(const struct reader *r) {
   int least = 0, n = r->matrix.n;
@@ -237,10 +229,6 @@ copse_status copse_read_rocm_smi(const char *label, const char *data, size_t siz
   status = copse_matrix_build(&r.matrix, &rates, options, out, err);
 out:
   copse_lines_free(&r.lines);
-  free(r.words);
-  free(r.pairs);
-  free(r.matrix.devices);
-  free(r.matrix.cells);
   copse_arena_free(&r.arena);
   return status;
 }

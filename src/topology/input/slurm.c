@@ -1,17 +1,105 @@
 /*
- * Slurm's topology.conf of topology/tree (slurm.schedmd.com/topology.conf.html):
+ * Slurm's topology.conf of topology/tree (slurm.schedmd.com/topology.conf.html), and Slurm's host
+ * lists, "a1,b[01-03,7]c[0-1]":
  *
  *     SwitchName=leaf1 Nodes=node[01-16]
  *     SwitchName=spine Switches=leaf[1-4]   # LinkSpeed= is accepted and means nothing
  */
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-#include "topology/fabric/map.h"
 #include "base/index_map.h"
+#include "base/text.h"
+#include "topology/fabric/fabric.h"
+#include "topology/input/readers.h"
 #include "topology/input/text_lines.h"
 #include "topology/topology.h"
+
+#define MAX_NAME 255
+#define MAX_BRACKETS 8
+
+struct list {
+  const char *file, *text;
+  long line;
+  int limit, n;
+  copse_status (*each)(void *ctx, const char *name);
+  void *ctx;
+  struct copse_err *err;
+  char name[MAX_NAME + 1];
+};
+
+static copse_status refuse_list(const struct list *l, const char *what) {
+  return copse_fail_at(l->err, COPSE_BAD_INPUT, l->file, l->line,
+                       "host list \"%.80s\": %s; it is such as \"node[01-04],login1\"", l->text,
+                       what);
+}
+
+static copse_status expand(struct list *l, const char *p, size_t used, int brackets);
+
+/* One number of a range, as wide as the range's first was written. */
+static copse_status with_number(struct list *l, int64_t v, int width, const char *rest, size_t used,
+                                int brackets) {
+  int n = snprintf(l->name + used, sizeof l->name - used, "%0*" PRId64, width, v);
+  if (n < 0 || (size_t)n >= sizeof l->name - used)
+    return refuse_list(l, "a name of over 255 letters");
+  return expand(l, rest, used + (size_t)n, brackets + 1);
+}
+
+static copse_status with_bracket(struct list *l, const char *p, size_t used, int brackets) {
+  const char *end = strchr(p, ']');
+  copse_status status = COPSE_OK;
+  if (!end) return refuse_list(l, "a [ without ]");
+  if (brackets == MAX_BRACKETS) return refuse_list(l, "more than 8 brackets in a name");
+  for (;;) {
+    const char *first = p;
+    int64_t low, high;
+    if (!copse_text_number(&p, 9, &low)) return refuse_list(l, "a range without a number");
+    int width = (int)(p - first);
+    high = low;
+    if (*p == '-' && (p++, !copse_text_number(&p, 9, &high)))
+      return refuse_list(l, "a range without an end");
+    if (high < low) return refuse_list(l, "a range that ends before it begins");
+    if (high - low >= l->limit - l->n) return refuse_list(l, "too many hosts");
+    for (int64_t v = low; v <= high; v++)
+      COPSE_TRY(with_number(l, v, width, end + 1, used, brackets));
+    if (p == end) break;
+    if (*p++ != ',') return refuse_list(l, "something else than numbers in brackets");
+  }
+out:
+  return status;
+}
+
+/* The rest of one name, from p to the next comma outside of brackets; `used` letters are made. */
+static copse_status expand(struct list *l, const char *p, size_t used, int brackets) {
+  size_t n = strcspn(p, "[,");
+  if (memchr(p, ']', n)) return refuse_list(l, "a ] without [");
+  if (used + n > MAX_NAME) return refuse_list(l, "a name of over 255 letters");
+  memcpy(l->name + used, p, n);
+  if (p[n] == '[') return with_bracket(l, p + n + 1, used + n, brackets);
+  l->name[used + n] = '\0';
+  if (used + n == 0) return refuse_list(l, "an empty name");
+  if (++l->n > l->limit) return refuse_list(l, "too many hosts");
+  return l->each(l->ctx, l->name);
+}
+
+copse_status copse_hostlist(const char *file, long line, const char *text, int limit,
+                            copse_status (*each)(void *ctx, const char *name), void *ctx,
+                            struct copse_err *err) {
+  struct list l = {file, text, line, limit, 0, each, ctx, err, ""};
+  copse_status status = COPSE_OK;
+  for (const char *p = text;; p++) {
+    COPSE_TRY(expand(&l, p, 0, 0));
+    bool inside = false;
+    for (; *p && (inside || *p != ','); p++) inside = *p == '[' || (inside && *p != ']');
+    if (!*p) break;
+  }
+out:
+  return status;
+}
 
 #define MAX_WORDS 64
 
@@ -34,14 +122,11 @@ static copse_status refuse(const struct reader *r, const char *name, const char 
 /* The switch of this name; a new one if there is none yet. */
 static copse_status intern(struct reader *r, const char *name, int *out) {
   struct copse_fabric_map *map = r->map;
-  size_t cursor = 0, n = (size_t)map->n_switches;
-  uint64_t key = copse_key_text(name);
+  size_t n = (size_t)map->n_switches;
   copse_status status;
-  for (int i; (i = copse_index_map_next(&r->ids, key, &cursor)) >= 0;)
-    if (strcmp(map->switches[i].id, name) == 0) {
-      *out = i;
-      return COPSE_OK;
-    }
+  *out = copse_index_map_find(&r->ids, name, map->switches, sizeof *map->switches,
+                              offsetof(struct copse_map_switch, id));
+  if (*out >= 0) return COPSE_OK;
   if (n >= COPSE_TOPOLOGY_MAX_NODES) return refuse(r, name, "is one switch too many");
   COPSE_TRY(
       copse_grow(&map->switches, &map->switch_capacity, n + 1, sizeof *map->switches, r->err));
@@ -51,7 +136,7 @@ static copse_status intern(struct reader *r, const char *name, int *out) {
   if (!id) return copse_fail_nomem(r->err);
   map->switches[n] = (struct copse_map_switch){id, r->line};
   r->defined[n] = r->child[n] = false;
-  COPSE_TRY(copse_index_map_add(&r->ids, key, (int)n, r->err));
+  COPSE_TRY(copse_index_map_add(&r->ids, copse_key_text(name), (int)n, r->err));
   *out = map->n_switches++;
 out:
   return status;
@@ -116,10 +201,11 @@ out:
 /* Every switch must come to an end going up: a ring of switches has no top. */
 static copse_status check_tree(struct reader *r) {
   const struct copse_fabric_map *map = r->map;
-  int *above = NULL, *mark = NULL;
+  struct copse_arena scratch = {0};
+  int *above, *mark;
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)map->n_switches, sizeof *above, &above, r->err));
-  COPSE_TRY(copse_calloc((size_t)map->n_switches, sizeof *mark, &mark, r->err));
+  COPSE_TRY(copse_arena_array(&scratch, (size_t)map->n_switches, sizeof *above, &above, r->err));
+  COPSE_TRY(copse_arena_array(&scratch, (size_t)map->n_switches, sizeof *mark, &mark, r->err));
   for (int i = 0; i < map->n_cables; i++) above[map->cables[i].a] = map->cables[i].b + 1;
   for (int i = 0; i < map->n_switches; i++) {
     r->line = map->switches[i].line;
@@ -135,8 +221,7 @@ static copse_status check_tree(struct reader *r) {
     }
   }
 out:
-  free(above);
-  free(mark);
+  copse_arena_free(&scratch);
   return status;
 }
 

@@ -18,7 +18,7 @@
 #include "base/memory.h"
 #include "topology/fabric/fabric.h"
 #include "topology/input/profile.h"
-#include "topology/fabric/torus.h"
+#include "topology/input/readers.h"
 
 #define MAX_SPEC 512
 #define MAX_WORDS 8
@@ -127,10 +127,7 @@ static copse_status add_gpus(const struct line *l, int n) {
 }
 
 static copse_status join(const struct line *l, int a, int b, struct copse_q bandwidth) {
-  copse_status status =
-      copse_builder_add_link(l->builder, l->at, a, b, bandwidth, COPSE_Q_ZERO, l->err);
-  if (status != COPSE_OK) return status;
-  return copse_builder_add_link(l->builder, l->at, b, a, bandwidth, COPSE_Q_ZERO, l->err);
+  return copse_builder_add_duplex(l->builder, l->at, a, b, bandwidth, COPSE_Q_ZERO, l->err);
 }
 
 static copse_status build_ring(const struct line *l, int n, struct copse_q bandwidth, bool closed) {
@@ -387,7 +384,7 @@ copse_status copse_topology_synthetic(const char *spec,
   COPSE_TRY(copse_builder_set_name(builder, spec, err));
   COPSE_TRY(copse_build_synthetic(builder, "--synthetic", 0, spec, err));
   COPSE_TRY(copse_builder_finish(builder, out, err));
-  if (options) copse_note_unheeded("--synthetic", "a synthetic line", 0, options);
+  if (options) copse_note_unused_options("--synthetic", "a synthetic line", 0, options);
   if (options && options->profile)
     status = copse_profile_apply(options->profile, options->notes, out, err);
 out:

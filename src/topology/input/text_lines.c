@@ -1,9 +1,11 @@
+/* Lines and words of what tools print, without the escape sequences of terminals. */
 #include "topology/input/text_lines.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/text.h"
 
 /* ESC [ parameters letter; of nvidia-smi's underlining also what pasting leaves of it. */
 static size_t escape_length(const char *p, const char *end) {
@@ -62,8 +64,9 @@ int copse_split_words(char *line, char **words, int max) {
 }
 
 int copse_numbered(const char *word, const char *prefix) {
-  size_t n = strlen(prefix),
-         digits = strspn(word + (strncmp(word, prefix, n) == 0 ? n : 0), "0123456789");
-  if (strncmp(word, prefix, n) != 0 || digits == 0 || digits > 6 || word[n + digits]) return -1;
-  return atoi(word + n);
+  size_t n = strlen(prefix);
+  int64_t number;
+  if (strncmp(word, prefix, n) != 0) return -1;
+  word += n;
+  return copse_text_number(&word, 6, &number) && !*word ? (int)number : -1;
 }

@@ -1,9 +1,16 @@
+/*
+ * Colour refinement of two copies of a graph: a queue of cells that split others.
+ *
+ *   cells of left and right copies      splitter C: what each vertex sees of it is a sum of
+ *   [ a b | a'b' ] [ c d e | c'd'e' ]   colours; a cell splits by these sums
+ *                                        => [ c | c' ] [ d e | d'e' ], the smaller one queued
+ *
+ * Hopcroft's rule as Paige and Tarjan have it: Three Partition Refinement Algorithms (1987).
+ */
 #include "topology/symmetry/refinement.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#include "base/memory.h"
 
 /* A vertex next to the splitter, and the sum of the colours that it sees there. */
 struct copse_refinement_hit {
@@ -20,10 +27,11 @@ static uint64_t mix(uint64_t x) { /* splitmix64's finaliser */
 
 /* ---- making --------------------------------------------------------------------------------- */
 
-copse_status copse_partition_make(int n, struct copse_partition *cells, struct copse_err *err) {
-  size_t size = 2 * (size_t)n;
+copse_status copse_partition_make(struct copse_refinement *r, struct copse_partition *cells,
+                                  struct copse_err *err) {
+  size_t size = 2 * (size_t)r->n;
   int *all;
-  copse_status status = copse_calloc(5 * size, sizeof *all, &all, err);
+  copse_status status = copse_arena_array(&r->arena, 5 * size, sizeof *all, &all, err);
   if (status != COPSE_OK) return status;
   *cells =
       (struct copse_partition){all, all + size, all + 2 * size, all + 3 * size, all + 4 * size};
@@ -34,8 +42,6 @@ void copse_partition_copy(int n, const struct copse_partition *from, struct cops
   memcpy(to->elements, from->elements, 10 * (size_t)n * sizeof(int)); /* the five are one block */
 }
 
-void copse_partition_free(struct copse_partition *cells) { free(cells->elements); }
-
 static int compare_arcs(const void *a, const void *b) {
   const struct copse_refinement_arc *x = a, *y = b;
   if (x->degree != y->degree) return x->degree < y->degree ? -1 : 1;
@@ -43,24 +49,39 @@ static int compare_arcs(const void *a, const void *b) {
   return (x->colour > y->colour) - (x->colour < y->colour);
 }
 
-static copse_status list_arcs(struct copse_refinement *r, struct copse_err *err) {
-  const struct copse_topology *t = r->topology;
-  copse_status status;
-  COPSE_TRY(copse_calloc((size_t)r->n + 2, sizeof(int), &r->first_arc, err));
-  COPSE_TRY(copse_calloc(2 * (size_t)t->n_links, sizeof *r->arcs, &r->arcs, err));
-  int *next = r->first_arc + 1;
-  for (int e = 0; e < t->n_links; e++) {
-    next[t->links[e].src + 1]++;
-    next[t->links[e].dst + 1]++;
+/* Calls for every arc, from one end; `next` NULL: only counted, in r->first_arc[v + 2]. */
+static void add_arc(struct copse_refinement *r, int *next, int u, int v, uint64_t colour) {
+  if (next) {
+    r->arcs[next[u]++] = (struct copse_refinement_arc){v, 0, colour};
+    r->arcs[next[v]++] = (struct copse_refinement_arc){u, 0, mix(colour)};
+  } else {
+    r->first_arc[u + 2]++;
+    r->first_arc[v + 2]++;
   }
-  for (int v = 0; v < r->n; v++) next[v + 1] += next[v];
+}
+
+static void add_arcs(struct copse_refinement *r, int *next) {
+  const struct copse_topology *t = r->topology;
   for (int e = 0; e < t->n_links; e++) {
     const struct copse_link *l = &t->links[e];
     uint64_t colour = mix(mix((uint64_t)l->bandwidth.num) ^ (uint64_t)l->bandwidth.den);
-    r->arcs[next[l->src]++] = (struct copse_refinement_arc){l->dst, 0, colour};
-    r->arcs[next[l->dst]++] = (struct copse_refinement_arc){l->src, 0, mix(colour)};
+    add_arc(r, next, l->src, l->dst, colour);
   }
-  for (int a = 0; a < 2 * t->n_links; a++) {
+  for (int i = 0; i < r->n_sets; i++)
+    for (int k = 0; k < r->sets[i].n; k++)
+      add_arc(r, next, r->sets[i].nodes[k], t->n_nodes + i, mix(k == r->sets[i].root));
+}
+
+static copse_status list_arcs(struct copse_refinement *r, struct copse_err *err) {
+  copse_status status;
+  COPSE_TRY(copse_arena_array(&r->arena, (size_t)r->n + 2, sizeof(int), &r->first_arc, err));
+  add_arcs(r, NULL);
+  int *next = r->first_arc + 1; /* first_arc itself, once all are there */
+  for (int v = 0; v < r->n; v++) next[v + 1] += next[v];
+  int n_arcs = next[r->n];
+  COPSE_TRY(copse_arena_array(&r->arena, (size_t)n_arcs, sizeof *r->arcs, &r->arcs, err));
+  add_arcs(r, next);
+  for (int a = 0; a < n_arcs; a++) {
     int v = r->arcs[a].node;
     r->arcs[a].degree = r->first_arc[v + 1] - r->first_arc[v];
   }
@@ -72,52 +93,38 @@ out:
 }
 
 copse_status copse_refinement_make(struct copse_refinement *r,
-                                   const struct copse_topology *topology, struct copse_err *err) {
-  size_t size = 2 * (size_t)topology->n_nodes;
+                                   const struct copse_topology *topology,
+                                   const struct copse_node_set *sets, int n_sets,
+                                   struct copse_err *err) {
+  *r = (struct copse_refinement){
+      .topology = topology, .sets = sets, .n_sets = n_sets, .n = topology->n_nodes + n_sets};
+  size_t size = 2 * (size_t)r->n;
   copse_status status;
-  *r = (struct copse_refinement){.topology = topology, .n = topology->n_nodes};
   COPSE_TRY(list_arcs(r, err));
-  COPSE_TRY(copse_partition_make(r->n, &r->cells, err));
-  COPSE_TRY(copse_calloc(size, sizeof(int), &r->queue, err));
-  COPSE_TRY(copse_calloc(size, 1, &r->queued, err));
-  COPSE_TRY(copse_calloc(size, sizeof *r->hits, &r->hits, err));
-  COPSE_TRY(copse_calloc(size, sizeof *r->sorted, &r->sorted, err));
-  COPSE_TRY(copse_calloc(size, sizeof(int), &r->hit_of, err));
-  COPSE_TRY(copse_calloc(size, sizeof(int), &r->hit_cells, err));
-  COPSE_TRY(copse_calloc(size, sizeof(int), &r->cell_hits, err));
-  COPSE_TRY(copse_calloc(size, sizeof(int), &r->cell_start, err));
+  COPSE_TRY(copse_partition_make(r, &r->cells, err));
+  COPSE_TRY(copse_arena_array(&r->arena, size, sizeof(int), &r->queue, err));
+  COPSE_TRY(copse_arena_array(&r->arena, size, 1, &r->queued, err));
+  COPSE_TRY(copse_arena_array(&r->arena, size, sizeof *r->hits, &r->hits, err));
+  COPSE_TRY(copse_arena_array(&r->arena, size, sizeof *r->sorted, &r->sorted, err));
+  COPSE_TRY(copse_arena_array(&r->arena, size, sizeof(int), &r->hit_of, err));
+  COPSE_TRY(copse_arena_array(&r->arena, size, sizeof(int), &r->hit_cells, err));
+  COPSE_TRY(copse_arena_array(&r->arena, size, sizeof(int), &r->cell_hits, err));
+  COPSE_TRY(copse_arena_array(&r->arena, size, sizeof(int), &r->cell_start, err));
   for (size_t v = 0; v < size; v++) r->hit_of[v] = -1;
 out:
   return status;
 }
 
-void copse_refinement_commute_with_none(struct copse_refinement *r) {
-  while (r->n_permutations > 0) free(r->inverses[--r->n_permutations]);
-}
-
-void copse_refinement_free(struct copse_refinement *r) {
-  copse_refinement_commute_with_none(r);
-  free(r->first_arc);
-  free(r->arcs);
-  copse_partition_free(&r->cells);
-  free(r->queue);
-  free(r->queued);
-  free(r->hits);
-  free(r->sorted);
-  free(r->hit_of);
-  free(r->hit_cells);
-  free(r->cell_hits);
-  free(r->cell_start);
-}
+void copse_refinement_free(struct copse_refinement *r) { copse_arena_free(&r->arena); }
 
 copse_status copse_refinement_commute(struct copse_refinement *r, const int *image,
                                       struct copse_err *err) {
   int *inverse;
   if (r->n_permutations == COPSE_REFINEMENT_PERMUTATIONS)
     return copse_fail(err, COPSE_INTERNAL, "more symmetries than are ever looked for");
-  copse_status status = copse_calloc((size_t)r->n, sizeof *inverse, &inverse, err);
+  copse_status status = copse_arena_array(&r->arena, (size_t)r->n, sizeof *inverse, &inverse, err);
   if (status != COPSE_OK) return status;
-  for (int v = 0; v < r->n; v++) inverse[image[v]] = v;
+  copse_permutation_invert(image, r->n, inverse);
   r->images[r->n_permutations] = image;
   r->inverses[r->n_permutations++] = inverse;
   return COPSE_OK;
@@ -263,17 +270,24 @@ static bool refine(struct copse_refinement *r) {
 
 /* ---- partitions ----------------------------------------------------------------------------- */
 
-static int kind_of(const struct copse_node *node) {
+/* Sets come behind all kinds of nodes. */
+#define NODE_KINDS 8
+static int kind_of(const struct copse_refinement *r, int v) {
+  const struct copse_topology *t = r->topology;
+  if (v >= t->n_nodes) return NODE_KINDS + r->sets[v - t->n_nodes].kind;
+  const struct copse_node *node = &t->nodes[v];
   return (node->rank >= 0) | node->multicast << 1 | node->aggregation << 2;
 }
 
 void copse_refinement_start(struct copse_refinement *r) {
   struct copse_partition *c = &r->cells;
-  int n = 0;
-  for (int kind = 0; kind < 8; kind++) {
+  int n = 0, n_kinds = NODE_KINDS;
+  for (int i = 0; i < r->n_sets; i++)
+    if (NODE_KINDS + r->sets[i].kind >= n_kinds) n_kinds = NODE_KINDS + r->sets[i].kind + 1;
+  for (int kind = 0; kind < n_kinds; kind++) {
     int first = n;
     for (int i = 0; i < 2 * r->n; i++) {
-      if (kind_of(&r->topology->nodes[i % r->n]) != kind) continue;
+      if (kind_of(r, i % r->n) != kind) continue;
       c->elements[n] = i;
       c->place[i] = n++;
       c->cell[i] = first;

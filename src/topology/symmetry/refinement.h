@@ -1,11 +1,12 @@
 /*
- * Inside src/topology only: colour refinement of two copies of a topology at once, by which a
- * search for automorphisms sees what its choices imply.
+ * Inside src/topology/symmetry only: colour refinement of two copies of a topology at once, by
+ * which a search for automorphisms sees what its choices imply.
  *
- * Vertices are the nodes, left copies 0 .. n-1 and right copies n .. 2n-1. The partition is
- * equitable after every step: two vertices of a cell have as many links of each bandwidth and
- * direction to every other cell. An automorphism that respects the pairs chosen so far takes each
- * left node to a right one of the same cell, so a cell with more of one side ends a branch.
+ * Vertices are the nodes, and behind them sets of nodes that are to be kept (an arc to every
+ * member): left copies 0 .. n-1 and right copies n .. 2n-1. The partition is equitable after every
+ * step: two vertices of a cell have as many links of each bandwidth and direction to every other
+ * cell. An automorphism that respects the pairs chosen so far takes each left node to a right one
+ * of the same cell, so a cell with more of one side ends a branch.
  *
  * Cells are split by Hopcroft's rule, every part of a cell but the largest a splitter itself:
  * O(m log n) from the first partition to the last, whatever number of steps it takes (Paige &
@@ -17,7 +18,7 @@
 
 #include <stdint.h>
 
-#include "topology/topology.h"
+#include "topology/symmetry/symmetry.h"
 
 /* A link seen from one end. */
 struct copse_refinement_arc {
@@ -38,7 +39,9 @@ struct copse_partition {
 
 struct copse_refinement {
   const struct copse_topology *topology;
-  int n;
+  const struct copse_node_set *sets;
+  int n_sets;
+  int n;                             /* n_nodes + n_sets */
   int *first_arc;                    /* [n + 1] */
   struct copse_refinement_arc *arcs; /* of a node: those to nodes of the fewest arcs first */
   /* v and its image count as joined by an arc of a colour of its own: what commutes remains */
@@ -54,12 +57,14 @@ struct copse_refinement {
   int *hit_cells;                             /* [2n] their cells, */
   int *cell_hits, *cell_start;                /* [2n] by cell: how many, and where in sorted */
   int64_t work;                               /* arcs seen so far */
+  struct copse_arena arena;                   /* all of the arrays */
 };
 
-/* With arrays allocated and no partition yet. Freed with copse_refinement_free, also after a
- * failure. */
+/* Of the topology and sets [n_sets], borrowed; no partition yet. Freed with copse_refinement_free,
+ * also after a failure. */
 copse_status copse_refinement_make(struct copse_refinement *r,
                                    const struct copse_topology *topology,
+                                   const struct copse_node_set *sets, int n_sets,
                                    struct copse_err *err) COPSE_CHECKED;
 void copse_refinement_free(struct copse_refinement *r);
 
@@ -68,9 +73,12 @@ copse_status copse_refinement_commute(struct copse_refinement *r, const int *ima
                                       struct copse_err *err) COPSE_CHECKED;
 
 /* What was asked for so is forgotten. */
-void copse_refinement_commute_with_none(struct copse_refinement *r);
+static inline void copse_refinement_commute_with_none(struct copse_refinement *r) {
+  r->n_permutations = 0;
+}
 
-/* The coarsest equitable partition in which ranks, and switches that copy or reduce, are apart. */
+/* The coarsest equitable partition in which ranks, switches that copy or reduce, and kinds of sets
+ * are apart. */
 void copse_refinement_start(struct copse_refinement *r);
 
 /* The left node goes to the right one: false if nothing does so that respects what was chosen
@@ -84,10 +92,9 @@ static inline bool copse_refinement_may_go(const struct copse_refinement *r, int
   return r->cells.cell[left] == r->cells.cell[r->n + right];
 }
 
-/* A partition to return to. */
-copse_status copse_partition_make(int n, struct copse_partition *cells,
+/* A partition to return to, of the refinement's memory. */
+copse_status copse_partition_make(struct copse_refinement *r, struct copse_partition *cells,
                                   struct copse_err *err) COPSE_CHECKED;
 void copse_partition_copy(int n, const struct copse_partition *from, struct copse_partition *to);
-void copse_partition_free(struct copse_partition *cells);
 
 #endif

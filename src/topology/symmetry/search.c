@@ -1,16 +1,25 @@
+/*
+ * The search for symmetries that commute: candidates node by node, each followed around its cycle,
+ * and what makes of a candidate a generator. After McKay and Piperno: Practical graph isomorphism,
+ * II (2014), without backtracking.
+ *
+ *   refinement leaves rank a the images b, c     nearest: b      a -> b -> c -> d -> a
+ *   a pair a -> b is made, cells split           next: b's       (a cycle; its length is the
+ *   .. until every node has one image                             candidate's order)
+ */
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
-#include "topology/symmetry/internal.h"
+#include "topology/symmetry/refinement.h"
 
-/* Arcs looked at for generators, and again for other automorphisms: so many times those that there
- * are, within bounds; a part as many for turns by number. */
+/* Work in arcs looked at, for generators and again for other automorphisms: this many rounds over
+ * all arcs, within bounds; turns by number get a part of it. */
 #define MOST_ROUNDS 256
 #define LEAST_WORK 200000
 #define MOST_WORK 100000000
 #define PART_FOR_TURNS 4
-/* First images of different kinds tried for one generator, and other choices after each. */
+/* First images of different kinds that are tried for one generator, and other choices after each.
+ */
 #define MOST_KINDS 32
 #define MOST_CHOICES 8
 /* Ranks looked at to tell whether all are moved as far. */
@@ -19,64 +28,237 @@
 #define MOST_OTHERS 64
 #define MOST_FAILED 16
 
+/* Links looked at for the nearest node: all beyond them count as equally far. */
+#define MOST_LOOKED_AT (1 << 15)
+/* A walk looks at so many links in the time in which refinement looks at one. */
+#define LOOKS_PER_WORK 16
+
+/* How a cycle of ranks is closed while its length is free. */
+enum closing { CLOSE_LATE, CLOSE_EARLY };
+
+struct searcher {
+  const struct copse_topology *topology;
+  struct copse_symmetry *out;
+  struct copse_refinement refinement;
+  struct copse_partition base;   /* of what commutes with the generators so far */
+  int *orbit;                    /* [n_nodes] under what was found so far: the first member */
+  int *joined;                   /* [n_nodes] the same with the candidate */
+  int *image;                    /* [n_nodes] the candidate; -1: open */
+  int *visited, n_cycles;        /* [n_nodes] the last cycle through the node, or a rank's orbit */
+  int *seen, *distance, n_walks; /* [n_nodes] breadth-first */
+  struct copse_queue queue;      /* [n_nodes] all that the last walk met */
+  enum closing closing;
+  bool free_cycles;         /* of any lengths, and through an orbit more than once */
+  int skip;                 /* of the nearest, so many are left out by the first free choice, */
+  bool chose;               /* which has been made; */
+  bool skipped;             /* and had one left */
+  bool evenly;              /* only what moves alike ranks as far counts */
+  int first;                /* a rank of the fewest that are alike */
+  int64_t looks, most_work; /* links walked over; all that a search may take */
+  struct copse_arena scratch;
+  struct copse_err *err;
+};
+
+static bool is_rank(const struct searcher *s, int v) { return s->topology->nodes[v].rank >= 0; }
+
+/* Work done so far, in links that refinement looks at. */
+static int64_t work_of(const struct searcher *s) {
+  return s->refinement.work + s->looks / LOOKS_PER_WORK;
+}
+
+static bool is_over(const struct searcher *s) { return work_of(s) > s->most_work; }
+
+/* ---- walks ---------------------------------------------------------------------------------- */
+
+static void start_walk(struct searcher *s, int from) {
+  s->n_walks++;
+  s->seen[from] = s->n_walks;
+  s->distance[from] = 0;
+  copse_queue_reset(&s->queue);
+  copse_queue_push(&s->queue, from);
+}
+
+/* Takes the next node of the queue and appends its neighbours that were not seen yet. */
+static void step_walk(struct searcher *s) {
+  const struct copse_refinement *r = &s->refinement;
+  int v = copse_queue_pop(&s->queue);
+  for (int a = r->first_arc[v]; a < r->first_arc[v + 1]; a++) {
+    int u = r->arcs[a].node;
+    if (s->seen[u] == s->n_walks) continue;
+    s->seen[u] = s->n_walks;
+    s->distance[u] = s->distance[v] + 1;
+    copse_queue_push(&s->queue, u);
+  }
+  s->looks += r->first_arc[v + 1] - r->first_arc[v];
+}
+
+/* All nodes that can be reached, nearest first, in s->queue; returns how many. */
+static int walk(struct searcher *s, int from) {
+  start_walk(s, from);
+  while (!copse_queue_is_empty(&s->queue)) step_walk(s);
+  return s->queue.tail;
+}
+
+/* Links on a shortest way from one to the other, in any direction; -1: there is no way. */
+static int distance(struct searcher *s, int from, int to) {
+  start_walk(s, from);
+  while (!copse_queue_is_empty(&s->queue) && s->seen[to] != s->n_walks) step_walk(s);
+  return s->seen[to] == s->n_walks ? s->distance[to] : -1;
+}
+
+/* ---- choices -------------------------------------------------------------------------------- */
+
+static int visit_key(const struct searcher *s, int v) {
+  return is_rank(s, v) && !s->free_cycles ? s->orbit[v] : v;
+}
+
+/* Whether v may go to u, and the cycle has not been at u. */
+static bool is_open(const struct searcher *s, int v, int u) {
+  return copse_refinement_may_go(&s->refinement, v, u) &&
+         s->visited[visit_key(s, u)] != s->n_cycles;
+}
+
+/* The nearest open node after leaving out `skip` of them; -1: none. */
+static int find_nearest(struct searcher *s, int v, int skip) {
+  const struct copse_partition *cells = &s->refinement.cells;
+  int64_t until = s->looks + MOST_LOOKED_AT;
+  int last = 0, cell = cells->cell[v];
+  start_walk(s, v);
+  while (!copse_queue_is_empty(&s->queue) && s->looks < until) {
+    step_walk(s);
+    for (; last < s->queue.tail; last++)
+      if (is_open(s, v, s->queue.items[last]) && skip-- == 0) return s->queue.items[last];
+  }
+  for (int i = cell; i < cell + cells->length[cell]; i++) {
+    int u = cells->elements[i] - s->refinement.n;
+    if (u >= 0 && s->seen[u] != s->n_walks && is_open(s, v, u) && skip-- == 0) return u;
+  }
+  return -1;
+}
+
+/* The image of v, which is the `length`-th node of the cycle from `start` on; -1: none. An order of
+ * 0 is not fixed yet. */
+static int choose(struct searcher *s, int v, int start, int length, int order) {
+  int only = copse_refinement_image(&s->refinement, v);
+  bool may_close = copse_refinement_may_go(&s->refinement, v, start);
+  if (only >= 0) return only;
+  if (!is_rank(s, v) && may_close && order % length == 0) return start;
+  if (order == length) return may_close ? start : -1;
+  may_close = may_close && order == 0 && length > 1;
+  if (may_close && s->closing == CLOSE_EARLY) return start;
+  bool first = !s->chose;
+  int to = find_nearest(s, v, first ? s->skip : 0);
+  s->chose = true;
+  if (first) s->skipped = to >= 0;
+  if (to < 0 && may_close && !(first && s->skip > 0)) return start;
+  return to;
+}
+
+/* Chooses the images along the cycle of `start`. An order of 0 becomes its length. */
+static bool follow_cycle(struct searcher *s, int start, int *order) {
+  int v = start, length = 0;
+  s->n_cycles++;
+  do {
+    if ((*order > 0 && length == *order) || is_over(s)) return false;
+    s->visited[visit_key(s, v)] = s->n_cycles;
+    int to = choose(s, v, start, ++length, *order);
+    if (to < 0 || !copse_refinement_pair(&s->refinement, v, to)) return false;
+    s->image[v] = to;
+    v = to;
+  } while (v != start);
+  if (*order == 0) *order = length;
+  return is_rank(s, start) ? length == *order : *order % length == 0;
+}
+
+static bool follow_from(struct searcher *s, int v, int *order) {
+  int any = 0;
+  return s->image[v] >= 0 || follow_cycle(s, v, s->free_cycles ? &any : order);
+}
+
+static bool follow_relays(struct searcher *s, int *order) {
+  for (int v = 0; v < s->topology->n_nodes; v++)
+    if (!follow_from(s, v, order)) return false;
+  return true;
+}
+
+/* ---- candidates ----------------------------------------------------------------------------- */
+
+/*
+ * Makes a permutation that takes `from` to `to` and whose cycles of ranks are all as long as the
+ * first, unless cycles are free. Each node goes to the nearest that refinement leaves it, around to
+ * the start of its cycle. False where a choice leads nowhere, or the work is used up; no choice is
+ * taken back.
+ */
+static bool candidate_from(struct searcher *s, int from, int to, int *order) {
+  const struct copse_topology *t = s->topology;
+  *order = 0;
+  s->chose = s->skipped = false;
+  copse_partition_copy(t->n_nodes, &s->base, &s->refinement.cells);
+  memset(s->image, -1, (size_t)t->n_nodes * sizeof *s->image);
+  if (!copse_refinement_pair(&s->refinement, from, to) || !follow_from(s, from, order))
+    return false;
+  for (int r = 0; r < t->n_ranks; r++)
+    if (!follow_from(s, t->rank_nodes[r], order)) return false;
+  return follow_relays(s, order);
+}
+
+/* Extends s->image, given for all ranks, to all nodes; the first rank returns after `order`
+ * steps. */
+static bool candidate_of_ranks(struct searcher *s, int order) {
+  const struct copse_topology *t = s->topology;
+  copse_partition_copy(t->n_nodes, &s->base, &s->refinement.cells);
+  for (int r = 0; r < t->n_ranks; r++) {
+    int v = t->rank_nodes[r];
+    if (!copse_refinement_pair(&s->refinement, v, s->image[v]) || is_over(s)) return false;
+  }
+  return follow_relays(s, &order);
+}
+
 /* ---- orbits --------------------------------------------------------------------------------- */
 
-static int find_first(int *orbit, int v) {
-  while (orbit[v] != v) v = orbit[v] = orbit[orbit[v]];
-  return v;
-}
-
-/* The orbits, joined as the candidate joins them. */
-static void join_orbits(struct copse_searcher *s) {
+/* Writes to s->joined the orbits with those that the candidate joins. */
+static void join_orbits(struct searcher *s) {
   int n = s->topology->n_nodes;
   memcpy(s->joined, s->orbit, (size_t)n * sizeof *s->joined);
-  for (int v = 0; v < n; v++) {
-    int a = find_first(s->joined, v), b = find_first(s->joined, s->image[v]);
-    if (a < b) s->joined[b] = a;
-    if (b < a) s->joined[a] = b;
-  }
-  for (int v = 0; v < n; v++) s->joined[v] = find_first(s->joined, v);
+  for (int v = 0; v < n; v++) copse_sets_unite(s->joined, v, s->image[v]);
+  for (int v = 0; v < n; v++) s->joined[v] = copse_sets_find(s->joined, v);
 }
 
-/* The candidate and its orbits become those found. */
-static copse_status take(struct copse_searcher *s, struct copse_symmetry_generator **list, int *n,
-                         size_t *capacity, int order) {
-  int *swap = s->orbit;
-  copse_status status;
-  COPSE_TRY(copse_grow(list, capacity, (size_t)*n + 1, sizeof **list, s->err));
-  (*list)[(*n)++] = (struct copse_symmetry_generator){order, s->image};
+/* Adds the candidate to what is found, and takes over its orbits. */
+static copse_status take(struct searcher *s, int order) {
+  int *swap = s->orbit, *image = s->image;
+  s->image = NULL;
+  copse_status status =
+      copse_symmetry_add(s->out, (struct copse_permutation){order, image, NULL}, s->err);
+  if (status != COPSE_OK) return status;
   s->orbit = s->joined;
   s->joined = swap;
-  s->image = NULL;
-  status = copse_calloc((size_t)s->topology->n_nodes, sizeof *s->image, &s->image, s->err);
-out:
-  return status;
+  return copse_calloc((size_t)s->topology->n_nodes, sizeof *s->image, &s->image, s->err);
 }
 
-static void start_again(struct copse_searcher *s) {
+static void start_again(struct searcher *s) {
   copse_refinement_start(&s->refinement);
   copse_partition_copy(s->topology->n_nodes, &s->refinement.cells, &s->base);
 }
 
 /* ---- generators ----------------------------------------------------------------------------- */
 
-/* A product of commuting turns that join all of an orbit moves each of it as far. What does not
- * is left out at first, before it stands in the way of such. */
-static bool is_welcome(struct copse_searcher *s) {
+/* Whether ranks that look alike move equally far, as under a product of commuting turns that joins
+ * all of an orbit. Others are left out in the first round, lest they keep such from being found. */
+static bool moves_evenly(struct searcher *s) {
   const struct copse_topology *t = s->topology;
   const int *cell = s->base.cell;
   int step = t->n_ranks / SAMPLE + 1;
   if (!s->evenly) return true;
-  int far = copse_candidate_distance(s, s->first, s->image[s->first]);
+  int far = distance(s, s->first, s->image[s->first]);
   for (int r = 0; r < t->n_ranks; r += step) {
     int v = t->rank_nodes[r];
-    if (cell[v] == cell[s->first] && copse_candidate_distance(s, v, s->image[v]) != far)
-      return false;
+    if (cell[v] == cell[s->first] && distance(s, v, s->image[v]) != far) return false;
   }
   return true;
 }
 
-static bool commutes(const struct copse_searcher *s) {
+static bool commutes(const struct searcher *s) {
   for (int g = 0; g < s->out->n; g++) {
     const int *other = s->out->generators[g].image;
     for (int v = 0; v < s->topology->n_nodes; v++)
@@ -85,8 +267,8 @@ static bool commutes(const struct copse_searcher *s) {
   return true;
 }
 
-/* Whether `order` times the candidate change nothing. */
-static bool has_order(struct copse_searcher *s, int order) {
+/* Whether the candidate applied `order` times changes nothing. */
+static bool has_order(struct searcher *s, int order) {
   s->n_cycles++;
   for (int v = 0; v < s->topology->n_nodes; v++) {
     int length = 0;
@@ -97,12 +279,12 @@ static bool has_order(struct copse_searcher *s, int order) {
   return true;
 }
 
-/* Whether the products with the candidate move no rank onto itself: as many as there are, as
- * large is every orbit. */
-static bool moves_all(struct copse_searcher *s, int order) {
+/* Whether the products with the candidate move no rank onto itself: then every orbit is as large as
+ * their number. */
+static bool moves_all(struct searcher *s, int order) {
   const struct copse_topology *t = s->topology;
   int64_t n_products = (int64_t)s->out->n_products * order;
-  int *size = s->queue;
+  int *size = s->queue.items;
   join_orbits(s);
   memset(size, 0, (size_t)t->n_nodes * sizeof *size);
   for (int r = 0; r < t->n_ranks; r++) size[s->joined[t->rank_nodes[r]]]++;
@@ -111,14 +293,16 @@ static bool moves_all(struct copse_searcher *s, int order) {
   return true;
 }
 
-/* The candidate becomes a generator if it is one. */
-static copse_status take_generator(struct copse_searcher *s, int order, bool *good) {
+/* Makes the candidate a generator if it is one. */
+static copse_status take_generator(struct searcher *s, int order, bool *good) {
   struct copse_symmetry *out = s->out;
   copse_status status = copse_topology_is_automorphism(s->topology, s->image, good, s->err);
   if (status != COPSE_OK || !*good) return status;
   *good = has_order(s, order) && commutes(s) && moves_all(s, order);
   if (!*good) return COPSE_OK;
-  COPSE_TRY(take(s, &out->generators, &out->n, &s->capacity, order));
+  COPSE_TRY(take(s, order));
+  out->n++;
+  out->n_others--;
   out->n_products *= order;
   COPSE_TRY(copse_refinement_commute(&s->refinement, out->generators[out->n - 1].image, s->err));
   start_again(s);
@@ -128,8 +312,8 @@ out:
 
 /* ---- turns by number ------------------------------------------------------------------------ */
 
-/* Every block of `block` ranks by `step`, if what is alike allows it. */
-static copse_status try_turn(struct copse_searcher *s, int block, int step, bool *good) {
+/* Turns every block of `block` ranks by `step`, if refinement leaves these images. */
+static copse_status try_turn(struct searcher *s, int block, int step, bool *good) {
   const struct copse_topology *t = s->topology;
   *good = false;
   memset(s->image, -1, (size_t)t->n_nodes * sizeof *s->image);
@@ -138,7 +322,7 @@ static copse_status try_turn(struct copse_searcher *s, int block, int step, bool
     if (s->base.cell[from] != s->base.cell[to]) return COPSE_OK;
     s->image[from] = to;
   }
-  if (!copse_candidate_of_ranks(s, block / step) || !is_welcome(s)) return COPSE_OK;
+  if (!candidate_of_ranks(s, block / step) || !moves_evenly(s)) return COPSE_OK;
   return take_generator(s, block / step, good);
 }
 
@@ -152,10 +336,10 @@ static int next_divisor(int n, int below) {
  * From the largest blocks to the smallest. Within blocks of B the smallest step that holds makes
  * the largest orbits; what is left to be moved are blocks of that step.
  */
-static copse_status find_turns(struct copse_searcher *s) {
+static copse_status find_turns(struct searcher *s) {
   int n = s->topology->n_ranks;
   copse_status status = COPSE_OK;
-  for (int block = n; block > 1 && !copse_candidate_over(s);) {
+  for (int block = n; block > 1 && !is_over(s);) {
     bool good = false;
     int step = 1;
     for (; step < block && !good; step++)
@@ -168,24 +352,24 @@ out:
 
 /* ---- turns by kind -------------------------------------------------------------------------- */
 
-typedef copse_status try_function(struct copse_searcher *s, int from, int to, bool *found);
+typedef copse_status try_function(struct searcher *s, int from, int to, bool *found);
 
-static copse_status try_generator(struct copse_searcher *s, int from, int to, bool *found) {
+static copse_status try_generator(struct searcher *s, int from, int to, bool *found) {
   int order;
-  *found = copse_candidate_from(s, from, to, &order) && order > 1 && is_welcome(s);
+  *found = candidate_from(s, from, to, &order) && order > 1 && moves_evenly(s);
   return *found ? take_generator(s, order, found) : COPSE_OK;
 }
 
 /* One first image, with all ways of going on from there. */
-static copse_status try_all_ways(struct copse_searcher *s, int from, int to, try_function *try,
+static copse_status try_all_ways(struct searcher *s, int from, int to, try_function *try,
                                  bool *found) {
   bool more = true;
   copse_status status = COPSE_OK;
   *found = false;
   for (s->skip = 0; s->skip < MOST_CHOICES && more; s->skip++) {
     more = false;
-    for (s->closing = COPSE_CLOSE_LATE; s->closing <= COPSE_CLOSE_EARLY; s->closing++) {
-      if (copse_candidate_over(s)) return COPSE_OK;
+    for (s->closing = CLOSE_LATE; s->closing <= CLOSE_EARLY; s->closing++) {
+      if (is_over(s)) return COPSE_OK;
       COPSE_TRY(try(s, from, to, found));
       if (*found) return COPSE_OK;
       more = more || s->skipped;
@@ -197,15 +381,15 @@ out:
 
 /* One rank of every kind that `first` may go to, the nearest first; returns how many. A kind is
  * a cell of what leaves `first` in place: all of it is alike for a first image. */
-static int list_kinds(struct copse_searcher *s, int *kinds) {
+static int list_kinds(struct searcher *s, int *kinds) {
   const struct copse_partition *cells = &s->refinement.cells;
   int n_kinds = 0;
   copse_partition_copy(s->topology->n_nodes, &s->base, &s->refinement.cells);
   if (!copse_refinement_pair(&s->refinement, s->first, s->first)) return 0;
-  int n = copse_candidate_walk(s, s->first);
+  int n = walk(s, s->first);
   s->n_cycles++;
   for (int i = 0; i < n && n_kinds < MOST_KINDS; i++) {
-    int u = s->queue[i], kind = cells->elements[cells->cell[u]] % s->topology->n_nodes;
+    int u = s->queue.items[i], kind = cells->elements[cells->cell[u]] % s->topology->n_nodes;
     if (s->base.cell[u] != s->base.cell[s->first] || s->orbit[u] == s->orbit[s->first] ||
         s->visited[kind] == s->n_cycles)
       continue;
@@ -216,7 +400,7 @@ static int list_kinds(struct copse_searcher *s, int *kinds) {
 }
 
 /* At most `most` products. */
-static copse_status find_generators(struct copse_searcher *s, int most) {
+static copse_status find_generators(struct searcher *s, int most) {
   int kinds[MOST_KINDS];
   bool found = true;
   copse_status status = COPSE_OK;
@@ -232,19 +416,18 @@ out:
 
 /* ---- orbits that the products leave apart --------------------------------------------------- */
 
-static copse_status try_other(struct copse_searcher *s, int from, int to, bool *found) {
-  struct copse_symmetry *out = s->out;
+static copse_status try_other(struct searcher *s, int from, int to, bool *found) {
   int ignored;
-  *found = copse_candidate_from(s, from, to, &ignored);
+  *found = candidate_from(s, from, to, &ignored);
   if (!*found) return COPSE_OK;
   copse_status status = copse_topology_is_automorphism(s->topology, s->image, found, s->err);
   if (status != COPSE_OK || !*found) return status;
   join_orbits(s);
-  return take(s, &out->others, &out->n_others, &s->others_capacity, 0);
+  return take(s, 0);
 }
 
 /* Joins the orbit that rank v is the first of to one before it; *left counts failures down. */
-static copse_status join_to_others(struct copse_searcher *s, int v, int *left) {
+static copse_status join_to_others(struct searcher *s, int v, int *left) {
   const struct copse_partition *base = &s->base;
   const struct copse_node *nodes = s->topology->nodes;
   int cell = base->cell[v];
@@ -260,7 +443,7 @@ out:
   return status;
 }
 
-static copse_status find_others(struct copse_searcher *s) {
+static copse_status find_others(struct searcher *s) {
   const struct copse_topology *t = s->topology;
   int left = MOST_FAILED;
   copse_status status = COPSE_OK;
@@ -276,26 +459,26 @@ out:
 
 /* ---- the search ----------------------------------------------------------------------------- */
 
-static copse_status prepare(struct copse_searcher *s) {
+static copse_status prepare(struct searcher *s) {
   size_t n = (size_t)s->topology->n_nodes;
   copse_status status;
-  COPSE_TRY(copse_refinement_make(&s->refinement, s->topology, s->err));
-  COPSE_TRY(copse_partition_make(s->topology->n_nodes, &s->base, s->err));
-  COPSE_TRY(copse_calloc(n, sizeof(int), &s->orbit, s->err));
-  COPSE_TRY(copse_calloc(n, sizeof(int), &s->joined, s->err));
+  COPSE_TRY(copse_refinement_make(&s->refinement, s->topology, NULL, 0, s->err));
+  COPSE_TRY(copse_partition_make(&s->refinement, &s->base, s->err));
   COPSE_TRY(copse_calloc(n, sizeof(int), &s->image, s->err));
-  COPSE_TRY(copse_calloc(n, sizeof(int), &s->visited, s->err));
-  COPSE_TRY(copse_calloc(n, sizeof(int), &s->seen, s->err));
-  COPSE_TRY(copse_calloc(n, sizeof(int), &s->queue, s->err));
-  COPSE_TRY(copse_calloc(n, sizeof(int), &s->distance, s->err));
-  for (size_t v = 0; v < n; v++) s->orbit[v] = (int)v;
+  COPSE_TRY(copse_arena_array(&s->scratch, n, sizeof(int), &s->orbit, s->err));
+  COPSE_TRY(copse_arena_array(&s->scratch, n, sizeof(int), &s->joined, s->err));
+  COPSE_TRY(copse_arena_array(&s->scratch, n, sizeof(int), &s->visited, s->err));
+  COPSE_TRY(copse_arena_array(&s->scratch, n, sizeof(int), &s->seen, s->err));
+  COPSE_TRY(copse_arena_array(&s->scratch, n, sizeof(int), &s->queue.items, s->err));
+  COPSE_TRY(copse_arena_array(&s->scratch, n, sizeof(int), &s->distance, s->err));
+  copse_sets_init(s->orbit, (int)n);
 out:
   return status;
 }
 
 /* Of the ranks those of which the fewest are alike; returns how many these are: there can't be
  * more products. */
-static int choose_first(struct copse_searcher *s) {
+static int choose_first(struct searcher *s) {
   const struct copse_topology *t = s->topology;
   int most = t->n_ranks + 1;
   for (int r = 0; r < t->n_ranks; r++) {
@@ -306,7 +489,7 @@ static int choose_first(struct copse_searcher *s) {
   return most;
 }
 
-static copse_status search(struct copse_searcher *s) {
+static copse_status search(struct searcher *s) {
   int64_t work = (int64_t)2 * MOST_ROUNDS * s->topology->n_links + LEAST_WORK;
   if (work > MOST_WORK) work = MOST_WORK;
   copse_status status;
@@ -314,12 +497,12 @@ static copse_status search(struct copse_searcher *s) {
   int most = choose_first(s);
   for (int round = 0; round < 2; round++) {
     s->evenly = round == 0;
-    s->most_work = copse_candidate_work(s) + work / PART_FOR_TURNS;
+    s->most_work = work_of(s) + work / PART_FOR_TURNS;
     if (s->out->n_products < most) COPSE_TRY(find_turns(s));
-    s->most_work = copse_candidate_work(s) + work / 2;
+    s->most_work = work_of(s) + work / 2;
     COPSE_TRY(find_generators(s, most));
   }
-  s->most_work = copse_candidate_work(s) + work;
+  s->most_work = work_of(s) + work;
   status = find_others(s);
 out:
   return status;
@@ -327,21 +510,15 @@ out:
 
 copse_status copse_topology_symmetry(const struct copse_topology *topology,
                                      struct copse_symmetry *out, struct copse_err *err) {
-  struct copse_searcher s = {.topology = topology, .out = out, .err = err};
+  struct searcher s = {.topology = topology, .out = out, .err = err};
   copse_status status;
   *out = (struct copse_symmetry){.n_products = 1};
   COPSE_TRY(prepare(&s));
   status = search(&s);
 out:
   copse_refinement_free(&s.refinement);
-  copse_partition_free(&s.base);
-  free(s.orbit);
-  free(s.joined);
+  copse_arena_free(&s.scratch);
   free(s.image);
-  free(s.visited);
-  free(s.seen);
-  free(s.queue);
-  free(s.distance);
   if (status != COPSE_OK) copse_symmetry_free(out);
   return status;
 }

@@ -1,5 +1,10 @@
+/*
+ * What is known of a topology's symmetries, without a search: whether a permutation is one, the
+ * rotation of hosts that their names tell, and which nodes are alike under those found.
+ */
 #include "topology/symmetry/symmetry.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/memory.h"
@@ -29,9 +34,124 @@ out:
 }
 
 void copse_symmetry_free(struct copse_symmetry *symmetry) {
-  for (int g = 0; g < symmetry->n; g++) free(symmetry->generators[g].image);
-  for (int g = 0; g < symmetry->n_others; g++) free(symmetry->others[g].image);
+  for (int g = 0; g < symmetry->n + symmetry->n_others; g++)
+    free((int *)(uintptr_t)symmetry->generators[g].image);
   free(symmetry->generators);
-  free(symmetry->others);
   *symmetry = (struct copse_symmetry){.n_products = 1};
+}
+
+copse_status copse_symmetry_add(struct copse_symmetry *symmetry, struct copse_permutation by,
+                                struct copse_err *err) {
+  size_t n = (size_t)(symmetry->n + symmetry->n_others);
+  copse_status status = copse_grow(&symmetry->generators, &symmetry->capacity, n + 1,
+                                   sizeof *symmetry->generators, err);
+  if (status != COPSE_OK) {
+    free((int *)(uintptr_t)by.image);
+    return status;
+  }
+  symmetry->generators[n] = by;
+  symmetry->n_others++;
+  return COPSE_OK;
+}
+
+/* ---- rotations of hosts ---------------------------------------------------------------------- */
+
+/*
+ * A candidate by names, because a search would choose another: the turn by one rank where all are
+ * alike, or one that mixes the hosts' planes. An alltoall has one rotation, by whole hosts, so that
+ * its base flows are those of one host; and names give it in a pass over the nodes.
+ */
+static int count_hosts(const struct copse_topology *topology) {
+  int most = -1, host;
+  for (int v = 0; v < topology->n_nodes; v++) {
+    (void)copse_host_prefix(topology->nodes[v].id, &host);
+    if (host > most) most = host;
+    if (host < 0 && topology->nodes[v].rank >= 0) return 0; /* a rank outside of hosts */
+  }
+  return most + 1;
+}
+
+/* -1 where there is no such node. */
+static int image_by_name(const struct copse_topology *topology, int node, int n_hosts) {
+  const char *id = topology->nodes[node].id;
+  int host;
+  size_t prefix = copse_host_prefix(id, &host);
+  char name[512];
+  if (host < 0) return node;
+  int n = snprintf(name, sizeof name, "h%d.%s", (host + 1) % n_hosts, id + prefix);
+  return n < (int)sizeof name ? copse_topology_find(topology, name) : -1;
+}
+
+copse_status copse_topology_host_rotation(const struct copse_topology *topology,
+                                          struct copse_permutation *out, struct copse_err *err) {
+  int n_hosts = count_hosts(topology), *image = NULL;
+  bool good = n_hosts > 1;
+  copse_status status = COPSE_OK;
+  *out = (struct copse_permutation){.order = 1};
+  if (!good) return COPSE_OK;
+  COPSE_TRY(copse_calloc((size_t)topology->n_nodes, sizeof *image, &image, err));
+  for (int v = 0; v < topology->n_nodes && good; v++) {
+    image[v] = image_by_name(topology, v, n_hosts);
+    good = image[v] >= 0;
+  }
+  if (good) COPSE_TRY(copse_topology_is_automorphism(topology, image, &good, err));
+  if (!good) goto out;
+  /* every rank's host moves on, so n_hosts steps and not fewer */
+  *out = (struct copse_permutation){.order = n_hosts, .image = image};
+  return COPSE_OK;
+out:
+  free(image);
+  return status;
+}
+
+copse_status copse_topology_rotation(const struct copse_topology *topology,
+                                     struct copse_permutation *out, struct copse_err *err) {
+  struct copse_symmetry found = {.n_products = 1};
+  struct copse_permutation *longest = NULL;
+  copse_status status;
+  COPSE_TRY(copse_topology_host_rotation(topology, out, err));
+  if (out->order > 1) return COPSE_OK;
+  COPSE_TRY(copse_topology_symmetry(topology, &found, err));
+  for (int g = 0; g < found.n; g++)
+    if (!longest || found.generators[g].order > longest->order) longest = &found.generators[g];
+  if (!longest) goto out;
+  *out = *longest;
+  longest->image = NULL;
+out:
+  copse_symmetry_free(&found);
+  return status;
+}
+
+/* ---- orbits -------------------------------------------------------------------------------- */
+
+copse_status copse_orbit_find(const struct copse_symmetry *symmetry, int n_nodes, int node,
+                              struct copse_orbit *out, struct copse_err *err) {
+  size_t n = (size_t)n_nodes;
+  char *seen;
+  copse_status status;
+  *out = (struct copse_orbit){.n = 1};
+  COPSE_TRY(copse_arena_array(&out->arena, n, 1, &seen, err));
+  COPSE_TRY(copse_arena_array(&out->arena, n, sizeof *out->members, &out->members, err));
+  COPSE_TRY(copse_arena_array(&out->arena, n, sizeof *out->images, &out->images, err));
+  COPSE_TRY(copse_arena_array(&out->arena, n, sizeof(int), &out->images[0], err));
+  for (int v = 0; v < n_nodes; v++) out->images[0][v] = v;
+  out->members[0] = node;
+  seen[node] = 1;
+  for (int i = 0; i < out->n; i++)
+    for (int g = 0; g < symmetry->n + symmetry->n_others; g++) {
+      const int *step = symmetry->generators[g].image;
+      int to = step[out->members[i]], **image = &out->images[out->n];
+      if (seen[to]) continue;
+      COPSE_TRY(copse_arena_array(&out->arena, n, sizeof(int), image, err));
+      copse_permutation_compose(out->images[i], step, n_nodes, *image);
+      out->members[out->n++] = to;
+      seen[to] = 1;
+    }
+out:
+  return status;
+}
+
+void copse_orbit_free(struct copse_orbit *orbit) {
+  copse_arena_free(&orbit->arena);
+  *orbit = (struct copse_orbit){0};
 }

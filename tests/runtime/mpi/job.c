@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/interpreter/executor.h"
-#include "runtime/interpreter/verify_buffers.h"
+#include "runtime/comm/executor.h"
+#include "runtime/interpreter/expected.h"
 #include "support/comm_support.h"
 
 static int rank, n;

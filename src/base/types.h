@@ -1,0 +1,47 @@
+/*
+ * Element types and reductions by size and by name: those of nccl-tests ("float", "half",
+ * "bfloat16", "int32", ..., "sum", "prod", ...).
+ */
+#ifndef COPSE_BASE_TYPES_H
+#define COPSE_BASE_TYPES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "copse/types.h"
+
+/* Functions that the host and a kernel share, in the common subset of C11, C++17 and CUDA C++. */
+#if defined(__CUDACC__)
+#define COPSE_HD __host__ __device__
+#else
+#define COPSE_HD
+#endif
+
+COPSE_HD static inline size_t copse_type_bytes(enum copse_type type) {
+  switch (type) {
+    case COPSE_INT8:
+    case COPSE_UINT8:
+    case COPSE_FLOAT8_E4M3:
+    case COPSE_FLOAT8_E5M2: return 1;
+    case COPSE_HALF:
+    case COPSE_BFLOAT16: return 2;
+    case COPSE_INT64:
+    case COPSE_UINT64:
+    case COPSE_DOUBLE: return 8;
+    default: return 4;
+  }
+}
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+const char *copse_type_name(enum copse_type type);
+const char *copse_redop_name(enum copse_redop redop);
+/* False, and *out as it was, where no type or reduction has this name. */
+bool copse_type_from_name(const char *name, enum copse_type *out);
+bool copse_redop_from_name(const char *name, enum copse_redop *out);
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,117 @@
+/*
+ * Multisets of ranks: how often each rank's input went into a value. All proofs compute with them
+ * in place of numbers, so that no wrong sum passes for a right one.
+ */
+#include "codegen/check/multisets.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/index_map.h"
+#include "base/memory.h"
+
+struct copse_multisets {
+  int n_ranks;
+  uint8_t **counts; /* [n] of n_ranks each */
+  size_t n, capacity;
+  struct copse_index_map by_counts;
+  uint8_t *sum; /* [n_ranks] the multiset at hand */
+  struct copse_arena arena;
+  char text[256];
+};
+
+copse_status copse_multisets_new(int n_ranks, struct copse_multisets **out, struct copse_err *err) {
+  struct copse_multisets *sets = NULL;
+  copse_status status;
+  *out = NULL;
+  COPSE_TRY(copse_calloc(1, sizeof *sets, &sets, err));
+  sets->n_ranks = n_ranks;
+  COPSE_TRY(copse_arena_array(&sets->arena, (size_t)n_ranks, 1, &sets->sum, err));
+  *out = sets;
+  return COPSE_OK;
+out:
+  copse_multisets_free(sets);
+  return status;
+}
+
+void copse_multisets_free(struct copse_multisets *sets) {
+  if (!sets) return;
+  free(sets->counts);
+  copse_index_map_free(&sets->by_counts);
+  copse_arena_free(&sets->arena);
+  free(sets);
+}
+
+/* The number of the multiset in `sum`. */
+static copse_status intern(struct copse_multisets *sets, int *set, struct copse_err *err) {
+  size_t n = (size_t)sets->n_ranks, cursor = 0;
+  uint64_t key = 0xcbf29ce484222325u; /* FNV-1a */
+  uint8_t *copy;
+  copse_status status;
+  for (size_t i = 0; i < n; i++) key = (key ^ sets->sum[i]) * 0x100000001b3u;
+  while ((*set = copse_index_map_next(&sets->by_counts, key, &cursor)) >= 0)
+    if (memcmp(sets->counts[*set], sets->sum, n) == 0) return COPSE_OK;
+  COPSE_TRY(copse_grow(&sets->counts, &sets->capacity, sets->n + 1, sizeof *sets->counts, err));
+  COPSE_TRY(copse_arena_array(&sets->arena, n, 1, &copy, err));
+  COPSE_TRY(copse_index_map_add(&sets->by_counts, key, (int)sets->n, err));
+  memcpy(copy, sets->sum, n);
+  *set = (int)sets->n;
+  sets->counts[sets->n++] = copy;
+out:
+  return status;
+}
+
+copse_status copse_multisets_single(struct copse_multisets *sets, int rank, int *set,
+                                    struct copse_err *err) {
+  memset(sets->sum, 0, (size_t)sets->n_ranks);
+  sets->sum[rank] = 1;
+  return intern(sets, set, err);
+}
+
+copse_status copse_multisets_everyone(struct copse_multisets *sets, int *set,
+                                      struct copse_err *err) {
+  memset(sets->sum, 1, (size_t)sets->n_ranks);
+  return intern(sets, set, err);
+}
+
+copse_status copse_multisets_sum(struct copse_multisets *sets, const int *terms, int n, int *set,
+                                 struct copse_err *err) {
+  if (n == 1) {
+    *set = terms[0];
+    return COPSE_OK;
+  }
+  memset(sets->sum, 0, (size_t)sets->n_ranks);
+  for (int t = 0; t < n; t++) {
+    const uint8_t *counts = sets->counts[terms[t]];
+    for (int i = 0; i < sets->n_ranks; i++) {
+      int sum = sets->sum[i] + counts[i];
+      sets->sum[i] = (uint8_t)(sum > 255 ? 255 : sum);
+    }
+  }
+  return intern(sets, set, err);
+}
+
+bool copse_multisets_repeats(const struct copse_multisets *sets, int set) {
+  for (int i = 0; i < sets->n_ranks; i++)
+    if (sets->counts[set][i] > 1) return true;
+  return false;
+}
+
+const char *copse_multisets_text(struct copse_multisets *sets, int set) {
+  const uint8_t *counts = sets->counts[set];
+  size_t used = (size_t)snprintf(sets->text, sizeof sets->text, "ranks");
+  const char *separator = " ";
+  for (int from = 0, to; from < sets->n_ranks && used + 40 < sizeof sets->text; from = to) {
+    for (to = from + 1; to < sets->n_ranks && counts[to] == counts[from];) to++;
+    if (counts[from] == 0) continue;
+    used += (size_t)snprintf(sets->text + used, sizeof sets->text - used, "%s%d", separator, from);
+    if (to - from > 1)
+      used += (size_t)snprintf(sets->text + used, sizeof sets->text - used, "-%d", to - 1);
+    if (counts[from] > 1)
+      used += (size_t)snprintf(sets->text + used, sizeof sets->text - used, " (%d times)",
+                               counts[from]);
+    separator = ", ";
+  }
+  return sets->text;
+}

@@ -1,0 +1,34 @@
+/*
+ * Inside src/codegen: multisets of contributing ranks, each kept once and named by a number from 0
+ * on, so that values compare in one step.
+ */
+#ifndef COPSE_CODEGEN_CHECK_MULTISETS_H
+#define COPSE_CODEGEN_CHECK_MULTISETS_H
+
+#include <stdbool.h>
+
+#include "base/err.h"
+
+struct copse_multisets;
+
+copse_status copse_multisets_new(int n_ranks, struct copse_multisets **out,
+                                 struct copse_err *err) COPSE_CHECKED;
+void copse_multisets_free(struct copse_multisets *sets);
+
+/* {rank}. */
+copse_status copse_multisets_single(struct copse_multisets *sets, int rank, int *set,
+                                    struct copse_err *err) COPSE_CHECKED;
+/* All ranks, each once. */
+copse_status copse_multisets_everyone(struct copse_multisets *sets, int *set,
+                                      struct copse_err *err) COPSE_CHECKED;
+/* The sum of n multisets, counts saturating at 255. O(n * ranks). */
+copse_status copse_multisets_sum(struct copse_multisets *sets, const int *terms, int n, int *set,
+                                 struct copse_err *err) COPSE_CHECKED;
+
+/* Whether some rank is in the multiset more than once. */
+bool copse_multisets_repeats(const struct copse_multisets *sets, int set);
+
+/* "ranks 0-3, 5 (2 times)", for messages; valid until the next call. */
+const char *copse_multisets_text(struct copse_multisets *sets, int set);
+
+#endif

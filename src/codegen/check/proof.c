@@ -1,0 +1,547 @@
+/*
+ * The proof of a plan. It runs the plan on names instead of numbers: a cell of memory holds the
+ * multiset of ranks whose input went into it, with its block, piece and chunk (memory.h).
+ *
+ * - Result. Every rank ends with exactly what the collective promises: each contribution once,
+ *   averages divided once, no piece missing, no final step missing or done twice. Pieces of a
+ *   block that overlap in part or leave a gap are refused.
+ * - No deadlock. Each channel has one signalling and one waiting worker, so whether a wait can pass
+ *   never depends on the interleaving (G. Kahn 1974), and one greedy execution decides.
+ * - Balance. Every signal is waited for: one left over would satisfy the next launch's wait.
+ * - No race. Any two accesses to the same cell of which one writes are ordered by program order and
+ *   signals (vector clocks, clock.h). No peer writes before a rank has entered or after it may have
+ *   left; no output is written twice; no slot is overwritten unread or never read.
+ * - Packets need no order between write and read, but must be sent once a launch, read, and
+ *   announced: the reader has waited for a signal, marked IN_DATA or not, that came after the
+ *   write. A second set of clocks, in which marked signals count, decides that; marked signals
+ * order nothing else. Whoever writes packets is notified of their reader in the same launch, so
+ * that two launches later they are free again (clock.c).
+ *
+ * Why chunk counts 1, 2, f + 1 and 2 f + 1 stand for all (f: the depth of FIFOs). An operation runs
+ * or not by the chunk number c of n only through c = 0, c >= f, c + f < n and c + 1 = n. Chunk c
+ * touches cells of chunk c and slot c mod f alone. A wait is for the same chunk or for that f
+ * before. 2 f + 1 chunks hold every such neighbourhood, and longer runs repeat them. To wait at an
+ * earlier chunk for what is signalled at the last would reach over all of them: that is refused. A
+ * plan of packets has one chunk, and what holds for it follows from program order and from who
+ * sends what to whom: one execution decides for all.
+ */
+#include "codegen/check/proof.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "codegen/check/clock.h"
+#include "codegen/check/memory.h"
+#include "runtime/plan/plan_math.h"
+
+struct copse_reads {
+  struct copse_event reader;
+  struct copse_reads *next;
+};
+
+struct proof {
+  const struct copse_plan *plan;
+  const char *label;
+  struct copse_arena arena;
+  struct copse_multisets *sets;
+  struct copse_clocks *clocks;
+  struct copse_clocks *announced; /* packets' signals count as well; NULL without packets */
+  struct copse_notified *notified;
+  struct copse_memory memory;
+  uint32_t chunks;
+  struct copse_cursor *cursors; /* [n_workers] */
+  uint32_t *ready;              /* [n_workers] workers that may move, as a stack */
+  uint32_t n_ready;
+  bool *waiting; /* [n_workers] */
+  uint32_t n_done;
+  int terms[COPSE_MOVE_MAX_OPERANDS];
+  uint64_t executed;
+  struct copse_err *err;
+};
+
+static copse_status refute(struct proof *p, uint32_t worker, const char *what) {
+  const struct copse_plan_worker *w = &p->plan->workers[worker];
+  return copse_fail_at(
+      p->err, COPSE_REFUTED, p->label, 0, "rank %u, worker %u, op %u, chunk %u of %u%s: %s",
+      w->rank, worker - p->plan->ranks[w->rank].first_worker, p->cursors[worker].op,
+      p->cursors[worker].chunk, p->chunks, p->memory.in_place ? ", in place" : "", what);
+}
+
+/* "input[0] of rank 3" */
+static const char *operand_text(const struct copse_plan_operand *o, char buffer[80]) {
+  static const char *const names[] = {"input", "output", "scratch", "packets"};
+  snprintf(buffer, 80, "%s[%u] of rank %u", names[o->buffer], o->index, o->rank);
+  return buffer;
+}
+
+static copse_status refute_operand(struct proof *p, uint32_t worker,
+                                   const struct copse_plan_operand *o, const char *what) {
+  char name[80], text[200];
+  snprintf(text, sizeof text, "%s %s", operand_text(o, name), what);
+  return refute(p, worker, text);
+}
+
+static struct copse_event tick(struct proof *p, uint32_t worker) {
+  if (p->announced) copse_clocks_tick(p->announced, worker);
+  return copse_clocks_tick(p->clocks, worker);
+}
+
+static copse_status add_read(struct proof *p, struct copse_cell *cell, struct copse_event now) {
+  if (cell->reader.time == 0) {
+    cell->reader = now;
+    return COPSE_OK;
+  }
+  struct copse_reads *more = copse_arena_alloc(&p->memory.reads, 1, sizeof *more);
+  if (!more) return copse_fail_nomem(p->err);
+  more->reader = now;
+  more->next = cell->more;
+  cell->more = more;
+  return COPSE_OK;
+}
+
+/* Packets are there when the reader sees them; but a signal must have announced them, or an
+ * executor that goes by signals would read too early and a report name nobody. */
+static copse_status read_packets(struct proof *p, uint32_t worker,
+                                 const struct copse_plan_operand *o,
+                                 const struct copse_cell *cell) {
+  if (!copse_clocks_before(p->announced, cell->writer, worker))
+    return refute_operand(p, worker, o, "is read before a signal tells that it was sent");
+  copse_notified_read(p->notified, worker, o->index);
+  return COPSE_OK;
+}
+
+/* One source: written before, ordered after its writer, and the same data as the others. */
+static copse_status read_source(struct proof *p, uint32_t worker, struct copse_event now,
+                                const struct copse_plan_operand *o, struct copse_cell *cell,
+                                const struct copse_content *like) {
+  const struct copse_content *v = &cell->content;
+  copse_status status = COPSE_OK;
+  if (v->set < 0) return refute_operand(p, worker, o, "is read before anything is written");
+  if (o->buffer == COPSE_BUFFER_PACKETS)
+    COPSE_TRY(read_packets(p, worker, o, cell));
+  else if (!copse_clocks_before(p->clocks, cell->writer, worker))
+    return refute_operand(p, worker, o, "is read while it may still be written: a race");
+  if (v->chunk != p->cursors[worker].chunk)
+    return refute_operand(p, worker, o, "holds another chunk");
+  if (like && (v->block != like->block || v->piece != like->piece))
+    return refute_operand(p, worker, o, "holds other data than the sources before it");
+  if (v->scaled && like) return refute_operand(p, worker, o, "is final and must not be summed");
+  status = add_read(p, cell, now);
+out:
+  return status;
+}
+
+static void write_cell(struct copse_cell *cell, struct copse_event now,
+                       const struct copse_content *value) {
+  cell->content = *value;
+  cell->writer = now;
+  cell->reader.time = 0;
+  cell->more = NULL;
+  cell->writes++;
+}
+
+/* Packets: readers look for the launch's flag, which must come once. */
+static copse_status write_packets(struct proof *p, uint32_t worker, struct copse_event now,
+                                  const struct copse_plan_operand *o, struct copse_cell *cell,
+                                  const struct copse_content *value) {
+  if (cell->writes > 0) return refute_operand(p, worker, o, "is sent twice in a launch");
+  bool entered =
+      o->rank == p->plan->workers[worker].rank || copse_clocks_entered(p->clocks, worker, o->rank);
+  copse_notified_write(p->notified, worker, o->index, entered);
+  write_cell(cell, now, value);
+  return COPSE_OK;
+}
+
+/* A destination: nobody may still read or write it, and its owner must have entered. */
+static copse_status write_destination(struct proof *p, uint32_t worker, struct copse_event now,
+                                      const struct copse_plan_operand *o, struct copse_cell *cell,
+                                      const struct copse_content *value) {
+  bool ordered = copse_clocks_before(p->clocks, cell->writer, worker) &&
+                 copse_clocks_before(p->clocks, cell->reader, worker);
+  for (const struct copse_reads *r = cell->more; r && ordered; r = r->next)
+    ordered = copse_clocks_before(p->clocks, r->reader, worker);
+  if (!ordered)
+    return refute_operand(p, worker, o, "is written while it may still be used: a race");
+  if (o->rank != p->plan->workers[worker].rank && !copse_clocks_entered(p->clocks, worker, o->rank))
+    return refute_operand(p, worker, o, "is written before its rank has entered the call");
+  if (o->buffer == COPSE_BUFFER_SCRATCH) {
+    if (cell->writes > 0 && cell->reader.time == 0)
+      return refute_operand(p, worker, o, "is overwritten before it was read");
+  } else if (cell->writes > 0) {
+    return refute_operand(p, worker, o, "is written twice");
+  }
+  write_cell(cell, now, value);
+  return COPSE_OK;
+}
+
+static copse_status do_move(struct proof *p, uint32_t worker, uint32_t op) {
+  const struct copse_plan_op *o = &p->plan->ops[op];
+  const struct copse_plan_operand *operands = &p->plan->operands[o->operand];
+  struct copse_event now = tick(p, worker);
+  uint32_t c = p->cursors[worker].chunk;
+  struct copse_content value = {-1, 0, 0, 0, false};
+  copse_status status = COPSE_OK;
+  for (uint32_t i = 0; i < o->n_src; i++) {
+    struct copse_cell *cell = copse_memory_cell(&p->memory, op, i, c);
+    COPSE_TRY(read_source(p, worker, now, &operands[i], cell, i > 0 ? &value : NULL));
+    if (i == 0) value = cell->content;
+    p->terms[i] = cell->content.set;
+  }
+  if (o->n_src > 1 && value.scaled) return refute(p, worker, "a final value must not be summed");
+  COPSE_TRY(copse_multisets_sum(p->sets, p->terms, o->n_src, &value.set, p->err));
+  if (o->flags & COPSE_MOVE_FINAL) {
+    if (!copse_collective_reduces((copse_collective)p->plan->header.collective))
+      return refute(p, worker, "the final step of a reduction, where nothing is reduced");
+    if (value.scaled) return refute(p, worker, "a value is made final twice");
+    value.scaled = true;
+  }
+  for (uint32_t i = 0; i < o->n_dst; i++) {
+    const struct copse_plan_operand *dst = &operands[o->n_src + i];
+    struct copse_cell *cell = copse_memory_cell(&p->memory, op, o->n_src + i, c);
+    if (dst->buffer == COPSE_BUFFER_PACKETS)
+      COPSE_TRY(write_packets(p, worker, now, dst, cell, &value));
+    else
+      COPSE_TRY(write_destination(p, worker, now, dst, cell, &value));
+  }
+out:
+  return status;
+}
+
+static copse_status do_signal(struct proof *p, uint32_t worker, uint32_t channel) {
+  uint32_t receiver = p->plan->channels[channel].dst_worker;
+  copse_status status = COPSE_OK;
+  tick(p, worker);
+  if (p->waiting[receiver]) {
+    p->waiting[receiver] = false;
+    p->ready[p->n_ready++] = receiver;
+  }
+  if (p->announced) COPSE_TRY(copse_clocks_signal(p->announced, channel, p->err));
+  status = copse_clocks_signal(p->clocks, channel, p->err);
+out:
+  return status;
+}
+
+static void do_wait(struct proof *p, uint32_t worker, const struct copse_plan_op *op) {
+  tick(p, worker);
+  if (p->announced) copse_clocks_wait(p->announced, op->channel);
+  if (op->flags & COPSE_SYNC_IN_DATA) /* announces packets, and orders nothing */
+    copse_clocks_drop(p->clocks, op->channel);
+  else
+    copse_clocks_wait(p->clocks, op->channel);
+}
+
+/* Does the worker's operation; *blocked if it waits for a signal that is not there yet. */
+static copse_status do_op(struct proof *p, uint32_t worker, bool *blocked) {
+  uint32_t index = p->plan->workers[worker].first_op + p->cursors[worker].op;
+  const struct copse_plan_op *op = &p->plan->ops[index];
+  const struct copse_plan_header *h = &p->plan->header;
+  *blocked = false;
+  if (!copse_op_runs(op->when, p->cursors[worker].chunk, p->chunks, h->fifo)) return COPSE_OK;
+  p->executed++;
+  if (op->kind == COPSE_OP_MOVE) return do_move(p, worker, index);
+  if (op->kind == COPSE_OP_SIGNAL) return do_signal(p, worker, op->channel);
+  if (!copse_clocks_pending(p->clocks, op->channel)) {
+    *blocked = true;
+    p->executed--;
+    return COPSE_OK;
+  }
+  do_wait(p, worker, op);
+  return COPSE_OK;
+}
+
+/* Runs one worker until it waits or is through. */
+static copse_status run_worker(struct proof *p, uint32_t worker) {
+  struct copse_cursor *at = &p->cursors[worker];
+  while (at->chunk < p->chunks) {
+    for (; at->op < p->plan->workers[worker].n_ops; at->op++) {
+      bool blocked;
+      copse_status status = do_op(p, worker, &blocked);
+      if (status != COPSE_OK) return status;
+      if (blocked) {
+        p->waiting[worker] = true;
+        return COPSE_OK;
+      }
+    }
+    at->op = 0;
+    at->chunk++;
+  }
+  p->n_done++;
+  return COPSE_OK;
+}
+
+/* Names a worker that waits, and the one that it waits for, which waits too. */
+static copse_status refute_deadlock(struct proof *p) {
+  for (uint32_t w = 0; w < p->plan->header.n_workers; w++) {
+    if (!p->waiting[w]) continue;
+    const struct copse_plan_op *op = &p->plan->ops[p->plan->workers[w].first_op + p->cursors[w].op];
+    uint32_t other = p->plan->channels[op->channel].src_worker;
+    uint32_t rank = p->plan->workers[other].rank;
+    char text[160];
+    snprintf(text, sizeof text, "deadlock: waits on channel %u for rank %u, worker %u, which %s",
+             op->channel, rank, other - p->plan->ranks[rank].first_worker,
+             p->waiting[other] ? "waits too" : "is through");
+    return refute(p, w, text);
+  }
+  return copse_fail(p->err, COPSE_INTERNAL, "the proof stopped without a reason");
+}
+
+/* Signals left over would satisfy the next launch's waits too early. */
+static copse_status check_balance(struct proof *p) {
+  for (uint32_t i = 0; i < p->plan->header.n_channels; i++) {
+    const struct copse_plan_channel *ch = &p->plan->channels[i];
+    uint32_t left = copse_clocks_pending(p->clocks, i);
+    if (left > 0)
+      return copse_fail_at(p->err, COPSE_REFUTED, p->label, 0,
+                           "channel %u from rank %u to rank %u: %u signals that nobody waits for "
+                           "(%u chunks)",
+                           i, p->plan->workers[ch->src_worker].rank,
+                           p->plan->workers[ch->dst_worker].rank, left, p->chunks);
+  }
+  return COPSE_OK;
+}
+
+/* What a peer wrote must have been announced before the rank's own workers were through. */
+static copse_status check_settled(struct proof *p, const struct copse_cell *cell, uint32_t rank) {
+  if (cell->writer.time == 0 || p->plan->workers[cell->writer.worker].rank == rank) return COPSE_OK;
+  if (copse_clocks_known_at(p->clocks, cell->writer, rank)) return COPSE_OK;
+  return copse_fail_at(p->err, COPSE_REFUTED, p->label, 0,
+                       "rank %u may leave the call while rank %u still writes to it (%u chunks)",
+                       rank, p->plan->workers[cell->writer.worker].rank, p->chunks);
+}
+
+static copse_status check_all_settled(struct proof *p) {
+  const struct copse_plan_header *h = &p->plan->header;
+  copse_status status = COPSE_OK;
+  for (uint32_t i = 0; i < p->memory.n_places && status == COPSE_OK; i++)
+    for (uint32_t c = 0; c < p->chunks && status == COPSE_OK; c++)
+      status =
+          check_settled(p, &p->memory.cells[(size_t)i * p->chunks + c], p->memory.places[i].rank);
+  for (uint32_t r = 0; r < h->n_regions && status == COPSE_OK; r++) {
+    for (uint32_t s = 0; s < h->fifo && status == COPSE_OK; s++) {
+      const struct copse_cell *cell = &p->memory.slots[(size_t)r * h->fifo + s];
+      bool packets = p->plan->regions[r].kind == COPSE_REGION_PACKETS;
+      if (!packets) status = check_settled(p, cell, p->plan->regions[r].rank);
+      if (status == COPSE_OK && cell->writes > 0 && cell->reader.time == 0)
+        status =
+            copse_fail_at(p->err, COPSE_REFUTED, p->label, 0,
+                          "%s[%u] of rank %u is written and never read (%u chunks)",
+                          packets ? "packets" : "scratch", r, p->plan->regions[r].rank, p->chunks);
+    }
+  }
+  return status;
+}
+
+/* Whether the collective promises data block `block` at `rank`. */
+static bool is_promised(const struct copse_plan_header *h, uint32_t rank, uint32_t block) {
+  switch ((copse_collective)h->collective) {
+    case COPSE_REDUCE_SCATTER: return block == rank;
+    case COPSE_REDUCE: return (int32_t)rank == h->root;
+    case COPSE_ALLTOALL: return block % h->n_ranks == rank;
+    default: return true;
+  }
+}
+
+/* The multiset that data block `block` must consist of at the end. */
+static copse_status promised_set(struct proof *p, uint32_t block, int *set) {
+  const struct copse_plan_header *h = &p->plan->header;
+  if (copse_collective_reduces((copse_collective)h->collective))
+    return copse_multisets_everyone(p->sets, set, p->err);
+  int source = h->collective == COPSE_BROADCAST  ? h->root
+               : h->collective == COPSE_ALLTOALL ? (int)(block / h->n_ranks)
+                                                 : (int)block;
+  return copse_multisets_single(p->sets, source, set, p->err);
+}
+
+static copse_status check_cell_result(struct proof *p, uint32_t rank, uint32_t block,
+                                      uint32_t piece, uint32_t c, int expected) {
+  uint32_t place = copse_memory_output(&p->memory, rank, block, piece);
+  bool reduces = copse_collective_reduces((copse_collective)p->plan->header.collective);
+  const struct copse_content *v =
+      place == COPSE_NO_PLACE ? NULL : &p->memory.cells[(size_t)place * p->chunks + c].content;
+  bool there = v && v->set >= 0;
+  bool same = there && v->block == block && v->piece == piece && v->chunk == c;
+  if (same && v->set == expected && v->scaled == reduces) return COPSE_OK;
+  char what[300];
+  if (!there)
+    snprintf(what, sizeof what, "never written");
+  else if (!same)
+    snprintf(what, sizeof what, "ends with block %u, piece %u, chunk %u", v->block, v->piece,
+             v->chunk);
+  else if (v->set != expected)
+    snprintf(what, sizeof what, "ends with the data of %s", copse_multisets_text(p->sets, v->set));
+  else
+    snprintf(what, sizeof what, "the final step of the reduction is missing");
+  return copse_fail_at(p->err, COPSE_REFUTED, p->label, 0,
+                       "rank %u, block %u, piece %u, chunk %u of %u%s: %s", rank, block, piece, c,
+                       p->chunks, p->memory.in_place ? ", in place" : "", what);
+}
+
+static int compare_keys(const void *a, const void *b) {
+  uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+  return (x > y) - (x < y);
+}
+
+/* One (block, piece) pair at every rank that is promised the block. */
+static copse_status check_piece_result(struct proof *p, uint32_t block, uint32_t piece) {
+  const struct copse_plan_header *h = &p->plan->header;
+  int expected;
+  copse_status status;
+  COPSE_TRY(promised_set(p, block, &expected));
+  for (uint32_t rank = 0; rank < h->n_ranks; rank++) {
+    if (!is_promised(h, rank, block)) continue;
+    for (uint32_t c = 0; c < p->chunks; c++)
+      COPSE_TRY(check_cell_result(p, rank, block, piece, c, expected));
+  }
+out:
+  return status;
+}
+
+/* A block of an alltoall by demand that has no elements: nothing is promised. */
+static bool is_empty_block(const struct copse_plan *plan, uint32_t block) {
+  return plan->header.n_extents > 0 && plan->extents[block].num == 0;
+}
+
+/* The first block that has to be moved from `from` on; `end` if none before it. */
+static uint32_t next_block(const struct copse_plan *plan, uint32_t from, uint32_t end) {
+  while (from < end && is_empty_block(plan, from)) from++;
+  return from;
+}
+
+/* Every promised block, piece by piece: the pieces in use anywhere tile the block. */
+static copse_status check_result(struct proof *p) {
+  uint32_t blocks = copse_memory_blocks(p->plan), next = 0;
+  uint64_t *keys = NULL;
+  copse_status status = copse_calloc(p->memory.n_places, sizeof *keys, &keys, p->err);
+  if (status != COPSE_OK) return status;
+  for (uint32_t i = 0; i < p->memory.n_places; i++)
+    keys[i] = (uint64_t)p->memory.places[i].block << 32 | p->memory.places[i].piece;
+  qsort(keys, p->memory.n_places, sizeof *keys, compare_keys);
+  for (uint32_t i = 0; i < p->memory.n_places; i++) {
+    uint32_t block = (uint32_t)(keys[i] >> 32);
+    if (i > 0 && keys[i] == keys[i - 1]) continue;
+    if (block > next) next = next_block(p->plan, next, block);
+    if (block > next) break; /* block `next` is missing */
+    next = block + 1;
+    COPSE_TRY(check_piece_result(p, block, (uint32_t)keys[i]));
+  }
+  if (status == COPSE_OK) next = next_block(p->plan, next, blocks);
+  if (status == COPSE_OK && next < blocks)
+    status = copse_fail_at(p->err, COPSE_REFUTED, p->label, 0, "block %u is never moved", next);
+out:
+  free(keys);
+  return status;
+}
+
+static copse_status prove_run(struct proof *p, uint32_t chunks) {
+  uint32_t n = p->plan->header.n_workers;
+  copse_status status;
+  p->chunks = chunks;
+  copse_clocks_reset(p->clocks);
+  if (p->announced) copse_clocks_reset(p->announced);
+  copse_notified_reset(p->notified);
+  COPSE_TRY(copse_memory_start(&p->memory, chunks, p->sets, p->err));
+  memset(p->cursors, 0, n * sizeof *p->cursors);
+  memset(p->waiting, 0, n * sizeof *p->waiting);
+  p->n_done = 0;
+  p->n_ready = n;
+  for (uint32_t w = 0; w < n; w++) p->ready[w] = n - 1 - w;
+  while (p->n_ready > 0) COPSE_TRY(run_worker(p, p->ready[--p->n_ready]));
+  if (p->n_done < n) return refute_deadlock(p);
+  COPSE_TRY(check_balance(p));
+  COPSE_TRY(check_all_settled(p));
+  COPSE_TRY(check_result(p));
+  COPSE_TRY(copse_notified_check(p->notified, p->label, p->err));
+out:
+  return status;
+}
+
+static copse_status prove_mode(struct proof *p, bool in_place, struct copse_proof_report *report) {
+  uint32_t f = p->plan->header.fifo;
+  uint32_t counts[] = {1, 2, f + 1, 2 * f + 1};
+  copse_status status;
+  COPSE_TRY(copse_memory_map(&p->memory, p->plan, in_place, p->label, p->err));
+  for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+    if (i > 0 && counts[i] <= counts[i - 1]) continue;
+    if (i > 0 && p->plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY) break;
+    COPSE_TRY(prove_run(p, counts[i]));
+    report->runs++;
+  }
+out:
+  copse_memory_free(&p->memory);
+  return status;
+}
+
+/* ---- channels ---------------------------------------------------------------------------- */
+
+/* COPSE_REFUTED where operations on one channel have mark 1 and mark 2. mark_of: 0, 1 or 2. */
+static copse_status check_marks(const struct proof *p, int (*mark_of)(const struct copse_plan_op *),
+                                const char *what) {
+  uint8_t *seen = NULL;
+  copse_status status = copse_calloc(p->plan->header.n_channels, 1, &seen, p->err);
+  for (uint32_t i = 0; i < p->plan->header.n_ops && status == COPSE_OK; i++) {
+    const struct copse_plan_op *op = &p->plan->ops[i];
+    if (op->kind == COPSE_OP_MOVE) continue;
+    seen[op->channel] |= (uint8_t)mark_of(op);
+    if (seen[op->channel] == (1 | 2))
+      status = copse_fail_at(p->err, COPSE_REFUTED, p->label, 0, "op %u: channel %u %s", i,
+                             op->channel, what);
+  }
+  free(seen);
+  return status;
+}
+
+/* Executors that look at packets skip the signals and waits that packets make superfluous: both
+ * ends of a channel or none. */
+static int data_mark(const struct copse_plan_op *op) {
+  return op->flags & COPSE_SYNC_IN_DATA ? 2 : 1;
+}
+
+/*
+ * Whoever waited at an earlier chunk for what is signalled at the last one would wait over all
+ * chunks in between, and so few chunks as are tried here would not show that it stands still
+ * with many: all other waits reach back to the same chunk or to that a FIFO depth before.
+ */
+static int moment_mark(const struct copse_plan_op *op) {
+  bool last = op->when == COPSE_WHEN_LAST, signal = op->kind == COPSE_OP_SIGNAL;
+  return last != signal ? 0 : last ? 1 : 2;
+}
+
+static copse_status check_channels(const struct proof *p) {
+  copse_status status;
+  COPSE_TRY(check_marks(p, data_mark,
+                        "belongs to packets in one operation and not in another: who looks at "
+                        "packets skips the one and not the other"));
+  COPSE_TRY(check_marks(p, moment_mark,
+                        "is signalled at the last chunk and waited for at an earlier one"));
+out:
+  return status;
+}
+
+copse_status copse_prove_plan(const struct copse_plan *plan, const char *label,
+                              struct copse_proof_report *report, struct copse_err *err) {
+  struct proof p = {.plan = plan, .label = label, .err = err};
+  struct copse_arena *arena = &p.arena;
+  size_t n = plan->header.n_workers;
+  copse_status status;
+  *report = (struct copse_proof_report){0};
+  COPSE_TRY(check_channels(&p));
+  COPSE_TRY(copse_multisets_new((int)plan->header.n_ranks, &p.sets, err));
+  COPSE_TRY(copse_clocks_new(arena, plan, &p.clocks, err));
+  if (plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY)
+    COPSE_TRY(copse_clocks_new(arena, plan, &p.announced, err));
+  COPSE_TRY(copse_notified_new(arena, plan, &p.notified, err));
+  COPSE_TRY(copse_arena_array(arena, n, sizeof *p.cursors, &p.cursors, err));
+  COPSE_TRY(copse_arena_array(arena, n, sizeof *p.ready, &p.ready, err));
+  COPSE_TRY(copse_arena_array(arena, n, sizeof *p.waiting, &p.waiting, err));
+  COPSE_TRY(prove_mode(&p, false, report));
+  /* NCCL has no alltoall in place: a block would be overwritten before it is sent */
+  if (plan->header.collective != COPSE_ALLTOALL) COPSE_TRY(prove_mode(&p, true, report));
+  report->operations = p.executed;
+out:
+  copse_multisets_free(p.sets);
+  copse_clocks_free(p.clocks);
+  copse_clocks_free(p.announced);
+  copse_arena_free(arena);
+  return status;
+}

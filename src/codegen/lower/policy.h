@@ -1,0 +1,39 @@
+/*
+ * Every number that lowering to native plans chooses by, with its reason. The sizes of chunks and
+ * the depth of FIFOs are in schedule/chunks.h, as schedules' predicted times depend on them too.
+ */
+#ifndef COPSE_CODEGEN_LOWER_POLICY_H
+#define COPSE_CODEGEN_LOWER_POLICY_H
+
+#include <stdint.h>
+
+/* Workers of a rank: on a GPU thread blocks, all resident at once (an H100 has 132
+ * multiprocessors). */
+#define COPSE_POLICY_WORKERS 32
+
+/* The largest message of a low-latency plan, by default and at most: its packets take twice the
+ * bytes, in two copies, and all of a message must fit in them at once. */
+#define COPSE_POLICY_LOW_LATENCY_BYTES ((int64_t)256 << 10)
+#define COPSE_POLICY_LOW_LATENCY_MOST ((int64_t)16 << 20)
+
+/* One hop sends N - 1 times the message: the largest message by default, and the least that is
+ * worth a worker of its own. */
+#define COPSE_POLICY_ONE_HOP_BYTES ((int64_t)16 << 10)
+#define COPSE_POLICY_ONE_HOP_PART_BYTES ((int64_t)512)
+
+/* The work of a role that only waits, where one that reads or writes its piece once has 1. */
+#define COPSE_POLICY_WAIT 0.02
+
+/*
+ * Workers that are busy for this part of the time are balanced well enough. Where each has many
+ * roles already, each of which costs a signal and a wait, a fair balance is. And a plan with too
+ * many roles would cost more than it gains. A larger number of instances must balance better by
+ * so much.
+ */
+#define COPSE_POLICY_ENOUGH_BALANCE 0.92
+#define COPSE_POLICY_FAIR_BALANCE 0.7
+#define COPSE_POLICY_MANY_ROLES 8
+#define COPSE_POLICY_ENOUGH_ROLES (1 << 18)
+#define COPSE_POLICY_BETTER_BALANCE 1.01
+
+#endif

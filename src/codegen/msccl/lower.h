@@ -1,0 +1,54 @@
+/*
+ * From a schedule to a program for MSCCL, its NCCL executor and RCCL: algorithm XML, which
+ * check.h proves.
+ */
+#ifndef COPSE_CODEGEN_MSCCL_LOWER_H
+#define COPSE_CODEGEN_MSCCL_LOWER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "schedule/schedule.h"
+
+/*
+ * COPSE_MSCCL_ANY: only the steps that RCCL has kernels for (s, r, cpy, re, nop) and at most
+ * 64 blocks: runs on all. COPSE_MSCCL_NCCL: receive and send in one step (rcs, rrs, rrc)
+ * where a connection allows it, at most 108 blocks: MSCCL and its NCCL executor.
+ */
+enum copse_msccl_executor { COPSE_MSCCL_ANY, COPSE_MSCCL_NCCL };
+
+enum copse_msccl_protocol { COPSE_MSCCL_SIMPLE, COPSE_MSCCL_LL, COPSE_MSCCL_LL128 };
+
+/* Which calls the file serves; each flag set is a promise that its layout is right. */
+enum copse_msccl_layout { COPSE_MSCCL_BOTH, COPSE_MSCCL_IN_PLACE, COPSE_MSCCL_OUT_OF_PLACE };
+
+struct copse_msccl_options {
+  enum copse_msccl_executor executor;
+  enum copse_msccl_protocol protocol;
+  enum copse_msccl_layout layout; /* an alltoall is out of place in any case */
+  int max_blocks;                 /* of a rank; 0: 64, or 108 for COPSE_MSCCL_NCCL */
+  int channels;                   /* at most so many, 1..32; 0: 32 */
+  int instances;                  /* parts that each tree is cut into; 0: 1 */
+  int chunks;                     /* of a rank's block: shares are rounded to it; 0: exact */
+  int64_t min_bytes, max_bytes;   /* of the message; 0: no bound but the executors' */
+};
+
+struct copse_msccl_summary {
+  int channels, blocks, steps; /* blocks and steps: the most of a rank and of a block */
+  int chunks;                  /* the counts served are multiples of it (README) */
+  int multiple;                /* ... of this many elements per rank's count */
+  int scratch;                 /* chunks, the most of a rank */
+};
+
+/*
+ * The XML of a schedule; the caller frees *text. COPSE_UNSUPPORTED for broadcast, reduce, a
+ * demand matrix and a schedule that does not fit the executors, with what would; COPSE_INVALID
+ * for options out of range. Deterministic. O(32 * trees * ranks * channels) at most.
+ */
+copse_status copse_lower_msccl(const struct copse_schedule *schedule,
+                               const struct copse_msccl_options *options, char **text, size_t *size,
+                               struct copse_msccl_summary *summary,
+                               struct copse_err *err) COPSE_CHECKED;
+
+#endif

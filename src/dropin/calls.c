@@ -1,0 +1,416 @@
+/*
+ * Where an NCCL call is answered: copse_nccl_call_do decides from what all ranks have alike, counts
+ * the call, and serves it with copse, holds it until the group's end, or passes it to the real
+ * NCCL.
+ *
+ *   ncclAllReduce (api.c) -> copse_nccl_call_do -> decide -> serve: copse_all_reduce
+ *                                                         -> hold:  ncclGroupEnd, then as serve
+ *                                                         -> pass:  the real ncclAllReduce
+ */
+#include "dropin/calls.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/types.h"
+#include "dropin/comms.h"
+#include "dropin/exports.h"
+#include "dropin/real.h"
+
+/* The calls sorted by round, by direction (send, receive) and by peer. */
+struct grid {
+  const struct copse_nccl_call **calls; /* [n_rounds][2][n_ranks] */
+  size_t *n_seen;                       /* [2][n_ranks] */
+  size_t n_rounds, n_ranks;
+};
+
+static bool sort_calls(struct grid *grid, const struct copse_nccl_call *calls, size_t n) {
+  for (size_t i = 0; i < n; i++) {
+    size_t direction = calls[i].function == COPSE_NCCL_RECV;
+    if (calls[i].root < 0 || (size_t)calls[i].root >= grid->n_ranks) return false;
+    size_t column = direction * grid->n_ranks + (size_t)calls[i].root;
+    size_t round = grid->n_seen[column]++;
+    if (round >= grid->n_rounds) return false;
+    grid->calls[round * 2 * grid->n_ranks + column] = &calls[i];
+  }
+  return true; /* n calls, none too often: every place is taken */
+}
+
+static uintptr_t address(const struct copse_nccl_call *call) {
+  return (uintptr_t)(call->function == COPSE_NCCL_SEND ? call->send : call->recv);
+}
+
+static bool is_uniform(const struct copse_nccl_call **round, size_t n_ranks) {
+  const struct copse_nccl_call *first = round[0];
+  uintptr_t block;
+  if (first->count == 0 ||
+      __builtin_mul_overflow(first->count, copse_type_bytes((copse_type)first->type), &block))
+    return false;
+  for (size_t i = 0; i < 2 * n_ranks; i++) {
+    const struct copse_nccl_call *it = round[i];
+    uintptr_t base = address(round[i < n_ranks ? 0 : n_ranks]);
+    if (it->count != first->count || it->type != first->type || it->stream != first->stream ||
+        address(it) - base != (i % n_ranks) * block)
+      return false;
+  }
+  return true;
+}
+
+copse_status copse_nccl_find_exchanges(const struct copse_nccl_call *calls, size_t n, int n_ranks,
+                                       struct copse_nccl_call *all_to_alls, size_t *n_found,
+                                       struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  struct grid grid = {.n_ranks = (size_t)n_ranks, .n_rounds = n / (2 * (size_t)n_ranks)};
+  *n_found = 0;
+  if (n == 0 || n % (2 * grid.n_ranks) != 0) return COPSE_OK;
+  COPSE_TRY(copse_calloc(n, sizeof *grid.calls, &grid.calls, err));
+  COPSE_TRY(copse_calloc(2 * grid.n_ranks, sizeof *grid.n_seen, &grid.n_seen, err));
+  bool all = sort_calls(&grid, calls, n);
+  for (size_t i = 0; all && i < grid.n_rounds; i++) {
+    const struct copse_nccl_call **round = &grid.calls[i * 2 * grid.n_ranks];
+    all = is_uniform(round, grid.n_ranks);
+    all_to_alls[i] = *round[0];
+    all_to_alls[i].function = COPSE_NCCL_ALL_TO_ALL;
+    all_to_alls[i].recv = round[grid.n_ranks]->recv;
+    all = all && all_to_alls[i].send != all_to_alls[i].recv;
+  }
+  if (all) *n_found = grid.n_rounds;
+out:
+  free(grid.calls);
+  free(grid.n_seen);
+  return status;
+}
+
+static copse_status group_hold(const struct copse_nccl_call *call, struct copse_nccl_comm *comm);
+
+/* One of the six collectives, or COPSE_NCCL_SEND_RECV. */
+static int nccl_call_kind(const struct copse_nccl_call *call) {
+  switch (call->function) {
+    case COPSE_NCCL_ALL_REDUCE: return COPSE_ALLREDUCE;
+    case COPSE_NCCL_ALL_GATHER: return COPSE_ALLGATHER;
+    case COPSE_NCCL_REDUCE_SCATTER: return COPSE_REDUCE_SCATTER;
+    case COPSE_NCCL_BROADCAST:
+    case COPSE_NCCL_BCAST: return COPSE_BROADCAST;
+    case COPSE_NCCL_REDUCE: return COPSE_REDUCE;
+    case COPSE_NCCL_ALL_TO_ALL: return COPSE_ALLTOALL;
+    case COPSE_NCCL_SEND:
+    case COPSE_NCCL_RECV: break;
+  }
+  return COPSE_NCCL_SEND_RECV;
+}
+
+static ncclResult_t run_real(const struct copse_nccl_call *c) {
+  switch (c->function) {
+    case COPSE_NCCL_ALL_REDUCE:
+      return copse_nccl_real_AllReduce(c->send, c->recv, c->count, c->type, c->op, c->nccl,
+                                       c->stream);
+    case COPSE_NCCL_ALL_GATHER:
+      return copse_nccl_real_AllGather(c->send, c->recv, c->count, c->type, c->nccl, c->stream);
+    case COPSE_NCCL_REDUCE_SCATTER:
+      return copse_nccl_real_ReduceScatter(c->send, c->recv, c->count, c->type, c->op, c->nccl,
+                                           c->stream);
+    case COPSE_NCCL_BROADCAST:
+      return copse_nccl_real_Broadcast(c->send, c->recv, c->count, c->type, c->root, c->nccl,
+                                       c->stream);
+    case COPSE_NCCL_BCAST:
+      return copse_nccl_real_Bcast(c->recv, c->count, c->type, c->root, c->nccl, c->stream);
+    case COPSE_NCCL_REDUCE:
+      return copse_nccl_real_Reduce(c->send, c->recv, c->count, c->type, c->op, c->root, c->nccl,
+                                    c->stream);
+    case COPSE_NCCL_ALL_TO_ALL:
+      return copse_nccl_real_AlltoAll(c->send, c->recv, c->count, c->type, c->nccl, c->stream);
+    case COPSE_NCCL_SEND:
+      return copse_nccl_real_Send(c->send, c->count, c->type, c->root, c->nccl, c->stream);
+    case COPSE_NCCL_RECV:
+      return copse_nccl_real_Recv(c->recv, c->count, c->type, c->root, c->nccl, c->stream);
+  }
+  return ncclInternalError;
+}
+
+/* The real NCCL's function. */
+static ncclResult_t nccl_call_real(const struct copse_nccl_call *call) {
+  copse_nccl_enter();
+  ncclResult_t result = run_real(call);
+  copse_nccl_leave();
+  return result;
+}
+
+static copse_status run_copse(const struct copse_nccl_call *c, copse_comm *comm) {
+  copse_type type = (copse_type)c->type;
+  copse_redop op = (copse_redop)c->op;
+  switch (nccl_call_kind(c)) {
+    case COPSE_ALLREDUCE:
+      return copse_all_reduce(c->send, c->recv, c->count, type, op, comm, c->stream);
+    case COPSE_ALLGATHER:
+      return copse_all_gather(c->send, c->recv, c->count, type, comm, c->stream);
+    case COPSE_REDUCE_SCATTER:
+      return copse_reduce_scatter(c->send, c->recv, c->count, type, op, comm, c->stream);
+    case COPSE_BROADCAST:
+      return copse_broadcast(c->send, c->recv, c->count, type, c->root, comm, c->stream);
+    case COPSE_REDUCE:
+      return copse_reduce(c->send, c->recv, c->count, type, op, c->root, comm, c->stream);
+    case COPSE_ALLTOALL: return copse_all_to_all(c->send, c->recv, c->count, type, comm, c->stream);
+    default: return COPSE_INTERNAL;
+  }
+}
+
+/* copse's; not for sends and receives. The text of a failure is kept for ncclGetLastError. */
+static ncclResult_t nccl_call_copse(const struct copse_nccl_call *call, copse_comm *comm) {
+  copse_nccl_enter();
+  copse_status status = run_copse(call, comm);
+  copse_nccl_leave();
+  return copse_nccl_failed(status);
+}
+
+static bool reduces(enum copse_nccl_function function) {
+  return function == COPSE_NCCL_ALL_REDUCE || function == COPSE_NCCL_REDUCE_SCATTER ||
+         function == COPSE_NCCL_REDUCE;
+}
+
+/*
+ * Looks only at what is the same on all ranks of the communicator, so that all decide alike. The
+ * exceptions: an all-to-all in place is wrong on all ranks or none of a sane program; sends and
+ * receives are looked at only where the user has promised that they are alike
+ * (COPSE_NCCL_ALLTOALL).
+ */
+static enum copse_nccl_reason decide(const struct copse_nccl_comm *comm,
+                                     const struct copse_nccl_call *call, const copse_plan **plan) {
+  bool pair = nccl_call_kind(call) == COPSE_NCCL_SEND_RECV;
+  if (!comm->copse) return COPSE_NCCL_NO_COPSE;
+  if (pair && !comm->exchanges) return COPSE_NCCL_NOT_PROMISED;
+  if (pair && !copse_nccl_in_group()) return COPSE_NCCL_ALONE;
+  if (call->type >= COPSE_N_TYPES) return COPSE_NCCL_OTHER_TYPE;
+  if (pair) return COPSE_NCCL_SERVE; /* perhaps: the end of the group decides */
+  if (call->count == 0) return COPSE_NCCL_EMPTY;
+  if (reduces(call->function) && call->op >= COPSE_N_REDOPS) return COPSE_NCCL_OTHER_REDOP;
+  if (call->function == COPSE_NCCL_ALL_TO_ALL && call->send == call->recv)
+    return COPSE_NCCL_IN_PLACE;
+  int kind = nccl_call_kind(call);
+  bool rooted = kind == COPSE_BROADCAST || kind == COPSE_REDUCE;
+  copse_status status =
+      copse_comm_find_plan(comm->copse, (copse_collective)kind, rooted ? call->root : -1,
+                           call->count, (copse_type)call->type, plan);
+  if (status != COPSE_OK || !*plan) return COPSE_NCCL_NO_PLAN;
+  return COPSE_NCCL_SERVE;
+}
+
+ncclResult_t copse_nccl_call_do(const struct copse_nccl_call *call) {
+  struct copse_nccl_comm *comm = copse_nccl_is_inside() ? NULL : copse_nccl_acquire(call->nccl);
+  if (!comm) return nccl_call_real(call);
+  ncclResult_t result;
+  int kind = nccl_call_kind(call);
+  const copse_plan *plan = NULL;
+  enum copse_nccl_reason reason = decide(comm, call, &plan);
+  if (reason != COPSE_NCCL_SERVE) {
+    copse_nccl_tally_passed(comm, kind, reason, call->count, call->type);
+    result = nccl_call_real(call);
+  } else {
+    if (kind != COPSE_NCCL_SEND_RECV) copse_nccl_tally_served(comm, kind, plan);
+    if (copse_nccl_in_group()) {
+      copse_status status = group_hold(call, comm);
+      if (status == COPSE_OK) return ncclSuccess; /* the group holds comm now */
+      result = copse_nccl_result(status);
+    } else {
+      result = nccl_call_copse(call, comm->copse);
+    }
+  }
+  (void)copse_nccl_release(comm);
+  return result;
+}
+
+struct held {
+  struct copse_nccl_call call;
+  struct copse_nccl_comm *comm; /* used; NULL once the call is settled */
+};
+
+struct group {
+  int depth;
+  struct held *held;
+  size_t n_held, held_capacity;
+  struct copse_nccl_made *made;
+  size_t n_made, made_capacity;
+};
+
+static _Thread_local struct group open_group;
+
+bool copse_nccl_in_group(void) { return open_group.depth > 0; }
+
+static copse_status add(struct group *group, const struct copse_nccl_call *call,
+                        struct copse_nccl_comm *comm) {
+  copse_status status =
+      copse_grow(&group->held, &group->held_capacity, group->n_held + 1, sizeof *group->held, NULL);
+  if (status == COPSE_OK) group->held[group->n_held++] = (struct held){*call, comm};
+  return status;
+}
+
+/* Keeps a call for the end of the group; takes over the caller's use of comm if it succeeds. */
+static copse_status group_hold(const struct copse_nccl_call *call, struct copse_nccl_comm *comm) {
+  return add(&open_group, call, comm);
+}
+
+void copse_nccl_group_made(ncclComm_t *where, bool blocking) {
+  struct group *group = &open_group;
+  struct copse_nccl_made made = {where, blocking};
+  if (copse_nccl_is_inside()) return;
+  if (group->depth == 0) {
+    copse_nccl_comms_made(&made, 1);
+  } else if (copse_grow(&group->made, &group->made_capacity, group->n_made + 1, sizeof *group->made,
+                        NULL) == COPSE_OK) {
+    group->made[group->n_made++] = made;
+  }
+}
+
+static void free_group(struct group *group) {
+  for (size_t i = 0; i < group->n_held; i++) (void)copse_nccl_release(group->held[i].comm);
+  free(group->held);
+  free(group->made);
+}
+
+/* ---- sends and receives ------------------------------------------------------------------ */
+
+static bool is_open_pair(const struct held *it) {
+  return it->comm && nccl_call_kind(&it->call) == COPSE_NCCL_SEND_RECV;
+}
+
+/* calls[0 .. n-1] are a communicator's. Why they are not all served, or COPSE_NCCL_SERVE. */
+static enum copse_nccl_reason find_all_to_alls(const struct copse_nccl_comm *comm,
+                                               const struct copse_nccl_call *calls, size_t n,
+                                               struct copse_nccl_call *found,
+                                               const copse_plan **plans, size_t *n_found) {
+  if (copse_nccl_find_exchanges(calls, n, comm->n_ranks, found, n_found, NULL) != COPSE_OK ||
+      *n_found == 0)
+    return COPSE_NCCL_NO_EXCHANGE;
+  for (size_t i = 0; i < *n_found; i++)
+    if (copse_comm_find_plan(comm->copse, COPSE_ALLTOALL, -1, found[i].count,
+                             (copse_type)found[i].type, &plans[i]) != COPSE_OK ||
+        !plans[i])
+      return COPSE_NCCL_NO_PLAN;
+  return COPSE_NCCL_SERVE;
+}
+
+static ncclResult_t pass_all(struct copse_nccl_comm *comm, const struct copse_nccl_call *calls,
+                             size_t n, enum copse_nccl_reason reason) {
+  ncclResult_t result = ncclSuccess;
+  for (size_t i = 0; i < n; i++) {
+    copse_nccl_tally_passed(comm, COPSE_NCCL_SEND_RECV, reason, calls[i].count, calls[i].type);
+    ncclResult_t sent = nccl_call_real(&calls[i]);
+    if (result == ncclSuccess) result = sent;
+  }
+  return result;
+}
+
+/* Room for what the sends and receives of one communicator may be, [n] each. */
+struct room {
+  struct copse_nccl_call *calls, *found;
+  const copse_plan **plans;
+};
+
+static ncclResult_t settle(struct group *group, struct copse_nccl_comm *comm, struct room *room,
+                           size_t n) {
+  size_t n_found = 0;
+  enum copse_nccl_reason reason =
+      find_all_to_alls(comm, room->calls, n, room->found, room->plans, &n_found);
+  if (reason != COPSE_NCCL_SERVE) return pass_all(comm, room->calls, n, reason);
+  for (size_t i = 0; i < n_found; i++) {
+    copse_nccl_tally_served(comm, COPSE_ALLTOALL, room->plans[i]);
+    if (add(group, &room->found[i], comm) != COPSE_OK) return ncclSystemError;
+    copse_nccl_use(comm);
+  }
+  return ncclSuccess;
+}
+
+/* What of the group belongs to the same communicator as its i-th call, moved to calls. */
+static size_t take_pairs(struct group *group, size_t i, struct copse_nccl_call *calls) {
+  const struct copse_nccl_comm *comm = group->held[i].comm;
+  size_t n = 0;
+  for (size_t k = i; k < group->n_held; k++) {
+    struct held *it = &group->held[k];
+    if (it->comm != comm || !is_open_pair(it)) continue;
+    calls[n++] = it->call;
+    if (k != i) (void)copse_nccl_release(it->comm);
+    it->comm = NULL;
+  }
+  return n;
+}
+
+static ncclResult_t settle_pairs(struct group *group) {
+  ncclResult_t result = ncclSuccess;
+  size_t n = group->n_held, i = 0; /* settling adds all-to-alls behind them */
+  struct room room = {NULL, NULL, NULL};
+  while (i < n && !is_open_pair(&group->held[i])) i++;
+  if (i == n) return result;
+  if (copse_calloc(n, sizeof *room.calls, &room.calls, NULL) != COPSE_OK ||
+      copse_calloc(n, sizeof *room.found, &room.found, NULL) != COPSE_OK ||
+      copse_calloc(n, sizeof *room.plans, &room.plans, NULL) != COPSE_OK)
+    result = ncclSystemError;
+  for (; i < n && result == ncclSuccess; i++) {
+    struct copse_nccl_comm *comm = group->held[i].comm;
+    if (!is_open_pair(&group->held[i])) continue;
+    result = settle(group, comm, &room, take_pairs(group, i, room.calls));
+    (void)copse_nccl_release(comm);
+  }
+  free(room.calls);
+  free(room.found);
+  free(room.plans);
+  return result;
+}
+
+/* ---- the end ------------------------------------------------------------------------------ */
+
+/* First the collectives, then the all-to-alls that were found: the same order on all ranks. */
+static ncclResult_t serve(const struct group *group) {
+  ncclResult_t result = ncclSuccess;
+  if (group->n_held == 0) return result;
+  copse_nccl_enter();
+  result = copse_nccl_failed(copse_group_start());
+  for (size_t i = 0; i < group->n_held; i++) {
+    const struct held *it = &group->held[i];
+    if (!it->comm) continue;
+    ncclResult_t called = nccl_call_copse(&it->call, it->comm->copse);
+    if (result == ncclSuccess) result = called;
+  }
+  ncclResult_t ended = copse_nccl_failed(copse_group_end());
+  copse_nccl_leave();
+  return result == ncclSuccess ? ended : result;
+}
+
+static ncclResult_t end_group(struct group *group) {
+  ncclResult_t settled = settle_pairs(group);
+  ncclResult_t result = copse_nccl_real_GroupEnd(); /* in any case: it was started */
+  if (result == ncclSuccess) result = settled;
+  if (result != ncclSuccess && result != ncclInProgress) return result;
+  ncclResult_t served = serve(group);
+  if (served != ncclSuccess) return served;
+  /* one non-blocking communicator makes the whole group so */
+  for (size_t i = 0; i < group->n_made; i++) group->made[i].blocking &= result == ncclSuccess;
+  if (group->n_made > 0) copse_nccl_comms_made(group->made, group->n_made);
+  return result;
+}
+
+ncclResult_t ncclGroupStart(void) {
+  ncclResult_t result = copse_nccl_real_GroupStart();
+  if (result == ncclSuccess && !copse_nccl_is_inside()) open_group.depth++;
+  return result;
+}
+
+ncclResult_t ncclGroupEnd(void) {
+  if (copse_nccl_is_inside() || open_group.depth == 0) return copse_nccl_real_GroupEnd();
+  if (--open_group.depth > 0) return copse_nccl_real_GroupEnd();
+  struct group group = open_group;
+  open_group = (struct group){0};
+  ncclResult_t result = end_group(&group);
+  free_group(&group);
+  return result;
+}
+
+/* Nothing runs; NCCL estimates only its own part. */
+ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *info) {
+  if (!copse_nccl_is_inside() && open_group.depth > 0 && --open_group.depth == 0) {
+    struct group group = open_group;
+    open_group = (struct group){0};
+    free_group(&group);
+  }
+  return copse_nccl_real_GroupSimulateEnd(info);
+}

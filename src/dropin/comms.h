@@ -1,0 +1,102 @@
+/*
+ * The NCCL communicators of this process that the drop-in knows, each with copse's communicator of
+ * the same ranks or with the reason why it has none; what the log says of their calls (once for
+ * each plan and each reason, and sums at the end); copse's errors in NCCL's words.
+ */
+#ifndef COPSE_DROPIN_COMMS_H
+#define COPSE_DROPIN_COMMS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "copse/comm.h"
+#include "copse/copse.h"
+#include "dropin/abi.h"
+
+/* What is counted and logged apart: the six collectives, and sends and receives. */
+#define COPSE_NCCL_SEND_RECV (COPSE_ALLTOALL + 1)
+#define COPSE_NCCL_N_KINDS (COPSE_NCCL_SEND_RECV + 1)
+
+struct copse_nccl_tally {
+  uint64_t served, passed;
+  uint32_t reasons_said;  /* bit r: reason r was logged */
+  const copse_plan *said; /* the plan logged last */
+};
+
+struct copse_nccl_comm {
+  struct copse_nccl_comm *next;
+  atomic_int users; /* the registry is one; the last one frees */
+
+  /* Constant once it is registered. */
+  ncclComm_t nccl;
+  int n_ranks, rank, device;
+  bool blocking;     /* no config.blocking = 0 */
+  bool exchanges;    /* a full exchange of sends and receives is an all-to-all */
+  copse_comm *copse; /* NULL: all calls are passed to NCCL */
+  char why_not[512]; /* ... because */
+
+  struct copse_nccl_tally tally[COPSE_NCCL_N_KINDS]; /* of the thread that uses the communicator */
+};
+
+/* A communicator that NCCL has just made. */
+struct copse_nccl_made {
+  ncclComm_t *where; /* the caller's handle; NULL in it: a rank that left a split */
+  bool blocking;     /* the caller wants no ncclInProgress */
+};
+
+/*
+ * Makes the drop-in know them. Collective over each of them, so it must not be called inside a
+ * group. What fails is said in the log and leaves the communicator to NCCL.
+ */
+void copse_nccl_comms_made(const struct copse_nccl_made *made, size_t n);
+
+/* Takes over a complete communicator; its first user is the registry. */
+void copse_nccl_register(struct copse_nccl_comm *comm);
+
+/* The communicator, kept alive until it is released; NULL where the drop-in doesn't know it. */
+struct copse_nccl_comm *copse_nccl_acquire(ncclComm_t nccl);
+/* One user more of a communicator that the caller uses. */
+void copse_nccl_use(struct copse_nccl_comm *comm);
+/* What ending copse's communicator said, if this was the last user. Takes NULL. */
+copse_status copse_nccl_release(struct copse_nccl_comm *comm);
+/*
+ * The same in a thread of its own, which the caller waits 10 s for. Ending waits for the device and
+ * so for whatever else runs there, such as another communicator that hangs, and whose abort comes
+ * after this one's.
+ */
+void copse_nccl_release_aside(struct copse_nccl_comm *comm);
+
+/*
+ * Takes it out of the registry; the caller now holds the registry's use and releases it. NULL
+ * where it isn't there. At INFO its calls are added up in the log.
+ */
+struct copse_nccl_comm *copse_nccl_forget(ncclComm_t nccl);
+enum copse_nccl_reason {
+  COPSE_NCCL_SERVE = -1, /* by copse */
+  COPSE_NCCL_NO_COPSE,   /* comm->why_not */
+  COPSE_NCCL_EMPTY,
+  COPSE_NCCL_OTHER_TYPE,
+  COPSE_NCCL_OTHER_REDOP,
+  COPSE_NCCL_IN_PLACE,
+  COPSE_NCCL_NO_PLAN,
+  COPSE_NCCL_NOT_PROMISED, /* sends and receives, COPSE_NCCL_ALLTOALL is not 1 */
+  COPSE_NCCL_ALONE,        /* a send or receive outside of a group */
+  COPSE_NCCL_NO_EXCHANGE   /* grouped, but no all-to-all */
+};
+
+void copse_nccl_tally_served(struct copse_nccl_comm *comm, int kind, const copse_plan *plan);
+void copse_nccl_tally_passed(struct copse_nccl_comm *comm, int kind, enum copse_nccl_reason reason,
+                             size_t count, ncclDataType_t type);
+ncclResult_t copse_nccl_result(copse_status status);
+
+/* The same, and keeps copse_last_error() as the text of the last failure (of any thread). */
+ncclResult_t copse_nccl_failed(copse_status status);
+
+/*
+ * What ncclGetLastError returns: NCCL's own text, after copse's if there was a failure. Valid
+ * until the thread's next call.
+ */
+const char *copse_nccl_last_error(const char *of_nccl);
+
+#endif

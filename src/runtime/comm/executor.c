@@ -1,0 +1,281 @@
+/*
+ * Executors over backends. CPUs work on the caller's buffers. On GPUs inputs and outputs have
+ * copies, so that launches can be timed without moving them; ranks take the GPUs that are there in
+ * turn, and with one GPU all ranks are virtual ones of it.
+ */
+#include "runtime/comm/executor.h"
+
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "runtime/comm/agree.h"
+#include "runtime/cpu/cpu.h"
+#include "runtime/gpu/gpu.h"
+#include "runtime/transport/transport.h"
+
+struct gpu_rank {
+  int device;
+  unsigned char *input, *output; /* device memory */
+  uint64_t input_room, output_room;
+};
+
+struct copse_exec {
+  const struct copse_plan *plan;
+  const struct copse_backend_ops *ops;
+  void *backend, *prepared;
+  uint32_t first_local, n_local;
+  struct copse_call *calls;            /* [n_local] */
+  const struct copse_gpu_support *gpu; /* NULL: CPUs */
+  struct gpu_rank *ranks;              /* [n_ranks] on GPUs */
+};
+
+/* *out may be half made where this fails. */
+static copse_status open_backend(const struct copse_plan *plan, const struct copse_backend_ops *ops,
+                                 const struct copse_comm_shape *shape,
+                                 const struct copse_gpu_support *gpu, struct copse_exec **out,
+                                 struct copse_err *err) {
+  struct copse_exec *exec;
+  copse_status status;
+  COPSE_TRY(copse_calloc(1, sizeof *exec, &exec, err));
+  *out = exec;
+  *exec = (struct copse_exec){.plan = plan,
+                              .ops = ops,
+                              .first_local = shape->first_local,
+                              .n_local = shape->n_local,
+                              .gpu = gpu};
+  COPSE_TRY(copse_calloc(shape->n_local, sizeof *exec->calls, &exec->calls, err));
+  if (gpu) {
+    COPSE_TRY(copse_calloc(shape->n_ranks, sizeof *exec->ranks, &exec->ranks, err));
+    for (uint32_t r = 0; r < shape->n_ranks; r++) exec->ranks[r].device = shape->devices[r];
+  }
+  COPSE_TRY(ops->create(shape, &exec->backend, err));
+out:
+  return status;
+}
+
+static copse_status new_exec(const struct copse_plan *plan, const struct copse_backend_ops *ops,
+                             const struct copse_comm_shape *shape,
+                             const struct copse_gpu_support *gpu, struct copse_exec **out,
+                             struct copse_err *err) {
+  struct copse_exec *exec = NULL;
+  *out = NULL;
+  copse_status status = open_backend(plan, ops, shape, gpu, &exec, err);
+  COPSE_TRY(copse_agree(shape, status, NULL, 0, err)); /* memory may run out at one rank alone */
+  COPSE_TRY(ops->prepare(exec->backend, plan, &exec->prepared, err));
+  *out = exec;
+  return COPSE_OK;
+out:
+  copse_exec_free(exec);
+  return status;
+}
+
+static copse_status new_on_gpus(const struct copse_plan *plan, struct copse_exec **out,
+                                struct copse_err *err) {
+  uint32_t n = plan->header.n_ranks;
+  const struct copse_gpu_support *gpu = copse_gpu();
+  int *devices;
+  if (!gpu)
+    return copse_fail(err, COPSE_UNSUPPORTED,
+                      "this copse was built without CUDA: backends cpu and threads");
+  int n_devices = gpu->device_count();
+  copse_status status = copse_calloc(n, sizeof *devices, &devices, err);
+  if (status != COPSE_OK) return status;
+  for (uint32_t r = 0; r < n; r++) devices[r] = n_devices > 0 ? (int)(r % (uint32_t)n_devices) : 0;
+  const struct copse_comm_shape shape = {.n_ranks = n, .n_local = n, .devices = devices};
+  status = new_exec(plan, gpu->backend, &shape, gpu, out, err);
+  free(devices);
+  return status;
+}
+
+copse_status copse_exec_new(const struct copse_plan *plan, enum copse_backend backend,
+                            struct copse_exec **out, struct copse_err *err) {
+  const struct copse_comm_shape shape = {.n_ranks = plan->header.n_ranks,
+                                         .n_local = plan->header.n_ranks};
+  *out = NULL;
+  switch (backend) {
+    case COPSE_BACKEND_MPI:
+      return copse_fail(err, COPSE_INVALID, "the mpi backend needs the processes of a job");
+    case COPSE_BACKEND_CUDA: return new_on_gpus(plan, out, err);
+    case COPSE_BACKEND_THREADS:
+      return new_exec(plan, &copse_threads_backend, &shape, NULL, out, err);
+    default: return new_exec(plan, &copse_cpu_backend, &shape, NULL, out, err);
+  }
+}
+
+copse_status copse_exec_new_transport(const struct copse_plan *plan,
+                                      struct copse_transport *transport, struct copse_exec **out,
+                                      struct copse_err *err) {
+  copse_bootstrap bootstrap;
+  struct copse_comm_shape shape;
+  copse_transport_shape(transport, &bootstrap, &shape);
+  return new_exec(plan, &copse_transport_backend, &shape, NULL, out, err);
+}
+
+void copse_exec_free(struct copse_exec *exec) {
+  struct copse_err ignored = COPSE_ERR_INIT;
+  if (!exec) return;
+  if (exec->backend) {
+    if (exec->ops->finish(exec->backend, &ignored) != COPSE_OK) exec->ops->abort(exec->backend);
+    exec->ops->destroy(exec->backend);
+  }
+  for (uint32_t r = 0; exec->ranks && r < exec->plan->header.n_ranks; r++) {
+    if (exec->ranks[r].input) exec->gpu->release(exec->ranks[r].device, exec->ranks[r].input);
+    if (exec->ranks[r].output) exec->gpu->release(exec->ranks[r].device, exec->ranks[r].output);
+  }
+  free(exec->ranks);
+  free(exec->calls);
+  free(exec);
+}
+
+struct copse_interpreter *copse_exec_interpreter(struct copse_exec *exec) {
+  return exec->gpu ? NULL : ((struct copse_host_plan *)exec->prepared)->exec;
+}
+
+void copse_exec_set_stall_seconds(struct copse_exec *exec, double seconds) {
+  exec->ops->set_timeout(exec->backend, seconds);
+}
+
+/* ---- memory of GPUs ---------------------------------------------------------------------------
+ */
+
+static copse_status make_room(const struct copse_exec *exec, int device, uint64_t bytes,
+                              unsigned char **memory, uint64_t *room, struct copse_err *err) {
+  if (bytes <= *room) return COPSE_OK;
+  if (*memory) exec->gpu->release(device, *memory);
+  *memory = NULL;
+  *room = 0;
+  void *fresh;
+  copse_status status = exec->gpu->allocate(device, (size_t)bytes, &fresh, err);
+  if (status != COPSE_OK) return status;
+  *memory = fresh;
+  *room = bytes;
+  return COPSE_OK;
+}
+
+/* A rank's buffers on the host and on its GPU. In place one lies within the other. */
+struct pair {
+  unsigned char *host_in, *host_out, *in, *out;
+  uint64_t in_bytes, out_bytes;
+};
+
+static bool within(const unsigned char *p, const unsigned char *start, uint64_t bytes) {
+  return start && (uintptr_t)p >= (uintptr_t)start && (uintptr_t)p - (uintptr_t)start < bytes;
+}
+
+static struct pair pair_of(const struct copse_exec *exec, const struct copse_launch *launch,
+                           uint32_t r) {
+  const struct copse_plan_header *h = &exec->plan->header;
+  const struct gpu_rank *rank = &exec->ranks[r];
+  uint64_t block = launch->count * copse_type_bytes(launch->type);
+  struct pair p = {launch->inputs[r], launch->outputs[r],      rank->input,
+                   rank->output,      h->input_blocks * block, h->output_blocks * block};
+  if (!p.host_in) p.in = NULL;
+  if (!p.host_out) p.out = NULL;
+  /* the smaller one lies within the larger */
+  if (p.out_bytes > p.in_bytes && p.host_in && within(p.host_in, p.host_out, p.out_bytes))
+    p.in = p.out + (p.host_in - p.host_out);
+  else if (p.host_out && within(p.host_out, p.host_in, p.in_bytes))
+    p.out = p.in + (p.host_out - p.host_in);
+  return p;
+}
+
+static copse_status load_gpu(struct copse_exec *exec, const struct copse_launch *launch,
+                             struct copse_err *err) {
+  const struct copse_plan_header *h = &exec->plan->header;
+  uint64_t block = launch->count * copse_type_bytes(launch->type);
+  copse_status status = COPSE_OK;
+  for (uint32_t r = 0; r < h->n_ranks; r++) {
+    struct gpu_rank *rank = &exec->ranks[r];
+    COPSE_TRY(make_room(exec, rank->device, h->input_blocks * block, &rank->input,
+                        &rank->input_room, err));
+    COPSE_TRY(make_room(exec, rank->device, h->output_blocks * block, &rank->output,
+                        &rank->output_room, err));
+    struct pair p = pair_of(exec, launch, r);
+    if (p.in) COPSE_TRY(exec->gpu->copy(rank->device, p.in, p.host_in, (size_t)p.in_bytes, err));
+    if (p.out)
+      COPSE_TRY(exec->gpu->copy(rank->device, p.out, p.host_out, (size_t)p.out_bytes, err));
+  }
+out:
+  return status;
+}
+
+static copse_status store_gpu(struct copse_exec *exec, const struct copse_launch *launch,
+                              struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  for (uint32_t r = 0; r < exec->plan->header.n_ranks; r++) {
+    struct pair p = pair_of(exec, launch, r);
+    int device = exec->ranks[r].device;
+    if (p.in) COPSE_TRY(exec->gpu->copy(device, p.host_in, p.in, (size_t)p.in_bytes, err));
+    if (p.out) COPSE_TRY(exec->gpu->copy(device, p.host_out, p.out, (size_t)p.out_bytes, err));
+  }
+out:
+  return status;
+}
+
+/* ---- launches ---------------------------------------------------------------------------- */
+
+copse_status copse_exec_load(struct copse_exec *exec, const struct copse_launch *launch,
+                             struct copse_err *err) {
+  copse_status status = copse_launch_check(exec->plan, launch, err);
+  return status == COPSE_OK && exec->gpu ? load_gpu(exec, launch, err) : status;
+}
+
+copse_status copse_exec_start(struct copse_exec *exec, const struct copse_launch *launch,
+                              struct copse_err *err) {
+  const struct copse_plan_header *h = &exec->plan->header;
+  copse_status status = copse_launch_check(exec->plan, launch, err);
+  if (status != COPSE_OK || (exec->gpu && launch->count == 0)) return status;
+  for (uint32_t i = 0; i < exec->n_local; i++) {
+    uint32_t r = exec->first_local + i;
+    exec->calls[i] = (struct copse_call){.collective = (copse_collective)h->collective,
+                                         .root = h->root,
+                                         .count = launch->count,
+                                         .type = launch->type,
+                                         .redop = launch->redop,
+                                         .send = launch->inputs[r],
+                                         .recv = launch->outputs[r],
+                                         .pair_counts = launch->pair_counts};
+    if (!exec->gpu) continue;
+    struct pair p = pair_of(exec, launch, r);
+    exec->calls[i].send = p.in;
+    exec->calls[i].recv = p.out;
+    exec->calls[i].pair_counts = NULL; /* it would have to be in device memory */
+  }
+  return exec->ops->launch(exec->backend, exec->prepared, exec->calls, err);
+}
+
+copse_status copse_exec_finish(struct copse_exec *exec, struct copse_err *err) {
+  return exec->ops->finish(exec->backend, err);
+}
+
+copse_status copse_exec_store(struct copse_exec *exec, const struct copse_launch *launch,
+                              struct copse_err *err) {
+  return exec->gpu ? store_gpu(exec, launch, err) : COPSE_OK;
+}
+
+copse_status copse_exec_run(struct copse_exec *exec, const struct copse_launch *launch,
+                            struct copse_err *err) {
+  copse_status status;
+  COPSE_TRY(copse_exec_load(exec, launch, err));
+  COPSE_TRY(copse_exec_start(exec, launch, err));
+  COPSE_TRY(copse_exec_finish(exec, err));
+  COPSE_TRY(copse_exec_store(exec, launch, err));
+out:
+  return status;
+}
+
+copse_status copse_exec_scratch_bytes(const struct copse_plan *plan, uint64_t count,
+                                      enum copse_type type, uint64_t *bytes,
+                                      struct copse_err *err) {
+  struct copse_layout layout;
+  struct copse_shape shape;
+  *bytes = 0;
+  copse_status status = copse_layout_new(plan, &layout, err);
+  if (status != COPSE_OK) return status;
+  status = copse_layout_shape(&layout, count, copse_type_bytes(type), &shape, err);
+  for (uint32_t r = 0; r < plan->header.n_ranks && status == COPSE_OK; r++)
+    *bytes += copse_layout_slot_bytes(&layout, &shape, r) +
+              2 * copse_layout_packet_bytes(&layout, &shape, r);
+  copse_layout_free(&layout);
+  return status;
+}

@@ -1,0 +1,65 @@
+/*
+ * Executors: a plan run on the host's buffers by any backend, for `copse run` and for tests.
+ * Scratch and counters persist from launch to launch in a copse_exec, as in a communicator.
+ */
+#ifndef COPSE_RUNTIME_COMM_EXECUTOR_H
+#define COPSE_RUNTIME_COMM_EXECUTOR_H
+
+#include "base/err.h"
+#include "base/types.h"
+#include "runtime/interpreter/view.h"
+#include "runtime/plan/plan.h"
+
+enum copse_backend {
+  COPSE_BACKEND_CPU,     /* one thread steps all workers in turn; reports a deadlock */
+  COPSE_BACKEND_THREADS, /* a thread per worker, C11 atomics */
+  COPSE_BACKEND_CUDA,    /* all ranks on this process's GPUs; several may share one */
+  COPSE_BACKEND_MPI      /* this process's rank alone: copse_exec_new_transport */
+};
+
+struct copse_exec;
+
+/* The plan is borrowed until the free. COPSE_NOMEM, also for more threads than
+ * the machine gives. */
+copse_status copse_exec_new(const struct copse_plan *plan, enum copse_backend backend,
+                            struct copse_exec **out, struct copse_err *err) COPSE_CHECKED;
+
+/* This process's part of a plan, the rank being the transport's, which outlives the executor; of
+ * a launch only that rank's input and output are looked at. Collective, as launches are: what fails
+ * in a launch breaks the transport. COPSE_UNSUPPORTED where the wire has too few tags. */
+struct copse_transport;
+copse_status copse_exec_new_transport(const struct copse_plan *plan,
+                                      struct copse_transport *transport, struct copse_exec **out,
+                                      struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * Runs one launch to its end. The order of reduction is the plan's and so are the bits,
+ * on every backend. COPSE_REFUTED on a deadlock (the text says who waits for whom), on a
+ * channel left unbalanced, and in the threads backend when nothing moves for
+ * stall_seconds; after that the executor can only be freed.
+ */
+copse_status copse_exec_run(struct copse_exec *exec, const struct copse_launch *launch,
+                            struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * The same in steps, for timing. load and store copy inputs and outputs to where the executor
+ * works and back (to and from a GPU; nothing on CPUs); start begins a launch on what is there,
+ * and may return before its end, finish waits for all that were started.
+ */
+copse_status copse_exec_load(struct copse_exec *exec, const struct copse_launch *launch,
+                             struct copse_err *err) COPSE_CHECKED;
+copse_status copse_exec_start(struct copse_exec *exec, const struct copse_launch *launch,
+                              struct copse_err *err) COPSE_CHECKED;
+copse_status copse_exec_finish(struct copse_exec *exec, struct copse_err *err) COPSE_CHECKED;
+copse_status copse_exec_store(struct copse_exec *exec, const struct copse_launch *launch,
+                              struct copse_err *err) COPSE_CHECKED;
+void copse_exec_set_stall_seconds(struct copse_exec *exec, double seconds); /* default 20 */
+/* Bytes of scratch over all ranks that a launch of this size takes. */
+copse_status copse_exec_scratch_bytes(const struct copse_plan *plan, uint64_t count,
+                                      enum copse_type type, uint64_t *bytes,
+                                      struct copse_err *err) COPSE_CHECKED;
+/* What runs the plan on CPUs, for tests that look at its state; NULL on GPUs. */
+struct copse_interpreter *copse_exec_interpreter(struct copse_exec *exec);
+void copse_exec_free(struct copse_exec *exec);
+
+#endif

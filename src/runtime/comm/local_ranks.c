@@ -1,0 +1,377 @@
+/*
+ * The ranks of one communicator that live in this process: making and ending them, their plans,
+ * registered buffers, and the launch of a round of calls that the gathering has brought together.
+ */
+#include "runtime/comm/local_ranks.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "runtime/comm/agree.h"
+#include "runtime/comm/call.h"
+#include "base/debug.h"
+#include "runtime/comm/plans.h"
+
+copse_status copse_local_register(struct copse_comm *comm, void *buffer, size_t bytes,
+                                  void **handle, struct copse_err *err) {
+  struct copse_local_ranks *local = comm->local;
+  struct copse_registration *it = NULL;
+  copse_status status;
+  *handle = NULL;
+  COPSE_TRY(copse_gather_broken(&local->gather, err));
+  COPSE_TRY(copse_calloc(1, sizeof *it, &it, err));
+  it->rank = comm->rank;
+  pthread_mutex_lock(&local->backend_lock);
+  if (local->ops->add_buffer)
+    status = local->ops->add_buffer(local->backend, comm->rank - local->shape.first_local, buffer,
+                                    bytes, &it->backend_handle, err);
+  if (status == COPSE_OK) {
+    it->next = local->registrations;
+    local->registrations = it;
+    *handle = it;
+  }
+  pthread_mutex_unlock(&local->backend_lock);
+  if (status == COPSE_OK) return COPSE_OK;
+out:
+  free(it);
+  return status;
+}
+
+copse_status copse_local_deregister(struct copse_comm *comm, void *handle, struct copse_err *err) {
+  struct copse_local_ranks *local = comm->local;
+  copse_status status = COPSE_OK;
+  pthread_mutex_lock(&local->backend_lock);
+  struct copse_registration **at = &local->registrations;
+  while (*at && (*at != handle || (*at)->rank != comm->rank)) at = &(*at)->next;
+  struct copse_registration *it = *at;
+  if (!it) {
+    status =
+        copse_fail(err, COPSE_INVALID, "no registration of rank %u has this handle", comm->rank);
+  } else {
+    *at = it->next;
+    if (local->ops->remove_buffer)
+      status = local->ops->remove_buffer(local->backend, comm->rank - local->shape.first_local,
+                                         it->backend_handle, err);
+  }
+  pthread_mutex_unlock(&local->backend_lock);
+  free(it);
+  return status;
+}
+
+/* The backend's own part; all or none enter the table. */
+static copse_status prepare_all(struct copse_local_ranks *local,
+                                const struct copse_plan *const *plans, size_t n,
+                                struct copse_err *err) {
+  struct copse_plan_table *table = &local->plans;
+  size_t end = table->n;
+  copse_status status;
+  COPSE_TRY(copse_grow(&table->entries, &table->capacity, end + n, sizeof *table->entries, err));
+  for (size_t i = 0; i < n; i++, end++) {
+    struct copse_plan_entry *entry = &table->entries[end];
+    entry->plan = plans[i];
+    COPSE_TRY(local->ops->prepare(local->backend, plans[i], &entry->prepared, err));
+  }
+  table->n = end;
+out:
+  return status;
+}
+
+static copse_status check_all(const struct copse_local_ranks *local,
+                              const struct copse_plan *const *plans, size_t n,
+                              struct copse_err *err) {
+  for (size_t i = 0; i < n; i++) {
+    copse_status status = copse_plan_check_servable(plans[i], local->shape.n_ranks, err);
+    if (status != COPSE_OK) return status;
+  }
+  return COPSE_OK;
+}
+
+/* With the backend's lock held. `mine`: how reading the plans went here. */
+static copse_status add_all(struct copse_local_ranks *local, copse_status mine,
+                            const struct copse_plan *const *plans, size_t n,
+                            struct copse_err *err) {
+  copse_status status;
+  if (mine == COPSE_OK) mine = check_all(local, plans, n, err);
+  COPSE_TRY(copse_agree(&local->shape, mine, plans, n, err));
+  COPSE_TRY(prepare_all(local, plans, n, err));
+out:
+  return status;
+}
+
+copse_status copse_local_add_plan(struct copse_local_ranks *local, const struct copse_plan *plan,
+                                  struct copse_err *err) {
+  copse_status mine = copse_gather_broken(&local->gather, err);
+  pthread_mutex_lock(&local->backend_lock);
+  copse_status status = add_all(local, mine, &plan, 1, err);
+  pthread_mutex_unlock(&local->backend_lock);
+  return status;
+}
+
+/* Takes over the plans, whether or not they enter the table: the backend may hold some of them. */
+static copse_status own_all(struct copse_local_ranks *local, struct copse_plan_list *list,
+                            struct copse_err *err) {
+  copse_status status;
+  COPSE_TRY(copse_grow(&local->owned, &local->owned_capacity, local->n_owned + list->n,
+                       sizeof *local->owned, err));
+  for (size_t i = 0; i < list->n; i++) local->owned[local->n_owned++] = list->plans[i];
+  list->n = 0;
+out:
+  return status;
+}
+
+copse_status copse_local_load_plans(struct copse_local_ranks *local, const char *folder,
+                                    uint32_t *n_loaded, struct copse_err *err) {
+  struct copse_plan_list list = {NULL, 0, 0};
+  *n_loaded = 0;
+  copse_status mine = copse_gather_broken(&local->gather, err);
+  if (mine == COPSE_OK) mine = copse_folder_read_plans(folder, local->shape.n_ranks, &list, err);
+  pthread_mutex_lock(&local->backend_lock);
+  size_t first = local->n_owned, n = list.n;
+  if (mine == COPSE_OK) mine = own_all(local, &list, err);
+  if (mine != COPSE_OK) n = 0;
+  const struct copse_plan *const *plans =
+      n ? (const struct copse_plan *const *)local->owned + first : NULL;
+  copse_status status = add_all(local, mine, plans, n, err);
+  pthread_mutex_unlock(&local->backend_lock);
+  copse_plan_list_free(&list);
+  if (status != COPSE_OK) return status;
+  *n_loaded = (uint32_t)n;
+  copse_debug(n ? COPSE_DEBUG_INFO : COPSE_DEBUG_WARN, (int)local->shape.first_local,
+              "%zu plans for %u ranks loaded from %s", n, local->shape.n_ranks, folder);
+  return COPSE_OK;
+}
+
+static copse_status find(struct copse_local_ranks *local, const struct copse_call *call,
+                         const struct copse_plan_entry **entry, size_t *n_fitting, uint64_t *bytes,
+                         struct copse_err *err) {
+  *entry = NULL;
+  copse_status status = copse_message_bytes(call->collective, local->shape.n_ranks, call->count,
+                                            call->type, bytes, err);
+  if (status != COPSE_OK) return status;
+  const struct copse_plan_want want = {.collective = call->collective,
+                                       .root = call->root,
+                                       .uneven = call->pair_counts != NULL,
+                                       .message_bytes = *bytes};
+  *entry = copse_plan_table_find(&local->plans, &want, n_fitting);
+  return COPSE_OK;
+}
+
+copse_status copse_local_find_plan(struct copse_local_ranks *local, const struct copse_call *call,
+                                   const struct copse_plan **plan, struct copse_err *err) {
+  const struct copse_plan_entry *entry;
+  size_t n_fitting;
+  uint64_t bytes;
+  pthread_mutex_lock(&local->backend_lock);
+  copse_status status = find(local, call, &entry, &n_fitting, &bytes, err);
+  *plan = entry ? entry->plan : NULL;
+  pthread_mutex_unlock(&local->backend_lock);
+  return status;
+}
+
+static void trace(const struct copse_local_ranks *local, const struct copse_call *call,
+                  uint64_t bytes, const struct copse_plan_entry *entry, size_t n_fitting) {
+  if (!copse_debug_wants(COPSE_DEBUG_TRACE)) return;
+  const struct copse_plan_header *h = &entry->plan->header;
+  char text[COPSE_CALL_TEXT];
+  copse_call_describe(call, text);
+  copse_debug(COPSE_DEBUG_TRACE, (int)local->shape.first_local,
+              "%s, %llu bytes over %u ranks: plan %zu of %zu (%s, %s, messages of %llu to %llu "
+              "bytes), %s",
+              text, (unsigned long long)bytes, local->shape.n_ranks,
+              (size_t)(entry - local->plans.entries) + 1, local->plans.n, entry->plan->name,
+              h->protocol == COPSE_PROTOCOL_LOW_LATENCY ? "low latency" : "bandwidth",
+              (unsigned long long)h->min_bytes, (unsigned long long)h->max_bytes,
+              n_fitting == 1 ? "the only one for it" : "the narrowest range that holds it");
+}
+
+static copse_status lacks_plan(const struct copse_local_ranks *local, const struct copse_call *call,
+                               uint64_t bytes, struct copse_err *err) {
+  char text[COPSE_CALL_TEXT];
+  copse_call_describe(call, text);
+  return copse_fail(err, COPSE_UNSUPPORTED,
+                    "no plan for %s, %llu bytes over %u ranks, among the %zu of this communicator "
+                    "(copse_comm_load_plans)",
+                    text, (unsigned long long)bytes, local->shape.n_ranks, local->plans.n);
+}
+
+/* Whether ranks may be out of step after a launch with this status. Refused arguments are so
+ * everywhere, but memory runs out on one host alone. */
+static bool is_breaking(const struct copse_local_ranks *local, copse_status status) {
+  if (status == COPSE_NOMEM) return local->shape.n_local < local->shape.n_ranks;
+  return status != COPSE_OK && status != COPSE_INVALID && status != COPSE_UNSUPPORTED;
+}
+
+/* The gathering's launch: picks the plan and hands the round to the backend. */
+static copse_status local_launch(void *context, const struct copse_call *calls, bool *breaks,
+                                 struct copse_err *err) {
+  struct copse_local_ranks *local = context;
+  const struct copse_plan_entry *entry;
+  size_t n_fitting;
+  uint64_t bytes;
+  copse_status status;
+  pthread_mutex_lock(&local->backend_lock);
+  COPSE_TRY(local->ops->poll(local->backend, err));
+  COPSE_TRY(find(local, &calls[0], &entry, &n_fitting, &bytes, err));
+  if (!entry) {
+    status = lacks_plan(local, &calls[0], bytes, err);
+    goto out;
+  }
+  trace(local, &calls[0], bytes, entry, n_fitting);
+  status = local->ops->launch(local->backend, entry->prepared, calls, err);
+out:
+  *breaks = is_breaking(local, status);
+  /* what a failed launch has started on some GPUs would wait for the rest */
+  if (*breaks) local->ops->abort(local->backend);
+  pthread_mutex_unlock(&local->backend_lock);
+  return status;
+}
+
+/* Takes NULL and what is half made. The handles belong to the callers. */
+static void free_local_ranks(struct copse_local_ranks *local) {
+  if (!local) return;
+  while (local->registrations) {
+    struct copse_registration *next = local->registrations->next;
+    free(local->registrations);
+    local->registrations = next;
+  }
+  if (local->backend) local->ops->destroy(local->backend);
+  for (size_t i = 0; i < local->n_owned; i++) copse_plan_release(local->owned[i]);
+  free(local->owned);
+  free(local->plans.entries);
+  copse_gather_destroy(&local->gather);
+  if (local->has_backend_lock) pthread_mutex_destroy(&local->backend_lock);
+  if (local->free_bootstrap) local->free_bootstrap(&local->bootstrap);
+  free(local->devices);
+  free(local);
+}
+
+static copse_status copy_shape(struct copse_local_ranks *local,
+                               const struct copse_comm_shape *shape, struct copse_err *err) {
+  copse_status status;
+  local->shape = *shape;
+  COPSE_TRY(copse_calloc(shape->n_local, sizeof *local->devices, &local->devices, err));
+  memcpy(local->devices, shape->devices, shape->n_local * sizeof *local->devices);
+  local->shape.devices = local->devices;
+  if (shape->bootstrap) {
+    local->bootstrap = *shape->bootstrap;
+    local->shape.bootstrap = &local->bootstrap;
+  }
+out:
+  return status;
+}
+
+static copse_status new_handles(struct copse_local_ranks *local, struct copse_comm **comms,
+                                struct copse_err *err) {
+  uint32_t n = local->shape.n_local;
+  copse_status status;
+  memset(comms, 0, n * sizeof *comms);
+  for (uint32_t i = 0; i < n; i++) {
+    COPSE_TRY(copse_calloc(1, sizeof *comms[i], &comms[i], err));
+    *comms[i] = (struct copse_comm){local, local->shape.first_local + i};
+  }
+  local->n_handles = n;
+  return COPSE_OK;
+out:
+  for (uint32_t i = 0; i < n; i++) {
+    free(comms[i]);
+    comms[i] = NULL;
+  }
+  return status;
+}
+
+copse_status copse_local_new(const struct copse_comm_shape *shape,
+                             const struct copse_backend_ops *ops,
+                             void (*free_bootstrap)(copse_bootstrap *), struct copse_comm **comms,
+                             struct copse_err *err) {
+  struct copse_local_ranks *local = NULL;
+  copse_status status;
+  COPSE_TRY(copse_calloc(1, sizeof *local, &local, err));
+  local->ops = ops;
+  COPSE_TRY(copy_shape(local, shape, err));
+  local->gather.launch = local_launch;
+  local->gather.context = local;
+  COPSE_TRY(copse_gather_init(&local->gather, shape->first_local, shape->n_local, err));
+  local->has_backend_lock = pthread_mutex_init(&local->backend_lock, NULL) == 0;
+  if (!local->has_backend_lock) {
+    status = copse_fail_nomem(err);
+    goto out;
+  }
+  status = ops->create(&local->shape, &local->backend, err);
+  COPSE_TRY(copse_agree(&local->shape, status, NULL, 0, err));
+  ops->set_timeout(local->backend, local->gather.timeout_seconds);
+  COPSE_TRY(new_handles(local, comms, err));
+  local->free_bootstrap = free_bootstrap;
+  copse_debug(COPSE_DEBUG_INFO, (int)shape->first_local, "communicator %p: %u of %u ranks here",
+              (void *)local, shape->n_local, shape->n_ranks);
+  return COPSE_OK;
+out:
+  free_local_ranks(local);
+  return status;
+}
+
+/* Of the rank; the backend frees what it made of them at its end. */
+static void drop_registrations(struct copse_local_ranks *local, uint32_t rank) {
+  struct copse_registration **at = &local->registrations;
+  while (*at) {
+    struct copse_registration *it = *at;
+    if (it->rank != rank) {
+      at = &it->next;
+      continue;
+    }
+    *at = it->next;
+    free(it);
+  }
+}
+
+copse_status copse_local_leave(struct copse_comm *comm, struct copse_err *err) {
+  struct copse_local_ranks *local = comm->local;
+  uint32_t rank = comm->rank;
+  copse_gather_leave(&local->gather, rank - local->shape.first_local);
+  bool broken = copse_gather_broken(&local->gather, NULL) != COPSE_OK;
+  pthread_mutex_lock(&local->backend_lock);
+  /* the reason has been reported; nothing enqueued may keep this waiting */
+  if (broken) local->ops->abort(local->backend);
+  copse_status status = local->ops->finish(local->backend, broken ? NULL : err);
+  drop_registrations(local, rank);
+  bool last = --local->n_handles == 0;
+  pthread_mutex_unlock(&local->backend_lock);
+  copse_debug(COPSE_DEBUG_INFO, (int)rank, "communicator %p: rank ends%s", (void *)local,
+              last ? ", the last one here" : "");
+  free(comm);
+  if (last) free_local_ranks(local);
+  return broken ? COPSE_OK : status;
+}
+
+void copse_local_abort(struct copse_local_ranks *local, uint32_t rank) {
+  struct copse_err why = COPSE_ERR_INIT;
+  (void)copse_fail(&why, COPSE_ABORTED, "copse_comm_abort was called on rank %u", rank);
+  copse_gather_break(&local->gather, &why);
+  local->ops->abort(local->backend);
+}
+
+copse_status copse_local_poll(struct copse_local_ranks *local, struct copse_err *err) {
+  copse_status status = copse_gather_broken(&local->gather, err);
+  if (status != COPSE_OK || pthread_mutex_trylock(&local->backend_lock) != 0) return status;
+  struct copse_err why = COPSE_ERR_INIT;
+  why.status = status = local->ops->poll(local->backend, &why);
+  if (status != COPSE_OK) local->ops->abort(local->backend); /* on the GPUs that still work */
+  pthread_mutex_unlock(&local->backend_lock);
+  if (status == COPSE_OK) return COPSE_OK;
+  copse_gather_break(&local->gather, &why);
+  return copse_gather_broken(&local->gather, err);
+}
+
+bool copse_local_sizes_messages(struct copse_local_ranks *local) {
+  pthread_mutex_lock(&local->backend_lock);
+  bool sizes = local->ops->sizes_messages && local->ops->sizes_messages(local->backend);
+  pthread_mutex_unlock(&local->backend_lock);
+  return sizes;
+}
+
+void copse_local_set_timeout(struct copse_local_ranks *local, double seconds) {
+  copse_gather_set_timeout(&local->gather, seconds);
+  pthread_mutex_lock(&local->backend_lock);
+  local->ops->set_timeout(local->backend, seconds);
+  pthread_mutex_unlock(&local->backend_lock);
+}

@@ -1,0 +1,86 @@
+/*
+ * Inside src/runtime: the ranks of one communicator that live in this process, with the backend
+ * they run on and their plans. The handles (struct copse_comm) share it; the last one ends it,
+ * in whatever order they go.
+ *
+ * Two locks are never held together. backend_lock guards the backend, plans and registrations; it
+ * is held during launches and while plans are prepared. The gathering's own lock guards waiting
+ * calls; it is held briefly, so that an abort or a query of the state never waits for a launch.
+ */
+#ifndef COPSE_RUNTIME_COMM_LOCAL_RANKS_H
+#define COPSE_RUNTIME_COMM_LOCAL_RANKS_H
+
+#include <pthread.h>
+
+#include "runtime/backend/backend.h"
+#include "runtime/comm/gather.h"
+#include "runtime/comm/plans.h"
+
+struct copse_local_ranks;
+
+struct copse_comm {
+  struct copse_local_ranks *local;
+  uint32_t rank;
+};
+
+struct copse_registration {
+  uint32_t rank;
+  void *backend_handle;
+  struct copse_registration *next;
+};
+
+struct copse_local_ranks {
+  struct copse_comm_shape shape; /* devices and bootstrap are its own */
+  int *devices;
+  copse_bootstrap bootstrap;
+  void (*free_bootstrap)(copse_bootstrap *); /* NULL: the caller's */
+  struct copse_gather gather;
+
+  pthread_mutex_t backend_lock; /* of all below */
+  bool has_backend_lock;
+  uint32_t n_handles;
+  const struct copse_backend_ops *ops;
+  void *backend;
+  struct copse_plan_table plans;
+  /* Read from files; freed after the backend, which may hold more plans than the table. */
+  struct copse_plan **owned;
+  size_t n_owned, owned_capacity;
+  struct copse_registration *registrations;
+};
+
+/*
+ * comms[i] gets the handle of rank shape->first_local + i. `shape` and what it points to are
+ * copied. free_bootstrap (may be NULL) ends the bootstrap with the local ranks, but not when this fails.
+ */
+copse_status copse_local_new(const struct copse_comm_shape *shape,
+                             const struct copse_backend_ops *ops,
+                             void (*free_bootstrap)(copse_bootstrap *), struct copse_comm **comms,
+                             struct copse_err *err) COPSE_CHECKED;
+
+/* Ends a handle, and with the last one the local ranks. The handle is gone whatever the status. */
+copse_status copse_local_leave(struct copse_comm *comm, struct copse_err *err);
+
+void copse_local_abort(struct copse_local_ranks *local, uint32_t rank);
+/* Why it is broken, or COPSE_OK; asks the backend too if that doesn't block. */
+copse_status copse_local_poll(struct copse_local_ranks *local, struct copse_err *err);
+void copse_local_set_timeout(struct copse_local_ranks *local, double seconds);
+
+copse_status copse_local_add_plan(struct copse_local_ranks *local, const struct copse_plan *plan,
+                                  struct copse_err *err) COPSE_CHECKED;
+/* See copse_comm_load_plans; the folder is the one to read. */
+copse_status copse_local_load_plans(struct copse_local_ranks *local, const char *folder,
+                                    uint32_t *n_loaded, struct copse_err *err) COPSE_CHECKED;
+/* *plan is NULL where none fits. */
+copse_status copse_local_find_plan(struct copse_local_ranks *local, const struct copse_call *call,
+                                   const struct copse_plan **plan,
+                                   struct copse_err *err) COPSE_CHECKED;
+
+/* See sizes_messages in backend.h. */
+bool copse_local_sizes_messages(struct copse_local_ranks *local);
+
+copse_status copse_local_register(struct copse_comm *comm, void *buffer, size_t bytes,
+                                  void **handle, struct copse_err *err) COPSE_CHECKED;
+copse_status copse_local_deregister(struct copse_comm *comm, void *handle,
+                                    struct copse_err *err) COPSE_CHECKED;
+
+#endif

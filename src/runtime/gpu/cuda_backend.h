@@ -1,0 +1,250 @@
+/*
+ * The state of the CUDA backend, which runs plans on NVIDIA GPUs, and what its sources share.
+ *
+ *   backend.cu   life, devices, errors       share.cu       memory of other processes
+ *   prepare.cu   a plan's tables and memory  launch.cu      one collective
+ *   kernels.cu   the interpreter on a GPU    ../internode/  ranks on several hosts
+ *
+ * All workers of the local ranks on one device run in one cooperative kernel, so that ranks which
+ * share a device are resident together. Kernels on different devices run at the same time.
+ *
+ *      process                          a rank's memory for a plan (`segments`), shared by IPC
+ *   +------------------------+          +--------------------- lane 0 ---+- lane 1 -+
+ *   | device 0: kernel, with |  reads,  | counters | slots | packets x 2 |   ...    |
+ *   |   workers of rank 0, 1 |  writes  +-----------------------------------------+
+ *   | device 1: kernel ...   | -------> of every rank of the host
+ *   +------------------------+
+ */
+#ifndef COPSE_RUNTIME_GPU_CUDA_BACKEND_H
+#define COPSE_RUNTIME_GPU_CUDA_BACKEND_H
+
+#include "copse/comm.h"
+#include "runtime/gpu/host.h"
+#include "runtime/gpu/kernels.h"
+#include "runtime/gpu/launch.h"
+
+extern "C" {
+#include "runtime/backend/backend.h"
+#include "base/types.h"
+#include "runtime/plan/layout.h"
+#include "runtime/plan/plan.h"
+}
+
+#define COPSE_CUDA_MAX_DEVICES 64u
+
+/* The last launch on a device, outside of captures or inside of one. */
+struct copse_last_launch {
+  cudaEvent_t done;
+  bool launched;
+  unsigned long long stream; /* its id, since a handle may be used again for another stream */
+};
+
+struct copse_cuda_device {
+  int ordinal; /* CUDA's number */
+  uint32_t n_multiprocessors;
+  uint64_t max_pitch;  /* bytes, of copies in rows */
+  cudaEvent_t entered; /* orders another rank's stream before the launch */
+  struct copse_last_launch eager, captured;
+  unsigned long long capture; /* the id of the capture that `captured` is in */
+  bool untracked; /* eager.done doesn't cover all launches: graphs, a call that failed */
+};
+
+/*
+ * Over several hosts a large message moves in two parts, so that one part is between hosts while
+ * the kernel moves the other. Each part uses its own lane: counters, slots and status words.
+ */
+#define COPSE_CUDA_LANES 2u
+
+/* A plan on one device. */
+struct copse_plan_on_device {
+  unsigned char *tables; /* device memory behind all pointers in lanes[], but for the segments */
+  struct copse_device_plan lanes[COPSE_CUDA_LANES];
+  uint32_t n_blocks, n_threads; /* of each launch */
+};
+
+/* Sizes within a rank's memory segment for a plan: lane after lane, each signals, slots, two copies
+ * of packets, status words, in this order. */
+struct copse_segment_layout {
+  uint64_t signals_bytes, slots_bytes, packets_copy;
+  uint64_t words_bytes; /* 0 where all ranks share a host */
+};
+
+/* Bytes from the start of a segment to a lane. */
+static inline uint64_t copse_lane_offset(const struct copse_segment_layout *segment,
+                                         uint32_t lane) {
+  return lane * (segment->signals_bytes + segment->slots_bytes + 2 * segment->packets_copy +
+                 segment->words_bytes);
+}
+
+struct copse_split;       /* ../internode/rounds.h */
+struct copse_cuda_rounds; /* ../internode/internode.h */
+struct copse_internode;   /* ../internode/internode.h */
+struct copse_peer_barrier;
+
+struct copse_cuda_plan {
+  const struct copse_plan *plan;    /* as given; over several hosts split->local */
+  struct copse_split *split;        /* NULL where all ranks share a host */
+  const bool *crosses;              /* [n_channels] to another host; NULL without split */
+  struct copse_cuda_rounds *rounds; /* cut so far; kept until the free, since graphs may use them */
+  struct copse_cuda_plan *next;
+  uint32_t number;
+  uint32_t n_lanes; /* equal at all ranks */
+  struct copse_layout layout;
+  struct copse_segment_layout segment; /* the maximum over all ranks, equal at all ranks */
+  unsigned char **segments;            /* [n_ranks] as this process addresses them */
+  unsigned char **staging; /* [n_ranks] buffers for outputs that peers write, likewise */
+  void **opened;           /* [2 * n_ranks] IPC mappings of segments, then of staging; or NULL */
+  bool is_shared;          /* other processes may have opened this one's memory */
+  bool puts;               /* peers write a rank's output */
+  struct copse_plan_on_device *devices; /* [cuda->n_devices] */
+};
+
+/* A buffer that its owner registered, and how this process addresses every rank's. */
+struct copse_cuda_buffer {
+  struct copse_cuda_buffer *next;
+  unsigned char *start; /* of this process's rank */
+  size_t bytes;
+  unsigned char **mapped; /* [n_ranks] */
+  void **opened;          /* [n_ranks] IPC mappings to close, or NULL */
+};
+
+struct copse_cuda {
+  uint32_t n_ranks, first_local, n_local;
+  copse_bootstrap bootstrap; /* all_gather is NULL where all ranks are local */
+  bool many_processes;
+  uint32_t n_hosts; /* 0: not yet known. Ranks of a host reach each other's memory */
+  uint32_t host_of[COPSE_CUDA_MAX_RANKS];
+  struct copse_peer_barrier
+      *peer_barrier;                 /* NULL: this host's processes leave over the bootstrap */
+  struct copse_internode *internode; /* NULL where all ranks share a host */
+  uint32_t n_devices;
+  struct copse_cuda_device devices[COPSE_CUDA_MAX_DEVICES];
+  uint32_t device_of[COPSE_CUDA_MAX_RANKS]; /* of local ranks: index into devices */
+  void *get_attribute; /* the driver's cuPointerGetAttribute, or NULL before its first use */
+  /* Of local ranks: the id of the last output that all devices were found to reach. */
+  unsigned long long reached[COPSE_CUDA_MAX_RANKS];
+  struct copse_control *control;
+  double timeout_seconds;
+  uint64_t limit_ns; /* the same; atomic, for the thread that watches messages */
+  struct copse_cuda_plan *plans;
+  struct copse_cuda_buffer *buffers;
+  uint32_t n_plans;
+};
+
+/* ---- backend.cu ------------------------------------------------------------------------- */
+
+/* Whether kernels are to leave before their end. check_left says why, or COPSE_OK; poll also asks
+ * CUDA. */
+bool copse_cuda_is_broken(const struct copse_cuda *cuda);
+copse_status copse_cuda_check_left(const struct copse_cuda *cuda, struct copse_err *err);
+copse_status copse_cuda_poll(void *backend, struct copse_err *err);
+const struct copse_cuda_plan *copse_cuda_plan_number(const struct copse_cuda *cuda,
+                                                     uint32_t number);
+
+/* Whether all GPUs of this process may write a local rank's output; COPSE_INVALID names one that
+ * may not. Remembers the last output's memory and doesn't look at it again. */
+copse_status copse_cuda_check_reach(struct copse_cuda *cuda, uint32_t local_rank,
+                                    const void *output, struct copse_err *err);
+/* A function of the CUDA driver. COPSE_UNSUPPORTED where it has none of this name. */
+copse_status copse_cuda_find_driver(const char *name, void **function, struct copse_err *err);
+
+/* ---- prepare.cu ------------------------------------------------------------------------- */
+
+copse_status copse_cuda_prepare(void *backend, const struct copse_plan *plan, void **prepared,
+                                struct copse_err *err);
+/* How many blocks of n_threads threads fit on n_multiprocessors at once, for the plan's kernel
+ * that takes most. */
+copse_status copse_cuda_room(const struct copse_plan *plan, int device, uint32_t n_multiprocessors,
+                             uint32_t n_threads, uint32_t *room, struct copse_err *err);
+void copse_cuda_plan_free(struct copse_cuda *cuda, struct copse_cuda_plan *plan);
+
+/* ---- launch.cu -------------------------------------------------------------------------- */
+
+/* Threads of a block. Tests make it small. */
+extern uint32_t copse_cuda_threads;
+/* Bytes of each block that an output which isn't registered takes at a time. Tests make it small.
+ */
+extern uint64_t copse_cuda_staging_bytes;
+
+copse_status copse_cuda_launch(void *backend, void *prepared, const struct copse_call *calls,
+                               struct copse_err *err);
+/* Enqueues the kernel of a device; args->plan is one of that device's lanes. */
+copse_status copse_cuda_launch_kernel(const struct copse_cuda *cuda,
+                                      const struct copse_cuda_plan *plan, uint32_t device,
+                                      cudaStream_t stream, struct copse_launch_args *args,
+                                      struct copse_err *err);
+
+/* ---- share.cu --------------------------------------------------------------------------- */
+
+/* An all_gather of the bootstrap, with its error as text. */
+copse_status copse_cuda_gather(const struct copse_cuda *cuda, const void *mine, void *all,
+                               size_t bytes, struct copse_err *err);
+/*
+ * A process's status, or the first other one's that isn't COPSE_OK, so that all go on or none
+ * does. Collective across processes. Without other processes: its own.
+ */
+copse_status copse_cuda_agree(struct copse_cuda *cuda, copse_status mine, struct copse_err *err);
+/* The minimum of all processes' numbers. Collective. */
+copse_status copse_cuda_least(struct copse_cuda *cuda, uint32_t mine, uint32_t *least,
+                              struct copse_err *err);
+/*
+ * Maps every rank's memory into this process: mapped[r] is the address of rank r's, `mine` for the
+ * local rank. Collective across processes.
+ */
+copse_status copse_cuda_share(struct copse_cuda *cuda, unsigned char *mine, unsigned char **mapped,
+                              void **opened, struct copse_err *err);
+/* Closes and clears n mappings; takes NULL. */
+void copse_cuda_unshare(struct copse_cuda *cuda, void **opened, uint32_t n);
+copse_status copse_cuda_add_buffer(void *backend, uint32_t local_rank, void *buffer, size_t bytes,
+                                   void **handle, struct copse_err *err);
+copse_status copse_cuda_remove_buffer(void *backend, uint32_t local_rank, void *handle,
+                                      struct copse_err *err);
+
+/* How long a process waits for its peers when it leaves. Tests change it. */
+extern double copse_cuda_leave_seconds;
+/* Makes the barrier at which the processes of a host will leave each other. Collective. */
+copse_status copse_cuda_leave_open(struct copse_cuda *cuda, struct copse_err *err);
+/* Leaves, each process by itself. No memory that is shared by IPC may be used after it. */
+void copse_cuda_leave(struct copse_cuda *cuda);
+/* Frees memory that was kept for peers which have left since. */
+void copse_cuda_leave_sweep(void);
+
+/* ---- what ../internode adds where ranks are on several hosts ---------------------------- */
+
+/* This process's host in tests; 0: the one that it runs on. */
+extern uint64_t copse_cuda_host;
+
+/* Finds which rank is on which host and, where there are several, joins them by NCCL. Collective
+ * across processes at its first call. */
+copse_status copse_internode_find_hosts(struct copse_cuda *cuda, struct copse_err *err);
+void copse_internode_close(struct copse_cuda *cuda); /* after copse_internode_find_hosts or not */
+
+/* Splits a plan where there are several hosts (rounds.h): sets plan->split, crosses and plan. */
+copse_status copse_internode_split(const struct copse_cuda *cuda, struct copse_cuda_plan *plan,
+                                   struct copse_err *err);
+/* How many lanes a plan may have at this rank, once n_blocks and n_threads are known. */
+copse_status copse_internode_count_lanes(const struct copse_cuda *cuda,
+                                         const struct copse_cuda_plan *plan, uint32_t *n_lanes,
+                                         struct copse_err *err);
+/* Cuts a split plan for numbers of chunks that show whether it can run at all. */
+copse_status copse_internode_try_rounds(struct copse_cuda *cuda, struct copse_cuda_plan *plan,
+                                        struct copse_err *err);
+void copse_internode_plan_free(struct copse_cuda_plan *plan);
+/* Enqueues the rounds of a split plan. args->shape has as few chunks as the plan wants; this cuts
+ * the message into parts. */
+copse_status copse_internode_launch(struct copse_cuda *cuda, struct copse_cuda_plan *plan,
+                                    cudaStream_t stream, struct copse_launch_args *args,
+                                    struct copse_err *err);
+/* The error behind COPSE_LEAVE_MESSAGES. */
+copse_status copse_internode_report(const struct copse_cuda *cuda, struct copse_err *err);
+
+/*
+ * Makes a bootstrap over a job's ncclComm_t, which must outlive it. Uses the NCCL that the process
+ * has loaded (whoever made the communicator did), else libnccl.so.2; COPSE_UNSUPPORTED where there
+ * is none. COPSE_DEVICE for errors of NCCL and CUDA, COPSE_NOMEM.
+ */
+copse_status copse_nccl_bootstrap_new(void *nccl_comm, int *n_ranks, int *rank, int *device,
+                                      copse_bootstrap *out, struct copse_err *err);
+void copse_nccl_bootstrap_free(copse_bootstrap *bootstrap);
+
+#endif

@@ -1,0 +1,39 @@
+/*
+ * A barrier for the processes of a host that never waits for one that is gone: by locks on a file
+ * in POSIX shared memory.
+ *
+ *   new, open      each process holds a read lock        R R R
+ *   arrive         a process gives up its lock           - R R
+ *   all_arrived    nobody else holds one: a write lock   - - -   true
+ *                  would be granted
+ *
+ * The file's name is removed as soon as all have opened it. A process that dies loses its lock, and
+ * children that it forked don't keep it.
+ */
+#ifndef COPSE_RUNTIME_GPU_PEER_BARRIER_H
+#define COPSE_RUNTIME_GPU_PEER_BARRIER_H
+
+#include <stdbool.h>
+
+#include "base/err.h"
+
+struct copse_peer_barrier;
+
+#define COPSE_PEER_BARRIER_NAME 56 /* bytes of a name with its terminator */
+
+/* One process creates the barrier and sends the others its name; they open it. COPSE_IO where there
+ * is no shared memory, where it is another container's, or where it takes no locks; COPSE_NOMEM. */
+copse_status copse_peer_barrier_new(char name[COPSE_PEER_BARRIER_NAME],
+                                    struct copse_peer_barrier **out, struct copse_err *err);
+copse_status copse_peer_barrier_open(const char *name, struct copse_peer_barrier **out,
+                                     struct copse_err *err);
+/* Removes the name. Called by the creator when nobody will open it any more. */
+void copse_peer_barrier_unlink(const char *name);
+
+/* After all have opened it. Whoever sees this process arrived also sees what it did before. */
+void copse_peer_barrier_arrive(struct copse_peer_barrier *barrier);
+/* Whether all others have arrived or are gone. */
+bool copse_peer_barrier_all_arrived(const struct copse_peer_barrier *barrier);
+void copse_peer_barrier_free(struct copse_peer_barrier *barrier); /* takes NULL; arrives first */
+
+#endif

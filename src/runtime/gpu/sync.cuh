@@ -1,0 +1,183 @@
+/*
+ * Synchronisation on a GPU: signals, packets, words that the host shares, and waiting with a time
+ * limit. Memory order is that of the CUDA memory model (https://nvidia.github.io/cccl/libcudacxx,
+ * "Memory model"; PTX ISA, "Memory Consistency Model").
+ *
+ *   block A                                       block B
+ *   all threads write data
+ *   __syncthreads
+ *   thread 0: signal_store (release) ----------> thread 0: signal_load (acquire)
+ *                                                __syncthreads
+ *                                                all threads read the data
+ *
+ * A packet needs no order: its flag and its data are one store of 8 bytes.
+ */
+#ifndef COPSE_RUNTIME_GPU_SYNC_CUH
+#define COPSE_RUNTIME_GPU_SYNC_CUH
+
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+#include "runtime/gpu/launch.h"
+
+/* Two neighbouring packets, aligned to 16 bytes. */
+struct copse_packets {
+  uint64_t packet[2];
+};
+
+#if defined(__CUDACC__)
+
+#include <cuda/atomic>
+
+/* system: some reader is on another GPU or in another process, so the scope is the system. */
+__device__ static inline void copse_signal_store(uint64_t *signal, uint64_t value, bool system) {
+  if (system)
+    cuda::atomic_ref<uint64_t, cuda::thread_scope_system>(*signal).store(
+        value, cuda::memory_order_release);
+  else
+    cuda::atomic_ref<uint64_t, cuda::thread_scope_device>(*signal).store(
+        value, cuda::memory_order_release);
+}
+
+__device__ static inline uint64_t copse_signal_load(uint64_t *signal, bool system) {
+  if (system)
+    return cuda::atomic_ref<uint64_t, cuda::thread_scope_system>(*signal).load(
+        cuda::memory_order_acquire);
+  return cuda::atomic_ref<uint64_t, cuda::thread_scope_device>(*signal).load(
+      cuda::memory_order_acquire);
+}
+
+/* Stores two packets, each in one access (PTX ISA: a vector access is one access per element).
+ * atomic_ref has no vectors, hence the assembler. */
+__device__ static inline void copse_packets_store(uint64_t *packets, struct copse_packets pair) {
+  asm volatile("st.relaxed.sys.v2.u64 [%0], {%1, %2};" ::"l"(packets), "l"(pair.packet[0]),
+               "l"(pair.packet[1])
+               : "memory");
+}
+
+__device__ static inline struct copse_packets copse_packets_load(uint64_t *packets) {
+  struct copse_packets pair;
+  asm volatile("ld.relaxed.sys.v2.u64 {%0, %1}, [%2];"
+               : "=l"(pair.packet[0]), "=l"(pair.packet[1])
+               : "l"(packets)
+               : "memory");
+  return pair;
+}
+
+/* Words that the host and the GPU share. */
+__device__ static inline uint32_t copse_word_load(uint32_t *word) {
+  return cuda::atomic_ref<uint32_t, cuda::thread_scope_system>(*word).load(
+      cuda::memory_order_relaxed);
+}
+
+/* Replaces 0 by `value`; true for the one thread that did. */
+__device__ static inline bool copse_word_claim(uint32_t *word, uint32_t value) {
+  uint32_t expected = 0;
+  return cuda::atomic_ref<uint32_t, cuda::thread_scope_system>(*word).compare_exchange_strong(
+      expected, value, cuda::memory_order_relaxed);
+}
+
+__device__ static inline void copse_word_release(uint32_t *word, uint32_t value) {
+  cuda::atomic_ref<uint32_t, cuda::thread_scope_system>(*word).store(value,
+                                                                     cuda::memory_order_release);
+}
+
+/* Nanoseconds since a fixed moment; coarse. */
+__device__ static inline uint64_t copse_device_clock(void) {
+  uint64_t ns;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+  return ns;
+}
+
+/* Between two polls. Nothing: a GPU runs its other warps meanwhile. */
+__device__ static inline void copse_pause(void) {}
+
+/* Declares a pointer to the block's dynamic shared memory. */
+#define COPSE_SHARED_MEMORY(T, name)                            \
+  extern __shared__ __align__(16) unsigned char copse_shared[]; \
+  T *name = reinterpret_cast<T *>(copse_shared)
+
+#else /* the same code on CPU threads, for tests */
+
+#include <time.h>
+
+static inline void copse_signal_store(uint64_t *signal, uint64_t value, bool) {
+  __atomic_store_n(signal, value, __ATOMIC_RELEASE);
+}
+static inline uint64_t copse_signal_load(uint64_t *signal, bool) {
+  return __atomic_load_n(signal, __ATOMIC_ACQUIRE);
+}
+static inline void copse_packets_store(uint64_t *packets, struct copse_packets pair) {
+  for (int i = 0; i < 2; i++) __atomic_store_n(&packets[i], pair.packet[i], __ATOMIC_RELAXED);
+}
+static inline struct copse_packets copse_packets_load(uint64_t *packets) {
+  struct copse_packets pair;
+  for (int i = 0; i < 2; i++) pair.packet[i] = __atomic_load_n(&packets[i], __ATOMIC_RELAXED);
+  return pair;
+}
+static inline uint32_t copse_word_load(uint32_t *word) {
+  return __atomic_load_n(word, __ATOMIC_RELAXED);
+}
+static inline bool copse_word_claim(uint32_t *word, uint32_t value) {
+  uint32_t expected = 0;
+  return __atomic_compare_exchange_n(word, &expected, value, false, __ATOMIC_RELAXED,
+                                     __ATOMIC_RELAXED);
+}
+static inline void copse_word_release(uint32_t *word, uint32_t value) {
+  __atomic_store_n(word, value, __ATOMIC_RELEASE);
+}
+static inline void copse_pause(void) { __nanosleep(1000); }
+static inline uint64_t copse_device_clock(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+#define COPSE_SHARED_MEMORY(T, name) T *name = static_cast<T *>(copse_emulated_shared())
+
+#endif
+
+/* ---- waiting with a time limit -------------------------------------------------------------- */
+
+/* A worker's time limit, and where it is, for the report when the limit passes. */
+struct copse_timeout {
+  struct copse_control *control;
+  uint64_t limit_ns;
+  uint32_t plan, worker, op, chunk;
+};
+
+/* The state of one wait. */
+struct copse_wait {
+  uint64_t since; /* the clock at its first reading; 0: not read yet */
+  uint32_t polls; /* may wrap around */
+};
+
+/* Polls between two readings of the control block, which lies across the bus. */
+#if defined(__CUDACC__)
+#define COPSE_CONTROL_POLLS 1024u
+#else
+#define COPSE_CONTROL_POLLS 64u
+#endif
+
+/*
+ * Called after a poll in vain. False where the kernel must leave: the host has set `leave`, or this
+ * wait has passed the limit. The first thread that passes it writes the report.
+ */
+__device__ static inline bool copse_keep_waiting(const struct copse_timeout *timeout,
+                                                 struct copse_wait *wait) {
+  copse_pause();
+  if (++wait->polls % COPSE_CONTROL_POLLS != 0) return true;
+  if (copse_word_load(&timeout->control->leave)) return false;
+  uint64_t now = copse_device_clock();
+  if (wait->since == 0) wait->since = now;
+  if (now - wait->since < timeout->limit_ns) return true;
+  if (copse_word_claim(&timeout->control->claimed, 1)) {
+    timeout->control->plan = timeout->plan;
+    timeout->control->worker = timeout->worker;
+    timeout->control->op = timeout->op;
+    timeout->control->chunk = timeout->chunk;
+    copse_word_release(&timeout->control->leave, COPSE_LEAVE_TIMEOUT);
+  }
+  return false;
+}
+
+#endif

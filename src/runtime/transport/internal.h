@@ -1,0 +1,118 @@
+/* What the transport's files share. */
+#ifndef COPSE_RUNTIME_TRANSPORT_INTERNAL_H
+#define COPSE_RUNTIME_TRANSPORT_INTERNAL_H
+
+#include <stdatomic.h>
+
+#include "runtime/transport/transport.h"
+
+/* Messages of the transport itself. All but BEGIN overtake those of launches. */
+enum copse_transport_tag {
+  COPSE_TRANSPORT_PING,   /* are you there? */
+  COPSE_TRANSPORT_PONG,   /* struct copse_transport_pong */
+  COPSE_TRANSPORT_ABORT,  /* struct copse_transport_reason */
+  COPSE_TRANSPORT_GATHER, /* one rank's part of an all_gather */
+  COPSE_TRANSPORT_BEGIN   /* struct copse_transport_call: what comes next belongs to this launch */
+};
+
+struct copse_transport_pong {
+  uint64_t moves; /* grows whenever the rank gets on */
+  uint32_t waits_for;
+  uint32_t launch; /* its last, modulo 2^32 */
+};
+
+struct copse_transport_reason {
+  uint32_t status, zero;
+  char text[sizeof((struct copse_err *)0)->text];
+};
+
+/* A message that has come in. */
+struct copse_message {
+  unsigned tag;
+  size_t n;
+  void *message; /* the wire's, until it is being received */
+  void *request; /* the wire's, until it is there */
+  bool started;
+  unsigned char *own; /* the transport's own messages: their bytes */
+  struct copse_message *next;
+};
+
+struct copse_messages {
+  struct copse_message *head, **tail;
+};
+
+struct copse_payload {
+  uint32_t refs;
+  size_t n, capacity;
+  struct copse_payload *next; /* among those that are free */
+  unsigned char bytes[];
+};
+
+/* A message that goes out. */
+struct copse_outgoing {
+  struct copse_payload *payload;
+  void *request;
+  bool counts; /* its end is progress */
+  struct copse_outgoing *next;
+};
+
+struct copse_peer {
+  struct copse_messages launches;          /* BEGIN, and what belongs to launches */
+  struct copse_messages control;           /* the transport's own */
+  struct copse_messages gathered;          /* parts of all_gathers, complete */
+  struct copse_outgoing *sent, **sent_end; /* in order */
+  struct copse_transport_call call;        /* of the launch that it is in, as last announced */
+  struct copse_transport_call next_call;   /* being received */
+  uint64_t announced;                      /* the launch that it was notified of */
+  double last_message;                            /* when something came from it */
+  double moved;                            /* when it was known to have got on */
+  struct copse_transport_pong pong;        /* its last */
+};
+
+struct copse_transport {
+  copse_wire wire;
+  uint32_t n, me;
+  struct copse_peer *peers; /* [n] */
+  uint32_t n_outgoing;
+  size_t bytes_outgoing;
+  struct copse_payload *free_payloads;
+  struct copse_transport_call call;            /* of the last launch */
+  const struct copse_transport_reader *reader; /* of the present one, or NULL */
+  uint32_t gather_waits_for;
+  double timeout;
+  _Atomic bool aborted;
+  struct copse_err broken;
+  /* keeping time */
+  uint64_t moves;
+  uint32_t idle;     /* steps since the last */
+  double last_move;  /* when */
+  double last_asked; /* when others were asked how they are */
+};
+
+/* Keeps the reason and notifies nobody. Returns the first one's status. */
+copse_status copse_transport_break(struct copse_transport *transport, const struct copse_err *why);
+/* After one of the wire's functions has failed; `what` is "sending to" and the like. */
+copse_status copse_transport_wire_failed(struct copse_transport *transport, const char *what,
+                                         uint32_t rank, copse_status status);
+copse_status copse_transport_out_of_memory(struct copse_transport *transport);
+
+/* Sends a message of the transport's own. */
+void copse_transport_send_own(struct copse_transport *transport, uint32_t to, unsigned tag,
+                              const void *bytes, size_t n);
+/* Whether something got on. Errors are in transport->broken. */
+bool copse_transport_push_out(struct copse_transport *transport);
+bool copse_transport_take_in(struct copse_transport *transport);
+/* Compares with the call that the peer has announced. */
+void copse_transport_compare_calls(struct copse_transport *transport, uint32_t from);
+/* A peer that sends to a rank which has left the launch. */
+void copse_transport_refuse_late(struct copse_transport *transport, uint32_t from);
+void copse_transport_free_messages(struct copse_messages *messages);
+
+/* Keeping time: after every step. */
+void copse_transport_watch(struct copse_transport *transport, bool moved);
+void copse_transport_take_pong(struct copse_transport *transport, uint32_t from,
+                                const struct copse_transport_pong *pong);
+uint32_t copse_transport_waits_for(const struct copse_transport *transport, char *text,
+                                   size_t size);
+
+#endif

@@ -1,0 +1,535 @@
+/*
+ * The transport of ranks that share no memory: its life, messages that go out, launches, the
+ * all_gather of plans and rows, and the watch over ranks that do not answer.
+ *
+ * A rank that has stood still for an eighth of the timeout asks all others (ping, pong). At the
+ * timeout it follows who waits for whom:
+ *
+ *   rank 0 --waits for--> rank 3 --waits for--> rank 5     (no pong for 3/4 of the timeout)
+ *                                                          rank 5 is named as the failed one
+ *
+ * Where the chain is a circle, the rank that has been silent for longest is named. Where all answer
+ * and none moves, the launch is reported as a standstill. The first reason is sent to all ranks.
+ */
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "runtime/transport/internal.h"
+
+#define DEFAULT_TIMEOUT_SECONDS 600.0
+/* So much may be on its way before workers wait for it: enough for any pipeline, and no second
+ * copy of a large message. */
+#define MOST_OUTGOING_BYTES ((size_t)64 << 20)
+/* How long a broken transport tries to notify the others. */
+#define NOTIFY_SECONDS 0.5
+
+/* ---- life -------------------------------------------------------------------------------- */
+
+/* What all ranks must have in common before they exchange anything else. */
+struct hello {
+  char version[32];
+  uint32_t call_bytes, pong_bytes;
+};
+
+static copse_status greet(struct copse_transport *transport, struct copse_err *err) {
+  struct hello mine, *all = NULL;
+  copse_status status;
+  memset(&mine, 0, sizeof mine);
+  strncpy(mine.version, COPSE_VERSION_STRING, sizeof mine.version - 1);
+  mine.call_bytes = sizeof(struct copse_transport_call);
+  mine.pong_bytes = sizeof(struct copse_transport_pong);
+  COPSE_TRY(copse_calloc(transport->n, sizeof *all, &all, err));
+  status = copse_transport_all_gather(transport, &mine, all, sizeof mine);
+  if (status != COPSE_OK) {
+    status = copse_transport_status(transport, err);
+    goto out;
+  }
+  for (uint32_t r = 0; r < transport->n; r++) {
+    all[r].version[sizeof all[r].version - 1] = '\0';
+    if (memcmp(&all[r], &mine, sizeof mine) == 0) continue;
+    status = copse_fail(err, COPSE_REFUTED,
+                        "rank %u runs copse %s and rank %u copse %s; must be the same", r,
+                        all[r].version, transport->me, mine.version);
+    goto out;
+  }
+out:
+  free(all);
+  return status;
+}
+
+copse_status copse_transport_new(const copse_wire *wire, double timeout_seconds,
+                                 struct copse_transport **out, struct copse_err *err) {
+  struct copse_transport *transport = NULL;
+  copse_status status;
+  *out = NULL;
+  COPSE_TRY(copse_calloc(1, sizeof *transport, &transport, err));
+  transport->wire = *wire;
+  transport->n = (uint32_t)wire->n_ranks;
+  transport->me = (uint32_t)wire->rank;
+  transport->timeout = timeout_seconds > 0 ? timeout_seconds : DEFAULT_TIMEOUT_SECONDS;
+  transport->gather_waits_for = COPSE_TRANSPORT_NOBODY;
+  COPSE_TRY(copse_calloc(transport->n, sizeof *transport->peers, &transport->peers, err));
+  for (uint32_t r = 0; r < transport->n; r++) {
+    struct copse_peer *peer = &transport->peers[r];
+    peer->launches.tail = &peer->launches.head;
+    peer->control.tail = &peer->control.head;
+    peer->gathered.tail = &peer->gathered.head;
+    peer->sent_end = &peer->sent;
+  }
+  COPSE_TRY(greet(transport, err));
+  *out = transport;
+  return COPSE_OK;
+out:
+  if (transport)
+    copse_transport_free(transport);
+  else
+    wire->end(wire->context, 0);
+  return status;
+}
+
+static void refuse_aborted(struct copse_transport *transport) {
+  struct copse_err why = COPSE_ERR_INIT;
+  if (transport->broken.status != COPSE_OK || !atomic_load(&transport->aborted)) return;
+  (void)copse_fail(&why, COPSE_ABORTED, "copse_comm_abort was called on rank %u", transport->me);
+  (void)copse_transport_fail(transport, &why);
+}
+
+/* After a failure the wire may still write to what has been started, and read what goes out: that
+ * memory, a few pages, is left to it. */
+void copse_transport_free(struct copse_transport *transport) {
+  if (!transport) return;
+  refuse_aborted(transport); /* others still wait */
+  bool orderly = transport->broken.status == COPSE_OK && transport->n_outgoing == 0;
+  transport->wire.end(transport->wire.context, orderly);
+  for (uint32_t r = 0; orderly && transport->peers && r < transport->n; r++) {
+    copse_transport_free_messages(&transport->peers[r].launches);
+    copse_transport_free_messages(&transport->peers[r].control);
+    copse_transport_free_messages(&transport->peers[r].gathered);
+  }
+  if (orderly) free(transport->peers);
+  while (transport->free_payloads) {
+    struct copse_payload *next = transport->free_payloads->next;
+    free(transport->free_payloads);
+    transport->free_payloads = next;
+  }
+  free(transport);
+}
+
+uint32_t copse_transport_rank(const struct copse_transport *transport) { return transport->me; }
+uint32_t copse_transport_size(const struct copse_transport *transport) { return transport->n; }
+unsigned copse_transport_most_tag(const struct copse_transport *transport) {
+  return transport->wire.most_tag;
+}
+void copse_transport_set_timeout(struct copse_transport *transport, double seconds) {
+  transport->timeout = seconds;
+}
+void copse_transport_abort(struct copse_transport *transport) {
+  atomic_store(&transport->aborted, true);
+}
+
+/* ---- its end ------------------------------------------------------------------------------ */
+
+copse_status copse_transport_break(struct copse_transport *transport, const struct copse_err *why) {
+  if (transport->broken.status == COPSE_OK) transport->broken = *why;
+  return transport->broken.status;
+}
+
+copse_status copse_transport_wire_failed(struct copse_transport *transport, const char *what,
+                                         uint32_t rank, copse_status status) {
+  struct copse_err why = COPSE_ERR_INIT;
+  (void)copse_fail(&why, status, "rank %u, %s rank %u: %s", transport->me, what, rank,
+                   transport->wire.why(transport->wire.context));
+  return copse_transport_fail(transport, &why);
+}
+
+copse_status copse_transport_out_of_memory(struct copse_transport *transport) {
+  struct copse_err why = COPSE_ERR_INIT;
+  (void)copse_fail(&why, COPSE_NOMEM, "rank %u: out of memory", transport->me);
+  return copse_transport_fail(transport, &why);
+}
+
+copse_status copse_transport_status(const struct copse_transport *transport,
+                                    struct copse_err *err) {
+  if (transport->broken.status == COPSE_OK) return COPSE_OK;
+  return copse_fail(err, transport->broken.status, "%s", transport->broken.text);
+}
+
+/* Marks the transport as broken first, so that a failure while the others are notified does not
+ * enter here again. */
+copse_status copse_transport_fail(struct copse_transport *transport, const struct copse_err *why) {
+  if (transport->broken.status != COPSE_OK) return transport->broken.status;
+  struct copse_transport_reason reason;
+  memset(&reason, 0, sizeof reason);
+  reason.status = (uint32_t)why->status;
+  snprintf(reason.text, sizeof reason.text, "%s", why->text);
+  copse_status status = copse_transport_break(transport, why);
+  for (uint32_t r = 0; r < transport->n; r++)
+    if (r != transport->me)
+      copse_transport_send_own(transport, r, COPSE_TRANSPORT_ABORT, &reason, sizeof reason);
+  for (double end = copse_clock_seconds() + NOTIFY_SECONDS;
+       transport->n_outgoing > 0 && copse_clock_seconds() < end;)
+    (void)copse_transport_push_out(transport);
+  return status;
+}
+
+/* ---- what goes out -------------------------------------------------------------------------- */
+
+/* A free one that is large enough; allocating costs page faults, each time. */
+static struct copse_payload *find_payload(struct copse_transport *transport, size_t n) {
+  for (struct copse_payload **at = &transport->free_payloads; *at; at = &(*at)->next) {
+    struct copse_payload *it = *at;
+    if (it->capacity < n || it->capacity / 4 > n + 4096) continue;
+    *at = it->next;
+    return it;
+  }
+  struct copse_payload *payload = malloc(sizeof *payload + n);
+  if (payload) payload->capacity = n;
+  return payload;
+}
+
+static struct copse_payload *new_payload(struct copse_transport *transport, size_t n) {
+  struct copse_payload *payload = find_payload(transport, n);
+  if (!payload) {
+    (void)copse_transport_out_of_memory(transport);
+    return NULL;
+  }
+  payload->refs = 1;
+  payload->n = n;
+  transport->bytes_outgoing += n;
+  return payload;
+}
+
+struct copse_payload *copse_transport_new_payload(struct copse_transport *transport, size_t n) {
+  if (transport->bytes_outgoing > 0 && transport->bytes_outgoing + n > MOST_OUTGOING_BYTES)
+    return NULL;
+  return new_payload(transport, n);
+}
+
+unsigned char *copse_payload_bytes(struct copse_payload *payload) { return payload->bytes; }
+
+void copse_transport_drop(struct copse_transport *transport, struct copse_payload *payload) {
+  if (--payload->refs > 0) return;
+  transport->bytes_outgoing -= payload->n;
+  payload->next = transport->free_payloads;
+  transport->free_payloads = payload;
+}
+
+static void post(struct copse_transport *transport, uint32_t to, unsigned tag,
+                 struct copse_payload *payload) {
+  struct copse_peer *peer = &transport->peers[to];
+  struct copse_outgoing *it = calloc(1, sizeof *it);
+  if (!it) {
+    (void)copse_transport_out_of_memory(transport);
+    return;
+  }
+  copse_status status = transport->wire.send(transport->wire.context, (int)to, tag, payload->bytes,
+                                             payload->n, &it->request);
+  if (status != COPSE_OK) {
+    free(it);
+    (void)copse_transport_wire_failed(transport, "sending to", to, status);
+    return;
+  }
+  it->counts = tag >= COPSE_TRANSPORT_GATHER;
+  it->payload = payload;
+  payload->refs++;
+  *peer->sent_end = it;
+  peer->sent_end = &it->next;
+  transport->n_outgoing++;
+}
+
+void copse_transport_send_own(struct copse_transport *transport, uint32_t to, unsigned tag,
+                              const void *bytes, size_t n) {
+  struct copse_payload *payload = new_payload(transport, n);
+  if (!payload) return;
+  if (n > 0) memcpy(payload->bytes, bytes, n);
+  post(transport, to, tag, payload);
+  copse_transport_drop(transport, payload);
+}
+
+void copse_transport_send(struct copse_transport *transport, uint32_t to, unsigned tag,
+                          struct copse_payload *payload) {
+  struct copse_peer *peer = &transport->peers[to];
+  if (peer->announced != transport->call.launch) {
+    copse_transport_send_own(transport, to, COPSE_TRANSPORT_BEGIN, &transport->call,
+                             sizeof transport->call);
+    peer->announced = transport->call.launch;
+  }
+  if (payload)
+    post(transport, to, tag, payload);
+  else
+    copse_transport_send_own(transport, to, tag, NULL, 0);
+}
+
+static bool pop_sent(struct copse_transport *transport, struct copse_peer *peer) {
+  struct copse_outgoing *it = peer->sent;
+  bool counts = it->counts;
+  peer->sent = it->next;
+  if (!peer->sent) peer->sent_end = &peer->sent;
+  transport->n_outgoing--;
+  copse_transport_drop(transport, it->payload);
+  free(it);
+  return counts;
+}
+
+bool copse_transport_push_out(struct copse_transport *transport) {
+  bool moved = false;
+  for (uint32_t r = 0; r < transport->n && transport->n_outgoing > 0; r++) {
+    struct copse_peer *peer = &transport->peers[r];
+    while (peer->sent) {
+      int done = 0;
+      copse_status status =
+          transport->wire.test(transport->wire.context, peer->sent->request, &done);
+      if (status == COPSE_OK && !done) break;
+      moved = pop_sent(transport, peer) || moved; /* also after an error the request is gone */
+      if (status != COPSE_OK) {
+        (void)copse_transport_wire_failed(transport, "sending to", r, status);
+        return moved;
+      }
+    }
+  }
+  return moved;
+}
+
+bool copse_transport_is_sent(const struct copse_transport *transport) {
+  return transport->n_outgoing == 0;
+}
+
+uint32_t copse_transport_sends_to(const struct copse_transport *transport) {
+  for (uint32_t r = 0; r < transport->n; r++)
+    if (transport->peers[r].sent) return r;
+  return COPSE_TRANSPORT_NOBODY;
+}
+
+/* ---- launches ------------------------------------------------------------------------------- */
+
+copse_status copse_transport_begin(struct copse_transport *transport,
+                                   const struct copse_transport_call *call,
+                                   const struct copse_transport_reader *reader,
+                                   struct copse_err *err) {
+  uint64_t number = transport->call.launch + 1;
+  if (transport->broken.status != COPSE_OK) return copse_transport_status(transport, err);
+  transport->call = *call;
+  transport->call.launch = number;
+  transport->reader = reader;
+  copse_transport_watch(transport, true);
+  for (uint32_t r = 0; r < transport->n; r++)
+    if (transport->peers[r].call.launch == number) copse_transport_compare_calls(transport, r);
+  return copse_transport_status(transport, err);
+}
+
+copse_status copse_transport_end(struct copse_transport *transport, struct copse_err *err) {
+  transport->reader = NULL;
+  for (uint32_t r = 0; r < transport->n && transport->broken.status == COPSE_OK; r++) {
+    const struct copse_message *it = transport->peers[r].launches.head;
+    if (it && it->started && it->tag != COPSE_TRANSPORT_BEGIN)
+      copse_transport_refuse_late(transport, r);
+  }
+  return copse_transport_status(transport, err);
+}
+
+copse_status copse_transport_step(struct copse_transport *transport, bool moved,
+                                  struct copse_err *err) {
+  refuse_aborted(transport);
+  if (transport->broken.status == COPSE_OK) moved = copse_transport_take_in(transport) || moved;
+  if (transport->broken.status == COPSE_OK) moved = copse_transport_push_out(transport) || moved;
+  if (transport->broken.status == COPSE_OK) copse_transport_watch(transport, moved);
+  return copse_transport_status(transport, err);
+}
+
+/* The first part of a rank, if it has come. */
+static bool take_part(struct copse_transport *transport, uint32_t r, void *part, size_t bytes) {
+  struct copse_messages *gathered = &transport->peers[r].gathered;
+  struct copse_message *it = gathered->head;
+  if (!it) return false;
+  gathered->head = it->next;
+  if (!gathered->head) gathered->tail = &gathered->head;
+  if (it->n == bytes) {
+    memcpy(part, it->own, bytes);
+  } else {
+    struct copse_err why = COPSE_ERR_INIT;
+    (void)copse_fail(&why, COPSE_REFUTED,
+                     "rank %u agrees on something else than rank %u (%zu bytes, not %zu): another "
+                     "version, or other calls",
+                     r, transport->me, it->n, bytes);
+    (void)copse_transport_fail(transport, &why);
+  }
+  free(it->own);
+  free(it);
+  return true;
+}
+
+copse_status copse_transport_all_gather(void *context, const void *mine, void *all, size_t bytes) {
+  struct copse_transport *transport = context;
+  if (transport->broken.status != COPSE_OK) return transport->broken.status;
+  memcpy((char *)all + transport->me * bytes, mine, bytes);
+  copse_transport_watch(transport, true);
+  for (uint32_t i = 1; i < transport->n && transport->broken.status == COPSE_OK; i++)
+    copse_transport_send_own(transport, (transport->me + i) % transport->n, COPSE_TRANSPORT_GATHER,
+                             mine, bytes);
+  for (uint32_t r = 0; r < transport->n && transport->broken.status == COPSE_OK; r++) {
+    if (r == transport->me) continue;
+    transport->gather_waits_for = r;
+    while (transport->broken.status == COPSE_OK &&
+           !take_part(transport, r, (char *)all + r * bytes, bytes))
+      (void)!copse_transport_step(transport, false, NULL);
+  }
+  transport->gather_waits_for = COPSE_TRANSPORT_NOBODY;
+  while (transport->broken.status == COPSE_OK && !copse_transport_is_sent(transport))
+    (void)!copse_transport_step(transport, false, NULL);
+  return transport->broken.status;
+}
+
+/* Steps without progress before a process gives its core away, and before it sleeps: many may
+ * share a core. */
+#define SPINS 64u
+#define YIELDS 4096u
+#define NAP_NANOSECONDS 50000
+/* Looking at the clock takes longer than a step. */
+#define STEPS_A_LOOK 32u
+/* Parts of the time limit: when a rank that stands still begins to ask, and again after as long;
+ * and for how long one that is asked must be silent to be at fault. Many ranks may share a core, so
+ * that a living one takes its time. */
+#define ASK_AFTER 0.125
+#define SILENT_FOR 0.75
+
+static void rest(struct copse_transport *transport) {
+  static const struct timespec nap = {0, NAP_NANOSECONDS};
+  if (transport->idle > YIELDS)
+    nanosleep(&nap, NULL);
+  else if (transport->idle > SPINS)
+    sched_yield();
+}
+
+uint32_t copse_transport_waits_for(const struct copse_transport *transport, char *text,
+                                   size_t size) {
+  if (transport->reader)
+    return transport->reader->waits_for(transport->reader->context, text, size);
+  if (text)
+    snprintf(text, size, "rank %u waits for rank %u to come", transport->me,
+             transport->gather_waits_for);
+  return transport->gather_waits_for;
+}
+
+void copse_transport_take_pong(struct copse_transport *transport, uint32_t from,
+                                const struct copse_transport_pong *pong) {
+  struct copse_peer *peer = &transport->peers[from];
+  if (pong->moves != peer->pong.moves) peer->moved = copse_clock_seconds();
+  peer->pong = *pong;
+}
+
+static void ask_all(struct copse_transport *transport, double now) {
+  transport->last_asked = now;
+  for (uint32_t r = 0; r < transport->n && transport->broken.status == COPSE_OK; r++)
+    if (r != transport->me) copse_transport_send_own(transport, r, COPSE_TRANSPORT_PING, NULL, 0);
+}
+
+/* "; nor does rank 3" and so on: the one that a rank waits for may itself hang over a dead one. */
+static void add_others(const struct copse_transport *transport, uint32_t rank, double recent,
+                       char *text, size_t size) {
+  uint32_t n = 0;
+  size_t used = 0;
+  text[0] = '\0';
+  for (uint32_t r = 0; r < transport->n && used + 20 < size; r++) {
+    if (r == transport->me || r == rank || transport->peers[r].last_message >= recent) continue;
+    used += (size_t)snprintf(text + used, size - used, n++ ? ", %u" : "; nor does rank %u", r);
+  }
+}
+
+static void blame_silent(struct copse_transport *transport, uint32_t rank, double now,
+                         double recent) {
+  struct copse_err why = COPSE_ERR_INIT;
+  double last = transport->peers[rank].last_message;
+  char since[64] = "no message has ever come from it", others[80];
+  if (last > 0) snprintf(since, sizeof since, "last message %.1f s ago", now - last);
+  add_others(transport, rank, recent, others, sizeof others);
+  (void)copse_fail(&why, COPSE_TIMEOUT,
+                   "rank %u does not answer (%s; the time limit is %.3g s): dead, stopped, or not "
+                   "in the same call%s",
+                   rank, since, transport->timeout, others);
+  (void)copse_transport_fail(transport, &why);
+}
+
+static void blame_standstill(struct copse_transport *transport) {
+  struct copse_err why = COPSE_ERR_INIT;
+  char text[200] = "";
+  (void)copse_transport_waits_for(transport, text, sizeof text);
+  (void)copse_fail(&why, COPSE_REFUTED,
+                   "standstill: all ranks answer and none has moved for %.3g s; %s",
+                   transport->timeout, text);
+  (void)copse_transport_fail(transport, &why);
+}
+
+/* The rank that has been silent for longest, if since before `recent`; else COPSE_TRANSPORT_NOBODY.
+ */
+static uint32_t find_silent(const struct copse_transport *transport, double recent) {
+  uint32_t found = COPSE_TRANSPORT_NOBODY;
+  for (uint32_t r = 0; r < transport->n; r++) {
+    if (r == transport->me || transport->peers[r].last_message >= recent) continue;
+    if (found == COPSE_TRANSPORT_NOBODY ||
+        transport->peers[r].last_message < transport->peers[found].last_message)
+      found = r;
+  }
+  return found;
+}
+
+/* Whether one gets on that may still send to this rank: it has not left for a later launch. */
+static bool any_moves(const struct copse_transport *transport, double recent) {
+  for (uint32_t r = 0; r < transport->n; r++) {
+    const struct copse_peer *peer = &transport->peers[r];
+    bool is_later = (int32_t)(peer->pong.launch - (uint32_t)transport->call.launch) > 0;
+    if (r != transport->me && !is_later && peer->moved > recent) return true;
+  }
+  return false;
+}
+
+/*
+ * From who this rank waits for to who that one waits for: a rank that doesn't answer is at fault;
+ * where one still moves there is hope. A rank's workers may wait for several others, of which it
+ * tells one: where the way leads nowhere, what all ranks do decides.
+ */
+static void judge(struct copse_transport *transport, double now) {
+  uint32_t rank = copse_transport_waits_for(transport, NULL, 0);
+  double recent = now - SILENT_FOR * transport->timeout;
+  for (uint32_t i = 0; i < transport->n && rank < transport->n && rank != transport->me; i++) {
+    const struct copse_peer *peer = &transport->peers[rank];
+    if (peer->last_message < recent) {
+      blame_silent(transport, rank, now, recent);
+      return;
+    }
+    if (peer->moved > recent) {
+      transport->last_move = recent;
+      return;
+    }
+    rank = peer->pong.waits_for;
+  }
+  rank = find_silent(transport, recent);
+  if (rank != COPSE_TRANSPORT_NOBODY)
+    blame_silent(transport, rank, now, recent);
+  else if (any_moves(transport, recent))
+    transport->last_move = recent;
+  else
+    blame_standstill(transport);
+}
+
+void copse_transport_watch(struct copse_transport *transport, bool moved) {
+  if (moved) {
+    transport->idle = 0;
+    transport->moves++;
+    return;
+  }
+  if (transport->idle == 0) transport->last_move = copse_clock_seconds();
+  transport->idle++;
+  rest(transport);
+  if (transport->idle % STEPS_A_LOOK != 0) return;
+  double now = copse_clock_seconds(), quiet = now - transport->last_move;
+  if (quiet >= transport->timeout)
+    judge(transport, now);
+  else if (quiet >= ASK_AFTER * transport->timeout &&
+           now - transport->last_asked >= ASK_AFTER * transport->timeout)
+    ask_all(transport, now);
+}

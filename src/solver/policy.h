@@ -1,0 +1,144 @@
+/*
+ * Every threshold of the solver's folders network/ and trees/: what is tried in which order and how
+ * long a search goes on. None of them decides whether a result is exact: trees prove themselves or
+ * are proved by flows. They decide what is tried first, how long it takes and how high trees are.
+ *
+ * What a number was measured by is said; "not measured": nothing is on record. Commands that
+ * measure: scripts/bench_scale (clusters of 64 to 16,384 ranks) and `make quality`
+ * (schedules/quality.txt).
+ */
+#ifndef COPSE_SOLVER_POLICY_H
+#define COPSE_SOLVER_POLICY_H
+
+#include <limits.h>
+#include <stdint.h>
+
+/* ---- which maker of trees (trees/forest.c) -------------------------------------------------- */
+
+/*
+ * From so many terminals on relays are split off, and from so many roots on trees are packed, by
+ * trust in known cuts: many guesses under one proof. Trees over physical links are tried before
+ * that. Smaller networks go relay by relay and root by root, whose trees are often lower.
+ * Measured: schedules/quality.txt, where 129 changed nine rows by at most 2 %. Tests pass others
+ * (copse_forest_options.trust_from): 1 is always, INT_MAX never.
+ */
+#define COPSE_TRUST_FROM 129
+/* What an option means: 0 is the default. */
+static inline int copse_trust_from(int option) { return option > 0 ? option : COPSE_TRUST_FROM; }
+
+/* Trees grown side by side replace packed ones only where packing has at least one tree for so
+ * many units, since grown trees are one for each unit, where some packed tree has this height at
+ * least, and where they are at most so many per cent more. Not measured. */
+#define COPSE_FOREST_UNITS_PER_TREE 4
+#define COPSE_FOREST_LEAST_HEIGHT 3
+#define COPSE_FOREST_MORE_TREES_PERCENT 25
+
+/* ---- flows to all sinks (network/sinks.c, network/flow.c) ----------------------------------- */
+
+/* Threads at most, the calling one included. Not measured beyond 16 processors. */
+#define COPSE_SINKS_THREADS 16
+/* Sinks times links: less work is done before a thread has started. Not measured. */
+#define COPSE_SINKS_WORK_FOR_THREADS (1 << 18)
+/* Sinks that a thread takes at once, so that each flow goes on from a neighbour's. Not measured. */
+#define COPSE_SINKS_AT_ONCE 8
+/* Arcs for each node that a flow remembers to have changed; where there are more, residuals are
+ * put back by a walk over all arcs. Not measured. */
+#define COPSE_FLOW_TOUCHED_PER_NODE 16
+
+/* ---- known cuts (network/cuts.c) ------------------------------------------------------------ */
+
+/* Known cuts of a search at most: enough for every host of a cluster and every pair of
+ * neighbours in a mid-sized fabric. A step looks at all of them. Not measured. */
+#define COPSE_CUTS_MOST 1024
+/* Different capacities, from the largest, by which nested sets are looked for: beyond so many,
+ * sets hold nearly everything. Not measured. */
+#define COPSE_NESTED_CAPACITIES 64
+
+/* ---- edge splitting (trees/split.c) --------------------------------------------------------- */
+
+/* Broken cuts learned from one proof that failed: most of them are alike. Not measured. */
+#define COPSE_SPLIT_CUTS_PER_ATTEMPT 16
+/* Attempts at one relay within known cuts, each with the cuts that the last one broke, before
+ * parts of the guess and pairs are proved one by one. Not measured. */
+#define COPSE_SPLIT_ATTEMPTS 24
+/* Attempts at the same number of relays under one proof before half as many are tried. Not
+ * measured on record. */
+#define COPSE_SPLIT_TRIES 4
+/* Pairs under one proof at first where roots have unequal weights; twice as many after one that
+ * held. Measured: solving again after a failure on small clusters; no row of schedules/quality.txt
+ * changed. */
+#define COPSE_SPLIT_PAIRS_AT_ONCE 8
+
+/* ---- packing (trees/pack.c) ----------------------------------------------------------------- */
+
+/* Broken cuts learned from one proof that failed: most of them are alike. Not measured. */
+#define COPSE_PACK_MOST_BROKEN 32
+/* Roots of a small network tried at once at first. A batch that holds makes the trees of the
+ * careful way, which takes as much at every step as is safe: all steps were. Measured: no row of
+ * schedules/quality.txt changed. */
+#define COPSE_PACK_FIRST_BATCH 8
+/* Attempts at the same roots while each teaches new cuts. Not measured. */
+#define COPSE_PACK_TRIES 3
+
+/* ---- trees of one root (trees/single.c) ----------------------------------------------------- */
+
+/* Families that the trees of the root are grown in, at most: more are lower where hosts have
+ * several ways out, and take longer. Not measured. */
+#define COPSE_SINGLE_PARTS 64
+/* A set is entered once by a tree if its links can let in less than so many times the trees. Not
+ * measured. */
+#define COPSE_SINGLE_NARROW_TIMES 2
+
+/* ---- orbit trees (trees/orbit.c) ------------------------------------------------------------ */
+
+/* Attempts, each avoiding the orbits that ran out in those before a little more. Not measured. */
+#define COPSE_ORBIT_LEVELS 8
+/* The largest factor on k that makes the shares of links integers: more trees are no use. Not
+ * measured. */
+#define COPSE_ORBIT_MOST_TIMES 4096
+/* Base roots times terminals: a symmetry that leaves more saves little and takes memory (about
+ * 40 bytes for each). Not measured. */
+#define COPSE_ORBIT_MOST_TO_GROW (1 << 24)
+/* Nodes in all images of one cut: 128 MiB. Cuts of more are left out, since they only guide. Not
+ * measured. */
+#define COPSE_ORBIT_MOST_MEMBERS (1 << 25)
+
+/* ---- trees side by side (trees/levels.c) ---------------------------------------------------- */
+
+/* Trees times terminals, of about 40 bytes each. Not measured. */
+#define COPSE_LEVELS_MOST (1 << 23)
+/* Terminals remembered for each node as having a free way to it; more count as many. Not
+ * measured on record. */
+#define COPSE_LEVELS_SOURCES 6
+/* Exchanges in a row. Not measured. */
+#define COPSE_LEVELS_CHAIN 3
+/* Ways over full links that are tried for a terminal, the shortest. Not measured. */
+#define COPSE_LEVELS_MOST_WAYS 24
+/* Candidates looked at for one repair. Not measured. */
+#define COPSE_LEVELS_REPAIR_CANDIDATES 1000000
+/* Candidates looked at in all, for each terminal that a tree lacks, and bounds on their number.
+ * Measured (scripts/bench_scale): where exchanges finish the trees that takes up to 1,900 for each;
+ * where they can't, there is no end. */
+#define COPSE_LEVELS_CANDIDATES_EACH 3000
+#define COPSE_LEVELS_LEAST_CANDIDATES 1000000
+#define COPSE_LEVELS_MOST_CANDIDATES 150000000
+/* Trees that lack more than one terminal in so many are not finished by exchanges. Measured
+ * (scripts/bench_scale). */
+#define COPSE_LEVELS_LEAST_GROWN 2
+
+/* ---- lower trees (trees/shorten.c) ---------------------------------------------------------- */
+
+/* Candidates for swaps looked at in all: a second or two. Not measured. */
+#define COPSE_SHORTEN_CANDIDATES 100000000
+/* By so many per cent trees that are cut in two may add to the number of trees. Not measured. */
+#define COPSE_SHORTEN_GROWTH_PERCENT 25
+/* Words of 64 bits for which terminal's ways pass which node: 32 MiB; else that is not kept. Not
+ * measured. */
+#define COPSE_SHORTEN_WORDS ((size_t)1 << 22)
+/* Vertices of a branch that is tried in another tree: larger ones rarely fit. Not measured. */
+#define COPSE_SHORTEN_BRANCH 64
+/* A tree of more than so many times the mean height is cut short from its top down, which brings
+ * up much at once. Not measured. */
+#define COPSE_SHORTEN_HIGH_TIMES 3
+
+#endif

@@ -1,0 +1,316 @@
+/*
+ * Topology JSON (copse-topology/1): the reader, the canonical writer and its checksum. Documents of
+ * the two other formats (copse-cluster/1, copse-synthetic/1) are recognised here and passed on.
+ *
+ *   {"format": "copse-topology/1", "name": "two",
+ *    "nodes": [{"id": "a", "type": "gpu", "rank": 0}, {"id": "b", "type": "gpu", "rank": 1}],
+ *    "links": [{"src": "a", "dst": "b", "bandwidth": 25, "duplex": true}]}
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/text.h"
+#include "topology/input/readers.h"
+#include "topology/topology.h"
+
+struct reader {
+  const struct copse_json *json;
+  struct copse_topology_builder *builder;
+  struct copse_err *err;
+  int gpus, ranks; /* how many gpus, and how many of them state a rank */
+};
+
+static copse_status read_node(struct reader *r, const cJSON *item, const cJSON *parent) {
+  static const char *const keys[] = {"id", "type", "rank", "multicast", "aggregation", NULL};
+  const struct copse_json *json = r->json;
+  struct copse_node node = {.rank = -1};
+  int64_t rank = -1;
+  copse_status status;
+  COPSE_TRY(copse_json_expect_object(json, item, parent, "a node", keys, r->err));
+  COPSE_TRY(copse_json_get_string(json, item, "id", &node.id, r->err));
+  COPSE_TRY(copse_json_get_string(json, item, "type", &node.type, r->err));
+  COPSE_TRY(copse_json_get_bool_or(json, item, "multicast", false, &node.multicast, r->err));
+  COPSE_TRY(copse_json_get_bool_or(json, item, "aggregation", false, &node.aggregation, r->err));
+  if (copse_json_get(item, "rank"))
+    COPSE_TRY(copse_json_get_int(json, item, "rank", 0, COPSE_TOPOLOGY_MAX_NODES, &rank, r->err));
+  node.rank = (int)rank;
+  r->gpus += strcmp(node.type, "gpu") == 0;
+  r->ranks += rank >= 0;
+  status = copse_builder_add_node(r->builder, copse_json_line(item, parent), &node, NULL, r->err);
+out:
+  return status;
+}
+
+static copse_status read_end(const struct reader *r, const cJSON *item, const char *key, int *out) {
+  const char *id = NULL;
+  copse_status status = copse_json_get_string(r->json, item, key, &id, r->err);
+  if (status != COPSE_OK) return status;
+  *out = copse_builder_find(r->builder, id);
+  if (*out >= 0) return COPSE_OK;
+  return copse_fail_at(r->err, COPSE_BAD_INPUT, r->json->file, copse_json_line(item, NULL),
+                       "\"%s\" names \"%.80s\", which is no node's id", key, id);
+}
+
+static copse_status read_link(const struct reader *r, const cJSON *item, const cJSON *parent) {
+  static const char *const keys[] = {"src", "dst", "bandwidth", "latency", "duplex", NULL};
+  const struct copse_json *json = r->json;
+  struct copse_q bandwidth, latency = COPSE_Q_ZERO;
+  bool duplex = true;
+  int src = -1, dst = -1;
+  copse_status status;
+  COPSE_TRY(copse_json_expect_object(json, item, parent, "a link", keys, r->err));
+  long line = copse_json_line(item, parent);
+  COPSE_TRY(read_end(r, item, "src", &src));
+  COPSE_TRY(read_end(r, item, "dst", &dst));
+  COPSE_TRY(copse_json_get_rational(json, item, "bandwidth", &bandwidth, r->err));
+  if (copse_json_get(item, "latency"))
+    COPSE_TRY(copse_json_get_rational(json, item, "latency", &latency, r->err));
+  COPSE_TRY(copse_json_get_bool_or(json, item, "duplex", true, &duplex, r->err));
+  status = duplex ? copse_builder_add_duplex(r->builder, line, src, dst, bandwidth, latency, r->err)
+                  : copse_builder_add_link(r->builder, line, src, dst, bandwidth, latency, r->err);
+out:
+  return status;
+}
+
+static copse_status read_string_or(const struct copse_json *json, const char *key, const char **out,
+                                   struct copse_err *err) {
+  if (!copse_json_get(json->root, key)) return COPSE_OK;
+  return copse_json_get_string(json, json->root, key, out, err);
+}
+
+copse_status copse_read_about(const struct copse_json *json, struct copse_topology_builder *builder,
+                              struct copse_err *err) {
+  const char *name = NULL, *description = NULL, *source = NULL;
+  copse_status status;
+  COPSE_TRY(read_string_or(json, "name", &name, err));
+  COPSE_TRY(read_string_or(json, "description", &description, err));
+  COPSE_TRY(read_string_or(json, "source", &source, err));
+  if (name) COPSE_TRY(copse_builder_set_name(builder, name, err));
+  status = copse_builder_set_about(builder, description, source, err);
+out:
+  return status;
+}
+
+copse_status copse_read_path(const struct copse_json *json, const cJSON *object, const char *key,
+                             char **out, struct copse_err *err) {
+  const char *name = NULL;
+  copse_status status = copse_json_get_string(json, object, key, &name, err);
+  if (status != COPSE_OK) return status;
+  return copse_file_beside(json->file, strcmp(name, "-") == 0 ? "./-" : name, out, err);
+}
+
+copse_status copse_read_named(const struct copse_json *json, const cJSON *object, const char *key,
+                              copse_status status, const struct copse_err *why,
+                              struct copse_err *err) {
+  if (status != COPSE_IO)
+    return status == COPSE_OK ? status : copse_fail(err, status, "%s", why->text);
+  return copse_fail_at(err, status, json->file,
+                       copse_json_line(copse_json_get(object, key), object), "\"%s\": %s", key,
+                       why->text);
+}
+
+static copse_status read_parts(struct reader *r) {
+  static const char *const keys[] = {"format",      "name",   "nodes", "links",
+                                     "description", "source", NULL};
+  const cJSON *root = r->json->root, *nodes = NULL, *links = NULL;
+  copse_status status;
+  COPSE_TRY(copse_json_expect_object(r->json, root, NULL, "a topology", keys, r->err));
+  COPSE_TRY(copse_read_about(r->json, r->builder, r->err));
+  COPSE_TRY(copse_json_get_array(r->json, root, "nodes", &nodes, r->err));
+  COPSE_TRY(copse_json_get_array(r->json, root, "links", &links, r->err));
+  COPSE_JSON_EACH (node, nodes) COPSE_TRY(read_node(r, node, root));
+  COPSE_JSON_EACH (link, links) COPSE_TRY(read_link(r, link, root));
+out:
+  return status;
+}
+
+static copse_status read_topology(const struct copse_json *json,
+                                  const struct copse_topology_options *options,
+                                  struct copse_topology **out, struct copse_err *err) {
+  struct reader r = {.json = json, .err = err};
+  copse_status status;
+  COPSE_TRY(copse_builder_new(json->file, &r.builder, err));
+  COPSE_TRY(read_parts(&r));
+  if (r.ranks > 0 && r.ranks < r.gpus)
+    copse_note(options->notes,
+               "%s: %d of %d gpus state no rank: all are numbered in order of appearance",
+               json->file, r.gpus - r.ranks, r.gpus);
+  status = copse_builder_finish(r.builder, out, err);
+out:
+  copse_builder_free(r.builder);
+  return status;
+}
+
+/* {"format": "copse-synthetic/1", "synthetic": "ring:8@50"}: a one-liner that has a name. */
+static copse_status read_synthetic(const struct copse_json *json, struct copse_topology **out,
+                                   struct copse_err *err) {
+  static const char *const keys[] = {"format", "name", "synthetic", "description", "source", NULL};
+  struct copse_topology_builder *builder = NULL;
+  const char *spec = NULL;
+  copse_status status;
+  COPSE_TRY(copse_builder_new(json->file, &builder, err));
+  COPSE_TRY(copse_json_expect_object(json, json->root, NULL, "a synthetic topology", keys, err));
+  COPSE_TRY(copse_read_about(json, builder, err));
+  COPSE_TRY(copse_json_get_string(json, json->root, "synthetic", &spec, err));
+  COPSE_TRY(
+      copse_build_synthetic(builder, json->file, copse_json_line(json->root, NULL), spec, err));
+  status = copse_builder_finish(builder, out, err);
+out:
+  copse_builder_free(builder);
+  return status;
+}
+
+/* What to say about a "format" that is none of ours. */
+static copse_status refuse_format(const struct copse_json *json, const char *format,
+                                  struct copse_err *err) {
+  static const char *const known[] = {"copse-topology", "copse-cluster", "copse-synthetic"};
+  long line = copse_json_line(json->root, NULL);
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+    size_t n = strlen(known[i]);
+    if (strncmp(format, known[i], n) == 0 && (format[n] == '/' || format[n] == '\0'))
+      return copse_fail_at(err, COPSE_BAD_INPUT, json->file, line,
+                           "unknown version \"%.60s\" of the format; this copse reads \"%s/1\"",
+                           format, known[i]);
+  }
+  return copse_fail_at(err, COPSE_BAD_INPUT, json->file, line,
+                       "unknown format \"%.60s\"; a topology's is \"copse-topology/1\", "
+                       "\"copse-cluster/1\" or \"copse-synthetic/1\"",
+                       format);
+}
+
+copse_status copse_read_topology_json(const char *label, const char *data, size_t size,
+                                      const struct copse_topology_options *options, int depth,
+                                      struct copse_topology **out, struct copse_err *err) {
+  struct copse_json json;
+  const char *format = NULL;
+  *out = NULL;
+  copse_status status;
+  COPSE_TRY(copse_json_parse(label, data, size, &json, err));
+  if (!copse_json_is_object(json.root)) {
+    status = copse_fail_at(err, COPSE_BAD_INPUT, label, 1,
+                           "a topology must be a JSON object with \"format\"");
+    goto out;
+  }
+  COPSE_TRY(copse_json_get_string(&json, json.root, "format", &format, err));
+  if (strcmp(format, "copse-cluster/1") != 0) /* whose hosts may heed them */
+    copse_note_unused_options(label, "topology JSON", 0, options);
+  if (strcmp(format, "copse-topology/1") == 0)
+    status = read_topology(&json, options, out, err);
+  else if (strcmp(format, "copse-cluster/1") == 0)
+    status = copse_read_cluster(&json, options, depth, out, err);
+  else if (strcmp(format, "copse-synthetic/1") == 0)
+    status = read_synthetic(&json, out, err);
+  else
+    status = refuse_format(&json, format, err);
+out:
+  copse_json_free(&json);
+  return status;
+}
+
+/* Decimals of up to this many places are written as numbers, other fractions as "p/q". */
+#define MAX_PLACES 9
+
+/* The decimal places of q exactly, or -1 where more than MAX_PLACES would be needed. */
+static int decimal_places(struct copse_q q, int64_t *scale) {
+  *scale = 1;
+  for (int places = 0; places <= MAX_PLACES; places++, *scale *= 10)
+    if (*scale % q.den == 0) return places;
+  return -1;
+}
+
+static void add_rational(struct copse_text *text, struct copse_q q) {
+  char fraction[COPSE_Q_TEXT];
+  int64_t scale, scaled;
+  int places = decimal_places(q, &scale);
+  if (places == 0) {
+    copse_text_add(text, "%" PRId64, q.num);
+  } else if (places > 0 && !copse_mul_overflows(q.num, scale / q.den, &scaled)) {
+    copse_text_add(text, "%" PRId64 ".%0*" PRId64, scaled / scale, places, scaled % scale);
+  } else {
+    copse_text_add(text, "\"%s\"", copse_q_text(q, fraction));
+  }
+}
+
+static void add_node(struct copse_text *text, const struct copse_node *node) {
+  copse_text_add(text, "  {\"id\": ");
+  copse_text_add_json_string(text, node->id);
+  copse_text_add(text, ", \"type\": ");
+  copse_text_add_json_string(text, node->type);
+  if (node->rank >= 0) copse_text_add(text, ", \"rank\": %d", node->rank);
+  if (node->multicast) copse_text_add(text, ", \"multicast\": true");
+  if (node->aggregation) copse_text_add(text, ", \"aggregation\": true");
+  copse_text_add(text, "}");
+}
+
+static void add_link(struct copse_text *text, const struct copse_topology *topology,
+                     const struct copse_link *link, bool duplex) {
+  copse_text_add(text, "  {\"src\": ");
+  copse_text_add_json_string(text, topology->nodes[link->src].id);
+  copse_text_add(text, ", \"dst\": ");
+  copse_text_add_json_string(text, topology->nodes[link->dst].id);
+  copse_text_add(text, ", \"bandwidth\": ");
+  add_rational(text, link->bandwidth);
+  if (link->latency.num > 0) {
+    copse_text_add(text, ", \"latency\": ");
+    add_rational(text, link->latency);
+  }
+  if (!duplex) copse_text_add(text, ", \"duplex\": false");
+  copse_text_add(text, "}");
+}
+
+/* The other direction of a link if it is just like it, else -1. */
+static int equal_reverse(const struct copse_topology *topology, int i) {
+  const struct copse_link *link = &topology->links[i];
+  int reverse = copse_topology_find_link(topology, link->dst, link->src);
+  if (reverse < 0) return -1;
+  const struct copse_link *other = &topology->links[reverse];
+  bool equal =
+      copse_q_eq(link->bandwidth, other->bandwidth) && copse_q_eq(link->latency, other->latency);
+  return equal ? reverse : -1;
+}
+
+/* A duplex link stands where the first of its directions does. */
+static void add_links(struct copse_text *text, const struct copse_topology *topology) {
+  bool first = true;
+  for (int i = 0; i < topology->n_links; i++) {
+    int reverse = equal_reverse(topology, i);
+    if (reverse >= 0 && reverse < i) continue;
+    copse_text_add(text, first ? "\n" : ",\n");
+    add_link(text, topology, &topology->links[i], reverse >= 0);
+    first = false;
+  }
+}
+
+copse_status copse_topology_to_json(const struct copse_topology *topology, char **out, size_t *size,
+                                    struct copse_err *err) {
+  struct copse_text text = {0};
+  *out = NULL;
+  *size = 0;
+  copse_text_add(&text, "{\"format\": \"copse-topology/1\", \"name\": ");
+  copse_text_add_json_string(&text, topology->name);
+  copse_text_add(&text, ",\n \"nodes\": [");
+  for (int i = 0; i < topology->n_nodes; i++) {
+    copse_text_add(&text, i ? ",\n" : "\n");
+    add_node(&text, &topology->nodes[i]);
+  }
+  copse_text_add(&text, "],\n \"links\": [");
+  add_links(&text, topology);
+  copse_text_add(&text, "]}\n");
+  return copse_text_take(&text, out, size, err);
+}
+
+copse_status copse_topology_sha256(const struct copse_topology *topology,
+                                   char hex[COPSE_SHA256_HEX], struct copse_err *err) {
+  char *text = NULL;
+  size_t size = 0;
+  if (topology->chosen_from) {
+    memcpy(hex, topology->chosen_from, COPSE_SHA256_HEX);
+    return COPSE_OK;
+  }
+  copse_status status = copse_topology_to_json(topology, &text, &size, err);
+  if (status == COPSE_OK) copse_sha256_hex(text, size, hex);
+  free(text);
+  return status;
+}

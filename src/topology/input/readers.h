@@ -1,0 +1,60 @@
+/*
+ * Inside src/topology/input only: the reader of each format, and what several of them share. Each
+ * makes a topology with the builder of topology.h.
+ */
+#ifndef COPSE_TOPOLOGY_INPUT_READERS_H
+#define COPSE_TOPOLOGY_INPUT_READERS_H
+
+#include "base/json.h"
+#include "topology/topology.h"
+
+/* "name", "description" and "source" of a document's root, as far as they are there. */
+copse_status copse_read_about(const struct copse_json *json, struct copse_topology_builder *builder,
+                              struct copse_err *err) COPSE_CHECKED;
+
+/* A path, relative to the document; "-" is a file of that name. The caller frees *out. */
+copse_status copse_read_path(const struct copse_json *json, const cJSON *object, const char *key,
+                             char **out, struct copse_err *err) COPSE_CHECKED;
+/* What came of reading the file that `key` names: where it can't be read, the error says first who
+ * names it; other errors have their place in that file. */
+copse_status copse_read_named(const struct copse_json *json, const cJSON *object, const char *key,
+                              copse_status status, const struct copse_err *why,
+                              struct copse_err *err) COPSE_CHECKED;
+
+/* Notes the options that an input of this sort (`what`) has no use for; `used`: those it has. */
+enum { COPSE_USES_LINKS = 1, COPSE_USES_NVLINK_SWITCH = 2, COPSE_USES_GPU = 4 };
+void copse_note_unused_options(const char *label, const char *what, unsigned used,
+                               const struct copse_topology_options *options);
+
+/* The readers. `depth` counts clusters within clusters. */
+copse_status copse_read_topology_json(const char *label, const char *data, size_t size,
+                                      const struct copse_topology_options *options, int depth,
+                                      struct copse_topology **out,
+                                      struct copse_err *err) COPSE_CHECKED;
+/* The part of it for cluster JSON, from the parsed document. */
+copse_status copse_read_cluster(const struct copse_json *json,
+                                const struct copse_topology_options *options, int depth,
+                                struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
+copse_status copse_read_nccl_xml(const char *label, const char *data, size_t size,
+                                 const struct copse_topology_options *options,
+                                 struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
+/* The text of `nvidia-smi topo -m`, and whether a text has one in it. */
+copse_status copse_read_nvidia_smi(const char *label, const char *data, size_t size,
+                                   const struct copse_topology_options *options,
+                                   struct copse_topology **out,
+                                   struct copse_err *err) COPSE_CHECKED;
+copse_status copse_find_nvidia_smi(const char *data, size_t size, bool *found,
+                                   struct copse_err *err) COPSE_CHECKED;
+/* The text of `rocm-smi --showtopo`, and of --shownodesbw with it. */
+copse_status copse_read_rocm_smi(const char *label, const char *data, size_t size,
+                                 const struct copse_topology_options *options,
+                                 struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
+/* A synthetic line; `label` and line for messages. The name is the builder's own or `spec`. */
+copse_status copse_build_synthetic(struct copse_topology_builder *builder, const char *label,
+                                   long line, const char *spec,
+                                   struct copse_err *err) COPSE_CHECKED;
+copse_status copse_topology_load_at(const char *path, const struct copse_topology_options *options,
+                                    int depth, struct copse_topology **out,
+                                    struct copse_err *err) COPSE_CHECKED;
+
+#endif

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/collective.h"
-#include "predict/baseline_work.h"
+#include "predict/baseline_internal.h"
 #include "schedule/loads.h"
 
 /* ---- the bound of another schedule ----------------------------------------------------- */

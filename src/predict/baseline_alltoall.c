@@ -14,7 +14,7 @@
  * decomposition of the host matrix (Tres observaciones sobre el algebra lineal, 1946); what arrives
  * is handed on.
  */
-#include "predict/baseline_work.h"
+#include "predict/baseline_internal.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "base/collective.h"
-#include "predict/baseline_work.h"
+#include "predict/baseline_internal.h"
 #include "predict/policy.h"
 #include "schedule/loads.h"
 

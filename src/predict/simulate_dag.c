@@ -19,7 +19,6 @@
 #include <string.h>
 
 #include "base/collective.h"
-#include "predict/simulate.h"
 
 void copse_sim_dag_free(struct copse_sim_dag *dag) {
   free(dag->items);

@@ -404,11 +404,11 @@ static copse_status make_space(struct checker *c, struct search_space *w) {
                             &w->out, c->err);
 }
 
-/* need / (m * room), what a certificate proves; `vain` refutes one without room. */
+/* need / (m * room), what a certificate proves; `refusal` is for one without room. */
 static copse_status time_of(struct checker *c, const mpz_t need, const mpz_t m, const mpq_t room,
-                            const char *vain, mpq_t bound) {
+                            const char *refusal, mpq_t bound) {
   mpq_t unit;
-  if (mpq_sgn(room) == 0) return refute(c, "%s", vain);
+  if (mpq_sgn(room) == 0) return refute(c, "%s", refusal);
   mpq_init(unit);
   mpq_set_z(bound, need);
   mpq_set_z(unit, m);

@@ -302,12 +302,12 @@ static copse_status add_potential(struct bound_checker *c, int index) {
   for (int r = 0; r < schedule_of(c, p->group)->n_ranks; r++)
     if (find_rank(c, p->group, r) == node)
       return refute(c, "a potential of group %d names '%s', one of its ranks", p->group, p->node);
-  const struct copse_node *clever = copse_verify_switch_at(c->topology, node);
-  if (clever)
+  const struct copse_node *marked = copse_verify_switch_at(c->topology, node);
+  if (marked)
     return refute(c,
                   "the bound has a potential of '%s', which proves nothing at or beside '%s', a "
                   "switch that copies or adds",
-                  p->node, clever->id);
+                  p->node, marked->id);
   int place = number_of(c, p->group, p->phase, -1) * c->n_nodes + node;
   if (c->has_potential[place]++)
     return refute(c, "'%s' has two potentials in a phase of group %d", p->node, p->group);

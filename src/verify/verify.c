@@ -80,12 +80,12 @@ static copse_status set_potentials(struct forest_checker *c) {
     if (node < 0) return refute(c, "a potential names '%s', which the topology lacks", id);
     if (t->nodes[node].rank >= 0) return refute(c, "a potential names '%s', which is a rank", id);
     if (mpq_sgn(c->potential[node]) != 0) return refute(c, "'%s' has two potentials", id);
-    const struct copse_node *clever = copse_verify_switch_at(c->topology, node);
-    if (clever)
+    const struct copse_node *marked = copse_verify_switch_at(c->topology, node);
+    if (marked)
       return refute(c,
                     "the bound has a potential of '%s', which proves nothing at or beside '%s', a "
                     "switch that copies or adds",
-                    id, clever->id);
+                    id, marked->id);
     set_q(c->potential[node], bound->potentials[i].value);
   }
   return COPSE_OK;

@@ -348,7 +348,7 @@ static bool is_arc(const struct copse_arrangement_work *w, int i, int g) {
   return inside(w, &w->topology->links[i], g) && w->curves[i].n_points == 0;
 }
 
-/* Links that Graphviz was not told of, and room for them above all else. */
+/* Links that Graphviz did not get, and room for them above all else. */
 static copse_status add_arcs(struct copse_arrangement_work *w, int g) {
   struct copse_arrangement_part *part = &w->parts[g];
   const struct copse_topology *t = w->topology;

@@ -1,6 +1,6 @@
 /* What the makers of baselines share: for baseline*.c alone. */
-#ifndef COPSE_PREDICT_BASELINE_WORK_H
-#define COPSE_PREDICT_BASELINE_WORK_H
+#ifndef COPSE_PREDICT_BASELINE_INTERNAL_H
+#define COPSE_PREDICT_BASELINE_INTERNAL_H
 
 #include <stdint.h>
 

@@ -29,6 +29,7 @@ static struct copse_plan *make_plan(const char *fabric, copse_collective collect
 static void for_every_plan(void (*test)(const struct copse_plan *plan)) {
   for (int f = 0; f < copse_test_n_fabrics; f++)
     for (int c = COPSE_ALLGATHER; c <= COPSE_ALLTOALL; c++) {
+      if ((6 * f + c) % COPSE_TEST_UP_TO(1, 7)) continue;
       struct copse_plan *plan = make_plan(copse_test_fabrics[f], (copse_collective)c);
       ck_assert_msg(mutant_accepted(plan), "fabric %d, %s: the plan itself is refused", f,
                     copse_collective_name((copse_collective)c));
@@ -149,7 +150,7 @@ static void flip_channels(const struct copse_plan *plan) {
 }
 START_TEST(a_channel_of_the_other_kind_is_refused_where_it_greets) {
   for_every_plan(flip_channels);
-  ck_assert_int_gt(refused, 20);
+  ck_assert_int_gt(refused, COPSE_TEST_UP_TO(20, 5));
 }
 END_TEST
 

@@ -28,6 +28,7 @@ static struct copse_plan *make_plan(const char *fabric, copse_collective collect
 static void for_every_plan(void (*test)(const struct copse_plan *plan)) {
   for (int f = 0; f < copse_test_n_fabrics; f++) {
     for (int c = COPSE_ALLGATHER; c <= COPSE_ALLTOALL; c++) {
+      if ((6 * f + c) % COPSE_TEST_UP_TO(1, 7)) continue;
       struct copse_plan *plan = make_plan(copse_test_fabrics[f], (copse_collective)c);
       ck_assert_msg(mutant_accepted(plan), "fabric %d, %s: the plan itself is refused", f,
                     copse_collective_name((copse_collective)c));
@@ -95,7 +96,7 @@ static void swap_guards(const struct copse_plan *plan) {
 START_TEST(a_move_before_its_wait_is_refused) {
   for_every_plan(swap_guards);
   ck_assert_int_gt(guards_refused, 20 * guards_accepted);
-  ck_assert_int_gt(guards_refused, 50);
+  ck_assert_int_gt(guards_refused, COPSE_TEST_UP_TO(50, 20));
 }
 END_TEST
 

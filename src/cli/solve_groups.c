@@ -8,7 +8,7 @@
 #include "base/collective.h"
 #include "base/text.h"
 #include "cli/folder.h"
-#include "schedule/solve/groups_solve.h"
+#include "schedule/solve/groups.h"
 #include "verify/groups.h"
 
 struct job {

@@ -11,7 +11,7 @@
 #include "base/collective.h"
 #include "schedule/solve/symmetry.h"
 #include "schedule/solve/instance.h"
-#include "schedule/solve/groups_solve.h"
+#include "schedule/solve/groups.h"
 #include "verify/groups.h"
 #include "support/oracle.h"
 #include "support/oracle_groups.h"

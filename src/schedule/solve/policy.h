@@ -26,6 +26,15 @@
 #define COPSE_SWITCH_COLUMNS 8000
 #define COPSE_SWITCH_FEW 2
 
+/* A tolerance: more trees than this per root are as good as the exact number, and slow to try. */
+#define COPSE_TRIED_K 4096
+
+/* All-to-all: up to this many ranks all flows are listed; beyond, a known rotation keeps them few. */
+#define COPSE_LISTED_FLOWS_RANKS 128
+/* Of a group's all-to-all an exact bound is often out of reach with more ranks; it is reported, not
+ * built on. */
+#define COPSE_EXACT_EXCHANGE_RANKS 64
+
 /* Groups at the same time: links that may serve a phase, summed over phases. Beyond, the simplex
  * method takes hours. */
 #define COPSE_GROUPS_COLUMNS 100000

@@ -23,7 +23,7 @@ struct copse_solve_options {
                                COPSE_LISTED_RANKS ranks always */
   struct copse_q tolerance; /* trees: the fewest per root within this of the optimum; alltoall:
                                stop within this of the bound; 0: exact */
-  const char *label; /* names the topology's file in messages */
+  const char *label;        /* names the topology's file in messages */
   const struct copse_notes *notes; /* hears where unequal shares or switches are not made use of;
                                       may be NULL */
   const struct copse_progress *progress;
@@ -46,8 +46,8 @@ struct copse_solve_seconds {
 copse_status copse_solve_alltoall(const struct copse_topology *topology,
                                   const struct copse_solve_options *options,
                                   struct copse_schedule *schedule,
-                                  struct copse_solve_seconds *seconds, struct copse_err *err)
-    COPSE_CHECKED;
+                                  struct copse_solve_seconds *seconds,
+                                  struct copse_err *err) COPSE_CHECKED;
 
 /*
  * Computes the exactly optimal schedule (with options.k: the best of k trees per root) and

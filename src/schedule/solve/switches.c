@@ -1,3 +1,8 @@
+/*
+ * Switches that copy or add for an allreduce: which sets of them to try, the programme that divides
+ * links and shares between the sets, and its trees; then a bound for any trees that use them. The
+ * reasons are in switches.h.
+ */
 #include "schedule/solve/switches.h"
 
 #include <stdlib.h>
@@ -402,9 +407,8 @@ out:
 
 static copse_status pack_phase(struct job *j, int w, bool reduce) {
   const struct copse_joint_part *part = &j->joint.parts[w];
-  struct copse_forest_options options = {.as_given = true,
-                                         .progress = j->options->progress,
-                                         .trust_from = j->options->trust_from};
+  struct copse_forest_options options = {
+      .as_given = true, .progress = j->options->progress, .trust_from = j->options->trust_from};
   struct phase p = {.j = j, .reduce = reduce};
   struct copse_instance instance = {0};
   struct copse_forest forest = {0};

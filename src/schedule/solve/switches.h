@@ -11,8 +11,8 @@
 /* Whether any switch is marked. */
 bool copse_has_clever_switch(const struct copse_topology *topology);
 
-/* Sets unbalanced [n_nodes]: relays where loads that count once need not balance: marked switches and
- * their neighbours. */
+/* Sets unbalanced [n_nodes]: relays where loads that count once need not balance: marked switches
+ * and their neighbours. */
 void copse_mark_unbalanced(const struct copse_topology *topology, bool *unbalanced);
 
 /*
@@ -31,11 +31,11 @@ void copse_mark_unbalanced(const struct copse_topology *topology, bool *unbalanc
  * How. A switch that copies is a node that a tree may branch at. Trees that span the ranks and a
  * given set Q of such switches are what packing makes when Q are terminals without data of their
  * own; then each of Q is entered by one link. Several sets are tried, together, each with a rate of
- * its own, and the linear programme of solver/joint/joint.h divides the links and shares between them. Of
- * one or two switches all sets, for each phase: optimal among all trees, if no others are marked. Of
- * more, where that would be the Steiner tree problem: none; those next to ranks (an NVSwitch in each
- * host); these and one of the others (a SHARP switch per rail); all. The model holds exactly for the
- * result in any case, and where its time is that of the bound, it is optimal.
+ * its own, and the linear programme of solver/joint/joint.h divides the links and shares between
+ * them. Of one or two switches all sets, for each phase: optimal among all trees, if no others are
+ * marked. Of more, where that would be the Steiner tree problem: none; those next to ranks (an
+ * NVSwitch in each host); these and one of the others (a SHARP switch per rail); all. The model
+ * holds exactly for the result in any case, and where its time is that of the bound, it is optimal.
  *
  * Counting once ends where a link's far end does not copy: a switch is used only if all that it is
  * entered from are ranks or such switches too (left to, where it adds). A NIC on the way must be
@@ -43,7 +43,8 @@ void copse_mark_unbalanced(const struct copse_topology *topology, bool *unbalanc
  *
  * `instance` is the topology's, all ranks roots. Where this is faster than at_most, *faster is set
  * and the schedule gets trees, time and k; with options.bound_only the time alone. The search
- * ends where schedule->bound is reached. Where the programme is too large, options.notes hears of it.
+ * ends where schedule->bound is reached. Where the programme is too large, options.notes hears of
+ * it.
  */
 copse_status copse_solve_with_switches(const struct copse_topology *topology,
                                        const struct copse_solve_options *options,
@@ -54,8 +55,9 @@ copse_status copse_solve_with_switches(const struct copse_topology *topology,
 
 /*
  * COPSE_BOUND_FORESTS where that says more than the bound that the schedule has: the programme of
- * solver/joint/joint.h, but without balance at marked switches and at relays next to them, where loads
- * that count once do not balance. Any trees obey what is left of it, with one copy or with many.
+ * solver/joint/joint.h, but without balance at marked switches and at relays next to them, where
+ * loads that count once do not balance. Any trees obey what is left of it, with one copy or with
+ * many.
  */
 copse_status copse_bound_with_switches(const struct copse_topology *topology,
                                        const struct copse_solve_options *options,

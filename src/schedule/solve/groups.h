@@ -1,8 +1,8 @@
 /*
  * From groups of ranks on one fabric to schedules that reach their joint optimum.
  */
-#ifndef COPSE_SCHEDULE_SOLVE_GROUPS_SOLVE_H
-#define COPSE_SCHEDULE_SOLVE_GROUPS_SOLVE_H
+#ifndef COPSE_SCHEDULE_SOLVE_GROUPS_H
+#define COPSE_SCHEDULE_SOLVE_GROUPS_H
 
 #include "schedule/groups.h"
 #include "schedule/solve/solve.h"

@@ -1,4 +1,8 @@
-#include "schedule/solve/groups_solve.h"
+/*
+ * Groups of ranks at the same time: the bound of each alone, the joint optimum of all
+ * (solver/joint/joint.h), and for each group the trees or flows of its part.
+ */
+#include "schedule/solve/groups.h"
 
 #include <stdlib.h>
 #include <string.h>

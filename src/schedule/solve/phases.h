@@ -1,17 +1,6 @@
-/*
- * Inside src/schedule/solve*.c only: a schedule of trees while it is being made.
- *
- *   solve_start.c      begin and end
- *   solve_phases.c     each phase as the solver's forest
- *   solve_trees.c      forests as trees of the schedule
- *   solve_bound.c      the optimum and its certificate
- *   solve_tolerance.c  fewer trees
- *   solve_faster.c     an allreduce's unequal shares, switches that copy or add
- *   solve_part.c       trees within a part of the links
- *   solve.c            all of it, in order
- */
-#ifndef COPSE_SCHEDULE_SOLVE_INTERNAL_H
-#define COPSE_SCHEDULE_SOLVE_INTERNAL_H
+/* Inside src/schedule/solve only: a schedule of trees while it is being made. */
+#ifndef COPSE_SCHEDULE_SOLVE_PHASES_H
+#define COPSE_SCHEDULE_SOLVE_PHASES_H
 
 #include "schedule/solve/instance.h"
 #include "schedule/solve/solve.h"
@@ -52,16 +41,6 @@ void *copse_solving_take(struct copse_solving *b, int n, size_t size);
 /* All phases of the collective, and by which symmetries. */
 copse_status copse_solving_phases(struct copse_solving *b, struct copse_solve_seconds *seconds,
                                   struct copse_err *err) COPSE_CHECKED;
-/* One of them. `reversed`: links turned around. */
-copse_status copse_solving_phase(struct copse_solving *b, bool reversed,
-                                 struct copse_solved_phase *phase,
-                                 struct copse_solve_seconds *seconds,
-                                 struct copse_err *err) COPSE_CHECKED;
-void copse_solving_free_phases(struct copse_solving *b);
-
-/* The smallest k whose best phase is within the options' tolerance; 0 (exact) if none is. */
-copse_status copse_solving_smallest_k(const struct copse_solving *b, bool reversed, int64_t *k,
-                                      struct copse_err *err) COPSE_CHECKED;
 
 /* ---- what is made of them ---------------------------------------------------------------- */
 
@@ -78,30 +57,5 @@ copse_status copse_solving_part(struct copse_solving *b, const struct copse_inst
                                 const struct copse_solve_part *part,
                                 struct copse_solve_seconds *seconds,
                                 struct copse_err *err) COPSE_CHECKED;
-
-/* ---- better ones ------------------------------------------------------------------------- */
-
-/*
- * Unequal shares where they are faster. Also where they are not, but today's bound leaves open
- * whether anything is: then only the bound changes. Where switches are marked the programme, which
- * counts every copy, has trees but no bound.
- */
-copse_status copse_solving_free_shares(struct copse_solving *b, struct copse_solve_seconds *seconds,
-                                       struct copse_err *err) COPSE_CHECKED;
-
-/* One copy into switches that copy, one out of those that add, where that is faster. The bound is
- * one that holds for any allreduce, or for any trees; if neither is reached without such switches,
- * what was said before stands. */
-copse_status copse_solving_switches(struct copse_solving *b, struct copse_solve_seconds *seconds,
-                                    struct copse_err *err) COPSE_CHECKED;
-/* Which switches the trees' time counts on, if any. */
-copse_status copse_solving_list_switches(struct copse_solving *b,
-                                         struct copse_err *err) COPSE_CHECKED;
-
-/* A tolerance chooses among equal shares. Where unequal ones are so much faster that those are
- * outside it, the exact schedule takes their place. `options`: as they were given. */
-copse_status copse_solving_meet_tolerance(struct copse_solving *b,
-                                          const struct copse_solve_options *options,
-                                          struct copse_err *err) COPSE_CHECKED;
 
 #endif

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "schedule/solve/instance.h"
-#include "solver/joint/shares.h"
 #include "support/oracle_groups.h"
 #include "support/random_topology.h"
 #include "support/support.h"
@@ -168,23 +167,29 @@ START_TEST(tensor_groups_in_boxes_and_data_groups_across) {
 }
 END_TEST
 
-/* One group that reduces and broadcasts is the problem of solver/shares.h. */
-START_TEST(one_group_with_free_shares_is_an_allreduce) {
+/* With one column for both phases of a link, and with one for each. */
+START_TEST(whole_links_have_the_same_optimum) {
   for (uint64_t seed = 0; seed < 40; seed++) {
     struct trial trial;
-    struct copse_joint joint;
-    struct copse_shares shares;
+    struct copse_joint joint, whole;
     struct copse_err err = COPSE_ERR_INIT;
-    struct copse_shares_options options = {.at_least = COPSE_Q_ZERO, .max_columns = 10000};
+    struct copse_joint_options options = {.max_columns = 10000, .whole_links = true};
     draw(1000 + seed, &trial);
     const struct copse_network *network = &trial.instance.network;
     struct copse_joint_group all = GROUP(network->n_terminals, network->terminals, true, true);
     find(network, &all, 1, &joint);
-    ASSERT_OK(copse_shares_find(network, &options, &shares, &err), &err);
+    ASSERT_OK(copse_joint_find(network, &all, 1, &options, &whole, &err), &err);
     ck_assert_int_eq(joint.outcome, COPSE_JOINT_PROVED);
-    ck_assert_int_eq(shares.outcome, COPSE_SHARES_PROVED);
-    ck_assert_msg(copse_q_eq(joint.rate, shares.rate), "seed %d", (int)seed);
-    copse_shares_free(&shares);
+    ck_assert_int_eq(whole.outcome, COPSE_JOINT_PROVED);
+    ck_assert_msg(copse_q_eq(joint.rate, whole.rate), "seed %d", (int)seed);
+    ck_assert_int_lt(whole.columns, joint.columns);
+    const char *defect = copse_test_joint_defect(network, &all, 1, &whole, 0);
+    ck_assert_msg(defect == NULL, "seed %d: %s", (int)seed, defect);
+    options.at_least = joint.rate;
+    copse_joint_free(&whole);
+    ASSERT_OK(copse_joint_find(network, &all, 1, &options, &whole, &err), &err);
+    ck_assert_int_eq(whole.outcome, COPSE_JOINT_NOT_BETTER);
+    copse_joint_free(&whole);
     copse_joint_free(&joint);
     release(&trial);
   }
@@ -460,7 +465,7 @@ int main(void) {
   tcase_add_test(tc, groups_apart_do_not_slow_each_other);
   tcase_add_test(tc, alike_groups_get_half_each);
   tcase_add_test(tc, tensor_groups_in_boxes_and_data_groups_across);
-  tcase_add_test(tc, one_group_with_free_shares_is_an_allreduce);
+  tcase_add_test(tc, whole_links_have_the_same_optimum);
   tcase_add_loop_test(tc, symmetries_leave_the_optimum_and_make_a_smaller_programme, 0, 4);
   tcase_add_test(tc, a_symmetry_that_is_none_is_refused);
   tcase_add_loop_test(tc, what_64_bits_cannot_hold_is_rounded_and_still_proved, 0, 4);

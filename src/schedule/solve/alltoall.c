@@ -160,8 +160,11 @@ copse_status copse_solve_alltoall(const struct copse_topology *topology,
                                   const struct copse_solve_options *options,
                                   struct copse_schedule *schedule,
                                   struct copse_solve_seconds *seconds, struct copse_err *err) {
-  struct build b = {
-      .topology = topology, .options = options, .schedule = schedule, .rotation.order = 1, .err = err};
+  struct build b = {.topology = topology,
+                    .options = options,
+                    .schedule = schedule,
+                    .rotation.order = 1,
+                    .err = err};
   copse_status status;
   double start = copse_clock_seconds();
   schedule->no_forward = options->no_forward;

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "schedule/loads.h"
 #include "schedule/solve/internal.h"
+#include "schedule/solve/policy.h"
 #include "schedule/solve/shares.h"
 #include "schedule/solve/switches.h"
 
@@ -23,7 +24,7 @@ copse_status copse_solving_free_shares(struct copse_solving *b, struct copse_sol
   COPSE_TRY(copse_free_shares_find(b->topology, b->options, &b->broadcast.instance,
                                    schedule->time_per_GB, marked || !open, &shares, &time, err));
   seconds->optimum += copse_clock_seconds() - start;
-  if (shares.outcome != COPSE_SHARES_PROVED) goto out;
+  if (shares.outcome != COPSE_JOINT_PROVED) goto out;
   int order = copse_q_cmp(time, schedule->time_per_GB);
   if (order < 0 && !b->options->bound_only && b->topology->n_ranks > COPSE_FREE_SHARES_RANKS) {
     copse_free_shares_note(b->options, time);

@@ -8,13 +8,11 @@
 #include "base/memory.h"
 #include "schedule/solve/symmetry.h"
 #include "schedule/solve/instance.h"
+#include "schedule/solve/policy.h"
 #include "schedule/solve/switches.h"
 #include "verify/groups.h"
 #include "solver/joint/joint.h"
 #include "topology/modify.h"
-
-/* Links that may serve a phase, summed over phases; beyond, the simplex method takes hours. */
-#define MAX_COLUMNS 100000
 
 struct job {
   const struct copse_topology *topology;
@@ -27,9 +25,9 @@ struct job {
   struct copse_permutation *symmetries;
   int n_symmetries;
   struct copse_instance instance;
-  struct copse_joint joint, loose;
-  const struct copse_joint *proof; /* one of these */
-  bool inexact;                    /* the time may be above the bound */
+  struct copse_joint joint, unbalanced; /* the other: relays at switches that copy or add are */
+  const struct copse_joint *proof;      /* one of these */
+  bool inexact;                         /* the time may be above the bound */
   struct copse_solve_seconds *seconds;
   struct copse_err *err;
 };
@@ -104,7 +102,7 @@ out:
 /* ---- all together -------------------------------------------------------------------------- */
 
 static copse_status refuse_outcome(const struct job *j, const struct copse_joint *joint) {
-  if (joint->outcome == COPSE_JOINT_TOO_LARGE && joint->columns <= MAX_COLUMNS)
+  if (joint->outcome == COPSE_JOINT_TOO_LARGE && joint->columns <= COPSE_GROUPS_COLUMNS)
     return copse_fail_at(j->err, COPSE_NOMEM, j->options->groups_label, 0,
                          "the joint optimum of %d groups on %d links (%d variables) takes too many "
                          "steps; fewer groups, or --others exclude, would do",
@@ -113,7 +111,7 @@ static copse_status refuse_outcome(const struct job *j, const struct copse_joint
     return copse_fail_at(j->err, COPSE_UNSUPPORTED, j->options->groups_label, 0,
                          "%d groups on %d links are too much for the joint optimum (%d variables; "
                          "at most %d); fewer groups, or --others exclude, would do",
-                         j->n, j->topology->n_links, joint->columns, MAX_COLUMNS);
+                         j->n, j->topology->n_links, joint->columns, COPSE_GROUPS_COLUMNS);
   return copse_fail_at(j->err, COPSE_NOMEM, j->options->groups_label, 0,
                        "the simplex method finds no basis of the groups' joint optimum that "
                        "rationals confirm; --others exclude, or bandwidths of fewer digits, would "
@@ -129,11 +127,11 @@ static int64_t coarsest_whole(const struct copse_topology *t) {
 }
 
 static copse_status run_joint(struct job *j, int64_t max_whole, struct copse_joint *out) {
-  const struct copse_joint_options options = {.max_columns = MAX_COLUMNS,
-                                        .max_whole = max_whole,
-                                        .n_symmetries = j->n_symmetries,
-                                        .symmetries = j->symmetries,
-                                        .progress = j->options->progress};
+  const struct copse_joint_options options = {.max_columns = COPSE_GROUPS_COLUMNS,
+                                              .max_whole = max_whole,
+                                              .n_symmetries = j->n_symmetries,
+                                              .symmetries = j->symmetries,
+                                              .progress = j->options->progress};
   return copse_joint_find(&j->instance.network, j->joint_groups, j->n, &options, out, j->err);
 }
 
@@ -143,18 +141,19 @@ static bool is_good(const struct copse_joint *joint) {
 
 /* A tree loads a link into a switch that copies once, so that relays there are not in balance as
  * loads are counted: no potentials there, and a bound that may be lower. */
-static copse_status find_loose_bound(struct job *j) {
-  bool *loose = take(j, j->topology->n_nodes, sizeof *loose);
+static copse_status find_unbalanced_bound(struct job *j) {
+  bool *unbalanced = take(j, j->topology->n_nodes, sizeof *unbalanced);
   copse_status status;
-  if (!loose) return copse_fail_nomem(j->err);
-  copse_mark_loose(j->topology, loose);
-  for (int g = 0; g < j->n; g++) j->joint_groups[g].loose = loose;
-  COPSE_TRY(run_joint(j, 0, &j->loose));
-  if (!is_good(&j->loose)) status = refuse_outcome(j, &j->loose);
-  j->proof = &j->loose;
+  if (!unbalanced) return copse_fail_nomem(j->err);
+  copse_mark_unbalanced(j->topology, unbalanced);
+  for (int g = 0; g < j->n; g++) j->joint_groups[g].unbalanced = unbalanced;
+  COPSE_TRY(run_joint(j, 0, &j->unbalanced));
+  if (!is_good(&j->unbalanced)) status = refuse_outcome(j, &j->unbalanced);
+  j->proof = &j->unbalanced;
   j->inexact = true;
 out:
-  for (int g = 0; g < j->n; g++) j->joint_groups[g].loose = NULL; /* parts are to be balanced */
+  for (int g = 0; g < j->n; g++)
+    j->joint_groups[g].unbalanced = NULL; /* parts are to be balanced */
   return status;
 }
 
@@ -175,7 +174,7 @@ static copse_status find_joint(struct job *j) {
   if (!is_good(&j->joint)) return refuse_outcome(j, &j->joint);
   j->proof = &j->joint;
   j->inexact = j->joint.outcome == COPSE_JOINT_CLOSE;
-  if (trees && copse_has_clever_switch(j->topology)) COPSE_TRY(find_loose_bound(j));
+  if (trees && copse_has_clever_switch(j->topology)) COPSE_TRY(find_unbalanced_bound(j));
   j->seconds->optimum += copse_clock_seconds() - start;
   scale = (struct copse_q){j->instance.scale, 1};
   COPSE_TRY(copse_q_div(scale, j->joint.rate, &j->result->bound_time_per_GB, j->err));
@@ -367,7 +366,7 @@ out:
 static copse_status solve_all(struct job *j) {
   size_t n = (size_t)j->n;
   copse_status status;
-  if (j->n > MAX_COLUMNS) { /* each has a link or two */
+  if (j->n > COPSE_GROUPS_COLUMNS) { /* each has a link or two */
     j->joint = (struct copse_joint){.outcome = COPSE_JOINT_TOO_LARGE, .columns = j->n};
     return refuse_outcome(j, &j->joint);
   }
@@ -412,7 +411,7 @@ out:
   copse_groups_symmetries_free(j.symmetries, j.n_symmetries);
   copse_instance_free(&j.instance);
   copse_joint_free(&j.joint);
-  copse_joint_free(&j.loose);
+  copse_joint_free(&j.unbalanced);
   copse_groups_release(j.result);
   return status;
 }

@@ -54,11 +54,11 @@ copse_status copse_solve_alltoall(const struct copse_topology *topology,
  * the cut that proves the optimum. An allreduce is a reduce_scatter and an allgather with
  * equal shares, each optimal; its time_per_GB is the most loaded link's with both loads
  * added, so at most the sum of the two. Where unequal shares are faster, the roots have those of
- * the best pair of forests with common shares (solver/shares.h), unless k, equal_shares or compact
+ * the best pair of forests with common shares (shares.h), unless k, equal_shares or compact
  * say otherwise, and with a tolerance only if equal ones are outside it; up to how many ranks they
- * are looked for say solve_shares.h and shares_symmetry.h, and options->notes hears where they are
+ * are looked for says policy.h, and options->notes hears where they are
  * not. With in_network, without k and tolerance, marked switches may copy and
- * add for it (solve_switches.h), and the schedule says which. An alltoall is a maximum concurrent
+ * add for it (switches.h), and the schedule says which. An alltoall is a maximum concurrent
  * flow, exact where the solver's numbers turn out to be fractions, else with a stated tiny gap.
  * Symmetries (topology/symmetry/symmetry.h) save maximum flows: one for each orbit of ranks; the
  * optimum is the same without. For a compact schedule, and from COPSE_TRUST_FROM

@@ -6,14 +6,10 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "schedule/loads.h"
-#include "schedule/solve/shares_symmetry.h"
+#include "schedule/solve/policy.h"
 #include "schedule/solve/shares.h"
-#include "solver/trees/forest.h"
 #include "solver/joint/joint.h"
-
-#define MAX_WAYS 64      /* sets of switches that are tried */
-#define MAX_COLUMNS 8000 /* links, summed over sets and phases */
-#define FEW 2            /* switches, of which every set can be tried */
+#include "solver/trees/forest.h"
 
 /* One set of switches: what the trees of both phases reach besides the ranks. */
 struct way {
@@ -28,7 +24,7 @@ struct job {
   bool *usable[2]; /* [n_nodes] counted once all the way from the ranks (to them) */
   bool *branches;  /* [n_nodes] with three neighbours or more */
   bool *local;     /* [n_nodes] with a rank for a neighbour */
-  struct way ways[MAX_WAYS];
+  struct way ways[COPSE_SWITCH_WAYS];
   int n_ways;
   struct copse_joint joint;
   struct copse_schedule_tree *trees;
@@ -113,7 +109,7 @@ static copse_status add_way(struct job *j, const bool *copying, const bool *addi
   const bool *wanted[2] = {copying, adding};
   struct way *way = &j->ways[j->n_ways];
   copse_status status = COPSE_OK;
-  if (j->n_ways == MAX_WAYS) return COPSE_OK;
+  if (j->n_ways == COPSE_SWITCH_WAYS) return COPSE_OK;
   *way = (struct way){0};
   for (int i = 0; i < 2; i++) {
     COPSE_TRY(copse_calloc((size_t)j->topology->n_nodes, sizeof(int), &way->nodes[i], j->err));
@@ -162,7 +158,7 @@ static copse_status list_ways(struct job *j, bool all, bool *done) {
   COPSE_TRY(copse_calloc(nodes, sizeof *found, &found, j->err));
   for (int v = 0; v < j->topology->n_nodes; v++)
     if (j->branches[v] && (j->usable[0][v] || j->usable[1][v])) found[n++] = v;
-  *done = all || n > FEW;
+  *done = all || n > COPSE_SWITCH_FEW;
   if (all) {
     status = add_all_sets(j, found, n, copying, adding);
     goto out;
@@ -210,15 +206,17 @@ static copse_status keep_symmetries(struct job *j, const struct copse_permutatio
   copse_status status;
   COPSE_TRY(copse_calloc((size_t)n_found, sizeof *kept, &kept, j->err));
   options->symmetries = kept;
-  COPSE_TRY(copse_calloc((size_t)n_found * MAX_WAYS, sizeof **groups, groups, j->err));
+  COPSE_TRY(copse_calloc((size_t)n_found * COPSE_SWITCH_WAYS, sizeof **groups, groups, j->err));
   for (int i = 0; i < n_found; i++) {
-    int *images = *groups + (ptrdiff_t)options->n_symmetries * MAX_WAYS;
+    int *images = *groups + (ptrdiff_t)options->n_symmetries * COPSE_SWITCH_WAYS;
     bool good = true;
     for (int w = 0; w < j->n_ways; w++) {
       images[w] = way_image(j, found[i].image, w);
       good = good && images[w] >= 0;
     }
-    if (good) kept[options->n_symmetries++] = (struct copse_permutation){.image = found[i].image, .groups = images};
+    if (good)
+      kept[options->n_symmetries++] =
+          (struct copse_permutation){.image = found[i].image, .groups = images};
   }
 out:
   return status;
@@ -227,9 +225,9 @@ out:
 static copse_status divide(struct job *j) {
   struct copse_permutation *found = NULL;
   int n_found = 0, *images = NULL;
-  struct copse_joint_group groups[MAX_WAYS];
+  struct copse_joint_group groups[COPSE_SWITCH_WAYS];
   struct copse_joint_options options = {
-      .max_columns = MAX_COLUMNS, .separate = true, .progress = j->options->progress};
+      .max_columns = COPSE_SWITCH_COLUMNS, .separate = true, .progress = j->options->progress};
   double start = copse_clock_seconds();
   for (int w = 0; w < j->n_ways; w++)
     groups[w] = (struct copse_joint_group){
@@ -478,5 +476,61 @@ out:
   free(j.branches);
   free(j.local);
   free(j.trees);
+  return status;
+}
+
+/* ---- the bound ----------------------------------------------------------------------------- */
+
+void copse_mark_unbalanced(const struct copse_topology *t, bool *unbalanced) {
+  for (int v = 0; v < t->n_nodes; v++)
+    unbalanced[v] = t->nodes[v].multicast || t->nodes[v].aggregation;
+  for (int e = 0; e < t->n_links; e++) {
+    const struct copse_node *src = &t->nodes[t->links[e].src], *dst = &t->nodes[t->links[e].dst];
+    if (src->multicast || src->aggregation) unbalanced[t->links[e].dst] = true;
+    if (dst->multicast || dst->aggregation) unbalanced[t->links[e].src] = true;
+  }
+}
+
+/* By symmetries, if there are any. */
+static copse_status find_proof(const struct copse_topology *topology,
+                               const struct copse_solve_options *options,
+                               const struct copse_instance *instance, const bool *unbalanced,
+                               struct copse_shares *out, struct copse_err *err) {
+  struct copse_shares_options search = {.at_least = COPSE_Q_ZERO,
+                                        .max_columns = COPSE_SWITCH_COLUMNS,
+                                        .symmetric = true,
+                                        .unbalanced = unbalanced,
+                                        .progress = options->progress};
+  copse_status status = COPSE_OK;
+  if (!options->no_symmetry && topology->n_ranks <= COPSE_SYMMETRY_RANKS)
+    COPSE_TRY(copse_shares_find(topology, instance, &search, out, err));
+  if (out->outcome == COPSE_JOINT_PROVED) goto out;
+  copse_shares_free(out);
+  search.symmetric = false;
+  status = copse_shares_find(topology, instance, &search, out, err);
+out:
+  return status;
+}
+
+copse_status copse_bound_with_switches(const struct copse_topology *topology,
+                                       const struct copse_solve_options *options,
+                                       const struct copse_instance *instance,
+                                       struct copse_schedule *schedule,
+                                       struct copse_solve_seconds *seconds, struct copse_err *err) {
+  struct copse_shares proof = {.outcome = COPSE_JOINT_UNPROVED};
+  struct copse_q time, scale = {instance->scale, 1};
+  bool *unbalanced = NULL;
+  double start = copse_clock_seconds();
+  copse_status status;
+  COPSE_TRY(copse_calloc((size_t)topology->n_nodes, sizeof *unbalanced, &unbalanced, err));
+  copse_mark_unbalanced(topology, unbalanced);
+  COPSE_TRY(find_proof(topology, options, instance, unbalanced, &proof, err));
+  seconds->optimum += copse_clock_seconds() - start;
+  if (proof.outcome != COPSE_JOINT_PROVED || copse_q_div(scale, proof.rate, &time, NULL)) goto out;
+  if (copse_q_cmp(time, schedule->bound.time_per_GB) <= 0) goto out;
+  COPSE_TRY(copse_free_shares_bound(topology, &proof, time, schedule, err));
+out:
+  free(unbalanced);
+  copse_shares_free(&proof);
   return status;
 }

@@ -11,17 +11,17 @@
 /* Whether any switch is marked. */
 bool copse_has_clever_switch(const struct copse_topology *topology);
 
-/* Sets loose [n_nodes]: relays where loads that count once need not balance: marked switches and
+/* Sets unbalanced [n_nodes]: relays where loads that count once need not balance: marked switches and
  * their neighbours. */
-void copse_mark_loose(const struct copse_topology *topology, bool *loose);
+void copse_mark_unbalanced(const struct copse_topology *topology, bool *unbalanced);
 
 /*
- * The model (CONTRACT section 3, BACKGROUND section 6): a broadcast tree loads a link into a
+ * The model (docs/theory.md): a broadcast tree loads a link into a
  * multicast switch once, whatever goes out of the switch; a reduce tree loads a link out of an
  * aggregation switch once.
  *
  * What that changes. A tree still loads at least one link out of every node set that holds its
- * root and misses a rank, so the cut bounds of section 3 hold as they are, and trees that no switch
+ * root and misses a rank, so the cut bounds hold as they are, and trees that no switch
  * copies for reach them (Edmonds): no collective of one phase gets faster. An allreduce does. Its
  * reduce trees load links towards switches that add, its broadcast trees links away from switches
  * that copy, and the other direction only once: N GPUs of bandwidth b at one switch need M / b,
@@ -31,7 +31,7 @@ void copse_mark_loose(const struct copse_topology *topology, bool *loose);
  * How. A switch that copies is a node that a tree may branch at. Trees that span the ranks and a
  * given set Q of such switches are what packing makes when Q are terminals without data of their
  * own; then each of Q is entered by one link. Several sets are tried, together, each with a rate of
- * its own, and the linear programme of solver/joint.h divides the links and shares between them. Of
+ * its own, and the linear programme of solver/joint/joint.h divides the links and shares between them. Of
  * one or two switches all sets, for each phase: optimal among all trees, if no others are marked. Of
  * more, where that would be the Steiner tree problem: none; those next to ranks (an NVSwitch in each
  * host); these and one of the others (a SHARP switch per rail); all. The model holds exactly for the
@@ -54,7 +54,7 @@ copse_status copse_solve_with_switches(const struct copse_topology *topology,
 
 /*
  * COPSE_BOUND_FORESTS where that says more than the bound that the schedule has: the programme of
- * solver/shares.h, but without balance at marked switches and at relays next to them, where loads
+ * solver/joint/joint.h, but without balance at marked switches and at relays next to them, where loads
  * that count once do not balance. Any trees obey what is left of it, with one copy or with many.
  */
 copse_status copse_bound_with_switches(const struct copse_topology *topology,

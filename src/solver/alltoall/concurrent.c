@@ -1,10 +1,19 @@
+/*
+ * The search for a maximum concurrent flow: rounds of a master problem that mixes trees, and of
+ * shortest paths under its prices, which find trees that improve it.
+ *
+ *   prices of links -> shortest-path trees, one per source -> mixture of least time
+ *         ^                                                        |
+ *         +--------------------------------------------------------+
+ */
 #include "solver/alltoall/concurrent.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "solver/alltoall/concurrent_internal.h"
+#include "solver/alltoall/internal.h"
+#include "solver/alltoall/policy.h"
 
 static int64_t demand_of(const struct copse_concurrent_problem *problem, int source, int sink) {
   if (source == sink) return 0;
@@ -29,9 +38,9 @@ static copse_status find_orbits(struct copse_search *s, struct copse_err *err) {
   int m = network->n_links;
   int *next = NULL; /* the image of each link */
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)m, sizeof(int), &s->orbit, err));
-  COPSE_TRY(copse_calloc((size_t)m, sizeof(int), &s->orbit_size, err));
-  COPSE_TRY(copse_calloc((size_t)m, sizeof(int64_t), &s->orbit_capacity, err));
+  COPSE_TRY(copse_arena_array(&s->arena, (size_t)m, sizeof(int), &s->orbit, err));
+  COPSE_TRY(copse_arena_array(&s->arena, (size_t)m, sizeof(int), &s->orbit_size, err));
+  COPSE_TRY(copse_arena_array(&s->arena, (size_t)m, sizeof(int64_t), &s->orbit_capacity, err));
   COPSE_TRY(copse_links_image(network, &s->problem->rotation, &next, err));
   for (int e = 0; e < m; e++) s->orbit[e] = -1;
   for (int e = 0; e < m; e++) {
@@ -54,7 +63,7 @@ static copse_status find_bases(struct copse_search *s, struct copse_err *err) {
   bool *covered = NULL;
   copse_status status;
   COPSE_TRY(copse_calloc((size_t)network->n_nodes, 1, &covered, err));
-  COPSE_TRY(copse_calloc((size_t)network->n_terminals, sizeof(int), &s->base, err));
+  COPSE_TRY(copse_arena_array(&s->arena, (size_t)network->n_terminals, sizeof(int), &s->base, err));
   for (int i = 0; i < network->n_terminals; i++) {
     int node = network->terminals[i];
     if (covered[node]) continue;
@@ -72,13 +81,13 @@ static copse_status prepare(struct copse_search *s, struct copse_err *err) {
   copse_status status;
   COPSE_TRY(find_orbits(s, err));
   COPSE_TRY(find_bases(s, err));
-  COPSE_TRY(copse_calloc(nodes, 1, &s->blocked, err));
-  COPSE_TRY(copse_calloc(nodes, sizeof(int64_t), &s->below, err));
-  COPSE_TRY(copse_calloc(links, sizeof(int64_t), &s->lengths, err));
-  COPSE_TRY(copse_calloc((size_t)s->n_orbits, sizeof(int64_t), &s->loads, err));
-  COPSE_TRY(copse_calloc((size_t)s->n_orbits, sizeof(double), &s->price, err));
-  COPSE_TRY(copse_calloc((size_t)s->n_orbits, sizeof(double), &s->best_price, err));
-  COPSE_TRY(copse_calloc((size_t)s->n_bases, sizeof(double), &s->share_price, err));
+  COPSE_TRY(copse_arena_array(&s->arena, nodes, 1, &s->blocked, err));
+  COPSE_TRY(copse_arena_array(&s->arena, nodes, sizeof(int64_t), &s->below, err));
+  COPSE_TRY(copse_arena_array(&s->arena, links, sizeof(int64_t), &s->lengths, err));
+  COPSE_TRY(copse_arena_array(&s->arena, (size_t)s->n_orbits, sizeof(int64_t), &s->loads, err));
+  COPSE_TRY(copse_arena_array(&s->arena, (size_t)s->n_orbits, sizeof(double), &s->price, err));
+  COPSE_TRY(copse_arena_array(&s->arena, (size_t)s->n_orbits, sizeof(double), &s->best_price, err));
+  COPSE_TRY(copse_arena_array(&s->arena, (size_t)s->n_bases, sizeof(double), &s->share_price, err));
   COPSE_TRY(copse_shortest_new(network, &s->shortest, err));
   for (int i = 0; i < network->n_terminals; i++)
     s->blocked[network->terminals[i]] = !s->problem->forward;
@@ -94,24 +103,14 @@ out:
 }
 
 static void release(struct copse_search *s) {
-  copse_master_free(s->master);
+  copse_mixture_free(s->master);
   copse_shortest_free(s->shortest);
   for (size_t c = 0; c < s->n_columns; c++) {
     free(s->columns[c].via);
     free(s->columns[c].loads);
   }
   free(s->columns);
-  free(s->orbit);
-  free(s->orbit_size);
-  free(s->orbit_capacity);
-  free(s->base);
-  free(s->blocked);
-  free(s->below);
-  free(s->lengths);
-  free(s->loads);
-  free(s->price);
-  free(s->best_price);
-  free(s->share_price);
+  copse_arena_free(&s->arena);
 }
 
 /* ---- columns ---------------------------------------------------------------------- */
@@ -144,6 +143,38 @@ static copse_status load_tree(struct copse_search *s, int base, struct copse_con
   return COPSE_OK;
 }
 
+/* Each row in its own capacity, and T near 1, whatever the units and however they differ. */
+static copse_status add_to_master(struct copse_search *s, const struct copse_column *column,
+                                  struct copse_err *err) {
+  struct copse_mixture_load *loads = NULL;
+  copse_status status = copse_calloc((size_t)column->n_loads, sizeof *loads, &loads, err);
+  if (status != COPSE_OK) return status;
+  for (int i = 0; i < column->n_loads; i++) {
+    const struct copse_column_load *load = &column->loads[i];
+    loads[i] = (struct copse_mixture_load){
+        load->orbit, (double)load->load / (double)s->orbit_capacity[load->orbit] / s->unit};
+  }
+  copse_mixture_add(s->master, column->base, loads, column->n_loads);
+  free(loads);
+  return COPSE_OK;
+}
+
+/* Sets time, prices and the columns' weights; or `stuck`, which leaves them as they were: what was
+ * found so far stands, and its gap is stated. */
+static void solve_master(struct copse_search *s) {
+  s->stuck = !copse_mixture_solve(s->master);
+  if (s->stuck) return;
+  s->time = copse_mixture_most(s->master) * s->unit;
+  for (int o = 0; o < s->n_orbits; o++) {
+    double price = copse_mixture_price(s->master, o);
+    s->price[o] = (price > 0 ? price : 0) / (double)s->orbit_capacity[o];
+  }
+  for (int b = 0; b < s->n_bases; b++)
+    s->share_price[b] = copse_mixture_share_price(s->master, b) * s->unit;
+  for (size_t c = 0; c < s->n_columns; c++)
+    s->columns[c].weight = copse_mixture_weight(s->master, c);
+}
+
 /* Keeps the tree as a column, its loads as a sparse list. */
 static copse_status keep_tree(struct copse_search *s, int base, struct copse_err *err) {
   const struct copse_network *network = s->problem->network;
@@ -161,7 +192,7 @@ static copse_status keep_tree(struct copse_search *s, int base, struct copse_err
   int n = 0;
   for (int o = 0; o < s->n_orbits; o++)
     if (s->loads[o] > 0) kept->loads[n++] = (struct copse_column_load){o, s->loads[o]};
-  copse_master_add(s->master, s, kept);
+  status = add_to_master(s, kept, err);
 out:
   return status;
 }
@@ -235,8 +266,6 @@ out:
   return status;
 }
 
-#define MAX_STALLED_ROUNDS 500
-
 /* ---- the search ------------------------------------------------------------------- */
 
 /*
@@ -259,12 +288,12 @@ static copse_status search(struct copse_search *s, struct copse_concurrent *out,
   COPSE_TRY(price_columns(s, s->best_price, &pricing, out, err));
   s->best_bound = pricing.bound;
   for (s->n_rounds = 1; s->n_rounds < COPSE_MAX_ROUNDS; s->n_rounds++) {
-    copse_master_solve(s->master, s);
+    solve_master(s);
     if (s->stuck) break;
     if (s->time <= s->best_bound * (1 + tolerance)) break;
     /* neither side moves: degenerate steps, and rounding noise at the optimum */
     stalled = s->time < last_time * (1 - 1e-12) ? 0 : stalled + 1;
-    if (stalled > MAX_STALLED_ROUNDS) break;
+    if (stalled > COPSE_STALLED_ROUNDS) break;
     last_time = s->time;
     for (int o = 0; o < s->n_orbits; o++) smoothed[o] = 0.5 * s->price[o] + 0.5 * s->best_price[o];
     COPSE_TRY(price_columns(s, smoothed, &pricing, out, err));
@@ -297,7 +326,7 @@ copse_status copse_concurrent_solve(const struct copse_concurrent_problem *probl
   COPSE_TRY(copse_calloc((size_t)problem->network->n_links, sizeof(int64_t), &out->lengths, err));
   out->time = out->bound = out->bound_in_units = COPSE_Q_ZERO;
   if (s.most_demand == 0) goto out;
-  COPSE_TRY(copse_master_new(&s, &s.master, err));
+  COPSE_TRY(copse_mixture_new(s.n_orbits, s.n_bases, &s.master, err));
   status = search(&s, out, err);
   if (status == COPSE_INFEASIBLE) { /* the caller names the ranks */
     status = COPSE_OK;

@@ -1,7 +1,13 @@
+/*
+ * A flow from several sources to one sink within given capacities, taken apart into paths: shortest
+ * augmenting paths (Edmonds and Karp, JACM 19, 1972), then one path after the other off the flow.
+ */
 #include "solver/alltoall/gather.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/graph.h"
 
 struct gather {
   const struct copse_network *network;
@@ -11,8 +17,8 @@ struct gather {
   int64_t *flow; /* [n_links] */
   int64_t *due;  /* [n_sources] not yet on its way, or not yet in a path */
   int *by;       /* [n_nodes] the link that a search, or a path, took to a node or from it; -1 */
-  int *queue;    /* [n_nodes] */
-  bool *seen;    /* [n_nodes] */
+  struct copse_queue queue;
+  bool *seen; /* [n_nodes] */
   struct copse_arena *arena;
   struct copse_gather_path *paths;
   size_t n_paths, paths_capacity;
@@ -34,21 +40,21 @@ static int64_t residual(const struct gather *g, int link, int node, int *to) {
 
 /* Breadth first from all sources that have something left; whether the sink was reached. */
 static bool search(struct gather *g) {
-  int head = 0, tail = 0;
+  copse_queue_reset(&g->queue);
   memset(g->seen, 0, (size_t)g->network->n_nodes * sizeof *g->seen);
   for (int i = 0; i < g->n_sources; i++) {
     if (g->due[i] == 0) continue;
     g->seen[g->sources[i]] = true;
     g->by[g->sources[i]] = -1;
-    g->queue[tail++] = g->sources[i];
+    copse_queue_push(&g->queue, g->sources[i]);
   }
-  while (head < tail && !g->seen[g->sink]) {
-    int node = g->queue[head++], to;
+  while (!copse_queue_is_empty(&g->queue) && !g->seen[g->sink]) {
+    int node = copse_queue_pop(&g->queue), to;
     for (int e = 0; e < g->network->n_links; e++) {
       if (residual(g, e, node, &to) == 0 || g->seen[to]) continue;
       g->seen[to] = true;
       g->by[to] = e;
-      g->queue[tail++] = to;
+      copse_queue_push(&g->queue, to);
     }
   }
   return g->seen[g->sink];
@@ -149,15 +155,16 @@ copse_status copse_gather_paths(const struct copse_network *network, const int64
                      .sink = sink,
                      .arena = arena,
                      .err = err};
+  struct copse_arena scratch = {0};
   size_t nodes = (size_t)network->n_nodes;
   copse_status status;
   *out = NULL;
   *n = 0;
-  COPSE_TRY(copse_calloc((size_t)network->n_links, sizeof *g.flow, &g.flow, err));
-  COPSE_TRY(copse_calloc((size_t)n_sources, sizeof *g.due, &g.due, err));
-  COPSE_TRY(copse_calloc(nodes, sizeof *g.by, &g.by, err));
-  COPSE_TRY(copse_calloc(nodes, sizeof *g.queue, &g.queue, err));
-  COPSE_TRY(copse_calloc(nodes, sizeof *g.seen, &g.seen, err));
+  COPSE_TRY(copse_arena_array(&scratch, (size_t)network->n_links, sizeof *g.flow, &g.flow, err));
+  COPSE_TRY(copse_arena_array(&scratch, (size_t)n_sources, sizeof *g.due, &g.due, err));
+  COPSE_TRY(copse_arena_array(&scratch, nodes, sizeof *g.by, &g.by, err));
+  COPSE_TRY(copse_arena_array(&scratch, nodes, sizeof(int), &g.queue.items, err));
+  COPSE_TRY(copse_arena_array(&scratch, nodes, sizeof *g.seen, &g.seen, err));
   for (int i = 0; i < n_sources; i++) g.due[i] = amount;
   COPSE_TRY(find_flow(&g));
   for (int i = 0; i < n_sources; i++)
@@ -166,11 +173,7 @@ copse_status copse_gather_paths(const struct copse_network *network, const int64
   *n = g.n_paths;
   g.paths = NULL;
 out:
-  free(g.flow);
-  free(g.due);
-  free(g.by);
-  free(g.queue);
-  free(g.seen);
+  copse_arena_free(&scratch);
   free(g.paths);
   return status;
 }

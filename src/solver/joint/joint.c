@@ -1,415 +1,197 @@
-#include "solver/joint/joint.h"
-
+/*
+ * The search (rounds.c) in a network without relays that never bind, and its result in the whole
+ * one.
+ */
 #include <stdlib.h>
 #include <string.h>
 
-#include "solver/lp/equations.h"
-#include "solver/network/flow.h"
-#include "solver/joint/joint_internal.h"
+#include "solver/network/contract.h"
+#include "solver/joint/internal.h"
 
-/* Cutting planes take some tens of rounds; beyond this GLPK runs in circles. */
-#define MAX_ROUNDS 400
-/* In the rounded solution a cut may be violated by this part of the rate without telling. */
-#define SLACK_PART ((int64_t)1 << 28)
-#define CUTS_AT_ONCE 6
-/* The rate alone has many solutions, whose cuts are found one after the other; once it stands
- * still, short ways lead to the end sooner. */
-#define PATIENCE 5
-/* Units by which two rates may differ before rationals are asked. */
-#define SAME_RATE (COPSE_LP_UNITS >> 26)
-/* A unit of the rate is worth this times the number of columns in units of links: more than the
- * last unit costs, or the second search goes for the rate alone. */
-#define RATE_WORTH 16
-
-/* ---- cuts -------------------------------------------------------------------------------- */
-
-/* The graph of a phase: node n_nodes feeds every root its share. */
-static copse_status phase_graph(const struct copse_joint_search *s, bool reduce,
-                                struct copse_flow **out, struct copse_err *err) {
-  const struct copse_network *network = s->network;
-  struct copse_flow *flow = NULL;
-  copse_status status;
-  COPSE_TRY(copse_flow_new(network->n_nodes + 1, &flow, err));
-  for (int v = 0; v < network->n_nodes; v++)
-    if (s->shares[v] > 0)
-      COPSE_TRY(copse_flow_change(flow, network->n_nodes, v, s->shares[v], err));
-  for (int e = 0; e < network->n_links; e++) {
-    const struct copse_net_link *link = &network->links[e];
-    if (s->capacities[e] > 0)
-      COPSE_TRY(copse_flow_change(flow, reduce ? link->dst : link->src,
-                                  reduce ? link->src : link->dst, s->capacities[e], err));
-  }
-  *out = flow;
-  return COPSE_OK;
-out:
-  copse_flow_free(flow);
-  return status;
-}
-
-/* Whether the phase has a terminal that is not looked at as another's image. */
-static bool has_leader(const struct copse_joint_search *s, const struct copse_joint_phase *q) {
-  for (int i = 0; i < copse_joint_terminals(s, q); i++)
-    if (copse_joint_reaches(q, i) && copse_joint_leads(q, copse_joint_terminal(s, q, i)))
-      return true;
-  return false;
-}
-
-/* Adds to all links of the phase across a cut, or takes away again. */
-static copse_status widen(const struct copse_joint_search *s, const struct copse_joint_phase *q,
-                          struct copse_flow *flow, const bool *inside, int64_t amount,
-                          struct copse_err *err) {
-  copse_status status = COPSE_OK;
-  for (int e = 0; e < s->network->n_links; e++) {
-    const struct copse_net_link *link = &s->network->links[e];
-    int from = q->reduce ? link->dst : link->src, to = q->reduce ? link->src : link->dst;
-    if (q->column[e] >= 0 && inside[from] && !inside[to])
-      COPSE_TRY(copse_flow_change(flow, from, to, amount, err));
-  }
-out:
-  return status;
-}
-
-/* Cuts around one terminal: with each wide enough, what is the next? Several at once save rounds.
- */
-static copse_status separate_terminal(struct copse_joint_search *s, int phase,
-                                      struct copse_flow *flow, int terminal, int64_t sum,
-                                      int64_t enough, size_t first, struct copse_err *err) {
-  const struct copse_joint_phase *q = &s->phases[phase];
-  int n_nodes = s->network->n_nodes, n = 0;
-  bool *sides[CUTS_AT_ONCE] = {NULL};
-  copse_status status = COPSE_OK;
-  while (n < CUTS_AT_ONCE && copse_flow_max(flow, n_nodes, terminal, sum) < enough) {
-    bool *inside = NULL;
-    COPSE_TRY(copse_calloc((size_t)n_nodes, sizeof *sides[n], &sides[n], err));
-    COPSE_TRY(copse_calloc((size_t)n_nodes, sizeof *inside, &inside, err));
-    for (int v = 0; v < n_nodes; v++) inside[v] = sides[n][v] = copse_flow_on_source_side(flow, v);
-    COPSE_TRY(widen(s, q, flow, sides[n], sum, err));
-    n++;
-    COPSE_TRY(copse_joint_add_cut(s, phase, inside, first, err));
-  }
-  for (int i = 0; i < n; i++) COPSE_TRY(widen(s, q, flow, sides[i], -sum, err));
-out:
-  for (int i = 0; i < CUTS_AT_ONCE; i++) free(sides[i]);
-  return status;
-}
-
-/* Adds the cuts that s->shares and capacities violate by more than the slack. */
-static copse_status separate_phase(struct copse_joint_search *s, int phase, bool exact,
-                                   struct copse_err *err) {
-  const struct copse_network *network = s->network;
-  const struct copse_joint_phase *q = &s->phases[phase];
-  struct copse_flow *flow = NULL;
-  size_t first = s->n_cuts;
-  int64_t sum = 0;
-  copse_status status;
-  for (int v = 0; v < network->n_nodes; v++) sum += s->shares[v];
-  if (!has_leader(s, q)) return COPSE_OK;
-  COPSE_TRY(phase_graph(s, q->reduce, &flow, err));
-  int64_t enough = exact ? sum : sum - sum / SLACK_PART;
-  for (int i = 0; i < copse_joint_terminals(s, q); i++) {
-    int terminal = copse_joint_terminal(s, q, i);
-    if (copse_joint_reaches(q, i) && copse_joint_leads(q, terminal))
-      COPSE_TRY(separate_terminal(s, phase, flow, terminal, sum, enough, first, err));
-  }
-out:
-  copse_flow_free(flow);
-  return status;
-}
-
-/* The cuts that a point in units violates. */
-static copse_status separate(struct copse_joint_search *s, const int64_t *point,
-                             struct copse_err *err) {
-  copse_status status = COPSE_OK;
-  for (int q = 0; q < s->n_phases; q++) {
-    int group = s->phases[q].group, roots = copse_joint_roots(s, group);
-    if (s->phases[q].sink >= 0) continue; /* its rows make it a flow */
-    memset(s->shares, 0, (size_t)s->network->n_nodes * sizeof *s->shares);
-    for (int i = 0; i < s->groups[group].n_members; i++)
-      if (copse_joint_is_root(&s->groups[group], i))
-        s->shares[s->groups[group].members[i]] =
-            roots > 0 ? point[copse_joint_rate_column(s, group)] / roots
-                      : point[s->share[group][i]];
-    for (int e = 0; e < s->network->n_links; e++)
-      s->capacities[e] = s->phases[q].column[e] >= 0 ? point[s->phases[q].column[e]] : 0;
-    COPSE_TRY(separate_phase(s, q, false, err));
-  }
-out:
-  return status;
-}
-
-/* The cuts that parts in whole numbers violate. */
-static copse_status separate_parts(struct copse_joint_search *s, const struct copse_joint *found,
-                                   struct copse_err *err) {
-  copse_status status = COPSE_OK;
-  for (int q = 0; q < s->n_phases; q++) {
-    const struct copse_joint_group *group = &s->groups[s->phases[q].group];
-    const struct copse_joint_part *part = &found->parts[s->phases[q].group];
-    memset(s->shares, 0, (size_t)s->network->n_nodes * sizeof *s->shares);
-    for (int i = 0; i < group->n_members; i++) s->shares[group->members[i]] = part->weights[i];
-    memcpy(s->capacities, copse_joint_amounts(&s->phases[q], part),
-           (size_t)s->network->n_links * sizeof *s->capacities);
-    COPSE_TRY(separate_phase(s, q, true, err));
-  }
-out:
-  return status;
-}
-
-/* Half way to a point that is known to be good first: solver/shares.c says why. */
-static copse_status add_cuts(struct copse_joint_search *s, struct copse_err *err) {
-  size_t before = s->n_cuts;
-  copse_status status;
-  for (int j = 0; j < s->n_columns; j++)
-    s->middle[j] = s->inner[j] + (s->value[j] - s->inner[j]) / 2;
-  COPSE_TRY(separate(s, s->middle, err));
-  if (s->n_cuts > before) return COPSE_OK;
-  memcpy(s->inner, s->middle, (size_t)s->n_columns * sizeof *s->inner);
-  COPSE_TRY(separate(s, s->value, err));
-out:
-  return status;
-}
-
-/* ---- rounds ------------------------------------------------------------------------------ */
-
-/* Without anything to send, any division of the links will do. */
-static void set_inner(struct copse_joint_search *s) {
-  int64_t largest = 1;
-  for (int e = 0; e < s->network->n_links; e++)
-    if (s->network->links[e].capacity > largest) largest = s->network->links[e].capacity;
-  for (int e = 0; e < s->network->n_links; e++) {
-    int users = 0;
-    for (int q = 0; q < s->n_phases; q++) users += s->phases[q].column[e] >= 0;
-    for (int q = 0; q < s->n_phases; q++)
-      if (s->phases[q].column[e] >= 0)
-        s->inner[s->phases[q].column[e]] =
-            (int64_t)((__int128)s->network->links[e].capacity * COPSE_LP_UNITS / largest / users);
-  }
-}
-
-/* What the exact solution of a basis comes to. */
-struct trial {
-  mpq_t *solution, *multipliers;
-  size_t columns, rows;
-  struct copse_lp_proof proof;
+/* The same groups in what is left of the network. */
+struct small {
+  const struct copse_network *network;
+  const struct copse_joint_group *groups;
+  int n_groups;
+  struct copse_contraction contraction;
+  struct copse_joint_group *small_groups; /* [n_groups] */
+  struct copse_joint_options options;
+  struct copse_arena arena;
+  struct copse_joint *out;
+  struct copse_err *err;
 };
 
-static void trial_free(struct trial *t) {
-  copse_rationals_free(t->solution, t->columns);
-  copse_rationals_free(t->multipliers, t->rows);
-  *t = (struct trial){0};
-}
+/* ---- into it ------------------------------------------------------------------------------- */
 
-static copse_status try_basis(const struct copse_joint_search *s, struct trial *t,
-                              struct copse_err *err) {
-  *t = (struct trial){.columns = (size_t)s->n_columns, .rows = (size_t)copse_lp_rows(s->lp)};
-  t->solution = copse_rationals_new(t->columns);
-  t->multipliers = copse_rationals_new(t->rows);
-  if (!t->solution || !t->multipliers) return copse_fail_nomem(err);
-  return copse_lp_exact(s->lp, t->solution, t->multipliers, &t->proof, err);
-}
-
-/* Parts from the basis at hand. *done: they hold and are in *out, or there are none. Else cuts
- * were added that they violate. */
-static copse_status try_parts(struct copse_joint_search *s, struct copse_joint *out, bool *found,
-                              bool *done, struct copse_err *err) {
-  struct trial trial;
-  size_t before = s->n_cuts;
+static copse_status contract(struct small *m) {
+  size_t nodes = (size_t)m->network->n_nodes;
+  bool *fixed, *apart;
   copse_status status;
-  *found = false;
-  *done = true;
-  COPSE_TRY(try_basis(s, &trial, err));
-  if (trial.proof.feasible) COPSE_TRY(copse_joint_parts(s, trial.solution, out, found, err));
-  s->rounded = trial.proof.feasible && !*found;
-  if (s->rounded) COPSE_TRY(copse_joint_round(s, trial.solution, out, found, err));
-  if (*found) COPSE_TRY(separate_parts(s, out, err));
-  *done = s->n_cuts == before;
-  *found = *found && *done;
-out:
-  trial_free(&trial);
-  return status;
-}
-
-static void take_values(struct copse_joint_search *s) {
-  for (int j = 0; j < s->n_columns; j++) s->value[j] = copse_lp_units(s->lp, j);
-}
-
-/* Until the optimum of the cuts so far violates none, in rationals. Columns are opened, if at all,
- * only where no cut is missing, else the programme finds ways around those that are not there. */
-static copse_status find_parts(struct copse_joint_search *s, bool open,
-                               const struct copse_progress *progress, struct copse_joint *out,
-                               bool *found, struct copse_err *err) {
-  bool done = false;
-  copse_status status = COPSE_OK;
-  *found = false;
-  while (!done && out->rounds < MAX_ROUNDS) {
-    out->rounds++;
-    if (!copse_lp_solve(s->lp)) goto out;
-    copse_progress_report(progress, "groups", out->rounds, 0);
-    take_values(s);
-    size_t before = s->n_cuts;
-    COPSE_TRY(add_cuts(s, err));
-    if (s->n_cuts == before && (!open || copse_lp_open_gaining(s->lp) == 0))
-      COPSE_TRY(try_parts(s, out, found, &done, err));
-  }
-  if (!done) out->outcome = COPSE_JOINT_TOO_LARGE;
-out:
-  return status;
-}
-
-static bool has_rate(const struct copse_joint_search *s, mpq_t *solution, struct copse_q rate) {
-  struct copse_q sum = COPSE_Q_ZERO, q;
-  bool fits = true;
-  for (int g = 0; g < s->n_rates && fits; g++)
-    fits = copse_joint_q(solution[copse_joint_rate_column(s, g)], &q) &&
-           copse_q_add(sum, q, &sum, NULL) == COPSE_OK;
-  return fits && copse_q_eq(sum, rate);
-}
-
-static int64_t sum_rates(const struct copse_joint_search *s) {
-  int64_t sum = 0;
-  for (int g = 0; g < s->n_rates; g++) sum += s->value[copse_joint_rate_column(s, g)];
-  return sum;
-}
-
-/* Over all columns. */
-static bool solve_all_columns(struct copse_joint_search *s) {
-  do {
-    if (!copse_lp_solve(s->lp)) return false;
-  } while (copse_lp_open_gaining(s->lp) > 0);
-  return true;
-}
-
-static copse_status hand_over_proof(struct copse_joint_search *s, struct trial *trial,
-                                    struct copse_joint *out, bool *fits, struct copse_err *err) {
-  copse_status status = copse_joint_proof(s, trial->multipliers, out, fits, err);
-  if (status != COPSE_OK || *fits || s->n_rates > 1) return status;
-  s->rounded = true;
-  copse_joint_round_multipliers(trial->multipliers, trial->rows);
-  return copse_joint_proof(s, trial->multipliers, out, fits, err);
-}
-
-/*
- * A proof over all columns that no rate is above the parts', whose values are at hand, with cuts
- * that its solutions ask for. *better: it found none, since there is a better one, or seems to be:
- * the rate has not come down for so many rounds.
- */
-static copse_status find_proof(struct copse_joint_search *s, int patience,
-                               const struct copse_progress *progress, struct copse_joint *out,
-                               bool *proved, bool *better, struct copse_err *err) {
-  struct trial trial = {0};
-  int64_t reached = sum_rates(s), least = INT64_MAX;
-  int idle = 0;
-  size_t before;
-  copse_status status = COPSE_OK;
-  *proved = *better = false;
-  do {
-    if (out->rounds++ >= MAX_ROUNDS || !solve_all_columns(s)) goto out;
-    copse_progress_report(progress, "groups", out->rounds, 0);
-    take_values(s);
-    if (sum_rates(s) - reached < SAME_RATE) {
-      trial_free(&trial);
-      COPSE_TRY(try_basis(s, &trial, err));
-      *proved = trial.proof.optimal && (s->rounded || has_rate(s, trial.solution, out->rate));
+  COPSE_TRY(copse_arena_array(&m->arena, nodes, sizeof *fixed, &fixed, m->err));
+  COPSE_TRY(copse_arena_array(&m->arena, nodes, sizeof *apart, &apart, m->err));
+  for (int g = 0; g < m->n_groups; g++) {
+    const struct copse_joint_group *group = &m->groups[g];
+    for (int i = 0; i < group->n_members; i++) fixed[group->members[i]] = true;
+    for (int i = 0; i < 2; i++)
+      for (int k = 0; k < group->n_extra[i]; k++) fixed[group->extra[i][k]] = true;
+    for (size_t v = 0; v < nodes; v++) {
+      if (group->unbalanced && group->unbalanced[v]) fixed[v] = true;
+      if (group->closed && group->closed[v]) apart[v] = true;
     }
-    if (*proved) {
-      status = hand_over_proof(s, &trial, out, proved, err);
-      goto out;
-    }
-    idle = least - sum_rates(s) > SAME_RATE ? 0 : idle + 1;
-    least = sum_rates(s);
-    before = s->n_cuts;
-    COPSE_TRY(add_cuts(s, err));
-  } while (s->n_cuts > before && idle < patience);
-  *better = true;
+  }
+  status = copse_contract(m->network, fixed, apart, &m->contraction, m->err);
 out:
-  trial_free(&trial);
   return status;
 }
 
-/* R, and less of the links where R does not suffer. */
-static void want_lean(struct copse_joint_search *s) {
-  for (int j = 0; j < s->n_rates; j++)
-    copse_lp_set_objective(s->lp, j,
-                           copse_joint_rate_uses(s, j) * RATE_WORTH * (s->n_places + s->n_columns));
-  for (int j = s->n_rates; j < s->n_columns; j++) copse_lp_set_objective(s->lp, j, -s->uses[j]);
+static const int *map_nodes(struct small *m, const int *from, int n) {
+  int *to = copse_arena_alloc(&m->arena, (size_t)n, sizeof *to);
+  for (int i = 0; to && i < n; i++) to[i] = m->contraction.node[from[i]];
+  return to;
 }
 
-static void want_rate(struct copse_joint_search *s) {
-  for (int j = 0; j < s->n_columns; j++)
-    copse_lp_set_objective(s->lp, j, j < s->n_rates ? copse_joint_rate_uses(s, j) : 0);
+static const bool *map_marks(struct small *m, const bool *from) {
+  bool *to = copse_arena_alloc(&m->arena, (size_t)m->contraction.network.n_nodes, sizeof *to);
+  for (int v = 0; to && v < m->network->n_nodes; v++)
+    if (from[v]) to[m->contraction.node[v]] = true;
+  return to;
 }
 
-static copse_status search(struct copse_joint_search *s, const struct copse_progress *progress,
-                           struct copse_joint *out, struct copse_err *err) {
-  bool found, proved = false, better = true;
-  struct copse_q before = COPSE_Q_ZERO;
-  int patience = PATIENCE;
+static copse_status map_group(struct small *m, const struct copse_joint_group *from,
+                              struct copse_joint_group *to) {
+  bool good;
+  *to = *from;
+  good = (to->members = map_nodes(m, from->members, from->n_members)) != NULL;
+  for (int i = 0; i < 2; i++)
+    good = (to->extra[i] = map_nodes(m, from->extra[i], from->n_extra[i])) != NULL && good;
+  if (from->root >= 0) to->root = m->contraction.node[from->root];
+  if (from->closed) good = (to->closed = map_marks(m, from->closed)) != NULL && good;
+  if (from->unbalanced) good = (to->unbalanced = map_marks(m, from->unbalanced)) != NULL && good;
+  return good ? COPSE_OK : copse_fail_nomem(m->err);
+}
+
+/* What is none in the whole network could be one in what is left. */
+static copse_status check_symmetry(const struct small *m,
+                                   const struct copse_permutation *symmetry) {
+  int *image = NULL;
+  copse_status status = copse_links_image(m->network, symmetry, &image, m->err);
+  free(image);
+  return status;
+}
+
+/* *fits: what is left has all symmetries. */
+static copse_status map_symmetries(struct small *m, const struct copse_joint_options *from,
+                                   bool *fits) {
+  struct copse_permutation *to =
+      copse_arena_alloc(&m->arena, (size_t)from->n_symmetries, sizeof *to);
+  *fits = true;
+  m->options = *from;
+  m->options.symmetries = to;
+  if (!to) return copse_fail_nomem(m->err);
+  for (int i = 0; i < from->n_symmetries && *fits; i++) {
+    int *nodes =
+        copse_arena_alloc(&m->arena, (size_t)m->contraction.network.n_nodes, sizeof *nodes);
+    copse_status status = check_symmetry(m, &from->symmetries[i]);
+    if (status != COPSE_OK) return status;
+    if (!nodes) return copse_fail_nomem(m->err);
+    *fits = copse_contraction_map(&m->contraction, from->symmetries[i].image, nodes,
+                                  m->network->n_nodes);
+    to[i] = (struct copse_permutation){.image = nodes, .groups = from->symmetries[i].groups};
+  }
+  return COPSE_OK;
+}
+
+/* ---- out of it ----------------------------------------------------------------------------- */
+
+static copse_status lift_amounts(struct small *m, const int64_t *from, const int64_t **out) {
+  int64_t *to;
+  if (!from) return COPSE_OK;
+  to = copse_arena_alloc(&m->out->arena, (size_t)m->network->n_links, sizeof *to);
+  if (!to) return copse_fail_nomem(m->err);
+  copse_contraction_lift(&m->contraction, from, to, m->network->n_links);
+  *out = to;
+  return COPSE_OK;
+}
+
+static copse_status lift_potentials(struct small *m, const struct copse_q **potentials) {
+  const struct copse_q *from = *potentials;
+  struct copse_q *to;
+  if (!from) return COPSE_OK;
+  to = copse_arena_alloc(&m->out->arena, (size_t)m->network->n_nodes, sizeof *to);
+  if (!to) return copse_fail_nomem(m->err);
+  for (int v = 0; v < m->network->n_nodes; v++) to[v] = from[m->contraction.node[v]];
+  *potentials = to;
+  return COPSE_OK;
+}
+
+static copse_status lift_part(struct small *m, const struct copse_joint_group *group,
+                              struct copse_joint_part *part) {
+  const int64_t **exchange;
+  copse_status status;
+  COPSE_TRY(lift_amounts(m, part->broadcast, &part->broadcast));
+  COPSE_TRY(lift_amounts(m, part->reduce, &part->reduce));
+  COPSE_TRY(lift_potentials(m, &part->broadcast_potentials));
+  COPSE_TRY(lift_potentials(m, &part->reduce_potentials));
+  if (!part->exchange) return COPSE_OK;
+  exchange = copse_arena_alloc(&m->out->arena, (size_t)group->n_members, sizeof *exchange);
+  if (!exchange) return copse_fail_nomem(m->err);
+  for (int i = 0; i < group->n_members; i++)
+    COPSE_TRY(lift_amounts(m, part->exchange[i], &exchange[i]));
+  part->exchange = exchange;
+out:
+  return status;
+}
+
+/* Nodes that are one lie on the same side. */
+static copse_status lift_cuts(struct small *m) {
+  struct copse_joint_cut *cuts =
+      copse_arena_alloc(&m->out->arena, (size_t)m->out->n_cuts, sizeof *cuts);
+  if (!cuts) return copse_fail_nomem(m->err);
+  for (int c = 0; c < m->out->n_cuts; c++) {
+    bool *inside = copse_arena_alloc(&m->out->arena, (size_t)m->network->n_nodes, sizeof *inside);
+    if (!inside) return copse_fail_nomem(m->err);
+    cuts[c] = m->out->cuts[c];
+    for (int v = 0; v < m->network->n_nodes; v++)
+      inside[v] = cuts[c].inside[m->contraction.node[v]];
+    cuts[c].inside = inside;
+  }
+  m->out->cuts = cuts;
+  return COPSE_OK;
+}
+
+static copse_status lift(struct small *m) {
   copse_status status = COPSE_OK;
-  out->outcome = COPSE_JOINT_UNPROVED;
-  while (better) {
-    want_lean(s);
-    COPSE_TRY(find_parts(s, false, progress, out, &found, err));
-    bool gained = found && copse_q_cmp(out->rate, before) > 0;
-    if (!found || (!gained && patience > PATIENCE)) break;
-    patience = gained ? PATIENCE : MAX_ROUNDS;
-    before = out->rate;
-    want_rate(s);
-    COPSE_TRY(find_proof(s, patience, progress, out, &proved, &better, err));
-  }
-  if (!proved && out->outcome == COPSE_JOINT_UNPROVED) {
-    want_rate(s);
-    COPSE_TRY(find_parts(s, true, progress, out, &found, err));
-    if (found) COPSE_TRY(find_proof(s, MAX_ROUNDS, progress, out, &proved, &better, err));
-  }
-  if (proved) out->outcome = s->rounded ? COPSE_JOINT_CLOSE : COPSE_JOINT_PROVED;
+  for (int g = 0; m->out->parts && g < m->n_groups; g++)
+    COPSE_TRY(lift_part(m, &m->groups[g], &m->out->parts[g]));
+  if (m->out->n_cuts > 0) status = lift_cuts(m);
 out:
   return status;
 }
 
-static void release(struct copse_joint_search *s) {
-  copse_lp_free(s->lp);
-  for (int q = 0; q < s->n_phases; q++) {
-    free(s->phases[q].column);
-    free(s->phases[q].relay_row);
-    free(s->phases[q].anchor);
-    free(s->phases[q].leader);
-  }
-  for (size_t i = 0; i < s->n_cuts; i++) free(s->cuts[i].inside);
-  free(s->cuts);
-  free(s->phases);
-  for (int g = 0; s->share && g < s->n_groups; g++) free(s->share[g]);
-  free(s->share);
-  free(s->leads);
-  free(s->twin);
-  free(s->uses);
-  free(s->term_at);
-  free(s->terms);
-  free(s->value);
-  free(s->inner);
-  free(s->middle);
-  free(s->shares);
-  free(s->capacities);
-}
-
-copse_status copse_joint_search(const struct copse_network *network,
-                                const struct copse_joint_group *groups, int n_groups,
-                                const struct copse_joint_options *options, struct copse_joint *out,
-                                struct copse_err *err) {
-  struct copse_joint_search s = {
-      .network = network,
-      .groups = groups,
-      .n_groups = n_groups,
-      .n_rates = options->separate ? n_groups : 1,
-      .max_whole = options->max_whole > 0 ? options->max_whole : INT64_MAX};
-  bool small;
+copse_status copse_joint_find(const struct copse_network *network,
+                              const struct copse_joint_group *groups, int n_groups,
+                              const struct copse_joint_options *options, struct copse_joint *out,
+                              struct copse_err *err) {
+  struct small m = {
+      .network = network, .groups = groups, .n_groups = n_groups, .out = out, .err = err};
+  bool fits;
   copse_status status;
   *out = (struct copse_joint){.outcome = COPSE_JOINT_TOO_LARGE, .rate = COPSE_Q_ZERO};
-  COPSE_TRY(copse_joint_model(&s, options, &small, err));
-  out->columns = s.n_columns;
-  if (!small) goto out;
-  set_inner(&s);
-  COPSE_TRY(search(&s, options->progress, out, err));
+  COPSE_TRY(contract(&m));
+  COPSE_TRY(map_symmetries(&m, options, &fits));
+  if (!fits || m.contraction.n_merges == 0) {
+    status = copse_joint_search(network, groups, n_groups, options, out, err);
+    goto out;
+  }
+  COPSE_TRY(
+      copse_arena_array(&m.arena, (size_t)n_groups, sizeof *m.small_groups, &m.small_groups, err));
+  for (int g = 0; g < n_groups; g++) COPSE_TRY(map_group(&m, &groups[g], &m.small_groups[g]));
+  COPSE_TRY(
+      copse_joint_search(&m.contraction.network, m.small_groups, n_groups, &m.options, out, err));
+  status = lift(&m);
 out:
-  release(&s);
+  copse_arena_free(&m.arena);
+  copse_contraction_free(&m.contraction);
   return status;
 }
 

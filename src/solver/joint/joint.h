@@ -20,8 +20,9 @@ struct copse_joint_group {
   bool exchanges;
   int root;           /* its only root, a node; -1: every member is one */
   const bool *closed; /* [n_nodes] nodes it may not use, or NULL */
-  const bool *loose;  /* [n_nodes] relays that need not be balanced for it, or NULL: then the rate
-                         and its proof are a bound, and its part may not carry trees */
+  /* [n_nodes] relays that need not be balanced for it, or NULL: then the rate and its proof are a
+   * bound, and its part may not carry trees. */
+  const bool *unbalanced;
   /* Nodes that every tree of the phase must reach besides the members, [0] of the broadcast, [1] of
    * the reduction: switches that copy, or add. They need not be balanced. */
   int n_extra[2];
@@ -58,7 +59,8 @@ enum copse_joint_outcome {
    * (a hundred or so over the whole), a rate that is rounded down, and a proof in rounded numbers,
    * whose bound is yet to be added up. Not of separate rates. */
   COPSE_JOINT_CLOSE,
-  COPSE_JOINT_TOO_LARGE, /* beyond options.max_columns, or the rounds ran out */
+  COPSE_JOINT_NOT_BETTER, /* than options.at_least: found before the optimum was */
+  COPSE_JOINT_TOO_LARGE,  /* beyond options.max_columns, or the rounds ran out */
   COPSE_JOINT_UNPROVED /* the simplex method fails, or fractions of separate rates leave 64 bits */
 };
 
@@ -66,15 +68,22 @@ struct copse_joint_options {
   int max_columns; /* sum over phases of links that may serve it, those counted once that symmetries
                       map to each other */
   int64_t max_whole; /* of a part, or its fractions count as too fine; 0: as 64 bits allow */
-  int n_symmetries; /* permutations of nodes that keep links and capacities and take groups to groups
-                       of the same kind: members to members, root to root, closed and extra nodes
-                       to such */
+  int n_symmetries;  /* permutations of nodes that keep links and capacities and take groups to
+                        groups  of the same kind: members to members, root to root, closed and extra
+                        nodes  to such */
   const struct copse_permutation *symmetries; /* [n_symmetries] */
   bool separate; /* each group has a rate of its own, and the sum is what counts: ways to do one
                     and the same thing. There is no proof to hand on. */
   struct copse_q
       most; /* of its group's rate that a root of free share may have; 0/1: any. What
                there is of a proof is then none: it is of a programme with these limits */
+  /* One group that broadcasts and reduces, without symmetries, closed, extra or unbalanced nodes:
+   * what the broadcast leaves of a link is the reduction's, so that one column says both. Found in
+   * half the time, with higher trees than where loads are least. The shares are as even as the
+   * optimum allows: the largest is within a factor of two of the least possible, where the simplex
+   * method finds such, which makes more, but lower trees. */
+  bool whole_links;
+  struct copse_q at_least; /* of whole links: a rate that is known to be possible; 0/1: none */
   const struct copse_progress *progress;
 };
 
@@ -105,14 +114,15 @@ struct copse_joint {
  * cuts found so far, and maximum flows per phase and member for those that its solution violates,
  * several around each member. The multipliers of an alltoall's rows are distances to the member;
  * the proof has them as cuts, one between every two. With one group that reduces and broadcasts
- * this is solver/shares.h.
+ * this is an allreduce with free shares (with edge flows in place of cuts: Basu et al., arXiv
+ * 2309.13541).
  *
  * What is left of the links when R is as large as it can be allows many solutions; one that takes
  * the least of them makes short trees and is found in few rounds, over the links of shortest ways
  * at first. So the objective is a large number times R less the sum of a; then R alone, over all
  * links, for the proof, which says what links and cuts are missing if there is none yet.
  *
- * Rationals show that R is the optimum of the cuts so far (solver/linear_programme.h), maximum
+ * Rationals show that R is the optimum of the cuts so far (solver/lp/linear_programme.h), maximum
  * flows over integers that the solution violates no cut. The proof to hand on: for any weights
  * y >= 0 of cuts and any potentials p of relays
  *

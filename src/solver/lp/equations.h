@@ -1,11 +1,13 @@
 /*
- * Systems of linear equations in GMP rationals, sparse: what a linear programme's basis comes to.
+ * From floating point to fractions: systems of linear equations in GMP rationals, sparse, which a
+ * linear programme's basis comes to, and denominators of a solution.
  */
 #ifndef COPSE_SOLVER_LP_EQUATIONS_H
 #define COPSE_SOLVER_LP_EQUATIONS_H
 
 #include <gmp.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/err.h"
 
@@ -31,5 +33,11 @@ copse_status copse_equations_solve(struct copse_equations *equations, mpq_t *val
 /* Arrays of zeros, NULL when memory ran out; freeing takes NULL. */
 mpq_t *copse_rationals_new(size_t n);
 void copse_rationals_free(mpq_t *rationals, size_t n);
+
+/*
+ * A common denominator, at most `limit`, under which every value (finite, >= 0) is within
+ * `slack` of an integer; 0 if continued fractions find none.
+ */
+int64_t copse_common_denominator(const double *values, int n, int64_t limit, double slack);
 
 #endif

@@ -1,3 +1,8 @@
+/*
+ * GLPK's simplex method, and its last basis worked out in rationals: the tight rows on the basic
+ * columns give the solution, the transposed system the multipliers. Both are then tested against
+ * all rows and columns, so that nothing rests on floating point.
+ */
 #include "solver/lp/linear_programme.h"
 
 #include <glpk.h>
@@ -7,9 +12,7 @@
 
 #include "base/memory.h"
 #include "solver/lp/equations.h"
-
-#define MAX_EQUATIONS 20000
-#define GAIN 1e-9 /* what is less is rounding */
+#include "solver/lp/policy.h"
 
 struct row {
   struct copse_lp_term *terms;
@@ -21,12 +24,14 @@ struct row {
 struct copse_lp {
   glp_prob *glp;
   int n_columns;
-  int64_t *objective; /* [n_columns] */
+  int64_t *objective;    /* [n_columns] */
+  struct copse_q *upper; /* [n_columns] 0/1: none */
   struct row *rows;
   size_t n_rows, rows_capacity;
   double unit;
   bool gains_changed; /* since the last solution: its basis may still be feasible, not optimal */
-  int *index;         /* [n_columns + 1] for handing rows to GLPK */
+  bool prefers_dual;
+  int *index; /* [n_columns + 1] for handing rows to GLPK */
   double *value;
 };
 
@@ -39,6 +44,7 @@ copse_status copse_lp_new(int n_columns, int64_t unit, struct copse_lp **out,
   lp->n_columns = n_columns;
   lp->unit = unit > 0 ? (double)unit : 1;
   COPSE_TRY(copse_calloc((size_t)n_columns, sizeof *lp->objective, &lp->objective, err));
+  COPSE_TRY(copse_calloc((size_t)n_columns, sizeof *lp->upper, &lp->upper, err));
   COPSE_TRY(copse_calloc((size_t)n_columns + 1, sizeof *lp->index, &lp->index, err));
   COPSE_TRY(copse_calloc((size_t)n_columns + 1, sizeof *lp->value, &lp->value, err));
   glp_term_out(GLP_OFF);
@@ -59,6 +65,7 @@ void copse_lp_free(struct copse_lp *lp) {
   for (size_t i = 0; i < lp->n_rows; i++) free(lp->rows[i].terms);
   free(lp->rows);
   free(lp->objective);
+  free(lp->upper);
   free(lp->index);
   free(lp->value);
   free(lp);
@@ -70,6 +77,15 @@ void copse_lp_set_objective(struct copse_lp *lp, int column, int64_t value) {
   lp->objective[column] = value;
   glp_set_obj_coef(lp->glp, column + 1, (double)value);
 }
+
+void copse_lp_set_upper(struct copse_lp *lp, int column, struct copse_q upper) {
+  lp->upper[column] = upper;
+  glp_set_col_bnds(lp->glp, column + 1, GLP_DB, 0, copse_q_to_double(upper) / lp->unit);
+}
+
+void copse_lp_prefer_dual(struct copse_lp *lp) { lp->prefers_dual = true; }
+
+double copse_lp_objective(const struct copse_lp *lp) { return glp_get_obj_val(lp->glp) * lp->unit; }
 
 void copse_lp_close(struct copse_lp *lp, int column) {
   glp_set_col_bnds(lp->glp, column + 1, GLP_FX, 0, 0);
@@ -104,14 +120,14 @@ static bool run_simplex(struct copse_lp *lp, int method) {
   glp_init_smcp(&parameters);
   parameters.msg_lev = GLP_MSG_OFF;
   parameters.meth = method;
-  parameters.tol_bnd = parameters.tol_dj = 1e-10;
-  parameters.it_lim = glp_get_it_cnt(lp->glp) + 200000;
+  parameters.tol_bnd = parameters.tol_dj = COPSE_LP_TOLERANCE;
+  parameters.it_lim = glp_get_it_cnt(lp->glp) + COPSE_LP_STEPS;
   return glp_simplex(lp->glp, &parameters) == 0 && glp_get_status(lp->glp) == GLP_OPT;
 }
 
 bool copse_lp_solve(struct copse_lp *lp) {
   /* new rows leave the basis dual feasible */
-  int method = lp->gains_changed ? GLP_PRIMAL : GLP_DUALP;
+  int method = lp->gains_changed && !lp->prefers_dual ? GLP_PRIMAL : GLP_DUALP;
   lp->gains_changed = false;
   if (run_simplex(lp, method)) return true;
   glp_std_basis(lp->glp); /* a numerically bad basis: once more from a fresh one */
@@ -121,7 +137,8 @@ bool copse_lp_solve(struct copse_lp *lp) {
 int copse_lp_open_gaining(struct copse_lp *lp) {
   int n = 0;
   for (int j = 1; j <= lp->n_columns; j++) {
-    if (glp_get_col_type(lp->glp, j) != GLP_FX || glp_get_col_dual(lp->glp, j) <= GAIN) continue;
+    if (glp_get_col_type(lp->glp, j) != GLP_FX || glp_get_col_dual(lp->glp, j) <= COPSE_LP_GAIN)
+      continue;
     glp_set_col_bnds(lp->glp, j, GLP_LO, 0, 0);
     lp->gains_changed = true;
     n++;
@@ -160,7 +177,7 @@ static copse_status list_basis(const struct copse_lp *lp, struct basis *b, struc
     b->place[j] = basic ? b->n : -1;
     if (basic) b->columns[b->n++] = j;
   }
-  b->square = b->n == n_rows && b->n <= MAX_EQUATIONS;
+  b->square = b->n == n_rows;
 out:
   return status;
 }
@@ -192,7 +209,31 @@ out:
   return status;
 }
 
-/* Columns that are not basic stand at 0. */
+static bool at_upper(const struct copse_lp *lp, int column) {
+  return glp_get_col_stat(lp->glp, column + 1) == GLP_NU;
+}
+
+/* A row's right hand side less what columns at their upper bound take of it. */
+static void right_side(const struct copse_lp *lp, const struct row *row, mpq_t *solution,
+                       mpq_t value) {
+  mpq_t q;
+  mpq_init(q);
+  mpq_set_si(value, row->right, 1);
+  for (int k = 0; k < row->n; k++) {
+    int j = row->terms[k].column;
+    if (!at_upper(lp, j)) continue;
+    mpq_set_si(q, row->terms[k].value, 1);
+    mpq_mul(q, q, solution[j]);
+    mpq_sub(value, value, q);
+  }
+  mpq_clear(q);
+}
+
+static void set_rational(mpq_t to, struct copse_q from) {
+  mpq_set_si(to, from.num, (unsigned long)from.den);
+}
+
+/* Columns that are not basic stand at 0 or at their upper bound. */
 static copse_status solve_primal(const struct basis *b, mpq_t *solution, bool *regular,
                                  struct copse_err *err) {
   struct copse_equations *e = NULL;
@@ -200,9 +241,10 @@ static copse_status solve_primal(const struct basis *b, mpq_t *solution, bool *r
   copse_status status;
   if (!values) return copse_fail_nomem(err);
   COPSE_TRY(fill(b, false, &e, err));
-  for (int i = 0; i < b->n; i++) mpq_set_si(values[i], b->lp->rows[b->rows[i]].right, 1);
+  for (int j = 0; j < b->lp->n_columns; j++)
+    set_rational(solution[j], at_upper(b->lp, j) ? b->lp->upper[j] : COPSE_Q_ZERO);
+  for (int i = 0; i < b->n; i++) right_side(b->lp, &b->lp->rows[b->rows[i]], solution, values[i]);
   COPSE_TRY(copse_equations_solve(e, values, regular, err));
-  for (int j = 0; j < b->lp->n_columns; j++) mpq_set_ui(solution[j], 0, 1);
   for (int i = 0; i < b->n && *regular; i++) mpq_set(solution[b->columns[i]], values[i]);
 out:
   copse_equations_free(e);
@@ -231,7 +273,10 @@ static bool solution_holds(const struct copse_lp *lp, mpq_t *solution) {
   mpq_t sum, q;
   bool good = true;
   mpq_inits(sum, q, NULL);
-  for (int j = 0; j < lp->n_columns && good; j++) good = mpq_sgn(solution[j]) >= 0;
+  for (int j = 0; j < lp->n_columns && good; j++) {
+    set_rational(q, lp->upper[j]);
+    good = mpq_sgn(solution[j]) >= 0 && (mpq_sgn(q) == 0 || mpq_cmp(solution[j], q) <= 0);
+  }
   for (size_t i = 0; i < lp->n_rows && good; i++) {
     const struct row *row = &lp->rows[i];
     mpq_set_si(sum, -row->right, 1);
@@ -246,7 +291,8 @@ static bool solution_holds(const struct copse_lp *lp, mpq_t *solution) {
   return good;
 }
 
-/* No column's gain is left, and right hand sides times multipliers come to the objective. */
+/* No column's gain is left but of those with an upper bound, and right hand sides times multipliers
+ * with upper bounds times gains come to the objective. */
 static bool multipliers_hold(const struct copse_lp *lp, mpq_t *multipliers, mpq_t *solution) {
   mpq_t *gains = copse_rationals_new((size_t)lp->n_columns), bound, value, q;
   bool good = gains != NULL;
@@ -266,7 +312,12 @@ static bool multipliers_hold(const struct copse_lp *lp, mpq_t *multipliers, mpq_
     mpq_add(bound, bound, q);
   }
   for (int j = 0; j < lp->n_columns && good; j++) {
-    good = mpq_sgn(gains[j]) <= 0;
+    if (mpq_sgn(gains[j]) > 0) {
+      good = lp->upper[j].num > 0;
+      set_rational(q, lp->upper[j]);
+      mpq_mul(q, q, gains[j]);
+      mpq_add(bound, bound, q);
+    }
     mpq_set_si(q, lp->objective[j], 1);
     mpq_mul(q, q, solution[j]);
     mpq_add(value, value, q);
@@ -277,14 +328,15 @@ static bool multipliers_hold(const struct copse_lp *lp, mpq_t *multipliers, mpq_
   return good;
 }
 
-copse_status copse_lp_exact(const struct copse_lp *lp, mpq_t *solution, mpq_t *multipliers,
-                            struct copse_lp_proof *proof, struct copse_err *err) {
+copse_status copse_lp_exact(const struct copse_lp *lp, int max_equations, mpq_t *solution,
+                            mpq_t *multipliers, struct copse_lp_proof *proof,
+                            struct copse_err *err) {
   struct basis b = {0};
   copse_status status;
   bool regular = false;
   *proof = (struct copse_lp_proof){false, false};
   COPSE_TRY(list_basis(lp, &b, err));
-  if (b.square) COPSE_TRY(solve_primal(&b, solution, &regular, err));
+  if (b.square && b.n <= max_equations) COPSE_TRY(solve_primal(&b, solution, &regular, err));
   proof->feasible = regular && solution_holds(lp, solution);
   if (regular) COPSE_TRY(solve_dual(&b, multipliers, &regular, err));
   proof->optimal = proof->feasible && regular && multipliers_hold(lp, multipliers, solution);

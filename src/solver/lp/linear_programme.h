@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/rational.h"
 
 /* Maximise c x over x >= 0 where every row a x is at most, or exactly, its right hand side. */
 struct copse_lp;
@@ -20,6 +21,10 @@ copse_status copse_lp_new(int n_columns, int64_t unit, struct copse_lp **out,
 void copse_lp_free(struct copse_lp *lp);
 
 void copse_lp_set_objective(struct copse_lp *lp, int column, int64_t value);
+/* x of the column is at most that, which is > 0. */
+void copse_lp_set_upper(struct copse_lp *lp, int column, struct copse_q upper);
+/* Takes the dual simplex method also where the objective has changed. */
+void copse_lp_prefer_dual(struct copse_lp *lp);
 struct copse_lp_term {
   int column;
   int64_t value; /* not 0; one term per column */
@@ -30,6 +35,8 @@ int copse_lp_rows(const struct copse_lp *lp);
 
 /* False where GLPK gives up. */
 bool copse_lp_solve(struct copse_lp *lp);
+/* After that: the objective, in its units times `unit`. */
+double copse_lp_objective(const struct copse_lp *lp);
 /* Column generation: a closed column stays at 0 until, after a solution, its multipliers say that
  * the objective would gain by it. How many were opened: with 0, the solution is one for all. */
 void copse_lp_close(struct copse_lp *lp, int column);
@@ -40,13 +47,15 @@ int64_t copse_lp_units(const struct copse_lp *lp, int column);
 
 /*
  * The solution [columns] and the multipliers [rows] of the basis, in rationals. *feasible: the
- * solution satisfies all rows, with nothing below 0. *optimal: so do the multipliers (>= 0 for rows
- * that say "at most", and no column could still gain), and both objectives are the same number.
+ * solution satisfies all rows and upper bounds, with nothing below 0. *optimal: so do the
+ * multipliers (>= 0 for rows that say "at most", and no column without an upper bound could still
+ * gain), and both objectives are the same number. Neither of a basis of more equations than that.
  */
 struct copse_lp_proof {
   bool feasible, optimal;
 };
-copse_status copse_lp_exact(const struct copse_lp *lp, mpq_t *solution, mpq_t *multipliers,
-                            struct copse_lp_proof *proof, struct copse_err *err) COPSE_CHECKED;
+copse_status copse_lp_exact(const struct copse_lp *lp, int max_equations, mpq_t *solution,
+                            mpq_t *multipliers, struct copse_lp_proof *proof,
+                            struct copse_err *err) COPSE_CHECKED;
 
 #endif

@@ -1,10 +1,22 @@
+/*
+ * The linear programme of joint.h: its columns, one for all that symmetries make one, and its rows.
+ * Cuts are added to it while it is solved (rounds.c).
+ *
+ *   columns:  rates | free shares of members | links of use, phase by phase
+ *   rows:     shares add up to the rate; links' capacities; balance at relays; cuts
+ *
+ * Of whole links there are no rates, and one column for both phases, which its capacity bounds.
+ */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "solver/joint/joint_internal.h"
+#include "base/graph.h"
+#include "solver/joint/internal.h"
+#include "solver/joint/policy.h"
+#include "solver/network/flow.h"
 
-#define MAX_PLACES 16000000 /* links of use, summed over phases: what symmetries may make small */
-#define MAX_CELLS (1 << 28) /* nodes and links, summed over phases */
+/* ---- what is what ---------------------------------------------------------------------------- */
 
 int copse_joint_roots(const struct copse_joint_search *s, int group) {
   const struct copse_joint_group *g = &s->groups[group];
@@ -51,6 +63,186 @@ static void mark_terminals(const struct copse_joint_search *s,
   memset(terminal, 0, (size_t)s->network->n_nodes * sizeof *terminal);
   for (int i = 0; i < copse_joint_terminals(s, phase); i++)
     terminal[copse_joint_terminal(s, phase, i)] = true;
+}
+
+/* ---- symmetries ---------------------------------------------------------------------------- */
+
+/* Disjoint sets (base/graph.h) of what they make one: the places of nodes and links in phases,
+ * phase by phase. */
+struct orbits {
+  struct copse_joint_search *s;
+  int *groups, *links, *phase_nodes, *phase_links;
+  struct copse_err *err;
+};
+
+static copse_status refuse(const struct orbits *o) {
+  return copse_fail(o->err, COPSE_INTERNAL, "a claimed symmetry of groups is none");
+}
+
+static int place_of(const struct copse_joint_group *group, int node) {
+  int i = 0;
+  while (i < group->n_members && group->members[i] != node) i++;
+  return i < group->n_members ? i : -1;
+}
+
+/* The phase that takes the place of q, or -1. */
+static int phase_image(const struct copse_joint_search *s, const struct copse_permutation *symmetry,
+                       int q) {
+  const struct copse_joint_phase *phase = &s->phases[q];
+  int group = symmetry->groups[phase->group], sink = -1;
+  if (phase->sink >= 0) {
+    int node = s->groups[phase->group].members[phase->sink];
+    sink = place_of(&s->groups[group], symmetry->image[node]);
+    if (sink < 0) return -1;
+  }
+  for (int i = 0; i < s->n_phases; i++)
+    if (s->phases[i].group == group && s->phases[i].reduce == phase->reduce &&
+        s->phases[i].sink == sink)
+      return i;
+  return -1;
+}
+
+static bool is_extra(const struct copse_joint_group *group, int reduce, int node) {
+  int k = 0;
+  while (k < group->n_extra[reduce] && group->extra[reduce][k] != node) k++;
+  return k < group->n_extra[reduce];
+}
+
+static bool group_holds(const struct copse_joint_search *s,
+                        const struct copse_permutation *symmetry, int g) {
+  const struct copse_joint_group *from = &s->groups[g], *to = &s->groups[symmetry->groups[g]];
+  if (from->n_members != to->n_members || from->broadcasts != to->broadcasts ||
+      from->reduces != to->reduces || from->exchanges != to->exchanges)
+    return false;
+  for (int i = 0; i < from->n_members; i++)
+    if (place_of(to, symmetry->image[from->members[i]]) < 0) return false;
+  for (int i = 0; i < 2; i++) {
+    if (from->n_extra[i] != to->n_extra[i]) return false;
+    for (int k = 0; k < from->n_extra[i]; k++)
+      if (!is_extra(to, i, symmetry->image[from->extra[i][k]])) return false;
+  }
+  return from->root < 0 ? to->root < 0 : symmetry->image[from->root] == to->root;
+}
+
+static copse_status join_phases(struct orbits *o, const struct copse_permutation *symmetry,
+                                const int *link_image) {
+  const struct copse_joint_search *s = o->s;
+  int n_nodes = s->network->n_nodes, n_links = s->network->n_links;
+  for (int g = 0; g < s->n_groups; g++) {
+    if (!group_holds(s, symmetry, g)) return refuse(o);
+    copse_sets_unite(o->groups, g, symmetry->groups[g]);
+  }
+  for (int q = 0; q < s->n_phases; q++) {
+    int p = phase_image(s, symmetry, q);
+    if (p < 0) return refuse(o);
+    for (int v = 0; v < n_nodes; v++)
+      copse_sets_unite(o->phase_nodes, q * n_nodes + v, p * n_nodes + symmetry->image[v]);
+    for (int e = 0; e < n_links; e++) {
+      if ((s->phases[q].column[e] < 0) != (s->phases[p].column[link_image[e]] < 0))
+        return refuse(o);
+      copse_sets_unite(o->phase_links, q * n_links + e, p * n_links + link_image[e]);
+    }
+  }
+  return COPSE_OK;
+}
+
+static copse_status join_all(struct orbits *o, const struct copse_joint_options *options) {
+  copse_status status = COPSE_OK;
+  int *link_image = NULL;
+  for (int i = 0; i < options->n_symmetries; i++) {
+    const struct copse_permutation *symmetry = &options->symmetries[i];
+    COPSE_TRY(copse_links_image(o->s->network, symmetry, &link_image, o->err));
+    for (int e = 0; e < o->s->network->n_links; e++) copse_sets_unite(o->links, e, link_image[e]);
+    COPSE_TRY(join_phases(o, symmetry, link_image));
+    free(link_image);
+    link_image = NULL;
+  }
+out:
+  free(link_image);
+  return status;
+}
+
+static void mark_leaders(struct orbits *o) {
+  struct copse_joint_search *s = o->s;
+  int n_nodes = s->network->n_nodes;
+  for (int e = 0; e < s->network->n_links; e++) s->leads[e] = copse_sets_find(o->links, e) == e;
+  for (int q = 0; q < s->n_phases; q++)
+    for (int v = 0; v < n_nodes; v++) {
+      int first = copse_sets_find(o->phase_nodes, q * n_nodes + v);
+      s->phases[q].leader[v] = first >= q * n_nodes ? first - q * n_nodes : -1;
+    }
+}
+
+static copse_status count_uses(struct copse_joint_search *s, struct copse_err *err) {
+  copse_status status =
+      copse_arena_array(&s->arena, (size_t)s->n_columns, sizeof *s->uses, &s->uses, err);
+  for (int q = 0; status == COPSE_OK && q < s->n_phases; q++)
+    for (int e = 0; e < s->network->n_links; e++)
+      if (s->phases[q].column[e] >= 0) s->uses[s->phases[q].column[e]]++;
+  return status;
+}
+
+/* A column for every orbit of a member's free share, then of a link of use. */
+static copse_status number_columns(struct orbits *o) {
+  struct copse_joint_search *s = o->s;
+  int n_nodes = s->network->n_nodes, n_links = s->network->n_links, q = 0;
+  copse_status status = COPSE_OK;
+  int *share = NULL;
+  COPSE_TRY(copse_calloc((size_t)s->n_phases * (size_t)n_nodes, sizeof *share, &share, o->err));
+  s->n_columns = s->whole ? 0 : s->n_rates;
+  for (int g = 0; g < s->n_groups; g++) {
+    while (q < s->n_phases && s->phases[q].group < g) q++;
+    if (copse_joint_roots(s, g) > 0) continue;
+    COPSE_TRY(copse_arena_array(&s->arena, (size_t)s->groups[g].n_members, sizeof(int),
+                                &s->share[g], o->err));
+    for (int i = 0; i < s->groups[g].n_members; i++) {
+      int *column = &share[copse_sets_find(o->phase_nodes, q * n_nodes + s->groups[g].members[i])];
+      if (*column == 0) *column = s->n_columns++;
+      s->share[g][i] = *column;
+    }
+  }
+  for (q = 0; q < s->n_phases; q++)
+    for (int e = 0; e < n_links; e++) {
+      if (s->phases[q].column[e] < 0) continue;
+      if (s->phases[q].rest) {
+        s->phases[q].column[e] = s->phases[q - 1].column[e];
+        continue;
+      }
+      int first = copse_sets_find(o->phase_links, q * n_links + e);
+      s->phases[q].column[e] = first == q * n_links + e
+                                   ? s->n_columns++
+                                   : s->phases[first / n_links].column[first % n_links];
+    }
+out:
+  free(share);
+  return status;
+}
+
+static copse_status sets_new(struct copse_arena *arena, int n, int **sets, struct copse_err *err) {
+  copse_status status = copse_arena_array(arena, (size_t)n, sizeof **sets, sets, err);
+  if (status == COPSE_OK) copse_sets_init(*sets, n);
+  return status;
+}
+
+/* Numbers the columns; those of phases are >= 0 before where links are of use. */
+static copse_status find_orbits(struct copse_joint_search *s,
+                                const struct copse_joint_options *options, struct copse_err *err) {
+  struct orbits o = {.s = s, .err = err};
+  struct copse_arena scratch = {0};
+  copse_status status;
+  COPSE_TRY(copse_arena_array(&s->arena, (size_t)s->n_groups, sizeof *s->twin, &s->twin, err));
+  COPSE_TRY(sets_new(&scratch, s->n_groups, &o.groups, err));
+  COPSE_TRY(sets_new(&scratch, s->network->n_links, &o.links, err));
+  COPSE_TRY(sets_new(&scratch, s->n_phases * s->network->n_nodes, &o.phase_nodes, err));
+  COPSE_TRY(sets_new(&scratch, s->n_phases * s->network->n_links, &o.phase_links, err));
+  COPSE_TRY(join_all(&o, options));
+  for (int g = 0; g < s->n_groups; g++) s->twin[g] = copse_sets_find(o.groups, g);
+  mark_leaders(&o);
+  COPSE_TRY(number_columns(&o));
+  status = count_uses(s, err);
+out:
+  copse_arena_free(&scratch);
+  return status;
 }
 
 /* ---- columns ----------------------------------------------------------------------------- */
@@ -113,10 +305,12 @@ static copse_status add_phase(struct copse_joint_search *s, int group, bool redu
   phase->group = group;
   phase->reduce = reduce;
   phase->sink = sink;
-  COPSE_TRY(copse_calloc((size_t)s->network->n_links, sizeof(int), &phase->column, err));
-  COPSE_TRY(copse_calloc(nodes, sizeof(int), &phase->relay_row, err));
-  COPSE_TRY(copse_calloc(nodes, sizeof(int), &phase->anchor, err));
-  COPSE_TRY(copse_calloc(nodes, sizeof(int), &phase->leader, err));
+  phase->rest = s->whole && reduce;
+  COPSE_TRY(
+      copse_arena_array(&s->arena, (size_t)s->network->n_links, sizeof(int), &phase->column, err));
+  COPSE_TRY(copse_arena_array(&s->arena, nodes, sizeof(int), &phase->relay_row, err));
+  COPSE_TRY(copse_arena_array(&s->arena, nodes, sizeof(int), &phase->anchor, err));
+  COPSE_TRY(copse_arena_array(&s->arena, nodes, sizeof(int), &phase->leader, err));
   mark_terminals(s, phase, terminal);
   COPSE_TRY(prune(s, terminal, s->groups[group].closed, useful, phase->anchor, err));
   for (int e = 0; e < s->network->n_links; e++) {
@@ -179,14 +373,16 @@ static void mark_ways(const struct copse_joint_search *s, const struct copse_joi
 static copse_status close_columns(struct copse_joint_search *s, struct copse_err *err) {
   const struct copse_network *network = s->network;
   size_t nodes = (size_t)network->n_nodes, links = (size_t)network->n_links;
-  bool *terminal = NULL, *wanted = NULL, *open = NULL, *column_open = NULL;
-  int *hops = NULL;
+  struct copse_arena scratch = {0};
+  bool *terminal, *wanted, *open, *column_open;
+  int *hops;
   copse_status status;
-  COPSE_TRY(copse_calloc(nodes, sizeof *terminal, &terminal, err));
-  COPSE_TRY(copse_calloc(nodes, sizeof *wanted, &wanted, err));
-  COPSE_TRY(copse_calloc(links, sizeof *open, &open, err));
-  COPSE_TRY(copse_calloc(nodes, sizeof *hops, &hops, err));
-  COPSE_TRY(copse_calloc((size_t)s->n_columns, sizeof *column_open, &column_open, err));
+  COPSE_TRY(copse_arena_array(&scratch, nodes, sizeof *terminal, &terminal, err));
+  COPSE_TRY(copse_arena_array(&scratch, nodes, sizeof *wanted, &wanted, err));
+  COPSE_TRY(copse_arena_array(&scratch, links, sizeof *open, &open, err));
+  COPSE_TRY(copse_arena_array(&scratch, nodes, sizeof *hops, &hops, err));
+  COPSE_TRY(
+      copse_arena_array(&scratch, (size_t)s->n_columns, sizeof *column_open, &column_open, err));
   for (int q = 0; q < s->n_phases; q++) {
     const struct copse_joint_phase *phase = &s->phases[q];
     memset(open, 0, links * sizeof *open);
@@ -203,11 +399,7 @@ static copse_status close_columns(struct copse_joint_search *s, struct copse_err
   for (int j = 0; j < s->n_columns; j++)
     if (s->uses[j] > 0 && !column_open[j]) copse_lp_close(s->lp, j);
 out:
-  free(column_open);
-  free(terminal);
-  free(wanted);
-  free(open);
-  free(hops);
+  copse_arena_free(&scratch);
   return status;
 }
 
@@ -219,7 +411,7 @@ static copse_status add_phases(struct copse_joint_search *s, int group, bool *te
   copse_status status = COPSE_OK;
   if (g->broadcasts) COPSE_TRY(add_phase(s, group, false, -1, terminal, useful, err));
   if (g->reduces) COPSE_TRY(add_phase(s, group, true, -1, terminal, useful, err));
-  for (int i = 0; g->exchanges && i < g->n_members && s->n_places <= MAX_PLACES; i++)
+  for (int i = 0; g->exchanges && i < g->n_members && s->n_places <= COPSE_JOINT_PLACES; i++)
     COPSE_TRY(add_phase(s, group, false, i, terminal, useful, err));
 out:
   return status;
@@ -231,21 +423,22 @@ static copse_status add_columns(struct copse_joint_search *s,
   bool *terminal = NULL, *useful = NULL;
   size_t most = 0;
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)s->n_groups, sizeof *s->share, &s->share, err));
+  COPSE_TRY(copse_arena_array(&s->arena, (size_t)s->n_groups, sizeof *s->share, &s->share, err));
   for (int g = 0; g < s->n_groups; g++)
     most += s->groups[g].exchanges ? (size_t)s->groups[g].n_members : 2;
-  *small = most <= MAX_CELLS / ((size_t)s->network->n_nodes + (size_t)s->network->n_links);
-  s->n_columns = MAX_PLACES;
+  *small = most <= COPSE_JOINT_CELLS / ((size_t)s->network->n_nodes + (size_t)s->network->n_links);
+  s->n_columns = COPSE_JOINT_PLACES;
   if (!*small) return COPSE_OK;
-  COPSE_TRY(copse_calloc(most, sizeof *s->phases, &s->phases, err));
+  COPSE_TRY(copse_arena_array(&s->arena, most, sizeof *s->phases, &s->phases, err));
   COPSE_TRY(copse_calloc((size_t)s->network->n_nodes, sizeof *terminal, &terminal, err));
   COPSE_TRY(copse_calloc((size_t)s->network->n_links, sizeof *useful, &useful, err));
-  COPSE_TRY(copse_calloc((size_t)s->network->n_links, sizeof *s->leads, &s->leads, err));
-  for (int g = 0; g < s->n_groups && s->n_places <= MAX_PLACES; g++)
+  COPSE_TRY(
+      copse_arena_array(&s->arena, (size_t)s->network->n_links, sizeof *s->leads, &s->leads, err));
+  for (int g = 0; g < s->n_groups && s->n_places <= COPSE_JOINT_PLACES; g++)
     COPSE_TRY(add_phases(s, g, terminal, useful, err));
-  *small = s->n_places <= MAX_PLACES;
+  *small = s->n_places <= COPSE_JOINT_PLACES;
   if (!*small) goto out;
-  COPSE_TRY(copse_joint_orbits(s, options, err));
+  COPSE_TRY(find_orbits(s, options, err));
   *small = s->n_columns <= options->max_columns;
 out:
   free(terminal);
@@ -340,10 +533,10 @@ static void count_gain(struct copse_joint_search *s, const struct copse_joint_ph
 
 static copse_status add_relay_rows(struct copse_joint_search *s, struct copse_joint_phase *phase,
                                    const bool *terminal, struct copse_err *err) {
-  const bool *loose = s->groups[phase->group].loose;
+  const bool *unbalanced = s->groups[phase->group].unbalanced;
   copse_status status = COPSE_OK;
   for (int w = 0; w < s->network->n_nodes; w++) {
-    if (terminal[w] || !copse_joint_leads(phase, w) || (loose && loose[w])) continue;
+    if (terminal[w] || !copse_joint_leads(phase, w) || (unbalanced && unbalanced[w])) continue;
     count_gain(s, phase, w, 1);
     COPSE_TRY(add_row(s, 0, true, &phase->relay_row[w], err));
   }
@@ -373,6 +566,7 @@ static copse_status add_node_rows(struct copse_joint_search *s, struct copse_err
   COPSE_TRY(copse_calloc((size_t)s->network->n_nodes, sizeof *terminal, &terminal, err));
   for (int q = 0; q < s->n_phases; q++) {
     struct copse_joint_phase *phase = &s->phases[q];
+    if (phase->rest) continue; /* links together are balanced, so is the rest */
     mark_terminals(s, phase, terminal);
     COPSE_TRY(phase->sink >= 0 ? add_flow_rows(s, phase, terminal, err)
                                : add_relay_rows(s, phase, terminal, err));
@@ -387,6 +581,7 @@ copse_status copse_joint_add_cut(struct copse_joint_search *s, int phase, bool *
   const struct copse_joint_phase *q = &s->phases[phase];
   const struct copse_joint_group *group = &s->groups[q->group];
   int roots = copse_joint_roots(s, q->group), held = 0;
+  int64_t right = 0; /* capacities of a phase that has the rest */
   struct copse_joint_row cut = {phase, -1, inside};
   copse_status status = COPSE_OK;
   for (int v = 0; v < s->network->n_nodes; v++) inside[v] = inside[copse_joint_anchor(q, v)];
@@ -403,10 +598,16 @@ copse_status copse_joint_add_cut(struct copse_joint_search *s, int phase, bool *
   for (int e = 0; e < s->network->n_links; e++) {
     const struct copse_net_link *link = &s->network->links[e];
     int from = q->reduce ? link->dst : link->src, to = q->reduce ? link->src : link->dst;
-    if (q->column[e] >= 0 && inside[from] && !inside[to])
-      count(s, q->column[e], roots > 0 ? -roots : -1);
+    if (q->column[e] < 0 || !inside[from] || inside[to]) continue;
+    count(s, q->column[e], q->rest ? 1 : roots > 0 ? -roots : -1);
+    if (q->rest && (copse_add_overflows(right, link->capacity, &right) || right > COPSE_FLOW_MAX)) {
+      status = copse_fail(err, COPSE_OVERFLOW,
+                          "the bandwidths need more than 61 bits once brought to a common "
+                          "denominator; use fewer digits");
+      goto out;
+    }
   }
-  COPSE_TRY(add_row(s, 0, false, &cut.row, err));
+  COPSE_TRY(add_row(s, right, false, &cut.row, err));
   if (cut.row < 0) goto out;
   COPSE_TRY(copse_grow(&s->cuts, &s->cuts_capacity, s->n_cuts + 1, sizeof *s->cuts, err));
   s->cuts[s->n_cuts++] = cut;
@@ -417,21 +618,39 @@ out:
 }
 
 /* All but one terminal: what it must receive (send), which is often what binds. */
-static copse_status add_first_cuts(struct copse_joint_search *s, struct copse_err *err) {
-  copse_status status = COPSE_OK;
-  for (int q = 0; q < s->n_phases; q++) {
-    const struct copse_joint_phase *phase = &s->phases[q];
-    for (int i = 0; phase->sink < 0 && i < copse_joint_terminals(s, phase); i++) {
-      int terminal = copse_joint_terminal(s, phase, i);
-      bool *inside = NULL;
-      if (terminal == s->groups[phase->group].root || !copse_joint_leads(phase, terminal)) continue;
-      COPSE_TRY(copse_calloc((size_t)s->network->n_nodes, sizeof *inside, &inside, err));
-      for (int v = 0; v < s->network->n_nodes; v++) inside[v] = v != terminal;
-      COPSE_TRY(copse_joint_add_cut(s, q, inside, s->n_cuts, err));
-    }
-  }
+static copse_status add_first_cut(struct copse_joint_search *s, int q, int i,
+                                  struct copse_err *err) {
+  const struct copse_joint_phase *phase = &s->phases[q];
+  int terminal = copse_joint_terminal(s, phase, i);
+  bool *inside = NULL;
+  copse_status status;
+  if (terminal == s->groups[phase->group].root || !copse_joint_leads(phase, terminal))
+    return COPSE_OK;
+  COPSE_TRY(copse_calloc((size_t)s->network->n_nodes, sizeof *inside, &inside, err));
+  for (int v = 0; v < s->network->n_nodes; v++) inside[v] = v != terminal;
+  return copse_joint_add_cut(s, q, inside, s->n_cuts, err);
 out:
   return status;
+}
+
+static copse_status add_first_cuts(struct copse_joint_search *s, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  for (int i = 0; s->whole && i < s->groups[0].n_members; i++)
+    for (int q = 0; q < s->n_phases; q++) COPSE_TRY(add_first_cut(s, q, i, err));
+  for (int q = 0; !s->whole && q < s->n_phases; q++)
+    for (int i = 0; s->phases[q].sink < 0 && i < copse_joint_terminals(s, &s->phases[q]); i++)
+      COPSE_TRY(add_first_cut(s, q, i, err));
+out:
+  return status;
+}
+
+/* One column for both phases: link e's is at most its capacity. */
+static void set_uppers(struct copse_joint_search *s) {
+  for (int e = 0; e < s->network->n_links; e++)
+    if (s->phases[0].column[e] >= 0)
+      copse_lp_set_upper(s->lp, s->phases[0].column[e],
+                         (struct copse_q){s->network->links[e].capacity, 1});
+  copse_lp_prefer_dual(s->lp);
 }
 
 copse_status copse_joint_model(struct copse_joint_search *s,
@@ -444,20 +663,31 @@ copse_status copse_joint_model(struct copse_joint_search *s,
   COPSE_TRY(add_columns(s, options, small, err));
   if (!*small) goto out;
   size_t columns = (size_t)s->n_columns;
-  COPSE_TRY(copse_calloc(columns, sizeof *s->terms, &s->terms, err));
-  COPSE_TRY(copse_calloc(columns, sizeof *s->term_at, &s->term_at, err));
-  COPSE_TRY(copse_calloc(columns, sizeof *s->value, &s->value, err));
-  COPSE_TRY(copse_calloc(columns, sizeof *s->inner, &s->inner, err));
-  COPSE_TRY(copse_calloc(columns, sizeof *s->middle, &s->middle, err));
-  COPSE_TRY(copse_calloc((size_t)s->network->n_nodes, sizeof(int64_t), &s->shares, err));
-  COPSE_TRY(copse_calloc((size_t)s->network->n_links, sizeof(int64_t), &s->capacities, err));
+  COPSE_TRY(copse_arena_array(&s->arena, columns, sizeof *s->terms, &s->terms, err));
+  COPSE_TRY(copse_arena_array(&s->arena, columns, sizeof *s->term_at, &s->term_at, err));
+  COPSE_TRY(copse_arena_array(&s->arena, columns, sizeof *s->value, &s->value, err));
+  COPSE_TRY(copse_arena_array(&s->arena, columns, sizeof *s->inner, &s->inner, err));
+  COPSE_TRY(copse_arena_array(&s->arena, columns, sizeof *s->middle, &s->middle, err));
+  COPSE_TRY(
+      copse_arena_array(&s->arena, (size_t)s->network->n_nodes, sizeof(int64_t), &s->shares, err));
+  COPSE_TRY(copse_arena_array(&s->arena, (size_t)s->network->n_links, sizeof(int64_t),
+                              &s->capacities, err));
+  COPSE_TRY(
+      copse_arena_array(&s->arena, (size_t)s->network->n_links, sizeof(int64_t), &s->units, err));
+  for (int e = 0; e < s->network->n_links; e++)
+    s->units[e] =
+        llround((double)s->network->links[e].capacity / (double)largest * (double)COPSE_LP_UNITS);
   COPSE_TRY(copse_lp_new(s->n_columns, largest, &s->lp, err));
-  COPSE_TRY(add_share_rows(s, err));
-  COPSE_TRY(add_limit_rows(s, options->most, err));
-  COPSE_TRY(add_link_rows(s, err));
+  if (s->whole) {
+    set_uppers(s);
+  } else {
+    COPSE_TRY(add_share_rows(s, err));
+    COPSE_TRY(add_limit_rows(s, options->most, err));
+    COPSE_TRY(add_link_rows(s, err));
+  }
   COPSE_TRY(add_node_rows(s, err));
   COPSE_TRY(add_first_cuts(s, err));
-  status = close_columns(s, err);
+  if (!s->whole) status = close_columns(s, err);
 out:
   return status;
 }

@@ -1,12 +1,10 @@
 /*
- * Inside src/solver only: one search for a joint optimum. joint_contract.c makes the network
- * smaller, joint.c runs the rounds, joint_model.c
- * writes the programme's rows, joint_orbits.c says which columns are one by symmetry,
- * joint_exact.c turns its rational solution into integers, joint_proof.c its multipliers into cuts;
- * joint_round.c does so where its fractions are too fine.
+ * Inside src/solver/joint only: one search for a joint optimum. joint.c makes the network smaller,
+ * rounds.c runs the rounds, model.c writes the programme, proof.c turns its rational solution into
+ * integers and its multipliers into cuts, rounded ones where its fractions are too fine.
  */
-#ifndef COPSE_SOLVER_JOINT_JOINT_INTERNAL_H
-#define COPSE_SOLVER_JOINT_JOINT_INTERNAL_H
+#ifndef COPSE_SOLVER_JOINT_INTERNAL_H
+#define COPSE_SOLVER_JOINT_INTERNAL_H
 
 #include "solver/joint/joint.h"
 #include "solver/lp/linear_programme.h"
@@ -14,6 +12,7 @@
 struct copse_joint_phase {
   int group;
   bool reduce;
+  bool rest;      /* has what the phase before it, of the same columns, leaves of each link */
   int sink;       /* the member that all goes to; -1: to every terminal */
   int *column;    /* [n_links] of a_q[e] and all its images, -1: of no use to it */
   int *relay_row; /* [n_nodes] of the balance, with a sink of what a node adds; -1: none */
@@ -32,8 +31,10 @@ struct copse_joint_search {
   const struct copse_network *network;
   const struct copse_joint_group *groups;
   int n_groups, n_phases, n_columns;
-  int n_rates; /* 1 or n_groups */
-  int *twin;   /* [n_groups] the first group that symmetries map to it, whose rate it has */
+  int n_rates;    /* 1 or n_groups */
+  int64_t *units; /* [n_links] capacities in the programme's units */
+  bool whole;     /* options.whole_links: no column of a rate, which is the sum of the shares */
+  int *twin;      /* [n_groups] the first group that symmetries map to it, whose rate it has */
   struct copse_joint_phase *phases; /* [n_phases] */
   int **share;                      /* [n_groups][n_members] columns, NULL: shares are equal */
   bool *leads;                      /* [n_links] is the first of its images */
@@ -50,6 +51,7 @@ struct copse_joint_search {
   int64_t *shares, *capacities;    /* [n_nodes], [n_links]: a phase to be looked at */
   bool rounded;                    /* the parts or the proof at hand */
   int64_t max_whole;               /* of parts */
+  struct copse_arena arena;        /* of all arrays but cuts */
 };
 
 /* copse_joint_find on the network as it is. */
@@ -84,11 +86,6 @@ bool copse_joint_reaches(const struct copse_joint_phase *phase, int i);
 const int64_t *copse_joint_amounts(const struct copse_joint_phase *phase,
                                    const struct copse_joint_part *part);
 
-/* Numbers the columns; those of phases are >= 0 before where links are of use. */
-copse_status copse_joint_orbits(struct copse_joint_search *s,
-                                const struct copse_joint_options *options,
-                                struct copse_err *err) COPSE_CHECKED;
-
 /* Columns, and the rows that are no cuts. *small is false where there are too many columns. */
 copse_status copse_joint_model(struct copse_joint_search *s,
                                const struct copse_joint_options *options, bool *small,
@@ -97,7 +94,8 @@ copse_status copse_joint_model(struct copse_joint_search *s,
 copse_status copse_joint_add_cut(struct copse_joint_search *s, int phase, bool *inside,
                                  size_t first, struct copse_err *err) COPSE_CHECKED;
 
-bool copse_joint_q(const mpq_t from, struct copse_q *to); /* false beyond 64 bits */
+/* Adds a group's rate to `rate`, which is 0. */
+void copse_joint_rate(const struct copse_joint_search *s, int group, mpq_t *solution, mpq_t rate);
 
 /* The parts in whole numbers, into *out. *fits is false where they leave 64 bits. */
 copse_status copse_joint_parts(const struct copse_joint_search *s, mpq_t *solution,

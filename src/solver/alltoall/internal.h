@@ -1,15 +1,13 @@
 /*
- * Inside src/solver only: the state of one concurrent-flow search, shared by its parts:
- * the columns (concurrent.c), the master problem (concurrent_master.c), and the rounding
- * of the result to fractions (concurrent_round.c).
+ * Inside src/solver/alltoall only: the state of one concurrent-flow search, its columns
+ * (concurrent.c), and the rounding of the result to fractions (round.c).
  */
-#ifndef COPSE_SOLVER_ALLTOALL_CONCURRENT_INTERNAL_H
-#define COPSE_SOLVER_ALLTOALL_CONCURRENT_INTERNAL_H
+#ifndef COPSE_SOLVER_ALLTOALL_INTERNAL_H
+#define COPSE_SOLVER_ALLTOALL_INTERNAL_H
 
 #include "solver/alltoall/concurrent.h"
+#include "solver/lp/mixture.h"
 #include "solver/network/shortest.h"
-
-#define COPSE_MAX_ROUNDS 20000
 
 struct copse_column_load {
   int orbit;
@@ -24,8 +22,6 @@ struct copse_column {
   int n_loads;
   double weight; /* in the master's solution */
 };
-
-struct copse_master;
 
 struct copse_search {
   const struct copse_concurrent_problem *problem;
@@ -44,7 +40,7 @@ struct copse_search {
   int64_t *loads;   /* [n_orbits] of the tree at hand */
   struct copse_column *columns;
   size_t n_columns, columns_capacity;
-  struct copse_master *master;
+  struct copse_mixture *master;
   int n_rounds;
   bool stuck;          /* GLPK gave up on the last master: its values are of the one before */
   double time;         /* the master's: demand units over capacity units */
@@ -52,30 +48,12 @@ struct copse_search {
   double *share_price; /* [n_bases] */
   double *best_price;  /* [n_orbits] that gave best_bound */
   double best_bound;
+  struct copse_arena arena; /* of all arrays but columns */
 };
 
 int64_t copse_column_demand(const struct copse_search *s, int base, int sink);
 /* Images of a base source that put their load on one link of the orbit, per link of it. */
 int copse_orbit_factor(const struct copse_search *s, int orbit);
-
-copse_status copse_master_new(const struct copse_search *s, struct copse_master **out,
-                              struct copse_err *err) COPSE_CHECKED;
-void copse_master_free(struct copse_master *master);
-void copse_master_add(struct copse_master *master, const struct copse_search *s,
-                      const struct copse_column *column);
-/* Sets time, prices and the columns' weights; or `stuck`, which leaves them as they were. */
-void copse_master_solve(struct copse_master *master, struct copse_search *s);
-
-/* A column of less weight in the master is noise of the simplex method, not part of a solution. */
-#define COPSE_LEAST_WEIGHT 1e-9
-
-/*
- * Weights of the columns as integers over a common denominator, which is returned: those that
- * fill exactly the orbits that the master fills, at the given time. 0 where there are none
- * that fit 48 bits; the caller then rounds.
- */
-int64_t copse_concurrent_exact_weights(const struct copse_search *s, struct copse_q time,
-                                       int64_t *weights);
 
 copse_status copse_concurrent_round_bound(struct copse_search *s, struct copse_concurrent *out,
                                           struct copse_err *err) COPSE_CHECKED;

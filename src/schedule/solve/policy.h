@@ -1,0 +1,33 @@
+/*
+ * Every threshold of src/schedule/solve, with its reason. None of them changes what is claimed of a
+ * schedule: they say what is tried, and a note says where something was not.
+ */
+#ifndef COPSE_SCHEDULE_SOLVE_POLICY_H
+#define COPSE_SCHEDULE_SOLVE_POLICY_H
+
+/* Of more ranks it takes more than a second or two to find the symmetries of a fabric. */
+#define COPSE_SYMMETRY_RANKS 2048
+
+/* Trees of unequal shares are made one by one, without symmetries: more ranks take minutes (256
+ * ranks in uneven hosts: 4 minutes, of which the shares themselves take 2 s). */
+#define COPSE_FREE_SHARES_RANKS 256
+
+/* Unequal shares: kinds of ranks and links, or where there are no symmetries ranks and links that
+ * may bind. Beyond, the simplex method takes minutes. */
+#define COPSE_SHARES_KINDS 3000
+#define COPSE_SHARES_COLUMNS 2600
+
+/* Images of the cuts that prove unequal shares: a file has each with its nodes. */
+#define COPSE_SHARES_CUTS 8192
+
+/* Switches that copy or add: sets of them that are tried, each with links of its own in one
+ * programme, of how many links in all; and of how many switches every set can be tried. */
+#define COPSE_SWITCH_WAYS 64
+#define COPSE_SWITCH_COLUMNS 8000
+#define COPSE_SWITCH_FEW 2
+
+/* Groups at the same time: links that may serve a phase, summed over phases. Beyond, the simplex
+ * method takes hours. */
+#define COPSE_GROUPS_COLUMNS 100000
+
+#endif

@@ -1,0 +1,548 @@
+/*
+ * From rationals to what is handed out: a solution of the programme becomes parts in whole numbers,
+ * its multipliers cuts and potentials. Where the fractions leave 64 bits, both are rounded so that
+ * they still hold.
+ */
+#include <gmp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/graph.h"
+#include "solver/joint/internal.h"
+#include "solver/joint/policy.h"
+#include "solver/lp/equations.h"
+#include "solver/network/flow.h"
+
+/* False beyond 64 bits. */
+static bool to_q(const mpq_t from, struct copse_q *to) {
+  if (!mpz_fits_slong_p(mpq_numref(from)) || !mpz_fits_slong_p(mpq_denref(from))) return false;
+  *to = (struct copse_q){mpz_get_si(mpq_numref(from)), mpz_get_si(mpq_denref(from))};
+  return true;
+}
+
+/* value * factor / divisor, whole by the choice of the factor; false beyond the flows' range. */
+static bool scale(const mpq_t value, const mpz_t factor, unsigned long divisor, mpz_t t,
+                  int64_t *out) {
+  mpz_divexact(t, factor, mpq_denref(value));
+  mpz_mul(t, t, mpq_numref(value));
+  mpz_divexact_ui(t, t, divisor);
+  if (mpz_sizeinbase(t, 2) > 58) return false;
+  *out = mpz_get_si(t);
+  return true;
+}
+
+static void common_denominator(const struct copse_joint_search *s, int group, mpq_t *solution,
+                               mpz_t factor) {
+  int members = s->groups[group].n_members;
+  mpz_set(factor, mpq_denref(solution[copse_joint_rate_column(s, group)]));
+  for (int i = 0; s->share[group] && i < members; i++)
+    mpz_lcm(factor, factor, mpq_denref(solution[s->share[group][i]]));
+  for (int q = 0; q < s->n_phases; q++)
+    for (int e = 0; s->phases[q].group == group && e < s->network->n_links; e++)
+      if (s->phases[q].column[e] >= 0)
+        mpz_lcm(factor, factor, mpq_denref(solution[s->phases[q].column[e]]));
+  if (copse_joint_roots(s, group) > 1)
+    mpz_mul_ui(factor, factor, (unsigned long)copse_joint_roots(s, group));
+}
+
+static void reduce_by(int64_t *values, size_t n, int64_t g) {
+  for (size_t i = 0; values && i < n; i++) values[i] /= g;
+}
+
+static int64_t gcd_of(const int64_t *values, size_t n, int64_t g) {
+  for (size_t i = 0; values && i < n; i++) g = copse_gcd(g, values[i]);
+  return g;
+}
+
+/* Where a phase's amounts stand: the broadcast's, the reduction's, then those to each member. */
+static int slot_of(const struct copse_joint_phase *phase) {
+  return phase->sink >= 0 ? 2 + phase->sink : phase->reduce;
+}
+
+const int64_t *copse_joint_amounts(const struct copse_joint_phase *phase,
+                                   const struct copse_joint_part *part) {
+  if (phase->sink >= 0) return part->exchange[phase->sink];
+  return phase->reduce ? part->reduce : part->broadcast;
+}
+
+/* The capacity in whole numbers less the amount. */
+static bool take_rest(int64_t capacity, const mpz_t factor, mpz_t t, int64_t *amount) {
+  mpz_mul_si(t, factor, capacity);
+  if (mpz_sizeinbase(t, 2) > 58) return false;
+  *amount = mpz_get_si(t) - *amount;
+  return true;
+}
+
+static copse_status set_amounts(const struct copse_joint_search *s, int group, mpq_t *solution,
+                                const mpz_t factor, struct copse_joint *out, int64_t **slots,
+                                bool *fits, struct copse_err *err) {
+  size_t links = (size_t)s->network->n_links;
+  copse_status status = COPSE_OK;
+  int64_t sum = 0; /* of all links: more than goes through any node */
+  mpz_t t;
+  mpz_init(t);
+  for (int q = 0; q < s->n_phases && *fits && status == COPSE_OK; q++) {
+    const struct copse_joint_phase *phase = &s->phases[q];
+    if (phase->group != group) continue;
+    int64_t *amounts = copse_arena_alloc(&out->arena, links, sizeof *amounts);
+    if (!amounts) status = copse_fail_nomem(err);
+    for (size_t e = 0; e < links && *fits && amounts; e++) {
+      if (phase->column[e] < 0) continue;
+      *fits = scale(solution[phase->column[e]], factor, 1, t, &amounts[e]) &&
+              (!phase->rest || take_rest(s->network->links[e].capacity, factor, t, &amounts[e])) &&
+              !copse_add_overflows(sum, amounts[e], &sum) && sum < COPSE_FLOW_MAX / 2;
+    }
+    slots[slot_of(phase)] = amounts;
+  }
+  mpz_clear(t);
+  return status;
+}
+
+static void set_weights(const struct copse_joint_search *s, int group, mpq_t *solution,
+                        const mpz_t factor, int64_t *weights, int64_t *whole, bool *fits) {
+  const struct copse_joint_group *g = &s->groups[group];
+  int roots = copse_joint_roots(s, group);
+  mpz_t t;
+  mpz_init(t);
+  for (int i = 0; i < g->n_members && *fits; i++) {
+    int column = roots > 0 ? copse_joint_rate_column(s, group) : s->share[group][i];
+    if (!copse_joint_is_root(g, i)) continue;
+    *fits = scale(solution[column], factor, roots > 0 ? (unsigned long)roots : 1, t, &weights[i]);
+    *whole += weights[i];
+  }
+  mpz_clear(t);
+}
+
+void copse_joint_rate(const struct copse_joint_search *s, int group, mpq_t *solution, mpq_t rate) {
+  if (!s->whole) mpq_set(rate, solution[copse_joint_rate_column(s, group)]);
+  for (int i = 0; s->whole && i < s->groups[group].n_members; i++)
+    mpq_add(rate, rate, solution[s->share[group][i]]);
+}
+
+static bool set_rate(const struct copse_joint_search *s, int group, mpq_t *solution,
+                     struct copse_q *rate) {
+  mpq_t sum;
+  mpq_init(sum);
+  copse_joint_rate(s, group, solution, sum);
+  bool fits = to_q(sum, rate);
+  mpq_clear(sum);
+  return fits;
+}
+
+/* The rational solution times a common denominator, less what all have in common. */
+static copse_status set_part(const struct copse_joint_search *s, int group, mpq_t *solution,
+                             struct copse_joint *out, struct copse_joint_part *part, bool *fits,
+                             struct copse_err *err) {
+  const struct copse_joint_group *g = &s->groups[group];
+  size_t members = (size_t)g->n_members, links = (size_t)s->network->n_links;
+  size_t n_slots = 2 + (g->exchanges ? members : 0);
+  int64_t *weights = copse_arena_alloc(&out->arena, members, sizeof *weights), common;
+  int64_t **slots = copse_arena_alloc(&out->arena, n_slots, sizeof *slots);
+  copse_status status;
+  mpz_t factor;
+  if (!weights || !slots) return copse_fail_nomem(err);
+  mpz_init(factor);
+  *fits = set_rate(s, group, solution, &part->rate);
+  common_denominator(s, group, solution, factor);
+  set_weights(s, group, solution, factor, weights, &part->whole, fits);
+  COPSE_TRY(set_amounts(s, group, solution, factor, out, slots, fits, err));
+  if (!*fits) goto out;
+  common = gcd_of(weights, members, part->whole);
+  for (size_t i = 0; i < n_slots; i++) common = gcd_of(slots[i], links, common);
+  if (common > 1) {
+    reduce_by(weights, members, common);
+    for (size_t i = 0; i < n_slots; i++) reduce_by(slots[i], links, common);
+    part->whole /= common;
+  }
+  *fits = part->whole <= s->max_whole;
+  part->weights = weights;
+  part->broadcast = slots[0];
+  part->reduce = slots[1];
+  part->exchange = g->exchanges ? (const int64_t *const *)slots + 2 : NULL;
+out:
+  mpz_clear(factor);
+  return status;
+}
+
+copse_status copse_joint_parts(const struct copse_joint_search *s, mpq_t *solution,
+                               struct copse_joint *out, bool *fits, struct copse_err *err) {
+  struct copse_joint_part *parts =
+      copse_arena_alloc(&out->arena, (size_t)s->n_groups, sizeof *parts);
+  copse_status status = COPSE_OK;
+  if (!parts) return copse_fail_nomem(err);
+  out->rate = COPSE_Q_ZERO;
+  *fits = true;
+  for (int g = 0; g < s->n_groups && *fits; g++)
+    COPSE_TRY(set_part(s, g, solution, out, &parts[g], fits, err));
+  for (int g = 0; g < s->n_rates && *fits; g++)
+    *fits = copse_q_add(out->rate, parts[g].rate, &out->rate, NULL) == COPSE_OK;
+  if (!*fits) goto out;
+  out->parts = parts;
+out:
+  return status;
+}
+
+/* ---- rounded parts -------------------------------------------------------------------------- */
+
+/* Amounts are rounded up and shares down, so that no cut is broken; then the balance at relays is
+ * made good along ways to members and from them, which only adds to links. */
+struct rounding {
+  const struct copse_joint_search *s;
+  mpq_t *solution;
+  struct copse_joint *out;
+  struct copse_joint_part *parts;
+  int64_t whole; /* of every group, a multiple of all numbers of roots */
+  int *last;     /* [n_nodes] link by which the search came there, -1: not yet, -2: from here */
+  struct copse_queue queue;
+  struct copse_err *err;
+};
+
+/* solution * whole / rate, rounded up or down; false beyond the flows' range. */
+static bool scale_rounded(const struct rounding *r, int column, bool up, int64_t *to) {
+  mpq_t q;
+  mpz_t z;
+  mpq_init(q);
+  mpz_init(z);
+  mpq_set_si(q, r->whole, 1);
+  mpq_mul(q, q, r->solution[column]);
+  mpq_div(q, q, r->solution[0]);
+  (up ? mpz_cdiv_q : mpz_fdiv_q)(z, mpq_numref(q), mpq_denref(q));
+  bool fits = mpz_sizeinbase(z, 2) <= 56;
+  *to = fits ? mpz_get_si(z) : 0;
+  mpq_clear(q);
+  mpz_clear(z);
+  return fits;
+}
+
+static int64_t *slot(const struct copse_joint_phase *phase, struct copse_joint_part *part) {
+  return (int64_t *)copse_joint_amounts(phase, part);
+}
+
+/* ---- ways ---------------------------------------------------------------------------------- */
+
+/* Adds to a way over links of use from a node to a member, or else the other way round; to the
+ * member given, or if -1 to the nearest. */
+static void add_way(struct rounding *r, const struct copse_joint_phase *phase, int node, bool away,
+                    int to, int64_t amount, int64_t *amounts) {
+  const struct copse_network *network = r->s->network;
+  const struct copse_joint_group *group = &r->s->groups[phase->group];
+  int end = -1;
+  for (int v = 0; v < network->n_nodes; v++) r->last[v] = -1;
+  r->last[node] = -2;
+  copse_queue_reset(&r->queue);
+  copse_queue_push(&r->queue, node);
+  while (!copse_queue_is_empty(&r->queue) && end < 0) {
+    int v = copse_queue_pop(&r->queue);
+    for (int i = 0; i < group->n_members && v != node; i++)
+      if (group->members[i] == v && (to < 0 || to == v)) end = v;
+    for (int e = 0; e < network->n_links && end < 0; e++) {
+      int from = away ? network->links[e].src : network->links[e].dst;
+      int next = away ? network->links[e].dst : network->links[e].src;
+      if (from != v || phase->column[e] < 0 || r->last[next] != -1) continue;
+      r->last[next] = e;
+      copse_queue_push(&r->queue, next);
+    }
+  }
+  for (int v = end; v >= 0 && r->last[v] >= 0;) {
+    const struct copse_net_link *link = &network->links[r->last[v]];
+    amounts[r->last[v]] += amount;
+    v = away ? link->src : link->dst;
+  }
+}
+
+static void balance(struct rounding *r, const struct copse_joint_phase *phase, int64_t *amounts) {
+  const struct copse_network *network = r->s->network;
+  for (int w = 0; w < network->n_nodes; w++) {
+    int64_t gain = 0;
+    bool terminal = false;
+    for (int i = 0; i < copse_joint_terminals(r->s, phase); i++)
+      terminal = terminal || copse_joint_terminal(r->s, phase, i) == w;
+    for (int e = 0; e < network->n_links && !terminal; e++) {
+      if (network->links[e].dst == w) gain += amounts[e];
+      if (network->links[e].src == w) gain -= amounts[e];
+    }
+    if (gain != 0) add_way(r, phase, w, gain > 0, -1, gain > 0 ? gain : -gain, amounts);
+  }
+}
+
+/* ---- parts --------------------------------------------------------------------------------- */
+
+/* What rounding down left of free shares goes to one root, with ways to all others for it. */
+static bool round_weights(struct rounding *r, int g, int64_t *weights) {
+  const struct copse_joint_group *group = &r->s->groups[g];
+  int roots = copse_joint_roots(r->s, g), largest = 0;
+  int64_t rest = r->whole;
+  for (int i = 0; i < group->n_members; i++) {
+    if (!copse_joint_is_root(group, i)) continue;
+    if (roots > 0)
+      weights[i] = r->whole / roots;
+    else if (!scale_rounded(r, r->s->share[g][i], false, &weights[i]))
+      return false;
+    rest -= weights[i];
+    if (weights[i] > weights[largest]) largest = i;
+  }
+  weights[largest] += rest;
+  for (int q = 0; q < r->s->n_phases && rest > 0; q++) {
+    const struct copse_joint_phase *phase = &r->s->phases[q];
+    for (int i = 0; phase->group == g && i < group->n_members; i++)
+      if (i != largest)
+        add_way(r, phase, group->members[largest], !phase->reduce, group->members[i], rest,
+                slot(phase, &r->parts[g]));
+  }
+  return true;
+}
+
+static copse_status round_part(struct rounding *r, int g, bool *fits) {
+  const struct copse_joint_search *s = r->s;
+  size_t members = (size_t)s->groups[g].n_members, links = (size_t)s->network->n_links;
+  struct copse_joint_part *part = &r->parts[g];
+  int64_t *weights = copse_arena_alloc(&r->out->arena, members, sizeof *weights);
+  int64_t **exchange = copse_arena_alloc(&r->out->arena, members, sizeof *exchange);
+  if (!weights || !exchange) return copse_fail_nomem(r->err);
+  *part = (struct copse_joint_part){.rate = r->out->rate, .whole = r->whole, .weights = weights};
+  if (s->groups[g].exchanges) part->exchange = (const int64_t *const *)exchange;
+  for (int q = 0; q < s->n_phases; q++) {
+    const struct copse_joint_phase *phase = &s->phases[q];
+    if (phase->group != g) continue;
+    int64_t *amounts = copse_arena_alloc(&r->out->arena, links, sizeof *amounts), sum = 0;
+    if (!amounts) return copse_fail_nomem(r->err);
+    for (size_t e = 0; e < links && *fits; e++) {
+      if (phase->column[e] >= 0) *fits = scale_rounded(r, phase->column[e], true, &amounts[e]);
+      *fits = *fits && !copse_add_overflows(sum, amounts[e], &sum) && sum < COPSE_FLOW_MAX / 4;
+    }
+    if (!*fits) return COPSE_OK;
+    if (phase->sink >= 0)
+      exchange[phase->sink] = amounts;
+    else if (phase->reduce)
+      part->reduce = amounts;
+    else
+      part->broadcast = amounts;
+    if (phase->sink < 0) balance(r, phase, amounts);
+  }
+  *fits = *fits && round_weights(r, g, weights);
+  return COPSE_OK;
+}
+
+/* Down to 64 bits. */
+static bool round_rate(struct rounding *r) {
+  mpq_t q;
+  mpq_init(q);
+  mpz_tdiv_q(mpq_numref(q), mpq_numref(r->solution[0]), mpq_denref(r->solution[0]));
+  size_t used = mpz_sizeinbase(mpq_numref(q), 2);
+  mp_bitcnt_t bits = used + COPSE_JOINT_RATE_BITS <= 62 ? COPSE_JOINT_RATE_BITS
+                     : used < 62                        ? 62 - used
+                                                        : 0;
+  mpz_mul_2exp(mpq_numref(q), mpq_numref(r->solution[0]), bits);
+  mpz_fdiv_q(mpq_numref(q), mpq_numref(q), mpq_denref(r->solution[0]));
+  mpz_set_ui(mpq_denref(q), 1);
+  mpz_mul_2exp(mpq_denref(q), mpq_denref(q), bits);
+  mpq_canonicalize(q);
+  bool fits = mpq_sgn(q) > 0 && to_q(q, &r->out->rate);
+  mpq_clear(q);
+  return fits;
+}
+
+/* A common whole, so that loads of all groups have one denominator. */
+static bool choose_whole(struct rounding *r) {
+  int64_t multiple = 1,
+          whole = COPSE_JOINT_WHOLE < r->s->max_whole ? COPSE_JOINT_WHOLE : r->s->max_whole;
+  for (int g = 0; g < r->s->n_groups; g++) {
+    int64_t roots = copse_joint_roots(r->s, g);
+    if (roots == 0) continue;
+    multiple *= roots / copse_gcd(multiple, roots);
+    if (multiple > whole >> 10) return false;
+  }
+  r->whole = whole / multiple * multiple;
+  return true;
+}
+
+copse_status copse_joint_round(const struct copse_joint_search *s, mpq_t *solution,
+                               struct copse_joint *out, bool *fits, struct copse_err *err) {
+  struct rounding r = {.s = s, .solution = solution, .out = out, .err = err};
+  size_t nodes = (size_t)s->network->n_nodes;
+  struct copse_arena scratch = {0};
+  copse_status status;
+  COPSE_TRY(copse_arena_array(&scratch, nodes, sizeof *r.last, &r.last, err));
+  COPSE_TRY(copse_arena_array(&scratch, nodes, sizeof(int), &r.queue.items, err));
+  COPSE_TRY(copse_arena_array(&out->arena, (size_t)s->n_groups, sizeof *r.parts, &r.parts, err));
+  *fits = s->n_rates == 1 && round_rate(&r) && choose_whole(&r);
+  for (int g = 0; g < s->n_groups && *fits; g++) COPSE_TRY(round_part(&r, g, fits));
+  out->parts = r.parts;
+out:
+  copse_arena_free(&scratch);
+  return status;
+}
+
+void copse_joint_round_multipliers(mpq_t *multipliers, size_t n) {
+  mpq_t most, q;
+  mpq_inits(most, q, NULL);
+  for (size_t i = 0; i < n; i++) {
+    mpq_abs(q, multipliers[i]);
+    if (mpq_cmp(q, most) > 0) mpq_set(most, q);
+  }
+  for (size_t i = 0; i < n && mpq_sgn(most) > 0; i++) {
+    mpq_div(q, multipliers[i], most);
+    mpz_mul_2exp(mpq_numref(q), mpq_numref(q), COPSE_JOINT_MULTIPLIER_BITS);
+    mpz_fdiv_q(mpq_numref(multipliers[i]), mpq_numref(q), mpq_denref(q));
+    mpz_set_ui(mpq_denref(multipliers[i]), 1);
+  }
+  mpq_clears(most, q, NULL);
+}
+
+struct proof {
+  const struct copse_joint_search *s;
+  mpq_t *multipliers;
+  struct copse_joint *out;
+  struct copse_joint_cut *cuts;
+  size_t n_cuts, capacity;
+  bool fits;
+  struct copse_err *err;
+};
+
+static copse_status add_cut(struct proof *p, const struct copse_joint_phase *phase,
+                            const bool *inside, const mpq_t weight) {
+  size_t nodes = (size_t)p->s->network->n_nodes;
+  struct copse_joint_cut cut = {
+      .group = phase->group, .reduce = phase->reduce, .sink = phase->sink};
+  bool *copy = copse_arena_alloc(&p->out->arena, nodes, sizeof *copy);
+  copse_status status;
+  if (!copy) return copse_fail_nomem(p->err);
+  memcpy(copy, inside, nodes * sizeof *copy);
+  cut.inside = copy;
+  p->fits = p->fits && to_q(weight, &cut.weight);
+  COPSE_TRY(copse_grow(&p->cuts, &p->capacity, p->n_cuts + 1, sizeof *p->cuts, p->err));
+  p->cuts[p->n_cuts++] = cut;
+out:
+  return status;
+}
+
+static copse_status add_row_cuts(struct proof *p) {
+  copse_status status = COPSE_OK;
+  mpq_t weight, roots;
+  mpq_inits(weight, roots, NULL);
+  for (size_t i = 0; i < p->s->n_cuts && p->fits; i++) {
+    const struct copse_joint_row *row = &p->s->cuts[i];
+    const struct copse_joint_phase *phase = &p->s->phases[row->phase];
+    int n_roots = copse_joint_roots(p->s, phase->group);
+    if (mpq_sgn(p->multipliers[row->row]) == 0) continue;
+    mpq_set_si(roots, n_roots > 0 ? n_roots : 1, 1);
+    mpq_mul(weight, p->multipliers[row->row], roots); /* of a link in the row */
+    COPSE_TRY(add_cut(p, phase, row->inside, weight));
+  }
+out:
+  mpq_clears(weight, roots, NULL);
+  return status;
+}
+
+/* ---- flows to one member ------------------------------------------------------------------- */
+
+/*
+ * The multipliers of a flow's rows are distances to the sink, and a row's is that of all images
+ * together: here those of this phase, which also stands for all of its images. 0 at the sink and
+ * where there is no row.
+ */
+static void set_distances(const struct proof *p, const struct copse_joint_phase *phase, int *images,
+                          mpq_t *distance) {
+  int n_nodes = p->s->network->n_nodes, roots = copse_joint_roots(p->s, phase->group);
+  mpq_t q;
+  mpq_init(q);
+  memset(images, 0, (size_t)n_nodes * sizeof *images);
+  for (int v = 0; v < n_nodes; v++) images[phase->leader[v]]++;
+  for (int v = 0; v < n_nodes; v++) {
+    int leader = phase->leader[copse_joint_anchor(phase, v)], row = phase->relay_row[leader];
+    mpq_set_ui(distance[v], 0, 1);
+    if (row < 0) continue;
+    mpq_set_si(q, -roots, (unsigned long)images[leader]);
+    mpq_canonicalize(q);
+    mpq_mul(distance[v], p->multipliers[row], q);
+  }
+  mpq_clear(q);
+}
+
+/* The least distance above a given one, of which a member that is farther; false: none. */
+static bool next_distance(const struct proof *p, const struct copse_joint_phase *phase,
+                          mpq_t *distance, const mpq_t above, mpq_t next) {
+  const struct copse_joint_group *group = &p->s->groups[phase->group];
+  bool member = false, found = false;
+  for (int i = 0; i < group->n_members; i++)
+    member = member || mpq_cmp(distance[group->members[i]], above) > 0;
+  for (int v = 0; v < p->s->network->n_nodes && member; v++) {
+    if (mpq_cmp(distance[v], above) <= 0 || (found && mpq_cmp(distance[v], next) >= 0)) continue;
+    mpq_set(next, distance[v]);
+    found = true;
+  }
+  return found;
+}
+
+/* A cut between every two distances, of the weight of what lies between them. */
+static copse_status add_flow_cuts(struct proof *p, const struct copse_joint_phase *phase) {
+  size_t n_nodes = (size_t)p->s->network->n_nodes;
+  mpq_t *distance = copse_rationals_new(n_nodes), last, next, weight;
+  bool *inside = NULL;
+  int *images = NULL;
+  copse_status status;
+  mpq_inits(last, next, weight, NULL);
+  COPSE_TRY(copse_calloc(n_nodes, sizeof *inside, &inside, p->err));
+  COPSE_TRY(copse_calloc(n_nodes, sizeof *images, &images, p->err));
+  if (!distance) {
+    status = copse_fail_nomem(p->err);
+    goto out;
+  }
+  set_distances(p, phase, images, distance);
+  while (next_distance(p, phase, distance, last, next)) {
+    for (size_t v = 0; v < n_nodes; v++) inside[v] = mpq_cmp(distance[v], next) >= 0;
+    mpq_sub(weight, next, last);
+    COPSE_TRY(add_cut(p, phase, inside, weight));
+    mpq_set(last, next);
+  }
+out:
+  mpq_clears(last, next, weight, NULL);
+  copse_rationals_free(distance, n_nodes);
+  free(inside);
+  free(images);
+  return status;
+}
+
+/* ---- potentials ---------------------------------------------------------------------------- */
+
+static copse_status set_potentials(struct proof *p, const struct copse_joint_phase *phase) {
+  struct copse_joint_part *part = &p->out->parts[phase->group];
+  int n_nodes = p->s->network->n_nodes;
+  struct copse_q *potentials =
+      copse_arena_alloc(&p->out->arena, (size_t)n_nodes, sizeof *potentials);
+  if (!potentials) return copse_fail_nomem(p->err);
+  for (int v = 0; v < n_nodes && p->fits; v++) {
+    int row = phase->relay_row[copse_joint_anchor(phase, v)];
+    potentials[v] = COPSE_Q_ZERO;
+    if (row >= 0) p->fits = to_q(p->multipliers[row], &potentials[v]);
+  }
+  *(phase->reduce ? &part->reduce_potentials : &part->broadcast_potentials) = potentials;
+  return COPSE_OK;
+}
+
+copse_status copse_joint_proof(const struct copse_joint_search *s, mpq_t *multipliers,
+                               struct copse_joint *out, bool *fits, struct copse_err *err) {
+  struct proof p = {.s = s, .multipliers = multipliers, .out = out, .fits = true, .err = err};
+  struct copse_joint_cut *cuts;
+  copse_status status;
+  COPSE_TRY(add_row_cuts(&p));
+  for (int q = 0; q < s->n_phases && p.fits; q++) {
+    const struct copse_joint_phase *phase = &s->phases[q];
+    if (phase->sink < 0)
+      COPSE_TRY(set_potentials(&p, phase));
+    else if (copse_joint_leads(phase, copse_joint_terminal(s, phase, phase->sink)))
+      COPSE_TRY(add_flow_cuts(&p, phase));
+  }
+  cuts = copse_arena_alloc(&out->arena, p.n_cuts, sizeof *cuts);
+  if (!cuts) {
+    status = copse_fail_nomem(err);
+    goto out;
+  }
+  if (p.n_cuts > 0) memcpy(cuts, p.cuts, p.n_cuts * sizeof *cuts);
+  out->cuts = cuts;
+  out->n_cuts = (int)p.n_cuts;
+  *fits = p.fits;
+out:
+  free(p.cuts);
+  return status;
+}

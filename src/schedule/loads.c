@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Sums up what crosses links. Neighbours in a list mostly weigh the same, so crossings are counted
- * and their weight is added once. */
 struct summing {
   const struct copse_topology *topology;
   struct copse_q weight; /* of what is counted */

@@ -5,7 +5,7 @@
 #include "copse/wire.h"
 #include "runtime/comm/local_ranks.h"
 #include "runtime/comm/group.h"
-#include "base/debug.h"
+#include "base/err.h"
 #include "runtime/cpu/cpu.h"
 #include "runtime/gpu/gpu.h"
 #include "runtime/transport/transport.h"

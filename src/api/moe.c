@@ -8,7 +8,7 @@
 
 #include "base/memory.h"
 #include "runtime/comm/group.h"
-#include "base/debug.h"
+#include "base/err.h"
 #include "base/types.h"
 #include "runtime/gpu/gpu.h"
 #include "runtime/moe/job.h"

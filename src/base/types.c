@@ -1,4 +1,4 @@
-/* Names of element types and reductions. */
+/* Names and kinds of collectives, names of element types and reductions. */
 #include "base/types.h"
 
 #include <string.h>
@@ -34,3 +34,34 @@ bool copse_redop_from_name(const char *name, enum copse_redop *out) {
   *out = (enum copse_redop)i;
   return true;
 }
+
+static const struct {
+  const char *name;
+  bool broadcasts, aggregates, rooted;
+} table[] = {
+    [COPSE_ALLGATHER] = {"allgather", true, false, false},
+    [COPSE_REDUCE_SCATTER] = {"reduce_scatter", false, true, false},
+    [COPSE_ALLREDUCE] = {"allreduce", true, true, false},
+    [COPSE_BROADCAST] = {"broadcast", true, false, true},
+    [COPSE_REDUCE] = {"reduce", false, true, true},
+    [COPSE_ALLTOALL] = {"alltoall", false, false, false},
+};
+
+const char *copse_collective_name(copse_collective collective) {
+  return (unsigned)collective < COPSE_N_COLLECTIVES ? table[collective].name : "unknown";
+}
+
+bool copse_collective_from_name(const char *name, copse_collective *out) {
+  for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+    if (strcmp(table[i].name, name) != 0) continue;
+    *out = (copse_collective)i;
+    return true;
+  }
+  return false;
+}
+
+bool copse_collective_broadcasts(copse_collective collective) {
+  return table[collective].broadcasts;
+}
+bool copse_collective_reduces(copse_collective collective) { return table[collective].aggregates; }
+bool copse_collective_rooted(copse_collective collective) { return table[collective].rooted; }

@@ -1,6 +1,6 @@
 /*
- * Element types and reductions by size and by name: those of nccl-tests ("float", "half",
- * "bfloat16", "int32", ..., "sum", "prod", ...).
+ * Collectives, element types and reductions: sizes, kinds and names, which are those of nccl-tests
+ * ("float", "half", "bfloat16", "int32", ..., "sum", "prod", ...).
  */
 #ifndef COPSE_BASE_TYPES_H
 #define COPSE_BASE_TYPES_H
@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "copse/copse.h"
 #include "copse/types.h"
 
 /* Functions that the host and a kernel share, in the common subset of C11, C++17 and CUDA C++. */
@@ -40,6 +41,21 @@ const char *copse_redop_name(enum copse_redop redop);
 /* False, and *out as it was, where no type or reduction has this name. */
 bool copse_type_from_name(const char *name, enum copse_type *out);
 bool copse_redop_from_name(const char *name, enum copse_redop *out);
+
+/* How many there are: values from outside are checked against it. */
+#define COPSE_N_COLLECTIVES (COPSE_ALLTOALL + 1)
+
+/* "allgather", "reduce_scatter", ...; "unknown" for a value that is none. */
+const char *copse_collective_name(copse_collective collective);
+bool copse_collective_from_name(const char *name, copse_collective *out);
+
+/* Whether schedules of it have trees of the broadcast or the reduce phase. */
+bool copse_collective_broadcasts(copse_collective collective);
+bool copse_collective_reduces(copse_collective collective);
+
+/* Whether one rank is the root of everything. */
+bool copse_collective_rooted(copse_collective collective);
+
 #ifdef __cplusplus
 }
 #endif

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/collective.h"
+#include "base/types.h"
 #include "cli/cli.h"
 #include "codegen/msccl/check.h"
 #include "codegen/mscclpp/check.h"

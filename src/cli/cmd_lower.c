@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/collective.h"
+#include "base/types.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "codegen/lower/lower.h"

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/collective.h"
+#include "base/types.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "cli/cli.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/collective.h"
+#include "base/types.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "cli/cli.h"

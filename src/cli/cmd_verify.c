@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "base/collective.h"
+#include "base/types.h"
 #include "base/clock.h"
 #include "cli/cli.h"
 #include "cli/topology_args.h"

@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include "base/collective.h"
+#include "base/types.h"
 #include "cli/quality_table.h"
 #include "cli/topology_args.h"
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/collective.h"
+#include "base/types.h"
 
 #define FORMAT "# copse-quality/1"
 #define N_FIELDS (10 + COPSE_QUALITY_SIZES)

@@ -3,7 +3,7 @@
 #include <getopt.h>
 #include <string.h>
 
-#include "base/collective.h"
+#include "base/types.h"
 
 const char copse_cli_solve_help[] =
     "  -c, --collective C  allgather, reduce_scatter, allreduce, broadcast, reduce or\n"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/collective.h"
+#include "base/types.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "cli/folder.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "base/collective.h"
+#include "base/types.h"
 #include "base/text.h"
 #include "cli/folder.h"
 #include "schedule/solve/groups.h"

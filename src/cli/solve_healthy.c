@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-#include "base/collective.h"
+#include "base/types.h"
 #include "cli/solve_checked.h"
 
 /* Trees reach the optimum exactly, so the optimum alone will do; the phases of an allreduce may

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/collective.h"
+#include "base/types.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "cli/solve_checked.h"

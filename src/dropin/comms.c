@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/debug.h"
+#include "base/err.h"
 #include "base/parallel.h"
 #include "dropin/real.h"
 #include "runtime/plan/layout.h"

@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "base/debug.h"
+#include "base/err.h"
 #include "dropin/exports.h"
 #include "dropin/real.h"
 

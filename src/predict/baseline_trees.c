@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/collective.h"
+#include "base/types.h"
 #include "predict/baseline_internal.h"
 #include "predict/policy.h"
 #include "schedule/loads.h"

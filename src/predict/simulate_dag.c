@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/collective.h"
+#include "base/types.h"
 
 void copse_sim_dag_free(struct copse_sim_dag *dag) {
   free(dag->items);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/collective.h"
+#include "base/types.h"
 #include "base/json.h"
 #include "base/memory.h"
 #include "base/text.h"

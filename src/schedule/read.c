@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/collective.h"
+#include "base/types.h"
 #include "base/index_map.h"
 #include "base/json.h"
 #include "schedule/schedule.h"

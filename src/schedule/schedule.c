@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/collective.h"
+#include "base/types.h"
 #include "schedule/schedule.h"
 
 void copse_schedule_release(struct copse_schedule *schedule) {

@@ -4,7 +4,7 @@
 #include <inttypes.h>
 
 #include "base/text.h"
-#include "base/collective.h"
+#include "base/types.h"
 #include "schedule/schedule.h"
 
 static void add_rational(struct copse_text *text, struct copse_q q) {

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/collective.h"
+#include "base/types.h"
 #include "base/graph.h"
 #include "base/memory.h"
 #include "topology/modify.h"

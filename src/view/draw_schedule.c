@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/collective.h"
+#include "base/types.h"
 #include "schedule/loads.h"
 #include "view/draw_schedule.h"
 

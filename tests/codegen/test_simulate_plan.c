@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/collective.h"
+#include "base/types.h"
 #include "codegen/lower/lower.h"
 #include "predict/simulate_programs.h"
 #include "schedule/demand.h"

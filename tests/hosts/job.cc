@@ -8,7 +8,7 @@
 #include "runtime/internode/internode.h"
 
 extern "C" {
-#include "dropin/record.h"
+#include "dropin/join.h"
 #include "support/support.h"
 }
 

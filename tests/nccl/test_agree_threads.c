@@ -13,7 +13,7 @@
 
 #include "copse/comm.h"
 #include "nccl/nccl_support.h"
-#include "dropin/record.h"
+#include "dropin/join.h"
 #include "runtime/backend/nccl_source.h"
 
 /* ---- what is wrapped ------------------------------------------------------------------------- */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/collective.h"
+#include "base/types.h"
 #include "predict/baseline_internal.h"
 #include "schedule/solve/solve.h"
 #include "verify/verify.h"

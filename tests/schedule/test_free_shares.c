@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/collective.h"
+#include "base/types.h"
 #include "schedule/solve/solve.h"
 #include "verify/verify.h"
 #include "support/fabric.h"

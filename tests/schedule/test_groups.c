@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/collective.h"
+#include "base/types.h"
 #include "schedule/solve/symmetry.h"
 #include "schedule/solve/instance.h"
 #include "schedule/solve/groups.h"

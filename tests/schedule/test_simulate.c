@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/collective.h"
+#include "base/types.h"
 #include "codegen/lower/lower.h"
 #include "runtime/plan/plan_math.h"
 #include "predict/simulate_dag.h"

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/collective.h"
+#include "base/types.h"
 #include "base/parallel.h"
 #include "predict/baseline.h"
 #include "predict/simulate.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/collective.h"
+#include "base/types.h"
 #include "verify/verify.h"
 #include "support/fabric.h"
 #include "support/oracle.h"

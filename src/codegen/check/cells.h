@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/collective.h"
+#include "base/types.h"
 #include "base/memory.h"
 
 /* ---- histories: happened-before for threads that are numbered 0 .. n-1 --------------------- */

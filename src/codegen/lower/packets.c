@@ -34,7 +34,7 @@
  */
 #include <stdlib.h>
 
-#include "base/collective.h"
+#include "base/types.h"
 #include "codegen/lower/plan_build.h"
 #include "codegen/lower/work.h"
 

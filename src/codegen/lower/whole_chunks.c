@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/collective.h"
+#include "base/types.h"
 
 copse_status copse_chunks_start(struct copse_whole_chunks *w, const struct copse_schedule *schedule,
                                 int instances, int stretch, struct copse_err *err) {

@@ -18,7 +18,7 @@
  */
 #include "codegen/msccl/emit.h"
 
-#include "base/collective.h"
+#include "base/types.h"
 #include "base/memory.h"
 
 /* One run of chunks on its way through its unit's trees. */

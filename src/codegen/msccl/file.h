@@ -5,7 +5,7 @@
 #ifndef COPSE_CODEGEN_MSCCL_FILE_H
 #define COPSE_CODEGEN_MSCCL_FILE_H
 
-#include "base/collective.h"
+#include "base/types.h"
 #include "base/memory.h"
 #include "codegen/check/cells.h"
 

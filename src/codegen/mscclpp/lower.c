@@ -24,7 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/collective.h"
+#include "base/types.h"
 #include "base/memory.h"
 #include "codegen/lower/whole_chunks.h"
 #include "codegen/mscclpp/plan.h"

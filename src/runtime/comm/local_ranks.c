@@ -10,7 +10,7 @@
 #include "base/memory.h"
 #include "runtime/comm/agree.h"
 #include "runtime/comm/call.h"
-#include "base/debug.h"
+#include "base/err.h"
 #include "runtime/comm/plans.h"
 
 copse_status copse_local_register(struct copse_comm *comm, void *buffer, size_t bytes,

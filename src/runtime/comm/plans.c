@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 
 #include "base/memory.h"
-#include "base/debug.h"
+#include "base/err.h"
 #include "base/types.h"
 #include "runtime/plan/layout.h"
 

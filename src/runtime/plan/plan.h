@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "base/collective.h"
+#include "base/types.h"
 #include "base/err.h"
 #include "runtime/plan/plan_abi.h"
 

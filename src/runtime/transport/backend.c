@@ -1,12 +1,380 @@
 /*
- * CPUs in several processes as a backend: one rank here, the others behind a transport. Plans are
- * prepared collectively: if memory runs out at one rank, all refuse the plan.
+ * The backend over a transport: this process runs the workers of its rank. A MOVE to another rank
+ * is a message per destination, a SIGNAL to another rank's worker an empty one; messages of two
+ * ranks keep their order, so a signal never overtakes the data that it releases. Nothing blocks:
+ * data that comes in goes to its place whatever the workers wait for.
+ *
+ * Which operand or channel a message is for, its tag says: both ends number, for each pair of
+ * ranks, what goes from one to the other in the plan's order. Which chunk: the next one that isn't
+ * empty. Packets travel as plain data and become packets where they arrive; since their readers
+ * look at them, signals IN_DATA aren't sent.
+ *
+ * As a backend: one rank here, the others behind the transport. Plans are prepared collectively: if
+ * memory runs out at one rank, all refuse the plan.
  */
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/file.h"
 #include "base/memory.h"
 #include "runtime/cpu/cpu.h"
+#include "runtime/interpreter/interpreter.h"
 #include "runtime/transport/transport.h"
+
+/* All messages with one tag from one rank. */
+struct stream {
+  const struct copse_plan_op *op;           /* of data, else NULL */
+  const struct copse_plan_operand *operand; /* its destination here */
+  uint32_t channel;                         /* of signals */
+  uint32_t chunk;                           /* the next */
+  unsigned char *packed;                    /* data to become packets */
+};
+
+/* A rank, as one from which messages come. */
+struct source {
+  struct stream *streams;
+  uint32_t n;
+};
+
+struct endpoint {
+  struct copse_transport *transport;
+  uint8_t digest[COPSE_TRANSPORT_DIGEST_BYTES]; /* of the plan */
+  struct source *sources;                       /* [n_ranks] */
+  uint32_t *operand_tags;                       /* [n_operands] of destinations elsewhere */
+  uint32_t *channel_tags;                       /* [n_channels] of channels that end elsewhere */
+  struct copse_payload *stage;                  /* of the MOVE that is being done */
+  struct copse_transport_reader reader;
+};
+
+static struct endpoint *endpoint_of(const struct copse_interpreter *exec) { return exec->own; }
+
+/* ---- numbering ------------------------------------------------------------------------------- */
+
+/* One pass over all that goes from rank to rank. `n_from` and `n_to`, [n_ranks]: how many things
+ * come from and go to each rank so far. Streams are filled in where there are any. */
+struct numbering {
+  struct copse_interpreter *exec;
+  uint32_t *n_from, *n_to;
+};
+
+/* What goes from one rank to another; *tag gets its number if it starts here. */
+static void number(struct numbering *it, uint32_t from, uint32_t to, uint32_t *tag,
+                   struct stream stream) {
+  struct endpoint *end = it->exec->own;
+  if (from == to) return;
+  if (from == it->exec->rank) *tag = COPSE_TRANSPORT_FIRST_TAG + it->n_to[to]++;
+  if (to != it->exec->rank) return;
+  struct source *source = &end->sources[from];
+  if (source->streams) source->streams[it->n_from[from]] = stream;
+  it->n_from[from]++;
+}
+
+static void number_all(struct numbering *it) {
+  const struct copse_plan *plan = it->exec->plan;
+  struct endpoint *end = it->exec->own;
+  memset(it->n_from, 0, plan->header.n_ranks * sizeof *it->n_from);
+  memset(it->n_to, 0, plan->header.n_ranks * sizeof *it->n_to);
+  for (uint32_t w = 0; w < plan->header.n_workers; w++) {
+    const struct copse_plan_worker *worker = &plan->workers[w];
+    for (uint32_t i = 0; i < worker->n_ops; i++) {
+      const struct copse_plan_op *op = &plan->ops[worker->first_op + i];
+      if (op->kind != COPSE_OP_MOVE) continue;
+      for (uint32_t k = op->operand + op->n_src; k < op->operand + op->n_src + op->n_dst; k++)
+        number(it, worker->rank, plan->operands[k].rank, &end->operand_tags[k],
+               (struct stream){.op = op, .operand = &plan->operands[k]});
+    }
+  }
+  for (uint32_t c = 0; c < plan->header.n_channels; c++) {
+    const struct copse_plan_channel *channel = &plan->channels[c];
+    number(it, plan->workers[channel->src_worker].rank, plan->workers[channel->dst_worker].rank,
+           &end->channel_tags[c], (struct stream){.channel = c});
+  }
+}
+
+static copse_status make_streams(struct copse_interpreter *exec, struct copse_err *err) {
+  struct endpoint *end = exec->own;
+  uint32_t n = exec->plan->header.n_ranks;
+  struct numbering it = {.exec = exec};
+  copse_status status;
+  COPSE_TRY(copse_calloc(n, sizeof *it.n_from, &it.n_from, err));
+  COPSE_TRY(copse_calloc(n, sizeof *it.n_to, &it.n_to, err));
+  number_all(&it);
+  for (uint32_t r = 0; r < n; r++) {
+    struct source *source = &end->sources[r];
+    uint32_t most = it.n_from[r] > it.n_to[r] ? it.n_from[r] : it.n_to[r];
+    if (most > copse_transport_most_tag(end->transport) - COPSE_TRANSPORT_FIRST_TAG) {
+      status = copse_fail(err, COPSE_UNSUPPORTED,
+                          "the plan has %u transfers between ranks %u and %u; the transport can "
+                          "tell %u apart",
+                          most, exec->rank, r,
+                          copse_transport_most_tag(end->transport) - COPSE_TRANSPORT_FIRST_TAG);
+      goto out;
+    }
+    source->n = it.n_from[r];
+    COPSE_TRY(copse_calloc(source->n, sizeof *source->streams, &source->streams, err));
+  }
+  number_all(&it);
+out:
+  free(it.n_from);
+  free(it.n_to);
+  return status;
+}
+
+/* ---- what comes in ----------------------------------------------------------------------------
+ */
+
+static copse_status surprise(uint32_t from, unsigned tag, size_t n, struct copse_err *err) {
+  return copse_fail(err, COPSE_REFUTED,
+                    "rank %u sends %zu bytes as %u, which the plan doesn't have here", from, n,
+                    tag - COPSE_TRANSPORT_FIRST_TAG);
+}
+
+/* The next chunk of a stream of data, from stream->chunk on, of which anything is sent. */
+static struct copse_span next_chunk(const struct copse_view *view, struct stream *stream) {
+  struct copse_span chunk = {0, 0};
+  for (; stream->chunk < view->shape.n_chunks; stream->chunk++) {
+    if (!copse_op_runs(stream->op->when, stream->chunk, view->shape.n_chunks, view->shape.fifo))
+      continue;
+    chunk = copse_view_chunk(view, stream->op->piece, stream->chunk);
+    if (chunk.count > 0) break;
+  }
+  return chunk;
+}
+
+static copse_status place(void *context, uint32_t from, unsigned tag, size_t n, void **bytes,
+                          struct copse_err *err) {
+  struct copse_interpreter *exec = context;
+  const struct source *source = &endpoint_of(exec)->sources[from];
+  const struct copse_view *view = &exec->view;
+  uint32_t s = tag - COPSE_TRANSPORT_FIRST_TAG;
+  *bytes = NULL;
+  if (tag < COPSE_TRANSPORT_FIRST_TAG || s >= source->n) return surprise(from, tag, n, err);
+  struct stream *stream = &source->streams[s];
+  if (!stream->op) return n == 0 ? COPSE_OK : surprise(from, tag, n, err);
+  struct copse_span chunk = next_chunk(view, stream);
+  if (n == 0 || chunk.count * view->shape.element_bytes != n) return surprise(from, tag, n, err);
+  struct copse_place there =
+      copse_view_operand(view, stream->operand, chunk, stream->chunk++, exec->epoch);
+  if (!there.epoch) {
+    *bytes = there.at;
+    return COPSE_OK;
+  }
+  if (stream->packed) return surprise(from, tag, n, err); /* packets have one chunk */
+  copse_status status = copse_calloc(n, 1, &stream->packed, err);
+  *bytes = stream->packed;
+  return status;
+}
+
+/* As one MOVE would have stored them. */
+static void unpack(const struct copse_interpreter *exec, struct stream *stream) {
+  struct copse_span chunk = copse_view_chunk(&exec->view, stream->op->piece, stream->chunk - 1);
+  const struct copse_place from = {stream->packed, 0};
+  const struct copse_place to =
+      copse_view_operand(&exec->view, stream->operand, chunk, stream->chunk - 1, exec->epoch);
+  const struct copse_move move = {.type = exec->view.type,
+                                  .redop = exec->view.redop,
+                                  .n_src = 1,
+                                  .n_dst = 1,
+                                  .divisor = 1,
+                                  .count = chunk.count,
+                                  .src = &from,
+                                  .dst = &to};
+  (void)copse_move_run(&move, 0, 1);
+  free(stream->packed);
+  stream->packed = NULL;
+}
+
+static void arrived(void *context, uint32_t from, unsigned tag) {
+  struct copse_interpreter *exec = context;
+  struct stream *stream =
+      &endpoint_of(exec)->sources[from].streams[tag - COPSE_TRANSPORT_FIRST_TAG];
+  if (!stream->op)
+    atomic_fetch_add_explicit(&exec->channels[stream->channel].signals, 1, memory_order_relaxed);
+  else if (stream->packed)
+    unpack(exec, stream);
+}
+
+/* ---- what goes out ------------------------------------------------------------------------------
+ */
+
+static unsigned char *stage(const struct copse_interpreter *exec, size_t bytes) {
+  struct endpoint *end = exec->own;
+  end->stage = copse_transport_new_payload(end->transport, bytes);
+  return end->stage ? copse_payload_bytes(end->stage) : NULL;
+}
+
+static void send(const struct copse_interpreter *exec, const struct copse_plan_op *op) {
+  struct endpoint *end = exec->own;
+  uint32_t first = op->operand + op->n_src;
+  for (uint32_t k = first; k < first + op->n_dst; k++)
+    if (exec->plan->operands[k].rank != exec->rank)
+      copse_transport_send(end->transport, exec->plan->operands[k].rank, end->operand_tags[k],
+                           end->stage);
+  copse_transport_drop(end->transport, end->stage);
+}
+
+/* Sent counts as taken: the balance of the channel is the other rank's to check. */
+static void send_signal(struct copse_interpreter *exec, uint32_t c) {
+  uint32_t to = exec->plan->workers[exec->plan->channels[c].dst_worker].rank;
+  if (to == exec->rank) return;
+  copse_transport_send(endpoint_of(exec)->transport, to, endpoint_of(exec)->channel_tags[c], NULL);
+  exec->channels[c].waits++;
+}
+
+/* ---- running
+ * -------------------------------------------------------------------------------------- */
+
+/* Whether it got on. */
+static bool run_worker(struct copse_interpreter *exec, uint32_t w, bool *finished) {
+  struct copse_exec_worker before = exec->workers[w];
+  enum copse_exec_step step = COPSE_STEP_SIGNALLED;
+  while (step == COPSE_STEP_SIGNALLED) {
+    uint32_t channel;
+    step = copse_exec_advance(exec, w, &channel);
+    if (step == COPSE_STEP_SIGNALLED) send_signal(exec, channel);
+  }
+  *finished = step == COPSE_STEP_FINISHED;
+  return *finished || before.chunk != exec->workers[w].chunk || before.op != exec->workers[w].op;
+}
+
+/* The channel that worker w waits at; false where it waits for messages to leave. */
+static bool stands_at(const struct copse_interpreter *exec, uint32_t w, uint32_t *channel) {
+  const struct copse_plan_op *op =
+      &exec->plan->ops[exec->plan->workers[w].first_op + exec->workers[w].op];
+  bool reads = false;
+  if (op->kind == COPSE_OP_MOVE)
+    for (uint32_t k = 0; k < op->n_src; k++)
+      reads = reads || exec->plan->operands[op->operand + k].buffer == COPSE_BUFFER_PACKETS;
+  if (op->kind != COPSE_OP_WAIT && !reads) return false;
+  *channel = copse_exec_waited_channel(exec, w);
+  return true;
+}
+
+static uint32_t waits_for(void *context, char *text, size_t size) {
+  const struct copse_interpreter *exec = context;
+  const struct copse_plan *plan = exec->plan;
+  const struct copse_plan_rank *rank = &plan->ranks[exec->rank];
+  for (uint32_t i = 0; i < rank->n_workers; i++) {
+    uint32_t w = rank->first_worker + i, channel;
+    if (exec->workers[w].finished || !stands_at(exec, w, &channel)) continue;
+    uint32_t other = plan->channels[channel].src_worker, from = plan->workers[other].rank;
+    if (from == exec->rank) continue; /* that worker waits for somebody itself */
+    if (text)
+      snprintf(text, size, "rank %u worker %u waits for rank %u worker %u (channel %u, chunk %u)",
+               exec->rank, i, from, other - plan->ranks[from].first_worker, channel,
+               exec->workers[w].chunk);
+    return from;
+  }
+  uint32_t to = copse_transport_sends_to(endpoint_of(exec)->transport);
+  if (text && to != COPSE_TRANSPORT_NOBODY)
+    snprintf(text, size, "rank %u can't send to rank %u", exec->rank, to);
+  else if (text)
+    snprintf(text, size, "the workers of rank %u wait for each other", exec->rank);
+  return to;
+}
+
+/* Of what is given as counts of pairs, if any; never 0 then. FNV-1a. */
+static uint64_t digest_counts(const uint64_t *counts, uint64_t n) {
+  uint64_t digest = 14695981039346656037u;
+  if (!counts) return 0;
+  for (uint64_t i = 0; i < n; i++)
+    for (int b = 0; b < 64; b += 8) digest = (digest ^ (counts[i] >> b & 0xff)) * 1099511628211u;
+  return digest ? digest : 1;
+}
+
+static copse_status begin(struct copse_interpreter *exec, struct copse_err *err) {
+  struct endpoint *end = exec->own;
+  const struct copse_view *view = &exec->view;
+  struct copse_transport_call call = {
+      .count = view->shape.count,
+      .type = (uint32_t)view->type,
+      .redop = (uint32_t)view->redop,
+      .pair_counts = digest_counts(view->pair_counts, (uint64_t)view->n_ranks * view->n_ranks)};
+  memcpy(call.plan, end->digest, sizeof call.plan);
+  for (uint32_t r = 0; r < view->n_ranks; r++)
+    for (uint32_t s = 0; s < end->sources[r].n; s++) end->sources[r].streams[s].chunk = 0;
+  return copse_transport_begin(end->transport, &call, &end->reader, err);
+}
+
+static copse_status run_workers(struct copse_interpreter *exec, struct copse_err *err) {
+  const struct copse_plan_rank *rank = &exec->plan->ranks[exec->rank];
+  struct copse_transport *transport = endpoint_of(exec)->transport;
+  uint32_t left = rank->n_workers;
+  copse_status status = COPSE_OK;
+  while (status == COPSE_OK && (left > 0 || !copse_transport_is_sent(transport))) {
+    bool moved = false, finished;
+    for (uint32_t w = rank->first_worker; w < rank->first_worker + rank->n_workers; w++) {
+      if (exec->workers[w].finished) continue;
+      moved = run_worker(exec, w, &finished) || moved;
+      if (finished) left--;
+    }
+    status = copse_transport_step(transport, moved, err);
+  }
+  return status;
+}
+
+static copse_status run(struct copse_interpreter *exec, struct copse_err *err) {
+  struct copse_err late = COPSE_ERR_INIT;
+  copse_status status = begin(exec, err);
+  if (status == COPSE_OK) status = run_workers(exec, err);
+  copse_status ended = copse_transport_end(endpoint_of(exec)->transport, &late);
+  if (status != COPSE_OK || ended == COPSE_OK) return status;
+  return copse_fail(err, ended, "%s", late.text);
+}
+
+/* ---- life ---------------------------------------------------------------------------------------
+ */
+
+static copse_status open_engine(struct copse_interpreter *exec, void *context,
+                                struct copse_err *err) {
+  struct copse_transport *transport = context;
+  const struct copse_plan_header *h = &exec->plan->header;
+  struct endpoint *it;
+  char *bytes = NULL;
+  size_t size;
+  copse_status status;
+  if (h->n_ranks != copse_transport_size(transport))
+    return copse_fail(err, COPSE_INVALID, "the plan is for %u ranks, and there are %u processes",
+                      h->n_ranks, copse_transport_size(transport));
+  COPSE_TRY(copse_calloc(1, sizeof *it, &it, err));
+  exec->own = it;
+  exec->one_rank = true;
+  exec->rank = copse_transport_rank(transport);
+  exec->layout.flat = false; /* a chunk is a message, which wires want short */
+  it->transport = transport;
+  it->reader = (struct copse_transport_reader){exec, place, arrived, waits_for};
+  COPSE_TRY(copse_plan_encode(exec->plan, &bytes, &size, err));
+  memcpy(it->digest, bytes + size - sizeof it->digest, sizeof it->digest);
+  COPSE_TRY(copse_calloc(h->n_ranks, sizeof *it->sources, &it->sources, err));
+  COPSE_TRY(copse_calloc(h->n_operands, sizeof *it->operand_tags, &it->operand_tags, err));
+  COPSE_TRY(copse_calloc(h->n_channels, sizeof *it->channel_tags, &it->channel_tags, err));
+  COPSE_TRY(make_streams(exec, err));
+out:
+  free(bytes);
+  return status;
+}
+
+static void close_engine(struct copse_interpreter *exec) {
+  struct endpoint *it = exec->own;
+  for (uint32_t r = 0; it->sources && r < exec->plan->header.n_ranks; r++) {
+    for (uint32_t s = 0; it->sources[r].streams && s < it->sources[r].n; s++)
+      free(it->sources[r].streams[s].packed);
+    free(it->sources[r].streams);
+  }
+  free(it->sources);
+  free(it->operand_tags);
+  free(it->channel_tags);
+  free(it);
+}
+
+const struct copse_engine copse_transport_engine = {.looks_at_packets = true,
+                                                    .open = open_engine,
+                                                    .close = close_engine,
+                                                    .run = run,
+                                                    .stage = stage,
+                                                    .send = send};
 
 struct transport_backend {
   struct copse_transport *transport; /* the communicator's, which ends it */

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/collective.h"
+#include "base/types.h"
 #include "base/memory.h"
 #include "schedule/solve/symmetry.h"
 #include "schedule/solve/instance.h"

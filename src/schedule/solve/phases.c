@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/collective.h"
+#include "base/types.h"
 #include "schedule/loads.h"
 #include "schedule/solve/phases.h"
 #include "schedule/solve/policy.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "base/collective.h"
+#include "base/types.h"
 #include "schedule/loads.h"
 #include "schedule/solve/phases.h"
 #include "schedule/solve/policy.h"

@@ -1,5 +1,5 @@
 /* What ranks tell each other, and that all conclude the same. */
-#include "dropin/record.h"
+#include "dropin/join.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,17 +2,14 @@
  * What ranks tell each other when a communicator is made, and what all of them conclude from it.
  * Serving a call is a decision of all ranks or of none.
  */
-#ifndef COPSE_DROPIN_RECORD_H
-#define COPSE_DROPIN_RECORD_H
+#ifndef COPSE_DROPIN_JOIN_H
+#define COPSE_DROPIN_JOIN_H
 
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
 
-/* Sent between ranks as it is. All versions have 128 bytes and begin with `version`: 1 served one
- * host only. */
-#define COPSE_NCCL_RECORD_VERSION 2u
 struct copse_nccl_record {
   uint32_t version;
   uint32_t trouble;    /* enum copse_nccl_trouble */

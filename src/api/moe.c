@@ -263,66 +263,59 @@ static copse_status gather_counts(struct copse_moe *moe, struct copse_err *err) 
   return copse_group_call(moe->comm, &call, err);
 }
 
-static copse_status send_rows(struct copse_moe *moe, struct copse_err *err) {
+/* Rows to the experts' ranks (near to far), or back. */
+static copse_status move_rows(struct copse_moe *moe, bool back, struct copse_err *err) {
   const struct copse_moe_job *job = &moe->job;
-  const struct copse_call call = {.collective = COPSE_ALLTOALL,
-                                  .root = -1,
-                                  .count = job->block_rows * job->dispatched_elements,
-                                  .type = moe->config.row.type,
-                                  .send = job->near_rows,
-                                  .recv = job->far_rows,
-                                  .pair_counts = job->pairs,
-                                  .stream = moe->stream,
-                                  .host_counts = moe->counts.pairs};
+  const struct copse_moe_row combined = copse_moe_combined_row(&moe->config);
+  const struct copse_call call = {
+      .collective = COPSE_ALLTOALL,
+      .root = -1,
+      .count = job->block_rows * (back ? job->combined_elements : job->dispatched_elements),
+      .type = back ? combined.type : moe->config.row.type,
+      .send = back ? job->far_rows : job->near_rows,
+      .recv = back ? job->near_rows : job->far_rows,
+      .pair_counts = back ? job->pairs_back : job->pairs,
+      .stream = moe->stream,
+      .host_counts = back ? moe->counts.pairs_back : moe->counts.pairs};
   return copse_group_call(moe->comm, &call, err);
+}
+
+static copse_status send_rows(struct copse_moe *moe, struct copse_err *err) {
+  return move_rows(moe, false, err);
 }
 
 static copse_status return_rows(struct copse_moe *moe, struct copse_err *err) {
-  const struct copse_moe_job *job = &moe->job;
-  const struct copse_call call = {.collective = COPSE_ALLTOALL,
-                                  .root = -1,
-                                  .count = job->block_rows * job->combined_elements,
-                                  .type = copse_moe_combined_row(&moe->config).type,
-                                  .send = job->far_rows,
-                                  .recv = job->near_rows,
-                                  .pair_counts = job->pairs_back,
-                                  .stream = moe->stream,
-                                  .host_counts = moe->counts.pairs_back};
-  return copse_group_call(moe->comm, &call, err);
+  return move_rows(moe, true, err);
 }
 
-static copse_status run_collective(copse_moe *const *moes, int n,
-                                   copse_status (*collective)(struct copse_moe *,
-                                                              struct copse_err *),
+/* Enqueues the copy of the counts to the host, if the host needs them. */
+static copse_status fetch_counts(struct copse_moe *moe, struct copse_err *err) {
+  if (!moe->counts_ops) return COPSE_OK;
+  return moe->counts_ops->fetch(moe->device, &moe->job, &moe->counts, moe->stream, err);
+}
+
+static copse_status wait_for_counts(struct copse_moe *moe, struct copse_err *err) {
+  if (!moe->counts_ops) return COPSE_OK;
+  return moe->counts_ops->wait(moe->device, &moe->counts, err);
+}
+
+typedef copse_status (*rank_action)(struct copse_moe *moe, struct copse_err *err);
+
+static copse_status run_action(copse_moe *const *moes, int n, rank_action action,
+                               struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  for (int i = 0; i < n && status == COPSE_OK; i++) status = action(moes[i], err);
+  return status;
+}
+
+static copse_status run_collective(copse_moe *const *moes, int n, rank_action collective,
                                    struct copse_err *err) {
-  copse_status status = COPSE_OK, ended = COPSE_OK;
+  copse_status ended = COPSE_OK;
   if (moes[0]->job.n_ranks == 1) return COPSE_OK;
   if (n > 1) copse_group_open();
-  for (int i = 0; i < n && status == COPSE_OK; i++) status = collective(moes[i], err);
+  copse_status status = run_action(moes, n, collective, err);
   if (n > 1) ended = copse_group_close(err);
   return status != COPSE_OK ? status : ended;
-}
-
-/* ---- counts for the host ---------------------------------------------------------------- */
-
-static copse_status fetch_counts(copse_moe *const *moes, int n, struct copse_err *err) {
-  copse_status status = COPSE_OK;
-  for (int i = 0; i < n; i++) {
-    const struct copse_moe *it = moes[i];
-    if (it->counts_ops)
-      COPSE_TRY(it->counts_ops->fetch(it->device, &it->job, &it->counts, it->stream, err));
-  }
-out:
-  return status;
-}
-
-static copse_status wait_for_counts(copse_moe *const *moes, int n, struct copse_err *err) {
-  copse_status status = COPSE_OK;
-  for (int i = 0; i < n; i++)
-    if (moes[i]->counts_ops)
-      COPSE_TRY(moes[i]->counts_ops->wait(moes[i]->device, &moes[i]->counts, err));
-out:
-  return status;
 }
 
 /* ---- a call of n ranks ---------------------------------------------------------------------- */
@@ -332,9 +325,9 @@ static copse_status dispatch(copse_moe *const *moes, int n, struct copse_err *er
   COPSE_TRY(run_step(moes, n, COPSE_MOE_LOCATE, err));
   COPSE_TRY(run_collective(moes, n, gather_counts, err));
   COPSE_TRY(run_step(moes, n, COPSE_MOE_PLAN, err));
-  COPSE_TRY(fetch_counts(moes, n, err));
+  COPSE_TRY(run_action(moes, n, fetch_counts, err));
   COPSE_TRY(run_step(moes, n, COPSE_MOE_PACK, err));
-  COPSE_TRY(wait_for_counts(moes, n, err));
+  COPSE_TRY(run_action(moes, n, wait_for_counts, err));
   if (moes[0]->job.block_rows > 0) COPSE_TRY(run_collective(moes, n, send_rows, err));
   COPSE_TRY(run_step(moes, n, COPSE_MOE_UNPACK, err));
 out:

@@ -1,3 +1,4 @@
+/* Names and kinds of the collectives. */
 #include "base/collective.h"
 
 #include <string.h>

@@ -1,3 +1,5 @@
+/* Lines on standard error as COPSE_DEBUG asks for them, with host, process and rank as NCCL_DEBUG
+ * has. */
 #include "base/debug.h"
 
 #include <errno.h>

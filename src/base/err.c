@@ -1,3 +1,4 @@
+/* Errors as one line, the first one kept; the text of the last error of each thread. */
 #include "base/err.h"
 
 #include <stdarg.h>

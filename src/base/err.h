@@ -36,6 +36,13 @@ copse_status copse_fail_nomem(struct copse_err *err);
     if (status != COPSE_OK) goto out; \
   } while (0)
 
+/* Returns the call's status, unless it is COPSE_OK, from a function that has nothing to release. */
+#define COPSE_DO(call)                       \
+  do {                                       \
+    copse_status status_ = (call);           \
+    if (status_ != COPSE_OK) return status_; \
+  } while (0)
+
 /*
  * Remarks that are no errors ("a link to a device that the file lacks is left out").
  * Readers report them here; a NULL sink drops them. The text is one line.

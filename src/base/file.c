@@ -1,3 +1,4 @@
+/* Whole files, written beside their target and renamed; standard input and output; SHA-256 by libmd. */
 #include "base/file.h"
 
 #include <errno.h>

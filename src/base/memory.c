@@ -1,3 +1,9 @@
+/*
+ * Checked allocation, growable arrays, and the arena: a chain of blocks of 64 KiB, from which requests
+ * are cut; a larger request has a block of its own.
+ *
+ *   head -> [used|  free  ] -> [used   ] -> [one large request] -> NULL
+ */
 #include "base/memory.h"
 
 #include <stdalign.h>

@@ -1,3 +1,5 @@
+/* A program as a filter: a pipe to its input and one from its output, both served in turn, with limits
+ * of time and size. */
 #include "base/process.h"
 
 #include <errno.h>

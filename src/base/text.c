@@ -1,3 +1,4 @@
+/* The growable text buffer, and what writers escape: JSON strings and numbers, XML, UTF-8. */
 #include "base/text.h"
 
 #include <math.h>

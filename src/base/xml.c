@@ -1,3 +1,7 @@
+/*
+ * XML documents by libxml2. A DOCTYPE, and more elements than any topology has, stop the parser: a
+ * hostile file can neither read other files nor grow. Refusals name the line.
+ */
 #include "base/xml.h"
 
 #include <errno.h>

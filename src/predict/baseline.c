@@ -1,11 +1,15 @@
-/* The bounds that stand beside the times of baselines. */
+/*
+ * Baselines: makes one by kind, as a schedule that verifies and as transfers, with a bound; and the
+ * predictions of a schedule beside those of all baselines of its collective. The bound is that of a
+ * given schedule where it binds the baseline too, else the best cut around one rank or host.
+ */
 #include "predict/baseline.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/collective.h"
-#include "predict/baseline_work.h"
+#include "predict/baseline_internal.h"
 #include "schedule/loads.h"
 
 /* ---- the bound of another schedule ----------------------------------------------------- */
@@ -39,12 +43,11 @@ static copse_status copy_bound(struct copse_baseline_work *w, const struct copse
   const struct copse_bound *from = &like->bound;
   size_t n = from->n_lengths > 0 ? (size_t)from->n_lengths : 1;
   struct copse_schedule_length *lengths = NULL;
-  copse_status status;
   to->kind = from->kind;
   to->time_per_GB = from->time_per_GB;
-  COPSE_TRY(copy_nodes(w, like, from->cut, from->n_cut, &to->cut, &to->n_cut));
-  COPSE_TRY(copy_nodes(w, like, from->reduce_cut, from->n_reduce_cut, &to->reduce_cut,
-                       &to->n_reduce_cut));
+  COPSE_DO(copy_nodes(w, like, from->cut, from->n_cut, &to->cut, &to->n_cut));
+  COPSE_DO(copy_nodes(w, like, from->reduce_cut, from->n_reduce_cut, &to->reduce_cut,
+                      &to->n_reduce_cut));
   lengths = copse_arena_alloc(&w->schedule->arena, n, sizeof *lengths);
   if (!lengths) return copse_fail_nomem(w->err);
   for (int i = 0; i < from->n_lengths; i++) {
@@ -54,8 +57,7 @@ static copse_status copy_bound(struct copse_baseline_work *w, const struct copse
   }
   to->lengths = lengths;
   to->n_lengths = from->n_lengths;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Whether the other schedule's bound binds this one; sets no_forward where that is why. */
@@ -86,8 +88,7 @@ static copse_status cut_bandwidth(const struct cut *c, bool entering, struct cop
   for (int i = 0; i < t->n_links; i++) {
     const struct copse_link *l = &t->links[i];
     if (c->inside[entering ? l->dst : l->src] && !c->inside[entering ? l->src : l->dst]) {
-      copse_status status = copse_q_add(*sum, l->bandwidth, sum, NULL);
-      if (status != COPSE_OK) return status;
+      COPSE_DO(copse_q_add(*sum, l->bandwidth, sum, NULL));
     }
   }
   return COPSE_OK;
@@ -159,9 +160,8 @@ static copse_status bound_by_cuts(struct copse_baseline_work *w) {
   const struct copse_topology *t = w->topology;
   struct cut c = {.w = w, .best_time = COPSE_Q_ZERO};
   size_t n = (size_t)t->n_nodes;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&w->scratch, n, 1, &c.inside, w->err));
-  COPSE_TRY(copse_arena_array(&w->scratch, n, 1, &c.best, w->err));
+  COPSE_DO(copse_arena_array(&w->scratch, n, 1, &c.inside, w->err));
+  COPSE_DO(copse_arena_array(&w->scratch, n, 1, &c.best, w->err));
   c.best[t->rank_nodes[0]] = 1; /* proves 0, where nothing has to move */
   for (int r = 0; r < t->n_ranks; r++) {
     memset(c.inside, 0, n);
@@ -172,12 +172,11 @@ static copse_status bound_by_cuts(struct copse_baseline_work *w) {
     for (int v = 0; v < t->n_nodes; v++) c.inside[v] = w->hosts.of_node[v] == h;
     try_cut_and_rest(&c);
   }
-  status = set_cut(&c);
-out:
-  return status;
+  return set_cut(&c);
 }
 
-copse_status copse_baseline_bound(struct copse_baseline_work *w) {
+/* Fills in the schedule's bound; its time, trees and flows must be there. */
+static copse_status find_bound(struct copse_baseline_work *w) {
   const struct copse_schedule *like = w->options->like;
   return take_over(w, like) ? copy_bound(w, like) : bound_by_cuts(w);
 }
@@ -213,8 +212,7 @@ static copse_status describe(struct copse_baseline_work *w) {
   char sha256[COPSE_SHA256_HEX];
   const char **ids = take(s, (size_t)t->n_nodes, sizeof *ids);
   int *ranks = take(s, (size_t)t->n_ranks, sizeof *ranks);
-  copse_status status = copse_topology_sha256(t, sha256, w->err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_topology_sha256(t, sha256, w->err));
   s->collective = w->options->collective;
   s->root = w->options->root;
   s->topology_name = copse_arena_strdup(&s->arena, t->name);
@@ -237,8 +235,7 @@ static copse_status read_demand(struct copse_baseline_work *w) {
   const int64_t *demand = w->options->demand;
   size_t n = (size_t)w->topology->n_ranks;
   int64_t unit = 0;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&w->scratch, n * n, sizeof *w->units, &w->units, w->err));
+  COPSE_DO(copse_arena_array(&w->scratch, n * n, sizeof *w->units, &w->units, w->err));
   for (size_t i = 0; i < n * n; i++) {
     w->units[i] = demand ? demand[i] : 1;
     if (w->units[i] < 0)
@@ -257,8 +254,7 @@ static copse_status read_demand(struct copse_baseline_work *w) {
     if (row > w->m) w->m = row;
   }
   w->whole = w->m;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status keep_demand(struct copse_baseline_work *w) {
@@ -339,9 +335,8 @@ static copse_status make_path(struct copse_baseline_work *w, const struct copse_
 static copse_status make_flows(struct copse_baseline_work *w) {
   struct copse_schedule_path *paths;
   struct copse_schedule_flow *flows;
-  copse_status status;
   int n = 0;
-  COPSE_TRY(merge_shipments(w));
+  COPSE_DO(merge_shipments(w));
   paths = take(w->schedule, w->n_shipments, sizeof *paths);
   flows = take(w->schedule, w->n_shipments, sizeof *flows);
   if (!paths || !flows) return copse_fail_nomem(w->err);
@@ -350,13 +345,11 @@ static copse_status make_flows(struct copse_baseline_work *w) {
     if (n == 0 || flows[n - 1].src != s->src || flows[n - 1].dst != s->dst)
       flows[n++] = (struct copse_schedule_flow){s->src, s->dst, 0, &paths[i]};
     flows[n - 1].n_paths++;
-    COPSE_TRY(make_path(w, s, &paths[i]));
+    COPSE_DO(make_path(w, s, &paths[i]));
   }
   w->schedule->flows = flows;
   w->schedule->n_flows = n;
-  status = copse_flow_time(w->topology, flows, n, &w->schedule->time_per_GB, w->err);
-out:
-  return status;
+  return copse_flow_time(w->topology, flows, n, &w->schedule->time_per_GB, w->err);
 }
 
 static copse_status make_trees(struct copse_baseline_work *w) {
@@ -425,23 +418,20 @@ void copse_baseline_shared_free(struct copse_baseline_shared *shared) {
 
 static copse_status make(struct copse_baseline_work *w, enum copse_baseline kind,
                          struct copse_baseline_shared *shared) {
-  copse_status status;
-  COPSE_TRY(check(w, kind));
-  COPSE_TRY(copse_calloc(1, sizeof *w->schedule, &w->schedule, w->err));
-  COPSE_TRY(share_hosts(w, shared));
-  COPSE_TRY(check_hosts(w, kind));
-  COPSE_TRY(share_routes(w, shared));
+  COPSE_DO(check(w, kind));
+  COPSE_DO(copse_calloc(1, sizeof *w->schedule, &w->schedule, w->err));
+  COPSE_DO(share_hosts(w, shared));
+  COPSE_DO(check_hosts(w, kind));
+  COPSE_DO(share_routes(w, shared));
   w->arena = &w->schedule->arena;
-  COPSE_TRY(describe(w));
+  COPSE_DO(describe(w));
   if (kinds[kind].flows) {
-    COPSE_TRY(read_demand(w));
-    COPSE_TRY(keep_demand(w));
+    COPSE_DO(read_demand(w));
+    COPSE_DO(keep_demand(w));
   }
-  COPSE_TRY(kinds[kind].make(w));
-  COPSE_TRY(kinds[kind].flows ? make_flows(w) : make_trees(w));
-  status = copse_baseline_bound(w);
-out:
-  return status;
+  COPSE_DO(kinds[kind].make(w));
+  COPSE_DO(kinds[kind].flows ? make_flows(w) : make_trees(w));
+  return find_bound(w);
 }
 
 copse_status copse_baseline_make(const struct copse_topology *topology, enum copse_baseline kind,
@@ -517,13 +507,11 @@ copse_status copse_predict(const struct copse_schedule *schedule,
                                               .root = schedule->root,
                                               .demand = schedule->demand,
                                               .like = schedule};
-  copse_status status;
   *n = 0;
   predictions[0] = (struct copse_prediction){0};
-  COPSE_TRY(add_schedule(schedule, topology, &predictions[(*n)++], err));
-  if (baselines) COPSE_TRY(copse_predict_baselines(&like, topology, predictions, n, err));
-out:
-  return status;
+  COPSE_DO(add_schedule(schedule, topology, &predictions[(*n)++], err));
+  if (baselines) COPSE_DO(copse_predict_baselines(&like, topology, predictions, n, err));
+  return COPSE_OK;
 }
 
 void copse_predictions_free(struct copse_prediction *predictions, int n) {

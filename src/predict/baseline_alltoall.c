@@ -1,6 +1,20 @@
-/* The alltoall baselines without a plan: pairwise, spread-out, 2DH. */
-/* The alltoall of FAST: balance inside the host, one-to-one steps between hosts, hand on. */
-#include "predict/baseline_work.h"
+/*
+ * The alltoall baselines: pairwise and spread-out exchange, Tutel's 2DH, FAST.
+ *
+ * 2DH (arXiv 2206.03382), hosts of two ranks, what rank 0 has for host 1:
+ *
+ *   host 0   r0 --inside--> r1         r0 hands r1 all that goes to places like r1's
+ *             |              |
+ *            NIC            NIC        then equal places exchange between hosts
+ *             v              v
+ *   host 1   r2             r3
+ *
+ * FAST (Lei et al., arXiv 2505.09764): ranks of a host even out what they have for each other host;
+ * then, step by step, each host sends to one host and receives from one, by Birkhoff's
+ * decomposition of the host matrix (Tres observaciones sobre el algebra lineal, 1946); what arrives
+ * is handed on.
+ */
+#include "predict/baseline_internal.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -50,9 +64,8 @@ static copse_status add_up(const struct birkhoff *w, int64_t *sums, int64_t *mos
 
 static copse_status fill_up(struct birkhoff *w, int64_t *most) {
   int64_t *sums = NULL;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&w->scratch, 2 * (size_t)w->n, sizeof *sums, &sums, w->err));
-  COPSE_TRY(add_up(w, sums, most));
+  COPSE_DO(copse_arena_array(&w->scratch, 2 * (size_t)w->n, sizeof *sums, &sums, w->err));
+  COPSE_DO(add_up(w, sums, most));
   for (int i = 0, j = 0; i < w->n && j < w->n;) {
     int64_t row = *most - sums[i], column = *most - sums[w->n + j];
     int64_t v = row < column ? row : column;
@@ -64,8 +77,7 @@ static copse_status fill_up(struct birkhoff *w, int64_t *most) {
     else
       j++;
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Augmenting paths; each row begins further right than the one before, and with each step. */
@@ -94,10 +106,9 @@ static bool match_all(struct birkhoff *w) {
 static copse_status take_step(struct birkhoff *w, int64_t *amount) {
   struct copse_birkhoff *b = w->out;
   size_t n = (size_t)w->n, s = (size_t)b->n_steps;
-  copse_status status;
-  COPSE_TRY(copse_grow(&b->amounts, &w->amounts_capacity, s + 1, sizeof *b->amounts, w->err));
-  COPSE_TRY(copse_grow(&b->to, &w->to_capacity, (s + 1) * n, sizeof *b->to, w->err));
-  COPSE_TRY(copse_grow(&b->sent, &w->sent_capacity, (s + 1) * n, sizeof *b->sent, w->err));
+  COPSE_DO(copse_grow(&b->amounts, &w->amounts_capacity, s + 1, sizeof *b->amounts, w->err));
+  COPSE_DO(copse_grow(&b->to, &w->to_capacity, (s + 1) * n, sizeof *b->to, w->err));
+  COPSE_DO(copse_grow(&b->sent, &w->sent_capacity, (s + 1) * n, sizeof *b->sent, w->err));
   *amount = INT64_MAX;
   for (int c = 0; c < w->n; c++)
     if (entry(w, w->row_of[c], c) < *amount) *amount = entry(w, w->row_of[c], c);
@@ -111,14 +122,12 @@ static copse_status take_step(struct birkhoff *w, int64_t *amount) {
   }
   b->amounts[s] = *amount;
   b->n_steps++;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status decompose(struct birkhoff *w) {
   int64_t rest, amount;
-  copse_status status;
-  COPSE_TRY(fill_up(w, &rest));
+  COPSE_DO(fill_up(w, &rest));
   for (w->least = 1; w->least <= rest / 2;) w->least *= 2;
   while (rest > 0) {
     /* All sums are equal, so with least = 1 there is a matching (Birkhoff, Hall). */
@@ -128,12 +137,11 @@ static copse_status decompose(struct birkhoff *w) {
       w->least /= 2;
       continue;
     }
-    COPSE_TRY(take_step(w, &amount));
+    COPSE_DO(take_step(w, &amount));
     rest -= amount;
     w->step++;
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_birkhoff_decompose(const int64_t *matrix, int n, struct copse_birkhoff *out,
@@ -163,12 +171,10 @@ void copse_birkhoff_free(struct copse_birkhoff *b) {
 
 static copse_status baseline_ship(struct copse_baseline_work *w,
                                   const struct copse_shipment *shipment) {
-  copse_status status;
-  COPSE_TRY(copse_grow(&w->shipments, &w->shipments_capacity, w->n_shipments + 1,
-                       sizeof *w->shipments, w->err));
+  COPSE_DO(copse_grow(&w->shipments, &w->shipments_capacity, w->n_shipments + 1,
+                      sizeof *w->shipments, w->err));
   w->shipments[w->n_shipments++] = *shipment;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* The transfer of `units` over the route from src to dst; `transfer` has the rest. */
@@ -184,17 +190,15 @@ static copse_status baseline_send(struct copse_baseline_work *w, int src, int ds
 /* All pairs with demand, each over its route. */
 static copse_status ship_directly(struct copse_baseline_work *w) {
   int n = w->topology->n_ranks;
-  copse_status status = COPSE_OK;
   for (int i = 0; i < n; i++) {
     for (int j = 0; j < n; j++) {
       int64_t units = copse_baseline_units(w, i, j);
       if (i == j || units == 0) continue;
       struct copse_shipment s = {i, j, {i, j}, 2, units};
-      COPSE_TRY(baseline_ship(w, &s));
+      COPSE_DO(baseline_ship(w, &s));
     }
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- pairwise -------------------------------------------------------------------------- */
@@ -208,7 +212,6 @@ static copse_status send_in_round(struct copse_baseline_work *w, int src, int ds
                                   const struct round_end *last, struct round_end *next) {
   int after[4], n = 0, id;
   int64_t units = copse_baseline_units(w, src, dst);
-  copse_status status = COPSE_OK;
   if (units == 0) return COPSE_OK;
   if (last[src].sent >= 0) after[n++] = last[src].sent;
   if (last[src].received >= 0) after[n++] = last[src].received;
@@ -216,45 +219,40 @@ static copse_status send_in_round(struct copse_baseline_work *w, int src, int ds
   if (last[dst].sent >= 0) after[n++] = last[dst].sent;
   if (last[dst].received >= 0) after[n++] = last[dst].received;
   struct copse_sim_transfer t = {.after = after, .n_after = n};
-  COPSE_TRY(baseline_send(w, src, dst, units, &t, &id));
+  COPSE_DO(baseline_send(w, src, dst, units, &t, &id));
   next[src].sent = id;
   next[dst].received = id;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_baseline_pairwise(struct copse_baseline_work *w) {
   int n = w->topology->n_ranks;
   bool power = (n & (n - 1)) == 0;
   struct round_end *last = NULL, *next = NULL;
-  copse_status status;
-  COPSE_TRY(ship_directly(w));
+  COPSE_DO(ship_directly(w));
   if (!w->dag) return COPSE_OK;
-  COPSE_TRY(copse_arena_array(&w->scratch, (size_t)n, sizeof *last, &last, w->err));
-  COPSE_TRY(copse_arena_array(&w->scratch, (size_t)n, sizeof *next, &next, w->err));
+  COPSE_DO(copse_arena_array(&w->scratch, (size_t)n, sizeof *last, &last, w->err));
+  COPSE_DO(copse_arena_array(&w->scratch, (size_t)n, sizeof *next, &next, w->err));
   for (int i = 0; i < n; i++) next[i] = last[i] = (struct round_end){-1, -1};
   for (int round = 1; round < n; round++) {
     for (int i = 0; i < n; i++)
-      COPSE_TRY(send_in_round(w, i, power ? i ^ round : (i + round) % n, last, next));
+      COPSE_DO(send_in_round(w, i, power ? i ^ round : (i + round) % n, last, next));
     for (int i = 0; i < n; i++) last[i] = next[i];
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_baseline_spread_out(struct copse_baseline_work *w) {
   int n = w->topology->n_ranks;
-  copse_status status;
-  COPSE_TRY(ship_directly(w));
+  COPSE_DO(ship_directly(w));
   for (int i = 0; i < n && w->dag; i++) {
     for (int k = 1; k < n; k++) {
       struct copse_sim_transfer t = {.order = k};
       int64_t units = copse_baseline_units(w, i, (i + k) % n);
-      if (units > 0) COPSE_TRY(baseline_send(w, i, (i + k) % n, units, &t, NULL));
+      if (units > 0) COPSE_DO(baseline_send(w, i, (i + k) % n, units, &t, NULL));
     }
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- 2DH ------------------------------------------------------------------------------- */
@@ -267,7 +265,6 @@ static int member(const struct copse_hosts *h, int host, int place) {
 static copse_status ship_2dh(struct copse_baseline_work *w) {
   int n = w->topology->n_ranks;
   const struct copse_hosts *h = &w->hosts;
-  copse_status status = COPSE_OK;
   for (int i = 0; i < n; i++) {
     for (int j = 0; j < n; j++) {
       int64_t units = copse_baseline_units(w, i, j);
@@ -275,11 +272,10 @@ static copse_status ship_2dh(struct copse_baseline_work *w) {
       int middle = member(h, h->of_rank[i], h->place[j]);
       bool direct = middle == i || middle == j;
       struct copse_shipment s = {i, j, {i, direct ? j : middle, j}, direct ? 2 : 3, units};
-      COPSE_TRY(baseline_ship(w, &s));
+      COPSE_DO(baseline_ship(w, &s));
     }
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* First all that rank i hands to the neighbour at `place`, for itself and its like. */
@@ -303,7 +299,6 @@ static copse_status gathered(const struct copse_baseline_work *w, int k, int to,
 /* The exchange inside the host; sends[a * places + b]: the transfer from place a to b. */
 static copse_status exchange_inside(struct copse_baseline_work *w, int host, int *sends) {
   int places = w->hosts.first[1];
-  copse_status status = COPSE_OK;
   for (int a = 0; a < places; a++) {
     for (int k = 1; k < places; k++) {
       int b = (a + k) % places, src = member(&w->hosts, host, a);
@@ -311,12 +306,11 @@ static copse_status exchange_inside(struct copse_baseline_work *w, int host, int
       struct copse_sim_transfer t = {.order = k};
       sends[a * places + b] = -1;
       if (units > 0)
-        COPSE_TRY(
+        COPSE_DO(
             baseline_send(w, src, member(&w->hosts, host, b), units, &t, &sends[a * places + b]));
     }
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Then the rank at `place` sends to its likes, when its own part of the first phase is over. */
@@ -324,40 +318,36 @@ static copse_status exchange_outside(struct copse_baseline_work *w, int host, in
                                      const int *sends, int *list) {
   int places = w->hosts.first[1], hosts = w->hosts.n_hosts, n = 0, barrier;
   int src = member(&w->hosts, host, place);
-  copse_status status;
   for (int b = 0; b < places; b++) {
     if (b == place) continue;
     if (sends[place * places + b] >= 0) list[n++] = sends[place * places + b];
     if (sends[b * places + place] >= 0) list[n++] = sends[b * places + place];
   }
   struct copse_sim_transfer join = {.after = list, .n_after = n};
-  COPSE_TRY(copse_sim_dag_add(w->dag, &join, &barrier, w->err));
+  COPSE_DO(copse_sim_dag_add(w->dag, &join, &barrier, w->err));
   for (int k = 1; k < hosts; k++) {
     int dst = member(&w->hosts, (host + k) % hosts, place);
     int64_t units;
     struct copse_sim_transfer t = {.after = &barrier, .n_after = 1, .order = k};
-    COPSE_TRY(gathered(w, src, dst, &units));
-    if (units > 0) COPSE_TRY(baseline_send(w, src, dst, units, &t, NULL));
+    COPSE_DO(gathered(w, src, dst, &units));
+    if (units > 0) COPSE_DO(baseline_send(w, src, dst, units, &t, NULL));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_baseline_2dh(struct copse_baseline_work *w) {
   size_t places = (size_t)w->hosts.first[1];
   int *sends = NULL, *list = NULL;
-  copse_status status;
-  COPSE_TRY(ship_2dh(w));
+  COPSE_DO(ship_2dh(w));
   if (!w->dag) return COPSE_OK;
-  COPSE_TRY(copse_arena_array(&w->scratch, places * places, sizeof *sends, &sends, w->err));
-  COPSE_TRY(copse_arena_array(&w->scratch, 2 * places, sizeof *list, &list, w->err));
+  COPSE_DO(copse_arena_array(&w->scratch, places * places, sizeof *sends, &sends, w->err));
+  COPSE_DO(copse_arena_array(&w->scratch, 2 * places, sizeof *list, &list, w->err));
   for (int host = 0; host < w->hosts.n_hosts; host++) {
-    COPSE_TRY(exchange_inside(w, host, sends));
+    COPSE_DO(exchange_inside(w, host, sends));
     for (int place = 0; place < (int)places; place++)
-      COPSE_TRY(exchange_outside(w, host, place, sends, list));
+      COPSE_DO(exchange_outside(w, host, place, sends, list));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /*
@@ -419,13 +409,12 @@ static int64_t queue_load(const struct fast *f, struct queue *q) {
 
 /* Moves `units` from the queue's front to the end of the pieces. */
 static copse_status take(struct fast *f, struct queue *q, int64_t units) {
-  copse_status status = COPSE_OK;
   while (units > 0) {
     int place = (f->hosts->place[q->src] + q->k) % f->places;
     int64_t now = q->left < units ? q->left : units;
     if (now > 0) {
-      COPSE_TRY(copse_grow(&f->pieces, &f->pieces_capacity, f->n_pieces + 1, sizeof *f->pieces,
-                           f->w->err));
+      COPSE_DO(copse_grow(&f->pieces, &f->pieces_capacity, f->n_pieces + 1, sizeof *f->pieces,
+                          f->w->err));
       f->pieces[f->n_pieces++] = (struct piece){q->src, member(f->hosts, q->to, place), now};
     }
     units -= now;
@@ -434,8 +423,7 @@ static copse_status take(struct fast *f, struct queue *q, int64_t units) {
     if (++q->k == f->places) break;
     q->left = queue_load(f, q);
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Ranks that have more than their part of what goes from host to host give it to those that
@@ -443,7 +431,6 @@ out:
 static copse_status balance(struct fast *f, int from, int to, struct queue *queues) {
   int64_t part = f->matrix[(size_t)from * (size_t)f->n_hosts + (size_t)to];
   int giver = 0;
-  copse_status status = COPSE_OK;
   for (int a = 0; a < f->places; a++) {
     f->amounts[a] = 0;
     for (int b = 0; b < f->places; b++)
@@ -456,7 +443,7 @@ static copse_status balance(struct fast *f, int from, int to, struct queue *queu
   for (int a = 0; a < f->places; a++) { /* rail by rail: its own, then what it is given */
     int64_t own = f->amounts[a] < part ? f->amounts[a] : part, lacks = part - own;
     f->rail[rail_of(f, from, to, a)] = f->n_pieces;
-    COPSE_TRY(take(f, &queues[a], own));
+    COPSE_DO(take(f, &queues[a], own));
     while (lacks > 0) {
       /* a giver keeps its part for its own rail, whether that came before or is to come */
       int64_t spare = f->amounts[giver] - part;
@@ -466,83 +453,73 @@ static copse_status balance(struct fast *f, int from, int to, struct queue *queu
         continue;
       }
       /* `amounts` of a giver shrinks to `part`, so its own take is as large as ever */
-      COPSE_TRY(take(f, &queues[giver], now));
+      COPSE_DO(take(f, &queues[giver], now));
       f->amounts[giver] -= now;
       lacks -= now;
     }
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status balance_all(struct fast *f) {
   struct queue *queues = NULL;
-  copse_status status;
-  COPSE_TRY(
+  COPSE_DO(
       copse_arena_array(&f->w->scratch, (size_t)f->places, sizeof *queues, &queues, f->w->err));
   for (int from = 0; from < f->n_hosts; from++)
-    for (int to = 0; to < f->n_hosts; to++) COPSE_TRY(balance(f, from, to, queues));
+    for (int to = 0; to < f->n_hosts; to++) COPSE_DO(balance(f, from, to, queues));
   f->rail[rail_of(f, f->n_hosts, 0, 0)] = f->n_pieces;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- shipments ------------------------------------------------------------------------- */
 
 static copse_status ship_rail(struct fast *f, int from, int to, int place) {
   size_t rail = rail_of(f, from, to, place);
-  copse_status status = COPSE_OK;
   for (size_t p = f->rail[rail]; p < f->rail[rail + 1]; p++) {
     const struct piece *piece = &f->pieces[p];
     int middle[] = {member(f->hosts, from, place), member(f->hosts, to, place), piece->dst};
     struct copse_shipment s = {piece->src, piece->dst, {piece->src}, 1, piece->units};
     for (int i = 0; i < 3; i++)
       if (s.stops[s.n_stops - 1] != middle[i]) s.stops[s.n_stops++] = middle[i];
-    COPSE_TRY(baseline_ship(f->w, &s));
+    COPSE_DO(baseline_ship(f->w, &s));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status ship_all(struct fast *f) {
   const struct copse_topology *t = f->w->topology;
-  copse_status status = COPSE_OK;
   for (int i = 0; i < t->n_ranks; i++) {
     for (int j = 0; j < t->n_ranks; j++) {
       int64_t units = copse_baseline_units(f->w, i, j) * f->places;
       if (i == j || units == 0 || f->hosts->of_rank[i] != f->hosts->of_rank[j]) continue;
       struct copse_shipment s = {i, j, {i, j}, 2, units};
-      COPSE_TRY(baseline_ship(f->w, &s));
+      COPSE_DO(baseline_ship(f->w, &s));
     }
   }
   for (int from = 0; from < f->n_hosts; from++)
     for (int to = 0; to < f->n_hosts; to++)
-      for (int place = 0; place < f->places; place++) COPSE_TRY(ship_rail(f, from, to, place));
-out:
-  return status;
+      for (int place = 0; place < f->places; place++) COPSE_DO(ship_rail(f, from, to, place));
+  return COPSE_OK;
 }
 
 /* ---- transfers ------------------------------------------------------------------------- */
 
 /* At the start: demand inside the host, and the moves of the balance. */
 static copse_status send_inside(struct fast *f, int host) {
-  copse_status status = COPSE_OK;
   for (int a = 0; a < f->places; a++) {
     for (int k = 1; k < f->places; k++) {
       int src = member(f->hosts, host, a), dst = member(f->hosts, host, (a + k) % f->places);
       int64_t units = copse_baseline_units(f->w, src, dst) * f->places;
       /* what must go on to other hosts goes first */
       struct copse_sim_transfer t = {.order = f->n_hosts + k};
-      if (units > 0) COPSE_TRY(baseline_send(f->w, src, dst, units, &t, NULL));
+      if (units > 0) COPSE_DO(baseline_send(f->w, src, dst, units, &t, NULL));
     }
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status send_balance(struct fast *f, int from, int to, int place) {
   size_t rail = rail_of(f, from, to, place);
-  copse_status status = COPSE_OK;
   memset(f->amounts, 0, (size_t)f->places * sizeof *f->amounts);
   for (size_t p = f->rail[rail]; p < f->rail[rail + 1]; p++)
     f->amounts[f->hosts->place[f->pieces[p].src]] += f->pieces[p].units;
@@ -551,16 +528,14 @@ static copse_status send_balance(struct fast *f, int from, int to, int place) {
     int *id = &f->balanced[rail * (size_t)f->places + (size_t)a];
     *id = -1;
     if (a == place || f->amounts[a] == 0) continue;
-    COPSE_TRY(baseline_send(f->w, member(f->hosts, from, a), member(f->hosts, from, place),
-                            f->amounts[a], &t, id));
+    COPSE_DO(baseline_send(f->w, member(f->hosts, from, a), member(f->hosts, from, place),
+                           f->amounts[a], &t, id));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Takes the next `units` off the rail and hands them on from where transfer `step` brought them. */
 static copse_status hand_on(struct fast *f, size_t rail, int at, int64_t units, int step) {
-  copse_status status = COPSE_OK;
   memset(f->amounts, 0, (size_t)f->places * sizeof *f->amounts);
   while (units > 0) {
     const struct piece *piece = &f->pieces[f->next[rail]];
@@ -576,10 +551,9 @@ static copse_status hand_on(struct fast *f, size_t rail, int at, int64_t units, 
     int dst = member(f->hosts, f->hosts->of_rank[at], b);
     struct copse_sim_transfer t = {.after = &step, .n_after = 1};
     if (dst != at && f->amounts[b] > 0)
-      COPSE_TRY(baseline_send(f->w, at, dst, f->amounts[b], &t, NULL));
+      COPSE_DO(baseline_send(f->w, at, dst, f->amounts[b], &t, NULL));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* One rail's part of a step, after its own part of the step before and its balance. */
@@ -587,48 +561,40 @@ static copse_status send_step(struct fast *f, int from, int to, int place, int64
                               int *last_sent, int *last_received) {
   size_t rail = rail_of(f, from, to, place);
   int src = member(f->hosts, from, place), dst = member(f->hosts, to, place), n = 0, id;
-  copse_status status;
   if (last_sent[src] >= 0) f->list[n++] = last_sent[src];
   if (last_received[dst] >= 0) f->list[n++] = last_received[dst];
   for (int a = 0; a < f->places; a++)
     if (f->balanced[rail * (size_t)f->places + (size_t)a] >= 0)
       f->list[n++] = f->balanced[rail * (size_t)f->places + (size_t)a];
   struct copse_sim_transfer t = {.after = f->list, .n_after = n};
-  COPSE_TRY(baseline_send(f->w, src, dst, units, &t, &id));
+  COPSE_DO(baseline_send(f->w, src, dst, units, &t, &id));
   last_sent[src] = id;
   last_received[dst] = id;
-  status = hand_on(f, rail, dst, units, id);
-out:
-  return status;
+  return hand_on(f, rail, dst, units, id);
 }
 
 static copse_status send_steps(struct fast *f) {
   size_t ranks = (size_t)f->w->topology->n_ranks, n = (size_t)f->n_hosts;
   int *last = NULL; /* [2 * n_ranks] sent, received */
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&f->w->scratch, 2 * ranks, sizeof *last, &last, f->w->err));
+  COPSE_DO(copse_arena_array(&f->w->scratch, 2 * ranks, sizeof *last, &last, f->w->err));
   for (size_t i = 0; i < 2 * ranks; i++) last[i] = -1;
   for (int s = 0; s < f->steps.n_steps; s++) {
     for (int from = 0; from < f->n_hosts; from++) {
       size_t i = (size_t)s * n + (size_t)from;
       if (f->steps.sent[i] == 0) continue;
       for (int place = 0; place < f->places; place++)
-        COPSE_TRY(send_step(f, from, f->steps.to[i], place, f->steps.sent[i], last, last + ranks));
+        COPSE_DO(send_step(f, from, f->steps.to[i], place, f->steps.sent[i], last, last + ranks));
     }
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status send_all(struct fast *f) {
-  copse_status status = COPSE_OK;
   for (int from = 0; from < f->n_hosts; from++)
     for (int to = 0; to < f->n_hosts; to++)
-      for (int place = 0; place < f->places; place++) COPSE_TRY(send_balance(f, from, to, place));
-  for (int host = 0; host < f->n_hosts; host++) COPSE_TRY(send_inside(f, host));
-  status = send_steps(f);
-out:
-  return status;
+      for (int place = 0; place < f->places; place++) COPSE_DO(send_balance(f, from, to, place));
+  for (int host = 0; host < f->n_hosts; host++) COPSE_DO(send_inside(f, host));
+  return send_steps(f);
 }
 
 copse_status copse_baseline_birkhoff(struct copse_baseline_work *w) {

@@ -1,13 +1,22 @@
-/* Rings, double binary trees and direct exchange as spanning trees. */
+/*
+ * Rings, double binary trees and direct exchange as spanning trees over routes.
+ *
+ * Double binary tree (Sanders, Speck, Traff, Parallel Computing 35(12), 2009), 6 ranks in order:
+ * half of the data over each tree, and whoever forwards in one is a leaf of the other.
+ *
+ *        4               3
+ *      /   \           /   \
+ *     2     5 .       5     2
+ *    / \     \       / \   /
+ *   1   3     6     6   4 1
+ */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/collective.h"
-#include "predict/baseline_work.h"
+#include "predict/baseline_internal.h"
+#include "predict/policy.h"
 #include "schedule/loads.h"
-
-/* Tries of the search for a ring; then the ring is in rank order, whatever its links. */
-#define RING_TRIES 200000
 
 /* A shape: which rank is to hang from which, parents first. */
 struct link_up {
@@ -24,12 +33,9 @@ struct shape {
 static copse_status start_shape(struct copse_baseline_work *w, struct shape *shape) {
   const struct copse_topology *t = w->topology;
   size_t n = (size_t)t->n_ranks, nodes = (size_t)t->n_nodes;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&w->scratch, n, sizeof *shape->links, &shape->links, w->err));
-  COPSE_TRY(copse_arena_array(&w->scratch, n, 1, &shape->in_tree, w->err));
-  COPSE_TRY(copse_arena_array(&w->scratch, nodes + 1, sizeof(int), &shape->route, w->err));
-out:
-  return status;
+  COPSE_DO(copse_arena_array(&w->scratch, n, sizeof *shape->links, &shape->links, w->err));
+  COPSE_DO(copse_arena_array(&w->scratch, n, 1, &shape->in_tree, w->err));
+  return copse_arena_array(&w->scratch, nodes + 1, sizeof(int), &shape->route, w->err);
 }
 
 static void add_link(struct shape *shape, int parent, int child) {
@@ -50,8 +56,7 @@ struct grower {
 static copse_status add_edge(struct grower *g, const int *route, int n, int parent, int child) {
   struct copse_schedule_edge *edge = &g->edges[g->n_edges++];
   int *path;
-  copse_status status = copse_arena_array(g->w->arena, (size_t)n, sizeof *path, &path, g->w->err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_arena_array(g->w->arena, (size_t)n, sizeof *path, &path, g->w->err));
   for (int i = 0; i < n; i++) path[i] = route[g->reduce ? n - 1 - i : i];
   *edge =
       (struct copse_schedule_edge){g->reduce ? child : parent, g->reduce ? parent : child, path, n};
@@ -73,9 +78,7 @@ static copse_status join(struct grower *g, int parent, int child) {
   for (int i = start + 1; i < n; i++) {
     int rank = t->nodes[g->route[i]].rank;
     if (rank < 0) continue;
-    copse_status status =
-        add_edge(g, g->route + start, i - start + 1, t->nodes[g->route[start]].rank, rank);
-    if (status != COPSE_OK) return status;
+    COPSE_DO(add_edge(g, g->route + start, i - start + 1, t->nodes[g->route[start]].rank, rank));
     start = i;
   }
   return COPSE_OK;
@@ -96,31 +99,27 @@ static copse_status grow_tree(struct copse_baseline_work *w, enum copse_phase ph
                      .in_tree = shape->in_tree,
                      .route = shape->route};
   size_t n = (size_t)w->topology->n_ranks;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(w->arena, n, sizeof *g.edges, &g.edges, w->err));
+  COPSE_DO(copse_arena_array(w->arena, n, sizeof *g.edges, &g.edges, w->err));
   memset(g.in_tree, 0, n);
   g.in_tree[root] = 1;
   for (int i = 0; i < shape->n; i++)
     if (!g.in_tree[shape->links[i].child])
-      COPSE_TRY(join(&g, shape->links[i].parent, shape->links[i].child));
+      COPSE_DO(join(&g, shape->links[i].parent, shape->links[i].child));
   if (g.reduce) reverse(g.edges, g.n_edges);
-  COPSE_TRY(copse_grow(&w->trees, &w->trees_capacity, w->n_trees + 1, sizeof *w->trees, w->err));
+  COPSE_DO(copse_grow(&w->trees, &w->trees_capacity, w->n_trees + 1, sizeof *w->trees, w->err));
   w->trees[w->n_trees++] = (struct copse_schedule_tree){root, phase, weight, g.n_edges, g.edges};
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* The shape as a tree of every phase that the collective has. */
 static copse_status grow_phases(struct copse_baseline_work *w, int root, struct copse_q weight,
                                 const struct shape *shape) {
   copse_collective collective = w->options->collective;
-  copse_status status = COPSE_OK;
   if (copse_collective_reduces(collective))
-    COPSE_TRY(grow_tree(w, COPSE_PHASE_REDUCE, root, weight, shape));
+    COPSE_DO(grow_tree(w, COPSE_PHASE_REDUCE, root, weight, shape));
   if (copse_collective_broadcasts(collective))
-    COPSE_TRY(grow_tree(w, COPSE_PHASE_BROADCAST, root, weight, shape));
-out:
-  return status;
+    COPSE_DO(grow_tree(w, COPSE_PHASE_BROADCAST, root, weight, shape));
+  return COPSE_OK;
 }
 
 static bool has_root(const struct copse_baseline_work *w, int rank) {
@@ -172,21 +171,16 @@ static bool search_ring(const struct copse_baseline_work *w, int *ring, int *nex
 static copse_status find_ring(struct copse_baseline_work *w, int *ring) {
   int n = w->topology->n_ranks, *next = NULL;
   char *used = NULL;
-  copse_status status;
   for (int i = 0; i < n; i++) ring[i] = i;
   if (n < 3 || closes(w, ring, n)) return COPSE_OK;
-  COPSE_TRY(copse_arena_array(&w->scratch, (size_t)n + 1, sizeof *next, &next, w->err));
-  COPSE_TRY(copse_arena_array(&w->scratch, (size_t)n, 1, &used, w->err));
+  COPSE_DO(copse_arena_array(&w->scratch, (size_t)n + 1, sizeof *next, &next, w->err));
+  COPSE_DO(copse_arena_array(&w->scratch, (size_t)n, 1, &used, w->err));
   if (!search_ring(w, ring, next, used))
     for (int i = 0; i < n; i++) ring[i] = i;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- channels -------------------------------------------------------------------------- */
-
-/* More edges than that are not worth trying: the simulator's time, and the reader's. */
-#define MOST_EDGES 2000000
 
 /* How rings and trees are laid out. */
 struct layout {
@@ -230,19 +224,17 @@ static copse_status lay_out(struct copse_baseline_work *w, const struct layout *
   struct copse_q weight = {1, (int64_t)l->channels * ways};
   struct shape shape = {0};
   int *order = NULL;
-  copse_status status;
   w->n_trees = 0;
-  COPSE_TRY(start_shape(w, &shape));
-  COPSE_TRY(copse_arena_array(&w->scratch, n, sizeof *order, &order, w->err));
+  COPSE_DO(start_shape(w, &shape));
+  COPSE_DO(copse_arena_array(&w->scratch, n, sizeof *order, &order, w->err));
   for (int c = 0; c < l->channels; c++) {
     for (int way = 0; way < ways; way++) {
       order_channel(w, l, c, order);
       if (way == 1) turn_around(order, (int)n);
-      COPSE_TRY(grow(w, order, weight, &shape));
+      COPSE_DO(grow(w, order, weight, &shape));
     }
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Builds the layout in a place of its own and looks at the time. */
@@ -273,22 +265,19 @@ static copse_status lay_out_best(struct copse_baseline_work *w, const struct cho
   int channels = w->hosts.n_hosts > 1 && w->hosts.even ? w->hosts.first[1] : 1;
   struct layout best = {choice->orders[0], 1, false};
   struct copse_q best_time, time;
-  copse_status status;
-  COPSE_TRY(time_of(w, &best, choice->grow, &best_time));
+  COPSE_DO(time_of(w, &best, choice->grow, &best_time));
   for (int way = 1; way < 8; way++) {
     struct layout l = {choice->orders[way / 4], way / 2 % 2 == 0 ? 1 : channels, way % 2 == 1};
     int64_t edges = choice->trees * n * l.channels * (l.both_ways ? 2 : 1);
     bool again = way >= 4 && choice->orders[1] == choice->orders[0];
     if (again || edges > MOST_EDGES || (l.both_ways && !choice->directed)) continue;
     if (way / 2 % 2 == 1 && channels == 1) continue;
-    COPSE_TRY(time_of(w, &l, choice->grow, &time));
+    COPSE_DO(time_of(w, &l, choice->grow, &time));
     if (copse_q_cmp(time, best_time) >= 0) continue;
     best = l;
     best_time = time;
   }
-  status = lay_out(w, &best, choice->grow);
-out:
-  return status;
+  return lay_out(w, &best, choice->grow);
 }
 
 static int64_t roots_of(const struct copse_baseline_work *w) {
@@ -300,32 +289,27 @@ static int64_t roots_of(const struct copse_baseline_work *w) {
 static copse_status grow_chains(struct copse_baseline_work *w, const int *order,
                                 struct copse_q weight, struct shape *shape) {
   int n = w->topology->n_ranks;
-  copse_status status = COPSE_OK;
   weight.den *= roots_of(w);
   for (int start = 0; start < n; start++) {
     if (!has_root(w, order[start])) continue;
     shape->n = 0;
     for (int i = 0; i + 1 < n; i++)
       add_link(shape, order[(start + i) % n], order[(start + i + 1) % n]);
-    COPSE_TRY(grow_phases(w, order[start], weight, shape));
+    COPSE_DO(grow_phases(w, order[start], weight, shape));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_baseline_ring(struct copse_baseline_work *w) {
   int *ring = NULL, *ranks = NULL;
   size_t n = (size_t)w->topology->n_ranks;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&w->scratch, n, sizeof *ring, &ring, w->err));
-  COPSE_TRY(copse_arena_array(&w->scratch, n, sizeof *ranks, &ranks, w->err));
-  COPSE_TRY(find_ring(w, ring));
+  COPSE_DO(copse_arena_array(&w->scratch, n, sizeof *ring, &ring, w->err));
+  COPSE_DO(copse_arena_array(&w->scratch, n, sizeof *ranks, &ranks, w->err));
+  COPSE_DO(find_ring(w, ring));
   for (size_t i = 0; i < n; i++) ranks[i] = (int)i;
   bool same = memcmp(ring, ranks, n * sizeof *ring) == 0;
   struct choice choice = {grow_chains, true, roots_of(w), {ring, same ? ring : ranks}};
-  status = lay_out_best(w, &choice);
-out:
-  return status;
+  return lay_out_best(w, &choice);
 }
 
 /* ---- double binary trees --------------------------------------------------------------- */
@@ -365,7 +349,6 @@ static copse_status grow_binary(struct copse_baseline_work *w, const int *order,
                                 struct copse_q weight, struct shape *shape) {
   int n = w->topology->n_ranks;
   bool free_roots = w->options->collective == COPSE_ALLREDUCE;
-  copse_status status = COPSE_OK;
   weight.den *= 2 * (free_roots ? 1 : roots_of(w));
   for (int start = 0; start < (free_roots ? 1 : n); start++) {
     if (!free_roots && !has_root(w, order[start])) continue;
@@ -374,23 +357,19 @@ static copse_status grow_binary(struct copse_baseline_work *w, const int *order,
       int root = order[start], top = root;
       shape->n = 0;
       if (o.n > 0) top = add_in_order(&o, 1, o.n, free_roots ? -1 : root, shape);
-      COPSE_TRY(grow_phases(w, free_roots ? top : root, weight, shape));
+      COPSE_DO(grow_phases(w, free_roots ? top : root, weight, shape));
     }
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_baseline_tree(struct copse_baseline_work *w) {
   int *order = NULL;
-  copse_status status;
-  COPSE_TRY(
+  COPSE_DO(
       copse_arena_array(&w->scratch, (size_t)w->topology->n_ranks, sizeof *order, &order, w->err));
   for (int i = 0; i < w->topology->n_ranks; i++) order[i] = i;
   struct choice choice = {grow_binary, false, 2 * roots_of(w), {order, order}};
-  status = lay_out_best(w, &choice);
-out:
-  return status;
+  return lay_out_best(w, &choice);
 }
 
 /* ---- direct ---------------------------------------------------------------------------- */
@@ -398,14 +377,12 @@ out:
 copse_status copse_baseline_direct(struct copse_baseline_work *w) {
   struct shape shape = {0};
   int n = w->topology->n_ranks;
-  copse_status status;
-  COPSE_TRY(start_shape(w, &shape));
+  COPSE_DO(start_shape(w, &shape));
   for (int root = 0; root < n; root++) {
     if (!has_root(w, root)) continue;
     shape.n = 0;
     for (int i = 1; i < n; i++) add_link(&shape, root, (root + i) % n);
-    COPSE_TRY(grow_phases(w, root, (struct copse_q){1, w->options->root < 0 ? n : 1}, &shape));
+    COPSE_DO(grow_phases(w, root, (struct copse_q){1, w->options->root < 0 ? n : 1}, &shape));
   }
-out:
-  return status;
+  return COPSE_OK;
 }

@@ -1,3 +1,8 @@
+/*
+ * Several schedules of one collective, made, verified and timed by the simulator, and which is best
+ * for which message sizes: as few ranges as there can be, each with a schedule close to the
+ * fastest.
+ */
 #include "predict/candidates.h"
 
 #include <inttypes.h>
@@ -7,6 +12,7 @@
 #include "base/memory.h"
 #include "predict/baseline.h"
 #include "verify/verify.h"
+#include "predict/policy.h"
 
 static copse_status check(const struct copse_schedule *schedule,
                           const struct copse_topology *topology, const char *name,
@@ -44,7 +50,6 @@ out:
 static copse_status add_fewer(struct copse_candidates *c, const struct copse_solve_options *options,
                               struct copse_err *err) {
   struct copse_solve_options fewer = *options;
-  copse_status status = COPSE_OK;
   int64_t exact = c->list[0].schedule->k;
   fewer.tolerance = COPSE_Q_ZERO;
   for (fewer.k = 1; fewer.k <= 8 && fewer.k < exact; fewer.k *= 2) {
@@ -52,11 +57,10 @@ static copse_status add_fewer(struct copse_candidates *c, const struct copse_sol
     struct copse_solve_seconds ignored;
     char name[24];
     snprintf(name, sizeof name, "k=%" PRId64, fewer.k);
-    COPSE_TRY(copse_solve_schedule(c->topology, &fewer, &schedule, &ignored, err));
-    COPSE_TRY(add(c, name, schedule, err));
+    COPSE_DO(copse_solve_schedule(c->topology, &fewer, &schedule, &ignored, err));
+    COPSE_DO(add(c, name, schedule, err));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status add_equal_shares(struct copse_candidates *c,
@@ -65,15 +69,13 @@ static copse_status add_equal_shares(struct copse_candidates *c,
   struct copse_solve_options equal = *options;
   struct copse_solve_seconds ignored;
   struct copse_schedule *schedule;
-  copse_status status;
   equal.equal_shares = true;
-  COPSE_TRY(copse_solve_schedule(c->topology, &equal, &schedule, &ignored, err));
+  COPSE_DO(copse_solve_schedule(c->topology, &equal, &schedule, &ignored, err));
   if (copse_q_eq(schedule->time_per_GB, c->list[0].schedule->time_per_GB))
     copse_schedule_release(schedule);
   else
-    COPSE_TRY(add(c, "equal shares", schedule, err));
-out:
-  return status;
+    COPSE_DO(add(c, "equal shares", schedule, err));
+  return COPSE_OK;
 }
 
 static copse_status add_baselines(struct copse_candidates *c,
@@ -137,7 +139,7 @@ copse_status copse_candidates_time(const struct copse_candidates *candidates, co
   struct copse_sim_question *questions = NULL;
   int n = 0;
   copse_status status;
-  if (quick) options.max_steps /= 8;
+  if (quick) options.max_steps /= QUICK_PART;
   COPSE_TRY(
       copse_calloc((size_t)candidates->n * (size_t)n_sizes, sizeof *questions, &questions, err));
   for (int i = 0; i < candidates->n; i++)
@@ -161,7 +163,7 @@ static double least_time(const struct copse_candidates *candidates, const double
 int copse_candidates_best(const struct copse_candidates *candidates, const double *us) {
   double least = least_time(candidates, us);
   int best = 0;
-  while (us[best] > least * (1 + COPSE_SAME_TIME)) best++;
+  while (us[best] > least * (1 + SAME_TIME)) best++;
   return best;
 }
 
@@ -171,7 +173,7 @@ int copse_candidates_lasting(const struct copse_candidates *candidates,
   *n_close = 0;
   for (int i = 0; i < candidates->n; i++) {
     int n = 0;
-    while (n < n_sizes && us[n][i] <= least_time(candidates, us[n]) * (1 + COPSE_CLOSE_TIME)) n++;
+    while (n < n_sizes && us[n][i] <= least_time(candidates, us[n]) * (1 + CLOSE_TIME)) n++;
     if (n <= *n_close) continue;
     best = i;
     *n_close = n;
@@ -185,11 +187,10 @@ copse_status copse_candidates_ranges(const struct copse_candidates *candidates, 
                                      struct copse_err *err) {
   double us[64][COPSE_MAX_CANDIDATES], bytes[64] = {0}; /* there are no more powers of two */
   int n_sizes = 0, n_close;
-  copse_status status;
   *n = 0;
   for (uint64_t size = smallest; size <= largest && n_sizes < 64; size *= 2)
     bytes[n_sizes++] = (double)size;
-  COPSE_TRY(copse_candidates_time(candidates, bytes, n_sizes, true, us, err));
+  COPSE_DO(copse_candidates_time(candidates, bytes, n_sizes, true, us, err));
   for (int i = 0; i < n_sizes && *n < COPSE_MAX_RANGES; i += n_close) {
     int best = copse_candidates_lasting(candidates, us + i, n_sizes - i, &n_close);
     uint64_t size = (uint64_t)bytes[i];
@@ -197,6 +198,5 @@ copse_status copse_candidates_ranges(const struct copse_candidates *candidates, 
     ranges[*n] = (struct copse_candidate_range){*n == 0 ? 0 : size, INT64_MAX, best};
     ++*n;
   }
-out:
-  return status;
+  return COPSE_OK;
 }

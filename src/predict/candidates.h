@@ -44,15 +44,10 @@ copse_status copse_candidates_time(const struct copse_candidates *candidates, co
                                    int n_sizes, bool quick, double (*us)[COPSE_MAX_CANDIDATES],
                                    struct copse_err *err) COPSE_CHECKED;
 
-/* Times that are equal but for rounding; and those between which a model can't tell, where
- * changing costs something: a plan more. */
-#define COPSE_SAME_TIME 1e-9
-#define COPSE_CLOSE_TIME 0.01
-
-/* The fastest of times [n]; of those within COPSE_SAME_TIME of each other the list's first. */
+/* The fastest of times [n]; of those within SAME_TIME (policy.h) of each other the list's first. */
 int copse_candidates_best(const struct copse_candidates *candidates, const double *us);
 
-/* The one that is within COPSE_CLOSE_TIME of the fastest for the most sizes from the first on, of
+/* The one that is within CLOSE_TIME of the fastest for the most sizes from the first on, of
  * equals the list's first; *n_close: for how many, at least 1. */
 int copse_candidates_lasting(const struct copse_candidates *candidates,
                              double (*us)[COPSE_MAX_CANDIDATES], int n_sizes, int *n_close);
@@ -68,7 +63,7 @@ struct copse_candidate_range {
 /*
  * Cuts all message sizes at powers of two from `smallest` to `largest` (powers of two themselves,
  * smallest < largest) so that each range has a candidate that is the fastest there or within
- * COPSE_CLOSE_TIME of it, in as few ranges as there can be: a range more is a plan more to load, and
+ * CLOSE_TIME of it, in as few ranges as there can be: a range more is a plan more to load, and
  * the times are a model's. The first range begins at 0, the last ends at INT64_MAX; neighbours have different candidates.
  */
 copse_status copse_candidates_ranges(const struct copse_candidates *candidates, uint64_t smallest,

@@ -1,3 +1,6 @@
+/*
+ * The events of a simulation in a radix heap; the header says how it works.
+ */
 #include "predict/event_queue.h"
 
 #include <stdlib.h>
@@ -29,17 +32,15 @@ copse_status copse_sim_queue_push_now(struct copse_sim_queue *queue, uint64_t ke
                                       struct copse_err *err) {
   struct copse_sim_events *batch = &queue->batch, *heap = &queue->heap;
   struct copse_sim_event event = {queue->now, key};
-  copse_status status;
   if (queue->next == batch->n) queue->next = batch->n = 0;
   if (batch->n == 0 || key > batch->items[batch->n - 1].key)
     return copse_sim_events_add(batch, event, err);
-  COPSE_TRY(copse_sim_events_add(heap, event, err));
+  COPSE_DO(copse_sim_events_add(heap, event, err));
   size_t i = heap->n - 1;
   for (; i > 0 && key < heap->items[(i - 1) / 2].key; i = (i - 1) / 2)
     heap->items[i] = heap->items[(i - 1) / 2];
   heap->items[i] = event;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 void copse_sim_queue_pop_heap(struct copse_sim_queue *queue, struct copse_sim_event *out) {
@@ -90,23 +91,20 @@ static size_t merge_runs(const struct copse_sim_events *from, struct copse_sim_e
 }
 
 static copse_status sort_batch(struct copse_sim_queue *queue, struct copse_err *err) {
-  copse_status status = COPSE_OK;
   if (end_of_run(&queue->batch, 0) == queue->batch.n) return COPSE_OK;
-  COPSE_TRY(copse_grow(&queue->spare.items, &queue->spare.capacity, queue->batch.n,
-                       sizeof *queue->spare.items, err));
+  COPSE_DO(copse_grow(&queue->spare.items, &queue->spare.capacity, queue->batch.n,
+                      sizeof *queue->spare.items, err));
   for (size_t runs = 3; runs > 2;) {
     runs = merge_runs(&queue->batch, &queue->spare);
     swap(&queue->batch, &queue->spare);
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_sim_queue_advance(struct copse_sim_queue *queue, struct copse_err *err) {
   int bit = __builtin_ctzll(queue->filled);
   struct copse_sim_events *list = &queue->later[bit];
   uint64_t least = list->items[0].time, most = least;
-  copse_status status = COPSE_OK;
   for (size_t i = 1; i < list->n; i++) {
     if (list->items[i].time < least) least = list->items[i].time;
     if (list->items[i].time > most) most = list->items[i].time;
@@ -126,11 +124,9 @@ copse_status copse_sim_queue_advance(struct copse_sim_queue *queue, struct copse
         queue->filled |= (uint64_t)1 << lower;
         to = &queue->later[lower];
       }
-      COPSE_TRY(copse_sim_events_add(to, *event, err));
+      COPSE_DO(copse_sim_events_add(to, *event, err));
     }
   }
   list->n = 0;
-  status = sort_batch(queue, err);
-out:
-  return status;
+  return sort_batch(queue, err);
 }

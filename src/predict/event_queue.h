@@ -1,5 +1,5 @@
 /*
- * Inside src/schedule only: the events of a simulation, earliest first, those of one moment by
+ * The events of a simulation, earliest first, those of one moment by
  * their keys: a total order, so that what comes out doesn't depend on how it went in.
  *
  * A radix heap (Ahuja, Mehlhorn, Orlin, Tarjan, Faster algorithms for the shortest path problem,

@@ -1,3 +1,7 @@
+/*
+ * A Mixture-of-Experts layer cut into parts, so that the all-to-all of one runs beside the experts'
+ * work on another, simulated for several numbers of parts (Tutel, arXiv 2206.03382, section 4.2).
+ */
 #include "predict/overlap.h"
 
 #include <math.h>
@@ -12,7 +16,7 @@
 
 static bool is_time(double v) { return isfinite(v) && v >= 0; }
 
-copse_status copse_compute_check(const struct copse_compute *c, struct copse_err *err) {
+static copse_status check_compute(const struct copse_compute *c, struct copse_err *err) {
   if (!is_time(c->alpha_us) || !is_time(c->us_per_token))
     return copse_fail(err, COPSE_INVALID, "compute times must be finite and not negative");
   for (int i = 0; i < c->n_points; i++) {
@@ -42,34 +46,31 @@ double copse_compute_us(const struct copse_compute *c, double tokens) {
 static copse_status get_number(const struct copse_json *json, const cJSON *object, const char *key,
                                double *out, struct copse_err *err) {
   struct copse_q q;
-  copse_status status;
   if (!copse_json_get(object, key))
     return copse_fail_at(err, COPSE_BAD_INPUT, json->file, copse_json_line(object, NULL),
                          "\"%s\" is missing", key);
-  COPSE_TRY(copse_json_get_rational(json, object, key, &q, err));
+  COPSE_DO(copse_json_get_rational(json, object, key, &q, err));
   if (q.num < 0)
     return copse_fail_at(err, COPSE_BAD_INPUT, json->file, copse_json_line(object, NULL),
                          "\"%s\" must not be negative", key);
   *out = copse_q_to_double(q);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status read_points(const struct copse_json *json, const cJSON *list,
                                 struct copse_compute *out, struct copse_compute_point **points,
                                 struct copse_err *err) {
   static const char *const keys[] = {"tokens", "us", NULL};
-  copse_status status;
   int n = cJSON_GetArraySize(list), i = 0;
   if (n == 0)
     return copse_fail_at(err, COPSE_BAD_INPUT, json->file, copse_json_line(json->root, NULL),
                          "\"points\" is empty; give at least one");
-  COPSE_TRY(copse_calloc((size_t)n, sizeof **points, points, err));
+  COPSE_DO(copse_calloc((size_t)n, sizeof **points, points, err));
   COPSE_JSON_EACH (item, list) {
     struct copse_compute_point *p = &(*points)[i++];
-    COPSE_TRY(copse_json_expect_object(json, item, json->root, "a point", keys, err));
-    COPSE_TRY(get_number(json, item, "tokens", &p->tokens, err));
-    COPSE_TRY(get_number(json, item, "us", &p->us, err));
+    COPSE_DO(copse_json_expect_object(json, item, json->root, "a point", keys, err));
+    COPSE_DO(get_number(json, item, "tokens", &p->tokens, err));
+    COPSE_DO(get_number(json, item, "us", &p->us, err));
     if (i > 1 && (p->tokens <= p[-1].tokens || p->us < p[-1].us))
       return copse_fail_at(err, COPSE_BAD_INPUT, json->file, copse_json_line(item, NULL),
                            "each point must have more tokens than the one before, and no less "
@@ -77,8 +78,7 @@ static copse_status read_points(const struct copse_json *json, const cJSON *list
   }
   out->points = *points;
   out->n_points = n;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status read_compute(const struct copse_json *json, struct copse_compute *out,
@@ -87,23 +87,20 @@ static copse_status read_compute(const struct copse_json *json, struct copse_com
                                      "us_per_token", "comment", NULL};
   const cJSON *root = json->root, *list = NULL;
   const char *format;
-  copse_status status;
-  COPSE_TRY(copse_json_expect_object(json, root, NULL, "a table of compute times", keys, err));
-  COPSE_TRY(copse_json_get_string(json, root, "format", &format, err));
+  COPSE_DO(copse_json_expect_object(json, root, NULL, "a table of compute times", keys, err));
+  COPSE_DO(copse_json_get_string(json, root, "format", &format, err));
   if (strcmp(format, "copse-compute/1") != 0)
     return copse_fail_at(err, COPSE_BAD_INPUT, json->file, copse_json_line(root, NULL),
                          "unknown \"format\"; this version reads copse-compute/1");
   if (!copse_json_get(root, "points")) {
-    COPSE_TRY(get_number(json, root, "alpha_us", &out->alpha_us, err));
+    COPSE_DO(get_number(json, root, "alpha_us", &out->alpha_us, err));
     return get_number(json, root, "us_per_token", &out->us_per_token, err);
   }
   if (copse_json_get(root, "alpha_us") || copse_json_get(root, "us_per_token"))
     return copse_fail_at(err, COPSE_BAD_INPUT, json->file, copse_json_line(root, NULL),
                          "give either \"points\" or \"alpha_us\" and \"us_per_token\"");
-  COPSE_TRY(copse_json_get_array(json, root, "points", &list, err));
-  status = read_points(json, list, out, points, err);
-out:
-  return status;
+  COPSE_DO(copse_json_get_array(json, root, "points", &list, err));
+  return read_points(json, list, out, points, err);
 }
 
 copse_status copse_compute_parse(const char *label, const char *data, size_t size,
@@ -191,43 +188,39 @@ static copse_status check_problem(const struct copse_overlap_problem *p, struct 
     if (p->degrees[i] < 1 || p->degrees[i] > COPSE_OVERLAP_MAX_DEGREE)
       return copse_fail(err, COPSE_INVALID, "a degree must be 1 to %d, not %d",
                         COPSE_OVERLAP_MAX_DEGREE, p->degrees[i]);
-  return copse_compute_check(&p->compute, err);
+  return check_compute(&p->compute, err);
 }
 
 static copse_status predict(const struct copse_overlap_problem *p, int degree,
                             struct copse_overlap_row *row, struct copse_err *err) {
   struct copse_sim_result result;
   double bytes = p->bytes / degree;
-  copse_status status;
   row->degree = degree;
-  COPSE_TRY(copse_simulate(p->topology, p->dispatch, p->sim, bytes, &result, NULL, err));
+  COPSE_DO(copse_simulate(p->topology, p->dispatch, p->sim, bytes, &result, NULL, err));
   row->dispatch_us = row->combine_us = result.us;
   if (p->combine) {
-    COPSE_TRY(copse_simulate(p->topology, p->combine, p->sim, bytes, &result, NULL, err));
+    COPSE_DO(copse_simulate(p->topology, p->combine, p->sim, bytes, &result, NULL, err));
     row->combine_us = result.us;
   }
   row->compute_us = copse_compute_us(&p->compute, p->tokens / degree);
   row->total_us = copse_overlap_pipeline(degree, row->dispatch_us, row->compute_us, row->combine_us,
                                          p->network);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_overlap_choose(const struct copse_overlap_problem *problem,
                                   struct copse_overlap_row *rows, int *best,
                                   struct copse_err *err) {
-  copse_status status;
   *best = 0;
-  COPSE_TRY(check_problem(problem, err));
+  COPSE_DO(check_problem(problem, err));
   for (int i = 0; i < problem->n_degrees; i++) {
-    COPSE_TRY(predict(problem, problem->degrees[i], &rows[i], err));
+    COPSE_DO(predict(problem, problem->degrees[i], &rows[i], err));
     const struct copse_overlap_row *now = &rows[*best];
     if (rows[i].total_us < now->total_us ||
         (rows[i].total_us == now->total_us && rows[i].degree < now->degree))
       *best = i;
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- the way back ---------------------------------------------------------------------------- */
@@ -235,7 +228,6 @@ out:
 static copse_status add_reversed(const struct copse_schedule *s, const struct copse_topology *t,
                                  const struct copse_schedule_flow *flow, int *nodes,
                                  struct copse_sim_dag *dag, struct copse_err *err) {
-  copse_status status = COPSE_OK;
   for (int p = 0; p < flow->n_paths; p++) {
     const struct copse_schedule_path *path = &flow->paths[p];
     /* the order of an alltoall from dst's side: its right-hand neighbour first */
@@ -253,10 +245,9 @@ static copse_status add_reversed(const struct copse_schedule *s, const struct co
                           "there is no link '%s' -> '%s'",
                           t->nodes[nodes[i - 1]].id, t->nodes[nodes[i]].id);
     }
-    COPSE_TRY(copse_sim_dag_add_path(dag, t, nodes, path->n_nodes, &transfer, NULL, err));
+    COPSE_DO(copse_sim_dag_add_path(dag, t, nodes, path->n_nodes, &transfer, NULL, err));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_overlap_add_combine(const struct copse_schedule *s,
@@ -284,10 +275,9 @@ out:
 copse_status copse_overlap_busiest_share(const struct copse_schedule *s, double *share,
                                          struct copse_err *err) {
   int64_t m, most = 0;
-  copse_status status;
   *share = 1;
   if (!s->demand) return COPSE_OK;
-  COPSE_TRY(copse_demand_total(s->demand, s->n_ranks, &m, err));
+  COPSE_DO(copse_demand_total(s->demand, s->n_ranks, &m, err));
   for (int j = 0; j < s->n_ranks; j++) {
     int64_t sum = 0;
     for (int i = 0; i < s->n_ranks; i++)
@@ -296,6 +286,5 @@ copse_status copse_overlap_busiest_share(const struct copse_schedule *s, double 
     if (sum > most) most = sum;
   }
   if (m > 0) *share = (double)most / (double)m;
-out:
-  return status;
+  return COPSE_OK;
 }

@@ -55,8 +55,6 @@ struct copse_compute {
 };
 
 /* COPSE_INVALID for negative, infinite or falling figures. */
-copse_status copse_compute_check(const struct copse_compute *compute,
-                                 struct copse_err *err) COPSE_CHECKED;
 double copse_compute_us(const struct copse_compute *compute, double tokens);
 
 /*

@@ -1,3 +1,8 @@
+/*
+ * Hosts by the names of ranks, and one route for each pair of ranks: fewest links, of these the
+ * widest, of these those that keep the sum of squared link uses small. Pairs are routed one after
+ * the other, then three times anew among all the rest. O(passes * ranks * links).
+ */
 #include "predict/route.h"
 
 #include <limits.h>
@@ -6,9 +11,7 @@
 
 #include "base/graph.h"
 #include "base/memory.h"
-
-/* The first pass routes pair by pair, the others each pair anew among all the rest. */
-#define PASSES 4
+#include "predict/policy.h"
 
 /* ---- hosts ----------------------------------------------------------------------------- */
 
@@ -109,41 +112,36 @@ static int by_bandwidth(const void *a, const void *b) {
 static copse_status order_widths(struct search *s, struct copse_err *err) {
   const struct copse_topology *t = s->topology;
   struct ordered_link *order = NULL;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&s->scratch, (size_t)t->n_links, sizeof *order, &order, err));
+  COPSE_DO(copse_arena_array(&s->scratch, (size_t)t->n_links, sizeof *order, &order, err));
   for (int i = 0; i < t->n_links; i++) order[i] = (struct ordered_link){t->links[i].bandwidth, i};
   qsort(order, (size_t)t->n_links, sizeof *order, by_bandwidth);
   for (int i = 0, width = 0; i < t->n_links; i++) {
     if (i > 0 && copse_q_cmp(order[i].bandwidth, order[i - 1].bandwidth) != 0) width++;
     s->width_of[order[i].link] = width;
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status search_start(struct search *s, struct copse_err *err) {
   const struct copse_topology *t = s->topology;
   size_t nodes = (size_t)t->n_nodes, links = (size_t)t->n_links;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&s->scratch, links, sizeof(int), &s->width_of, err));
-  COPSE_TRY(copse_arena_array(&s->scratch, links, sizeof(double), &s->more, err));
-  COPSE_TRY(copse_arena_array(&s->scratch, links, sizeof(int), &s->best, err));
-  COPSE_TRY(copse_arena_array(&s->scratch, nodes, sizeof(int), &s->n_best, err));
-  COPSE_TRY(copse_arena_array(&s->scratch, nodes, sizeof(int), &s->distance, err));
-  COPSE_TRY(copse_arena_array(&s->scratch, nodes, sizeof(int), &s->width, err));
-  COPSE_TRY(copse_arena_array(&s->scratch, links, sizeof(double), &s->used, err));
-  COPSE_TRY(copse_arena_array(&s->scratch, nodes, sizeof *s->ways, &s->ways, err));
-  COPSE_TRY(copse_arena_array(&s->scratch, nodes, sizeof(int), &s->queue, err));
-  COPSE_TRY(copse_adjacency_by(&s->scratch, t->n_nodes, t->n_links, &t->links[0].src,
-                               sizeof *t->links, &s->out, err));
-  COPSE_TRY(copse_adjacency_by(&s->scratch, t->n_nodes, t->n_links, &t->links[0].dst,
-                               sizeof *t->links, &s->in, err));
-  COPSE_TRY(copse_arena_array(&s->scratch, (size_t)t->n_ranks, 1, &s->done, err));
+  COPSE_DO(copse_arena_array(&s->scratch, links, sizeof(int), &s->width_of, err));
+  COPSE_DO(copse_arena_array(&s->scratch, links, sizeof(double), &s->more, err));
+  COPSE_DO(copse_arena_array(&s->scratch, links, sizeof(int), &s->best, err));
+  COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof(int), &s->n_best, err));
+  COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof(int), &s->distance, err));
+  COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof(int), &s->width, err));
+  COPSE_DO(copse_arena_array(&s->scratch, links, sizeof(double), &s->used, err));
+  COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof *s->ways, &s->ways, err));
+  COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof(int), &s->queue, err));
+  COPSE_DO(copse_adjacency_by(&s->scratch, t->n_nodes, t->n_links, &t->links[0].src,
+                              sizeof *t->links, &s->out, err));
+  COPSE_DO(copse_adjacency_by(&s->scratch, t->n_nodes, t->n_links, &t->links[0].dst,
+                              sizeof *t->links, &s->in, err));
+  COPSE_DO(copse_arena_array(&s->scratch, (size_t)t->n_ranks, 1, &s->done, err));
   for (size_t i = 0; i < links; i++)
     s->more[i] = 1 / copse_q_to_double(s->topology->links[i].bandwidth);
-  status = order_widths(s, err);
-out:
-  return status;
+  return order_widths(s, err);
 }
 
 /* The width of the way to v over this link, or -1 if that isn't a shortest way. */
@@ -227,9 +225,8 @@ static copse_status set_route(struct search *s, int src, int dst, struct copse_r
                       t->nodes[v].id, src, t->nodes[t->rank_nodes[src]].id);
   int n = s->distance[v] + 1;
   if (r->length[pair] == 0) {
-    copse_status status =
-        copse_grow(&r->nodes, &r->nodes_capacity, r->n_nodes + (size_t)n, sizeof *r->nodes, err);
-    if (status != COPSE_OK) return status;
+    COPSE_DO(
+        copse_grow(&r->nodes, &r->nodes_capacity, r->n_nodes + (size_t)n, sizeof *r->nodes, err));
     r->first[pair] = r->n_nodes;
     r->length[pair] = n;
     r->n_nodes += (size_t)n;
@@ -253,7 +250,6 @@ static copse_status route_from(struct search *s, int src, struct copse_routes *r
                                struct copse_err *err) {
   const struct copse_topology *t = s->topology;
   int host = s->hosts->of_rank[src];
-  copse_status status = COPSE_OK;
   memset(s->done, 0, (size_t)t->n_ranks);
   for (int outside = 0; outside < 2; outside++) {
     search_from(s, src, outside ? -1 : host);
@@ -261,11 +257,10 @@ static copse_status route_from(struct search *s, int src, struct copse_routes *r
       int dst = (src + k) % t->n_ranks;
       if (s->done[dst] || (!outside && s->distance[t->rank_nodes[dst]] < 0)) continue;
       s->done[dst] = 1;
-      COPSE_TRY(set_route(s, src, dst, r, err));
+      COPSE_DO(set_route(s, src, dst, r, err));
     }
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_routes_find(const struct copse_topology *topology,
@@ -278,7 +273,7 @@ copse_status copse_routes_find(const struct copse_topology *topology,
   COPSE_TRY(search_start(&s, err));
   COPSE_TRY(copse_calloc(pairs, sizeof *routes->first, &routes->first, err));
   COPSE_TRY(copse_calloc(pairs, sizeof *routes->length, &routes->length, err));
-  for (int pass = 0; pass < PASSES; pass++)
+  for (int pass = 0; pass < ROUTE_PASSES; pass++)
     for (int src = 0; src < topology->n_ranks; src++) COPSE_TRY(route_from(&s, src, routes, err));
 out:
   copse_arena_free(&s.scratch);

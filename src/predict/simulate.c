@@ -20,6 +20,7 @@
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "predict/event_queue.h"
+#include "predict/policy.h"
 #include "predict/simulate_dag.h"
 #include "schedule/chunks.h"
 
@@ -95,16 +96,14 @@ static copse_status find_places(struct frame *f, struct copse_arena *scratch,
   const struct copse_sim_item *items = f->dag->items;
   int n = f->dag->n_transfers, sorted = 1;
   struct ordered *list = NULL;
-  copse_status status = COPSE_OK;
   while (sorted < n && items[sorted - 1].order <= items[sorted].order) sorted++;
   if (sorted >= n) return COPSE_OK;
-  COPSE_TRY(copse_arena_array(scratch, (size_t)n, sizeof *list, &list, err));
-  COPSE_TRY(copse_arena_array(&f->arena, (size_t)n, sizeof *f->places, &f->places, err));
+  COPSE_DO(copse_arena_array(scratch, (size_t)n, sizeof *list, &list, err));
+  COPSE_DO(copse_arena_array(&f->arena, (size_t)n, sizeof *f->places, &f->places, err));
   for (int t = 0; t < n; t++) list[t] = (struct ordered){items[t].order, t};
   qsort(list, (size_t)n, sizeof *list, by_order);
   for (int p = 0; p < n; p++) f->places[list[p].transfer] = p;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- flights ----------------------------------------------------------------------------- */
@@ -118,9 +117,8 @@ static int streams_from(const struct frame *f, int t) {
 
 static copse_status make_flights(struct frame *f, struct copse_err *err) {
   const struct copse_sim_dag *dag = f->dag;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&f->arena, (size_t)dag->n_transfers + 1, sizeof *f->flights,
-                              &f->flights, err));
+  COPSE_DO(copse_arena_array(&f->arena, (size_t)dag->n_transfers + 1, sizeof *f->flights,
+                             &f->flights, err));
   for (int t = 0; t < dag->n_transfers; t++) {
     const struct copse_sim_item *item = &dag->items[t];
     const int *links = copse_sim_links(dag, t);
@@ -142,8 +140,7 @@ static copse_status make_flights(struct frame *f, struct copse_err *err) {
     f->delays = f->delays || item->delay_us > 0;
     f->only_streams = f->only_streams && item->n_after == 0 && item->amount > 0;
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Lists for each flight the ones that wait for it, in the order of their transfers' numbers. */
@@ -151,7 +148,6 @@ static copse_status find_dependents(struct frame *f, struct copse_err *err) {
   const struct copse_sim_dag *dag = f->dag;
   struct flight *p = f->flights;
   size_t total = 0;
-  copse_status status = COPSE_OK;
   for (int t = 0; t < dag->n_transfers; t++) {
     const int *list = copse_sim_after(dag, t); /* `streams` follow at once */
     int n = dag->items[t].n_after + dag->items[t].n_streams;
@@ -159,7 +155,7 @@ static copse_status find_dependents(struct frame *f, struct copse_err *err) {
     total += (size_t)n;
     if (total > INT32_MAX) return copse_fail(err, COPSE_OVERFLOW, "too many dependencies");
   }
-  COPSE_TRY(copse_arena_array(&f->arena, total, sizeof *f->dependents, &f->dependents, err));
+  COPSE_DO(copse_arena_array(&f->arena, total, sizeof *f->dependents, &f->dependents, err));
   for (int i = 0; i < dag->n_transfers; i++) {
     p[i + 1].first_dependent = p[i].first_dependent + p[i].n_dependents;
     p[i].n_dependents = 0;
@@ -173,8 +169,7 @@ static copse_status find_dependents(struct frame *f, struct copse_err *err) {
       f->dependents[from->first_dependent + from->n_dependents++] = i < n_after ? place : ~place;
     }
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- levels ------------------------------------------------------------------------------ */
@@ -194,16 +189,14 @@ static copse_status find_levels(struct frame *f, struct copse_arena *scratch,
                                 struct copse_err *err) {
   const struct copse_sim_dag *dag = f->dag;
   int *levels = NULL, most[2] = {0, 0};
-  copse_status status;
-  COPSE_TRY(copse_arena_array(scratch, (size_t)dag->n_transfers, sizeof *levels, &levels, err));
+  COPSE_DO(copse_arena_array(scratch, (size_t)dag->n_transfers, sizeof *levels, &levels, err));
   for (int t = 0; t < dag->n_transfers; t++) {
     int *phase = &most[dag->items[t].reduces];
     levels[t] = level_of(dag, t, levels);
     if (levels[t] > *phase) *phase = levels[t];
   }
   f->levels = most[0] + most[1];
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- all together ------------------------------------------------------------------------ */
@@ -235,12 +228,12 @@ static void frame_free(struct frame *frame) {
   *frame = (struct frame){0};
 }
 
-const struct copse_sim_options copse_sim_defaults = {.alpha_us = 2,
+const struct copse_sim_options copse_sim_defaults = {.alpha_us = ALPHA_US,
                                                      .duplex = 1,
                                                      .min_chunk_bytes = COPSE_MIN_CHUNK_BYTES,
                                                      .max_chunk_bytes = COPSE_CHUNK_BYTES,
                                                      .fifo = COPSE_FIFO,
-                                                     .max_steps = 4000000};
+                                                     .max_steps = MAX_STEPS};
 
 /* A chunk asks for link `hop` of its transfer, or, beyond the last link, arrives. */
 struct event {
@@ -278,8 +271,7 @@ static copse_status push(struct sim *s, double time, int place, int chunk, int h
 
 static copse_status pop(struct sim *s, struct event *out) {
   struct copse_sim_event event;
-  copse_status status = copse_sim_queue_pop(s->queue, &event, s->err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_sim_queue_pop(s->queue, &event, s->err));
   uint32_t low = (uint32_t)event.key;
   *out = (struct event){copse_sim_event_us(&event), (int)(event.key >> 32),
                         (int)(low >> s->hop_bits), (int)(low & ((1u << s->hop_bits) - 1))};
@@ -367,17 +359,14 @@ static copse_status issue(struct sim *s, int place, double now);
 static copse_status free_slots(struct sim *s, const struct flight *p, double now) {
   const struct copse_sim_dag *dag = s->frame->dag;
   const int *streams = copse_sim_streams(dag, p->transfer);
-  copse_status status = COPSE_OK;
   for (int i = 0; i < dag->items[p->transfer].n_streams; i++)
-    if (holds(s, streams[i])) COPSE_TRY(issue(s, place_of(s->frame, streams[i]), now));
-out:
-  return status;
+    if (holds(s, streams[i])) COPSE_DO(issue(s, place_of(s->frame, streams[i]), now));
+  return COPSE_OK;
 }
 
 /* Lets every chunk go that may: over links one at a time, see serve(). */
 static copse_status issue(struct sim *s, int place, double now) {
   struct flight *p = &s->flights[place];
-  copse_status status = COPSE_OK;
   while (p->issued < p->n_chunks && p->free_us < INFINITY && has_slot(s, p, place) &&
          is_taken(s, p) && is_ready(s, p, p->issued)) {
     if (p->issued == 0) {
@@ -388,18 +377,16 @@ static copse_status issue(struct sim *s, int place, double now) {
     double *slot = slot_of(s, p, place, p->issued);
     if (slot && *slot > start) start = *slot;
     if (slot) *slot = -1;
-    COPSE_TRY(push(s, start, place, p->issued, 0));
+    COPSE_DO(push(s, start, place, p->issued, 0));
     p->issued++;
     if (p->n_links > 0) p->free_us = INFINITY; /* until the first link took it */
-    if (s->fifo > 0) COPSE_TRY(free_slots(s, p, now));
+    if (s->fifo > 0) COPSE_DO(free_slots(s, p, now));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status arrive(struct sim *s, int place, double now) {
   struct flight *p = &s->flights[place];
-  copse_status status = COPSE_OK;
   bool whole = ++p->arrived == p->n_chunks;
   if (now > s->result->us) s->result->us = now;
   if (whole && s->arrival_us) s->arrival_us[p->transfer] = now;
@@ -408,10 +395,9 @@ static copse_status arrive(struct sim *s, int place, double now) {
   for (int i = 0; i < p->n_dependents; i++) {
     int d = dependents[i];
     if (d >= 0 && whole) s->flights[d].waits--;
-    if (d < 0 || whole) COPSE_TRY(issue(s, d < 0 ? ~d : d, now));
+    if (d < 0 || whole) COPSE_DO(issue(s, d < 0 ? ~d : d, now));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Whether nothing waits for it and nobody counts it: then its arrival is no event. */
@@ -485,17 +471,15 @@ static copse_status serve(struct sim *s, const struct event *e) {
   double bytes = p->chunk_bytes * (against && *against > 0 ? s->options->duplex : 1);
   double taken = bytes * wire->us_per_byte;
   double start = take_link(s, e, p, wire, taken);
-  copse_status status;
-  COPSE_TRY(send_on(s, e, p, bytes, start));
+  COPSE_DO(send_on(s, e, p, bytes, start));
   if (e->hop == 0) {
     p->free_us = start + taken;
-    COPSE_TRY(issue(s, e->place, e->time));
+    COPSE_DO(issue(s, e->place, e->time));
   } else if (s->left_us && e->hop + 1 == p->n_links) {
     *slot_of(s, p, e->place, e->chunk) = start + taken;
-    COPSE_TRY(issue(s, e->place, e->time));
+    COPSE_DO(issue(s, e->place, e->time));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* What moves nothing arrives at once, but for what it adds. */
@@ -507,26 +491,24 @@ static copse_status serve_here(struct sim *s, const struct event *e) {
 
 static copse_status run(struct sim *s) {
   const struct copse_sim_dag *dag = s->frame->dag;
-  copse_status status = COPSE_OK;
   for (int i = 0; i < dag->n_transfers; i++)
     if (s->flights[i].waits == 0 && s->flights[i].streams_from == NO_STREAM)
-      COPSE_TRY(issue(s, i, 0));
+      COPSE_DO(issue(s, i, 0));
   while (!copse_sim_queue_is_empty(s->queue)) {
     struct event e;
-    COPSE_TRY(pop(s, &e));
+    COPSE_DO(pop(s, &e));
     if (s->flights[e.place].n_links == 0)
-      COPSE_TRY(serve_here(s, &e));
+      COPSE_DO(serve_here(s, &e));
     else if (e.hop < s->flights[e.place].n_links)
-      COPSE_TRY(serve(s, &e));
+      COPSE_DO(serve(s, &e));
     else
-      COPSE_TRY(arrive(s, e.place, e.time));
+      COPSE_DO(arrive(s, e.place, e.time));
   }
   for (int i = 0; i < dag->n_transfers; i++)
     if (s->flights[i].arrived < s->flights[i].n_chunks)
       return copse_fail(s->err, COPSE_INTERNAL, "the simulation stopped before transfer %d",
                         s->flights[i].transfer);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- setting up ------------------------------------------------------------------------ */
@@ -579,36 +561,31 @@ static copse_status take_flights(struct sim *s, struct kept *kept) {
 /* Only where they are fewer than chunks. */
 static copse_status make_slots(struct sim *s) {
   size_t n = (size_t)s->frame->dag->n_transfers;
-  copse_status status = COPSE_OK;
   s->fifo = s->options->fifo;
   if (s->max_chunks <= s->fifo) s->fifo = 0;
   if (s->fifo == 0 || s->frame->longest < 2) return COPSE_OK;
-  COPSE_TRY(
-      copse_arena_array(&s->scratch, n, sizeof *s->left_us * (size_t)s->fifo, &s->left_us, s->err));
-out:
-  return status;
+  return copse_arena_array(&s->scratch, n, sizeof *s->left_us * (size_t)s->fifo, &s->left_us,
+                           s->err);
 }
 
 static copse_status set_up(struct sim *s, struct kept *kept, double unit_bytes) {
   const struct frame *f = s->frame;
   size_t links = (size_t)f->topology->n_links, ranks = (size_t)f->topology->n_ranks;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&s->scratch, links, sizeof *s->wires, &s->wires, s->err));
+  COPSE_DO(copse_arena_array(&s->scratch, links, sizeof *s->wires, &s->wires, s->err));
   memcpy(s->wires, f->wires, links * sizeof *s->wires);
-  COPSE_TRY(take_flights(s, kept));
-  COPSE_TRY(
+  COPSE_DO(take_flights(s, kept));
+  COPSE_DO(
       copse_arena_array(&s->scratch, ranks, sizeof *s->adder_free_us, &s->adder_free_us, s->err));
   if (s->options->duplex > 1)
-    COPSE_TRY(
+    COPSE_DO(
         copse_arena_array(&s->scratch, ranks * ranks, sizeof *s->under_way, &s->under_way, s->err));
   for (s->hop_bits = 1; s->hop_bits < 31 && f->longest >> s->hop_bits > 0;) s->hop_bits++;
   cut_into_chunks(s, unit_bytes);
-  COPSE_TRY(make_slots(s));
+  COPSE_DO(make_slots(s));
   size_t n = (size_t)f->dag->n_copies * (size_t)s->max_chunks;
-  if (n > 0) COPSE_TRY(copse_arena_array(&s->scratch, n, sizeof *s->copies, &s->copies, s->err));
+  if (n > 0) COPSE_DO(copse_arena_array(&s->scratch, n, sizeof *s->copies, &s->copies, s->err));
   for (size_t i = 0; i < n; i++) s->copies[i] = -1;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* As copse_simulate, of which this is the inside; `frame` is only read. */
@@ -663,10 +640,9 @@ out:
   return status;
 }
 
-int copse_simulate_threads = 0;
+/* ---- several questions ---- */
 
-/* Fewer steps than this are done before a thread has started. */
-#define STEPS_FOR_THREADS 50000
+int copse_simulate_threads = 0;
 
 /* Questions about the same transfers, one after the other. */
 struct group {

@@ -19,7 +19,6 @@
 #include <string.h>
 
 #include "base/collective.h"
-#include "predict/simulate.h"
 
 void copse_sim_dag_free(struct copse_sim_dag *dag) {
   free(dag->items);
@@ -54,11 +53,10 @@ copse_status copse_sim_dag_add(struct copse_sim_dag *dag, const struct copse_sim
                                int *id, struct copse_err *err) {
   int n_copies = t->copies ? t->n_links : 0;
   size_t n = (size_t)t->n_links + (size_t)n_copies + (size_t)t->n_after + (size_t)t->n_streams;
-  copse_status status;
-  COPSE_TRY(check(dag, t, err));
-  COPSE_TRY(copse_grow(&dag->ints, &dag->ints_capacity, dag->n_ints + n, sizeof *dag->ints, err));
-  COPSE_TRY(copse_grow(&dag->items, &dag->items_capacity, (size_t)dag->n_transfers + 1,
-                       sizeof *dag->items, err));
+  COPSE_DO(check(dag, t, err));
+  COPSE_DO(copse_grow(&dag->ints, &dag->ints_capacity, dag->n_ints + n, sizeof *dag->ints, err));
+  COPSE_DO(copse_grow(&dag->items, &dag->items_capacity, (size_t)dag->n_transfers + 1,
+                      sizeof *dag->items, err));
   dag->items[dag->n_transfers] = (struct copse_sim_item){.first = dag->n_ints,
                                                          .n_links = t->n_links,
                                                          .n_copies = n_copies,
@@ -77,8 +75,7 @@ copse_status copse_sim_dag_add(struct copse_sim_dag *dag, const struct copse_sim
     if (t->copies[i] >= dag->n_copies) dag->n_copies = t->copies[i] + 1;
   if (id) *id = dag->n_transfers;
   dag->n_transfers++;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_sim_dag_add_path(struct copse_sim_dag *dag,
@@ -179,8 +176,7 @@ static copse_status add_edge(struct maker *m, const struct copse_schedule_tree *
                                         .copies = m->copies,
                                         .reduces = tree->phase == COPSE_PHASE_REDUCE,
                                         .amount = copse_q_to_double(amount)};
-  copse_status status;
-  COPSE_TRY(map_path(m, edge->path, edge->n_path));
+  COPSE_DO(map_path(m, edge->path, edge->n_path));
   for (int i = 0; i + 1 < edge->n_path; i++) {
     m->links[i] = copse_topology_find_link(m->topology, m->path[i], m->path[i + 1]);
     if (m->links[i] < 0)
@@ -188,9 +184,7 @@ static copse_status add_edge(struct maker *m, const struct copse_schedule_tree *
                         m->topology->nodes[m->path[i]].id, m->topology->nodes[m->path[i + 1]].id);
     m->copies[i] = copy_on(m, tree->phase, m->links[i]);
   }
-  status = copse_sim_dag_add(m->dag, &transfer, id, m->err);
-out:
-  return status;
+  return copse_sim_dag_add(m->dag, &transfer, id, m->err);
 }
 
 /* Lists what has brought the children's sums to `rank`. */
@@ -203,40 +197,36 @@ static int list_children(struct maker *m, int rank) {
 
 static copse_status add_reduction(struct maker *m, const struct copse_schedule_tree *tree,
                                   struct copse_q amount) {
-  copse_status status = COPSE_OK;
   m->stamp++;
   for (int r = 0; r < m->schedule->n_ranks; r++) m->children[r] = -1;
   for (int e = 0; e < tree->n_edges; e++) {
     const struct copse_schedule_edge *edge = &tree->edges[e];
     int n = list_children(m, edge->src);
-    COPSE_TRY(add_edge(m, tree, e, amount, n, &m->arrival[edge->src]));
+    COPSE_DO(add_edge(m, tree, e, amount, n, &m->arrival[edge->src]));
     m->sibling[edge->src] = m->children[edge->dst];
     m->children[edge->dst] = edge->src;
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* The root has the data at once, or, with `reduced`, from the reduction added just before. */
 static copse_status add_broadcast(struct maker *m, const struct copse_schedule_tree *tree,
                                   struct copse_q amount, bool reduced) {
   int joined = -1;
-  copse_status status = COPSE_OK;
   if (reduced) { /* one junction: the reduction's numbers are overwritten below */
     int n = list_children(m, tree->root);
     struct copse_sim_transfer junction = {
         .streams = m->list, .n_streams = n, .amount = copse_q_to_double(amount)};
-    COPSE_TRY(copse_sim_dag_add(m->dag, &junction, &joined, m->err));
+    COPSE_DO(copse_sim_dag_add(m->dag, &junction, &joined, m->err));
   }
   m->stamp++;
   m->arrival[tree->root] = joined;
   for (int e = 0; e < tree->n_edges; e++) {
     const struct copse_schedule_edge *edge = &tree->edges[e];
     m->list[0] = m->arrival[edge->src];
-    COPSE_TRY(add_edge(m, tree, e, amount, m->list[0] >= 0, &m->arrival[edge->dst]));
+    COPSE_DO(add_edge(m, tree, e, amount, m->list[0] >= 0, &m->arrival[edge->dst]));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /*
@@ -247,89 +237,79 @@ static copse_status add_chained(struct maker *m, int reduce, int broadcast) {
   const struct copse_schedule_tree *trees = m->schedule->trees;
   struct copse_q left = reduce >= 0 ? trees[reduce].weight : COPSE_Q_ZERO;
   struct copse_q right = broadcast >= 0 ? trees[broadcast].weight : COPSE_Q_ZERO;
-  copse_status status = COPSE_OK;
   while (reduce >= 0 && broadcast >= 0) {
     struct copse_q piece = copse_q_cmp(left, right) < 0 ? left : right;
-    COPSE_TRY(add_reduction(m, &trees[reduce], piece));
-    COPSE_TRY(add_broadcast(m, &trees[broadcast], piece, true));
-    COPSE_TRY(copse_q_sub(left, piece, &left, m->err));
-    COPSE_TRY(copse_q_sub(right, piece, &right, m->err));
+    COPSE_DO(add_reduction(m, &trees[reduce], piece));
+    COPSE_DO(add_broadcast(m, &trees[broadcast], piece, true));
+    COPSE_DO(copse_q_sub(left, piece, &left, m->err));
+    COPSE_DO(copse_q_sub(right, piece, &right, m->err));
     if (left.num == 0 && (reduce = m->next_tree[reduce]) >= 0) left = trees[reduce].weight;
     if (right.num == 0 && (broadcast = m->next_tree[broadcast]) >= 0)
       right = trees[broadcast].weight;
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status add_allreduce(struct maker *m) {
   const struct copse_schedule *s = m->schedule;
   int *first = NULL; /* [2 * n_ranks] first tree of each phase and root */
   size_t n = (size_t)s->n_ranks;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&m->scratch, 2 * n, sizeof *first, &first, m->err));
+  COPSE_DO(copse_arena_array(&m->scratch, 2 * n, sizeof *first, &first, m->err));
   for (size_t i = 0; i < 2 * n; i++) first[i] = -1;
   for (int t = s->n_trees - 1; t >= 0; t--) {
     size_t list = (size_t)s->trees[t].root + (s->trees[t].phase == COPSE_PHASE_REDUCE ? 0 : n);
     m->next_tree[t] = first[list];
     first[list] = t;
   }
-  for (size_t r = 0; r < n; r++) COPSE_TRY(add_chained(m, first[r], first[n + r]));
-out:
-  return status;
+  for (size_t r = 0; r < n; r++) COPSE_DO(add_chained(m, first[r], first[n + r]));
+  return COPSE_OK;
 }
 
 static copse_status add_trees(struct maker *m) {
   const struct copse_schedule *s = m->schedule;
-  copse_status status = COPSE_OK;
   for (int t = 0; t < s->n_trees; t++) {
     const struct copse_schedule_tree *tree = &s->trees[t];
     if (tree->phase == COPSE_PHASE_REDUCE)
-      COPSE_TRY(add_reduction(m, tree, tree->weight));
+      COPSE_DO(add_reduction(m, tree, tree->weight));
     else
-      COPSE_TRY(add_broadcast(m, tree, tree->weight, false));
+      COPSE_DO(add_broadcast(m, tree, tree->weight, false));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Every path by itself; each rank serves its right-hand neighbour first, so that not all
  * begin with rank 0. */
 static copse_status add_flow(struct maker *m, const struct copse_schedule_flow *flow) {
   int n_ranks = m->schedule->n_ranks;
-  copse_status status = COPSE_OK;
   for (int p = 0; p < flow->n_paths; p++) {
     const struct copse_schedule_path *path = &flow->paths[p];
     struct copse_sim_transfer transfer = {.amount = copse_q_to_double(path->weight),
                                           .order = (flow->dst - flow->src + n_ranks) % n_ranks};
-    COPSE_TRY(map_path(m, path->nodes, path->n_nodes));
-    COPSE_TRY(copse_sim_dag_add_path(m->dag, m->topology, m->path, path->n_nodes, &transfer, NULL,
-                                     m->err));
+    COPSE_DO(map_path(m, path->nodes, path->n_nodes));
+    COPSE_DO(copse_sim_dag_add_path(m->dag, m->topology, m->path, path->n_nodes, &transfer, NULL,
+                                    m->err));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status set_up(struct maker *m) {
   const struct copse_schedule *s = m->schedule;
   size_t ranks = (size_t)s->n_ranks, links = (size_t)m->topology->n_links;
   size_t longest = (size_t)longest_path(s);
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&m->scratch, (size_t)s->n_nodes, sizeof(int), &m->node_of, m->err));
-  COPSE_TRY(copse_arena_array(&m->scratch, ranks, sizeof(int), &m->arrival, m->err));
-  COPSE_TRY(copse_arena_array(&m->scratch, ranks, sizeof(int), &m->children, m->err));
-  COPSE_TRY(copse_arena_array(&m->scratch, ranks, sizeof(int), &m->sibling, m->err));
-  COPSE_TRY(copse_arena_array(&m->scratch, ranks, sizeof(int), &m->list, m->err));
-  COPSE_TRY(copse_arena_array(&m->scratch, (size_t)s->n_trees, sizeof(int), &m->next_tree, m->err));
-  COPSE_TRY(copse_arena_array(&m->scratch, longest, sizeof(int), &m->links, m->err));
-  COPSE_TRY(copse_arena_array(&m->scratch, longest, sizeof(int), &m->copies, m->err));
-  COPSE_TRY(copse_arena_array(&m->scratch, longest, sizeof(int), &m->path, m->err));
-  COPSE_TRY(copse_arena_array(&m->scratch, links, sizeof(int), &m->copy_of, m->err));
-  COPSE_TRY(copse_arena_array(&m->scratch, links, sizeof(int), &m->stamps, m->err));
+  COPSE_DO(copse_arena_array(&m->scratch, (size_t)s->n_nodes, sizeof(int), &m->node_of, m->err));
+  COPSE_DO(copse_arena_array(&m->scratch, ranks, sizeof(int), &m->arrival, m->err));
+  COPSE_DO(copse_arena_array(&m->scratch, ranks, sizeof(int), &m->children, m->err));
+  COPSE_DO(copse_arena_array(&m->scratch, ranks, sizeof(int), &m->sibling, m->err));
+  COPSE_DO(copse_arena_array(&m->scratch, ranks, sizeof(int), &m->list, m->err));
+  COPSE_DO(copse_arena_array(&m->scratch, (size_t)s->n_trees, sizeof(int), &m->next_tree, m->err));
+  COPSE_DO(copse_arena_array(&m->scratch, longest, sizeof(int), &m->links, m->err));
+  COPSE_DO(copse_arena_array(&m->scratch, longest, sizeof(int), &m->copies, m->err));
+  COPSE_DO(copse_arena_array(&m->scratch, longest, sizeof(int), &m->path, m->err));
+  COPSE_DO(copse_arena_array(&m->scratch, links, sizeof(int), &m->copy_of, m->err));
+  COPSE_DO(copse_arena_array(&m->scratch, links, sizeof(int), &m->stamps, m->err));
   for (int i = 0; i < s->n_nodes; i++)
     m->node_of[i] = copse_topology_find(m->topology, s->nodes[i]);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_sim_dag_of_schedule(const struct copse_schedule *schedule,

@@ -1,8 +1,83 @@
-/* The insides of a copse_sim_dag: for the simulator's own files. */
+/*
+ * Sets of transfers, which the simulator (simulate.h) runs: added one by one, along paths, or all
+ * those of a schedule.
+ */
 #ifndef COPSE_PREDICT_SIMULATE_DAG_H
 #define COPSE_PREDICT_SIMULATE_DAG_H
 
-#include "predict/simulate.h"
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+#include "schedule/schedule.h"
+#include "topology/topology.h"
+
+/*
+ * One transfer, as handed to copse_sim_dag_add, which copies all of it. `after` and `streams`
+ * name transfers added before.
+ */
+struct copse_sim_transfer {
+  const int *links; /* [n_links] topology links, each starting where the last one ended */
+  int n_links;      /* 0: moves nothing over links; joins others (a barrier) or computes */
+  const int *after; /* [n_after] starts when all of these have arrived whole */
+  int n_after;
+  const int *streams; /* [n_streams] a chunk starts when the same part of each has arrived */
+  int n_streams;
+  const int *copies; /* [n_links] or NULL: a number >= 0 marks one and the same copy: of all
+                        transfers with it, a chunk takes the link once (multicast,
+                        aggregation); -1: its own */
+  double amount;     /* >= 0; bytes = amount * unit_bytes of copse_simulate. 0 takes latency */
+  double delay_us;   /* >= 0; between being ready and starting: compute, a launch */
+  bool reduces;      /* its end adds it to what is there */
+  int adder;         /* with `reduces` and no links: the rank that adds; else not used */
+  int order;         /* among transfers that ask at the same moment, lowest first */
+};
+
+/* A set of transfers; zero-initialise to start, free with copse_sim_dag_free. */
+struct copse_sim_dag {
+  int n_transfers;
+  int n_copies;                 /* 1 + the largest number in `copies` */
+  struct copse_sim_item *items; /* private */
+  size_t items_capacity;
+  int *ints; /* private: all lists of numbers */
+  size_t n_ints, ints_capacity;
+};
+
+void copse_sim_dag_free(struct copse_sim_dag *dag);
+
+/*
+ * Adds a transfer; *id (may be NULL) gets its number, counted from 0. COPSE_INVALID for a
+ * dependency that isn't there yet or a negative amount, COPSE_OVERFLOW, COPSE_NOMEM.
+ */
+copse_status copse_sim_dag_add(struct copse_sim_dag *dag, const struct copse_sim_transfer *transfer,
+                               int *id, struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * Adds `transfer` along a path of topology nodes, cut into one transfer per pair of
+ * consecutive ranks on it; each streams from the one before. `links` and `copies` of
+ * `transfer` are ignored; after, streams and delay apply to the first. *last (may be NULL)
+ * gets the number of the transfer that arrives at the path's end. COPSE_INVALID where a link
+ * is missing.
+ */
+copse_status copse_sim_dag_add_path(struct copse_sim_dag *dag,
+                                    const struct copse_topology *topology, const int *nodes,
+                                    int n_nodes, const struct copse_sim_transfer *transfer,
+                                    int *last, struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * Appends the transfers of a schedule, in amounts of M. A broadcast edge passes on what
+ * reached its source, a reduce edge what all children brought; the broadcast of an allreduce
+ * starts with the pieces that its reduction has finished. Each path of a flow runs on its own.
+ * Paths that share a link into a multicast switch or out of an aggregation switch take it
+ * once per tree. COPSE_INVALID for a path or rank that the topology lacks, and for a compact
+ * schedule: copse_schedule_expand it first.
+ */
+copse_status copse_sim_dag_of_schedule(const struct copse_schedule *schedule,
+                                       const struct copse_topology *topology,
+                                       struct copse_sim_dag *dag,
+                                       struct copse_err *err) COPSE_CHECKED;
+
+/* ---- private: how a set is kept ---- */
 
 /* Lists are offsets into dag->ints, one after the other: links, copies, after, streams. */
 struct copse_sim_item {

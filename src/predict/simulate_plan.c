@@ -1,5 +1,7 @@
-/* Native plans in the simulator: the plan is run once, as a message of one chunk, on the names of
- * the transfers that brought what each operation reads. */
+/*
+ * Native plans in the simulator: the plan is run once, as a message of one chunk, with the numbers
+ * of the transfers that brought what each operation reads in place of data.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,11 +41,10 @@ struct work {
 static copse_status demand_of(struct work *w, int64_t **demand, int64_t *most) {
   const struct copse_plan *plan = w->plan;
   int64_t n = plan->header.n_ranks, whole = 1;
-  copse_status status;
   *most = 0;
-  COPSE_TRY(copse_calloc((size_t)(n * n), sizeof **demand, demand, w->err));
+  COPSE_DO(copse_calloc((size_t)(n * n), sizeof **demand, demand, w->err));
   for (int64_t i = 0; i < n * n; i++)
-    COPSE_TRY(copse_lcm(whole, plan->extents[i].den, &whole, w->err));
+    COPSE_DO(copse_lcm(whole, plan->extents[i].den, &whole, w->err));
   for (int64_t r = 0; r < n; r++) {
     int64_t row = 0;
     for (int64_t i = r * n; i < (r + 1) * n; i++)
@@ -53,8 +54,7 @@ static copse_status demand_of(struct work *w, int64_t **demand, int64_t *most) {
                              "the plan's demand doesn't fit 64 bits");
     if (row > *most) *most = row;
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* What a piece is of M. */
@@ -63,18 +63,15 @@ static copse_status share_of(const struct work *w, uint32_t p, const int64_t *de
   const struct copse_plan_piece *piece = &w->plan->pieces[p];
   const struct copse_plan_header *h = &w->plan->header;
   struct copse_q lo, hi, block = {1, 1};
-  copse_status status;
-  COPSE_TRY(copse_q_make(piece->lo_num, piece->lo_den, &lo, w->err));
-  COPSE_TRY(copse_q_make(piece->hi_num, piece->hi_den, &hi, w->err));
-  COPSE_TRY(copse_q_sub(hi, lo, out, w->err));
+  COPSE_DO(copse_q_make(piece->lo_num, piece->lo_den, &lo, w->err));
+  COPSE_DO(copse_q_make(piece->hi_num, piece->hi_den, &hi, w->err));
+  COPSE_DO(copse_q_sub(hi, lo, out, w->err));
   if (demand && piece->pair > 0)
-    COPSE_TRY(
+    COPSE_DO(
         copse_q_make(most > 0 ? demand[piece->pair - 1] : 0, most > 0 ? most : 1, &block, w->err));
   else if (h->input_blocks > 1 || h->output_blocks > 1)
     block.den = h->n_ranks;
-  COPSE_TRY(copse_q_mul(*out, block, out, w->err));
-out:
-  return status;
+  return copse_q_mul(*out, block, out, w->err);
 }
 
 /* All pieces in parts of one denominator, which is sim.chunks. */
@@ -127,9 +124,8 @@ static bool is_region(const struct copse_plan_operand *at) {
 
 static copse_status list_cells(struct work *w) {
   const struct copse_plan *plan = w->plan;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)plan->header.n_operands + 1,
-                              sizeof *w->cells, &w->cells, w->err));
+  COPSE_DO(copse_arena_array(&w->sim.scratch, (size_t)plan->header.n_operands + 1, sizeof *w->cells,
+                             &w->cells, w->err));
   for (uint32_t i = 0; i < plan->header.n_ops; i++) {
     const struct copse_plan_op *op = &plan->ops[i];
     if (op->kind != COPSE_OP_MOVE) continue;
@@ -141,8 +137,7 @@ static copse_status list_cells(struct work *w) {
         w->cells[w->n_cells++] = (struct cell){at[k].rank, at[k].index, op->piece, -1, false};
   }
   qsort(w->cells, w->n_cells, sizeof *w->cells, compare_cells);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- operations ------------------------------------------------------------------------ */
@@ -198,25 +193,23 @@ static copse_status do_move(struct work *w, uint32_t rank, uint32_t i, uint32_t 
   const struct copse_plan_op *op = &w->plan->ops[i];
   const struct copse_plan_operand *at = operands_of(w, op), *dst = at + op->n_src;
   bool keeps = false;
-  copse_status status = COPSE_OK;
   w->n_needs = 0;
   for (uint32_t k = 0; k < op->n_src; k++)
     if (!add_need(w, &at[k], op->piece))
       return copse_fail_at(w->err, COPSE_REFUTED, w->label, 0,
                            "operation %u reads what none has written; 'copse check' says more", i);
   for (uint32_t k = 0; k < op->n_dst; k++) keeps = keeps || dst[k].rank == rank;
-  if (keeps) COPSE_TRY(join_needs(w, i, first_op));
+  if (keeps) COPSE_DO(join_needs(w, i, first_op));
   for (uint32_t k = 0; k < op->n_dst; k++) {
     int arrival = w->n_needs > 0 ? w->needs[0] : -1;
     int64_t parts = w->amount[op->piece] * (dst[k].buffer == COPSE_BUFFER_PACKETS ? 2 : 1);
     struct copse_sim_transfer t = transfer(w, i, first_op, parts);
     t.reduces = is_region(&dst[k]) && w->summed[dst[k].index];
     if (dst[k].rank != rank)
-      COPSE_TRY(copse_foreign_sim_move(&w->sim, (int)rank, (int)dst[k].rank, parts, &t, &arrival));
+      COPSE_DO(copse_foreign_sim_move(&w->sim, (int)rank, (int)dst[k].rank, parts, &t, &arrival));
     note_written(w, &dst[k], op->piece, arrival);
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static void wake(struct work *w, uint32_t worker) {
@@ -228,7 +221,6 @@ static void wake(struct work *w, uint32_t worker) {
 /* One worker, as far as its waits let it. */
 static copse_status run_worker(struct work *w, uint32_t worker) {
   const struct copse_plan_worker *list = &w->plan->workers[worker];
-  copse_status status = COPSE_OK;
   for (; w->next[worker] < list->n_ops; w->next[worker]++) {
     uint32_t i = list->first_op + w->next[worker];
     const struct copse_plan_op *op = &w->plan->ops[i];
@@ -239,51 +231,45 @@ static copse_status run_worker(struct work *w, uint32_t worker) {
       w->raised[op->channel]++;
       wake(w, w->plan->channels[op->channel].dst_worker);
     }
-    if (op->kind == COPSE_OP_MOVE) COPSE_TRY(do_move(w, list->rank, i, list->first_op));
+    if (op->kind == COPSE_OP_MOVE) COPSE_DO(do_move(w, list->rank, i, list->first_op));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* As a message of one chunk runs; the simulator cuts the transfers. */
 static copse_status run_all(struct work *w) {
   uint32_t n = w->plan->header.n_workers;
-  copse_status status = COPSE_OK;
   for (uint32_t i = n; i > 0; i--) wake(w, i - 1);
   while (w->n_ready > 0) {
     uint32_t worker = w->ready[--w->n_ready];
     w->is_ready[worker] = false;
-    COPSE_TRY(run_worker(w, worker));
+    COPSE_DO(run_worker(w, worker));
   }
   for (uint32_t i = 0; i < n; i++)
     if (w->next[i] < w->plan->workers[i].n_ops)
       return copse_fail_at(w->err, COPSE_REFUTED, w->label, 0,
                            "operation %u waits forever; 'copse check' says more",
                            w->plan->workers[i].first_op + w->next[i]);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status set_up(struct work *w) {
   const struct copse_plan_header *h = &w->plan->header;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)h->n_regions + 1, sizeof *w->region,
-                              &w->region, w->err));
-  COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)h->n_regions + 1, sizeof *w->region_filled,
-                              &w->region_filled, w->err));
-  COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)h->n_regions + 1, sizeof *w->summed,
-                              &w->summed, w->err));
-  COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)h->n_workers + 1, sizeof *w->next, &w->next,
-                              w->err));
-  COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)h->n_workers + 1, sizeof *w->ready,
-                              &w->ready, w->err));
-  COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)h->n_workers + 1, sizeof *w->is_ready,
-                              &w->is_ready, w->err));
-  COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)h->n_channels + 1, sizeof *w->raised,
-                              &w->raised, w->err));
-  COPSE_TRY(list_cells(w));
-out:
-  return status;
+  COPSE_DO(copse_arena_array(&w->sim.scratch, (size_t)h->n_regions + 1, sizeof *w->region,
+                             &w->region, w->err));
+  COPSE_DO(copse_arena_array(&w->sim.scratch, (size_t)h->n_regions + 1, sizeof *w->region_filled,
+                             &w->region_filled, w->err));
+  COPSE_DO(copse_arena_array(&w->sim.scratch, (size_t)h->n_regions + 1, sizeof *w->summed,
+                             &w->summed, w->err));
+  COPSE_DO(copse_arena_array(&w->sim.scratch, (size_t)h->n_workers + 1, sizeof *w->next, &w->next,
+                             w->err));
+  COPSE_DO(copse_arena_array(&w->sim.scratch, (size_t)h->n_workers + 1, sizeof *w->ready, &w->ready,
+                             w->err));
+  COPSE_DO(copse_arena_array(&w->sim.scratch, (size_t)h->n_workers + 1, sizeof *w->is_ready,
+                             &w->is_ready, w->err));
+  COPSE_DO(copse_arena_array(&w->sim.scratch, (size_t)h->n_channels + 1, sizeof *w->raised,
+                             &w->raised, w->err));
+  return list_cells(w);
 }
 
 void copse_sim_options_of_plan(const struct copse_plan_header *h,

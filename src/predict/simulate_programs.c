@@ -46,16 +46,14 @@ copse_status copse_foreign_sim_move(struct copse_foreign_sim *sim, int src, int 
 }
 
 copse_status copse_foreign_sim_time(const struct copse_foreign_sim *sim, struct copse_q *time) {
-  copse_status status = COPSE_OK;
   *time = COPSE_Q_ZERO;
   for (int l = 0; l < sim->topology->n_links; l++) {
     struct copse_q share, t;
-    COPSE_TRY(copse_q_make(sim->load[l], sim->chunks, &share, sim->err));
-    COPSE_TRY(copse_q_div(share, sim->topology->links[l].bandwidth, &t, sim->err));
+    COPSE_DO(copse_q_make(sim->load[l], sim->chunks, &share, sim->err));
+    COPSE_DO(copse_q_div(share, sim->topology->links[l].bandwidth, &t, sim->err));
     if (copse_q_cmp(t, *time) > 0) *time = t;
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Transfers and junctions, first in, first out: those under way in a connection, and what signals,
@@ -97,7 +95,6 @@ static copse_status place_step(struct msccl *w, int t, const struct copse_mx_run
   const struct copse_mx_run_tb *tb = &w->program.tbs[t];
   const struct copse_mx_type *type = &copse_mx_types[op->step->op];
   int n = 0, *done = &w->done[t][w->next[t]], arrival;
-  copse_status status;
   if (w->next[t] > 0) w->streams[n++] = done[-1];
   for (int i = 0; i < op->n_waits; i++) w->streams[n++] = w->done[op->waits[i].tb][op->waits[i].op];
   if (type->receives) {
@@ -109,34 +106,32 @@ static copse_status place_step(struct msccl *w, int t, const struct copse_mx_run
                                     .amount = (double)op->step->count / w->program.file->chunks,
                                     .reduces = type->adds,
                                     .adder = tb->gpu};
-  COPSE_TRY(copse_sim_dag_add(w->sim.dag, &join, done, w->err));
+  COPSE_DO(copse_sim_dag_add(w->sim.dag, &join, done, w->err));
   for (int i = 1; i < op->n_steps; i++) { /* sums that are one operation */
     join.streams = done;
     join.n_streams = 1;
-    COPSE_TRY(copse_sim_dag_add(w->sim.dag, &join, done, w->err));
+    COPSE_DO(copse_sim_dag_add(w->sim.dag, &join, done, w->err));
   }
   if (type->sends) {
     struct nodes *out = &w->arrivals[tb->out];
     struct copse_sim_transfer sent = {
         .streams = done, .n_streams = 1, .amount = join.amount, .order = op->first};
-    COPSE_TRY(
+    COPSE_DO(
         copse_foreign_sim_move(&w->sim, tb->gpu, tb->tb->send, op->step->count, &sent, &arrival));
-    COPSE_TRY(push(out, arrival, w->err));
+    COPSE_DO(push(out, arrival, w->err));
   }
   w->next[t]++;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status run_blocks(struct msccl *w) {
   const struct copse_mx_operations *p = &w->program;
   bool progress = true;
-  copse_status status = COPSE_OK;
   while (progress) {
     progress = false;
     for (int t = 0; t < p->n_tbs; t++)
       while (w->next[t] < p->tbs[t].n_ops && can_start(w, &p->tbs[t], &p->tbs[t].ops[w->next[t]])) {
-        COPSE_TRY(place_step(w, t, &p->tbs[t].ops[w->next[t]]));
+        COPSE_DO(place_step(w, t, &p->tbs[t].ops[w->next[t]]));
         progress = true;
       }
   }
@@ -146,26 +141,21 @@ static copse_status run_blocks(struct msccl *w) {
                            p->tbs[t].ops[w->next[t]].step->line,
                            "gpu %d tb %d step %d waits forever; 'copse check' says more",
                            p->tbs[t].gpu, p->tbs[t].id, p->tbs[t].ops[w->next[t]].first);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status start_msccl(struct msccl *w) {
   const struct copse_mx_operations *p = &w->program;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)p->n_connections, sizeof *w->arrivals,
-                              &w->arrivals, w->err));
-  COPSE_TRY(
-      copse_arena_array(&w->sim.scratch, (size_t)p->n_tbs, sizeof *w->done, &w->done, w->err));
-  COPSE_TRY(
-      copse_arena_array(&w->sim.scratch, (size_t)p->n_tbs, sizeof *w->next, &w->next, w->err));
-  COPSE_TRY(copse_arena_array(&w->sim.scratch, 64 + 2, sizeof *w->streams, &w->streams,
-                              w->err)); /* steps of a block */
+  COPSE_DO(copse_arena_array(&w->sim.scratch, (size_t)p->n_connections, sizeof *w->arrivals,
+                             &w->arrivals, w->err));
+  COPSE_DO(copse_arena_array(&w->sim.scratch, (size_t)p->n_tbs, sizeof *w->done, &w->done, w->err));
+  COPSE_DO(copse_arena_array(&w->sim.scratch, (size_t)p->n_tbs, sizeof *w->next, &w->next, w->err));
+  COPSE_DO(copse_arena_array(&w->sim.scratch, 64 + 2, sizeof *w->streams, &w->streams,
+                             w->err)); /* steps of a block */
   for (int t = 0; t < p->n_tbs; t++)
-    COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)p->tbs[t].n_ops, sizeof(int), &w->done[t],
-                                w->err));
-out:
-  return status;
+    COPSE_DO(copse_arena_array(&w->sim.scratch, (size_t)p->tbs[t].n_ops, sizeof(int), &w->done[t],
+                               w->err));
+  return COPSE_OK;
 }
 
 static void free_msccl(struct msccl *w) {
@@ -294,24 +284,21 @@ static copse_status carry(struct mscclpp *w, int block, const struct copse_pj_op
 static copse_status read_sources(struct mscclpp *w, int block, const struct copse_pj_op *op) {
   int own = w->file.blocks[block].rank, arrival, count = (int)w->needs.n;
   int arrivals[COPSE_PJ_MAX_PLACES], n = 0;
-  copse_status status = COPSE_OK;
   for (int i = 0; i < op->n_src; i++) {
     for (int j = 0; is_packet(op, op->type->pkt_src, i) && j < op->src[i].size; j++)
-      COPSE_TRY(need(w, w->packets[own][op->src[i].index + j]));
+      COPSE_DO(need(w, w->packets[own][op->src[i].index + j]));
     if (op->src[i].rank == own) continue;
-    COPSE_TRY(carry(w, block, op, op->src[i].rank, own, op->src[i].size, &arrival));
+    COPSE_DO(carry(w, block, op, op->src[i].rank, own, op->src[i].size, &arrival));
     arrivals[n++] = arrival;
   }
-  for (int i = 0; i < n; i++) COPSE_TRY(need(w, arrivals[i]));
+  for (int i = 0; i < n; i++) COPSE_DO(need(w, arrivals[i]));
   bool adds = op->type->kind == COPSE_PJ_SUM;
   int joins = adds ? op->n_src - 1 : (int)w->needs.n > count;
   for (int i = 0; i < joins; i++) { /* what is written comes after what was read and added */
-    COPSE_TRY(
-        join_all(w, block, (double)op->src[0].size / op->parts / (double)w->sim.chunks, adds));
-    COPSE_TRY(need(w, w->last[block]));
+    COPSE_DO(join_all(w, block, (double)op->src[0].size / op->parts / (double)w->sim.chunks, adds));
+    COPSE_DO(need(w, w->last[block]));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status do_data(struct mscclpp *w, int block, const struct copse_pj_op *op) {
@@ -351,60 +338,55 @@ out:
 
 static copse_status do_sync(struct mscclpp *w, int block, const struct copse_pj_op *op,
                             bool *done) {
-  copse_status status = COPSE_OK;
   *done = true;
   for (int i = 0; i < op->n_ends && op->type->waits; i++) {
     const struct nodes *in = &w->signals[op->ends[i]];
     if (in->first + (size_t)named_before(op, i) >= in->n) *done = false;
   }
   if (!*done) return COPSE_OK;
-  if (op->type->waits) COPSE_TRY(need(w, w->last[block]));
+  if (op->type->waits) COPSE_DO(need(w, w->last[block]));
   for (int i = 0; i < op->n_ends; i++) {
     struct nodes *in = &w->signals[op->ends[i]];
     int partner = w->file.ends[op->ends[i]].partner, node = w->last[block];
     if (op->type->waits) {
-      COPSE_TRY(need(w, in->v[in->first++]));
+      COPSE_DO(need(w, in->v[in->first++]));
       continue;
     }
     if (op->channel == COPSE_PJ_PORT && w->port_last[op->ends[i]] > node)
       node = w->port_last[op->ends[i]];
-    if (partner >= 0) COPSE_TRY(push(&w->signals[partner], node, w->err));
+    if (partner >= 0) COPSE_DO(push(&w->signals[partner], node, w->err));
   }
-  if (op->type->waits && w->needs.n > 0) COPSE_TRY(join(w, block, 1.0 / (double)w->sim.chunks));
-out:
-  return status;
+  if (op->type->waits && w->needs.n > 0) COPSE_DO(join(w, block, 1.0 / (double)w->sim.chunks));
+  return COPSE_OK;
 }
 
 static copse_status do_semaphores(struct mscclpp *w, int block, const struct copse_pj_op *op,
                                   bool *done) {
   bool acquires = op->type->kind == COPSE_PJ_ACQUIRE;
-  copse_status status = COPSE_OK;
   *done = true;
   for (int i = 0; i < op->n_ends && acquires; i++)
     if (w->acquired[op->ends[i]] + named_before(op, i) >=
         w->file.semaphores[op->ends[i]] + (int)w->released[op->ends[i]].n)
       *done = false;
   if (!*done) return COPSE_OK;
-  if (acquires) COPSE_TRY(need(w, w->last[block]));
+  if (acquires) COPSE_DO(need(w, w->last[block]));
   for (int i = 0; i < op->n_ends; i++) {
     struct nodes *r = &w->released[op->ends[i]];
     if (!acquires) {
-      COPSE_TRY(push(r, w->last[block], w->err));
+      COPSE_DO(push(r, w->last[block], w->err));
       continue;
     }
     int taken = w->acquired[op->ends[i]]++ - w->file.semaphores[op->ends[i]];
-    if (taken >= 0) COPSE_TRY(need(w, r->v[taken]));
+    if (taken >= 0) COPSE_DO(need(w, r->v[taken]));
   }
-  if (acquires && w->needs.n > 0) COPSE_TRY(join(w, block, 1.0 / (double)w->sim.chunks));
-out:
-  return status;
+  if (acquires && w->needs.n > 0) COPSE_DO(join(w, block, 1.0 / (double)w->sim.chunks));
+  return COPSE_OK;
 }
 
 /* The last to come joins all and moves them on. */
 static copse_status do_barrier(struct mscclpp *w, int block, const struct copse_pj_op *op,
                                bool *done) {
   int rank = w->file.blocks[block].rank, n = 0;
-  copse_status status = COPSE_OK;
   for (int pass = 0; pass < 2; pass++)
     for (int b = w->file.first_block[rank]; b < w->file.first_block[rank + 1]; b++) {
       const struct copse_pj_block *other = &w->file.blocks[b];
@@ -413,11 +395,11 @@ static copse_status do_barrier(struct mscclpp *w, int block, const struct copse_
       if (at->type->kind != COPSE_PJ_BARRIER || at->barrier != op->barrier) continue;
       n += pass == 0;
       if (pass == 0 || n < op->barrier_blocks) continue;
-      COPSE_TRY(need(w, w->last[b]));
+      COPSE_DO(need(w, w->last[b]));
     }
   *done = n >= op->barrier_blocks;
   if (!*done) return COPSE_OK;
-  if (w->needs.n > 0) COPSE_TRY(join(w, block, 0));
+  if (w->needs.n > 0) COPSE_DO(join(w, block, 0));
   for (int b = w->file.first_block[rank]; b < w->file.first_block[rank + 1]; b++) {
     const struct copse_pj_block *other = &w->file.blocks[b];
     if (b == block || w->next[b] >= other->n_ops) continue;
@@ -426,8 +408,7 @@ static copse_status do_barrier(struct mscclpp *w, int block, const struct copse_
     w->last[b] = w->last[block];
     w->next[b]++;
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- all together ---------------------------------------------------------------------- */
@@ -450,20 +431,18 @@ static copse_status place_op(struct mscclpp *w, int block, const struct copse_pj
                            "switch channels are not simulated");
     default: break;
   }
-  copse_status status = check_op(w, block, op);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(check_op(w, block, op));
   *done = packets_there(w, op);
   return *done ? do_data(w, block, op) : COPSE_OK;
 }
 
 static copse_status run_plan(struct mscclpp *w) {
   bool progress = true;
-  copse_status status = COPSE_OK;
   while (progress) {
     progress = false;
     for (int b = 0; b < w->file.n_blocks; b++)
       for (bool done = true; done && w->next[b] < w->file.blocks[b].n_ops;) {
-        COPSE_TRY(place_op(w, b, &w->file.blocks[b].ops[w->next[b]], &done));
+        COPSE_DO(place_op(w, b, &w->file.blocks[b].ops[w->next[b]], &done));
         w->next[b] += done;
         progress = progress || done;
       }
@@ -474,36 +453,33 @@ static copse_status run_plan(struct mscclpp *w) {
                            w->file.blocks[b].ops[w->next[b]].line,
                            "gpu %d tb %d op %d waits forever; 'copse check' says more",
                            w->file.blocks[b].rank, w->file.blocks[b].id, w->next[b]);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status start_mscclpp(struct mscclpp *w) {
   const struct copse_pj_file *f = &w->file;
   size_t n = (size_t)f->n_blocks;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&w->sim.scratch, n, sizeof(int), &w->next, w->err));
-  COPSE_TRY(copse_arena_array(&w->sim.scratch, n, sizeof(int), &w->last, w->err));
-  COPSE_TRY(copse_arena_array(&w->sim.scratch, n, sizeof(int), &w->stream_end, w->err));
-  COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)f->n_ends, sizeof *w->signals, &w->signals,
-                              w->err));
-  COPSE_TRY(
+  COPSE_DO(copse_arena_array(&w->sim.scratch, n, sizeof(int), &w->next, w->err));
+  COPSE_DO(copse_arena_array(&w->sim.scratch, n, sizeof(int), &w->last, w->err));
+  COPSE_DO(copse_arena_array(&w->sim.scratch, n, sizeof(int), &w->stream_end, w->err));
+  COPSE_DO(copse_arena_array(&w->sim.scratch, (size_t)f->n_ends, sizeof *w->signals, &w->signals,
+                             w->err));
+  COPSE_DO(
       copse_arena_array(&w->sim.scratch, (size_t)f->n_ends, sizeof(int), &w->port_last, w->err));
-  COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)f->n_semaphores, sizeof *w->released,
-                              &w->released, w->err));
-  COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)f->n_semaphores, sizeof(int), &w->acquired,
-                              w->err));
-  COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)f->n_ranks, sizeof *w->packets, &w->packets,
-                              w->err));
+  COPSE_DO(copse_arena_array(&w->sim.scratch, (size_t)f->n_semaphores, sizeof *w->released,
+                             &w->released, w->err));
+  COPSE_DO(copse_arena_array(&w->sim.scratch, (size_t)f->n_semaphores, sizeof(int), &w->acquired,
+                             w->err));
+  COPSE_DO(copse_arena_array(&w->sim.scratch, (size_t)f->n_ranks, sizeof *w->packets, &w->packets,
+                             w->err));
   for (int b = 0; b < f->n_blocks; b++) w->last[b] = -1;
   for (int e = 0; e < f->n_ends; e++) w->port_last[e] = -1;
   for (int r = 0; r < f->n_ranks; r++) {
-    COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)f->scratch[r] + 1, sizeof(int),
-                                &w->packets[r], w->err));
+    COPSE_DO(copse_arena_array(&w->sim.scratch, (size_t)f->scratch[r] + 1, sizeof(int),
+                               &w->packets[r], w->err));
     for (int i = 0; i < f->scratch[r]; i++) w->packets[r][i] = -1;
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static void free_mscclpp(struct mscclpp *w) {

@@ -111,7 +111,6 @@ static copse_status map_cuts(struct mapping *m) {
 static copse_status map_all(struct mapping *m) {
   const struct copse_schedule *s = m->from;
   struct copse_bound *bound = &m->to->bound;
-  copse_status status = COPSE_OK;
   struct copse_schedule_tree *trees = keep(m, s->trees, s->n_trees, sizeof *trees);
   struct copse_schedule_flow *flows = keep(m, s->flows, s->n_flows, sizeof *flows);
   bound->cut = keep(m, s->bound.cut, s->bound.n_cut, sizeof *bound->cut);
@@ -122,13 +121,12 @@ static copse_status map_all(struct mapping *m) {
   if (!m->to->copying || !m->to->adding) return copse_fail_nomem(m->err);
   if (!trees || !flows || !bound->cut || !bound->reduce_cut || !bound->lengths)
     return copse_fail_nomem(m->err);
-  COPSE_TRY(map_cuts(m));
-  for (int t = 0; t < s->n_trees; t++) COPSE_TRY(map_edges(m, &trees[t]));
-  for (int f = 0; f < s->n_flows; f++) COPSE_TRY(map_paths(m, &flows[f]));
+  COPSE_DO(map_cuts(m));
+  for (int t = 0; t < s->n_trees; t++) COPSE_DO(map_edges(m, &trees[t]));
+  for (int f = 0; f < s->n_flows; f++) COPSE_DO(map_paths(m, &flows[f]));
   m->to->trees = trees;
   m->to->flows = flows;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_schedule_image(const struct copse_schedule *schedule, const char *const *ids,

@@ -1,3 +1,6 @@
+/*
+ * Demand of an alltoall: reads "copse-demand/1", and fractions of M.
+ */
 #include "schedule/demand.h"
 
 #include <stdlib.h>
@@ -17,9 +20,8 @@ static copse_status read_row(const struct copse_json *json, const cJSON *row, co
     return copse_fail_at(err, COPSE_BAD_INPUT, json->file, copse_json_line(parent, NULL),
                          "each row of \"bytes\" must have %d numbers, one per rank", n_ranks);
   COPSE_JSON_EACH (item, row) {
-    copse_status status =
-        copse_json_int(json, item, parent, "an entry of \"bytes\"", 0, MAX_BYTES, &out[n++], err);
-    if (status != COPSE_OK) return status;
+    COPSE_DO(
+        copse_json_int(json, item, parent, "an entry of \"bytes\"", 0, MAX_BYTES, &out[n++], err));
   }
   return COPSE_OK;
 }

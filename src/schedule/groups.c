@@ -135,8 +135,7 @@ static void *take(const struct reader *r, const cJSON *array, size_t size) {
 static copse_status copy_string(const struct reader *r, const cJSON *object, const char *key,
                                 const char **out) {
   const char *value;
-  copse_status status = copse_json_get_string(&r->json, object, key, &value, r->err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_json_get_string(&r->json, object, key, &value, r->err));
   *out = copse_arena_strdup(&r->groups->arena, value);
   return *out ? COPSE_OK : copse_fail_nomem(r->err);
 }
@@ -145,8 +144,7 @@ static copse_status read_ids(const struct reader *r, const cJSON *object, const 
                              const char *const **out, int *n) {
   const cJSON *array;
   const char **ids;
-  copse_status status = copse_json_get_array(&r->json, object, key, &array, r->err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_json_get_array(&r->json, object, key, &array, r->err));
   if (!(ids = take(r, array, sizeof *ids))) return copse_fail_nomem(r->err);
   *n = 0;
   COPSE_JSON_EACH (item, array) {
@@ -170,8 +168,7 @@ static copse_status read_group(const struct reader *r, const cJSON *item, int *g
 
 static copse_status read_phase(const struct reader *r, const cJSON *item, enum copse_phase *phase) {
   const char *name;
-  copse_status status = copse_json_get_string(&r->json, item, "phase", &name, r->err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_json_get_string(&r->json, item, "phase", &name, r->err));
   *phase = strcmp(name, "reduce") == 0 ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST;
   if (*phase == COPSE_PHASE_BROADCAST && strcmp(name, "broadcast") != 0)
     return refuse(r, item, NULL, "\"phase\" must be broadcast or reduce");
@@ -195,40 +192,36 @@ static copse_status read_cuts(const struct reader *r, const cJSON *bound) {
   static const char *const keys[] = {"group", "phase", "sink", "weight", "cut", NULL};
   const cJSON *array;
   struct copse_groups_cut *cuts;
-  copse_status status;
-  COPSE_TRY(copse_json_get_array(&r->json, bound, "cuts", &array, r->err));
+  COPSE_DO(copse_json_get_array(&r->json, bound, "cuts", &array, r->err));
   if (!(cuts = take(r, array, sizeof *cuts))) return copse_fail_nomem(r->err);
   COPSE_JSON_EACH (item, array) {
     struct copse_groups_cut *cut = &cuts[r->groups->n_cuts++];
-    COPSE_TRY(copse_json_expect_object(&r->json, item, bound, "a cut", keys, r->err));
-    COPSE_TRY(read_group(r, item, &cut->group));
-    COPSE_TRY(read_phase_or_sink(r, item, cut));
-    COPSE_TRY(copse_json_get_rational(&r->json, item, "weight", &cut->weight, r->err));
-    COPSE_TRY(read_ids(r, item, "cut", &cut->nodes, &cut->n_nodes));
+    COPSE_DO(copse_json_expect_object(&r->json, item, bound, "a cut", keys, r->err));
+    COPSE_DO(read_group(r, item, &cut->group));
+    COPSE_DO(read_phase_or_sink(r, item, cut));
+    COPSE_DO(copse_json_get_rational(&r->json, item, "weight", &cut->weight, r->err));
+    COPSE_DO(read_ids(r, item, "cut", &cut->nodes, &cut->n_nodes));
   }
   r->groups->cuts = cuts;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status read_potentials(const struct reader *r, const cJSON *bound) {
   static const char *const keys[] = {"group", "phase", "node", "value", NULL};
   const cJSON *array;
   struct copse_groups_potential *potentials;
-  copse_status status;
-  COPSE_TRY(copse_json_get_array(&r->json, bound, "potentials", &array, r->err));
+  COPSE_DO(copse_json_get_array(&r->json, bound, "potentials", &array, r->err));
   if (!(potentials = take(r, array, sizeof *potentials))) return copse_fail_nomem(r->err);
   COPSE_JSON_EACH (item, array) {
     struct copse_groups_potential *p = &potentials[r->groups->n_potentials++];
-    COPSE_TRY(copse_json_expect_object(&r->json, item, bound, "a potential", keys, r->err));
-    COPSE_TRY(read_group(r, item, &p->group));
-    COPSE_TRY(read_phase(r, item, &p->phase));
-    COPSE_TRY(copy_string(r, item, "node", &p->node));
-    COPSE_TRY(copse_json_get_rational(&r->json, item, "value", &p->value, r->err));
+    COPSE_DO(copse_json_expect_object(&r->json, item, bound, "a potential", keys, r->err));
+    COPSE_DO(read_group(r, item, &p->group));
+    COPSE_DO(read_phase(r, item, &p->phase));
+    COPSE_DO(copy_string(r, item, "node", &p->node));
+    COPSE_DO(copse_json_get_rational(&r->json, item, "value", &p->value, r->err));
   }
   r->groups->potentials = potentials;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status read_generator(const struct reader *r, const cJSON *item, const cJSON *parent,
@@ -236,43 +229,39 @@ static copse_status read_generator(const struct reader *r, const cJSON *item, co
   static const char *const keys[] = {"groups", "images", NULL};
   const cJSON *array;
   int *groups, n;
-  copse_status status;
-  COPSE_TRY(copse_json_expect_object(&r->json, item, parent, "a generator", keys, r->err));
-  COPSE_TRY(copse_json_get_array(&r->json, item, "groups", &array, r->err));
+  COPSE_DO(copse_json_expect_object(&r->json, item, parent, "a generator", keys, r->err));
+  COPSE_DO(copse_json_get_array(&r->json, item, "groups", &array, r->err));
   if (!(groups = take(r, array, sizeof *groups))) return copse_fail_nomem(r->err);
   n = 0;
   COPSE_JSON_EACH (number, array) {
     int64_t group;
-    COPSE_TRY(copse_json_int(&r->json, number, item, "an entry of \"groups\"", 0, r->groups->n - 1,
-                             &group, r->err));
+    COPSE_DO(copse_json_int(&r->json, number, item, "an entry of \"groups\"", 0, r->groups->n - 1,
+                            &group, r->err));
     groups[n++] = (int)group;
   }
   generator->groups = groups;
   if (n != r->groups->n)
     return refuse(r, array, item, "\"groups\" must have an entry for every group");
-  COPSE_TRY(read_ids(r, item, "images", &generator->images, &n));
+  COPSE_DO(read_ids(r, item, "images", &generator->images, &n));
   if (n != r->groups->n_symmetry_nodes)
     return refuse(r, item, NULL, "\"images\" must have an entry for every one of \"nodes\"");
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status read_symmetry(const struct reader *r, const cJSON *bound) {
   static const char *const keys[] = {"nodes", "generators", NULL};
   const cJSON *symmetry = copse_json_get(bound, "symmetry"), *array;
   struct copse_groups_generator *generators;
-  copse_status status;
   if (!symmetry) return COPSE_OK;
-  COPSE_TRY(copse_json_expect_object(&r->json, symmetry, bound, "\"symmetry\"", keys, r->err));
-  COPSE_TRY(
+  COPSE_DO(copse_json_expect_object(&r->json, symmetry, bound, "\"symmetry\"", keys, r->err));
+  COPSE_DO(
       read_ids(r, symmetry, "nodes", &r->groups->symmetry_nodes, &r->groups->n_symmetry_nodes));
-  COPSE_TRY(copse_json_get_array(&r->json, symmetry, "generators", &array, r->err));
+  COPSE_DO(copse_json_get_array(&r->json, symmetry, "generators", &array, r->err));
   if (!(generators = take(r, array, sizeof *generators))) return copse_fail_nomem(r->err);
   r->groups->generators = generators;
   COPSE_JSON_EACH (item, array)
-    COPSE_TRY(read_generator(r, item, symmetry, &generators[r->groups->n_generators++]));
-out:
-  return status;
+    COPSE_DO(read_generator(r, item, symmetry, &generators[r->groups->n_generators++]));
+  return COPSE_OK;
 }
 
 static copse_status read_member(const struct reader *r, const cJSON *item, const cJSON *parent,
@@ -298,17 +287,15 @@ out:
 
 static copse_status read_members(const struct reader *r) {
   const cJSON *array;
-  copse_status status;
-  COPSE_TRY(copse_json_get_array(&r->json, r->json.root, "groups", &array, r->err));
+  COPSE_DO(copse_json_get_array(&r->json, r->json.root, "groups", &array, r->err));
   int n = cJSON_GetArraySize(array);
   if (n == 0) return refuse(r, array, r->json.root, "\"groups\" is empty");
-  COPSE_TRY(copse_calloc((size_t)n, sizeof *r->groups->members, &r->groups->members, r->err));
+  COPSE_DO(copse_calloc((size_t)n, sizeof *r->groups->members, &r->groups->members, r->err));
   r->groups->n = n;
   n = 0;
   COPSE_JSON_EACH (item, array)
-    COPSE_TRY(read_member(r, item, r->json.root, &r->groups->members[n++]));
-out:
-  return status;
+    COPSE_DO(read_member(r, item, r->json.root, &r->groups->members[n++]));
+  return COPSE_OK;
 }
 
 static copse_status read_index(const struct reader *r) {
@@ -317,22 +304,19 @@ static copse_status read_index(const struct reader *r) {
   static const char *const bound_keys[] = {"time_per_GB", "cuts", "potentials", "symmetry", NULL};
   const cJSON *root = r->json.root;
   struct copse_groups *g = r->groups;
-  copse_status status;
-  COPSE_TRY(copse_json_expect_object(&r->json, root, NULL, "an index of groups", keys, r->err));
+  COPSE_DO(copse_json_expect_object(&r->json, root, NULL, "an index of groups", keys, r->err));
   const cJSON *topology = copse_json_get(root, "topology"), *bound = copse_json_get(root, "bound");
-  COPSE_TRY(
+  COPSE_DO(
       copse_json_expect_object(&r->json, topology, root, "\"topology\"", topology_keys, r->err));
-  COPSE_TRY(copy_string(r, topology, "name", &g->topology_name));
-  COPSE_TRY(copy_string(r, topology, "sha256", &g->topology_sha256));
-  COPSE_TRY(copse_json_get_rational(&r->json, root, "time_per_GB", &g->time_per_GB, r->err));
-  COPSE_TRY(read_members(r));
-  COPSE_TRY(copse_json_expect_object(&r->json, bound, root, "\"bound\"", bound_keys, r->err));
-  COPSE_TRY(copse_json_get_rational(&r->json, bound, "time_per_GB", &g->bound_time_per_GB, r->err));
-  COPSE_TRY(read_cuts(r, bound));
-  COPSE_TRY(read_potentials(r, bound));
-  status = read_symmetry(r, bound);
-out:
-  return status;
+  COPSE_DO(copy_string(r, topology, "name", &g->topology_name));
+  COPSE_DO(copy_string(r, topology, "sha256", &g->topology_sha256));
+  COPSE_DO(copse_json_get_rational(&r->json, root, "time_per_GB", &g->time_per_GB, r->err));
+  COPSE_DO(read_members(r));
+  COPSE_DO(copse_json_expect_object(&r->json, bound, root, "\"bound\"", bound_keys, r->err));
+  COPSE_DO(copse_json_get_rational(&r->json, bound, "time_per_GB", &g->bound_time_per_GB, r->err));
+  COPSE_DO(read_cuts(r, bound));
+  COPSE_DO(read_potentials(r, bound));
+  return read_symmetry(r, bound);
 }
 
 static bool has_format(const struct copse_json *json) {

@@ -1,10 +1,12 @@
+/*
+ * Loads of links under trees and flows, in exact fractions of M, and the time they give. Neighbours
+ * in a list mostly weigh the same, so crossings are counted and their weight is added once.
+ */
 #include "schedule/loads.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Sums up what crosses links. Neighbours in a list mostly weigh the same, so crossings are counted
- * and their weight is added once. */
 struct summing {
   const struct copse_topology *topology;
   struct copse_q weight; /* of what is counted */
@@ -18,27 +20,22 @@ struct summing {
 
 static copse_status start_summing(struct summing *s) {
   size_t n = (size_t)s->topology->n_links;
-  copse_status status;
   for (size_t i = 0; i < n; i++) s->loads[i] = COPSE_Q_ZERO;
-  COPSE_TRY(copse_calloc(n, sizeof *s->counts, &s->counts, s->err));
-  COPSE_TRY(copse_calloc(n, sizeof *s->counted, &s->counted, s->err));
-  COPSE_TRY(copse_calloc(n, sizeof *s->stamps, &s->stamps, s->err));
-out:
-  return status;
+  COPSE_DO(copse_calloc(n, sizeof *s->counts, &s->counts, s->err));
+  COPSE_DO(copse_calloc(n, sizeof *s->counted, &s->counted, s->err));
+  return copse_calloc(n, sizeof *s->stamps, &s->stamps, s->err);
 }
 
 static copse_status add_counted(struct summing *s) {
-  copse_status status = COPSE_OK;
   for (int i = 0; i < s->n_counted; i++) {
     int link = s->counted[i];
     struct copse_q sum;
-    COPSE_TRY(copse_q_mul((struct copse_q){s->counts[link], 1}, s->weight, &sum, s->err));
-    COPSE_TRY(copse_q_add(s->loads[link], sum, &s->loads[link], s->err));
+    COPSE_DO(copse_q_mul((struct copse_q){s->counts[link], 1}, s->weight, &sum, s->err));
+    COPSE_DO(copse_q_add(s->loads[link], sum, &s->loads[link], s->err));
     s->counts[link] = 0;
   }
   s->n_counted = 0;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status set_weight(struct summing *s, struct copse_q weight) {
@@ -103,15 +100,13 @@ out:
 
 static copse_status most_loaded(const struct copse_topology *topology, const struct copse_q *loads,
                                 struct copse_q *time, struct copse_err *err) {
-  copse_status status = COPSE_OK;
   *time = COPSE_Q_ZERO;
   for (int i = 0; i < topology->n_links; i++) {
     struct copse_q t;
-    COPSE_TRY(copse_q_div(loads[i], topology->links[i].bandwidth, &t, err));
+    COPSE_DO(copse_q_div(loads[i], topology->links[i].bandwidth, &t, err));
     if (copse_q_cmp(t, *time) > 0) *time = t;
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_tree_time(const struct copse_topology *topology,
@@ -133,18 +128,16 @@ static copse_status add_copies(const struct copse_topology *topology,
                                struct copse_q *loads, bool *used, struct copse_err *err) {
   const struct copse_node *all = topology->nodes;
   bool broadcast = tree->phase == COPSE_PHASE_BROADCAST;
-  copse_status status = COPSE_OK;
   for (int e = 0; e < tree->n_edges; e++)
     for (int i = 0; i + 1 < tree->edges[e].n_path; i++) {
       int src = tree->edges[e].path[i], dst = tree->edges[e].path[i + 1];
       int link = copse_topology_find_link(topology, src, dst), at = broadcast ? dst : src;
       bool once = broadcast ? all[dst].multicast : all[src].aggregation;
-      COPSE_TRY(copse_q_add(loads[link], tree->weight, &loads[link], err));
+      COPSE_DO(copse_q_add(loads[link], tree->weight, &loads[link], err));
       if (once && stamps[link] == stamp) used[at] = true;
       stamps[link] = stamp;
     }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_tree_switches(const struct copse_topology *topology,
@@ -185,25 +178,23 @@ out:
  * often as the powers go around it. */
 static copse_status spread(int order, const int *image, int n, char *done, struct copse_q *loads,
                            struct copse_err *err) {
-  copse_status status = COPSE_OK;
   for (int e = 0; e < n; e++) {
     struct copse_q sum = COPSE_Q_ZERO;
     int length = 0, f = e;
     if (done[e]) continue;
     do {
-      COPSE_TRY(copse_q_add(sum, loads[f], &sum, err));
+      COPSE_DO(copse_q_add(sum, loads[f], &sum, err));
       f = image[f];
       length++;
     } while (f != e);
-    COPSE_TRY(copse_q_mul(sum, (struct copse_q){order / length, 1}, &sum, err));
+    COPSE_DO(copse_q_mul(sum, (struct copse_q){order / length, 1}, &sum, err));
     do {
       loads[f] = sum;
       done[f] = 1;
       f = image[f];
     } while (f != e);
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status spread_all(const struct copse_topology *topology,

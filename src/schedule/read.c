@@ -49,17 +49,15 @@ static int known(const struct reader *r, const char *id) {
 
 /* The index of a node id, new ones appended. */
 static copse_status intern(struct reader *r, const char *id, int *index) {
-  copse_status status = COPSE_OK;
   *index = known(r, id);
   if (*index >= 0) return COPSE_OK;
   char *copy = copse_arena_strdup(&r->schedule->arena, id);
   if (!copy) return copse_fail_nomem(r->err);
-  COPSE_TRY(copse_grow(&r->nodes, &r->nodes_capacity, r->n_nodes + 1, sizeof *r->nodes, r->err));
-  COPSE_TRY(copse_index_map_add(&r->index, copse_key_text(id), (int)r->n_nodes, r->err));
+  COPSE_DO(copse_grow(&r->nodes, &r->nodes_capacity, r->n_nodes + 1, sizeof *r->nodes, r->err));
+  COPSE_DO(copse_index_map_add(&r->index, copse_key_text(id), (int)r->n_nodes, r->err));
   *index = (int)r->n_nodes;
   r->nodes[r->n_nodes++] = copy;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Zeroed memory of the schedule, NULL when it ran out. */
@@ -71,7 +69,6 @@ static void *take(struct reader *r, size_t n, size_t size) {
 static copse_status read_nodes_or(struct reader *r, const cJSON *object, const char *key,
                                   const char *what, const int **out, int *n) {
   const cJSON *array = copse_json_get(object, key);
-  copse_status status = COPSE_OK;
   int *nodes = NULL;
   *n = 0;
   if (!array || !copse_json_is_array(array)) return refuse(r, array, object, what);
@@ -79,11 +76,10 @@ static copse_status read_nodes_or(struct reader *r, const cJSON *object, const c
   if (!nodes) return copse_fail_nomem(r->err);
   COPSE_JSON_EACH (item, array) {
     if (!copse_json_is_string(item)) return refuse(r, item, object, what);
-    COPSE_TRY(intern(r, item->valuestring, &nodes[(*n)++]));
+    COPSE_DO(intern(r, item->valuestring, &nodes[(*n)++]));
   }
   *out = nodes;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status read_nodes(struct reader *r, const cJSON *object, const char *key,
@@ -96,8 +92,7 @@ static copse_status read_nodes(struct reader *r, const cJSON *object, const char
 /* The member `key`, an array, and zeroed memory of the schedule for its items at *out_pointer. */
 static copse_status take_list(struct reader *r, const cJSON *object, const char *key, size_t size,
                               const cJSON **array, void *out_pointer) {
-  copse_status status = copse_json_get_array(&r->json, object, key, array, r->err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_json_get_array(&r->json, object, key, array, r->err));
   return copse_arena_array(&r->schedule->arena, (size_t)cJSON_GetArraySize(*array), size,
                            out_pointer, r->err);
 }
@@ -108,9 +103,8 @@ static copse_status read_images(struct reader *r, const cJSON *item, const int *
   const int *images;
   int n_to;
   int64_t order;
-  copse_status status;
-  COPSE_TRY(copse_json_get_int(&r->json, item, "order", 2, 1 << 22, &order, r->err));
-  COPSE_TRY(read_nodes(r, item, "images", &images, &n_to));
+  COPSE_DO(copse_json_get_int(&r->json, item, "order", 2, 1 << 22, &order, r->err));
+  COPSE_DO(read_nodes(r, item, "images", &images, &n_to));
   int *image = take(r, r->n_nodes, sizeof *image);
   char *hit = take(r, r->n_nodes, 1);
   if (!image || !hit) return copse_fail_nomem(r->err);
@@ -126,8 +120,7 @@ static copse_status read_images(struct reader *r, const cJSON *item, const int *
                   "\"images\" must map every node of the schedule to one, each once");
   *out = (struct copse_permutation){.order = (int)order, .image = image};
   r->n_rotation_nodes = r->n_nodes;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* The compact form of flows and of trees. */
@@ -137,15 +130,13 @@ static copse_status read_rotation(struct reader *r, const cJSON *item) {
   struct copse_permutation *rotation = take(r, 1, sizeof *rotation);
   const int *nodes;
   int n;
-  copse_status status;
   if (!rotation) return copse_fail_nomem(r->err);
-  COPSE_TRY(copse_json_expect_object(&r->json, item, r->json.root, "\"rotation\"", keys, r->err));
-  COPSE_TRY(read_nodes(r, item, "nodes", &nodes, &n));
-  COPSE_TRY(read_images(r, item, nodes, n, rotation));
+  COPSE_DO(copse_json_expect_object(&r->json, item, r->json.root, "\"rotation\"", keys, r->err));
+  COPSE_DO(read_nodes(r, item, "nodes", &nodes, &n));
+  COPSE_DO(read_images(r, item, nodes, n, rotation));
   s->rotations = rotation;
   s->n_rotations = 1;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status read_symmetry(struct reader *r, const cJSON *item) {
@@ -155,23 +146,21 @@ static copse_status read_symmetry(struct reader *r, const cJSON *item) {
   const cJSON *generators;
   const int *nodes;
   int n;
-  copse_status status;
-  COPSE_TRY(copse_json_expect_object(&r->json, item, r->json.root, "\"symmetry\"", keys, r->err));
-  COPSE_TRY(read_nodes(r, item, "nodes", &nodes, &n));
-  COPSE_TRY(copse_json_get_array(&r->json, item, "generators", &generators, r->err));
+  COPSE_DO(copse_json_expect_object(&r->json, item, r->json.root, "\"symmetry\"", keys, r->err));
+  COPSE_DO(read_nodes(r, item, "nodes", &nodes, &n));
+  COPSE_DO(copse_json_get_array(&r->json, item, "generators", &generators, r->err));
   int count = cJSON_GetArraySize(generators);
   if (count < 1 || count > COPSE_SCHEDULE_MAX_ROTATIONS)
     return refuse(r, generators, item, "\"generators\" must have 1 to 32 entries");
   struct copse_permutation *out = take(r, (size_t)count, sizeof *out);
   if (!out) return copse_fail_nomem(r->err);
   COPSE_JSON_EACH (generator, generators) {
-    COPSE_TRY(
+    COPSE_DO(
         copse_json_expect_object(&r->json, generator, item, "a generator", generator_keys, r->err));
-    COPSE_TRY(read_images(r, generator, nodes, n, &out[s->n_rotations++]));
+    COPSE_DO(read_images(r, generator, nodes, n, &out[s->n_rotations++]));
   }
   s->rotations = out;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Sums shares over the cycles of ranks; false where a cycle leaves the ranks, its length does not
@@ -226,7 +215,6 @@ out:
 static copse_status split_key(struct reader *r, const cJSON *item, const cJSON *parent,
                               struct copse_schedule_length *out) {
   char *copy = take(r, strlen(item->string) + 1, 1);
-  copse_status status = COPSE_OK;
   if (!copy) return copse_fail_nomem(r->err);
   strcpy(copy, item->string);
   char *first = strchr(copy, '>'), *at = first;
@@ -244,17 +232,14 @@ static copse_status split_key(struct reader *r, const cJSON *item, const cJSON *
   if (!first || first == copy || !first[1])
     return refuse(r, item, parent, "a key of \"lengths\" must be \"src>dst\"");
   *first = '\0';
-  COPSE_TRY(intern(r, copy, &out->src));
-  COPSE_TRY(intern(r, first + 1, &out->dst));
-out:
-  return status;
+  COPSE_DO(intern(r, copy, &out->src));
+  return intern(r, first + 1, &out->dst);
 }
 
 /* "lengths" of its bound. */
 static copse_status read_lengths(struct reader *r, const cJSON *bound) {
   struct copse_bound *b = &r->schedule->bound;
   const cJSON *object = copse_json_get(bound, "lengths");
-  copse_status status = COPSE_OK;
   if (!copse_json_is_object(object))
     return refuse(r, object, bound, "\"lengths\" must be an object");
   struct copse_schedule_length *lengths =
@@ -262,14 +247,13 @@ static copse_status read_lengths(struct reader *r, const cJSON *bound) {
   if (!lengths) return copse_fail_nomem(r->err);
   COPSE_JSON_EACH (item, object) {
     struct copse_schedule_length *l = &lengths[b->n_lengths++];
-    COPSE_TRY(split_key(r, item, object, l));
-    COPSE_TRY(copse_json_rational(&r->json, item, object, "a length", &l->length, r->err));
+    COPSE_DO(split_key(r, item, object, l));
+    COPSE_DO(copse_json_rational(&r->json, item, object, "a length", &l->length, r->err));
     if (l->length.num < 0) return refuse(r, item, object, "a length must not be negative");
   }
   b->kind = COPSE_BOUND_LENGTHS;
   b->lengths = lengths;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status read_path(struct reader *r, const cJSON *item, const cJSON *parent,
@@ -295,23 +279,20 @@ static copse_status read_flow(struct reader *r, const cJSON *item,
   int64_t src, dst;
   struct copse_schedule_path *out;
   const cJSON *paths;
-  copse_status status;
-  COPSE_TRY(copse_json_expect_object(&r->json, item, r->json.root, "a flow", keys, r->err));
-  COPSE_TRY(copse_json_get_int(&r->json, item, "src", 0, r->schedule->n_ranks - 1, &src, r->err));
-  COPSE_TRY(copse_json_get_int(&r->json, item, "dst", 0, r->schedule->n_ranks - 1, &dst, r->err));
-  COPSE_TRY(take_list(r, item, "paths", sizeof *out, &paths, &out));
+  COPSE_DO(copse_json_expect_object(&r->json, item, r->json.root, "a flow", keys, r->err));
+  COPSE_DO(copse_json_get_int(&r->json, item, "src", 0, r->schedule->n_ranks - 1, &src, r->err));
+  COPSE_DO(copse_json_get_int(&r->json, item, "dst", 0, r->schedule->n_ranks - 1, &dst, r->err));
+  COPSE_DO(take_list(r, item, "paths", sizeof *out, &paths, &out));
   if (src == dst) return refuse(r, item, NULL, "a flow from a rank to itself");
   flow->src = (int)src;
   flow->dst = (int)dst;
-  COPSE_JSON_EACH (path, paths) COPSE_TRY(read_path(r, path, item, flow, &out[flow->n_paths++]));
+  COPSE_JSON_EACH (path, paths) COPSE_DO(read_path(r, path, item, flow, &out[flow->n_paths++]));
   flow->paths = out;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status read_demand(struct reader *r, const cJSON *rows) {
   int n = r->schedule->n_ranks;
-  copse_status status = COPSE_OK;
   size_t at = 0;
   if (!copse_json_is_array(rows) || cJSON_GetArraySize(rows) != n)
     return refuse(r, rows, r->json.root, "\"demand\" must have a row per rank");
@@ -321,12 +302,11 @@ static copse_status read_demand(struct reader *r, const cJSON *rows) {
     if (!copse_json_is_array(row) || cJSON_GetArraySize(row) != n)
       return refuse(r, row, r->json.root, "a row of \"demand\" must have a number per rank");
     COPSE_JSON_EACH (item, row)
-      COPSE_TRY(copse_json_int(&r->json, item, r->json.root, "an entry of \"demand\"", 0,
-                               (int64_t)1 << 42, &bytes[at++], r->err));
+      COPSE_DO(copse_json_int(&r->json, item, r->json.root, "an entry of \"demand\"", 0,
+                              (int64_t)1 << 42, &bytes[at++], r->err));
   }
   r->schedule->demand = bytes;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* "flows", "demand", "forward" and "rotation" of an alltoall. */
@@ -335,47 +315,40 @@ static copse_status read_flows(struct reader *r) {
   struct copse_schedule_flow *out;
   const cJSON *flows, *root = r->json.root;
   bool forward;
-  copse_status status;
-  COPSE_TRY(take_list(r, root, "flows", sizeof *out, &flows, &out));
-  COPSE_TRY(copse_json_get_bool_or(&r->json, root, "forward", true, &forward, r->err));
+  COPSE_DO(take_list(r, root, "flows", sizeof *out, &flows, &out));
+  COPSE_DO(copse_json_get_bool_or(&r->json, root, "forward", true, &forward, r->err));
   s->no_forward = !forward;
-  COPSE_JSON_EACH (flow, flows) COPSE_TRY(read_flow(r, flow, &out[s->n_flows++]));
+  COPSE_JSON_EACH (flow, flows) COPSE_DO(read_flow(r, flow, &out[s->n_flows++]));
   s->flows = out;
-  if (copse_json_get(root, "demand")) COPSE_TRY(read_demand(r, copse_json_get(root, "demand")));
+  if (copse_json_get(root, "demand")) COPSE_DO(read_demand(r, copse_json_get(root, "demand")));
   if (copse_json_get(root, "rotation"))
-    COPSE_TRY(read_rotation(r, copse_json_get(root, "rotation")));
-out:
-  return status;
+    COPSE_DO(read_rotation(r, copse_json_get(root, "rotation")));
+  return COPSE_OK;
 }
 
 static copse_status read_cut(struct reader *r, const cJSON *item, const cJSON *parent,
                              struct copse_schedule_cut *cut) {
   static const char *const keys[] = {"phase", "weight", "cut", NULL};
   const char *phase;
-  copse_status status;
-  COPSE_TRY(copse_json_expect_object(&r->json, item, parent, "a cut", keys, r->err));
-  COPSE_TRY(copse_json_get_string(&r->json, item, "phase", &phase, r->err));
-  COPSE_TRY(copse_json_get_rational(&r->json, item, "weight", &cut->weight, r->err));
-  COPSE_TRY(read_nodes(r, item, "cut", &cut->nodes, &cut->n_nodes));
+  COPSE_DO(copse_json_expect_object(&r->json, item, parent, "a cut", keys, r->err));
+  COPSE_DO(copse_json_get_string(&r->json, item, "phase", &phase, r->err));
+  COPSE_DO(copse_json_get_rational(&r->json, item, "weight", &cut->weight, r->err));
+  COPSE_DO(read_nodes(r, item, "cut", &cut->nodes, &cut->n_nodes));
   cut->phase = strcmp(phase, "reduce") == 0 ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST;
   if (cut->phase == COPSE_PHASE_BROADCAST && strcmp(phase, "broadcast") != 0)
     return refuse(r, item, NULL, "\"phase\" must be broadcast or reduce");
   if (cut->weight.num <= 0) return refuse(r, item, NULL, "\"weight\" must be positive");
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status read_potential(struct reader *r, const cJSON *item, const cJSON *parent,
                                    struct copse_schedule_potential *potential) {
   static const char *const keys[] = {"node", "value", NULL};
   const char *node;
-  copse_status status;
-  COPSE_TRY(copse_json_expect_object(&r->json, item, parent, "a potential", keys, r->err));
-  COPSE_TRY(copse_json_get_string(&r->json, item, "node", &node, r->err));
-  COPSE_TRY(copse_json_get_rational(&r->json, item, "value", &potential->value, r->err));
-  status = intern(r, node, &potential->node);
-out:
-  return status;
+  COPSE_DO(copse_json_expect_object(&r->json, item, parent, "a potential", keys, r->err));
+  COPSE_DO(copse_json_get_string(&r->json, item, "node", &node, r->err));
+  COPSE_DO(copse_json_get_rational(&r->json, item, "value", &potential->value, r->err));
+  return intern(r, node, &potential->node);
 }
 
 /* "cuts" and "potentials" of an allreduce's. */
@@ -384,42 +357,35 @@ static copse_status read_forests(struct reader *r, const cJSON *bound) {
   struct copse_schedule_cut *cut;
   struct copse_schedule_potential *potential;
   const cJSON *cuts, *potentials;
-  copse_status status;
-  COPSE_TRY(take_list(r, bound, "cuts", sizeof *cut, &cuts, &cut));
-  COPSE_TRY(take_list(r, bound, "potentials", sizeof *potential, &potentials, &potential));
-  COPSE_JSON_EACH (item, cuts) COPSE_TRY(read_cut(r, item, bound, &cut[b->n_cuts++]));
+  COPSE_DO(take_list(r, bound, "cuts", sizeof *cut, &cuts, &cut));
+  COPSE_DO(take_list(r, bound, "potentials", sizeof *potential, &potentials, &potential));
+  COPSE_JSON_EACH (item, cuts) COPSE_DO(read_cut(r, item, bound, &cut[b->n_cuts++]));
   COPSE_JSON_EACH (item, potentials)
-    COPSE_TRY(read_potential(r, item, bound, &potential[b->n_potentials++]));
+    COPSE_DO(read_potential(r, item, bound, &potential[b->n_potentials++]));
   b->kind = COPSE_BOUND_FORESTS;
   b->cuts = cut;
   b->potentials = potential;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status read_ranks(struct reader *r) {
   struct copse_schedule *s = r->schedule;
-  copse_status status;
-  COPSE_TRY(read_nodes(r, r->json.root, "ranks", &s->rank_nodes, &s->n_ranks));
+  COPSE_DO(read_nodes(r, r->json.root, "ranks", &s->rank_nodes, &s->n_ranks));
   if (s->n_ranks == 0) return refuse(r, r->json.root, NULL, "\"ranks\" is empty");
   if ((size_t)s->n_ranks != r->n_nodes)
     return refuse(r, r->json.root, NULL, "a node stands twice in \"ranks\"");
-  COPSE_TRY(copse_calloc((size_t)s->n_ranks, 1, &r->seen, r->err));
-out:
-  return status;
+  return copse_calloc((size_t)s->n_ranks, 1, &r->seen, r->err);
 }
 
 /* Optional: "exclude" or "relay". */
 static copse_status read_others(struct reader *r) {
   const char *others = "relay";
-  copse_status status = COPSE_OK;
   if (copse_json_get(r->json.root, "others"))
-    COPSE_TRY(copse_json_get_string(&r->json, r->json.root, "others", &others, r->err));
+    COPSE_DO(copse_json_get_string(&r->json, r->json.root, "others", &others, r->err));
   r->schedule->others_excluded = strcmp(others, "exclude") == 0;
   if (!r->schedule->others_excluded && strcmp(others, "relay") != 0)
     return refuse(r, r->json.root, NULL, "\"others\" must be relay or exclude");
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Optional: the switches that the time counts on. */
@@ -428,15 +394,13 @@ static copse_status read_switches(struct reader *r) {
   static const char not_ids[] = "\"in_network\" must hold arrays of node ids";
   const cJSON *item = copse_json_get(r->json.root, "in_network");
   struct copse_schedule *s = r->schedule;
-  copse_status status;
   if (!item) return COPSE_OK;
-  COPSE_TRY(copse_json_expect_object(&r->json, item, r->json.root, "\"in_network\"", keys, r->err));
+  COPSE_DO(copse_json_expect_object(&r->json, item, r->json.root, "\"in_network\"", keys, r->err));
   if (copse_json_get(item, "multicast"))
-    COPSE_TRY(read_nodes_or(r, item, "multicast", not_ids, &s->copying, &s->n_copying));
+    COPSE_DO(read_nodes_or(r, item, "multicast", not_ids, &s->copying, &s->n_copying));
   if (copse_json_get(item, "aggregation"))
-    COPSE_TRY(read_nodes_or(r, item, "aggregation", not_ids, &s->adding, &s->n_adding));
-out:
-  return status;
+    COPSE_DO(read_nodes_or(r, item, "aggregation", not_ids, &s->adding, &s->n_adding));
+  return COPSE_OK;
 }
 
 static copse_status read_topology(struct reader *r) {
@@ -462,17 +426,16 @@ static copse_status read_bound(struct reader *r) {
                                      "lengths",     "cuts", "potentials", NULL};
   struct copse_bound *b = &r->schedule->bound;
   const cJSON *bound = copse_json_get(r->json.root, "bound");
-  copse_status status;
-  COPSE_TRY(copse_json_expect_object(&r->json, bound, r->json.root, "\"bound\"", keys, r->err));
-  COPSE_TRY(copse_json_get_rational(&r->json, bound, "time_per_GB", &b->time_per_GB, r->err));
+  COPSE_DO(copse_json_expect_object(&r->json, bound, r->json.root, "\"bound\"", keys, r->err));
+  COPSE_DO(copse_json_get_rational(&r->json, bound, "time_per_GB", &b->time_per_GB, r->err));
   if (r->schedule->collective == COPSE_ALLTOALL && copse_json_get(bound, "lengths"))
     return read_lengths(r, bound);
   const char *kind = "cut";
   if (copse_json_get(bound, "kind"))
-    COPSE_TRY(copse_json_get_string(&r->json, bound, "kind", &kind, r->err));
+    COPSE_DO(copse_json_get_string(&r->json, bound, "kind", &kind, r->err));
   bool forests = strcmp(kind, "forests") == 0 && r->schedule->collective == COPSE_ALLREDUCE;
   if (!forests || copse_json_get(bound, "cut"))
-    COPSE_TRY(read_nodes(r, bound, "cut", &b->cut, &b->n_cut));
+    COPSE_DO(read_nodes(r, bound, "cut", &b->cut, &b->n_cut));
   if (forests) return read_forests(r, bound);
   if (strcmp(kind, "cut") == 0) {
     if (copse_json_get(bound, "reduce_cut"))
@@ -484,9 +447,7 @@ static copse_status read_bound(struct reader *r) {
                   "\"kind\" must be \"cut\", or for an allreduce \"phases\" or "
                   "\"forests\"");
   b->kind = COPSE_BOUND_PHASES;
-  COPSE_TRY(read_nodes(r, bound, "reduce_cut", &b->reduce_cut, &b->n_reduce_cut));
-out:
-  return status;
+  return read_nodes(r, bound, "reduce_cut", &b->reduce_cut, &b->n_reduce_cut);
 }
 
 static copse_status read_edge(struct reader *r, const cJSON *item, const cJSON *parent,
@@ -539,15 +500,12 @@ static copse_status check_tree(struct reader *r, const cJSON *item,
 
 static copse_status read_edges(struct reader *r, const cJSON *item,
                                struct copse_schedule_tree *tree) {
-  copse_status status;
   struct copse_schedule_edge *out;
   const cJSON *edges;
-  COPSE_TRY(take_list(r, item, "edges", sizeof *out, &edges, &out));
-  COPSE_JSON_EACH (edge, edges) COPSE_TRY(read_edge(r, edge, item, &out[tree->n_edges++]));
+  COPSE_DO(take_list(r, item, "edges", sizeof *out, &edges, &out));
+  COPSE_JSON_EACH (edge, edges) COPSE_DO(read_edge(r, edge, item, &out[tree->n_edges++]));
   tree->edges = out;
-  status = check_tree(r, item, tree);
-out:
-  return status;
+  return check_tree(r, item, tree);
 }
 
 static copse_status read_tree(struct reader *r, const cJSON *item,
@@ -556,11 +514,10 @@ static copse_status read_tree(struct reader *r, const cJSON *item,
   const struct copse_schedule *s = r->schedule;
   int64_t root;
   const char *phase;
-  copse_status status;
-  COPSE_TRY(copse_json_expect_object(&r->json, item, r->json.root, "a tree", keys, r->err));
-  COPSE_TRY(copse_json_get_int(&r->json, item, "root", 0, s->n_ranks - 1, &root, r->err));
-  COPSE_TRY(copse_json_get_string(&r->json, item, "phase", &phase, r->err));
-  COPSE_TRY(copse_json_get_rational(&r->json, item, "weight", &tree->weight, r->err));
+  COPSE_DO(copse_json_expect_object(&r->json, item, r->json.root, "a tree", keys, r->err));
+  COPSE_DO(copse_json_get_int(&r->json, item, "root", 0, s->n_ranks - 1, &root, r->err));
+  COPSE_DO(copse_json_get_string(&r->json, item, "phase", &phase, r->err));
+  COPSE_DO(copse_json_get_rational(&r->json, item, "weight", &tree->weight, r->err));
   tree->root = (int)root;
   if (strcmp(phase, "broadcast") == 0 && copse_collective_broadcasts(s->collective))
     tree->phase = COPSE_PHASE_BROADCAST;
@@ -569,9 +526,7 @@ static copse_status read_tree(struct reader *r, const cJSON *item,
   else
     return refuse(r, item, NULL, "\"phase\" must be one that the collective has");
   if (tree->weight.num <= 0) return refuse(r, item, NULL, "\"weight\" must be positive");
-  status = read_edges(r, item, tree);
-out:
-  return status;
+  return read_edges(r, item, tree);
 }
 
 /* The share of each root in a phase, added up over its trees. */
@@ -632,28 +587,23 @@ static copse_status read_trees(struct reader *r) {
   struct copse_schedule *s = r->schedule;
   struct copse_schedule_tree *out;
   const cJSON *trees;
-  copse_status status;
   if (copse_json_get(r->json.root, "symmetry"))
-    COPSE_TRY(read_symmetry(r, copse_json_get(r->json.root, "symmetry")));
-  COPSE_TRY(take_list(r, r->json.root, "trees", sizeof *out, &trees, &out));
-  COPSE_JSON_EACH (tree, trees) COPSE_TRY(read_tree(r, tree, &out[s->n_trees++]));
+    COPSE_DO(read_symmetry(r, copse_json_get(r->json.root, "symmetry")));
+  COPSE_DO(take_list(r, r->json.root, "trees", sizeof *out, &trees, &out));
+  COPSE_JSON_EACH (tree, trees) COPSE_DO(read_tree(r, tree, &out[s->n_trees++]));
   s->trees = out;
-  status = check_shares(r);
-out:
-  return status;
+  return check_shares(r);
 }
 
 static copse_status read_collective(struct reader *r) {
   struct copse_schedule *s = r->schedule;
   const char *name;
-  copse_status status;
-  COPSE_TRY(copse_json_get_string(&r->json, r->json.root, "collective", &name, r->err));
+  COPSE_DO(copse_json_get_string(&r->json, r->json.root, "collective", &name, r->err));
   if (!copse_collective_from_name(name, &s->collective))
     return refuse(r, r->json.root, NULL,
                   "\"collective\" must be allgather, reduce_scatter, allreduce, broadcast, reduce "
                   "or alltoall");
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Optional: older or foreign files say it through the trees alone. */
@@ -697,9 +647,7 @@ static copse_status check_algbw(struct reader *r) {
   const cJSON *item = copse_json_get(r->json.root, "algbw_GBps");
   struct copse_q algbw;
   if (!item || (cJSON_IsNull(item) && s->time_per_GB.num == 0)) return COPSE_OK;
-  copse_status status =
-      copse_json_rational(&r->json, item, r->json.root, "\"algbw_GBps\"", &algbw, r->err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_json_rational(&r->json, item, r->json.root, "\"algbw_GBps\"", &algbw, r->err));
   double algbw_by_time = copse_q_to_double(algbw) * copse_q_to_double(s->time_per_GB);
   if (algbw_by_time < 1 - 1e-6 || algbw_by_time > 1 + 1e-6)
     return refute(r, item, r->json.root, "\"algbw_GBps\" is not 1 / \"time_per_GB\"");
@@ -716,40 +664,38 @@ static copse_status read_document(struct reader *r) {
   const cJSON *root = r->json.root;
   struct copse_schedule *s = r->schedule;
   const char *format;
-  copse_status status;
   const cJSON *name = copse_json_is_object(root) ? copse_json_get(root, "collective") : NULL;
   bool flows = name && copse_json_is_string(name) && strcmp(name->valuestring, "alltoall") == 0;
-  COPSE_TRY(copse_json_expect_object(&r->json, root, NULL, "a schedule",
-                                     flows ? flow_keys : tree_keys, r->err));
-  COPSE_TRY(copse_json_get_string(&r->json, root, "format", &format, r->err));
+  COPSE_DO(copse_json_expect_object(&r->json, root, NULL, "a schedule",
+                                    flows ? flow_keys : tree_keys, r->err));
+  COPSE_DO(copse_json_get_string(&r->json, root, "format", &format, r->err));
   if (strcmp(format, "copse-schedule/1") != 0)
     return refuse(r, root, NULL, "unknown \"format\"; this version reads copse-schedule/1");
-  COPSE_TRY(read_collective(r));
-  COPSE_TRY(read_ranks(r));
-  COPSE_TRY(read_others(r));
-  COPSE_TRY(read_root(r));
-  COPSE_TRY(read_topology(r));
+  COPSE_DO(read_collective(r));
+  COPSE_DO(read_ranks(r));
+  COPSE_DO(read_others(r));
+  COPSE_DO(read_root(r));
+  COPSE_DO(read_topology(r));
   if (copse_json_get(root, "k"))
-    COPSE_TRY(copse_json_get_int(&r->json, root, "k", 0, INT64_MAX, &s->k, r->err));
-  COPSE_TRY(copse_json_get_rational(&r->json, root, "time_per_GB", &s->time_per_GB, r->err));
-  COPSE_TRY(check_algbw(r));
-  COPSE_TRY(read_switches(r));
+    COPSE_DO(copse_json_get_int(&r->json, root, "k", 0, INT64_MAX, &s->k, r->err));
+  COPSE_DO(copse_json_get_rational(&r->json, root, "time_per_GB", &s->time_per_GB, r->err));
+  COPSE_DO(check_algbw(r));
+  COPSE_DO(read_switches(r));
   if (flows)
-    COPSE_TRY(read_flows(r));
+    COPSE_DO(read_flows(r));
   else
-    COPSE_TRY(read_trees(r));
-  COPSE_TRY(read_bound(r)); /* last: keys "src>dst" are split by the ids known by then */
+    COPSE_DO(read_trees(r));
+  COPSE_DO(read_bound(r)); /* last: keys "src>dst" are split by the ids known by then */
   if (r->n_rotation_nodes > 0 && r->n_rotation_nodes != r->n_nodes)
     return refuse(r, root, NULL,
                   "\"rotation\" or \"symmetry\" must map every node of the schedule");
-  COPSE_TRY(check_k(r));
+  COPSE_DO(check_k(r));
   const char **nodes = take(r, r->n_nodes, sizeof *nodes);
   if (!nodes) return copse_fail_nomem(r->err);
   memcpy(nodes, r->nodes, r->n_nodes * sizeof *nodes);
   s->nodes = nodes;
   s->n_nodes = (int)r->n_nodes;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status parse(const char *label, const char *data, size_t size, copse_status untrue,

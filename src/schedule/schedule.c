@@ -1,4 +1,8 @@
-/* From the compact form of a schedule to the list of all trees or flows. */
+/*
+ * Schedules: heights and rates, and the compact form written out. Images under a rotation's powers,
+ * of several rotations one after the other, are listed in place; alltoall flows are then sorted by
+ * pair.
+ */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -190,7 +194,6 @@ static copse_status turn(struct expansion *x, const struct copse_permutation *ro
                          const struct copse_schedule_flow *flows) {
   struct copse_schedule *s = x->schedule;
   size_t n_trees = x->n_trees, n_flows = x->n_flows, order = (size_t)rotation->order;
-  copse_status status = COPSE_OK;
   x->trees = copse_arena_alloc(&s->arena, n_trees * order + 1, sizeof *trees);
   x->flows = copse_arena_alloc(&s->arena, n_flows * order + 1, sizeof *flows);
   if (!x->trees || !x->flows) return copse_fail_nomem(x->err);
@@ -199,11 +202,10 @@ static copse_status turn(struct expansion *x, const struct copse_permutation *ro
   for (int v = 0; v < s->n_nodes; v++) x->power[v] = v;
   for (size_t power = 1; power < order; power++) {
     for (int v = 0; v < s->n_nodes; v++) x->power[v] = rotation->image[x->power[v]];
-    for (size_t t = 0; t < n_trees; t++) COPSE_TRY(map_tree(x, &trees[t]));
-    for (size_t f = 0; f < n_flows; f++) COPSE_TRY(map_flow(x, &flows[f]));
+    for (size_t t = 0; t < n_trees; t++) COPSE_DO(map_tree(x, &trees[t]));
+    for (size_t f = 0; f < n_flows; f++) COPSE_DO(map_flow(x, &flows[f]));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static int compare_flows(const void *a, const void *b) {

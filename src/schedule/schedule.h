@@ -73,7 +73,7 @@ struct copse_schedule_potential {
  * COPSE_BOUND_CUT: one cut; for an allreduce it holds for any algorithm.
  * COPSE_BOUND_PHASES: an allreduce's two phases, each at its own optimum, one after the
  * other, with equal shares: the sum of two cut bounds.
- * COPSE_BOUND_LENGTHS: an alltoall, by linear programming duality (BACKGROUND section 7): for
+ * COPSE_BOUND_LENGTHS: an alltoall, by linear programming duality (docs/theory.md): for
  * any link lengths l >= 0, T/M >= sum_ij demand(i,j)/M * dist_l(i,j) / sum_e b_e l_e.
  * COPSE_BOUND_FORESTS: an allreduce by a reduce and a broadcast forest with the same shares per
  * root, whichever shares and trees, run together. Let Y_e (Z_e) be the weight of the broadcast
@@ -178,7 +178,7 @@ double copse_schedule_algbw(const struct copse_schedule *schedule);
 #define COPSE_RATE_TEXT 40
 const char *copse_rate_text(struct copse_q time_per_GB, int digits, char buffer[COPSE_RATE_TEXT]);
 
-/* Schedule JSON (CONTRACT section 3). The caller frees *text. */
+/* Schedule JSON, "copse-schedule/1". The caller frees *text. */
 copse_status copse_schedule_to_json(const struct copse_schedule *schedule, char **text,
                                     size_t *size, struct copse_err *err) COPSE_CHECKED;
 

@@ -1,3 +1,6 @@
+/*
+ * Writes schedule JSON, "copse-schedule/1"; read.c reads it.
+ */
 #include <inttypes.h>
 
 #include "base/text.h"

@@ -13,7 +13,7 @@
 #include <limits.h>
 #include <stdint.h>
 
-/* ---- which maker of trees (trees/forest.c) -------------------------------------------------- */
+/* ---- which maker of trees (trees/solve.c) -------------------------------------------------- */
 
 /*
  * From so many terminals on relays are split off, and from so many roots on trees are packed, by

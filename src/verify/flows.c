@@ -2,11 +2,14 @@
  * The verifier's part for alltoalls and for compact schedules: permutations that must keep the
  * topology, flows that must carry the demand, and the bound by duality of linear programming: for
  * any link lengths l >= 0, T/M >= sum over pairs of share * distance_l / sum over links of
- * bandwidth * l. (The Japanese theorem: Onaga and Kakusho 1971, Iri 1971, for multicommodity flows.)
+ * bandwidth * l. (The Japanese theorem: Onaga and Kakusho 1971, Iri 1971, for multicommodity
+ * flows.)
  */
 #include "verify/internal.h"
 
 #include <stdlib.h>
+
+#include "base/graph.h"
 
 struct symmetry_checker {
   const struct copse_schedule *schedule;
@@ -22,24 +25,23 @@ static copse_status map_nodes(struct symmetry_checker *c, int i) {
   const struct copse_schedule *s = c->schedule;
   const struct copse_topology *t = c->topology;
   int *image;
-  copse_status status;
   if (s->n_nodes != t->n_nodes) return refute(c, "a rotation must map every node of the topology");
-  COPSE_TRY(copse_calloc((size_t)t->n_nodes, sizeof *image, &c->out->nodes[i], c->err));
+  COPSE_DO(copse_arena_array(&c->out->arena, (size_t)t->n_nodes, sizeof *image, &c->out->nodes[i],
+                             c->err));
   image = c->out->nodes[i];
   for (int v = 0; v < t->n_nodes; v++) image[v] = -1;
   for (int v = 0; v < s->n_nodes; v++) {
     if (c->node_of[v] < 0) return refute(c, "a rotation names '%s', which is unknown", s->nodes[v]);
     image[c->node_of[v]] = c->node_of[s->rotations[i].image[v]];
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status check_nodes(struct symmetry_checker *c, int i) {
   const struct copse_topology *t = c->topology;
   const int *image = c->out->nodes[i];
   char *hit = NULL;
-  copse_status status = copse_calloc((size_t)t->n_nodes, 1, &hit, c->err);
+  copse_status status = copse_arena_array(&c->out->arena, (size_t)t->n_nodes, 1, &hit, c->err);
   for (int v = 0; v < t->n_nodes && status == COPSE_OK; v++) {
     const struct copse_node *a = &t->nodes[v], *b = image[v] < 0 ? NULL : &t->nodes[image[v]];
     if (!b || hit[image[v]]++)
@@ -48,16 +50,16 @@ static copse_status check_nodes(struct symmetry_checker *c, int i) {
              a->aggregation != b->aggregation)
       status = refute(c, "a rotation maps '%s' to '%s'", a->id, b->id);
   }
-  free(hit);
   return status;
 }
 
 static copse_status map_links(struct symmetry_checker *c, int i) {
   const struct copse_topology *t = c->topology;
   const int *image = c->out->nodes[i];
-  copse_status status;
-  COPSE_TRY(copse_calloc((size_t)t->n_links, sizeof(int), &c->out->links[i], c->err));
-  COPSE_TRY(copse_calloc((size_t)t->n_ranks, sizeof(int), &c->out->ranks[i], c->err));
+  COPSE_DO(copse_arena_array(&c->out->arena, (size_t)t->n_links, sizeof(int), &c->out->links[i],
+                             c->err));
+  COPSE_DO(copse_arena_array(&c->out->arena, (size_t)t->n_ranks, sizeof(int), &c->out->ranks[i],
+                             c->err));
   for (int e = 0; e < t->n_links; e++) {
     const struct copse_link *l = &t->links[e];
     int f = copse_topology_find_link(t, image[l->src], image[l->dst]);
@@ -67,8 +69,7 @@ static copse_status map_links(struct symmetry_checker *c, int i) {
     c->out->links[i][e] = f;
   }
   for (int r = 0; r < t->n_ranks; r++) c->out->ranks[i][r] = t->nodes[image[t->rank_nodes[r]]].rank;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_verify_symmetry_make(const struct copse_schedule *schedule,
@@ -76,26 +77,20 @@ copse_status copse_verify_symmetry_make(const struct copse_schedule *schedule,
                                         const char *label, struct copse_verify_symmetry *out,
                                         struct copse_err *err) {
   struct symmetry_checker c = {schedule, topology, node_of, label, out, err};
-  copse_status status = COPSE_OK;
   *out = (struct copse_verify_symmetry){0};
   if (schedule->n_rotations > COPSE_SCHEDULE_MAX_ROTATIONS)
     return refute(&c, "more than %d rotations", COPSE_SCHEDULE_MAX_ROTATIONS);
   for (int i = 0; i < schedule->n_rotations; i++) {
     out->orders[out->n++] = schedule->rotations[i].order;
-    COPSE_TRY(map_nodes(&c, i));
-    COPSE_TRY(check_nodes(&c, i));
-    COPSE_TRY(map_links(&c, i));
+    COPSE_DO(map_nodes(&c, i));
+    COPSE_DO(check_nodes(&c, i));
+    COPSE_DO(map_links(&c, i));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 void copse_verify_symmetry_free(struct copse_verify_symmetry *symmetry) {
-  for (int i = 0; i < symmetry->n; i++) {
-    free(symmetry->nodes[i]);
-    free(symmetry->links[i]);
-    free(symmetry->ranks[i]);
-  }
+  copse_arena_free(&symmetry->arena);
   *symmetry = (struct copse_verify_symmetry){0};
 }
 
@@ -152,6 +147,7 @@ struct checker {
   char *covered;    /* [n_ranks * n_ranks] */
   int *visited;     /* [topology->n_nodes] path that was there last */
   int n_walked;
+  struct copse_arena scratch;
   struct copse_err *err;
 };
 
@@ -184,16 +180,14 @@ static int64_t demand_of(const struct copse_schedule *s, int src, int dst) {
 /* An automorphism of the topology, and of the demand. */
 static copse_status check_rotation(struct checker *c) {
   const struct copse_schedule *s = c->schedule;
-  copse_status status;
   if (s->n_rotations > 1) return refute(c, "an alltoall has at most one rotation");
-  COPSE_TRY(copse_verify_symmetry_make(s, c->topology, c->node_of, c->label, &c->symmetry, c->err));
+  COPSE_DO(copse_verify_symmetry_make(s, c->topology, c->node_of, c->label, &c->symmetry, c->err));
   c->image = c->symmetry.nodes[0];
   for (int i = 0; i < s->n_ranks; i++)
     for (int j = 0; j < s->n_ranks && s->demand; j++)
       if (demand_of(s, i, j) != demand_of(s, c->symmetry.ranks[0][i], c->symmetry.ranks[0][j]))
         return refute(c, "the rotation does not keep the demand");
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- flows ------------------------------------------------------------------------ */
@@ -296,20 +290,16 @@ out:
 static copse_status prepare(struct checker *c) {
   const struct copse_topology *t = c->topology;
   size_t n = (size_t)c->schedule->n_ranks, nodes = (size_t)t->n_nodes;
-  copse_status status;
-  COPSE_TRY(copse_calloc(nodes, sizeof(int), &c->rank_of, c->err));
-  COPSE_TRY(copse_calloc(nodes, sizeof(int), &c->visited, c->err));
-  COPSE_TRY(copse_calloc(n * n, 1, &c->covered, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch, nodes, sizeof(int), &c->rank_of, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch, nodes, sizeof(int), &c->visited, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch, n * n, 1, &c->covered, c->err));
   for (int v = 0; v < t->n_nodes; v++) c->rank_of[v] = t->nodes[v].rank;
-  if (c->schedule->n_rotations > 0) COPSE_TRY(check_rotation(c));
-out:
-  return status;
+  if (c->schedule->n_rotations > 0) COPSE_DO(check_rotation(c));
+  return COPSE_OK;
 }
 
 static void release(struct checker *c) {
-  free(c->rank_of);
-  free(c->visited);
-  free(c->covered);
+  copse_arena_free(&c->scratch);
   copse_verify_symmetry_free(&c->symmetry);
 }
 
@@ -353,34 +343,38 @@ static copse_status integer_lengths(struct checker *c, int64_t *lengths) {
   return COPSE_OK;
 }
 
+struct search_space {
+  int64_t *lengths, *distance;
+  struct copse_adjacency out; /* links by source */
+  int *queue;
+  char *queued;
+};
+
 /* Label-setting by a plain scan of a frontier heap would share the solver's code; a queue of
  * labels that are corrected until they settle (Bellman-Ford-Moore) is as exact. */
-static copse_status distances(struct checker *c, int source, const int64_t *lengths,
-                              const int *first_link, const int *links, int64_t *distance,
-                              int *queue, char *queued) {
+static void distances(struct checker *c, int source, struct search_space *w) {
   const struct copse_topology *t = c->topology;
   int n = t->n_nodes, head = 0, tail = 0;
-  for (int v = 0; v < n; v++) distance[v] = INT64_MAX;
-  distance[source] = 0;
-  queue[tail++] = source;
-  queued[source] = 1;
+  for (int v = 0; v < n; v++) w->distance[v] = INT64_MAX;
+  w->distance[source] = 0;
+  w->queue[tail++] = source;
+  w->queued[source] = 1;
   while (head != tail) {
-    int v = queue[head];
+    int v = w->queue[head];
     head = head == n ? 0 : head + 1;
-    queued[v] = 0;
+    w->queued[v] = 0;
     if (v != source && c->schedule->no_forward && c->rank_of[v] >= 0) continue;
-    for (int i = first_link[v]; i < first_link[v + 1]; i++) {
-      int to = t->links[links[i]].dst;
-      int64_t d = distance[v] + lengths[links[i]];
-      if (d >= distance[to]) continue;
-      distance[to] = d;
-      if (queued[to]) continue;
-      queued[to] = 1;
-      queue[tail] = to;
+    for (int i = w->out.first[v]; i < w->out.first[v + 1]; i++) {
+      int to = t->links[w->out.item[i]].dst;
+      int64_t d = w->distance[v] + w->lengths[w->out.item[i]];
+      if (d >= w->distance[to]) continue;
+      w->distance[to] = d;
+      if (w->queued[to]) continue;
+      w->queued[to] = 1;
+      w->queue[tail] = to;
       tail = tail == n ? 0 : tail + 1;
     }
   }
-  return COPSE_OK;
 }
 
 /* Adds demand * distance over all sinks of one source. */
@@ -399,34 +393,22 @@ static copse_status add_source(struct checker *c, int source, const int64_t *dis
   return COPSE_OK;
 }
 
-struct search_space {
-  int64_t *lengths, *distance;
-  int *first_link, *links, *queue;
-  char *queued;
-};
-
 static copse_status make_space(struct checker *c, struct search_space *w) {
   const struct copse_topology *t = c->topology;
   size_t n = (size_t)t->n_nodes, m = (size_t)t->n_links;
-  copse_status status;
-  COPSE_TRY(copse_calloc(m, sizeof(int64_t), &w->lengths, c->err));
-  COPSE_TRY(copse_calloc(n, sizeof(int64_t), &w->distance, c->err));
-  COPSE_TRY(copse_calloc(n + 2, sizeof(int), &w->first_link, c->err));
-  COPSE_TRY(copse_calloc(m, sizeof(int), &w->links, c->err));
-  COPSE_TRY(copse_calloc(n + 1, sizeof(int), &w->queue, c->err));
-  COPSE_TRY(copse_calloc(n, 1, &w->queued, c->err));
-  for (int e = 0; e < t->n_links; e++) w->first_link[t->links[e].src + 2]++;
-  for (size_t v = 1; v < n + 2; v++) w->first_link[v] += w->first_link[v - 1];
-  for (int e = 0; e < t->n_links; e++) w->links[w->first_link[t->links[e].src + 1]++] = e;
-out:
-  return status;
+  COPSE_DO(copse_arena_array(&c->scratch, m, sizeof(int64_t), &w->lengths, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch, n, sizeof(int64_t), &w->distance, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch, n + 1, sizeof(int), &w->queue, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch, n, 1, &w->queued, c->err));
+  return copse_adjacency_by(&c->scratch, t->n_nodes, t->n_links, &t->links[0].src, sizeof *t->links,
+                            &w->out, c->err);
 }
 
-/* need / (m * room), what a certificate proves; `vain` refutes one without room. */
+/* need / (m * room), what a certificate proves; `refusal` is for one without room. */
 static copse_status time_of(struct checker *c, const mpz_t need, const mpz_t m, const mpq_t room,
-                            const char *vain, mpq_t bound) {
+                            const char *refusal, mpq_t bound) {
   mpq_t unit;
-  if (mpq_sgn(room) == 0) return refute(c, "%s", vain);
+  if (mpq_sgn(room) == 0) return refute(c, "%s", refusal);
   mpq_init(unit);
   mpq_set_z(bound, need);
   mpq_set_z(unit, m);
@@ -449,8 +431,7 @@ static copse_status lengths_bound(struct checker *c, mpq_t bound) {
   COPSE_TRY(integer_lengths(c, w.lengths));
   COPSE_TRY(demand_unit(c, m));
   for (int i = 0; i < c->schedule->n_ranks; i++) {
-    COPSE_TRY(distances(c, t->rank_nodes[i], w.lengths, w.first_link, w.links, w.distance, w.queue,
-                        w.queued));
+    distances(c, t->rank_nodes[i], &w);
     COPSE_TRY(add_source(c, i, w.distance, need));
   }
   for (int e = 0; e < t->n_links; e++) {
@@ -463,12 +444,6 @@ static copse_status lengths_bound(struct checker *c, mpq_t bound) {
 out:
   mpz_clears(need, m, NULL);
   mpq_clears(room, q, length, NULL);
-  free(w.lengths);
-  free(w.distance);
-  free(w.first_link);
-  free(w.links);
-  free(w.queue);
-  free(w.queued);
   return status;
 }
 
@@ -482,7 +457,7 @@ static copse_status cut_bound(struct checker *c, mpq_t bound) {
   copse_status status;
   mpz_inits(need, m, NULL);
   mpq_inits(room, q, NULL);
-  COPSE_TRY(copse_calloc((size_t)t->n_nodes, 1, &inside, c->err));
+  COPSE_TRY(copse_arena_array(&c->scratch, (size_t)t->n_nodes, 1, &inside, c->err));
   COPSE_TRY(demand_unit(c, m));
   for (int i = 0; i < s->bound.n_cut; i++) {
     if (c->node_of[s->bound.cut[i]] < 0) {
@@ -504,7 +479,6 @@ static copse_status cut_bound(struct checker *c, mpq_t bound) {
 out:
   mpz_clears(need, m, NULL);
   mpq_clears(room, q, NULL);
-  free(inside);
   return status;
 }
 
@@ -513,7 +487,8 @@ copse_status copse_verify_flow_bound(const struct copse_schedule *schedule,
                                      const char *label, mpq_t bound, struct copse_err *err) {
   struct checker c = {
       .schedule = schedule, .topology = topology, .node_of = node_of, .label = label, .err = err};
-  copse_status status = copse_calloc((size_t)topology->n_nodes, sizeof(int), &c.rank_of, err);
+  copse_status status =
+      copse_arena_array(&c.scratch, (size_t)topology->n_nodes, sizeof(int), &c.rank_of, err);
   if (status != COPSE_OK) return status;
   for (int v = 0; v < topology->n_nodes; v++) c.rank_of[v] = topology->nodes[v].rank;
   if (schedule->bound.kind == COPSE_BOUND_LENGTHS && schedule->bound.n_lengths > 0)

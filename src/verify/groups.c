@@ -11,53 +11,44 @@
 #include <string.h>
 
 #include "base/collective.h"
+#include "base/graph.h"
 #include "base/memory.h"
 #include "topology/modify.h"
 #include "verify/internal.h"
 
-struct copse_means {
+struct means {
   int n;
-  int *parent; /* [n] towards the place that names the orbit */
+  int *parent; /* [n] the orbits as disjoint sets, named by their least place */
   int *value;  /* [n] of such: 1 + index in `values`, 0: none */
   mpq_t *values;
   size_t n_values, capacity;
 };
 
-static copse_status means_new(int n, struct copse_means *out, struct copse_err *err) {
-  copse_status status;
-  *out = (struct copse_means){.n = n};
-  COPSE_TRY(copse_calloc((size_t)n, sizeof *out->parent, &out->parent, err));
-  COPSE_TRY(copse_calloc((size_t)n, sizeof *out->value, &out->value, err));
-  for (int i = 0; i < n; i++) out->parent[i] = i;
-out:
-  return status;
+static copse_status means_new(struct copse_arena *arena, int n, struct means *out,
+                              struct copse_err *err) {
+  *out = (struct means){.n = n};
+  COPSE_DO(copse_arena_array(arena, (size_t)n, sizeof *out->parent, &out->parent, err));
+  COPSE_DO(copse_arena_array(arena, (size_t)n, sizeof *out->value, &out->value, err));
+  copse_sets_init(out->parent, n);
+  return COPSE_OK;
 }
 
-static void means_free(struct copse_means *means) {
+static void means_free(struct means *means) {
   for (size_t i = 0; i < means->n_values; i++) mpq_clear(means->values[i]);
   free(means->values);
-  free(means->parent);
-  free(means->value);
-}
-
-static int find(struct copse_means *means, int i) {
-  int *parent = means->parent;
-  while (parent[i] != i) i = parent[i] = parent[parent[i]];
-  return i;
 }
 
 /* Before anything is added. */
-static void means_join(struct copse_means *means, int place, int image) {
-  means->parent[find(means, place)] = find(means, image);
+static void means_join(struct means *means, int place, int image) {
+  (void)copse_sets_unite(means->parent, place, image);
 }
 
-static copse_status means_add(struct copse_means *means, int place, const mpq_t amount,
+static copse_status means_add(struct means *means, int place, const mpq_t amount,
                               struct copse_err *err) {
-  int *value = &means->value[find(means, place)];
+  int *value = &means->value[copse_sets_find(means->parent, place)];
   if (*value == 0) {
-    copse_status status = copse_grow(&means->values, &means->capacity, means->n_values + 1,
-                                     sizeof *means->values, err);
-    if (status != COPSE_OK) return status;
+    COPSE_DO(copse_grow(&means->values, &means->capacity, means->n_values + 1,
+                        sizeof *means->values, err));
     mpq_init(means->values[means->n_values]);
     *value = (int)++means->n_values;
   }
@@ -66,14 +57,13 @@ static copse_status means_add(struct copse_means *means, int place, const mpq_t 
 }
 
 /* When all is added: sums become means. */
-static copse_status means_divide(struct copse_means *means, struct copse_err *err) {
+static copse_status means_divide(struct means *means, struct copse_err *err) {
   unsigned long *size = NULL;
   mpq_t q;
-  copse_status status = copse_calloc(means->n_values, sizeof *size, &size, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_calloc(means->n_values, sizeof *size, &size, err));
   mpq_init(q);
   for (int i = 0; i < means->n; i++) {
-    int value = means->value[find(means, i)];
+    int value = means->value[copse_sets_find(means->parent, i)];
     if (value > 0) size[value - 1]++;
   }
   for (size_t i = 0; i < means->n_values; i++) {
@@ -86,8 +76,8 @@ static copse_status means_divide(struct copse_means *means, struct copse_err *er
 }
 
 /* NULL: 0. */
-static const mpq_t *means_get(struct copse_means *means, int place) {
-  int value = means->value[find(means, place)];
+static const mpq_t *means_get(struct means *means, int place) {
+  int value = means->value[copse_sets_find(means->parent, place)];
   return value > 0 ? (const mpq_t *)&means->values[value - 1] : NULL;
 }
 
@@ -100,16 +90,17 @@ struct bound_checker {
   const struct copse_groups *groups;
   const struct copse_topology *topology;
   const char *label;
-  int n_links, n_nodes;         /* of the topology */
-  int n_phases, n_ranks;        /* over all groups */
-  int *first_phase;             /* [n groups] */
-  int *first_rank;              /* [n groups] */
-  struct copse_means crossed;   /* [n_phases * n_links] weight of the cuts */
-  struct copse_means potential; /* [n_phases * n_nodes] */
-  struct copse_means around;    /* [n_ranks] weight of the cuts that hold it */
-  char *has_potential;          /* [n_phases * n_nodes] */
-  int *member;                  /* [n_nodes] 1 + rank in the group at hand */
-  char *inside;                 /* [n_nodes] of the cut at hand */
+  int n_links, n_nodes;   /* of the topology */
+  int n_phases, n_ranks;  /* over all groups */
+  int *first_phase;       /* [n groups] */
+  int *first_rank;        /* [n groups] */
+  struct means crossed;   /* [n_phases * n_links] weight of the cuts */
+  struct means potential; /* [n_phases * n_nodes] */
+  struct means around;    /* [n_ranks] weight of the cuts that hold it */
+  char *has_potential;    /* [n_phases * n_nodes] */
+  int *member;            /* [n_nodes] 1 + rank in the group at hand */
+  char *inside;           /* [n_nodes] of the cut at hand */
+  struct copse_arena scratch;
   struct copse_err *err;
 };
 
@@ -197,7 +188,7 @@ static copse_status join_images(struct bound_checker *c, int i, const int *image
                                 const int *link_image) {
   copse_status status = COPSE_OK;
   char *hit = NULL;
-  COPSE_TRY(copse_calloc((size_t)c->groups->n, 1, &hit, c->err));
+  COPSE_TRY(copse_arena_array(&c->scratch, (size_t)c->groups->n, 1, &hit, c->err));
   for (int g = 0; g < c->groups->n; g++) {
     int h = c->groups->generators[i].groups[g];
     if (hit[h]++) {
@@ -212,15 +203,15 @@ static copse_status join_images(struct bound_checker *c, int i, const int *image
     }
   }
 out:
-  free(hit);
   return status;
 }
 
 static copse_status take_symmetries(struct bound_checker *c) {
   int *image = NULL, *link_image = NULL;
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)c->n_nodes, sizeof *image, &image, c->err));
-  COPSE_TRY(copse_calloc((size_t)c->n_links, sizeof *link_image, &link_image, c->err));
+  COPSE_TRY(copse_arena_array(&c->scratch, (size_t)c->n_nodes, sizeof *image, &image, c->err));
+  COPSE_TRY(
+      copse_arena_array(&c->scratch, (size_t)c->n_links, sizeof *link_image, &link_image, c->err));
   for (int i = 0; i < c->groups->n_generators; i++) {
     if (!read_nodes(c, i, image) || !keeps_topology(c, image, link_image)) {
       status = refute(c, "generator %d of the bound is no symmetry of the topology", i);
@@ -229,8 +220,6 @@ static copse_status take_symmetries(struct bound_checker *c) {
     COPSE_TRY(join_images(c, i, image, link_image));
   }
 out:
-  free(image);
-  free(link_image);
   return status;
 }
 
@@ -313,12 +302,12 @@ static copse_status add_potential(struct bound_checker *c, int index) {
   for (int r = 0; r < schedule_of(c, p->group)->n_ranks; r++)
     if (find_rank(c, p->group, r) == node)
       return refute(c, "a potential of group %d names '%s', one of its ranks", p->group, p->node);
-  const struct copse_node *clever = copse_verify_switch_at(c->topology, node);
-  if (clever)
+  const struct copse_node *marked = copse_verify_switch_at(c->topology, node);
+  if (marked)
     return refute(c,
                   "the bound has a potential of '%s', which proves nothing at or beside '%s', a "
                   "switch that copies or adds",
-                  p->node, clever->id);
+                  p->node, marked->id);
   int place = number_of(c, p->group, p->phase, -1) * c->n_nodes + node;
   if (c->has_potential[place]++)
     return refute(c, "'%s' has two potentials in a phase of group %d", p->node, p->group);
@@ -431,9 +420,10 @@ static copse_status add_up(struct bound_checker *c, struct copse_q *bound) {
 /* ---- all ----------------------------------------------------------------------------------- */
 
 static copse_status number_phases(struct bound_checker *c) {
-  copse_status status;
-  COPSE_TRY(copse_calloc((size_t)c->groups->n, sizeof(int), &c->first_phase, c->err));
-  COPSE_TRY(copse_calloc((size_t)c->groups->n, sizeof(int), &c->first_rank, c->err));
+  COPSE_DO(
+      copse_arena_array(&c->scratch, (size_t)c->groups->n, sizeof(int), &c->first_phase, c->err));
+  COPSE_DO(
+      copse_arena_array(&c->scratch, (size_t)c->groups->n, sizeof(int), &c->first_rank, c->err));
   for (int g = 0; g < c->groups->n; g++) {
     c->first_phase[g] = c->n_phases;
     c->first_rank[g] = c->n_ranks;
@@ -442,21 +432,19 @@ static copse_status number_phases(struct bound_checker *c) {
     if (c->n_phases > MAX_PLACES / (c->n_links + c->n_nodes))
       return copse_fail_at(c->err, COPSE_NOMEM, c->label, 0, "more groups than can be looked at");
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status prepare(struct bound_checker *c) {
-  copse_status status;
-  COPSE_TRY(number_phases(c));
-  COPSE_TRY(means_new(c->n_phases * c->n_links, &c->crossed, c->err));
-  COPSE_TRY(means_new(c->n_phases * c->n_nodes, &c->potential, c->err));
-  COPSE_TRY(means_new(c->n_ranks, &c->around, c->err));
-  COPSE_TRY(copse_calloc((size_t)(c->n_phases * c->n_nodes), 1, &c->has_potential, c->err));
-  COPSE_TRY(copse_calloc((size_t)c->n_nodes, sizeof *c->member, &c->member, c->err));
-  COPSE_TRY(copse_calloc((size_t)c->n_nodes, 1, &c->inside, c->err));
-out:
-  return status;
+  COPSE_DO(number_phases(c));
+  COPSE_DO(means_new(&c->scratch, c->n_phases * c->n_links, &c->crossed, c->err));
+  COPSE_DO(means_new(&c->scratch, c->n_phases * c->n_nodes, &c->potential, c->err));
+  COPSE_DO(means_new(&c->scratch, c->n_ranks, &c->around, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch, (size_t)(c->n_phases * c->n_nodes), 1, &c->has_potential,
+                             c->err));
+  COPSE_DO(
+      copse_arena_array(&c->scratch, (size_t)c->n_nodes, sizeof *c->member, &c->member, c->err));
+  return copse_arena_array(&c->scratch, (size_t)c->n_nodes, 1, &c->inside, c->err);
 }
 
 copse_status copse_verify_groups_bound(const struct copse_groups *groups,
@@ -481,11 +469,7 @@ out:
   means_free(&c.crossed);
   means_free(&c.potential);
   means_free(&c.around);
-  free(c.first_phase);
-  free(c.first_rank);
-  free(c.has_potential);
-  free(c.member);
-  free(c.inside);
+  copse_arena_free(&c.scratch);
   return status;
 }
 
@@ -553,28 +537,14 @@ out:
   return status;
 }
 
-static copse_status find_time(struct checker *c, struct copse_verify_groups_report *report) {
-  mpq_t most, time, bandwidth;
-  copse_status status;
-  mpq_inits(most, time, bandwidth, NULL);
-  report->busiest_src = report->busiest_dst = -1;
-  for (int e = 0; e < c->n_links; e++) {
-    set_q(bandwidth, c->topology->links[e].bandwidth);
-    mpq_div(time, c->loads[e], bandwidth);
-    if (mpq_cmp(time, most) <= 0) continue;
-    mpq_set(most, time);
-    report->busiest_src = c->topology->links[e].src;
-    report->busiest_dst = c->topology->links[e].dst;
-  }
-  status = copse_verify_get_q(most, c->label, &report->time_per_GB, c->err);
-  mpq_clears(most, time, bandwidth, NULL);
-  return status;
-}
-
 static copse_status add_members(struct checker *c, struct copse_verify_groups_report *report) {
+  struct copse_verify_busiest busiest;
   copse_status status = COPSE_OK;
   for (int g = 0; g < c->groups->n; g++) COPSE_TRY(check_member(c, g));
-  status = find_time(c, report);
+  status = copse_verify_most_loaded(c->topology, c->loads, c->label, &report->time_per_GB, &busiest,
+                                    c->err);
+  report->busiest_src = busiest.src;
+  report->busiest_dst = busiest.dst;
 out:
   return status;
 }
@@ -590,31 +560,19 @@ static copse_status check_time(struct checker *c, const struct copse_verify_grou
 /* ---- all ----------------------------------------------------------------------------------- */
 
 static copse_status check_bound(struct checker *c, struct copse_verify_groups_report *report) {
-  char claimed[COPSE_Q_TEXT], found[COPSE_Q_TEXT];
-  copse_status status =
-      copse_verify_groups_bound(c->groups, c->topology, c->label, &report->bound, c->err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_verify_groups_bound(c->groups, c->topology, c->label, &report->bound, c->err));
   report->optimal = copse_q_eq(report->time_per_GB, report->bound);
-  if (!copse_q_eq(report->bound, c->groups->bound_time_per_GB))
-    return refute(c, "the bound is %s, its certificate proves %s",
-                  copse_q_text(c->groups->bound_time_per_GB, claimed),
-                  copse_q_text(report->bound, found));
-  if (copse_q_cmp(report->time_per_GB, report->bound) < 0)
-    return refute(c, "the time %s is below the bound %s",
-                  copse_q_text(report->time_per_GB, claimed), copse_q_text(report->bound, found));
-  return COPSE_OK;
+  return copse_verify_compare_bound(c->label, c->groups->bound_time_per_GB, report->bound,
+                                    report->time_per_GB, c->err);
 }
 
 static copse_status check(struct checker *c, struct copse_verify_groups_report *report) {
   char sha256[COPSE_SHA256_HEX];
-  copse_status status;
-  COPSE_TRY(copse_topology_sha256(c->topology, sha256, c->err));
+  COPSE_DO(copse_topology_sha256(c->topology, sha256, c->err));
   report->same_topology = strcmp(sha256, c->groups->topology_sha256) == 0;
-  COPSE_TRY(add_members(c, report));
-  COPSE_TRY(check_time(c, report));
-  COPSE_TRY(check_bound(c, report));
-out:
-  return status;
+  COPSE_DO(add_members(c, report));
+  COPSE_DO(check_time(c, report));
+  return check_bound(c, report);
 }
 
 static copse_status run(const struct copse_groups *groups, const struct copse_topology *topology,

@@ -35,6 +35,21 @@ copse_status copse_verify_schedule_loads(const struct copse_schedule *schedule,
                                          struct copse_verify_report *report, mpq_t *loads,
                                          struct copse_err *err) COPSE_CHECKED;
 
+/* The largest load over bandwidth of loads [n_links], and the first link that has it; nodes -1 where
+ * nothing moves. */
+struct copse_verify_busiest {
+  int src, dst, links; /* nodes; how many links are that loaded */
+};
+copse_status copse_verify_most_loaded(const struct copse_topology *topology, mpq_t *loads,
+                                      const char *label, struct copse_q *time_per_GB,
+                                      struct copse_verify_busiest *busiest,
+                                      struct copse_err *err) COPSE_CHECKED;
+
+/* COPSE_REFUTED where the bound is not what the file claims, or above the time. */
+copse_status copse_verify_compare_bound(const char *label, struct copse_q claim,
+                                        struct copse_q bound, struct copse_q time,
+                                        struct copse_err *err) COPSE_CHECKED;
+
 /* A number that a report can carry; COPSE_OVERFLOW beyond. */
 copse_status copse_verify_get_q(const mpq_t from, const char *label, struct copse_q *to,
                                 struct copse_err *err) COPSE_CHECKED;
@@ -69,6 +84,7 @@ struct copse_verify_symmetry {
   int *nodes[COPSE_SCHEDULE_MAX_ROTATIONS]; /* [n_nodes] images */
   int *links[COPSE_SCHEDULE_MAX_ROTATIONS]; /* [n_links] */
   int *ranks[COPSE_SCHEDULE_MAX_ROTATIONS]; /* [n_ranks] */
+  struct copse_arena arena;
 };
 
 /*

@@ -48,8 +48,7 @@ static copse_status add_cut(struct forest_checker *c, int index) {
   const struct copse_topology *t = c->topology;
   mpq_t *crossed = cut->phase == COPSE_PHASE_REDUCE ? c->entering : c->leaving;
   int ranks_inside = 0;
-  copse_status status = mark_cut(c, index, cut);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(mark_cut(c, index, cut));
   if (cut->weight.num <= 0)
     return refute(c, "cut %d of the bound: its weight is not positive", index);
   mpq_t weight;
@@ -81,12 +80,12 @@ static copse_status set_potentials(struct forest_checker *c) {
     if (node < 0) return refute(c, "a potential names '%s', which the topology lacks", id);
     if (t->nodes[node].rank >= 0) return refute(c, "a potential names '%s', which is a rank", id);
     if (mpq_sgn(c->potential[node]) != 0) return refute(c, "'%s' has two potentials", id);
-    const struct copse_node *clever = copse_verify_switch_at(c->topology, node);
-    if (clever)
+    const struct copse_node *marked = copse_verify_switch_at(c->topology, node);
+    if (marked)
       return refute(c,
                     "the bound has a potential of '%s', which proves nothing at or beside '%s', a "
                     "switch that copies or adds",
-                    id, clever->id);
+                    id, marked->id);
     set_q(c->potential[node], bound->potentials[i].value);
   }
   return COPSE_OK;
@@ -109,18 +108,16 @@ static void add_up(struct forest_checker *c, mpq_t sum) {
 }
 
 static copse_status prove(struct forest_checker *c, mpq_t time) {
-  copse_status status = COPSE_OK;
-  for (int i = 0; i < c->schedule->bound.n_cuts; i++) COPSE_TRY(add_cut(c, i));
+  for (int i = 0; i < c->schedule->bound.n_cuts; i++) COPSE_DO(add_cut(c, i));
   for (int r = 0; r < c->n_ranks; r++)
     if (mpq_cmp_ui(c->around[r], 1, 1) < 0)
       return refute(c, "the weights of the bound's cuts around rank %d add up to less than 1", r);
-  COPSE_TRY(set_potentials(c));
+  COPSE_DO(set_potentials(c));
   mpq_set_ui(time, 0, 1);
   add_up(c, time);
   if (mpq_sgn(time) == 0) return refute(c, "nothing crosses the bound's cuts");
   mpq_inv(time, time);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /*
@@ -168,6 +165,7 @@ struct checker {
   struct copse_verify_symmetry symmetry; /* of a compact schedule of trees */
   int *last_tree;                        /* [n_links] 1 + the tree that crossed it last */
   char *reached;                         /* [n_ranks] */
+  struct copse_arena scratch;
   struct copse_err *err;
 };
 
@@ -274,8 +272,7 @@ static copse_status check_tree(struct checker *c, int t) {
                                     edge->src != tree->root && edge->src != edge->dst;
     if (!in_order) return refute(c, "tree %d, edge %d: out of order or not a tree", t, e);
     c->reached[broadcast ? edge->dst : edge->src] = 1;
-    copse_status status = walk_path(c, t, e);
-    if (status != COPSE_OK) return status;
+    COPSE_DO(walk_path(c, t, e));
   }
   c->reached[tree->root] = 1;
   for (int r = 0; r < c->schedule->n_ranks; r++)
@@ -352,30 +349,54 @@ static copse_status check_all_shares(struct checker *c) {
   return status;
 }
 
-static copse_status check_time(struct checker *c, struct copse_verify_report *report) {
+copse_status copse_verify_most_loaded(const struct copse_topology *t, mpq_t *loads,
+                                      const char *label, struct copse_q *time_per_GB,
+                                      struct copse_verify_busiest *busiest, struct copse_err *err) {
   mpq_t most, time, bandwidth;
-  copse_status status;
-  char claimed[COPSE_Q_TEXT], found[COPSE_Q_TEXT];
   mpq_inits(most, time, bandwidth, NULL);
-  report->busiest_src = report->busiest_dst = -1;
-  for (int i = 0; i < c->topology->n_links; i++) {
-    const struct copse_link *link = &c->topology->links[i];
-    set_q(bandwidth, link->bandwidth);
-    mpq_div(time, c->loads[i], bandwidth);
+  *busiest = (struct copse_verify_busiest){-1, -1, 0};
+  for (int i = 0; i < t->n_links; i++) {
+    set_q(bandwidth, t->links[i].bandwidth);
+    mpq_div(time, loads[i], bandwidth);
     int order = mpq_cmp(time, most);
     if (order < 0 || mpq_sgn(time) == 0) continue;
-    report->busiest_links = order > 0 ? 1 : report->busiest_links + 1;
+    busiest->links++;
     if (order == 0) continue;
     mpq_set(most, time);
-    report->busiest_src = link->src;
-    report->busiest_dst = link->dst;
+    *busiest = (struct copse_verify_busiest){t->links[i].src, t->links[i].dst, 1};
   }
-  status = copse_verify_get_q(most, c->label, &report->time_per_GB, c->err);
-  if (status == COPSE_OK && !copse_q_eq(report->time_per_GB, c->schedule->time_per_GB))
+  copse_status status = copse_verify_get_q(most, label, time_per_GB, err);
+  mpq_clears(most, time, bandwidth, NULL);
+  return status;
+}
+
+copse_status copse_verify_compare_bound(const char *label, struct copse_q claim,
+                                        struct copse_q bound, struct copse_q time,
+                                        struct copse_err *err) {
+  char a[COPSE_Q_TEXT], b[COPSE_Q_TEXT];
+  if (!copse_q_eq(bound, claim))
+    return copse_verify_refute(err, label, "the bound is %s, its certificate proves %s",
+                               copse_q_text(claim, a), copse_q_text(bound, b));
+  if (copse_q_cmp(time, bound) < 0)
+    return copse_verify_refute(err, label, "the time %s is below the bound %s",
+                               copse_q_text(time, a), copse_q_text(bound, b));
+  return COPSE_OK;
+}
+
+static copse_status check_time(struct checker *c, struct copse_verify_report *report) {
+  char claimed[COPSE_Q_TEXT], found[COPSE_Q_TEXT];
+  struct copse_verify_busiest busiest;
+  copse_status status;
+  COPSE_TRY(copse_verify_most_loaded(c->topology, c->loads, c->label, &report->time_per_GB,
+                                     &busiest, c->err));
+  report->busiest_src = busiest.src;
+  report->busiest_dst = busiest.dst;
+  report->busiest_links = busiest.links;
+  if (!copse_q_eq(report->time_per_GB, c->schedule->time_per_GB))
     status = refute(c, "time_per_GB is %s, the most loaded link gives %s",
                     copse_q_text(c->schedule->time_per_GB, claimed),
                     copse_q_text(report->time_per_GB, found));
-  mpq_clears(most, time, bandwidth, NULL);
+out:
   return status;
 }
 
@@ -455,7 +476,6 @@ static copse_status check_bound(struct checker *c, struct copse_verify_report *r
   bool allreduce = c->schedule->collective == COPSE_ALLREDUCE;
   bool phases = bound->kind == COPSE_BOUND_PHASES;
   bool entering = !allreduce && copse_collective_reduces(c->schedule->collective);
-  char claimed[COPSE_Q_TEXT], found[COPSE_Q_TEXT];
   mpq_t time, second;
   copse_status status;
   mpq_inits(time, second, NULL);
@@ -473,12 +493,8 @@ static copse_status check_bound(struct checker *c, struct copse_verify_report *r
     mpq_add(time, time, second);
   }
   COPSE_TRY(copse_verify_get_q(time, c->label, &report->bound, c->err));
-  if (!copse_q_eq(report->bound, bound->time_per_GB))
-    status = refute(c, "the bound is %s, its certificate proves %s",
-                    copse_q_text(bound->time_per_GB, claimed), copse_q_text(report->bound, found));
-  else if (copse_q_cmp(report->time_per_GB, report->bound) < 0)
-    status = refute(c, "the time %s is below the bound %s",
-                    copse_q_text(report->time_per_GB, claimed), copse_q_text(report->bound, found));
+  status = copse_verify_compare_bound(c->label, bound->time_per_GB, report->bound,
+                                      report->time_per_GB, c->err);
   bool equal = copse_q_eq(report->time_per_GB, report->bound);
   report->phases_optimal = equal && phases;
   report->forests_optimal = equal && bound->kind == COPSE_BOUND_FORESTS;
@@ -504,9 +520,9 @@ copse_status copse_verify_schedule_loads(const struct copse_schedule *schedule,
   size_t links = (size_t)topology->n_links;
   copse_status status;
   *report = (struct copse_verify_report){0};
-  COPSE_TRY(copse_calloc((size_t)schedule->n_nodes, sizeof(int), &c.node_of, err));
-  COPSE_TRY(copse_calloc(links, sizeof(int), &c.last_tree, err));
-  COPSE_TRY(copse_calloc((size_t)schedule->n_ranks, 1, &c.reached, err));
+  COPSE_TRY(copse_arena_array(&c.scratch, (size_t)schedule->n_nodes, sizeof(int), &c.node_of, err));
+  COPSE_TRY(copse_arena_array(&c.scratch, links, sizeof(int), &c.last_tree, err));
+  COPSE_TRY(copse_arena_array(&c.scratch, (size_t)schedule->n_ranks, 1, &c.reached, err));
   COPSE_TRY(compare_topology(&c, report));
   COPSE_TRY(check_ranks(&c));
   COPSE_TRY(check_switches(&c));
@@ -522,9 +538,7 @@ copse_status copse_verify_schedule_loads(const struct copse_schedule *schedule,
   COPSE_TRY(check_time(&c, report));
   COPSE_TRY(check_bound(&c, report));
 out:
-  free(c.node_of);
-  free(c.last_tree);
-  free(c.reached);
+  copse_arena_free(&c.scratch);
   copse_verify_symmetry_free(&c.symmetry);
   return status;
 }

@@ -1,4 +1,11 @@
-/* Graphviz as a filter: graphs of numbered boxes in, places and curves out. */
+/*
+ * Where things go in a picture: Graphviz as a filter (graphs of numbered boxes in, places and
+ * curves out), then hosts in rows with the levels of the fabric between them.
+ *
+ *     [h0] [h1] [h2]      hosts above
+ *     ===============     rows of the fabric, nearest to its hosts first
+ *     [h3] [h4] [h5]      hosts below, turned over
+ */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,19 +105,17 @@ static copse_status read_edge(struct parser *p) {
 static copse_status read_plain(char *data, const struct copse_arrangement_reader *reader,
                                struct copse_err *err) {
   struct parser p = {.graph = -1, .reader = reader, .err = err};
-  copse_status status = COPSE_OK;
   char *rest = NULL;
   for (char *line = strtok_r(data, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
     p.at = line + strcspn(line, " ");
     if (strncmp(line, "graph ", 6) == 0)
-      COPSE_TRY(read_graph(&p));
+      COPSE_DO(read_graph(&p));
     else if (strncmp(line, "node ", 5) == 0)
-      COPSE_TRY(read_node(&p));
+      COPSE_DO(read_node(&p));
     else if (strncmp(line, "edge ", 5) == 0)
-      COPSE_TRY(read_edge(&p));
+      COPSE_DO(read_edge(&p));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_arrangement_run(const struct copse_text *graphs,

@@ -1,5 +1,7 @@
-/* Which nodes belong together, what their labels are and how large they are. */
-/* The inside of each host, by Graphviz; hosts that are alike are laid out once. */
+/*
+ * The parts of a picture: which nodes belong together (a host's, or all), their labels and sizes,
+ * and the inside of each part, by Graphviz; hosts that are alike are laid out once.
+ */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -156,7 +158,6 @@ static copse_status make_parts(struct copse_arrangement_work *w, bool by_name) {
 }
 
 copse_status copse_arrangement_find_parts(struct copse_arrangement_work *w) {
-  copse_status status;
   bool by_name = true;
   w->n_parts = groups_by_name(w);
   if (w->n_parts == 0) {
@@ -168,10 +169,8 @@ copse_status copse_arrangement_find_parts(struct copse_arrangement_work *w) {
     w->n_parts = 1;
     for (int v = 0; v < w->topology->n_nodes; v++) w->group_of[v] = 0;
   }
-  COPSE_TRY(make_parts(w, by_name));
-  status = make_labels(w);
-out:
-  return status;
+  COPSE_DO(make_parts(w, by_name));
+  return make_labels(w);
 }
 
 struct parts {
@@ -329,18 +328,16 @@ static copse_status take_edge(void *ctx, int graph, int from, int to,
                               const struct copse_point *points, int n) {
   struct parts *p = ctx;
   struct copse_arrangement_work *w = p->w;
-  copse_status status = COPSE_OK;
   for (int g = 0; g < w->n_parts; g++) {
     const struct copse_arrangement_part *part = &w->parts[g];
     if (p->graph_of[g] != graph) continue;
     if (from < 0 || from >= part->n_members || to < 0 || to >= part->n_members)
       return copse_fail(w->err, COPSE_IO, "dot: an edge that was not asked for");
     int a = part->members[from], b = part->members[to];
-    COPSE_TRY(take_curve(w, copse_topology_find_link(w->topology, a, b), points, n, false));
-    COPSE_TRY(take_curve(w, copse_topology_find_link(w->topology, b, a), points, n, true));
+    COPSE_DO(take_curve(w, copse_topology_find_link(w->topology, a, b), points, n, false));
+    COPSE_DO(take_curve(w, copse_topology_find_link(w->topology, b, a), points, n, true));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- arcs over a row of ranks ---------------------------------------------------------------- */
@@ -351,7 +348,7 @@ static bool is_arc(const struct copse_arrangement_work *w, int i, int g) {
   return inside(w, &w->topology->links[i], g) && w->curves[i].n_points == 0;
 }
 
-/* Links that Graphviz was not told of, and room for them above all else. */
+/* Links that Graphviz did not get, and room for them above all else. */
 static copse_status add_arcs(struct copse_arrangement_work *w, int g) {
   struct copse_arrangement_part *part = &w->parts[g];
   const struct copse_topology *t = w->topology;

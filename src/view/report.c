@@ -1,6 +1,14 @@
-/* What the script of the report steps through. */
-/* The charts of predictions. */
-/* The report's page, section by section. */
+/*
+ * The page of `copse report`, section by section:
+ *
+ *   header       name, cards: bandwidth, time, bound, trees, topology
+ *   #topology    picture of the bandwidths
+ *   #load        picture of the load and the cut; the cut's ranks
+ *   #steps       picture to step through (report.js), the hops as a table
+ *   #predictions two charts over message sizes, the same as a table
+ *   #links       every link, the busiest first
+ *   data         JSON that report.js reads
+ */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -59,11 +67,19 @@ static void add_part_head(struct writer *w, int part) {
                  copse_draw_quantity(tree->weight, "of M", weight), tree->root);
 }
 
-copse_status copse_report_data(const struct copse_report *r, struct copse_text *text,
-                               struct copse_err *err) {
+uint64_t copse_report_size(int i) { return (uint64_t)1024 << (2 * i); }
+
+static const char *size_name(int i, char text[16]) {
+  static const char units[] = "KMG";
+  snprintf(text, 16, "%d%c", 1 << (2 * i % 10), units[2 * i / 10]);
+  return text;
+}
+
+/* What the script steps through, as JSON that is safe inside <script>. */
+static copse_status add_data(const struct copse_report *r, struct copse_text *text,
+                             struct copse_err *err) {
   struct writer w = {.report = r, .text = text};
   const struct copse_topology *t = r->topology;
-  copse_status status;
   copse_text_add(text, "{\"nodes\":[");
   for (int v = 0; v < t->n_nodes; v++) {
     if (v > 0) copse_text_add(text, ",");
@@ -79,15 +95,16 @@ copse_status copse_report_data(const struct copse_report *r, struct copse_text *
     copse_text_add(text, part > 0 ? ",\n" : "\n");
     add_part_head(&w, part);
     w.first = true;
-    COPSE_TRY(copse_schedule_walk(r->schedule, part, add_hop, &w, err));
+    COPSE_DO(copse_schedule_walk(r->schedule, part, add_hop, &w, err));
     copse_text_add(text, "]}");
   }
   copse_text_add(text, "]}");
-  status = copse_text_status(text, err);
-out:
-  return status;
+  return copse_text_status(text, err);
 }
 
+/* ---- charts: bandwidth, linear; time, logarithmic ---- */
+
+/* Of a chart, in pixels: its size and the margins around the plot. */
 #define WIDTH 620.0
 #define HEIGHT 340.0
 #define LEFT 62.0
@@ -153,7 +170,7 @@ static void add_axes(const struct chart *c, const char *title) {
   for (int i = 0; i < COPSE_REPORT_SIZES; i++)
     copse_text_add(c->text,
                    "<text class=\"tick\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n",
-                   x_of(i), HEIGHT - BOTTOM + 18, copse_report_size_name(i, name));
+                   x_of(i), HEIGHT - BOTTOM + 18, size_name(i, name));
   copse_text_add(c->text,
                  "<text class=\"axis\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">message size "
                  "M</text><text class=\"axis\" x=\"%.1f\" y=\"13\">%s</text>\n",
@@ -177,8 +194,8 @@ static void add_series(const struct chart *c, int algorithm) {
                    "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%s\" fill=\"%s\"><title>%s, %s: %.5g us, "
                    "%.5g GB/s</title></circle>",
                    x_of(i), y_of(c, value_of(c, algorithm, i)), algorithm == 0 ? "4" : "3", colour,
-                   r->predictions[algorithm].name, copse_report_size_name(i, name),
-                   r->us[algorithm][i], gbps(r, algorithm, i));
+                   r->predictions[algorithm].name, size_name(i, name), r->us[algorithm][i],
+                   gbps(r, algorithm, i));
   copse_text_add(c->text, "</g>\n");
 }
 
@@ -217,7 +234,7 @@ static void add_chart(struct chart *c, const char *title) {
   copse_text_add(c->text, "</svg>\n");
 }
 
-void copse_report_bandwidth_chart(const struct copse_report *r, struct copse_text *text) {
+static void add_bandwidth_chart(const struct copse_report *r, struct copse_text *text) {
   struct chart c = {.report = r, .text = text};
   for (int a = 0; a < r->n_predictions; a++)
     for (int i = 0; i < COPSE_REPORT_SIZES; i++) c.most = fmax(c.most, gbps(r, a, i));
@@ -227,7 +244,8 @@ void copse_report_bandwidth_chart(const struct copse_report *r, struct copse_tex
   add_chart(&c, "algbw (GB/s)");
 }
 
-void copse_report_time_chart(const struct copse_report *r, struct copse_text *text) {
+/* Charts over message sizes as <svg>: bandwidth, linear; time, logarithmic. */
+static void add_time_chart(const struct copse_report *r, struct copse_text *text) {
   struct chart c = {.report = r, .text = text, .logarithmic = true, .least = INFINITY, .most = 0};
   for (int a = 0; a < r->n_predictions; a++)
     for (int i = 0; i < COPSE_REPORT_SIZES; i++) {
@@ -245,14 +263,6 @@ void copse_report_time_chart(const struct copse_report *r, struct copse_text *te
 #define MAX_LINK_ROWS 2000
 /* Ranks of a cut that are named. */
 #define MAX_CUT_RANKS 24
-
-uint64_t copse_report_size(int i) { return (uint64_t)1024 << (2 * i); }
-
-const char *copse_report_size_name(int i, char text[16]) {
-  static const char units[] = "KMG";
-  snprintf(text, 16, "%d%c", 1 << (2 * i % 10), units[2 * i / 10]);
-  return text;
-}
 
 /* "3/1040 s/GB" with the decimal in small print beside it. */
 static void add_exact(struct copse_text *text, struct copse_q q, const char *unit) {
@@ -437,7 +447,7 @@ static void add_prediction_rows(struct copse_text *text, const struct copse_repo
   char name[16];
   for (int i = 0; i < COPSE_REPORT_SIZES; i++) {
     double best = 0;
-    copse_text_add(text, "<tr><th>%s</th>", copse_report_size_name(i, name));
+    copse_text_add(text, "<tr><th>%s</th>", size_name(i, name));
     for (int a = 0; a < r->n_predictions; a++) {
       double us = r->us[a][i];
       if (!copse_prediction_exists(&r->predictions[a])) continue;
@@ -473,8 +483,8 @@ static void add_predictions(struct copse_text *text, const struct copse_report *
       "a queue, each hop from rank to rank 2 us. Beside copse what today's libraries do, "
       "on the same topology.");
   copse_text_add(text, "<div class=\"charts\">\n");
-  copse_report_bandwidth_chart(r, text);
-  copse_report_time_chart(r, text);
+  add_bandwidth_chart(r, text);
+  add_time_chart(r, text);
   copse_text_add(text, "</div>\n<ul class=\"asymptotes\">\n");
   for (int a = 0; a < r->n_predictions; a++) {
     const struct copse_prediction *p = &r->predictions[a];
@@ -510,19 +520,17 @@ static int busiest_first(const void *a, const void *b) {
 static copse_status find_rows(const struct copse_report *r, struct copse_q *loads,
                               struct link_row *rows, struct copse_err *err) {
   const struct copse_schedule *s = r->schedule;
-  copse_status status;
   if (s->collective == COPSE_ALLTOALL)
-    COPSE_TRY(copse_flow_loads(r->topology, s->flows, s->n_flows, loads, err));
+    COPSE_DO(copse_flow_loads(r->topology, s->flows, s->n_flows, loads, err));
   else
-    COPSE_TRY(copse_tree_loads(r->topology, s->trees, (size_t)s->n_trees, loads, err));
+    COPSE_DO(copse_tree_loads(r->topology, s->trees, (size_t)s->n_trees, loads, err));
   for (int i = 0; i < r->topology->n_links; i++) {
     rows[i] = (struct link_row){.link = i, .load = loads[i]};
-    COPSE_TRY(copse_q_div(loads[i], r->topology->links[i].bandwidth, &rows[i].seconds, err));
+    COPSE_DO(copse_q_div(loads[i], r->topology->links[i].bandwidth, &rows[i].seconds, err));
   }
   if (r->topology->n_links > 0)
     qsort(rows, (size_t)r->topology->n_links, sizeof *rows, busiest_first);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static void add_link_row(struct copse_text *text, const struct copse_report *r,
@@ -580,21 +588,18 @@ out:
 
 copse_status copse_report_page(const struct copse_report *r, struct copse_text *text,
                                struct copse_err *err) {
-  copse_status status;
   add_head(text, r);
-  COPSE_TRY(add_topology(text, r, err));
-  COPSE_TRY(add_load(text, r, err));
-  COPSE_TRY(add_steps(text, r, err));
+  COPSE_DO(add_topology(text, r, err));
+  COPSE_DO(add_load(text, r, err));
+  COPSE_DO(add_steps(text, r, err));
   add_predictions(text, r);
-  COPSE_TRY(add_links(text, r, err));
+  COPSE_DO(add_links(text, r, err));
   copse_text_add(text,
                  "</main>\n<footer>copse %s</footer>\n<script type=\"application/json\" "
                  "id=\"data\">",
                  copse_version());
-  COPSE_TRY(copse_report_data(r, text, err));
+  COPSE_DO(add_data(r, text, err));
   copse_text_add(text, "</script>\n<script>//<![CDATA[\n%s//]]></script>\n</body>\n</html>\n",
                  copse_report_js);
-  status = copse_text_status(text, err);
-out:
-  return status;
+  return copse_text_status(text, err);
 }

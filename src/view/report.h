@@ -16,7 +16,6 @@ extern const char copse_report_css[], copse_report_js[];
 /* From 1 KiB in steps of four. */
 #define COPSE_REPORT_SIZES 12
 uint64_t copse_report_size(int i);
-const char *copse_report_size_name(int i, char text[16]);
 
 struct copse_report {
   const struct copse_topology *topology;
@@ -29,14 +28,6 @@ struct copse_report {
 
 /* Appends the whole page. COPSE_NOMEM, COPSE_OVERFLOW. */
 copse_status copse_report_page(const struct copse_report *report, struct copse_text *text,
-                               struct copse_err *err) COPSE_CHECKED;
-
-/* Charts over message sizes as <svg>: bandwidth, linear; time, logarithmic. */
-void copse_report_bandwidth_chart(const struct copse_report *report, struct copse_text *text);
-void copse_report_time_chart(const struct copse_report *report, struct copse_text *text);
-
-/* What the script steps through, as JSON that is safe inside <script>. */
-copse_status copse_report_data(const struct copse_report *report, struct copse_text *text,
                                struct copse_err *err) COPSE_CHECKED;
 
 #endif

@@ -228,8 +228,8 @@ START_TEST(a_folder_of_plans_covers_all_sizes_and_runs_in_a_job) {
   ck_assert_msg(copse_comm_load_plans(comms[0], folder, &loaded) == COPSE_OK, "%s",
                 copse_last_error());
   ck_assert_int_gt(loaded, cJSON_GetArraySize(ranges));
-  static const size_t counts[] = {1, 5, 1000, 32768, 65536, 65537, 300000 / COPSE_TEST_ONE_IN,
-                                  (1 << 20) / COPSE_TEST_ONE_IN};
+  const size_t least = COPSE_TEST_RESULTS ? 1 : 5;
+  const size_t counts[] = {1, 5, 1000, 32768, 65536, 65537, 300000 / least, (1 << 20) / least};
   for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
     check_choice(comms[0], ranges, counts[i]);
     check_sum(comms, counts[i]);
@@ -322,7 +322,7 @@ int main(void) {
   tcase_add_test(tests, what_does_not_go_together_is_refused);
   tcase_add_test(tests, a_folder_of_plans_covers_all_sizes_and_runs_in_a_job);
   tcase_add_test(tests, plans_are_what_lower_makes_of_their_schedules);
-  tcase_add_test(tests, one_hop_is_for_ranks_that_all_join_each_other);
+  if (COPSE_TEST_RESULTS) tcase_add_test(tests, one_hop_is_for_ranks_that_all_join_each_other);
   tcase_add_test(tests, plans_without_packets_when_they_are_not_wanted);
   suite_add_tcase(suite, tests);
   return copse_test_run(suite);

@@ -29,6 +29,7 @@ static struct copse_plan *make_plan(const char *fabric, copse_collective collect
 static void for_every_plan(void (*test)(const struct copse_plan *plan)) {
   for (int f = 0; f < copse_test_n_fabrics; f++)
     for (int c = COPSE_ALLGATHER; c <= COPSE_ALLTOALL; c++) {
+      if ((6 * f + c) % COPSE_TEST_UP_TO(1, 7)) continue;
       struct copse_plan *plan = make_plan(copse_test_fabrics[f], (copse_collective)c);
       ck_assert_msg(mutant_accepted(plan), "fabric %d, %s: the plan itself is refused", f,
                     copse_collective_name((copse_collective)c));
@@ -149,7 +150,7 @@ static void flip_channels(const struct copse_plan *plan) {
 }
 START_TEST(a_channel_of_the_other_kind_is_refused_where_it_greets) {
   for_every_plan(flip_channels);
-  ck_assert_int_gt(refused, 20);
+  ck_assert_int_gt(refused, COPSE_TEST_UP_TO(20, 5));
 }
 END_TEST
 
@@ -210,9 +211,9 @@ static struct copse_plan *broadcast(enum greeting greeting) {
 
 START_TEST(a_broadcast_without_greetings_is_refused) {
   expect_refused(broadcast(NO_GREETING),
-                 "plan: rank 0 sends packets[0] to rank 1 and need not hear of it in return: two "
-                 "launches later it may overwrite them unread");
-  expect_refused(broadcast(GREETING_IN_DATA), "need not hear of it in return");
+                 "plan: rank 0 sends packets[0] to rank 1 and need not be notified of it in return: "
+                 "two launches later it may overwrite them unread");
+  expect_refused(broadcast(GREETING_IN_DATA), "need not be notified of it in return");
   expect_right(broadcast(GREETING));
 }
 END_TEST
@@ -247,7 +248,7 @@ static struct copse_plan *echo(bool first_half, bool second_half) {
 }
 
 START_TEST(an_answer_that_may_be_empty_is_none) {
-  expect_refused(echo(false, false), "need not hear of it in return");
+  expect_refused(echo(false, false), "need not be notified of it in return");
   expect_refused(echo(true, false), "rank 0 sends packets[");
   expect_right(echo(false, true));
   expect_right(echo(true, true));
@@ -285,7 +286,7 @@ START_TEST(a_ring_hears_of_everybody) {
 }
 END_TEST
 
-/* Rank 0 hears of rank 1 by signals only: of this launch's packets it has not heard. */
+/* Rank 0 knows of rank 1 by signals only: no packet of this launch has notified it. */
 START_TEST(hearing_of_a_rank_after_sending_by_another_way_is_refused) {
   struct plan_builder *b = pb_new(COPSE_BROADCAST, 2, 0);
   uint32_t piece = pb_piece(b, 0, 1, 1, 1), w0 = pb_worker(b, 0), w1 = pb_worker(b, 1);
@@ -297,11 +298,11 @@ START_TEST(hearing_of_a_rank_after_sending_by_another_way_is_refused) {
   copy(b, w1, piece, pb_packet(1, packets), pb_output(1, 0), nothing);
   pb_data_signal(b, w1, done);
   pb_data_wait(b, w0, done);
-  expect_refused(pb_finish(b), "need not hear of it in return");
+  expect_refused(pb_finish(b), "need not be notified of it in return");
 }
 END_TEST
 
-enum reduce_fault { RIGHT, SHARED_REGION, UNTOLD, TOLD_EARLY, UNREAD };
+enum reduce_fault { RIGHT, SHARED_REGION, UNSIGNALLED, SIGNALLED_EARLY, UNREAD };
 
 /* Ranks 1 and 2 send up to rank 0. */
 static struct copse_plan *reduce(enum reduce_fault fault) {
@@ -314,12 +315,12 @@ static struct copse_plan *reduce(enum reduce_fault fault) {
     if (fault == SHARED_REGION && r == 2) packets[2] = packets[1];
     pb_signal(b, root, hello, COPSE_WHEN_FIRST);
     pb_wait(b, w, hello, COPSE_WHEN_FIRST);
-    if (fault == TOLD_EARLY) pb_data_signal(b, w, up[r]);
+    if (fault == SIGNALLED_EARLY) pb_data_signal(b, w, up[r]);
     copy(b, w, piece, pb_input(r, 0), pb_packet(0, packets[r]), nothing);
-    if (fault != TOLD_EARLY && !(fault == UNTOLD && r == 2)) pb_data_signal(b, w, up[r]);
+    if (fault != SIGNALLED_EARLY && !(fault == UNSIGNALLED && r == 2)) pb_data_signal(b, w, up[r]);
   }
   for (uint32_t r = 1; r < 3; r++)
-    if (!(fault == UNTOLD && r == 2)) pb_data_wait(b, root, up[r]);
+    if (!(fault == UNSIGNALLED && r == 2)) pb_data_wait(b, root, up[r]);
   pb_move(b, root, piece, COPSE_MOVE_FINAL);
   pb_src(b, pb_input(0, 0));
   pb_src(b, pb_packet(0, packets[1]));
@@ -331,8 +332,8 @@ static struct copse_plan *reduce(enum reduce_fault fault) {
 START_TEST(faults_of_a_reduction_are_refused) {
   expect_right(reduce(RIGHT));
   expect_refused(reduce(SHARED_REGION), "packets[0] of rank 0 is sent twice in a launch");
-  expect_refused(reduce(UNTOLD), "packets[1] of rank 0 is read before");
-  expect_refused(reduce(TOLD_EARLY), "is read before a signal tells that it was sent");
+  expect_refused(reduce(UNSIGNALLED), "packets[1] of rank 0 is read before");
+  expect_refused(reduce(SIGNALLED_EARLY), "is read before a signal tells that it was sent");
   expect_refused(reduce(UNREAD), "packets[1] of rank 0 is written and never read");
 }
 END_TEST

@@ -78,7 +78,7 @@ START_TEST(launches_of_changing_size_follow_each_other) {
     struct copse_err err = COPSE_ERR_INIT;
     struct copse_exec *exec;
     ASSERT_OK(copse_exec_new(plan, backends[b], &exec, &err), &err);
-    for (int i = 0; i < 60 / COPSE_TEST_ONE_IN; i++) {
+    for (int i = 0; i < COPSE_TEST_SOME(60); i++) {
       int most = i % 2 ? 4096 : 9;
       struct exec_case it = {COPSE_FLOAT, COPSE_SUM,
                              (uint64_t)copse_test_random_int(&seed, 0, most), i % 3 == 0};
@@ -173,7 +173,7 @@ START_TEST(random_fabrics) {
       .low_latency = true, .one_hop = true, .max_bytes = 4000};
   uint64_t seed = 77 + (uint64_t)_i;
   int made = 0;
-  for (int round = 0; round < 24 / COPSE_TEST_ONE_IN; round++) {
+  for (int round = 0; round < 4 + COPSE_TEST_SOME(20); round++) {
     struct copse_err err = COPSE_ERR_INIT;
     struct copse_topology *t = copse_test_random_topology(&seed, &copse_test_random_small);
     struct copse_schedule *schedule = copse_test_solve_as(

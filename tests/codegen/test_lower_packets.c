@@ -94,8 +94,8 @@ START_TEST(launches_of_changing_size_follow_each_other) {
       struct copse_schedule *schedule =
           copse_test_solve(copse_test_fabrics[_i], (copse_collective)c, 0);
       struct copse_plan *plan = lower(schedule, choices[i]);
-      run_many(plan, COPSE_BACKEND_CPU, 200 / COPSE_TEST_ONE_IN, (uint64_t)(31 * c + i));
-      run_many(plan, COPSE_BACKEND_THREADS, 30 / COPSE_TEST_ONE_IN, (uint64_t)(37 * c + i));
+      run_many(plan, COPSE_BACKEND_CPU, COPSE_TEST_SOME(200), (uint64_t)(31 * c + i));
+      run_many(plan, COPSE_BACKEND_THREADS, COPSE_TEST_SOME(30), (uint64_t)(37 * c + i));
       copse_plan_release(plan);
       copse_schedule_release(schedule);
     }
@@ -303,7 +303,7 @@ int main(void) {
                       copse_test_n_fabrics);
   tcase_add_loop_test(tc, launches_of_changing_size_follow_each_other, 0, copse_test_n_fabrics);
   tcase_add_loop_test(tc, random_fabrics_are_proved_and_right, 0, 6);
-  tcase_add_loop_test(tc, shipped_fabrics_are_proved_and_right, 0, 3);
+  tcase_add_loop_test(tc, shipped_fabrics_are_proved_and_right, 0, COPSE_TEST_UP_TO(3, 1));
   tcase_add_test(tc, the_largest_message_is_right_and_a_larger_one_refused);
   tcase_add_test(tc, signals_are_in_the_data_but_for_greetings);
   tcase_add_test(tc, more_children_than_a_move_takes_are_refused);

@@ -730,7 +730,8 @@ int main(void) {
   tcase_add_checked_fixture(tc, setup, teardown);
   tcase_set_timeout(tc, 120);
   tcase_add_loop_test(tc, every_collective_is_right, 0, COPSE_N_COLLECTIVES);
-  tcase_add_loop_test(tc, blocks_of_several_warps, 0, COPSE_N_COLLECTIVES);
+  tcase_add_loop_test(tc, blocks_of_several_warps, COPSE_TEST_UP_TO(0, 2),
+                      COPSE_TEST_UP_TO(COPSE_N_COLLECTIVES, 4));
   tcase_add_loop_test(tc, a_list_longer_than_a_block_keeps, 0, 2);
   tcase_add_loop_test(tc, devices_and_streams_of_their_own, 0, COPSE_N_COLLECTIVES);
   tcase_add_test(tc, packets_carry_every_type_and_size);

@@ -817,9 +817,10 @@ int main(int argc, char **argv) {
   Suite *suite = suite_create("hosts/job");
   TCase *tc = tcase_create("job");
   tcase_set_timeout(tc, 150);
-  tcase_add_loop_test(tc, every_collective_is_served_or_passed, 0, 6);
-  tcase_add_loop_test(tc, groups_are_served_in_part, 0, 2);
-  tcase_add_loop_test(tc, splits_are_served_where_there_are_plans, 0, 2);
+  tcase_add_loop_test(tc, every_collective_is_served_or_passed, COPSE_TEST_UP_TO(0, 2),
+                      COPSE_TEST_UP_TO(6, 4));
+  tcase_add_loop_test(tc, groups_are_served_in_part, 0, COPSE_TEST_UP_TO(2, 1));
+  tcase_add_loop_test(tc, splits_are_served_where_there_are_plans, COPSE_TEST_UP_TO(0, 1), 2);
   tcase_add_test(tc, communicators_of_a_group_are_made_alike);
   tcase_add_test(tc, graphs_hold_served_and_passed_calls);
   tcase_add_test(tc, an_aborted_communicator_is_followed_by_another);
@@ -828,7 +829,7 @@ int main(int argc, char **argv) {
   tcase_add_test(tc, a_failure_of_nccl_is_an_error_everywhere);
   tcase_add_test(tc, a_rank_without_plans_makes_all_pass);
   tcase_add_test(tc, without_links_between_hosts_all_is_passed);
-  tcase_add_loop_test(tc, calls_on_many_streams_are_in_order, 0, 2);
+  tcase_add_loop_test(tc, calls_on_many_streams_are_in_order, 0, COPSE_TEST_UP_TO(2, 1));
   tcase_add_test(tc, threads_have_communicators_of_their_own);
   tcase_add_test(tc, a_watchdog_may_abort);
   suite_add_tcase(suite, tc);

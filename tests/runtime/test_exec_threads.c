@@ -73,10 +73,12 @@ static unsigned char *run_rough(const struct copse_plan *plan, enum copse_backen
 }
 
 START_TEST(bits_are_those_of_the_cooperative_executor) {
+  int n = 0;
   for (int c = 0; c < N_COLLECTIVES; c++)
     for (int type = 0; type < COPSE_N_TYPES; type++)
       for (int redop = 0; redop < COPSE_N_REDOPS; redop++) {
         copse_collective collective = (copse_collective)c;
+        if (n++ % COPSE_TEST_ONE_IN) continue;
         struct copse_plan *plan =
             pb_tree_plan(collective, 5, exec_case_root(collective, 5), deep_fifo);
         struct exec_case it = {(enum copse_type)type, (enum copse_redop)redop, 777, false};

@@ -305,7 +305,7 @@ START_TEST(a_slow_rank_is_waited_for) {
       "slow",
       "[ \"$OMPI_COMM_WORLD_RANK\" = 2 ] && {\n"
       "  sleep 1\n"
-      "  { for i in 1 2 3; do kill -STOP $$; sleep 2; kill -CONT $$; sleep 0.5; done; } &\n"
+      "  { for i in 1 2; do kill -STOP $$; sleep 1.5; kill -CONT $$; sleep 0.5; done; } &\n"
       "}\n"
       "exec \"$@\"\n");
   int status = copse_test_command(MPIRUN
@@ -345,7 +345,7 @@ int main(void) {
   setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 1);
   Suite *suite = suite_create("runtime/mpi");
   TCase *tc = tcase_create("mpi");
-  tcase_add_loop_test(tc, all_collectives_give_the_cpu_backends_bits, 0, 3);
+  tcase_add_loop_test(tc, all_collectives_give_the_cpu_backends_bits, 0, COPSE_TEST_UP_TO(3, 1));
   tcase_add_test(tc, plans_of_the_solver_run_too);
   tcase_add_test(tc, hosts_may_have_different_numbers_of_ranks);
   tcase_add_test(tc, calls_that_go_wrong_name_the_rank_at_all_others);
@@ -354,9 +354,11 @@ int main(void) {
   tcase_add_test(tc, wrong_elements_of_any_rank_fail_the_run);
   tcase_add_test(tc, different_plans_and_wrong_numbers_are_refused_by_all);
   tcase_add_test(tc, survivors_of_a_killed_rank_name_it_in_time);
-  tcase_add_loop_test(tc, a_call_of_mpi_that_does_not_return_is_left, 0, 2);
-  tcase_add_test(tc, a_rank_that_never_starts_ends_the_others_in_time);
-  tcase_add_test(tc, a_slow_rank_is_waited_for);
+  if (COPSE_TEST_RESULTS) { /* these mostly wait */
+    tcase_add_loop_test(tc, a_call_of_mpi_that_does_not_return_is_left, 0, 2);
+    tcase_add_test(tc, a_rank_that_never_starts_ends_the_others_in_time);
+    tcase_add_test(tc, a_slow_rank_is_waited_for);
+  }
   tcase_add_test(tc, without_mpi_the_backend_is_refused_in_one_line);
   suite_add_tcase(suite, tc);
   TCase *ranks = tcase_create("ranks");

@@ -31,9 +31,9 @@ static struct copse_plan *make_plan(int fabric, copse_collective collective, int
 START_TEST(free_ranks_are_right) {
   for (int fabric = 0; fabric < 5; fabric++) {
     struct copse_plan *plan = make_plan(fabric, (copse_collective)_i, 1 + fabric % 2);
-    for (uint64_t seed = 1; seed <= 4; seed++) {
+    for (uint64_t seed = 1; seed <= COPSE_TEST_UP_TO(4u, 2u); seed++) {
       struct free_run_options options = {
-          .launches = 80, .most_delay = seed % 2 ? 200 : 0, .seconds = 120, .seed = seed};
+          .launches = COPSE_TEST_UP_TO(80, 24), .most_delay = seed % 2 ? 200 : 0, .seconds = 120, .seed = seed};
       ck_assert_uint_eq(free_run(plan, &options), 0);
     }
     copse_plan_release(plan);
@@ -45,7 +45,7 @@ END_TEST
  * where only smaller ones came after them. */
 START_TEST(numbers_that_start_again_are_right) {
   struct copse_plan *plan = make_plan(0, (copse_collective)_i, 2);
-  for (uint64_t seed = 1; seed <= 40; seed++) {
+  for (uint64_t seed = 1; seed <= COPSE_TEST_UP_TO(40u, 9u); seed++) {
     struct free_run_options options = {.launches = 14,
                                        .jump = 2 + (int)(seed % 3),
                                        .epoch = UINT32_MAX - 5 + (uint32_t)(seed % 3),

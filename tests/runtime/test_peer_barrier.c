@@ -1,4 +1,4 @@
-/* How processes know that the others have let go: by a lock on a file that has no name for long. */
+/* The barrier of a host's processes: locks on a file that has no name for long. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,7 @@ static struct pair make_pair(void) {
   return it;
 }
 
-START_TEST(each_knows_whether_the_other_has_said_it) {
+START_TEST(each_knows_whether_the_other_has_arrived) {
   struct pair it = make_pair();
   copse_peer_barrier_unlink(it.name);
   ck_assert(!copse_peer_barrier_all_arrived(it.one));
@@ -54,7 +54,7 @@ START_TEST(nothing_stays_in_shared_memory) {
 }
 END_TEST
 
-START_TEST(who_is_killed_has_let_go) {
+START_TEST(a_killed_process_has_arrived) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_peer_barrier *mine;
   char name[COPSE_PEER_BARRIER_NAME], byte;
@@ -99,9 +99,9 @@ END_TEST
 int main(void) {
   Suite *suite = suite_create("runtime/barrier");
   TCase *tc = tcase_create("barrier");
-  tcase_add_test(tc, each_knows_whether_the_other_has_said_it);
+  tcase_add_test(tc, each_knows_whether_the_other_has_arrived);
   tcase_add_test(tc, nothing_stays_in_shared_memory);
-  tcase_add_test(tc, who_is_killed_has_let_go);
+  tcase_add_test(tc, a_killed_process_has_arrived);
   tcase_add_test(tc, a_child_does_not_speak_for_its_parent);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);

@@ -43,7 +43,7 @@ static struct exec_case draw_case(uint64_t *random, copse_collective collective,
 START_TEST(textbook_plans_are_right_over_any_hosts) {
   copse_collective collective = (copse_collective)_i;
   uint64_t random = 17 + (uint64_t)_i;
-  for (int i = 0; i < 150 / COPSE_TEST_ONE_IN; i++) {
+  for (int i = 0; i < COPSE_TEST_SOME(150); i++) {
     uint32_t n = (uint32_t)copse_test_random_int(&random, 1, 7), host_of[MAX_RANKS];
     const struct pb_options options = {(uint32_t)copse_test_random_int(&random, 1, 3),
                                        (uint32_t)copse_test_random_int(&random, 1, 3),
@@ -102,7 +102,7 @@ END_TEST
 /* Counts that only the backend knows when it runs. */
 START_TEST(uneven_blocks_are_right_over_any_hosts) {
   uint64_t random = 29;
-  for (int i = 0; i < 120 / COPSE_TEST_ONE_IN; i++) {
+  for (int i = 0; i < COPSE_TEST_SOME(120); i++) {
     const char *json =
         copse_test_fabrics[copse_test_random_int(&random, 0, copse_test_n_fabrics - 1)];
     struct copse_err err = COPSE_ERR_INIT;

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/collective.h"
-#include "predict/baseline_work.h"
+#include "predict/baseline_internal.h"
 #include "schedule/solve/solve.h"
 #include "verify/verify.h"
 #include "support/fabric.h"

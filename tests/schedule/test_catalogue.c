@@ -160,7 +160,7 @@ static void check_optimum(const char *name, const struct copse_topology *t,
 
 START_TEST(optima_are_those_of_independent_means) {
   int checked = 0, too_big = 0;
-  for (int i = 0; i < catalogue.n; i++) {
+  for (int i = 0; i < catalogue.n; i += COPSE_TEST_UP_TO(1, 5)) {
     const char *name = catalogue.entries[i].name;
     struct copse_topology *t = load(name);
     const struct copse_solve_options options = {
@@ -178,7 +178,7 @@ START_TEST(optima_are_those_of_independent_means) {
     }
     copse_topology_release(t);
   }
-  ck_assert_int_ge(checked, 45);
+  ck_assert_int_ge(checked, COPSE_TEST_UP_TO(45, 8));
   /* a100-superpod-su, h100-superpod-su and -2su, a100-x128, h100-x128, mi250-ring-64 */
   ck_assert_int_le(too_big, 6);
 }

@@ -119,7 +119,7 @@ START_TEST(any_number_of_threads_gives_the_same_answer) {
   static const struct copse_test_random_options shape = {3, 14, 6, true, false};
   struct copse_err err = COPSE_ERR_INIT;
   uint64_t state = (uint64_t)_i + 11;
-  for (int i = 0; i < 1 + 5 / COPSE_TEST_ONE_IN; i++) {
+  for (int i = 0; i < COPSE_TEST_SOME(6); i++) {
     struct copse_topology *t = copse_test_random_topology(&state, &shape);
     struct copse_instance instance;
     ASSERT_OK(copse_instance_make(t, "test", -1, false, &instance, &err), &err);
@@ -185,7 +185,7 @@ int main(void) {
   TCase *tc = tcase_create("sinks");
   tcase_set_timeout(tc, 300);
   tcase_add_loop_test(tc, any_number_of_threads_gives_the_same_answer, 0, 4);
-  tcase_add_loop_test(tc, schedules_are_the_same_byte_for_byte, 0, 4);
+  tcase_add_loop_test(tc, schedules_are_the_same_byte_for_byte, 0, COPSE_TEST_UP_TO(4, 1));
   tcase_add_test(tc, neighbours_pass_on_only_what_holds);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);

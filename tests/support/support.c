@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -36,6 +37,16 @@ void copse_test_skipped(const char *fmt, ...) {
   va_end(ap);
   printf("SKIP %s\n", text);
   fflush(stdout);
+}
+
+bool copse_test_all(void) {
+  const char *all = getenv("COPSE_TEST_ALL");
+  return all && all[0] && strcmp(all, "0") != 0;
+}
+
+int copse_test_one_in(void) {
+  if (COPSE_TEST_SANITIZED) return copse_test_all() ? 5 : 17;
+  return copse_test_all() ? 1 : 5;
 }
 
 const char *copse_test_data(const char *name) {

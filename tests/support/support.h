@@ -27,14 +27,30 @@ void copse_test_mark(const char *file, int line);
   } while (0)
 void copse_test_skipped(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* Long sweeps (every mutant of a plan, every type with every reduction) are whole in the plain
- * build; the sanitized ones, many times slower, look for slips in memory and between threads and
- * take one case in so many. */
+/*
+ * Long sweeps (every mutant of a plan, every type with every reduction) take one case in so many.
+ * Under COPSE_TEST_ALL, which scripts/check --all sets, the plain build takes every case. The
+ * sanitized builds, many times slower, look for slips in memory and between threads: they take
+ * fewer. The numbers are primes, so that a sweep over a product meets all values of its factors.
+ */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define COPSE_TEST_ONE_IN 5
+#define COPSE_TEST_SANITIZED 1
 #else
-#define COPSE_TEST_ONE_IN 1
+#define COPSE_TEST_SANITIZED 0
 #endif
+int copse_test_one_in(void);
+#define COPSE_TEST_ONE_IN copse_test_one_in()
+
+/* Says how many of n cases drawn at random are taken: at least one. */
+#define COPSE_TEST_SOME(n) (((n) + COPSE_TEST_ONE_IN - 1) / COPSE_TEST_ONE_IN)
+
+/* Says whether COPSE_TEST_ALL is set: for the cases that only scripts/check --all runs. */
+bool copse_test_all(void);
+
+/* Says whether to run what a sanitizer learns nothing new from: in the plain build, and in all
+ * under COPSE_TEST_ALL. */
+#define COPSE_TEST_RESULTS (!COPSE_TEST_SANITIZED || copse_test_all())
+#define COPSE_TEST_UP_TO(results, few) (COPSE_TEST_RESULTS ? (results) : (few))
 
 /* Fails with the error's own text. */
 #define ASSERT_OK(call, err)                                                 \

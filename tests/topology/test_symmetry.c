@@ -470,6 +470,51 @@ START_TEST(roots_and_kinds_of_sets_count) {
 }
 END_TEST
 
+/* ---- hosts by name ------------------------------------------------------------------------- */
+
+START_TEST(ids_tell_their_host) {
+  static const struct {
+    const char *id;
+    size_t length;
+    int host;
+  } ids[] = {{"h0.gpu0", 3, 0},     {"h12.nic@mlx5_0", 4, 12}, {"h4194304.x", 9, 4194304},
+             {"h4194305.x", 9, -1}, {"h01.gpu0", 4, 1},        {"h99999999999999999999.x", 22, -1},
+             {"gpu0", 0, -1},       {"h.gpu0", 0, -1},         {"h1", 0, -1},
+             {"h1gpu.0", 0, -1},    {"host1.gpu0", 0, -1},     {"", 0, -1}};
+  for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+    int host = -2;
+    ck_assert_uint_eq(copse_host_prefix(ids[i].id, &host), ids[i].length);
+    ck_assert_int_eq(host, ids[i].host);
+    ck_assert_uint_eq(copse_host_prefix(ids[i].id, NULL), ids[i].length);
+  }
+}
+END_TEST
+
+/* Names tell of hosts in turn; the longest generator is taken where they tell nothing. */
+START_TEST(rotations_of_hosts_are_proved) {
+  struct copse_err err = COPSE_ERR_INIT;
+  uint64_t state = 5;
+  struct copse_topology *t = synthetic("hosts:6 gpus:2@300 nics:2@25 rails");
+  struct copse_topology *shuffled = copse_test_shuffled(t, &state, false);
+  struct copse_permutation by;
+  ASSERT_OK(copse_topology_host_rotation(t, &by, &err), &err);
+  ck_assert_int_eq(by.order, 6);
+  check_generator(t, &by);
+  for (int r = 0; r < 12; r++)
+    ck_assert_int_eq(t->nodes[by.image[t->rank_nodes[r]]].rank, (r + 2) % 12);
+  free((int *)(uintptr_t)by.image);
+  ASSERT_OK(copse_topology_host_rotation(shuffled, &by, &err), &err);
+  ck_assert_int_eq(by.order, 1);
+  ck_assert_ptr_null(by.image);
+  ASSERT_OK(copse_topology_rotation(shuffled, &by, &err), &err);
+  ck_assert_int_gt(by.order, 1);
+  check_generator(shuffled, &by);
+  free((int *)(uintptr_t)by.image);
+  copse_topology_release(shuffled);
+  copse_topology_release(t);
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("symmetry");
   TCase *tc = tcase_create("symmetry");
@@ -485,6 +530,8 @@ int main(void) {
   tcase_add_loop_test(tc, both_searches_find_the_same_orbits, 0, sizeof known / sizeof *known);
   tcase_add_test(tc, sets_turn_by_number);
   tcase_add_test(tc, roots_and_kinds_of_sets_count);
+  tcase_add_test(tc, ids_tell_their_host);
+  tcase_add_test(tc, rotations_of_hosts_are_proved);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);
 }

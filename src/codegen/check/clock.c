@@ -16,7 +16,8 @@
  *                      |                    |
  *   reader      reads <+   enters e + 1 ----+     (so it has left e)
  *
- * Or the writer knows by a real signal that the reader has entered launch e + 2. Three things follow:
+ * Or the writer knows by a real signal that the reader has entered launch e + 2. Three things
+ * follow:
  * - Only packets that are sent in *every* launch notify. A piece may be empty where a message is
  *   short; the one piece of a block that never is, is its last (hi = 1). An alltoall by demand,
  *   whose blocks may be empty, has no plan of packets, nor does one take counts of pairs at launch.
@@ -252,7 +253,7 @@ copse_status copse_notified_check(const struct copse_notified *notified, const c
     if (!rank_is_notified(notified, from, to))
       return copse_fail_at(
           err, COPSE_REFUTED, label, 0,
-          "rank %u sends packets[%u] to rank %u and need not hear of it in return: "
+          "rank %u sends packets[%u] to rank %u and need not be notified of it in return: "
           "two launches later it may overwrite them unread",
           from, r, to);
   }

@@ -19,9 +19,9 @@
  *
  * Why chunk counts 1, 2, f + 1 and 2 f + 1 stand for all (f: the depth of FIFOs). An operation runs
  * or not by the chunk number c of n only through c = 0, c >= f, c + f < n and c + 1 = n. Chunk c
- * touches cells of chunk c and slot c mod f alone. A wait is for the same chunk or for that f
- * before. 2 f + 1 chunks hold every such neighbourhood, and longer runs repeat them. To wait at an
- * earlier chunk for what is signalled at the last would reach over all of them: that is refused. A
+ * touches cells of chunk c and slot c mod f alone. A wait for
+ * the signal of a later chunk is refused, so a ring of waits, which never goes back to an earlier
+ * chunk, stays within one chunk. 2 f + 1 chunks hold every combination of these four conditions. A
  * plan of packets has one chunk, and what holds for it follows from program order and from who
  * sends what to whom: one execution decides for all.
  */
@@ -433,6 +433,44 @@ out:
   return status;
 }
 
+static copse_status refuse_ahead(const struct proof *p, uint32_t c, uint32_t chunk) {
+  const struct copse_plan *plan = p->plan;
+  const struct copse_plan_channel *channel = &plan->channels[c];
+  return copse_fail_at(
+      p->err, COPSE_REFUTED, p->label, 0,
+      "channel %u from rank %u to rank %u: with %u chunks it is waited for at chunk "
+      "%u and signalled at a later one",
+      c, plan->workers[channel->src_worker].rank, plan->workers[channel->dst_worker].rank,
+      p->chunks, chunk);
+}
+
+/*
+ * No wait is for a signal of a later chunk, or a ring of waits could reach over more chunks than
+ * are tried here. The j-th wait on a channel takes the j-th signal, so up to the end of every chunk
+ * there must be at least as many signals as waits. Complexity O(chunks * operations).
+ */
+static copse_status check_reach(struct proof *p) {
+  const struct copse_plan *plan = p->plan;
+  struct copse_arena scratch = {0};
+  int64_t *ahead;
+  copse_status status;
+  COPSE_TRY(copse_arena_array(&scratch, plan->header.n_channels, sizeof *ahead, &ahead, p->err));
+  for (uint32_t chunk = 0; chunk < p->chunks; chunk++) {
+    for (uint32_t i = 0; i < plan->header.n_ops; i++) {
+      const struct copse_plan_op *op = &plan->ops[i];
+      if (op->kind == COPSE_OP_MOVE ||
+          !copse_op_runs(op->when, chunk, p->chunks, plan->header.fifo))
+        continue;
+      ahead[op->channel] += op->kind == COPSE_OP_SIGNAL ? 1 : -1;
+    }
+    for (uint32_t c = 0; c < plan->header.n_channels; c++)
+      if (ahead[c] < 0) COPSE_TRY(refuse_ahead(p, c, chunk));
+  }
+out:
+  copse_arena_free(&scratch);
+  return status;
+}
+
 static copse_status prove_run(struct proof *p, uint32_t chunks) {
   uint32_t n = p->plan->header.n_workers;
   copse_status status;
@@ -448,6 +486,7 @@ static copse_status prove_run(struct proof *p, uint32_t chunks) {
   for (uint32_t w = 0; w < n; w++) p->ready[w] = n - 1 - w;
   while (p->n_ready > 0) COPSE_TRY(run_worker(p, p->ready[--p->n_ready]));
   if (p->n_done < n) return refute_deadlock(p);
+  COPSE_TRY(check_reach(p));
   COPSE_TRY(check_balance(p));
   COPSE_TRY(check_all_settled(p));
   COPSE_TRY(check_result(p));
@@ -497,23 +536,11 @@ static int data_mark(const struct copse_plan_op *op) {
   return op->flags & COPSE_SYNC_IN_DATA ? 2 : 1;
 }
 
-/*
- * Whoever waited at an earlier chunk for what is signalled at the last one would wait over all
- * chunks in between, and so few chunks as are tried here would not show that it stands still
- * with many: all other waits reach back to the same chunk or to that a FIFO depth before.
- */
-static int moment_mark(const struct copse_plan_op *op) {
-  bool last = op->when == COPSE_WHEN_LAST, signal = op->kind == COPSE_OP_SIGNAL;
-  return last != signal ? 0 : last ? 1 : 2;
-}
-
 static copse_status check_channels(const struct proof *p) {
   copse_status status;
   COPSE_TRY(check_marks(p, data_mark,
                         "belongs to packets in one operation and not in another: who looks at "
                         "packets skips the one and not the other"));
-  COPSE_TRY(check_marks(p, moment_mark,
-                        "is signalled at the last chunk and waited for at an earlier one"));
 out:
   return status;
 }

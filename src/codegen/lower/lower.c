@@ -1,7 +1,6 @@
 /*
  * From a schedule to a native plan: options and their defaults, which lowering it is, and the plan
- * in words. A plan is a list of operations for each worker of each rank; README.md of this folder's
- * parent says what they mean. The lowerings:
+ * in words. What a plan means: runtime/plan/plan_abi.h. The lowerings:
  *
  *   trees.c     broadcast, reduce, allgather, reduce_scatter, allreduce in chunks and signals
  *   packets.c   the same in packets for small messages, and an allreduce in one hop

@@ -22,7 +22,8 @@ struct copse_lower_options {
   bool low_latency;        /* packets instead of chunks and signals, for small messages */
   bool one_hop;            /* of a low-latency allreduce: every rank sends its input to all and sums
                               all of them, for the smallest messages; `instances` are then parts of
-                              the message; 0, COPSE_LOWER_AUTO: a worker each, of 512 bytes or more */
+                              the message; 0, COPSE_LOWER_AUTO: a worker each, of 512 bytes or
+                              more */
   int64_t min_bytes;       /* the message sizes that the plan is meant for, from */
   int64_t max_bytes;       /* to; 0: no limit, low_latency 256 KiB (at most 16 MiB), one_hop 16
                               KiB */

@@ -137,6 +137,11 @@ void copse_build_operand(struct copse_plan_build *b, int rank, uint32_t buffer, 
   ADD(b, operands, (struct copse_plan_operand){(uint32_t)rank, buffer, index});
 }
 
+void copse_build_block(struct copse_plan_build *b, int rank, uint32_t buffer, int block) {
+  uint32_t n = buffer == COPSE_BUFFER_INPUT ? b->header.input_blocks : b->header.output_blocks;
+  copse_build_operand(b, rank, buffer, n > 1 ? (uint32_t)block : 0);
+}
+
 void copse_build_move(struct copse_plan_build *b, int piece, uint32_t first, int n_dst,
                       uint8_t flags) {
   int n = (int)(b->header.n_operands - first);

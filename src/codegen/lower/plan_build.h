@@ -60,6 +60,8 @@ void copse_build_data_wait(struct copse_plan_build *b, uint32_t channel);
 /* The buffer that regions are: slots or packets. */
 uint32_t copse_build_region_buffer(const struct copse_plan_build *b);
 void copse_build_operand(struct copse_plan_build *b, int rank, uint32_t buffer, uint32_t index);
+/* A block of an input or output; the one block where the buffer has but one. */
+void copse_build_block(struct copse_plan_build *b, int rank, uint32_t buffer, int block);
 /* A MOVE of the operands added since `first`; the last n_dst are stored to. */
 void copse_build_move(struct copse_plan_build *b, int piece, uint32_t first, int n_dst,
                       uint8_t flags);

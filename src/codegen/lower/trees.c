@@ -320,13 +320,11 @@ static void make_regions(struct lowering *l) {
 #define CHILDREN_PER_MOVE ((int)COPSE_MOVE_MAX_OPERANDS - 1)
 
 static void add_input(struct lowering *l, int u, int rank) {
-  bool one = l->b->header.input_blocks == 1;
-  copse_build_operand(l->b, rank, COPSE_BUFFER_INPUT, one ? 0 : (uint32_t)l->units.units[u].block);
+  copse_build_block(l->b, rank, COPSE_BUFFER_INPUT, l->units.units[u].block);
 }
 
 static void add_output(struct lowering *l, int u, int rank) {
-  bool one = l->b->header.output_blocks == 1;
-  copse_build_operand(l->b, rank, COPSE_BUFFER_OUTPUT, one ? 0 : (uint32_t)l->units.units[u].block);
+  copse_build_block(l->b, rank, COPSE_BUFFER_OUTPUT, l->units.units[u].block);
 }
 
 static void add_slot(struct lowering *l, int u, int rank, int child) {

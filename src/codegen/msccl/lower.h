@@ -36,7 +36,7 @@ struct copse_msccl_options {
 
 struct copse_msccl_summary {
   int channels, blocks, steps; /* blocks and steps: the most of a rank and of a block */
-  int chunks;                  /* the counts served are multiples of it (README) */
+  int chunks;                  /* the counts served are multiples of it */
   int multiple;                /* ... of this many elements per rank's count */
   int scratch;                 /* chunks, the most of a rank */
 };

@@ -43,33 +43,31 @@ static void slices_of(const struct copse_pj_launch *r, int block, const struct c
   *to = (int)(slices * (part + 1) / parts);
 }
 
-static copse_status check_place(struct copse_pj_launch *r, int block,
-                                const struct copse_pj_place *at) {
+static void check_place(struct copse_pj_launch *r, int block, const struct copse_pj_place *at) {
   static const char letters[] = "ios";
-  int first = at->rank < 0 ? 0 : at->rank, n = at->rank < 0 ? at->n_members : 1;
+  int n = at->rank < 0 ? at->n_members : 1;
   char what[120];
   for (int i = 0; i < n; i++) {
-    int rank = at->rank < 0 ? at->members[i] : first;
+    int rank = at->rank < 0 ? at->members[i] : at->rank;
     int chunks = copse_cells_size(r->cells, rank, at->letter) / r->slices;
     if (at->size >= 1 && at->index + at->size <= chunks) continue;
     snprintf(what, sizeof what, "uses %d chunks from %c[%d] of gpu %d on, which has %d of them",
              at->size, letters[at->letter], at->index, rank, chunks);
-    return copse_pj_refute(r, block, what);
+    copse_pj_refute(r, block, what);
   }
-  return COPSE_OK;
 }
 
 /* A peer's memory may be used once it is known that the peer has entered this launch. */
-static copse_status check_entered(struct copse_pj_launch *r, int block, int rank, int thread) {
+static void check_entered(struct copse_pj_launch *r, int block, int rank, int thread) {
   char what[120];
-  if (rank == r->f->blocks[block].rank) return COPSE_OK;
-  if (copse_threads_before(r->threads, (struct copse_action){r->first_entry + rank, 1}, thread))
-    return COPSE_OK;
+  struct copse_action entry = {r->first_entry + rank, 1};
+  if (rank == r->f->blocks[block].rank) return;
+  if (copse_threads_before(r->threads, entry, thread)) return;
   snprintf(what, sizeof what,
            "uses memory of gpu %d, which may not have entered the launch: no signal of it has been "
            "waited for",
            rank);
-  return copse_pj_refute(r, block, what);
+  copse_pj_refute(r, block, what);
 }
 
 static struct copse_cell_at cell_of(const struct copse_pj_launch *r,
@@ -94,49 +92,43 @@ static bool in_packets(const struct copse_pj_op *op, bool pkt, int i) {
   return pkt && (i > 0 || !plain_first);
 }
 
-static copse_status check_packet(struct copse_pj_launch *r, int block,
-                                 const struct copse_pj_place *at) {
-  if (at->letter != COPSE_LETTER_S) return copse_pj_refute(r, block, "has packets outside scratch");
+static void check_packet(struct copse_pj_launch *r, int block, const struct copse_pj_place *at) {
+  if (at->letter != COPSE_LETTER_S) copse_pj_refute(r, block, "has packets outside scratch");
   if (!r->f->low_latency)
-    return copse_pj_refute(r, block,
-                           "uses packets, for which scratch is too small unless \"protocol\" is "
-                           "\"LL\"");
-  if (r->packets[at->rank]) return COPSE_OK;
-  return copse_calloc((size_t)r->f->scratch[at->rank] * (size_t)r->slices + 1, sizeof **r->packets,
-                      &r->packets[at->rank], r->err);
+    copse_pj_refute(r, block,
+                    "uses packets, for which scratch is too small unless \"protocol\" is \"LL\"");
+  if (r->status != COPSE_OK || r->packets[at->rank]) return;
+  r->status = copse_calloc((size_t)r->f->scratch[at->rank] * (size_t)r->slices + 1,
+                           sizeof **r->packets, &r->packets[at->rank], r->err);
 }
 
 /* Sizes, bounds, packets; what an op may do at all. */
-static copse_status check_data(struct copse_pj_launch *r, int block, const struct copse_pj_op *op) {
+static void check_data(struct copse_pj_launch *r, int block, const struct copse_pj_op *op) {
   const struct copse_pj_state *s = &r->states[block];
-  copse_status status = COPSE_OK;
+  bool moves = op->type->kind == COPSE_PJ_MOVE, sums = op->type->kind == COPSE_PJ_SUM;
+  bool port = op->channel == COPSE_PJ_PORT;
   int size = op->n_src > 0 ? op->src[0].size : 0;
-  if (op->n_src == 0 || op->n_dst == 0)
-    return copse_pj_refute(r, block, "lacks a source or destination");
-  if (op->type->kind == COPSE_PJ_MOVE && op->n_src != op->n_dst)
-    return copse_pj_refute(r, block, "has not as many sources as destinations");
+  if (op->n_src == 0 || op->n_dst == 0) copse_pj_refute(r, block, "lacks a source or destination");
+  if (moves && op->n_src != op->n_dst)
+    copse_pj_refute(r, block, "has not as many sources as destinations");
   if (s->loop >= 0 && (op->parts > 1 || size != r->f->blocks[block].ops[s->loop].unit_chunks))
-    return copse_pj_refute(r, block, "is not of the num_chunks of its pipeline");
+    copse_pj_refute(r, block, "is not of the num_chunks of its pipeline");
   for (int side = 0; side < 2; side++) {
     const struct copse_pj_place *at = side ? op->dst : op->src;
     bool pkt = side ? op->type->pkt_dst : op->type->pkt_src;
-    for (int i = 0; i < (side ? op->n_dst : op->n_src); i++) {
-      if (at[i].size != size) return copse_pj_refute(r, block, "has entries of different sizes");
+    for (int i = 0; i < (side ? op->n_dst : op->n_src) && r->status == COPSE_OK; i++) {
+      if (at[i].size != size) copse_pj_refute(r, block, "has entries of different sizes");
       if (at[i].rank < 0 && op->type->kind != COPSE_PJ_MULTIMEM)
-        return copse_pj_refute(r, block, "can't go through a switch channel");
-      COPSE_TRY(check_place(r, block, &at[i]));
-      if (in_packets(op, pkt, i)) COPSE_TRY(check_packet(r, block, &at[i]));
+        copse_pj_refute(r, block, "can't go through a switch channel");
+      check_place(r, block, &at[i]);
+      if (in_packets(op, pkt, i)) check_packet(r, block, &at[i]);
     }
   }
-  if (op->type->gets && op->type->kind == COPSE_PJ_MOVE && op->src[0].index != op->dst[0].index)
-    return copse_pj_refute(r, block,
-                           "gets to another index than it gets from, which the kernel mixes up");
-  if (op->channel == COPSE_PJ_PORT && op->type->kind == COPSE_PJ_SUM && !op->type->pkt_dst)
-    return copse_pj_refute(r, block, "can't go through a port");
-  if (op->channel == COPSE_PJ_PORT && op->type->kind == COPSE_PJ_MOVE && op->n_ends < op->n_dst)
-    return copse_pj_refute(r, block, "needs a channel id for every destination");
-out:
-  return status;
+  if (op->type->gets && moves && op->src[0].index != op->dst[0].index)
+    copse_pj_refute(r, block, "gets to another index than it gets from, which the kernel mixes up");
+  if (port && sums && !op->type->pkt_dst) copse_pj_refute(r, block, "can't go through a port");
+  if (port && moves && op->n_ends < op->n_dst)
+    copse_pj_refute(r, block, "needs a channel id for every destination");
 }
 
 static bool packets_there(struct copse_pj_launch *r, int block, const struct copse_pj_op *op) {
@@ -150,201 +142,173 @@ static bool packets_there(struct copse_pj_launch *r, int block, const struct cop
   return true;
 }
 
-static copse_status read_slice(struct copse_pj_launch *r, int block, const struct copse_pj_op *op,
-                               int i, int slice, struct copse_action action,
-                               struct copse_value *v) {
-  const struct copse_pj_place *at = &op->src[i];
-  copse_status status = COPSE_OK;
-  if (in_packets(op, op->type->pkt_src, i)) {
-    *v = packet_of(r, at, slice)->value;
-    return COPSE_OK;
-  }
-  COPSE_TRY(check_entered(r, block, at->rank, action.thread));
-  COPSE_TRY(copse_cells_read(r->cells, action, cell_of(r, at, at->rank, slice), v, r->err));
-out:
-  return status;
+static struct copse_value read_cell(struct copse_pj_launch *r, int block,
+                                    const struct copse_pj_place *at, int rank, int slice,
+                                    struct copse_action action) {
+  struct copse_value v = {COPSE_SET_UNDEFINED, 0, {0, 0}};
+  check_entered(r, block, rank, action.thread);
+  COPSE_PJ_KEEP(r, copse_cells_read(r->cells, action, cell_of(r, at, rank, slice), &v, r->err));
+  return v;
 }
 
-static copse_status write_slice(struct copse_pj_launch *r, int block, const struct copse_pj_op *op,
-                                int i, int slice, struct copse_action action,
-                                struct copse_value v) {
+static struct copse_value read_slice(struct copse_pj_launch *r, int block,
+                                     const struct copse_pj_op *op, int i, int slice,
+                                     struct copse_action action) {
+  const struct copse_pj_place *at = &op->src[i];
+  if (in_packets(op, op->type->pkt_src, i)) return packet_of(r, at, slice)->value;
+  return read_cell(r, block, at, at->rank, slice, action);
+}
+
+static void write_slice(struct copse_pj_launch *r, int block, const struct copse_pj_op *op, int i,
+                        int slice, struct copse_action action, struct copse_value v) {
   const struct copse_pj_place *at = &op->dst[i];
-  copse_status status = COPSE_OK;
   bool packets = in_packets(op, op->type->pkt_dst, i);
-  if (!packets || !r->f->double_scratch)
-    COPSE_TRY(check_entered(r, block, at->rank, action.thread));
+  if (!packets || !r->f->double_scratch) check_entered(r, block, at->rank, action.thread);
   if (!packets && at->letter == COPSE_LETTER_I && !r->f->in_place)
-    return copse_pj_refute(r, block, "writes an input, and the plan is for calls out of place");
-  if (!packets)
-    return copse_cells_write(r->cells, action, cell_of(r, at, at->rank, slice), v, r->err);
+    copse_pj_refute(r, block, "writes an input, and the plan is for calls out of place");
+  if (!packets) {
+    struct copse_cell_at cell = cell_of(r, at, at->rank, slice);
+    COPSE_PJ_KEEP(r, copse_cells_write(r->cells, action, cell, v, r->err));
+    return;
+  }
   struct copse_pj_packet *p = packet_of(r, at, slice);
-  if (p->history) return copse_pj_refute(r, block, "writes packets that are there already");
+  if (p->history) copse_pj_refute(r, block, "writes packets that are there already");
   p->value = v;
-  COPSE_TRY(copse_history_take(r->threads, packet_thread(r, block, COPSE_PJ_PACKET_CARRIES),
-                               &p->history, r->err));
-out:
-  return status;
+  if (r->status == COPSE_OK)
+    p->history = copse_pj_take(r, packet_thread(r, block, COPSE_PJ_PACKET_CARRIES));
+}
+
+static void add_value(struct copse_pj_launch *r, struct copse_action action,
+                      struct copse_value *sum, struct copse_value v) {
+  COPSE_PJ_KEEP(r, copse_cells_add(r->cells, action, sum, v, r->err));
 }
 
 /* ---- ops with packets ------------------------------------------------------------------ */
 
 /* What the packets of a slice carry, to the op's reads and on to the packets that it makes. */
-static copse_status take_packets(struct copse_pj_launch *r, int block, const struct copse_pj_op *op,
-                                 int slice) {
-  copse_status status = COPSE_OK;
+static void take_packets(struct copse_pj_launch *r, int block, const struct copse_pj_op *op,
+                         int slice) {
+  int reads = packet_thread(r, block, COPSE_PJ_PACKET_READS);
+  int carries = packet_thread(r, block, COPSE_PJ_PACKET_CARRIES);
   for (int i = 0; i < op->n_src; i++) {
     if (!in_packets(op, op->type->pkt_src, i)) continue;
     struct copse_history *h = packet_of(r, &op->src[i], slice)->history;
-    COPSE_TRY(
-        copse_history_learn(r->threads, packet_thread(r, block, COPSE_PJ_PACKET_READS), h, r->err));
-    COPSE_TRY(copse_history_learn(r->threads, packet_thread(r, block, COPSE_PJ_PACKET_CARRIES), h,
-                                  r->err));
+    COPSE_PJ_KEEP(r, copse_history_learn(r->threads, reads, h, r->err));
+    COPSE_PJ_KEEP(r, copse_history_learn(r->threads, carries, h, r->err));
   }
-out:
-  return status;
 }
 
-static copse_status do_packet_slice(struct copse_pj_launch *r, int block,
-                                    const struct copse_pj_op *op, int slice) {
-  int reads = packet_thread(r, block, COPSE_PJ_PACKET_READS),
-      writes = packet_thread(r, block, COPSE_PJ_PACKET_WRITES);
+static void do_packet_slice(struct copse_pj_launch *r, int block, const struct copse_pj_op *op,
+                            int slice) {
+  int reads = packet_thread(r, block, COPSE_PJ_PACKET_READS);
+  int writes = packet_thread(r, block, COPSE_PJ_PACKET_WRITES);
+  int carries = packet_thread(r, block, COPSE_PJ_PACKET_CARRIES);
   bool moves = op->type->kind == COPSE_PJ_MOVE;
-  struct copse_value sum = {0}, v;
-  struct copse_history *h;
-  copse_status status;
-  COPSE_TRY(take_packets(r, block, op, slice));
-  for (int i = 0; i < op->n_src; i++) {
+  struct copse_value sum = {0};
+  take_packets(r, block, op, slice);
+  for (int i = 0; i < op->n_src && r->status == COPSE_OK; i++) {
     struct copse_action action = copse_threads_act(r->threads, reads);
-    COPSE_TRY(read_slice(r, block, op, i, slice, action, &v));
-    COPSE_TRY(copse_history_of(action, &h, r->err));
-    status = copse_history_learn(r->threads, packet_thread(r, block, COPSE_PJ_PACKET_CARRIES), h,
-                                 r->err);
+    struct copse_value v = read_slice(r, block, op, i, slice, action);
+    struct copse_history *h = NULL;
+    COPSE_PJ_KEEP(r, copse_history_of(action, &h, r->err));
+    COPSE_PJ_KEEP(r, copse_history_learn(r->threads, carries, h, r->err));
     copse_history_drop(h);
-    if (status != COPSE_OK) return status;
     if (!moves && i > 0)
-      COPSE_TRY(copse_cells_add(r->cells, action, &sum, v, r->err));
+      add_value(r, action, &sum, v);
     else
       sum = v;
     if (!moves) continue;
-    COPSE_TRY(copse_pj_pass_on(r, reads, writes));
-    action = copse_threads_act(r->threads, writes);
-    COPSE_TRY(write_slice(r, block, op, i, slice, action, v));
+    copse_pj_pass_on(r, reads, writes);
+    write_slice(r, block, op, i, slice, copse_threads_act(r->threads, writes), v);
   }
-  COPSE_TRY(copse_pj_pass_on(r, reads, writes));
-  for (int i = 0; i < op->n_dst && !moves; i++)
-    COPSE_TRY(write_slice(r, block, op, i, slice, copse_threads_act(r->threads, writes), sum));
-out:
-  return status;
+  copse_pj_pass_on(r, reads, writes);
+  for (int i = 0; i < op->n_dst && !moves && r->status == COPSE_OK; i++)
+    write_slice(r, block, op, i, slice, copse_threads_act(r->threads, writes), sum);
 }
 
-static copse_status do_packets(struct copse_pj_launch *r, int block, const struct copse_pj_op *op) {
+static void do_packets(struct copse_pj_launch *r, int block, const struct copse_pj_op *op) {
   int from, to;
-  struct copse_history *h;
-  copse_status status;
-  if (op->channel == COPSE_PJ_PORT)
-    return copse_fail_at(r->err, COPSE_UNSUPPORTED, r->f->label, op->line,
-                         "packets through a port, which this checker does not follow");
-  COPSE_TRY(copse_pj_pass_on(r, block, packet_thread(r, block, COPSE_PJ_PACKET_READS)));
+  if (op->channel == COPSE_PJ_PORT) copse_pj_not_followed(r, op->line, "packets through a port");
+  copse_pj_pass_on(r, block, packet_thread(r, block, COPSE_PJ_PACKET_READS));
   slices_of(r, block, op, op->src[0].size, &from, &to);
-  for (int j = from; j < to; j++) COPSE_TRY(do_packet_slice(r, block, op, j));
-  COPSE_TRY(
-      copse_history_take(r->threads, packet_thread(r, block, COPSE_PJ_PACKET_WRITES), &h, r->err));
-  COPSE_TRY(copse_pj_append(r, &r->states[block].learned, h));
-out:
-  return status;
+  for (int j = from; j < to && r->status == COPSE_OK; j++) do_packet_slice(r, block, op, j);
+  copse_pj_append(r, &r->states[block].learned,
+                  copse_pj_take(r, packet_thread(r, block, COPSE_PJ_PACKET_WRITES)));
 }
 
 /* ---- other ops with data --------------------------------------------------------------- */
 
 /* dst[i] = src[i], by the block or, through a port, by the proxy of its channel. */
-static copse_status do_move(struct copse_pj_launch *r, int block, const struct copse_pj_op *op) {
-  copse_status status = COPSE_OK;
-  struct copse_action action = {0, 0};
+static void do_move(struct copse_pj_launch *r, int block, const struct copse_pj_op *op) {
   bool port = op->channel == COPSE_PJ_PORT;
-  if (!port) COPSE_TRY(copse_pj_act(r, block, &action));
+  struct copse_action action = {0, 0};
+  if (!port) action = copse_pj_act(r, block);
   for (int i = 0; i < op->n_dst; i++) {
     int from, to;
-    if (port) COPSE_TRY(copse_pj_act_through(r, block, op->ends[i], &action));
+    if (port) action = copse_pj_act_through(r, block, op->ends[i]);
     slices_of(r, block, op, op->src[i].size, &from, &to);
-    for (int j = from; j < to; j++) {
-      struct copse_value v;
-      COPSE_TRY(read_slice(r, block, op, i, j, action, &v));
-      COPSE_TRY(write_slice(r, block, op, i, j, action, v));
-    }
+    for (int j = from; j < to && r->status == COPSE_OK; j++)
+      write_slice(r, block, op, i, j, action, read_slice(r, block, op, i, j, action));
   }
-out:
-  return status;
 }
 
-static copse_status do_sum(struct copse_pj_launch *r, int block, const struct copse_pj_op *op) {
-  struct copse_action action;
+static void do_sum(struct copse_pj_launch *r, int block, const struct copse_pj_op *op) {
+  struct copse_action action = copse_pj_act(r, block);
   int from, to;
-  copse_status status;
-  COPSE_TRY(copse_pj_act(r, block, &action));
   slices_of(r, block, op, op->src[0].size, &from, &to);
-  for (int j = from; j < to; j++) {
-    struct copse_value sum, v;
-    COPSE_TRY(read_slice(r, block, op, 0, j, action, &sum));
-    for (int i = 1; i < op->n_src; i++) {
-      COPSE_TRY(read_slice(r, block, op, i, j, action, &v));
-      COPSE_TRY(copse_cells_add(r->cells, action, &sum, v, r->err));
-    }
-    for (int i = 0; i < op->n_dst; i++) COPSE_TRY(write_slice(r, block, op, i, j, action, sum));
+  for (int j = from; j < to && r->status == COPSE_OK; j++) {
+    struct copse_value sum = read_slice(r, block, op, 0, j, action);
+    for (int i = 1; i < op->n_src; i++)
+      add_value(r, action, &sum, read_slice(r, block, op, i, j, action));
+    for (int i = 0; i < op->n_dst; i++) write_slice(r, block, op, i, j, action, sum);
   }
-out:
-  return status;
 }
 
 /* gstore: one's own chunk to all members; glres: the sum over all members to all. */
-static copse_status do_multimem(struct copse_pj_launch *r, int block,
-                                const struct copse_pj_op *op) {
+static void do_multimem(struct copse_pj_launch *r, int block, const struct copse_pj_op *op) {
   const struct copse_pj_place *src = &op->src[0], *dst = &op->dst[0];
-  int own = r->f->blocks[block].rank, from, to;
-  struct copse_action action;
-  copse_status status;
-  if (dst->rank >= 0 || (src->rank >= 0 && src->rank != own))
-    return copse_pj_refute(r, block, "needs a switch channel as destination");
-  COPSE_TRY(copse_pj_act(r, block, &action));
+  int own = r->f->blocks[block].rank, n = src->rank >= 0 ? 1 : src->n_members, from, to;
+  if (dst->rank >= 0 || (src->rank >= 0 && src->rank != own)) {
+    copse_pj_refute(r, block, "needs a switch channel as destination");
+    return;
+  }
+  struct copse_action action = copse_pj_act(r, block);
   slices_of(r, block, op, src->size, &from, &to);
-  for (int j = from; j < to; j++) {
-    struct copse_value sum = {0}, v;
-    int n = src->rank >= 0 ? 1 : src->n_members;
+  for (int j = from; j < to && r->status == COPSE_OK; j++) {
+    struct copse_value sum = {0};
     for (int i = 0; i < n; i++) {
       int rank = src->rank >= 0 ? own : src->members[i];
-      COPSE_TRY(check_entered(r, block, rank, block));
-      COPSE_TRY(copse_cells_read(r->cells, action, cell_of(r, src, rank, j), &v, r->err));
+      struct copse_value v = read_cell(r, block, src, rank, j, action);
       if (i == 0)
         sum = v;
       else
-        COPSE_TRY(copse_cells_add(r->cells, action, &sum, v, r->err));
+        add_value(r, action, &sum, v);
     }
     for (int i = 0; i < dst->n_members; i++) {
-      COPSE_TRY(check_entered(r, block, dst->members[i], block));
-      COPSE_TRY(
-          copse_cells_write(r->cells, action, cell_of(r, dst, dst->members[i], j), sum, r->err));
+      struct copse_cell_at at = cell_of(r, dst, dst->members[i], j);
+      check_entered(r, block, at.rank, block);
+      COPSE_PJ_KEEP(r, copse_cells_write(r->cells, action, at, sum, r->err));
     }
   }
-out:
-  return status;
 }
 
-static copse_status do_data(struct copse_pj_launch *r, int block, const struct copse_pj_op *op,
-                            bool *done) {
-  copse_status status;
-  COPSE_TRY(check_data(r, block, op));
-  *done = packets_there(r, block, op);
-  if (!*done) return COPSE_OK;
-  if (op->type->pkt_src || op->type->pkt_dst) return do_packets(r, block, op);
+/* Whether its packets are there. */
+static bool do_data(struct copse_pj_launch *r, int block, const struct copse_pj_op *op) {
+  check_data(r, block, op);
+  if (r->status != COPSE_OK || !packets_there(r, block, op)) return false;
+  if (op->type->pkt_src || op->type->pkt_dst) {
+    do_packets(r, block, op);
+    return true;
+  }
   switch (op->type->kind) {
-    case COPSE_PJ_MOVE: COPSE_TRY(do_move(r, block, op)); break;
-    case COPSE_PJ_SUM: COPSE_TRY(do_sum(r, block, op)); break;
-    default: COPSE_TRY(do_multimem(r, block, op));
+    case COPSE_PJ_MOVE: do_move(r, block, op); break;
+    case COPSE_PJ_SUM: do_sum(r, block, op); break;
+    default: do_multimem(r, block, op);
   }
   if (op->type->signals && op->channel == COPSE_PJ_PORT)
-    for (int i = 0; i < op->n_ends; i++) COPSE_TRY(copse_pj_signal(r, block, op->ends[i], false));
-  if (strcmp(op->type->name, "pwsf") == 0) COPSE_TRY(copse_pj_flush(r, block, op));
-out:
-  return status;
+    for (int i = 0; i < op->n_ends; i++) copse_pj_signal(r, block, op->ends[i], false);
+  if (strcmp(op->type->name, "pwsf") == 0) copse_pj_flush(r, block, op);
+  return true;
 }
 
 /* ---- one block ------------------------------------------------------------------------- */
@@ -354,31 +318,31 @@ static int rounds_of(const struct copse_pj_launch *r, const struct copse_pj_op *
   return n > 0 ? (int)n : 1;
 }
 
-/* The op at which the block stands; a barrier's other blocks may be moved as well. */
-static copse_status do_op(struct copse_pj_launch *r, int block, const struct copse_pj_op *op,
-                          bool *done) {
+/* The op at which the block stands: whether it is done. A barrier's other blocks may be moved as
+ * well. */
+static bool do_op(struct copse_pj_launch *r, int block, const struct copse_pj_op *op) {
   struct copse_pj_state *s = &r->states[block];
-  *done = true;
   switch (op->type->kind) {
-    case COPSE_PJ_NOP: return copse_pj_meet(r, block);
-    case COPSE_PJ_SYNC: return copse_pj_try_sync(r, block, op, done);
-    case COPSE_PJ_FLUSH: return copse_pj_flush(r, block, op);
-    case COPSE_PJ_BARRIER: return copse_pj_try_barrier(r, block, op, done);
-    case COPSE_PJ_ACQUIRE: return copse_pj_try_acquire(r, block, op, done);
-    case COPSE_PJ_RELEASE: return copse_pj_release(r, block, op);
+    case COPSE_PJ_NOP: copse_pj_meet(r, block); return true;
+    case COPSE_PJ_SYNC: return copse_pj_try_sync(r, block, op);
+    case COPSE_PJ_FLUSH: copse_pj_flush(r, block, op); return true;
+    case COPSE_PJ_BARRIER: return copse_pj_try_barrier(r, block, op);
+    case COPSE_PJ_ACQUIRE: return copse_pj_try_acquire(r, block, op);
+    case COPSE_PJ_RELEASE: copse_pj_release(r, block, op); return true;
     case COPSE_PJ_PIPELINE:
       s->loop = s->op;
       s->round = 0;
       s->rounds = rounds_of(r, op);
-      return COPSE_OK;
-    default: return do_data(r, block, op, done);
+      return true;
+    default: return do_data(r, block, op);
   }
 }
 
-static copse_status advance(struct copse_pj_launch *r, int block, bool *progress) {
+/* As far as the block gets; whether that is anywhere. */
+static bool advance(struct copse_pj_launch *r, int block) {
   const struct copse_pj_block *b = &r->f->blocks[block];
   struct copse_pj_state *s = &r->states[block];
-  copse_status status = COPSE_OK;
+  bool progress = false;
   while (s->op < b->n_ops || s->loop >= 0) {
     if (s->loop >= 0 && s->op == s->loop + b->ops[s->loop].n_inner + 1) {
       bool again = ++s->round < s->rounds;
@@ -386,15 +350,12 @@ static copse_status advance(struct copse_pj_launch *r, int block, bool *progress
       if (!again) s->loop = -1;
       continue;
     }
-    bool done;
-    COPSE_TRY(do_op(r, block, &b->ops[s->op], &done));
-    if (!done) break;
+    if (!do_op(r, block, &b->ops[s->op]) || r->status != COPSE_OK) break;
     s->op++;
-    *progress = true;
+    progress = true;
     ++*r->actions;
   }
-out:
-  return status;
+  return progress;
 }
 
 /* ---- all together ---------------------------------------------------------------------- */
@@ -471,31 +432,21 @@ static copse_status make_cells(struct copse_pj_launch *r) {
 }
 
 /* Every block knows that its own rank has entered. */
-static copse_status enter(struct copse_pj_launch *r) {
-  copse_status status = COPSE_OK;
+static void enter(struct copse_pj_launch *r) {
   for (int g = 0; g < r->f->n_ranks; g++) {
-    struct copse_history *h;
     copse_threads_act(r->threads, r->first_entry + g);
-    COPSE_TRY(copse_history_take(r->threads, r->first_entry + g, &h, r->err));
-    for (int b = r->f->first_block[g]; b < r->f->first_block[g + 1] && status == COPSE_OK; b++)
-      status = copse_history_learn(r->threads, b, h, r->err);
-    copse_history_drop(h);
-    if (status != COPSE_OK) return status;
+    for (int b = r->f->first_block[g]; b < r->f->first_block[g + 1]; b++)
+      copse_pj_pass_on(r, r->first_entry + g, b);
   }
-out:
-  return status;
 }
 
 /* A rank's end comes after all that its blocks did and learned. */
-static copse_status leave(struct copse_pj_launch *r) {
-  copse_status status = COPSE_OK;
+static void leave(struct copse_pj_launch *r) {
   for (int b = 0; b < r->f->n_blocks; b++) {
-    COPSE_TRY(copse_pj_meet(r, b));
-    COPSE_TRY(copse_pj_pass_on(r, b, r->first_end + r->f->blocks[b].rank));
+    copse_pj_meet(r, b);
+    copse_pj_pass_on(r, b, r->first_end + r->f->blocks[b].rank);
   }
-  COPSE_TRY(copse_cells_check_left(r->cells, r->first_end, r->first_proxy, r->err));
-out:
-  return status;
+  COPSE_PJ_KEEP(r, copse_cells_check_left(r->cells, r->first_end, r->first_proxy, r->err));
 }
 
 /* What is left over would be taken by the next launch for its own. */
@@ -573,17 +524,16 @@ static copse_status launch(const struct copse_pj_file *file, int rounds, uint64_
   COPSE_TRY(choose_slices(&r, rounds));
   COPSE_TRY(make_cells(&r));
   copse_cells_guard(r.cells, before, r.first_entry);
-  COPSE_TRY(enter(&r));
-  while (progress) {
+  enter(&r);
+  while (progress && r.status == COPSE_OK) {
     progress = false;
-    for (int b = 0; b < file->n_blocks; b++) COPSE_TRY(advance(&r, b, &progress));
+    for (int b = 0; b < file->n_blocks && r.status == COPSE_OK; b++)
+      if (advance(&r, b)) progress = true;
   }
   for (int b = 0; b < file->n_blocks; b++)
-    if (r.states[b].op < file->blocks[b].n_ops) {
-      status = copse_pj_refute(&r, b, "waits forever: a deadlock");
-      goto out;
-    }
-  COPSE_TRY(leave(&r));
+    if (r.states[b].op < file->blocks[b].n_ops) copse_pj_refute(&r, b, "waits forever: a deadlock");
+  leave(&r);
+  COPSE_TRY(r.status);
   COPSE_TRY(copse_cells_check_result(r.cells, err));
   COPSE_TRY(check_balance(&r));
   if (after) status = copse_late_reads_take(r.cells, r.first_proxy, r.first_end, after, err);

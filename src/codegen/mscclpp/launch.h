@@ -1,6 +1,7 @@
 /*
  * Inside codegen/mscclpp: the state of one symbolic launch of an MSCCL++ plan: who did what, who
- * knows of it, and what waits for what.
+ * knows of it, and what waits for what. The first defect is kept in `status`; after it functions do
+ * nothing of consequence.
  */
 #ifndef COPSE_CODEGEN_MSCCLPP_LAUNCH_H
 #define COPSE_CODEGEN_MSCCLPP_LAUNCH_H
@@ -62,6 +63,7 @@ struct copse_pj_launch {
   int slices;
   int64_t chunk_bytes;
   uint64_t *actions;
+  copse_status status;
   struct copse_err *err;
 };
 
@@ -70,43 +72,45 @@ struct copse_pj_launch {
 /* For copse_cells_of: what an action is called; its line, or 0. */
 long copse_pj_name_action(const void *run, struct copse_action action, char text[64]);
 
-/* COPSE_REFUTED: the op at which the block stands `what`. */
-copse_status copse_pj_refute(const struct copse_pj_launch *r, int block, const char *what);
+/* Calls a function that returns a status, if there is no defect yet. */
+#define COPSE_PJ_KEEP(r, call)                         \
+  do {                                                 \
+    if ((r)->status == COPSE_OK) (r)->status = (call); \
+  } while (0)
 
-/* Takes h over, also where it fails. */
-copse_status copse_pj_append(struct copse_pj_launch *r, struct copse_pj_histories *list,
-                             struct copse_history *h) COPSE_CHECKED;
+/* COPSE_REFUTED: the op at which the block stands `what`. */
+void copse_pj_refute(struct copse_pj_launch *r, int block, const char *what);
+/* COPSE_UNSUPPORTED: `what`, which this checker does not follow. */
+void copse_pj_not_followed(struct copse_pj_launch *r, long line, const char *what);
+
+/* What the thread knows by now; NULL after a defect. */
+struct copse_history *copse_pj_take(struct copse_pj_launch *r, int thread);
+/* Takes h over. */
+void copse_pj_append(struct copse_pj_launch *r, struct copse_pj_histories *list,
+                     struct copse_history *h);
 void copse_pj_drop_all(struct copse_pj_histories *list);
 
 /* What one thread knows, to another. */
-copse_status copse_pj_pass_on(struct copse_pj_launch *r, int from, int to) COPSE_CHECKED;
+void copse_pj_pass_on(struct copse_pj_launch *r, int from, int to);
 /* The block's threads meet: each knows what any did and learned. */
-copse_status copse_pj_meet(struct copse_pj_launch *r, int block) COPSE_CHECKED;
+void copse_pj_meet(struct copse_pj_launch *r, int block);
 
-copse_status copse_pj_act(struct copse_pj_launch *r, int block,
-                          struct copse_action *action) COPSE_CHECKED;
+struct copse_action copse_pj_act(struct copse_pj_launch *r, int block);
 /* The proxy of a port acts, after all that the block has done before it last met. */
-copse_status copse_pj_act_through(struct copse_pj_launch *r, int block, int end,
-                                  struct copse_action *action) COPSE_CHECKED;
+struct copse_action copse_pj_act_through(struct copse_pj_launch *r, int block, int end);
 
-/* ---- what an op does that waits or signals; *done: whether it could ------------------------- */
+/* ---- what an op does that waits or signals; tries: whether it could -------------------------- */
 
-copse_status copse_pj_try_sync(struct copse_pj_launch *r, int block, const struct copse_pj_op *op,
-                               bool *done) COPSE_CHECKED;
+bool copse_pj_try_sync(struct copse_pj_launch *r, int block, const struct copse_pj_op *op);
 /* Sends what the block knows, or, relaxed, only that its rank has entered. */
-copse_status copse_pj_signal(struct copse_pj_launch *r, int block, int end,
-                             bool relaxed) COPSE_CHECKED;
+void copse_pj_signal(struct copse_pj_launch *r, int block, int end, bool relaxed);
 /* A flush of a port waits for what went through it, if it names as many destinations. */
-copse_status copse_pj_flush(struct copse_pj_launch *r, int block,
-                            const struct copse_pj_op *op) COPSE_CHECKED;
+void copse_pj_flush(struct copse_pj_launch *r, int block, const struct copse_pj_op *op);
 /* A barrier's other blocks are moved as well. */
-copse_status copse_pj_try_barrier(struct copse_pj_launch *r, int block,
-                                  const struct copse_pj_op *op, bool *done) COPSE_CHECKED;
+bool copse_pj_try_barrier(struct copse_pj_launch *r, int block, const struct copse_pj_op *op);
 /* The one acquirer of a semaphore learns of the release that it needed: for sure if one block
  * releases, or if it was the last of all. */
-copse_status copse_pj_try_acquire(struct copse_pj_launch *r, int block,
-                                  const struct copse_pj_op *op, bool *done) COPSE_CHECKED;
-copse_status copse_pj_release(struct copse_pj_launch *r, int block,
-                              const struct copse_pj_op *op) COPSE_CHECKED;
+bool copse_pj_try_acquire(struct copse_pj_launch *r, int block, const struct copse_pj_op *op);
+void copse_pj_release(struct copse_pj_launch *r, int block, const struct copse_pj_op *op);
 
 #endif

@@ -1,3 +1,4 @@
+/* Where ranks on several hosts find NCCL: the source that the drop-in has set, for all threads. */
 #include "runtime/backend/nccl_source.h"
 
 #include <stdatomic.h>

@@ -1,3 +1,7 @@
+/*
+ * One rank's call of a collective: the checks of its arguments, its text in messages, and whether the
+ * calls of several ranks are the same.
+ */
 #include "runtime/comm/call.h"
 
 #include <stdint.h>

@@ -1,3 +1,10 @@
+/*
+ * Gathering: one queue of calls for each rank of this process. A round is the heads of all queues.
+ *
+ *   rank 0:  AR AG --          rank 0:     AG --
+ *   rank 1:  AR -- --    =>    rank 1:     -- --      AR has run as a round of all three ranks;
+ *   rank 2:  AR AG --          rank 2:     AG --      AG waits for rank 1
+ */
 #include "runtime/comm/gather.h"
 
 #include <errno.h>

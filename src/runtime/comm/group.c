@@ -1,3 +1,7 @@
+/*
+ * Groups of calls: what a thread calls between group start and group end is checked at once, queued
+ * at the end, and waited for together. The interface is that of NCCL's ncclGroupStart and ncclGroupEnd.
+ */
 #include "runtime/comm/group.h"
 
 #include <stdlib.h>

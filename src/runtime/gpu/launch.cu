@@ -141,10 +141,18 @@ static copse_status unstage_pairs(const struct copse_cuda *cuda, const struct co
   return COPSE_OK;
 }
 
-/* Copies n contiguous rows of `row` bytes to rows `pitch` bytes apart. */
-static copse_status copy_rows(const struct copse_cuda *cuda, unsigned char *to, uint64_t pitch,
-                              const unsigned char *from, uint64_t row, uint32_t n,
-                              cudaStream_t stream, struct copse_err *err) {
+/* Copies the staging buffer, if it was used, to the caller's output: of each block this part. */
+static copse_status unstage(const struct copse_cuda *cuda, const struct copse_cuda_plan *p,
+                            const struct copse_call *call, const struct part *part,
+                            uint32_t element_bytes, struct copse_err *err) {
+  if (part->staged && call->pair_counts)
+    return unstage_pairs(cuda, p, call, part, element_bytes, err);
+  unsigned char *to = (unsigned char *)call->recv + part->first * element_bytes;
+  if (!part->staged || !to) return COPSE_OK;
+  const unsigned char *from = p->staging[cuda->first_local];
+  const uint64_t row = part->count * element_bytes, pitch = part->whole * element_bytes;
+  const uint32_t n = p->plan->header.output_blocks;
+  const cudaStream_t stream = (cudaStream_t)call->stream;
   if (n > 1 && pitch <= cuda->devices[0].max_pitch) {
     COPSE_CUDA(cudaMemcpy2DAsync(to, pitch, from, row, row, n, cudaMemcpyDeviceToDevice, stream));
     return COPSE_OK;
@@ -153,19 +161,6 @@ static copse_status copy_rows(const struct copse_cuda *cuda, unsigned char *to, 
     COPSE_CUDA(
         cudaMemcpyAsync(to + i * pitch, from + i * row, row, cudaMemcpyDeviceToDevice, stream));
   return COPSE_OK;
-}
-
-/* Copies the staging buffer, if it was used, to the caller's output. */
-static copse_status unstage(const struct copse_cuda *cuda, const struct copse_cuda_plan *p,
-                            const struct copse_call *call, const struct part *part,
-                            uint32_t element_bytes, struct copse_err *err) {
-  if (part->staged && call->pair_counts)
-    return unstage_pairs(cuda, p, call, part, element_bytes, err);
-  unsigned char *to = (unsigned char *)call->recv + part->first * element_bytes;
-  if (!part->staged || !to) return COPSE_OK;
-  return copy_rows(cuda, to, part->whole * element_bytes, p->staging[cuda->first_local],
-                   part->count * element_bytes, p->plan->header.output_blocks,
-                   (cudaStream_t)call->stream, err);
 }
 
 /* ---- launching ---------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-/* copse_NAME_move() of every type, for element_move.c and gpu/tile.cuh, which define tiles first. */
+/* copse_NAME_move() of every type, for element_cpu.c and gpu/tile.cuh, which define tiles first. */
 #ifndef COPSE_RUNTIME_INTERPRETER_ELEMENT_MOVE_TYPES_H
 #define COPSE_RUNTIME_INTERPRETER_ELEMENT_MOVE_TYPES_H
 

@@ -108,8 +108,8 @@ COPSE_HD static inline uint64_t copse_share_of(uint64_t a, uint64_t share) {
 
 /*
  * Elements that one slot of a region holds. No chunk is larger: with P <= weight * count + unit
- * elements in the piece one of n chunks has at most P / n + 1 + unit, and share_of(chunk_base, weight)
- * is at least weight * count / n - 1.
+ * elements in the piece one of n chunks has at most P / n + 1 + unit, and
+ * share_of(chunk_base, weight) is at least weight * count / n - 1.
  */
 COPSE_HD static inline uint64_t copse_slot_elements(const struct copse_shape *shape,
                                                     const struct copse_region_place *place) {

@@ -1,4 +1,7 @@
-/* Any topology: the paths of an offline alltoall, with the bytes of the day. */
+/*
+ * Alltoallv planned at run time: two-tier fabrics by solver/online, any other topology by the paths
+ * of an offline alltoall schedule, whose weights share out the bytes at hand.
+ */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,10 +60,6 @@ static int64_t count(const struct copse_rescale *r, int src, int dst) {
 /* ---- creation: paths --------------------------------------------------------------------------
  */
 
-static void *take(struct copse_rescale *r, size_t n, size_t size) {
-  return copse_arena_alloc(&r->arena, n ? n : 1, size);
-}
-
 /* Whole numbers in the proportion of a flow's weights: exact where they have a common
  * denominator that fits, else within 2^-40. */
 static void set_weights(struct copse_rescale *r, struct pair *pair,
@@ -107,7 +106,6 @@ static copse_status add_way(struct copse_rescale *r, const struct copse_schedule
 static copse_status add_flows(struct copse_rescale *r, const struct copse_schedule *offline,
                               struct copse_err *err) {
   int way = 0, node = 0, link = 0;
-  copse_status status = COPSE_OK;
   for (int f = 0; f < offline->n_flows; f++) {
     const struct copse_schedule_flow *flow = &offline->flows[f];
     r->pairs[f] = (struct pair){
@@ -117,18 +115,17 @@ static copse_status add_flows(struct copse_rescale *r, const struct copse_schedu
       const struct copse_schedule_path *path = &flow->paths[p];
       r->ways[way] = (struct way){.first_node = node, .n_nodes = path->n_nodes, .first_link = link};
       r->pair_of_way[way] = f;
-      COPSE_TRY(add_way(r, offline, path, &r->ways[way], err));
+      COPSE_DO(add_way(r, offline, path, &r->ways[way], err));
       if (r->nodes[node] != r->topology->rank_nodes[flow->src] ||
           r->nodes[node + path->n_nodes - 1] != r->topology->rank_nodes[flow->dst])
-        COPSE_TRY(copse_fail(err, COPSE_INVALID, "a path of %d -> %d ends at other ranks",
-                             flow->src, flow->dst));
+        return copse_fail(err, COPSE_INVALID, "a path of %d -> %d ends at other ranks", flow->src,
+                          flow->dst);
       node += path->n_nodes;
       link += path->n_nodes - 1;
     }
     set_weights(r, &r->pairs[f], flow);
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Which ways pass through which ranks. */
@@ -151,20 +148,17 @@ static copse_status take_paths(struct copse_rescale *r, const struct copse_sched
     for (int p = 0; p < offline->flows[f].n_paths; p++, ways++)
       nodes += (size_t)offline->flows[f].paths[p].n_nodes;
   r->n_pairs = offline->n_flows;
-  r->pairs = take(r, (size_t)offline->n_flows, sizeof *r->pairs);
-  r->pair_of = take(r, n * n, sizeof *r->pair_of);
-  r->ways = take(r, ways, sizeof *r->ways);
-  r->pair_of_way = take(r, ways, sizeof *r->pair_of_way);
-  r->nodes = take(r, nodes, sizeof *r->nodes);
-  r->links = take(r, nodes, sizeof *r->links);
-  r->touches = take(r, nodes, sizeof *r->touches);
-  r->touch_start = take(r, n + 2, sizeof *r->touch_start);
-  if (!r->pairs || !r->pair_of || !r->ways || !r->pair_of_way || !r->nodes || !r->links ||
-      !r->touches || !r->touch_start)
-    return copse_fail_nomem(err);
+  COPSE_DO(
+      copse_arena_array(&r->arena, (size_t)offline->n_flows, sizeof *r->pairs, &r->pairs, err));
+  COPSE_DO(copse_arena_array(&r->arena, n * n, sizeof *r->pair_of, &r->pair_of, err));
+  COPSE_DO(copse_arena_array(&r->arena, ways, sizeof *r->ways, &r->ways, err));
+  COPSE_DO(copse_arena_array(&r->arena, ways, sizeof *r->pair_of_way, &r->pair_of_way, err));
+  COPSE_DO(copse_arena_array(&r->arena, nodes, sizeof *r->nodes, &r->nodes, err));
+  COPSE_DO(copse_arena_array(&r->arena, nodes, sizeof *r->links, &r->links, err));
+  COPSE_DO(copse_arena_array(&r->arena, nodes, sizeof *r->touches, &r->touches, err));
+  COPSE_DO(copse_arena_array(&r->arena, n + 2, sizeof *r->touch_start, &r->touch_start, err));
   memset(r->pair_of, 0xff, n * n * sizeof *r->pair_of);
-  copse_status status = add_flows(r, offline, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(add_flows(r, offline, err));
   r->touch_start++; /* while it is filled, entry i is where rank i goes on */
   index_touches(r, (int)ways, false);
   for (size_t i = 0; i < n; i++) r->touch_start[i + 1] += r->touch_start[i];
@@ -188,8 +182,8 @@ static int64_t cut_bandwidth(const struct copse_rescale *r, const bool *nodes, b
 
 static copse_status add_cut(struct copse_rescale *r, const struct cut *cut, const bool *nodes,
                             struct copse_err *err) {
-  bool *inside = take(r, (size_t)r->n, sizeof *inside);
-  if (!inside) return copse_fail_nomem(err);
+  bool *inside;
+  COPSE_DO(copse_arena_array(&r->arena, (size_t)r->n, sizeof *inside, &inside, err));
   for (int i = 0; i < r->n; i++) inside[i] = nodes[r->topology->rank_nodes[i]];
   r->cuts[r->n_cuts] = *cut;
   r->cuts[r->n_cuts].inside = inside;
@@ -208,8 +202,8 @@ static copse_status take_cuts(struct copse_rescale *r, const struct copse_schedu
     int h = copse_online_host_of(t->nodes[v].id);
     if (h >= hosts && h < t->n_nodes) hosts = h + 1;
   }
-  r->cuts = take(r, (size_t)(2 * (r->n + hosts) + 1), sizeof *r->cuts);
-  if (!r->cuts) return copse_fail_nomem(err);
+  COPSE_TRY(copse_arena_array(&r->arena, (size_t)(2 * (r->n + hosts) + 1), sizeof *r->cuts,
+                              &r->cuts, err));
   COPSE_TRY(copse_calloc((size_t)t->n_nodes, sizeof *nodes, &nodes, err));
   for (int h = 0; h < hosts; h++) {
     for (int v = 0; v < t->n_nodes; v++) nodes[v] = copse_online_host_of(t->nodes[v].id) == h;
@@ -253,9 +247,15 @@ static copse_status check_offline(const struct copse_topology *topology,
   return COPSE_OK;
 }
 
-copse_status copse_rescale_create(const struct copse_topology *topology,
-                                  const struct copse_schedule *offline, struct copse_rescale **out,
-                                  struct copse_err *err) {
+static void rescale_release(struct copse_rescale *r) {
+  if (!r) return;
+  copse_arena_free(&r->arena);
+  free(r);
+}
+
+static copse_status rescale_create(const struct copse_topology *topology,
+                                   const struct copse_schedule *offline, struct copse_rescale **out,
+                                   struct copse_err *err) {
   struct copse_rescale *r = NULL;
   copse_status status;
   *out = NULL;
@@ -265,32 +265,22 @@ copse_status copse_rescale_create(const struct copse_topology *topology,
   r->n = topology->n_ranks;
   r->busiest = -1;
   r->bound = (struct copse_online_bound){.index = -1, .bandwidth = 1};
-  COPSE_TRY(copse_online_link_units(topology, &r->units, &r->scale, err));
-  COPSE_TRY(copse_calloc((size_t)topology->n_links, sizeof *r->load, &r->load, err));
-  COPSE_TRY(copse_calloc((size_t)r->n, sizeof *r->out, &r->out, err));
-  COPSE_TRY(copse_calloc((size_t)r->n, sizeof *r->in, &r->in, err));
+  COPSE_TRY(copse_online_link_units(topology, &r->arena, &r->units, &r->scale, err));
+  COPSE_TRY(
+      copse_arena_array(&r->arena, (size_t)topology->n_links, sizeof *r->load, &r->load, err));
+  COPSE_TRY(copse_arena_array(&r->arena, (size_t)r->n, sizeof *r->out, &r->out, err));
+  COPSE_TRY(copse_arena_array(&r->arena, (size_t)r->n, sizeof *r->in, &r->in, err));
   COPSE_TRY(take_paths(r, offline, err));
   COPSE_TRY(take_cuts(r, offline, err));
   take_rank_cuts(r);
   *out = r;
   r = NULL;
 out:
-  copse_rescale_release(r);
+  rescale_release(r);
   return status;
 }
 
-void copse_rescale_release(struct copse_rescale *r) {
-  if (!r) return;
-  free(r->units);
-  free(r->load);
-  free(r->out);
-  free(r->in);
-  copse_arena_free(&r->arena);
-  free(r);
-}
-
-/* ---- planning
- * --------------------------------------------------------------------------------------- */
+/* ---- planning ---- */
 
 /* Bytes offset..end of a pair's that take way w. */
 static void share(const struct copse_rescale *r, int w, int64_t *offset, int64_t *end) {
@@ -370,8 +360,8 @@ static void find_bound(struct copse_rescale *r) {
   r->bound = best;
 }
 
-copse_status copse_rescale_plan(struct copse_rescale *r, const int64_t *bytes,
-                                struct copse_err *err) {
+static copse_status rescale_plan(struct copse_rescale *r, const int64_t *bytes,
+                                 struct copse_err *err) {
   r->bytes = bytes;
   copse_status status = read_counts(r, err);
   if (status != COPSE_OK) {
@@ -385,20 +375,19 @@ copse_status copse_rescale_plan(struct copse_rescale *r, const int64_t *bytes,
   return COPSE_OK;
 }
 
-void copse_rescale_bound(const struct copse_rescale *r, struct copse_online_bound *bound) {
+static void rescale_bound(const struct copse_rescale *r, struct copse_online_bound *bound) {
   *bound = r->bound;
   double GBps_seconds = (double)bound->bandwidth / (double)r->scale;
   bound->seconds = (double)bound->bytes / 1e9 / GBps_seconds;
 }
 
-double copse_rescale_busiest_seconds(const struct copse_rescale *r) {
+static double rescale_busiest_seconds(const struct copse_rescale *r) {
   if (r->busiest < 0) return 0;
   double GBps_seconds = (double)r->units[r->busiest] / (double)r->scale;
   return (double)r->load[r->busiest] / 1e9 / GBps_seconds;
 }
 
-/* ---- transfers
- * ----------------------------------------------------------------------------------------- */
+/* ---- transfers ---- */
 
 struct list {
   struct copse_online_transfer *out;
@@ -437,9 +426,9 @@ static void put_hops(const struct copse_rescale *r, int w, int rank, int which, 
   }
 }
 
-copse_status copse_rescale_transfers(struct copse_rescale *r, int rank, int which,
-                                     struct copse_online_transfer *out, int64_t capacity,
-                                     int64_t *n, struct copse_err *err) {
+static copse_status rescale_transfers(struct copse_rescale *r, int rank, int which,
+                                      struct copse_online_transfer *out, int64_t capacity,
+                                      int64_t *n, struct copse_err *err) {
   struct list list = {.out = out, .capacity = capacity};
   *n = 0;
   if (rank < 0 || rank >= r->n)
@@ -460,9 +449,8 @@ copse_status copse_rescale_transfers(struct copse_rescale *r, int rank, int whic
   return COPSE_OK;
 }
 
-copse_status copse_rescale_add_to_sim(struct copse_rescale *r, struct copse_sim_dag *dag,
-                                      struct copse_err *err) {
-  copse_status status = COPSE_OK;
+static copse_status rescale_add_to_sim(struct copse_rescale *r, struct copse_sim_dag *dag,
+                                       struct copse_err *err) {
   for (int f = 0; r->bytes && f < r->n_pairs; f++)
     for (int p = 0; p < r->pairs[f].n_ways; p++) {
       const struct way *way = &r->ways[r->pairs[f].first_way + p];
@@ -471,11 +459,10 @@ copse_status copse_rescale_add_to_sim(struct copse_rescale *r, struct copse_sim_
       struct copse_sim_transfer transfer = {
           .amount = (double)(end - offset) /* for simulated seconds */, .order = p};
       if (end == offset) continue;
-      COPSE_TRY(copse_sim_dag_add_path(dag, r->topology, r->nodes + way->first_node, way->n_nodes,
-                                       &transfer, NULL, err));
+      COPSE_DO(copse_sim_dag_add_path(dag, r->topology, r->nodes + way->first_node, way->n_nodes,
+                                      &transfer, NULL, err));
     }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_planner_create(const struct copse_topology *topology,
@@ -491,7 +478,7 @@ copse_status copse_planner_create(const struct copse_topology *topology,
   if (p->tier.found)
     COPSE_TRY(copse_online_create(&p->tier.model, options, &p->online, err));
   else if (offline)
-    COPSE_TRY(copse_rescale_create(topology, offline, &p->rescale, err));
+    COPSE_TRY(rescale_create(topology, offline, &p->rescale, err));
   else
     COPSE_TRY(copse_fail(err, COPSE_UNSUPPORTED,
                          "not hosts of two tiers (%s): an alltoall schedule is needed to plan from",
@@ -506,7 +493,7 @@ out:
 void copse_planner_release(struct copse_planner *p) {
   if (!p) return;
   copse_online_free(p->online);
-  copse_rescale_release(p->rescale);
+  rescale_release(p->rescale);
   copse_two_tier_release(&p->tier);
   free(p);
 }
@@ -518,18 +505,18 @@ struct copse_online *copse_planner_two_tier(struct copse_planner *p) {
 copse_status copse_planner_plan(struct copse_planner *p, const int64_t *bytes,
                                 struct copse_err *err) {
   return p->online ? copse_online_plan(p->online, bytes, err)
-                   : copse_rescale_plan(p->rescale, bytes, err);
+                   : rescale_plan(p->rescale, bytes, err);
 }
 
 void copse_planner_bound(const struct copse_planner *p, struct copse_online_bound *bound) {
   if (p->online)
     copse_online_bound(p->online, bound);
   else
-    copse_rescale_bound(p->rescale, bound);
+    rescale_bound(p->rescale, bound);
 }
 
 double copse_planner_busiest_seconds(const struct copse_planner *p) {
-  if (!p->online) return copse_rescale_busiest_seconds(p->rescale);
+  if (!p->online) return rescale_busiest_seconds(p->rescale);
   const struct copse_online_model *m = &p->tier.model;
   int64_t bound, bytes;
   copse_online_inter(p->online, &bound, &bytes);
@@ -541,11 +528,11 @@ copse_status copse_planner_transfers(struct copse_planner *p, int rank, int whic
                                      struct copse_online_transfer *out, int64_t capacity,
                                      int64_t *n, struct copse_err *err) {
   return p->online ? copse_online_transfers(p->online, rank, which, out, capacity, n, err)
-                   : copse_rescale_transfers(p->rescale, rank, which, out, capacity, n, err);
+                   : rescale_transfers(p->rescale, rank, which, out, capacity, n, err);
 }
 
 copse_status copse_planner_add_to_sim(struct copse_planner *p, struct copse_sim_dag *dag,
                                       struct copse_err *err) {
   return p->online ? copse_online_add_to_sim(p, dag, err)
-                   : copse_rescale_add_to_sim(p->rescale, dag, err);
+                   : rescale_add_to_sim(p->rescale, dag, err);
 }

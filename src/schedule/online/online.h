@@ -38,6 +38,7 @@ struct copse_two_tier {
   int *hub;      /* [hosts] node of each host's switch; -1 with one rank per host */
   int *up;       /* nodes of the ways out, rank first, switch of the fabric last */
   int *up_start; /* [ranks + 1] into `up`; empty ways with one host */
+  struct copse_arena arena;
 };
 
 /* COPSE_OK whether found or not; COPSE_NOMEM, COPSE_OVERFLOW. */

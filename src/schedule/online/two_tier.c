@@ -1,9 +1,20 @@
-/* The two-tier plan as a set of transfers for the simulator. */
-/* Does a topology have two tiers? Everything is looked up in the graph; names only tell hosts. */
+/*
+ * Two-tier fabrics: whether a topology is one, and the two-tier plan as transfers for the
+ * simulator.
+ *
+ *      fabric      one switch (flat), or one for each index in the host (rails)
+ *      /    \
+ *    up      up    each rank's own way to it, all equally wide: the NIC
+ *    |       |
+ *   rank -- hub -- rank     one switch inside the host joins its ranks
+ *
+ * Everything is looked up in the graph; names only tell hosts.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/graph.h"
 #include "base/memory.h"
 #include "base/rational.h"
 #include "schedule/online/internal.h"
@@ -38,6 +49,7 @@ struct sim {
   int *entered;  /* [ranks] INTER of this step that enters a rank; -1 */
   int *left;     /* [ranks] INTER of this step that leaves a rank; -1 */
   int *path;     /* nodes of one way */
+  struct copse_arena scratch;
 };
 
 static void collect(void *ctx, const struct copse_online_piece *p) {
@@ -108,7 +120,6 @@ static int must_be_over(const struct history *h) {
  * behind at most; LOCAL likewise keeps step with the NIC. */
 static copse_status add_balance(struct sim *s, int step) {
   size_t n = (size_t)s->loads.n, g = (size_t)s->loads.g;
-  copse_status status = COPSE_OK;
   for (size_t i = 0; i < n * g; i++) s->balanced[i] = -1;
   for (size_t r = 0; r < n; r++)
     for (size_t j = 0; j < g; j++) {
@@ -116,16 +127,14 @@ static copse_status add_balance(struct sim *s, int step) {
       size_t to = r / g * g + j;
       const int after[] = {s->handed[r * g + j], must_be_over(&s->sent[to])};
       if (bytes == 0) continue;
-      COPSE_TRY(add_inside(s, (int)r, (int)to, bytes, after, 2, &s->balanced[to * g + r % g]));
+      COPSE_DO(add_inside(s, (int)r, (int)to, bytes, after, 2, &s->balanced[to * g + r % g]));
       s->handed[r * g + j] = s->balanced[to * g + r % g];
     }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status add_inter(struct sim *s, int step) {
   size_t n = (size_t)s->loads.n, g = (size_t)s->loads.g;
-  copse_status status = COPSE_OK;
   for (size_t r = 0; r < n; r++) s->entered[r] = s->left[r] = -1;
   for (size_t r = 0; r < n; r++) {
     int after[COPSE_ONLINE_MAX_LOCAL + 2], n_after = 0;
@@ -138,27 +147,24 @@ static copse_status add_inter(struct sim *s, int step) {
     if (before >= 0) after[n_after++] = before;
     before = must_be_over(&s->received[to]);
     if (before >= 0) after[n_after++] = before;
-    COPSE_TRY(add_between(s, (int)r, to, bytes, after, n_after, &s->left[r]));
+    COPSE_DO(add_between(s, (int)r, to, bytes, after, n_after, &s->left[r]));
     s->entered[to] = s->left[r];
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status add_scatter(struct sim *s, int step) {
   size_t n = (size_t)s->loads.n, g = (size_t)s->loads.g;
-  copse_status status = COPSE_OK;
   for (size_t r = 0; r < n; r++)
     for (size_t j = 0; j < g; j++) {
       size_t at = ((size_t)step * n + r) * g + j;
       int to = (int)(r / g * g + j), before = must_be_over(&s->sent[r]);
       if (s->loads.scatter[at] > 0)
-        COPSE_TRY(add_inside(s, (int)r, to, s->loads.scatter[at], &s->entered[r], 1, NULL));
+        COPSE_DO(add_inside(s, (int)r, to, s->loads.scatter[at], &s->entered[r], 1, NULL));
       if (s->loads.local[at] > 0)
-        COPSE_TRY(add_inside(s, (int)r, to, s->loads.local[at], &before, 1, NULL));
+        COPSE_DO(add_inside(s, (int)r, to, s->loads.local[at], &before, 1, NULL));
     }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static void end_step(struct sim *s, int step) {
@@ -171,44 +177,35 @@ static void end_step(struct sim *s, int step) {
   }
 }
 
-/* ---- the whole
- * ----------------------------------------------------------------------------------- */
+/* ---- the whole ---- */
 
-static copse_status allocate_sim(struct sim *s, struct copse_err *err) {
+static copse_status allocate_loads(struct sim *s, struct copse_err *err) {
   struct loads *l = &s->loads;
   l->n = s->p->topology->n_ranks;
   l->g = s->p->tier.model.ranks_per_host;
   size_t n = (size_t)l->n, g = (size_t)l->g, steps = (size_t)copse_online_steps(s->p->online);
-  copse_status status;
-  COPSE_TRY(copse_calloc(steps * n * g, sizeof *l->balance, &l->balance, err));
-  COPSE_TRY(copse_calloc(steps * n * g, sizeof *l->local, &l->local, err));
-  COPSE_TRY(copse_calloc(steps * n * g, sizeof *l->scatter, &l->scatter, err));
-  COPSE_TRY(copse_calloc(steps * n, sizeof *l->inter, &l->inter, err));
-  COPSE_TRY(copse_calloc(steps * n, sizeof *l->inter_to, &l->inter_to, err));
-  COPSE_TRY(copse_calloc(n, sizeof *s->sent, &s->sent, err));
-  COPSE_TRY(copse_calloc(n, sizeof *s->received, &s->received, err));
-  COPSE_TRY(copse_calloc(n * g, sizeof *s->balanced, &s->balanced, err));
-  COPSE_TRY(copse_calloc(n * g, sizeof *s->handed, &s->handed, err));
-  COPSE_TRY(copse_calloc(n, sizeof *s->entered, &s->entered, err));
-  COPSE_TRY(copse_calloc(n, sizeof *s->left, &s->left, err));
-  COPSE_TRY(copse_calloc(2 * (size_t)s->p->topology->n_nodes, sizeof *s->path, &s->path, err));
+  COPSE_DO(copse_arena_array(&s->scratch, steps * n * g, sizeof *l->balance, &l->balance, err));
+  COPSE_DO(copse_arena_array(&s->scratch, steps * n * g, sizeof *l->local, &l->local, err));
+  COPSE_DO(copse_arena_array(&s->scratch, steps * n * g, sizeof *l->scatter, &l->scatter, err));
+  COPSE_DO(copse_arena_array(&s->scratch, steps * n, sizeof *l->inter, &l->inter, err));
+  COPSE_DO(copse_arena_array(&s->scratch, steps * n, sizeof *l->inter_to, &l->inter_to, err));
+  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof *s->sent, &s->sent, err));
+  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof *s->received, &s->received, err));
+  COPSE_DO(copse_arena_array(&s->scratch, n * g, sizeof *s->balanced, &s->balanced, err));
+  COPSE_DO(copse_arena_array(&s->scratch, n * g, sizeof *s->handed, &s->handed, err));
+  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof *s->entered, &s->entered, err));
+  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof *s->left, &s->left, err));
+  COPSE_DO(copse_arena_array(&s->scratch, 2 * (size_t)s->p->topology->n_nodes, sizeof *s->path,
+                             &s->path, err));
   memset(s->handed, 0xff, n * g * sizeof *s->handed);
-out:
-  return status;
-}
-
-static void release(struct sim *s) {
-  void *all[] = {s->loads.balance,  s->loads.local, s->loads.scatter, s->loads.inter,
-                 s->loads.inter_to, s->sent,        s->received,      s->balanced,
-                 s->handed,         s->entered,     s->left,          s->path};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+  return COPSE_OK;
 }
 
 copse_status copse_online_add_to_sim(struct copse_planner *planner, struct copse_sim_dag *dag,
                                      struct copse_err *err) {
   struct sim s = {.p = planner, .dag = dag, .err = err};
   copse_status status;
-  COPSE_TRY(allocate_sim(&s, err));
+  COPSE_TRY(allocate_loads(&s, err));
   copse_online_walk(planner->online, -1, collect, &s.loads);
   for (int step = 0; step < copse_online_steps(planner->online); step++) {
     COPSE_TRY(add_balance(&s, step));
@@ -217,7 +214,7 @@ copse_status copse_online_add_to_sim(struct copse_planner *planner, struct copse
     end_step(&s, step);
   }
 out:
-  release(&s);
+  copse_arena_free(&s.scratch);
   return status;
 }
 
@@ -227,41 +224,33 @@ int copse_online_host_of(const char *id) {
   return host;
 }
 
-copse_status copse_online_link_units(const struct copse_topology *t, int64_t **units,
-                                     int64_t *scale, struct copse_err *err) {
-  copse_status status;
-  *units = NULL;
+copse_status copse_online_link_units(const struct copse_topology *t, struct copse_arena *arena,
+                                     int64_t **units, int64_t *scale, struct copse_err *err) {
   *scale = 1;
-  COPSE_TRY(copse_calloc((size_t)t->n_links, sizeof **units, units, err));
+  COPSE_DO(copse_arena_array(arena, (size_t)t->n_links, sizeof **units, units, err));
   for (int e = 0; e < t->n_links; e++)
-    COPSE_TRY(copse_lcm(*scale, t->links[e].bandwidth.den, scale, err));
+    COPSE_DO(copse_lcm(*scale, t->links[e].bandwidth.den, scale, err));
   for (int e = 0; e < t->n_links; e++) {
     struct copse_q bandwidth = t->links[e].bandwidth;
     if (copse_mul_overflows(bandwidth.num, *scale / bandwidth.den, &(*units)[e]) ||
-        (*units)[e] > ((int64_t)1 << 62) / t->n_links) {
-      status = copse_fail(err, COPSE_OVERFLOW, "the bandwidths have no common unit of 64 bits");
-      goto out;
-    }
+        (*units)[e] > ((int64_t)1 << 62) / t->n_links)
+      return copse_fail(err, COPSE_OVERFLOW, "the bandwidths have no common unit of 64 bits");
   }
-out:
-  if (status != COPSE_OK) {
-    free(*units);
-    *units = NULL;
-  }
-  return status;
+  return COPSE_OK;
 }
 
 /* What is known while looking. */
 struct search {
   const struct copse_topology *t;
   struct copse_two_tier *tier;
-  int64_t *units;            /* [links] */
-  int *host;                 /* [nodes]; -1: outside of all hosts */
-  int *link_start, *link_of; /* links that leave each node */
-  bool *claimed;             /* [links] on some rank's way out */
-  bool *outside;             /* [nodes] of a cut */
-  int *parent, *queue;       /* [nodes] */
+  int64_t *units;             /* [links] */
+  int *host;                  /* [nodes]; -1: outside of all hosts */
+  struct copse_adjacency out; /* links that leave each node */
+  bool *claimed;              /* [links] on some rank's way out */
+  bool *outside;              /* [nodes] of a cut */
+  int *parent, *queue;        /* [nodes] */
   int n_up;
+  struct copse_arena scratch;
 };
 
 static bool no(struct search *s, const char *why, const char *node) {
@@ -379,8 +368,8 @@ static bool find_way(struct search *s, int rank) {
   s->queue[n++] = start;
   for (int k = 0; k < n; k++) {
     int v = s->queue[k];
-    for (int i = s->link_start[v]; i < s->link_start[v + 1]; i++) {
-      int e = s->link_of[i], w = s->t->links[e].dst;
+    for (int i = s->out.first[v]; i < s->out.first[v + 1]; i++) {
+      int e = s->out.item[i], w = s->t->links[e].dst;
       if (s->parent[w] != -2 || s->claimed[e] || between(s, w, v) != s->units[e] ||
           s->t->nodes[w].rank >= 0 || w == s->tier->hub[h] || (s->host[w] != h && s->host[w] != -1))
         continue;
@@ -485,33 +474,26 @@ static bool look(struct search *s) {
   return find_hosts(s) && check_no_mesh(s) && find_hubs(s) && find_ways(s) && find_cuts(s);
 }
 
-/* ---- the whole
- * ----------------------------------------------------------------------------------- */
+/* ---- the whole ---- */
 
 static copse_status allocate(struct search *s, struct copse_err *err) {
   size_t nodes = (size_t)s->t->n_nodes, links = (size_t)s->t->n_links;
   struct copse_two_tier *tier = s->tier;
-  copse_status status;
-  COPSE_TRY(copse_online_link_units(s->t, &s->units, &tier->model.scale, err));
-  COPSE_TRY(copse_calloc(nodes, sizeof *s->host, &s->host, err));
-  COPSE_TRY(copse_calloc(nodes + 2, sizeof *s->link_start, &s->link_start, err));
-  COPSE_TRY(copse_calloc(links, sizeof *s->link_of, &s->link_of, err));
-  COPSE_TRY(copse_calloc(links, sizeof *s->claimed, &s->claimed, err));
-  COPSE_TRY(copse_calloc(nodes, sizeof *s->outside, &s->outside, err));
-  COPSE_TRY(copse_calloc(nodes, sizeof *s->parent, &s->parent, err));
-  COPSE_TRY(copse_calloc(nodes, sizeof *s->queue, &s->queue, err));
-  COPSE_TRY(copse_calloc((size_t)s->t->n_ranks, sizeof *tier->hub, &tier->hub, err));
+  COPSE_DO(copse_online_link_units(s->t, &s->scratch, &s->units, &tier->model.scale, err));
+  COPSE_DO(copse_adjacency_by(&s->scratch, s->t->n_nodes, s->t->n_links, &s->t->links[0].src,
+                              sizeof *s->t->links, &s->out, err));
+  COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof *s->host, &s->host, err));
+  COPSE_DO(copse_arena_array(&s->scratch, links, sizeof *s->claimed, &s->claimed, err));
+  COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof *s->outside, &s->outside, err));
+  COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof *s->parent, &s->parent, err));
+  COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof *s->queue, &s->queue, err));
+  COPSE_DO(
+      copse_arena_array(&tier->arena, (size_t)s->t->n_ranks, sizeof *tier->hub, &tier->hub, err));
   /* every way claims its links: together they have at most one node more per rank */
-  COPSE_TRY(copse_calloc(links + (size_t)s->t->n_ranks, sizeof *tier->up, &tier->up, err));
-  COPSE_TRY(copse_calloc((size_t)s->t->n_ranks + 1, sizeof *tier->up_start, &tier->up_start, err));
-out:
-  return status;
-}
-
-static void index_links(struct search *s) {
-  for (int e = 0; e < s->t->n_links; e++) s->link_start[s->t->links[e].src + 2]++;
-  for (int v = 2; v < s->t->n_nodes + 2; v++) s->link_start[v] += s->link_start[v - 1];
-  for (int e = 0; e < s->t->n_links; e++) s->link_of[s->link_start[s->t->links[e].src + 1]++] = e;
+  COPSE_DO(copse_arena_array(&tier->arena, links + (size_t)s->t->n_ranks, sizeof *tier->up,
+                             &tier->up, err));
+  return copse_arena_array(&tier->arena, (size_t)s->t->n_ranks + 1, sizeof *tier->up_start,
+                           &tier->up_start, err);
 }
 
 copse_status copse_two_tier_find(const struct copse_topology *topology, struct copse_two_tier *tier,
@@ -520,24 +502,13 @@ copse_status copse_two_tier_find(const struct copse_topology *topology, struct c
   copse_status status;
   *tier = (struct copse_two_tier){0};
   COPSE_TRY(allocate(&s, err));
-  index_links(&s);
   tier->found = look(&s);
 out:
-  free(s.units);
-  free(s.host);
-  free(s.link_start);
-  free(s.link_of);
-  free(s.claimed);
-  free(s.outside);
-  free(s.parent);
-  free(s.queue);
   if (status != COPSE_OK) copse_two_tier_release(tier);
   return status;
 }
 
 void copse_two_tier_release(struct copse_two_tier *tier) {
-  free(tier->hub);
-  free(tier->up);
-  free(tier->up_start);
+  copse_arena_free(&tier->arena);
   *tier = (struct copse_two_tier){0};
 }

@@ -1,7 +1,11 @@
-/* The cuts of a topology that bound an all-to-all, with the bandwidth over each. */
+/*
+ * The cuts of a topology that bound an all-to-all: around each rank, each host, and what wide links
+ * hold together (links put in widest first, class by class), with the max-flow bandwidth over each.
+ */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/graph.h"
 #include "base/memory.h"
 #include "schedule/solve/instance.h"
 #include "schedule/placement/place.h"
@@ -18,9 +22,10 @@ struct sets {
   size_t n, capacity, members_capacity;
   int *members;
   int *depth;  /* [n_ranks] sets that a rank is in */
-  int *parent; /* [n_nodes] union-find */
+  int *parent; /* [n_nodes] disjoint sets */
   int *stamps; /* [n_nodes] */
   int stamp;
+  struct copse_arena scratch;
   struct copse_err *err;
 };
 
@@ -40,43 +45,37 @@ static bool is_known(const struct sets *s, const int *members, size_t n) {
  */
 static copse_status add_set(struct sets *s, const int *label, int which) {
   size_t at = s->n > 0 ? s->first[s->n] : 0, n = 0;
-  copse_status status;
-  COPSE_TRY(copse_grow(&s->members, &s->members_capacity, at + (size_t)s->t->n_ranks,
-                       sizeof *s->members, s->err));
+  COPSE_DO(copse_grow(&s->members, &s->members_capacity, at + (size_t)s->t->n_ranks,
+                      sizeof *s->members, s->err));
   for (int r = 0; r < s->t->n_ranks; r++) {
     if (label[r] != which) continue;
     if (s->depth[r] >= COPSE_PLACE_MAX_DEPTH) return COPSE_OK;
     s->members[at + n++] = r;
   }
   if (n == 0 || n == (size_t)s->t->n_ranks || is_known(s, s->members + at, n)) return COPSE_OK;
-  COPSE_TRY(copse_grow(&s->first, &s->capacity, s->n + 2, sizeof *s->first, s->err));
+  COPSE_DO(copse_grow(&s->first, &s->capacity, s->n + 2, sizeof *s->first, s->err));
   s->first[0] = 0;
   s->first[++s->n] = at + n;
   for (size_t i = 0; i < n; i++) s->depth[s->members[at + i]]++;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Adds one set for each label that at least one rank carries first. */
 static copse_status add_labels(struct sets *s, const int *label) {
-  copse_status status = COPSE_OK;
   char *seen = NULL;
-  COPSE_TRY(copse_calloc((size_t)s->t->n_nodes, 1, &seen, s->err));
+  COPSE_DO(copse_arena_array(&s->scratch, (size_t)s->t->n_nodes, 1, &seen, s->err));
   for (int r = 0; r < s->t->n_ranks; r++) {
     if (label[r] < 0 || seen[label[r]]) continue;
     seen[label[r]] = 1;
-    COPSE_TRY(add_set(s, label, label[r]));
+    COPSE_DO(add_set(s, label, label[r]));
   }
-out:
-  free(seen);
-  return status;
+  return COPSE_OK;
 }
 
 /* A host's label is its first rank. */
 static copse_status add_hosts(struct sets *s) {
   int *label = NULL;
-  copse_status status;
-  COPSE_TRY(copse_calloc((size_t)s->t->n_ranks, sizeof *label, &label, s->err));
+  COPSE_DO(copse_arena_array(&s->scratch, (size_t)s->t->n_ranks, sizeof *label, &label, s->err));
   for (int r = 0, first = 0; r < s->t->n_ranks; r++) {
     const char *id = s->t->nodes[s->t->rank_nodes[r]].id;
     size_t n = copse_host_prefix(id, NULL);
@@ -87,15 +86,7 @@ static copse_status add_hosts(struct sets *s) {
         break;
       }
   }
-  status = add_labels(s, label);
-out:
-  free(label);
-  return status;
-}
-
-static int find_root(int *parent, int v) {
-  while (parent[v] != v) v = parent[v] = parent[parent[v]];
-  return v;
+  return add_labels(s, label);
 }
 
 /* Widest first. */
@@ -111,7 +102,7 @@ static int by_bandwidth(const void *a, const void *b) {
 static int label_islands(struct sets *s, int *label) {
   int n = 0;
   for (int r = 0; r < s->t->n_ranks; r++) {
-    label[r] = find_root(s->parent, s->t->rank_nodes[r]);
+    label[r] = copse_sets_find(s->parent, s->t->rank_nodes[r]);
     if (s->stamps[label[r]] != s->stamp) n++;
     s->stamps[label[r]] = s->stamp;
   }
@@ -124,41 +115,36 @@ static copse_status add_islands(struct sets *s) {
   const struct copse_topology *t = s->t;
   struct copse_link *links = NULL;
   int *label = NULL, islands = t->n_ranks;
-  copse_status status;
-  COPSE_TRY(copse_calloc((size_t)t->n_links, sizeof *links, &links, s->err));
-  COPSE_TRY(copse_calloc((size_t)t->n_ranks, sizeof *label, &label, s->err));
+  COPSE_DO(copse_arena_array(&s->scratch, (size_t)t->n_links, sizeof *links, &links, s->err));
+  COPSE_DO(copse_arena_array(&s->scratch, (size_t)t->n_ranks, sizeof *label, &label, s->err));
   if (t->n_links > 0) memcpy(links, t->links, (size_t)t->n_links * sizeof *links);
   qsort(links, (size_t)t->n_links, sizeof *links, by_bandwidth);
-  for (int v = 0; v < t->n_nodes; v++) s->parent[v] = v;
+  copse_sets_init(s->parent, t->n_nodes);
   for (int i = 0; i < t->n_links;) {
     struct copse_q bandwidth = links[i].bandwidth;
     for (; i < t->n_links && copse_q_eq(links[i].bandwidth, bandwidth); i++)
-      s->parent[find_root(s->parent, links[i].src)] = find_root(s->parent, links[i].dst);
+      (void)copse_sets_unite(s->parent, links[i].src, links[i].dst);
     int now = label_islands(s, label);
-    if (now < islands) COPSE_TRY(add_labels(s, label));
+    if (now < islands) COPSE_DO(add_labels(s, label));
     islands = now;
   }
-out:
-  free(links);
-  free(label);
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status find_sets(struct sets *s) {
   int *label = NULL;
-  copse_status status;
-  COPSE_TRY(copse_calloc((size_t)s->t->n_ranks, sizeof *s->depth, &s->depth, s->err));
-  COPSE_TRY(copse_calloc((size_t)s->t->n_nodes, sizeof *s->parent, &s->parent, s->err));
-  COPSE_TRY(copse_calloc((size_t)s->t->n_nodes, sizeof *s->stamps, &s->stamps, s->err));
+  COPSE_DO(
+      copse_arena_array(&s->scratch, (size_t)s->t->n_ranks, sizeof *s->depth, &s->depth, s->err));
+  COPSE_DO(
+      copse_arena_array(&s->scratch, (size_t)s->t->n_nodes, sizeof *s->parent, &s->parent, s->err));
+  COPSE_DO(
+      copse_arena_array(&s->scratch, (size_t)s->t->n_nodes, sizeof *s->stamps, &s->stamps, s->err));
   s->stamp = 1;
-  COPSE_TRY(copse_calloc((size_t)s->t->n_ranks, sizeof *label, &label, s->err));
+  COPSE_DO(copse_arena_array(&s->scratch, (size_t)s->t->n_ranks, sizeof *label, &label, s->err));
   for (int r = 0; r < s->t->n_ranks; r++) label[r] = r;
-  COPSE_TRY(add_labels(s, label));
-  COPSE_TRY(add_hosts(s));
-  status = add_islands(s);
-out:
-  free(label);
-  return status;
+  COPSE_DO(add_labels(s, label));
+  COPSE_DO(add_hosts(s));
+  return add_islands(s);
 }
 
 /* ---- how much goes over them ----------------------------------------------------------------- */
@@ -176,52 +162,45 @@ static copse_status join(struct meter *m, size_t set, bool leaving, int64_t amou
   const int *members = m->sets->members + m->sets->first[set];
   size_t n = m->sets->first[set + 1] - m->sets->first[set], next = 0;
   int ends[2] = {t->n_nodes, t->n_nodes + 1};
-  copse_status status = COPSE_OK;
   for (int r = 0; r < t->n_ranks; r++) {
     bool inside = next < n && members[next] == r;
     next += inside;
     if (inside == leaving)
-      COPSE_TRY(copse_flow_change(m->flow, ends[0], t->rank_nodes[r], amount, m->sets->err));
+      COPSE_DO(copse_flow_change(m->flow, ends[0], t->rank_nodes[r], amount, m->sets->err));
     else
-      COPSE_TRY(copse_flow_change(m->flow, t->rank_nodes[r], ends[1], amount, m->sets->err));
+      COPSE_DO(copse_flow_change(m->flow, t->rank_nodes[r], ends[1], amount, m->sets->err));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status measure(struct meter *m, size_t set, bool leaving, struct copse_q *bandwidth) {
   const struct copse_topology *t = m->sets->t;
-  copse_status status;
   int64_t value;
-  COPSE_TRY(join(m, set, leaving, m->all));
+  COPSE_DO(join(m, set, leaving, m->all));
   value = copse_flow_max(m->flow, t->n_nodes, t->n_nodes + 1, m->all);
-  COPSE_TRY(join(m, set, leaving, -m->all));
+  COPSE_DO(join(m, set, leaving, -m->all));
   if (value == 0)
     return copse_fail(m->sets->err, COPSE_INFEASIBLE,
                       leaving ? "rank '%s' can't reach the ranks outside of its group"
                               : "rank '%s' can't be reached from outside of its group",
                       t->nodes[t->rank_nodes[m->sets->members[m->sets->first[set]]]].id);
-  status = copse_q_make(value, m->instance.scale, bandwidth, m->sets->err);
-out:
-  return status;
+  return copse_q_make(value, m->instance.scale, bandwidth, m->sets->err);
 }
 
 static copse_status meter_new(struct meter *m) {
   const struct copse_topology *t = m->sets->t;
   struct copse_err *err = m->sets->err;
-  copse_status status;
-  COPSE_TRY(copse_instance_scale(t, &m->instance, err));
-  COPSE_TRY(copse_flow_new(t->n_nodes + 2, &m->flow, err));
+  COPSE_DO(copse_instance_scale(t, &m->instance, err));
+  COPSE_DO(copse_flow_new(t->n_nodes + 2, &m->flow, err));
   for (int i = 0; i < t->n_links; i++) {
     const struct copse_net_link *l = &m->instance.links[i];
     if (copse_add_overflows(m->all, l->capacity, &m->all) ||
         m->all >= COPSE_FLOW_MAX / (t->n_ranks + 2))
       return copse_fail(err, COPSE_OVERFLOW,
                         "the bandwidths are too fine to add up in 64 bits; use fewer digits");
-    COPSE_TRY(copse_flow_change(m->flow, l->src, l->dst, l->capacity, err));
+    COPSE_DO(copse_flow_change(m->flow, l->src, l->dst, l->capacity, err));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status measure_all(struct sets *s, struct copse_place_cuts *out) {
@@ -292,11 +271,11 @@ static copse_status rounded_costs(struct copse_place_cuts *c, int64_t tokens, do
 
 static copse_status take_sets(const struct sets *s, struct copse_place_cuts *out) {
   size_t n = s->n;
-  copse_status status;
-  COPSE_TRY(copse_calloc(n, sizeof *out->groups, &out->groups, s->err));
-  COPSE_TRY(copse_calloc(n, sizeof *out->out, &out->out, s->err));
-  COPSE_TRY(copse_calloc(n, sizeof *out->in, &out->in, s->err));
-  COPSE_TRY(copse_calloc(n > 0 ? s->first[n] : 0, sizeof *out->members, &out->members, s->err));
+  COPSE_DO(copse_arena_array(&out->arena, n, sizeof *out->groups, &out->groups, s->err));
+  COPSE_DO(copse_arena_array(&out->arena, n, sizeof *out->out, &out->out, s->err));
+  COPSE_DO(copse_arena_array(&out->arena, n, sizeof *out->in, &out->in, s->err));
+  COPSE_DO(copse_arena_array(&out->arena, n > 0 ? s->first[n] : 0, sizeof *out->members,
+                             &out->members, s->err));
   for (size_t i = 0; i < n; i++) {
     size_t at = s->first[i], size = s->first[i + 1] - at;
     memcpy(out->members + at, s->members + at, size * sizeof *s->members);
@@ -304,8 +283,7 @@ static copse_status take_sets(const struct sets *s, struct copse_place_cuts *out
         (struct copse_place_group){.members = out->members + at, .n_members = (int)size};
   }
   out->n_cuts = (int)n;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_place_cuts_find(const struct copse_topology *topology, int64_t tokens,
@@ -324,17 +302,12 @@ copse_status copse_place_cuts_find(const struct copse_topology *topology, int64_
 out:
   free(s.first);
   free(s.members);
-  free(s.depth);
-  free(s.parent);
-  free(s.stamps);
+  copse_arena_free(&s.scratch);
   if (status != COPSE_OK) copse_place_cuts_free(out);
   return status;
 }
 
 void copse_place_cuts_free(struct copse_place_cuts *cuts) {
-  free(cuts->groups);
-  free(cuts->out);
-  free(cuts->in);
-  free(cuts->members);
+  copse_arena_free(&cuts->arena);
   *cuts = (struct copse_place_cuts){0};
 }

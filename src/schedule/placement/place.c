@@ -1,4 +1,7 @@
-/* Routing traces: reading, writing, making up. */
+/*
+ * Expert placement on a topology: routing traces (read, written, made up), and the placement that
+ * solver/placement finds for a trace over the topology's cuts.
+ */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,20 +40,16 @@ static copse_status read_row(struct reader *r, const cJSON *row, const cJSON *st
     return copse_fail_at(r->err, COPSE_BAD_INPUT, r->json.file, line_of_row(row, step),
                          "each row of \"counts\" must have %d numbers, one per expert", n);
   COPSE_JSON_EACH (item, row) {
-    copse_status status = copse_json_int(&r->json, item, step, "an entry of \"counts\"", 0,
-                                         MAX_TOKENS, &out[i++], r->err);
-    if (status != COPSE_OK) return status;
+    COPSE_DO(copse_json_int(&r->json, item, step, "an entry of \"counts\"", 0, MAX_TOKENS,
+                            &out[i++], r->err));
   }
   return COPSE_OK;
 }
 
 static copse_status get_rows(struct reader *r, const cJSON *step, const cJSON **rows) {
   static const char *const keys[] = {"counts", "comment", NULL};
-  copse_status status;
-  COPSE_TRY(copse_json_expect_object(&r->json, step, r->json.root, "a step", keys, r->err));
-  status = copse_json_get_array(&r->json, step, "counts", rows, r->err);
-out:
-  return status;
+  COPSE_DO(copse_json_expect_object(&r->json, step, r->json.root, "a step", keys, r->err));
+  return copse_json_get_array(&r->json, step, "counts", rows, r->err);
 }
 
 static copse_status expect_rows(const struct reader *r, const cJSON *rows, const cJSON *step) {
@@ -65,18 +64,16 @@ static copse_status read_sizes(struct reader *r, const cJSON *steps, int n_ranks
   const cJSON *rows = NULL, *step = copse_json_first(steps), *said;
   struct copse_trace *t = r->trace;
   int64_t entries, experts;
-  copse_status status;
   if (!step) return refuse(r, r->json.root, "\"steps\" is empty; a trace has at least one step");
-  COPSE_TRY(get_rows(r, step, &rows));
+  COPSE_DO(get_rows(r, step, &rows));
   t->n_steps = cJSON_GetArraySize(steps);
   t->n_ranks = n_ranks ? n_ranks : cJSON_GetArraySize(rows);
-  COPSE_TRY(expect_rows(r, rows, step));
+  COPSE_DO(expect_rows(r, rows, step));
   const cJSON *row = copse_json_first(rows);
   t->n_experts = copse_json_is_array(row) ? cJSON_GetArraySize(row) : 0;
   said = copse_json_get(r->json.root, "experts");
   if (said) {
-    COPSE_TRY(
-        copse_json_get_int(&r->json, r->json.root, "experts", 1, INT32_MAX, &experts, r->err));
+    COPSE_DO(copse_json_get_int(&r->json, r->json.root, "experts", 1, INT32_MAX, &experts, r->err));
     t->n_experts = (int)experts;
   }
   if (n_experts && t->n_experts != n_experts)
@@ -88,45 +85,39 @@ static copse_status read_sizes(struct reader *r, const cJSON *steps, int n_ranks
     return copse_fail_at(r->err, COPSE_BAD_INPUT, r->json.file, copse_json_line(step, NULL),
                          "%d steps of %d ranks and %d experts are too many; at most %lld counts",
                          t->n_steps, t->n_ranks, t->n_experts, (long long)COPSE_PLACE_MAX_COUNTS);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status read_steps(struct reader *r, const cJSON *steps) {
   struct copse_trace *t = r->trace;
   size_t row_at = 0, all = (size_t)t->n_steps * (size_t)t->n_ranks * (size_t)t->n_experts;
   bool any = false;
-  copse_status status;
-  COPSE_TRY(copse_calloc(all, sizeof *t->counts, &t->counts, r->err));
+  COPSE_DO(copse_calloc(all, sizeof *t->counts, &t->counts, r->err));
   COPSE_JSON_EACH (step, steps) {
     const cJSON *rows = NULL;
-    COPSE_TRY(get_rows(r, step, &rows));
-    COPSE_TRY(expect_rows(r, rows, step));
+    COPSE_DO(get_rows(r, step, &rows));
+    COPSE_DO(expect_rows(r, rows, step));
     COPSE_JSON_EACH (row, rows)
-      COPSE_TRY(read_row(r, row, step, &t->counts[row_at++ * (size_t)t->n_experts]));
+      COPSE_DO(read_row(r, row, step, &t->counts[row_at++ * (size_t)t->n_experts]));
   }
   for (size_t i = 0; i < all; i++) any = any || t->counts[i] > 0;
   if (!any) return refuse(r, r->json.root, "all counts are zero: no token is to be sent");
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status read_trace(struct reader *r, int n_ranks, int n_experts) {
   static const char *const keys[] = {"format", "token_bytes", "experts", "steps", "comment", NULL};
   const char *format;
   const cJSON *steps;
-  copse_status status;
-  COPSE_TRY(copse_json_expect_object(&r->json, r->json.root, NULL, "a trace", keys, r->err));
-  COPSE_TRY(copse_json_get_string(&r->json, r->json.root, "format", &format, r->err));
+  COPSE_DO(copse_json_expect_object(&r->json, r->json.root, NULL, "a trace", keys, r->err));
+  COPSE_DO(copse_json_get_string(&r->json, r->json.root, "format", &format, r->err));
   if (strcmp(format, "copse-trace/1") != 0)
     return refuse(r, r->json.root, "unknown \"format\"; this version reads copse-trace/1");
-  COPSE_TRY(copse_json_get_int(&r->json, r->json.root, "token_bytes", 1, MAX_TOKENS,
-                               &r->trace->token_bytes, r->err));
-  COPSE_TRY(copse_json_get_array(&r->json, r->json.root, "steps", &steps, r->err));
-  COPSE_TRY(read_sizes(r, steps, n_ranks, n_experts));
-  status = read_steps(r, steps);
-out:
-  return status;
+  COPSE_DO(copse_json_get_int(&r->json, r->json.root, "token_bytes", 1, MAX_TOKENS,
+                              &r->trace->token_bytes, r->err));
+  COPSE_DO(copse_json_get_array(&r->json, r->json.root, "steps", &steps, r->err));
+  COPSE_DO(read_sizes(r, steps, n_ranks, n_experts));
+  return read_steps(r, steps);
 }
 
 copse_status copse_trace_parse(const char *label, const char *data, size_t size, int n_ranks,
@@ -194,6 +185,7 @@ struct maker {
   int *chosen;     /* [n_experts] the token that chose it last, counted from 1 */
   int token;
   uint64_t state;
+  struct copse_arena scratch;
 };
 
 /* splitmix64: the same on every machine. */
@@ -257,19 +249,17 @@ static void exchange_popular(struct maker *m, int i, int j) {
 
 static copse_status maker_new(struct maker *m, struct copse_err *err) {
   int n = m->spec->n_experts;
-  copse_status status;
   m->state = m->spec->seed;
-  COPSE_TRY(copse_calloc((size_t)n + 1, sizeof *m->below, &m->below, err));
-  COPSE_TRY(copse_calloc((size_t)n, sizeof *m->popular, &m->popular, err));
-  COPSE_TRY(copse_calloc((size_t)n, sizeof *m->chosen, &m->chosen, err));
+  COPSE_DO(copse_arena_array(&m->scratch, (size_t)n + 1, sizeof *m->below, &m->below, err));
+  COPSE_DO(copse_arena_array(&m->scratch, (size_t)n, sizeof *m->popular, &m->popular, err));
+  COPSE_DO(copse_arena_array(&m->scratch, (size_t)n, sizeof *m->chosen, &m->chosen, err));
   for (int i = 0; i < n; i++) {
     uint64_t weight = (uint64_t)(4294967296.0 * pow(i + 1, -m->spec->zipf));
     m->below[i + 1] = m->below[i] + (weight > 0 ? weight : 1);
     m->popular[i] = i;
   }
   for (int i = n - 1; i > 0; i--) exchange_popular(m, i, random_below(m, i + 1));
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status check_spec(const struct copse_trace_spec *s, struct copse_err *err) {
@@ -315,9 +305,7 @@ copse_status copse_trace_generate(const struct copse_trace_spec *spec, struct co
       exchange_popular(&m, random_below(&m, spec->n_experts), random_below(&m, spec->n_experts));
   }
 out:
-  free(m.below);
-  free(m.popular);
-  free(m.chosen);
+  copse_arena_free(&m.scratch);
   if (status != COPSE_OK) copse_trace_free(out);
   return status;
 }

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/memory.h"
 #include "base/rational.h"
 #include "solver/placement/place.h"
 #include "topology/topology.h"
@@ -84,6 +85,7 @@ struct copse_place_cuts {
   struct copse_place_group *groups; /* [n_cuts] costs in units; members in `members` */
   struct copse_q *out, *in;         /* [n_cuts] GB/s */
   int *members;
+  struct copse_arena arena;
 };
 /*
  * tokens: how many a trace has in all, so that costs fit. A time of 1 unit is *unit_us

@@ -1,8 +1,9 @@
-/* The planner's inside: online.c reads the counts, online_stages.c cuts the host matrix into
- * stages, online_expand.c turns stages into pieces. */
+/* The planner's inside: planner.c reads the counts and turns stages into pieces, stages.c cuts the
+ * host matrix into stages. */
 #ifndef COPSE_SOLVER_ONLINE_INTERNAL_H
 #define COPSE_SOLVER_ONLINE_INTERNAL_H
 
+#include "base/memory.h"
 #include "solver/online/planner.h"
 
 /* A part of a pair's stream that one stage carries: from `begin` (of all lanes) on. */
@@ -50,18 +51,10 @@ struct copse_online {
   bool leaving;                      /* visits of the pairs that leave the host, or enter */
   int64_t *done;                     /* [h] */
   int64_t *counts;                   /* [5 * (max_stages + 20 * steps + 1)] hops by step and kind */
+  struct copse_arena arena;
 };
 
 /* Cuts online->total into stages and steps. */
 void copse_online_cut(struct copse_online *online);
-
-/* Pieces from host a to host b (a != b: of one lane, or of all: -1; the visits of a's or b's
- * pairs are in place), and of host a within itself. */
-void copse_online_walk_pair(struct copse_online *online, int a, int b, int lane,
-                            copse_online_sink *sink, void *ctx);
-void copse_online_walk_local(struct copse_online *online, int a, copse_online_sink *sink,
-                             void *ctx);
-/* Lists the visits of all pairs that leave (or enter) `host`, by partner. */
-void copse_online_list_visits(struct copse_online *online, int host, bool leaving);
 
 #endif

@@ -1,5 +1,8 @@
-/* From stages to pieces: who has which bytes, over which lane, in which step. Nothing here is
- * stored per message; a pair of hosts is walked when somebody asks. */
+/*
+ * The two-tier planner: reads the counts into the host matrix, has it cut into stages (stages.c),
+ * and turns stages into pieces: who has which bytes, over which lane, in which step. Nothing is
+ * stored per message; a pair of hosts is walked when somebody asks. The method is in planner.h.
+ */
 #include "solver/online/planner.h"
 
 #include <inttypes.h>
@@ -9,8 +12,7 @@
 #include "base/memory.h"
 #include "base/rational.h"
 #include "solver/online/internal.h"
-
-#define COPSE_ONLINE_MAX_STEPS (1 << 16)
+#include "solver/online/policy.h"
 
 /* value * k / n for k <= n without overflow. */
 static int64_t part(int64_t value, int64_t k, int64_t n) {
@@ -19,7 +21,8 @@ static int64_t part(int64_t value, int64_t k, int64_t n) {
 
 /* ---- visits: the stages of each pair ----------------------------------------------------- */
 
-void copse_online_list_visits(struct copse_online *o, int host, bool leaving) {
+/* Lists the visits of all pairs that leave (or enter) `host`, by partner. */
+static void list_visits(struct copse_online *o, int host, bool leaving) {
   size_t h = (size_t)o->h;
   const int16_t *partners = (leaving ? o->dst : o->src) + host;
   o->leaving = leaving;
@@ -178,8 +181,8 @@ static int64_t put_own(const struct pair *p, struct lane *l, int i, int64_t surp
   return surplus;
 }
 
-void copse_online_walk_pair(struct copse_online *o, int a, int b, int lane, copse_online_sink *sink,
-                            void *ctx) {
+static void walk_pair(struct copse_online *o, int a, int b, int lane, copse_online_sink *sink,
+                      void *ctx) {
   struct pair pair = {.o = o, .a = a, .b = b};
   struct lane l = {.o = o, .sink = sink, .ctx = ctx};
   int first = o->head[o->leaving ? b : a];
@@ -202,8 +205,7 @@ void copse_online_walk_pair(struct copse_online *o, int a, int b, int lane, cops
   }
 }
 
-/* ---- within a host
- * --------------------------------------------------------------------------------- */
+/* ---- within a host ---- */
 
 /* A message within a host is spread over the steps, in parts not too small, each pair starting
  * elsewhere. */
@@ -226,7 +228,9 @@ static void walk_local_message(const struct copse_online *o, int a, int i, int j
   }
 }
 
-void copse_online_walk_local(struct copse_online *o, int a, copse_online_sink *sink, void *ctx) {
+/* Pieces from host a to host b (a != b: of one lane, or of all: -1; the visits of a's or b's
+ * pairs are in place), and of host a within itself. */
+static void walk_local(struct copse_online *o, int a, copse_online_sink *sink, void *ctx) {
   for (int i = 0; i < o->g; i++)
     for (int k = 0; k < o->g; k++) walk_local_message(o, a, i, (i + k) % o->g, sink, ctx);
 }
@@ -235,15 +239,14 @@ void copse_online_walk(struct copse_online *o, int host, copse_online_sink *sink
   if (!o->bytes) return;
   for (int a = 0; a < o->h; a++) {
     if (host >= 0 && a != host) continue;
-    copse_online_walk_local(o, a, sink, ctx);
-    copse_online_list_visits(o, a, true);
+    walk_local(o, a, sink, ctx);
+    list_visits(o, a, true);
     for (int b = 0; b < o->h; b++)
-      if (b != a) copse_online_walk_pair(o, a, b, -1, sink, ctx);
+      if (b != a) walk_pair(o, a, b, -1, sink, ctx);
   }
 }
 
-/* ---- what one rank does
- * ------------------------------------------------------------------------------- */
+/* ---- what one rank does ---- */
 
 enum { KINDS = 5 };
 
@@ -286,16 +289,16 @@ static void pick_all(struct picker *c) {
   struct copse_online *o = c->o;
   int host = c->rank / o->g, own = c->rank % o->g;
   bool receives = c->which & COPSE_ONLINE_RECEIVES;
-  copse_online_walk_local(o, host, pick_local, c);
-  copse_online_list_visits(o, host, true);
+  walk_local(o, host, pick_local, c);
+  list_visits(o, host, true);
   for (int b = 0; b < o->h; b++) {
     struct pair pair = {.o = o, .a = host, .b = b};
     bool gives = has(&pair, own) > quota(&pair, own);
-    if (b != host) copse_online_walk_pair(o, host, b, gives ? -1 : own, pick_leaving, c);
+    if (b != host) walk_pair(o, host, b, gives ? -1 : own, pick_leaving, c);
   }
-  copse_online_list_visits(o, host, false);
+  list_visits(o, host, false);
   for (int a = 0; a < o->h; a++)
-    if (a != host) copse_online_walk_pair(o, a, host, receives ? -1 : own, pick_entering, c);
+    if (a != host) walk_pair(o, a, host, receives ? -1 : own, pick_entering, c);
 }
 
 copse_status copse_online_transfers(struct copse_online *o, int rank, int which,
@@ -336,7 +339,7 @@ static copse_status check_model(const struct copse_online_model *m,
       return copse_fail(err, COPSE_INVALID, "a bandwidth must be in 1..2^48, not %" PRId64, all[i]);
   if (m->rank_out < 0 || m->rank_in < 0 || m->host_out < 0 || m->host_in < 0)
     return copse_fail(err, COPSE_INVALID, "the bandwidth of a cut can't be negative");
-  if (o && (o->steps < 0 || o->steps > COPSE_ONLINE_MAX_STEPS || o->min_message < 0 ||
+  if (o && (o->steps < 0 || o->steps > MAX_STEPS || o->min_message < 0 ||
             o->min_message > (int64_t)1 << 40 || o->tail_divisor < -1))
     return copse_fail(err, COPSE_INVALID, "a planner option is out of range");
   return COPSE_OK;
@@ -346,9 +349,9 @@ static void set_up(struct copse_online *o, const struct copse_online_model *mode
                    const struct copse_online_options *options) {
   o->model = *model;
   if (options) o->options = *options;
-  if (o->options.steps == 0) o->options.steps = 128;
-  if (o->options.min_message == 0) o->options.min_message = 131072;
-  if (o->options.tail_divisor == 0) o->options.tail_divisor = 4096;
+  if (o->options.steps == 0) o->options.steps = DEFAULT_STEPS;
+  if (o->options.min_message == 0) o->options.min_message = DEFAULT_MIN_MESSAGE;
+  if (o->options.tail_divisor == 0) o->options.tail_divisor = DEFAULT_TAIL_DIVISOR;
   struct copse_online_model *m = &o->model;
   o->h = m->hosts;
   o->g = m->ranks_per_host;
@@ -359,60 +362,56 @@ static void set_up(struct copse_online *o, const struct copse_online_model *mode
   if (m->rank_in == 0) m->rank_in = m->intra_in + m->nic;
   if (m->host_out == 0) m->host_out = o->g * m->nic;
   if (m->host_in == 0) m->host_in = o->g * m->nic;
-  /* Every stage empties an entry or uses up a slack, so that h^2 + 2 h always suffice. More than
-     some thousands only shred messages: then the tail begins earlier. */
   int64_t exact = (int64_t)o->h * o->h + 2 * o->h;
-  int64_t cap = 16 * (int64_t)o->h > 8192 ? 16 * (int64_t)o->h : 8192;
+  int64_t cap = STAGES_PER_HOST * (int64_t)o->h;
+  if (cap < STAGES_FEWEST) cap = STAGES_FEWEST;
   if (o->options.tail_divisor < 0) cap = exact;
   o->max_stages = (int)((exact < cap ? exact : cap) + 2 * o->h);
 }
 
 static copse_status allocate_cut(struct copse_online *o, struct copse_err *err) {
   size_t h = (size_t)o->h, words = (size_t)o->words, hh = h * h;
-  copse_status status;
-  COPSE_TRY(copse_calloc(hh, sizeof *o->rest, &o->rest, err));
-  COPSE_TRY(copse_calloc(h, sizeof *o->row_slack, &o->row_slack, err));
-  COPSE_TRY(copse_calloc(h, sizeof *o->col_slack, &o->col_slack, err));
-  COPSE_TRY(copse_calloc(h * words, sizeof *o->edges, &o->edges, err));
-  COPSE_TRY(copse_calloc(words, sizeof *o->slack_rows, &o->slack_rows, err));
-  COPSE_TRY(copse_calloc(words, sizeof *o->slack_cols, &o->slack_cols, err));
-  COPSE_TRY(copse_calloc(words, sizeof *o->free_cols, &o->free_cols, err));
-  COPSE_TRY(copse_calloc(words, sizeof *o->unseen, &o->unseen, err));
-  COPSE_TRY(copse_calloc(h, sizeof *o->match_row, &o->match_row, err));
-  COPSE_TRY(copse_calloc(h, sizeof *o->match_col, &o->match_col, err));
-  COPSE_TRY(copse_calloc(h, sizeof *o->parent, &o->parent, err));
-  COPSE_TRY(copse_calloc(h, sizeof *o->queue, &o->queue, err));
-  COPSE_TRY(copse_calloc(2 * h * (size_t)o->tail_words, sizeof *o->used, &o->used, err));
-  COPSE_TRY(copse_calloc(hh, sizeof *o->keys, &o->keys, err));
-  COPSE_TRY(copse_calloc(hh, sizeof *o->keys_swap, &o->keys_swap, err));
-  COPSE_TRY(copse_calloc(hh, sizeof *o->order, &o->order, err));
-  COPSE_TRY(copse_calloc(hh, sizeof *o->order_swap, &o->order_swap, err));
-out:
-  return status;
+  COPSE_DO(copse_arena_array(&o->arena, hh, sizeof *o->rest, &o->rest, err));
+  COPSE_DO(copse_arena_array(&o->arena, h, sizeof *o->row_slack, &o->row_slack, err));
+  COPSE_DO(copse_arena_array(&o->arena, h, sizeof *o->col_slack, &o->col_slack, err));
+  COPSE_DO(copse_arena_array(&o->arena, h * words, sizeof *o->edges, &o->edges, err));
+  COPSE_DO(copse_arena_array(&o->arena, words, sizeof *o->slack_rows, &o->slack_rows, err));
+  COPSE_DO(copse_arena_array(&o->arena, words, sizeof *o->slack_cols, &o->slack_cols, err));
+  COPSE_DO(copse_arena_array(&o->arena, words, sizeof *o->free_cols, &o->free_cols, err));
+  COPSE_DO(copse_arena_array(&o->arena, words, sizeof *o->unseen, &o->unseen, err));
+  COPSE_DO(copse_arena_array(&o->arena, h, sizeof *o->match_row, &o->match_row, err));
+  COPSE_DO(copse_arena_array(&o->arena, h, sizeof *o->match_col, &o->match_col, err));
+  COPSE_DO(copse_arena_array(&o->arena, h, sizeof *o->parent, &o->parent, err));
+  COPSE_DO(copse_arena_array(&o->arena, h, sizeof *o->queue, &o->queue, err));
+  COPSE_DO(
+      copse_arena_array(&o->arena, 2 * h * (size_t)o->tail_words, sizeof *o->used, &o->used, err));
+  COPSE_DO(copse_arena_array(&o->arena, hh, sizeof *o->keys, &o->keys, err));
+  COPSE_DO(copse_arena_array(&o->arena, hh, sizeof *o->keys_swap, &o->keys_swap, err));
+  COPSE_DO(copse_arena_array(&o->arena, hh, sizeof *o->order, &o->order, err));
+  return copse_arena_array(&o->arena, hh, sizeof *o->order_swap, &o->order_swap, err);
 }
 
 static copse_status allocate(struct copse_online *o, struct copse_err *err) {
   size_t h = (size_t)o->h, n = (size_t)o->n, stages = (size_t)o->max_stages;
   size_t steps = (size_t)o->options.steps;
-  copse_status status;
-  COPSE_TRY(copse_calloc(n * h, sizeof *o->to_host, &o->to_host, err));
-  COPSE_TRY(copse_calloc(n, sizeof *o->into, &o->into, err));
-  COPSE_TRY(copse_calloc(h * h, sizeof *o->total, &o->total, err));
-  COPSE_TRY(copse_calloc(h, sizeof *o->row, &o->row, err));
-  COPSE_TRY(copse_calloc(h, sizeof *o->col, &o->col, err));
-  COPSE_TRY(allocate_cut(o, err));
-  COPSE_TRY(copse_calloc(stages, sizeof *o->duration, &o->duration, err));
-  COPSE_TRY(copse_calloc(stages + 1, sizeof *o->first_step, &o->first_step, err));
-  COPSE_TRY(copse_calloc(stages * h, sizeof *o->dst, &o->dst, err));
-  COPSE_TRY(copse_calloc(stages * h, sizeof *o->src, &o->src, err));
-  COPSE_TRY(copse_calloc(stages, sizeof *o->visits, &o->visits, err));
-  COPSE_TRY(copse_calloc(h, sizeof *o->head, &o->head, err));
-  COPSE_TRY(copse_calloc(h, sizeof *o->last, &o->last, err));
-  COPSE_TRY(copse_calloc(h, sizeof *o->done, &o->done, err));
+  COPSE_DO(copse_arena_array(&o->arena, n * h, sizeof *o->to_host, &o->to_host, err));
+  COPSE_DO(copse_arena_array(&o->arena, n, sizeof *o->into, &o->into, err));
+  COPSE_DO(copse_arena_array(&o->arena, h * h, sizeof *o->total, &o->total, err));
+  COPSE_DO(copse_arena_array(&o->arena, h, sizeof *o->row, &o->row, err));
+  COPSE_DO(copse_arena_array(&o->arena, h, sizeof *o->col, &o->col, err));
+  COPSE_DO(allocate_cut(o, err));
+  COPSE_DO(copse_arena_array(&o->arena, stages, sizeof *o->duration, &o->duration, err));
+  COPSE_DO(copse_arena_array(&o->arena, stages + 1, sizeof *o->first_step, &o->first_step, err));
+  COPSE_DO(copse_arena_array(&o->arena, stages * h, sizeof *o->dst, &o->dst, err));
+  COPSE_DO(copse_arena_array(&o->arena, stages * h, sizeof *o->src, &o->src, err));
+  COPSE_DO(copse_arena_array(&o->arena, stages, sizeof *o->visits, &o->visits, err));
+  COPSE_DO(copse_arena_array(&o->arena, h, sizeof *o->head, &o->head, err));
+  COPSE_DO(copse_arena_array(&o->arena, h, sizeof *o->last, &o->last, err));
+  COPSE_DO(copse_arena_array(&o->arena, h, sizeof *o->done, &o->done, err));
   /* the sum of the stages is below 20 times what is needed, even if all of them are tail */
-  COPSE_TRY(copse_calloc(5 * (stages + 20 * steps + 1), sizeof *o->counts, &o->counts, err));
-out:
-  return status;
+  COPSE_DO(copse_arena_array(&o->arena, 5 * (stages + 20 * steps + 1), sizeof *o->counts,
+                             &o->counts, err));
+  return COPSE_OK;
 }
 
 copse_status copse_online_create(const struct copse_online_model *model,
@@ -436,14 +435,7 @@ out:
 
 void copse_online_free(struct copse_online *o) {
   if (!o) return;
-  void *all[] = {o->to_host,   o->into,       o->total,      o->row,       o->col,
-                 o->rest,      o->row_slack,  o->col_slack,  o->edges,     o->slack_rows,
-                 o->free_cols, o->slack_cols, o->unseen,     o->match_row, o->match_col,
-                 o->parent,    o->queue,      o->used,       o->keys,      o->keys_swap,
-                 o->order,     o->order_swap, o->duration,   o->dst,       o->src,
-                 o->visits,    o->head,       o->first_step, o->last,      o->done,
-                 o->counts};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+  copse_arena_free(&o->arena);
   free(o);
 }
 

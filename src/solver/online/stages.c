@@ -1,4 +1,8 @@
-/* Cutting the matrix of bytes between hosts into stages of one-to-one transfers. */
+/*
+ * Cuts the matrix of bytes between hosts into stages: in each, a host sends to at most one host and
+ * receives from at most one. Birkhoff's decomposition with open filling, matchings by thresholds
+ * and augmenting paths on bit sets, the tail by greedy edge colouring; sources are in planner.h.
+ */
 #include <string.h>
 
 #include "base/rational.h"

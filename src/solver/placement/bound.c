@@ -23,10 +23,7 @@
 
 #include "base/memory.h"
 #include "solver/placement/internal.h"
-
-#define MAX_ROUNDS 1500
-#define WORK ((int64_t)3000000000)
-#define WEIGHT_BITS 30
+#include "solver/placement/policy.h"
 
 /* ---- what follows from where one expert is -------------------------------------------------- */
 
@@ -108,15 +105,16 @@ static void imply(struct implied *w, size_t g, size_t s) {
 copse_status copse_place_implied(const struct copse_place_model *m, int64_t **implied,
                                  struct copse_err *err) {
   struct implied w = {.m = m};
+  struct copse_arena scratch = {0};
   size_t cells = (size_t)m->n_kinds * m->n_steps, pairs = m->n_experts * m->n_ranks;
   copse_status status;
   *implied = NULL;
   COPSE_TRY(copse_calloc(pairs * cells, sizeof *w.out, &w.out, err));
-  COPSE_TRY(copse_calloc(cells, sizeof *w.base, &w.base, err));
-  COPSE_TRY(copse_calloc(m->n_experts, sizeof *w.sorted, &w.sorted, err));
-  COPSE_TRY(copse_calloc(m->n_experts + 1, sizeof *w.prefix, &w.prefix, err));
-  COPSE_TRY(copse_calloc(m->n_experts, sizeof *w.least_in, &w.least_in, err));
-  COPSE_TRY(copse_calloc(m->n_experts, sizeof *w.least_out, &w.least_out, err));
+  COPSE_TRY(copse_arena_array(&scratch, cells, sizeof *w.base, &w.base, err));
+  COPSE_TRY(copse_arena_array(&scratch, m->n_experts, sizeof *w.sorted, &w.sorted, err));
+  COPSE_TRY(copse_arena_array(&scratch, m->n_experts + 1, sizeof *w.prefix, &w.prefix, err));
+  COPSE_TRY(copse_arena_array(&scratch, m->n_experts, sizeof *w.least_in, &w.least_in, err));
+  COPSE_TRY(copse_arena_array(&scratch, m->n_experts, sizeof *w.least_out, &w.least_out, err));
   for (size_t g = 0; g < m->n_groups; g++)
     for (size_t s = 0; s < m->n_steps; s++) imply(&w, g, s);
   for (size_t i = 0; i < pairs; i++)
@@ -126,11 +124,7 @@ copse_status copse_place_implied(const struct copse_place_model *m, int64_t **im
   w.out = NULL;
 out:
   free(w.out);
-  free(w.base);
-  free(w.sorted);
-  free(w.prefix);
-  free(w.least_in);
-  free(w.least_out);
+  copse_arena_free(&scratch);
   return status;
 }
 
@@ -151,6 +145,7 @@ struct ascent {
   double *part;      /* [n_experts] */
   int64_t *in, *out; /* [g][s] of the oracle's placement */
   struct copse_place_assign assign;
+  struct copse_arena scratch;
   double value, best_value, rate;
   int idle;
 };
@@ -271,46 +266,32 @@ static copse_status ascent_new(struct ascent *a, const struct copse_placement *b
                                struct copse_err *err) {
   const struct copse_place_model *m = a->m;
   int64_t *steps = NULL, time;
-  copse_status status;
   a->n_cells = (size_t)m->n_kinds * m->n_steps;
   a->n_rows = 2 * m->n_groups + m->n_experts;
   size_t all = a->n_cells * a->n_rows, pairs = m->n_experts * m->n_ranks;
-  COPSE_TRY(copse_calloc(all, sizeof(double), &a->weights, err));
-  COPSE_TRY(copse_calloc(all, sizeof(double), &a->logs, err));
-  COPSE_TRY(copse_calloc(all, sizeof(double), &a->values, err));
-  COPSE_TRY(copse_calloc(all, sizeof(double), &a->best_weights, err));
-  COPSE_TRY(copse_calloc(all, sizeof(double), &a->best_logs, err));
-  COPSE_TRY(copse_calloc(m->n_ranks, sizeof(double), &a->best_prices, err));
-  COPSE_TRY(copse_calloc(a->n_cells, sizeof(double), &a->scale, err));
-  COPSE_TRY(copse_calloc(pairs, sizeof(double), &a->cost, err));
-  COPSE_TRY(copse_calloc(m->n_experts, sizeof(double), &a->part, err));
-  COPSE_TRY(copse_calloc(m->n_groups * m->n_steps, sizeof *a->in, &a->in, err));
-  COPSE_TRY(copse_calloc(m->n_groups * m->n_steps, sizeof *a->out, &a->out, err));
-  COPSE_TRY(copse_calloc(a->n_cells, sizeof *steps, &steps, err));
-  COPSE_TRY(
-      copse_place_assign_new(m->p->n_experts, m->p->n_ranks, m->p->capacity, &a->assign, err));
+  COPSE_DO(copse_arena_array(&a->scratch, all, sizeof(double), &a->weights, err));
+  COPSE_DO(copse_arena_array(&a->scratch, all, sizeof(double), &a->logs, err));
+  COPSE_DO(copse_arena_array(&a->scratch, all, sizeof(double), &a->values, err));
+  COPSE_DO(copse_arena_array(&a->scratch, all, sizeof(double), &a->best_weights, err));
+  COPSE_DO(copse_arena_array(&a->scratch, all, sizeof(double), &a->best_logs, err));
+  COPSE_DO(copse_arena_array(&a->scratch, m->n_ranks, sizeof(double), &a->best_prices, err));
+  COPSE_DO(copse_arena_array(&a->scratch, a->n_cells, sizeof(double), &a->scale, err));
+  COPSE_DO(copse_arena_array(&a->scratch, pairs, sizeof(double), &a->cost, err));
+  COPSE_DO(copse_arena_array(&a->scratch, m->n_experts, sizeof(double), &a->part, err));
+  COPSE_DO(copse_arena_array(&a->scratch, m->n_groups * m->n_steps, sizeof *a->in, &a->in, err));
+  COPSE_DO(copse_arena_array(&a->scratch, m->n_groups * m->n_steps, sizeof *a->out, &a->out, err));
+  COPSE_DO(copse_arena_array(&a->scratch, a->n_cells, sizeof *steps, &steps, err));
+  COPSE_DO(copse_place_assign_new(m->p->n_experts, m->p->n_ranks, m->p->capacity, &a->assign, err));
   copse_place_loads(m, best->rank_of, a->in, a->out, steps, &time);
   for (size_t c = 0; c < a->n_cells; c++) a->scale[c] = steps[c] > 0 ? (double)steps[c] : 1;
   for (size_t c = 0; c < a->n_cells; c++) normalise(a, c);
   a->rate = 4;
   a->best_value = -1;
-out:
-  free(steps);
-  return status;
+  return COPSE_OK;
 }
 
 static void ascent_free(struct ascent *a) {
-  free(a->weights);
-  free(a->logs);
-  free(a->values);
-  free(a->best_weights);
-  free(a->best_logs);
-  free(a->best_prices);
-  free(a->scale);
-  free(a->cost);
-  free(a->part);
-  free(a->in);
-  free(a->out);
+  copse_arena_free(&a->scratch);
   copse_place_assign_free(&a->assign);
 }
 
@@ -361,14 +342,13 @@ static bool weights_are_shares(const struct ascent *a) {
   return true;
 }
 
-static copse_status certify(const struct ascent *a, int64_t *bound, struct copse_err *err) {
+static copse_status certify(struct ascent *a, int64_t *bound, struct copse_err *err) {
   const struct copse_place_model *m = a->m;
   __int128 *prices = NULL, *cost = NULL, sum = 0;
-  copse_status status;
   *bound = 0;
   if (!weights_are_shares(a)) return copse_fail(err, COPSE_INTERNAL, "weights above 1");
-  COPSE_TRY(copse_calloc(m->n_ranks, sizeof *prices, &prices, err));
-  COPSE_TRY(copse_calloc(m->n_ranks, sizeof *cost, &cost, err));
+  COPSE_DO(copse_arena_array(&a->scratch, m->n_ranks, sizeof *prices, &prices, err));
+  COPSE_DO(copse_arena_array(&a->scratch, m->n_ranks, sizeof *cost, &cost, err));
   for (size_t r = 0; r < m->n_ranks; r++) {
     double price = a->best_prices[r] < 0 ? a->best_prices[r] : 0;
     prices[r] = (__int128)(price * (1 << WEIGHT_BITS));
@@ -383,10 +363,7 @@ static copse_status certify(const struct ascent *a, int64_t *bound, struct copse
   /* an integer time that is at least sum / 2^bits is at least that rounded up */
   __int128 unit = (__int128)1 << WEIGHT_BITS;
   *bound = sum > 0 ? m->multiplicity * (int64_t)((sum + unit - 1) / unit) : 0;
-out:
-  free(prices);
-  free(cost);
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_place_bound(const struct copse_place_model *m, const int64_t *implied,
@@ -396,8 +373,8 @@ copse_status copse_place_bound(const struct copse_place_model *m, const int64_t 
   COPSE_TRY(ascent_new(&a, best, err));
   int64_t each = (int64_t)(a.n_cells * (m->n_groups + m->n_ranks + 1) * m->n_experts) +
                  (int64_t)(m->n_experts * m->n_ranks * m->n_experts / 4);
-  int64_t rounds = WORK / each < 30 ? 30 : WORK / each;
-  if (rounds > MAX_ROUNDS) rounds = MAX_ROUNDS;
+  int64_t rounds = BOUND_WORK / each < 30 ? 30 : BOUND_WORK / each;
+  if (rounds > BOUND_ROUNDS) rounds = BOUND_ROUNDS;
   for (; best->rounds < rounds && a.rate > 1e-3; best->rounds++) {
     copse_progress_report(m->p->progress, "bound", best->rounds, rounds);
     ask_oracle(&a);

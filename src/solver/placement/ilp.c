@@ -15,15 +15,7 @@
 #include "base/memory.h"
 #include "solver/lp/integer.h"
 #include "solver/placement/internal.h"
-
-/* Beyond these branch and cut would not get far in the time that anybody waits. */
-#define MAX_BINARIES 1200
-#define MAX_NONZEROS 400000
-#define MAX_NODES 20000
-#define WORK 2000000000.0 /* nodes times nonzeros, roughly */
-
-/* Relaxations are solved to 1e-7; what they are trusted for is a little less. */
-#define TRUST 1e-6
+#include "solver/placement/policy.h"
 
 struct ilp {
   const struct copse_place_model *m;
@@ -183,7 +175,7 @@ copse_status copse_place_ilp(const struct copse_place_model *m, const int64_t *i
   int64_t entries = count_entries(m);
   copse_status status;
   if (m->n_experts * m->n_ranks > MAX_BINARIES || entries > MAX_NONZEROS) return COPSE_OK;
-  i.max_nodes = (int64_t)(WORK / (double)(entries * 20));
+  i.max_nodes = (int64_t)(ILP_WORK / (double)(entries * 20));
   if (i.max_nodes > MAX_NODES) i.max_nodes = MAX_NODES;
   /* one step's share of the time found is 1: coefficients near 1 whatever the units */
   i.unit = best->time > 0 ? (double)best->time / (double)m->n_steps : 1;

@@ -2,6 +2,7 @@
 #ifndef COPSE_SOLVER_PLACEMENT_INTERNAL_H
 #define COPSE_SOLVER_PLACEMENT_INTERNAL_H
 
+#include "base/memory.h"
 #include "solver/placement/place.h"
 
 /*
@@ -20,12 +21,8 @@ struct copse_place_model {
   int *groups_of;                               /* groups of each rank */
   char *inside;                                 /* [g][r] */
   double deadline;                              /* of copse_clock_seconds; 0: none */
+  struct copse_arena arena;
 };
-
-copse_status copse_place_model_new(const struct copse_place_problem *problem,
-                                   struct copse_place_model *model,
-                                   struct copse_err *err) COPSE_CHECKED;
-void copse_place_model_free(struct copse_place_model *model);
 
 bool copse_place_late(const struct copse_place_model *model);
 
@@ -84,6 +81,7 @@ struct copse_place_assign {
   char *done;       /* [n_ranks] */
   int *held;        /* [n_ranks * capacity] experts of each rank */
   int *n_held;      /* [n_ranks] */
+  struct copse_arena arena;
 };
 copse_status copse_place_assign_new(int n_experts, int n_ranks, int capacity,
                                     struct copse_place_assign *out,

@@ -1,4 +1,8 @@
-/* Assignment with capacities: the oracle of the relaxation. */
+/*
+ * Expert placement: the model of a routing trace, the time of a placement, and the order in which
+ * search, bound, and branch and cut are asked. Also the oracle of the bound's relaxation,
+ * assignment with capacities by shortest augmenting paths (Jonker and Volgenant 1987).
+ */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,26 +21,20 @@ copse_status copse_place_assign_new(int n_experts, int n_ranks, int capacity,
   if (capacity > n_experts) capacity = n_experts;
   *a =
       (struct copse_place_assign){.n_experts = n_experts, .n_ranks = n_ranks, .capacity = capacity};
-  COPSE_TRY(copse_calloc((size_t)n_experts, sizeof *a->rank_of, &a->rank_of, err));
-  COPSE_TRY(copse_calloc(ranks, sizeof *a->prices, &a->prices, err));
-  COPSE_TRY(copse_calloc(ranks, sizeof *a->distance, &a->distance, err));
-  COPSE_TRY(copse_calloc(ranks, sizeof *a->via, &a->via, err));
-  COPSE_TRY(copse_calloc(ranks, sizeof *a->done, &a->done, err));
-  COPSE_TRY(copse_calloc(ranks, sizeof *a->n_held, &a->n_held, err));
-  COPSE_TRY(copse_calloc(ranks * (size_t)capacity, sizeof *a->held, &a->held, err));
+  COPSE_TRY(copse_arena_array(&a->arena, (size_t)n_experts, sizeof *a->rank_of, &a->rank_of, err));
+  COPSE_TRY(copse_arena_array(&a->arena, ranks, sizeof *a->prices, &a->prices, err));
+  COPSE_TRY(copse_arena_array(&a->arena, ranks, sizeof *a->distance, &a->distance, err));
+  COPSE_TRY(copse_arena_array(&a->arena, ranks, sizeof *a->via, &a->via, err));
+  COPSE_TRY(copse_arena_array(&a->arena, ranks, sizeof *a->done, &a->done, err));
+  COPSE_TRY(copse_arena_array(&a->arena, ranks, sizeof *a->n_held, &a->n_held, err));
+  COPSE_TRY(copse_arena_array(&a->arena, ranks * (size_t)capacity, sizeof *a->held, &a->held, err));
 out:
   if (status != COPSE_OK) copse_place_assign_free(a);
   return status;
 }
 
 void copse_place_assign_free(struct copse_place_assign *a) {
-  free(a->rank_of);
-  free(a->prices);
-  free(a->distance);
-  free(a->via);
-  free(a->done);
-  free(a->n_held);
-  free(a->held);
+  copse_arena_free(&a->arena);
   *a = (struct copse_place_assign){0};
 }
 
@@ -153,39 +151,35 @@ static copse_status list_groups(struct copse_place_model *m, struct copse_err *e
   const struct copse_place_problem *p = m->p;
   size_t total = 0;
   int *depth = NULL;
-  copse_status status;
-  COPSE_TRY(copse_calloc(m->n_ranks, sizeof *depth, &depth, err));
-  COPSE_TRY(copse_calloc(m->n_ranks + 1, sizeof *m->first, &m->first, err));
-  COPSE_TRY(copse_calloc(m->n_groups * m->n_ranks, 1, &m->inside, err));
+  COPSE_DO(copse_arena_array(&m->arena, m->n_ranks, sizeof *depth, &depth, err));
+  COPSE_DO(copse_arena_array(&m->arena, m->n_ranks + 1, sizeof *m->first, &m->first, err));
+  COPSE_DO(copse_arena_array(&m->arena, m->n_groups * m->n_ranks, 1, &m->inside, err));
   for (size_t g = 0; g < m->n_groups; g++)
     for (int i = 0; i < p->groups[g].n_members; i++) {
       int r = p->groups[g].members[i];
       if (r < 0 || r >= p->n_ranks || m->inside[g * m->n_ranks + (size_t)r])
-        COPSE_TRY(copse_fail(err, COPSE_INVALID, "a group lists a rank twice, or none of ours"));
+        return copse_fail(err, COPSE_INVALID, "a group lists a rank twice, or none of ours");
       m->inside[g * m->n_ranks + (size_t)r] = 1;
       if (++depth[r] > COPSE_PLACE_MAX_DEPTH)
-        COPSE_TRY(copse_fail(err, COPSE_INVALID, "rank %d is in too many groups", r));
+        return copse_fail(err, COPSE_INVALID, "rank %d is in too many groups", r);
       total++;
     }
-  COPSE_TRY(copse_calloc(total, sizeof *m->groups_of, &m->groups_of, err));
+  COPSE_DO(copse_arena_array(&m->arena, total, sizeof *m->groups_of, &m->groups_of, err));
   for (size_t r = 0, n = 0; r < m->n_ranks; r++) {
     for (size_t g = 0; g < m->n_groups; g++)
       if (m->inside[g * m->n_ranks + r]) m->groups_of[n++] = (int)g;
     m->first[r + 1] = (int)n;
   }
-out:
-  free(depth);
-  return status;
+  return COPSE_OK;
 }
 
 /* Turns the trace around: steps innermost, ranks added up by group. */
 static copse_status add_up(struct copse_place_model *m, struct copse_err *err) {
   const struct copse_place_problem *p = m->p;
   size_t n_s = m->n_steps, n_e = m->n_experts;
-  copse_status status;
-  COPSE_TRY(copse_calloc(m->n_groups * n_e * n_s, sizeof *m->sent, &m->sent, err));
-  COPSE_TRY(copse_calloc(n_e * n_s, sizeof *m->tokens, &m->tokens, err));
-  COPSE_TRY(copse_calloc(m->n_groups * n_s, sizeof *m->sum, &m->sum, err));
+  COPSE_DO(copse_arena_array(&m->arena, m->n_groups * n_e * n_s, sizeof *m->sent, &m->sent, err));
+  COPSE_DO(copse_arena_array(&m->arena, n_e * n_s, sizeof *m->tokens, &m->tokens, err));
+  COPSE_DO(copse_arena_array(&m->arena, m->n_groups * n_s, sizeof *m->sum, &m->sum, err));
   for (size_t s = 0; s < n_s; s++)
     for (size_t r = 0; r < m->n_ranks; r++) {
       const int64_t *row = p->counts + (s * m->n_ranks + r) * n_e;
@@ -198,12 +192,16 @@ static copse_status add_up(struct copse_place_model *m, struct copse_err *err) {
         }
       }
     }
-out:
-  return status;
+  return COPSE_OK;
 }
 
-copse_status copse_place_model_new(const struct copse_place_problem *problem,
-                                   struct copse_place_model *m, struct copse_err *err) {
+static void model_free(struct copse_place_model *m) {
+  copse_arena_free(&m->arena);
+  *m = (struct copse_place_model){0};
+}
+
+static copse_status model_new(const struct copse_place_problem *problem,
+                              struct copse_place_model *m, struct copse_err *err) {
   copse_status status;
   *m = (struct copse_place_model){.p = problem, .n_kinds = 1};
   COPSE_TRY(check_sizes(problem, err));
@@ -219,18 +217,8 @@ copse_status copse_place_model_new(const struct copse_place_problem *problem,
   COPSE_TRY(list_groups(m, err));
   status = add_up(m, err);
 out:
-  if (status != COPSE_OK) copse_place_model_free(m);
+  if (status != COPSE_OK) model_free(m);
   return status;
-}
-
-void copse_place_model_free(struct copse_place_model *m) {
-  free(m->sent);
-  free(m->tokens);
-  free(m->sum);
-  free(m->first);
-  free(m->groups_of);
-  free(m->inside);
-  *m = (struct copse_place_model){0};
 }
 
 /* ---- the time of a placement --------------------------------------------------------------- */
@@ -287,24 +275,22 @@ copse_status copse_place_time(const struct copse_place_problem *problem, const i
                               int64_t *time, int64_t *per_step, struct copse_err *err) {
   struct copse_place_model m;
   int64_t *in = NULL, *out = NULL, *steps = NULL;
-  copse_status status = copse_place_model_new(problem, &m, err);
+  copse_status status = model_new(problem, &m, err);
   if (status != COPSE_OK) return status;
   COPSE_TRY(check_placement(problem, rank_of, err));
-  COPSE_TRY(copse_calloc(m.n_groups * m.n_steps, sizeof *in, &in, err));
-  COPSE_TRY(copse_calloc(m.n_groups * m.n_steps, sizeof *out, &out, err));
-  COPSE_TRY(copse_calloc(2 * m.n_steps, sizeof *steps, &steps, err));
+  COPSE_TRY(copse_arena_array(&m.arena, m.n_groups * m.n_steps, sizeof *in, &in, err));
+  COPSE_TRY(copse_arena_array(&m.arena, m.n_groups * m.n_steps, sizeof *out, &out, err));
+  COPSE_TRY(copse_arena_array(&m.arena, 2 * m.n_steps, sizeof *steps, &steps, err));
   copse_place_loads(&m, rank_of, in, out, steps, time);
   for (size_t s = 0; per_step && s < m.n_steps; s++)
     per_step[s] = m.n_kinds == 2 ? steps[s] + steps[m.n_steps + s] : 2 * steps[s];
 out:
-  free(in);
-  free(out);
-  free(steps);
-  copse_place_model_free(&m);
+  model_free(&m);
   return status;
 }
 
-void copse_place_default(const struct copse_place_problem *p, int *rank_of) {
+/* Expert e on rank e / ceil(n_experts / n_ranks), what frameworks do without being asked. */
+static void place_default(const struct copse_place_problem *p, int *rank_of) {
   int each = (int)(((int64_t)p->n_experts + p->n_ranks - 1) / p->n_ranks);
   for (int e = 0; e < p->n_experts; e++) rank_of[e] = e / each;
 }
@@ -318,7 +304,7 @@ static copse_status find(const struct copse_place_model *m, struct copse_placeme
   int64_t time = 0;
   copse_status status;
   COPSE_TRY(copse_calloc(m->n_experts, sizeof *other, &other, err));
-  copse_place_default(m->p, out->rank_of);
+  place_default(m->p, out->rank_of);
   COPSE_TRY(copse_place_time(m->p, out->rank_of, &out->default_time, NULL, err));
   COPSE_TRY(copse_place_search(m, out->rank_of, &out->time, &out->evaluations, err));
   COPSE_TRY(copse_place_greedy(m, other, err));
@@ -338,7 +324,7 @@ copse_status copse_place_solve(const struct copse_place_problem *problem,
   int64_t *implied = NULL;
   copse_status status;
   *out = (struct copse_placement){.proof = COPSE_PLACE_GAP};
-  status = copse_place_model_new(problem, &m, err);
+  status = model_new(problem, &m, err);
   if (status != COPSE_OK) return status;
   COPSE_TRY(copse_calloc(m.n_experts, sizeof *out->rank_of, &out->rank_of, err));
   COPSE_TRY(find(&m, out, err));
@@ -350,7 +336,7 @@ copse_status copse_place_solve(const struct copse_place_problem *problem,
   out->out_of_time = out->proof == COPSE_PLACE_GAP && copse_place_late(&m);
 out:
   free(implied);
-  copse_place_model_free(&m);
+  model_free(&m);
   if (status != COPSE_OK) {
     free(out->rank_of);
     out->rank_of = NULL;

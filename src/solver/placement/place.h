@@ -75,9 +75,6 @@ copse_status copse_place_time(const struct copse_place_problem *problem, const i
                               int64_t *time, int64_t *per_step,
                               struct copse_err *err) COPSE_CHECKED;
 
-/* Expert e on rank e / ceil(n_experts / n_ranks), what frameworks do without being asked. */
-void copse_place_default(const struct copse_place_problem *problem, int *rank_of);
-
 /*
  * Finds a placement: greedy start, late acceptance hill climbing (Burke and Bykov, "The late
  * acceptance hill-climbing heuristic", EJOR 258, 2017) and descent over swaps and moves;

@@ -9,16 +9,11 @@
 
 #include "base/memory.h"
 #include "solver/placement/internal.h"
+#include "solver/placement/policy.h"
 
 /* Touched are the groups of two ranks; one more is enough to find the worst of the others. */
 #define MAX_TOUCHED (2 * COPSE_PLACE_MAX_DEPTH)
 #define MAX_TOP (MAX_TOUCHED + 1)
-
-/* Bounds of the work, in steps looked at: a few seconds on one core. */
-#define ANNEAL_WORK ((int64_t)60000000)
-#define ANNEAL_SWEEPS 400 /* and at most so many times all exchanges there are */
-#define DESCENT_WORK ((int64_t)120000000)
-#define HISTORY 2000
 
 struct touched {
   size_t group;
@@ -41,6 +36,7 @@ struct search {
   int64_t time;
   int64_t work, evaluations;
   uint64_t random;
+  struct copse_arena scratch;
 };
 
 /* splitmix64: the same on every machine. */
@@ -211,8 +207,7 @@ static void save(const struct search *s, int *rank_of) {
  */
 static copse_status anneal(struct search *s, int *rank_of, int64_t *best, struct copse_err *err) {
   int64_t *history = NULL;
-  copse_status status;
-  COPSE_TRY(copse_calloc(HISTORY, sizeof *history, &history, err));
+  COPSE_DO(copse_arena_array(&s->scratch, HISTORY, sizeof *history, &history, err));
   for (int i = 0; i < HISTORY; i++) history[i] = s->time;
   int64_t sweep = (int64_t)(s->m->n_experts * s->n_slots), end = ANNEAL_WORK;
   if (sweep < end / ANNEAL_SWEEPS / (int64_t)(s->m->n_steps + 1))
@@ -233,9 +228,7 @@ static copse_status anneal(struct search *s, int *rank_of, int64_t *best, struct
       save(s, rank_of);
     }
   }
-out:
-  free(history);
-  return status;
+  return COPSE_OK;
 }
 
 /* Takes every exchange that helps, until none does. */
@@ -259,30 +252,18 @@ static void descend(struct search *s) {
 static copse_status search_new(struct search *s, struct copse_err *err) {
   const struct copse_place_model *m = s->m;
   size_t cells = m->n_groups * m->n_steps, kinds = (size_t)m->n_kinds;
-  copse_status status;
   s->capacity = (size_t)(m->p->capacity < m->p->n_experts ? m->p->capacity : m->p->n_experts);
   s->n_slots = s->capacity * m->n_ranks;
   s->n_top = m->n_groups < MAX_TOP ? (int)m->n_groups : MAX_TOP;
   s->random = 1;
-  COPSE_TRY(copse_calloc(s->n_slots, sizeof *s->slots, &s->slots, err));
-  COPSE_TRY(copse_calloc(m->n_experts, sizeof *s->slot_of, &s->slot_of, err));
-  COPSE_TRY(copse_calloc(cells, sizeof *s->in, &s->in, err));
-  COPSE_TRY(copse_calloc(cells, sizeof *s->out, &s->out, err));
-  COPSE_TRY(copse_calloc(kinds * cells, sizeof *s->value, &s->value, err));
-  COPSE_TRY(copse_calloc(kinds * m->n_steps * (size_t)s->n_top, sizeof *s->top, &s->top, err));
-  COPSE_TRY(copse_calloc(m->n_groups, sizeof *s->stamps, &s->stamps, err));
-out:
-  return status;
-}
-
-static void search_free(struct search *s) {
-  free(s->slots);
-  free(s->slot_of);
-  free(s->in);
-  free(s->out);
-  free(s->value);
-  free(s->top);
-  free(s->stamps);
+  COPSE_DO(copse_arena_array(&s->scratch, s->n_slots, sizeof *s->slots, &s->slots, err));
+  COPSE_DO(copse_arena_array(&s->scratch, m->n_experts, sizeof *s->slot_of, &s->slot_of, err));
+  COPSE_DO(copse_arena_array(&s->scratch, cells, sizeof *s->in, &s->in, err));
+  COPSE_DO(copse_arena_array(&s->scratch, cells, sizeof *s->out, &s->out, err));
+  COPSE_DO(copse_arena_array(&s->scratch, kinds * cells, sizeof *s->value, &s->value, err));
+  COPSE_DO(copse_arena_array(&s->scratch, kinds * m->n_steps * (size_t)s->n_top, sizeof *s->top,
+                             &s->top, err));
+  return copse_arena_array(&s->scratch, m->n_groups, sizeof *s->stamps, &s->stamps, err);
 }
 
 copse_status copse_place_search(const struct copse_place_model *model, int *rank_of, int64_t *time,
@@ -303,7 +284,7 @@ copse_status copse_place_search(const struct copse_place_model *model, int *rank
   }
   *evaluations += s.evaluations;
 out:
-  search_free(&s);
+  copse_arena_free(&s.scratch);
   return status;
 }
 
@@ -338,11 +319,12 @@ copse_status copse_place_greedy(const struct copse_place_model *m, int *rank_of,
   struct wish *wishes = NULL;
   int64_t *load = NULL, *tokens = NULL;
   int *held = NULL;
+  struct copse_arena scratch = {0};
   copse_status status;
-  COPSE_TRY(copse_calloc(m->n_experts, sizeof *wishes, &wishes, err));
-  COPSE_TRY(copse_calloc(m->n_experts, sizeof *tokens, &tokens, err));
-  COPSE_TRY(copse_calloc(m->n_groups, sizeof *load, &load, err));
-  COPSE_TRY(copse_calloc(m->n_ranks, sizeof *held, &held, err));
+  COPSE_TRY(copse_arena_array(&scratch, m->n_experts, sizeof *wishes, &wishes, err));
+  COPSE_TRY(copse_arena_array(&scratch, m->n_experts, sizeof *tokens, &tokens, err));
+  COPSE_TRY(copse_arena_array(&scratch, m->n_groups, sizeof *load, &load, err));
+  COPSE_TRY(copse_arena_array(&scratch, m->n_ranks, sizeof *held, &held, err));
   for (size_t e = 0; e < m->n_experts; e++) {
     for (size_t s = 0; s < m->n_steps; s++) tokens[e] += copse_place_tokens(m, e)[s];
     wishes[e] = (struct wish){tokens[e], (int)e};
@@ -367,9 +349,6 @@ copse_status copse_place_greedy(const struct copse_place_model *m, int *rank_of,
     }
   }
 out:
-  free(wishes);
-  free(tokens);
-  free(load);
-  free(held);
+  copse_arena_free(&scratch);
   return status;
 }

@@ -51,7 +51,7 @@ struct copse_forest_options {
 /*
  * Returns COPSE_OK with optimum.x = 0 and no trees where a terminal can't be reached
  * (the caller names it), COPSE_OVERFLOW, COPSE_NOMEM, COPSE_INTERNAL. Relays must be
- * balanced. Which of the makers of trees (trees/maker.h) is tried when: the table in forest.c.
+ * balanced. Which of the makers of trees (trees/maker.h) is tried when: the table in solve.c.
  * Free with copse_forest_free in every case.
  */
 copse_status copse_forest_solve(const struct copse_network *network,

@@ -1,5 +1,5 @@
 /*
- * One interface for all that make trees: (network, capacities, k) -> forest. trees/forest.c has the
+ * One interface for all that make trees: (network, capacities, k) -> forest. trees/solve.c has the
  * table that says which maker is tried when.
  *
  *   maker        over              order                       ends with trees?

@@ -22,10 +22,10 @@
 #include "base/graph.h"
 #include "base/text.h"
 
-/* The fabric's end of a host. */
+/* A NIC that is on the fabric. */
 struct port {
   int node, host;
-  int place; /* the how manyth NIC of its host */
+  int place; /* its number among the NICs of its host */
   struct copse_q bandwidth;
   const char *id; /* in its host */
 };
@@ -59,7 +59,7 @@ static copse_status join(const struct composer *c, int a, int b, struct copse_q 
                                   c->err);
 }
 
-/* The cable of a port. */
+/* Joins a port to a switch. */
 static copse_status plug(const struct composer *c, const struct port *port, int to) {
   return join(c, port->node, to, port->bandwidth);
 }
@@ -80,7 +80,7 @@ static copse_status check_size(const struct composer *c, int64_t nodes, int64_t 
 
 /* ---- hosts ---------------------------------------------------------------------------- */
 
-/* An NCCL dump has a net port behind each NIC, which is what the cable is in; else the NIC is. */
+/* Cables end in the net ports that an NCCL dump has behind each NIC; without those, in the NICs. */
 static const char *port_type(const struct copse_topology *host) {
   for (int i = 0; i < host->n_nodes; i++)
     if (strcmp(host->nodes[i].type, "net") == 0) return "net";
@@ -323,7 +323,7 @@ static copse_status add_dragonfly(const struct composer *c) {
   int64_t groups = parts(parts(c->n_hosts, fabric->router_hosts), fabric->group_routers);
   int first = -1;
   copse_status status;
-  /* of the quadratic terms each is held small before it meets another factor */
+  /* checks each quadratic term before another factor could make it overflow */
   COPSE_TRY(check_size(c, groups * size, groups * groups));
   COPSE_TRY(
       check_size(c, 0, groups * size * (size - 1) + groups * (groups - 1) * fabric->global_links));
@@ -387,7 +387,7 @@ struct plugging {
   int first_switch;
 };
 
-/* A host's ports in the map, which stand together. */
+/* A host's ports in the sorted map. */
 struct rows {
   int first, n;
 };
@@ -447,7 +447,7 @@ static int find_row(const struct plugging *p, struct rows rows, const char *devi
 static copse_status plug_row(struct plugging *p, struct port *port, int row) {
   const struct copse_map_port *end = &p->map->ports[row];
   if (end->bandwidth.num > 0) port->bandwidth = end->bandwidth;
-  p->taken[row] = end->device[0] != '\0'; /* a host as a whole takes all of its cables */
+  p->taken[row] = end->device[0] != '\0'; /* a row of a whole host serves all of its NICs */
   return plug(p->c, port, p->first_switch + end->sw);
 }
 
@@ -457,7 +457,7 @@ static const char *device_of(const struct port *port) {
   return at ? at + 1 : port->id;
 }
 
-/* By the names of devices if the host's topology knows them all, else in order. */
+/* Matches NICs with rows by device name if the map has all of them, else in order. */
 static copse_status plug_host(struct plugging *p, int h, const char *name, long line) {
   struct port *ports = p->c->ports + p->first_port[h];
   int n = p->first_port[h + 1] - p->first_port[h];
@@ -476,7 +476,7 @@ static copse_status plug_host(struct plugging *p, int h, const char *name, long 
   copse_status status = COPSE_OK;
   for (int i = 0; i < n && status == COPSE_OK; i++) {
     int row = find_row(p, rows, named ? device_of(&ports[i]) : NULL);
-    if (row < 0) row = rows.first; /* two ports of one name in the host */
+    if (row < 0) row = rows.first; /* two ports of the host have one name */
     status = plug_row(p, &ports[i], row);
   }
   p->taken[rows.first] = true;

@@ -13,7 +13,7 @@
 #include "topology/fabric/fabric.h"
 #include "topology/input/readers.h"
 
-/* A host may itself be a cluster, so many levels deep; a file that names itself is not one. */
+/* How deep clusters may be nested as hosts; stops a file that names itself. */
 #define MAX_DEPTH 4
 
 /* A file that several entries name is read once. */
@@ -274,7 +274,7 @@ out:
   return status;
 }
 
-/* What of the options a host has its own of. */
+/* Reads the options that a host has for itself. */
 static copse_status read_host_options(const struct reader *r, const cJSON *item,
                                       struct copse_topology_options *options) {
   const char *links = NULL;

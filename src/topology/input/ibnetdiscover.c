@@ -74,7 +74,7 @@ static copse_status read_speed(const struct reader *r, char *comment, struct cop
   return refuse(r, "a port without width and speed, such as 4xHDR");
 }
 
-/* What stands between the next two quotes from *p on, cut out; NULL if there is none. */
+/* Returns the text between the next two quotes and moves *p behind them; NULL if there is none. */
 static char *next_quoted(char **p) {
   char *begin = strchr(*p, '"'), *end = begin ? strchr(begin + 1, '"') : NULL;
   if (!end) return NULL;
@@ -124,7 +124,7 @@ static bool read_port(const char *p, int *port) {
   return good && v < 1 << 16;
 }
 
-/* An adapter's own line has its lid first: the quoted text there is of the switch. */
+/* On an adapter's line the lid comes first, and the quoted text names the switch. */
 static copse_status read_cable(struct reader *r, char *line) {
   struct cable cable = {.a = r->current, .line = r->line};
   char *p = line, *guid = next_quoted(&p);

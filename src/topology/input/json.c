@@ -143,7 +143,7 @@ out:
   return status;
 }
 
-/* {"format": "copse-synthetic/1", "synthetic": "ring:8@50"}: a one-liner that has a name. */
+/* {"format": "copse-synthetic/1", "synthetic": "ring:8@50"}: a synthetic line with a name. */
 static copse_status read_synthetic(const struct copse_json *json, struct copse_topology **out,
                                    struct copse_err *err) {
   static const char *const keys[] = {"format", "name", "synthetic", "description", "source", NULL};
@@ -162,7 +162,7 @@ out:
   return status;
 }
 
-/* What to say about a "format" that is none of ours. */
+/* Refuses a "format" that is unknown, or known in another version. */
 static copse_status refuse_format(const struct copse_json *json, const char *format,
                                   struct copse_err *err) {
   static const char *const known[] = {"copse-topology", "copse-cluster", "copse-synthetic"};
@@ -194,7 +194,7 @@ copse_status copse_read_topology_json(const char *label, const char *data, size_
     goto out;
   }
   COPSE_TRY(copse_json_get_string(&json, json.root, "format", &format, err));
-  if (strcmp(format, "copse-cluster/1") != 0) /* whose hosts may heed them */
+  if (strcmp(format, "copse-cluster/1") != 0) /* whose hosts may use them */
     copse_note_unused_options(label, "topology JSON", 0, options);
   if (strcmp(format, "copse-topology/1") == 0)
     status = read_topology(&json, options, out, err);

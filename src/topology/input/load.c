@@ -35,7 +35,7 @@ bool copse_link_mode_from_name(const char *name, enum copse_link_mode *out) {
   return false;
 }
 
-/* The first byte that counts, or 0 where there is none. */
+/* The first byte after blanks and a byte order mark, or 0. */
 static char first_byte(const char *data, size_t size) {
   size_t at = size >= 3 && memcmp(data, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; /* a BOM */
   while (at < size && data[at] != '\0' && strchr(" \t\r\n", data[at])) at++;
@@ -50,7 +50,7 @@ static bool contains(const char *data, size_t size, const char *text) {
   return memmem(data, size, text, strlen(text)) != NULL;
 }
 
-/* What tools print; a fabric alone has no GPUs. */
+/* Recognises what tools print; refuses fabrics, which have no GPUs. */
 static copse_status parse_text(const char *label, const char *data, size_t size,
                                const struct copse_topology_options *options,
                                struct copse_topology **out, struct copse_err *err) {
@@ -79,7 +79,7 @@ static copse_status parse_at(const char *label, const char *data, size_t size,
   switch (first_byte(data, size)) {
     case '<': return copse_read_nccl_xml(label, data, size, options, out, err);
     case '{': return copse_read_topology_json(label, data, size, options, depth, out, err);
-    case '[': /* or what copying leaves of an underline: "[4mGPU0" */
+    case '[': /* JSON, or an escape sequence that lost its ESC in copying: "[4mGPU0" */
       if (!contains(data, size, "[4m"))
         return copse_read_topology_json(label, data, size, options, depth, out, err);
       break;
@@ -91,7 +91,7 @@ static copse_status parse_at(const char *label, const char *data, size_t size,
   return parse_text(label, data, size, options, out, err);
 }
 
-/* A profile's rules are for the whole, not for a host on its own. */
+/* Applies the profile's rules, which are for the whole topology, not for its hosts. */
 static copse_status finish(copse_status status, const struct copse_topology_options *options,
                            struct copse_topology **out, struct copse_err *err) {
   if (status == COPSE_OK && options->profile)

@@ -107,7 +107,7 @@ static void name_classes(struct build *b) {
   }
 }
 
-/* What nearness leads to by way of third devices, against what the pair itself says. */
+/* Notes pairs said to be at different CPUs that third devices put at one. */
 static void note_contradictions(struct build *b) {
   const struct copse_matrix *m = b->m;
   int pairs = 0, first = -1, second = -1;
@@ -176,7 +176,7 @@ static copse_status add_bridge(struct build *b, int *n, int parent, int *index) 
   return add_link(b, COPSE_NCCL_PCI, *index, parent, b->rates->pcie);
 }
 
-/* Below a CPU a bridge for every PXB class of several devices, below that one for PIX classes. */
+/* Adds a bridge below the CPU for every PXB class of several devices, and below that for PIX. */
 static copse_status add_pcie(struct build *b) {
   int n = b->m->n, n_bridges = 0;
   copse_status status = COPSE_OK;
@@ -224,7 +224,7 @@ static const struct copse_matrix_cell *widest(const struct build *b, int i) {
   return most;
 }
 
-/* A matrix shows a switch as that many links from everyone to everyone, more than there are. */
+/* A matrix shows a switch as links between every two GPUs, more than a GPU has. */
 static copse_status add_hive(struct build *b, int hive, int *n_switches) {
   const struct copse_matrix *m = b->m;
   struct copse_q bandwidth;

@@ -51,7 +51,7 @@ static int64_t leading_thousandths(const char *text) {
   if (*text != '.') return v;
   text++;
   for (int64_t unit = 100; *text >= '0' && *text <= '9'; text++, unit /= 10) {
-    if (unit == 0 && *text != '0') return -1; /* finer than any speed that is known */
+    if (unit == 0 && *text != '0') return -1; /* finer than all known speeds */
     v += unit * (*text - '0');
   }
   return v;

@@ -30,7 +30,7 @@ copse_status copse_nccl_pci(int64_t width, const char *link_speed, struct copse_
 /* A network port of `mbps` Mb/s; 0 and less (unknown) mean 10000. */
 copse_status copse_nccl_net(int64_t mbps, struct copse_q *out, struct copse_err *err) COPSE_CHECKED;
 
-/* What the <cpu> element says of itself; texts may be NULL, numbers -1 where unknown. */
+/* Attributes of a <cpu>; texts may be NULL, numbers are -1 where unknown. */
 struct copse_nccl_cpu {
   const char *arch, *vendor;
   int64_t family, model;
@@ -39,7 +39,7 @@ struct copse_nccl_cpu {
 /* From this CPU (NUMA node) to another of its host. */
 struct copse_q copse_nccl_inter_cpu(const struct copse_nccl_cpu *cpu);
 
-/* What joins a NIC without a PCI device to its CPU: no limit to speak of. */
+/* Between a NIC without a PCI device and its CPU: more than any link has. */
 #define COPSE_NCCL_LOCAL ((struct copse_q){5000, 1})
 
 /* The speeds for one matrix, and a note of what was assumed. */

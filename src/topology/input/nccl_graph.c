@@ -45,7 +45,7 @@ static int find_id(const struct copse_nccl_graph *graph, const char *id) {
                               offsetof(struct copse_nccl_node, id));
 }
 
-/* The suffix goes on from the last one given out, so that a thousand twins stay cheap. */
+/* Suffixes continue from the last one given, so that many nodes of one id take linear time. */
 static copse_status make_id(struct copse_nccl_graph *graph, const char *prefix, const char *wish,
                             const char **out, struct copse_err *err) {
   char *id = copse_arena_printf(&graph->arena, "%s%s", prefix, wish);
@@ -355,7 +355,7 @@ out:
   return status;
 }
 
-/* A link keeps its ends; a GPU stays even without a link, so that it is missed loudly. */
+/* A link keeps its ends; a GPU is kept without links, so that a solver refuses it. */
 static void keep_ends(struct copse_nccl_graph *graph) {
   for (int i = 0; i < graph->n_links; i++) {
     if (!graph->links[i].keep) continue;

@@ -32,7 +32,7 @@ struct copse_nccl_node {
   const char *id; /* unique */
   int host;
   int rank;    /* as the file says, -1 if it doesn't */
-  int repeats; /* how many more asked for this id */
+  int repeats; /* how many more nodes wanted this id */
   long line;
   bool keep;
 };
@@ -75,7 +75,7 @@ copse_status copse_nccl_add_duplex(struct copse_nccl_graph *graph,
                                    const struct copse_nccl_link *link,
                                    struct copse_err *err) COPSE_CHECKED;
 
-/* A remark about a line; a file that earns very many gets the first ones and their number. */
+/* Notes a remark about a line; of very many, the first ones and their number. */
 void copse_nccl_note(struct copse_nccl_graph *graph, long line, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 

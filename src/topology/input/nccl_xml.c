@@ -54,7 +54,7 @@ struct reader {
   struct copse_err *err;
   struct copse_nccl_graph graph;
   const struct copse_topology_options *options;
-  bool by_class; /* a cloud image's file: no gpu or nic elements, the class tells */
+  bool by_class; /* no gpu or nic elements (a cloud's image): PCI classes tell what devices are */
   struct host *hosts;
   struct cpu_element *cpus;
   struct gpu_element *gpus;
@@ -68,7 +68,7 @@ struct reader {
 /* Links between all of a host's CPUs are many; no machine has as many NUMA nodes. */
 #define MAX_CPUS_PER_HOST 1024
 
-/* Where a <pci> or <nic> hangs. */
+/* What a <pci> or <nic> is below. */
 struct place {
   int parent, cpu_node, host;
 };
@@ -159,7 +159,7 @@ out:
   return status;
 }
 
-/* The PCIe link of a <pci> to what it hangs below. */
+/* Adds the PCIe link between a <pci> and its parent. */
 static copse_status join_parent(struct reader *r, const xmlNode *pci, int node, int parent) {
   const struct copse_xml_int width = {"link_width", 0, 0, 1 << 20};
   struct copse_nccl_link link = {COPSE_NCCL_PCI,      node, parent, COPSE_Q_ZERO,
@@ -287,7 +287,7 @@ static bool has_class(const xmlNode *pci, const char *start) {
   return text && strncasecmp(text, start, strlen(start)) == 0;
 }
 
-/* What an element holds says more than its class: an MI300X is no display controller. */
+/* Contents count before the class: an MI300X is not of the class that other GPUs have. */
 static copse_status read_pci(struct reader *r, const xmlNode *pci, const struct place *at) {
   const xmlNode *gpu = copse_xml_child(pci, "gpu");
   const xmlNode *nic = copse_xml_child(pci, "nic");
@@ -536,7 +536,7 @@ out:
   return status;
 }
 
-/* The user's word for hosts whose file shows no NVLink, as in a cloud's images. */
+/* Adds --nvlink-switch to hosts whose file shows no NVLink, as in a cloud's images. */
 static copse_status add_switches(struct reader *r) {
   struct copse_nccl_link link = {.kind = COPSE_NCCL_NVLINK, .bandwidth = r->options->nvlink_switch};
   bool added = false;

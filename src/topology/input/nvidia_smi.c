@@ -71,7 +71,7 @@ copse_status copse_find_nvidia_smi(const char *data, size_t size, bool *found,
   struct copse_lines lines;
   char *words[2];
   *found = false;
-  if (memchr(data, '\0', size)) return COPSE_OK; /* no text at all */
+  if (memchr(data, '\0', size)) return COPSE_OK; /* binary */
   copse_status status = copse_lines_open("", data, size, &lines, err);
   for (char *line; status == COPSE_OK && !*found && (line = copse_lines_next(&lines));) {
     int n = copse_split_words(line, words, 2);
@@ -225,7 +225,7 @@ static copse_status check_halves(struct reader *r) {
 
 /* ---- together ------------------------------------------------------------------------------- */
 
-/* By the links that are seen; a switch shows the number of one GPU's as that of a pair. */
+/* Guesses by the number of links; a switch shows all of a GPU's links for every pair. */
 static const char *guess_class(const struct copse_matrix *m) {
   int sum, pair;
   copse_matrix_count_links(m, &sum, &pair);

@@ -24,7 +24,7 @@ struct copse_profile {
   struct copse_arena arena;
 };
 
-/* Patterns are tried on every link: many of them on a large topology would take for ever. */
+/* Bounds the time, since every pattern is tried on every link. */
 #define MAX_RULES 4096
 
 static const char *const rate_names[COPSE_N_RATES + 1] = {"nvlink",    "xgmi", "pcie",

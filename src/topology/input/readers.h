@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "topology/topology.h"
 
-/* "name", "description" and "source" of a document's root, as far as they are there. */
+/* "name", "description" and "source" of a document's root, where they are given. */
 copse_status copse_read_about(const struct copse_json *json, struct copse_topology_builder *builder,
                               struct copse_err *err) COPSE_CHECKED;
 

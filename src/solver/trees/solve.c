@@ -74,8 +74,8 @@ static void show_network(const struct copse_tree_problem *problem) {
 static void show_split(const struct copse_tree_problem *problem, struct copse_flow *flow) {
   const struct copse_network *network = problem->network;
   struct copse_arena scratch = {0};
-  struct copse_net_link *links =
-      copse_arena_alloc(&scratch, (size_t)copse_flow_links(flow), sizeof *links);
+  size_t most = 2 * (size_t)copse_flow_links(flow); /* both ways of each pair */
+  struct copse_net_link *links = copse_arena_alloc(&scratch, most, sizeof *links);
   int n = 0;
   for (int i = 0; links && i < network->n_terminals; i++) {
     int v = network->terminals[i];
@@ -84,8 +84,7 @@ static void show_split(const struct copse_tree_problem *problem, struct copse_fl
       if (to.capacities[j] > 0)
         links[n++] = (struct copse_net_link){v, to.nodes[j], to.capacities[j]};
   }
-  if (links)
-    problem->progress->stage(problem->progress->ctx, "split graph", problem->k, links, n);
+  if (links) problem->progress->stage(problem->progress->ctx, "split graph", problem->k, links, n);
   copse_arena_free(&scratch);
 }
 
@@ -188,14 +187,13 @@ static copse_status make_trees(const struct copse_network *network,
   COPSE_TRY(
       copse_arena_array(&scratch, (size_t)network->n_links, sizeof *capacities, &capacities, err));
   COPSE_TRY(choose_capacities(network, options, forest, capacities, err));
-  struct copse_tree_problem problem = {
-      .network = network,
-      .capacities = capacities,
-      .k = forest->k,
-      .symmetry = options->symmetry,
-      .multiple = options->multiple && options->k == 0,
-      .trust_from = copse_trust_from(options->trust_from),
-      .progress = options->progress};
+  struct copse_tree_problem problem = {.network = network,
+                                       .capacities = capacities,
+                                       .k = forest->k,
+                                       .symmetry = options->symmetry,
+                                       .multiple = options->multiple && options->k == 0,
+                                       .trust_from = copse_trust_from(options->trust_from),
+                                       .progress = options->progress};
   if (is_watched(&problem)) show_network(&problem);
   for (int i = 0; !made && !last; i++) {
     if (!makers[i].fits(&problem)) continue;

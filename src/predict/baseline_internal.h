@@ -1,6 +1,6 @@
 /* What the makers of baselines share: for baseline*.c alone. */
-#ifndef COPSE_PREDICT_BASELINE_WORK_H
-#define COPSE_PREDICT_BASELINE_WORK_H
+#ifndef COPSE_PREDICT_BASELINE_INTERNAL_H
+#define COPSE_PREDICT_BASELINE_INTERNAL_H
 
 #include <stdint.h>
 
@@ -51,9 +51,6 @@ copse_status copse_baseline_birkhoff(struct copse_baseline_work *w) COPSE_CHECKE
 copse_status copse_baseline_ring(struct copse_baseline_work *w) COPSE_CHECKED;
 copse_status copse_baseline_tree(struct copse_baseline_work *w) COPSE_CHECKED;
 copse_status copse_baseline_direct(struct copse_baseline_work *w) COPSE_CHECKED;
-
-/* Fills in the schedule's bound; its time, trees and flows must be there. */
-copse_status copse_baseline_bound(struct copse_baseline_work *w) COPSE_CHECKED;
 
 /* n_steps permutations: in step s, row i sends sent[s n + i] to column to[s n + i]. */
 struct copse_birkhoff {

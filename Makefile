@@ -119,7 +119,7 @@ endif
 
 .SECONDARY: # no object is removed once its program is linked
 .PHONY: all tests check check-tests quality demo bench bench-mpi lint format install uninstall clean bootstrap
-all: $(OUT)/copse $(OUT)/libcopse.so $(OUT)/libcopse.a $(OUT)/libcopse-nccl.so $(OBJ)/.without-cuda \
+all: $(OUT)/copse $(OUT)/copse.1 $(OUT)/copse.bash $(OUT)/libcopse.so $(OUT)/libcopse.a $(OUT)/libcopse-nccl.so $(OBJ)/.without-cuda \
      $(if $(HAVE_MPI),$(OUT)/libcopse-mpi.so,$(OBJ)/.without-mpi)
 
 # Says once that the GPU parts are left out.
@@ -190,6 +190,15 @@ $(OUT)/libcopse-mpi.so: $(MPI_OBJ)
 $(OUT)/copse: $(CLI_OBJ) $(OUT)/libcopse.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $(PROGRAM_LD) -o $@ $(CLI_OBJ) $(OUT)/libcopse.a $(LIB_LIBS) $(CUDA_LIBS)
+
+# The manual page's options and the completion of bash are the program's own tables.
+$(OUT)/copse.1: scripts/copse.1.in $(OUT)/copse
+	$(call say,GEN,$@)
+	$(Q)$(OUT)/copse help --man >$@.options
+	$(Q)sed -e 's|@VERSION@|$(VERSION)|' -e '/^@OPTIONS@$$/{r $@.options' -e 'd}' $< >$@; rm $@.options
+$(OUT)/copse.bash: $(OUT)/copse
+	$(call say,GEN,$@)
+	$(Q)$(OUT)/copse help --completion >$@
 
 # ---- tests --------------------------------------------------------------------------
 # Compiling a test takes longer than running it. What computes (tests/support) keeps its optimization.
@@ -333,9 +342,9 @@ bench: all $(OUT)/bench/bench_online
 	$(Q)scripts/bench
 	$(Q)scripts/bench_scale
 	$(Q)scripts/bench_online
-lint:
+lint: $(OUT)/copse
 	$(Q)scripts/check_includes
-	$(Q)scripts/check_docs
+	$(Q)scripts/check_docs $(OUT)/copse
 format:
 	$(Q)clang-format -i $(shell git ls-files '*.c' '*.h')
 bootstrap:
@@ -345,7 +354,7 @@ bootstrap:
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include/copse \
 	  $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/share/man/man1 \
-	  $(DESTDIR)$(PREFIX)/share/copse/topologies
+	  $(DESTDIR)$(PREFIX)/share/copse/topologies $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 	install -m 755 build/copse $(DESTDIR)$(PREFIX)/bin/copse
 	install -m 644 include/copse/*.h $(DESTDIR)$(PREFIX)/include/copse/
 	install -m 644 build/libcopse.a $(DESTDIR)$(PREFIX)/lib/
@@ -363,12 +372,14 @@ endif
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' \
 	  -e 's|@CUDA_LIBS@|$(CUDA_LIBS:%= %)|' scripts/copse.pc.in \
 	  >$(DESTDIR)$(PREFIX)/lib/pkgconfig/copse.pc
-	sed -e 's|@VERSION@|$(VERSION)|' scripts/copse.1.in >$(DESTDIR)$(PREFIX)/share/man/man1/copse.1
+	install -m 644 build/copse.1 $(DESTDIR)$(PREFIX)/share/man/man1/copse.1
+	install -m 644 build/copse.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/copse
 	install -m 644 $(wildcard topologies/*.json topologies/*.xml) $(DESTDIR)$(PREFIX)/share/copse/topologies/
 uninstall:
 	rm -rf $(DESTDIR)$(PREFIX)/bin/copse $(DESTDIR)$(PREFIX)/include/copse \
 	  $(DESTDIR)$(PREFIX)/lib/libcopse.* $(DESTDIR)$(PREFIX)/lib/libcopse-nccl.* $(DESTDIR)$(PREFIX)/lib/libcopse-mpi.* $(DESTDIR)$(PREFIX)/lib/pkgconfig/copse.pc \
-	  $(DESTDIR)$(PREFIX)/share/man/man1/copse.1 $(DESTDIR)$(PREFIX)/share/copse
+	  $(DESTDIR)$(PREFIX)/share/man/man1/copse.1 $(DESTDIR)$(PREFIX)/share/copse \
+	  $(DESTDIR)$(PREFIX)/share/bash-completion/completions/copse
 
 clean:
 	rm -rf build

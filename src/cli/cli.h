@@ -1,5 +1,5 @@
 /*
- * What the commands share: exit statuses, one-line diagnostics, progress, options.
+ * What the commands share: exit statuses, one-line messages, notes, progress, texts, numbers, folders.
  */
 #ifndef COPSE_CLI_CLI_H
 #define COPSE_CLI_CLI_H
@@ -7,11 +7,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/types.h"
 #include "base/err.h"
+#include "base/text.h"
 #include "solver/network/network.h"
 #include "topology/topology.h"
 
-/* CONTRACT section 1. */
+/* What a process leaves with: README.md has the list for users. */
 enum copse_exit {
   COPSE_EXIT_DONE = 0,
   COPSE_EXIT_REFUTED = 1,
@@ -34,15 +36,32 @@ void copse_cli_print_refuted(const char *key, const struct copse_err *err);
 int copse_cli_usage(const char *command, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* After getopt_long returned '?' or ':' with opterr = 0: says what was wrong. */
-int copse_cli_bad_option(const char *command, char **argv, int option);
-
 /* A whole number in [min, max]; false for anything else. */
 bool copse_cli_parse_int(const char *text, int64_t min, int64_t max, int64_t *out);
 
 /* Digits with an optional K, M, G or T (times 1024, ...), small or capital; false for anything
  * else and beyond `most`. */
 bool copse_cli_parse_size(const char *text, uint64_t most, uint64_t *out);
+
+/* Prints what was added and frees it; COPSE_NOMEM, and nothing, where an addition failed. */
+copse_status copse_cli_print(struct copse_text *text, struct copse_err *err) COPSE_CHECKED;
+
+/* Adds `before` as it is, then `value` as a JSON string. */
+void copse_cli_add_string(struct copse_text *text, const char *before, const char *value);
+
+/* Texts for printf that last as long as the block they stand in: a number as JSON has it (null if
+ * it isn't finite), an exact fraction, a truth value. */
+#define COPSE_CLI_NUMBER(v) copse_cli_number((v), (char[32]){0})
+#define COPSE_CLI_FRACTION(q) copse_q_text((q), (char[COPSE_Q_TEXT]){0})
+#define COPSE_CLI_BOOL(b) ((b) ? "true" : "false")
+const char *copse_cli_number(double v, char buffer[32]);
+
+/* Whether a file's name stands for standard output. NULL does not. */
+bool copse_cli_is_stdout(const char *path);
+
+/* A collective's name; 0, or the exit status after what is wrong with it has been said. */
+int copse_cli_take_collective(const char *command, const char *value, copse_collective *out);
+extern const char *const copse_cli_collectives[]; /* their names, for completion */
 
 /* Notes of readers; main prints them as "copse: note: TEXT" once the command succeeded. */
 extern const struct copse_notes copse_cli_notes;
@@ -56,17 +75,14 @@ struct copse_cli_progress {
 struct copse_progress copse_cli_progress_start(struct copse_cli_progress *state, bool asked);
 void copse_cli_progress_end(struct copse_cli_progress *state);
 
-int copse_cmd_topo(int argc, char **argv);
-int copse_cmd_solve(int argc, char **argv);
-int copse_cmd_verify(int argc, char **argv);
-int copse_cmd_expand(int argc, char **argv);
-int copse_cmd_lower(int argc, char **argv);
-int copse_cmd_plans(int argc, char **argv);
-int copse_cmd_check(int argc, char **argv);
-int copse_cmd_run(int argc, char **argv);
-int copse_cmd_simulate(int argc, char **argv);
-int copse_cmd_place(int argc, char **argv);
-int copse_cmd_quality(int argc, char **argv);
-int copse_cmd_report(int argc, char **argv);
+/* ---- folders that a command writes a set of files into ---- */
+
+/* Makes it, unless it is there. COPSE_IO. */
+copse_status copse_cli_make_folder(const char *folder, struct copse_err *err) COPSE_CHECKED;
+/* Whole or not at all, as copse_file_write. */
+copse_status copse_cli_write_in(const char *folder, const char *name, const void *data, size_t size,
+                                struct copse_err *err) COPSE_CHECKED;
+/* Removes the file again, if it is there. */
+void copse_cli_remove_in(const char *folder, const char *name);
 
 #endif

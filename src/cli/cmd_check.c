@@ -1,25 +1,14 @@
 /* copse check FILE: the symbolic proof of a plan, native or foreign. */
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/types.h"
 #include "cli/cli.h"
+#include "cli/options.h"
 #include "codegen/msccl/check.h"
 #include "codegen/mscclpp/check.h"
 #include "codegen/check/proof.h"
-
-static const char help[] =
-    "usage: copse check FILE [--json]\n\n"
-    "Proves a plan for every interleaving: right result at every rank, no deadlock, no race,\n"
-    "channels balanced. Exit status 1 with the place of the first defect otherwise. FILE, told\n"
-    "apart by content, is a native plan (proved for every message size, in place and out of\n"
-    "place), MSCCL algorithm XML or an MSCCL++ execution plan (JSON), of any origin.\n\n"
-    "  -j, --json  the report as one JSON object\n\n"
-    "example: copse check a100-x2.allreduce.plan\n"
-    "         copse check msccl-algorithms/allreduce.xml\n";
 
 static void print_report(const struct copse_plan *plan, const struct copse_proof_report *report,
                          bool json) {
@@ -40,7 +29,7 @@ static void print_report(const struct copse_plan *plan, const struct copse_proof
         plan->header.n_ops, plan->header.n_workers, plan->header.n_channels, report->operations);
 }
 
-/* Foreign formats are told apart by their first character. */
+/* Foreign formats differ in their first character. */
 static char first_character(const char *data, size_t size) {
   size_t i = 0;
   while (i < size && strchr(" \t\r\n", data[i]) && data[i]) i++;
@@ -70,8 +59,8 @@ static void print_msccl(const struct copse_check_msccl_report *r, bool json) {
         "\"thread_blocks\": %d, \"steps\": %d, \"channels\": %d, \"chunks\": %d, "
         "\"in_place\": %s, \"out_of_place\": %s, \"runs_on_rccl\": %s}\n",
         copse_collective_name(r->collective), r->n_ranks, r->n_tbs, r->n_steps, r->n_channels,
-        r->chunks, r->in_place ? "true" : "false", r->out_of_place ? "true" : "false",
-        r->on_rccl ? "true" : "false");
+        r->chunks, COPSE_CLI_BOOL(r->in_place), COPSE_CLI_BOOL(r->out_of_place),
+        COPSE_CLI_BOOL(r->on_rccl));
     return;
   }
   printf("%s (MSCCL XML): proved for %d ranks, %s: result, no deadlock, no race\n",
@@ -107,7 +96,7 @@ static copse_status check_mscclpp(const char *label, const char *data, size_t si
         "{\"proved\": true, \"format\": \"mscclpp\", \"collective\": \"%s\", \"nranks\": %d, "
         "\"thread_blocks\": %d, \"operations\": %d, \"chunks\": %d, \"in_place\": %s, "
         "\"out_of_place\": %s}\n",
-        name, r.n_ranks, r.n_blocks, r.n_ops, r.chunks, r.in_place ? "true" : "false",
+        name, r.n_ranks, r.n_blocks, r.n_ops, r.chunks, COPSE_CLI_BOOL(r.in_place),
         r.in_place ? "false" : "true");
   else
     printf(
@@ -117,36 +106,48 @@ static copse_status check_mscclpp(const char *label, const char *data, size_t si
   return COPSE_OK;
 }
 
-static int run(const char *path, bool json) {
+struct options {
+  bool json;
+};
+
+static int run(void *arguments, int n_left, char **left) {
+  const struct options *o = arguments;
   struct copse_err err = COPSE_ERR_INIT;
-  const char *label = copse_file_label(path);
   char *data = NULL;
   size_t size;
   copse_status status;
-  COPSE_TRY(copse_file_read(path, &data, &size, &err));
+  if (n_left != 1) return copse_cli_usage("check", "give one file");
+  const char *label = copse_file_label(left[0]);
+  COPSE_TRY(copse_file_read(left[0], &data, &size, &err));
   switch (first_character(data, size)) {
-    case '<': status = check_msccl(label, data, size, json, &err); break;
-    case '{': status = check_mscclpp(label, data, size, json, &err); break;
-    default: status = check_plan(label, data, size, json, &err);
+    case '<': status = check_msccl(label, data, size, o->json, &err); break;
+    case '{': status = check_mscclpp(label, data, size, o->json, &err); break;
+    default: status = check_plan(label, data, size, o->json, &err);
   }
 out:
-  if (json && status == COPSE_REFUTED) copse_cli_print_refuted("proved", &err);
+  if (o->json && status == COPSE_REFUTED) copse_cli_print_refuted("proved", &err);
   free(data);
   return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);
 }
 
-int copse_cmd_check(int argc, char **argv) {
-  static const struct option longs[] = {
-      {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
-  bool json = false;
-  opterr = 0;
-  for (int c; (c = getopt_long(argc, argv, ":jh", longs, NULL)) != -1;) {
-    switch (c) {
-      case 'j': json = true; break;
-      case 'h': fputs(help, stdout); return COPSE_EXIT_DONE;
-      default: return copse_cli_bad_option("check", argv, c);
-    }
-  }
-  if (argc - optind != 1) return copse_cli_usage("check", "give one file");
-  return run(argv[optind], json);
-}
+static const struct copse_option own[] = {
+    {"--json", 'j', NULL, "the report as one JSON object", COPSE_OPTION_TO(struct options, json)},
+    {0}};
+
+static const char usage[] =
+    "usage: copse check FILE [--json]\n\n"
+    "Proves a plan for every interleaving: right result at every rank, no deadlock, no race,\n"
+    "channels balanced. Exit status 1 with the place of the first defect otherwise. FILE, told\n"
+    "apart by content, is a native plan (proved for every message size, in place and out of\n"
+    "place), MSCCL algorithm XML or an MSCCL++ execution plan (JSON), of any origin.\n\n";
+
+const struct copse_command copse_cmd_check = {
+    .name = "check",
+    .does = "prove a plan: right result, no deadlock, no race",
+    .usage = usage,
+    .example =
+        "\nexample: copse check a100-x2.allreduce.plan\n"
+        "         copse check msccl-algorithms/allreduce.xml\n",
+    .sections = {{.column = 14, .options = own}},
+    .size = sizeof(struct options),
+    .run = run};

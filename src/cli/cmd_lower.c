@@ -1,65 +1,15 @@
-/* copse lower SCHEDULE --to FORMAT -o FILE: code generation. */
-#include <getopt.h>
+/* copse lower SCHEDULE --to FORMAT -o FILE: a plan, or a program for another executor. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/types.h"
-#include "base/text.h"
 #include "cli/cli.h"
+#include "cli/options.h"
 #include "codegen/lower/lower.h"
 #include "codegen/msccl/lower.h"
 #include "codegen/mscclpp/lower.h"
 
-static const char help[] =
-    "usage: copse lower SCHEDULE --to FORMAT -o FILE [options]\n\n"
-    "Turns a schedule into a plan that 'copse run' and the library execute, or into a program\n"
-    "for another executor (allgather, reduce_scatter, allreduce, alltoall).\n\n"
-    "  -t, --to FORMAT         plan (the native format), msccl (algorithm XML for MSCCL, its NCCL\n"
-    "                          executor and RCCL) or mscclpp (execution plan JSON for MSCCL++)\n"
-    "  -o, --output FILE       where to write it (- for standard output)\n"
-    "  -w, --workers N         at most N workers per rank: thread blocks on a GPU, which all\n"
-    "                          must be resident at once (an H100 has 132 SMs); default 32,\n"
-    "                          msccl: 64, or 108 with --executor nccl\n"
-    "  -I, --instances N       cut each tree, or an alltoall's path, into N parts, for more\n"
-    "                          workers; default 1, plan: auto, the fewest with which all workers\n"
-    "                          have about as much to move\n"
-    "      --min-bytes N       smallest message that it is for (K, M, G: times 1024, ...)\n"
-    "      --max-bytes N       largest; default: any; msccl, mscclpp: as far as the executor\n"
-    "                          goes; with --low-latency 256K, at most 16M\n"
-    "  -j, --json              what was made as one JSON object on standard output\n\n"
-    "plan:\n"
-    "      --text              JSON for people instead of the binary file\n"
-    "  -F, --fifo N            slots of a staged edge; default 4\n"
-    "  -C, --chunk BYTES       largest chunk; default 524288\n"
-    "      --min-chunk BYTES   smallest chunk for the sake of pipelining; default 131072\n"
-    "      --pipeline-chunks N chunks to aim for on shorter messages; default 4 for each hop "
-    "after\n"
-    "                          the first\n"
-    "  -L, --low-latency       packets, 4 bytes and a flag each, instead of chunks and signals:\n"
-    "                          for small messages; larger ones than --max-bytes are refused, and\n"
-    "                          --chunk, --fifo and the like have no effect\n"
-    "      --one-hop           with -L, an allreduce in one hop: every rank sends all it has to\n"
-    "                          every other and adds for itself; --max-bytes is 16K if not given,\n"
-    "                          --instances the parts of the message\n"
-    "The library picks among plans by the message's size: the narrowest range that holds it.\n\n"
-    "msccl and mscclpp:\n"
-    "      --chunks N          chunks of a rank's block (allreduce: of the message); shares are\n"
-    "                          rounded to them; default: as many as the shares need exactly\n"
-    "      --layout L          calls that it serves: in-place, out-of-place or (msccl) both;\n"
-    "                          default both, mscclpp: in-place; an alltoall is out-of-place\n\n"
-    "msccl:\n"
-    "  -E, --executor E        any: steps that RCCL has as well (s, r, cpy, re, nop); nccl: also\n"
-    "                          rcs, rrs, rrc, which receive and send at once; default any\n"
-    "      --channels N        at most N channels, 1 to 32; default 32\n"
-    "      --protocol P        Simple, LL or LL128; default Simple\n\n"
-    "mscclpp:\n"
-    "      --ranks-per-host N  ranks of one host write to each other's memory, others go through\n"
-    "                          ports; default: by the ids, h3.gpu0 being on host h3\n"
-    "      --pipeline BYTES    pass data on in pieces of so many bytes, a multiple of 16, such as\n"
-    "                          512K: worth it where ranks forward; default: whole chunks\n\n"
-    "example: copse lower a100-x2.allreduce.json --to plan -o a100-x2.allreduce.plan\n"
-    "         copse lower mi300x.allgather.json --to msccl -o msccl-algorithms/allgather.xml\n";
+#define BYTES "a number of bytes, such as 1000, 64K or 1G"
 
 struct options {
   const char *input, *output, *to;
@@ -67,9 +17,9 @@ struct options {
   struct copse_msccl_options msccl; /* mscclpp takes what it has of these */
   int ranks_per_host;
   int64_t pipeline_bytes;
-  bool text, layout, json;
-  /* an option was given that only this format has, or both foreign ones */
-  bool for_plan, for_msccl, for_mscclpp, for_foreign;
+  bool text, json;
+  /* an option that only this format has, or both foreign ones; NULL: none was given */
+  const char *for_plan, *for_msccl, *for_mscclpp, *for_foreign, *layout;
 };
 
 static uint32_t most_workers(const struct copse_plan *plan) {
@@ -191,7 +141,7 @@ static copse_status to_mscclpp(const struct options *o, const struct copse_sched
   return COPSE_OK;
 }
 
-static int run(const struct options *o) {
+static int lower(const struct options *o) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_schedule *schedule = NULL;
   struct copse_text said = {0};
@@ -218,120 +168,7 @@ out:
   return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail_in(copse_file_label(o->input), &err);
 }
 
-static int number(const char *name, int64_t min, int64_t max, int64_t *out) {
-  if (copse_cli_parse_int(optarg, min, max, out)) return COPSE_EXIT_DONE;
-  return copse_cli_usage("lower", "--%s must be from %lld to %lld", name, (long long)min,
-                         (long long)max);
-}
-
-/* The index of `optarg` among `names` (NULL-terminated), or -1. */
-static int one_of(const char *const names[]) {
-  for (int i = 0; names[i]; i++)
-    if (strcmp(optarg, names[i]) == 0) return i;
-  return -1;
-}
-
-static int bytes_option(const char *name, int64_t *out) {
-  uint64_t v;
-  if (!copse_cli_parse_size(optarg, INT64_MAX, &v))
-    return copse_cli_usage("lower", "--%s must be a number of bytes, such as 1000, 64K or 1G",
-                           name);
-  *out = (int64_t)v;
-  return COPSE_EXIT_DONE;
-}
-
-static int chunk_option(const char *name, int64_t *out) {
-  int bad = bytes_option(name, out);
-  if (bad || (*out >= COPSE_PLAN_ALIGN_BYTES && *out <= 1LL << 40)) return bad;
-  return copse_cli_usage("lower", "--%s must be from %u to %lld bytes", name,
-                         COPSE_PLAN_ALIGN_BYTES, 1LL << 40);
-}
-
-/* Options of the foreign formats, and the range of sizes that all have. */
-static int parse_foreign(int c, struct options *all) {
-  struct copse_msccl_options *o = &all->msccl;
-  static const char *const executors[] = {"any", "nccl", NULL};
-  static const char *const protocols[] = {"Simple", "LL", "LL128", NULL};
-  static const char *const layouts[] = {"both", "in-place", "out-of-place", NULL};
-  int64_t v = 0;
-  int i, bad = COPSE_EXIT_DONE;
-  switch (c) {
-    case 'E':
-      if ((i = one_of(executors)) < 0)
-        return copse_cli_usage("lower", "--executor must be any or nccl");
-      o->executor = (enum copse_msccl_executor)i;
-      break;
-    case 'c':
-      bad = number("channels", 1, 32, &v);
-      o->channels = (int)v;
-      break;
-    case 'k':
-      bad = number("chunks", 1, 32767, &v);
-      o->chunks = (int)v;
-      break;
-    case 'P':
-      if ((i = one_of(protocols)) < 0)
-        return copse_cli_usage("lower", "--protocol must be Simple, LL or LL128");
-      o->protocol = (enum copse_msccl_protocol)i;
-      break;
-    case 'Y':
-      if ((i = one_of(layouts)) < 0)
-        return copse_cli_usage("lower", "--layout must be both, in-place or out-of-place");
-      o->layout = (enum copse_msccl_layout)i;
-      all->layout = true;
-      break;
-    case 'H':
-      bad = number("ranks-per-host", 1, 1 << 20, &v);
-      all->ranks_per_host = (int)v;
-      break;
-    case 'q': bad = bytes_option("pipeline", &all->pipeline_bytes); break;
-    case 'b': bad = bytes_option("min-bytes", &o->min_bytes); break;
-    case 'e': bad = bytes_option("max-bytes", &o->max_bytes); break;
-  }
-  return bad;
-}
-
-static int parse_option(int c, struct options *o) {
-  int64_t v = 0;
-  int bad = COPSE_EXIT_DONE;
-  if (strchr("xFCmpL1", c)) o->for_plan = true;
-  if (strchr("EcP", c)) o->for_msccl = true;
-  if (strchr("Hq", c)) o->for_mscclpp = true;
-  if (strchr("kY", c)) o->for_foreign = true;
-  if (strchr("EcPHqkYbe", c)) return parse_foreign(c, o);
-  switch (c) {
-    case 't': o->to = optarg; break;
-    case 'o': o->output = optarg; break;
-    case 'x': o->text = true; break;
-    case 'j': o->json = true; break;
-    case 'L': o->lower.low_latency = true; break;
-    case '1': o->lower.one_hop = true; break;
-    case 'w':
-      bad = number("workers", 1, 1024, &v);
-      o->lower.max_workers = (int)v;
-      break;
-    case 'I':
-      o->lower.instances = COPSE_LOWER_AUTO;
-      if (strcmp(optarg, "auto") == 0) {
-        o->for_plan = true;
-        break;
-      }
-      bad = number("instances", 1, COPSE_LOWER_MOST_INSTANCES, &v);
-      o->lower.instances = (int)v;
-      break;
-    case 'F':
-      bad = number("fifo", 1, 64, &v);
-      o->lower.fifo = (int)v;
-      break;
-    case 'C': bad = chunk_option("chunk", &o->lower.chunk_bytes); break;
-    case 'm': bad = chunk_option("min-chunk", &o->lower.min_chunk_bytes); break;
-    case 'p':
-      bad = number("pipeline-chunks", 1, 1 << 20, &v);
-      o->lower.pipeline_chunks = (int)v;
-      break;
-  }
-  return bad;
-}
+/* ---- options ------------------------------------------------------------------------------- */
 
 static int check(const struct options *o) {
   if (!o->to)
@@ -351,7 +188,7 @@ static int check(const struct options *o) {
     return copse_cli_usage("lower", "--executor, --channels and --protocol are for --to msccl");
   if (o->for_mscclpp && !mscclpp)
     return copse_cli_usage("lower", "--ranks-per-host and --pipeline are for --to mscclpp");
-  if (o->for_foreign && plan)
+  if ((o->for_foreign || o->layout) && plan)
     return copse_cli_usage("lower", "--chunks and --layout are for --to msccl and --to mscclpp");
   if (mscclpp && o->layout && o->msccl.layout == COPSE_MSCCL_BOTH)
     return copse_cli_usage("lower", "an MSCCL++ plan has one --layout, in-place or out-of-place");
@@ -361,42 +198,156 @@ static int check(const struct options *o) {
   return COPSE_EXIT_DONE;
 }
 
-int copse_cmd_lower(int argc, char **argv) {
-  static const struct option longs[] = {{"to", required_argument, NULL, 't'},
-                                        {"output", required_argument, NULL, 'o'},
-                                        {"text", no_argument, NULL, 'x'},
-                                        {"workers", required_argument, NULL, 'w'},
-                                        {"instances", required_argument, NULL, 'I'},
-                                        {"fifo", required_argument, NULL, 'F'},
-                                        {"chunk", required_argument, NULL, 'C'},
-                                        {"min-chunk", required_argument, NULL, 'm'},
-                                        {"pipeline-chunks", required_argument, NULL, 'p'},
-                                        {"executor", required_argument, NULL, 'E'},
-                                        {"channels", required_argument, NULL, 'c'},
-                                        {"chunks", required_argument, NULL, 'k'},
-                                        {"protocol", required_argument, NULL, 'P'},
-                                        {"layout", required_argument, NULL, 'Y'},
-                                        {"ranks-per-host", required_argument, NULL, 'H'},
-                                        {"pipeline", required_argument, NULL, 'q'},
-                                        {"min-bytes", required_argument, NULL, 'b'},
-                                        {"max-bytes", required_argument, NULL, 'e'},
-                                        {"low-latency", no_argument, NULL, 'L'},
-                                        {"one-hop", no_argument, NULL, '1'},
-                                        {"json", no_argument, NULL, 'j'},
-                                        {"help", no_argument, NULL, 'h'},
-                                        {NULL, 0, NULL, 0}};
-  struct options o = {0};
-  opterr = 0;
-  for (int c; (c = getopt_long(argc, argv, ":t:o:w:I:F:C:E:Ljh", longs, NULL)) != -1;) {
-    if (c == 'h') {
-      fputs(help, stdout);
-      return COPSE_EXIT_DONE;
-    }
-    int bad = c == '?' || c == ':' ? copse_cli_bad_option("lower", argv, c) : parse_option(c, &o);
-    if (bad) return bad;
-  }
-  if (argc - optind != 1) return copse_cli_usage("lower", "give one schedule file");
-  o.input = argv[optind];
-  int bad = check(&o);
-  return bad ? bad : run(&o);
+static int run(void *arguments, int n_left, char **left) {
+  struct options *o = arguments;
+  if (n_left != 1) return copse_cli_usage("lower", "give one schedule file");
+  o->input = left[0];
+  int bad = check(o);
+  return bad ? bad : lower(o);
 }
+
+static int take_instances(void *options, const char *command, char *value) {
+  struct options *o = options;
+  int64_t number = COPSE_LOWER_AUTO;
+  if (strcmp(value, "auto") == 0)
+    o->for_plan = "--instances auto";
+  else if (!copse_cli_parse_int(value, 1, COPSE_LOWER_MOST_INSTANCES, &number))
+    return copse_cli_usage(command, "--instances must be from 1 to %d", COPSE_LOWER_MOST_INSTANCES);
+  o->lower.instances = (int)number;
+  return COPSE_EXIT_DONE;
+}
+
+static int take_chunk_bytes(const char *command, const char *name, const char *value,
+                            int64_t *out) {
+  uint64_t bytes;
+  if (!copse_cli_parse_size(value, INT64_MAX, &bytes))
+    return copse_cli_usage(command, "%s must be " BYTES, name);
+  if (bytes < COPSE_PLAN_ALIGN_BYTES || bytes > 1ULL << 40)
+    return copse_cli_usage(command, "%s must be from %u to %lld bytes", name,
+                           COPSE_PLAN_ALIGN_BYTES, 1LL << 40);
+  *out = (int64_t)bytes;
+  return COPSE_EXIT_DONE;
+}
+
+static int take_chunk(void *options, const char *command, char *value) {
+  return take_chunk_bytes(command, "--chunk", value,
+                          &((struct options *)options)->lower.chunk_bytes);
+}
+
+static int take_min_chunk(void *options, const char *command, char *value) {
+  return take_chunk_bytes(command, "--min-chunk", value,
+                          &((struct options *)options)->lower.min_chunk_bytes);
+}
+
+#define TO(member) COPSE_OPTION_TO(struct options, member)
+#define MARK(member) COPSE_OPTION_MARK(struct options, member)
+#define SIZE_TO(member) TO(member), COPSE_OPTION_RANGE(0, INT64_MAX), .bytes = true, .must = BYTES
+
+/* In the order of their enumerations. */
+static const char *const executors[] = {"any", "nccl", NULL};
+static const char *const protocols[] = {"Simple", "LL", "LL128", NULL};
+static const char *const layouts[] = {"both", "in-place", "out-of-place", NULL};
+static const char *const formats[] = {"plan", "msccl", "mscclpp", NULL};
+static const char *const automatic[] = {"auto", NULL};
+
+static const struct copse_option common[] = {
+    {"--to", 't', "FORMAT",
+     "plan (the native format), msccl (algorithm XML for MSCCL, its NCCL\n"
+     "executor and RCCL) or mscclpp (execution plan JSON for MSCCL++)",
+     TO(to), .words = formats},
+    {"--output", 'o', "FILE", "where to write it (- for standard output)", TO(output)},
+    {"--workers", 'w', "N",
+     "at most N workers per rank: thread blocks on a GPU, which all\n"
+     "must be resident at once (an H100 has 132 SMs); default 32,\n"
+     "msccl: 64, or 108 with --executor nccl",
+     TO(lower.max_workers), COPSE_OPTION_RANGE(1, 1024)},
+    {"--instances", 'I', "N",
+     "cut each tree, or an alltoall's path, into N parts, for more\n"
+     "workers; default 1, plan: auto, the fewest with which all workers\n"
+     "have about as much to move",
+     .words = automatic, .take = take_instances},
+    {"--min-bytes", 0, "N", "smallest message that it is for (K, M, G: times 1024, ...)",
+     SIZE_TO(msccl.min_bytes)},
+    {"--max-bytes", 0, "N",
+     "largest; default: any; msccl, mscclpp: as far as the executor\n"
+     "goes; with --low-latency 256K, at most 16M",
+     SIZE_TO(msccl.max_bytes)},
+    {"--json", 'j', NULL, "what was made as one JSON object on standard output", TO(json)},
+    {0}};
+
+static const struct copse_option of_plan[] = {
+    {"--text", 0, NULL, "JSON for people instead of the binary file", TO(text), MARK(for_plan)},
+    {"--fifo", 'F', "N", "slots of a staged edge; default 4", TO(lower.fifo),
+     COPSE_OPTION_RANGE(1, 64), MARK(for_plan)},
+    {"--chunk", 'C', "BYTES", "largest chunk; default 524288", MARK(for_plan), .take = take_chunk},
+    {"--min-chunk", 0, "BYTES", "smallest chunk for the sake of pipelining; default 131072",
+     MARK(for_plan), .take = take_min_chunk},
+    {"--pipeline-chunks", 0, "N",
+     "chunks to aim for on shorter messages; default 4 for each hop after\n"
+     "the first",
+     TO(lower.pipeline_chunks), COPSE_OPTION_RANGE(1, 1 << 20), MARK(for_plan)},
+    {"--low-latency", 'L', NULL,
+     "packets, 4 bytes and a flag each, instead of chunks and signals:\n"
+     "for small messages; larger ones than --max-bytes are refused, and\n"
+     "--chunk, --fifo and the like have no effect",
+     TO(lower.low_latency), MARK(for_plan)},
+    {"--one-hop", 0, NULL,
+     "with -L, an allreduce in one hop: every rank sends all it has to\n"
+     "every other and adds for itself; --max-bytes is 16K if not given,\n"
+     "--instances the parts of the message",
+     TO(lower.one_hop), MARK(for_plan)},
+    {0}};
+
+static const struct copse_option of_foreign[] = {
+    {"--chunks", 0, "N",
+     "chunks of a rank's block (allreduce: of the message); shares are\n"
+     "rounded to them; default: as many as the shares need exactly",
+     TO(msccl.chunks), COPSE_OPTION_RANGE(1, 32767), MARK(for_foreign)},
+    {"--layout", 0, "L",
+     "calls that it serves: in-place, out-of-place or (msccl) both;\n"
+     "default both, mscclpp: in-place; an alltoall is out-of-place",
+     TO(msccl.layout), .words = layouts, .must = "both, in-place or out-of-place", MARK(layout)},
+    {0}};
+
+static const struct copse_option of_msccl[] = {
+    {"--executor", 'E', "E",
+     "any: steps that RCCL has as well (s, r, cpy, re, nop); nccl: also\n"
+     "rcs, rrs, rrc, which receive and send at once; default any",
+     TO(msccl.executor), .words = executors, .must = "any or nccl", MARK(for_msccl)},
+    {"--channels", 0, "N", "at most N channels, 1 to 32; default 32", TO(msccl.channels),
+     COPSE_OPTION_RANGE(1, 32), MARK(for_msccl)},
+    {"--protocol", 0, "P", "Simple, LL or LL128; default Simple", TO(msccl.protocol),
+     .words = protocols, .must = "Simple, LL or LL128", MARK(for_msccl)},
+    {0}};
+
+static const struct copse_option of_mscclpp[] = {
+    {"--ranks-per-host", 0, "N",
+     "ranks of one host write to each other's memory, others go through\n"
+     "ports; default: by the ids, h3.gpu0 being on host h3",
+     TO(ranks_per_host), COPSE_OPTION_RANGE(1, 1 << 20), MARK(for_mscclpp)},
+    {"--pipeline", 0, "BYTES",
+     "pass data on in pieces of so many bytes, a multiple of 16, such as\n"
+     "512K: worth it where ranks forward; default: whole chunks",
+     SIZE_TO(pipeline_bytes), MARK(for_mscclpp)},
+    {0}};
+
+static const char choice[] =
+    "The library picks among plans by the message's size: the narrowest range that holds it.\n";
+
+const struct copse_command copse_cmd_lower = {
+    .name = "lower",
+    .does = "turn a schedule into an executable plan",
+    .usage =
+        "usage: copse lower SCHEDULE --to FORMAT -o FILE [options]\n\n"
+        "Turns a schedule into a plan that 'copse run' and the library execute, or into a program\n"
+        "for another executor (allgather, reduce_scatter, allreduce, alltoall).\n\n",
+    .example =
+        "\nexample: copse lower a100-x2.allreduce.json --to plan -o a100-x2.allreduce.plan\n"
+        "         copse lower mi300x.allgather.json --to msccl -o msccl-algorithms/allgather.xml\n",
+    .sections = {{.column = 26, .options = common},
+                 {.before = "\nplan:\n", .column = 26, .options = of_plan, .after = choice},
+                 {.before = "\nmsccl and mscclpp:\n", .column = 26, .options = of_foreign},
+                 {.before = "\nmsccl:\n", .column = 26, .options = of_msccl},
+                 {.before = "\nmscclpp:\n", .column = 26, .options = of_mscclpp}},
+    .size = sizeof(struct options),
+    .run = run};

@@ -1,45 +1,18 @@
 /* copse plans TOPO -o FOLDER: a set of plans that covers all message sizes. */
 #include <dirent.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/types.h"
-#include "base/text.h"
 #include "cli/cli.h"
-#include "cli/folder.h"
-#include "cli/plans_one_hop.h"
-#include "cli/solve_checked.h"
+#include "cli/options.h"
+#include "cli/solve_args.h"
 #include "cli/topology_args.h"
 #include "codegen/check/proof.h"
 #include "codegen/lower/lower.h"
 #include "predict/candidates.h"
-
-static const char help[] =
-    "usage: copse plans TOPO -o FOLDER [options]\n\n"
-    "Makes plans for all message sizes: for each collective it solves for the optimum, for few\n"
-    "trees, ring, double binary tree and direct exchange, finds by 'copse simulate' which is\n"
-    "fastest where, and lowers, proves and writes those, each with the sizes that it is for. For\n"
-    "the sake of few plans one that is predicted within 1 % of the fastest will do. The folder is\n"
-    "what COPSE_PLAN_DIR and copse_comm_load_plans take; beside each plan is its\n"
-    "schedule, and index.json tells all.\n\n"
-    "  -c, --collective C       one of allgather, reduce_scatter, allreduce, broadcast, reduce,\n"
-    "                           alltoall; may be given several times (default: allreduce, "
-    "allgather\n"
-    "                           and reduce_scatter)\n"
-    "  -r, --root R             the root rank of a broadcast or reduce (default 0)\n"
-    "  -o, --output FOLDER      made if it is not there; must hold no plans\n"
-    "  -w, --workers N          at most N workers per rank (default 32; see 'copse lower')\n"
-    "  -I, --instances N        cut each tree into N parts, for more workers (default auto, as\n"
-    "                           'copse lower' has it)\n"
-    "      --no-low-latency     no plans of packets for messages of up to 256 KiB, nor, below "
-    "those,\n"
-    "                           of one hop for an allreduce, where all ranks join each other\n"
-    "  -j, --json               the index on standard output instead of a table\n"
-    "      --progress           show progress even where standard error is no terminal\n\n"
-    "example: copse plans a100-x2 -c allreduce -o plans\n";
+#include "predict/simulate_programs.h"
 
 /* Sizes at which candidates are compared, and where packets end (see 'copse lower'). */
 #define SMALLEST ((uint64_t)1 << 10)
@@ -130,7 +103,7 @@ static copse_status write_schedule(struct job *j, const struct copse_schedule *s
   return status;
 }
 
-/* ---- what is told of it ------------------------------------------------------------------ */
+/* ---- the table and the index -------------------------------------------------------------- */
 
 static void add_to_table(struct job *j, const struct made *made, const double *us) {
   const struct copse_candidate_range *range = made->range;
@@ -151,7 +124,6 @@ static void add_to_index(struct job *j, const struct made *made) {
   const struct copse_candidate *it = &j->candidates.list[range->candidate];
   const struct copse_schedule *s = it->schedule;
   const char *collective = copse_collective_name(s->collective);
-  char time[COPSE_Q_TEXT];
   copse_text_add(&j->index, "%s\n  {\"collective\": \"%s\", ", j->index.size ? "," : "",
                  collective);
   if (copse_collective_rooted(s->collective)) copse_text_add(&j->index, "\"root\": %d, ", s->root);
@@ -172,13 +144,70 @@ static void add_to_index(struct job *j, const struct made *made) {
                    "\n   \"one_hop_plan\": \"%s-%d.one-hop.plan\", "
                    "\"one_hop_max_bytes\": %" PRIu64 ",",
                    collective, made->number, made->one_hop_bytes);
-  copse_text_add(&j->index, "\n   \"chosen\": ");
-  copse_text_add_json_string(&j->index, it->name);
+  copse_cli_add_string(&j->index, "\n   \"chosen\": ", it->name);
   copse_text_add(&j->index, ", \"time_per_GB\": \"%s\", \"max_height\": %d",
-                 copse_q_text(s->time_per_GB, time), copse_schedule_height(s));
+                 COPSE_CLI_FRACTION(s->time_per_GB), copse_schedule_height(s));
   if (s->n_trees > 0)
     copse_text_add(&j->index, ", \"mean_height\": %.6g", copse_schedule_mean_height(s));
   copse_text_add(&j->index, "}");
+}
+
+/* ---- allreduces in one hop ---------------------------------------------------------------- */
+
+/* A plan's predicted time at each of sizes [n]. */
+static copse_status predict_plan(const struct copse_topology *topology,
+                                 const struct copse_plan *plan, const uint64_t *sizes, int n,
+                                 double *us, struct copse_err *err) {
+  struct copse_sim_dag dag = {0};
+  struct copse_foreign what = {0};
+  struct copse_sim_options options = copse_sim_defaults;
+  copse_status status;
+  COPSE_TRY(copse_sim_dag_of_plan("plan", plan, topology, &dag, &what, err));
+  copse_sim_options_of_plan(&plan->header, &options);
+  for (int i = 0; i < n; i++) {
+    struct copse_sim_result result;
+    COPSE_TRY(copse_simulate(topology, &dag, &options, (double)sizes[i], &result, NULL, err));
+    us[i] = result.us;
+  }
+out:
+  free(what.demand);
+  copse_sim_dag_free(&dag);
+  return status;
+}
+
+/*
+ * *reach: the largest power of two, from `smallest` (a power of two) to packets->max_bytes, up to
+ * which one hop is predicted to be faster than `packets`, the options of a low-latency plan of the
+ * same schedule; packets->max_bytes itself where that goes for all sizes. 0: there is none, or the
+ * schedule can't have such a plan. Predictions are the simulator's, of both plans as they are.
+ */
+static copse_status find_one_hop_reach(const struct copse_topology *topology,
+                                       const struct copse_schedule *schedule,
+                                       const struct copse_lower_options *packets, uint64_t smallest,
+                                       uint64_t *reach, struct copse_err *err) {
+  struct copse_lower_options one_hop = *packets;
+  struct copse_err why = COPSE_ERR_INIT;
+  struct copse_plan *one = NULL, *two = NULL;
+  uint64_t sizes[64], most = (uint64_t)packets->max_bytes;
+  double one_us[64], two_us[64];
+  int n = 0;
+  copse_status status;
+  *reach = 0;
+  one_hop.one_hop = true;
+  one_hop.instances = 0; /* the ones given are a tree's */
+  status = copse_lower_schedule(schedule, &one_hop, &one, &why);
+  if (status == COPSE_UNSUPPORTED) return COPSE_OK;
+  if (status != COPSE_OK) return copse_fail(err, status, "%s", why.text);
+  for (uint64_t size = smallest; size <= most && n < 63; size *= 2) sizes[n++] = size;
+  if (n == 0 || sizes[n - 1] < most) sizes[n++] = most;
+  COPSE_TRY(copse_lower_schedule(schedule, packets, &two, err));
+  COPSE_TRY(predict_plan(topology, one, sizes, n, one_us, err));
+  COPSE_TRY(predict_plan(topology, two, sizes, n, two_us, err));
+  for (int i = 0; i < n && one_us[i] < two_us[i]; i++) *reach = sizes[i];
+out:
+  copse_plan_release(one);
+  copse_plan_release(two);
+  return status;
 }
 
 /* ---- all of them ------------------------------------------------------------------------- */
@@ -198,8 +227,8 @@ static copse_status make_packets(struct job *j, struct made *made) {
   if (sizes.max_bytes > LARGEST_PACKETS) sizes.max_bytes = LARGEST_PACKETS;
   options.max_bytes = (int64_t)sizes.max_bytes;
   if (sizes.min_bytes == 0)
-    COPSE_TRY(copse_cli_one_hop_reach(j->topology, schedule, &options, SMALLEST,
-                                      &made->one_hop_bytes, j->err));
+    COPSE_TRY(find_one_hop_reach(j->topology, schedule, &options, SMALLEST, &made->one_hop_bytes,
+                                 j->err));
   if (made->one_hop_bytes < sizes.max_bytes) {
     made->packets_bytes = sizes.max_bytes;
     snprintf(name, sizeof name, "%s-%d.low-latency.plan", collective, made->number);
@@ -241,12 +270,11 @@ out:
 static copse_status make_collective(struct job *j, copse_collective collective,
                                     const struct copse_progress *progress) {
   int root = j->o->root < 0 ? 0 : j->o->root;
-  struct copse_solve_options options = {
-      .collective = collective,
-      .root = copse_collective_rooted(collective) ? root : -1,
-      .tolerance = COPSE_Q_ZERO,
-      .label = copse_cli_topology_label(&j->o->topology),
-      .progress = progress};
+  struct copse_solve_options options = {.collective = collective,
+                                        .root = copse_collective_rooted(collective) ? root : -1,
+                                        .tolerance = COPSE_Q_ZERO,
+                                        .label = copse_cli_topology_label(&j->o->topology),
+                                        .progress = progress};
   struct copse_candidate_range ranges[COPSE_MAX_RANGES];
   struct copse_solve_seconds ignored;
   int n;
@@ -279,8 +307,7 @@ static copse_status refuse_old_plans(struct job *j) {
 static copse_status finish(struct job *j) {
   struct copse_text text = {0};
   copse_status status;
-  copse_text_add(&text, "{\"format\": \"copse-plans/1\", \"topology\": ");
-  copse_text_add_json_string(&text, j->topology->name);
+  copse_cli_add_string(&text, "{\"format\": \"copse-plans/1\", \"topology\": ", j->topology->name);
   copse_text_add(&text, ", \"nranks\": %d,\n \"ranges\": [%s\n ]}\n", j->topology->n_ranks,
                  j->index.data ? j->index.data : "");
   COPSE_TRY(copse_text_status(&j->index, j->err));
@@ -299,7 +326,7 @@ out:
   return status;
 }
 
-static int run(const struct options *o) {
+static int make_plans(const struct options *o) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_cli_progress bar;
   struct copse_progress progress = copse_cli_progress_start(&bar, o->progress);
@@ -323,39 +350,7 @@ out:
                             : copse_cli_fail_in(copse_cli_topology_label(&o->topology), &err);
 }
 
-static int parse_number(const char *name, int64_t most, int *out) {
-  int64_t value;
-  if (!copse_cli_parse_int(optarg, name[0] == 'r' ? 0 : 1, most, &value))
-    return copse_cli_usage("plans", "--%s must be a number up to %lld", name, (long long)most);
-  *out = (int)value;
-  return COPSE_EXIT_DONE;
-}
-
-static int parse_option(int c, struct options *o, char **argv) {
-  copse_collective collective;
-  switch (c) {
-    case 'c':
-      if (!copse_collective_from_name(optarg, &collective))
-        return copse_cli_usage("plans",
-                               "unknown collective '%.40s': allgather, reduce_scatter, allreduce, "
-                               "broadcast, reduce or alltoall",
-                               optarg);
-      o->wanted[collective] = true;
-      break;
-    case 'r': return parse_number("root", INT32_MAX, &o->root);
-    case 'o': o->output = optarg; break;
-    case 'w': return parse_number("workers", 1024, &o->lower.max_workers);
-    case 'I':
-      o->lower.instances = COPSE_LOWER_AUTO;
-      if (strcmp(optarg, "auto") == 0) break;
-      return parse_number("instances", COPSE_LOWER_MOST_INSTANCES, &o->lower.instances);
-    case 'N': o->no_low_latency = true; break;
-    case 'j': o->json = true; break;
-    case 'p': o->progress = true; break;
-    default: return copse_cli_topology_option(&o->topology, "plans", argv, c);
-  }
-  return COPSE_EXIT_DONE;
-}
+/* ---- options ----------------------------------------------------------------------------- */
 
 static int check(struct options *o, int n_left, char *const *left) {
   bool any = false;
@@ -372,31 +367,75 @@ static int check(struct options *o, int n_left, char *const *left) {
   return COPSE_EXIT_DONE;
 }
 
-int copse_cmd_plans(int argc, char **argv) {
-  static const struct option longs[] = {{"collective", required_argument, NULL, 'c'},
-                                        {"root", required_argument, NULL, 'r'},
-                                        {"output", required_argument, NULL, 'o'},
-                                        {"workers", required_argument, NULL, 'w'},
-                                        {"instances", required_argument, NULL, 'I'},
-                                        {"no-low-latency", no_argument, NULL, 'N'},
-                                        {"json", no_argument, NULL, 'j'},
-                                        {"progress", no_argument, NULL, 'p'},
-                                        {"help", no_argument, NULL, 'h'},
-                                        COPSE_CLI_TOPOLOGY_OPTIONS,
-                                        COPSE_CLI_CHANGE_OPTIONS,
-                                        {NULL, 0, NULL, 0}};
-  struct options o = {.root = -1, .lower.instances = COPSE_LOWER_AUTO};
-  opterr = 0;
-  for (int c; (c = getopt_long(argc, argv, ":c:r:o:w:I:l:jh", longs, NULL)) != -1;) {
-    if (c == 'h') {
-      fputs(help, stdout);
-      fputs(copse_cli_topology_help, stdout);
-      fputs(copse_cli_change_help, stdout);
-      return COPSE_EXIT_DONE;
-    }
-    int bad = parse_option(c, &o, argv);
-    if (bad) return bad;
-  }
-  int bad = check(&o, argc - optind, argv + optind);
-  return bad ? bad : run(&o);
+static int run(void *arguments, int n_left, char **left) {
+  int bad = check(arguments, n_left, left);
+  return bad ? bad : make_plans(arguments);
 }
+
+static int take_collective(void *options, const char *command, char *value) {
+  copse_collective collective;
+  int exit = copse_cli_take_collective(command, value, &collective);
+  if (exit == COPSE_EXIT_DONE) ((struct options *)options)->wanted[collective] = true;
+  return exit;
+}
+
+static int take_instances(void *options, const char *command, char *value) {
+  int64_t number = COPSE_LOWER_AUTO;
+  if (strcmp(value, "auto") != 0 &&
+      !copse_cli_parse_int(value, 1, COPSE_LOWER_MOST_INSTANCES, &number))
+    return copse_cli_usage(command, "--instances must be a number up to %d",
+                           COPSE_LOWER_MOST_INSTANCES);
+  ((struct options *)options)->lower.instances = (int)number;
+  return COPSE_EXIT_DONE;
+}
+
+#define TO(member) COPSE_OPTION_TO(struct options, member)
+static const char *const automatic[] = {"auto", NULL};
+static const struct copse_option own[] = {
+    {"--collective", 'c', "C",
+     "one of allgather, reduce_scatter, allreduce, broadcast, reduce,\n"
+     "alltoall; may be given several times (default: allreduce, allgather\n"
+     "and reduce_scatter)",
+     .words = copse_cli_collectives, .take = take_collective},
+    {"--root", 'r', "R", "the root rank of a broadcast or reduce (default 0)", TO(root),
+     COPSE_OPTION_RANGE(0, INT32_MAX), .must = "a number up to 2147483647"},
+    {"--output", 'o', "FOLDER", "made if it is not there; must hold no plans", TO(output)},
+    {"--workers", 'w', "N", "at most N workers per rank (default 32; see 'copse lower')",
+     TO(lower.max_workers), COPSE_OPTION_RANGE(1, 1024), .must = "a number up to 1024"},
+    {"--instances", 'I', "N",
+     "cut each tree into N parts, for more workers (default auto, as\n"
+     "'copse lower' has it)",
+     .words = automatic, .take = take_instances},
+    {"--no-low-latency", 0, NULL,
+     "no plans of packets for messages of up to 256 KiB, nor, below those,\n"
+     "of one hop for an allreduce, where all ranks join each other",
+     TO(no_low_latency)},
+    {"--json", 'j', NULL, "the index on standard output instead of a table", TO(json)},
+    COPSE_OPTION_PROGRESS(struct options),
+    {0}};
+
+static void begin(void *options) {
+  *(struct options *)options = (struct options){.root = -1, .lower.instances = COPSE_LOWER_AUTO};
+}
+
+static const char usage[] =
+    "usage: copse plans TOPO -o FOLDER [options]\n\n"
+    "Makes plans for all message sizes: for each collective it solves for the optimum, for few\n"
+    "trees, ring, double binary tree and direct exchange, finds by 'copse simulate' which is\n"
+    "fastest where, and lowers, proves and writes those, each with the sizes that it is for. For\n"
+    "the sake of few plans one that is predicted within 1 % of the fastest will do. The folder is\n"
+    "what COPSE_PLAN_DIR and copse_comm_load_plans take; beside each plan is its\n"
+    "schedule, and index.json tells all.\n\n";
+
+const struct copse_command copse_cmd_plans = {
+    .name = "plans",
+    .does = "make a set of plans for all message sizes",
+    .usage = usage,
+    .example = "\nexample: copse plans a100-x2 -c allreduce -o plans\n",
+    .takes_topology = true,
+    .sections = {{.column = 27, .options = own},
+                 COPSE_CLI_TOPOLOGY_SECTION(struct options, topology),
+                 COPSE_CLI_CHANGE_SECTION(struct options, topology)},
+    .size = sizeof(struct options),
+    .begin = begin,
+    .run = run};

@@ -1,28 +1,13 @@
-/* copse report TOPO -c COLLECTIVE -o FILE.html: the schedule, its proof and predictions on a page.
- */
-#include <getopt.h>
+/* copse report TOPO -c COLLECTIVE -o FILE.html: schedule, proof and predictions on one page. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/types.h"
 #include "cli/cli.h"
+#include "cli/options.h"
 #include "view/report.h"
 #include "cli/solve_args.h"
-#include "cli/solve_checked.h"
 #include "schedule/demand.h"
-
-static const char help[] =
-    "usage: copse report TOPO -c COLLECTIVE -o FILE.html [options]\n\n"
-    "Solves as 'copse solve' does and writes one page that needs nothing else: the topology,\n"
-    "the load of its links and the cut that bounds them, the trees to step through, and\n"
-    "predicted bandwidth and time over message sizes beside today's algorithms. Pictures are\n"
-    "laid out by Graphviz (the program 'dot'), at most 2500 nodes.\n\n"
-    "  -o, --output FILE   the page (- for standard output)\n";
-static const char more_help[] =
-    "  -j, --json          what was made as one JSON object on standard output\n"
-    "      --progress      show progress even where standard error is no terminal\n\n"
-    "example: copse report topologies/a100-x2.json -c allreduce -o a100-x2.html\n";
 
 struct options {
   struct copse_cli_solve what;
@@ -88,16 +73,12 @@ static copse_status print_done(const struct options *o, const struct job *job,
   }
   copse_text_add(&text, "{\"collective\": \"%s\", \"topology\": ", collective);
   copse_text_add_json_string(&text, job->topology->name);
-  copse_text_add(&text, ", \"output\": ");
-  copse_text_add_json_string(&text, o->output);
+  copse_cli_add_string(&text, ", \"output\": ", o->output);
   copse_text_add(&text, ", \"bytes\": %zu}\n", job->page.size);
-  copse_status status = copse_text_status(&text, err);
-  if (status == COPSE_OK) fputs(text.data, stdout);
-  copse_text_free(&text);
-  return status;
+  return copse_cli_print(&text, err);
 }
 
-static int run(struct options *o) {
+static int write_report(struct options *o) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_cli_progress bar;
   struct copse_progress progress = copse_cli_progress_start(&bar, o->progress);
@@ -115,39 +96,44 @@ static int run(struct options *o) {
   return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_solve_fail(&o->what, &err);
 }
 
-static int parse_option(int c, struct options *o, char **argv) {
-  switch (c) {
-    case 'o': o->output = optarg; return COPSE_EXIT_DONE;
-    case 'j': o->json = true; return COPSE_EXIT_DONE;
-    case 'p': o->progress = true; return COPSE_EXIT_DONE;
-    default: return copse_cli_solve_option(&o->what, "report", argv, c);
-  }
+static int run(void *arguments, int n_left, char **left) {
+  struct options *o = arguments;
+  int bad = copse_cli_solve_check(&o->what, "report", n_left, left);
+  if (bad) return bad;
+  if (!o->output) return copse_cli_usage("report", "name the page with -o");
+  if (o->json && copse_cli_is_stdout(o->output))
+    return copse_cli_usage("report", "of --json and -o - only one can have standard output");
+  return write_report(o);
 }
 
-int copse_cmd_report(int argc, char **argv) {
-  static const struct option longs[] = {
-      COPSE_CLI_SOLVE_OPTIONS,          {"output", required_argument, NULL, 'o'},
-      {"json", no_argument, NULL, 'j'}, {"progress", no_argument, NULL, 'p'},
-      {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
-  struct options o = {.what = COPSE_CLI_SOLVE_INIT};
-  opterr = 0;
-  for (int c;
-       (c = getopt_long(argc, argv, ":" COPSE_CLI_SOLVE_SHORTS "o:jh", longs, NULL)) != -1;) {
-    if (c == 'h') {
-      fputs(help, stdout);
-      fputs(copse_cli_solve_help, stdout);
-      fputs(more_help, stdout);
-      fputs(copse_cli_topology_help, stdout);
-      fputs(copse_cli_change_help, stdout);
-      return COPSE_EXIT_DONE;
-    }
-    int bad = parse_option(c, &o, argv);
-    if (bad) return bad;
-  }
-  int bad = copse_cli_solve_check(&o.what, "report", argc - optind, argv + optind);
-  if (bad) return bad;
-  if (!o.output) return copse_cli_usage("report", "name the page with -o");
-  if (o.json && strcmp(o.output, "-") == 0)
-    return copse_cli_usage("report", "of --json and -o - only one can have standard output");
-  return run(&o);
+#define TO(member) COPSE_OPTION_TO(struct options, member)
+static const struct copse_option output[] = {
+    {"--output", 'o', "FILE", "the page (- for standard output)", TO(output)}, {0}};
+static const struct copse_option own[] = {
+    {"--json", 'j', NULL, "what was made as one JSON object on standard output", TO(json)},
+    COPSE_OPTION_PROGRESS(struct options),
+    {0}};
+
+static void begin(void *options) {
+  *(struct options *)options = (struct options){.what = COPSE_CLI_SOLVE_INIT};
 }
+
+const struct copse_command copse_cmd_report = {
+    .name = "report",
+    .does = "write a page: topology, proof, trees, predictions",
+    .usage =
+        "usage: copse report TOPO -c COLLECTIVE -o FILE.html [options]\n\n"
+        "Solves as 'copse solve' does and writes one page that needs nothing else: the topology,\n"
+        "the load of its links and the cut that bounds them, the trees to step through, and\n"
+        "predicted bandwidth and time over message sizes beside today's algorithms. Pictures are\n"
+        "laid out by Graphviz (the program 'dot'), at most 2500 nodes.\n\n",
+    .example = "\nexample: copse report topologies/a100-x2.json -c allreduce -o a100-x2.html\n",
+    .takes_topology = true,
+    .sections = {{.column = 22, .options = output},
+                 COPSE_CLI_SOLVE_SECTION(struct options, what),
+                 {.column = 22, .options = own},
+                 COPSE_CLI_TOPOLOGY_SECTION(struct options, what.topology),
+                 COPSE_CLI_CHANGE_SECTION(struct options, what.topology)},
+    .size = sizeof(struct options),
+    .begin = begin,
+    .run = run};

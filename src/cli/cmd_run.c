@@ -1,18 +1,246 @@
-/* `copse run`: executes a plan and verifies the result. */
+/*
+ * copse run PLAN: executes a plan and compares every element with an independent reference, row by
+ * row as nccl-tests does: warm up, time, then check on fresh data.
+ */
+#include <dlfcn.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "cli/cli.h"
-#include "cli/run_job.h"
-#include "cli/run_memory.h"
-#include "cli/run_options.h"
+#include "cli/options.h"
 #include "cli/run_table.h"
+#include "runtime/comm/agree.h"
 #include "runtime/comm/executor.h"
+#include "runtime/interpreter/expected.h"
 #include "runtime/plan/layout.h"
 #include "runtime/plan/plan.h"
-#include "runtime/interpreter/expected.h"
+#include "runtime/transport/transport.h"
+
+#define DEFAULT_MIN_BYTES 8u
+#define DEFAULT_MAX_BYTES ((uint64_t)32 << 20)
+#define MAX_BYTES ((uint64_t)1 << 48)
+#define MAX_ITERS 1000000000u
+#define MAX_TIMEOUT 1e6
+#define DEFAULT_JOB_TIMEOUT 60.0
+
+static const char *const backend_names[] = {"cpu", "threads", "cuda", "mpi", NULL};
+
+const char *copse_run_backend_name(enum copse_backend backend) { return backend_names[backend]; }
+
+/* Seconds, also where none were given: for backends whose ranks are processes. */
+static double timeout_of(const struct copse_run_options *options) {
+  return options->timeout > 0 ? options->timeout : DEFAULT_JOB_TIMEOUT;
+}
+
+/* The size after `size`; beyond max_bytes when there is none. */
+static uint64_t next_size(const struct copse_run_options *options, uint64_t size) {
+  if (options->step_bytes) return size + options->step_bytes;
+  if (size == 0) return DEFAULT_MIN_BYTES;
+  return size > MAX_BYTES / (uint64_t)options->step_factor ? UINT64_MAX
+                                                           : size * (uint64_t)options->step_factor;
+}
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+/* One number from a file such as cgroup's memory.max; false for "max" and no file. */
+static bool read_number(const char *path, unsigned long long *out) {
+  FILE *in = fopen(path, "re");
+  if (!in) return false;
+  bool ok = fscanf(in, "%llu", out) == 1;
+  fclose(in);
+  return ok;
+}
+
+/* What can be taken without swapping; UINT64_MAX where the system doesn't tell. */
+static uint64_t available_memory(void) {
+  uint64_t available = UINT64_MAX;
+  char line[256];
+  unsigned long long kib, most, used;
+  FILE *in = fopen("/proc/meminfo", "re");
+  while (in && fgets(line, sizeof line, in))
+    if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1) available = (uint64_t)kib << 10;
+  if (in) fclose(in);
+  if (read_number("/sys/fs/cgroup/memory.max", &most) &&
+      read_number("/sys/fs/cgroup/memory.current", &used)) {
+    uint64_t left = most > used ? most - used : 0;
+    if (left < available) available = left;
+  }
+  return available;
+}
+
+/* Inputs, outputs and scratch for messages of `bytes`, with the type that takes most. */
+static copse_status needed_memory(const struct copse_run_options *options,
+                                  const struct copse_plan *plan, uint32_t ranks_here,
+                                  uint64_t bytes, uint64_t *needed, struct copse_err *err) {
+  const struct copse_plan_header *h = &plan->header;
+  uint64_t block = copse_plan_block_bytes(plan, bytes), most = 0;
+  for (int t = 0; t < COPSE_N_TYPES; t++) {
+    uint64_t scratch;
+    if (!options->types[t]) continue;
+    copse_status status = copse_exec_scratch_bytes(
+        plan, block / copse_type_bytes((enum copse_type)t), (enum copse_type)t, &scratch, err);
+    if (status != COPSE_OK) return status;
+    if (scratch > most) most = scratch;
+  }
+  *needed = (uint64_t)((unsigned __int128)most * ranks_here / h->n_ranks) +
+            copse_buffers_bytes(ranks_here, h->input_blocks * block, h->output_blocks * block);
+  return COPSE_OK;
+}
+
+static double gib(uint64_t bytes) { return (double)bytes / (1 << 30); }
+
+/* COPSE_NOMEM, naming a size that fits, where the largest size would need more memory
+ * than --max-memory or than the machine has available. Before anything is allocated. */
+static copse_status check_memory(const struct copse_run_options *options,
+                                 const struct copse_plan *plan, uint32_t ranks_here,
+                                 struct copse_err *err) {
+  uint64_t limit = options->max_memory ? options->max_memory : available_memory(), needed;
+  copse_status status = needed_memory(options, plan, ranks_here, options->max_bytes, &needed, err);
+  if (status != COPSE_OK || needed <= limit) return status;
+  uint64_t fits = options->max_bytes, bytes = needed;
+  while (bytes > limit && fits > 0) {
+    fits /= 2;
+    status = needed_memory(options, plan, ranks_here, fits, &bytes, err);
+    if (status != COPSE_OK) return status;
+  }
+  char advice[64] = "";
+  if (fits > 0) snprintf(advice, sizeof advice, "; -e %llu fits", (unsigned long long)fits);
+  return copse_fail(err, COPSE_NOMEM,
+                    "-e %llu needs %.3g GiB of memory (inputs, outputs and scratch of %u ranks), "
+                    "%.3g GiB are %s%s",
+                    (unsigned long long)options->max_bytes, gib(needed), ranks_here, gib(limit),
+                    options->max_memory ? "allowed" : "available", advice);
+}
+
+/* ---- --backend mpi: this process as a rank of a job ------------------------------------------ */
+
+struct job {
+  struct copse_transport *transport; /* NULL: all ranks are in this process */
+  uint32_t rank;
+};
+
+#define LIBRARY "libcopse-mpi.so"
+#define SYSTEM_LIBRARY LIBRARY ".0"
+
+typedef copse_status start_function(const char *version, double timeout_seconds, copse_wire *wire,
+                                    char *text, size_t size);
+
+/* Beside the program (a build), in lib beside its bin (an installation), or where the system
+ * looks. Never closed: MPI doesn't come twice into a process. */
+static void *open_library(void) {
+  static const char *const places[] = {"/" LIBRARY, "/../lib/" LIBRARY};
+  char path[PATH_MAX + 32];
+  ssize_t n = readlink("/proc/self/exe", path, PATH_MAX);
+  while (n > 0 && path[n - 1] != '/') n--;
+  for (size_t i = 0; n > 0 && i < sizeof places / sizeof *places; i++) {
+    snprintf(path + n - 1, sizeof path - (size_t)n + 1, "%s", places[i]);
+    if (access(path, R_OK) == 0) return dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+  }
+  return dlopen(SYSTEM_LIBRARY, RTLD_NOW | RTLD_GLOBAL);
+}
+
+static copse_status find_start(start_function **start, struct copse_err *err) {
+  void *library = open_library(), *found = library ? dlsym(library, "copse_mpi_start") : NULL;
+  const char *why = found ? "" : dlerror();
+  memcpy(start, &found, sizeof found); /* ISO C knows no such cast */
+  if (found) return COPSE_OK;
+  return copse_fail(err, COPSE_UNSUPPORTED,
+                    "backend mpi: no MPI here, or copse was built without it (scripts/bootstrap "
+                    "installs Open MPI): %s",
+                    why ? why : LIBRARY);
+}
+
+static void add_rank(const struct job *job, struct copse_err *err) {
+  struct copse_err text = COPSE_ERR_INIT;
+  (void)copse_fail(&text, err->status, "rank %u: %s", job->rank, err->text);
+  *err = text;
+}
+
+/* Finds MPI (libcopse-mpi.so, beside the program) and the other processes. COPSE_UNSUPPORTED where
+ * there is no MPI. */
+static copse_status join_job(struct job *job, double timeout_seconds, struct copse_err *err) {
+  start_function *start;
+  copse_wire wire;
+  char text[300] = "";
+  copse_status status = find_start(&start, err);
+  if (status != COPSE_OK) return status;
+  status = start(COPSE_VERSION_STRING, timeout_seconds, &wire, text, sizeof text);
+  if (status != COPSE_OK) return copse_fail(err, status, "backend mpi: %s", text);
+  job->rank = (uint32_t)wire.rank;
+  status = copse_transport_new(&wire, timeout_seconds, &job->transport, err);
+  if (status != COPSE_OK) add_rank(job, err);
+  return status;
+}
+
+/* After an error: the other ranks end with it too, and its text says which rank this is. */
+static void fail_job(const struct job *job, struct copse_err *err) {
+  if (!job->transport) return;
+  (void)copse_transport_fail(job->transport, err);
+  add_rank(job, err);
+}
+
+/* Also without a job. */
+static void leave_job(struct job *job) {
+  if (job->transport) copse_transport_free(job->transport);
+}
+
+/* mpirun ends a job with the first process that fails. Between an error message and the end of
+ * this process: so that the others get to say theirs. */
+static void linger(void) {
+  static const struct timespec while_others_speak = {1, 0};
+  nanosleep(&while_others_speak, NULL);
+}
+
+/* How it went here so far; the same plan everywhere. Fails alike at all ranks. */
+static copse_status agree(const struct job *job, copse_status mine, const struct copse_plan *plan,
+                          struct copse_err *err) {
+  if (!job->transport) return mine;
+  copse_bootstrap bootstrap;
+  struct copse_comm_shape shape;
+  copse_transport_shape(job->transport, &bootstrap, &shape);
+  return copse_agree(&shape, mine, &plan, plan ? 1 : 0, err);
+}
+
+/* A half of a row over all ranks: the longest time, all wrong elements. */
+static copse_status combine(const struct job *job, struct copse_run_result *result,
+                            struct copse_err *err) {
+  struct copse_run_result *all;
+  if (!job->transport) return COPSE_OK;
+  uint32_t n = copse_transport_size(job->transport);
+  copse_status status = copse_calloc(n, sizeof *all, &all, err);
+  if (status != COPSE_OK) return status;
+  status = copse_transport_all_gather(job->transport, result, all, sizeof *all);
+  if (status != COPSE_OK) status = copse_transport_status(job->transport, err);
+  for (uint32_t r = 0; r < n && status == COPSE_OK; r++) {
+    if (r == job->rank) continue;
+    if (all[r].us > result->us) result->us = all[r].us;
+    result->wrong += all[r].wrong;
+  }
+  free(all);
+  return status;
+}
+
+/* All have come here. */
+static copse_status meet(const struct job *job, struct copse_err *err) {
+  struct copse_run_result nothing = {0};
+  return combine(job, &nothing, err);
+}
+
+/* Ranks whose memory comes from this host. Open MPI says how many of its processes share a host;
+ * others: as if all did. */
+static uint32_t ranks_here(const struct job *job, uint32_t n_ranks) {
+  const char *text = job->transport ? getenv("OMPI_COMM_WORLD_LOCAL_SIZE") : NULL;
+  long n = text ? strtol(text, NULL, 10) : 0;
+  return n > 0 && n < (long)n_ranks ? (uint32_t)n : n_ranks;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 /* All that a row needs. */
 struct bench {
@@ -21,7 +249,7 @@ struct bench {
   struct copse_exec *exec;
   struct copse_buffers buffers;
   struct copse_run_report *report; /* NULL: another process prints */
-  struct copse_job job;
+  struct job job;
   uint64_t wrong; /* elements so far */
   uint64_t seed;  /* other data in every check */
 };
@@ -77,7 +305,7 @@ static copse_status measure(struct bench *bench, const struct copse_run_row *row
   struct copse_launch it = launch_of(bench, row);
   COPSE_TRY(copse_exec_load(bench->exec, &it, err));
   COPSE_TRY(launch(bench, &it, o->warmup_iters, err));
-  COPSE_TRY(copse_job_meet(&bench->job, err));
+  COPSE_TRY(meet(&bench->job, err));
   double start = copse_clock_seconds();
   COPSE_TRY(launch(bench, &it, o->iters, err));
   result->us = 1e6 * (copse_clock_seconds() - start) / o->iters;
@@ -88,7 +316,7 @@ static copse_status measure(struct bench *bench, const struct copse_run_row *row
     result->wrong += copse_buffers_count_wrong(&bench->buffers);
   }
   result->was_run = true;
-  COPSE_TRY(copse_job_combine(&bench->job, result, err));
+  COPSE_TRY(combine(&bench->job, result, err));
 out:
   return status;
 }
@@ -117,8 +345,7 @@ static copse_status run_all(struct bench *bench, struct copse_err *err) {
   for (int type = 0; type < COPSE_N_TYPES; type++)
     for (int redop = 0; redop < (reduces ? COPSE_N_REDOPS : 1); redop++) {
       if (!o->types[type] || (reduces && !o->redops[redop])) continue;
-      for (uint64_t size = o->min_bytes; size <= o->max_bytes;
-           size = copse_run_next_size(o, size)) {
+      for (uint64_t size = o->min_bytes; size <= o->max_bytes; size = next_size(o, size)) {
         copse_status status =
             run_row(bench, size, (enum copse_type)type, (enum copse_redop)redop, err);
         if (status != COPSE_OK) return status;
@@ -130,15 +357,16 @@ static copse_status run_all(struct bench *bench, struct copse_err *err) {
 /* A low-latency plan's packets hold messages up to a limit. */
 static void fit_range(struct copse_run_options *options, const struct copse_plan *plan) {
   const struct copse_plan_header *h = &plan->header;
-  bool limited = h->protocol == COPSE_PROTOCOL_LOW_LATENCY && options->max_is_default;
+  bool limited = h->protocol == COPSE_PROTOCOL_LOW_LATENCY && !options->max_given;
   if (limited && options->max_bytes > h->max_bytes && options->min_bytes <= h->max_bytes)
     options->max_bytes = h->max_bytes;
 }
 
 static copse_status new_exec(struct bench *bench, struct copse_err *err) {
   copse_status status =
-      bench->job.transport ? copse_exec_new_transport(bench->plan, bench->job.transport, &bench->exec, err)
-                      : copse_exec_new(bench->plan, bench->options->backend, &bench->exec, err);
+      bench->job.transport
+          ? copse_exec_new_transport(bench->plan, bench->job.transport, &bench->exec, err)
+          : copse_exec_new(bench->plan, bench->options->backend, &bench->exec, err);
   if (status == COPSE_OK && bench->options->timeout > 0)
     copse_exec_set_stall_seconds(bench->exec, bench->options->timeout);
   return status;
@@ -148,7 +376,7 @@ static copse_status new_exec(struct bench *bench, struct copse_err *err) {
 static copse_status prepare(struct bench *bench, struct copse_run_options *options,
                             struct copse_err *err) {
   const struct copse_plan *plan = bench->plan;
-  const struct copse_job *job = &bench->job;
+  const struct job *job = &bench->job;
   uint32_t n = plan->header.n_ranks, first = job->transport ? job->rank : 0;
   copse_status status;
   if (job->transport && copse_transport_size(job->transport) != n)
@@ -157,11 +385,12 @@ static copse_status prepare(struct bench *bench, struct copse_run_options *optio
                       "mpirun -n %u",
                       n, copse_transport_size(job->transport), n);
   fit_range(options, plan);
-  status = copse_run_check_memory(options, plan, copse_job_ranks_here(job, n), err);
-  COPSE_TRY(copse_job_agree(job, status, plan, err));
+  status = check_memory(options, plan, ranks_here(job, n), err);
+  COPSE_TRY(agree(job, status, plan, err));
   COPSE_TRY(new_exec(bench, err));
   uint64_t block = copse_plan_block_bytes(plan, options->max_bytes);
-  COPSE_TRY(copse_buffers_new_some(n, first, job->transport ? 1 : n, plan->header.input_blocks * block,
+  COPSE_TRY(copse_buffers_new_some(n, first, job->transport ? 1 : n,
+                                   plan->header.input_blocks * block,
                                    plan->header.output_blocks * block, &bench->buffers, err));
   if (first == 0) COPSE_TRY(copse_run_report_new(options, plan, &bench->report, err));
 out:
@@ -174,11 +403,11 @@ static copse_status run_bench(struct copse_run_options *options, uint64_t *wrong
   struct copse_plan *plan = NULL;
   copse_status status;
   if (options->backend == COPSE_BACKEND_MPI)
-    COPSE_TRY(copse_job_start(&bench.job, copse_run_timeout(options), err));
+    COPSE_TRY(join_job(&bench.job, timeout_of(options), err));
   status = copse_plan_open(options->plan, &plan, err);
   bench.plan = plan;
-  COPSE_TRY(copse_job_agree(&bench.job, status, plan, err));
-  COPSE_TRY(copse_job_agree(&bench.job, prepare(&bench, options, err), plan, err));
+  COPSE_TRY(agree(&bench.job, status, plan, err));
+  COPSE_TRY(agree(&bench.job, prepare(&bench, options, err), plan, err));
   COPSE_TRY(run_all(&bench, err));
   end_progress(&bench);
   *wrong = bench.wrong;
@@ -187,26 +416,171 @@ out:
   if (status != COPSE_OK) end_progress(&bench);
   if (status == COPSE_REFUTED && options->json && (!bench.job.transport || bench.job.rank == 0))
     copse_cli_print_refuted("finished", err);
-  if (status != COPSE_OK) copse_job_fail(&bench.job, err);
+  if (status != COPSE_OK) fail_job(&bench.job, err);
   copse_exec_free(bench.exec);
-  copse_job_end(&bench.job); /* before the rest: messages may still be on their way to it */
+  leave_job(&bench.job); /* before the rest: messages may still be on their way to it */
   copse_run_report_free(bench.report);
   copse_buffers_free(&bench.buffers);
   copse_plan_release(plan);
   return status;
 }
 
-int copse_cmd_run(int argc, char **argv) {
-  struct copse_run_options options;
-  struct copse_err err = COPSE_ERR_INIT;
-  int exit_status;
-  uint64_t wrong = 0;
-  if (copse_run_options_parse(argc, argv, &options, &exit_status) == COPSE_RUN_LEAVE)
-    return exit_status;
-  if (run_bench(&options, &wrong, &err) != COPSE_OK) {
-    exit_status = copse_cli_fail(&err);
-    if (options.backend == COPSE_BACKEND_MPI) copse_job_linger();
-    return exit_status;
-  }
-  return wrong ? 1 : 0;
+/* ---- options --------------------------------------------------------------------------------- */
+
+/* Options that exclude each other, and defaults that depend on others. */
+static int settle(struct copse_run_options *o) {
+  if (o->step_given && o->factor_given) return copse_cli_usage("run", "give -i or -f, not both");
+  if (!o->max_given && o->min_bytes > o->max_bytes) o->max_bytes = o->min_bytes;
+  if (!o->min_given && o->min_bytes > o->max_bytes) o->min_bytes = o->max_bytes;
+  if (o->min_bytes > o->max_bytes)
+    return copse_cli_usage("run", "-b %llu is larger than -e %llu",
+                           (unsigned long long)o->min_bytes, (unsigned long long)o->max_bytes);
+  if (!o->in_place && !o->out_of_place) o->in_place = o->out_of_place = true;
+  return COPSE_EXIT_DONE;
 }
+
+static int run(void *arguments, int n_left, char **left) {
+  struct copse_run_options *options = arguments;
+  struct copse_err err = COPSE_ERR_INIT;
+  uint64_t wrong = 0;
+  int exit = settle(options);
+  if (exit != COPSE_EXIT_DONE) return exit;
+  if (n_left != 1)
+    return copse_cli_usage("run", n_left == 0 ? "no plan given" : "more than one plan given");
+  options->plan = left[0];
+  if (run_bench(options, &wrong, &err) != COPSE_OK) {
+    exit = copse_cli_fail(&err);
+    if (options->backend == COPSE_BACKEND_MPI) linger();
+    return exit;
+  }
+  return wrong ? COPSE_EXIT_REFUTED : COPSE_EXIT_DONE;
+}
+
+static int refuse(const char *name, const char *value, const char *right) {
+  return copse_cli_usage("run", "%s '%s' must be %s", name, value, right);
+}
+
+static int take_type(void *options, const char *command, char *value) {
+  struct copse_run_options *o = options;
+  enum copse_type type;
+  bool all = strcmp(value, "all") == 0;
+  (void)command;
+  if (!all && !copse_type_from_name(value, &type))
+    return refuse("-d", value,
+                  "all, int8, uint8, int32, uint32, int64, uint64, half, float, double, "
+                  "bfloat16, f8e4m3 or f8e5m2");
+  for (int t = 0; t < COPSE_N_TYPES; t++) o->types[t] = all || t == (int)type;
+  return COPSE_EXIT_DONE;
+}
+
+static int take_redop(void *options, const char *command, char *value) {
+  struct copse_run_options *o = options;
+  enum copse_redop redop;
+  bool all = strcmp(value, "all") == 0;
+  (void)command;
+  if (!all && !copse_redop_from_name(value, &redop))
+    return refuse("-o", value, "all, sum, prod, max, min or avg");
+  for (int r = 0; r < COPSE_N_REDOPS; r++) o->redops[r] = all || r == (int)redop;
+  return COPSE_EXIT_DONE;
+}
+
+static int take_backend(void *options, const char *command, char *value) {
+  struct copse_run_options *o = options;
+  for (int b = 0; backend_names[b]; b++)
+    if (strcmp(value, backend_names[b]) == 0) {
+      o->backend = (enum copse_backend)b;
+      return COPSE_EXIT_DONE;
+    }
+  return copse_cli_usage(command, "no backend '%s'; there are cpu, threads, cuda and mpi", value);
+}
+
+static int take_timeout(void *options, const char *command, char *value) {
+  double *timeout = &((struct copse_run_options *)options)->timeout;
+  char *end;
+  (void)command;
+  *timeout = strtod(value, &end);
+  if (*value && !*end && *timeout >= 0.1 && *timeout <= MAX_TIMEOUT) return COPSE_EXIT_DONE;
+  return refuse("--timeout", value, "seconds, from 0.1 to 1000000");
+}
+
+#define TO(member) COPSE_OPTION_TO(struct copse_run_options, member)
+#define MARK(member) COPSE_OPTION_MARK(struct copse_run_options, member)
+#define SIZE_TO(member, least, most) TO(member), COPSE_OPTION_RANGE(least, most), .bytes = true
+#define COUNT_TO(member, least) \
+  TO(member), COPSE_OPTION_RANGE(least, MAX_ITERS), .must = "an integer of at least " #least
+
+static const char *const types[] = {"int8",   "uint8",  "int32", "uint32", "int64",
+                                    "uint64", "half",   "float", "double", "bfloat16",
+                                    "f8e4m3", "f8e5m2", "all",   NULL};
+static const char *const redops[] = {"sum", "prod", "max", "min", "avg", "all", NULL};
+
+static const struct copse_option own[] = {
+    {"--minbytes", 'b', "N", "smallest size (default 8); K, M, G: times 1024, ...",
+     SIZE_TO(min_bytes, 0, MAX_BYTES), .must = "a number of bytes, such as 1000, 64K or 1G",
+     .spelled = "-b", MARK(min_given)},
+    {"--maxbytes", 'e', "N", "largest size (default 32M, or what a low-latency plan takes)",
+     SIZE_TO(max_bytes, 0, MAX_BYTES), .must = "a number of bytes, such as 1000, 64K or 1G",
+     .spelled = "-e", MARK(max_given)},
+    {"--stepfactor", 'f', "F", "next size = size * F (default 2); after 0 comes 8", TO(step_factor),
+     COPSE_OPTION_RANGE(2, MAX_BYTES), .must = "an integer of at least 2", .spelled = "-f",
+     MARK(factor_given)},
+    {"--stepbytes", 'i', "N", "next size = size + N instead", SIZE_TO(step_bytes, 1, MAX_BYTES),
+     .must = "a number of bytes of at least 1", .spelled = "-i", MARK(step_given)},
+    {"--iters", 'n', "N", "timed launches per row (default 5)", COUNT_TO(iters, 1),
+     .spelled = "-n"},
+    {"--warmup_iters", 'w', "N", "launches before them (default 1)", COUNT_TO(warmup_iters, 0),
+     .spelled = "-w"},
+    {"--check", 'c', "N", "checked launches per row (default 1; 0: no check)", COUNT_TO(checks, 0),
+     .spelled = "-c"},
+    {"--datatype", 'd', "T",
+     "int8 uint8 int32 uint32 int64 uint64 half float double\n"
+     "bfloat16 f8e4m3 f8e5m2, or all (default float)",
+     .words = types, .take = take_type},
+    {"--op", 'o', "OP", "sum prod max min avg, or all (default sum)", .words = redops,
+     .take = take_redop},
+    {"--backend", 0, "B",
+     "cpu: one thread steps all ranks, reports a deadlock (default)\n"
+     "threads: a thread for every worker\n"
+     "cuda: the GPUs of this machine; ranks beyond their number share\n"
+     "mpi: a process for each rank, under mpirun -n RANKS",
+     .words = backend_names, .take = take_backend},
+    {"--out-of-place", 0, NULL, "only out of place", TO(out_of_place)},
+    {"--in-place", 0, NULL, "only in place", TO(in_place)},
+    {"--timeout", 0, "S", "give up after S seconds without progress (default 20; mpi: 60)",
+     .take = take_timeout},
+    {"--max-memory", 0, "N", "refuse to take more (default: what is available)",
+     SIZE_TO(max_memory, 1, UINT64_MAX), .must = "a number of bytes of at least 1, such as 4G"},
+    {"--json", 'j', NULL, "one JSON object instead of the table", TO(json)},
+    {.name = "--help", .letter = 'h', .help = "this text"}, /* parsed for all commands */
+    {0}};
+
+static void begin(void *options) {
+  *(struct copse_run_options *)options = (struct copse_run_options){.min_bytes = DEFAULT_MIN_BYTES,
+                                                                    .max_bytes = DEFAULT_MAX_BYTES,
+                                                                    .step_factor = 2,
+                                                                    .iters = 5,
+                                                                    .warmup_iters = 1,
+                                                                    .checks = 1,
+                                                                    .types = {[COPSE_FLOAT] = true},
+                                                                    .redops = {[COPSE_SUM] = true}};
+}
+
+static const char sizes[] =
+    "\nThe size is that of the whole message: for allgather the gathered buffer, for\n"
+    "reduce_scatter and alltoall a rank's input. Exit status 1: an element was wrong, or\n"
+    "the plan came to a standstill.\n";
+
+const struct copse_command copse_cmd_run = {
+    .name = "run",
+    .does = "execute a plan and compare every element",
+    .usage =
+        "usage: copse run [options] PLAN\n\n"
+        "Executes a plan on test data, checks every element of the result bit for bit, and\n"
+        "prints the table of nccl-tests. PLAN is a file that 'copse lower' wrote, or -.\n\n",
+    .example =
+        "\nexample: copse run -b 1K -e 16M -f 4 -d half -o avg --backend threads allreduce.plan\n",
+    .quotes_values = true,
+    .sections = {{.column = 25, .options = own, .after = sizes}},
+    .size = sizeof(struct copse_run_options),
+    .begin = begin,
+    .run = run};

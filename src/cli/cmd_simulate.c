@@ -1,59 +1,254 @@
-/* copse simulate SCHEDULE|PLAN -t TOPO: predicted times, beside today's algorithms. */
-#include <getopt.h>
+/*
+ * copse simulate SCHEDULE|PLAN -t TOPO: predicted times over message sizes, beside today's
+ * algorithms; --overlap: how many parts a Mixture-of-Experts layer should be cut into.
+ */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/types.h"
+#include "base/file.h"
 #include "base/memory.h"
-#include "base/text.h"
 #include "cli/cli.h"
+#include "cli/options.h"
 #include "cli/topology_args.h"
 #include "predict/baseline.h"
-#include "cli/simulate_overlap.h"
+#include "predict/overlap.h"
+#include "predict/simulate.h"
 #include "predict/simulate_programs.h"
 #include "schedule/adapt.h"
-#include "predict/simulate.h"
 
 #define MAX_BYTES ((uint64_t)1 << 48)
 
-static const char help[] =
-    "usage: copse simulate SCHEDULE|PLAN -t TOPO [options]\n\n"
-    "Predicts the time of a schedule or plan over message sizes, beside ring, double binary tree\n"
-    "and direct exchange, or for an alltoall pairwise, spread-out, 2dh (Tutel) and birkhoff "
-    "(FAST),\n"
-    "on the same topology and demand. An alpha-beta model with a queue at every link: each link\n"
-    "costs its latency and bytes / bandwidth, each hop from rank to rank alpha. Incast, memory\n"
-    "and, without --reduce, arithmetic cost nothing. The file, or -, is what 'copse solve' wrote,\n"
-    "what 'copse lower' wrote, or MSCCL XML or an MSCCL++ plan of any origin. A plan's ranks are\n"
-    "the topology's, each pair on its shortest route, where a schedule says the way.\n\n"
-    "  -t, --topology FILE    the topology, in any input format\n"
-    "  -b, --minbytes N       smallest size (default 1K); K, M, G: times 1024, ...\n"
-    "  -e, --maxbytes N       largest size (default 10G)\n"
-    "  -f, --stepfactor F     next size = size * F (default 4)\n"
-    "  -a, --alpha US         software cost of a hop from rank to rank (default 2 us)\n"
-    "      --chunk N          bytes of a chunk, all of them (default: as plans are cut, 128K to\n"
-    "                         512K, see 'copse lower --chunk'; a plan as it says itself)\n"
-    "      --fifo N           chunks of a transfer that may be on their way over links, as slots of\n"
-    "                         a plan's buffers (default 4, a plan's own; 0: any number)\n"
-    "      --duplex D         what goes both ways between two ranks at once takes D times as long\n"
-    "                         as one way alone (default 1; measure it, see 'make bench-mpi')\n"
-    "      --reduce GBPS      at which a rank adds what comes in, one byte after the other\n"
-    "                         (default: free)\n"
-    "      --no-baselines     the schedule alone\n"
-    "  -j, --json             one JSON object instead of the table\n\n"
-    "The size is M: for an allgather the gathered buffer, for an alltoall what a rank sends\n"
-    "(with a demand, the rank that sends most). algbw is M / time.\n\n"
-    "example: copse simulate a100-x2.allreduce.json -t topologies/a100-x2.json -b 64K -e 1G\n";
+/* ---- --overlap ------------------------------------------------------------------------- */
+
+#define MAX_DEGREES 64
+
+struct spec {
+  int64_t tokens, token_bytes;
+  const char *compute;
+  int degrees[MAX_DEGREES], n_degrees;
+  bool degrees_given;
+  enum copse_overlap_network network;
+};
+
+struct overlap {
+  struct spec spec;
+  struct copse_overlap_problem problem;
+  struct copse_sim_dag dispatch, combine;
+  struct copse_compute_point *points;
+  struct copse_overlap_row rows[MAX_DEGREES];
+  int best;
+};
+
+/* "A:B", two decimals; false for anything else, such as a file's name. */
+static bool parse_affine(const char *text, struct copse_compute *out) {
+  char alpha[64];
+  const char *colon = strchr(text, ':');
+  struct copse_q a, b;
+  if (!colon || (size_t)(colon - text) >= sizeof alpha) return false;
+  memcpy(alpha, text, (size_t)(colon - text));
+  alpha[colon - text] = '\0';
+  if (copse_q_parse_decimal(alpha, &a, NULL) != COPSE_OK || a.num < 0) return false;
+  if (copse_q_parse_decimal(colon + 1, &b, NULL) != COPSE_OK || b.num < 0) return false;
+  *out = (struct copse_compute){.alpha_us = copse_q_to_double(a),
+                                .us_per_token = copse_q_to_double(b)};
+  return true;
+}
+
+static bool parse_degrees(char *text, struct spec *s) {
+  char *rest = NULL;
+  s->n_degrees = 0;
+  s->degrees_given = true;
+  for (char *d = strtok_r(text, ":", &rest); d; d = strtok_r(NULL, ":", &rest)) {
+    int64_t v;
+    if (s->n_degrees == MAX_DEGREES || !copse_cli_parse_int(d, 1, COPSE_OVERLAP_MAX_DEGREE, &v))
+      return false;
+    s->degrees[s->n_degrees++] = (int)v;
+  }
+  return s->n_degrees > 0;
+}
+
+/* One key=value. What is wrong with it, or NULL. */
+static const char *parse_pair(char *pair, struct spec *s) {
+  char *value = strchr(pair, '=');
+  if (!value) return "--overlap takes key=value pairs, such as tokens=4096,compute=20:0.05";
+  *value++ = '\0';
+  if (strcmp(pair, "tokens") == 0)
+    return copse_cli_parse_int(value, 1, (int64_t)1 << 40, &s->tokens)
+               ? NULL
+               : "--overlap: tokens must be a positive integer";
+  if (strcmp(pair, "token-bytes") == 0)
+    return copse_cli_parse_int(value, 1, (int64_t)1 << 40, &s->token_bytes)
+               ? NULL
+               : "--overlap: token-bytes must be a positive integer";
+  if (strcmp(pair, "degrees") == 0)
+    return parse_degrees(value, s) ? NULL
+                                   : "--overlap: degrees must be up to 64 integers from 1 to "
+                                     "4096, such as 1:2:4:8";
+  if (strcmp(pair, "compute") == 0) {
+    s->compute = value;
+    return *value ? NULL : "--overlap: compute must be ALPHA:BETA or a file";
+  }
+  if (strcmp(pair, "network") == 0) {
+    s->network = strcmp(value, "shared") == 0 ? COPSE_OVERLAP_SHARED : COPSE_OVERLAP_ONE;
+    return s->network == COPSE_OVERLAP_SHARED || strcmp(value, "one") == 0
+               ? NULL
+               : "--overlap: network must be one or shared";
+  }
+  return "--overlap knows tokens, token-bytes, compute, degrees and network";
+}
+
+static const char *parse_spec(char *text, struct spec *s) {
+  char *rest = NULL;
+  *s = (struct spec){.token_bytes = 8192, .degrees = {1, 2, 4, 8, 16}, .n_degrees = 5};
+  for (char *pair = strtok_r(text, ",", &rest); pair; pair = strtok_r(NULL, ",", &rest)) {
+    const char *wrong = parse_pair(pair, s);
+    if (wrong) return wrong;
+  }
+  if (s->tokens == 0) return "--overlap: say how many tokens a rank sends, tokens=N";
+  if (!s->compute) return "--overlap: say how long experts compute, compute=ALPHA:BETA or a file";
+  if (!s->degrees_given) /* of our own choice leave out what can't be */
+    while (s->n_degrees > 1 && s->degrees[s->n_degrees - 1] > s->tokens) s->n_degrees--;
+  for (int i = 0; i < s->n_degrees; i++)
+    if (s->degrees[i] > s->tokens) return "--overlap: a degree is larger than the tokens";
+  return NULL;
+}
+
+/* The total of degree 1, 0 where it isn't among the degrees. */
+static double total_undivided(const struct overlap *it) {
+  for (int i = 0; i < it->problem.n_degrees; i++)
+    if (it->rows[i].degree == 1) return it->rows[i].total_us;
+  return 0;
+}
+
+static void print_overlap(const struct overlap *it, const struct copse_topology *t) {
+  const struct spec *s = &it->spec;
+  double alone = total_undivided(it);
+  printf("# copse simulate --overlap: %d ranks, topology %s; a model, not a measurement\n",
+         t->n_ranks, t->name);
+  printf("# %lld tokens of %lld bytes from each rank, %.10g at the busiest expert's; network: %s\n",
+         (long long)s->tokens, (long long)s->token_bytes, it->problem.tokens,
+         s->network == COPSE_OVERLAP_ONE ? "one all-to-all at a time" : "shared");
+  printf("#\n# %6s  %12s  %12s  %12s  %12s  %8s\n", "degree", "dispatch", "compute", "combine",
+         "total", "gain");
+  printf("# %6s  %12s  %12s  %12s  %12s  %8s\n", "", "(us)", "(us)", "(us)", "(us)", "");
+  for (int i = 0; i < it->problem.n_degrees; i++) {
+    const struct copse_overlap_row *r = &it->rows[i];
+    printf("  %6d  %12.2f  %12.2f  %12.2f  %12.2f  ", r->degree, r->degree * r->dispatch_us,
+           r->degree * r->compute_us, r->degree * r->combine_us, r->total_us);
+    if (alone > 0 && r->total_us > 0)
+      printf("%8.3f%s\n", alone / r->total_us, i == it->best ? "  best" : "");
+    else
+      printf("%8s%s\n", "-", i == it->best ? "  best" : "");
+  }
+}
+
+static copse_status print_overlap_json(const struct overlap *it, const struct copse_topology *t,
+                                       struct copse_err *err) {
+  struct copse_text text = {0};
+  double alone = total_undivided(it);
+  copse_cli_add_string(&text, "{\"topology\": ", t->name);
+  copse_text_add(&text,
+                 ", \"nranks\": %d, \"tokens\": %lld, \"token_bytes\": %lld, \"network\": "
+                 "\"%s\", \"best_degree\": %d, \"rows\": [",
+                 t->n_ranks, (long long)it->spec.tokens, (long long)it->spec.token_bytes,
+                 it->spec.network == COPSE_OVERLAP_ONE ? "one" : "shared",
+                 it->rows[it->best].degree);
+  for (int i = 0; i < it->problem.n_degrees; i++) {
+    const struct copse_overlap_row *r = &it->rows[i];
+    const char *const keys[] = {"dispatch_us", "compute_us", "combine_us", "total_us", "gain"};
+    const double values[] = {r->degree * r->dispatch_us, r->degree * r->compute_us,
+                             r->degree * r->combine_us, r->total_us,
+                             alone > 0 && r->total_us > 0 ? alone / r->total_us : NAN};
+    copse_text_add(&text, "%s\n {\"degree\": %d", i > 0 ? "," : "", r->degree);
+    for (int k = 0; k < 5; k++)
+      copse_text_add(&text, ", \"%s\": %s", keys[k], COPSE_CLI_NUMBER(values[k]));
+    copse_text_add(&text, "}");
+  }
+  copse_text_add(&text, "\n]}\n");
+  return copse_cli_print(&text, err);
+}
+
+static copse_status load_compute(struct overlap *it, struct copse_err *err) {
+  char *data = NULL;
+  size_t size;
+  copse_status status = COPSE_OK;
+  if (parse_affine(it->spec.compute, &it->problem.compute)) return COPSE_OK;
+  COPSE_TRY(copse_file_read(it->spec.compute, &data, &size, err));
+  status = copse_compute_parse(copse_file_label(it->spec.compute), data, size, &it->problem.compute,
+                               &it->points, err);
+out:
+  free(data);
+  return status;
+}
+
+static copse_status choose_degree(struct overlap *it, struct copse_schedule *schedule,
+                                  const struct copse_topology *topology, struct copse_err *err) {
+  double share;
+  copse_status status;
+  if (schedule->collective != COPSE_ALLTOALL)
+    return copse_fail(err, COPSE_INVALID, "--overlap is for the schedule of an alltoall");
+  COPSE_TRY(load_compute(it, err));
+  COPSE_TRY(copse_schedule_expand(schedule, err));
+  COPSE_TRY(copse_sim_dag_of_schedule(schedule, topology, &it->dispatch, err));
+  if (schedule->demand) COPSE_TRY(copse_overlap_add_combine(schedule, topology, &it->combine, err));
+  COPSE_TRY(copse_overlap_busiest_share(schedule, &share, err));
+  it->problem.topology = topology;
+  it->problem.dispatch = &it->dispatch;
+  it->problem.combine = schedule->demand ? &it->combine : NULL;
+  it->problem.bytes = (double)it->spec.tokens * (double)it->spec.token_bytes;
+  it->problem.tokens = (double)it->spec.tokens * share;
+  it->problem.network = it->spec.network;
+  it->problem.degrees = it->spec.degrees;
+  it->problem.n_degrees = it->spec.n_degrees;
+  status = copse_overlap_choose(&it->problem, it->rows, &it->best, err);
+out:
+  return status;
+}
+
+/*
+ * Prints the table (or, with json, one object) for an alltoall schedule that has been loaded for
+ * this topology; a compact one is expanded in place. spec is the value of --overlap:
+ * "tokens=N,token-bytes=B,compute=FILE|ALPHA:BETA[,degrees=1:2:4][,network=one|shared]".
+ * Returns an exit status; what was wrong has been said.
+ */
+static int simulate_overlap(const char *spec, struct copse_schedule *schedule,
+                            const struct copse_topology *topology,
+                            const struct copse_sim_options *sim, bool json) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct overlap it = {.problem = {.sim = sim}};
+  char *text = strdup(spec);
+  if (!text) {
+    copse_fail_nomem(&err);
+    return copse_cli_fail(&err);
+  }
+  const char *wrong = parse_spec(text, &it.spec);
+  if (wrong) {
+    free(text);
+    return copse_cli_usage("simulate", "%s", wrong);
+  }
+  copse_status status = choose_degree(&it, schedule, topology, &err);
+  if (status == COPSE_OK && json) status = print_overlap_json(&it, topology, &err);
+  if (status == COPSE_OK && !json) print_overlap(&it, topology);
+  copse_sim_dag_free(&it.dispatch);
+  copse_sim_dag_free(&it.combine);
+  free(it.points);
+  free(text);
+  return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);
+}
+
+/* ---- a schedule or plan and what it is compared with ------------------------------------- */
 
 struct options {
   const char *schedule, *overlap;
   struct copse_cli_topology topology;
-  uint64_t min_bytes, max_bytes, factor;
+  uint64_t min_bytes, max_bytes;
+  int64_t factor;
   struct copse_sim_options sim;
-  bool no_baselines, json, chunk, fifo;
-  bool of_table; /* an option was given that says what the table has */
+  bool no_baselines, json;
+  const char *chunk, *fifo, *of_table; /* options given; of_table: one that says what it has */
 };
 
 struct job {
@@ -104,17 +299,17 @@ static void print_head(const struct job *job) {
   const struct options *o = job->o;
   printf("# copse simulate: %s, %d ranks, topology %s\n",
          copse_collective_name(job->what.collective), job->topology->n_ranks, job->topology->name);
-  printf("# minBytes %" PRIu64 " maxBytes %" PRIu64 " step: %" PRIu64 "(factor) alpha: %g us",
+  printf("# minBytes %" PRIu64 " maxBytes %" PRIu64 " step: %" PRId64 "(factor) alpha: %g us",
          o->min_bytes, o->max_bytes, o->factor, o->sim.alpha_us);
   if (o->sim.fifo != copse_sim_defaults.fifo) printf(" fifo: %d", o->sim.fifo);
   if (o->sim.duplex > 1) printf(" duplex: %g", o->sim.duplex);
   if (o->sim.reduce_us_per_byte > 0) printf(" reduce: %g GB/s", 1e-3 / o->sim.reduce_us_per_byte);
   printf("; a model, not a measurement\n");
   for (int i = 0; i < job->n_columns; i++) {
-    char time[COPSE_Q_TEXT], rate[COPSE_RATE_TEXT];
+    char rate[COPSE_RATE_TEXT];
     const struct copse_prediction *c = &job->columns[i];
     if (copse_prediction_exists(c))
-      printf("# %-10s %s s/GB, %s%s\n", c->name, copse_q_text(c->time_per_GB, time),
+      printf("# %-10s %s s/GB, %s%s\n", c->name, COPSE_CLI_FRACTION(c->time_per_GB),
              copse_rate_text(c->time_per_GB, 10, rate), c->time_per_GB.num ? " at most" : "");
     else
       printf("# %-10s not applicable: %s\n", c->name, c->why.text);
@@ -155,29 +350,23 @@ static void print_row(const struct job *job, uint64_t size, const double *us) {
 /* ---- JSON ------------------------------------------------------------------------------ */
 
 static void add_json_head(struct job *job) {
+  const struct copse_sim_options *sim = &job->o->sim;
   struct copse_text *text = &job->text;
   copse_text_add(text, "{\"collective\": \"%s\", \"nranks\": %d, \"topology\": ",
                  copse_collective_name(job->what.collective), job->topology->n_ranks);
   copse_text_add_json_string(text, job->topology->name);
-  copse_text_add(text, ", \"alpha_us\": ");
-  copse_text_add_json_number(text, job->o->sim.alpha_us);
-  copse_text_add(text, ", \"fifo\": %d", job->o->sim.fifo);
-  copse_text_add(text, ", \"duplex\": ");
-  copse_text_add_json_number(text, job->o->sim.duplex);
-  if (job->o->sim.reduce_us_per_byte > 0) {
-    copse_text_add(text, ", \"reduce_GBps\": ");
-    copse_text_add_json_number(text, 1e-3 / job->o->sim.reduce_us_per_byte);
-  }
+  copse_text_add(text, ", \"alpha_us\": %s, \"fifo\": %d, \"duplex\": %s",
+                 COPSE_CLI_NUMBER(sim->alpha_us), sim->fifo, COPSE_CLI_NUMBER(sim->duplex));
+  if (sim->reduce_us_per_byte > 0)
+    copse_text_add(text, ", \"reduce_GBps\": %s", COPSE_CLI_NUMBER(1e-3 / sim->reduce_us_per_byte));
   copse_text_add(text, ", \"algorithms\": [");
   for (int i = 0; i < job->n_columns; i++) {
     const struct copse_prediction *c = &job->columns[i];
-    char time[COPSE_Q_TEXT];
     copse_text_add(text, "%s{\"name\": \"%s\", ", i > 0 ? ", " : "", c->name);
     if (copse_prediction_exists(c)) {
-      copse_text_add(text, "\"time_per_GB\": \"%s\"}", copse_q_text(c->time_per_GB, time));
+      copse_text_add(text, "\"time_per_GB\": \"%s\"}", COPSE_CLI_FRACTION(c->time_per_GB));
     } else {
-      copse_text_add(text, "\"not_applicable\": ");
-      copse_text_add_json_string(text, c->why.text);
+      copse_cli_add_string(text, "\"not_applicable\": ", c->why.text);
       copse_text_add(text, "}");
     }
   }
@@ -191,19 +380,13 @@ static void add_json_row(struct job *job, uint64_t size, const double *us, bool 
   copse_text_add(text, "%s\n {\"size\": %" PRIu64 ", \"times\": {", first ? "" : ",", size);
   for (int i = 0; i < job->n_columns; i++) {
     if (!copse_prediction_exists(&job->columns[i])) continue;
-    copse_text_add(text, "%s\"%s\": {\"time\": ", comma ? ", " : "", job->columns[i].name);
-    copse_text_add_json_number(text, us[i]);
-    copse_text_add(text, ", \"algbw\": ");
-    copse_text_add_json_number(text, us[i] > 0 ? 1e-3 * (double)size / us[i] : 0);
-    copse_text_add(text, "}");
+    copse_text_add(text, "%s\"%s\": {\"time\": %s, \"algbw\": %s}", comma ? ", " : "",
+                   job->columns[i].name, COPSE_CLI_NUMBER(us[i]),
+                   COPSE_CLI_NUMBER(us[i] > 0 ? 1e-3 * (double)size / us[i] : 0));
     comma = true;
   }
-  copse_text_add(text, "}, \"to_best_other\": ");
-  if (best > 0)
-    copse_text_add_json_number(text, us[0] / best);
-  else
-    copse_text_add(text, "null");
-  copse_text_add(text, "}");
+  copse_text_add(text, "}, \"to_best_other\": %s}",
+                 COPSE_CLI_NUMBER(best > 0 ? us[0] / best : NAN));
 }
 
 /* ---- all together ---------------------------------------------------------------------- */
@@ -211,9 +394,9 @@ static void add_json_row(struct job *job, uint64_t size, const double *us, bool 
 /* -b, times -f, up to -e: no more than there are powers of two. */
 static int list_sizes(const struct options *o, uint64_t sizes[64]) {
   int n = 0;
-  for (uint64_t size = o->min_bytes; size <= o->max_bytes && n < 64; size *= o->factor) {
+  for (uint64_t size = o->min_bytes; size <= o->max_bytes && n < 64; size *= (uint64_t)o->factor) {
     sizes[n++] = size;
-    if (size > o->max_bytes / o->factor) break;
+    if (size > o->max_bytes / (uint64_t)o->factor) break;
   }
   return n;
 }
@@ -355,7 +538,7 @@ static copse_status simulate(struct job *job) {
   COPSE_TRY(add_first(job));
   if (o->overlap) {
     job->overlap_status =
-        copse_cli_overlap(o->overlap, job->schedule, job->topology, &o->sim, o->json);
+        simulate_overlap(o->overlap, job->schedule, job->topology, &o->sim, o->json);
     goto out;
   }
   const struct copse_baseline_options like = {
@@ -373,13 +556,12 @@ static copse_status simulate(struct job *job) {
   COPSE_TRY(run_sizes(job));
   if (!o->json) goto out;
   copse_text_add(&job->text, "\n]}\n");
-  COPSE_TRY(copse_text_status(&job->text, job->err));
-  fwrite(job->text.data, 1, job->text.size, stdout);
+  status = copse_cli_print(&job->text, job->err);
 out:
   return status;
 }
 
-static int run(const struct options *o) {
+static int predict(const struct options *o) {
   struct copse_err err = COPSE_ERR_INIT;
   struct job job = {.o = o, .own = o->sim, .err = &err};
   copse_status status = simulate(&job);
@@ -393,119 +575,123 @@ static int run(const struct options *o) {
 
 /* ---- options --------------------------------------------------------------------------- */
 
-/* At most 19 digits, zeros in front included. */
-static bool parse_size(const char *text, uint64_t *out) {
-  return strspn(text, "0123456789") < 20 && copse_cli_parse_size(text, MAX_BYTES, out);
-}
-
-static bool parse_alpha(const char *text, double *out) {
-  struct copse_q q;
-  if (copse_q_parse_decimal(text, &q, NULL) != COPSE_OK || q.num < 0) return false;
-  *out = copse_q_to_double(q);
-  return true;
-}
-
-static bool parse_duplex(const char *text, double *out) {
-  return parse_alpha(text, out) && *out >= 1;
-}
-
-static bool parse_chunk(const char *text, struct copse_sim_options *sim) {
-  uint64_t bytes;
-  if (!parse_size(text, &bytes) || bytes == 0) return false;
-  sim->min_chunk_bytes = sim->max_chunk_bytes = (double)bytes;
-  return true;
-}
-
-static bool parse_reduce(const char *text, struct copse_sim_options *sim) {
-  double gbps;
-  if (!parse_alpha(text, &gbps) || gbps == 0) return false;
-  sim->reduce_us_per_byte = 1e-3 / gbps;
-  return true;
-}
-
-/* 0, or the exit status after what was wrong has been said. */
-static int parse_one(struct options *o, int c, char **argv) {
-  int64_t number;
-  if (strchr("befn", c)) o->of_table = true;
-  switch (c) {
-    case 't': o->topology.path = optarg; return 0;
-    case 'b':
-      if (parse_size(optarg, &o->min_bytes)) return 0;
-      return copse_cli_usage("simulate", "-b must be a number of bytes, such as 1000, 64K or 1G");
-    case 'e':
-      if (parse_size(optarg, &o->max_bytes)) return 0;
-      return copse_cli_usage("simulate", "-e must be a number of bytes, such as 1000, 64K or 1G");
-    case 'f':
-      if (!copse_cli_parse_int(optarg, 2, INT32_MAX, &number))
-        return copse_cli_usage("simulate", "-f must be an integer of at least 2");
-      o->factor = (uint64_t)number;
-      return 0;
-    case 'a':
-      if (parse_alpha(optarg, &o->sim.alpha_us)) return 0;
-      return copse_cli_usage("simulate", "--alpha must be microseconds, 0 or more");
-    case 'C':
-      o->chunk = true;
-      if (parse_chunk(optarg, &o->sim)) return 0;
-      return copse_cli_usage("simulate", "--chunk must be a number of bytes, such as 64K");
-    case 'F':
-      if (!copse_cli_parse_int(optarg, 0, COPSE_SIM_MAX_FIFO, &number))
-        return copse_cli_usage("simulate", "--fifo must be an integer from 0 to 1024");
-      o->sim.fifo = (int)number;
-      o->fifo = true;
-      return 0;
-    case 'D':
-      if (parse_duplex(optarg, &o->sim.duplex)) return 0;
-      return copse_cli_usage("simulate", "--duplex must be a number from 1, such as 1.9");
-    case 'R':
-      if (parse_reduce(optarg, &o->sim)) return 0;
-      return copse_cli_usage("simulate", "--reduce must be GB/s, more than 0");
-    case 'n': o->no_baselines = true; return 0;
-    case 'O': o->overlap = optarg; return 0;
-    case 'j': o->json = true; return 0;
-    default: return copse_cli_topology_option(&o->topology, "simulate", argv, c);
-  }
-}
-
-int copse_cmd_simulate(int argc, char **argv) {
-  static const struct option longs[] = {{"topology", required_argument, NULL, 't'},
-                                        COPSE_CLI_TOPOLOGY_OPTIONS,
-                                        COPSE_CLI_CHANGE_OPTIONS,
-                                        {"minbytes", required_argument, NULL, 'b'},
-                                        {"maxbytes", required_argument, NULL, 'e'},
-                                        {"stepfactor", required_argument, NULL, 'f'},
-                                        {"alpha", required_argument, NULL, 'a'},
-                                        {"chunk", required_argument, NULL, 'C'},
-                                        {"fifo", required_argument, NULL, 'F'},
-                                        {"duplex", required_argument, NULL, 'D'},
-                                        {"reduce", required_argument, NULL, 'R'},
-                                        {"no-baselines", no_argument, NULL, 'n'},
-                                        {"overlap", required_argument, NULL, 'O'},
-                                        {"json", no_argument, NULL, 'j'},
-                                        {"help", no_argument, NULL, 'h'},
-                                        {NULL, 0, NULL, 0}};
-  struct options o = {
-      .min_bytes = 1024, .max_bytes = (uint64_t)10 << 30, .factor = 4, .sim = copse_sim_defaults};
-  opterr = 0;
-  for (int c; (c = getopt_long(argc, argv, ":t:l:b:e:f:a:jh", longs, NULL)) != -1;) {
-    if (c == 'h') {
-      fputs(help, stdout);
-      fputs(copse_cli_overlap_help, stdout);
-      fputs(copse_cli_topology_help, stdout);
-      fputs(copse_cli_change_help, stdout);
-      return COPSE_EXIT_DONE;
-    }
-    int exit = parse_one(&o, c, argv);
-    if (exit != 0) return exit;
-  }
-  if (argc - optind != 1) return copse_cli_usage("simulate", "give one schedule or plan");
-  if (!copse_cli_has_topology(&o.topology))
+static int run(void *arguments, int n_left, char **left) {
+  struct options *o = arguments;
+  if (n_left != 1) return copse_cli_usage("simulate", "give one schedule or plan");
+  if (!copse_cli_has_topology(&o->topology))
     return copse_cli_usage("simulate", "name the topology with -t or --synthetic");
-  if (o.min_bytes < 1 || o.min_bytes > o.max_bytes)
+  if (o->min_bytes < 1 || o->min_bytes > o->max_bytes)
     return copse_cli_usage("simulate", "-b must be at least 1 and not more than -e");
-  if (o.overlap && o.of_table)
+  if (o->overlap && o->of_table)
     return copse_cli_usage("simulate",
                            "--overlap prints no table of sizes: leave out -b, -e, -f and "
                            "--no-baselines");
-  o.schedule = argv[optind];
-  return run(&o);
+  o->schedule = left[0];
+  return predict(o);
 }
+
+static int take_chunk(void *options, const char *command, char *value) {
+  struct copse_sim_options *sim = &((struct options *)options)->sim;
+  uint64_t bytes;
+  if (!copse_cli_parse_size(value, MAX_BYTES, &bytes) || bytes == 0)
+    return copse_cli_usage(command, "--chunk must be a number of bytes, such as 64K");
+  sim->min_chunk_bytes = sim->max_chunk_bytes = (double)bytes;
+  return COPSE_EXIT_DONE;
+}
+
+static int take_reduce(void *options, const char *command, char *value) {
+  struct copse_q rate;
+  if (copse_q_parse_decimal(value, &rate, NULL) != COPSE_OK || rate.num <= 0)
+    return copse_cli_usage(command, "--reduce must be GB/s, more than 0");
+  ((struct options *)options)->sim.reduce_us_per_byte = 1e-3 / copse_q_to_double(rate);
+  return COPSE_EXIT_DONE;
+}
+
+#define TO(member) COPSE_OPTION_TO(struct options, member)
+#define MARK(member) COPSE_OPTION_MARK(struct options, member)
+#define SIZE_TO(member)                         \
+  TO(member), COPSE_OPTION_RANGE(0, MAX_BYTES), \
+      .bytes = true, .must = "a number of bytes, such as 1000, 64K or 1G", MARK(of_table)
+
+static const struct copse_option own[] = {
+    {"--topology", 't', "FILE", "the topology, in any input format", TO(topology.path)},
+    {"--minbytes", 'b', "N", "smallest size (default 1K); K, M, G: times 1024, ...",
+     SIZE_TO(min_bytes), .spelled = "-b"},
+    {"--maxbytes", 'e', "N", "largest size (default 10G)", SIZE_TO(max_bytes), .spelled = "-e"},
+    {"--stepfactor", 'f', "F", "next size = size * F (default 4)", TO(factor),
+     COPSE_OPTION_RANGE(2, INT32_MAX), .must = "an integer of at least 2", .spelled = "-f",
+     MARK(of_table)},
+    {"--alpha", 'a', "US", "software cost of a hop from rank to rank (default 2 us)",
+     TO(sim.alpha_us), COPSE_OPTION_RANGE(0, INT64_MAX), .must = "microseconds, 0 or more"},
+    {"--chunk", 0, "N",
+     "bytes of a chunk, all of them (default: as plans are cut, 128K to\n"
+     "512K, see 'copse lower --chunk'; a plan as it says itself)",
+     MARK(chunk), .take = take_chunk},
+    {"--fifo", 0, "N",
+     "chunks of a transfer that may be on their way over links, as slots of\n"
+     "a plan's buffers (default 4, a plan's own; 0: any number)",
+     TO(sim.fifo), COPSE_OPTION_RANGE(0, COPSE_SIM_MAX_FIFO), .must = "an integer from 0 to 1024",
+     MARK(fifo)},
+    {"--duplex", 0, "D",
+     "what goes both ways between two ranks at once takes D times as long\n"
+     "as one way alone (default 1; measure it, see 'make bench-mpi')",
+     TO(sim.duplex), COPSE_OPTION_RANGE(1, INT64_MAX), .must = "a number from 1, such as 1.9"},
+    {"--reduce", 0, "GBPS",
+     "at which a rank adds what comes in, one byte after the other\n"
+     "(default: free)",
+     .take = take_reduce},
+    {"--no-baselines", 0, NULL, "the schedule alone", TO(no_baselines), MARK(of_table)},
+    {"--json", 'j', NULL, "one JSON object instead of the table", TO(json)},
+    {0}};
+
+static const struct copse_option of_overlap[] = {
+    {"--overlap", 0, "SPEC",
+     "for an alltoall schedule: how many parts to cut a layer's tokens\n"
+     "into, so that the all-to-all of one part runs while experts\n"
+     "compute another. SPEC is a list of key=value, with commas:",
+     TO(overlap)},
+    {0}};
+
+static void begin(void *options) {
+  *(struct options *)options = (struct options){
+      .min_bytes = 1024, .max_bytes = (uint64_t)10 << 30, .factor = 4, .sim = copse_sim_defaults};
+}
+
+static const char usage[] =
+    "usage: copse simulate SCHEDULE|PLAN -t TOPO [options]\n\n"
+    "Predicts the time of a schedule or plan over message sizes, beside ring, double binary tree\n"
+    "and direct exchange, or for an alltoall pairwise, spread-out, 2dh (Tutel) and birkhoff "
+    "(FAST),\n"
+    "on the same topology and demand. An alpha-beta model with a queue at every link: each link\n"
+    "costs its latency and bytes / bandwidth, each hop from rank to rank alpha. Incast, memory\n"
+    "and, without --reduce, arithmetic cost nothing. The file, or -, is what 'copse solve' wrote,\n"
+    "what 'copse lower' wrote, or MSCCL XML or an MSCCL++ plan of any origin. A plan's ranks are\n"
+    "the topology's, each pair on its shortest route, where a schedule says the way.\n\n";
+static const char sizes[] =
+    "\nThe size is M: for an allgather the gathered buffer, for an alltoall what a rank sends\n"
+    "(with a demand, the rank that sends most). algbw is M / time.\n\n";
+static const char overlap_keys[] =
+    "           tokens=N          that a rank sends (a token for k experts counts k times)\n"
+    "           token-bytes=B     of one token (default 8192)\n"
+    "           compute=A:B       an expert's rank takes A us + B us per token; or a file,\n"
+    "           compute=FILE      {\"format\": \"copse-compute/1\", \"points\": [{\"tokens\": "
+    "512,\n"
+    "                             \"us\": 80.5}, ...]}, with straight lines between points\n"
+    "           degrees=1:2:4     numbers of parts to try (default 1:2:4:8:16)\n"
+    "           network=one       one all-to-all at a time, dispatches first (default);\n"
+    "           network=shared    a dispatch and a combine together, each at half speed\n";
+static const char example[] =
+    "\nexample: copse simulate a100-x2.allreduce.json -t topologies/a100-x2.json -b 64K -e 1G\n";
+
+const struct copse_command copse_cmd_simulate = {
+    .name = "simulate",
+    .does = "predict times over message sizes, beside baselines",
+    .usage = usage,
+    .example = example,
+    .sections = {{.column = 25, .options = own, .after = sizes},
+                 {.column = 25, .options = of_overlap, .after = overlap_keys},
+                 COPSE_CLI_TOPOLOGY_SECTION(struct options, topology),
+                 COPSE_CLI_CHANGE_SECTION(struct options, topology)},
+    .size = sizeof(struct options),
+    .begin = begin,
+    .run = run};

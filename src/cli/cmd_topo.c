@@ -1,29 +1,14 @@
 /* copse topo FILE: reads any topology input, checks it, prints a summary. */
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/options.h"
 #include "cli/topology_args.h"
 #include "topology/input/catalogue.h"
 #include "view/draw.h"
-
-static const char help[] =
-    "usage: copse topo TOPO [-o FILE.json] [--draw FILE.svg] [--json] [options]\n"
-    "       copse topo --list [--json]\n\n"
-    "Reads a topology in any input format, checks it and prints a summary.\n\n"
-    "  -o, --output FILE       write it as canonical topology JSON\n"
-    "  -d, --draw FILE         a picture as SVG, laid out by Graphviz (the program 'dot'); at\n"
-    "                          most 2500 nodes\n"
-    "      --list              the names of the catalogue: usable wherever a file is\n"
-    "  -j, --json              the summary as one JSON object\n";
-static const char examples[] =
-    "\nexample: copse topo topologies/dgx-a100.xml --links nvlink -o dgx-a100.json\n"
-    "         copse topo dgx-h100 --draw dgx-h100.svg\n"
-    "         copse topo --synthetic 'torus:4x4x4@100'\n"
-    "         nvidia-smi topo -m | copse topo - --gpu h100 --json\n";
 
 struct options {
   const char *output, *draw;
@@ -61,17 +46,13 @@ static double total_bandwidth(const struct copse_topology *t, const struct summa
 static copse_status print_json(const struct copse_topology *t, const struct summary *s,
                                struct copse_err *err) {
   struct copse_text text = {0};
-  copse_text_add(&text, "{\"name\": ");
-  copse_text_add_json_string(&text, t->name);
-  copse_text_add(&text,
-                 ", \"ranks\": %d, \"nodes\": %d, \"links\": %d, \"bandwidth_GBps\": ", t->n_ranks,
-                 t->n_nodes, t->n_links);
-  copse_text_add_json_number(&text, total_bandwidth(t, s));
-  copse_text_add(&text, ", \"eulerian\": %s}\n", s->unbalanced < 0 ? "true" : "false");
-  copse_status status = copse_text_status(&text, err);
-  if (status == COPSE_OK) fputs(text.data, stdout);
-  copse_text_free(&text);
-  return status;
+  copse_cli_add_string(&text, "{\"name\": ", t->name);
+  copse_text_add(
+      &text,
+      ", \"ranks\": %d, \"nodes\": %d, \"links\": %d, \"bandwidth_GBps\": %s, \"eulerian\": %s}\n",
+      t->n_ranks, t->n_nodes, t->n_links, COPSE_CLI_NUMBER(total_bandwidth(t, s)),
+      COPSE_CLI_BOOL(s->unbalanced < 0));
+  return copse_cli_print(&text, err);
 }
 
 /* "8 gpu, 1 nvswitch, ...", types in order of appearance. Files may name types of their own: of
@@ -95,7 +76,6 @@ static void print_types(const struct copse_topology *t) {
 }
 
 static void print_text(const struct copse_topology *t, const struct summary *s) {
-  char a[COPSE_Q_TEXT], b[COPSE_Q_TEXT];
   printf("%s: %d ranks, %d nodes (", t->name, t->n_ranks, t->n_nodes);
   print_types(t);
   printf(")\n");
@@ -109,7 +89,7 @@ static void print_text(const struct copse_topology *t, const struct summary *s) 
     printf("relays: balanced (as much in as out)\n");
   else
     printf("relays: '%s' takes in %s GB/s and lets out %s GB/s, so no trees can be packed\n",
-           t->nodes[s->unbalanced].id, copse_q_text(s->in, a), copse_q_text(s->out, b));
+           t->nodes[s->unbalanced].id, COPSE_CLI_FRACTION(s->in), COPSE_CLI_FRACTION(s->out));
 }
 
 static copse_status draw(const struct copse_topology *t, const char *path, struct copse_err *err) {
@@ -125,9 +105,7 @@ out:
   return status;
 }
 
-static bool to_stdout(const char *path) { return path && strcmp(path, "-") == 0; }
-
-static int run(const struct options *o) {
+static int show(const struct options *o) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_topology *topology = NULL;
   struct summary summary;
@@ -141,7 +119,8 @@ static int run(const struct options *o) {
     COPSE_TRY(copse_file_write(o->output, text, size, &err));
   }
   if (o->draw) COPSE_TRY(draw(topology, o->draw, &err));
-  if (to_stdout(o->output) || to_stdout(o->draw)) goto out; /* that is the output */
+  if (copse_cli_is_stdout(o->output) || copse_cli_is_stdout(o->draw))
+    goto out; /* that is the output */
   if (o->json)
     status = print_json(topology, &summary, &err);
   else
@@ -165,13 +144,11 @@ static bool add_entry(struct copse_text *text, const struct copse_catalogue_entr
   if (json) {
     copse_text_add(text, "%s\n  {\"name\": ", first ? "" : ",");
     copse_text_add_json_string(text, entry->name);
-    copse_text_add(text, ", \"file\": ");
-    copse_text_add_json_string(text, entry->path);
+    copse_cli_add_string(text, ", \"file\": ", entry->path);
     if (good) copse_text_add(text, ", \"ranks\": %d", t->n_ranks);
     copse_text_add(text, ", \"%s\": ", good ? "description" : "error");
     copse_text_add_json_string(text, about ? about : "");
-    copse_text_add(text, ", \"source\": ");
-    copse_text_add_json_string(text, good && t->source ? t->source : "");
+    copse_cli_add_string(text, ", \"source\": ", good && t->source ? t->source : "");
     copse_text_add(text, "}");
   } else {
     copse_text_add(text, "%-24s %5d  %s\n", entry->name, good ? t->n_ranks : 0, about ? about : "");
@@ -207,47 +184,48 @@ out:
   return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);
 }
 
-enum { LIST = 0x100 };
-
-int copse_cmd_topo(int argc, char **argv) {
-  static const struct option longs[] = {{"output", required_argument, NULL, 'o'},
-                                        {"draw", required_argument, NULL, 'd'},
-                                        {"list", no_argument, NULL, LIST},
-                                        COPSE_CLI_TOPOLOGY_OPTIONS,
-                                        COPSE_CLI_CHANGE_OPTIONS,
-                                        {"json", no_argument, NULL, 'j'},
-                                        {"help", no_argument, NULL, 'h'},
-                                        {NULL, 0, NULL, 0}};
-  struct options o = {0};
-  opterr = 0;
-  for (int c; (c = getopt_long(argc, argv, ":o:d:l:jh", longs, NULL)) != -1;) {
-    switch (c) {
-      case 'o': o.output = optarg; break;
-      case 'd': o.draw = optarg; break;
-      case 'j': o.json = true; break;
-      case LIST: o.list = true; break;
-      case 'h':
-        fputs(help, stdout);
-        fputs(copse_cli_topology_help, stdout);
-        fputs(copse_cli_change_help, stdout);
-        fputs(examples, stdout);
-        return COPSE_EXIT_DONE;
-      default: {
-        int exit = copse_cli_topology_option(&o.topology, "topo", argv, c);
-        if (exit != 0) return exit;
-      }
-    }
-  }
-  if (o.list) {
-    if (argc != optind || o.output || o.draw || o.topology.synthetic)
+static int run(void *arguments, int n_left, char **left) {
+  struct options *o = arguments;
+  if (o->list) {
+    if (n_left > 0 || o->output || o->draw || o->topology.synthetic)
       return copse_cli_usage("topo", "--list takes no topology and no output file");
-    return list_catalogue(o.json);
+    return list_catalogue(o->json);
   }
-  if (argc - optind != (o.topology.synthetic ? 0 : 1))
+  if (n_left != (o->topology.synthetic ? 0 : 1))
     return copse_cli_usage("topo", "give one topology: a file, a name or --synthetic");
-  o.topology.path = argv[optind];
-  if (o.json + to_stdout(o.output) + to_stdout(o.draw) > 1)
+  o->topology.path = left[0];
+  if (o->json + copse_cli_is_stdout(o->output) + copse_cli_is_stdout(o->draw) > 1)
     return copse_cli_usage("topo",
                            "of --json, -o - and --draw - only one can have standard output");
-  return run(&o);
+  return show(o);
 }
+
+#define TO(member) COPSE_OPTION_TO(struct options, member)
+static const struct copse_option own[] = {
+    {"--output", 'o', "FILE", "write it as canonical topology JSON", TO(output)},
+    {"--draw", 'd', "FILE",
+     "a picture as SVG, laid out by Graphviz (the program 'dot'); at\n"
+     "most 2500 nodes",
+     TO(draw)},
+    {"--list", 0, NULL, "the names of the catalogue: usable wherever a file is", TO(list)},
+    {"--json", 'j', NULL, "the summary as one JSON object", TO(json)},
+    {0}};
+
+const struct copse_command copse_cmd_topo = {
+    .name = "topo",
+    .does = "read a topology, check it, print a summary",
+    .usage =
+        "usage: copse topo TOPO [-o FILE.json] [--draw FILE.svg] [--json] [options]\n"
+        "       copse topo --list [--json]\n\n"
+        "Reads a topology in any input format, checks it and prints a summary.\n\n",
+    .example =
+        "\nexample: copse topo topologies/dgx-a100.xml --links nvlink -o dgx-a100.json\n"
+        "         copse topo dgx-h100 --draw dgx-h100.svg\n"
+        "         copse topo --synthetic 'torus:4x4x4@100'\n"
+        "         nvidia-smi topo -m | copse topo - --gpu h100 --json\n",
+    .takes_topology = true,
+    .sections = {{.column = 26, .options = own},
+                 COPSE_CLI_TOPOLOGY_SECTION(struct options, topology),
+                 COPSE_CLI_CHANGE_SECTION(struct options, topology)},
+    .size = sizeof(struct options),
+    .run = run};

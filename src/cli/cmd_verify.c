@@ -1,24 +1,20 @@
-/* copse verify SCHEDULE -t TOPO: an independent exact check. */
-#include <getopt.h>
+/*
+ * copse verify SCHEDULE -t TOPO: an exact check that shares no code with the solver, of a schedule
+ * or of the index of groups that run at the same time.
+ */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 
-#include "base/types.h"
 #include "base/clock.h"
 #include "cli/cli.h"
+#include "cli/options.h"
 #include "cli/topology_args.h"
-#include "cli/verify_groups.h"
 #include "schedule/adapt.h"
+#include "verify/groups.h"
 #include "verify/verify.h"
-
-static const char help[] =
-    "usage: copse verify SCHEDULE -t TOPO [--links MODE] [--json]\n\n"
-    "Checks a schedule exactly and independently of the solver: trees, order, paths,\n"
-    "shares, loads, time, and the bound from its cut. Exit status 1 if anything is wrong.\n"
-    "Of an index.json of 'copse solve --groups' all schedules, and what they load together.\n\n"
-    "  -t, --topology FILE  the topology, in any input format\n"
-    "  -j, --json           the report as one JSON object\n\n"
-    "example: copse verify a100-x2.allreduce.json -t topologies/a100-x2.json\n";
 
 struct options {
   const char *schedule;
@@ -37,18 +33,17 @@ static void print_ranks(const struct copse_topology *t, int n_gpus) {
 
 static void print_report(const struct copse_schedule *s, const struct copse_topology *t, int n_gpus,
                          const struct copse_verify_report *r) {
-  char time[COPSE_Q_TEXT], bound[COPSE_Q_TEXT], rate[COPSE_RATE_TEXT];
+  char rate[COPSE_RATE_TEXT];
   bool flows = s->collective == COPSE_ALLTOALL;
   printf("%s of %s: verified, %" PRId64 " %s on ", copse_collective_name(s->collective), t->name,
          (flows ? s->n_flows : s->n_trees) * copse_schedule_images(s), flows ? "flows" : "trees");
   print_ranks(t, n_gpus);
-  printf("time %s s/GB (%s), ", copse_q_text(r->time_per_GB, time),
+  printf("time %s s/GB (%s), ", COPSE_CLI_FRACTION(r->time_per_GB),
          copse_rate_text(s->time_per_GB, 10, rate));
   if (s->bound.kind == COPSE_BOUND_PHASES)
-    printf("reduce_scatter and allgather in turn at least %s s/GB: ",
-           copse_q_text(r->bound, bound));
+    printf("reduce_scatter and allgather in turn at least %s s/GB: ", COPSE_CLI_FRACTION(r->bound));
   else
-    printf("bound %s s/GB: ", copse_q_text(r->bound, bound));
+    printf("bound %s s/GB: ", COPSE_CLI_FRACTION(r->bound));
   if (r->optimal)
     printf("optimal\n");
   else if (r->phases_optimal)
@@ -65,7 +60,6 @@ static void print_report(const struct copse_schedule *s, const struct copse_topo
 
 static void print_json(const struct copse_schedule *s, int n_gpus,
                        const struct copse_verify_report *r) {
-  char time[COPSE_Q_TEXT], bound[COPSE_Q_TEXT];
   printf(
       "{\"verified\": true, \"collective\": \"%s\", \"nranks\": %d, \"gpus\": %d, \"trees\": "
       "%" PRId64
@@ -77,13 +71,13 @@ static void print_json(const struct copse_schedule *s, int n_gpus,
       "%ld}\n",
       copse_collective_name(s->collective), s->n_ranks, n_gpus,
       s->n_trees * copse_schedule_images(s), s->n_flows * copse_schedule_images(s),
-      copse_q_text(r->time_per_GB, time), copse_q_text(r->bound, bound),
-      r->optimal ? "true" : "false", r->phases_optimal ? "true" : "false",
-      r->forests_optimal ? "true" : "false", r->same_topology ? "true" : "false", copse_peak_mib());
+      COPSE_CLI_FRACTION(r->time_per_GB), COPSE_CLI_FRACTION(r->bound), COPSE_CLI_BOOL(r->optimal),
+      COPSE_CLI_BOOL(r->phases_optimal), COPSE_CLI_BOOL(r->forests_optimal),
+      COPSE_CLI_BOOL(r->same_topology), copse_peak_mib());
 }
 
 /* With --json also a refutation is exactly one object on standard output. */
-static int run(const struct options *o) {
+static int verify(const struct options *o) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_topology *topology = NULL;
   struct copse_schedule *schedule = NULL;
@@ -112,34 +106,107 @@ out:
   return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);
 }
 
-int copse_cmd_verify(int argc, char **argv) {
-  static const struct option longs[] = {{"topology", required_argument, NULL, 't'},
-                                        COPSE_CLI_TOPOLOGY_OPTIONS,
-                                        COPSE_CLI_CHANGE_OPTIONS,
-                                        {"json", no_argument, NULL, 'j'},
-                                        {"help", no_argument, NULL, 'h'},
-                                        {NULL, 0, NULL, 0}};
-  struct options o = {0};
-  opterr = 0;
-  for (int c; (c = getopt_long(argc, argv, ":t:l:jh", longs, NULL)) != -1;) {
-    switch (c) {
-      case 't': o.topology.path = optarg; break;
-      case 'j': o.json = true; break;
-      case 'h':
-        fputs(help, stdout);
-        fputs(copse_cli_topology_help, stdout);
-        fputs(copse_cli_change_help, stdout);
-        return COPSE_EXIT_DONE;
-      default: {
-        int exit = copse_cli_topology_option(&o.topology, "verify", argv, c);
-        if (exit != 0) return exit;
-      }
-    }
-  }
-  if (argc - optind != 1) return copse_cli_usage("verify", "give one schedule file");
-  if (!copse_cli_has_topology(&o.topology))
-    return copse_cli_usage("verify", "name the topology with -t or --synthetic");
-  o.schedule = argv[optind];
-  return copse_cli_is_groups(o.schedule) ? copse_cli_verify_groups(o.schedule, &o.topology, o.json)
-                                         : run(&o);
+/* ---- groups -------------------------------------------------------------------------------- */
+
+/* Whether a file is an index of groups. */
+static bool is_groups(const char *path) {
+  char *data = NULL;
+  size_t size;
+  struct stat st;
+  /* what can be read only once is a schedule: an index has others beside it */
+  if (strcmp(path, "-") == 0 || stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return false;
+  if (copse_file_read(path, &data, &size, NULL) != COPSE_OK) return false;
+  bool is = copse_groups_is_index(data, size);
+  free(data);
+  return is;
 }
+
+static void print_groups(const struct copse_groups *groups, const struct copse_topology *t,
+                         const struct copse_verify_groups_report *r) {
+  int64_t trees = 0, flows = 0;
+  for (int g = 0; g < groups->n; g++) {
+    const struct copse_schedule *s = groups->members[g].schedule;
+    trees += s->n_trees * copse_schedule_images(s);
+    flows += s->n_flows * copse_schedule_images(s);
+  }
+  printf("%d groups of %s: verified, %" PRId64 " trees and %" PRId64 " flows\n", groups->n, t->name,
+         trees, flows);
+  printf("all at the same time %s s/GB (%.10g GB/s each), bound %s s/GB: ",
+         COPSE_CLI_FRACTION(r->time_per_GB), 1 / copse_q_to_double(r->time_per_GB),
+         COPSE_CLI_FRACTION(r->bound));
+  if (r->optimal)
+    printf("optimal among all trees and flows of these groups that run together\n");
+  else
+    printf("above it by %.3g %%\n",
+           100 * (copse_q_to_double(r->time_per_GB) / copse_q_to_double(r->bound) - 1));
+  if (r->busiest_src >= 0)
+    printf("most loaded: %s -> %s\n", t->nodes[r->busiest_src].id, t->nodes[r->busiest_dst].id);
+}
+
+static void print_groups_json(const struct copse_groups *groups,
+                              const struct copse_verify_groups_report *r) {
+  printf(
+      "{\"verified\": true, \"groups\": %d, \"time_per_GB\": \"%s\", \"bound_time_per_GB\": "
+      "\"%s\", \"groups_optimal\": %s, \"same_topology\": %s}\n",
+      groups->n, COPSE_CLI_FRACTION(r->time_per_GB), COPSE_CLI_FRACTION(r->bound),
+      COPSE_CLI_BOOL(r->optimal), COPSE_CLI_BOOL(r->same_topology));
+}
+
+static int verify_groups(const struct options *o) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_groups *groups = NULL;
+  struct copse_topology *topology = NULL;
+  struct copse_verify_groups_report report;
+  const char *label = copse_file_label(o->schedule);
+  copse_status status;
+  COPSE_TRY(copse_groups_load(o->schedule, &groups, &err));
+  COPSE_TRY(copse_cli_load_topology(&o->topology, &topology, &err));
+  COPSE_TRY(copse_verify_groups(groups, topology, label, &report, &err));
+  if (!report.same_topology)
+    copse_note(&copse_cli_notes,
+               "%s was made for another topology than %s; it is checked against the one given",
+               label, copse_cli_topology_label(&o->topology));
+  if (o->json)
+    print_groups_json(groups, &report);
+  else
+    print_groups(groups, topology, &report);
+out:
+  if (o->json && status == COPSE_REFUTED) copse_cli_print_refuted("verified", &err);
+  copse_groups_release(groups);
+  copse_topology_release(topology);
+  return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);
+}
+
+/* ---- options ------------------------------------------------------------------------------- */
+
+static int run(void *arguments, int n_left, char **left) {
+  struct options *o = arguments;
+  if (n_left != 1) return copse_cli_usage("verify", "give one schedule file");
+  if (!copse_cli_has_topology(&o->topology))
+    return copse_cli_usage("verify", "name the topology with -t or --synthetic");
+  o->schedule = left[0];
+  return is_groups(o->schedule) ? verify_groups(o) : verify(o);
+}
+
+#define TO(member) COPSE_OPTION_TO(struct options, member)
+static const struct copse_option own[] = {
+    {"--topology", 't', "FILE", "the topology, in any input format", TO(topology.path)},
+    {"--json", 'j', NULL, "the report as one JSON object", TO(json)},
+    {0}};
+
+static const char usage[] =
+    "usage: copse verify SCHEDULE -t TOPO [--links MODE] [--json]\n\n"
+    "Checks a schedule exactly and independently of the solver: trees, order, paths,\n"
+    "shares, loads, time, and the bound from its cut. Exit status 1 if anything is wrong.\n"
+    "Of an index.json of 'copse solve --groups' all schedules, and what they load together.\n\n";
+
+const struct copse_command copse_cmd_verify = {
+    .name = "verify",
+    .does = "prove a schedule and its bound against a topology",
+    .usage = usage,
+    .example = "\nexample: copse verify a100-x2.allreduce.json -t topologies/a100-x2.json\n",
+    .sections = {{.column = 23, .options = own},
+                 COPSE_CLI_TOPOLOGY_SECTION(struct options, topology),
+                 COPSE_CLI_CHANGE_SECTION(struct options, topology)},
+    .size = sizeof(struct options),
+    .run = run};

@@ -1,61 +1,255 @@
-/* copse COMMAND [options] [files] */
+/*
+ * copse COMMAND [options] [files]: finds the command and hands it the rest. And what the commands
+ * share: exit statuses, one-line messages, notes, progress, numbers, folders.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "base/clock.h"
+#include "base/file.h"
 #include "cli/cli.h"
+#include "cli/options.h"
 
-static const struct command {
-  const char *name;
-  int (*run)(int argc, char **argv);
-  const char *does;
-} commands[] = {
-    {"topo", copse_cmd_topo, "read a topology, check it, print a summary"},
-    {"solve", copse_cmd_solve, "compute an exactly optimal schedule"},
-    {"verify", copse_cmd_verify, "prove a schedule and its bound against a topology"},
-    {"expand", copse_cmd_expand, "write out a compact schedule tree by tree"},
-    {"lower", copse_cmd_lower, "turn a schedule into an executable plan"},
-    {"plans", copse_cmd_plans, "make a set of plans for all message sizes"},
-    {"check", copse_cmd_check, "prove a plan: right result, no deadlock, no race"},
-    {"simulate", copse_cmd_simulate, "predict times over message sizes, beside baselines"},
-    {"place", copse_cmd_place, "put experts on GPUs for a routing trace"},
-    {"report", copse_cmd_report, "write a page: topology, proof, trees, predictions"},
-    {"quality", copse_cmd_quality, "compare the schedules of many topologies with a table"},
-    {"run", copse_cmd_run, "execute a plan and compare every element"},
+static int exit_of(copse_status status) {
+  switch (status) {
+    case COPSE_OK: return COPSE_EXIT_DONE;
+    case COPSE_REFUTED: return COPSE_EXIT_REFUTED;
+    case COPSE_INVALID:
+    case COPSE_BAD_INPUT:
+    case COPSE_IO:
+    case COPSE_UNSUPPORTED: return COPSE_EXIT_USAGE;
+    case COPSE_INFEASIBLE: return COPSE_EXIT_INFEASIBLE;
+    case COPSE_OVERFLOW:
+    case COPSE_NOMEM:
+    case COPSE_DEVICE:
+    case COPSE_TIMEOUT:
+    case COPSE_ABORTED:
+    case COPSE_INTERNAL: return COPSE_EXIT_INTERNAL;
+  }
+  return COPSE_EXIT_INTERNAL;
+}
+
+int copse_cli_fail(const struct copse_err *err) {
+  fflush(stdout);
+  fprintf(stderr, "copse: %s\n", err->text[0] ? err->text : copse_status_string(err->status));
+  return exit_of(err->status);
+}
+
+int copse_cli_fail_in(const char *label, const struct copse_err *err) {
+  struct copse_err placed = COPSE_ERR_INIT;
+  bool about_it = err->status == COPSE_UNSUPPORTED || err->status == COPSE_OVERFLOW;
+  if (!about_it || strncmp(err->text, label, strlen(label)) == 0) return copse_cli_fail(err);
+  (void)copse_fail_at(&placed, err->status, label, 0, "%s", err->text);
+  return copse_cli_fail(&placed);
+}
+
+void copse_cli_print_refuted(const char *key, const struct copse_err *err) {
+  struct copse_text text = {0};
+  copse_text_add(&text, "{\"%s\": false, \"reason\": ", key);
+  copse_text_add_json_string(&text, err->text);
+  copse_text_add(&text, "}\n");
+  (void)!copse_cli_print(&text, &(struct copse_err)COPSE_ERR_INIT);
+}
+
+int copse_cli_usage(const char *command, const char *fmt, ...) {
+  char text[400];
+  struct copse_err err = COPSE_ERR_INIT; /* for its care with what does not print */
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(text, sizeof text, fmt, ap);
+  va_end(ap);
+  (void)copse_fail(&err, COPSE_INVALID, "%s: %s (see 'copse %s --help')", command, text, command);
+  return copse_cli_fail(&err);
+}
+
+bool copse_cli_parse_int(const char *text, int64_t min, int64_t max, int64_t *out) {
+  char *end;
+  errno = 0;
+  if (!(text[0] == '-' || (text[0] >= '0' && text[0] <= '9'))) return false;
+  int64_t v = strtoimax(text, &end, 10);
+  if (errno != 0 || *end || end == text || v < min || v > max) return false;
+  *out = v;
+  return true;
+}
+
+bool copse_cli_parse_size(const char *text, uint64_t most, uint64_t *out) {
+  uint64_t v = 0;
+  const char *p = text;
+  for (; *p >= '0' && *p <= '9'; p++)
+    if (__builtin_mul_overflow(v, 10u, &v) || __builtin_add_overflow(v, (uint64_t)(*p - '0'), &v))
+      return false;
+  if (p == text) return false;
+  if (*p) {
+    const char *letters = "kKmMgGtT", *found = strchr(letters, *p);
+    if (!found) return false;
+    unsigned shift = 10 * ((unsigned)(found - letters) / 2 + 1);
+    if (v > UINT64_MAX >> shift) return false;
+    v <<= shift;
+    p++;
+  }
+  if (*p || v > most) return false;
+  *out = v;
+  return true;
+}
+
+copse_status copse_cli_print(struct copse_text *text, struct copse_err *err) {
+  copse_status status = copse_text_status(text, err);
+  if (status == COPSE_OK && text->data) fwrite(text->data, 1, text->size, stdout);
+  copse_text_free(text);
+  return status;
+}
+
+void copse_cli_add_string(struct copse_text *text, const char *before, const char *value) {
+  copse_text_add(text, "%s", before);
+  copse_text_add_json_string(text, value);
+}
+
+const char *copse_cli_number(double v, char buffer[32]) {
+  if (!isfinite(v)) return "null";
+  snprintf(buffer, 32, "%.10g", v);
+  return buffer;
+}
+
+bool copse_cli_is_stdout(const char *path) { return path && strcmp(path, "-") == 0; }
+
+const char *const copse_cli_collectives[] = {
+    "allgather", "reduce_scatter", "allreduce", "broadcast", "reduce", "alltoall", NULL};
+
+int copse_cli_take_collective(const char *command, const char *value, copse_collective *out) {
+  if (copse_collective_from_name(value, out)) return COPSE_EXIT_DONE;
+  return copse_cli_usage(command,
+                         "unknown collective '%.40s': allgather, reduce_scatter, allreduce, "
+                         "broadcast, reduce or alltoall",
+                         value);
+}
+
+/* Notes wait until the command has succeeded: an error is one line and no more. */
+#define MAX_NOTES 32
+static char *notes[MAX_NOTES];
+static int n_notes;
+
+static void keep_note(void *ctx, const char *text) {
+  (void)ctx;
+  if (n_notes < MAX_NOTES) notes[n_notes] = strdup(text);
+  n_notes++;
+}
+
+const struct copse_notes copse_cli_notes = {keep_note, NULL};
+
+void copse_cli_print_notes(void) {
+  for (int i = 0; i < n_notes && i < MAX_NOTES; i++) {
+    if (notes[i]) fprintf(stderr, "copse: note: %s\n", notes[i]);
+    free(notes[i]);
+  }
+  if (n_notes > MAX_NOTES) fprintf(stderr, "copse: note: and %d more\n", n_notes - MAX_NOTES);
+}
+
+/* At most ten lines a second, overwriting each other; nothing in the first half second. */
+static void show_progress(void *ctx, const char *phase, int64_t done, int64_t total) {
+  struct copse_cli_progress *state = ctx;
+  double now = copse_clock_seconds();
+  if (now - state->last < (state->shown ? 0.1 : 0.5)) return;
+  state->last = now;
+  state->shown = true;
+  fprintf(stderr, "\r%-8s %3d %%", phase, total > 0 ? (int)(100 * done / total) : 0);
+  fflush(stderr);
+}
+
+struct copse_progress copse_cli_progress_start(struct copse_cli_progress *state, bool asked) {
+  *state = (struct copse_cli_progress){.enabled = asked || isatty(STDERR_FILENO),
+                                       .last = copse_clock_seconds()};
+  return (struct copse_progress){.report = state->enabled ? show_progress : NULL, .ctx = state};
+}
+
+void copse_cli_progress_end(struct copse_cli_progress *state) {
+  if (state->shown) fprintf(stderr, "\r              \r");
+}
+
+/* ---- folders of files ---------------------------------------------------------------------- */
+
+copse_status copse_cli_make_folder(const char *folder, struct copse_err *err) {
+  struct stat about;
+  if (mkdir(folder, 0777) == 0) return COPSE_OK;
+  int why = errno;
+  if (why == EEXIST && stat(folder, &about) == 0 && S_ISDIR(about.st_mode)) return COPSE_OK;
+  return copse_fail_at(err, COPSE_IO, folder, 0, "cannot be made a folder: %s", strerror(why));
+}
+
+void copse_cli_remove_in(const char *folder, const char *name) {
+  struct copse_text path = {0};
+  copse_text_add(&path, "%s/%s", folder, name);
+  if (!path.failed) remove(path.data);
+  copse_text_free(&path);
+}
+
+copse_status copse_cli_write_in(const char *folder, const char *name, const void *data, size_t size,
+                                struct copse_err *err) {
+  struct copse_text path = {0};
+  copse_text_add(&path, "%s/%s", folder, name);
+  copse_status status = copse_text_status(&path, err);
+  if (status == COPSE_OK) status = copse_file_write(path.data, data, size, err);
+  copse_text_free(&path);
+  return status;
+}
+
+/* ---- the program --------------------------------------------------------------------------- */
+
+static const struct copse_command *const commands[] = {
+    &copse_cmd_topo,  &copse_cmd_solve,  &copse_cmd_verify,  &copse_cmd_expand,
+    &copse_cmd_lower, &copse_cmd_plans,  &copse_cmd_check,   &copse_cmd_simulate,
+    &copse_cmd_place, &copse_cmd_report, &copse_cmd_quality, &copse_cmd_run,
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
-static void print_help(FILE *to) {
-  fprintf(to,
-          "usage: copse COMMAND [options] [files]\n\n"
-          "copse compiles collective communication: from a cluster's topology to provably\n"
-          "optimal schedules, to plans that run.\n\ncommands:\n");
-  for (int i = 0; i < N_COMMANDS; i++)
-    fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].does);
-  fprintf(to,
-          "\n'copse COMMAND --help', or 'copse help COMMAND', shows a command's options and an\n"
-          "example. 'copse --version' says which this is.\n"
-          "A file named - is standard input or output.\n"
-          "exit status: 0 done, 1 a check failed, 2 bad usage or input, 3 no solution,\n"
-          "4 out of resources or an internal error\n");
+static void print_help(void) {
+  printf(
+      "usage: copse COMMAND [options] [files]\n\n"
+      "copse compiles collective communication: from a cluster's topology to provably\n"
+      "optimal schedules, to plans that run.\n\ncommands:\n");
+  for (int i = 0; i < N_COMMANDS; i++) printf("  %-8s %s\n", commands[i]->name, commands[i]->does);
+  printf(
+      "\n'copse COMMAND --help', or 'copse help COMMAND', shows a command's options and an\n"
+      "example. 'copse --version' says which this is.\n"
+      "A file named - is standard input or output.\n"
+      "exit status: 0 done, 1 a check failed, 2 bad usage or input, 3 no solution,\n"
+      "4 out of resources or an internal error\n");
+}
+
+/* What Makefile asks for when it installs. */
+static bool print_for_install(const char *what) {
+  bool manual = strcmp(what, "--man") == 0, completion = strcmp(what, "--completion") == 0;
+  if (manual) copse_commands_print_manual(commands, N_COMMANDS);
+  if (completion) copse_commands_print_completion(commands, N_COMMANDS);
+  return manual || completion;
 }
 
 static int run_command(int argc, char **argv) {
   const char *name = argv[1];
-  char option[] = "--help", *asked[] = {argv[0], NULL, option, NULL};
-  if (strcmp(name, "help") == 0 && argc == 3) { /* of a command */
-    name = asked[1] = argv[2];
-    argv = asked;
-    argc = 3;
-  } else if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
-    print_help(stdout);
+  bool help = strcmp(name, "help") == 0, of_command = help && argc == 3;
+  if (of_command && print_for_install(argv[2])) return COPSE_EXIT_DONE;
+  if (of_command) {
+    name = argv[2];
+  } else if (help || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
+    print_help();
     return COPSE_EXIT_DONE;
   }
   if (strcmp(name, "--version") == 0) {
     printf("copse %s\n", copse_version());
     return COPSE_EXIT_DONE;
   }
-  for (int i = 0; i < N_COMMANDS; i++)
-    if (strcmp(name, commands[i].name) == 0) return commands[i].run(argc - 1, argv + 1);
+  for (int i = 0; i < N_COMMANDS; i++) {
+    if (strcmp(name, commands[i]->name) != 0) continue;
+    if (!of_command) return copse_command_run(commands[i], argc - 1, argv + 1);
+    copse_command_print_help(commands[i]);
+    return COPSE_EXIT_DONE;
+  }
   struct copse_err err = COPSE_ERR_INIT; /* for its care with what does not print */
   (void)copse_fail(&err, COPSE_INVALID, "unknown command '%.60s' (see 'copse --help')", name);
   return copse_cli_fail(&err);

@@ -1,10 +1,11 @@
+/* The rows of `copse run` as nccl-tests prints them, or as JSON. */
 #include "cli/run_table.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "base/text.h"
+#include "cli/cli.h"
 
 struct copse_run_report {
   const struct copse_run_options *options;
@@ -46,7 +47,7 @@ static void print_head(const struct copse_run_report *report) {
   printf(", backend %s\n", copse_run_backend_name(o->backend));
   printf("# minBytes %llu maxBytes %llu step: %llu(%s) warmup iters: %u iters: %u validation: %u\n",
          (unsigned long long)o->min_bytes, (unsigned long long)o->max_bytes,
-         (unsigned long long)(o->step_bytes ? o->step_bytes : o->step_factor),
+         (unsigned long long)(o->step_bytes ? o->step_bytes : (uint64_t)o->step_factor),
          o->step_bytes ? "bytes" : "factor", o->warmup_iters, o->iters, o->checks);
   printf("#\n");
   printf("# %10s  %12s  %8s  %6s  %6s           out-of-place                       in-place\n", "",
@@ -119,12 +120,9 @@ static void add_json_result(struct copse_run_report *report, const char *key,
     return;
   }
   double bandwidth = algbw(row, result);
-  copse_text_add(json, ", \"%s\": {\"time_us\": ", key);
-  copse_text_add_json_number(json, result->us);
-  copse_text_add(json, ", \"algbw_GBps\": ");
-  copse_text_add_json_number(json, bandwidth);
-  copse_text_add(json, ", \"busbw_GBps\": ");
-  copse_text_add_json_number(json, bandwidth * bus_factor(&report->plan->header));
+  copse_text_add(json, ", \"%s\": {\"time_us\": %s, \"algbw_GBps\": %s, \"busbw_GBps\": %s", key,
+                 COPSE_CLI_NUMBER(result->us), COPSE_CLI_NUMBER(bandwidth),
+                 COPSE_CLI_NUMBER(bandwidth * bus_factor(&report->plan->header)));
   if (report->options->checks > 0)
     copse_text_add(json, ", \"wrong\": %llu}", (unsigned long long)result->wrong);
   else
@@ -168,15 +166,10 @@ static copse_status print_json(struct copse_run_report *report, double busbw,
   copse_text_add(&text, ", \"backend\": \"%s\", \"workers\": %u, \"results\": [",
                  copse_run_backend_name(report->options->backend), h->n_workers);
   if (report->json.data) copse_text_append(&text, report->json.data, report->json.size);
-  copse_text_add(&text, "],\n \"out_of_bounds\": %llu, \"avg_busbw_GBps\": ",
-                 (unsigned long long)report->wrong);
-  copse_text_add_json_number(&text, busbw);
-  copse_text_add(&text, "}\n");
-  copse_status status = copse_text_status(&report->json, err);
-  if (status == COPSE_OK) status = copse_text_status(&text, err);
-  if (status == COPSE_OK) fputs(text.data, stdout);
-  copse_text_free(&text);
-  return status;
+  copse_text_add(&text, "],\n \"out_of_bounds\": %llu, \"avg_busbw_GBps\": %s}\n",
+                 (unsigned long long)report->wrong, COPSE_CLI_NUMBER(busbw));
+  if (report->json.failed) text.failed = true;
+  return copse_cli_print(&text, err);
 }
 
 copse_status copse_run_report_end(struct copse_run_report *report, uint64_t *wrong,

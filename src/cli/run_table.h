@@ -1,9 +1,31 @@
-/* What `copse run` prints: nccl-tests' table, or JSON. */
+/* The options of `copse run`, as in nccl-tests where there is a counterpart, and what it prints:
+ * nccl-tests' table, or JSON. */
 #ifndef COPSE_CLI_RUN_TABLE_H
 #define COPSE_CLI_RUN_TABLE_H
 
-#include "cli/run_options.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "runtime/comm/executor.h"
 #include "runtime/plan/plan.h"
+
+struct copse_run_options {
+  const char *plan; /* path or "-" */
+  uint64_t min_bytes, max_bytes;
+  uint64_t step_bytes; /* 0: by the factor */
+  int64_t step_factor;
+  uint32_t iters, warmup_iters, checks;
+  const char *min_given, *max_given, *step_given, *factor_given; /* options, or NULL */
+  bool types[COPSE_N_TYPES];
+  bool redops[COPSE_N_REDOPS];
+  enum copse_backend backend;
+  bool out_of_place, in_place;
+  bool json;
+  double timeout;      /* seconds without progress; 0: the backend's own */
+  uint64_t max_memory; /* bytes; 0: what the machine has available */
+};
+
+const char *copse_run_backend_name(enum copse_backend backend);
 
 /* One half of a row. */
 struct copse_run_result {

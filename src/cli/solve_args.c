@@ -1,65 +1,66 @@
+/* What to solve: options that solve and report have, what goes together, and solving with a check.
+ */
 #include "cli/solve_args.h"
 
-#include <getopt.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "base/types.h"
+#include "base/clock.h"
+#include "verify/verify.h"
 
-const char copse_cli_solve_help[] =
-    "  -c, --collective C  allgather, reduce_scatter, allreduce, broadcast, reduce or\n"
-    "                      alltoall\n"
-    "  -r, --root R        the root rank of a broadcast or reduce\n"
-    "  -k, --k K           exactly K trees per root (the optimum may need many)\n"
-    "  -d, --demand FILE   what each rank sends to each, for alltoall; default: all the same\n"
-    "      --no-forward    ranks do not relay what is not theirs (alltoall)\n"
-    "      --no-symmetry   do not look for symmetries of the cluster, which make solving faster\n"
-    "      --compact       write the trees of one rank of each orbit and the symmetries that move\n"
-    "                      them, of equal shares, where such reach the optimum; beyond 4096\n"
-    "                      ranks always\n"
-    "      --equal-shares  allreduce: a reduce_scatter and an allgather with equal shares per root\n"
-    "                      also where other shares, or links shared out otherwise, are faster;\n"
-    "                      its trees are lower, and short messages often faster\n"
-    "      --in-network    allreduce: switches that are marked copy (multicast) and add\n"
-    "                      (aggregation), as NVLink SHARP and SHARP do; plans can't yet\n"
-    "  -e, --tolerance P%  trees: the fewest per root within P per cent of the bound; alltoall:\n"
-    "                      stop within P per cent (default: as exact as 64-bit fractions\n"
-    "                      allow, beyond 64 ranks 1%)\n";
+/* ---- options ------------------------------------------------------------------------------- */
 
-int copse_cli_solve_option(struct copse_cli_solve *a, const char *command, char **argv, int c) {
-  int64_t value;
-  switch (c) {
-    case 'c':
-      a->has_collective = copse_collective_from_name(optarg, &a->solve.collective);
-      if (!a->has_collective)
-        return copse_cli_usage(command,
-                               "unknown collective '%.40s': allgather, reduce_scatter, "
-                               "allreduce, broadcast, reduce or alltoall",
-                               optarg);
-      break;
-    case 'r':
-      if (!copse_cli_parse_int(optarg, 0, INT32_MAX, &value))
-        return copse_cli_usage(command, "--root must be a rank");
-      a->solve.root = (int)value;
-      break;
-    case 'k':
-      if (!copse_cli_parse_int(optarg, 1, 1 << 20, &a->solve.k))
-        return copse_cli_usage(command, "--k must be from 1 to %d", 1 << 20);
-      break;
-    case 'd': a->demand = optarg; break;
-    case COPSE_CLI_NO_FORWARD: a->solve.no_forward = true; break;
-    case COPSE_CLI_NO_SYMMETRY: a->solve.no_symmetry = true; break;
-    case COPSE_CLI_COMPACT: a->solve.compact = true; break;
-    case COPSE_CLI_EQUAL_SHARES: a->solve.equal_shares = true; break;
-    case COPSE_CLI_IN_NETWORK: a->solve.in_network = true; break;
-    case 'e':
-      a->has_tolerance = copse_cli_parse_part(optarg, &a->solve.tolerance);
-      if (!a->has_tolerance)
-        return copse_cli_usage(command, "--tolerance must be a part such as 1%% or 0.01");
-      break;
-    default: return copse_cli_topology_option(&a->topology, command, argv, c);
-  }
-  return COPSE_EXIT_DONE;
+static int take_collective(void *options, const char *command, char *value) {
+  struct copse_cli_solve *a = options;
+  int exit = copse_cli_take_collective(command, value, &a->solve.collective);
+  a->has_collective = exit == COPSE_EXIT_DONE;
+  return exit;
 }
+
+static int take_tolerance(void *options, const char *command, char *value) {
+  struct copse_cli_solve *a = options;
+  a->has_tolerance = copse_cli_parse_part(value, &a->solve.tolerance);
+  if (a->has_tolerance) return COPSE_EXIT_DONE;
+  return copse_cli_usage(command, "--tolerance must be a part such as 1%% or 0.01");
+}
+
+#define TO(member) COPSE_OPTION_TO(struct copse_cli_solve, member)
+const struct copse_option copse_cli_solve_options[] = {
+    {"--collective", 'c', "C",
+     "allgather, reduce_scatter, allreduce, broadcast, reduce or\n"
+     "alltoall",
+     .words = copse_cli_collectives, .take = take_collective},
+    {"--root", 'r', "R", "the root rank of a broadcast or reduce", TO(solve.root),
+     COPSE_OPTION_RANGE(0, INT32_MAX), .must = "a rank"},
+    {"--k", 'k', "K", "exactly K trees per root (the optimum may need many)", TO(solve.k),
+     COPSE_OPTION_RANGE(1, 1 << 20)},
+    {"--demand", 'd', "FILE", "what each rank sends to each, for alltoall; default: all the same",
+     TO(demand)},
+    {"--no-forward", 0, NULL, "ranks do not relay what is not theirs (alltoall)",
+     TO(solve.no_forward)},
+    {"--no-symmetry", 0, NULL,
+     "do not look for symmetries of the cluster, which make solving faster", TO(solve.no_symmetry)},
+    {"--compact", 0, NULL,
+     "write the trees of one rank of each orbit and the symmetries that move\n"
+     "them, of equal shares, where such reach the optimum; beyond 4096\n"
+     "ranks always",
+     TO(solve.compact)},
+    {"--equal-shares", 0, NULL,
+     "allreduce: a reduce_scatter and an allgather with equal shares per root\n"
+     "also where other shares, or links shared out otherwise, are faster;\n"
+     "its trees are lower, and short messages often faster",
+     TO(solve.equal_shares)},
+    {"--in-network", 0, NULL,
+     "allreduce: switches that are marked copy (multicast) and add\n"
+     "(aggregation), as NVLink SHARP and SHARP do; plans can't yet",
+     TO(solve.in_network)},
+    {"--tolerance", 'e', "P%",
+     "trees: the fewest per root within P per cent of the bound; alltoall:\n"
+     "stop within P per cent (default: as exact as 64-bit fractions\n"
+     "allow, beyond 64 ranks 1%)",
+     .take = take_tolerance},
+    {0},
+};
 
 int copse_cli_solve_check(struct copse_cli_solve *a, const char *command, int n_left,
                           char *const *left) {
@@ -98,6 +99,18 @@ int copse_cli_solve_check(struct copse_cli_solve *a, const char *command, int n_
   return COPSE_EXIT_DONE;
 }
 
+copse_status copse_cli_write_schedule(const char *folder, const char *name,
+                                      const struct copse_schedule *schedule,
+                                      struct copse_err *err) {
+  char *text;
+  size_t size;
+  copse_status status = copse_schedule_to_json(schedule, &text, &size, err);
+  if (status != COPSE_OK) return status;
+  status = copse_cli_write_in(folder, name, text, size, err);
+  free(text);
+  return status;
+}
+
 int copse_cli_solve_fail(const struct copse_cli_solve *a, const struct copse_err *err) {
   struct copse_err placed = COPSE_ERR_INIT;
   if (err->status != COPSE_OVERFLOW) return copse_cli_fail(err);
@@ -107,4 +120,78 @@ int copse_cli_solve_fail(const struct copse_cli_solve *a, const struct copse_err
                           ? ""
                           : "; bandwidths and demands of fewer digits would fit");
   return copse_cli_fail(&placed);
+}
+
+/* ---- solving -------------------------------------------------------------------------------- */
+
+/* Beyond this the exact optimum of an alltoall is often out of reach, and 1 % is what users ask
+ * for. */
+#define EXACT_ALLTOALL_RANKS 64
+
+struct copse_q copse_cli_default_tolerance(const struct copse_topology *topology) {
+  return topology->n_ranks > EXACT_ALLTOALL_RANKS ? (struct copse_q){1, 100} : COPSE_Q_ZERO;
+}
+
+/* A schedule that its own verifier refuses must never reach a file. */
+static copse_status self_check(const struct copse_schedule *schedule,
+                               const struct copse_topology *topology, struct copse_err *err) {
+  struct copse_verify_report report;
+  struct copse_err local = COPSE_ERR_INIT;
+  copse_status status = copse_verify_schedule(schedule, topology, "schedule", &report, &local);
+  if (status == COPSE_OK) return COPSE_OK;
+  return copse_fail(err, status == COPSE_REFUTED ? COPSE_INTERNAL : status,
+                    "the computed schedule fails verification: %s", local.text);
+}
+
+copse_status copse_cli_note_equal_shares(const struct copse_topology *topology,
+                                         const struct copse_solve_options *options,
+                                         struct copse_err *err) {
+  struct copse_solve_options like = *options;
+  struct copse_schedule *made = NULL, *equal = NULL;
+  struct copse_solve_seconds ignored;
+  struct copse_q best;
+  struct copse_err why = COPSE_ERR_INIT;
+  copse_status status;
+  if (options->collective != COPSE_ALLREDUCE || options->k == 0 || options->equal_shares ||
+      options->bound_only)
+    return COPSE_OK;
+  COPSE_TRY(copse_solve_best_time(topology, options, &best, &made, &why));
+  like.k = 0;
+  like.equal_shares = true;
+  like.bound_only = made == NULL;
+  COPSE_TRY(copse_solve_schedule(topology, &like, &equal, &ignored, &why));
+  if (copse_q_cmp(best, equal->time_per_GB) < 0)
+    copse_note(options->notes, "%s: --k gives equal shares; without it unequal ones take %s s/GB",
+               options->label, COPSE_CLI_FRACTION(best));
+out:
+  copse_schedule_release(made);
+  copse_schedule_release(equal);
+  if (status == COPSE_OK) return COPSE_OK;
+  if (status != COPSE_OVERFLOW && status != COPSE_NOMEM)
+    return copse_fail(err, status, "%s", why.text);
+  copse_note(options->notes, "%s: what unequal shares would take is not known: %s", options->label,
+             why.text); /* --k may be there because of just that */
+  return COPSE_OK;
+}
+
+copse_status copse_cli_solve_checked(const struct copse_topology *topology,
+                                     const struct copse_solve_options *options, bool has_tolerance,
+                                     struct copse_schedule **out,
+                                     struct copse_solve_seconds *seconds, double *verify_seconds,
+                                     struct copse_err *err) {
+  struct copse_solve_options chosen = *options;
+  struct copse_schedule *schedule = NULL;
+  copse_status status;
+  *out = NULL;
+  if (!has_tolerance && chosen.collective == COPSE_ALLTOALL)
+    chosen.tolerance = copse_cli_default_tolerance(topology);
+  COPSE_TRY(copse_solve_schedule(topology, &chosen, &schedule, seconds, err));
+  double mark = copse_clock_seconds();
+  if (!chosen.bound_only) COPSE_TRY(self_check(schedule, topology, err));
+  if (verify_seconds) *verify_seconds = copse_clock_seconds() - mark;
+  *out = schedule;
+  schedule = NULL;
+out:
+  copse_schedule_release(schedule);
+  return status;
 }

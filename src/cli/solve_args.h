@@ -1,4 +1,5 @@
-/* What to solve, as `copse solve` and `copse report` take it. */
+/* What to solve, as `copse solve` and `copse report` take it, and how every command solves: checked
+ * before anybody sees it. */
 #ifndef COPSE_CLI_SOLVE_ARGS_H
 #define COPSE_CLI_SOLVE_ARGS_H
 
@@ -16,36 +17,47 @@ struct copse_cli_solve {
     .solve = {.root = -1, .tolerance = COPSE_Q_ZERO } \
   }
 
-/* For a command's options; the topology's are among them. */
-enum {
-  COPSE_CLI_NO_FORWARD = 0x20000,
-  COPSE_CLI_NO_SYMMETRY,
-  COPSE_CLI_COMPACT,
-  COPSE_CLI_EQUAL_SHARES,
-  COPSE_CLI_IN_NETWORK
-};
-#define COPSE_CLI_SOLVE_OPTIONS                                                         \
-  {"collective", required_argument, NULL, 'c'}, {"root", required_argument, NULL, 'r'}, \
-      {"k", required_argument, NULL, 'k'}, {"demand", required_argument, NULL, 'd'},    \
-      {"no-forward", no_argument, NULL, COPSE_CLI_NO_FORWARD},                          \
-      {"no-symmetry", no_argument, NULL, COPSE_CLI_NO_SYMMETRY},                        \
-      {"compact", no_argument, NULL, COPSE_CLI_COMPACT},                                \
-      {"equal-shares", no_argument, NULL, COPSE_CLI_EQUAL_SHARES},                      \
-      {"in-network", no_argument, NULL, COPSE_CLI_IN_NETWORK},                          \
-      {"tolerance", required_argument, NULL, 'e'}, COPSE_CLI_TOPOLOGY_OPTIONS,          \
-      COPSE_CLI_CHANGE_OPTIONS
-#define COPSE_CLI_SOLVE_SHORTS "c:r:k:d:e:l:"
-extern const char copse_cli_solve_help[];
+/* The table of what is solved, of a command that has a struct copse_cli_solve as `member`. */
+extern const struct copse_option copse_cli_solve_options[];
+#define COPSE_CLI_SOLVE_SECTION(struct_type, member)                        \
+  {                                                                         \
+    .title = "What copse solve and copse report solve", .column = 22,       \
+    .options = copse_cli_solve_options, .at = offsetof(struct_type, member) \
+  }
 
-/* 0, or the exit status after what was wrong has been said, also of an unknown option. */
-int copse_cli_solve_option(struct copse_cli_solve *args, const char *command, char **argv,
-                           int option);
-
-/* Takes the topology from what is left of the arguments, and checks that all goes together. */
+/* Takes the topology from what is left of the arguments, and checks that all goes together: 0, or
+ * the exit status after what was wrong has been said. */
 int copse_cli_solve_check(struct copse_cli_solve *args, const char *command, int n_left,
                           char *const *left);
 
+/* A schedule as a file of a folder; COPSE_IO as copse_cli_write_in. */
+copse_status copse_cli_write_schedule(const char *folder, const char *name,
+                                      const struct copse_schedule *schedule,
+                                      struct copse_err *err) COPSE_CHECKED;
+
 /* copse_cli_fail; an overflow, which comes from deep inside, gets the topology as its place. */
 int copse_cli_solve_fail(const struct copse_cli_solve *args, const struct copse_err *err);
+
+/* How near its bound an alltoall must come where nobody says: 0 is exact. */
+struct copse_q copse_cli_default_tolerance(const struct copse_topology *topology);
+
+/*
+ * copse_solve_schedule, then (but for bound_only) copse_verify_schedule: a schedule that its own
+ * verifier refuses is COPSE_INTERNAL. Without has_tolerance an alltoall of many ranks gets
+ * 1 %. verify_seconds may be NULL. The caller releases *out.
+ */
+copse_status copse_cli_solve_checked(const struct copse_topology *topology,
+                                     const struct copse_solve_options *options, bool has_tolerance,
+                                     struct copse_schedule **out,
+                                     struct copse_solve_seconds *seconds, double *verify_seconds,
+                                     struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * A number of trees is for equal shares of an allreduce: a note where unequal ones are faster.
+ * Solves twice more, so once for a command, not for each of many schedules.
+ */
+copse_status copse_cli_note_equal_shares(const struct copse_topology *topology,
+                                         const struct copse_solve_options *options,
+                                         struct copse_err *err) COPSE_CHECKED;
 
 #endif

@@ -1,3 +1,7 @@
+/*
+ * copse solve --groups: reads the list, solves for the largest rate that all groups reach together,
+ * checks the schedules with each other, and writes them with an index.
+ */
 #include "cli/solve_groups.h"
 
 #include <inttypes.h>
@@ -5,15 +9,13 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "base/types.h"
-#include "base/text.h"
-#include "cli/folder.h"
 #include "schedule/solve/groups.h"
 #include "verify/groups.h"
 
 struct job {
   struct copse_cli_solve *args;
-  const struct copse_cli_groups *what;
+  const char *file; /* schedule/groups.h: the list of groups */
+  const struct copse_cli_many *how;
   struct copse_topology *topology;
   struct copse_group *list;
   int n;
@@ -32,7 +34,7 @@ static copse_status move_list(struct job *j, const struct copse_topology *whole)
       const char *id = whole->nodes[j->list[g].nodes[r]].id;
       j->list[g].nodes[r] = copse_topology_find(j->topology, id);
       if (j->list[g].nodes[r] < 0)
-        return copse_fail_at(j->err, COPSE_BAD_INPUT, j->what->file, j->list[g].line,
+        return copse_fail_at(j->err, COPSE_BAD_INPUT, j->file, j->list[g].line,
                              "'%.80s' can't be down and in a group", id);
     }
   return COPSE_OK;
@@ -46,8 +48,8 @@ static copse_status load(struct job *j) {
   copse_status status;
   args->has_groups = true;
   COPSE_TRY(copse_cli_load_whole(args, &whole, j->err));
-  COPSE_TRY(copse_file_read(j->what->file, &data, &size, j->err));
-  COPSE_TRY(copse_group_list_parse(copse_file_label(j->what->file), data, size, whole,
+  COPSE_TRY(copse_file_read(j->file, &data, &size, j->err));
+  COPSE_TRY(copse_group_list_parse(copse_file_label(j->file), data, size, whole,
                                    j->args->solve.collective, j->args->solve.root, &j->list, &j->n,
                                    j->err));
   if (args->n_faults == 0) {
@@ -90,21 +92,19 @@ static copse_status write_all(struct job *j) {
   char *text = NULL;
   size_t size;
   copse_status status;
-  COPSE_TRY(copse_cli_make_folder(j->what->folder, j->err));
+  COPSE_TRY(copse_cli_make_folder(j->how->folder, j->err));
   for (int g = 0; g < j->n; g++) {
-    COPSE_TRY(copse_schedule_to_json(j->groups->members[g].schedule, &text, &size, j->err));
-    COPSE_TRY(copse_cli_write_in(j->what->folder, j->groups->members[g].file, text, size, j->err));
-    free(text);
-    text = NULL;
+    const struct copse_groups_member *it = &j->groups->members[g];
+    COPSE_TRY(copse_cli_write_schedule(j->how->folder, it->file, it->schedule, j->err));
   }
   COPSE_TRY(copse_groups_to_json(j->groups, &text, &size, j->err));
-  COPSE_TRY(copse_cli_write_in(j->what->folder, "index.json", text, size, j->err));
+  COPSE_TRY(copse_cli_write_in(j->how->folder, "index.json", text, size, j->err));
 out:
   free(text);
   return status;
 }
 
-/* ---- what is told -------------------------------------------------------------------------- */
+/* ---- the report ----------------------------------------------------------------------------- */
 
 static double rate(struct copse_q time) { return 1 / copse_q_to_double(time); }
 
@@ -114,9 +114,8 @@ static double slowdown(const struct job *j, int g) {
 }
 
 static void print_text(const struct job *j) {
-  char q[COPSE_Q_TEXT];
   printf("%d groups of %s at the same time: %s s/GB, %.10g GB/s each\n", j->n, j->topology->name,
-         copse_q_text(j->groups->time_per_GB, q), rate(j->groups->time_per_GB));
+         COPSE_CLI_FRACTION(j->groups->time_per_GB), rate(j->groups->time_per_GB));
   if (copse_q_eq(j->groups->time_per_GB, j->groups->bound_time_per_GB))
     printf("optimal among all trees and flows of these groups that run together\n");
   else
@@ -144,42 +143,32 @@ static void print_text(const struct job *j) {
 static void add_group(const struct job *j, int g, struct copse_text *text) {
   const struct copse_groups_member *member = &j->groups->members[g];
   const struct copse_schedule *s = member->schedule;
-  char q[COPSE_Q_TEXT];
   copse_text_add(text, "%s\n  {\"collective\": \"%s\", \"nranks\": %d, ", g > 0 ? "," : "",
                  copse_collective_name(s->collective), s->n_ranks);
-  if (j->what->folder) copse_text_add(text, "\"file\": \"%s\", ", member->file);
+  if (j->how->folder) copse_text_add(text, "\"file\": \"%s\", ", member->file);
   if (!j->args->solve.bound_only)
     copse_text_add(text, "\"k\": %" PRId64 ", \"trees\": %d, \"flows\": %d, \"max_height\": %d, ",
                    s->k, s->n_trees, s->n_flows, copse_schedule_height(s));
-  copse_text_add(text, "\"alone_bound_time_per_GB\": \"%s\", \"slowdown\": ",
-                 copse_q_text(s->bound.time_per_GB, q));
-  copse_text_add_json_number(text, slowdown(j, g));
-  copse_text_add(text, "}");
+  copse_text_add(text, "\"alone_bound_time_per_GB\": \"%s\", \"slowdown\": %s}",
+                 COPSE_CLI_FRACTION(s->bound.time_per_GB), COPSE_CLI_NUMBER(slowdown(j, g)));
 }
 
 static copse_status print_json(const struct job *j) {
+  struct copse_q time = j->groups->time_per_GB, bound = j->groups->bound_time_per_GB;
   struct copse_text text = {0};
-  char q[COPSE_Q_TEXT];
-  copse_text_add(&text, "{\"nodes\": %d, \"links\": %d, \"time_per_GB\": \"%s\", \"algbw_GBps\": ",
-                 j->topology->n_nodes, j->topology->n_links,
-                 copse_q_text(j->groups->time_per_GB, q));
-  copse_text_add_json_number(&text, rate(j->groups->time_per_GB));
-  copse_text_add(
-      &text,
-      ", \"bound_time_per_GB\": \"%s\", \"bound_kind\": \"groups\", "
-      "\"groups_optimal\": %s,\n",
-      copse_q_text(j->groups->bound_time_per_GB, q),
-      copse_q_eq(j->groups->time_per_GB, j->groups->bound_time_per_GB) ? "true" : "false");
-  copse_text_add(&text, " \"groups\": [");
+  copse_text_add(&text,
+                 "{\"nodes\": %d, \"links\": %d, \"time_per_GB\": \"%s\", \"algbw_GBps\": %s, "
+                 "\"bound_time_per_GB\": \"%s\", \"bound_kind\": \"groups\", "
+                 "\"groups_optimal\": %s,\n \"groups\": [",
+                 j->topology->n_nodes, j->topology->n_links, COPSE_CLI_FRACTION(time),
+                 COPSE_CLI_NUMBER(rate(time)), COPSE_CLI_FRACTION(bound),
+                 COPSE_CLI_BOOL(copse_q_eq(time, bound)));
   for (int g = 0; g < j->n; g++) add_group(j, g, &text);
   copse_text_add(&text,
                  "\n ],\n \"seconds\": {\"optimum\": %.6f, \"split\": %.6f, \"pack\": %.6f, "
                  "\"total\": %.6f}}\n",
                  j->seconds.optimum, j->seconds.split, j->seconds.pack, j->total);
-  copse_status status = copse_text_status(&text, j->err);
-  if (status == COPSE_OK) fputs(text.data, stdout);
-  copse_text_free(&text);
-  return status;
+  return copse_cli_print(&text, j->err);
 }
 
 static copse_status run(struct job *j, struct copse_cli_progress *bar,
@@ -190,7 +179,7 @@ static copse_status run(struct job *j, struct copse_cli_progress *bar,
                                                .bound_only = j->args->solve.bound_only,
                                                .no_symmetry = j->args->solve.no_symmetry,
                                                .label = copse_cli_topology_label(topology),
-                                               .groups_label = copse_file_label(j->what->file),
+                                               .groups_label = copse_file_label(j->file),
                                                .progress = progress};
   copse_status status;
   COPSE_TRY(load(j));
@@ -202,10 +191,10 @@ static copse_status run(struct job *j, struct copse_cli_progress *bar,
       copse_solve_groups(j->topology, j->list, j->n, &options, &j->groups, &j->seconds, j->err));
   COPSE_TRY(name_files(j));
   if (!j->args->solve.bound_only) COPSE_TRY(self_check(j));
-  if (j->what->folder) COPSE_TRY(write_all(j));
+  if (j->how->folder) COPSE_TRY(write_all(j));
   j->total = copse_clock_seconds() - start;
   copse_cli_progress_end(bar);
-  if (j->what->json)
+  if (j->how->json)
     status = print_json(j);
   else
     print_text(j);
@@ -213,11 +202,12 @@ out:
   return status;
 }
 
-int copse_cli_solve_groups(struct copse_cli_solve *args, const struct copse_cli_groups *groups) {
+int copse_cli_solve_groups(struct copse_cli_solve *args, const char *file,
+                           const struct copse_cli_many *how) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_cli_progress bar;
-  struct copse_progress progress = copse_cli_progress_start(&bar, groups->progress);
-  struct job j = {.args = args, .what = groups, .err = &err};
+  struct copse_progress progress = copse_cli_progress_start(&bar, how->progress);
+  struct job j = {.args = args, .file = file, .how = how, .err = &err};
   copse_status status = run(&j, &bar, &progress);
   if (status != COPSE_OK) copse_cli_progress_end(&bar);
   copse_groups_release(j.groups);

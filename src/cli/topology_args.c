@@ -1,3 +1,10 @@
+/*
+ * How every command takes its topology, and what may be changed of it before it is used:
+ *
+ *   file, name or line --> read (--links, --profile ...) --> --down, --derate --> --ranks, --others
+ *
+ * and where the catalogue of names is.
+ */
 #include "cli/topology_args.h"
 
 #include <limits.h>
@@ -5,30 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-const char copse_cli_topology_help[] =
-    "\nThe topology is a file (topology, cluster or synthetic JSON, NCCL or RCCL XML, what\n"
-    "'nvidia-smi topo -m' or 'rocm-smi --showtopo' print), - or a name that 'copse topo --list'\n"
-    "shows. A file of that name wins.\n"
-    "      --synthetic SPEC    a topology from one line instead of a file: ring:8@50, line:,\n"
-    "                          full:, switch:, hypercube:6@50, torus:4x4x4@100, mesh:, or\n"
-    "                          'hosts:4 gpus:8@300 nics:8@25 rails' (or flat, clos:2/4,\n"
-    "                          rails spine@100, torus:2x2@50, dragonfly:4@50/100)\n"
-    "  -l, --links MODE        what to keep of XML and matrices: nvlink (GPU links and\n"
-    "                          NVSwitch only), all, or default (GPU links if they join all\n"
-    "                          GPUs, with the PCIe ways to the NICs; else all)\n"
-    "      --nvlink-switch BW  XML without NVLinks (cloud images): every GPU has BW GB/s to an\n"
-    "                          NVSwitch of its host\n"
-    "      --gpu CLASS         the GPUs of a matrix, which has no speeds: a100, h100, mi300x ..\n"
-    "      --profile FILE      measured bandwidths over nominal ones (copse-profile/1)\n";
-const char copse_cli_change_help[] =
-    "\nWith something changed (verify and simulate see from the schedule which its ranks are):\n"
-    "      --ranks LIST        only these GPUs are ranks, in this order: 0-3,8 or their ids\n"
-    "      --others relay      the other GPUs forward as switches do (default), or\n"
-    "      --others exclude    are left out with their links\n"
-    "      --down WHAT         without a node (its id), or a link SRC>DST, both directions of it;\n"
-    "                          as often as needed\n"
-    "      --derate WHAT=50%   with so much of the bandwidth of a node's links, or of a link's\n";
 
 bool copse_cli_parse_part(const char *text, struct copse_q *out) {
   char number[64];
@@ -43,52 +26,101 @@ bool copse_cli_parse_part(const char *text, struct copse_q *out) {
   return !text[n] || copse_q_div(*out, hundred, out, &ignored) == COPSE_OK;
 }
 
-/* optarg as WHAT for --down, as WHAT=PART for --derate; ids may have "=" in them. */
-static int add_fault(struct copse_cli_topology *args, const char *command, bool down) {
-  struct copse_fault *fault = &args->faults[args->n_faults];
+/* ---- options ------------------------------------------------------------------------------- */
+
+static int take_links(void *options, const char *command, char *value) {
+  struct copse_cli_topology *args = options;
+  if (copse_link_mode_from_name(value, &args->options.links)) return COPSE_EXIT_DONE;
+  return copse_cli_usage(command, "--links must be nvlink, all or default");
+}
+
+static int take_nvlink_switch(void *options, const char *command, char *value) {
+  struct copse_q *bw = &((struct copse_cli_topology *)options)->options.nvlink_switch;
+  if (copse_q_parse_decimal(value, bw, NULL) == COPSE_OK && bw->num > 0) return COPSE_EXIT_DONE;
+  if (copse_q_parse_fraction(value, bw, NULL) == COPSE_OK && bw->num > 0) return COPSE_EXIT_DONE;
+  return copse_cli_usage(command, "--nvlink-switch must be GB/s above 0, such as 240");
+}
+
+static int take_others(void *options, const char *command, char *value) {
+  struct copse_cli_topology *args = options;
+  args->has_others = true;
+  args->exclude_others = strcmp(value, "exclude") == 0;
+  if (args->exclude_others || strcmp(value, "relay") == 0) return COPSE_EXIT_DONE;
+  return copse_cli_usage(command, "--others must be relay or exclude");
+}
+
+static int take_down(void *options, const char *command, char *value) {
+  struct copse_cli_topology *args = options;
   if (args->n_faults == COPSE_CLI_MAX_FAULTS)
     return copse_cli_usage(command, "at most %d --down and --derate in all", COPSE_CLI_MAX_FAULTS);
-  *fault = (struct copse_fault){optarg, COPSE_Q_ZERO};
-  args->n_faults++;
-  if (down) return 0;
-  char *equals = strrchr(optarg, '=');
-  if (!equals || !copse_cli_parse_part(equals + 1, &fault->left) || fault->left.num == 0 ||
-      copse_q_cmp(fault->left, COPSE_Q_ONE) > 0)
+  args->faults[args->n_faults++] = (struct copse_fault){value, COPSE_Q_ZERO};
+  return COPSE_EXIT_DONE;
+}
+
+/* WHAT=PART; ids may have "=" in them. */
+static int take_derate(void *options, const char *command, char *value) {
+  struct copse_cli_topology *args = options;
+  int exit = take_down(options, command, value);
+  if (exit != COPSE_EXIT_DONE) return exit;
+  struct copse_q *left = &args->faults[args->n_faults - 1].left;
+  char *equals = strrchr(value, '=');
+  if (!equals || !copse_cli_parse_part(equals + 1, left) || left->num == 0 ||
+      copse_q_cmp(*left, COPSE_Q_ONE) > 0)
     return copse_cli_usage(command,
                            "--derate must be NODE=50%% or SRC>DST=50%%, above 0 and at "
                            "most 100%%; --down takes all");
   *equals = '\0';
-  return 0;
+  return COPSE_EXIT_DONE;
 }
 
-static int set_others(struct copse_cli_topology *args, const char *command) {
-  args->has_others = true;
-  args->exclude_others = strcmp(optarg, "exclude") == 0;
-  if (args->exclude_others || strcmp(optarg, "relay") == 0) return 0;
-  return copse_cli_usage(command, "--others must be relay or exclude");
-}
+#define TO(member) COPSE_OPTION_TO(struct copse_cli_topology, member)
+static const char *const link_modes[] = {"nvlink", "all", "default", NULL};
+static const char *const others[] = {"relay", "exclude", NULL};
 
-int copse_cli_topology_option(struct copse_cli_topology *args, const char *command, char **argv,
-                              int option) {
-  struct copse_q *bw = &args->options.nvlink_switch;
-  switch (option) {
-    case 'l':
-      if (copse_link_mode_from_name(optarg, &args->options.links)) return 0;
-      return copse_cli_usage(command, "--links must be nvlink, all or default");
-    case COPSE_CLI_SYNTHETIC: args->synthetic = optarg; return 0;
-    case COPSE_CLI_PROFILE: args->profile = optarg; return 0;
-    case COPSE_CLI_GPU: args->options.gpu = optarg; return 0;
-    case COPSE_CLI_RANKS: args->ranks = optarg; return 0;
-    case COPSE_CLI_OTHERS: return set_others(args, command);
-    case COPSE_CLI_DOWN: return add_fault(args, command, true);
-    case COPSE_CLI_DERATE: return add_fault(args, command, false);
-    case COPSE_CLI_NVLINK_SWITCH:
-      if (copse_q_parse_decimal(optarg, bw, NULL) == COPSE_OK && bw->num > 0) return 0;
-      if (copse_q_parse_fraction(optarg, bw, NULL) == COPSE_OK && bw->num > 0) return 0;
-      return copse_cli_usage(command, "--nvlink-switch must be GB/s above 0, such as 240");
-    default: return copse_cli_bad_option(command, argv, option);
-  }
-}
+const char copse_cli_topology_intro[] =
+    "\nThe topology is a file (topology, cluster or synthetic JSON, NCCL or RCCL XML, what\n"
+    "'nvidia-smi topo -m' or 'rocm-smi --showtopo' print), - or a name that 'copse topo --list'\n"
+    "shows. A file of that name wins.\n";
+const struct copse_option copse_cli_topology_options[] = {
+    {"--synthetic", 0, "SPEC",
+     "a topology from one line instead of a file: ring:8@50, line:,\n"
+     "full:, switch:, hypercube:6@50, torus:4x4x4@100, mesh:, or\n"
+     "'hosts:4 gpus:8@300 nics:8@25 rails' (or flat, clos:2/4,\n"
+     "rails spine@100, torus:2x2@50, dragonfly:4@50/100)",
+     TO(synthetic)},
+    {"--links", 'l', "MODE",
+     "what to keep of XML and matrices: nvlink (GPU links and\n"
+     "NVSwitch only), all, or default (GPU links if they join all\n"
+     "GPUs, with the PCIe ways to the NICs; else all)",
+     .words = link_modes, .take = take_links},
+    {"--nvlink-switch", 0, "BW",
+     "XML without NVLinks (cloud images): every GPU has BW GB/s to an\n"
+     "NVSwitch of its host",
+     .take = take_nvlink_switch},
+    {"--gpu", 0, "CLASS", "the GPUs of a matrix, which has no speeds: a100, h100, mi300x ..",
+     TO(options.gpu)},
+    {"--profile", 0, "FILE", "measured bandwidths over nominal ones (copse-profile/1)",
+     TO(profile)},
+    {0}};
+
+const char copse_cli_change_intro[] =
+    "\nWith something changed (verify and simulate see from the schedule which its ranks are):\n";
+const struct copse_option copse_cli_change_options[] = {
+    {"--ranks", 0, "LIST", "only these GPUs are ranks, in this order: 0-3,8 or their ids",
+     TO(ranks)},
+    {"--others", 0, "relay", "the other GPUs forward as switches do (default), or", .words = others,
+     .take = take_others},
+    {"--others", 0, "exclude", "are left out with their links", .words = others,
+     .take = take_others},
+    {"--down", 0, "WHAT",
+     "without a node (its id), or a link SRC>DST, both directions of it;\n"
+     "as often as needed",
+     .take = take_down},
+    {"--derate", 0, "WHAT=50%", "with so much of the bandwidth of a node's links, or of a link's",
+     .take = take_derate},
+    {0}};
+
+/* ---- reading ------------------------------------------------------------------------------- */
 
 bool copse_cli_has_topology(const struct copse_cli_topology *args) {
   return args->path || args->synthetic;

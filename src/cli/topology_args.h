@@ -3,6 +3,7 @@
 #define COPSE_CLI_TOPOLOGY_ARGS_H
 
 #include "cli/cli.h"
+#include "cli/options.h"
 #include "topology/modify.h"
 #include "topology/input/profile.h"
 
@@ -20,39 +21,20 @@ struct copse_cli_topology {
   bool has_groups; /* a command that reads ranks elsewhere: others are no error without them */
 };
 
-/* For the long options of a command; -l is --links. Values no command has of its own. */
-enum {
-  COPSE_CLI_SYNTHETIC = 0x10000,
-  COPSE_CLI_PROFILE,
-  COPSE_CLI_NVLINK_SWITCH,
-  COPSE_CLI_GPU,
-  COPSE_CLI_RANKS,
-  COPSE_CLI_OTHERS,
-  COPSE_CLI_DOWN,
-  COPSE_CLI_DERATE
-};
-#define COPSE_CLI_TOPOLOGY_OPTIONS                                                       \
-  {"links", required_argument, NULL, 'l'},                                               \
-      {"synthetic", required_argument, NULL, COPSE_CLI_SYNTHETIC},                       \
-      {"profile", required_argument, NULL, COPSE_CLI_PROFILE},                           \
-      {"nvlink-switch", required_argument, NULL, COPSE_CLI_NVLINK_SWITCH}, {             \
-    "gpu", required_argument, NULL, COPSE_CLI_GPU                                        \
+/* The tables of how it is read and of what may be changed of it, and the same as the last sections
+ * of a command that has a struct copse_cli_topology as `member`. */
+extern const struct copse_option copse_cli_topology_options[], copse_cli_change_options[];
+extern const char copse_cli_topology_intro[], copse_cli_change_intro[];
+#define COPSE_CLI_TOPOLOGY_SECTION(struct_type, member)                            \
+  {                                                                                \
+    .title = "Topology options", .before = copse_cli_topology_intro, .column = 26, \
+    .options = copse_cli_topology_options, .at = offsetof(struct_type, member)     \
   }
-/* For commands where it may be changed as well: other ranks, broken parts. */
-#define COPSE_CLI_CHANGE_OPTIONS                             \
-  {"ranks", required_argument, NULL, COPSE_CLI_RANKS},       \
-      {"others", required_argument, NULL, COPSE_CLI_OTHERS}, \
-      {"down", required_argument, NULL, COPSE_CLI_DOWN}, {   \
-    "derate", required_argument, NULL, COPSE_CLI_DERATE      \
+#define COPSE_CLI_CHANGE_SECTION(struct_type, member)                                   \
+  {                                                                                     \
+    .title = "Changes of the topology", .before = copse_cli_change_intro, .column = 26, \
+    .options = copse_cli_change_options, .at = offsetof(struct_type, member)            \
   }
-extern const char copse_cli_topology_help[], copse_cli_change_help[];
-
-/*
- * Takes an option that a command has none of its own for: 0, or the exit status after what was
- * wrong with it has been said.
- */
-int copse_cli_topology_option(struct copse_cli_topology *args, const char *command, char **argv,
-                              int option);
 
 /* "1%", "0.5 %" or a fraction "0.01"; not negative. */
 bool copse_cli_parse_part(const char *text, struct copse_q *out);
@@ -73,8 +55,7 @@ copse_status copse_cli_load_topology(const struct copse_cli_topology *args,
 /* The same, and with faults given the topology before they are applied (same choice of ranks) as
  * *healthy, else NULL. */
 copse_status copse_cli_load_topologies(const struct copse_cli_topology *args,
-                                       struct copse_topology **out,
-                                       struct copse_topology **healthy,
+                                       struct copse_topology **out, struct copse_topology **healthy,
                                        struct copse_err *err) COPSE_CHECKED;
 
 /* The two steps of it: as the file has it; and the choice of ranks from `whole` after these faults

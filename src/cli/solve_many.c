@@ -1,19 +1,152 @@
-#include "cli/solve_failures.h"
+/*
+ * Many schedules of one topology, each solved and verified by itself: --pareto one for each number
+ * of trees, --each-failure one for each node that may fail. A failure that a symmetry of the fabric
+ * takes to another is solved once; the other's schedule is the image of the first.
+ */
+#include "cli/solve_many.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/types.h"
 #include "base/memory.h"
-#include "base/text.h"
-#include "cli/folder.h"
-#include "cli/solve_checked.h"
 #include "schedule/demand.h"
 #include "schedule/adapt.h"
-#include "verify/verify.h"
 #include "topology/symmetry/symmetry.h"
+#include "verify/verify.h"
+
+/* ---- --pareto: how good schedules of few trees are ------------------------------------------ */
+
+#define PARETO_MOST 64 /* trees per root, without --k */
+
+struct row {
+  int64_t k;
+  struct copse_q time_per_GB;
+  int trees, height;
+  bool best; /* faster than with any fewer trees */
+};
+
+struct curve {
+  const struct copse_topology *topology;
+  struct copse_solve_options options;
+  struct copse_q bound;
+  int64_t exact_k;
+  struct row *rows;
+  int n;
+};
+
+static copse_status add_row(struct curve *c, int64_t k, struct copse_err *err) {
+  struct copse_schedule *schedule = NULL;
+  struct copse_solve_seconds ignored;
+  struct row *row = &c->rows[c->n];
+  copse_status status;
+  c->options.k = k;
+  COPSE_TRY(
+      copse_cli_solve_checked(c->topology, &c->options, false, &schedule, &ignored, NULL, err));
+  *row = (struct row){schedule->k, schedule->time_per_GB, schedule->n_trees,
+                      copse_schedule_height(schedule), true};
+  if (k == 0) {
+    c->bound = schedule->bound.time_per_GB;
+    c->exact_k = schedule->k;
+  } else {
+    c->n++;
+  }
+out:
+  copse_schedule_release(schedule);
+  return status;
+}
+
+static copse_status trace(struct curve *c, int64_t most, const struct copse_progress *progress,
+                          struct copse_err *err) {
+  struct row exact;
+  copse_status status;
+  COPSE_TRY(copse_calloc((size_t)most + 1, sizeof *c->rows, &c->rows, err));
+  COPSE_TRY(add_row(c, 0, err));
+  exact = c->rows[0];
+  for (int64_t k = 1; k < exact.k && k <= most; k++) {
+    COPSE_TRY(add_row(c, k, err));
+    copse_progress_report(progress, "k", k, exact.k < most ? exact.k : most);
+  }
+  c->rows[c->n++] = exact;
+  for (int i = 1; i < c->n; i++)
+    for (int j = 0; j < i && c->rows[i].best; j++)
+      c->rows[i].best = copse_q_cmp(c->rows[i].time_per_GB, c->rows[j].time_per_GB) < 0;
+out:
+  return status;
+}
+
+/* Over the bound, as a part of it. */
+static double above(const struct curve *c, const struct row *row) {
+  return copse_q_to_double(row->time_per_GB) / copse_q_to_double(c->bound) - 1;
+}
+
+static void print_curve(const struct curve *c) {
+  printf("%s of %s: bound %s s/GB, %.10g GB/s; the exact optimum is built with k = %" PRId64 "\n",
+         copse_collective_name(c->options.collective), c->topology->name,
+         COPSE_CLI_FRACTION(c->bound), 1 / copse_q_to_double(c->bound), c->exact_k);
+  printf("%8s %22s %14s %10s %8s %7s\n", "k", "s/GB", "GB/s", "above", "trees", "height");
+  for (int i = 0; i < c->n; i++) {
+    const struct row *row = &c->rows[i];
+    printf("%8" PRId64 " %22s %14.10g %8.3f %% %8d %7d%s\n", row->k,
+           COPSE_CLI_FRACTION(row->time_per_GB), 1 / copse_q_to_double(row->time_per_GB),
+           100 * above(c, row), row->trees, row->height, row->best ? "" : "  (fewer do as well)");
+  }
+}
+
+static copse_status print_curve_json(const struct curve *c, struct copse_err *err) {
+  struct copse_text text = {0};
+  copse_text_add(&text,
+                 "{\"collective\": \"%s\", \"nranks\": %d, \"nodes\": %d, \"links\": %d,\n"
+                 " \"bound_time_per_GB\": \"%s\", \"exact_k\": %" PRId64 ", \"rows\": [",
+                 copse_collective_name(c->options.collective), c->topology->n_ranks,
+                 c->topology->n_nodes, c->topology->n_links, COPSE_CLI_FRACTION(c->bound),
+                 c->exact_k);
+  for (int i = 0; i < c->n; i++) {
+    const struct row *row = &c->rows[i];
+    copse_text_add(&text,
+                   "%s\n  {\"k\": %" PRId64
+                   ", \"time_per_GB\": \"%s\", \"algbw_GBps\": %s, "
+                   "\"above_bound\": %s, \"trees\": %d, \"max_height\": %d, \"pareto\": %s}",
+                   i > 0 ? "," : "", row->k, COPSE_CLI_FRACTION(row->time_per_GB),
+                   COPSE_CLI_NUMBER(1 / copse_q_to_double(row->time_per_GB)),
+                   COPSE_CLI_NUMBER(above(c, row)), row->trees, row->height,
+                   COPSE_CLI_BOOL(row->best));
+  }
+  copse_text_add(&text, "\n ]}\n");
+  return copse_cli_print(&text, err);
+}
+
+int copse_cli_solve_pareto(struct copse_cli_solve *args, const struct copse_cli_many *how) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *topology = NULL;
+  struct copse_cli_progress bar;
+  struct copse_progress progress = copse_cli_progress_start(&bar, how->progress);
+  struct curve c = {.options = args->solve};
+  copse_status status;
+  c.options.label = copse_cli_topology_label(&args->topology);
+  COPSE_TRY(copse_cli_load_topology(&args->topology, &topology, &err));
+  c.topology = topology;
+  if (topology->n_ranks == 1) {
+    status = copse_fail(&err, COPSE_INVALID, "%s has a single rank: nothing moves, and no trees",
+                        c.options.label);
+    goto out;
+  }
+  COPSE_TRY(trace(&c, args->solve.k > 0 ? args->solve.k : PARETO_MOST, &progress, &err));
+  copse_cli_progress_end(&bar);
+  if (how->json)
+    status = print_curve_json(&c, &err);
+  else
+    print_curve(&c);
+out:
+  if (status != COPSE_OK) copse_cli_progress_end(&bar);
+  free(c.rows);
+  copse_topology_release(topology);
+  return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_solve_fail(args, &err);
+}
+
+/* ---- --each-failure ------------------------------------------------------------------------- */
 
 /* One failure, or none: what came of it. */
 struct outcome {
@@ -27,7 +160,8 @@ struct outcome {
 
 struct job {
   const struct copse_cli_solve *args;
-  const struct copse_cli_failures *what;
+  const char *type; /* of the nodes that fail, one at a time: "nic" */
+  const struct copse_cli_many *how;
   struct copse_solve_options options;
   struct copse_topology *whole, *base; /* as the file has it; with the arguments' changes */
   struct copse_symmetry alike;         /* of base; none where schedules have no image */
@@ -38,10 +172,10 @@ struct job {
 };
 
 static bool fails(const struct job *j, int node) {
-  return strcmp(j->base->nodes[node].type, j->what->type) == 0;
+  return strcmp(j->base->nodes[node].type, j->type) == 0;
 }
 
-/* ---- files ----------------------------------------------------------------------------- */
+/* files */
 
 /* "down-h0.nic3.json"; characters that trouble shells are replaced, and the node's number keeps
  * such names apart. */
@@ -60,30 +194,26 @@ static copse_status name_file(struct job *j, int node, struct copse_text *name) 
 static copse_status keep(struct job *j, int node, const struct copse_schedule *schedule) {
   struct outcome *o = node < 0 ? &j->healthy : &j->outcomes[node];
   struct copse_text name = {0};
-  char *text = NULL;
-  size_t size;
   copse_status status = COPSE_OK;
   o->done = o->solved = true;
   o->time_per_GB = schedule->time_per_GB;
   o->bound = schedule->bound.time_per_GB;
   memcpy(o->sha256, schedule->topology_sha256, sizeof o->sha256);
-  if (!j->what->folder || j->options.bound_only) return COPSE_OK;
+  if (!j->how->folder || j->options.bound_only) return COPSE_OK;
   if (node < 0)
     copse_text_add(&name, "healthy.json");
   else
     COPSE_TRY(name_file(j, node, &name));
   COPSE_TRY(copse_text_status(&name, j->err));
-  COPSE_TRY(copse_schedule_to_json(schedule, &text, &size, j->err));
-  COPSE_TRY(copse_cli_write_in(j->what->folder, name.data, text, size, j->err));
+  COPSE_TRY(copse_cli_write_schedule(j->how->folder, name.data, schedule, j->err));
   o->file = name.data;
   name.data = NULL;
 out:
   copse_text_free(&name);
-  free(text);
   return status;
 }
 
-/* ---- solving --------------------------------------------------------------------------- */
+/* solving */
 
 /* What is left of base when this node fails as well. */
 static copse_status break_one(const struct job *j, int node, struct copse_topology **out) {
@@ -192,27 +322,24 @@ out:
   return status;
 }
 
-/* ---- what is told ---------------------------------------------------------------------- */
+/* the index and the table */
 
 static double slowdown(const struct job *j, const struct outcome *o) {
   return copse_q_to_double(o->time_per_GB) / copse_q_to_double(j->healthy.time_per_GB);
 }
 
 static void add_outcome(const struct outcome *o, struct copse_text *text) {
-  char q[COPSE_Q_TEXT];
   copse_text_add(text, "\"topology_sha256\": \"%s\"", o->sha256);
   if (o->file) {
-    copse_text_add(text, ", \"file\": ");
-    copse_text_add_json_string(text, o->file);
+    copse_cli_add_string(text, ", \"file\": ", o->file);
   }
   if (o->solved) {
-    copse_text_add(text, ", \"time_per_GB\": \"%s\"", copse_q_text(o->time_per_GB, q));
-    copse_text_add(text, ", \"bound_time_per_GB\": \"%s\"", copse_q_text(o->bound, q));
-    copse_text_add(text, ", \"algbw_GBps\": ");
-    copse_text_add_json_number(text, 1 / copse_q_to_double(o->time_per_GB));
+    copse_text_add(text,
+                   ", \"time_per_GB\": \"%s\", \"bound_time_per_GB\": \"%s\", \"algbw_GBps\": %s",
+                   COPSE_CLI_FRACTION(o->time_per_GB), COPSE_CLI_FRACTION(o->bound),
+                   COPSE_CLI_NUMBER(1 / copse_q_to_double(o->time_per_GB)));
   } else {
-    copse_text_add(text, ", \"no_solution\": ");
-    copse_text_add_json_string(text, o->why.text);
+    copse_cli_add_string(text, ", \"no_solution\": ", o->why.text);
   }
 }
 
@@ -223,8 +350,7 @@ static void add_index(const struct job *j, struct copse_text *text) {
   copse_text_add_json_string(text, j->base->name);
   copse_text_add(text, ", \"nranks\": %d,\n \"healthy\": {", j->base->n_ranks);
   add_outcome(&j->healthy, text);
-  copse_text_add(text, "},\n \"type\": ");
-  copse_text_add_json_string(text, j->what->type);
+  copse_cli_add_string(text, "},\n \"type\": ", j->type);
   copse_text_add(text, ", \"failures\": [");
   for (int v = 0; v < j->base->n_nodes; v++) {
     const struct outcome *o = &j->outcomes[v];
@@ -234,13 +360,9 @@ static void add_index(const struct job *j, struct copse_text *text) {
     copse_text_add_json_string(text, j->base->nodes[v].id);
     copse_text_add(text, ", ");
     add_outcome(o, text);
-    if (o->solved) {
-      copse_text_add(text, ", \"slowdown\": ");
-      copse_text_add_json_number(text, slowdown(j, o));
-    }
+    if (o->solved) copse_text_add(text, ", \"slowdown\": %s", COPSE_CLI_NUMBER(slowdown(j, o)));
     if (o->like >= 0) {
-      copse_text_add(text, ", \"image_of\": ");
-      copse_text_add_json_string(text, j->base->nodes[o->like].id);
+      copse_cli_add_string(text, ", \"image_of\": ", j->base->nodes[o->like].id);
     }
     copse_text_add(text, "}");
   }
@@ -249,8 +371,7 @@ static void add_index(const struct job *j, struct copse_text *text) {
 
 /* A single rank that is left has nothing to send. */
 static void print_solved(const struct job *j, const struct outcome *o) {
-  char q[COPSE_Q_TEXT];
-  printf("%18s ", copse_q_text(o->time_per_GB, q));
+  printf("%18s ", COPSE_CLI_FRACTION(o->time_per_GB));
   if (o->time_per_GB.num > 0)
     printf("%14.10g %10.4f\n", 1 / copse_q_to_double(o->time_per_GB), slowdown(j, o));
   else
@@ -258,11 +379,10 @@ static void print_solved(const struct job *j, const struct outcome *o) {
 }
 
 static void print_table(const struct job *j, double seconds) {
-  char q[COPSE_Q_TEXT];
   int solved = 0;
   printf("%s of %s: %s s/GB, %.10g GB/s when healthy\n",
          copse_collective_name(j->options.collective), j->base->name,
-         copse_q_text(j->healthy.time_per_GB, q), 1 / copse_q_to_double(j->healthy.time_per_GB));
+         COPSE_CLI_FRACTION(j->healthy.time_per_GB), 1 / copse_q_to_double(j->healthy.time_per_GB));
   printf("%-24s %18s %14s %10s\n", "without", "s/GB", "GB/s", "slowdown");
   for (int v = 0; v < j->base->n_nodes; v++) {
     const struct outcome *o = &j->outcomes[v];
@@ -280,14 +400,14 @@ static void print_table(const struct job *j, double seconds) {
   printf("\n");
 }
 
-static copse_status tell(struct job *j, double seconds) {
+static copse_status write_report(struct job *j, double seconds) {
   struct copse_text index = {0};
   copse_status status;
   add_index(j, &index);
   COPSE_TRY(copse_text_status(&index, j->err));
-  if (j->what->folder)
-    COPSE_TRY(copse_cli_write_in(j->what->folder, "index.json", index.data, index.size, j->err));
-  if (j->what->json)
+  if (j->how->folder)
+    COPSE_TRY(copse_cli_write_in(j->how->folder, "index.json", index.data, index.size, j->err));
+  if (j->how->json)
     fputs(index.data, stdout);
   else
     print_table(j, seconds);
@@ -296,7 +416,7 @@ out:
   return status;
 }
 
-/* ---- all of it ------------------------------------------------------------------------- */
+/* all of it */
 
 /* The rotation of hosts that the nodes' names tell, and whatever else is found. */
 static copse_status find_alike(struct job *j) {
@@ -322,7 +442,7 @@ static copse_status load(struct job *j) {
   for (int v = 0; v < j->base->n_nodes; v++) j->n += fails(j, v);
   if (j->n == 0)
     status = copse_fail_at(j->err, COPSE_BAD_INPUT, j->options.label, 0,
-                           "no node of type \"%.40s\" that could fail", j->what->type);
+                           "no node of type \"%.40s\" that could fail", j->type);
   else if (j->base->n_ranks == 1)
     status = copse_fail_at(j->err, COPSE_BAD_INPUT, j->options.label, 0,
                            "a single rank: nothing moves, whatever fails");
@@ -337,23 +457,23 @@ static copse_status run(struct job *j, const struct copse_progress *progress) {
   double start = copse_clock_seconds();
   int done = 0;
   COPSE_TRY(load(j));
-  if (j->what->folder) COPSE_TRY(copse_cli_make_folder(j->what->folder, j->err));
+  if (j->how->folder) COPSE_TRY(copse_cli_make_folder(j->how->folder, j->err));
   COPSE_TRY(solve_healthy(j));
   for (int v = 0; v < j->base->n_nodes; v++) {
     if (!fails(j, v)) continue;
     if (!j->outcomes[v].done) COPSE_TRY(solve_failure(j, v, progress, &done));
   }
-  status = tell(j, copse_clock_seconds() - start);
+  status = write_report(j, copse_clock_seconds() - start);
 out:
   return status;
 }
 
-int copse_cli_solve_failures(struct copse_cli_solve *args,
-                             const struct copse_cli_failures *failures) {
+int copse_cli_solve_failures(struct copse_cli_solve *args, const char *type,
+                             const struct copse_cli_many *how) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_cli_progress bar;
-  struct copse_progress progress = copse_cli_progress_start(&bar, failures->progress);
-  struct job j = {.args = args, .what = failures, .options = args->solve, .err = &err};
+  struct copse_progress progress = copse_cli_progress_start(&bar, how->progress);
+  struct job j = {.args = args, .type = type, .how = how, .options = args->solve, .err = &err};
   j.options.label = copse_cli_topology_label(&args->topology);
   copse_status status = run(&j, &progress);
   copse_cli_progress_end(&bar);

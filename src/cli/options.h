@@ -1,0 +1,105 @@
+/*
+ * One table of options for each command. It is what parsing goes by, what --help prints, and what
+ * the manual page and the completion of shells are made from.
+ */
+#ifndef COPSE_CLI_OPTIONS_H
+#define COPSE_CLI_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Where an option's value goes: what COPSE_OPTION_TO finds the member to be. */
+enum copse_option_type {
+  COPSE_OPTION_TAKEN, /* nowhere: the row has a function for it */
+  COPSE_OPTION_FLAG,  /* bool, set to true */
+  COPSE_OPTION_TEXT,  /* const char *, the argument itself */
+  COPSE_OPTION_INT,   /* 32 bits: a whole number, or with words the place of one among them */
+  COPSE_OPTION_INT64, /* 64 bits: a whole number, or a number of bytes such as 64K */
+  COPSE_OPTION_DOUBLE /* a decimal number */
+};
+
+struct copse_option {
+  const char *name;     /* "--output"; rows of one name that follow each other are one option */
+  char letter;          /* 'o' for -o, or '\0' */
+  const char *argument; /* what help calls it; NULL: there is none */
+  const char *help;     /* split into lines as --help prints it */
+  enum copse_option_type type;
+  size_t at;                /* the member: offset in the struct that the table is for */
+  size_t mark;              /* 0, or 1 + the offset of a const char * that becomes `name` */
+  uint64_t min, max;        /* of a number, both included */
+  bool bytes;               /* K, M, G, T count 1024 times as much each */
+  const char *const *words; /* NULL-terminated; of other types than _INT for completion only */
+  const char *must;         /* "--name must be ..."; NULL: "from MIN to MAX" */
+  const char *spelled;      /* that message's own name for it, such as "-b" */
+  /* Takes the value of a COPSE_OPTION_TAKEN into the table's struct: 0, or the exit status after
+   * what is wrong with it has been said. */
+  int (*take)(void *options, const char *command, char *value);
+};
+
+/* The type and place of a member of `struct_type`, and what is marked. */
+#define COPSE_OPTION_TO(struct_type, member) \
+  .type = _Generic(((struct_type *)NULL)->member,                  \
+      bool: COPSE_OPTION_FLAG,                                     \
+      const char *: COPSE_OPTION_TEXT,                             \
+      int: COPSE_OPTION_INT,                                       \
+      unsigned: COPSE_OPTION_INT,                                  \
+      int64_t: COPSE_OPTION_INT64,                                 \
+      uint64_t: COPSE_OPTION_INT64,                                \
+      double: COPSE_OPTION_DOUBLE),                                \
+  .at = offsetof(struct_type, member)
+#define COPSE_OPTION_MARK(struct_type, member) .mark = 1 + offsetof(struct_type, member)
+#define COPSE_OPTION_RANGE(least, most) .min = (least), .max = (most)
+
+/* The row of --progress, whose member is a bool `progress`. */
+#define COPSE_OPTION_PROGRESS(struct_type)                                           \
+  {                                                                                  \
+    "--progress", 0, NULL, "show progress even where standard error is no terminal", \
+        COPSE_OPTION_TO(struct_type, progress)                                       \
+  }
+
+/* Rows that stand together in --help. One with a title is shared between commands: the manual has
+ * it once, under its title. */
+struct copse_option_section {
+  const char *title;
+  const char *before, *after;         /* lines around the rows, or NULL */
+  int column;                         /* where the rows' help starts */
+  const struct copse_option *options; /* up to a row without a name */
+  size_t at;                          /* of their struct in the command's */
+};
+
+enum { COPSE_MAX_SECTIONS = 8 };
+struct copse_command {
+  const char *name;
+  const char *does;                                         /* a line for 'copse help' */
+  const char *usage;                                        /* what --help starts with */
+  const char *example;                                      /* and ends with */
+  struct copse_option_section sections[COPSE_MAX_SECTIONS]; /* up to one without options */
+  bool takes_topology;          /* TOPO stands among the arguments: for completion */
+  bool quotes_values;           /* "-b '1x' must be ..." */
+  size_t size;                  /* of the struct that options go into */
+  void (*begin)(void *options); /* sets what is not zero at first; or NULL */
+  /* With what the options left of the arguments; the exit status. */
+  int (*run)(void *options, int n_left, char **left);
+};
+
+/*
+ * Parses and runs; argv[0] is the command's name. Long options may be abbreviated and stand after
+ * other arguments, as getopt_long has it. The exit status, also of --help and of what is wrong.
+ */
+int copse_command_run(const struct copse_command *command, int argc, char **argv);
+
+/* What --help prints. */
+void copse_command_print_help(const struct copse_command *command);
+
+/* The OPTIONS of the manual page, in troff's man macros, and a script of completion for bash: both
+ * on standard output, of commands [n]. */
+void copse_commands_print_manual(const struct copse_command *const *commands, int n);
+void copse_commands_print_completion(const struct copse_command *const *commands, int n);
+
+/* The commands, each in its cmd_NAME.c. */
+extern const struct copse_command copse_cmd_topo, copse_cmd_solve, copse_cmd_verify,
+    copse_cmd_expand, copse_cmd_lower, copse_cmd_plans, copse_cmd_check, copse_cmd_run,
+    copse_cmd_simulate, copse_cmd_place, copse_cmd_quality, copse_cmd_report;
+
+#endif

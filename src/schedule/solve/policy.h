@@ -9,7 +9,7 @@
 #define COPSE_SYMMETRY_RANKS 2048
 
 /* Trees of unequal shares are made one by one, without symmetries: more ranks take minutes (256
- * ranks in uneven hosts: 4 minutes, of which the shares themselves take 2 s). */
+ * ranks in uneven hosts: 4 minutes, of which the shares themselves take 3 s). */
 #define COPSE_FREE_SHARES_RANKS 256
 
 /* Unequal shares: kinds of ranks and links, or where there are no symmetries ranks and links that

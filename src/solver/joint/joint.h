@@ -79,7 +79,7 @@ struct copse_joint_options {
                there is of a proof is then none: it is of a programme with these limits */
   /* One group that broadcasts and reduces, without symmetries, closed, extra or unbalanced nodes:
    * what the broadcast leaves of a link is the reduction's, so that one column says both. Found in
-   * half the time, with higher trees than where loads are least. The shares are as even as the
+   * about half the time or less; loads are not the least. The shares are as even as the
    * optimum allows: the largest is within a factor of two of the least possible, where the simplex
    * method finds such, which makes more, but lower trees. */
   bool whole_links;

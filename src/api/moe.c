@@ -59,17 +59,14 @@ static copse_status need_plan(const copse_comm *comm, copse_collective collectiv
 static copse_status need_plans(const struct copse_moe *moe, struct copse_err *err) {
   const struct copse_moe_job *job = &moe->job;
   const struct copse_moe_row back = copse_moe_combined_row(&moe->config);
-  copse_status status = COPSE_OK;
   if (job->n_ranks == 1) return COPSE_OK;
-  COPSE_TRY(
+  COPSE_DO(
       need_plan(moe->comm, COPSE_ALLGATHER, job->n_experts, COPSE_UINT32, "an allgather", err));
   if (job->block_rows == 0) return COPSE_OK;
-  COPSE_TRY(need_plan(moe->comm, COPSE_ALLTOALL, job->block_rows * job->dispatched_elements,
-                      moe->config.row.type, "an alltoall", err));
-  COPSE_TRY(need_plan(moe->comm, COPSE_ALLTOALL, job->block_rows * job->combined_elements,
-                      back.type, "an alltoall", err));
-out:
-  return status;
+  COPSE_DO(need_plan(moe->comm, COPSE_ALLTOALL, job->block_rows * job->dispatched_elements,
+                     moe->config.row.type, "an alltoall", err));
+  return need_plan(moe->comm, COPSE_ALLTOALL, job->block_rows * job->combined_elements, back.type,
+                   "an alltoall", err);
 }
 
 /* Makes room for the host's copy of counts, where exact messages are wanted and the host sizes any.
@@ -185,7 +182,6 @@ static copse_status begin_dispatch(struct copse_moe *moe, const copse_moe_dispat
   struct copse_moe_job *job = &moe->job;
   const bool some = args->n_tokens > 0;
   const size_t element = copse_type_bytes(row->type);
-  copse_status status;
   if (args->n_tokens < 0 || args->n_tokens > moe->config.max_tokens)
     return copse_fail(err, COPSE_INVALID,
                       "n_tokens is %lld, must be 0 to %lld, the max_tokens "
@@ -194,12 +190,12 @@ static copse_status begin_dispatch(struct copse_moe *moe, const copse_moe_dispat
   if (args->scales && !is_float(row->type))
     return copse_fail(err, COPSE_INVALID, "scales need rows of a float type, not %s",
                       copse_type_name(row->type));
-  COPSE_TRY(check_stream(moe, args->stream, err));
-  COPSE_TRY(need_memory(args->tokens, some, element, "tokens", err));
-  COPSE_TRY(need_memory(args->expert_ids, some, sizeof(int32_t), "expert_ids", err));
-  COPSE_TRY(need_memory(args->scales, false, weight_bytes(row->type), "scales", err));
-  COPSE_TRY(need_memory(args->order, false, sizeof(int32_t), "order", err));
-  COPSE_TRY(need_memory(args->rows, copse_moe_max_rows(moe) > 0, element, "rows", err));
+  COPSE_DO(check_stream(moe, args->stream, err));
+  COPSE_DO(need_memory(args->tokens, some, element, "tokens", err));
+  COPSE_DO(need_memory(args->expert_ids, some, sizeof(int32_t), "expert_ids", err));
+  COPSE_DO(need_memory(args->scales, false, weight_bytes(row->type), "scales", err));
+  COPSE_DO(need_memory(args->order, false, sizeof(int32_t), "order", err));
+  COPSE_DO(need_memory(args->rows, copse_moe_max_rows(moe) > 0, element, "rows", err));
   moe->dispatched = false; /* until this is enqueued, combining would mix rows of two dispatches */
   job->n_tokens = (uint32_t)args->n_tokens;
   job->expert_ids = args->expert_ids;
@@ -209,8 +205,7 @@ static copse_status begin_dispatch(struct copse_moe *moe, const copse_moe_dispat
   job->rows = args->rows;
   moe->stream = args->stream;
   copse_moe_set_row(job, row, args->tokens, args->rows);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status begin_combine(struct copse_moe *moe, const copse_moe_combine_args *args,
@@ -218,23 +213,21 @@ static copse_status begin_combine(struct copse_moe *moe, const copse_moe_combine
   const struct copse_moe_row row = copse_moe_combined_row(&moe->config);
   struct copse_moe_job *job = &moe->job;
   const size_t element = copse_type_bytes(row.type);
-  copse_status status;
   if (!moe->dispatched)
     return copse_fail(err, COPSE_INVALID, "copse_moe_combine needs a copse_moe_dispatch before it");
   if (!is_float(row.type))
     return copse_fail(err, COPSE_INVALID, "combining needs rows of a float type, not %s",
                       copse_type_name(row.type));
-  COPSE_TRY(check_stream(moe, args->stream, err));
-  COPSE_TRY(need_memory(args->rows, copse_moe_max_rows(moe) > 0, element, "rows", err));
-  COPSE_TRY(need_memory(args->weights, false, weight_bytes(row.type), "weights", err));
-  COPSE_TRY(need_memory(args->tokens, job->n_tokens > 0, element, "tokens", err));
+  COPSE_DO(check_stream(moe, args->stream, err));
+  COPSE_DO(need_memory(args->rows, copse_moe_max_rows(moe) > 0, element, "rows", err));
+  COPSE_DO(need_memory(args->weights, false, weight_bytes(row.type), "weights", err));
+  COPSE_DO(need_memory(args->tokens, job->n_tokens > 0, element, "tokens", err));
   job->weights = args->weights;
   job->tokens_out = args->tokens;
   job->rows = (unsigned char *)args->rows; /* COLLECT and REDUCE only read them */
   moe->stream = args->stream;
   copse_moe_set_row(job, &row, args->tokens, args->rows);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- steps and collectives of n ranks --------------------------------------------------------
@@ -243,11 +236,9 @@ out:
 
 static copse_status run_step(copse_moe *const *moes, int n, enum copse_moe_step step,
                              struct copse_err *err) {
-  copse_status status = COPSE_OK;
   for (int i = 0; i < n; i++)
-    COPSE_TRY(moes[i]->ops->run(moes[i]->device, step, &moes[i]->job, moes[i]->stream, err));
-out:
-  return status;
+    COPSE_DO(moes[i]->ops->run(moes[i]->device, step, &moes[i]->job, moes[i]->stream, err));
+  return COPSE_OK;
 }
 
 /* Every rank's row of `taken` to every rank. */
@@ -321,26 +312,20 @@ static copse_status run_collective(copse_moe *const *moes, int n, rank_action co
 /* ---- a call of n ranks ---------------------------------------------------------------------- */
 
 static copse_status dispatch(copse_moe *const *moes, int n, struct copse_err *err) {
-  copse_status status;
-  COPSE_TRY(run_step(moes, n, COPSE_MOE_LOCATE, err));
-  COPSE_TRY(run_collective(moes, n, gather_counts, err));
-  COPSE_TRY(run_step(moes, n, COPSE_MOE_PLAN, err));
-  COPSE_TRY(run_action(moes, n, fetch_counts, err));
-  COPSE_TRY(run_step(moes, n, COPSE_MOE_PACK, err));
-  COPSE_TRY(run_action(moes, n, wait_for_counts, err));
-  if (moes[0]->job.block_rows > 0) COPSE_TRY(run_collective(moes, n, send_rows, err));
-  COPSE_TRY(run_step(moes, n, COPSE_MOE_UNPACK, err));
-out:
-  return status;
+  COPSE_DO(run_step(moes, n, COPSE_MOE_LOCATE, err));
+  COPSE_DO(run_collective(moes, n, gather_counts, err));
+  COPSE_DO(run_step(moes, n, COPSE_MOE_PLAN, err));
+  COPSE_DO(run_action(moes, n, fetch_counts, err));
+  COPSE_DO(run_step(moes, n, COPSE_MOE_PACK, err));
+  COPSE_DO(run_action(moes, n, wait_for_counts, err));
+  if (moes[0]->job.block_rows > 0) COPSE_DO(run_collective(moes, n, send_rows, err));
+  return run_step(moes, n, COPSE_MOE_UNPACK, err);
 }
 
 static copse_status combine(copse_moe *const *moes, int n, struct copse_err *err) {
-  copse_status status;
-  COPSE_TRY(run_step(moes, n, COPSE_MOE_COLLECT, err));
-  if (moes[0]->job.block_rows > 0) COPSE_TRY(run_collective(moes, n, return_rows, err));
-  COPSE_TRY(run_step(moes, n, COPSE_MOE_REDUCE, err));
-out:
-  return status;
+  COPSE_DO(run_step(moes, n, COPSE_MOE_COLLECT, err));
+  if (moes[0]->job.block_rows > 0) COPSE_DO(run_collective(moes, n, return_rows, err));
+  return run_step(moes, n, COPSE_MOE_REDUCE, err);
 }
 
 static bool same_configuration(const struct copse_moe *a, const struct copse_moe *b) {

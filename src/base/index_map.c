@@ -36,8 +36,7 @@ static void insert(struct copse_index_map *map, struct copse_index_slot entry) {
  */
 static copse_status rehash(struct copse_index_map *map, struct copse_err *err) {
   struct copse_index_map grown = {NULL, map->capacity ? 2 * map->capacity : 16, map->used};
-  copse_status status = copse_calloc(grown.capacity, sizeof *grown.slots, &grown.slots, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_calloc(grown.capacity, sizeof *grown.slots, &grown.slots, err));
   size_t start = 0;
   while (start < map->capacity && map->slots[start].index_plus_1) start++;
   for (size_t i = 0; i < map->capacity; i++) {
@@ -52,8 +51,7 @@ static copse_status rehash(struct copse_index_map *map, struct copse_err *err) {
 copse_status copse_index_map_add(struct copse_index_map *map, uint64_t key, int index,
                                  struct copse_err *err) {
   if (map->used >= map->capacity / 2) {
-    copse_status status = rehash(map, err);
-    if (status != COPSE_OK) return status;
+    COPSE_DO(rehash(map, err));
   }
   insert(map, (struct copse_index_slot){key, index + 1});
   map->used++;

@@ -123,8 +123,7 @@ static copse_status step(struct pass *s) {
 static copse_status annotate(struct pass *s) {
   if (s->end - s->p >= 3 && memcmp(s->p, "\xef\xbb\xbf", 3) == 0) s->p += 3; /* a BOM */
   while (s->p < s->end) {
-    copse_status status = step(s);
-    if (status != COPSE_OK) return status;
+    COPSE_DO(step(s));
   }
   if (s->depth > 0) return refuse(s, "the file ends inside an object or array");
   return copse_text_status(&s->out, s->err);

@@ -1,5 +1,5 @@
-/* A program as a filter: a pipe to its input and one from its output, both served in turn, with limits
- * of time and size. */
+/* A program as a filter: a pipe to its input and one from its output, both served in turn, with
+ * limits of time and size. */
 #include "base/process.h"
 
 #include <errno.h>
@@ -101,7 +101,6 @@ out:
 
 static copse_status exchange(struct filter *f, int seconds, size_t max_bytes) {
   double deadline = copse_clock_seconds() + seconds;
-  copse_status status = COPSE_OK;
   if (f->left == 0) close_end(&f->to);
   while (f->from >= 0) {
     struct pollfd ends[2] = {{.fd = f->from, .events = POLLIN}, {.fd = f->to, .events = POLLOUT}};
@@ -110,11 +109,10 @@ static copse_status exchange(struct filter *f, int seconds, size_t max_bytes) {
     if (n < 0 && errno != EINTR) return failed(f, "cannot wait for it", errno);
     if (n == 0)
       return copse_fail(f->err, COPSE_NOMEM, "%s: not done within %d s", f->name, seconds);
-    if (n > 0 && ends[1].revents) COPSE_TRY(write_some(f));
-    if (n > 0 && ends[0].revents) COPSE_TRY(read_some(f, max_bytes));
+    if (n > 0 && ends[1].revents) COPSE_DO(write_some(f));
+    if (n > 0 && ends[0].revents) COPSE_DO(read_some(f, max_bytes));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_process_filter(char *const argv[], const char *input, size_t input_size,

@@ -180,8 +180,7 @@ copse_status copse_q_parse_decimal(const char *text, struct copse_q *out, struct
   }
   d.exponent += d.trailing_zeros;
   if (*p == 'e' || *p == 'E') {
-    copse_status status = parse_exponent(p + 1, text, &d.exponent, err);
-    if (status != COPSE_OK) return status;
+    COPSE_DO(parse_exponent(p + 1, text, &d.exponent, err));
   } else if (*p) {
     return not_a_number(text, err);
   }

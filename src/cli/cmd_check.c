@@ -74,8 +74,7 @@ static void print_msccl(const struct copse_check_msccl_report *r, bool json) {
 static copse_status check_msccl(const char *label, const char *data, size_t size, bool json,
                                 struct copse_err *err) {
   struct copse_check_msccl_report report;
-  copse_status status = copse_check_msccl(label, data, size, &report, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_check_msccl(label, data, size, &report, err));
   if (report.missing)
     copse_note(
         &copse_cli_notes,
@@ -88,8 +87,7 @@ static copse_status check_msccl(const char *label, const char *data, size_t size
 static copse_status check_mscclpp(const char *label, const char *data, size_t size, bool json,
                                   struct copse_err *err) {
   struct copse_check_mscclpp_report r;
-  copse_status status = copse_check_mscclpp(label, data, size, &r, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_check_mscclpp(label, data, size, &r, err));
   const char *name = copse_collective_name(r.collective);
   if (json)
     printf(

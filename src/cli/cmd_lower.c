@@ -81,8 +81,7 @@ static copse_status to_msccl(const struct options *o, const struct copse_schedul
   struct copse_msccl_summary sum;
   options.max_blocks = o->lower.max_workers;
   options.instances = o->lower.instances;
-  copse_status status = copse_lower_msccl(schedule, &options, bytes, size, &sum, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_lower_msccl(schedule, &options, bytes, size, &sum, err));
   if (o->json) {
     begin_json(said, "msccl", schedule->collective, schedule->topology_name, schedule->n_ranks);
     copse_text_add(said,
@@ -118,8 +117,7 @@ static copse_status to_mscclpp(const struct options *o, const struct copse_sched
       .min_bytes = o->msccl.min_bytes,
       .max_bytes = o->msccl.max_bytes};
   struct copse_mscclpp_summary sum;
-  copse_status status = copse_lower_mscclpp(schedule, &options, bytes, size, &sum, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_lower_mscclpp(schedule, &options, bytes, size, &sum, err));
   if (o->json) {
     begin_json(said, "mscclpp", schedule->collective, schedule->topology_name, schedule->n_ranks);
     copse_text_add(said,

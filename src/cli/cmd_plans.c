@@ -222,27 +222,25 @@ static copse_status make_packets(struct job *j, struct made *made) {
   struct copse_candidate_range sizes = *made->range;
   struct copse_lower_options options = j->o->lower;
   char name[64];
-  copse_status status = COPSE_OK;
   options.low_latency = true;
   if (sizes.max_bytes > LARGEST_PACKETS) sizes.max_bytes = LARGEST_PACKETS;
   options.max_bytes = (int64_t)sizes.max_bytes;
   if (sizes.min_bytes == 0)
-    COPSE_TRY(find_one_hop_reach(j->topology, schedule, &options, SMALLEST, &made->one_hop_bytes,
-                                 j->err));
+    COPSE_DO(find_one_hop_reach(j->topology, schedule, &options, SMALLEST, &made->one_hop_bytes,
+                                j->err));
   if (made->one_hop_bytes < sizes.max_bytes) {
     made->packets_bytes = sizes.max_bytes;
     snprintf(name, sizeof name, "%s-%d.low-latency.plan", collective, made->number);
-    COPSE_TRY(write_plan(j, &sizes, &options, name));
+    COPSE_DO(write_plan(j, &sizes, &options, name));
   }
   if (made->one_hop_bytes) {
     options.one_hop = true;
     options.instances = 0;
     sizes.max_bytes = made->one_hop_bytes;
     snprintf(name, sizeof name, "%s-%d.one-hop.plan", collective, made->number);
-    COPSE_TRY(write_plan(j, &sizes, &options, name));
+    COPSE_DO(write_plan(j, &sizes, &options, name));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status make_range(struct job *j, const struct copse_candidate_range *range,
@@ -253,18 +251,15 @@ static copse_status make_range(struct job *j, const struct copse_candidate_range
   double us[1][COPSE_MAX_CANDIDATES],
       bytes = (double)(range->min_bytes ? range->min_bytes : SMALLEST);
   char name[64];
-  copse_status status;
   snprintf(name, sizeof name, "%s-%d.json", collective, number);
-  COPSE_TRY(write_schedule(j, schedule, name));
-  if (!j->o->no_low_latency && range->min_bytes < LARGEST_PACKETS)
-    COPSE_TRY(make_packets(j, &made));
+  COPSE_DO(write_schedule(j, schedule, name));
+  if (!j->o->no_low_latency && range->min_bytes < LARGEST_PACKETS) COPSE_DO(make_packets(j, &made));
   snprintf(name, sizeof name, "%s-%d.plan", collective, number);
-  COPSE_TRY(write_plan(j, range, &j->o->lower, name));
-  COPSE_TRY(copse_candidates_time(&j->candidates, &bytes, 1, true, us, j->err));
+  COPSE_DO(write_plan(j, range, &j->o->lower, name));
+  COPSE_DO(copse_candidates_time(&j->candidates, &bytes, 1, true, us, j->err));
   add_to_table(j, &made, us[0]);
   add_to_index(j, &made);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status make_collective(struct job *j, copse_collective collective,

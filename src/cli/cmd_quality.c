@@ -212,8 +212,7 @@ static int running(const struct pool *pool) {
 static copse_status finish_pool(struct pool *pool, struct copse_quality_table *table,
                                 struct copse_err *err) {
   while (running(pool) > 0) {
-    copse_status status = collect_one(pool, table, err);
-    if (status != COPSE_OK) return status;
+    COPSE_DO(collect_one(pool, table, err));
   }
   return COPSE_OK;
 }
@@ -278,17 +277,14 @@ static copse_status add_unreadable(const char *name, const char *reason,
 static copse_status add_collective(struct pool *pool, const struct copse_topology *topology,
                                    const char *label, struct copse_quality_row *row,
                                    struct copse_quality_table *table, struct copse_err *err) {
-  copse_status status;
   if (topology->n_ranks > pool->limits.max_ranks) {
     row->result.outcome = COPSE_QUALITY_SKIPPED;
     snprintf(row->result.reason, sizeof row->result.reason, "%d ranks, more than --max-ranks %d",
              topology->n_ranks, pool->limits.max_ranks);
     return copse_quality_table_add(table, row, err);
   }
-  while (running(pool) == pool->limits.jobs) COPSE_TRY(collect_one(pool, table, err));
-  status = start(pool, topology, label, row, err);
-out:
-  return status;
+  while (running(pool) == pool->limits.jobs) COPSE_DO(collect_one(pool, table, err));
+  return start(pool, topology, label, row, err);
 }
 
 /*
@@ -504,7 +500,6 @@ static bool was_in_reach(const struct job *job, const struct copse_quality_row *
 }
 
 static copse_status compare_all(struct job *job) {
-  copse_status status = COPSE_OK;
   for (size_t i = 0; i < job->now.n_rows; i++) {
     const struct copse_quality_row *row = &job->now.rows[i];
     struct copse_text text = {0};
@@ -520,10 +515,8 @@ static copse_status compare_all(struct job *job) {
   for (size_t i = 0; i < job->was.n_rows && !job->o->update; i++)
     if (was_in_reach(job, &job->was.rows[i]))
       add_difference(job, &job->was.rows[i], COPSE_QUALITY_GONE, NULL);
-  COPSE_TRY(copse_text_status(&job->differences, job->err));
-  status = copse_text_status(&job->json, job->err);
-out:
-  return status;
+  COPSE_DO(copse_text_status(&job->differences, job->err));
+  return copse_text_status(&job->json, job->err);
 }
 
 /* ---- updating ------------------------------------------------------------------------------ */

@@ -25,41 +25,36 @@ struct job {
 };
 
 static copse_status predict(struct copse_report *r, struct copse_err *err) {
-  copse_status status;
-  COPSE_TRY(copse_predict(r->schedule, r->topology, true, r->predictions, &r->n_predictions, err));
+  COPSE_DO(copse_predict(r->schedule, r->topology, true, r->predictions, &r->n_predictions, err));
   for (int a = 0; a < r->n_predictions; a++)
     for (int i = 0; i < COPSE_REPORT_SIZES && copse_prediction_exists(&r->predictions[a]); i++) {
       struct copse_sim_result result;
-      COPSE_TRY(copse_simulate(r->topology, &r->predictions[a].dag, &copse_sim_defaults,
-                               (double)copse_report_size(i), &result, NULL, err));
+      COPSE_DO(copse_simulate(r->topology, &r->predictions[a].dag, &copse_sim_defaults,
+                              (double)copse_report_size(i), &result, NULL, err));
       r->us[a][i] = result.us;
     }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status make(struct options *o, struct job *job, struct copse_err *err) {
   struct copse_solve_seconds seconds;
   struct copse_solve_options *solve = &o->what.solve;
-  copse_status status;
-  COPSE_TRY(copse_cli_load_topology(&o->what.topology, &job->topology, err));
+  COPSE_DO(copse_cli_load_topology(&o->what.topology, &job->topology, err));
   if (o->what.demand)
-    COPSE_TRY(copse_demand_load(o->what.demand, job->topology->n_ranks, &job->demand, err));
+    COPSE_DO(copse_demand_load(o->what.demand, job->topology->n_ranks, &job->demand, err));
   solve->label = copse_cli_topology_label(&o->what.topology);
   solve->demand = job->demand;
   solve->notes = &copse_cli_notes;
-  COPSE_TRY(copse_arrangement_make(job->topology, &job->arrangement, err));
-  COPSE_TRY(copse_cli_solve_checked(job->topology, solve, o->what.has_tolerance, &job->schedule,
-                                    &seconds, NULL, err));
-  COPSE_TRY(copse_schedule_expand(job->schedule, err));
+  COPSE_DO(copse_arrangement_make(job->topology, &job->arrangement, err));
+  COPSE_DO(copse_cli_solve_checked(job->topology, solve, o->what.has_tolerance, &job->schedule,
+                                   &seconds, NULL, err));
+  COPSE_DO(copse_schedule_expand(job->schedule, err));
   job->report.topology = job->topology;
   job->report.schedule = job->schedule;
   job->report.arrangement = job->arrangement;
-  COPSE_TRY(predict(&job->report, err));
-  COPSE_TRY(copse_report_page(&job->report, &job->page, err));
-  status = copse_file_write(o->output, job->page.data, job->page.size, err);
-out:
-  return status;
+  COPSE_DO(predict(&job->report, err));
+  COPSE_DO(copse_report_page(&job->report, &job->page, err));
+  return copse_file_write(o->output, job->page.data, job->page.size, err);
 }
 
 static copse_status print_done(const struct options *o, const struct job *job,

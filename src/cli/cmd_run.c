@@ -83,9 +83,8 @@ static copse_status needed_memory(const struct copse_run_options *options,
   for (int t = 0; t < COPSE_N_TYPES; t++) {
     uint64_t scratch;
     if (!options->types[t]) continue;
-    copse_status status = copse_exec_scratch_bytes(
-        plan, block / copse_type_bytes((enum copse_type)t), (enum copse_type)t, &scratch, err);
-    if (status != COPSE_OK) return status;
+    COPSE_DO(copse_exec_scratch_bytes(plan, block / copse_type_bytes((enum copse_type)t),
+                                      (enum copse_type)t, &scratch, err));
     if (scratch > most) most = scratch;
   }
   *needed = (uint64_t)((unsigned __int128)most * ranks_here / h->n_ranks) +
@@ -300,42 +299,37 @@ static struct copse_launch launch_of(const struct bench *bench, const struct cop
 static copse_status measure(struct bench *bench, const struct copse_run_row *row, bool in_place,
                             struct copse_run_result *result, struct copse_err *err) {
   const struct copse_run_options *o = bench->options;
-  copse_status status;
   fill(bench, row, in_place);
   struct copse_launch it = launch_of(bench, row);
-  COPSE_TRY(copse_exec_load(bench->exec, &it, err));
-  COPSE_TRY(launch(bench, &it, o->warmup_iters, err));
-  COPSE_TRY(meet(&bench->job, err));
+  COPSE_DO(copse_exec_load(bench->exec, &it, err));
+  COPSE_DO(launch(bench, &it, o->warmup_iters, err));
+  COPSE_DO(meet(&bench->job, err));
   double start = copse_clock_seconds();
-  COPSE_TRY(launch(bench, &it, o->iters, err));
+  COPSE_DO(launch(bench, &it, o->iters, err));
   result->us = 1e6 * (copse_clock_seconds() - start) / o->iters;
   for (uint32_t i = 0; i < o->checks && result->wrong == 0; i++) {
     fill(bench, row, in_place);
     it = launch_of(bench, row);
-    COPSE_TRY(copse_exec_run(bench->exec, &it, err));
+    COPSE_DO(copse_exec_run(bench->exec, &it, err));
     result->wrong += copse_buffers_count_wrong(&bench->buffers);
   }
   result->was_run = true;
-  COPSE_TRY(combine(&bench->job, result, err));
-out:
-  return status;
+  return combine(&bench->job, result, err);
 }
 
 static copse_status run_row(struct bench *bench, uint64_t bytes, enum copse_type type,
                             enum copse_redop redop, struct copse_err *err) {
   copse_collective collective = (copse_collective)bench->plan->header.collective;
   struct copse_run_row row = {.type = type, .redop = redop};
-  copse_status status = COPSE_OK;
   row.count = copse_plan_block_bytes(bench->plan, bytes) / copse_type_bytes(type);
   row.size = copse_plan_message_bytes(bench->plan, row.count * copse_type_bytes(type));
   show_progress(bench, &row);
-  if (bench->options->out_of_place) COPSE_TRY(measure(bench, &row, false, &row.out_of_place, err));
+  if (bench->options->out_of_place) COPSE_DO(measure(bench, &row, false, &row.out_of_place, err));
   if (bench->options->in_place && copse_buffers_has_in_place(collective))
-    COPSE_TRY(measure(bench, &row, true, &row.in_place, err));
+    COPSE_DO(measure(bench, &row, true, &row.in_place, err));
   bench->wrong += row.out_of_place.wrong + row.in_place.wrong;
   if (bench->report) copse_run_report_add(bench->report, &row);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* As nccl-tests does: all sizes for a type and an operation, then the next. */
@@ -346,9 +340,7 @@ static copse_status run_all(struct bench *bench, struct copse_err *err) {
     for (int redop = 0; redop < (reduces ? COPSE_N_REDOPS : 1); redop++) {
       if (!o->types[type] || (reduces && !o->redops[redop])) continue;
       for (uint64_t size = o->min_bytes; size <= o->max_bytes; size = next_size(o, size)) {
-        copse_status status =
-            run_row(bench, size, (enum copse_type)type, (enum copse_redop)redop, err);
-        if (status != COPSE_OK) return status;
+        COPSE_DO(run_row(bench, size, (enum copse_type)type, (enum copse_redop)redop, err));
       }
     }
   return COPSE_OK;

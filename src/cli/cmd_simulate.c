@@ -187,14 +187,13 @@ out:
 static copse_status choose_degree(struct overlap *it, struct copse_schedule *schedule,
                                   const struct copse_topology *topology, struct copse_err *err) {
   double share;
-  copse_status status;
   if (schedule->collective != COPSE_ALLTOALL)
     return copse_fail(err, COPSE_INVALID, "--overlap is for the schedule of an alltoall");
-  COPSE_TRY(load_compute(it, err));
-  COPSE_TRY(copse_schedule_expand(schedule, err));
-  COPSE_TRY(copse_sim_dag_of_schedule(schedule, topology, &it->dispatch, err));
-  if (schedule->demand) COPSE_TRY(copse_overlap_add_combine(schedule, topology, &it->combine, err));
-  COPSE_TRY(copse_overlap_busiest_share(schedule, &share, err));
+  COPSE_DO(load_compute(it, err));
+  COPSE_DO(copse_schedule_expand(schedule, err));
+  COPSE_DO(copse_sim_dag_of_schedule(schedule, topology, &it->dispatch, err));
+  if (schedule->demand) COPSE_DO(copse_overlap_add_combine(schedule, topology, &it->combine, err));
+  COPSE_DO(copse_overlap_busiest_share(schedule, &share, err));
   it->problem.topology = topology;
   it->problem.dispatch = &it->dispatch;
   it->problem.combine = schedule->demand ? &it->combine : NULL;
@@ -203,9 +202,7 @@ static copse_status choose_degree(struct overlap *it, struct copse_schedule *sch
   it->problem.network = it->spec.network;
   it->problem.degrees = it->spec.degrees;
   it->problem.n_degrees = it->spec.n_degrees;
-  status = copse_overlap_choose(&it->problem, it->rows, &it->best, err);
-out:
-  return status;
+  return copse_overlap_choose(&it->problem, it->rows, &it->best, err);
 }
 
 /*
@@ -479,22 +476,20 @@ out:
 static copse_status add_any_plan(struct job *job, enum kind kind, const char *data, size_t size) {
   struct copse_prediction *c = &job->columns[job->n_columns++];
   const char *label = copse_file_label(job->o->schedule);
-  copse_status status;
   c->name = kind_names[kind];
   if (job->o->overlap)
     return copse_fail_at(job->err, COPSE_UNSUPPORTED, label, 0,
                          "--overlap needs a schedule, not a plan");
   if (kind == KIND_PLAN)
-    COPSE_TRY(add_plan(job, data, size));
+    COPSE_DO(add_plan(job, data, size));
   else if (kind == KIND_MSCCL)
-    COPSE_TRY(
+    COPSE_DO(
         copse_sim_dag_of_msccl(label, data, size, job->topology, &c->dag, &job->what, job->err));
   else
-    COPSE_TRY(
+    COPSE_DO(
         copse_sim_dag_of_mscclpp(label, data, size, job->topology, &c->dag, &job->what, job->err));
   c->time_per_GB = job->what.time_per_GB;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status load_schedule(struct job *job, const char *data, size_t size) {

@@ -197,19 +197,17 @@ static copse_status predict(const struct copse_schedule *schedule,
                             struct copse_err *err) {
   struct copse_sim_question questions[COPSE_MAX_PREDICTIONS * N_SIZES];
   int n = 0;
-  copse_status status;
-  COPSE_TRY(copse_predict(schedule, topology, true, out->columns, &out->n, err));
+  COPSE_DO(copse_predict(schedule, topology, true, out->columns, &out->n, err));
   for (int c = 0; c < out->n; c++)
     for (int i = 0; i < N_SIZES && copse_prediction_exists(&out->columns[c]); i++)
       questions[n++] =
           (struct copse_sim_question){.dag = &out->columns[c].dag, .unit_bytes = sizes[i]};
-  COPSE_TRY(copse_simulate_all(topology, questions, n, err));
+  COPSE_DO(copse_simulate_all(topology, questions, n, err));
   n = 0;
   for (int c = 0; c < out->n; c++)
     for (int i = 0; i < N_SIZES && copse_prediction_exists(&out->columns[c]); i++)
       out->us[c][i] = questions[n++].result.us;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static void free_prediction(struct prediction *prediction) {
@@ -268,8 +266,7 @@ struct report {
 static void add_cut(struct copse_text *text, const struct copse_schedule *s, const int *cut,
                     int n) {
   copse_text_add(text, "[");
-  for (int i = 0; i < n; i++)
-    copse_cli_add_string(text, i > 0 ? ", " : "", s->nodes[cut[i]]);
+  for (int i = 0; i < n; i++) copse_cli_add_string(text, i > 0 ? ", " : "", s->nodes[cut[i]]);
   copse_text_add(text, "]");
 }
 

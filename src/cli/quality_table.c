@@ -124,24 +124,21 @@ static copse_status read_us(const struct reader *r, const char *text, double *ou
 static copse_status read_values(const struct reader *r, char *const *field,
                                 struct copse_quality_result *result) {
   int64_t k = 0, trees, height;
-  copse_status status;
   if (result->outcome != COPSE_QUALITY_OK) {
     for (int i = 5; i < N_FIELDS; i++)
       if (strcmp(field[i], "-") != 0) return refuse(r, "value", field[i], "'-' without a schedule");
     return COPSE_OK;
   }
-  COPSE_TRY(read_time(r, "bound", field[5], &result->bound));
-  COPSE_TRY(read_time(r, "achieved", field[6], &result->achieved));
-  if (strcmp(field[7], "-") != 0) COPSE_TRY(read_int(r, "k", field[7], 1, INT64_MAX, &k));
-  COPSE_TRY(read_int(r, "trees", field[8], 0, INT32_MAX, &trees));
-  COPSE_TRY(read_int(r, "height", field[9], 0, INT32_MAX, &height));
-  for (int i = 0; i < COPSE_QUALITY_SIZES; i++)
-    COPSE_TRY(read_us(r, field[10 + i], &result->us[i]));
+  COPSE_DO(read_time(r, "bound", field[5], &result->bound));
+  COPSE_DO(read_time(r, "achieved", field[6], &result->achieved));
+  if (strcmp(field[7], "-") != 0) COPSE_DO(read_int(r, "k", field[7], 1, INT64_MAX, &k));
+  COPSE_DO(read_int(r, "trees", field[8], 0, INT32_MAX, &trees));
+  COPSE_DO(read_int(r, "height", field[9], 0, INT32_MAX, &height));
+  for (int i = 0; i < COPSE_QUALITY_SIZES; i++) COPSE_DO(read_us(r, field[10 + i], &result->us[i]));
   result->k = k;
   result->trees = (int)trees;
   result->height = (int)height;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Of the outcomes that tables have. */
@@ -156,10 +153,9 @@ static bool find_outcome(const char *text, enum copse_quality_outcome *out) {
 
 static copse_status read_row(const struct reader *r, char *const *field,
                              struct copse_quality_row *row) {
-  copse_status status;
   copse_collective collective;
   int64_t ranks = 0;
-  COPSE_TRY(unescape(r, field[0]));
+  COPSE_DO(unescape(r, field[0]));
   row->topology = field[0];
   if (!find_outcome(field[4], &row->result.outcome))
     return refuse(r, "outcome", field[4], "ok, refused, infeasible, overflow or unreadable");
@@ -176,13 +172,11 @@ static copse_status read_row(const struct reader *r, char *const *field,
       return refuse(r, "collective", field[2],
                     "allgather, reduce_scatter, allreduce, broadcast, reduce or alltoall");
     row->collective = (int)collective;
-    COPSE_TRY(read_int(r, "ranks", field[3], 0, INT32_MAX, &ranks));
+    COPSE_DO(read_int(r, "ranks", field[3], 0, INT32_MAX, &ranks));
   }
   row->ranks = (int)ranks;
   row->line = r->line;
-  status = read_values(r, field, &row->result);
-out:
-  return status;
+  return read_values(r, field, &row->result);
 }
 
 static copse_status read_line(const struct reader *r, char *line,
@@ -217,7 +211,6 @@ static copse_status refuse_doubles(const struct reader *r, struct copse_quality_
 copse_status copse_quality_table_parse(const char *label, char *data, size_t size,
                                        struct copse_quality_table *table, struct copse_err *err) {
   struct reader r = {label, 1, err};
-  copse_status status = COPSE_OK;
   if (strncmp(data, FORMAT "\n", sizeof FORMAT) != 0)
     return copse_fail_at(err, COPSE_BAD_INPUT, label, 1, "the first line must be '" FORMAT "'");
   if (strlen(data) != size)
@@ -225,12 +218,10 @@ copse_status copse_quality_table_parse(const char *label, char *data, size_t siz
   for (char *line = data; line; r.line++) {
     char *end = strchr(line, '\n');
     if (end) *end = '\0';
-    COPSE_TRY(read_line(&r, line, table));
+    COPSE_DO(read_line(&r, line, table));
     line = end ? end + 1 : NULL;
   }
-  status = refuse_doubles(&r, table);
-out:
-  return status;
+  return refuse_doubles(&r, table);
 }
 
 /* ---- writing --------------------------------------------------------------------------- */

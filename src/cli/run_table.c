@@ -63,8 +63,7 @@ static void print_head(const struct copse_run_report *report) {
 copse_status copse_run_report_new(const struct copse_run_options *options,
                                   const struct copse_plan *plan, struct copse_run_report **out,
                                   struct copse_err *err) {
-  copse_status status = copse_calloc(1, sizeof **out, out, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_calloc(1, sizeof **out, out, err));
   (*out)->options = options;
   (*out)->plan = plan;
   if (!options->json) print_head(*out);

@@ -61,20 +61,18 @@ out:
 static copse_status trace(struct curve *c, int64_t most, const struct copse_progress *progress,
                           struct copse_err *err) {
   struct row exact;
-  copse_status status;
-  COPSE_TRY(copse_calloc((size_t)most + 1, sizeof *c->rows, &c->rows, err));
-  COPSE_TRY(add_row(c, 0, err));
+  COPSE_DO(copse_calloc((size_t)most + 1, sizeof *c->rows, &c->rows, err));
+  COPSE_DO(add_row(c, 0, err));
   exact = c->rows[0];
   for (int64_t k = 1; k < exact.k && k <= most; k++) {
-    COPSE_TRY(add_row(c, k, err));
+    COPSE_DO(add_row(c, k, err));
     copse_progress_report(progress, "k", k, exact.k < most ? exact.k : most);
   }
   c->rows[c->n++] = exact;
   for (int i = 1; i < c->n; i++)
     for (int j = 0; j < i && c->rows[i].best; j++)
       c->rows[i].best = copse_q_cmp(c->rows[i].time_per_GB, c->rows[j].time_per_GB) < 0;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Over the bound, as a part of it. */
@@ -453,19 +451,16 @@ out:
 }
 
 static copse_status run(struct job *j, const struct copse_progress *progress) {
-  copse_status status;
   double start = copse_clock_seconds();
   int done = 0;
-  COPSE_TRY(load(j));
-  if (j->how->folder) COPSE_TRY(copse_cli_make_folder(j->how->folder, j->err));
-  COPSE_TRY(solve_healthy(j));
+  COPSE_DO(load(j));
+  if (j->how->folder) COPSE_DO(copse_cli_make_folder(j->how->folder, j->err));
+  COPSE_DO(solve_healthy(j));
   for (int v = 0; v < j->base->n_nodes; v++) {
     if (!fails(j, v)) continue;
-    if (!j->outcomes[v].done) COPSE_TRY(solve_failure(j, v, progress, &done));
+    if (!j->outcomes[v].done) COPSE_DO(solve_failure(j, v, progress, &done));
   }
-  status = write_report(j, copse_clock_seconds() - start);
-out:
-  return status;
+  return write_report(j, copse_clock_seconds() - start);
 }
 
 int copse_cli_solve_failures(struct copse_cli_solve *args, const char *type,

@@ -320,10 +320,9 @@ static copse_status identify(struct newcomer *it, ncclComm_t nccl, bool blocking
                    copse_nccl_real_CommUserRank(nccl, &rank) != ncclSuccess ||
                    copse_nccl_real_CommCuDevice(nccl, &device) != ncclSuccess))
     return COPSE_OK;
-  copse_status status = COPSE_OK;
-  COPSE_TRY(copse_calloc(1, sizeof *it->comm, &it->comm, err));
-  COPSE_TRY(copse_calloc((size_t)n_ranks, sizeof *it->all, &it->all, err));
-  COPSE_TRY(copse_calloc((size_t)n_ranks, sizeof *it->outcomes, &it->outcomes, err));
+  COPSE_DO(copse_calloc(1, sizeof *it->comm, &it->comm, err));
+  COPSE_DO(copse_calloc((size_t)n_ranks, sizeof *it->all, &it->all, err));
+  COPSE_DO(copse_calloc((size_t)n_ranks, sizeof *it->outcomes, &it->outcomes, err));
   it->comm->nccl = nccl;
   it->comm->n_ranks = n_ranks;
   it->comm->rank = rank;
@@ -334,8 +333,7 @@ static copse_status identify(struct newcomer *it, ncclComm_t nccl, bool blocking
     pass(it, "a non-blocking communicator (config.blocking or NCCL_COMM_BLOCKING is 0)");
   else if (n_ranks == 1)
     pass(it, "one rank");
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Gathers what `mine` and `all` select, of those that are not passed yet. */

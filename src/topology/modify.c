@@ -22,12 +22,9 @@ struct copy {
 };
 
 static copse_status start(struct copy *c) {
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&c->scratch, (size_t)c->from->n_nodes, sizeof *c->number, &c->number,
-                              c->err));
-  status = copse_builder_like(c->from, c->from->name, &c->builder, c->err);
-out:
-  return status;
+  COPSE_DO(copse_arena_array(&c->scratch, (size_t)c->from->n_nodes, sizeof *c->number, &c->number,
+                             c->err));
+  return copse_builder_like(c->from, c->from->name, &c->builder, c->err);
 }
 
 static copse_status add_link(struct copy *c, int link, struct copse_q bandwidth) {
@@ -80,7 +77,6 @@ static copse_status break_link(const struct copse_topology *t, const char *label
                                const struct copse_fault *fault, struct left *left,
                                struct copse_err *err) {
   int src, dst, there, back;
-  copse_status status = COPSE_OK;
   char *what = strdup(fault->what);
   if (!what) return copse_fail_nomem(err);
   bool found = find_ends(t, what, &src, &dst);
@@ -95,10 +91,9 @@ static copse_status break_link(const struct copse_topology *t, const char *label
     return copse_fail_at(err, COPSE_BAD_INPUT, label, 0, "no link from \"%.80s\" to \"%.80s\"%s",
                          t->nodes[src].id, t->nodes[dst].id,
                          back < 0 ? "" : ", only the other way round");
-  COPSE_TRY(scale(&left->of_link[there], fault->left, err));
-  if (back >= 0) COPSE_TRY(scale(&left->of_link[back], fault->left, err));
-out:
-  return status;
+  COPSE_DO(scale(&left->of_link[there], fault->left, err));
+  if (back >= 0) COPSE_DO(scale(&left->of_link[back], fault->left, err));
+  return COPSE_OK;
 }
 
 static copse_status measure(struct copy *c, const char *label, const struct copse_fault *faults,
@@ -106,19 +101,17 @@ static copse_status measure(struct copy *c, const char *label, const struct cops
   const struct copse_topology *t = c->from;
   struct copse_err *err = c->err;
   size_t links = (size_t)t->n_links, nodes = (size_t)t->n_nodes;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&c->scratch, links, sizeof *left->of_link, &left->of_link, err));
-  COPSE_TRY(copse_arena_array(&c->scratch, nodes, sizeof *left->node_down, &left->node_down, err));
+  COPSE_DO(copse_arena_array(&c->scratch, links, sizeof *left->of_link, &left->of_link, err));
+  COPSE_DO(copse_arena_array(&c->scratch, nodes, sizeof *left->node_down, &left->node_down, err));
   for (int i = 0; i < t->n_links; i++) left->of_link[i] = COPSE_Q_ONE;
   for (int f = 0; f < n; f++) {
     int node = copse_topology_find(t, faults[f].what);
     if (node >= 0)
-      COPSE_TRY(break_node(t, node, faults[f].left, left, err));
+      COPSE_DO(break_node(t, node, faults[f].left, left, err));
     else
-      COPSE_TRY(break_link(t, label, &faults[f], left, err));
+      COPSE_DO(break_link(t, label, &faults[f], left, err));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static int by_name(const void *a, const void *b) {
@@ -157,9 +150,8 @@ out:
 
 static copse_status copy_rest(struct copy *c, const struct left *left) {
   const struct copse_topology *t = c->from;
-  copse_status status = COPSE_OK;
   int lost = 0, *moved; /* [n_ranks] what a rank becomes */
-  COPSE_TRY(copse_arena_array(&c->scratch, (size_t)t->n_ranks, sizeof *moved, &moved, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch, (size_t)t->n_ranks, sizeof *moved, &moved, c->err));
   for (int r = 0; r < t->n_ranks; r++) {
     moved[r] = r - lost;
     lost += left->node_down[t->rank_nodes[r]];
@@ -169,16 +161,15 @@ static copse_status copy_rest(struct copy *c, const struct left *left) {
     c->number[i] = -1;
     if (left->node_down[i]) continue;
     if (node.rank >= 0) node.rank = moved[node.rank];
-    COPSE_TRY(copse_builder_add_node(c->builder, 0, &node, &c->number[i], c->err));
+    COPSE_DO(copse_builder_add_node(c->builder, 0, &node, &c->number[i], c->err));
   }
   for (int i = 0; i < t->n_links; i++) {
     struct copse_q bandwidth;
     if (left->of_link[i].num == 0) continue;
-    COPSE_TRY(copse_q_mul(t->links[i].bandwidth, left->of_link[i], &bandwidth, c->err));
-    COPSE_TRY(add_link(c, i, bandwidth));
+    COPSE_DO(copse_q_mul(t->links[i].bandwidth, left->of_link[i], &bandwidth, c->err));
+    COPSE_DO(add_link(c, i, bandwidth));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_topology_break(const struct copse_topology *topology, const char *label,
@@ -229,7 +220,6 @@ static bool read_range(const char *at, int64_t *first, int64_t *last) {
 static copse_status take_item(struct list *l, const char *item) {
   const struct copse_topology *t = l->topology;
   int64_t first, last;
-  copse_status status = COPSE_OK;
   if (!read_range(item, &first, &last)) {
     int node = copse_topology_find(t, item);
     if (node >= 0 && t->nodes[node].rank >= 0) return take(l, node);
@@ -245,9 +235,8 @@ static copse_status take_item(struct list *l, const char *item) {
     return copse_fail_at(l->err, COPSE_BAD_INPUT, l->label, 0,
                          "%.40s in the list of ranks; the topology has ranks 0 to %d", item,
                          t->n_ranks - 1);
-  for (int64_t r = first; r <= last; r++) COPSE_TRY(take(l, t->rank_nodes[r]));
-out:
-  return status;
+  for (int64_t r = first; r <= last; r++) COPSE_DO(take(l, t->rank_nodes[r]));
+  return COPSE_OK;
 }
 
 copse_status copse_topology_parse_ranks(const struct copse_topology *topology, const char *label,
@@ -274,9 +263,8 @@ out:
 
 static copse_status copy_chosen(struct copy *c, const int *nodes, int n, bool exclude) {
   const struct copse_topology *t = c->from;
-  copse_status status = COPSE_OK;
   int *rank; /* [n_nodes] */
-  COPSE_TRY(copse_arena_array(&c->scratch, (size_t)t->n_nodes, sizeof *rank, &rank, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch, (size_t)t->n_nodes, sizeof *rank, &rank, c->err));
   for (int i = 0; i < t->n_nodes; i++) rank[i] = -1;
   for (int r = 0; r < n; r++) rank[nodes[r]] = r;
   for (int i = 0; i < t->n_nodes; i++) {
@@ -286,11 +274,10 @@ static copse_status copy_chosen(struct copy *c, const int *nodes, int n, bool ex
     if (other && exclude) continue;
     if (other) node.type = "relay";
     node.rank = rank[i];
-    COPSE_TRY(copse_builder_add_node(c->builder, 0, &node, &c->number[i], c->err));
+    COPSE_DO(copse_builder_add_node(c->builder, 0, &node, &c->number[i], c->err));
   }
-  for (int i = 0; i < t->n_links; i++) COPSE_TRY(add_link(c, i, t->links[i].bandwidth));
-out:
-  return status;
+  for (int i = 0; i < t->n_links; i++) COPSE_DO(add_link(c, i, t->links[i].bandwidth));
+  return COPSE_OK;
 }
 
 copse_status copse_topology_choose_ranks(const struct copse_topology *topology, const int *nodes,

@@ -121,13 +121,10 @@ struct copse_topology_builder {
 
 copse_status copse_builder_new(const char *file, struct copse_topology_builder **out,
                                struct copse_err *err) {
-  copse_status status;
   *out = NULL;
-  COPSE_TRY(copse_calloc(1, sizeof **out, out, err));
+  COPSE_DO(copse_calloc(1, sizeof **out, out, err));
   (*out)->file = file;
-  status = copse_calloc(1, sizeof *(*out)->box, &(*out)->box, err);
-out:
-  return status;
+  return copse_calloc(1, sizeof *(*out)->box, &(*out)->box, err);
 }
 
 void copse_builder_free(struct copse_topology_builder *builder) {
@@ -178,12 +175,9 @@ copse_status copse_builder_set_choice(struct copse_topology_builder *builder, co
 
 copse_status copse_builder_like(const struct copse_topology *topology, const char *file,
                                 struct copse_topology_builder **out, struct copse_err *err) {
-  copse_status status;
-  COPSE_TRY(copse_builder_new(file, out, err));
-  COPSE_TRY(copse_builder_set_name(*out, topology->name, err));
-  status = copse_builder_set_about(*out, topology->description, topology->source, err);
-out:
-  return status;
+  COPSE_DO(copse_builder_new(file, out, err));
+  COPSE_DO(copse_builder_set_name(*out, topology->name, err));
+  return copse_builder_set_about(*out, topology->description, topology->source, err);
 }
 
 /* "dir/dgx-a100.xml" is "dgx-a100". Control characters could not be read back. */
@@ -241,24 +235,22 @@ copse_status copse_builder_add_node(struct copse_topology_builder *builder, long
                                     const struct copse_node *node, int *index,
                                     struct copse_err *err) {
   struct box *box = builder->box;
-  copse_status status;
   size_t n = (size_t)box->view.n_nodes;
-  COPSE_TRY(check_node(builder, line, node, err));
-  COPSE_TRY(copse_grow(&box->nodes, &builder->node_capacity, n + 1, sizeof *box->nodes, err));
-  COPSE_TRY(copse_grow(&builder->node_lines, &builder->line_capacity, n + 1,
-                       sizeof *builder->node_lines, err));
+  COPSE_DO(check_node(builder, line, node, err));
+  COPSE_DO(copse_grow(&box->nodes, &builder->node_capacity, n + 1, sizeof *box->nodes, err));
+  COPSE_DO(copse_grow(&builder->node_lines, &builder->line_capacity, n + 1,
+                      sizeof *builder->node_lines, err));
   struct copse_node copy = *node;
   copy.id = copse_arena_strdup(&box->arena, node->id);
   copy.type = copy_type(&box->arena, node->type);
   if (!copy.id || !copy.type) return copse_fail_nomem(err);
   if (copy.rank < 0) copy.rank = -1;
-  COPSE_TRY(copse_index_map_add(&box->ids, copse_key_text(copy.id), (int)n, err));
+  COPSE_DO(copse_index_map_add(&box->ids, copse_key_text(copy.id), (int)n, err));
   box->nodes[n] = copy;
   builder->node_lines[n] = line;
   box->view.n_nodes++;
   if (index) *index = (int)n;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status check_link(const struct copse_topology_builder *builder, long line,
@@ -319,8 +311,7 @@ out:
 copse_status copse_builder_add_duplex(struct copse_topology_builder *builder, long line, int a,
                                       int b, struct copse_q bandwidth, struct copse_q latency,
                                       struct copse_err *err) {
-  copse_status status = copse_builder_add_link(builder, line, a, b, bandwidth, latency, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_builder_add_link(builder, line, a, b, bandwidth, latency, err));
   return copse_builder_add_link(builder, line, b, a, bandwidth, latency, err);
 }
 
@@ -370,9 +361,7 @@ static copse_status number_ranks(struct copse_topology_builder *builder, struct 
   if (n_ranks == 0)
     return refuse(builder, 0, "no node of type \"gpu\"; a topology needs at least one rank");
   int *rank_nodes;
-  copse_status status =
-      copse_arena_array(&box->arena, (size_t)n_ranks, sizeof *rank_nodes, &rank_nodes, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_arena_array(&box->arena, (size_t)n_ranks, sizeof *rank_nodes, &rank_nodes, err));
   box->view.n_ranks = n_ranks;
   box->view.rank_nodes = rank_nodes;
   if (stated == n_ranks) return rank_as_stated(builder, n_ranks, rank_nodes, err);
@@ -392,31 +381,27 @@ static copse_status sort_links(struct box *box, struct copse_err *err) {
   static struct copse_link none;
   int n = box->view.n_links;
   struct copse_link *links = n > 0 ? box->links : &none;
-  copse_status status;
-  COPSE_TRY(copse_adjacency_by(&box->arena, box->view.n_nodes, n, &links->src, sizeof *links,
-                               &box->out, err));
-  COPSE_TRY(copse_arena_array(&box->arena, (size_t)n, sizeof *box->dsts, &box->dsts, err));
+  COPSE_DO(copse_adjacency_by(&box->arena, box->view.n_nodes, n, &links->src, sizeof *links,
+                              &box->out, err));
+  COPSE_DO(copse_arena_array(&box->arena, (size_t)n, sizeof *box->dsts, &box->dsts, err));
   for (int v = 0; v < box->view.n_nodes; v++) {
     int first = box->out.first[v], past = box->out.first[v + 1];
     qsort_r(box->out.item + first, (size_t)(past - first), sizeof(int), by_dst, links);
   }
   for (int i = 0; i < n; i++) box->dsts[i] = links[box->out.item[i]].dst;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_builder_finish(struct copse_topology_builder *builder,
                                   struct copse_topology **out, struct copse_err *err) {
   struct box *box = builder->box;
-  copse_status status;
   *out = NULL;
-  if (!box->view.name) COPSE_TRY(name_after_file(builder, err));
-  COPSE_TRY(number_ranks(builder, err));
-  COPSE_TRY(sort_links(box, err));
+  if (!box->view.name) COPSE_DO(name_after_file(builder, err));
+  COPSE_DO(number_ranks(builder, err));
+  COPSE_DO(sort_links(box, err));
   box->view.nodes = box->nodes;
   box->view.links = box->links;
   *out = &box->view;
   builder->box = NULL;
-out:
-  return status;
+  return COPSE_OK;
 }

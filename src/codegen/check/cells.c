@@ -85,8 +85,7 @@ copse_status copse_history_of(struct copse_action action, struct copse_history *
 static copse_status merge(const struct copse_history *a, const struct copse_history *b,
                           struct copse_history **out, struct copse_err *err) {
   int i = 0, j = 0;
-  copse_status status = new_history(a->n + b->n, out, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(new_history(a->n + b->n, out, err));
   while (i < a->n || j < b->n) {
     struct copse_action *next = &(*out)->last[(*out)->n++];
     if (j == b->n || (i < a->n && a->last[i].thread < b->last[j].thread)) {
@@ -137,18 +136,16 @@ copse_status copse_history_learn(struct copse_threads *t, int thread, struct cop
                                  struct copse_err *err) {
   struct thread *me = &t->threads[thread];
   struct copse_history *all;
-  copse_status status = COPSE_OK;
   if (!me->known) {
     me->known = history;
     history->refs++;
     return COPSE_OK;
   }
   if (me->known == history || covers(me->known, history)) return COPSE_OK;
-  COPSE_TRY(merge(me->known, history, &all, err));
+  COPSE_DO(merge(me->known, history, &all, err));
   copse_history_drop(me->known);
   me->known = all;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 bool copse_threads_before(const struct copse_threads *t, struct copse_action action, int thread) {
@@ -234,9 +231,7 @@ bool copse_cells_same(const struct copse_cells *c, struct copse_cell_at a, struc
 
 static copse_status place_buffers(struct copse_cells *c, struct copse_err *err) {
   int64_t n = 0;
-  copse_status status =
-      copse_calloc((size_t)c->of.n_ranks * COPSE_N_LETTERS, sizeof *c->first, &c->first, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_calloc((size_t)c->of.n_ranks * COPSE_N_LETTERS, sizeof *c->first, &c->first, err));
   for (int r = 0; r < c->of.n_ranks; r++)
     for (int l = 0; l < COPSE_N_LETTERS; l++) {
       c->first[r * COPSE_N_LETTERS + l] = (size_t)n;
@@ -317,7 +312,6 @@ copse_status copse_cells_read(struct copse_cells *c, struct copse_action action,
                               struct copse_cell_at at, struct copse_value *value,
                               struct copse_err *err) {
   struct cell *cell = &c->cells[index_of(c, at)];
-  copse_status status = COPSE_OK;
   if (!copse_threads_before(&c->threads, cell->written, action.thread))
     return refute_race(c, action, "reads", at, cell->written, "writes", err);
   *value = cell->value;
@@ -327,11 +321,10 @@ copse_status copse_cells_read(struct copse_cells *c, struct copse_action action,
       cell->reads[i] = action;
       return COPSE_OK;
     }
-  COPSE_TRY(copse_grow(&cell->reads, &cell->capacity, (size_t)cell->n_reads + 1,
-                       sizeof *cell->reads, err));
+  COPSE_DO(copse_grow(&cell->reads, &cell->capacity, (size_t)cell->n_reads + 1, sizeof *cell->reads,
+                      err));
   cell->reads[cell->n_reads++] = action;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* The first write of a launch, and what may still be read there since the launch before. */
@@ -366,8 +359,7 @@ copse_status copse_cells_write(struct copse_cells *c, struct copse_action action
     if (!copse_threads_before(&c->threads, cell->reads[i], action.thread))
       return refute_race(c, action, "writes", at, cell->reads[i], "reads", err);
   if (cell->n_late > 0 && cell->written.time == 0) {
-    copse_status status = check_late(c, cell, action, at, err);
-    if (status != COPSE_OK) return status;
+    COPSE_DO(check_late(c, cell, action, at, err));
   }
   cell->n_reads = 0;
   cell->written = action;
@@ -378,19 +370,17 @@ copse_status copse_cells_write(struct copse_cells *c, struct copse_action action
 copse_status copse_cells_add(struct copse_cells *c, struct copse_action action,
                              struct copse_value *a, struct copse_value b, struct copse_err *err) {
   bool sound = a->fault.time == 0 && b.fault.time == 0;
-  copse_status status = COPSE_OK;
   if (a->set < 0 || b.set < 0) {
     if (a->set >= 0) *a = b;
   } else if (a->position != b.position) {
     a->set = COPSE_SET_MIXED;
   } else {
-    COPSE_TRY(copse_multisets_sum(c->sets, (int[]){a->set, b.set}, 2, &a->set, err));
+    COPSE_DO(copse_multisets_sum(c->sets, (int[]){a->set, b.set}, 2, &a->set, err));
   }
   if (a->fault.time == 0) a->fault = b.fault;
   if (sound && (a->set == COPSE_SET_MIXED || copse_multisets_repeats(c->sets, a->set)))
     a->fault = action;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_cells_check_left(struct copse_cells *c, int first_end, int exempt,
@@ -422,24 +412,22 @@ copse_status copse_cells_check_left(struct copse_cells *c, int first_end, int ex
 copse_status copse_late_reads_take(const struct copse_cells *c, int first, int first_end,
                                    struct copse_late_reads *out, struct copse_err *err) {
   size_t n_ranks = (size_t)c->of.n_ranks;
-  copse_status status = COPSE_OK;
   for (size_t i = 0; i < c->n_cells; i++)
     for (int k = 0; k < c->cells[i].n_reads; k++) {
       struct copse_action action = c->cells[i].reads[k];
       if (action.thread < first || action.thread >= first_end) continue;
       if (c->cells[i].written.time == 0) continue; /* nor will it be in the next launch */
       struct copse_late_read *late;
-      COPSE_TRY(copse_grow(&out->reads, &out->capacity, out->n + 1, sizeof *late, err));
+      COPSE_DO(copse_grow(&out->reads, &out->capacity, out->n + 1, sizeof *late, err));
       late = &out->reads[out->n];
       late->cell = i;
       c->of.name(c->of.ctx, action, late->step);
-      COPSE_TRY(copse_arena_array(&out->arena, n_ranks, sizeof(bool), &late->known, err));
+      COPSE_DO(copse_arena_array(&out->arena, n_ranks, sizeof(bool), &late->known, err));
       for (size_t q = 0; q < n_ranks; q++)
         late->known[q] = copse_threads_before(&c->threads, action, first_end + (int)q);
       out->n++;
     }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 void copse_late_reads_free(struct copse_late_reads *late) {

@@ -73,20 +73,18 @@ copse_status copse_clocks_new(struct copse_arena *arena, const struct copse_plan
                               struct copse_clocks **out, struct copse_err *err) {
   size_t workers = plan->header.n_workers;
   struct copse_clocks *c;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(arena, 1, sizeof *c, &c, err));
+  COPSE_DO(copse_arena_array(arena, 1, sizeof *c, &c, err));
   c->plan = plan;
-  COPSE_TRY(copse_arena_array(arena, workers, sizeof(int), &c->component, err));
-  COPSE_TRY(copse_arena_array(arena, workers, sizeof(uint32_t), &c->local, err));
-  COPSE_TRY(copse_arena_array(arena, workers, sizeof(uint32_t), &c->size, err));
-  COPSE_TRY(copse_arena_array(arena, workers, sizeof(uint32_t *), &c->now, err));
-  COPSE_TRY(copse_arena_array(arena, plan->header.n_channels, sizeof *c->queues, &c->queues, err));
+  COPSE_DO(copse_arena_array(arena, workers, sizeof(int), &c->component, err));
+  COPSE_DO(copse_arena_array(arena, workers, sizeof(uint32_t), &c->local, err));
+  COPSE_DO(copse_arena_array(arena, workers, sizeof(uint32_t), &c->size, err));
+  COPSE_DO(copse_arena_array(arena, workers, sizeof(uint32_t *), &c->now, err));
+  COPSE_DO(copse_arena_array(arena, plan->header.n_channels, sizeof *c->queues, &c->queues, err));
   find_components(c);
   for (uint32_t w = 0; w < workers; w++)
-    COPSE_TRY(copse_arena_array(arena, length(c, w), sizeof(uint32_t), &c->now[w], err));
+    COPSE_DO(copse_arena_array(arena, length(c, w), sizeof(uint32_t), &c->now[w], err));
   *out = c;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static void clear_queue(struct queue *q) {
@@ -115,14 +113,12 @@ copse_status copse_clocks_signal(struct copse_clocks *c, uint32_t channel, struc
   uint32_t src = c->plan->channels[channel].src_worker;
   struct queue *q = &c->queues[channel];
   uint32_t *snapshot;
-  copse_status status;
   if (q->n == 0) q->head = 0;
-  COPSE_TRY(copse_grow(&q->clocks, &q->capacity, q->head + q->n + 1, sizeof *q->clocks, err));
-  COPSE_TRY(copse_calloc(length(c, src), sizeof *snapshot, &snapshot, err));
+  COPSE_DO(copse_grow(&q->clocks, &q->capacity, q->head + q->n + 1, sizeof *q->clocks, err));
+  COPSE_DO(copse_calloc(length(c, src), sizeof *snapshot, &snapshot, err));
   memcpy(snapshot, c->now[src], length(c, src) * sizeof *snapshot);
   q->clocks[q->head + q->n++] = snapshot;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 uint32_t copse_clocks_pending(const struct copse_clocks *c, uint32_t channel) {
@@ -180,19 +176,17 @@ copse_status copse_notified_new(struct copse_arena *arena, const struct copse_pl
                                 struct copse_notified **out, struct copse_err *err) {
   const struct copse_plan_header *h = &plan->header;
   struct copse_notified *notified;
-  copse_status status = COPSE_OK;
   *out = NULL;
   if (h->protocol != COPSE_PROTOCOL_LOW_LATENCY) return COPSE_OK;
-  COPSE_TRY(copse_arena_array(arena, 1, sizeof *notified, &notified, err));
+  COPSE_DO(copse_arena_array(arena, 1, sizeof *notified, &notified, err));
   notified->plan = plan;
   notified->n_words = (h->n_ranks + 63) / 64;
   size_t bytes = notified->n_words * sizeof(uint64_t);
-  COPSE_TRY(copse_arena_array(arena, h->n_workers, bytes, &notified->workers, err));
-  COPSE_TRY(copse_arena_array(arena, h->n_regions, bytes, &notified->packets, err));
-  COPSE_TRY(copse_arena_array(arena, h->n_regions, sizeof(uint32_t), &notified->writer, err));
+  COPSE_DO(copse_arena_array(arena, h->n_workers, bytes, &notified->workers, err));
+  COPSE_DO(copse_arena_array(arena, h->n_regions, bytes, &notified->packets, err));
+  COPSE_DO(copse_arena_array(arena, h->n_regions, sizeof(uint32_t), &notified->writer, err));
   *out = notified;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static uint64_t *of_worker(const struct copse_notified *notified, uint32_t w) {

@@ -93,17 +93,15 @@ static copse_status place_of(struct copse_memory *m, const struct copse_plan_ope
   struct copse_place place = {o->rank, m->in_place ? COPSE_BUFFER_OUTPUT : o->buffer,
                               data_block(m->plan, o), m->piece_class[piece]};
   int found = find_place(m, &place);
-  copse_status status = COPSE_OK;
   if (found < 0) {
     found = (int)m->n_places;
-    COPSE_TRY(copse_grow(&m->places, &m->places_capacity, (size_t)m->n_places + 1,
-                         sizeof *m->places, err));
-    COPSE_TRY(copse_index_map_add(&m->by_place, key_of(&place), found, err));
+    COPSE_DO(copse_grow(&m->places, &m->places_capacity, (size_t)m->n_places + 1, sizeof *m->places,
+                        err));
+    COPSE_DO(copse_index_map_add(&m->by_place, key_of(&place), found, err));
     m->places[m->n_places++] = place;
   }
   *index = (uint32_t)found;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* NCCL gives a broadcast's input and a reduce's output only at the root. */
@@ -118,7 +116,6 @@ static bool is_given(const struct copse_plan *plan, const struct copse_plan_oper
 static copse_status map_op(struct copse_memory *m, uint32_t op, uint32_t *places, const char *label,
                            struct copse_err *err) {
   const struct copse_plan_op *o = &m->plan->ops[op];
-  copse_status status = COPSE_OK;
   for (uint32_t i = 0; i < (uint32_t)o->n_src + o->n_dst; i++) {
     const struct copse_plan_operand *operand = &m->plan->operands[o->operand + i];
     places[i] = COPSE_NO_PLACE;
@@ -127,10 +124,9 @@ static copse_status map_op(struct copse_memory *m, uint32_t op, uint32_t *places
           err, COPSE_REFUTED, label, 0, "op %u uses the %s of rank %u, which only the root gives",
           op, operand->buffer == COPSE_BUFFER_INPUT ? "input" : "output", operand->rank);
     if (operand->buffer == COPSE_BUFFER_INPUT || operand->buffer == COPSE_BUFFER_OUTPUT)
-      COPSE_TRY(place_of(m, operand, o->piece, &places[i], err));
+      COPSE_DO(place_of(m, operand, o->piece, &places[i], err));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* One row per (block, piece class) in use anywhere, to see how they lie in the block. */
@@ -222,26 +218,24 @@ static bool starts_with_input(const struct copse_memory *m, const struct copse_p
 copse_status copse_memory_start(struct copse_memory *m, uint32_t chunks,
                                 struct copse_multisets *sets, struct copse_err *err) {
   size_t slots = (size_t)m->plan->header.n_regions * m->plan->header.fifo;
-  copse_status status;
   free(m->cells);
   free(m->slots);
   m->cells = m->slots = NULL;
   copse_arena_free(&m->reads);
   m->chunks = chunks;
-  COPSE_TRY(copse_calloc((size_t)m->n_places * chunks, sizeof *m->cells, &m->cells, err));
-  COPSE_TRY(copse_calloc(slots, sizeof *m->slots, &m->slots, err));
+  COPSE_DO(copse_calloc((size_t)m->n_places * chunks, sizeof *m->cells, &m->cells, err));
+  COPSE_DO(copse_calloc(slots, sizeof *m->slots, &m->slots, err));
   for (size_t i = 0; i < slots; i++) m->slots[i].content.set = -1;
   for (uint32_t p = 0; p < m->n_places; p++) {
     const struct copse_place *place = &m->places[p];
     int set = -1;
     if (starts_with_input(m, place))
-      COPSE_TRY(copse_multisets_single(sets, (int)place->rank, &set, err));
+      COPSE_DO(copse_multisets_single(sets, (int)place->rank, &set, err));
     for (uint32_t c = 0; c < chunks; c++)
       m->cells[(size_t)p * chunks + c].content =
           (struct copse_content){set, place->block, place->piece, c, false};
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 uint32_t copse_memory_output(const struct copse_memory *m, uint32_t rank, uint32_t block,

@@ -48,18 +48,16 @@ static copse_status intern(struct copse_multisets *sets, int *set, struct copse_
   size_t n = (size_t)sets->n_ranks, cursor = 0;
   uint64_t key = 0xcbf29ce484222325u; /* FNV-1a */
   uint8_t *copy;
-  copse_status status;
   for (size_t i = 0; i < n; i++) key = (key ^ sets->sum[i]) * 0x100000001b3u;
   while ((*set = copse_index_map_next(&sets->by_counts, key, &cursor)) >= 0)
     if (memcmp(sets->counts[*set], sets->sum, n) == 0) return COPSE_OK;
-  COPSE_TRY(copse_grow(&sets->counts, &sets->capacity, sets->n + 1, sizeof *sets->counts, err));
-  COPSE_TRY(copse_arena_array(&sets->arena, n, 1, &copy, err));
-  COPSE_TRY(copse_index_map_add(&sets->by_counts, key, (int)sets->n, err));
+  COPSE_DO(copse_grow(&sets->counts, &sets->capacity, sets->n + 1, sizeof *sets->counts, err));
+  COPSE_DO(copse_arena_array(&sets->arena, n, 1, &copy, err));
+  COPSE_DO(copse_index_map_add(&sets->by_counts, key, (int)sets->n, err));
   memcpy(copy, sets->sum, n);
   *set = (int)sets->n;
   sets->counts[sets->n++] = copy;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_multisets_single(struct copse_multisets *sets, int rank, int *set,

@@ -116,10 +116,9 @@ static copse_status read_source(struct proof *p, uint32_t worker, struct copse_e
                                 const struct copse_plan_operand *o, struct copse_cell *cell,
                                 const struct copse_content *like) {
   const struct copse_content *v = &cell->content;
-  copse_status status = COPSE_OK;
   if (v->set < 0) return refute_operand(p, worker, o, "is read before anything is written");
   if (o->buffer == COPSE_BUFFER_PACKETS)
-    COPSE_TRY(read_packets(p, worker, o, cell));
+    COPSE_DO(read_packets(p, worker, o, cell));
   else if (!copse_clocks_before(p->clocks, cell->writer, worker))
     return refute_operand(p, worker, o, "is read while it may still be written: a race");
   if (v->chunk != p->cursors[worker].chunk)
@@ -127,9 +126,7 @@ static copse_status read_source(struct proof *p, uint32_t worker, struct copse_e
   if (like && (v->block != like->block || v->piece != like->piece))
     return refute_operand(p, worker, o, "holds other data than the sources before it");
   if (v->scaled && like) return refute_operand(p, worker, o, "is final and must not be summed");
-  status = add_read(p, cell, now);
-out:
-  return status;
+  return add_read(p, cell, now);
 }
 
 static void write_cell(struct copse_cell *cell, struct copse_event now,
@@ -181,15 +178,14 @@ static copse_status do_move(struct proof *p, uint32_t worker, uint32_t op) {
   struct copse_event now = tick(p, worker);
   uint32_t c = p->cursors[worker].chunk;
   struct copse_content value = {-1, 0, 0, 0, false};
-  copse_status status = COPSE_OK;
   for (uint32_t i = 0; i < o->n_src; i++) {
     struct copse_cell *cell = copse_memory_cell(&p->memory, op, i, c);
-    COPSE_TRY(read_source(p, worker, now, &operands[i], cell, i > 0 ? &value : NULL));
+    COPSE_DO(read_source(p, worker, now, &operands[i], cell, i > 0 ? &value : NULL));
     if (i == 0) value = cell->content;
     p->terms[i] = cell->content.set;
   }
   if (o->n_src > 1 && value.scaled) return refute(p, worker, "a final value must not be summed");
-  COPSE_TRY(copse_multisets_sum(p->sets, p->terms, o->n_src, &value.set, p->err));
+  COPSE_DO(copse_multisets_sum(p->sets, p->terms, o->n_src, &value.set, p->err));
   if (o->flags & COPSE_MOVE_FINAL) {
     if (!copse_collective_reduces((copse_collective)p->plan->header.collective))
       return refute(p, worker, "the final step of a reduction, where nothing is reduced");
@@ -200,26 +196,22 @@ static copse_status do_move(struct proof *p, uint32_t worker, uint32_t op) {
     const struct copse_plan_operand *dst = &operands[o->n_src + i];
     struct copse_cell *cell = copse_memory_cell(&p->memory, op, o->n_src + i, c);
     if (dst->buffer == COPSE_BUFFER_PACKETS)
-      COPSE_TRY(write_packets(p, worker, now, dst, cell, &value));
+      COPSE_DO(write_packets(p, worker, now, dst, cell, &value));
     else
-      COPSE_TRY(write_destination(p, worker, now, dst, cell, &value));
+      COPSE_DO(write_destination(p, worker, now, dst, cell, &value));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status do_signal(struct proof *p, uint32_t worker, uint32_t channel) {
   uint32_t receiver = p->plan->channels[channel].dst_worker;
-  copse_status status = COPSE_OK;
   tick(p, worker);
   if (p->waiting[receiver]) {
     p->waiting[receiver] = false;
     p->ready[p->n_ready++] = receiver;
   }
-  if (p->announced) COPSE_TRY(copse_clocks_signal(p->announced, channel, p->err));
-  status = copse_clocks_signal(p->clocks, channel, p->err);
-out:
-  return status;
+  if (p->announced) COPSE_DO(copse_clocks_signal(p->announced, channel, p->err));
+  return copse_clocks_signal(p->clocks, channel, p->err);
 }
 
 static void do_wait(struct proof *p, uint32_t worker, const struct copse_plan_op *op) {
@@ -256,8 +248,7 @@ static copse_status run_worker(struct proof *p, uint32_t worker) {
   while (at->chunk < p->chunks) {
     for (; at->op < p->plan->workers[worker].n_ops; at->op++) {
       bool blocked;
-      copse_status status = do_op(p, worker, &blocked);
-      if (status != COPSE_OK) return status;
+      COPSE_DO(do_op(p, worker, &blocked));
       if (blocked) {
         p->waiting[worker] = true;
         return COPSE_OK;
@@ -386,15 +377,13 @@ static int compare_keys(const void *a, const void *b) {
 static copse_status check_piece_result(struct proof *p, uint32_t block, uint32_t piece) {
   const struct copse_plan_header *h = &p->plan->header;
   int expected;
-  copse_status status;
-  COPSE_TRY(promised_set(p, block, &expected));
+  COPSE_DO(promised_set(p, block, &expected));
   for (uint32_t rank = 0; rank < h->n_ranks; rank++) {
     if (!is_promised(h, rank, block)) continue;
     for (uint32_t c = 0; c < p->chunks; c++)
-      COPSE_TRY(check_cell_result(p, rank, block, piece, c, expected));
+      COPSE_DO(check_cell_result(p, rank, block, piece, c, expected));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* A block of an alltoall by demand that has no elements: nothing is promised. */
@@ -473,26 +462,23 @@ out:
 
 static copse_status prove_run(struct proof *p, uint32_t chunks) {
   uint32_t n = p->plan->header.n_workers;
-  copse_status status;
   p->chunks = chunks;
   copse_clocks_reset(p->clocks);
   if (p->announced) copse_clocks_reset(p->announced);
   copse_notified_reset(p->notified);
-  COPSE_TRY(copse_memory_start(&p->memory, chunks, p->sets, p->err));
+  COPSE_DO(copse_memory_start(&p->memory, chunks, p->sets, p->err));
   memset(p->cursors, 0, n * sizeof *p->cursors);
   memset(p->waiting, 0, n * sizeof *p->waiting);
   p->n_done = 0;
   p->n_ready = n;
   for (uint32_t w = 0; w < n; w++) p->ready[w] = n - 1 - w;
-  while (p->n_ready > 0) COPSE_TRY(run_worker(p, p->ready[--p->n_ready]));
+  while (p->n_ready > 0) COPSE_DO(run_worker(p, p->ready[--p->n_ready]));
   if (p->n_done < n) return refute_deadlock(p);
-  COPSE_TRY(check_reach(p));
-  COPSE_TRY(check_balance(p));
-  COPSE_TRY(check_all_settled(p));
-  COPSE_TRY(check_result(p));
-  COPSE_TRY(copse_notified_check(p->notified, p->label, p->err));
-out:
-  return status;
+  COPSE_DO(check_reach(p));
+  COPSE_DO(check_balance(p));
+  COPSE_DO(check_all_settled(p));
+  COPSE_DO(check_result(p));
+  return copse_notified_check(p->notified, p->label, p->err);
 }
 
 static copse_status prove_mode(struct proof *p, bool in_place, struct copse_proof_report *report) {
@@ -537,12 +523,9 @@ static int data_mark(const struct copse_plan_op *op) {
 }
 
 static copse_status check_channels(const struct proof *p) {
-  copse_status status;
-  COPSE_TRY(check_marks(p, data_mark,
-                        "belongs to packets in one operation and not in another: who looks at "
-                        "packets skips the one and not the other"));
-out:
-  return status;
+  return check_marks(p, data_mark,
+                     "belongs to packets in one operation and not in another: who looks at "
+                     "packets skips the one and not the other");
 }
 
 copse_status copse_prove_plan(const struct copse_plan *plan, const char *label,

@@ -60,15 +60,13 @@ static copse_status make_extents(struct lowering *l) {
   const int64_t *demand = b->schedule->demand;
   size_t n = (size_t)l->n_ranks * (size_t)l->n_ranks;
   int64_t most = 1;
-  copse_status status = COPSE_OK;
   if (!demand) return COPSE_OK;
-  COPSE_TRY(copse_calloc(n, sizeof *b->extents, &b->extents, b->err));
+  COPSE_DO(copse_calloc(n, sizeof *b->extents, &b->extents, b->err));
   for (size_t i = 0; i < n; i++)
     if (demand[i] > most) most = demand[i];
   for (size_t i = 0; i < n; i++) b->extents[i] = (struct copse_plan_extent){demand[i], most};
   b->header.n_extents = (uint32_t)n;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- roles and workers ------------------------------------------------------------------- */
@@ -82,25 +80,23 @@ static int compare_roles(const void *a, const void *b) {
 }
 
 static copse_status make_roles(struct lowering *l, struct copse_err *err) {
-  copse_status status;
   size_t n = 0;
   for (int c = 0; c < l->chains.n_chains; c++) n += (size_t)l->chains.chains[c].n;
   l->n_roles = 0;
-  COPSE_TRY(copse_arena_array(&l->arena, n, sizeof *l->roles, &l->roles, err));
-  COPSE_TRY(copse_arena_array(&l->arena, (size_t)l->chains.n_chains, sizeof *l->passages,
-                              &l->passages, err));
+  COPSE_DO(copse_arena_array(&l->arena, n, sizeof *l->roles, &l->roles, err));
+  COPSE_DO(copse_arena_array(&l->arena, (size_t)l->chains.n_chains, sizeof *l->passages,
+                             &l->passages, err));
   for (int c = 0; c < l->chains.n_chains; c++) {
     const struct copse_chain *chain = &l->chains.chains[c];
-    COPSE_TRY(
+    COPSE_DO(
         copse_arena_array(&l->arena, (size_t)chain->n, sizeof(int), &l->passages[c].worker, err));
-    COPSE_TRY(copse_arena_array(&l->arena, (size_t)chain->n, sizeof(uint32_t),
-                                &l->passages[c].region, err));
+    COPSE_DO(copse_arena_array(&l->arena, (size_t)chain->n, sizeof(uint32_t),
+                               &l->passages[c].region, err));
     for (int hop = 0; hop < chain->n; hop++)
       l->roles[l->n_roles++] = (struct role){chain->ranks[hop], 0, hop, c};
   }
   qsort(l->roles, l->n_roles, sizeof *l->roles, compare_roles);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* At a chain's end a role only waits; but packets have to be unpacked. */
@@ -122,7 +118,6 @@ static double role_cost(const struct lowering *l, const struct role *role) {
 static copse_status deal_rank(struct lowering *l, struct role *roles, size_t n,
                               struct copse_deal_role *dealt, double *most, double *cost) {
   size_t movers = 0;
-  copse_status status;
   *cost = 0;
   for (size_t i = 0; i < n; i++) {
     dealt[i] = (struct copse_deal_role){.cost = role_cost(l, &roles[i]), .key = (int)i};
@@ -131,13 +126,12 @@ static copse_status deal_rank(struct lowering *l, struct role *roles, size_t n,
   }
   int workers = l->b->options.max_workers;
   if ((size_t)workers > movers) workers = movers > 0 ? (int)movers : 1;
-  COPSE_TRY(copse_deal(dealt, n, workers, most, l->b->err));
+  COPSE_DO(copse_deal(dealt, n, workers, most, l->b->err));
   for (size_t i = 0; i < n; i++) {
     struct role *role = &roles[dealt[i].key];
     role->worker = l->passages[role->chain].worker[role->hop] = dealt[i].worker;
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* As in trees.c. */
@@ -145,14 +139,13 @@ static copse_status make_workers(struct lowering *l, double *balance) {
   double most = 0, cost, most_cost = 0;
   size_t from = 0;
   struct copse_deal_role *dealt;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&l->arena, (size_t)l->n_ranks + 1, sizeof(int), &l->first_worker,
-                              l->b->err));
-  COPSE_TRY(copse_arena_array(&l->arena, l->n_roles, sizeof *dealt, &dealt, l->b->err));
+  COPSE_DO(copse_arena_array(&l->arena, (size_t)l->n_ranks + 1, sizeof(int), &l->first_worker,
+                             l->b->err));
+  COPSE_DO(copse_arena_array(&l->arena, l->n_roles, sizeof *dealt, &dealt, l->b->err));
   for (int rank = 0; rank < l->n_ranks; rank++) {
     size_t to = from;
     while (to < l->n_roles && l->roles[to].rank == rank) to++;
-    COPSE_TRY(deal_rank(l, l->roles + from, to - from, dealt, &most, &cost));
+    COPSE_DO(deal_rank(l, l->roles + from, to - from, dealt, &most, &cost));
     if (cost > most_cost) most_cost = cost;
     if (to > from) qsort(l->roles + from, to - from, sizeof *l->roles, compare_roles);
     int workers = to > from ? l->roles[to - 1].worker + 1 : 1;
@@ -160,8 +153,7 @@ static copse_status make_workers(struct lowering *l, double *balance) {
     from = to;
   }
   *balance = most > 0 ? most_cost / (most * l->b->options.max_workers) : 1;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static void free_cut(struct lowering *l) {
@@ -172,15 +164,13 @@ static void free_cut(struct lowering *l) {
 static copse_status cut_into(void *lowering, int instances, struct copse_deal_outcome *outcome,
                              struct copse_err *err) {
   struct lowering *l = lowering;
-  copse_status status;
   free_cut(l);
-  COPSE_TRY(copse_chains_make(l->b->schedule, instances, false, &l->chains, err));
-  COPSE_TRY(make_roles(l, err));
-  COPSE_TRY(make_workers(l, &outcome->balance));
+  COPSE_DO(copse_chains_make(l->b->schedule, instances, false, &l->chains, err));
+  COPSE_DO(make_roles(l, err));
+  COPSE_DO(make_workers(l, &outcome->balance));
   outcome->roles = (int64_t)l->n_roles;
   outcome->per_worker = (double)l->n_roles / ((double)l->n_ranks * l->b->options.max_workers);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- tables ------------------------------------------------------------------------------ */

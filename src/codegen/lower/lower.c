@@ -46,28 +46,25 @@ static copse_status fill_low_latency(struct copse_lower_options *o, struct copse
 
 static copse_status fill_options(struct copse_lower_options *o, int least_workers,
                                  struct copse_err *err) {
-  copse_status status;
   if (o->max_workers == 0) o->max_workers = COPSE_POLICY_WORKERS;
-  COPSE_TRY(fill_low_latency(o, err));
+  COPSE_DO(fill_low_latency(o, err));
   if (o->instances == 0) o->instances = 1;
   if (o->fifo == 0) o->fifo = COPSE_FIFO;
   if (o->chunk_bytes == 0) o->chunk_bytes = COPSE_CHUNK_BYTES;
   if (o->min_chunk_bytes == 0)
     o->min_chunk_bytes = copse_smaller(o->chunk_bytes, COPSE_MIN_CHUNK_BYTES);
   if (o->max_bytes == 0) o->max_bytes = INT64_MAX;
-  COPSE_TRY(check_range("the largest message", o->max_bytes, 1, INT64_MAX, err));
-  COPSE_TRY(check_range("the smallest message", o->min_bytes, 0, o->max_bytes, err));
-  COPSE_TRY(check_range("the number of workers", o->max_workers, least_workers, 1024, err));
+  COPSE_DO(check_range("the largest message", o->max_bytes, 1, INT64_MAX, err));
+  COPSE_DO(check_range("the smallest message", o->min_bytes, 0, o->max_bytes, err));
+  COPSE_DO(check_range("the number of workers", o->max_workers, least_workers, 1024, err));
   if (o->instances != COPSE_LOWER_AUTO)
-    COPSE_TRY(
+    COPSE_DO(
         check_range("the number of instances", o->instances, 1, COPSE_LOWER_MOST_INSTANCES, err));
-  COPSE_TRY(check_range("the FIFO depth", o->fifo, 1, 64, err));
-  COPSE_TRY(check_range("the number of chunks", o->pipeline_chunks, 0, 1 << 20, err));
-  COPSE_TRY(check_range("the chunk size", o->chunk_bytes, COPSE_PLAN_ALIGN_BYTES, 1LL << 40, err));
-  COPSE_TRY(check_range("the smallest chunk size", o->min_chunk_bytes, COPSE_PLAN_ALIGN_BYTES,
-                        o->chunk_bytes, err));
-out:
-  return status;
+  COPSE_DO(check_range("the FIFO depth", o->fifo, 1, 64, err));
+  COPSE_DO(check_range("the number of chunks", o->pipeline_chunks, 0, 1 << 20, err));
+  COPSE_DO(check_range("the chunk size", o->chunk_bytes, COPSE_PLAN_ALIGN_BYTES, 1LL << 40, err));
+  return check_range("the smallest chunk size", o->min_chunk_bytes, COPSE_PLAN_ALIGN_BYTES,
+                     o->chunk_bytes, err);
 }
 
 copse_status copse_lower_schedule(const struct copse_schedule *schedule,

@@ -309,13 +309,12 @@ copse_status copse_lower_one_hop(struct copse_plan_build *b) {
   const struct copse_lower_options *o = &b->options;
   int n = b->schedule->n_ranks; /* a worker of each rank for each part: none does two in turn */
   int n_parts = o->instances < o->max_workers ? o->instances : o->max_workers;
-  copse_status status;
-  COPSE_TRY(check_one_hop(b->schedule, b->err));
-  COPSE_TRY(check_pairs(b->schedule, b->err));
+  COPSE_DO(check_one_hop(b->schedule, b->err));
+  COPSE_DO(check_pairs(b->schedule, b->err));
   for (int p = 0; p < n_parts; p++) {
     struct copse_q lo, hi;
-    COPSE_TRY(copse_q_make(p, n_parts, &lo, b->err));
-    COPSE_TRY(copse_q_make(p + 1, n_parts, &hi, b->err));
+    COPSE_DO(copse_q_make(p, n_parts, &lo, b->err));
+    COPSE_DO(copse_q_make(p + 1, n_parts, &hi, b->err));
     copse_build_piece(b, lo, hi, 0);
   }
   for (int dst = 0; dst < n; dst++)
@@ -332,6 +331,5 @@ copse_status copse_lower_one_hop(struct copse_plan_build *b) {
       add_sum(b, n_parts, rank, p);
       copse_build_worker(b, rank, first_op);
     }
-out:
-  return status;
+  return COPSE_OK;
 }

@@ -116,23 +116,21 @@ static void find_levels(const struct copse_unit_tree *tree, int root, int phase,
 static copse_status make_parts(struct lowering *l, struct copse_err *err) {
   size_t n = (size_t)l->n_ranks;
   int *order;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&l->arena, n, sizeof *order, &order, err));
+  COPSE_DO(copse_arena_array(&l->arena, n, sizeof *order, &order, err));
   for (int p = 0; p < N_PHASES; p++) {
-    COPSE_TRY(copse_arena_array(&l->arena, (size_t)l->units.n_units, sizeof(struct part),
-                                &l->parts[p], err));
+    COPSE_DO(copse_arena_array(&l->arena, (size_t)l->units.n_units, sizeof(struct part),
+                               &l->parts[p], err));
     for (int u = 0; u < l->units.n_units; u++) {
       struct part *part = &l->parts[p][u];
       const struct copse_unit *unit = &l->units.units[u];
       part->tree = p == REDUCE ? unit->reduce : unit->broadcast;
       if (!part->tree) continue;
-      COPSE_TRY(copse_arena_array(&l->arena, n, sizeof(int), &part->level, err));
-      COPSE_TRY(copse_arena_array(&l->arena, n, sizeof(int), &part->worker, err));
+      COPSE_DO(copse_arena_array(&l->arena, n, sizeof(int), &part->level, err));
+      COPSE_DO(copse_arena_array(&l->arena, n, sizeof(int), &part->worker, err));
       find_levels(part->tree, unit->root, p, part->level, order);
     }
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Moves one after the other: up the deepest tree, and down. */
@@ -195,15 +193,13 @@ static void split_workers(const struct effort effort[N_PHASES], int most, int fi
 static copse_status deal_phase(struct lowering *l, int phase, int rank, int first, int count,
                                struct copse_deal_role *roles, double *most, struct copse_err *err) {
   size_t n = 0;
-  copse_status status;
   for (int u = 0; u < l->units.n_units; u++)
     if (has_role(l, phase, u, rank))
       roles[n++] = (struct copse_deal_role){.cost = role_cost(l, phase, u, rank), .key = u};
-  COPSE_TRY(copse_deal(roles, n, count, most, err));
+  COPSE_DO(copse_deal(roles, n, count, most, err));
   for (size_t i = 0; i < n; i++)
     l->parts[phase][roles[i].key].worker[rank] = first + roles[i].worker;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Those of a rank: of the first phase all have something to do, of the second maybe fewer. */
@@ -222,22 +218,20 @@ static copse_status make_workers(struct lowering *l, double *balance, struct cop
   struct effort effort[N_PHASES];
   struct copse_deal_role *roles;
   double most = 0, cost = 0;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&l->arena, (size_t)l->units.n_units, sizeof *roles, &roles, err));
-  COPSE_TRY(
+  COPSE_DO(copse_arena_array(&l->arena, (size_t)l->units.n_units, sizeof *roles, &roles, err));
+  COPSE_DO(
       copse_arena_array(&l->arena, (size_t)l->n_ranks + 1, sizeof(int), &l->first_worker, err));
   for (int p = 0; p < N_PHASES; p++) effort[p] = phase_effort(l, p);
   split_workers(effort, max_workers, first, count);
   for (int p = 0; p < N_PHASES; p++) {
     for (int rank = 0; rank < l->n_ranks && count[p] > 0; rank++)
-      COPSE_TRY(deal_phase(l, p, rank, first[p], count[p], roles, &most, err));
+      COPSE_DO(deal_phase(l, p, rank, first[p], count[p], roles, &most, err));
     cost += effort[p].cost;
   }
   for (int rank = 0; rank < l->n_ranks; rank++)
     l->first_worker[rank + 1] = l->first_worker[rank] + count_workers(l, rank);
   *balance = most > 0 ? cost / (most * max_workers) : 1;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static void free_cut(struct lowering *l) {
@@ -249,15 +243,13 @@ static void free_cut(struct lowering *l) {
 static copse_status cut_into(void *lowering, int instances, struct copse_deal_outcome *outcome,
                              struct copse_err *err) {
   struct lowering *l = lowering;
-  copse_status status;
   free_cut(l);
-  COPSE_TRY(copse_units_make(l->b->schedule, instances, &l->units, err));
-  COPSE_TRY(make_parts(l, err));
-  COPSE_TRY(make_workers(l, &outcome->balance, err));
+  COPSE_DO(copse_units_make(l->b->schedule, instances, &l->units, err));
+  COPSE_DO(make_parts(l, err));
+  COPSE_DO(make_workers(l, &outcome->balance, err));
   outcome->roles = (int64_t)l->units.n_units * l->n_ranks;
   outcome->per_worker = (double)l->units.n_units / l->b->options.max_workers;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- channels and regions -------------------------------------------------------------- */

@@ -41,14 +41,12 @@ void copse_chunks_free(struct copse_whole_chunks *w) {
 
 copse_status copse_chunks_exact(const struct copse_whole_chunks *w, int most, int64_t *block,
                                 struct copse_err *err) {
-  copse_status status = COPSE_OK;
   *block = 1;
   for (int i = 0; i < w->units.n_units && *block <= most; i++)
-    COPSE_TRY(copse_lcm(*block, w->units.units[i].hi.den, block, err));
+    COPSE_DO(copse_lcm(*block, w->units.units[i].hi.den, block, err));
   for (int i = 0; i < w->chains.n_chains && *block <= most; i++)
-    COPSE_TRY(copse_lcm(*block, w->chains.chains[i].hi.den, block, err));
-out:
-  return status;
+    COPSE_DO(copse_lcm(*block, w->chains.chains[i].hi.den, block, err));
+  return COPSE_OK;
 }
 
 static int chunk_at(const struct copse_whole_chunks *w, struct copse_q at) {
@@ -60,33 +58,29 @@ static int chunk_at(const struct copse_whole_chunks *w, struct copse_q at) {
 static copse_status add_runs(struct copse_whole_chunks *w, struct copse_chunk_run run,
                              struct copse_q lo, struct copse_q hi, struct copse_err *err) {
   int end = chunk_at(w, hi);
-  copse_status status = COPSE_OK;
   for (run.offset = chunk_at(w, lo); run.offset < end; run.offset += run.count) {
     int stop = (run.offset / w->stretch + 1) * w->stretch;
     run.count = (stop < end ? stop : end) - run.offset;
-    COPSE_TRY(copse_grow(&w->runs, &w->runs_capacity, w->n_runs + 1, sizeof *w->runs, err));
+    COPSE_DO(copse_grow(&w->runs, &w->runs_capacity, w->n_runs + 1, sizeof *w->runs, err));
     w->runs[w->n_runs++] = run;
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_chunks_cut(struct copse_whole_chunks *w, int block, struct copse_err *err) {
-  copse_status status = COPSE_OK;
   w->block = block;
   w->chunks = block * w->blocks;
   w->n_runs = 0;
   for (int i = 0; i < w->units.n_units; i++) {
     const struct copse_unit *u = &w->units.units[i];
     struct copse_chunk_run run = {.block = u->block, .unit = u};
-    COPSE_TRY(add_runs(w, run, u->lo, u->hi, err));
+    COPSE_DO(add_runs(w, run, u->lo, u->hi, err));
   }
   for (int i = 0; i < w->chains.n_chains; i++) {
     const struct copse_chain *c = &w->chains.chains[i];
-    COPSE_TRY(add_runs(w, (struct copse_chunk_run){.chain = c}, c->lo, c->hi, err));
+    COPSE_DO(add_runs(w, (struct copse_chunk_run){.chain = c}, c->lo, c->hi, err));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 void copse_chunks_add_name(const struct copse_whole_chunks *w, struct copse_text *text) {

@@ -35,12 +35,9 @@ static int instances_of(int instances, double part_of_widest) {
 /* The end of part i of n of [lo, hi). */
 static copse_status part_end(struct copse_q lo, struct copse_q hi, int i, int n,
                              struct copse_q *end, struct copse_err *err) {
-  copse_status status;
-  COPSE_TRY(copse_q_sub(hi, lo, end, err));
-  COPSE_TRY(copse_q_mul(*end, (struct copse_q){i, n}, end, err));
-  COPSE_TRY(copse_q_add(lo, *end, end, err));
-out:
-  return status;
+  COPSE_DO(copse_q_sub(hi, lo, end, err));
+  COPSE_DO(copse_q_mul(*end, (struct copse_q){i, n}, end, err));
+  return copse_q_add(lo, *end, end, err);
 }
 
 /* ---- units ---------------------------------------------------------------------------- */
@@ -63,11 +60,10 @@ static copse_status index_tree(struct maker *m, const struct copse_schedule_tree
   struct copse_unit_tree *t;
   struct copse_adjacency by_parent = {NULL, NULL};
   const int *parents = tree->n_edges == 0 ? NULL : reduce ? &tree->edges->dst : &tree->edges->src;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(arena, 1, sizeof *t, &t, m->err));
-  COPSE_TRY(copse_arena_array(arena, (size_t)n, sizeof(int), &t->parent, m->err));
-  COPSE_TRY(copse_adjacency_by(arena, n, tree->n_edges, parents, sizeof *tree->edges, &by_parent,
-                               m->err));
+  COPSE_DO(copse_arena_array(arena, 1, sizeof *t, &t, m->err));
+  COPSE_DO(copse_arena_array(arena, (size_t)n, sizeof(int), &t->parent, m->err));
+  COPSE_DO(copse_adjacency_by(arena, n, tree->n_edges, parents, sizeof *tree->edges, &by_parent,
+                              m->err));
   t->first_child = by_parent.first;
   t->children = by_parent.item; /* edges for now */
   t->parent[tree->root] = -1;
@@ -77,8 +73,7 @@ static copse_status index_tree(struct maker *m, const struct copse_schedule_tree
     t->parent[t->children[i]] = reduce ? e->dst : e->src;
   }
   *out = t;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* The unit's piece in equal parts. */
@@ -87,17 +82,15 @@ static copse_status add_unit(struct maker *m, const struct copse_unit *unit) {
   double width = copse_width(unit->lo, unit->hi);
   int n = instances_of(m->instances, m->widest > 0 ? width / m->widest : 1);
   struct copse_unit part = *unit;
-  copse_status status;
-  COPSE_TRY(copse_grow(&out->units, &out->capacity, (size_t)out->n_units + (size_t)n,
-                       sizeof *out->units, m->err));
+  COPSE_DO(copse_grow(&out->units, &out->capacity, (size_t)out->n_units + (size_t)n,
+                      sizeof *out->units, m->err));
   for (int i = 1; i <= n; i++) {
     part.hi = unit->hi;
-    if (i < n) COPSE_TRY(part_end(unit->lo, unit->hi, i, n, &part.hi, m->err));
+    if (i < n) COPSE_DO(part_end(unit->lo, unit->hi, i, n, &part.hi, m->err));
     out->units[out->n_units++] = part;
     part.lo = part.hi;
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Whether a block belongs to a single root, so that weights count in units of its share. */
@@ -116,16 +109,13 @@ struct reach {
 static copse_status advance(struct maker *m, int root, struct reach *r) {
   const struct copse_schedule *s = m->schedule;
   struct copse_q weight, scale = {s->n_ranks, 1};
-  copse_status status = COPSE_OK;
   do r->tree++;
   while (r->tree < s->n_trees &&
          (s->trees[r->tree].root != root || s->trees[r->tree].phase != r->phase));
   if (r->tree == s->n_trees) return COPSE_OK;
   weight = s->trees[r->tree].weight;
-  if (block_per_root(s)) COPSE_TRY(copse_q_mul(weight, scale, &weight, m->err));
-  COPSE_TRY(copse_q_add(r->end, weight, &r->end, m->err));
-out:
-  return status;
+  if (block_per_root(s)) COPSE_DO(copse_q_mul(weight, scale, &weight, m->err));
+  return copse_q_add(r->end, weight, &r->end, m->err);
 }
 
 /*
@@ -136,9 +126,8 @@ static copse_status cut_root(struct maker *m, int root, bool reduces, bool broad
                              struct copse_q *at) {
   int none = m->schedule->n_trees;
   struct reach r = {COPSE_PHASE_REDUCE, -1, *at}, b = {COPSE_PHASE_BROADCAST, -1, *at};
-  copse_status status = COPSE_OK;
-  if (reduces) COPSE_TRY(advance(m, root, &r));
-  if (broadcasts) COPSE_TRY(advance(m, root, &b));
+  if (reduces) COPSE_DO(advance(m, root, &r));
+  if (broadcasts) COPSE_DO(advance(m, root, &b));
   while ((reduces && r.tree < none) || (broadcasts && b.tree < none)) {
     struct copse_unit unit = {.root = root,
                               .block = block_per_root(m->schedule) ? root : 0,
@@ -147,12 +136,11 @@ static copse_status cut_root(struct maker *m, int root, bool reduces, bool broad
                               .broadcast = broadcasts ? m->trees[b.tree] : NULL};
     bool to_reduce = !broadcasts || (reduces && copse_q_cmp(r.end, b.end) <= 0);
     *at = unit.hi = to_reduce ? r.end : b.end;
-    COPSE_TRY(add_unit(m, &unit));
-    if (reduces && copse_q_eq(r.end, *at)) COPSE_TRY(advance(m, root, &r));
-    if (broadcasts && copse_q_eq(b.end, *at)) COPSE_TRY(advance(m, root, &b));
+    COPSE_DO(add_unit(m, &unit));
+    if (reduces && copse_q_eq(r.end, *at)) COPSE_DO(advance(m, root, &r));
+    if (broadcasts && copse_q_eq(b.end, *at)) COPSE_DO(advance(m, root, &b));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Every send of a plan goes to one receiver, and every sum is made at a rank. */
@@ -194,8 +182,7 @@ copse_status copse_units_make(const struct copse_schedule *schedule, int instanc
                               struct copse_units *out, struct copse_err *err) {
   double widest = 0;
   if (instances < 0) {
-    copse_status status = make_units(schedule, 1, 0, out, err);
-    if (status != COPSE_OK) return status;
+    COPSE_DO(make_units(schedule, 1, 0, out, err));
     for (int u = 0; u < out->n_units; u++) {
       double width = copse_width(out->units[u].lo, out->units[u].hi);
       if (width > widest) widest = width;
@@ -233,29 +220,27 @@ static copse_status add_flow(const struct copse_schedule_flow *flow, struct cops
                              const int *rank_of, struct copse_chains *out, struct copse_err *err) {
   struct copse_q at = COPSE_Q_ZERO;
   int first = out->n_chains;
-  copse_status status = COPSE_OK;
   for (int p = 0; p < flow->n_paths; p++) { /* widths first, in hi */
     const struct copse_schedule_path *path = &flow->paths[p];
     struct copse_chain chain = {.n = 0};
     int *ranks, i = first;
-    COPSE_TRY(copse_arena_array(&out->arena, (size_t)path->n_nodes, sizeof *ranks, &ranks, err));
+    COPSE_DO(copse_arena_array(&out->arena, (size_t)path->n_nodes, sizeof *ranks, &ranks, err));
     for (int k = 0; k < path->n_nodes; k++)
       if (rank_of[path->nodes[k]] >= 0) ranks[chain.n++] = rank_of[path->nodes[k]];
     chain.ranks = ranks;
-    COPSE_TRY(copse_q_div(path->weight, share, &chain.hi, err));
+    COPSE_DO(copse_q_div(path->weight, share, &chain.hi, err));
     while (i < out->n_chains && !same_ranks(&out->chains[i], &chain)) i++;
     if (i < out->n_chains)
-      COPSE_TRY(copse_q_add(out->chains[i].hi, chain.hi, &out->chains[i].hi, err));
+      COPSE_DO(copse_q_add(out->chains[i].hi, chain.hi, &out->chains[i].hi, err));
     else
-      COPSE_TRY(add_chain(out, &chain, err));
+      COPSE_DO(add_chain(out, &chain, err));
   }
   for (int i = first; i < out->n_chains; i++) {
     out->chains[i].lo = at;
-    COPSE_TRY(copse_q_add(at, out->chains[i].hi, &at, err));
+    COPSE_DO(copse_q_add(at, out->chains[i].hi, &at, err));
     out->chains[i].hi = at;
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* By distance from sender to receiver, then by sender: at any moment the ranks send to
@@ -275,28 +260,26 @@ static copse_status make_chains(const struct copse_schedule *s, struct copse_cha
   struct copse_q share;
   int64_t m = 0;
   int *rank_of, n = s->n_ranks;
-  copse_status status = COPSE_OK;
-  if (s->demand) COPSE_TRY(copse_demand_total(s->demand, s->n_ranks, &m, err));
-  COPSE_TRY(copse_arena_array(&out->arena, (size_t)s->n_nodes, sizeof(int), &rank_of, err));
+  if (s->demand) COPSE_DO(copse_demand_total(s->demand, s->n_ranks, &m, err));
+  COPSE_DO(copse_arena_array(&out->arena, (size_t)s->n_nodes, sizeof(int), &rank_of, err));
   for (int v = 0; v < s->n_nodes; v++) rank_of[v] = -1;
   for (int r = 0; r < s->n_ranks; r++) rank_of[s->rank_nodes[r]] = r;
   for (int r = 0; r < s->n_ranks; r++) { /* a rank's block for itself is a chain of one */
     const int *own = &rank_of[s->rank_nodes[r]];
     struct copse_chain chain = {.n = 1, .ranks = own, .lo = COPSE_Q_ZERO, .hi = COPSE_Q_ONE};
     if (s->demand && s->demand[(size_t)r * (size_t)n + (size_t)r] == 0) continue;
-    COPSE_TRY(add_chain(out, &chain, err));
+    COPSE_DO(add_chain(out, &chain, err));
   }
   for (int f = 0; f < s->n_flows; f++) {
     const struct copse_schedule_flow *flow = &s->flows[f];
     if (flow->n_paths == 0) continue; /* of a pair that sends nothing */
-    COPSE_TRY(copse_demand_share(s->demand, s->n_ranks, m, flow->src, flow->dst, &share, err));
-    COPSE_TRY(add_flow(flow, share, rank_of, out, err));
+    COPSE_DO(copse_demand_share(s->demand, s->n_ranks, m, flow->src, flow->dst, &share, err));
+    COPSE_DO(add_flow(flow, share, rank_of, out, err));
   }
   if (out->n_chains > 0)
     qsort_r(out->chains, (size_t)out->n_chains, sizeof *out->chains, compare_chains,
             (void *)(uintptr_t)&s->n_ranks);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Every chain's piece in equal parts; see copse_units_make. */
@@ -399,17 +382,15 @@ copse_status copse_deal_instances(void *lowering, copse_deal_cut cut, int instan
   struct copse_deal_outcome it = {0, 0, 0};
   double best_balance = 0;
   int best = 1, tried = 0;
-  copse_status status = COPSE_OK;
   if (instances != COPSE_LOWER_AUTO) return cut(lowering, instances, &it, err);
   for (int i = 1; i <= COPSE_LOWER_MOST_INSTANCES && !is_enough(&it); i++) {
-    COPSE_TRY(cut(lowering, -i, &it, err));
+    COPSE_DO(cut(lowering, -i, &it, err));
     tried = i;
     if (it.balance > best_balance * COPSE_POLICY_BETTER_BALANCE) {
       best_balance = it.balance;
       best = i;
     }
   }
-  if (tried != best) COPSE_TRY(cut(lowering, -best, &it, err));
-out:
-  return status;
+  if (tried != best) COPSE_DO(cut(lowering, -best, &it, err));
+  return COPSE_OK;
 }

@@ -91,8 +91,7 @@ static struct copse_cell_at cell_at(const struct copse_mx_run_tb *tb, struct cop
 
 static copse_status push(struct run *r, int tb, struct item *item) {
   struct queue *q = &r->queues[r->p->tbs[tb].out];
-  copse_status status = copse_history_take(r->threads, tb, &item->history, r->err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_history_take(r->threads, tb, &item->history, r->err));
   q->items[(q->first + q->n++) % MAX_ROOM] = item;
   return COPSE_OK;
 }
@@ -151,26 +150,24 @@ out:
 static copse_status compute(struct run *r, int t, const struct copse_mx_run_op *op) {
   const struct copse_mx_run_tb *tb = &r->p->tbs[t];
   struct copse_action action = copse_threads_act(r->threads, t);
-  copse_status status = COPSE_OK;
   for (int j = 0; j < op->step->count; j++) {
     struct copse_cell_at dst = cell_at(tb, op->step->dst, j);
     struct copse_value v = {COPSE_SET_UNDEFINED, 0, {0, 0}}, own;
     bool adds = op->step->op == COPSE_MX_RE;
-    if (adds) COPSE_TRY(copse_cells_read(r->cells, action, dst, &v, r->err));
+    if (adds) COPSE_DO(copse_cells_read(r->cells, action, dst, &v, r->err));
     for (int i = 0; i < op->n_steps; i++) {
       if (op->step[i].op == COPSE_MX_NOP) continue;
-      COPSE_TRY(copse_cells_read(r->cells, action, cell_at(tb, op->step[i].src, j), &own, r->err));
+      COPSE_DO(copse_cells_read(r->cells, action, cell_at(tb, op->step[i].src, j), &own, r->err));
       if (adds)
-        COPSE_TRY(copse_cells_add(r->cells, action, &v, own, r->err));
+        COPSE_DO(copse_cells_add(r->cells, action, &v, own, r->err));
       else
         v = own;
     }
     /* a chunk copied onto itself, as in-place calls have it, is only read */
     if (!adds && copse_cells_same(r->cells, dst, cell_at(tb, op->step->src, j))) continue;
-    COPSE_TRY(copse_cells_write(r->cells, action, dst, v, r->err));
+    COPSE_DO(copse_cells_write(r->cells, action, dst, v, r->err));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- one thread block ----------------------------------------------------------------- */
@@ -183,26 +180,23 @@ static bool waits_over(const struct run *r, const struct copse_mx_run_op *op) {
 
 static copse_status start(struct run *r, int t, const struct copse_mx_run_op *op) {
   struct state *s = &r->states[t];
-  copse_status status = COPSE_OK;
   for (int w = 0; w < op->n_waits; w++) {
     const struct copse_mx_wait *wait = &op->waits[w];
     struct copse_history **h = &r->states[wait->tb].published[wait->op];
-    COPSE_TRY(copse_history_learn(r->threads, t, *h, r->err));
+    COPSE_DO(copse_history_learn(r->threads, t, *h, r->err));
     if (--r->states[wait->tb].waiters[wait->op] > 0) continue;
     copse_history_drop(*h);
     *h = NULL;
   }
   s->started = true;
   s->started_at[s->op] = copse_threads_time(r->threads, t);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status finish(struct run *r, int t, const struct copse_mx_run_op *op) {
   struct state *s = &r->states[t];
   if (op->waiters > 0) {
-    copse_status status = copse_history_take(r->threads, t, &s->published[s->op], r->err);
-    if (status != COPSE_OK) return status;
+    COPSE_DO(copse_history_take(r->threads, t, &s->published[s->op], r->err));
   }
   s->op++;
   s->moved = 0;
@@ -222,29 +216,27 @@ static bool can_move(const struct run *r, int t, const struct copse_mx_run_op *o
 static copse_status advance(struct run *r, int t, bool *progress, uint64_t *actions) {
   const struct copse_mx_run_tb *tb = &r->p->tbs[t];
   struct state *s = &r->states[t];
-  copse_status status = COPSE_OK;
   while (s->op < tb->n_ops) {
     const struct copse_mx_run_op *op = &tb->ops[s->op];
     const struct copse_mx_type *type = &copse_mx_types[op->step->op];
     if (!s->started && !waits_over(r, op)) break;
-    if (!s->started) COPSE_TRY(start(r, t, op));
+    if (!s->started) COPSE_DO(start(r, t, op));
     if (type->sends || type->receives) {
       while (s->moved < op->step->count && can_move(r, t, op)) {
         int left = op->step->count - s->moved, n = left < r->group ? left : r->group;
-        COPSE_TRY(move(r, t, op->step, s->moved, s->moved + n));
+        COPSE_DO(move(r, t, op->step, s->moved, s->moved + n));
         s->moved += n;
         *progress = true;
       }
       if (s->moved < op->step->count) break;
     } else {
-      COPSE_TRY(compute(r, t, op));
+      COPSE_DO(compute(r, t, op));
     }
     ++*actions;
     *progress = true;
-    COPSE_TRY(finish(r, t, op));
+    COPSE_DO(finish(r, t, op));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- deadlock ------------------------------------------------------------------------- */
@@ -330,27 +322,24 @@ static copse_status make_states(struct run *r) {
   const struct copse_mx_operations *p = r->p;
   struct copse_arena *arena = &r->arena;
   size_t n = (size_t)p->n_tbs;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(arena, n, sizeof *r->states, &r->states, r->err));
-  COPSE_TRY(
+  COPSE_DO(copse_arena_array(arena, n, sizeof *r->states, &r->states, r->err));
+  COPSE_DO(
       copse_arena_array(arena, (size_t)p->n_connections, sizeof *r->queues, &r->queues, r->err));
   for (int t = 0; t < p->n_tbs; t++) {
     struct state *s = &r->states[t];
     size_t ops = (size_t)p->tbs[t].n_ops;
-    COPSE_TRY(copse_arena_array(arena, ops, sizeof(uint32_t), &s->started_at, r->err));
-    COPSE_TRY(copse_arena_array(arena, ops, sizeof *s->published, &s->published, r->err));
-    COPSE_TRY(copse_arena_array(arena, ops, sizeof(int), &s->waiters, r->err));
+    COPSE_DO(copse_arena_array(arena, ops, sizeof(uint32_t), &s->started_at, r->err));
+    COPSE_DO(copse_arena_array(arena, ops, sizeof *s->published, &s->published, r->err));
+    COPSE_DO(copse_arena_array(arena, ops, sizeof(int), &s->waiters, r->err));
     for (int o = 0; o < p->tbs[t].n_ops; o++) s->waiters[o] = p->tbs[t].ops[o].waiters;
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status make_cells(struct run *r, bool in_place) {
   const struct copse_mx_file *f = r->p->file;
   int *scratch;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&r->arena, (size_t)f->n_ranks, sizeof *scratch, &scratch, r->err));
+  COPSE_DO(copse_arena_array(&r->arena, (size_t)f->n_ranks, sizeof *scratch, &scratch, r->err));
   for (int g = 0; g < f->n_ranks; g++) scratch[g] = f->gpus[g].declared[COPSE_LETTER_S];
   struct copse_cells_of of = {.n_ranks = f->n_ranks,
                               .n_threads = r->p->n_tbs,
@@ -362,10 +351,9 @@ static copse_status make_cells(struct run *r, bool in_place) {
                               .label = f->label,
                               .name = name_action,
                               .ctx = r};
-  COPSE_TRY(copse_cells_new(&of, &r->cells, r->err));
+  COPSE_DO(copse_cells_new(&of, &r->cells, r->err));
   r->threads = copse_cells_threads(r->cells);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static void free_run(struct run *r) {

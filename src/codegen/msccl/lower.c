@@ -182,16 +182,14 @@ out:
 static copse_status say_misfit(struct job *job, const struct misfit *m, struct copse_err *err) {
   int64_t k = job->schedule->k * m->limit / m->need;
   char hint[160];
-  copse_status status = find_hint(job, k < 1 ? 1 : k, hint, sizeof hint, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(find_hint(job, k < 1 ? 1 : k, hint, sizeof hint, err));
   return copse_fail(err, COPSE_UNSUPPORTED, "rank %d needs %d %s and may have %d; %s", m->rank,
                     m->need, m->what, m->limit, hint);
 }
 
 static copse_status say_too_fine(struct job *job, int64_t block, struct copse_err *err) {
   char hint[160];
-  copse_status status = find_hint(job, 1, hint, sizeof hint, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(find_hint(job, 1, hint, sizeof hint, err));
   return copse_fail(err, COPSE_UNSUPPORTED,
                     "the shares of this schedule are parts of %lld%s of a message, and MSCCL "
                     "numbers at most %d chunks; %s",
@@ -286,14 +284,11 @@ static copse_status check_options(struct job *job, struct copse_err *err) {
 
 static copse_status cut(struct job *job, struct copse_err *err) {
   int64_t block = job->options.chunks;
-  copse_status status;
-  COPSE_TRY(copse_chunks_start(&job->cut, job->schedule, job->options.instances,
-                               COPSE_MSCCL_MAX_COUNT, err));
-  if (block == 0) COPSE_TRY(copse_chunks_exact(&job->cut, COPSE_MSCCL_MAX_CHUNKS, &block, err));
+  COPSE_DO(copse_chunks_start(&job->cut, job->schedule, job->options.instances,
+                              COPSE_MSCCL_MAX_COUNT, err));
+  if (block == 0) COPSE_DO(copse_chunks_exact(&job->cut, COPSE_MSCCL_MAX_CHUNKS, &block, err));
   if (block * job->cut.blocks > COPSE_MSCCL_MAX_CHUNKS) return say_too_fine(job, block, err);
-  COPSE_TRY(copse_chunks_cut(&job->cut, (int)block, err));
-out:
-  return status;
+  return copse_chunks_cut(&job->cut, (int)block, err);
 }
 
 /* The loop counter of the executors ends at 65536 slots of this size for every chunk. */

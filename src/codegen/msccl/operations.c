@@ -62,7 +62,6 @@ static copse_status check_place(const struct maker *m, const struct copse_mx_run
 static copse_status check_step(const struct maker *m, const struct copse_mx_run_tb *tb, int step) {
   const struct copse_mx_step *s = &tb->tb->steps[step];
   const struct copse_mx_type *t = &copse_mx_types[s->op];
-  copse_status status = COPSE_OK;
   if (s->dep_tb >= m->file->gpus[tb->gpu].n_tbs)
     return refute(m, tb, step, "waits for a tb that its gpu does not have");
   if (s->dep_tb > MAX_DEP_TB)
@@ -73,10 +72,9 @@ static copse_status check_step(const struct maker *m, const struct copse_mx_run_
   if (t->receives && tb->tb->recv < 0)
     return refute(m, tb, step, "receives, but its tb has recv=\"-1\"");
   if (s->count == 0) return COPSE_OK;
-  if (t->reads_src) COPSE_TRY(check_place(m, tb, step, s->src));
-  if (t->writes_dst) COPSE_TRY(check_place(m, tb, step, s->dst));
-out:
-  return status;
+  if (t->reads_src) COPSE_DO(check_place(m, tb, step, s->src));
+  if (t->writes_dst) COPSE_DO(check_place(m, tb, step, s->dst));
+  return COPSE_OK;
 }
 
 /* ---- folding -------------------------------------------------------------------------- */
@@ -121,20 +119,19 @@ static void take_waits(const struct copse_mx_run_tb *tb, struct copse_mx_run_op 
 static copse_status fold(struct maker *m, struct copse_mx_run_tb *tb) {
   const struct copse_mx_tb *from = tb->tb;
   int n_pending = 0, done = 0;
-  copse_status status = COPSE_OK;
-  COPSE_TRY(
+  COPSE_DO(
       copse_arena_array(&m->p->arena, (size_t)from->n_steps, sizeof *tb->ops, &tb->ops, m->err));
   for (int s = 0; s < from->n_steps; s++) {
     const struct copse_mx_step *step = &from->steps[s];
     struct copse_mx_run_op *last = tb->n_ops > 0 ? &tb->ops[tb->n_ops - 1] : NULL;
-    COPSE_TRY(check_step(m, tb, s));
+    COPSE_DO(check_step(m, tb, s));
     if (!copse_mx_types[step->op].on_rccl) m->p->on_rccl = false;
     if (step->op == COPSE_MX_NOP) {
       n_pending += step->dep_tb >= 0;
       continue;
     }
     if (last && fuses(last, step)) {
-      COPSE_TRY(fuse(m, tb, last, s, n_pending));
+      COPSE_DO(fuse(m, tb, last, s, n_pending));
       done++;
       continue;
     }
@@ -144,13 +141,12 @@ static copse_status fold(struct maker *m, struct copse_mx_run_tb *tb) {
     done += n_pending + 1;
     *op = (struct copse_mx_run_op){
         .step = step, .n_steps = 1, .first = s, .number = done - 1, .published = step->published};
-    COPSE_TRY(copse_arena_array(&m->p->arena, (size_t)n_pending + 1, sizeof *op->waits, &op->waits,
-                                m->err));
+    COPSE_DO(copse_arena_array(&m->p->arena, (size_t)n_pending + 1, sizeof *op->waits, &op->waits,
+                               m->err));
     take_waits(tb, op, s, n_pending);
     n_pending = 0;
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* A wait ends with the first published operation whose number is at least the one it names. */
@@ -207,9 +203,7 @@ static int next_op(const struct copse_mx_run_tb *tb, int from, bool sends) {
 
 static copse_status collect_ends(struct maker *m, bool sends, struct copse_arena *scratch,
                                  struct end **ends, int *n) {
-  copse_status status =
-      copse_arena_array(scratch, (size_t)m->p->n_tbs, sizeof **ends, ends, m->err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_arena_array(scratch, (size_t)m->p->n_tbs, sizeof **ends, ends, m->err));
   *n = 0;
   for (int i = 0; i < m->p->n_tbs; i++) {
     const struct copse_mx_run_tb *tb = &m->p->tbs[i];

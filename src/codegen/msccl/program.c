@@ -9,13 +9,10 @@
 copse_status copse_msccl_program_start(struct copse_msccl_program *p, int n_ranks, int max_blocks,
                                        struct copse_err *err) {
   size_t n = (size_t)n_ranks;
-  copse_status status;
   *p = (struct copse_msccl_program){
       .n_ranks = n_ranks, .max_blocks = max_blocks, .crowded_rank = -1, .err = err};
-  COPSE_TRY(copse_calloc(n, sizeof *p->ranks, &p->ranks, err));
-  COPSE_TRY(copse_calloc(n * n, COPSE_MSCCL_MAX_CHANNELS * sizeof *p->load, &p->load, err));
-out:
-  return status;
+  COPSE_DO(copse_calloc(n, sizeof *p->ranks, &p->ranks, err));
+  return copse_calloc(n * n, COPSE_MSCCL_MAX_CHANNELS * sizeof *p->load, &p->load, err);
 }
 
 void copse_msccl_program_free(struct copse_msccl_program *p) {

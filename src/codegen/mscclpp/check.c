@@ -384,7 +384,6 @@ static int64_t unit_bytes(const struct copse_pj_file *f) {
 static copse_status choose_slices(struct copse_pj_launch *r, int rounds) {
   const struct copse_pj_file *f = r->f;
   int64_t slices = 1;
-  copse_status status = COPSE_OK;
   r->chunk_bytes = unit_bytes(f) * rounds;
   for (int b = 0; b < f->n_blocks; b++) {
     int end = -1, loops = 1;
@@ -396,15 +395,14 @@ static copse_status choose_slices(struct copse_pj_launch *r, int rounds) {
       }
       int cut = o <= end ? loops : op->parts, size = op->n_src > 0 ? op->src[0].size : 0;
       if (cut <= 1 || size == 0) continue;
-      COPSE_TRY(copse_lcm(slices, cut / copse_gcd(cut, size), &slices, r->err));
+      COPSE_DO(copse_lcm(slices, cut / copse_gcd(cut, size), &slices, r->err));
       if (slices > MAX_SLICES)
         return copse_fail_at(r->err, COPSE_UNSUPPORTED, f->label, op->line,
                              "chunks are cut in more ways than this checker follows");
     }
   }
   r->slices = (int)slices;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status make_cells(struct copse_pj_launch *r) {
@@ -470,19 +468,17 @@ static copse_status check_balance(const struct copse_pj_launch *r) {
 
 static copse_status make_states(struct copse_pj_launch *r) {
   const struct copse_pj_file *f = r->f;
-  copse_status status;
-  COPSE_TRY(copse_calloc((size_t)f->n_blocks, sizeof *r->states, &r->states, r->err));
-  COPSE_TRY(copse_calloc((size_t)f->n_ends, sizeof *r->ends, &r->ends, r->err));
-  COPSE_TRY(copse_calloc((size_t)f->n_semaphores, sizeof *r->semaphores, &r->semaphores, r->err));
-  COPSE_TRY(copse_calloc((size_t)f->n_ranks, sizeof *r->packets, &r->packets, r->err));
+  COPSE_DO(copse_calloc((size_t)f->n_blocks, sizeof *r->states, &r->states, r->err));
+  COPSE_DO(copse_calloc((size_t)f->n_ends, sizeof *r->ends, &r->ends, r->err));
+  COPSE_DO(copse_calloc((size_t)f->n_semaphores, sizeof *r->semaphores, &r->semaphores, r->err));
+  COPSE_DO(copse_calloc((size_t)f->n_ranks, sizeof *r->packets, &r->packets, r->err));
   for (int b = 0; b < f->n_blocks; b++) r->states[b].loop = -1;
   for (int e = 0; e < f->n_ends; e++) r->ends[e].waiter = r->ends[e].signaller = -1;
   for (int s = 0; s < f->n_semaphores; s++) {
     r->semaphores[s].value = f->semaphores[s];
     r->semaphores[s].acquirer = -1;
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static void free_list(struct copse_pj_histories *list) {

@@ -304,16 +304,14 @@ static struct misfit find_misfit(const struct job *j, int n_blocks) {
 
 /* One attempt, which the job keeps. */
 static copse_status attempt(struct job *j, int n_blocks, struct misfit *misfit) {
-  copse_status status;
   copse_pp_free(&j->p);
-  COPSE_TRY(copse_pp_start(&j->p, j->schedule->n_ranks, n_blocks, j->host, j->err));
+  COPSE_DO(copse_pp_start(&j->p, j->schedule->n_ranks, n_blocks, j->host, j->err));
   deal(j, n_blocks);
   greet(j, n_blocks);
   (j->schedule->collective == COPSE_ALLTOALL ? emit_chains : emit_trees)(j);
-  COPSE_TRY(copse_pp_status(&j->p));
+  COPSE_DO(copse_pp_status(&j->p));
   *misfit = find_misfit(j, n_blocks);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status say_misfit(struct job *j, const struct misfit *m, int tried) {
@@ -323,8 +321,7 @@ static copse_status say_misfit(struct job *j, const struct misfit *m, int tried)
   int blocks = tried;
   while (other.what && blocks < (int)j->cut.n_runs && blocks < 1024) {
     blocks = 2 * blocks < 1024 ? 2 * blocks : 1024;
-    copse_status status = attempt(j, blocks, &other);
-    if (status != COPSE_OK) return status;
+    COPSE_DO(attempt(j, blocks, &other));
   }
   if (!other.what)
     snprintf(hint, sizeof hint, "--workers %d fits", blocks);
@@ -345,9 +342,7 @@ static size_t host_length(const char *id) {
 /* Ranks whose ids have no host part are all on one. */
 static copse_status find_hosts(struct job *j) {
   const struct copse_schedule *s = j->schedule;
-  copse_status status =
-      copse_arena_array(&j->arena, (size_t)s->n_ranks, sizeof *j->host, &j->host, j->err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_arena_array(&j->arena, (size_t)s->n_ranks, sizeof *j->host, &j->host, j->err));
   for (int r = 0; r < s->n_ranks; r++) {
     const char *id = s->nodes[s->rank_nodes[r]];
     size_t length = host_length(id);
@@ -413,9 +408,8 @@ static copse_status check_options(struct job *j) {
 
 static copse_status cut(struct job *j) {
   int64_t block = j->options.chunks;
-  copse_status status;
-  COPSE_TRY(copse_chunks_start(&j->cut, j->schedule, j->options.instances, MAX_CHUNKS, j->err));
-  if (block == 0) COPSE_TRY(copse_chunks_exact(&j->cut, MAX_CHUNKS, &block, j->err));
+  COPSE_DO(copse_chunks_start(&j->cut, j->schedule, j->options.instances, MAX_CHUNKS, j->err));
+  if (block == 0) COPSE_DO(copse_chunks_exact(&j->cut, MAX_CHUNKS, &block, j->err));
   if (block * j->cut.blocks > MAX_CHUNKS)
     return copse_fail(
         j->err, COPSE_UNSUPPORTED,
@@ -423,17 +417,15 @@ static copse_status cut(struct job *j) {
         "for chunks of equal size; --chunks 64 rounds them%s",
         (long long)(block * j->cut.blocks),
         j->schedule->k > 1 ? ", or solve again with --k 1" : "");
-  COPSE_TRY(copse_chunks_cut(&j->cut, (int)block, j->err));
+  COPSE_DO(copse_chunks_cut(&j->cut, (int)block, j->err));
   size_t n_runs = j->cut.n_runs, n_ranks = (size_t)j->schedule->n_ranks;
-  COPSE_TRY(copse_arena_array(&j->arena, n_runs, sizeof *j->block, &j->block, j->err));
-  COPSE_TRY(copse_arena_array(&j->arena, n_runs, sizeof *j->slot, &j->slot, j->err));
+  COPSE_DO(copse_arena_array(&j->arena, n_runs, sizeof *j->block, &j->block, j->err));
+  COPSE_DO(copse_arena_array(&j->arena, n_runs, sizeof *j->slot, &j->slot, j->err));
   for (size_t i = 0; i < n_runs; i++)
     if (j->cut.runs[i].unit && j->cut.runs[i].unit->reduce)
-      COPSE_TRY(copse_arena_array(&j->arena, n_ranks, sizeof(int), &j->slot[i], j->err));
-  COPSE_TRY(copse_arena_array(&j->arena, (n_runs > n_ranks ? n_runs : n_ranks) + 1,
-                              sizeof *j->places, &j->places, j->err));
-out:
-  return status;
+      COPSE_DO(copse_arena_array(&j->arena, n_ranks, sizeof(int), &j->slot[i], j->err));
+  return copse_arena_array(&j->arena, (n_runs > n_ranks ? n_runs : n_ranks) + 1, sizeof *j->places,
+                           &j->places, j->err);
 }
 
 /* Contexts are kept by name: two different plans must not share one. */
@@ -469,17 +461,16 @@ static void write_plan(const struct job *j, struct copse_text *text) {
 
 static copse_status make(struct job *j, struct copse_mscclpp_summary *summary) {
   struct misfit misfit;
-  copse_status status;
-  COPSE_TRY(check_options(j));
-  COPSE_TRY(cut(j));
-  COPSE_TRY(find_hosts(j));
+  COPSE_DO(check_options(j));
+  COPSE_DO(cut(j));
+  COPSE_DO(find_hosts(j));
   int n_blocks = j->options.max_blocks;
   int of_use =
       j->schedule->collective == COPSE_ALLTOALL ? j->schedule->n_ranks : (int)j->cut.n_runs;
   if (n_blocks > of_use) n_blocks = of_use;
-  COPSE_TRY(attempt(j, n_blocks, &misfit));
+  COPSE_DO(attempt(j, n_blocks, &misfit));
   if (misfit.what) return say_misfit(j, &misfit, n_blocks);
-  COPSE_TRY(bound_bytes(j, summary));
+  COPSE_DO(bound_bytes(j, summary));
   summary->blocks = n_blocks;
   summary->chunks = j->cut.chunks;
   summary->hosts = j->n_hosts;
@@ -487,8 +478,7 @@ static copse_status make(struct job *j, struct copse_mscclpp_summary *summary) {
     if (j->p.scratch[r] > summary->scratch) summary->scratch = j->p.scratch[r];
   for (int b = 0; b < j->schedule->n_ranks * n_blocks; b++)
     if (j->p.blocks[b].n_ops > summary->ops) summary->ops = j->p.blocks[b].n_ops;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_lower_mscclpp(const struct copse_schedule *schedule,

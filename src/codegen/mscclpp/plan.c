@@ -11,12 +11,9 @@ static const char *const channel_types[] = {"memory", "port"};
 
 copse_status copse_pp_start(struct copse_pp_plan *p, int n_ranks, int n_blocks, const int *host,
                             struct copse_err *err) {
-  copse_status status;
   *p = (struct copse_pp_plan){.n_ranks = n_ranks, .n_blocks = n_blocks, .host = host, .err = err};
-  COPSE_TRY(copse_calloc((size_t)n_ranks * (size_t)n_blocks, sizeof *p->blocks, &p->blocks, err));
-  COPSE_TRY(copse_calloc((size_t)n_ranks, sizeof *p->scratch, &p->scratch, err));
-out:
-  return status;
+  COPSE_DO(copse_calloc((size_t)n_ranks * (size_t)n_blocks, sizeof *p->blocks, &p->blocks, err));
+  return copse_calloc((size_t)n_ranks, sizeof *p->scratch, &p->scratch, err);
 }
 
 void copse_pp_free(struct copse_pp_plan *p) {

@@ -1,6 +1,6 @@
 /*
- * One rank's call of a collective: the checks of its arguments, its text in messages, and whether the
- * calls of several ranks are the same.
+ * One rank's call of a collective: the checks of its arguments, its text in messages, and whether
+ * the calls of several ranks are the same.
  */
 #include "runtime/comm/call.h"
 
@@ -98,7 +98,6 @@ static copse_status check_place(const struct copse_call *call, uint32_t rank,
 copse_status copse_call_check(const struct copse_call *call, uint32_t n_ranks, uint32_t rank,
                               struct copse_err *err) {
   uint64_t bytes;
-  copse_status status;
   if ((unsigned)call->type >= COPSE_N_TYPES)
     return copse_fail(err, COPSE_INVALID, "%d is no copse_type", (int)call->type);
   if (copse_collective_reduces(call->collective) && (unsigned)call->redop >= COPSE_N_REDOPS)
@@ -106,13 +105,11 @@ copse_status copse_call_check(const struct copse_call *call, uint32_t n_ranks, u
   if (copse_collective_rooted(call->collective) &&
       (call->root < 0 || (uint32_t)call->root >= n_ranks))
     return copse_fail(err, COPSE_INVALID, "root %d is no rank of 0..%u", call->root, n_ranks - 1);
-  COPSE_TRY(copse_message_bytes(call->collective, n_ranks, call->count, call->type, &bytes, err));
+  COPSE_DO(copse_message_bytes(call->collective, n_ranks, call->count, call->type, &bytes, err));
   struct extents e = extents_of(call, n_ranks, rank);
-  COPSE_TRY(check_buffer("sendbuff", e.send, e.send_bytes, call->type, err));
-  COPSE_TRY(check_buffer("recvbuff", e.recv, e.recv_bytes, call->type, err));
-  status = check_place(call, rank, &e, err);
-out:
-  return status;
+  COPSE_DO(check_buffer("sendbuff", e.send, e.send_bytes, call->type, err));
+  COPSE_DO(check_buffer("recvbuff", e.recv, e.recv_bytes, call->type, err));
+  return check_place(call, rank, &e, err);
 }
 
 static bool is_same(const struct copse_call *a, const struct copse_call *b) {

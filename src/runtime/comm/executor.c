@@ -35,22 +35,19 @@ static copse_status open_backend(const struct copse_plan *plan, const struct cop
                                  const struct copse_gpu_support *gpu, struct copse_exec **out,
                                  struct copse_err *err) {
   struct copse_exec *exec;
-  copse_status status;
-  COPSE_TRY(copse_calloc(1, sizeof *exec, &exec, err));
+  COPSE_DO(copse_calloc(1, sizeof *exec, &exec, err));
   *out = exec;
   *exec = (struct copse_exec){.plan = plan,
                               .ops = ops,
                               .first_local = shape->first_local,
                               .n_local = shape->n_local,
                               .gpu = gpu};
-  COPSE_TRY(copse_calloc(shape->n_local, sizeof *exec->calls, &exec->calls, err));
+  COPSE_DO(copse_calloc(shape->n_local, sizeof *exec->calls, &exec->calls, err));
   if (gpu) {
-    COPSE_TRY(copse_calloc(shape->n_ranks, sizeof *exec->ranks, &exec->ranks, err));
+    COPSE_DO(copse_calloc(shape->n_ranks, sizeof *exec->ranks, &exec->ranks, err));
     for (uint32_t r = 0; r < shape->n_ranks; r++) exec->ranks[r].device = shape->devices[r];
   }
-  COPSE_TRY(ops->create(shape, &exec->backend, err));
-out:
-  return status;
+  return ops->create(shape, &exec->backend, err);
 }
 
 static copse_status new_exec(const struct copse_plan *plan, const struct copse_backend_ops *ops,
@@ -145,8 +142,7 @@ static copse_status make_room(const struct copse_exec *exec, int device, uint64_
   *memory = NULL;
   *room = 0;
   void *fresh;
-  copse_status status = exec->gpu->allocate(device, (size_t)bytes, &fresh, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(exec->gpu->allocate(device, (size_t)bytes, &fresh, err));
   *memory = fresh;
   *room = bytes;
   return COPSE_OK;
@@ -183,33 +179,28 @@ static copse_status load_gpu(struct copse_exec *exec, const struct copse_launch 
                              struct copse_err *err) {
   const struct copse_plan_header *h = &exec->plan->header;
   uint64_t block = launch->count * copse_type_bytes(launch->type);
-  copse_status status = COPSE_OK;
   for (uint32_t r = 0; r < h->n_ranks; r++) {
     struct gpu_rank *rank = &exec->ranks[r];
-    COPSE_TRY(make_room(exec, rank->device, h->input_blocks * block, &rank->input,
-                        &rank->input_room, err));
-    COPSE_TRY(make_room(exec, rank->device, h->output_blocks * block, &rank->output,
-                        &rank->output_room, err));
+    COPSE_DO(make_room(exec, rank->device, h->input_blocks * block, &rank->input, &rank->input_room,
+                       err));
+    COPSE_DO(make_room(exec, rank->device, h->output_blocks * block, &rank->output,
+                       &rank->output_room, err));
     struct pair p = pair_of(exec, launch, r);
-    if (p.in) COPSE_TRY(exec->gpu->copy(rank->device, p.in, p.host_in, (size_t)p.in_bytes, err));
-    if (p.out)
-      COPSE_TRY(exec->gpu->copy(rank->device, p.out, p.host_out, (size_t)p.out_bytes, err));
+    if (p.in) COPSE_DO(exec->gpu->copy(rank->device, p.in, p.host_in, (size_t)p.in_bytes, err));
+    if (p.out) COPSE_DO(exec->gpu->copy(rank->device, p.out, p.host_out, (size_t)p.out_bytes, err));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status store_gpu(struct copse_exec *exec, const struct copse_launch *launch,
                               struct copse_err *err) {
-  copse_status status = COPSE_OK;
   for (uint32_t r = 0; r < exec->plan->header.n_ranks; r++) {
     struct pair p = pair_of(exec, launch, r);
     int device = exec->ranks[r].device;
-    if (p.in) COPSE_TRY(exec->gpu->copy(device, p.host_in, p.in, (size_t)p.in_bytes, err));
-    if (p.out) COPSE_TRY(exec->gpu->copy(device, p.host_out, p.out, (size_t)p.out_bytes, err));
+    if (p.in) COPSE_DO(exec->gpu->copy(device, p.host_in, p.in, (size_t)p.in_bytes, err));
+    if (p.out) COPSE_DO(exec->gpu->copy(device, p.host_out, p.out, (size_t)p.out_bytes, err));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- launches ---------------------------------------------------------------------------- */
@@ -255,13 +246,10 @@ copse_status copse_exec_store(struct copse_exec *exec, const struct copse_launch
 
 copse_status copse_exec_run(struct copse_exec *exec, const struct copse_launch *launch,
                             struct copse_err *err) {
-  copse_status status;
-  COPSE_TRY(copse_exec_load(exec, launch, err));
-  COPSE_TRY(copse_exec_start(exec, launch, err));
-  COPSE_TRY(copse_exec_finish(exec, err));
-  COPSE_TRY(copse_exec_store(exec, launch, err));
-out:
-  return status;
+  COPSE_DO(copse_exec_load(exec, launch, err));
+  COPSE_DO(copse_exec_start(exec, launch, err));
+  COPSE_DO(copse_exec_finish(exec, err));
+  return copse_exec_store(exec, launch, err);
 }
 
 copse_status copse_exec_scratch_bytes(const struct copse_plan *plan, uint64_t count,

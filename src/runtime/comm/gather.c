@@ -31,16 +31,13 @@ static copse_status init_locks(struct copse_gather *gather, struct copse_err *er
 
 copse_status copse_gather_init(struct copse_gather *gather, uint32_t first_rank, uint32_t n,
                                struct copse_err *err) {
-  copse_status status;
   gather->first_rank = first_rank;
   gather->n = n;
   gather->timeout_seconds = DEFAULT_TIMEOUT_SECONDS;
-  COPSE_TRY(init_locks(gather, err));
-  COPSE_TRY(copse_calloc(n, sizeof *gather->queues, &gather->queues, err));
-  COPSE_TRY(copse_calloc(n, sizeof *gather->round, &gather->round, err));
-  COPSE_TRY(copse_calloc(n, sizeof *gather->calls, &gather->calls, err));
-out:
-  return status;
+  COPSE_DO(init_locks(gather, err));
+  COPSE_DO(copse_calloc(n, sizeof *gather->queues, &gather->queues, err));
+  COPSE_DO(copse_calloc(n, sizeof *gather->round, &gather->round, err));
+  return copse_calloc(n, sizeof *gather->calls, &gather->calls, err);
 }
 
 void copse_gather_destroy(struct copse_gather *gather) {

@@ -1,6 +1,7 @@
 /*
  * Groups of calls: what a thread calls between group start and group end is checked at once, queued
- * at the end, and waited for together. The interface is that of NCCL's ncclGroupStart and ncclGroupEnd.
+ * at the end, and waited for together. The interface is that of NCCL's ncclGroupStart and
+ * ncclGroupEnd.
  */
 #include "runtime/comm/group.h"
 
@@ -53,22 +54,18 @@ static copse_status take_call(struct copse_comm *comm, const struct copse_call *
     copse_gather_wait(&comm->local->gather, &pending);
     return take_result(&pending, err);
   }
-  copse_status status =
-      copse_grow(&group.calls, &group.capacity, group.n + 1, sizeof *group.calls, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_grow(&group.calls, &group.capacity, group.n + 1, sizeof *group.calls, err));
   group.calls[group.n++] = (struct queued){.comm = comm, .pending = {.call = *call}};
   return COPSE_OK;
 }
 
 static copse_status try_call(struct copse_comm *comm, const struct copse_call *call,
                              struct copse_err *err) {
-  copse_status status;
   if (!comm) return copse_fail(err, COPSE_INVALID, "comm is NULL");
-  COPSE_TRY(copse_call_check(call, comm->local->shape.n_ranks, comm->rank, err));
-  COPSE_TRY(copse_gather_broken(&comm->local->gather, err));
-  if (call->count > 0) COPSE_TRY(take_call(comm, call, err));
-out:
-  return status;
+  COPSE_DO(copse_call_check(call, comm->local->shape.n_ranks, comm->rank, err));
+  COPSE_DO(copse_gather_broken(&comm->local->gather, err));
+  if (call->count > 0) COPSE_DO(take_call(comm, call, err));
+  return COPSE_OK;
 }
 
 copse_status copse_group_call(struct copse_comm *comm, const struct copse_call *call,

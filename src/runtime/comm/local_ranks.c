@@ -65,24 +65,21 @@ static copse_status prepare_all(struct copse_local_ranks *local,
                                 struct copse_err *err) {
   struct copse_plan_table *table = &local->plans;
   size_t end = table->n;
-  copse_status status;
-  COPSE_TRY(copse_grow(&table->entries, &table->capacity, end + n, sizeof *table->entries, err));
+  COPSE_DO(copse_grow(&table->entries, &table->capacity, end + n, sizeof *table->entries, err));
   for (size_t i = 0; i < n; i++, end++) {
     struct copse_plan_entry *entry = &table->entries[end];
     entry->plan = plans[i];
-    COPSE_TRY(local->ops->prepare(local->backend, plans[i], &entry->prepared, err));
+    COPSE_DO(local->ops->prepare(local->backend, plans[i], &entry->prepared, err));
   }
   table->n = end;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status check_all(const struct copse_local_ranks *local,
                               const struct copse_plan *const *plans, size_t n,
                               struct copse_err *err) {
   for (size_t i = 0; i < n; i++) {
-    copse_status status = copse_plan_check_servable(plans[i], local->shape.n_ranks, err);
-    if (status != COPSE_OK) return status;
+    COPSE_DO(copse_plan_check_servable(plans[i], local->shape.n_ranks, err));
   }
   return COPSE_OK;
 }
@@ -91,12 +88,9 @@ static copse_status check_all(const struct copse_local_ranks *local,
 static copse_status add_all(struct copse_local_ranks *local, copse_status mine,
                             const struct copse_plan *const *plans, size_t n,
                             struct copse_err *err) {
-  copse_status status;
   if (mine == COPSE_OK) mine = check_all(local, plans, n, err);
-  COPSE_TRY(copse_agree(&local->shape, mine, plans, n, err));
-  COPSE_TRY(prepare_all(local, plans, n, err));
-out:
-  return status;
+  COPSE_DO(copse_agree(&local->shape, mine, plans, n, err));
+  return prepare_all(local, plans, n, err);
 }
 
 copse_status copse_local_add_plan(struct copse_local_ranks *local, const struct copse_plan *plan,
@@ -111,13 +105,11 @@ copse_status copse_local_add_plan(struct copse_local_ranks *local, const struct 
 /* Takes over the plans, whether or not they enter the table: the backend may hold some of them. */
 static copse_status own_all(struct copse_local_ranks *local, struct copse_plan_list *list,
                             struct copse_err *err) {
-  copse_status status;
-  COPSE_TRY(copse_grow(&local->owned, &local->owned_capacity, local->n_owned + list->n,
-                       sizeof *local->owned, err));
+  COPSE_DO(copse_grow(&local->owned, &local->owned_capacity, local->n_owned + list->n,
+                      sizeof *local->owned, err));
   for (size_t i = 0; i < list->n; i++) local->owned[local->n_owned++] = list->plans[i];
   list->n = 0;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_local_load_plans(struct copse_local_ranks *local, const char *folder,
@@ -146,9 +138,8 @@ static copse_status find(struct copse_local_ranks *local, const struct copse_cal
                          const struct copse_plan_entry **entry, size_t *n_fitting, uint64_t *bytes,
                          struct copse_err *err) {
   *entry = NULL;
-  copse_status status = copse_message_bytes(call->collective, local->shape.n_ranks, call->count,
-                                            call->type, bytes, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_message_bytes(call->collective, local->shape.n_ranks, call->count, call->type,
+                               bytes, err));
   const struct copse_plan_want want = {.collective = call->collective,
                                        .root = call->root,
                                        .uneven = call->pair_counts != NULL,
@@ -248,17 +239,15 @@ static void free_local_ranks(struct copse_local_ranks *local) {
 
 static copse_status copy_shape(struct copse_local_ranks *local,
                                const struct copse_comm_shape *shape, struct copse_err *err) {
-  copse_status status;
   local->shape = *shape;
-  COPSE_TRY(copse_calloc(shape->n_local, sizeof *local->devices, &local->devices, err));
+  COPSE_DO(copse_calloc(shape->n_local, sizeof *local->devices, &local->devices, err));
   memcpy(local->devices, shape->devices, shape->n_local * sizeof *local->devices);
   local->shape.devices = local->devices;
   if (shape->bootstrap) {
     local->bootstrap = *shape->bootstrap;
     local->shape.bootstrap = &local->bootstrap;
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status new_handles(struct copse_local_ranks *local, struct copse_comm **comms,

@@ -33,14 +33,11 @@ static copse_status open_engine(struct copse_interpreter *exec, void *context,
                                 struct copse_err *err) {
   uint32_t n = exec->plan->header.n_workers;
   struct cooperative *it;
-  copse_status status;
   (void)context;
-  COPSE_TRY(copse_calloc(1, sizeof *it, &it, err));
+  COPSE_DO(copse_calloc(1, sizeof *it, &it, err));
   exec->own = it;
-  COPSE_TRY(copse_calloc(n, sizeof *it->queue, &it->queue, err));
-  COPSE_TRY(copse_calloc(n, sizeof *it->waiting_on, &it->waiting_on, err));
-out:
-  return status;
+  COPSE_DO(copse_calloc(n, sizeof *it->queue, &it->queue, err));
+  return copse_calloc(n, sizeof *it->waiting_on, &it->waiting_on, err);
 }
 
 static void enqueue(struct copse_interpreter *exec, uint32_t w) {
@@ -106,15 +103,12 @@ const struct copse_engine copse_cooperative_engine = {
 
 copse_status copse_host_init(struct copse_host *host, const struct copse_comm_shape *shape,
                              const struct copse_engine *engine, struct copse_err *err) {
-  copse_status status;
   host->engine = engine;
   host->n_ranks = shape->n_ranks;
   host->first_local = shape->first_local;
   host->n_local = shape->n_local;
-  COPSE_TRY(copse_calloc(host->n_ranks, sizeof *host->inputs, &host->inputs, err));
-  COPSE_TRY(copse_calloc(host->n_ranks, sizeof *host->outputs, &host->outputs, err));
-out:
-  return status;
+  COPSE_DO(copse_calloc(host->n_ranks, sizeof *host->inputs, &host->inputs, err));
+  return copse_calloc(host->n_ranks, sizeof *host->outputs, &host->outputs, err);
 }
 
 void copse_host_free_plan(struct copse_host_plan *plan) {
@@ -224,8 +218,7 @@ static copse_status prepare(void *host, const struct copse_plan *plan, void **ou
                             struct copse_err *err) {
   struct copse_host_plan *prepared;
   *out = NULL;
-  copse_status status = copse_host_new_plan(host, plan, NULL, &prepared, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_host_new_plan(host, plan, NULL, &prepared, err));
   copse_host_keep(host, prepared);
   *out = prepared;
   return COPSE_OK;
@@ -236,9 +229,8 @@ static copse_status check_pair_counts(const struct copse_host *host, const struc
                                       struct copse_err *err) {
   const uint32_t n = host->n_ranks;
   const uint64_t *first = calls[0].pair_counts;
-  copse_status status = COPSE_OK;
   for (uint32_t r = 0; first && r < n; r++) {
-    COPSE_TRY(copse_host_check_pair_counts(host, r, &calls[r], err));
+    COPSE_DO(copse_host_check_pair_counts(host, r, &calls[r], err));
     for (uint64_t pair = 0; calls[r].pair_counts != first && pair < (uint64_t)n * n; pair++)
       if (calls[r].pair_counts[pair] != first[pair])
         return copse_fail(err, COPSE_INVALID,
@@ -248,8 +240,7 @@ static copse_status check_pair_counts(const struct copse_host *host, const struc
                           (unsigned long long)first[pair],
                           (unsigned long long)calls[r].pair_counts[pair], r);
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status launch(void *host, void *prepared, const struct copse_call *calls,

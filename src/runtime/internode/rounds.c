@@ -157,18 +157,17 @@ static copse_status fill_split(struct copse_split *split, const struct copse_pla
   struct copse_arena *own = &split->memory;
   struct tables t = {0};
   uint64_t n_operands, crossing;
-  copse_status status;
   count_operands(plan, host_of, &n_operands, &crossing);
   const uint64_t n_regions = h->n_regions + crossing * (has_inboxes(plan) ? 2 : 1);
   if (n_operands >= COPSE_NO_OPERAND || n_regions > UINT32_MAX)
     return copse_fail(err, COPSE_UNSUPPORTED, "a plan too large for several hosts");
-  COPSE_TRY(copse_arena_array(own, h->n_ops, sizeof *t.ops, &t.ops, err));
-  COPSE_TRY(copse_arena_array(own, (size_t)n_operands, sizeof *t.operands, &t.operands, err));
-  COPSE_TRY(copse_arena_array(own, (size_t)n_regions, sizeof *t.regions, &t.regions, err));
-  COPSE_TRY(copse_arena_array(own, (size_t)n_operands, sizeof *t.operands, &split->lands, err));
+  COPSE_DO(copse_arena_array(own, h->n_ops, sizeof *t.ops, &t.ops, err));
+  COPSE_DO(copse_arena_array(own, (size_t)n_operands, sizeof *t.operands, &t.operands, err));
+  COPSE_DO(copse_arena_array(own, (size_t)n_regions, sizeof *t.regions, &t.regions, err));
+  COPSE_DO(copse_arena_array(own, (size_t)n_operands, sizeof *t.operands, &split->lands, err));
   if (has_inboxes(plan))
-    COPSE_TRY(copse_arena_array(own, (size_t)n_operands, sizeof(uint32_t), &split->inboxes, err));
-  COPSE_TRY(copse_arena_array(own, h->n_channels, sizeof(bool), &split->crosses, err));
+    COPSE_DO(copse_arena_array(own, (size_t)n_operands, sizeof(uint32_t), &split->inboxes, err));
+  COPSE_DO(copse_arena_array(own, h->n_channels, sizeof(bool), &split->crosses, err));
   for (uint32_t c = 0; c < h->n_channels; c++)
     split->crosses[c] = host_of[rank_of(plan, plan->channels[c].src_worker)] !=
                         host_of[rank_of(plan, plan->channels[c].dst_worker)];
@@ -180,14 +179,13 @@ static copse_status fill_split(struct copse_split *split, const struct copse_pla
   split->local.regions = t.regions;
   if (h->protocol == COPSE_PROTOCOL_LOW_LATENCY) {
     split->local.header.fifo = 1; /* a launch is one chunk */
-    COPSE_TRY(split_packets(&t, host_of, plan, err));
+    COPSE_DO(split_packets(&t, host_of, plan, err));
   }
   split->local.header.n_operands = 0;
   for (uint32_t w = 0; w < h->n_workers; w++)
     for (uint32_t i = 0; i < plan->workers[w].n_ops; i++)
       split_op(split, &t, host_of, rank_of(plan, w), &t.ops[plan->workers[w].first_op + i], plan);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_split_new(const struct copse_plan *plan, const uint32_t *host_of,
@@ -253,7 +251,6 @@ static copse_status add_message(struct cut *cut, const struct copse_message *mes
 static copse_status box(struct cut *cut, uint32_t o, uint32_t rank, uint32_t chunk, bool *room) {
   const struct copse_split *split = cut->split;
   const struct copse_plan_op *op = &split->local.ops[o];
-  copse_status status = COPSE_OK;
   bool crosses = false;
   *room = true;
   for (uint32_t k = op->n_src; k < (uint32_t)op->n_src + op->n_dst; k++)
@@ -267,10 +264,9 @@ static copse_status box(struct cut *cut, uint32_t o, uint32_t rank, uint32_t chu
   cut->boxed[o]++;
   for (uint32_t k = op->operand + op->n_src; k < op->operand + op->n_src + op->n_dst; k++)
     if (copse_split_crosses(split, k))
-      COPSE_TRY(add_message(
+      COPSE_DO(add_message(
           cut, &(struct copse_message){rank, split->lands[k].rank, k, op->piece, chunk}));
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static void make_ready(struct cut *cut, uint32_t w) {
@@ -339,30 +335,27 @@ static int compare_messages(const void *a, const void *b) {
 /* Adds a status word for every pair that has messages and every pair that has signalled. */
 static copse_status add_words(struct cut *cut, size_t first) {
   struct copse_rounds *r = cut->rounds;
-  copse_status status = COPSE_OK;
   for (size_t i = first, end = cut->n_messages; i < end; i++) {
     struct copse_message word = r->messages[i];
     word.operand = COPSE_NO_OPERAND;
     word.piece = word.chunk = 0;
     if (i == first || r->messages[i - 1].src != word.src || r->messages[i - 1].dst != word.dst)
-      COPSE_TRY(add_message(cut, &word));
+      COPSE_DO(add_message(cut, &word));
   }
   for (uint32_t i = 0; i < cut->n_signalled; i++) {
     const struct copse_plan *plan = &cut->split->local;
     const struct copse_plan_channel *channel = &plan->channels[cut->signalled[i]];
     const struct copse_message word = {rank_of(plan, channel->src_worker),
                                        rank_of(plan, channel->dst_worker), COPSE_NO_OPERAND, 0, 0};
-    COPSE_TRY(add_message(cut, &word));
+    COPSE_DO(add_message(cut, &word));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status end_messages(struct cut *cut) {
   struct copse_rounds *r = cut->rounds;
   size_t first = r->first_message[r->n_rounds], kept = first;
-  copse_status status = add_words(cut, first);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(add_words(cut, first));
   if (cut->n_messages > first)
     qsort(&r->messages[first], cut->n_messages - first, sizeof *r->messages, compare_messages);
   for (size_t i = first; i < cut->n_messages; i++) /* drops duplicate words */
@@ -376,11 +369,10 @@ static copse_status end_messages(struct cut *cut) {
 static copse_status begin_round(struct cut *cut) {
   struct copse_rounds *r = cut->rounds;
   size_t row = (size_t)r->n_rounds * r->n_workers;
-  copse_status status;
-  COPSE_TRY(copse_grow(&r->cursors, &cut->cursors_capacity, row + r->n_workers + 1,
-                       sizeof *r->cursors, cut->err));
-  COPSE_TRY(copse_grow(&r->first_message, &cut->first_capacity, (size_t)r->n_rounds + 1,
-                       sizeof *r->first_message, cut->err));
+  COPSE_DO(copse_grow(&r->cursors, &cut->cursors_capacity, row + r->n_workers + 1,
+                      sizeof *r->cursors, cut->err));
+  COPSE_DO(copse_grow(&r->first_message, &cut->first_capacity, (size_t)r->n_rounds + 1,
+                      sizeof *r->first_message, cut->err));
   if (r->n_workers > 0)
     memcpy(&r->cursors[row], &cut->at[r->first_worker], r->n_workers * sizeof *r->cursors);
   r->first_message[r->n_rounds] = cut->n_messages;
@@ -393,22 +385,18 @@ static copse_status begin_round(struct cut *cut) {
   cut->n_signalled = 0;
   for (uint32_t w = cut->split->local.header.n_workers; w-- > 0;)
     if (cut->at[w].chunk < cut->n_chunks) make_ready(cut, w);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status run_round(struct cut *cut) {
-  copse_status status = COPSE_OK;
-  while (cut->n_ready > 0) COPSE_TRY(run_worker(cut, cut->ready[--cut->n_ready]));
+  while (cut->n_ready > 0) COPSE_DO(run_worker(cut, cut->ready[--cut->n_ready]));
   if (!cut->moved)
     return copse_fail(cut->err, COPSE_UNSUPPORTED,
                       "%s: stands still over several hosts after %u rounds; copse check says why",
                       cut->split->local.name, cut->rounds->n_rounds);
-  COPSE_TRY(end_messages(cut));
+  COPSE_DO(end_messages(cut));
   cut->rounds->n_rounds++;
-  COPSE_TRY(begin_round(cut));
-out:
-  return status;
+  return begin_round(cut);
 }
 
 static copse_status make_cut(struct cut *cut) {

@@ -288,8 +288,7 @@ static copse_status grow_scratch(struct copse_interpreter *exec, struct copse_er
     free(exec->memory[r].scratch);
     exec->memory[r].scratch = NULL;
     exec->scratch_capacity[r] = 0;
-    copse_status status = copse_calloc((size_t)bytes, 1, &exec->memory[r].scratch, err);
-    if (status != COPSE_OK) return status;
+    COPSE_DO(copse_calloc((size_t)bytes, 1, &exec->memory[r].scratch, err));
     exec->scratch_capacity[r] = bytes;
   }
   return COPSE_OK;
@@ -311,8 +310,7 @@ static copse_status grow_packets(struct copse_interpreter *exec, struct copse_er
     free(exec->memory[r].packets);
     exec->memory[r].packets = NULL;
     if (exec->layout.packets[r].n == 0 || !copse_exec_is_here(exec, r)) continue;
-    copse_status status = copse_calloc((size_t)most, 2, &exec->memory[r].packets, err);
-    if (status != COPSE_OK) return status;
+    COPSE_DO(copse_calloc((size_t)most, 2, &exec->memory[r].packets, err));
   }
   exec->packets_capacity = most;
   return COPSE_OK;
@@ -333,10 +331,9 @@ static copse_status prepare(struct copse_interpreter *exec, const struct copse_l
                             struct copse_err *err) {
   const struct copse_plan *plan = exec->plan;
   struct copse_view *view = &exec->view;
-  copse_status status;
   if (exec->broken)
     return copse_fail(err, COPSE_INVALID, "an earlier launch of this executor failed");
-  COPSE_TRY(copse_launch_check(plan, launch, err));
+  COPSE_DO(copse_launch_check(plan, launch, err));
   *view = (struct copse_view){.ops = plan->ops,
                               .operands = plan->operands,
                               .pieces = plan->pieces,
@@ -347,10 +344,10 @@ static copse_status prepare(struct copse_interpreter *exec, const struct copse_l
                               .n_ranks = plan->header.n_ranks,
                               .type = launch->type,
                               .redop = launch->redop};
-  COPSE_TRY(copse_layout_shape(&exec->layout, launch->count, copse_type_bytes(launch->type),
-                               &view->shape, err));
-  COPSE_TRY(grow_scratch(exec, err));
-  COPSE_TRY(grow_packets(exec, err));
+  COPSE_DO(copse_layout_shape(&exec->layout, launch->count, copse_type_bytes(launch->type),
+                              &view->shape, err));
+  COPSE_DO(grow_scratch(exec, err));
+  COPSE_DO(grow_packets(exec, err));
   view->packets_copy = exec->packets_capacity;
   for (uint32_t r = 0; r < view->n_ranks; r++) {
     exec->memory[r].input = launch->inputs[r];
@@ -359,8 +356,7 @@ static copse_status prepare(struct copse_interpreter *exec, const struct copse_l
   /* Nothing is combined, hence nothing averaged either. */
   if (!copse_collective_reduces((copse_collective)plan->header.collective)) view->redop = COPSE_SUM;
   memset(exec->workers, 0, plan->header.n_workers * sizeof *exec->workers);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* See copse_epoch_is_last. */
@@ -373,16 +369,14 @@ static void clear_packets(struct copse_interpreter *exec) {
 
 copse_status copse_interpreter_run(struct copse_interpreter *exec,
                                    const struct copse_launch *launch, struct copse_err *err) {
-  copse_status status;
-  COPSE_TRY(prepare(exec, launch, err));
+  COPSE_DO(prepare(exec, launch, err));
   /* A launch without elements has no number: no rank would know of another's. */
   if (launch->count == 0) return COPSE_OK;
   exec->epoch = copse_next_epoch(exec->epoch);
   exec->broken = true;
-  COPSE_TRY(exec->engine->run(exec, err));
-  COPSE_TRY(check_balance(exec, err));
+  COPSE_DO(exec->engine->run(exec, err));
+  COPSE_DO(check_balance(exec, err));
   if (copse_epoch_is_last(exec->epoch)) clear_packets(exec);
   exec->broken = false;
-out:
-  return status;
+  return COPSE_OK;
 }

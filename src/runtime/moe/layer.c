@@ -24,9 +24,8 @@ static copse_status check_row(const struct copse_moe_row *row, const char *name,
 }
 
 static copse_status check_config(const struct copse_moe_config *config, struct copse_err *err) {
-  copse_status status;
-  COPSE_TRY(check_row(&config->row, "row", err));
-  if (config->combined.elements != 0) COPSE_TRY(check_row(&config->combined, "combined", err));
+  COPSE_DO(check_row(&config->row, "row", err));
+  if (config->combined.elements != 0) COPSE_DO(check_row(&config->combined, "combined", err));
   if (config->n_experts < 1)
     return copse_fail(err, COPSE_INVALID, "n_experts is %d, must be at least 1", config->n_experts);
   if (config->top_k < 1 || config->top_k > COPSE_MOE_MAX_TOP_K)
@@ -41,8 +40,7 @@ static copse_status check_config(const struct copse_moe_config *config, struct c
                       (long long)config->capacity);
   if (config->padded && config->capacity == COPSE_MOE_EXACT)
     return copse_fail(err, COPSE_INVALID, "padded rows need a capacity");
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Bounds the rows between two ranks and of one rank; both must fit int32. */
@@ -72,9 +70,8 @@ static copse_status bound_rows(const struct copse_moe_config *config, struct cop
 
 copse_status copse_moe_shape(const struct copse_moe_config *config, uint32_t n_ranks, uint32_t rank,
                              struct copse_moe_job *job, struct copse_err *err) {
-  copse_status status;
   *job = (struct copse_moe_job){0};
-  COPSE_TRY(check_config(config, err));
+  COPSE_DO(check_config(config, err));
   job->n_ranks = n_ranks;
   job->rank = rank;
   job->n_experts = (uint32_t)config->n_experts;
@@ -87,9 +84,7 @@ copse_status copse_moe_shape(const struct copse_moe_config *config, uint32_t n_r
   job->n_places = job->n_local * n_ranks;
   job->dispatched_elements = (uint64_t)config->row.elements;
   job->combined_elements = (uint64_t)copse_moe_combined_row(config).elements;
-  status = bound_rows(config, job, err);
-out:
-  return status;
+  return bound_rows(config, job, err);
 }
 
 uint64_t copse_moe_rows_at_most(const struct copse_moe_job *job) {
@@ -146,14 +141,12 @@ copse_status copse_moe_furnish(struct copse_moe_job *job, const struct copse_moe
                                const struct copse_moe_ops *ops, int device, void **memory,
                                struct copse_err *err) {
   struct carver carver = {NULL, 0};
-  copse_status status;
   *memory = NULL;
   carve_job(&carver, job, config);
-  COPSE_TRY(ops->take(device, carver.used, memory, err));
+  COPSE_DO(ops->take(device, carver.used, memory, err));
   carver = (struct carver){*memory, 0};
   carve_job(&carver, job, config);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 void copse_moe_set_row(struct copse_moe_job *job, const struct copse_moe_row *row,

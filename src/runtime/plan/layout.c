@@ -136,8 +136,7 @@ copse_status copse_layout_shape(const struct copse_layout *layout, uint64_t coun
                                 uint32_t element_bytes, struct copse_shape *shape,
                                 struct copse_err *err) {
   const struct copse_plan_header *h = &layout->plan->header;
-  copse_status status = check_size(layout, count, element_bytes, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(check_size(layout, count, element_bytes, err));
   uint64_t largest = copse_share_of(count, layout->largest) * element_bytes;
   shape->count = shape->input_stride = shape->output_stride = count;
   shape->element_bytes = element_bytes;

@@ -229,8 +229,7 @@ static copse_status check_move(const struct checker *check, uint32_t i, uint32_t
   if (n > h->n_operands || op->operand > h->n_operands - n)
     return BAD(check, "op %u: operands %u + %u, the plan has %u", i, op->operand, n, h->n_operands);
   for (uint32_t k = 0; k < n; k++) {
-    copse_status status = check_operand(check, i, worker, op->operand + k);
-    if (status != COPSE_OK) return status;
+    COPSE_DO(check_operand(check, i, worker, op->operand + k));
   }
   return check_announced(check, i, has_waited);
 }
@@ -273,20 +272,18 @@ static copse_status check_op(const struct checker *check, uint32_t i, uint32_t w
 copse_status copse_plan_validate(const struct copse_plan *plan, const char *label,
                                  struct copse_err *err) {
   const struct checker check = {plan, label, err};
-  copse_status status;
-  COPSE_TRY(check_header(&check));
-  COPSE_TRY(check_partition(&check));
-  COPSE_TRY(check_tables(&check));
+  COPSE_DO(check_header(&check));
+  COPSE_DO(check_partition(&check));
+  COPSE_DO(check_tables(&check));
   for (uint32_t w = 0; w < plan->header.n_workers; w++) {
     const struct copse_plan_worker *worker = &plan->workers[w];
     bool has_waited = false;
     for (uint32_t i = worker->first_op; i < worker->first_op + worker->n_ops; i++) {
-      COPSE_TRY(check_op(&check, i, w, has_waited));
+      COPSE_DO(check_op(&check, i, w, has_waited));
       has_waited = has_waited || plan->ops[i].kind == COPSE_OP_WAIT;
     }
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- the file ------------------------------------------------------------------------------- */
@@ -363,15 +360,14 @@ static uint64_t file_bytes(const struct copse_plan *plan) {
 copse_status copse_plan_encode(const struct copse_plan *plan, char **bytes, size_t *size,
                                struct copse_err *err) {
   char *out = NULL;
-  copse_status status;
   *bytes = NULL;
   *size = 0;
-  COPSE_TRY(copse_plan_validate(plan, "plan", err));
+  COPSE_DO(copse_plan_validate(plan, "plan", err));
   uint64_t total = file_bytes(plan);
   if (total > COPSE_FILE_MAX_BYTES)
     return copse_fail(err, COPSE_UNSUPPORTED, "a plan of %llu bytes: larger than 1 GiB",
                       (unsigned long long)total);
-  COPSE_TRY(copse_calloc((size_t)total, 1, &out, err));
+  COPSE_DO(copse_calloc((size_t)total, 1, &out, err));
   struct copse_plan_header header = plan->header;
   memcpy(header.magic, magic, sizeof magic);
   header.version = COPSE_PLAN_VERSION;
@@ -392,8 +388,7 @@ copse_status copse_plan_encode(const struct copse_plan *plan, char **bytes, size
   copse_sha256(out, (size_t)(at - out), (uint8_t *)at);
   *bytes = out;
   *size = (size_t)total;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* The checks that come before any use of a count. */
@@ -442,19 +437,17 @@ static copse_status copy_tables(struct owned_plan *owned, const char *bytes,
   const char *at = bytes + sizeof plan->header;
   void *records;
   char *name;
-  copse_status status;
   for (size_t t = 0; t < N_TABLES; t++) {
     size_t n = count_of(plan, &tables[t]), size = tables[t].record_bytes;
-    COPSE_TRY(copse_arena_array(&owned->arena, n, size, &records, err));
+    COPSE_DO(copse_arena_array(&owned->arena, n, size, &records, err));
     copy_records(&tables[t], n, records, at);
     memcpy((char *)plan + tables[t].records, &records, sizeof records);
     at += n * size;
   }
-  COPSE_TRY(copse_arena_array(&owned->arena, (size_t)plan->header.name_bytes + 1, 1, &name, err));
+  COPSE_DO(copse_arena_array(&owned->arena, (size_t)plan->header.name_bytes + 1, 1, &name, err));
   memcpy(name, at, plan->header.name_bytes);
   plan->name = name;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_plan_decode(const char *label, const char *bytes, size_t size,

@@ -41,8 +41,7 @@ static copse_status solve_flow(struct build *b) {
                                              .time_unit = b->instance.scale,
                                              .tolerance = o->tolerance,
                                              .progress = o->progress};
-  copse_status status = copse_concurrent_solve(&problem, &b->result, b->err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_concurrent_solve(&problem, &b->result, b->err));
   int from = b->result.unreached_source, to = b->result.unreached_sink;
   if (from < 0) return COPSE_OK;
   return copse_fail_at(b->err, COPSE_INFEASIBLE, o->label, 0,
@@ -71,29 +70,26 @@ static copse_status set_lengths(struct build *b) {
 
 static copse_status fill_path(struct build *b, const struct copse_concurrent_path *from,
                               struct copse_schedule_path *to) {
-  copse_status status;
   int *nodes = take(b, (size_t)from->n_nodes, sizeof *nodes);
   if (!nodes) return copse_fail_nomem(b->err);
   memcpy(nodes, from->nodes, (size_t)from->n_nodes * sizeof *nodes);
   /* the solver has seen to it that this product fits */
-  COPSE_TRY(copse_q_make(from->amount, b->m * b->result.whole, &to->weight, b->err));
+  COPSE_DO(copse_q_make(from->amount, b->m * b->result.whole, &to->weight, b->err));
   to->nodes = nodes;
   to->n_nodes = from->n_nodes;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Paths come by pair: each run of one pair is a flow. */
 static copse_status set_flows(struct build *b) {
   const struct copse_concurrent *r = &b->result;
-  copse_status status = COPSE_OK;
   struct copse_schedule_path *paths = take(b, (size_t)r->n_paths, sizeof *paths);
   struct copse_schedule_flow *flows = take(b, (size_t)r->n_paths, sizeof *flows);
   if (!paths || !flows) return copse_fail_nomem(b->err);
   for (int i = 0; i < r->n_paths; i++) {
     const struct copse_concurrent_path *p = &r->paths[i];
     struct copse_schedule_flow *last = flows + b->schedule->n_flows - 1;
-    COPSE_TRY(fill_path(b, p, &paths[i]));
+    COPSE_DO(fill_path(b, p, &paths[i]));
     if (b->schedule->n_flows > 0 && last->src == p->source && last->dst == p->sink)
       last->n_paths++;
     else
@@ -101,24 +97,21 @@ static copse_status set_flows(struct build *b) {
           (struct copse_schedule_flow){p->source, p->sink, 1, &paths[i]};
   }
   b->schedule->flows = flows;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* A user who names a tolerance relies on it. */
 static copse_status check_tolerance(struct build *b) {
   struct copse_q limit;
-  copse_status status = COPSE_OK;
   if (b->options->tolerance.num == 0) return COPSE_OK;
-  COPSE_TRY(copse_q_add(COPSE_Q_ONE, b->options->tolerance, &limit, b->err));
+  COPSE_DO(copse_q_add(COPSE_Q_ONE, b->options->tolerance, &limit, b->err));
   if (copse_q_to_double(b->result.time) >
       copse_q_to_double(b->result.bound) * copse_q_to_double(limit))
     return copse_fail(b->err, COPSE_OVERFLOW,
                       "the tolerance is not met: flows in 64-bit fractions come within a factor of "
                       "%.6g of the bound",
                       copse_q_to_double(b->result.time) / copse_q_to_double(b->result.bound));
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status set_demand(struct build *b) {
@@ -132,8 +125,7 @@ static copse_status set_demand(struct build *b) {
   int64_t common = 0;
   for (size_t i = 0; i < n; i++) common = copse_gcd(common, copy[i]);
   if (common == 0) return copse_fail(b->err, COPSE_INVALID, "the demand is all zero");
-  copse_status status = copse_calloc(n, sizeof *b->reduced, &b->reduced, b->err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_calloc(n, sizeof *b->reduced, &b->reduced, b->err));
   for (size_t i = 0; i < n; i++) b->reduced[i] = copy[i] / common;
   return copse_demand_total(b->reduced, b->topology->n_ranks, &b->m, b->err);
 }
@@ -210,21 +202,19 @@ static copse_status add_flows(struct exchange *b, int sink, const struct copse_g
                               size_t n) {
   struct copse_schedule *s = b->schedule;
   struct copse_schedule_path *paths = copse_arena_alloc(&s->arena, n, sizeof *paths);
-  copse_status status = COPSE_OK;
   if (!paths) return copse_fail_nomem(b->err);
   for (size_t i = 0; i < n; i++) {
     int src = b->topology->nodes[b->sources[from[i].source]].rank;
     struct copse_schedule_flow *last = b->flows + s->n_flows - 1;
     paths[i].nodes = from[i].nodes;
     paths[i].n_nodes = from[i].n_nodes;
-    COPSE_TRY(copse_q_make(from[i].amount, b->part->whole, &paths[i].weight, b->err));
+    COPSE_DO(copse_q_make(from[i].amount, b->part->whole, &paths[i].weight, b->err));
     if (i > 0 && last->src == src)
       last->n_paths++;
     else
       b->flows[s->n_flows++] = (struct copse_schedule_flow){src, sink, 1, &paths[i]};
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status fill_sink(struct exchange *b, int sink) {
@@ -246,17 +236,14 @@ out:
 
 static copse_status fill_exchange(struct exchange *b) {
   size_t n = (size_t)b->topology->n_ranks;
-  copse_status status;
-  COPSE_TRY(copse_instance_scale(b->topology, &b->instance, b->err));
-  COPSE_TRY(copse_calloc(n, sizeof *b->sources, &b->sources, b->err));
+  COPSE_DO(copse_instance_scale(b->topology, &b->instance, b->err));
+  COPSE_DO(copse_calloc(n, sizeof *b->sources, &b->sources, b->err));
   b->flows = copse_arena_alloc(&b->schedule->arena, n * n, sizeof *b->flows);
   if (!b->flows) return copse_fail_nomem(b->err);
-  for (int r = 0; r < b->topology->n_ranks; r++) COPSE_TRY(fill_sink(b, r));
+  for (int r = 0; r < b->topology->n_ranks; r++) COPSE_DO(fill_sink(b, r));
   b->schedule->flows = b->flows;
-  status = copse_flow_time(b->topology, b->flows, b->schedule->n_flows, &b->schedule->time_per_GB,
-                           b->err);
-out:
-  return status;
+  return copse_flow_time(b->topology, b->flows, b->schedule->n_flows, &b->schedule->time_per_GB,
+                         b->err);
 }
 
 copse_status copse_solve_exchange_in_part(const struct copse_topology *topology,

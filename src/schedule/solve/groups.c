@@ -190,30 +190,26 @@ out:
 /* The links' amounts in the numbering of the group's own topology. */
 static copse_status move_links(const struct job *j, int g, const int64_t *from, int64_t **out) {
   const struct copse_topology *t = j->topology, *to = j->chosen[g];
-  copse_status status;
   *out = NULL;
   if (!from) return COPSE_OK;
-  COPSE_TRY(copse_calloc((size_t)to->n_links, sizeof **out, out, j->err));
+  COPSE_DO(copse_calloc((size_t)to->n_links, sizeof **out, out, j->err));
   for (int e = 0; e < t->n_links; e++) {
     if (from[e] == 0) continue;
     int link = copse_topology_find_link(to, copse_topology_find(to, t->nodes[t->links[e].src].id),
                                         copse_topology_find(to, t->nodes[t->links[e].dst].id));
     (*out)[link] = from[e];
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status move_exchange(const struct job *j, int g, int64_t ***out) {
   const struct copse_joint_part *from = &j->joint.parts[g];
-  copse_status status;
   *out = NULL;
   if (!from->exchange) return COPSE_OK;
-  COPSE_TRY(copse_calloc((size_t)j->groups[g].n, sizeof **out, out, j->err));
+  COPSE_DO(copse_calloc((size_t)j->groups[g].n, sizeof **out, out, j->err));
   for (int r = 0; r < j->groups[g].n; r++)
-    COPSE_TRY(move_links(j, g, from->exchange[r], &(*out)[r]));
-out:
-  return status;
+    COPSE_DO(move_links(j, g, from->exchange[r], &(*out)[r]));
+  return COPSE_OK;
 }
 
 static copse_status pack_group(struct job *j, int g, struct copse_err *err) {
@@ -320,8 +316,7 @@ static copse_status copy_symmetries(struct job *j) {
 
 static copse_status name_topology(struct job *j) {
   char sha256[COPSE_SHA256_HEX];
-  copse_status status = copse_topology_sha256(j->topology, sha256, j->err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_topology_sha256(j->topology, sha256, j->err));
   j->result->topology_name = copse_arena_strdup(&j->result->arena, j->topology->name);
   j->result->topology_sha256 = copse_arena_strdup(&j->result->arena, sha256);
   if (!j->result->topology_name || !j->result->topology_sha256) return copse_fail_nomem(j->err);
@@ -343,13 +338,11 @@ out:
 }
 
 static copse_status pack_groups(struct job *j, struct copse_err *err) {
-  copse_status status = COPSE_OK;
   for (int g = 0; g < j->n; g++) {
-    COPSE_TRY(pack_group(j, g, err));
+    COPSE_DO(pack_group(j, g, err));
     copse_progress_report(j->options->progress, "pack", g + 1, j->n);
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Where loads of exact parts over bandwidths leave 64 bits: once more with parts less fine. */

@@ -19,10 +19,9 @@ static copse_status refuse_unbalanced(const struct copse_topology *topology, con
 
 static copse_status scale_links(const struct copse_topology *topology, bool reversed,
                                 struct copse_instance *instance, struct copse_err *err) {
-  copse_status status = COPSE_OK;
   instance->scale = 1;
   for (int i = 0; i < topology->n_links; i++)
-    COPSE_TRY(copse_lcm(instance->scale, topology->links[i].bandwidth.den, &instance->scale, err));
+    COPSE_DO(copse_lcm(instance->scale, topology->links[i].bandwidth.den, &instance->scale, err));
   for (int i = 0; i < topology->n_links; i++) {
     const struct copse_link *link = &topology->links[i];
     struct copse_net_link *out = &instance->links[i];
@@ -34,8 +33,7 @@ static copse_status scale_links(const struct copse_topology *topology, bool reve
                         "the bandwidths need more than 63 bits once brought to a common "
                         "denominator; use fewer digits");
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status make(const struct copse_topology *topology, bool reversed,

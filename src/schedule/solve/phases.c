@@ -38,8 +38,7 @@ static copse_status describe(struct copse_solving *b, struct copse_err *err) {
   char sha256[COPSE_SHA256_HEX];
   const char **ids = copse_solving_take(b, topology->n_nodes, sizeof *ids);
   int *ranks = copse_solving_take(b, topology->n_ranks, sizeof *ranks);
-  copse_status status = copse_topology_sha256(topology, sha256, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_topology_sha256(topology, sha256, err));
   schedule->collective = b->options->collective;
   schedule->root = b->options->root;
   schedule->topology_name = copse_arena_strdup(&schedule->arena, topology->name);
@@ -79,12 +78,9 @@ static copse_status check_options(const struct copse_topology *topology,
 }
 
 copse_status copse_solving_start(struct copse_solving *b, struct copse_err *err) {
-  copse_status status;
-  COPSE_TRY(check_options(b->topology, b->options, err));
-  COPSE_TRY(copse_calloc(1, sizeof *b->schedule, &b->schedule, err));
-  COPSE_TRY(describe(b, err));
-out:
-  return status;
+  COPSE_DO(check_options(b->topology, b->options, err));
+  COPSE_DO(copse_calloc(1, sizeof *b->schedule, &b->schedule, err));
+  return describe(b, err);
 }
 
 struct copse_schedule *copse_solving_finish(struct copse_solving *b) {
@@ -167,13 +163,11 @@ static copse_status solve_used_phases(struct copse_solving *b, struct copse_solv
                                       struct copse_err *err) {
   copse_collective collective = b->options->collective;
   bool reduces = copse_collective_reduces(collective);
-  copse_status status;
-  COPSE_TRY(check_listed(b, err));
+  COPSE_DO(check_listed(b, err));
   if (copse_collective_broadcasts(collective) || b->mirrored)
-    COPSE_TRY(solve_phase(b, false, &b->broadcast, seconds, err));
-  if (reduces && !b->mirrored) COPSE_TRY(solve_phase(b, true, &b->reduce, seconds, err));
-out:
-  return status;
+    COPSE_DO(solve_phase(b, false, &b->broadcast, seconds, err));
+  if (reduces && !b->mirrored) COPSE_DO(solve_phase(b, true, &b->reduce, seconds, err));
+  return COPSE_OK;
 }
 
 /* The smallest k whose best phase is within the options' tolerance; 0 (exact) if none is. */
@@ -211,34 +205,32 @@ out:
 copse_status copse_solving_phases(struct copse_solving *b, struct copse_solve_seconds *seconds,
                                   struct copse_err *err) {
   copse_collective collective = b->options->collective;
-  copse_status status = COPSE_OK;
   bool reduces = copse_collective_reduces(collective);
   b->mirrored = reduces && copse_instance_is_symmetric(b->topology);
   if (b->options->tolerance.num > 0 && b->options->k == 0 && !b->options->bound_only) {
     bool reversed = !copse_collective_broadcasts(collective) && !b->mirrored;
     b->chosen = *b->options;
-    COPSE_TRY(smallest_k(b, reversed, &b->chosen.k, err));
+    COPSE_DO(smallest_k(b, reversed, &b->chosen.k, err));
     b->options = &b->chosen;
   }
   double start = copse_clock_seconds();
   if (!b->options->no_symmetry && b->options->root < 0)
-    COPSE_TRY(copse_solve_symmetry_find(b->topology, &b->symmetry, err));
+    COPSE_DO(copse_solve_symmetry_find(b->topology, &b->symmetry, err));
   seconds->orbits = b->symmetry.n_sinks;
   seconds->optimum += copse_clock_seconds() - start;
   b->templates =
       b->symmetry.found.n > 0 && !b->options->bound_only && !b->options->in_network &&
       (b->options->compact || b->topology->n_ranks >= copse_trust_from(b->options->trust_from));
   b->compact = b->templates && (b->options->compact || b->topology->n_ranks > COPSE_LISTED_RANKS);
-  COPSE_TRY(solve_used_phases(b, seconds, err));
+  COPSE_DO(solve_used_phases(b, seconds, err));
   if (b->templates && !all_templates(b)) { /* all phases have base roots, or none has */
     b->templates = b->compact = false;
     free_phases(b);
-    COPSE_TRY(solve_used_phases(b, seconds, err));
+    COPSE_DO(solve_used_phases(b, seconds, err));
   }
   const struct copse_solved_phase *any = b->broadcast.used ? &b->broadcast : &b->reduce;
   b->schedule->k = any->forest.k;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* A forest edge as a schedule edge; turned around for a reduce phase. */
@@ -259,23 +251,21 @@ static copse_status convert_tree(struct copse_solving *b, const struct copse_sol
                                  const struct copse_forest_tree *from, bool turn,
                                  struct copse_schedule_tree *to, struct copse_err *err) {
   int n = b->topology->n_ranks - 1;
-  copse_status status;
   int64_t whole = 0;
   struct copse_schedule_edge *edges = copse_solving_take(b, n, sizeof *edges);
   if (!edges) return copse_fail_nomem(err);
   for (int i = 0; i < n; i++)
-    COPSE_TRY(convert_edge(b, &from->edges[i], turn, &edges[turn ? n - 1 - i : i], err));
+    COPSE_DO(convert_edge(b, &from->edges[i], turn, &edges[turn ? n - 1 - i : i], err));
   for (int i = 0; i < phase->instance.network.n_roots; i++)
     whole += phase->instance.network.roots[i].weight; /* the solver's sums fit */
   if (copse_mul_overflows(phase->forest.k, whole, &whole))
     return copse_fail(err, COPSE_OVERFLOW, "the number of trees needs more than 63 bits");
-  COPSE_TRY(copse_q_make(from->multiplicity, whole, &to->weight, err));
+  COPSE_DO(copse_q_make(from->multiplicity, whole, &to->weight, err));
   to->root = b->topology->nodes[from->root].rank;
   to->phase = turn ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST;
   to->n_edges = n;
   to->edges = edges;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_solving_trees(struct copse_solving *b, struct copse_err *err) {
@@ -284,33 +274,28 @@ copse_status copse_solving_trees(struct copse_solving *b, struct copse_err *err)
   bool broadcasts = copse_collective_broadcasts(b->options->collective);
   int n_reduce = reduces ? reduce->forest.n_trees : 0;
   int n_broadcast = broadcasts ? b->broadcast.forest.n_trees : 0;
-  copse_status status = COPSE_OK;
   struct copse_schedule_tree *trees = copse_solving_take(b, n_reduce + n_broadcast, sizeof *trees);
   if (!trees) return copse_fail_nomem(err);
   for (int i = 0; i < n_reduce; i++)
-    COPSE_TRY(convert_tree(b, reduce, &reduce->forest.trees[i], true, &trees[i], err));
+    COPSE_DO(convert_tree(b, reduce, &reduce->forest.trees[i], true, &trees[i], err));
   for (int i = 0; i < n_broadcast; i++)
-    COPSE_TRY(convert_tree(b, &b->broadcast, &b->broadcast.forest.trees[i], false,
-                           &trees[n_reduce + i], err));
+    COPSE_DO(convert_tree(b, &b->broadcast, &b->broadcast.forest.trees[i], false,
+                          &trees[n_reduce + i], err));
   b->schedule->trees = trees;
   b->schedule->n_trees = n_reduce + n_broadcast;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* T/M at the optimum: 1 / (W x), with x in units of the instance's scale. */
 static copse_status phase_time(const struct copse_solved_phase *phase, struct copse_q *time,
                                struct copse_err *err) {
   struct copse_q x = phase->forest.optimum.x, scale, total;
-  copse_status status;
   *time = COPSE_Q_ZERO;
   if (x.num == 0) return COPSE_OK; /* a single rank */
-  COPSE_TRY(copse_q_make(phase->instance.scale, 1, &scale, err));
-  COPSE_TRY(copse_q_make(phase->instance.network.n_roots, 1, &total, err));
-  COPSE_TRY(copse_q_mul(x, total, &total, err));
-  COPSE_TRY(copse_q_div(scale, total, time, err));
-out:
-  return status;
+  COPSE_DO(copse_q_make(phase->instance.scale, 1, &scale, err));
+  COPSE_DO(copse_q_make(phase->instance.network.n_roots, 1, &total, err));
+  COPSE_DO(copse_q_mul(x, total, &total, err));
+  return copse_q_div(scale, total, time, err);
 }
 
 static copse_status phase_cut(struct copse_solving *b, const struct copse_solved_phase *phase,
@@ -356,22 +341,19 @@ out:
 copse_status copse_solving_bound(struct copse_solving *b, struct copse_err *err) {
   struct copse_bound *bound = &b->schedule->bound;
   const struct copse_solved_phase *reduce = b->mirrored ? &b->broadcast : &b->reduce;
-  copse_status status;
   struct copse_q time;
   if (b->options->collective != COPSE_ALLREDUCE) {
     const struct copse_solved_phase *only = b->broadcast.used ? &b->broadcast : &b->reduce;
-    COPSE_TRY(phase_time(only, &bound->time_per_GB, err));
-    COPSE_TRY(phase_cut(b, only, &bound->cut, &bound->n_cut, err));
+    COPSE_DO(phase_time(only, &bound->time_per_GB, err));
+    COPSE_DO(phase_cut(b, only, &bound->cut, &bound->n_cut, err));
     return COPSE_OK;
   }
   bound->kind = COPSE_BOUND_PHASES;
-  COPSE_TRY(phase_time(&b->broadcast, &bound->time_per_GB, err));
-  COPSE_TRY(phase_time(reduce, &time, err));
-  COPSE_TRY(copse_q_add(bound->time_per_GB, time, &bound->time_per_GB, err));
-  COPSE_TRY(phase_cut(b, &b->broadcast, &bound->cut, &bound->n_cut, err));
-  COPSE_TRY(phase_cut(b, reduce, &bound->reduce_cut, &bound->n_reduce_cut, err));
-out:
-  return status;
+  COPSE_DO(phase_time(&b->broadcast, &bound->time_per_GB, err));
+  COPSE_DO(phase_time(reduce, &time, err));
+  COPSE_DO(copse_q_add(bound->time_per_GB, time, &bound->time_per_GB, err));
+  COPSE_DO(phase_cut(b, &b->broadcast, &bound->cut, &bound->n_cut, err));
+  return phase_cut(b, reduce, &bound->reduce_cut, &bound->n_reduce_cut, err);
 }
 
 static copse_status pack_part(struct copse_solving *b, bool reduce,
@@ -381,16 +363,14 @@ static copse_status pack_part(struct copse_solving *b, bool reduce,
   const int64_t *capacities = reduce ? part->reduce : part->broadcast;
   struct copse_forest_options options = {
       .as_given = true, .progress = b->options->progress, .trust_from = b->options->trust_from};
-  copse_status status = COPSE_OK;
   if (!capacities) return COPSE_OK;
   phase->used = true;
-  COPSE_TRY(copse_free_shares_instance(instance, part->weights, capacities, reduce,
-                                       &phase->instance, err));
-  COPSE_TRY(copse_forest_solve(&phase->instance.network, &options, &phase->forest, err));
+  COPSE_DO(copse_free_shares_instance(instance, part->weights, capacities, reduce, &phase->instance,
+                                      err));
+  COPSE_DO(copse_forest_solve(&phase->instance.network, &options, &phase->forest, err));
   seconds->split += phase->forest.seconds_split;
   seconds->pack += phase->forest.seconds_pack;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_solving_part(struct copse_solving *b, const struct copse_instance *instance,

@@ -100,20 +100,18 @@ static copse_status add_image(struct job *j, const struct copse_joint_cut *from,
 /* A cut of the joint optimum stands for the mean over all of its images. */
 static copse_status add_images(struct job *j, const struct copse_joint_cut *cut) {
   int first = j->out->n_cuts;
-  copse_status status;
   memset(j->table, 0, TABLE * sizeof *j->table);
-  COPSE_TRY(add_image(j, cut, cut->inside));
+  COPSE_DO(add_image(j, cut, cut->inside));
   for (int c = first; c < j->out->n_cuts && j->fits; c++)
     for (int i = 0; i < j->n_symmetries && j->fits; i++) {
       for (int v = 0; v < j->network->n_nodes; v++)
         j->image[j->symmetries[i].image[v]] = j->cuts[c].inside[v];
-      COPSE_TRY(add_image(j, cut, j->image));
+      COPSE_DO(add_image(j, cut, j->image));
     }
   struct copse_q n = {j->out->n_cuts - first, 1};
   for (int c = first; c < j->out->n_cuts && j->fits; c++)
     j->fits = copse_q_div(cut->weight, n, &j->cuts[c].weight, NULL) == COPSE_OK;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- the proof ----------------------------------------------------------------------------- */
@@ -127,9 +125,8 @@ static copse_status set_potentials(struct job *j, struct copse_q *to) {
   const struct copse_joint_part *part = &j->joint.parts[0];
   size_t nodes = (size_t)j->network->n_nodes;
   int n_nodes = j->network->n_nodes, *orbit, *size;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&j->scratch, nodes, sizeof *orbit, &orbit, j->err));
-  COPSE_TRY(copse_arena_array(&j->scratch, nodes, sizeof *size, &size, j->err));
+  COPSE_DO(copse_arena_array(&j->scratch, nodes, sizeof *orbit, &orbit, j->err));
+  COPSE_DO(copse_arena_array(&j->scratch, nodes, sizeof *size, &size, j->err));
   copse_sets_init(orbit, n_nodes);
   for (int i = 0; i < j->n_symmetries; i++)
     for (int v = 0; v < n_nodes; v++) copse_sets_unite(orbit, v, j->symmetries[i].image[v]);
@@ -148,8 +145,7 @@ static copse_status set_potentials(struct job *j, struct copse_q *to) {
     if (first == v)
       j->fits = copse_q_div(to[v], (struct copse_q){size[v], 1}, &to[v], NULL) == COPSE_OK;
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* The least weight around a terminal is to be 1. */
@@ -174,19 +170,16 @@ static bool norm(struct job *j, struct copse_q *potentials) {
 static copse_status set_proof(struct job *j) {
   size_t nodes = (size_t)j->network->n_nodes;
   struct copse_q *potentials;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&j->out->arena, nodes, sizeof *potentials, &potentials, j->err));
-  COPSE_TRY(
-      copse_arena_array(&j->out->arena, COPSE_SHARES_CUTS, sizeof *j->cuts, &j->cuts, j->err));
-  COPSE_TRY(copse_arena_array(&j->scratch, TABLE, sizeof *j->table, &j->table, j->err));
-  COPSE_TRY(copse_arena_array(&j->scratch, nodes, sizeof *j->image, &j->image, j->err));
+  COPSE_DO(copse_arena_array(&j->out->arena, nodes, sizeof *potentials, &potentials, j->err));
+  COPSE_DO(copse_arena_array(&j->out->arena, COPSE_SHARES_CUTS, sizeof *j->cuts, &j->cuts, j->err));
+  COPSE_DO(copse_arena_array(&j->scratch, TABLE, sizeof *j->table, &j->table, j->err));
+  COPSE_DO(copse_arena_array(&j->scratch, nodes, sizeof *j->image, &j->image, j->err));
   j->out->cuts = j->cuts;
   j->out->potentials = potentials;
-  for (int c = 0; c < j->joint.n_cuts && j->fits; c++) COPSE_TRY(add_images(j, &j->joint.cuts[c]));
-  if (j->fits) COPSE_TRY(set_potentials(j, potentials));
+  for (int c = 0; c < j->joint.n_cuts && j->fits; c++) COPSE_DO(add_images(j, &j->joint.cuts[c]));
+  if (j->fits) COPSE_DO(set_potentials(j, potentials));
   j->fits = j->fits && norm(j, potentials);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- the shares ---------------------------------------------------------------------------- */
@@ -225,14 +218,12 @@ out:
 }
 
 static copse_status hand_over(struct job *j) {
-  copse_status status;
   j->out->rate = j->joint.rate;
   j->fits = true;
-  if (!j->options->unbalanced) COPSE_TRY(take_even(j));
-  COPSE_TRY(set_proof(j));
+  if (!j->options->unbalanced) COPSE_DO(take_even(j));
+  COPSE_DO(set_proof(j));
   j->out->outcome = j->fits ? COPSE_JOINT_PROVED : COPSE_JOINT_UNPROVED;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_shares_find(const struct copse_topology *topology,
@@ -294,13 +285,12 @@ copse_status copse_free_shares_find(const struct copse_topology *topology,
                                     bool only_faster, struct copse_shares *shares,
                                     struct copse_q *time, struct copse_err *err) {
   struct copse_q scale = {instance->scale, 1}, at_least = COPSE_Q_ZERO;
-  copse_status status;
   *shares = (struct copse_shares){.outcome = COPSE_JOINT_NOT_BETTER};
   if (topology->n_ranks == 1) return COPSE_OK;
-  if (only_faster) COPSE_TRY(copse_q_div(scale, at_most, &at_least, err));
+  if (only_faster) COPSE_DO(copse_q_div(scale, at_most, &at_least, err));
   shares->outcome = COPSE_JOINT_TOO_LARGE;
   if (topology->n_ranks <= COPSE_SYMMETRY_RANKS)
-    COPSE_TRY(find(topology, options, instance, at_least, shares, err));
+    COPSE_DO(find(topology, options, instance, at_least, shares, err));
   if (shares->outcome == COPSE_JOINT_PROVED && copse_q_div(scale, shares->rate, time, NULL))
     shares->outcome = COPSE_JOINT_UNPROVED;
   if (is_open(shares))
@@ -310,8 +300,7 @@ copse_status copse_free_shares_find(const struct copse_topology *topology,
                : topology->n_ranks > COPSE_SYMMETRY_RANKS
                    ? "there are too many ranks"
                    : "too many ranks and links are of different kinds");
-out:
-  return status;
+  return COPSE_OK;
 }
 
 void copse_free_shares_note(const struct copse_solve_options *options, struct copse_q time) {
@@ -328,12 +317,11 @@ copse_status copse_free_shares_instance(const struct copse_instance *instance,
                                         bool reduce, struct copse_instance *out,
                                         struct copse_err *err) {
   const struct copse_network *from = &instance->network;
-  copse_status status;
   *out = (struct copse_instance){.network = *from, .scale = 1};
   out->network.n_links = out->network.n_roots = out->network.n_sinks = 0;
   out->network.sinks = NULL; /* equal weights only make ranks of an orbit alike */
-  COPSE_TRY(copse_calloc((size_t)from->n_links, sizeof *out->links, &out->links, err));
-  COPSE_TRY(copse_calloc((size_t)from->n_terminals, sizeof *out->roots, &out->roots, err));
+  COPSE_DO(copse_calloc((size_t)from->n_links, sizeof *out->links, &out->links, err));
+  COPSE_DO(copse_calloc((size_t)from->n_terminals, sizeof *out->roots, &out->roots, err));
   out->network.links = out->links;
   out->network.roots = out->roots;
   for (int e = 0; e < from->n_links; e++) {
@@ -345,8 +333,7 @@ copse_status copse_free_shares_instance(const struct copse_instance *instance,
   for (int i = 0; i < from->n_terminals; i++)
     if (weights[i] > 0)
       out->roots[out->network.n_roots++] = (struct copse_net_root){from->terminals[i], weights[i]};
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status copy_cut(const struct copse_topology *topology,
@@ -365,7 +352,6 @@ static copse_status copy_cut(const struct copse_topology *topology,
 copse_status copse_free_shares_bound(const struct copse_topology *topology,
                                      const struct copse_shares *shares, struct copse_q time,
                                      struct copse_schedule *schedule, struct copse_err *err) {
-  copse_status status = COPSE_OK;
   struct copse_schedule_cut *cuts =
       copse_arena_alloc(&schedule->arena, (size_t)shares->n_cuts, sizeof *cuts);
   struct copse_schedule_potential *potentials =
@@ -374,11 +360,10 @@ copse_status copse_free_shares_bound(const struct copse_topology *topology,
   schedule->bound = (struct copse_bound){
       .kind = COPSE_BOUND_FORESTS, .time_per_GB = time, .cuts = cuts, .potentials = potentials};
   for (int i = 0; i < shares->n_cuts; i++)
-    COPSE_TRY(copy_cut(topology, &shares->cuts[i], schedule, &cuts[schedule->bound.n_cuts++], err));
+    COPSE_DO(copy_cut(topology, &shares->cuts[i], schedule, &cuts[schedule->bound.n_cuts++], err));
   for (int v = 0; v < topology->n_nodes; v++)
     if (shares->potentials[v].num != 0)
       potentials[schedule->bound.n_potentials++] =
           (struct copse_schedule_potential){v, shares->potentials[v]};
-out:
-  return status;
+  return COPSE_OK;
 }

@@ -124,19 +124,17 @@ static copse_status try_switches(struct copse_solving *b, struct copse_solve_sec
   struct copse_schedule *schedule = b->schedule;
   struct copse_bound before = schedule->bound;
   bool faster = false;
-  copse_status status;
-  COPSE_TRY(copse_solving_narrowest_bound(b, err));
+  COPSE_DO(copse_solving_narrowest_bound(b, err));
   bool open = copse_q_cmp(schedule->bound.time_per_GB, schedule->time_per_GB) < 0;
   if (open)
-    COPSE_TRY(copse_bound_with_switches(b->topology, b->options, &b->broadcast.instance, schedule,
-                                        seconds, err));
+    COPSE_DO(copse_bound_with_switches(b->topology, b->options, &b->broadcast.instance, schedule,
+                                       seconds, err));
   if (open && copse_q_cmp(schedule->bound.time_per_GB, schedule->time_per_GB) < 0)
-    COPSE_TRY(copse_solve_with_switches(b->topology, b->options, &b->broadcast.instance,
-                                        schedule->time_per_GB, schedule, seconds, &faster, err));
+    COPSE_DO(copse_solve_with_switches(b->topology, b->options, &b->broadcast.instance,
+                                       schedule->time_per_GB, schedule, seconds, &faster, err));
   if (!faster && copse_q_cmp(schedule->bound.time_per_GB, schedule->time_per_GB) < 0)
     schedule->bound = before;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Which switches the trees' time counts on, if any. */
@@ -170,30 +168,28 @@ static copse_status fill(struct copse_solving *b, struct copse_solve_seconds *se
   struct copse_schedule *schedule = b->schedule;
   bool exact = o->collective == COPSE_ALLREDUCE && o->k == 0 && o->tolerance.num == 0;
   bool may_differ = exact && !o->equal_shares && !o->compact;
-  copse_status status;
-  COPSE_TRY(copse_solving_bound(b, err));
+  COPSE_DO(copse_solving_bound(b, err));
   schedule->time_per_GB = schedule->bound.time_per_GB;
   if (o->bound_only) {
-    if (may_differ) COPSE_TRY(try_free_shares(b, seconds, err));
-    if (exact && o->in_network) COPSE_TRY(try_switches(b, seconds, err));
+    if (may_differ) COPSE_DO(try_free_shares(b, seconds, err));
+    if (exact && o->in_network) COPSE_DO(try_switches(b, seconds, err));
     return COPSE_OK;
   }
-  COPSE_TRY(copse_solving_trees(b, err));
+  COPSE_DO(copse_solving_trees(b, err));
   if (b->templates)
-    COPSE_TRY(copse_solve_symmetry_set(b->topology, &b->symmetry, schedule, err));
+    COPSE_DO(copse_solve_symmetry_set(b->topology, &b->symmetry, schedule, err));
   else
-    COPSE_TRY(copse_tree_time(b->topology, schedule->trees, (size_t)schedule->n_trees,
-                              &schedule->time_per_GB, err));
+    COPSE_DO(copse_tree_time(b->topology, schedule->trees, (size_t)schedule->n_trees,
+                             &schedule->time_per_GB, err));
   /* The phases of an allreduce may load different links: then together they are faster
    * than one after the other, and only a bound for any allreduce is one. */
   if (copse_q_cmp(schedule->time_per_GB, schedule->bound.time_per_GB) < 0)
-    COPSE_TRY(copse_solving_narrowest_bound(b, err));
-  if (may_differ) COPSE_TRY(try_free_shares(b, seconds, err));
-  if (exact && o->in_network) COPSE_TRY(try_switches(b, seconds, err));
-  if (o->in_network) COPSE_TRY(list_switches(b, err));
-  if (!b->compact) COPSE_TRY(copse_schedule_expand(schedule, err));
-out:
-  return status;
+    COPSE_DO(copse_solving_narrowest_bound(b, err));
+  if (may_differ) COPSE_DO(try_free_shares(b, seconds, err));
+  if (exact && o->in_network) COPSE_DO(try_switches(b, seconds, err));
+  if (o->in_network) COPSE_DO(list_switches(b, err));
+  if (!b->compact) COPSE_DO(copse_schedule_expand(schedule, err));
+  return COPSE_OK;
 }
 
 copse_status copse_solve_schedule(const struct copse_topology *topology,

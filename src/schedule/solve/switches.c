@@ -140,16 +140,14 @@ static copse_status add_tiers(struct job *j, bool *set, bool locals, bool others
 /* One or two switches: every set of them for copying with every set for adding. */
 static copse_status add_all_sets(struct job *j, const int *nodes, int n, bool *copying,
                                  bool *adding) {
-  copse_status status = COPSE_OK;
   for (int sets = 0; sets < 1 << 2 * n; sets++) {
     for (int i = 0; i < n; i++) {
       copying[nodes[i]] = sets >> 2 * i & 1;
       adding[nodes[i]] = sets >> 2 * i & 2;
     }
-    COPSE_TRY(add_way(j, copying, adding));
+    COPSE_DO(add_way(j, copying, adding));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* With `all`, every set, if there are few switches: *done then, or where there are more. */
@@ -208,10 +206,9 @@ static copse_status keep_symmetries(struct job *j, const struct copse_permutatio
                                     int n_found, struct copse_joint_options *options,
                                     int **groups) {
   struct copse_permutation *kept = NULL;
-  copse_status status;
-  COPSE_TRY(copse_calloc((size_t)n_found, sizeof *kept, &kept, j->err));
+  COPSE_DO(copse_calloc((size_t)n_found, sizeof *kept, &kept, j->err));
   options->symmetries = kept;
-  COPSE_TRY(copse_calloc((size_t)n_found * COPSE_SWITCH_WAYS, sizeof **groups, groups, j->err));
+  COPSE_DO(copse_calloc((size_t)n_found * COPSE_SWITCH_WAYS, sizeof **groups, groups, j->err));
   for (int i = 0; i < n_found; i++) {
     int *images = *groups + (ptrdiff_t)options->n_symmetries * COPSE_SWITCH_WAYS;
     bool good = true;
@@ -223,8 +220,7 @@ static copse_status keep_symmetries(struct job *j, const struct copse_permutatio
       kept[options->n_symmetries++] =
           (struct copse_permutation){.image = found[i].image, .groups = images};
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status divide(struct job *j) {
@@ -335,7 +331,6 @@ static copse_status reach_switch(struct phase *p, int node, int rank, const int 
 static copse_status convert_edges(struct phase *p, const struct copse_forest_tree *from, int n_from,
                                   struct copse_schedule_edge *edges, int n_edges) {
   const struct copse_node *nodes = p->j->topology->nodes;
-  copse_status status = COPSE_OK;
   int done = 0;
   for (int i = 0; i < n_from; i++) {
     const struct copse_forest_edge *edge = &from->edges[i];
@@ -349,7 +344,7 @@ static copse_status convert_edges(struct phase *p, const struct copse_forest_tre
     memcpy(p->line + n, edge->path, (size_t)edge->n_path * sizeof *p->line);
     n += edge->n_path;
     if (nodes[edge->dst].rank < 0) {
-      COPSE_TRY(reach_switch(p, edge->dst, rank, p->line, n));
+      COPSE_DO(reach_switch(p, edge->dst, rank, p->line, n));
       continue;
     }
     struct copse_schedule_edge *to = &edges[p->reduce ? n_edges - 1 - done : done];
@@ -357,10 +352,9 @@ static copse_status convert_edges(struct phase *p, const struct copse_forest_tre
     to->src = nodes[p->reduce ? edge->dst : rank].rank;
     to->dst = nodes[p->reduce ? rank : edge->dst].rank;
     to->n_path = n;
-    COPSE_TRY(keep_path(p, p->line, n, &to->path));
+    COPSE_DO(keep_path(p, p->line, n, &to->path));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status convert_tree(struct phase *p, const struct copse_forest_tree *from,
@@ -370,16 +364,14 @@ static copse_status convert_tree(struct phase *p, const struct copse_forest_tree
   struct copse_schedule_tree tree = {.root = j->topology->nodes[from->root].rank, .n_edges = n};
   struct copse_schedule_edge *edges =
       copse_arena_alloc(&j->schedule->arena, (size_t)n, sizeof *edges);
-  copse_status status;
   if (!edges) return copse_fail_nomem(j->err);
   tree.phase = p->reduce ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST;
   tree.edges = edges;
-  COPSE_TRY(copse_q_mul(p->unit, (struct copse_q){from->multiplicity, 1}, &tree.weight, j->err));
-  COPSE_TRY(convert_edges(p, from, n_from, edges, n));
-  COPSE_TRY(copse_grow(&j->trees, &j->trees_capacity, j->n_trees + 1, sizeof *j->trees, j->err));
+  COPSE_DO(copse_q_mul(p->unit, (struct copse_q){from->multiplicity, 1}, &tree.weight, j->err));
+  COPSE_DO(convert_edges(p, from, n_from, edges, n));
+  COPSE_DO(copse_grow(&j->trees, &j->trees_capacity, j->n_trees + 1, sizeof *j->trees, j->err));
   j->trees[j->n_trees++] = tree;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* The network of one phase of a way: ranks and its switches as terminals. */
@@ -438,19 +430,16 @@ out:
 static copse_status make_trees(struct job *j) {
   struct copse_schedule *s = j->schedule;
   struct copse_schedule_tree *trees;
-  copse_status status = COPSE_OK;
   for (int reduce = 1; reduce >= 0; reduce--)
     for (int w = 0; w < j->n_ways; w++)
-      if (j->joint.parts[w].whole > 0) COPSE_TRY(pack_phase(j, w, reduce));
+      if (j->joint.parts[w].whole > 0) COPSE_DO(pack_phase(j, w, reduce));
   trees = copse_arena_alloc(&s->arena, j->n_trees, sizeof *trees);
   if (!trees) return copse_fail_nomem(j->err);
   memcpy(trees, j->trees, j->n_trees * sizeof *trees);
   s->trees = trees;
   s->n_trees = (int)j->n_trees;
   s->k = copse_schedule_unit_k(s);
-  COPSE_TRY(copse_tree_time(j->topology, trees, j->n_trees, &s->time_per_GB, j->err));
-out:
-  return status;
+  return copse_tree_time(j->topology, trees, j->n_trees, &s->time_per_GB, j->err);
 }
 
 copse_status copse_solve_with_switches(const struct copse_topology *topology,

@@ -78,17 +78,16 @@ out:
 static copse_status prepare(struct copse_search *s, struct copse_err *err) {
   const struct copse_network *network = s->problem->network;
   size_t nodes = (size_t)network->n_nodes, links = (size_t)network->n_links;
-  copse_status status;
-  COPSE_TRY(find_orbits(s, err));
-  COPSE_TRY(find_bases(s, err));
-  COPSE_TRY(copse_arena_array(&s->arena, nodes, 1, &s->blocked, err));
-  COPSE_TRY(copse_arena_array(&s->arena, nodes, sizeof(int64_t), &s->below, err));
-  COPSE_TRY(copse_arena_array(&s->arena, links, sizeof(int64_t), &s->lengths, err));
-  COPSE_TRY(copse_arena_array(&s->arena, (size_t)s->n_orbits, sizeof(int64_t), &s->loads, err));
-  COPSE_TRY(copse_arena_array(&s->arena, (size_t)s->n_orbits, sizeof(double), &s->price, err));
-  COPSE_TRY(copse_arena_array(&s->arena, (size_t)s->n_orbits, sizeof(double), &s->best_price, err));
-  COPSE_TRY(copse_arena_array(&s->arena, (size_t)s->n_bases, sizeof(double), &s->share_price, err));
-  COPSE_TRY(copse_shortest_new(network, &s->shortest, err));
+  COPSE_DO(find_orbits(s, err));
+  COPSE_DO(find_bases(s, err));
+  COPSE_DO(copse_arena_array(&s->arena, nodes, 1, &s->blocked, err));
+  COPSE_DO(copse_arena_array(&s->arena, nodes, sizeof(int64_t), &s->below, err));
+  COPSE_DO(copse_arena_array(&s->arena, links, sizeof(int64_t), &s->lengths, err));
+  COPSE_DO(copse_arena_array(&s->arena, (size_t)s->n_orbits, sizeof(int64_t), &s->loads, err));
+  COPSE_DO(copse_arena_array(&s->arena, (size_t)s->n_orbits, sizeof(double), &s->price, err));
+  COPSE_DO(copse_arena_array(&s->arena, (size_t)s->n_orbits, sizeof(double), &s->best_price, err));
+  COPSE_DO(copse_arena_array(&s->arena, (size_t)s->n_bases, sizeof(double), &s->share_price, err));
+  COPSE_DO(copse_shortest_new(network, &s->shortest, err));
   for (int i = 0; i < network->n_terminals; i++)
     s->blocked[network->terminals[i]] = !s->problem->forward;
   for (int b = 0; b < s->n_bases; b++) {
@@ -98,8 +97,7 @@ static copse_status prepare(struct copse_search *s, struct copse_err *err) {
         return copse_fail(err, COPSE_OVERFLOW, "the demand of a rank is too large");
     if (sum > s->most_demand) s->most_demand = sum;
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static void release(struct copse_search *s) {
@@ -147,8 +145,7 @@ static copse_status load_tree(struct copse_search *s, int base, struct copse_con
 static copse_status add_to_master(struct copse_search *s, const struct copse_column *column,
                                   struct copse_err *err) {
   struct copse_mixture_load *loads = NULL;
-  copse_status status = copse_calloc((size_t)column->n_loads, sizeof *loads, &loads, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_calloc((size_t)column->n_loads, sizeof *loads, &loads, err));
   for (int i = 0; i < column->n_loads; i++) {
     const struct copse_column_load *load = &column->loads[i];
     loads[i] = (struct copse_mixture_load){
@@ -180,21 +177,18 @@ static copse_status keep_tree(struct copse_search *s, int base, struct copse_err
   const struct copse_network *network = s->problem->network;
   /* the first tree of each source is a solution by itself, should no master be solved */
   struct copse_column column = {.base = base, .weight = s->n_rounds == 0 ? 1 : 0};
-  copse_status status;
   for (int o = 0; o < s->n_orbits; o++) column.n_loads += s->loads[o] > 0;
-  COPSE_TRY(
+  COPSE_DO(
       copse_grow(&s->columns, &s->columns_capacity, s->n_columns + 1, sizeof *s->columns, err));
-  COPSE_TRY(copse_calloc((size_t)column.n_loads, sizeof *column.loads, &column.loads, err));
+  COPSE_DO(copse_calloc((size_t)column.n_loads, sizeof *column.loads, &column.loads, err));
   s->columns[s->n_columns++] = column; /* owned from here on */
   struct copse_column *kept = &s->columns[s->n_columns - 1];
-  COPSE_TRY(copse_calloc((size_t)network->n_nodes, sizeof(int), &kept->via, err));
+  COPSE_DO(copse_calloc((size_t)network->n_nodes, sizeof(int), &kept->via, err));
   for (int v = 0; v < network->n_nodes; v++) kept->via[v] = copse_shortest_link(s->shortest, v);
   int n = 0;
   for (int o = 0; o < s->n_orbits; o++)
     if (s->loads[o] > 0) kept->loads[n++] = (struct copse_column_load){o, s->loads[o]};
-  status = add_to_master(s, kept, err);
-out:
-  return status;
+  return add_to_master(s, kept, err);
 }
 
 /* Integer lengths from the prices of orbits. */
@@ -229,41 +223,37 @@ static copse_status price_columns(struct copse_search *s, const double *price,
                                   struct pricing *result, struct copse_concurrent *out,
                                   struct copse_err *err) {
   double weight = 0, cost = 0;
-  copse_status status = COPSE_OK;
   result->improving = 0;
   set_lengths(s, price);
   for (int o = 0; o < s->n_orbits; o++) weight += price[o] * (double)s->orbit_capacity[o];
   for (int b = 0; b < s->n_bases; b++) {
     copse_shortest_run(s->shortest, s->problem->network->terminals[s->base[b]], s->lengths,
                        s->blocked);
-    COPSE_TRY(load_tree(s, b, out));
+    COPSE_DO(load_tree(s, b, out));
     cost += tree_cost(s, price);
     double own = tree_cost(s, s->price), share = s->share_price[b];
     if (s->n_rounds > 0 && own >= share - 1e-9 * fabs(share)) continue;
-    COPSE_TRY(keep_tree(s, b, err));
+    COPSE_DO(keep_tree(s, b, err));
     result->improving++;
   }
   result->bound = weight > 0 ? cost / weight : 0;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* The time that the first trees take by themselves sets the scale of the master. */
 static copse_status estimate_unit(struct copse_search *s, const double *price,
                                   struct copse_concurrent *out) {
-  copse_status status = COPSE_OK;
   set_lengths(s, price);
   for (int b = 0; b < s->n_bases; b++) {
     copse_shortest_run(s->shortest, s->problem->network->terminals[s->base[b]], s->lengths,
                        s->blocked);
-    COPSE_TRY(load_tree(s, b, out));
+    COPSE_DO(load_tree(s, b, out));
     for (int o = 0; o < s->n_orbits; o++) {
       double time = (double)s->loads[o] / (double)s->orbit_capacity[o];
       if (time > s->unit) s->unit = time;
     }
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- the search ------------------------------------------------------------------- */

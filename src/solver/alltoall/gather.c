@@ -115,14 +115,12 @@ static int64_t take_way(struct gather *g, int from, int to, int64_t most) {
 
 static copse_status keep_path(struct gather *g, int source, int64_t amount, int n_nodes) {
   int *nodes = copse_arena_alloc(g->arena, (size_t)n_nodes, sizeof *nodes);
-  copse_status status;
   if (!nodes) return copse_fail_nomem(g->err);
   nodes[0] = g->sources[source];
   for (int i = 1; i < n_nodes; i++) nodes[i] = g->network->links[g->by[nodes[i - 1]]].dst;
-  COPSE_TRY(copse_grow(&g->paths, &g->paths_capacity, g->n_paths + 1, sizeof *g->paths, g->err));
+  COPSE_DO(copse_grow(&g->paths, &g->paths_capacity, g->n_paths + 1, sizeof *g->paths, g->err));
   g->paths[g->n_paths++] = (struct copse_gather_path){source, amount, nodes, n_nodes};
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Follows the flow from a source; a way that comes back to itself is no use, and taken off. */

@@ -339,7 +339,6 @@ static copse_status add_path(struct collector *k, size_t first,
                              const struct copse_concurrent_path *path, int at,
                              struct copse_err *err) {
   int n = k->s->problem->network->n_nodes - at;
-  copse_status status;
   for (size_t i = first; i < k->n; i++) {
     struct copse_concurrent_path *p = &k->paths[i];
     if (p->n_nodes != n || memcmp(p->nodes, k->nodes + at, (size_t)n * sizeof *k->nodes) != 0)
@@ -347,15 +346,14 @@ static copse_status add_path(struct collector *k, size_t first,
     p->amount += path->amount;
     return COPSE_OK;
   }
-  COPSE_TRY(copse_grow(&k->paths, &k->capacity, k->n + 1, sizeof *k->paths, err));
+  COPSE_DO(copse_grow(&k->paths, &k->capacity, k->n + 1, sizeof *k->paths, err));
   int *copy = copse_arena_alloc(&k->arena, (size_t)n, sizeof *copy);
   if (!copy) return copse_fail_nomem(err);
   memcpy(copy, k->nodes + at, (size_t)n * sizeof *copy);
   k->paths[k->n] = *path;
   k->paths[k->n].nodes = copy;
   k->paths[k->n++].n_nodes = n;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* How much of a pair's demand takes a column's tree, and what rounding leaves. */
@@ -369,7 +367,6 @@ static int64_t amount_of(const struct collector *k, size_t c, int64_t due) {
 static copse_status collect_pair(struct collector *k, int base, int sink, struct copse_err *err) {
   size_t first = k->n, largest = k->s->n_columns;
   int64_t due, left;
-  copse_status status = COPSE_OK;
   if (copse_mul_overflows(copse_column_demand(k->s, base, sink), k->out->whole, &due)) {
     k->overflow = true;
     return COPSE_OK;
@@ -389,10 +386,9 @@ static copse_status collect_pair(struct collector *k, int base, int sink, struct
     if (c == largest) path.amount += left;
     if (path.amount <= 0) continue;
     add_load(k, &k->s->columns[c], sink, path.amount);
-    COPSE_TRY(add_path(k, first, &path, walk(k, &k->s->columns[c], sink), err));
+    COPSE_DO(add_path(k, first, &path, walk(k, &k->s->columns[c], sink), err));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* The most loaded orbit; compared exactly, and the largest must fit the caller's fractions. */
@@ -422,18 +418,16 @@ static void drop(struct collector *k) {
 static copse_status collect(struct collector *k, bool *good, struct copse_q *time,
                             struct copse_err *err) {
   int64_t fraction;
-  copse_status status;
   *good = false;
-  COPSE_TRY(copse_calloc((size_t)k->s->problem->network->n_nodes, sizeof(int), &k->nodes, err));
-  COPSE_TRY(copse_calloc((size_t)k->s->n_orbits, sizeof(int64_t), &k->loads, err));
+  COPSE_DO(copse_calloc((size_t)k->s->problem->network->n_nodes, sizeof(int), &k->nodes, err));
+  COPSE_DO(copse_calloc((size_t)k->s->n_orbits, sizeof(int64_t), &k->loads, err));
   if (copse_mul_overflows(k->s->problem->total, k->out->whole, &fraction) || fraction > AMOUNT_MAX)
     return COPSE_OK;
   for (int b = 0; b < k->s->n_bases; b++)
     for (int j = 0; j < k->s->problem->network->n_terminals && !k->overflow; j++)
-      COPSE_TRY(collect_pair(k, b, j, err));
+      COPSE_DO(collect_pair(k, b, j, err));
   *good = measure(k, time) && (k->out->time.num == 0 || copse_q_cmp(*time, k->out->time) < 0);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Tries one denominator and keeps what it gives if that is the best so far. */

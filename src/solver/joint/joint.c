@@ -26,9 +26,8 @@ struct small {
 static copse_status contract(struct small *m) {
   size_t nodes = (size_t)m->network->n_nodes;
   bool *fixed, *apart;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&m->arena, nodes, sizeof *fixed, &fixed, m->err));
-  COPSE_TRY(copse_arena_array(&m->arena, nodes, sizeof *apart, &apart, m->err));
+  COPSE_DO(copse_arena_array(&m->arena, nodes, sizeof *fixed, &fixed, m->err));
+  COPSE_DO(copse_arena_array(&m->arena, nodes, sizeof *apart, &apart, m->err));
   for (int g = 0; g < m->n_groups; g++) {
     const struct copse_joint_group *group = &m->groups[g];
     for (int i = 0; i < group->n_members; i++) fixed[group->members[i]] = true;
@@ -39,9 +38,7 @@ static copse_status contract(struct small *m) {
       if (group->closed && group->closed[v]) apart[v] = true;
     }
   }
-  status = copse_contract(m->network, fixed, apart, &m->contraction, m->err);
-out:
-  return status;
+  return copse_contract(m->network, fixed, apart, &m->contraction, m->err);
 }
 
 static const int *map_nodes(struct small *m, const int *from, int n) {
@@ -91,8 +88,7 @@ static copse_status map_symmetries(struct small *m, const struct copse_joint_opt
   for (int i = 0; i < from->n_symmetries && *fits; i++) {
     int *nodes =
         copse_arena_alloc(&m->arena, (size_t)m->contraction.network.n_nodes, sizeof *nodes);
-    copse_status status = check_symmetry(m, &from->symmetries[i]);
-    if (status != COPSE_OK) return status;
+    COPSE_DO(check_symmetry(m, &from->symmetries[i]));
     if (!nodes) return copse_fail_nomem(m->err);
     *fits = copse_contraction_map(&m->contraction, from->symmetries[i].image, nodes,
                                   m->network->n_nodes);
@@ -127,19 +123,17 @@ static copse_status lift_potentials(struct small *m, const struct copse_q **pote
 static copse_status lift_part(struct small *m, const struct copse_joint_group *group,
                               struct copse_joint_part *part) {
   const int64_t **exchange;
-  copse_status status;
-  COPSE_TRY(lift_amounts(m, part->broadcast, &part->broadcast));
-  COPSE_TRY(lift_amounts(m, part->reduce, &part->reduce));
-  COPSE_TRY(lift_potentials(m, &part->broadcast_potentials));
-  COPSE_TRY(lift_potentials(m, &part->reduce_potentials));
+  COPSE_DO(lift_amounts(m, part->broadcast, &part->broadcast));
+  COPSE_DO(lift_amounts(m, part->reduce, &part->reduce));
+  COPSE_DO(lift_potentials(m, &part->broadcast_potentials));
+  COPSE_DO(lift_potentials(m, &part->reduce_potentials));
   if (!part->exchange) return COPSE_OK;
   exchange = copse_arena_alloc(&m->out->arena, (size_t)group->n_members, sizeof *exchange);
   if (!exchange) return copse_fail_nomem(m->err);
   for (int i = 0; i < group->n_members; i++)
-    COPSE_TRY(lift_amounts(m, part->exchange[i], &exchange[i]));
+    COPSE_DO(lift_amounts(m, part->exchange[i], &exchange[i]));
   part->exchange = exchange;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Nodes that are one lie on the same side. */

@@ -301,25 +301,23 @@ static copse_status add_phase(struct copse_joint_search *s, int group, bool redu
                               bool *terminal, bool *useful, struct copse_err *err) {
   struct copse_joint_phase *phase = &s->phases[s->n_phases++];
   size_t nodes = (size_t)s->network->n_nodes;
-  copse_status status;
   phase->group = group;
   phase->reduce = reduce;
   phase->sink = sink;
   phase->rest = s->whole && reduce;
-  COPSE_TRY(
+  COPSE_DO(
       copse_arena_array(&s->arena, (size_t)s->network->n_links, sizeof(int), &phase->column, err));
-  COPSE_TRY(copse_arena_array(&s->arena, nodes, sizeof(int), &phase->relay_row, err));
-  COPSE_TRY(copse_arena_array(&s->arena, nodes, sizeof(int), &phase->anchor, err));
-  COPSE_TRY(copse_arena_array(&s->arena, nodes, sizeof(int), &phase->leader, err));
+  COPSE_DO(copse_arena_array(&s->arena, nodes, sizeof(int), &phase->relay_row, err));
+  COPSE_DO(copse_arena_array(&s->arena, nodes, sizeof(int), &phase->anchor, err));
+  COPSE_DO(copse_arena_array(&s->arena, nodes, sizeof(int), &phase->leader, err));
   mark_terminals(s, phase, terminal);
-  COPSE_TRY(prune(s, terminal, s->groups[group].closed, useful, phase->anchor, err));
+  COPSE_DO(prune(s, terminal, s->groups[group].closed, useful, phase->anchor, err));
   for (int e = 0; e < s->network->n_links; e++) {
     phase->column[e] = useful[e] ? 0 : -1;
     s->n_places += useful[e];
   }
   for (int v = 0; v < s->network->n_nodes; v++) phase->relay_row[v] = -1;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- columns to begin with --------------------------------------------------------------- */
@@ -408,13 +406,11 @@ out:
 static copse_status add_phases(struct copse_joint_search *s, int group, bool *terminal,
                                bool *useful, struct copse_err *err) {
   const struct copse_joint_group *g = &s->groups[group];
-  copse_status status = COPSE_OK;
-  if (g->broadcasts) COPSE_TRY(add_phase(s, group, false, -1, terminal, useful, err));
-  if (g->reduces) COPSE_TRY(add_phase(s, group, true, -1, terminal, useful, err));
+  if (g->broadcasts) COPSE_DO(add_phase(s, group, false, -1, terminal, useful, err));
+  if (g->reduces) COPSE_DO(add_phase(s, group, true, -1, terminal, useful, err));
   for (int i = 0; g->exchanges && i < g->n_members && s->n_places <= COPSE_JOINT_PLACES; i++)
-    COPSE_TRY(add_phase(s, group, false, i, terminal, useful, err));
-out:
-  return status;
+    COPSE_DO(add_phase(s, group, false, i, terminal, useful, err));
+  return COPSE_OK;
 }
 
 static copse_status add_columns(struct copse_joint_search *s,
@@ -480,22 +476,19 @@ static bool group_leads(const struct copse_joint_search *s, int group) {
 }
 
 static copse_status add_share_rows(struct copse_joint_search *s, struct copse_err *err) {
-  copse_status status = COPSE_OK;
   int row;
   for (int g = 0; g < s->n_groups; g++) {
     if (!s->share[g] || !group_leads(s, g)) continue;
     count(s, copse_joint_rate_column(s, g), -1);
     for (int i = 0; i < s->groups[g].n_members; i++) count(s, s->share[g][i], 1);
-    COPSE_TRY(add_row(s, 0, true, &row, err));
+    COPSE_DO(add_row(s, 0, true, &row, err));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* A share column may stand for several members, but comes first at one of them. */
 static copse_status add_limit_rows(struct copse_joint_search *s, struct copse_q most,
                                    struct copse_err *err) {
-  copse_status status = COPSE_OK;
   int row, last = -1; /* columns are numbered in this order */
   for (int g = 0; g < s->n_groups && most.num > 0; g++)
     for (int i = 0; s->share[g] && i < s->groups[g].n_members; i++) {
@@ -503,22 +496,19 @@ static copse_status add_limit_rows(struct copse_joint_search *s, struct copse_q 
       last = s->share[g][i];
       count(s, last, most.den);
       count(s, copse_joint_rate_column(s, g), -most.num);
-      COPSE_TRY(add_row(s, 0, false, &row, err));
+      COPSE_DO(add_row(s, 0, false, &row, err));
     }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status add_link_rows(struct copse_joint_search *s, struct copse_err *err) {
-  copse_status status = COPSE_OK;
   int row;
   for (int e = 0; e < s->network->n_links; e++) {
     for (int q = 0; s->leads[e] && q < s->n_phases; q++)
       if (s->phases[q].column[e] >= 0) count(s, s->phases[q].column[e], 1);
-    COPSE_TRY(add_row(s, s->network->links[e].capacity, false, &row, err));
+    COPSE_DO(add_row(s, s->network->links[e].capacity, false, &row, err));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* What enters less what leaves; a negative factor: the other way round. */
@@ -534,14 +524,12 @@ static void count_gain(struct copse_joint_search *s, const struct copse_joint_ph
 static copse_status add_relay_rows(struct copse_joint_search *s, struct copse_joint_phase *phase,
                                    const bool *terminal, struct copse_err *err) {
   const bool *unbalanced = s->groups[phase->group].unbalanced;
-  copse_status status = COPSE_OK;
   for (int w = 0; w < s->network->n_nodes; w++) {
     if (terminal[w] || !copse_joint_leads(phase, w) || (unbalanced && unbalanced[w])) continue;
     count_gain(s, phase, w, 1);
-    COPSE_TRY(add_row(s, 0, true, &phase->relay_row[w], err));
+    COPSE_DO(add_row(s, 0, true, &phase->relay_row[w], err));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* What goes to one member is a flow: every other one adds its share. */
@@ -549,15 +537,13 @@ static copse_status add_flow_rows(struct copse_joint_search *s, struct copse_joi
                                   const bool *terminal, struct copse_err *err) {
   int roots = copse_joint_roots(s, phase->group),
       sink = copse_joint_terminal(s, phase, phase->sink);
-  copse_status status = COPSE_OK;
   for (int v = 0; v < s->network->n_nodes; v++) {
     if (v == sink || !copse_joint_leads(phase, v)) continue;
     count_gain(s, phase, v, -roots);
     if (terminal[v]) count(s, copse_joint_rate_column(s, phase->group), -1);
-    COPSE_TRY(add_row(s, 0, true, &phase->relay_row[v], err));
+    COPSE_DO(add_row(s, 0, true, &phase->relay_row[v], err));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status add_node_rows(struct copse_joint_search *s, struct copse_err *err) {
@@ -623,25 +609,21 @@ static copse_status add_first_cut(struct copse_joint_search *s, int q, int i,
   const struct copse_joint_phase *phase = &s->phases[q];
   int terminal = copse_joint_terminal(s, phase, i);
   bool *inside = NULL;
-  copse_status status;
   if (terminal == s->groups[phase->group].root || !copse_joint_leads(phase, terminal))
     return COPSE_OK;
-  COPSE_TRY(copse_calloc((size_t)s->network->n_nodes, sizeof *inside, &inside, err));
+  COPSE_DO(copse_calloc((size_t)s->network->n_nodes, sizeof *inside, &inside, err));
   for (int v = 0; v < s->network->n_nodes; v++) inside[v] = v != terminal;
   return copse_joint_add_cut(s, q, inside, s->n_cuts, err);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status add_first_cuts(struct copse_joint_search *s, struct copse_err *err) {
-  copse_status status = COPSE_OK;
   for (int i = 0; s->whole && i < s->groups[0].n_members; i++)
-    for (int q = 0; q < s->n_phases; q++) COPSE_TRY(add_first_cut(s, q, i, err));
+    for (int q = 0; q < s->n_phases; q++) COPSE_DO(add_first_cut(s, q, i, err));
   for (int q = 0; !s->whole && q < s->n_phases; q++)
     for (int i = 0; s->phases[q].sink < 0 && i < copse_joint_terminals(s, &s->phases[q]); i++)
-      COPSE_TRY(add_first_cut(s, q, i, err));
-out:
-  return status;
+      COPSE_DO(add_first_cut(s, q, i, err));
+  return COPSE_OK;
 }
 
 /* One column for both phases: link e's is at most its capacity. */

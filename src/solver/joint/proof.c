@@ -405,15 +405,13 @@ static copse_status add_cut(struct proof *p, const struct copse_joint_phase *pha
   struct copse_joint_cut cut = {
       .group = phase->group, .reduce = phase->reduce, .sink = phase->sink};
   bool *copy = copse_arena_alloc(&p->out->arena, nodes, sizeof *copy);
-  copse_status status;
   if (!copy) return copse_fail_nomem(p->err);
   memcpy(copy, inside, nodes * sizeof *copy);
   cut.inside = copy;
   p->fits = p->fits && to_q(weight, &cut.weight);
-  COPSE_TRY(copse_grow(&p->cuts, &p->capacity, p->n_cuts + 1, sizeof *p->cuts, p->err));
+  COPSE_DO(copse_grow(&p->cuts, &p->capacity, p->n_cuts + 1, sizeof *p->cuts, p->err));
   p->cuts[p->n_cuts++] = cut;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status add_row_cuts(struct proof *p) {

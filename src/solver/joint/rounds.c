@@ -53,15 +53,13 @@ static bool has_leader(const struct copse_joint_search *s, const struct copse_jo
 static copse_status widen(const struct copse_joint_search *s, const struct copse_joint_phase *q,
                           struct copse_flow *flow, const bool *inside, int64_t amount,
                           struct copse_err *err) {
-  copse_status status = COPSE_OK;
   for (int e = 0; e < s->network->n_links; e++) {
     const struct copse_net_link *link = &s->network->links[e];
     int from = q->reduce ? link->dst : link->src, to = q->reduce ? link->src : link->dst;
     if (q->column[e] >= 0 && inside[from] && !inside[to])
-      COPSE_TRY(copse_flow_change(flow, from, to, amount, err));
+      COPSE_DO(copse_flow_change(flow, from, to, amount, err));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Cuts around one terminal: with each wide enough, what is the next? Several at once save rounds.
@@ -122,7 +120,6 @@ static int64_t amount_of(const struct copse_joint_search *s, const struct copse_
 /* The cuts that a point in units violates. */
 static copse_status separate(struct copse_joint_search *s, const int64_t *point,
                              struct copse_err *err) {
-  copse_status status = COPSE_OK;
   for (int q = 0; q < s->n_phases; q++) {
     int group = s->phases[q].group, roots = copse_joint_roots(s, group);
     if (s->phases[q].sink >= 0) continue; /* its rows make it a flow */
@@ -134,16 +131,14 @@ static copse_status separate(struct copse_joint_search *s, const int64_t *point,
                       : point[s->share[group][i]];
     for (int e = 0; e < s->network->n_links; e++)
       s->capacities[e] = amount_of(s, &s->phases[q], e, point);
-    COPSE_TRY(separate_phase(s, q, false, err));
+    COPSE_DO(separate_phase(s, q, false, err));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* The cuts that parts in whole numbers violate. */
 static copse_status separate_parts(struct copse_joint_search *s, const struct copse_joint *found,
                                    struct copse_err *err) {
-  copse_status status = COPSE_OK;
   for (int q = 0; q < s->n_phases; q++) {
     const struct copse_joint_group *group = &s->groups[s->phases[q].group];
     const struct copse_joint_part *part = &found->parts[s->phases[q].group];
@@ -151,10 +146,9 @@ static copse_status separate_parts(struct copse_joint_search *s, const struct co
     for (int i = 0; i < group->n_members; i++) s->shares[group->members[i]] = part->weights[i];
     memcpy(s->capacities, copse_joint_amounts(&s->phases[q], part),
            (size_t)s->network->n_links * sizeof *s->capacities);
-    COPSE_TRY(separate_phase(s, q, true, err));
+    COPSE_DO(separate_phase(s, q, true, err));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /*
@@ -165,15 +159,12 @@ out:
  */
 static copse_status add_cuts(struct copse_joint_search *s, struct copse_err *err) {
   size_t before = s->n_cuts;
-  copse_status status;
   for (int j = 0; j < s->n_columns; j++)
     s->middle[j] = s->inner[j] + (s->value[j] - s->inner[j]) / 2;
-  COPSE_TRY(separate(s, s->middle, err));
+  COPSE_DO(separate(s, s->middle, err));
   if (s->n_cuts > before) return COPSE_OK;
   memcpy(s->inner, s->middle, (size_t)s->n_columns * sizeof *s->inner);
-  COPSE_TRY(separate(s, s->value, err));
-out:
-  return status;
+  return separate(s, s->value, err);
 }
 
 /* ---- rounds ------------------------------------------------------------------------------ */
@@ -357,26 +348,24 @@ static copse_status search(struct copse_joint_search *s, const struct copse_prog
   bool found, proved = false, better = true;
   struct copse_q before = COPSE_Q_ZERO;
   int most_idle = COPSE_JOINT_IDLE_ROUNDS;
-  copse_status status = COPSE_OK;
   out->outcome = COPSE_JOINT_UNPROVED;
   while (better) {
     want_lean(s);
-    COPSE_TRY(find_parts(s, false, progress, out, &found, err));
+    COPSE_DO(find_parts(s, false, progress, out, &found, err));
     bool gained = found && copse_q_cmp(out->rate, before) > 0;
     if (!found || (!gained && most_idle > COPSE_JOINT_IDLE_ROUNDS)) break;
     most_idle = gained ? COPSE_JOINT_IDLE_ROUNDS : COPSE_JOINT_ROUNDS;
     before = out->rate;
     want_rate(s);
-    COPSE_TRY(find_proof(s, most_idle, progress, out, &proved, &better, err));
+    COPSE_DO(find_proof(s, most_idle, progress, out, &proved, &better, err));
   }
   if (!proved && out->outcome == COPSE_JOINT_UNPROVED) {
     want_rate(s);
-    COPSE_TRY(find_parts(s, true, progress, out, &found, err));
-    if (found) COPSE_TRY(find_proof(s, COPSE_JOINT_ROUNDS, progress, out, &proved, &better, err));
+    COPSE_DO(find_parts(s, true, progress, out, &found, err));
+    if (found) COPSE_DO(find_proof(s, COPSE_JOINT_ROUNDS, progress, out, &proved, &better, err));
   }
   if (proved) out->outcome = s->rounded ? COPSE_JOINT_CLOSE : COPSE_JOINT_PROVED;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- whole links ------------------------------------------------------------------------- */
@@ -439,7 +428,6 @@ out:
  */
 static copse_status even_out(struct copse_joint_search *s, struct copse_joint *out,
                              struct copse_err *err) {
-  copse_status status = COPSE_OK;
   struct copse_q limit;
   bool done = false;
   int n = s->groups[0].n_members;
@@ -448,10 +436,9 @@ static copse_status even_out(struct copse_joint_search *s, struct copse_joint *o
         copse_q_mul(out->rate, limit, &limit, NULL) != COPSE_OK)
       break;
     for (int i = 0; i < n; i++) copse_lp_set_upper(s->lp, s->share[0][i], limit);
-    COPSE_TRY(try_limit(s, out, &done, err));
+    COPSE_DO(try_limit(s, out, &done, err));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status search_whole(struct copse_joint_search *s,

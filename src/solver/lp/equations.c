@@ -122,16 +122,14 @@ static copse_status add_entry(struct copse_equations *e, int row, int column, st
                               struct copse_err *err) {
   struct row *r = &e->rows[row];
   struct column *c = &e->columns[column];
-  copse_status status;
-  COPSE_TRY(copse_grow(&r->entries, &r->capacity, r->n + 1, sizeof *r->entries, err));
-  COPSE_TRY(copse_grow(&c->rows, &c->capacity, c->n + 1, sizeof *c->rows, err));
+  COPSE_DO(copse_grow(&r->entries, &r->capacity, r->n + 1, sizeof *r->entries, err));
+  COPSE_DO(copse_grow(&c->rows, &c->capacity, c->n + 1, sizeof *c->rows, err));
   c->rows[c->n++] = row;
   c->n_active++;
   *out = &r->entries[r->n++];
   (*out)->column = column;
   mpq_init((*out)->value);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_equations_set(struct copse_equations *e, int row, int column, int64_t value,
@@ -208,17 +206,15 @@ out:
 
 static copse_status eliminate(struct copse_equations *e, int pivot, int column, mpq_t *values,
                               mpq_t factor, mpq_t t, struct copse_err *err) {
-  copse_status status = COPSE_OK;
   e->row_used[pivot] = e->column_used[column] = true;
   for (size_t k = 0; k < e->rows[pivot].n; k++)
     e->columns[e->rows[pivot].entries[k].column].n_active--;
   for (size_t k = 0; k < e->columns[column].n; k++) {
     int row = e->columns[column].rows[k];
     if (e->row_used[row] || !find(e, row, column)) continue;
-    COPSE_TRY(subtract(e, row, pivot, column, values, factor, t, err));
+    COPSE_DO(subtract(e, row, pivot, column, values, factor, t, err));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* The last pivot's unknown first; a row of a pivot holds only unknowns of later ones. */

@@ -165,11 +165,10 @@ struct basis {
 
 static copse_status list_basis(const struct copse_lp *lp, struct basis *b, struct copse_err *err) {
   int n_rows = 0;
-  copse_status status;
   b->lp = lp;
-  COPSE_TRY(copse_calloc(lp->n_rows, sizeof(int), &b->rows, err));
-  COPSE_TRY(copse_calloc((size_t)lp->n_columns, sizeof(int), &b->columns, err));
-  COPSE_TRY(copse_calloc((size_t)lp->n_columns, sizeof(int), &b->place, err));
+  COPSE_DO(copse_calloc(lp->n_rows, sizeof(int), &b->rows, err));
+  COPSE_DO(copse_calloc((size_t)lp->n_columns, sizeof(int), &b->columns, err));
+  COPSE_DO(copse_calloc((size_t)lp->n_columns, sizeof(int), &b->place, err));
   for (size_t i = 0; i < lp->n_rows; i++)
     if (glp_get_row_stat(lp->glp, (int)i + 1) != GLP_BS) b->rows[n_rows++] = (int)i;
   for (int j = 0; j < lp->n_columns; j++) {
@@ -178,8 +177,7 @@ static copse_status list_basis(const struct copse_lp *lp, struct basis *b, struc
     if (basic) b->columns[b->n++] = j;
   }
   b->square = b->n == n_rows;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static void basis_free(struct basis *b) {

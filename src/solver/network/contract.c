@@ -143,7 +143,6 @@ static void list_ends(struct search *s) {
 
 /* First those with two neighbours, then any: what is alike is treated alike. */
 static copse_status merge_all(struct search *s) {
-  copse_status status = COPSE_OK;
   for (int v = 0; v < s->network->n_nodes; v++) s->neighbours[v] = look_at(s, v).n;
   for (int pass = 0; pass < 2; pass++)
     for (bool again = true; again;) {
@@ -151,12 +150,11 @@ static copse_status merge_all(struct search *s) {
       for (int v = 0; v < s->network->n_nodes; v++) {
         bool done;
         if (s->part[v] != v || s->fixed[v] || s->apart[v]) continue;
-        COPSE_TRY(try_relay(s, v, pass == 0 ? 2 : s->network->n_nodes, &done));
+        COPSE_DO(try_relay(s, v, pass == 0 ? 2 : s->network->n_nodes, &done));
         again = again || done;
       }
     }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* What is left, in the old order. */

@@ -19,13 +19,11 @@
 
 copse_status copse_cuts_new(int n_nodes, int most, struct copse_cuts *out, struct copse_err *err) {
   size_t n = (size_t)n_nodes;
-  copse_status status;
   *out = (struct copse_cuts){.n_nodes = n_nodes, .most = most};
-  COPSE_TRY(copse_calloc(n, sizeof *out->of, &out->of, err));
-  COPSE_TRY(copse_calloc(n, sizeof *out->scratch, &out->scratch, err));
-  if (most > 0) COPSE_TRY(copse_calloc(n, (size_t)most, &out->flags, err));
-out:
-  return status;
+  COPSE_DO(copse_calloc(n, sizeof *out->of, &out->of, err));
+  COPSE_DO(copse_calloc(n, sizeof *out->scratch, &out->scratch, err));
+  if (most > 0) COPSE_DO(copse_calloc(n, (size_t)most, &out->flags, err));
+  return COPSE_OK;
 }
 
 void copse_cuts_free(struct copse_cuts *cuts) {
@@ -59,13 +57,11 @@ static bool is_known(const struct copse_cuts *cuts, uint64_t hash) {
 static copse_status put(struct copse_cuts *cuts, int cut, int node, struct copse_err *err) {
   struct copse_cuts_of_node *of = &cuts->of[node];
   size_t capacity = (size_t)of->capacity;
-  copse_status status;
-  COPSE_TRY(copse_grow(&of->cuts, &capacity, (size_t)of->n + 1, sizeof *of->cuts, err));
+  COPSE_DO(copse_grow(&of->cuts, &capacity, (size_t)of->n + 1, sizeof *of->cuts, err));
   of->capacity = (int)capacity;
   of->cuts[of->n++] = cut;
   if (cuts->flags) cuts->flags[(size_t)node * (size_t)cuts->most + (size_t)cut] = 1;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Takes all nodes out of a cut. */
@@ -85,7 +81,6 @@ static void clear_cut(struct copse_cuts *cuts, int cut) {
 static copse_status make_place(struct copse_cuts *cuts, int64_t slack, uint64_t hash, int *place,
                                struct copse_err *err) {
   size_t need = (size_t)cuts->n + 1;
-  copse_status status = COPSE_OK;
   *place = cuts->n;
   if (cuts->most > 0 && cuts->n == cuts->most) {
     *place = 0;
@@ -93,30 +88,27 @@ static copse_status make_place(struct copse_cuts *cuts, int64_t slack, uint64_t 
       if (cuts->slack[c] > cuts->slack[*place]) *place = c;
     clear_cut(cuts, *place);
   } else {
-    COPSE_TRY(copse_grow(&cuts->slack, &cuts->slack_capacity, need, sizeof *cuts->slack, err));
-    COPSE_TRY(copse_grow(&cuts->hash, &cuts->hash_capacity, need, sizeof *cuts->hash, err));
+    COPSE_DO(copse_grow(&cuts->slack, &cuts->slack_capacity, need, sizeof *cuts->slack, err));
+    COPSE_DO(copse_grow(&cuts->hash, &cuts->hash_capacity, need, sizeof *cuts->hash, err));
     cuts->n++;
   }
   cuts->slack[*place] = slack;
   cuts->hash[*place] = hash;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_cuts_add(struct copse_cuts *cuts, const int *nodes, int n, int64_t slack,
                             int *place, struct copse_err *err) {
   uint64_t hash = 0;
   int at = -1;
-  copse_status status = COPSE_OK;
   for (int i = 0; i < n; i++) hash += mix((uint64_t)nodes[i]);
   if (!is_known(cuts, hash)) {
-    COPSE_TRY(make_place(cuts, slack, hash, &at, err));
-    COPSE_TRY(copse_index_map_add(&cuts->by_hash, hash, at, err));
-    for (int i = 0; i < n; i++) COPSE_TRY(put(cuts, at, nodes[i], err));
+    COPSE_DO(make_place(cuts, slack, hash, &at, err));
+    COPSE_DO(copse_index_map_add(&cuts->by_hash, hash, at, err));
+    for (int i = 0; i < n; i++) COPSE_DO(put(cuts, at, nodes[i], err));
   }
   if (place) *place = at;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_cuts_add_flags(struct copse_cuts *cuts, const unsigned char *inside,
@@ -130,9 +122,8 @@ copse_status copse_cuts_add_flags(struct copse_cuts *cuts, const unsigned char *
 copse_status copse_cuts_join_lists(struct copse_cuts *cuts, struct copse_err *err) {
   size_t total = 0;
   int *block;
-  copse_status status;
   for (int v = 0; v < cuts->n_nodes; v++) total += (size_t)cuts->of[v].n;
-  COPSE_TRY(copse_calloc(total, sizeof *block, &block, err));
+  COPSE_DO(copse_calloc(total, sizeof *block, &block, err));
   cuts->block = block;
   for (int v = 0; v < cuts->n_nodes; v++) {
     struct copse_cuts_of_node *of = &cuts->of[v];
@@ -141,8 +132,7 @@ copse_status copse_cuts_join_lists(struct copse_cuts *cuts, struct copse_err *er
     of->cuts = block;
     block += of->n;
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- tight cuts ---------------------------------------------------------------------------- */
@@ -202,20 +192,18 @@ static int by_capacity(const void *a, const void *b, void *capacities) {
 
 static copse_status prepare(struct finder *f) {
   size_t n = (size_t)f->network->n_nodes, m = (size_t)f->network->n_links;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&f->scratch, m, sizeof(int), &f->by_capacity, f->err));
-  COPSE_TRY(copse_arena_array(&f->scratch, n, sizeof(int), &f->set, f->err));
-  COPSE_TRY(copse_arena_array(&f->scratch, n, sizeof(int), &f->terminals, f->err));
-  COPSE_TRY(copse_arena_array(&f->scratch, n, sizeof(int), &f->listed, f->err));
-  COPSE_TRY(copse_arena_array(&f->scratch, n, sizeof(int64_t), &f->across, f->err));
-  COPSE_TRY(copse_arena_array(&f->scratch, n, sizeof(int), &f->place, f->err));
+  COPSE_DO(copse_arena_array(&f->scratch, m, sizeof(int), &f->by_capacity, f->err));
+  COPSE_DO(copse_arena_array(&f->scratch, n, sizeof(int), &f->set, f->err));
+  COPSE_DO(copse_arena_array(&f->scratch, n, sizeof(int), &f->terminals, f->err));
+  COPSE_DO(copse_arena_array(&f->scratch, n, sizeof(int), &f->listed, f->err));
+  COPSE_DO(copse_arena_array(&f->scratch, n, sizeof(int64_t), &f->across, f->err));
+  COPSE_DO(copse_arena_array(&f->scratch, n, sizeof(int), &f->place, f->err));
   for (size_t e = 0; e < m; e++) f->by_capacity[e] = (int)e;
   int64_t *keys = (int64_t *)f->capacities; /* qsort_r hands them on as they are */
   qsort_r(f->by_capacity, m, sizeof *f->by_capacity, by_capacity, keys);
   copse_sets_init(f->set, f->network->n_nodes);
   for (int i = 0; i < f->network->n_terminals; i++) f->terminals[f->network->terminals[i]] = 1;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static void join(struct finder *f, int u, int v) {
@@ -242,7 +230,6 @@ static void measure(struct finder *f) {
 /* Lists the sets that are new since the last time and narrow. */
 static copse_status list_sets(struct finder *f) {
   int n = f->network->n_nodes, of_root = copse_sets_find(f->set, f->root);
-  copse_status status = COPSE_OK;
   measure(f);
   for (int v = 0; v < n; v++) {
     f->place[v] = -1;
@@ -250,16 +237,15 @@ static copse_status list_sets(struct finder *f) {
         f->terminals[v] == f->network->n_terminals || (v != of_root && f->terminals[v] < 2))
       continue;
     f->listed[v] = f->terminals[v];
-    COPSE_TRY(make_place(f->out, 0, 0, &f->place[v], f->err));
+    COPSE_DO(make_place(f->out, 0, 0, &f->place[v], f->err));
   }
   for (int v = 0; v < n; v++) {
     int set = copse_sets_find(f->set, v);
     if (set == of_root) continue;
-    if (f->place[set] >= 0) COPSE_TRY(put(f->out, f->place[set], v, f->err));
-    if (f->place[of_root] >= 0) COPSE_TRY(put(f->out, f->place[of_root], v, f->err));
+    if (f->place[set] >= 0) COPSE_DO(put(f->out, f->place[set], v, f->err));
+    if (f->place[of_root] >= 0) COPSE_DO(put(f->out, f->place[of_root], v, f->err));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_cuts_nested(const struct copse_network *network, const int64_t *capacities,

@@ -112,12 +112,11 @@ int64_t copse_flow_links(const struct copse_flow *flow) {
 
 copse_status copse_flow_copy(const struct copse_flow *flow, struct copse_flow **copy,
                              struct copse_err *err) {
-  copse_status status = COPSE_OK;
   size_t n_arcs = 2 * (size_t)copse_flow_links(flow) + 1; /* a copy always has its block */
-  if (!*copy) COPSE_TRY(copse_flow_new(flow->n_nodes, copy, err));
+  if (!*copy) COPSE_DO(copse_flow_new(flow->n_nodes, copy, err));
   struct copse_flow *to = *copy;
-  COPSE_TRY(copse_grow(&to->block, &to->block_capacity, n_arcs, sizeof *to->block, err));
-  COPSE_TRY(copse_grow(&to->to_block, &to->to_capacity, n_arcs, sizeof *to->to_block, err));
+  COPSE_DO(copse_grow(&to->block, &to->block_capacity, n_arcs, sizeof *to->block, err));
+  COPSE_DO(copse_grow(&to->to_block, &to->to_capacity, n_arcs, sizeof *to->to_block, err));
   to->n_touched = 0;
   to->lost_track = false;
   for (int i = 0, next = 0; i < flow->n_nodes; i++) {
@@ -130,8 +129,7 @@ copse_status copse_flow_copy(const struct copse_flow *flow, struct copse_flow **
       to->block[next].residual = node->arcs[j].capacity;
     }
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static struct arc *find_arc(const struct copse_flow *flow, int src, int dst) {
@@ -148,26 +146,21 @@ static struct arc *find_arc(const struct copse_flow *flow, int src, int dst) {
 
 static copse_status add_room(struct node *v, struct copse_err *err) {
   size_t need = (size_t)v->n_arcs + 1;
-  copse_status status;
-  COPSE_TRY(copse_grow(&v->to, &v->to_capacity, need, sizeof *v->to, err));
-  COPSE_TRY(copse_grow(&v->arcs, &v->capacity, need, sizeof *v->arcs, err));
-out:
-  return status;
+  COPSE_DO(copse_grow(&v->to, &v->to_capacity, need, sizeof *v->to, err));
+  return copse_grow(&v->arcs, &v->capacity, need, sizeof *v->arcs, err);
 }
 
 static copse_status add_pair(struct copse_flow *flow, int src, int dst, struct copse_err *err) {
   struct node *a = &flow->nodes[src], *b = &flow->nodes[dst];
-  copse_status status;
-  COPSE_TRY(add_room(a, err));
-  COPSE_TRY(add_room(b, err));
+  COPSE_DO(add_room(a, err));
+  COPSE_DO(add_room(b, err));
   a->to[a->n_arcs] = dst;
   b->to[b->n_arcs] = src;
   a->arcs[a->n_arcs] = (struct arc){.twin = b->n_arcs};
   b->arcs[b->n_arcs] = (struct arc){.twin = a->n_arcs};
   a->n_arcs++;
   b->n_arcs++;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static struct arc *twin_of(const struct copse_flow *flow, int node, int i) {
@@ -197,8 +190,7 @@ copse_status copse_flow_change(struct copse_flow *flow, int src, int dst, int64_
   struct arc *arc = find_arc(flow, src, dst);
   if (!arc && flow->block) return copse_fail(err, COPSE_INTERNAL, "a copied graph gets a link");
   if (!arc) {
-    copse_status status = add_pair(flow, src, dst, err);
-    if (status != COPSE_OK) return status;
+    COPSE_DO(add_pair(flow, src, dst, err));
     arc = &flow->nodes[src].arcs[flow->nodes[src].n_arcs - 1];
   }
   int64_t sum;

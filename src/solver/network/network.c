@@ -55,11 +55,9 @@ out:
 
 copse_status copse_network_terminals(const struct copse_network *network, struct copse_arena *arena,
                                      bool **flags, struct copse_err *err) {
-  copse_status status;
-  COPSE_TRY(copse_arena_array(arena, (size_t)network->n_nodes, sizeof **flags, flags, err));
+  COPSE_DO(copse_arena_array(arena, (size_t)network->n_nodes, sizeof **flags, flags, err));
   for (int i = 0; i < network->n_terminals; i++) (*flags)[network->terminals[i]] = true;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 bool copse_network_equal_weights(const struct copse_network *network) {

@@ -83,17 +83,14 @@ struct sinks_state {
 
 static copse_status make_state(struct copse_sinks *sinks, int n_nodes, struct copse_err *err) {
   struct sinks_state *state = NULL;
-  copse_status status;
   if (sinks->state && sinks->state->n_nodes == n_nodes) return COPSE_OK;
   copse_sinks_free(sinks);
-  COPSE_TRY(copse_calloc(1, sizeof *state, &state, err));
+  COPSE_DO(copse_calloc(1, sizeof *state, &state, err));
   state->n_nodes = n_nodes;
   pthread_mutex_init(&state->mutex, NULL);
   sinks->state = state;
-  COPSE_TRY(copse_calloc((size_t)n_nodes, sizeof *state->leaving, &state->leaving, err));
-  COPSE_TRY(copse_calloc((size_t)n_nodes, sizeof *state->entering, &state->entering, err));
-out:
-  return status;
+  COPSE_DO(copse_calloc((size_t)n_nodes, sizeof *state->leaving, &state->leaving, err));
+  return copse_calloc((size_t)n_nodes, sizeof *state->entering, &state->entering, err);
 }
 
 void copse_sinks_free(struct copse_sinks *sinks) {
@@ -136,9 +133,8 @@ static copse_status choose_sinks(struct sinks_state *state, struct copse_flow *f
   const struct copse_sink_question *q = state->question;
   int64_t amount = q->demand + (q->tight ? 1 : 0);
   int last = -1;
-  copse_status status;
-  COPSE_TRY(copse_grow(&state->asked, &state->asked_capacity, (size_t)q->n_sinks,
-                       sizeof *state->asked, err));
+  COPSE_DO(copse_grow(&state->asked, &state->asked_capacity, (size_t)q->n_sinks,
+                      sizeof *state->asked, err));
   state->n_asked = 0;
   for (int i = 0; i < q->n_sinks; i++) {
     int place = (q->start + i) % q->n_sinks, v = q->sinks[place];
@@ -151,8 +147,7 @@ static copse_status choose_sinks(struct sinks_state *state, struct copse_flow *f
     state->asked[state->n_asked++] = place;
   }
   if (last >= 0) note_links(state, flow, last, 0);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- asking ------------------------------------------------------------------------------ */
@@ -163,13 +158,11 @@ static copse_status make_room(struct sinks_state *state, struct copse_err *err) 
   state->most = q->most < state->n_asked ? q->most : state->n_asked;
   size_t n = (size_t)(q->tight ? state->n_asked : state->most) + 1,
          n_nodes = (size_t)state->n_nodes;
-  copse_status status;
-  COPSE_TRY(copse_grow(&state->cuts, &state->cuts_capacity, n, sizeof *state->cuts, err));
-  COPSE_TRY(copse_grow(&state->flags, &state->flags_capacity, n * n_nodes, 1, err));
+  COPSE_DO(copse_grow(&state->cuts, &state->cuts_capacity, n, sizeof *state->cuts, err));
+  COPSE_DO(copse_grow(&state->flags, &state->flags_capacity, n * n_nodes, 1, err));
   for (size_t i = 0; i < n; i++) state->cuts[i].inside = state->flags + i * n_nodes;
   state->n_cuts = state->n_short = 0;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Where a cut goes in the answer; its place is one in `asked` until the answer is whole. */
@@ -256,24 +249,22 @@ static int make_workers(struct sinks_state *state, struct copse_flow *flow, stru
 
 copse_status copse_sinks_ask(struct copse_sinks *sinks, struct copse_flow *flow,
                              const struct copse_sink_question *question, struct copse_err *err) {
-  copse_status status;
   sinks->n_cuts = 0;
-  COPSE_TRY(make_state(sinks, copse_flow_nodes(flow), err));
+  COPSE_DO(make_state(sinks, copse_flow_nodes(flow), err));
   struct sinks_state *state = sinks->state;
   struct worker workers[COPSE_SINKS_THREADS] = {{.state = state, .flow = flow, .at = -1}};
   state->question = question;
-  COPSE_TRY(choose_sinks(state, flow, err));
-  COPSE_TRY(make_room(state, err));
+  COPSE_DO(choose_sinks(state, flow, err));
+  COPSE_DO(make_room(state, err));
   atomic_init(&state->next, 1);
   atomic_init(&state->bound, state->n_asked);
   if (state->n_asked > 0) ask_sink(workers, 0); /* as a rule the one that fell short last time */
   if (atomic_load(&state->bound) > 1) {
     int n = make_workers(state, flow, workers, count_threads(state, flow));
-    COPSE_TRY(copse_parallel(n, n, ask_sinks, workers, err));
+    COPSE_DO(copse_parallel(n, n, ask_sinks, workers, err));
   }
   for (int i = 0; i < state->n_cuts; i++) state->cuts[i].place = state->asked[state->cuts[i].place];
   sinks->n_cuts = state->n_cuts;
   sinks->cuts = state->cuts;
-out:
-  return status;
+  return COPSE_OK;
 }

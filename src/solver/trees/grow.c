@@ -88,17 +88,15 @@ static void use_cuts(struct copse_grower *g, const struct copse_net_link *link, 
 }
 
 static copse_status split_family(struct copse_grower *g, int64_t amount) {
-  copse_status status;
-  COPSE_TRY(
+  COPSE_DO(
       copse_grow(&g->waiting, &g->waiting_capacity, g->n_waiting + 1, sizeof *g->waiting, g->err));
   struct copse_grown_family *copy = &g->waiting[g->n_waiting];
   *copy = (struct copse_grown_family){g->current.multiplicity - amount, g->current.n_edges, NULL};
-  COPSE_TRY(copse_calloc((size_t)copy->n_edges, sizeof *copy->edges, &copy->edges, g->err));
+  COPSE_DO(copse_calloc((size_t)copy->n_edges, sizeof *copy->edges, &copy->edges, g->err));
   memcpy(copy->edges, g->current.edges, (size_t)copy->n_edges * sizeof *copy->edges);
   g->n_waiting++;
   g->current.multiplicity = amount;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static void join_tree(struct copse_grower *g, int node) {
@@ -110,9 +108,8 @@ static void join_tree(struct copse_grower *g, int node) {
 /* The current family takes the path of g->chosen. */
 static copse_status extend(struct copse_grower *g, int n, int64_t amount) {
   const struct copse_net_link *links = g->network->links;
-  copse_status status = COPSE_OK;
-  if (amount < g->current.multiplicity) COPSE_TRY(split_family(g, amount));
-  COPSE_TRY(
+  if (amount < g->current.multiplicity) COPSE_DO(split_family(g, amount));
+  COPSE_DO(
       copse_grow(&g->path, &g->path_capacity, g->n_path + (size_t)n + 1, sizeof *g->path, g->err));
   struct copse_grown_edge edge = {links[g->chosen[n - 1]].src, links[g->chosen[0]].dst, g->n_path,
                                   n + 1};
@@ -124,8 +121,7 @@ static copse_status extend(struct copse_grower *g, int n, int64_t amount) {
   }
   g->current.edges[g->current.n_edges++] = edge;
   join_tree(g, edge.dst);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* A search over relays for the best way into the tree at hand. */
@@ -164,7 +160,6 @@ static int first_turn(const struct copse_grower *g, int degree) {
 static copse_status walk(struct copse_grower *g, int x, struct search *search) {
   struct copse_queue queue = {.items = g->queue};
   int64_t least = search->part ? 1 : g->current.multiplicity;
-  copse_status status = COPSE_OK;
   g->n_searches++;
   copse_queue_push(&queue, x);
   while (!copse_queue_is_empty(&queue)) {
@@ -177,7 +172,7 @@ static copse_status walk(struct copse_grower *g, int x, struct search *search) {
       if (g->is_terminal[b] ? g->in_tree[b] : g->stamp[b] == g->n_searches) continue;
       if (g->left[g->orbit[e]] < least || g->avoid[g->orbit[e]] > g->level) continue;
       if (g->is_terminal[b]) {
-        COPSE_TRY(weigh(g, x, e, search));
+        COPSE_DO(weigh(g, x, e, search));
         if (search->taken && g->level > 0) return COPSE_OK;
       } else if (spared_by_cuts(g, &g->network->links[e], 1) > 0) {
         g->stamp[b] = g->n_searches;
@@ -186,8 +181,7 @@ static copse_status walk(struct copse_grower *g, int x, struct search *search) {
       }
     }
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /*
@@ -211,29 +205,25 @@ out:
 
 /* Splits the family where no way carries the whole of it. *stuck: no way at all. */
 static copse_status grow_part(struct copse_grower *g, bool *stuck) {
-  copse_status status = COPSE_OK;
   *stuck = true;
   for (int i = 0; i < g->n_order && *stuck; i++) {
     struct search search = {.part = true, .exits = -1};
-    COPSE_TRY(walk(g, g->order[i], &search));
+    COPSE_DO(walk(g, g->order[i], &search));
     if (search.most == 0) continue;
     *stuck = false;
-    COPSE_TRY(extend(g, collect_path(g, g->order[i], search.end), search.most));
+    COPSE_DO(extend(g, collect_path(g, g->order[i], search.end), search.most));
     memset(g->open, 0, sizeof g->open); /* fewer go where more did not */
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Splits the family where not even the last resort carries the whole of it; with cuts that can be
  * entered again, rather where they need not be. */
 static copse_status grow_any_part(struct copse_grower *g, bool *stuck) {
-  copse_status status = COPSE_OK;
   *stuck = true;
   for (g->level = g->exits ? 0 : g->top_level; g->level <= g->top_level && *stuck; g->level++)
-    COPSE_TRY(grow_part(g, stuck));
-out:
-  return status;
+    COPSE_DO(grow_part(g, stuck));
+  return COPSE_OK;
 }
 
 /* At each step the lowest level that has a way. What has none stays so: room only shrinks, and
@@ -241,14 +231,13 @@ out:
 static copse_status grow_current(struct copse_grower *g, bool *stuck) {
   int target = g->network->n_terminals - 1;
   bool more;
-  copse_status status = COPSE_OK;
   *stuck = false;
   g->level = 0;
   memset(g->open, 0, sizeof g->open);
   while (g->current.n_edges < target && !*stuck) {
     int *open = &g->open[g->level];
     if (*open < g->n_order) {
-      COPSE_TRY(extend_from(g, g->order[*open], &more));
+      COPSE_DO(extend_from(g, g->order[*open], &more));
       if (more)
         g->level = 0;
       else
@@ -256,12 +245,11 @@ static copse_status grow_current(struct copse_grower *g, bool *stuck) {
     } else if (g->level < g->top_level) {
       g->level++;
     } else {
-      COPSE_TRY(grow_any_part(g, stuck));
+      COPSE_DO(grow_any_part(g, stuck));
       g->level = 0;
     }
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* The vertices that the current family's edges imply. */
@@ -278,38 +266,35 @@ static copse_status emit(struct copse_grower *g) {
   int n = g->current.n_edges;
   struct copse_forest_tree tree = {.root = g->root, .multiplicity = g->current.multiplicity};
   struct copse_forest_edge *edges;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&g->forest->arena, (size_t)n, sizeof *edges, &edges, g->err));
+  COPSE_DO(copse_arena_array(&g->forest->arena, (size_t)n, sizeof *edges, &edges, g->err));
   g->depth[g->root] = 0;
   for (int i = 0; i < n; i++) {
     const struct copse_grown_edge *from = &g->current.edges[i];
     size_t n_path = (size_t)from->n_path;
     int *path;
-    COPSE_TRY(copse_arena_array(&g->forest->arena, n_path, sizeof *path, &path, g->err));
+    COPSE_DO(copse_arena_array(&g->forest->arena, n_path, sizeof *path, &path, g->err));
     memcpy(path, g->path + from->first, n_path * sizeof *path);
     edges[i] = (struct copse_forest_edge){from->src, from->dst, path, from->n_path};
     int depth = g->depth[from->dst] = g->depth[from->src] + 1;
     if (depth > tree.height) tree.height = depth;
   }
   tree.edges = edges;
-  COPSE_TRY(copse_grow(&g->trees, &g->trees_capacity, g->n_trees + 1, sizeof *g->trees, g->err));
+  COPSE_DO(copse_grow(&g->trees, &g->trees_capacity, g->n_trees + 1, sizeof *g->trees, g->err));
   g->trees[g->n_trees++] = tree;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_grower_root(struct copse_grower *g, int root, int64_t multiplicity,
                                bool *stuck) {
-  copse_status status = COPSE_OK;
   g->root = root;
   g->current.multiplicity = multiplicity;
   g->current.n_edges = 0;
   g->n_path = 0;
   for (;;) {
     restart(g);
-    COPSE_TRY(grow_current(g, stuck));
+    COPSE_DO(grow_current(g, stuck));
     if (*stuck) break;
-    COPSE_TRY(emit(g));
+    COPSE_DO(emit(g));
     if (g->n_waiting == 0) break;
     struct copse_grown_family *next = &g->waiting[--g->n_waiting];
     g->current.multiplicity = next->multiplicity;
@@ -317,52 +302,44 @@ copse_status copse_grower_root(struct copse_grower *g, int root, int64_t multipl
     memcpy(g->current.edges, next->edges, (size_t)next->n_edges * sizeof *next->edges);
     free(next->edges);
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_grower_keep(struct copse_grower *g) {
   struct copse_forest_tree *trees;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&g->forest->arena, g->n_trees, sizeof *trees, &trees, g->err));
+  COPSE_DO(copse_arena_array(&g->forest->arena, g->n_trees, sizeof *trees, &trees, g->err));
   memcpy(trees, g->trees, g->n_trees * sizeof *trees);
   g->forest->trees = trees;
   g->forest->n_trees = (int)g->n_trees;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_grower_prepare(struct copse_grower *g) {
   size_t n = (size_t)g->network->n_nodes, m = (size_t)g->network->n_links;
   size_t terminals = (size_t)g->network->n_terminals;
   struct copse_arena *arena = &g->arena;
-  copse_status status;
-  COPSE_TRY(copse_links_by_source(g->network, arena, &g->leaving, g->err));
-  COPSE_TRY(copse_arena_array(arena, m, sizeof(int), &g->orbit, g->err));
-  COPSE_TRY(copse_arena_array(arena, m, sizeof(int64_t), &g->left, g->err));
-  COPSE_TRY(copse_arena_array(arena, m, sizeof(int), &g->avoid, g->err));
-  COPSE_TRY(copse_network_terminals(g->network, arena, &g->is_terminal, g->err));
-  COPSE_TRY(copse_arena_array(arena, n, 1, &g->in_tree, g->err));
-  COPSE_TRY(copse_arena_array(arena, terminals, sizeof(int), &g->order, g->err));
-  COPSE_TRY(
+  COPSE_DO(copse_links_by_source(g->network, arena, &g->leaving, g->err));
+  COPSE_DO(copse_arena_array(arena, m, sizeof(int), &g->orbit, g->err));
+  COPSE_DO(copse_arena_array(arena, m, sizeof(int64_t), &g->left, g->err));
+  COPSE_DO(copse_arena_array(arena, m, sizeof(int), &g->avoid, g->err));
+  COPSE_DO(copse_network_terminals(g->network, arena, &g->is_terminal, g->err));
+  COPSE_DO(copse_arena_array(arena, n, 1, &g->in_tree, g->err));
+  COPSE_DO(copse_arena_array(arena, terminals, sizeof(int), &g->order, g->err));
+  COPSE_DO(
       copse_arena_array(arena, terminals, sizeof *g->current.edges, &g->current.edges, g->err));
-  COPSE_TRY(copse_arena_array(arena, n, sizeof(int), &g->via, g->err));
-  COPSE_TRY(copse_arena_array(arena, n, sizeof(int), &g->stamp, g->err));
-  COPSE_TRY(copse_arena_array(arena, n, sizeof(int), &g->queue, g->err));
-  COPSE_TRY(copse_arena_array(arena, n, sizeof(int), &g->chosen, g->err));
-  COPSE_TRY(copse_arena_array(arena, n, sizeof(int), &g->depth, g->err));
-out:
-  return status;
+  COPSE_DO(copse_arena_array(arena, n, sizeof(int), &g->via, g->err));
+  COPSE_DO(copse_arena_array(arena, n, sizeof(int), &g->stamp, g->err));
+  COPSE_DO(copse_arena_array(arena, n, sizeof(int), &g->queue, g->err));
+  COPSE_DO(copse_arena_array(arena, n, sizeof(int), &g->chosen, g->err));
+  return copse_arena_array(arena, n, sizeof(int), &g->depth, g->err);
 }
 
 copse_status copse_grower_prepare_cuts(struct copse_grower *g, bool exits) {
   size_t n = (size_t)g->cuts.n;
-  copse_status status;
-  COPSE_TRY(copse_cuts_join_lists(&g->cuts, g->err));
-  COPSE_TRY(copse_arena_array(&g->arena, n, 1, &g->touched, g->err));
-  if (exits) COPSE_TRY(copse_arena_array(&g->arena, n, sizeof *g->exits, &g->exits, g->err));
-out:
-  return status;
+  COPSE_DO(copse_cuts_join_lists(&g->cuts, g->err));
+  COPSE_DO(copse_arena_array(&g->arena, n, 1, &g->touched, g->err));
+  if (exits) COPSE_DO(copse_arena_array(&g->arena, n, sizeof *g->exits, &g->exits, g->err));
+  return COPSE_OK;
 }
 
 void copse_grower_drop_waiting(struct copse_grower *g) {

@@ -123,9 +123,8 @@ static copse_status join(struct grower *g, int index, int x, int y, const struct
   struct tree *tree = &g->trees[index];
   struct way *way = &tree->ways[y];
   int end = g->network->terminals[y];
-  copse_status status;
-  COPSE_TRY(copse_grow(&g->path, &g->path_capacity, g->n_path + (size_t)search->n_links,
-                       sizeof *g->path, g->err));
+  COPSE_DO(copse_grow(&g->path, &g->path_capacity, g->n_path + (size_t)search->n_links,
+                      sizeof *g->path, g->err));
   *way = (struct way){x, search->n_links, g->n_path, 0};
   for (int i = 0; i < search->n_links; i++) {
     int e = search->links[i];
@@ -134,10 +133,9 @@ static copse_status join(struct grower *g, int index, int x, int y, const struct
     g->left[e]--;
     for (int j = g->first_cut[e]; j < g->first_cut[e + 1]; j++)
       if (copse_cuts_hold(&g->cuts, g->entered[j], end)) tree->entered[g->entered[j]] = 1;
-    if (g->users) COPSE_TRY(note_user(g, e, index, y));
+    if (g->users) COPSE_DO(note_user(g, e, index, y));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* The way of the search from `start` that ends with `link`; whether the tree may take it. */
@@ -171,7 +169,6 @@ static copse_status search_from(struct grower *g, int index, int x, int most, in
   struct search *s = &g->search[0];
   struct copse_queue queue = {.items = s->queue};
   int start = g->network->terminals[x];
-  copse_status status = COPSE_OK;
   *taken = 0;
   s->n++;
   copse_queue_push(&queue, start);
@@ -186,7 +183,7 @@ static copse_status search_from(struct grower *g, int index, int x, int most, in
       if (g->left[e] == 0) continue;
       if (y >= 0) {
         if (!collect_way(g, tree, start, e, s)) continue;
-        COPSE_TRY(add_vertex(g, index, x, y, s));
+        COPSE_DO(add_vertex(g, index, x, y, s));
         if (++*taken == most) return COPSE_OK;
       } else if (may_enter(g, tree, e, -1)) {
         s->stamp[b] = s->n;
@@ -195,23 +192,20 @@ static copse_status search_from(struct grower *g, int index, int x, int most, in
       }
     }
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Brings at most `most` more terminals into a tree; *taken of them. */
 static copse_status grow(struct grower *g, int index, int most, int *taken) {
   struct tree *tree = &g->trees[index];
-  copse_status status = COPSE_OK;
   *taken = 0;
   while (tree->open < tree->n_order && *taken < most) {
     int more;
-    COPSE_TRY(search_from(g, index, tree->order[tree->open], most - *taken, &more));
+    COPSE_DO(search_from(g, index, tree->order[tree->open], most - *taken, &more));
     *taken += more;
     if (*taken < most) tree->open++; /* room only shrinks, and the tree only grows */
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- what is left for whom --------------------------------------------------------------- */
@@ -272,17 +266,15 @@ static bool has_source(const struct grower *g, struct user user, int taken) {
 /* ---- who uses a link --------------------------------------------------------------------- */
 
 static copse_status list_users(struct grower *g) {
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&g->arena, (size_t)g->network->n_links, sizeof *g->users, &g->users,
-                              g->err));
+  COPSE_DO(copse_arena_array(&g->arena, (size_t)g->network->n_links, sizeof *g->users, &g->users,
+                             g->err));
   for (int t = 0; t < g->n_trees; t++)
     for (int v = 0; v < g->n; v++) {
       const struct way *way = &g->trees[t].ways[v];
       for (int i = 0; way->src >= 0 && i < way->n; i++)
-        COPSE_TRY(note_user(g, g->path[way->first + (size_t)i], t, v));
+        COPSE_DO(note_user(g, g->path[way->first + (size_t)i], t, v));
     }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Whether the way still uses all links that a search found to be full. */
@@ -369,11 +361,10 @@ static copse_status attach(struct grower *g, int t, int v, int chain, bool *done
 static copse_status exchange(struct grower *g, int t, int v, int x, const struct search *search,
                              struct user user, int chain, bool *done) {
   struct way *way = &g->trees[user.tree].ways[user.vertex], old = *way;
-  copse_status status;
   give_back(g, &old, 1);
   way->src = -1;
-  COPSE_TRY(join(g, t, x, v, search));
-  COPSE_TRY(attach(g, user.tree, user.vertex, chain - 1, done));
+  COPSE_DO(join(g, t, x, v, search));
+  COPSE_DO(attach(g, user.tree, user.vertex, chain - 1, done));
   if (*done) {
     measure(g, &g->trees[user.tree]);
   } else {
@@ -381,8 +372,7 @@ static copse_status exchange(struct grower *g, int t, int v, int x, const struct
     give_back(g, &old, -1);
     *way = old;
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* The next way, from *i downwards, that may use full links with these bits: nearly all that is
@@ -408,7 +398,6 @@ static copse_status exchange_any(struct grower *g, int t, int v, int x, const st
                                  int chain, bool *done) {
   int n_full = 0, *full = search->full;
   uint64_t bits = 0;
-  copse_status status = COPSE_OK;
   for (int i = 0; i < search->n_links; i++) {
     if (g->left[search->links[i]] != 0) continue;
     full[n_full++] = search->links[i];
@@ -418,10 +407,9 @@ static copse_status exchange_any(struct grower *g, int t, int v, int x, const st
     struct user user = g->users[full[0]].list[i];
     if (!uses_all(g, user, full, n_full)) continue;
     if (chain == 1 && !has_source(g, user, full[0])) continue;
-    COPSE_TRY(exchange(g, t, v, x, search, user, chain, done));
+    COPSE_DO(exchange(g, t, v, x, search, user, chain, done));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Over free links, from the shallowest vertex that has such a way; false: there is none. */
@@ -443,7 +431,6 @@ static bool find_place(struct grower *g, int t, int v, struct search *s, int *x)
 static copse_status attach(struct grower *g, int t, int v, int chain, bool *done) {
   struct search *s = &g->search[chain];
   int x;
-  copse_status status = COPSE_OK;
   *done = find_place(g, t, v, s, &x);
   if (*done) return join(g, t, x, v, s);
   if (chain == 0) return COPSE_OK;
@@ -451,24 +438,22 @@ static copse_status attach(struct grower *g, int t, int v, int chain, bool *done
   for (int i = 0; i < s->n_ends && i < COPSE_LEVELS_MOST_WAYS && !*done && g->allowed > 0; i++) {
     collect_back(g, s, s->ends[i], v);
     x = g->number[s->ends[i] % g->network->n_nodes];
-    COPSE_TRY(exchange_any(g, t, v, x, s, chain, done));
+    COPSE_DO(exchange_any(g, t, v, x, s, chain, done));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* One more terminal for a tree that is stuck, by at most `chain` exchanges in a row. */
 static copse_status repair(struct grower *g, int t, int chain, bool *repaired) {
   struct tree *tree = &g->trees[t];
   int most = (int)copse_smaller(g->candidates, COPSE_LEVELS_REPAIR_CANDIDATES);
-  copse_status status = COPSE_OK;
-  if (!g->users) COPSE_TRY(list_users(g));
+  if (!g->users) COPSE_DO(list_users(g));
   *repaired = false;
   g->allowed = most;
   find_sources(g);
   for (int v = 0; v < g->n && !*repaired && g->allowed > 0; v++) {
     if (tree->depth[v] >= 0) continue;
-    COPSE_TRY(attach(g, t, v, chain, repaired));
+    COPSE_DO(attach(g, t, v, chain, repaired));
     if (!*repaired) continue;
     tree->depth[v] = 0;
     tree->order[tree->n_order++] = v;
@@ -476,8 +461,7 @@ static copse_status repair(struct grower *g, int t, int chain, bool *repaired) {
     tree->open = 0; /* room may have grown */
   }
   g->candidates -= most - g->allowed;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- preparation --------------------------------------------------------------------------- */
@@ -485,38 +469,34 @@ out:
 static copse_status list_cuts_by_link(struct grower *g) {
   const struct copse_network *network = g->network;
   size_t n = 0, capacity = 0;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&g->arena, (size_t)network->n_links + 1, sizeof(int), &g->first_cut,
-                              g->err));
+  COPSE_DO(copse_arena_array(&g->arena, (size_t)network->n_links + 1, sizeof(int), &g->first_cut,
+                             g->err));
   for (int e = 0; e < network->n_links; e++) {
     const struct copse_net_link *link = &network->links[e];
     const struct copse_cuts_of_node *of = &g->cuts.of[link->dst];
     g->first_cut[e] = (int)n;
     for (int i = 0; i < of->n; i++) {
       if (copse_cuts_hold(&g->cuts, of->cuts[i], link->src)) continue;
-      COPSE_TRY(copse_grow(&g->entered, &capacity, n + 1, sizeof *g->entered, g->err));
+      COPSE_DO(copse_grow(&g->entered, &capacity, n + 1, sizeof *g->entered, g->err));
       g->entered[n++] = of->cuts[i];
     }
   }
   g->first_cut[network->n_links] = (int)n;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status make_searches(struct grower *g) {
   size_t n = (size_t)g->network->n_nodes;
-  copse_status status = COPSE_OK;
   for (int i = 0; i <= COPSE_LEVELS_CHAIN; i++) {
     struct search *s = &g->search[i];
-    COPSE_TRY(copse_arena_array(&g->arena, LAYERS * n, sizeof(int), &s->via, g->err));
-    COPSE_TRY(copse_arena_array(&g->arena, LAYERS * n, sizeof(int), &s->stamp, g->err));
-    COPSE_TRY(copse_arena_array(&g->arena, LAYERS * n, sizeof(int), &s->queue, g->err));
-    COPSE_TRY(copse_arena_array(&g->arena, LAYERS * n, sizeof(int), &s->ends, g->err));
-    COPSE_TRY(copse_arena_array(&g->arena, n, sizeof(int), &s->links, g->err));
-    COPSE_TRY(copse_arena_array(&g->arena, n, sizeof(int), &s->full, g->err));
+    COPSE_DO(copse_arena_array(&g->arena, LAYERS * n, sizeof(int), &s->via, g->err));
+    COPSE_DO(copse_arena_array(&g->arena, LAYERS * n, sizeof(int), &s->stamp, g->err));
+    COPSE_DO(copse_arena_array(&g->arena, LAYERS * n, sizeof(int), &s->queue, g->err));
+    COPSE_DO(copse_arena_array(&g->arena, LAYERS * n, sizeof(int), &s->ends, g->err));
+    COPSE_DO(copse_arena_array(&g->arena, n, sizeof(int), &s->links, g->err));
+    COPSE_DO(copse_arena_array(&g->arena, n, sizeof(int), &s->full, g->err));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- the trees --------------------------------------------------------------------------- */
@@ -524,11 +504,10 @@ out:
 static copse_status make_tree(struct grower *g, int root) {
   size_t n = (size_t)g->n;
   struct tree *tree = &g->trees[g->n_made];
-  copse_status status;
   tree->ways = g->ways + (size_t)g->n_made++ * n;
-  COPSE_TRY(copse_arena_array(&g->arena, n, sizeof *tree->depth, &tree->depth, g->err));
-  COPSE_TRY(copse_arena_array(&g->arena, n, sizeof *tree->order, &tree->order, g->err));
-  COPSE_TRY(copse_arena_array(&g->arena, (size_t)g->cuts.n, 1, &tree->entered, g->err));
+  COPSE_DO(copse_arena_array(&g->arena, n, sizeof *tree->depth, &tree->depth, g->err));
+  COPSE_DO(copse_arena_array(&g->arena, n, sizeof *tree->order, &tree->order, g->err));
+  COPSE_DO(copse_arena_array(&g->arena, (size_t)g->cuts.n, 1, &tree->entered, g->err));
   for (int v = 0; v < g->n; v++) {
     tree->ways[v].src = -1;
     tree->depth[v] = -1;
@@ -537,8 +516,7 @@ static copse_status make_tree(struct grower *g, int root) {
   tree->depth[root] = 0;
   tree->order[tree->n_order++] = root;
   memcpy(tree->entered, copse_cuts_flags(&g->cuts, g->network->terminals[root]), (size_t)g->cuts.n);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* How many trees there are; false where they are too many. */
@@ -555,26 +533,24 @@ static bool count_trees(struct grower *g, int64_t k) {
 static copse_status prepare(struct grower *g, const int64_t *capacities, int64_t k) {
   const struct copse_network *network = g->network;
   size_t nodes = (size_t)network->n_nodes, links = (size_t)network->n_links;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&g->arena, nodes, sizeof *g->number, &g->number, g->err));
-  COPSE_TRY(copse_arena_array(&g->arena, nodes, sizeof *g->sources, &g->sources, g->err));
-  COPSE_TRY(copse_arena_array(&g->arena, links, sizeof *g->left, &g->left, g->err));
+  COPSE_DO(copse_arena_array(&g->arena, nodes, sizeof *g->number, &g->number, g->err));
+  COPSE_DO(copse_arena_array(&g->arena, nodes, sizeof *g->sources, &g->sources, g->err));
+  COPSE_DO(copse_arena_array(&g->arena, links, sizeof *g->left, &g->left, g->err));
   for (int v = 0; v < network->n_nodes; v++) g->number[v] = -1;
   for (int i = 0; i < g->n; i++) g->number[network->terminals[i]] = i;
   memcpy(g->left, capacities, links * sizeof *g->left);
-  COPSE_TRY(copse_links_by_source(network, &g->arena, &g->leaving, g->err));
-  COPSE_TRY(copse_links_by_destination(network, &g->arena, &g->entering, g->err));
-  COPSE_TRY(copse_cuts_tight(network, capacities, k, network->terminals, g->n, &g->cuts, g->err));
-  COPSE_TRY(list_cuts_by_link(g));
-  COPSE_TRY(make_searches(g));
-  COPSE_TRY(copse_arena_array(&g->arena, (size_t)g->n_trees, sizeof *g->trees, &g->trees, g->err));
-  COPSE_TRY(copse_arena_array(&g->arena, (size_t)g->n_trees * (size_t)g->n, sizeof *g->ways,
-                              &g->ways, g->err));
+  COPSE_DO(copse_links_by_source(network, &g->arena, &g->leaving, g->err));
+  COPSE_DO(copse_links_by_destination(network, &g->arena, &g->entering, g->err));
+  COPSE_DO(copse_cuts_tight(network, capacities, k, network->terminals, g->n, &g->cuts, g->err));
+  COPSE_DO(list_cuts_by_link(g));
+  COPSE_DO(make_searches(g));
+  COPSE_DO(copse_arena_array(&g->arena, (size_t)g->n_trees, sizeof *g->trees, &g->trees, g->err));
+  COPSE_DO(copse_arena_array(&g->arena, (size_t)g->n_trees * (size_t)g->n, sizeof *g->ways,
+                             &g->ways, g->err));
   for (int i = 0; i < network->n_roots; i++)
     for (int64_t j = 0; j < network->roots[i].weight * k; j++)
-      COPSE_TRY(make_tree(g, g->number[network->roots[i].node]));
-out:
-  return status;
+      COPSE_DO(make_tree(g, g->number[network->roots[i].node]));
+  return COPSE_OK;
 }
 
 static void release(struct grower *g) {
@@ -589,50 +565,44 @@ static void release(struct grower *g) {
 
 /* All trees in turns, one terminal each, until none finds another. */
 static copse_status grow_all(struct grower *g, const struct copse_progress *progress) {
-  copse_status status = COPSE_OK;
   int round = 0;
   for (bool grown = true; grown; round++) {
     grown = false;
     for (int t = 0; t < g->n_trees; t++) {
       int taken;
-      COPSE_TRY(grow(g, t, 1, &taken));
+      COPSE_DO(grow(g, t, 1, &taken));
       grown = grown || taken > 0;
     }
     copse_progress_report(progress, "pack", round < g->n ? round : g->n, g->n);
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Repairs all trees that are stuck, as far as that goes. */
 static copse_status repair_all(struct grower *g, int chain, bool *any, bool *complete) {
-  copse_status status = COPSE_OK;
   *any = false;
   *complete = true;
   for (int t = 0; t < g->n_trees; t++) {
     bool repaired = true;
     while (g->trees[t].n_order < g->n && repaired) {
       int taken;
-      COPSE_TRY(repair(g, t, chain, &repaired));
-      if (repaired) COPSE_TRY(grow(g, t, g->n, &taken));
+      COPSE_DO(repair(g, t, chain, &repaired));
+      if (repaired) COPSE_DO(grow(g, t, g->n, &taken));
       *any = *any || repaired;
     }
     *complete = *complete && g->trees[t].n_order == g->n;
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* What is stuck, by ever longer chains of exchanges. */
 static copse_status finish(struct grower *g, bool *complete) {
-  copse_status status = COPSE_OK;
   bool any;
   *complete = false;
   for (int chain = 0; chain <= COPSE_LEVELS_CHAIN && !*complete; chain++) do {
-      COPSE_TRY(repair_all(g, chain, &any, complete));
+      COPSE_DO(repair_all(g, chain, &any, complete));
     } while (any && !*complete && g->candidates > 0);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status keep_edge(struct grower *g, const struct tree *tree, int v,
@@ -656,31 +626,26 @@ static copse_status keep_edge(struct grower *g, const struct tree *tree, int v,
 static copse_status keep_tree(struct grower *g, const struct tree *tree,
                               struct copse_forest_tree *out) {
   struct copse_forest_edge *edges;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&g->forest->arena, (size_t)g->n, sizeof *edges, &edges, g->err));
+  COPSE_DO(copse_arena_array(&g->forest->arena, (size_t)g->n, sizeof *edges, &edges, g->err));
   *out = (struct copse_forest_tree){
       .root = g->network->terminals[tree->root], .multiplicity = 1, .edges = edges};
   for (int n = 0, depth = 1; n < g->n - 1; depth++) {
     for (int i = 0, v; i < g->n; i++) {
       v = (tree->root + i) % g->n;
-      if (tree->depth[v] == depth) COPSE_TRY(keep_edge(g, tree, v, &edges[n++]));
+      if (tree->depth[v] == depth) COPSE_DO(keep_edge(g, tree, v, &edges[n++]));
     }
     out->height = depth;
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status keep(struct grower *g) {
-  copse_status status;
   struct copse_forest_tree *trees;
-  COPSE_TRY(
-      copse_arena_array(&g->forest->arena, (size_t)g->n_trees, sizeof *trees, &trees, g->err));
-  for (int t = 0; t < g->n_trees; t++) COPSE_TRY(keep_tree(g, &g->trees[t], &trees[t]));
+  COPSE_DO(copse_arena_array(&g->forest->arena, (size_t)g->n_trees, sizeof *trees, &trees, g->err));
+  for (int t = 0; t < g->n_trees; t++) COPSE_DO(keep_tree(g, &g->trees[t], &trees[t]));
   g->forest->trees = trees;
   g->forest->n_trees = g->n_trees;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Sets how many candidates for exchanges may be looked at; false where exchanges can't finish the

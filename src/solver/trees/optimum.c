@@ -225,8 +225,7 @@ static copse_status try_u(const struct copse_network *network, struct copse_q u,
                           int64_t *capacities, bool *feasible, struct copse_err *err) {
   for (int i = 0; i < network->n_links; i++)
     capacities[i] = floor_of(u, network->links[i].capacity);
-  copse_status status = balance(network, capacities, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(balance(network, capacities, err));
   return copse_optimum_feasible(network, capacities, k, feasible, err);
 }
 
@@ -252,13 +251,12 @@ static copse_status bisect(const struct copse_network *network, int64_t b, int64
                            struct copse_q lo, struct copse_q *hi, int64_t *tried,
                            struct copse_err *err) {
   int64_t below = floor_of(lo, b), above = floor_of(*hi, b);
-  copse_status status;
   while (below < above) {
     int64_t middle = below + (above - below + 1) / 2;
     struct copse_q u;
     bool feasible;
-    COPSE_TRY(copse_q_make(middle, b, &u, err));
-    COPSE_TRY(try_u(network, u, k, tried, &feasible, err));
+    COPSE_DO(copse_q_make(middle, b, &u, err));
+    COPSE_DO(try_u(network, u, k, tried, &feasible, err));
     if (feasible) {
       *hi = u;
       if (above == middle) break;
@@ -267,9 +265,7 @@ static copse_status bisect(const struct copse_network *network, int64_t b, int64
       below = middle;
     }
   }
-  status = COPSE_OK;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_optimum_fixed_k(const struct copse_network *network, struct copse_q x_optimum,

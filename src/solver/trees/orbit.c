@@ -40,17 +40,15 @@ struct finder {
 static copse_status add_images(struct finder *f, int g) {
   int *nodes = f->levels + (size_t)g * (size_t)f->network->n_nodes;
   int *next = nodes + f->network->n_nodes;
-  copse_status status = COPSE_OK;
   if (g == f->symmetry->n) return copse_cuts_add(f->out, nodes, f->n_inside, 0, NULL, f->err);
   memcpy(next, nodes, (size_t)f->n_inside * sizeof *next);
   const struct copse_permutation *generator = &f->symmetry->generators[g];
   for (int power = 0; power < generator->order; power++) {
-    COPSE_TRY(add_images(f, g + 1));
+    COPSE_DO(add_images(f, g + 1));
     for (int i = 0; i < f->n_inside; i++) nodes[i] = generator->image[nodes[i]];
     memcpy(next, nodes, (size_t)f->n_inside * sizeof *next);
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* The tight cuts nearest to `sinks` with their images. Those with too many nodes for all images to
@@ -164,7 +162,6 @@ out:
 /* k trees of every base root, within what is left. */
 static copse_status grow_once(struct copse_grower *g, int64_t k, const int *bases, int n_bases,
                               const struct copse_progress *progress, bool *packed) {
-  copse_status status = COPSE_OK;
   bool stuck = false;
   int64_t multiplicity;
   g->n_trees = 0;
@@ -172,13 +169,12 @@ static copse_status grow_once(struct copse_grower *g, int64_t k, const int *base
     const struct copse_net_root *root = &g->network->roots[bases[i]];
     if (copse_mul_overflows(root->weight, k, &multiplicity))
       return copse_fail(g->err, COPSE_OVERFLOW, "the number of trees needs more than 63 bits");
-    COPSE_TRY(copse_grower_root(g, root->node, multiplicity, &stuck));
+    COPSE_DO(copse_grower_root(g, root->node, multiplicity, &stuck));
     copse_progress_report(progress, "pack", i + 1, n_bases);
   }
   copse_grower_drop_waiting(g);
   *packed = !stuck;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /*
@@ -189,20 +185,18 @@ static copse_status grow_all(struct copse_grower *g, int64_t k, const int *bases
                              const struct copse_progress *progress, bool *packed) {
   size_t bytes = (size_t)g->n_orbits * sizeof *g->left;
   int64_t *all;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&g->arena, (size_t)g->n_orbits, sizeof *all, &all, g->err));
+  COPSE_DO(copse_arena_array(&g->arena, (size_t)g->n_orbits, sizeof *all, &all, g->err));
   memcpy(all, g->left, bytes);
   memset(g->avoid, 0, (size_t)g->n_orbits * sizeof *g->avoid);
   for (g->top_level = 0;; g->top_level++) {
-    COPSE_TRY(grow_once(g, k, bases, n_bases, progress, packed));
+    COPSE_DO(grow_once(g, k, bases, n_bases, progress, packed));
     if (*packed) break;
     copse_arena_free(&g->forest->arena); /* nothing else is in it yet */
     if (g->top_level + 1 == COPSE_ORBIT_LEVELS) break;
     for (int o = 0; o < g->n_orbits; o++) g->avoid[o] += g->left[o] < g->current.multiplicity;
     memcpy(g->left, all, bytes);
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_make_orbit_trees(const struct copse_tree_problem *problem,

@@ -106,13 +106,11 @@ static void enter_cuts(struct packer *p, int x, int y, int64_t amount) {
 /* After a flow that fell short: its cut can spare `slack`, and the current family is in it. */
 static copse_status learn_from_flow(struct packer *p, int64_t slack) {
   int c;
-  copse_status status;
   for (int v = 0; v < p->network->n_nodes; v++)
     p->inside[v] = !copse_flow_on_source_side(p->flow, v);
-  COPSE_TRY(copse_cuts_add_flags(&p->cuts, p->inside, slack, &c, p->err));
+  COPSE_DO(copse_cuts_add_flags(&p->cuts, p->inside, slack, &c, p->err));
   if (c >= 0) p->touched[c] = true;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /*
@@ -136,21 +134,19 @@ static int64_t evident_flow(struct packer *p, int x, int y) {
 /* How much of `want` the current family may be extended over x -> y (see above). */
 static copse_status safe_amount(struct packer *p, int x, const struct link *link, int64_t want,
                                 int64_t *safe) {
-  copse_status status;
   if (link->left < want) want = link->left;
   want = spared_by_cuts(p, x, link->dst, want);
   *safe = want;
   if (want == 0 || p->trusting) return COPSE_OK;
   if (evident_flow(p, x, link->dst) >= p->others + want) return COPSE_OK;
-  COPSE_TRY(copse_flow_change(p->flow, x, p->hub, p->unbounded, p->err));
+  COPSE_DO(copse_flow_change(p->flow, x, p->hub, p->unbounded, p->err));
   int64_t value = copse_flow_max(p->flow, x, link->dst, p->others + want);
-  if (value < p->others + want) COPSE_TRY(learn_from_flow(p, value - p->others));
-  COPSE_TRY(copse_flow_change(p->flow, x, p->hub, -p->unbounded, p->err));
+  if (value < p->others + want) COPSE_DO(learn_from_flow(p, value - p->others));
+  COPSE_DO(copse_flow_change(p->flow, x, p->hub, -p->unbounded, p->err));
   *safe = value - p->others;
   if (*safe < 0)
     return copse_fail(p->err, COPSE_INTERNAL, "tree packing: the graph doesn't carry its trees");
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* The auxiliary node through which waiting family `slot` receives what it still needs. */
@@ -160,15 +156,13 @@ static int waiting_node(const struct packer *p, int slot) { return p->hub + 1 + 
 static copse_status tie_waiting(struct packer *p, int slot, int64_t sign) {
   const struct family *family = &p->waiting[slot];
   int node = waiting_node(p, slot);
-  copse_status status;
   if (p->trusting) return COPSE_OK;
-  COPSE_TRY(copse_flow_change(p->flow, p->hub, node, sign * family->multiplicity, p->err));
-  COPSE_TRY(copse_flow_change(p->flow, node, p->root, sign * p->unbounded, p->err));
+  COPSE_DO(copse_flow_change(p->flow, p->hub, node, sign * family->multiplicity, p->err));
+  COPSE_DO(copse_flow_change(p->flow, node, p->root, sign * p->unbounded, p->err));
   for (int i = 0; i < family->n_edges; i++)
-    COPSE_TRY(copse_flow_change(p->flow, node, family->edges[i].dst, sign * p->unbounded, p->err));
+    COPSE_DO(copse_flow_change(p->flow, node, family->edges[i].dst, sign * p->unbounded, p->err));
   p->others += sign * family->multiplicity;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* The current family goes on with `amount`; the rest waits as a copy of what it is now. */
@@ -182,10 +176,9 @@ static copse_status split_family(struct packer *p, int64_t amount) {
 }
 
 static copse_status extend(struct packer *p, int x, struct link *link, int64_t amount) {
-  copse_status status = COPSE_OK;
-  if (amount < p->current.multiplicity) COPSE_TRY(split_family(p, amount));
+  if (amount < p->current.multiplicity) COPSE_DO(split_family(p, amount));
   if (!p->trusting) {
-    COPSE_TRY(copse_flow_change(p->flow, x, link->dst, -amount, p->err));
+    COPSE_DO(copse_flow_change(p->flow, x, link->dst, -amount, p->err));
     link->in_flow -= amount;
   }
   link->left -= amount;
@@ -193,8 +186,7 @@ static copse_status extend(struct packer *p, int x, struct link *link, int64_t a
   p->current.edges[p->current.n_edges++] = (struct copse_packed_edge){x, link->dst};
   p->in_tree[link->dst] = true;
   p->order[p->n_order++] = link->dst;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /*
@@ -202,7 +194,6 @@ out:
  * largest part found. NULL: x has no usable link any more.
  */
 static copse_status best_extension(struct packer *p, int x, struct link **best, int64_t *amount) {
-  copse_status status = COPSE_OK;
   *best = NULL;
   *amount = 0;
   for (int i = p->first_link[x]; i < p->first_link[x + 1]; i++) {
@@ -211,19 +202,17 @@ static copse_status best_extension(struct packer *p, int x, struct link **best, 
     if (link->left <= *amount) continue;
     if (p->once && enters_again(p, x, link->dst)) continue;
     int64_t safe;
-    COPSE_TRY(safe_amount(p, x, link, p->current.multiplicity, &safe));
+    COPSE_DO(safe_amount(p, x, link, p->current.multiplicity, &safe));
     if (safe == 0) link->blocked_for = p->family_id;
     if (safe <= *amount) continue;
     *best = link;
     *amount = safe;
     if (safe == p->current.multiplicity) break;
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status grow_current(struct packer *p) {
-  copse_status status = COPSE_OK;
   int target = p->network->n_terminals - 1;
   p->first_open[0] = p->first_open[1] = 0;
   p->family_id++;
@@ -242,32 +231,29 @@ static copse_status grow_current(struct packer *p) {
     }
     if (*open == p->n_order)
       return copse_fail(p->err, COPSE_INTERNAL, "tree packing: a tree can't be finished");
-    COPSE_TRY(best_extension(p, p->order[*open], &best, &amount));
+    COPSE_DO(best_extension(p, p->order[*open], &best, &amount));
     if (best) {
-      COPSE_TRY(extend(p, p->order[*open], best, amount));
+      COPSE_DO(extend(p, p->order[*open], best, amount));
       p->once = p->enters_once;
     } else {
       ++*open;
     }
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status emit_current(struct packer *p) {
   struct copse_packing *out = p->out;
   size_t n = (size_t)p->current.n_edges;
-  copse_status status;
-  COPSE_TRY(
+  COPSE_DO(
       copse_grow(&out->trees, &out->trees_capacity, out->n_trees + 1, sizeof *out->trees, p->err));
-  COPSE_TRY(
+  COPSE_DO(
       copse_grow(&out->edges, &out->edges_capacity, out->n_edges + n, sizeof *out->edges, p->err));
   out->trees[out->n_trees++] =
       (struct copse_packed_tree){p->root, p->current.multiplicity, out->n_edges};
   memcpy(out->edges + out->n_edges, p->current.edges, n * sizeof *out->edges);
   out->n_edges += n;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Makes the vertex set that the current family's edges imply. */
@@ -290,91 +276,82 @@ static void restart_vertices(struct packer *p) {
  * could not be finished by trust.
  */
 static copse_status pack_root(struct packer *p, const struct copse_net_root *root) {
-  copse_status status;
   int64_t need = root->weight * p->k;
   p->root = root->node;
   p->current.multiplicity = need;
   p->current.n_edges = 0;
   p->n_waiting = 0;
-  COPSE_TRY(copse_flow_change(p->flow, p->hub, root->node, -need, p->err));
+  COPSE_DO(copse_flow_change(p->flow, p->hub, root->node, -need, p->err));
   p->need[root->node] = 0;
   p->others -= need;
   for (;;) {
     restart_vertices(p);
-    COPSE_TRY(grow_current(p));
+    COPSE_DO(grow_current(p));
     if (p->stuck) break;
-    COPSE_TRY(emit_current(p));
+    COPSE_DO(emit_current(p));
     if (p->n_waiting == 0) break;
-    COPSE_TRY(tie_waiting(p, --p->n_waiting, -1));
+    COPSE_DO(tie_waiting(p, --p->n_waiting, -1));
     const struct family *next = &p->waiting[p->n_waiting];
     p->current.multiplicity = next->multiplicity;
     p->current.n_edges = next->n_edges;
     memcpy(p->current.edges, next->edges, (size_t)next->n_edges * sizeof *next->edges);
   }
   if (!p->trusting) copse_flow_compact(p->flow);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- the graph ----------------------------------------------------------------------------- */
 
 static copse_status list_links(struct packer *p, struct copse_flow *graph) {
-  copse_status status = COPSE_OK;
   size_t n = 0, capacity = 0;
   for (int v = 0; v < p->network->n_nodes; v++) {
     struct copse_flow_neighbours leaving = copse_flow_leaving(graph, v);
     p->first_link[v] = (int)n;
-    COPSE_TRY(copse_grow(&p->links, &capacity, n + (size_t)leaving.n, sizeof *p->links, p->err));
+    COPSE_DO(copse_grow(&p->links, &capacity, n + (size_t)leaving.n, sizeof *p->links, p->err));
     for (int i = 0; i < leaving.n; i++)
       p->links[n++] =
           (struct link){leaving.nodes[i], leaving.capacities[i], leaving.capacities[i], 0};
   }
   p->first_link[p->network->n_nodes] = (int)n;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status build_graph(struct packer *p) {
   const struct copse_network *network = p->network;
-  copse_status status;
-  COPSE_TRY(copse_flow_new(network->n_nodes + 1 + network->n_terminals, &p->flow, p->err));
+  COPSE_DO(copse_flow_new(network->n_nodes + 1 + network->n_terminals, &p->flow, p->err));
   for (int v = 0; v < network->n_nodes; v++)
     for (int i = p->first_link[v]; i < p->first_link[v + 1]; i++)
-      COPSE_TRY(copse_flow_change(p->flow, v, p->links[i].dst, p->links[i].left, p->err));
+      COPSE_DO(copse_flow_change(p->flow, v, p->links[i].dst, p->links[i].left, p->err));
   for (int i = 0; i < network->n_roots; i++) {
     int64_t need = network->roots[i].weight * p->k;
-    COPSE_TRY(copse_flow_change(p->flow, p->hub, network->roots[i].node, need, p->err));
+    COPSE_DO(copse_flow_change(p->flow, p->hub, network->roots[i].node, need, p->err));
     p->need[network->roots[i].node] = need;
     p->others += need;
   }
   p->unbounded = p->others;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status prepare(struct packer *p, struct copse_flow *graph) {
   size_t nodes = (size_t)p->network->n_nodes, terminals = (size_t)p->network->n_terminals;
   struct copse_arena *arena = &p->arena;
-  copse_status status;
   p->hub = p->network->n_nodes;
-  COPSE_TRY(copse_arena_array(arena, nodes + 1, sizeof(int), &p->first_link, p->err));
-  COPSE_TRY(copse_arena_array(arena, terminals + 1, sizeof *p->waiting, &p->waiting, p->err));
-  COPSE_TRY(copse_arena_array(arena, terminals, sizeof(int), &p->order, p->err));
-  COPSE_TRY(copse_arena_array(arena, nodes, 1, &p->in_tree, p->err));
-  COPSE_TRY(copse_arena_array(arena, nodes, sizeof *p->need, &p->need, p->err));
+  COPSE_DO(copse_arena_array(arena, nodes + 1, sizeof(int), &p->first_link, p->err));
+  COPSE_DO(copse_arena_array(arena, terminals + 1, sizeof *p->waiting, &p->waiting, p->err));
+  COPSE_DO(copse_arena_array(arena, terminals, sizeof(int), &p->order, p->err));
+  COPSE_DO(copse_arena_array(arena, nodes, 1, &p->in_tree, p->err));
+  COPSE_DO(copse_arena_array(arena, nodes, sizeof *p->need, &p->need, p->err));
   for (size_t i = 0; i <= terminals + 1; i++) {
     struct family *family = i <= terminals ? &p->waiting[i] : &p->current;
-    COPSE_TRY(copse_arena_array(arena, terminals, sizeof *family->edges, &family->edges, p->err));
+    COPSE_DO(copse_arena_array(arena, terminals, sizeof *family->edges, &family->edges, p->err));
   }
-  COPSE_TRY(copse_arena_array(arena, nodes, 1, &p->inside, p->err));
-  COPSE_TRY(copse_cuts_new(p->network->n_nodes, COPSE_CUTS_MOST, &p->cuts, p->err));
-  COPSE_TRY(copse_arena_array(arena, COPSE_CUTS_MOST, 1, &p->touched, p->err));
-  COPSE_TRY(list_links(p, graph));
-  COPSE_TRY(copse_arena_array(arena, (size_t)p->first_link[nodes], sizeof *p->saved_left,
-                              &p->saved_left, p->err));
-  COPSE_TRY(build_graph(p));
-out:
-  return status;
+  COPSE_DO(copse_arena_array(arena, nodes, 1, &p->inside, p->err));
+  COPSE_DO(copse_cuts_new(p->network->n_nodes, COPSE_CUTS_MOST, &p->cuts, p->err));
+  COPSE_DO(copse_arena_array(arena, COPSE_CUTS_MOST, 1, &p->touched, p->err));
+  COPSE_DO(list_links(p, graph));
+  COPSE_DO(copse_arena_array(arena, (size_t)p->first_link[nodes], sizeof *p->saved_left,
+                             &p->saved_left, p->err));
+  return build_graph(p);
 }
 
 static void release(struct packer *p) {
@@ -387,17 +364,15 @@ static void release(struct packer *p) {
 
 /* Brings the flow graph up to what was taken by trust. */
 static copse_status sync_flow(struct packer *p) {
-  copse_status status = COPSE_OK;
   for (int v = 0; v < p->network->n_nodes; v++) {
     for (int i = p->first_link[v]; i < p->first_link[v + 1]; i++) {
       struct link *link = &p->links[i];
       if (link->left == link->in_flow) continue;
-      COPSE_TRY(copse_flow_change(p->flow, v, link->dst, link->left - link->in_flow, p->err));
+      COPSE_DO(copse_flow_change(p->flow, v, link->dst, link->left - link->in_flow, p->err));
       link->in_flow = link->left;
     }
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- proofs -------------------------------------------------------------------------------- */
@@ -406,45 +381,38 @@ out:
  * the one that is the number `most` of those broken. */
 static copse_status ask_terminals(struct packer *p, int most, bool *carried) {
   const struct copse_network *network = p->network;
-  copse_status status;
   struct copse_sink_question question = {.source = p->hub,
                                          .demand = p->others,
                                          .sinks = network->terminals,
                                          .n_sinks = network->n_terminals,
                                          .most = most,
                                          .tight = true};
-  COPSE_TRY(copse_sinks_ask(&p->sinks, p->flow, &question, p->err));
+  COPSE_DO(copse_sinks_ask(&p->sinks, p->flow, &question, p->err));
   *carried = true;
   for (int i = 0; i < p->sinks.n_cuts; i++) {
     const struct copse_sink_cut *cut = &p->sinks.cuts[i];
     int n = 0;
     if (cut->flows < p->others) *carried = false;
     for (int u = 0; u < network->n_nodes; u++) n += cut->inside[u];
-    if (n > 1) COPSE_TRY(copse_cuts_add_flags(&p->cuts, cut->inside, 0, NULL, p->err));
+    if (n > 1) COPSE_DO(copse_cuts_add_flags(&p->cuts, cut->inside, 0, NULL, p->err));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Whether the links left carry all trees of the roots not begun (Edmonds). */
 static copse_status check_rest(struct packer *p, bool *carried) {
-  copse_status status;
-  COPSE_TRY(sync_flow(p));
-  status = ask_terminals(p, COPSE_PACK_MOST_BROKEN, carried);
-out:
-  return status;
+  COPSE_DO(sync_flow(p));
+  return ask_terminals(p, COPSE_PACK_MOST_BROKEN, carried);
 }
 
 /* All roots need `by` trees more for every unit of their weights. */
 static copse_status raise_needs(struct packer *p, int64_t by) {
-  copse_status status = COPSE_OK;
   for (int i = 0; i < p->network->n_roots; i++) {
     const struct copse_net_root *root = &p->network->roots[i];
-    COPSE_TRY(copse_flow_change(p->flow, p->hub, root->node, root->weight * by, p->err));
+    COPSE_DO(copse_flow_change(p->flow, p->hub, root->node, root->weight * by, p->err));
     p->others += root->weight * by;
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /*
@@ -454,13 +422,10 @@ out:
  */
 static copse_status learn_wider(struct packer *p) {
   bool ignored;
-  copse_status status = COPSE_OK;
   if (p->others > COPSE_FLOW_MAX / 4) return COPSE_OK; /* a hint, not worth an overflow */
-  COPSE_TRY(raise_needs(p, p->k));
-  COPSE_TRY(ask_terminals(p, p->network->n_terminals, &ignored));
-  COPSE_TRY(raise_needs(p, -p->k));
-out:
-  return status;
+  COPSE_DO(raise_needs(p, p->k));
+  COPSE_DO(ask_terminals(p, p->network->n_terminals, &ignored));
+  return raise_needs(p, -p->k);
 }
 
 /* What every known cut can spare, between two roots: links into it less trees into it. */
@@ -491,7 +456,6 @@ struct trust {
 
 static copse_status restore(struct packer *p, const struct trust *trust, size_t n_trees,
                             size_t n_edges) {
-  copse_status status = COPSE_OK;
   int n_links = p->first_link[p->network->n_nodes];
   for (int i = 0; i < n_links; i++) p->links[i].left = p->saved_left[i];
   p->out->n_trees = n_trees;
@@ -500,14 +464,13 @@ static copse_status restore(struct packer *p, const struct trust *trust, size_t 
   for (int i = 0; i < trust->batch; i++) {
     const struct copse_net_root *root = &p->network->roots[trust->done + i];
     int64_t need = root->weight * p->k, missing = need - p->need[root->node];
-    COPSE_TRY(copse_flow_change(p->flow, p->hub, root->node, missing, p->err));
+    COPSE_DO(copse_flow_change(p->flow, p->hub, root->node, missing, p->err));
     p->need[root->node] = need;
     p->others += missing;
   }
-  COPSE_TRY(sync_flow(p));
+  COPSE_DO(sync_flow(p));
   measure_cuts(p);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* The batch did not hold: what to try instead. `finished` of its roots got their trees. */
@@ -529,17 +492,16 @@ static copse_status pack_batch(struct packer *p, struct trust *trust) {
   int n_links = p->first_link[p->network->n_nodes], finished = 0, known = p->cuts.n;
   size_t n_trees = p->out->n_trees, n_edges = p->out->n_edges;
   bool carried = false;
-  copse_status status = COPSE_OK;
   if (trust->batch > p->network->n_roots - trust->done)
     trust->batch = p->network->n_roots - trust->done;
   for (int i = 0; i < n_links; i++) p->saved_left[i] = p->links[i].left;
   p->trusting = true;
   while (finished < trust->batch && !p->stuck) {
-    COPSE_TRY(pack_root(p, &p->network->roots[trust->done + finished]));
+    COPSE_DO(pack_root(p, &p->network->roots[trust->done + finished]));
     if (!p->stuck) finished++;
   }
   p->trusting = false;
-  if (finished == trust->batch && p->others > 0) COPSE_TRY(check_rest(p, &carried));
+  if (finished == trust->batch && p->others > 0) COPSE_DO(check_rest(p, &carried));
   if (finished == trust->batch && p->others == 0) carried = true;
   if (carried) {
     trust->done += trust->batch;
@@ -547,10 +509,9 @@ static copse_status pack_batch(struct packer *p, struct trust *trust) {
     trust->tries = 0;
     return COPSE_OK;
   }
-  COPSE_TRY(restore(p, trust, n_trees, n_edges));
+  COPSE_DO(restore(p, trust, n_trees, n_edges));
   lower_trust(trust, finished, p->cuts.n > known);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_pack_trees(const struct copse_tree_problem *problem, struct copse_flow *flow,

@@ -37,23 +37,20 @@ struct copse_paths {
 static copse_status get_bundle(struct copse_paths *paths, int src, int dst, int *bundle,
                                struct copse_err *err) {
   size_t cursor = 0;
-  copse_status status = COPSE_OK;
   *bundle = copse_index_map_next(&paths->by_ends, copse_key_pair(src, dst), &cursor);
   if (*bundle >= 0) return COPSE_OK;
   *bundle = (int)paths->n_bundles;
-  COPSE_TRY(copse_grow(&paths->bundles, &paths->bundles_capacity, paths->n_bundles + 1,
-                       sizeof *paths->bundles, err));
-  COPSE_TRY(copse_index_map_add(&paths->by_ends, copse_key_pair(src, dst), *bundle, err));
+  COPSE_DO(copse_grow(&paths->bundles, &paths->bundles_capacity, paths->n_bundles + 1,
+                      sizeof *paths->bundles, err));
+  COPSE_DO(copse_index_map_add(&paths->by_ends, copse_key_pair(src, dst), *bundle, err));
   paths->bundles[paths->n_bundles++] = (struct copse_pieces){0};
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status add_path(struct copse_paths *paths, int left, int right, int *index,
                              struct copse_err *err) {
-  copse_status status = copse_grow(&paths->paths, &paths->paths_capacity, paths->n_paths + 1,
-                                   sizeof *paths->paths, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_grow(&paths->paths, &paths->paths_capacity, paths->n_paths + 1,
+                      sizeof *paths->paths, err));
   *index = (int)paths->n_paths;
   paths->paths[paths->n_paths++] = (struct path){left, right};
   return COPSE_OK;
@@ -124,11 +121,10 @@ static copse_status join(struct copse_paths *paths, int left, int right, int *in
 
 copse_status copse_paths_split(struct copse_paths *paths, int u, int w, int t, int64_t amount,
                                struct copse_err *err) {
-  copse_status status = COPSE_OK;
   int of_in, of_out, of_direct = -1;
-  COPSE_TRY(get_bundle(paths, u, w, &of_in, err));
-  COPSE_TRY(get_bundle(paths, w, t, &of_out, err));
-  if (u != t) COPSE_TRY(get_bundle(paths, u, t, &of_direct, err));
+  COPSE_DO(get_bundle(paths, u, w, &of_in, err));
+  COPSE_DO(get_bundle(paths, w, t, &of_out, err));
+  if (u != t) COPSE_DO(get_bundle(paths, u, t, &of_direct, err));
   struct copse_pieces *in = &paths->bundles[of_in], *out_of = &paths->bundles[of_out];
   struct copse_pieces *direct = of_direct >= 0 ? &paths->bundles[of_direct] : NULL;
   while (amount > 0) {
@@ -140,11 +136,10 @@ copse_status copse_paths_split(struct copse_paths *paths, int u, int w, int t, i
     amount -= first.amount;
     if (!direct) continue;
     struct copse_piece piece = {first.amount, 0};
-    COPSE_TRY(join(paths, first.path, second.path, &piece.path, err));
-    COPSE_TRY(add_piece(direct, piece, err));
+    COPSE_DO(join(paths, first.path, second.path, &piece.path, err));
+    COPSE_DO(add_piece(direct, piece, err));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* The smallest piece that is large enough, else the largest. */
@@ -238,31 +233,28 @@ static copse_status add_tree(struct layer *l, int root, const struct copse_packe
   size_t n = (size_t)l->network->n_terminals - 1;
   struct copse_forest_tree tree = {.root = root, .multiplicity = multiplicity};
   struct copse_forest_edge *copy;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&l->forest->arena, n, sizeof *copy, &copy, err));
+  COPSE_DO(copse_arena_array(&l->forest->arena, n, sizeof *copy, &copy, err));
   l->depth[root] = 0;
   for (size_t i = 0; i < n; i++) {
-    COPSE_TRY(fill_edge(l, edges[i], l->pieces.list[l->cursor[i]].path, &copy[i], err));
+    COPSE_DO(fill_edge(l, edges[i], l->pieces.list[l->cursor[i]].path, &copy[i], err));
     int depth = l->depth[edges[i].dst] = l->depth[edges[i].src] + 1;
     if (depth > tree.height) tree.height = depth;
   }
   tree.edges = copy;
-  COPSE_TRY(copse_grow(&l->trees, &l->trees_capacity, l->n_trees + 1, sizeof *l->trees, err));
+  COPSE_DO(copse_grow(&l->trees, &l->trees_capacity, l->n_trees + 1, sizeof *l->trees, err));
   l->trees[l->n_trees++] = tree;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* A family whose edges lie on several paths becomes several trees: cut where one ends. */
 static copse_status lay_tree(struct layer *l, const struct copse_packed_tree *tree,
                              const struct copse_packed_edge *edges, struct copse_err *err) {
   size_t n = (size_t)l->network->n_terminals - 1;
-  copse_status status = COPSE_OK;
   l->pieces.n = 0;
   for (size_t i = 0; i < n; i++) {
     l->cursor[i] = l->pieces.n;
-    COPSE_TRY(copse_paths_take(l->paths, edges[i].src, edges[i].dst, tree->multiplicity, &l->pieces,
-                               err));
+    COPSE_DO(copse_paths_take(l->paths, edges[i].src, edges[i].dst, tree->multiplicity, &l->pieces,
+                              err));
     l->last[i] = l->pieces.n;
   }
   for (int64_t left = tree->multiplicity; left > 0;) {
@@ -270,7 +262,7 @@ static copse_status lay_tree(struct layer *l, const struct copse_packed_tree *tr
     for (size_t i = 0; i < n; i++)
       if (l->pieces.list[l->cursor[i]].amount < amount)
         amount = l->pieces.list[l->cursor[i]].amount;
-    COPSE_TRY(add_tree(l, tree->root, edges, amount, err));
+    COPSE_DO(add_tree(l, tree->root, edges, amount, err));
     left -= amount;
     for (size_t i = 0; i < n; i++) {
       struct copse_piece *piece = &l->pieces.list[l->cursor[i]];
@@ -278,8 +270,7 @@ static copse_status lay_tree(struct layer *l, const struct copse_packed_tree *tr
       if (piece->amount == 0 && l->cursor[i] + 1 < l->last[i]) l->cursor[i]++;
     }
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_paths_lay(struct copse_paths *paths, const struct copse_packing *packing,

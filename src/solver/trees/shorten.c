@@ -133,35 +133,30 @@ static void relist(struct shortener *s, int tree, int vertex) {
 static copse_status enlist(struct shortener *s, int tree, int vertex) {
   struct way *way = &s->trees[tree].ways[vertex];
   struct way_list *list = &s->lists[way->src];
-  copse_status status;
-  COPSE_TRY(copse_grow(&list->ways, &list->capacity, list->n + 1, sizeof *list->ways, s->err));
+  COPSE_DO(copse_grow(&list->ways, &list->capacity, list->n + 1, sizeof *list->ways, s->err));
   way->slot = (int)list->n++;
   relist(s, tree, vertex);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* One more tree, empty; may move s->trees. */
 static copse_status new_tree(struct shortener *s, struct tree **out) {
-  copse_status status;
   size_t n = (size_t)s->n;
-  COPSE_TRY(copse_grow(&s->trees, &s->trees_capacity, s->n_trees + 1, sizeof *s->trees, s->err));
+  COPSE_DO(copse_grow(&s->trees, &s->trees_capacity, s->n_trees + 1, sizeof *s->trees, s->err));
   struct tree *tree = &s->trees[s->n_trees];
   *tree = (struct tree){0};
-  COPSE_TRY(copse_arena_array(&s->arena, n, sizeof *tree->ways, &tree->ways, s->err));
-  COPSE_TRY(copse_arena_array(&s->arena, n, sizeof *tree->depth, &tree->depth, s->err));
-  COPSE_TRY(copse_arena_array(&s->arena, n, sizeof *tree->below, &tree->below, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, n, sizeof *tree->ways, &tree->ways, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, n, sizeof *tree->depth, &tree->depth, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, n, sizeof *tree->below, &tree->below, s->err));
   s->n_trees++;
   *out = tree;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Leaves `amount` of a tree where it is; the rest becomes a tree like it. */
 static copse_status cut(struct shortener *s, int from, int64_t amount) {
   struct tree *copy;
-  copse_status status;
-  COPSE_TRY(new_tree(s, &copy));
+  COPSE_DO(new_tree(s, &copy));
   struct tree *tree = &s->trees[from];
   size_t n = (size_t)s->n;
   copy->root = tree->root;
@@ -173,9 +168,8 @@ static copse_status cut(struct shortener *s, int from, int64_t amount) {
   memcpy(copy->depth, tree->depth, n * sizeof *copy->depth);
   memcpy(copy->below, tree->below, n * sizeof *copy->below);
   for (int v = 0; v < s->n; v++)
-    if (v != copy->root) COPSE_TRY(enlist(s, (int)s->n_trees - 1, v));
-out:
-  return status;
+    if (v != copy->root) COPSE_DO(enlist(s, (int)s->n_trees - 1, v));
+  return COPSE_OK;
 }
 
 /* Cuts the larger of two trees that are about to swap; may move s->trees. */
@@ -310,7 +304,6 @@ static bool find_swap(struct shortener *s, int index, int vertex, bool uneven, s
 static copse_status lift_by_edge(struct shortener *s, int tree, int vertex, bool uneven,
                                  bool *lifted) {
   struct swap swap = {0};
-  copse_status status = COPSE_OK;
   int root = s->trees[tree].root;
   *lifted = false;
   int n_chain = 0;
@@ -320,10 +313,8 @@ static copse_status lift_by_edge(struct shortener *s, int tree, int vertex, bool
   for (int i = 0; i < n_chain && !*lifted; i++)
     *lifted = find_swap(s, tree, s->chain[from_top ? n_chain - 1 - i : i], uneven, &swap);
   if (!*lifted) return COPSE_OK;
-  COPSE_TRY(even_out(s, swap.tree, swap.other_tree));
-  COPSE_TRY(apply(s, &swap));
-out:
-  return status;
+  COPSE_DO(even_out(s, swap.tree, swap.other_tree));
+  return apply(s, &swap);
 }
 
 /* ---- swaps of branches --------------------------------------------------------------------- */
@@ -388,7 +379,6 @@ static bool is_promising(struct shortener *s, int index, int top, int other_inde
 
 /* Swaps the branch with the other tree's ways to its vertices, if that puts nothing as deep. */
 static copse_status try_branch(struct shortener *s, int tree, int top, int other, bool *lifted) {
-  copse_status status = COPSE_OK;
   if (!is_promising(s, tree, top, other)) return COPSE_OK;
   int height = s->trees[tree].height, deep = count_deep(s, &s->trees[other], height);
   bool uneven = s->trees[tree].multiplicity != s->trees[other].multiplicity;
@@ -399,16 +389,14 @@ static copse_status try_branch(struct shortener *s, int tree, int top, int other
   swap_branch(s, tree, other);
   measure_both(s, tree, other);
   if (!*lifted) return COPSE_OK;
-  COPSE_TRY(even_out(s, tree, other));
+  COPSE_DO(even_out(s, tree, other));
   swap_branch(s, tree, other);
   measure_both(s, tree, other);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status lift_by_branch(struct shortener *s, int tree, int vertex, bool uneven,
                                    bool *lifted) {
-  copse_status status = COPSE_OK;
   int root = s->trees[tree].root;
   *lifted = false;
   for (int top = vertex; top != root && !*lifted; top = s->trees[tree].ways[top].src) {
@@ -418,47 +406,41 @@ static copse_status lift_by_branch(struct shortener *s, int tree, int vertex, bo
       s->left--;
       if (t == tree) continue;
       if (!uneven && s->trees[t].multiplicity != s->trees[tree].multiplicity) continue;
-      COPSE_TRY(try_branch(s, tree, top, t, lifted));
+      COPSE_DO(try_branch(s, tree, top, t, lifted));
     }
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- the order of all ---------------------------------------------------------------------- */
 
 /* Brings up one deepest vertex of a tree: for no more trees, if that is possible. */
 static copse_status lift_one(struct shortener *s, int tree, bool *lifted) {
-  copse_status status = COPSE_OK;
   *lifted = false;
   sort_by_depth(s, &s->trees[tree]);
   int deepest = s->order[s->n - 1];
   for (int uneven = 0; uneven < 2 && !*lifted; uneven++) {
     if (uneven && s->n_trees >= s->most_trees) break;
-    COPSE_TRY(lift_by_edge(s, tree, deepest, uneven, lifted));
-    if (!*lifted) COPSE_TRY(lift_by_branch(s, tree, deepest, uneven, lifted));
+    COPSE_DO(lift_by_edge(s, tree, deepest, uneven, lifted));
+    if (!*lifted) COPSE_DO(lift_by_branch(s, tree, deepest, uneven, lifted));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* All trees of one height; whether one of them has become lower. */
 static copse_status lower_trees(struct shortener *s, int height, bool *lowered) {
-  copse_status status = COPSE_OK;
   *lowered = false;
   for (size_t t = 0; t < s->n_trees && s->left > 0; t++) {
     if (s->trees[t].height != height || s->trees[t].failed_at == s->n_changes) continue;
     for (bool lifted = true; lifted && s->trees[t].height == height; s->n_changes += lifted)
-      COPSE_TRY(lift_one(s, (int)t, &lifted));
+      COPSE_DO(lift_one(s, (int)t, &lifted));
     if (s->trees[t].height == height) s->trees[t].failed_at = s->n_changes;
     if (s->trees[t].height < height) *lowered = true;
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status lower_all(struct shortener *s) {
-  copse_status status = COPSE_OK;
   int height = 0;
   int64_t sum = 0;
   for (size_t t = 0; t < s->n_trees; t++) {
@@ -467,15 +449,13 @@ static copse_status lower_all(struct shortener *s) {
   }
   s->mean_height = (int)(sum / (int64_t)s->n_trees);
   for (; height > 1 && s->left > 0; height--)
-    for (bool lowered = true; lowered && s->left > 0;) COPSE_TRY(lower_trees(s, height, &lowered));
-out:
-  return status;
+    for (bool lowered = true; lowered && s->left > 0;) COPSE_DO(lower_trees(s, height, &lowered));
+  return COPSE_OK;
 }
 
 static copse_status load_tree(struct shortener *s, const struct copse_forest_tree *from) {
   struct tree *tree;
-  copse_status status;
-  COPSE_TRY(new_tree(s, &tree));
+  COPSE_DO(new_tree(s, &tree));
   tree->root = s->terminal[from->root];
   tree->multiplicity = from->multiplicity;
   tree->edges = from->edges;
@@ -484,32 +464,29 @@ static copse_status load_tree(struct shortener *s, const struct copse_forest_tre
     const struct copse_forest_edge *edge = &from->edges[i];
     int v = s->terminal[edge->dst];
     tree->ways[v] = (struct way){edge->path, edge->n_path, s->terminal[edge->src], 0};
-    COPSE_TRY(enlist(s, (int)s->n_trees - 1, v));
+    COPSE_DO(enlist(s, (int)s->n_trees - 1, v));
   }
   measure(s, tree);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status load(struct shortener *s) {
   size_t n = (size_t)s->n, nodes = (size_t)s->network->n_nodes;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&s->arena, nodes, sizeof *s->terminal, &s->terminal, s->err));
-  COPSE_TRY(copse_arena_array(&s->arena, n, sizeof *s->lists, &s->lists, s->err));
-  COPSE_TRY(copse_arena_array(&s->arena, n, sizeof *s->order, &s->order, s->err));
-  COPSE_TRY(copse_arena_array(&s->arena, n + 2, sizeof *s->count, &s->count, s->err));
-  COPSE_TRY(copse_arena_array(&s->arena, nodes, sizeof *s->place, &s->place, s->err));
-  COPSE_TRY(copse_arena_array(&s->arena, nodes, sizeof *s->joined, &s->joined, s->err));
-  COPSE_TRY(copse_arena_array(&s->arena, n, sizeof *s->chain, &s->chain, s->err));
-  COPSE_TRY(copse_arena_array(&s->arena, n, sizeof *s->branch, &s->branch, s->err));
-  COPSE_TRY(copse_arena_array(&s->arena, n, sizeof *s->in_branch, &s->in_branch, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, nodes, sizeof *s->terminal, &s->terminal, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, n, sizeof *s->lists, &s->lists, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, n, sizeof *s->order, &s->order, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, n + 2, sizeof *s->count, &s->count, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, nodes, sizeof *s->place, &s->place, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, nodes, sizeof *s->joined, &s->joined, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, n, sizeof *s->chain, &s->chain, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, n, sizeof *s->branch, &s->branch, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, n, sizeof *s->in_branch, &s->in_branch, s->err));
   s->n_words = (nodes + 63) / 64;
   if (n <= COPSE_SHORTEN_WORDS / s->n_words)
-    COPSE_TRY(copse_arena_array(&s->arena, n * s->n_words, sizeof *s->passed, &s->passed, s->err));
+    COPSE_DO(copse_arena_array(&s->arena, n * s->n_words, sizeof *s->passed, &s->passed, s->err));
   for (int i = 0; i < s->n; i++) s->terminal[s->network->terminals[i]] = i;
-  for (int t = 0; t < s->forest->n_trees; t++) COPSE_TRY(load_tree(s, &s->forest->trees[t]));
-out:
-  return status;
+  for (int t = 0; t < s->forest->n_trees; t++) COPSE_DO(load_tree(s, &s->forest->trees[t]));
+  return COPSE_OK;
 }
 
 /*
@@ -521,8 +498,7 @@ static copse_status list_edges(struct shortener *s, const struct tree *from,
   const int *terminals = s->network->terminals;
   int n = 0;
   struct copse_forest_edge *edges;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&s->forest->arena, (size_t)s->n, sizeof *edges, &edges, s->err));
+  COPSE_DO(copse_arena_array(&s->forest->arena, (size_t)s->n, sizeof *edges, &edges, s->err));
   sort_by_depth(s, from);
   for (int i = 1, end; i < s->n; i = end) {
     int depth = from->depth[s->order[i]], turned = i;
@@ -536,8 +512,7 @@ static copse_status list_edges(struct shortener *s, const struct tree *from,
     }
   }
   *out = edges;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status store_tree(struct shortener *s, const struct tree *from,
@@ -569,17 +544,15 @@ static void merge(struct shortener *s, size_t t) {
 }
 
 static copse_status store(struct shortener *s) {
-  copse_status status;
   int kept = 0;
   struct copse_forest_tree *trees;
-  COPSE_TRY(copse_arena_array(&s->forest->arena, s->n_trees, sizeof *trees, &trees, s->err));
+  COPSE_DO(copse_arena_array(&s->forest->arena, s->n_trees, sizeof *trees, &trees, s->err));
   for (size_t t = 0; t < s->n_trees; t++) merge(s, t);
   for (size_t t = 0; t < s->n_trees; t++)
-    if (s->trees[t].multiplicity > 0) COPSE_TRY(store_tree(s, &s->trees[t], &trees[kept++]));
+    if (s->trees[t].multiplicity > 0) COPSE_DO(store_tree(s, &s->trees[t], &trees[kept++]));
   s->forest->trees = trees;
   s->forest->n_trees = kept;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_forest_shorten(const struct copse_network *network, struct copse_forest *forest,

@@ -54,16 +54,14 @@ static int64_t narrowest_link(const struct copse_network *network, const int64_t
 /* All trees, so many as one family at a time. */
 static copse_status grow(struct copse_grower *g, int64_t trees, int64_t at_once, bool *made,
                          const struct copse_progress *progress) {
-  copse_status status = COPSE_OK;
   bool stuck = false;
   for (int64_t done = 0; done < trees && !stuck; done += at_once) {
     copse_progress_report(progress, "pack", done, trees);
-    COPSE_TRY(copse_grower_root(g, g->network->roots[0].node, copse_smaller(at_once, trees - done),
-                                &stuck));
+    COPSE_DO(copse_grower_root(g, g->network->roots[0].node, copse_smaller(at_once, trees - done),
+                               &stuck));
   }
   *made = !stuck;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Trees in families of at most `at_once`, as low as they get; none where they got stuck. */

@@ -156,7 +156,6 @@ static copse_status choose_capacities(const struct copse_network *network,
                                       const struct copse_forest_options *options,
                                       struct copse_forest *forest, int64_t *capacities,
                                       struct copse_err *err) {
-  copse_status status;
   struct copse_q u;
   struct copse_scale scale;
   if (options->as_given) {
@@ -168,12 +167,11 @@ static copse_status choose_capacities(const struct copse_network *network,
     forest->k = options->k;
     return copse_optimum_fixed_k(network, forest->optimum.x, options->k, &u, capacities, err);
   }
-  COPSE_TRY(copse_optimum_scale(network, forest->optimum.x, &scale, err));
+  COPSE_DO(copse_optimum_scale(network, forest->optimum.x, &scale, err));
   for (int i = 0; i < network->n_links; i++)
     capacities[i] = network->links[i].capacity / scale.divisor * scale.numerator;
   forest->k = scale.k;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status make_trees(const struct copse_network *network,

@@ -71,17 +71,15 @@ static bool is_empty(struct splitter *s, int w) {
 /* Changes the flow graph by +-amount of a step; loops (u = t) just vanish. A cut loses the
  * amount if it has w on one side, u and t on the other. */
 static copse_status change(struct splitter *s, const struct step *step, int64_t amount) {
-  copse_status status;
-  COPSE_TRY(copse_flow_change(s->flow, step->u, step->w, -amount, s->err));
-  COPSE_TRY(copse_flow_change(s->flow, step->w, step->t, -amount, s->err));
-  if (step->u != step->t) COPSE_TRY(copse_flow_change(s->flow, step->u, step->t, amount, s->err));
+  COPSE_DO(copse_flow_change(s->flow, step->u, step->w, -amount, s->err));
+  COPSE_DO(copse_flow_change(s->flow, step->w, step->t, -amount, s->err));
+  if (step->u != step->t) COPSE_DO(copse_flow_change(s->flow, step->u, step->t, amount, s->err));
   const unsigned char *of_u = copse_cuts_flags(&s->cuts, step->u);
   const unsigned char *of_w = copse_cuts_flags(&s->cuts, step->w);
   const unsigned char *of_t = copse_cuts_flags(&s->cuts, step->t);
   for (int c = 0; c < s->cuts.n; c++)
     if ((of_u[c] ^ of_w[c]) & (of_t[c] ^ of_w[c])) s->cuts.slack[c] -= amount;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* What the known cuts leave of a step. */
@@ -98,48 +96,39 @@ static int64_t spared(const struct splitter *s, const struct step *step) {
 
 /* A step on trust: proved, then committed, or undone. */
 static copse_status take(struct splitter *s, struct step step) {
-  copse_status status = COPSE_OK;
   if (step.amount == 0) return COPSE_OK;
-  COPSE_TRY(change(s, &step, step.amount));
-  COPSE_TRY(copse_grow(&s->taken, &s->taken_capacity, s->n_taken + 1, sizeof *s->taken, s->err));
+  COPSE_DO(change(s, &step, step.amount));
+  COPSE_DO(copse_grow(&s->taken, &s->taken_capacity, s->n_taken + 1, sizeof *s->taken, s->err));
   s->taken[s->n_taken++] = step;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* The steps taken become part of the paths. */
 static copse_status commit(struct splitter *s) {
-  copse_status status = COPSE_OK;
   for (size_t i = 0; i < s->n_taken; i++) {
     const struct step *step = &s->taken[i];
-    COPSE_TRY(copse_paths_split(s->paths, step->u, step->w, step->t, step->amount, s->err));
+    COPSE_DO(copse_paths_split(s->paths, step->u, step->w, step->t, step->amount, s->err));
   }
   s->n_taken = 0;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Takes back all steps but the first `keep`. */
 static copse_status undo(struct splitter *s, size_t keep) {
-  copse_status status = COPSE_OK;
   while (s->n_taken > keep) {
     const struct step *step = &s->taken[--s->n_taken];
-    COPSE_TRY(change(s, step, -step->amount));
+    COPSE_DO(change(s, step, -step->amount));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* A cut, and the same with relay w on the other side if that has no links (w >= 0). */
 static copse_status learn(struct splitter *s, const struct copse_sink_cut *cut, int w) {
   int64_t slack = cut->flows - s->demand;
-  copse_status status;
-  COPSE_TRY(copse_cuts_add_flags(&s->cuts, cut->inside, slack, NULL, s->err));
+  COPSE_DO(copse_cuts_add_flags(&s->cuts, cut->inside, slack, NULL, s->err));
   if (w < 0) return COPSE_OK;
   cut->inside[w] = !cut->inside[w];
-  COPSE_TRY(copse_cuts_add_flags(&s->cuts, cut->inside, slack, NULL, s->err));
-out:
-  return status;
+  return copse_cuts_add_flags(&s->cuts, cut->inside, slack, NULL, s->err);
 }
 
 /* A terminal that failed is likely to fail again: ask it first next time. */
@@ -162,15 +151,13 @@ static copse_status ask(struct splitter *s, int from, int most, bool tight) {
 
 /* Whether every terminal still receives its demand. */
 static copse_status all_served(struct splitter *s, bool *served) {
-  copse_status status;
-  COPSE_TRY(ask(s, 0, 1, false));
+  COPSE_DO(ask(s, 0, 1, false));
   *served = s->sinks.n_cuts == 0;
   if (!*served) {
-    if (s->many_pairs) COPSE_TRY(learn(s, &s->sinks.cuts[0], -1));
+    if (s->many_pairs) COPSE_DO(learn(s, &s->sinks.cuts[0], -1));
     to_front(s, s->sinks.cuts[0].place);
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /*
@@ -179,28 +166,26 @@ out:
  * when the amount is lowered by d.
  */
 static copse_status take_largest(struct splitter *s, struct step step) {
-  copse_status status;
   step.amount = spared(s, &step);
   if (step.amount == 0) return COPSE_OK;
-  COPSE_TRY(change(s, &step, step.amount));
+  COPSE_DO(change(s, &step, step.amount));
   for (int from = 0; from < s->network->n_terminals && step.amount > 0;) {
-    COPSE_TRY(ask(s, from, 1, false));
+    COPSE_DO(ask(s, from, 1, false));
     if (s->sinks.n_cuts == 0) break;
     const struct copse_sink_cut *cut = &s->sinks.cuts[0];
     int64_t less = s->demand - cut->flows;
-    COPSE_TRY(learn(s, cut, -1));
+    COPSE_DO(learn(s, cut, -1));
     if (less > step.amount)
       return copse_fail(s->err, COPSE_INTERNAL,
                         "edge splitting: the network can't carry its trees");
-    COPSE_TRY(change(s, &step, -less));
+    COPSE_DO(change(s, &step, -less));
     step.amount -= less;
     to_front(s, from + cut->place);
     from += cut->place + 1;
   }
   if (step.amount > 0)
-    COPSE_TRY(copse_paths_split(s->paths, step.u, step.w, step.t, step.amount, s->err));
-out:
-  return status;
+    COPSE_DO(copse_paths_split(s->paths, step.u, step.w, step.t, step.amount, s->err));
+  return COPSE_OK;
 }
 
 /* No flow need be asked where that is known. */
@@ -212,19 +197,16 @@ static bool breaks_known_cut(const struct splitter *s) {
 
 /* Does steps [from, to) if all together are safe; else halves, down to none for one. */
 static copse_status try_steps(struct splitter *s, size_t from, size_t to) {
-  copse_status status = COPSE_OK;
   bool served;
   if (from == to) return COPSE_OK;
-  for (size_t i = from; i < to; i++) COPSE_TRY(take(s, s->steps[i]));
+  for (size_t i = from; i < to; i++) COPSE_DO(take(s, s->steps[i]));
   served = !breaks_known_cut(s);
-  if (served) COPSE_TRY(all_served(s, &served));
+  if (served) COPSE_DO(all_served(s, &served));
   if (served) return commit(s);
-  COPSE_TRY(undo(s, 0));
+  COPSE_DO(undo(s, 0));
   if (to - from == 1) return COPSE_OK; /* left for the pairwise rule */
-  COPSE_TRY(try_steps(s, from, from + (to - from) / 2));
-  COPSE_TRY(try_steps(s, from + (to - from) / 2, to));
-out:
-  return status;
+  COPSE_DO(try_steps(s, from, from + (to - from) / 2));
+  return try_steps(s, from + (to - from) / 2, to);
 }
 
 /* ---- the guess for one relay --------------------------------------------------------------- */
@@ -297,7 +279,6 @@ static int64_t part_by_turn(int64_t capacity, int64_t r, int64_t n_offsets, int6
 
 /* The guess: each neighbour spreads its capacity over the others' groups, like to like. */
 static copse_status make_guess(struct splitter *s, int w, int n_groups) {
-  copse_status status = COPSE_OK;
   int n_offsets = n_groups - 1;
   s->n_steps = 0;
   for (int r = 1; r < n_groups; r++) {
@@ -313,14 +294,13 @@ static copse_status make_guess(struct splitter *s, int w, int n_groups) {
                             by_turn ? part_by_turn(capacity, r, n_offsets, s->turn[w])
                                     : part_for_offset(capacity, r, n_offsets)};
         if (step.amount == 0 || copse_flow_capacity(s->flow, w, t) == 0) continue;
-        COPSE_TRY(
+        COPSE_DO(
             copse_grow(&s->steps, &s->steps_capacity, s->n_steps + 1, sizeof *s->steps, s->err));
         s->steps[s->n_steps++] = step;
       }
     }
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Where groups differ in size a neighbour may be asked for more than it has: cap that. */
@@ -370,25 +350,21 @@ static struct step step_of_pair(const struct splitter *s, const struct pairs *pa
  */
 static copse_status try_pairs(struct splitter *s, const struct pairs *pairs, int from, int to,
                               bool *served) {
-  copse_status status = COPSE_OK;
   *served = true;
   for (int at = from; at < to; at++) {
     struct step step = step_of_pair(s, pairs, at);
     if (step.amount > 0) step.amount = spared(s, &step);
-    COPSE_TRY(take(s, step));
+    COPSE_DO(take(s, step));
   }
   if (s->n_taken == 0) return COPSE_OK;
-  COPSE_TRY(all_served(s, served));
+  COPSE_DO(all_served(s, served));
   if (*served) return commit(s);
-  status = undo(s, 0);
-out:
-  return status;
+  return undo(s, 0);
 }
 
 /* The pairwise rule on whatever the guess left of relay w; pairs u = t only when nothing else goes.
  * All of it: what the network carried it carries without w. */
 static copse_status split_pairwise(struct splitter *s, int w) {
-  copse_status status = COPSE_OK;
   struct pairs pairs = {.w = w};
   pairs.n_in = copy_neighbours(copse_flow_entering(s->flow, w), s->entering);
   pairs.n_out = copy_neighbours(copse_flow_leaving(s->flow, w), s->leaving);
@@ -396,19 +372,18 @@ static copse_status split_pairwise(struct splitter *s, int w) {
   for (int at = 0, many = s->many_pairs ? COPSE_SPLIT_PAIRS_AT_ONCE : 1; at < pairs.n;) {
     int to = pairs.n - at > many ? at + many : pairs.n;
     bool served = false;
-    if (s->many_pairs) COPSE_TRY(try_pairs(s, &pairs, at, to, &served));
+    if (s->many_pairs) COPSE_DO(try_pairs(s, &pairs, at, to, &served));
     if (!served && to - at > 1) {
       many = (to - at) / 2;
       continue;
     }
-    if (!served) COPSE_TRY(take_largest(s, step_of_pair(s, &pairs, at)));
+    if (!served) COPSE_DO(take_largest(s, step_of_pair(s, &pairs, at)));
     if (s->many_pairs) many = served ? 2 * (to - at) : COPSE_SPLIT_PAIRS_AT_ONCE;
     at = to;
   }
   if (!is_empty(s, w))
     return copse_fail(s->err, COPSE_INTERNAL, "edge splitting: relay %d keeps links", w);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- one relay ----------------------------------------------------------------------------- */
@@ -439,44 +414,39 @@ static copse_status take_all(struct splitter *s, int u, int w, int t, bool withi
  * and every cut keeps its value, so no flow is asked.
  */
 static copse_status contract(struct splitter *s, int w, int n) {
-  copse_status status = COPSE_OK;
   int a = s->members[0], b = s->members[n - 1];
   if (n == 2) {
-    COPSE_TRY(take_all(s, a, w, b, false));
-    COPSE_TRY(take_all(s, b, w, a, false));
+    COPSE_DO(take_all(s, a, w, b, false));
+    COPSE_DO(take_all(s, b, w, a, false));
   }
-  COPSE_TRY(take_all(s, a, w, a, false));
-  if (n == 2) COPSE_TRY(take_all(s, b, w, b, false));
-out:
-  return status;
+  COPSE_DO(take_all(s, a, w, a, false));
+  if (n == 2) COPSE_DO(take_all(s, b, w, b, false));
+  return COPSE_OK;
 }
 
 /* Contracting one relay can leave the next with two neighbours, hence the repetition. */
 static copse_status contract_chains(struct splitter *s) {
-  copse_status status = COPSE_OK;
   for (bool again = true; again;) {
     again = false;
     for (int w = 0; w < s->network->n_nodes; w++) {
       if (s->is_terminal[w]) continue;
       int n = collect_neighbours(s, w);
       if (n == 0 || n > 2) continue;
-      COPSE_TRY(contract(s, w, n));
-      COPSE_TRY(commit(s));
+      COPSE_DO(contract(s, w, n));
+      COPSE_DO(commit(s));
       again = true;
     }
   }
   copse_flow_compact(s->flow);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* The guess as far as the known cuts allow, then any pairs; unproved. */
 static copse_status take_within_cuts(struct splitter *s, int w) {
-  copse_status status = COPSE_OK;
   for (size_t i = 0; i < s->n_steps; i++) {
     struct step step = s->steps[i];
     step.amount = spared(s, &step);
-    COPSE_TRY(take(s, step));
+    COPSE_DO(take(s, step));
   }
   int n_in = copy_neighbours(copse_flow_entering(s->flow, w), s->entering);
   int n_out = copy_neighbours(copse_flow_leaving(s->flow, w), s->leaving);
@@ -484,33 +454,28 @@ static copse_status take_within_cuts(struct splitter *s, int w) {
     for (int i = 0; i < n_in; i++)
       for (int j = 0; j < n_out; j++) {
         int u = s->entering[i], t = s->leaving[(i + n_out / 2 + j) % n_out];
-        if ((u == t) == (loops == 1)) COPSE_TRY(take_all(s, u, w, t, true));
+        if ((u == t) == (loops == 1)) COPSE_DO(take_all(s, u, w, t, true));
       }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Whether all terminals are served with relay w gone; the cuts that are broken are learned. */
 static copse_status check_and_learn(struct splitter *s, int w, bool *served) {
-  copse_status status;
-  COPSE_TRY(ask(s, 0, COPSE_SPLIT_CUTS_PER_ATTEMPT, false));
+  COPSE_DO(ask(s, 0, COPSE_SPLIT_CUTS_PER_ATTEMPT, false));
   for (int i = 0; i < s->sinks.n_cuts; i++) {
-    COPSE_TRY(learn(s, &s->sinks.cuts[i], w));
+    COPSE_DO(learn(s, &s->sinks.cuts[i], w));
     to_front(s, s->sinks.cuts[i].place);
   }
   *served = s->sinks.n_cuts == 0;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* The tight cuts nearest to the terminals: hosts, as a rule. Nothing is split yet, or all
  * that is has been proved. */
 static copse_status learn_tight(struct splitter *s) {
-  copse_status status;
-  COPSE_TRY(ask(s, 0, s->network->n_terminals, true));
-  for (int i = 0; i < s->sinks.n_cuts; i++) COPSE_TRY(learn(s, &s->sinks.cuts[i], -1));
-out:
-  return status;
+  COPSE_DO(ask(s, 0, s->network->n_terminals, true));
+  for (int i = 0; i < s->sinks.n_cuts; i++) COPSE_DO(learn(s, &s->sinks.cuts[i], -1));
+  return COPSE_OK;
 }
 
 /*
@@ -518,37 +483,33 @@ out:
  * found broken. Leaves the relay as it was where that does not get there.
  */
 static copse_status split_by_cuts(struct splitter *s, int w, bool *done) {
-  copse_status status = COPSE_OK;
   *done = false;
   for (int attempt = 0; attempt < COPSE_SPLIT_ATTEMPTS; attempt++) {
-    COPSE_TRY(take_within_cuts(s, w));
+    COPSE_DO(take_within_cuts(s, w));
     bool empty = is_empty(s, w), served;
-    COPSE_TRY(check_and_learn(s, empty ? w : -1, &served));
+    COPSE_DO(check_and_learn(s, empty ? w : -1, &served));
     *done = served; /* proved, though perhaps not all of the relay */
     if (served) return commit(s);
-    COPSE_TRY(undo(s, 0));
+    COPSE_DO(undo(s, 0));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status split_relay(struct splitter *s, int w) {
-  copse_status status = COPSE_OK;
   int n = collect_neighbours(s, w);
   bool done = false;
   if (n == 0) return COPSE_OK;
   if (n > 2) {
-    COPSE_TRY(guess(s, w, n));
-    if (s->trusts) COPSE_TRY(split_by_cuts(s, w, &done));
-    if (!done) COPSE_TRY(try_steps(s, 0, s->n_steps));
-    COPSE_TRY(split_pairwise(s, w));
+    COPSE_DO(guess(s, w, n));
+    if (s->trusts) COPSE_DO(split_by_cuts(s, w, &done));
+    if (!done) COPSE_DO(try_steps(s, 0, s->n_steps));
+    COPSE_DO(split_pairwise(s, w));
   } else {
-    COPSE_TRY(contract(s, w, n));
-    COPSE_TRY(commit(s));
+    COPSE_DO(contract(s, w, n));
+    COPSE_DO(commit(s));
   }
   copse_flow_compact(s->flow);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- all relays ---------------------------------------------------------------------------- */
@@ -571,36 +532,30 @@ static int slowest_relay(struct splitter *s) {
 static copse_status take_turns(struct splitter *s) {
   const struct copse_network *network = s->network;
   int *links, *seen;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&s->arena, (size_t)network->n_nodes, sizeof *links, &links, s->err));
-  COPSE_TRY(
-      copse_arena_array(&s->arena, (size_t)network->n_links + 1, sizeof *seen, &seen, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, (size_t)network->n_nodes, sizeof *links, &links, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, (size_t)network->n_links + 1, sizeof *seen, &seen, s->err));
   for (int i = 0; i < network->n_links; i++) links[network->links[i].dst]++;
   for (int v = 0; v < network->n_nodes; v++)
     if (!s->is_terminal[v]) s->turn[v] = seen[links[v]]++;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status prepare(struct splitter *s) {
   const struct copse_network *network = s->network;
   struct copse_arena *arena = &s->arena;
   size_t n = (size_t)network->n_nodes;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(arena, (size_t)network->n_terminals, sizeof(int), &s->order, s->err));
-  COPSE_TRY(copse_network_terminals(network, arena, &s->is_terminal, s->err));
-  COPSE_TRY(copse_arena_array(arena, n, sizeof(int), &s->entering, s->err));
-  COPSE_TRY(copse_arena_array(arena, n, sizeof(int), &s->leaving, s->err));
-  COPSE_TRY(copse_arena_array(arena, n, sizeof(int), &s->group, s->err));
-  COPSE_TRY(copse_arena_array(arena, n, sizeof(int), &s->turn, s->err));
-  COPSE_TRY(copse_arena_array(arena, n, sizeof(int), &s->members, s->err));
-  COPSE_TRY(copse_arena_array(arena, n + 1, sizeof(int), &s->group_start, s->err));
-  COPSE_TRY(copse_arena_array(arena, n, sizeof *s->room, &s->room, s->err));
-  COPSE_TRY(copse_cuts_new(network->n_nodes, COPSE_CUTS_MOST, &s->cuts, s->err));
+  COPSE_DO(copse_arena_array(arena, (size_t)network->n_terminals, sizeof(int), &s->order, s->err));
+  COPSE_DO(copse_network_terminals(network, arena, &s->is_terminal, s->err));
+  COPSE_DO(copse_arena_array(arena, n, sizeof(int), &s->entering, s->err));
+  COPSE_DO(copse_arena_array(arena, n, sizeof(int), &s->leaving, s->err));
+  COPSE_DO(copse_arena_array(arena, n, sizeof(int), &s->group, s->err));
+  COPSE_DO(copse_arena_array(arena, n, sizeof(int), &s->turn, s->err));
+  COPSE_DO(copse_arena_array(arena, n, sizeof(int), &s->members, s->err));
+  COPSE_DO(copse_arena_array(arena, n + 1, sizeof(int), &s->group_start, s->err));
+  COPSE_DO(copse_arena_array(arena, n, sizeof *s->room, &s->room, s->err));
+  COPSE_DO(copse_cuts_new(network->n_nodes, COPSE_CUTS_MOST, &s->cuts, s->err));
   for (int i = 0; i < network->n_terminals; i++) s->order[i] = network->terminals[i];
-  status = take_turns(s);
-out:
-  return status;
+  return take_turns(s);
 }
 
 static void release(struct splitter *s) {
@@ -614,31 +569,27 @@ static void release(struct splitter *s) {
 
 /* A relay by its guess, or within the known cuts; unproved. */
 static copse_status take_relay(struct splitter *s, int w, bool within_cuts) {
-  copse_status status = COPSE_OK;
   int n = collect_neighbours(s, w);
   if (n <= 2) return contract(s, w, n);
-  COPSE_TRY(guess(s, w, n));
+  COPSE_DO(guess(s, w, n));
   if (within_cuts) return take_within_cuts(s, w);
-  for (size_t i = 0; i < s->n_steps; i++) COPSE_TRY(take(s, s->steps[i]));
-out:
-  return status;
+  for (size_t i = 0; i < s->n_steps; i++) COPSE_DO(take(s, s->steps[i]));
+  return COPSE_OK;
 }
 
 /* All relays by their guesses and one proof for all; or nothing is changed. */
 static copse_status split_all(struct splitter *s) {
-  copse_status status = COPSE_OK;
   bool complete = true, served = false;
   for (int w; complete && (w = slowest_relay(s)) >= 0;) {
-    COPSE_TRY(take_relay(s, w, false));
+    COPSE_DO(take_relay(s, w, false));
     complete = is_empty(s, w);
     copse_flow_compact(s->flow);
   }
-  if (complete) COPSE_TRY(all_served(s, &served));
+  if (complete) COPSE_DO(all_served(s, &served));
   if (served) return commit(s);
-  COPSE_TRY(undo(s, 0));
+  COPSE_DO(undo(s, 0));
   copse_flow_compact(s->flow);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static void report(const struct splitter *s, const struct copse_progress *progress, int done) {
@@ -664,33 +615,29 @@ static void put_relays_where_narrow(const struct splitter *s, unsigned char *ins
 
 /* The cuts that the batch at hand breaks. */
 static copse_status learn_from_batch(struct splitter *s) {
-  copse_status status = COPSE_OK;
   for (int i = 0; i < s->sinks.n_cuts; i++) {
     const struct copse_sink_cut *cut = &s->sinks.cuts[i];
-    COPSE_TRY(learn(s, cut, -1));
+    COPSE_DO(learn(s, cut, -1));
     put_relays_where_narrow(s, cut->inside);
-    COPSE_TRY(learn(s, cut, -1));
+    COPSE_DO(learn(s, cut, -1));
     to_front(s, cut->place);
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Takes relays within the known cuts, up to `most`; stops before one of which something is left.
  * So many are taken, unproved. */
 static copse_status take_batch(struct splitter *s, int most, int *n) {
-  copse_status status = COPSE_OK;
   *n = 0;
   for (int w; *n < most && (w = slowest_relay(s)) >= 0; ++*n) {
     size_t before = s->n_taken;
-    COPSE_TRY(take_relay(s, w, true));
+    COPSE_DO(take_relay(s, w, true));
     copse_flow_compact(s->flow);
     if (is_empty(s, w)) continue;
-    COPSE_TRY(undo(s, before));
+    COPSE_DO(undo(s, before));
     break;
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /*
@@ -698,42 +645,38 @@ out:
  * relays are tried at once; one that does not go is left to split_relay.
  */
 static copse_status split_batches(struct splitter *s, const struct copse_progress *progress) {
-  copse_status status = COPSE_OK;
   int batch = s->network->n_nodes, tries = 0, done = 0, taken;
   for (int w; (w = slowest_relay(s)) >= 0;) {
-    COPSE_TRY(take_batch(s, batch, &taken));
-    if (taken > 0) COPSE_TRY(ask(s, 0, COPSE_SPLIT_CUTS_PER_ATTEMPT, false));
+    COPSE_DO(take_batch(s, batch, &taken));
+    if (taken > 0) COPSE_DO(ask(s, 0, COPSE_SPLIT_CUTS_PER_ATTEMPT, false));
     if (taken > 0 && s->sinks.n_cuts == 0) {
-      COPSE_TRY(commit(s));
+      COPSE_DO(commit(s));
       batch = 2 * taken;
       tries = 0;
     } else if (taken > 1 || (taken > 0 && tries < COPSE_SPLIT_TRIES)) {
-      COPSE_TRY(learn_from_batch(s));
-      COPSE_TRY(undo(s, 0));
+      COPSE_DO(learn_from_batch(s));
+      COPSE_DO(undo(s, 0));
       copse_flow_compact(s->flow);
       batch = tries++ < COPSE_SPLIT_TRIES ? taken : (taken + 1) / 2;
       continue;
     } else {
-      COPSE_TRY(undo(s, 0));
-      COPSE_TRY(split_relay(s, w));
+      COPSE_DO(undo(s, 0));
+      COPSE_DO(split_relay(s, w));
       taken = 1;
     }
     done += taken;
     report(s, progress, done);
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* The roots' source has done its work: what is left is the relay-free graph alone. */
 static copse_status drop_source(struct splitter *s, int64_t k) {
-  copse_status status = COPSE_OK;
   for (int i = 0; i < s->network->n_roots; i++)
-    COPSE_TRY(copse_flow_change(s->flow, s->network->n_nodes, s->network->roots[i].node,
-                                -s->network->roots[i].weight * k, s->err));
+    COPSE_DO(copse_flow_change(s->flow, s->network->n_nodes, s->network->roots[i].node,
+                               -s->network->roots[i].weight * k, s->err));
   copse_flow_compact(s->flow);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_split_relays(const struct copse_tree_problem *problem, struct copse_paths *paths,

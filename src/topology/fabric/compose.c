@@ -117,8 +117,7 @@ static copse_status measure(struct composer *c) {
     links += (int64_t)group->count * group->host->n_links;
   }
   c->n_hosts = hosts > COPSE_TOPOLOGY_MAX_NODES ? COPSE_TOPOLOGY_MAX_NODES : (int)hosts;
-  copse_status status = check_size_at(c, c->groups[0].line, nodes + 1, links + 2 * ports);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(check_size_at(c, c->groups[0].line, nodes + 1, links + 2 * ports));
   c->n_hosts = (int)hosts;
   return copse_arena_array(c->scratch, (size_t)ports, sizeof *c->ports, &c->ports, c->err);
 }
@@ -160,18 +159,16 @@ static copse_status add_host_links(const struct composer *c, const struct copse_
 
 static copse_status add_hosts(struct composer *c) {
   int h = 0, first = 0, rank = 0;
-  copse_status status = COPSE_OK;
   for (int g = 0; g < c->n_groups; g++) {
     const struct copse_host_group *group = &c->groups[g];
     for (int i = 0; i < group->count; i++) {
-      COPSE_TRY(add_host_nodes(c, group, h++, first, rank));
-      COPSE_TRY(add_host_links(c, group->host, first));
+      COPSE_DO(add_host_nodes(c, group, h++, first, rank));
+      COPSE_DO(add_host_links(c, group->host, first));
       first += group->host->n_nodes;
       rank += group->host->n_ranks;
     }
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- flat, rails ----------------------------------------------------------------------- */
@@ -199,24 +196,20 @@ static int parts(int n, int size) { return n / size + (n % size != 0); }
 
 static copse_status add_flat(const struct composer *c) {
   int hub = -1;
-  copse_status status;
-  COPSE_TRY(add_switch(c, &hub, "fabric"));
-  for (int p = 0; p < c->n_ports; p++) COPSE_TRY(plug(c, &c->ports[p], hub));
-out:
-  return status;
+  COPSE_DO(add_switch(c, &hub, "fabric"));
+  for (int p = 0; p < c->n_ports; p++) COPSE_DO(plug(c, &c->ports[p], hub));
+  return COPSE_OK;
 }
 
 static copse_status add_rails(const struct composer *c) {
   int first = -1, spine = -1;
-  copse_status status;
-  COPSE_TRY(add_switch(c, &first, "rail0"));
-  for (int i = 1; i < c->n_places; i++) COPSE_TRY(add_switch(c, NULL, "rail%d", i));
-  if (c->fabric->spine_bandwidth.num > 0) COPSE_TRY(add_switch(c, &spine, "spine"));
-  for (int p = 0; p < c->n_ports; p++) COPSE_TRY(plug(c, &c->ports[p], first + c->ports[p].place));
+  COPSE_DO(add_switch(c, &first, "rail0"));
+  for (int i = 1; i < c->n_places; i++) COPSE_DO(add_switch(c, NULL, "rail%d", i));
+  if (c->fabric->spine_bandwidth.num > 0) COPSE_DO(add_switch(c, &spine, "spine"));
+  for (int p = 0; p < c->n_ports; p++) COPSE_DO(plug(c, &c->ports[p], first + c->ports[p].place));
   for (int i = 0; spine >= 0 && i < c->n_places; i++)
-    COPSE_TRY(join(c, first + i, spine, c->fabric->spine_bandwidth));
-out:
-  return status;
+    COPSE_DO(join(c, first + i, spine, c->fabric->spine_bandwidth));
+  return COPSE_OK;
 }
 
 /* ---- clos ----------------------------------------------------------------------------- */
@@ -229,41 +222,37 @@ struct leaf {
 static copse_status plug_leaves(const struct composer *c, struct leaf *leaves) {
   const struct copse_fabric *fabric = c->fabric;
   int rails = fabric->leaf_rails ? c->n_places : 1;
-  copse_status status = COPSE_OK;
   for (int p = 0; p < c->n_ports; p++) {
     const struct port *port = &c->ports[p];
     int pod = port->host / fabric->leaf_hosts, rail = fabric->leaf_rails ? port->place : 0;
     struct leaf *leaf = &leaves[(int64_t)pod * rails + rail];
     if (leaf->down.num == 0 && fabric->leaf_rails)
-      COPSE_TRY(add_switch(c, &leaf->node, "leaf%d.rail%d", pod, rail));
+      COPSE_DO(add_switch(c, &leaf->node, "leaf%d.rail%d", pod, rail));
     else if (leaf->down.num == 0)
-      COPSE_TRY(add_switch(c, &leaf->node, "leaf%d", pod));
-    COPSE_TRY(copse_q_add(leaf->down, port->bandwidth, &leaf->down, c->err));
-    COPSE_TRY(plug(c, port, leaf->node));
+      COPSE_DO(add_switch(c, &leaf->node, "leaf%d", pod));
+    COPSE_DO(copse_q_add(leaf->down, port->bandwidth, &leaf->down, c->err));
+    COPSE_DO(plug(c, port, leaf->node));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status join_spines(const struct composer *c, const struct leaf *leaves, int n_leaves) {
   const struct copse_fabric *fabric = c->fabric;
   struct copse_q divisor, up;
   int first = -1;
-  copse_status status;
   for (int s = 0; s < fabric->spines; s++) {
     int *index = s == 0 ? &first : NULL;
-    COPSE_TRY(fabric->spines == 1 ? add_switch(c, index, "spine")
-                                  : add_switch(c, index, "spine%d", s));
+    COPSE_DO(fabric->spines == 1 ? add_switch(c, index, "spine")
+                                 : add_switch(c, index, "spine%d", s));
   }
-  COPSE_TRY(
+  COPSE_DO(
       copse_q_mul(fabric->oversubscription, (struct copse_q){fabric->spines, 1}, &divisor, c->err));
   for (int i = 0; i < n_leaves; i++) {
     if (leaves[i].down.num == 0) continue;
-    COPSE_TRY(copse_q_div(leaves[i].down, divisor, &up, c->err));
-    for (int s = 0; s < fabric->spines; s++) COPSE_TRY(join(c, leaves[i].node, first + s, up));
+    COPSE_DO(copse_q_div(leaves[i].down, divisor, &up, c->err));
+    for (int s = 0; s < fabric->spines; s++) COPSE_DO(join(c, leaves[i].node, first + s, up));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status add_clos(const struct composer *c) {
@@ -296,18 +285,16 @@ static int cable_router(const struct copse_fabric *fabric, int groups, int from,
 static copse_status join_routers(const struct composer *c, int first, int groups) {
   const struct copse_fabric *fabric = c->fabric;
   int size = fabric->group_routers;
-  copse_status status = COPSE_OK;
   for (int g = 0; g < groups; g++)
     for (int a = g * size; a < (g + 1) * size; a++)
       for (int b = a + 1; b < (g + 1) * size; b++)
-        COPSE_TRY(join(c, first + a, first + b, fabric->local_bandwidth));
+        COPSE_DO(join(c, first + a, first + b, fabric->local_bandwidth));
   for (int g = 0; g < groups; g++)
     for (int h = g + 1; h < groups; h++)
       for (int i = 0; i < fabric->global_links; i++)
-        COPSE_TRY(join(c, first + cable_router(fabric, groups, g, h, i),
-                       first + cable_router(fabric, groups, h, g, i), fabric->global_bandwidth));
-out:
-  return status;
+        COPSE_DO(join(c, first + cable_router(fabric, groups, g, h, i),
+                      first + cable_router(fabric, groups, h, g, i), fabric->global_bandwidth));
+  return COPSE_OK;
 }
 
 static copse_status plug_routers(const struct composer *c, int first) {
@@ -322,18 +309,15 @@ static copse_status add_dragonfly(const struct composer *c) {
   int64_t size = fabric->group_routers;
   int64_t groups = parts(parts(c->n_hosts, fabric->router_hosts), fabric->group_routers);
   int first = -1;
-  copse_status status;
   /* checks each quadratic term before another factor could make it overflow */
-  COPSE_TRY(check_size(c, groups * size, groups * groups));
-  COPSE_TRY(
+  COPSE_DO(check_size(c, groups * size, groups * groups));
+  COPSE_DO(
       check_size(c, 0, groups * size * (size - 1) + groups * (groups - 1) * fabric->global_links));
   for (int g = 0; g < groups; g++)
     for (int r = 0; r < size; r++)
-      COPSE_TRY(add_switch(c, g + r == 0 ? &first : NULL, "group%d.router%d", g, r));
-  COPSE_TRY(plug_routers(c, first));
-  status = join_routers(c, first, (int)groups);
-out:
-  return status;
+      COPSE_DO(add_switch(c, g + r == 0 ? &first : NULL, "group%d.router%d", g, r));
+  COPSE_DO(plug_routers(c, first));
+  return join_routers(c, first, (int)groups);
 }
 
 /* ---- torus ---------------------------------------------------------------------------- */
@@ -349,7 +333,6 @@ static copse_status add_torus(const struct composer *c) {
   const struct copse_fabric *fabric = c->fabric;
   int64_t n = 1;
   int first = -1, routers = parts(c->n_hosts, fabric->router_hosts);
-  copse_status status;
   for (int d = 0; d < fabric->n_dims && n <= routers; d++) n *= fabric->dims[d];
   if (n != routers)
     return copse_fail_at(c->err, COPSE_BAD_INPUT, c->file, fabric->line,
@@ -357,16 +340,15 @@ static copse_status add_torus(const struct composer *c) {
                          "to %s%" PRId64,
                          c->n_hosts, fabric->router_hosts, routers, n > routers ? "at least " : "",
                          n);
-  COPSE_TRY(check_size(c, n, n * 2 * fabric->n_dims));
-  for (int i = 0; i < n; i++) COPSE_TRY(name_router(c, i, i == 0 ? &first : NULL));
-  COPSE_TRY(plug_routers(c, first));
+  COPSE_DO(check_size(c, n, n * 2 * fabric->n_dims));
+  for (int i = 0; i < n; i++) COPSE_DO(name_router(c, i, i == 0 ? &first : NULL));
+  COPSE_DO(plug_routers(c, first));
   for (int i = 0; i < n; i++)
     for (int d = 0; d < fabric->n_dims; d++) {
       int next = copse_torus_next(fabric->dims, fabric->n_dims, i, d);
-      if (next >= 0) COPSE_TRY(join(c, first + i, first + next, fabric->link_bandwidth));
+      if (next >= 0) COPSE_DO(join(c, first + i, first + next, fabric->link_bandwidth));
     }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- map: a fabric as a file has it --------------------------------------------------------- */
@@ -486,12 +468,10 @@ static copse_status plug_host(struct plugging *p, int h, const char *name, long 
 static copse_status plug_hosts(struct plugging *p) {
   const struct composer *c = p->c;
   int h = 0;
-  copse_status status = COPSE_OK;
   for (int g = 0; g < c->n_groups; g++)
     for (int i = 0; i < c->groups[g].count; i++, h++)
-      COPSE_TRY(plug_host(p, h, c->groups[g].names[i], c->groups[g].line));
-out:
-  return status;
+      COPSE_DO(plug_host(p, h, c->groups[g].names[i], c->groups[g].line));
+  return COPSE_OK;
 }
 
 /* ---- cables between switches -------------------------------------------------------------- */
@@ -509,65 +489,57 @@ static copse_status size_tree(const struct plugging *p, struct copse_q *up) {
   int *parent, *waiting;
   size_t n = (size_t)map->n_switches;
   struct copse_q host, sum;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(p->c->scratch, n, sizeof *parent, &parent, err));
-  COPSE_TRY(copse_arena_array(p->c->scratch, n, sizeof *waiting, &waiting, err));
-  COPSE_TRY(copse_arena_array(p->c->scratch, n, sizeof(int), &queue.items, err));
-  COPSE_TRY(copse_q_mul(fabric->bandwidth, (struct copse_q){p->c->n_places, 1}, &host, err));
+  COPSE_DO(copse_arena_array(p->c->scratch, n, sizeof *parent, &parent, err));
+  COPSE_DO(copse_arena_array(p->c->scratch, n, sizeof *waiting, &waiting, err));
+  COPSE_DO(copse_arena_array(p->c->scratch, n, sizeof(int), &queue.items, err));
+  COPSE_DO(copse_q_mul(fabric->bandwidth, (struct copse_q){p->c->n_places, 1}, &host, err));
   for (size_t i = 0; i < n; i++) parent[i] = -1, up[i] = COPSE_Q_ZERO;
   for (int i = 0; i < map->n_cables; i++) {
     parent[map->cables[i].a] = map->cables[i].b;
     waiting[map->cables[i].b]++;
   }
   for (int i = 0; i < map->n_ports; i++)
-    COPSE_TRY(copse_q_add(up[map->ports[i].sw], host, &up[map->ports[i].sw], err));
+    COPSE_DO(copse_q_add(up[map->ports[i].sw], host, &up[map->ports[i].sw], err));
   for (int i = 0; i < map->n_switches; i++)
     if (waiting[i] == 0) copse_queue_push(&queue, i);
   while (!copse_queue_is_empty(&queue)) {
     int i = copse_queue_pop(&queue), above = parent[i];
-    COPSE_TRY(copse_q_div(up[i], fabric->oversubscription, &up[i], err));
+    COPSE_DO(copse_q_div(up[i], fabric->oversubscription, &up[i], err));
     if (above < 0) continue;
-    COPSE_TRY(copse_q_add(up[above], up[i], &sum, err));
+    COPSE_DO(copse_q_add(up[above], up[i], &sum, err));
     up[above] = sum;
     if (--waiting[above] == 0) copse_queue_push(&queue, above);
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status join_switches(const struct plugging *p) {
   const struct copse_fabric_map *map = p->map;
   struct copse_q *up = NULL;
-  copse_status status = COPSE_OK;
   bool sized = map->n_cables > 0 && map->cables[0].bandwidth.num > 0;
   if (!sized) {
-    COPSE_TRY(
-        copse_arena_array(p->c->scratch, (size_t)map->n_switches, sizeof *up, &up, p->c->err));
-    COPSE_TRY(size_tree(p, up));
+    COPSE_DO(copse_arena_array(p->c->scratch, (size_t)map->n_switches, sizeof *up, &up, p->c->err));
+    COPSE_DO(size_tree(p, up));
   }
   for (int i = 0; i < map->n_cables; i++) {
     const struct copse_map_cable *cable = &map->cables[i];
     struct copse_q bandwidth = sized ? cable->bandwidth : up[cable->a];
     if (bandwidth.num == 0) continue; /* a branch of the tree without hosts */
-    COPSE_TRY(join(p->c, p->first_switch + cable->a, p->first_switch + cable->b, bandwidth));
+    COPSE_DO(join(p->c, p->first_switch + cable->a, p->first_switch + cable->b, bandwidth));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status add_map(const struct composer *c) {
   struct plugging p = {.c = c, .map = c->fabric->map};
-  copse_status status;
   size_t hosts = (size_t)c->n_hosts, rows = (size_t)p.map->n_ports;
-  COPSE_TRY(copse_arena_array(c->scratch, hosts + 1, sizeof(int), &p.first_port, c->err));
-  COPSE_TRY(copse_arena_array(c->scratch, rows, sizeof *p.taken, &p.taken, c->err));
+  COPSE_DO(copse_arena_array(c->scratch, hosts + 1, sizeof(int), &p.first_port, c->err));
+  COPSE_DO(copse_arena_array(c->scratch, rows, sizeof *p.taken, &p.taken, c->err));
   for (int i = 0; i < c->n_ports; i++) p.first_port[c->ports[i].host + 1] = i + 1;
   for (int i = 0; i < p.map->n_switches; i++)
-    COPSE_TRY(add_switch(c, i == 0 ? &p.first_switch : NULL, "%s", p.map->switches[i].id));
-  COPSE_TRY(plug_hosts(&p));
-  status = join_switches(&p);
-out:
-  return status;
+    COPSE_DO(add_switch(c, i == 0 ? &p.first_switch : NULL, "%s", p.map->switches[i].id));
+  COPSE_DO(plug_hosts(&p));
+  return join_switches(&p);
 }
 
 /* ---- together ------------------------------------------------------------------------- */

@@ -110,35 +110,26 @@ static copse_status read_rails(struct reader *r, const cJSON *item) {
 
 static copse_status read_clos(struct reader *r, const cJSON *item) {
   struct copse_fabric *f = &r->fabric;
-  copse_status status;
-  COPSE_TRY(require_count(r, item, "leaf_hosts", &f->leaf_hosts));
-  COPSE_TRY(read_rational(r, item, "oversubscription", true, &f->oversubscription));
-  COPSE_TRY(read_int(r, item, "spines", 1 << 16, &f->spines));
-  status = copse_json_get_bool_or(r->json, item, "rails", false, &f->leaf_rails, r->err);
-out:
-  return status;
+  COPSE_DO(require_count(r, item, "leaf_hosts", &f->leaf_hosts));
+  COPSE_DO(read_rational(r, item, "oversubscription", true, &f->oversubscription));
+  COPSE_DO(read_int(r, item, "spines", 1 << 16, &f->spines));
+  return copse_json_get_bool_or(r->json, item, "rails", false, &f->leaf_rails, r->err);
 }
 
 static copse_status read_dragonfly(struct reader *r, const cJSON *item) {
   struct copse_fabric *f = &r->fabric;
-  copse_status status;
-  COPSE_TRY(read_int(r, item, "router_hosts", COPSE_TOPOLOGY_MAX_NODES, &f->router_hosts));
-  COPSE_TRY(require_count(r, item, "group_routers", &f->group_routers));
-  COPSE_TRY(require_bandwidth(r, item, "local_bandwidth", &f->local_bandwidth));
-  COPSE_TRY(require_bandwidth(r, item, "global_bandwidth", &f->global_bandwidth));
-  status = read_int(r, item, "global_links", 1 << 16, &f->global_links);
-out:
-  return status;
+  COPSE_DO(read_int(r, item, "router_hosts", COPSE_TOPOLOGY_MAX_NODES, &f->router_hosts));
+  COPSE_DO(require_count(r, item, "group_routers", &f->group_routers));
+  COPSE_DO(require_bandwidth(r, item, "local_bandwidth", &f->local_bandwidth));
+  COPSE_DO(require_bandwidth(r, item, "global_bandwidth", &f->global_bandwidth));
+  return read_int(r, item, "global_links", 1 << 16, &f->global_links);
 }
 
 static copse_status read_torus(struct reader *r, const cJSON *item) {
   struct copse_fabric *f = &r->fabric;
-  copse_status status;
-  COPSE_TRY(read_int(r, item, "router_hosts", COPSE_TOPOLOGY_MAX_NODES, &f->router_hosts));
-  COPSE_TRY(require_bandwidth(r, item, "link_bandwidth", &f->link_bandwidth));
-  status = read_dims(r, item);
-out:
-  return status;
+  COPSE_DO(read_int(r, item, "router_hosts", COPSE_TOPOLOGY_MAX_NODES, &f->router_hosts));
+  COPSE_DO(require_bandwidth(r, item, "link_bandwidth", &f->link_bandwidth));
+  return read_dims(r, item);
 }
 
 static copse_status read_ibnetdiscover(struct reader *r, const cJSON *item) {
@@ -195,7 +186,6 @@ static copse_status read_fabric(struct reader *r, const cJSON *root) {
   const cJSON *item = copse_json_get(root, "fabric");
   const char *type = NULL;
   struct copse_fabric *f = &r->fabric;
-  copse_status status;
   if (!item) return refuse(r, copse_json_line(root, NULL), "\"fabric\" is missing");
   *f = (struct copse_fabric){.line = copse_json_line(item, root),
                              .latency = COPSE_Q_ZERO,
@@ -206,7 +196,7 @@ static copse_status read_fabric(struct reader *r, const cJSON *root) {
                              .router_hosts = 1,
                              .global_links = 1};
   if (!copse_json_is_object(item)) return refuse(r, f->line, "\"fabric\" must be an object");
-  COPSE_TRY(copse_json_get_string(r->json, item, "type", &type, r->err));
+  COPSE_DO(copse_json_get_string(r->json, item, "type", &type, r->err));
   const struct kind *kind = find_kind(type);
   if (!kind)
     return refuse(r, f->line,
@@ -214,14 +204,12 @@ static copse_status read_fabric(struct reader *r, const cJSON *root) {
                   "ibnetdiscover and slurm are known",
                   type);
   f->type = kind->type;
-  COPSE_TRY(copse_json_expect_object(r->json, item, root, kind->what, kind->keys, r->err));
-  COPSE_TRY(kind->read == read_ibnetdiscover
-                ? read_rational(r, item, "bandwidth", true, &f->bandwidth)
-                : require_bandwidth(r, item, "bandwidth", &f->bandwidth));
-  COPSE_TRY(read_rational(r, item, "latency", false, &f->latency));
-  status = kind->read(r, item);
-out:
-  return status;
+  COPSE_DO(copse_json_expect_object(r->json, item, root, kind->what, kind->keys, r->err));
+  COPSE_DO(kind->read == read_ibnetdiscover
+               ? read_rational(r, item, "bandwidth", true, &f->bandwidth)
+               : require_bandwidth(r, item, "bandwidth", &f->bandwidth));
+  COPSE_DO(read_rational(r, item, "latency", false, &f->latency));
+  return kind->read(r, item);
 }
 
 /* ---- the hosts -------------------------------------------------------------------------- */
@@ -278,19 +266,16 @@ out:
 static copse_status read_host_options(const struct reader *r, const cJSON *item,
                                       struct copse_topology_options *options) {
   const char *links = NULL;
-  copse_status status = COPSE_OK;
   if (copse_json_get(item, "links")) {
-    COPSE_TRY(copse_json_get_string(r->json, item, "links", &links, r->err));
+    COPSE_DO(copse_json_get_string(r->json, item, "links", &links, r->err));
     if (!copse_link_mode_from_name(links, &options->links))
       return refuse(r, copse_json_line(item, NULL),
                     "\"links\" must be \"nvlink\", \"all\" or \"default\"");
   }
   if (copse_json_get(item, "gpu"))
-    COPSE_TRY(copse_json_get_string(r->json, item, "gpu", &options->gpu, r->err));
-  status = copse_json_get_amount_or(r->json, item, "nvlink_switch", true, &options->nvlink_switch,
-                                    r->err);
-out:
-  return status;
+    COPSE_DO(copse_json_get_string(r->json, item, "gpu", &options->gpu, r->err));
+  return copse_json_get_amount_or(r->json, item, "nvlink_switch", true, &options->nvlink_switch,
+                                  r->err);
 }
 
 static bool same_options(const struct copse_topology_options *a,
@@ -332,24 +317,22 @@ static copse_status read_group(struct reader *r, const cJSON *item, const cJSON 
       .count = 1, .bandwidth = COPSE_Q_ZERO, .line = copse_json_line(item, parent)};
   if (copse_json_get(item, count_key))
     group.line = copse_json_line(copse_json_get(item, count_key), item);
-  copse_status status;
   if (r->depth >= MAX_DEPTH)
     return refuse(r, group.line,
                   "clusters within clusters more than 4 levels deep; does a host name the "
                   "cluster it is part of?");
-  COPSE_TRY(copse_json_get_count_or(r->json, item, count_key, COPSE_TOPOLOGY_MAX_NODES,
-                                    &group.count, r->err));
-  COPSE_TRY(read_names(r, item, count_key, &group));
-  COPSE_TRY(copse_json_get_amount_or(r->json, item, "bandwidth", true, &group.bandwidth, r->err));
-  COPSE_TRY(read_host_options(r, item, &options));
+  COPSE_DO(copse_json_get_count_or(r->json, item, count_key, COPSE_TOPOLOGY_MAX_NODES, &group.count,
+                                   r->err));
+  COPSE_DO(read_names(r, item, count_key, &group));
+  COPSE_DO(copse_json_get_amount_or(r->json, item, "bandwidth", true, &group.bandwidth, r->err));
+  COPSE_DO(read_host_options(r, item, &options));
   if (copse_json_get(item, "nics"))
-    COPSE_TRY(copse_json_get_string(r->json, item, "nics", &group.nics, r->err));
-  COPSE_TRY(
+    COPSE_DO(copse_json_get_string(r->json, item, "nics", &group.nics, r->err));
+  COPSE_DO(
       copse_grow(&r->groups, &r->group_capacity, (size_t)r->n_groups + 1, sizeof group, r->err));
-  COPSE_TRY(load_host(r, item, &options, &group.host));
+  COPSE_DO(load_host(r, item, &options, &group.host));
   r->groups[r->n_groups++] = group;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status read_hosts(struct reader *r, const cJSON *root) {
@@ -383,13 +366,10 @@ static copse_status read_parts(struct reader *r) {
                                      "hosts",         "names",  "nics",        "links",  "gpu",
                                      "nvlink_switch", "fabric", NULL};
   const cJSON *root = r->json->root;
-  copse_status status;
-  COPSE_TRY(copse_json_expect_object(r->json, root, NULL, "a cluster", keys, r->err));
-  COPSE_TRY(copse_read_about(r->json, r->builder, r->err));
-  COPSE_TRY(read_fabric(r, root));
-  status = read_hosts(r, root);
-out:
-  return status;
+  COPSE_DO(copse_json_expect_object(r->json, root, NULL, "a cluster", keys, r->err));
+  COPSE_DO(copse_read_about(r->json, r->builder, r->err));
+  COPSE_DO(read_fabric(r, root));
+  return read_hosts(r, root);
 }
 
 copse_status copse_read_cluster(const struct copse_json *json,

@@ -86,15 +86,14 @@ static char *next_quoted(char **p) {
 static copse_status intern(struct reader *r, const char *guid, const char *about, int *out) {
   size_t n = (size_t)r->n_elements;
   struct element element = {.line = r->line, .sw = -1};
-  copse_status status;
   int at = copse_index_map_find(&r->ids, guid, r->elements, sizeof *r->elements,
                                 offsetof(struct element, guid));
   if (at < 0) {
     if (n >= COPSE_TOPOLOGY_MAX_NODES) return refuse(r, "more elements than a topology can have");
     element.guid = copse_arena_strdup(&r->map->arena, guid);
     if (!element.guid) return copse_fail_nomem(r->err);
-    COPSE_TRY(copse_grow(&r->elements, &r->element_capacity, n + 1, sizeof element, r->err));
-    COPSE_TRY(copse_index_map_add(&r->ids, copse_key_text(guid), (int)n, r->err));
+    COPSE_DO(copse_grow(&r->elements, &r->element_capacity, n + 1, sizeof element, r->err));
+    COPSE_DO(copse_index_map_add(&r->ids, copse_key_text(guid), (int)n, r->err));
     r->elements[at = r->n_elements++] = element;
   }
   if (about && !r->elements[at].about) {
@@ -103,8 +102,7 @@ static copse_status intern(struct reader *r, const char *guid, const char *about
   }
   *out = at;
   return COPSE_OK;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Switch, Ca and Rt begin a section; routers lead out of the fabric and are left out. */
@@ -128,41 +126,37 @@ static bool read_port(const char *p, int *port) {
 static copse_status read_cable(struct reader *r, char *line) {
   struct cable cable = {.a = r->current, .line = r->line};
   char *p = line, *guid = next_quoted(&p);
-  copse_status status;
   if (!guid || !read_port(line, &cable.a_port) || !read_port(p, &cable.b_port))
     return refuse(r, "a port's line is such as [1] \"S-0002c902004049f8\"[20] # \"leaf1\" 4xHDR");
   if (strncmp(guid, "S-", 2) != 0 && strncmp(guid, "H-", 2) != 0) return COPSE_OK;
   p = strchr(p, '#');
   if (!p) return refuse(r, "a port's line without its comment, which says the speed");
   char *quoted = strrchr(p, '"'), *about = next_quoted(&p);
-  COPSE_TRY(intern(r, guid, about, &cable.b));
-  COPSE_TRY(read_speed(r, about ? quoted + 1 : p, &cable.bandwidth));
+  COPSE_DO(intern(r, guid, about, &cable.b));
+  COPSE_DO(read_speed(r, about ? quoted + 1 : p, &cable.bandwidth));
   if (cable.a > cable.b || (cable.a == cable.b && cable.a_port > cable.b_port)) {
     int node = cable.a, port = cable.a_port;
     cable.a = cable.b, cable.a_port = cable.b_port;
     cable.b = node, cable.b_port = port;
   }
   if (r->n_cables >= COPSE_TOPOLOGY_MAX_LINKS) return refuse(r, "more ports than links can be");
-  COPSE_TRY(
+  COPSE_DO(
       copse_grow(&r->cables, &r->cable_capacity, (size_t)r->n_cables + 1, sizeof cable, r->err));
   r->cables[r->n_cables++] = cable;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status read_lines(struct reader *r, struct copse_lines *lines) {
-  copse_status status = COPSE_OK;
   r->current = -1;
   for (char *line; (line = copse_lines_next(lines));) {
     r->line = lines->line;
     if (strncmp(line, "Switch", 6) == 0 || strncmp(line, "Ca", 2) == 0 ||
         strncmp(line, "Rt", 2) == 0)
-      COPSE_TRY(read_section(r, line));
+      COPSE_DO(read_section(r, line));
     else if (line[0] == '[' && r->current >= 0)
-      COPSE_TRY(read_cable(r, line));
+      COPSE_DO(read_cable(r, line));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- the map -------------------------------------------------------------------------------- */
@@ -209,9 +203,7 @@ static copse_status add_port(struct reader *r, const struct element *adapter, in
   char *device = host + strcspn(host, " ");
   if (*device) *device++ = '\0';
   device[strcspn(device, " ")] = '\0';
-  copse_status status =
-      copse_grow(&map->ports, &map->port_capacity, n + 1, sizeof *map->ports, r->err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_grow(&map->ports, &map->port_capacity, n + 1, sizeof *map->ports, r->err));
   map->ports[map->n_ports++] = (struct copse_map_port){host, *device ? device : adapter->guid, sw,
                                                        cable->bandwidth, cable->line};
   return COPSE_OK;
@@ -219,7 +211,6 @@ static copse_status add_port(struct reader *r, const struct element *adapter, in
 
 static copse_status add_cables(struct reader *r) {
   struct copse_fabric_map *map = r->map;
-  copse_status status = COPSE_OK;
   if (r->n_cables > 0) qsort(r->cables, (size_t)r->n_cables, sizeof *r->cables, compare_cables);
   for (int i = 0; i < r->n_cables; i++) {
     const struct cable *cable = &r->cables[i];
@@ -228,15 +219,14 @@ static copse_status add_cables(struct reader *r) {
     if (a == b) continue; /* a loopback plug */
     if (a->sw < 0 && b->sw < 0) continue;
     if (a->sw < 0 || b->sw < 0) {
-      COPSE_TRY(add_port(r, a->sw < 0 ? a : b, a->sw < 0 ? b->sw : a->sw, cable));
+      COPSE_DO(add_port(r, a->sw < 0 ? a : b, a->sw < 0 ? b->sw : a->sw, cable));
       continue;
     }
-    COPSE_TRY(copse_grow(&map->cables, &map->cable_capacity, (size_t)map->n_cables + 1,
-                         sizeof *map->cables, r->err));
+    COPSE_DO(copse_grow(&map->cables, &map->cable_capacity, (size_t)map->n_cables + 1,
+                        sizeof *map->cables, r->err));
     map->cables[map->n_cables++] = (struct copse_map_cable){a->sw, b->sw, cable->bandwidth};
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_read_ibnetdiscover(const char *file, const char *data, size_t size,

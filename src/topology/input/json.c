@@ -27,26 +27,22 @@ static copse_status read_node(struct reader *r, const cJSON *item, const cJSON *
   const struct copse_json *json = r->json;
   struct copse_node node = {.rank = -1};
   int64_t rank = -1;
-  copse_status status;
-  COPSE_TRY(copse_json_expect_object(json, item, parent, "a node", keys, r->err));
-  COPSE_TRY(copse_json_get_string(json, item, "id", &node.id, r->err));
-  COPSE_TRY(copse_json_get_string(json, item, "type", &node.type, r->err));
-  COPSE_TRY(copse_json_get_bool_or(json, item, "multicast", false, &node.multicast, r->err));
-  COPSE_TRY(copse_json_get_bool_or(json, item, "aggregation", false, &node.aggregation, r->err));
+  COPSE_DO(copse_json_expect_object(json, item, parent, "a node", keys, r->err));
+  COPSE_DO(copse_json_get_string(json, item, "id", &node.id, r->err));
+  COPSE_DO(copse_json_get_string(json, item, "type", &node.type, r->err));
+  COPSE_DO(copse_json_get_bool_or(json, item, "multicast", false, &node.multicast, r->err));
+  COPSE_DO(copse_json_get_bool_or(json, item, "aggregation", false, &node.aggregation, r->err));
   if (copse_json_get(item, "rank"))
-    COPSE_TRY(copse_json_get_int(json, item, "rank", 0, COPSE_TOPOLOGY_MAX_NODES, &rank, r->err));
+    COPSE_DO(copse_json_get_int(json, item, "rank", 0, COPSE_TOPOLOGY_MAX_NODES, &rank, r->err));
   node.rank = (int)rank;
   r->gpus += strcmp(node.type, "gpu") == 0;
   r->ranks += rank >= 0;
-  status = copse_builder_add_node(r->builder, copse_json_line(item, parent), &node, NULL, r->err);
-out:
-  return status;
+  return copse_builder_add_node(r->builder, copse_json_line(item, parent), &node, NULL, r->err);
 }
 
 static copse_status read_end(const struct reader *r, const cJSON *item, const char *key, int *out) {
   const char *id = NULL;
-  copse_status status = copse_json_get_string(r->json, item, key, &id, r->err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_json_get_string(r->json, item, key, &id, r->err));
   *out = copse_builder_find(r->builder, id);
   if (*out >= 0) return COPSE_OK;
   return copse_fail_at(r->err, COPSE_BAD_INPUT, r->json->file, copse_json_line(item, NULL),
@@ -59,19 +55,16 @@ static copse_status read_link(const struct reader *r, const cJSON *item, const c
   struct copse_q bandwidth, latency = COPSE_Q_ZERO;
   bool duplex = true;
   int src = -1, dst = -1;
-  copse_status status;
-  COPSE_TRY(copse_json_expect_object(json, item, parent, "a link", keys, r->err));
+  COPSE_DO(copse_json_expect_object(json, item, parent, "a link", keys, r->err));
   long line = copse_json_line(item, parent);
-  COPSE_TRY(read_end(r, item, "src", &src));
-  COPSE_TRY(read_end(r, item, "dst", &dst));
-  COPSE_TRY(copse_json_get_rational(json, item, "bandwidth", &bandwidth, r->err));
+  COPSE_DO(read_end(r, item, "src", &src));
+  COPSE_DO(read_end(r, item, "dst", &dst));
+  COPSE_DO(copse_json_get_rational(json, item, "bandwidth", &bandwidth, r->err));
   if (copse_json_get(item, "latency"))
-    COPSE_TRY(copse_json_get_rational(json, item, "latency", &latency, r->err));
-  COPSE_TRY(copse_json_get_bool_or(json, item, "duplex", true, &duplex, r->err));
-  status = duplex ? copse_builder_add_duplex(r->builder, line, src, dst, bandwidth, latency, r->err)
-                  : copse_builder_add_link(r->builder, line, src, dst, bandwidth, latency, r->err);
-out:
-  return status;
+    COPSE_DO(copse_json_get_rational(json, item, "latency", &latency, r->err));
+  COPSE_DO(copse_json_get_bool_or(json, item, "duplex", true, &duplex, r->err));
+  return duplex ? copse_builder_add_duplex(r->builder, line, src, dst, bandwidth, latency, r->err)
+                : copse_builder_add_link(r->builder, line, src, dst, bandwidth, latency, r->err);
 }
 
 static copse_status read_string_or(const struct copse_json *json, const char *key, const char **out,
@@ -83,21 +76,17 @@ static copse_status read_string_or(const struct copse_json *json, const char *ke
 copse_status copse_read_about(const struct copse_json *json, struct copse_topology_builder *builder,
                               struct copse_err *err) {
   const char *name = NULL, *description = NULL, *source = NULL;
-  copse_status status;
-  COPSE_TRY(read_string_or(json, "name", &name, err));
-  COPSE_TRY(read_string_or(json, "description", &description, err));
-  COPSE_TRY(read_string_or(json, "source", &source, err));
-  if (name) COPSE_TRY(copse_builder_set_name(builder, name, err));
-  status = copse_builder_set_about(builder, description, source, err);
-out:
-  return status;
+  COPSE_DO(read_string_or(json, "name", &name, err));
+  COPSE_DO(read_string_or(json, "description", &description, err));
+  COPSE_DO(read_string_or(json, "source", &source, err));
+  if (name) COPSE_DO(copse_builder_set_name(builder, name, err));
+  return copse_builder_set_about(builder, description, source, err);
 }
 
 copse_status copse_read_path(const struct copse_json *json, const cJSON *object, const char *key,
                              char **out, struct copse_err *err) {
   const char *name = NULL;
-  copse_status status = copse_json_get_string(json, object, key, &name, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_json_get_string(json, object, key, &name, err));
   return copse_file_beside(json->file, strcmp(name, "-") == 0 ? "./-" : name, out, err);
 }
 
@@ -115,15 +104,13 @@ static copse_status read_parts(struct reader *r) {
   static const char *const keys[] = {"format",      "name",   "nodes", "links",
                                      "description", "source", NULL};
   const cJSON *root = r->json->root, *nodes = NULL, *links = NULL;
-  copse_status status;
-  COPSE_TRY(copse_json_expect_object(r->json, root, NULL, "a topology", keys, r->err));
-  COPSE_TRY(copse_read_about(r->json, r->builder, r->err));
-  COPSE_TRY(copse_json_get_array(r->json, root, "nodes", &nodes, r->err));
-  COPSE_TRY(copse_json_get_array(r->json, root, "links", &links, r->err));
-  COPSE_JSON_EACH (node, nodes) COPSE_TRY(read_node(r, node, root));
-  COPSE_JSON_EACH (link, links) COPSE_TRY(read_link(r, link, root));
-out:
-  return status;
+  COPSE_DO(copse_json_expect_object(r->json, root, NULL, "a topology", keys, r->err));
+  COPSE_DO(copse_read_about(r->json, r->builder, r->err));
+  COPSE_DO(copse_json_get_array(r->json, root, "nodes", &nodes, r->err));
+  COPSE_DO(copse_json_get_array(r->json, root, "links", &links, r->err));
+  COPSE_JSON_EACH (node, nodes) COPSE_DO(read_node(r, node, root));
+  COPSE_JSON_EACH (link, links) COPSE_DO(read_link(r, link, root));
+  return COPSE_OK;
 }
 
 static copse_status read_topology(const struct copse_json *json,

@@ -58,8 +58,7 @@ static copse_status parse_text(const char *label, const char *data, size_t size,
   bool matrix = false;
   if (contains(data, size, "between two GPUs"))
     return copse_read_rocm_smi(label, data, size, options, out, err);
-  copse_status status = copse_find_nvidia_smi(data, size, &matrix, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_find_nvidia_smi(data, size, &matrix, err));
   if (matrix) return copse_read_nvidia_smi(label, data, size, options, out, err);
   if (slurm || ib)
     return copse_fail_at(err, COPSE_BAD_INPUT, label, 1,

@@ -75,8 +75,7 @@ static copse_status unite_by_affinity(struct build *b) {
   const struct copse_matrix *m = b->m;
   size_t n = (size_t)m->n;
   bool *apart; /* [n * n] by the classes' first devices */
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&b->graph.arena, n * n, sizeof *apart, &apart, b->err));
+  COPSE_DO(copse_arena_array(&b->graph.arena, n * n, sizeof *apart, &apart, b->err));
   for (int i = 0; i < m->n; i++)
     for (int j = 0; j < m->n; j++)
       if (cell(m, i, j)->near == COPSE_NEAR_SYS)
@@ -94,8 +93,7 @@ static copse_status unite_by_affinity(struct build *b) {
         apart[k * n + stays] |= apart[k * n + goes];
       }
     }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static void name_classes(struct build *b) {
@@ -149,17 +147,15 @@ static copse_status add_devices(struct build *b) {
 static copse_status add_cpus(struct build *b) {
   char id[24];
   int n = 0;
-  copse_status status = COPSE_OK;
   for (int i = 0; i < b->m->n; i++) {
     if (b->cpu[i] != i) continue;
     snprintf(id, sizeof id, "cpu%d", n++);
-    COPSE_TRY(add_node(b, COPSE_NCCL_CPU, id, 0, &b->above[i]));
+    COPSE_DO(add_node(b, COPSE_NCCL_CPU, id, 0, &b->above[i]));
     for (int j = 0; j < i; j++)
       if (b->cpu[j] == j)
-        COPSE_TRY(add_link(b, COPSE_NCCL_SYS, b->above[j], b->above[i], b->rates->inter_cpu));
+        COPSE_DO(add_link(b, COPSE_NCCL_SYS, b->above[j], b->above[i], b->rates->inter_cpu));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static int members(const int *class, int n, int first) {
@@ -171,32 +167,29 @@ static int members(const int *class, int n, int first) {
 static copse_status add_bridge(struct build *b, int *n, int parent, int *index) {
   char id[24];
   snprintf(id, sizeof id, "pcie%d", (*n)++);
-  copse_status status = add_node(b, COPSE_NCCL_BRIDGE, id, 0, index);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(add_node(b, COPSE_NCCL_BRIDGE, id, 0, index));
   return add_link(b, COPSE_NCCL_PCI, *index, parent, b->rates->pcie);
 }
 
 /* Adds a bridge below the CPU for every PXB class of several devices, and below that for PIX. */
 static copse_status add_pcie(struct build *b) {
   int n = b->m->n, n_bridges = 0;
-  copse_status status = COPSE_OK;
   for (int i = 0; i < n; i++) {
     int outer = b->pxb[i], inner = b->pix[i], cpu = b->above[b->cpu[i]];
     bool only = members(b->pix, n, inner) == members(b->pxb, n, outer);
     int top = cpu;
     if (members(b->pxb, n, outer) > 1) {
-      if (i == outer) COPSE_TRY(add_bridge(b, &n_bridges, cpu, &b->node[n + i]));
+      if (i == outer) COPSE_DO(add_bridge(b, &n_bridges, cpu, &b->node[n + i]));
       top = b->node[n + outer];
     }
     int parent = top;
     if (!only && members(b->pix, n, inner) > 1) {
-      if (i == inner) COPSE_TRY(add_bridge(b, &n_bridges, top, &b->node[2 * n + i]));
+      if (i == inner) COPSE_DO(add_bridge(b, &n_bridges, top, &b->node[2 * n + i]));
       parent = b->node[2 * n + inner];
     }
-    COPSE_TRY(add_link(b, COPSE_NCCL_PCI, b->node[i], parent, b->rates->pcie));
+    COPSE_DO(add_link(b, COPSE_NCCL_PCI, b->node[i], parent, b->rates->pcie));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status bandwidth_of(struct build *b, const struct copse_matrix_cell *at,
@@ -230,37 +223,33 @@ static copse_status add_hive(struct build *b, int hive, int *n_switches) {
   struct copse_q bandwidth;
   char id[24] = "nvswitch";
   int hub = -1;
-  copse_status status = COPSE_OK;
   bool switched = hive_sum(b, hive) > b->rates->max_links;
   if (switched && ++*n_switches > 1) snprintf(id, sizeof id, "nvswitch%d", *n_switches - 1);
-  if (switched) COPSE_TRY(add_node(b, COPSE_NCCL_NVSWITCH, id, 0, &hub));
+  if (switched) COPSE_DO(add_node(b, COPSE_NCCL_NVSWITCH, id, 0, &hub));
   for (int i = hive; i < m->n; i++) {
     if (b->hive[i] != hive) continue;
     if (switched) {
-      COPSE_TRY(bandwidth_of(b, widest(b, i), &bandwidth));
-      COPSE_TRY(add_link(b, COPSE_NCCL_NVLINK, b->node[i], hub, bandwidth));
+      COPSE_DO(bandwidth_of(b, widest(b, i), &bandwidth));
+      COPSE_DO(add_link(b, COPSE_NCCL_NVLINK, b->node[i], hub, bandwidth));
     }
     for (int j = 0; !switched && j < i; j++) {
       if (cell(m, i, j)->links == 0) continue;
-      COPSE_TRY(bandwidth_of(b, cell(m, i, j), &bandwidth));
-      COPSE_TRY(add_link(b, COPSE_NCCL_NVLINK, b->node[j], b->node[i], bandwidth));
+      COPSE_DO(bandwidth_of(b, cell(m, i, j), &bandwidth));
+      COPSE_DO(add_link(b, COPSE_NCCL_NVLINK, b->node[j], b->node[i], bandwidth));
     }
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status add_all(struct build *b) {
   const struct copse_matrix *m = b->m;
   int n_switches = 0;
-  copse_status status;
-  COPSE_TRY(add_devices(b));
-  COPSE_TRY(add_cpus(b));
-  COPSE_TRY(add_pcie(b));
+  COPSE_DO(add_devices(b));
+  COPSE_DO(add_cpus(b));
+  COPSE_DO(add_pcie(b));
   for (int i = 0; i < m->n; i++)
-    if (b->hive[i] == i && members(b->hive, m->n, i) > 1) COPSE_TRY(add_hive(b, i, &n_switches));
-out:
-  return status;
+    if (b->hive[i] == i && members(b->hive, m->n, i) > 1) COPSE_DO(add_hive(b, i, &n_switches));
+  return COPSE_OK;
 }
 
 copse_status copse_matrix_build(const struct copse_matrix *matrix,

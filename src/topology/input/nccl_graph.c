@@ -61,18 +61,16 @@ copse_status copse_nccl_add_node(struct copse_nccl_graph *graph, const char *pre
                                  struct copse_err *err) {
   struct copse_nccl_node copy = *node;
   size_t n = (size_t)graph->n_nodes;
-  copse_status status;
   if (graph->n_nodes >= COPSE_TOPOLOGY_MAX_NODES)
     return copse_fail_at(err, COPSE_BAD_INPUT, graph->file, node->line,
                          "more than %d nodes, the most a topology can have",
                          COPSE_TOPOLOGY_MAX_NODES);
-  COPSE_TRY(make_id(graph, prefix, node->id, &copy.id, err));
-  COPSE_TRY(copse_grow(&graph->nodes, &graph->node_capacity, n + 1, sizeof copy, err));
-  COPSE_TRY(copse_index_map_add(&graph->ids, copse_key_text(copy.id), (int)n, err));
+  COPSE_DO(make_id(graph, prefix, node->id, &copy.id, err));
+  COPSE_DO(copse_grow(&graph->nodes, &graph->node_capacity, n + 1, sizeof copy, err));
+  COPSE_DO(copse_index_map_add(&graph->ids, copse_key_text(copy.id), (int)n, err));
   graph->nodes[n] = copy;
   *index = graph->n_nodes++;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_nccl_add_link(struct copse_nccl_graph *graph, const struct copse_nccl_link *link,
@@ -82,8 +80,7 @@ copse_status copse_nccl_add_link(struct copse_nccl_graph *graph, const struct co
     return copse_fail_at(err, COPSE_BAD_INPUT, graph->file, link->line,
                          "more than %d links, the most a topology can have",
                          COPSE_TOPOLOGY_MAX_LINKS);
-  copse_status status = copse_grow(&graph->links, &graph->link_capacity, n + 1, sizeof *link, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_grow(&graph->links, &graph->link_capacity, n + 1, sizeof *link, err));
   graph->links[n] = *link;
   graph->n_links++;
   return COPSE_OK;
@@ -168,21 +165,19 @@ static const char *type_name(enum copse_nccl_node_kind kind) {
 
 static copse_status add_kept(const struct copse_nccl_graph *graph, int *index_of,
                              struct copse_topology_builder *builder, struct copse_err *err) {
-  copse_status status = COPSE_OK;
   for (int i = 0; i < graph->n_nodes; i++) {
     const struct copse_nccl_node *from = &graph->nodes[i];
     if (!from->keep) continue;
     struct copse_node node = {.id = from->id, .type = type_name(from->kind), .rank = from->rank};
-    COPSE_TRY(copse_builder_add_node(builder, from->line, &node, &index_of[i], err));
+    COPSE_DO(copse_builder_add_node(builder, from->line, &node, &index_of[i], err));
   }
   for (int i = 0; i < graph->n_links; i++) {
     const struct copse_nccl_link *link = &graph->links[i];
     if (!link->keep) continue;
-    COPSE_TRY(copse_builder_add_link(builder, link->line, index_of[link->src], index_of[link->dst],
-                                     link->bandwidth, COPSE_Q_ZERO, err));
+    COPSE_DO(copse_builder_add_link(builder, link->line, index_of[link->src], index_of[link->dst],
+                                    link->bandwidth, COPSE_Q_ZERO, err));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_nccl_build(struct copse_nccl_graph *graph, struct copse_topology **out,
@@ -254,9 +249,8 @@ static copse_status find_joined_hosts(struct selection *s, struct copse_err *err
   const struct copse_nccl_graph *graph = s->graph;
   size_t n = (size_t)graph->n_hosts;
   int *gpus, *first;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&s->scratch, n, sizeof *gpus, &gpus, err));
-  COPSE_TRY(copse_arena_array(&s->scratch, n, sizeof *first, &first, err));
+  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof *gpus, &gpus, err));
+  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof *first, &first, err));
   for (int v = graph->n_nodes - 1; v >= 0; v--) {
     if (graph->nodes[v].kind != COPSE_NCCL_GPU) continue;
     gpus[graph->nodes[v].host]++;
@@ -265,8 +259,7 @@ static copse_status find_joined_hosts(struct selection *s, struct copse_err *err
   for (int h = 0; h < graph->n_hosts; h++)
     s->joined[h] = gpus[h] > 0 && count_reached(s, &s->out, first[h]) == gpus[h] &&
                    count_reached(s, &s->in, first[h]) == gpus[h];
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- the ways between NICs and their nearest GPUs ----------------------------------- */
@@ -335,24 +328,22 @@ static bool keeps_link(const struct selection *s, const struct copse_nccl_link *
 static copse_status select_default(struct selection *s, struct copse_err *err) {
   struct copse_nccl_graph *graph = s->graph;
   size_t n = (size_t)graph->n_nodes;
-  copse_status status;
   static const struct copse_nccl_link none;
   const struct copse_nccl_link *links = graph->n_links ? graph->links : &none;
   struct copse_arena *scratch = &s->scratch;
   int m = graph->n_links;
-  COPSE_TRY(copse_adjacency_by(scratch, (int)n, m, &links->src, sizeof *links, &s->out, err));
-  COPSE_TRY(copse_adjacency_by(scratch, (int)n, m, &links->dst, sizeof *links, &s->in, err));
-  COPSE_TRY(copse_arena_array(scratch, n, sizeof *s->distance, &s->distance, err));
-  COPSE_TRY(copse_arena_array(scratch, n, sizeof(int), &s->queue.items, err));
-  COPSE_TRY(copse_arena_array(scratch, n, sizeof *s->visited, &s->visited, err));
-  COPSE_TRY(copse_arena_array(scratch, (size_t)graph->n_hosts, sizeof *s->joined, &s->joined, err));
-  COPSE_TRY(find_joined_hosts(s, err));
+  COPSE_DO(copse_adjacency_by(scratch, (int)n, m, &links->src, sizeof *links, &s->out, err));
+  COPSE_DO(copse_adjacency_by(scratch, (int)n, m, &links->dst, sizeof *links, &s->in, err));
+  COPSE_DO(copse_arena_array(scratch, n, sizeof *s->distance, &s->distance, err));
+  COPSE_DO(copse_arena_array(scratch, n, sizeof(int), &s->queue.items, err));
+  COPSE_DO(copse_arena_array(scratch, n, sizeof *s->visited, &s->visited, err));
+  COPSE_DO(copse_arena_array(scratch, (size_t)graph->n_hosts, sizeof *s->joined, &s->joined, err));
+  COPSE_DO(find_joined_hosts(s, err));
   measure_distances(s);
   walk_from_nics(s);
   for (int i = 0; i < graph->n_links; i++) graph->links[i].keep = keeps_link(s, &graph->links[i]);
   for (int v = 0; v < graph->n_nodes; v++) graph->nodes[v].keep = !s->joined[graph->nodes[v].host];
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* A link keeps its ends; a GPU is kept without links, so that a solver refuses it. */

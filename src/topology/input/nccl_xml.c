@@ -144,8 +144,7 @@ static copse_status add_device(struct reader *r, const xmlNode *pci, struct cops
   const char *text = NULL;
   uint64_t bus = 0;
   size_t cursor = 0;
-  copse_status status;
-  COPSE_TRY(read_bus_id(r, pci, &text, &bus));
+  COPSE_DO(read_bus_id(r, pci, &text, &bus));
   for (;;) {
     int twin = copse_index_map_next(&r->devices, bus, &cursor);
     if (twin < 0) break;
@@ -153,10 +152,8 @@ static copse_status add_device(struct reader *r, const xmlNode *pci, struct cops
     return refuse(r, pci, "bus id %.40s twice (first on line %ld); each device needs its own", text,
                   r->graph.nodes[twin].line);
   }
-  COPSE_TRY(add_node(r, pci, node, what, text, index));
-  status = copse_index_map_add(&r->devices, bus, *index, r->err);
-out:
-  return status;
+  COPSE_DO(add_node(r, pci, node, what, text, index));
+  return copse_index_map_add(&r->devices, bus, *index, r->err);
 }
 
 /* Adds the PCIe link between a <pci> and its parent. */
@@ -165,13 +162,10 @@ static copse_status join_parent(struct reader *r, const xmlNode *pci, int node, 
   struct copse_nccl_link link = {COPSE_NCCL_PCI,      node, parent, COPSE_Q_ZERO,
                                  copse_xml_line(pci), false};
   int64_t lanes = 0;
-  copse_status status;
-  COPSE_TRY(copse_xml_get_int(&r->xml, pci, width, &lanes, NULL, r->err));
-  COPSE_TRY(copse_nccl_pci(lanes, copse_xml_attribute(pci, "link_speed"), &link.bandwidth, r->err));
+  COPSE_DO(copse_xml_get_int(&r->xml, pci, width, &lanes, NULL, r->err));
+  COPSE_DO(copse_nccl_pci(lanes, copse_xml_attribute(pci, "link_speed"), &link.bandwidth, r->err));
   link.bandwidth = copse_profile_rate(r->options->profile, COPSE_RATE_PCIE, link.bandwidth);
-  status = copse_nccl_add_duplex(&r->graph, &link, r->err);
-out:
-  return status;
+  return copse_nccl_add_duplex(&r->graph, &link, r->err);
 }
 
 /* ---- NICs and their ports ----------------------------------------------------------- */
@@ -183,38 +177,32 @@ static copse_status read_net(struct reader *r, const xmlNode *net, int nic) {
   struct copse_nccl_link link = {.kind = COPSE_NCCL_NET, .src = nic, .line = copse_xml_line(net)};
   const char *name = copse_xml_attribute(net, "name");
   int64_t mbps = 0;
-  copse_status status;
   if (!name || !name[0]) name = copse_xml_attribute(net, "dev");
   if (!name || !name[0]) name = "unnamed";
-  COPSE_TRY(copse_xml_get_int(&r->xml, net, speed, &mbps, NULL, r->err));
-  COPSE_TRY(copse_nccl_net(mbps, &link.bandwidth, r->err));
+  COPSE_DO(copse_xml_get_int(&r->xml, net, speed, &mbps, NULL, r->err));
+  COPSE_DO(copse_nccl_net(mbps, &link.bandwidth, r->err));
   link.bandwidth = copse_profile_rate(r->options->profile, COPSE_RATE_NET, link.bandwidth);
-  COPSE_TRY(add_node(r, net, node, "net", name, &link.dst));
-  COPSE_TRY(copse_nccl_add_duplex(&r->graph, &link, r->err));
+  COPSE_DO(add_node(r, net, node, "net", name, &link.dst));
+  COPSE_DO(copse_nccl_add_duplex(&r->graph, &link, r->err));
   for (const xmlNode *child = copse_xml_first(net); child; child = copse_xml_next(child))
-    COPSE_TRY(pass_over(r, child));
-out:
-  return status;
+    COPSE_DO(pass_over(r, child));
+  return COPSE_OK;
 }
 
 static copse_status read_nets(struct reader *r, const xmlNode *nic_element, int nic) {
-  copse_status status = COPSE_OK;
   for (const xmlNode *e = copse_xml_first(nic_element); e; e = copse_xml_next(e))
-    COPSE_TRY(copse_xml_is(e, "net") ? read_net(r, e, nic) : pass_over(r, e));
-out:
-  return status;
+    COPSE_DO(copse_xml_is(e, "net") ? read_net(r, e, nic) : pass_over(r, e));
+  return COPSE_OK;
 }
 
 static copse_status read_pci_nic(struct reader *r, const xmlNode *pci, const struct place *at) {
   struct copse_nccl_node node = {.kind = COPSE_NCCL_NIC, .host = at->host, .rank = -1};
   int nic = -1;
-  copse_status status;
-  COPSE_TRY(add_device(r, pci, node, "nic", &nic));
-  COPSE_TRY(join_parent(r, pci, nic, at->parent));
+  COPSE_DO(add_device(r, pci, node, "nic", &nic));
+  COPSE_DO(join_parent(r, pci, nic, at->parent));
   for (const xmlNode *e = copse_xml_first(pci); e; e = copse_xml_next(e))
-    COPSE_TRY(copse_xml_is(e, "nic") ? read_nets(r, e, nic) : pass_over(r, e));
-out:
-  return status;
+    COPSE_DO(copse_xml_is(e, "nic") ? read_nets(r, e, nic) : pass_over(r, e));
+  return COPSE_OK;
 }
 
 /* A virtual NIC, or one whose PCI device the host doesn't show. */
@@ -227,13 +215,10 @@ static copse_status read_cpu_nic(struct reader *r, const xmlNode *element,
                                  .bandwidth = COPSE_NCCL_LOCAL,
                                  .line = copse_xml_line(element)};
   char name[32];
-  copse_status status;
   snprintf(name, sizeof name, "cpu%lld", (long long)cpu->numaid);
-  COPSE_TRY(add_node(r, element, node, "nic", name, &link.src));
-  COPSE_TRY(copse_nccl_add_duplex(&r->graph, &link, r->err));
-  status = read_nets(r, element, link.src);
-out:
-  return status;
+  COPSE_DO(add_node(r, element, node, "nic", name, &link.src));
+  COPSE_DO(copse_nccl_add_duplex(&r->graph, &link, r->err));
+  return read_nets(r, element, link.src);
 }
 
 /* ---- GPUs and bridges --------------------------------------------------------------- */
@@ -245,23 +230,20 @@ static copse_status read_gpu(struct reader *r, const xmlNode *pci, const xmlNode
   struct gpu_element gpu = {.cpu_node = at->cpu_node, .element = element};
   const char *text = NULL;
   int64_t rank = -1;
-  copse_status status;
   size_t n = (size_t)r->n_gpus;
   for (const xmlNode *e = copse_xml_first(pci); e; e = copse_xml_next(e)) {
     if (copse_xml_is(e, "gpu") && e != element)
       return refuse(r, e, "a second <gpu> in one <pci>; each GPU has a bus id of its own");
-    if (e != element) COPSE_TRY(pass_over(r, e));
+    if (e != element) COPSE_DO(pass_over(r, e));
   }
-  if (element) COPSE_TRY(copse_xml_get_int(&r->xml, element, rank_attribute, &rank, NULL, r->err));
+  if (element) COPSE_DO(copse_xml_get_int(&r->xml, element, rank_attribute, &rank, NULL, r->err));
   node.rank = rank < 0 ? -1 : (int)rank;
-  COPSE_TRY(add_device(r, pci, node, "gpu", &gpu.node));
-  COPSE_TRY(join_parent(r, pci, gpu.node, at->parent));
-  COPSE_TRY(read_bus_id(r, pci, &text, &gpu.bus));
-  COPSE_TRY(copse_grow(&r->gpus, &r->gpu_capacity, n + 1, sizeof *r->gpus, r->err));
+  COPSE_DO(add_device(r, pci, node, "gpu", &gpu.node));
+  COPSE_DO(join_parent(r, pci, gpu.node, at->parent));
+  COPSE_DO(read_bus_id(r, pci, &text, &gpu.bus));
+  COPSE_DO(copse_grow(&r->gpus, &r->gpu_capacity, n + 1, sizeof *r->gpus, r->err));
   r->gpus[r->n_gpus++] = gpu;
-  status = copse_index_map_add(&r->gpu_buses, gpu.bus, (int)n, r->err);
-out:
-  return status;
+  return copse_index_map_add(&r->gpu_buses, gpu.bus, (int)n, r->err);
 }
 
 static copse_status read_pci(struct reader *r, const xmlNode *pci, const struct place *at);
@@ -272,14 +254,12 @@ static copse_status read_bridge(struct reader *r, const xmlNode *pci, const stru
   struct place below = *at;
   const char *text = NULL;
   uint64_t bus = 0;
-  copse_status status;
-  COPSE_TRY(read_bus_id(r, pci, &text, &bus));
-  COPSE_TRY(add_node(r, pci, node, "pcie", text, &below.parent));
-  COPSE_TRY(join_parent(r, pci, below.parent, at->parent));
+  COPSE_DO(read_bus_id(r, pci, &text, &bus));
+  COPSE_DO(add_node(r, pci, node, "pcie", text, &below.parent));
+  COPSE_DO(join_parent(r, pci, below.parent, at->parent));
   for (const xmlNode *e = copse_xml_first(pci); e; e = copse_xml_next(e))
-    COPSE_TRY(copse_xml_is(e, "pci") ? read_pci(r, e, &below) : pass_over(r, e));
-out:
-  return status;
+    COPSE_DO(copse_xml_is(e, "pci") ? read_pci(r, e, &below) : pass_over(r, e));
+  return COPSE_OK;
 }
 
 static bool has_class(const xmlNode *pci, const char *start) {
@@ -319,19 +299,17 @@ static int find_host(const struct reader *r, const char *hash) {
 }
 
 static copse_status find_hosts(struct reader *r, const xmlNode *root) {
-  copse_status status = COPSE_OK;
   for (const xmlNode *e = copse_xml_first(root); e; e = copse_xml_next(e)) {
     if (!copse_xml_is(e, "cpu") || find_host(r, host_hash(e)) >= 0) continue;
     int n = r->graph.n_hosts;
-    COPSE_TRY(copse_grow(&r->hosts, &r->host_capacity, (size_t)n + 1, sizeof *r->hosts, r->err));
+    COPSE_DO(copse_grow(&r->hosts, &r->host_capacity, (size_t)n + 1, sizeof *r->hosts, r->err));
     r->hosts[n] = (struct host){.hash = host_hash(e), .nvswitch = -1, .first_cpu = -1};
-    COPSE_TRY(copse_index_map_add(&r->host_hashes, copse_key_text(host_hash(e)), n, r->err));
+    COPSE_DO(copse_index_map_add(&r->host_hashes, copse_key_text(host_hash(e)), n, r->err));
     r->graph.n_hosts++;
   }
   for (int h = 0; r->graph.n_hosts > 1 && h < r->graph.n_hosts; h++)
     snprintf(r->hosts[h].prefix, sizeof r->hosts[h].prefix, "h%d.", h);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status read_cpu_attributes(struct reader *r, const xmlNode *element,
@@ -340,16 +318,13 @@ static copse_status read_cpu_attributes(struct reader *r, const xmlNode *element
   const struct copse_xml_int family = {"familyid", -1, INT32_MIN, INT32_MAX};
   const struct copse_xml_int model = {"modelid", -1, INT32_MIN, INT32_MAX};
   bool present = false;
-  copse_status status;
-  COPSE_TRY(copse_xml_get_int(&r->xml, element, numaid, &cpu->numaid, &present, r->err));
+  COPSE_DO(copse_xml_get_int(&r->xml, element, numaid, &cpu->numaid, &present, r->err));
   if (!present) return refuse(r, element, "a <cpu> without numaid");
   cpu->line = copse_xml_line(element);
   cpu->model.arch = copse_xml_attribute(element, "arch");
   cpu->model.vendor = copse_xml_attribute(element, "vendor");
-  COPSE_TRY(copse_xml_get_int(&r->xml, element, family, &cpu->model.family, NULL, r->err));
-  status = copse_xml_get_int(&r->xml, element, model, &cpu->model.model, NULL, r->err);
-out:
-  return status;
+  COPSE_DO(copse_xml_get_int(&r->xml, element, family, &cpu->model.family, NULL, r->err));
+  return copse_xml_get_int(&r->xml, element, model, &cpu->model.model, NULL, r->err);
 }
 
 /* Puts a CPU into its host's list, where each numaid occurs once. */
@@ -358,7 +333,6 @@ static copse_status add_cpu(struct reader *r, const xmlNode *element, struct cpu
   struct copse_nccl_node node = {.kind = COPSE_NCCL_CPU, .host = host, .rank = -1};
   size_t n = (size_t)r->n_cpus;
   char name[32];
-  copse_status status;
   for (int i = r->hosts[host].first_cpu; i >= 0; i = r->cpus[i].next)
     if (r->cpus[i].numaid == cpu->numaid)
       return copse_fail_at(r->err, COPSE_BAD_INPUT, r->xml.file, cpu->line,
@@ -368,38 +342,34 @@ static copse_status add_cpu(struct reader *r, const xmlNode *element, struct cpu
   if (r->hosts[host].n_cpus == MAX_CPUS_PER_HOST)
     return refuse(r, element, "more than 1024 <cpu> in a host");
   snprintf(name, sizeof name, "%lld", (long long)cpu->numaid);
-  COPSE_TRY(add_node(r, element, node, "cpu", name, &cpu->node));
-  COPSE_TRY(copse_grow(&r->cpus, &r->cpu_capacity, n + 1, sizeof *r->cpus, r->err));
+  COPSE_DO(add_node(r, element, node, "cpu", name, &cpu->node));
+  COPSE_DO(copse_grow(&r->cpus, &r->cpu_capacity, n + 1, sizeof *r->cpus, r->err));
   cpu->next = r->hosts[host].first_cpu;
   r->hosts[host].first_cpu = (int)n;
   r->hosts[host].n_cpus++;
   r->cpus[r->n_cpus++] = *cpu;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status read_cpu(struct reader *r, const xmlNode *element) {
   struct cpu_element cpu = {.next = -1};
   int host = find_host(r, host_hash(element));
-  copse_status status;
-  COPSE_TRY(read_cpu_attributes(r, element, &cpu));
-  COPSE_TRY(add_cpu(r, element, &cpu, host));
+  COPSE_DO(read_cpu_attributes(r, element, &cpu));
+  COPSE_DO(add_cpu(r, element, &cpu, host));
   struct place at = {cpu.node, cpu.node, host};
   for (const xmlNode *e = copse_xml_first(element); e; e = copse_xml_next(e)) {
     if (copse_xml_is(e, "pci"))
-      COPSE_TRY(read_pci(r, e, &at));
+      COPSE_DO(read_pci(r, e, &at));
     else if (copse_xml_is(e, "nic"))
-      COPSE_TRY(read_cpu_nic(r, e, &cpu));
+      COPSE_DO(read_cpu_nic(r, e, &cpu));
     else
-      COPSE_TRY(pass_over(r, e));
+      COPSE_DO(pass_over(r, e));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Every CPU to every other one of its host, each direction as its source's kind has it. */
 static copse_status join_cpus(struct reader *r) {
-  copse_status status = COPSE_OK;
   for (int a = 0; a < r->n_cpus; a++) {
     const struct cpu_element *from = &r->cpus[a];
     int host = r->graph.nodes[from->node].host;
@@ -408,11 +378,10 @@ static copse_status join_cpus(struct reader *r) {
                                                     copse_nccl_inter_cpu(&from->model));
       struct copse_nccl_link link = {COPSE_NCCL_SYS, from->node, r->cpus[b].node,
                                      bandwidth,      from->line, false};
-      if (a != b) COPSE_TRY(copse_nccl_add_link(&r->graph, &link, r->err));
+      if (a != b) COPSE_DO(copse_nccl_add_link(&r->graph, &link, r->err));
     }
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- links of GPUs: NVLink, xGMI and C2C --------------------------------------------------- */
@@ -450,21 +419,18 @@ static copse_status read_link_bandwidth(struct reader *r, const xmlNode *element
   bool present = false;
   int64_t count = 0, sm = 0;
   struct copse_q one;
-  copse_status status;
-  COPSE_TRY(copse_xml_get_int(&r->xml, element, count_attribute, &count, &present, r->err));
+  COPSE_DO(copse_xml_get_int(&r->xml, element, count_attribute, &count, &present, r->err));
   if (!present) return refuse(r, element, "a link without count");
   if (copse_xml_is(element, "xgmi")) {
     one = copse_nccl_xgmi(copse_xml_attribute(gpu, "gcn"));
     one = copse_profile_rate(r->options->profile, COPSE_RATE_XGMI, one);
   } else {
-    COPSE_TRY(copse_xml_get_int(&r->xml, gpu, sm_attribute, &sm, &present, r->err));
+    COPSE_DO(copse_xml_get_int(&r->xml, gpu, sm_attribute, &sm, &present, r->err));
     if (!present)
       return refuse(r, gpu, "a <gpu> without sm, by which the bandwidth of its nvlinks goes");
     one = copse_profile_rate(r->options->profile, COPSE_RATE_NVLINK, copse_nccl_nvlink(sm));
   }
-  status = copse_q_mul(one, (struct copse_q){count, 1}, out, r->err);
-out:
-  return status;
+  return copse_q_mul(one, (struct copse_q){count, 1}, out, r->err);
 }
 
 static copse_status read_nvlink(struct reader *r, const xmlNode *element,
@@ -474,8 +440,7 @@ static copse_status read_nvlink(struct reader *r, const xmlNode *element,
   const char *tclass = copse_xml_attribute(element, "tclass");
   struct copse_nccl_link link = {
       .kind = COPSE_NCCL_NVLINK, .src = gpu->node, .line = copse_xml_line(element)};
-  copse_status status;
-  COPSE_TRY(read_link_bandwidth(r, element, &link.bandwidth));
+  COPSE_DO(read_link_bandwidth(r, element, &link.bandwidth));
   link.dst = target ? find_target(r, target, host) : -1;
   if (link.dst == gpu->node) { /* virtual machines of one NVLink domain report it */
     copse_nccl_note(&r->graph, link.line, "a link from a GPU to itself is left out");
@@ -484,7 +449,7 @@ static copse_status read_nvlink(struct reader *r, const xmlNode *element,
   r->hosts[host].has_links = true;
   if (link.dst >= 0) return copse_nccl_add_link(&r->graph, &link, r->err);
   if (tclass && strcasecmp(tclass, "0x068000") == 0) {
-    COPSE_TRY(find_nvswitch(r, element, host, &link.dst));
+    COPSE_DO(find_nvswitch(r, element, host, &link.dst));
   } else if (tclass && strcasecmp(tclass, "0x068001") == 0) {
     link.dst = gpu->cpu_node;
   } else {
@@ -493,9 +458,7 @@ static copse_status read_nvlink(struct reader *r, const xmlNode *element,
                     target ? target : "nothing");
     return COPSE_OK;
   }
-  status = copse_nccl_add_duplex(&r->graph, &link, r->err);
-out:
-  return status;
+  return copse_nccl_add_duplex(&r->graph, &link, r->err);
 }
 
 /* Counted with PCIe: it leads to the CPU, and NVLink alone says whether GPUs are joined. */
@@ -509,31 +472,26 @@ static copse_status read_c2c(struct reader *r, const xmlNode *element,
                                  .line = copse_xml_line(element)};
   bool has_count = false, has_bw = false;
   int64_t count = 0, bw = 0;
-  copse_status status;
-  COPSE_TRY(copse_xml_get_int(&r->xml, element, count_attribute, &count, &has_count, r->err));
-  COPSE_TRY(copse_xml_get_int(&r->xml, element, bw_attribute, &bw, &has_bw, r->err));
+  COPSE_DO(copse_xml_get_int(&r->xml, element, count_attribute, &count, &has_count, r->err));
+  COPSE_DO(copse_xml_get_int(&r->xml, element, bw_attribute, &bw, &has_bw, r->err));
   if (!has_count || !has_bw) return refuse(r, element, "a <c2c> without count and bw (MB/s)");
-  COPSE_TRY(copse_q_make(count * bw, 1000, &link.bandwidth, r->err));
-  status = copse_nccl_add_duplex(&r->graph, &link, r->err);
-out:
-  return status;
+  COPSE_DO(copse_q_make(count * bw, 1000, &link.bandwidth, r->err));
+  return copse_nccl_add_duplex(&r->graph, &link, r->err);
 }
 
 /* The links of all GPUs that were found: NVLink, xGMI and C2C. */
 static copse_status read_links(struct reader *r) {
-  copse_status status = COPSE_OK;
   for (int i = 0; i < r->n_gpus; i++) {
     const struct gpu_element gpu = r->gpus[i];
     const xmlNode *e = gpu.element ? copse_xml_first(gpu.element) : NULL;
     for (; e; e = copse_xml_next(e)) {
       bool is_link = copse_xml_is(e, "nvlink") || copse_xml_is(e, "xgmi");
-      COPSE_TRY(is_link                  ? read_nvlink(r, e, &gpu)
-                : copse_xml_is(e, "c2c") ? read_c2c(r, e, &gpu)
-                                         : pass_over(r, e));
+      COPSE_DO(is_link                  ? read_nvlink(r, e, &gpu)
+               : copse_xml_is(e, "c2c") ? read_c2c(r, e, &gpu)
+                                        : pass_over(r, e));
     }
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Adds --nvlink-switch to hosts whose file shows no NVLink, as in a cloud's images. */
@@ -587,20 +545,17 @@ static copse_status read_remark(struct reader *r, const char *key, const char **
 
 static copse_status read_system(struct reader *r) {
   const xmlNode *root = copse_xml_root(&r->xml);
-  copse_status status;
-  COPSE_TRY(check_root(r, root));
-  COPSE_TRY(read_remark(r, "description", &r->graph.description));
-  COPSE_TRY(read_remark(r, "source", &r->graph.source));
+  COPSE_DO(check_root(r, root));
+  COPSE_DO(read_remark(r, "description", &r->graph.description));
+  COPSE_DO(read_remark(r, "source", &r->graph.source));
   r->by_class = !names_devices(root);
-  COPSE_TRY(find_hosts(r, root));
+  COPSE_DO(find_hosts(r, root));
   for (const xmlNode *e = copse_xml_first(root); e; e = copse_xml_next(e))
-    COPSE_TRY(copse_xml_is(e, "cpu") ? read_cpu(r, e) : pass_over(r, e));
+    COPSE_DO(copse_xml_is(e, "cpu") ? read_cpu(r, e) : pass_over(r, e));
   if (r->n_gpus == 0) return refuse(r, root, "no GPU; a topology needs at least one rank");
-  COPSE_TRY(join_cpus(r));
-  COPSE_TRY(read_links(r));
-  status = add_switches(r);
-out:
-  return status;
+  COPSE_DO(join_cpus(r));
+  COPSE_DO(read_links(r));
+  return add_switches(r);
 }
 
 copse_status copse_read_nccl_xml(const char *label, const char *data, size_t size,

@@ -109,20 +109,17 @@ static copse_status check_names(const struct reader *r) {
 
 static copse_status read_header(struct reader *r, int n_words) {
   int n = count_columns(r->words, n_words < MAX_WORDS ? n_words : MAX_WORDS);
-  copse_status status;
   if (n_words > MAX_WORDS || n > COPSE_MATRIX_MAX)
     return refuse(r, "more than 1024 devices, which no host has");
   for (int i = n; i < n_words; i++) r->numa |= strcmp(r->words[i], "NUMA") == 0;
   size_t cells = (size_t)n * (size_t)n;
-  COPSE_TRY(copse_arena_array(&r->arena, (size_t)n, sizeof *r->matrix.devices, &r->matrix.devices,
-                              r->err));
-  COPSE_TRY(copse_arena_array(&r->arena, (size_t)n, sizeof *r->columns, &r->columns, r->err));
-  COPSE_TRY(copse_arena_array(&r->arena, cells, sizeof *r->matrix.cells, &r->matrix.cells, r->err));
+  COPSE_DO(copse_arena_array(&r->arena, (size_t)n, sizeof *r->matrix.devices, &r->matrix.devices,
+                             r->err));
+  COPSE_DO(copse_arena_array(&r->arena, (size_t)n, sizeof *r->columns, &r->columns, r->err));
+  COPSE_DO(copse_arena_array(&r->arena, cells, sizeof *r->matrix.cells, &r->matrix.cells, r->err));
   r->matrix.n = n;
-  for (int i = 0; i < n; i++) COPSE_TRY(name_device(r, i, r->words[i]));
-  status = check_names(r);
-out:
-  return status;
+  for (int i = 0; i < n; i++) COPSE_DO(name_device(r, i, r->words[i]));
+  return check_names(r);
 }
 
 /* The NUMA column if it tells, else the CPUs; equal texts are the same place. */

@@ -42,8 +42,7 @@ static copse_status read_text(const struct copse_json *json, const cJSON *item, 
                               struct copse_err *err) {
   const char *text = NULL;
   if (!copse_json_get(item, key)) return COPSE_OK;
-  copse_status status = copse_json_get_string(json, item, key, &text, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_json_get_string(json, item, key, &text, err));
   *out = copse_arena_strdup(&profile->arena, text);
   return *out ? COPSE_OK : copse_fail_nomem(err);
 }
@@ -54,17 +53,16 @@ static copse_status read_rule(const struct copse_json *json, const cJSON *item, 
                                      "scale", "latency", "duplex",   NULL};
   const struct copse_q none = {-1, 1};
   struct rule rule = {.bandwidth = none, .scale = none, .latency = none, .duplex = true};
-  copse_status status;
-  COPSE_TRY(copse_json_expect_object(json, item, parent, "a rule", keys, err));
+  COPSE_DO(copse_json_expect_object(json, item, parent, "a rule", keys, err));
   rule.line = copse_json_line(item, parent);
-  COPSE_TRY(read_text(json, item, "src", profile, &rule.src, err));
-  COPSE_TRY(read_text(json, item, "dst", profile, &rule.dst, err));
-  COPSE_TRY(read_text(json, item, "src_type", profile, &rule.src_type, err));
-  COPSE_TRY(read_text(json, item, "dst_type", profile, &rule.dst_type, err));
-  COPSE_TRY(copse_json_get_amount_or(json, item, "bandwidth", true, &rule.bandwidth, err));
-  COPSE_TRY(copse_json_get_amount_or(json, item, "scale", true, &rule.scale, err));
-  COPSE_TRY(copse_json_get_amount_or(json, item, "latency", false, &rule.latency, err));
-  COPSE_TRY(copse_json_get_bool_or(json, item, "duplex", true, &rule.duplex, err));
+  COPSE_DO(read_text(json, item, "src", profile, &rule.src, err));
+  COPSE_DO(read_text(json, item, "dst", profile, &rule.dst, err));
+  COPSE_DO(read_text(json, item, "src_type", profile, &rule.src_type, err));
+  COPSE_DO(read_text(json, item, "dst_type", profile, &rule.dst_type, err));
+  COPSE_DO(copse_json_get_amount_or(json, item, "bandwidth", true, &rule.bandwidth, err));
+  COPSE_DO(copse_json_get_amount_or(json, item, "scale", true, &rule.scale, err));
+  COPSE_DO(copse_json_get_amount_or(json, item, "latency", false, &rule.latency, err));
+  COPSE_DO(copse_json_get_bool_or(json, item, "duplex", true, &rule.duplex, err));
   if (rule.bandwidth.num > 0 && rule.scale.num > 0)
     return copse_fail_at(err, COPSE_BAD_INPUT, json->file, rule.line,
                          "a rule with both \"bandwidth\" and \"scale\"; give one");
@@ -74,11 +72,10 @@ static copse_status read_rule(const struct copse_json *json, const cJSON *item, 
   if (profile->n_rules == MAX_RULES)
     return copse_fail_at(err, COPSE_BAD_INPUT, json->file, rule.line, "more than %d rules",
                          MAX_RULES);
-  COPSE_TRY(copse_grow(&profile->rules, &profile->capacity, (size_t)profile->n_rules + 1,
-                       sizeof rule, err));
+  COPSE_DO(copse_grow(&profile->rules, &profile->capacity, (size_t)profile->n_rules + 1,
+                      sizeof rule, err));
   profile->rules[profile->n_rules++] = rule;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status read_parts(const struct copse_json *json, struct copse_profile *profile,
@@ -87,25 +84,22 @@ static copse_status read_parts(const struct copse_json *json, struct copse_profi
                                      "rates",  "links", NULL};
   const cJSON *root = json->root, *rates = NULL, *links = NULL;
   const char *format = NULL;
-  copse_status status;
-  COPSE_TRY(copse_json_expect_object(json, root, NULL, "a profile", keys, err));
-  COPSE_TRY(copse_json_get_string(json, root, "format", &format, err));
+  COPSE_DO(copse_json_expect_object(json, root, NULL, "a profile", keys, err));
+  COPSE_DO(copse_json_get_string(json, root, "format", &format, err));
   if (strcmp(format, "copse-profile/1") != 0)
     return copse_fail_at(err, COPSE_BAD_INPUT, json->file, copse_json_line(root, NULL),
                          "unknown format \"%.60s\"; a profile's is \"copse-profile/1\"", format);
   rates = copse_json_get(root, "rates");
   if (rates) {
-    COPSE_TRY(copse_json_expect_object(json, rates, root, "\"rates\"", rate_names, err));
+    COPSE_DO(copse_json_expect_object(json, rates, root, "\"rates\"", rate_names, err));
     for (int i = 0; i < COPSE_N_RATES; i++)
-      COPSE_TRY(
-          copse_json_get_amount_or(json, rates, rate_names[i], true, &profile->rates[i], err));
+      COPSE_DO(copse_json_get_amount_or(json, rates, rate_names[i], true, &profile->rates[i], err));
   }
   if (copse_json_get(root, "links")) {
-    COPSE_TRY(copse_json_get_array(json, root, "links", &links, err));
-    COPSE_JSON_EACH (item, links) COPSE_TRY(read_rule(json, item, root, profile, err));
+    COPSE_DO(copse_json_get_array(json, root, "links", &links, err));
+    COPSE_JSON_EACH (item, links) COPSE_DO(read_rule(json, item, root, profile, err));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_profile_parse(const char *label, const char *data, size_t size,
@@ -180,21 +174,19 @@ static copse_status change(const struct rule *rule, struct copse_link *link,
 static copse_status copy_changed(const struct copse_profile *profile,
                                  const struct copse_topology *t, bool *used,
                                  struct copse_topology_builder *builder, struct copse_err *err) {
-  copse_status status = COPSE_OK;
   for (int i = 0; i < t->n_nodes; i++)
-    COPSE_TRY(copse_builder_add_node(builder, 0, &t->nodes[i], NULL, err));
+    COPSE_DO(copse_builder_add_node(builder, 0, &t->nodes[i], NULL, err));
   for (int i = 0; i < t->n_links; i++) {
     struct copse_link link = t->links[i];
     int rule = find_rule(profile, t, &link);
     if (rule >= 0) {
       used[rule] = true;
-      COPSE_TRY(change(&profile->rules[rule], &link, err));
+      COPSE_DO(change(&profile->rules[rule], &link, err));
     }
-    COPSE_TRY(
+    COPSE_DO(
         copse_builder_add_link(builder, 0, link.src, link.dst, link.bandwidth, link.latency, err));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_profile_apply(const struct copse_profile *profile,

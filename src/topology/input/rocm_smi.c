@@ -60,7 +60,6 @@ static bool read_title(struct reader *r, const char *line) {
 
 /* The first header says how many GPUs there are. */
 static copse_status read_header(struct reader *r, int n_words) {
-  copse_status status = COPSE_OK;
   if (n_words > COPSE_MATRIX_MAX) return refuse(r, "more than 1024 GPUs, which no host has");
   if (r->matrix.n > 0 && n_words != r->matrix.n)
     return refuse(r, "tables of different sizes in one file; they must be of one host");
@@ -69,17 +68,16 @@ static copse_status read_header(struct reader *r, int n_words) {
       return refuse(r, "a table's header must be GPU0 GPU1 ..");
   if (r->matrix.n > 0) return COPSE_OK;
   size_t n = (size_t)n_words;
-  COPSE_TRY(copse_arena_array(&r->arena, n, sizeof *r->matrix.devices, &r->matrix.devices, r->err));
-  COPSE_TRY(copse_arena_array(&r->arena, n * n, sizeof *r->matrix.cells, &r->matrix.cells, r->err));
-  COPSE_TRY(copse_arena_array(&r->arena, n * n, sizeof *r->pairs, &r->pairs, r->err));
+  COPSE_DO(copse_arena_array(&r->arena, n, sizeof *r->matrix.devices, &r->matrix.devices, r->err));
+  COPSE_DO(copse_arena_array(&r->arena, n * n, sizeof *r->matrix.cells, &r->matrix.cells, r->err));
+  COPSE_DO(copse_arena_array(&r->arena, n * n, sizeof *r->pairs, &r->pairs, r->err));
   for (int i = 0; i < n_words; i++) {
     r->matrix.devices[i] = (struct copse_matrix_device){
         .id = copse_arena_printf(&r->arena, "gpu%d", i), .gpu = true, .line = r->lines.line};
     if (!r->matrix.devices[i].id) return copse_fail_nomem(r->err);
   }
   r->matrix.n = n_words;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* "50000-200000" or "N/A". */
@@ -195,8 +193,7 @@ static copse_status fill_cells(struct reader *r, const struct copse_topology_opt
       cell->links = i == j ? 0 : count_links(r, a, direct);
       cell->bandwidth = COPSE_Q_ZERO;
       if (!own || cell->links == 0) continue;
-      copse_status status = copse_q_make(a->most, 1000, &cell->bandwidth, r->err);
-      if (status != COPSE_OK) return status;
+      COPSE_DO(copse_q_make(a->most, 1000, &cell->bandwidth, r->err));
     }
   return COPSE_OK;
 }

@@ -51,7 +51,6 @@ static copse_status with_number(struct list *l, int64_t v, int width, const char
 
 static copse_status with_bracket(struct list *l, const char *p, size_t used, int brackets) {
   const char *end = strchr(p, ']');
-  copse_status status = COPSE_OK;
   if (!end) return refuse_list(l, "a [ without ]");
   if (brackets == MAX_BRACKETS) return refuse_list(l, "more than 8 brackets in a name");
   for (;;) {
@@ -65,12 +64,11 @@ static copse_status with_bracket(struct list *l, const char *p, size_t used, int
     if (high < low) return refuse_list(l, "a range that ends before it begins");
     if (high - low >= l->limit - l->n) return refuse_list(l, "too many hosts");
     for (int64_t v = low; v <= high; v++)
-      COPSE_TRY(with_number(l, v, width, end + 1, used, brackets));
+      COPSE_DO(with_number(l, v, width, end + 1, used, brackets));
     if (p == end) break;
     if (*p++ != ',') return refuse_list(l, "something else than numbers in brackets");
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* The rest of one name, from p to the next comma outside of brackets; `used` letters are made. */
@@ -90,15 +88,13 @@ copse_status copse_hostlist(const char *file, long line, const char *text, int l
                             copse_status (*each)(void *ctx, const char *name), void *ctx,
                             struct copse_err *err) {
   struct list l = {file, text, line, limit, 0, each, ctx, err, ""};
-  copse_status status = COPSE_OK;
   for (const char *p = text;; p++) {
-    COPSE_TRY(expand(&l, p, 0, 0));
+    COPSE_DO(expand(&l, p, 0, 0));
     bool inside = false;
     for (; *p && (inside || *p != ','); p++) inside = *p == '[' || (inside && *p != ']');
     if (!*p) break;
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 #define MAX_WORDS 64
@@ -123,23 +119,20 @@ static copse_status refuse(const struct reader *r, const char *name, const char 
 static copse_status intern(struct reader *r, const char *name, int *out) {
   struct copse_fabric_map *map = r->map;
   size_t n = (size_t)map->n_switches;
-  copse_status status;
   *out = copse_index_map_find(&r->ids, name, map->switches, sizeof *map->switches,
                               offsetof(struct copse_map_switch, id));
   if (*out >= 0) return COPSE_OK;
   if (n >= COPSE_TOPOLOGY_MAX_NODES) return refuse(r, name, "is one switch too many");
-  COPSE_TRY(
-      copse_grow(&map->switches, &map->switch_capacity, n + 1, sizeof *map->switches, r->err));
-  COPSE_TRY(copse_grow(&r->defined, &r->defined_capacity, n + 1, sizeof *r->defined, r->err));
-  COPSE_TRY(copse_grow(&r->child, &r->child_capacity, n + 1, sizeof *r->child, r->err));
+  COPSE_DO(copse_grow(&map->switches, &map->switch_capacity, n + 1, sizeof *map->switches, r->err));
+  COPSE_DO(copse_grow(&r->defined, &r->defined_capacity, n + 1, sizeof *r->defined, r->err));
+  COPSE_DO(copse_grow(&r->child, &r->child_capacity, n + 1, sizeof *r->child, r->err));
   const char *id = copse_arena_strdup(&map->arena, name);
   if (!id) return copse_fail_nomem(r->err);
   map->switches[n] = (struct copse_map_switch){id, r->line};
   r->defined[n] = r->child[n] = false;
-  COPSE_TRY(copse_index_map_add(&r->ids, copse_key_text(name), (int)n, r->err));
+  COPSE_DO(copse_index_map_add(&r->ids, copse_key_text(name), (int)n, r->err));
   *out = map->n_switches++;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status add_host(void *ctx, const char *name) {
@@ -147,9 +140,7 @@ static copse_status add_host(void *ctx, const char *name) {
   struct copse_fabric_map *map = r->map;
   size_t n = (size_t)map->n_ports;
   if (n >= COPSE_TOPOLOGY_MAX_NODES) return refuse(r, name, "is one host too many");
-  copse_status status =
-      copse_grow(&map->ports, &map->port_capacity, n + 1, sizeof *map->ports, r->err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_grow(&map->ports, &map->port_capacity, n + 1, sizeof *map->ports, r->err));
   const char *host = copse_arena_strdup(&map->arena, name);
   if (!host) return copse_fail_nomem(r->err);
   map->ports[map->n_ports++] = (struct copse_map_port){host, "", r->current, COPSE_Q_ZERO, r->line};
@@ -160,17 +151,15 @@ static copse_status add_child(void *ctx, const char *name) {
   struct reader *r = ctx;
   struct copse_fabric_map *map = r->map;
   int child = -1;
-  copse_status status;
-  COPSE_TRY(intern(r, name, &child));
+  COPSE_DO(intern(r, name, &child));
   if (child == r->current) return refuse(r, name, "is a switch below itself");
   if (r->child[child])
     return refuse(r, name, "is below two switches; the tree plugin has one above each");
   r->child[child] = true;
-  COPSE_TRY(copse_grow(&map->cables, &map->cable_capacity, (size_t)map->n_cables + 1,
-                       sizeof *map->cables, r->err));
+  COPSE_DO(copse_grow(&map->cables, &map->cable_capacity, (size_t)map->n_cables + 1,
+                      sizeof *map->cables, r->err));
   map->cables[map->n_cables++] = (struct copse_map_cable){child, r->current, COPSE_Q_ZERO};
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status read_list(struct reader *r, const char *list,
@@ -180,7 +169,6 @@ static copse_status read_list(struct reader *r, const char *list,
 
 static copse_status read_switch(struct reader *r, char **words, int n) {
   char *nodes = NULL, *switches = NULL;
-  copse_status status;
   for (int i = 1; i < n; i++) {
     if (strncasecmp(words[i], "Nodes=", 6) == 0)
       nodes = words[i] + 6;
@@ -190,12 +178,10 @@ static copse_status read_switch(struct reader *r, char **words, int n) {
       return refuse(r, words[i], "isn't known; Nodes=, Switches= and LinkSpeed= are");
   }
   if (!nodes == !switches) return refuse(r, words[0], "needs Nodes= or Switches=, one of them");
-  COPSE_TRY(intern(r, words[0] + 11, &r->current));
+  COPSE_DO(intern(r, words[0] + 11, &r->current));
   if (r->defined[r->current]) return refuse(r, words[0], "twice");
   r->defined[r->current] = true;
-  status = nodes ? read_list(r, nodes, add_host) : read_list(r, switches, add_child);
-out:
-  return status;
+  return nodes ? read_list(r, nodes, add_host) : read_list(r, switches, add_child);
 }
 
 /* Every switch must come to an end going up: a ring of switches has no top. */

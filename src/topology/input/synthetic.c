@@ -90,7 +90,6 @@ static copse_status parse_count(const struct line *l, const char *text, int leas
 static copse_status parse_dims(const struct line *l, const char *text, int *dims, int *n_dims,
                                int64_t *nodes) {
   char copy[MAX_SPEC + 1], *save = NULL;
-  copse_status status = COPSE_OK;
   *n_dims = 0;
   *nodes = 1;
   snprintf(copy, sizeof copy, "%s", text ? text : "");
@@ -99,13 +98,12 @@ static copse_status parse_dims(const struct line *l, const char *text, int *dims
     return refuse(l, "sizes that make no sense", "they must be such as 4x4x2");
   for (char *p = strtok_r(copy, "x", &save); p; p = strtok_r(NULL, "x", &save)) {
     if (*n_dims == COPSE_MAX_DIMENSIONS) return refuse(l, "too many dimensions", "8 are the most");
-    COPSE_TRY(parse_count(l, p, 1, &dims[*n_dims]));
+    COPSE_DO(parse_count(l, p, 1, &dims[*n_dims]));
     *nodes *= dims[(*n_dims)++];
     if (*nodes > COPSE_TOPOLOGY_MAX_NODES)
       return refuse(l, "too many nodes", "4194304 are the most of a topology");
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status check_links(const struct line *l, int64_t links) {
@@ -140,35 +138,29 @@ out:
 }
 
 static copse_status build_full(const struct line *l, int n, struct copse_q bandwidth) {
-  copse_status status;
-  COPSE_TRY(check_links(l, (int64_t)n * (n - 1)));
-  COPSE_TRY(add_gpus(l, n));
+  COPSE_DO(check_links(l, (int64_t)n * (n - 1)));
+  COPSE_DO(add_gpus(l, n));
   for (int i = 0; i < n; i++)
-    for (int j = i + 1; j < n; j++) COPSE_TRY(join(l, i, j, bandwidth));
-out:
-  return status;
+    for (int j = i + 1; j < n; j++) COPSE_DO(join(l, i, j, bandwidth));
+  return COPSE_OK;
 }
 
 static copse_status build_switch(const struct line *l, int n, struct copse_q bandwidth) {
   const struct copse_node hub = {.id = "switch", .type = "switch", .rank = -1};
-  copse_status status;
-  COPSE_TRY(add_gpus(l, n));
-  COPSE_TRY(copse_builder_add_node(l->builder, l->at, &hub, NULL, l->err));
-  for (int i = 0; i < n; i++) COPSE_TRY(join(l, i, n, bandwidth));
-out:
-  return status;
+  COPSE_DO(add_gpus(l, n));
+  COPSE_DO(copse_builder_add_node(l->builder, l->at, &hub, NULL, l->err));
+  for (int i = 0; i < n; i++) COPSE_DO(join(l, i, n, bandwidth));
+  return COPSE_OK;
 }
 
 static copse_status build_hypercube(const struct line *l, int d, struct copse_q bandwidth) {
-  copse_status status;
   if (d > 22) return refuse(l, "too many nodes", "22 dimensions are the most");
-  COPSE_TRY(check_links(l, (int64_t)d << d));
-  COPSE_TRY(add_gpus(l, 1 << d));
+  COPSE_DO(check_links(l, (int64_t)d << d));
+  COPSE_DO(add_gpus(l, 1 << d));
   for (int i = 0; i < 1 << d; i++)
     for (int bit = 0; bit < d; bit++)
-      if (!(i >> bit & 1)) COPSE_TRY(join(l, i, i | 1 << bit, bandwidth));
-out:
-  return status;
+      if (!(i >> bit & 1)) COPSE_DO(join(l, i, i | 1 << bit, bandwidth));
+  return COPSE_OK;
 }
 
 static copse_status build_torus(const struct line *l, const char *sizes, struct copse_q bandwidth,
@@ -177,20 +169,18 @@ static copse_status build_torus(const struct line *l, const char *sizes, struct 
   int64_t n = 1;
   char id[COPSE_MAX_DIMENSIONS * 12] = "gpu";
   struct copse_node node = {.id = id, .type = "gpu", .rank = -1};
-  copse_status status;
-  COPSE_TRY(parse_dims(l, sizes, dims, &n_dims, &n));
-  COPSE_TRY(check_links(l, n * 2 * n_dims));
+  COPSE_DO(parse_dims(l, sizes, dims, &n_dims, &n));
+  COPSE_DO(check_links(l, n * 2 * n_dims));
   for (int i = 0; i < n; i++) {
     copse_torus_coordinates(dims, n_dims, i, id + 3, sizeof id - 3);
-    COPSE_TRY(copse_builder_add_node(l->builder, l->at, &node, NULL, l->err));
+    COPSE_DO(copse_builder_add_node(l->builder, l->at, &node, NULL, l->err));
   }
   for (int i = 0; i < n; i++)
     for (int d = 0; d < n_dims; d++) {
       int next = copse_torus_next(dims, n_dims, i, d);
-      if (next > i || (closed && next >= 0)) COPSE_TRY(join(l, i, next, bandwidth));
+      if (next > i || (closed && next >= 0)) COPSE_DO(join(l, i, next, bandwidth));
     }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status build_regular(const struct line *l) {
@@ -198,20 +188,17 @@ static copse_status build_regular(const struct line *l) {
   struct copse_q bandwidth;
   bool ring = strcmp(word->key, "ring") == 0, torus = strcmp(word->key, "torus") == 0;
   int n = 0;
-  copse_status status;
   if (l->n_words > 1)
     return refuse(l, "more than one word", "this kind has one, such as ring:8@50");
-  COPSE_TRY(parse_speed(l, word->speed, &bandwidth));
+  COPSE_DO(parse_speed(l, word->speed, &bandwidth));
   if (torus || strcmp(word->key, "mesh") == 0) return build_torus(l, word->value, bandwidth, torus);
-  COPSE_TRY(parse_count(l, word->value, 1, &n));
+  COPSE_DO(parse_count(l, word->value, 1, &n));
   if (ring || strcmp(word->key, "line") == 0) return build_ring(l, n, bandwidth, ring);
   if (strcmp(word->key, "full") == 0) return build_full(l, n, bandwidth);
   if (strcmp(word->key, "switch") == 0) return build_switch(l, n, bandwidth);
   if (strcmp(word->key, "hypercube") == 0) return build_hypercube(l, n, bandwidth);
-  status = refuse(l, "an unknown kind",
-                  "ring, line, full, switch, hypercube, torus, mesh and hosts are known");
-out:
-  return status;
+  return refuse(l, "an unknown kind",
+                "ring, line, full, switch, hypercube, torus, mesh and hosts are known");
 }
 
 /* ---- hosts on a fabric --------------------------------------------------------------------- */
@@ -237,14 +224,11 @@ out:
 static copse_status parse_dragonfly(const struct line *l, const struct word *word,
                                     struct cluster *c) {
   char *global = word->speed ? strchr(word->speed, '/') : NULL;
-  copse_status status;
   c->fabric.type = COPSE_FABRIC_DRAGONFLY;
   if (global) *global++ = '\0';
-  COPSE_TRY(parse_count(l, word->value, 1, &c->fabric.group_routers));
-  COPSE_TRY(parse_speed(l, word->speed, &c->fabric.local_bandwidth));
-  status = parse_speed(l, global, &c->fabric.global_bandwidth);
-out:
-  return status;
+  COPSE_DO(parse_count(l, word->value, 1, &c->fabric.group_routers));
+  COPSE_DO(parse_speed(l, word->speed, &c->fabric.local_bandwidth));
+  return parse_speed(l, global, &c->fabric.global_bandwidth);
 }
 
 static copse_status parse_torus(const struct line *l, const struct word *word, struct cluster *c) {
@@ -278,24 +262,23 @@ static bool said_before(const struct line *l, int word) {
 
 static copse_status parse_cluster(const struct line *l, struct cluster *c) {
   bool spine = false;
-  copse_status status = COPSE_OK;
   for (int i = 0; i < l->n_words; i++) {
     const struct word *word = &l->words[i];
     if (said_before(l, i))
       return refuse(l, "a word that stands there twice", "each says one thing: hosts:2 gpus:8@300");
     if (strcmp(word->key, "hosts") == 0 && !word->speed) {
-      COPSE_TRY(parse_count(l, word->value, 1, &c->hosts));
+      COPSE_DO(parse_count(l, word->value, 1, &c->hosts));
     } else if (strcmp(word->key, "gpus") == 0) {
-      COPSE_TRY(parse_count(l, word->value, 1, &c->gpus));
-      COPSE_TRY(parse_speed(l, word->speed, &c->gpu_speed));
+      COPSE_DO(parse_count(l, word->value, 1, &c->gpus));
+      COPSE_DO(parse_speed(l, word->speed, &c->gpu_speed));
     } else if (strcmp(word->key, "nics") == 0) {
-      COPSE_TRY(parse_count(l, word->value, 1, &c->nics));
-      COPSE_TRY(parse_speed(l, word->speed, &c->nic_speed));
+      COPSE_DO(parse_count(l, word->value, 1, &c->nics));
+      COPSE_DO(parse_speed(l, word->speed, &c->nic_speed));
     } else if (strcmp(word->key, "spine") == 0 && !word->value) {
-      COPSE_TRY(parse_speed(l, word->speed, &c->fabric.spine_bandwidth));
+      COPSE_DO(parse_speed(l, word->speed, &c->fabric.spine_bandwidth));
       spine = true;
     } else {
-      COPSE_TRY(parse_fabric(l, word, c));
+      COPSE_DO(parse_fabric(l, word, c));
     }
   }
   if (c->gpus == 0) return refuse(l, "gpus: is missing", "such as hosts:4 gpus:8@300 nics:8@25");
@@ -303,8 +286,7 @@ static copse_status parse_cluster(const struct line *l, struct cluster *c) {
     return refuse(l, "hosts without NICs can't reach each other", "say how many: nics:8@25");
   if (spine && c->fabric.type != COPSE_FABRIC_RAILS)
     return refuse(l, "a spine without rails", "it joins the rails: rails spine@100");
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status add_numbered(const struct line *l, struct copse_topology_builder *builder,
@@ -325,17 +307,15 @@ static copse_status add_host(const struct line *l, struct copse_topology_builder
   const struct copse_node hub = {.id = "nvswitch", .type = "nvswitch", .rank = -1};
   struct line host = *l;
   int nvswitch = -1, nic = -1, gpu = -1, pairs = c->gpus > c->nics ? c->gpus : c->nics;
-  copse_status status;
   host.builder = builder;
-  COPSE_TRY(add_numbered(l, builder, "gpu", c->gpus, &gpu));
-  COPSE_TRY(copse_builder_add_node(builder, l->at, &hub, &nvswitch, l->err));
-  COPSE_TRY(add_numbered(l, builder, "nic", c->nics, &nic));
-  for (int i = 0; i < c->gpus; i++) COPSE_TRY(join(&host, gpu + i, nvswitch, c->gpu_speed));
+  COPSE_DO(add_numbered(l, builder, "gpu", c->gpus, &gpu));
+  COPSE_DO(copse_builder_add_node(builder, l->at, &hub, &nvswitch, l->err));
+  COPSE_DO(add_numbered(l, builder, "nic", c->nics, &nic));
+  for (int i = 0; i < c->gpus; i++) COPSE_DO(join(&host, gpu + i, nvswitch, c->gpu_speed));
   for (int i = 0; c->nics > 0 && i < pairs; i++)
-    COPSE_TRY(join(&host, gpu + (int)((int64_t)i * c->gpus / pairs),
-                   nic + (int)((int64_t)i * c->nics / pairs), c->nic_speed));
-out:
-  return status;
+    COPSE_DO(join(&host, gpu + (int)((int64_t)i * c->gpus / pairs),
+                  nic + (int)((int64_t)i * c->nics / pairs), c->nic_speed));
+  return COPSE_OK;
 }
 
 static copse_status build_cluster(const struct line *l) {
@@ -368,8 +348,7 @@ out:
 copse_status copse_build_synthetic(struct copse_topology_builder *builder, const char *label,
                                    long line, const char *spec, struct copse_err *err) {
   struct line l = {.builder = builder, .label = label, .spec = spec, .at = line, .err = err};
-  copse_status status = cut(&l);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(cut(&l));
   bool cluster = strcmp(l.words[0].key, "hosts") == 0 || strcmp(l.words[0].key, "gpus") == 0;
   return cluster ? build_cluster(&l) : build_regular(&l);
 }

@@ -21,8 +21,7 @@ copse_status copse_lines_open(const char *file, const char *data, size_t size,
   *out = (struct copse_lines){0};
   if (memchr(data, '\0', size))
     return copse_fail_at(err, COPSE_BAD_INPUT, file, 0, "a NUL byte in text; it is binary");
-  copse_status status = copse_calloc(size + 1, 1, &out->text, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_calloc(size + 1, 1, &out->text, err));
   char *to = out->text;
   for (const char *p = data, *end = data + size; p < end;) {
     size_t escape = escape_length(p, end);

@@ -31,8 +31,7 @@ copse_status copse_partition_make(struct copse_refinement *r, struct copse_parti
                                   struct copse_err *err) {
   size_t size = 2 * (size_t)r->n;
   int *all;
-  copse_status status = copse_arena_array(&r->arena, 5 * size, sizeof *all, &all, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_arena_array(&r->arena, 5 * size, sizeof *all, &all, err));
   *cells =
       (struct copse_partition){all, all + size, all + 2 * size, all + 3 * size, all + 4 * size};
   return COPSE_OK;
@@ -73,13 +72,12 @@ static void add_arcs(struct copse_refinement *r, int *next) {
 }
 
 static copse_status list_arcs(struct copse_refinement *r, struct copse_err *err) {
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&r->arena, (size_t)r->n + 2, sizeof(int), &r->first_arc, err));
+  COPSE_DO(copse_arena_array(&r->arena, (size_t)r->n + 2, sizeof(int), &r->first_arc, err));
   add_arcs(r, NULL);
   int *next = r->first_arc + 1; /* first_arc itself, once all are there */
   for (int v = 0; v < r->n; v++) next[v + 1] += next[v];
   int n_arcs = next[r->n];
-  COPSE_TRY(copse_arena_array(&r->arena, (size_t)n_arcs, sizeof *r->arcs, &r->arcs, err));
+  COPSE_DO(copse_arena_array(&r->arena, (size_t)n_arcs, sizeof *r->arcs, &r->arcs, err));
   add_arcs(r, next);
   for (int a = 0; a < n_arcs; a++) {
     int v = r->arcs[a].node;
@@ -88,8 +86,7 @@ static copse_status list_arcs(struct copse_refinement *r, struct copse_err *err)
   for (int v = 0; v < r->n; v++)
     qsort(r->arcs + r->first_arc[v], (size_t)(r->first_arc[v + 1] - r->first_arc[v]),
           sizeof *r->arcs, compare_arcs);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_refinement_make(struct copse_refinement *r,
@@ -99,20 +96,18 @@ copse_status copse_refinement_make(struct copse_refinement *r,
   *r = (struct copse_refinement){
       .topology = topology, .sets = sets, .n_sets = n_sets, .n = topology->n_nodes + n_sets};
   size_t size = 2 * (size_t)r->n;
-  copse_status status;
-  COPSE_TRY(list_arcs(r, err));
-  COPSE_TRY(copse_partition_make(r, &r->cells, err));
-  COPSE_TRY(copse_arena_array(&r->arena, size, sizeof(int), &r->queue, err));
-  COPSE_TRY(copse_arena_array(&r->arena, size, 1, &r->queued, err));
-  COPSE_TRY(copse_arena_array(&r->arena, size, sizeof *r->hits, &r->hits, err));
-  COPSE_TRY(copse_arena_array(&r->arena, size, sizeof *r->sorted, &r->sorted, err));
-  COPSE_TRY(copse_arena_array(&r->arena, size, sizeof(int), &r->hit_of, err));
-  COPSE_TRY(copse_arena_array(&r->arena, size, sizeof(int), &r->hit_cells, err));
-  COPSE_TRY(copse_arena_array(&r->arena, size, sizeof(int), &r->cell_hits, err));
-  COPSE_TRY(copse_arena_array(&r->arena, size, sizeof(int), &r->cell_start, err));
+  COPSE_DO(list_arcs(r, err));
+  COPSE_DO(copse_partition_make(r, &r->cells, err));
+  COPSE_DO(copse_arena_array(&r->arena, size, sizeof(int), &r->queue, err));
+  COPSE_DO(copse_arena_array(&r->arena, size, 1, &r->queued, err));
+  COPSE_DO(copse_arena_array(&r->arena, size, sizeof *r->hits, &r->hits, err));
+  COPSE_DO(copse_arena_array(&r->arena, size, sizeof *r->sorted, &r->sorted, err));
+  COPSE_DO(copse_arena_array(&r->arena, size, sizeof(int), &r->hit_of, err));
+  COPSE_DO(copse_arena_array(&r->arena, size, sizeof(int), &r->hit_cells, err));
+  COPSE_DO(copse_arena_array(&r->arena, size, sizeof(int), &r->cell_hits, err));
+  COPSE_DO(copse_arena_array(&r->arena, size, sizeof(int), &r->cell_start, err));
   for (size_t v = 0; v < size; v++) r->hit_of[v] = -1;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 void copse_refinement_free(struct copse_refinement *r) { copse_arena_free(&r->arena); }
@@ -122,8 +117,7 @@ copse_status copse_refinement_commute(struct copse_refinement *r, const int *ima
   int *inverse;
   if (r->n_permutations == COPSE_REFINEMENT_PERMUTATIONS)
     return copse_fail(err, COPSE_INTERNAL, "more symmetries than are ever looked for");
-  copse_status status = copse_arena_array(&r->arena, (size_t)r->n, sizeof *inverse, &inverse, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_arena_array(&r->arena, (size_t)r->n, sizeof *inverse, &inverse, err));
   copse_permutation_invert(image, r->n, inverse);
   r->images[r->n_permutations] = image;
   r->inverses[r->n_permutations++] = inverse;

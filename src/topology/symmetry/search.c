@@ -228,9 +228,7 @@ static void join_orbits(struct searcher *s) {
 static copse_status take(struct searcher *s, int order) {
   int *swap = s->orbit, *image = s->image;
   s->image = NULL;
-  copse_status status =
-      copse_symmetry_add(s->out, (struct copse_permutation){order, image, NULL}, s->err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_symmetry_add(s->out, (struct copse_permutation){order, image, NULL}, s->err));
   s->orbit = s->joined;
   s->joined = swap;
   return copse_calloc((size_t)s->topology->n_nodes, sizeof *s->image, &s->image, s->err);
@@ -338,16 +336,14 @@ static int next_divisor(int n, int below) {
  */
 static copse_status find_turns(struct searcher *s) {
   int n = s->topology->n_ranks;
-  copse_status status = COPSE_OK;
   for (int block = n; block > 1 && !is_over(s);) {
     bool good = false;
     int step = 1;
     for (; step < block && !good; step++)
-      if (block % step == 0) COPSE_TRY(try_turn(s, block, step, &good));
+      if (block % step == 0) COPSE_DO(try_turn(s, block, step, &good));
     block = good ? step - 1 : next_divisor(n, block);
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- turns by kind -------------------------------------------------------------------------- */
@@ -364,19 +360,17 @@ static copse_status try_generator(struct searcher *s, int from, int to, bool *fo
 static copse_status try_all_ways(struct searcher *s, int from, int to, try_function *try,
                                  bool *found) {
   bool more = true;
-  copse_status status = COPSE_OK;
   *found = false;
   for (s->skip = 0; s->skip < MOST_CHOICES && more; s->skip++) {
     more = false;
     for (s->closing = CLOSE_LATE; s->closing <= CLOSE_EARLY; s->closing++) {
       if (is_over(s)) return COPSE_OK;
-      COPSE_TRY(try(s, from, to, found));
+      COPSE_DO(try(s, from, to, found));
       if (*found) return COPSE_OK;
       more = more || s->skipped;
     }
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* One rank of every kind that `first` may go to, the nearest first; returns how many. A kind is
@@ -403,15 +397,13 @@ static int list_kinds(struct searcher *s, int *kinds) {
 static copse_status find_generators(struct searcher *s, int most) {
   int kinds[MOST_KINDS];
   bool found = true;
-  copse_status status = COPSE_OK;
   while (found && s->out->n_products < most) {
     int n = list_kinds(s, kinds);
     found = false;
     for (int i = 0; i < n && !found; i++)
-      COPSE_TRY(try_all_ways(s, s->first, kinds[i], try_generator, &found));
+      COPSE_DO(try_all_ways(s, s->first, kinds[i], try_generator, &found));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- orbits that the products leave apart --------------------------------------------------- */
@@ -432,48 +424,42 @@ static copse_status join_to_others(struct searcher *s, int v, int *left) {
   const struct copse_node *nodes = s->topology->nodes;
   int cell = base->cell[v];
   bool found = false;
-  copse_status status = COPSE_OK;
   for (int i = cell; i < cell + base->length[cell] && *left > 0 && !found; i++) {
     int u = base->elements[i];
     if (u >= s->topology->n_nodes || s->orbit[u] != u || nodes[u].rank >= nodes[v].rank) continue;
-    COPSE_TRY(try_all_ways(s, u, v, try_other, &found));
+    COPSE_DO(try_all_ways(s, u, v, try_other, &found));
     *left -= !found;
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status find_others(struct searcher *s) {
   const struct copse_topology *t = s->topology;
   int left = MOST_FAILED;
-  copse_status status = COPSE_OK;
   copse_refinement_commute_with_none(&s->refinement);
   start_again(s);
   s->free_cycles = true;
   for (int r = 0; r < t->n_ranks && left > 0 && s->out->n_others < MOST_OTHERS; r++)
     if (s->orbit[t->rank_nodes[r]] == t->rank_nodes[r])
-      COPSE_TRY(join_to_others(s, t->rank_nodes[r], &left));
-out:
-  return status;
+      COPSE_DO(join_to_others(s, t->rank_nodes[r], &left));
+  return COPSE_OK;
 }
 
 /* ---- the search ----------------------------------------------------------------------------- */
 
 static copse_status prepare(struct searcher *s) {
   size_t n = (size_t)s->topology->n_nodes;
-  copse_status status;
-  COPSE_TRY(copse_refinement_make(&s->refinement, s->topology, NULL, 0, s->err));
-  COPSE_TRY(copse_partition_make(&s->refinement, &s->base, s->err));
-  COPSE_TRY(copse_calloc(n, sizeof(int), &s->image, s->err));
-  COPSE_TRY(copse_arena_array(&s->scratch, n, sizeof(int), &s->orbit, s->err));
-  COPSE_TRY(copse_arena_array(&s->scratch, n, sizeof(int), &s->joined, s->err));
-  COPSE_TRY(copse_arena_array(&s->scratch, n, sizeof(int), &s->visited, s->err));
-  COPSE_TRY(copse_arena_array(&s->scratch, n, sizeof(int), &s->seen, s->err));
-  COPSE_TRY(copse_arena_array(&s->scratch, n, sizeof(int), &s->queue.items, s->err));
-  COPSE_TRY(copse_arena_array(&s->scratch, n, sizeof(int), &s->distance, s->err));
+  COPSE_DO(copse_refinement_make(&s->refinement, s->topology, NULL, 0, s->err));
+  COPSE_DO(copse_partition_make(&s->refinement, &s->base, s->err));
+  COPSE_DO(copse_calloc(n, sizeof(int), &s->image, s->err));
+  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof(int), &s->orbit, s->err));
+  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof(int), &s->joined, s->err));
+  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof(int), &s->visited, s->err));
+  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof(int), &s->seen, s->err));
+  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof(int), &s->queue.items, s->err));
+  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof(int), &s->distance, s->err));
   copse_sets_init(s->orbit, (int)n);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* Of the ranks those of which the fewest are alike; returns how many these are: there can't be
@@ -492,20 +478,17 @@ static int choose_first(struct searcher *s) {
 static copse_status search(struct searcher *s) {
   int64_t work = (int64_t)2 * MOST_ROUNDS * s->topology->n_links + LEAST_WORK;
   if (work > MOST_WORK) work = MOST_WORK;
-  copse_status status;
   start_again(s);
   int most = choose_first(s);
   for (int round = 0; round < 2; round++) {
     s->evenly = round == 0;
     s->most_work = work_of(s) + work / PART_FOR_TURNS;
-    if (s->out->n_products < most) COPSE_TRY(find_turns(s));
+    if (s->out->n_products < most) COPSE_DO(find_turns(s));
     s->most_work = work_of(s) + work / 2;
-    COPSE_TRY(find_generators(s, most));
+    COPSE_DO(find_generators(s, most));
   }
   s->most_work = work_of(s) + work;
-  status = find_others(s);
-out:
-  return status;
+  return find_others(s);
 }
 
 copse_status copse_topology_symmetry(const struct copse_topology *topology,

@@ -134,15 +134,13 @@ out:
 
 static copse_status prepare(struct finder *f) {
   size_t nodes = (size_t)f->n_nodes;
-  copse_status status;
-  COPSE_TRY(copse_refinement_make(&f->refinement, f->topology, f->sets, f->n_sets, f->err));
-  COPSE_TRY(copse_partition_make(&f->refinement, &f->base, f->err));
-  COPSE_TRY(copse_arena_array(&f->scratch, nodes, sizeof *f->orbit, &f->orbit, f->err));
-  COPSE_TRY(copse_arena_array(&f->scratch, nodes, sizeof *f->mark, &f->mark, f->err));
-  COPSE_TRY(copse_arena_array(&f->scratch, (size_t)f->n_sets, sizeof *f->taken, &f->taken, f->err));
+  COPSE_DO(copse_refinement_make(&f->refinement, f->topology, f->sets, f->n_sets, f->err));
+  COPSE_DO(copse_partition_make(&f->refinement, &f->base, f->err));
+  COPSE_DO(copse_arena_array(&f->scratch, nodes, sizeof *f->orbit, &f->orbit, f->err));
+  COPSE_DO(copse_arena_array(&f->scratch, nodes, sizeof *f->mark, &f->mark, f->err));
+  COPSE_DO(copse_arena_array(&f->scratch, (size_t)f->n_sets, sizeof *f->taken, &f->taken, f->err));
   copse_sets_init(f->orbit, f->n_nodes);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_topology_set_symmetries(const struct copse_topology *topology,

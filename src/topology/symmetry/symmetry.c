@@ -128,12 +128,11 @@ copse_status copse_orbit_find(const struct copse_symmetry *symmetry, int n_nodes
                               struct copse_orbit *out, struct copse_err *err) {
   size_t n = (size_t)n_nodes;
   char *seen;
-  copse_status status;
   *out = (struct copse_orbit){.n = 1};
-  COPSE_TRY(copse_arena_array(&out->arena, n, 1, &seen, err));
-  COPSE_TRY(copse_arena_array(&out->arena, n, sizeof *out->members, &out->members, err));
-  COPSE_TRY(copse_arena_array(&out->arena, n, sizeof *out->images, &out->images, err));
-  COPSE_TRY(copse_arena_array(&out->arena, n, sizeof(int), &out->images[0], err));
+  COPSE_DO(copse_arena_array(&out->arena, n, 1, &seen, err));
+  COPSE_DO(copse_arena_array(&out->arena, n, sizeof *out->members, &out->members, err));
+  COPSE_DO(copse_arena_array(&out->arena, n, sizeof *out->images, &out->images, err));
+  COPSE_DO(copse_arena_array(&out->arena, n, sizeof(int), &out->images[0], err));
   for (int v = 0; v < n_nodes; v++) out->images[0][v] = v;
   out->members[0] = node;
   seen[node] = 1;
@@ -142,13 +141,12 @@ copse_status copse_orbit_find(const struct copse_symmetry *symmetry, int n_nodes
       const int *step = symmetry->generators[g].image;
       int to = step[out->members[i]], **image = &out->images[out->n];
       if (seen[to]) continue;
-      COPSE_TRY(copse_arena_array(&out->arena, n, sizeof(int), image, err));
+      COPSE_DO(copse_arena_array(&out->arena, n, sizeof(int), image, err));
       copse_permutation_compose(out->images[i], step, n_nodes, *image);
       out->members[out->n++] = to;
       seen[to] = 1;
     }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 void copse_orbit_free(struct copse_orbit *orbit) {

@@ -1,4 +1,8 @@
-/* A growable text buffer that writers print into; failure is kept and reported once. */
+/*
+ * A growable text buffer that writers print into (failure is kept and reported once), and a reader
+ * of the text that tools print, line by line and word by word, without the escape sequences of
+ * terminals (nvidia-smi underlines its header).
+ */
 #ifndef COPSE_BASE_TEXT_H
 #define COPSE_BASE_TEXT_H
 
@@ -41,13 +45,32 @@ void copse_text_free(struct copse_text *text);
 char *copse_arena_printf(struct copse_arena *arena, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The decimal number of 1 to `most` digits (18 at most) at *at, which is moved behind it; false, and
- * nothing else, where there is none or a longer one. */
+/* The decimal number of 1 to `most` digits (18 at most) at *at, which is moved behind it; false,
+ * and nothing else, where there is none or a longer one. */
 bool copse_text_number(const char **at, int most, int64_t *out);
 
 /* Bytes of the UTF-8 character at p, 0 if it is none (overlong forms and surrogates too). */
 int copse_utf8_length(const char *text, const char *end);
 /* UTF-8 without control characters: what a name may be that JSON is to carry. */
 bool copse_text_prints(const char *text);
+struct copse_lines {
+  char *text; /* a copy, cut up by reading */
+  char *next;
+  long line; /* of what copse_lines_next last returned */
+};
+
+/* Refuses text with NUL bytes. Release with copse_lines_free, whatever the outcome. */
+copse_status copse_lines_open(const char *file, const char *data, size_t size,
+                              struct copse_lines *out, struct copse_err *err) COPSE_CHECKED;
+void copse_lines_free(struct copse_lines *lines);
+
+/* The next line without its end, or NULL. */
+char *copse_lines_next(struct copse_lines *lines);
+
+/* Cuts a line at blanks; at most `max` words are stored, all are counted. */
+int copse_split_words(char *line, char **words, int max);
+
+/* "GPU12" with prefix "GPU" is 12; -1 for anything else, and from a million on. */
+int copse_numbered(const char *word, const char *prefix);
 
 #endif

@@ -15,7 +15,6 @@
 #include "base/index_map.h"
 #include "base/text.h"
 #include "topology/input/readers.h"
-#include "topology/input/text_lines.h"
 #include "topology/topology.h"
 
 struct element {

@@ -18,7 +18,6 @@
 
 #include "base/text.h"
 #include "topology/input/matrix.h"
-#include "topology/input/text_lines.h"
 #include "topology/input/readers.h"
 
 #define MAX_WORDS (COPSE_MATRIX_MAX + 1)

@@ -16,7 +16,6 @@
 #include "base/text.h"
 #include "topology/fabric/fabric.h"
 #include "topology/input/readers.h"
-#include "topology/input/text_lines.h"
 #include "topology/topology.h"
 
 #define MAX_NAME 255

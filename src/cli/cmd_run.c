@@ -354,6 +354,32 @@ static void fit_range(struct copse_run_options *options, const struct copse_plan
     options->max_bytes = h->max_bytes;
 }
 
+static void print_operand(const struct copse_plan_operand *it, uint32_t rank) {
+  static const char *const buffers[] = {"input", "output", "scratch", "packets"};
+  if (it->rank != rank) printf("rank %u's ", it->rank);
+  printf("%s[%u]", buffers[it->buffer], it->index);
+}
+
+/* "rank 0 worker 0, chunk 0: signal rank 1". */
+static void print_operation(const void *context, uint32_t worker, const struct copse_plan_op *op,
+                            uint32_t chunk) {
+  const struct copse_plan *plan = context;
+  uint32_t rank = plan->workers[worker].rank;
+  printf("rank %u worker %u, chunk %u: ", rank, worker - plan->ranks[rank].first_worker, chunk);
+  if (op->kind == COPSE_OP_MOVE) {
+    for (uint32_t i = 0; i < (uint32_t)op->n_src + op->n_dst; i++) {
+      printf("%s", i == 0 ? "move " : i < op->n_src ? " + " : i == op->n_src ? " to " : ", ");
+      print_operand(&plan->operands[op->operand + i], rank);
+    }
+    putchar('\n');
+    return;
+  }
+  const struct copse_plan_channel *channel = &plan->channels[op->channel];
+  bool signal = op->kind == COPSE_OP_SIGNAL;
+  printf("%s rank %u\n", signal ? "signal" : "wait for",
+         plan->workers[signal ? channel->dst_worker : channel->src_worker].rank);
+}
+
 static copse_status new_exec(struct bench *bench, struct copse_err *err) {
   copse_status status =
       bench->job.transport
@@ -361,6 +387,11 @@ static copse_status new_exec(struct bench *bench, struct copse_err *err) {
           : copse_exec_new(bench->plan, bench->options->backend, &bench->exec, err);
   if (status == COPSE_OK && bench->options->timeout > 0)
     copse_exec_set_stall_seconds(bench->exec, bench->options->timeout);
+  if (status == COPSE_OK && bench->options->trace) {
+    struct copse_interpreter *interpreter = copse_exec_interpreter(bench->exec);
+    interpreter->trace = print_operation;
+    interpreter->trace_context = bench->plan;
+  }
   return status;
 }
 
@@ -428,6 +459,8 @@ static int settle(struct copse_run_options *o) {
     return copse_cli_usage("run", "-b %llu is larger than -e %llu",
                            (unsigned long long)o->min_bytes, (unsigned long long)o->max_bytes);
   if (!o->in_place && !o->out_of_place) o->in_place = o->out_of_place = true;
+  if (o->trace && (o->json || o->backend != COPSE_BACKEND_CPU))
+    return copse_cli_usage("run", "--trace is for backend cpu, without --json");
   return COPSE_EXIT_DONE;
 }
 
@@ -538,6 +571,7 @@ static const struct copse_option own[] = {
      .words = backend_names, .take = take_backend},
     {"--out-of-place", 0, NULL, "only out of place", TO(out_of_place)},
     {"--in-place", 0, NULL, "only in place", TO(in_place)},
+    {"--trace", 0, NULL, "print every operation as it is done (backend cpu)", TO(trace)},
     {"--timeout", 0, "S", "give up after S seconds without progress (default 20; mpi: 60)",
      .take = take_timeout},
     {"--max-memory", 0, "N", "refuse to take more (default: what is available)",

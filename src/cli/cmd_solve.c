@@ -457,8 +457,31 @@ struct options {
   const char *output, *draw, *each_failure, *groups;
   struct objective objective;
   int tree; /* to draw; -1: the loads */
-  bool json, progress, pareto, predict;
+  bool json, progress, pareto, predict, stages;
 };
+
+/* Who looks on while the solver works. */
+struct watcher {
+  struct copse_cli_progress bar; /* first: what a progress function gets */
+  const struct copse_topology *topology;
+};
+
+/* Links by their source, a line each: "gpu0 -> gpu1 1, gpu2 1". */
+static void print_stage(void *ctx, const char *graph, int64_t k, const struct copse_net_link *links,
+                        int n) {
+  const struct copse_topology *t = ((const struct watcher *)ctx)->topology;
+  printf("%s, %lld tree%s per root:\n", graph, (long long)k, k == 1 ? "" : "s");
+  for (int v = 0; v < t->n_nodes; v++) {
+    const char *before = " -> ";
+    for (int i = 0; i < n; i++) {
+      if (links[i].src != v) continue;
+      if (before[1] == '-') printf("  %s", t->nodes[v].id);
+      printf("%s%s %lld", before, t->nodes[links[i].dst].id, (long long)links[i].capacity);
+      before = ", ";
+    }
+    if (before[1] != '-') putchar('\n');
+  }
+}
 
 /* Expands a compact schedule. */
 static copse_status draw(const struct options *o, const struct copse_topology *topology,
@@ -522,8 +545,8 @@ static int solve_one(struct options *o) {
   struct copse_arrangement *arrangement = NULL;
   struct copse_solve_options *solve = &o->what.solve;
   struct report report = {.objective = &o->objective, .bound_only = solve->bound_only};
-  struct copse_cli_progress bar;
-  struct copse_progress progress = copse_cli_progress_start(&bar, o->progress);
+  struct watcher watcher;
+  struct copse_progress progress = copse_cli_progress_start(&watcher.bar, o->progress);
   int64_t *demand = NULL;
   copse_status status;
   double start = copse_clock_seconds(), mark;
@@ -531,6 +554,8 @@ static int solve_one(struct options *o) {
   solve->progress = &progress;
   solve->notes = &copse_cli_notes;
   COPSE_TRY(copse_cli_load_topologies(&o->what.topology, &topology, &whole, &err));
+  watcher.topology = topology;
+  if (o->stages) progress.stage = print_stage;
   if (o->what.demand)
     COPSE_TRY(copse_demand_load(o->what.demand, topology->n_ranks, &demand, &err));
   solve->demand = demand;
@@ -543,7 +568,7 @@ static int solve_one(struct options *o) {
   if (whole)
     COPSE_TRY(compare_healthy(whole, topology, solve, o->what.has_tolerance, schedule->time_per_GB,
                               &report.healthy, &err));
-  copse_cli_progress_end(&bar);
+  copse_cli_progress_end(&watcher.bar);
   struct copse_schedule as_written = *schedule; /* for the report: its lists are not expanded */
   report.topology = topology;
   report.schedule = &as_written;
@@ -555,7 +580,7 @@ static int solve_one(struct options *o) {
   status = print_report(o, &report, &err);
 out:
   free_prediction(&report.prediction);
-  if (status != COPSE_OK) copse_cli_progress_end(&bar);
+  if (status != COPSE_OK) copse_cli_progress_end(&watcher.bar);
   free(demand);
   copse_arrangement_free(arrangement);
   copse_schedule_release(schedule);
@@ -599,6 +624,15 @@ static int check_groups(const struct options *o) {
 }
 
 static int check(const struct options *o) {
+  if (o->stages &&
+      (o->groups || o->each_failure || o->pareto || o->objective.bytes > 0 || o->json ||
+       o->what.solve.collective == COPSE_ALLTOALL || o->what.solve.bound_only ||
+       copse_cli_is_stdout(o->output) || copse_cli_is_stdout(o->draw)))
+    return copse_cli_usage(
+        "solve",
+        "--stages prints the graphs that one schedule's trees come from: leave out "
+        "alltoall, --groups, --each-failure, --pareto, --objective, --bound-only, "
+        "--json, -o - and --draw -");
   if (o->groups) return check_groups(o);
   if (o->each_failure) return check_failures(o);
   if (o->pareto && (o->what.solve.collective == COPSE_ALLTOALL || o->what.has_tolerance ||
@@ -674,6 +708,8 @@ static const struct copse_option own[] = {
      "also the predicted times of 64 KiB, 1 MiB, 64 MiB and 1 GiB, beside\n"
      "ring, double binary tree and direct exchange (see 'copse simulate')",
      TO(predict)},
+    {"--stages", 0, NULL, "also the network and the split graph on the way to the trees",
+     TO(stages)},
     {"--output", 'o', "FILE", "where to write the schedule (- for standard output)", TO(output)},
     {"--draw", 0, "FILE",
      "a picture of the links' loads as SVG: the bottleneck, the cut; laid\n"

@@ -20,7 +20,7 @@ struct copse_run_options {
   bool redops[COPSE_N_REDOPS];
   enum copse_backend backend;
   bool out_of_place, in_place;
-  bool json;
+  bool json, trace;
   double timeout;      /* seconds without progress; 0: the backend's own */
   uint64_t max_memory; /* bytes; 0: what the machine has available */
 };

@@ -21,7 +21,7 @@
 #include "copse/comm.h"
 #include "runtime/gpu/host.h"
 #include "runtime/gpu/kernels.h"
-#include "runtime/gpu/launch.h"
+#include "runtime/gpu/kernel_args.h"
 
 extern "C" {
 #include "runtime/backend/backend.h"

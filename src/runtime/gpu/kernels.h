@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 #include "copse/types.h"
-#include "runtime/gpu/launch.h"
+#include "runtime/gpu/kernel_args.h"
 
 /* Threads of a block: at most so many, since their registers must fit a multiprocessor; and at
  * least, where several blocks share one. */

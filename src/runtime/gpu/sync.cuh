@@ -18,7 +18,7 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
-#include "runtime/gpu/launch.h"
+#include "runtime/gpu/kernel_args.h"
 
 /* Two neighbouring packets, aligned to 16 bytes. */
 struct copse_packets {

@@ -63,8 +63,9 @@ struct copse_interpreter {
   struct copse_exec_worker *workers;   /* [n_workers] */
   struct copse_exec_channel *channels; /* [n_channels] persist from launch to launch */
   /* Called after each operation that a worker has done; NULL: nobody looks on. */
-  void (*trace)(void *context, uint32_t worker, const struct copse_plan_op *op, uint32_t chunk);
-  void *trace_context;
+  void (*trace)(const void *context, uint32_t worker, const struct copse_plan_op *op,
+                uint32_t chunk);
+  const void *trace_context;
 };
 
 /* The plan is borrowed until the free. COPSE_NOMEM, or what the engine's open returns. */

@@ -2,8 +2,8 @@
  * What the host passes to kernels, and the control block that they share. Plain data; C++ and CUDA
  * C++. All counts are of elements unless they say bytes.
  */
-#ifndef COPSE_RUNTIME_GPU_LAUNCH_H
-#define COPSE_RUNTIME_GPU_LAUNCH_H
+#ifndef COPSE_RUNTIME_GPU_KERNEL_ARGS_H
+#define COPSE_RUNTIME_GPU_KERNEL_ARGS_H
 
 #include <stdint.h>
 

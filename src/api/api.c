@@ -43,8 +43,6 @@ copse_status copse_topology_read(const char *path, const char *links, copse_topo
 
 int copse_topology_ranks(const copse_topology *topology) { return topology->n_ranks; }
 
-void copse_topology_free(copse_topology *topology) { copse_topology_release(topology); }
-
 copse_status copse_solve(const copse_topology *topology, copse_collective collective, int root,
                          int64_t k, copse_schedule **out) {
   struct copse_solve_seconds seconds;
@@ -100,8 +98,6 @@ void copse_schedule_time(const copse_schedule *schedule, int64_t *num, int64_t *
   *den = schedule->time_per_GB.den;
 }
 
-void copse_schedule_free(copse_schedule *schedule) { copse_schedule_release(schedule); }
-
 copse_status copse_lower(const copse_schedule *schedule, int max_workers, copse_plan **out) {
   struct copse_lower_options options = {.max_workers = max_workers, .instances = COPSE_LOWER_AUTO};
   struct copse_err err = COPSE_ERR_INIT;
@@ -133,8 +129,6 @@ copse_status copse_plan_check(const copse_plan *plan) {
   copse_status status = copse_prove_plan(plan, "plan", &report, &err);
   return status == COPSE_OK ? COPSE_OK : copse_publish_error(&err);
 }
-
-void copse_plan_free(copse_plan *plan) { copse_plan_release(plan); }
 
 struct copse_alltoallv {
   struct copse_planner *planner;

@@ -45,7 +45,7 @@ static copse_status check_plan(const char *label, const char *data, size_t size,
   COPSE_TRY(copse_prove_plan(plan, label, &report, err));
   print_report(plan, &report, json);
 out:
-  copse_plan_release(plan);
+  copse_plan_free(plan);
   return status;
 }
 

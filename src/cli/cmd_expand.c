@@ -32,7 +32,7 @@ static int expand(const struct options *o, const char *input) {
            schedule->n_flows > 0 ? "flows" : "trees", schedule->n_trees + schedule->n_flows, size);
 out:
   free(text);
-  copse_schedule_release(schedule);
+  copse_schedule_free(schedule);
   return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail_in(copse_file_label(input), &err);
 }
 

@@ -70,7 +70,7 @@ static copse_status to_plan(const struct options *o, const struct copse_schedule
     COPSE_TRY(copse_plan_encode(plan, bytes, size, err));
   say_plan(o, plan, *size, said);
 out:
-  copse_plan_release(plan);
+  copse_plan_free(plan);
   return status;
 }
 
@@ -162,7 +162,7 @@ static int lower(const struct options *o) {
 out:
   free(bytes);
   copse_text_free(&said);
-  copse_schedule_release(schedule);
+  copse_schedule_free(schedule);
   return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail_in(copse_file_label(o->input), &err);
 }
 

@@ -135,7 +135,7 @@ static int do_job(const struct options *o) {
     COPSE_TRY(place(o, topology, &report, &err));
 out:
   copse_place_report_free(&report);
-  copse_topology_release(topology);
+  copse_topology_free(topology);
   return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);
 }
 

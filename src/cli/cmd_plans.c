@@ -89,7 +89,7 @@ static copse_status write_plan(struct job *j, const struct copse_candidate_range
   j->n_plans++;
 out:
   free(bytes);
-  copse_plan_release(plan);
+  copse_plan_free(plan);
   return status;
 }
 
@@ -205,8 +205,8 @@ static copse_status find_one_hop_reach(const struct copse_topology *topology,
   COPSE_TRY(predict_plan(topology, two, sizes, n, two_us, err));
   for (int i = 0; i < n && one_us[i] < two_us[i]; i++) *reach = sizes[i];
 out:
-  copse_plan_release(one);
-  copse_plan_release(two);
+  copse_plan_free(one);
+  copse_plan_free(two);
   return status;
 }
 
@@ -340,7 +340,7 @@ out:
   copse_text_free(&j.written);
   copse_text_free(&j.index);
   copse_text_free(&j.table);
-  copse_topology_release(j.topology);
+  copse_topology_free(j.topology);
   return status == COPSE_OK ? COPSE_EXIT_DONE
                             : copse_cli_fail_in(copse_cli_topology_label(&o->topology), &err);
 }

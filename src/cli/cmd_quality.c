@@ -96,7 +96,7 @@ static void solve_and_predict(const struct copse_topology *topology, const char 
 out:
   result->outcome = outcome_of(status);
   if (status != COPSE_OK) snprintf(result->reason, sizeof result->reason, "%.250s", err.text);
-  copse_schedule_release(schedule);
+  copse_schedule_free(schedule);
 }
 
 /* ---- the processes ------------------------------------------------------------------------- */
@@ -312,7 +312,7 @@ static copse_status add_topology(struct pool *pool, const char *path, const char
     COPSE_TRY(add_collective(pool, topology, path, &row, table, err));
   }
 out:
-  copse_topology_release(topology);
+  copse_topology_free(topology);
   return status;
 }
 

@@ -86,8 +86,8 @@ static int write_report(struct options *o) {
   copse_text_free(&job.page);
   free(job.demand);
   copse_arrangement_free(job.arrangement);
-  copse_schedule_release(job.schedule);
-  copse_topology_release(job.topology);
+  copse_schedule_free(job.schedule);
+  copse_topology_free(job.topology);
   return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_solve_fail(&o->what, &err);
 }
 

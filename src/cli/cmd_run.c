@@ -444,7 +444,7 @@ out:
   leave_job(&bench.job); /* before the rest: messages may still be on their way to it */
   copse_run_report_free(bench.report);
   copse_buffers_free(&bench.buffers);
-  copse_plan_release(plan);
+  copse_plan_free(plan);
   return status;
 }
 

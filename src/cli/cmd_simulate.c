@@ -469,7 +469,7 @@ static copse_status add_plan(struct job *job, const char *data, size_t size) {
                "of what it would do",
                label, plan->header.min_bytes, plan->header.max_bytes);
 out:
-  copse_plan_release(plan);
+  copse_plan_free(plan);
   return status;
 }
 
@@ -563,8 +563,8 @@ static int predict(const struct options *o) {
   copse_predictions_free(job.columns, job.n_columns);
   copse_text_free(&job.text);
   free(job.what.demand);
-  copse_schedule_release(job.schedule);
-  copse_topology_release(job.topology);
+  copse_schedule_free(job.schedule);
+  copse_topology_free(job.topology);
   return status == COPSE_OK ? job.overlap_status : copse_cli_fail(&err);
 }
 

@@ -151,7 +151,7 @@ static copse_status compare_healthy(const struct copse_topology *healthy,
   out->known = schedule->time_per_GB.num > 0; /* a single rank: nothing moves */
   if (out->known)
     out->slowdown = copse_q_to_double(time_per_GB) / copse_q_to_double(schedule->time_per_GB);
-  copse_schedule_release(schedule);
+  copse_schedule_free(schedule);
   return COPSE_OK;
 }
 
@@ -583,9 +583,9 @@ out:
   if (status != COPSE_OK) copse_cli_progress_end(&watcher.bar);
   free(demand);
   copse_arrangement_free(arrangement);
-  copse_schedule_release(schedule);
-  copse_topology_release(topology);
-  copse_topology_release(whole);
+  copse_schedule_free(schedule);
+  copse_topology_free(topology);
+  copse_topology_free(whole);
   return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_solve_fail(&o->what, &err);
 }
 

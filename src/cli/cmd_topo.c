@@ -127,7 +127,7 @@ static int show(const struct options *o) {
     print_text(topology, &summary);
 out:
   free(text);
-  copse_topology_release(topology);
+  copse_topology_free(topology);
   return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);
 }
 
@@ -153,7 +153,7 @@ static bool add_entry(struct copse_text *text, const struct copse_catalogue_entr
   } else {
     copse_text_add(text, "%-24s %5d  %s\n", entry->name, good ? t->n_ranks : 0, about ? about : "");
   }
-  copse_topology_release(t);
+  copse_topology_free(t);
   return good;
 }
 

@@ -101,8 +101,8 @@ static int verify(const struct options *o) {
     print_report(schedule, topology, n_gpus, &report);
 out:
   if (o->json && status == COPSE_REFUTED) copse_cli_print_refuted("verified", &err);
-  copse_schedule_release(schedule);
-  copse_topology_release(topology);
+  copse_schedule_free(schedule);
+  copse_topology_free(topology);
   return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);
 }
 
@@ -173,7 +173,7 @@ static int verify_groups(const struct options *o) {
 out:
   if (o->json && status == COPSE_REFUTED) copse_cli_print_refuted("verified", &err);
   copse_groups_release(groups);
-  copse_topology_release(topology);
+  copse_topology_free(topology);
   return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);
 }
 

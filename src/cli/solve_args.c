@@ -164,8 +164,8 @@ copse_status copse_cli_note_equal_shares(const struct copse_topology *topology,
     copse_note(options->notes, "%s: --k gives equal shares; without it unequal ones take %s s/GB",
                options->label, COPSE_CLI_FRACTION(best));
 out:
-  copse_schedule_release(made);
-  copse_schedule_release(equal);
+  copse_schedule_free(made);
+  copse_schedule_free(equal);
   if (status == COPSE_OK) return COPSE_OK;
   if (status != COPSE_OVERFLOW && status != COPSE_NOMEM)
     return copse_fail(err, status, "%s", why.text);
@@ -192,6 +192,6 @@ copse_status copse_cli_solve_checked(const struct copse_topology *topology,
   *out = schedule;
   schedule = NULL;
 out:
-  copse_schedule_release(schedule);
+  copse_schedule_free(schedule);
   return status;
 }

@@ -62,7 +62,7 @@ static copse_status load(struct job *j) {
   status = move_list(j, whole);
 out:
   free(data);
-  copse_topology_release(whole);
+  copse_topology_free(whole);
   return status;
 }
 
@@ -212,6 +212,6 @@ int copse_cli_solve_groups(struct copse_cli_solve *args, const char *file,
   if (status != COPSE_OK) copse_cli_progress_end(&bar);
   copse_groups_release(j.groups);
   copse_group_list_free(j.list, j.n);
-  copse_topology_release(j.topology);
+  copse_topology_free(j.topology);
   return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_solve_fail(args, &err);
 }

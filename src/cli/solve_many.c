@@ -54,7 +54,7 @@ static copse_status add_row(struct curve *c, int64_t k, struct copse_err *err) {
     c->n++;
   }
 out:
-  copse_schedule_release(schedule);
+  copse_schedule_free(schedule);
   return status;
 }
 
@@ -140,7 +140,7 @@ int copse_cli_solve_pareto(struct copse_cli_solve *args, const struct copse_cli_
 out:
   if (status != COPSE_OK) copse_cli_progress_end(&bar);
   free(c.rows);
-  copse_topology_release(topology);
+  copse_topology_free(topology);
   return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_solve_fail(args, &err);
 }
 
@@ -249,9 +249,9 @@ static copse_status turn(struct job *j, int to, const int *image, const struct c
   if (status == COPSE_REFUTED) j->err->status = status = COPSE_INTERNAL;
 out:
   free(ids);
-  copse_topology_release(topology);
+  copse_topology_free(topology);
   if (status != COPSE_OK) {
-    copse_schedule_release(*out);
+    copse_schedule_free(*out);
     *out = NULL;
   }
   return status;
@@ -270,7 +270,7 @@ static copse_status fill_orbit(struct job *j, int node, struct copse_schedule *s
     if (!fails(j, to) || j->outcomes[to].done) continue;
     COPSE_TRY(turn(j, to, orbit.images[i], schedule, &image));
     status = keep(j, to, image);
-    copse_schedule_release(image);
+    copse_schedule_free(image);
     COPSE_TRY(status);
     j->outcomes[to].like = node;
     copse_progress_report(progress, "failures", ++*done, j->n);
@@ -305,8 +305,8 @@ static copse_status solve_failure(struct job *j, int node, const struct copse_pr
   copse_progress_report(progress, "failures", ++*done, j->n);
   if (j->alike.n + j->alike.n_others > 0) COPSE_TRY(fill_orbit(j, node, schedule, progress, done));
 out:
-  copse_schedule_release(schedule);
-  copse_topology_release(left);
+  copse_schedule_free(schedule);
+  copse_topology_free(left);
   return status;
 }
 
@@ -316,7 +316,7 @@ static copse_status solve_healthy(struct job *j) {
   COPSE_TRY(solve(j, j->base, &schedule, j->err));
   status = keep(j, -1, schedule);
 out:
-  copse_schedule_release(schedule);
+  copse_schedule_free(schedule);
   return status;
 }
 
@@ -477,7 +477,7 @@ int copse_cli_solve_failures(struct copse_cli_solve *args, const char *type,
   free(j.outcomes);
   copse_symmetry_free(&j.alike);
   free(j.demand);
-  copse_topology_release(j.whole);
-  copse_topology_release(j.base);
+  copse_topology_free(j.whole);
+  copse_topology_free(j.base);
   return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_solve_fail(args, &err);
 }

@@ -171,7 +171,7 @@ static copse_status choose_ranks(const struct copse_cli_topology *args,
     goto out;
   }
   COPSE_TRY(copse_topology_choose_ranks(*topology, nodes, n, args->exclude_others, &chosen, err));
-  copse_topology_release(*topology);
+  copse_topology_free(*topology);
   *topology = chosen;
 out:
   free(nodes);
@@ -186,7 +186,7 @@ copse_status copse_cli_change_topology(const struct copse_cli_topology *args,
       copse_topology_break(whole, copse_cli_topology_label(args), faults, n_faults, out, err);
   if (status == COPSE_OK && args->ranks) status = choose_ranks(args, whole, out, err);
   if (status == COPSE_OK) return COPSE_OK;
-  copse_topology_release(*out);
+  copse_topology_free(*out);
   *out = NULL;
   return status;
 }
@@ -214,9 +214,9 @@ copse_status copse_cli_load_topologies(const struct copse_cli_topology *args,
     whole = NULL;
   }
 out:
-  copse_topology_release(whole);
+  copse_topology_free(whole);
   if (status != COPSE_OK) {
-    copse_topology_release(*out);
+    copse_topology_free(*out);
     *out = NULL;
   }
   return status;
@@ -226,7 +226,7 @@ copse_status copse_cli_load_topology(const struct copse_cli_topology *args,
                                      struct copse_topology **out, struct copse_err *err) {
   struct copse_topology *healthy = NULL;
   copse_status status = copse_cli_load_topologies(args, out, &healthy, err);
-  copse_topology_release(healthy);
+  copse_topology_free(healthy);
   return status;
 }
 

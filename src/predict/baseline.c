@@ -451,7 +451,7 @@ copse_status copse_baseline_make(const struct copse_topology *topology, enum cop
   }
 out:
   if (status != COPSE_OK && dag) copse_sim_dag_free(dag);
-  copse_schedule_release(w.schedule);
+  copse_schedule_free(w.schedule);
   copse_baseline_shared_free(&own);
   copse_arena_free(&w.scratch);
   free(w.shipments);
@@ -474,7 +474,7 @@ static copse_status add_baseline(const struct copse_baseline_options *like,
   p->name = copse_baseline_name(kind);
   copse_status status = copse_baseline_make(topology, kind, like, &schedule, &p->dag, &p->why);
   if (status == COPSE_OK) p->time_per_GB = schedule->time_per_GB;
-  copse_schedule_release(schedule);
+  copse_schedule_free(schedule);
   if (status == COPSE_OK || status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW)
     return COPSE_OK; /* said beside the others */
   return copse_fail(err, status, "%s", p->why.text);

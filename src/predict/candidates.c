@@ -34,7 +34,7 @@ static copse_status add(struct copse_candidates *c, const char *name,
   schedule->others_excluded = c->topology->others_excluded;
   status = check(schedule, c->topology, name, err);
   if (status == COPSE_OVERFLOW && c->n > 0) {
-    copse_schedule_release(schedule);
+    copse_schedule_free(schedule);
     return COPSE_OK;
   }
   c->n++; /* released with the list */
@@ -72,7 +72,7 @@ static copse_status add_equal_shares(struct copse_candidates *c,
   equal.equal_shares = true;
   COPSE_DO(copse_solve_schedule(c->topology, &equal, &schedule, &ignored, err));
   if (copse_q_eq(schedule->time_per_GB, c->list[0].schedule->time_per_GB))
-    copse_schedule_release(schedule);
+    copse_schedule_free(schedule);
   else
     COPSE_DO(add(c, "equal shares", schedule, err));
   return COPSE_OK;
@@ -126,7 +126,7 @@ out:
 
 void copse_candidates_free(struct copse_candidates *candidates) {
   for (int i = 0; i < candidates->n; i++) {
-    copse_schedule_release(candidates->list[i].schedule);
+    copse_schedule_free(candidates->list[i].schedule);
     copse_sim_dag_free(&candidates->list[i].dag);
   }
   candidates->n = 0;

@@ -26,7 +26,7 @@ copse_status copse_schedule_choose_ranks(const struct copse_schedule *schedule,
   if (same || !known) goto out;
   COPSE_TRY(copse_topology_choose_ranks(t, nodes, schedule->n_ranks, schedule->others_excluded,
                                         &chosen, err));
-  copse_topology_release(*topology);
+  copse_topology_free(*topology);
   *topology = chosen;
 out:
   free(nodes);
@@ -155,7 +155,7 @@ copse_status copse_schedule_image(const struct copse_schedule *schedule, const c
   *out = m.to;
   m.to = NULL;
 out:
-  copse_schedule_release(m.to);
+  copse_schedule_free(m.to);
   free(m.rank);
   return status;
 }

@@ -18,7 +18,7 @@
 void copse_groups_release(struct copse_groups *groups) {
   if (!groups) return;
   for (int g = 0; groups->members && g < groups->n; g++)
-    copse_schedule_release(groups->members[g].schedule);
+    copse_schedule_free(groups->members[g].schedule);
   free(groups->members);
   copse_arena_free(&groups->arena);
   free(groups);

@@ -709,7 +709,7 @@ static copse_status parse(const char *label, const char *data, size_t size, cops
   *out = r.schedule;
   r.schedule = NULL;
 out:
-  copse_schedule_release(r.schedule);
+  copse_schedule_free(r.schedule);
   copse_json_free(&r.json);
   free(r.nodes);
   copse_index_map_free(&r.index);

@@ -12,7 +12,7 @@
 #include "base/types.h"
 #include "schedule/schedule.h"
 
-void copse_schedule_release(struct copse_schedule *schedule) {
+void copse_schedule_free(struct copse_schedule *schedule) {
   if (!schedule) return;
   copse_arena_free(&schedule->arena);
   free(schedule);

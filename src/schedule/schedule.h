@@ -148,7 +148,6 @@ struct copse_schedule {
   struct copse_arena arena;
 };
 
-void copse_schedule_release(struct copse_schedule *schedule);
 
 /* The smallest k for which all trees' weights are multiples of 1/(N k), with a root of 1/k; 0 where
  * that has more than 63 bits. */

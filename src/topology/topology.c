@@ -34,7 +34,7 @@ static inline const struct box *box_of(const struct copse_topology *topology) {
   return (const struct box *)topology;
 }
 
-void copse_topology_release(struct copse_topology *topology) {
+void copse_topology_free(struct copse_topology *topology) {
   if (!topology) return;
   struct box *box = (struct box *)topology;
   free(box->nodes);
@@ -129,7 +129,7 @@ copse_status copse_builder_new(const char *file, struct copse_topology_builder *
 
 void copse_builder_free(struct copse_topology_builder *builder) {
   if (!builder) return;
-  copse_topology_release((struct copse_topology *)builder->box);
+  copse_topology_free((struct copse_topology *)builder->box);
   free(builder->node_lines);
   copse_index_map_free(&builder->pairs);
   free(builder);

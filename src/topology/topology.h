@@ -89,7 +89,6 @@ copse_status copse_topology_synthetic(const char *spec,
                                       struct copse_topology **out,
                                       struct copse_err *err) COPSE_CHECKED;
 
-void copse_topology_release(struct copse_topology *topology);
 
 /* The node with this id, or -1. O(1). */
 int copse_topology_find(const struct copse_topology *topology, const char *id);

@@ -532,7 +532,7 @@ static copse_status check_member(struct checker *c, int g) {
   add_loads(c, chosen, loads);
 out:
   if (chosen) copse_verify_rationals_free(loads, chosen->n_links);
-  copse_topology_release(chosen);
+  copse_topology_free(chosen);
   free(nodes);
   return status;
 }

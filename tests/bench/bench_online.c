@@ -244,7 +244,7 @@ static void bench_simulated(int hosts, const char *fabric) {
   for (int d = 0; d < N_DEMANDS; d++)
     for (int s = 0; s < 2; s++) simulate(p, t, bytes, demands[d], sizes[s]);
   copse_planner_release(p);
-  copse_topology_release(t);
+  copse_topology_free(t);
   free(bytes);
 }
 

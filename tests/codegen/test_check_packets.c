@@ -22,7 +22,7 @@ static struct copse_plan *make_plan(const char *fabric, copse_collective collect
   struct copse_plan *plan;
   struct copse_schedule *schedule = copse_test_solve(fabric, collective, 0);
   ASSERT_OK(copse_lower_schedule(schedule, &options, &plan, &err), &err);
-  copse_schedule_release(schedule);
+  copse_schedule_free(schedule);
   return plan;
 }
 
@@ -34,7 +34,7 @@ static void for_every_plan(void (*test)(const struct copse_plan *plan)) {
       ck_assert_msg(mutant_accepted(plan), "fabric %d, %s: the plan itself is refused", f,
                     copse_collective_name((copse_collective)c));
       test(plan);
-      copse_plan_release(plan);
+      copse_plan_free(plan);
     }
 }
 

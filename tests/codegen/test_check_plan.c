@@ -21,7 +21,7 @@ static struct copse_plan *make_plan(const char *fabric, copse_collective collect
   struct copse_schedule *schedule = copse_test_solve(fabric, collective, 0);
   if (collective != COPSE_ALLREDUCE) options.max_workers = 2;
   ASSERT_OK(copse_lower_schedule(schedule, &options, &plan, &err), &err);
-  copse_schedule_release(schedule);
+  copse_schedule_free(schedule);
   return plan;
 }
 
@@ -33,7 +33,7 @@ static void for_every_plan(void (*test)(const struct copse_plan *plan)) {
       ck_assert_msg(mutant_accepted(plan), "fabric %d, %s: the plan itself is refused", f,
                     copse_collective_name((copse_collective)c));
       test(plan);
-      copse_plan_release(plan);
+      copse_plan_free(plan);
     }
   }
 }
@@ -168,7 +168,7 @@ START_TEST(sources_in_another_order_are_accepted_and_right) {
   struct copse_plan *plan;
   struct copse_schedule *schedule = copse_test_star(5, COPSE_REDUCE);
   ASSERT_OK(copse_lower_schedule(schedule, NULL, &plan, &err), &err);
-  copse_schedule_release(schedule);
+  copse_schedule_free(schedule);
   int swapped = 0;
   for (uint32_t op = 0; op < plan->header.n_ops; op++) {
     const struct copse_plan_op *o = &plan->ops[op];
@@ -183,7 +183,7 @@ START_TEST(sources_in_another_order_are_accepted_and_right) {
     mutant_free(&m);
   }
   ck_assert_int_gt(swapped, 0);
-  copse_plan_release(plan);
+  copse_plan_free(plan);
 }
 END_TEST
 

@@ -22,7 +22,7 @@ static void prove(const struct copse_schedule *schedule, struct copse_lower_opti
   ck_assert_int_ge(report.runs, 3);
   for (uint32_t r = 0; r < plan->header.n_ranks; r++)
     ck_assert_int_le((int)plan->ranks[r].n_workers, options.max_workers ? options.max_workers : 32);
-  copse_plan_release(plan);
+  copse_plan_free(plan);
 }
 
 START_TEST(every_collective_on_every_fabric_is_proved) {
@@ -33,7 +33,7 @@ START_TEST(every_collective_on_every_fabric_is_proved) {
       prove(schedule, (struct copse_lower_options){0});
       prove(schedule, (struct copse_lower_options){.max_workers = 2, .fifo = 1});
       prove(schedule, (struct copse_lower_options){.max_workers = 5, .fifo = 3, .instances = 3});
-      copse_schedule_release(schedule);
+      copse_schedule_free(schedule);
     }
   }
 }
@@ -92,9 +92,9 @@ START_TEST(alltoalls_by_demand_are_proved_and_run_right) {
       copse_buffers_free(&buffers);
     }
     copse_exec_free(exec);
-    copse_plan_release(plan);
-    copse_schedule_release(schedule);
-    copse_topology_release(t);
+    copse_plan_free(plan);
+    copse_schedule_free(schedule);
+    copse_topology_free(t);
   }
 }
 END_TEST
@@ -124,9 +124,9 @@ START_TEST(a_missing_block_is_missed_only_if_it_has_elements) {
     ASSERT_FAILS(copse_prove_plan(&changed, "plan", &report, &e), COPSE_REFUTED, &e,
                  "is never moved");
   }
-  copse_plan_release(plan);
-  copse_schedule_release(schedule);
-  copse_topology_release(t);
+  copse_plan_free(plan);
+  copse_schedule_free(schedule);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -144,8 +144,8 @@ START_TEST(more_children_than_a_move_has_operands_take_several) {
     for (uint32_t i = 0; i < root->n_ops; i++)
       moves += plan->ops[root->first_op + i].kind == COPSE_OP_MOVE;
     ck_assert_int_eq(moves, 3); /* 599 children, 254 at a time */
-    copse_plan_release(plan);
-    copse_schedule_release(schedule);
+    copse_plan_free(plan);
+    copse_schedule_free(schedule);
   }
 }
 END_TEST
@@ -173,8 +173,8 @@ START_TEST(pieces_tile_every_block_for_any_count) {
       ck_assert_uint_eq(at, counts[i]);
     }
   }
-  copse_plan_release(plan);
-  copse_schedule_release(schedule);
+  copse_plan_free(plan);
+  copse_schedule_free(schedule);
 }
 END_TEST
 
@@ -193,7 +193,7 @@ START_TEST(options_out_of_range_are_refused) {
   ASSERT_FAILS(
       copse_lower_schedule(schedule, &(struct copse_lower_options){.chunk_bytes = 8}, &plan, &err),
       COPSE_INVALID, &err, "chunk size");
-  copse_schedule_release(schedule);
+  copse_schedule_free(schedule);
 }
 END_TEST
 
@@ -206,13 +206,13 @@ START_TEST(the_same_schedule_gives_the_same_bytes) {
     struct copse_plan *plan;
     ASSERT_OK(copse_lower_schedule(schedule, NULL, &plan, &err), &err);
     ASSERT_OK(copse_plan_encode(plan, &bytes[i], &size[i], &err), &err);
-    copse_plan_release(plan);
+    copse_plan_free(plan);
   }
   ck_assert_uint_eq(size[0], size[1]);
   ck_assert_mem_eq(bytes[0], bytes[1], size[0]);
   free(bytes[0]);
   free(bytes[1]);
-  copse_schedule_release(schedule);
+  copse_schedule_free(schedule);
 }
 END_TEST
 

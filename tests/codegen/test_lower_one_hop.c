@@ -52,9 +52,9 @@ START_TEST(any_number_of_ranks_is_proved_and_right) {
     ck_assert_uint_eq(plan->ranks[0].n_workers, workers[i]);
     exec_check_all(plan, COPSE_BACKEND_CPU, counts);
     if (i == 2) exec_check_all(plan, COPSE_BACKEND_THREADS, counts + 3);
-    copse_plan_release(plan);
+    copse_plan_free(plan);
   }
-  copse_schedule_release(schedule);
+  copse_schedule_free(schedule);
 }
 END_TEST
 
@@ -63,8 +63,8 @@ START_TEST(there_are_no_more_parts_than_may_be_asked_for) {
   struct copse_plan *plan = lower(
       schedule, (struct copse_lower_options){.max_workers = 1024, .max_bytes = 1 << 20});
   ck_assert_uint_eq(plan->ranks[0].n_workers, COPSE_LOWER_MOST_INSTANCES);
-  copse_plan_release(plan);
-  copse_schedule_release(schedule);
+  copse_plan_free(plan);
+  copse_schedule_free(schedule);
 }
 END_TEST
 
@@ -86,8 +86,8 @@ START_TEST(launches_of_changing_size_follow_each_other) {
     }
     copse_exec_free(exec);
   }
-  copse_plan_release(plan);
-  copse_schedule_release(schedule);
+  copse_plan_free(plan);
+  copse_schedule_free(schedule);
 }
 END_TEST
 
@@ -122,8 +122,8 @@ START_TEST(sums_are_in_the_order_of_ranks_everywhere) {
   }
   ck_assert_int_gt(differ, COUNT / 10); /* or the test says nothing */
   copse_exec_free(exec);
-  copse_plan_release(plan);
-  copse_schedule_release(schedule);
+  copse_plan_free(plan);
+  copse_schedule_free(schedule);
 }
 END_TEST
 
@@ -147,8 +147,8 @@ START_TEST(there_is_one_hop) {
     }
   ck_assert_int_eq(sends, 8);
   ck_assert_int_eq(sums, 8);
-  copse_plan_release(plan);
-  copse_schedule_release(schedule);
+  copse_plan_free(plan);
+  copse_schedule_free(schedule);
 }
 END_TEST
 
@@ -158,12 +158,12 @@ START_TEST(a_switch_joins_all_ranks_and_a_ring_does_not) {
   struct copse_schedule *on_switch = copse_test_solve(copse_test_fabrics[0], COPSE_ALLREDUCE, 0);
   struct copse_schedule *ring = copse_test_solve(copse_test_fabrics[1], COPSE_ALLREDUCE, 0);
   struct copse_plan *plan = lower(on_switch, options);
-  copse_plan_release(plan);
+  copse_plan_free(plan);
   ASSERT_FAILS(copse_lower_schedule(ring, &options, &plan, &err), COPSE_UNSUPPORTED, &err,
                "one hop needs each rank to send to every other, and in this schedule rank 0 never "
                "sends to rank 2: lower without it");
-  copse_schedule_release(on_switch);
-  copse_schedule_release(ring);
+  copse_schedule_free(on_switch);
+  copse_schedule_free(ring);
 }
 END_TEST
 
@@ -183,14 +183,14 @@ START_TEST(random_fabrics) {
     copse_status status = copse_lower_schedule(schedule, &options, &plan, &err);
     ck_assert_msg(status == COPSE_OK || (status == COPSE_UNSUPPORTED && !plan), "%s", err.text);
     if (status == COPSE_OK) {
-      copse_plan_release(plan);
+      copse_plan_free(plan);
       plan = lower(schedule, options);
       exec_check_all(plan, COPSE_BACKEND_CPU, (const uint64_t[]){17, UINT64_MAX});
       made++;
     }
-    copse_plan_release(plan);
-    copse_schedule_release(schedule);
-    copse_topology_release(t);
+    copse_plan_free(plan);
+    copse_schedule_free(schedule);
+    copse_topology_free(t);
   }
   ck_assert_int_gt(made, 0);
 }
@@ -222,7 +222,7 @@ START_TEST(what_it_is_not_for_is_refused) {
     struct copse_plan *plan;
     ASSERT_FAILS(copse_lower_schedule(schedule, &cases[i].options, &plan, &err), cases[i].status,
                  &err, cases[i].text);
-    copse_schedule_release(schedule);
+    copse_schedule_free(schedule);
   }
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_schedule *schedule = full_mesh(3);
@@ -239,7 +239,7 @@ START_TEST(what_it_is_not_for_is_refused) {
                  "a compact schedule must be expanded before it is lowered");
   }
   schedule->n_rotations = 0;
-  copse_schedule_release(schedule);
+  copse_schedule_free(schedule);
 }
 END_TEST
 

@@ -82,8 +82,8 @@ START_TEST(every_collective_with_every_type_is_proved_and_right) {
       options.max_bytes = 333 * 8 * schedule->n_ranks;
       struct copse_plan *plan = lower(schedule, options);
       exec_check_all(plan, COPSE_BACKEND_CPU, counts);
-      copse_plan_release(plan);
-      copse_schedule_release(schedule);
+      copse_plan_free(plan);
+      copse_schedule_free(schedule);
     }
 }
 END_TEST
@@ -96,8 +96,8 @@ START_TEST(launches_of_changing_size_follow_each_other) {
       struct copse_plan *plan = lower(schedule, choices[i]);
       run_many(plan, COPSE_BACKEND_CPU, COPSE_TEST_SOME(200), (uint64_t)(31 * c + i));
       run_many(plan, COPSE_BACKEND_THREADS, COPSE_TEST_SOME(30), (uint64_t)(37 * c + i));
-      copse_plan_release(plan);
-      copse_schedule_release(schedule);
+      copse_plan_free(plan);
+      copse_schedule_free(schedule);
     }
 }
 END_TEST
@@ -125,10 +125,10 @@ START_TEST(random_fabrics_are_proved_and_right) {
       struct copse_plan *plan = lower(schedule, options);
       run_many(plan, COPSE_BACKEND_CPU, 30, seed);
       run_many(plan, COPSE_BACKEND_THREADS, 6, seed);
-      copse_plan_release(plan);
-      copse_schedule_release(schedule);
+      copse_plan_free(plan);
+      copse_schedule_free(schedule);
     }
-    copse_topology_release(t);
+    copse_topology_free(t);
   }
 }
 END_TEST
@@ -146,10 +146,10 @@ START_TEST(shipped_fabrics_are_proved_and_right) {
     ck_assert_uint_eq(plan->header.max_bytes, 262144);
     run_many(plan, COPSE_BACKEND_CPU, 10, (uint64_t)c);
     run_many(plan, COPSE_BACKEND_THREADS, 2, (uint64_t)c);
-    copse_plan_release(plan);
-    copse_schedule_release(schedule);
+    copse_plan_free(plan);
+    copse_schedule_free(schedule);
   }
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -172,8 +172,8 @@ START_TEST(the_largest_message_is_right_and_a_larger_one_refused) {
       ck_assert_uint_eq(exec_case_run(exec, plan, it), 0);
     }
     copse_exec_free(exec);
-    copse_plan_release(plan);
-    copse_schedule_release(schedule);
+    copse_plan_free(plan);
+    copse_schedule_free(schedule);
   }
 }
 END_TEST
@@ -193,8 +193,8 @@ START_TEST(signals_are_in_the_data_but_for_greetings) {
     bool rooted = copse_collective_rooted((copse_collective)c);
     ck_assert_int_eq(plain, rooted ? in_data : 0);
     ck_assert_int_gt(in_data, 0);
-    copse_plan_release(plan);
-    copse_schedule_release(schedule);
+    copse_plan_free(plan);
+    copse_schedule_free(schedule);
   }
 }
 END_TEST
@@ -207,12 +207,12 @@ START_TEST(more_children_than_a_move_takes_are_refused) {
     struct copse_schedule *schedule = copse_test_star(255, collectives[i]);
     struct copse_plan *plan = lower(schedule, options);
     run_many(plan, COPSE_BACKEND_CPU, 3, 5);
-    copse_plan_release(plan);
-    copse_schedule_release(schedule);
+    copse_plan_free(plan);
+    copse_schedule_free(schedule);
     schedule = copse_test_star(256, collectives[i]);
     ASSERT_FAILS(copse_lower_schedule(schedule, &options, &plan, &err), COPSE_UNSUPPORTED, &err,
                  "rank 0 has 255 children in a tree, a low-latency plan takes 254; lower without");
-    copse_schedule_release(schedule);
+    copse_schedule_free(schedule);
   }
 }
 END_TEST
@@ -230,8 +230,8 @@ START_TEST(an_alltoall_by_demand_is_refused) {
   ASSERT_OK(copse_solve_schedule(t, &options, &schedule, &seconds, &err), &err);
   ASSERT_FAILS(copse_lower_schedule(schedule, &lower_options, &plan, &err), COPSE_UNSUPPORTED, &err,
                "has no low-latency plan: its blocks may be empty");
-  copse_schedule_release(schedule);
-  copse_topology_release(t);
+  copse_schedule_free(schedule);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -248,8 +248,8 @@ START_TEST(counts_of_pairs_are_refused) {
   ASSERT_OK(copse_exec_new(plan, COPSE_BACKEND_CPU, &exec, &err), &err);
   ASSERT_FAILS(copse_exec_run(exec, &launch, &err), COPSE_INVALID, &err, "counts of pairs");
   copse_exec_free(exec);
-  copse_plan_release(plan);
-  copse_schedule_release(schedule);
+  copse_plan_free(plan);
+  copse_schedule_free(schedule);
 }
 END_TEST
 
@@ -269,7 +269,7 @@ START_TEST(sizes_out_of_range_are_refused) {
     ASSERT_FAILS(copse_lower_schedule(schedule, &cases[i].options, &plan, &err), COPSE_INVALID,
                  &err, cases[i].text);
   }
-  copse_schedule_release(schedule);
+  copse_schedule_free(schedule);
 }
 END_TEST
 
@@ -291,8 +291,8 @@ START_TEST(text_shows_protocol_range_and_packets) {
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
     ck_assert_msg(strstr(text, parts[i]) != NULL, "the text lacks %s", parts[i]);
   free(text);
-  copse_plan_release(plan);
-  copse_schedule_release(schedule);
+  copse_plan_free(plan);
+  copse_schedule_free(schedule);
 }
 END_TEST
 

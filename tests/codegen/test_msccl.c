@@ -32,7 +32,7 @@ static char *lower(const char *fabric, copse_collective collective,
   } else {
     ASSERT_OK(status, &err);
   }
-  copse_schedule_release(schedule);
+  copse_schedule_free(schedule);
   return text;
 }
 

@@ -213,7 +213,7 @@ static char *lower(const char *fabric, copse_collective collective,
   size_t size;
   if (options.chunks == 0) options.chunks = 8;
   ASSERT_OK(copse_lower_mscclpp(schedule, &options, &text, &size, &summary, &err), &err);
-  copse_schedule_release(schedule);
+  copse_schedule_free(schedule);
   return text;
 }
 
@@ -283,7 +283,7 @@ START_TEST(what_does_not_fit_is_refused_with_what_would) {
   size_t size;
   ASSERT_FAILS(copse_lower_mscclpp(schedule, &options, &text, &size, &summary, &err),
                COPSE_UNSUPPORTED, &err, "has no root");
-  copse_schedule_release(schedule);
+  copse_schedule_free(schedule);
   schedule = copse_test_solve(copse_test_fabrics[2], COPSE_ALLREDUCE, 0);
   err = (struct copse_err)COPSE_ERR_INIT;
   ASSERT_FAILS(copse_lower_mscclpp(schedule, &options, &text, &size, &summary, &err),
@@ -294,7 +294,7 @@ START_TEST(what_does_not_fit_is_refused_with_what_would) {
   ASSERT_OK(copse_lower_mscclpp(schedule, &options, &text, &size, &summary, &err), &err);
   ck_assert_int_le(summary.ops, 64);
   free(text);
-  copse_schedule_release(schedule);
+  copse_schedule_free(schedule);
 }
 END_TEST
 

@@ -90,14 +90,14 @@ START_TEST(links_carry_what_the_schedule_says) {
     for (int k = 0; k < N_CHOICES; k++) {
       struct copse_plan *plan = lower(s, choices[k]);
       compare(t, s, plan, 1, "in chunks");
-      copse_plan_release(plan);
+      copse_plan_free(plan);
     }
     struct copse_plan *packets = lower(s, (struct copse_lower_options){.low_latency = true});
     compare(t, s, packets, 2, "in packets");
-    copse_plan_release(packets);
-    copse_schedule_release(s);
+    copse_plan_free(packets);
+    copse_schedule_free(s);
   }
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -118,9 +118,9 @@ START_TEST(an_alltoall_by_demand_has_its_demand) {
     ck_assert_int_eq(foreign.demand[i] * 3000, demand[i] * m);
   free(foreign.demand);
   copse_sim_dag_free(&dag);
-  copse_plan_release(plan);
-  copse_schedule_release(s);
-  copse_topology_release(t);
+  copse_plan_free(plan);
+  copse_schedule_free(s);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -157,10 +157,10 @@ START_TEST(what_cannot_run_is_refused) {
                    COPSE_BAD_INPUT);
   ck_assert_ptr_nonnull(strstr(err.text, "for 4 ranks, the topology has 5"));
   copse_sim_dag_free(&dag);
-  copse_plan_release(plan);
-  copse_schedule_release(s);
-  copse_topology_release(t);
-  copse_topology_release(other);
+  copse_plan_free(plan);
+  copse_schedule_free(s);
+  copse_topology_free(t);
+  copse_topology_free(other);
 }
 END_TEST
 

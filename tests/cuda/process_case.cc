@@ -87,9 +87,9 @@ struct copse_plan *process_lower(copse_collective collective, int n,
   solve.label = "switch";
   COPSE_SUCCEEDS(copse_topology_parse("switch", json, strlen(json), NULL, &topology, &err), &err);
   COPSE_SUCCEEDS(copse_solve_schedule(topology, &solve, &schedule, &seconds, &err), &err);
-  copse_topology_release(topology);
+  copse_topology_free(topology);
   COPSE_SUCCEEDS(copse_lower_schedule(schedule, options, &plan, &err), &err);
-  copse_schedule_release(schedule);
+  copse_schedule_free(schedule);
   return plan;
 }
 

@@ -52,7 +52,7 @@ void process_meet(struct process *p, const copse_bootstrap *bootstrap);
 void process_start(struct process *p, const struct copse_plan *plan,
                    const copse_bootstrap *bootstrap);
 void process_stop(struct process *p);
-/* A lowered plan for n ranks at a switch; copse_plan_release frees it. */
+/* A lowered plan for n ranks at a switch; copse_plan_free frees it. */
 struct copse_plan *process_lower(copse_collective collective, int n,
                                  const struct copse_lower_options *options);
 

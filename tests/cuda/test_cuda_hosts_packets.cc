@@ -157,7 +157,7 @@ static void run_collective(struct meeting meeting, copse_collective collective, 
   check_numbers(&p, buffer);
   if (strcmp(what, "misses") == 0) miss(&p, buffer);
   process_stop(&p);
-  copse_plan_release(plan);
+  copse_plan_free(plan);
   copse_nccl_bootstrap_free(&bootstrap);
   CUDA_OK(cudaFree(memory));
   stand_in_free();
@@ -215,7 +215,7 @@ static void write_folder(const char *folder) {
     char path[96];
     snprintf(path, sizeof path, "%s/%d.plan", folder, i);
     ck_assert_int_eq(copse_plan_write(plan, path), COPSE_OK);
-    copse_plan_release(plan);
+    copse_plan_free(plan);
   }
 }
 

@@ -86,7 +86,7 @@ static inline void plan_folder_open(struct plan_folder *folder, const char *path
 }
 
 static inline void plan_folder_close(struct plan_folder *folder) {
-  for (int i = 0; i < folder->n; i++) copse_plan_release(folder->files[i].plan);
+  for (int i = 0; i < folder->n; i++) copse_plan_free(folder->files[i].plan);
 }
 
 static inline const struct copse_plan *plan_named(const struct plan_folder *folder,

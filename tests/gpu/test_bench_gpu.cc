@@ -216,7 +216,7 @@ struct measured {
 static struct copse_plan *open_plan(const struct variant *v, const char *name) {
   struct copse_plan *plan = variant_plan(v, name);
   if (!plan || variant_fits(v, plan)) return plan;
-  copse_plan_release(plan);
+  copse_plan_free(plan);
   return NULL;
 }
 
@@ -279,7 +279,7 @@ static void bandwidth_line(const struct options *o, const char *collective, int 
     }
     struct measured it = measure(&o->variants.of[i], plan, bytes);
     print_measured(o, &it, bytes, ceiling);
-    copse_plan_release(plan);
+    copse_plan_free(plan);
   }
   printf("\n");
 }
@@ -373,7 +373,7 @@ static void bench_floor(void) {
 static bool measure_graph(const struct variant *v, const char *name, uint64_t bytes, double us[2]) {
   struct copse_plan *plan = open_plan(v, name);
   if (!plan || bytes > plan->header.max_bytes) {
-    copse_plan_release(plan);
+    copse_plan_free(plan);
     return false;
   }
   struct running r;
@@ -383,7 +383,7 @@ static bool measure_graph(const struct variant *v, const char *name, uint64_t by
   time_graphs(&launch, us);
   running_close(&r);
   variant_leave();
-  copse_plan_release(plan);
+  copse_plan_free(plan);
   return true;
 }
 

@@ -37,7 +37,7 @@ static void write_plans(int n) {
     if (collective == COPSE_ALLGATHER || collective == COPSE_ALLTOALL) {
       struct copse_plan *plan = process_lower(collective, n, &options);
       write_plan(plan, copse_collective_name(collective), most);
-      copse_plan_release(plan);
+      copse_plan_free(plan);
       continue;
     }
     struct pb_options trees = PROCESS_TREES;
@@ -51,7 +51,7 @@ static void write_plans(int n) {
   options.max_bytes = JOB_LOW_LATENCY_BYTES;
   struct copse_plan *plan = process_lower(COPSE_ALLREDUCE, n, &options);
   write_plan(plan, "ll", JOB_LOW_LATENCY_BYTES);
-  copse_plan_release(plan);
+  copse_plan_free(plan);
 }
 
 void job_run(const char *mode) {

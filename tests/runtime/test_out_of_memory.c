@@ -30,7 +30,7 @@ static copse_status whole_life(const char *bytes, size_t size, struct copse_err 
 out:
   copse_buffers_free(&buffers);
   copse_exec_free(exec);
-  copse_plan_release(plan);
+  copse_plan_free(plan);
   return status;
 }
 

@@ -24,7 +24,7 @@ static struct copse_plan *make_plan(int fabric, copse_collective collective, int
   struct copse_schedule *schedule = copse_test_solve(copse_test_fabrics[fabric], collective, 0);
   ASSERT_OK(copse_lower_schedule(schedule, &options, &plan, &err), &err);
   ASSERT_OK(copse_prove_plan(plan, "plan", &report, &err), &err);
-  copse_schedule_release(schedule);
+  copse_schedule_free(schedule);
   return plan;
 }
 
@@ -36,7 +36,7 @@ START_TEST(free_ranks_are_right) {
           .launches = COPSE_TEST_UP_TO(80, 24), .most_delay = seed % 2 ? 200 : 0, .seconds = 120, .seed = seed};
       ck_assert_uint_eq(free_run(plan, &options), 0);
     }
-    copse_plan_release(plan);
+    copse_plan_free(plan);
   }
 }
 END_TEST
@@ -54,7 +54,7 @@ START_TEST(numbers_that_start_again_are_right) {
                                        .seed = seed};
     ck_assert_uint_eq(free_run(plan, &options), 0);
   }
-  copse_plan_release(plan);
+  copse_plan_free(plan);
 }
 END_TEST
 

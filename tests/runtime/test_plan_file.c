@@ -33,7 +33,7 @@ static copse_status decode(const struct bytes *b, struct copse_err *err) {
   struct copse_plan *plan;
   copse_status status = copse_plan_decode("it.plan", b->at, b->size, &plan, err);
   ck_assert((status == COPSE_OK) == (plan != NULL));
-  if (plan) copse_plan_release(plan);
+  if (plan) copse_plan_free(plan);
   return status;
 }
 
@@ -70,7 +70,7 @@ START_TEST(a_plan_comes_back_as_it_was) {
     ck_assert_mem_eq(again.at, b.at, b.size);
     free(b.at);
     free(again.at);
-    copse_plan_release(back);
+    copse_plan_free(back);
     pb_free(plan);
   }
 }
@@ -86,11 +86,11 @@ START_TEST(a_file_is_written_and_loaded) {
   struct bytes b = encode(plan);
   ASSERT_OK(copse_file_write(path, b.at, b.size, &err), &err);
   ASSERT_OK(copse_plan_open(path, &back, &err), &err);
-  copse_plan_release(back);
+  copse_plan_free(back);
   unlink(path);
   ASSERT_FAILS(copse_plan_open(path, &back, &err), COPSE_IO, &err, path);
   ck_assert_ptr_null(back);
-  copse_plan_release(NULL);
+  copse_plan_free(NULL);
   free(b.at);
   pb_free(plan);
 }
@@ -376,7 +376,7 @@ START_TEST(a_forged_mutant_is_refused_or_runs_without_a_crash) {
     }
     valid++;
     run_mutant(mutant, &state);
-    copse_plan_release(mutant);
+    copse_plan_free(mutant);
   }
   ck_assert_int_gt(valid, 100);
   ck_assert_int_gt(refused, 100);

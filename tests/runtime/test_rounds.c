@@ -92,9 +92,9 @@ START_TEST(lowered_plans_are_right_over_any_hosts) {
       draw_hosts(&random, plan->header.n_ranks, host_of);
       check(plan, &(struct rounds_case){host_of, draw_case(&random, collective, 9000), 2, random,
                                         NULL, true});
-      copse_plan_release(plan);
+      copse_plan_free(plan);
     }
-    copse_schedule_release(schedule);
+    copse_schedule_free(schedule);
   }
 }
 END_TEST
@@ -120,8 +120,8 @@ START_TEST(uneven_blocks_are_right_over_any_hosts) {
                       ? (uint64_t)copse_test_random_int(&random, 0, (int)it.count)
                       : 0;
     check(plan, &(struct rounds_case){host_of, it, 3, random, counts, true});
-    copse_plan_release(plan);
-    copse_schedule_release(schedule);
+    copse_plan_free(plan);
+    copse_schedule_free(schedule);
   }
 }
 END_TEST
@@ -148,9 +148,9 @@ START_TEST(low_latency_plans_are_right_over_any_hosts) {
       const int most = i % 2 ? 9000 : 40;
       check(plan, &(struct rounds_case){host_of, draw_case(&random, collective, most), 5, random,
                                         NULL, true});
-      copse_plan_release(plan);
+      copse_plan_free(plan);
     }
-    copse_schedule_release(schedule);
+    copse_schedule_free(schedule);
   }
 }
 END_TEST
@@ -187,8 +187,8 @@ START_TEST(packets_stay_within_a_host_and_become_slots_between) {
       }
     }
   copse_split_free(split);
-  copse_plan_release(plan);
-  copse_schedule_release(schedule);
+  copse_plan_free(plan);
+  copse_schedule_free(schedule);
 }
 END_TEST
 

@@ -132,7 +132,7 @@ static void check_against_lp(const struct copse_topology *t, const int64_t *dema
   ck_assert_msg(near(time, expected), "time %.12g, LP %.12g", time, expected);
   ck_assert_msg(near(bound, expected), "bound %.12g, LP %.12g", bound, expected);
   if (t->n_nodes <= 12) ck_assert(time >= cut_time(t, demand) * (1 - 1e-12));
-  copse_schedule_release(s);
+  copse_schedule_free(s);
 }
 
 static int64_t *random_demand(uint64_t *seed, int n) {
@@ -153,7 +153,7 @@ START_TEST(optimum_is_the_linear_programmes_and_no_cut_is_beaten) {
     int64_t *demand = random_demand(&seed, t->n_ranks);
     check_against_lp(t, demand, true);
     free(demand);
-    copse_topology_release(t);
+    copse_topology_free(t);
   }
 }
 END_TEST
@@ -167,7 +167,7 @@ START_TEST(without_forwarding_the_optimum_is_the_restricted_programmes) {
     int64_t *demand = random_demand(&seed, t->n_ranks);
     check_against_lp(t, demand, false);
     free(demand);
-    copse_topology_release(t);
+    copse_topology_free(t);
   }
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_solve_seconds seconds;
@@ -177,7 +177,7 @@ START_TEST(without_forwarding_the_optimum_is_the_restricted_programmes) {
       .collective = COPSE_ALLTOALL, .root = -1, .no_forward = true, .label = "ring.json"};
   ASSERT_FAILS(copse_solve_schedule(ring, &options, &s, &seconds, &err), COPSE_INFEASIBLE, &err,
                "without passing through ranks");
-  copse_topology_release(ring);
+  copse_topology_free(ring);
 }
 END_TEST
 
@@ -218,14 +218,14 @@ START_TEST(a_rotation_of_hosts_is_found_proved_and_changes_nothing) {
   ck_assert(copse_q_eq(with->time_per_GB, with->bound.time_per_GB));
   /* 12 of 15 shares leave each host through 3 NICs of 25 GB/s: 12/15 * 3 / 75 */
   ck_assert(copse_q_eq(with->time_per_GB, (struct copse_q){4, 125}));
-  copse_schedule_release(with);
-  copse_schedule_release(without);
-  copse_topology_release(t);
+  copse_schedule_free(with);
+  copse_schedule_free(without);
+  copse_topology_free(t);
   t = cluster(5, 3, 24); /* one NIC is slower: the hosts are not alike */
   ASSERT_OK(copse_topology_host_rotation(t, &rotation, &err), &err);
   ck_assert_int_eq(rotation.order, 1);
   ck_assert_ptr_null(rotation.image);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -241,10 +241,10 @@ START_TEST(a_rotation_is_found_where_names_tell_nothing) {
   ck_assert(copse_q_eq(named->time_per_GB, found->time_per_GB));
   ASSERT_OK(copse_verify_schedule(found, other, "shuffled", &report, &err), &err);
   ck_assert(report.optimal);
-  copse_schedule_release(named);
-  copse_schedule_release(found);
-  copse_topology_release(t);
-  copse_topology_release(other);
+  copse_schedule_free(named);
+  copse_schedule_free(found);
+  copse_topology_free(t);
+  copse_topology_free(other);
 }
 END_TEST
 
@@ -274,10 +274,10 @@ START_TEST(the_compact_form_is_verified_and_expands_to_the_same) {
   image[1] = swap;
   ck_assert_int_eq(copse_verify_schedule(bad, t, "bad", &report, &err), COPSE_REFUTED);
   free(text);
-  copse_schedule_release(bad);
-  copse_schedule_release(back);
-  copse_schedule_release(s);
-  copse_topology_release(t);
+  copse_schedule_free(bad);
+  copse_schedule_free(back);
+  copse_schedule_free(s);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -291,8 +291,8 @@ START_TEST(small_and_irregular_fabrics_are_exact) {
     double gap = copse_q_to_double(s->time_per_GB) / copse_q_to_double(s->bound.time_per_GB) - 1;
     exact += copse_q_eq(s->time_per_GB, s->bound.time_per_GB);
     ck_assert_msg(gap < 1e-6, "gap %g", gap);
-    copse_schedule_release(s);
-    copse_topology_release(t);
+    copse_schedule_free(s);
+    copse_topology_free(t);
   }
   ck_assert_int_ge(exact, 55); /* the rest: weights whose denominators outgrow 48 bits */
 }
@@ -316,8 +316,8 @@ START_TEST(wide_ranges_of_figures_leave_no_gap) {
   ASSERT_OK(copse_verify_schedule(s, t, "schedule", &report, &err), &err);
   ck_assert(copse_q_to_double(s->time_per_GB) <=
             copse_q_to_double(s->bound.time_per_GB) * (1 + 1e-8));
-  copse_schedule_release(s);
-  copse_topology_release(t);
+  copse_schedule_free(s);
+  copse_topology_free(t);
   uint64_t seed = 17;
   struct copse_test_random_options options = {3, 8, 4, true, true};
   for (int round = 0; round < 40; round++) {
@@ -330,8 +330,8 @@ START_TEST(wide_ranges_of_figures_leave_no_gap) {
     ASSERT_OK(copse_verify_schedule(s, t, "schedule", &report, &err), &err);
     double gap = copse_q_to_double(s->time_per_GB) / copse_q_to_double(s->bound.time_per_GB) - 1;
     ck_assert_msg(gap < 1e-6, "round %d: gap %g", round, gap);
-    copse_schedule_release(s);
-    copse_topology_release(t);
+    copse_schedule_free(s);
+    copse_topology_free(t);
     free(big);
   }
 }
@@ -361,8 +361,8 @@ START_TEST(reference_optima_are_met) {
     ck_assert_msg(fabs(copse_q_to_double(s->time_per_GB) / cases[i].time - 1) < 1e-7, "%s", name);
     if (cases[i].exact)
       ck_assert_msg(copse_q_eq(s->time_per_GB, s->bound.time_per_GB), "%s is not exact", name);
-    copse_schedule_release(s);
-    copse_topology_release(t);
+    copse_schedule_free(s);
+    copse_topology_free(t);
   }
 }
 END_TEST
@@ -407,14 +407,14 @@ START_TEST(a_rank_sending_to_itself_costs_nothing_but_counts) {
   /* M = 40; a quarter of it takes 1/40 s per GB at 10 GB/s */
   ck_assert(copse_q_eq(s->time_per_GB, (struct copse_q){1, 40}));
   ASSERT_OK(copse_verify_schedule(s, t, "schedule", &report, &err), &err);
-  copse_schedule_release(s);
+  copse_schedule_free(s);
   int64_t own[] = {30, 0, 0, 7};
   s = solve(t, (struct copse_solve_options){.demand = own});
   ck_assert(copse_q_eq(s->time_per_GB, COPSE_Q_ZERO));
   ck_assert_int_eq(s->n_flows, 0);
   ASSERT_OK(copse_verify_schedule(s, t, "schedule", &report, &err), &err);
-  copse_schedule_release(s);
-  copse_topology_release(t);
+  copse_schedule_free(s);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -428,7 +428,7 @@ static bool still_accepted(const char *text, const struct copse_topology *t) {
   copse_status status = copse_schedule_parse("mutant", text, strlen(text), &s, &err);
   if (status != COPSE_OK) return false;
   status = copse_verify_schedule(s, t, "mutant", &report, &err);
-  copse_schedule_release(s);
+  copse_schedule_free(s);
   return status == COPSE_OK;
 }
 
@@ -484,8 +484,8 @@ START_TEST(mutants_are_refused) {
   }
   ck_assert_int_ge(tried, 20);
   free(text);
-  copse_schedule_release(s);
-  copse_topology_release(t);
+  copse_schedule_free(s);
+  copse_topology_free(t);
 }
 END_TEST
 

@@ -80,7 +80,7 @@ static int check_all(const struct copse_topology *t, const struct copse_baseline
     ck_assert_msg(status == COPSE_OK, "%s: %s", label, err.text);
     verify(t, s, label);
     check_transfers(t, s, &dag, kind);
-    copse_schedule_release(s);
+    copse_schedule_free(s);
     copse_sim_dag_free(&dag);
     n++;
   }
@@ -103,7 +103,7 @@ START_TEST(baselines_verify_on_random_fabrics) {
     if (copse_collective_rooted(all[_i]))
       options.root = copse_test_random_int(&state, 0, t->n_ranks - 1);
     ck_assert_int_ge(check_all(t, &options, what), 2);
-    copse_topology_release(t);
+    copse_topology_free(t);
   }
 }
 END_TEST
@@ -117,7 +117,7 @@ START_TEST(baselines_verify_on_hosts) {
       snprintf(what, sizeof what, "%s, %d hosts of %d", copse_collective_name(all[_i]), hosts,
                gpus);
       ck_assert_int_eq(check_all(t, &options, what), all[_i] == COPSE_ALLTOALL ? 4 : 3);
-      copse_topology_release(t);
+      copse_topology_free(t);
     }
   }
 }
@@ -141,10 +141,10 @@ START_TEST(the_bound_of_the_optimum_binds_every_baseline) {
       struct copse_schedule *s = make(t, (enum copse_baseline)k, &options, NULL);
       verify(t, s, copse_baseline_name((enum copse_baseline)k));
       ck_assert_int_ge(copse_q_cmp(s->time_per_GB, like->time_per_GB), 0);
-      copse_schedule_release(s);
+      copse_schedule_free(s);
     }
-    copse_schedule_release(like);
-    copse_topology_release(t);
+    copse_schedule_free(like);
+    copse_topology_free(t);
   }
 }
 END_TEST
@@ -164,15 +164,15 @@ START_TEST(a_bound_without_forwarding_binds_only_its_like) {
   struct copse_schedule *s = make(t, COPSE_BASELINE_SPREAD_OUT, &options, NULL);
   ck_assert(s->no_forward);
   verify(t, s, "switch");
-  copse_schedule_release(s);
-  copse_topology_release(t);
+  copse_schedule_free(s);
+  copse_topology_free(t);
   t = copse_test_topology(copse_test_fabrics[1]);
   s = make(t, COPSE_BASELINE_SPREAD_OUT, &options, NULL);
   ck_assert(!s->no_forward);
   verify(t, s, "ring");
-  copse_schedule_release(s);
-  copse_schedule_release(like);
-  copse_topology_release(t);
+  copse_schedule_free(s);
+  copse_schedule_free(like);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -184,7 +184,7 @@ static void check_time(const struct copse_topology *t, enum copse_baseline kind,
   ck_assert_msg(s->time_per_GB.num == num && s->time_per_GB.den == den, "%s of %s: %s",
                 copse_baseline_name(kind), copse_collective_name(collective),
                 copse_q_text(s->time_per_GB, text));
-  copse_schedule_release(s);
+  copse_schedule_free(s);
 }
 
 /* A switch of 300 GB/s a rank: a ring's rank receives 3/4 M, direct sends each shard 3 times;
@@ -198,10 +198,10 @@ START_TEST(times_are_those_of_the_textbook) {
   check_time(t, COPSE_BASELINE_RING, COPSE_BROADCAST, 1, 300);
   check_time(t, COPSE_BASELINE_DIRECT, COPSE_BROADCAST, 1, 100);
   check_time(t, COPSE_BASELINE_SPREAD_OUT, COPSE_ALLTOALL, 1, 400);
-  copse_topology_release(t);
+  copse_topology_free(t);
   t = copse_test_topology(copse_test_fabrics[1]);
   check_time(t, COPSE_BASELINE_RING, COPSE_ALLGATHER, 1, 125);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -213,8 +213,8 @@ START_TEST(rings_use_every_nic) {
   struct copse_schedule *s = make(t, COPSE_BASELINE_RING, &options, NULL);
   ck_assert_int_eq(s->time_per_GB.num, 7);
   ck_assert_int_eq(s->time_per_GB.den, 8 * 4 * 25);
-  copse_schedule_release(s);
-  copse_topology_release(t);
+  copse_schedule_free(s);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -228,14 +228,14 @@ START_TEST(pairwise_pays_for_every_round) {
     struct copse_baseline_options options = options_of(COPSE_ALLTOALL, NULL);
     double m = 1e6, one = m / n / 1e4 + 2;
     struct copse_sim_dag rounds = {0}, at_once = {0};
-    copse_schedule_release(make(t, COPSE_BASELINE_PAIRWISE, &options, &rounds));
-    copse_schedule_release(make(t, COPSE_BASELINE_SPREAD_OUT, &options, &at_once));
+    copse_schedule_free(make(t, COPSE_BASELINE_PAIRWISE, &options, &rounds));
+    copse_schedule_free(make(t, COPSE_BASELINE_SPREAD_OUT, &options, &at_once));
     ck_assert_int_eq(rounds.n_transfers, n * (n - 1));
     ck_assert_double_eq_tol(simulate(t, &rounds, m).us, (n - 1) * one, 1e-6);
     ck_assert_double_eq_tol(simulate(t, &at_once, m).us, one, 1e-6);
     copse_sim_dag_free(&rounds);
     copse_sim_dag_free(&at_once);
-    copse_topology_release(t);
+    copse_topology_free(t);
   }
 }
 END_TEST
@@ -262,8 +262,8 @@ START_TEST(a_2dh_path_turns_at_the_receivers_place) {
     for (int r = 0; r < s->n_ranks; r++)
       ck_assert(passes(s, &flow->paths[0], r) == (r == flow->src || r == flow->dst || r == turn));
   }
-  copse_schedule_release(s);
-  copse_topology_release(t);
+  copse_schedule_free(s);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -279,11 +279,11 @@ START_TEST(birkhoff_spreads_one_hot_pair_over_the_rails) {
   ck_assert_int_eq(s->time_per_GB.num, 1);
   ck_assert_int_eq(s->time_per_GB.den, 75);
   ck_assert(s->bound.time_per_GB.num == 1);
-  copse_schedule_release(s);
+  copse_schedule_free(s);
   s = make(t, COPSE_BASELINE_2DH, &options, NULL); /* one NIC */
   ck_assert_int_eq(s->time_per_GB.den, 25);
-  copse_schedule_release(s);
-  copse_topology_release(t);
+  copse_schedule_free(s);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -314,7 +314,7 @@ START_TEST(demands_of_every_shape_are_served) {
   }
   for (int i = 0; i < N * N; i++) d[i] = i / N < 3 ? 100 : 0;
   check_demand(hosts, d, "one host sends all");
-  copse_topology_release(hosts);
+  copse_topology_free(hosts);
 }
 END_TEST
 
@@ -340,13 +340,13 @@ START_TEST(what_does_not_apply_is_refused) {
   check_refused(mesh, COPSE_BASELINE_2DH, &o, COPSE_UNSUPPORTED, "two hosts");
   check_refused(mesh, COPSE_BASELINE_BIRKHOFF, &o, COPSE_UNSUPPORTED, "two hosts");
   check_refused(mesh, COPSE_BASELINE_RING, &o, COPSE_UNSUPPORTED, "alltoall");
-  copse_topology_release(mesh);
+  copse_topology_free(mesh);
   struct copse_topology *one_way = copse_test_sim_parse(
       "{\"format\":\"copse-topology/1\",\"name\":\"t\",\"nodes\":[{\"id\":\"a\",\"type\":\"gpu\"},"
       "{\"id\":\"b\",\"type\":\"gpu\"}],\"links\":[{\"src\":\"a\",\"dst\":\"b\",\"bandwidth\":1,"
       "\"duplex\":false}]}");
   check_refused(one_way, COPSE_BASELINE_PAIRWISE, &o, COPSE_INFEASIBLE, "rank 0 (a)");
-  copse_topology_release(one_way);
+  copse_topology_free(one_way);
 }
 END_TEST
 
@@ -368,13 +368,13 @@ START_TEST(the_same_input_gives_the_same_schedule) {
     struct copse_schedule *read = NULL;
     ASSERT_OK(copse_schedule_parse("b.json", text_a, size_a, &read, &err), &err);
     verify(t, read, "as read back");
-    copse_schedule_release(read);
+    copse_schedule_free(read);
     free(text_a);
     free(text_b);
-    copse_schedule_release(a);
-    copse_schedule_release(b);
+    copse_schedule_free(a);
+    copse_schedule_free(b);
   }
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -471,7 +471,7 @@ static copse_status make_and_simulate(const struct copse_topology *t, enum copse
   COPSE_TRY(copse_baseline_make(t, kind, &options, &s, &dag, err));
   status = copse_simulate(t, &dag, NULL, 1e6, &result, NULL, err);
 out:
-  copse_schedule_release(s);
+  copse_schedule_free(s);
   copse_sim_dag_free(&dag);
   return status;
 }
@@ -492,7 +492,7 @@ START_TEST(every_failing_allocation_is_reported_and_nothing_leaks) {
                   err.text);
   }
   ck_assert_int_gt(failures, 20);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -513,7 +513,7 @@ START_TEST(baselines_verify_on_reference_fabrics) {
     struct copse_baseline_options options = options_of(all[c], NULL);
     ck_assert_int_ge(check_all(t, &options, references[_i]), 2);
   }
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 

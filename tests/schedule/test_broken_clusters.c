@@ -38,7 +38,7 @@ static struct copse_topology *make(int which) {
   ASSERT_OK(copse_topology_break(whole, "t.json", cases[which].faults, cases[which].n_faults, &left,
                                  &err),
             &err);
-  copse_topology_release(whole);
+  copse_topology_free(whole);
   return left;
 }
 
@@ -88,12 +88,12 @@ START_TEST(trust_reaches_the_careful_optimum_where_a_part_is_broken) {
       struct copse_schedule *trusting = solve(t, collectives[c], -1, 2, plain);
       ck_assert(copse_q_eq(trusting->time_per_GB, careful->time_per_GB));
       if (collectives[c] != COPSE_ALLREDUCE) ck_assert_int_eq(trusting->k, careful->k);
-      copse_schedule_release(trusting);
+      copse_schedule_free(trusting);
     }
     if (c == 0) check_by_lp(t, -1, careful->time_per_GB);
-    copse_schedule_release(careful);
+    copse_schedule_free(careful);
   }
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -108,11 +108,11 @@ START_TEST(trees_of_one_root_over_physical_links_are_as_good) {
       ck_assert(copse_q_eq(trusting->time_per_GB, careful->time_per_GB));
       ck_assert_int_eq(trusting->k, careful->k);
       if (!reduce) check_by_lp(t, root, careful->time_per_GB);
-      copse_schedule_release(trusting);
-      copse_schedule_release(careful);
+      copse_schedule_free(trusting);
+      copse_schedule_free(careful);
     }
   }
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 

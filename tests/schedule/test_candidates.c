@@ -85,7 +85,7 @@ START_TEST(every_size_has_its_best_candidate) {
     check_candidates(&candidates, all[_i]);
     several += check_ranges(&candidates) > 1;
     copse_candidates_free(&candidates);
-    copse_topology_release(topology);
+    copse_topology_free(topology);
   }
   ck_assert_int_gt(several, COPSE_TEST_UP_TO(2, 0));
 }

@@ -37,7 +37,7 @@ START_TEST(holds_the_machines_it_should) {
       "aws-p4d",      "aws-p5",           "frontier-node", "hypercube-6", "perlmutter-node",
       "tpu-v4-4x4x4", "h100-superpod-su", "h100-x8-clos2", "frontier-x8"};
   ck_assert_int_ge(catalogue.n, 30);
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) copse_topology_release(load(names[i]));
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) copse_topology_free(load(names[i]));
 }
 END_TEST
 
@@ -60,8 +60,8 @@ START_TEST(every_entry_says_what_it_is_and_reads_back_the_same) {
     ck_assert_msg(size == second_size && memcmp(text, second, size) == 0, "%s", name);
     free(text);
     free(second);
-    copse_topology_release(again);
-    copse_topology_release(t);
+    copse_topology_free(again);
+    copse_topology_free(t);
   }
 }
 END_TEST
@@ -173,10 +173,10 @@ START_TEST(optima_are_those_of_independent_means) {
     } else {
       ASSERT_OK(copse_solve_schedule(t, &options, &s, &seconds, &err), &err);
       check_optimum(name, t, s);
-      copse_schedule_release(s);
+      copse_schedule_free(s);
       checked++;
     }
-    copse_topology_release(t);
+    copse_topology_free(t);
   }
   ck_assert_int_ge(checked, COPSE_TEST_UP_TO(45, 8));
   /* a100-superpod-su, h100-superpod-su and -2su, a100-x128, h100-x128, mi250-ring-64 */

@@ -66,7 +66,7 @@ static void check_against_whole(struct copse_topology **whole, const struct cops
   ASSERT_OK(copse_verify_schedule(back, *whole, "s.json", &report, &err), &err);
   ck_assert(report.same_topology);
   ck_assert(copse_q_eq(report.time_per_GB, s->time_per_GB));
-  copse_schedule_release(back);
+  copse_schedule_free(back);
   free(text);
 }
 
@@ -149,9 +149,9 @@ START_TEST(chosen_ranks_are_optimal_on_random_fabrics) {
       ck_assert_str_eq(chosen->nodes[chosen->rank_nodes[r]].id, whole->nodes[nodes[r]].id);
     struct copse_schedule *s = check(chosen, g, gone, collective, &tally, seed);
     if (s) check_against_whole(&whole, s);
-    copse_schedule_release(s);
-    copse_topology_release(chosen);
-    copse_topology_release(whole);
+    copse_schedule_free(s);
+    copse_topology_free(chosen);
+    copse_topology_free(whole);
     copse_test_graph_free(g);
     free(nodes);
   }
@@ -178,9 +178,9 @@ START_TEST(an_alltoall_among_chosen_ranks_verifies) {
                   local.text);
     if (s) check_against_whole(&whole, s);
     solved += s && n > 1;
-    copse_schedule_release(s);
-    copse_topology_release(chosen);
-    copse_topology_release(whole);
+    copse_schedule_free(s);
+    copse_topology_free(chosen);
+    copse_topology_free(whole);
     free(nodes);
   }
   ck_assert_int_gt(solved, 15);
@@ -206,13 +206,13 @@ START_TEST(a_schedule_without_the_others_is_not_one_with_relays) {
   ck_assert(copse_q_eq(s->time_per_GB, (struct copse_q){1, 75})); /* 2/3 into the end of a line */
   ASSERT_FAILS(copse_verify_schedule(s, relays, "s.json", &report, &err), COPSE_REFUTED, &err,
                "the bound is 1/75");
-  copse_schedule_release(s);
+  copse_schedule_free(s);
   ASSERT_OK(solve(relays, COPSE_ALLGATHER, &s, &err), &err);
   ck_assert(copse_q_eq(s->time_per_GB, (struct copse_q){1, 150})); /* both ways round */
-  copse_schedule_release(s);
-  copse_topology_release(relays);
-  copse_topology_release(chosen);
-  copse_topology_release(whole);
+  copse_schedule_free(s);
+  copse_topology_free(relays);
+  copse_topology_free(chosen);
+  copse_topology_free(whole);
   free(nodes);
 }
 END_TEST
@@ -273,10 +273,10 @@ START_TEST(what_is_left_is_solved_optimally) {
       ASSERT_OK(copse_topology_sha256(whole, before, &err), &err);
       ASSERT_OK(copse_topology_sha256(left, after, &err), &err);
       ck_assert_str_ne(before, after);
-      copse_schedule_release(check(left, g, gone, COPSE_ALLGATHER, &tally, seed));
-      copse_topology_release(left);
+      copse_schedule_free(check(left, g, gone, COPSE_ALLGATHER, &tally, seed));
+      copse_topology_free(left);
     }
-    copse_topology_release(whole);
+    copse_topology_free(whole);
     copse_test_graph_free(g);
   }
   ck_assert_int_gt(tally.solved, 150);
@@ -316,7 +316,7 @@ START_TEST(a_fault_that_fits_nothing_is_refused) {
       {"gpu0", COPSE_Q_ZERO}, {"gpu1", COPSE_Q_ZERO}, {"gpu2", COPSE_Q_ZERO}};
   ASSERT_FAILS(copse_topology_break(t, "t.json", all, 3, &left, &err), COPSE_BAD_INPUT, &err,
                "no node of type \"gpu\"");
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -352,12 +352,12 @@ START_TEST(the_image_of_a_schedule_is_one_for_the_turned_fabric) {
   ck_assert_msg(kinds[_i] == COPSE_ALLTOALL || !defect, "%s", defect);
   struct copse_err local = COPSE_ERR_INIT;
   ids[s->rank_nodes[0]] = "h1.nvswitch";
-  copse_schedule_release(turned);
+  copse_schedule_free(turned);
   ASSERT_FAILS(copse_schedule_image(s, ids, left[1], &turned, &local), COPSE_INVALID, &local,
                "is no rank");
-  copse_schedule_release(s);
-  for (int i = 0; i < 2; i++) copse_topology_release(left[i]);
-  copse_topology_release(whole);
+  copse_schedule_free(s);
+  for (int i = 0; i < 2; i++) copse_topology_free(left[i]);
+  copse_topology_free(whole);
   free(ids);
   free((int *)(uintptr_t)rotation.image);
 }

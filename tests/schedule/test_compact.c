@@ -143,7 +143,7 @@ static struct copse_topology *random_symmetric(uint64_t *state, int most_nodes) 
                                  : random_in_order(state, most_nodes);
   if (copse_test_random_int(state, 0, 1)) return t;
   struct copse_topology *shuffled = copse_test_shuffled(t, state, false);
-  copse_topology_release(t);
+  copse_topology_free(t);
   return shuffled;
 }
 
@@ -176,7 +176,7 @@ START_TEST(the_optimum_is_that_without_symmetry_and_of_every_cut) {
     struct copse_topology *t = random_symmetric(&state, 16);
     if (i % 5 == 4) { /* one slower link, and some symmetry may be left */
       struct copse_topology *slower = copse_test_shuffled(t, &state, true);
-      copse_topology_release(t);
+      copse_topology_free(t);
       t = slower;
     }
     copse_collective c = i % 2 ? COPSE_ALLGATHER : COPSE_REDUCE_SCATTER;
@@ -196,9 +196,9 @@ START_TEST(the_optimum_is_that_without_symmetry_and_of_every_cut) {
     mpq_clear(time);
     copse_test_graph_free(graph);
     copse_symmetry_free(&symmetry);
-    copse_schedule_release(with);
-    copse_schedule_release(without);
-    copse_topology_release(t);
+    copse_schedule_free(with);
+    copse_schedule_free(without);
+    copse_topology_free(t);
   }
   ck_assert_int_gt(symmetric, 30);
 }
@@ -215,8 +215,8 @@ START_TEST(the_optimum_is_that_of_a_linear_programme) {
     double lp = copse_test_lp_time(graph), found = copse_q_to_double(s->time_per_GB);
     ck_assert_msg(fabs(lp / found - 1) < 1e-7, "%.12g by LP, %.12g", lp, found);
     copse_test_graph_free(graph);
-    copse_schedule_release(s);
-    copse_topology_release(t);
+    copse_schedule_free(s);
+    copse_topology_free(t);
   }
 }
 END_TEST
@@ -249,8 +249,8 @@ static bool check_compact(const struct copse_topology *t, copse_collective c, in
   const char *defect = copse_test_schedule_defect(back, t);
   ck_assert_msg(!defect, "%s", defect);
   free(text);
-  copse_schedule_release(back);
-  copse_schedule_release(s);
+  copse_schedule_free(back);
+  copse_schedule_free(s);
   return compact;
 }
 
@@ -262,7 +262,7 @@ START_TEST(compact_schedules_hold_on_random_clusters) {
   for (int i = 0; i < 30; i++) {
     struct copse_topology *t = random_symmetric(&state, 24);
     compact += check_compact(t, collectives[i % 3], i % 5 == 4 ? 1 + i % 4 : 0);
-    copse_topology_release(t);
+    copse_topology_free(t);
   }
   ck_assert_int_gt(compact, 12);
 }
@@ -284,11 +284,11 @@ START_TEST(shuffled_clusters_have_the_same_optimum) {
     struct copse_schedule *shuffled = solve(other, options);
     ck_assert(copse_q_eq(s->time_per_GB, shuffled->time_per_GB));
     ck_assert(check_compact(other, COPSE_ALLGATHER, 0));
-    copse_schedule_release(shuffled);
-    copse_topology_release(other);
+    copse_schedule_free(shuffled);
+    copse_topology_free(other);
   }
-  copse_schedule_release(s);
-  copse_topology_release(t);
+  copse_schedule_free(s);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -309,10 +309,10 @@ START_TEST(clusters_come_down_to_few_base_trees) {
       solve(t, (struct copse_solve_options){.collective = COPSE_ALLGATHER, .compact = true});
   ck_assert_int_eq(s->n_trees, clusters[_i].base_trees);
   ck_assert_int_eq(copse_schedule_images(s), t->n_ranks);
-  copse_schedule_release(s);
+  copse_schedule_free(s);
   ck_assert(check_compact(t, COPSE_ALLGATHER, 0));
   ck_assert(check_compact(t, COPSE_ALLREDUCE, 0));
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -326,8 +326,8 @@ START_TEST(listed_schedules_of_large_clusters_are_expanded) {
   ck_assert_int_eq(s->n_trees, 160);
   ck_assert_int_le(copse_schedule_height(s), 2);
   ck_assert(verify(s, t).optimal);
-  copse_schedule_release(s);
-  copse_topology_release(t);
+  copse_schedule_free(s);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -383,8 +383,8 @@ START_TEST(damaged_symmetries_are_refused) {
   s->n_rotations = 2;
   verify(s, t);
   free(text);
-  copse_schedule_release(s);
-  copse_topology_release(t);
+  copse_schedule_free(s);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -407,14 +407,14 @@ START_TEST(symmetries_of_another_cluster_are_refused) {
     struct copse_topology *other = copse_test_topology(healthy);
     ASSERT_FAILS(copse_verify_schedule(s, other, "other", &report, &err), COPSE_REFUTED, &err,
                  "to none like it");
-    copse_topology_release(other);
+    copse_topology_free(other);
     *at = kept;
   }
   ck_assert_int_eq(changed, t->n_links / 2);
   free(healthy);
   free(text);
-  copse_schedule_release(s);
-  copse_topology_release(t);
+  copse_schedule_free(s);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -441,8 +441,8 @@ START_TEST(a_folded_cluster_is_refused) {
     image[v] = kept;
   }
   verify(s, t);
-  copse_schedule_release(s);
-  copse_topology_release(t);
+  copse_schedule_free(s);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -487,8 +487,8 @@ START_TEST(damaged_files_are_refused) {
   ck_assert_ptr_null(bad);
   free(changed);
   free(text);
-  copse_schedule_release(s);
-  copse_topology_release(t);
+  copse_schedule_free(s);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -505,8 +505,8 @@ START_TEST(what_is_too_large_to_list_is_not_tried) {
   ASSERT_FAILS(copse_schedule_expand(s, &err), COPSE_NOMEM, &err, "GiB");
   ck_assert_int_eq(s->n_rotations, 2);
   free(text);
-  copse_schedule_release(s);
-  copse_topology_release(t);
+  copse_schedule_free(s);
+  copse_topology_free(t);
 }
 END_TEST
 

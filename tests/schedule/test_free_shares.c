@@ -43,13 +43,13 @@ START_TEST(the_well_connected_rank_takes_the_larger_share) {
   ck_assert(copse_q_eq(s->time_per_GB, (struct copse_q){6, 31}));
   ASSERT_OK(verify(s, t, &report, &err), &err);
   ck_assert(report.forests_optimal && !report.optimal && !report.phases_optimal);
-  copse_schedule_release(s);
+  copse_schedule_free(s);
   options.equal_shares = true;
   s = copse_test_solve_as(t, options);
   ck_assert(copse_q_eq(s->time_per_GB, (struct copse_q){1, 4}));
   ck_assert_int_eq(s->bound.kind, COPSE_BOUND_PHASES);
-  copse_schedule_release(s);
-  copse_topology_release(t);
+  copse_schedule_free(s);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -63,12 +63,12 @@ START_TEST(where_equal_shares_are_as_good_they_stay) {
     options.equal_shares = equal;
     struct copse_schedule *s = copse_test_solve_as(t, options);
     ASSERT_OK(copse_schedule_to_json(s, &text[equal], &size, &err), &err);
-    copse_schedule_release(s);
+    copse_schedule_free(s);
   }
   ck_assert_str_eq(text[0], text[1]);
   free(text[0]);
   free(text[1]);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -89,8 +89,8 @@ START_TEST(shares_are_as_even_as_the_optimum_allows) {
         ASSERT_OK(copse_q_add(share, s->trees[i].weight, &share, &err), &err);
     ck_assert(copse_q_eq(share, (struct copse_q){1, 32}));
   }
-  copse_schedule_release(s);
-  copse_topology_release(t);
+  copse_schedule_free(s);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -109,7 +109,7 @@ static bool check_fabric(const struct copse_topology *t, bool all_cuts, const ch
   ck_assert_msg(report.optimal || report.phases_optimal || report.forests_optimal,
                 "%s: not said to be optimal", what);
   bool forests = s->bound.kind == COPSE_BOUND_FORESTS;
-  copse_schedule_release(s);
+  copse_schedule_free(s);
   return forests;
 }
 
@@ -121,7 +121,7 @@ START_TEST(the_optimum_is_that_of_the_lp_over_flows) {
     char what[40];
     snprintf(what, sizeof what, "seed %d", (int)(100 * _i) + (int)seed);
     if (t->n_ranks > 1) forests += check_fabric(t, false, what);
-    copse_topology_release(t);
+    copse_topology_free(t);
   }
   ck_assert_int_gt(forests, 2);
 }
@@ -134,7 +134,7 @@ START_TEST(the_optimum_is_that_of_the_lp_over_all_cuts) {
     char what[40];
     snprintf(what, sizeof what, "seed %d", 9000 + (int)seed);
     if (t->n_ranks > 1 && t->n_nodes <= 9) check_fabric(t, true, what);
-    copse_topology_release(t);
+    copse_topology_free(t);
   }
 }
 END_TEST
@@ -153,9 +153,9 @@ START_TEST(bound_only_finds_the_same_time) {
     if (full->bound.kind == COPSE_BOUND_FORESTS)
       ck_assert(copse_q_eq(bound->time_per_GB, full->time_per_GB));
     ck_assert_int_eq(bound->n_trees, 0);
-    copse_schedule_release(full);
-    copse_schedule_release(bound);
-    copse_topology_release(t);
+    copse_schedule_free(full);
+    copse_schedule_free(bound);
+    copse_topology_free(t);
   }
 }
 END_TEST
@@ -176,9 +176,9 @@ START_TEST(the_certificate_survives_its_file) {
     ASSERT_OK(verify(again, t, &report, &err), &err);
     free(one);
     free(two);
-    copse_schedule_release(s);
-    copse_schedule_release(again);
-    copse_topology_release(t);
+    copse_schedule_free(s);
+    copse_schedule_free(again);
+    copse_topology_free(t);
   }
 }
 END_TEST
@@ -189,7 +189,7 @@ static struct copse_topology *broken(struct copse_topology *whole, struct copse_
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_topology *t = NULL;
   ASSERT_OK(copse_topology_break(whole, "test.json", &fault, 1, &t, &err), &err);
-  copse_topology_release(whole);
+  copse_topology_free(whole);
   return t;
 }
 
@@ -230,9 +230,9 @@ START_TEST(symmetries_leave_the_optimum_as_it_is) {
     options.no_symmetry = true;
     struct copse_schedule *other = copse_test_solve_as(t, options);
     ck_assert_msg(copse_q_eq(one->time_per_GB, other->time_per_GB), "%s", what);
-    copse_schedule_release(one);
-    copse_schedule_release(other);
-    copse_topology_release(t);
+    copse_schedule_free(one);
+    copse_schedule_free(other);
+    copse_topology_free(t);
   }
   ck_assert_int_gt(forests, 5);
 }
@@ -252,14 +252,14 @@ START_TEST(images_of_cuts_are_a_proof_of_a_large_fabric) {
   ck_assert(copse_q_eq(s->time_per_GB, (struct copse_q){4, 425}));
   ck_assert_int_eq(s->bound.kind, COPSE_BOUND_FORESTS);
   ck_assert_int_gt(s->bound.n_cuts, 20);
-  copse_schedule_release(s);
+  copse_schedule_free(s);
   options.bound_only = false;
   s = copse_test_solve_as(t, options);
   ASSERT_OK(verify(s, t, &report, &err), &err);
   ck_assert(report.forests_optimal);
   ck_assert(copse_q_eq(s->time_per_GB, (struct copse_q){4, 425}));
-  copse_schedule_release(s);
-  copse_topology_release(t);
+  copse_schedule_free(s);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -278,7 +278,7 @@ static void expect_note(const struct copse_topology *t, bool bound_only, const c
   options.bound_only = bound_only;
   struct copse_schedule *s = copse_test_solve_as(t, options);
   ck_assert_msg(text[0] ? strstr(note, text) != NULL : note[0] == 0, "'%s'", note);
-  copse_schedule_release(s);
+  copse_schedule_free(s);
 }
 
 START_TEST(trees_of_more_ranks_keep_equal_shares_and_say_so) {
@@ -289,7 +289,7 @@ START_TEST(trees_of_more_ranks_keep_equal_shares_and_say_so) {
   t = broken(t, (struct copse_fault){"h0.nic1", {1, 2}});
   expect_note(t, true, "");
   expect_note(t, false, "s/GB, but their trees are made for at most 256 ranks");
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -316,7 +316,7 @@ START_TEST(what_is_too_large_without_symmetries_is_said) {
   snprintf(json + at, size - at, "]}");
   ASSERT_OK(copse_topology_parse("mesh.json", json, strlen(json), NULL, &t, &err), &err);
   expect_note(t, true, "too many ranks and links are of different kinds");
-  copse_topology_release(t);
+  copse_topology_free(t);
   free(json);
 }
 END_TEST
@@ -394,8 +394,8 @@ START_TEST(a_damaged_certificate_is_refused) {
     for (uint64_t seed = first; seed < first + 7; seed++)
       if (fits && s->bound.kind == COPSE_BOUND_FORESTS)
         damage_and_judge(s, t, _i, seed, &tried, &refused);
-    copse_schedule_release(s);
-    copse_topology_release(t);
+    copse_schedule_free(s);
+    copse_topology_free(t);
   }
   ck_assert_int_gt(tried, 5);
   ck_assert_int_gt(2 * refused, tried);

@@ -55,7 +55,7 @@ START_TEST(a_list_names_ranks_collectives_and_roots) {
   ck_assert_int_eq(g[3].nodes[0], t->rank_nodes[7]);
   ck_assert_int_eq(g[4].nodes[0], t->rank_nodes[4]);
   copse_group_list_free(g, n);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -89,7 +89,7 @@ START_TEST(bad_lists_are_refused_with_their_line) {
   ASSERT_FAILS(parse(t, bad_lists[_i].text, &g, &n, &err), COPSE_BAD_INPUT, &err,
                bad_lists[_i].part);
   ck_assert_ptr_null(g);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -116,7 +116,7 @@ START_TEST(mutilated_lists_do_no_harm) {
     copse_group_list_free(g, n);
   }
   ck_assert_int_gt(accepted, 10);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -160,7 +160,7 @@ static void draw(uint64_t seed, struct trial *trial) {
 
 static void release(struct trial *trial) {
   for (int g = 0; g < trial->n; g++) free(trial->groups[g].nodes);
-  copse_topology_release(trial->topology);
+  copse_topology_free(trial->topology);
 }
 
 static copse_status solve(const struct trial *trial, bool bound_only, struct copse_groups **out,
@@ -262,7 +262,7 @@ static void check_members(const struct trial *trial, const struct copse_groups *
     const char *defect = s->collective == COPSE_ALLTOALL ? exchange_defect(s, chosen)
                                                          : copse_test_schedule_defect(s, chosen);
     ck_assert_msg(defect == NULL, "seed %d, group %d: %s", seed, g, defect);
-    copse_topology_release(chosen);
+    copse_topology_free(chosen);
   }
 }
 
@@ -327,7 +327,7 @@ START_TEST(one_alltoall_is_that_of_the_other_solver) {
     ck_assert_msg(copse_q_eq(groups->time_per_GB, alone->time_per_GB) ||
                       copse_q_cmp(alone->bound.time_per_GB, alone->time_per_GB) < 0,
                   "seed %d", seed);
-    copse_schedule_release(alone);
+    copse_schedule_free(alone);
     copse_groups_release(groups);
     release(&trial);
   }
@@ -342,7 +342,7 @@ START_TEST(what_a_group_cannot_do_is_said_with_its_line) {
   trial.topology = synthetic("ring:4@50");
   trial.groups[0] = (struct copse_group){COPSE_ALLGATHER, -1, ends, 2, 17};
   ASSERT_FAILS(solve(&trial, false, &groups, &err), COPSE_INFEASIBLE, &err, "groups.txt:17: ");
-  copse_topology_release(trial.topology);
+  copse_topology_free(trial.topology);
 }
 END_TEST
 
@@ -416,8 +416,8 @@ START_TEST(switches_that_copy_are_no_obstacle) {
   copse_groups_release(without);
   copse_groups_release(with);
   copse_groups_release(bound);
-  copse_topology_release(plain);
-  copse_topology_release(marked);
+  copse_topology_free(plain);
+  copse_topology_free(marked);
 }
 END_TEST
 
@@ -455,7 +455,7 @@ START_TEST(what_64_bits_cannot_hold_gets_a_stated_gap) {
                   "seed %d: %.17g, %.17g", (int)seed, time, bound);
     above += seed % 3 < 2 && !report.optimal;
     copse_groups_release(groups);
-    copse_topology_release(t);
+    copse_topology_free(t);
   }
   ck_assert_int_gt(above, 2);
 }
@@ -519,7 +519,7 @@ static int orbits_left(const char *spec, const char *list) {
   int left = check_symmetries(t, groups, n, found, n_found);
   copse_groups_symmetries_free(found, n_found);
   copse_group_list_free(groups, n);
-  copse_topology_release(t);
+  copse_topology_free(t);
   return left;
 }
 
@@ -577,7 +577,7 @@ START_TEST(symmetries_leave_the_joint_optimum) {
     copse_groups_release(without);
   }
   copse_group_list_free(groups, trial.n);
-  copse_topology_release(trial.topology);
+  copse_topology_free(trial.topology);
 }
 END_TEST
 
@@ -695,7 +695,7 @@ START_TEST(every_fault_is_found) {
   ASSERT_FAILS(copse_verify_groups(groups, trial.topology, "index.json", &report, &err),
                COPSE_REFUTED, &err, said[_i]);
   copse_groups_release(groups);
-  copse_topology_release(trial.topology);
+  copse_topology_free(trial.topology);
 }
 END_TEST
 
@@ -711,7 +711,7 @@ START_TEST(loads_add_up_over_the_groups) {
   ASSERT_FAILS(copse_verify_groups(groups, trial.topology, "index.json", &report, &err),
                COPSE_REFUTED, &err, "most loaded by all groups");
   copse_groups_release(groups);
-  copse_topology_release(trial.topology);
+  copse_topology_free(trial.topology);
 }
 END_TEST
 
@@ -777,7 +777,7 @@ START_TEST(files_come_back_as_they_were) {
   remove_all(&folder);
   copse_groups_release(groups);
   copse_groups_release(back);
-  copse_topology_release(trial.topology);
+  copse_topology_free(trial.topology);
 }
 END_TEST
 
@@ -814,7 +814,7 @@ START_TEST(mutilated_indexes_do_no_harm) {
   free(text);
   remove_all(&folder);
   copse_groups_release(groups);
-  copse_topology_release(trial.topology);
+  copse_topology_free(trial.topology);
 }
 END_TEST
 

@@ -70,8 +70,8 @@ START_TEST(optimal_trees_are_low) {
   ck_assert(copse_schedule_mean_height(schedule) >= 1);
   for (int t = 0; t < schedule->n_trees; t++)
     ck_assert_int_le(host_height(schedule, &schedule->trees[t]), cases[_i].host_hops);
-  copse_schedule_release(schedule);
-  copse_topology_release(topology);
+  copse_schedule_free(schedule);
+  copse_topology_free(topology);
 }
 END_TEST
 
@@ -112,8 +112,8 @@ START_TEST(without_symmetry_few_hops_of_hosts) {
   ck_assert(report.optimal);
   for (int t = 0; t < schedule->n_trees; t++)
     ck_assert_int_le(host_height(schedule, &schedule->trees[t]), 2 + 5);
-  copse_schedule_release(schedule);
-  copse_topology_release(topology);
+  copse_schedule_free(schedule);
+  copse_topology_free(topology);
 }
 END_TEST
 

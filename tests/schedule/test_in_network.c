@@ -116,11 +116,11 @@ START_TEST(with_few_switches_the_optimum_over_all_trees_is_reached) {
     ck_assert_msg(copse_q_to_double(without->time_per_GB) > expected * (1 - 1e-9), "%s", what);
     ck_assert(copse_q_cmp(without->time_per_GB, equal->time_per_GB) <= 0);
     faster += copse_q_cmp(with->time_per_GB, equal->time_per_GB) < 0;
-    copse_schedule_release(with);
-    copse_schedule_release(without);
-    copse_schedule_release(equal);
-    copse_schedule_release(bound);
-    copse_topology_release(t);
+    copse_schedule_free(with);
+    copse_schedule_free(without);
+    copse_schedule_free(equal);
+    copse_schedule_free(bound);
+    copse_topology_free(t);
   }
   ck_assert_int_gt(faster, 1);
 }
@@ -137,9 +137,9 @@ START_TEST(with_three_switches_it_lies_between_both) {
     verify(with, t, &report, "three switches");
     ck_assert_int_le(copse_q_cmp(with->time_per_GB, without->time_per_GB), 0);
     ck_assert_msg(copse_q_to_double(with->time_per_GB) > expected * (1 - 1e-7), "seed %d", seed);
-    copse_schedule_release(with);
-    copse_schedule_release(without);
-    copse_topology_release(t);
+    copse_schedule_free(with);
+    copse_schedule_free(without);
+    copse_topology_free(t);
   }
 }
 END_TEST
@@ -155,9 +155,9 @@ START_TEST(one_phase_alone_is_no_faster) {
       double time = copse_q_to_double(s->time_per_GB);
       ck_assert_msg(fabs(time / expected - 1) < 1e-7, "%d: %.12g, all trees %.12g", i, time,
                     expected);
-      copse_schedule_release(s);
+      copse_schedule_free(s);
     }
-    copse_topology_release(t);
+    copse_topology_free(t);
   }
 }
 END_TEST
@@ -197,8 +197,8 @@ static void expect(struct copse_topology *t, struct copse_q time, bool optimal, 
   ck_assert_msg(copse_q_eq(s->time_per_GB, time), "%s", copse_q_text(s->time_per_GB, text));
   ck_assert_int_eq(report.optimal, optimal);
   ck_assert_int_eq(s->n_copying > 0, copying > 0);
-  copse_schedule_release(s);
-  copse_topology_release(t);
+  copse_schedule_free(s);
+  copse_topology_free(t);
 }
 
 /* M leaves a box of 6 GB/s in all: 1/6. Marks change nothing there, but in the boxes, where each
@@ -225,8 +225,8 @@ START_TEST(the_bound_over_all_trees_knows_switches) {
   ((struct copse_schedule_potential *)s->bound.potentials)[0].node = copse_topology_find(t, "h0.s");
   ASSERT_FAILS(copse_verify_schedule(s, t, "s.json", &report, &err), COPSE_REFUTED, &err,
                "proves nothing at or beside");
-  copse_schedule_release(s);
-  copse_topology_release(t);
+  copse_schedule_free(s);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -257,10 +257,10 @@ START_TEST(where_switches_are_of_no_use_it_is_as_without) {
     verify(with, t, &report, "of no use");
     ck_assert_int_le(copse_q_cmp(with->time_per_GB, without->time_per_GB), 0);
     unequal += copse_q_cmp(with->time_per_GB, equal->time_per_GB) < 0;
-    copse_schedule_release(with);
-    copse_schedule_release(without);
-    copse_schedule_release(equal);
-    copse_topology_release(t);
+    copse_schedule_free(with);
+    copse_schedule_free(without);
+    copse_schedule_free(equal);
+    copse_topology_free(t);
   }
   ck_assert_int_gt(unequal, 0);
 }
@@ -309,9 +309,9 @@ START_TEST(symmetries_leave_times_and_bounds_as_they_are) {
     ck_assert(copse_q_eq(with->time_per_GB, without->time_per_GB));
     ck_assert(copse_q_eq(with->bound.time_per_GB, without->bound.time_per_GB));
     counted += with->n_copying > 0;
-    copse_schedule_release(with);
-    copse_schedule_release(without);
-    copse_topology_release(t);
+    copse_schedule_free(with);
+    copse_schedule_free(without);
+    copse_topology_free(t);
   }
   ck_assert_int_gt(counted, 0);
 }
@@ -341,8 +341,8 @@ START_TEST(with_symmetries_too_the_optimum_is_that_over_all_trees) {
     verify(s, t, &report, "two boxes of two");
     ck_assert_msg(fabs(time / expected - 1) < 1e-7, "%d, %d: %.12g, all trees %.12g", box, between,
                   time, expected);
-    copse_schedule_release(s);
-    copse_topology_release(t);
+    copse_schedule_free(s);
+    copse_topology_free(t);
   }
 }
 END_TEST
@@ -376,10 +376,10 @@ START_TEST(a_schedule_says_what_it_counts_on) {
                "counts on 'h0.s' to copy");
   free(text);
   free(again);
-  copse_schedule_release(s);
-  copse_schedule_release(back);
-  copse_topology_release(t);
-  copse_topology_release(plain);
+  copse_schedule_free(s);
+  copse_schedule_free(back);
+  copse_topology_free(t);
+  copse_topology_free(plain);
 }
 END_TEST
 
@@ -387,8 +387,8 @@ START_TEST(without_the_option_nothing_changes) {
   struct copse_topology *t = boxes(2, 6, MARKED, "");
   struct copse_schedule *s = solve(t, COPSE_ALLREDUCE, false, false);
   ck_assert_int_eq(s->n_copying + s->n_adding, 0);
-  copse_schedule_release(s);
-  copse_topology_release(t);
+  copse_schedule_free(s);
+  copse_topology_free(t);
 }
 END_TEST
 

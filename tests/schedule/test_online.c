@@ -91,7 +91,7 @@ START_TEST(rails_and_flat_fabrics_are_two_tiers) {
       ck_assert_int_eq(tier.model.host_in, 25 * g * tier.model.scale);
       ck_assert_int_eq(tier.up_start[3 * g], 3 * 3 * g); /* gpu, nic, rail */
       copse_two_tier_release(&tier);
-      copse_topology_release(t);
+      copse_topology_free(t);
     }
 }
 END_TEST
@@ -105,7 +105,7 @@ START_TEST(a_nic_may_be_narrower_inside_than_outside) {
   ck_assert_int_eq(tier.model.nic, 24 * tier.model.scale);
   ck_assert_int_eq(tier.model.host_out, 4 * 24 * tier.model.scale);
   copse_two_tier_release(&tier);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -132,7 +132,7 @@ START_TEST(other_shapes_are_not) {
                  cases[i].why);
     ck_assert_ptr_null(planner);
     copse_two_tier_release(&tier);
-    copse_topology_release(t);
+    copse_topology_free(t);
   }
 }
 END_TEST
@@ -154,7 +154,7 @@ START_TEST(reference_topologies_are_recognised) {
     ASSERT_OK(copse_two_tier_find(t, &tier, &err), &err);
     ck_assert_msg(tier.found == cases[i].found, "%s: %s", cases[i].name, tier.why_not);
     copse_two_tier_release(&tier);
-    copse_topology_release(t);
+    copse_topology_free(t);
   }
 }
 END_TEST
@@ -216,7 +216,7 @@ START_TEST(two_tiers_are_within_5_percent_of_the_bound) {
       check_simulated(t, p, bytes);
     }
     copse_planner_release(p);
-    copse_topology_release(t);
+    copse_topology_free(t);
     free(bytes);
   }
 }
@@ -302,7 +302,7 @@ static void set_up(struct rescale *r) {
 
 static void tear_down(struct rescale *r) {
   copse_planner_release(r->p);
-  copse_topology_release(r->t);
+  copse_topology_free(r->t);
 }
 
 /* Follows the sends of all ranks: each byte must leave its origin once, arrive once, and every

@@ -250,8 +250,8 @@ START_TEST(the_combine_is_the_dispatch_the_other_way_round) {
   NEAR(rows[0].total_us, 407);
   copse_sim_dag_free(&there);
   copse_sim_dag_free(&back);
-  copse_schedule_release(s);
-  copse_topology_release(t);
+  copse_schedule_free(s);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -298,8 +298,8 @@ START_TEST(degrees_pay_where_experts_compute_and_not_where_latency_rules) {
   int best;
   ASSERT_FAILS(copse_overlap_choose(&p, rows, &best, &err), COPSE_INVALID, &err, "degree");
   copse_sim_dag_free(&dag);
-  copse_schedule_release(s);
-  copse_topology_release(t);
+  copse_schedule_free(s);
+  copse_topology_free(t);
 }
 END_TEST
 

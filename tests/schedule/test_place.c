@@ -242,7 +242,7 @@ START_TEST(cuts_are_ranks_and_hosts_with_their_bandwidth) {
                             1e-15);
   }
   copse_place_cuts_free(&cuts);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -265,7 +265,7 @@ START_TEST(costs_without_a_common_denominator_are_rounded_down) {
     ck_assert_double_ge(time, right * (1 - 1e-8));
   }
   copse_place_cuts_free(&cuts);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -279,7 +279,7 @@ START_TEST(a_rank_that_cannot_be_reached_is_named) {
   struct copse_place_cuts cuts;
   double unit;
   ASSERT_FAILS(copse_place_cuts_find(t, 1, &cuts, &unit, &err), COPSE_INFEASIBLE, &err, "'a'");
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -302,7 +302,7 @@ static double optimum_us(const struct copse_topology *t, const int64_t *demand) 
   if (any == 0) return 0;
   ASSERT_OK(copse_solve_schedule(t, &options, &s, &seconds, &err), &err);
   double us = copse_q_to_double(s->time_per_GB) * (double)m * 1e-3;
-  copse_schedule_release(s);
+  copse_schedule_free(s);
   return us;
 }
 
@@ -346,7 +346,7 @@ static void compare_with_optima(int hosts, int gpus, bool equal) {
     copse_place_report_free(&report);
     copse_trace_free(&trace);
   }
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 
 START_TEST(predicted_times_are_exact_behind_one_switch) { compare_with_optima(1, 5, true); }
@@ -387,7 +387,7 @@ START_TEST(a_skewed_trace_gains_and_its_gap_is_small_and_results_repeat) {
   copse_place_report_free(&first);
   copse_place_report_free(&second);
   copse_trace_free(&trace);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -402,13 +402,13 @@ START_TEST(a_wrong_capacity_or_trace_is_refused) {
   ASSERT_OK(copse_trace_generate(&spec, &trace, &err), &err);
   ASSERT_FAILS(copse_place_experts(t, &trace, &options, &report, &err), COPSE_INVALID, &err,
                "at least 2");
-  copse_topology_release(t);
+  copse_topology_free(t);
   t = hosts_topology(1, 4);
   err = (struct copse_err)COPSE_ERR_INIT;
   ASSERT_FAILS(copse_place_experts(t, &trace, &options, &report, &err), COPSE_INVALID, &err,
                "3 ranks");
   copse_trace_free(&trace);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 

@@ -68,9 +68,9 @@ START_TEST(written_schedules_read_back_the_same_and_write_the_same_bytes) {
     check_same(first, second);
     free(one);
     free(two);
-    copse_schedule_release(first);
-    copse_schedule_release(second);
-    copse_topology_release(topology);
+    copse_schedule_free(first);
+    copse_schedule_free(second);
+    copse_topology_free(topology);
   }
 }
 END_TEST
@@ -119,8 +119,8 @@ START_TEST(the_small_schedule_is_right_and_verifies) {
             &err);
   ASSERT_OK(copse_verify_schedule(s, topology, "s.json", &report, &err), &err);
   ck_assert(report.optimal);
-  copse_schedule_release(s);
-  copse_topology_release(topology);
+  copse_schedule_free(s);
+  copse_topology_free(topology);
 }
 END_TEST
 
@@ -277,7 +277,7 @@ START_TEST(optional_members_may_be_missing) {
     compose(text, cases[i].line, cases[i].text);
     ASSERT_OK(copse_schedule_parse("s.json", text, strlen(text), &s, &err), &err);
     ck_assert(s->bound.time_per_GB.num == 1 && s->bound.time_per_GB.den == 20);
-    copse_schedule_release(s);
+    copse_schedule_free(s);
   }
 }
 END_TEST
@@ -307,7 +307,7 @@ static void check_bytes(const char *text, size_t size, const struct copse_topolo
                   copse_status_string(status), err.text, (int)size, text);
     ck_assert_msg(strncmp(err.text, "s.json:", 7) == 0, "no place: %s", err.text);
   }
-  copse_schedule_release(s);
+  copse_schedule_free(s);
   free(copy);
 }
 
@@ -324,7 +324,7 @@ static char *victim(struct copse_topology **topology, size_t *size) {
   ASSERT_OK(copse_topology_parse("t.json", json, strlen(json), NULL, topology, &err), &err);
   struct copse_schedule *schedule = solve(*topology, COPSE_ALLREDUCE);
   char *text = write(schedule, size);
-  copse_schedule_release(schedule);
+  copse_schedule_free(schedule);
   return text;
 }
 
@@ -349,7 +349,7 @@ START_TEST(any_byte_changed_is_refused_or_still_right) {
     text[i] = was;
   }
   free(text);
-  copse_topology_release(topology);
+  copse_topology_free(topology);
 }
 END_TEST
 
@@ -370,7 +370,7 @@ START_TEST(a_truncated_file_is_refused_at_every_length) {
     free(copy);
   }
   free(text);
-  copse_topology_release(topology);
+  copse_topology_free(topology);
 }
 END_TEST
 
@@ -402,7 +402,7 @@ START_TEST(bytes_dropped_doubled_and_shuffled_are_refused_or_still_right) {
   }
   free(changed);
   free(text);
-  copse_topology_release(topology);
+  copse_topology_free(topology);
 }
 END_TEST
 
@@ -432,7 +432,7 @@ START_TEST(numbers_at_the_edge_of_64_bits_do_no_harm) {
     compose(text, 8, line);
     check_bytes(text, strlen(text), topology);
   }
-  copse_topology_release(topology);
+  copse_topology_free(topology);
 }
 END_TEST
 

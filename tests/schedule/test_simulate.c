@@ -83,7 +83,7 @@ START_TEST(one_link_takes_latency_plus_bytes_over_bandwidth) {
   ck_assert_double_eq_tol(simulate(t, &dag, 16, 1e6, NULL).us, 105, TOL);
   ck_assert_double_eq_tol(simulate(t, &dag, 16, 0, NULL).us, 5, TOL);
   copse_sim_dag_free(&dag);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -100,7 +100,7 @@ START_TEST(two_transfers_on_a_link_take_turns) {
   ck_assert_double_eq_tol(at[0], 205, TOL);
   ck_assert_double_eq_tol(r.busiest_us, 200, TOL);
   copse_sim_dag_free(&dag);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -132,7 +132,7 @@ START_TEST(what_goes_both_ways_at_once_may_take_longer) {
   copse_sim_dag_free(&even);
   copse_sim_dag_free(&uneven);
   copse_sim_dag_free(&apart);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -158,7 +158,7 @@ START_TEST(what_is_held_up_leaves_the_links_before_to_others) {
     if (options.fifo == 4) ck_assert_double_eq_tol(at[1], 17, TOL); /* 4 and one of c's */
   }
   copse_sim_dag_free(&dag);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -189,7 +189,7 @@ START_TEST(a_reduction_does_not_run_ahead_of_its_sum) {
   ck_assert_double_eq_tol(at[1], 102, TOL);
   ck_assert_double_eq_tol(at[2], 105, TOL);
   copse_sim_dag_free(&dag);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -217,7 +217,7 @@ START_TEST(a_rank_adds_what_comes_in_one_after_the_other) {
   ck_assert_double_ge(r.us, 500);
   ck_assert_double_le(r.us, 510);
   copse_sim_dag_free(&dag);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -233,7 +233,7 @@ START_TEST(relays_cut_through) {
   }
   copse_sim_dag_free(&up);
   copse_sim_dag_free(&down);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -247,7 +247,7 @@ START_TEST(slow_links_share_a_fast_one_without_loss) {
   ck_assert_double_ge(r.us, 102);
   ck_assert_double_le(r.us, 102 + 2); /* two chunks of 0.5 us on the fast link */
   copse_sim_dag_free(&dag);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -262,7 +262,7 @@ START_TEST(incast_queues_at_the_last_link) {
   ck_assert_double_ge(r.us, 152);
   ck_assert_double_le(r.us, 155);
   copse_sim_dag_free(&dag);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -276,7 +276,7 @@ START_TEST(ranks_store_and_forward_chunk_by_chunk) {
   for (int n = 1; n < 20; n += 4)
     ck_assert_double_eq_tol(simulate(t, &dag, n, 1e6, NULL).us, 100.0 * (n + 1) / n + 4, TOL);
   copse_sim_dag_free(&dag);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -289,7 +289,7 @@ START_TEST(a_dependent_waits_for_the_whole_and_then_its_delay) {
       (struct copse_sim_transfer){.amount = 1, .after = &first, .n_after = 1, .delay_us = 7});
   ck_assert_double_eq_tol(simulate(t, &dag, 10, 1e6, NULL).us, 211, TOL);
   copse_sim_dag_free(&dag);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -305,7 +305,7 @@ START_TEST(a_reduction_waits_for_all_children) {
   ck_assert_double_eq_tol(simulate(t, &dag, 1, 1e6, NULL).us, 105 + 102, TOL);
   ck_assert_double_eq_tol(simulate(t, &dag, 100, 1e6, NULL).us, 1 + 5 + 102, TOL);
   copse_sim_dag_free(&dag);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -321,7 +321,7 @@ START_TEST(a_barrier_joins_and_costs_nothing) {
   add(&dag, t, "c-d", (struct copse_sim_transfer){.amount = 1, .after = &barrier, .n_after = 1});
   ck_assert_double_eq_tol(simulate(t, &dag, 3, 1e6, NULL).us, 105 + 102, TOL);
   copse_sim_dag_free(&dag);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -359,7 +359,7 @@ START_TEST(a_multicast_switch_is_fed_once) {
       ASSERT_OK(copse_sim_dag_of_schedule(&schedule, t, &dag, &err), &err);
       ck_assert_double_eq_tol(simulate(t, &dag, 4, 1e6, NULL).us, able ? 102 : 202, TOL);
       copse_sim_dag_free(&dag);
-      copse_topology_release(t);
+      copse_topology_free(t);
     }
   }
 }
@@ -389,8 +389,8 @@ START_TEST(large_messages_approach_the_exact_time) {
     ck_assert_double_eq_tol(r.busiest_us, exact, 1e-9 * (exact + 1));
     ck_assert_double_le(r.us, 1.04 * exact + 100);
     copse_sim_dag_free(&dag);
-    copse_schedule_release(s);
-    copse_topology_release(t);
+    copse_schedule_free(s);
+    copse_topology_free(t);
   }
 }
 END_TEST
@@ -411,8 +411,8 @@ START_TEST(no_size_is_faster_than_the_bound) {
       last = r.us;
     }
     copse_sim_dag_free(&dag);
-    copse_schedule_release(s);
-    copse_topology_release(t);
+    copse_schedule_free(s);
+    copse_topology_free(t);
   }
 }
 END_TEST
@@ -432,8 +432,8 @@ START_TEST(the_same_input_gives_the_same_bits) {
   free(at_b);
   copse_sim_dag_free(&a);
   copse_sim_dag_free(&b);
-  copse_schedule_release(s);
-  copse_topology_release(t);
+  copse_schedule_free(s);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -462,10 +462,10 @@ START_TEST(by_default_messages_are_cut_as_plans_cut_them) {
       ck_assert_int_eq(r.chunks, (int64_t)n * dag.n_transfers);
       several += n > 1 && n % 4 == 0;
     }
-    copse_plan_release(plan);
+    copse_plan_free(plan);
     copse_sim_dag_free(&dag);
-    copse_schedule_release(s);
-    copse_topology_release(t);
+    copse_schedule_free(s);
+    copse_topology_free(t);
   }
   ck_assert_int_gt(several, 3);
 }
@@ -486,7 +486,7 @@ START_TEST(small_messages_cost_the_depth_of_the_tree) {
   }
   ck_assert_double_eq_tol(simulate(t, &dag, 4, 1, NULL).us, 3 * 2, TOL);
   copse_sim_dag_free(&dag);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -515,7 +515,7 @@ START_TEST(what_makes_no_sense_is_refused) {
   ck_assert_int_eq(copse_sim_dag_add(&dag, &lost, NULL, NULL), COPSE_OK);
   ASSERT_FAILS(copse_simulate(t, &dag, NULL, 1, &r, NULL, &e5), COPSE_INVALID, &e5, "link 1000");
   copse_sim_dag_free(&dag);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -526,8 +526,8 @@ START_TEST(a_schedule_of_another_topology_is_refused) {
   struct copse_sim_dag dag = {0};
   ASSERT_FAILS(copse_sim_dag_of_schedule(s, t, &dag, &err), COPSE_INVALID, &err, "topology");
   copse_sim_dag_free(&dag);
-  copse_schedule_release(s);
-  copse_topology_release(t);
+  copse_schedule_free(s);
+  copse_topology_free(t);
 }
 END_TEST
 

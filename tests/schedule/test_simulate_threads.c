@@ -110,7 +110,7 @@ START_TEST(random_transfers_take_as_long_to_the_last_bit) {
       if (us > most) most = us;
     }
     copse_sim_dag_free(&dag);
-    copse_topology_release(t);
+    copse_topology_free(t);
   }
   ck_assert_double_gt(most, 0);
 }
@@ -150,7 +150,7 @@ START_TEST(schedules_and_baselines_take_as_long_to_the_last_bit) {
     ASSERT_OK(copse_sim_dag_of_schedule(s, t, &dag, &err), &err);
     compare_sizes(&state, t, &dag);
     copse_sim_dag_free(&dag);
-    copse_schedule_release(s);
+    copse_schedule_free(s);
     for (int kind = 0; kind < COPSE_N_BASELINES; kind++) {
       if (!copse_baseline_exists((enum copse_baseline)kind, collective) ||
           copse_baseline_make(t, (enum copse_baseline)kind, &like, NULL, &dag, NULL) != COPSE_OK)
@@ -158,7 +158,7 @@ START_TEST(schedules_and_baselines_take_as_long_to_the_last_bit) {
       compare_sizes(&state, t, &dag);
       copse_sim_dag_free(&dag);
     }
-    copse_topology_release(t);
+    copse_topology_free(t);
   }
 }
 END_TEST
@@ -196,7 +196,7 @@ START_TEST(many_at_once_are_what_they_are_alone) {
   }
   copse_simulate_threads = 0;
   for (int d = 0; d < DAGS; d++) copse_sim_dag_free(&dags[d]);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -221,7 +221,7 @@ START_TEST(the_first_question_that_fails_is_told) {
   }
   copse_simulate_threads = 0;
   for (int d = 0; d < 3; d++) copse_sim_dag_free(&dags[d]);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 

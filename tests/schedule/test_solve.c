@@ -35,7 +35,7 @@ static void check_refusal(const char *json, struct copse_solve_options options,
   ck_assert_ptr_null(schedule);
   for (; *parts; parts++)
     ck_assert_msg(strstr(err.text, *parts), "\"%s\" lacks \"%s\"", err.text, *parts);
-  copse_topology_release(topology);
+  copse_topology_free(topology);
 }
 
 /* ---- random fabrics -------------------------------------------------------------------- */
@@ -89,7 +89,7 @@ static void check_exact(const struct copse_topology *topology, copse_collective 
     ck_assert_msg(mpq_equal(time, expected) && mpq_equal(bound, expected), "%s: not optimal", what);
   else
     ck_assert_msg(mpq_cmp(time, expected) <= 0, "%s: slower than its phases", what);
-  copse_schedule_release(schedule);
+  copse_schedule_free(schedule);
   mpq_clears(expected, time, bound, NULL);
 }
 
@@ -101,7 +101,7 @@ START_TEST(every_collective_is_optimal_on_random_fabrics) {
     char what[60];
     snprintf(what, sizeof what, "%s, seed %d", copse_collective_name(all[_i]), (int)seed);
     check_exact(topology, all[_i], root, what);
-    copse_topology_release(topology);
+    copse_topology_free(topology);
   }
 }
 END_TEST
@@ -118,9 +118,9 @@ START_TEST(with_k_given_schedules_are_right_and_never_below_the_bound) {
                (int)seed);
       check_verified(topology, schedule, what);
       ck_assert_int_eq(schedule->k, topology->n_ranks == 1 ? schedule->k : k);
-      copse_schedule_release(schedule);
+      copse_schedule_free(schedule);
     }
-    copse_topology_release(topology);
+    copse_topology_free(topology);
   }
 }
 END_TEST
@@ -139,8 +139,8 @@ START_TEST(bound_only_gives_the_same_bound_without_trees) {
     ck_assert(copse_test_equals_q(expected, schedule->time_per_GB));
     ck_assert_int_eq(schedule->n_trees, 0);
     mpq_clear(expected);
-    copse_schedule_release(schedule);
-    copse_topology_release(topology);
+    copse_schedule_free(schedule);
+    copse_topology_free(topology);
   }
 }
 END_TEST
@@ -151,7 +151,7 @@ static char *bytes_of(const struct copse_topology *topology, struct copse_solve_
   char *text = NULL;
   size_t size;
   ASSERT_OK(copse_schedule_to_json(schedule, &text, &size, &err), &err);
-  copse_schedule_release(schedule);
+  copse_schedule_free(schedule);
   return text;
 }
 
@@ -167,8 +167,8 @@ START_TEST(the_same_topology_gives_the_same_bytes) {
     free(elsewhere);
     free(one);
     free(two);
-    copse_topology_release(a);
-    copse_topology_release(b);
+    copse_topology_free(a);
+    copse_topology_free(b);
   }
 }
 END_TEST
@@ -203,8 +203,8 @@ static void check_reference(const struct copse_topology *topology, copse_collect
   check_verified(topology, free_shares, topology->name);
   ck_assert_int_le(copse_q_cmp(free_shares->time_per_GB, schedule->time_per_GB), 0);
   ck_assert_int_eq(free_shares->bound.n_cut > 0, topology->n_ranks > 1);
-  copse_schedule_release(free_shares);
-  copse_schedule_release(schedule);
+  copse_schedule_free(free_shares);
+  copse_schedule_free(schedule);
 }
 
 static cJSON *load_optima(void) {
@@ -242,7 +242,7 @@ START_TEST(reference_topologies_reach_the_reference_optima) {
   check_reference(topology, COPSE_REDUCE_SCATTER, scatter);
   check_reference(topology, COPSE_ALLREDUCE, sum);
   mpq_clears(gather, scatter, sum, NULL);
-  copse_topology_release(topology);
+  copse_topology_free(topology);
   cJSON_Delete(optima);
 }
 END_TEST
@@ -295,7 +295,7 @@ START_TEST(real_dumps_have_the_known_optima) {
       ASSERT_FAILS(copse_solve_schedule(topology, &options, &schedule, &seconds, &err),
                    COPSE_INFEASIBLE, &err, "can't be reached");
     }
-    copse_topology_release(topology);
+    copse_topology_free(topology);
   }
 }
 END_TEST
@@ -321,9 +321,9 @@ START_TEST(a_single_rank_has_nothing_to_move) {
       ck_assert_int_eq(schedule->n_trees, all[i] == COPSE_ALLREDUCE ? 2 : 1);
       ck_assert(copse_q_eq(schedule->trees[0].weight, COPSE_Q_ONE));
       check_verified(topology, schedule, "one rank");
-      copse_schedule_release(schedule);
+      copse_schedule_free(schedule);
     }
-    copse_topology_release(topology);
+    copse_topology_free(topology);
   }
 }
 END_TEST
@@ -350,9 +350,9 @@ START_TEST(two_ranks_take_what_the_slower_way_takes) {
     ck_assert_int_eq(schedule->time_per_GB.num, cases[i].num);
     ck_assert_int_eq(schedule->time_per_GB.den, cases[i].den);
     check_verified(topology, schedule, "two ranks");
-    copse_schedule_release(schedule);
+    copse_schedule_free(schedule);
   }
-  copse_topology_release(topology);
+  copse_topology_free(topology);
 }
 END_TEST
 
@@ -368,8 +368,8 @@ START_TEST(an_allreduce_on_a_one_way_ring_is_both_phases) {
       copse_test_solve_as(topology, options_of(COPSE_ALLREDUCE, -1, 0));
   ck_assert(schedule->time_per_GB.num == 4 && schedule->time_per_GB.den == 3);
   check_verified(topology, schedule, "ring");
-  copse_schedule_release(schedule);
-  copse_topology_release(topology);
+  copse_schedule_free(schedule);
+  copse_topology_free(topology);
 }
 END_TEST
 
@@ -396,9 +396,9 @@ START_TEST(an_unreachable_rank_is_infeasible_and_named) {
   check_refusal(json, options_of(COPSE_REDUCE, 2, 0), COPSE_INFEASIBLE, to_c);
   /* towards a all is well: c's data gets there */
   struct copse_topology *topology = copse_test_topology(json);
-  copse_schedule_release(copse_test_solve_as(topology, options_of(COPSE_REDUCE, 0, 0)));
-  copse_schedule_release(copse_test_solve_as(topology, options_of(COPSE_BROADCAST, 2, 0)));
-  copse_topology_release(topology);
+  copse_schedule_free(copse_test_solve_as(topology, options_of(COPSE_REDUCE, 0, 0)));
+  copse_schedule_free(copse_test_solve_as(topology, options_of(COPSE_BROADCAST, 2, 0)));
+  copse_topology_free(topology);
 }
 END_TEST
 
@@ -444,8 +444,8 @@ START_TEST(extreme_bandwidths_are_exact_or_overflow) {
     if (status == COPSE_OK) check_verified(topology, schedule, "extreme");
     exact += status == COPSE_OK;
     overflows += status == COPSE_OVERFLOW;
-    copse_schedule_release(schedule);
-    copse_topology_release(topology);
+    copse_schedule_free(schedule);
+    copse_topology_free(topology);
   }
   ck_assert_int_gt(exact, 10);
   ck_assert_int_gt(overflows, 10);

@@ -25,7 +25,7 @@ static char *solve_text(const struct copse_topology *topology, copse_collective 
   size_t size;
   ASSERT_OK(copse_solve_schedule(topology, &options, &schedule, &seconds, &err), &err);
   ASSERT_OK(copse_schedule_to_json(schedule, &text, &size, &err), &err);
-  copse_schedule_release(schedule);
+  copse_schedule_free(schedule);
   return text;
 }
 
@@ -47,7 +47,7 @@ static copse_status verdict(const struct copse_schedule *schedule,
   ASSERT_OK(copse_schedule_to_json(schedule, &text, &size, err), err);
   copse_status status = copse_schedule_parse("s.json", text, size, &back, err);
   if (status == COPSE_OK) status = copse_verify_schedule(back, topology, "s.json", &report, err);
-  copse_schedule_release(back);
+  copse_schedule_free(back);
   free(text);
   return status;
 }
@@ -329,9 +329,9 @@ START_TEST(mutants_are_refused_unless_they_are_right) {
     damages[_i].damage(&m);
     refused += check_mutant(m.s, topology, what);
     check_unread(m.s, topology, what);
-    copse_schedule_release(m.s);
+    copse_schedule_free(m.s);
     free(text);
-    copse_topology_release(topology);
+    copse_topology_free(topology);
   }
   /* each kind of damage does harm, except where it can't */
   if (damages[_i].damage != time_to_bound) ck_assert_int_gt(refused, 0);
@@ -354,9 +354,9 @@ START_TEST(another_topology_is_refused_unless_it_makes_no_difference) {
     ASSERT_OK(copse_q_make(link->bandwidth.num, link->bandwidth.den, &link->bandwidth, &err), &err);
     snprintf(what, sizeof what, "seed %d", (int)seed);
     refused += check_mutant(s, topology, what);
-    copse_schedule_release(s);
+    copse_schedule_free(s);
     free(text);
-    copse_topology_release(topology);
+    copse_topology_free(topology);
   }
   ck_assert_int_gt(refused, 20);
 }
@@ -371,10 +371,10 @@ START_TEST(a_schedule_for_another_fabric_is_refused) {
     struct copse_schedule *s = read_text(text);
     snprintf(what, sizeof what, "seed %d", (int)seed);
     check_mutant(s, other, what);
-    copse_schedule_release(s);
+    copse_schedule_free(s);
     free(text);
-    copse_topology_release(topology);
-    copse_topology_release(other);
+    copse_topology_free(topology);
+    copse_topology_free(other);
   }
 }
 END_TEST
@@ -408,8 +408,8 @@ static void check_case(const char *topology_json, const char *schedule_json, cop
   ck_assert_msg(status == expected, "got %s (%s)", copse_status_string(status), err.text);
   ck_assert_msg(strstr(err.text, part) != NULL, "\"%s\" lacks \"%s\"", err.text, part);
   ck_assert((copse_test_schedule_defect(s, topology) == NULL) == (expected == COPSE_OK));
-  copse_schedule_release(s);
-  copse_topology_release(topology);
+  copse_schedule_free(s);
+  copse_topology_free(topology);
 }
 
 /*
@@ -500,8 +500,8 @@ START_TEST(the_report_names_the_busiest_link_and_the_topology) {
   ck_assert_int_eq(report.busiest_links, 1);
   ck_assert(report.time_per_GB.num == 1 && report.time_per_GB.den == 5);
   ck_assert(report.bound.num == 1 && report.bound.den == 10);
-  copse_schedule_release(s);
-  copse_topology_release(topology);
+  copse_schedule_free(s);
+  copse_topology_free(topology);
 }
 END_TEST
 

@@ -70,7 +70,7 @@ START_TEST(forests_reach_the_bound_on_random_fabrics) {
     ASSERT_OK(copse_instance_make(topology, NULL, root, seed % 2, &instance, &err), &err);
     check_forest(&instance.network, topology->n_nodes <= 12, what);
     copse_instance_free(&instance);
-    copse_topology_release(topology);
+    copse_topology_free(topology);
   }
 }
 END_TEST
@@ -88,7 +88,7 @@ START_TEST(weighted_roots_get_trees_in_proportion) {
     for (int i = 0; i < kept; i++) instance.roots[i].weight = copse_test_random_int(&state, 1, 5);
     check_forest(&instance.network, topology->n_nodes <= 12, "weighted");
     copse_instance_free(&instance);
-    copse_topology_release(topology);
+    copse_topology_free(topology);
   }
 }
 END_TEST
@@ -125,7 +125,7 @@ START_TEST(forests_of_a_given_k_are_right_and_near_the_bound) {
     ASSERT_OK(copse_instance_make(topology, NULL, seed % 3 ? -1 : 0, false, &instance, &err), &err);
     for (int64_t k = 1; k <= 7; k += 2) check_fixed(&instance.network, k, !shapes[_i].asymmetric);
     copse_instance_free(&instance);
-    copse_topology_release(topology);
+    copse_topology_free(topology);
   }
 }
 END_TEST

@@ -64,7 +64,7 @@ static void release(struct trial *trial) {
     free((bool *)trial->groups[g].closed);
   }
   copse_instance_free(&trial->instance);
-  copse_topology_release(trial->topology);
+  copse_topology_free(trial->topology);
 }
 
 static void find(const struct copse_network *network, const struct copse_joint_group *groups, int n,

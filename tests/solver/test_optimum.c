@@ -77,7 +77,7 @@ static void check_fabric(uint64_t seed) {
     check_optimum(&instance.network, seed % 4 == 0, what);
     copse_instance_free(&instance);
   }
-  copse_topology_release(topology);
+  copse_topology_free(topology);
 }
 
 START_TEST(the_optimum_is_the_worst_cut_of_all_and_the_lp_agrees) {
@@ -307,7 +307,7 @@ START_TEST(fixed_k_finds_the_smallest_u_of_all_candidates) {
     copse_optimum_free(&optimum);
     copse_test_graph_free(graph);
     copse_instance_free(&instance);
-    copse_topology_release(topology);
+    copse_topology_free(topology);
   }
 }
 END_TEST
@@ -369,7 +369,7 @@ START_TEST(u_grows_with_k_stays_near_the_bound_and_is_exact_at_the_exact_k) {
     }
     copse_optimum_free(&optimum);
     copse_instance_free(&instance);
-    copse_topology_release(topology);
+    copse_topology_free(topology);
   }
 }
 END_TEST
@@ -402,7 +402,7 @@ START_TEST(trimmed_floors_are_balanced_within_u_and_carry_the_trees) {
     }
     copse_optimum_free(&optimum);
     copse_instance_free(&instance);
-    copse_topology_release(topology);
+    copse_topology_free(topology);
   }
 }
 END_TEST

@@ -148,7 +148,7 @@ START_TEST(random_forests_become_lower_at_the_same_load) {
     ASSERT_OK(copse_instance_make(topology, NULL, -1, seed % 2, &instance, &err), &err);
     check_shortened(&instance.network, &state, &before, &after);
     copse_instance_free(&instance);
-    copse_topology_release(topology);
+    copse_topology_free(topology);
   }
   ck_assert_msg(10 * after < 8 * before, "heights %d -> %d", before, after);
 }

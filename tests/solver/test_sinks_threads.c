@@ -126,7 +126,7 @@ START_TEST(any_number_of_threads_gives_the_same_answer) {
     for (int64_t rate = 1; rate < 1 << 12; rate = rate * 3 / 2 + 1)
       check_all(&instance.network, rate);
     copse_instance_free(&instance);
-    copse_topology_release(t);
+    copse_topology_free(t);
   }
 }
 END_TEST
@@ -141,7 +141,7 @@ START_TEST(neighbours_pass_on_only_what_holds) {
   for (int64_t rate = 40; rate < 120; rate += 2) /* 50 is the optimum's: 8 shares in 400 */
     check_all(&instance.network, rate);
   copse_instance_free(&instance);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -175,7 +175,7 @@ START_TEST(schedules_are_the_same_byte_for_byte) {
       free(text);
     }
     free(expected);
-    copse_topology_release(t);
+    copse_topology_free(t);
   }
 }
 END_TEST

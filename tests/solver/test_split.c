@@ -160,7 +160,7 @@ START_TEST(splitting_random_fabrics_keeps_every_terminal_served) {
     ASSERT_OK(copse_instance_make(topology, NULL, root, seed % 2, &instance, &err), &err);
     check_instance(&instance.network);
     copse_instance_free(&instance);
-    copse_topology_release(topology);
+    copse_topology_free(topology);
   }
 }
 END_TEST

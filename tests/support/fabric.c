@@ -66,7 +66,7 @@ struct copse_schedule *copse_test_solve(const char *json, copse_collective colle
                     .root = collective == COPSE_BROADCAST || collective == COPSE_REDUCE ? 0 : -1,
                     .k = k,
                     .label = "test.json"});
-  copse_topology_release(topology);
+  copse_topology_free(topology);
   return schedule;
 }
 

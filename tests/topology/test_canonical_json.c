@@ -27,7 +27,7 @@ START_TEST(canonical_text_is_as_documented) {
                    "  {\"src\": \"b\", \"dst\": \"a\", \"bandwidth\": 0.000000001, "
                    "\"duplex\": false}]}\n");
   free(text);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -77,8 +77,8 @@ START_TEST(reading_back_gives_the_same_topology_and_bytes) {
     }
     free(first);
     free(second);
-    copse_topology_release(t);
-    copse_topology_release(back);
+    copse_topology_free(t);
+    copse_topology_free(back);
   }
 }
 END_TEST
@@ -93,7 +93,7 @@ static void checksum(const char *text, char hex[COPSE_SHA256_HEX]) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_topology *t = read_good(text, COPSE_LINKS_DEFAULT);
   ASSERT_OK(copse_topology_sha256(t, hex, &err), &err);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 
 START_TEST(checksum_is_of_the_canonical_bytes) {

@@ -54,7 +54,7 @@ START_TEST(flat_fabric_joins_every_nic_to_one_switch) {
   int link = copse_topology_find_link(t, copse_topology_find(t, "h1.n0"),
                                       copse_topology_find(t, "fabric"));
   ck_assert(t->links[link].latency.num == 3 && t->links[link].latency.den == 2);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -62,7 +62,7 @@ START_TEST(ranks_go_host_by_host) {
   struct copse_topology *t = load_good(CLUSTER("2", "{\"type\": \"flat\", \"bandwidth\": 25}"));
   ck_assert_str_eq(t->nodes[t->rank_nodes[1]].id, "h0.g1");
   ck_assert_str_eq(t->nodes[t->rank_nodes[2]].id, "h1.g0");
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -75,7 +75,7 @@ START_TEST(rails_join_the_same_nic_of_every_host) {
   ck_assert_str_eq(bandwidth(t, "h1.n1", "rail1"), "25");
   ck_assert_str_eq(bandwidth(t, "h1.n1", "rail0"), "none");
   ck_assert_int_eq(copse_topology_find(t, "spine"), -1);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -85,10 +85,10 @@ START_TEST(spine_joins_the_rails) {
   ck_assert_int_eq(t->n_nodes, 2 * 4 + 3);
   ck_assert_str_eq(bandwidth(t, "rail0", "spine"), "100");
   ck_assert_str_eq(bandwidth(t, "spine", "rail1"), "100");
-  copse_topology_release(t);
+  copse_topology_free(t);
   t = load_good(CLUSTER("2", "{\"type\": \"rails\", \"bandwidth\": 25, \"spine_bandwidth\": 0}"));
   ck_assert_int_eq(copse_topology_find(t, "spine"), -1);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -103,7 +103,7 @@ START_TEST(net_ports_of_an_xml_host_take_the_cables) {
   ck_assert_int_eq(t->n_nodes, 2 * 4 + 1);
   ck_assert_str_eq(bandwidth(t, "h1.net@p0", "rail0"), "25");
   ck_assert_str_eq(bandwidth(t, "h1.nic@0000:02:00.0", "rail0"), "none");
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -116,7 +116,7 @@ START_TEST(a_cluster_can_be_a_host) {
   ck_assert_int_eq(t->n_nodes, 2 * 9 + 1);
   ck_assert_str_eq(bandwidth(t, "h1.h0.n1", "fabric"), "5");
   ck_assert_str_eq(bandwidth(t, "h1.h0.n1", "h1.fabric"), "25");
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -131,7 +131,7 @@ START_TEST(four_levels_of_clusters_are_possible_and_no_more) {
   temp_file(folder, "3.json", NESTED("2.json"));
   struct copse_topology *t = load_good(NESTED("3.json"));
   ck_assert_int_ge(copse_topology_find(t, "h0.h0.h0.h0.g1"), 0);
-  copse_topology_release(t);
+  copse_topology_free(t);
   temp_file(folder, "4.json", NESTED("3.json"));
   load_bad(NESTED("4.json"), "1.json:1: clusters within clusters more than 4 levels deep");
 }
@@ -223,7 +223,7 @@ START_TEST(catalogue_clusters_compose) {
     ck_assert_int_eq(t->n_ranks, known[i].ranks);
     ck_assert_int_eq(t->n_nodes, known[i].nodes);
     ck_assert_int_eq(t->n_links, known[i].links);
-    copse_topology_release(t);
+    copse_topology_free(t);
   }
 }
 END_TEST

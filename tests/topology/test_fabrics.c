@@ -50,7 +50,7 @@ START_TEST(a_clos_leaf_sends_up_what_it_takes_in) {
   ck_assert_str_eq(bandwidth(t, "h0.nic1", "leaf0"), "25");
   ck_assert_str_eq(bandwidth(t, "h3.nic0", "leaf1"), "25");
   ck_assert_str_eq(bandwidth(t, "leaf1", "spine"), "100");
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -64,7 +64,7 @@ START_TEST(a_clos_is_oversubscribed_and_spread_over_spines) {
   int link = copse_topology_find_link(t, copse_topology_find(t, "leaf0"),
                                       copse_topology_find(t, "spine0"));
   ck_assert_int_eq(t->links[link].latency.num, 7);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -73,7 +73,7 @@ START_TEST(a_clos_of_one_leaf_has_no_spine) {
       CLUSTER("two.json", "2", "{\"type\": \"clos\", \"bandwidth\": 25, \"leaf_hosts\": 2}"));
   ck_assert_int_eq(copse_topology_find(t, "spine"), -1);
   ck_assert_int_ge(copse_topology_find(t, "leaf0"), 0);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -84,7 +84,7 @@ START_TEST(a_clos_can_have_a_leaf_for_each_rail) {
   ck_assert_str_eq(bandwidth(t, "h2.nic1", "leaf1.rail1"), "25");
   ck_assert_str_eq(bandwidth(t, "h2.nic1", "leaf1.rail0"), "none");
   ck_assert_str_eq(bandwidth(t, "leaf1.rail1", "spine"), "50");
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -121,7 +121,7 @@ START_TEST(dragonfly_groups_are_all_joined_and_evenly) {
     }
   }
   ck_assert_str_eq(bandwidth(t, "h14.nic0", "group4.router2"), "1");
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -135,7 +135,7 @@ START_TEST(a_torus_of_routers_has_hosts_in_order) {
   ck_assert_str_eq(bandwidth(t, "router0_2", "router0_0"), "9");
   ck_assert_str_eq(bandwidth(t, "router0_1", "router1_1"), "18");
   ck_assert_str_eq(bandwidth(t, "router0_1", "router1_2"), "none");
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -156,11 +156,11 @@ START_TEST(kinds_of_hosts_follow_each_other) {
   ck_assert_str_eq(bandwidth(t, "h3.nic1", "rail1"), "25");
   ck_assert_int_eq(t->nodes[copse_topology_find(t, "h2.gpu0")].rank, 3);
   ck_assert_int_eq(t->nodes[copse_topology_find(t, "h3.gpu1")].rank, 5);
-  copse_topology_release(t);
+  copse_topology_free(t);
   t = load_good(MIXED("{\"host\": \"two.json\"}, {\"host\": \"one.json\", \"bandwidth\": 50}",
                       "{\"type\": \"clos\", \"bandwidth\": 25, \"leaf_hosts\": 1}"));
   ck_assert_str_eq(bandwidth(t, "leaf1", "spine"), "50");
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -172,7 +172,7 @@ START_TEST(some_nics_may_not_be_on_the_fabric) {
   ck_assert_str_eq(bandwidth(t, "h1.nic1", "rail0"), "25");
   ck_assert_str_eq(bandwidth(t, "h1.nic0", "rail0"), "none");
   ck_assert_int_eq(copse_topology_find(t, "rail1"), -1);
-  copse_topology_release(t);
+  copse_topology_free(t);
   load_bad(
       "{\"format\": \"copse-cluster/1\", \"host\": \"two.json\", \"hosts\": 2, \"nics\": \"mlx*\","
       " \"fabric\": {\"type\": \"rails\", \"bandwidth\": 25}}",
@@ -217,7 +217,7 @@ START_TEST(slurm_switches_carry_what_the_whole_file_can_send) {
   ck_assert_str_eq(bandwidth(t, "leaf1", "top"), "75"); /* 3 hosts of 2 NICs of 25, halved */
   ck_assert_str_eq(bandwidth(t, "leaf2", "top"), "50");
   ck_assert_ptr_nonnull(strstr(seen_notes, "topology.conf has no speeds"));
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -320,7 +320,7 @@ START_TEST(infiniband_cables_count_once_at_their_own_speed) {
   ck_assert_str_eq(bandwidth(t, "h0.nic1", "leaf one"), "25");
   ck_assert_str_eq(bandwidth(t, "h1.nic0", "leaf two"), "75/22"); /* mlx5_1, 2 lanes of FDR */
   ck_assert_str_eq(bandwidth(t, "h1.nic1", "leaf two"), "50");
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -334,7 +334,7 @@ START_TEST(infiniband_devices_go_by_name_where_the_host_has_names) {
       "{\"format\": \"copse-cluster/1\", \"host\": \"two.json\", \"names\": \"n02\","
       " \"fabric\": {\"type\": \"ibnetdiscover\", \"file\": \"ib.txt\"}}");
   ck_assert_str_eq(bandwidth(t, "h0.net@mlx5_2", "leaf two"), "50");
-  copse_topology_release(t);
+  copse_topology_free(t);
   load_bad(ON_IB, "host \"n01\" has 2 ports in the fabric's file and 1 NICs");
 }
 END_TEST

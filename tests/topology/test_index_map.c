@@ -55,7 +55,7 @@ START_TEST(every_node_and_link_of_a_large_topology_is_found) {
       ck_assert(t->links[link].src == a && t->links[link].dst == b);
     }
   ck_assert_int_eq(found, t->n_links);
-  copse_topology_release(t);
+  copse_topology_free(t);
   free(text);
 }
 END_TEST

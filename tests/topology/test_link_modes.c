@@ -60,7 +60,7 @@ START_TEST(modes_keep_what_they_promise) {
   ck_assert_msg(t->n_nodes == cases[_i].nodes && t->n_links == cases[_i].links,
                 "%s: %d nodes, %d links", cases[_i].what, t->n_nodes, t->n_links);
   ck_assert_int_eq(t->n_ranks, 3);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -72,7 +72,7 @@ START_TEST(default_drops_ways_that_no_nic_needs) {
   ck_assert_int_eq(copse_topology_find(t, "cpu@1"), -1);
   ck_assert_int_eq(copse_topology_find(t, "pcie@" SW2), -1);
   ck_assert_int_eq(copse_topology_find(t, "pcie@" SW3), -1);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -85,7 +85,7 @@ START_TEST(default_way_may_cross_cpus) {
       COPSE_LINKS_DEFAULT);
   ck_assert_int_eq(t->n_nodes, 5);
   ck_assert_str_eq(bandwidth(t, "cpu@0", "cpu@1"), "16");
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -96,7 +96,7 @@ START_TEST(nvlink_over_a_common_cpu_does_not_join_gpus) {
                 COPSE_LINKS_DEFAULT);
   ck_assert_int_eq(t->n_nodes, 4);
   ck_assert_str_eq(bandwidth(t, "gpu@" A, "cpu@0"), "32"); /* NVLink 20 and PCIe 12 */
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -109,7 +109,7 @@ START_TEST(default_is_decided_for_each_host) {
   ck_assert_int_eq(copse_topology_find(t, "h0.cpu@0"), -1);
   ck_assert_str_eq(bandwidth(t, "h1.gpu@" A, "h1.cpu@0"), "12");
   ck_assert_int_eq(t->n_links, 2 + 4);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 

@@ -48,18 +48,18 @@ START_TEST(more_links_than_a_gpu_has_are_a_switch) {
   ck_assert_str_eq(bandwidth(t, "pcie1", "cpu1"), "24");
   ck_assert_str_eq(bandwidth(t, "cpu1", "cpu0"), "16");
   ck_assert_ptr_nonnull(strstr(seen_notes, "for a100: 20 GB/s an NVLink, 24 GB/s a PCIe link"));
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
 START_TEST(the_class_or_a_noted_guess_gives_the_speeds) {
   struct copse_topology *t = read_as(A100, COPSE_LINKS_NVLINK, "NVIDIA H100 80GB HBM3");
   ck_assert_str_eq(bandwidth(t, "gpu0", "nvswitch"), "1236/5"); /* 12 * 20.6 */
-  copse_topology_release(t);
+  copse_topology_free(t);
   t = read_as(A100, COPSE_LINKS_NVLINK, NULL);
   ck_assert_str_eq(bandwidth(t, "gpu0", "nvswitch"), "240");
   ck_assert_ptr_nonnull(strstr(seen_notes, "its GPUs are taken for a100"));
-  copse_topology_release(t);
+  copse_topology_free(t);
   const struct copse_topology_options options = {.gpu = "mi250"};
   struct copse_err err = COPSE_ERR_INIT;
   ASSERT_FAILS(copse_topology_parse("t", A100, strlen(A100), &options, &t, &err), COPSE_BAD_INPUT,
@@ -88,7 +88,7 @@ START_TEST(few_links_are_cables_and_nic_rows_may_be_missing) {
   ck_assert_int_eq(count_type(t, "cpu"), 0); /* on no way to a NIC */
   ck_assert_str_eq(bandwidth(t, "gpu6", "pcie3"), "12");
   ck_assert_str_eq(bandwidth(t, "nic@mlx5_3", "pcie3"), "12");
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -109,7 +109,7 @@ START_TEST(pcie_alone_makes_a_tree) {
   ck_assert_str_eq(bandwidth(t, "gpu3", "cpu0"), "24");
   ck_assert_str_eq(bandwidth(t, "gpu4", "cpu1"), "24");
   ck_assert_str_eq(bandwidth(t, "cpu0", "cpu1"), "16");
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -122,7 +122,7 @@ START_TEST(affinity_places_gpus_that_nvlink_hides) {
   ck_assert_str_eq(bandwidth(t, "gpu1", "cpu0"), "24");
   ck_assert_str_eq(bandwidth(t, "gpu2", "cpu1"), "24");
   ck_assert_str_eq(bandwidth(t, "gpu1", "gpu2"), "80");
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -134,12 +134,12 @@ START_TEST(affinity_unites_no_gpus_that_their_nics_show_apart) {
       COPSE_LINKS_ALL, "a100");
   ck_assert_int_eq(count_type(t, "cpu"), 2);
   ck_assert_ptr_null(strstr(seen_notes, "different CPUs"));
-  copse_topology_release(t);
+  copse_topology_free(t);
   t = read_as("GPU0 GPU1 GPU2\nGPU0 X PHB SYS\nGPU1 PHB X PHB\nGPU2 SYS PHB X\n", COPSE_LINKS_ALL,
               "a100");
   ck_assert_int_eq(count_type(t, "cpu"), 1);
   ck_assert_ptr_nonnull(strstr(seen_notes, "gpu0 and gpu2 (and 0 pairs more) are said to be"));
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -150,7 +150,7 @@ START_TEST(a_slice_of_two_is_a_cable) {
       "GPU0 X NV18 0-95 0-1 N/A\nGPU1 NV18 X 0-95 0-1 N/A\n",
       COPSE_LINKS_NVLINK, "h100");
   ck_assert_str_eq(bandwidth(t, "gpu0", "gpu1"), "1854/5");
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -216,7 +216,7 @@ START_TEST(xgmi_cables_are_told_by_the_weight) {
   ck_assert_str_eq(bandwidth(t, "gpu3", "cpu1"), "24");
   ck_assert_str_eq(bandwidth(t, "cpu0", "cpu1"), "16");
   ck_assert_ptr_nonnull(strstr(seen_notes, "taken for one (rocm-smi --shownodesbw says it)"));
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -226,11 +226,11 @@ START_TEST(the_bandwidth_table_tells_cables_and_how_many) {
   ck_assert_str_eq(bandwidth(t, "gpu0", "gpu1"), "200");
   ck_assert_str_eq(bandwidth(t, "gpu3", "gpu1"), "100");
   ck_assert_str_eq(bandwidth(t, "gpu1", "gpu2"), "none");
-  copse_topology_release(t);
+  copse_topology_free(t);
   t = read_as(text, COPSE_LINKS_NVLINK, "mi250");
   ck_assert_str_eq(bandwidth(t, "gpu0", "gpu1"), "144");
   ck_assert_str_eq(bandwidth(t, "gpu3", "gpu1"), "72");
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -239,7 +239,7 @@ START_TEST(pcie_gpus_of_amd_meet_at_their_cpus) {
   ck_assert_int_eq(t->n_nodes, 6);
   ck_assert_str_eq(bandwidth(t, "gpu0", "gpu1"), "none");
   ck_assert_str_eq(bandwidth(t, "gpu0", "cpu0"), "24");
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 

@@ -20,7 +20,7 @@ static void expect_bandwidth(const char *text, const char *from, const char *to,
                              const char *expected) {
   struct copse_topology *t = read_good(text, COPSE_LINKS_ALL);
   ck_assert_str_eq(bandwidth(t, from, to), expected);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 
 /* ---- bandwidths --------------------------------------------------------------------- */
@@ -159,7 +159,7 @@ START_TEST(nvswitches_of_a_host_are_one_relay) {
   ck_assert_str_eq(bandwidth(t, ID_A, "nvswitch"), "927/5");
   ck_assert_str_eq(bandwidth(t, "nvswitch", ID_A), "927/5");
   ck_assert_str_eq(t->nodes[copse_topology_find(t, "nvswitch")].type, "nvswitch");
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -171,7 +171,7 @@ START_TEST(nvlink_to_the_cpu_joins_the_gpus_own) {
   expect_bandwidth(text, "cpu@8", ID_A, "60");
   struct copse_topology *t = read_good(text, COPSE_LINKS_NVLINK);
   ck_assert_int_eq(t->n_nodes, 3); /* both GPUs and the one CPU */
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -181,7 +181,7 @@ START_TEST(link_to_an_absent_target_is_left_out_with_a_note) {
                 COPSE_LINKS_NVLINK);
   ck_assert_int_eq(t->n_links, 0);
   ck_assert_ptr_nonnull(strstr(seen_notes, "t:1: a link to 0000:99:00.0, which is no GPU"));
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -198,7 +198,7 @@ START_TEST(devices_join_their_bridge_and_it_the_cpu) {
   ck_assert_str_eq(bandwidth(t, "pcie@0000:01:00.0", "cpu@3"), "24");
   ck_assert_str_eq(bandwidth(t, "nic@" B, "net@7"), "5/4");
   ck_assert_str_eq(t->nodes[copse_topology_find(t, "net@p")].type, "net");
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -217,7 +217,7 @@ START_TEST(unknown_class_with_devices_below_is_a_bridge_else_left_out) {
   ck_assert_int_eq(copse_topology_find(t, "pcie@0000:02:00.0"), -1);
   ck_assert_int_ge(copse_topology_find(t, "pcie@0000:03:00.0"), 0);
   ck_assert_ptr_nonnull(strstr(seen_notes, "class \"0x068000\""));
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -231,12 +231,12 @@ START_TEST(cloud_images_files_go_by_class) {
   ck_assert_int_eq(t->n_ranks, 2);
   ck_assert_int_eq(t->n_nodes, 5);
   ck_assert_str_eq(bandwidth(t, "nic@" B, "pcie@ffff:ff:01.0"), "24");
-  copse_topology_release(t);
+  copse_topology_free(t);
   /* with a single gpu element the class says nothing any more */
   snprintf(text, sizeof text, SYSTEM(CPU("0", "%s" GPU("0000:0e:00.0", "", ""))), pci);
   t = read_good(text, COPSE_LINKS_ALL);
   ck_assert_int_eq(t->n_ranks, 1);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -248,7 +248,7 @@ START_TEST(nics_below_a_cpu_join_it_and_names_stay_unique) {
   ck_assert_str_eq(bandwidth(t, "nic@cpu1", "cpu@1"), "5000");
   ck_assert_str_eq(bandwidth(t, "nic@cpu1", "net@eth0.1"), "5/4");
   ck_assert_str_eq(bandwidth(t, "nic@cpu1.1", "net@eth0.2"), "5/4");
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -262,7 +262,7 @@ START_TEST(bridges_of_one_bus_id_are_several) {
   ck_assert_int_eq(t->n_nodes, 6);
   ck_assert_str_eq(bandwidth(t, ID_B, "pcie@0000:c5:00.0.1"), "24");
   ck_assert_str_eq(bandwidth(t, ID_B, "pcie@0000:c5:00.0"), "none");
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -282,10 +282,10 @@ START_TEST(hosts_are_told_apart_by_their_hash) {
   ck_assert_str_eq(bandwidth(t, "h0." ID_A, "h0.nvswitch"), "20");
   ck_assert_str_eq(bandwidth(t, "h1.cpu@0", "h1.cpu@1"), "16");
   ck_assert_str_eq(bandwidth(t, "h0.cpu@0", "h1.cpu@1"), "none");
-  copse_topology_release(t);
+  copse_topology_free(t);
   t = read_good(SYSTEM(HOST("0x1")), COPSE_LINKS_ALL);
   ck_assert_str_eq(bandwidth(t, ID_A, ID_B), "20"); /* one host: no prefix */
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -295,11 +295,11 @@ START_TEST(ranks_are_numbered_in_their_order) {
   ck_assert_str_eq(t->nodes[t->rank_nodes[0]].id, ID_B);
   ck_assert_str_eq(t->nodes[t->rank_nodes[1]].id, ID_A);
   ck_assert_str_eq(seen_notes, "");
-  copse_topology_release(t);
+  copse_topology_free(t);
   t = read_good(SYSTEM(CPU("0", GPU(A, "", "") GPU(B, "rank=\"0\"", ""))), COPSE_LINKS_ALL);
   ck_assert_str_eq(t->nodes[t->rank_nodes[0]].id, ID_A);
   ck_assert_ptr_nonnull(strstr(seen_notes, "1 of 2 gpus have no rank"));
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -310,7 +310,7 @@ START_TEST(unknown_elements_are_noted_and_not_endlessly) {
   struct copse_topology *t = read_good(text, COPSE_LINKS_ALL);
   ck_assert_ptr_nonnull(strstr(seen_notes, "<what> in <cpu> is left out"));
   ck_assert_ptr_nonnull(strstr(seen_notes, "and 85 more remarks like these"));
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -321,11 +321,11 @@ START_TEST(c2c_leads_to_the_cpu) {
   struct copse_topology *t = read_good(text, COPSE_LINKS_ALL);
   ck_assert_str_eq(bandwidth(t, "gpu@" A, "cpu@0"), "11778/25"); /* 447.12 and PCIe's 24 */
   ck_assert_str_eq(bandwidth(t, "cpu@0", "gpu@" B), "24");
-  copse_topology_release(t);
+  copse_topology_free(t);
   t = read_good(text, COPSE_LINKS_DEFAULT);
   ck_assert_str_eq(bandwidth(t, "gpu@" A, "gpu@" B), "618/5");
   ck_assert_int_eq(copse_topology_find(t, "cpu@0"), -1);
-  copse_topology_release(t);
+  copse_topology_free(t);
   expect_refusal(SYSTEM(CPU("0", GPU(A, "", "<c2c count=\"1\"/>"))), "a <c2c> without count and bw");
 }
 END_TEST
@@ -336,7 +336,7 @@ START_TEST(a_link_to_itself_is_noted_and_left_out) {
       COPSE_LINKS_DEFAULT);
   ck_assert_ptr_nonnull(strstr(seen_notes, "t:1: a link from a GPU to itself is left out"));
   ck_assert_str_eq(bandwidth(t, "gpu@" A, "cpu@0"), "24"); /* no NVLink joins them: all is kept */
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -356,7 +356,7 @@ START_TEST(a_switch_can_be_put_into_cloud_images) {
   ck_assert_str_eq(bandwidth(t, "gpu@" A, "nvswitch"), "240");
   ck_assert_str_eq(bandwidth(t, "nvswitch", "gpu@" B), "240");
   ck_assert_str_eq(bandwidth(t, "nic@0000:0c:00.0", "cpu@0"), "24"); /* the way to the NIC */
-  copse_topology_release(t);
+  copse_topology_free(t);
   ASSERT_FAILS(read_switched(SYSTEM(CPU("0", GPU(A, "sm=\"80\"", NVLINK(B, "1", "0x0302"))
                                                  GPU(B, "sm=\"80\"", ""))),
                              &t, &err),
@@ -374,7 +374,7 @@ START_TEST(a_switch_is_put_into_each_host_without_nvlink) {
   ck_assert_str_eq(bandwidth(t, "h1.gpu@" A, "h1.nvswitch"), "240");
   ck_assert_str_eq(bandwidth(t, "h0.gpu@" A, "h0.gpu@" B), "20");
   ck_assert_int_eq(copse_topology_find(t, "h0.nvswitch"), -1);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -385,7 +385,7 @@ START_TEST(a_comment_can_say_what_it_is) {
       COPSE_LINKS_ALL);
   ck_assert_str_eq(t->description, "two words");
   ck_assert_str_eq(t->source, "me");
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -420,8 +420,8 @@ START_TEST(comments_whitespace_and_attribute_order_change_nothing) {
   ck_assert_int_ge(copse_topology_find(a, "net@a&b"), 0);
   free(x);
   free(y);
-  copse_topology_release(a);
-  copse_topology_release(b);
+  copse_topology_free(a);
+  copse_topology_free(b);
 }
 END_TEST
 
@@ -543,7 +543,7 @@ START_TEST(a_changed_byte_is_read_or_refused) {
     copse_status status = copse_topology_parse("t", text, n, NULL, &t, &err);
     ck_assert(status == COPSE_OK || status == COPSE_BAD_INPUT);
     ck_assert((status == COPSE_OK) == (t != NULL));
-    copse_topology_release(t);
+    copse_topology_free(t);
   }
 }
 END_TEST
@@ -558,7 +558,7 @@ START_TEST(as_many_twins_as_you_like_stay_cheap) {
   struct copse_topology *t = read_good(text, COPSE_LINKS_ALL);
   ck_assert_int_eq(t->n_nodes, TWINS + 3);
   ck_assert_int_ge(copse_topology_find(t, "net@x.49999"), 0);
-  copse_topology_release(t);
+  copse_topology_free(t);
   free(text);
 }
 END_TEST

@@ -55,7 +55,7 @@ START_TEST(a_failed_allocation_is_reported_and_leaks_nothing) {
   if (!REPLACES_MALLOC) COPSE_SKIP("malloc can't be replaced under a sanitizer");
   set_libxml_aside();
   struct copse_topology *warm = read_good(texts[_i], COPSE_LINKS_DEFAULT);
-  copse_topology_release(warm);
+  copse_topology_free(warm);
   long failures = 0;
   for (long n = 0;; n++) {
     struct copse_err err = COPSE_ERR_INIT;
@@ -66,7 +66,7 @@ START_TEST(a_failed_allocation_is_reported_and_leaks_nothing) {
     bool reached = until_failure < 0;
     until_failure = -1;
     ck_assert((status == COPSE_OK) == (t != NULL));
-    if (status == COPSE_OK) copse_topology_release(t);
+    if (status == COPSE_OK) copse_topology_free(t);
     ck_assert_msg(live == before, "allocation %ld: %ld blocks leaked", n, live - before);
     if (!reached) break;
     failures += status != COPSE_OK;
@@ -95,7 +95,7 @@ static copse_status read_part(int which, struct copse_err *err) {
     options.profile = profile;
     if (status == COPSE_OK)
       status = copse_topology_parse("t", texts[0], strlen(texts[0]), &options, &t, err);
-    copse_topology_release(t);
+    copse_topology_free(t);
     copse_profile_free(profile);
   }
   copse_fabric_map_free(&map);
@@ -148,7 +148,7 @@ START_TEST(the_same_of_a_search_for_symmetries) {
     failures += status == COPSE_NOMEM;
   }
   ck_assert_int_gt(failures, 5); /* most arrays share an arena's blocks */
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 

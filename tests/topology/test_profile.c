@@ -38,7 +38,7 @@ START_TEST(rates_replace_the_constants_of_xml) {
   ck_assert_str_eq(bandwidth(t, "gpu@0000:01:00.0", "cpu@0"), "21");
   ck_assert_str_eq(bandwidth(t, "cpu@1", "cpu@0"), "13");
   ck_assert_str_eq(bandwidth(t, "nic@0000:03:00.0", "net@m"), "49/2");
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -47,7 +47,7 @@ START_TEST(rates_replace_the_constants_of_matrices) {
       read_with(PROFILE("\"rates\": {\"nvlink\": 23}"), "GPU0 GPU1\nGPU0 X NV4\nGPU1 NV4 X\n");
   ck_assert_str_eq(bandwidth(t, "gpu0", "gpu1"), "92");
   ck_assert_ptr_nonnull(strstr(seen_notes, "taken for v100 and the profile: 23 GB/s an NVLink"));
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -72,7 +72,7 @@ START_TEST(the_last_rule_that_matches_counts) {
   ck_assert_str_eq(t->name, "star");
   ck_assert_str_eq(t->description, "d");
   ck_assert_str_eq(seen_notes, "");
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -84,7 +84,7 @@ START_TEST(one_direction_can_be_meant) {
   ck_assert_str_eq(bandwidth(t, "g0", "sw"), "80");
   ck_assert_str_eq(bandwidth(t, "sw", "g0"), "100");
   ck_assert_ptr_nonnull(strstr(seen_notes, "p:2: the rule changes no link of star"));
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -105,7 +105,7 @@ START_TEST(rules_are_for_the_whole_of_a_cluster) {
   ASSERT_OK(copse_topology_load(path, &options, &t, &err), &err);
   ck_assert_str_eq(bandwidth(t, "h1.nic0", "fabric"), "25/2");
   ck_assert_str_eq(bandwidth(t, "h1.nic0", "h1.gpu0"), "25/2"); /* once, not twice */
-  copse_topology_release(t);
+  copse_topology_free(t);
   copse_profile_free(profile);
   remove_folder(folder);
 }

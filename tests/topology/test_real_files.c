@@ -58,8 +58,8 @@ START_TEST(dumps_give_the_known_graph) {
   ck_assert_str_eq(text, again);
   free(text);
   free(again);
-  copse_topology_release(back);
-  copse_topology_release(t);
+  copse_topology_free(back);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -84,7 +84,7 @@ START_TEST(reference_topologies_have_the_stated_counts) {
     ck_assert_int_eq(t->n_ranks, ranks);
     ck_assert_int_eq(t->n_nodes, ranks + relays);
     ck_assert_int_eq(t->n_links, links);
-    copse_topology_release(t);
+    copse_topology_free(t);
   }
   copse_json_free(&optima);
   free(data);
@@ -100,7 +100,7 @@ START_TEST(our_own_dump_is_an_nvswitch_host) {
   ck_assert_str_eq(total_bandwidth(t), "5776");
   ck_assert_str_eq(bandwidth(t, "gpu@0000:07:00.0", "nvswitch"), "240");
   ck_assert_str_eq(bandwidth(t, "nic@0000:0c:00.0", "net@mlx5_0"), "25");
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -127,7 +127,7 @@ START_TEST(a_cloud_image_with_a_switch_can_be_a_host) {
   ck_assert_int_eq(switches, 2);
   ck_assert_int_eq(cpus, 0);
   ck_assert_int_ge(copse_topology_find(t, "rail7"), 0);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 

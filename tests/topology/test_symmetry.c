@@ -93,7 +93,7 @@ START_TEST(known_symmetries_are_found_whole) {
   ck_assert_int_eq(s.n_products, known[_i].products);
   check_claims(t, &s);
   copse_symmetry_free(&s);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -109,9 +109,9 @@ START_TEST(shuffled_symmetries_are_found_whole) {
     ck_assert_int_eq(s.n_products, known[_i].products);
     check_claims(shuffled, &s);
     copse_symmetry_free(&s);
-    copse_topology_release(shuffled);
+    copse_topology_free(shuffled);
   }
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -205,8 +205,8 @@ START_TEST(orbits_are_those_of_all_permutations) {
     struct copse_topology *whole = copse_test_symmetric_topology(&state, 13);
     struct copse_topology *t = copse_test_shuffled(whole, &state, i % 2);
     ck_assert_int_eq(check_orbits(t), 0);
-    copse_topology_release(t);
-    copse_topology_release(whole);
+    copse_topology_free(t);
+    copse_topology_free(whole);
   }
 }
 END_TEST
@@ -249,8 +249,8 @@ START_TEST(what_only_looks_alike_is_left_apart) {
   ck_assert_int_eq(find_orbits(t, &s, orbit), 2);
   copse_symmetry_free(&s);
   copse_text_free(&text);
-  copse_topology_release(t);
-  copse_topology_release(plain);
+  copse_topology_free(t);
+  copse_topology_free(plain);
 }
 END_TEST
 
@@ -264,7 +264,7 @@ START_TEST(claims_on_random_fabrics_hold) {
     ASSERT_OK(copse_topology_symmetry(t, &s, &err), &err);
     check_claims(t, &s);
     copse_symmetry_free(&s);
-    copse_topology_release(t);
+    copse_topology_free(t);
   }
 }
 END_TEST
@@ -313,7 +313,7 @@ START_TEST(damaged_permutations_are_refused) {
   image[0] = kept;
   ck_assert(is_automorphism(t, image));
   copse_symmetry_free(&s);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -339,7 +339,7 @@ START_TEST(bandwidths_and_kinds_of_nodes_count) {
                      kinds[odd < 4 ? odd : 0], rings[odd == 4]);
     ASSERT_OK(copse_topology_parse("t", text, (size_t)n, NULL, &t, &err), &err);
     ck_assert_int_eq(is_automorphism(t, turned), odd == 0);
-    copse_topology_release(t);
+    copse_topology_free(t);
   }
 }
 END_TEST
@@ -368,7 +368,7 @@ START_TEST(a_difference_anywhere_is_seen) {
     ck_assert_int_eq(s.n, 0);
     ck_assert_int_eq(s.n_products, 1);
     copse_symmetry_free(&s);
-    copse_topology_release(t);
+    copse_topology_free(t);
   }
 }
 END_TEST
@@ -422,8 +422,8 @@ START_TEST(both_searches_find_the_same_orbits) {
   struct copse_topology *shuffled = copse_test_shuffled(t, &state, false);
   compare_searches(t);
   compare_searches(shuffled);
-  copse_topology_release(shuffled);
-  copse_topology_release(t);
+  copse_topology_free(shuffled);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -446,7 +446,7 @@ START_TEST(sets_turn_by_number) {
     for (int r = 0; r < 16; r++)
       ck_assert_int_eq(t->nodes[s.generators[i].image[t->rank_nodes[r]]].rank, images[i][r]);
   copse_symmetry_free(&s);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -466,7 +466,7 @@ START_TEST(roots_and_kinds_of_sets_count) {
     ck_assert_int_eq(find_orbits(t, &s, orbit), odd == 0 ? 1 : 2);
     copse_symmetry_free(&s);
   }
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -510,8 +510,8 @@ START_TEST(rotations_of_hosts_are_proved) {
   ck_assert_int_gt(by.order, 1);
   check_generator(shuffled, &by);
   free((int *)(uintptr_t)by.image);
-  copse_topology_release(shuffled);
-  copse_topology_release(t);
+  copse_topology_free(shuffled);
+  copse_topology_free(t);
 }
 END_TEST
 

@@ -43,7 +43,7 @@ START_TEST(sizes_and_sums_are_as_counted_by_hand) {
   ck_assert_int_eq(t->n_ranks, sizes[_i].ranks);
   ck_assert_int_eq(t->n_links, sizes[_i].links);
   ck_assert_str_eq(total_bandwidth(t), sizes[_i].total);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -52,28 +52,28 @@ START_TEST(neighbours_are_the_right_ones) {
   ck_assert_str_eq(bandwidth(t, "gpu0_0", "gpu3_0"), "7");
   ck_assert_str_eq(bandwidth(t, "gpu0_2", "gpu0_0"), "7");
   ck_assert_str_eq(bandwidth(t, "gpu0_0", "gpu2_0"), "none");
-  copse_topology_release(t);
+  copse_topology_free(t);
   t = make("mesh:4x3@7");
   ck_assert_str_eq(bandwidth(t, "gpu0_0", "gpu3_0"), "none");
   ck_assert_str_eq(bandwidth(t, "gpu0_2", "gpu0_0"), "none");
   ck_assert_str_eq(bandwidth(t, "gpu1_1", "gpu2_1"), "7");
-  copse_topology_release(t);
+  copse_topology_free(t);
   t = make("torus:2x2@7");
   ck_assert_str_eq(bandwidth(t, "gpu0_0", "gpu1_0"), "14");
-  copse_topology_release(t);
+  copse_topology_free(t);
   t = make("hypercube:3@1.5");
   ck_assert_str_eq(bandwidth(t, "gpu5", "gpu7"), "3/2");
   ck_assert_str_eq(bandwidth(t, "gpu5", "gpu6"), "none");
-  copse_topology_release(t);
+  copse_topology_free(t);
   t = make("hosts:2 gpus:4@300 nics:2@25");
   ck_assert_str_eq(bandwidth(t, "h1.gpu1", "h1.nic0"), "25");
   ck_assert_str_eq(bandwidth(t, "h1.gpu2", "h1.nic1"), "25");
   ck_assert_str_eq(bandwidth(t, "h1.nic1", "fabric"), "25");
-  copse_topology_release(t);
+  copse_topology_free(t);
   t = make("gpus:2@300 nics:4@25");
   ck_assert_str_eq(bandwidth(t, "gpu0", "nic1"), "25");
   ck_assert_str_eq(bandwidth(t, "gpu1", "nic2"), "25");
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -121,8 +121,8 @@ START_TEST(reference_topologies_are_the_same_graphs) {
   ck_assert_str_eq(a, b);
   free(a);
   free(b);
-  copse_topology_release(theirs);
-  copse_topology_release(ours);
+  copse_topology_free(theirs);
+  copse_topology_free(ours);
 }
 END_TEST
 
@@ -134,8 +134,8 @@ START_TEST(hosts_are_the_cluster_of_the_catalogue) {
   ck_assert_str_eq(strchr(a, '\n'), strchr(b, '\n')); /* all but the name */
   free(a);
   free(b);
-  copse_topology_release(theirs);
-  copse_topology_release(ours);
+  copse_topology_free(theirs);
+  copse_topology_free(ours);
 }
 END_TEST
 
@@ -148,7 +148,7 @@ START_TEST(a_file_can_hold_one) {
   ck_assert_str_eq(t->description, "three");
   ck_assert_str_eq(t->source, "none");
   ck_assert_int_eq(t->n_links, 6);
-  copse_topology_release(t);
+  copse_topology_free(t);
   expect_refusal("{\"format\": \"copse-synthetic/1\",\n \"synthetic\": \"ring:x@2\"}",
                  "t:1: \"ring:x@2\": a size");
   expect_refusal("{\"format\": \"copse-synthetic/1\"}", "\"synthetic\" is missing");

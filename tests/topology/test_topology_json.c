@@ -29,7 +29,7 @@ START_TEST(contract_example_is_read) {
   ck_assert_int_eq(t->nodes[2].rank, -1);
   ck_assert_int_eq(t->rank_nodes[1], 1);
   ck_assert_int_eq(copse_topology_find(t, "nobody"), -1);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -44,7 +44,7 @@ START_TEST(parallel_links_add_up_exactly) {
   ck_assert_str_eq(bandwidth(t, "b", "a"), "13/30");
   ck_assert_int_eq(t->links[0].latency.num, 7);
   ck_assert_int_eq(t->links[1].latency.num, 2);
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -68,7 +68,7 @@ START_TEST(stated_ranks_are_used) {
   ck_assert_int_eq(t->rank_nodes[0], 1);
   ck_assert_int_eq(t->rank_nodes[1], 0);
   ck_assert_str_eq(seen_notes, "");
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -81,7 +81,7 @@ START_TEST(partly_stated_ranks_give_way_to_appearance_with_a_note) {
   ck_assert_int_eq(t->nodes[0].rank, 0);
   ck_assert_int_eq(t->nodes[1].rank, 1);
   ck_assert_ptr_nonnull(strstr(seen_notes, "1 of 2 gpus state no rank"));
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -94,7 +94,7 @@ START_TEST(missing_name_is_the_stem_of_the_file) {
   ASSERT_OK(copse_topology_parse("some/where/box.v2.json", text, strlen(text), NULL, &t, &err),
             &err);
   ck_assert_str_eq(t->name, "box.v2");
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -110,11 +110,11 @@ START_TEST(unbalanced_relay_is_found_with_both_sums) {
   ck_assert_int_eq(node, 2);
   ck_assert(in.num == 5 && in.den == 1);
   ck_assert(out.num == 11 && out.den == 2);
-  copse_topology_release(t);
+  copse_topology_free(t);
   t = read_good(DOC(LINK(", \"bandwidth\": 5, \"duplex\": false")), COPSE_LINKS_DEFAULT);
   ASSERT_OK(copse_topology_find_unbalanced(t, &node, NULL, NULL, &err), &err);
   ck_assert_int_eq(node, -1); /* ranks may be */
-  copse_topology_release(t);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -239,7 +239,7 @@ START_TEST(a_changed_byte_is_read_or_refused) {
     copse_status status = copse_topology_parse("t", text, n, NULL, &t, &err);
     ck_assert(status == COPSE_OK || status == COPSE_BAD_INPUT);
     ck_assert((status == COPSE_OK) == (t != NULL));
-    copse_topology_release(t);
+    copse_topology_free(t);
   }
 }
 END_TEST

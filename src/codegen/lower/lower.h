@@ -11,7 +11,7 @@
  * broadcasts put straight into the peers' output, reductions go through FIFO slots with
  * credits. What a rank does is dealt to its workers by the bytes to move, and every worker goes
  * from the sources on to the ends, so that no two wait for each other.
- * The plan owns its memory (copse_plan_release). COPSE_INVALID for options out of range,
+ * The plan owns its memory (copse_plan_free). COPSE_INVALID for options out of range,
  * COPSE_UNSUPPORTED where a protocol doesn't fit the schedule (one hop: where not all pairs of
  * ranks send to each other in its trees) and for a compact schedule, COPSE_OVERFLOW where cuts need
  * more than 64 bits, COPSE_NOMEM. Deterministic. Complexity: linear in trees * ranks.

@@ -227,7 +227,7 @@ static void free_local_ranks(struct copse_local_ranks *local) {
     local->registrations = next;
   }
   if (local->backend) local->ops->destroy(local->backend);
-  for (size_t i = 0; i < local->n_owned; i++) copse_plan_release(local->owned[i]);
+  for (size_t i = 0; i < local->n_owned; i++) copse_plan_free(local->owned[i]);
   free(local->owned);
   free(local->plans.entries);
   copse_gather_destroy(&local->gather);

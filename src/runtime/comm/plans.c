@@ -98,7 +98,7 @@ static copse_status read_plan(const char *path, uint32_t n_ranks, struct copse_p
   if (is_wanted(plan, path, n_ranks))
     list->plans[list->n++] = plan;
   else
-    copse_plan_release(plan);
+    copse_plan_free(plan);
   return COPSE_OK;
 }
 
@@ -118,7 +118,7 @@ out:
 }
 
 void copse_plan_list_free(struct copse_plan_list *list) {
-  for (size_t i = 0; i < list->n; i++) copse_plan_release(list->plans[i]);
+  for (size_t i = 0; i < list->n; i++) copse_plan_free(list->plans[i]);
   free(list->plans);
   memset(list, 0, sizeof *list);
 }

@@ -462,7 +462,7 @@ copse_status copse_plan_decode(const char *label, const char *bytes, size_t size
   *out = &owned->plan;
   return COPSE_OK;
 out:
-  if (owned) copse_plan_release(&owned->plan);
+  if (owned) copse_plan_free(&owned->plan);
   return status;
 }
 
@@ -477,7 +477,7 @@ copse_status copse_plan_open(const char *path, struct copse_plan **out, struct c
 }
 
 /* The plan is the first member of its owner. */
-void copse_plan_release(struct copse_plan *plan) {
+void copse_plan_free(struct copse_plan *plan) {
   struct owned_plan *owned = (struct owned_plan *)plan;
   if (!owned) return;
   copse_arena_free(&owned->arena);

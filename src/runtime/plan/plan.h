@@ -43,12 +43,11 @@ copse_status copse_plan_encode(const struct copse_plan *plan, char **bytes, size
 
 /*
  * The opposite: checks magic, version, sizes, checksum, then copse_plan_validate.
- * The plan owns its memory; free with copse_plan_release (not for plans built by hand).
+ * The plan owns its memory; free with copse_plan_free (not for plans built by hand).
  */
 copse_status copse_plan_decode(const char *label, const char *bytes, size_t size,
                                struct copse_plan **out, struct copse_err *err) COPSE_CHECKED;
 copse_status copse_plan_open(const char *path, struct copse_plan **out,
                              struct copse_err *err) COPSE_CHECKED;
-void copse_plan_release(struct copse_plan *plan);
 
 #endif

@@ -268,7 +268,7 @@ copse_status copse_solve_exchange_in_part(const struct copse_topology *topology,
   *out = b.schedule;
   b.schedule = NULL;
 out:
-  copse_schedule_release(b.schedule);
+  copse_schedule_free(b.schedule);
   copse_instance_free(&b.instance);
   free(b.sources);
   return status;

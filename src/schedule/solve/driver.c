@@ -38,7 +38,7 @@ copse_status copse_solve_best_time(const struct copse_topology *topology,
   *made = best;
   best = NULL;
 out:
-  copse_schedule_release(best);
+  copse_schedule_free(best);
   return status;
 }
 
@@ -59,11 +59,11 @@ static copse_status meet_tolerance(struct copse_solving *b,
   if (copse_q_cmp(b->schedule->time_per_GB, limit) <= 0) goto out;
   exact.tolerance = COPSE_Q_ZERO;
   if (!best) COPSE_TRY(copse_solve_schedule(b->topology, &exact, &best, &ignored, err));
-  copse_schedule_release(b->schedule);
+  copse_schedule_free(b->schedule);
   b->schedule = best;
   best = NULL;
 out:
-  copse_schedule_release(best);
+  copse_schedule_free(best);
   return status;
 }
 

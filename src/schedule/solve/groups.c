@@ -224,7 +224,7 @@ static copse_status pack_group(struct job *j, int g, struct copse_err *err) {
   struct copse_solve_part part = {from->whole, from->weights, broadcast, reduce,
                                   (const int64_t *const *)exchange};
   COPSE_TRY(copse_solve_in_part(j->chosen[g], &options, &part, &schedule, j->seconds, err));
-  copse_schedule_release(j->result->members[g].schedule);
+  copse_schedule_free(j->result->members[g].schedule);
   j->result->members[g].schedule = schedule;
 out:
   free(broadcast);
@@ -402,7 +402,7 @@ copse_status copse_solve_groups(const struct copse_topology *topology,
   *out = j.result;
   j.result = NULL;
 out:
-  for (int g = 0; j.chosen && g < n; g++) copse_topology_release(j.chosen[g]);
+  for (int g = 0; j.chosen && g < n; g++) copse_topology_free(j.chosen[g]);
   free(j.chosen);
   free(j.joint_groups);
   copse_groups_symmetries_free(j.symmetries, j.n_symmetries);

@@ -92,7 +92,7 @@ struct copse_schedule *copse_solving_finish(struct copse_solving *b) {
 void copse_solving_free(struct copse_solving *b) {
   free_phases(b);
   copse_solve_symmetry_free(&b->symmetry);
-  copse_schedule_release(b->schedule);
+  copse_schedule_free(b->schedule);
   b->schedule = NULL;
 }
 

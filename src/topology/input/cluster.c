@@ -385,7 +385,7 @@ copse_status copse_read_cluster(const struct copse_json *json,
 out:
   copse_builder_free(r.builder);
   for (int i = 0; i < r.n_loaded; i++) {
-    copse_topology_release(r.loaded[i].host);
+    copse_topology_free(r.loaded[i].host);
     free(r.loaded[i].path);
   }
   free(r.loaded);

@@ -197,7 +197,7 @@ static copse_status finish(copse_status status, const struct copse_topology_opti
   if (status == COPSE_OK && options->profile)
     status = copse_profile_apply(options->profile, options->notes, out, err);
   if (status != COPSE_OK) {
-    copse_topology_release(*out);
+    copse_topology_free(*out);
     *out = NULL;
   }
   return status;

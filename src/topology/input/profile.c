@@ -205,7 +205,7 @@ copse_status copse_profile_apply(const struct copse_profile *profile,
     if (!used[i])
       copse_note(notes, "%s:%ld: the rule changes no link of %s", profile->file,
                  profile->rules[i].line, (*topology)->name);
-  copse_topology_release(*topology);
+  copse_topology_free(*topology);
   *topology = changed;
 out:
   copse_builder_free(builder);

@@ -341,7 +341,7 @@ static copse_status build_cluster(const struct line *l) {
   status = copse_compose(l->builder, l->label, &c.fabric, &group, 1, l->err);
 out:
   copse_builder_free(builder);
-  copse_topology_release(group.host);
+  copse_topology_free(group.host);
   return status;
 }
 
@@ -369,7 +369,7 @@ copse_status copse_topology_synthetic(const char *spec,
 out:
   copse_builder_free(builder);
   if (status != COPSE_OK) {
-    copse_topology_release(*out);
+    copse_topology_free(*out);
     *out = NULL;
   }
   return status;

@@ -536,7 +536,7 @@ START_TEST(slow_sums_count_in_every_format) {
 }
 END_TEST
 
-/* CONTRACT section 1: a plan is simulated as a schedule is, and moves what that moves. */
+/* A plan is simulated as a schedule is, and moves what that moves. */
 START_TEST(plans_are_simulated) {
   write_text("f.json", copse_test_fabrics[0]);
   ck_assert_int_eq(run("@ solve %%/f.json -c allgather -o %%/s.json"), 0);
@@ -567,7 +567,7 @@ static void assert_number(const cJSON *report, const char *key, double value) {
   ck_assert_msg(cJSON_IsNumber(item) && item->valuedouble == value, "%s", key);
 }
 
-/* CONTRACT section 1: --json is one object, whatever a command makes. */
+/* --json is one object, whatever a command makes. */
 START_TEST(what_is_made_can_be_told_as_json) {
   static const char *const formats[] = {"plan", "msccl", "mscclpp"};
   write_text("f.json", copse_test_fabrics[0]);

@@ -30,7 +30,7 @@ struct copse_test_graph *copse_test_graph_of_network(const struct copse_network 
 void copse_test_graph_free(struct copse_test_graph *graph);
 
 /*
- * T/M by looking at every cut S (BACKGROUND section 3): the largest (weight(S)/W) / B+(S)
+ * T/M by looking at every cut S: the largest (weight(S)/W) / B+(S)
  * over S that holds a root and misses a terminal. False: a terminal can't be reached. At
  * most 16 nodes.
  */
@@ -68,7 +68,7 @@ const char *copse_test_forest_defect(const struct copse_network *network,
                                      const struct copse_forest *forest, mpq_t time);
 
 /*
- * What is wrong with a schedule for a topology, or NULL: all that CONTRACT section 3 asks
+ * What is wrong with a schedule for a topology, or NULL: all that the format asks
  * of it, and a bound that follows from its cut.
  */
 const char *copse_test_schedule_defect(const struct copse_schedule *schedule,

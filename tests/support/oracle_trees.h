@@ -1,6 +1,6 @@
 /*
  * The optimum of tree collectives on a small fabric by an LP whose columns are all trees that there
- * are, each with the load that CONTRACT section 3 gives it. Knows nothing of cuts and splitting.
+ * are, each with the load that the format gives it. Knows nothing of cuts and splitting.
  */
 #ifndef COPSE_TESTS_ORACLE_TREES_H
 #define COPSE_TESTS_ORACLE_TREES_H

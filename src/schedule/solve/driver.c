@@ -176,7 +176,7 @@ static copse_status fill(struct copse_solving *b, struct copse_solve_seconds *se
     return COPSE_OK;
   }
   COPSE_DO(copse_solving_trees(b, err));
-  if (b->templates)
+  if (b->orbit_trees)
     COPSE_DO(copse_solve_symmetry_set(b->topology, &b->symmetry, schedule, err));
   else
     COPSE_DO(copse_tree_time(b->topology, schedule->trees, (size_t)schedule->n_trees,

@@ -10,7 +10,7 @@
 
 /*
  * Node and link numbers are the topology's. `reversed` turns every link around: a reduce
- * phase is a broadcast phase on the reversed graph (BACKGROUND section 6).
+ * phase is a broadcast phase on the reversed graph (docs/theory.md, "src/schedule").
  */
 struct copse_instance {
   struct copse_network network;

@@ -126,7 +126,7 @@ static copse_status solve_phase(struct copse_solving *b, bool reversed,
                                          .bound_only = o->bound_only,
                                          .progress = o->progress,
                                          .trust_from = o->trust_from,
-                                         .symmetry = b->templates ? &b->symmetry.network : NULL,
+                                         .symmetry = b->orbit_trees ? &b->symmetry.network : NULL,
                                          .multiple = b->compact};
   copse_status status;
   phase->used = true;
@@ -143,7 +143,7 @@ out:
   return status;
 }
 
-static bool all_templates(const struct copse_solving *b) {
+static bool all_orbit_trees(const struct copse_solving *b) {
   return (!b->broadcast.used || b->broadcast.forest.base_only) &&
          (!b->reduce.used || b->reduce.forest.base_only);
 }
@@ -218,13 +218,13 @@ copse_status copse_solving_phases(struct copse_solving *b, struct copse_solve_se
     COPSE_DO(copse_solve_symmetry_find(b->topology, &b->symmetry, err));
   seconds->orbits = b->symmetry.n_sinks;
   seconds->optimum += copse_clock_seconds() - start;
-  b->templates =
+  b->orbit_trees =
       b->symmetry.found.n > 0 && !b->options->bound_only && !b->options->in_network &&
       (b->options->compact || b->topology->n_ranks >= copse_trust_from(b->options->trust_from));
-  b->compact = b->templates && (b->options->compact || b->topology->n_ranks > COPSE_LISTED_RANKS);
+  b->compact = b->orbit_trees && (b->options->compact || b->topology->n_ranks > COPSE_LISTED_RANKS);
   COPSE_DO(solve_used_phases(b, seconds, err));
-  if (b->templates && !all_templates(b)) { /* all phases have base roots, or none has */
-    b->templates = b->compact = false;
+  if (b->orbit_trees && !all_orbit_trees(b)) { /* all phases have base roots, or none has */
+    b->orbit_trees = b->compact = false;
     free_phases(b);
     COPSE_DO(solve_used_phases(b, seconds, err));
   }

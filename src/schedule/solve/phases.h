@@ -20,7 +20,7 @@ struct copse_solving {
   struct copse_schedule *schedule;
   struct copse_solved_phase broadcast, reduce;
   struct copse_solve_symmetry symmetry; /* none for one root */
-  bool templates;                       /* trees of base roots are made, */
+  bool orbit_trees;                     /* trees of base roots are made, */
   bool compact;                         /* and all that is listed in the end */
   struct copse_solve_options chosen;    /* options with the k that a tolerance leads to */
   bool mirrored;                        /* the reduce phase is the broadcast phase turned around */

@@ -10,6 +10,7 @@
 #include "codegen/lower/lower.h"
 #include "support/fabric.h"
 #include "support/mutant.h"
+#include "support/plan_builder.h"
 #include "support/support.h"
 
 /* Small chunks, so that the runs wrap around the FIFO many times. */
@@ -251,6 +252,58 @@ START_TEST(waits_for_later_chunks_are_refuted) {
 }
 END_TEST
 
+/* ---- plans by hand that end, and end wrong -------------------------------------------- */
+
+static void copy(struct plan_builder *b, uint32_t worker, uint32_t piece,
+                 struct copse_plan_operand from, struct copse_plan_operand to, uint8_t flags) {
+  pb_move(b, worker, piece, flags);
+  pb_src(b, from);
+  pb_dst(b, to);
+}
+
+static void expect_refuted(struct plan_builder *b, const char *part) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_proof_report report;
+  struct copse_plan *plan = pb_finish(b);
+  ASSERT_OK(copse_plan_validate(plan, "plan", &err), &err);
+  ASSERT_FAILS(copse_prove_plan(plan, "plan", &report, &err), COPSE_REFUTED, &err, part);
+  pb_free(plan);
+}
+
+START_TEST(a_part_of_a_sum_is_refused) {
+  struct plan_builder *b = pb_new(COPSE_ALLREDUCE, 2, -1);
+  uint32_t piece = pb_piece(b, 0, 1, 1, 1);
+  for (uint32_t r = 0; r < 2; r++)
+    copy(b, pb_worker(b, r), piece, pb_input(r, 0), pb_output(r, 0), COPSE_MOVE_FINAL);
+  expect_refuted(b, "ends with the data of");
+}
+END_TEST
+
+START_TEST(anothers_block_is_refused) {
+  struct plan_builder *b = pb_new(COPSE_ALLGATHER, 2, -1);
+  uint32_t piece = pb_piece(b, 0, 1, 1, 1);
+  for (uint32_t r = 0; r < 2; r++) {
+    uint32_t worker = pb_worker(b, r);
+    for (uint32_t block = 0; block < 2; block++)
+      copy(b, worker, piece, pb_input(r, 0), pb_output(r, block), 0);
+  }
+  expect_refuted(b, "ends with block 1, piece 0");
+}
+END_TEST
+
+/* The reader is told when the data are there; the writer was not told that it may write. */
+START_TEST(a_write_to_who_has_not_entered_is_refused) {
+  struct plan_builder *b = pb_new(COPSE_BROADCAST, 2, 0);
+  uint32_t piece = pb_piece(b, 0, 1, 1, 1), w0 = pb_worker(b, 0), w1 = pb_worker(b, 1);
+  uint32_t data = pb_channel(b, w0, w1);
+  copy(b, w0, piece, pb_input(0, 0), pb_output(0, 0), 0);
+  copy(b, w0, piece, pb_input(0, 0), pb_output(1, 0), 0);
+  pb_signal(b, w0, data, COPSE_WHEN_ALWAYS);
+  pb_wait(b, w1, data, COPSE_WHEN_ALWAYS);
+  expect_refuted(b, "before its rank has entered");
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("codegen/check_plan");
   TCase *tc = tcase_create("all");
@@ -262,6 +315,9 @@ int main(void) {
   tcase_add_test(tc, a_move_before_its_wait_is_refused);
   tcase_add_test(tc, a_redirected_operation_is_refused);
   tcase_add_test(tc, sources_in_another_order_are_accepted_and_right);
+  tcase_add_test(tc, a_part_of_a_sum_is_refused);
+  tcase_add_test(tc, anothers_block_is_refused);
+  tcase_add_test(tc, a_write_to_who_has_not_entered_is_refused);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);
 }

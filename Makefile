@@ -138,10 +138,11 @@ $(OBJ)/.flags: FORCE
 .PHONY: FORCE # else .SECONDARY, above, makes a file of it that needs no making
 FORCE:
 
+# Compiling a test takes longer than running it: without optimization, but for tests/support, which computes.
 $(OBJ)/%.o: %.c $(OBJ)/.flags
 	$(call say,CC,$<)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) $(CPPFLAGS_ALL) $(if $(filter tests/%,$<),-Itests $(CHECK_CFLAGS)) $(CFLAGS_ALL) $(TEST_FLAGS) -MMD -MP -c $< -o $@
+	$(Q)$(CC) $(CPPFLAGS_ALL) $(if $(filter tests/%,$<),-Itests $(CHECK_CFLAGS)) $(CFLAGS_ALL) $(if $(filter $<,$(TEST_SRC)),-O0) -MMD -MP -c $< -o $@
 
 # The report's style and script are files of their own, made into C strings.
 $(OBJ)/report_assets.c: src/view/report.css src/view/report.js
@@ -162,7 +163,7 @@ $(OUT)/libcopse.a: $(LIB_OBJ)
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && $(AR) qcs $@ $^
 
-# A thread may still be in it when its communicators are gone (src/runtime/comm/apart.h): dlclose leaves it.
+# A thread may still be in it when its communicators are gone (src/base/parallel.h): dlclose leaves it.
 STAYS := -Wl,-z,nodelete
 $(OUT)/libcopse.so: $(LIB_OBJ)
 	$(call say,LD,$@)
@@ -201,8 +202,6 @@ $(OUT)/copse.bash: $(OUT)/copse
 	$(Q)$(OUT)/copse help --completion >$@
 
 # ---- tests --------------------------------------------------------------------------
-# Compiling a test takes longer than running it. What computes (tests/support) keeps its optimization.
-$(TEST_SRC:%.c=$(OBJ)/%.o): private TEST_FLAGS = -O0
 CHECK_CFLAGS = $(shell $(PKG_CONFIG) --cflags check)
 CHECK_LIBS   = $(shell $(PKG_CONFIG) --libs check)
 # There are hundreds of test programs: the quickest linker that is there.

@@ -42,11 +42,15 @@ struct copse_adjacency {
   int *item;  /* [first[n_keys]] */
 };
 
+/* The first key of an array of structs, which may be NULL where it is empty. */
+#define COPSE_KEYS(items, member) ((items) ? &(items)->member : NULL)
+
 /*
  * Indexes items 0 to n_items - 1 by their keys: item i's key is the int at `key` + i * `stride`
  * bytes, from 0 to n_keys - 1; items with a negative key are left out. For links by their source:
  *
- *   copse_adjacency_by(&scratch, n_nodes, n_links, &links[0].src, sizeof *links, &out, err)
+ *   copse_adjacency_by(&scratch, n_nodes, n_links, COPSE_KEYS(links, src), sizeof *links, &out,
+ *                      err)
  *
  * The arena owns the arrays. COPSE_NOMEM. Complexity O(n_keys + n_items).
  */

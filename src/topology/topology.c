@@ -381,8 +381,8 @@ static copse_status sort_links(struct box *box, struct copse_err *err) {
   static struct copse_link none;
   int n = box->view.n_links;
   struct copse_link *links = n > 0 ? box->links : &none;
-  COPSE_DO(copse_adjacency_by(&box->arena, box->view.n_nodes, n, &links->src, sizeof *links,
-                              &box->out, err));
+  COPSE_DO(copse_adjacency_by(&box->arena, box->view.n_nodes, n, COPSE_KEYS(links, src),
+                              sizeof *links, &box->out, err));
   COPSE_DO(copse_arena_array(&box->arena, (size_t)n, sizeof *box->dsts, &box->dsts, err));
   for (int v = 0; v < box->view.n_nodes; v++) {
     int first = box->out.first[v], past = box->out.first[v + 1];

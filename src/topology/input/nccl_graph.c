@@ -332,8 +332,10 @@ static copse_status select_default(struct selection *s, struct copse_err *err) {
   const struct copse_nccl_link *links = graph->n_links ? graph->links : &none;
   struct copse_arena *scratch = &s->scratch;
   int m = graph->n_links;
-  COPSE_DO(copse_adjacency_by(scratch, (int)n, m, &links->src, sizeof *links, &s->out, err));
-  COPSE_DO(copse_adjacency_by(scratch, (int)n, m, &links->dst, sizeof *links, &s->in, err));
+  COPSE_DO(
+      copse_adjacency_by(scratch, (int)n, m, COPSE_KEYS(links, src), sizeof *links, &s->out, err));
+  COPSE_DO(
+      copse_adjacency_by(scratch, (int)n, m, COPSE_KEYS(links, dst), sizeof *links, &s->in, err));
   COPSE_DO(copse_arena_array(scratch, n, sizeof *s->distance, &s->distance, err));
   COPSE_DO(copse_arena_array(scratch, n, sizeof(int), &s->queue.items, err));
   COPSE_DO(copse_arena_array(scratch, n, sizeof *s->visited, &s->visited, err));

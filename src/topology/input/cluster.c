@@ -35,7 +35,6 @@ struct reader {
   size_t group_capacity, loaded_capacity;
   int n_groups, n_loaded;
   struct copse_arena arena; /* names of hosts */
-  struct copse_topology_builder *builder;
 };
 
 #define refuse(r, line, ...) \
@@ -334,29 +333,25 @@ static copse_status read_hosts(struct reader *r, const cJSON *root) {
   return COPSE_OK;
 }
 
-static copse_status read_parts(struct reader *r) {
+static copse_status read_parts(struct reader *r, struct copse_topology_builder *builder) {
   static const char *const keys[] = {"format",        "name",   "description", "source", "host",
                                      "hosts",         "names",  "nics",        "links",  "gpu",
                                      "nvlink_switch", "fabric", NULL};
   const cJSON *root = r->json->root;
   COPSE_DO(copse_json_expect_object(r->json, root, NULL, "a cluster", keys, r->err));
-  COPSE_DO(copse_read_about(r->json, r->builder, r->err));
+  COPSE_DO(copse_read_about(r->json, builder, r->err));
   COPSE_DO(read_fabric(r, root));
   return read_hosts(r, root);
 }
 
 copse_status copse_read_cluster(const struct copse_json *json,
                                 const struct copse_topology_options *options, int depth,
-                                struct copse_topology **out, struct copse_err *err) {
+                                struct copse_topology_builder *builder, struct copse_err *err) {
   struct reader r = {.json = json, .options = options, .depth = depth, .err = err};
-  *out = NULL;
   copse_status status;
-  COPSE_TRY(copse_builder_new(json->file, &r.builder, err));
-  COPSE_TRY(read_parts(&r));
-  COPSE_TRY(copse_compose(r.builder, json->file, &r.fabric, r.groups, r.n_groups, err));
-  status = copse_builder_finish(r.builder, out, err);
+  COPSE_TRY(read_parts(&r, builder));
+  status = copse_compose(builder, json->file, &r.fabric, r.groups, r.n_groups, err);
 out:
-  copse_builder_free(r.builder);
   for (int i = 0; i < r.n_loaded; i++) {
     copse_topology_free(r.loaded[i].host);
     free(r.loaded[i].path);

@@ -309,8 +309,8 @@ static copse_status build_cluster(const struct line *l) {
   struct line host = *l;
   struct copse_host_group group = {.bandwidth = COPSE_Q_ZERO, .line = l->at};
   copse_status status;
-  COPSE_TRY(parse_cluster(l, &c));
   host.builder = NULL;
+  COPSE_TRY(parse_cluster(l, &c));
   if (!c.has_fabric && c.hosts == 1) return add_host(l, &c);
   COPSE_TRY(copse_builder_new(l->label, &host.builder, l->err));
   COPSE_TRY(add_host(&host, &c));

@@ -19,8 +19,6 @@ void copse_sets_init(int *parent, int n);
 int copse_sets_find(int *parent, int i);
 /* Returns whether a and b were in different sets. */
 bool copse_sets_unite(int *parent, int a, int b);
-/* set [n] receives the number of each member's set, 0 on, by least member. Returns how many. */
-int copse_sets_number(int *parent, int n, int *set);
 
 /* First in, first out. `items` has room for every push between two resets. */
 struct copse_queue {
@@ -68,7 +66,6 @@ struct copse_permutation {
   const int *groups; /* where each group goes; NULL where no groups are asked for */
 };
 
-bool copse_permutation_is_identity(const int *image, int n);
 void copse_permutation_invert(const int *image, int n, int *inverse);
 /* out[i] = second[first[i]]; out may be first. */
 void copse_permutation_compose(const int *first, const int *second, int n, int *out);

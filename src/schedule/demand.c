@@ -31,26 +31,24 @@ static copse_status read_matrix(const struct copse_json *json, int n_ranks, int6
   static const char *const keys[] = {"format", "bytes", "comment", NULL};
   const char *format;
   const cJSON *rows;
-  copse_status status;
   int n = 0;
   bool any = false;
-  COPSE_TRY(copse_json_expect_object(json, json->root, NULL, "a demand", keys, err));
-  COPSE_TRY(copse_json_get_string(json, json->root, "format", &format, err));
+  COPSE_DO(copse_json_expect_object(json, json->root, NULL, "a demand", keys, err));
+  COPSE_DO(copse_json_get_string(json, json->root, "format", &format, err));
   if (strcmp(format, "copse-demand/1") != 0)
     return copse_fail_at(err, COPSE_BAD_INPUT, json->file, copse_json_line(json->root, NULL),
                          "unknown \"format\"; this version reads copse-demand/1");
-  COPSE_TRY(copse_json_get_array(json, json->root, "bytes", &rows, err));
+  COPSE_DO(copse_json_get_array(json, json->root, "bytes", &rows, err));
   if (cJSON_GetArraySize(rows) != n_ranks)
     return copse_fail_at(err, COPSE_BAD_INPUT, json->file, copse_json_line(json->root, NULL),
                          "\"bytes\" must have %d rows, one per rank", n_ranks);
   COPSE_JSON_EACH (row, rows)
-    COPSE_TRY(read_row(json, row, json->root, n_ranks, &bytes[(size_t)n_ranks * (size_t)n++], err));
+    COPSE_DO(read_row(json, row, json->root, n_ranks, &bytes[(size_t)n_ranks * (size_t)n++], err));
   for (size_t i = 0; i < (size_t)n_ranks * (size_t)n_ranks; i++) any = any || bytes[i] > 0;
   if (!any)
-    status = copse_fail_at(err, COPSE_BAD_INPUT, json->file, copse_json_line(json->root, NULL),
-                           "all entries of \"bytes\" are zero: nothing is to be sent");
-out:
-  return status;
+    return copse_fail_at(err, COPSE_BAD_INPUT, json->file, copse_json_line(json->root, NULL),
+                         "all entries of \"bytes\" are zero: nothing is to be sent");
+  return COPSE_OK;
 }
 
 copse_status copse_demand_parse(const char *label, const char *data, size_t size, int n_ranks,

@@ -2,7 +2,6 @@
  * Groups of ranks that share a fabric: the list that a user writes, and the index "copse-groups/1"
  * with the joint bound, read and written.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -15,15 +15,16 @@ struct summing {
   int n_counted;
   int *stamps; /* [n_links] the number of the tree that last crossed each link */
   struct copse_q *loads;
+  struct copse_arena scratch;
   struct copse_err *err;
 };
 
 static copse_status start_summing(struct summing *s) {
   size_t n = (size_t)s->topology->n_links;
   for (size_t i = 0; i < n; i++) s->loads[i] = COPSE_Q_ZERO;
-  COPSE_DO(copse_calloc(n, sizeof *s->counts, &s->counts, s->err));
-  COPSE_DO(copse_calloc(n, sizeof *s->counted, &s->counted, s->err));
-  return copse_calloc(n, sizeof *s->stamps, &s->stamps, s->err);
+  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof *s->counts, &s->counts, s->err));
+  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof *s->counted, &s->counted, s->err));
+  return copse_arena_array(&s->scratch, n, sizeof *s->stamps, &s->stamps, s->err);
 }
 
 static copse_status add_counted(struct summing *s) {
@@ -58,12 +59,6 @@ static void count_path(struct summing *s, const int *nodes, int n,
   }
 }
 
-static void end_summing(struct summing *s) {
-  free(s->counts);
-  free(s->counted);
-  free(s->stamps);
-}
-
 copse_status copse_tree_loads(const struct copse_topology *topology,
                               const struct copse_schedule_tree *trees, size_t n_trees,
                               struct copse_q *loads, struct copse_err *err) {
@@ -77,7 +72,7 @@ copse_status copse_tree_loads(const struct copse_topology *topology,
   }
   status = add_counted(&s);
 out:
-  end_summing(&s);
+  copse_arena_free(&s.scratch);
   return status;
 }
 
@@ -94,7 +89,7 @@ copse_status copse_flow_loads(const struct copse_topology *topology,
     }
   status = add_counted(&s);
 out:
-  end_summing(&s);
+  copse_arena_free(&s.scratch);
   return status;
 }
 

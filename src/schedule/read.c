@@ -7,9 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/types.h"
+#include "base/file.h"
 #include "base/index_map.h"
 #include "base/json.h"
+#include "base/types.h"
 #include "schedule/schedule.h"
 
 struct reader {
@@ -261,16 +262,14 @@ static copse_status read_path(struct reader *r, const cJSON *item, const cJSON *
                               struct copse_schedule_path *path) {
   static const char *const keys[] = {"path", "weight", NULL};
   const struct copse_schedule *s = r->schedule;
-  copse_status status;
-  COPSE_TRY(copse_json_expect_object(&r->json, item, parent, "a path", keys, r->err));
-  COPSE_TRY(read_nodes(r, item, "path", &path->nodes, &path->n_nodes));
-  COPSE_TRY(copse_json_get_rational(&r->json, item, "weight", &path->weight, r->err));
+  COPSE_DO(copse_json_expect_object(&r->json, item, parent, "a path", keys, r->err));
+  COPSE_DO(read_nodes(r, item, "path", &path->nodes, &path->n_nodes));
+  COPSE_DO(copse_json_get_rational(&r->json, item, "weight", &path->weight, r->err));
   if (path->weight.num <= 0) return refuse(r, item, NULL, "\"weight\" must be positive");
   if (path->n_nodes < 2 || path->nodes[0] != s->rank_nodes[flow->src] ||
       path->nodes[path->n_nodes - 1] != s->rank_nodes[flow->dst])
-    status = refute(r, item, NULL, "\"path\" must lead from the node of src to the node of dst");
-out:
-  return status;
+    return refute(r, item, NULL, "\"path\" must lead from the node of src to the node of dst");
+  return COPSE_OK;
 }
 
 static copse_status read_flow(struct reader *r, const cJSON *item,
@@ -408,17 +407,15 @@ static copse_status read_topology(struct reader *r) {
   struct copse_schedule *s = r->schedule;
   const cJSON *topology = copse_json_get(r->json.root, "topology");
   const char *name = "", *sha256 = "";
-  copse_status status;
-  COPSE_TRY(
+  COPSE_DO(
       copse_json_expect_object(&r->json, topology, r->json.root, "\"topology\"", keys, r->err));
-  COPSE_TRY(copse_json_get_string(&r->json, topology, "name", &name, r->err));
+  COPSE_DO(copse_json_get_string(&r->json, topology, "name", &name, r->err));
   if (copse_json_get(topology, "sha256"))
-    COPSE_TRY(copse_json_get_string(&r->json, topology, "sha256", &sha256, r->err));
+    COPSE_DO(copse_json_get_string(&r->json, topology, "sha256", &sha256, r->err));
   s->topology_name = copse_arena_strdup(&s->arena, name);
   s->topology_sha256 = copse_arena_strdup(&s->arena, sha256);
-  if (!s->topology_name || !s->topology_sha256) status = copse_fail_nomem(r->err);
-out:
-  return status;
+  if (!s->topology_name || !s->topology_sha256) return copse_fail_nomem(r->err);
+  return COPSE_OK;
 }
 
 static copse_status read_bound(struct reader *r) {
@@ -455,18 +452,16 @@ static copse_status read_edge(struct reader *r, const cJSON *item, const cJSON *
   static const char *const keys[] = {"src", "dst", "path", NULL};
   const struct copse_schedule *s = r->schedule;
   int64_t src, dst;
-  copse_status status;
-  COPSE_TRY(copse_json_expect_object(&r->json, item, parent, "an edge", keys, r->err));
-  COPSE_TRY(copse_json_get_int(&r->json, item, "src", 0, s->n_ranks - 1, &src, r->err));
-  COPSE_TRY(copse_json_get_int(&r->json, item, "dst", 0, s->n_ranks - 1, &dst, r->err));
-  COPSE_TRY(read_nodes(r, item, "path", &edge->path, &edge->n_path));
+  COPSE_DO(copse_json_expect_object(&r->json, item, parent, "an edge", keys, r->err));
+  COPSE_DO(copse_json_get_int(&r->json, item, "src", 0, s->n_ranks - 1, &src, r->err));
+  COPSE_DO(copse_json_get_int(&r->json, item, "dst", 0, s->n_ranks - 1, &dst, r->err));
+  COPSE_DO(read_nodes(r, item, "path", &edge->path, &edge->n_path));
   edge->src = (int)src;
   edge->dst = (int)dst;
   if (edge->n_path < 2 || edge->path[0] != s->rank_nodes[src] ||
       edge->path[edge->n_path - 1] != s->rank_nodes[dst])
-    status = refute(r, item, NULL, "\"path\" must lead from the node of src to the node of dst");
-out:
-  return status;
+    return refute(r, item, NULL, "\"path\" must lead from the node of src to the node of dst");
+  return COPSE_OK;
 }
 
 /*

@@ -9,7 +9,6 @@
 #include <stddef.h>
 
 #include "base/err.h"
-#include "base/file.h"
 #include "base/graph.h"
 #include "base/memory.h"
 #include "base/rational.h"
@@ -81,8 +80,8 @@ struct copse_schedule_potential {
  * every rank add up to 1 or more, and every cut misses a rank. A tree of root v crosses each
  * cut around v, and along its paths from rank to rank the differences of p add up to 0, so
  *   T/M >= 1 / sum_e b_e max(Z_e, Y_e - (p[dst] - p[src])).
- * Of other algorithms it says nothing. Where a switch is multicast or aggregates, loads of its links
- * are not all counted, and p must be 0 at it and beside it.
+ * Of other algorithms it says nothing. Where a switch is multicast or aggregates, loads of its
+ * links are not all counted, and p must be 0 at it and beside it.
  */
 enum copse_bound_kind {
   COPSE_BOUND_CUT,
@@ -138,16 +137,15 @@ struct copse_schedule {
    * all those of the first one are moved by the second, and so on. An alltoall has at most one. */
   int n_rotations; /* 0: all trees or flows are listed */
   const struct copse_permutation *rotations;
-  bool no_forward;       /* alltoall: ranks do not relay; the bound holds under that rule */
+  bool no_forward; /* alltoall: ranks do not relay; the bound holds under that rule */
   /* Switches whose copying (multicast) or adding (aggregation) the time counts on: with a copy for
    * each receiver it would be longer. Indices into nodes. */
   int n_copying, n_adding;
   const int *copying, *adding;
-  bool others_excluded;  /* GPUs that are no ranks, and their links, are left out, and the bound
-                            holds without them; else they relay */
+  bool others_excluded; /* GPUs that are no ranks, and their links, are left out, and the bound
+                           holds without them; else they relay */
   struct copse_arena arena;
 };
-
 
 /* The smallest k for which all trees' weights are multiples of 1/(N k), with a root of 1/k; 0 where
  * that has more than 63 bits. */
@@ -162,8 +160,8 @@ int64_t copse_schedule_images(const struct copse_schedule *schedule);
  * for others. COPSE_NOMEM also for what would take more than 8 GiB, with how much it is. After a
  * failure the schedule is as it was.
  */
-copse_status copse_schedule_expand(struct copse_schedule *schedule, struct copse_err *err)
-    COPSE_CHECKED;
+copse_status copse_schedule_expand(struct copse_schedule *schedule,
+                                   struct copse_err *err) COPSE_CHECKED;
 
 /* Longest way in hops between ranks: from a root over all trees, or over all flows' paths. */
 int copse_schedule_height(const struct copse_schedule *schedule);

@@ -186,41 +186,32 @@ static void join_phase(struct bound_checker *c, int from, int to, const int *ima
 
 static copse_status join_images(struct bound_checker *c, int i, const int *image,
                                 const int *link_image) {
-  copse_status status = COPSE_OK;
   char *hit = NULL;
-  COPSE_TRY(copse_arena_array(&c->scratch, (size_t)c->groups->n, 1, &hit, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch, (size_t)c->groups->n, 1, &hit, c->err));
   for (int g = 0; g < c->groups->n; g++) {
     int h = c->groups->generators[i].groups[g];
-    if (hit[h]++) {
-      status = refute(c, "generator %d of the bound takes two groups to group %d", i, h);
-      goto out;
-    }
-    COPSE_TRY(join_group(c, i, g, h, image));
+    if (hit[h]++) return refute(c, "generator %d of the bound takes two groups to group %d", i, h);
+    COPSE_DO(join_group(c, i, g, h, image));
     int n = exchanges(c, g) ? schedule_of(c, g)->n_ranks : 2;
     for (int phase = 0; phase < n; phase++) {
       int to = exchanges(c, g) ? c->member[image[find_rank(c, g, phase)]] - 1 : phase;
       join_phase(c, c->first_phase[g] + phase, c->first_phase[h] + to, image, link_image);
     }
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status take_symmetries(struct bound_checker *c) {
   int *image = NULL, *link_image = NULL;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&c->scratch, (size_t)c->n_nodes, sizeof *image, &image, c->err));
-  COPSE_TRY(
+  COPSE_DO(copse_arena_array(&c->scratch, (size_t)c->n_nodes, sizeof *image, &image, c->err));
+  COPSE_DO(
       copse_arena_array(&c->scratch, (size_t)c->n_links, sizeof *link_image, &link_image, c->err));
   for (int i = 0; i < c->groups->n_generators; i++) {
-    if (!read_nodes(c, i, image) || !keeps_topology(c, image, link_image)) {
-      status = refute(c, "generator %d of the bound is no symmetry of the topology", i);
-      goto out;
-    }
-    COPSE_TRY(join_images(c, i, image, link_image));
+    if (!read_nodes(c, i, image) || !keeps_topology(c, image, link_image))
+      return refute(c, "generator %d of the bound is no symmetry of the topology", i);
+    COPSE_DO(join_images(c, i, image, link_image));
   }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- cuts and potentials ------------------------------------------------------------------- */
@@ -539,14 +530,12 @@ out:
 
 static copse_status add_members(struct checker *c, struct copse_verify_groups_report *report) {
   struct copse_verify_busiest busiest;
-  copse_status status = COPSE_OK;
-  for (int g = 0; g < c->groups->n; g++) COPSE_TRY(check_member(c, g));
-  status = copse_verify_most_loaded(c->topology, c->loads, c->label, &report->time_per_GB, &busiest,
-                                    c->err);
+  for (int g = 0; g < c->groups->n; g++) COPSE_DO(check_member(c, g));
+  COPSE_DO(copse_verify_most_loaded(c->topology, c->loads, c->label, &report->time_per_GB, &busiest,
+                                    c->err));
   report->busiest_src = busiest.src;
   report->busiest_dst = busiest.dst;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status check_time(struct checker *c, const struct copse_verify_groups_report *report) {

@@ -386,18 +386,16 @@ copse_status copse_verify_compare_bound(const char *label, struct copse_q claim,
 static copse_status check_time(struct checker *c, struct copse_verify_report *report) {
   char claimed[COPSE_Q_TEXT], found[COPSE_Q_TEXT];
   struct copse_verify_busiest busiest;
-  copse_status status;
-  COPSE_TRY(copse_verify_most_loaded(c->topology, c->loads, c->label, &report->time_per_GB,
-                                     &busiest, c->err));
+  COPSE_DO(copse_verify_most_loaded(c->topology, c->loads, c->label, &report->time_per_GB, &busiest,
+                                    c->err));
   report->busiest_src = busiest.src;
   report->busiest_dst = busiest.dst;
   report->busiest_links = busiest.links;
   if (!copse_q_eq(report->time_per_GB, c->schedule->time_per_GB))
-    status = refute(c, "time_per_GB is %s, the most loaded link gives %s",
-                    copse_q_text(c->schedule->time_per_GB, claimed),
-                    copse_q_text(report->time_per_GB, found));
-out:
-  return status;
+    return refute(c, "time_per_GB is %s, the most loaded link gives %s",
+                  copse_q_text(c->schedule->time_per_GB, claimed),
+                  copse_q_text(report->time_per_GB, found));
+  return COPSE_OK;
 }
 
 /* What a cut S proves: data over the bandwidth that leaves S (enters it, for a reduction). */

@@ -13,7 +13,6 @@
 #include "schedule/solve/shares.h"
 #include "schedule/solve/solve.h"
 #include "schedule/solve/switches.h"
-#include "solver/trees/optimum.h"
 
 /* Whether trees of equal shares may be further from the best ones than the tolerance says. */
 static bool may_miss(const struct copse_solve_options *o) {
@@ -142,23 +141,18 @@ static copse_status list_switches(struct copse_solving *b, struct copse_err *err
   struct copse_schedule *s = b->schedule;
   int *copying = copse_solving_take(b, b->topology->n_nodes, sizeof *copying);
   int *adding = copse_solving_take(b, b->topology->n_nodes, sizeof *adding);
-  bool *copies = NULL, *adds = NULL, counts;
-  copse_status status;
-  if (!copying || !adding) return copse_fail_nomem(err);
-  COPSE_TRY(copse_calloc((size_t)b->topology->n_nodes, sizeof *copies, &copies, err));
-  COPSE_TRY(copse_calloc((size_t)b->topology->n_nodes, sizeof *adds, &adds, err));
-  COPSE_TRY(copse_tree_switches(b->topology, s->trees, (size_t)s->n_trees, s->time_per_GB, copies,
-                                adds, &counts, err));
+  bool *copies = copse_solving_take(b, b->topology->n_nodes, sizeof *copies);
+  bool *adds = copse_solving_take(b, b->topology->n_nodes, sizeof *adds), counts;
+  if (!copying || !adding || !copies || !adds) return copse_fail_nomem(err);
+  COPSE_DO(copse_tree_switches(b->topology, s->trees, (size_t)s->n_trees, s->time_per_GB, copies,
+                               adds, &counts, err));
   for (int v = 0; v < b->topology->n_nodes && counts; v++) {
     if (copies[v]) copying[s->n_copying++] = v;
     if (adds[v]) adding[s->n_adding++] = v;
   }
   s->copying = copying;
   s->adding = adding;
-out:
-  free(copies);
-  free(adds);
-  return status;
+  return COPSE_OK;
 }
 
 /* Trees, their time, and the bound that belongs to it. */

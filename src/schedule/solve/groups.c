@@ -78,12 +78,11 @@ static copse_status start_group(struct job *j, int g) {
   struct copse_solve_options options = options_of(j, g);
   struct copse_err why = COPSE_ERR_INIT;
   bool *closed = NULL;
-  copse_status status;
-  COPSE_TRY(describe_group(j, g));
-  COPSE_TRY(copse_topology_choose_ranks(j->topology, group->nodes, group->n, j->options->exclude,
-                                        &j->chosen[g], j->err));
-  status = copse_solve_in_part(j->chosen[g], &options, NULL, &j->result->members[g].schedule,
-                               j->seconds, &why);
+  COPSE_DO(describe_group(j, g));
+  COPSE_DO(copse_topology_choose_ranks(j->topology, group->nodes, group->n, j->options->exclude,
+                                       &j->chosen[g], j->err));
+  copse_status status = copse_solve_in_part(j->chosen[g], &options, NULL,
+                                            &j->result->members[g].schedule, j->seconds, &why);
   if (status != COPSE_OK) return fail_in_group(j, g, &why);
   if (j->options->exclude) {
     if (!(closed = take(j, j->topology->n_nodes, sizeof *closed))) return copse_fail_nomem(j->err);
@@ -99,8 +98,7 @@ static copse_status start_group(struct job *j, int g) {
       .root = group->root >= 0 ? group->nodes[group->root] : -1,
       .closed = closed,
   };
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- all together -------------------------------------------------------------------------- */
@@ -164,27 +162,25 @@ out:
 static copse_status find_joint(struct job *j) {
   double start = copse_clock_seconds();
   struct copse_q scale;
-  copse_status status;
   bool trees = false;
   for (int g = 0; g < j->n; g++) trees = trees || j->groups[g].collective != COPSE_ALLTOALL;
-  status =
+  copse_status status =
       trees ? copse_instance_make(j->topology, j->options->label, -1, false, &j->instance, j->err)
             : copse_instance_scale(j->topology, &j->instance, j->err);
   if (status != COPSE_OK) return status;
   if (!j->options->no_symmetry)
-    COPSE_TRY(copse_groups_symmetries(j->topology, j->groups, j->n, &j->symmetries,
-                                      &j->n_symmetries, j->err));
-  COPSE_TRY(run_joint(j, 0, &j->joint));
+    COPSE_DO(copse_groups_symmetries(j->topology, j->groups, j->n, &j->symmetries, &j->n_symmetries,
+                                     j->err));
+  COPSE_DO(run_joint(j, 0, &j->joint));
   if (!is_good(&j->joint)) return refuse_outcome(j, &j->joint);
   j->proof = &j->joint;
   j->inexact = j->joint.outcome == COPSE_JOINT_CLOSE;
-  if (trees && copse_has_clever_switch(j->topology)) COPSE_TRY(find_unbalanced_bound(j));
+  if (trees && copse_has_clever_switch(j->topology)) COPSE_DO(find_unbalanced_bound(j));
   j->seconds->optimum += copse_clock_seconds() - start;
   scale = (struct copse_q){j->instance.scale, 1};
-  COPSE_TRY(copse_q_div(scale, j->joint.rate, &j->result->bound_time_per_GB, j->err));
+  COPSE_DO(copse_q_div(scale, j->joint.rate, &j->result->bound_time_per_GB, j->err));
   j->result->time_per_GB = j->result->bound_time_per_GB;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* The links' amounts in the numbering of the group's own topology. */
@@ -325,16 +321,14 @@ static copse_status name_topology(struct job *j) {
 
 /* What is left to be found out where the optimum is not simply the programme's. */
 static copse_status set_time(struct job *j) {
-  copse_status status;
-  COPSE_TRY(copse_verify_groups_bound(j->result, j->topology, j->options->groups_label,
-                                      &j->result->bound_time_per_GB, j->err));
+  COPSE_DO(copse_verify_groups_bound(j->result, j->topology, j->options->groups_label,
+                                     &j->result->bound_time_per_GB, j->err));
   if (!j->options->bound_only)
-    status = copse_verify_groups_time(j->result, j->topology, j->options->groups_label,
-                                      &j->result->time_per_GB, j->err);
+    return copse_verify_groups_time(j->result, j->topology, j->options->groups_label,
+                                    &j->result->time_per_GB, j->err);
   else if (copse_q_cmp(j->result->time_per_GB, j->result->bound_time_per_GB) < 0)
     j->result->time_per_GB = j->result->bound_time_per_GB;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status pack_groups(struct job *j, struct copse_err *err) {
@@ -354,33 +348,29 @@ static copse_status pack_all(struct job *j) {
   j->inexact = true;
   copse_joint_free(&j->joint);
   j->joint = (struct copse_joint){0};
-  COPSE_TRY(run_joint(j, coarsest_whole(j->topology), &j->joint));
-  status = is_good(&j->joint) ? pack_groups(j, j->err) : refuse_outcome(j, &j->joint);
-out:
-  return status;
+  COPSE_DO(run_joint(j, coarsest_whole(j->topology), &j->joint));
+  return is_good(&j->joint) ? pack_groups(j, j->err) : refuse_outcome(j, &j->joint);
 }
 
 static copse_status solve_all(struct job *j) {
   size_t n = (size_t)j->n;
-  copse_status status;
   if (j->n > COPSE_GROUPS_COLUMNS) { /* each has a link or two */
     j->joint = (struct copse_joint){.outcome = COPSE_JOINT_TOO_LARGE, .columns = j->n};
     return refuse_outcome(j, &j->joint);
   }
-  COPSE_TRY(name_topology(j));
-  COPSE_TRY(copse_calloc(n, sizeof *j->result->members, &j->result->members, j->err));
+  COPSE_DO(name_topology(j));
+  COPSE_DO(copse_calloc(n, sizeof *j->result->members, &j->result->members, j->err));
   j->result->n = j->n;
-  COPSE_TRY(copse_calloc(n, sizeof(struct copse_topology *), &j->chosen, j->err));
-  COPSE_TRY(copse_calloc(n, sizeof *j->joint_groups, &j->joint_groups, j->err));
-  for (int g = 0; g < j->n; g++) COPSE_TRY(start_group(j, g));
-  COPSE_TRY(find_joint(j));
-  COPSE_TRY(copy_cuts(j));
-  COPSE_TRY(copy_potentials(j));
-  COPSE_TRY(copy_symmetries(j));
-  if (!j->options->bound_only) COPSE_TRY(pack_all(j));
-  if (j->inexact) status = set_time(j);
-out:
-  return status;
+  COPSE_DO(copse_calloc(n, sizeof(struct copse_topology *), &j->chosen, j->err));
+  COPSE_DO(copse_calloc(n, sizeof *j->joint_groups, &j->joint_groups, j->err));
+  for (int g = 0; g < j->n; g++) COPSE_DO(start_group(j, g));
+  COPSE_DO(find_joint(j));
+  COPSE_DO(copy_cuts(j));
+  COPSE_DO(copy_potentials(j));
+  COPSE_DO(copy_symmetries(j));
+  if (!j->options->bound_only) COPSE_DO(pack_all(j));
+  if (j->inexact) return set_time(j);
+  return COPSE_OK;
 }
 
 copse_status copse_solve_groups(const struct copse_topology *topology,

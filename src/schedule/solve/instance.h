@@ -4,7 +4,6 @@
 #ifndef COPSE_SCHEDULE_SOLVE_INSTANCE_H
 #define COPSE_SCHEDULE_SOLVE_INSTANCE_H
 
-#include "base/rational.h"
 #include "solver/network/network.h"
 #include "topology/topology.h"
 
@@ -28,8 +27,8 @@ copse_status copse_instance_make(const struct copse_topology *topology, const ch
                                  bool reversed, struct copse_instance *out,
                                  struct copse_err *err) COPSE_CHECKED;
 /* The same for flows, which need no balanced relays: every rank a terminal, no roots. */
-copse_status copse_instance_scale(const struct copse_topology *topology,
-                                  struct copse_instance *out, struct copse_err *err) COPSE_CHECKED;
+copse_status copse_instance_scale(const struct copse_topology *topology, struct copse_instance *out,
+                                  struct copse_err *err) COPSE_CHECKED;
 void copse_instance_free(struct copse_instance *instance);
 
 /* Whether every link has an opposite of the same bandwidth, and switches' multicast and

@@ -128,19 +128,17 @@ static copse_status solve_phase(struct copse_solving *b, bool reversed,
                                          .trust_from = o->trust_from,
                                          .symmetry = b->orbit_trees ? &b->symmetry.network : NULL,
                                          .multiple = b->compact};
-  copse_status status;
   phase->used = true;
-  COPSE_TRY(copse_instance_make(b->topology, o->label, o->root, reversed, &phase->instance, err));
+  COPSE_DO(copse_instance_make(b->topology, o->label, o->root, reversed, &phase->instance, err));
   phase->instance.network.sinks = b->symmetry.sinks;
   phase->instance.network.n_sinks = b->symmetry.n_sinks;
-  COPSE_TRY(copse_forest_solve(&phase->instance.network, &options, &phase->forest, err));
+  COPSE_DO(copse_forest_solve(&phase->instance.network, &options, &phase->forest, err));
   seconds->optimum += phase->forest.seconds_optimum;
   seconds->split += phase->forest.seconds_split;
   seconds->pack += phase->forest.seconds_pack;
   if (phase->forest.optimum.x.num == 0 && b->topology->n_ranks > 1)
-    status = refuse_unreached(b, phase, reversed, err);
-out:
-  return status;
+    return refuse_unreached(b, phase, reversed, err);
+  return COPSE_OK;
 }
 
 static bool all_orbit_trees(const struct copse_solving *b) {

@@ -17,6 +17,7 @@
 #include "base/graph.h"
 #include "base/memory.h"
 #include "schedule/solve/policy.h"
+#include "schedule/solve/symmetry.h"
 
 #define TABLE (4 * COPSE_SHARES_CUTS) /* of sets, a power of two */
 
@@ -265,18 +266,15 @@ static copse_status find(const struct copse_topology *topology,
                          const struct copse_instance *instance, struct copse_q at_least,
                          struct copse_shares *shares, struct copse_err *err) {
   struct copse_shares_options search = {.at_least = at_least, .progress = options->progress};
-  copse_status status = COPSE_OK;
   shares->outcome = COPSE_JOINT_TOO_LARGE;
   search.symmetric = true;
   search.max_columns = COPSE_SHARES_KINDS;
-  if (!options->no_symmetry) COPSE_TRY(copse_shares_find(topology, instance, &search, shares, err));
-  if (!is_open(shares)) goto out;
+  if (!options->no_symmetry) COPSE_DO(copse_shares_find(topology, instance, &search, shares, err));
+  if (!is_open(shares)) return COPSE_OK;
   copse_shares_free(shares);
   search.symmetric = false;
   search.max_columns = COPSE_SHARES_COLUMNS;
-  status = copse_shares_find(topology, instance, &search, shares, err);
-out:
-  return status;
+  return copse_shares_find(topology, instance, &search, shares, err);
 }
 
 copse_status copse_free_shares_find(const struct copse_topology *topology,

@@ -7,7 +7,6 @@
 
 #include "schedule/solve/instance.h"
 #include "schedule/solve/solve.h"
-#include "schedule/solve/symmetry.h"
 #include "solver/joint/joint.h"
 
 /* A node set of the proof, each of its images one by one. */

@@ -13,6 +13,7 @@
 #include "schedule/loads.h"
 #include "schedule/solve/policy.h"
 #include "schedule/solve/shares.h"
+#include "schedule/solve/symmetry.h"
 #include "solver/joint/joint.h"
 #include "solver/trees/forest.h"
 
@@ -35,6 +36,7 @@ struct job {
   struct copse_schedule_tree *trees;
   size_t n_trees, trees_capacity;
   struct copse_solve_seconds *seconds;
+  struct copse_arena scratch;
   struct copse_err *err;
 };
 
@@ -80,14 +82,13 @@ static void find_neighbours(struct job *j, int *one, int *other) {
 static copse_status find_switches(struct job *j) {
   const struct copse_topology *t = j->topology;
   size_t nodes = (size_t)t->n_nodes;
-  int *one = NULL, *other = NULL;
-  copse_status status;
-  COPSE_TRY(copse_calloc(nodes, sizeof(bool), &j->usable[0], j->err));
-  COPSE_TRY(copse_calloc(nodes, sizeof(bool), &j->usable[1], j->err));
-  COPSE_TRY(copse_calloc(nodes, sizeof(bool), &j->branches, j->err));
-  COPSE_TRY(copse_calloc(nodes, sizeof(bool), &j->local, j->err));
-  COPSE_TRY(copse_calloc(nodes, sizeof *one, &one, j->err));
-  COPSE_TRY(copse_calloc(nodes, sizeof *other, &other, j->err));
+  int *one, *other;
+  COPSE_DO(copse_arena_array(&j->scratch, nodes, sizeof(bool), &j->usable[0], j->err));
+  COPSE_DO(copse_arena_array(&j->scratch, nodes, sizeof(bool), &j->usable[1], j->err));
+  COPSE_DO(copse_arena_array(&j->scratch, nodes, sizeof(bool), &j->branches, j->err));
+  COPSE_DO(copse_arena_array(&j->scratch, nodes, sizeof(bool), &j->local, j->err));
+  COPSE_DO(copse_arena_array(&j->scratch, nodes, sizeof *one, &one, j->err));
+  COPSE_DO(copse_arena_array(&j->scratch, nodes, sizeof *other, &other, j->err));
   for (int v = 0; v < t->n_nodes; v++) {
     j->usable[0][v] = t->nodes[v].rank < 0 && t->nodes[v].multicast;
     j->usable[1][v] = t->nodes[v].rank < 0 && t->nodes[v].aggregation;
@@ -95,10 +96,7 @@ static copse_status find_switches(struct job *j) {
   drop_beyond_relays(t, false, j->usable[0]);
   drop_beyond_relays(t, true, j->usable[1]);
   find_neighbours(j, one, other);
-out:
-  free(one);
-  free(other);
-  return status;
+  return COPSE_OK;
 }
 
 static bool same_way(const struct way *a, const struct way *b) {
@@ -113,21 +111,18 @@ static bool same_way(const struct way *a, const struct way *b) {
 static copse_status add_way(struct job *j, const bool *copying, const bool *adding) {
   const bool *wanted[2] = {copying, adding};
   struct way *way = &j->ways[j->n_ways];
-  copse_status status = COPSE_OK;
   if (j->n_ways == COPSE_SWITCH_WAYS) return COPSE_OK;
   *way = (struct way){0};
   for (int i = 0; i < 2; i++) {
-    COPSE_TRY(copse_calloc((size_t)j->topology->n_nodes, sizeof(int), &way->nodes[i], j->err));
+    COPSE_DO(copse_arena_array(&j->scratch, (size_t)j->topology->n_nodes, sizeof(int),
+                               &way->nodes[i], j->err));
     for (int v = 0; v < j->topology->n_nodes; v++)
       if (wanted[i][v] && j->usable[i][v] && j->branches[v]) way->nodes[i][way->n[i]++] = v;
   }
   for (int w = 0; w < j->n_ways; w++)
-    if (same_way(way, &j->ways[w])) goto out;
+    if (same_way(way, &j->ways[w])) return COPSE_OK;
   j->n_ways++;
   return COPSE_OK;
-out:
-  for (int i = 0; i < 2; i++) free(way->nodes[i]);
-  return status;
 }
 
 /* The switches next to ranks if `locals`, the others if `others`, and `one` in any case. */
@@ -153,29 +148,21 @@ static copse_status add_all_sets(struct job *j, const int *nodes, int n, bool *c
 /* With `all`, every set, if there are few switches: *done then, or where there are more. */
 static copse_status list_ways(struct job *j, bool all, bool *done) {
   size_t nodes = (size_t)j->topology->n_nodes;
-  bool *copying = NULL, *adding = NULL;
-  int *found = NULL, n = 0;
-  copse_status status;
-  COPSE_TRY(copse_calloc(nodes, sizeof *copying, &copying, j->err));
-  COPSE_TRY(copse_calloc(nodes, sizeof *adding, &adding, j->err));
-  COPSE_TRY(copse_calloc(nodes, sizeof *found, &found, j->err));
+  bool *copying, *adding;
+  int *found, n = 0;
+  COPSE_DO(copse_arena_array(&j->scratch, nodes, sizeof *copying, &copying, j->err));
+  COPSE_DO(copse_arena_array(&j->scratch, nodes, sizeof *adding, &adding, j->err));
+  COPSE_DO(copse_arena_array(&j->scratch, nodes, sizeof *found, &found, j->err));
   for (int v = 0; v < j->topology->n_nodes; v++)
     if (j->branches[v] && (j->usable[0][v] || j->usable[1][v])) found[n++] = v;
   *done = all || n > COPSE_SWITCH_FEW;
-  if (all) {
-    status = add_all_sets(j, found, n, copying, adding);
-    goto out;
-  }
-  COPSE_TRY(add_tiers(j, copying, false, false, -1));
-  COPSE_TRY(add_tiers(j, copying, true, false, -1));
-  COPSE_TRY(add_tiers(j, copying, true, true, -1));
+  if (all) return add_all_sets(j, found, n, copying, adding);
+  COPSE_DO(add_tiers(j, copying, false, false, -1));
+  COPSE_DO(add_tiers(j, copying, true, false, -1));
+  COPSE_DO(add_tiers(j, copying, true, true, -1));
   for (int i = 0; i < n; i++)
-    if (!j->local[found[i]]) COPSE_TRY(add_tiers(j, copying, true, false, found[i]));
-out:
-  free(copying);
-  free(adding);
-  free(found);
-  return status;
+    if (!j->local[found[i]]) COPSE_DO(add_tiers(j, copying, true, false, found[i]));
+  return COPSE_OK;
 }
 
 /* ---- the programme ------------------------------------------------------------------------- */
@@ -203,14 +190,15 @@ static int way_image(const struct job *j, const int *image, int way) {
 
 /* Those of the fabric's symmetries that take every way to one. */
 static copse_status keep_symmetries(struct job *j, const struct copse_permutation *found,
-                                    int n_found, struct copse_joint_options *options,
-                                    int **groups) {
-  struct copse_permutation *kept = NULL;
-  COPSE_DO(copse_calloc((size_t)n_found, sizeof *kept, &kept, j->err));
+                                    int n_found, struct copse_joint_options *options) {
+  struct copse_permutation *kept;
+  int *groups;
+  COPSE_DO(copse_arena_array(&j->scratch, (size_t)n_found, sizeof *kept, &kept, j->err));
   options->symmetries = kept;
-  COPSE_DO(copse_calloc((size_t)n_found * COPSE_SWITCH_WAYS, sizeof **groups, groups, j->err));
+  COPSE_DO(copse_arena_array(&j->scratch, (size_t)n_found * COPSE_SWITCH_WAYS, sizeof *groups,
+                             &groups, j->err));
   for (int i = 0; i < n_found; i++) {
-    int *images = *groups + (ptrdiff_t)options->n_symmetries * COPSE_SWITCH_WAYS;
+    int *images = groups + (ptrdiff_t)options->n_symmetries * COPSE_SWITCH_WAYS;
     bool good = true;
     for (int w = 0; w < j->n_ways; w++) {
       images[w] = way_image(j, found[i].image, w);
@@ -225,7 +213,7 @@ static copse_status keep_symmetries(struct job *j, const struct copse_permutatio
 
 static copse_status divide(struct job *j) {
   struct copse_permutation *found = NULL;
-  int n_found = 0, *images = NULL;
+  int n_found = 0;
   struct copse_joint_group groups[COPSE_SWITCH_WAYS];
   struct copse_joint_options options = {
       .max_columns = COPSE_SWITCH_COLUMNS, .separate = true, .progress = j->options->progress};
@@ -243,19 +231,15 @@ static copse_status divide(struct job *j) {
   copse_status status;
   if (!j->options->no_symmetry && j->topology->n_ranks <= COPSE_SYMMETRY_RANKS)
     COPSE_TRY(copse_fabric_symmetries(j->topology, &found, &n_found, j->err));
-  COPSE_TRY(keep_symmetries(j, found, n_found, &options, &images));
+  COPSE_TRY(keep_symmetries(j, found, n_found, &options));
   status = copse_joint_find(&j->instance->network, groups, j->n_ways, &options, &j->joint, j->err);
   j->seconds->optimum += copse_clock_seconds() - start;
 out:
   copse_groups_symmetries_free(found, n_found);
-  free((void *)options.symmetries);
-  free(images);
   return status;
 }
 
 static void forget_ways(struct job *j) {
-  for (int w = 0; w < j->n_ways; w++)
-    for (int i = 0; i < 2; i++) free(j->ways[w].nodes[i]);
   j->n_ways = 0;
   copse_joint_free(&j->joint);
   j->joint = (struct copse_joint){0};
@@ -265,19 +249,18 @@ static void forget_ways(struct job *j) {
 static copse_status choose_ways(struct job *j, struct copse_q *time, bool *found) {
   struct copse_q scale = {j->instance->scale, 1};
   bool all = false, done = false;
-  copse_status status = COPSE_OK;
   *found = false;
   while (!done) {
     forget_ways(j);
-    COPSE_TRY(list_ways(j, all, &done));
+    COPSE_DO(list_ways(j, all, &done));
     if (j->n_ways == 1) { /* none */
       copse_note(j->options->notes,
                  "%s: no switch is of use: one that copies or adds must be marked, and so must all "
                  "relays between it and the ranks",
                  j->options->label);
-      goto out;
+      return COPSE_OK;
     }
-    COPSE_TRY(divide(j));
+    COPSE_DO(divide(j));
     *found = j->joint.outcome == COPSE_JOINT_PROVED &&
              copse_q_div(scale, j->joint.rate, time, NULL) == COPSE_OK;
     done = done || (*found && copse_q_eq(*time, j->schedule->bound.time_per_GB));
@@ -288,8 +271,7 @@ static copse_status choose_ways(struct job *j, struct copse_q *time, bool *found
                j->options->label,
                j->joint.outcome == COPSE_JOINT_TOO_LARGE ? "there are too many links"
                                                          : "the fractions don't fit 64 bits");
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- trees --------------------------------------------------------------------------------- */
@@ -306,6 +288,7 @@ struct phase {
   struct copse_q unit;   /* of M per unit of a tree's multiplicity */
   struct reach *reaches; /* [n_nodes] */
   int *line;             /* [n_nodes * 2] a path under construction */
+  struct copse_arena scratch;
 };
 
 /* A path of its own, turned around for a reduction. */
@@ -319,12 +302,11 @@ static copse_status keep_path(const struct phase *p, const int *line, int n, con
 
 static copse_status reach_switch(struct phase *p, int node, int rank, const int *line, int n) {
   struct reach *to = &p->reaches[node];
-  free(to->path);
   to->rank = rank;
   to->n_path = n;
-  copse_status status = copse_calloc((size_t)n, sizeof(int), &to->path, p->j->err);
-  if (status == COPSE_OK) memcpy(to->path, line, (size_t)n * sizeof *line);
-  return status;
+  COPSE_DO(copse_arena_array(&p->scratch, (size_t)n, sizeof(int), &to->path, p->j->err));
+  memcpy(to->path, line, (size_t)n * sizeof *line);
+  return COPSE_OK;
 }
 
 /* Edges between ranks, by way of the switches that the tree branches at. */
@@ -375,26 +357,23 @@ static copse_status convert_tree(struct phase *p, const struct copse_forest_tree
 }
 
 /* The network of one phase of a way: ranks and its switches as terminals. */
-static copse_status way_network(struct job *j, int w, bool reduce, int **terminals,
-                                struct copse_instance *out) {
+static copse_status way_network(struct phase *p, int w, struct copse_instance *out) {
+  struct job *j = p->j;
   const struct copse_topology *t = j->topology;
   const struct copse_joint_part *part = &j->joint.parts[w];
   struct copse_instance whole = *j->instance;
-  int extra = j->ways[w].n[reduce];
-  int64_t *weights = NULL;
-  copse_status status;
-  COPSE_TRY(copse_calloc((size_t)(t->n_ranks + extra), sizeof **terminals, terminals, j->err));
-  COPSE_TRY(copse_calloc((size_t)(t->n_ranks + extra), sizeof *weights, &weights, j->err));
-  memcpy(*terminals, t->rank_nodes, (size_t)t->n_ranks * sizeof **terminals);
-  memcpy(*terminals + t->n_ranks, j->ways[w].nodes[reduce], (size_t)extra * sizeof **terminals);
+  int extra = j->ways[w].n[p->reduce], *terminals;
+  size_t n = (size_t)(t->n_ranks + extra);
+  int64_t *weights;
+  COPSE_DO(copse_arena_array(&p->scratch, n, sizeof *terminals, &terminals, j->err));
+  COPSE_DO(copse_arena_array(&p->scratch, n, sizeof *weights, &weights, j->err));
+  memcpy(terminals, t->rank_nodes, (size_t)t->n_ranks * sizeof *terminals);
+  memcpy(terminals + t->n_ranks, j->ways[w].nodes[p->reduce], (size_t)extra * sizeof *terminals);
   memcpy(weights, part->weights, (size_t)t->n_ranks * sizeof *weights);
-  whole.network.terminals = *terminals;
+  whole.network.terminals = terminals;
   whole.network.n_terminals = t->n_ranks + extra;
-  status = copse_free_shares_instance(&whole, weights, reduce ? part->reduce : part->broadcast,
-                                      reduce, out, j->err);
-out:
-  free(weights);
-  return status;
+  return copse_free_shares_instance(&whole, weights, p->reduce ? part->reduce : part->broadcast,
+                                    p->reduce, out, j->err);
 }
 
 static copse_status pack_phase(struct job *j, int w, bool reduce) {
@@ -405,23 +384,19 @@ static copse_status pack_phase(struct job *j, int w, bool reduce) {
   struct copse_instance instance = {0};
   struct copse_forest forest = {0};
   size_t nodes = (size_t)j->topology->n_nodes;
-  int *terminals = NULL;
   copse_status status;
-  COPSE_TRY(copse_calloc(nodes, sizeof *p.reaches, &p.reaches, j->err));
-  COPSE_TRY(copse_calloc(nodes * (nodes + 1), sizeof *p.line, &p.line, j->err));
+  COPSE_TRY(copse_arena_array(&p.scratch, nodes, sizeof *p.reaches, &p.reaches, j->err));
+  COPSE_TRY(copse_arena_array(&p.scratch, nodes * (nodes + 1), sizeof *p.line, &p.line, j->err));
   COPSE_TRY(copse_q_div(part->rate, j->joint.rate, &p.unit, j->err));
   COPSE_TRY(copse_q_div(p.unit, (struct copse_q){part->whole, 1}, &p.unit, j->err));
-  COPSE_TRY(way_network(j, w, reduce, &terminals, &instance));
+  COPSE_TRY(way_network(&p, w, &instance));
   COPSE_TRY(copse_forest_solve(&instance.network, &options, &forest, j->err));
   for (int i = 0; i < forest.n_trees; i++)
     COPSE_TRY(convert_tree(&p, &forest.trees[i], instance.network.n_terminals - 1));
   j->seconds->split += forest.seconds_split;
   j->seconds->pack += forest.seconds_pack;
 out:
-  for (size_t v = 0; p.reaches && v < nodes; v++) free(p.reaches[v].path);
-  free(p.reaches);
-  free(p.line);
-  free(terminals);
+  copse_arena_free(&p.scratch);
   copse_forest_free(&forest);
   copse_instance_free(&instance);
   return status;
@@ -465,9 +440,7 @@ copse_status copse_solve_with_switches(const struct copse_topology *topology,
   if (*faster && !options->bound_only) COPSE_TRY(make_trees(&j));
 out:
   forget_ways(&j);
-  for (int i = 0; i < 2; i++) free(j.usable[i]);
-  free(j.branches);
-  free(j.local);
+  copse_arena_free(&j.scratch);
   free(j.trees);
   return status;
 }
@@ -494,15 +467,12 @@ static copse_status find_proof(const struct copse_topology *topology,
                                         .symmetric = true,
                                         .unbalanced = unbalanced,
                                         .progress = options->progress};
-  copse_status status = COPSE_OK;
   if (!options->no_symmetry && topology->n_ranks <= COPSE_SYMMETRY_RANKS)
-    COPSE_TRY(copse_shares_find(topology, instance, &search, out, err));
-  if (out->outcome == COPSE_JOINT_PROVED) goto out;
+    COPSE_DO(copse_shares_find(topology, instance, &search, out, err));
+  if (out->outcome == COPSE_JOINT_PROVED) return COPSE_OK;
   copse_shares_free(out);
   search.symmetric = false;
-  status = copse_shares_find(topology, instance, &search, out, err);
-out:
-  return status;
+  return copse_shares_find(topology, instance, &search, out, err);
 }
 
 copse_status copse_bound_with_switches(const struct copse_topology *topology,

@@ -5,8 +5,6 @@
 #ifndef COPSE_SOLVER_ALLTOALL_CONCURRENT_H
 #define COPSE_SOLVER_ALLTOALL_CONCURRENT_H
 
-#include <stddef.h>
-
 #include "base/memory.h"
 #include "base/rational.h"
 #include "solver/network/network.h"

@@ -283,13 +283,11 @@ out:
 
 copse_status copse_concurrent_round_bound(struct copse_search *s, struct copse_concurrent *out,
                                           struct copse_err *err) {
-  copse_status status;
-  COPSE_TRY(try_prices(s, s->price, out, err));
-  COPSE_TRY(try_prices(s, s->best_price, out, err));
+  COPSE_DO(try_prices(s, s->price, out, err));
+  COPSE_DO(try_prices(s, s->best_price, out, err));
   if (out->bound.num == 0)
-    status = copse_fail(err, COPSE_OVERFLOW, "the bound needs more than 64 bits; use fewer digits");
-out:
-  return status;
+    return copse_fail(err, COPSE_OVERFLOW, "the bound needs more than 64 bits; use fewer digits");
+  return COPSE_OK;
 }
 
 /* ---- the paths -------------------------------------------------------------------- */

@@ -3,7 +3,6 @@
  * one.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "solver/network/contract.h"
 #include "solver/joint/internal.h"
@@ -154,12 +153,10 @@ static copse_status lift_cuts(struct small *m) {
 }
 
 static copse_status lift(struct small *m) {
-  copse_status status = COPSE_OK;
   for (int g = 0; m->out->parts && g < m->n_groups; g++)
-    COPSE_TRY(lift_part(m, &m->groups[g], &m->out->parts[g]));
-  if (m->out->n_cuts > 0) status = lift_cuts(m);
-out:
-  return status;
+    COPSE_DO(lift_part(m, &m->groups[g], &m->out->parts[g]));
+  if (m->out->n_cuts > 0) return lift_cuts(m);
+  return COPSE_OK;
 }
 
 copse_status copse_joint_find(const struct copse_network *network,

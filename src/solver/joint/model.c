@@ -639,37 +639,35 @@ copse_status copse_joint_model(struct copse_joint_search *s,
                                const struct copse_joint_options *options, bool *small,
                                struct copse_err *err) {
   int64_t largest = 1;
-  copse_status status;
   for (int e = 0; e < s->network->n_links; e++)
     if (s->network->links[e].capacity > largest) largest = s->network->links[e].capacity;
-  COPSE_TRY(add_columns(s, options, small, err));
-  if (!*small) goto out;
+  COPSE_DO(add_columns(s, options, small, err));
+  if (!*small) return COPSE_OK;
   size_t columns = (size_t)s->n_columns;
-  COPSE_TRY(copse_arena_array(&s->arena, columns, sizeof *s->terms, &s->terms, err));
-  COPSE_TRY(copse_arena_array(&s->arena, columns, sizeof *s->term_at, &s->term_at, err));
-  COPSE_TRY(copse_arena_array(&s->arena, columns, sizeof *s->value, &s->value, err));
-  COPSE_TRY(copse_arena_array(&s->arena, columns, sizeof *s->inner, &s->inner, err));
-  COPSE_TRY(copse_arena_array(&s->arena, columns, sizeof *s->middle, &s->middle, err));
-  COPSE_TRY(
+  COPSE_DO(copse_arena_array(&s->arena, columns, sizeof *s->terms, &s->terms, err));
+  COPSE_DO(copse_arena_array(&s->arena, columns, sizeof *s->term_at, &s->term_at, err));
+  COPSE_DO(copse_arena_array(&s->arena, columns, sizeof *s->value, &s->value, err));
+  COPSE_DO(copse_arena_array(&s->arena, columns, sizeof *s->inner, &s->inner, err));
+  COPSE_DO(copse_arena_array(&s->arena, columns, sizeof *s->middle, &s->middle, err));
+  COPSE_DO(
       copse_arena_array(&s->arena, (size_t)s->network->n_nodes, sizeof(int64_t), &s->shares, err));
-  COPSE_TRY(copse_arena_array(&s->arena, (size_t)s->network->n_links, sizeof(int64_t),
-                              &s->capacities, err));
-  COPSE_TRY(
+  COPSE_DO(copse_arena_array(&s->arena, (size_t)s->network->n_links, sizeof(int64_t),
+                             &s->capacities, err));
+  COPSE_DO(
       copse_arena_array(&s->arena, (size_t)s->network->n_links, sizeof(int64_t), &s->units, err));
   for (int e = 0; e < s->network->n_links; e++)
     s->units[e] =
         llround((double)s->network->links[e].capacity / (double)largest * (double)COPSE_LP_UNITS);
-  COPSE_TRY(copse_lp_new(s->n_columns, largest, &s->lp, err));
+  COPSE_DO(copse_lp_new(s->n_columns, largest, &s->lp, err));
   if (s->whole) {
     set_uppers(s);
   } else {
-    COPSE_TRY(add_share_rows(s, err));
-    COPSE_TRY(add_limit_rows(s, options->most, err));
-    COPSE_TRY(add_link_rows(s, err));
+    COPSE_DO(add_share_rows(s, err));
+    COPSE_DO(add_limit_rows(s, options->most, err));
+    COPSE_DO(add_link_rows(s, err));
   }
-  COPSE_TRY(add_node_rows(s, err));
-  COPSE_TRY(add_first_cuts(s, err));
-  if (!s->whole) status = close_columns(s, err);
-out:
-  return status;
+  COPSE_DO(add_node_rows(s, err));
+  COPSE_DO(add_first_cuts(s, err));
+  if (!s->whole) return close_columns(s, err);
+  return COPSE_OK;
 }

@@ -168,18 +168,16 @@ copse_status copse_joint_parts(const struct copse_joint_search *s, mpq_t *soluti
                                struct copse_joint *out, bool *fits, struct copse_err *err) {
   struct copse_joint_part *parts =
       copse_arena_alloc(&out->arena, (size_t)s->n_groups, sizeof *parts);
-  copse_status status = COPSE_OK;
   if (!parts) return copse_fail_nomem(err);
   out->rate = COPSE_Q_ZERO;
   *fits = true;
   for (int g = 0; g < s->n_groups && *fits; g++)
-    COPSE_TRY(set_part(s, g, solution, out, &parts[g], fits, err));
+    COPSE_DO(set_part(s, g, solution, out, &parts[g], fits, err));
   for (int g = 0; g < s->n_rates && *fits; g++)
     *fits = copse_q_add(out->rate, parts[g].rate, &out->rate, NULL) == COPSE_OK;
-  if (!*fits) goto out;
+  if (!*fits) return COPSE_OK;
   out->parts = parts;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- rounded parts -------------------------------------------------------------------------- */

@@ -237,21 +237,19 @@ static copse_status find_parts(struct copse_joint_search *s, bool open,
                                const struct copse_progress *progress, struct copse_joint *out,
                                bool *found, struct copse_err *err) {
   bool done = false;
-  copse_status status = COPSE_OK;
   *found = false;
   while (!done && out->rounds < COPSE_JOINT_ROUNDS) {
     out->rounds++;
-    if (!copse_lp_solve(s->lp)) goto out;
+    if (!copse_lp_solve(s->lp)) return COPSE_OK;
     copse_progress_report(progress, "groups", out->rounds, 0);
     take_values(s);
     size_t before = s->n_cuts;
-    COPSE_TRY(add_cuts(s, err));
+    COPSE_DO(add_cuts(s, err));
     if (s->n_cuts == before && (!open || copse_lp_open_gaining(s->lp) == 0))
-      COPSE_TRY(try_parts(s, out, found, &done, err));
+      COPSE_DO(try_parts(s, out, found, &done, err));
   }
   if (!done) out->outcome = COPSE_JOINT_TOO_LARGE;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static bool has_rate(const struct copse_joint_search *s, mpq_t *solution, struct copse_q rate) {
@@ -447,25 +445,23 @@ static copse_status search_whole(struct copse_joint_search *s,
   const struct copse_q known = options->at_least;
   double enough = known.num > 0 ? copse_q_to_double(known) * (1 + COPSE_WHOLE_ROUNDING) : 0;
   bool done = false;
-  copse_status status = COPSE_OK;
   for (int i = 0; i < s->groups[0].n_members; i++) copse_lp_set_objective(s->lp, s->share[0][i], 1);
   while (!done && out->rounds++ < COPSE_JOINT_ROUNDS) {
     out->outcome = COPSE_JOINT_UNPROVED;
-    if (!copse_lp_solve(s->lp)) goto out;
+    if (!copse_lp_solve(s->lp)) return COPSE_OK;
     out->outcome = COPSE_JOINT_NOT_BETTER;
-    if (!(copse_lp_objective(s->lp) > enough)) goto out;
+    if (!(copse_lp_objective(s->lp) > enough)) return COPSE_OK;
     out->outcome = COPSE_JOINT_TOO_LARGE;
     copse_progress_report(options->progress, "shares", out->rounds, 0);
     take_values(s);
     size_t before = s->n_cuts;
-    COPSE_TRY(add_cuts(s, err));
+    COPSE_DO(add_cuts(s, err));
     if (s->n_cuts > before) continue;
-    COPSE_TRY(try_whole(s, false, out, &done, err));
+    COPSE_DO(try_whole(s, false, out, &done, err));
     if (!done) out->outcome = COPSE_JOINT_TOO_LARGE;
   }
-  if (out->outcome == COPSE_JOINT_PROVED) status = even_out(s, out, err);
-out:
-  return status;
+  if (out->outcome == COPSE_JOINT_PROVED) return even_out(s, out, err);
+  return COPSE_OK;
 }
 
 static void release(struct copse_joint_search *s) {

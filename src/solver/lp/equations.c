@@ -6,7 +6,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/memory.h"
 
@@ -66,6 +65,7 @@ struct copse_equations {
   bool *row_used, *column_used;
   int *pivot_row, *pivot_column; /* [n] in their order */
   int *place;                    /* [n] 1 + where the row at hand has a column */
+  struct copse_arena arena;      /* all of these */
 };
 
 mpq_t *copse_rationals_new(size_t n) {
@@ -86,13 +86,13 @@ copse_status copse_equations_new(int n, struct copse_equations **out, struct cop
   *out = NULL;
   COPSE_TRY(copse_calloc(1, sizeof *e, &e, err));
   e->n = n;
-  COPSE_TRY(copse_calloc(size, sizeof *e->rows, &e->rows, err));
-  COPSE_TRY(copse_calloc(size, sizeof *e->columns, &e->columns, err));
-  COPSE_TRY(copse_calloc(size, sizeof(bool), &e->row_used, err));
-  COPSE_TRY(copse_calloc(size, sizeof(bool), &e->column_used, err));
-  COPSE_TRY(copse_calloc(size, sizeof(int), &e->pivot_row, err));
-  COPSE_TRY(copse_calloc(size, sizeof(int), &e->pivot_column, err));
-  COPSE_TRY(copse_calloc(size, sizeof(int), &e->place, err));
+  COPSE_TRY(copse_arena_array(&e->arena, size, sizeof *e->rows, &e->rows, err));
+  COPSE_TRY(copse_arena_array(&e->arena, size, sizeof *e->columns, &e->columns, err));
+  COPSE_TRY(copse_arena_array(&e->arena, size, sizeof(bool), &e->row_used, err));
+  COPSE_TRY(copse_arena_array(&e->arena, size, sizeof(bool), &e->column_used, err));
+  COPSE_TRY(copse_arena_array(&e->arena, size, sizeof(int), &e->pivot_row, err));
+  COPSE_TRY(copse_arena_array(&e->arena, size, sizeof(int), &e->pivot_column, err));
+  COPSE_TRY(copse_arena_array(&e->arena, size, sizeof(int), &e->place, err));
   *out = e;
   return COPSE_OK;
 out:
@@ -107,13 +107,7 @@ void copse_equations_free(struct copse_equations *e) {
     free(e->rows[i].entries);
   }
   for (int j = 0; e->columns && j < e->n; j++) free(e->columns[j].rows);
-  free(e->rows);
-  free(e->columns);
-  free(e->row_used);
-  free(e->column_used);
-  free(e->pivot_row);
-  free(e->pivot_column);
-  free(e->place);
+  copse_arena_free(&e->arena);
   free(e);
 }
 

@@ -15,6 +15,7 @@ struct copse_integer {
   double *value;
   double *start; /* [columns + 1] */
   bool handed;   /* the start, to GLPK */
+  struct copse_arena arena;
   const struct copse_integer_options *options;
   struct copse_integer_result *result;
 };
@@ -26,9 +27,9 @@ copse_status copse_integer_new(int n_binaries, int n_others, double cost,
   copse_status status;
   *out = NULL;
   COPSE_TRY(copse_calloc(1, sizeof *i, &i, err));
-  COPSE_TRY(copse_calloc(columns + 1, sizeof *i->index, &i->index, err));
-  COPSE_TRY(copse_calloc(columns + 1, sizeof *i->value, &i->value, err));
-  COPSE_TRY(copse_calloc(columns + 1, sizeof *i->start, &i->start, err));
+  COPSE_TRY(copse_arena_array(&i->arena, columns + 1, sizeof *i->index, &i->index, err));
+  COPSE_TRY(copse_arena_array(&i->arena, columns + 1, sizeof *i->value, &i->value, err));
+  COPSE_TRY(copse_arena_array(&i->arena, columns + 1, sizeof *i->start, &i->start, err));
   glp_term_out(GLP_OFF);
   i->glp = glp_create_prob();
   glp_set_obj_dir(i->glp, GLP_MIN);
@@ -48,9 +49,7 @@ out:
 void copse_integer_free(struct copse_integer *i) {
   if (!i) return;
   if (i->glp) glp_delete_prob(i->glp);
-  free(i->index);
-  free(i->value);
-  free(i->start);
+  copse_arena_free(&i->arena);
   free(i);
 }
 

@@ -33,6 +33,7 @@ struct copse_lp {
   bool prefers_dual;
   int *index; /* [n_columns + 1] for handing rows to GLPK */
   double *value;
+  struct copse_arena arena; /* the arrays above but `rows`, and the rows' terms */
 };
 
 copse_status copse_lp_new(int n_columns, int64_t unit, struct copse_lp **out,
@@ -43,10 +44,13 @@ copse_status copse_lp_new(int n_columns, int64_t unit, struct copse_lp **out,
   COPSE_TRY(copse_calloc(1, sizeof *lp, &lp, err));
   lp->n_columns = n_columns;
   lp->unit = unit > 0 ? (double)unit : 1;
-  COPSE_TRY(copse_calloc((size_t)n_columns, sizeof *lp->objective, &lp->objective, err));
-  COPSE_TRY(copse_calloc((size_t)n_columns, sizeof *lp->upper, &lp->upper, err));
-  COPSE_TRY(copse_calloc((size_t)n_columns + 1, sizeof *lp->index, &lp->index, err));
-  COPSE_TRY(copse_calloc((size_t)n_columns + 1, sizeof *lp->value, &lp->value, err));
+  COPSE_TRY(
+      copse_arena_array(&lp->arena, (size_t)n_columns, sizeof *lp->objective, &lp->objective, err));
+  COPSE_TRY(copse_arena_array(&lp->arena, (size_t)n_columns, sizeof *lp->upper, &lp->upper, err));
+  COPSE_TRY(
+      copse_arena_array(&lp->arena, (size_t)n_columns + 1, sizeof *lp->index, &lp->index, err));
+  COPSE_TRY(
+      copse_arena_array(&lp->arena, (size_t)n_columns + 1, sizeof *lp->value, &lp->value, err));
   glp_term_out(GLP_OFF);
   lp->glp = glp_create_prob();
   glp_set_obj_dir(lp->glp, GLP_MAX);
@@ -62,12 +66,8 @@ out:
 void copse_lp_free(struct copse_lp *lp) {
   if (!lp) return;
   if (lp->glp) glp_delete_prob(lp->glp);
-  for (size_t i = 0; i < lp->n_rows; i++) free(lp->rows[i].terms);
   free(lp->rows);
-  free(lp->objective);
-  free(lp->upper);
-  free(lp->index);
-  free(lp->value);
+  copse_arena_free(&lp->arena);
   free(lp);
 }
 
@@ -94,9 +94,8 @@ void copse_lp_close(struct copse_lp *lp, int column) {
 copse_status copse_lp_add_row(struct copse_lp *lp, const struct copse_lp_term *terms, int n,
                               int64_t right, bool exactly, struct copse_err *err) {
   struct row row = {.n = n, .right = right, .exactly = exactly};
-  copse_status status;
-  COPSE_TRY(copse_calloc((size_t)n, sizeof *row.terms, &row.terms, err));
-  COPSE_TRY(copse_grow(&lp->rows, &lp->rows_capacity, lp->n_rows + 1, sizeof *lp->rows, err));
+  COPSE_DO(copse_arena_array(&lp->arena, (size_t)n, sizeof *row.terms, &row.terms, err));
+  COPSE_DO(copse_grow(&lp->rows, &lp->rows_capacity, lp->n_rows + 1, sizeof *lp->rows, err));
   memcpy(row.terms, terms, (size_t)n * sizeof *terms);
   lp->rows[lp->n_rows++] = row;
   for (int i = 0; i < n; i++) {
@@ -108,9 +107,6 @@ copse_status copse_lp_add_row(struct copse_lp *lp, const struct copse_lp_term *t
   glp_set_row_bnds(lp->glp, index, exactly ? GLP_FX : GLP_UP, (double)right / lp->unit,
                    (double)right / lp->unit);
   return COPSE_OK;
-out:
-  free(row.terms);
-  return status;
 }
 
 int copse_lp_rows(const struct copse_lp *lp) { return (int)lp->n_rows; }

@@ -17,6 +17,7 @@ struct copse_mixture {
   bool solved; /* once */
   int *index;
   double *value;
+  struct copse_arena arena;
 };
 
 copse_status copse_mixture_new(int n_rows, int n_kinds, struct copse_mixture **out,
@@ -28,8 +29,8 @@ copse_status copse_mixture_new(int n_rows, int n_kinds, struct copse_mixture **o
   COPSE_TRY(copse_calloc(1, sizeof *m, &m, err));
   m->n_rows = n_rows;
   m->n_kinds = n_kinds;
-  COPSE_TRY(copse_calloc(rows + 2, sizeof *m->index, &m->index, err));
-  COPSE_TRY(copse_calloc(rows + 2, sizeof *m->value, &m->value, err));
+  COPSE_TRY(copse_arena_array(&m->arena, rows + 2, sizeof *m->index, &m->index, err));
+  COPSE_TRY(copse_arena_array(&m->arena, rows + 2, sizeof *m->value, &m->value, err));
   glp_term_out(GLP_OFF);
   m->glp = glp_create_prob();
   glp_set_obj_dir(m->glp, GLP_MIN);
@@ -54,8 +55,7 @@ out:
 void copse_mixture_free(struct copse_mixture *m) {
   if (!m) return;
   if (m->glp) glp_delete_prob(m->glp);
-  free(m->index);
-  free(m->value);
+  copse_arena_free(&m->arena);
   free(m);
 }
 

@@ -190,17 +190,15 @@ static copse_status walk(struct copse_grower *g, int x, struct search *search) {
  */
 static copse_status extend_from(struct copse_grower *g, int x, bool *more) {
   struct search search = {.exits = -1};
-  copse_status status;
-  COPSE_TRY(walk(g, x, &search));
+  COPSE_DO(walk(g, x, &search));
   *more = search.taken && g->level > 0;
   if (search.most < g->current.multiplicity) return COPSE_OK;
   *more = true;
   int n = collect_path(g, x, search.end);
   if (path_amount(g, n, search.most) ==
       search.most) /* not where ways taken since share its links */
-    status = extend(g, n, search.most);
-out:
-  return status;
+    return extend(g, n, search.most);
+  return COPSE_OK;
 }
 
 /* Splits the family where no way carries the whole of it. *stuck: no way at all. */

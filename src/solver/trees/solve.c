@@ -219,21 +219,19 @@ static copse_status lone_terminal(const struct copse_network *network, struct co
 copse_status copse_forest_solve(const struct copse_network *network,
                                 const struct copse_forest_options *options,
                                 struct copse_forest *out, struct copse_err *err) {
-  copse_status status;
   *out = (struct copse_forest){0};
   double start = copse_clock_seconds();
   if (options->as_given)
     out->optimum = (struct copse_optimum){.x = COPSE_Q_ONE, .unreached = -1};
   else
-    COPSE_TRY(copse_optimum_find(network, options->progress, &out->optimum, err));
+    COPSE_DO(copse_optimum_find(network, options->progress, &out->optimum, err));
   out->seconds_optimum = copse_clock_seconds() - start;
-  if (options->bound_only) goto out;
+  if (options->bound_only) return COPSE_OK;
   if (network->n_terminals == 1)
-    COPSE_TRY(lone_terminal(network, out, err));
+    COPSE_DO(lone_terminal(network, out, err));
   else if (out->optimum.x.num > 0)
-    COPSE_TRY(make_trees(network, options, out, err));
-out:
-  return status;
+    COPSE_DO(make_trees(network, options, out, err));
+  return COPSE_OK;
 }
 
 void copse_forest_free(struct copse_forest *forest) {

@@ -91,14 +91,15 @@ enum copse_exec_step copse_exec_advance(struct copse_interpreter *exec, uint32_t
   const struct copse_plan_worker *worker = &exec->plan->workers[w];
   const struct copse_plan_op *ops = &exec->plan->ops[worker->first_op];
   const uint32_t n_chunks = exec->view.shape.n_chunks, fifo = exec->view.shape.fifo;
+  const bool looks = exec->engine->looks_at_packets;
   struct copse_exec_worker *at = &exec->workers[w];
   if (worker->n_ops == 0) at->chunk = n_chunks;
   for (; at->chunk < n_chunks; at->chunk++, at->op = 0)
     while (at->op < worker->n_ops) {
       const struct copse_plan_op *op = &ops[at->op];
-      bool in_data = exec->engine->looks_at_packets && (op->flags & COPSE_SYNC_IN_DATA);
       if (!copse_op_runs(op->when, at->chunk, n_chunks, fifo) ||
-          (op->kind != COPSE_OP_MOVE && in_data)) { /* packets carry the signal themselves */
+          (looks && op->kind != COPSE_OP_MOVE && (op->flags & COPSE_SYNC_IN_DATA))) {
+        /* packets carry the signal themselves */
         at->op++;
       } else if (op->kind == COPSE_OP_MOVE) {
         if (!run_move(exec, op, at->chunk)) return COPSE_STEP_LOOKS;

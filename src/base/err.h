@@ -54,6 +54,12 @@ copse_status copse_fail_nomem(struct copse_err *err);
     if (status_ != COPSE_OK) return status_; \
   } while (0)
 
+/* For an object whose `status` keeps the first failure: makes the call only before any. */
+#define COPSE_KEEP(object, call)                                 \
+  do {                                                           \
+    if ((object)->status == COPSE_OK) (object)->status = (call); \
+  } while (0)
+
 /*
  * Remarks that are no errors ("a link to a device that the file lacks is left out").
  * Readers report them here; a NULL sink drops them. The text is one line.

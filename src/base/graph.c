@@ -24,15 +24,6 @@ bool copse_sets_unite(int *parent, int a, int b) {
   return a != b;
 }
 
-int copse_sets_number(int *parent, int n, int *set) {
-  int sets = 0;
-  for (int i = 0; i < n; i++) {
-    int root = copse_sets_find(parent, i);
-    set[i] = root == i ? sets++ : set[root];
-  }
-  return sets;
-}
-
 static int key_of(const int *key, size_t stride, int i) {
   return *(const int *)((const char *)key + (size_t)i * stride);
 }
@@ -49,12 +40,6 @@ copse_status copse_adjacency_by(struct copse_arena *arena, int n_keys, int n_ite
   for (int i = 0; i < n_items; i++)
     if (key_of(key, stride, i) >= 0) out->item[end[key_of(key, stride, i)]++] = i;
   return COPSE_OK;
-}
-
-bool copse_permutation_is_identity(const int *image, int n) {
-  for (int i = 0; i < n; i++)
-    if (image[i] != i) return false;
-  return true;
 }
 
 void copse_permutation_invert(const int *image, int n, int *inverse) {

@@ -19,8 +19,6 @@ void copse_sets_init(int *parent, int n);
 int copse_sets_find(int *parent, int i);
 /* Returns whether a and b were in different sets. */
 bool copse_sets_unite(int *parent, int a, int b);
-/* set [n] receives the number of each member's set, 0 on, by least member. Returns how many. */
-int copse_sets_number(int *parent, int n, int *set);
 
 /* First in, first out. `items` has room for every push between two resets. */
 struct copse_queue {
@@ -42,11 +40,15 @@ struct copse_adjacency {
   int *item;  /* [first[n_keys]] */
 };
 
+/* The first key of an array of structs, which may be NULL where it is empty. */
+#define COPSE_KEYS(items, member) ((items) ? &(items)->member : NULL)
+
 /*
  * Indexes items 0 to n_items - 1 by their keys: item i's key is the int at `key` + i * `stride`
  * bytes, from 0 to n_keys - 1; items with a negative key are left out. For links by their source:
  *
- *   copse_adjacency_by(&scratch, n_nodes, n_links, &links[0].src, sizeof *links, &out, err)
+ *   copse_adjacency_by(&scratch, n_nodes, n_links, COPSE_KEYS(links, src), sizeof *links, &out,
+ *                      err)
  *
  * The arena owns the arrays. COPSE_NOMEM. Complexity O(n_keys + n_items).
  */
@@ -64,7 +66,6 @@ struct copse_permutation {
   const int *groups; /* where each group goes; NULL where no groups are asked for */
 };
 
-bool copse_permutation_is_identity(const int *image, int n);
 void copse_permutation_invert(const int *image, int n, int *inverse);
 /* out[i] = second[first[i]]; out may be first. */
 void copse_permutation_compose(const int *first, const int *second, int n, int *out);

@@ -50,9 +50,7 @@ static copse_status rehash(struct copse_index_map *map, struct copse_err *err) {
 
 copse_status copse_index_map_add(struct copse_index_map *map, uint64_t key, int index,
                                  struct copse_err *err) {
-  if (map->used >= map->capacity / 2) {
-    COPSE_DO(rehash(map, err));
-  }
+  if (map->used >= map->capacity / 2) COPSE_DO(rehash(map, err));
   insert(map, (struct copse_index_slot){key, index + 1});
   map->used++;
   return COPSE_OK;

@@ -1,6 +1,6 @@
 /*
- * Checked allocation, growable arrays, and the arena: a chain of blocks of 64 KiB, from which requests
- * are cut; a larger request has a block of its own.
+ * Checked allocation, growable arrays, and the arena: a chain of blocks of 64 KiB, from which
+ * requests are cut; a larger request has a block of its own.
  *
  *   head -> [used|  free  ] -> [used   ] -> [one large request] -> NULL
  */
@@ -80,6 +80,12 @@ char *copse_arena_strdup(struct copse_arena *arena, const char *text) {
   char *copy = copse_arena_alloc(arena, bytes, 1);
   if (copy) memcpy(copy, text, bytes);
   return copy;
+}
+
+copse_status copse_arena_text(struct copse_arena *arena, const char *text, const char **out,
+                              struct copse_err *err) {
+  *out = copse_arena_strdup(arena, text);
+  return *out ? COPSE_OK : copse_fail_nomem(err);
 }
 
 void copse_arena_free(struct copse_arena *arena) {

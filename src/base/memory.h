@@ -32,6 +32,9 @@ void *copse_arena_alloc(struct copse_arena *arena, size_t n, size_t size);
 copse_status copse_arena_array(struct copse_arena *arena, size_t n, size_t size, void *out_pointer,
                                struct copse_err *err) COPSE_CHECKED;
 char *copse_arena_strdup(struct copse_arena *arena, const char *text);
+/* The same with a status. */
+copse_status copse_arena_text(struct copse_arena *arena, const char *text, const char **out,
+                              struct copse_err *err) COPSE_CHECKED;
 void copse_arena_free(struct copse_arena *arena);
 
 #endif

@@ -73,30 +73,26 @@ static copse_status spawn(struct filter *f, char *const argv[]) {
   return failed(f, "cannot start", error);
 }
 
-static copse_status write_some(struct filter *f) {
+static void write_some(struct filter *f) {
   ssize_t n = write(f->to, f->input, f->left < 4096 ? f->left : 4096);
-  if (n < 0 && (errno == EINTR || errno == EAGAIN)) return COPSE_OK;
+  if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
   if (n >= 0) {
     f->input += n;
     f->left -= (size_t)n;
   }
   if (n < 0 || f->left == 0) close_end(&f->to); /* one that stops reading will say why by exiting */
-  return COPSE_OK;
 }
 
 static copse_status read_some(struct filter *f, size_t max_bytes) {
-  copse_status status;
-  COPSE_TRY(copse_grow(&f->data, &f->capacity, f->size + 65537, 1, f->err));
+  COPSE_DO(copse_grow(&f->data, &f->capacity, f->size + 65537, 1, f->err));
   ssize_t n = read(f->from, f->data + f->size, f->capacity - f->size - 1);
   if (n < 0 && errno == EINTR) return COPSE_OK;
   if (n < 0) return failed(f, "cannot read from it", errno);
   if (n == 0) close_end(&f->from);
   f->size += (size_t)n;
   f->data[f->size] = '\0';
-  if (f->size > max_bytes)
-    status = copse_fail(f->err, COPSE_IO, "%s: wrote more than %zu bytes", f->name, max_bytes);
-out:
-  return status;
+  if (f->size <= max_bytes) return COPSE_OK;
+  return copse_fail(f->err, COPSE_IO, "%s: wrote more than %zu bytes", f->name, max_bytes);
 }
 
 static copse_status exchange(struct filter *f, int seconds, size_t max_bytes) {
@@ -109,7 +105,7 @@ static copse_status exchange(struct filter *f, int seconds, size_t max_bytes) {
     if (n < 0 && errno != EINTR) return failed(f, "cannot wait for it", errno);
     if (n == 0)
       return copse_fail(f->err, COPSE_NOMEM, "%s: not done within %d s", f->name, seconds);
-    if (n > 0 && ends[1].revents) COPSE_DO(write_some(f));
+    if (n > 0 && ends[1].revents) write_some(f);
     if (n > 0 && ends[0].revents) COPSE_DO(read_some(f, max_bytes));
   }
   return COPSE_OK;

@@ -179,11 +179,10 @@ copse_status copse_q_parse_decimal(const char *text, struct copse_q *out, struct
       if (!push_digit(&d, *p)) return too_precise(text, err);
   }
   d.exponent += d.trailing_zeros;
-  if (*p == 'e' || *p == 'E') {
+  if (*p == 'e' || *p == 'E')
     COPSE_DO(parse_exponent(p + 1, text, &d.exponent, err));
-  } else if (*p) {
+  else if (*p)
     return not_a_number(text, err);
-  }
   return scale_decimal(d, negative, text, out, err);
 }
 
@@ -203,13 +202,11 @@ static copse_status parse_integer(const char **p, int64_t *out, const char *text
 copse_status copse_q_parse_fraction(const char *text, struct copse_q *out, struct copse_err *err) {
   const char *p = text;
   int64_t num, den = 1;
-  copse_status status = parse_integer(&p, &num, text, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(parse_integer(&p, &num, text, err));
   if (*p == '/') {
     p++;
     if (!is_digit(*p)) return not_a_number(text, err);
-    status = parse_integer(&p, &den, text, err);
-    if (status != COPSE_OK) return status;
+    COPSE_DO(parse_integer(&p, &den, text, err));
   }
   if (*p) return not_a_number(text, err);
   if (den == 0) return copse_fail(err, COPSE_BAD_INPUT, "'%.40s' divides by zero", text);

@@ -37,14 +37,14 @@ bool copse_redop_from_name(const char *name, enum copse_redop *out) {
 
 static const struct {
   const char *name;
-  bool broadcasts, aggregates, rooted;
+  bool broadcasts, aggregates, rooted, many_inputs, many_outputs;
 } table[] = {
-    [COPSE_ALLGATHER] = {"allgather", true, false, false},
-    [COPSE_REDUCE_SCATTER] = {"reduce_scatter", false, true, false},
-    [COPSE_ALLREDUCE] = {"allreduce", true, true, false},
-    [COPSE_BROADCAST] = {"broadcast", true, false, true},
-    [COPSE_REDUCE] = {"reduce", false, true, true},
-    [COPSE_ALLTOALL] = {"alltoall", false, false, false},
+    [COPSE_ALLGATHER] = {"allgather", true, false, false, false, true},
+    [COPSE_REDUCE_SCATTER] = {"reduce_scatter", false, true, false, true, false},
+    [COPSE_ALLREDUCE] = {"allreduce", true, true, false, false, false},
+    [COPSE_BROADCAST] = {"broadcast", true, false, true, false, false},
+    [COPSE_REDUCE] = {"reduce", false, true, true, false, false},
+    [COPSE_ALLTOALL] = {"alltoall", false, false, false, true, true},
 };
 
 const char *copse_collective_name(copse_collective collective) {
@@ -65,3 +65,9 @@ bool copse_collective_broadcasts(copse_collective collective) {
 }
 bool copse_collective_reduces(copse_collective collective) { return table[collective].aggregates; }
 bool copse_collective_rooted(copse_collective collective) { return table[collective].rooted; }
+int copse_collective_inputs(copse_collective collective, int n_ranks) {
+  return table[collective].many_inputs ? n_ranks : 1;
+}
+int copse_collective_outputs(copse_collective collective, int n_ranks) {
+  return table[collective].many_outputs ? n_ranks : 1;
+}

@@ -56,6 +56,10 @@ bool copse_collective_reduces(copse_collective collective);
 /* Whether one rank is the root of everything. */
 bool copse_collective_rooted(copse_collective collective);
 
+/* Blocks of each rank's input and output: 1, or one per rank. */
+int copse_collective_inputs(copse_collective collective, int n_ranks);
+int copse_collective_outputs(copse_collective collective, int n_ranks);
+
 #ifdef __cplusplus
 }
 #endif

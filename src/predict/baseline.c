@@ -12,6 +12,11 @@
 #include "predict/baseline_internal.h"
 #include "schedule/loads.h"
 
+/* Memory of the schedule. */
+static copse_status take(struct copse_baseline_work *w, size_t n, size_t size, void *out_pointer) {
+  return copse_arena_array(&w->schedule->arena, n, size, out_pointer, w->err);
+}
+
 /* ---- the bound of another schedule ----------------------------------------------------- */
 
 static bool flows_forward(const struct copse_baseline_work *w) {
@@ -25,8 +30,8 @@ static bool flows_forward(const struct copse_baseline_work *w) {
 
 static copse_status copy_nodes(struct copse_baseline_work *w, const struct copse_schedule *like,
                                const int *from, int n, const int **to, int *n_to) {
-  int *nodes = copse_arena_alloc(&w->schedule->arena, n > 0 ? (size_t)n : 1, sizeof *nodes);
-  if (!nodes) return copse_fail_nomem(w->err);
+  int *nodes = NULL;
+  COPSE_DO(take(w, (size_t)n, sizeof *nodes, &nodes));
   for (int i = 0; i < n; i++) {
     nodes[i] = copse_topology_find(w->topology, like->nodes[from[i]]);
     if (nodes[i] < 0)
@@ -41,15 +46,13 @@ static copse_status copy_nodes(struct copse_baseline_work *w, const struct copse
 static copse_status copy_bound(struct copse_baseline_work *w, const struct copse_schedule *like) {
   struct copse_bound *to = &w->schedule->bound;
   const struct copse_bound *from = &like->bound;
-  size_t n = from->n_lengths > 0 ? (size_t)from->n_lengths : 1;
   struct copse_schedule_length *lengths = NULL;
   to->kind = from->kind;
   to->time_per_GB = from->time_per_GB;
   COPSE_DO(copy_nodes(w, like, from->cut, from->n_cut, &to->cut, &to->n_cut));
   COPSE_DO(copy_nodes(w, like, from->reduce_cut, from->n_reduce_cut, &to->reduce_cut,
                       &to->n_reduce_cut));
-  lengths = copse_arena_alloc(&w->schedule->arena, n, sizeof *lengths);
-  if (!lengths) return copse_fail_nomem(w->err);
+  COPSE_DO(take(w, (size_t)from->n_lengths, sizeof *lengths, &lengths));
   for (int i = 0; i < from->n_lengths; i++) {
     lengths[i] = from->lengths[i];
     lengths[i].src = copse_topology_find(w->topology, like->nodes[from->lengths[i].src]);
@@ -146,8 +149,8 @@ static void try_cut_and_rest(struct cut *c) {
 static copse_status set_cut(struct cut *c) {
   const struct copse_topology *t = c->w->topology;
   struct copse_bound *bound = &c->w->schedule->bound;
-  int *cut = copse_arena_alloc(&c->w->schedule->arena, (size_t)t->n_nodes, sizeof *cut);
-  if (!cut) return copse_fail_nomem(c->w->err);
+  int *cut = NULL;
+  COPSE_DO(take(c->w, (size_t)t->n_nodes, sizeof *cut, &cut));
   bound->kind = COPSE_BOUND_CUT;
   bound->time_per_GB = c->best_time;
   for (int v = 0; v < t->n_nodes; v++)
@@ -175,12 +178,6 @@ static copse_status bound_by_cuts(struct copse_baseline_work *w) {
   return set_cut(&c);
 }
 
-/* Fills in the schedule's bound; its time, trees and flows must be there. */
-static copse_status find_bound(struct copse_baseline_work *w) {
-  const struct copse_schedule *like = w->options->like;
-  return take_over(w, like) ? copy_bound(w, like) : bound_by_cuts(w);
-}
-
 static const struct {
   const char *name;
   copse_status (*make)(struct copse_baseline_work *w);
@@ -202,22 +199,20 @@ bool copse_baseline_exists(enum copse_baseline kind, copse_collective collective
   return kinds[kind].flows == (collective == COPSE_ALLTOALL);
 }
 
-static void *take(struct copse_schedule *schedule, size_t n, size_t size) {
-  return copse_arena_alloc(&schedule->arena, n > 0 ? n : 1, size);
-}
-
 static copse_status describe(struct copse_baseline_work *w) {
   const struct copse_topology *t = w->topology;
   struct copse_schedule *s = w->schedule;
   char sha256[COPSE_SHA256_HEX];
-  const char **ids = take(s, (size_t)t->n_nodes, sizeof *ids);
-  int *ranks = take(s, (size_t)t->n_ranks, sizeof *ranks);
+  const char **ids = NULL;
+  int *ranks = NULL;
+  COPSE_DO(take(w, (size_t)t->n_nodes, sizeof *ids, &ids));
+  COPSE_DO(take(w, (size_t)t->n_ranks, sizeof *ranks, &ranks));
   COPSE_DO(copse_topology_sha256(t, sha256, w->err));
   s->collective = w->options->collective;
   s->root = w->options->root;
   s->topology_name = copse_arena_strdup(&s->arena, t->name);
   s->topology_sha256 = copse_arena_strdup(&s->arena, sha256);
-  if (!ids || !ranks || !s->topology_name || !s->topology_sha256) return copse_fail_nomem(w->err);
+  if (!s->topology_name || !s->topology_sha256) return copse_fail_nomem(w->err);
   for (int i = 0; i < t->n_nodes; i++)
     if (!(ids[i] = copse_arena_strdup(&s->arena, t->nodes[i].id))) return copse_fail_nomem(w->err);
   memcpy(ranks, t->rank_nodes, (size_t)t->n_ranks * sizeof *ranks);
@@ -259,10 +254,9 @@ static copse_status read_demand(struct copse_baseline_work *w) {
 
 static copse_status keep_demand(struct copse_baseline_work *w) {
   size_t n = (size_t)w->topology->n_ranks;
-  int64_t *demand;
+  int64_t *demand = NULL;
   if (!w->options->demand) return COPSE_OK;
-  demand = take(w->schedule, n * n, sizeof *demand);
-  if (!demand) return copse_fail_nomem(w->err);
+  COPSE_DO(take(w, n * n, sizeof *demand, &demand));
   memcpy(demand, w->options->demand, n * n * sizeof *demand);
   w->schedule->demand = demand;
   return COPSE_OK;
@@ -312,14 +306,13 @@ static int without_loops(int *nodes, int n) {
 static copse_status make_path(struct copse_baseline_work *w, const struct copse_shipment *shipment,
                               struct copse_schedule_path *path) {
   size_t n = 1;
-  int *nodes;
+  int *nodes = NULL;
   for (int i = 0; i + 1 < shipment->n_stops; i++) {
     int leg;
     (void)copse_route(&w->routes, shipment->stops[i], shipment->stops[i + 1], &leg);
     n += (size_t)leg - 1;
   }
-  nodes = take(w->schedule, n, sizeof *nodes);
-  if (!nodes) return copse_fail_nomem(w->err);
+  COPSE_DO(take(w, n, sizeof *nodes, &nodes));
   path->nodes = nodes;
   for (int i = 0; i + 1 < shipment->n_stops; i++) {
     int leg;
@@ -333,13 +326,12 @@ static copse_status make_path(struct copse_baseline_work *w, const struct copse_
 }
 
 static copse_status make_flows(struct copse_baseline_work *w) {
-  struct copse_schedule_path *paths;
-  struct copse_schedule_flow *flows;
+  struct copse_schedule_path *paths = NULL;
+  struct copse_schedule_flow *flows = NULL;
   int n = 0;
   COPSE_DO(merge_shipments(w));
-  paths = take(w->schedule, w->n_shipments, sizeof *paths);
-  flows = take(w->schedule, w->n_shipments, sizeof *flows);
-  if (!paths || !flows) return copse_fail_nomem(w->err);
+  COPSE_DO(take(w, w->n_shipments, sizeof *paths, &paths));
+  COPSE_DO(take(w, w->n_shipments, sizeof *flows, &flows));
   for (size_t i = 0; i < w->n_shipments; i++) {
     const struct copse_shipment *s = &w->shipments[i];
     if (n == 0 || flows[n - 1].src != s->src || flows[n - 1].dst != s->dst)
@@ -354,16 +346,13 @@ static copse_status make_flows(struct copse_baseline_work *w) {
 
 static copse_status make_trees(struct copse_baseline_work *w) {
   struct copse_schedule *s = w->schedule;
-  struct copse_schedule_tree *trees = take(s, w->n_trees, sizeof *trees);
-  copse_status status;
-  if (!trees) return copse_fail_nomem(w->err);
+  struct copse_schedule_tree *trees = NULL;
+  COPSE_DO(take(w, w->n_trees, sizeof *trees, &trees));
   if (w->n_trees > 0) memcpy(trees, w->trees, w->n_trees * sizeof *trees);
   s->trees = trees;
   s->n_trees = (int)w->n_trees;
-  COPSE_TRY(copse_tree_time(w->topology, trees, w->n_trees, &s->time_per_GB, w->err));
-  if (w->dag) status = copse_sim_dag_of_schedule(s, w->topology, w->dag, w->err);
-out:
-  return status;
+  COPSE_DO(copse_tree_time(w->topology, trees, w->n_trees, &s->time_per_GB, w->err));
+  return w->dag ? copse_sim_dag_of_schedule(s, w->topology, w->dag, w->err) : COPSE_OK;
 }
 
 /* ---- all together ---------------------------------------------------------------------- */
@@ -391,25 +380,6 @@ static copse_status check_hosts(const struct copse_baseline_work *w, enum copse_
   return COPSE_OK;
 }
 
-static copse_status share_hosts(struct copse_baseline_work *w,
-                                struct copse_baseline_shared *shared) {
-  copse_status status = COPSE_OK;
-  if (!shared->has_hosts) status = copse_hosts_find(w->topology, &shared->hosts, w->err);
-  shared->has_hosts = status == COPSE_OK;
-  w->hosts = shared->hosts;
-  return status;
-}
-
-static copse_status share_routes(struct copse_baseline_work *w,
-                                 struct copse_baseline_shared *shared) {
-  copse_status status = COPSE_OK;
-  if (!shared->has_routes)
-    status = copse_routes_find(w->topology, &shared->hosts, &shared->routes, w->err);
-  shared->has_routes = status == COPSE_OK;
-  w->routes = shared->routes;
-  return status;
-}
-
 void copse_baseline_shared_free(struct copse_baseline_shared *shared) {
   copse_hosts_free(&shared->hosts);
   copse_routes_free(&shared->routes);
@@ -420,9 +390,12 @@ static copse_status make(struct copse_baseline_work *w, enum copse_baseline kind
                          struct copse_baseline_shared *shared) {
   COPSE_DO(check(w, kind));
   COPSE_DO(copse_calloc(1, sizeof *w->schedule, &w->schedule, w->err));
-  COPSE_DO(share_hosts(w, shared));
+  if (shared->hosts.n_hosts == 0) COPSE_DO(copse_hosts_find(w->topology, &shared->hosts, w->err));
+  w->hosts = shared->hosts;
   COPSE_DO(check_hosts(w, kind));
-  COPSE_DO(share_routes(w, shared));
+  if (!shared->routes.first)
+    COPSE_DO(copse_routes_find(w->topology, &shared->hosts, &shared->routes, w->err));
+  w->routes = shared->routes;
   w->arena = &w->schedule->arena;
   COPSE_DO(describe(w));
   if (kinds[kind].flows) {
@@ -431,7 +404,7 @@ static copse_status make(struct copse_baseline_work *w, enum copse_baseline kind
   }
   COPSE_DO(kinds[kind].make(w));
   COPSE_DO(kinds[kind].flows ? make_flows(w) : make_trees(w));
-  return find_bound(w);
+  return take_over(w, w->options->like) ? copy_bound(w, w->options->like) : bound_by_cuts(w);
 }
 
 copse_status copse_baseline_make(const struct copse_topology *topology, enum copse_baseline kind,
@@ -457,14 +430,6 @@ out:
   free(w.shipments);
   free(w.trees);
   return status;
-}
-
-static copse_status add_schedule(const struct copse_schedule *schedule,
-                                 const struct copse_topology *topology, struct copse_prediction *p,
-                                 struct copse_err *err) {
-  p->name = "copse";
-  p->time_per_GB = schedule->time_per_GB;
-  return copse_sim_dag_of_schedule(schedule, topology, &p->dag, err);
 }
 
 static copse_status add_baseline(const struct copse_baseline_options *like,
@@ -507,9 +472,9 @@ copse_status copse_predict(const struct copse_schedule *schedule,
                                               .root = schedule->root,
                                               .demand = schedule->demand,
                                               .like = schedule};
-  *n = 0;
-  predictions[0] = (struct copse_prediction){0};
-  COPSE_DO(add_schedule(schedule, topology, &predictions[(*n)++], err));
+  *n = 1;
+  predictions[0] = (struct copse_prediction){.name = "copse", .time_per_GB = schedule->time_per_GB};
+  COPSE_DO(copse_sim_dag_of_schedule(schedule, topology, &predictions[0].dag, err));
   if (baselines) COPSE_DO(copse_predict_baselines(&like, topology, predictions, n, err));
   return COPSE_OK;
 }

@@ -33,9 +33,9 @@
  * birkhoff come through a node twice (a PCIe switch on the way to a neighbour and back), the
  * schedule's path, which may not, leaves out the loop; the transfers keep it. A host is a set of
  * ranks whose ids begin with the same "hN.", if all ranks have one; else there is one host. 2dh and
- * birkhoff need at least two hosts, of equally many ranks.
+ * birkhoff need at least two hosts, of equally many ranks. The end of this header has the
+ * predictions of a schedule beside those of its baselines.
  */
-/* Predictions of a schedule beside those of today's algorithms on the same topology. */
 #ifndef COPSE_PREDICT_BASELINE_H
 #define COPSE_PREDICT_BASELINE_H
 
@@ -66,7 +66,6 @@ bool copse_baseline_exists(enum copse_baseline kind, copse_collective collective
 struct copse_baseline_shared {
   struct copse_hosts hosts;
   struct copse_routes routes;
-  bool has_hosts, has_routes;
 };
 
 void copse_baseline_shared_free(struct copse_baseline_shared *shared);

@@ -169,11 +169,15 @@ void copse_birkhoff_free(struct copse_birkhoff *b) {
   *b = (struct copse_birkhoff){0};
 }
 
-static copse_status baseline_ship(struct copse_baseline_work *w,
-                                  const struct copse_shipment *shipment) {
+/* Ships `units` by way of stops [4]; of equal ones that follow each other only the first counts. */
+static copse_status baseline_ship(struct copse_baseline_work *w, const int stops[4],
+                                  int64_t units) {
+  struct copse_shipment s = {.src = stops[0], .dst = stops[3], .units = units};
+  for (int i = 0; i < 4; i++)
+    if (i == 0 || stops[i] != stops[i - 1]) s.stops[s.n_stops++] = stops[i];
   COPSE_DO(copse_grow(&w->shipments, &w->shipments_capacity, w->n_shipments + 1,
                       sizeof *w->shipments, w->err));
-  w->shipments[w->n_shipments++] = *shipment;
+  w->shipments[w->n_shipments++] = s;
   return COPSE_OK;
 }
 
@@ -187,15 +191,21 @@ static copse_status baseline_send(struct copse_baseline_work *w, int src, int ds
   return copse_sim_dag_add_path(w->dag, w->topology, nodes, n, &t, last, w->err);
 }
 
-/* All pairs with demand, each over its route. */
-static copse_status ship_directly(struct copse_baseline_work *w) {
+/* The rank of host h at a place. */
+static int member(const struct copse_hosts *h, int host, int place) {
+  return h->members[h->first[host] + place];
+}
+
+/* All pairs with demand, each over its route; with `by_place` by way of the rank of the source's
+ * host that has the destination's place. */
+static copse_status ship_pairs(struct copse_baseline_work *w, bool by_place) {
   int n = w->topology->n_ranks;
+  const struct copse_hosts *h = &w->hosts;
   for (int i = 0; i < n; i++) {
     for (int j = 0; j < n; j++) {
       int64_t units = copse_baseline_units(w, i, j);
-      if (i == j || units == 0) continue;
-      struct copse_shipment s = {i, j, {i, j}, 2, units};
-      COPSE_DO(baseline_ship(w, &s));
+      int middle = by_place ? member(h, h->of_rank[i], h->place[j]) : j;
+      if (i != j && units > 0) COPSE_DO(baseline_ship(w, (int[]){i, middle, j, j}, units));
     }
   }
   return COPSE_OK;
@@ -203,48 +213,43 @@ static copse_status ship_directly(struct copse_baseline_work *w) {
 
 /* ---- pairwise -------------------------------------------------------------------------- */
 
-/* A rank's send and receive of its last round; -1 before the first. */
-struct round_end {
-  int sent, received;
-};
-
-static copse_status send_in_round(struct copse_baseline_work *w, int src, int dst,
-                                  const struct round_end *last, struct round_end *next) {
+/* last, next [2 * n_ranks]: the send and the receive of each rank in a round; -1: none yet. */
+static copse_status send_in_round(struct copse_baseline_work *w, int src, int dst, const int *last,
+                                  int *next) {
+  /* the partner posts its receive when its own round is over */
+  const int waits[] = {last[2 * src], last[2 * src + 1], last[2 * dst], last[2 * dst + 1]};
   int after[4], n = 0, id;
   int64_t units = copse_baseline_units(w, src, dst);
   if (units == 0) return COPSE_OK;
-  if (last[src].sent >= 0) after[n++] = last[src].sent;
-  if (last[src].received >= 0) after[n++] = last[src].received;
-  /* the partner posts its receive when its own round is over */
-  if (last[dst].sent >= 0) after[n++] = last[dst].sent;
-  if (last[dst].received >= 0) after[n++] = last[dst].received;
+  for (int i = 0; i < 4; i++)
+    if (waits[i] >= 0) after[n++] = waits[i];
   struct copse_sim_transfer t = {.after = after, .n_after = n};
   COPSE_DO(baseline_send(w, src, dst, units, &t, &id));
-  next[src].sent = id;
-  next[dst].received = id;
+  next[2 * src] = next[2 * dst + 1] = id;
   return COPSE_OK;
 }
 
 copse_status copse_baseline_pairwise(struct copse_baseline_work *w) {
   int n = w->topology->n_ranks;
+  size_t ends = 2 * (size_t)n;
   bool power = (n & (n - 1)) == 0;
-  struct round_end *last = NULL, *next = NULL;
-  COPSE_DO(ship_directly(w));
+  int *last = NULL, *next = NULL;
+  COPSE_DO(ship_pairs(w, false));
   if (!w->dag) return COPSE_OK;
-  COPSE_DO(copse_arena_array(&w->scratch, (size_t)n, sizeof *last, &last, w->err));
-  COPSE_DO(copse_arena_array(&w->scratch, (size_t)n, sizeof *next, &next, w->err));
-  for (int i = 0; i < n; i++) next[i] = last[i] = (struct round_end){-1, -1};
+  COPSE_DO(copse_arena_array(&w->scratch, ends, sizeof *last, &last, w->err));
+  COPSE_DO(copse_arena_array(&w->scratch, ends, sizeof *next, &next, w->err));
+  for (size_t i = 0; i < ends; i++) next[i] = -1;
   for (int round = 1; round < n; round++) {
+    memcpy(last, next, ends * sizeof *last);
     for (int i = 0; i < n; i++)
       COPSE_DO(send_in_round(w, i, power ? i ^ round : (i + round) % n, last, next));
-    for (int i = 0; i < n; i++) last[i] = next[i];
   }
   return COPSE_OK;
 }
 
 copse_status copse_baseline_spread_out(struct copse_baseline_work *w) {
   int n = w->topology->n_ranks;
-  COPSE_DO(ship_directly(w));
+  COPSE_DO(ship_pairs(w, false));
   for (int i = 0; i < n && w->dag; i++) {
     for (int k = 1; k < n; k++) {
       struct copse_sim_transfer t = {.order = k};
@@ -256,27 +261,6 @@ copse_status copse_baseline_spread_out(struct copse_baseline_work *w) {
 }
 
 /* ---- 2DH ------------------------------------------------------------------------------- */
-
-/* The rank of host h at a place. */
-static int member(const struct copse_hosts *h, int host, int place) {
-  return h->members[h->first[host] + place];
-}
-
-static copse_status ship_2dh(struct copse_baseline_work *w) {
-  int n = w->topology->n_ranks;
-  const struct copse_hosts *h = &w->hosts;
-  for (int i = 0; i < n; i++) {
-    for (int j = 0; j < n; j++) {
-      int64_t units = copse_baseline_units(w, i, j);
-      if (i == j || units == 0) continue;
-      int middle = member(h, h->of_rank[i], h->place[j]);
-      bool direct = middle == i || middle == j;
-      struct copse_shipment s = {i, j, {i, direct ? j : middle, j}, direct ? 2 : 3, units};
-      COPSE_DO(baseline_ship(w, &s));
-    }
-  }
-  return COPSE_OK;
-}
 
 /* First all that rank i hands to the neighbour at `place`, for itself and its like. */
 static int64_t handed_over(const struct copse_baseline_work *w, int i, int place) {
@@ -338,7 +322,7 @@ static copse_status exchange_outside(struct copse_baseline_work *w, int host, in
 copse_status copse_baseline_2dh(struct copse_baseline_work *w) {
   size_t places = (size_t)w->hosts.first[1];
   int *sends = NULL, *list = NULL;
-  COPSE_DO(ship_2dh(w));
+  COPSE_DO(ship_pairs(w, true));
   if (!w->dag) return COPSE_OK;
   COPSE_DO(copse_arena_array(&w->scratch, places * places, sizeof *sends, &sends, w->err));
   COPSE_DO(copse_arena_array(&w->scratch, 2 * places, sizeof *list, &list, w->err));
@@ -477,11 +461,9 @@ static copse_status ship_rail(struct fast *f, int from, int to, int place) {
   size_t rail = rail_of(f, from, to, place);
   for (size_t p = f->rail[rail]; p < f->rail[rail + 1]; p++) {
     const struct piece *piece = &f->pieces[p];
-    int middle[] = {member(f->hosts, from, place), member(f->hosts, to, place), piece->dst};
-    struct copse_shipment s = {piece->src, piece->dst, {piece->src}, 1, piece->units};
-    for (int i = 0; i < 3; i++)
-      if (s.stops[s.n_stops - 1] != middle[i]) s.stops[s.n_stops++] = middle[i];
-    COPSE_DO(baseline_ship(f->w, &s));
+    int stops[] = {piece->src, member(f->hosts, from, place), member(f->hosts, to, place),
+                   piece->dst};
+    COPSE_DO(baseline_ship(f->w, stops, piece->units));
   }
   return COPSE_OK;
 }
@@ -492,8 +474,7 @@ static copse_status ship_all(struct fast *f) {
     for (int j = 0; j < t->n_ranks; j++) {
       int64_t units = copse_baseline_units(f->w, i, j) * f->places;
       if (i == j || units == 0 || f->hosts->of_rank[i] != f->hosts->of_rank[j]) continue;
-      struct copse_shipment s = {i, j, {i, j}, 2, units};
-      COPSE_DO(baseline_ship(f->w, &s));
+      COPSE_DO(baseline_ship(f->w, (int[]){i, j, j, j}, units));
     }
   }
   for (int from = 0; from < f->n_hosts; from++)

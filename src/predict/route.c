@@ -134,9 +134,9 @@ static copse_status search_start(struct search *s, struct copse_err *err) {
   COPSE_DO(copse_arena_array(&s->scratch, links, sizeof(double), &s->used, err));
   COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof *s->ways, &s->ways, err));
   COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof(int), &s->queue, err));
-  COPSE_DO(copse_adjacency_by(&s->scratch, t->n_nodes, t->n_links, &t->links[0].src,
+  COPSE_DO(copse_adjacency_by(&s->scratch, t->n_nodes, t->n_links, COPSE_KEYS(t->links, src),
                               sizeof *t->links, &s->out, err));
-  COPSE_DO(copse_adjacency_by(&s->scratch, t->n_nodes, t->n_links, &t->links[0].dst,
+  COPSE_DO(copse_adjacency_by(&s->scratch, t->n_nodes, t->n_links, COPSE_KEYS(t->links, dst),
                               sizeof *t->links, &s->in, err));
   COPSE_DO(copse_arena_array(&s->scratch, (size_t)t->n_ranks, 1, &s->done, err));
   for (size_t i = 0; i < links; i++)

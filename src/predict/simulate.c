@@ -720,12 +720,13 @@ copse_status copse_simulate_all(const struct copse_topology *topology,
                                 struct copse_sim_question *questions, int n,
                                 struct copse_err *err) {
   struct all all = {.topology = topology, .questions = questions};
+  struct copse_arena scratch = {0};
   int n_groups = 0;
   copse_status status;
   pthread_mutex_init(&all.mutex, NULL);
-  COPSE_TRY(copse_calloc((size_t)n, sizeof *all.groups, &all.groups, err));
-  COPSE_TRY(copse_calloc((size_t)n, sizeof *all.group_of, &all.group_of, err));
-  COPSE_TRY(copse_calloc((size_t)n, sizeof *all.idle, &all.idle, err));
+  COPSE_TRY(copse_arena_array(&scratch, (size_t)n, sizeof *all.groups, &all.groups, err));
+  COPSE_TRY(copse_arena_array(&scratch, (size_t)n, sizeof *all.group_of, &all.group_of, err));
+  COPSE_TRY(copse_arena_array(&scratch, (size_t)n, sizeof *all.idle, &all.idle, err));
   for (int i = 0; i < n; i++) {
     bool new = i == 0 || questions[i].dag != questions[i - 1].dag;
     if (new) pthread_mutex_init(&all.groups[n_groups++].mutex, NULL);
@@ -740,8 +741,6 @@ out:
   }
   for (int i = 0; i < all.n_idle; i++) kept_free(&all.idle[i]);
   pthread_mutex_destroy(&all.mutex);
-  free(all.idle);
-  free(all.groups);
-  free(all.group_of);
+  copse_arena_free(&scratch);
   return status;
 }

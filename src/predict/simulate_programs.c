@@ -1,22 +1,38 @@
 /*
- * Foreign programs in the simulator: MSCCL algorithms (XML) and MSCCL++ plans (JSON). Each is run
- * once, as a message of one chunk, in any order that its waits allow; every step leaves a transfer
- * or a junction that streams from, or comes after, those that brought what it reads. Sources: the
- * formats' own readers, codegen/msccl and codegen/mscclpp.
+ * Programs in the simulator: native plans, MSCCL algorithms (XML) and MSCCL++ plans (JSON). Each is
+ * run once, as a message of one chunk, in any order that its waits allow, with the numbers of the
+ * transfers that brought what a step reads in place of data; every step leaves a transfer or a
+ * junction that streams from, or comes after, those. Sources: the formats' own readers,
+ * runtime/plan, codegen/msccl and codegen/mscclpp.
  */
+#include "predict/simulate_programs.h"
+
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/memory.h"
 #include "codegen/msccl/operations.h"
 #include "codegen/mscclpp/file.h"
-#include "predict/simulate_programs.h"
+#include "predict/route.h"
+#include "runtime/plan/plan_math.h"
 
-copse_status copse_foreign_sim_start(struct copse_foreign_sim *sim, const char *label, int n_ranks,
-                                     int chunks, const struct copse_topology *topology,
-                                     struct copse_sim_dag *dag, struct copse_err *err) {
+/* Routes and loads while transfers are added. */
+struct builder {
+  const struct copse_topology *topology;
+  struct copse_routes routes;
+  struct copse_sim_dag *dag;
+  int64_t chunks;             /* of the message */
+  int64_t *load;              /* [links] chunks */
+  struct copse_arena scratch; /* ends with builder_free */
+  struct copse_err *err;
+};
+
+static copse_status builder_start(struct builder *sim, const char *label, int n_ranks, int chunks,
+                                  const struct copse_topology *topology, struct copse_sim_dag *dag,
+                                  struct copse_err *err) {
   struct copse_hosts hosts = {0};
   copse_status status;
-  *sim = (struct copse_foreign_sim){.topology = topology, .dag = dag, .chunks = chunks, .err = err};
+  *sim = (struct builder){.topology = topology, .dag = dag, .chunks = chunks, .err = err};
   if (n_ranks != topology->n_ranks)
     return copse_fail_at(err, COPSE_BAD_INPUT, label, 0,
                          "the file is for %d ranks, the topology has %d", n_ranks,
@@ -30,13 +46,14 @@ out:
   return status;
 }
 
-void copse_foreign_sim_free(struct copse_foreign_sim *sim) {
+static void builder_free(struct builder *sim) {
   copse_routes_free(&sim->routes);
   copse_arena_free(&sim->scratch);
 }
 
-copse_status copse_foreign_sim_move(struct copse_foreign_sim *sim, int src, int dst, int64_t count,
-                                    const struct copse_sim_transfer *transfer, int *arrival) {
+/* Adds `count` chunks from one rank to another, over the pair's route. */
+static copse_status builder_move(struct builder *sim, int src, int dst, int64_t count,
+                                 const struct copse_sim_transfer *transfer, int *arrival) {
   const struct copse_topology *t = sim->topology;
   int n;
   const int *nodes = copse_route(&sim->routes, src, dst, &n);
@@ -45,7 +62,8 @@ copse_status copse_foreign_sim_move(struct copse_foreign_sim *sim, int src, int 
   return copse_sim_dag_add_path(sim->dag, t, nodes, n, transfer, arrival, sim->err);
 }
 
-copse_status copse_foreign_sim_time(const struct copse_foreign_sim *sim, struct copse_q *time) {
+/* The busiest link's share of M over its bandwidth. */
+static copse_status builder_time(const struct builder *sim, struct copse_q *time) {
   *time = COPSE_Q_ZERO;
   for (int l = 0; l < sim->topology->n_links; l++) {
     struct copse_q share, t;
@@ -54,6 +72,294 @@ copse_status copse_foreign_sim_time(const struct copse_foreign_sim *sim, struct 
     if (copse_q_cmp(t, *time) > 0) *time = t;
   }
   return COPSE_OK;
+}
+
+/* ---- native plans ---- */
+
+/* A piece of an output block at a rank, which some MOVE writes. */
+struct cell {
+  uint32_t rank, block, piece;
+  int arrival; /* the transfer that brings it, -1: none, it was there at once */
+  bool written;
+};
+
+struct native {
+  const struct copse_plan *plan;
+  const char *label;
+  struct builder sim;
+  int64_t *amount;    /* [n_pieces] of M, in parts of sim.chunks */
+  struct cell *cells; /* sorted, for operands in outputs */
+  size_t n_cells;
+  int *region;         /* [n_regions] the transfer that brings what is in it; -1: none */
+  bool *region_filled; /* [n_regions] */
+  bool *summed;        /* [n_regions] what is in it is added to something */
+  uint32_t *next;      /* [n_workers] op of its list */
+  uint64_t *raised;    /* [n_channels] signals less waits */
+  uint32_t *ready;     /* [n_workers] a stack of workers that may get on */
+  bool *is_ready;      /* [n_workers] */
+  uint32_t n_ready;
+  int needs[COPSE_MOVE_MAX_OPERANDS + 1], n_needs;
+  struct copse_err *err;
+};
+
+/* ---- shares ---------------------------------------------------------------------------- */
+
+/* An alltoall by demand: what each pair has, in parts of a common denominator; M is the largest
+ * row. */
+static copse_status demand_of(struct native *w, int64_t **demand, int64_t *most) {
+  const struct copse_plan *plan = w->plan;
+  int64_t n = plan->header.n_ranks, whole = 1;
+  *most = 0;
+  COPSE_DO(copse_calloc((size_t)(n * n), sizeof **demand, demand, w->err));
+  for (int64_t i = 0; i < n * n; i++)
+    COPSE_DO(copse_lcm(whole, plan->extents[i].den, &whole, w->err));
+  for (int64_t r = 0; r < n; r++) {
+    int64_t row = 0;
+    for (int64_t i = r * n; i < (r + 1) * n; i++)
+      if (copse_mul_overflows(plan->extents[i].num, whole / plan->extents[i].den, *demand + i) ||
+          copse_add_overflows(row, (*demand)[i], &row))
+        return copse_fail_at(w->err, COPSE_OVERFLOW, w->label, 0,
+                             "the plan's demand doesn't fit 64 bits");
+    if (row > *most) *most = row;
+  }
+  return COPSE_OK;
+}
+
+/* What a piece is of M. */
+static copse_status share_of(const struct native *w, uint32_t p, const int64_t *demand,
+                             int64_t most, struct copse_q *out) {
+  const struct copse_plan_piece *piece = &w->plan->pieces[p];
+  const struct copse_plan_header *h = &w->plan->header;
+  struct copse_q lo, hi, block = {1, 1};
+  COPSE_DO(copse_q_make(piece->lo_num, piece->lo_den, &lo, w->err));
+  COPSE_DO(copse_q_make(piece->hi_num, piece->hi_den, &hi, w->err));
+  COPSE_DO(copse_q_sub(hi, lo, out, w->err));
+  if (demand && piece->pair > 0)
+    COPSE_DO(
+        copse_q_make(most > 0 ? demand[piece->pair - 1] : 0, most > 0 ? most : 1, &block, w->err));
+  else if (h->input_blocks > 1 || h->output_blocks > 1)
+    block.den = h->n_ranks;
+  return copse_q_mul(*out, block, out, w->err);
+}
+
+/* All pieces in parts of one denominator, which is sim.chunks. */
+static copse_status find_amounts(struct native *w, const int64_t *demand, int64_t most) {
+  uint32_t n = w->plan->header.n_pieces;
+  struct copse_q *shares = NULL;
+  int64_t whole = 1;
+  copse_status status;
+  COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)n + 1, sizeof *shares, &shares, w->err));
+  COPSE_TRY(
+      copse_arena_array(&w->sim.scratch, (size_t)n + 1, sizeof *w->amount, &w->amount, w->err));
+  for (uint32_t p = 0; p < n; p++) {
+    COPSE_TRY(share_of(w, p, demand, most, &shares[p]));
+    COPSE_TRY(copse_lcm(whole, shares[p].den, &whole, w->err));
+  }
+  if (whole > INT64_MAX / 2 / ((int64_t)w->plan->header.n_operands + 1)) {
+    status = copse_fail_at(w->err, COPSE_OVERFLOW, w->label, 0,
+                           "the plan's shares add up beyond 64 bits");
+    goto out;
+  }
+  for (uint32_t p = 0; p < n; p++) w->amount[p] = shares[p].num * (whole / shares[p].den);
+  w->sim.chunks = whole;
+out:
+  return status;
+}
+
+/* ---- where data lies ------------------------------------------------------------------- */
+
+static int compare_cells(const void *a, const void *b) {
+  const struct cell *x = a, *y = b;
+  if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
+  if (x->block != y->block) return x->block < y->block ? -1 : 1;
+  return x->piece == y->piece ? 0 : x->piece < y->piece ? -1 : 1;
+}
+
+static struct cell *find_cell(const struct native *w, const struct copse_plan_operand *at,
+                              uint32_t piece) {
+  struct cell key = {.rank = at->rank, .block = at->index, .piece = piece};
+  return bsearch(&key, w->cells, w->n_cells, sizeof key, compare_cells);
+}
+
+static bool is_region(const struct copse_plan_operand *at) {
+  return at->buffer == COPSE_BUFFER_SCRATCH || at->buffer == COPSE_BUFFER_PACKETS;
+}
+
+static copse_status list_cells(struct native *w) {
+  const struct copse_plan *plan = w->plan;
+  COPSE_DO(copse_arena_array(&w->sim.scratch, (size_t)plan->header.n_operands + 1, sizeof *w->cells,
+                             &w->cells, w->err));
+  for (uint32_t i = 0; i < plan->header.n_ops; i++) {
+    const struct copse_plan_op *op = &plan->ops[i];
+    if (op->kind != COPSE_OP_MOVE) continue;
+    const struct copse_plan_operand *at = &w->plan->operands[op->operand];
+    for (uint32_t k = 0; k < op->n_src; k++)
+      if (op->n_src > 1 && is_region(&at[k])) w->summed[at[k].index] = true;
+    for (uint32_t k = op->n_src; k < (uint32_t)op->n_src + op->n_dst; k++)
+      if (at[k].buffer == COPSE_BUFFER_OUTPUT)
+        w->cells[w->n_cells++] = (struct cell){at[k].rank, at[k].index, op->piece, -1, false};
+  }
+  qsort(w->cells, w->n_cells, sizeof *w->cells, compare_cells);
+  return COPSE_OK;
+}
+
+/* ---- operations ------------------------------------------------------------------------ */
+
+/* Where a source's data come from; false where nobody has written them. */
+static bool add_need(struct native *w, const struct copse_plan_operand *at, uint32_t piece) {
+  int arrival = -1;
+  if (at->buffer == COPSE_BUFFER_OUTPUT) {
+    const struct cell *cell = find_cell(w, at, piece);
+    if (!cell || !cell->written) return false;
+    arrival = cell->arrival;
+  } else if (is_region(at)) {
+    if (!w->region_filled[at->index]) return false;
+    arrival = w->region[at->index];
+  }
+  for (int i = 0; i < w->n_needs; i++)
+    if (w->needs[i] == arrival) return true;
+  if (arrival >= 0) w->needs[w->n_needs++] = arrival;
+  return true;
+}
+
+static void note_written(struct native *w, const struct copse_plan_operand *at, uint32_t piece,
+                         int arrival) {
+  if (is_region(at)) {
+    w->region[at->index] = arrival;
+    w->region_filled[at->index] = true;
+    return;
+  }
+  struct cell *cell = find_cell(w, at, piece);
+  cell->arrival = arrival;
+  cell->written = true;
+}
+
+static struct copse_sim_transfer plan_transfer(const struct native *w, uint32_t op,
+                                               uint32_t first_op, int64_t parts) {
+  return (struct copse_sim_transfer){.streams = w->needs,
+                                     .n_streams = w->n_needs,
+                                     .amount = (double)parts / (double)w->sim.chunks,
+                                     .order = (int)(op - first_op)};
+}
+
+/* What the own rank keeps, is there when all sources are: one node for all of them. */
+static copse_status join_needs(struct native *w, uint32_t op, uint32_t first_op) {
+  struct copse_sim_transfer t = plan_transfer(w, op, first_op, w->amount[w->plan->ops[op].piece]);
+  copse_status status;
+  if (w->n_needs < 2) return COPSE_OK;
+  status = copse_sim_dag_add(w->sim.dag, &t, &w->needs[0], w->err);
+  w->n_needs = 1;
+  return status;
+}
+
+static copse_status do_move(struct native *w, uint32_t rank, uint32_t i, uint32_t first_op) {
+  const struct copse_plan_op *op = &w->plan->ops[i];
+  const struct copse_plan_operand *at = &w->plan->operands[op->operand], *dst = at + op->n_src;
+  bool keeps = false;
+  w->n_needs = 0;
+  for (uint32_t k = 0; k < op->n_src; k++)
+    if (!add_need(w, &at[k], op->piece))
+      return copse_fail_at(w->err, COPSE_REFUTED, w->label, 0,
+                           "operation %u reads what none has written; 'copse check' says more", i);
+  for (uint32_t k = 0; k < op->n_dst; k++) keeps = keeps || dst[k].rank == rank;
+  if (keeps) COPSE_DO(join_needs(w, i, first_op));
+  for (uint32_t k = 0; k < op->n_dst; k++) {
+    int arrival = w->n_needs > 0 ? w->needs[0] : -1;
+    int64_t parts = w->amount[op->piece] * (dst[k].buffer == COPSE_BUFFER_PACKETS ? 2 : 1);
+    struct copse_sim_transfer t = plan_transfer(w, i, first_op, parts);
+    t.reduces = is_region(&dst[k]) && w->summed[dst[k].index];
+    if (dst[k].rank != rank)
+      COPSE_DO(builder_move(&w->sim, (int)rank, (int)dst[k].rank, parts, &t, &arrival));
+    note_written(w, &dst[k], op->piece, arrival);
+  }
+  return COPSE_OK;
+}
+
+static void wake(struct native *w, uint32_t worker) {
+  if (w->is_ready[worker]) return;
+  w->is_ready[worker] = true;
+  w->ready[w->n_ready++] = worker;
+}
+
+/* One worker, as far as its waits let it. */
+static copse_status run_worker(struct native *w, uint32_t worker) {
+  const struct copse_plan_worker *list = &w->plan->workers[worker];
+  for (; w->next[worker] < list->n_ops; w->next[worker]++) {
+    uint32_t i = list->first_op + w->next[worker];
+    const struct copse_plan_op *op = &w->plan->ops[i];
+    if (!copse_op_runs(op->when, 0, 1, w->plan->header.fifo)) continue;
+    if (op->kind == COPSE_OP_WAIT && w->raised[op->channel] == 0) return COPSE_OK;
+    if (op->kind == COPSE_OP_WAIT) w->raised[op->channel]--;
+    if (op->kind == COPSE_OP_SIGNAL) {
+      w->raised[op->channel]++;
+      wake(w, w->plan->channels[op->channel].dst_worker);
+    }
+    if (op->kind == COPSE_OP_MOVE) COPSE_DO(do_move(w, list->rank, i, list->first_op));
+  }
+  return COPSE_OK;
+}
+
+/* As a message of one chunk runs; the simulator cuts the transfers. */
+static copse_status run_all(struct native *w) {
+  uint32_t n = w->plan->header.n_workers;
+  for (uint32_t i = n; i > 0; i--) wake(w, i - 1);
+  while (w->n_ready > 0) {
+    uint32_t worker = w->ready[--w->n_ready];
+    w->is_ready[worker] = false;
+    COPSE_DO(run_worker(w, worker));
+  }
+  for (uint32_t i = 0; i < n; i++)
+    if (w->next[i] < w->plan->workers[i].n_ops)
+      return copse_fail_at(w->err, COPSE_REFUTED, w->label, 0,
+                           "operation %u waits forever; 'copse check' says more",
+                           w->plan->workers[i].first_op + w->next[i]);
+  return COPSE_OK;
+}
+
+static copse_status start_native(struct native *w) {
+  struct copse_arena *arena = &w->sim.scratch;
+  const struct copse_plan_header *h = &w->plan->header;
+  COPSE_DO(
+      copse_arena_array(arena, (size_t)h->n_regions + 1, sizeof *w->region, &w->region, w->err));
+  COPSE_DO(copse_arena_array(arena, (size_t)h->n_regions + 1, sizeof *w->region_filled,
+                             &w->region_filled, w->err));
+  COPSE_DO(
+      copse_arena_array(arena, (size_t)h->n_regions + 1, sizeof *w->summed, &w->summed, w->err));
+  COPSE_DO(copse_arena_array(arena, (size_t)h->n_workers + 1, sizeof *w->next, &w->next, w->err));
+  COPSE_DO(copse_arena_array(arena, (size_t)h->n_workers + 1, sizeof *w->ready, &w->ready, w->err));
+  COPSE_DO(copse_arena_array(arena, (size_t)h->n_workers + 1, sizeof *w->is_ready, &w->is_ready,
+                             w->err));
+  COPSE_DO(
+      copse_arena_array(arena, (size_t)h->n_channels + 1, sizeof *w->raised, &w->raised, w->err));
+  return list_cells(w);
+}
+
+void copse_sim_options_of_plan(const struct copse_plan_header *h,
+                               struct copse_sim_options *options) {
+  bool packets = h->protocol == COPSE_PROTOCOL_LOW_LATENCY;
+  options->fifo = packets ? 0 : (int)h->fifo;
+  options->max_chunk_bytes = packets ? 1e18 : (double)h->chunk_bytes;
+  options->min_chunk_bytes = packets ? 1e18 : (double)h->min_chunk_bytes;
+  options->pipeline_chunks = packets ? 1 : (int)h->pipeline_chunks;
+}
+
+copse_status copse_sim_dag_of_plan(const char *label, const struct copse_plan *plan,
+                                   const struct copse_topology *topology, struct copse_sim_dag *dag,
+                                   struct copse_foreign *foreign, struct copse_err *err) {
+  struct native w = {.plan = plan, .label = label, .err = err};
+  int64_t most = 0;
+  copse_status status;
+  foreign->collective = (copse_collective)plan->header.collective;
+  foreign->root = plan->header.root;
+  COPSE_TRY(builder_start(&w.sim, label, (int)plan->header.n_ranks, 1, topology, dag, err));
+  if (plan->header.n_extents > 0) COPSE_TRY(demand_of(&w, &foreign->demand, &most));
+  COPSE_TRY(find_amounts(&w, foreign->demand, most));
+  COPSE_TRY(start_native(&w));
+  COPSE_TRY(run_all(&w));
+  COPSE_TRY(builder_time(&w.sim, &foreign->time_per_GB));
+out:
+  builder_free(&w.sim);
+  return status;
 }
 
 /* Transfers and junctions, first in, first out: those under way in a connection, and what signals,
@@ -73,7 +379,7 @@ static copse_status push(struct nodes *list, int node, struct copse_err *err) {
 
 struct msccl {
   struct copse_mx_operations program;
-  struct copse_foreign_sim sim;
+  struct builder sim;
   struct nodes *arrivals; /* [connections] */
   int **done;             /* [tb][op] the transfer or join that ends it */
   int *next;              /* [tb] op */
@@ -116,8 +422,7 @@ static copse_status place_step(struct msccl *w, int t, const struct copse_mx_run
     struct nodes *out = &w->arrivals[tb->out];
     struct copse_sim_transfer sent = {
         .streams = done, .n_streams = 1, .amount = join.amount, .order = op->first};
-    COPSE_DO(
-        copse_foreign_sim_move(&w->sim, tb->gpu, tb->tb->send, op->step->count, &sent, &arrival));
+    COPSE_DO(builder_move(&w->sim, tb->gpu, tb->tb->send, op->step->count, &sent, &arrival));
     COPSE_DO(push(out, arrival, w->err));
   }
   w->next[t]++;
@@ -145,22 +450,17 @@ static copse_status run_blocks(struct msccl *w) {
 }
 
 static copse_status start_msccl(struct msccl *w) {
+  struct copse_arena *arena = &w->sim.scratch;
   const struct copse_mx_operations *p = &w->program;
-  COPSE_DO(copse_arena_array(&w->sim.scratch, (size_t)p->n_connections, sizeof *w->arrivals,
-                             &w->arrivals, w->err));
-  COPSE_DO(copse_arena_array(&w->sim.scratch, (size_t)p->n_tbs, sizeof *w->done, &w->done, w->err));
-  COPSE_DO(copse_arena_array(&w->sim.scratch, (size_t)p->n_tbs, sizeof *w->next, &w->next, w->err));
-  COPSE_DO(copse_arena_array(&w->sim.scratch, 64 + 2, sizeof *w->streams, &w->streams,
+  COPSE_DO(copse_arena_array(arena, (size_t)p->n_connections, sizeof *w->arrivals, &w->arrivals,
+                             w->err));
+  COPSE_DO(copse_arena_array(arena, (size_t)p->n_tbs, sizeof *w->done, &w->done, w->err));
+  COPSE_DO(copse_arena_array(arena, (size_t)p->n_tbs, sizeof *w->next, &w->next, w->err));
+  COPSE_DO(copse_arena_array(arena, 64 + 2, sizeof *w->streams, &w->streams,
                              w->err)); /* steps of a block */
   for (int t = 0; t < p->n_tbs; t++)
-    COPSE_DO(copse_arena_array(&w->sim.scratch, (size_t)p->tbs[t].n_ops, sizeof(int), &w->done[t],
-                               w->err));
+    COPSE_DO(copse_arena_array(arena, (size_t)p->tbs[t].n_ops, sizeof(int), &w->done[t], w->err));
   return COPSE_OK;
-}
-
-static void free_msccl(struct msccl *w) {
-  for (int i = 0; w->arrivals && i < w->program.n_connections; i++) free(w->arrivals[i].v);
-  copse_foreign_sim_free(&w->sim);
 }
 
 copse_status copse_sim_dag_of_msccl(const char *label, const char *data, size_t size,
@@ -173,13 +473,14 @@ copse_status copse_sim_dag_of_msccl(const char *label, const char *data, size_t 
   if (status != COPSE_OK) return status;
   foreign->collective = file.collective;
   foreign->root = copse_collective_rooted(file.collective) ? 0 : -1;
-  COPSE_TRY(copse_foreign_sim_start(&w.sim, label, file.n_ranks, file.chunks, topology, dag, err));
+  COPSE_TRY(builder_start(&w.sim, label, file.n_ranks, file.chunks, topology, dag, err));
   COPSE_TRY(copse_mx_operations_make(&file, &w.program, err));
   COPSE_TRY(start_msccl(&w));
   COPSE_TRY(run_blocks(&w));
-  COPSE_TRY(copse_foreign_sim_time(&w.sim, &foreign->time_per_GB));
+  COPSE_TRY(builder_time(&w.sim, &foreign->time_per_GB));
 out:
-  free_msccl(&w);
+  for (int i = 0; w.arrivals && i < w.program.n_connections; i++) free(w.arrivals[i].v);
+  builder_free(&w.sim);
   copse_mx_operations_free(&w.program);
   copse_mx_free(&file);
   return status;
@@ -189,7 +490,7 @@ out:
 
 struct mscclpp {
   struct copse_pj_file file;
-  struct copse_foreign_sim sim;
+  struct builder sim;
   int *next;              /* [blocks] op */
   int *last;              /* [blocks] the node that ends the op before, -1: none */
   int *stream_end;        /* [blocks] ops before this one run part by part */
@@ -218,17 +519,13 @@ static struct copse_sim_transfer transfer(const struct mscclpp *w, int block, do
                                      .order = w->next[block]};
 }
 
-static copse_status join_all(struct mscclpp *w, int block, double amount, bool adds) {
+static copse_status join(struct mscclpp *w, int block, double amount, bool adds) {
   struct copse_sim_transfer t = transfer(w, block, amount);
   t.reduces = adds;
   t.adder = w->file.blocks[block].rank;
   copse_status status = copse_sim_dag_add(w->sim.dag, &t, &w->last[block], w->err);
   w->needs.n = 0;
   return status;
-}
-
-static copse_status join(struct mscclpp *w, int block, double amount) {
-  return join_all(w, block, amount, false);
 }
 
 /* ---- data ------------------------------------------------------------------------------ */
@@ -278,7 +575,7 @@ static copse_status carry(struct mscclpp *w, int block, const struct copse_pj_op
                           int dst, int size, int *arrival) {
   struct copse_sim_transfer t =
       transfer(w, block, (double)size / op->parts / (double)w->sim.chunks);
-  return copse_foreign_sim_move(&w->sim, src, dst, size, &t, arrival);
+  return builder_move(&w->sim, src, dst, size, &t, arrival);
 }
 
 static copse_status read_sources(struct mscclpp *w, int block, const struct copse_pj_op *op) {
@@ -295,7 +592,7 @@ static copse_status read_sources(struct mscclpp *w, int block, const struct cops
   bool adds = op->type->kind == COPSE_PJ_SUM;
   int joins = adds ? op->n_src - 1 : (int)w->needs.n > count;
   for (int i = 0; i < joins; i++) { /* what is written comes after what was read and added */
-    COPSE_DO(join_all(w, block, (double)op->src[0].size / op->parts / (double)w->sim.chunks, adds));
+    COPSE_DO(join(w, block, (double)op->src[0].size / op->parts / (double)w->sim.chunks, adds));
     COPSE_DO(need(w, w->last[block]));
   }
   return COPSE_OK;
@@ -317,7 +614,7 @@ static copse_status do_data(struct mscclpp *w, int block, const struct copse_pj_
     }
     if (!is_packet(op, op->type->pkt_dst, i)) continue;
     if (arrival < 0) { /* the rank's own packets, made at once */
-      COPSE_TRY(join(w, block, 0));
+      COPSE_TRY(join(w, block, 0, false));
       arrival = w->last[block];
     }
     for (int j = 0; j < at->size && at->index + j < w->file.scratch[at->rank]; j++)
@@ -325,7 +622,7 @@ static copse_status do_data(struct mscclpp *w, int block, const struct copse_pj_
   }
   for (int i = 0; i < n && !op->type->pkt_dst; i++) COPSE_TRY(need(w, arrivals[i]));
   if (n > 0 && !op->type->pkt_dst)
-    COPSE_TRY(join(w, block, (double)op->dst[0].size / op->parts / (double)w->sim.chunks));
+    COPSE_TRY(join(w, block, (double)op->dst[0].size / op->parts / (double)w->sim.chunks, false));
   for (int i = 0; i < op->n_ends && op->type->signals && port; i++)
     COPSE_TRY(
         push(&w->signals[w->file.ends[op->ends[i]].partner], w->port_last[op->ends[i]], w->err));
@@ -356,7 +653,8 @@ static copse_status do_sync(struct mscclpp *w, int block, const struct copse_pj_
       node = w->port_last[op->ends[i]];
     if (partner >= 0) COPSE_DO(push(&w->signals[partner], node, w->err));
   }
-  if (op->type->waits && w->needs.n > 0) COPSE_DO(join(w, block, 1.0 / (double)w->sim.chunks));
+  if (op->type->waits && w->needs.n > 0)
+    COPSE_DO(join(w, block, 1.0 / (double)w->sim.chunks, false));
   return COPSE_OK;
 }
 
@@ -379,7 +677,7 @@ static copse_status do_semaphores(struct mscclpp *w, int block, const struct cop
     int taken = w->acquired[op->ends[i]]++ - w->file.semaphores[op->ends[i]];
     if (taken >= 0) COPSE_DO(need(w, r->v[taken]));
   }
-  if (acquires && w->needs.n > 0) COPSE_DO(join(w, block, 1.0 / (double)w->sim.chunks));
+  if (acquires && w->needs.n > 0) COPSE_DO(join(w, block, 1.0 / (double)w->sim.chunks, false));
   return COPSE_OK;
 }
 
@@ -399,7 +697,7 @@ static copse_status do_barrier(struct mscclpp *w, int block, const struct copse_
     }
   *done = n >= op->barrier_blocks;
   if (!*done) return COPSE_OK;
-  if (w->needs.n > 0) COPSE_DO(join(w, block, 0));
+  if (w->needs.n > 0) COPSE_DO(join(w, block, 0, false));
   for (int b = w->file.first_block[rank]; b < w->file.first_block[rank + 1]; b++) {
     const struct copse_pj_block *other = &w->file.blocks[b];
     if (b == block || w->next[b] >= other->n_ops) continue;
@@ -457,36 +755,26 @@ static copse_status run_plan(struct mscclpp *w) {
 }
 
 static copse_status start_mscclpp(struct mscclpp *w) {
+  struct copse_arena *arena = &w->sim.scratch;
   const struct copse_pj_file *f = &w->file;
   size_t n = (size_t)f->n_blocks;
-  COPSE_DO(copse_arena_array(&w->sim.scratch, n, sizeof(int), &w->next, w->err));
-  COPSE_DO(copse_arena_array(&w->sim.scratch, n, sizeof(int), &w->last, w->err));
-  COPSE_DO(copse_arena_array(&w->sim.scratch, n, sizeof(int), &w->stream_end, w->err));
-  COPSE_DO(copse_arena_array(&w->sim.scratch, (size_t)f->n_ends, sizeof *w->signals, &w->signals,
-                             w->err));
+  COPSE_DO(copse_arena_array(arena, n, sizeof(int), &w->next, w->err));
+  COPSE_DO(copse_arena_array(arena, n, sizeof(int), &w->last, w->err));
+  COPSE_DO(copse_arena_array(arena, n, sizeof(int), &w->stream_end, w->err));
+  COPSE_DO(copse_arena_array(arena, (size_t)f->n_ends, sizeof *w->signals, &w->signals, w->err));
+  COPSE_DO(copse_arena_array(arena, (size_t)f->n_ends, sizeof(int), &w->port_last, w->err));
   COPSE_DO(
-      copse_arena_array(&w->sim.scratch, (size_t)f->n_ends, sizeof(int), &w->port_last, w->err));
-  COPSE_DO(copse_arena_array(&w->sim.scratch, (size_t)f->n_semaphores, sizeof *w->released,
-                             &w->released, w->err));
-  COPSE_DO(copse_arena_array(&w->sim.scratch, (size_t)f->n_semaphores, sizeof(int), &w->acquired,
-                             w->err));
-  COPSE_DO(copse_arena_array(&w->sim.scratch, (size_t)f->n_ranks, sizeof *w->packets, &w->packets,
-                             w->err));
+      copse_arena_array(arena, (size_t)f->n_semaphores, sizeof *w->released, &w->released, w->err));
+  COPSE_DO(copse_arena_array(arena, (size_t)f->n_semaphores, sizeof(int), &w->acquired, w->err));
+  COPSE_DO(copse_arena_array(arena, (size_t)f->n_ranks, sizeof *w->packets, &w->packets, w->err));
   for (int b = 0; b < f->n_blocks; b++) w->last[b] = -1;
   for (int e = 0; e < f->n_ends; e++) w->port_last[e] = -1;
   for (int r = 0; r < f->n_ranks; r++) {
-    COPSE_DO(copse_arena_array(&w->sim.scratch, (size_t)f->scratch[r] + 1, sizeof(int),
-                               &w->packets[r], w->err));
+    COPSE_DO(
+        copse_arena_array(arena, (size_t)f->scratch[r] + 1, sizeof(int), &w->packets[r], w->err));
     for (int i = 0; i < f->scratch[r]; i++) w->packets[r][i] = -1;
   }
   return COPSE_OK;
-}
-
-static void free_mscclpp(struct mscclpp *w) {
-  for (int e = 0; w->signals && e < w->file.n_ends; e++) free(w->signals[e].v);
-  for (int s = 0; w->released && s < w->file.n_semaphores; s++) free(w->released[s].v);
-  free(w->needs.v);
-  copse_foreign_sim_free(&w->sim);
 }
 
 copse_status copse_sim_dag_of_mscclpp(const char *label, const char *data, size_t size,
@@ -498,13 +786,15 @@ copse_status copse_sim_dag_of_mscclpp(const char *label, const char *data, size_
   if (status != COPSE_OK) return status;
   foreign->collective = w.file.collective;
   foreign->root = -1;
-  COPSE_TRY(
-      copse_foreign_sim_start(&w.sim, label, w.file.n_ranks, w.file.chunks, topology, dag, err));
+  COPSE_TRY(builder_start(&w.sim, label, w.file.n_ranks, w.file.chunks, topology, dag, err));
   COPSE_TRY(start_mscclpp(&w));
   COPSE_TRY(run_plan(&w));
-  COPSE_TRY(copse_foreign_sim_time(&w.sim, &foreign->time_per_GB));
+  COPSE_TRY(builder_time(&w.sim, &foreign->time_per_GB));
 out:
-  free_mscclpp(&w);
+  for (int e = 0; w.signals && e < w.file.n_ends; e++) free(w.signals[e].v);
+  for (int s = 0; w.released && s < w.file.n_semaphores; s++) free(w.released[s].v);
+  free(w.needs.v);
+  builder_free(&w.sim);
   copse_pj_free(&w.file);
   return status;
 }

@@ -7,7 +7,6 @@
 #define COPSE_PREDICT_SIMULATE_PROGRAMS_H
 
 #include "runtime/plan/plan.h"
-#include "predict/route.h"
 #include "predict/simulate.h"
 
 struct copse_foreign {
@@ -58,30 +57,5 @@ copse_status copse_sim_dag_of_mscclpp(const char *label, const char *data, size_
                                       const struct copse_topology *topology,
                                       struct copse_sim_dag *dag, struct copse_foreign *foreign,
                                       struct copse_err *err) COPSE_CHECKED;
-
-/* ---- inside src/predict ---------------------------------------------------------------- */
-
-/* Routes and loads while transfers are added. */
-struct copse_foreign_sim {
-  const struct copse_topology *topology;
-  struct copse_routes routes;
-  struct copse_sim_dag *dag;
-  int64_t chunks; /* of the message */
-  int64_t *load;  /* [links] chunks */
-  struct copse_arena scratch; /* ends with copse_foreign_sim_free */
-  struct copse_err *err;
-};
-copse_status copse_foreign_sim_start(struct copse_foreign_sim *sim, const char *label, int n_ranks,
-                                     int chunks, const struct copse_topology *topology,
-                                     struct copse_sim_dag *dag,
-                                     struct copse_err *err) COPSE_CHECKED;
-void copse_foreign_sim_free(struct copse_foreign_sim *sim);
-/* Adds `count` chunks from one rank to another, over the pair's route. */
-copse_status copse_foreign_sim_move(struct copse_foreign_sim *sim, int src, int dst, int64_t count,
-                                    const struct copse_sim_transfer *transfer,
-                                    int *arrival) COPSE_CHECKED;
-/* The busiest link's share of M over its bandwidth. */
-copse_status copse_foreign_sim_time(const struct copse_foreign_sim *sim,
-                                    struct copse_q *time) COPSE_CHECKED;
 
 #endif

@@ -47,18 +47,13 @@ struct left {
   bool *node_down;         /* [n_nodes] */
 };
 
-static copse_status scale(struct copse_q *left, struct copse_q by, struct copse_err *err) {
-  return copse_q_mul(*left, by, left, err);
-}
-
 static copse_status break_node(const struct copse_topology *t, int node, struct copse_q rate,
                                struct left *left, struct copse_err *err) {
-  copse_status status = COPSE_OK;
   if (rate.num == 0) left->node_down[node] = true;
-  for (int i = 0; i < t->n_links && status == COPSE_OK; i++)
+  for (int i = 0; i < t->n_links; i++)
     if (t->links[i].src == node || t->links[i].dst == node)
-      status = scale(&left->of_link[i], rate, err);
-  return status;
+      COPSE_DO(copse_q_mul(left->of_link[i], rate, &left->of_link[i], err));
+  return COPSE_OK;
 }
 
 /* Ids may have ">" in them: the split is where both halves are nodes. */
@@ -91,9 +86,9 @@ static copse_status break_link(const struct copse_topology *t, const char *label
     return copse_fail_at(err, COPSE_BAD_INPUT, label, 0, "no link from \"%.80s\" to \"%.80s\"%s",
                          t->nodes[src].id, t->nodes[dst].id,
                          back < 0 ? "" : ", only the other way round");
-  COPSE_DO(scale(&left->of_link[there], fault->left, err));
-  if (back >= 0) COPSE_DO(scale(&left->of_link[back], fault->left, err));
-  return COPSE_OK;
+  struct copse_q *of = left->of_link;
+  COPSE_DO(copse_q_mul(of[there], fault->left, &of[there], err));
+  return back < 0 ? COPSE_OK : copse_q_mul(of[back], fault->left, &of[back], err);
 }
 
 static copse_status measure(struct copy *c, const char *label, const struct copse_fault *faults,

@@ -77,15 +77,13 @@ int copse_topology_find_link(const struct copse_topology *topology, int src, int
 
 static copse_status sum_bandwidths(const struct copse_topology *topology, struct copse_q *in,
                                    struct copse_q *out, struct copse_err *err) {
-  copse_status status = COPSE_OK;
   for (int i = 0; i < topology->n_nodes; i++) in[i] = out[i] = COPSE_Q_ZERO;
-  for (int i = 0; i < topology->n_links && status == COPSE_OK; i++) {
+  for (int i = 0; i < topology->n_links; i++) {
     const struct copse_link *link = &topology->links[i];
-    status = copse_q_add(out[link->src], link->bandwidth, &out[link->src], err);
-    if (status == COPSE_OK)
-      status = copse_q_add(in[link->dst], link->bandwidth, &in[link->dst], err);
+    COPSE_DO(copse_q_add(out[link->src], link->bandwidth, &out[link->src], err));
+    COPSE_DO(copse_q_add(in[link->dst], link->bandwidth, &in[link->dst], err));
   }
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_topology_find_unbalanced(const struct copse_topology *topology, int *node,
@@ -143,8 +141,7 @@ copse_status copse_builder_set_name(struct copse_topology_builder *builder, cons
                   "the name \"%.80s\" holds a control character or is no UTF-8; it could "
                   "not be read back",
                   name);
-  box->view.name = copse_arena_strdup(&box->arena, name);
-  return box->view.name ? COPSE_OK : copse_fail_nomem(err);
+  return copse_arena_text(&box->arena, name, &box->view.name, err);
 }
 
 static copse_status keep_line(struct copse_topology_builder *builder, const char *text,
@@ -161,16 +158,15 @@ static copse_status keep_line(struct copse_topology_builder *builder, const char
 copse_status copse_builder_set_about(struct copse_topology_builder *builder,
                                      const char *description, const char *source,
                                      struct copse_err *err) {
-  copse_status status = keep_line(builder, description, &builder->box->view.description, err);
-  return status == COPSE_OK ? keep_line(builder, source, &builder->box->view.source, err) : status;
+  COPSE_DO(keep_line(builder, description, &builder->box->view.description, err));
+  return keep_line(builder, source, &builder->box->view.source, err);
 }
 
 copse_status copse_builder_set_choice(struct copse_topology_builder *builder, const char *sha256,
                                       bool others_excluded, struct copse_err *err) {
   struct box *box = builder->box;
-  box->view.chosen_from = copse_arena_strdup(&box->arena, sha256);
   box->view.others_excluded = others_excluded;
-  return box->view.chosen_from ? COPSE_OK : copse_fail_nomem(err);
+  return copse_arena_text(&box->arena, sha256, &box->view.chosen_from, err);
 }
 
 copse_status copse_builder_like(const struct copse_topology *topology, const char *file,
@@ -381,8 +377,8 @@ static copse_status sort_links(struct box *box, struct copse_err *err) {
   static struct copse_link none;
   int n = box->view.n_links;
   struct copse_link *links = n > 0 ? box->links : &none;
-  COPSE_DO(copse_adjacency_by(&box->arena, box->view.n_nodes, n, &links->src, sizeof *links,
-                              &box->out, err));
+  COPSE_DO(copse_adjacency_by(&box->arena, box->view.n_nodes, n, COPSE_KEYS(links, src),
+                              sizeof *links, &box->out, err));
   COPSE_DO(copse_arena_array(&box->arena, (size_t)n, sizeof *box->dsts, &box->dsts, err));
   for (int v = 0; v < box->view.n_nodes; v++) {
     int first = box->out.first[v], past = box->out.first[v + 1];

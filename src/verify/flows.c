@@ -400,8 +400,8 @@ static copse_status make_space(struct checker *c, struct search_space *w) {
   COPSE_DO(copse_arena_array(&c->scratch, n, sizeof(int64_t), &w->distance, c->err));
   COPSE_DO(copse_arena_array(&c->scratch, n + 1, sizeof(int), &w->queue, c->err));
   COPSE_DO(copse_arena_array(&c->scratch, n, 1, &w->queued, c->err));
-  return copse_adjacency_by(&c->scratch, t->n_nodes, t->n_links, &t->links[0].src, sizeof *t->links,
-                            &w->out, c->err);
+  return copse_adjacency_by(&c->scratch, t->n_nodes, t->n_links, COPSE_KEYS(t->links, src),
+                            sizeof *t->links, &w->out, c->err);
 }
 
 /* need / (m * room), what a certificate proves; `refusal` is for one without room. */

@@ -10,9 +10,9 @@ enum { MOST = 40 };
 
 static int below(uint64_t *seed, int n) { return (int)(copse_test_random(seed) % (uint64_t)n); }
 
-START_TEST(sets_are_the_connected_parts_and_number_by_least_member) {
+START_TEST(sets_are_the_connected_parts_named_by_their_least_member) {
   uint64_t seed = 1 + (uint64_t)_i;
-  int n = 1 + below(&seed, MOST), parent[MOST], set[MOST];
+  int n = 1 + below(&seed, MOST), parent[MOST];
   bool joined[MOST][MOST] = {{false}};
   copse_sets_init(parent, n);
   for (int i = 0; i < n; i++) joined[i][i] = true;
@@ -23,15 +23,11 @@ START_TEST(sets_are_the_connected_parts_and_number_by_least_member) {
       for (int j = 0; j < n; j++)
         if ((joined[i][a] && joined[j][b]) || (joined[i][b] && joined[j][a])) joined[i][j] = true;
   }
-  int sets = 0;
-  copse_sets_number(parent, n, set);
   for (int i = 0; i < n; i++) {
     int least = 0;
     while (!joined[least][i]) least++;
     ck_assert_int_eq(copse_sets_find(parent, i), least);
-    ck_assert_int_eq(set[i], least == i ? sets++ : set[least]);
   }
-  ck_assert_int_eq(copse_sets_number(parent, n, set), sets);
 }
 END_TEST
 
@@ -64,7 +60,6 @@ START_TEST(a_permutation_and_its_inverse_compose_to_the_identity) {
   uint64_t seed = 200 + (uint64_t)_i;
   int n = 1 + below(&seed, MOST), image[MOST], inverse[MOST];
   for (int i = 0; i < n; i++) image[i] = i;
-  ck_assert(copse_permutation_is_identity(image, n));
   for (int i = n - 1; i > 0; i--) {
     int j = below(&seed, i + 1), swap = image[i];
     image[i] = image[j];
@@ -72,14 +67,14 @@ START_TEST(a_permutation_and_its_inverse_compose_to_the_identity) {
   }
   copse_permutation_invert(image, n, inverse);
   copse_permutation_compose(image, inverse, n, image);
-  ck_assert(copse_permutation_is_identity(image, n));
+  for (int i = 0; i < n; i++) ck_assert_int_eq(image[i], i);
 }
 END_TEST
 
 int main(void) {
   Suite *suite = suite_create("base/graph");
   TCase *tc = tcase_create("graph");
-  tcase_add_loop_test(tc, sets_are_the_connected_parts_and_number_by_least_member, 0, 200);
+  tcase_add_loop_test(tc, sets_are_the_connected_parts_named_by_their_least_member, 0, 200);
   tcase_add_loop_test(tc, every_item_stands_under_its_key_in_order, 0, 200);
   tcase_add_loop_test(tc, a_permutation_and_its_inverse_compose_to_the_identity, 0, 50);
   suite_add_tcase(suite, tc);

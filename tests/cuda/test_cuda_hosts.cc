@@ -393,6 +393,11 @@ static void run_hosts(copse_collective collective, const char *hosts, const char
   processes_run(collective, mode, (int)strlen(hosts));
 }
 
+/* Sanitized builds run ways of connecting with one collective: the others meet all of them. */
+static copse_collective some_collectives(void) {
+  return COPSE_TEST_UP_TO(ALL_COLLECTIVES, COPSE_ALLREDUCE);
+}
+
 START_TEST(two_hosts_of_two) { run_hosts(ALL_COLLECTIVES, "0011", "staged"); }
 END_TEST
 START_TEST(one_rank_and_three) { run_hosts(ALL_COLLECTIVES, "0111", "registered"); }
@@ -411,17 +416,17 @@ START_TEST(three_hosts_of_two) { run_hosts(ALL_COLLECTIVES, "001122", "registere
 END_TEST
 START_TEST(four_hosts_of_two) { run_hosts(ALL_COLLECTIVES, "00112233", "staged"); }
 END_TEST
-START_TEST(kernels_run_beside_messages) { run_hosts(ALL_COLLECTIVES, "0011", "beside"); }
+START_TEST(kernels_run_beside_messages) { run_hosts(some_collectives(), "0011", "beside"); }
 END_TEST
 START_TEST(kernels_have_room_beside_messages) { run_hosts((copse_collective)_i, "0011", "crowded"); }
 END_TEST
 START_TEST(without_room_they_take_turns) { run_hosts((copse_collective)_i, "0011", "tight"); }
 END_TEST
-START_TEST(communicators_need_not_block) { run_hosts(ALL_COLLECTIVES, "0011", "slow"); }
+START_TEST(communicators_need_not_block) { run_hosts(some_collectives(), "0011", "slow"); }
 END_TEST
 START_TEST(older_ones_are_not_asked_to_go_on) { run_hosts(COPSE_ALLREDUCE, "0011", "old"); }
 END_TEST
-START_TEST(communicators_may_block) { run_hosts(ALL_COLLECTIVES, "0011", "blocks"); }
+START_TEST(communicators_may_block) { run_hosts(some_collectives(), "0011", "blocks"); }
 END_TEST
 START_TEST(a_connection_that_never_comes_ends_the_call) {
   run_hosts(COPSE_ALLREDUCE, "0011", "connects");
@@ -450,7 +455,7 @@ START_TEST(a_message_that_never_comes_ends_the_wait) {
 END_TEST
 START_TEST(what_nccl_knows_ends_the_wait) { run_hosts(COPSE_ALLREDUCE, "0011", "fails"); }
 END_TEST
-START_TEST(anothers_bootstrap_may_name_its_nccl) { run_hosts(ALL_COLLECTIVES, "0110", "source"); }
+START_TEST(anothers_bootstrap_may_name_its_nccl) { run_hosts(some_collectives(), "0110", "source"); }
 END_TEST
 
 int main(int argc, char **argv) {
@@ -470,7 +475,7 @@ int main(int argc, char **argv) {
   tcase_add_test(tc, a_host_for_each_rank);
   tcase_add_test(tc, one_host_after_all);
   tcase_add_test(tc, graphs_are_captured_at_first_use);
-  tcase_add_test(tc, three_hosts_of_two);
+  if (COPSE_TEST_RESULTS) tcase_add_test(tc, three_hosts_of_two);
   if (!COPSE_TEST_SANITIZED) { /* a sanitizer sees a process at a time: more of them show it nothing */
     tcase_add_test(tc, two_hosts_of_four);
     tcase_add_test(tc, four_hosts_of_two);

@@ -237,7 +237,7 @@ START_TEST(survivors_of_a_killed_rank_name_it_in_time) {
   write_plans("trees", 4);
   write_act();
   double start = seconds();
-  int limit = run_with_limit(6,
+  int limit = run_with_limit(3,
                              MPIRUN "--enable-recovery -n 4 sh %/act %/.out 2 'kill -9 $$' @ run "
                                     "--backend mpi -b 64K -e 64K -n 100000000",
                              "%/trees/allreduce.plan");
@@ -266,7 +266,7 @@ START_TEST(a_call_of_mpi_that_does_not_return_is_left) {
            "--enable-recovery -x LD_PRELOAD -x COPSE_TEST_HANG -n %d sh %%/act %%/.out %d "
            "'touch %%/hang%s' @ run --backend mpi -b 64K -e 64K -n 100000000",
            hang, _i ? 3 : 2, _i ? 2 : 0, _i ? "; kill -9 $$" : "");
-  int limit = run_with_limit(4, before, "%/trees/allreduce.plan");
+  int limit = run_with_limit(2, before, "%/trees/allreduce.plan");
   snprintf(line, sizeof line,
            "copse: rank 1: MPI has not returned for %d s from a call that doesn't wait: %s",
            limit * 3 / 2,

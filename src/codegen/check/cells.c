@@ -38,18 +38,6 @@ struct copse_threads {
   struct thread *threads;
 };
 
-static copse_status start_threads(struct copse_threads *t, int n, int n_groups,
-                                  struct copse_err *err) {
-  t->n = n;
-  t->n_groups = n_groups;
-  return copse_calloc((size_t)n, sizeof *t->threads, &t->threads, err);
-}
-
-static void free_threads(struct copse_threads *t) {
-  for (int i = 0; t->threads && i < t->n; i++) copse_history_drop(t->threads[i].known);
-  free(t->threads);
-}
-
 struct copse_action copse_threads_act(struct copse_threads *t, int thread) {
   struct copse_action action = {thread, ++t->threads[thread].time};
   if (thread >= t->n_groups) copse_threads_meet(t, thread);
@@ -197,6 +185,7 @@ struct copse_cells {
   size_t *first; /* [n_ranks * COPSE_N_LETTERS] */
   const struct copse_late_reads *late;
   int first_entry;
+  struct copse_arena arena;
 };
 
 static const char letters[] = "ios";
@@ -204,11 +193,9 @@ static const char letters[] = "ios";
 /* ---- where things are ----------------------------------------------------------------- */
 
 int copse_cells_size(const struct copse_cells *c, int rank, enum copse_buffer_letter letter) {
-  copse_collective part = letter == COPSE_LETTER_I ? COPSE_ALLGATHER : COPSE_REDUCE_SCATTER;
-  int chunks = letter == COPSE_LETTER_S   ? c->of.scratch[rank]
-               : c->of.collective == part ? c->of.block
-                                          : c->of.chunks;
-  return chunks * c->of.slices;
+  int blocks = letter == COPSE_LETTER_I ? copse_collective_inputs(c->of.collective, c->of.n_ranks)
+                                        : copse_collective_outputs(c->of.collective, c->of.n_ranks);
+  return (letter == COPSE_LETTER_S ? c->of.scratch[rank] : blocks * c->of.block) * c->of.slices;
 }
 
 /* In place, one of input and output is a part of the other or both are the same. */
@@ -231,7 +218,8 @@ bool copse_cells_same(const struct copse_cells *c, struct copse_cell_at a, struc
 
 static copse_status place_buffers(struct copse_cells *c, struct copse_err *err) {
   int64_t n = 0;
-  COPSE_DO(copse_calloc((size_t)c->of.n_ranks * COPSE_N_LETTERS, sizeof *c->first, &c->first, err));
+  COPSE_DO(copse_arena_array(&c->arena, (size_t)c->of.n_ranks * COPSE_N_LETTERS, sizeof *c->first,
+                             &c->first, err));
   for (int r = 0; r < c->of.n_ranks; r++)
     for (int l = 0; l < COPSE_N_LETTERS; l++) {
       c->first[r * COPSE_N_LETTERS + l] = (size_t)n;
@@ -243,7 +231,7 @@ static copse_status place_buffers(struct copse_cells *c, struct copse_err *err) 
                          "checker follows",
                          (long long)n, (long long)MAX_CELLS);
   c->n_cells = (size_t)n;
-  return copse_calloc(c->n_cells, sizeof *c->cells, &c->cells, err);
+  return copse_arena_array(&c->arena, c->n_cells, sizeof *c->cells, &c->cells, err);
 }
 
 static void fill_inputs(struct copse_cells *c) {
@@ -265,9 +253,12 @@ copse_status copse_cells_new(const struct copse_cells_of *of, struct copse_cells
   COPSE_TRY(copse_calloc(1, sizeof *c, &c, err));
   c->of = *of;
   if (c->of.slices == 0) c->of.slices = 1;
-  COPSE_TRY(start_threads(&c->threads, of->n_threads, of->n_groups, err));
+  c->threads.n = of->n_threads;
+  c->threads.n_groups = of->n_groups;
+  COPSE_TRY(copse_arena_array(&c->arena, (size_t)of->n_threads, sizeof *c->threads.threads,
+                              &c->threads.threads, err));
   COPSE_TRY(copse_multisets_new(of->n_ranks, &c->sets, err));
-  COPSE_TRY(copse_calloc((size_t)of->n_ranks, sizeof *c->singles, &c->singles, err));
+  COPSE_TRY(copse_arena_array(&c->arena, (size_t)of->n_ranks, sizeof(int), &c->singles, err));
   for (int r = 0; r < of->n_ranks; r++)
     COPSE_TRY(copse_multisets_single(c->sets, r, &c->singles[r], err));
   COPSE_TRY(copse_multisets_everyone(c->sets, &c->everyone, err));
@@ -283,11 +274,10 @@ out:
 void copse_cells_free(struct copse_cells *c) {
   if (!c) return;
   for (size_t i = 0; c->cells && i < c->n_cells; i++) free(c->cells[i].reads);
-  free_threads(&c->threads);
+  for (int t = 0; c->threads.threads && t < c->threads.n; t++)
+    copse_history_drop(c->threads.threads[t].known);
   copse_multisets_free(c->sets);
-  free(c->singles);
-  free(c->cells);
-  free(c->first);
+  copse_arena_free(&c->arena);
   free(c);
 }
 
@@ -358,9 +348,7 @@ copse_status copse_cells_write(struct copse_cells *c, struct copse_action action
   for (int i = 0; i < cell->n_reads; i++)
     if (!copse_threads_before(&c->threads, cell->reads[i], action.thread))
       return refute_race(c, action, "writes", at, cell->reads[i], "reads", err);
-  if (cell->n_late > 0 && cell->written.time == 0) {
-    COPSE_DO(check_late(c, cell, action, at, err));
-  }
+  if (cell->n_late > 0 && cell->written.time == 0) COPSE_DO(check_late(c, cell, action, at, err));
   cell->n_reads = 0;
   cell->written = action;
   cell->value = value;

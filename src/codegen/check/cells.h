@@ -68,9 +68,9 @@ struct copse_cells;
 struct copse_cells_of {
   int n_ranks, n_threads;
   int n_groups; /* the first so many threads are groups (copse_threads_new) */
-  int slices;   /* cells of a chunk; 0: 1. Offsets count cells, `chunks` and the like chunks */
+  int slices;   /* cells of a chunk; 0: 1. Offsets count cells, `block` and the like chunks */
   copse_collective collective;
-  int chunks, block; /* of the whole message and of a rank's part of it */
+  int block; /* chunks of a rank's part of the message */
   bool in_place;
   const int *scratch; /* [n_ranks] chunks */
   const char *label;

@@ -499,33 +499,23 @@ out:
 
 /* ---- channels ---------------------------------------------------------------------------- */
 
-/* COPSE_REFUTED where operations on one channel have mark 1 and mark 2. mark_of: 0, 1 or 2. */
-static copse_status check_marks(const struct proof *p, int (*mark_of)(const struct copse_plan_op *),
-                                const char *what) {
+/* Executors that look at packets skip the signals and waits that packets make superfluous: both
+ * ends of a channel or none. */
+static copse_status check_channels(const struct proof *p) {
   uint8_t *seen = NULL;
   copse_status status = copse_calloc(p->plan->header.n_channels, 1, &seen, p->err);
   for (uint32_t i = 0; i < p->plan->header.n_ops && status == COPSE_OK; i++) {
     const struct copse_plan_op *op = &p->plan->ops[i];
     if (op->kind == COPSE_OP_MOVE) continue;
-    seen[op->channel] |= (uint8_t)mark_of(op);
+    seen[op->channel] |= op->flags & COPSE_SYNC_IN_DATA ? 2 : 1;
     if (seen[op->channel] == (1 | 2))
-      status = copse_fail_at(p->err, COPSE_REFUTED, p->label, 0, "op %u: channel %u %s", i,
-                             op->channel, what);
+      status = copse_fail_at(p->err, COPSE_REFUTED, p->label, 0,
+                             "op %u: channel %u belongs to packets in one operation and not in "
+                             "another: who looks at packets skips the one and not the other",
+                             i, op->channel);
   }
   free(seen);
   return status;
-}
-
-/* Executors that look at packets skip the signals and waits that packets make superfluous: both
- * ends of a channel or none. */
-static int data_mark(const struct copse_plan_op *op) {
-  return op->flags & COPSE_SYNC_IN_DATA ? 2 : 1;
-}
-
-static copse_status check_channels(const struct proof *p) {
-  return check_marks(p, data_mark,
-                     "belongs to packets in one operation and not in another: who looks at "
-                     "packets skips the one and not the other");
 }
 
 copse_status copse_prove_plan(const struct copse_plan *plan, const char *label,

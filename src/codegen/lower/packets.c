@@ -116,14 +116,6 @@ static void make_regions(struct lowering *l) {
     }
 }
 
-static void add_input(struct lowering *l, int u, int rank) {
-  copse_build_block(l->b, rank, COPSE_BUFFER_INPUT, l->units.units[u].block);
-}
-
-static void add_output(struct lowering *l, int u, int rank) {
-  copse_build_block(l->b, rank, COPSE_BUFFER_OUTPUT, l->units.units[u].block);
-}
-
 /* The broadcast's children as destinations. */
 static void add_children(struct lowering *l, int u, int rank) {
   const struct copse_unit_tree *tree = l->units.units[u].broadcast;
@@ -148,13 +140,13 @@ static void add_reduce(struct lowering *l, int u, int rank) {
     copse_build_data_wait(l->b, link_of(l, u, tree->children[i])->up);
   if (!root && l->greets) copse_build_wait(l->b, COPSE_WHEN_FIRST, link->greeting);
   uint32_t first = l->b->header.n_operands;
-  add_input(l, u, rank);
+  copse_build_block(l->b, rank, COPSE_BUFFER_INPUT, unit->block);
   for (int i = tree->first_child[rank]; i < tree->first_child[rank + 1]; i++)
     copse_build_operand(l->b, rank, COPSE_BUFFER_PACKETS,
                         link_of(l, u, tree->children[i])->up_region);
   uint32_t first_dst = l->b->header.n_operands;
   if (root)
-    add_output(l, u, rank);
+    copse_build_block(l->b, rank, COPSE_BUFFER_OUTPUT, unit->block);
   else
     copse_build_operand(l->b, tree->parent[rank], COPSE_BUFFER_PACKETS, link->up_region);
   if (root && unit->broadcast) add_children(l, u, rank);
@@ -176,10 +168,10 @@ static void add_broadcast(struct lowering *l, int u, int rank) {
     copse_build_wait(l->b, COPSE_WHEN_FIRST, link_of(l, u, tree->children[i])->greeting);
   uint32_t first = l->b->header.n_operands;
   if (root)
-    add_input(l, u, rank);
+    copse_build_block(l->b, rank, COPSE_BUFFER_INPUT, unit->block);
   else
     copse_build_operand(l->b, rank, COPSE_BUFFER_PACKETS, link_of(l, u, rank)->down_region);
-  add_output(l, u, rank);
+  copse_build_block(l->b, rank, COPSE_BUFFER_OUTPUT, unit->block);
   add_children(l, u, rank);
   copse_build_move(l->b, u, first, (int)(l->b->header.n_operands - first) - 1, 0);
   notify_children(l, u, rank);

@@ -28,16 +28,14 @@ static void fill_sha256(struct copse_plan_header *h, const char *hex) {
 copse_status copse_build_start(struct copse_plan_build *b, const struct copse_schedule *s,
                                const struct copse_lower_options *o, struct copse_err *err) {
   uint32_t n = (uint32_t)s->n_ranks;
-  bool many_in = s->collective == COPSE_REDUCE_SCATTER || s->collective == COPSE_ALLTOALL;
-  bool many_out = s->collective == COPSE_ALLGATHER || s->collective == COPSE_ALLTOALL;
   *b = (struct copse_plan_build){.schedule = s, .options = *o, .err = err};
   b->header = (struct copse_plan_header){
       .version = COPSE_PLAN_VERSION,
       .header_bytes = sizeof b->header,
       .collective = (uint32_t)s->collective,
       .root = copse_collective_rooted(s->collective) ? s->root : -1,
-      .input_blocks = many_in ? n : 1,
-      .output_blocks = many_out ? n : 1,
+      .input_blocks = (uint32_t)copse_collective_inputs(s->collective, s->n_ranks),
+      .output_blocks = (uint32_t)copse_collective_outputs(s->collective, s->n_ranks),
       .fifo = (uint32_t)o->fifo,
       .pipeline_chunks = (uint32_t)(o->pipeline_chunks ? o->pipeline_chunks : 1),
       .chunk_bytes = (uint64_t)o->chunk_bytes,

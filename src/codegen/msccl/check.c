@@ -195,9 +195,7 @@ static copse_status start(struct run *r, int t, const struct copse_mx_run_op *op
 
 static copse_status finish(struct run *r, int t, const struct copse_mx_run_op *op) {
   struct state *s = &r->states[t];
-  if (op->waiters > 0) {
-    COPSE_DO(copse_history_take(r->threads, t, &s->published[s->op], r->err));
-  }
+  if (op->waiters > 0) COPSE_DO(copse_history_take(r->threads, t, &s->published[s->op], r->err));
   s->op++;
   s->moved = 0;
   s->started = false;
@@ -282,39 +280,39 @@ static copse_status refute_deadlock(const struct run *r) {
 
 /* ---- all together --------------------------------------------------------------------- */
 
+typedef copse_status check_op(const struct run *r, const struct copse_mx_run_tb *tb,
+                              const struct copse_mx_run_op *op);
+
 /* The caller's send buffer is not the program's to change, unless it is the output as well. */
-static copse_status check_input_kept(const struct run *r) {
-  for (int t = 0; t < r->p->n_tbs; t++) {
-    const struct copse_mx_run_tb *tb = &r->p->tbs[t];
-    for (int o = 0; o < tb->n_ops; o++) {
-      const struct copse_mx_step *s = tb->ops[o].step;
-      if (copse_mx_types[s->op].writes_dst && s->dst.letter == COPSE_LETTER_I && s->count > 0)
-        return copse_fail_at(r->err, COPSE_REFUTED, r->p->file->label, s->line,
-                             "gpu %d tb %d step %d (%s) writes the caller's input i[%d], and the "
-                             "file serves calls out of place",
-                             tb->gpu, tb->id, tb->ops[o].first, copse_mx_types[s->op].name,
-                             s->dst.offset);
-    }
-  }
-  return COPSE_OK;
+static copse_status check_input_kept(const struct run *r, const struct copse_mx_run_tb *tb,
+                                     const struct copse_mx_run_op *op) {
+  const struct copse_mx_step *s = op->step;
+  const struct copse_mx_type *type = &copse_mx_types[s->op];
+  if (!type->writes_dst || s->dst.letter != COPSE_LETTER_I || s->count == 0) return COPSE_OK;
+  return copse_fail_at(r->err, COPSE_REFUTED, r->p->file->label, s->line,
+                       "gpu %d tb %d step %d (%s) writes the caller's input i[%d], and the "
+                       "file serves calls out of place",
+                       tb->gpu, tb->id, op->first, type->name, s->dst.offset);
 }
 
 /* All threads of a block copy at once: ranges that overlap in part have no defined result. */
-static copse_status check_overlap(const struct run *r) {
-  for (int t = 0; t < r->p->n_tbs; t++) {
-    const struct copse_mx_run_tb *tb = &r->p->tbs[t];
-    for (int o = 0; o < tb->n_ops; o++) {
-      const struct copse_mx_step *s = tb->ops[o].step;
-      const struct copse_mx_type *type = &copse_mx_types[s->op];
-      if (!type->reads_src || !type->writes_dst) continue;
-      for (int d = 1; d < s->count; d++)
-        if (copse_cells_same(r->cells, cell_at(tb, s->src, 0), cell_at(tb, s->dst, d)) ||
-            copse_cells_same(r->cells, cell_at(tb, s->src, d), cell_at(tb, s->dst, 0)))
-          return copse_fail_at(r->err, COPSE_REFUTED, r->p->file->label, s->line,
-                               "gpu %d tb %d step %d (%s): source and destination overlap in part",
-                               tb->gpu, tb->id, tb->ops[o].first, type->name);
-    }
-  }
+static copse_status check_overlap(const struct run *r, const struct copse_mx_run_tb *tb,
+                                  const struct copse_mx_run_op *op) {
+  const struct copse_mx_step *s = op->step;
+  const struct copse_mx_type *type = &copse_mx_types[s->op];
+  for (int d = 1; d < s->count && type->reads_src && type->writes_dst; d++)
+    if (copse_cells_same(r->cells, cell_at(tb, s->src, 0), cell_at(tb, s->dst, d)) ||
+        copse_cells_same(r->cells, cell_at(tb, s->src, d), cell_at(tb, s->dst, 0)))
+      return copse_fail_at(r->err, COPSE_REFUTED, r->p->file->label, s->line,
+                           "gpu %d tb %d step %d (%s): source and destination overlap in part",
+                           tb->gpu, tb->id, op->first, type->name);
+  return COPSE_OK;
+}
+
+static copse_status check_all(const struct run *r, check_op *check) {
+  for (int t = 0; t < r->p->n_tbs; t++)
+    for (int o = 0; o < r->p->tbs[t].n_ops; o++)
+      COPSE_DO(check(r, &r->p->tbs[t], &r->p->tbs[t].ops[o]));
   return COPSE_OK;
 }
 
@@ -344,7 +342,6 @@ static copse_status make_cells(struct run *r, bool in_place) {
   struct copse_cells_of of = {.n_ranks = f->n_ranks,
                               .n_threads = r->p->n_tbs,
                               .collective = f->collective,
-                              .chunks = f->chunks,
                               .block = f->block,
                               .in_place = in_place,
                               .scratch = scratch,
@@ -378,8 +375,8 @@ static copse_status run_once(const struct copse_mx_operations *program, bool in_
   copse_status status;
   COPSE_TRY(make_states(&r));
   COPSE_TRY(make_cells(&r, in_place));
-  if (!in_place) COPSE_TRY(check_input_kept(&r));
-  COPSE_TRY(check_overlap(&r));
+  if (!in_place) COPSE_TRY(check_all(&r, check_input_kept));
+  COPSE_TRY(check_all(&r, check_overlap));
   while (progress) {
     progress = false;
     for (int t = 0; t < program->n_tbs; t++) COPSE_TRY(advance(&r, t, &progress, actions));

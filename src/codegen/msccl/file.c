@@ -33,15 +33,12 @@ struct reader {
 };
 
 /* Keeps a defect of an element, if it is the first. */
-#define FAIL(r, kind, line, ...)                                                         \
-  do {                                                                                   \
-    if ((r)->status == COPSE_OK)                                                         \
-      (r)->status = copse_fail_at((r)->err, (kind), (r)->xml.file, (line), __VA_ARGS__); \
-  } while (0)
+#define FAIL(r, kind, line, ...) \
+  COPSE_KEEP(r, copse_fail_at((r)->err, (kind), (r)->xml.file, (line), __VA_ARGS__))
 
 static void *allocate(struct reader *r, int n, size_t size) {
-  void *p = copse_arena_alloc(&r->file->arena, (size_t)n + 1, size);
-  if (!p && r->status == COPSE_OK) r->status = copse_fail_nomem(r->err);
+  void *p = NULL;
+  COPSE_KEEP(r, copse_arena_array(&r->file->arena, (size_t)n, size, &p, r->err));
   return p;
 }
 
@@ -62,9 +59,8 @@ static int get_int(struct reader *r, const xmlNode *e, const char *name, int64_t
     FAIL(r, COPSE_BAD_INPUT, copse_xml_line(e),
          "%s=\"%.20s\" of <%s> is octal to the executors; leave out the leading 0", name, text,
          copse_xml_name(e));
-  if (r->status == COPSE_OK)
-    r->status =
-        copse_xml_get_int(&r->xml, e, (struct copse_xml_int){name, 0, min, max}, &v, NULL, r->err);
+  COPSE_KEEP(r, copse_xml_get_int(&r->xml, e, (struct copse_xml_int){name, 0, min, max}, &v, NULL,
+                                  r->err));
   return r->status == COPSE_OK ? (int)v : (int)min;
 }
 
@@ -85,9 +81,8 @@ static int64_t get_newer(struct reader *r, const xmlNode *e, const char *name, i
                          int64_t fallback) {
   bool present = true;
   int64_t v = fallback;
-  if (r->status == COPSE_OK)
-    r->status = copse_xml_get_int(&r->xml, e, (struct copse_xml_int){name, fallback, 0, max}, &v,
-                                  &present, r->err);
+  COPSE_KEEP(r, copse_xml_get_int(&r->xml, e, (struct copse_xml_int){name, fallback, 0, max}, &v,
+                                  &present, r->err));
   if (r->status == COPSE_OK && !present) r->file->missing = name;
   return v;
 }
@@ -191,8 +186,7 @@ static void read_collective(struct reader *r, const xmlNode *e) {
                    "allreduce, allgather, reducescatter, alltoall, broadcast, reduce, whose "
                    "results are defined");
   f->collective = collectives[i];
-  bool parts = f->collective == COPSE_ALLGATHER || f->collective == COPSE_REDUCE_SCATTER ||
-               f->collective == COPSE_ALLTOALL;
+  bool parts = f->collective != COPSE_ALLREDUCE && !copse_collective_rooted(f->collective);
   if (parts && f->chunks % f->n_ranks != 0)
     FAIL(r, COPSE_REFUTED, f->line, "nchunksperloop %d of an %s must be a multiple of ngpus %d",
          f->chunks, names[i], f->n_ranks);

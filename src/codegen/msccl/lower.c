@@ -18,7 +18,7 @@
 
 #include "base/types.h"
 #include "base/text.h"
-#include "codegen/msccl/emit.h"
+#include "codegen/msccl/program.h"
 
 struct job {
   const struct copse_schedule *schedule;

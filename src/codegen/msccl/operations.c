@@ -35,8 +35,9 @@ static copse_status refute(const struct maker *m, const struct copse_mx_run_tb *
 static int size_of(const struct maker *m, int gpu, enum copse_buffer_letter letter) {
   const struct copse_mx_file *f = m->file;
   if (letter == COPSE_LETTER_S) return f->gpus[gpu].declared[letter];
-  if (letter == COPSE_LETTER_I) return f->collective == COPSE_ALLGATHER ? f->block : f->chunks;
-  return f->collective == COPSE_REDUCE_SCATTER ? f->block : f->chunks;
+  return f->block * (letter == COPSE_LETTER_I
+                         ? copse_collective_inputs(f->collective, f->n_ranks)
+                         : copse_collective_outputs(f->collective, f->n_ranks));
 }
 
 /* `rrc` is the one type whose offsets the parsers never look at. */

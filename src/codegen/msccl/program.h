@@ -17,7 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/err.h"
+#include "codegen/lower/whole_chunks.h"
 
 /* What the executors take; formats of both, the smaller where they differ. */
 enum {
@@ -46,7 +46,6 @@ enum copse_msccl_op {
 struct copse_msccl_ref {
   int block, step;
 };
-#define COPSE_MSCCL_NO_REF ((struct copse_msccl_ref){-1, -1})
 
 /* Chunks of a rank's memory: 'i', 'o' or 's'. */
 struct copse_msccl_place {
@@ -79,7 +78,7 @@ enum copse_msccl_sharing {
 
 struct copse_msccl_program {
   int n_ranks;
-  int first_channel, end_channel; /* those that copse_msccl_channel chooses from */
+  int first_channel, end_channel; /* those to choose from */
   enum copse_msccl_sharing sharing;
   int max_blocks;   /* of a rank: with twice as many an attempt ends */
   int crowded_rank; /* the rank that had them, -1: none */
@@ -102,35 +101,17 @@ copse_status copse_msccl_program_start(struct copse_msccl_program *p, int n_rank
                                        struct copse_err *err) COPSE_CHECKED;
 void copse_msccl_program_free(struct copse_msccl_program *p);
 
-/*
- * The channel for `count` more chunks from src to dst: the least loaded, `wish` (-1: none)
- * where it is among those, else the first. Channels whose blocks are all taken are passed
- * over; -1, a failure, if none is left.
- */
-int copse_msccl_channel(struct copse_msccl_program *p, int src, int dst, int wish, int count);
-
-/* The block of a rank that sends to `send` or receives from `recv` (-1: neither wanted); -1 after a
- * failure. */
-int copse_msccl_block(struct copse_msccl_program *p, int rank, int send, int recv, int channel);
-/* The same for a block that must do both; -1 also where the connections have two. */
-int copse_msccl_block_of_both(struct copse_msccl_program *p, int rank, int send, int recv,
-                              int channel);
-
-/*
- * Adds a step that starts after all of `after` (n_after refs; those of the same block and
- * COPSE_MSCCL_NO_REF and those waited for before cost nothing, others a nop each but the last).
- * COPSE_MSCCL_NO_REF after a failure.
- */
-struct copse_msccl_ref copse_msccl_add(struct copse_msccl_program *p, int block,
-                                       const struct copse_msccl_step *step,
-                                       const struct copse_msccl_ref *after, int n_after);
-/* Publishes a step that none waits for: the executors merge no `re` across it. */
-void copse_msccl_publish(struct copse_msccl_program *p, struct copse_msccl_ref ref);
-
-/* `count` chunks of scratch of the rank. */
-struct copse_msccl_place copse_msccl_scratch(struct copse_msccl_program *p, int rank, int count);
-
 /* When all steps are there: a block for every rank, channels 0, 1, ... without gaps. */
 copse_status copse_msccl_finish(struct copse_msccl_program *p) COPSE_CHECKED;
+
+struct copse_msccl_style {
+  bool fused;     /* may use rcs, rrs, rrc */
+  bool skip_copy; /* in place only: what is its own lies in the output already */
+};
+
+/* Adds the steps of all runs of chunks, of at most COPSE_MSCCL_MAX_COUNT each, in one global order
+ * (see above); p->status says whether it could. O(runs * ranks * blocks of a rank). */
+void copse_msccl_emit(const struct copse_whole_chunks *cut, struct copse_msccl_style style,
+                      struct copse_msccl_program *p);
 
 #endif

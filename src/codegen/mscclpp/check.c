@@ -98,8 +98,8 @@ static void check_packet(struct copse_pj_launch *r, int block, const struct cops
     copse_pj_refute(r, block,
                     "uses packets, for which scratch is too small unless \"protocol\" is \"LL\"");
   if (r->status != COPSE_OK || r->packets[at->rank]) return;
-  r->status = copse_calloc((size_t)r->f->scratch[at->rank] * (size_t)r->slices + 1,
-                           sizeof **r->packets, &r->packets[at->rank], r->err);
+  r->status = copse_arena_array(&r->arena, (size_t)r->f->scratch[at->rank] * (size_t)r->slices,
+                                sizeof **r->packets, &r->packets[at->rank], r->err);
 }
 
 /* Sizes, bounds, packets; what an op may do at all. */
@@ -147,7 +147,7 @@ static struct copse_value read_cell(struct copse_pj_launch *r, int block,
                                     struct copse_action action) {
   struct copse_value v = {COPSE_SET_UNDEFINED, 0, {0, 0}};
   check_entered(r, block, rank, action.thread);
-  COPSE_PJ_KEEP(r, copse_cells_read(r->cells, action, cell_of(r, at, rank, slice), &v, r->err));
+  COPSE_KEEP(r, copse_cells_read(r->cells, action, cell_of(r, at, rank, slice), &v, r->err));
   return v;
 }
 
@@ -168,7 +168,7 @@ static void write_slice(struct copse_pj_launch *r, int block, const struct copse
     copse_pj_refute(r, block, "writes an input, and the plan is for calls out of place");
   if (!packets) {
     struct copse_cell_at cell = cell_of(r, at, at->rank, slice);
-    COPSE_PJ_KEEP(r, copse_cells_write(r->cells, action, cell, v, r->err));
+    COPSE_KEEP(r, copse_cells_write(r->cells, action, cell, v, r->err));
     return;
   }
   struct copse_pj_packet *p = packet_of(r, at, slice);
@@ -180,7 +180,7 @@ static void write_slice(struct copse_pj_launch *r, int block, const struct copse
 
 static void add_value(struct copse_pj_launch *r, struct copse_action action,
                       struct copse_value *sum, struct copse_value v) {
-  COPSE_PJ_KEEP(r, copse_cells_add(r->cells, action, sum, v, r->err));
+  COPSE_KEEP(r, copse_cells_add(r->cells, action, sum, v, r->err));
 }
 
 /* ---- ops with packets ------------------------------------------------------------------ */
@@ -193,8 +193,8 @@ static void take_packets(struct copse_pj_launch *r, int block, const struct cops
   for (int i = 0; i < op->n_src; i++) {
     if (!in_packets(op, op->type->pkt_src, i)) continue;
     struct copse_history *h = packet_of(r, &op->src[i], slice)->history;
-    COPSE_PJ_KEEP(r, copse_history_learn(r->threads, reads, h, r->err));
-    COPSE_PJ_KEEP(r, copse_history_learn(r->threads, carries, h, r->err));
+    COPSE_KEEP(r, copse_history_learn(r->threads, reads, h, r->err));
+    COPSE_KEEP(r, copse_history_learn(r->threads, carries, h, r->err));
   }
 }
 
@@ -210,8 +210,8 @@ static void do_packet_slice(struct copse_pj_launch *r, int block, const struct c
     struct copse_action action = copse_threads_act(r->threads, reads);
     struct copse_value v = read_slice(r, block, op, i, slice, action);
     struct copse_history *h = NULL;
-    COPSE_PJ_KEEP(r, copse_history_of(action, &h, r->err));
-    COPSE_PJ_KEEP(r, copse_history_learn(r->threads, carries, h, r->err));
+    COPSE_KEEP(r, copse_history_of(action, &h, r->err));
+    COPSE_KEEP(r, copse_history_learn(r->threads, carries, h, r->err));
     copse_history_drop(h);
     if (!moves && i > 0)
       add_value(r, action, &sum, v);
@@ -287,7 +287,7 @@ static void do_multimem(struct copse_pj_launch *r, int block, const struct copse
     for (int i = 0; i < dst->n_members; i++) {
       struct copse_cell_at at = cell_of(r, dst, dst->members[i], j);
       check_entered(r, block, at.rank, block);
-      COPSE_PJ_KEEP(r, copse_cells_write(r->cells, action, at, sum, r->err));
+      COPSE_KEEP(r, copse_cells_write(r->cells, action, at, sum, r->err));
     }
   }
 }
@@ -417,7 +417,6 @@ static copse_status make_cells(struct copse_pj_launch *r) {
       .n_groups = f->n_blocks,
       .slices = r->slices,
       .collective = f->collective,
-      .chunks = f->chunks,
       .block = f->block,
       .in_place = f->in_place,
       .scratch = f->scratch,
@@ -444,7 +443,7 @@ static void leave(struct copse_pj_launch *r) {
     copse_pj_meet(r, b);
     copse_pj_pass_on(r, b, r->first_end + r->f->blocks[b].rank);
   }
-  COPSE_PJ_KEEP(r, copse_cells_check_left(r->cells, r->first_end, r->first_proxy, r->err));
+  COPSE_KEEP(r, copse_cells_check_left(r->cells, r->first_end, r->first_proxy, r->err));
 }
 
 /* What is left over would be taken by the next launch for its own. */
@@ -468,10 +467,12 @@ static copse_status check_balance(const struct copse_pj_launch *r) {
 
 static copse_status make_states(struct copse_pj_launch *r) {
   const struct copse_pj_file *f = r->f;
-  COPSE_DO(copse_calloc((size_t)f->n_blocks, sizeof *r->states, &r->states, r->err));
-  COPSE_DO(copse_calloc((size_t)f->n_ends, sizeof *r->ends, &r->ends, r->err));
-  COPSE_DO(copse_calloc((size_t)f->n_semaphores, sizeof *r->semaphores, &r->semaphores, r->err));
-  COPSE_DO(copse_calloc((size_t)f->n_ranks, sizeof *r->packets, &r->packets, r->err));
+  struct copse_arena *arena = &r->arena;
+  size_t n_semaphores = (size_t)f->n_semaphores;
+  COPSE_DO(copse_arena_array(arena, (size_t)f->n_blocks, sizeof *r->states, &r->states, r->err));
+  COPSE_DO(copse_arena_array(arena, (size_t)f->n_ends, sizeof *r->ends, &r->ends, r->err));
+  COPSE_DO(copse_arena_array(arena, n_semaphores, sizeof *r->semaphores, &r->semaphores, r->err));
+  COPSE_DO(copse_arena_array(arena, (size_t)f->n_ranks, sizeof *r->packets, &r->packets, r->err));
   for (int b = 0; b < f->n_blocks; b++) r->states[b].loop = -1;
   for (int e = 0; e < f->n_ends; e++) r->ends[e].waiter = r->ends[e].signaller = -1;
   for (int s = 0; s < f->n_semaphores; s++) {
@@ -497,16 +498,11 @@ static void free_run(struct copse_pj_launch *r) {
   }
   for (int s = 0; r->semaphores && s < r->f->n_semaphores; s++)
     free_list(&r->semaphores[s].released);
-  for (int g = 0; r->packets && g < r->f->n_ranks; g++) {
+  for (int g = 0; r->packets && g < r->f->n_ranks; g++)
     for (int i = 0; r->packets[g] && i < r->f->scratch[g] * r->slices; i++)
       copse_history_drop(r->packets[g][i].history);
-    free(r->packets[g]);
-  }
-  free(r->states);
-  free(r->ends);
-  free(r->semaphores);
-  free(r->packets);
   copse_cells_free(r->cells);
+  copse_arena_free(&r->arena);
 }
 
 /* One launch. `before`: reads that the one before may have left going on, `after`: its own. */

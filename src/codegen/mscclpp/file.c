@@ -73,17 +73,13 @@ struct reader {
 };
 
 /* Keeps a defect, if it is the first. */
-#define FAIL(r, kind, line, ...)                                                          \
-  do {                                                                                    \
-    if ((r)->status == COPSE_OK)                                                          \
-      (r)->status = copse_fail_at((r)->err, (kind), (r)->json.file, (line), __VA_ARGS__); \
-  } while (0)
+#define FAIL(r, kind, line, ...) \
+  COPSE_KEEP(r, copse_fail_at((r)->err, (kind), (r)->json.file, (line), __VA_ARGS__))
 
 static void add_int(struct reader *r, struct ints *list, int v) {
   if (list->n == list->capacity) {
     int capacity = list->capacity ? 2 * list->capacity : 8, *grown = NULL;
-    if (r->status == COPSE_OK)
-      r->status = copse_arena_array(&r->scratch, (size_t)capacity, sizeof *grown, &grown, r->err);
+    COPSE_KEEP(r, copse_arena_array(&r->scratch, (size_t)capacity, sizeof *grown, &grown, r->err));
     if (r->status != COPSE_OK) return;
     if (list->n > 0) memcpy(grown, list->v, (size_t)list->n * sizeof *grown);
     list->v = grown;
@@ -97,31 +93,32 @@ static void add_int(struct reader *r, struct ints *list, int v) {
 static int get_int(struct reader *r, const cJSON *object, const char *key, int64_t min,
                    int64_t max) {
   int64_t v = min;
-  if (r->status == COPSE_OK)
-    r->status = copse_json_get_int(&r->json, object, key, min, max, &v, r->err);
+  COPSE_KEEP(r, copse_json_get_int(&r->json, object, key, min, max, &v, r->err));
   return r->status == COPSE_OK ? (int)v : (int)min;
 }
 
 static int item_int(struct reader *r, const cJSON *item, const cJSON *parent, const char *what,
                     int64_t min, int64_t max) {
   int64_t v = min;
-  if (r->status == COPSE_OK)
-    r->status = copse_json_int(&r->json, item, parent, what, min, max, &v, r->err);
+  COPSE_KEEP(r, copse_json_int(&r->json, item, parent, what, min, max, &v, r->err));
   return r->status == COPSE_OK ? (int)v : (int)min;
 }
 
 static const char *get_string(struct reader *r, const cJSON *object, const char *key) {
   const char *text = "";
-  if (r->status == COPSE_OK)
-    r->status = copse_json_get_string(&r->json, object, key, &text, r->err);
+  COPSE_KEEP(r, copse_json_get_string(&r->json, object, key, &text, r->err));
   return r->status == COPSE_OK ? text : "";
 }
 
 static const cJSON *get_array(struct reader *r, const cJSON *object, const char *key) {
   const cJSON *array = NULL;
-  if (r->status == COPSE_OK)
-    r->status = copse_json_get_array(&r->json, object, key, &array, r->err);
+  COPSE_KEEP(r, copse_json_get_array(&r->json, object, key, &array, r->err));
   return r->status == COPSE_OK ? array : NULL;
+}
+
+/* The same of an array that may be missing. */
+static const cJSON *get_array_or(struct reader *r, const cJSON *object, const char *key) {
+  return copse_json_get(object, key) ? get_array(r, object, key) : NULL;
 }
 
 static enum copse_pj_channel get_channel(struct reader *r, const cJSON *object, const char *key) {
@@ -155,9 +152,8 @@ static bool check_id(struct reader *r, long line, const char *key, int id, int n
 
 static void add_end(struct reader *r, int rank, int peer, enum copse_pj_channel type) {
   struct copse_pj_file *f = r->file;
-  if (r->status == COPSE_OK)
-    r->status =
-        copse_grow(&f->ends, &r->ends_capacity, (size_t)f->n_ends + 1, sizeof *f->ends, r->err);
+  COPSE_KEEP(
+      r, copse_grow(&f->ends, &r->ends_capacity, (size_t)f->n_ends + 1, sizeof *f->ends, r->err));
   if (r->status != COPSE_OK) return;
   add_int(r, &r->tables[rank].ends[type], f->n_ends);
   f->ends[f->n_ends++] = (struct copse_pj_end){rank, peer, -1, type};
@@ -192,12 +188,10 @@ static void read_remotes(struct reader *r, const cJSON *gpu, int rank) {
 static void read_semaphores(struct reader *r, const cJSON *gpu, int rank) {
   struct copse_pj_file *f = r->file;
   r->tables[rank].first_semaphore = f->n_semaphores;
-  if (!copse_json_get(gpu, "semaphores")) return;
-  const cJSON *semaphores = get_array(r, gpu, "semaphores");
+  const cJSON *semaphores = get_array_or(r, gpu, "semaphores");
   COPSE_JSON_EACH (s, semaphores) {
-    if (r->status == COPSE_OK)
-      r->status = copse_grow(&f->semaphores, &r->semaphores_capacity, (size_t)f->n_semaphores + 1,
-                             sizeof(int), r->err);
+    COPSE_KEEP(r, copse_grow(&f->semaphores, &r->semaphores_capacity, (size_t)f->n_semaphores + 1,
+                             sizeof(int), r->err));
     if (r->status != COPSE_OK) return;
     f->semaphores[f->n_semaphores++] = get_int(r, s, "init_value", 0, 1 << 20);
   }
@@ -218,8 +212,7 @@ static int compare_ends(const void *a, const void *b, void *ctx) {
 static void pair_ends(struct reader *r) {
   struct copse_pj_file *f = r->file;
   int *order = NULL, n = f->n_ends;
-  if (r->status == COPSE_OK)
-    r->status = copse_arena_array(&r->scratch, (size_t)n, sizeof *order, &order, r->err);
+  COPSE_KEEP(r, copse_arena_array(&r->scratch, (size_t)n, sizeof *order, &order, r->err));
   if (r->status != COPSE_OK) return;
   for (int i = 0; i < n; i++) order[i] = i;
   qsort_r(order, (size_t)n, sizeof *order, compare_ends, f->ends);
@@ -268,8 +261,7 @@ static void read_block_lists(struct reader *r, const cJSON *tb, struct block_lis
     read_list(r, c, "channel_ids", groups ? NULL : &t->ends[type],
               groups ? cJSON_GetArraySize(declared) : t->ends[type].n, &out->channels[type]);
   }
-  if (!copse_json_get(tb, "remote_buffer_refs")) return;
-  const cJSON *remotes = get_array(r, tb, "remote_buffer_refs");
+  const cJSON *remotes = get_array_or(r, tb, "remote_buffer_refs");
   COPSE_JSON_EACH (c, remotes) {
     enum copse_pj_channel type = get_channel(r, c, "access_channel_type");
     if (type == COPSE_PJ_MEMORY || type == COPSE_PJ_PORT)
@@ -293,9 +285,8 @@ static void read_switch(struct reader *r, const cJSON *entry, const struct block
   const cJSON *group = copse_json_first(copse_json_get(declared, "rank_groups"));
   for (int i = 0; i < ids->v[id]; i++) group = group->next;
   const cJSON *ranks = get_array(r, group, "ranks");
-  if (r->status == COPSE_OK)
-    r->status = copse_arena_array(&r->file->arena, (size_t)cJSON_GetArraySize(ranks), sizeof(int),
-                                  &members, r->err);
+  COPSE_KEEP(r, copse_arena_array(&r->file->arena, (size_t)cJSON_GetArraySize(ranks), sizeof(int),
+                                  &members, r->err));
   if (r->status != COPSE_OK) return;
   out->members = members;
   COPSE_JSON_EACH (m, ranks)
@@ -332,8 +323,7 @@ static int read_places(struct reader *r, const cJSON *object, const char *key,
                        const struct copse_pj_op *op, const struct block_lists *lists,
                        struct copse_pj_place *out) {
   int n = 0;
-  if (!copse_json_get(object, key)) return 0;
-  const cJSON *places = get_array(r, object, key);
+  const cJSON *places = get_array_or(r, object, key);
   COPSE_JSON_EACH (e, places) {
     if (n == COPSE_PJ_MAX_PLACES)
       FAIL(r, COPSE_REFUTED, op->line, "more than %d entries in %s, for which an op has no room",
@@ -347,8 +337,7 @@ static int read_places(struct reader *r, const cJSON *object, const char *key,
 /* Up to `max` numbers below n: what `list` has there, or counted from `base` on. */
 static void read_ids(struct reader *r, const cJSON *object, const char *key, int max,
                      const struct ints *list, int base, int n, struct copse_pj_op *op) {
-  if (!copse_json_get(object, key)) return;
-  const cJSON *ids = get_array(r, object, key);
+  const cJSON *ids = get_array_or(r, object, key);
   COPSE_JSON_EACH (i, ids) {
     if (op->n_ends == max)
       FAIL(r, COPSE_REFUTED, op->line, "more than %d in %s, for which an op has no room", max, key);
@@ -476,8 +465,8 @@ static void read_sizes(struct reader *r, const cJSON *gpu, int rank) {
   if (rank == 0) f->chunks = f->collective == COPSE_ALLGATHER ? out : in;
   bool blocks = f->collective != COPSE_ALLREDUCE;
   f->block = blocks ? f->chunks / f->n_ranks : f->chunks;
-  int want_in = f->collective == COPSE_ALLGATHER ? f->block : f->chunks;
-  int want_out = f->collective == COPSE_REDUCE_SCATTER ? f->block : f->chunks;
+  int want_in = f->block * copse_collective_inputs(f->collective, f->n_ranks);
+  int want_out = f->block * copse_collective_outputs(f->collective, f->n_ranks);
   if (in != want_in || out != want_out || (blocks && f->chunks % f->n_ranks != 0))
     FAIL(r, COPSE_REFUTED, copse_json_line(gpu, NULL),
          "gpu %d has %d input and %d output chunks; an %s of %d ranks has chunks of one size "

@@ -47,26 +47,26 @@ void copse_pj_refute(struct copse_pj_launch *r, int block, const char *what) {
   char place[64];
   const struct copse_pj_op *op = &r->f->blocks[block].ops[r->states[block].op];
   long line = name_op(r, block, r->states[block].op, place);
-  COPSE_PJ_KEEP(r, copse_fail_at(r->err, COPSE_REFUTED, r->f->label, line, "%s (%s) %s", place,
-                                 op->type->name, what));
+  COPSE_KEEP(r, copse_fail_at(r->err, COPSE_REFUTED, r->f->label, line, "%s (%s) %s", place,
+                              op->type->name, what));
 }
 
 void copse_pj_not_followed(struct copse_pj_launch *r, long line, const char *what) {
-  COPSE_PJ_KEEP(r, copse_fail_at(r->err, COPSE_UNSUPPORTED, r->f->label, line,
-                                 "%s, which this checker does not follow", what));
+  COPSE_KEEP(r, copse_fail_at(r->err, COPSE_UNSUPPORTED, r->f->label, line,
+                              "%s, which this checker does not follow", what));
 }
 
 /* ---- who knows of it --------------------------------------------------------------------- */
 
 struct copse_history *copse_pj_take(struct copse_pj_launch *r, int thread) {
   struct copse_history *h = NULL;
-  COPSE_PJ_KEEP(r, copse_history_take(r->threads, thread, &h, r->err));
+  COPSE_KEEP(r, copse_history_take(r->threads, thread, &h, r->err));
   return r->status == COPSE_OK ? h : NULL;
 }
 
 void copse_pj_append(struct copse_pj_launch *r, struct copse_pj_histories *list,
                      struct copse_history *h) {
-  COPSE_PJ_KEEP(r, copse_grow(&list->v, &list->capacity, list->n + 1, sizeof *list->v, r->err));
+  COPSE_KEEP(r, copse_grow(&list->v, &list->capacity, list->n + 1, sizeof *list->v, r->err));
   if (r->status == COPSE_OK)
     list->v[list->n++] = h;
   else
@@ -80,7 +80,7 @@ void copse_pj_drop_all(struct copse_pj_histories *list) {
 
 void copse_pj_pass_on(struct copse_pj_launch *r, int from, int to) {
   struct copse_history *h = copse_pj_take(r, from);
-  COPSE_PJ_KEEP(r, copse_history_learn(r->threads, to, h, r->err));
+  COPSE_KEEP(r, copse_history_learn(r->threads, to, h, r->err));
   copse_history_drop(h);
 }
 
@@ -88,14 +88,14 @@ void copse_pj_meet(struct copse_pj_launch *r, int block) {
   struct copse_pj_histories *learned = &r->states[block].learned;
   copse_threads_meet(r->threads, block);
   for (size_t i = learned->first; i < learned->n; i++)
-    COPSE_PJ_KEEP(r, copse_history_learn(r->threads, block, learned->v[i], r->err));
+    COPSE_KEEP(r, copse_history_learn(r->threads, block, learned->v[i], r->err));
   copse_pj_drop_all(learned);
 }
 
 struct copse_action copse_pj_act(struct copse_pj_launch *r, int block) {
   struct copse_pj_state *s = &r->states[block];
-  COPSE_PJ_KEEP(
-      r, copse_grow(&s->op_of, &s->times_capacity, s->n_times + 1, sizeof *s->op_of, r->err));
+  COPSE_KEEP(r,
+             copse_grow(&s->op_of, &s->times_capacity, s->n_times + 1, sizeof *s->op_of, r->err));
   if (r->status == COPSE_OK) s->op_of[s->n_times++] = s->op;
   return copse_threads_act(r->threads, block);
 }
@@ -103,8 +103,8 @@ struct copse_action copse_pj_act(struct copse_pj_launch *r, int block) {
 struct copse_action copse_pj_act_through(struct copse_pj_launch *r, int block, int end) {
   struct copse_pj_end_state *e = &r->ends[end];
   copse_pj_pass_on(r, block, r->first_proxy + end);
-  COPSE_PJ_KEEP(
-      r, copse_grow(&e->op_of, &e->times_capacity, e->n_times + 1, sizeof *e->op_of, r->err));
+  COPSE_KEEP(r,
+             copse_grow(&e->op_of, &e->times_capacity, e->n_times + 1, sizeof *e->op_of, r->err));
   if (r->status == COPSE_OK)
     e->op_of[e->n_times++] = block * COPSE_PJ_MAX_OPS + r->states[block].op;
   return copse_threads_act(r->threads, r->first_proxy + end);
@@ -171,7 +171,7 @@ static void pass_barrier(struct copse_pj_launch *r, int block, const struct cops
   for (int b = r->f->first_block[rank]; b < r->f->first_block[rank + 1]; b++) {
     if (!stands_at(r, b, op->barrier)) continue;
     for (size_t i = 0; i < all.n; i++)
-      COPSE_PJ_KEEP(r, copse_history_learn(r->threads, b, all.v[i], r->err));
+      COPSE_KEEP(r, copse_history_learn(r->threads, b, all.v[i], r->err));
     r->states[b].arrived = false;
     if (b != block) r->states[b].op++;
   }

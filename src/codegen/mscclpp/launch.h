@@ -63,6 +63,7 @@ struct copse_pj_launch {
   int slices;
   int64_t chunk_bytes;
   uint64_t *actions;
+  struct copse_arena arena;
   copse_status status;
   struct copse_err *err;
 };
@@ -71,12 +72,6 @@ struct copse_pj_launch {
 
 /* For copse_cells_of: what an action is called; its line, or 0. */
 long copse_pj_name_action(const void *run, struct copse_action action, char text[64]);
-
-/* Calls a function that returns a status, if there is no defect yet. */
-#define COPSE_PJ_KEEP(r, call)                         \
-  do {                                                 \
-    if ((r)->status == COPSE_OK) (r)->status = (call); \
-  } while (0)
 
 /* COPSE_REFUTED: the op at which the block stands `what`. */
 void copse_pj_refute(struct copse_pj_launch *r, int block, const char *what);

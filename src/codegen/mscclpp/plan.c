@@ -47,9 +47,8 @@ static void add_peer(struct copse_pp_plan *p, int rank, int block, int peer) {
   struct copse_pp_block *b = block_of(p, rank, block);
   for (int i = 0; i < b->n_peers; i++)
     if (b->peers[i] == peer) return;
-  if (p->status == COPSE_OK)
-    p->status =
-        copse_grow(&b->peers, &b->peers_capacity, (size_t)b->n_peers + 1, sizeof *b->peers, p->err);
+  COPSE_KEEP(p, copse_grow(&b->peers, &b->peers_capacity, (size_t)b->n_peers + 1, sizeof *b->peers,
+                           p->err));
   if (p->status == COPSE_OK) b->peers[b->n_peers++] = peer;
 }
 
@@ -84,9 +83,8 @@ static int remote_id(struct copse_pp_plan *p, int rank, int block, struct copse_
     if (b->remotes[i].peer == at.rank && b->remotes[i].buffer == at.buffer) return id;
     id += copse_pp_same_host(p, rank, b->remotes[i].peer) == near;
   }
-  if (p->status == COPSE_OK)
-    p->status = copse_grow(&b->remotes, &b->remotes_capacity, (size_t)b->n_remotes + 1,
-                           sizeof *b->remotes, p->err);
+  COPSE_KEEP(p, copse_grow(&b->remotes, &b->remotes_capacity, (size_t)b->n_remotes + 1,
+                           sizeof *b->remotes, p->err));
   if (p->status == COPSE_OK)
     b->remotes[b->n_remotes++] = (struct copse_pp_remote){at.rank, at.buffer};
   return id;

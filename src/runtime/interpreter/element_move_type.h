@@ -1,8 +1,9 @@
 /*
  * A template of element_move.h, included once per type (no guard). Takes and undefines
- * COPSE_MOVE_NAME, COPSE_MOVE_T (stored) and COPSE_MOVE_A (accumulator); defines
- * copse_NAME_move(). One loop nest per operation, from element_move_op.h.
+ * COPSE_MOVE_NAME; defines copse_NAME_move(). One loop nest per operation, from element_move_op.h.
  */
+#define COPSE_MOVE_T COPSE_JOIN3(copse_, COPSE_MOVE_NAME, _stored)
+#define COPSE_MOVE_A COPSE_JOIN3(copse_, COPSE_MOVE_NAME, _total)
 #define COPSE_MOVE_OP sum
 #include "runtime/interpreter/element_move_op.h"
 #define COPSE_MOVE_OP prod

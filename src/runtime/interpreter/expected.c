@@ -5,10 +5,8 @@
  */
 #include "runtime/interpreter/expected.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
 #include "runtime/plan/plan_math.h"
 
 /* ---- random bits: a function of (seed, element, rank) --------------------------------- */
@@ -179,16 +177,11 @@ static double power_of_two(int e) {
   return v;
 }
 
-static bool reduces(copse_collective collective) {
-  return collective == COPSE_ALLREDUCE || collective == COPSE_REDUCE_SCATTER ||
-         collective == COPSE_REDUCE;
-}
-
 /* The bits of `rank`'s input at an element whose hash is given. */
 static uint64_t input_bits(const struct copse_data *data, const struct pattern *p, uint64_t hash,
                            uint32_t rank) {
   uint64_t bits = rank_bits(hash, rank);
-  if (!reduces(data->collective)) return bits;
+  if (!copse_collective_reduces(data->collective)) return bits;
   if (types[data->type].kind != KIND_FLOAT) return data->redop == COPSE_PROD ? bits | 1 : bits;
   double v;
   switch (data->redop) {
@@ -329,8 +322,9 @@ void copse_data_output(const struct copse_data *data, uint32_t rank, uint64_t fi
     uint64_t from;
     origin(data, rank, first + i, &source, &from);
     put(out, i, bytes,
-        reduces(data->collective) ? reduced_bits(data, &p, from)
-                                  : input_bits(data, &p, element_bits(data, from), source));
+        copse_collective_reduces(data->collective)
+            ? reduced_bits(data, &p, from)
+            : input_bits(data, &p, element_bits(data, from), source));
   }
 }
 
@@ -353,19 +347,19 @@ copse_status copse_buffers_new_some(uint32_t n_ranks, uint32_t first, uint32_t n
                                     struct copse_buffers *buffers, struct copse_err *err) {
   copse_status status;
   const uint64_t guards = 2 * (uint64_t)COPSE_GUARD_BYTES;
-  memset(buffers, 0, sizeof *buffers);
-  buffers->n_ranks = n_ranks;
-  buffers->first = first;
-  buffers->end = first + n_here;
-  buffers->input_capacity = input_bytes;
-  buffers->output_capacity = output_bytes;
-  COPSE_TRY(copse_calloc(n_ranks, sizeof(void *), &buffers->input_memory, err));
-  COPSE_TRY(copse_calloc(n_ranks, sizeof(void *), &buffers->output_memory, err));
-  COPSE_TRY(copse_calloc(n_ranks, sizeof(void *), &buffers->inputs, err));
-  COPSE_TRY(copse_calloc(n_ranks, sizeof(void *), &buffers->outputs, err));
+  *buffers = (struct copse_buffers){.n_ranks = n_ranks,
+                                    .first = first,
+                                    .end = first + n_here,
+                                    .input_capacity = input_bytes,
+                                    .output_capacity = output_bytes};
+  struct copse_arena *arena = &buffers->arena;
+  COPSE_TRY(copse_arena_array(arena, n_ranks, sizeof(void *), &buffers->input_memory, err));
+  COPSE_TRY(copse_arena_array(arena, n_ranks, sizeof(void *), &buffers->output_memory, err));
+  COPSE_TRY(copse_arena_array(arena, n_ranks, sizeof(void *), &buffers->inputs, err));
+  COPSE_TRY(copse_arena_array(arena, n_ranks, sizeof(void *), &buffers->outputs, err));
   for (uint32_t r = first; r < buffers->end; r++) {
-    COPSE_TRY(copse_calloc(input_bytes + guards, 1, &buffers->input_memory[r], err));
-    COPSE_TRY(copse_calloc(output_bytes + guards, 1, &buffers->output_memory[r], err));
+    COPSE_TRY(copse_arena_array(arena, input_bytes + guards, 1, &buffers->input_memory[r], err));
+    COPSE_TRY(copse_arena_array(arena, output_bytes + guards, 1, &buffers->output_memory[r], err));
   }
   return COPSE_OK;
 out:
@@ -373,18 +367,9 @@ out:
   return status;
 }
 
-static void free_all(unsigned char **memory, uint32_t n) {
-  if (memory)
-    for (uint32_t r = 0; r < n; r++) free(memory[r]);
-  free(memory);
-}
-
 void copse_buffers_free(struct copse_buffers *buffers) {
-  free_all(buffers->input_memory, buffers->n_ranks);
-  free_all(buffers->output_memory, buffers->n_ranks);
-  free(buffers->inputs);
-  free(buffers->outputs);
-  memset(buffers, 0, sizeof *buffers);
+  copse_arena_free(&buffers->arena);
+  *buffers = (struct copse_buffers){0};
 }
 
 bool copse_buffers_has_in_place(copse_collective collective) {
@@ -397,13 +382,11 @@ static uint64_t element_bytes(const struct copse_buffers *buffers) {
 
 /* Elements of a whole input and a whole output. */
 static uint64_t input_elements(const struct copse_data *data) {
-  bool many = data->collective == COPSE_REDUCE_SCATTER || data->collective == COPSE_ALLTOALL;
-  return many ? data->n_ranks * data->count : data->count;
+  return (uint64_t)copse_collective_inputs(data->collective, (int)data->n_ranks) * data->count;
 }
 
 static uint64_t output_elements(const struct copse_data *data) {
-  bool many = data->collective == COPSE_ALLGATHER || data->collective == COPSE_ALLTOALL;
-  return many ? data->n_ranks * data->count : data->count;
+  return (uint64_t)copse_collective_outputs(data->collective, (int)data->n_ranks) * data->count;
 }
 
 /* In place both are in the larger of the two memories. */

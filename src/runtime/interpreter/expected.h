@@ -16,9 +16,8 @@
  *   min, max  floats: small integers (8 bits; fp8: as many as it holds) times powers of
  *             two. integers: random.
  *   no reduction: random bits, NaNs among them.
- */
-/*
- * Buffers for one collective on all ranks, filled with test data and checked afterwards:
+ *
+ * And buffers for one collective on all ranks, filled with test data and checked afterwards:
  * every promised element bit for bit, inputs that must be as they were, and guard zones
  * before and behind every buffer.
  */
@@ -28,7 +27,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/err.h"
+#include "base/memory.h"
 #include "base/types.h"
 #include "copse/copse.h"
 #include "runtime/plan/plan_abi.h"
@@ -67,6 +66,7 @@ struct copse_buffers {
   void **inputs, **outputs; /* [n_ranks] of the present launch: for struct copse_launch */
   bool in_place;
   struct copse_data data;
+  struct copse_arena arena;
 };
 
 /* Bytes that copse_buffers_new takes, the tables included. */

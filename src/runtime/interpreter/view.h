@@ -60,9 +60,7 @@ COPSE_HD static inline uint64_t copse_part_of(uint64_t there, uint64_t first, ui
 COPSE_HD static inline uint64_t copse_view_there(const struct copse_view *view, uint32_t pair) {
   uint64_t count = view->shape.count;
   if (pair == 0) return count;
-  if (view->pair_counts) {
-    return copse_part_of(view->pair_counts[pair - 1], view->pair_first, count);
-  }
+  if (view->pair_counts) return copse_part_of(view->pair_counts[pair - 1], view->pair_first, count);
   if (!view->extents) return count;
   return copse_fraction_of(count, view->extents[pair - 1].num, view->extents[pair - 1].den);
 }

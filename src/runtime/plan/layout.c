@@ -5,11 +5,6 @@
  */
 #include "runtime/plan/layout.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/memory.h"
-
 #define ONE ((uint64_t)1 << 32) /* a whole block, as a share */
 
 static uint64_t ceil_share(int64_t num, int64_t den) {
@@ -42,13 +37,12 @@ static bool is_flat(const struct copse_plan *plan) {
 copse_status copse_layout_new(const struct copse_plan *plan, struct copse_layout *layout,
                               struct copse_err *err) {
   const struct copse_plan_header *h = &plan->header;
+  struct copse_arena *arena = &layout->arena;
   copse_status status;
-  memset(layout, 0, sizeof *layout);
-  layout->plan = plan;
-  layout->flat = is_flat(plan);
-  COPSE_TRY(copse_calloc(h->n_regions, sizeof *layout->places, &layout->places, err));
-  COPSE_TRY(copse_calloc(h->n_ranks, sizeof *layout->slots, &layout->slots, err));
-  COPSE_TRY(copse_calloc(h->n_ranks, sizeof *layout->packets, &layout->packets, err));
+  *layout = (struct copse_layout){.plan = plan, .flat = is_flat(plan)};
+  COPSE_TRY(copse_arena_array(arena, h->n_regions, sizeof *layout->places, &layout->places, err));
+  COPSE_TRY(copse_arena_array(arena, h->n_ranks, sizeof *layout->slots, &layout->slots, err));
+  COPSE_TRY(copse_arena_array(arena, h->n_ranks, sizeof *layout->packets, &layout->packets, err));
   for (uint32_t p = 0; p < h->n_pieces; p++) {
     uint64_t share = piece_share(plan, p);
     if (share > layout->largest) layout->largest = share;
@@ -62,17 +56,14 @@ copse_status copse_layout_new(const struct copse_plan *plan, struct copse_layout
     end->total += weight; /* below 2^32 regions of at most 2^32 + 1: no overflow */
     end->n++;
   }
-  return COPSE_OK;
 out:
-  copse_layout_free(layout);
+  if (status != COPSE_OK) copse_layout_free(layout);
   return status;
 }
 
 void copse_layout_free(struct copse_layout *layout) {
-  free(layout->places);
-  free(layout->slots);
-  free(layout->packets);
-  memset(layout, 0, sizeof *layout);
+  copse_arena_free(&layout->arena);
+  *layout = (struct copse_layout){0};
 }
 
 /* ---- messages ------------------------------------------------------------------------- */

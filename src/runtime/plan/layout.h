@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#include "base/err.h"
+#include "base/memory.h"
 #include "runtime/plan/plan.h"
 #include "runtime/plan/plan_math.h"
 
@@ -27,6 +27,7 @@ struct copse_layout {
   struct copse_region_place *places; /* [n_regions] */
   struct copse_region_end *slots;    /* [n_ranks] */
   struct copse_region_end *packets;  /* [n_ranks] */
+  struct copse_arena arena;
 };
 
 /* For `plan`, which is borrowed. */

@@ -37,19 +37,19 @@ struct checker {
 
 static copse_status check_blocks(const struct checker *check) {
   const struct copse_plan_header *h = &check->plan->header;
-  uint32_t in = 1, out = 1;
-  if (h->collective == COPSE_ALLGATHER || h->collective == COPSE_ALLTOALL) out = h->n_ranks;
-  if (h->collective == COPSE_REDUCE_SCATTER || h->collective == COPSE_ALLTOALL) in = h->n_ranks;
+  copse_collective collective = (copse_collective)h->collective;
+  uint32_t in = (uint32_t)copse_collective_inputs(collective, (int)h->n_ranks);
+  uint32_t out = (uint32_t)copse_collective_outputs(collective, (int)h->n_ranks);
   if (h->input_blocks != in || h->output_blocks != out)
     return BAD(check, "header: %s over %u ranks has %u input and %u output blocks, not %u and %u",
-               copse_collective_name((copse_collective)h->collective), h->n_ranks, in, out,
-               h->input_blocks, h->output_blocks);
-  bool rooted = copse_collective_rooted((copse_collective)h->collective);
+               copse_collective_name(collective), h->n_ranks, in, out, h->input_blocks,
+               h->output_blocks);
+  bool rooted = copse_collective_rooted(collective);
   if (rooted && (h->root < 0 || (uint32_t)h->root >= h->n_ranks))
     return BAD(check, "header: root %d is no rank of 0..%u", h->root, h->n_ranks - 1);
   if (!rooted && h->root != -1)
     return BAD(check, "header: %s has no root, the field must be -1, not %d",
-               copse_collective_name((copse_collective)h->collective), h->root);
+               copse_collective_name(collective), h->root);
   return COPSE_OK;
 }
 
@@ -228,9 +228,7 @@ static copse_status check_move(const struct checker *check, uint32_t i, uint32_t
   if (op->channel != 0) return BAD(check, "op %u: a MOVE has no channel, must be 0", i);
   if (n > h->n_operands || op->operand > h->n_operands - n)
     return BAD(check, "op %u: operands %u + %u, the plan has %u", i, op->operand, n, h->n_operands);
-  for (uint32_t k = 0; k < n; k++) {
-    COPSE_DO(check_operand(check, i, worker, op->operand + k));
-  }
+  for (uint32_t k = 0; k < n; k++) COPSE_DO(check_operand(check, i, worker, op->operand + k));
   return check_announced(check, i, has_waited);
 }
 

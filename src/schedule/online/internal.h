@@ -18,6 +18,7 @@ struct copse_planner {
   struct copse_two_tier tier;
   struct copse_online *online;   /* one of these two */
   struct copse_rescale *rescale; /* online.c */
+  struct copse_arena arena;      /* of `rescale` and all that it has */
 };
 
 copse_status copse_online_add_to_sim(struct copse_planner *planner, struct copse_sim_dag *dag,

@@ -50,7 +50,7 @@ struct copse_rescale {
   int64_t *out, *in;    /* [n] bytes to and from others */
   int busiest;          /* link, -1: none */
   struct copse_online_bound bound;
-  struct copse_arena arena;
+  struct copse_arena *arena; /* the planner's */
 };
 
 static int64_t count(const struct copse_rescale *r, int src, int dst) {
@@ -148,15 +148,14 @@ static copse_status take_paths(struct copse_rescale *r, const struct copse_sched
     for (int p = 0; p < offline->flows[f].n_paths; p++, ways++)
       nodes += (size_t)offline->flows[f].paths[p].n_nodes;
   r->n_pairs = offline->n_flows;
-  COPSE_DO(
-      copse_arena_array(&r->arena, (size_t)offline->n_flows, sizeof *r->pairs, &r->pairs, err));
-  COPSE_DO(copse_arena_array(&r->arena, n * n, sizeof *r->pair_of, &r->pair_of, err));
-  COPSE_DO(copse_arena_array(&r->arena, ways, sizeof *r->ways, &r->ways, err));
-  COPSE_DO(copse_arena_array(&r->arena, ways, sizeof *r->pair_of_way, &r->pair_of_way, err));
-  COPSE_DO(copse_arena_array(&r->arena, nodes, sizeof *r->nodes, &r->nodes, err));
-  COPSE_DO(copse_arena_array(&r->arena, nodes, sizeof *r->links, &r->links, err));
-  COPSE_DO(copse_arena_array(&r->arena, nodes, sizeof *r->touches, &r->touches, err));
-  COPSE_DO(copse_arena_array(&r->arena, n + 2, sizeof *r->touch_start, &r->touch_start, err));
+  COPSE_DO(copse_arena_array(r->arena, (size_t)offline->n_flows, sizeof *r->pairs, &r->pairs, err));
+  COPSE_DO(copse_arena_array(r->arena, n * n, sizeof *r->pair_of, &r->pair_of, err));
+  COPSE_DO(copse_arena_array(r->arena, ways, sizeof *r->ways, &r->ways, err));
+  COPSE_DO(copse_arena_array(r->arena, ways, sizeof *r->pair_of_way, &r->pair_of_way, err));
+  COPSE_DO(copse_arena_array(r->arena, nodes, sizeof *r->nodes, &r->nodes, err));
+  COPSE_DO(copse_arena_array(r->arena, nodes, sizeof *r->links, &r->links, err));
+  COPSE_DO(copse_arena_array(r->arena, nodes, sizeof *r->touches, &r->touches, err));
+  COPSE_DO(copse_arena_array(r->arena, n + 2, sizeof *r->touch_start, &r->touch_start, err));
   memset(r->pair_of, 0xff, n * n * sizeof *r->pair_of);
   COPSE_DO(add_flows(r, offline, err));
   r->touch_start++; /* while it is filled, entry i is where rank i goes on */
@@ -180,14 +179,13 @@ static int64_t cut_bandwidth(const struct copse_rescale *r, const bool *nodes, b
   return sum;
 }
 
-static copse_status add_cut(struct copse_rescale *r, const struct cut *cut, const bool *nodes,
-                            struct copse_err *err) {
-  bool *inside;
-  COPSE_DO(copse_arena_array(&r->arena, (size_t)r->n, sizeof *inside, &inside, err));
+static copse_status add_cut(struct copse_rescale *r, enum copse_online_limit limit, int index,
+                            const bool *nodes, struct copse_err *err) {
+  bool *inside = NULL, entering = limit == COPSE_ONLINE_HOST_IN;
+  COPSE_DO(copse_arena_array(r->arena, (size_t)r->n, sizeof *inside, &inside, err));
   for (int i = 0; i < r->n; i++) inside[i] = nodes[r->topology->rank_nodes[i]];
-  r->cuts[r->n_cuts] = *cut;
-  r->cuts[r->n_cuts].inside = inside;
-  r->cuts[r->n_cuts++].bandwidth = cut_bandwidth(r, nodes, cut->entering);
+  r->cuts[r->n_cuts++] =
+      (struct cut){limit, index, cut_bandwidth(r, nodes, entering), inside, entering};
   return COPSE_OK;
 }
 
@@ -197,20 +195,17 @@ static copse_status take_cuts(struct copse_rescale *r, const struct copse_schedu
   const struct copse_topology *t = r->topology;
   bool *nodes = NULL;
   int hosts = 0;
-  copse_status status;
   for (int v = 0; v < t->n_nodes; v++) {
     int h = copse_online_host_of(t->nodes[v].id);
     if (h >= hosts && h < t->n_nodes) hosts = h + 1;
   }
-  COPSE_TRY(copse_arena_array(&r->arena, (size_t)(2 * (r->n + hosts) + 1), sizeof *r->cuts,
-                              &r->cuts, err));
-  COPSE_TRY(copse_calloc((size_t)t->n_nodes, sizeof *nodes, &nodes, err));
+  COPSE_DO(copse_arena_array(r->arena, (size_t)(2 * (r->n + hosts) + 1), sizeof *r->cuts, &r->cuts,
+                             err));
+  COPSE_DO(copse_arena_array(r->arena, (size_t)t->n_nodes, sizeof *nodes, &nodes, err));
   for (int h = 0; h < hosts; h++) {
     for (int v = 0; v < t->n_nodes; v++) nodes[v] = copse_online_host_of(t->nodes[v].id) == h;
-    struct cut cut = {.limit = COPSE_ONLINE_HOST_OUT, .index = h};
-    COPSE_TRY(add_cut(r, &cut, nodes, err));
-    cut = (struct cut){.limit = COPSE_ONLINE_HOST_IN, .index = h, .entering = true};
-    COPSE_TRY(add_cut(r, &cut, nodes, err));
+    COPSE_DO(add_cut(r, COPSE_ONLINE_HOST_OUT, h, nodes, err));
+    COPSE_DO(add_cut(r, COPSE_ONLINE_HOST_IN, h, nodes, err));
   }
   memset(nodes, 0, (size_t)t->n_nodes * sizeof *nodes);
   for (int i = 0; i < offline->bound.n_cut; i++) {
@@ -218,10 +213,8 @@ static copse_status take_cuts(struct copse_rescale *r, const struct copse_schedu
     if (v >= 0) nodes[v] = true;
   }
   if (offline->bound.kind == COPSE_BOUND_CUT && offline->bound.n_cut > 0)
-    COPSE_TRY(add_cut(r, &(struct cut){.limit = COPSE_ONLINE_CUT}, nodes, err));
-out:
-  free(nodes);
-  return status;
+    COPSE_DO(add_cut(r, COPSE_ONLINE_CUT, 0, nodes, err));
+  return COPSE_OK;
 }
 
 static void take_rank_cuts(struct copse_rescale *r) {
@@ -247,37 +240,26 @@ static copse_status check_offline(const struct copse_topology *topology,
   return COPSE_OK;
 }
 
-static void rescale_release(struct copse_rescale *r) {
-  if (!r) return;
-  copse_arena_free(&r->arena);
-  free(r);
-}
-
-static copse_status rescale_create(const struct copse_topology *topology,
-                                   const struct copse_schedule *offline, struct copse_rescale **out,
-                                   struct copse_err *err) {
+static copse_status rescale_create(struct copse_planner *planner,
+                                   const struct copse_schedule *offline, struct copse_err *err) {
+  const struct copse_topology *topology = planner->topology;
   struct copse_rescale *r = NULL;
-  copse_status status;
-  *out = NULL;
-  COPSE_TRY(check_offline(topology, offline, err));
-  COPSE_TRY(copse_calloc(1, sizeof *r, &r, err));
+  COPSE_DO(check_offline(topology, offline, err));
+  COPSE_DO(copse_arena_array(&planner->arena, 1, sizeof *r, &r, err));
   r->topology = topology;
+  r->arena = &planner->arena;
   r->n = topology->n_ranks;
   r->busiest = -1;
   r->bound = (struct copse_online_bound){.index = -1, .bandwidth = 1};
-  COPSE_TRY(copse_online_link_units(topology, &r->arena, &r->units, &r->scale, err));
-  COPSE_TRY(
-      copse_arena_array(&r->arena, (size_t)topology->n_links, sizeof *r->load, &r->load, err));
-  COPSE_TRY(copse_arena_array(&r->arena, (size_t)r->n, sizeof *r->out, &r->out, err));
-  COPSE_TRY(copse_arena_array(&r->arena, (size_t)r->n, sizeof *r->in, &r->in, err));
-  COPSE_TRY(take_paths(r, offline, err));
-  COPSE_TRY(take_cuts(r, offline, err));
+  COPSE_DO(copse_online_link_units(topology, r->arena, &r->units, &r->scale, err));
+  COPSE_DO(copse_arena_array(r->arena, (size_t)topology->n_links, sizeof *r->load, &r->load, err));
+  COPSE_DO(copse_arena_array(r->arena, (size_t)r->n, sizeof *r->out, &r->out, err));
+  COPSE_DO(copse_arena_array(r->arena, (size_t)r->n, sizeof *r->in, &r->in, err));
+  COPSE_DO(take_paths(r, offline, err));
+  COPSE_DO(take_cuts(r, offline, err));
   take_rank_cuts(r);
-  *out = r;
-  r = NULL;
-out:
-  rescale_release(r);
-  return status;
+  planner->rescale = r;
+  return COPSE_OK;
 }
 
 /* ---- planning ---- */
@@ -299,14 +281,7 @@ static copse_status read_counts(struct copse_rescale *r, struct copse_err *err) 
   for (int i = 0; i < r->n; i++)
     for (int j = 0; j < r->n; j++) {
       int64_t v = count(r, i, j);
-      if (v < 0)
-        return copse_fail(err, COPSE_INVALID, "rank %d sends %" PRId64 " bytes to rank %d", i, v,
-                          j);
-      if (v > most)
-        return copse_fail(err, COPSE_OVERFLOW,
-                          "rank %d sends %" PRId64 " bytes to rank %d; at most %" PRId64
-                          " are planned",
-                          i, v, j, most);
+      COPSE_DO(copse_online_check_count(v, most, i, j, err));
       if (i == j || v == 0) continue;
       if (r->pair_of[(size_t)i * (size_t)r->n + (size_t)j] < 0)
         return copse_fail(err, COPSE_INFEASIBLE,
@@ -345,19 +320,12 @@ static int64_t crossing(const struct copse_rescale *r, const struct cut *cut) {
 }
 
 static void find_bound(struct copse_rescale *r) {
-  struct copse_online_bound best = {.index = -1, .bandwidth = 1};
+  r->bound = (struct copse_online_bound){.index = -1, .bandwidth = 1};
   for (int c = 0; c < r->n_cuts; c++) {
     const struct cut *cut = &r->cuts[c];
-    int64_t bytes = crossing(r, cut);
-    if (cut->bandwidth == 0 ||
-        (__int128)bytes * best.bandwidth <= (__int128)best.bytes * cut->bandwidth)
-      continue;
-    best.limit = cut->limit;
-    best.index = cut->index;
-    best.bytes = bytes;
-    best.bandwidth = cut->bandwidth;
+    if (cut->bandwidth > 0)
+      copse_online_raise_bound(&r->bound, cut->limit, cut->index, crossing(r, cut), cut->bandwidth);
   }
-  r->bound = best;
 }
 
 static copse_status rescale_plan(struct copse_rescale *r, const int64_t *bytes,
@@ -375,16 +343,9 @@ static copse_status rescale_plan(struct copse_rescale *r, const int64_t *bytes,
   return COPSE_OK;
 }
 
-static void rescale_bound(const struct copse_rescale *r, struct copse_online_bound *bound) {
-  *bound = r->bound;
-  double GBps_seconds = (double)bound->bandwidth / (double)r->scale;
-  bound->seconds = (double)bound->bytes / 1e9 / GBps_seconds;
-}
-
-static double rescale_busiest_seconds(const struct copse_rescale *r) {
-  if (r->busiest < 0) return 0;
-  double GBps_seconds = (double)r->units[r->busiest] / (double)r->scale;
-  return (double)r->load[r->busiest] / 1e9 / GBps_seconds;
+/* Bytes over a bandwidth in the planner's units. */
+static double seconds_of(const struct copse_rescale *r, int64_t bytes, int64_t bandwidth) {
+  return (double)bytes / 1e9 / ((double)bandwidth / (double)r->scale);
 }
 
 /* ---- transfers ---- */
@@ -478,7 +439,7 @@ copse_status copse_planner_create(const struct copse_topology *topology,
   if (p->tier.found)
     COPSE_TRY(copse_online_create(&p->tier.model, options, &p->online, err));
   else if (offline)
-    COPSE_TRY(rescale_create(topology, offline, &p->rescale, err));
+    COPSE_TRY(rescale_create(p, offline, err));
   else
     COPSE_TRY(copse_fail(err, COPSE_UNSUPPORTED,
                          "not hosts of two tiers (%s): an alltoall schedule is needed to plan from",
@@ -493,7 +454,7 @@ out:
 void copse_planner_release(struct copse_planner *p) {
   if (!p) return;
   copse_online_free(p->online);
-  rescale_release(p->rescale);
+  copse_arena_free(&p->arena);
   copse_two_tier_release(&p->tier);
   free(p);
 }
@@ -509,14 +470,18 @@ copse_status copse_planner_plan(struct copse_planner *p, const int64_t *bytes,
 }
 
 void copse_planner_bound(const struct copse_planner *p, struct copse_online_bound *bound) {
-  if (p->online)
+  if (p->online) {
     copse_online_bound(p->online, bound);
-  else
-    rescale_bound(p->rescale, bound);
+    return;
+  }
+  *bound = p->rescale->bound;
+  bound->seconds = seconds_of(p->rescale, bound->bytes, bound->bandwidth);
 }
 
 double copse_planner_busiest_seconds(const struct copse_planner *p) {
-  if (!p->online) return rescale_busiest_seconds(p->rescale);
+  const struct copse_rescale *r = p->rescale;
+  if (!p->online)
+    return r->busiest < 0 ? 0 : seconds_of(r, r->load[r->busiest], r->units[r->busiest]);
   const struct copse_online_model *m = &p->tier.model;
   int64_t bound, bytes;
   copse_online_inter(p->online, &bound, &bytes);

@@ -480,8 +480,8 @@ static copse_status allocate(struct search *s, struct copse_err *err) {
   size_t nodes = (size_t)s->t->n_nodes, links = (size_t)s->t->n_links;
   struct copse_two_tier *tier = s->tier;
   COPSE_DO(copse_online_link_units(s->t, &s->scratch, &s->units, &tier->model.scale, err));
-  COPSE_DO(copse_adjacency_by(&s->scratch, s->t->n_nodes, s->t->n_links, &s->t->links[0].src,
-                              sizeof *s->t->links, &s->out, err));
+  COPSE_DO(copse_adjacency_by(&s->scratch, s->t->n_nodes, s->t->n_links,
+                              COPSE_KEYS(s->t->links, src), sizeof *s->t->links, &s->out, err));
   COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof *s->host, &s->host, err));
   COPSE_DO(copse_arena_array(&s->scratch, links, sizeof *s->claimed, &s->claimed, err));
   COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof *s->outside, &s->outside, err));
@@ -504,6 +504,7 @@ copse_status copse_two_tier_find(const struct copse_topology *topology, struct c
   COPSE_TRY(allocate(&s, err));
   tier->found = look(&s);
 out:
+  copse_arena_free(&s.scratch);
   if (status != COPSE_OK) copse_two_tier_release(tier);
   return status;
 }

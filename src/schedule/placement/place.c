@@ -188,20 +188,14 @@ struct maker {
   struct copse_arena scratch;
 };
 
-/* splitmix64: the same on every machine. */
-static uint64_t next_random(struct maker *m) {
-  uint64_t z = (m->state += 0x9e3779b97f4a7c15u);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
+static int random_below(struct maker *m, int n) {
+  return (int)(copse_place_random(&m->state) % (uint64_t)n);
 }
-
-static int random_below(struct maker *m, int n) { return (int)(next_random(m) % (uint64_t)n); }
 
 /* A place in the order of popularity, by weight. */
 static int draw_place(struct maker *m) {
   int low = 0, high = m->spec->n_experts - 1;
-  uint64_t x = next_random(m) % m->below[m->spec->n_experts];
+  uint64_t x = copse_place_random(&m->state) % m->below[m->spec->n_experts];
   while (low < high) {
     int middle = low + (high - low + 1) / 2;
     if (m->below[middle] <= x)

@@ -8,7 +8,7 @@
 
 copse_status copse_links_by_source(const struct copse_network *network, struct copse_arena *arena,
                                    struct copse_adjacency *out, struct copse_err *err) {
-  const int *key = network->n_links > 0 ? &network->links->src : NULL;
+  const int *key = COPSE_KEYS(network->links, src);
   return copse_adjacency_by(arena, network->n_nodes, network->n_links, key, sizeof *network->links,
                             out, err);
 }
@@ -16,7 +16,7 @@ copse_status copse_links_by_source(const struct copse_network *network, struct c
 copse_status copse_links_by_destination(const struct copse_network *network,
                                         struct copse_arena *arena, struct copse_adjacency *out,
                                         struct copse_err *err) {
-  const int *key = network->n_links > 0 ? &network->links->dst : NULL;
+  const int *key = COPSE_KEYS(network->links, dst);
   return copse_adjacency_by(arena, network->n_nodes, network->n_links, key, sizeof *network->links,
                             out, err);
 }

@@ -490,23 +490,27 @@ static uint64_t read_host(struct copse_online *o, int a) {
   return seen;
 }
 
+copse_status copse_online_check_count(int64_t bytes, int64_t most, int src, int dst,
+                                      struct copse_err *err) {
+  if (bytes < 0)
+    return copse_fail(err, COPSE_INVALID, "rank %d sends %" PRId64 " bytes to rank %d", src, bytes,
+                      dst);
+  if (bytes > most)
+    return copse_fail(err, COPSE_OVERFLOW,
+                      "rank %d sends %" PRId64 " bytes to rank %d; at most %" PRId64 " are planned",
+                      src, bytes, dst, most);
+  return COPSE_OK;
+}
+
 /* `seen` has the bits of all counts: only if it is too large need single ones be looked at. */
 static copse_status check_counts(const struct copse_online *o, uint64_t seen,
                                  struct copse_err *err) {
   int64_t most = ((int64_t)1 << 62) / ((int64_t)o->n * o->g);
   if (seen <= (uint64_t)most) return COPSE_OK;
   for (int i = 0; i < o->n; i++)
-    for (int j = 0; j < o->n; j++) {
-      int64_t v = o->bytes[(size_t)i * (size_t)o->n + (size_t)j];
-      if (v < 0)
-        return copse_fail(err, COPSE_INVALID, "rank %d sends %" PRId64 " bytes to rank %d", i, v,
-                          j);
-      if (v > most)
-        return copse_fail(err, COPSE_OVERFLOW,
-                          "rank %d sends %" PRId64 " bytes to rank %d; at most %" PRId64
-                          " are planned",
-                          i, v, j, most);
-    }
+    for (int j = 0; j < o->n; j++)
+      COPSE_DO(copse_online_check_count(o->bytes[(size_t)i * (size_t)o->n + (size_t)j], most, i, j,
+                                        err));
   return COPSE_OK;
 }
 
@@ -532,8 +536,8 @@ static void sum_hosts(struct copse_online *o) {
 
 /* ---- the lower bound -------------------------------------------------------------------- */
 
-static void raise_bound(struct copse_online_bound *best, enum copse_online_limit limit, int index,
-                        int64_t bytes, int64_t bandwidth) {
+void copse_online_raise_bound(struct copse_online_bound *best, enum copse_online_limit limit,
+                              int index, int64_t bytes, int64_t bandwidth) {
   if ((__int128)bytes * best->bandwidth <= (__int128)best->bytes * bandwidth) return;
   best->limit = limit;
   best->index = index;
@@ -548,12 +552,12 @@ static void find_bound(struct copse_online *o) {
   for (size_t i = 0; i < n; i++) {
     int64_t own = o->bytes[i * n + i], out = 0;
     for (size_t b = 0; b < h; b++) out += o->to_host[i * h + b];
-    raise_bound(&best, COPSE_ONLINE_RANK_OUT, (int)i, out - own, m->rank_out);
-    raise_bound(&best, COPSE_ONLINE_RANK_IN, (int)i, o->into[i] - own, m->rank_in);
+    copse_online_raise_bound(&best, COPSE_ONLINE_RANK_OUT, (int)i, out - own, m->rank_out);
+    copse_online_raise_bound(&best, COPSE_ONLINE_RANK_IN, (int)i, o->into[i] - own, m->rank_in);
   }
   for (size_t a = 0; a < h; a++) {
-    raise_bound(&best, COPSE_ONLINE_HOST_OUT, (int)a, o->row[a], m->host_out);
-    raise_bound(&best, COPSE_ONLINE_HOST_IN, (int)a, o->col[a], m->host_in);
+    copse_online_raise_bound(&best, COPSE_ONLINE_HOST_OUT, (int)a, o->row[a], m->host_out);
+    copse_online_raise_bound(&best, COPSE_ONLINE_HOST_IN, (int)a, o->col[a], m->host_in);
   }
   o->bound = best;
 }

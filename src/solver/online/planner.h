@@ -116,6 +116,15 @@ struct copse_online_bound {
 };
 void copse_online_bound(const struct copse_online *online, struct copse_online_bound *bound);
 
+/* For planners of any kind. Takes a cut into a bound, which starts with bandwidth 1, where it is
+ * worse than what the bound has. */
+void copse_online_raise_bound(struct copse_online_bound *bound, enum copse_online_limit limit,
+                              int index, int64_t bytes, int64_t bandwidth);
+/* Refuses what rank `src` sends to `dst` where it is negative (COPSE_INVALID) or above `most`
+ * (COPSE_OVERFLOW). */
+copse_status copse_online_check_count(int64_t bytes, int64_t most, int src, int dst,
+                                      struct copse_err *err) COPSE_CHECKED;
+
 /* Bytes per host between hosts: the largest row or column sum, and the sum of all stages. */
 void copse_online_inter(const struct copse_online *online, int64_t *bound_bytes,
                         int64_t *stage_bytes);

@@ -102,14 +102,13 @@ static void imply(struct implied *w, size_t g, size_t s) {
   }
 }
 
-copse_status copse_place_implied(const struct copse_place_model *m, int64_t **implied,
+copse_status copse_place_implied(struct copse_place_model *m, int64_t **implied,
                                  struct copse_err *err) {
   struct implied w = {.m = m};
   struct copse_arena scratch = {0};
   size_t cells = (size_t)m->n_kinds * m->n_steps, pairs = m->n_experts * m->n_ranks;
   copse_status status;
-  *implied = NULL;
-  COPSE_TRY(copse_calloc(pairs * cells, sizeof *w.out, &w.out, err));
+  COPSE_TRY(copse_arena_array(&m->arena, pairs * cells, sizeof *w.out, &w.out, err));
   COPSE_TRY(copse_arena_array(&scratch, cells, sizeof *w.base, &w.base, err));
   COPSE_TRY(copse_arena_array(&scratch, m->n_experts, sizeof *w.sorted, &w.sorted, err));
   COPSE_TRY(copse_arena_array(&scratch, m->n_experts + 1, sizeof *w.prefix, &w.prefix, err));
@@ -121,11 +120,104 @@ copse_status copse_place_implied(const struct copse_place_model *m, int64_t **im
     for (size_t c = 0; c < cells; c++)
       w.out[i * cells + c] = worse(w.out[i * cells + c], w.base[c]);
   *implied = w.out;
-  w.out = NULL;
 out:
-  free(w.out);
   copse_arena_free(&scratch);
   return status;
+}
+
+/* ---- assignment ----------------------------------------------------------------------------- */
+
+/*
+ * The oracle: the cheapest assignment of experts to ranks, at most `capacity` each, by shortest
+ * augmenting paths (Jonker and Volgenant 1987, with capacities).
+ */
+struct assign {
+  int n_experts, n_ranks, capacity;
+  int *rank_of;     /* [n_experts] */
+  double *prices;   /* [n_ranks] duals <= 0 of the capacities */
+  double *distance; /* [n_ranks] */
+  int *via;         /* [n_ranks] expert that a path comes in by */
+  char *done;       /* [n_ranks] */
+  int *held;        /* [n_ranks * capacity] experts of each rank */
+  int *n_held;      /* [n_ranks] */
+};
+
+static copse_status assign_new(const struct copse_place_problem *p, struct copse_arena *arena,
+                               struct assign *a, struct copse_err *err) {
+  size_t ranks = (size_t)p->n_ranks;
+  a->n_experts = p->n_experts;
+  a->n_ranks = p->n_ranks;
+  a->capacity = p->capacity < p->n_experts ? p->capacity : p->n_experts;
+  COPSE_DO(copse_arena_array(arena, (size_t)p->n_experts, sizeof *a->rank_of, &a->rank_of, err));
+  COPSE_DO(copse_arena_array(arena, ranks, sizeof *a->prices, &a->prices, err));
+  COPSE_DO(copse_arena_array(arena, ranks, sizeof *a->distance, &a->distance, err));
+  COPSE_DO(copse_arena_array(arena, ranks, sizeof *a->via, &a->via, err));
+  COPSE_DO(copse_arena_array(arena, ranks, sizeof *a->done, &a->done, err));
+  COPSE_DO(copse_arena_array(arena, ranks, sizeof *a->n_held, &a->n_held, err));
+  return copse_arena_array(arena, ranks * (size_t)a->capacity, sizeof *a->held, &a->held, err);
+}
+
+/* Reduced cost of putting an expert on a rank; prices are <= 0 and make full ranks dear. */
+static double reduced(const struct assign *a, const double *cost, int e, int r) {
+  return cost[(size_t)e * (size_t)a->n_ranks + (size_t)r] - a->prices[r];
+}
+
+static void relax(struct assign *a, const double *cost, int e, double base) {
+  for (int r = 0; r < a->n_ranks; r++) {
+    double d = base + reduced(a, cost, e, r);
+    if (!a->done[r] && d < a->distance[r]) {
+      a->distance[r] = d;
+      a->via[r] = e;
+    }
+  }
+}
+
+static int nearest(const struct assign *a) {
+  int best = -1;
+  for (int r = 0; r < a->n_ranks; r++)
+    if (!a->done[r] && (best < 0 || a->distance[r] < a->distance[best])) best = r;
+  return best;
+}
+
+/* Hands the places along the path: the last rank has room, each expert moves one on. */
+static void shift(struct assign *a, int last, int expert) {
+  for (int r = last;;) {
+    int e = a->via[r], from = a->rank_of[e];
+    a->held[(size_t)r * (size_t)a->capacity + (size_t)a->n_held[r]++] = e;
+    a->rank_of[e] = r;
+    if (e == expert) return;
+    int *held = a->held + (size_t)from * (size_t)a->capacity;
+    for (int i = 0; i < a->n_held[from]; i++)
+      if (held[i] == e) {
+        held[i] = held[--a->n_held[from]];
+        break;
+      }
+    r = from;
+  }
+}
+
+static void add_expert(struct assign *a, const double *cost, int expert) {
+  int r;
+  for (int i = 0; i < a->n_ranks; i++) a->distance[i] = INFINITY;
+  memset(a->done, 0, (size_t)a->n_ranks);
+  relax(a, cost, expert, 0);
+  for (r = nearest(a); a->n_held[r] >= a->capacity; r = nearest(a)) {
+    const int *held = a->held + (size_t)r * (size_t)a->capacity;
+    a->done[r] = 1;
+    for (int i = 0; i < a->n_held[r]; i++)
+      relax(a, cost, held[i], a->distance[r] - reduced(a, cost, held[i], r));
+  }
+  for (int i = 0; i < a->n_ranks; i++)
+    if (a->done[i]) a->prices[i] += a->distance[i] - a->distance[r];
+  shift(a, r, expert);
+}
+
+/* cost [n_experts * n_ranks] */
+static void assign_run(struct assign *a, const double *cost) {
+  memset(a->n_held, 0, (size_t)a->n_ranks * sizeof *a->n_held);
+  for (int r = 0; r < a->n_ranks; r++) a->prices[r] = 0;
+  for (int e = 0; e < a->n_experts; e++) a->rank_of[e] = -1;
+  for (int e = 0; e < a->n_experts; e++) add_expert(a, cost, e);
 }
 
 /* ---- ascent ---------------------------------------------------------------------------------- */
@@ -144,7 +236,7 @@ struct ascent {
   double *cost;      /* [n_experts * n_ranks] */
   double *part;      /* [n_experts] */
   int64_t *in, *out; /* [g][s] of the oracle's placement */
-  struct copse_place_assign assign;
+  struct assign assign;
   struct copse_arena scratch;
   double value, best_value, rate;
   int idle;
@@ -196,7 +288,7 @@ static void ask_oracle(struct ascent *a) {
   memset(a->cost, 0, m->n_experts * m->n_ranks * sizeof *a->cost);
   for (size_t g = 0; g < m->n_groups; g++) value += price_group(a, g);
   price_experts(a);
-  copse_place_assign_run(&a->assign, a->cost);
+  assign_run(&a->assign, a->cost);
   for (size_t e = 0; e < m->n_experts; e++)
     value += a->cost[e * m->n_ranks + (size_t)a->assign.rank_of[e]];
   a->value = value * m->multiplicity;
@@ -281,18 +373,13 @@ static copse_status ascent_new(struct ascent *a, const struct copse_placement *b
   COPSE_DO(copse_arena_array(&a->scratch, m->n_groups * m->n_steps, sizeof *a->in, &a->in, err));
   COPSE_DO(copse_arena_array(&a->scratch, m->n_groups * m->n_steps, sizeof *a->out, &a->out, err));
   COPSE_DO(copse_arena_array(&a->scratch, a->n_cells, sizeof *steps, &steps, err));
-  COPSE_DO(copse_place_assign_new(m->p->n_experts, m->p->n_ranks, m->p->capacity, &a->assign, err));
+  COPSE_DO(assign_new(m->p, &a->scratch, &a->assign, err));
   copse_place_loads(m, best->rank_of, a->in, a->out, steps, &time);
   for (size_t c = 0; c < a->n_cells; c++) a->scale[c] = steps[c] > 0 ? (double)steps[c] : 1;
   for (size_t c = 0; c < a->n_cells; c++) normalise(a, c);
   a->rate = 4;
   a->best_value = -1;
   return COPSE_OK;
-}
-
-static void ascent_free(struct ascent *a) {
-  copse_arena_free(&a->scratch);
-  copse_place_assign_free(&a->assign);
 }
 
 /* ---- the bound, in integers ------------------------------------------------------------------ */
@@ -385,6 +472,6 @@ copse_status copse_place_bound(const struct copse_place_model *m, const int64_t 
   }
   status = certify(&a, &best->bound, err);
 out:
-  ascent_free(&a);
+  copse_arena_free(&a.scratch);
   return status;
 }

@@ -8,7 +8,6 @@
  * Work is limited by nodes, so that the result doesn't depend on the clock; the time limit
  * is a second one on top.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -24,6 +23,7 @@ struct ilp {
   double unit;      /* a time that counts as 1 */
   double *solution; /* [columns] the placement to begin with, as column values */
   int64_t max_nodes;
+  struct copse_arena scratch;
 };
 
 static int x_column(const struct ilp *i, size_t e, size_t r) {
@@ -89,22 +89,19 @@ static copse_status describe_start(struct ilp *i, const int *rank_of, struct cop
   const struct copse_place_model *m = i->m;
   int64_t *in = NULL, *out = NULL, *steps = NULL, time;
   size_t cells = m->n_groups * m->n_steps;
-  copse_status status;
-  COPSE_TRY(copse_calloc(cells, sizeof *in, &in, err));
-  COPSE_TRY(copse_calloc(cells, sizeof *out, &out, err));
-  COPSE_TRY(copse_calloc((size_t)m->n_kinds * m->n_steps, sizeof *steps, &steps, err));
-  COPSE_TRY(copse_calloc(m->n_experts * m->n_ranks + (size_t)m->n_kinds * m->n_steps,
-                         sizeof(double), &i->solution, err));
+  COPSE_DO(copse_arena_array(&i->scratch, cells, sizeof *in, &in, err));
+  COPSE_DO(copse_arena_array(&i->scratch, cells, sizeof *out, &out, err));
+  COPSE_DO(
+      copse_arena_array(&i->scratch, (size_t)m->n_kinds * m->n_steps, sizeof *steps, &steps, err));
+  COPSE_DO(copse_arena_array(&i->scratch,
+                             m->n_experts * m->n_ranks + (size_t)m->n_kinds * m->n_steps,
+                             sizeof(double), &i->solution, err));
   copse_place_loads(m, rank_of, in, out, steps, &time);
   for (size_t e = 0; e < m->n_experts; e++) i->solution[x_column(i, e, (size_t)rank_of[e])] = 1;
   for (int kind = 0; kind < m->n_kinds; kind++)
     for (size_t s = 0; s < m->n_steps; s++)
       i->solution[t_column(i, kind, s)] = (double)steps[(size_t)kind * m->n_steps + s] / i->unit;
-out:
-  free(in);
-  free(out);
-  free(steps);
-  return status;
+  return COPSE_OK;
 }
 
 static bool stop(void *ctx, int64_t nodes) {
@@ -114,26 +111,23 @@ static bool stop(void *ctx, int64_t nodes) {
 }
 
 /* Takes over GLPK's placement where, counted exactly, it is better. */
-static copse_status take(const struct ilp *i, struct copse_placement *best, struct copse_err *err) {
+static copse_status take(struct ilp *i, struct copse_placement *best, struct copse_err *err) {
   const struct copse_place_model *m = i->m;
   int *rank_of = NULL;
   int64_t time = 0;
-  copse_status status;
-  COPSE_TRY(copse_calloc(m->n_experts, sizeof *rank_of, &rank_of, err));
+  COPSE_DO(copse_arena_array(&i->scratch, m->n_experts, sizeof *rank_of, &rank_of, err));
   for (size_t e = 0; e < m->n_experts; e++) {
     rank_of[e] = -1;
     for (size_t r = 0; r < m->n_ranks; r++)
       if (copse_integer_is_one(i->lp, x_column(i, e, r))) rank_of[e] = (int)r;
   }
   /* refuses what isn't a placement, which rounding could only make of a broken solution */
-  COPSE_TRY(copse_place_time(m->p, rank_of, &time, NULL, err));
+  COPSE_DO(copse_place_time(m->p, rank_of, &time, NULL, err));
   if (time < best->time) {
     best->time = time;
     memcpy(best->rank_of, rank_of, m->n_experts * sizeof *rank_of);
   }
-out:
-  free(rank_of);
-  return status;
+  return COPSE_OK;
 }
 
 /* A GLPK that gives up leaves things as they are. */
@@ -147,10 +141,7 @@ static copse_status run(struct ilp *i, struct copse_placement *best, struct cops
   copse_integer_solve(i->lp, &options, &result);
   if (!result.relaxed) return COPSE_OK;
   best->nodes = result.nodes > 0 ? result.nodes : 1;
-  if (result.found) {
-    copse_status taken = take(i, best, err);
-    if (taken != COPSE_OK) return taken;
-  }
+  if (result.found) COPSE_DO(take(i, best, err));
   if (result.optimal) {
     best->proof = COPSE_PLACE_ILP;
     best->bound = best->time;
@@ -186,6 +177,6 @@ copse_status copse_place_ilp(const struct copse_place_model *m, const int64_t *i
   status = run(&i, best, err);
 out:
   copse_integer_free(i.lp);
-  free(i.solution);
+  copse_arena_free(&i.scratch);
   return status;
 }

@@ -58,36 +58,14 @@ copse_status copse_place_greedy(const struct copse_place_model *model, int *rank
 
 /*
  * Lower bounds of the time of a step's all-to-all given where one expert is:
- * implied[((e * n_ranks + r) * n_kinds + kind) * n_steps + s]. The caller frees it.
+ * implied[((e * n_ranks + r) * n_kinds + kind) * n_steps + s]. The model's arena owns it.
  */
-copse_status copse_place_implied(const struct copse_place_model *model, int64_t **implied,
+copse_status copse_place_implied(struct copse_place_model *model, int64_t **implied,
                                  struct copse_err *err) COPSE_CHECKED;
 
 /* The relaxation's bound; may find a better placement on its way. */
 copse_status copse_place_bound(const struct copse_place_model *model, const int64_t *implied,
                                struct copse_placement *best, struct copse_err *err) COPSE_CHECKED;
-
-/*
- * The cheapest assignment of experts to ranks, at most `capacity` each, by shortest
- * augmenting paths (Jonker and Volgenant 1987, with capacities). cost [n_experts * n_ranks].
- * prices [n_ranks] gets duals <= 0 of the capacities. Scratch is the caller's.
- */
-struct copse_place_assign {
-  int n_experts, n_ranks, capacity;
-  int *rank_of;     /* [n_experts] */
-  double *prices;   /* [n_ranks] */
-  double *distance; /* [n_ranks] */
-  int *via;         /* [n_ranks] expert that a path comes in by */
-  char *done;       /* [n_ranks] */
-  int *held;        /* [n_ranks * capacity] experts of each rank */
-  int *n_held;      /* [n_ranks] */
-  struct copse_arena arena;
-};
-copse_status copse_place_assign_new(int n_experts, int n_ranks, int capacity,
-                                    struct copse_place_assign *out,
-                                    struct copse_err *err) COPSE_CHECKED;
-void copse_place_assign_free(struct copse_place_assign *assign);
-void copse_place_assign_run(struct copse_place_assign *assign, const double *cost);
 
 /* Branch and cut, if the problem is small enough; updates best. */
 copse_status copse_place_ilp(const struct copse_place_model *model, const int64_t *implied,

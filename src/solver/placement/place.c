@@ -1,9 +1,7 @@
 /*
  * Expert placement: the model of a routing trace, the time of a placement, and the order in which
- * search, bound, and branch and cut are asked. Also the oracle of the bound's relaxation,
- * assignment with capacities by shortest augmenting paths (Jonker and Volgenant 1987).
+ * search, bound, and branch and cut are asked.
  */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,93 +10,6 @@
 #include "base/rational.h"
 #include "solver/placement/internal.h"
 #include "solver/placement/place.h"
-
-copse_status copse_place_assign_new(int n_experts, int n_ranks, int capacity,
-                                    struct copse_place_assign *out, struct copse_err *err) {
-  struct copse_place_assign *a = out;
-  size_t ranks = (size_t)n_ranks;
-  copse_status status;
-  if (capacity > n_experts) capacity = n_experts;
-  *a =
-      (struct copse_place_assign){.n_experts = n_experts, .n_ranks = n_ranks, .capacity = capacity};
-  COPSE_TRY(copse_arena_array(&a->arena, (size_t)n_experts, sizeof *a->rank_of, &a->rank_of, err));
-  COPSE_TRY(copse_arena_array(&a->arena, ranks, sizeof *a->prices, &a->prices, err));
-  COPSE_TRY(copse_arena_array(&a->arena, ranks, sizeof *a->distance, &a->distance, err));
-  COPSE_TRY(copse_arena_array(&a->arena, ranks, sizeof *a->via, &a->via, err));
-  COPSE_TRY(copse_arena_array(&a->arena, ranks, sizeof *a->done, &a->done, err));
-  COPSE_TRY(copse_arena_array(&a->arena, ranks, sizeof *a->n_held, &a->n_held, err));
-  COPSE_TRY(copse_arena_array(&a->arena, ranks * (size_t)capacity, sizeof *a->held, &a->held, err));
-out:
-  if (status != COPSE_OK) copse_place_assign_free(a);
-  return status;
-}
-
-void copse_place_assign_free(struct copse_place_assign *a) {
-  copse_arena_free(&a->arena);
-  *a = (struct copse_place_assign){0};
-}
-
-/* Reduced cost of putting an expert on a rank; prices are <= 0 and make full ranks dear. */
-static double reduced(const struct copse_place_assign *a, const double *cost, int e, int r) {
-  return cost[(size_t)e * (size_t)a->n_ranks + (size_t)r] - a->prices[r];
-}
-
-static void relax(struct copse_place_assign *a, const double *cost, int e, double base) {
-  for (int r = 0; r < a->n_ranks; r++) {
-    double d = base + reduced(a, cost, e, r);
-    if (!a->done[r] && d < a->distance[r]) {
-      a->distance[r] = d;
-      a->via[r] = e;
-    }
-  }
-}
-
-static int nearest(const struct copse_place_assign *a) {
-  int best = -1;
-  for (int r = 0; r < a->n_ranks; r++)
-    if (!a->done[r] && (best < 0 || a->distance[r] < a->distance[best])) best = r;
-  return best;
-}
-
-/* Hands the places along the path: the last rank has room, each expert moves one on. */
-static void shift(struct copse_place_assign *a, int last, int expert) {
-  for (int r = last;;) {
-    int e = a->via[r], from = a->rank_of[e];
-    a->held[(size_t)r * (size_t)a->capacity + (size_t)a->n_held[r]++] = e;
-    a->rank_of[e] = r;
-    if (e == expert) return;
-    int *held = a->held + (size_t)from * (size_t)a->capacity;
-    for (int i = 0; i < a->n_held[from]; i++)
-      if (held[i] == e) {
-        held[i] = held[--a->n_held[from]];
-        break;
-      }
-    r = from;
-  }
-}
-
-static void add_expert(struct copse_place_assign *a, const double *cost, int expert) {
-  int r;
-  for (int i = 0; i < a->n_ranks; i++) a->distance[i] = INFINITY;
-  memset(a->done, 0, (size_t)a->n_ranks);
-  relax(a, cost, expert, 0);
-  for (r = nearest(a); a->n_held[r] >= a->capacity; r = nearest(a)) {
-    const int *held = a->held + (size_t)r * (size_t)a->capacity;
-    a->done[r] = 1;
-    for (int i = 0; i < a->n_held[r]; i++)
-      relax(a, cost, held[i], a->distance[r] - reduced(a, cost, held[i], r));
-  }
-  for (int i = 0; i < a->n_ranks; i++)
-    if (a->done[i]) a->prices[i] += a->distance[i] - a->distance[r];
-  shift(a, r, expert);
-}
-
-void copse_place_assign_run(struct copse_place_assign *a, const double *cost) {
-  memset(a->n_held, 0, (size_t)a->n_ranks * sizeof *a->n_held);
-  for (int r = 0; r < a->n_ranks; r++) a->prices[r] = 0;
-  for (int e = 0; e < a->n_experts; e++) a->rank_of[e] = -1;
-  for (int e = 0; e < a->n_experts; e++) add_expert(a, cost, e);
-}
 
 /* Times stay below this, so that differences and a few sums of them need no care. */
 #define MAX_TIME ((int64_t)1 << 60)
@@ -195,17 +106,12 @@ static copse_status add_up(struct copse_place_model *m, struct copse_err *err) {
   return COPSE_OK;
 }
 
-static void model_free(struct copse_place_model *m) {
-  copse_arena_free(&m->arena);
-  *m = (struct copse_place_model){0};
-}
-
+/* Free the model's arena, whatever the outcome. */
 static copse_status model_new(const struct copse_place_problem *problem,
                               struct copse_place_model *m, struct copse_err *err) {
-  copse_status status;
   *m = (struct copse_place_model){.p = problem, .n_kinds = 1};
-  COPSE_TRY(check_sizes(problem, err));
-  COPSE_TRY(check_sums(problem, err));
+  COPSE_DO(check_sizes(problem, err));
+  COPSE_DO(check_sums(problem, err));
   m->n_steps = (size_t)problem->n_steps;
   m->n_experts = (size_t)problem->n_experts;
   m->n_ranks = (size_t)problem->n_ranks;
@@ -214,11 +120,8 @@ static copse_status model_new(const struct copse_place_problem *problem,
     if (problem->groups[g].out_cost != problem->groups[g].in_cost) m->n_kinds = 2;
   m->multiplicity = 2 / m->n_kinds;
   if (problem->seconds > 0) m->deadline = copse_clock_seconds() + problem->seconds;
-  COPSE_TRY(list_groups(m, err));
-  status = add_up(m, err);
-out:
-  if (status != COPSE_OK) model_free(m);
-  return status;
+  COPSE_DO(list_groups(m, err));
+  return add_up(m, err);
 }
 
 /* ---- the time of a placement --------------------------------------------------------------- */
@@ -254,30 +157,28 @@ void copse_place_loads(const struct copse_place_model *m, const int *rank_of, in
     }
 }
 
-static copse_status check_placement(const struct copse_place_problem *p, const int *rank_of,
+static copse_status check_placement(struct copse_place_model *m, const int *rank_of,
                                     struct copse_err *err) {
+  const struct copse_place_problem *p = m->p;
   int *held = NULL;
-  copse_status status;
-  COPSE_TRY(copse_calloc((size_t)p->n_ranks, sizeof *held, &held, err));
+  COPSE_DO(copse_arena_array(&m->arena, m->n_ranks, sizeof *held, &held, err));
   for (int e = 0; e < p->n_experts; e++) {
     if (rank_of[e] < 0 || rank_of[e] >= p->n_ranks)
-      COPSE_TRY(copse_fail(err, COPSE_INVALID, "expert %d is on no rank", e));
+      return copse_fail(err, COPSE_INVALID, "expert %d is on no rank", e);
     if (++held[rank_of[e]] > p->capacity)
-      COPSE_TRY(copse_fail(err, COPSE_INVALID, "rank %d has more than %d experts", rank_of[e],
-                           p->capacity));
+      return copse_fail(err, COPSE_INVALID, "rank %d has more than %d experts", rank_of[e],
+                        p->capacity);
   }
-out:
-  free(held);
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_place_time(const struct copse_place_problem *problem, const int *rank_of,
                               int64_t *time, int64_t *per_step, struct copse_err *err) {
   struct copse_place_model m;
   int64_t *in = NULL, *out = NULL, *steps = NULL;
-  copse_status status = model_new(problem, &m, err);
-  if (status != COPSE_OK) return status;
-  COPSE_TRY(check_placement(problem, rank_of, err));
+  copse_status status;
+  COPSE_TRY(model_new(problem, &m, err));
+  COPSE_TRY(check_placement(&m, rank_of, err));
   COPSE_TRY(copse_arena_array(&m.arena, m.n_groups * m.n_steps, sizeof *in, &in, err));
   COPSE_TRY(copse_arena_array(&m.arena, m.n_groups * m.n_steps, sizeof *out, &out, err));
   COPSE_TRY(copse_arena_array(&m.arena, 2 * m.n_steps, sizeof *steps, &steps, err));
@@ -285,7 +186,7 @@ copse_status copse_place_time(const struct copse_place_problem *problem, const i
   for (size_t s = 0; per_step && s < m.n_steps; s++)
     per_step[s] = m.n_kinds == 2 ? steps[s] + steps[m.n_steps + s] : 2 * steps[s];
 out:
-  model_free(&m);
+  copse_arena_free(&m.arena);
   return status;
 }
 
@@ -298,24 +199,21 @@ static void place_default(const struct copse_place_problem *p, int *rank_of) {
 /* ---- all together -------------------------------------------------------------------------- */
 
 /* Greedy and default, each improved; the better one. */
-static copse_status find(const struct copse_place_model *m, struct copse_placement *out,
+static copse_status find(struct copse_place_model *m, struct copse_placement *out,
                          struct copse_err *err) {
   int *other = NULL;
   int64_t time = 0;
-  copse_status status;
-  COPSE_TRY(copse_calloc(m->n_experts, sizeof *other, &other, err));
+  COPSE_DO(copse_arena_array(&m->arena, m->n_experts, sizeof *other, &other, err));
   place_default(m->p, out->rank_of);
-  COPSE_TRY(copse_place_time(m->p, out->rank_of, &out->default_time, NULL, err));
-  COPSE_TRY(copse_place_search(m, out->rank_of, &out->time, &out->evaluations, err));
-  COPSE_TRY(copse_place_greedy(m, other, err));
-  COPSE_TRY(copse_place_search(m, other, &time, &out->evaluations, err));
+  COPSE_DO(copse_place_time(m->p, out->rank_of, &out->default_time, NULL, err));
+  COPSE_DO(copse_place_search(m, out->rank_of, &out->time, &out->evaluations, err));
+  COPSE_DO(copse_place_greedy(m, other, err));
+  COPSE_DO(copse_place_search(m, other, &time, &out->evaluations, err));
   if (time < out->time) {
     memcpy(out->rank_of, other, m->n_experts * sizeof *other);
     out->time = time;
   }
-out:
-  free(other);
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_place_solve(const struct copse_place_problem *problem,
@@ -324,8 +222,7 @@ copse_status copse_place_solve(const struct copse_place_problem *problem,
   int64_t *implied = NULL;
   copse_status status;
   *out = (struct copse_placement){.proof = COPSE_PLACE_GAP};
-  status = model_new(problem, &m, err);
-  if (status != COPSE_OK) return status;
+  COPSE_TRY(model_new(problem, &m, err));
   COPSE_TRY(copse_calloc(m.n_experts, sizeof *out->rank_of, &out->rank_of, err));
   COPSE_TRY(find(&m, out, err));
   COPSE_TRY(copse_place_implied(&m, &implied, err));
@@ -335,8 +232,7 @@ copse_status copse_place_solve(const struct copse_place_problem *problem,
   if (out->bound >= out->time && out->proof == COPSE_PLACE_GAP) out->proof = COPSE_PLACE_CERTIFIED;
   out->out_of_time = out->proof == COPSE_PLACE_GAP && copse_place_late(&m);
 out:
-  free(implied);
-  model_free(&m);
+  copse_arena_free(&m.arena);
   if (status != COPSE_OK) {
     free(out->rank_of);
     out->rank_of = NULL;

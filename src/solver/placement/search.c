@@ -39,14 +39,6 @@ struct search {
   struct copse_arena scratch;
 };
 
-/* splitmix64: the same on every machine. */
-static uint64_t next_random(struct search *s) {
-  uint64_t z = (s->random += 0x9e3779b97f4a7c15u);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
 static int64_t *row_of(const struct search *s, int kind, size_t step) {
   return s->value + ((size_t)kind * s->m->n_steps + step) * s->m->n_groups;
 }
@@ -213,8 +205,8 @@ static copse_status anneal(struct search *s, int *rank_of, int64_t *best, struct
   if (sweep < end / ANNEAL_SWEEPS / (int64_t)(s->m->n_steps + 1))
     end = sweep * ANNEAL_SWEEPS * (int64_t)(s->m->n_steps + 1);
   for (int64_t i = 0; s->work < end && s->time > 0; i++) {
-    size_t a = (size_t)s->slot_of[next_random(s) % s->m->n_experts];
-    size_t b = next_random(s) % s->n_slots;
+    size_t a = (size_t)s->slot_of[copse_place_random(&s->random) % s->m->n_experts];
+    size_t b = copse_place_random(&s->random) % s->n_slots;
     int64_t *late = &history[i % HISTORY];
     if ((i & 1023) == 0 && copse_place_late(s->m)) break;
     s->work++; /* also where nothing is tried */

@@ -148,13 +148,12 @@ out:
 
 static copse_status add_host_links(const struct composer *c, const struct copse_topology *host,
                                    int first) {
-  copse_status status = COPSE_OK;
-  for (int i = 0; i < host->n_links && status == COPSE_OK; i++) {
+  for (int i = 0; i < host->n_links; i++) {
     const struct copse_link *link = &host->links[i];
-    status = copse_builder_add_link(c->builder, 0, first + link->src, first + link->dst,
-                                    link->bandwidth, link->latency, c->err);
+    COPSE_DO(copse_builder_add_link(c->builder, 0, first + link->src, first + link->dst,
+                                    link->bandwidth, link->latency, c->err));
   }
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status add_hosts(struct composer *c) {
@@ -260,14 +259,11 @@ static copse_status add_clos(const struct composer *c) {
   int64_t pods = parts(c->n_hosts, fabric->leaf_hosts);
   int64_t n_leaves = pods * (fabric->leaf_rails ? c->n_places : 1);
   struct leaf *leaves;
-  copse_status status;
-  COPSE_TRY(check_size(c, n_leaves + fabric->spines, 2 * n_leaves * fabric->spines));
-  COPSE_TRY(copse_arena_array(c->scratch, (size_t)n_leaves, sizeof *leaves, &leaves, c->err));
+  COPSE_DO(check_size(c, n_leaves + fabric->spines, 2 * n_leaves * fabric->spines));
+  COPSE_DO(copse_arena_array(c->scratch, (size_t)n_leaves, sizeof *leaves, &leaves, c->err));
   for (int64_t i = 0; i < n_leaves; i++) leaves[i] = (struct leaf){-1, COPSE_Q_ZERO};
-  COPSE_TRY(plug_leaves(c, leaves));
-  if (n_leaves > 1) status = join_spines(c, leaves, (int)n_leaves);
-out:
-  return status;
+  COPSE_DO(plug_leaves(c, leaves));
+  return n_leaves > 1 ? join_spines(c, leaves, (int)n_leaves) : COPSE_OK;
 }
 
 /* ---- dragonfly ------------------------------------------------------------------------ */
@@ -298,10 +294,9 @@ static copse_status join_routers(const struct composer *c, int first, int groups
 }
 
 static copse_status plug_routers(const struct composer *c, int first) {
-  copse_status status = COPSE_OK;
-  for (int p = 0; p < c->n_ports && status == COPSE_OK; p++)
-    status = plug(c, &c->ports[p], first + c->ports[p].host / c->fabric->router_hosts);
-  return status;
+  for (int p = 0; p < c->n_ports; p++)
+    COPSE_DO(plug(c, &c->ports[p], first + c->ports[p].host / c->fabric->router_hosts));
+  return COPSE_OK;
 }
 
 static copse_status add_dragonfly(const struct composer *c) {
@@ -352,6 +347,22 @@ static copse_status add_torus(const struct composer *c) {
 }
 
 /* ---- map: a fabric as a file has it --------------------------------------------------------- */
+
+copse_status copse_fabric_map_add_port(struct copse_fabric_map *map, struct copse_map_port port,
+                                       struct copse_err *err) {
+  size_t n = (size_t)map->n_ports;
+  COPSE_DO(copse_grow(&map->ports, &map->port_capacity, n + 1, sizeof port, err));
+  map->ports[map->n_ports++] = port;
+  return COPSE_OK;
+}
+
+copse_status copse_fabric_map_add_cable(struct copse_fabric_map *map, struct copse_map_cable cable,
+                                        struct copse_err *err) {
+  size_t n = (size_t)map->n_cables;
+  COPSE_DO(copse_grow(&map->cables, &map->cable_capacity, n + 1, sizeof cable, err));
+  map->cables[map->n_cables++] = cable;
+  return COPSE_OK;
+}
 
 void copse_fabric_map_free(struct copse_fabric_map *map) {
   free(map->switches);
@@ -455,14 +466,13 @@ static copse_status plug_host(struct plugging *p, int h, const char *name, long 
                          "host \"%.80s\" has %d ports in the fabric's file and %d NICs in its "
                          "topology, whose ids don't name the devices; they can't be told apart",
                          name, rows.n, n);
-  copse_status status = COPSE_OK;
-  for (int i = 0; i < n && status == COPSE_OK; i++) {
+  for (int i = 0; i < n; i++) {
     int row = find_row(p, rows, named ? device_of(&ports[i]) : NULL);
     if (row < 0) row = rows.first; /* two ports of the host have one name */
-    status = plug_row(p, &ports[i], row);
+    COPSE_DO(plug_row(p, &ports[i], row));
   }
   p->taken[rows.first] = true;
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status plug_hosts(struct plugging *p) {
@@ -488,7 +498,7 @@ static copse_status size_tree(const struct plugging *p, struct copse_q *up) {
   struct copse_queue queue = {0};
   int *parent, *waiting;
   size_t n = (size_t)map->n_switches;
-  struct copse_q host, sum;
+  struct copse_q host;
   COPSE_DO(copse_arena_array(p->c->scratch, n, sizeof *parent, &parent, err));
   COPSE_DO(copse_arena_array(p->c->scratch, n, sizeof *waiting, &waiting, err));
   COPSE_DO(copse_arena_array(p->c->scratch, n, sizeof(int), &queue.items, err));
@@ -506,8 +516,7 @@ static copse_status size_tree(const struct plugging *p, struct copse_q *up) {
     int i = copse_queue_pop(&queue), above = parent[i];
     COPSE_DO(copse_q_div(up[i], fabric->oversubscription, &up[i], err));
     if (above < 0) continue;
-    COPSE_DO(copse_q_add(up[above], up[i], &sum, err));
-    up[above] = sum;
+    COPSE_DO(copse_q_add(up[above], up[i], &up[above], err));
     if (--waiting[above] == 0) copse_queue_push(&queue, above);
   }
   return COPSE_OK;

@@ -57,6 +57,11 @@ struct copse_host_group {
   long line;
 };
 
+/* What is left out of a fabric's description: no spine, no latency, one of everything. */
+#define COPSE_FABRIC_DEFAULTS                                                          \
+  .bandwidth = COPSE_Q_ZERO, .latency = COPSE_Q_ZERO, .spine_bandwidth = COPSE_Q_ZERO, \
+  .oversubscription = COPSE_Q_ONE, .spines = 1, .router_hosts = 1, .global_links = 1
+
 /*
  * Adds the hosts "h0." ... and the fabric to the builder. The cables are in the host's nodes
  * of type "net", or where it has none, "nic".
@@ -108,6 +113,10 @@ struct copse_fabric_map {
   struct copse_arena arena;
 };
 
+copse_status copse_fabric_map_add_port(struct copse_fabric_map *map, struct copse_map_port port,
+                                       struct copse_err *err) COPSE_CHECKED;
+copse_status copse_fabric_map_add_cable(struct copse_fabric_map *map, struct copse_map_cable cable,
+                                        struct copse_err *err) COPSE_CHECKED;
 void copse_fabric_map_free(struct copse_fabric_map *map);
 void copse_fabric_map_sort(struct copse_fabric_map *map);
 

@@ -35,14 +35,12 @@ struct reader {
   size_t group_capacity, loaded_capacity;
   int n_groups, n_loaded;
   struct copse_arena arena; /* names of hosts */
-  struct copse_topology_builder *builder;
 };
 
 #define refuse(r, line, ...) \
   copse_fail_at((r)->err, COPSE_BAD_INPUT, (r)->json->file, line, __VA_ARGS__)
 
-/* ---- the fabric: typed members
- * ---------------------------------------------------------------------- */
+/* ---- the fabric: typed members -------------------------------------------------------------- */
 
 static copse_status read_rational(const struct reader *r, const cJSON *item, const char *key,
                                   bool positive, struct copse_q *out) {
@@ -51,8 +49,8 @@ static copse_status read_rational(const struct reader *r, const cJSON *item, con
 
 static copse_status require_bandwidth(const struct reader *r, const cJSON *item, const char *key,
                                       struct copse_q *out) {
-  copse_status status = copse_json_get_rational(r->json, item, key, out, r->err);
-  return status == COPSE_OK ? read_rational(r, item, key, true, out) : status;
+  COPSE_DO(copse_json_get_rational(r->json, item, key, out, r->err));
+  return read_rational(r, item, key, true, out);
 }
 
 static copse_status read_int(const struct reader *r, const cJSON *item, const char *key, int most,
@@ -63,27 +61,24 @@ static copse_status read_int(const struct reader *r, const cJSON *item, const ch
 static copse_status require_count(const struct reader *r, const cJSON *item, const char *key,
                                   int *out) {
   int64_t n = 0;
-  copse_status status =
-      copse_json_get_int(r->json, item, key, 1, COPSE_TOPOLOGY_MAX_NODES, &n, r->err);
-  if (status == COPSE_OK) *out = (int)n;
-  return status;
+  COPSE_DO(copse_json_get_int(r->json, item, key, 1, COPSE_TOPOLOGY_MAX_NODES, &n, r->err));
+  *out = (int)n;
+  return COPSE_OK;
 }
 
 static copse_status read_dims(struct reader *r, const cJSON *item) {
   const cJSON *dims = NULL;
   int64_t n = 0;
-  copse_status status;
-  COPSE_TRY(copse_json_get_array(r->json, item, "dims", &dims, r->err));
+  COPSE_DO(copse_json_get_array(r->json, item, "dims", &dims, r->err));
   COPSE_JSON_EACH (dim, dims) {
     if (r->fabric.n_dims == COPSE_MAX_DIMENSIONS)
       return refuse(r, r->fabric.line, "\"dims\" has more than 8 dimensions");
-    COPSE_TRY(
+    COPSE_DO(
         copse_json_int(r->json, dim, item, "a dimension", 1, COPSE_TOPOLOGY_MAX_NODES, &n, r->err));
     r->fabric.dims[r->fabric.n_dims++] = (int)n;
   }
-  if (r->fabric.n_dims == 0) status = refuse(r, r->fabric.line, "\"dims\" is empty");
-out:
-  return status;
+  if (r->fabric.n_dims == 0) return refuse(r, r->fabric.line, "\"dims\" is empty");
+  return COPSE_OK;
 }
 
 static copse_status read_map(struct reader *r, const cJSON *item, bool slurm) {
@@ -137,25 +132,18 @@ static copse_status read_ibnetdiscover(struct reader *r, const cJSON *item) {
 }
 
 static copse_status read_slurm(struct reader *r, const cJSON *item) {
-  copse_status status =
-      read_rational(r, item, "oversubscription", true, &r->fabric.oversubscription);
-  return status == COPSE_OK ? read_map(r, item, true) : status;
-}
-
-static copse_status read_nothing_more(struct reader *r, const cJSON *item) {
-  (void)r;
-  (void)item;
-  return COPSE_OK;
+  COPSE_DO(read_rational(r, item, "oversubscription", true, &r->fabric.oversubscription));
+  return read_map(r, item, true);
 }
 
 static const struct kind {
   const char *name, *what;
   enum copse_fabric_type type;
   const char *const *keys;
-  copse_status (*read)(struct reader *r, const cJSON *item);
+  copse_status (*read)(struct reader *r, const cJSON *item); /* the rest; NULL: none */
 } kinds[] = {
     {"flat", "a flat fabric", COPSE_FABRIC_FLAT,
-     (const char *const[]){"type", "bandwidth", "latency", NULL}, read_nothing_more},
+     (const char *const[]){"type", "bandwidth", "latency", NULL}, NULL},
     {"rails", "a rails fabric", COPSE_FABRIC_RAILS,
      (const char *const[]){"type", "bandwidth", "latency", "spine_bandwidth", NULL}, read_rails},
     {"clos", "a clos fabric", COPSE_FABRIC_CLOS,
@@ -187,14 +175,7 @@ static copse_status read_fabric(struct reader *r, const cJSON *root) {
   const char *type = NULL;
   struct copse_fabric *f = &r->fabric;
   if (!item) return refuse(r, copse_json_line(root, NULL), "\"fabric\" is missing");
-  *f = (struct copse_fabric){.line = copse_json_line(item, root),
-                             .latency = COPSE_Q_ZERO,
-                             .bandwidth = COPSE_Q_ZERO,
-                             .spine_bandwidth = COPSE_Q_ZERO,
-                             .oversubscription = COPSE_Q_ONE,
-                             .spines = 1,
-                             .router_hosts = 1,
-                             .global_links = 1};
+  *f = (struct copse_fabric){.line = copse_json_line(item, root), COPSE_FABRIC_DEFAULTS};
   if (!copse_json_is_object(item)) return refuse(r, f->line, "\"fabric\" must be an object");
   COPSE_DO(copse_json_get_string(r->json, item, "type", &type, r->err));
   const struct kind *kind = find_kind(type);
@@ -209,57 +190,51 @@ static copse_status read_fabric(struct reader *r, const cJSON *root) {
                ? read_rational(r, item, "bandwidth", true, &f->bandwidth)
                : require_bandwidth(r, item, "bandwidth", &f->bandwidth));
   COPSE_DO(read_rational(r, item, "latency", false, &f->latency));
-  return kind->read(r, item);
+  return kind->read ? kind->read(r, item) : COPSE_OK;
 }
 
 /* ---- the hosts -------------------------------------------------------------------------- */
 
 struct naming {
   struct reader *r;
-  const char **names;
-  int n, count;
+  const char **names; /* NULL: they are only counted */
+  int n;
 };
 
 static copse_status take_name(void *ctx, const char *name) {
   struct naming *naming = ctx;
-  char *copy = copse_arena_strdup(&naming->r->arena, name);
-  if (!copy) return copse_fail_nomem(naming->r->err);
-  naming->names[naming->n++] = copy;
-  return COPSE_OK;
+  int i = naming->n++;
+  if (!naming->names) return COPSE_OK;
+  return copse_arena_text(&naming->r->arena, name, &naming->names[i], naming->r->err);
 }
 
-static copse_status count_name(void *ctx, const char *name) {
-  (void)name;
-  ((struct naming *)ctx)->count++;
-  return COPSE_OK;
+static copse_status read_list(struct reader *r, const char *list, long line, struct naming *out) {
+  out->n = 0;
+  return copse_hostlist(r->json->file, line, list, COPSE_TOPOLOGY_MAX_NODES, take_name, out,
+                        r->err);
 }
 
 /* "names": a Slurm host list. As many as hosts; without "count" they say how many. */
 static copse_status read_names(struct reader *r, const cJSON *item, const char *count_key,
                                struct copse_host_group *group) {
-  const char *file = r->json->file, *list = NULL;
+  const char *list = NULL;
   struct naming naming = {.r = r};
-  copse_status status = COPSE_OK;
   if (!copse_json_get(item, "names")) {
     if (r->fabric.type != COPSE_FABRIC_MAP) return COPSE_OK;
     return refuse(r, group->line,
                   "the fabric's file knows hosts by name: give their \"names\", such as "
                   "\"node[01-04]\"");
   }
-  COPSE_TRY(copse_json_get_string(r->json, item, "names", &list, r->err));
-  COPSE_TRY(copse_hostlist(file, group->line, list, COPSE_TOPOLOGY_MAX_NODES, count_name, &naming,
-                           r->err));
-  if (!copse_json_get(item, count_key)) group->count = naming.count;
-  if (naming.count != group->count)
-    return refuse(r, group->line, "\"names\" are %d and \"%s\" is %d; they must agree",
-                  naming.count, count_key, group->count);
-  naming.names = copse_arena_alloc(&r->arena, (size_t)naming.count, sizeof *naming.names);
-  if (!naming.names) return copse_fail_nomem(r->err);
+  COPSE_DO(copse_json_get_string(r->json, item, "names", &list, r->err));
+  COPSE_DO(read_list(r, list, group->line, &naming));
+  if (!copse_json_get(item, count_key)) group->count = naming.n;
+  if (naming.n != group->count)
+    return refuse(r, group->line, "\"names\" are %d and \"%s\" is %d; they must agree", naming.n,
+                  count_key, group->count);
+  COPSE_DO(
+      copse_arena_array(&r->arena, (size_t)naming.n, sizeof *naming.names, &naming.names, r->err));
   group->names = naming.names;
-  status =
-      copse_hostlist(file, group->line, list, COPSE_TOPOLOGY_MAX_NODES, take_name, &naming, r->err);
-out:
-  return status;
+  return read_list(r, list, group->line, &naming);
 }
 
 /* Reads the options that a host has for itself. */
@@ -340,11 +315,9 @@ static copse_status read_hosts(struct reader *r, const cJSON *root) {
                                      "links", "gpu",   "nvlink_switch", NULL};
   const cJSON *hosts = copse_json_get(root, "hosts");
   int64_t n = 0;
-  copse_status status = COPSE_OK;
   if (!copse_json_is_array(hosts)) {
     if (hosts || !copse_json_get(root, "names"))
-      COPSE_TRY(
-          copse_json_get_int(r->json, root, "hosts", 1, COPSE_TOPOLOGY_MAX_NODES, &n, r->err));
+      COPSE_DO(copse_json_get_int(r->json, root, "hosts", 1, COPSE_TOPOLOGY_MAX_NODES, &n, r->err));
     return read_group(r, root, NULL, "hosts");
   }
   static const char *const own[] = {"host", "names", "nics", "links", "gpu", "nvlink_switch"};
@@ -353,37 +326,32 @@ static copse_status read_hosts(struct reader *r, const cJSON *root) {
       return refuse(r, copse_json_line(root, NULL),
                     "\"%s\" beside a list of \"hosts\"; each of its entries has its own", own[i]);
   COPSE_JSON_EACH (item, hosts) {
-    COPSE_TRY(copse_json_expect_object(r->json, item, root, "a kind of hosts", keys, r->err));
-    COPSE_TRY(read_group(r, item, root, "count"));
+    COPSE_DO(copse_json_expect_object(r->json, item, root, "a kind of hosts", keys, r->err));
+    COPSE_DO(read_group(r, item, root, "count"));
   }
-  if (r->n_groups == 0) status = refuse(r, copse_json_line(root, NULL), "\"hosts\" is empty");
-out:
-  return status;
+  if (r->n_groups == 0) return refuse(r, copse_json_line(root, NULL), "\"hosts\" is empty");
+  return COPSE_OK;
 }
 
-static copse_status read_parts(struct reader *r) {
+static copse_status read_parts(struct reader *r, struct copse_topology_builder *builder) {
   static const char *const keys[] = {"format",        "name",   "description", "source", "host",
                                      "hosts",         "names",  "nics",        "links",  "gpu",
                                      "nvlink_switch", "fabric", NULL};
   const cJSON *root = r->json->root;
   COPSE_DO(copse_json_expect_object(r->json, root, NULL, "a cluster", keys, r->err));
-  COPSE_DO(copse_read_about(r->json, r->builder, r->err));
+  COPSE_DO(copse_read_about(r->json, builder, r->err));
   COPSE_DO(read_fabric(r, root));
   return read_hosts(r, root);
 }
 
 copse_status copse_read_cluster(const struct copse_json *json,
                                 const struct copse_topology_options *options, int depth,
-                                struct copse_topology **out, struct copse_err *err) {
+                                struct copse_topology_builder *builder, struct copse_err *err) {
   struct reader r = {.json = json, .options = options, .depth = depth, .err = err};
-  *out = NULL;
   copse_status status;
-  COPSE_TRY(copse_builder_new(json->file, &r.builder, err));
-  COPSE_TRY(read_parts(&r));
-  COPSE_TRY(copse_compose(r.builder, json->file, &r.fabric, r.groups, r.n_groups, err));
-  status = copse_builder_finish(r.builder, out, err);
+  COPSE_TRY(read_parts(&r, builder));
+  status = copse_compose(builder, json->file, &r.fabric, r.groups, r.n_groups, err);
 out:
-  copse_builder_free(r.builder);
   for (int i = 0; i < r.n_loaded; i++) {
     copse_topology_free(r.loaded[i].host);
     free(r.loaded[i].path);

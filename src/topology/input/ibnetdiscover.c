@@ -89,18 +89,14 @@ static copse_status intern(struct reader *r, const char *guid, const char *about
                                 offsetof(struct element, guid));
   if (at < 0) {
     if (n >= COPSE_TOPOLOGY_MAX_NODES) return refuse(r, "more elements than a topology can have");
-    element.guid = copse_arena_strdup(&r->map->arena, guid);
-    if (!element.guid) return copse_fail_nomem(r->err);
+    COPSE_DO(copse_arena_text(&r->map->arena, guid, &element.guid, r->err));
     COPSE_DO(copse_grow(&r->elements, &r->element_capacity, n + 1, sizeof element, r->err));
     COPSE_DO(copse_index_map_add(&r->ids, copse_key_text(guid), (int)n, r->err));
     r->elements[at = r->n_elements++] = element;
   }
-  if (about && !r->elements[at].about) {
-    r->elements[at].about = copse_arena_strdup(&r->map->arena, about);
-    if (!r->elements[at].about) return copse_fail_nomem(r->err);
-  }
+  if (about && !r->elements[at].about)
+    COPSE_DO(copse_arena_text(&r->map->arena, about, &r->elements[at].about, r->err));
   *out = at;
-  return COPSE_OK;
   return COPSE_OK;
 }
 
@@ -195,17 +191,15 @@ out:
 static copse_status add_port(struct reader *r, const struct element *adapter, int sw,
                              const struct cable *cable) {
   struct copse_fabric_map *map = r->map;
-  size_t n = (size_t)map->n_ports;
   if (!adapter->about || !adapter->about[0]) return COPSE_OK;
   char *host = copse_arena_strdup(&map->arena, adapter->about);
   if (!host) return copse_fail_nomem(r->err);
   char *device = host + strcspn(host, " ");
   if (*device) *device++ = '\0';
   device[strcspn(device, " ")] = '\0';
-  COPSE_DO(copse_grow(&map->ports, &map->port_capacity, n + 1, sizeof *map->ports, r->err));
-  map->ports[map->n_ports++] = (struct copse_map_port){host, *device ? device : adapter->guid, sw,
-                                                       cable->bandwidth, cable->line};
-  return COPSE_OK;
+  struct copse_map_port port = {host, *device ? device : adapter->guid, sw, cable->bandwidth,
+                                cable->line};
+  return copse_fabric_map_add_port(map, port, r->err);
 }
 
 static copse_status add_cables(struct reader *r) {
@@ -217,13 +211,10 @@ static copse_status add_cables(struct reader *r) {
     if (i > 0 && compare_cables(cable, cable - 1) == 0) continue;
     if (a == b) continue; /* a loopback plug */
     if (a->sw < 0 && b->sw < 0) continue;
-    if (a->sw < 0 || b->sw < 0) {
-      COPSE_DO(add_port(r, a->sw < 0 ? a : b, a->sw < 0 ? b->sw : a->sw, cable));
-      continue;
-    }
-    COPSE_DO(copse_grow(&map->cables, &map->cable_capacity, (size_t)map->n_cables + 1,
-                        sizeof *map->cables, r->err));
-    map->cables[map->n_cables++] = (struct copse_map_cable){a->sw, b->sw, cable->bandwidth};
+    struct copse_map_cable joined = {a->sw, b->sw, cable->bandwidth};
+    COPSE_DO(a->sw < 0   ? add_port(r, a, b->sw, cable)
+             : b->sw < 0 ? add_port(r, b, a->sw, cable)
+                         : copse_fabric_map_add_cable(map, joined, r->err));
   }
   return COPSE_OK;
 }

@@ -100,7 +100,7 @@ copse_status copse_read_named(const struct copse_json *json, const cJSON *object
                        why->text);
 }
 
-static copse_status read_parts(struct reader *r) {
+static copse_status read_topology(struct reader *r, const struct copse_topology_options *options) {
   static const char *const keys[] = {"format",      "name",   "nodes", "links",
                                      "description", "source", NULL};
   const cJSON *root = r->json->root, *nodes = NULL, *links = NULL;
@@ -110,43 +110,22 @@ static copse_status read_parts(struct reader *r) {
   COPSE_DO(copse_json_get_array(r->json, root, "links", &links, r->err));
   COPSE_JSON_EACH (node, nodes) COPSE_DO(read_node(r, node, root));
   COPSE_JSON_EACH (link, links) COPSE_DO(read_link(r, link, root));
+  if (r->ranks > 0 && r->ranks < r->gpus)
+    copse_note(options->notes,
+               "%s: %d of %d gpus state no rank: all are numbered in order of appearance",
+               r->json->file, r->gpus - r->ranks, r->gpus);
   return COPSE_OK;
 }
 
-static copse_status read_topology(const struct copse_json *json,
-                                  const struct copse_topology_options *options,
-                                  struct copse_topology **out, struct copse_err *err) {
-  struct reader r = {.json = json, .err = err};
-  copse_status status;
-  COPSE_TRY(copse_builder_new(json->file, &r.builder, err));
-  COPSE_TRY(read_parts(&r));
-  if (r.ranks > 0 && r.ranks < r.gpus)
-    copse_note(options->notes,
-               "%s: %d of %d gpus state no rank: all are numbered in order of appearance",
-               json->file, r.gpus - r.ranks, r.gpus);
-  status = copse_builder_finish(r.builder, out, err);
-out:
-  copse_builder_free(r.builder);
-  return status;
-}
-
 /* {"format": "copse-synthetic/1", "synthetic": "ring:8@50"}: a synthetic line with a name. */
-static copse_status read_synthetic(const struct copse_json *json, struct copse_topology **out,
-                                   struct copse_err *err) {
+static copse_status read_synthetic(const struct copse_json *json,
+                                   struct copse_topology_builder *builder, struct copse_err *err) {
   static const char *const keys[] = {"format", "name", "synthetic", "description", "source", NULL};
-  struct copse_topology_builder *builder = NULL;
   const char *spec = NULL;
-  copse_status status;
-  COPSE_TRY(copse_builder_new(json->file, &builder, err));
-  COPSE_TRY(copse_json_expect_object(json, json->root, NULL, "a synthetic topology", keys, err));
-  COPSE_TRY(copse_read_about(json, builder, err));
-  COPSE_TRY(copse_json_get_string(json, json->root, "synthetic", &spec, err));
-  COPSE_TRY(
-      copse_build_synthetic(builder, json->file, copse_json_line(json->root, NULL), spec, err));
-  status = copse_builder_finish(builder, out, err);
-out:
-  copse_builder_free(builder);
-  return status;
+  COPSE_DO(copse_json_expect_object(json, json->root, NULL, "a synthetic topology", keys, err));
+  COPSE_DO(copse_read_about(json, builder, err));
+  COPSE_DO(copse_json_get_string(json, json->root, "synthetic", &spec, err));
+  return copse_build_synthetic(builder, json->file, copse_json_line(json->root, NULL), spec, err);
 }
 
 /* Refuses a "format" that is unknown, or known in another version. */
@@ -171,6 +150,7 @@ copse_status copse_read_topology_json(const char *label, const char *data, size_
                                       const struct copse_topology_options *options, int depth,
                                       struct copse_topology **out, struct copse_err *err) {
   struct copse_json json;
+  struct reader r = {.json = &json, .err = err};
   const char *format = NULL;
   *out = NULL;
   copse_status status;
@@ -183,15 +163,18 @@ copse_status copse_read_topology_json(const char *label, const char *data, size_
   COPSE_TRY(copse_json_get_string(&json, json.root, "format", &format, err));
   if (strcmp(format, "copse-cluster/1") != 0) /* whose hosts may use them */
     copse_note_unused_options(label, "topology JSON", 0, options);
+  COPSE_TRY(copse_builder_new(label, &r.builder, err));
   if (strcmp(format, "copse-topology/1") == 0)
-    status = read_topology(&json, options, out, err);
+    COPSE_TRY(read_topology(&r, options));
   else if (strcmp(format, "copse-cluster/1") == 0)
-    status = copse_read_cluster(&json, options, depth, out, err);
+    COPSE_TRY(copse_read_cluster(&json, options, depth, r.builder, err));
   else if (strcmp(format, "copse-synthetic/1") == 0)
-    status = read_synthetic(&json, out, err);
+    COPSE_TRY(read_synthetic(&json, r.builder, err));
   else
-    status = refuse_format(&json, format, err);
+    COPSE_TRY(refuse_format(&json, format, err));
+  status = copse_builder_finish(r.builder, out, err);
 out:
+  copse_builder_free(r.builder);
   copse_json_free(&json);
   return status;
 }

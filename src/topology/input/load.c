@@ -125,15 +125,13 @@ void copse_note_unused_options(const char *label, const char *what, unsigned use
 static const struct copse_topology_options default_options;
 
 bool copse_link_mode_from_name(const char *name, enum copse_link_mode *out) {
-  static const char *const names[] = {"default", "nvlink", "all"};
-  static const enum copse_link_mode modes[] = {COPSE_LINKS_DEFAULT, COPSE_LINKS_NVLINK,
-                                               COPSE_LINKS_ALL};
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    if (strcmp(names[i], name) == 0) {
-      *out = modes[i];
-      return true;
-    }
-  return false;
+  static const char *const names[] = {[COPSE_LINKS_DEFAULT] = "default",
+                                      [COPSE_LINKS_NVLINK] = "nvlink",
+                                      [COPSE_LINKS_ALL] = "all"};
+  int mode = COPSE_LINKS_ALL;
+  while (mode >= 0 && strcmp(names[mode], name) != 0) mode--;
+  if (mode >= 0) *out = (enum copse_link_mode)mode;
+  return mode >= 0;
 }
 
 /* The first byte after blanks and a byte order mark, or 0. */

@@ -15,7 +15,6 @@
 #include "topology/input/matrix.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/graph.h"
@@ -35,14 +34,23 @@ static const struct copse_matrix_cell *cell(const struct copse_matrix *m, int i,
   return &m->cells[(size_t)i * (size_t)m->n + (size_t)j];
 }
 
+/* How many links a device has; *widest gets its cell with the most. */
+static int count_row(const struct copse_matrix *m, int i, const struct copse_matrix_cell **widest) {
+  int sum = 0;
+  *widest = cell(m, i, 0);
+  for (int j = 0; j < m->n; j++) {
+    sum += cell(m, i, j)->links;
+    if (cell(m, i, j)->links > (*widest)->links) *widest = cell(m, i, j);
+  }
+  return sum;
+}
+
 void copse_matrix_count_links(const struct copse_matrix *m, int *sum, int *pair) {
+  const struct copse_matrix_cell *widest;
   *sum = *pair = 0;
   for (int i = 0; i < m->n; i++) {
-    int row = 0;
-    for (int j = 0; j < m->n; j++) {
-      row += cell(m, i, j)->links;
-      if (cell(m, i, j)->links > *pair) *pair = cell(m, i, j)->links;
-    }
+    int row = count_row(m, i, &widest);
+    if (widest->links > *pair) *pair = widest->links;
     if (row > *sum) *sum = row;
   }
 }
@@ -97,12 +105,9 @@ static copse_status unite_by_affinity(struct build *b) {
 }
 
 static void name_classes(struct build *b) {
-  for (int i = 0; i < b->m->n; i++) {
-    b->pix[i] = copse_sets_find(b->pix, i);
-    b->pxb[i] = copse_sets_find(b->pxb, i);
-    b->cpu[i] = copse_sets_find(b->cpu, i);
-    b->hive[i] = copse_sets_find(b->hive, i);
-  }
+  int *const classes[] = {b->pix, b->pxb, b->cpu, b->hive};
+  for (int c = 0; c < 4; c++)
+    for (int i = 0; i < b->m->n; i++) classes[c][i] = copse_sets_find(classes[c], i);
 }
 
 /* Notes pairs said to be at different CPUs that third devices put at one. */
@@ -135,13 +140,12 @@ static copse_status add_link(struct build *b, enum copse_nccl_link_kind kind, in
 }
 
 static copse_status add_devices(struct build *b) {
-  copse_status status = COPSE_OK;
-  for (int i = 0; i < b->m->n && status == COPSE_OK; i++) {
+  for (int i = 0; i < b->m->n; i++) {
     const struct copse_matrix_device *device = &b->m->devices[i];
-    status = add_node(b, device->gpu ? COPSE_NCCL_GPU : COPSE_NCCL_NIC, device->id, device->line,
-                      &b->node[i]);
+    COPSE_DO(add_node(b, device->gpu ? COPSE_NCCL_GPU : COPSE_NCCL_NIC, device->id, device->line,
+                      &b->node[i]));
   }
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status add_cpus(struct build *b) {
@@ -199,37 +203,23 @@ static copse_status bandwidth_of(struct build *b, const struct copse_matrix_cell
   return copse_q_mul(b->rates->link, (struct copse_q){at->links, 1}, out, b->err);
 }
 
-/* The most links of a GPU of this hive in sum, and of i's the cell with the most. */
-static int hive_sum(const struct build *b, int hive) {
-  int most = 0;
-  for (int i = 0; i < b->m->n; i++) {
-    int sum = 0;
-    for (int j = 0; b->hive[i] == hive && j < b->m->n; j++) sum += cell(b->m, i, j)->links;
-    if (sum > most) most = sum;
-  }
-  return most;
-}
-
-static const struct copse_matrix_cell *widest(const struct build *b, int i) {
-  const struct copse_matrix_cell *most = cell(b->m, i, 0);
-  for (int j = 1; j < b->m->n; j++)
-    if (cell(b->m, i, j)->links > most->links) most = cell(b->m, i, j);
-  return most;
-}
-
 /* A matrix shows a switch as links between every two GPUs, more than a GPU has. */
 static copse_status add_hive(struct build *b, int hive, int *n_switches) {
   const struct copse_matrix *m = b->m;
+  const struct copse_matrix_cell *widest;
   struct copse_q bandwidth;
   char id[24] = "nvswitch";
   int hub = -1;
-  bool switched = hive_sum(b, hive) > b->rates->max_links;
+  bool switched = false;
+  for (int i = hive; i < m->n; i++)
+    switched |= b->hive[i] == hive && count_row(m, i, &widest) > b->rates->max_links;
   if (switched && ++*n_switches > 1) snprintf(id, sizeof id, "nvswitch%d", *n_switches - 1);
   if (switched) COPSE_DO(add_node(b, COPSE_NCCL_NVSWITCH, id, 0, &hub));
   for (int i = hive; i < m->n; i++) {
     if (b->hive[i] != hive) continue;
     if (switched) {
-      COPSE_DO(bandwidth_of(b, widest(b, i), &bandwidth));
+      (void)count_row(m, i, &widest);
+      COPSE_DO(bandwidth_of(b, widest, &bandwidth));
       COPSE_DO(add_link(b, COPSE_NCCL_NVLINK, b->node[i], hub, bandwidth));
     }
     for (int j = 0; !switched && j < i; j++) {

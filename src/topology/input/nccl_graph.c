@@ -91,8 +91,8 @@ copse_status copse_nccl_add_duplex(struct copse_nccl_graph *graph,
   struct copse_nccl_link back = *link;
   back.src = link->dst;
   back.dst = link->src;
-  copse_status status = copse_nccl_add_link(graph, link, err);
-  return status == COPSE_OK ? copse_nccl_add_link(graph, &back, err) : status;
+  COPSE_DO(copse_nccl_add_link(graph, link, err));
+  return copse_nccl_add_link(graph, &back, err);
 }
 
 /* ---- ranks and the topology --------------------------------------------------------- */
@@ -121,54 +121,34 @@ static copse_status check_ranks(const struct copse_nccl_graph *graph, const stru
   return COPSE_OK;
 }
 
-static void forget_ranks(struct copse_nccl_graph *graph) {
-  for (int i = 0; i < graph->n_nodes; i++) graph->nodes[i].rank = -1;
-}
-
 /* Where only some GPUs have a rank, none is used and they go by order of appearance. */
 static copse_status number_ranks(struct copse_nccl_graph *graph, struct copse_err *err) {
-  struct ranked *gpus = NULL;
+  struct ranked *gpus;
   int n = 0, n_gpus = 0;
-  copse_status status;
-  COPSE_TRY(copse_calloc((size_t)graph->n_nodes, sizeof *gpus, &gpus, err));
+  COPSE_DO(copse_arena_array(&graph->arena, (size_t)graph->n_nodes, sizeof *gpus, &gpus, err));
   for (int i = 0; i < graph->n_nodes; i++) {
     n_gpus += graph->nodes[i].kind == COPSE_NCCL_GPU;
     if (graph->nodes[i].rank >= 0) gpus[n++] = (struct ranked){graph->nodes[i].rank, i};
   }
   qsort(gpus, (size_t)n, sizeof *gpus, by_rank);
-  COPSE_TRY(check_ranks(graph, gpus, n, err));
-  if (n < n_gpus) {
-    forget_ranks(graph);
-    if (n > 0)
-      copse_nccl_note(graph, 0,
-                      "%d of %d gpus have no rank: all are numbered in order of appearance",
-                      n_gpus - n, n_gpus);
-    goto out;
-  }
-  for (int r = 0; r < n; r++) graph->nodes[gpus[r].node].rank = r;
-out:
-  free(gpus);
-  return status;
+  COPSE_DO(check_ranks(graph, gpus, n, err));
+  for (int r = 0; r < n; r++) graph->nodes[gpus[r].node].rank = n < n_gpus ? -1 : r;
+  if (n > 0 && n < n_gpus)
+    copse_nccl_note(graph, 0, "%d of %d gpus have no rank: all are numbered in order of appearance",
+                    n_gpus - n, n_gpus);
+  return COPSE_OK;
 }
 
-static const char *type_name(enum copse_nccl_node_kind kind) {
-  switch (kind) {
-    case COPSE_NCCL_GPU: return "gpu";
-    case COPSE_NCCL_NVSWITCH: return "nvswitch";
-    case COPSE_NCCL_BRIDGE: return "pcie";
-    case COPSE_NCCL_CPU: return "cpu";
-    case COPSE_NCCL_NIC: return "nic";
-    case COPSE_NCCL_NET_PORT: return "net";
-  }
-  return "";
-}
+static const char *const type_names[] = {
+    [COPSE_NCCL_GPU] = "gpu", [COPSE_NCCL_NVSWITCH] = "nvswitch", [COPSE_NCCL_BRIDGE] = "pcie",
+    [COPSE_NCCL_CPU] = "cpu", [COPSE_NCCL_NIC] = "nic",           [COPSE_NCCL_NET_PORT] = "net"};
 
 static copse_status add_kept(const struct copse_nccl_graph *graph, int *index_of,
                              struct copse_topology_builder *builder, struct copse_err *err) {
   for (int i = 0; i < graph->n_nodes; i++) {
     const struct copse_nccl_node *from = &graph->nodes[i];
     if (!from->keep) continue;
-    struct copse_node node = {.id = from->id, .type = type_name(from->kind), .rank = from->rank};
+    struct copse_node node = {.id = from->id, .type = type_names[from->kind], .rank = from->rank};
     COPSE_DO(copse_builder_add_node(builder, from->line, &node, &index_of[i], err));
   }
   for (int i = 0; i < graph->n_links; i++) {
@@ -183,12 +163,13 @@ static copse_status add_kept(const struct copse_nccl_graph *graph, int *index_of
 copse_status copse_nccl_build(struct copse_nccl_graph *graph, struct copse_topology **out,
                               struct copse_err *err) {
   struct copse_topology_builder *builder = NULL;
-  int *index_of = NULL;
+  int *index_of;
   copse_status status;
   COPSE_TRY(number_ranks(graph, err));
   COPSE_TRY(copse_builder_new(graph->file, &builder, err));
   COPSE_TRY(copse_builder_set_about(builder, graph->description, graph->source, err));
-  COPSE_TRY(copse_calloc((size_t)graph->n_nodes, sizeof *index_of, &index_of, err));
+  COPSE_TRY(
+      copse_arena_array(&graph->arena, (size_t)graph->n_nodes, sizeof *index_of, &index_of, err));
   COPSE_TRY(add_kept(graph, index_of, builder, err));
   if (graph->n_notes > MAX_NOTES)
     copse_note(graph->notes, "%s: and %d more remarks like these", graph->file,
@@ -196,7 +177,6 @@ copse_status copse_nccl_build(struct copse_nccl_graph *graph, struct copse_topol
   status = copse_builder_finish(builder, out, err);
 out:
   copse_builder_free(builder);
-  free(index_of);
   return status;
 }
 
@@ -332,8 +312,10 @@ static copse_status select_default(struct selection *s, struct copse_err *err) {
   const struct copse_nccl_link *links = graph->n_links ? graph->links : &none;
   struct copse_arena *scratch = &s->scratch;
   int m = graph->n_links;
-  COPSE_DO(copse_adjacency_by(scratch, (int)n, m, &links->src, sizeof *links, &s->out, err));
-  COPSE_DO(copse_adjacency_by(scratch, (int)n, m, &links->dst, sizeof *links, &s->in, err));
+  COPSE_DO(
+      copse_adjacency_by(scratch, (int)n, m, COPSE_KEYS(links, src), sizeof *links, &s->out, err));
+  COPSE_DO(
+      copse_adjacency_by(scratch, (int)n, m, COPSE_KEYS(links, dst), sizeof *links, &s->in, err));
   COPSE_DO(copse_arena_array(scratch, n, sizeof *s->distance, &s->distance, err));
   COPSE_DO(copse_arena_array(scratch, n, sizeof(int), &s->queue.items, err));
   COPSE_DO(copse_arena_array(scratch, n, sizeof *s->visited, &s->visited, err));

@@ -76,11 +76,6 @@ struct place {
 #define refuse(r, element, ...) \
   copse_fail_at((r)->err, COPSE_BAD_INPUT, (r)->xml.file, copse_xml_line(element), __VA_ARGS__)
 
-static void note_unknown(struct reader *r, const xmlNode *element) {
-  copse_nccl_note(&r->graph, copse_xml_line(element), "<%.40s> in <%.40s> is left out",
-                  copse_xml_name(element), copse_xml_name(element->parent));
-}
-
 /*
  * An element that isn't read here. One that is known, only elsewhere, is misplaced: to pass
  * over a whole GPU in silence would give a wrong answer.
@@ -92,7 +87,8 @@ static copse_status pass_over(struct reader *r, const xmlNode *element) {
     if (copse_xml_is(element, known[i]))
       return refuse(r, element, "<%s> inside of <%s>, where NCCL has none", known[i],
                     copse_xml_name(element->parent));
-  note_unknown(r, element);
+  copse_nccl_note(&r->graph, copse_xml_line(element), "<%.40s> in <%.40s> is left out",
+                  copse_xml_name(element), copse_xml_name(element->parent));
   return COPSE_OK;
 }
 
@@ -404,10 +400,9 @@ static int find_target(const struct reader *r, const char *target, int host) {
 static copse_status find_nvswitch(struct reader *r, const xmlNode *element, int host, int *node) {
   struct host *h = &r->hosts[host];
   const struct copse_nccl_node nvswitch = {.kind = COPSE_NCCL_NVSWITCH, .host = host, .rank = -1};
-  copse_status status = COPSE_OK;
-  if (h->nvswitch < 0) status = add_node(r, element, nvswitch, "nvswitch", "", &h->nvswitch);
+  if (h->nvswitch < 0) COPSE_DO(add_node(r, element, nvswitch, "nvswitch", "", &h->nvswitch));
   *node = h->nvswitch;
-  return status;
+  return COPSE_OK;
 }
 
 /* All links of one element together, by the GPU's generation. */
@@ -498,21 +493,18 @@ static copse_status read_links(struct reader *r) {
 static copse_status add_switches(struct reader *r) {
   struct copse_nccl_link link = {.kind = COPSE_NCCL_NVLINK, .bandwidth = r->options->nvlink_switch};
   bool added = false;
-  copse_status status = COPSE_OK;
   for (int i = 0; link.bandwidth.num > 0 && i < r->n_gpus; i++) {
     int host = r->graph.nodes[r->gpus[i].node].host;
     if (r->hosts[host].has_links) continue;
     link.src = r->gpus[i].node;
-    COPSE_TRY(find_nvswitch(r, copse_xml_root(&r->xml), host, &link.dst));
-    COPSE_TRY(copse_nccl_add_duplex(&r->graph, &link, r->err));
+    COPSE_DO(find_nvswitch(r, copse_xml_root(&r->xml), host, &link.dst));
+    COPSE_DO(copse_nccl_add_duplex(&r->graph, &link, r->err));
     added = true;
   }
-  if (link.bandwidth.num > 0 && !added)
-    status = copse_fail_at(r->err, COPSE_BAD_INPUT, r->xml.file, 0,
-                           "an NVLink switch was asked for, and the file has NVLinks of its own; "
-                           "leave --nvlink-switch out");
-out:
-  return status;
+  if (link.bandwidth.num <= 0 || added) return COPSE_OK;
+  return copse_fail_at(r->err, COPSE_BAD_INPUT, r->xml.file, 0,
+                       "an NVLink switch was asked for, and the file has NVLinks of its own; "
+                       "leave --nvlink-switch out");
 }
 
 /* ---- the file ----------------------------------------------------------------------- */

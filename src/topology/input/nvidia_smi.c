@@ -10,10 +10,7 @@
  *
  * What stands around it (a prompt, the output of other commands) is passed over.
  */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/text.h"
 #include "topology/input/matrix.h"
@@ -91,19 +88,17 @@ static copse_status name_device(struct reader *r, int i, const char *word) {
   bool numbered = copse_numbered(word, "NIC") >= 0;
   device->gpu = copse_numbered(word, "GPU") >= 0;
   const char *prefix = device->gpu ? "gpu" : numbered ? "nic" : "nic@";
-  r->columns[i] = copse_arena_strdup(&r->arena, word);
+  COPSE_DO(copse_arena_text(&r->arena, word, &r->columns[i], r->err));
   device->id =
       copse_arena_printf(&r->arena, "%s%s", prefix, word + (device->gpu || numbered ? 3 : 0));
   device->line = r->lines.line;
-  return device->id && r->columns[i] ? COPSE_OK : copse_fail_nomem(r->err);
+  return device->id ? COPSE_OK : copse_fail_nomem(r->err);
 }
 
-static copse_status check_names(const struct reader *r) {
+static int find_column(const struct reader *r, const char *name) {
   for (int i = 0; i < r->matrix.n; i++)
-    for (int j = 0; j < i; j++)
-      if (strcmp(r->columns[i], r->columns[j]) == 0)
-        return refuse(r, "the column %.40s twice; each device has one", r->columns[i]);
-  return COPSE_OK;
+    if (strcmp(r->columns[i], name) == 0) return i;
+  return -1;
 }
 
 static copse_status read_header(struct reader *r, int n_words) {
@@ -116,9 +111,12 @@ static copse_status read_header(struct reader *r, int n_words) {
                              r->err));
   COPSE_DO(copse_arena_array(&r->arena, (size_t)n, sizeof *r->columns, &r->columns, r->err));
   COPSE_DO(copse_arena_array(&r->arena, cells, sizeof *r->matrix.cells, &r->matrix.cells, r->err));
-  r->matrix.n = n;
-  for (int i = 0; i < n; i++) COPSE_DO(name_device(r, i, r->words[i]));
-  return check_names(r);
+  for (; r->matrix.n < n; r->matrix.n++) {
+    if (find_column(r, r->words[r->matrix.n]) >= 0)
+      return refuse(r, "the column %.40s twice; each device has one", r->words[r->matrix.n]);
+    COPSE_DO(name_device(r, r->matrix.n, r->words[r->matrix.n]));
+  }
+  return COPSE_OK;
 }
 
 /* The NUMA column if it tells, else the CPUs; equal texts are the same place. */
@@ -127,8 +125,7 @@ static copse_status read_affinity(struct reader *r, int row, int n_words) {
   const char *text = at < n_words ? r->words[at] : NULL;
   if (r->numa && at + 1 < n_words && strcmp(r->words[at + 1], "N/A") != 0) text = r->words[at + 1];
   if (!text || strcmp(text, "N/A") == 0) return COPSE_OK;
-  r->matrix.devices[row].affinity = copse_arena_strdup(&r->arena, text);
-  return r->matrix.devices[row].affinity ? COPSE_OK : copse_fail_nomem(r->err);
+  return copse_arena_text(&r->arena, text, &r->matrix.devices[row].affinity, r->err);
 }
 
 static copse_status read_row(struct reader *r, int row, int n_words) {
@@ -158,45 +155,30 @@ static copse_status read_legend(struct reader *r, int n_words) {
   size_t n = strlen(r->words[0]);
   if (r->words[0][n - 1] != ':') return COPSE_OK;
   r->words[0][n - 1] = '\0';
-  for (int i = 0; i < r->matrix.n; i++) {
-    if (strcmp(r->columns[i], r->words[0]) != 0) continue;
-    r->matrix.devices[i].id = copse_arena_printf(&r->arena, "nic@%s", r->words[1]);
-    if (!r->matrix.devices[i].id) return copse_fail_nomem(r->err);
-  }
-  return COPSE_OK;
-}
-
-static int find_column(const struct reader *r, const char *name) {
-  for (int i = 0; i < r->matrix.n; i++)
-    if (strcmp(r->columns[i], name) == 0) return i;
-  return -1;
+  int i = find_column(r, r->words[0]);
+  if (i < 0) return COPSE_OK;
+  r->matrix.devices[i].id = copse_arena_printf(&r->arena, "nic@%s", r->words[1]);
+  return r->matrix.devices[i].id ? COPSE_OK : copse_fail_nomem(r->err);
 }
 
 static copse_status read_rows(struct reader *r) {
   bool *seen;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&r->arena, (size_t)r->matrix.n, sizeof *seen, &seen, r->err));
+  COPSE_DO(copse_arena_array(&r->arena, (size_t)r->matrix.n, sizeof *seen, &seen, r->err));
   for (char *line; (line = copse_lines_next(&r->lines));) {
     int n_words = copse_split_words(line, r->words, MAX_WORDS);
     int row = n_words > 1 ? find_column(r, r->words[0]) : -1;
     if (row < 0) {
-      COPSE_TRY(read_legend(r, n_words));
+      COPSE_DO(read_legend(r, n_words));
       continue;
     }
-    if (seen[row]) {
-      status = refuse(r, "a second row %.40s; one matrix is one host", r->words[0]);
-      goto out;
-    }
+    if (seen[row]) return refuse(r, "a second row %.40s; one matrix is one host", r->words[0]);
     seen[row] = true;
-    COPSE_TRY(read_row(r, row, n_words));
+    COPSE_DO(read_row(r, row, n_words));
   }
   for (int i = 0; i < r->matrix.n; i++)
-    if (!seen[i] && r->matrix.devices[i].gpu) {
-      status = refuse(r, "the row of %.40s is missing", r->columns[i]);
-      goto out;
-    }
-out:
-  return status;
+    if (!seen[i] && r->matrix.devices[i].gpu)
+      return refuse(r, "the row of %.40s is missing", r->columns[i]);
+  return COPSE_OK;
 }
 
 /* Both halves must agree; where a NIC's row is missing, its column stands for it. */
@@ -230,19 +212,15 @@ static const char *guess_class(const struct copse_matrix *m) {
 }
 
 static copse_status read_matrix(struct reader *r) {
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&r->arena, MAX_WORDS, sizeof *r->words, &r->words, r->err));
+  COPSE_DO(copse_arena_array(&r->arena, MAX_WORDS, sizeof *r->words, &r->words, r->err));
   for (char *line; (line = copse_lines_next(&r->lines));) {
     int n = copse_split_words(line, r->words, MAX_WORDS);
     if (!is_header(r->words, n)) continue;
-    COPSE_TRY(read_header(r, n));
-    COPSE_TRY(read_rows(r));
-    status = check_halves(r);
-    goto out;
+    COPSE_DO(read_header(r, n));
+    COPSE_DO(read_rows(r));
+    return check_halves(r);
   }
-  status = refuse(r, "no matrix of `nvidia-smi topo -m`: its header begins with GPU0");
-out:
-  return status;
+  return refuse(r, "no matrix of `nvidia-smi topo -m`: its header begins with GPU0");
 }
 
 copse_status copse_read_nvidia_smi(const char *label, const char *data, size_t size,

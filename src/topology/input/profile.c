@@ -43,8 +43,7 @@ static copse_status read_text(const struct copse_json *json, const cJSON *item, 
   const char *text = NULL;
   if (!copse_json_get(item, key)) return COPSE_OK;
   COPSE_DO(copse_json_get_string(json, item, key, &text, err));
-  *out = copse_arena_strdup(&profile->arena, text);
-  return *out ? COPSE_OK : copse_fail_nomem(err);
+  return copse_arena_text(&profile->arena, text, out, err);
 }
 
 static copse_status read_rule(const struct copse_json *json, const cJSON *item, const cJSON *parent,
@@ -110,11 +109,7 @@ copse_status copse_profile_parse(const char *label, const char *data, size_t siz
   *out = NULL;
   COPSE_TRY(copse_json_parse(label, data, size, &json, err));
   COPSE_TRY(copse_calloc(1, sizeof *profile, &profile, err));
-  profile->file = copse_arena_strdup(&profile->arena, label);
-  if (!profile->file) {
-    status = copse_fail_nomem(err);
-    goto out;
-  }
+  COPSE_TRY(copse_arena_text(&profile->arena, label, &profile->file, err));
   COPSE_TRY(read_parts(&json, profile, err));
   *out = profile;
   profile = NULL;

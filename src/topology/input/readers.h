@@ -34,7 +34,8 @@ copse_status copse_read_topology_json(const char *label, const char *data, size_
 /* The part of it for cluster JSON, from the parsed document. */
 copse_status copse_read_cluster(const struct copse_json *json,
                                 const struct copse_topology_options *options, int depth,
-                                struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
+                                struct copse_topology_builder *builder,
+                                struct copse_err *err) COPSE_CHECKED;
 copse_status copse_read_nccl_xml(const char *label, const char *data, size_t size,
                                  const struct copse_topology_options *options,
                                  struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;

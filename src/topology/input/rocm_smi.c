@@ -12,7 +12,6 @@
  * (ROCm/rocm-systems issue 5763). The bandwidth table says where cables are, if it is there
  * ("0-0": not connected; in MB/s, of one link and of all), else the weight does: 15 for each hop.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -133,22 +132,19 @@ static copse_status read_numa(struct reader *r, const char *line) {
 }
 
 static copse_status read_tables(struct reader *r) {
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&r->arena, MAX_WORDS, sizeof *r->words, &r->words, r->err));
+  COPSE_DO(copse_arena_array(&r->arena, MAX_WORDS, sizeof *r->words, &r->words, r->err));
   for (char *line; (line = copse_lines_next(&r->lines));) {
     if (read_title(r, line)) continue;
-    COPSE_TRY(read_numa(r, line));
+    COPSE_DO(read_numa(r, line));
     if (r->table == TABLE_NONE) continue;
     int n_words = copse_split_words(line, r->words, MAX_WORDS);
     int row = n_words > 0 ? copse_numbered(r->words[0], "GPU") : -1;
     if (row < 0) continue; /* a remark */
-    COPSE_TRY(r->header ? read_header(r, n_words) : read_row(r, row, n_words));
+    COPSE_DO(r->header ? read_header(r, n_words) : read_row(r, row, n_words));
     r->header = false;
   }
-  if (!r->seen[TABLE_TYPE])
-    status = refuse(r, "no table \"Link Type between two GPUs\"; `rocm-smi --showtopo` prints it");
-out:
-  return status;
+  if (r->seen[TABLE_TYPE]) return COPSE_OK;
+  return refuse(r, "no table \"Link Type between two GPUs\"; `rocm-smi --showtopo` prints it");
 }
 
 /* ---- what the tables mean -------------------------------------------------------------------- */

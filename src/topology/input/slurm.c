@@ -103,11 +103,15 @@ struct reader {
   struct copse_err *err;
   struct copse_fabric_map *map;
   struct copse_index_map ids;
-  bool *defined; /* [n] a line of its own; the others are only named */
-  bool *child;   /* [n] below another */
-  size_t defined_capacity, child_capacity;
+  struct state {
+    bool defined; /* by a line of its own; the others are only named */
+    bool child;   /* below another */
+  } * states;     /* [n_switches] */
+  size_t state_capacity;
   int current; /* the line's switch */
   long line;
+  struct copse_lines lines;
+  struct copse_arena scratch;
 };
 
 static copse_status refuse(const struct reader *r, const char *name, const char *text) {
@@ -123,12 +127,10 @@ static copse_status intern(struct reader *r, const char *name, int *out) {
   if (*out >= 0) return COPSE_OK;
   if (n >= COPSE_TOPOLOGY_MAX_NODES) return refuse(r, name, "is one switch too many");
   COPSE_DO(copse_grow(&map->switches, &map->switch_capacity, n + 1, sizeof *map->switches, r->err));
-  COPSE_DO(copse_grow(&r->defined, &r->defined_capacity, n + 1, sizeof *r->defined, r->err));
-  COPSE_DO(copse_grow(&r->child, &r->child_capacity, n + 1, sizeof *r->child, r->err));
-  const char *id = copse_arena_strdup(&map->arena, name);
-  if (!id) return copse_fail_nomem(r->err);
-  map->switches[n] = (struct copse_map_switch){id, r->line};
-  r->defined[n] = r->child[n] = false;
+  COPSE_DO(copse_grow(&r->states, &r->state_capacity, n + 1, sizeof *r->states, r->err));
+  map->switches[n] = (struct copse_map_switch){.line = r->line};
+  COPSE_DO(copse_arena_text(&map->arena, name, &map->switches[n].id, r->err));
+  r->states[n] = (struct state){false, false};
   COPSE_DO(copse_index_map_add(&r->ids, copse_key_text(name), (int)n, r->err));
   *out = map->n_switches++;
   return COPSE_OK;
@@ -148,17 +150,14 @@ static copse_status add_host(void *ctx, const char *name) {
 
 static copse_status add_child(void *ctx, const char *name) {
   struct reader *r = ctx;
-  struct copse_fabric_map *map = r->map;
   int child = -1;
   COPSE_DO(intern(r, name, &child));
   if (child == r->current) return refuse(r, name, "is a switch below itself");
-  if (r->child[child])
+  if (r->states[child].child)
     return refuse(r, name, "is below two switches; the tree plugin has one above each");
-  r->child[child] = true;
-  COPSE_DO(copse_grow(&map->cables, &map->cable_capacity, (size_t)map->n_cables + 1,
-                      sizeof *map->cables, r->err));
-  map->cables[map->n_cables++] = (struct copse_map_cable){child, r->current, COPSE_Q_ZERO};
-  return COPSE_OK;
+  r->states[child].child = true;
+  struct copse_map_cable cable = {child, r->current, COPSE_Q_ZERO};
+  return copse_fabric_map_add_cable(r->map, cable, r->err);
 }
 
 static copse_status read_list(struct reader *r, const char *list,
@@ -178,44 +177,37 @@ static copse_status read_switch(struct reader *r, char **words, int n) {
   }
   if (!nodes == !switches) return refuse(r, words[0], "needs Nodes= or Switches=, one of them");
   COPSE_DO(intern(r, words[0] + 11, &r->current));
-  if (r->defined[r->current]) return refuse(r, words[0], "twice");
-  r->defined[r->current] = true;
+  if (r->states[r->current].defined) return refuse(r, words[0], "twice");
+  r->states[r->current].defined = true;
   return nodes ? read_list(r, nodes, add_host) : read_list(r, switches, add_child);
 }
 
 /* Every switch must come to an end going up: a ring of switches has no top. */
 static copse_status check_tree(struct reader *r) {
   const struct copse_fabric_map *map = r->map;
-  struct copse_arena scratch = {0};
+  size_t n = (size_t)map->n_switches;
   int *above, *mark;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&scratch, (size_t)map->n_switches, sizeof *above, &above, r->err));
-  COPSE_TRY(copse_arena_array(&scratch, (size_t)map->n_switches, sizeof *mark, &mark, r->err));
+  COPSE_DO(copse_arena_array(&r->scratch, n, sizeof *above, &above, r->err));
+  COPSE_DO(copse_arena_array(&r->scratch, n, sizeof *mark, &mark, r->err));
   for (int i = 0; i < map->n_cables; i++) above[map->cables[i].a] = map->cables[i].b + 1;
   for (int i = 0; i < map->n_switches; i++) {
     r->line = map->switches[i].line;
-    if (!r->defined[i]) {
-      status = refuse(r, map->switches[i].id, "is named and has no line SwitchName= of its own");
-      goto out;
-    }
+    if (!r->states[i].defined)
+      return refuse(r, map->switches[i].id, "is named and has no line SwitchName= of its own");
     int at = i;
     for (; at >= 0 && !mark[at]; at = above[at] - 1) mark[at] = i + 1;
-    if (at >= 0 && mark[at] == i + 1) {
-      status = refuse(r, map->switches[i].id, "is below itself, by way of others");
-      goto out;
-    }
+    if (at >= 0 && mark[at] == i + 1)
+      return refuse(r, map->switches[i].id, "is below itself, by way of others");
   }
-out:
-  copse_arena_free(&scratch);
-  return status;
+  return COPSE_OK;
 }
 
 /* A line that ends in a backslash goes on in the next: in the text they lie side by side. */
-static char *next_line(struct copse_lines *lines, long *number) {
-  char *line = copse_lines_next(lines), *tail = line;
-  *number = lines->line;
+static char *next_line(struct reader *r) {
+  char *line = copse_lines_next(&r->lines), *tail = line;
+  r->line = r->lines.line;
   for (size_t n; tail && (n = strlen(tail)) > 0 && tail[n - 1] == '\\';) {
-    char *more = copse_lines_next(lines);
+    char *more = copse_lines_next(&r->lines);
     tail[n - 1] = ' ';
     for (char *p = tail + n; more && p < more; p++) *p = ' ';
     tail = more;
@@ -223,37 +215,36 @@ static char *next_line(struct copse_lines *lines, long *number) {
   return line;
 }
 
+static copse_status read_lines(struct reader *r) {
+  char *words[MAX_WORDS];
+  for (char *line; (line = next_line(r));) {
+    line[strcspn(line, "#")] = '\0';
+    int n = copse_split_words(line, words, MAX_WORDS);
+    if (n == 0) continue;
+    if (n > MAX_WORDS || strncasecmp(words[0], "SwitchName=", 11) != 0 || !words[0][11])
+      return refuse(r, words[0], "where SwitchName=NAME was expected");
+    COPSE_DO(read_switch(r, words, n));
+  }
+  if (r->map->n_switches > 0) return COPSE_OK;
+  return copse_fail_at(r->err, COPSE_BAD_INPUT, r->file, 0, "no SwitchName= in it");
+}
+
 copse_status copse_read_slurm(const char *file, const char *data, size_t size,
                               const struct copse_notes *notes, struct copse_fabric_map *map,
                               struct copse_err *err) {
   struct reader r = {.file = file, .err = err, .map = map};
-  struct copse_lines lines;
-  char *words[MAX_WORDS];
   copse_status status;
-  COPSE_TRY(copse_lines_open(file, data, size, &lines, err));
-  for (char *line; (line = next_line(&lines, &r.line));) {
-    line[strcspn(line, "#")] = '\0';
-    int n = copse_split_words(line, words, MAX_WORDS);
-    if (n == 0) continue;
-    if (n > MAX_WORDS || strncasecmp(words[0], "SwitchName=", 11) != 0 || !words[0][11]) {
-      status = refuse(&r, words[0], "where SwitchName=NAME was expected");
-      goto out;
-    }
-    COPSE_TRY(read_switch(&r, words, n));
-  }
-  if (map->n_switches == 0) {
-    status = copse_fail_at(err, COPSE_BAD_INPUT, file, 0, "no SwitchName= in it");
-    goto out;
-  }
+  COPSE_TRY(copse_lines_open(file, data, size, &r.lines, err));
+  COPSE_TRY(read_lines(&r));
   COPSE_TRY(check_tree(&r));
   copse_note(notes,
              "%s: topology.conf has no speeds; a switch's way up carries what the file's hosts "
              "below it can send, divided by the oversubscription",
              file);
 out:
-  copse_lines_free(&lines);
+  copse_lines_free(&r.lines);
   copse_index_map_free(&r.ids);
-  free(r.defined);
-  free(r.child);
+  copse_arena_free(&r.scratch);
+  free(r.states);
   return status;
 }

@@ -113,15 +113,24 @@ static copse_status check_links(const struct line *l, int64_t links) {
 
 /* ---- regular graphs of GPUs --------------------------------------------------------------- */
 
-static copse_status add_gpus(const struct line *l, int n) {
+/* gpu0, gpu1 ..; *first, if it is asked for and there is one, gets the number of the first. */
+static copse_status add_numbered(const struct line *l, const char *type, int n, int *first) {
   char id[24];
-  struct copse_node node = {.id = id, .type = "gpu", .rank = -1};
-  copse_status status = COPSE_OK;
-  for (int i = 0; i < n && status == COPSE_OK; i++) {
-    snprintf(id, sizeof id, "gpu%d", i);
-    status = copse_builder_add_node(l->builder, l->at, &node, NULL, l->err);
+  struct copse_node node = {.id = id, .type = type, .rank = -1};
+  for (int i = 0; i < n; i++) {
+    snprintf(id, sizeof id, "%s%d", type, i);
+    COPSE_DO(copse_builder_add_node(l->builder, l->at, &node, i == 0 ? first : NULL, l->err));
   }
-  return status;
+  return COPSE_OK;
+}
+
+static copse_status add_gpus(const struct line *l, int n) {
+  return add_numbered(l, "gpu", n, NULL);
+}
+
+static copse_status add_hub(const struct line *l, const char *name, int *index) {
+  const struct copse_node hub = {.id = name, .type = name, .rank = -1};
+  return copse_builder_add_node(l->builder, l->at, &hub, index, l->err);
 }
 
 static copse_status join(const struct line *l, int a, int b, struct copse_q bandwidth) {
@@ -129,12 +138,9 @@ static copse_status join(const struct line *l, int a, int b, struct copse_q band
 }
 
 static copse_status build_ring(const struct line *l, int n, struct copse_q bandwidth, bool closed) {
-  copse_status status;
-  COPSE_TRY(add_gpus(l, n));
-  for (int i = 0; i + 1 < n; i++) COPSE_TRY(join(l, i, i + 1, bandwidth));
-  if (closed && n > 1) status = join(l, n - 1, 0, bandwidth);
-out:
-  return status;
+  COPSE_DO(add_gpus(l, n));
+  for (int i = 0; i + 1 < n; i++) COPSE_DO(join(l, i, i + 1, bandwidth));
+  return closed && n > 1 ? join(l, n - 1, 0, bandwidth) : COPSE_OK;
 }
 
 static copse_status build_full(const struct line *l, int n, struct copse_q bandwidth) {
@@ -146,9 +152,8 @@ static copse_status build_full(const struct line *l, int n, struct copse_q bandw
 }
 
 static copse_status build_switch(const struct line *l, int n, struct copse_q bandwidth) {
-  const struct copse_node hub = {.id = "switch", .type = "switch", .rank = -1};
   COPSE_DO(add_gpus(l, n));
-  COPSE_DO(copse_builder_add_node(l->builder, l->at, &hub, NULL, l->err));
+  COPSE_DO(add_hub(l, "switch", NULL));
   for (int i = 0; i < n; i++) COPSE_DO(join(l, i, n, bandwidth));
   return COPSE_OK;
 }
@@ -212,13 +217,10 @@ struct cluster {
 
 static copse_status parse_clos(const struct line *l, const struct word *word, struct cluster *c) {
   char *ratio = word->value ? strchr(word->value, '/') : NULL;
-  copse_status status;
   c->fabric.type = COPSE_FABRIC_CLOS;
   if (ratio) *ratio++ = '\0';
-  COPSE_TRY(parse_count(l, word->value, 1, &c->fabric.leaf_hosts));
-  if (ratio) status = parse_speed(l, ratio, &c->fabric.oversubscription);
-out:
-  return status;
+  COPSE_DO(parse_count(l, word->value, 1, &c->fabric.leaf_hosts));
+  return ratio ? parse_speed(l, ratio, &c->fabric.oversubscription) : COPSE_OK;
 }
 
 static copse_status parse_dragonfly(const struct line *l, const struct word *word,
@@ -234,8 +236,8 @@ static copse_status parse_dragonfly(const struct line *l, const struct word *wor
 static copse_status parse_torus(const struct line *l, const struct word *word, struct cluster *c) {
   int64_t nodes;
   c->fabric.type = COPSE_FABRIC_TORUS;
-  copse_status status = parse_dims(l, word->value, c->fabric.dims, &c->fabric.n_dims, &nodes);
-  return status == COPSE_OK ? parse_speed(l, word->speed, &c->fabric.link_bandwidth) : status;
+  COPSE_DO(parse_dims(l, word->value, c->fabric.dims, &c->fabric.n_dims, &nodes));
+  return parse_speed(l, word->speed, &c->fabric.link_bandwidth);
 }
 
 static copse_status parse_fabric(const struct line *l, const struct word *word, struct cluster *c) {
@@ -289,58 +291,35 @@ static copse_status parse_cluster(const struct line *l, struct cluster *c) {
   return COPSE_OK;
 }
 
-static copse_status add_numbered(const struct line *l, struct copse_topology_builder *builder,
-                                 const char *type, int n, int *first) {
-  char id[24];
-  struct copse_node node = {.id = id, .type = type, .rank = -1};
-  copse_status status = COPSE_OK;
-  for (int i = 0; i < n && status == COPSE_OK; i++) {
-    snprintf(id, sizeof id, "%s%d", type, i);
-    status = copse_builder_add_node(builder, l->at, &node, i == 0 ? first : NULL, l->err);
-  }
-  return status;
-}
-
 /* GPUs on an NVSwitch; the GPUs and NICs pair off in order, several of the more numerous to one. */
-static copse_status add_host(const struct line *l, struct copse_topology_builder *builder,
-                             const struct cluster *c) {
-  const struct copse_node hub = {.id = "nvswitch", .type = "nvswitch", .rank = -1};
-  struct line host = *l;
+static copse_status add_host(const struct line *l, const struct cluster *c) {
   int nvswitch = -1, nic = -1, gpu = -1, pairs = c->gpus > c->nics ? c->gpus : c->nics;
-  host.builder = builder;
-  COPSE_DO(add_numbered(l, builder, "gpu", c->gpus, &gpu));
-  COPSE_DO(copse_builder_add_node(builder, l->at, &hub, &nvswitch, l->err));
-  COPSE_DO(add_numbered(l, builder, "nic", c->nics, &nic));
-  for (int i = 0; i < c->gpus; i++) COPSE_DO(join(&host, gpu + i, nvswitch, c->gpu_speed));
+  COPSE_DO(add_numbered(l, "gpu", c->gpus, &gpu));
+  COPSE_DO(add_hub(l, "nvswitch", &nvswitch));
+  COPSE_DO(add_numbered(l, "nic", c->nics, &nic));
+  for (int i = 0; i < c->gpus; i++) COPSE_DO(join(l, gpu + i, nvswitch, c->gpu_speed));
   for (int i = 0; c->nics > 0 && i < pairs; i++)
-    COPSE_DO(join(&host, gpu + (int)((int64_t)i * c->gpus / pairs),
+    COPSE_DO(join(l, gpu + (int)((int64_t)i * c->gpus / pairs),
                   nic + (int)((int64_t)i * c->nics / pairs), c->nic_speed));
   return COPSE_OK;
 }
 
 static copse_status build_cluster(const struct line *l) {
-  struct cluster c = {.hosts = 1,
-                      .fabric = {.type = COPSE_FABRIC_FLAT,
-                                 .latency = COPSE_Q_ZERO,
-                                 .spine_bandwidth = COPSE_Q_ZERO,
-                                 .oversubscription = COPSE_Q_ONE,
-                                 .spines = 1,
-                                 .router_hosts = 1,
-                                 .global_links = 1,
-                                 .line = l->at}};
-  struct copse_topology_builder *builder = NULL;
+  struct cluster c = {.hosts = 1, .fabric = {.line = l->at, COPSE_FABRIC_DEFAULTS}};
+  struct line host = *l;
   struct copse_host_group group = {.bandwidth = COPSE_Q_ZERO, .line = l->at};
   copse_status status;
+  host.builder = NULL;
   COPSE_TRY(parse_cluster(l, &c));
-  if (!c.has_fabric && c.hosts == 1) return add_host(l, l->builder, &c);
-  COPSE_TRY(copse_builder_new(l->label, &builder, l->err));
-  COPSE_TRY(add_host(l, builder, &c));
-  COPSE_TRY(copse_builder_finish(builder, &group.host, l->err));
+  if (!c.has_fabric && c.hosts == 1) return add_host(l, &c);
+  COPSE_TRY(copse_builder_new(l->label, &host.builder, l->err));
+  COPSE_TRY(add_host(&host, &c));
+  COPSE_TRY(copse_builder_finish(host.builder, &group.host, l->err));
   group.count = c.hosts;
   c.fabric.bandwidth = c.nic_speed;
   status = copse_compose(l->builder, l->label, &c.fabric, &group, 1, l->err);
 out:
-  copse_builder_free(builder);
+  copse_builder_free(host.builder);
   copse_topology_free(group.host);
   return status;
 }

@@ -169,37 +169,12 @@ out:
   return status;
 }
 
-/* Loads under all powers of a rotation, image [n_links]: a link takes what lies on its cycle, so
- * often as the powers go around it. */
-static copse_status spread(int order, const int *image, int n, char *done, struct copse_q *loads,
-                           struct copse_err *err) {
-  for (int e = 0; e < n; e++) {
-    struct copse_q sum = COPSE_Q_ZERO;
-    int length = 0, f = e;
-    if (done[e]) continue;
-    do {
-      COPSE_DO(copse_q_add(sum, loads[f], &sum, err));
-      f = image[f];
-      length++;
-    } while (f != e);
-    COPSE_DO(copse_q_mul(sum, (struct copse_q){order / length, 1}, &sum, err));
-    do {
-      loads[f] = sum;
-      done[f] = 1;
-      f = image[f];
-    } while (f != e);
-  }
-  return COPSE_OK;
-}
-
 static copse_status spread_all(const struct copse_topology *topology,
                                const struct copse_schedule *schedule, struct copse_q *loads,
                                struct copse_err *err) {
   int *image = NULL;
-  char *done = NULL;
   copse_status status;
   COPSE_TRY(copse_calloc((size_t)topology->n_links, sizeof *image, &image, err));
-  COPSE_TRY(copse_calloc((size_t)topology->n_links, 1, &done, err));
   for (int i = 0; i < schedule->n_rotations; i++) {
     const struct copse_permutation *rotation = &schedule->rotations[i];
     for (int e = 0; e < topology->n_links; e++) {
@@ -207,12 +182,10 @@ static copse_status spread_all(const struct copse_topology *topology,
       image[e] = copse_topology_find_link(topology, rotation->image[link->src],
                                           rotation->image[link->dst]);
     }
-    memset(done, 0, (size_t)topology->n_links);
-    COPSE_TRY(spread(rotation->order, image, topology->n_links, done, loads, err));
+    COPSE_TRY(copse_sum_cycles(rotation->order, image, topology->n_links, loads, err));
   }
 out:
   free(image);
-  free(done);
   return status;
 }
 

@@ -164,51 +164,31 @@ static copse_status read_symmetry(struct reader *r, const cJSON *item) {
   return COPSE_OK;
 }
 
-/* Sums shares over the cycles of ranks; false where a cycle leaves the ranks, its length does not
- * divide the order, or 64 bits are too few. */
-static bool spread(const struct copse_schedule *s, const struct copse_permutation *rotation,
-                   const int *rank_of, char *done, struct copse_q *shares) {
-  for (int r = 0; r < s->n_ranks; r++) {
-    struct copse_q sum = COPSE_Q_ZERO;
-    int length = 0, at = r;
-    if (done[r]) continue;
-    do {
-      if (copse_q_add(sum, shares[at], &sum, NULL) != COPSE_OK) return false;
-      at = rank_of[rotation->image[s->rank_nodes[at]]];
-      length++;
-    } while (at >= 0 && at != r);
-    struct copse_q times = {rotation->order / length, 1};
-    if (at < 0 || rotation->order % length != 0 || copse_q_mul(sum, times, &sum, NULL) != COPSE_OK)
-      return false;
-    do {
-      shares[at] = sum;
-      done[at] = 1;
-      at = rank_of[rotation->image[s->rank_nodes[at]]];
-    } while (at != r);
-  }
-  return true;
-}
-
 /* shares [n_ranks] of the trees listed become those of all images. */
 static copse_status spread_shares(struct reader *r, struct copse_q *shares) {
   const struct copse_schedule *s = r->schedule;
-  int *rank_of = NULL;
-  char *done = NULL;
+  struct copse_arena scratch = {0};
+  int *rank_of, *image;
+  bool good = true;
   copse_status status;
-  COPSE_TRY(copse_calloc(r->n_nodes, sizeof *rank_of, &rank_of, r->err));
+  COPSE_TRY(copse_arena_array(&scratch, r->n_nodes, sizeof *rank_of, &rank_of, r->err));
+  COPSE_TRY(copse_arena_array(&scratch, (size_t)s->n_ranks, sizeof *image, &image, r->err));
   for (size_t v = 0; v < r->n_nodes; v++) rank_of[v] = -1;
   for (int i = 0; i < s->n_ranks; i++) rank_of[s->rank_nodes[i]] = i;
-  for (int i = 0; i < s->n_rotations && status == COPSE_OK; i++) {
-    COPSE_TRY(copse_calloc((size_t)s->n_ranks, 1, &done, r->err));
-    if (!spread(s, &s->rotations[i], rank_of, done, shares))
-      status = refute(r, r->json.root, NULL,
-                      "\"symmetry\" must take ranks to ranks, each generator's order "
-                      "times without effect");
-    free(done);
-    done = NULL;
+  for (int i = 0; i < s->n_rotations && good; i++) {
+    for (int k = 0; k < s->n_ranks; k++) {
+      image[k] = rank_of[s->rotations[i].image[s->rank_nodes[k]]];
+      good = good && image[k] >= 0;
+    }
+    good = good &&
+           copse_sum_cycles(s->rotations[i].order, image, s->n_ranks, shares, NULL) == COPSE_OK;
   }
+  if (!good)
+    status = refute(r, r->json.root, NULL,
+                    "\"symmetry\" must take ranks to ranks, each generator's order "
+                    "times without effect");
 out:
-  free(rank_of);
+  copse_arena_free(&scratch);
   return status;
 }
 

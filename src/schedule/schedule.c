@@ -41,6 +41,37 @@ int64_t copse_schedule_unit_k(const struct copse_schedule *schedule) {
   return whole / copse_gcd(whole, schedule->n_ranks);
 }
 
+/* A place that is done is marked in `done`: its cycle's least place comes first. */
+copse_status copse_sum_cycles(int order, const int *image, int n, struct copse_q *values,
+                              struct copse_err *err) {
+  char *done = NULL;
+  copse_status status;
+  COPSE_TRY(copse_calloc((size_t)n, 1, &done, err));
+  for (int first = 0; first < n; first++) {
+    struct copse_q sum = COPSE_Q_ZERO;
+    int length = 0, at = first;
+    if (done[first]) continue;
+    do {
+      COPSE_TRY(copse_q_add(sum, values[at], &sum, err));
+      at = image[at];
+      length++;
+    } while (at != first);
+    if (order % length != 0) {
+      status = copse_fail(err, COPSE_INVALID, "a cycle does not divide the order");
+      goto out;
+    }
+    COPSE_TRY(copse_q_mul(sum, (struct copse_q){order / length, 1}, &sum, err));
+    do {
+      values[at] = sum;
+      done[at] = 1;
+      at = image[at];
+    } while (at != first);
+  }
+out:
+  free(done);
+  return status;
+}
+
 /* Ranks that a path visits after its first. */
 static int path_hops(const struct copse_schedule_path *path, const char *is_rank) {
   int hops = 0;

@@ -151,6 +151,13 @@ struct copse_schedule {
  * that has more than 63 bits. */
 int64_t copse_schedule_unit_k(const struct copse_schedule *schedule);
 
+/*
+ * values [n] become those under all powers of a permutation: each cycle's sum, so often as the powers
+ * go around it. COPSE_INVALID where a cycle's length does not divide the order; COPSE_OVERFLOW.
+ */
+copse_status copse_sum_cycles(int order, const int *image, int n, struct copse_q *values,
+                              struct copse_err *err) COPSE_CHECKED;
+
 /* How many images of a compact schedule's trees or flows there are, themselves included; 1 for
  * others. */
 int64_t copse_schedule_images(const struct copse_schedule *schedule);

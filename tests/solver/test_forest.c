@@ -134,7 +134,7 @@ START_TEST(an_unreachable_terminal_gives_rate_zero_and_no_trees) {
   struct copse_net_link links[] = {{0, 1, 3}, {1, 0, 3}, {1, 2, 3}};
   int terminals[] = {0, 1, 2};
   struct copse_net_root roots[] = {{0, 1}, {1, 1}, {2, 1}};
-  struct copse_network network = {3, 3, 3, 3, links, terminals, roots, 0, NULL};
+  struct copse_network network = {3, 3, 3, 3, links, terminals, roots, 0, NULL, 0};
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_forest_options options = {.k = 0, .bound_only = false};
   struct copse_forest forest;
@@ -149,7 +149,7 @@ END_TEST
 START_TEST(one_terminal_is_one_tree_without_edges) {
   int terminal = 0;
   struct copse_net_root root = {0, 1};
-  struct copse_network network = {1, 0, 1, 1, NULL, &terminal, &root, 0, NULL};
+  struct copse_network network = {1, 0, 1, 1, NULL, &terminal, &root, 0, NULL, 0};
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_forest_options options = {.k = 0, .bound_only = false};
   struct copse_forest forest;
@@ -164,7 +164,7 @@ START_TEST(bound_only_makes_no_trees) {
   struct copse_net_link links[] = {{0, 1, 3}, {1, 0, 3}};
   int terminals[] = {0, 1};
   struct copse_net_root roots[] = {{0, 1}, {1, 1}};
-  struct copse_network network = {2, 2, 2, 2, links, terminals, roots, 0, NULL};
+  struct copse_network network = {2, 2, 2, 2, links, terminals, roots, 0, NULL, 0};
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_forest_options options = {.k = 0, .bound_only = true};
   struct copse_forest forest;
@@ -187,7 +187,7 @@ START_TEST(forests_of_huge_coprime_capacities_are_exact_or_overflow) {
     struct copse_net_link links[20];
     int terminals[5];
     struct copse_net_root roots[5];
-    struct copse_network network = {n, 0, n, n, links, terminals, roots, 0, NULL};
+    struct copse_network network = {n, 0, n, n, links, terminals, roots, 0, NULL, 0};
     for (int u = 0; u < n; u++) {
       terminals[u] = u;
       roots[u] = (struct copse_net_root){u, 1};

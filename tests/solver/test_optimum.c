@@ -125,7 +125,7 @@ START_TEST(a_single_terminal_has_no_bound) {
   struct copse_net_link links[] = {{0, 1, 3}, {1, 0, 3}};
   int terminal = 0;
   struct copse_net_root root = {0, 1};
-  struct copse_network network = {2, 2, 1, 1, links, &terminal, &root, 0, NULL};
+  struct copse_network network = {2, 2, 1, 1, links, &terminal, &root, 0, NULL, 0};
   check_optimum(&network, false, "single");
 }
 END_TEST
@@ -165,7 +165,7 @@ START_TEST(an_overflow_is_named) {
   struct copse_net_link links[] = {{0, 1, ((int64_t)1 << 60) + 1}, {1, 0, ((int64_t)1 << 60) + 1}};
   int terminals[] = {0, 1};
   struct copse_net_root roots[] = {{0, 1}, {1, 1}};
-  struct copse_network network = {2, 2, 2, 2, links, terminals, roots, 0, NULL};
+  struct copse_network network = {2, 2, 2, 2, links, terminals, roots, 0, NULL, 0};
   struct copse_optimum optimum;
   struct copse_err err = COPSE_ERR_INIT;
   ASSERT_FAILS(copse_optimum_find(&network, NULL, &optimum, &err), COPSE_OVERFLOW, &err, "61 bits");

@@ -162,7 +162,7 @@ START_TEST(chains_around_a_ring_of_two_ways_are_halved) {
   struct copse_forest_tree trees[2 * N];
   struct copse_forest_edge edges[2 * N][N - 1];
   int terminals[N], paths[2 * N][2];
-  struct copse_network network = {N, 2 * N, N, N, links, terminals, roots, 0, NULL};
+  struct copse_network network = {N, 2 * N, N, N, links, terminals, roots, 0, NULL, 0};
   struct copse_forest forest = {.k = 2, .n_trees = 2 * N, .trees = trees};
   struct copse_err err = COPSE_ERR_INIT;
   mpq_t time;

@@ -97,7 +97,7 @@ static void check_all(const struct copse_network *network, int64_t rate) {
       .source = network->n_nodes, .sinks = network->terminals, .n_sinks = network->n_terminals};
   ASSERT_OK(copse_sinks_graph(network, NULL, SCALE, rate, &flow, &q.demand, &err), &err);
   ck_assert_int_eq(q.demand, rate * network->n_roots);
-  for (copse_solver_threads = 1; copse_solver_threads <= 5; copse_solver_threads += 2) {
+  for (q.threads = 1; q.threads <= 5; q.threads += 2) {
     for (q.start = 0; q.start < q.n_sinks; q.start += 3) {
       for (int i = 0; i < 2 * q.n_sinks; i += 3) {
         q.most = i / 2 + 1;
@@ -107,7 +107,6 @@ static void check_all(const struct copse_network *network, int64_t rate) {
       }
     }
   }
-  copse_solver_threads = 0;
   copse_flow_free(flow);
   copse_sinks_free(&sinks);
   for (int i = 0; i < network->n_terminals; i++) free(all[i].inside);
@@ -149,15 +148,14 @@ static char *solve_to_text(const struct copse_topology *t, int threads, int trus
   struct copse_err err = COPSE_ERR_INIT;
   char *text;
   size_t size;
-  copse_solver_threads = threads;
   struct copse_schedule *schedule =
       copse_test_solve_as(t, (struct copse_solve_options){.collective = COPSE_ALLGATHER,
                                                           .root = -1,
                                                           .no_symmetry = true,
+                                                          .threads = threads,
                                                           .trust_from = trust_from});
   ASSERT_OK(copse_schedule_to_json(schedule, &text, &size, &err), &err);
   copse_schedule_free(schedule);
-  copse_solver_threads = 0;
   return text;
 }
 

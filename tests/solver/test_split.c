@@ -315,7 +315,7 @@ START_TEST(an_unbalanced_relay_is_an_internal_error_not_a_wrong_answer) {
   int64_t capacities[] = {2, 2, 2, 3, 3, 3};
   int terminals[] = {0, 1, 2};
   struct copse_net_root roots[] = {{0, 1}, {1, 1}, {2, 1}};
-  struct copse_network network = {4, 6, 3, 3, links, terminals, roots, 0, NULL};
+  struct copse_network network = {4, 6, 3, 3, links, terminals, roots, 0, NULL, 0};
   struct problem p = {&network, capacities, 1, INT_MAX, NULL, NULL};
   struct copse_err err = COPSE_ERR_INIT;
   ASSERT_FAILS(split(&p, &err), COPSE_INTERNAL, &err, "edge splitting");

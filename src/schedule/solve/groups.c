@@ -184,11 +184,12 @@ static copse_status find_joint(struct job *j) {
 }
 
 /* The links' amounts in the numbering of the group's own topology. */
-static copse_status move_links(const struct job *j, int g, const int64_t *from, int64_t **out) {
+static copse_status move_links(const struct job *j, int g, const int64_t *from,
+                               struct copse_arena *arena, int64_t **out) {
   const struct copse_topology *t = j->topology, *to = j->chosen[g];
   *out = NULL;
   if (!from) return COPSE_OK;
-  COPSE_DO(copse_calloc((size_t)to->n_links, sizeof **out, out, j->err));
+  COPSE_DO(copse_arena_array(arena, (size_t)to->n_links, sizeof **out, out, j->err));
   for (int e = 0; e < t->n_links; e++) {
     if (from[e] == 0) continue;
     int link = copse_topology_find_link(to, copse_topology_find(to, t->nodes[t->links[e].src].id),
@@ -198,13 +199,14 @@ static copse_status move_links(const struct job *j, int g, const int64_t *from, 
   return COPSE_OK;
 }
 
-static copse_status move_exchange(const struct job *j, int g, int64_t ***out) {
+static copse_status move_exchange(const struct job *j, int g, struct copse_arena *arena,
+                                  int64_t ***out) {
   const struct copse_joint_part *from = &j->joint.parts[g];
   *out = NULL;
   if (!from->exchange) return COPSE_OK;
-  COPSE_DO(copse_calloc((size_t)j->groups[g].n, sizeof **out, out, j->err));
+  COPSE_DO(copse_arena_array(arena, (size_t)j->groups[g].n, sizeof **out, out, j->err));
   for (int r = 0; r < j->groups[g].n; r++)
-    COPSE_DO(move_links(j, g, from->exchange[r], &(*out)[r]));
+    COPSE_DO(move_links(j, g, from->exchange[r], arena, &(*out)[r]));
   return COPSE_OK;
 }
 
@@ -212,21 +214,19 @@ static copse_status pack_group(struct job *j, int g, struct copse_err *err) {
   const struct copse_joint_part *from = &j->joint.parts[g];
   struct copse_solve_options options = options_of(j, g);
   struct copse_schedule *schedule;
-  int64_t *broadcast = NULL, *reduce = NULL, **exchange = NULL;
+  struct copse_arena scratch = {0};
+  int64_t *broadcast, *reduce, **exchange;
   copse_status status;
-  COPSE_TRY(move_links(j, g, from->broadcast, &broadcast));
-  COPSE_TRY(move_links(j, g, from->reduce, &reduce));
-  COPSE_TRY(move_exchange(j, g, &exchange));
+  COPSE_TRY(move_links(j, g, from->broadcast, &scratch, &broadcast));
+  COPSE_TRY(move_links(j, g, from->reduce, &scratch, &reduce));
+  COPSE_TRY(move_exchange(j, g, &scratch, &exchange));
   struct copse_solve_part part = {from->whole, from->weights, broadcast, reduce,
                                   (const int64_t *const *)exchange};
   COPSE_TRY(copse_solve_in_part(j->chosen[g], &options, &part, &schedule, j->seconds, err));
   copse_schedule_free(j->result->members[g].schedule);
   j->result->members[g].schedule = schedule;
 out:
-  free(broadcast);
-  free(reduce);
-  for (int r = 0; exchange && r < j->groups[g].n; r++) free(exchange[r]);
-  free(exchange);
+  copse_arena_free(&scratch);
   return status;
 }
 

@@ -130,6 +130,7 @@ static copse_status solve_phase(struct copse_solving *b, bool reversed,
                                          .multiple = b->compact};
   phase->used = true;
   COPSE_DO(copse_instance_make(b->topology, o->label, o->root, reversed, &phase->instance, err));
+  phase->instance.network.threads = o->threads;
   phase->instance.network.sinks = b->symmetry.sinks;
   phase->instance.network.n_sinks = b->symmetry.n_sinks;
   COPSE_DO(copse_forest_solve(&phase->instance.network, &options, &phase->forest, err));

@@ -28,6 +28,7 @@ struct copse_solve_options {
                                       may be NULL */
   const struct copse_progress *progress;
   int trust_from; /* from so many ranks on known cuts are trusted (solver/policy.h); 0: default */
+  int threads;    /* of one flow per rank; 0: one per processor */
 };
 
 /* Trees of more ranks are not listed one by one: they take space by the square, 20 GB for

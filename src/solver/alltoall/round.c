@@ -147,14 +147,12 @@ static int64_t to_integers(const struct copse_search *s, const struct system *y,
 static int64_t solve(const struct copse_search *s, struct system *y, int64_t *weights) {
   int64_t whole = 0;
   bool *used = calloc((size_t)y->rows, sizeof *used);
-  mpq_t *weight = calloc((size_t)y->n, sizeof *weight);
-  for (int j = 0; weight && j < y->n; j++) mpq_init(weight[j]);
+  mpq_t *weight = copse_rationals_new((size_t)y->n);
   if (used && weight && eliminate(y, used)) {
     back_substitute(s, y, weight);
     whole = to_integers(s, y, weight, weights);
   }
-  for (int j = 0; weight && j < y->n; j++) mpq_clear(weight[j]);
-  free(weight);
+  copse_rationals_free(weight, (size_t)y->n);
   free(used);
   return whole;
 }
@@ -167,9 +165,10 @@ static int64_t solve(const struct copse_search *s, struct system *y, int64_t *we
 static int64_t exact_weights(const struct copse_search *s, struct copse_q time, int64_t *weights) {
   struct system y = {.rows = s->n_bases};
   int64_t whole = 0;
-  double *load = calloc((size_t)s->n_orbits, sizeof *load);
-  y.column = calloc(s->n_columns, sizeof *y.column);
-  y.pivot_row = calloc(s->n_columns, sizeof *y.pivot_row);
+  struct copse_arena scratch = {0};
+  double *load = copse_arena_alloc(&scratch, (size_t)s->n_orbits, sizeof *load);
+  y.column = copse_arena_alloc(&scratch, s->n_columns, sizeof *y.column);
+  y.pivot_row = copse_arena_alloc(&scratch, s->n_columns, sizeof *y.pivot_row);
   if (!load || !y.column || !y.pivot_row || time.num == 0) goto out;
   float_loads(s, load);
   for (size_t c = 0; c < s->n_columns; c++)
@@ -177,17 +176,12 @@ static int64_t exact_weights(const struct copse_search *s, struct copse_q time, 
   for (int o = 0; o < s->n_orbits; o++) y.rows += is_full(s, load, o);
   if (y.rows > COPSE_WEIGHT_EQUATIONS || y.n > COPSE_WEIGHT_EQUATIONS) goto out;
   size_t cells = (size_t)y.rows * (size_t)(y.n + 1);
-  y.a = calloc(cells, sizeof *y.a);
-  if (!y.a) goto out;
-  for (size_t i = 0; i < cells; i++) mpq_init(y.a[i]);
+  if (!(y.a = copse_rationals_new(cells))) goto out;
   fill_system(s, load, time, &y);
   whole = solve(s, &y, weights);
-  for (size_t i = 0; i < cells; i++) mpq_clear(y.a[i]);
+  copse_rationals_free(y.a, cells);
 out:
-  free(y.a);
-  free(y.column);
-  free(y.pivot_row);
-  free(load);
+  copse_arena_free(&scratch);
   return whole;
 }
 
@@ -255,11 +249,13 @@ static void take_better(struct copse_search *s, const int64_t *lengths,
 /* Lengths from one set of prices: as fractions if they are some, else on grids. */
 static copse_status try_prices(struct copse_search *s, const double *price,
                                struct copse_concurrent *out, struct copse_err *err) {
-  double most = 0, *values = NULL;
-  int64_t *lengths = NULL;
+  struct copse_arena scratch = {0};
+  size_t links = (size_t)s->problem->network->n_links;
+  double most = 0, *values;
+  int64_t *lengths;
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)s->n_orbits, sizeof *values, &values, err));
-  COPSE_TRY(copse_calloc((size_t)s->problem->network->n_links, sizeof *lengths, &lengths, err));
+  COPSE_TRY(copse_arena_array(&scratch, (size_t)s->n_orbits, sizeof *values, &values, err));
+  COPSE_TRY(copse_arena_array(&scratch, links, sizeof *lengths, &lengths, err));
   for (int o = 0; o < s->n_orbits; o++) {
     values[o] = price[o] * copse_orbit_factor(s, o);
     if (values[o] > most) most = values[o];
@@ -276,8 +272,7 @@ static copse_status try_prices(struct copse_search *s, const double *price,
     take_better(s, lengths, out);
   }
 out:
-  free(values);
-  free(lengths);
+  copse_arena_free(&scratch);
   return status;
 }
 
@@ -300,9 +295,9 @@ struct collector {
   const int64_t *weights;       /* of the columns, out of whole; NULL: their own, rounded */
   struct copse_concurrent_path *paths;
   size_t n, capacity;
-  int *nodes;     /* [n_nodes] scratch */
-  int64_t *loads; /* [n_orbits] in 1 / whole units of demand */
-  struct copse_arena arena;
+  int *nodes;                        /* [n_nodes] scratch */
+  int64_t *loads;                    /* [n_orbits] in 1 / whole units of demand */
+  struct copse_arena arena, scratch; /* `paths` of the result are in the first */
   bool overflow;
 };
 
@@ -405,20 +400,14 @@ static bool measure(const struct collector *k, struct copse_q *time) {
                 (wide)s->orbit_capacity[most] * k->out->whole, s->problem->total, time);
 }
 
-static void drop(struct collector *k) {
-  free(k->paths);
-  free(k->nodes);
-  free(k->loads);
-  copse_arena_free(&k->arena);
-}
-
 /* All paths with amounts in units of demand / whole. *good: it fits, and beats what is there. */
 static copse_status collect(struct collector *k, bool *good, struct copse_q *time,
                             struct copse_err *err) {
   int64_t fraction;
   *good = false;
-  COPSE_DO(copse_calloc((size_t)k->s->problem->network->n_nodes, sizeof(int), &k->nodes, err));
-  COPSE_DO(copse_calloc((size_t)k->s->n_orbits, sizeof(int64_t), &k->loads, err));
+  size_t nodes = (size_t)k->s->problem->network->n_nodes;
+  COPSE_DO(copse_arena_array(&k->scratch, nodes, sizeof(int), &k->nodes, err));
+  COPSE_DO(copse_arena_array(&k->scratch, (size_t)k->s->n_orbits, sizeof(int64_t), &k->loads, err));
   if (copse_mul_overflows(k->s->problem->total, k->out->whole, &fraction) || fraction > AMOUNT_MAX)
     return COPSE_OK;
   for (int b = 0; b < k->s->n_bases; b++)
@@ -442,11 +431,8 @@ static copse_status try_whole(struct copse_search *s, int64_t whole, const int64
     out->whole = before;
     goto out;
   }
-  struct copse_concurrent_path *paths = copse_arena_alloc(&k.arena, k.n ? k.n : 1, sizeof *paths);
-  if (!paths) {
-    status = copse_fail_nomem(err);
-    goto out;
-  }
+  struct copse_concurrent_path *paths;
+  COPSE_TRY(copse_arena_array(&k.arena, k.n, sizeof *paths, &paths, err));
   memcpy(paths, k.paths, k.n * sizeof *paths);
   copse_arena_free(&out->arena);
   out->arena = k.arena;
@@ -455,7 +441,9 @@ static copse_status try_whole(struct copse_search *s, int64_t whole, const int64
   out->n_paths = (int)k.n;
   out->time = time;
 out:
-  drop(&k);
+  free(k.paths);
+  copse_arena_free(&k.scratch);
+  copse_arena_free(&k.arena);
   return status;
 }
 

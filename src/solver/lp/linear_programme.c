@@ -157,14 +157,15 @@ struct basis {
   int *columns; /* [n] basic */
   int *place;   /* [n_columns] in `columns`, -1: not basic */
   bool square;
+  struct copse_arena scratch;
 };
 
 static copse_status list_basis(const struct copse_lp *lp, struct basis *b, struct copse_err *err) {
   int n_rows = 0;
   b->lp = lp;
-  COPSE_DO(copse_calloc(lp->n_rows, sizeof(int), &b->rows, err));
-  COPSE_DO(copse_calloc((size_t)lp->n_columns, sizeof(int), &b->columns, err));
-  COPSE_DO(copse_calloc((size_t)lp->n_columns, sizeof(int), &b->place, err));
+  COPSE_DO(copse_arena_array(&b->scratch, lp->n_rows, sizeof(int), &b->rows, err));
+  COPSE_DO(copse_arena_array(&b->scratch, (size_t)lp->n_columns, sizeof(int), &b->columns, err));
+  COPSE_DO(copse_arena_array(&b->scratch, (size_t)lp->n_columns, sizeof(int), &b->place, err));
   for (size_t i = 0; i < lp->n_rows; i++)
     if (glp_get_row_stat(lp->glp, (int)i + 1) != GLP_BS) b->rows[n_rows++] = (int)i;
   for (int j = 0; j < lp->n_columns; j++) {
@@ -174,12 +175,6 @@ static copse_status list_basis(const struct copse_lp *lp, struct basis *b, struc
   }
   b->square = b->n == n_rows;
   return COPSE_OK;
-}
-
-static void basis_free(struct basis *b) {
-  free(b->rows);
-  free(b->columns);
-  free(b->place);
 }
 
 static copse_status fill(const struct basis *b, bool transposed, struct copse_equations **out,
@@ -335,6 +330,6 @@ copse_status copse_lp_exact(const struct copse_lp *lp, int max_equations, mpq_t 
   if (regular) COPSE_TRY(solve_dual(&b, multipliers, &regular, err));
   proof->optimal = proof->feasible && regular && multipliers_hold(lp, multipliers, solution);
 out:
-  basis_free(&b);
+  copse_arena_free(&b.scratch);
   return status;
 }

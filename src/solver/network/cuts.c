@@ -154,7 +154,8 @@ copse_status copse_cuts_tight(const struct copse_network *network, const int64_t
                                          .sinks = sinks,
                                          .n_sinks = n_sinks,
                                          .most = n_sinks,
-                                         .tight = true};
+                                         .tight = true,
+                                         .threads = network->threads};
   copse_status status;
   COPSE_TRY(copse_cuts_new(network->n_nodes, n_sinks, out, err));
   COPSE_TRY(copse_sinks_graph(network, capacities, 1, k, &flow, &question.demand, err));

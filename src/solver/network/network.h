@@ -35,6 +35,7 @@ struct copse_network {
   const struct copse_net_root *roots; /* [n_roots] terminals, each at most once */
   int n_sinks;                        /* 0: every terminal counts for itself */
   const int *sinks;                   /* [n_sinks] */
+  int threads;                        /* at most, for flows to all sinks; 0: one per processor */
 };
 
 /*

@@ -17,8 +17,6 @@
 #include "base/rational.h"
 #include "solver/policy.h"
 
-int copse_solver_threads = 0;
-
 /* ---- the graph --------------------------------------------------------------------------- */
 
 static int64_t capped_product(int64_t a, int64_t b) {
@@ -227,7 +225,7 @@ static copse_status ask_sinks(void *workers, int i, struct copse_err *err) {
 }
 
 static int count_threads(const struct sinks_state *state, struct copse_flow *flow) {
-  int n = copse_solver_threads;
+  int n = state->question->threads;
   if (n <= 0) {
     if ((int64_t)state->n_asked * copse_flow_links(flow) < COPSE_SINKS_WORK_FOR_THREADS) return 1;
     n = copse_processors();

@@ -34,6 +34,7 @@ struct copse_sink_question {
   int start; /* places are counted on from this one and around */
   int most;
   bool tight;
+  int threads; /* at most; 0: one per processor */
 };
 
 /* The minimum cut nearest to a sink: what it lets through, and the nodes on the sink's side. */
@@ -52,7 +53,7 @@ struct copse_sinks {
 
 /*
  * Answers a question about `flow`. Each sink's flow goes on from the one before (copse_flow_move);
- * the sinks are shared by as many threads as there are processors, each on a copy of the graph.
+ * the sinks are shared by that many threads, each on a copy of the graph.
  * The answer depends neither on how many there are nor on where the flows came from: the minimum
  * cut nearest to a sink is one and the same. The cuts are owned by `sinks`, valid until the next
  * question.
@@ -61,8 +62,5 @@ copse_status copse_sinks_ask(struct copse_sinks *sinks, struct copse_flow *flow,
                              const struct copse_sink_question *question,
                              struct copse_err *err) COPSE_CHECKED;
 void copse_sinks_free(struct copse_sinks *sinks);
-
-/* How many threads at most; 0, the default: one per processor. Tests set it. */
-extern int copse_solver_threads;
 
 #endif

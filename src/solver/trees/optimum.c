@@ -95,6 +95,7 @@ static copse_status newton(const struct copse_network *network,
       .sinks = network->sinks ? network->sinks : network->terminals,
       .n_sinks = network->sinks ? network->n_sinks : network->n_terminals,
       .most = 1,
+      .threads = network->threads,
   };
   for (int64_t round = 1; best->x.num > 0; round++) {
     COPSE_TRY(
@@ -158,7 +159,8 @@ copse_status copse_optimum_feasible(const struct copse_network *network, const i
   struct copse_sink_question question = {.source = network->n_nodes,
                                          .sinks = network->terminals,
                                          .n_sinks = network->n_terminals,
-                                         .most = 1};
+                                         .most = 1,
+                                         .threads = network->threads};
   COPSE_TRY(copse_sinks_graph(network, capacities, 1, k, &flow, &question.demand, err));
   COPSE_TRY(copse_sinks_ask(&sinks, flow, &question, err));
   *feasible = sinks.n_cuts == 0;

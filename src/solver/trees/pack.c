@@ -386,7 +386,8 @@ static copse_status ask_terminals(struct packer *p, int most, bool *carried) {
                                          .sinks = network->terminals,
                                          .n_sinks = network->n_terminals,
                                          .most = most,
-                                         .tight = true};
+                                         .tight = true,
+                                         .threads = network->threads};
   COPSE_DO(copse_sinks_ask(&p->sinks, p->flow, &question, p->err));
   *carried = true;
   for (int i = 0; i < p->sinks.n_cuts; i++) {

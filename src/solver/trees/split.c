@@ -145,7 +145,8 @@ static copse_status ask(struct splitter *s, int from, int most, bool tight) {
                                          .sinks = s->order + from,
                                          .n_sinks = s->network->n_terminals - from,
                                          .most = most,
-                                         .tight = tight};
+                                         .tight = tight,
+                                         .threads = s->network->threads};
   return copse_sinks_ask(&s->sinks, s->flow, &question, s->err);
 }
 

@@ -32,6 +32,8 @@ copse_status copse_grow(void *array, size_t *capacity, size_t need, size_t size,
   return COPSE_OK;
 }
 
+void copse_free_at(void *pointer) { free(*(void **)pointer); }
+
 struct copse_arena_block {
   struct copse_arena_block *next;
   size_t used, size;
@@ -72,6 +74,13 @@ copse_status copse_arena_array(struct copse_arena *arena, size_t n, size_t size,
   void *p = copse_arena_alloc(arena, n ? n : 1, size);
   if (!p) return copse_fail_nomem(err);
   *(void **)out_pointer = p;
+  return COPSE_OK;
+}
+
+copse_status copse_arena_arrays(struct copse_arena *arena, size_t n, size_t size,
+                                const void *out_pointers, struct copse_err *err) {
+  for (void *const *out = out_pointers; *out; out++)
+    COPSE_DO(copse_arena_array(arena, n, size, *out, err));
   return COPSE_OK;
 }
 

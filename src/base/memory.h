@@ -20,6 +20,14 @@ copse_status copse_calloc(size_t n, size_t size, void *out_pointer,
 copse_status copse_grow(void *array, size_t *capacity, size_t need, size_t size,
                         struct copse_err *err) COPSE_CHECKED;
 
+/*
+ * Before a declaration: release(&variable) is called where the variable's block ends, whichever way
+ * (an attribute of GCC and Clang). The variable must be initialised. The last declared goes first.
+ */
+#define COPSE_AT_END(release) __attribute__((cleanup(release)))
+/* For a pointer (a T *, by its address) from malloc, copse_calloc or copse_grow. */
+void copse_free_at(void *pointer);
+
 /* A chain of blocks, freed whole. Zero-initialise to start. */
 struct copse_arena {
   struct copse_arena_block *head;
@@ -31,6 +39,14 @@ void *copse_arena_alloc(struct copse_arena *arena, size_t n, size_t size);
  * frees it all by copse_arena_free at its end. n = 0 gives a valid pointer. */
 copse_status copse_arena_array(struct copse_arena *arena, size_t n, size_t size, void *out_pointer,
                                struct copse_err *err) COPSE_CHECKED;
+/* The same for n elements of what `array`, a pointer, is to point to. */
+#define COPSE_ARRAY(arena, n, array, err) \
+  copse_arena_array(arena, n, sizeof *(array), &(array), err)
+/* The same for several pointers to `type`, each given by its address: n elements each. */
+#define COPSE_ARRAYS(arena, n, type, err, ...) \
+  copse_arena_arrays(arena, n, sizeof(type), (type **const[]){__VA_ARGS__, NULL}, err)
+copse_status copse_arena_arrays(struct copse_arena *arena, size_t n, size_t size,
+                                const void *out_pointers, struct copse_err *err) COPSE_CHECKED;
 char *copse_arena_strdup(struct copse_arena *arena, const char *text);
 /* The same with a status. */
 copse_status copse_arena_text(struct copse_arena *arena, const char *text, const char **out,

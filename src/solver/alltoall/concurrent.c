@@ -36,12 +36,11 @@ static int image_of(const struct copse_search *s, int node) {
 static copse_status find_orbits(struct copse_search *s, struct copse_err *err) {
   const struct copse_network *network = s->problem->network;
   int m = network->n_links;
-  int *next = NULL; /* the image of each link */
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&s->arena, (size_t)m, sizeof(int), &s->orbit, err));
-  COPSE_TRY(copse_arena_array(&s->arena, (size_t)m, sizeof(int), &s->orbit_size, err));
-  COPSE_TRY(copse_arena_array(&s->arena, (size_t)m, sizeof(int64_t), &s->orbit_capacity, err));
-  COPSE_TRY(copse_links_image(network, &s->problem->rotation, &next, err));
+  COPSE_AT_END(copse_free_at) int *next = NULL; /* the image of each link */
+  COPSE_DO(copse_arena_array(&s->arena, (size_t)m, sizeof(int), &s->orbit, err));
+  COPSE_DO(copse_arena_array(&s->arena, (size_t)m, sizeof(int), &s->orbit_size, err));
+  COPSE_DO(copse_arena_array(&s->arena, (size_t)m, sizeof(int64_t), &s->orbit_capacity, err));
+  COPSE_DO(copse_links_image(network, &s->problem->rotation, &next, err));
   for (int e = 0; e < m; e++) s->orbit[e] = -1;
   for (int e = 0; e < m; e++) {
     if (s->orbit[e] >= 0) continue;
@@ -52,27 +51,22 @@ static copse_status find_orbits(struct copse_search *s, struct copse_err *err) {
     }
     s->n_orbits++;
   }
-out:
-  free(next);
-  return status;
+  return COPSE_OK;
 }
 
 /* One source per orbit of terminals. */
 static copse_status find_bases(struct copse_search *s, struct copse_err *err) {
   const struct copse_network *network = s->problem->network;
-  bool *covered = NULL;
-  copse_status status;
-  COPSE_TRY(copse_calloc((size_t)network->n_nodes, 1, &covered, err));
-  COPSE_TRY(copse_arena_array(&s->arena, (size_t)network->n_terminals, sizeof(int), &s->base, err));
+  COPSE_AT_END(copse_free_at) bool *covered = NULL;
+  COPSE_DO(copse_calloc((size_t)network->n_nodes, 1, &covered, err));
+  COPSE_DO(copse_arena_array(&s->arena, (size_t)network->n_terminals, sizeof(int), &s->base, err));
   for (int i = 0; i < network->n_terminals; i++) {
     int node = network->terminals[i];
     if (covered[node]) continue;
     s->base[s->n_bases++] = i;
     for (; !covered[node]; node = image_of(s, node)) covered[node] = true;
   }
-out:
-  free(covered);
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status prepare(struct copse_search *s, struct copse_err *err) {
@@ -269,13 +263,12 @@ static copse_status search(struct copse_search *s, struct copse_concurrent *out,
   double last_time = INFINITY;
   int stalled = 0;
   struct pricing pricing;
-  copse_status status;
-  double *smoothed = NULL;
+  COPSE_AT_END(copse_free_at) double *smoothed = NULL;
   if (tolerance < 1e-11) tolerance = 1e-11;
-  COPSE_TRY(copse_calloc((size_t)s->n_orbits, sizeof *smoothed, &smoothed, err));
+  COPSE_DO(copse_calloc((size_t)s->n_orbits, sizeof *smoothed, &smoothed, err));
   for (int o = 0; o < s->n_orbits; o++) s->best_price[o] = 1 / (double)s->orbit_capacity[o];
-  COPSE_TRY(estimate_unit(s, s->best_price, out));
-  COPSE_TRY(price_columns(s, s->best_price, &pricing, out, err));
+  COPSE_DO(estimate_unit(s, s->best_price, out));
+  COPSE_DO(price_columns(s, s->best_price, &pricing, out, err));
   s->best_bound = pricing.bound;
   for (s->n_rounds = 1; s->n_rounds < COPSE_MAX_ROUNDS; s->n_rounds++) {
     solve_master(s);
@@ -286,11 +279,11 @@ static copse_status search(struct copse_search *s, struct copse_concurrent *out,
     if (stalled > COPSE_STALLED_ROUNDS) break;
     last_time = s->time;
     for (int o = 0; o < s->n_orbits; o++) smoothed[o] = 0.5 * s->price[o] + 0.5 * s->best_price[o];
-    COPSE_TRY(price_columns(s, smoothed, &pricing, out, err));
+    COPSE_DO(price_columns(s, smoothed, &pricing, out, err));
     const double *used = smoothed;
     if (pricing.improving == 0) {
       used = s->price;
-      COPSE_TRY(price_columns(s, s->price, &pricing, out, err));
+      COPSE_DO(price_columns(s, s->price, &pricing, out, err));
     }
     if (pricing.bound > s->best_bound) {
       s->best_bound = pricing.bound;
@@ -302,9 +295,7 @@ static copse_status search(struct copse_search *s, struct copse_concurrent *out,
   }
   out->rounds = s->n_rounds;
   out->n_columns = (int)s->n_columns;
-out:
-  free(smoothed);
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_concurrent_solve(const struct copse_concurrent_problem *problem,

@@ -249,18 +249,17 @@ static void take_better(struct copse_search *s, const int64_t *lengths,
 /* Lengths from one set of prices: as fractions if they are some, else on grids. */
 static copse_status try_prices(struct copse_search *s, const double *price,
                                struct copse_concurrent *out, struct copse_err *err) {
-  struct copse_arena scratch = {0};
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   size_t links = (size_t)s->problem->network->n_links;
   double most = 0, *values;
   int64_t *lengths;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&scratch, (size_t)s->n_orbits, sizeof *values, &values, err));
-  COPSE_TRY(copse_arena_array(&scratch, links, sizeof *lengths, &lengths, err));
+  COPSE_DO(copse_arena_array(&scratch, (size_t)s->n_orbits, sizeof *values, &values, err));
+  COPSE_DO(copse_arena_array(&scratch, links, sizeof *lengths, &lengths, err));
   for (int o = 0; o < s->n_orbits; o++) {
     values[o] = price[o] * copse_orbit_factor(s, o);
     if (values[o] > most) most = values[o];
   }
-  if (most <= 0) goto out;
+  if (most <= 0) return COPSE_OK;
   for (int o = 0; o < s->n_orbits; o++) values[o] /= most;
   int64_t q = copse_common_denominator(values, s->n_orbits, 1000000, 1e-6);
   if (q > 0) {
@@ -271,9 +270,7 @@ static copse_status try_prices(struct copse_search *s, const double *price,
     grid_lengths(s, price, most, (int64_t)1 << bits, lengths);
     take_better(s, lengths, out);
   }
-out:
-  copse_arena_free(&scratch);
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_concurrent_round_bound(struct copse_search *s, struct copse_concurrent *out,
@@ -450,10 +447,9 @@ out:
 /* The denominator that the weights show, if they add up to exactly one per source. */
 static copse_status try_visible(struct copse_search *s, int64_t *weights,
                                 struct copse_concurrent *out, struct copse_err *err) {
-  double *values = NULL;
+  COPSE_AT_END(copse_free_at) double *values = NULL;
   int n = 0;
-  copse_status status;
-  COPSE_TRY(copse_calloc(s->n_columns, sizeof *values, &values, err));
+  COPSE_DO(copse_calloc(s->n_columns, sizeof *values, &values, err));
   for (size_t c = 0; c < s->n_columns; c++)
     if (s->columns[c].weight >= COPSE_LEAST_WEIGHT) values[n++] = s->columns[c].weight;
   int64_t whole = copse_common_denominator(values, n, 10000000, 1e-6);
@@ -469,10 +465,8 @@ static copse_status try_visible(struct copse_search *s, int64_t *weights,
     }
     exact = left == 0;
   }
-  if (exact) status = try_whole(s, whole, weights, out, err);
-out:
-  free(values);
-  return status;
+  if (exact) return try_whole(s, whole, weights, out, err);
+  return COPSE_OK;
 }
 
 /*

@@ -147,19 +147,16 @@ static copse_status join_phases(struct orbits *o, const struct copse_permutation
 }
 
 static copse_status join_all(struct orbits *o, const struct copse_joint_options *options) {
-  copse_status status = COPSE_OK;
-  int *link_image = NULL;
+  COPSE_AT_END(copse_free_at) int *link_image = NULL;
   for (int i = 0; i < options->n_symmetries; i++) {
     const struct copse_permutation *symmetry = &options->symmetries[i];
-    COPSE_TRY(copse_links_image(o->s->network, symmetry, &link_image, o->err));
+    COPSE_DO(copse_links_image(o->s->network, symmetry, &link_image, o->err));
     for (int e = 0; e < o->s->network->n_links; e++) copse_sets_unite(o->links, e, link_image[e]);
-    COPSE_TRY(join_phases(o, symmetry, link_image));
+    COPSE_DO(join_phases(o, symmetry, link_image));
     free(link_image);
     link_image = NULL;
   }
-out:
-  free(link_image);
-  return status;
+  return COPSE_OK;
 }
 
 static void mark_leaders(struct orbits *o) {
@@ -186,14 +183,13 @@ static copse_status count_uses(struct copse_joint_search *s, struct copse_err *e
 static copse_status number_columns(struct orbits *o) {
   struct copse_joint_search *s = o->s;
   int n_nodes = s->network->n_nodes, n_links = s->network->n_links, q = 0;
-  copse_status status = COPSE_OK;
-  int *share = NULL;
-  COPSE_TRY(copse_calloc((size_t)s->n_phases * (size_t)n_nodes, sizeof *share, &share, o->err));
+  COPSE_AT_END(copse_free_at) int *share = NULL;
+  COPSE_DO(copse_calloc((size_t)s->n_phases * (size_t)n_nodes, sizeof *share, &share, o->err));
   s->n_columns = s->whole ? 0 : s->n_rates;
   for (int g = 0; g < s->n_groups; g++) {
     while (q < s->n_phases && s->phases[q].group < g) q++;
     if (copse_joint_roots(s, g) > 0) continue;
-    COPSE_TRY(copse_arena_array(&s->arena, (size_t)s->groups[g].n_members, sizeof(int),
+    COPSE_DO(copse_arena_array(&s->arena, (size_t)s->groups[g].n_members, sizeof(int),
                                 &s->share[g], o->err));
     for (int i = 0; i < s->groups[g].n_members; i++) {
       int *column = &share[copse_sets_find(o->phase_nodes, q * n_nodes + s->groups[g].members[i])];
@@ -213,9 +209,7 @@ static copse_status number_columns(struct orbits *o) {
                                    ? s->n_columns++
                                    : s->phases[first / n_links].column[first % n_links];
     }
-out:
-  free(share);
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status sets_new(struct copse_arena *arena, int n, int **sets, struct copse_err *err) {
@@ -228,21 +222,17 @@ static copse_status sets_new(struct copse_arena *arena, int n, int **sets, struc
 static copse_status find_orbits(struct copse_joint_search *s,
                                 const struct copse_joint_options *options, struct copse_err *err) {
   struct orbits o = {.s = s, .err = err};
-  struct copse_arena scratch = {0};
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&s->arena, (size_t)s->n_groups, sizeof *s->twin, &s->twin, err));
-  COPSE_TRY(sets_new(&scratch, s->n_groups, &o.groups, err));
-  COPSE_TRY(sets_new(&scratch, s->network->n_links, &o.links, err));
-  COPSE_TRY(sets_new(&scratch, s->n_phases * s->network->n_nodes, &o.phase_nodes, err));
-  COPSE_TRY(sets_new(&scratch, s->n_phases * s->network->n_links, &o.phase_links, err));
-  COPSE_TRY(join_all(&o, options));
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  COPSE_DO(copse_arena_array(&s->arena, (size_t)s->n_groups, sizeof *s->twin, &s->twin, err));
+  COPSE_DO(sets_new(&scratch, s->n_groups, &o.groups, err));
+  COPSE_DO(sets_new(&scratch, s->network->n_links, &o.links, err));
+  COPSE_DO(sets_new(&scratch, s->n_phases * s->network->n_nodes, &o.phase_nodes, err));
+  COPSE_DO(sets_new(&scratch, s->n_phases * s->network->n_links, &o.phase_links, err));
+  COPSE_DO(join_all(&o, options));
   for (int g = 0; g < s->n_groups; g++) s->twin[g] = copse_sets_find(o.groups, g);
   mark_leaders(&o);
-  COPSE_TRY(number_columns(&o));
-  status = count_uses(s, err);
-out:
-  copse_arena_free(&scratch);
-  return status;
+  COPSE_DO(number_columns(&o));
+  return count_uses(s, err);
 }
 
 /* ---- columns ----------------------------------------------------------------------------- */
@@ -263,9 +253,8 @@ static void add_end(struct ends *end, int neighbour) {
 static copse_status prune(const struct copse_joint_search *s, const bool *member,
                           const bool *closed, bool *useful, int *anchor, struct copse_err *err) {
   const struct copse_network *network = s->network;
-  struct ends *ends = NULL;
-  copse_status status;
-  COPSE_TRY(copse_calloc((size_t)network->n_nodes, sizeof *ends, &ends, err));
+  COPSE_AT_END(copse_free_at) struct ends *ends = NULL;
+  COPSE_DO(copse_calloc((size_t)network->n_nodes, sizeof *ends, &ends, err));
   for (int v = 0; v < network->n_nodes; v++) anchor[v] = -1;
   for (int e = 0; e < network->n_links; e++)
     useful[e] = !closed || (!closed[network->links[e].src] && !closed[network->links[e].dst]);
@@ -287,9 +276,7 @@ static copse_status prune(const struct copse_joint_search *s, const bool *member
       useful[e] =
           useful[e] && anchor[network->links[e].src] < 0 && anchor[network->links[e].dst] < 0;
   }
-out:
-  free(ends);
-  return status;
+  return COPSE_OK;
 }
 
 int copse_joint_anchor(const struct copse_joint_phase *phase, int node) {
@@ -371,15 +358,14 @@ static void mark_ways(const struct copse_joint_search *s, const struct copse_joi
 static copse_status close_columns(struct copse_joint_search *s, struct copse_err *err) {
   const struct copse_network *network = s->network;
   size_t nodes = (size_t)network->n_nodes, links = (size_t)network->n_links;
-  struct copse_arena scratch = {0};
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   bool *terminal, *wanted, *open, *column_open;
   int *hops;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&scratch, nodes, sizeof *terminal, &terminal, err));
-  COPSE_TRY(copse_arena_array(&scratch, nodes, sizeof *wanted, &wanted, err));
-  COPSE_TRY(copse_arena_array(&scratch, links, sizeof *open, &open, err));
-  COPSE_TRY(copse_arena_array(&scratch, nodes, sizeof *hops, &hops, err));
-  COPSE_TRY(
+  COPSE_DO(copse_arena_array(&scratch, nodes, sizeof *terminal, &terminal, err));
+  COPSE_DO(copse_arena_array(&scratch, nodes, sizeof *wanted, &wanted, err));
+  COPSE_DO(copse_arena_array(&scratch, links, sizeof *open, &open, err));
+  COPSE_DO(copse_arena_array(&scratch, nodes, sizeof *hops, &hops, err));
+  COPSE_DO(
       copse_arena_array(&scratch, (size_t)s->n_columns, sizeof *column_open, &column_open, err));
   for (int q = 0; q < s->n_phases; q++) {
     const struct copse_joint_phase *phase = &s->phases[q];
@@ -396,9 +382,7 @@ static copse_status close_columns(struct copse_joint_search *s, struct copse_err
   }
   for (int j = 0; j < s->n_columns; j++)
     if (s->uses[j] > 0 && !column_open[j]) copse_lp_close(s->lp, j);
-out:
-  copse_arena_free(&scratch);
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- all columns ------------------------------------------------------------------------- */
@@ -547,19 +531,16 @@ static copse_status add_flow_rows(struct copse_joint_search *s, struct copse_joi
 }
 
 static copse_status add_node_rows(struct copse_joint_search *s, struct copse_err *err) {
-  bool *terminal = NULL;
-  copse_status status;
-  COPSE_TRY(copse_calloc((size_t)s->network->n_nodes, sizeof *terminal, &terminal, err));
+  COPSE_AT_END(copse_free_at) bool *terminal = NULL;
+  COPSE_DO(copse_calloc((size_t)s->network->n_nodes, sizeof *terminal, &terminal, err));
   for (int q = 0; q < s->n_phases; q++) {
     struct copse_joint_phase *phase = &s->phases[q];
     if (phase->rest) continue; /* links together are balanced, so is the rest */
     mark_terminals(s, phase, terminal);
-    COPSE_TRY(phase->sink >= 0 ? add_flow_rows(s, phase, terminal, err)
+    COPSE_DO(phase->sink >= 0 ? add_flow_rows(s, phase, terminal, err)
                                : add_relay_rows(s, phase, terminal, err));
   }
-out:
-  free(terminal);
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_joint_add_cut(struct copse_joint_search *s, int phase, bool *inside,

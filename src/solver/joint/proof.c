@@ -358,17 +358,14 @@ copse_status copse_joint_round(const struct copse_joint_search *s, mpq_t *soluti
                                struct copse_joint *out, bool *fits, struct copse_err *err) {
   struct rounding r = {.s = s, .solution = solution, .out = out, .err = err};
   size_t nodes = (size_t)s->network->n_nodes;
-  struct copse_arena scratch = {0};
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&scratch, nodes, sizeof *r.last, &r.last, err));
-  COPSE_TRY(copse_arena_array(&scratch, nodes, sizeof(int), &r.queue.items, err));
-  COPSE_TRY(copse_arena_array(&out->arena, (size_t)s->n_groups, sizeof *r.parts, &r.parts, err));
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  COPSE_DO(copse_arena_array(&scratch, nodes, sizeof *r.last, &r.last, err));
+  COPSE_DO(copse_arena_array(&scratch, nodes, sizeof(int), &r.queue.items, err));
+  COPSE_DO(copse_arena_array(&out->arena, (size_t)s->n_groups, sizeof *r.parts, &r.parts, err));
   *fits = s->n_rates == 1 && round_rate(&r) && choose_whole(&r);
-  for (int g = 0; g < s->n_groups && *fits; g++) COPSE_TRY(round_part(&r, g, fits));
+  for (int g = 0; g < s->n_groups && *fits; g++) COPSE_DO(round_part(&r, g, fits));
   out->parts = r.parts;
-out:
-  copse_arena_free(&scratch);
-  return status;
+  return COPSE_OK;
 }
 
 void copse_joint_round_multipliers(mpq_t *multipliers, size_t n) {

@@ -92,22 +92,19 @@ static copse_status separate_phase(struct copse_joint_search *s, int phase, bool
                                    struct copse_err *err) {
   const struct copse_network *network = s->network;
   const struct copse_joint_phase *q = &s->phases[phase];
-  struct copse_flow *flow = NULL;
+  COPSE_AT_END(copse_flow_free_at) struct copse_flow *flow = NULL;
   size_t first = s->n_cuts;
   int64_t sum = 0;
-  copse_status status;
   for (int v = 0; v < network->n_nodes; v++) sum += s->shares[v];
   if (!has_leader(s, q)) return COPSE_OK;
-  COPSE_TRY(phase_graph(s, q->reduce, &flow, err));
+  COPSE_DO(phase_graph(s, q->reduce, &flow, err));
   int64_t enough = exact ? sum : sum - sum / COPSE_JOINT_SLACK_PART;
   for (int i = 0; i < copse_joint_terminals(s, q); i++) {
     int terminal = copse_joint_terminal(s, q, i);
     if (copse_joint_reaches(q, i) && copse_joint_leads(q, terminal))
-      COPSE_TRY(separate_terminal(s, phase, flow, terminal, sum, enough, first, err));
+      COPSE_DO(separate_terminal(s, phase, flow, terminal, sum, enough, first, err));
   }
-out:
-  copse_flow_free(flow);
-  return status;
+  return COPSE_OK;
 }
 
 /* What a phase has of a link at a point in units. */
@@ -475,7 +472,7 @@ copse_status copse_joint_search(const struct copse_network *network,
                                 const struct copse_joint_group *groups, int n_groups,
                                 const struct copse_joint_options *options, struct copse_joint *out,
                                 struct copse_err *err) {
-  struct copse_joint_search s = {
+  COPSE_AT_END(release) struct copse_joint_search s = {
       .network = network,
       .groups = groups,
       .n_groups = n_groups,
@@ -483,15 +480,12 @@ copse_status copse_joint_search(const struct copse_network *network,
       .whole = options->whole_links,
       .max_whole = options->max_whole > 0 ? options->max_whole : INT64_MAX};
   bool small;
-  copse_status status;
   *out = (struct copse_joint){.outcome = COPSE_JOINT_TOO_LARGE, .rate = COPSE_Q_ZERO};
-  COPSE_TRY(copse_joint_model(&s, options, &small, err));
+  COPSE_DO(copse_joint_model(&s, options, &small, err));
   out->columns = s.n_columns;
-  if (!small) goto out;
+  if (!small) return COPSE_OK;
   set_inner(&s);
-  COPSE_TRY(s.whole ? search_whole(&s, options, out, err)
+  COPSE_DO(s.whole ? search_whole(&s, options, out, err)
                     : search(&s, options->progress, out, err));
-out:
-  release(&s);
-  return status;
+  return COPSE_OK;
 }

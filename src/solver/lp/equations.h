@@ -17,6 +17,8 @@ struct copse_equations;
 copse_status copse_equations_new(int n, struct copse_equations **out,
                                  struct copse_err *err) COPSE_CHECKED;
 void copse_equations_free(struct copse_equations *equations);
+/* For COPSE_AT_END. */
+static inline void copse_equations_free_at(struct copse_equations **at) { copse_equations_free(*at); }
 
 /* Sets a coefficient; each place at most once, value not 0. */
 copse_status copse_equations_set(struct copse_equations *equations, int row, int column,

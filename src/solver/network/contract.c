@@ -186,24 +186,20 @@ copse_status copse_contract(const struct copse_network *network, const bool *fix
                             const bool *apart, struct copse_contraction *out,
                             struct copse_err *err) {
   struct search s = {.network = network, .fixed = fixed, .apart = apart, .out = out, .err = err};
-  struct copse_arena scratch = {0};
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   size_t nodes = (size_t)network->n_nodes;
-  copse_status status;
   *out = (struct copse_contraction){0};
-  COPSE_TRY(copse_arena_array(&scratch, nodes, sizeof *s.part, &s.part, err));
-  COPSE_TRY(copse_arena_array(&scratch, nodes, sizeof *s.neighbours, &s.neighbours, err));
-  COPSE_TRY(copse_arena_array(&scratch, nodes, sizeof *s.seen, &s.seen, err));
-  COPSE_TRY(copse_arena_array(&scratch, nodes, sizeof *s.first, &s.first, err));
-  COPSE_TRY(copse_arena_array(&scratch, nodes, sizeof *s.last, &s.last, err));
-  COPSE_TRY(
+  COPSE_DO(copse_arena_array(&scratch, nodes, sizeof *s.part, &s.part, err));
+  COPSE_DO(copse_arena_array(&scratch, nodes, sizeof *s.neighbours, &s.neighbours, err));
+  COPSE_DO(copse_arena_array(&scratch, nodes, sizeof *s.seen, &s.seen, err));
+  COPSE_DO(copse_arena_array(&scratch, nodes, sizeof *s.first, &s.first, err));
+  COPSE_DO(copse_arena_array(&scratch, nodes, sizeof *s.last, &s.last, err));
+  COPSE_DO(
       copse_arena_array(&scratch, 2 * (size_t)network->n_links, sizeof *s.next, &s.next, err));
-  COPSE_TRY(copse_arena_array(&out->arena, nodes, sizeof *s.merges, &s.merges, err));
+  COPSE_DO(copse_arena_array(&out->arena, nodes, sizeof *s.merges, &s.merges, err));
   list_ends(&s);
-  COPSE_TRY(merge_all(&s));
-  status = number(&s);
-out:
-  copse_arena_free(&scratch);
-  return status;
+  COPSE_DO(merge_all(&s));
+  return number(&s);
 }
 
 void copse_contraction_free(struct copse_contraction *contraction) {

@@ -148,23 +148,19 @@ static copse_status add_tight(const struct copse_network *network, const struct 
 copse_status copse_cuts_tight(const struct copse_network *network, const int64_t *capacities,
                               int64_t k, const int *sinks, int n_sinks, struct copse_cuts *out,
                               struct copse_err *err) {
-  struct copse_flow *flow = NULL;
-  struct copse_sinks answer = {0};
+  COPSE_AT_END(copse_flow_free_at) struct copse_flow *flow = NULL;
+  COPSE_AT_END(copse_sinks_free) struct copse_sinks answer = {0};
   struct copse_sink_question question = {.source = network->n_nodes,
                                          .sinks = sinks,
                                          .n_sinks = n_sinks,
                                          .most = n_sinks,
                                          .tight = true,
                                          .threads = network->threads};
-  copse_status status;
-  COPSE_TRY(copse_cuts_new(network->n_nodes, n_sinks, out, err));
-  COPSE_TRY(copse_sinks_graph(network, capacities, 1, k, &flow, &question.demand, err));
-  COPSE_TRY(copse_sinks_ask(&answer, flow, &question, err));
-  for (int c = 0; c < answer.n_cuts; c++) COPSE_TRY(add_tight(network, &answer.cuts[c], out, err));
-out:
-  copse_sinks_free(&answer);
-  copse_flow_free(flow);
-  return status;
+  COPSE_DO(copse_cuts_new(network->n_nodes, n_sinks, out, err));
+  COPSE_DO(copse_sinks_graph(network, capacities, 1, k, &flow, &question.demand, err));
+  COPSE_DO(copse_sinks_ask(&answer, flow, &question, err));
+  for (int c = 0; c < answer.n_cuts; c++) COPSE_DO(add_tight(network, &answer.cuts[c], out, err));
+  return COPSE_OK;
 }
 
 /* ---- nested sets ------------------------------------------------------------------------- */

@@ -18,6 +18,8 @@ struct copse_flow;
 copse_status copse_flow_new(int n_nodes, struct copse_flow **out,
                             struct copse_err *err) COPSE_CHECKED;
 void copse_flow_free(struct copse_flow *flow);
+/* For COPSE_AT_END. */
+static inline void copse_flow_free_at(struct copse_flow **flow) { copse_flow_free(*flow); }
 int copse_flow_nodes(const struct copse_flow *flow);
 int64_t copse_flow_links(const struct copse_flow *flow); /* pairs of nodes that have one */
 

@@ -105,24 +105,21 @@ static void imply(struct implied *w, size_t g, size_t s) {
 copse_status copse_place_implied(struct copse_place_model *m, int64_t **implied,
                                  struct copse_err *err) {
   struct implied w = {.m = m};
-  struct copse_arena scratch = {0};
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   size_t cells = (size_t)m->n_kinds * m->n_steps, pairs = m->n_experts * m->n_ranks;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&m->arena, pairs * cells, sizeof *w.out, &w.out, err));
-  COPSE_TRY(copse_arena_array(&scratch, cells, sizeof *w.base, &w.base, err));
-  COPSE_TRY(copse_arena_array(&scratch, m->n_experts, sizeof *w.sorted, &w.sorted, err));
-  COPSE_TRY(copse_arena_array(&scratch, m->n_experts + 1, sizeof *w.prefix, &w.prefix, err));
-  COPSE_TRY(copse_arena_array(&scratch, m->n_experts, sizeof *w.least_in, &w.least_in, err));
-  COPSE_TRY(copse_arena_array(&scratch, m->n_experts, sizeof *w.least_out, &w.least_out, err));
+  COPSE_DO(copse_arena_array(&m->arena, pairs * cells, sizeof *w.out, &w.out, err));
+  COPSE_DO(copse_arena_array(&scratch, cells, sizeof *w.base, &w.base, err));
+  COPSE_DO(copse_arena_array(&scratch, m->n_experts, sizeof *w.sorted, &w.sorted, err));
+  COPSE_DO(copse_arena_array(&scratch, m->n_experts + 1, sizeof *w.prefix, &w.prefix, err));
+  COPSE_DO(copse_arena_array(&scratch, m->n_experts, sizeof *w.least_in, &w.least_in, err));
+  COPSE_DO(copse_arena_array(&scratch, m->n_experts, sizeof *w.least_out, &w.least_out, err));
   for (size_t g = 0; g < m->n_groups; g++)
     for (size_t s = 0; s < m->n_steps; s++) imply(&w, g, s);
   for (size_t i = 0; i < pairs; i++)
     for (size_t c = 0; c < cells; c++)
       w.out[i * cells + c] = worse(w.out[i * cells + c], w.base[c]);
   *implied = w.out;
-out:
-  copse_arena_free(&scratch);
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- assignment ----------------------------------------------------------------------------- */

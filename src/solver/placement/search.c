@@ -311,12 +311,11 @@ copse_status copse_place_greedy(const struct copse_place_model *m, int *rank_of,
   struct wish *wishes = NULL;
   int64_t *load = NULL, *tokens = NULL;
   int *held = NULL;
-  struct copse_arena scratch = {0};
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&scratch, m->n_experts, sizeof *wishes, &wishes, err));
-  COPSE_TRY(copse_arena_array(&scratch, m->n_experts, sizeof *tokens, &tokens, err));
-  COPSE_TRY(copse_arena_array(&scratch, m->n_groups, sizeof *load, &load, err));
-  COPSE_TRY(copse_arena_array(&scratch, m->n_ranks, sizeof *held, &held, err));
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  COPSE_DO(copse_arena_array(&scratch, m->n_experts, sizeof *wishes, &wishes, err));
+  COPSE_DO(copse_arena_array(&scratch, m->n_experts, sizeof *tokens, &tokens, err));
+  COPSE_DO(copse_arena_array(&scratch, m->n_groups, sizeof *load, &load, err));
+  COPSE_DO(copse_arena_array(&scratch, m->n_ranks, sizeof *held, &held, err));
   for (size_t e = 0; e < m->n_experts; e++) {
     for (size_t s = 0; s < m->n_steps; s++) tokens[e] += copse_place_tokens(m, e)[s];
     wishes[e] = (struct wish){tokens[e], (int)e};
@@ -340,7 +339,5 @@ copse_status copse_place_greedy(const struct copse_place_model *m, int *rank_of,
       for (size_t s = 0; s < m->n_steps; s++) load[g] -= copse_place_sent(m, g, e)[s];
     }
   }
-out:
-  copse_arena_free(&scratch);
-  return status;
+  return COPSE_OK;
 }

@@ -56,30 +56,27 @@ static copse_status measure_nodes(const struct copse_network *network, int64_t *
 /* Start: the tightest of the cuts "everything but one terminal". */
 static copse_status start_rate(const struct copse_network *network, struct copse_optimum *best,
                                struct copse_err *err) {
-  copse_status status = COPSE_OK;
-  struct copse_arena scratch = {0};
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   size_t n = (size_t)network->n_nodes;
   int64_t *entering, *weight, total = total_weight(network);
   best->x = COPSE_Q_ZERO;
   best->unreached = -1;
-  COPSE_TRY(copse_arena_array(&scratch, n, sizeof *entering, &entering, err));
-  COPSE_TRY(copse_arena_array(&scratch, n, sizeof *weight, &weight, err));
-  COPSE_TRY(measure_nodes(network, entering, weight, err));
+  COPSE_DO(copse_arena_array(&scratch, n, sizeof *entering, &entering, err));
+  COPSE_DO(copse_arena_array(&scratch, n, sizeof *weight, &weight, err));
+  COPSE_DO(measure_nodes(network, entering, weight, err));
   for (int i = 0; i < network->n_terminals; i++) {
     int v = network->terminals[i];
     struct copse_q x;
     if (total == weight[v]) continue; /* no root outside of it */
-    COPSE_TRY(copse_q_make(entering[v], total - weight[v], &x, err));
+    COPSE_DO(copse_q_make(entering[v], total - weight[v], &x, err));
     if (best->unreached >= 0 && copse_q_cmp(x, best->x) >= 0) continue;
     best->x = x;
     best->unreached = v;
   }
-  if (best->unreached < 0) goto out;
+  if (best->unreached < 0) return COPSE_OK;
   memset(best->in_cut, true, n);
   best->in_cut[best->unreached] = false;
-out:
-  copse_arena_free(&scratch);
-  return status;
+  return COPSE_OK;
 }
 
 /* The cut of a sink that falls short gives the next rate; goes on from that sink, and is done
@@ -87,9 +84,8 @@ out:
 static copse_status newton(const struct copse_network *network,
                            const struct copse_progress *progress, struct copse_optimum *best,
                            struct copse_err *err) {
-  copse_status status = COPSE_OK;
-  struct copse_flow *flow = NULL;
-  struct copse_sinks sinks = {0};
+  COPSE_AT_END(copse_flow_free_at) struct copse_flow *flow = NULL;
+  COPSE_AT_END(copse_sinks_free) struct copse_sinks sinks = {0};
   struct copse_sink_question question = {
       .source = network->n_nodes,
       .sinks = network->sinks ? network->sinks : network->terminals,
@@ -98,22 +94,19 @@ static copse_status newton(const struct copse_network *network,
       .threads = network->threads,
   };
   for (int64_t round = 1; best->x.num > 0; round++) {
-    COPSE_TRY(
+    COPSE_DO(
         copse_sinks_graph(network, NULL, best->x.den, best->x.num, &flow, &question.demand, err));
-    COPSE_TRY(copse_sinks_ask(&sinks, flow, &question, err));
+    COPSE_DO(copse_sinks_ask(&sinks, flow, &question, err));
     copse_progress_report(progress, "optimum", round, round + sinks.n_cuts);
     if (sinks.n_cuts == 0) break;
     for (int i = 0; i < network->n_nodes; i++) best->in_cut[i] = !sinks.cuts[0].inside[i];
     question.start = sinks.cuts[0].place;
     best->unreached = question.sinks[question.start];
-    COPSE_TRY(rate_of_cut(network, best->in_cut, &best->x, err));
+    COPSE_DO(rate_of_cut(network, best->in_cut, &best->x, err));
     copse_flow_free(flow);
     flow = NULL;
   }
-out:
-  copse_flow_free(flow);
-  copse_sinks_free(&sinks);
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_optimum_find(const struct copse_network *network,
@@ -153,21 +146,17 @@ copse_status copse_optimum_scale(const struct copse_network *network, struct cop
 
 copse_status copse_optimum_feasible(const struct copse_network *network, const int64_t *capacities,
                                     int64_t k, bool *feasible, struct copse_err *err) {
-  copse_status status;
-  struct copse_flow *flow = NULL;
-  struct copse_sinks sinks = {0};
+  COPSE_AT_END(copse_flow_free_at) struct copse_flow *flow = NULL;
+  COPSE_AT_END(copse_sinks_free) struct copse_sinks sinks = {0};
   struct copse_sink_question question = {.source = network->n_nodes,
                                          .sinks = network->terminals,
                                          .n_sinks = network->n_terminals,
                                          .most = 1,
                                          .threads = network->threads};
-  COPSE_TRY(copse_sinks_graph(network, capacities, 1, k, &flow, &question.demand, err));
-  COPSE_TRY(copse_sinks_ask(&sinks, flow, &question, err));
+  COPSE_DO(copse_sinks_graph(network, capacities, 1, k, &flow, &question.demand, err));
+  COPSE_DO(copse_sinks_ask(&sinks, flow, &question, err));
   *feasible = sinks.n_cuts == 0;
-out:
-  copse_flow_free(flow);
-  copse_sinks_free(&sinks);
-  return status;
+  return COPSE_OK;
 }
 
 /* floor(u * capacity); u and capacities are positive. */
@@ -199,12 +188,11 @@ static void trim(const struct copse_network *network, int64_t *capacities, int n
  */
 static copse_status balance(const struct copse_network *network, int64_t *capacities,
                             struct copse_err *err) {
-  copse_status status;
-  struct copse_arena scratch = {0};
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   bool *is_terminal;
   int64_t *surplus;
-  COPSE_TRY(copse_network_terminals(network, &scratch, &is_terminal, err));
-  COPSE_TRY(copse_arena_array(&scratch, (size_t)network->n_nodes, sizeof *surplus, &surplus, err));
+  COPSE_DO(copse_network_terminals(network, &scratch, &is_terminal, err));
+  COPSE_DO(copse_arena_array(&scratch, (size_t)network->n_nodes, sizeof *surplus, &surplus, err));
   for (bool moved = true; moved;) {
     moved = false;
     for (int v = 0; v < network->n_nodes; v++) surplus[v] = 0;
@@ -218,9 +206,7 @@ static copse_status balance(const struct copse_network *network, int64_t *capaci
       moved = true;
     }
   }
-out:
-  copse_arena_free(&scratch);
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status try_u(const struct copse_network *network, struct copse_q u, int64_t k,
@@ -273,34 +259,31 @@ static copse_status bisect(const struct copse_network *network, int64_t b, int64
 copse_status copse_optimum_fixed_k(const struct copse_network *network, struct copse_q x_optimum,
                                    int64_t k, struct copse_q *u, int64_t *capacities,
                                    struct copse_err *err) {
-  copse_status status;
-  struct copse_arena scratch = {0};
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   size_t n = (size_t)network->n_links;
   int64_t *distinct, *tried;
   int n_distinct;
   bool feasible;
-  COPSE_TRY(copse_arena_array(&scratch, n, sizeof *distinct, &distinct, err));
-  COPSE_TRY(copse_arena_array(&scratch, n, sizeof *tried, &tried, err));
+  COPSE_DO(copse_arena_array(&scratch, n, sizeof *distinct, &distinct, err));
+  COPSE_DO(copse_arena_array(&scratch, n, sizeof *tried, &tried, err));
   distinct_capacities(network, distinct, &n_distinct);
 
   /* k / x is a lower bound; 1 / min b above it every floor has at least its exact share. */
   struct copse_q lower, upper, slack, k_q;
-  COPSE_TRY(copse_q_make(k, 1, &k_q, err));
-  COPSE_TRY(copse_q_div(k_q, x_optimum, &lower, err));
-  COPSE_TRY(copse_q_make(1, distinct[0], &slack, err));
-  COPSE_TRY(copse_q_add(lower, slack, &upper, err));
-  COPSE_TRY(try_u(network, lower, k, capacities, &feasible, err));
+  COPSE_DO(copse_q_make(k, 1, &k_q, err));
+  COPSE_DO(copse_q_div(k_q, x_optimum, &lower, err));
+  COPSE_DO(copse_q_make(1, distinct[0], &slack, err));
+  COPSE_DO(copse_q_add(lower, slack, &upper, err));
+  COPSE_DO(try_u(network, lower, k, capacities, &feasible, err));
   for (*u = lower; !feasible;) {
-    COPSE_TRY(try_u(network, upper, k, capacities, &feasible, err));
+    COPSE_DO(try_u(network, upper, k, capacities, &feasible, err));
     *u = upper;
-    if (!feasible) COPSE_TRY(copse_q_add(upper, slack, &upper, err)); /* trimmed relays */
+    if (!feasible) COPSE_DO(copse_q_add(upper, slack, &upper, err)); /* trimmed relays */
   }
   if (!copse_q_eq(*u, lower))
     for (int i = 0; i < n_distinct; i++)
-      COPSE_TRY(bisect(network, distinct[i], k, lower, u, tried, err));
-  COPSE_TRY(try_u(network, *u, k, capacities, &feasible, err));
-  if (!feasible) status = copse_fail(err, COPSE_INTERNAL, "fixed k: the bound does not hold");
-out:
-  copse_arena_free(&scratch);
-  return status;
+      COPSE_DO(bisect(network, distinct[i], k, lower, u, tried, err));
+  COPSE_DO(try_u(network, *u, k, capacities, &feasible, err));
+  if (!feasible) return copse_fail(err, COPSE_INTERNAL, "fixed k: the bound does not hold");
+  return COPSE_OK;
 }

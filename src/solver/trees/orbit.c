@@ -58,27 +58,23 @@ static copse_status find_cuts(const struct copse_tree_problem *problem, const in
   const struct copse_network *network = problem->network;
   const struct copse_network_symmetry *symmetry = problem->symmetry;
   struct finder f = {.network = network, .symmetry = symmetry, .out = out, .err = err};
-  struct copse_cuts tight = {0};
-  struct copse_arena scratch = {0};
+  COPSE_AT_END(copse_cuts_free) struct copse_cuts tight = {0};
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   size_t n = (size_t)network->n_nodes;
   int64_t n_products = 1;
-  copse_status status;
   for (int g = 0; g < symmetry->n; g++) n_products *= symmetry->generators[g].order;
-  COPSE_TRY(copse_cuts_new(network->n_nodes, 0, out, err));
-  COPSE_TRY(
+  COPSE_DO(copse_cuts_new(network->n_nodes, 0, out, err));
+  COPSE_DO(
       copse_cuts_tight(network, problem->capacities, problem->k, sinks, n_sinks, &tight, err));
-  COPSE_TRY(
+  COPSE_DO(
       copse_arena_array(&scratch, ((size_t)symmetry->n + 1) * n, sizeof(int), &f.levels, err));
   for (int c = 0; c < tight.n; c++) {
     f.n_inside = 0;
     for (int v = 0; v < network->n_nodes; v++)
       if (copse_cuts_hold(&tight, c, v)) f.levels[f.n_inside++] = v;
-    if (f.n_inside <= COPSE_ORBIT_MOST_MEMBERS / n_products) COPSE_TRY(add_images(&f, 0));
+    if (f.n_inside <= COPSE_ORBIT_MOST_MEMBERS / n_products) COPSE_DO(add_images(&f, 0));
   }
-out:
-  copse_cuts_free(&tight);
-  copse_arena_free(&scratch);
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- orbits --------------------------------------------------------------------------------- */
@@ -86,18 +82,15 @@ out:
 /* Disjoint sets of links: links that some product exchanges are in one set. */
 static copse_status join_links(const struct copse_grower *g,
                                const struct copse_network_symmetry *symmetry, int *parent) {
-  copse_status status = COPSE_OK;
-  int *image = NULL;
+  COPSE_AT_END(copse_free_at) int *image = NULL;
   copse_sets_init(parent, g->network->n_links);
   for (int i = 0; i < symmetry->n; i++) {
-    COPSE_TRY(copse_links_image(g->network, &symmetry->generators[i], &image, g->err));
+    COPSE_DO(copse_links_image(g->network, &symmetry->generators[i], &image, g->err));
     for (int e = 0; e < g->network->n_links; e++) copse_sets_unite(parent, e, image[e]);
     free(image);
     image = NULL;
   }
-out:
-  free(image);
-  return status;
+  return COPSE_OK;
 }
 
 /*
@@ -108,14 +101,13 @@ static copse_status make_orbits(struct copse_grower *g, const int64_t *capacitie
                                 const struct copse_network_symmetry *symmetry, int64_t times_now,
                                 int64_t *times) {
   int n = g->network->n_links, n_products = 1;
-  struct copse_arena scratch = {0};
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   int *parent, *size;
-  copse_status status;
   *times = 1;
-  COPSE_TRY(copse_arena_array(&scratch, (size_t)n, sizeof *parent, &parent, g->err));
-  COPSE_TRY(copse_arena_array(&scratch, (size_t)n, sizeof *size, &size, g->err));
+  COPSE_DO(copse_arena_array(&scratch, (size_t)n, sizeof *parent, &parent, g->err));
+  COPSE_DO(copse_arena_array(&scratch, (size_t)n, sizeof *size, &size, g->err));
   for (int i = 0; i < symmetry->n; i++) n_products *= symmetry->generators[i].order;
-  COPSE_TRY(join_links(g, symmetry, parent));
+  COPSE_DO(join_links(g, symmetry, parent));
   for (int e = 0; e < n; e++) size[copse_sets_find(parent, e)]++;
   g->n_orbits = 0;
   for (int e = 0; e < n; e++) { /* a set's first link is its parent */
@@ -127,11 +119,9 @@ static copse_status make_orbits(struct copse_grower *g, const int64_t *capacitie
     /* capacities for a fixed k may differ within an orbit: the least holds */
     int64_t *left = &g->left[g->orbit[e]];
     if (capacity / staying < *left) *left = capacity / staying;
-    COPSE_TRY(copse_lcm(*times, staying / copse_gcd(staying, capacities[e]), times, g->err));
+    COPSE_DO(copse_lcm(*times, staying / copse_gcd(staying, capacities[e]), times, g->err));
   }
-out:
-  copse_arena_free(&scratch);
-  return status;
+  return COPSE_OK;
 }
 
 /* The first root of every orbit. */
@@ -139,13 +129,12 @@ static copse_status find_bases(const struct copse_grower *g,
                                const struct copse_network_symmetry *symmetry, int *bases,
                                int *n_bases) {
   int n = g->network->n_nodes;
-  struct copse_arena scratch = {0};
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   int *parent;
   bool *taken;
-  copse_status status;
   *n_bases = 0;
-  COPSE_TRY(copse_arena_array(&scratch, (size_t)n, sizeof *parent, &parent, g->err));
-  COPSE_TRY(copse_arena_array(&scratch, (size_t)n, 1, &taken, g->err));
+  COPSE_DO(copse_arena_array(&scratch, (size_t)n, sizeof *parent, &parent, g->err));
+  COPSE_DO(copse_arena_array(&scratch, (size_t)n, 1, &taken, g->err));
   copse_sets_init(parent, n);
   for (int i = 0; i < symmetry->n; i++)
     for (int v = 0; v < n; v++) copse_sets_unite(parent, v, symmetry->generators[i].image[v]);
@@ -154,9 +143,7 @@ static copse_status find_bases(const struct copse_grower *g,
     if (!taken[set]) bases[(*n_bases)++] = i;
     taken[set] = true;
   }
-out:
-  copse_arena_free(&scratch);
-  return status;
+  return COPSE_OK;
 }
 
 /* k trees of every base root, within what is left. */
@@ -204,33 +191,29 @@ copse_status copse_make_orbit_trees(const struct copse_tree_problem *problem,
                                     struct copse_err *err) {
   const struct copse_network *network = problem->network;
   const struct copse_network_symmetry *symmetry = problem->symmetry;
-  struct copse_grower g = {.network = network, .forest = forest, .err = err};
+  COPSE_AT_END(copse_grower_free) struct copse_grower g = {.network = network, .forest = forest, .err = err};
   size_t n_roots = (size_t)network->n_roots;
   int *bases, *sinks, n_bases;
   int64_t whole, k = problem->k;
-  copse_status status;
   *made = false;
-  COPSE_TRY(copse_grower_prepare(&g));
-  COPSE_TRY(copse_arena_array(&g.arena, n_roots, sizeof(int), &bases, err));
-  COPSE_TRY(copse_arena_array(&g.arena, n_roots, sizeof(int), &sinks, err));
-  COPSE_TRY(find_bases(&g, symmetry, bases, &n_bases));
-  if ((int64_t)n_bases * network->n_terminals > COPSE_ORBIT_MOST_TO_GROW) goto out;
-  if (!copse_network_equal_weights(network)) goto out; /* no tree's image is of another weight */
+  COPSE_DO(copse_grower_prepare(&g));
+  COPSE_DO(copse_arena_array(&g.arena, n_roots, sizeof(int), &bases, err));
+  COPSE_DO(copse_arena_array(&g.arena, n_roots, sizeof(int), &sinks, err));
+  COPSE_DO(find_bases(&g, symmetry, bases, &n_bases));
+  if ((int64_t)n_bases * network->n_terminals > COPSE_ORBIT_MOST_TO_GROW) return COPSE_OK;
+  if (!copse_network_equal_weights(network)) return COPSE_OK; /* no tree's image is of another weight */
   for (int i = 0; i < n_bases; i++) sinks[i] = network->roots[bases[i]].node;
-  COPSE_TRY(find_cuts(problem, sinks, n_bases, &g.cuts, err));
-  COPSE_TRY(copse_grower_prepare_cuts(&g, false));
-  COPSE_TRY(make_orbits(&g, problem->capacities, symmetry, 1, &whole));
-  COPSE_TRY(grow_all(&g, k, bases, n_bases, problem->progress, made));
+  COPSE_DO(find_cuts(problem, sinks, n_bases, &g.cuts, err));
+  COPSE_DO(copse_grower_prepare_cuts(&g, false));
+  COPSE_DO(make_orbits(&g, problem->capacities, symmetry, 1, &whole));
+  COPSE_DO(grow_all(&g, k, bases, n_bases, problem->progress, made));
   if (!*made && problem->multiple && whole > 1 && whole <= COPSE_ORBIT_MOST_TIMES &&
       !copse_mul_overflows(k, whole, &k)) {
-    COPSE_TRY(make_orbits(&g, problem->capacities, symmetry, whole, &whole));
-    COPSE_TRY(grow_all(&g, k, bases, n_bases, problem->progress, made));
+    COPSE_DO(make_orbits(&g, problem->capacities, symmetry, whole, &whole));
+    COPSE_DO(grow_all(&g, k, bases, n_bases, problem->progress, made));
   }
-  if (!*made) goto out;
+  if (!*made) return COPSE_OK;
   forest->k = k;
   forest->base_only = true;
-  status = copse_grower_keep(&g);
-out:
-  copse_grower_free(&g);
-  return status;
+  return copse_grower_keep(&g);
 }

@@ -68,27 +68,23 @@ static copse_status grow(struct copse_grower *g, int64_t trees, int64_t at_once,
 static copse_status attempt(const struct copse_tree_problem *problem, int64_t trees,
                             int64_t at_once, struct copse_forest *forest, struct copse_err *err) {
   const struct copse_network *network = problem->network;
-  struct copse_grower g = {.network = network, .forest = forest, .err = err};
+  COPSE_AT_END(copse_grower_free) struct copse_grower g = {.network = network, .forest = forest, .err = err};
   bool made = false;
-  copse_status status;
-  COPSE_TRY(copse_grower_prepare(&g));
+  COPSE_DO(copse_grower_prepare(&g));
   g.n_orbits = network->n_links; /* each link for itself */
   for (int e = 0; e < network->n_links; e++) {
     g.orbit[e] = e;
     g.left[e] = problem->capacities[e];
   }
-  COPSE_TRY(copse_cuts_nested(network, problem->capacities, network->roots[0].node, narrow(trees),
+  COPSE_DO(copse_cuts_nested(network, problem->capacities, network->roots[0].node, narrow(trees),
                               &g.cuts, err));
-  COPSE_TRY(copse_grower_prepare_cuts(&g, true));
+  COPSE_DO(copse_grower_prepare_cuts(&g, true));
   measure_cuts(&g, trees);
   g.top_level = 1; /* cuts are entered again as a later resort */
-  COPSE_TRY(grow(&g, trees, at_once, &made, problem->progress));
-  if (!made) goto out;
-  COPSE_TRY(copse_grower_keep(&g));
-  status = copse_forest_shorten(network, forest, err);
-out:
-  copse_grower_free(&g);
-  return status;
+  COPSE_DO(grow(&g, trees, at_once, &made, problem->progress));
+  if (!made) return COPSE_OK;
+  COPSE_DO(copse_grower_keep(&g));
+  return copse_forest_shorten(network, forest, err);
 }
 
 static __int128 total_height(const struct copse_forest *forest) {

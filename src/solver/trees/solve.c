@@ -177,14 +177,13 @@ static copse_status choose_capacities(const struct copse_network *network,
 static copse_status make_trees(const struct copse_network *network,
                                const struct copse_forest_options *options,
                                struct copse_forest *forest, struct copse_err *err) {
-  copse_status status;
-  struct copse_arena scratch = {0};
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   int64_t *capacities;
   bool made = false, last = false;
   double start = copse_clock_seconds();
-  COPSE_TRY(
+  COPSE_DO(
       copse_arena_array(&scratch, (size_t)network->n_links, sizeof *capacities, &capacities, err));
-  COPSE_TRY(choose_capacities(network, options, forest, capacities, err));
+  COPSE_DO(choose_capacities(network, options, forest, capacities, err));
   struct copse_tree_problem problem = {.network = network,
                                        .capacities = capacities,
                                        .k = forest->k,
@@ -195,13 +194,11 @@ static copse_status make_trees(const struct copse_network *network,
   if (is_watched(&problem)) show_network(&problem);
   for (int i = 0; !made && !last; i++) {
     if (!makers[i].fits(&problem)) continue;
-    COPSE_TRY(makers[i].make(&problem, forest, &made, err));
+    COPSE_DO(makers[i].make(&problem, forest, &made, err));
     last = makers[i].last;
   }
   forest->seconds_pack = copse_clock_seconds() - start - forest->seconds_split;
-out:
-  copse_arena_free(&scratch);
-  return status;
+  return COPSE_OK;
 }
 
 /* One rank alone: nothing to move, one tree without edges per root. */

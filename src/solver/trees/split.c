@@ -683,32 +683,29 @@ static copse_status drop_source(struct splitter *s, int64_t k) {
 copse_status copse_split_relays(const struct copse_tree_problem *problem, struct copse_paths *paths,
                                 struct copse_flow **flow, struct copse_err *err) {
   const struct copse_network *network = problem->network;
-  struct splitter s = {.network = network,
+  COPSE_AT_END(release) struct splitter s = {.network = network,
                        .paths = paths,
                        .trusts = network->n_terminals >= problem->trust_from,
                        .err = err};
-  copse_status status;
   /* unequal shares were found by a linear programme: capacities that no guess fits */
   s.many_pairs = !s.trusts && !copse_network_equal_weights(network);
   *flow = NULL;
-  COPSE_TRY(prepare(&s));
-  COPSE_TRY(
+  COPSE_DO(prepare(&s));
+  COPSE_DO(
       copse_sinks_graph(network, problem->capacities, 1, problem->k, &s.flow, &s.demand, err));
-  COPSE_TRY(contract_chains(&s));
-  if (s.trusts) COPSE_TRY(split_all(&s));
+  COPSE_DO(contract_chains(&s));
+  if (s.trusts) COPSE_DO(split_all(&s));
   if (s.trusts && slowest_relay(&s) >= 0) {
-    COPSE_TRY(learn_tight(&s));
-    COPSE_TRY(split_batches(&s, problem->progress));
+    COPSE_DO(learn_tight(&s));
+    COPSE_DO(split_batches(&s, problem->progress));
   }
-  if (s.many_pairs && slowest_relay(&s) >= 0) COPSE_TRY(learn_tight(&s));
+  if (s.many_pairs && slowest_relay(&s) >= 0) COPSE_DO(learn_tight(&s));
   for (int w, done = 0; (w = slowest_relay(&s)) >= 0;) {
-    COPSE_TRY(split_relay(&s, w));
+    COPSE_DO(split_relay(&s, w));
     report(&s, problem->progress, ++done);
   }
-  COPSE_TRY(drop_source(&s, problem->k));
+  COPSE_DO(drop_source(&s, problem->k));
   *flow = s.flow;
   s.flow = NULL;
-out:
-  release(&s);
-  return status;
+  return COPSE_OK;
 }

@@ -37,9 +37,8 @@ static copse_status find_orbits(struct copse_search *s, struct copse_err *err) {
   const struct copse_network *network = s->problem->network;
   int m = network->n_links;
   COPSE_AT_END(copse_free_at) int *next = NULL; /* the image of each link */
-  COPSE_DO(copse_arena_array(&s->arena, (size_t)m, sizeof(int), &s->orbit, err));
-  COPSE_DO(copse_arena_array(&s->arena, (size_t)m, sizeof(int), &s->orbit_size, err));
-  COPSE_DO(copse_arena_array(&s->arena, (size_t)m, sizeof(int64_t), &s->orbit_capacity, err));
+  COPSE_DO(COPSE_ARRAYS(&s->arena, (size_t)m, int, err, &s->orbit, &s->orbit_size));
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)m, s->orbit_capacity, err));
   COPSE_DO(copse_links_image(network, &s->problem->rotation, &next, err));
   for (int e = 0; e < m; e++) s->orbit[e] = -1;
   for (int e = 0; e < m; e++) {
@@ -59,7 +58,7 @@ static copse_status find_bases(struct copse_search *s, struct copse_err *err) {
   const struct copse_network *network = s->problem->network;
   COPSE_AT_END(copse_free_at) bool *covered = NULL;
   COPSE_DO(copse_calloc((size_t)network->n_nodes, 1, &covered, err));
-  COPSE_DO(copse_arena_array(&s->arena, (size_t)network->n_terminals, sizeof(int), &s->base, err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)network->n_terminals, s->base, err));
   for (int i = 0; i < network->n_terminals; i++) {
     int node = network->terminals[i];
     if (covered[node]) continue;
@@ -74,13 +73,12 @@ static copse_status prepare(struct copse_search *s, struct copse_err *err) {
   size_t nodes = (size_t)network->n_nodes, links = (size_t)network->n_links;
   COPSE_DO(find_orbits(s, err));
   COPSE_DO(find_bases(s, err));
-  COPSE_DO(copse_arena_array(&s->arena, nodes, 1, &s->blocked, err));
-  COPSE_DO(copse_arena_array(&s->arena, nodes, sizeof(int64_t), &s->below, err));
-  COPSE_DO(copse_arena_array(&s->arena, links, sizeof(int64_t), &s->lengths, err));
-  COPSE_DO(copse_arena_array(&s->arena, (size_t)s->n_orbits, sizeof(int64_t), &s->loads, err));
-  COPSE_DO(copse_arena_array(&s->arena, (size_t)s->n_orbits, sizeof(double), &s->price, err));
-  COPSE_DO(copse_arena_array(&s->arena, (size_t)s->n_orbits, sizeof(double), &s->best_price, err));
-  COPSE_DO(copse_arena_array(&s->arena, (size_t)s->n_bases, sizeof(double), &s->share_price, err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, nodes, s->blocked, err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, nodes, s->below, err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, links, s->lengths, err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_orbits, s->loads, err));
+  COPSE_DO(COPSE_ARRAYS(&s->arena, (size_t)s->n_orbits, double, err, &s->price, &s->best_price));
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_bases, s->share_price, err));
   COPSE_DO(copse_shortest_new(network, &s->shortest, err));
   for (int i = 0; i < network->n_terminals; i++)
     s->blocked[network->terminals[i]] = !s->problem->forward;

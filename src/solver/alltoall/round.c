@@ -253,8 +253,8 @@ static copse_status try_prices(struct copse_search *s, const double *price,
   size_t links = (size_t)s->problem->network->n_links;
   double most = 0, *values;
   int64_t *lengths;
-  COPSE_DO(copse_arena_array(&scratch, (size_t)s->n_orbits, sizeof *values, &values, err));
-  COPSE_DO(copse_arena_array(&scratch, links, sizeof *lengths, &lengths, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)s->n_orbits, values, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, links, lengths, err));
   for (int o = 0; o < s->n_orbits; o++) {
     values[o] = price[o] * copse_orbit_factor(s, o);
     if (values[o] > most) most = values[o];
@@ -403,8 +403,8 @@ static copse_status collect(struct collector *k, bool *good, struct copse_q *tim
   int64_t fraction;
   *good = false;
   size_t nodes = (size_t)k->s->problem->network->n_nodes;
-  COPSE_DO(copse_arena_array(&k->scratch, nodes, sizeof(int), &k->nodes, err));
-  COPSE_DO(copse_arena_array(&k->scratch, (size_t)k->s->n_orbits, sizeof(int64_t), &k->loads, err));
+  COPSE_DO(COPSE_ARRAY(&k->scratch, nodes, k->nodes, err));
+  COPSE_DO(COPSE_ARRAY(&k->scratch, (size_t)k->s->n_orbits, k->loads, err));
   if (copse_mul_overflows(k->s->problem->total, k->out->whole, &fraction) || fraction > AMOUNT_MAX)
     return COPSE_OK;
   for (int b = 0; b < k->s->n_bases; b++)

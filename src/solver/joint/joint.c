@@ -25,8 +25,7 @@ struct small {
 static copse_status contract(struct small *m) {
   size_t nodes = (size_t)m->network->n_nodes;
   bool *fixed, *apart;
-  COPSE_DO(copse_arena_array(&m->arena, nodes, sizeof *fixed, &fixed, m->err));
-  COPSE_DO(copse_arena_array(&m->arena, nodes, sizeof *apart, &apart, m->err));
+  COPSE_DO(COPSE_ARRAYS(&m->arena, nodes, bool, m->err, &fixed, &apart));
   for (int g = 0; g < m->n_groups; g++) {
     const struct copse_joint_group *group = &m->groups[g];
     for (int i = 0; i < group->n_members; i++) fixed[group->members[i]] = true;

@@ -189,8 +189,7 @@ static copse_status number_columns(struct orbits *o) {
   for (int g = 0; g < s->n_groups; g++) {
     while (q < s->n_phases && s->phases[q].group < g) q++;
     if (copse_joint_roots(s, g) > 0) continue;
-    COPSE_DO(copse_arena_array(&s->arena, (size_t)s->groups[g].n_members, sizeof(int),
-                                &s->share[g], o->err));
+    COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->groups[g].n_members, s->share[g], o->err));
     for (int i = 0; i < s->groups[g].n_members; i++) {
       int *column = &share[copse_sets_find(o->phase_nodes, q * n_nodes + s->groups[g].members[i])];
       if (*column == 0) *column = s->n_columns++;
@@ -223,7 +222,7 @@ static copse_status find_orbits(struct copse_joint_search *s,
                                 const struct copse_joint_options *options, struct copse_err *err) {
   struct orbits o = {.s = s, .err = err};
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
-  COPSE_DO(copse_arena_array(&s->arena, (size_t)s->n_groups, sizeof *s->twin, &s->twin, err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_groups, s->twin, err));
   COPSE_DO(sets_new(&scratch, s->n_groups, &o.groups, err));
   COPSE_DO(sets_new(&scratch, s->network->n_links, &o.links, err));
   COPSE_DO(sets_new(&scratch, s->n_phases * s->network->n_nodes, &o.phase_nodes, err));
@@ -292,11 +291,9 @@ static copse_status add_phase(struct copse_joint_search *s, int group, bool redu
   phase->reduce = reduce;
   phase->sink = sink;
   phase->rest = s->whole && reduce;
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->network->n_links, phase->column, err));
   COPSE_DO(
-      copse_arena_array(&s->arena, (size_t)s->network->n_links, sizeof(int), &phase->column, err));
-  COPSE_DO(copse_arena_array(&s->arena, nodes, sizeof(int), &phase->relay_row, err));
-  COPSE_DO(copse_arena_array(&s->arena, nodes, sizeof(int), &phase->anchor, err));
-  COPSE_DO(copse_arena_array(&s->arena, nodes, sizeof(int), &phase->leader, err));
+      COPSE_ARRAYS(&s->arena, nodes, int, err, &phase->relay_row, &phase->anchor, &phase->leader));
   mark_terminals(s, phase, terminal);
   COPSE_DO(prune(s, terminal, s->groups[group].closed, useful, phase->anchor, err));
   for (int e = 0; e < s->network->n_links; e++) {
@@ -361,12 +358,10 @@ static copse_status close_columns(struct copse_joint_search *s, struct copse_err
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   bool *terminal, *wanted, *open, *column_open;
   int *hops;
-  COPSE_DO(copse_arena_array(&scratch, nodes, sizeof *terminal, &terminal, err));
-  COPSE_DO(copse_arena_array(&scratch, nodes, sizeof *wanted, &wanted, err));
-  COPSE_DO(copse_arena_array(&scratch, links, sizeof *open, &open, err));
-  COPSE_DO(copse_arena_array(&scratch, nodes, sizeof *hops, &hops, err));
-  COPSE_DO(
-      copse_arena_array(&scratch, (size_t)s->n_columns, sizeof *column_open, &column_open, err));
+  COPSE_DO(COPSE_ARRAYS(&scratch, nodes, bool, err, &terminal, &wanted));
+  COPSE_DO(COPSE_ARRAY(&scratch, links, open, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, nodes, hops, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)s->n_columns, column_open, err));
   for (int q = 0; q < s->n_phases; q++) {
     const struct copse_joint_phase *phase = &s->phases[q];
     memset(open, 0, links * sizeof *open);
@@ -538,7 +533,7 @@ static copse_status add_node_rows(struct copse_joint_search *s, struct copse_err
     if (phase->rest) continue; /* links together are balanced, so is the rest */
     mark_terminals(s, phase, terminal);
     COPSE_DO(phase->sink >= 0 ? add_flow_rows(s, phase, terminal, err)
-                               : add_relay_rows(s, phase, terminal, err));
+                              : add_relay_rows(s, phase, terminal, err));
   }
   return COPSE_OK;
 }
@@ -625,17 +620,12 @@ copse_status copse_joint_model(struct copse_joint_search *s,
   COPSE_DO(add_columns(s, options, small, err));
   if (!*small) return COPSE_OK;
   size_t columns = (size_t)s->n_columns;
-  COPSE_DO(copse_arena_array(&s->arena, columns, sizeof *s->terms, &s->terms, err));
-  COPSE_DO(copse_arena_array(&s->arena, columns, sizeof *s->term_at, &s->term_at, err));
-  COPSE_DO(copse_arena_array(&s->arena, columns, sizeof *s->value, &s->value, err));
-  COPSE_DO(copse_arena_array(&s->arena, columns, sizeof *s->inner, &s->inner, err));
-  COPSE_DO(copse_arena_array(&s->arena, columns, sizeof *s->middle, &s->middle, err));
-  COPSE_DO(
-      copse_arena_array(&s->arena, (size_t)s->network->n_nodes, sizeof(int64_t), &s->shares, err));
-  COPSE_DO(copse_arena_array(&s->arena, (size_t)s->network->n_links, sizeof(int64_t),
-                             &s->capacities, err));
-  COPSE_DO(
-      copse_arena_array(&s->arena, (size_t)s->network->n_links, sizeof(int64_t), &s->units, err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, columns, s->terms, err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, columns, s->term_at, err));
+  COPSE_DO(COPSE_ARRAYS(&s->arena, columns, int64_t, err, &s->value, &s->inner, &s->middle));
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->network->n_nodes, s->shares, err));
+  COPSE_DO(COPSE_ARRAYS(&s->arena, (size_t)s->network->n_links, int64_t, err, &s->capacities,
+                        &s->units));
   for (int e = 0; e < s->network->n_links; e++)
     s->units[e] =
         llround((double)s->network->links[e].capacity / (double)largest * (double)COPSE_LP_UNITS);

@@ -359,9 +359,8 @@ copse_status copse_joint_round(const struct copse_joint_search *s, mpq_t *soluti
   struct rounding r = {.s = s, .solution = solution, .out = out, .err = err};
   size_t nodes = (size_t)s->network->n_nodes;
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
-  COPSE_DO(copse_arena_array(&scratch, nodes, sizeof *r.last, &r.last, err));
-  COPSE_DO(copse_arena_array(&scratch, nodes, sizeof(int), &r.queue.items, err));
-  COPSE_DO(copse_arena_array(&out->arena, (size_t)s->n_groups, sizeof *r.parts, &r.parts, err));
+  COPSE_DO(COPSE_ARRAYS(&scratch, nodes, int, err, &r.last, &r.queue.items));
+  COPSE_DO(COPSE_ARRAY(&out->arena, (size_t)s->n_groups, r.parts, err));
   *fits = s->n_rates == 1 && round_rate(&r) && choose_whole(&r);
   for (int g = 0; g < s->n_groups && *fits; g++) COPSE_DO(round_part(&r, g, fits));
   out->parts = r.parts;

@@ -94,7 +94,7 @@ void copse_lp_close(struct copse_lp *lp, int column) {
 copse_status copse_lp_add_row(struct copse_lp *lp, const struct copse_lp_term *terms, int n,
                               int64_t right, bool exactly, struct copse_err *err) {
   struct row row = {.n = n, .right = right, .exactly = exactly};
-  COPSE_DO(copse_arena_array(&lp->arena, (size_t)n, sizeof *row.terms, &row.terms, err));
+  COPSE_DO(COPSE_ARRAY(&lp->arena, (size_t)n, row.terms, err));
   COPSE_DO(copse_grow(&lp->rows, &lp->rows_capacity, lp->n_rows + 1, sizeof *lp->rows, err));
   memcpy(row.terms, terms, (size_t)n * sizeof *terms);
   lp->rows[lp->n_rows++] = row;
@@ -163,9 +163,8 @@ struct basis {
 static copse_status list_basis(const struct copse_lp *lp, struct basis *b, struct copse_err *err) {
   int n_rows = 0;
   b->lp = lp;
-  COPSE_DO(copse_arena_array(&b->scratch, lp->n_rows, sizeof(int), &b->rows, err));
-  COPSE_DO(copse_arena_array(&b->scratch, (size_t)lp->n_columns, sizeof(int), &b->columns, err));
-  COPSE_DO(copse_arena_array(&b->scratch, (size_t)lp->n_columns, sizeof(int), &b->place, err));
+  COPSE_DO(COPSE_ARRAY(&b->scratch, lp->n_rows, b->rows, err));
+  COPSE_DO(COPSE_ARRAYS(&b->scratch, (size_t)lp->n_columns, int, err, &b->columns, &b->place));
   for (size_t i = 0; i < lp->n_rows; i++)
     if (glp_get_row_stat(lp->glp, (int)i + 1) != GLP_BS) b->rows[n_rows++] = (int)i;
   for (int j = 0; j < lp->n_columns; j++) {

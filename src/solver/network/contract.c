@@ -189,14 +189,10 @@ copse_status copse_contract(const struct copse_network *network, const bool *fix
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   size_t nodes = (size_t)network->n_nodes;
   *out = (struct copse_contraction){0};
-  COPSE_DO(copse_arena_array(&scratch, nodes, sizeof *s.part, &s.part, err));
-  COPSE_DO(copse_arena_array(&scratch, nodes, sizeof *s.neighbours, &s.neighbours, err));
-  COPSE_DO(copse_arena_array(&scratch, nodes, sizeof *s.seen, &s.seen, err));
-  COPSE_DO(copse_arena_array(&scratch, nodes, sizeof *s.first, &s.first, err));
-  COPSE_DO(copse_arena_array(&scratch, nodes, sizeof *s.last, &s.last, err));
   COPSE_DO(
-      copse_arena_array(&scratch, 2 * (size_t)network->n_links, sizeof *s.next, &s.next, err));
-  COPSE_DO(copse_arena_array(&out->arena, nodes, sizeof *s.merges, &s.merges, err));
+      COPSE_ARRAYS(&scratch, nodes, int, err, &s.part, &s.neighbours, &s.seen, &s.first, &s.last));
+  COPSE_DO(COPSE_ARRAY(&scratch, 2 * (size_t)network->n_links, s.next, err));
+  COPSE_DO(COPSE_ARRAY(&out->arena, nodes, s.merges, err));
   list_ends(&s);
   COPSE_DO(merge_all(&s));
   return number(&s);

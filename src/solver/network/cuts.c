@@ -189,12 +189,10 @@ static int by_capacity(const void *a, const void *b, void *capacities) {
 
 static copse_status prepare(struct finder *f) {
   size_t n = (size_t)f->network->n_nodes, m = (size_t)f->network->n_links;
-  COPSE_DO(copse_arena_array(&f->scratch, m, sizeof(int), &f->by_capacity, f->err));
-  COPSE_DO(copse_arena_array(&f->scratch, n, sizeof(int), &f->set, f->err));
-  COPSE_DO(copse_arena_array(&f->scratch, n, sizeof(int), &f->terminals, f->err));
-  COPSE_DO(copse_arena_array(&f->scratch, n, sizeof(int), &f->listed, f->err));
-  COPSE_DO(copse_arena_array(&f->scratch, n, sizeof(int64_t), &f->across, f->err));
-  COPSE_DO(copse_arena_array(&f->scratch, n, sizeof(int), &f->place, f->err));
+  COPSE_DO(COPSE_ARRAY(&f->scratch, m, f->by_capacity, f->err));
+  COPSE_DO(
+      COPSE_ARRAYS(&f->scratch, n, int, f->err, &f->set, &f->terminals, &f->listed, &f->place));
+  COPSE_DO(COPSE_ARRAY(&f->scratch, n, f->across, f->err));
   for (size_t e = 0; e < m; e++) f->by_capacity[e] = (int)e;
   int64_t *keys = (int64_t *)f->capacities; /* qsort_r hands them on as they are */
   qsort_r(f->by_capacity, m, sizeof *f->by_capacity, by_capacity, keys);

@@ -371,46 +371,34 @@ static void set_up(struct copse_online *o, const struct copse_online_model *mode
 
 static copse_status allocate_cut(struct copse_online *o, struct copse_err *err) {
   size_t h = (size_t)o->h, words = (size_t)o->words, hh = h * h;
-  COPSE_DO(copse_arena_array(&o->arena, hh, sizeof *o->rest, &o->rest, err));
-  COPSE_DO(copse_arena_array(&o->arena, h, sizeof *o->row_slack, &o->row_slack, err));
-  COPSE_DO(copse_arena_array(&o->arena, h, sizeof *o->col_slack, &o->col_slack, err));
-  COPSE_DO(copse_arena_array(&o->arena, h * words, sizeof *o->edges, &o->edges, err));
-  COPSE_DO(copse_arena_array(&o->arena, words, sizeof *o->slack_rows, &o->slack_rows, err));
-  COPSE_DO(copse_arena_array(&o->arena, words, sizeof *o->slack_cols, &o->slack_cols, err));
-  COPSE_DO(copse_arena_array(&o->arena, words, sizeof *o->free_cols, &o->free_cols, err));
-  COPSE_DO(copse_arena_array(&o->arena, words, sizeof *o->unseen, &o->unseen, err));
-  COPSE_DO(copse_arena_array(&o->arena, h, sizeof *o->match_row, &o->match_row, err));
-  COPSE_DO(copse_arena_array(&o->arena, h, sizeof *o->match_col, &o->match_col, err));
-  COPSE_DO(copse_arena_array(&o->arena, h, sizeof *o->parent, &o->parent, err));
-  COPSE_DO(copse_arena_array(&o->arena, h, sizeof *o->queue, &o->queue, err));
-  COPSE_DO(
-      copse_arena_array(&o->arena, 2 * h * (size_t)o->tail_words, sizeof *o->used, &o->used, err));
-  COPSE_DO(copse_arena_array(&o->arena, hh, sizeof *o->keys, &o->keys, err));
-  COPSE_DO(copse_arena_array(&o->arena, hh, sizeof *o->keys_swap, &o->keys_swap, err));
-  COPSE_DO(copse_arena_array(&o->arena, hh, sizeof *o->order, &o->order, err));
-  return copse_arena_array(&o->arena, hh, sizeof *o->order_swap, &o->order_swap, err);
+  COPSE_DO(COPSE_ARRAY(&o->arena, hh, o->rest, err));
+  COPSE_DO(COPSE_ARRAYS(&o->arena, h, int64_t, err, &o->row_slack, &o->col_slack));
+  COPSE_DO(COPSE_ARRAY(&o->arena, h * words, o->edges, err));
+  COPSE_DO(COPSE_ARRAYS(&o->arena, words, uint64_t, err, &o->slack_rows, &o->slack_cols,
+                        &o->free_cols, &o->unseen));
+  COPSE_DO(COPSE_ARRAYS(&o->arena, h, int16_t, err, &o->match_row, &o->match_col, &o->parent,
+                        &o->queue));
+  COPSE_DO(COPSE_ARRAY(&o->arena, 2 * h * (size_t)o->tail_words, o->used, err));
+  COPSE_DO(COPSE_ARRAYS(&o->arena, hh, uint32_t, err, &o->keys, &o->keys_swap));
+  return COPSE_ARRAYS(&o->arena, hh, int32_t, err, &o->order, &o->order_swap);
 }
 
 static copse_status allocate(struct copse_online *o, struct copse_err *err) {
   size_t h = (size_t)o->h, n = (size_t)o->n, stages = (size_t)o->max_stages;
   size_t steps = (size_t)o->options.steps;
-  COPSE_DO(copse_arena_array(&o->arena, n * h, sizeof *o->to_host, &o->to_host, err));
-  COPSE_DO(copse_arena_array(&o->arena, n, sizeof *o->into, &o->into, err));
-  COPSE_DO(copse_arena_array(&o->arena, h * h, sizeof *o->total, &o->total, err));
-  COPSE_DO(copse_arena_array(&o->arena, h, sizeof *o->row, &o->row, err));
-  COPSE_DO(copse_arena_array(&o->arena, h, sizeof *o->col, &o->col, err));
+  COPSE_DO(COPSE_ARRAY(&o->arena, n * h, o->to_host, err));
+  COPSE_DO(COPSE_ARRAY(&o->arena, n, o->into, err));
+  COPSE_DO(COPSE_ARRAY(&o->arena, h * h, o->total, err));
+  COPSE_DO(COPSE_ARRAYS(&o->arena, h, int64_t, err, &o->row, &o->col));
   COPSE_DO(allocate_cut(o, err));
-  COPSE_DO(copse_arena_array(&o->arena, stages, sizeof *o->duration, &o->duration, err));
-  COPSE_DO(copse_arena_array(&o->arena, stages + 1, sizeof *o->first_step, &o->first_step, err));
-  COPSE_DO(copse_arena_array(&o->arena, stages * h, sizeof *o->dst, &o->dst, err));
-  COPSE_DO(copse_arena_array(&o->arena, stages * h, sizeof *o->src, &o->src, err));
-  COPSE_DO(copse_arena_array(&o->arena, stages, sizeof *o->visits, &o->visits, err));
-  COPSE_DO(copse_arena_array(&o->arena, h, sizeof *o->head, &o->head, err));
-  COPSE_DO(copse_arena_array(&o->arena, h, sizeof *o->last, &o->last, err));
-  COPSE_DO(copse_arena_array(&o->arena, h, sizeof *o->done, &o->done, err));
+  COPSE_DO(COPSE_ARRAY(&o->arena, stages, o->duration, err));
+  COPSE_DO(COPSE_ARRAY(&o->arena, stages + 1, o->first_step, err));
+  COPSE_DO(COPSE_ARRAYS(&o->arena, stages * h, int16_t, err, &o->dst, &o->src));
+  COPSE_DO(COPSE_ARRAY(&o->arena, stages, o->visits, err));
+  COPSE_DO(COPSE_ARRAYS(&o->arena, h, int, err, &o->head, &o->last));
+  COPSE_DO(COPSE_ARRAY(&o->arena, h, o->done, err));
   /* the sum of the stages is below 20 times what is needed, even if all of them are tail */
-  COPSE_DO(copse_arena_array(&o->arena, 5 * (stages + 20 * steps + 1), sizeof *o->counts,
-                             &o->counts, err));
+  COPSE_DO(COPSE_ARRAY(&o->arena, 5 * (stages + 20 * steps + 1), o->counts, err));
   return COPSE_OK;
 }
 

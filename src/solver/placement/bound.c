@@ -107,12 +107,11 @@ copse_status copse_place_implied(struct copse_place_model *m, int64_t **implied,
   struct implied w = {.m = m};
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   size_t cells = (size_t)m->n_kinds * m->n_steps, pairs = m->n_experts * m->n_ranks;
-  COPSE_DO(copse_arena_array(&m->arena, pairs * cells, sizeof *w.out, &w.out, err));
-  COPSE_DO(copse_arena_array(&scratch, cells, sizeof *w.base, &w.base, err));
-  COPSE_DO(copse_arena_array(&scratch, m->n_experts, sizeof *w.sorted, &w.sorted, err));
-  COPSE_DO(copse_arena_array(&scratch, m->n_experts + 1, sizeof *w.prefix, &w.prefix, err));
-  COPSE_DO(copse_arena_array(&scratch, m->n_experts, sizeof *w.least_in, &w.least_in, err));
-  COPSE_DO(copse_arena_array(&scratch, m->n_experts, sizeof *w.least_out, &w.least_out, err));
+  COPSE_DO(COPSE_ARRAY(&m->arena, pairs * cells, w.out, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, cells, w.base, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, m->n_experts, w.sorted, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, m->n_experts + 1, w.prefix, err));
+  COPSE_DO(COPSE_ARRAYS(&scratch, m->n_experts, int64_t, err, &w.least_in, &w.least_out));
   for (size_t g = 0; g < m->n_groups; g++)
     for (size_t s = 0; s < m->n_steps; s++) imply(&w, g, s);
   for (size_t i = 0; i < pairs; i++)
@@ -145,13 +144,11 @@ static copse_status assign_new(const struct copse_place_problem *p, struct copse
   a->n_experts = p->n_experts;
   a->n_ranks = p->n_ranks;
   a->capacity = p->capacity < p->n_experts ? p->capacity : p->n_experts;
-  COPSE_DO(copse_arena_array(arena, (size_t)p->n_experts, sizeof *a->rank_of, &a->rank_of, err));
-  COPSE_DO(copse_arena_array(arena, ranks, sizeof *a->prices, &a->prices, err));
-  COPSE_DO(copse_arena_array(arena, ranks, sizeof *a->distance, &a->distance, err));
-  COPSE_DO(copse_arena_array(arena, ranks, sizeof *a->via, &a->via, err));
-  COPSE_DO(copse_arena_array(arena, ranks, sizeof *a->done, &a->done, err));
-  COPSE_DO(copse_arena_array(arena, ranks, sizeof *a->n_held, &a->n_held, err));
-  return copse_arena_array(arena, ranks * (size_t)a->capacity, sizeof *a->held, &a->held, err);
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)p->n_experts, a->rank_of, err));
+  COPSE_DO(COPSE_ARRAYS(arena, ranks, double, err, &a->prices, &a->distance));
+  COPSE_DO(COPSE_ARRAYS(arena, ranks, int, err, &a->via, &a->n_held));
+  COPSE_DO(COPSE_ARRAY(arena, ranks, a->done, err));
+  return COPSE_ARRAY(arena, ranks * (size_t)a->capacity, a->held, err);
 }
 
 /* Reduced cost of putting an expert on a rank; prices are <= 0 and make full ranks dear. */
@@ -358,18 +355,14 @@ static copse_status ascent_new(struct ascent *a, const struct copse_placement *b
   a->n_cells = (size_t)m->n_kinds * m->n_steps;
   a->n_rows = 2 * m->n_groups + m->n_experts;
   size_t all = a->n_cells * a->n_rows, pairs = m->n_experts * m->n_ranks;
-  COPSE_DO(copse_arena_array(&a->scratch, all, sizeof(double), &a->weights, err));
-  COPSE_DO(copse_arena_array(&a->scratch, all, sizeof(double), &a->logs, err));
-  COPSE_DO(copse_arena_array(&a->scratch, all, sizeof(double), &a->values, err));
-  COPSE_DO(copse_arena_array(&a->scratch, all, sizeof(double), &a->best_weights, err));
-  COPSE_DO(copse_arena_array(&a->scratch, all, sizeof(double), &a->best_logs, err));
-  COPSE_DO(copse_arena_array(&a->scratch, m->n_ranks, sizeof(double), &a->best_prices, err));
-  COPSE_DO(copse_arena_array(&a->scratch, a->n_cells, sizeof(double), &a->scale, err));
-  COPSE_DO(copse_arena_array(&a->scratch, pairs, sizeof(double), &a->cost, err));
-  COPSE_DO(copse_arena_array(&a->scratch, m->n_experts, sizeof(double), &a->part, err));
-  COPSE_DO(copse_arena_array(&a->scratch, m->n_groups * m->n_steps, sizeof *a->in, &a->in, err));
-  COPSE_DO(copse_arena_array(&a->scratch, m->n_groups * m->n_steps, sizeof *a->out, &a->out, err));
-  COPSE_DO(copse_arena_array(&a->scratch, a->n_cells, sizeof *steps, &steps, err));
+  COPSE_DO(COPSE_ARRAYS(&a->scratch, all, double, err, &a->weights, &a->logs, &a->values,
+                        &a->best_weights, &a->best_logs));
+  COPSE_DO(COPSE_ARRAY(&a->scratch, m->n_ranks, a->best_prices, err));
+  COPSE_DO(COPSE_ARRAY(&a->scratch, a->n_cells, a->scale, err));
+  COPSE_DO(COPSE_ARRAY(&a->scratch, pairs, a->cost, err));
+  COPSE_DO(COPSE_ARRAY(&a->scratch, m->n_experts, a->part, err));
+  COPSE_DO(COPSE_ARRAYS(&a->scratch, m->n_groups * m->n_steps, int64_t, err, &a->in, &a->out));
+  COPSE_DO(COPSE_ARRAY(&a->scratch, a->n_cells, steps, err));
   COPSE_DO(assign_new(m->p, &a->scratch, &a->assign, err));
   copse_place_loads(m, best->rank_of, a->in, a->out, steps, &time);
   for (size_t c = 0; c < a->n_cells; c++) a->scale[c] = steps[c] > 0 ? (double)steps[c] : 1;
@@ -431,8 +424,7 @@ static copse_status certify(struct ascent *a, int64_t *bound, struct copse_err *
   __int128 *prices = NULL, *cost = NULL, sum = 0;
   *bound = 0;
   if (!weights_are_shares(a)) return copse_fail(err, COPSE_INTERNAL, "weights above 1");
-  COPSE_DO(copse_arena_array(&a->scratch, m->n_ranks, sizeof *prices, &prices, err));
-  COPSE_DO(copse_arena_array(&a->scratch, m->n_ranks, sizeof *cost, &cost, err));
+  COPSE_DO(COPSE_ARRAYS(&a->scratch, m->n_ranks, __int128, err, &prices, &cost));
   for (size_t r = 0; r < m->n_ranks; r++) {
     double price = a->best_prices[r] < 0 ? a->best_prices[r] : 0;
     prices[r] = (__int128)(price * (1 << WEIGHT_BITS));

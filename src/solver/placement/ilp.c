@@ -89,13 +89,10 @@ static copse_status describe_start(struct ilp *i, const int *rank_of, struct cop
   const struct copse_place_model *m = i->m;
   int64_t *in = NULL, *out = NULL, *steps = NULL, time;
   size_t cells = m->n_groups * m->n_steps;
-  COPSE_DO(copse_arena_array(&i->scratch, cells, sizeof *in, &in, err));
-  COPSE_DO(copse_arena_array(&i->scratch, cells, sizeof *out, &out, err));
-  COPSE_DO(
-      copse_arena_array(&i->scratch, (size_t)m->n_kinds * m->n_steps, sizeof *steps, &steps, err));
-  COPSE_DO(copse_arena_array(&i->scratch,
-                             m->n_experts * m->n_ranks + (size_t)m->n_kinds * m->n_steps,
-                             sizeof(double), &i->solution, err));
+  COPSE_DO(COPSE_ARRAYS(&i->scratch, cells, int64_t, err, &in, &out));
+  COPSE_DO(COPSE_ARRAY(&i->scratch, (size_t)m->n_kinds * m->n_steps, steps, err));
+  COPSE_DO(COPSE_ARRAY(&i->scratch, m->n_experts * m->n_ranks + (size_t)m->n_kinds * m->n_steps,
+                       i->solution, err));
   copse_place_loads(m, rank_of, in, out, steps, &time);
   for (size_t e = 0; e < m->n_experts; e++) i->solution[x_column(i, e, (size_t)rank_of[e])] = 1;
   for (int kind = 0; kind < m->n_kinds; kind++)
@@ -115,7 +112,7 @@ static copse_status take(struct ilp *i, struct copse_placement *best, struct cop
   const struct copse_place_model *m = i->m;
   int *rank_of = NULL;
   int64_t time = 0;
-  COPSE_DO(copse_arena_array(&i->scratch, m->n_experts, sizeof *rank_of, &rank_of, err));
+  COPSE_DO(COPSE_ARRAY(&i->scratch, m->n_experts, rank_of, err));
   for (size_t e = 0; e < m->n_experts; e++) {
     rank_of[e] = -1;
     for (size_t r = 0; r < m->n_ranks; r++)

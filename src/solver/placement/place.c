@@ -62,9 +62,9 @@ static copse_status list_groups(struct copse_place_model *m, struct copse_err *e
   const struct copse_place_problem *p = m->p;
   size_t total = 0;
   int *depth = NULL;
-  COPSE_DO(copse_arena_array(&m->arena, m->n_ranks, sizeof *depth, &depth, err));
-  COPSE_DO(copse_arena_array(&m->arena, m->n_ranks + 1, sizeof *m->first, &m->first, err));
-  COPSE_DO(copse_arena_array(&m->arena, m->n_groups * m->n_ranks, 1, &m->inside, err));
+  COPSE_DO(COPSE_ARRAY(&m->arena, m->n_ranks, depth, err));
+  COPSE_DO(COPSE_ARRAY(&m->arena, m->n_ranks + 1, m->first, err));
+  COPSE_DO(COPSE_ARRAY(&m->arena, m->n_groups * m->n_ranks, m->inside, err));
   for (size_t g = 0; g < m->n_groups; g++)
     for (int i = 0; i < p->groups[g].n_members; i++) {
       int r = p->groups[g].members[i];
@@ -75,7 +75,7 @@ static copse_status list_groups(struct copse_place_model *m, struct copse_err *e
         return copse_fail(err, COPSE_INVALID, "rank %d is in too many groups", r);
       total++;
     }
-  COPSE_DO(copse_arena_array(&m->arena, total, sizeof *m->groups_of, &m->groups_of, err));
+  COPSE_DO(COPSE_ARRAY(&m->arena, total, m->groups_of, err));
   for (size_t r = 0, n = 0; r < m->n_ranks; r++) {
     for (size_t g = 0; g < m->n_groups; g++)
       if (m->inside[g * m->n_ranks + r]) m->groups_of[n++] = (int)g;
@@ -88,9 +88,9 @@ static copse_status list_groups(struct copse_place_model *m, struct copse_err *e
 static copse_status add_up(struct copse_place_model *m, struct copse_err *err) {
   const struct copse_place_problem *p = m->p;
   size_t n_s = m->n_steps, n_e = m->n_experts;
-  COPSE_DO(copse_arena_array(&m->arena, m->n_groups * n_e * n_s, sizeof *m->sent, &m->sent, err));
-  COPSE_DO(copse_arena_array(&m->arena, n_e * n_s, sizeof *m->tokens, &m->tokens, err));
-  COPSE_DO(copse_arena_array(&m->arena, m->n_groups * n_s, sizeof *m->sum, &m->sum, err));
+  COPSE_DO(COPSE_ARRAY(&m->arena, m->n_groups * n_e * n_s, m->sent, err));
+  COPSE_DO(COPSE_ARRAY(&m->arena, n_e * n_s, m->tokens, err));
+  COPSE_DO(COPSE_ARRAY(&m->arena, m->n_groups * n_s, m->sum, err));
   for (size_t s = 0; s < n_s; s++)
     for (size_t r = 0; r < m->n_ranks; r++) {
       const int64_t *row = p->counts + (s * m->n_ranks + r) * n_e;
@@ -161,7 +161,7 @@ static copse_status check_placement(struct copse_place_model *m, const int *rank
                                     struct copse_err *err) {
   const struct copse_place_problem *p = m->p;
   int *held = NULL;
-  COPSE_DO(copse_arena_array(&m->arena, m->n_ranks, sizeof *held, &held, err));
+  COPSE_DO(COPSE_ARRAY(&m->arena, m->n_ranks, held, err));
   for (int e = 0; e < p->n_experts; e++) {
     if (rank_of[e] < 0 || rank_of[e] >= p->n_ranks)
       return copse_fail(err, COPSE_INVALID, "expert %d is on no rank", e);
@@ -203,7 +203,7 @@ static copse_status find(struct copse_place_model *m, struct copse_placement *ou
                          struct copse_err *err) {
   int *other = NULL;
   int64_t time = 0;
-  COPSE_DO(copse_arena_array(&m->arena, m->n_experts, sizeof *other, &other, err));
+  COPSE_DO(COPSE_ARRAY(&m->arena, m->n_experts, other, err));
   place_default(m->p, out->rank_of);
   COPSE_DO(copse_place_time(m->p, out->rank_of, &out->default_time, NULL, err));
   COPSE_DO(copse_place_search(m, out->rank_of, &out->time, &out->evaluations, err));

@@ -199,7 +199,7 @@ static void save(const struct search *s, int *rank_of) {
  */
 static copse_status anneal(struct search *s, int *rank_of, int64_t *best, struct copse_err *err) {
   int64_t *history = NULL;
-  COPSE_DO(copse_arena_array(&s->scratch, HISTORY, sizeof *history, &history, err));
+  COPSE_DO(COPSE_ARRAY(&s->scratch, HISTORY, history, err));
   for (int i = 0; i < HISTORY; i++) history[i] = s->time;
   int64_t sweep = (int64_t)(s->m->n_experts * s->n_slots), end = ANNEAL_WORK;
   if (sweep < end / ANNEAL_SWEEPS / (int64_t)(s->m->n_steps + 1))
@@ -248,14 +248,12 @@ static copse_status search_new(struct search *s, struct copse_err *err) {
   s->n_slots = s->capacity * m->n_ranks;
   s->n_top = m->n_groups < MAX_TOP ? (int)m->n_groups : MAX_TOP;
   s->random = 1;
-  COPSE_DO(copse_arena_array(&s->scratch, s->n_slots, sizeof *s->slots, &s->slots, err));
-  COPSE_DO(copse_arena_array(&s->scratch, m->n_experts, sizeof *s->slot_of, &s->slot_of, err));
-  COPSE_DO(copse_arena_array(&s->scratch, cells, sizeof *s->in, &s->in, err));
-  COPSE_DO(copse_arena_array(&s->scratch, cells, sizeof *s->out, &s->out, err));
-  COPSE_DO(copse_arena_array(&s->scratch, kinds * cells, sizeof *s->value, &s->value, err));
-  COPSE_DO(copse_arena_array(&s->scratch, kinds * m->n_steps * (size_t)s->n_top, sizeof *s->top,
-                             &s->top, err));
-  return copse_arena_array(&s->scratch, m->n_groups, sizeof *s->stamps, &s->stamps, err);
+  COPSE_DO(COPSE_ARRAY(&s->scratch, s->n_slots, s->slots, err));
+  COPSE_DO(COPSE_ARRAY(&s->scratch, m->n_experts, s->slot_of, err));
+  COPSE_DO(COPSE_ARRAYS(&s->scratch, cells, int64_t, err, &s->in, &s->out));
+  COPSE_DO(COPSE_ARRAY(&s->scratch, kinds * cells, s->value, err));
+  COPSE_DO(COPSE_ARRAY(&s->scratch, kinds * m->n_steps * (size_t)s->n_top, s->top, err));
+  return COPSE_ARRAY(&s->scratch, m->n_groups, s->stamps, err);
 }
 
 copse_status copse_place_search(const struct copse_place_model *model, int *rank_of, int64_t *time,
@@ -312,10 +310,10 @@ copse_status copse_place_greedy(const struct copse_place_model *m, int *rank_of,
   int64_t *load = NULL, *tokens = NULL;
   int *held = NULL;
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
-  COPSE_DO(copse_arena_array(&scratch, m->n_experts, sizeof *wishes, &wishes, err));
-  COPSE_DO(copse_arena_array(&scratch, m->n_experts, sizeof *tokens, &tokens, err));
-  COPSE_DO(copse_arena_array(&scratch, m->n_groups, sizeof *load, &load, err));
-  COPSE_DO(copse_arena_array(&scratch, m->n_ranks, sizeof *held, &held, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, m->n_experts, wishes, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, m->n_experts, tokens, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, m->n_groups, load, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, m->n_ranks, held, err));
   for (size_t e = 0; e < m->n_experts; e++) {
     for (size_t s = 0; s < m->n_steps; s++) tokens[e] += copse_place_tokens(m, e)[s];
     wishes[e] = (struct wish){tokens[e], (int)e};

@@ -264,13 +264,13 @@ static copse_status emit(struct copse_grower *g) {
   int n = g->current.n_edges;
   struct copse_forest_tree tree = {.root = g->root, .multiplicity = g->current.multiplicity};
   struct copse_forest_edge *edges;
-  COPSE_DO(copse_arena_array(&g->forest->arena, (size_t)n, sizeof *edges, &edges, g->err));
+  COPSE_DO(COPSE_ARRAY(&g->forest->arena, (size_t)n, edges, g->err));
   g->depth[g->root] = 0;
   for (int i = 0; i < n; i++) {
     const struct copse_grown_edge *from = &g->current.edges[i];
     size_t n_path = (size_t)from->n_path;
     int *path;
-    COPSE_DO(copse_arena_array(&g->forest->arena, n_path, sizeof *path, &path, g->err));
+    COPSE_DO(COPSE_ARRAY(&g->forest->arena, n_path, path, g->err));
     memcpy(path, g->path + from->first, n_path * sizeof *path);
     edges[i] = (struct copse_forest_edge){from->src, from->dst, path, from->n_path};
     int depth = g->depth[from->dst] = g->depth[from->src] + 1;
@@ -305,7 +305,7 @@ copse_status copse_grower_root(struct copse_grower *g, int root, int64_t multipl
 
 copse_status copse_grower_keep(struct copse_grower *g) {
   struct copse_forest_tree *trees;
-  COPSE_DO(copse_arena_array(&g->forest->arena, g->n_trees, sizeof *trees, &trees, g->err));
+  COPSE_DO(COPSE_ARRAY(&g->forest->arena, g->n_trees, trees, g->err));
   memcpy(trees, g->trees, g->n_trees * sizeof *trees);
   g->forest->trees = trees;
   g->forest->n_trees = (int)g->n_trees;
@@ -317,25 +317,19 @@ copse_status copse_grower_prepare(struct copse_grower *g) {
   size_t terminals = (size_t)g->network->n_terminals;
   struct copse_arena *arena = &g->arena;
   COPSE_DO(copse_links_by_source(g->network, arena, &g->leaving, g->err));
-  COPSE_DO(copse_arena_array(arena, m, sizeof(int), &g->orbit, g->err));
-  COPSE_DO(copse_arena_array(arena, m, sizeof(int64_t), &g->left, g->err));
-  COPSE_DO(copse_arena_array(arena, m, sizeof(int), &g->avoid, g->err));
+  COPSE_DO(COPSE_ARRAYS(arena, m, int, g->err, &g->orbit, &g->avoid));
+  COPSE_DO(COPSE_ARRAY(arena, m, g->left, g->err));
   COPSE_DO(copse_network_terminals(g->network, arena, &g->is_terminal, g->err));
-  COPSE_DO(copse_arena_array(arena, n, 1, &g->in_tree, g->err));
-  COPSE_DO(copse_arena_array(arena, terminals, sizeof(int), &g->order, g->err));
-  COPSE_DO(
-      copse_arena_array(arena, terminals, sizeof *g->current.edges, &g->current.edges, g->err));
-  COPSE_DO(copse_arena_array(arena, n, sizeof(int), &g->via, g->err));
-  COPSE_DO(copse_arena_array(arena, n, sizeof(int), &g->stamp, g->err));
-  COPSE_DO(copse_arena_array(arena, n, sizeof(int), &g->queue, g->err));
-  COPSE_DO(copse_arena_array(arena, n, sizeof(int), &g->chosen, g->err));
-  return copse_arena_array(arena, n, sizeof(int), &g->depth, g->err);
+  COPSE_DO(COPSE_ARRAY(arena, n, g->in_tree, g->err));
+  COPSE_DO(COPSE_ARRAY(arena, terminals, g->order, g->err));
+  COPSE_DO(COPSE_ARRAY(arena, terminals, g->current.edges, g->err));
+  return COPSE_ARRAYS(arena, n, int, g->err, &g->via, &g->stamp, &g->queue, &g->chosen, &g->depth);
 }
 
 copse_status copse_grower_prepare_cuts(struct copse_grower *g, bool exits) {
   size_t n = (size_t)g->cuts.n;
   COPSE_DO(copse_cuts_join_lists(&g->cuts, g->err));
-  COPSE_DO(copse_arena_array(&g->arena, n, 1, &g->touched, g->err));
+  COPSE_DO(COPSE_ARRAY(&g->arena, n, g->touched, g->err));
   if (exits) COPSE_DO(copse_arena_array(&g->arena, n, sizeof *g->exits, &g->exits, g->err));
   return COPSE_OK;
 }

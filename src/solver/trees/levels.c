@@ -266,8 +266,7 @@ static bool has_source(const struct grower *g, struct user user, int taken) {
 /* ---- who uses a link --------------------------------------------------------------------- */
 
 static copse_status list_users(struct grower *g) {
-  COPSE_DO(copse_arena_array(&g->arena, (size_t)g->network->n_links, sizeof *g->users, &g->users,
-                             g->err));
+  COPSE_DO(COPSE_ARRAY(&g->arena, (size_t)g->network->n_links, g->users, g->err));
   for (int t = 0; t < g->n_trees; t++)
     for (int v = 0; v < g->n; v++) {
       const struct way *way = &g->trees[t].ways[v];
@@ -469,8 +468,7 @@ static copse_status repair(struct grower *g, int t, int chain, bool *repaired) {
 static copse_status list_cuts_by_link(struct grower *g) {
   const struct copse_network *network = g->network;
   size_t n = 0, capacity = 0;
-  COPSE_DO(copse_arena_array(&g->arena, (size_t)network->n_links + 1, sizeof(int), &g->first_cut,
-                             g->err));
+  COPSE_DO(COPSE_ARRAY(&g->arena, (size_t)network->n_links + 1, g->first_cut, g->err));
   for (int e = 0; e < network->n_links; e++) {
     const struct copse_net_link *link = &network->links[e];
     const struct copse_cuts_of_node *of = &g->cuts.of[link->dst];
@@ -489,12 +487,9 @@ static copse_status make_searches(struct grower *g) {
   size_t n = (size_t)g->network->n_nodes;
   for (int i = 0; i <= COPSE_LEVELS_CHAIN; i++) {
     struct search *s = &g->search[i];
-    COPSE_DO(copse_arena_array(&g->arena, LAYERS * n, sizeof(int), &s->via, g->err));
-    COPSE_DO(copse_arena_array(&g->arena, LAYERS * n, sizeof(int), &s->stamp, g->err));
-    COPSE_DO(copse_arena_array(&g->arena, LAYERS * n, sizeof(int), &s->queue, g->err));
-    COPSE_DO(copse_arena_array(&g->arena, LAYERS * n, sizeof(int), &s->ends, g->err));
-    COPSE_DO(copse_arena_array(&g->arena, n, sizeof(int), &s->links, g->err));
-    COPSE_DO(copse_arena_array(&g->arena, n, sizeof(int), &s->full, g->err));
+    COPSE_DO(
+        COPSE_ARRAYS(&g->arena, LAYERS * n, int, g->err, &s->via, &s->stamp, &s->queue, &s->ends));
+    COPSE_DO(COPSE_ARRAYS(&g->arena, n, int, g->err, &s->links, &s->full));
   }
   return COPSE_OK;
 }
@@ -505,9 +500,8 @@ static copse_status make_tree(struct grower *g, int root) {
   size_t n = (size_t)g->n;
   struct tree *tree = &g->trees[g->n_made];
   tree->ways = g->ways + (size_t)g->n_made++ * n;
-  COPSE_DO(copse_arena_array(&g->arena, n, sizeof *tree->depth, &tree->depth, g->err));
-  COPSE_DO(copse_arena_array(&g->arena, n, sizeof *tree->order, &tree->order, g->err));
-  COPSE_DO(copse_arena_array(&g->arena, (size_t)g->cuts.n, 1, &tree->entered, g->err));
+  COPSE_DO(COPSE_ARRAYS(&g->arena, n, int, g->err, &tree->depth, &tree->order));
+  COPSE_DO(COPSE_ARRAY(&g->arena, (size_t)g->cuts.n, tree->entered, g->err));
   for (int v = 0; v < g->n; v++) {
     tree->ways[v].src = -1;
     tree->depth[v] = -1;
@@ -533,9 +527,9 @@ static bool count_trees(struct grower *g, int64_t k) {
 static copse_status prepare(struct grower *g, const int64_t *capacities, int64_t k) {
   const struct copse_network *network = g->network;
   size_t nodes = (size_t)network->n_nodes, links = (size_t)network->n_links;
-  COPSE_DO(copse_arena_array(&g->arena, nodes, sizeof *g->number, &g->number, g->err));
-  COPSE_DO(copse_arena_array(&g->arena, nodes, sizeof *g->sources, &g->sources, g->err));
-  COPSE_DO(copse_arena_array(&g->arena, links, sizeof *g->left, &g->left, g->err));
+  COPSE_DO(COPSE_ARRAY(&g->arena, nodes, g->number, g->err));
+  COPSE_DO(COPSE_ARRAY(&g->arena, nodes, g->sources, g->err));
+  COPSE_DO(COPSE_ARRAY(&g->arena, links, g->left, g->err));
   for (int v = 0; v < network->n_nodes; v++) g->number[v] = -1;
   for (int i = 0; i < g->n; i++) g->number[network->terminals[i]] = i;
   memcpy(g->left, capacities, links * sizeof *g->left);
@@ -544,9 +538,8 @@ static copse_status prepare(struct grower *g, const int64_t *capacities, int64_t
   COPSE_DO(copse_cuts_tight(network, capacities, k, network->terminals, g->n, &g->cuts, g->err));
   COPSE_DO(list_cuts_by_link(g));
   COPSE_DO(make_searches(g));
-  COPSE_DO(copse_arena_array(&g->arena, (size_t)g->n_trees, sizeof *g->trees, &g->trees, g->err));
-  COPSE_DO(copse_arena_array(&g->arena, (size_t)g->n_trees * (size_t)g->n, sizeof *g->ways,
-                             &g->ways, g->err));
+  COPSE_DO(COPSE_ARRAY(&g->arena, (size_t)g->n_trees, g->trees, g->err));
+  COPSE_DO(COPSE_ARRAY(&g->arena, (size_t)g->n_trees * (size_t)g->n, g->ways, g->err));
   for (int i = 0; i < network->n_roots; i++)
     for (int64_t j = 0; j < network->roots[i].weight * k; j++)
       COPSE_DO(make_tree(g, g->number[network->roots[i].node]));
@@ -626,7 +619,7 @@ static copse_status keep_edge(struct grower *g, const struct tree *tree, int v,
 static copse_status keep_tree(struct grower *g, const struct tree *tree,
                               struct copse_forest_tree *out) {
   struct copse_forest_edge *edges;
-  COPSE_DO(copse_arena_array(&g->forest->arena, (size_t)g->n, sizeof *edges, &edges, g->err));
+  COPSE_DO(COPSE_ARRAY(&g->forest->arena, (size_t)g->n, edges, g->err));
   *out = (struct copse_forest_tree){
       .root = g->network->terminals[tree->root], .multiplicity = 1, .edges = edges};
   for (int n = 0, depth = 1; n < g->n - 1; depth++) {
@@ -641,7 +634,7 @@ static copse_status keep_tree(struct grower *g, const struct tree *tree,
 
 static copse_status keep(struct grower *g) {
   struct copse_forest_tree *trees;
-  COPSE_DO(copse_arena_array(&g->forest->arena, (size_t)g->n_trees, sizeof *trees, &trees, g->err));
+  COPSE_DO(COPSE_ARRAY(&g->forest->arena, (size_t)g->n_trees, trees, g->err));
   for (int t = 0; t < g->n_trees; t++) COPSE_DO(keep_tree(g, &g->trees[t], &trees[t]));
   g->forest->trees = trees;
   g->forest->n_trees = g->n_trees;

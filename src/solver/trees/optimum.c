@@ -61,8 +61,8 @@ static copse_status start_rate(const struct copse_network *network, struct copse
   int64_t *entering, *weight, total = total_weight(network);
   best->x = COPSE_Q_ZERO;
   best->unreached = -1;
-  COPSE_DO(copse_arena_array(&scratch, n, sizeof *entering, &entering, err));
-  COPSE_DO(copse_arena_array(&scratch, n, sizeof *weight, &weight, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, n, entering, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, n, weight, err));
   COPSE_DO(measure_nodes(network, entering, weight, err));
   for (int i = 0; i < network->n_terminals; i++) {
     int v = network->terminals[i];
@@ -192,7 +192,7 @@ static copse_status balance(const struct copse_network *network, int64_t *capaci
   bool *is_terminal;
   int64_t *surplus;
   COPSE_DO(copse_network_terminals(network, &scratch, &is_terminal, err));
-  COPSE_DO(copse_arena_array(&scratch, (size_t)network->n_nodes, sizeof *surplus, &surplus, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)network->n_nodes, surplus, err));
   for (bool moved = true; moved;) {
     moved = false;
     for (int v = 0; v < network->n_nodes; v++) surplus[v] = 0;
@@ -264,8 +264,7 @@ copse_status copse_optimum_fixed_k(const struct copse_network *network, struct c
   int64_t *distinct, *tried;
   int n_distinct;
   bool feasible;
-  COPSE_DO(copse_arena_array(&scratch, n, sizeof *distinct, &distinct, err));
-  COPSE_DO(copse_arena_array(&scratch, n, sizeof *tried, &tried, err));
+  COPSE_DO(COPSE_ARRAYS(&scratch, n, int64_t, err, &distinct, &tried));
   distinct_capacities(network, distinct, &n_distinct);
 
   /* k / x is a lower bound; 1 / min b above it every floor has at least its exact share. */

@@ -64,10 +64,8 @@ static copse_status find_cuts(const struct copse_tree_problem *problem, const in
   int64_t n_products = 1;
   for (int g = 0; g < symmetry->n; g++) n_products *= symmetry->generators[g].order;
   COPSE_DO(copse_cuts_new(network->n_nodes, 0, out, err));
-  COPSE_DO(
-      copse_cuts_tight(network, problem->capacities, problem->k, sinks, n_sinks, &tight, err));
-  COPSE_DO(
-      copse_arena_array(&scratch, ((size_t)symmetry->n + 1) * n, sizeof(int), &f.levels, err));
+  COPSE_DO(copse_cuts_tight(network, problem->capacities, problem->k, sinks, n_sinks, &tight, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, ((size_t)symmetry->n + 1) * n, f.levels, err));
   for (int c = 0; c < tight.n; c++) {
     f.n_inside = 0;
     for (int v = 0; v < network->n_nodes; v++)
@@ -104,8 +102,7 @@ static copse_status make_orbits(struct copse_grower *g, const int64_t *capacitie
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   int *parent, *size;
   *times = 1;
-  COPSE_DO(copse_arena_array(&scratch, (size_t)n, sizeof *parent, &parent, g->err));
-  COPSE_DO(copse_arena_array(&scratch, (size_t)n, sizeof *size, &size, g->err));
+  COPSE_DO(COPSE_ARRAYS(&scratch, (size_t)n, int, g->err, &parent, &size));
   for (int i = 0; i < symmetry->n; i++) n_products *= symmetry->generators[i].order;
   COPSE_DO(join_links(g, symmetry, parent));
   for (int e = 0; e < n; e++) size[copse_sets_find(parent, e)]++;
@@ -133,8 +130,8 @@ static copse_status find_bases(const struct copse_grower *g,
   int *parent;
   bool *taken;
   *n_bases = 0;
-  COPSE_DO(copse_arena_array(&scratch, (size_t)n, sizeof *parent, &parent, g->err));
-  COPSE_DO(copse_arena_array(&scratch, (size_t)n, 1, &taken, g->err));
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)n, parent, g->err));
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)n, taken, g->err));
   copse_sets_init(parent, n);
   for (int i = 0; i < symmetry->n; i++)
     for (int v = 0; v < n; v++) copse_sets_unite(parent, v, symmetry->generators[i].image[v]);
@@ -172,7 +169,7 @@ static copse_status grow_all(struct copse_grower *g, int64_t k, const int *bases
                              const struct copse_progress *progress, bool *packed) {
   size_t bytes = (size_t)g->n_orbits * sizeof *g->left;
   int64_t *all;
-  COPSE_DO(copse_arena_array(&g->arena, (size_t)g->n_orbits, sizeof *all, &all, g->err));
+  COPSE_DO(COPSE_ARRAY(&g->arena, (size_t)g->n_orbits, all, g->err));
   memcpy(all, g->left, bytes);
   memset(g->avoid, 0, (size_t)g->n_orbits * sizeof *g->avoid);
   for (g->top_level = 0;; g->top_level++) {
@@ -191,17 +188,18 @@ copse_status copse_make_orbit_trees(const struct copse_tree_problem *problem,
                                     struct copse_err *err) {
   const struct copse_network *network = problem->network;
   const struct copse_network_symmetry *symmetry = problem->symmetry;
-  COPSE_AT_END(copse_grower_free) struct copse_grower g = {.network = network, .forest = forest, .err = err};
+  COPSE_AT_END(copse_grower_free)
+  struct copse_grower g = {.network = network, .forest = forest, .err = err};
   size_t n_roots = (size_t)network->n_roots;
   int *bases, *sinks, n_bases;
   int64_t whole, k = problem->k;
   *made = false;
   COPSE_DO(copse_grower_prepare(&g));
-  COPSE_DO(copse_arena_array(&g.arena, n_roots, sizeof(int), &bases, err));
-  COPSE_DO(copse_arena_array(&g.arena, n_roots, sizeof(int), &sinks, err));
+  COPSE_DO(COPSE_ARRAYS(&g.arena, n_roots, int, err, &bases, &sinks));
   COPSE_DO(find_bases(&g, symmetry, bases, &n_bases));
   if ((int64_t)n_bases * network->n_terminals > COPSE_ORBIT_MOST_TO_GROW) return COPSE_OK;
-  if (!copse_network_equal_weights(network)) return COPSE_OK; /* no tree's image is of another weight */
+  if (!copse_network_equal_weights(network))
+    return COPSE_OK; /* no tree's image is of another weight */
   for (int i = 0; i < n_bases; i++) sinks[i] = network->roots[bases[i]].node;
   COPSE_DO(find_cuts(problem, sinks, n_bases, &g.cuts, err));
   COPSE_DO(copse_grower_prepare_cuts(&g, false));

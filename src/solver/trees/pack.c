@@ -336,21 +336,20 @@ static copse_status prepare(struct packer *p, struct copse_flow *graph) {
   size_t nodes = (size_t)p->network->n_nodes, terminals = (size_t)p->network->n_terminals;
   struct copse_arena *arena = &p->arena;
   p->hub = p->network->n_nodes;
-  COPSE_DO(copse_arena_array(arena, nodes + 1, sizeof(int), &p->first_link, p->err));
-  COPSE_DO(copse_arena_array(arena, terminals + 1, sizeof *p->waiting, &p->waiting, p->err));
-  COPSE_DO(copse_arena_array(arena, terminals, sizeof(int), &p->order, p->err));
-  COPSE_DO(copse_arena_array(arena, nodes, 1, &p->in_tree, p->err));
-  COPSE_DO(copse_arena_array(arena, nodes, sizeof *p->need, &p->need, p->err));
+  COPSE_DO(COPSE_ARRAY(arena, nodes + 1, p->first_link, p->err));
+  COPSE_DO(COPSE_ARRAY(arena, terminals + 1, p->waiting, p->err));
+  COPSE_DO(COPSE_ARRAY(arena, terminals, p->order, p->err));
+  COPSE_DO(COPSE_ARRAY(arena, nodes, p->in_tree, p->err));
+  COPSE_DO(COPSE_ARRAY(arena, nodes, p->need, p->err));
   for (size_t i = 0; i <= terminals + 1; i++) {
     struct family *family = i <= terminals ? &p->waiting[i] : &p->current;
-    COPSE_DO(copse_arena_array(arena, terminals, sizeof *family->edges, &family->edges, p->err));
+    COPSE_DO(COPSE_ARRAY(arena, terminals, family->edges, p->err));
   }
-  COPSE_DO(copse_arena_array(arena, nodes, 1, &p->inside, p->err));
+  COPSE_DO(COPSE_ARRAY(arena, nodes, p->inside, p->err));
   COPSE_DO(copse_cuts_new(p->network->n_nodes, COPSE_CUTS_MOST, &p->cuts, p->err));
-  COPSE_DO(copse_arena_array(arena, COPSE_CUTS_MOST, 1, &p->touched, p->err));
+  COPSE_DO(COPSE_ARRAY(arena, COPSE_CUTS_MOST, p->touched, p->err));
   COPSE_DO(list_links(p, graph));
-  COPSE_DO(copse_arena_array(arena, (size_t)p->first_link[nodes], sizeof *p->saved_left,
-                             &p->saved_left, p->err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)p->first_link[nodes], p->saved_left, p->err));
   return build_graph(p);
 }
 

@@ -233,7 +233,7 @@ static copse_status add_tree(struct layer *l, int root, const struct copse_packe
   size_t n = (size_t)l->network->n_terminals - 1;
   struct copse_forest_tree tree = {.root = root, .multiplicity = multiplicity};
   struct copse_forest_edge *copy;
-  COPSE_DO(copse_arena_array(&l->forest->arena, n, sizeof *copy, &copy, err));
+  COPSE_DO(COPSE_ARRAY(&l->forest->arena, n, copy, err));
   l->depth[root] = 0;
   for (size_t i = 0; i < n; i++) {
     COPSE_DO(fill_edge(l, edges[i], l->pieces.list[l->cursor[i]].path, &copy[i], err));

@@ -145,9 +145,8 @@ static copse_status new_tree(struct shortener *s, struct tree **out) {
   COPSE_DO(copse_grow(&s->trees, &s->trees_capacity, s->n_trees + 1, sizeof *s->trees, s->err));
   struct tree *tree = &s->trees[s->n_trees];
   *tree = (struct tree){0};
-  COPSE_DO(copse_arena_array(&s->arena, n, sizeof *tree->ways, &tree->ways, s->err));
-  COPSE_DO(copse_arena_array(&s->arena, n, sizeof *tree->depth, &tree->depth, s->err));
-  COPSE_DO(copse_arena_array(&s->arena, n, sizeof *tree->below, &tree->below, s->err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, n, tree->ways, s->err));
+  COPSE_DO(COPSE_ARRAYS(&s->arena, n, int, s->err, &tree->depth, &tree->below));
   s->n_trees++;
   *out = tree;
   return COPSE_OK;
@@ -472,18 +471,15 @@ static copse_status load_tree(struct shortener *s, const struct copse_forest_tre
 
 static copse_status load(struct shortener *s) {
   size_t n = (size_t)s->n, nodes = (size_t)s->network->n_nodes;
-  COPSE_DO(copse_arena_array(&s->arena, nodes, sizeof *s->terminal, &s->terminal, s->err));
-  COPSE_DO(copse_arena_array(&s->arena, n, sizeof *s->lists, &s->lists, s->err));
-  COPSE_DO(copse_arena_array(&s->arena, n, sizeof *s->order, &s->order, s->err));
-  COPSE_DO(copse_arena_array(&s->arena, n + 2, sizeof *s->count, &s->count, s->err));
-  COPSE_DO(copse_arena_array(&s->arena, nodes, sizeof *s->place, &s->place, s->err));
-  COPSE_DO(copse_arena_array(&s->arena, nodes, sizeof *s->joined, &s->joined, s->err));
-  COPSE_DO(copse_arena_array(&s->arena, n, sizeof *s->chain, &s->chain, s->err));
-  COPSE_DO(copse_arena_array(&s->arena, n, sizeof *s->branch, &s->branch, s->err));
-  COPSE_DO(copse_arena_array(&s->arena, n, sizeof *s->in_branch, &s->in_branch, s->err));
+  COPSE_DO(COPSE_ARRAYS(&s->arena, nodes, int, s->err, &s->terminal, &s->place));
+  COPSE_DO(COPSE_ARRAY(&s->arena, n, s->lists, s->err));
+  COPSE_DO(COPSE_ARRAYS(&s->arena, n, int, s->err, &s->order, &s->chain, &s->branch));
+  COPSE_DO(COPSE_ARRAY(&s->arena, n + 2, s->count, s->err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, nodes, s->joined, s->err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, n, s->in_branch, s->err));
   s->n_words = (nodes + 63) / 64;
   if (n <= COPSE_SHORTEN_WORDS / s->n_words)
-    COPSE_DO(copse_arena_array(&s->arena, n * s->n_words, sizeof *s->passed, &s->passed, s->err));
+    COPSE_DO(COPSE_ARRAY(&s->arena, n * s->n_words, s->passed, s->err));
   for (int i = 0; i < s->n; i++) s->terminal[s->network->terminals[i]] = i;
   for (int t = 0; t < s->forest->n_trees; t++) COPSE_DO(load_tree(s, &s->forest->trees[t]));
   return COPSE_OK;
@@ -498,7 +494,7 @@ static copse_status list_edges(struct shortener *s, const struct tree *from,
   const int *terminals = s->network->terminals;
   int n = 0;
   struct copse_forest_edge *edges;
-  COPSE_DO(copse_arena_array(&s->forest->arena, (size_t)s->n, sizeof *edges, &edges, s->err));
+  COPSE_DO(COPSE_ARRAY(&s->forest->arena, (size_t)s->n, edges, s->err));
   sort_by_depth(s, from);
   for (int i = 1, end; i < s->n; i = end) {
     int depth = from->depth[s->order[i]], turned = i;
@@ -546,7 +542,7 @@ static void merge(struct shortener *s, size_t t) {
 static copse_status store(struct shortener *s) {
   int kept = 0;
   struct copse_forest_tree *trees;
-  COPSE_DO(copse_arena_array(&s->forest->arena, s->n_trees, sizeof *trees, &trees, s->err));
+  COPSE_DO(COPSE_ARRAY(&s->forest->arena, s->n_trees, trees, s->err));
   for (size_t t = 0; t < s->n_trees; t++) merge(s, t);
   for (size_t t = 0; t < s->n_trees; t++)
     if (s->trees[t].multiplicity > 0) COPSE_DO(store_tree(s, &s->trees[t], &trees[kept++]));

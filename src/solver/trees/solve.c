@@ -181,8 +181,7 @@ static copse_status make_trees(const struct copse_network *network,
   int64_t *capacities;
   bool made = false, last = false;
   double start = copse_clock_seconds();
-  COPSE_DO(
-      copse_arena_array(&scratch, (size_t)network->n_links, sizeof *capacities, &capacities, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)network->n_links, capacities, err));
   COPSE_DO(choose_capacities(network, options, forest, capacities, err));
   struct copse_tree_problem problem = {.network = network,
                                        .capacities = capacities,

@@ -533,8 +533,8 @@ static int slowest_relay(struct splitter *s) {
 static copse_status take_turns(struct splitter *s) {
   const struct copse_network *network = s->network;
   int *links, *seen;
-  COPSE_DO(copse_arena_array(&s->arena, (size_t)network->n_nodes, sizeof *links, &links, s->err));
-  COPSE_DO(copse_arena_array(&s->arena, (size_t)network->n_links + 1, sizeof *seen, &seen, s->err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)network->n_nodes, links, s->err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)network->n_links + 1, seen, s->err));
   for (int i = 0; i < network->n_links; i++) links[network->links[i].dst]++;
   for (int v = 0; v < network->n_nodes; v++)
     if (!s->is_terminal[v]) s->turn[v] = seen[links[v]]++;
@@ -545,15 +545,12 @@ static copse_status prepare(struct splitter *s) {
   const struct copse_network *network = s->network;
   struct copse_arena *arena = &s->arena;
   size_t n = (size_t)network->n_nodes;
-  COPSE_DO(copse_arena_array(arena, (size_t)network->n_terminals, sizeof(int), &s->order, s->err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)network->n_terminals, s->order, s->err));
   COPSE_DO(copse_network_terminals(network, arena, &s->is_terminal, s->err));
-  COPSE_DO(copse_arena_array(arena, n, sizeof(int), &s->entering, s->err));
-  COPSE_DO(copse_arena_array(arena, n, sizeof(int), &s->leaving, s->err));
-  COPSE_DO(copse_arena_array(arena, n, sizeof(int), &s->group, s->err));
-  COPSE_DO(copse_arena_array(arena, n, sizeof(int), &s->turn, s->err));
-  COPSE_DO(copse_arena_array(arena, n, sizeof(int), &s->members, s->err));
-  COPSE_DO(copse_arena_array(arena, n + 1, sizeof(int), &s->group_start, s->err));
-  COPSE_DO(copse_arena_array(arena, n, sizeof *s->room, &s->room, s->err));
+  COPSE_DO(COPSE_ARRAYS(arena, n, int, s->err, &s->entering, &s->leaving, &s->group, &s->turn,
+                        &s->members));
+  COPSE_DO(COPSE_ARRAY(arena, n + 1, s->group_start, s->err));
+  COPSE_DO(COPSE_ARRAY(arena, n, s->room, s->err));
   COPSE_DO(copse_cuts_new(network->n_nodes, COPSE_CUTS_MOST, &s->cuts, s->err));
   for (int i = 0; i < network->n_terminals; i++) s->order[i] = network->terminals[i];
   return take_turns(s);
@@ -683,7 +680,8 @@ static copse_status drop_source(struct splitter *s, int64_t k) {
 copse_status copse_split_relays(const struct copse_tree_problem *problem, struct copse_paths *paths,
                                 struct copse_flow **flow, struct copse_err *err) {
   const struct copse_network *network = problem->network;
-  COPSE_AT_END(release) struct splitter s = {.network = network,
+  COPSE_AT_END(release)
+  struct splitter s = {.network = network,
                        .paths = paths,
                        .trusts = network->n_terminals >= problem->trust_from,
                        .err = err};
@@ -691,8 +689,7 @@ copse_status copse_split_relays(const struct copse_tree_problem *problem, struct
   s.many_pairs = !s.trusts && !copse_network_equal_weights(network);
   *flow = NULL;
   COPSE_DO(prepare(&s));
-  COPSE_DO(
-      copse_sinks_graph(network, problem->capacities, 1, problem->k, &s.flow, &s.demand, err));
+  COPSE_DO(copse_sinks_graph(network, problem->capacities, 1, problem->k, &s.flow, &s.demand, err));
   COPSE_DO(contract_chains(&s));
   if (s.trusts) COPSE_DO(split_all(&s));
   if (s.trusts && slowest_relay(&s) >= 0) {

@@ -1,4 +1,5 @@
-/* Whole files, written beside their target and renamed; standard input and output; SHA-256 by libmd. */
+/* Whole files, written beside their target and renamed; standard input and output; SHA-256 by
+ * libmd. */
 #include "base/file.h"
 
 #include <errno.h>
@@ -23,31 +24,21 @@ static copse_status cannot(const char *what, const char *path, int error, struct
 
 static copse_status read_all(FILE *in, const char *label, char **data, size_t *size,
                              struct copse_err *err) {
-  char *buffer = NULL;
+  COPSE_AT_END(copse_free_at) char *buffer = NULL;
   size_t capacity = 0, used = 0;
-  copse_status status;
-  for (;;) {
-    COPSE_TRY(copse_grow(&buffer, &capacity, used + 65537, 1, err));
-    size_t n = fread(buffer + used, 1, capacity - used - 1, in);
-    used += n;
-    if (used > COPSE_FILE_MAX_BYTES) {
-      status = copse_fail(err, COPSE_BAD_INPUT, "%s: larger than 1 GiB, which no input of copse is",
-                          label);
-      goto out;
-    }
-    if (n == 0) break;
+  for (size_t n = 1; n > 0; used += n) {
+    COPSE_DO(copse_grow(&buffer, &capacity, used + 65537, 1, err));
+    n = fread(buffer + used, 1, capacity - used - 1, in);
+    if (used + n > COPSE_FILE_MAX_BYTES)
+      return copse_fail(err, COPSE_BAD_INPUT, "%s: larger than 1 GiB, which no input of copse is",
+                        label);
   }
-  if (ferror(in)) {
-    status = cannot("read", label, errno, err);
-    goto out;
-  }
+  if (ferror(in)) return cannot("read", label, errno, err);
   buffer[used] = '\0';
   *data = buffer;
   *size = used;
+  buffer = NULL;
   return COPSE_OK;
-out:
-  free(buffer);
-  return status;
 }
 
 copse_status copse_file_read(const char *path, char **data, size_t *size, struct copse_err *err) {
@@ -95,25 +86,20 @@ static mode_t mode_for(const char *path) {
 
 static copse_status write_beside(const char *path, const void *data, size_t size,
                                  struct copse_err *err) {
-  copse_status status;
-  char *temporary = NULL;
+  COPSE_AT_END(copse_free_at) char *temporary = NULL;
+  copse_status status = COPSE_OK;
   if (access(path, F_OK) == 0 && access(path, W_OK) != 0) return cannot("write", path, errno, err);
   size_t bytes = strlen(path) + sizeof ".XXXXXX";
-  COPSE_TRY(copse_calloc(bytes, 1, &temporary, err));
+  COPSE_DO(copse_calloc(bytes, 1, &temporary, err));
   snprintf(temporary, bytes, "%s.XXXXXX", path);
   int fd = mkstemp(temporary);
-  if (fd < 0) {
-    status = cannot("write", path, errno, err);
-    goto out;
-  }
+  if (fd < 0) return cannot("write", path, errno, err);
   if (fchmod(fd, mode_for(path)) != 0) status = cannot("write", path, errno, err);
   copse_status wrote = write_and_close(fd, path, data, size, err);
   if (status == COPSE_OK) status = wrote;
   if (status == COPSE_OK && rename(temporary, path) != 0)
     status = cannot("write", path, errno, err);
   if (status != COPSE_OK) unlink(temporary);
-out:
-  free(temporary);
   return status;
 }
 

@@ -122,12 +122,12 @@ static copse_status step(struct pass *s) {
 
 static copse_status annotate(struct pass *s) {
   if (s->end - s->p >= 3 && memcmp(s->p, "\xef\xbb\xbf", 3) == 0) s->p += 3; /* a BOM */
-  while (s->p < s->end) {
-    COPSE_DO(step(s));
-  }
+  while (s->p < s->end) COPSE_DO(step(s));
   if (s->depth > 0) return refuse(s, "the file ends inside an object or array");
   return copse_text_status(&s->out, s->err);
 }
+
+static void release(struct pass *s) { copse_text_free(&s->out); }
 
 static long count_lines(const char *from, const char *to) {
   long lines = 1;
@@ -137,30 +137,20 @@ static long count_lines(const char *from, const char *to) {
 
 copse_status copse_json_parse(const char *file, const char *data, size_t size,
                               struct copse_json *out, struct copse_err *err) {
+  COPSE_AT_END(release)
   struct pass s = {.file = file, .p = data, .end = data + size, .line = 1, .err = err};
-  copse_status status;
   *out = (struct copse_json){NULL, file};
-  COPSE_TRY(annotate(&s));
-  if (s.out.size == 0) {
-    status = refuse(&s, "empty, where JSON was expected");
-    goto out;
-  }
+  COPSE_DO(annotate(&s));
+  if (s.out.size == 0) return refuse(&s, "empty, where JSON was expected");
   const char *stop = NULL;
   out->root = cJSON_ParseWithLengthOpts(s.out.data, s.out.size + 1, &stop, true);
-  if (!out->root) {
-    /* cJSON doesn't say whether it was the text or the memory; see whether there is any */
-    void *probe = malloc(16 * s.out.size);
-    free(probe);
-    if (!probe) {
-      status = copse_fail_at(err, COPSE_NOMEM, file, 0, "out of memory");
-      goto out;
-    }
-    long line = stop ? count_lines(s.out.data, stop) : 0;
-    status = copse_fail_at(err, COPSE_BAD_INPUT, file, line, "not valid JSON");
-  }
-out:
-  copse_text_free(&s.out);
-  return status;
+  if (out->root) return COPSE_OK;
+  /* cJSON doesn't say whether it was the text or the memory; see whether there is any */
+  void *probe = malloc(16 * s.out.size);
+  free(probe);
+  if (!probe) return copse_fail_at(err, COPSE_NOMEM, file, 0, "out of memory");
+  long line = stop ? count_lines(s.out.data, stop) : 0;
+  return copse_fail_at(err, COPSE_BAD_INPUT, file, line, "not valid JSON");
 }
 
 void copse_json_free(struct copse_json *json) {

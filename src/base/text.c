@@ -104,14 +104,12 @@ copse_status copse_text_status(const struct copse_text *text, struct copse_err *
 
 copse_status copse_text_take(struct copse_text *text, char **out, size_t *size,
                              struct copse_err *err) {
-  copse_status status = copse_text_status(text, err);
-  if (status != COPSE_OK) {
-    copse_text_free(text);
-    return status;
-  }
-  *out = text->data;
-  *size = text->size;
+  COPSE_AT_END(copse_text_free) struct copse_text taken = *text;
   *text = (struct copse_text){0};
+  COPSE_DO(copse_text_status(&taken, err));
+  *out = taken.data;
+  *size = taken.size;
+  taken.data = NULL;
   return COPSE_OK;
 }
 

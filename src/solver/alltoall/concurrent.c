@@ -27,28 +27,19 @@ int64_t copse_column_demand(const struct copse_search *s, int base, int sink) {
 
 /* ---- setting up ------------------------------------------------------------------- */
 
-static int image_of(const struct copse_search *s, int node) {
-  const struct copse_permutation *r = &s->problem->rotation;
-  return r->order > 1 ? r->image[node] : node;
-}
-
 /* Orbits of links; a link's load is its orbit's, times order / size of the orbit. */
 static copse_status find_orbits(struct copse_search *s, struct copse_err *err) {
   const struct copse_network *network = s->problem->network;
-  int m = network->n_links;
-  COPSE_AT_END(copse_free_at) int *next = NULL; /* the image of each link */
-  COPSE_DO(COPSE_ARRAYS(&s->arena, (size_t)m, int, err, &s->orbit, &s->orbit_size));
-  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)m, s->orbit_capacity, err));
-  COPSE_DO(copse_links_image(network, &s->problem->rotation, &next, err));
-  for (int e = 0; e < m; e++) s->orbit[e] = -1;
-  for (int e = 0; e < m; e++) {
-    if (s->orbit[e] >= 0) continue;
-    s->orbit_capacity[s->n_orbits] = network->links[e].capacity;
-    for (int f = e; s->orbit[f] < 0; f = next[f]) {
-      s->orbit[f] = s->n_orbits;
-      s->orbit_size[s->n_orbits]++;
-    }
-    s->n_orbits++;
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  size_t links = (size_t)network->n_links;
+  int *first;
+  COPSE_DO(COPSE_ARRAYS(&s->arena, links, int, err, &s->orbit, &s->orbit_size));
+  COPSE_DO(COPSE_ARRAY(&s->arena, links, s->orbit_capacity, err));
+  COPSE_DO(copse_links_orbits(network, &s->problem->rotation, 1, &scratch, &first, err));
+  for (int e = 0; e < network->n_links; e++) {
+    if (first[e] == e) s->orbit_capacity[s->n_orbits] = network->links[e].capacity;
+    s->orbit[e] = first[e] == e ? s->n_orbits++ : s->orbit[first[e]];
+    s->orbit_size[s->orbit[e]]++;
   }
   return COPSE_OK;
 }
@@ -56,14 +47,16 @@ static copse_status find_orbits(struct copse_search *s, struct copse_err *err) {
 /* One source per orbit of terminals. */
 static copse_status find_bases(struct copse_search *s, struct copse_err *err) {
   const struct copse_network *network = s->problem->network;
-  COPSE_AT_END(copse_free_at) bool *covered = NULL;
-  COPSE_DO(copse_calloc((size_t)network->n_nodes, 1, &covered, err));
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  int *first;
+  bool *covered;
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)network->n_nodes, covered, err));
   COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)network->n_terminals, s->base, err));
+  COPSE_DO(copse_nodes_orbits(network, &s->problem->rotation, 1, &scratch, &first, err));
   for (int i = 0; i < network->n_terminals; i++) {
-    int node = network->terminals[i];
-    if (covered[node]) continue;
-    s->base[s->n_bases++] = i;
-    for (; !covered[node]; node = image_of(s, node)) covered[node] = true;
+    bool *known = &covered[first[network->terminals[i]]];
+    if (!*known) s->base[s->n_bases++] = i;
+    *known = true;
   }
   return COPSE_OK;
 }
@@ -77,9 +70,10 @@ static copse_status prepare(struct copse_search *s, struct copse_err *err) {
   COPSE_DO(COPSE_ARRAY(&s->arena, nodes, s->below, err));
   COPSE_DO(COPSE_ARRAY(&s->arena, links, s->lengths, err));
   COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_orbits, s->loads, err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_orbits, s->row, err));
   COPSE_DO(COPSE_ARRAYS(&s->arena, (size_t)s->n_orbits, double, err, &s->price, &s->best_price));
   COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_bases, s->share_price, err));
-  COPSE_DO(copse_shortest_new(network, &s->shortest, err));
+  COPSE_DO(copse_shortest_prepare(network, &s->arena, &s->shortest, err));
   for (int i = 0; i < network->n_terminals; i++)
     s->blocked[network->terminals[i]] = !s->problem->forward;
   for (int b = 0; b < s->n_bases; b++) {
@@ -94,11 +88,6 @@ static copse_status prepare(struct copse_search *s, struct copse_err *err) {
 
 static void release(struct copse_search *s) {
   copse_mixture_free(s->master);
-  copse_shortest_free(s->shortest);
-  for (size_t c = 0; c < s->n_columns; c++) {
-    free(s->columns[c].via);
-    free(s->columns[c].loads);
-  }
   free(s->columns);
   copse_arena_free(&s->arena);
 }
@@ -112,21 +101,20 @@ int copse_orbit_factor(const struct copse_search *s, int orbit) {
 /* Loads of the tree of the last shortest-path run: demand below each link, by orbit. */
 static copse_status load_tree(struct copse_search *s, int base, struct copse_concurrent *out) {
   const struct copse_network *network = s->problem->network;
-  int n;
-  const int *order = copse_shortest_order(s->shortest, &n);
+  const int *order = s->shortest.order;
   memset(s->below, 0, (size_t)network->n_nodes * sizeof *s->below);
   memset(s->loads, 0, (size_t)s->n_orbits * sizeof *s->loads);
   for (int j = 0; j < network->n_terminals; j++) {
     int node = network->terminals[j];
     s->below[node] = copse_column_demand(s, base, j);
-    if (s->below[node] > 0 && copse_shortest_length(s->shortest, node) < 0) {
+    if (s->below[node] > 0 && copse_shortest_length(&s->shortest, node) < 0) {
       out->unreached_source = s->base[base];
       out->unreached_sink = j;
       return COPSE_INFEASIBLE;
     }
   }
-  for (int i = n - 1; i > 0; i--) {
-    int link = copse_shortest_link(s->shortest, order[i]);
+  for (int i = s->shortest.n_order - 1; i > 0; i--) {
+    int link = s->shortest.via[order[i]];
     s->below[network->links[link].src] += s->below[order[i]];
     s->loads[s->orbit[link]] += s->below[order[i]] * copse_orbit_factor(s, s->orbit[link]);
   }
@@ -134,18 +122,13 @@ static copse_status load_tree(struct copse_search *s, int base, struct copse_con
 }
 
 /* Each row in its own capacity, and T near 1, whatever the units and however they differ. */
-static copse_status add_to_master(struct copse_search *s, const struct copse_column *column,
-                                  struct copse_err *err) {
-  struct copse_mixture_load *loads = NULL;
-  COPSE_DO(copse_calloc((size_t)column->n_loads, sizeof *loads, &loads, err));
+static void add_to_master(struct copse_search *s, const struct copse_column *column) {
   for (int i = 0; i < column->n_loads; i++) {
     const struct copse_column_load *load = &column->loads[i];
-    loads[i] = (struct copse_mixture_load){
+    s->row[i] = (struct copse_mixture_load){
         load->orbit, (double)load->load / (double)s->orbit_capacity[load->orbit] / s->unit};
   }
-  copse_mixture_add(s->master, column->base, loads, column->n_loads);
-  free(loads);
-  return COPSE_OK;
+  copse_mixture_add(s->master, column->base, s->row, column->n_loads);
 }
 
 /* Sets time, prices and the columns' weights; or `stuck`, which leaves them as they were: what was
@@ -172,15 +155,14 @@ static copse_status keep_tree(struct copse_search *s, int base, struct copse_err
   for (int o = 0; o < s->n_orbits; o++) column.n_loads += s->loads[o] > 0;
   COPSE_DO(
       copse_grow(&s->columns, &s->columns_capacity, s->n_columns + 1, sizeof *s->columns, err));
-  COPSE_DO(copse_calloc((size_t)column.n_loads, sizeof *column.loads, &column.loads, err));
-  s->columns[s->n_columns++] = column; /* owned from here on */
-  struct copse_column *kept = &s->columns[s->n_columns - 1];
-  COPSE_DO(copse_calloc((size_t)network->n_nodes, sizeof(int), &kept->via, err));
-  for (int v = 0; v < network->n_nodes; v++) kept->via[v] = copse_shortest_link(s->shortest, v);
-  int n = 0;
-  for (int o = 0; o < s->n_orbits; o++)
-    if (s->loads[o] > 0) kept->loads[n++] = (struct copse_column_load){o, s->loads[o]};
-  return add_to_master(s, kept, err);
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)column.n_loads, column.loads, err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)network->n_nodes, column.via, err));
+  memcpy(column.via, s->shortest.via, (size_t)network->n_nodes * sizeof *column.via);
+  for (int o = 0, n = 0; o < s->n_orbits; o++)
+    if (s->loads[o] > 0) column.loads[n++] = (struct copse_column_load){o, s->loads[o]};
+  s->columns[s->n_columns++] = column;
+  add_to_master(s, &column);
+  return COPSE_OK;
 }
 
 /* Integer lengths from the prices of orbits. */
@@ -219,7 +201,7 @@ static copse_status price_columns(struct copse_search *s, const double *price,
   set_lengths(s, price);
   for (int o = 0; o < s->n_orbits; o++) weight += price[o] * (double)s->orbit_capacity[o];
   for (int b = 0; b < s->n_bases; b++) {
-    copse_shortest_run(s->shortest, s->problem->network->terminals[s->base[b]], s->lengths,
+    copse_shortest_run(&s->shortest, s->problem->network->terminals[s->base[b]], s->lengths,
                        s->blocked);
     COPSE_DO(load_tree(s, b, out));
     cost += tree_cost(s, price);
@@ -237,7 +219,7 @@ static copse_status estimate_unit(struct copse_search *s, const double *price,
                                   struct copse_concurrent *out) {
   set_lengths(s, price);
   for (int b = 0; b < s->n_bases; b++) {
-    copse_shortest_run(s->shortest, s->problem->network->terminals[s->base[b]], s->lengths,
+    copse_shortest_run(&s->shortest, s->problem->network->terminals[s->base[b]], s->lengths,
                        s->blocked);
     COPSE_DO(load_tree(s, b, out));
     for (int o = 0; o < s->n_orbits; o++) {
@@ -261,9 +243,9 @@ static copse_status search(struct copse_search *s, struct copse_concurrent *out,
   double last_time = INFINITY;
   int stalled = 0;
   struct pricing pricing;
-  COPSE_AT_END(copse_free_at) double *smoothed = NULL;
+  double *smoothed;
   if (tolerance < 1e-11) tolerance = 1e-11;
-  COPSE_DO(copse_calloc((size_t)s->n_orbits, sizeof *smoothed, &smoothed, err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_orbits, smoothed, err));
   for (int o = 0; o < s->n_orbits; o++) s->best_price[o] = 1 / (double)s->orbit_capacity[o];
   COPSE_DO(estimate_unit(s, s->best_price, out));
   COPSE_DO(price_columns(s, s->best_price, &pricing, out, err));
@@ -298,26 +280,18 @@ static copse_status search(struct copse_search *s, struct copse_concurrent *out,
 
 copse_status copse_concurrent_solve(const struct copse_concurrent_problem *problem,
                                     struct copse_concurrent *out, struct copse_err *err) {
-  struct copse_search s = {.problem = problem};
-  copse_status status;
+  COPSE_AT_END(release) struct copse_search s = {.problem = problem};
   *out = (struct copse_concurrent){.whole = 1, .unreached_source = -1, .unreached_sink = -1};
-  COPSE_TRY(prepare(&s, err));
-  COPSE_TRY(copse_calloc((size_t)problem->network->n_links, sizeof(int64_t), &out->lengths, err));
+  COPSE_DO(prepare(&s, err));
+  COPSE_DO(copse_calloc((size_t)problem->network->n_links, sizeof(int64_t), &out->lengths, err));
   out->time = out->bound = out->bound_in_units = COPSE_Q_ZERO;
-  if (s.most_demand == 0) goto out;
-  COPSE_TRY(copse_mixture_new(s.n_orbits, s.n_bases, &s.master, err));
-  status = search(&s, out, err);
-  if (status == COPSE_INFEASIBLE) { /* the caller names the ranks */
-    status = COPSE_OK;
-    goto out;
-  }
-  if (status != COPSE_OK) goto out;
-  COPSE_TRY(copse_concurrent_round_bound(&s, out, err));
-  COPSE_TRY(copse_concurrent_round_paths(&s, out, err));
-out:
-  release(&s);
-  if (status != COPSE_OK) copse_concurrent_free(out);
-  return status;
+  if (s.most_demand == 0) return COPSE_OK;
+  COPSE_DO(copse_mixture_new(s.n_orbits, s.n_bases, &s.master, err));
+  copse_status status = search(&s, out, err);
+  if (status == COPSE_INFEASIBLE) return COPSE_OK; /* the caller names the ranks */
+  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_concurrent_round_bound(&s, out, err));
+  return copse_concurrent_round_paths(&s, out, err);
 }
 
 void copse_concurrent_free(struct copse_concurrent *result) {

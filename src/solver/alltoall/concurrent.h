@@ -56,7 +56,8 @@ struct copse_concurrent {
  * point only the search happens, never the result. Basu et al., arXiv 2309.13541, solve the
  * same programme by source-aggregated edge flows; trees need no decomposition into paths and
  * keep the master small where orbits are few.
- * COPSE_OK with unreached_source >= 0 where a demand has no way. COPSE_OVERFLOW.
+ * COPSE_OK with unreached_source >= 0 where a demand has no way. COPSE_OVERFLOW. The caller frees
+ * *out in every case.
  */
 copse_status copse_concurrent_solve(const struct copse_concurrent_problem *problem,
                                     struct copse_concurrent *out,

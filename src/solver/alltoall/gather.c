@@ -20,8 +20,8 @@ struct gather {
   struct copse_queue queue;
   bool *seen; /* [n_nodes] */
   struct copse_arena *arena;
-  struct copse_gather_path *paths;
-  size_t n_paths, paths_capacity;
+  struct copse_gather_path **paths;
+  size_t *n_paths, paths_capacity;
   struct copse_err *err;
 };
 
@@ -114,12 +114,12 @@ static int64_t take_way(struct gather *g, int from, int to, int64_t most) {
 }
 
 static copse_status keep_path(struct gather *g, int source, int64_t amount, int n_nodes) {
-  int *nodes = copse_arena_alloc(g->arena, (size_t)n_nodes, sizeof *nodes);
-  if (!nodes) return copse_fail_nomem(g->err);
+  int *nodes;
+  COPSE_DO(COPSE_ARRAY(g->arena, (size_t)n_nodes, nodes, g->err));
   nodes[0] = g->sources[source];
   for (int i = 1; i < n_nodes; i++) nodes[i] = g->network->links[g->by[nodes[i - 1]]].dst;
-  COPSE_DO(copse_grow(&g->paths, &g->paths_capacity, g->n_paths + 1, sizeof *g->paths, g->err));
-  g->paths[g->n_paths++] = (struct copse_gather_path){source, amount, nodes, n_nodes};
+  COPSE_DO(copse_grow(g->paths, &g->paths_capacity, *g->n_paths + 1, sizeof **g->paths, g->err));
+  (*g->paths)[(*g->n_paths)++] = (struct copse_gather_path){source, amount, nodes, n_nodes};
   return COPSE_OK;
 }
 
@@ -146,32 +146,26 @@ copse_status copse_gather_paths(const struct copse_network *network, const int64
                                 const int *sources, int n_sources, int64_t amount, int sink,
                                 struct copse_arena *arena, struct copse_gather_path **out,
                                 size_t *n, struct copse_err *err) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   struct gather g = {.network = network,
                      .capacities = capacities,
                      .sources = sources,
                      .n_sources = n_sources,
                      .sink = sink,
                      .arena = arena,
+                     .paths = out,
+                     .n_paths = n,
                      .err = err};
-  struct copse_arena scratch = {0};
   size_t nodes = (size_t)network->n_nodes;
-  copse_status status;
   *out = NULL;
   *n = 0;
-  COPSE_TRY(copse_arena_array(&scratch, (size_t)network->n_links, sizeof *g.flow, &g.flow, err));
-  COPSE_TRY(copse_arena_array(&scratch, (size_t)n_sources, sizeof *g.due, &g.due, err));
-  COPSE_TRY(copse_arena_array(&scratch, nodes, sizeof *g.by, &g.by, err));
-  COPSE_TRY(copse_arena_array(&scratch, nodes, sizeof(int), &g.queue.items, err));
-  COPSE_TRY(copse_arena_array(&scratch, nodes, sizeof *g.seen, &g.seen, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)network->n_links, g.flow, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)n_sources, g.due, err));
+  COPSE_DO(COPSE_ARRAYS(&scratch, nodes, int, err, &g.by, &g.queue.items));
+  COPSE_DO(COPSE_ARRAY(&scratch, nodes, g.seen, err));
   for (int i = 0; i < n_sources; i++) g.due[i] = amount;
-  COPSE_TRY(find_flow(&g));
+  COPSE_DO(find_flow(&g));
   for (int i = 0; i < n_sources; i++)
-    for (g.due[i] = amount; g.due[i] > 0;) COPSE_TRY(take_path(&g, i));
-  *out = g.paths;
-  *n = g.n_paths;
-  g.paths = NULL;
-out:
-  copse_arena_free(&scratch);
-  free(g.paths);
-  return status;
+    for (g.due[i] = amount; g.due[i] > 0;) COPSE_DO(take_path(&g, i));
+  return COPSE_OK;
 }

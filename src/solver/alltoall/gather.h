@@ -17,7 +17,8 @@ struct copse_gather_path {
 /*
  * `amount` from every source to the sink, where capacities [n_links] carry it: a maximum flow by
  * shortest augmenting paths (Edmonds and Karp, 1972), taken apart. Paths come by source, in the
- * arena; the caller frees *out [*n]. COPSE_INTERNAL where the capacities don't carry it.
+ * arena; the caller frees *out [*n] in every case. COPSE_INTERNAL where the capacities don't carry
+ * it.
  */
 copse_status copse_gather_paths(const struct copse_network *network, const int64_t *capacities,
                                 const int *sources, int n_sources, int64_t amount, int sink,

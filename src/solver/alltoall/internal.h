@@ -34,10 +34,11 @@ struct copse_search {
   int64_t most_demand; /* of a base source */
   double unit;         /* time that is about 1 in the master: of the first tree with a load */
   bool *blocked;       /* [n_nodes] may not be passed */
-  struct copse_shortest *shortest;
-  int64_t *below;   /* [n_nodes] scratch */
-  int64_t *lengths; /* [n_links] scratch */
-  int64_t *loads;   /* [n_orbits] of the tree at hand */
+  struct copse_shortest shortest;
+  int64_t *below;                 /* [n_nodes] scratch */
+  int64_t *lengths;               /* [n_links] scratch */
+  int64_t *loads;                 /* [n_orbits] of the tree at hand */
+  struct copse_mixture_load *row; /* [n_orbits] scratch */
   struct copse_column *columns;
   size_t n_columns, columns_capacity;
   struct copse_mixture *master;
@@ -48,7 +49,7 @@ struct copse_search {
   double *share_price; /* [n_bases] */
   double *best_price;  /* [n_orbits] that gave best_bound */
   double best_bound;
-  struct copse_arena arena; /* of all arrays but columns */
+  struct copse_arena arena; /* of all arrays but that of the columns */
 };
 
 int64_t copse_column_demand(const struct copse_search *s, int base, int sink);

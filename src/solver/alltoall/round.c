@@ -144,45 +144,38 @@ static int64_t to_integers(const struct copse_search *s, const struct system *y,
   return whole;
 }
 
-static int64_t solve(const struct copse_search *s, struct system *y, int64_t *weights) {
-  int64_t whole = 0;
-  bool *used = calloc((size_t)y->rows, sizeof *used);
-  mpq_t *weight = copse_rationals_new((size_t)y->n);
-  if (used && weight && eliminate(y, used)) {
-    back_substitute(s, y, weight);
-    whole = to_integers(s, y, weight, weights);
-  }
-  copse_rationals_free(weight, (size_t)y->n);
-  free(used);
-  return whole;
-}
-
 /*
- * Weights of the columns as integers over a common denominator, which is returned: those that
- * fill exactly the orbits that the master fills, at the given time. 0 where there are none
- * that fit 48 bits; the caller then rounds.
+ * Weights of the columns as integers over a common denominator, *whole: those that fill exactly the
+ * orbits that the master fills, at the given time. 0 where there are none that fit 48 bits; the
+ * caller then rounds.
  */
-static int64_t exact_weights(const struct copse_search *s, struct copse_q time, int64_t *weights) {
+static copse_status exact_weights(const struct copse_search *s, struct copse_q time,
+                                  int64_t *weights, int64_t *whole, struct copse_err *err) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  COPSE_AT_END(copse_rationals_free) mpq_t *cells = NULL;
+  COPSE_AT_END(copse_rationals_free) mpq_t *weight = NULL;
   struct system y = {.rows = s->n_bases};
-  int64_t whole = 0;
-  struct copse_arena scratch = {0};
-  double *load = copse_arena_alloc(&scratch, (size_t)s->n_orbits, sizeof *load);
-  y.column = copse_arena_alloc(&scratch, s->n_columns, sizeof *y.column);
-  y.pivot_row = copse_arena_alloc(&scratch, s->n_columns, sizeof *y.pivot_row);
-  if (!load || !y.column || !y.pivot_row || time.num == 0) goto out;
+  double *load;
+  bool *used;
+  *whole = 0;
+  if (time.num == 0) return COPSE_OK;
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)s->n_orbits, load, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, s->n_columns, y.column, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, s->n_columns, y.pivot_row, err));
   float_loads(s, load);
   for (size_t c = 0; c < s->n_columns; c++)
     if (s->columns[c].weight >= COPSE_LEAST_WEIGHT) y.column[y.n++] = c;
   for (int o = 0; o < s->n_orbits; o++) y.rows += is_full(s, load, o);
-  if (y.rows > COPSE_WEIGHT_EQUATIONS || y.n > COPSE_WEIGHT_EQUATIONS) goto out;
-  size_t cells = (size_t)y.rows * (size_t)(y.n + 1);
-  if (!(y.a = copse_rationals_new(cells))) goto out;
+  if (y.rows > COPSE_WEIGHT_EQUATIONS || y.n > COPSE_WEIGHT_EQUATIONS) return COPSE_OK;
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)y.rows, used, err));
+  COPSE_DO(copse_rationals_new((size_t)y.rows * (size_t)(y.n + 1), &cells, err));
+  COPSE_DO(copse_rationals_new((size_t)y.n, &weight, err));
+  y.a = cells;
   fill_system(s, load, time, &y);
-  whole = solve(s, &y, weights);
-  copse_rationals_free(y.a, cells);
-out:
-  copse_arena_free(&scratch);
-  return whole;
+  if (!eliminate(&y, used)) return COPSE_OK;
+  back_substitute(s, &y, weight);
+  *whole = to_integers(s, &y, weight, weights);
+  return COPSE_OK;
 }
 
 typedef __int128 wide;
@@ -226,10 +219,10 @@ static bool prove(struct copse_search *s, const int64_t *lengths, struct copse_q
   wide need = 0, room = 0;
   for (int e = 0; e < network->n_links; e++) room += (wide)network->links[e].capacity * lengths[e];
   for (int b = 0; b < s->n_bases; b++) {
-    copse_shortest_run(s->shortest, network->terminals[s->base[b]], lengths, s->blocked);
+    copse_shortest_run(&s->shortest, network->terminals[s->base[b]], lengths, s->blocked);
     for (int j = 0; j < network->n_terminals; j++)
       need += (wide)copse_column_demand(s, b, j) *
-              copse_shortest_length(s->shortest, network->terminals[j]) *
+              copse_shortest_length(&s->shortest, network->terminals[j]) *
               s->problem->rotation.order;
   }
   if (room <= 0 || need <= 0) return false;
@@ -414,22 +407,27 @@ static copse_status collect(struct collector *k, bool *good, struct copse_q *tim
   return COPSE_OK;
 }
 
+static void release(struct collector *k) {
+  free(k->paths);
+  copse_arena_free(&k->scratch);
+  copse_arena_free(&k->arena);
+}
+
 /* Tries one denominator and keeps what it gives if that is the best so far. */
 static copse_status try_whole(struct copse_search *s, int64_t whole, const int64_t *weights,
                               struct copse_concurrent *out, struct copse_err *err) {
   int64_t before = out->whole;
-  struct collector k = {.s = s, .out = out, .weights = weights};
+  COPSE_AT_END(release) struct collector k = {.s = s, .out = out, .weights = weights};
+  struct copse_concurrent_path *paths;
   struct copse_q time;
   bool good;
-  copse_status status;
   out->whole = whole;
-  COPSE_TRY(collect(&k, &good, &time, err));
+  COPSE_DO(collect(&k, &good, &time, err));
   if (!good) {
     out->whole = before;
-    goto out;
+    return COPSE_OK;
   }
-  struct copse_concurrent_path *paths;
-  COPSE_TRY(copse_arena_array(&k.arena, k.n, sizeof *paths, &paths, err));
+  COPSE_DO(COPSE_ARRAY(&k.arena, k.n, paths, err));
   memcpy(paths, k.paths, k.n * sizeof *paths);
   copse_arena_free(&out->arena);
   out->arena = k.arena;
@@ -437,19 +435,15 @@ static copse_status try_whole(struct copse_search *s, int64_t whole, const int64
   out->paths = paths;
   out->n_paths = (int)k.n;
   out->time = time;
-out:
-  free(k.paths);
-  copse_arena_free(&k.scratch);
-  copse_arena_free(&k.arena);
-  return status;
+  return COPSE_OK;
 }
 
 /* The denominator that the weights show, if they add up to exactly one per source. */
 static copse_status try_visible(struct copse_search *s, int64_t *weights,
                                 struct copse_concurrent *out, struct copse_err *err) {
-  COPSE_AT_END(copse_free_at) double *values = NULL;
+  double *values;
   int n = 0;
-  COPSE_DO(copse_calloc(s->n_columns, sizeof *values, &values, err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, s->n_columns, values, err));
   for (size_t c = 0; c < s->n_columns; c++)
     if (s->columns[c].weight >= COPSE_LEAST_WEIGHT) values[n++] = s->columns[c].weight;
   int64_t whole = copse_common_denominator(values, n, 10000000, 1e-6);
@@ -475,24 +469,21 @@ static copse_status try_visible(struct copse_search *s, int64_t *weights,
  */
 copse_status copse_concurrent_round_paths(struct copse_search *s, struct copse_concurrent *out,
                                           struct copse_err *err) {
-  int64_t *weights = NULL;
-  copse_status status;
+  int64_t *weights, whole;
   out->time = COPSE_Q_ZERO;
-  COPSE_TRY(copse_calloc(s->n_columns, sizeof *weights, &weights, err));
-  COPSE_TRY(try_visible(s, weights, out, err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, s->n_columns, weights, err));
+  COPSE_DO(try_visible(s, weights, out, err));
   if (!copse_q_eq(out->time, out->bound)) {
-    int64_t whole = exact_weights(s, out->bound_in_units, weights);
-    if (whole > 0) COPSE_TRY(try_whole(s, whole, weights, out, err));
+    COPSE_DO(exact_weights(s, out->bound_in_units, weights, &whole, err));
+    if (whole > 0) COPSE_DO(try_whole(s, whole, weights, out, err));
   }
   bool rounded = copse_q_eq(out->time, out->bound);
   for (int bits = 32; bits >= 0 && !rounded; bits -= 4) {
     struct copse_q before = out->time;
-    COPSE_TRY(try_whole(s, (int64_t)1 << bits, NULL, out, err));
+    COPSE_DO(try_whole(s, (int64_t)1 << bits, NULL, out, err));
     rounded = !copse_q_eq(out->time, before); /* coarser ones are no better */
   }
   if (out->time.num == 0)
-    status = copse_fail(err, COPSE_OVERFLOW, "the flows need more than 64 bits; use fewer digits");
-out:
-  free(weights);
-  return status;
+    return copse_fail(err, COPSE_OVERFLOW, "the flows need more than 64 bits; use fewer digits");
+  return COPSE_OK;
 }

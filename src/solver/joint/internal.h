@@ -22,7 +22,7 @@ struct copse_joint_phase {
 
 struct copse_joint_row {
   int phase, row;
-  bool *inside; /* [n_nodes] */
+  const bool *inside; /* [n_nodes] */
 };
 
 /* Columns: first the rates, one for all or one for each group; then the free shares; then the
@@ -49,6 +49,7 @@ struct copse_joint_search {
   int64_t *value, *inner, *middle; /* [n_columns] in units: the solution, a point that no cut
                                       forbids, half way between them */
   int64_t *shares, *capacities;    /* [n_nodes], [n_links]: a phase to be looked at */
+  bool *side, *set;                /* [n_nodes] a cut to be added; room for it among the cuts */
   bool rounded;                    /* the parts or the proof at hand */
   int64_t max_whole;               /* of parts */
   struct copse_arena arena;        /* of all arrays but cuts */
@@ -90,8 +91,8 @@ const int64_t *copse_joint_amounts(const struct copse_joint_phase *phase,
 copse_status copse_joint_model(struct copse_joint_search *s,
                                const struct copse_joint_options *options, bool *small,
                                struct copse_err *err) COPSE_CHECKED;
-/* Takes over `inside` in every case; a cut that this phase has from `first` on is dropped. */
-copse_status copse_joint_add_cut(struct copse_joint_search *s, int phase, bool *inside,
+/* Adds the cut of a set, `inside`, unless the phase has it from `first` on. */
+copse_status copse_joint_add_cut(struct copse_joint_search *s, int phase, const bool *inside,
                                  size_t first, struct copse_err *err) COPSE_CHECKED;
 
 /* Adds a group's rate to `rate`, which is 0. */

@@ -147,14 +147,13 @@ static copse_status join_phases(struct orbits *o, const struct copse_permutation
 }
 
 static copse_status join_all(struct orbits *o, const struct copse_joint_options *options) {
-  COPSE_AT_END(copse_free_at) int *link_image = NULL;
   for (int i = 0; i < options->n_symmetries; i++) {
+    COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+    int *link_image;
     const struct copse_permutation *symmetry = &options->symmetries[i];
-    COPSE_DO(copse_links_image(o->s->network, symmetry, &link_image, o->err));
+    COPSE_DO(copse_links_image(o->s->network, symmetry, &scratch, &link_image, o->err));
     for (int e = 0; e < o->s->network->n_links; e++) copse_sets_unite(o->links, e, link_image[e]);
     COPSE_DO(join_phases(o, symmetry, link_image));
-    free(link_image);
-    link_image = NULL;
   }
   return COPSE_OK;
 }
@@ -395,30 +394,26 @@ static copse_status add_phases(struct copse_joint_search *s, int group, bool *te
 static copse_status add_columns(struct copse_joint_search *s,
                                 const struct copse_joint_options *options, bool *small,
                                 struct copse_err *err) {
-  bool *terminal = NULL, *useful = NULL;
-  size_t most = 0;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&s->arena, (size_t)s->n_groups, sizeof *s->share, &s->share, err));
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  size_t most = 0, nodes = (size_t)s->network->n_nodes, links = (size_t)s->network->n_links;
+  bool *terminal, *useful;
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_groups, s->share, err));
   for (int g = 0; g < s->n_groups; g++)
     most += s->groups[g].exchanges ? (size_t)s->groups[g].n_members : 2;
-  *small = most <= COPSE_JOINT_CELLS / ((size_t)s->network->n_nodes + (size_t)s->network->n_links);
+  *small = most <= COPSE_JOINT_CELLS / (nodes + links);
   s->n_columns = COPSE_JOINT_PLACES;
   if (!*small) return COPSE_OK;
-  COPSE_TRY(copse_arena_array(&s->arena, most, sizeof *s->phases, &s->phases, err));
-  COPSE_TRY(copse_calloc((size_t)s->network->n_nodes, sizeof *terminal, &terminal, err));
-  COPSE_TRY(copse_calloc((size_t)s->network->n_links, sizeof *useful, &useful, err));
-  COPSE_TRY(
-      copse_arena_array(&s->arena, (size_t)s->network->n_links, sizeof *s->leads, &s->leads, err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, most, s->phases, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, nodes, terminal, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, links, useful, err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, links, s->leads, err));
   for (int g = 0; g < s->n_groups && s->n_places <= COPSE_JOINT_PLACES; g++)
-    COPSE_TRY(add_phases(s, g, terminal, useful, err));
+    COPSE_DO(add_phases(s, g, terminal, useful, err));
   *small = s->n_places <= COPSE_JOINT_PLACES;
-  if (!*small) goto out;
-  COPSE_TRY(find_orbits(s, options, err));
+  if (!*small) return COPSE_OK;
+  COPSE_DO(find_orbits(s, options, err));
   *small = s->n_columns <= options->max_columns;
-out:
-  free(terminal);
-  free(useful);
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- rows -------------------------------------------------------------------------------- */
@@ -538,19 +533,19 @@ static copse_status add_node_rows(struct copse_joint_search *s, struct copse_err
   return COPSE_OK;
 }
 
-copse_status copse_joint_add_cut(struct copse_joint_search *s, int phase, bool *inside,
+copse_status copse_joint_add_cut(struct copse_joint_search *s, int phase, const bool *set,
                                  size_t first, struct copse_err *err) {
   const struct copse_joint_phase *q = &s->phases[phase];
   const struct copse_joint_group *group = &s->groups[q->group];
   int roots = copse_joint_roots(s, q->group), held = 0;
   int64_t right = 0; /* capacities of a phase that has the rest */
-  struct copse_joint_row cut = {phase, -1, inside};
-  copse_status status = COPSE_OK;
-  for (int v = 0; v < s->network->n_nodes; v++) inside[v] = inside[copse_joint_anchor(q, v)];
+  bool *inside = s->set;
+  struct copse_joint_row cut = {phase, -1, NULL};
+  for (int v = 0; v < s->network->n_nodes; v++) inside[v] = set[copse_joint_anchor(q, v)];
   for (size_t i = first; i < s->n_cuts; i++)
     if (s->cuts[i].phase == phase &&
         memcmp(s->cuts[i].inside, inside, (size_t)s->network->n_nodes * sizeof *inside) == 0)
-      goto out;
+      return COPSE_OK;
   for (int i = 0; i < group->n_members; i++) {
     if (!inside[group->members[i]] || !copse_joint_is_root(group, i)) continue;
     held++;
@@ -562,21 +557,17 @@ copse_status copse_joint_add_cut(struct copse_joint_search *s, int phase, bool *
     int from = q->reduce ? link->dst : link->src, to = q->reduce ? link->src : link->dst;
     if (q->column[e] < 0 || !inside[from] || inside[to]) continue;
     count(s, q->column[e], q->rest ? 1 : roots > 0 ? -roots : -1);
-    if (q->rest && (copse_add_overflows(right, link->capacity, &right) || right > COPSE_FLOW_MAX)) {
-      status = copse_fail(err, COPSE_OVERFLOW,
-                          "the bandwidths need more than 61 bits once brought to a common "
-                          "denominator; use fewer digits");
-      goto out;
-    }
+    if (q->rest && (copse_add_overflows(right, link->capacity, &right) || right > COPSE_FLOW_MAX))
+      return copse_fail(err, COPSE_OVERFLOW,
+                        "the bandwidths need more than 61 bits once brought to a common "
+                        "denominator; use fewer digits");
   }
-  COPSE_TRY(add_row(s, right, false, &cut.row, err));
-  if (cut.row < 0) goto out;
-  COPSE_TRY(copse_grow(&s->cuts, &s->cuts_capacity, s->n_cuts + 1, sizeof *s->cuts, err));
+  COPSE_DO(add_row(s, right, false, &cut.row, err));
+  if (cut.row < 0) return COPSE_OK;
+  COPSE_DO(copse_grow(&s->cuts, &s->cuts_capacity, s->n_cuts + 1, sizeof *s->cuts, err));
+  cut.inside = inside;
   s->cuts[s->n_cuts++] = cut;
-  return COPSE_OK;
-out:
-  free(inside);
-  return status;
+  return COPSE_ARRAY(&s->arena, (size_t)s->network->n_nodes, s->set, err);
 }
 
 /* All but one terminal: what it must receive (send), which is often what binds. */
@@ -584,13 +575,10 @@ static copse_status add_first_cut(struct copse_joint_search *s, int q, int i,
                                   struct copse_err *err) {
   const struct copse_joint_phase *phase = &s->phases[q];
   int terminal = copse_joint_terminal(s, phase, i);
-  bool *inside = NULL;
   if (terminal == s->groups[phase->group].root || !copse_joint_leads(phase, terminal))
     return COPSE_OK;
-  COPSE_DO(copse_calloc((size_t)s->network->n_nodes, sizeof *inside, &inside, err));
-  for (int v = 0; v < s->network->n_nodes; v++) inside[v] = v != terminal;
-  return copse_joint_add_cut(s, q, inside, s->n_cuts, err);
-  return COPSE_OK;
+  for (int v = 0; v < s->network->n_nodes; v++) s->side[v] = v != terminal;
+  return copse_joint_add_cut(s, q, s->side, s->n_cuts, err);
 }
 
 static copse_status add_first_cuts(struct copse_joint_search *s, struct copse_err *err) {
@@ -624,6 +612,7 @@ copse_status copse_joint_model(struct copse_joint_search *s,
   COPSE_DO(COPSE_ARRAY(&s->arena, columns, s->term_at, err));
   COPSE_DO(COPSE_ARRAYS(&s->arena, columns, int64_t, err, &s->value, &s->inner, &s->middle));
   COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->network->n_nodes, s->shares, err));
+  COPSE_DO(COPSE_ARRAYS(&s->arena, (size_t)s->network->n_nodes, bool, err, &s->side, &s->set));
   COPSE_DO(COPSE_ARRAYS(&s->arena, (size_t)s->network->n_links, int64_t, err, &s->capacities,
                         &s->units));
   for (int e = 0; e < s->network->n_links; e++)

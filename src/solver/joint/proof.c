@@ -136,17 +136,17 @@ static copse_status set_part(const struct copse_joint_search *s, int group, mpq_
   const struct copse_joint_group *g = &s->groups[group];
   size_t members = (size_t)g->n_members, links = (size_t)s->network->n_links;
   size_t n_slots = 2 + (g->exchanges ? members : 0);
-  int64_t *weights = copse_arena_alloc(&out->arena, members, sizeof *weights), common;
-  int64_t **slots = copse_arena_alloc(&out->arena, n_slots, sizeof *slots);
-  copse_status status;
+  int64_t *weights, **slots, common;
   mpz_t factor;
-  if (!weights || !slots) return copse_fail_nomem(err);
+  COPSE_DO(COPSE_ARRAY(&out->arena, members, weights, err));
+  COPSE_DO(COPSE_ARRAY(&out->arena, n_slots, slots, err));
   mpz_init(factor);
   *fits = set_rate(s, group, solution, &part->rate);
   common_denominator(s, group, solution, factor);
   set_weights(s, group, solution, factor, weights, &part->whole, fits);
-  COPSE_TRY(set_amounts(s, group, solution, factor, out, slots, fits, err));
-  if (!*fits) goto out;
+  copse_status status = set_amounts(s, group, solution, factor, out, slots, fits, err);
+  mpz_clear(factor);
+  if (status != COPSE_OK || !*fits) return status;
   common = gcd_of(weights, members, part->whole);
   for (size_t i = 0; i < n_slots; i++) common = gcd_of(slots[i], links, common);
   if (common > 1) {
@@ -159,16 +159,13 @@ static copse_status set_part(const struct copse_joint_search *s, int group, mpq_
   part->broadcast = slots[0];
   part->reduce = slots[1];
   part->exchange = g->exchanges ? (const int64_t *const *)slots + 2 : NULL;
-out:
-  mpz_clear(factor);
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_joint_parts(const struct copse_joint_search *s, mpq_t *solution,
                                struct copse_joint *out, bool *fits, struct copse_err *err) {
-  struct copse_joint_part *parts =
-      copse_arena_alloc(&out->arena, (size_t)s->n_groups, sizeof *parts);
-  if (!parts) return copse_fail_nomem(err);
+  struct copse_joint_part *parts;
+  COPSE_DO(COPSE_ARRAY(&out->arena, (size_t)s->n_groups, parts, err));
   out->rate = COPSE_Q_ZERO;
   *fits = true;
   for (int g = 0; g < s->n_groups && *fits; g++)
@@ -294,16 +291,16 @@ static copse_status round_part(struct rounding *r, int g, bool *fits) {
   const struct copse_joint_search *s = r->s;
   size_t members = (size_t)s->groups[g].n_members, links = (size_t)s->network->n_links;
   struct copse_joint_part *part = &r->parts[g];
-  int64_t *weights = copse_arena_alloc(&r->out->arena, members, sizeof *weights);
-  int64_t **exchange = copse_arena_alloc(&r->out->arena, members, sizeof *exchange);
-  if (!weights || !exchange) return copse_fail_nomem(r->err);
+  int64_t *weights, **exchange;
+  COPSE_DO(COPSE_ARRAY(&r->out->arena, members, weights, r->err));
+  COPSE_DO(COPSE_ARRAY(&r->out->arena, members, exchange, r->err));
   *part = (struct copse_joint_part){.rate = r->out->rate, .whole = r->whole, .weights = weights};
   if (s->groups[g].exchanges) part->exchange = (const int64_t *const *)exchange;
   for (int q = 0; q < s->n_phases; q++) {
     const struct copse_joint_phase *phase = &s->phases[q];
     if (phase->group != g) continue;
-    int64_t *amounts = copse_arena_alloc(&r->out->arena, links, sizeof *amounts), sum = 0;
-    if (!amounts) return copse_fail_nomem(r->err);
+    int64_t *amounts, sum = 0;
+    COPSE_DO(COPSE_ARRAY(&r->out->arena, links, amounts, r->err));
     for (size_t e = 0; e < links && *fits; e++) {
       if (phase->column[e] >= 0) *fits = scale_rounded(r, phase->column[e], true, &amounts[e]);
       *fits = *fits && !copse_add_overflows(sum, amounts[e], &sum) && sum < COPSE_FLOW_MAX / 4;
@@ -389,6 +386,7 @@ struct proof {
   struct copse_joint *out;
   struct copse_joint_cut *cuts;
   size_t n_cuts, capacity;
+  mpq_t *scratch; /* [3] */
   bool fits;
   struct copse_err *err;
 };
@@ -398,8 +396,8 @@ static copse_status add_cut(struct proof *p, const struct copse_joint_phase *pha
   size_t nodes = (size_t)p->s->network->n_nodes;
   struct copse_joint_cut cut = {
       .group = phase->group, .reduce = phase->reduce, .sink = phase->sink};
-  bool *copy = copse_arena_alloc(&p->out->arena, nodes, sizeof *copy);
-  if (!copy) return copse_fail_nomem(p->err);
+  bool *copy;
+  COPSE_DO(COPSE_ARRAY(&p->out->arena, nodes, copy, p->err));
   memcpy(copy, inside, nodes * sizeof *copy);
   cut.inside = copy;
   p->fits = p->fits && to_q(weight, &cut.weight);
@@ -409,21 +407,17 @@ static copse_status add_cut(struct proof *p, const struct copse_joint_phase *pha
 }
 
 static copse_status add_row_cuts(struct proof *p) {
-  copse_status status = COPSE_OK;
-  mpq_t weight, roots;
-  mpq_inits(weight, roots, NULL);
+  mpq_t *weight = &p->scratch[0], *roots = &p->scratch[1];
   for (size_t i = 0; i < p->s->n_cuts && p->fits; i++) {
     const struct copse_joint_row *row = &p->s->cuts[i];
     const struct copse_joint_phase *phase = &p->s->phases[row->phase];
     int n_roots = copse_joint_roots(p->s, phase->group);
     if (mpq_sgn(p->multipliers[row->row]) == 0) continue;
-    mpq_set_si(roots, n_roots > 0 ? n_roots : 1, 1);
-    mpq_mul(weight, p->multipliers[row->row], roots); /* of a link in the row */
-    COPSE_TRY(add_cut(p, phase, row->inside, weight));
+    mpq_set_si(*roots, n_roots > 0 ? n_roots : 1, 1);
+    mpq_mul(*weight, p->multipliers[row->row], *roots); /* of a link in the row */
+    COPSE_DO(add_cut(p, phase, row->inside, *weight));
   }
-out:
-  mpq_clears(weight, roots, NULL);
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- flows to one member ------------------------------------------------------------------- */
@@ -469,30 +463,23 @@ static bool next_distance(const struct proof *p, const struct copse_joint_phase 
 /* A cut between every two distances, of the weight of what lies between them. */
 static copse_status add_flow_cuts(struct proof *p, const struct copse_joint_phase *phase) {
   size_t n_nodes = (size_t)p->s->network->n_nodes;
-  mpq_t *distance = copse_rationals_new(n_nodes), last, next, weight;
-  bool *inside = NULL;
-  int *images = NULL;
-  copse_status status;
-  mpq_inits(last, next, weight, NULL);
-  COPSE_TRY(copse_calloc(n_nodes, sizeof *inside, &inside, p->err));
-  COPSE_TRY(copse_calloc(n_nodes, sizeof *images, &images, p->err));
-  if (!distance) {
-    status = copse_fail_nomem(p->err);
-    goto out;
-  }
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  COPSE_AT_END(copse_rationals_free) mpq_t *distance = NULL;
+  mpq_t *last = &p->scratch[0], *next = &p->scratch[1], *weight = &p->scratch[2];
+  bool *inside;
+  int *images;
+  COPSE_DO(COPSE_ARRAY(&scratch, n_nodes, inside, p->err));
+  COPSE_DO(COPSE_ARRAY(&scratch, n_nodes, images, p->err));
+  COPSE_DO(copse_rationals_new(n_nodes, &distance, p->err));
   set_distances(p, phase, images, distance);
-  while (next_distance(p, phase, distance, last, next)) {
-    for (size_t v = 0; v < n_nodes; v++) inside[v] = mpq_cmp(distance[v], next) >= 0;
-    mpq_sub(weight, next, last);
-    COPSE_TRY(add_cut(p, phase, inside, weight));
-    mpq_set(last, next);
+  mpq_set_ui(*last, 0, 1);
+  while (next_distance(p, phase, distance, *last, *next)) {
+    for (size_t v = 0; v < n_nodes; v++) inside[v] = mpq_cmp(distance[v], *next) >= 0;
+    mpq_sub(*weight, *next, *last);
+    COPSE_DO(add_cut(p, phase, inside, *weight));
+    mpq_set(*last, *next);
   }
-out:
-  mpq_clears(last, next, weight, NULL);
-  copse_rationals_free(distance, n_nodes);
-  free(inside);
-  free(images);
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- potentials ---------------------------------------------------------------------------- */
@@ -500,9 +487,8 @@ out:
 static copse_status set_potentials(struct proof *p, const struct copse_joint_phase *phase) {
   struct copse_joint_part *part = &p->out->parts[phase->group];
   int n_nodes = p->s->network->n_nodes;
-  struct copse_q *potentials =
-      copse_arena_alloc(&p->out->arena, (size_t)n_nodes, sizeof *potentials);
-  if (!potentials) return copse_fail_nomem(p->err);
+  struct copse_q *potentials;
+  COPSE_DO(COPSE_ARRAY(&p->out->arena, (size_t)n_nodes, potentials, p->err));
   for (int v = 0; v < n_nodes && p->fits; v++) {
     int row = phase->relay_row[copse_joint_anchor(phase, v)];
     potentials[v] = COPSE_Q_ZERO;
@@ -512,29 +498,29 @@ static copse_status set_potentials(struct proof *p, const struct copse_joint_pha
   return COPSE_OK;
 }
 
+static void release(struct proof *p) {
+  free(p->cuts);
+  copse_rationals_free(&p->scratch);
+}
+
 copse_status copse_joint_proof(const struct copse_joint_search *s, mpq_t *multipliers,
                                struct copse_joint *out, bool *fits, struct copse_err *err) {
+  COPSE_AT_END(release)
   struct proof p = {.s = s, .multipliers = multipliers, .out = out, .fits = true, .err = err};
   struct copse_joint_cut *cuts;
-  copse_status status;
-  COPSE_TRY(add_row_cuts(&p));
+  COPSE_DO(copse_rationals_new(3, &p.scratch, err));
+  COPSE_DO(add_row_cuts(&p));
   for (int q = 0; q < s->n_phases && p.fits; q++) {
     const struct copse_joint_phase *phase = &s->phases[q];
     if (phase->sink < 0)
-      COPSE_TRY(set_potentials(&p, phase));
+      COPSE_DO(set_potentials(&p, phase));
     else if (copse_joint_leads(phase, copse_joint_terminal(s, phase, phase->sink)))
-      COPSE_TRY(add_flow_cuts(&p, phase));
+      COPSE_DO(add_flow_cuts(&p, phase));
   }
-  cuts = copse_arena_alloc(&out->arena, p.n_cuts, sizeof *cuts);
-  if (!cuts) {
-    status = copse_fail_nomem(err);
-    goto out;
-  }
+  COPSE_DO(COPSE_ARRAY(&out->arena, p.n_cuts, cuts, err));
   if (p.n_cuts > 0) memcpy(cuts, p.cuts, p.n_cuts * sizeof *cuts);
   out->cuts = cuts;
   out->n_cuts = (int)p.n_cuts;
   *fits = p.fits;
-out:
-  free(p.cuts);
-  return status;
+  return COPSE_OK;
 }

@@ -22,23 +22,16 @@
 static copse_status phase_graph(const struct copse_joint_search *s, bool reduce,
                                 struct copse_flow **out, struct copse_err *err) {
   const struct copse_network *network = s->network;
-  struct copse_flow *flow = NULL;
-  copse_status status;
-  COPSE_TRY(copse_flow_new(network->n_nodes + 1, &flow, err));
+  COPSE_DO(copse_flow_new(network->n_nodes + 1, out, err));
   for (int v = 0; v < network->n_nodes; v++)
-    if (s->shares[v] > 0)
-      COPSE_TRY(copse_flow_change(flow, network->n_nodes, v, s->shares[v], err));
+    if (s->shares[v] > 0) COPSE_DO(copse_flow_change(*out, network->n_nodes, v, s->shares[v], err));
   for (int e = 0; e < network->n_links; e++) {
     const struct copse_net_link *link = &network->links[e];
     if (s->capacities[e] > 0)
-      COPSE_TRY(copse_flow_change(flow, reduce ? link->dst : link->src,
-                                  reduce ? link->src : link->dst, s->capacities[e], err));
+      COPSE_DO(copse_flow_change(*out, reduce ? link->dst : link->src,
+                                 reduce ? link->src : link->dst, s->capacities[e], err));
   }
-  *out = flow;
   return COPSE_OK;
-out:
-  copse_flow_free(flow);
-  return status;
 }
 
 /* Whether the phase has a terminal that is not looked at as another's image. */
@@ -70,21 +63,16 @@ static copse_status separate_terminal(struct copse_joint_search *s, int phase,
   const struct copse_joint_phase *q = &s->phases[phase];
   int n_nodes = s->network->n_nodes, n = 0,
       most = s->whole ? COPSE_WHOLE_CUTS_AT_ONCE : COPSE_JOINT_CUTS_AT_ONCE;
-  bool *sides[COPSE_JOINT_CUTS_AT_ONCE] = {NULL};
-  copse_status status = COPSE_OK;
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  bool *sides[COPSE_JOINT_CUTS_AT_ONCE];
   while (n < most && copse_flow_max(flow, n_nodes, terminal, sum) < enough) {
-    bool *inside = NULL;
-    COPSE_TRY(copse_calloc((size_t)n_nodes, sizeof *sides[n], &sides[n], err));
-    COPSE_TRY(copse_calloc((size_t)n_nodes, sizeof *inside, &inside, err));
-    for (int v = 0; v < n_nodes; v++) inside[v] = sides[n][v] = copse_flow_on_source_side(flow, v);
-    if (most > 1) COPSE_TRY(widen(s, q, flow, sides[n], sum, err));
-    n++;
-    COPSE_TRY(copse_joint_add_cut(s, phase, inside, first, err));
+    COPSE_DO(COPSE_ARRAY(&scratch, (size_t)n_nodes, sides[n], err));
+    for (int v = 0; v < n_nodes; v++) sides[n][v] = copse_flow_on_source_side(flow, v);
+    if (most > 1) COPSE_DO(widen(s, q, flow, sides[n], sum, err));
+    COPSE_DO(copse_joint_add_cut(s, phase, sides[n++], first, err));
   }
-  for (int i = 0; i < n && most > 1; i++) COPSE_TRY(widen(s, q, flow, sides[i], -sum, err));
-out:
-  for (int i = 0; i < COPSE_JOINT_CUTS_AT_ONCE; i++) free(sides[i]);
-  return status;
+  for (int i = 0; i < n && most > 1; i++) COPSE_DO(widen(s, q, flow, sides[i], -sum, err));
+  return COPSE_OK;
 }
 
 /* Adds the cuts that s->shares and capacities violate by more than the slack. */
@@ -178,23 +166,23 @@ static void set_inner(struct copse_joint_search *s) {
 
 /* What the exact solution of a basis comes to. */
 struct trial {
-  mpq_t *solution, *multipliers;
-  size_t columns, rows;
+  mpq_t *solution, *multipliers; /* [columns], [rows] */
+  size_t rows;
   struct copse_lp_proof proof;
 };
 
 static void trial_free(struct trial *t) {
-  copse_rationals_free(t->solution, t->columns);
-  copse_rationals_free(t->multipliers, t->rows);
+  copse_rationals_free(&t->solution);
+  copse_rationals_free(&t->multipliers);
   *t = (struct trial){0};
 }
 
 static copse_status try_basis(const struct copse_joint_search *s, struct trial *t,
                               struct copse_err *err) {
-  *t = (struct trial){.columns = (size_t)s->n_columns, .rows = (size_t)copse_lp_rows(s->lp)};
-  t->solution = copse_rationals_new(t->columns);
-  t->multipliers = copse_rationals_new(t->rows);
-  if (!t->solution || !t->multipliers) return copse_fail_nomem(err);
+  trial_free(t);
+  t->rows = (size_t)copse_lp_rows(s->lp);
+  COPSE_DO(copse_rationals_new((size_t)s->n_columns, &t->solution, err));
+  COPSE_DO(copse_rationals_new(t->rows, &t->multipliers, err));
   return copse_lp_exact(s->lp, s->whole ? COPSE_WHOLE_EQUATIONS : COPSE_JOINT_EQUATIONS,
                         t->solution, t->multipliers, &t->proof, err);
 }
@@ -203,21 +191,18 @@ static copse_status try_basis(const struct copse_joint_search *s, struct trial *
  * were added that they violate. */
 static copse_status try_parts(struct copse_joint_search *s, struct copse_joint *out, bool *found,
                               bool *done, struct copse_err *err) {
-  struct trial trial;
+  COPSE_AT_END(trial_free) struct trial trial = {0};
   size_t before = s->n_cuts;
-  copse_status status;
   *found = false;
   *done = true;
-  COPSE_TRY(try_basis(s, &trial, err));
-  if (trial.proof.feasible) COPSE_TRY(copse_joint_parts(s, trial.solution, out, found, err));
+  COPSE_DO(try_basis(s, &trial, err));
+  if (trial.proof.feasible) COPSE_DO(copse_joint_parts(s, trial.solution, out, found, err));
   s->rounded = trial.proof.feasible && !*found;
-  if (s->rounded) COPSE_TRY(copse_joint_round(s, trial.solution, out, found, err));
-  if (*found) COPSE_TRY(separate_parts(s, out, err));
+  if (s->rounded) COPSE_DO(copse_joint_round(s, trial.solution, out, found, err));
+  if (*found) COPSE_DO(separate_parts(s, out, err));
   *done = s->n_cuts == before;
   *found = *found && *done;
-out:
-  trial_free(&trial);
-  return status;
+  return COPSE_OK;
 }
 
 static void take_values(struct copse_joint_search *s) {
@@ -294,34 +279,27 @@ static copse_status hand_over_proof(struct copse_joint_search *s, struct trial *
 static copse_status find_proof(struct copse_joint_search *s, int most_idle,
                                const struct copse_progress *progress, struct copse_joint *out,
                                bool *proved, bool *better, struct copse_err *err) {
-  struct trial trial = {0};
+  COPSE_AT_END(trial_free) struct trial trial = {0};
   int64_t reached = sum_rates(s), least = INT64_MAX;
   int idle = 0;
   size_t before;
-  copse_status status = COPSE_OK;
   *proved = *better = false;
   do {
-    if (out->rounds++ >= COPSE_JOINT_ROUNDS || !solve_all_columns(s)) goto out;
+    if (out->rounds++ >= COPSE_JOINT_ROUNDS || !solve_all_columns(s)) return COPSE_OK;
     copse_progress_report(progress, "groups", out->rounds, 0);
     take_values(s);
     if (sum_rates(s) - reached < COPSE_JOINT_SAME_RATE) {
-      trial_free(&trial);
-      COPSE_TRY(try_basis(s, &trial, err));
+      COPSE_DO(try_basis(s, &trial, err));
       *proved = trial.proof.optimal && (s->rounded || has_rate(s, trial.solution, out->rate));
     }
-    if (*proved) {
-      status = hand_over_proof(s, &trial, out, proved, err);
-      goto out;
-    }
+    if (*proved) return hand_over_proof(s, &trial, out, proved, err);
     idle = least - sum_rates(s) > COPSE_JOINT_SAME_RATE ? 0 : idle + 1;
     least = sum_rates(s);
     before = s->n_cuts;
-    COPSE_TRY(add_cuts(s, err));
+    COPSE_DO(add_cuts(s, err));
   } while (s->n_cuts > before && idle < most_idle);
   *better = true;
-out:
-  trial_free(&trial);
-  return status;
+  return COPSE_OK;
 }
 
 /* R, and less of the links where R does not suffer. */
@@ -370,23 +348,20 @@ static copse_status search(struct copse_joint_search *s, const struct copse_prog
 static copse_status try_whole(struct copse_joint_search *s, bool limited, struct copse_joint *out,
                               bool *done, struct copse_err *err) {
   const struct copse_q rate = out->rate;
-  struct trial trial;
+  COPSE_AT_END(trial_free) struct trial trial = {0};
   size_t before = s->n_cuts;
   bool found;
-  copse_status status;
   *done = true;
   out->outcome = COPSE_JOINT_UNPROVED;
-  COPSE_TRY(try_basis(s, &trial, err));
+  COPSE_DO(try_basis(s, &trial, err));
   found = limited ? trial.proof.feasible && has_rate(s, trial.solution, rate) : trial.proof.optimal;
-  if (found) COPSE_TRY(copse_joint_parts(s, trial.solution, out, &found, err));
-  if (found) COPSE_TRY(separate_parts(s, out, err));
+  if (found) COPSE_DO(copse_joint_parts(s, trial.solution, out, &found, err));
+  if (found) COPSE_DO(separate_parts(s, out, err));
   *done = s->n_cuts == before;
-  if (!found || !*done) goto out;
-  if (!limited) COPSE_TRY(copse_joint_proof(s, trial.multipliers, out, &found, err));
+  if (!found || !*done) return COPSE_OK;
+  if (!limited) COPSE_DO(copse_joint_proof(s, trial.multipliers, out, &found, err));
   if (found) out->outcome = COPSE_JOINT_PROVED;
-out:
-  trial_free(&trial);
-  return status;
+  return COPSE_OK;
 }
 
 /* The same rate with no share above s's limits, into *out if there is such a solution. */
@@ -394,26 +369,24 @@ static copse_status try_limit(struct copse_joint_search *s, struct copse_joint *
                               struct copse_err *err) {
   struct copse_joint_part *before = out->parts;
   const struct copse_q rate = out->rate;
-  copse_status status = COPSE_OK;
   *done = false;
   for (int round = 0; round < COPSE_WHOLE_LIMITED_ROUNDS; round++) {
     if (!copse_lp_solve(s->lp)) break;
     if (copse_lp_objective(s->lp) < copse_q_to_double(rate) * (1 - COPSE_WHOLE_ROUNDING)) break;
     take_values(s);
     size_t n_cuts = s->n_cuts;
-    COPSE_TRY(add_cuts(s, err));
+    COPSE_DO(add_cuts(s, err));
     if (s->n_cuts > n_cuts) continue;
-    COPSE_TRY(try_whole(s, true, out, done, err));
+    COPSE_DO(try_whole(s, true, out, done, err));
     if (*done) break;
   }
   *done = *done && out->outcome == COPSE_JOINT_PROVED;
-out:
   if (!*done) out->parts = before;
   out->rate = rate;
   out->parts[0].broadcast_potentials = before[0].broadcast_potentials;
   out->parts[0].reduce_potentials = before[0].reduce_potentials;
   out->outcome = COPSE_JOINT_PROVED;
-  return status;
+  return COPSE_OK;
 }
 
 /*
@@ -463,7 +436,6 @@ static copse_status search_whole(struct copse_joint_search *s,
 
 static void release(struct copse_joint_search *s) {
   copse_lp_free(s->lp);
-  for (size_t i = 0; i < s->n_cuts; i++) free(s->cuts[i].inside);
   free(s->cuts);
   copse_arena_free(&s->arena);
 }
@@ -472,7 +444,8 @@ copse_status copse_joint_search(const struct copse_network *network,
                                 const struct copse_joint_group *groups, int n_groups,
                                 const struct copse_joint_options *options, struct copse_joint *out,
                                 struct copse_err *err) {
-  COPSE_AT_END(release) struct copse_joint_search s = {
+  COPSE_AT_END(release)
+  struct copse_joint_search s = {
       .network = network,
       .groups = groups,
       .n_groups = n_groups,
@@ -485,7 +458,6 @@ copse_status copse_joint_search(const struct copse_network *network,
   out->columns = s.n_columns;
   if (!small) return COPSE_OK;
   set_inner(&s);
-  COPSE_DO(s.whole ? search_whole(&s, options, out, err)
-                    : search(&s, options->progress, out, err));
+  COPSE_DO(s.whole ? search_whole(&s, options, out, err) : search(&s, options->progress, out, err));
   return COPSE_OK;
 }

@@ -68,36 +68,34 @@ struct copse_equations {
   struct copse_arena arena;      /* all of these */
 };
 
-mpq_t *copse_rationals_new(size_t n) {
-  mpq_t *q = calloc(n > 0 ? n : 1, sizeof *q);
-  for (size_t i = 0; q && i < n; i++) mpq_init(q[i]);
-  return q;
+/* The number of rationals is itself one, before the first. */
+copse_status copse_rationals_new(size_t n, mpq_t **out, struct copse_err *err) {
+  mpq_t *all = NULL;
+  COPSE_DO(copse_calloc(n + 1, sizeof *all, &all, err));
+  for (size_t i = 0; i <= n; i++) mpq_init(all[i]);
+  mpq_set_ui(all[0], n, 1);
+  *out = all + 1;
+  return COPSE_OK;
 }
 
-void copse_rationals_free(mpq_t *q, size_t n) {
-  for (size_t i = 0; q && i < n; i++) mpq_clear(q[i]);
-  free(q);
+void copse_rationals_free(mpq_t **rationals) {
+  if (!*rationals) return;
+  mpq_t *all = *rationals - 1;
+  size_t n = mpz_get_ui(mpq_numref(all[0]));
+  for (size_t i = 0; i <= n; i++) mpq_clear(all[i]);
+  free(all);
 }
 
 copse_status copse_equations_new(int n, struct copse_equations **out, struct copse_err *err) {
-  struct copse_equations *e = NULL;
   size_t size = (size_t)n;
-  copse_status status;
   *out = NULL;
-  COPSE_TRY(copse_calloc(1, sizeof *e, &e, err));
+  COPSE_DO(copse_calloc(1, sizeof **out, out, err));
+  struct copse_equations *e = *out;
   e->n = n;
-  COPSE_TRY(copse_arena_array(&e->arena, size, sizeof *e->rows, &e->rows, err));
-  COPSE_TRY(copse_arena_array(&e->arena, size, sizeof *e->columns, &e->columns, err));
-  COPSE_TRY(copse_arena_array(&e->arena, size, sizeof(bool), &e->row_used, err));
-  COPSE_TRY(copse_arena_array(&e->arena, size, sizeof(bool), &e->column_used, err));
-  COPSE_TRY(copse_arena_array(&e->arena, size, sizeof(int), &e->pivot_row, err));
-  COPSE_TRY(copse_arena_array(&e->arena, size, sizeof(int), &e->pivot_column, err));
-  COPSE_TRY(copse_arena_array(&e->arena, size, sizeof(int), &e->place, err));
-  *out = e;
-  return COPSE_OK;
-out:
-  copse_equations_free(e);
-  return status;
+  COPSE_DO(COPSE_ARRAY(&e->arena, size, e->rows, err));
+  COPSE_DO(COPSE_ARRAY(&e->arena, size, e->columns, err));
+  COPSE_DO(COPSE_ARRAYS(&e->arena, size, bool, err, &e->row_used, &e->column_used));
+  return COPSE_ARRAYS(&e->arena, size, int, err, &e->pivot_row, &e->pivot_column, &e->place);
 }
 
 void copse_equations_free(struct copse_equations *e) {
@@ -199,14 +197,14 @@ out:
 }
 
 static copse_status eliminate(struct copse_equations *e, int pivot, int column, mpq_t *values,
-                              mpq_t factor, mpq_t t, struct copse_err *err) {
+                              mpq_t *scratch, struct copse_err *err) {
   e->row_used[pivot] = e->column_used[column] = true;
   for (size_t k = 0; k < e->rows[pivot].n; k++)
     e->columns[e->rows[pivot].entries[k].column].n_active--;
   for (size_t k = 0; k < e->columns[column].n; k++) {
     int row = e->columns[column].rows[k];
     if (e->row_used[row] || !find(e, row, column)) continue;
-    COPSE_DO(subtract(e, row, pivot, column, values, factor, t, err));
+    COPSE_DO(subtract(e, row, pivot, column, values, scratch[0], scratch[1], err));
   }
   return COPSE_OK;
 }
@@ -229,21 +227,17 @@ static void back_substitute(const struct copse_equations *e, mpq_t *values, mpq_
 
 copse_status copse_equations_solve(struct copse_equations *e, mpq_t *values, bool *regular,
                                    struct copse_err *err) {
-  mpq_t *unknowns = copse_rationals_new((size_t)e->n), factor, t;
-  copse_status status = COPSE_OK;
-  if (!unknowns) return copse_fail_nomem(err);
-  mpq_inits(factor, t, NULL);
+  COPSE_AT_END(copse_rationals_free) mpq_t *unknowns = NULL;
+  COPSE_AT_END(copse_rationals_free) mpq_t *scratch = NULL; /* a factor, a product */
+  COPSE_DO(copse_rationals_new((size_t)e->n, &unknowns, err));
+  COPSE_DO(copse_rationals_new(2, &scratch, err));
   *regular = true;
-  for (int p = 0; p < e->n && *regular; p++) {
+  for (int p = 0; p < e->n; p++) {
     *regular = choose_pivot(e, &e->pivot_row[p], &e->pivot_column[p]);
-    if (*regular)
-      COPSE_TRY(eliminate(e, e->pivot_row[p], e->pivot_column[p], values, factor, t, err));
+    if (!*regular) return COPSE_OK;
+    COPSE_DO(eliminate(e, e->pivot_row[p], e->pivot_column[p], values, scratch, err));
   }
-  if (!*regular) goto out;
-  back_substitute(e, values, unknowns, t);
+  back_substitute(e, values, unknowns, scratch[0]);
   for (int j = 0; j < e->n; j++) mpq_set(values[j], unknowns[j]);
-out:
-  mpq_clears(factor, t, NULL);
-  copse_rationals_free(unknowns, (size_t)e->n);
-  return status;
+  return COPSE_OK;
 }

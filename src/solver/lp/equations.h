@@ -14,11 +14,14 @@
 /* As many equations as unknowns. */
 struct copse_equations;
 
+/* The caller frees *out in every case. */
 copse_status copse_equations_new(int n, struct copse_equations **out,
                                  struct copse_err *err) COPSE_CHECKED;
 void copse_equations_free(struct copse_equations *equations);
 /* For COPSE_AT_END. */
-static inline void copse_equations_free_at(struct copse_equations **at) { copse_equations_free(*at); }
+static inline void copse_equations_free_at(struct copse_equations **at) {
+  copse_equations_free(*at);
+}
 
 /* Sets a coefficient; each place at most once, value not 0. */
 copse_status copse_equations_set(struct copse_equations *equations, int row, int column,
@@ -32,9 +35,10 @@ copse_status copse_equations_set(struct copse_equations *equations, int row, int
 copse_status copse_equations_solve(struct copse_equations *equations, mpq_t *values, bool *regular,
                                    struct copse_err *err) COPSE_CHECKED;
 
-/* Arrays of zeros, NULL when memory ran out; freeing takes NULL. */
-mpq_t *copse_rationals_new(size_t n);
-void copse_rationals_free(mpq_t *rationals, size_t n);
+/* An array of zeros for the caller to free. COPSE_NOMEM. */
+copse_status copse_rationals_new(size_t n, mpq_t **out, struct copse_err *err) COPSE_CHECKED;
+/* Frees *rationals, unless it is NULL; for COPSE_AT_END. */
+void copse_rationals_free(mpq_t **rationals);
 
 /*
  * A common denominator, at most `limit`, under which every value (finite, >= 0) is within

@@ -22,14 +22,12 @@ struct copse_integer {
 
 copse_status copse_integer_new(int n_binaries, int n_others, double cost,
                                struct copse_integer **out, struct copse_err *err) {
-  struct copse_integer *i = NULL;
   size_t columns = (size_t)n_binaries + (size_t)n_others;
-  copse_status status;
   *out = NULL;
-  COPSE_TRY(copse_calloc(1, sizeof *i, &i, err));
-  COPSE_TRY(copse_arena_array(&i->arena, columns + 1, sizeof *i->index, &i->index, err));
-  COPSE_TRY(copse_arena_array(&i->arena, columns + 1, sizeof *i->value, &i->value, err));
-  COPSE_TRY(copse_arena_array(&i->arena, columns + 1, sizeof *i->start, &i->start, err));
+  COPSE_DO(copse_calloc(1, sizeof **out, out, err));
+  struct copse_integer *i = *out;
+  COPSE_DO(COPSE_ARRAY(&i->arena, columns + 1, i->index, err));
+  COPSE_DO(COPSE_ARRAYS(&i->arena, columns + 1, double, err, &i->value, &i->start));
   glp_term_out(GLP_OFF);
   i->glp = glp_create_prob();
   glp_set_obj_dir(i->glp, GLP_MIN);
@@ -39,11 +37,7 @@ copse_status copse_integer_new(int n_binaries, int n_others, double cost,
     glp_set_col_bnds(i->glp, j, GLP_LO, 0, 0);
     glp_set_obj_coef(i->glp, j, cost);
   }
-  *out = i;
   return COPSE_OK;
-out:
-  copse_integer_free(i);
-  return status;
 }
 
 void copse_integer_free(struct copse_integer *i) {

@@ -13,6 +13,7 @@
 /* Minimise cost * (sum of the columns that are not binary, which are >= 0). */
 struct copse_integer;
 
+/* The caller frees *out in every case. */
 copse_status copse_integer_new(int n_binaries, int n_others, double cost,
                                struct copse_integer **out, struct copse_err *err) COPSE_CHECKED;
 void copse_integer_free(struct copse_integer *integer);

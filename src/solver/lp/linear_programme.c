@@ -38,29 +38,22 @@ struct copse_lp {
 
 copse_status copse_lp_new(int n_columns, int64_t unit, struct copse_lp **out,
                           struct copse_err *err) {
-  struct copse_lp *lp = NULL;
-  copse_status status;
+  size_t n = (size_t)n_columns;
   *out = NULL;
-  COPSE_TRY(copse_calloc(1, sizeof *lp, &lp, err));
+  COPSE_DO(copse_calloc(1, sizeof **out, out, err));
+  struct copse_lp *lp = *out;
   lp->n_columns = n_columns;
   lp->unit = unit > 0 ? (double)unit : 1;
-  COPSE_TRY(
-      copse_arena_array(&lp->arena, (size_t)n_columns, sizeof *lp->objective, &lp->objective, err));
-  COPSE_TRY(copse_arena_array(&lp->arena, (size_t)n_columns, sizeof *lp->upper, &lp->upper, err));
-  COPSE_TRY(
-      copse_arena_array(&lp->arena, (size_t)n_columns + 1, sizeof *lp->index, &lp->index, err));
-  COPSE_TRY(
-      copse_arena_array(&lp->arena, (size_t)n_columns + 1, sizeof *lp->value, &lp->value, err));
+  COPSE_DO(COPSE_ARRAY(&lp->arena, n, lp->objective, err));
+  COPSE_DO(COPSE_ARRAY(&lp->arena, n, lp->upper, err));
+  COPSE_DO(COPSE_ARRAY(&lp->arena, n + 1, lp->index, err));
+  COPSE_DO(COPSE_ARRAY(&lp->arena, n + 1, lp->value, err));
   glp_term_out(GLP_OFF);
   lp->glp = glp_create_prob();
   glp_set_obj_dir(lp->glp, GLP_MAX);
   glp_add_cols(lp->glp, n_columns);
   for (int j = 1; j <= n_columns; j++) glp_set_col_bnds(lp->glp, j, GLP_LO, 0, 0);
-  *out = lp;
   return COPSE_OK;
-out:
-  copse_lp_free(lp);
-  return status;
 }
 
 void copse_lp_free(struct copse_lp *lp) {
@@ -157,14 +150,14 @@ struct basis {
   int *columns; /* [n] basic */
   int *place;   /* [n_columns] in `columns`, -1: not basic */
   bool square;
-  struct copse_arena scratch;
 };
 
-static copse_status list_basis(const struct copse_lp *lp, struct basis *b, struct copse_err *err) {
+static copse_status list_basis(const struct copse_lp *lp, struct copse_arena *scratch,
+                               struct basis *b, struct copse_err *err) {
   int n_rows = 0;
   b->lp = lp;
-  COPSE_DO(COPSE_ARRAY(&b->scratch, lp->n_rows, b->rows, err));
-  COPSE_DO(COPSE_ARRAYS(&b->scratch, (size_t)lp->n_columns, int, err, &b->columns, &b->place));
+  COPSE_DO(COPSE_ARRAY(scratch, lp->n_rows, b->rows, err));
+  COPSE_DO(COPSE_ARRAYS(scratch, (size_t)lp->n_columns, int, err, &b->columns, &b->place));
   for (size_t i = 0; i < lp->n_rows; i++)
     if (glp_get_row_stat(lp->glp, (int)i + 1) != GLP_BS) b->rows[n_rows++] = (int)i;
   for (int j = 0; j < lp->n_columns; j++) {
@@ -176,25 +169,21 @@ static copse_status list_basis(const struct copse_lp *lp, struct basis *b, struc
   return COPSE_OK;
 }
 
-static copse_status fill(const struct basis *b, bool transposed, struct copse_equations **out,
-                         struct copse_err *err) {
-  struct copse_equations *e = NULL;
-  copse_status status;
-  COPSE_TRY(copse_equations_new(b->n, &e, err));
+/* Solves the basis's equations, or the transposed ones: values [n]. */
+static copse_status solve(const struct basis *b, bool transposed, mpq_t *values, bool *regular,
+                          struct copse_err *err) {
+  COPSE_AT_END(copse_equations_free_at) struct copse_equations *e = NULL;
+  COPSE_DO(copse_equations_new(b->n, &e, err));
   for (int i = 0; i < b->n; i++) {
     const struct row *row = &b->lp->rows[b->rows[i]];
     for (int k = 0; k < row->n; k++) {
       int j = b->place[row->terms[k].column];
       if (j < 0) continue;
-      COPSE_TRY(
+      COPSE_DO(
           copse_equations_set(e, transposed ? j : i, transposed ? i : j, row->terms[k].value, err));
     }
   }
-  *out = e;
-  return COPSE_OK;
-out:
-  copse_equations_free(e);
-  return status;
+  return copse_equations_solve(e, values, regular, err);
 }
 
 static bool at_upper(const struct copse_lp *lp, int column) {
@@ -224,37 +213,25 @@ static void set_rational(mpq_t to, struct copse_q from) {
 /* Columns that are not basic stand at 0 or at their upper bound. */
 static copse_status solve_primal(const struct basis *b, mpq_t *solution, bool *regular,
                                  struct copse_err *err) {
-  struct copse_equations *e = NULL;
-  mpq_t *values = copse_rationals_new((size_t)b->n);
-  copse_status status;
-  if (!values) return copse_fail_nomem(err);
-  COPSE_TRY(fill(b, false, &e, err));
+  COPSE_AT_END(copse_rationals_free) mpq_t *values = NULL;
+  COPSE_DO(copse_rationals_new((size_t)b->n, &values, err));
   for (int j = 0; j < b->lp->n_columns; j++)
     set_rational(solution[j], at_upper(b->lp, j) ? b->lp->upper[j] : COPSE_Q_ZERO);
   for (int i = 0; i < b->n; i++) right_side(b->lp, &b->lp->rows[b->rows[i]], solution, values[i]);
-  COPSE_TRY(copse_equations_solve(e, values, regular, err));
+  COPSE_DO(solve(b, false, values, regular, err));
   for (int i = 0; i < b->n && *regular; i++) mpq_set(solution[b->columns[i]], values[i]);
-out:
-  copse_equations_free(e);
-  copse_rationals_free(values, (size_t)b->n);
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status solve_dual(const struct basis *b, mpq_t *multipliers, bool *regular,
                                struct copse_err *err) {
-  struct copse_equations *e = NULL;
-  mpq_t *values = copse_rationals_new((size_t)b->n);
-  copse_status status;
-  if (!values) return copse_fail_nomem(err);
-  COPSE_TRY(fill(b, true, &e, err));
+  COPSE_AT_END(copse_rationals_free) mpq_t *values = NULL;
+  COPSE_DO(copse_rationals_new((size_t)b->n, &values, err));
   for (int i = 0; i < b->n; i++) mpq_set_si(values[i], b->lp->objective[b->columns[i]], 1);
-  COPSE_TRY(copse_equations_solve(e, values, regular, err));
+  COPSE_DO(solve(b, true, values, regular, err));
   for (size_t i = 0; i < b->lp->n_rows; i++) mpq_set_ui(multipliers[i], 0, 1);
   for (int i = 0; i < b->n && *regular; i++) mpq_set(multipliers[b->rows[i]], values[i]);
-out:
-  copse_equations_free(e);
-  copse_rationals_free(values, (size_t)b->n);
-  return status;
+  return COPSE_OK;
 }
 
 static bool solution_holds(const struct copse_lp *lp, mpq_t *solution) {
@@ -279,11 +256,12 @@ static bool solution_holds(const struct copse_lp *lp, mpq_t *solution) {
   return good;
 }
 
-/* No column's gain is left but of those with an upper bound, and right hand sides times multipliers
- * with upper bounds times gains come to the objective. */
-static bool multipliers_hold(const struct copse_lp *lp, mpq_t *multipliers, mpq_t *solution) {
-  mpq_t *gains = copse_rationals_new((size_t)lp->n_columns), bound, value, q;
-  bool good = gains != NULL;
+/* gains [columns] are zeros, for use. No column's gain is left but of those with an upper bound,
+ * and right hand sides times multipliers with upper bounds times gains come to the objective. */
+static bool multipliers_hold(const struct copse_lp *lp, mpq_t *multipliers, mpq_t *solution,
+                             mpq_t *gains) {
+  mpq_t bound, value, q;
+  bool good = true;
   mpq_inits(bound, value, q, NULL);
   for (int j = 0; j < lp->n_columns && good; j++) mpq_set_si(gains[j], lp->objective[j], 1);
   for (size_t i = 0; i < lp->n_rows && good; i++) {
@@ -312,23 +290,22 @@ static bool multipliers_hold(const struct copse_lp *lp, mpq_t *multipliers, mpq_
   }
   good = good && mpq_equal(bound, value);
   mpq_clears(bound, value, q, NULL);
-  copse_rationals_free(gains, (size_t)lp->n_columns);
   return good;
 }
 
 copse_status copse_lp_exact(const struct copse_lp *lp, int max_equations, mpq_t *solution,
                             mpq_t *multipliers, struct copse_lp_proof *proof,
                             struct copse_err *err) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  COPSE_AT_END(copse_rationals_free) mpq_t *gains = NULL;
   struct basis b = {0};
-  copse_status status;
   bool regular = false;
   *proof = (struct copse_lp_proof){false, false};
-  COPSE_TRY(list_basis(lp, &b, err));
-  if (b.square && b.n <= max_equations) COPSE_TRY(solve_primal(&b, solution, &regular, err));
+  COPSE_DO(copse_rationals_new((size_t)lp->n_columns, &gains, err));
+  COPSE_DO(list_basis(lp, &scratch, &b, err));
+  if (b.square && b.n <= max_equations) COPSE_DO(solve_primal(&b, solution, &regular, err));
   proof->feasible = regular && solution_holds(lp, solution);
-  if (regular) COPSE_TRY(solve_dual(&b, multipliers, &regular, err));
-  proof->optimal = proof->feasible && regular && multipliers_hold(lp, multipliers, solution);
-out:
-  copse_arena_free(&b.scratch);
-  return status;
+  if (regular) COPSE_DO(solve_dual(&b, multipliers, &regular, err));
+  proof->optimal = proof->feasible && regular && multipliers_hold(lp, multipliers, solution, gains);
+  return COPSE_OK;
 }

@@ -15,7 +15,8 @@
 /* Maximise c x over x >= 0 where every row a x is at most, or exactly, its right hand side. */
 struct copse_lp;
 
-/* `unit`: the size of a typical right hand side, by which all are divided for GLPK. */
+/* `unit`: the size of a typical right hand side, by which all are divided for GLPK. The caller
+ * frees *out in every case. */
 copse_status copse_lp_new(int n_columns, int64_t unit, struct copse_lp **out,
                           struct copse_err *err) COPSE_CHECKED;
 void copse_lp_free(struct copse_lp *lp);

@@ -22,15 +22,14 @@ struct copse_mixture {
 
 copse_status copse_mixture_new(int n_rows, int n_kinds, struct copse_mixture **out,
                                struct copse_err *err) {
-  struct copse_mixture *m = NULL;
   size_t rows = (size_t)n_rows + (size_t)n_kinds;
-  copse_status status;
   *out = NULL;
-  COPSE_TRY(copse_calloc(1, sizeof *m, &m, err));
+  COPSE_DO(copse_calloc(1, sizeof **out, out, err));
+  struct copse_mixture *m = *out;
   m->n_rows = n_rows;
   m->n_kinds = n_kinds;
-  COPSE_TRY(copse_arena_array(&m->arena, rows + 2, sizeof *m->index, &m->index, err));
-  COPSE_TRY(copse_arena_array(&m->arena, rows + 2, sizeof *m->value, &m->value, err));
+  COPSE_DO(COPSE_ARRAY(&m->arena, rows + 2, m->index, err));
+  COPSE_DO(COPSE_ARRAY(&m->arena, rows + 2, m->value, err));
   glp_term_out(GLP_OFF);
   m->glp = glp_create_prob();
   glp_set_obj_dir(m->glp, GLP_MIN);
@@ -45,11 +44,7 @@ copse_status copse_mixture_new(int n_rows, int n_kinds, struct copse_mixture **o
     m->value[o + 1] = -1;
   }
   glp_set_mat_col(m->glp, 1, n_rows, m->index, m->value);
-  *out = m;
   return COPSE_OK;
-out:
-  copse_mixture_free(m);
-  return status;
 }
 
 void copse_mixture_free(struct copse_mixture *m) {

@@ -19,6 +19,7 @@
  */
 struct copse_mixture;
 
+/* The caller frees *out in every case. */
 copse_status copse_mixture_new(int n_rows, int n_kinds, struct copse_mixture **out,
                                struct copse_err *err) COPSE_CHECKED;
 void copse_mixture_free(struct copse_mixture *mixture);

@@ -177,7 +177,6 @@ struct finder {
   int64_t *across;  /* [n_nodes] by name: capacity of the links into the set, or out of root's */
   int *place;       /* [n_nodes] by name: which cut it becomes now, or -1 */
   struct copse_cuts *out;
-  struct copse_arena scratch;
   struct copse_err *err;
 };
 
@@ -187,12 +186,11 @@ static int by_capacity(const void *a, const void *b, void *capacities) {
   return c[e] != c[f] ? (c[e] < c[f]) - (c[e] > c[f]) : e - f;
 }
 
-static copse_status prepare(struct finder *f) {
+static copse_status prepare(struct finder *f, struct copse_arena *scratch) {
   size_t n = (size_t)f->network->n_nodes, m = (size_t)f->network->n_links;
-  COPSE_DO(COPSE_ARRAY(&f->scratch, m, f->by_capacity, f->err));
-  COPSE_DO(
-      COPSE_ARRAYS(&f->scratch, n, int, f->err, &f->set, &f->terminals, &f->listed, &f->place));
-  COPSE_DO(COPSE_ARRAY(&f->scratch, n, f->across, f->err));
+  COPSE_DO(COPSE_ARRAY(scratch, m, f->by_capacity, f->err));
+  COPSE_DO(COPSE_ARRAYS(scratch, n, int, f->err, &f->set, &f->terminals, &f->listed, &f->place));
+  COPSE_DO(COPSE_ARRAY(scratch, n, f->across, f->err));
   for (size_t e = 0; e < m; e++) f->by_capacity[e] = (int)e;
   int64_t *keys = (int64_t *)f->capacities; /* qsort_r hands them on as they are */
   qsort_r(f->by_capacity, m, sizeof *f->by_capacity, by_capacity, keys);
@@ -246,26 +244,24 @@ static copse_status list_sets(struct finder *f) {
 copse_status copse_cuts_nested(const struct copse_network *network, const int64_t *capacities,
                                int root, int64_t narrow, struct copse_cuts *out,
                                struct copse_err *err) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   struct finder f = {.network = network,
                      .capacities = capacities,
                      .root = root,
                      .narrow = narrow,
                      .out = out,
                      .err = err};
-  copse_status status;
-  COPSE_TRY(copse_cuts_new(network->n_nodes, 0, out, err));
-  COPSE_TRY(prepare(&f));
+  COPSE_DO(copse_cuts_new(network->n_nodes, 0, out, err));
+  COPSE_DO(prepare(&f, &scratch));
   for (int i = 0, n_capacities = 0; i < network->n_links && n_capacities < COPSE_NESTED_CAPACITIES;
        n_capacities++) {
     int64_t capacity = capacities[f.by_capacity[i]];
     if (capacity == 0) break;
-    COPSE_TRY(list_sets(&f));
+    COPSE_DO(list_sets(&f));
     for (; i < network->n_links && capacities[f.by_capacity[i]] == capacity; i++) {
       const struct copse_net_link *link = &network->links[f.by_capacity[i]];
       join(&f, link->src, link->dst);
     }
   }
-out:
-  copse_arena_free(&f.scratch);
-  return status;
+  return COPSE_OK;
 }

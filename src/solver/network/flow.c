@@ -65,29 +65,18 @@ struct copse_flow {
 };
 
 copse_status copse_flow_new(int n_nodes, struct copse_flow **out, struct copse_err *err) {
-  copse_status status;
   size_t n = (size_t)n_nodes;
-  struct copse_flow *flow = NULL;
   *out = NULL;
-  COPSE_TRY(copse_calloc(1, sizeof *flow, &flow, err));
+  COPSE_DO(copse_calloc(1, sizeof **out, out, err));
+  struct copse_flow *flow = *out;
   struct copse_arena *arena = &flow->arena;
   flow->n_nodes = n_nodes;
-  COPSE_TRY(copse_arena_array(arena, n, sizeof *flow->nodes, &flow->nodes, err));
-  COPSE_TRY(copse_arena_array(arena, n, sizeof(int), &flow->level, err));
-  COPSE_TRY(copse_arena_array(arena, n, sizeof(int), &flow->current, err));
-  COPSE_TRY(copse_arena_array(arena, n, sizeof(int), &flow->queue, err));
-  COPSE_TRY(copse_arena_array(arena, n, sizeof(int), &flow->path_node, err));
-  COPSE_TRY(copse_arena_array(arena, n, sizeof(int), &flow->path_arc, err));
-  COPSE_TRY(copse_arena_array(arena, n, sizeof(int), &flow->list_nodes, err));
-  COPSE_TRY(copse_arena_array(arena, n, sizeof(int64_t), &flow->list_capacities, err));
   flow->touched_capacity = COPSE_FLOW_TOUCHED_PER_NODE * n_nodes;
-  COPSE_TRY(copse_arena_array(arena, (size_t)flow->touched_capacity, sizeof *flow->touched,
-                              &flow->touched, err));
-  *out = flow;
-  return COPSE_OK;
-out:
-  copse_flow_free(flow);
-  return status;
+  COPSE_DO(COPSE_ARRAY(arena, n, flow->nodes, err));
+  COPSE_DO(COPSE_ARRAYS(arena, n, int, err, &flow->level, &flow->current, &flow->queue,
+                        &flow->path_node, &flow->path_arc, &flow->list_nodes));
+  COPSE_DO(COPSE_ARRAY(arena, n, flow->list_capacities, err));
+  return COPSE_ARRAY(arena, (size_t)flow->touched_capacity, flow->touched, err);
 }
 
 void copse_flow_free(struct copse_flow *flow) {

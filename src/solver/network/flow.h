@@ -15,6 +15,7 @@
 
 struct copse_flow;
 
+/* The caller frees *out in every case. */
 copse_status copse_flow_new(int n_nodes, struct copse_flow **out,
                             struct copse_err *err) COPSE_CHECKED;
 void copse_flow_free(struct copse_flow *flow);

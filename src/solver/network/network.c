@@ -1,8 +1,6 @@
 /* Links of a network by their ends, their images under a permutation of the nodes, terminals. */
 #include "solver/network/network.h"
 
-#include <stdlib.h>
-
 #include "base/index_map.h"
 #include "base/memory.h"
 
@@ -22,35 +20,52 @@ copse_status copse_links_by_destination(const struct copse_network *network,
 }
 
 copse_status copse_links_image(const struct copse_network *network,
-                               const struct copse_permutation *rotation, int **image,
-                               struct copse_err *err) {
-  struct copse_index_map by_ends = {0};
-  copse_status status;
-  *image = NULL;
-  COPSE_TRY(copse_calloc((size_t)network->n_links, sizeof **image, image, err));
+                               const struct copse_permutation *rotation, struct copse_arena *arena,
+                               int **image, struct copse_err *err) {
+  COPSE_AT_END(copse_index_map_free) struct copse_index_map by_ends = {0};
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)network->n_links, *image, err));
   for (int e = 0; e < network->n_links; e++) {
     const struct copse_net_link *link = &network->links[e];
     (*image)[e] = e;
-    COPSE_TRY(copse_index_map_add(&by_ends, copse_key_pair(link->src, link->dst), e, err));
+    COPSE_DO(copse_index_map_add(&by_ends, copse_key_pair(link->src, link->dst), e, err));
   }
   for (int e = 0; rotation->image && e < network->n_links; e++) {
     const struct copse_net_link *link = &network->links[e];
     uint64_t key = copse_key_pair(rotation->image[link->src], rotation->image[link->dst]);
     size_t cursor = 0;
     int found = copse_index_map_next(&by_ends, key, &cursor);
-    if (found < 0 || network->links[found].capacity != link->capacity) {
-      status = copse_fail(err, COPSE_INTERNAL, "a claimed symmetry is none");
-      goto out;
-    }
+    if (found < 0 || network->links[found].capacity != link->capacity)
+      return copse_fail(err, COPSE_INTERNAL, "a claimed symmetry is none");
     (*image)[e] = found;
   }
-out:
-  copse_index_map_free(&by_ends);
-  if (status != COPSE_OK) {
-    free(*image);
-    *image = NULL;
+  return COPSE_OK;
+}
+
+copse_status copse_links_orbits(const struct copse_network *network,
+                                const struct copse_permutation *generators, int n,
+                                struct copse_arena *arena, int **first, struct copse_err *err) {
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)network->n_links, *first, err));
+  copse_sets_init(*first, network->n_links);
+  for (int i = 0; i < n; i++) {
+    COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+    int *image;
+    COPSE_DO(copse_links_image(network, &generators[i], &scratch, &image, err));
+    for (int e = 0; e < network->n_links; e++) copse_sets_unite(*first, e, image[e]);
   }
-  return status;
+  for (int e = 0; e < network->n_links; e++) (*first)[e] = copse_sets_find(*first, e);
+  return COPSE_OK;
+}
+
+copse_status copse_nodes_orbits(const struct copse_network *network,
+                                const struct copse_permutation *generators, int n,
+                                struct copse_arena *arena, int **first, struct copse_err *err) {
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)network->n_nodes, *first, err));
+  copse_sets_init(*first, network->n_nodes);
+  for (int i = 0; i < n; i++)
+    for (int v = 0; generators[i].image && v < network->n_nodes; v++)
+      copse_sets_unite(*first, v, generators[i].image[v]);
+  for (int v = 0; v < network->n_nodes; v++) (*first)[v] = copse_sets_find(*first, v);
+  return COPSE_OK;
 }
 
 copse_status copse_network_terminals(const struct copse_network *network, struct copse_arena *arena,

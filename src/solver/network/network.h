@@ -51,11 +51,24 @@ struct copse_network_symmetry {
 
 /*
  * The image of each link; COPSE_INTERNAL if the rotation maps one to no link of equal capacity.
- * The caller frees *image.
+ * COPSE_NOMEM; the arena owns *image.
  */
 copse_status copse_links_image(const struct copse_network *network,
-                               const struct copse_permutation *rotation, int **image,
-                               struct copse_err *err) COPSE_CHECKED;
+                               const struct copse_permutation *rotation, struct copse_arena *arena,
+                               int **image, struct copse_err *err) COPSE_CHECKED;
+/*
+ * Orbits under the products of n generators: first[e] [n_links] is the first link that they take e
+ * to. The arena owns *first. COPSE_NOMEM, COPSE_INTERNAL as above.
+ */
+copse_status copse_links_orbits(const struct copse_network *network,
+                                const struct copse_permutation *generators, int n,
+                                struct copse_arena *arena, int **first,
+                                struct copse_err *err) COPSE_CHECKED;
+/* The same of nodes, [n_nodes]. */
+copse_status copse_nodes_orbits(const struct copse_network *network,
+                                const struct copse_permutation *generators, int n,
+                                struct copse_arena *arena, int **first,
+                                struct copse_err *err) COPSE_CHECKED;
 
 /* Links by their source, or by where they lead to. COPSE_NOMEM; the arena owns the arrays. */
 copse_status copse_links_by_source(const struct copse_network *network, struct copse_arena *arena,

@@ -5,50 +5,16 @@
  */
 #include "solver/network/shortest.h"
 
-#include <stdlib.h>
-
-#include "base/memory.h"
-
 /* Of a distance; a path has less than 2^12 links. */
 #define HOP_BITS 12
 
-struct copse_shortest {
-  const struct copse_network *network;
-  struct copse_adjacency leaving; /* links by source */
-  int64_t *distance;              /* [n_nodes] INT64_MAX: not reached */
-  int *via;                       /* [n_nodes] link */
-  int *heap, *position;           /* [n_nodes] binary heap; position -1: not in it */
-  int n_heap;
-  int *order;
-  int n_order;
-  struct copse_arena arena;
-};
-
-copse_status copse_shortest_new(const struct copse_network *network, struct copse_shortest **out,
-                                struct copse_err *err) {
+copse_status copse_shortest_prepare(const struct copse_network *network, struct copse_arena *arena,
+                                    struct copse_shortest *out, struct copse_err *err) {
   size_t n = (size_t)network->n_nodes;
-  struct copse_shortest *s = NULL;
-  copse_status status;
-  *out = NULL;
-  COPSE_TRY(copse_calloc(1, sizeof *s, &s, err));
-  s->network = network;
-  COPSE_TRY(copse_arena_array(&s->arena, n, sizeof(int64_t), &s->distance, err));
-  COPSE_TRY(copse_arena_array(&s->arena, n, sizeof(int), &s->via, err));
-  COPSE_TRY(copse_arena_array(&s->arena, n, sizeof(int), &s->heap, err));
-  COPSE_TRY(copse_arena_array(&s->arena, n, sizeof(int), &s->position, err));
-  COPSE_TRY(copse_arena_array(&s->arena, n, sizeof(int), &s->order, err));
-  COPSE_TRY(copse_links_by_source(network, &s->arena, &s->leaving, err));
-  *out = s;
-  return COPSE_OK;
-out:
-  copse_shortest_free(s);
-  return status;
-}
-
-void copse_shortest_free(struct copse_shortest *s) {
-  if (!s) return;
-  copse_arena_free(&s->arena);
-  free(s);
+  *out = (struct copse_shortest){.network = network};
+  COPSE_DO(COPSE_ARRAY(arena, n, out->distance, err));
+  COPSE_DO(COPSE_ARRAYS(arena, n, int, err, &out->via, &out->heap, &out->position, &out->order));
+  return copse_links_by_source(network, arena, &out->leaving, err);
 }
 
 /* Ties between nodes go to the smaller one, for the sake of determinism. */
@@ -120,13 +86,6 @@ void copse_shortest_run(struct copse_shortest *s, int source, const int64_t *len
   }
 }
 
-int copse_shortest_link(const struct copse_shortest *s, int node) { return s->via[node]; }
-
 int64_t copse_shortest_length(const struct copse_shortest *s, int node) {
   return s->distance[node] == INT64_MAX ? -1 : s->distance[node] >> HOP_BITS;
-}
-
-const int *copse_shortest_order(const struct copse_shortest *s, int *n) {
-  *n = s->n_order;
-  return s->order;
 }

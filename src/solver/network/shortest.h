@@ -6,14 +6,25 @@
 
 #include "solver/network/network.h"
 
-struct copse_shortest;
-
 /* Lengths may be up to this; a path has less than 4096 links. */
 #define COPSE_LENGTH_MAX ((int64_t)1 << 36)
 
-copse_status copse_shortest_new(const struct copse_network *network, struct copse_shortest **out,
-                                struct copse_err *err) COPSE_CHECKED;
-void copse_shortest_free(struct copse_shortest *shortest);
+struct copse_shortest {
+  const struct copse_network *network;
+  struct copse_adjacency leaving; /* links by source */
+  int64_t *distance;              /* [n_nodes] INT64_MAX: not reached; hops in its low bits */
+  int *heap, *position;           /* [n_nodes] binary heap; position -1: not in it */
+  int n_heap;
+  /* of the last run: */
+  int *via;   /* [n_nodes] the link by which a node is reached, -1 at the source and unreached */
+  int *order; /* [n_order] the nodes that were reached, nearest first */
+  int n_order;
+};
+
+/* The arena owns the arrays. COPSE_NOMEM. */
+copse_status copse_shortest_prepare(const struct copse_network *network, struct copse_arena *arena,
+                                    struct copse_shortest *out,
+                                    struct copse_err *err) COPSE_CHECKED;
 
 /*
  * Dijkstra from `source` with lengths [n_links], 0..COPSE_LENGTH_MAX. blocked (may be NULL,
@@ -24,11 +35,7 @@ void copse_shortest_free(struct copse_shortest *shortest);
 void copse_shortest_run(struct copse_shortest *shortest, int source, const int64_t *lengths,
                         const bool *blocked);
 
-/* Of the last run: the link by which a node is reached, -1 at the source and unreached. */
-int copse_shortest_link(const struct copse_shortest *shortest, int node);
-/* The length of the way to a node, -1 where there is none. */
+/* Of the last run: the length of the way to a node, -1 where there is none. */
 int64_t copse_shortest_length(const struct copse_shortest *shortest, int node);
-/* The nodes that were reached, nearest first; n of them. */
-const int *copse_shortest_order(const struct copse_shortest *shortest, int *n);
 
 #endif

@@ -27,31 +27,22 @@ static int64_t capped_product(int64_t a, int64_t b) {
 copse_status copse_sinks_graph(const struct copse_network *network, const int64_t *capacities,
                                int64_t scale, int64_t rate, struct copse_flow **out,
                                int64_t *demand, struct copse_err *err) {
-  struct copse_flow *flow = NULL;
-  copse_status status;
-  *out = NULL;
   *demand = 0;
-  COPSE_TRY(copse_flow_new(network->n_nodes + 1, &flow, err));
+  COPSE_DO(copse_flow_new(network->n_nodes + 1, out, err));
   for (int i = 0; i < network->n_links; i++) {
     const struct copse_net_link *link = &network->links[i];
     int64_t capacity = capped_product(capacities ? capacities[i] : link->capacity, scale);
-    if (capacity > 0) COPSE_TRY(copse_flow_change(flow, link->src, link->dst, capacity, err));
+    if (capacity > 0) COPSE_DO(copse_flow_change(*out, link->src, link->dst, capacity, err));
   }
-  for (int i = 0; i < network->n_roots && status == COPSE_OK; i++) {
+  for (int i = 0; i < network->n_roots; i++) {
     int64_t amount = capped_product(network->roots[i].weight, rate);
     if (copse_add_overflows(*demand, amount, demand) || *demand > COPSE_FLOW_MAX)
-      status = copse_fail(err, COPSE_OVERFLOW,
-                          "the bandwidths need more than 61 bits once brought to a common "
-                          "denominator; use fewer digits");
-    else
-      status = copse_flow_change(flow, network->n_nodes, network->roots[i].node, amount, err);
+      return copse_fail(err, COPSE_OVERFLOW,
+                        "the bandwidths need more than 61 bits once brought to a common "
+                        "denominator; use fewer digits");
+    COPSE_DO(copse_flow_change(*out, network->n_nodes, network->roots[i].node, amount, err));
   }
-out:
-  if (status == COPSE_OK)
-    *out = flow;
-  else
-    copse_flow_free(flow);
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- threads ----------------------------------------------------------------------------- */
@@ -76,6 +67,7 @@ struct sinks_state {
   atomic_int next;  /* into `asked` */
   atomic_int bound; /* into `asked`: from here on nothing matters any more */
   struct copse_flow *copies[COPSE_SINKS_THREADS];
+  struct copse_arena arena; /* of the arrays [n_nodes] */
 };
 
 static copse_status make_state(struct copse_sinks *sinks, int n_nodes, struct copse_err *err) {
@@ -86,8 +78,8 @@ static copse_status make_state(struct copse_sinks *sinks, int n_nodes, struct co
   state->n_nodes = n_nodes;
   pthread_mutex_init(&state->mutex, NULL);
   sinks->state = state;
-  COPSE_DO(copse_calloc((size_t)n_nodes, sizeof *state->leaving, &state->leaving, err));
-  return copse_calloc((size_t)n_nodes, sizeof *state->entering, &state->entering, err);
+  return COPSE_ARRAYS(&state->arena, (size_t)n_nodes, int64_t, err, &state->leaving,
+                      &state->entering);
 }
 
 void copse_sinks_free(struct copse_sinks *sinks) {
@@ -97,8 +89,7 @@ void copse_sinks_free(struct copse_sinks *sinks) {
   for (int i = 0; i < COPSE_SINKS_THREADS; i++) copse_flow_free(state->copies[i]);
   pthread_mutex_destroy(&state->mutex);
   free(state->asked);
-  free(state->leaving);
-  free(state->entering);
+  copse_arena_free(&state->arena);
   free(state->cuts);
   free(state->flags);
   free(state);

@@ -10,7 +10,8 @@
 /*
  * The graph of a network: links of capacities [n_links] (NULL: the network's) times `scale`, and
  * a source, node n_nodes, joined to each root by its weight times `rate`. *demand is what leaves
- * the source, COPSE_OVERFLOW where that is too much for exact flows.
+ * the source, COPSE_OVERFLOW where that is too much for exact flows. The caller frees *out in every
+ * case.
  */
 copse_status copse_sinks_graph(const struct copse_network *network, const int64_t *capacities,
                                int64_t scale, int64_t rate, struct copse_flow **out,

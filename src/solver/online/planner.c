@@ -402,23 +402,22 @@ static copse_status allocate(struct copse_online *o, struct copse_err *err) {
   return COPSE_OK;
 }
 
+static void free_at(struct copse_online **online) { copse_online_free(*online); }
+
 copse_status copse_online_create(const struct copse_online_model *model,
                                  const struct copse_online_options *options,
                                  struct copse_online **out, struct copse_err *err) {
-  struct copse_online *o = NULL;
-  copse_status status;
+  COPSE_AT_END(free_at) struct copse_online *o = NULL;
   *out = NULL;
-  COPSE_TRY(check_model(model, options, err));
-  COPSE_TRY(copse_calloc(1, sizeof *o, &o, err));
+  COPSE_DO(check_model(model, options, err));
+  COPSE_DO(copse_calloc(1, sizeof *o, &o, err));
   set_up(o, model, options);
-  COPSE_TRY(allocate(o, err));
+  COPSE_DO(allocate(o, err));
   o->bound.bandwidth = 1;
   o->n_steps = 1;
   *out = o;
   o = NULL;
-out:
-  copse_online_free(o);
-  return status;
+  return COPSE_OK;
 }
 
 void copse_online_free(struct copse_online *o) {

@@ -231,7 +231,6 @@ struct ascent {
   double *part;      /* [n_experts] */
   int64_t *in, *out; /* [g][s] of the oracle's placement */
   struct assign assign;
-  struct copse_arena scratch;
   double value, best_value, rate;
   int idle;
 };
@@ -349,21 +348,21 @@ static void ascend(struct ascent *a) {
 }
 
 static copse_status ascent_new(struct ascent *a, const struct copse_placement *best,
-                               struct copse_err *err) {
+                               struct copse_arena *arena, struct copse_err *err) {
   const struct copse_place_model *m = a->m;
   int64_t *steps = NULL, time;
   a->n_cells = (size_t)m->n_kinds * m->n_steps;
   a->n_rows = 2 * m->n_groups + m->n_experts;
   size_t all = a->n_cells * a->n_rows, pairs = m->n_experts * m->n_ranks;
-  COPSE_DO(COPSE_ARRAYS(&a->scratch, all, double, err, &a->weights, &a->logs, &a->values,
+  COPSE_DO(COPSE_ARRAYS(arena, all, double, err, &a->weights, &a->logs, &a->values,
                         &a->best_weights, &a->best_logs));
-  COPSE_DO(COPSE_ARRAY(&a->scratch, m->n_ranks, a->best_prices, err));
-  COPSE_DO(COPSE_ARRAY(&a->scratch, a->n_cells, a->scale, err));
-  COPSE_DO(COPSE_ARRAY(&a->scratch, pairs, a->cost, err));
-  COPSE_DO(COPSE_ARRAY(&a->scratch, m->n_experts, a->part, err));
-  COPSE_DO(COPSE_ARRAYS(&a->scratch, m->n_groups * m->n_steps, int64_t, err, &a->in, &a->out));
-  COPSE_DO(COPSE_ARRAY(&a->scratch, a->n_cells, steps, err));
-  COPSE_DO(assign_new(m->p, &a->scratch, &a->assign, err));
+  COPSE_DO(COPSE_ARRAY(arena, m->n_ranks, a->best_prices, err));
+  COPSE_DO(COPSE_ARRAY(arena, a->n_cells, a->scale, err));
+  COPSE_DO(COPSE_ARRAY(arena, pairs, a->cost, err));
+  COPSE_DO(COPSE_ARRAY(arena, m->n_experts, a->part, err));
+  COPSE_DO(COPSE_ARRAYS(arena, m->n_groups * m->n_steps, int64_t, err, &a->in, &a->out));
+  COPSE_DO(COPSE_ARRAY(arena, a->n_cells, steps, err));
+  COPSE_DO(assign_new(m->p, arena, &a->assign, err));
   copse_place_loads(m, best->rank_of, a->in, a->out, steps, &time);
   for (size_t c = 0; c < a->n_cells; c++) a->scale[c] = steps[c] > 0 ? (double)steps[c] : 1;
   for (size_t c = 0; c < a->n_cells; c++) normalise(a, c);
@@ -419,12 +418,13 @@ static bool weights_are_shares(const struct ascent *a) {
   return true;
 }
 
-static copse_status certify(struct ascent *a, int64_t *bound, struct copse_err *err) {
+static copse_status certify(struct ascent *a, int64_t *bound, struct copse_arena *arena,
+                            struct copse_err *err) {
   const struct copse_place_model *m = a->m;
   __int128 *prices = NULL, *cost = NULL, sum = 0;
   *bound = 0;
   if (!weights_are_shares(a)) return copse_fail(err, COPSE_INTERNAL, "weights above 1");
-  COPSE_DO(COPSE_ARRAYS(&a->scratch, m->n_ranks, __int128, err, &prices, &cost));
+  COPSE_DO(COPSE_ARRAYS(arena, m->n_ranks, __int128, err, &prices, &cost));
   for (size_t r = 0; r < m->n_ranks; r++) {
     double price = a->best_prices[r] < 0 ? a->best_prices[r] : 0;
     prices[r] = (__int128)(price * (1 << WEIGHT_BITS));
@@ -444,9 +444,9 @@ static copse_status certify(struct ascent *a, int64_t *bound, struct copse_err *
 
 copse_status copse_place_bound(const struct copse_place_model *m, const int64_t *implied,
                                struct copse_placement *best, struct copse_err *err) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   struct ascent a = {.m = m, .implied = implied};
-  copse_status status;
-  COPSE_TRY(ascent_new(&a, best, err));
+  COPSE_DO(ascent_new(&a, best, &scratch, err));
   int64_t each = (int64_t)(a.n_cells * (m->n_groups + m->n_ranks + 1) * m->n_experts) +
                  (int64_t)(m->n_experts * m->n_ranks * m->n_experts / 4);
   int64_t rounds = BOUND_WORK / each < 30 ? 30 : BOUND_WORK / each;
@@ -459,8 +459,5 @@ copse_status copse_place_bound(const struct copse_place_model *m, const int64_t 
     if (a.best_value >= (double)best->time * (1 - 1e-9)) break;
     if (copse_place_late(m) && best->rounds > 10) break;
   }
-  status = certify(&a, &best->bound, err);
-out:
-  copse_arena_free(&a.scratch);
-  return status;
+  return certify(&a, &best->bound, &scratch, err);
 }

@@ -157,23 +157,23 @@ static int64_t count_entries(const struct copse_place_model *m) {
          (int64_t)m->n_steps * m->n_kinds * (2 * members * (int64_t)m->n_experts + pairs);
 }
 
+static void release(struct ilp *i) {
+  copse_integer_free(i->lp);
+  copse_arena_free(&i->scratch);
+}
+
 copse_status copse_place_ilp(const struct copse_place_model *m, const int64_t *implied,
                              struct copse_placement *best, struct copse_err *err) {
-  struct ilp i = {.m = m, .implied = implied};
+  COPSE_AT_END(release) struct ilp i = {.m = m, .implied = implied};
   int64_t entries = count_entries(m);
-  copse_status status;
   if (m->n_experts * m->n_ranks > MAX_BINARIES || entries > MAX_NONZEROS) return COPSE_OK;
   i.max_nodes = (int64_t)(ILP_WORK / (double)(entries * 20));
   if (i.max_nodes > MAX_NODES) i.max_nodes = MAX_NODES;
   /* one step's share of the time found is 1: coefficients near 1 whatever the units */
   i.unit = best->time > 0 ? (double)best->time / (double)m->n_steps : 1;
-  COPSE_TRY(copse_integer_new((int)(m->n_experts * m->n_ranks), m->n_kinds * (int)m->n_steps,
-                              m->multiplicity, &i.lp, err));
+  COPSE_DO(copse_integer_new((int)(m->n_experts * m->n_ranks), m->n_kinds * (int)m->n_steps,
+                             m->multiplicity, &i.lp, err));
   build(&i);
-  COPSE_TRY(describe_start(&i, best->rank_of, err));
-  status = run(&i, best, err);
-out:
-  copse_integer_free(i.lp);
-  copse_arena_free(&i.scratch);
-  return status;
+  COPSE_DO(describe_start(&i, best->rank_of, err));
+  return run(&i, best, err);
 }

@@ -106,16 +106,17 @@ static copse_status add_up(struct copse_place_model *m, struct copse_err *err) {
   return COPSE_OK;
 }
 
-/* Free the model's arena, whatever the outcome. */
-static copse_status model_new(const struct copse_place_problem *problem,
-                              struct copse_place_model *m, struct copse_err *err) {
-  *m = (struct copse_place_model){.p = problem, .n_kinds = 1};
+static void model_free(struct copse_place_model *m) { copse_arena_free(&m->arena); }
+
+static copse_status model_prepare(struct copse_place_model *m, struct copse_err *err) {
+  const struct copse_place_problem *problem = m->p;
   COPSE_DO(check_sizes(problem, err));
   COPSE_DO(check_sums(problem, err));
   m->n_steps = (size_t)problem->n_steps;
   m->n_experts = (size_t)problem->n_experts;
   m->n_ranks = (size_t)problem->n_ranks;
   m->n_groups = (size_t)problem->n_groups;
+  m->n_kinds = 1;
   for (size_t g = 0; g < m->n_groups; g++)
     if (problem->groups[g].out_cost != problem->groups[g].in_cost) m->n_kinds = 2;
   m->multiplicity = 2 / m->n_kinds;
@@ -174,20 +175,16 @@ static copse_status check_placement(struct copse_place_model *m, const int *rank
 
 copse_status copse_place_time(const struct copse_place_problem *problem, const int *rank_of,
                               int64_t *time, int64_t *per_step, struct copse_err *err) {
-  struct copse_place_model m;
-  int64_t *in = NULL, *out = NULL, *steps = NULL;
-  copse_status status;
-  COPSE_TRY(model_new(problem, &m, err));
-  COPSE_TRY(check_placement(&m, rank_of, err));
-  COPSE_TRY(copse_arena_array(&m.arena, m.n_groups * m.n_steps, sizeof *in, &in, err));
-  COPSE_TRY(copse_arena_array(&m.arena, m.n_groups * m.n_steps, sizeof *out, &out, err));
-  COPSE_TRY(copse_arena_array(&m.arena, 2 * m.n_steps, sizeof *steps, &steps, err));
+  COPSE_AT_END(model_free) struct copse_place_model m = {.p = problem};
+  int64_t *in, *out, *steps;
+  COPSE_DO(model_prepare(&m, err));
+  COPSE_DO(check_placement(&m, rank_of, err));
+  COPSE_DO(COPSE_ARRAYS(&m.arena, m.n_groups * m.n_steps, int64_t, err, &in, &out));
+  COPSE_DO(COPSE_ARRAY(&m.arena, 2 * m.n_steps, steps, err));
   copse_place_loads(&m, rank_of, in, out, steps, time);
   for (size_t s = 0; per_step && s < m.n_steps; s++)
     per_step[s] = m.n_kinds == 2 ? steps[s] + steps[m.n_steps + s] : 2 * steps[s];
-out:
-  copse_arena_free(&m.arena);
-  return status;
+  return COPSE_OK;
 }
 
 /* Expert e on rank e / ceil(n_experts / n_ranks), what frameworks do without being asked. */
@@ -218,24 +215,17 @@ static copse_status find(struct copse_place_model *m, struct copse_placement *ou
 
 copse_status copse_place_solve(const struct copse_place_problem *problem,
                                struct copse_placement *out, struct copse_err *err) {
-  struct copse_place_model m;
-  int64_t *implied = NULL;
-  copse_status status;
+  COPSE_AT_END(model_free) struct copse_place_model m = {.p = problem};
+  int64_t *implied;
   *out = (struct copse_placement){.proof = COPSE_PLACE_GAP};
-  COPSE_TRY(model_new(problem, &m, err));
-  COPSE_TRY(copse_calloc(m.n_experts, sizeof *out->rank_of, &out->rank_of, err));
-  COPSE_TRY(find(&m, out, err));
-  COPSE_TRY(copse_place_implied(&m, &implied, err));
-  COPSE_TRY(copse_place_bound(&m, implied, out, err));
+  COPSE_DO(model_prepare(&m, err));
+  COPSE_DO(copse_calloc(m.n_experts, sizeof *out->rank_of, &out->rank_of, err));
+  COPSE_DO(find(&m, out, err));
+  COPSE_DO(copse_place_implied(&m, &implied, err));
+  COPSE_DO(copse_place_bound(&m, implied, out, err));
   out->root_bound = out->bound;
-  if (out->bound < out->time) COPSE_TRY(copse_place_ilp(&m, implied, out, err));
+  if (out->bound < out->time) COPSE_DO(copse_place_ilp(&m, implied, out, err));
   if (out->bound >= out->time && out->proof == COPSE_PLACE_GAP) out->proof = COPSE_PLACE_CERTIFIED;
   out->out_of_time = out->proof == COPSE_PLACE_GAP && copse_place_late(&m);
-out:
-  copse_arena_free(&m.arena);
-  if (status != COPSE_OK) {
-    free(out->rank_of);
-    out->rank_of = NULL;
-  }
-  return status;
+  return COPSE_OK;
 }

@@ -88,8 +88,8 @@ copse_status copse_place_time(const struct copse_place_problem *problem, const i
  * acceptance hill-climbing heuristic", EJOR 258, 2017) and descent over swaps and moves;
  * then a bound from the linear relaxation, by ascent on its Lagrangian dual; then, where the
  * two differ and the problem is small, branch and cut by GLPK, started from both.
- * The caller frees out->rank_of. COPSE_INVALID, COPSE_OVERFLOW, COPSE_NOMEM, COPSE_INTERNAL.
- * Deterministic, unless `seconds` cuts it short.
+ * The caller frees out->rank_of in every case. COPSE_INVALID, COPSE_OVERFLOW, COPSE_NOMEM,
+ * COPSE_INTERNAL. Deterministic, unless `seconds` cuts it short.
  */
 copse_status copse_place_solve(const struct copse_place_problem *problem,
                                struct copse_placement *out, struct copse_err *err) COPSE_CHECKED;

@@ -36,7 +36,7 @@ struct search {
   int64_t time;
   int64_t work, evaluations;
   uint64_t random;
-  struct copse_arena scratch;
+  struct copse_arena *scratch;
 };
 
 static int64_t *row_of(const struct search *s, int kind, size_t step) {
@@ -199,7 +199,7 @@ static void save(const struct search *s, int *rank_of) {
  */
 static copse_status anneal(struct search *s, int *rank_of, int64_t *best, struct copse_err *err) {
   int64_t *history = NULL;
-  COPSE_DO(COPSE_ARRAY(&s->scratch, HISTORY, history, err));
+  COPSE_DO(COPSE_ARRAY(s->scratch, HISTORY, history, err));
   for (int i = 0; i < HISTORY; i++) history[i] = s->time;
   int64_t sweep = (int64_t)(s->m->n_experts * s->n_slots), end = ANNEAL_WORK;
   if (sweep < end / ANNEAL_SWEEPS / (int64_t)(s->m->n_steps + 1))
@@ -248,24 +248,24 @@ static copse_status search_new(struct search *s, struct copse_err *err) {
   s->n_slots = s->capacity * m->n_ranks;
   s->n_top = m->n_groups < MAX_TOP ? (int)m->n_groups : MAX_TOP;
   s->random = 1;
-  COPSE_DO(COPSE_ARRAY(&s->scratch, s->n_slots, s->slots, err));
-  COPSE_DO(COPSE_ARRAY(&s->scratch, m->n_experts, s->slot_of, err));
-  COPSE_DO(COPSE_ARRAYS(&s->scratch, cells, int64_t, err, &s->in, &s->out));
-  COPSE_DO(COPSE_ARRAY(&s->scratch, kinds * cells, s->value, err));
-  COPSE_DO(COPSE_ARRAY(&s->scratch, kinds * m->n_steps * (size_t)s->n_top, s->top, err));
-  return COPSE_ARRAY(&s->scratch, m->n_groups, s->stamps, err);
+  COPSE_DO(COPSE_ARRAY(s->scratch, s->n_slots, s->slots, err));
+  COPSE_DO(COPSE_ARRAY(s->scratch, m->n_experts, s->slot_of, err));
+  COPSE_DO(COPSE_ARRAYS(s->scratch, cells, int64_t, err, &s->in, &s->out));
+  COPSE_DO(COPSE_ARRAY(s->scratch, kinds * cells, s->value, err));
+  COPSE_DO(COPSE_ARRAY(s->scratch, kinds * m->n_steps * (size_t)s->n_top, s->top, err));
+  return COPSE_ARRAY(s->scratch, m->n_groups, s->stamps, err);
 }
 
 copse_status copse_place_search(const struct copse_place_model *model, int *rank_of, int64_t *time,
                                 int64_t *evaluations, struct copse_err *err) {
-  struct search s = {.m = model};
-  copse_status status;
-  COPSE_TRY(search_new(&s, err));
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  struct search s = {.m = model, .scratch = &scratch};
+  COPSE_DO(search_new(&s, err));
   start(&s, rank_of);
   *time = s.time;
   copse_progress_report(model->p->progress, "search", 0, 2);
   if (model->n_ranks > 1) {
-    COPSE_TRY(anneal(&s, rank_of, time, err));
+    COPSE_DO(anneal(&s, rank_of, time, err));
     copse_progress_report(model->p->progress, "search", 1, 2);
     start(&s, rank_of);
     descend(&s);
@@ -273,9 +273,7 @@ copse_status copse_place_search(const struct copse_place_model *model, int *rank
     *time = s.time;
   }
   *evaluations += s.evaluations;
-out:
-  copse_arena_free(&s.scratch);
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- the greedy start ---------------------------------------------------------------------- */

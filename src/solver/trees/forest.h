@@ -29,8 +29,8 @@ struct copse_forest {
   int64_t k; /* trees per unit of root weight; 0 when only the bound was asked for */
   struct copse_optimum optimum;
   bool base_only; /* the trees are those of base roots; the others are their images */
-  int n_trees;
-  const struct copse_forest_tree *trees;
+  int n_trees, trees_capacity;
+  struct copse_forest_tree *trees;
   double seconds_optimum, seconds_split, seconds_pack;
   struct copse_arena arena;
 };
@@ -58,5 +58,13 @@ copse_status copse_forest_solve(const struct copse_network *network,
                                 const struct copse_forest_options *options,
                                 struct copse_forest *out, struct copse_err *err) COPSE_CHECKED;
 void copse_forest_free(struct copse_forest *forest);
+
+/* For makers: adds a tree, whose height is worked out; depth [n_nodes] is scratch. COPSE_NOMEM. */
+copse_status copse_forest_add(struct copse_forest *forest, struct copse_forest_tree tree,
+                              int n_edges, int *depth, struct copse_err *err) COPSE_CHECKED;
+/* Forgets all trees, and their memory. */
+void copse_forest_clear(struct copse_forest *forest);
+/* `to` takes over the trees of `from`, and their memory, in place of its own. */
+void copse_forest_take_trees(struct copse_forest *to, struct copse_forest *from);
 
 #endif

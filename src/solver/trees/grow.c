@@ -152,7 +152,7 @@ static copse_status weigh(struct copse_grower *g, int x, int e, struct search *s
 /* A tree begins with other links than the one before, so that what is left of hosts that have few
  * trees is not of the same links everywhere. */
 static int first_turn(const struct copse_grower *g, int degree) {
-  return g->exits && degree > 0 ? (int)(g->n_trees % (size_t)degree) : 0;
+  return g->exits && degree > 0 ? g->forest->n_trees % degree : 0;
 }
 
 /* From x over relays to terminals that are not in the tree, nearest first. Ends after the first
@@ -265,7 +265,6 @@ static copse_status emit(struct copse_grower *g) {
   struct copse_forest_tree tree = {.root = g->root, .multiplicity = g->current.multiplicity};
   struct copse_forest_edge *edges;
   COPSE_DO(COPSE_ARRAY(&g->forest->arena, (size_t)n, edges, g->err));
-  g->depth[g->root] = 0;
   for (int i = 0; i < n; i++) {
     const struct copse_grown_edge *from = &g->current.edges[i];
     size_t n_path = (size_t)from->n_path;
@@ -273,13 +272,9 @@ static copse_status emit(struct copse_grower *g) {
     COPSE_DO(COPSE_ARRAY(&g->forest->arena, n_path, path, g->err));
     memcpy(path, g->path + from->first, n_path * sizeof *path);
     edges[i] = (struct copse_forest_edge){from->src, from->dst, path, from->n_path};
-    int depth = g->depth[from->dst] = g->depth[from->src] + 1;
-    if (depth > tree.height) tree.height = depth;
   }
   tree.edges = edges;
-  COPSE_DO(copse_grow(&g->trees, &g->trees_capacity, g->n_trees + 1, sizeof *g->trees, g->err));
-  g->trees[g->n_trees++] = tree;
-  return COPSE_OK;
+  return copse_forest_add(g->forest, tree, n, g->depth, g->err);
 }
 
 copse_status copse_grower_root(struct copse_grower *g, int root, int64_t multiplicity,
@@ -300,15 +295,6 @@ copse_status copse_grower_root(struct copse_grower *g, int root, int64_t multipl
     memcpy(g->current.edges, next->edges, (size_t)next->n_edges * sizeof *next->edges);
     free(next->edges);
   }
-  return COPSE_OK;
-}
-
-copse_status copse_grower_keep(struct copse_grower *g) {
-  struct copse_forest_tree *trees;
-  COPSE_DO(COPSE_ARRAY(&g->forest->arena, g->n_trees, trees, g->err));
-  memcpy(trees, g->trees, g->n_trees * sizeof *trees);
-  g->forest->trees = trees;
-  g->forest->n_trees = (int)g->n_trees;
   return COPSE_OK;
 }
 
@@ -342,7 +328,6 @@ void copse_grower_free(struct copse_grower *g) {
   copse_grower_drop_waiting(g);
   free(g->waiting);
   free(g->path);
-  free(g->trees);
   copse_cuts_free(&g->cuts);
   copse_arena_free(&g->arena);
 }

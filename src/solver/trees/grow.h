@@ -51,8 +51,6 @@ struct copse_grower {
   int *queue;  /* [n_nodes] */
   int *chosen; /* [n_nodes] links of the path at hand, last first */
   struct copse_forest *forest;
-  struct copse_forest_tree *trees;
-  size_t n_trees, trees_capacity;
   int *depth;               /* [n_nodes] */
   struct copse_arena arena; /* of all arrays but those that grow */
   struct copse_err *err;
@@ -65,14 +63,11 @@ void copse_grower_free(struct copse_grower *g);
 copse_status copse_grower_prepare_cuts(struct copse_grower *g, bool exits) COPSE_CHECKED;
 
 /*
- * `multiplicity` trees of one root, appended to g->trees, their edges in the forest's arena;
- * breadth-first, a path for each terminal. *stuck: some terminal could not be reached any more;
- * g->current is the family that failed.
+ * `multiplicity` trees of one root, added to the forest; breadth-first, a path for each terminal.
+ * *stuck: some terminal could not be reached any more; g->current is the family that failed.
  */
 copse_status copse_grower_root(struct copse_grower *g, int root, int64_t multiplicity,
                                bool *stuck) COPSE_CHECKED;
-/* The trees become the forest's. */
-copse_status copse_grower_keep(struct copse_grower *g) COPSE_CHECKED;
 /* Forgets what waits to be finished. */
 void copse_grower_drop_waiting(struct copse_grower *g);
 

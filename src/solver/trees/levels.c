@@ -602,8 +602,8 @@ static copse_status keep_edge(struct grower *g, const struct tree *tree, int v,
                               struct copse_forest_edge *out) {
   const struct way *way = &tree->ways[v];
   const struct copse_network *network = g->network;
-  int *nodes = copse_arena_alloc(&g->forest->arena, (size_t)way->n + 1, sizeof *nodes);
-  if (!nodes) return copse_fail_nomem(g->err);
+  int *nodes;
+  COPSE_DO(COPSE_ARRAY(&g->forest->arena, (size_t)way->n + 1, nodes, g->err));
   for (int i = 0; i < way->n; i++) {
     const struct copse_net_link *link = &network->links[g->path[way->first + (size_t)i]];
     nodes[i] = link->src;
@@ -616,29 +616,17 @@ static copse_status keep_edge(struct grower *g, const struct tree *tree, int v,
 
 /* Edges by depth: every src has the data. At each depth they begin behind the root's number, so
  * that roots that send to all others do not all begin with the same. */
-static copse_status keep_tree(struct grower *g, const struct tree *tree,
-                              struct copse_forest_tree *out) {
+static copse_status keep_tree(struct grower *g, const struct tree *tree) {
   struct copse_forest_edge *edges;
   COPSE_DO(COPSE_ARRAY(&g->forest->arena, (size_t)g->n, edges, g->err));
-  *out = (struct copse_forest_tree){
-      .root = g->network->terminals[tree->root], .multiplicity = 1, .edges = edges};
-  for (int n = 0, depth = 1; n < g->n - 1; depth++) {
+  for (int n = 0, depth = 1; n < g->n - 1; depth++)
     for (int i = 0, v; i < g->n; i++) {
       v = (tree->root + i) % g->n;
       if (tree->depth[v] == depth) COPSE_DO(keep_edge(g, tree, v, &edges[n++]));
     }
-    out->height = depth;
-  }
-  return COPSE_OK;
-}
-
-static copse_status keep(struct grower *g) {
-  struct copse_forest_tree *trees;
-  COPSE_DO(COPSE_ARRAY(&g->forest->arena, (size_t)g->n_trees, trees, g->err));
-  for (int t = 0; t < g->n_trees; t++) COPSE_DO(keep_tree(g, &g->trees[t], &trees[t]));
-  g->forest->trees = trees;
-  g->forest->n_trees = g->n_trees;
-  return COPSE_OK;
+  struct copse_forest_tree kept = {
+      .root = g->network->terminals[tree->root], .multiplicity = 1, .edges = edges};
+  return copse_forest_add(g->forest, kept, g->n - 1, g->search->queue, g->err);
 }
 
 /* Sets how many candidates for exchanges may be looked at; false where exchanges can't finish the
@@ -663,7 +651,7 @@ copse_status copse_make_levels(const struct copse_tree_problem *problem,
   COPSE_TRY(prepare(&g, problem->capacities, problem->k));
   COPSE_TRY(grow_all(&g, problem->progress));
   if (is_worth_finishing(&g)) COPSE_TRY(finish(&g, made));
-  if (*made) COPSE_TRY(keep(&g));
+  for (int t = 0; *made && t < g.n_trees; t++) COPSE_TRY(keep_tree(&g, &g.trees[t]));
 out:
   release(&g);
   if (status == COPSE_OK && *made) status = copse_forest_shorten(problem->network, forest, err);

@@ -8,8 +8,8 @@
  *    +---------+
  *
  * By Newton's iteration over cuts (W. Dinkelbach, "On nonlinear fractional programming", Management
- * Science 13, 1967), from ForestColl's theorem on throughput (Zhao et al., arXiv 2402.06787). At
- * the end, few trees on purpose: the smallest U such that floor(U * b) carries k trees per root.
+ * Science 13, 1967). At the end, few trees on purpose: the smallest U such that floor(U * b) carries
+ * k trees per root.
  */
 #include "solver/trees/optimum.h"
 
@@ -112,16 +112,11 @@ static copse_status newton(const struct copse_network *network,
 copse_status copse_optimum_find(const struct copse_network *network,
                                 const struct copse_progress *progress, struct copse_optimum *out,
                                 struct copse_err *err) {
-  copse_status status;
   *out = (struct copse_optimum){.x = COPSE_Q_ZERO, .unreached = -1};
-  COPSE_TRY(copse_calloc((size_t)network->n_nodes, 1, &out->in_cut, err));
+  COPSE_DO(copse_calloc((size_t)network->n_nodes, 1, &out->in_cut, err));
   if (network->n_terminals == 1) return COPSE_OK;
-  COPSE_TRY(start_rate(network, out, err));
-  COPSE_TRY(newton(network, progress, out, err));
-  return COPSE_OK;
-out:
-  copse_optimum_free(out);
-  return status;
+  COPSE_DO(start_rate(network, out, err));
+  return newton(network, progress, out, err);
 }
 
 void copse_optimum_free(struct copse_optimum *optimum) {

@@ -23,9 +23,9 @@ struct copse_optimum {
  * 2402.06787) section on throughput optimality, with Newton's step in place of its
  * binary search. Starts from the cuts around single terminals; each round scales the
  * capacities to integers and asks one maximum flow per sink.
- * COPSE_OVERFLOW when scaled capacities leave 61 bits. A network with a single
- * terminal has no cut: x = 0/1 with unreached = -1.
- * Complexity: rounds (2 to 5 in practice) * sinks (network.h) * max flow.
+ * COPSE_OVERFLOW when scaled capacities leave 61 bits. The caller frees *out in every case. A
+ * network with a single terminal has no cut: x = 0/1 with unreached = -1. Complexity: rounds (2 to
+ * 5 in practice) * sinks (network.h) * max flow.
  */
 copse_status copse_optimum_find(const struct copse_network *network,
                                 const struct copse_progress *progress, struct copse_optimum *out,

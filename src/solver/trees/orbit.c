@@ -77,20 +77,6 @@ static copse_status find_cuts(const struct copse_tree_problem *problem, const in
 
 /* ---- orbits --------------------------------------------------------------------------------- */
 
-/* Disjoint sets of links: links that some product exchanges are in one set. */
-static copse_status join_links(const struct copse_grower *g,
-                               const struct copse_network_symmetry *symmetry, int *parent) {
-  COPSE_AT_END(copse_free_at) int *image = NULL;
-  copse_sets_init(parent, g->network->n_links);
-  for (int i = 0; i < symmetry->n; i++) {
-    COPSE_DO(copse_links_image(g->network, &symmetry->generators[i], &image, g->err));
-    for (int e = 0; e < g->network->n_links; e++) copse_sets_unite(parent, e, image[e]);
-    free(image);
-    image = NULL;
-  }
-  return COPSE_OK;
-}
-
 /*
  * Orbits, and what their links may carry of base trees: c * |O| / |H| (see above), rounded
  * down. *times is the least multiple of everything without rounding.
@@ -100,19 +86,19 @@ static copse_status make_orbits(struct copse_grower *g, const int64_t *capacitie
                                 int64_t *times) {
   int n = g->network->n_links, n_products = 1;
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
-  int *parent, *size;
+  int *first, *size;
   *times = 1;
-  COPSE_DO(COPSE_ARRAYS(&scratch, (size_t)n, int, g->err, &parent, &size));
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)n, size, g->err));
   for (int i = 0; i < symmetry->n; i++) n_products *= symmetry->generators[i].order;
-  COPSE_DO(join_links(g, symmetry, parent));
-  for (int e = 0; e < n; e++) size[copse_sets_find(parent, e)]++;
+  COPSE_DO(
+      copse_links_orbits(g->network, symmetry->generators, symmetry->n, &scratch, &first, g->err));
+  for (int e = 0; e < n; e++) size[first[e]]++;
   g->n_orbits = 0;
-  for (int e = 0; e < n; e++) { /* a set's first link is its parent */
-    int set = copse_sets_find(parent, e);
-    int64_t capacity, staying = n_products / size[set];
+  for (int e = 0; e < n; e++) {
+    int64_t capacity, staying = n_products / size[first[e]];
     if (copse_mul_overflows(capacities[e], times_now, &capacity)) capacity = INT64_MAX;
-    if (set == e) g->left[g->n_orbits++] = INT64_MAX;
-    g->orbit[e] = set == e ? g->n_orbits - 1 : g->orbit[set];
+    if (first[e] == e) g->left[g->n_orbits++] = INT64_MAX;
+    g->orbit[e] = first[e] == e ? g->n_orbits - 1 : g->orbit[first[e]];
     /* capacities for a fixed k may differ within an orbit: the least holds */
     int64_t *left = &g->left[g->orbit[e]];
     if (capacity / staying < *left) *left = capacity / staying;
@@ -125,20 +111,17 @@ static copse_status make_orbits(struct copse_grower *g, const int64_t *capacitie
 static copse_status find_bases(const struct copse_grower *g,
                                const struct copse_network_symmetry *symmetry, int *bases,
                                int *n_bases) {
-  int n = g->network->n_nodes;
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
-  int *parent;
+  int *first;
   bool *taken;
   *n_bases = 0;
-  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)n, parent, g->err));
-  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)n, taken, g->err));
-  copse_sets_init(parent, n);
-  for (int i = 0; i < symmetry->n; i++)
-    for (int v = 0; v < n; v++) copse_sets_unite(parent, v, symmetry->generators[i].image[v]);
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)g->network->n_nodes, taken, g->err));
+  COPSE_DO(
+      copse_nodes_orbits(g->network, symmetry->generators, symmetry->n, &scratch, &first, g->err));
   for (int i = 0; i < g->network->n_roots; i++) {
-    int set = copse_sets_find(parent, g->network->roots[i].node);
-    if (!taken[set]) bases[(*n_bases)++] = i;
-    taken[set] = true;
+    bool *known = &taken[first[g->network->roots[i].node]];
+    if (!*known) bases[(*n_bases)++] = i;
+    *known = true;
   }
   return COPSE_OK;
 }
@@ -148,7 +131,6 @@ static copse_status grow_once(struct copse_grower *g, int64_t k, const int *base
                               const struct copse_progress *progress, bool *packed) {
   bool stuck = false;
   int64_t multiplicity;
-  g->n_trees = 0;
   for (int i = 0; i < n_bases && !stuck; i++) {
     const struct copse_net_root *root = &g->network->roots[bases[i]];
     if (copse_mul_overflows(root->weight, k, &multiplicity))
@@ -175,7 +157,7 @@ static copse_status grow_all(struct copse_grower *g, int64_t k, const int *bases
   for (g->top_level = 0;; g->top_level++) {
     COPSE_DO(grow_once(g, k, bases, n_bases, progress, packed));
     if (*packed) break;
-    copse_arena_free(&g->forest->arena); /* nothing else is in it yet */
+    copse_forest_clear(g->forest);
     if (g->top_level + 1 == COPSE_ORBIT_LEVELS) break;
     for (int o = 0; o < g->n_orbits; o++) g->avoid[o] += g->left[o] < g->current.multiplicity;
     memcpy(g->left, all, bytes);
@@ -213,5 +195,5 @@ copse_status copse_make_orbit_trees(const struct copse_tree_problem *problem,
   if (!*made) return COPSE_OK;
   forest->k = k;
   forest->base_only = true;
-  return copse_grower_keep(&g);
+  return COPSE_OK;
 }

@@ -7,8 +7,7 @@
  *       x  ~~ what is left ~~> y             flows to y beyond the others' needs is safe to take
  *
  * In this file: the trees of one root, then the order of the whole, by trust and with its proof.
- * K. Berczi and A. Frank, "Packing arborescences", RIMS Kokyuroku Bessatsu B23 (2010); R. E.
- * Tarjan, "A good algorithm for edge-disjoint branching", IPL 3 (1974).
+ * The sources are in pack.h.
  */
 #include "solver/trees/pack.h"
 
@@ -517,6 +516,7 @@ static copse_status pack_batch(struct packer *p, struct trust *trust) {
 copse_status copse_pack_trees(const struct copse_tree_problem *problem, struct copse_flow *flow,
                               struct copse_packing *out, struct copse_err *err) {
   const struct copse_network *network = problem->network;
+  COPSE_AT_END(release)
   struct packer p = {.network = network,
                      .k = problem->k,
                      .out = out,
@@ -525,25 +525,21 @@ copse_status copse_pack_trees(const struct copse_tree_problem *problem, struct c
   struct trust trust = {.batch = network->n_roots, .penalty = 1};
   if (!p.enters_once) trust.batch = (int)copse_smaller(network->n_roots, COPSE_PACK_FIRST_BATCH);
   bool carried;
-  copse_status status;
   *out = (struct copse_packing){0};
-  COPSE_TRY(prepare(&p, flow));
-  COPSE_TRY(check_rest(&p, &carried));
-  if (p.enters_once) COPSE_TRY(learn_wider(&p));
+  COPSE_DO(prepare(&p, flow));
+  COPSE_DO(check_rest(&p, &carried));
+  if (p.enters_once) COPSE_DO(learn_wider(&p));
   measure_cuts(&p);
   while (trust.done < network->n_roots) {
     if (trust.careful == 0) {
-      COPSE_TRY(pack_batch(&p, &trust));
+      COPSE_DO(pack_batch(&p, &trust));
     } else {
-      COPSE_TRY(pack_root(&p, &network->roots[trust.done++]));
+      COPSE_DO(pack_root(&p, &network->roots[trust.done++]));
       trust.careful--;
     }
     copse_progress_report(problem->progress, "pack", trust.done, network->n_roots);
   }
-out:
-  release(&p);
-  if (status != COPSE_OK) copse_packing_free(out);
-  return status;
+  return COPSE_OK;
 }
 
 void copse_packing_free(struct copse_packing *packing) {

@@ -66,26 +66,21 @@ static copse_status add_piece(struct copse_pieces *pieces, struct copse_piece pi
 
 copse_status copse_paths_new(const struct copse_network *network, const int64_t *capacities,
                              struct copse_paths **out, struct copse_err *err) {
-  copse_status status;
-  struct copse_paths *paths = NULL;
   *out = NULL;
-  COPSE_TRY(copse_calloc(1, sizeof *paths, &paths, err));
+  COPSE_DO(copse_calloc(1, sizeof **out, out, err));
+  struct copse_paths *paths = *out;
   paths->network = network;
-  COPSE_TRY(copse_calloc((size_t)network->n_nodes, sizeof(int), &paths->seen_at, err));
+  COPSE_DO(copse_calloc((size_t)network->n_nodes, sizeof(int), &paths->seen_at, err));
   for (int i = 0; i < network->n_nodes; i++) paths->seen_at[i] = -1;
   for (int i = 0; i < network->n_links; i++) {
     int bundle;
     struct copse_piece piece = {.amount = capacities[i]};
     if (capacities[i] == 0) continue;
-    COPSE_TRY(add_path(paths, -1, i, &piece.path, err));
-    COPSE_TRY(get_bundle(paths, network->links[i].src, network->links[i].dst, &bundle, err));
-    COPSE_TRY(add_piece(&paths->bundles[bundle], piece, err));
+    COPSE_DO(add_path(paths, -1, i, &piece.path, err));
+    COPSE_DO(get_bundle(paths, network->links[i].src, network->links[i].dst, &bundle, err));
+    COPSE_DO(add_piece(&paths->bundles[bundle], piece, err));
   }
-  *out = paths;
   return COPSE_OK;
-out:
-  copse_paths_free(paths);
-  return status;
 }
 
 void copse_paths_free(struct copse_paths *paths) {
@@ -208,14 +203,18 @@ struct layer {
   const struct copse_network *network;
   struct copse_paths *paths;
   struct copse_forest *forest;
-  struct copse_forest_tree *trees;
-  size_t n_trees, trees_capacity;
   struct copse_pieces pieces; /* of all edges of the tree at hand, edge by edge */
   size_t *cursor;             /* [n_terminals] piece that each edge is at */
   size_t *last;               /* [n_terminals] one past the edge's pieces */
   int *nodes;                 /* [n_nodes + 1] path under expansion */
-  int *depth;                 /* [n_nodes] */
+  int *depth;                 /* [n_nodes + 1] */
+  struct copse_arena scratch; /* the four arrays above */
 };
+
+static void release(struct layer *l) {
+  free(l->pieces.list);
+  copse_arena_free(&l->scratch);
+}
 
 static copse_status fill_edge(struct layer *l, struct copse_packed_edge edge, int path,
                               struct copse_forest_edge *out, struct copse_err *err) {
@@ -234,16 +233,10 @@ static copse_status add_tree(struct layer *l, int root, const struct copse_packe
   struct copse_forest_tree tree = {.root = root, .multiplicity = multiplicity};
   struct copse_forest_edge *copy;
   COPSE_DO(COPSE_ARRAY(&l->forest->arena, n, copy, err));
-  l->depth[root] = 0;
-  for (size_t i = 0; i < n; i++) {
+  for (size_t i = 0; i < n; i++)
     COPSE_DO(fill_edge(l, edges[i], l->pieces.list[l->cursor[i]].path, &copy[i], err));
-    int depth = l->depth[edges[i].dst] = l->depth[edges[i].src] + 1;
-    if (depth > tree.height) tree.height = depth;
-  }
   tree.edges = copy;
-  COPSE_DO(copse_grow(&l->trees, &l->trees_capacity, l->n_trees + 1, sizeof *l->trees, err));
-  l->trees[l->n_trees++] = tree;
-  return COPSE_OK;
+  return copse_forest_add(l->forest, tree, (int)n, l->depth, err);
 }
 
 /* A family whose edges lie on several paths becomes several trees: cut where one ends. */
@@ -276,24 +269,12 @@ static copse_status lay_tree(struct layer *l, const struct copse_packed_tree *tr
 copse_status copse_paths_lay(struct copse_paths *paths, const struct copse_packing *packing,
                              struct copse_forest *forest, struct copse_err *err) {
   const struct copse_network *network = paths->network;
+  COPSE_AT_END(release)
   struct layer l = {.network = network, .paths = paths, .forest = forest};
-  struct copse_arena scratch = {0};
   size_t nodes = (size_t)network->n_nodes, terminals = (size_t)network->n_terminals;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&scratch, terminals, sizeof *l.cursor, &l.cursor, err));
-  COPSE_TRY(copse_arena_array(&scratch, terminals, sizeof *l.last, &l.last, err));
-  COPSE_TRY(copse_arena_array(&scratch, nodes + 1, sizeof *l.nodes, &l.nodes, err));
-  COPSE_TRY(copse_arena_array(&scratch, nodes, sizeof *l.depth, &l.depth, err));
+  COPSE_DO(COPSE_ARRAYS(&l.scratch, terminals, size_t, err, &l.cursor, &l.last));
+  COPSE_DO(COPSE_ARRAYS(&l.scratch, nodes + 1, int, err, &l.nodes, &l.depth));
   for (size_t i = 0; i < packing->n_trees; i++)
-    COPSE_TRY(lay_tree(&l, &packing->trees[i], packing->edges + packing->trees[i].first_edge, err));
-  struct copse_forest_tree *trees;
-  COPSE_TRY(copse_arena_array(&forest->arena, l.n_trees, sizeof *trees, &trees, err));
-  memcpy(trees, l.trees, l.n_trees * sizeof *trees);
-  forest->trees = trees;
-  forest->n_trees = (int)l.n_trees;
-out:
-  free(l.trees);
-  free(l.pieces.list);
-  copse_arena_free(&scratch);
-  return status;
+    COPSE_DO(lay_tree(&l, &packing->trees[i], packing->edges + packing->trees[i].first_edge, err));
+  return COPSE_OK;
 }

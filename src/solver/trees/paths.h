@@ -24,10 +24,12 @@ struct copse_pieces {
 
 struct copse_paths;
 
-/* One bundle of one piece per link of the network, with the given capacities. */
+/* One bundle of one piece per link of the network, with the given capacities. The caller frees *out
+ * in every case. */
 copse_status copse_paths_new(const struct copse_network *network, const int64_t *capacities,
                              struct copse_paths **out, struct copse_err *err) COPSE_CHECKED;
 void copse_paths_free(struct copse_paths *paths);
+static inline void copse_paths_free_at(struct copse_paths **paths) { copse_paths_free(*paths); }
 
 /* Replaces `amount` of u -> w and of w -> t by u -> t; u = t drops both. */
 copse_status copse_paths_split(struct copse_paths *paths, int u, int w, int t, int64_t amount,

@@ -547,28 +547,29 @@ static copse_status store(struct shortener *s) {
   for (size_t t = 0; t < s->n_trees; t++)
     if (s->trees[t].multiplicity > 0) COPSE_DO(store_tree(s, &s->trees[t], &trees[kept++]));
   s->forest->trees = trees;
-  s->forest->n_trees = kept;
+  s->forest->n_trees = s->forest->trees_capacity = kept;
   return COPSE_OK;
+}
+
+static void release(struct shortener *s) {
+  for (int i = 0; s->lists && i < s->n; i++) free(s->lists[i].ways);
+  free(s->trees);
+  copse_arena_free(&s->arena);
 }
 
 copse_status copse_forest_shorten(const struct copse_network *network, struct copse_forest *forest,
                                   struct copse_err *err) {
+  COPSE_AT_END(release)
   struct shortener s = {.network = network,
                         .forest = forest,
                         .n = network->n_terminals,
                         .left = COPSE_SHORTEN_CANDIDATES,
                         .err = err,
                         .n_changes = 1};
-  copse_status status = COPSE_OK;
   s.most_trees =
       (size_t)forest->n_trees + (size_t)forest->n_trees * COPSE_SHORTEN_GROWTH_PERCENT / 100;
   if (s.most_trees > (size_t)(INT_MAX / s.n)) return COPSE_OK; /* ways are numbered by int */
-  COPSE_TRY(load(&s));
-  COPSE_TRY(lower_all(&s));
-  COPSE_TRY(store(&s));
-out:
-  for (int i = 0; s.lists && i < s.n; i++) free(s.lists[i].ways);
-  free(s.trees);
-  copse_arena_free(&s.arena);
-  return status;
+  COPSE_DO(load(&s));
+  COPSE_DO(lower_all(&s));
+  return store(&s);
 }

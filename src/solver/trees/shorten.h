@@ -1,10 +1,7 @@
 /*
- * Shallower trees for the same load: the edges of packed trees change places.
- *
- * Where the way of edge u -> t of one tree and that of u' -> t' of another meet, in a relay w
- * or because t = t', the two can swap what lies before: u' -> t and u -> t', the first over
- * u'..w and w..t. Every link carries what it carried, so an optimal forest stays optimal, and
- * both trees still span if neither new parent hangs below its child.
+ * Shallower trees for the same load: the edges of packed trees change places, as drawn in
+ * shorten.c. Every link carries what it carried, so an optimal forest stays optimal, and both trees
+ * still span if neither new parent hangs below its child.
  */
 #ifndef COPSE_SOLVER_TREES_SHORTEN_H
 #define COPSE_SOLVER_TREES_SHORTEN_H

@@ -68,7 +68,8 @@ static copse_status grow(struct copse_grower *g, int64_t trees, int64_t at_once,
 static copse_status attempt(const struct copse_tree_problem *problem, int64_t trees,
                             int64_t at_once, struct copse_forest *forest, struct copse_err *err) {
   const struct copse_network *network = problem->network;
-  COPSE_AT_END(copse_grower_free) struct copse_grower g = {.network = network, .forest = forest, .err = err};
+  COPSE_AT_END(copse_grower_free)
+  struct copse_grower g = {.network = network, .forest = forest, .err = err};
   bool made = false;
   COPSE_DO(copse_grower_prepare(&g));
   g.n_orbits = network->n_links; /* each link for itself */
@@ -77,14 +78,14 @@ static copse_status attempt(const struct copse_tree_problem *problem, int64_t tr
     g.left[e] = problem->capacities[e];
   }
   COPSE_DO(copse_cuts_nested(network, problem->capacities, network->roots[0].node, narrow(trees),
-                              &g.cuts, err));
+                             &g.cuts, err));
   COPSE_DO(copse_grower_prepare_cuts(&g, true));
   measure_cuts(&g, trees);
   g.top_level = 1; /* cuts are entered again as a later resort */
   COPSE_DO(grow(&g, trees, at_once, &made, problem->progress));
-  if (!made) return COPSE_OK;
-  COPSE_DO(copse_grower_keep(&g));
-  return copse_forest_shorten(network, forest, err);
+  if (made) return copse_forest_shorten(network, forest, err);
+  copse_forest_clear(forest);
+  return COPSE_OK;
 }
 
 static __int128 total_height(const struct copse_forest *forest) {
@@ -97,27 +98,20 @@ static __int128 total_height(const struct copse_forest *forest) {
 copse_status copse_make_single(const struct copse_tree_problem *problem,
                                struct copse_forest *forest, bool *made, struct copse_err *err) {
   const struct copse_network *network = problem->network;
-  struct copse_forest coarse = {0}, fine = {0}, *better = &coarse;
+  COPSE_AT_END(copse_forest_free) struct copse_forest coarse = {0};
+  COPSE_AT_END(copse_forest_free) struct copse_forest fine = {0};
   int64_t trees;
-  copse_status status = COPSE_OK;
   *made = false;
   if (copse_mul_overflows(network->roots[0].weight, problem->k, &trees)) return COPSE_OK;
   int64_t least = (trees + COPSE_SINGLE_PARTS - 1) / COPSE_SINGLE_PARTS;
   int64_t at_once = narrowest_link(network, problem->capacities, trees);
   if (at_once < least) at_once = least;
-  COPSE_TRY(attempt(problem, trees, at_once, &coarse, err));
+  COPSE_DO(attempt(problem, trees, at_once, &coarse, err));
   if (least < at_once) /* more ways for each tree out of a host */
-    COPSE_TRY(attempt(problem, trees, least, &fine, err));
-  if (coarse.n_trees == 0 || (fine.n_trees > 0 && total_height(&fine) < total_height(&coarse)))
-    better = &fine;
-  *made = better->n_trees > 0;
-  if (!*made) goto out;
-  forest->trees = better->trees;
-  forest->n_trees = better->n_trees;
-  forest->arena = better->arena; /* nothing else is in it yet */
-  better->arena = (struct copse_arena){0};
-out:
-  copse_arena_free(&coarse.arena);
-  copse_arena_free(&fine.arena);
-  return status;
+    COPSE_DO(attempt(problem, trees, least, &fine, err));
+  bool finer =
+      coarse.n_trees == 0 || (fine.n_trees > 0 && total_height(&fine) < total_height(&coarse));
+  copse_forest_take_trees(forest, finer ? &fine : &coarse);
+  *made = forest->n_trees > 0;
+  return COPSE_OK;
 }

@@ -13,6 +13,8 @@
  */
 #include "solver/trees/forest.h"
 
+#include <string.h>
+
 #include "base/clock.h"
 #include "solver/policy.h"
 #include "solver/trees/maker.h"
@@ -34,25 +36,17 @@ static int height_of(const struct copse_forest *forest) {
  * they are not many more. */
 static copse_status prefer_lower(const struct copse_tree_problem *problem,
                                  struct copse_forest *forest, struct copse_err *err) {
-  struct copse_forest other = {.k = forest->k};
+  COPSE_AT_END(copse_forest_free) struct copse_forest other = {.k = forest->k};
   int64_t units = 0, more = (int64_t)forest->n_trees * COPSE_FOREST_MORE_TREES_PERCENT / 100;
   bool made;
-  copse_status status = COPSE_OK;
   for (int t = 0; t < forest->n_trees; t++) units += forest->trees[t].multiplicity;
   if (units / COPSE_FOREST_UNITS_PER_TREE > forest->n_trees ||
       height_of(forest) < COPSE_FOREST_LEAST_HEIGHT)
     return COPSE_OK;
-  COPSE_TRY(copse_make_levels(problem, &other, &made, err));
-  if (made && height_of(&other) < height_of(forest) && other.n_trees <= forest->n_trees + more) {
-    struct copse_arena packed_trees = forest->arena;
-    forest->arena = other.arena;
-    forest->trees = other.trees;
-    forest->n_trees = other.n_trees;
-    other.arena = packed_trees;
-  }
-out:
-  copse_arena_free(&other.arena);
-  return status;
+  COPSE_DO(copse_make_levels(problem, &other, &made, err));
+  if (made && height_of(&other) < height_of(forest) && other.n_trees <= forest->n_trees + more)
+    copse_forest_take_trees(forest, &other);
+  return COPSE_OK;
 }
 
 static void show_network(const struct copse_tree_problem *problem) {
@@ -95,26 +89,20 @@ static bool is_watched(const struct copse_tree_problem *problem) {
 /* The general way: relays are split off, trees packed and laid on paths. */
 static copse_status split_and_pack(const struct copse_tree_problem *problem,
                                    struct copse_forest *forest, bool *made, struct copse_err *err) {
-  struct copse_paths *paths = NULL;
-  struct copse_flow *flow = NULL;
-  struct copse_packing packing = {0};
+  COPSE_AT_END(copse_paths_free_at) struct copse_paths *paths = NULL;
+  COPSE_AT_END(copse_flow_free_at) struct copse_flow *flow = NULL;
+  COPSE_AT_END(copse_packing_free) struct copse_packing packing = {0};
   double start = copse_clock_seconds();
-  copse_status status;
-  COPSE_TRY(copse_paths_new(problem->network, problem->capacities, &paths, err));
-  COPSE_TRY(copse_split_relays(problem, paths, &flow, err));
+  COPSE_DO(copse_paths_new(problem->network, problem->capacities, &paths, err));
+  COPSE_DO(copse_split_relays(problem, paths, &flow, err));
   forest->seconds_split = copse_clock_seconds() - start;
   if (is_watched(problem)) show_split(problem, flow);
-  COPSE_TRY(copse_pack_trees(problem, flow, &packing, err));
-  COPSE_TRY(copse_paths_lay(paths, &packing, forest, err));
-  COPSE_TRY(copse_forest_shorten(problem->network, forest, err));
-  if (problem->network->n_roots < problem->trust_from)
-    COPSE_TRY(prefer_lower(problem, forest, err));
+  COPSE_DO(copse_pack_trees(problem, flow, &packing, err));
+  COPSE_DO(copse_paths_lay(paths, &packing, forest, err));
+  COPSE_DO(copse_forest_shorten(problem->network, forest, err));
   *made = true;
-out:
-  copse_packing_free(&packing);
-  copse_flow_free(flow);
-  copse_paths_free(paths);
-  return status;
+  if (problem->network->n_roots < problem->trust_from) return prefer_lower(problem, forest, err);
+  return COPSE_OK;
 }
 
 static bool has_symmetry(const struct copse_tree_problem *problem) {
@@ -203,13 +191,10 @@ static copse_status make_trees(const struct copse_network *network,
 /* One rank alone: nothing to move, one tree without edges per root. */
 static copse_status lone_terminal(const struct copse_network *network, struct copse_forest *forest,
                                   struct copse_err *err) {
-  struct copse_forest_tree *tree = copse_arena_alloc(&forest->arena, 1, sizeof *tree);
-  if (!tree) return copse_fail_nomem(err);
-  *tree = (struct copse_forest_tree){.root = network->roots[0].node, .multiplicity = 1};
+  int depth[1];
+  struct copse_forest_tree tree = {.root = network->roots[0].node, .multiplicity = 1};
   forest->k = 1;
-  forest->trees = tree;
-  forest->n_trees = 1;
-  return COPSE_OK;
+  return copse_forest_add(forest, tree, 0, depth, err);
 }
 
 copse_status copse_forest_solve(const struct copse_network *network,
@@ -233,4 +218,39 @@ copse_status copse_forest_solve(const struct copse_network *network,
 void copse_forest_free(struct copse_forest *forest) {
   copse_optimum_free(&forest->optimum);
   copse_arena_free(&forest->arena);
+}
+
+copse_status copse_forest_add(struct copse_forest *forest, struct copse_forest_tree tree,
+                              int n_edges, int *depth, struct copse_err *err) {
+  if (forest->n_trees == forest->trees_capacity) {
+    int room = forest->n_trees < 8 ? 16 : 2 * forest->n_trees;
+    struct copse_forest_tree *trees;
+    COPSE_DO(COPSE_ARRAY(&forest->arena, (size_t)room, trees, err));
+    if (forest->n_trees > 0) memcpy(trees, forest->trees, (size_t)forest->n_trees * sizeof *trees);
+    forest->trees = trees;
+    forest->trees_capacity = room;
+  }
+  depth[tree.root] = 0;
+  for (int i = 0; i < n_edges; i++) {
+    int hops = depth[tree.edges[i].dst] = depth[tree.edges[i].src] + 1;
+    if (hops > tree.height) tree.height = hops;
+  }
+  forest->trees[forest->n_trees++] = tree;
+  return COPSE_OK;
+}
+
+void copse_forest_clear(struct copse_forest *forest) {
+  copse_arena_free(&forest->arena);
+  forest->trees = NULL;
+  forest->n_trees = forest->trees_capacity = 0;
+}
+
+void copse_forest_take_trees(struct copse_forest *to, struct copse_forest *from) {
+  copse_forest_clear(to);
+  to->arena = from->arena;
+  to->trees = from->trees;
+  to->n_trees = from->n_trees;
+  to->trees_capacity = from->trees_capacity;
+  from->arena = (struct copse_arena){0};
+  copse_forest_clear(from);
 }

@@ -19,10 +19,9 @@
  * proved by flows to all terminals (network/sinks.h). If that fails, the same within the tight
  * cuts around the terminals (network/cuts.h), for as many relays under one proof as go, tried again
  * with the cuts that the proof found broken, then for fewer; then one relay, likewise; then parts
- * of the guess; what is left goes pair by pair, each by the largest safe amount. Bang-Jensen, Frank
- * and Jackson, "Preserving and increasing local edge-connectivity in mixed graphs", SIAM J.
- * Discrete Math. 8 (1995): some pair is always splittable at a balanced relay, and a pair that is
- * not stays so, hence one pass over the pairs suffices.
+ * of the guess; what is left goes pair by pair, each by the largest safe amount. By Bang-Jensen,
+ * Frank and Jackson some pair is always splittable at a balanced relay, and a pair that is not
+ * stays so, hence one pass over the pairs suffices.
  *
  * COPSE_INTERNAL if a relay can't be emptied (the network was not balanced or did not
  * carry the trees).

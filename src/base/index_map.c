@@ -16,16 +16,9 @@ struct copse_index_slot {
   int index_plus_1; /* 0: empty */
 };
 
-/* The finaliser of splitmix64: neighbouring keys go to unrelated slots. */
-static uint64_t scatter(uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
 static void insert(struct copse_index_map *map, struct copse_index_slot entry) {
   size_t mask = map->capacity - 1;
-  size_t at = scatter(entry.key) & mask;
+  size_t at = copse_scatter(entry.key) & mask;
   while (map->slots[at].index_plus_1) at = (at + 1) & mask;
   map->slots[at] = entry;
 }
@@ -57,7 +50,7 @@ copse_status copse_index_map_add(struct copse_index_map *map, uint64_t key, int 
 }
 
 int copse_index_map_next(const struct copse_index_map *map, uint64_t key, size_t *cursor) {
-  size_t start = scatter(key);
+  size_t start = copse_scatter(key);
   for (; *cursor < map->capacity; (*cursor)++) {
     const struct copse_index_slot *slot = &map->slots[(start + *cursor) & (map->capacity - 1)];
     if (!slot->index_plus_1) return -1;

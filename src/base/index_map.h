@@ -35,6 +35,13 @@ int copse_index_map_find(const struct copse_index_map *map, const char *text, co
 
 void copse_index_map_free(struct copse_index_map *map);
 
+/* The finaliser of splitmix64 (S. Vigna): neighbouring numbers go to unrelated ones. */
+static inline uint64_t copse_scatter(uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
 /* Keys. Equal texts have equal keys, different ones almost never; pairs never collide. */
 uint64_t copse_key_text(const char *text);
 static inline uint64_t copse_key_pair(int a, int b) {

@@ -31,6 +31,7 @@ static inline bool copse_mul_overflows(int64_t a, int64_t b, int64_t *product) {
 int64_t copse_gcd(int64_t a, int64_t b); /* of absolute values; gcd(0, 0) = 0 */
 
 static inline int64_t copse_smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t copse_larger(int64_t a, int64_t b) { return a > b ? a : b; }
 copse_status copse_lcm(int64_t a, int64_t b, int64_t *lcm, struct copse_err *err) COPSE_CHECKED;
 
 /* num/den in lowest terms; den != 0. */

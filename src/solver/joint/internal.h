@@ -62,30 +62,49 @@ copse_status copse_joint_search(const struct copse_network *network,
                                 struct copse_err *err) COPSE_CHECKED;
 
 /* Roots of equal share, 0 where they are free. */
-int copse_joint_roots(const struct copse_joint_search *s, int group);
-bool copse_joint_is_root(const struct copse_joint_group *group, int member);
+static inline int copse_joint_roots(const struct copse_joint_search *s, int group) {
+  const struct copse_joint_group *g = &s->groups[group];
+  if (g->broadcasts && g->reduces) return 0;
+  return g->root >= 0 ? 1 : g->n_members;
+}
+static inline bool copse_joint_is_root(const struct copse_joint_group *group, int member) {
+  return group->root < 0 || group->members[member] == group->root;
+}
 
 /* The node of use that this one hangs on, or itself: in a proof it stands where that one does, so
  * that the links between them don't count. */
-int copse_joint_anchor(const struct copse_joint_phase *phase, int node);
+static inline int copse_joint_anchor(const struct copse_joint_phase *phase, int node) {
+  while (phase->anchor[node] >= 0) node = phase->anchor[node];
+  return node;
+}
 
 /* Whether it is the first of its images, and speaks for all of them. */
-bool copse_joint_leads(const struct copse_joint_phase *phase, int node);
+static inline bool copse_joint_leads(const struct copse_joint_phase *phase, int node) {
+  return phase->leader[node] == node;
+}
 
-int copse_joint_rate_column(const struct copse_joint_search *s, int group);
-/* Of how many groups a rate's column is; 1 where all have the same. */
-int copse_joint_rate_uses(const struct copse_joint_search *s, int column);
+static inline int copse_joint_rate_column(const struct copse_joint_search *s, int group) {
+  return s->n_rates > 1 ? s->twin[group] : 0;
+}
+
 /* Terminal i of a phase: its group's members, then its extra ones. */
-int copse_joint_terminals(const struct copse_joint_search *s,
-                          const struct copse_joint_phase *phase);
-int copse_joint_terminal(const struct copse_joint_search *s, const struct copse_joint_phase *phase,
-                         int i);
+static inline int copse_joint_terminals(const struct copse_joint_search *s,
+                                        const struct copse_joint_phase *phase) {
+  return s->groups[phase->group].n_members + s->groups[phase->group].n_extra[phase->reduce];
+}
+static inline int copse_joint_terminal(const struct copse_joint_search *s,
+                                       const struct copse_joint_phase *phase, int i) {
+  const struct copse_joint_group *group = &s->groups[phase->group];
+  return i < group->n_members ? group->members[i]
+                              : group->extra[phase->reduce][i - group->n_members];
+}
 
-/* Whether what goes round must reach terminal i. */
-bool copse_joint_reaches(const struct copse_joint_phase *phase, int i);
 /* The amounts of this phase in its group's part. */
-const int64_t *copse_joint_amounts(const struct copse_joint_phase *phase,
-                                   const struct copse_joint_part *part);
+static inline const int64_t *copse_joint_amounts(const struct copse_joint_phase *phase,
+                                                 const struct copse_joint_part *part) {
+  if (phase->sink >= 0) return part->exchange[phase->sink];
+  return phase->reduce ? part->reduce : part->broadcast;
+}
 
 /* Columns, and the rows that are no cuts. *small is false where there are too many columns. */
 copse_status copse_joint_model(struct copse_joint_search *s,

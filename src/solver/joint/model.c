@@ -18,46 +18,6 @@
 
 /* ---- what is what ---------------------------------------------------------------------------- */
 
-int copse_joint_roots(const struct copse_joint_search *s, int group) {
-  const struct copse_joint_group *g = &s->groups[group];
-  if (g->broadcasts && g->reduces) return 0;
-  return g->root >= 0 ? 1 : g->n_members;
-}
-
-bool copse_joint_is_root(const struct copse_joint_group *group, int member) {
-  return group->root < 0 || group->members[member] == group->root;
-}
-
-bool copse_joint_leads(const struct copse_joint_phase *phase, int node) {
-  return phase->leader[node] == node;
-}
-
-int copse_joint_rate_column(const struct copse_joint_search *s, int group) {
-  return s->n_rates > 1 ? s->twin[group] : 0;
-}
-
-int copse_joint_rate_uses(const struct copse_joint_search *s, int column) {
-  int n = 0;
-  for (int g = 0; g < s->n_groups; g++) n += s->twin[g] == column;
-  return s->n_rates > 1 ? n : 1;
-}
-
-int copse_joint_terminals(const struct copse_joint_search *s,
-                          const struct copse_joint_phase *phase) {
-  return s->groups[phase->group].n_members + s->groups[phase->group].n_extra[phase->reduce];
-}
-
-int copse_joint_terminal(const struct copse_joint_search *s, const struct copse_joint_phase *phase,
-                         int i) {
-  const struct copse_joint_group *group = &s->groups[phase->group];
-  return i < group->n_members ? group->members[i]
-                              : group->extra[phase->reduce][i - group->n_members];
-}
-
-bool copse_joint_reaches(const struct copse_joint_phase *phase, int i) {
-  return phase->sink < 0 || phase->sink == i;
-}
-
 static void mark_terminals(const struct copse_joint_search *s,
                            const struct copse_joint_phase *phase, bool *terminal) {
   memset(terminal, 0, (size_t)s->network->n_nodes * sizeof *terminal);
@@ -275,11 +235,6 @@ static copse_status prune(const struct copse_joint_search *s, const bool *member
           useful[e] && anchor[network->links[e].src] < 0 && anchor[network->links[e].dst] < 0;
   }
   return COPSE_OK;
-}
-
-int copse_joint_anchor(const struct copse_joint_phase *phase, int node) {
-  while (phase->anchor[node] >= 0) node = phase->anchor[node];
-  return node;
 }
 
 static copse_status add_phase(struct copse_joint_search *s, int group, bool reduce, int sink,
@@ -596,7 +551,6 @@ static void set_uppers(struct copse_joint_search *s) {
     if (s->phases[0].column[e] >= 0)
       copse_lp_set_upper(s->lp, s->phases[0].column[e],
                          (struct copse_q){s->network->links[e].capacity, 1});
-  copse_lp_prefer_dual(s->lp);
 }
 
 copse_status copse_joint_model(struct copse_joint_search *s,
@@ -618,7 +572,7 @@ copse_status copse_joint_model(struct copse_joint_search *s,
   for (int e = 0; e < s->network->n_links; e++)
     s->units[e] =
         llround((double)s->network->links[e].capacity / (double)largest * (double)COPSE_LP_UNITS);
-  COPSE_DO(copse_lp_new(s->n_columns, largest, &s->lp, err));
+  COPSE_DO(copse_lp_new(s->n_columns, largest, s->whole, &s->lp, err));
   if (s->whole) {
     set_uppers(s);
   } else {

@@ -59,12 +59,6 @@ static int slot_of(const struct copse_joint_phase *phase) {
   return phase->sink >= 0 ? 2 + phase->sink : phase->reduce;
 }
 
-const int64_t *copse_joint_amounts(const struct copse_joint_phase *phase,
-                                   const struct copse_joint_part *part) {
-  if (phase->sink >= 0) return part->exchange[phase->sink];
-  return phase->reduce ? part->reduce : part->broadcast;
-}
-
 /* The capacity in whole numbers less the amount. */
 static bool take_rest(int64_t capacity, const mpz_t factor, mpz_t t, int64_t *amount) {
   mpz_mul_si(t, factor, capacity);

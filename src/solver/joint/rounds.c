@@ -34,12 +34,9 @@ static copse_status phase_graph(const struct copse_joint_search *s, bool reduce,
   return COPSE_OK;
 }
 
-/* Whether the phase has a terminal that is not looked at as another's image. */
-static bool has_leader(const struct copse_joint_search *s, const struct copse_joint_phase *q) {
-  for (int i = 0; i < copse_joint_terminals(s, q); i++)
-    if (copse_joint_reaches(q, i) && copse_joint_leads(q, copse_joint_terminal(s, q, i)))
-      return true;
-  return false;
+/* Whether what goes round must reach terminal i, and that is not looked at as another's image. */
+static bool is_asked(const struct copse_joint_search *s, const struct copse_joint_phase *q, int i) {
+  return (q->sink < 0 || q->sink == i) && copse_joint_leads(q, copse_joint_terminal(s, q, i));
 }
 
 /* Adds to all links of the phase across a cut, or takes away again. */
@@ -83,15 +80,16 @@ static copse_status separate_phase(struct copse_joint_search *s, int phase, bool
   COPSE_AT_END(copse_flow_free_at) struct copse_flow *flow = NULL;
   size_t first = s->n_cuts;
   int64_t sum = 0;
+  int i = 0;
   for (int v = 0; v < network->n_nodes; v++) sum += s->shares[v];
-  if (!has_leader(s, q)) return COPSE_OK;
+  while (i < copse_joint_terminals(s, q) && !is_asked(s, q, i)) i++;
+  if (i == copse_joint_terminals(s, q)) return COPSE_OK; /* all are images of another phase's */
   COPSE_DO(phase_graph(s, q->reduce, &flow, err));
   int64_t enough = exact ? sum : sum - sum / COPSE_JOINT_SLACK_PART;
-  for (int i = 0; i < copse_joint_terminals(s, q); i++) {
-    int terminal = copse_joint_terminal(s, q, i);
-    if (copse_joint_reaches(q, i) && copse_joint_leads(q, terminal))
-      COPSE_DO(separate_terminal(s, phase, flow, terminal, sum, enough, first, err));
-  }
+  for (; i < copse_joint_terminals(s, q); i++)
+    if (is_asked(s, q, i))
+      COPSE_DO(separate_terminal(s, phase, flow, copse_joint_terminal(s, q, i), sum, enough, first,
+                                 err));
   return COPSE_OK;
 }
 
@@ -302,18 +300,24 @@ static copse_status find_proof(struct copse_joint_search *s, int most_idle,
   return COPSE_OK;
 }
 
+/* Of how many groups a rate's column is; 1 where all have the same. */
+static int rate_uses(const struct copse_joint_search *s, int column) {
+  int n = 0;
+  for (int g = 0; g < s->n_groups; g++) n += s->twin[g] == column;
+  return s->n_rates > 1 ? n : 1;
+}
+
 /* R, and less of the links where R does not suffer. */
 static void want_lean(struct copse_joint_search *s) {
   for (int j = 0; j < s->n_rates; j++)
-    copse_lp_set_objective(
-        s->lp, j,
-        copse_joint_rate_uses(s, j) * COPSE_JOINT_RATE_WORTH * (s->n_places + s->n_columns));
+    copse_lp_set_objective(s->lp, j,
+                           rate_uses(s, j) * COPSE_JOINT_RATE_WORTH * (s->n_places + s->n_columns));
   for (int j = s->n_rates; j < s->n_columns; j++) copse_lp_set_objective(s->lp, j, -s->uses[j]);
 }
 
 static void want_rate(struct copse_joint_search *s) {
   for (int j = 0; j < s->n_columns; j++)
-    copse_lp_set_objective(s->lp, j, j < s->n_rates ? copse_joint_rate_uses(s, j) : 0);
+    copse_lp_set_objective(s->lp, j, j < s->n_rates ? rate_uses(s, j) : 0);
 }
 
 static copse_status search(struct copse_joint_search *s, const struct copse_progress *progress,

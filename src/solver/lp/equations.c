@@ -58,7 +58,7 @@ struct column {
   int n_active; /* of them with an entry now, and without a pivot */
 };
 
-struct copse_equations {
+struct equations {
   int n;
   struct row *rows;
   struct column *columns;
@@ -86,31 +86,25 @@ void copse_rationals_free(mpq_t **rationals) {
   free(all);
 }
 
-copse_status copse_equations_new(int n, struct copse_equations **out, struct copse_err *err) {
-  size_t size = (size_t)n;
-  *out = NULL;
-  COPSE_DO(copse_calloc(1, sizeof **out, out, err));
-  struct copse_equations *e = *out;
-  e->n = n;
-  COPSE_DO(COPSE_ARRAY(&e->arena, size, e->rows, err));
-  COPSE_DO(COPSE_ARRAY(&e->arena, size, e->columns, err));
-  COPSE_DO(COPSE_ARRAYS(&e->arena, size, bool, err, &e->row_used, &e->column_used));
-  return COPSE_ARRAYS(&e->arena, size, int, err, &e->pivot_row, &e->pivot_column, &e->place);
+static copse_status prepare(struct equations *e, struct copse_err *err) {
+  size_t n = (size_t)e->n;
+  COPSE_DO(COPSE_ARRAY(&e->arena, n, e->rows, err));
+  COPSE_DO(COPSE_ARRAY(&e->arena, n, e->columns, err));
+  COPSE_DO(COPSE_ARRAYS(&e->arena, n, bool, err, &e->row_used, &e->column_used));
+  return COPSE_ARRAYS(&e->arena, n, int, err, &e->pivot_row, &e->pivot_column, &e->place);
 }
 
-void copse_equations_free(struct copse_equations *e) {
-  if (!e) return;
+static void release(struct equations *e) {
   for (int i = 0; e->rows && i < e->n; i++) {
     for (size_t k = 0; k < e->rows[i].n; k++) mpq_clear(e->rows[i].entries[k].value);
     free(e->rows[i].entries);
   }
   for (int j = 0; e->columns && j < e->n; j++) free(e->columns[j].rows);
   copse_arena_free(&e->arena);
-  free(e);
 }
 
 /* A new entry of value 0. */
-static copse_status add_entry(struct copse_equations *e, int row, int column, struct entry **out,
+static copse_status add_entry(struct equations *e, int row, int column, struct entry **out,
                               struct copse_err *err) {
   struct row *r = &e->rows[row];
   struct column *c = &e->columns[column];
@@ -124,15 +118,7 @@ static copse_status add_entry(struct copse_equations *e, int row, int column, st
   return COPSE_OK;
 }
 
-copse_status copse_equations_set(struct copse_equations *e, int row, int column, int64_t value,
-                                 struct copse_err *err) {
-  struct entry *entry;
-  copse_status status = add_entry(e, row, column, &entry, err);
-  if (status == COPSE_OK) mpq_set_si(entry->value, value, 1);
-  return status;
-}
-
-static struct entry *find(const struct copse_equations *e, int row, int column) {
+static struct entry *find(const struct equations *e, int row, int column) {
   struct row *r = &e->rows[row];
   for (size_t k = 0; k < r->n; k++)
     if (r->entries[k].column == column) return &r->entries[k];
@@ -141,7 +127,7 @@ static struct entry *find(const struct copse_equations *e, int row, int column) 
 
 /* An unknown that a single equation has needs no elimination. Else the shortest equation, and in
  * it the unknown that the fewest others have. */
-static bool choose_pivot(const struct copse_equations *e, int *row, int *column) {
+static bool choose_pivot(const struct equations *e, int *row, int *column) {
   *row = *column = -1;
   for (int j = 0; j < e->n; j++) {
     const struct column *c = &e->columns[j];
@@ -161,7 +147,7 @@ static bool choose_pivot(const struct copse_equations *e, int *row, int *column)
   return *row >= 0;
 }
 
-static void drop_zeros(struct copse_equations *e, int row) {
+static void drop_zeros(struct equations *e, int row) {
   struct row *r = &e->rows[row];
   size_t kept = 0;
   for (size_t k = 0; k < r->n; k++) {
@@ -176,8 +162,8 @@ static void drop_zeros(struct copse_equations *e, int row) {
 }
 
 /* row -= factor * pivot row, where the factor takes out the column. */
-static copse_status subtract(struct copse_equations *e, int row, int pivot, int column,
-                             mpq_t *values, mpq_t factor, mpq_t t, struct copse_err *err) {
+static copse_status subtract(struct equations *e, int row, int pivot, int column, mpq_t *values,
+                             mpq_t factor, mpq_t t, struct copse_err *err) {
   copse_status status = COPSE_OK;
   mpq_div(factor, find(e, row, column)->value, find(e, pivot, column)->value);
   for (size_t k = 0; k < e->rows[row].n; k++) e->place[e->rows[row].entries[k].column] = (int)k + 1;
@@ -196,7 +182,7 @@ out:
   return status;
 }
 
-static copse_status eliminate(struct copse_equations *e, int pivot, int column, mpq_t *values,
+static copse_status eliminate(struct equations *e, int pivot, int column, mpq_t *values,
                               mpq_t *scratch, struct copse_err *err) {
   e->row_used[pivot] = e->column_used[column] = true;
   for (size_t k = 0; k < e->rows[pivot].n; k++)
@@ -210,8 +196,7 @@ static copse_status eliminate(struct copse_equations *e, int pivot, int column, 
 }
 
 /* The last pivot's unknown first; a row of a pivot holds only unknowns of later ones. */
-static void back_substitute(const struct copse_equations *e, mpq_t *values, mpq_t *unknowns,
-                            mpq_t t) {
+static void back_substitute(const struct equations *e, mpq_t *values, mpq_t *unknowns, mpq_t t) {
   for (int p = e->n - 1; p >= 0; p--) {
     const struct row *r = &e->rows[e->pivot_row[p]];
     mpq_t *z = &unknowns[e->pivot_column[p]];
@@ -225,19 +210,27 @@ static void back_substitute(const struct copse_equations *e, mpq_t *values, mpq_
   }
 }
 
-copse_status copse_equations_solve(struct copse_equations *e, mpq_t *values, bool *regular,
+copse_status copse_equations_solve(int n, const struct copse_coefficient *coefficients,
+                                   size_t n_coefficients, mpq_t *values, bool *regular,
                                    struct copse_err *err) {
+  COPSE_AT_END(release) struct equations e = {.n = n};
   COPSE_AT_END(copse_rationals_free) mpq_t *unknowns = NULL;
   COPSE_AT_END(copse_rationals_free) mpq_t *scratch = NULL; /* a factor, a product */
-  COPSE_DO(copse_rationals_new((size_t)e->n, &unknowns, err));
+  struct entry *entry;
+  COPSE_DO(prepare(&e, err));
+  COPSE_DO(copse_rationals_new((size_t)n, &unknowns, err));
   COPSE_DO(copse_rationals_new(2, &scratch, err));
-  *regular = true;
-  for (int p = 0; p < e->n; p++) {
-    *regular = choose_pivot(e, &e->pivot_row[p], &e->pivot_column[p]);
-    if (!*regular) return COPSE_OK;
-    COPSE_DO(eliminate(e, e->pivot_row[p], e->pivot_column[p], values, scratch, err));
+  for (size_t i = 0; i < n_coefficients; i++) {
+    COPSE_DO(add_entry(&e, coefficients[i].row, coefficients[i].column, &entry, err));
+    mpq_set_si(entry->value, coefficients[i].value, 1);
   }
-  back_substitute(e, values, unknowns, scratch[0]);
-  for (int j = 0; j < e->n; j++) mpq_set(values[j], unknowns[j]);
+  *regular = true;
+  for (int p = 0; p < n; p++) {
+    *regular = choose_pivot(&e, &e.pivot_row[p], &e.pivot_column[p]);
+    if (!*regular) return COPSE_OK;
+    COPSE_DO(eliminate(&e, e.pivot_row[p], e.pivot_column[p], values, scratch, err));
+  }
+  back_substitute(&e, values, unknowns, scratch[0]);
+  for (int j = 0; j < n; j++) mpq_set(values[j], unknowns[j]);
   return COPSE_OK;
 }

@@ -7,32 +7,25 @@
 
 #include <gmp.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
 
-/* As many equations as unknowns. */
-struct copse_equations;
-
-/* The caller frees *out in every case. */
-copse_status copse_equations_new(int n, struct copse_equations **out,
-                                 struct copse_err *err) COPSE_CHECKED;
-void copse_equations_free(struct copse_equations *equations);
-/* For COPSE_AT_END. */
-static inline void copse_equations_free_at(struct copse_equations **at) {
-  copse_equations_free(*at);
-}
-
-/* Sets a coefficient; each place at most once, value not 0. */
-copse_status copse_equations_set(struct copse_equations *equations, int row, int column,
-                                 int64_t value, struct copse_err *err) COPSE_CHECKED;
+/* A coefficient, not 0; at most one for each place. */
+struct copse_coefficient {
+  int row, column;
+  int64_t value;
+};
 
 /*
- * values [n]: the right hand sides, and then the unknowns. *regular is false, and `values` means
- * nothing, where the equations don't determine them. Uses the equations up. Gaussian elimination
- * in the order of H. M. Markowitz (Management Science 3, 1957), by row and then by column.
+ * As many equations as unknowns. values [n]: the right hand sides, and then the unknowns. *regular
+ * is false, and `values` means nothing, where the equations don't determine them. Gaussian
+ * elimination in the order of H. M. Markowitz (Management Science 3, 1957), by row and then by
+ * column. COPSE_NOMEM.
  */
-copse_status copse_equations_solve(struct copse_equations *equations, mpq_t *values, bool *regular,
+copse_status copse_equations_solve(int n, const struct copse_coefficient *coefficients,
+                                   size_t n_coefficients, mpq_t *values, bool *regular,
                                    struct copse_err *err) COPSE_CHECKED;
 
 /* An array of zeros for the caller to free. COPSE_NOMEM. */

@@ -36,7 +36,7 @@ struct copse_lp {
   struct copse_arena arena; /* the arrays above but `rows`, and the rows' terms */
 };
 
-copse_status copse_lp_new(int n_columns, int64_t unit, struct copse_lp **out,
+copse_status copse_lp_new(int n_columns, int64_t unit, bool prefers_dual, struct copse_lp **out,
                           struct copse_err *err) {
   size_t n = (size_t)n_columns;
   *out = NULL;
@@ -44,6 +44,7 @@ copse_status copse_lp_new(int n_columns, int64_t unit, struct copse_lp **out,
   struct copse_lp *lp = *out;
   lp->n_columns = n_columns;
   lp->unit = unit > 0 ? (double)unit : 1;
+  lp->prefers_dual = prefers_dual;
   COPSE_DO(COPSE_ARRAY(&lp->arena, n, lp->objective, err));
   COPSE_DO(COPSE_ARRAY(&lp->arena, n, lp->upper, err));
   COPSE_DO(COPSE_ARRAY(&lp->arena, n + 1, lp->index, err));
@@ -75,8 +76,6 @@ void copse_lp_set_upper(struct copse_lp *lp, int column, struct copse_q upper) {
   lp->upper[column] = upper;
   glp_set_col_bnds(lp->glp, column + 1, GLP_DB, 0, copse_q_to_double(upper) / lp->unit);
 }
-
-void copse_lp_prefer_dual(struct copse_lp *lp) { lp->prefers_dual = true; }
 
 double copse_lp_objective(const struct copse_lp *lp) { return glp_get_obj_val(lp->glp) * lp->unit; }
 
@@ -172,18 +171,22 @@ static copse_status list_basis(const struct copse_lp *lp, struct copse_arena *sc
 /* Solves the basis's equations, or the transposed ones: values [n]. */
 static copse_status solve(const struct basis *b, bool transposed, mpq_t *values, bool *regular,
                           struct copse_err *err) {
-  COPSE_AT_END(copse_equations_free_at) struct copse_equations *e = NULL;
-  COPSE_DO(copse_equations_new(b->n, &e, err));
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  struct copse_coefficient *all;
+  size_t n = 0;
+  for (int i = 0; i < b->n; i++) n += (size_t)b->lp->rows[b->rows[i]].n;
+  COPSE_DO(COPSE_ARRAY(&scratch, n, all, err));
+  n = 0;
   for (int i = 0; i < b->n; i++) {
     const struct row *row = &b->lp->rows[b->rows[i]];
     for (int k = 0; k < row->n; k++) {
       int j = b->place[row->terms[k].column];
       if (j < 0) continue;
-      COPSE_DO(
-          copse_equations_set(e, transposed ? j : i, transposed ? i : j, row->terms[k].value, err));
+      all[n++] =
+          (struct copse_coefficient){transposed ? j : i, transposed ? i : j, row->terms[k].value};
     }
   }
-  return copse_equations_solve(e, values, regular, err);
+  return copse_equations_solve(b->n, all, n, values, regular, err);
 }
 
 static bool at_upper(const struct copse_lp *lp, int column) {

@@ -15,17 +15,16 @@
 /* Maximise c x over x >= 0 where every row a x is at most, or exactly, its right hand side. */
 struct copse_lp;
 
-/* `unit`: the size of a typical right hand side, by which all are divided for GLPK. The caller
+/* `unit`: the size of a typical right hand side, by which all are divided for GLPK. prefers_dual:
+ * takes the dual simplex method also where the objective has changed. The caller
  * frees *out in every case. */
-copse_status copse_lp_new(int n_columns, int64_t unit, struct copse_lp **out,
+copse_status copse_lp_new(int n_columns, int64_t unit, bool prefers_dual, struct copse_lp **out,
                           struct copse_err *err) COPSE_CHECKED;
 void copse_lp_free(struct copse_lp *lp);
 
 void copse_lp_set_objective(struct copse_lp *lp, int column, int64_t value);
 /* x of the column is at most that, which is > 0. */
 void copse_lp_set_upper(struct copse_lp *lp, int column, struct copse_q upper);
-/* Takes the dual simplex method also where the objective has changed. */
-void copse_lp_prefer_dual(struct copse_lp *lp);
 struct copse_lp_term {
   int column;
   int64_t value; /* not 0; one term per column */

@@ -38,14 +38,6 @@ void copse_cuts_free(struct copse_cuts *cuts) {
   *cuts = (struct copse_cuts){0};
 }
 
-/* The finaliser of splitmix64: a set's hash is the sum over its nodes, in any order. */
-static uint64_t mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
 /* Cuts that were replaced are still in the map, with another hash. */
 static bool is_known(const struct copse_cuts *cuts, uint64_t hash) {
   size_t cursor = 0;
@@ -101,7 +93,8 @@ copse_status copse_cuts_add(struct copse_cuts *cuts, const int *nodes, int n, in
                             int *place, struct copse_err *err) {
   uint64_t hash = 0;
   int at = -1;
-  for (int i = 0; i < n; i++) hash += mix((uint64_t)nodes[i]);
+  for (int i = 0; i < n; i++) /* in any order */
+    hash += copse_scatter((uint64_t)nodes[i] + 0x9e3779b97f4a7c15u);
   if (!is_known(cuts, hash)) {
     COPSE_DO(make_place(cuts, slack, hash, &at, err));
     COPSE_DO(copse_index_map_add(&cuts->by_hash, hash, at, err));

@@ -22,30 +22,20 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/rational.h"
 #include "solver/placement/internal.h"
 #include "solver/placement/policy.h"
 
 /* ---- what follows from where one expert is -------------------------------------------------- */
 
-struct load {
-  int64_t tokens;
-  int expert;
-};
-
 struct implied {
   const struct copse_place_model *m;
   int64_t *out;  /* the result */
   int64_t *base; /* [kind][s] least time wherever the experts are */
-  struct load *sorted;
+  struct copse_place_load *sorted;
   int64_t *prefix;               /* [n_experts + 1] */
   int64_t *least_in, *least_out; /* [n_experts] tokens, given the expert is in the group */
 };
-
-static int by_load(const void *a, const void *b) {
-  const struct load *x = a, *y = b;
-  if (x->tokens != y->tokens) return x->tokens < y->tokens ? -1 : 1;
-  return x->expert - y->expert;
-}
 
 /*
  * least[e]: the smallest sum of `n` loads that has expert e's among them; returns the
@@ -53,7 +43,7 @@ static int by_load(const void *a, const void *b) {
  */
 static int64_t least_sums(struct implied *w, size_t n, size_t free_n, int64_t *least) {
   size_t n_e = w->m->n_experts;
-  qsort(w->sorted, n_e, sizeof *w->sorted, by_load);
+  qsort(w->sorted, n_e, sizeof *w->sorted, copse_place_by_load);
   for (size_t i = 0; i < n_e; i++) w->prefix[i + 1] = w->prefix[i] + w->sorted[i].tokens;
   for (size_t i = 0; i < n_e; i++)
     least[w->sorted[i].expert] = i < n ? w->prefix[n] : w->prefix[n - 1] + w->sorted[i].tokens;
@@ -69,17 +59,15 @@ static void least_loads(struct implied *w, size_t g, size_t s, int64_t *in, int6
   if (at_least < 0) at_least = 0;
   if (at_most > n_e) at_most = n_e;
   for (size_t e = 0; e < m->n_experts; e++)
-    w->sorted[e] =
-        (struct load){copse_place_tokens(m, e)[s] - copse_place_sent(m, g, e)[s], (int)e};
+    w->sorted[e] = (struct copse_place_load){
+        copse_place_tokens(m, e)[s] - copse_place_sent(m, g, e)[s], (int)e};
   *in = least_sums(w, at_least > 0 ? (size_t)at_least : 1, (size_t)at_least, w->least_in);
   /* most that can stay inside: the least of the negatives */
   for (size_t e = 0; e < m->n_experts; e++)
-    w->sorted[e] = (struct load){-copse_place_sent(m, g, e)[s], (int)e};
+    w->sorted[e] = (struct copse_place_load){-copse_place_sent(m, g, e)[s], (int)e};
   *out = m->sum[g * m->n_steps + s] + least_sums(w, (size_t)at_most, (size_t)at_most, w->least_out);
   for (size_t e = 0; e < m->n_experts; e++) w->least_out[e] += m->sum[g * m->n_steps + s];
 }
-
-static int64_t worse(int64_t a, int64_t b) { return a > b ? a : b; }
 
 static void imply(struct implied *w, size_t g, size_t s) {
   const struct copse_place_model *m = w->m;
@@ -90,13 +78,13 @@ static void imply(struct implied *w, size_t g, size_t s) {
     int64_t in_cost = copse_place_in_cost(m, g, (int)k);
     int64_t out_cost = copse_place_out_cost(m, g, (int)k);
     int64_t *base = &w->base[k * m->n_steps + s];
-    *base = worse(*base, worse(in * in_cost, out * out_cost));
+    *base = copse_larger(*base, copse_larger(in * in_cost, out * out_cost));
     for (size_t e = 0; e < m->n_experts; e++) {
-      int64_t least = worse(w->least_in[e] * in_cost, w->least_out[e] * out_cost);
+      int64_t least = copse_larger(w->least_in[e] * in_cost, w->least_out[e] * out_cost);
       for (int i = 0; i < m->p->groups[g].n_members; i++) {
         size_t r = (size_t)m->p->groups[g].members[i];
         int64_t *to = &w->out[((e * m->n_ranks + r) * kinds + k) * m->n_steps + s];
-        *to = worse(*to, least);
+        *to = copse_larger(*to, least);
       }
     }
   }
@@ -116,7 +104,7 @@ copse_status copse_place_implied(struct copse_place_model *m, int64_t **implied,
     for (size_t s = 0; s < m->n_steps; s++) imply(&w, g, s);
   for (size_t i = 0; i < pairs; i++)
     for (size_t c = 0; c < cells; c++)
-      w.out[i * cells + c] = worse(w.out[i * cells + c], w.base[c]);
+      w.out[i * cells + c] = copse_larger(w.out[i * cells + c], w.base[c]);
   *implied = w.out;
   return COPSE_OK;
 }

@@ -49,6 +49,14 @@ static inline const int64_t *copse_place_tokens(const struct copse_place_model *
 void copse_place_loads(const struct copse_place_model *model, const int *rank_of, int64_t *in,
                        int64_t *out, int64_t *step_times, int64_t *time);
 
+/* An expert with tokens that speak for or against it. */
+struct copse_place_load {
+  int64_t tokens;
+  int expert;
+};
+/* For qsort: fewest tokens first, equal ones by number. */
+int copse_place_by_load(const void *a, const void *b);
+
 /* Improves rank_of in place. */
 copse_status copse_place_search(const struct copse_place_model *model, int *rank_of, int64_t *time,
                                 int64_t *evaluations, struct copse_err *err) COPSE_CHECKED;

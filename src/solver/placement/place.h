@@ -23,15 +23,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/err.h"
+#include "base/index_map.h"
 #include "solver/network/network.h"
 
 /* splitmix64: the same on every machine. */
 static inline uint64_t copse_place_random(uint64_t *state) {
-  uint64_t z = (*state += 0x9e3779b97f4a7c15u);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
+  return copse_scatter(*state += 0x9e3779b97f4a7c15u);
 }
 
 struct copse_place_group {

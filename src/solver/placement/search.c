@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/rational.h"
 #include "solver/placement/internal.h"
 #include "solver/placement/policy.h"
 
@@ -46,8 +47,6 @@ static int *top_of(const struct search *s, int kind, size_t step) {
   return s->top + ((size_t)kind * s->m->n_steps + step) * (size_t)s->n_top;
 }
 
-static int64_t worse(int64_t a, int64_t b) { return a > b ? a : b; }
-
 /* ---- keeping the state --------------------------------------------------------------------- */
 
 /* The n_top most loaded groups by insertion; equal ones by number. */
@@ -66,8 +65,8 @@ static void set_value(struct search *s, size_t g, size_t step) {
   const struct copse_place_model *m = s->m;
   for (int kind = 0; kind < m->n_kinds; kind++)
     row_of(s, kind, step)[g] =
-        worse(s->in[g * m->n_steps + step] * copse_place_in_cost(m, g, kind),
-              s->out[g * m->n_steps + step] * copse_place_out_cost(m, g, kind));
+        copse_larger(s->in[g * m->n_steps + step] * copse_place_in_cost(m, g, kind),
+                     s->out[g * m->n_steps + step] * copse_place_out_cost(m, g, kind));
 }
 
 static void start(struct search *s, const int *rank_of) {
@@ -135,9 +134,9 @@ static int64_t step_time(const struct search *s, size_t step) {
     int64_t in, out;
     changed(s, &s->touched[i], step, &in, &out);
     for (int kind = 0; kind < m->n_kinds; kind++) {
-      int64_t v = worse(in * copse_place_in_cost(m, s->touched[i].group, kind),
-                        out * copse_place_out_cost(m, s->touched[i].group, kind));
-      worst[kind] = worse(worst[kind], v);
+      int64_t v = copse_larger(in * copse_place_in_cost(m, s->touched[i].group, kind),
+                               out * copse_place_out_cost(m, s->touched[i].group, kind));
+      worst[kind] = copse_larger(worst[kind], v);
     }
   }
   for (int kind = 0; kind < m->n_kinds; kind++) {
@@ -145,7 +144,7 @@ static int64_t step_time(const struct search *s, size_t step) {
     const int64_t *value = row_of(s, kind, step);
     for (int i = 0; i < s->n_top; i++)
       if (s->stamps[top[i]] != s->stamp) {
-        worst[kind] = worse(worst[kind], value[top[i]]);
+        worst[kind] = copse_larger(worst[kind], value[top[i]]);
         break;
       }
   }
@@ -211,7 +210,7 @@ static copse_status anneal(struct search *s, int *rank_of, int64_t *best, struct
     if ((i & 1023) == 0 && copse_place_late(s->m)) break;
     s->work++; /* also where nothing is tried */
     if (a / s->capacity != b / s->capacity) {
-      int64_t limit = worse(*late, s->time), time = try_exchange(s, a, b, limit);
+      int64_t limit = copse_larger(*late, s->time), time = try_exchange(s, a, b, limit);
       if (time <= limit) exchange(s, a, b, time);
     }
     if (s->time < *late) *late = s->time;
@@ -278,14 +277,9 @@ copse_status copse_place_search(const struct copse_place_model *model, int *rank
 
 /* ---- the greedy start ---------------------------------------------------------------------- */
 
-struct wish {
-  int64_t tokens;
-  int expert;
-};
-
-static int most_wanted(const void *a, const void *b) {
-  const struct wish *x = a, *y = b;
-  if (x->tokens != y->tokens) return x->tokens > y->tokens ? -1 : 1;
+int copse_place_by_load(const void *a, const void *b) {
+  const struct copse_place_load *x = a, *y = b;
+  if (x->tokens != y->tokens) return x->tokens < y->tokens ? -1 : 1;
   return x->expert - y->expert;
 }
 
@@ -295,16 +289,17 @@ static int64_t load_with(const struct copse_place_model *m, const int64_t *load,
   int64_t worst = 0;
   for (int i = m->first[r]; i < m->first[r + 1]; i++) {
     size_t g = (size_t)m->groups_of[i];
-    int64_t cost = worse(copse_place_in_cost(m, g, 0), copse_place_out_cost(m, g, 0)), sent = 0;
+    int64_t cost = copse_larger(copse_place_in_cost(m, g, 0), copse_place_out_cost(m, g, 0)),
+            sent = 0;
     for (size_t s = 0; s < m->n_steps; s++) sent += copse_place_sent(m, g, e)[s];
-    worst = worse(worst, (load[g] + tokens[e] - sent) * cost);
+    worst = copse_larger(worst, (load[g] + tokens[e] - sent) * cost);
   }
   return worst;
 }
 
 copse_status copse_place_greedy(const struct copse_place_model *m, int *rank_of,
                                 struct copse_err *err) {
-  struct wish *wishes = NULL;
+  struct copse_place_load *wishes;
   int64_t *load = NULL, *tokens = NULL;
   int *held = NULL;
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
@@ -314,9 +309,9 @@ copse_status copse_place_greedy(const struct copse_place_model *m, int *rank_of,
   COPSE_DO(COPSE_ARRAY(&scratch, m->n_ranks, held, err));
   for (size_t e = 0; e < m->n_experts; e++) {
     for (size_t s = 0; s < m->n_steps; s++) tokens[e] += copse_place_tokens(m, e)[s];
-    wishes[e] = (struct wish){tokens[e], (int)e};
+    wishes[e] = (struct copse_place_load){-tokens[e], (int)e};
   }
-  qsort(wishes, m->n_experts, sizeof *wishes, most_wanted);
+  qsort(wishes, m->n_experts, sizeof *wishes, copse_place_by_load);
   for (size_t i = 0; i < m->n_experts; i++) {
     size_t e = (size_t)wishes[i].expert, best = m->n_ranks;
     int64_t least = INT64_MAX;

@@ -8,8 +8,8 @@
  *    +---------+
  *
  * By Newton's iteration over cuts (W. Dinkelbach, "On nonlinear fractional programming", Management
- * Science 13, 1967). At the end, few trees on purpose: the smallest U such that floor(U * b) carries
- * k trees per root.
+ * Science 13, 1967). At the end, few trees on purpose: the smallest U such that floor(U * b)
+ * carries k trees per root.
  */
 #include "solver/trees/optimum.h"
 
@@ -115,8 +115,10 @@ copse_status copse_optimum_find(const struct copse_network *network,
   *out = (struct copse_optimum){.x = COPSE_Q_ZERO, .unreached = -1};
   COPSE_DO(copse_calloc((size_t)network->n_nodes, 1, &out->in_cut, err));
   if (network->n_terminals == 1) return COPSE_OK;
-  COPSE_DO(start_rate(network, out, err));
-  return newton(network, progress, out, err);
+  copse_status status = start_rate(network, out, err);
+  if (status == COPSE_OK) status = newton(network, progress, out, err);
+  if (status != COPSE_OK) copse_optimum_free(out);
+  return status;
 }
 
 void copse_optimum_free(struct copse_optimum *optimum) {

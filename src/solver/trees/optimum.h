@@ -23,7 +23,7 @@ struct copse_optimum {
  * 2402.06787) section on throughput optimality, with Newton's step in place of its
  * binary search. Starts from the cuts around single terminals; each round scales the
  * capacities to integers and asks one maximum flow per sink.
- * COPSE_OVERFLOW when scaled capacities leave 61 bits. The caller frees *out in every case. A
+ * COPSE_OVERFLOW when scaled capacities leave 61 bits. A
  * network with a single terminal has no cut: x = 0/1 with unreached = -1. Complexity: rounds (2 to
  * 5 in practice) * sinks (network.h) * max flow.
  */

@@ -302,11 +302,11 @@ static copse_status pack_root(struct packer *p, const struct copse_net_root *roo
 /* ---- the graph ----------------------------------------------------------------------------- */
 
 static copse_status list_links(struct packer *p, struct copse_flow *graph) {
-  size_t n = 0, capacity = 0;
+  size_t n = 0, most = 2 * (size_t)copse_flow_links(graph); /* both ways of each pair */
+  COPSE_DO(COPSE_ARRAY(&p->arena, most, p->links, p->err));
   for (int v = 0; v < p->network->n_nodes; v++) {
     struct copse_flow_neighbours leaving = copse_flow_leaving(graph, v);
     p->first_link[v] = (int)n;
-    COPSE_DO(copse_grow(&p->links, &capacity, n + (size_t)leaving.n, sizeof *p->links, p->err));
     for (int i = 0; i < leaving.n; i++)
       p->links[n++] =
           (struct link){leaving.nodes[i], leaving.capacities[i], leaving.capacities[i], 0};
@@ -354,7 +354,6 @@ static copse_status prepare(struct packer *p, struct copse_flow *graph) {
 
 static void release(struct packer *p) {
   copse_flow_free(p->flow);
-  free(p->links);
   copse_cuts_free(&p->cuts);
   copse_sinks_free(&p->sinks);
   copse_arena_free(&p->arena);
@@ -490,7 +489,6 @@ static void lower_trust(struct trust *trust, int finished, bool learned) {
 static copse_status pack_batch(struct packer *p, struct trust *trust) {
   int n_links = p->first_link[p->network->n_nodes], finished = 0, known = p->cuts.n;
   size_t n_trees = p->out->n_trees, n_edges = p->out->n_edges;
-  bool carried = false;
   if (trust->batch > p->network->n_roots - trust->done)
     trust->batch = p->network->n_roots - trust->done;
   for (int i = 0; i < n_links; i++) p->saved_left[i] = p->links[i].left;
@@ -500,8 +498,8 @@ static copse_status pack_batch(struct packer *p, struct trust *trust) {
     if (!p->stuck) finished++;
   }
   p->trusting = false;
-  if (finished == trust->batch && p->others > 0) COPSE_DO(check_rest(p, &carried));
-  if (finished == trust->batch && p->others == 0) carried = true;
+  bool carried = finished == trust->batch;
+  if (carried && p->others > 0) COPSE_DO(check_rest(p, &carried));
   if (carried) {
     trust->done += trust->batch;
     trust->batch *= 2;
@@ -516,10 +514,11 @@ static copse_status pack_batch(struct packer *p, struct trust *trust) {
 copse_status copse_pack_trees(const struct copse_tree_problem *problem, struct copse_flow *flow,
                               struct copse_packing *out, struct copse_err *err) {
   const struct copse_network *network = problem->network;
+  COPSE_AT_END(copse_packing_free) struct copse_packing packed = {0};
   COPSE_AT_END(release)
   struct packer p = {.network = network,
                      .k = problem->k,
-                     .out = out,
+                     .out = &packed,
                      .enters_once = network->n_roots >= problem->trust_from,
                      .err = err};
   struct trust trust = {.batch = network->n_roots, .penalty = 1};
@@ -539,6 +538,8 @@ copse_status copse_pack_trees(const struct copse_tree_problem *problem, struct c
     }
     copse_progress_report(problem->progress, "pack", trust.done, network->n_roots);
   }
+  *out = packed;
+  packed = (struct copse_packing){0};
   return COPSE_OK;
 }
 

@@ -40,7 +40,7 @@ struct copse_packing {
  * capacities (those of relays are zero) and is used up.
  * Networks of fewer roots than problem->trust_from begin with a few roots at once and enter cuts
  * as they come: what a batch that holds makes is what the careful way makes.
- * COPSE_INTERNAL if the graph doesn't carry the trees. The caller frees *out in every case.
+ * COPSE_INTERNAL if the graph doesn't carry the trees.
  * Complexity: at worst about trees * terminals maximum flows; where trust holds, two per
  * terminal.
  */

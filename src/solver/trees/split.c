@@ -50,7 +50,7 @@ struct splitter {
   int *turn;               /* [n_nodes] of relays: how many before it have as many links */
   int *members;            /* [n_nodes] neighbours sorted by group */
   int *group_start;        /* [n_nodes + 1] */
-  int64_t *room;           /* [n_nodes] 0, but while a guess is capped */
+  int64_t *room;           /* [n_nodes] what a guess has left of the links out of the relay */
   struct copse_arena arena;
   struct copse_err *err;
 };
@@ -278,9 +278,16 @@ static int64_t part_by_turn(int64_t capacity, int64_t r, int64_t n_offsets, int6
   return part;
 }
 
-/* The guess: each neighbour spreads its capacity over the others' groups, like to like. */
-static copse_status make_guess(struct splitter *s, int w, int n_groups) {
-  int n_offsets = n_groups - 1;
+/*
+ * Guesses for relay w, whose n distinct neighbours are sorted in s->members, what of its capacity
+ * each sends to which other: s->steps. Each spreads it over the others' groups, like to like; where
+ * groups differ in size one may be asked for more than it has, which is capped.
+ */
+static copse_status guess(struct splitter *s, int w, int n) {
+  int n_groups = group_neighbours(s, w, n), n_offsets = n_groups - 1;
+  struct copse_flow_neighbours leaving = copse_flow_leaving(s->flow, w);
+  memset(s->room, 0, (size_t)s->network->n_nodes * sizeof *s->room);
+  for (int i = 0; i < leaving.n; i++) s->room[leaving.nodes[i]] = leaving.capacities[i];
   s->n_steps = 0;
   for (int r = 1; r < n_groups; r++) {
     for (int g = 0; g < n_groups; g++) {
@@ -291,10 +298,11 @@ static copse_status make_guess(struct splitter *s, int w, int n_groups) {
         int t = s->members[s->group_start[target] + (i - s->group_start[g]) % size];
         int64_t capacity = copse_flow_capacity(s->flow, u, w);
         bool by_turn = capacity < n_offsets && s->network->n_roots == 1;
-        struct step step = {u, w, t,
-                            by_turn ? part_by_turn(capacity, r, n_offsets, s->turn[w])
-                                    : part_for_offset(capacity, r, n_offsets)};
-        if (step.amount == 0 || copse_flow_capacity(s->flow, w, t) == 0) continue;
+        int64_t part = by_turn ? part_by_turn(capacity, r, n_offsets, s->turn[w])
+                               : part_for_offset(capacity, r, n_offsets);
+        struct step step = {u, w, t, copse_smaller(part, s->room[t])};
+        if (step.amount == 0) continue;
+        s->room[t] -= step.amount;
         COPSE_DO(
             copse_grow(&s->steps, &s->steps_capacity, s->n_steps + 1, sizeof *s->steps, s->err));
         s->steps[s->n_steps++] = step;
@@ -304,29 +312,6 @@ static copse_status make_guess(struct splitter *s, int w, int n_groups) {
   return COPSE_OK;
 }
 
-/* Where groups differ in size a neighbour may be asked for more than it has: cap that. */
-static void cap_guess(struct splitter *s, int w) {
-  size_t kept = 0;
-  struct copse_flow_neighbours leaving = copse_flow_leaving(s->flow, w);
-  for (int i = 0; i < leaving.n; i++) s->room[leaving.nodes[i]] = leaving.capacities[i];
-  for (size_t i = 0; i < s->n_steps; i++) {
-    struct step step = s->steps[i];
-    step.amount = copse_smaller(step.amount, s->room[step.t]);
-    s->room[step.t] -= step.amount;
-    if (step.amount > 0) s->steps[kept++] = step;
-  }
-  s->n_steps = kept;
-  memset(s->room, 0, (size_t)s->network->n_nodes * sizeof *s->room);
-}
-
-/* Guesses for relay w, whose n distinct neighbours are sorted in s->members, what of its capacity
- * each sends to which other: s->steps. */
-static copse_status guess(struct splitter *s, int w, int n) {
-  copse_status status = make_guess(s, w, group_neighbours(s, w, n));
-  if (status == COPSE_OK) cap_guess(s, w);
-  return status;
-}
-
 /* ---- pairs --------------------------------------------------------------------------------- */
 
 /* The pairs of links into w and out of it, each once: those that lead back last. */
@@ -334,6 +319,14 @@ struct pairs {
   int w, n_in, n_out; /* in s->entering, s->leaving */
   int n;
 };
+
+static struct pairs list_pairs(struct splitter *s, int w) {
+  struct pairs pairs = {.w = w};
+  pairs.n_in = copy_neighbours(copse_flow_entering(s->flow, w), s->entering);
+  pairs.n_out = copy_neighbours(copse_flow_leaving(s->flow, w), s->leaving);
+  pairs.n = 2 * pairs.n_in * pairs.n_out;
+  return pairs;
+}
 
 static struct step step_of_pair(const struct splitter *s, const struct pairs *pairs, int at) {
   int i = at / pairs->n_out % pairs->n_in, j = at % pairs->n_out;
@@ -345,18 +338,22 @@ static struct step step_of_pair(const struct splitter *s, const struct pairs *pa
   return step;
 }
 
-/*
- * As much of each pair as the known cuts spare, and one proof for all. Where it holds, each alone
- * would have been safe, for splitting never widens a cut; else nothing is changed.
- */
-static copse_status try_pairs(struct splitter *s, const struct pairs *pairs, int from, int to,
-                              bool *served) {
-  *served = true;
+/* As much of each pair as the known cuts spare; unproved. */
+static copse_status take_pairs(struct splitter *s, const struct pairs *pairs, int from, int to) {
   for (int at = from; at < to; at++) {
     struct step step = step_of_pair(s, pairs, at);
     if (step.amount > 0) step.amount = spared(s, &step);
     COPSE_DO(take(s, step));
   }
+  return COPSE_OK;
+}
+
+/* The same with one proof for all. Where it holds, each alone would have been safe, for splitting
+ * never widens a cut; else nothing is changed. */
+static copse_status try_pairs(struct splitter *s, const struct pairs *pairs, int from, int to,
+                              bool *served) {
+  *served = true;
+  COPSE_DO(take_pairs(s, pairs, from, to));
   if (s->n_taken == 0) return COPSE_OK;
   COPSE_DO(all_served(s, served));
   if (*served) return commit(s);
@@ -366,10 +363,7 @@ static copse_status try_pairs(struct splitter *s, const struct pairs *pairs, int
 /* The pairwise rule on whatever the guess left of relay w; pairs u = t only when nothing else goes.
  * All of it: what the network carried it carries without w. */
 static copse_status split_pairwise(struct splitter *s, int w) {
-  struct pairs pairs = {.w = w};
-  pairs.n_in = copy_neighbours(copse_flow_entering(s->flow, w), s->entering);
-  pairs.n_out = copy_neighbours(copse_flow_leaving(s->flow, w), s->leaving);
-  pairs.n = 2 * pairs.n_in * pairs.n_out;
+  struct pairs pairs = list_pairs(s, w);
   for (int at = 0, many = s->many_pairs ? COPSE_SPLIT_PAIRS_AT_ONCE : 1; at < pairs.n;) {
     int to = pairs.n - at > many ? at + many : pairs.n;
     bool served = false;
@@ -401,13 +395,10 @@ static int collect_neighbours(struct splitter *s, int w) {
   return n;
 }
 
-/* The most that is left for u -> w -> t, by trust; within the known cuts where asked. */
-static copse_status take_all(struct splitter *s, int u, int w, int t, bool within_cuts) {
-  struct step step = {
-      u, w, t,
-      copse_smaller(copse_flow_capacity(s->flow, u, w), copse_flow_capacity(s->flow, w, t))};
-  if (step.amount > 0 && within_cuts) step.amount = spared(s, &step);
-  return take(s, step);
+/* The most that is left for u -> w -> t, by trust. */
+static copse_status take_all(struct splitter *s, int u, int w, int t) {
+  int64_t in = copse_flow_capacity(s->flow, u, w), out = copse_flow_capacity(s->flow, w, t);
+  return take(s, (struct step){u, w, t, copse_smaller(in, out)});
 }
 
 /*
@@ -417,11 +408,11 @@ static copse_status take_all(struct splitter *s, int u, int w, int t, bool withi
 static copse_status contract(struct splitter *s, int w, int n) {
   int a = s->members[0], b = s->members[n - 1];
   if (n == 2) {
-    COPSE_DO(take_all(s, a, w, b, false));
-    COPSE_DO(take_all(s, b, w, a, false));
+    COPSE_DO(take_all(s, a, w, b));
+    COPSE_DO(take_all(s, b, w, a));
   }
-  COPSE_DO(take_all(s, a, w, a, false));
-  if (n == 2) COPSE_DO(take_all(s, b, w, b, false));
+  COPSE_DO(take_all(s, a, w, a));
+  if (n == 2) COPSE_DO(take_all(s, b, w, b));
   return COPSE_OK;
 }
 
@@ -449,15 +440,8 @@ static copse_status take_within_cuts(struct splitter *s, int w) {
     step.amount = spared(s, &step);
     COPSE_DO(take(s, step));
   }
-  int n_in = copy_neighbours(copse_flow_entering(s->flow, w), s->entering);
-  int n_out = copy_neighbours(copse_flow_leaving(s->flow, w), s->leaving);
-  for (int loops = 0; loops < 2; loops++)
-    for (int i = 0; i < n_in; i++)
-      for (int j = 0; j < n_out; j++) {
-        int u = s->entering[i], t = s->leaving[(i + n_out / 2 + j) % n_out];
-        if ((u == t) == (loops == 1)) COPSE_DO(take_all(s, u, w, t, true));
-      }
-  return COPSE_OK;
+  struct pairs pairs = list_pairs(s, w);
+  return take_pairs(s, &pairs, 0, pairs.n);
 }
 
 /* Whether all terminals are served with relay w gone; the cuts that are broken are learned. */

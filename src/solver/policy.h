@@ -80,7 +80,7 @@ static inline int copse_trust_from(int option) { return option > 0 ? option : CO
 /* Attempts at the same roots while each teaches new cuts. Not measured. */
 #define COPSE_PACK_TRIES 3
 
-/* ---- trees of one root (trees/single.c) ----------------------------------------------------- */
+/* ---- trees of one root (trees/grow.c) ------------------------------------------------------ */
 
 /* Families that the trees of the root are grown in, at most: more are lower where hosts have
  * several ways out, and take longer. Not measured. */
@@ -89,7 +89,7 @@ static inline int copse_trust_from(int option) { return option > 0 ? option : CO
  * measured. */
 #define COPSE_SINGLE_NARROW_TIMES 2
 
-/* ---- orbit trees (trees/orbit.c) ------------------------------------------------------------ */
+/* ---- orbit trees (trees/grow.c) ------------------------------------------------------------- */
 
 /* Attempts, each avoiding the orbits that ran out in those before a little more. Not measured. */
 #define COPSE_ORBIT_LEVELS 8

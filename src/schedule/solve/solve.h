@@ -63,7 +63,7 @@ copse_status copse_solve_alltoall(const struct copse_topology *topology,
  * flow, exact where the solver's numbers turn out to be fractions, else with a stated tiny gap.
  * Symmetries (topology/symmetry/symmetry.h) save maximum flows: one for each orbit of ranks; the
  * optimum is the same without. For a compact schedule, and from COPSE_TRUST_FROM
- * ranks on (solver/policy.h), trees of base ranks that reach it (solver/trees/orbit.c) are taken
+ * ranks on (solver/policy.h), trees of base ranks that reach it (solver/trees/grow.c) are taken
  * where they are found; they are listed with all their images unless the schedule is a compact one.
  * The caller frees *out. COPSE_INFEASIBLE naming two ranks; COPSE_BAD_INPUT for an
  * unbalanced relay; COPSE_INVALID for a root out of range; COPSE_OVERFLOW; COPSE_NOMEM.

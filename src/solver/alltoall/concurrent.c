@@ -5,30 +5,80 @@
  *   prices of links -> shortest-path trees, one per source -> mixture of least time
  *         ^                                                        |
  *         +--------------------------------------------------------+
+ *
+ * Then the floating-point result is made exact: integer lengths and what they prove, and weights
+ * with a common denominator and the loads that they make. The weights are first read off the
+ * master's solution by continued fractions. Where that is not the bound, the simplex method says
+ * which trees are used and which orbits are full, and the linear system that this makes is solved
+ * in GMP rationals. Else they are rounded down to a grid.
  */
 #include "solver/alltoall/concurrent.h"
 
+#include <gmp.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "solver/alltoall/internal.h"
 #include "solver/alltoall/policy.h"
+#include "solver/lp/equations.h"
+#include "solver/lp/mixture.h"
+#include "solver/network/shortest.h"
 
-static int64_t demand_of(const struct copse_concurrent_problem *problem, int source, int sink) {
-  if (source == sink) return 0;
-  if (!problem->demand) return 1;
-  return problem->demand[(size_t)source * (size_t)problem->network->n_terminals + (size_t)sink];
-}
+struct column_load {
+  int orbit;
+  int64_t load; /* on each link of the orbit, by the source and all of its images */
+};
 
-int64_t copse_column_demand(const struct copse_search *s, int base, int sink) {
-  return demand_of(s->problem, s->base[base], sink);
+/* A tree that carries all demand of one base source. */
+struct column {
+  int base;
+  int *via; /* [n_nodes] the link into each node, -1 */
+  struct column_load *loads;
+  int n_loads;
+  double weight; /* in the master's solution */
+};
+
+struct search {
+  const struct copse_concurrent_problem *problem;
+  int *orbit; /* [n_links] */
+  int n_orbits;
+  int *orbit_size;
+  int64_t *orbit_capacity;
+  int *base; /* [n_bases] terminals that are routed */
+  int n_bases;
+  int64_t most_demand; /* of a base source */
+  double unit;         /* time that is about 1 in the master: of the first tree with a load */
+  bool *blocked;       /* [n_nodes] may not be passed */
+  struct copse_shortest shortest;
+  int64_t *below;   /* [n_nodes] scratch */
+  int64_t *lengths; /* [n_links] scratch */
+  int64_t *loads;   /* [n_orbits] of the tree at hand, or of paths in 1 / whole units of demand */
+  int *nodes;       /* [n_nodes] scratch */
+  struct copse_mixture_load *row; /* [n_orbits] scratch */
+  struct column *columns;
+  size_t n_columns, columns_capacity;
+  struct copse_mixture *master;
+  int n_rounds;
+  bool stuck;          /* GLPK gave up on the last master: its values are of the one before */
+  double time;         /* the master's: demand units over capacity units */
+  double *price;       /* [n_orbits] the master's duals, >= 0 */
+  double *share_price; /* [n_bases] */
+  double *best_price;  /* [n_orbits] that gave best_bound */
+  double best_bound;
+  struct copse_arena arena; /* of all arrays but that of the columns */
+};
+
+static int64_t column_demand(const struct search *s, int base, int sink) {
+  const struct copse_concurrent_problem *p = s->problem;
+  if (s->base[base] == sink) return 0;
+  if (!p->demand) return 1;
+  return p->demand[(size_t)s->base[base] * (size_t)p->network->n_terminals + (size_t)sink];
 }
 
 /* ---- setting up ------------------------------------------------------------------- */
 
 /* Orbits of links; a link's load is its orbit's, times order / size of the orbit. */
-static copse_status find_orbits(struct copse_search *s, struct copse_err *err) {
+static copse_status find_orbits(struct search *s, struct copse_err *err) {
   const struct copse_network *network = s->problem->network;
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   size_t links = (size_t)network->n_links;
@@ -45,7 +95,7 @@ static copse_status find_orbits(struct copse_search *s, struct copse_err *err) {
 }
 
 /* One source per orbit of terminals. */
-static copse_status find_bases(struct copse_search *s, struct copse_err *err) {
+static copse_status find_bases(struct search *s, struct copse_err *err) {
   const struct copse_network *network = s->problem->network;
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   int *first;
@@ -61,13 +111,14 @@ static copse_status find_bases(struct copse_search *s, struct copse_err *err) {
   return COPSE_OK;
 }
 
-static copse_status prepare(struct copse_search *s, struct copse_err *err) {
+static copse_status prepare(struct search *s, struct copse_err *err) {
   const struct copse_network *network = s->problem->network;
   size_t nodes = (size_t)network->n_nodes, links = (size_t)network->n_links;
   COPSE_DO(find_orbits(s, err));
   COPSE_DO(find_bases(s, err));
   COPSE_DO(COPSE_ARRAY(&s->arena, nodes, s->blocked, err));
   COPSE_DO(COPSE_ARRAY(&s->arena, nodes, s->below, err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, nodes, s->nodes, err));
   COPSE_DO(COPSE_ARRAY(&s->arena, links, s->lengths, err));
   COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_orbits, s->loads, err));
   COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_orbits, s->row, err));
@@ -79,14 +130,14 @@ static copse_status prepare(struct copse_search *s, struct copse_err *err) {
   for (int b = 0; b < s->n_bases; b++) {
     int64_t sum = 0;
     for (int j = 0; j < network->n_terminals; j++)
-      if (copse_add_overflows(sum, copse_column_demand(s, b, j), &sum) || sum > INT64_MAX >> 12)
+      if (copse_add_overflows(sum, column_demand(s, b, j), &sum) || sum > INT64_MAX >> 12)
         return copse_fail(err, COPSE_OVERFLOW, "the demand of a rank is too large");
     if (sum > s->most_demand) s->most_demand = sum;
   }
   return COPSE_OK;
 }
 
-static void release(struct copse_search *s) {
+static void release(struct search *s) {
   copse_mixture_free(s->master);
   free(s->columns);
   copse_arena_free(&s->arena);
@@ -94,19 +145,20 @@ static void release(struct copse_search *s) {
 
 /* ---- columns ---------------------------------------------------------------------- */
 
-int copse_orbit_factor(const struct copse_search *s, int orbit) {
+static int orbit_factor(const struct search *s, int orbit) {
   return s->problem->rotation.order / s->orbit_size[orbit];
 }
 
-/* Loads of the tree of the last shortest-path run: demand below each link, by orbit. */
-static copse_status load_tree(struct copse_search *s, int base, struct copse_concurrent *out) {
+/* The shortest-path tree of a base source and its loads: demand below each link, by orbit. */
+static copse_status find_tree(struct search *s, int base, struct copse_concurrent *out) {
   const struct copse_network *network = s->problem->network;
   const int *order = s->shortest.order;
+  copse_shortest_run(&s->shortest, network->terminals[s->base[base]], s->lengths, s->blocked);
   memset(s->below, 0, (size_t)network->n_nodes * sizeof *s->below);
   memset(s->loads, 0, (size_t)s->n_orbits * sizeof *s->loads);
   for (int j = 0; j < network->n_terminals; j++) {
     int node = network->terminals[j];
-    s->below[node] = copse_column_demand(s, base, j);
+    s->below[node] = column_demand(s, base, j);
     if (s->below[node] > 0 && copse_shortest_length(&s->shortest, node) < 0) {
       out->unreached_source = s->base[base];
       out->unreached_sink = j;
@@ -116,15 +168,15 @@ static copse_status load_tree(struct copse_search *s, int base, struct copse_con
   for (int i = s->shortest.n_order - 1; i > 0; i--) {
     int link = s->shortest.via[order[i]];
     s->below[network->links[link].src] += s->below[order[i]];
-    s->loads[s->orbit[link]] += s->below[order[i]] * copse_orbit_factor(s, s->orbit[link]);
+    s->loads[s->orbit[link]] += s->below[order[i]] * orbit_factor(s, s->orbit[link]);
   }
   return COPSE_OK;
 }
 
 /* Each row in its own capacity, and T near 1, whatever the units and however they differ. */
-static void add_to_master(struct copse_search *s, const struct copse_column *column) {
+static void add_to_master(struct search *s, const struct column *column) {
   for (int i = 0; i < column->n_loads; i++) {
-    const struct copse_column_load *load = &column->loads[i];
+    const struct column_load *load = &column->loads[i];
     s->row[i] = (struct copse_mixture_load){
         load->orbit, (double)load->load / (double)s->orbit_capacity[load->orbit] / s->unit};
   }
@@ -133,7 +185,7 @@ static void add_to_master(struct copse_search *s, const struct copse_column *col
 
 /* Sets time, prices and the columns' weights; or `stuck`, which leaves them as they were: what was
  * found so far stands, and its gap is stated. */
-static void solve_master(struct copse_search *s) {
+static void solve_master(struct search *s) {
   s->stuck = !copse_mixture_solve(s->master);
   if (s->stuck) return;
   s->time = copse_mixture_most(s->master) * s->unit;
@@ -148,10 +200,10 @@ static void solve_master(struct copse_search *s) {
 }
 
 /* Keeps the tree as a column, its loads as a sparse list. */
-static copse_status keep_tree(struct copse_search *s, int base, struct copse_err *err) {
+static copse_status keep_tree(struct search *s, int base, struct copse_err *err) {
   const struct copse_network *network = s->problem->network;
   /* the first tree of each source is a solution by itself, should no master be solved */
-  struct copse_column column = {.base = base, .weight = s->n_rounds == 0 ? 1 : 0};
+  struct column column = {.base = base, .weight = s->n_rounds == 0 ? 1 : 0};
   for (int o = 0; o < s->n_orbits; o++) column.n_loads += s->loads[o] > 0;
   COPSE_DO(
       copse_grow(&s->columns, &s->columns_capacity, s->n_columns + 1, sizeof *s->columns, err));
@@ -159,31 +211,25 @@ static copse_status keep_tree(struct copse_search *s, int base, struct copse_err
   COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)network->n_nodes, column.via, err));
   memcpy(column.via, s->shortest.via, (size_t)network->n_nodes * sizeof *column.via);
   for (int o = 0, n = 0; o < s->n_orbits; o++)
-    if (s->loads[o] > 0) column.loads[n++] = (struct copse_column_load){o, s->loads[o]};
+    if (s->loads[o] > 0) column.loads[n++] = (struct column_load){o, s->loads[o]};
   s->columns[s->n_columns++] = column;
   add_to_master(s, &column);
   return COPSE_OK;
 }
 
 /* Integer lengths from the prices of orbits. */
-static void set_lengths(struct copse_search *s, const double *price) {
+static void set_lengths(struct search *s, const double *price) {
   double most = 0;
   for (int o = 0; o < s->n_orbits; o++)
-    if (price[o] * copse_orbit_factor(s, o) > most) most = price[o] * copse_orbit_factor(s, o);
+    if (price[o] * orbit_factor(s, o) > most) most = price[o] * orbit_factor(s, o);
   for (int e = 0; e < s->problem->network->n_links; e++) {
     int o = s->orbit[e];
-    double part = most > 0 ? price[o] * copse_orbit_factor(s, o) / most : 1;
+    double part = most > 0 ? price[o] * orbit_factor(s, o) / most : 1;
     s->lengths[e] = (int64_t)llround(part * (double)(COPSE_LENGTH_MAX >> 2));
   }
 }
 
-/* The sum of demand * distance over base sources, in the units of the prices. */
-struct pricing {
-  double bound;  /* what these prices prove about T */
-  int improving; /* columns added */
-};
-
-static double tree_cost(const struct copse_search *s, const double *price) {
+static double tree_cost(const struct search *s, const double *price) {
   double cost = 0;
   for (int o = 0; o < s->n_orbits; o++) cost += price[o] * (double)s->loads[o];
   return cost;
@@ -191,37 +237,34 @@ static double tree_cost(const struct copse_search *s, const double *price) {
 
 /*
  * Shortest-path trees under `price`; those whose cost under the master's own prices is
- * below their source's share price improve the master and are kept.
+ * below their source's share price improve the master and are kept: so many. *bound: what these
+ * prices prove about T.
  */
-static copse_status price_columns(struct copse_search *s, const double *price,
-                                  struct pricing *result, struct copse_concurrent *out,
+static copse_status price_columns(struct search *s, const double *price, double *bound,
+                                  int *improving, struct copse_concurrent *out,
                                   struct copse_err *err) {
   double weight = 0, cost = 0;
-  result->improving = 0;
+  *improving = 0;
   set_lengths(s, price);
   for (int o = 0; o < s->n_orbits; o++) weight += price[o] * (double)s->orbit_capacity[o];
   for (int b = 0; b < s->n_bases; b++) {
-    copse_shortest_run(&s->shortest, s->problem->network->terminals[s->base[b]], s->lengths,
-                       s->blocked);
-    COPSE_DO(load_tree(s, b, out));
+    COPSE_DO(find_tree(s, b, out));
     cost += tree_cost(s, price);
     double own = tree_cost(s, s->price), share = s->share_price[b];
     if (s->n_rounds > 0 && own >= share - 1e-9 * fabs(share)) continue;
     COPSE_DO(keep_tree(s, b, err));
-    result->improving++;
+    ++*improving;
   }
-  result->bound = weight > 0 ? cost / weight : 0;
+  *bound = weight > 0 ? cost / weight : 0;
   return COPSE_OK;
 }
 
 /* The time that the first trees take by themselves sets the scale of the master. */
-static copse_status estimate_unit(struct copse_search *s, const double *price,
+static copse_status estimate_unit(struct search *s, const double *price,
                                   struct copse_concurrent *out) {
   set_lengths(s, price);
   for (int b = 0; b < s->n_bases; b++) {
-    copse_shortest_run(&s->shortest, s->problem->network->terminals[s->base[b]], s->lengths,
-                       s->blocked);
-    COPSE_DO(load_tree(s, b, out));
+    COPSE_DO(find_tree(s, b, out));
     for (int o = 0; o < s->n_orbits; o++) {
       double time = (double)s->loads[o] / (double)s->orbit_capacity[o];
       if (time > s->unit) s->unit = time;
@@ -237,19 +280,19 @@ static copse_status estimate_unit(struct copse_search *s, const double *price,
  * (Wentges 1997), which damps their swings; where the smoothed ones find nothing, the
  * master's own decide.
  */
-static copse_status search(struct copse_search *s, struct copse_concurrent *out,
-                           struct copse_err *err) {
+static copse_status run_rounds(struct search *s, struct copse_concurrent *out,
+                               struct copse_err *err) {
   double tolerance = s->problem->tolerance.num > 0 ? copse_q_to_double(s->problem->tolerance) : 0;
   double last_time = INFINITY;
-  int stalled = 0;
-  struct pricing pricing;
+  int stalled = 0, improving;
+  double bound;
   double *smoothed;
   if (tolerance < 1e-11) tolerance = 1e-11;
   COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_orbits, smoothed, err));
   for (int o = 0; o < s->n_orbits; o++) s->best_price[o] = 1 / (double)s->orbit_capacity[o];
   COPSE_DO(estimate_unit(s, s->best_price, out));
-  COPSE_DO(price_columns(s, s->best_price, &pricing, out, err));
-  s->best_bound = pricing.bound;
+  COPSE_DO(price_columns(s, s->best_price, &bound, &improving, out, err));
+  s->best_bound = bound;
   for (s->n_rounds = 1; s->n_rounds < COPSE_MAX_ROUNDS; s->n_rounds++) {
     solve_master(s);
     if (s->stuck) break;
@@ -259,18 +302,18 @@ static copse_status search(struct copse_search *s, struct copse_concurrent *out,
     if (stalled > COPSE_STALLED_ROUNDS) break;
     last_time = s->time;
     for (int o = 0; o < s->n_orbits; o++) smoothed[o] = 0.5 * s->price[o] + 0.5 * s->best_price[o];
-    COPSE_DO(price_columns(s, smoothed, &pricing, out, err));
+    COPSE_DO(price_columns(s, smoothed, &bound, &improving, out, err));
     const double *used = smoothed;
-    if (pricing.improving == 0) {
+    if (improving == 0) {
       used = s->price;
-      COPSE_DO(price_columns(s, s->price, &pricing, out, err));
+      COPSE_DO(price_columns(s, s->price, &bound, &improving, out, err));
     }
-    if (pricing.bound > s->best_bound) {
-      s->best_bound = pricing.bound;
+    if (bound > s->best_bound) {
+      s->best_bound = bound;
       stalled = 0;
       memcpy(s->best_price, used, (size_t)s->n_orbits * sizeof *used);
     }
-    if (pricing.improving == 0) break;
+    if (improving == 0) break;
     copse_progress_report(s->problem->progress, "flow", s->n_rounds, COPSE_MAX_ROUNDS);
   }
   out->rounds = s->n_rounds;
@@ -278,20 +321,476 @@ static copse_status search(struct copse_search *s, struct copse_concurrent *out,
   return COPSE_OK;
 }
 
+/* ---- rounding: exact weights ------------------------------------------------------- */
+
+/* Equations sum_j a[i][j] * weight[j] = a[i][n]. */
+struct system {
+  int rows, n;
+  mpq_t *a;       /* [rows * (n + 1)] */
+  size_t *column; /* [n] of the search */
+  int *pivot_row; /* [n] -1: free */
+};
+
+static mpq_t *at(const struct system *y, int i, int j) {
+  return &y->a[(size_t)i * (size_t)(y->n + 1) + (size_t)j];
+}
+
+static bool is_full(const struct search *s, const double *load, int o) {
+  return load[o] >= s->time * (double)s->orbit_capacity[o] * (1 - COPSE_FULL_SLACK);
+}
+
+/* One row per source (its weights add up to 1) and per full orbit (its load is T * capacity). */
+static void fill_system(const struct search *s, const double *load, struct copse_q time,
+                        struct system *y) {
+  int row = s->n_bases;
+  for (int j = 0; j < y->n; j++) mpq_set_ui(*at(y, s->columns[y->column[j]].base, j), 1, 1);
+  for (int b = 0; b < s->n_bases; b++) mpq_set_ui(*at(y, b, y->n), 1, 1);
+  for (int o = 0; o < s->n_orbits; o++) {
+    if (!is_full(s, load, o)) continue;
+    for (int j = 0; j < y->n; j++) {
+      const struct column *c = &s->columns[y->column[j]];
+      for (int i = 0; i < c->n_loads; i++)
+        if (c->loads[i].orbit == o) mpq_set_si(*at(y, row, j), c->loads[i].load, 1);
+    }
+    mpq_set_si(*at(y, row, y->n), time.num, (unsigned long)time.den);
+    mpz_mul_si(mpq_numref(*at(y, row, y->n)), mpq_numref(*at(y, row, y->n)), s->orbit_capacity[o]);
+    mpq_canonicalize(*at(y, row, y->n));
+    row++;
+  }
+}
+
+/* row[i] -= factor * row[pivot], from column `from` on. */
+static void subtract(struct system *y, int i, int pivot, int from, mpq_t factor, mpq_t t) {
+  for (int j = from; j <= y->n; j++) {
+    if (mpq_sgn(*at(y, pivot, j)) == 0) continue;
+    mpq_mul(t, factor, *at(y, pivot, j));
+    mpq_sub(*at(y, i, j), *at(y, i, j), t);
+  }
+}
+
+/* Gauss-Jordan. False if the equations contradict each other. */
+static bool eliminate(struct system *y, bool *used) {
+  bool consistent = true;
+  mpq_t factor, t;
+  mpq_inits(factor, t, NULL);
+  for (int j = 0; j < y->n; j++) {
+    int pivot = -1;
+    for (int i = 0; i < y->rows && pivot < 0; i++)
+      if (!used[i] && mpq_sgn(*at(y, i, j)) != 0) pivot = i;
+    y->pivot_row[j] = pivot;
+    if (pivot < 0) continue;
+    used[pivot] = true;
+    mpq_inv(factor, *at(y, pivot, j));
+    for (int k = j; k <= y->n; k++) mpq_mul(*at(y, pivot, k), *at(y, pivot, k), factor);
+    for (int i = 0; i < y->rows; i++) {
+      if (i == pivot || mpq_sgn(*at(y, i, j)) == 0) continue;
+      mpq_set(factor, *at(y, i, j));
+      subtract(y, i, pivot, j, factor, t);
+    }
+  }
+  for (int i = 0; i < y->rows; i++)
+    if (!used[i] && mpq_sgn(*at(y, i, y->n)) != 0) consistent = false;
+  mpq_clears(factor, t, NULL);
+  return consistent;
+}
+
+/* The weights; free ones are put at a near fraction and the others follow. */
+static void back_substitute(const struct search *s, struct system *y, mpq_t *weight) {
+  mpq_t t;
+  mpq_init(t);
+  for (int j = 0; j < y->n; j++)
+    if (y->pivot_row[j] < 0) {
+      mpq_set_si(weight[j], lround(s->columns[y->column[j]].weight * 64), 64);
+      mpq_canonicalize(weight[j]);
+    }
+  for (int j = 0; j < y->n; j++) {
+    int row = y->pivot_row[j];
+    if (row < 0) continue;
+    mpq_set(weight[j], *at(y, row, y->n));
+    for (int k = 0; k < y->n; k++) {
+      if (y->pivot_row[k] >= 0 || mpq_sgn(*at(y, row, k)) == 0) continue;
+      mpq_mul(t, *at(y, row, k), weight[k]);
+      mpq_sub(weight[j], weight[j], t);
+    }
+  }
+  mpq_clear(t);
+}
+
+/* Common denominator and integer weights, if they fit and none is negative. */
+static int64_t to_integers(const struct search *s, const struct system *y, mpq_t *weight,
+                           int64_t *weights) {
+  mpz_t common, value;
+  int64_t whole = 0;
+  bool good = true;
+  mpz_init_set_ui(common, 1);
+  mpz_init(value);
+  for (int j = 0; j < y->n && good; j++) {
+    mpz_lcm(common, common, mpq_denref(weight[j]));
+    good = mpq_sgn(weight[j]) >= 0 && mpz_sizeinbase(common, 2) < 48;
+  }
+  if (good) {
+    for (size_t c = 0; c < s->n_columns; c++) weights[c] = 0;
+    for (int j = 0; j < y->n; j++) {
+      mpz_divexact(value, common, mpq_denref(weight[j]));
+      mpz_mul(value, value, mpq_numref(weight[j]));
+      weights[y->column[j]] = mpz_get_si(value);
+    }
+    whole = mpz_get_si(common);
+  }
+  mpz_clears(common, value, NULL);
+  return whole;
+}
+
+/*
+ * Weights of the columns as integers over a common denominator, *whole: those that fill exactly the
+ * orbits that the master fills, at the given time. 0 where there are none that fit 48 bits; the
+ * caller then rounds.
+ */
+static copse_status exact_weights(const struct search *s, struct copse_q time, int64_t *weights,
+                                  int64_t *whole, struct copse_err *err) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  COPSE_AT_END(copse_rationals_free) mpq_t *cells = NULL;
+  COPSE_AT_END(copse_rationals_free) mpq_t *weight = NULL;
+  struct system y = {.rows = s->n_bases};
+  double *load; /* of each orbit in the floating-point solution */
+  bool *used;
+  *whole = 0;
+  if (time.num == 0) return COPSE_OK;
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)s->n_orbits, load, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, s->n_columns, y.column, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, s->n_columns, y.pivot_row, err));
+  for (size_t c = 0; c < s->n_columns; c++) {
+    const struct column *column = &s->columns[c];
+    for (int i = 0; i < column->n_loads; i++)
+      load[column->loads[i].orbit] += column->weight * (double)column->loads[i].load;
+    if (column->weight >= COPSE_LEAST_WEIGHT) y.column[y.n++] = c;
+  }
+  for (int o = 0; o < s->n_orbits; o++) y.rows += is_full(s, load, o);
+  if (y.rows > COPSE_WEIGHT_EQUATIONS || y.n > COPSE_WEIGHT_EQUATIONS) return COPSE_OK;
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)y.rows, used, err));
+  COPSE_DO(copse_rationals_new((size_t)y.rows * (size_t)(y.n + 1), &cells, err));
+  COPSE_DO(copse_rationals_new((size_t)y.n, &weight, err));
+  y.a = cells;
+  fill_system(s, load, time, &y);
+  if (!eliminate(&y, used)) return COPSE_OK;
+  back_substitute(s, &y, weight);
+  *whole = to_integers(s, &y, weight, weights);
+  return COPSE_OK;
+}
+
+typedef __int128 wide;
+
+/* a * b / (c * d) in lowest terms, if that fits 64 bits; all > 0. */
+static bool narrow(wide a, int64_t b, wide c, int64_t d, struct copse_q *out) {
+  mpq_t q;
+  mpq_init(q);
+  mpz_import(mpq_numref(q), 1, -1, sizeof a, 0, 0, &a);
+  mpz_import(mpq_denref(q), 1, -1, sizeof c, 0, 0, &c);
+  mpz_mul_si(mpq_numref(q), mpq_numref(q), b);
+  mpz_mul_si(mpq_denref(q), mpq_denref(q), d);
+  mpq_canonicalize(q);
+  bool fits = mpz_fits_slong_p(mpq_numref(q)) && mpz_fits_slong_p(mpq_denref(q));
+  if (fits) *out = (struct copse_q){mpz_get_si(mpq_numref(q)), mpz_get_si(mpq_denref(q))};
+  mpq_clear(q);
+  return fits;
+}
+
+/* ---- the bound -------------------------------------------------------------------- */
+
+/* Lengths = prices * grid / largest price, rounded. */
+static void grid_lengths(const struct search *s, const double *price, double most, int64_t grid,
+                         int64_t *lengths) {
+  for (int e = 0; e < s->problem->network->n_links; e++) {
+    int o = s->orbit[e];
+    lengths[e] = (int64_t)llround(price[o] * orbit_factor(s, o) / most * (double)grid);
+  }
+}
+
+/* What lengths prove: sum demand * distance / sum capacity * length, exactly. */
+static bool prove(struct search *s, const int64_t *lengths, struct copse_q *bound,
+                  struct copse_q *in_units) {
+  const struct copse_network *network = s->problem->network;
+  wide need = 0, room = 0;
+  for (int e = 0; e < network->n_links; e++) room += (wide)network->links[e].capacity * lengths[e];
+  for (int b = 0; b < s->n_bases; b++) {
+    copse_shortest_run(&s->shortest, network->terminals[s->base[b]], lengths, s->blocked);
+    for (int j = 0; j < network->n_terminals; j++)
+      need += (wide)column_demand(s, b, j) *
+              copse_shortest_length(&s->shortest, network->terminals[j]) *
+              s->problem->rotation.order;
+  }
+  if (room <= 0 || need <= 0) return false;
+  if (!narrow(need, 1, room, 1, in_units)) *in_units = COPSE_Q_ZERO; /* no exact weights then */
+  return narrow(need, s->problem->time_unit, room, s->problem->total, bound);
+}
+
+static void take_better(struct search *s, const int64_t *lengths, struct copse_concurrent *out) {
+  struct copse_q bound, in_units;
+  if (!prove(s, lengths, &bound, &in_units) || copse_q_cmp(bound, out->bound) <= 0) return;
+  out->bound = bound;
+  out->bound_in_units = in_units;
+  memcpy(out->lengths, lengths, (size_t)s->problem->network->n_links * sizeof *lengths);
+}
+
+/* Lengths from one set of prices: as fractions if they are some, else on grids. */
+static copse_status try_prices(struct search *s, const double *price, struct copse_concurrent *out,
+                               struct copse_err *err) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  size_t links = (size_t)s->problem->network->n_links;
+  double most = 0, *values;
+  int64_t *lengths;
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)s->n_orbits, values, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, links, lengths, err));
+  for (int o = 0; o < s->n_orbits; o++) {
+    values[o] = price[o] * orbit_factor(s, o);
+    if (values[o] > most) most = values[o];
+  }
+  if (most <= 0) return COPSE_OK;
+  for (int o = 0; o < s->n_orbits; o++) values[o] /= most;
+  int64_t q = copse_common_denominator(values, s->n_orbits, 1000000, 1e-6);
+  if (q > 0) {
+    grid_lengths(s, price, most, q, lengths);
+    take_better(s, lengths, out);
+  }
+  for (int bits = 24; bits >= 10 && (q == 0 || bits == 24); bits -= 7) {
+    grid_lengths(s, price, most, (int64_t)1 << bits, lengths);
+    take_better(s, lengths, out);
+  }
+  return COPSE_OK;
+}
+
+static copse_status round_bound(struct search *s, struct copse_concurrent *out,
+                                struct copse_err *err) {
+  COPSE_DO(try_prices(s, s->price, out, err));
+  COPSE_DO(try_prices(s, s->best_price, out, err));
+  if (out->bound.num == 0)
+    return copse_fail(err, COPSE_OVERFLOW, "the bound needs more than 64 bits; use fewer digits");
+  return COPSE_OK;
+}
+
+/* ---- the paths -------------------------------------------------------------------- */
+
+#define AMOUNT_MAX ((int64_t)1 << 62)
+
+struct collector {
+  struct search *s;
+  struct copse_concurrent *out; /* whole is set */
+  const int64_t *weights;       /* of the columns, out of whole; NULL: their own, rounded */
+  struct copse_concurrent_path *paths;
+  size_t n, capacity;
+  struct copse_arena arena; /* of the result's paths */
+  bool overflow;
+};
+
+/* The way to a sink in a column's tree, into the scratch from its end; returns its start. */
+static int walk(struct collector *k, const struct column *column, int sink) {
+  const struct copse_network *network = k->s->problem->network;
+  int at = network->n_nodes, node = network->terminals[sink];
+  k->s->nodes[--at] = node;
+  while (column->via[node] >= 0) {
+    node = network->links[column->via[node]].src;
+    k->s->nodes[--at] = node;
+  }
+  return at;
+}
+
+/* Adds the load of a path to the orbits of its links. */
+static void add_load(struct collector *k, const struct column *column, int sink, int64_t amount) {
+  const struct copse_network *network = k->s->problem->network;
+  int node = network->terminals[sink];
+  for (int link; (link = column->via[node]) >= 0; node = network->links[link].src) {
+    int o = k->s->orbit[link];
+    int64_t load;
+    if (copse_mul_overflows(amount, orbit_factor(k->s, o), &load) ||
+        copse_add_overflows(k->s->loads[o], load, &k->s->loads[o]))
+      k->overflow = true;
+  }
+}
+
+/* Adds `amount` to the pair's path if it has the same, else a new path. */
+static copse_status add_path(struct collector *k, size_t first,
+                             const struct copse_concurrent_path *path, int at,
+                             struct copse_err *err) {
+  int n = k->s->problem->network->n_nodes - at;
+  for (size_t i = first; i < k->n; i++) {
+    struct copse_concurrent_path *p = &k->paths[i];
+    if (p->n_nodes != n || memcmp(p->nodes, k->s->nodes + at, (size_t)n * sizeof *k->s->nodes) != 0)
+      continue;
+    p->amount += path->amount;
+    return COPSE_OK;
+  }
+  COPSE_DO(copse_grow(&k->paths, &k->capacity, k->n + 1, sizeof *k->paths, err));
+  int *copy = copse_arena_alloc(&k->arena, (size_t)n, sizeof *copy);
+  if (!copy) return copse_fail_nomem(err);
+  memcpy(copy, k->s->nodes + at, (size_t)n * sizeof *copy);
+  k->paths[k->n] = *path;
+  k->paths[k->n].nodes = copy;
+  k->paths[k->n++].n_nodes = n;
+  return COPSE_OK;
+}
+
+/* How much of a pair's demand takes a column's tree. */
+static int64_t amount_of(const struct collector *k, size_t c, int64_t due) {
+  const struct column *column = &k->s->columns[c];
+  if (k->weights) return due / k->out->whole * k->weights[c];
+  return column->weight < COPSE_LEAST_WEIGHT ? 0 : (int64_t)floor(column->weight * (double)due);
+}
+
+/* The largest share of the pair takes up what rounding leaves. */
+static copse_status collect_pair(struct collector *k, int base, int sink, struct copse_err *err) {
+  size_t first = k->n, largest = k->s->n_columns;
+  int64_t due, left;
+  if (copse_mul_overflows(column_demand(k->s, base, sink), k->out->whole, &due)) {
+    k->overflow = true;
+    return COPSE_OK;
+  }
+  if (due == 0) return COPSE_OK;
+  left = due;
+  for (size_t c = 0; c < k->s->n_columns; c++) {
+    if (k->s->columns[c].base != base) continue;
+    left -= amount_of(k, c, due);
+    if (largest == k->s->n_columns || amount_of(k, c, due) > amount_of(k, largest, due))
+      largest = c;
+  }
+  for (size_t c = 0; c < k->s->n_columns; c++) {
+    if (k->s->columns[c].base != base) continue;
+    struct copse_concurrent_path path = {
+        .source = k->s->base[base], .sink = sink, .amount = amount_of(k, c, due)};
+    if (c == largest) path.amount += left;
+    if (path.amount <= 0) continue;
+    add_load(k, &k->s->columns[c], sink, path.amount);
+    COPSE_DO(add_path(k, first, &path, walk(k, &k->s->columns[c], sink), err));
+  }
+  return COPSE_OK;
+}
+
+/* The most loaded orbit; compared exactly, and the largest must fit the caller's fractions. */
+static bool measure(const struct collector *k, struct copse_q *time) {
+  const struct search *s = k->s;
+  int most = -1;
+  if (k->overflow) return false;
+  for (int o = 0; o < s->n_orbits; o++) {
+    if (k->s->loads[o] == 0) continue;
+    if (most < 0 || (wide)k->s->loads[o] * s->orbit_capacity[most] >
+                        (wide)k->s->loads[most] * s->orbit_capacity[o])
+      most = o;
+  }
+  if (most < 0) return false;
+  return narrow(k->s->loads[most], s->problem->time_unit,
+                (wide)s->orbit_capacity[most] * k->out->whole, s->problem->total, time);
+}
+
+/* All paths with amounts in units of demand / whole. *good: it fits, and beats what is there. */
+static copse_status collect(struct collector *k, bool *good, struct copse_q *time,
+                            struct copse_err *err) {
+  int64_t fraction;
+  *good = false;
+  memset(k->s->loads, 0, (size_t)k->s->n_orbits * sizeof *k->s->loads);
+  if (copse_mul_overflows(k->s->problem->total, k->out->whole, &fraction) || fraction > AMOUNT_MAX)
+    return COPSE_OK;
+  for (int b = 0; b < k->s->n_bases; b++)
+    for (int j = 0; j < k->s->problem->network->n_terminals && !k->overflow; j++)
+      COPSE_DO(collect_pair(k, b, j, err));
+  *good = measure(k, time) && (k->out->time.num == 0 || copse_q_cmp(*time, k->out->time) < 0);
+  return COPSE_OK;
+}
+
+static void release_collector(struct collector *k) {
+  free(k->paths);
+  copse_arena_free(&k->arena);
+}
+
+/* Tries one denominator and keeps what it gives if that is the best so far. */
+static copse_status try_whole(struct search *s, int64_t whole, const int64_t *weights,
+                              struct copse_concurrent *out, struct copse_err *err) {
+  int64_t before = out->whole;
+  COPSE_AT_END(release_collector) struct collector k = {.s = s, .out = out, .weights = weights};
+  struct copse_concurrent_path *paths;
+  struct copse_q time;
+  bool good;
+  out->whole = whole;
+  COPSE_DO(collect(&k, &good, &time, err));
+  if (!good) {
+    out->whole = before;
+    return COPSE_OK;
+  }
+  COPSE_DO(COPSE_ARRAY(&k.arena, k.n, paths, err));
+  memcpy(paths, k.paths, k.n * sizeof *paths);
+  copse_arena_free(&out->arena);
+  out->arena = k.arena;
+  k.arena = (struct copse_arena){0};
+  out->paths = paths;
+  out->n_paths = (int)k.n;
+  out->time = time;
+  return COPSE_OK;
+}
+
+/* The denominator that the weights show, if they add up to exactly one per source. */
+static copse_status try_visible(struct search *s, int64_t *weights, struct copse_concurrent *out,
+                                struct copse_err *err) {
+  double *values;
+  int n = 0;
+  COPSE_DO(COPSE_ARRAY(&s->arena, s->n_columns, values, err));
+  for (size_t c = 0; c < s->n_columns; c++)
+    if (s->columns[c].weight >= COPSE_LEAST_WEIGHT) values[n++] = s->columns[c].weight;
+  int64_t whole = copse_common_denominator(values, n, 10000000, 1e-6);
+  bool exact = whole > 0;
+  for (int b = 0; b < s->n_bases && exact; b++) {
+    int64_t left = whole;
+    for (size_t c = 0; c < s->n_columns; c++) {
+      if (s->columns[c].base != b) continue;
+      weights[c] = s->columns[c].weight < COPSE_LEAST_WEIGHT
+                       ? 0
+                       : llround(s->columns[c].weight * (double)whole);
+      left -= weights[c];
+    }
+    exact = left == 0;
+  }
+  if (exact) return try_whole(s, whole, weights, out, err);
+  return COPSE_OK;
+}
+
+/*
+ * Exact weights if they are seen or can be solved for; else amounts rounded down to the
+ * finest grid whose fractions fit.
+ */
+static copse_status round_paths(struct search *s, struct copse_concurrent *out,
+                                struct copse_err *err) {
+  int64_t *weights, whole;
+  out->time = COPSE_Q_ZERO;
+  COPSE_DO(COPSE_ARRAY(&s->arena, s->n_columns, weights, err));
+  COPSE_DO(try_visible(s, weights, out, err));
+  if (!copse_q_eq(out->time, out->bound)) {
+    COPSE_DO(exact_weights(s, out->bound_in_units, weights, &whole, err));
+    if (whole > 0) COPSE_DO(try_whole(s, whole, weights, out, err));
+  }
+  bool rounded = copse_q_eq(out->time, out->bound);
+  for (int bits = 32; bits >= 0 && !rounded; bits -= 4) {
+    struct copse_q before = out->time;
+    COPSE_DO(try_whole(s, (int64_t)1 << bits, NULL, out, err));
+    rounded = !copse_q_eq(out->time, before); /* coarser ones are no better */
+  }
+  if (out->time.num == 0)
+    return copse_fail(err, COPSE_OVERFLOW, "the flows need more than 64 bits; use fewer digits");
+  return COPSE_OK;
+}
+
+/* ---- the whole ---------------------------------------------------------------------- */
+
 copse_status copse_concurrent_solve(const struct copse_concurrent_problem *problem,
                                     struct copse_concurrent *out, struct copse_err *err) {
-  COPSE_AT_END(release) struct copse_search s = {.problem = problem};
+  COPSE_AT_END(release) struct search s = {.problem = problem};
   *out = (struct copse_concurrent){.whole = 1, .unreached_source = -1, .unreached_sink = -1};
   COPSE_DO(prepare(&s, err));
   COPSE_DO(copse_calloc((size_t)problem->network->n_links, sizeof(int64_t), &out->lengths, err));
   out->time = out->bound = out->bound_in_units = COPSE_Q_ZERO;
   if (s.most_demand == 0) return COPSE_OK;
   COPSE_DO(copse_mixture_new(s.n_orbits, s.n_bases, &s.master, err));
-  copse_status status = search(&s, out, err);
+  copse_status status = run_rounds(&s, out, err);
   if (status == COPSE_INFEASIBLE) return COPSE_OK; /* the caller names the ranks */
   if (status != COPSE_OK) return status;
-  COPSE_DO(copse_concurrent_round_bound(&s, out, err));
-  return copse_concurrent_round_paths(&s, out, err);
+  COPSE_DO(round_bound(&s, out, err));
+  return round_paths(&s, out, err);
 }
 
 void copse_concurrent_free(struct copse_concurrent *result) {

@@ -40,7 +40,7 @@ struct copse_forest_options {
   bool bound_only; /* optimum and cut, no trees */
   bool as_given;   /* the capacities carry `weight` trees of every root, which is known: k = 1,
                       no optimum is looked for (optimum.x is 1) */
-  /* Known symmetries, or NULL. With them trees of base roots are made (trees/orbit.c), or none
+  /* Known symmetries, or NULL. With them trees of base roots are made (trees/grow.c), or none
    * where those are not found: forest.base_only says which. */
   const struct copse_network_symmetry *symmetry;
   bool multiple;  /* such trees may be a multiple of k, where the k asked for is 0 */

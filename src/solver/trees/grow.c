@@ -1,5 +1,8 @@
 /*
- * A breadth-first tree: from the first vertex that has a way left over relays to the nearest
+ * Trees grown one after the other over physical links: in this file the growing, then the makers of
+ * trees of one root and of those of one root of each orbit (trees/maker.h).
+ *
+ * A tree grows breadth-first: from the first vertex that has a way left over relays to the nearest
  * terminals that the tree lacks. A cut that the tree is in is not entered again unless it can spare
  * that, and a path that enters a cut ends in it:
  *
@@ -10,16 +13,64 @@
  * before, or that enter a cut again. Where no way carries the whole family, part of it goes on, and
  * a copy of the rest waits.
  */
-#include "solver/trees/grow.h"
-
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
+#include "base/rational.h"
+#include "solver/network/cuts.h"
+#include "solver/policy.h"
+#include "solver/trees/maker.h"
+#include "solver/trees/shorten.h"
+
+struct grown_edge {
+  int src, dst;
+  size_t first; /* its path: grower.path[first] .. */
+  int n_path;
+};
+
+/* `multiplicity` equal trees, grown so far. */
+struct grown_family {
+  int64_t multiplicity;
+  int n_edges;
+  struct grown_edge *edges; /* [n_terminals - 1] */
+};
+
+struct grower {
+  const struct copse_network *network;
+  int n_orbits;
+  int *orbit;    /* [n_links] */
+  int64_t *left; /* [n_orbits] what the base trees may still use */
+  int *avoid;    /* [n_orbits] 0: taken at once; others as a later resort, by number */
+  struct copse_adjacency leaving; /* links by source */
+  struct copse_cuts cuts;         /* slack: how much may enter again, as a later resort */
+  bool *is_terminal, *in_tree;    /* [n_nodes] */
+  unsigned char *touched;         /* [cuts.n] the tree is in the cut already */
+  int64_t *exits; /* [cuts.n] what is left of the links out of it: cuts with more are entered
+                     first. NULL: in the order in which they are found */
+  int root;
+  int *order; /* [n_terminals] the tree's, as they joined */
+  int n_order;
+  int level, top_level;         /* orbits to be avoided more than `level` are not taken now */
+  int open[COPSE_ORBIT_LEVELS]; /* by level: vertices of `order` before it have no way left */
+  struct grown_family current;
+  struct grown_family *waiting; /* split off, to be finished later */
+  size_t n_waiting, waiting_capacity;
+  int *path; /* all edges' paths */
+  size_t n_path, path_capacity;
+  int *via;   /* [n_nodes] the link by which the search came to a relay */
+  int *stamp; /* [n_nodes] the search that saw it last */
+  int n_searches;
+  int *queue;  /* [n_nodes] */
+  int *chosen; /* [n_nodes] links of the path at hand, last first */
+  struct copse_forest *forest;
+  int *depth;               /* [n_nodes] */
+  struct copse_arena arena; /* of all arrays but those that grow */
+  struct copse_err *err;
+};
 
 /* How much of `want` may cross the link: a cut that the tree is in is entered again only where it
  * can spare that, and as a later resort. */
-static int64_t spared_by_cuts(const struct copse_grower *g, const struct copse_net_link *link,
+static int64_t spared_by_cuts(const struct grower *g, const struct copse_net_link *link,
                               int64_t want) {
   const struct copse_cuts_of_node *of = &g->cuts.of[link->dst];
   for (int i = 0; i < of->n && want > 0; i++) {
@@ -32,7 +83,7 @@ static int64_t spared_by_cuts(const struct copse_grower *g, const struct copse_n
 }
 
 /* A path that enters a cut must end in it: else the tree would have to enter once more. */
-static bool ends_inside(const struct copse_grower *g, const struct copse_net_link *link, int end) {
+static bool ends_inside(const struct grower *g, const struct copse_net_link *link, int end) {
   const struct copse_cuts_of_node *of = &g->cuts.of[link->dst];
   for (int i = 0; i < of->n; i++)
     if (!copse_cuts_hold(&g->cuts, of->cuts[i], link->src) &&
@@ -42,7 +93,7 @@ static bool ends_inside(const struct copse_grower *g, const struct copse_net_lin
 }
 
 /* The links from x to the end of `last`, last first, into g->chosen; returns how many. */
-static int collect_path(struct copse_grower *g, int x, int last) {
+static int collect_path(struct grower *g, int x, int last) {
   int n = 0;
   for (int e = last;; e = g->via[g->network->links[e].src]) {
     g->chosen[n++] = e;
@@ -51,7 +102,7 @@ static int collect_path(struct copse_grower *g, int x, int last) {
 }
 
 /* How many of `want` the path can carry; 0 where the rule of cuts forbids it. */
-static int64_t path_amount(const struct copse_grower *g, int n, int64_t want) {
+static int64_t path_amount(const struct grower *g, int n, int64_t want) {
   int end = g->network->links[g->chosen[0]].dst;
   for (int i = 0; i < n && want > 0; i++) {
     int64_t uses = 1, left = g->left[g->orbit[g->chosen[i]]];
@@ -65,7 +116,7 @@ static int64_t path_amount(const struct copse_grower *g, int n, int64_t want) {
 }
 
 /* How much can leave the cuts that the path enters; -1: it enters none. */
-static int64_t exits_of_path(const struct copse_grower *g, int n) {
+static int64_t exits_of_path(const struct grower *g, int n) {
   int end = g->network->links[g->chosen[0]].dst, from = g->network->links[g->chosen[n - 1]].src;
   const struct copse_cuts_of_node *of = &g->cuts.of[end];
   int64_t sum = -1;
@@ -77,7 +128,7 @@ static int64_t exits_of_path(const struct copse_grower *g, int n) {
 
 /* A link was used: so much less can leave the cuts that it leads out of, and where it enters one
  * again that can spare so much less. */
-static void use_cuts(struct copse_grower *g, const struct copse_net_link *link, int64_t amount) {
+static void use_cuts(struct grower *g, const struct copse_net_link *link, int64_t amount) {
   const struct copse_cuts_of_node *of = &g->cuts.of[link->src];
   for (int i = 0; i < of->n; i++)
     if (!copse_cuts_hold(&g->cuts, of->cuts[i], link->dst)) g->exits[of->cuts[i]] -= amount;
@@ -87,11 +138,11 @@ static void use_cuts(struct copse_grower *g, const struct copse_net_link *link, 
       g->cuts.slack[of->cuts[i]] -= amount;
 }
 
-static copse_status split_family(struct copse_grower *g, int64_t amount) {
+static copse_status split_family(struct grower *g, int64_t amount) {
   COPSE_DO(
       copse_grow(&g->waiting, &g->waiting_capacity, g->n_waiting + 1, sizeof *g->waiting, g->err));
-  struct copse_grown_family *copy = &g->waiting[g->n_waiting];
-  *copy = (struct copse_grown_family){g->current.multiplicity - amount, g->current.n_edges, NULL};
+  struct grown_family *copy = &g->waiting[g->n_waiting];
+  *copy = (struct grown_family){g->current.multiplicity - amount, g->current.n_edges, NULL};
   COPSE_DO(copse_calloc((size_t)copy->n_edges, sizeof *copy->edges, &copy->edges, g->err));
   memcpy(copy->edges, g->current.edges, (size_t)copy->n_edges * sizeof *copy->edges);
   g->n_waiting++;
@@ -99,20 +150,19 @@ static copse_status split_family(struct copse_grower *g, int64_t amount) {
   return COPSE_OK;
 }
 
-static void join_tree(struct copse_grower *g, int node) {
+static void join_tree(struct grower *g, int node) {
   g->in_tree[node] = true;
   g->order[g->n_order++] = node;
   for (int i = 0; i < g->cuts.of[node].n; i++) g->touched[g->cuts.of[node].cuts[i]] = 1;
 }
 
 /* The current family takes the path of g->chosen. */
-static copse_status extend(struct copse_grower *g, int n, int64_t amount) {
+static copse_status extend(struct grower *g, int n, int64_t amount) {
   const struct copse_net_link *links = g->network->links;
   if (amount < g->current.multiplicity) COPSE_DO(split_family(g, amount));
   COPSE_DO(
       copse_grow(&g->path, &g->path_capacity, g->n_path + (size_t)n + 1, sizeof *g->path, g->err));
-  struct copse_grown_edge edge = {links[g->chosen[n - 1]].src, links[g->chosen[0]].dst, g->n_path,
-                                  n + 1};
+  struct grown_edge edge = {links[g->chosen[n - 1]].src, links[g->chosen[0]].dst, g->n_path, n + 1};
   g->path[g->n_path++] = edge.src;
   for (int i = n - 1; i >= 0; i--) {
     g->path[g->n_path++] = links[g->chosen[i]].dst;
@@ -134,7 +184,7 @@ struct search {
 };
 
 /* A way from x that ends with link e: taken at once where nothing could be better. */
-static copse_status weigh(struct copse_grower *g, int x, int e, struct search *search) {
+static copse_status weigh(struct grower *g, int x, int e, struct search *search) {
   int64_t whole = g->current.multiplicity;
   int n = collect_path(g, x, e);
   int64_t amount = path_amount(g, n, whole), exits = g->exits ? exits_of_path(g, n) : -1;
@@ -151,13 +201,13 @@ static copse_status weigh(struct copse_grower *g, int x, int e, struct search *s
 
 /* A tree begins with other links than the one before, so that what is left of hosts that have few
  * trees is not of the same links everywhere. */
-static int first_turn(const struct copse_grower *g, int degree) {
+static int first_turn(const struct grower *g, int degree) {
   return g->exits && degree > 0 ? g->forest->n_trees % degree : 0;
 }
 
 /* From x over relays to terminals that are not in the tree, nearest first. Ends after the first
  * way taken where orbits are avoided: the next may do without. */
-static copse_status walk(struct copse_grower *g, int x, struct search *search) {
+static copse_status walk(struct grower *g, int x, struct search *search) {
   struct copse_queue queue = {.items = g->queue};
   int64_t least = search->part ? 1 : g->current.multiplicity;
   g->n_searches++;
@@ -188,7 +238,7 @@ static copse_status walk(struct copse_grower *g, int x, struct search *search) {
  * Extends the whole family from x. At level 0 by all ways that carry it, else by one; of those into
  * cuts whose exits count by one, into those with the most. *more: there may be more.
  */
-static copse_status extend_from(struct copse_grower *g, int x, bool *more) {
+static copse_status extend_from(struct grower *g, int x, bool *more) {
   struct search search = {.exits = -1};
   COPSE_DO(walk(g, x, &search));
   *more = search.taken && g->level > 0;
@@ -202,7 +252,7 @@ static copse_status extend_from(struct copse_grower *g, int x, bool *more) {
 }
 
 /* Splits the family where no way carries the whole of it. *stuck: no way at all. */
-static copse_status grow_part(struct copse_grower *g, bool *stuck) {
+static copse_status grow_part(struct grower *g, bool *stuck) {
   *stuck = true;
   for (int i = 0; i < g->n_order && *stuck; i++) {
     struct search search = {.part = true, .exits = -1};
@@ -217,7 +267,7 @@ static copse_status grow_part(struct copse_grower *g, bool *stuck) {
 
 /* Splits the family where not even the last resort carries the whole of it; with cuts that can be
  * entered again, rather where they need not be. */
-static copse_status grow_any_part(struct copse_grower *g, bool *stuck) {
+static copse_status grow_any_part(struct grower *g, bool *stuck) {
   *stuck = true;
   for (g->level = g->exits ? 0 : g->top_level; g->level <= g->top_level && *stuck; g->level++)
     COPSE_DO(grow_part(g, stuck));
@@ -226,7 +276,7 @@ static copse_status grow_any_part(struct copse_grower *g, bool *stuck) {
 
 /* At each step the lowest level that has a way. What has none stays so: room only shrinks, and
  * the tree only grows. */
-static copse_status grow_current(struct copse_grower *g, bool *stuck) {
+static copse_status grow_current(struct grower *g, bool *stuck) {
   int target = g->network->n_terminals - 1;
   bool more;
   *stuck = false;
@@ -251,7 +301,7 @@ static copse_status grow_current(struct copse_grower *g, bool *stuck) {
 }
 
 /* The vertices that the current family's edges imply. */
-static void restart(struct copse_grower *g) {
+static void restart(struct grower *g) {
   memset(g->in_tree, 0, (size_t)g->network->n_nodes);
   memset(g->touched, 0, (size_t)g->cuts.n);
   g->n_order = 0;
@@ -260,13 +310,13 @@ static void restart(struct copse_grower *g) {
 }
 
 /* The current family is a tree. */
-static copse_status emit(struct copse_grower *g) {
+static copse_status emit(struct grower *g) {
   int n = g->current.n_edges;
   struct copse_forest_tree tree = {.root = g->root, .multiplicity = g->current.multiplicity};
   struct copse_forest_edge *edges;
   COPSE_DO(COPSE_ARRAY(&g->forest->arena, (size_t)n, edges, g->err));
   for (int i = 0; i < n; i++) {
-    const struct copse_grown_edge *from = &g->current.edges[i];
+    const struct grown_edge *from = &g->current.edges[i];
     size_t n_path = (size_t)from->n_path;
     int *path;
     COPSE_DO(COPSE_ARRAY(&g->forest->arena, n_path, path, g->err));
@@ -277,8 +327,7 @@ static copse_status emit(struct copse_grower *g) {
   return copse_forest_add(g->forest, tree, n, g->depth, g->err);
 }
 
-copse_status copse_grower_root(struct copse_grower *g, int root, int64_t multiplicity,
-                               bool *stuck) {
+static copse_status grow_root(struct grower *g, int root, int64_t multiplicity, bool *stuck) {
   g->root = root;
   g->current.multiplicity = multiplicity;
   g->current.n_edges = 0;
@@ -289,7 +338,7 @@ copse_status copse_grower_root(struct copse_grower *g, int root, int64_t multipl
     if (*stuck) break;
     COPSE_DO(emit(g));
     if (g->n_waiting == 0) break;
-    struct copse_grown_family *next = &g->waiting[--g->n_waiting];
+    struct grown_family *next = &g->waiting[--g->n_waiting];
     g->current.multiplicity = next->multiplicity;
     g->current.n_edges = next->n_edges;
     memcpy(g->current.edges, next->edges, (size_t)next->n_edges * sizeof *next->edges);
@@ -298,7 +347,7 @@ copse_status copse_grower_root(struct copse_grower *g, int root, int64_t multipl
   return COPSE_OK;
 }
 
-copse_status copse_grower_prepare(struct copse_grower *g) {
+static copse_status prepare(struct grower *g) {
   size_t n = (size_t)g->network->n_nodes, m = (size_t)g->network->n_links;
   size_t terminals = (size_t)g->network->n_terminals;
   struct copse_arena *arena = &g->arena;
@@ -312,7 +361,7 @@ copse_status copse_grower_prepare(struct copse_grower *g) {
   return COPSE_ARRAYS(arena, n, int, g->err, &g->via, &g->stamp, &g->queue, &g->chosen, &g->depth);
 }
 
-copse_status copse_grower_prepare_cuts(struct copse_grower *g, bool exits) {
+static copse_status prepare_cuts(struct grower *g, bool exits) {
   size_t n = (size_t)g->cuts.n;
   COPSE_DO(copse_cuts_join_lists(&g->cuts, g->err));
   COPSE_DO(COPSE_ARRAY(&g->arena, n, g->touched, g->err));
@@ -320,14 +369,323 @@ copse_status copse_grower_prepare_cuts(struct copse_grower *g, bool exits) {
   return COPSE_OK;
 }
 
-void copse_grower_drop_waiting(struct copse_grower *g) {
+static void drop_waiting(struct grower *g) {
   while (g->n_waiting > 0) free(g->waiting[--g->n_waiting].edges);
 }
 
-void copse_grower_free(struct copse_grower *g) {
-  copse_grower_drop_waiting(g);
+static void release(struct grower *g) {
+  drop_waiting(g);
   free(g->waiting);
   free(g->path);
   copse_cuts_free(&g->cuts);
   copse_arena_free(&g->arena);
+}
+
+/* ---- trees of one root --------------------------------------------------------------------- */
+
+/*
+ * Trees of one root, by the grower of trees/grow.c with every link for itself. Hosts, and what else
+ * fast links join, are cuts that a tree enters once, those first of whose links out most is left:
+ *
+ *      root's host ---> h1 ---> h3        tree 1 goes on from h1, tree 2 from h2, and so on, so
+ *               \-----> h2 ---> h4        that no host's links out are used up early
+ *
+ * Trees are grown in two ways, in few large families and in more small ones; the lower are taken.
+ */
+
+/* More than this is as good as any; sums of some stay numbers. */
+#define MOST_EXITS (INT64_MAX / 256)
+
+static int64_t add_capped(int64_t a, int64_t b, int64_t most) {
+  int64_t sum;
+  return copse_add_overflows(a, b, &sum) || sum > most ? most : sum;
+}
+
+/* What can leave each cut, and by how much more than the trees can enter it. */
+static void measure_cuts(struct grower *g, int64_t trees) {
+  struct copse_cuts *cuts = &g->cuts;
+  for (int c = 0; c < cuts->n; c++) cuts->slack[c] = -trees;
+  for (int e = 0; e < g->network->n_links; e++) {
+    const struct copse_net_link *link = &g->network->links[e];
+    const struct copse_cuts_of_node *of = &cuts->of[link->src];
+    for (int i = 0; i < of->n; i++)
+      if (!copse_cuts_hold(cuts, of->cuts[i], link->dst))
+        g->exits[of->cuts[i]] = add_capped(g->exits[of->cuts[i]], g->left[e], MOST_EXITS);
+    of = &cuts->of[link->dst];
+    for (int i = 0; i < of->n; i++)
+      if (!copse_cuts_hold(cuts, of->cuts[i], link->src)) cuts->slack[of->cuts[i]] += g->left[e];
+  }
+}
+
+/* What a set may let in at most to be entered once. */
+static int64_t narrow(int64_t trees) {
+  int64_t most;
+  return copse_mul_overflows(trees, COPSE_SINGLE_NARROW_TIMES, &most) ? INT64_MAX : most;
+}
+
+/* The narrowest link's worth: of a larger family a part would have to wait there. */
+static int64_t narrowest_link(const struct copse_network *network, const int64_t *capacities,
+                              int64_t most) {
+  for (int e = 0; e < network->n_links; e++)
+    if (capacities[e] > 0) most = copse_smaller(most, capacities[e]);
+  return most;
+}
+
+/* All trees, so many as one family at a time. */
+static copse_status grow_families(struct grower *g, int64_t trees, int64_t at_once, bool *made,
+                                  const struct copse_progress *progress) {
+  bool stuck = false;
+  for (int64_t done = 0; done < trees && !stuck; done += at_once) {
+    copse_progress_report(progress, "pack", done, trees);
+    COPSE_DO(grow_root(g, g->network->roots[0].node, copse_smaller(at_once, trees - done), &stuck));
+  }
+  *made = !stuck;
+  return COPSE_OK;
+}
+
+/* Trees in families of at most `at_once`, as low as they get; none where they got stuck. */
+static copse_status attempt(const struct copse_tree_problem *problem, int64_t trees,
+                            int64_t at_once, struct copse_forest *forest, struct copse_err *err) {
+  const struct copse_network *network = problem->network;
+  COPSE_AT_END(release)
+  struct grower g = {.network = network, .forest = forest, .err = err};
+  bool made = false;
+  COPSE_DO(prepare(&g));
+  g.n_orbits = network->n_links; /* each link for itself */
+  for (int e = 0; e < network->n_links; e++) {
+    g.orbit[e] = e;
+    g.left[e] = problem->capacities[e];
+  }
+  COPSE_DO(copse_cuts_nested(network, problem->capacities, network->roots[0].node, narrow(trees),
+                             &g.cuts, err));
+  COPSE_DO(prepare_cuts(&g, true));
+  measure_cuts(&g, trees);
+  g.top_level = 1; /* cuts are entered again as a later resort */
+  COPSE_DO(grow_families(&g, trees, at_once, &made, problem->progress));
+  if (made) return copse_forest_shorten(network, forest, err);
+  copse_forest_clear(forest);
+  return COPSE_OK;
+}
+
+static __int128 total_height(const struct copse_forest *forest) {
+  __int128 sum = 0;
+  for (int t = 0; t < forest->n_trees; t++)
+    sum += (__int128)forest->trees[t].multiplicity * forest->trees[t].height;
+  return sum;
+}
+
+copse_status copse_make_single(const struct copse_tree_problem *problem,
+                               struct copse_forest *forest, bool *made, struct copse_err *err) {
+  const struct copse_network *network = problem->network;
+  COPSE_AT_END(copse_forest_free) struct copse_forest coarse = {0};
+  COPSE_AT_END(copse_forest_free) struct copse_forest fine = {0};
+  int64_t trees;
+  *made = false;
+  if (copse_mul_overflows(network->roots[0].weight, problem->k, &trees)) return COPSE_OK;
+  int64_t least = (trees + COPSE_SINGLE_PARTS - 1) / COPSE_SINGLE_PARTS;
+  int64_t at_once = narrowest_link(network, problem->capacities, trees);
+  if (at_once < least) at_once = least;
+  COPSE_DO(attempt(problem, trees, at_once, &coarse, err));
+  if (least < at_once) /* more ways for each tree out of a host */
+    COPSE_DO(attempt(problem, trees, least, &fine, err));
+  bool finer =
+      coarse.n_trees == 0 || (fine.n_trees > 0 && total_height(&fine) < total_height(&coarse));
+  copse_forest_take_trees(forest, finer ? &fine : &coarse);
+  *made = forest->n_trees > 0;
+  return COPSE_OK;
+}
+
+/* ---- orbit trees ---------------------------------------------------------------------------- */
+
+/*
+ * Orbit trees: those of one root of each orbit, of which all other roots' trees are images.
+ *
+ * Let H be the products of the generators: a commutative group, under which an orbit of links O
+ * has |O| members, all of one capacity c, and each of them stays where it is under |H| / |O|
+ * products. Base trees that use the links of O together L times put, moved by all of H, a load
+ * of L * |H| / |O| on every one of them. So the whole forest respects the capacities if and only if
+ *
+ *   L <= c * |O| / |H|   for every orbit of links,
+ *
+ * and that is all that the base trees must respect. They span all terminals, and so do their
+ * images. The products move no root onto itself, but for the one that moves nothing: so k trees of
+ * every base root are k trees of every root. That the rate is the optimum's follows from k and
+ * the capacities, as it does for the trees of trees/pack.h.
+ *
+ *      ring of 4, turned by one:  a > b > c > d      base tree of root a
+ *                                 b > c > d > a      its images are those of b, c and d: every
+ *                                 ...                link is loaded 3 times, |H| / |O| = 1
+ */
+
+/* ---- cuts and their images ----------------------------------------------------------------- */
+
+struct finder {
+  const struct copse_network *network;
+  const struct copse_network_symmetry *symmetry;
+  int *levels; /* [(n generators + 1) * n_nodes] the set at hand under the powers chosen so far */
+  int n_inside;
+  struct copse_cuts *out;
+  struct copse_err *err;
+};
+
+/* All images of the set at level g under the generators from g on. */
+static copse_status add_images(struct finder *f, int g) {
+  int *nodes = f->levels + (size_t)g * (size_t)f->network->n_nodes;
+  int *next = nodes + f->network->n_nodes;
+  if (g == f->symmetry->n) return copse_cuts_add(f->out, nodes, f->n_inside, 0, NULL, f->err);
+  memcpy(next, nodes, (size_t)f->n_inside * sizeof *next);
+  const struct copse_permutation *generator = &f->symmetry->generators[g];
+  for (int power = 0; power < generator->order; power++) {
+    COPSE_DO(add_images(f, g + 1));
+    for (int i = 0; i < f->n_inside; i++) nodes[i] = generator->image[nodes[i]];
+    memcpy(next, nodes, (size_t)f->n_inside * sizeof *next);
+  }
+  return COPSE_OK;
+}
+
+/* The tight cuts nearest to `sinks` with their images. Those with too many nodes for all images to
+ * be listed are left out: the cuts guide, they prove nothing. */
+static copse_status find_cuts(const struct copse_tree_problem *problem, const int *sinks,
+                              int n_sinks, struct copse_cuts *out, struct copse_err *err) {
+  const struct copse_network *network = problem->network;
+  const struct copse_network_symmetry *symmetry = problem->symmetry;
+  struct finder f = {.network = network, .symmetry = symmetry, .out = out, .err = err};
+  COPSE_AT_END(copse_cuts_free) struct copse_cuts tight = {0};
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  size_t n = (size_t)network->n_nodes;
+  int64_t n_products = 1;
+  for (int g = 0; g < symmetry->n; g++) n_products *= symmetry->generators[g].order;
+  COPSE_DO(copse_cuts_new(network->n_nodes, 0, out, err));
+  COPSE_DO(copse_cuts_tight(network, problem->capacities, problem->k, sinks, n_sinks, &tight, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, ((size_t)symmetry->n + 1) * n, f.levels, err));
+  for (int c = 0; c < tight.n; c++) {
+    f.n_inside = 0;
+    for (int v = 0; v < network->n_nodes; v++)
+      if (copse_cuts_hold(&tight, c, v)) f.levels[f.n_inside++] = v;
+    if (f.n_inside <= COPSE_ORBIT_MOST_MEMBERS / n_products) COPSE_DO(add_images(&f, 0));
+  }
+  return COPSE_OK;
+}
+
+/* ---- orbits --------------------------------------------------------------------------------- */
+
+/*
+ * Orbits, and what their links may carry of base trees: c * |O| / |H| (see above), rounded
+ * down. *times is the least multiple of everything without rounding.
+ */
+static copse_status make_orbits(struct grower *g, const int64_t *capacities,
+                                const struct copse_network_symmetry *symmetry, int64_t times_now,
+                                int64_t *times) {
+  int n = g->network->n_links, n_products = 1;
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  int *first, *size;
+  *times = 1;
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)n, size, g->err));
+  for (int i = 0; i < symmetry->n; i++) n_products *= symmetry->generators[i].order;
+  COPSE_DO(
+      copse_links_orbits(g->network, symmetry->generators, symmetry->n, &scratch, &first, g->err));
+  for (int e = 0; e < n; e++) size[first[e]]++;
+  g->n_orbits = 0;
+  for (int e = 0; e < n; e++) {
+    int64_t capacity, staying = n_products / size[first[e]];
+    if (copse_mul_overflows(capacities[e], times_now, &capacity)) capacity = INT64_MAX;
+    if (first[e] == e) g->left[g->n_orbits++] = INT64_MAX;
+    g->orbit[e] = first[e] == e ? g->n_orbits - 1 : g->orbit[first[e]];
+    /* capacities for a fixed k may differ within an orbit: the least holds */
+    int64_t *left = &g->left[g->orbit[e]];
+    if (capacity / staying < *left) *left = capacity / staying;
+    COPSE_DO(copse_lcm(*times, staying / copse_gcd(staying, capacities[e]), times, g->err));
+  }
+  return COPSE_OK;
+}
+
+/* The first root of every orbit. */
+static copse_status find_bases(const struct grower *g,
+                               const struct copse_network_symmetry *symmetry, int *bases,
+                               int *n_bases) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  int *first;
+  bool *taken;
+  *n_bases = 0;
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)g->network->n_nodes, taken, g->err));
+  COPSE_DO(
+      copse_nodes_orbits(g->network, symmetry->generators, symmetry->n, &scratch, &first, g->err));
+  for (int i = 0; i < g->network->n_roots; i++) {
+    bool *known = &taken[first[g->network->roots[i].node]];
+    if (!*known) bases[(*n_bases)++] = i;
+    *known = true;
+  }
+  return COPSE_OK;
+}
+
+/* k trees of every base root, within what is left. */
+static copse_status grow_once(struct grower *g, int64_t k, const int *bases, int n_bases,
+                              const struct copse_progress *progress, bool *packed) {
+  bool stuck = false;
+  int64_t multiplicity;
+  for (int i = 0; i < n_bases && !stuck; i++) {
+    const struct copse_net_root *root = &g->network->roots[bases[i]];
+    if (copse_mul_overflows(root->weight, k, &multiplicity))
+      return copse_fail(g->err, COPSE_OVERFLOW, "the number of trees needs more than 63 bits");
+    COPSE_DO(grow_root(g, root->node, multiplicity, &stuck));
+    copse_progress_report(progress, "pack", i + 1, n_bases);
+  }
+  drop_waiting(g);
+  *packed = !stuck;
+  return COPSE_OK;
+}
+
+/*
+ * The trees; again where they got stuck, with more care for the orbits that ran out first: what
+ * else there is is used before them.
+ */
+static copse_status grow_orbits(struct grower *g, int64_t k, const int *bases, int n_bases,
+                                const struct copse_progress *progress, bool *packed) {
+  size_t bytes = (size_t)g->n_orbits * sizeof *g->left;
+  int64_t *all;
+  COPSE_DO(COPSE_ARRAY(&g->arena, (size_t)g->n_orbits, all, g->err));
+  memcpy(all, g->left, bytes);
+  memset(g->avoid, 0, (size_t)g->n_orbits * sizeof *g->avoid);
+  for (g->top_level = 0;; g->top_level++) {
+    COPSE_DO(grow_once(g, k, bases, n_bases, progress, packed));
+    if (*packed) break;
+    copse_forest_clear(g->forest);
+    if (g->top_level + 1 == COPSE_ORBIT_LEVELS) break;
+    for (int o = 0; o < g->n_orbits; o++) g->avoid[o] += g->left[o] < g->current.multiplicity;
+    memcpy(g->left, all, bytes);
+  }
+  return COPSE_OK;
+}
+
+copse_status copse_make_orbit_trees(const struct copse_tree_problem *problem,
+                                    struct copse_forest *forest, bool *made,
+                                    struct copse_err *err) {
+  const struct copse_network *network = problem->network;
+  const struct copse_network_symmetry *symmetry = problem->symmetry;
+  COPSE_AT_END(release)
+  struct grower g = {.network = network, .forest = forest, .err = err};
+  size_t n_roots = (size_t)network->n_roots;
+  int *bases, *sinks, n_bases;
+  int64_t whole, k = problem->k;
+  *made = false;
+  COPSE_DO(prepare(&g));
+  COPSE_DO(COPSE_ARRAYS(&g.arena, n_roots, int, err, &bases, &sinks));
+  COPSE_DO(find_bases(&g, symmetry, bases, &n_bases));
+  if ((int64_t)n_bases * network->n_terminals > COPSE_ORBIT_MOST_TO_GROW) return COPSE_OK;
+  if (!copse_network_equal_weights(network))
+    return COPSE_OK; /* no tree's image is of another weight */
+  for (int i = 0; i < n_bases; i++) sinks[i] = network->roots[bases[i]].node;
+  COPSE_DO(find_cuts(problem, sinks, n_bases, &g.cuts, err));
+  COPSE_DO(prepare_cuts(&g, false));
+  COPSE_DO(make_orbits(&g, problem->capacities, symmetry, 1, &whole));
+  COPSE_DO(grow_orbits(&g, k, bases, n_bases, problem->progress, made));
+  if (!*made && problem->multiple && whole > 1 && whole <= COPSE_ORBIT_MOST_TIMES &&
+      !copse_mul_overflows(k, whole, &k)) {
+    COPSE_DO(make_orbits(&g, problem->capacities, symmetry, whole, &whole));
+    COPSE_DO(grow_orbits(&g, k, bases, n_bases, problem->progress, made));
+  }
+  if (!*made) return COPSE_OK;
+  forest->k = k;
+  forest->base_only = true;
+  return COPSE_OK;
 }
